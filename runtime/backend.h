@@ -1,0 +1,150 @@
+/* The contract between the runtime and a device. A backend is one table of
+ * functions; a kernel is one function that gets a fl_launch and nothing else.
+ * Kernels never see tensors, autograd or Lua. */
+#ifndef FL_BACKEND_H
+#define FL_BACKEND_H
+
+#include "types.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct fl_backend fl_backend;
+typedef struct fl_stream fl_stream; /* the backend's own */
+typedef struct fl_event fl_event;   /* the backend's own */
+
+/* One attribute of a call. Which member holds is the signature's business: i
+ * for dim, pos, count, flag, enum, dtype; f for real; list for dims, counts,
+ * shape (n numbers of fl_attrs.list from `at`). An attribute left out that has
+ * no default is FL_ATTR_NONE (i), or a list with n = 0. */
+typedef union fl_attr {
+  int64_t i;
+  double f;
+  struct {
+    uint32_t n, at;
+  } list;
+} fl_attr;
+#define FL_ATTR_NONE INT64_MIN
+
+typedef struct fl_attrs {
+  fl_attr v[FL_MAX_ATTRS]; /* in the order of the signature */
+  uint32_t used;           /* numbers taken in `list` */
+  int64_t list[FL_MAX_LIST];
+} fl_attrs;
+
+static inline const int64_t *fl_attr_list(const fl_attrs *a, int k, int *n) {
+  *n = (int)a->v[k].list.n;
+  return a->list + a->v[k].list.at;
+}
+
+/* A kernel's temporary memory, FL_ALIGN-aligned, uninitialised, gone when the
+ * kernel has run; NULL when there is none (the message is set). */
+typedef struct fl_scratch fl_scratch;
+struct fl_scratch {
+  void *(*get)(fl_scratch *s, size_t bytes);
+};
+
+/* One launch. The dispatcher has checked everything that can be known without
+ * reading memory: counts, dtypes, shapes, attributes. Dims in attributes are
+ * 0-based and not negative. An optional input left out has data == NULL. With
+ * an in-place call out[0] and in[0] are the same memory; otherwise outputs
+ * overlap nothing and are contiguous. */
+typedef struct fl_launch {
+  const char *op;
+  int n_in, n_out;
+  const fl_view *in;
+  const fl_view *out;
+  const fl_attrs *attrs;
+  int base; /* what positions inside index tensors count from: 0 or 1 */
+  int device;
+  fl_stream *stream;
+  fl_scratch *scratch;
+  uint64_t seq;
+} fl_launch;
+
+static inline void *fl_scratch_get(const fl_launch *l, size_t bytes) {
+  return l->scratch->get(l->scratch, bytes);
+}
+
+typedef fl_status (*fl_kernel)(const fl_launch *l);
+
+typedef enum fl_copy_kind {
+  FL_COPY_IN,     /* host to device */
+  FL_COPY_OUT,    /* device to host */
+  FL_COPY_WITHIN, /* one device */
+  FL_COPY_PEER    /* between two devices of the backend */
+} fl_copy_kind;
+
+/* Flags of a backend. */
+enum {
+  FL_BACKEND_HOST = 1, /* its memory is the host's: pointers may be read */
+  FL_BACKEND_ASYNC = 2 /* launches return before they have run */
+};
+
+/* Functions may be NULL where a comment says so. All return a status with a
+ * message. `device` counts from 0. What is asynchronous happens in the order of
+ * its stream; stream NULL is the device's first one. */
+struct fl_backend {
+  size_t struct_size; /* sizeof(fl_backend), the version of this table */
+  const char *name;   /* "cpu"; devices are name:index */
+  unsigned flags;
+  void *state;
+
+  int (*device_count)(fl_backend *b);
+  /* compute: the kernel of an operator, NULL if there is none. `launch` NULL:
+   * kernels are called at once. A launch that is kept must be copied. */
+  fl_kernel (*kernel)(fl_backend *b, const char *op);
+  fl_status (*launch)(fl_backend *b, fl_kernel k, const fl_launch *l);
+  /* memory: whole segments for the caching allocator, FL_ALIGN-aligned */
+  fl_status (*alloc)(fl_backend *b, int device, size_t bytes, void **memory);
+  void (*release)(fl_backend *b, int device, void *memory, size_t bytes);
+  fl_status (*memory_info)(fl_backend *b, int device, size_t *free_bytes,
+                           size_t *total_bytes); /* may be NULL */
+  /* transfers, bytes; for PEER `device` is the destination's */
+  fl_status (*copy)(fl_backend *b, int device, fl_stream *s, fl_copy_kind kind,
+                    void *to, int from_device, const void *from, size_t bytes);
+  /* dependencies; all NULL for a backend that is not ASYNC */
+  fl_status (*stream_new)(fl_backend *b, int device, fl_stream **s);
+  void (*stream_free)(fl_backend *b, fl_stream *s);
+  /* waits until all of the stream has run, then returns its first failure and
+   * forgets it; `failed` gets the sequence number of that launch */
+  fl_status (*stream_sync)(fl_backend *b, int device, fl_stream *s,
+                           uint64_t *failed);
+  /* a failure that is already known; cheap, looked at by every dispatch */
+  fl_status (*stream_peek)(fl_backend *b, int device, fl_stream *s,
+                           uint64_t *failed);
+  fl_status (*event_new)(fl_backend *b, int device, fl_event **e);
+  void (*event_free)(fl_backend *b, fl_event *e);
+  fl_status (*event_record)(fl_backend *b, fl_event *e, fl_stream *s);
+  fl_status (*event_wait)(fl_backend *b, fl_event *e, fl_stream *s);
+  bool (*event_done)(fl_backend *b, fl_event *e);
+  void (*close)(fl_backend *b); /* may be NULL */
+};
+
+/* --- the backends that come with the library --- */
+
+/* What one of them may want to know when it is opened; all zero: defaults. */
+typedef struct fl_backend_options {
+  int threads;   /* of a pool; 0: as many as cores */
+  bool fix_blas; /* let OpenBLAS use the kernels of this CPU */
+  /* asked now and then in long work; true stops it. May be NULL. */
+  bool (*interrupted)(void *context);
+  void *context;
+} fl_backend_options;
+
+/* `cpu` is the one opened first, NULL while that is opened. The runtime calls
+ * the backend's close, in reverse order. */
+typedef struct fl_builtin_backend {
+  const char *name;
+  fl_status (*open)(const fl_backend_options *o, fl_backend *cpu,
+                    fl_backend **b);
+} fl_builtin_backend;
+
+/* The explicit table (kernels/register.c); the first is the CPU. */
+const fl_builtin_backend *fl_builtin_backends(int *n);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,315 @@
+/* flare's C interface: runtimes, tensors, operators, autograd, devices. No word
+ * of Lua here (that is flarelua.h). Nothing in this library prints, exits,
+ * installs signal handlers or keeps global state.
+ *
+ * Every function that can fail returns a fl_status; fl_error() then has the
+ * message of this thread. Results come through the last pointer. "New
+ * reference" means: yours to release. A runtime and its tensors are used by one
+ * thread at a time. Positions and dims count from 0. */
+#ifndef FLARE_H
+#define FLARE_H
+
+#include "types.h"
+
+#include "backend.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define FL_VERSION "0.1.0"
+#define FL_API_VERSION 1
+
+typedef struct fl_runtime fl_runtime;
+typedef struct fl_tensor fl_tensor;
+typedef struct fl_op fl_op;
+typedef int fl_device; /* backend * 256 + index; 0 is "cpu" */
+
+FL_API const char *fl_status_name(fl_status s); /* "ESHAPE" */
+FL_API const char *fl_status_text(fl_status s); /* "shapes do not match" */
+FL_API int fl_api_version(void);
+
+/* --- runtime --- */
+
+typedef struct fl_runtime_options {
+  size_t struct_size;  /* sizeof(fl_runtime_options) */
+  int threads;         /* of the CPU pool; 0: as many as cores */
+  size_t memory_limit; /* bytes on the CPU device; 0: none */
+  bool fix_blas;       /* let OpenBLAS use the kernels of this CPU */
+  /* asked now and then in long work; true stops it with FL_EINTERRUPT */
+  bool (*interrupted)(void *context);
+  /* out of memory: free what can be freed, true if it is worth another try */
+  bool (*reclaim)(void *context, fl_device device, size_t bytes);
+  void (*log)(void *context, const char *message);
+  void *context;
+} fl_runtime_options;
+
+/* `options` may be NULL. Closing releases what is left; tensors still held then
+ * become closed, and releasing them later is harmless. */
+FL_API fl_status fl_runtime_open(const fl_runtime_options *options,
+                                 fl_runtime **rt);
+FL_API void fl_runtime_close(fl_runtime *rt);
+FL_API bool fl_runtime_interrupted(fl_runtime *rt);
+FL_API int fl_runtime_threads(fl_runtime *rt);
+
+/* --- devices --- */
+
+/* The table must outlive the runtime. Devices get numbers at once. */
+FL_API fl_status fl_backend_register(fl_runtime *rt, fl_backend *b);
+FL_API fl_status fl_device_find(fl_runtime *rt, const char *name, fl_device *d);
+FL_API const char *fl_device_name(fl_runtime *rt, fl_device d);
+FL_API int fl_device_list(fl_runtime *rt, fl_device *list, int room);
+/* Waits for all work; returns the first failure there was. */
+FL_API fl_status fl_device_sync(fl_runtime *rt, fl_device d);
+FL_API fl_backend *fl_device_backend(fl_runtime *rt, fl_device d);
+
+typedef struct fl_memory_stats {
+  size_t live, peak_live; /* bytes in tensors */
+  size_t reserved;        /* bytes taken from the backend */
+  size_t limit;           /* 0: none */
+  size_t blocks;          /* live blocks */
+  size_t largest_free;    /* bytes */
+  uint64_t allocations, segments, flushes;
+} fl_memory_stats;
+FL_API void fl_memory_get(fl_runtime *rt, fl_device d, fl_memory_stats *s);
+FL_API void fl_memory_reset_peak(fl_runtime *rt, fl_device d);
+FL_API void fl_memory_limit(fl_runtime *rt, fl_device d, size_t bytes);
+FL_API void fl_memory_flush(fl_runtime *rt, fl_device d);
+/* Tests: after `skip` more allocations (memory and headers alike) let the next
+ * `count` fail; count < 0: all. Returns how many have been asked for since. */
+FL_API int64_t fl_memory_fail(fl_runtime *rt, int64_t skip, int64_t count);
+/* The biggest live blocks by birth site, "12.0 MB train.lua:41"; a text that
+ * lives until the next call. */
+FL_API const char *fl_memory_holders(fl_runtime *rt, fl_device d, int most);
+/* Calls `event` before every allocation of tensor memory (bytes > 0) and after
+ * every free (bytes < 0), with the device's live bytes at that moment. Before an
+ * allocation the event may collect garbage, so that `live` of the next free
+ * events tells what exact reference counting would hold. NULL ends it. */
+FL_API void fl_memory_trace(fl_runtime *rt,
+                            void (*event)(void *context, fl_device d,
+                                          int64_t bytes, size_t live),
+                            void *context);
+
+/* --- call sites: where in a script something was asked for --- */
+
+typedef uint32_t fl_site; /* 0: unknown */
+FL_API fl_site fl_site_intern(fl_runtime *rt, const char *file, int line);
+FL_API const char *fl_site_text(fl_runtime *rt, fl_site s); /* "train.lua:41" */
+
+/* --- tensors --- */
+
+/* New reference, contents undefined (new) or zero. ESIZE, ENOMEM. */
+FL_API fl_status fl_tensor_new(fl_runtime *rt, fl_dtype dtype, int ndim,
+                               const int64_t *shape, fl_device d,
+                               fl_tensor **t);
+FL_API fl_status fl_tensor_zeros(fl_runtime *rt, fl_dtype dtype, int ndim,
+                                 const int64_t *shape, fl_device d,
+                                 fl_tensor **t);
+/* A CPU tensor over memory of yours, contiguous, not copied; `done` (may be
+ * NULL) is called once when nobody needs it any more. New reference. */
+FL_API fl_status fl_tensor_wrap(fl_runtime *rt, void *data, fl_dtype dtype,
+                                int ndim, const int64_t *shape,
+                                void (*done)(void *context, void *data),
+                                void *context, fl_tensor **t);
+FL_API fl_tensor *fl_tensor_retain(fl_tensor *t);
+FL_API void fl_tensor_release(fl_tensor *t); /* NULL is fine */
+
+FL_API const fl_meta *fl_tensor_meta(const fl_tensor *t);
+FL_API const int64_t *fl_tensor_strides(const fl_tensor *t);
+FL_API int64_t fl_tensor_offset(const fl_tensor *t);
+FL_API int64_t fl_tensor_numel(const fl_tensor *t);
+FL_API fl_device fl_tensor_device(const fl_tensor *t);
+FL_API uint64_t fl_tensor_id(const fl_tensor *t); /* never used again */
+FL_API fl_runtime *fl_tensor_runtime(const fl_tensor *t);
+FL_API bool fl_tensor_contiguous(const fl_tensor *t);
+FL_API uint32_t fl_tensor_version(const fl_tensor *t); /* of its storage */
+FL_API bool fl_tensor_closed(const fl_tensor *t); /* its runtime is gone */
+/* True if both have the same storage. */
+FL_API bool fl_tensor_shares(const fl_tensor *a, const fl_tensor *b);
+/* How many handles of a garbage-collected host stand for it (+1, -1). */
+FL_API void fl_tensor_handle(fl_tensor *t, int change);
+/* Bytes that only such handles keep alive, over all devices, and the bytes of
+ * all live storages. */
+FL_API size_t fl_handles_bytes(fl_runtime *rt, size_t *live);
+
+/* The first element in host memory after waiting for the device, NULL with a
+ * message for a device whose memory the host cannot read. */
+FL_API void *fl_tensor_data(fl_tensor *t);
+/* Elements in row-major order from and to host memory, whatever the device and
+ * strides; `bytes` must be numel * size. Writing is an in-place write. */
+FL_API fl_status fl_tensor_read(fl_tensor *t, void *to, size_t bytes);
+FL_API fl_status fl_tensor_write(fl_tensor *t, const void *from, size_t bytes);
+/* The value of a one-element tensor. Integers give `i` exactly. */
+FL_API fl_status fl_tensor_item(fl_tensor *t, double *f, int64_t *i);
+/* New reference: same storage and values, no history. */
+FL_API fl_status fl_tensor_detach(fl_tensor *t, fl_tensor **out);
+/* New reference: on another device and/or of another dtype (FL_NODTYPE: as it
+ * is), differentiable; `t` itself if nothing changes. */
+FL_API fl_status fl_tensor_to(fl_tensor *t, fl_device d, fl_dtype dtype,
+                              fl_tensor **out);
+
+/* --- operators --- */
+
+/* What a parameter of an operator is; see ops.def for the notation. */
+typedef enum fl_param_kind {
+  FL_P_TENSOR, /* an input; the rest are attributes */
+  FL_P_DIM,    /* a dim, 0-based, negative from the end */
+  FL_P_DIMS,   /* several */
+  FL_P_POS,    /* a position along a dim */
+  FL_P_INT,    /* a count or another integer */
+  FL_P_INTS,   /* several */
+  FL_P_SHAPE,  /* a shape */
+  FL_P_REAL,
+  FL_P_FLAG,
+  FL_P_ENUM,
+  FL_P_DTYPE,
+  FL_P_RNG /* an input that the dispatcher takes from a generator */
+} fl_param_kind;
+
+typedef enum fl_param_type { /* of a tensor */
+  FL_T_ANY,
+  FL_T_NUM, /* everything but bool */
+  FL_T_FLOAT,
+  FL_T_INT, /* integers and bool */
+  FL_T_BOOL,
+  FL_T_INDEX /* i64 or i32 positions, counted from the call's base */
+} fl_param_type;
+
+#define FL_MAX_PARAMS 16
+
+typedef struct fl_param {
+  char name[20];
+  fl_param_kind kind;
+  fl_param_type type;
+  bool optional, variadic;
+  bool has_default;
+  int slot;            /* input number, or attribute number */
+  fl_attr value;       /* the default; lists are empty */
+  const char *choices; /* "erf|tanh" for ENUM, in the signature's text */
+  int choices_len;
+} fl_param;
+
+typedef struct fl_op_info {
+  const char *name, *signature, *doc;
+  const char *family; /* unary binary compare ternary op view composite */
+  int n_params;
+  fl_param params[FL_MAX_PARAMS];
+  int n_in, n_attr, n_out; /* n_in without the elements of a variadic one */
+  char out_name[FL_MAX_OUT][20];
+  bool differentiable, inplace, view, random;
+} fl_op_info;
+
+FL_API const fl_op *fl_op_find(fl_runtime *rt, const char *name);
+FL_API int fl_op_count(fl_runtime *rt);
+FL_API const fl_op *fl_op_at(fl_runtime *rt, int i);
+FL_API const fl_op_info *fl_op_get(const fl_op *op);
+
+typedef struct fl_generator { /* counter-based random numbers (Philox 4x32) */
+  uint64_t seed, offset;
+} fl_generator;
+FL_API fl_generator *fl_runtime_generator(fl_runtime *rt);
+
+/* An input of a call: a tensor, or a number with the dtype that it would have
+ * as a tensor (F64, I64 or BOOL: it does not promote a tensor of its kind), or
+ * nothing (tensor NULL, dtype FL_NODTYPE). */
+typedef struct fl_operand {
+  fl_tensor *tensor;
+  fl_dtype dtype;
+  union {
+    double f;
+    int64_t i;
+  };
+} fl_operand;
+
+/* One operation, the one record for whoever asks. Zeroed members mean the
+ * default. With `inplace` the result is written into in[0]'s tensor and out[0]
+ * is that tensor. `out` gets new references. */
+typedef struct fl_call {
+  const fl_op *op;
+  int n_in;
+  const fl_operand *in;
+  const fl_attrs *attrs; /* NULL: the defaults */
+  int base;
+  bool inplace;
+  fl_site site;
+  fl_device device;        /* for operators without tensor inputs */
+  fl_generator *generator; /* NULL: the runtime's */
+  fl_tensor **out;         /* room for the operator's results */
+} fl_call;
+
+FL_API fl_status fl_call_run(fl_runtime *rt, const fl_call *c);
+/* The defaults of an operator's attributes. */
+FL_API const fl_attrs *fl_op_defaults(const fl_op *op);
+/* Appends a list to `a` as attribute k. ESIZE when it does not fit. */
+FL_API fl_status fl_attrs_list(fl_attrs *a, int k, int n, const int64_t *v);
+
+/* Shapes and dtypes only: while on, results have no memory. */
+FL_API bool fl_meta_mode(fl_runtime *rt, bool on); /* returns what it was */
+
+/* --- autograd --- */
+
+FL_API bool fl_grad_mode(fl_runtime *rt, bool on); /* returns what it was */
+FL_API bool fl_grad_enabled(fl_runtime *rt);
+FL_API fl_status fl_tensor_require_grad(fl_tensor *t, bool on);
+FL_API bool fl_tensor_requires_grad(fl_tensor *t);
+FL_API bool fl_tensor_is_leaf(fl_tensor *t);
+FL_API const char *fl_tensor_node_name(fl_tensor *t); /* NULL: a leaf */
+FL_API fl_site fl_tensor_node_site(fl_tensor *t);
+/* Borrowed, NULL if there is none. Setting takes a reference of its own. */
+FL_API fl_tensor *fl_tensor_grad(fl_tensor *t);
+FL_API fl_status fl_tensor_set_grad(fl_tensor *t, fl_tensor *grad);
+FL_API fl_status fl_tensor_retain_grad(fl_tensor *t);
+
+enum {
+  FL_BACKWARD_RETAIN = 1, /* keep what was saved, to go again */
+  FL_BACKWARD_CREATE = 2, /* record backward itself, to differentiate it */
+  FL_BACKWARD_UNUSED = 4  /* fl_grad: inputs without influence give NULL */
+};
+/* Gradients of sum(roots[i] * seeds[i]) into the leaves' grad. seeds NULL, or
+ * an element NULL: ones, for one-element roots only. */
+FL_API fl_status fl_backward(fl_runtime *rt, int n, fl_tensor *const *roots,
+                             fl_tensor *const *seeds, unsigned flags);
+/* The same, but returned for `inputs` (leaves or not), accumulated nowhere. */
+FL_API fl_status fl_grad(fl_runtime *rt, int n, fl_tensor *const *roots,
+                         fl_tensor *const *seeds, int n_inputs,
+                         fl_tensor *const *inputs, unsigned flags,
+                         fl_tensor **grads);
+
+/* Functions of the host on the tape. The tape keeps the key only. */
+typedef struct fl_tape_host {
+  /* Gradients dx (new references or NULL) from dy (borrowed, may be NULL). */
+  fl_status (*backward)(void *context, int64_t key, int n_dy,
+                        fl_tensor *const *dy, int n_dx, fl_tensor **dx);
+  /* A hook: may put a replacement (a new reference) into *grad. */
+  fl_status (*hook)(void *context, int64_t key, fl_tensor *of,
+                    fl_tensor **grad);
+  void (*forget)(void *context, int64_t key); /* may be NULL */
+  void *context;
+} fl_tape_host;
+FL_API void fl_tape_set_host(fl_runtime *rt, const fl_tape_host *host);
+/* Makes `outs` (fresh results without history) depend on `ins` through the
+ * host's function `key`. */
+FL_API fl_status fl_tape_custom(fl_runtime *rt, const char *name, int64_t key,
+                                fl_site site, int n_in, fl_tensor *const *ins,
+                                int n_out, fl_tensor *const *outs);
+/* The hook sees the whole gradient of `t`, once a pass. */
+FL_API fl_status fl_tensor_add_hook(fl_tensor *t, int64_t key);
+FL_API void fl_tensor_drop_hook(fl_tensor *t, int64_t key);
+/* Called when a leaf's gradient is complete, before the pass goes on. */
+FL_API void fl_tape_on_ready(fl_runtime *rt,
+                             void (*ready)(void *context, fl_tensor *leaf),
+                             void *context);
+/* Anomaly mode: every result is looked at; the first NaN is an error. */
+FL_API bool fl_anomaly_mode(fl_runtime *rt, bool on);
+/* The graph behind t, a line for each node, newest first; a text that lives
+ * until the next call. */
+FL_API const char *fl_tape_text(fl_tensor *t, int most);
+
+/* The last launches, newest first: "#812 matmul train.lua:41 (2, 3) ..." */
+FL_API const char *fl_launches_text(fl_runtime *rt, int most);
+FL_API uint64_t fl_tensor_count(fl_runtime *rt); /* live tensor headers */
+
+#ifdef __cplusplus
+}
+#endif
+#endif
