@@ -1,0 +1,257 @@
+/* What the files of runtime/ share: the structs behind flare.h's names. Nobody
+ * outside runtime/ includes this. */
+#ifndef FL_INTERNAL_H
+#define FL_INTERNAL_H
+
+#include "flare.h"
+
+#include <stdatomic.h>
+
+#define FLI_LIKELY(x) __builtin_expect(!!(x), 1)
+#define FLI_TRY(call)                                                          \
+  do {                                                                         \
+    fl_status fli_s_ = (call);                                                 \
+    if (FLI_LIKELY(fli_s_ == FL_OK))                                           \
+      break;                                                                   \
+    return fli_s_;                                                             \
+  } while (0)
+
+#define FLI_MAX_BACKENDS 8
+#define FLI_MAX_DEVICES 16 /* of one backend */
+#define FLI_RING 256       /* launches remembered */
+
+/* --- operators --- */
+
+/* Numbers of the built-in rows: FLI_OP_softmax, and those made from unary rows:
+ * FLI_OP_gelu_backward (dy * f'), FLI_OP_gelu_backward2 (ddy * dy * f''). */
+enum {
+#define FL_UNARY(name, T, sig, cast, saves, f, df, ddf)                        \
+  FLI_OP_##name, FLI_OP_##name##_backward, FLI_OP_##name##_backward2,
+#define FL_TEST(name, T, sig, f) FLI_OP_##name,
+#define FL_BINARY(name, T, sig, cast, saves, f) FLI_OP_##name,
+#define FL_COMPARE(name, sig, f) FLI_OP_##name,
+#define FL_TERNARY(name, T, sig, cast, saves, f) FLI_OP_##name,
+#define FL_OP(name, sig, cast, saves, shape, grad, cost) FLI_OP_##name,
+#define FL_VIEW(name, sig, grad) FLI_OP_##name,
+#define FL_COMPOSE(name, sig) FLI_OP_##name,
+#include "ops.def"
+  FLI_OPS
+};
+
+typedef enum fli_family {
+  FLI_UNARY,
+  FLI_UNARY_BACKWARD,  /* dy, saved -> dx */
+  FLI_UNARY_BACKWARD2, /* ddx, dy, saved -> d saved */
+  FLI_TEST,
+  FLI_BINARY,
+  FLI_COMPARE,
+  FLI_TERNARY,
+  FLI_STRUCTURED,
+  FLI_VIEW,
+  FLI_COMPOSE
+} fli_family;
+
+enum { /* saves */
+  FLI_SAVE_CROSS = 1 << 15,
+  FLI_SAVE_OUT = 16 /* bit of the first output */
+};
+
+enum { FLI_CAST_NONE, FLI_CAST_LOW, FLI_CAST_WIDE, FLI_CAST_PROMOTE };
+
+typedef enum fli_out_rule {
+  FLI_OUT_INPUT,   /* dtype of input `a` */
+  FLI_OUT_PROMOTE, /* of a and b (b < 0: of all) */
+  FLI_OUT_FLOAT,   /* the same, integers to f32 */
+  FLI_OUT_ACC,
+  FLI_OUT_WIDE,
+  FLI_OUT_FIXED, /* dtype a */
+  FLI_OUT_ATTR   /* attribute a, or if left out in[0]'s */
+} fli_out_rule;
+
+typedef struct fli_env fli_env;
+typedef struct fli_infer fli_infer;
+typedef struct fli_grad fli_grad;
+typedef struct fli_viewing fli_viewing;
+typedef struct fli_composing fli_composing;
+
+typedef fl_status (*fli_shape_fn)(fli_infer *c);
+typedef void (*fli_grad_fn)(fli_grad *g);
+typedef void (*fli_cost_fn)(const fli_infer *c, double *flops, double *bytes);
+typedef fl_status (*fli_view_fn)(fli_viewing *v);
+typedef void (*fli_compose_fn)(fli_composing *c);
+
+struct fl_op {
+  fl_op_info info;
+  int id; /* FLI_OP_..., or FLI_OPS and above for run-time ones */
+  fli_family family;
+  int cast;
+  uint32_t saves;
+  int variadic; /* the parameter slot, -1 if there is none */
+  int n_required;
+  struct {
+    uint8_t rule; /* fli_out_rule */
+    int8_t a, b;
+  } out[FL_MAX_OUT];
+  fl_attrs defaults;
+  fli_shape_fn shape;
+  fli_grad_fn grad; /* NULL: results never need gradients */
+  fli_cost_fn cost;
+  fli_view_fn view;
+  fli_compose_fn compose;
+  fl_kernel kernel[FLI_MAX_BACKENDS];
+};
+
+fl_status fli_ops_init(fl_runtime *rt); /* fills rt->ops from ops.def */
+fl_dtype fli_promote(fl_dtype a, fl_dtype b);
+
+/* --- what rules see --- */
+
+/* Shape rules: read in[], write out[k].ndim and .shape (dtypes are set already
+ * by the signature; a rule may change them). `attrs` may be completed in place
+ * (a left-out stride list filled in, say). An input left out is NULL. */
+struct fli_infer {
+  fl_runtime *rt;
+  const fl_op *op;
+  int n_in, n_out;
+  const fl_meta *const *in;
+  const fl_operand *operands; /* for the few that read scalar values */
+  fl_meta *out;
+  fl_attrs *attrs;
+  int base;
+};
+
+/* View rules: read `x` (shape, strides, offset in elements), write `out`. */
+struct fli_viewing {
+  const fl_op *op;
+  const fl_attrs *attrs;
+  const fl_meta *x;
+  const int64_t *x_stride;
+  int64_t x_offset;
+  fl_meta out; /* dtype is set */
+  int64_t stride[FL_MAX_DIMS];
+  int64_t offset;
+};
+
+/* --- memory --- */
+
+typedef struct fli_block fli_block; /* of alloc.c */
+
+/* alloc.c. Counts, limits, reclaiming and failure injection are inside;
+ * ENOMEM's message has the figures. bytes 0 gives a small block. */
+fl_status fli_alloc(fl_runtime *rt, fl_device d, size_t bytes, fl_site site,
+                    fli_block **block, void **memory);
+/* From any thread. */
+void fli_free(fl_runtime *rt, fli_block *block);
+fl_status fli_alloc_open(fl_runtime *rt);
+void fli_alloc_close(fl_runtime *rt);
+void fli_alloc_device(fl_runtime *rt, fl_device d); /* a device appeared */
+/* Host memory for headers and tables; NULL with a message. */
+void *fli_malloc(fl_runtime *rt, size_t bytes);
+void fli_mfree(void *p);
+/* Whether an injected failure is due; counts. */
+bool fli_fail_now(fl_runtime *rt);
+
+typedef struct fl_storage {
+  atomic_int rc;   /* all references */
+  int handles;     /* tensor handles of a host among them, counted per tensor */
+  int lua_tensors; /* tensors of this storage that have handles */
+  int tensors;     /* tensors (headers) on it; owner thread only */
+  fl_device device;
+  void *data;
+  size_t bytes;
+  fl_runtime *rt;
+  fli_block *block; /* NULL: foreign memory */
+  void (*done)(void *context, void *data);
+  void *context;
+  uint32_t version; /* counts in-place writes */
+  fl_site write_site;
+  bool lua_only; /* counted in rt->lua_only */
+} fl_storage;
+
+fl_status fli_storage_new(fl_runtime *rt, size_t bytes, fl_device d,
+                          fl_site site, fl_storage **s);
+void fli_storage_retain(fl_storage *s);
+void fli_storage_release(fl_storage *s);
+
+/* --- tensors --- */
+
+typedef struct fl_node fl_node;
+typedef struct fli_extra fli_extra; /* gradient, hooks: few tensors have them */
+
+struct fl_tensor {
+  fl_meta meta;
+  int64_t stride[FL_MAX_DIMS];
+  int64_t offset; /* elements */
+  int64_t numel;
+  int rc;
+  int handles;
+  bool contiguous;
+  bool requires_grad; /* a leaf that does; others have a node */
+  bool is_view;       /* has a base */
+  bool no_grad_view;  /* made while gradients were off */
+  bool wrapped_number; /* a 0-d tensor that promotes like a number */
+  int node_out;       /* which result of the node */
+  fl_storage *storage; /* NULL in meta mode or when closed */
+  fl_runtime *rt;     /* NULL when closed */
+  uint64_t id;
+  fl_node *node;
+  fl_tensor *base;  /* of a view: the tensor that is not one */
+  uint32_t rebases; /* how often an in-place write replaced node */
+  uint32_t seen;    /* of a view: base->rebases when node was made */
+  fli_extra *extra;
+  fl_tensor *prev, *next; /* all of the runtime's, or the free list */
+};
+
+/* New reference; storage's reference is taken over. */
+fl_status fli_tensor_header(fl_runtime *rt, fl_tensor **t);
+fl_status fli_tensor_view(fl_tensor *x, const fl_meta *m, const int64_t *stride,
+                          int64_t offset, fl_tensor **out);
+void fli_tensor_set_shape(fl_tensor *t, const fl_meta *m);
+fl_status fli_check_size(fl_dtype d, int ndim, const int64_t *shape,
+                         size_t *bytes);
+void *fli_tensor_ptr(const fl_tensor *t);
+
+/* --- the runtime --- */
+
+typedef struct fli_launch_note {
+  uint64_t seq;
+  const fl_op *op;
+  fl_site site;
+  uint8_t n;
+  uint8_t ndim[3];
+  int64_t shape[3][4];
+} fli_launch_note;
+
+struct fl_runtime {
+  fl_op *ops;
+  int n_ops;
+  fl_backend *backends[FLI_MAX_BACKENDS];
+  int n_backends;
+  int n_devices[FLI_MAX_BACKENDS];
+  fl_runtime_options options;
+  bool grad_enabled, meta, anomaly, closing;
+  uint64_t next_id, seq, node_seq, pass;
+  fl_generator generator;
+  size_t lua_only, live_bytes; /* of storages */
+  fl_tensor *tensors, *free_tensors;
+  uint64_t n_tensors;
+  fl_storage *free_storages;
+  struct fli_allocator *allocator;
+  struct fli_sites *sites;
+  struct fli_tape *tape;
+  fl_tape_host tape_host;
+  void (*on_ready)(void *context, fl_tensor *leaf);
+  void *on_ready_context;
+  uintptr_t owner; /* thread; 0: none yet */
+  char *text;      /* of fl_..._text */
+  fl_backend *cpu;
+  fli_launch_note ring[FLI_RING];
+};
+
+static inline fl_backend *fli_backend(fl_runtime *rt, fl_device d) {
+  return rt->backends[d >> 8];
+}
+
+fl_status fli_check_owner(fl_runtime *rt);
+
+#endif

@@ -1,0 +1,272 @@
+/* The functions that formulas and kernels call, by our own names: type-generic
+ * over float, double and (where it makes sense) int64_t, and vectorisable. On
+ * glibc the transcendental ones go to libmvec's vector variants by declaration;
+ * elsewhere to plain libm. Also conversions of f16 and bf16, and the Philox
+ * generator. Everything is defined for every argument. */
+#ifndef FL_MATH_H
+#define FL_MATH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__linux__)
+#include <features.h>
+#endif
+#if defined(__x86_64__) && defined(__GLIBC__) && !defined(__clang__)
+#if __GLIBC_PREREQ(2, 35)
+/* Declared before <math.h>, so that its own declarations inherit the attribute:
+ * gcc then takes the 4-, 8- or 16-lane variant in a vectorised loop. */
+#define FL_SIMD1(name)                                                         \
+  __attribute__((simd("notinbranch"), const, nothrow)) double name(double);    \
+  __attribute__((simd("notinbranch"), const, nothrow)) float name##f(float);
+#define FL_SIMD2(name)                                                         \
+  __attribute__((simd("notinbranch"), const, nothrow)) double name(double,     \
+                                                                   double);    \
+  __attribute__((simd("notinbranch"), const, nothrow)) float name##f(float,    \
+                                                                     float);
+FL_SIMD1(exp)
+FL_SIMD1(exp2)
+FL_SIMD1(expm1)
+FL_SIMD1(log)
+FL_SIMD1(log2)
+FL_SIMD1(log10)
+FL_SIMD1(log1p)
+FL_SIMD1(sin)
+FL_SIMD1(cos)
+FL_SIMD1(tan)
+FL_SIMD1(asin)
+FL_SIMD1(acos)
+FL_SIMD1(atan)
+FL_SIMD1(sinh)
+FL_SIMD1(cosh)
+FL_SIMD1(tanh)
+FL_SIMD1(erf)
+FL_SIMD1(erfc)
+FL_SIMD2(pow)
+FL_SIMD2(atan2)
+#endif
+#endif
+#include <math.h>
+
+#define FL_LN2 0.69314718055994530942
+#define FL_LOG2E 1.44269504088896340736
+#define FL_LOG10E 0.43429448190325182765
+#define FL_PI 3.14159265358979323846
+#define FL_2_SQRTPI 1.12837916709551257390
+#define FL_1_SQRT2 0.70710678118654752440
+#define FL_1_SQRT2PI 0.39894228040143267794
+#define FL_SQRT_2_PI 0.79788456080286535588
+/* Klambauer et al. 2017, arXiv:1706.02515 */
+#define FL_SELU_A 1.6732632423543772848
+#define FL_SELU_S 1.0507009873554804934
+
+#define FL_GENERIC1(name, x) _Generic((x), float: name##f, default: name)(x)
+#define fl_exp(x) FL_GENERIC1(exp, x)
+#define fl_exp2(x) FL_GENERIC1(exp2, x)
+#define fl_expm1(x) FL_GENERIC1(expm1, x)
+#define fl_log(x) FL_GENERIC1(log, x)
+#define fl_log2(x) FL_GENERIC1(log2, x)
+#define fl_log10(x) FL_GENERIC1(log10, x)
+#define fl_log1p(x) FL_GENERIC1(log1p, x)
+#define fl_sqrt(x) FL_GENERIC1(sqrt, x)
+#define fl_sin(x) FL_GENERIC1(sin, x)
+#define fl_cos(x) FL_GENERIC1(cos, x)
+#define fl_tan(x) FL_GENERIC1(tan, x)
+#define fl_asin(x) FL_GENERIC1(asin, x)
+#define fl_acos(x) FL_GENERIC1(acos, x)
+#define fl_atan(x) FL_GENERIC1(atan, x)
+#define fl_sinh(x) FL_GENERIC1(sinh, x)
+#define fl_cosh(x) FL_GENERIC1(cosh, x)
+#define fl_tanh(x) FL_GENERIC1(tanh, x)
+#define fl_erf(x) FL_GENERIC1(erf, x)
+#define fl_erfc(x) FL_GENERIC1(erfc, x)
+#define fl_atan2(a, b) _Generic((a), float: atan2f, default: atan2)(a, b)
+
+#define FL_TYPED1(f, x)                                                        \
+  _Generic((x), float: f##_f32, double: f##_f64, default: f##_i64)(x)
+#define FL_TYPED2(f, a, b)                                                     \
+  _Generic((a), float: f##_f32, double: f##_f64, default: f##_i64)(a, b)
+#define FL_FLOATS1(f, x) _Generic((x), float: f##_f32, default: f##_f64)(x)
+#define FL_FLOATS2(f, a, b) _Generic((a), float: f##_f32, default: f##_f64)(a, b)
+
+#define fl_abs(x) FL_TYPED1(fl_abs, x)
+#define fl_sign(x) FL_TYPED1(fl_sign, x)
+#define fl_floor(x) FL_TYPED1(fl_floor, x)
+#define fl_ceil(x) FL_TYPED1(fl_ceil, x)
+#define fl_rint(x) FL_TYPED1(fl_rint, x) /* halves to even */
+#define fl_trunc(x) FL_TYPED1(fl_trunc, x)
+#define fl_min(a, b) FL_TYPED2(fl_min, a, b) /* b if either is NaN */
+#define fl_max(a, b) FL_TYPED2(fl_max, a, b)
+#define fl_minimum(a, b) FL_TYPED2(fl_minimum, a, b) /* NaN if either is */
+#define fl_maximum(a, b) FL_TYPED2(fl_maximum, a, b)
+#define fl_pow(a, b) FL_TYPED2(fl_pow, a, b)
+/* Quotient rounded down, remainder with the sign of b (remainder) or of a
+ * (fmod). Integers: division by 0 gives 0, remainder by 0 gives 0. */
+#define fl_floor_div(a, b) FL_TYPED2(fl_floor_div, a, b)
+#define fl_remainder(a, b) FL_TYPED2(fl_remainder, a, b)
+#define fl_fmod(a, b) FL_TYPED2(fl_fmod, a, b)
+/* NaN stays NaN; hi wins when lo > hi */
+#define fl_clamp(x, lo, hi)                                                    \
+  _Generic((x), float: fl_clamp_f32, double: fl_clamp_f64,                  \
+           default: fl_clamp_i64)(x, lo, hi)
+/* approx 0: x Phi(x), by erfc, exact in the left tail; 1: Hendrycks and Gimpel's
+ * tanh form (arXiv:1606.08415), as x / (1 + exp(-2u)), which keeps its digits
+ * for negative x where 1 + tanh(u) loses them. _d and _dd are derivatives. */
+#define fl_gelu(x, approx) FL_FLOATS2(fl_gelu, x, approx)
+#define fl_gelu_d(x, approx) FL_FLOATS2(fl_gelu_d1, x, approx)
+#define fl_gelu_dd(x, approx) FL_FLOATS2(fl_gelu_d2, x, approx)
+#define fl_sigmoid(x) FL_FLOATS1(fl_sigmoid, x)
+#define fl_silu_d(x) FL_FLOATS1(fl_silu_d1, x)
+#define fl_silu_dd(x) FL_FLOATS1(fl_silu_d2, x)
+#define fl_softplus(x) FL_FLOATS1(fl_softplus, x) /* log(1 + exp(x)) */
+#define fl_mish_d(x) FL_FLOATS1(fl_mish_d1, x)
+#define fl_mish_dd(x) FL_FLOATS1(fl_mish_d2, x)
+
+#define T float
+#define FL_NAME(name) name##_f32
+#define FL_LIBM(name) name##f
+#include "math_typed.h"
+#define T double
+#define FL_NAME(name) name##_f64
+#define FL_LIBM(name) name
+#include "math_typed.h"
+
+/* --- integers --- */
+
+static inline int64_t fl_abs_i64(int64_t x) {
+  return x < 0 ? (int64_t)(0 - (uint64_t)x) : x;
+}
+static inline int64_t fl_sign_i64(int64_t x) {
+  return (x > 0) - (x < 0);
+}
+static inline int64_t fl_floor_i64(int64_t x) {
+  return x;
+}
+#define fl_ceil_i64 fl_floor_i64
+#define fl_rint_i64 fl_floor_i64
+#define fl_trunc_i64 fl_floor_i64
+static inline int64_t fl_min_i64(int64_t a, int64_t b) {
+  return a < b ? a : b;
+}
+static inline int64_t fl_max_i64(int64_t a, int64_t b) {
+  return a > b ? a : b;
+}
+#define fl_minimum_i64 fl_min_i64
+#define fl_maximum_i64 fl_max_i64
+static inline int64_t fl_clamp_i64(int64_t x, int64_t lo, int64_t hi) {
+  return fl_min_i64(fl_max_i64(x, lo), hi);
+}
+static inline int64_t fl_fmod_i64(int64_t a, int64_t b) {
+  return b == 0 || b == -1 ? 0 : a % b; /* INT64_MIN % -1 traps */
+}
+static inline int64_t fl_remainder_i64(int64_t a, int64_t b) {
+  int64_t r = fl_fmod_i64(a, b);
+  return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+}
+static inline int64_t fl_floor_div_i64(int64_t a, int64_t b) {
+  if (b == 0)
+    return 0;
+  if (b == -1)
+    return (int64_t)(0 - (uint64_t)a);
+  return a / b - (a % b != 0 && (a < 0) != (b < 0));
+}
+/* Negative exponents give 0, but for a base of 1 or -1. */
+static inline int64_t fl_pow_i64(int64_t a, int64_t b) {
+  uint64_t r = 1, s = (uint64_t)a;
+  if (b < 0)
+    return a == 1 ? 1 : a == -1 ? (b & 1 ? -1 : 1) : 0;
+  for (; b; b >>= 1, s *= s)
+    if (b & 1)
+      r *= s;
+  return (int64_t)r;
+}
+/* Shifts by 64 and more empty the number; by less than 0 do nothing. */
+static inline int64_t fl_shl(int64_t a, int64_t b) {
+  return b < 0 ? a : b > 63 ? 0 : (int64_t)((uint64_t)a << b);
+}
+static inline int64_t fl_shr(int64_t a, int64_t b) {
+  return b < 0 ? a : a >> (b > 63 ? 63 : b);
+}
+static inline int64_t fl_not(int64_t x, int bits) {
+  return bits == 1 ? x == 0 : ~x;
+}
+/* Truncates; saturates; NaN gives 0. */
+static inline int64_t fl_to_int(double x) {
+  return x != x                     ? 0
+         : x >= 9223372036854775808.0  ? INT64_MAX
+         : x <= -9223372036854775808.0 ? INT64_MIN
+                                       : (int64_t)x;
+}
+
+/* --- 16-bit floats --- */
+
+static inline uint32_t fl_float_bits(float f) {
+  uint32_t u;
+  memcpy(&u, &f, 4);
+  return u;
+}
+static inline float fl_bits_float(uint32_t u) {
+  float f;
+  memcpy(&f, &u, 4);
+  return f;
+}
+static inline float fl_from_bf16(uint16_t h) {
+  return fl_bits_float((uint32_t)h << 16);
+}
+/* To nearest, ties to even; NaN stays NaN. */
+static inline uint16_t fl_to_bf16(float f) {
+  uint32_t u = fl_float_bits(f);
+  uint32_t r = (u + 0x7fff + ((u >> 16) & 1)) >> 16;
+  return (uint16_t)((u & 0x7fffffff) > 0x7f800000 ? (u >> 16) | 0x40 : r);
+}
+static inline float fl_from_f16(uint16_t h) {
+  uint32_t em = (uint32_t)(h & 0x7fff) << 13, sign = (uint32_t)(h & 0x8000)
+                                                     << 16;
+  /* 2^112 moves the exponent's bias, and makes denormals normal */
+  uint32_t normal = fl_float_bits(fl_bits_float(em) * 0x1p112f);
+  uint32_t special = em | 0x7f800000;
+  return fl_bits_float(sign | ((h & 0x7c00) == 0x7c00 ? special : normal));
+}
+static inline uint16_t fl_to_f16(float f) {
+  uint32_t u = fl_float_bits(f), sign = (u >> 16) & 0x8000, a = u & 0x7fffffff;
+  /* below 2^-14: adding 0.5 lets the float unit round to multiples of 2^-24 */
+  uint32_t tiny = fl_float_bits(fl_bits_float(a) + 0.5f) - 0x3f000000;
+  uint32_t normal = (a + 0xc8000fff + ((a >> 13) & 1)) >> 13;
+  uint32_t r = a < 0x38800000 ? tiny : normal;
+  r = a >= 0x47800000 ? 0x7c00 : r;
+  r = a > 0x7f800000 ? 0x7e00 : r;
+  return (uint16_t)(sign | r);
+}
+
+/* --- Philox 4x32-10 (Salmon et al., SC 2011) --- */
+
+/* Four random words from a 64-bit key and a 128-bit counter. */
+static inline void fl_philox(uint64_t seed, uint64_t counter, uint64_t stream,
+                             uint32_t out[4]) {
+  uint32_t c0 = (uint32_t)counter, c1 = (uint32_t)(counter >> 32),
+           c2 = (uint32_t)stream, c3 = (uint32_t)(stream >> 32),
+           k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
+  for (int i = 0; i < 10; i++) {
+    uint64_t p0 = (uint64_t)0xD2511F53u * c0, p1 = (uint64_t)0xCD9E8D57u * c2;
+    c0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0;
+    c1 = (uint32_t)p1;
+    c2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
+    c3 = (uint32_t)p0;
+    k0 += 0x9E3779B9u;
+    k1 += 0xBB67AE85u;
+  }
+  out[0] = c0;
+  out[1] = c1;
+  out[2] = c2;
+  out[3] = c3;
+}
+/* In [0, 1), 24 and 53 bits. */
+static inline float fl_uniform24(uint32_t u) {
+  return (float)(u >> 8) * 0x1p-24f;
+}
+static inline double fl_uniform53(uint32_t high, uint32_t low) {
+  return (double)((((uint64_t)high << 32) | low) >> 11) * 0x1p-53;
+}
+
+#endif
