@@ -1,0 +1,128 @@
+# What flare takes from the system, as targets that may be empty:
+#   lua_headers, lua_whole  Lua 5.4: its headers; all of liblua, for the program
+#   flare_blas              OpenBLAS, the serial one where there is a choice
+#   flare_modules           jansson and zlib, for files
+#   flare_editline          libedit, for the prompt
+#   flare_system            what libflare itself links: BLAS, maths, threads
+# Each row of the table at the end says what was found and what brings the rest.
+find_package(Threads REQUIRED)
+find_package(PkgConfig)
+
+set(table "")
+macro(flare_row name found used packages)
+  if(${found})
+    list(APPEND table "  ${name}|${${found}}|")
+  else()
+    list(APPEND table "  ${name}|not found: ${used}|${packages}")
+  endif()
+endmacro()
+
+function(flare_print_table)
+  set(lines "flare ${PROJECT_VERSION}: ${CMAKE_BUILD_TYPE} build for ${FLARE_ISAS}\n")
+  foreach(row IN LISTS table)
+    string(REPLACE "|" ";" row "${row}")
+    list(POP_FRONT row name found package)
+    string(LENGTH "${name}" width)
+    math(EXPR width "18 - ${width}")
+    string(REPEAT " " ${width} space)
+    string(APPEND lines "${name}${space}${found}\n")
+    if(package)
+      string(APPEND lines "                    apt install ${package}\n")
+    endif()
+  endforeach()
+  message(STATUS "${lines}")
+endfunction()
+
+# A portable build takes archives where they exist.
+function(flare_find_library variable)
+  set(names ${ARGN})
+  if(FLARE_PORTABLE)
+    list(TRANSFORM ARGN REPLACE "(.+)" "lib\\1.a" OUTPUT_VARIABLE names)
+  endif()
+  find_library(${variable} NAMES ${names} HINTS ${hints}
+    PATH_SUFFIXES openblas-serial)
+endfunction()
+
+# --- Lua ---
+
+if(PkgConfig_FOUND)
+  foreach(package lua5.4 lua-5.4 lua54 lua)
+    if(NOT LUA_PC_FOUND)
+      pkg_check_modules(LUA_PC QUIET ${package})
+    endif()
+  endforeach()
+endif()
+find_path(LUA_INCLUDE_DIR lua.h HINTS ${LUA_PC_INCLUDE_DIRS}
+  PATH_SUFFIXES lua5.4 lua-5.4 lua54)
+find_library(LUA_LIBRARY NAMES liblua5.4.a liblua-5.4.a lua5.4 lua-5.4 lua54 lua
+  HINTS ${LUA_PC_LIBRARY_DIRS})
+if(NOT LUA_INCLUDE_DIR OR NOT LUA_LIBRARY)
+  message(FATAL_ERROR "flare needs Lua 5.4 and its headers: "
+    "apt install liblua5.4-dev (./bootstrap install-deps installs everything)")
+endif()
+file(STRINGS ${LUA_INCLUDE_DIR}/lua.h version REGEX "LUA_VERSION_(M|R).*\"[0-9]+\"$")
+string(REGEX REPLACE "[^0-9;]" "" version "${version}")
+list(JOIN version . LUA_VERSION)
+if(NOT LUA_VERSION MATCHES "^5\\.4(\\.|$)")
+  message(FATAL_ERROR "flare is made for Lua 5.4, but ${LUA_INCLUDE_DIR}/lua.h "
+    "is Lua ${LUA_VERSION}: say where 5.4 is with -D LUA_INCLUDE_DIR=... "
+    "-D LUA_LIBRARY=...")
+endif()
+add_library(lua_headers INTERFACE)
+target_include_directories(lua_headers SYSTEM INTERFACE ${LUA_INCLUDE_DIR})
+add_library(lua_whole INTERFACE)
+if(LUA_LIBRARY MATCHES "\\.a$")
+  target_link_libraries(lua_whole INTERFACE -Wl,--whole-archive ${LUA_LIBRARY}
+    -Wl,--no-whole-archive m ${CMAKE_DL_LIBS})
+else()
+  target_link_libraries(lua_whole INTERFACE ${LUA_LIBRARY})
+endif()
+set(LUA_FOUND "${LUA_VERSION} (${LUA_LIBRARY})")
+flare_row(Lua LUA_FOUND "" "")
+
+# --- BLAS ---
+
+add_library(flare_blas INTERFACE)
+if(PkgConfig_FOUND)
+  pkg_check_modules(BLAS_PC QUIET openblas)
+endif()
+set(hints ${BLAS_PC_LIBRARY_DIRS})
+flare_find_library(OPENBLAS_LIBRARY openblas)
+find_path(OPENBLAS_INCLUDE_DIR cblas.h HINTS ${BLAS_PC_INCLUDE_DIRS}
+  PATH_SUFFIXES openblas-serial openblas)
+if(OPENBLAS_LIBRARY AND OPENBLAS_INCLUDE_DIR)
+  target_include_directories(flare_blas SYSTEM INTERFACE ${OPENBLAS_INCLUDE_DIR})
+  target_compile_definitions(flare_blas INTERFACE FL_HAVE_OPENBLAS)
+  set(BLAS_FOUND ${OPENBLAS_LIBRARY})
+endif()
+flare_row(OpenBLAS BLAS_FOUND "matrix products will be slow"
+  libopenblas-serial-dev)
+
+find_library(MVEC_LIBRARY mvec)
+add_library(flare_system INTERFACE)
+target_link_libraries(flare_system INTERFACE flare_blas
+  $<$<BOOL:${BLAS_FOUND}>:${OPENBLAS_LIBRARY}>
+  $<$<BOOL:${MVEC_LIBRARY}>:mvec> m Threads::Threads ${CMAKE_DL_LIBS})
+flare_row(libmvec MVEC_LIBRARY "exp, tanh and the like will be slower" "glibc has it")
+
+# --- small libraries; absent ones are named when their feature is used ---
+
+macro(flare_optional target macro name header used package)
+  flare_find_library(${macro}_LIBRARY ${name} ${ARGN})
+  find_path(${macro}_INCLUDE_DIR ${header})
+  if(${macro}_LIBRARY AND ${macro}_INCLUDE_DIR)
+    target_include_directories(${target} SYSTEM INTERFACE ${${macro}_INCLUDE_DIR})
+    target_compile_definitions(${target} INTERFACE FLARE_HAVE_${macro})
+    target_link_libraries(${target} INTERFACE ${${macro}_LIBRARY})
+    set(${macro}_FOUND ${${macro}_LIBRARY})
+  endif()
+  flare_row(${name} ${macro}_FOUND "${used}" ${package})
+endmacro()
+
+add_library(flare_modules INTERFACE)
+add_library(flare_editline INTERFACE)
+flare_optional(flare_modules JANSSON jansson jansson.h
+  "no safetensors, no checkpoints" libjansson-dev)
+flare_optional(flare_modules ZLIB z zlib.h "no .gz files" zlib1g-dev)
+flare_optional(flare_editline LIBEDIT edit editline/readline.h
+  "a plain prompt without history" libedit-dev)

@@ -1,0 +1,18 @@
+/* Lua files that are compiled into a library or program as text: what
+ * cmake/embed.cmake writes and what looks modules up reads. */
+#ifndef FLL_EMBED_H
+#define FLL_EMBED_H
+
+#include <stddef.h>
+
+typedef struct fll_module {
+  const char *name; /* for require: "flare.nn.linear" */
+  const char *file; /* below its folder: "flare/nn/linear.lua" */
+  const char *text;
+  size_t size;
+} fll_module;
+
+extern const fll_module fll_stdlib[];         /* stdlib/, in libflarelua */
+extern const fll_module flare_repl_modules[]; /* repl/, in the program */
+
+#endif
