@@ -43,6 +43,15 @@ function(flare_find_library variable)
     PATH_SUFFIXES openblas-serial)
 endfunction()
 
+# Links a library by its path here and by its name where flare is installed.
+function(flare_link target library)
+  get_filename_component(name ${library} NAME_WE)
+  string(REGEX REPLACE "^lib" "" name ${name})
+  target_link_libraries(${target} INTERFACE $<BUILD_INTERFACE:${library}>
+    $<INSTALL_INTERFACE:${name}>)
+  set_property(TARGET ${target} APPEND_STRING PROPERTY pc_libs " -l${name}")
+endfunction()
+
 # --- Lua ---
 
 if(PkgConfig_FOUND)
@@ -91,8 +100,11 @@ flare_find_library(OPENBLAS_LIBRARY openblas)
 find_path(OPENBLAS_INCLUDE_DIR cblas.h HINTS ${BLAS_PC_INCLUDE_DIRS}
   PATH_SUFFIXES openblas-serial openblas)
 if(OPENBLAS_LIBRARY AND OPENBLAS_INCLUDE_DIR)
-  target_include_directories(flare_blas SYSTEM INTERFACE ${OPENBLAS_INCLUDE_DIR})
-  target_compile_definitions(flare_blas INTERFACE FL_HAVE_OPENBLAS)
+  target_include_directories(flare_blas SYSTEM INTERFACE
+    $<BUILD_INTERFACE:${OPENBLAS_INCLUDE_DIR}>)
+  target_compile_definitions(flare_blas INTERFACE
+    $<BUILD_INTERFACE:FL_HAVE_OPENBLAS>)
+  flare_link(flare_blas ${OPENBLAS_LIBRARY})
   set(BLAS_FOUND ${OPENBLAS_LIBRARY})
 endif()
 flare_row(OpenBLAS BLAS_FOUND "matrix products will be slow"
@@ -101,7 +113,6 @@ flare_row(OpenBLAS BLAS_FOUND "matrix products will be slow"
 find_library(MVEC_LIBRARY mvec)
 add_library(flare_system INTERFACE)
 target_link_libraries(flare_system INTERFACE flare_blas
-  $<$<BOOL:${BLAS_FOUND}>:${OPENBLAS_LIBRARY}>
   $<$<BOOL:${MVEC_LIBRARY}>:mvec> m Threads::Threads ${CMAKE_DL_LIBS})
 flare_row(libmvec MVEC_LIBRARY "exp, tanh and the like will be slower" "glibc has it")
 
@@ -111,9 +122,11 @@ macro(flare_optional target macro name header used package)
   flare_find_library(${macro}_LIBRARY ${name} ${ARGN})
   find_path(${macro}_INCLUDE_DIR ${header})
   if(${macro}_LIBRARY AND ${macro}_INCLUDE_DIR)
-    target_include_directories(${target} SYSTEM INTERFACE ${${macro}_INCLUDE_DIR})
-    target_compile_definitions(${target} INTERFACE FLARE_HAVE_${macro})
-    target_link_libraries(${target} INTERFACE ${${macro}_LIBRARY})
+    target_include_directories(${target} SYSTEM INTERFACE
+      $<BUILD_INTERFACE:${${macro}_INCLUDE_DIR}>)
+    target_compile_definitions(${target} INTERFACE
+      $<BUILD_INTERFACE:FLARE_HAVE_${macro}>)
+    flare_link(${target} ${${macro}_LIBRARY})
     set(${macro}_FOUND ${${macro}_LIBRARY})
   endif()
   flare_row(${name} ${macro}_FOUND "${used}" ${package})

@@ -1,1 +1,35 @@
-# (see below)
+# What goes where below the prefix. Everything finds its neighbours relative to
+# itself, so an installed tree may be moved.
+include(CMakePackageConfigHelpers)
+
+set(lua_lib ${CMAKE_INSTALL_LIBDIR}/lua/5.4)
+set(lua_share ${CMAKE_INSTALL_DATAROOTDIR}/lua/5.4)
+set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/flare)
+set(pc_dir ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+
+install(TARGETS flare_shared flare_static flarelua_shared flarelua_static
+  flare_system flare_modules flare_blas EXPORT flare_targets)
+install(TARGETS core_module LIBRARY DESTINATION ${lua_lib}/flare)
+if(TARGET flare)
+  install(TARGETS flare)
+endif()
+install(FILES ${public_headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/flare)
+install(DIRECTORY stdlib/flare DESTINATION ${lua_share}
+  FILES_MATCHING PATTERN *.lua)
+
+install(EXPORT flare_targets NAMESPACE flare:: DESTINATION ${package_dir})
+configure_package_config_file(cmake/flareConfig.cmake.in flareConfig.cmake
+  INSTALL_DESTINATION ${package_dir})
+write_basic_package_version_file(flareConfigVersion.cmake
+  COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/flareConfig.cmake
+  ${PROJECT_BINARY_DIR}/flareConfigVersion.cmake DESTINATION ${package_dir})
+
+file(RELATIVE_PATH pc_to_prefix /${pc_dir} /)
+string(REGEX REPLACE "/$" "" pc_to_prefix ${pc_to_prefix})
+get_target_property(blas_libs flare_blas pc_libs)
+get_target_property(module_libs flare_modules pc_libs)
+foreach(name flare flarelua)
+  configure_file(cmake/${name}.pc.in ${name}.pc @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/${name}.pc DESTINATION ${pc_dir})
+endforeach()
