@@ -110,11 +110,14 @@ endif()
 flare_row(OpenBLAS BLAS_FOUND "matrix products will be slow"
   libopenblas-serial-dev)
 
-find_library(MVEC_LIBRARY mvec)
 add_library(flare_system INTERFACE)
-target_link_libraries(flare_system INTERFACE flare_blas
-  $<$<BOOL:${MVEC_LIBRARY}>:mvec> m Threads::Threads ${CMAKE_DL_LIBS})
-flare_row(libmvec MVEC_LIBRARY "exp, tanh and the like will be slower" "glibc has it")
+target_link_libraries(flare_system INTERFACE flare_blas m Threads::Threads
+  ${CMAKE_DL_LIBS})
+find_library(MVEC_LIBRARY mvec)
+if(MVEC_LIBRARY)
+  target_link_libraries(flare_system INTERFACE mvec)
+endif()
+flare_row(libmvec MVEC_LIBRARY "exp, tanh and the like are our own" "")
 
 # --- small libraries; absent ones are named when their feature is used ---
 
@@ -139,3 +142,11 @@ flare_optional(flare_modules JANSSON jansson jansson.h
 flare_optional(flare_modules ZLIB z zlib.h "no .gz files" zlib1g-dev)
 flare_optional(flare_editline LIBEDIT edit editline/readline.h
   "a plain prompt without history" libedit-dev)
+if(FLARE_PORTABLE AND LIBEDIT_FOUND)
+  foreach(name tinfo bsd md) # what the archive needs in its turn
+    flare_find_library(${name}_LIBRARY ${name})
+    if(${name}_LIBRARY)
+      flare_link(flare_editline ${${name}_LIBRARY})
+    endif()
+  endforeach()
+endif()

@@ -7,12 +7,16 @@ set(lua_share ${CMAKE_INSTALL_DATAROOTDIR}/lua/5.4)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/flare)
 set(pc_dir ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
-install(TARGETS flare_shared flare_static flarelua_shared flarelua_static
-  flare_system flare_modules flare_blas EXPORT flare_targets)
-install(TARGETS core_module LIBRARY DESTINATION ${lua_lib}/flare)
 if(TARGET flare)
   install(TARGETS flare)
 endif()
+if(FLARE_PORTABLE)
+  return()
+endif()
+
+install(TARGETS flare_shared flare_static flarelua_shared flarelua_static
+  flare_system flare_modules flare_blas EXPORT flare_targets)
+install(TARGETS core_module LIBRARY DESTINATION ${lua_lib}/flare)
 install(FILES ${public_headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/flare)
 install(DIRECTORY stdlib/flare DESTINATION ${lua_share}
   FILES_MATCHING PATTERN *.lua)
