@@ -32,8 +32,12 @@ fl_status fl_cpu_pool_open(int threads, fl_cpu_pool **pool);
 void fl_cpu_pool_close(fl_cpu_pool *pool);
 int fl_cpu_pool_threads(const fl_cpu_pool *pool);
 /* true when the user wants to stop; long kernels ask between pieces of a
- * millisecond or so and return fl_cpu_stopped() */
+ * millisecond or so, from any thread, and return fl_cpu_stopped(l) */
 bool fl_cpu_interrupted(const fl_launch *l);
+fl_status fl_cpu_stopped(const fl_launch *l);
+/* What answers that question; called on the launching thread only. */
+void fl_cpu_pool_on_interrupt(fl_cpu_pool *pool,
+                              bool (*interrupt)(void *context), void *context);
 
 /* --- memory in the type a kernel computes in (convert.c) --- */
 

@@ -1,0 +1,347 @@
+/* The CPU backend's thread pool: cutting a kernel's work into pieces, handing
+ * them to waiting threads, and the question whether to stop. A hand-off to a
+ * thread that still spins takes a fraction of a microsecond; threads that find
+ * nothing to do for SPIN_NS sleep in the kernel. What the pieces are never
+ * depends on the threads. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "cpu.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+#ifdef __linux__
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#endif
+
+/* Longer than the gaps between the operators of a training step, shorter than
+ * anybody would notice. */
+#define SPIN_NS     50000
+#define STACK_BYTES (4 << 20)
+#define MAX_THREADS 1024
+
+/* A 32-bit word that threads can sleep on. */
+typedef struct word {
+  _Alignas(FL_ALIGN) atomic_uint value;
+#ifndef __linux__
+  pthread_mutex_t lock;
+  pthread_cond_t changed;
+#endif
+} word;
+
+/* The launching thread writes the job's fields while `left` is 0, then
+ * publishes it in `ticket`: pieces nobody has taken yet (low half) and a count
+ * of jobs (high half). Whoever takes one off by compare-and-swap owns a piece,
+ * and as long as it is not finished the job's fields stay. */
+struct fl_cpu_pool {
+  _Alignas(FL_ALIGN) atomic_uint_fast64_t ticket;
+  word left; /* pieces not finished; the launching thread waits for 0 */
+  word wake; /* changes when sleeping threads shall look again */
+  _Alignas(FL_ALIGN) atomic_int sleeping;
+  atomic_bool waiting; /* the launching thread sleeps on `left` */
+  atomic_bool quit;
+  _Alignas(FL_ALIGN) fl_cpu_task task;
+  void *context;
+  int64_t n, grain;
+  uint32_t pieces;
+  uint32_t jobs;
+  bool busy;       /* a job runs: calls from inside it are serial */
+  pthread_t owner; /* while busy: the launching thread */
+  bool (*interrupt)(void *context);
+  void *interrupt_context;
+  atomic_uint_fast64_t stopped; /* 1 + the launch that is to stop */
+  int workers;
+  pthread_t worker[];
+};
+
+/* --- waiting --- */
+
+static void word_open(word *w) {
+  atomic_init(&w->value, 0);
+#ifndef __linux__
+  pthread_mutex_init(&w->lock, NULL);
+  pthread_cond_init(&w->changed, NULL);
+#endif
+}
+
+static void word_close(word *w) {
+#ifndef __linux__
+  pthread_cond_destroy(&w->changed);
+  pthread_mutex_destroy(&w->lock);
+#else
+  (void)w;
+#endif
+}
+
+/* Sleeps unless the value is no longer `seen`; may return for no reason. */
+static void word_wait(word *w, unsigned seen) {
+#ifdef __linux__
+  syscall(SYS_futex, &w->value, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
+#else
+  pthread_mutex_lock(&w->lock);
+  if (atomic_load(&w->value) == seen)
+    pthread_cond_wait(&w->changed, &w->lock);
+  pthread_mutex_unlock(&w->lock);
+#endif
+}
+
+/* After a change of the value. */
+static void word_wake(word *w, int threads) {
+#ifdef __linux__
+  syscall(SYS_futex, &w->value, FUTEX_WAKE_PRIVATE, threads, NULL, NULL, 0);
+#else
+  pthread_mutex_lock(&w->lock);
+  if (threads == 1)
+    pthread_cond_signal(&w->changed);
+  else
+    pthread_cond_broadcast(&w->changed);
+  pthread_mutex_unlock(&w->lock);
+#endif
+}
+
+static void relax(void) {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile("yield");
+#endif
+}
+
+static int64_t now_ns(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+typedef struct spin {
+  int64_t until;
+  int turns;
+} spin;
+
+/* One turn of a bounded wait; false when the time is over. */
+static bool spin_on(spin *s) {
+  relax();
+  if (++s->turns & 31)
+    return true;
+  int64_t now = now_ns();
+  if (!s->until)
+    s->until = now + SPIN_NS;
+  return now < s->until;
+}
+
+/* --- pieces --- */
+
+static bool take_piece(fl_cpu_pool *p, uint32_t *piece) {
+  uint_fast64_t t = atomic_load_explicit(&p->ticket, memory_order_acquire);
+  while ((uint32_t)t) {
+    if (atomic_compare_exchange_weak_explicit(&p->ticket, &t, t - 1,
+                                              memory_order_acq_rel,
+                                              memory_order_acquire)) {
+      *piece = p->pieces - (uint32_t)t;
+      return true;
+    }
+  }
+  return false;
+}
+
+static void run_piece(fl_cpu_task f, void *context, int64_t n, int64_t grain,
+                      int64_t piece) {
+  int64_t begin = piece * grain;
+  f(context, begin, n - begin < grain ? n : begin + grain);
+}
+
+/* Runs pieces until there are none to take. */
+static void work(fl_cpu_pool *p) {
+  uint32_t piece;
+  while (take_piece(p, &piece)) {
+    run_piece(p->task, p->context, p->n, p->grain, piece);
+    /* from here on the job may be over, and another one begin */
+    if (atomic_fetch_sub(&p->left.value, 1) == 1 && atomic_load(&p->waiting))
+      word_wake(&p->left, 1);
+  }
+}
+
+static bool nothing_to_do(fl_cpu_pool *p) {
+  return !(uint32_t)atomic_load(&p->ticket) && !atomic_load(&p->quit);
+}
+
+/* `sleeping` goes up before the last look, and is read by the launching thread
+ * after it has published a job: one of the two sees the other. */
+static void sleep_until_work(fl_cpu_pool *p) {
+  unsigned seen = atomic_load(&p->wake.value);
+  atomic_fetch_add(&p->sleeping, 1);
+  if (nothing_to_do(p))
+    word_wait(&p->wake, seen);
+  atomic_fetch_sub(&p->sleeping, 1);
+}
+
+static void *worker(void *pool) {
+  fl_cpu_pool *p = pool;
+  while (!atomic_load(&p->quit)) {
+    spin s = {0};
+    while (nothing_to_do(p))
+      if (!spin_on(&s))
+        sleep_until_work(p);
+    work(p);
+  }
+  return NULL;
+}
+
+static void wait_for_rest(fl_cpu_pool *p) {
+  spin s = {0};
+  unsigned left;
+  while ((left = atomic_load(&p->left.value)) != 0) {
+    if (spin_on(&s))
+      continue;
+    atomic_store(&p->waiting, true);
+    left = atomic_load(&p->left.value);
+    if (left)
+      word_wait(&p->left, left);
+    atomic_store(&p->waiting, false);
+  }
+}
+
+static void run_shared(fl_cpu_pool *p, int64_t n, int64_t grain,
+                       uint32_t pieces, fl_cpu_task f, void *context) {
+  p->task = f;
+  p->context = context;
+  p->n = n;
+  p->grain = grain;
+  p->pieces = pieces;
+  p->busy = true;
+  p->owner = pthread_self();
+  atomic_store(&p->left.value, pieces);
+  atomic_store(&p->ticket, (uint64_t)++p->jobs << 32 | pieces);
+  int sleeping = atomic_load(&p->sleeping);
+  if (sleeping) {
+    atomic_fetch_add(&p->wake.value, 1);
+    word_wake(&p->wake,
+              sleeping < (int)pieces - 1 ? sleeping : (int)pieces - 1);
+  }
+  work(p);
+  wait_for_rest(p);
+  p->busy = false;
+}
+
+void fl_cpu_parallel(const fl_launch *l, int64_t n, int64_t grain,
+                     fl_cpu_task f, void *context) {
+  if (n <= 0)
+    return;
+  if (grain < 1)
+    grain = 1;
+  int64_t pieces = n / grain + (n % grain != 0);
+  fl_cpu_pool *p = (fl_cpu_pool *)l->stream;
+  if (pieces > 1 && pieces <= INT32_MAX && p && p->workers && !p->busy) {
+    run_shared(p, n, grain, (uint32_t)pieces, f, context);
+    return;
+  }
+  for (int64_t i = 0; i < pieces; i++)
+    run_piece(f, context, n, grain, i);
+}
+
+/* --- stopping --- */
+
+void fl_cpu_pool_on_interrupt(fl_cpu_pool *pool,
+                              bool (*interrupt)(void *context), void *context) {
+  pool->interrupt = interrupt;
+  pool->interrupt_context = context;
+}
+
+/* The callback is the host's, so only the launching thread calls it; the others
+ * see what it was told. */
+bool fl_cpu_interrupted(const fl_launch *l) {
+  fl_cpu_pool *p = (fl_cpu_pool *)l->stream;
+  if (!p || !p->interrupt)
+    return false;
+  if (atomic_load_explicit(&p->stopped, memory_order_relaxed) == l->seq + 1)
+    return true;
+  if (p->busy && !pthread_equal(p->owner, pthread_self()))
+    return false;
+  if (!p->interrupt(p->interrupt_context))
+    return false;
+  atomic_store_explicit(&p->stopped, l->seq + 1, memory_order_relaxed);
+  return true;
+}
+
+fl_status fl_cpu_stopped(const fl_launch *l) {
+  return fli_fail(FL_EINTERRUPT, "%s: interrupted", l->op);
+}
+
+/* --- opening and closing --- */
+
+static int cores(void) {
+#ifdef __linux__
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0)
+    return CPU_COUNT(&set);
+#endif
+  long n = sysconf(_SC_NPROCESSORS_ONLN);
+  return n < 1 ? 1 : (int)n;
+}
+
+/* Workers take no signals: those are the host's. */
+static int start_workers(fl_cpu_pool *p, int wanted) {
+  sigset_t all, before;
+  pthread_attr_t attr;
+  sigfillset(&all);
+  if (pthread_attr_init(&attr) != 0)
+    return 0;
+  pthread_attr_setstacksize(&attr, STACK_BYTES);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  int n = 0;
+  while (n < wanted && pthread_create(&p->worker[n], &attr, worker, p) == 0)
+    n++;
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  pthread_attr_destroy(&attr);
+  return n;
+}
+
+/* `threads` counts the launching one; 0: as many as cores. A system that gives
+ * fewer threads makes a smaller pool, not a failure. */
+fl_status fl_cpu_pool_open(int threads, fl_cpu_pool **pool) {
+  if (threads <= 0)
+    threads = cores();
+  if (threads > MAX_THREADS)
+    threads = MAX_THREADS;
+  int workers = threads - 1;
+  size_t bytes = sizeof(fl_cpu_pool) + (size_t)workers * sizeof(pthread_t);
+  bytes = (bytes + FL_ALIGN - 1) / FL_ALIGN * FL_ALIGN;
+  fl_cpu_pool *p = aligned_alloc(FL_ALIGN, bytes);
+  if (!p)
+    return fli_fail(FL_ENOMEM, "thread pool: no memory for %d threads",
+                    threads);
+  *p = (fl_cpu_pool){0};
+  atomic_init(&p->ticket, 0);
+  atomic_init(&p->sleeping, 0);
+  atomic_init(&p->waiting, false);
+  atomic_init(&p->quit, false);
+  atomic_init(&p->stopped, 0);
+  word_open(&p->left);
+  word_open(&p->wake);
+  p->workers = start_workers(p, workers);
+  *pool = p;
+  return FL_OK;
+}
+
+void fl_cpu_pool_close(fl_cpu_pool *p) {
+  if (!p)
+    return;
+  atomic_store(&p->quit, true);
+  atomic_fetch_add(&p->wake.value, 1);
+  word_wake(&p->wake, p->workers + 1);
+  for (int i = 0; i < p->workers; i++)
+    pthread_join(p->worker[i], NULL);
+  word_close(&p->left);
+  word_close(&p->wake);
+  free(p);
+}
+
+int fl_cpu_pool_threads(const fl_cpu_pool *p) {
+  return p ? p->workers + 1 : 1;
+}
