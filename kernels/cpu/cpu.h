@@ -17,7 +17,9 @@
 /* FL_CPU(softmax) is fl_cpu_v4_softmax and so on: the name of everything in a
  * kernel file that is not static. */
 #define FL_CPU(name) FL_PASTE3(fl_cpu_, FL_ISA, name)
-#define FL_KERNEL(name) fl_status FL_CPU(name)(const fl_launch *l)
+#define FL_KERNEL(name)                                                        \
+  fl_status FL_CPU(name)(const fl_launch *l);                                  \
+  fl_status FL_CPU(name)(const fl_launch *l)
 
 /* --- threads (pool.c, compiled once) --- */
 

@@ -1,0 +1,178 @@
+/* The strided copy of move.h: merges dims, cuts the block into lines for the
+ * threads, and goes in tiles where one side runs across the other. */
+#include "move.h"
+
+#define TILE 32             /* elements; a tile's lines stay in L1 */
+#define PIECE (64 << 10)    /* elements a thread takes at once */
+
+typedef struct block {
+  size_t size;
+  int ndim; /* after merging, at least 1; the last dim is the line */
+  int64_t shape[FL_MOVE_DIMS], to_stride[FL_MOVE_DIMS],
+      from_stride[FL_MOVE_DIMS];
+  char *to;
+  const char *from;
+  int64_t cuts, cut; /* pieces of a line, and their length */
+} block;
+
+void FL_CPU(move_line)(size_t size, int64_t n, void *to, int64_t ts,
+                       const void *from, int64_t fs) {
+  if (ts == 1 && fs == 1) {
+    memcpy(to, from, (size_t)n * size);
+    return;
+  }
+#define LINE(T)                                                                \
+  do {                                                                         \
+    T *restrict t = to;                                                        \
+    const T *restrict f = from;                                                \
+    if (fs == 0 && ts == 1) {                                                  \
+      T value = n ? f[0] : 0;                                                  \
+      for (int64_t i = 0; i < n; i++)                                          \
+        t[i] = value;                                                          \
+    } else if (ts == 1 && fs == -1) {                                          \
+      for (int64_t i = 0; i < n; i++)                                          \
+        t[i] = f[-i];                                                          \
+    } else if (ts == 1) {                                                      \
+      for (int64_t i = 0; i < n; i++)                                          \
+        t[i] = f[i * fs];                                                      \
+    } else {                                                                   \
+      for (int64_t i = 0; i < n; i++)                                          \
+        t[i * ts] = f[i * fs];                                                 \
+    }                                                                          \
+  } while (0)
+  FL_BY_SIZE(size, LINE)
+#undef LINE
+}
+
+/* rows x columns elements, `from` contiguous down the columns. */
+static void tiles(size_t size, int64_t rows, int64_t columns, void *to,
+                  int64_t to_row, int64_t to_column, const void *from,
+                  int64_t from_column) {
+#define TILES(T)                                                               \
+  for (int64_t r = 0; r < rows; r += TILE)                                     \
+    for (int64_t c = 0; c < columns; c += TILE) {                              \
+      int64_t rn = rows - r < TILE ? rows - r : TILE,                          \
+              cn = columns - c < TILE ? columns - c : TILE;                    \
+      for (int64_t i = r; i < r + rn; i++) {                                   \
+        T *t = (T *)to + i * to_row + c * to_column;                           \
+        const T *f = (const T *)from + i + c * from_column;                    \
+        for (int64_t j = 0; j < cn; j++)                                       \
+          t[j * to_column] = f[j * from_column];                               \
+      }                                                                        \
+    }
+  FL_BY_SIZE(size, TILES)
+#undef TILES
+}
+
+static void line_task(void *context, int64_t begin, int64_t end) {
+  const block *b = context;
+  int last = b->ndim - 1;
+  fl_walk w;
+  fl_walk_start(&w, last, b->shape, begin / b->cuts);
+  int64_t cut = begin % b->cuts;
+  for (int64_t u = begin; u < end; u++) {
+    int64_t start = cut * b->cut, n = b->shape[last] - start;
+    int64_t t = fl_walk_offset(&w, b->to_stride) + start * b->to_stride[last];
+    int64_t f =
+        fl_walk_offset(&w, b->from_stride) + start * b->from_stride[last];
+    FL_CPU(move_line)(b->size, n < b->cut ? n : b->cut,
+                      b->to + t * (int64_t)b->size, b->to_stride[last],
+                      b->from + f * (int64_t)b->size, b->from_stride[last]);
+    if (++cut == b->cuts) {
+      cut = 0;
+      fl_walk_next(&w);
+    }
+  }
+}
+
+/* Pieces are bands of TILE rows; the second last dim is `from`'s contiguous. */
+static void tile_task(void *context, int64_t begin, int64_t end) {
+  const block *b = context;
+  int r = b->ndim - 2, c = b->ndim - 1;
+  for (int64_t u = begin; u < end; u++) {
+    fl_walk w;
+    fl_walk_start(&w, r, b->shape, u / b->cuts);
+    int64_t row = u % b->cuts * b->cut, rows = b->shape[r] - row;
+    int64_t t = fl_walk_offset(&w, b->to_stride) + row * b->to_stride[r];
+    int64_t f = fl_walk_offset(&w, b->from_stride) + row;
+    tiles(b->size, rows < b->cut ? rows : b->cut, b->shape[c],
+          b->to + t * (int64_t)b->size, b->to_stride[r], b->to_stride[c],
+          b->from + f * (int64_t)b->size, b->from_stride[c]);
+  }
+}
+
+/* Drops dims of one element and joins those that run on in both. */
+static void merge(block *b, int ndim, const int64_t *shape, const int64_t *ts,
+                  const int64_t *fs) {
+  int n = 0;
+  for (int d = 0; d < ndim; d++) {
+    if (shape[d] == 1)
+      continue;
+    if (n > 0 && b->to_stride[n - 1] == ts[d] * shape[d] &&
+        b->from_stride[n - 1] == fs[d] * shape[d]) {
+      b->shape[n - 1] *= shape[d];
+      b->to_stride[n - 1] = ts[d];
+      b->from_stride[n - 1] = fs[d];
+      continue;
+    }
+    b->shape[n] = shape[d];
+    b->to_stride[n] = ts[d];
+    b->from_stride[n++] = fs[d];
+  }
+  if (n == 0) {
+    b->shape[0] = b->to_stride[0] = b->from_stride[0] = 1;
+    n = 1;
+  }
+  b->ndim = n;
+}
+
+/* Puts `from`'s contiguous dim next to the last where the line itself strides
+ * through `from`: true if tiles pay. */
+static bool across(block *b) {
+  int last = b->ndim - 1, k = last - 1;
+  if (b->from_stride[last] == 1 || b->from_stride[last] == 0)
+    return false;
+  while (k >= 0 && b->from_stride[k] != 1)
+    k--;
+  if (k < 0 || b->shape[k] < 8 || b->shape[last] < 8)
+    return false;
+  int64_t n = b->shape[k], t = b->to_stride[k], f = b->from_stride[k];
+  for (; k < last - 1; k++) {
+    b->shape[k] = b->shape[k + 1];
+    b->to_stride[k] = b->to_stride[k + 1];
+    b->from_stride[k] = b->from_stride[k + 1];
+  }
+  b->shape[k] = n;
+  b->to_stride[k] = t;
+  b->from_stride[k] = f;
+  return true;
+}
+
+void FL_CPU(move)(const fl_launch *l, size_t size, int ndim,
+                  const int64_t *shape, void *to, const int64_t *to_stride,
+                  const void *from, const int64_t *from_stride) {
+  block b = {.size = size, .to = to, .from = from};
+  if (fl_numel(ndim, shape) == 0)
+    return;
+  merge(&b, ndim, shape, to_stride, from_stride);
+  int last = b.ndim - 1;
+  bool tiled = across(&b);
+  int64_t outer = fl_numel(last - tiled, b.shape), line = b.shape[last];
+  if (tiled) {
+    b.cut = TILE;
+    b.cuts = (b.shape[last - 1] + TILE - 1) / TILE;
+    int64_t grain = PIECE / (line * TILE);
+    fl_cpu_parallel(l, outer * b.cuts, grain > 1 ? grain : 1, tile_task, &b);
+    return;
+  }
+  b.cut = line < PIECE ? line : PIECE;
+  b.cuts = (line + b.cut - 1) / b.cut;
+  int64_t grain = PIECE / b.cut;
+  fl_cpu_parallel(l, outer * b.cuts, grain, line_task, &b);
+}
+
+void FL_CPU(move_fill)(const fl_launch *l, size_t size, int64_t n, void *to,
+                       const void *value) {
+  int64_t one = 1, zero = 0;
+  FL_CPU(move)(l, size, 1, &n, to, &one, value, &zero);
+}
