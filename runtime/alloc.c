@@ -1,0 +1,555 @@
+/* The caching allocator, the same for all devices: small blocks from slabs by
+ * size class, large ones as spans (segment.c), figures by device and birth
+ * site, frees from other threads, what happens when memory runs out, and
+ * injected failures. A device has one stream in which memory is used; blocks
+ * can be given out again at once because later work comes later in it. */
+#include "alloc.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define EMPTY_KEPT  ((size_t)2 << 20) /* bytes of empty slabs, each device */
+#define ADDRESSABLE ((size_t)1 << 47) /* more is not worth asking for */
+#define CARVED      8                 /* blocks of a new slab at a time */
+
+typedef void (*trace_fn)(void *context, fl_device d, int64_t bytes,
+                         size_t live);
+
+struct fli_allocator {
+  fli_heap *heap[FLI_MAX_BACKENDS][FLI_MAX_DEVICES];
+  size_t limit[FLI_MAX_BACKENDS][FLI_MAX_DEVICES];
+  _Atomic(fli_block *) returned; /* freed by other threads */
+  int64_t asked, skip, failing;  /* failure injection */
+  bool watched;                  /* tracing, or failing */
+  bool reclaiming;
+  trace_fn trace;
+  void *trace_context;
+  char *text; /* of fl_memory_holders */
+};
+
+/* --- size classes: 64 .. 512 by 64, then four to each power of two --- */
+
+static inline int class_of(size_t bytes) {
+  uint32_t g = (uint32_t)((bytes + FLI_GRANULE - 1) / FLI_GRANULE);
+  if (g <= 8)
+    return g ? (int)g - 1 : 0;
+  int e = 31 - __builtin_clz(g - 1);
+  return 8 + (e - 3) * 4 + (int)((g - 1) >> (e - 2) & 3);
+}
+
+static size_t class_bytes(int sort) {
+  if (sort < 8)
+    return (size_t)(sort + 1) * FLI_GRANULE;
+  int e = 3 + (sort - 8) / 4;
+  return (size_t)(5 + (sort - 8) % 4) << (e - 2) << 6;
+}
+
+/* --- slabs --- */
+
+static void slab_list(fli_slab *s) {
+  fli_slab **head = &s->heap->room[s->sort];
+  s->prev = NULL;
+  s->next = *head;
+  if (s->next)
+    s->next->prev = s;
+  *head = s;
+}
+
+static void slab_unlist(fli_slab *s) {
+  *(s->prev ? &s->prev->next : &s->heap->room[s->sort]) = s->next;
+  if (s->next)
+    s->next->prev = s->prev;
+}
+
+/* Blocks come into being a few at a time, lowest address first: what is never
+ * used is never touched. */
+static bool slab_carve(fli_slab *s) {
+  uint32_t n = s->count - s->carved;
+  n = n < CARVED ? n : CARVED;
+  for (uint32_t i = s->carved + n; i-- > s->carved;) {
+    s->blocks[i] = (fli_block){.memory = (char *)s->span->block.memory +
+                                         (size_t)i * s->size,
+                               .bytes = FLI_NOT_LIVE,
+                               .next = s->free,
+                               .slab = s};
+    s->free = &s->blocks[i];
+  }
+  s->carved += n;
+  return n > 0;
+}
+
+static fl_status slab_new(fli_heap *h, int sort, bool tight, fli_slab **out) {
+  size_t size = class_bytes(sort);
+  size_t bytes = 64 * size;
+  bytes = bytes < 16u << 10    ? 16u << 10
+          : bytes > 512u << 10 ? 512u << 10
+                               : bytes;
+  fli_span *span;
+  if (fli_span_take(h, bytes, tight, &span) != FL_OK) {
+    if (!tight)
+      return FL_ENOMEM;
+    FLI_TRY(fli_span_take(h, size, true, &span));
+  }
+  size_t count = span->size / size;
+  fli_slab *s = malloc(sizeof *s + count * sizeof *s->blocks);
+  if (!s) {
+    fli_span_give(span);
+    return FL_ENOMEM;
+  }
+  *s = (fli_slab){.heap = h,
+                  .span = span,
+                  .size = (uint32_t)size,
+                  .count = (uint32_t)count,
+                  .sort = sort};
+  span->slab = s;
+  h->empty += span->size;
+  slab_carve(s);
+  slab_list(s);
+  *out = s;
+  return FL_OK;
+}
+
+static void slab_free(fli_slab *s) {
+  fli_heap *h = s->heap;
+  h->empty -= s->span->size;
+  slab_unlist(s);
+  fli_span_give(s->span);
+  free(s);
+}
+
+static void slabs_free_empty(fli_heap *h) {
+  for (int sort = 0; sort < FLI_CLASSES && h->empty; sort++)
+    for (fli_slab *s = h->room[sort], *next; s; s = next) {
+      next = s->next;
+      if (s->used == 0)
+        slab_free(s);
+    }
+}
+
+static inline fli_block *slab_pop(fli_heap *h, fli_slab *s) {
+  fli_block *b = s->free;
+  s->free = b->next;
+  if (s->used++ == 0)
+    h->empty -= s->span->size;
+  if (!s->free && !slab_carve(s))
+    slab_unlist(s);
+  return b;
+}
+
+static inline void slab_push(fli_heap *h, fli_slab *s, fli_block *b) {
+  b->next = s->free;
+  s->free = b;
+  if (!b->next)
+    slab_list(s);
+  if (--s->used == 0) {
+    h->empty += s->span->size;
+    if (h->empty > EMPTY_KEPT && (s->prev || s->next))
+      slab_free(s);
+  }
+}
+
+/* --- blocks --- */
+
+static inline void block_born(fli_heap *h, fli_block *b, size_t bytes,
+                              fl_site site) {
+  b->bytes = bytes;
+  b->site = site;
+  h->live += bytes;
+  if (h->live > h->peak)
+    h->peak = h->live;
+  h->blocks++;
+  h->allocations++;
+  FLI_UNPOISON(h, b->memory, bytes);
+}
+
+static void block_free(struct fli_allocator *a, fli_block *b) {
+  assert(b->bytes != FLI_NOT_LIVE);
+  fli_slab *slab = b->slab;
+  fli_heap *h = slab ? slab->heap : ((fli_span *)b)->segment->heap;
+  size_t bytes = b->bytes;
+  h->live -= bytes;
+  h->blocks--;
+  b->bytes = FLI_NOT_LIVE;
+  if (FLI_LIKELY(slab != NULL)) {
+    FLI_POISON(h, b->memory, slab->size);
+    slab_push(h, slab, b);
+  } else {
+    FLI_POISON(h, b->memory, ((fli_span *)b)->size);
+    fli_span_give((fli_span *)b);
+  }
+  if (a->watched && a->trace)
+    a->trace(a->trace_context, h->device, -(int64_t)bytes, h->live);
+}
+
+static void drain(struct fli_allocator *a) {
+  if (!atomic_load_explicit(&a->returned, memory_order_relaxed))
+    return;
+  fli_block *b =
+      atomic_exchange_explicit(&a->returned, NULL, memory_order_acquire);
+  for (fli_block *next; b; b = next) {
+    next = b->next;
+    block_free(a, b);
+  }
+}
+
+void fli_free(fl_runtime *rt, fli_block *b) {
+  struct fli_allocator *a = rt->allocator;
+  if (FLI_LIKELY(fli_self() == rt->owner)) {
+    block_free(a, b);
+    return;
+  }
+  b->next = atomic_load_explicit(&a->returned, memory_order_relaxed);
+  while (!atomic_compare_exchange_weak_explicit(
+      &a->returned, &b->next, b, memory_order_release, memory_order_relaxed)) {
+  }
+}
+
+/* --- out of memory --- */
+
+/* "12.0 MB": three digits, powers of ten as in the limits people set. */
+static const char *bytes_text(char out[16], size_t bytes) {
+  static const char *const units[] = {"KB", "MB", "GB", "TB", "PB", "EB"};
+  double v = (double)bytes / 1000;
+  int u = 0;
+  if (bytes < 1000) {
+    snprintf(out, 16, "%zu B", bytes);
+    return out;
+  }
+  for (; v >= 999.5 && u < 5; u++)
+    v /= 1000;
+  snprintf(out, 16, "%.*f %s", v < 9.995 ? 2 : v < 99.95 ? 1 : 0, v, units[u]);
+  return out;
+}
+
+typedef struct holding {
+  fl_site site;
+  size_t bytes;
+} holding;
+
+static int by_site(const void *a, const void *b) {
+  fl_site x = ((const holding *)a)->site, y = ((const holding *)b)->site;
+  return (x > y) - (x < y);
+}
+
+static int by_bytes(const void *a, const void *b) {
+  size_t x = ((const holding *)a)->bytes, y = ((const holding *)b)->bytes;
+  return x != y ? (x < y) - (x > y) : by_site(a, b);
+}
+
+/* Live bytes of each site, the most first; *list is the caller's to free. */
+static size_t holdings(const fli_heap *h, holding **list) {
+  size_t n = 0, m = 0;
+  *list = malloc((h->blocks + 1) * sizeof **list);
+  if (!*list)
+    return 0;
+  for (const fli_segment *g = h->segments; g; g = g->next)
+    for (const fli_span *s = g->first; s; s = s->after) {
+      const fli_block *b = s->slab ? s->slab->blocks : &s->block;
+      for (uint32_t i = 0; i < (s->slab ? s->slab->carved : 1); i++)
+        if (b[i].bytes != FLI_NOT_LIVE)
+          (*list)[n++] = (holding){b[i].site, b[i].bytes};
+    }
+  qsort(*list, n, sizeof **list, by_site);
+  for (size_t i = 0; i < n; i++) {
+    if (m && (*list)[m - 1].site == (*list)[i].site)
+      (*list)[m - 1].bytes += (*list)[i].bytes;
+    else
+      (*list)[m++] = (*list)[i];
+  }
+  qsort(*list, m, sizeof **list, by_bytes);
+  return m;
+}
+
+static fl_status out_of_memory(fli_heap *h, size_t bytes, const char *why) {
+  char asked[16], live[16], reserved[16], limit[16], largest[16], part[16];
+  char most[256] = "";
+  size_t at = 0;
+  holding *list;
+  size_t n = holdings(h, &list);
+  for (size_t i = 0; i < n && i < 3 && list[i].bytes; i++) {
+    at += (size_t)snprintf(
+        most + at, sizeof most - at, "%s%s %s",
+        i ? ", " : "; held most: ", bytes_text(part, list[i].bytes),
+        fl_site_text(h->rt, list[i].site));
+    if (at >= sizeof most)
+      break;
+  }
+  free(list);
+  return fli_fail(
+      FL_ENOMEM,
+      "out of memory on %s%s: asked for %s; live %s in %zu blocks, reserved "
+      "%s, limit %s, largest free block %s%s",
+      fl_device_name(h->rt, h->device), why, bytes_text(asked, bytes),
+      bytes_text(live, h->live), h->blocks, bytes_text(reserved, h->reserved),
+      h->limit ? bytes_text(limit, h->limit) : "none",
+      bytes_text(largest, fli_span_largest(h)), most);
+}
+
+static bool reclaim(struct fli_allocator *a, fli_heap *h, size_t bytes) {
+  const fl_runtime_options *o = &h->rt->options;
+  if (!o->reclaim || a->reclaiming)
+    return false;
+  a->reclaiming = true;
+  bool again = o->reclaim(o->context, h->device, bytes);
+  a->reclaiming = false;
+  return again;
+}
+
+/* --- allocation --- */
+
+static fl_status block_take(fli_heap *h, size_t bytes, bool tight,
+                            fli_block **b) {
+  if (!tight)
+    bytes += FLI_RED_ZONE;
+  if (bytes > FLI_SMALL_BYTES) {
+    fli_span *span;
+    FLI_TRY(fli_span_take(h, bytes, tight, &span));
+    *b = &span->block;
+    return FL_OK;
+  }
+  int sort = class_of(bytes);
+  fli_slab *s = h->room[sort];
+  if (!s)
+    FLI_TRY(slab_new(h, sort, tight, &s));
+  *b = slab_pop(h, s);
+  return FL_OK;
+}
+
+static void heap_flush(fli_heap *h) {
+  slabs_free_empty(h);
+  fli_heap_trim(h, 0);
+  h->flushes++;
+}
+
+/* Ever dearer ways to get a block: cached memory and a segment of the usual
+ * size; memory cut for larger sizes and the smallest segment; what the cache
+ * can give back; and twice what the host can. */
+static fl_status block_force(struct fli_allocator *a, fli_heap *h, size_t bytes,
+                             fli_block **b) {
+  if (block_take(h, bytes, false, b) == FL_OK)
+    return FL_OK;
+  slabs_free_empty(h);
+  if (block_take(h, bytes, true, b) == FL_OK)
+    return FL_OK;
+  for (int i = 0; i < 3; i++) {
+    if (i > 0 && !reclaim(a, h, bytes))
+      break;
+    drain(a);
+    heap_flush(h);
+    if (block_take(h, bytes, true, b) == FL_OK)
+      return FL_OK;
+  }
+  return out_of_memory(h, bytes, "");
+}
+
+static fli_heap *heap_of(fl_runtime *rt, fl_device d) {
+  struct fli_allocator *a = rt->allocator;
+  fli_heap **h = &a->heap[d >> 8][d & 255];
+  if (!*h) {
+    *h = calloc(1, sizeof **h);
+    if (*h) {
+      (*h)->rt = rt;
+      (*h)->device = d;
+      (*h)->backend = fli_backend(rt, d);
+      (*h)->limit = a->limit[d >> 8][d & 255];
+    }
+  }
+  return *h;
+}
+
+static bool failure_due(struct fli_allocator *a) {
+  if (FLI_LIKELY(a->failing == 0))
+    return false;
+  if (a->skip > 0) {
+    a->skip--;
+    return false;
+  }
+  if (a->failing > 0)
+    a->failing--;
+  return true;
+}
+
+static fl_status alloc_slow(fl_runtime *rt, fl_device d, size_t bytes,
+                            fl_site site, fli_block **block, void **memory) {
+  struct fli_allocator *a = rt->allocator;
+  fli_heap *h = heap_of(rt, d);
+  if (!h)
+    return fli_fail(FL_ENOMEM, "out of memory on the host");
+  drain(a);
+  if (a->trace)
+    a->trace(a->trace_context, d, (int64_t)bytes, h->live);
+  if (failure_due(a))
+    return out_of_memory(h, bytes, " (injected)");
+  if (bytes > ADDRESSABLE)
+    return out_of_memory(h, bytes, "");
+  FLI_TRY(block_force(a, h, bytes, block));
+  block_born(h, *block, bytes, site);
+  *memory = (*block)->memory;
+  return FL_OK;
+}
+
+fl_status fli_alloc(fl_runtime *rt, fl_device d, size_t bytes, fl_site site,
+                    fli_block **block, void **memory) {
+  struct fli_allocator *a = rt->allocator;
+  fli_heap *h = a->heap[d >> 8][d & 255];
+  a->asked++;
+  if (FLI_LIKELY(bytes <= FLI_SMALL_BYTES - FLI_RED_ZONE && h && !a->watched)) {
+    fli_slab *s = h->room[class_of(bytes + FLI_RED_ZONE)];
+    if (FLI_LIKELY(s != NULL)) {
+      *block = slab_pop(h, s);
+      block_born(h, *block, bytes, site);
+      *memory = (*block)->memory;
+      return FL_OK;
+    }
+  }
+  return alloc_slow(rt, d, bytes, site, block, memory);
+}
+
+bool fli_fail_now(fl_runtime *rt) {
+  struct fli_allocator *a = rt->allocator;
+  a->asked++;
+  return failure_due(a);
+}
+
+/* rt may still be without an allocator: while it is opened. */
+void *fli_malloc(fl_runtime *rt, size_t bytes) {
+  bool fails = rt && rt->allocator && fli_fail_now(rt);
+  void *p = fails ? NULL : malloc(bytes ? bytes : 1);
+  if (!p)
+    fli_fail(FL_ENOMEM, "out of memory on the host%s: asked for %zu bytes",
+             fails ? " (injected)" : "", bytes);
+  return p;
+}
+
+void fli_mfree(void *p) {
+  free(p);
+}
+
+/* --- opening and closing --- */
+
+fl_status fli_alloc_open(fl_runtime *rt) {
+  struct fli_allocator *a = calloc(1, sizeof *a);
+  if (!a)
+    return fli_fail(FL_ENOMEM, "out of memory on the host");
+  a->limit[0][0] = rt->options.memory_limit;
+  rt->allocator = a;
+  return FL_OK;
+}
+
+/* Without memory for it here, the first allocation tries again. */
+void fli_alloc_device(fl_runtime *rt, fl_device d) {
+  heap_of(rt, d);
+}
+
+void fli_alloc_close(fl_runtime *rt) {
+  struct fli_allocator *a = rt->allocator;
+  if (!a)
+    return;
+  drain(a);
+  for (int i = 0; i < FLI_MAX_BACKENDS; i++)
+    for (int k = 0; k < FLI_MAX_DEVICES; k++) {
+      fli_heap *h = a->heap[i][k];
+      if (!h)
+        continue;
+      for (fli_segment *g = h->segments; g; g = g->next)
+        for (fli_span *s = g->first; s; s = s->after)
+          free(s->slab);
+      fli_heap_drop(h);
+      free(h);
+    }
+  free(a->text);
+  free(a);
+  rt->allocator = NULL;
+}
+
+/* --- what users ask --- */
+
+void fl_memory_get(fl_runtime *rt, fl_device d, fl_memory_stats *s) {
+  *s = (fl_memory_stats){0};
+  fli_heap *h = heap_of(rt, d);
+  if (!h)
+    return;
+  drain(rt->allocator);
+  *s = (fl_memory_stats){.live = h->live,
+                         .peak_live = h->peak,
+                         .reserved = h->reserved,
+                         .limit = h->limit,
+                         .blocks = h->blocks,
+                         .largest_free = fli_span_largest(h),
+                         .allocations = h->allocations,
+                         .segments = h->segments_taken,
+                         .flushes = h->flushes};
+}
+
+void fl_memory_reset_peak(fl_runtime *rt, fl_device d) {
+  fli_heap *h = heap_of(rt, d);
+  drain(rt->allocator);
+  if (h)
+    h->peak = h->live;
+}
+
+void fl_memory_limit(fl_runtime *rt, fl_device d, size_t bytes) {
+  struct fli_allocator *a = rt->allocator;
+  fli_heap *h = heap_of(rt, d);
+  a->limit[d >> 8][d & 255] = bytes;
+  if (!h)
+    return;
+  h->limit = bytes;
+  drain(a);
+  if (bytes && h->reserved > bytes) {
+    slabs_free_empty(h);
+    fli_heap_trim(h, bytes);
+  }
+}
+
+void fl_memory_flush(fl_runtime *rt, fl_device d) {
+  fli_heap *h = heap_of(rt, d);
+  drain(rt->allocator);
+  if (h)
+    heap_flush(h);
+}
+
+int64_t fl_memory_fail(fl_runtime *rt, int64_t skip, int64_t count) {
+  struct fli_allocator *a = rt->allocator;
+  int64_t asked = a->asked;
+  a->asked = 0;
+  a->skip = skip;
+  a->failing = count;
+  a->watched = a->trace || count != 0;
+  return asked;
+}
+
+void fl_memory_trace(fl_runtime *rt, trace_fn event, void *context) {
+  struct fli_allocator *a = rt->allocator;
+  drain(a);
+  a->trace = event;
+  a->trace_context = context;
+  a->watched = event || a->failing != 0;
+}
+
+const char *fl_memory_holders(fl_runtime *rt, fl_device d, int most) {
+  struct fli_allocator *a = rt->allocator;
+  fli_heap *h = heap_of(rt, d);
+  char part[16];
+  free(a->text);
+  a->text = NULL;
+  if (!h)
+    return "";
+  drain(a);
+  holding *list;
+  size_t n = holdings(h, &list), at = 0;
+  for (size_t i = 0; i < n && (int64_t)i < most; i++) {
+    const char *where = fl_site_text(rt, list[i].site);
+    size_t room = strlen(where) + sizeof part + 2;
+    char *text = realloc(a->text, at + room);
+    if (!text)
+      break;
+    a->text = text;
+    at += (size_t)snprintf(text + at, room, "%s%s %s", at ? "\n" : "",
+                           bytes_text(part, list[i].bytes), where);
+  }
+  free(list);
+  return a->text ? a->text : "";
+}

@@ -1,0 +1,300 @@
+/* Spans: a backend's segments, cut and joined again. Best fit, the lowest
+ * address among equals, in one tree of free spans for each pool. What a caller
+ * does with a span (slabs, large blocks, figures) is alloc.c's business.
+ *
+ * The pools keep sizes apart that would block each other: up to 512 KiB from
+ * segments of 2 MiB, up to 16 MiB from segments of 32 MiB, larger ones from
+ * segments of their own, which are cut only for other large ones. */
+#include "alloc.h"
+
+#include <stdlib.h>
+
+#define PAGE   ((size_t)4096)
+#define MIB    ((size_t)1 << 20)
+#define SLACK  (32 * MIB) /* kept beyond what was needed lately */
+#define WINDOW 16384      /* spans; "lately" is this window or the last */
+
+static const struct {
+  size_t most;    /* the largest span asked of this pool */
+  size_t segment; /* size of a segment; 0: as asked */
+  size_t least;   /* smaller rests stay with the span that is cut */
+} pools[FLI_POOLS] = {
+    {512 << 10, 2 * MIB, 4096},
+    {16 * MIB, 32 * MIB, 64 << 10},
+    {SIZE_MAX, 0, MIB},
+};
+
+/* --- the tree: a treap by (size, address) --- */
+
+static bool before(const fli_span *a, const fli_span *b) {
+  if (a->size != b->size)
+    return a->size < b->size;
+  return (uintptr_t)a->block.memory < (uintptr_t)b->block.memory;
+}
+
+static uint32_t weight(const fli_span *s) {
+  return (uint32_t)(((uint64_t)(uintptr_t)s * 0x9E3779B97F4A7C15u) >> 32);
+}
+
+static void tree_insert(fli_span **t, fli_span *s) {
+  uint32_t w = weight(s);
+  while (*t && weight(*t) >= w)
+    t = before(s, *t) ? &(*t)->left : &(*t)->right;
+  /* what is below is split around s */
+  fli_span *rest = *t, **left = &s->left, **right = &s->right;
+  *t = s;
+  while (rest) {
+    if (before(s, rest)) {
+      *right = rest;
+      right = &rest->left;
+      rest = rest->left;
+    } else {
+      *left = rest;
+      left = &rest->right;
+      rest = rest->right;
+    }
+  }
+  *left = *right = NULL;
+}
+
+static void tree_remove(fli_span **t, fli_span *s) {
+  while (*t != s)
+    t = before(s, *t) ? &(*t)->left : &(*t)->right;
+  fli_span *a = s->left, *b = s->right;
+  while (a && b) {
+    if (weight(a) >= weight(b)) {
+      *t = a;
+      t = &a->right;
+      a = a->right;
+    } else {
+      *t = b;
+      t = &b->left;
+      b = b->left;
+    }
+  }
+  *t = a ? a : b;
+}
+
+static fli_span *tree_fit(fli_span *t, size_t size) {
+  fli_span *best = NULL;
+  while (t) {
+    if (t->size >= size) {
+      best = t;
+      t = t->left;
+    } else {
+      t = t->right;
+    }
+  }
+  return best;
+}
+
+size_t fli_span_largest(const fli_heap *h) {
+  size_t most = 0;
+  for (int p = 0; p < FLI_POOLS; p++) {
+    const fli_span *s = h->tree[p];
+    while (s && s->right)
+      s = s->right;
+    if (s && s->size > most)
+      most = s->size;
+  }
+  return most;
+}
+
+/* --- segments --- */
+
+static void idle_add(fli_segment *g) {
+  fli_heap *h = g->heap;
+  g->idle = true;
+  g->newer = NULL;
+  g->older = h->newest;
+  *(h->newest ? &h->newest->newer : &h->oldest) = g;
+  h->newest = g;
+}
+
+static void idle_remove(fli_segment *g) {
+  fli_heap *h = g->heap;
+  g->idle = false;
+  *(g->older ? &g->older->newer : &h->oldest) = g->newer;
+  *(g->newer ? &g->newer->older : &h->newest) = g->older;
+}
+
+static void segment_free(fli_segment *g) {
+  fli_heap *h = g->heap;
+  for (fli_span *s = g->first, *next; s; s = next) {
+    next = s->after;
+    free(s);
+  }
+  *(g->prev ? &g->prev->next : &h->segments) = g->next;
+  if (g->next)
+    g->next->prev = g->prev;
+  h->reserved -= g->size;
+  FLI_UNPOISON(h, g->memory, g->size);
+  h->backend->release(h->backend, h->device & 255, g->memory, g->size);
+  free(g);
+}
+
+static void segment_retire(fli_segment *g) {
+  idle_remove(g);
+  tree_remove(&g->heap->tree[g->pool], g->first);
+  segment_free(g);
+}
+
+void fli_heap_trim(fli_heap *h, size_t keep) {
+  while (h->oldest && h->reserved > keep)
+    segment_retire(h->oldest);
+}
+
+void fli_heap_drop(fli_heap *h) {
+  while (h->segments)
+    segment_free(h->segments);
+}
+
+/* How much may stay reserved when `taken` bytes are in use: what the work of
+ * late needed, so that a training step finds its memory again, and not what
+ * some phase long ago did. */
+static size_t allowance(const fli_heap *h, size_t taken) {
+  size_t most = h->peak_taken > h->last_peak ? h->peak_taken : h->last_peak;
+  if (taken > most)
+    most = taken;
+  return most + most / 4 + SLACK;
+}
+
+static fl_status segment_new(fli_heap *h, int pool, size_t size, bool exact) {
+  size_t room =
+      h->limit ? h->limit > h->reserved ? h->limit - h->reserved : 0 : SIZE_MAX;
+  size_t bytes =
+      exact || pools[pool].segment < size ? size : pools[pool].segment;
+  if (bytes > room)
+    return FL_ENOMEM;
+  fli_segment *g = calloc(1, sizeof *g);
+  fli_span *s = calloc(1, sizeof *s);
+  void *memory = NULL;
+  if (!g || !s ||
+      h->backend->alloc(h->backend, h->device & 255, bytes, &memory) != FL_OK) {
+    free(g);
+    free(s);
+    return FL_ENOMEM;
+  }
+  *g = (fli_segment){.heap = h,
+                     .memory = memory,
+                     .size = bytes,
+                     .pool = pool,
+                     .first = s,
+                     .next = h->segments};
+  s->block = (fli_block){.memory = memory, .bytes = FLI_NOT_LIVE};
+  s->size = bytes;
+  s->segment = g;
+  s->free = true;
+  if (g->next)
+    g->next->prev = g;
+  h->segments = g;
+  h->reserved += bytes;
+  h->segments_taken++;
+  FLI_POISON(h, memory, bytes);
+  tree_insert(&h->tree[pool], s);
+  idle_add(g);
+  return FL_OK;
+}
+
+/* --- spans --- */
+
+/* Small sizes in pages, large ones in steps of 1/64 to 1/32 of their size, so
+ * that nearly equal sizes can follow each other in one place. */
+static size_t rounded(size_t bytes) {
+  size_t step = PAGE;
+  while (step < bytes / 64)
+    step *= 2;
+  return (bytes + step - 1) / step * step;
+}
+
+static fli_span *cut(fli_heap *h, fli_span *s, size_t size) {
+  fli_segment *g = s->segment;
+  tree_remove(&h->tree[g->pool], s);
+  if (g->idle)
+    idle_remove(g);
+  s->free = false;
+  fli_span *rest = NULL;
+  if (s->size - size >= pools[g->pool].least)
+    rest = calloc(1, sizeof *rest); /* without it, the span stays whole */
+  if (rest) {
+    rest->block.memory = (char *)s->block.memory + size;
+    rest->block.bytes = FLI_NOT_LIVE;
+    rest->size = s->size - size;
+    rest->segment = g;
+    rest->before = s;
+    rest->after = s->after;
+    if (rest->after)
+      rest->after->before = rest;
+    rest->free = true;
+    s->after = rest;
+    s->size = size;
+    tree_insert(&h->tree[g->pool], rest);
+  }
+  h->taken += s->size;
+  if (h->taken > h->peak_taken)
+    h->peak_taken = h->taken;
+  if (++h->since >= WINDOW) {
+    h->since = 0;
+    h->last_peak = h->peak_taken;
+    h->peak_taken = h->taken;
+  }
+  return s;
+}
+
+fl_status fli_span_take(fli_heap *h, size_t bytes, bool anywhere,
+                        fli_span **span) {
+  size_t size = rounded(bytes);
+  int pool = 0;
+  while (size > pools[pool].most)
+    pool++;
+  for (int p = pool; p < (anywhere ? FLI_POOLS : pool + 1); p++) {
+    fli_span *s = tree_fit(h->tree[p], size);
+    if (s) {
+      *span = cut(h, s, size);
+      return FL_OK;
+    }
+  }
+  fli_heap_trim(h, allowance(h, h->taken + size) - size);
+  if (segment_new(h, pool, size, anywhere) != FL_OK) {
+    if (!anywhere)
+      return FL_ENOMEM;
+    size = (bytes + FLI_GRANULE - 1) / FLI_GRANULE * FLI_GRANULE;
+    FLI_TRY(segment_new(h, pool, size, true));
+  }
+  *span = cut(h, tree_fit(h->tree[pool], size), size);
+  return FL_OK;
+}
+
+/* s takes up its neighbour behind. */
+static void join(fli_span *s) {
+  fli_span *gone = s->after;
+  s->size += gone->size;
+  s->after = gone->after;
+  if (s->after)
+    s->after->before = s;
+  free(gone);
+}
+
+void fli_span_give(fli_span *s) {
+  fli_segment *g = s->segment;
+  fli_heap *h = g->heap;
+  fli_span **tree = &h->tree[g->pool];
+  h->taken -= s->size;
+  s->slab = NULL;
+  if (s->after && s->after->free) {
+    tree_remove(tree, s->after);
+    join(s);
+  }
+  if (s->before && s->before->free) {
+    s = s->before;
+    tree_remove(tree, s);
+    join(s);
+  }
+  s->block.bytes = FLI_NOT_LIVE;
+  s->free = true;
+  tree_insert(tree, s);
+  if (s->size == g->size) {
+    idle_add(g);
+    fli_heap_trim(h, allowance(h, h->taken));
+  }
+}
