@@ -2,11 +2,21 @@
 # itself, so an installed tree may be moved.
 include(CMakePackageConfigHelpers)
 
-set(lua_lib ${CMAKE_INSTALL_LIBDIR}/lua/5.4)
-set(lua_share ${CMAKE_INSTALL_DATAROOTDIR}/lua/5.4)
+set(FLARE_LUA_DIR ${CMAKE_INSTALL_DATAROOTDIR}/lua/5.4 CACHE STRING
+  "Where Lua files go")
+set(FLARE_LUA_MODULE_DIR ${CMAKE_INSTALL_LIBDIR}/lua/5.4 CACHE STRING
+  "Where Lua modules in C go")
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/flare)
 set(pc_dir ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
+if(TARGET core_module)
+  install(TARGETS core_module LIBRARY DESTINATION ${FLARE_LUA_MODULE_DIR}/flare)
+  install(DIRECTORY stdlib/flare DESTINATION ${FLARE_LUA_DIR}
+    FILES_MATCHING PATTERN *.lua)
+endif()
+if(FLARE_ROCK)
+  return()
+endif()
 if(TARGET flare)
   install(TARGETS flare)
 endif()
@@ -16,11 +26,7 @@ endif()
 
 install(TARGETS flare_shared flare_static flarelua_shared flarelua_static
   flare_system flare_modules flare_blas EXPORT flare_targets)
-install(TARGETS core_module LIBRARY DESTINATION ${lua_lib}/flare)
 install(FILES ${public_headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/flare)
-install(DIRECTORY stdlib/flare DESTINATION ${lua_share}
-  FILES_MATCHING PATTERN *.lua)
-
 install(EXPORT flare_targets NAMESPACE flare:: DESTINATION ${package_dir})
 configure_package_config_file(cmake/flareConfig.cmake.in flareConfig.cmake
   INSTALL_DESTINATION ${package_dir})

@@ -80,8 +80,9 @@ local function job(name, command, reader)
   if not wanted then return end
   local stem = ("%s/%d"):format(results, #queue + 1)
   queue[#queue + 1] = {name = name, read = reader, stem = stem}
-  write(stem .. ".sh", ("timeout -k 5 %s %s >'%s.log' 2>&1 </dev/null\necho %d $?\n")
-    :format(limit, command:gsub("@", stem), stem, #queue))
+  command = ("timeout -k 5 %s %s"):format(limit, command:gsub("@", stem))
+  write(stem .. ".sh", ("export FLARE_BUILD='%s'\n%s >'%s.log' 2>&1 </dev/null\necho %d $?\n")
+    :format(build, command, stem, #queue))
 end
 
 job("ctest", ("ctest --test-dir '%s' --output-on-failure"):format(build), read_ctest)

@@ -1,0 +1,22 @@
+-- For `luarocks make` in a checkout; flare's libraries and headers, and the
+-- program, come with `cmake --install` instead.
+rockspec_format = "3.0"
+package = "flare"
+version = "scm-1"
+source = {url = "."}
+description = {
+  summary = "Machine learning for Lua: tensors, autograd, nn, optimizers",
+  license = "MIT",
+}
+dependencies = {"lua ~> 5.4"}
+external_dependencies = {JANSSON = {header = "jansson.h"}, ZLIB = {header = "zlib.h"}}
+build = {
+  type = "cmake",
+  variables = {
+    CMAKE_BUILD_TYPE = "Release",
+    FLARE_ROCK = "ON",
+    FLARE_LUA_DIR = "$(LUADIR)",
+    FLARE_LUA_MODULE_DIR = "$(LIBDIR)",
+    LUA_INCLUDE_DIR = "$(LUA_INCDIR)",
+  },
+}

@@ -1,0 +1,132 @@
+-- The architecture as a test: who may include whom, what the library must never
+-- call, and what it may export. The picture is in docs/architecture.md.
+local tree = require "spec.support.tree"
+
+-- What a folder's quoted includes may resolve to, as patterns of paths.
+local contracts = {"^runtime/types%.h$", "^runtime/backend%.h$", "^runtime/math%.h$",
+  "^runtime/%w+%.def$"}
+local may_include = {
+  runtime = {"^runtime/"},
+  kernels = {contracts[1], contracts[2], contracts[3], contracts[4], "^(kernels/%w+/)"},
+  lua = {"^lua/", "^runtime/flare%.h$", "^runtime/ops%.def$"},
+  repl = {"^repl/", "^lua/flarelua%.h$", "^lua/embed%.h$", "^runtime/flare%.h$"},
+}
+local public = {["flare.h"] = "runtime/flare.h", ["flarelua.h"] = "lua/flarelua.h"}
+
+local function code(path) -- without comments and strings
+  return (tree.read(path):gsub("/%*.-%*/", " "):gsub("//[^\n]*", " "):gsub('"[^"\n]*"', '""'))
+end
+
+local function resolve(from, include)
+  local folder = from:match "^(.*/)" .. include
+  if not tree.exists(folder) then return public[include] or include end
+  local parts = {}
+  for part in folder:gmatch "[^/]+" do
+    if part == ".." then parts[#parts] = nil else parts[#parts + 1] = part end
+  end
+  return table.concat(parts, "/")
+end
+
+local function allowed(from, to)
+  for _, pattern in ipairs(may_include[from:match "^%w+"]) do
+    local found = to:match(pattern)
+    -- a pattern with a capture means: only in the file's own folder
+    if found and (not pattern:find "%(" or from:find(found, 1, true) == 1) then return true end
+  end
+  return false
+end
+
+-- Fails with all offences at once: path and what is wrong there.
+local function none(offences)
+  assert(#offences == 0, "\n  " .. table.concat(offences, "\n  "))
+end
+
+local function matches(folders, pattern, except)
+  local found = {}
+  for _, path in ipairs(tree.files(folders, ".c", ".h", ".inc", ".def")) do
+    if not (except and path:find(except)) then
+      for hit in code(path):gmatch(pattern) do found[#found + 1] = path .. ": " .. hit end
+    end
+  end
+  return found
+end
+
+describe("layering", function()
+  it("lets each folder include only what is below it", function()
+    local offences = {}
+    for _, path in ipairs(tree.files("runtime kernels lua repl", ".c", ".h", ".inc")) do
+      for include in tree.read(path):gmatch '#%s*include%s+"(.-)"' do
+        local to = resolve(path, include)
+        if not allowed(path, to) then offences[#offences + 1] = path .. " includes " .. to end
+      end
+    end
+    none(offences)
+  end)
+
+  it("shows Lua only to lua/ and repl/main.c", function()
+    none(matches("runtime kernels repl", "#%s*include%s+<(l[ua]%w*%.h)>", "^repl/main%.c$"))
+  end)
+
+  it("neither ends the process nor prints", function()
+    for _, name in ipairs {"abort", "exit", "_exit", "quick_exit", "printf", "vprintf", "puts",
+      "putchar", "perror"} do
+      none(matches("runtime kernels lua", "%f[%w_](" .. name .. ")%s*%("))
+    end
+    none(matches("runtime kernels lua", "%f[%w_](fprintf%s*%(%s*std%w+)"))
+  end)
+
+  it("loads libraries in kernels/cuda only and has no #ifdef for CUDA", function()
+    none(matches("runtime kernels lua", "%f[%w_](dlopen)%f[^%w_]", "^kernels/cuda/"))
+    none(matches("runtime kernels lua repl", "#%s*if[^\n]*(CUDA)"))
+  end)
+
+  it("keeps the standard library to itself", function()
+    local offences = {}
+    for _, path in ipairs(tree.files("stdlib", ".lua")) do
+      for name in tree.read(path):gmatch 'require%s*%(?%s*"(.-)"' do
+        if not name:find "^flare%f[.\0]" then
+          offences[#offences + 1] = path .. " requires " .. name
+        end
+      end
+    end
+    none(offences)
+  end)
+end)
+
+describe("libraries", function()
+  local function exported(library)
+    local names = {}
+    for name in tree.output("nm -D --defined-only " .. tree.build .. "/" .. library)
+        :gmatch " [A-Z] ([%w_]+)" do
+      names[#names + 1] = name
+    end
+    return names
+  end
+
+  it("export nothing but fl_ and luaopen_flare", function()
+    local offences = {}
+    for _, library in ipairs {"libflare.so", "libflarelua.so", "lua/flare/core.so"} do
+      local names = exported(library)
+      assert(#names > 0, library .. " exports nothing")
+      for _, name in ipairs(names) do
+        if not (name:find "^fl_" or name:find "^fll?i?_" or name:find "^luaopen_flare") then
+          offences[#offences + 1] = library .. ": " .. name
+        end
+      end
+    end
+    none(offences)
+  end)
+
+  it("have no writable global data", function()
+    local offences = {}
+    for _, library in ipairs {"libflare.a", "libflarelua.a"} do
+      local symbols = tree.output("objdump -t " .. tree.build .. "/" .. library)
+      for section, name in symbols:gmatch " O (%.%S+)%s+%x+%s+([^\n]+)" do
+        if section:find "^%.data" and not section:find "^%.data%.rel%.ro" or section == ".bss" then
+          offences[#offences + 1] = library .. ": " .. name
+        end
+      end
+    end
+    none(offences)
+  end)
+end)

@@ -1,0 +1,30 @@
+#!/bin/sh
+# Both commands of the README, on a machine with nothing on it: a Debian made by
+# debootstrap, a fresh clone, packages from the mirror. limit: 60 min
+# Needs root, debootstrap and git; no mounts, so it works inside containers.
+set -eu
+suite=${1:-bookworm}
+mirror=${2:-http://deb.debian.org/debian}
+[ "$(id -u)" = 0 ] || { echo 'fresh_machine.sh needs root'; exit 1; }
+root=$(mktemp -d)
+trap 'rm -rf "$root"' EXIT INT TERM
+
+debootstrap --variant=minbase --include=git,ca-certificates "$suite" "$root" "$mirror"
+cp /etc/resolv.conf "$root/etc/"
+cp /etc/apt/apt.conf.d/* "$root/etc/apt/apt.conf.d/" 2>/dev/null || true
+git clone -q "$(pwd)" "$root/flare"
+
+timed() { # a command there, and its time as a figure
+  start=$(date +%s)
+  chroot "$root" /bin/sh -c "cd /flare && $1" </dev/null
+  echo "figure: $suite, $(nproc) cores, $1: $(($(date +%s) - start)) s"
+}
+
+# without --yes and without a terminal it must name the packages and stop with 3
+status=0
+chroot "$root" /flare/bootstrap build </dev/null || status=$?
+[ "$status" = 3 ]
+timed './bootstrap demo --yes'
+timed './bootstrap test --yes'
+touch "$root/flare/runtime/op.c"
+timed './bootstrap test --yes # again, one file changed'

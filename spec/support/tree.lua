@@ -1,0 +1,41 @@
+-- The repository's own files, for specs that read sources or build trees.
+local tree = {}
+
+--- The build folder that the specs run from.
+tree.build = os.getenv "FLARE_BUILD" or "build"
+
+--- What a shell command prints.
+function tree.output(command)
+  local pipe = assert(io.popen(command))
+  local text = pipe:read "a"
+  pipe:close()
+  return text
+end
+
+--- The paths of all files below folders whose names end as said, sorted.
+-- tree.files("runtime kernels", ".c", ".h")
+function tree.files(folders, ...)
+  local names = {}
+  for _, ending in ipairs {...} do names[#names + 1] = ("-name '*%s'"):format(ending) end
+  local list = {}
+  local command = "find %s -type f \\( %s \\) 2>/dev/null | sort"
+  for path in tree.output(command:format(folders, table.concat(names, " -o "))):gmatch "[^\n]+" do
+    list[#list + 1] = path
+  end
+  return list
+end
+
+function tree.read(path)
+  local file = assert(io.open(path))
+  local text = file:read "a"
+  file:close()
+  return text
+end
+
+function tree.exists(path)
+  local file = io.open(path)
+  if file then file:close() end
+  return file ~= nil
+end
+
+return tree
