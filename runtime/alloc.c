@@ -29,6 +29,8 @@ struct fli_allocator {
   char *text; /* of fl_memory_holders */
 };
 
+_Thread_local char fli_here;
+
 /* --- size classes: 64 .. 512 by 64, then four to each power of two --- */
 
 static inline int class_of(size_t bytes) {
@@ -433,7 +435,6 @@ fl_status fli_alloc_open(fl_runtime *rt) {
   struct fli_allocator *a = calloc(1, sizeof *a);
   if (!a)
     return fli_fail(FL_ENOMEM, "out of memory on the host");
-  a->limit[0][0] = rt->options.memory_limit;
   rt->allocator = a;
   return FL_OK;
 }

@@ -96,19 +96,23 @@ struct fl_backend {
    * kernels are called at once. A launch that is kept must be copied. */
   fl_kernel (*kernel)(fl_backend *b, const char *op);
   fl_status (*launch)(fl_backend *b, fl_kernel k, const fl_launch *l);
-  /* memory: whole segments for the caching allocator, FL_ALIGN-aligned */
+  /* memory: whole segments for the caching allocator, FL_ALIGN-aligned; release
+   * waits for work that may use it */
   fl_status (*alloc)(fl_backend *b, int device, size_t bytes, void **memory);
   void (*release)(fl_backend *b, int device, void *memory, size_t bytes);
   fl_status (*memory_info)(fl_backend *b, int device, size_t *free_bytes,
                            size_t *total_bytes); /* may be NULL */
-  /* transfers, bytes; for PEER `device` is the destination's */
+  /* transfers, bytes; for PEER `device` is the destination's. Host memory may be
+   * used as soon as this returns; a copy out has been waited for. NULL with
+   * FL_BACKEND_HOST */
   fl_status (*copy)(fl_backend *b, int device, fl_stream *s, fl_copy_kind kind,
                     void *to, int from_device, const void *from, size_t bytes);
   /* dependencies; all NULL for a backend that is not ASYNC */
   fl_status (*stream_new)(fl_backend *b, int device, fl_stream **s);
   void (*stream_free)(fl_backend *b, fl_stream *s);
   /* waits until all of the stream has run, then returns its first failure and
-   * forgets it; `failed` gets the sequence number of that launch */
+   * forgets it, unless it is a fault of the device (FL_EFAULT), which stays;
+   * `failed` gets the sequence number of that launch */
   fl_status (*stream_sync)(fl_backend *b, int device, fl_stream *s,
                            uint64_t *failed);
   /* a failure that is already known; cheap, looked at by every dispatch */
@@ -120,6 +124,8 @@ struct fl_backend {
   fl_status (*event_wait)(fl_backend *b, fl_event *e, fl_stream *s);
   bool (*event_done)(fl_backend *b, fl_event *e);
   void (*close)(fl_backend *b); /* may be NULL */
+  /* a backend's own knobs, by name; may be NULL */
+  fl_status (*control)(fl_backend *b, const char *what, double value);
 };
 
 /* --- the backends that come with the library --- */

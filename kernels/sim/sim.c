@@ -1,0 +1,206 @@
+/* The sim backend's table, its devices' memory and its controls. Memory is the
+ * host's, but its addresses are shifted out of what a process can have: whoever
+ * reads a device's memory directly, as if it were a GPU's, gets a fault at
+ * once. Order, launches and copies are in stream.c. */
+#include "sim.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define SHIFT  ((uintptr_t)1 << 55) /* no user address has this bit */
+#define FILLED ((size_t)2 << 20)    /* bytes of new memory made NaN */
+
+struct fl_sim_memory {
+  fl_sim_memory *next;
+  char *real;
+  size_t bytes;
+};
+
+static fl_sim *sim_of(fl_backend *b) {
+  return b->state;
+}
+
+/* --- memory --- */
+
+void *fl_sim_real(fl_sim *s, int device, const void *p) {
+  uintptr_t a = (uintptr_t)p;
+  if (!(a & SHIFT))
+    return NULL;
+  char *real = (char *)(a ^ SHIFT);
+  pthread_mutex_lock(&s->lock);
+  fl_sim_memory *m = s->memory[device];
+  while (m && (real < m->real || real > m->real + m->bytes))
+    m = m->next;
+  pthread_mutex_unlock(&s->lock);
+  return m ? real : NULL;
+}
+
+static size_t physical_memory(void) {
+  long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
+  return pages > 0 && size > 0 ? (size_t)pages * (size_t)size : SIZE_MAX;
+}
+
+static fl_status sim_alloc(fl_backend *b, int device, size_t bytes,
+                           void **memory) {
+  fl_sim *s = sim_of(b);
+  pthread_mutex_lock(&s->lock);
+  size_t used = s->used[device], limit = s->memory_limit;
+  pthread_mutex_unlock(&s->lock);
+  if (limit && (used > limit || bytes > limit - used))
+    return fli_fail(FL_ENOMEM,
+                    "sim:%d: %zu bytes asked for, %zu of %zu are in use",
+                    device, bytes, used, limit);
+  fl_sim_memory *m = malloc(sizeof *m);
+  void *real = NULL;
+  if (!m || posix_memalign(&real, FL_ALIGN, bytes ? bytes : 1)) {
+    free(m);
+    return fli_fail(FL_ENOMEM, "sim:%d: the host has no %zu bytes", device,
+                    bytes);
+  }
+  /* all ones is NaN in every float type: what nobody has written shows */
+  memset(real, 0xff, bytes < FILLED ? bytes : FILLED);
+  pthread_mutex_lock(&s->lock);
+  *m = (fl_sim_memory){s->memory[device], real, bytes};
+  s->memory[device] = m;
+  s->used[device] += bytes;
+  pthread_mutex_unlock(&s->lock);
+  *memory = (void *)((uintptr_t)real | SHIFT);
+  return FL_OK;
+}
+
+/* Waits, as a driver does: work that is under way may use the memory. */
+static void sim_release(fl_backend *b, int device, void *memory, size_t bytes) {
+  fl_sim *s = sim_of(b);
+  void *real = (void *)((uintptr_t)memory ^ SHIFT);
+  pthread_mutex_lock(&s->lock);
+  fl_sim_wait_all(s);
+  for (fl_sim_memory **m = &s->memory[device]; *m; m = &(*m)->next)
+    if ((*m)->real == real) {
+      fl_sim_memory *gone = *m;
+      *m = gone->next;
+      free(gone);
+      free(real);
+      s->used[device] -= bytes;
+      break;
+    }
+  pthread_mutex_unlock(&s->lock);
+}
+
+static fl_status sim_memory_info(fl_backend *b, int device, size_t *free_bytes,
+                                 size_t *total_bytes) {
+  fl_sim *s = sim_of(b);
+  pthread_mutex_lock(&s->lock);
+  size_t used = s->used[device];
+  *total_bytes = s->memory_limit ? s->memory_limit : physical_memory();
+  pthread_mutex_unlock(&s->lock);
+  *free_bytes = *total_bytes > used ? *total_bytes - used : 0;
+  return FL_OK;
+}
+
+/* --- the table --- */
+
+static int sim_device_count(fl_backend *b) {
+  return sim_of(b)->devices;
+}
+
+static fl_kernel sim_kernel(fl_backend *b, const char *op) {
+  fl_backend *cpu = sim_of(b)->cpu;
+  return cpu->kernel(cpu, op);
+}
+
+fl_status fl_sim_control(fl_backend *b, const char *what, double value) {
+  fl_sim *s = sim_of(b);
+  if (b->control != fl_sim_control)
+    return fli_fail(FL_EARG, "%s is not a sim backend", b->name);
+  fl_status status = FL_OK;
+  pthread_mutex_lock(&s->lock);
+  if (strcmp(what, "memory_limit") == 0)
+    s->memory_limit = value > 0 ? (size_t)value : 0;
+  else if (strcmp(what, "delay_us") == 0)
+    s->delay_us = value > 0 ? (int64_t)value : 0;
+  else if (strcmp(what, "fault") == 0)
+    s->fault = value >= 0 ? (int64_t)value : -1;
+  else if (strcmp(what, "revive") == 0) {
+    fl_sim_wait_all(s);
+    for (fl_stream *k = s->streams; k; k = k->next) {
+      k->status = FL_OK;
+      atomic_store(&k->failed, false);
+    }
+  } else
+    status = fli_fail(FL_EARG,
+                      "sim has no control \"%s\"; it has memory_limit, "
+                      "delay_us, fault, revive",
+                      what);
+  pthread_mutex_unlock(&s->lock);
+  return status;
+}
+
+static void sim_close(fl_backend *b) {
+  fl_sim *s = sim_of(b);
+  fl_sim_streams_close(s);
+  for (int i = 0; i < s->devices; i++)
+    for (fl_sim_memory *m = s->memory[i], *next; m; m = next) {
+      next = m->next;
+      free(m->real);
+      free(m);
+    }
+  pthread_cond_destroy(&s->progress);
+  pthread_mutex_destroy(&s->lock);
+  free(s);
+}
+
+static double wish(const char *name, double otherwise) {
+  const char *text = getenv(name);
+  char *end;
+  double value = text ? strtod(text, &end) : 0;
+  return text && end != text && value >= 0 ? value : otherwise;
+}
+
+fl_status fl_sim_open(const fl_backend_options *o, fl_backend *cpu,
+                      fl_backend **b);
+
+/* Cheap: threads start with the first work on a device. */
+fl_status fl_sim_open(const fl_backend_options *o, fl_backend *cpu,
+                      fl_backend **b) {
+  (void)o;
+  fl_sim *s = calloc(1, sizeof *s);
+  if (!s)
+    return fli_fail(FL_ENOMEM, "out of memory: the sim backend");
+  double devices = wish("FLARE_SIM_DEVICES", 2);
+  s->devices = devices > FL_SIM_DEVICES ? FL_SIM_DEVICES
+               : devices < 1            ? 1
+                                        : (int)devices;
+  s->memory_limit = (size_t)wish("FLARE_SIM_MEMORY", 0);
+  s->delay_us = (int64_t)wish("FLARE_SIM_DELAY_US", 0);
+  s->fault = -1;
+  s->cpu = cpu;
+  pthread_mutex_init(&s->lock, NULL);
+  pthread_cond_init(&s->progress, NULL);
+  s->table = (fl_backend){
+      .struct_size = sizeof(fl_backend),
+      .name = "sim",
+      .flags = FL_BACKEND_ASYNC,
+      .state = s,
+      .device_count = sim_device_count,
+      .kernel = sim_kernel,
+      .launch = fl_sim_launch,
+      .alloc = sim_alloc,
+      .release = sim_release,
+      .memory_info = sim_memory_info,
+      .copy = fl_sim_copy,
+      .stream_new = fl_sim_stream_new,
+      .stream_free = fl_sim_stream_free,
+      .stream_sync = fl_sim_stream_sync,
+      .stream_peek = fl_sim_stream_peek,
+      .event_new = fl_sim_event_new,
+      .event_free = fl_sim_event_free,
+      .event_record = fl_sim_event_record,
+      .event_wait = fl_sim_event_wait,
+      .event_done = fl_sim_event_done,
+      .close = sim_close,
+      .control = fl_sim_control,
+  };
+  *b = &s->table;
+  return FL_OK;
+}

@@ -1,0 +1,506 @@
+/* What happens in order on a sim device: a stream is a queue of tasks and a
+ * thread that runs them. Launches are copied whole, so the caller's views and
+ * attributes may be gone when they run; failures are kept until somebody asks.
+ * As on a GPU, a failed kernel does not stop the ones behind it, but those that
+ * change state for good (optimizer steps, running statistics) do nothing. */
+#include "sim.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define QUEUE_MOST 1024              /* tasks; then launching waits */
+#define STAGED     ((size_t)1 << 20) /* larger copies in are waited for */
+
+typedef enum task_kind { LAUNCH, COPY, RECORD, AWAIT, FOLLOW } task_kind;
+
+struct fl_event {
+  int device;
+  int holders; /* whoever made it, and tasks */
+  uint64_t recorded, done;
+};
+
+struct fl_sim_task {
+  fl_sim_task *next;
+  task_kind kind;
+  bool faulty; /* this launch ends the device */
+  int64_t delay_us;
+  fl_kernel kernel;
+  fl_launch launch;
+  void *to;
+  const void *from;
+  size_t bytes;
+  fl_event *event;
+  fl_stream *leader; /* FOLLOW: until it has done `ticket` tasks */
+  uint64_t ticket;
+  /* views and attributes of a launch, or staged bytes */
+  _Alignas(FL_ALIGN) unsigned char payload[];
+};
+
+/* --- running (on the stream's thread, without the lock) --- */
+
+typedef struct chunk {
+  struct chunk *next;
+  _Alignas(FL_ALIGN) unsigned char bytes[];
+} chunk;
+
+typedef struct scratch {
+  fl_scratch base;
+  chunk *chunks;
+} scratch;
+
+static void *scratch_get(fl_scratch *base, size_t bytes) {
+  scratch *s = (scratch *)base;
+  void *p = NULL;
+  if (bytes > SIZE_MAX / 2 ||
+      posix_memalign(&p, FL_ALIGN, sizeof(chunk) + bytes)) {
+    fli_fail(FL_ENOMEM, "out of memory: %zu bytes for a kernel", bytes);
+    return NULL;
+  }
+  chunk *c = p;
+  c->next = s->chunks;
+  s->chunks = c;
+  return c->bytes;
+}
+
+static void sleep_us(int64_t us) {
+  struct timespec t = {.tv_sec = us / 1000000, .tv_nsec = us % 1000000 * 1000};
+  while (us > 0 && nanosleep(&t, &t) != 0) {
+  }
+}
+
+static void keep_failure(fl_stream *s, fl_status status, uint64_t seq,
+                         const char *message) {
+  pthread_mutex_lock(&s->sim->lock);
+  if (!s->status) {
+    s->status = status;
+    s->seq = seq;
+    snprintf(s->message, sizeof s->message, "%s", message);
+    atomic_store(&s->failed, true);
+  }
+  pthread_mutex_unlock(&s->sim->lock);
+}
+
+static fl_status failure_of(fl_stream *s) {
+  pthread_mutex_lock(&s->sim->lock);
+  fl_status status = s->status;
+  pthread_mutex_unlock(&s->sim->lock);
+  return status;
+}
+
+/* Whether a launch leaves marks beyond its results: it must not run on what a
+ * failed one has left. */
+static bool changes_state(const fl_launch *l) {
+  size_t n = strlen(l->op);
+  if (n > 5 && strcmp(l->op + n - 5, "_step") == 0)
+    return true;
+  return strcmp(l->op, "batch_norm") == 0 && l->n_in > 3 && l->in[3].data;
+}
+
+static void run_launch(fl_stream *s, fl_sim_task *t) {
+  fl_launch *l = &t->launch;
+  fl_status failed = failure_of(s);
+  if (failed == FL_EFAULT || (failed && changes_state(l)))
+    return;
+  if (t->faulty) {
+    char text[128];
+    snprintf(text, sizeof text,
+             "sim:%d: device fault in %s; the device cannot be used any more",
+             s->device, l->op);
+    keep_failure(s, FL_EFAULT, l->seq, text);
+    return;
+  }
+  scratch mine = {.base = {scratch_get}};
+  l->scratch = &mine.base;
+  fl_status status = t->kernel(l);
+  if (status)
+    keep_failure(s, status, l->seq, fl_error());
+  for (chunk *c = mine.chunks, *next; c; c = next) {
+    next = c->next;
+    free(c);
+  }
+}
+
+static void drop_event(fl_event *e) { /* with the lock */
+  if (e && --e->holders == 0)
+    free(e);
+}
+
+static bool may_go_on(const fl_sim_task *t) { /* with the lock */
+  return t->kind == AWAIT    ? t->event->done >= t->ticket
+         : t->kind == FOLLOW ? t->leader->done >= t->ticket
+                             : true;
+}
+
+static void *run_stream(void *stream) {
+  fl_stream *s = stream;
+  fl_sim *sim = s->sim;
+  pthread_mutex_lock(&sim->lock);
+  for (;;) {
+    while (!s->head && !s->stop)
+      pthread_cond_wait(&s->work, &sim->lock);
+    fl_sim_task *t = s->head;
+    if (!t)
+      break;
+    while (!may_go_on(t))
+      pthread_cond_wait(&sim->progress, &sim->lock);
+    pthread_mutex_unlock(&sim->lock);
+    sleep_us(t->delay_us);
+    if (t->kind == LAUNCH)
+      run_launch(s, t);
+    else if (t->kind == COPY && failure_of(s) != FL_EFAULT)
+      memmove(t->to, t->from, t->bytes);
+    pthread_mutex_lock(&sim->lock);
+    if (t->kind == RECORD && t->event->done < t->ticket)
+      t->event->done = t->ticket;
+    drop_event(t->event);
+    s->head = t->next;
+    if (!s->head)
+      s->tail = NULL;
+    free(t);
+    s->done++;
+    pthread_cond_broadcast(&sim->progress);
+  }
+  pthread_mutex_unlock(&sim->lock);
+  return NULL;
+}
+
+/* --- queueing (with the lock) --- */
+
+/* Signals stay with the host's threads. */
+static fl_status start(fl_stream *s) {
+  sigset_t all, old;
+  if (s->started)
+    return FL_OK;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &old);
+  int e = pthread_create(&s->thread, NULL, run_stream, s);
+  pthread_sigmask(SIG_SETMASK, &old, NULL);
+  if (e)
+    return fli_fail(FL_ENOMEM, "sim:%d: cannot start a thread: %s", s->device,
+                    strerror(e));
+  s->started = true;
+  return FL_OK;
+}
+
+static fl_sim_task *task_new(task_kind kind, size_t payload) {
+  void *p = NULL;
+  if (posix_memalign(&p, FL_ALIGN, sizeof(fl_sim_task) + payload)) {
+    fli_fail(FL_ENOMEM, "out of memory: a task for a sim device");
+    return NULL;
+  }
+  fl_sim_task *t = p;
+  memset(t, 0, sizeof *t);
+  t->kind = kind;
+  return t;
+}
+
+static fl_status queue(fl_stream *s, fl_sim_task *t) {
+  fl_status status = start(s);
+  if (status) {
+    free(t);
+    return status;
+  }
+  while (s->queued - s->done >= QUEUE_MOST)
+    pthread_cond_wait(&s->sim->progress, &s->sim->lock);
+  if (t->event)
+    t->event->holders++;
+  *(s->tail ? &s->tail->next : &s->head) = t;
+  s->tail = t;
+  s->queued++;
+  pthread_cond_signal(&s->work);
+  return FL_OK;
+}
+
+static void wait_for(fl_stream *s, uint64_t ticket) {
+  while (s->done < ticket)
+    pthread_cond_wait(&s->sim->progress, &s->sim->lock);
+}
+
+void fl_sim_wait_all(fl_sim *sim) {
+  for (fl_stream *s = sim->streams; s; s = s->next)
+    wait_for(s, s->queued);
+}
+
+static fl_stream *stream_make(fl_sim *sim, int device) {
+  fl_stream *s = calloc(1, sizeof *s);
+  if (!s) {
+    fli_fail(FL_ENOMEM, "out of memory: a stream");
+    return NULL;
+  }
+  s->sim = sim;
+  s->device = device;
+  pthread_cond_init(&s->work, NULL);
+  s->next = sim->streams;
+  sim->streams = s;
+  return s;
+}
+
+/* NULL stands for the device's first stream. */
+static fl_stream *stream_of(fl_sim *sim, int device, fl_stream *s) {
+  if (!s && !(s = sim->first[device]))
+    s = sim->first[device] = stream_make(sim, device);
+  return s;
+}
+
+/* --- launches and copies --- */
+
+static fl_status move_view(fl_sim *sim, const fl_launch *l, fl_view *to,
+                           const fl_view *from, const char *what, int k) {
+  fl_view_copy(to, from);
+  if (!from->data || to->data == to->imm)
+    return FL_OK;
+  to->data = fl_sim_real(sim, l->device, from->data);
+  if (to->data)
+    return FL_OK;
+  return fli_fail(FL_EDEVICE, "%s: %s %d is not in the memory of sim:%d", l->op,
+                  what, k + 1, l->device);
+}
+
+fl_status fl_sim_launch(fl_backend *b, fl_kernel k, const fl_launch *l) {
+  fl_sim *sim = b->state;
+  size_t views = (size_t)(l->n_in + l->n_out);
+  fl_sim_task *t = task_new(LAUNCH, views * sizeof(fl_view) +
+                                        (l->attrs ? sizeof *l->attrs : 0));
+  if (!t)
+    return FL_ENOMEM;
+  fl_view *v = (fl_view *)t->payload;
+  t->kernel = k;
+  t->launch = *l;
+  t->launch.in = v;
+  t->launch.out = v + l->n_in;
+  t->launch.stream = NULL; /* the CPU's pool: serial here */
+  if (l->attrs) {
+    memcpy(v + views, l->attrs, sizeof *l->attrs);
+    t->launch.attrs = (fl_attrs *)(v + views);
+  }
+  fl_status status = FL_OK;
+  for (int i = 0; i < l->n_in && !status; i++)
+    status = move_view(sim, l, &v[i], &l->in[i], "input", i);
+  for (int i = 0; i < l->n_out && !status; i++)
+    status = move_view(sim, l, &v[l->n_in + i], &l->out[i], "result", i);
+  if (status) {
+    free(t);
+    return status;
+  }
+  pthread_mutex_lock(&sim->lock);
+  fl_stream *s = stream_of(sim, l->device, l->stream);
+  t->delay_us = sim->delay_us;
+  t->faulty = sim->fault == 0;
+  if (sim->fault >= 0)
+    sim->fault--;
+  if (s)
+    status = queue(s, t);
+  else
+    free(t);
+  pthread_mutex_unlock(&sim->lock);
+  return s ? status : FL_ENOMEM;
+}
+
+static fl_status queue_follow(fl_stream *s, fl_stream *leader) {
+  if (leader->done == leader->queued || leader == s)
+    return FL_OK;
+  fl_sim_task *t = task_new(FOLLOW, 0);
+  if (!t)
+    return FL_ENOMEM;
+  t->leader = leader;
+  t->ticket = leader->queued;
+  return queue(s, t);
+}
+
+/* The destination's stream waits for what the source's streams have to do, and
+ * they wait for the copy: their memory may be used again afterwards. */
+static fl_status queue_copy(fl_sim *sim, fl_stream *s, fl_sim_task *t,
+                            int from_device) {
+  fl_status status = FL_OK;
+  bool peer = s->device != from_device;
+  for (fl_stream *k = sim->streams; peer && k && !status; k = k->next)
+    if (k->device == from_device)
+      status = queue_follow(s, k);
+  if (status) {
+    free(t);
+    return status;
+  }
+  status = queue(s, t);
+  for (fl_stream *k = sim->streams; peer && k && !status; k = k->next)
+    if (k->device == from_device)
+      status = queue_follow(k, s);
+  return status;
+}
+
+fl_status fl_sim_copy(fl_backend *b, int device, fl_stream *s,
+                      fl_copy_kind kind, void *to, int from_device,
+                      const void *from, size_t bytes) {
+  fl_sim *sim = b->state;
+  bool staged = kind == FL_COPY_IN && bytes <= STAGED;
+  if (kind != FL_COPY_PEER)
+    from_device = device;
+  if (kind != FL_COPY_OUT && !(to = fl_sim_real(sim, device, to)))
+    return fli_fail(FL_EDEVICE,
+                    "copy: the destination is not in the memory of "
+                    "sim:%d",
+                    device);
+  if (kind != FL_COPY_IN && !(from = fl_sim_real(sim, from_device, from)))
+    return fli_fail(FL_EDEVICE,
+                    "copy: the source is not in the memory of "
+                    "sim:%d",
+                    from_device);
+  fl_sim_task *t = task_new(COPY, staged ? bytes : 0);
+  if (!t)
+    return FL_ENOMEM;
+  t->to = to;
+  t->from = staged ? memcpy(t->payload, from, bytes) : from;
+  t->bytes = bytes;
+  pthread_mutex_lock(&sim->lock);
+  fl_status status = FL_ENOMEM;
+  if ((s = stream_of(sim, device, s))) {
+    t->delay_us = sim->delay_us;
+    status = queue_copy(sim, s, t, from_device);
+    if (!status && (kind == FL_COPY_OUT || (kind == FL_COPY_IN && !staged)))
+      wait_for(s, s->queued);
+  } else
+    free(t);
+  pthread_mutex_unlock(&sim->lock);
+  return status;
+}
+
+/* --- streams --- */
+
+fl_status fl_sim_stream_new(fl_backend *b, int device, fl_stream **s) {
+  fl_sim *sim = b->state;
+  pthread_mutex_lock(&sim->lock);
+  *s = stream_make(sim, device);
+  pthread_mutex_unlock(&sim->lock);
+  return *s ? FL_OK : FL_ENOMEM;
+}
+
+/* Nothing is under way any more. */
+static void stream_end(fl_stream *s) {
+  fl_sim *sim = s->sim;
+  pthread_mutex_lock(&sim->lock);
+  s->stop = true;
+  pthread_cond_signal(&s->work);
+  fl_stream **at = &sim->streams;
+  while (*at != s)
+    at = &(*at)->next;
+  *at = s->next;
+  if (sim->first[s->device] == s)
+    sim->first[s->device] = NULL;
+  pthread_mutex_unlock(&sim->lock);
+  if (s->started)
+    pthread_join(s->thread, NULL);
+  pthread_cond_destroy(&s->work);
+  free(s);
+}
+
+void fl_sim_stream_free(fl_backend *b, fl_stream *s) {
+  fl_sim *sim = b->state;
+  pthread_mutex_lock(&sim->lock);
+  fl_sim_wait_all(sim); /* others may follow it */
+  pthread_mutex_unlock(&sim->lock);
+  stream_end(s);
+}
+
+void fl_sim_streams_close(fl_sim *sim) {
+  pthread_mutex_lock(&sim->lock);
+  fl_sim_wait_all(sim);
+  pthread_mutex_unlock(&sim->lock);
+  while (sim->streams)
+    stream_end(sim->streams);
+}
+
+/* With the lock: tells of a failure, if there is one. */
+static fl_status tell(fl_stream *s, uint64_t *failed) {
+  if (!s->status)
+    return FL_OK;
+  if (failed)
+    *failed = s->seq;
+  return fli_fail(s->status, "%s", s->message);
+}
+
+fl_status fl_sim_stream_sync(fl_backend *b, int device, fl_stream *s,
+                             uint64_t *failed) {
+  fl_sim *sim = b->state;
+  pthread_mutex_lock(&sim->lock);
+  s = s ? s : sim->first[device];
+  fl_status status = FL_OK;
+  if (s) {
+    wait_for(s, s->queued);
+    status = tell(s, failed);
+    if (status && status != FL_EFAULT) {
+      s->status = FL_OK;
+      atomic_store(&s->failed, false);
+    }
+  }
+  pthread_mutex_unlock(&sim->lock);
+  return status;
+}
+
+fl_status fl_sim_stream_peek(fl_backend *b, int device, fl_stream *s,
+                             uint64_t *failed) {
+  fl_sim *sim = b->state;
+  if (s && !atomic_load_explicit(&s->failed, memory_order_relaxed))
+    return FL_OK;
+  pthread_mutex_lock(&sim->lock);
+  s = s ? s : sim->first[device];
+  fl_status status = s ? tell(s, failed) : FL_OK;
+  pthread_mutex_unlock(&sim->lock);
+  return status;
+}
+
+/* --- events --- */
+
+fl_status fl_sim_event_new(fl_backend *b, int device, fl_event **e) {
+  (void)b;
+  *e = calloc(1, sizeof **e);
+  if (!*e)
+    return fli_fail(FL_ENOMEM, "out of memory: an event");
+  (*e)->device = device;
+  (*e)->holders = 1;
+  return FL_OK;
+}
+
+void fl_sim_event_free(fl_backend *b, fl_event *e) {
+  fl_sim *sim = b->state;
+  pthread_mutex_lock(&sim->lock);
+  drop_event(e);
+  pthread_mutex_unlock(&sim->lock);
+}
+
+static fl_status queue_event(fl_sim *sim, task_kind kind, fl_event *e,
+                             fl_stream *s) {
+  fl_sim_task *t = task_new(kind, 0);
+  if (!t)
+    return FL_ENOMEM;
+  pthread_mutex_lock(&sim->lock);
+  fl_status status = FL_ENOMEM;
+  if ((s = stream_of(sim, e->device, s))) {
+    t->event = e;
+    t->ticket = e->recorded + (kind == RECORD);
+    status = queue(s, t);
+    if (!status && kind == RECORD)
+      e->recorded++;
+  } else
+    free(t);
+  pthread_mutex_unlock(&sim->lock);
+  return status;
+}
+
+fl_status fl_sim_event_record(fl_backend *b, fl_event *e, fl_stream *s) {
+  return queue_event(b->state, RECORD, e, s);
+}
+
+/* An event that nobody has recorded lets everybody pass. */
+fl_status fl_sim_event_wait(fl_backend *b, fl_event *e, fl_stream *s) {
+  return queue_event(b->state, AWAIT, e, s);
+}
+
+bool fl_sim_event_done(fl_backend *b, fl_event *e) {
+  fl_sim *sim = b->state;
+  pthread_mutex_lock(&sim->lock);
+  bool done = e->done >= e->recorded;
+  pthread_mutex_unlock(&sim->lock);
+  return done;
+}
