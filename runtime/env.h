@@ -17,6 +17,7 @@
 #define FL_ENV_H
 
 #include "internal.h"
+#include "rules.h"
 
 typedef fl_operand fl_value;
 

@@ -163,7 +163,8 @@ typedef enum fl_param_kind {
   FL_P_FLAG,
   FL_P_ENUM,
   FL_P_DTYPE,
-  FL_P_RNG /* an input that the dispatcher takes from a generator */
+  FL_P_RNG,   /* an input that the dispatcher takes from a generator */
+  FL_P_NEWDIM /* a dim of the result, which has one more; negative from its end */
 } fl_param_kind;
 
 typedef enum fl_param_type { /* of a tensor */

@@ -19,6 +19,7 @@
 #define FLI_MAX_BACKENDS 8
 #define FLI_MAX_DEVICES 16 /* of one backend */
 #define FLI_RING 256       /* launches remembered */
+#define FLI_SMALL 32       /* classes of small host blocks, 64 bytes apart */
 
 /* --- operators --- */
 
@@ -86,8 +87,9 @@ struct fl_op {
   fli_family family;
   int cast;
   uint32_t saves;
-  int variadic; /* the parameter slot, -1 if there is none */
-  int n_required;
+  int variadic; /* the parameter's number, -1 if there is none */
+  /* of the inputs by slot; a variadic one's come last */
+  uint8_t in_type[FL_MAX_PARAMS], in_optional[FL_MAX_PARAMS];
   struct {
     uint8_t rule; /* fli_out_rule */
     int8_t a, b;
@@ -102,6 +104,7 @@ struct fl_op {
 };
 
 fl_status fli_ops_init(fl_runtime *rt); /* fills rt->ops from ops.def */
+void fli_ops_close(fl_runtime *rt);
 fl_dtype fli_promote(fl_dtype a, fl_dtype b);
 
 /* --- what rules see --- */
@@ -150,12 +153,17 @@ void *fli_malloc(fl_runtime *rt, size_t bytes);
 void fli_mfree(void *p);
 /* Whether an injected failure is due; counts. */
 bool fli_fail_now(fl_runtime *rt);
+/* Host blocks that come and go with every call (tape nodes): free lists by size.
+ * `bytes` must be the same for both. */
+void *fli_small_new(fl_runtime *rt, size_t bytes);
+void fli_small_free(fl_runtime *rt, void *p, size_t bytes);
 
 typedef struct fl_storage {
-  atomic_int rc;   /* all references */
-  int handles;     /* tensor handles of a host among them, counted per tensor */
-  int lua_tensors; /* tensors of this storage that have handles */
-  int tensors;     /* tensors (headers) on it; owner thread only */
+  atomic_int rc; /* tensors (headers) on it, and other threads */
+  /* Owner thread only: references to its tensors (without those of views to
+   * their base), and how many of them are handles of the host. When equal,
+   * only the host's garbage collector keeps the bytes alive. */
+  int refs, handles;
   fl_device device;
   void *data;
   size_t bytes;
@@ -165,7 +173,7 @@ typedef struct fl_storage {
   void *context;
   uint32_t version; /* counts in-place writes */
   fl_site write_site;
-  bool lua_only; /* counted in rt->lua_only */
+  bool host_only; /* counted in rt->host_only */
 } fl_storage;
 
 fl_status fli_storage_new(fl_runtime *rt, size_t bytes, fl_device d,
@@ -210,6 +218,13 @@ void fli_tensor_set_shape(fl_tensor *t, const fl_meta *m);
 fl_status fli_check_size(fl_dtype d, int ndim, const int64_t *shape,
                          size_t *bytes);
 void *fli_tensor_ptr(const fl_tensor *t);
+/* A fresh contiguous tensor; in meta mode without memory. `bytes` is what
+ * fli_check_size said. */
+fl_status fli_tensor_make(fl_runtime *rt, const fl_meta *m, size_t bytes,
+                          fl_device d, fl_site site, fl_tensor **out);
+void fli_tensors_close(fl_runtime *rt);
+double fli_half_value(fl_dtype d, uint16_t bits);
+int64_t fli_to_integer(double f);
 
 /* --- the runtime --- */
 
@@ -226,23 +241,25 @@ struct fl_runtime {
   fl_op *ops;
   int n_ops;
   fl_backend *backends[FLI_MAX_BACKENDS];
-  int n_backends;
+  int n_backends, n_builtin;
   int n_devices[FLI_MAX_BACKENDS];
+  fl_stream *streams[FLI_MAX_BACKENDS][FLI_MAX_DEVICES];
   fl_runtime_options options;
-  bool grad_enabled, meta, anomaly, closing;
+  bool grad_enabled, meta, anomaly, in_backward, closing;
   uint64_t next_id, seq, node_seq, pass;
   fl_generator generator;
-  size_t lua_only, live_bytes; /* of storages */
+  size_t host_only, live_bytes; /* bytes of storages */
   fl_tensor *tensors, *free_tensors;
   uint64_t n_tensors;
   fl_storage *free_storages;
+  struct fli_small *small[FLI_SMALL];
   struct fli_allocator *allocator;
   struct fli_sites *sites;
   struct fli_tape *tape;
   fl_tape_host tape_host;
   void (*on_ready)(void *context, fl_tensor *leaf);
   void *on_ready_context;
-  uintptr_t owner; /* thread; 0: none yet */
+  uintptr_t owner; /* the thread that opened it */
   char *text;      /* of fl_..._text */
   fl_backend *cpu;
   fli_launch_note ring[FLI_RING];
@@ -252,6 +269,18 @@ static inline fl_backend *fli_backend(fl_runtime *rt, fl_device d) {
   return rt->backends[d >> 8];
 }
 
+/* This thread, as rt->owner has it: an address of its own. */
+extern _Thread_local char fli_here
+    __attribute__((tls_model("initial-exec"), visibility("hidden")));
+static inline uintptr_t fli_self(void) {
+  return (uintptr_t)&fli_here;
+}
 fl_status fli_check_owner(fl_runtime *rt);
+fl_status fli_sites_open(fl_runtime *rt);
+void fli_sites_close(fl_runtime *rt);
+fl_stream *fli_stream(fl_runtime *rt, fl_device d);
+char *fli_text(fl_runtime *rt, size_t room); /* for fl_..._text */
+/* Fails with the site of a launch whose failure came later, from the ring. */
+fl_status fli_late_failure(fl_runtime *rt, fl_status s, uint64_t seq);
 
 #endif

@@ -1,0 +1,647 @@
+/* The backward pass: which nodes take part, in which order they run, where their
+ * gradients go. Nodes are counted first (how many others feed each one), then
+ * run newest first as soon as all their gradients are in; nothing recurses, so
+ * the length of a chain does not matter. */
+#include "tape.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct pass {
+  fl_runtime *rt;
+  uint64_t id;
+  bool create, retain;
+  fl_node **nodes; /* all that take part */
+  size_t n_nodes, room;
+  fl_node **heap; /* the ready ones, newest on top */
+  size_t n_heap, heap_room;
+  fl_tensor **leaves; /* those reached, borrowed from edges */
+  size_t n_leaves, leaves_room;
+  /* fl_grad: gradients wanted back instead of accumulated */
+  int n_inputs;
+  fl_tensor *const *inputs;
+  fl_node **input_nodes;
+  fl_tensor **captured; /* NULL: accumulate into leaves */
+} pass;
+
+/* --- vectors --- */
+
+static bool push(void ***list, size_t *n, size_t *room, void *item) {
+  if (*n == *room) {
+    size_t more = *room ? 2 * *room : 64;
+    void **p = realloc(*list, more * sizeof *p);
+    if (!p)
+      return false;
+    *list = p;
+    *room = more;
+  }
+  (*list)[(*n)++] = item;
+  return true;
+}
+
+static fl_status heap_push(pass *p, fl_node *n) {
+  if (!push((void ***)&p->heap, &p->n_heap, &p->heap_room, n))
+    return fli_fail(FL_ENOMEM, "out of memory: backward");
+  size_t i = p->n_heap - 1;
+  for (; i > 0 && p->heap[(i - 1) / 2]->seq < n->seq; i = (i - 1) / 2)
+    p->heap[i] = p->heap[(i - 1) / 2];
+  p->heap[i] = n;
+  return FL_OK;
+}
+
+static fl_node *heap_pop(pass *p) {
+  fl_node *top = p->heap[0], *last = p->heap[--p->n_heap];
+  size_t i = 0, n = p->n_heap;
+  for (size_t k; (k = 2 * i + 1) < n; i = k) {
+    if (k + 1 < n && p->heap[k + 1]->seq > p->heap[k]->seq)
+      k++;
+    if (p->heap[k]->seq <= last->seq)
+      break;
+    p->heap[i] = p->heap[k];
+  }
+  p->heap[i] = last;
+  return top;
+}
+
+/* --- who takes part --- */
+
+static fl_status enter(pass *p, fl_node *n) {
+  if (n->active)
+    return fli_fail(FL_EAUTOGRAD, "backward inside backward over the same "
+                                  "graph: %s at %s is running already",
+                    fli_node_name(n), fl_site_text(p->rt, n->site));
+  if (!push((void ***)&p->nodes, &p->n_nodes, &p->room, n))
+    return fli_fail(FL_ENOMEM, "out of memory: backward");
+  n->rc++;
+  n->pass = p->id;
+  n->active = true;
+  n->needed = p->captured == NULL;
+  n->deps = 0;
+  return FL_OK;
+}
+
+static fl_status meet_leaf(pass *p, fl_tensor *leaf) {
+  fli_extra *x;
+  FLI_TRY(fli_extra_of(leaf, &x));
+  if (x->pass != p->id) {
+    if (!push((void ***)&p->leaves, &p->n_leaves, &p->leaves_room, leaf))
+      return fli_fail(FL_ENOMEM, "out of memory: backward");
+    fl_tensor_retain(leaf);
+    x->pass = p->id;
+    x->deps = 0;
+    x->capture = -1;
+  }
+  x->deps++;
+  return FL_OK;
+}
+
+static fl_status explore(pass *p) {
+  for (size_t i = 0; i < p->n_nodes; i++) {
+    fl_node *n = p->nodes[i];
+    for (int k = 0; k < n->n_in; k++) {
+      fli_edge *e = &n->edges[k];
+      if (e->leaf)
+        FLI_TRY(meet_leaf(p, e->leaf));
+      if (!e->node)
+        continue;
+      if (e->node->pass != p->id || !e->node->active)
+        FLI_TRY(enter(p, e->node));
+      e->node->deps++;
+    }
+  }
+  return FL_OK;
+}
+
+static int older_first(const void *a, const void *b) {
+  uint64_t x = (*(fl_node *const *)a)->seq, y = (*(fl_node *const *)b)->seq;
+  return (x > y) - (x < y);
+}
+
+/* fl_grad: only nodes on a way to an input need to run. An edge always leads to
+ * an older node, so one sweep from the oldest settles it. */
+static void prune(pass *p) {
+  for (int i = 0; i < p->n_inputs; i++)
+    if (p->input_nodes[i] && p->input_nodes[i]->pass == p->id)
+      p->input_nodes[i]->needed = true;
+  qsort(p->nodes, p->n_nodes, sizeof *p->nodes, older_first);
+  for (size_t i = 0; i < p->n_nodes; i++) {
+    fl_node *n = p->nodes[i];
+    for (int k = 0; k < n->n_in && !n->needed; k++)
+      n->needed = (n->edges[k].node && n->edges[k].node->needed) ||
+                  (n->edges[k].leaf && n->edges[k].leaf->extra->capture >= 0);
+  }
+}
+
+/* --- adding gradients up --- */
+
+static bool may_add_into(const fl_tensor *t) {
+  return t->rc == 1 && !t->is_view && t->contiguous && !t->node &&
+         t->storage && atomic_load(&t->storage->rc) == 1;
+}
+
+/* *sum += g; takes over the reference of g. */
+static fl_status add_up(pass *p, fl_tensor **sum, fl_tensor *g) {
+  fl_runtime *rt = p->rt;
+  if (!*sum) {
+    *sum = g;
+    return FL_OK;
+  }
+  fl_operand in[2] = {{.tensor = *sum}, {.tensor = g}};
+  fl_tensor *out;
+  fl_call c = {.op = &rt->ops[FLI_OP_add], .n_in = 2, .in = in, .out = &out,
+               .inplace = !p->create && may_add_into(*sum)};
+  fl_status s = fl_call_run(rt, &c);
+  fl_tensor_release(g);
+  if (s == FL_OK) {
+    fl_tensor_release(*sum);
+    *sum = out;
+  }
+  return s;
+}
+
+static fl_status run_hooks(pass *p, fli_hook *h, int out, fl_tensor *of,
+                           fl_tensor **grad) {
+  fl_runtime *rt = p->rt;
+  for (fli_hook *next; h && *grad; h = next) {
+    next = h->next;
+    if (h->out != out)
+      continue;
+    if (h->keep) {
+      FLI_TRY(fl_tensor_set_grad(h->keep, *grad));
+      continue;
+    }
+    fl_tensor *given = fl_tensor_retain(*grad);
+    fl_status s = rt->tape_host.hook
+                      ? rt->tape_host.hook(rt->tape_host.context, h->key, of,
+                                           grad)
+                      : fli_fail(FL_EAUTOGRAD, "a hook's function is gone");
+    if (*grad != given) /* replaced: the old one has lost its owner */
+      fl_tensor_release(given);
+    fl_tensor_release(given);
+    FLI_TRY(s);
+  }
+  return FL_OK;
+}
+
+static fl_status copy_of(fl_runtime *rt, fl_tensor *t, fl_tensor **out) {
+  fl_operand in = {.tensor = t};
+  fl_call c = {.op = &rt->ops[FLI_OP_copy], .n_in = 1, .in = &in, .out = out};
+  return fl_call_run(rt, &c);
+}
+
+/* A leaf has all of its gradient. */
+static fl_status finish_leaf(pass *p, fl_tensor *leaf) {
+  fli_extra *x = leaf->extra;
+  fl_tensor *g = x->sum;
+  x->sum = NULL;
+  if (!g)
+    return FL_OK;
+  fl_status s = run_hooks(p, x->hooks, 0, leaf, &g);
+  if (s) {
+    fl_tensor_release(g);
+    return s;
+  }
+  if (p->captured) {
+    if (x->capture >= 0)
+      p->captured[x->capture] = g;
+    else
+      fl_tensor_release(g);
+    return FL_OK;
+  }
+  if (x->grad)
+    s = add_up(p, &x->grad, g);
+  else if (p->create || may_add_into(g))
+    x->grad = g;
+  else {
+    s = copy_of(p->rt, g, &x->grad);
+    fl_tensor_release(g);
+  }
+  if (s == FL_OK && p->rt->on_ready)
+    p->rt->on_ready(p->rt->on_ready_context, leaf);
+  return s;
+}
+
+/* Takes over the reference of g (may be NULL: no influence). */
+static fl_status deliver(pass *p, fli_edge *e, fl_tensor *g) {
+  fl_status s = FL_OK;
+  if (e->node) {
+    if (g && e->node->needed)
+      s = add_up(p, &e->node->grads[e->out], g);
+    else
+      fl_tensor_release(g);
+    if (--e->node->deps == 0 && s == FL_OK)
+      s = heap_push(p, e->node);
+    return s;
+  }
+  if (!e->leaf) {
+    fl_tensor_release(g);
+    return FL_OK;
+  }
+  fli_extra *x = e->leaf->extra;
+  if (g)
+    s = add_up(p, &x->sum, g);
+  if (--x->deps == 0 && s == FL_OK)
+    s = finish_leaf(p, e->leaf);
+  return s;
+}
+
+/* --- running a node --- */
+
+static fl_status check_saved(pass *p, fl_node *n) {
+  fl_runtime *rt = p->rt;
+  if (n->released && (n->kind == FLI_NODE_CUSTOM || n->op))
+    return fli_fail(FL_EAUTOGRAD,
+                    "backward through %s (%s) a second time: what it had saved "
+                    "is gone; use retain_graph = true the first time",
+                    fli_node_name(n), fl_site_text(rt, n->site));
+  for (int i = 0; i < n->n_saved; i++) {
+    fl_tensor *t = n->saved[i].value.tensor;
+    if (!t || !t->storage || t->storage->version == n->saved[i].version)
+      continue;
+    char wrote[256];
+    strncpy(wrote, fl_site_text(rt, t->storage->write_site), sizeof wrote - 1);
+    wrote[sizeof wrote - 1] = 0;
+    return fli_fail(FL_EAUTOGRAD,
+                    "%s (%s) needs a tensor %s for its gradient that was "
+                    "changed in place since, at %s",
+                    fli_node_name(n), fl_site_text(rt, n->site),
+                    fli_shape_text(t->meta.ndim, t->meta.shape), wrote);
+  }
+  return FL_OK;
+}
+
+/* A saved result gets its history back when backward itself is recorded. */
+static fl_status with_history(fl_node *n, int k, fl_tensor *bare,
+                              fl_tensor **out) {
+  FLI_TRY(fl_tensor_detach(bare, out));
+  (*out)->node = n;
+  (*out)->node_out = k;
+  n->rc++;
+  return FL_OK;
+}
+
+typedef struct room { /* a rule's arrays, for nodes of up to 8 inputs */
+  fl_value in[8], dx[8];
+  bool need[8];
+} room;
+
+/* Runs the rule of `n` for dy; dx[k] get new references or NULL. */
+static fl_status apply_rule(pass *p, fl_node *n, fl_node *history,
+                            fl_tensor *const *dy, const bool *need,
+                            fl_value *in, fl_value *dx_values, fl_tensor **dx) {
+  fl_value y[FL_MAX_OUT], dys[FL_MAX_OUT];
+  fli_grad g = {.op = n->op, .attrs = n->attrs ? n->attrs : &n->op->defaults,
+                .n_in = n->n_in, .n_out = n->n_out, .in_meta = n->in_meta,
+                .out_meta = n->out_meta, .in = in, .y = y, .dy = dys,
+                .dx = dx_values, .need = need, .create = p->create};
+  fli_env_open(&g.e, p->rt, n->base, n->site);
+  for (int k = 0; k < n->n_in; k++)
+    in[k] = dx_values[k] = fli_none();
+  for (int k = 0; k < n->n_out; k++) {
+    y[k] = fli_none();
+    dys[k] = fli_given(dy[k]);
+  }
+  fl_tensor *revived[FL_MAX_OUT] = {NULL};
+  for (int i = 0; i < n->n_saved && g.e.status == FL_OK; i++) {
+    int slot = n->saved[i].slot;
+    if (slot >= 0) {
+      in[slot] = n->saved[i].value;
+      continue;
+    }
+    fl_tensor *t = n->saved[i].value.tensor;
+    if (p->create && history) {
+      g.e.status = with_history(history, -1 - slot, t, &revived[-1 - slot]);
+      t = revived[-1 - slot];
+    }
+    y[-1 - slot] = fli_given(t);
+  }
+  if (g.e.status == FL_OK)
+    n->op->grad(&g);
+  for (int k = 0; k < n->n_in; k++) {
+    dx[k] = NULL;
+    if (!need[k] || g.e.status)
+      continue;
+    fl_value v = dx_values[k];
+    if (!v.tensor)
+      continue;
+    v = fli_v_sum_to(&g.e, v, &n->in_meta[k]);
+    v = fli_v_cast(&g.e, v, n->in_meta[k].dtype);
+    if (g.e.status == FL_OK)
+      dx[k] = fl_tensor_retain(v.tensor);
+  }
+  fl_status s = g.e.status;
+  fli_env_close(&g.e);
+  for (int k = 0; k < n->n_out; k++)
+    fl_tensor_release(revived[k]);
+  if (s)
+    for (int k = 0; k < n->n_in; k++) {
+      fl_tensor_release(dx[k]);
+      dx[k] = NULL;
+    }
+  return s;
+}
+
+/* A write into a region of the base: the gradient passes around it, and through
+ * the operation inside. */
+static fl_status run_region(pass *p, fl_node *n, const bool *need,
+                            fl_value *in, fl_value *values, fl_tensor **dx) {
+  fl_runtime *rt = p->rt;
+  struct fli_geometry *r = n->region;
+  fli_env env, *e = &env;
+  fl_attrs a = rt->ops[FLI_OP_as_strided].defaults;
+  fl_value dy = fli_given(n->grads[0]);
+  fli_env_open(e, rt, 0, n->site);
+  if (!dy.tensor->contiguous)
+    dy = fli_run(e, FLI_OP_copy, NULL, 1, &dy);
+  fli_set_list(e, &a, 0, r->ndim, r->shape);
+  fli_set_list(e, &a, 1, r->ndim, r->stride);
+  a.v[2].i = r->offset;
+  fl_value part = fli_run(e, FLI_OP_as_strided, &a, 1, &dy);
+  part = fli_run(e, FLI_OP_copy, NULL, 1, &part);
+  fl_status s = e->status;
+  bool inner_need[8], *needs = inner_need;
+  if (n->n_in > 8 && !(needs = fli_malloc(rt, (size_t)n->n_in)))
+    s = FL_ENOMEM;
+  if (s == FL_OK) {
+    memcpy(needs, need, (size_t)n->n_in);
+    s = apply_rule(p, n->inner, NULL, &part.tensor, needs, in, values, dx);
+  }
+  if (s == FL_OK && need[0]) {
+    /* outside: dy with zeros in the region; inside: dx[0] */
+    fl_attrs back = rt->ops[FLI_OP_as_strided_backward].defaults;
+    fli_set_list(e, &back, 0, n->out_meta[0].ndim, n->out_meta[0].shape);
+    fli_set_list(e, &back, 1, r->ndim, r->shape);
+    fli_set_list(e, &back, 2, r->ndim, r->stride);
+    back.v[3].i = r->offset;
+    fl_value change = fli_given(dx[0]);
+    fl_value mask = fli_v_zeros(e, FL_F32, r->ndim, r->shape, n->device);
+    mask = fli_run(e, FLI_OP_add, NULL, 2,
+                   (fl_value[]){mask, fli_number(1)});
+    mask = fli_run(e, FLI_OP_as_strided_backward, &back, 1, &mask);
+    mask = fli_run(e, FLI_OP_ne, NULL, 2,
+                   (fl_value[]){mask, fli_number(0)});
+    fl_value inside = fli_number(0);
+    if (change.tensor)
+      inside = fli_run(e, FLI_OP_as_strided_backward, &back, 1, &change);
+    fl_value all = fli_run(e, FLI_OP_where, NULL, 3,
+                           (fl_value[]){mask, inside, dy});
+    s = e->status;
+    if (s == FL_OK) {
+      fl_tensor_release(dx[0]);
+      dx[0] = fl_tensor_retain(all.tensor);
+    }
+  }
+  if (needs != inner_need)
+    fli_mfree(needs);
+  fli_env_close(e);
+  return s;
+}
+
+static fl_status run_custom(pass *p, fl_node *n, fl_tensor **dx) {
+  fl_runtime *rt = p->rt;
+  if (!rt->tape_host.backward || !n->key)
+    return fli_fail(FL_EAUTOGRAD, "the backward function of %s is gone",
+                    n->name);
+  FLI_TRY(rt->tape_host.backward(rt->tape_host.context, n->key, n->n_out,
+                                 n->grads, n->n_in, dx));
+  for (int k = 0; k < n->n_in; k++) {
+    const fl_meta *m = &n->in_meta[k];
+    if (!dx[k] || m->dtype == FL_NODTYPE)
+      continue;
+    if (dx[k]->meta.ndim != m->ndim ||
+        memcmp(dx[k]->meta.shape, m->shape, (size_t)m->ndim * 8) != 0)
+      return fli_fail(FL_EAUTOGRAD,
+                      "the backward function of %s gave a gradient of shape %s "
+                      "for input %d of shape %s",
+                      n->name, fli_shape_text(dx[k]->meta.ndim,
+                                              dx[k]->meta.shape),
+                      k + 1, fli_shape_text(m->ndim, m->shape));
+  }
+  return FL_OK;
+}
+
+static fl_status run_node(pass *p, fl_node *n) {
+  fl_runtime *rt = p->rt;
+  room few;
+  fl_tensor *few_dx[8], **dx = few_dx;
+  fl_value *in = few.in, *values = few.dx;
+  bool *need = few.need, any = false;
+  void *more = NULL;
+  for (int k = 0; k < n->n_out; k++) {
+    if (n->grads[k] && n->hooks)
+      FLI_TRY(run_hooks(p, n->hooks, k, NULL, &n->grads[k]));
+    any = any || n->grads[k];
+  }
+  for (int i = 0; i < p->n_inputs; i++)
+    if (p->input_nodes[i] == n && n->grads[p->inputs[i]->node_out] &&
+        !p->captured[i])
+      p->captured[i] =
+          fl_tensor_retain(n->grads[p->inputs[i]->node_out]);
+  if (n->n_in > 8) {
+    size_t each = sizeof *dx + 2 * sizeof *in + sizeof *need;
+    more = fli_malloc(rt, (size_t)n->n_in * each);
+    if (!more)
+      return FL_ENOMEM;
+    in = more;
+    values = in + n->n_in;
+    dx = (fl_tensor **)(values + n->n_in);
+    need = (bool *)(dx + n->n_in);
+  }
+  for (int k = 0; k < n->n_in; k++) {
+    fli_edge *e = &n->edges[k];
+    dx[k] = NULL;
+    need[k] = e->node ? e->node->needed
+                      : e->leaf && (!p->captured ||
+                                    e->leaf->extra->capture >= 0);
+  }
+  fl_status s = FL_OK;
+  if (any && n->needed) {
+    s = n->kind == FLI_NODE_REGION ? check_saved(p, n->inner)
+                                   : check_saved(p, n);
+    if (s == FL_OK && n->kind == FLI_NODE_OP)
+      s = apply_rule(p, n, n, n->grads, need, in, values, dx);
+    else if (s == FL_OK && n->kind == FLI_NODE_REGION)
+      s = run_region(p, n, need, in, values, dx);
+    else if (s == FL_OK && n->kind == FLI_NODE_CUSTOM)
+      s = run_custom(p, n, dx);
+    else if (s == FL_OK) /* a transfer: back to where it came from */
+      s = fl_tensor_to(n->grads[0], n->device, FL_NODTYPE, &dx[0]);
+  }
+  for (int k = 0; k < n->n_out; k++) {
+    fl_tensor_release(n->grads[k]);
+    n->grads[k] = NULL;
+  }
+  if (s == FL_OK && !p->retain && any && n->needed)
+    fli_node_forget(rt, n);
+  for (int k = 0; k < n->n_in; k++) {
+    if (s == FL_OK)
+      s = deliver(p, &n->edges[k], dx[k]);
+    else
+      fl_tensor_release(dx[k]);
+  }
+  fli_mfree(more);
+  return s;
+}
+
+/* --- the pass --- */
+
+static fl_status seed(pass *p, fl_tensor *root, fl_tensor *given,
+                      fl_tensor **out) {
+  fl_runtime *rt = p->rt;
+  if (given) {
+    if (given->meta.ndim != root->meta.ndim ||
+        memcmp(given->meta.shape, root->meta.shape,
+               (size_t)root->meta.ndim * 8) != 0)
+      return fli_fail(FL_ESHAPE, "backward: the gradient has shape %s, the "
+                                 "tensor %s",
+                      fli_shape_text(given->meta.ndim, given->meta.shape),
+                      fli_shape_text(root->meta.ndim, root->meta.shape));
+    *out = fl_tensor_retain(given);
+    return FL_OK;
+  }
+  if (root->numel != 1)
+    return fli_fail(FL_EAUTOGRAD,
+                    "backward from a tensor of shape %s needs a gradient of "
+                    "that shape; without one it starts from one element, such "
+                    "as a loss",
+                    fli_shape_text(root->meta.ndim, root->meta.shape));
+  fl_attrs a = rt->ops[FLI_OP_full].defaults;
+  FLI_TRY(fl_attrs_list(&a, 0, root->meta.ndim, root->meta.shape));
+  a.v[1].f = 1;
+  a.v[2].i = root->meta.dtype;
+  fl_call c = {.op = &rt->ops[FLI_OP_full], .attrs = &a,
+               .device = fl_tensor_device(root), .out = out};
+  return fl_call_run(rt, &c);
+}
+
+static fl_status start(pass *p, int n, fl_tensor *const *roots,
+                       fl_tensor *const *seeds) {
+  for (int i = 0; i < n; i++) {
+    fl_node *node;
+    if (!roots[i]->rt)
+      return fli_fail(FL_ECLOSED, "backward: tensor is closed");
+    FLI_TRY(fli_node_of(roots[i], &node));
+    if (!node && !roots[i]->requires_grad)
+      return fli_fail(FL_EAUTOGRAD,
+                      "backward: this tensor does not depend on anything that "
+                      "requires a gradient");
+    if (node && (node->pass != p->id || !node->active))
+      FLI_TRY(enter(p, node));
+  }
+  FLI_TRY(explore(p));
+  for (int i = 0; i < p->n_inputs; i++)
+    if (!p->input_nodes[i] && p->inputs[i]->extra &&
+        p->inputs[i]->extra->pass == p->id)
+      p->inputs[i]->extra->capture = i;
+  if (p->captured)
+    prune(p);
+  for (int i = 0; i < n; i++) {
+    fl_tensor *g = NULL;
+    fl_node *node = roots[i]->node;
+    FLI_TRY(seed(p, roots[i], seeds ? seeds[i] : NULL, &g));
+    if (node) {
+      FLI_TRY(add_up(p, &node->grads[roots[i]->node_out], g));
+      continue;
+    }
+    FLI_TRY(meet_leaf(p, roots[i]));
+    for (int k = 0; k < p->n_inputs; k++)
+      if (p->inputs[k] == roots[i])
+        roots[i]->extra->capture = k;
+    fli_edge e = {.leaf = roots[i]};
+    FLI_TRY(deliver(p, &e, g));
+  }
+  for (int i = 0; i < n; i++) {
+    fl_node *node = roots[i]->node;
+    if (node && node->deps == 0) {
+      node->deps = -1; /* once */
+      FLI_TRY(heap_push(p, node));
+    }
+  }
+  return FL_OK;
+}
+
+static void finish(pass *p) {
+  for (size_t i = 0; i < p->n_nodes; i++) {
+    fl_node *n = p->nodes[i];
+    n->active = false;
+    for (int k = 0; k < n->n_out; k++) { /* left over by a failure */
+      fl_tensor_release(n->grads[k]);
+      n->grads[k] = NULL;
+    }
+    fli_node_release(p->rt, n);
+  }
+  for (size_t i = 0; i < p->n_leaves; i++) {
+    fli_extra *x = p->leaves[i]->extra;
+    if (x) {
+      fl_tensor_release(x->sum);
+      x->sum = NULL;
+      x->capture = -1;
+    }
+    fl_tensor_release(p->leaves[i]);
+  }
+  free(p->nodes);
+  free(p->heap);
+  free(p->leaves);
+}
+
+static fl_status run_pass(pass *p, int n, fl_tensor *const *roots,
+                          fl_tensor *const *seeds, unsigned flags) {
+  fl_runtime *rt = p->rt;
+  FLI_TRY(fli_check_owner(rt));
+  p->id = ++rt->pass;
+  p->create = flags & FL_BACKWARD_CREATE;
+  p->retain = p->create || (flags & FL_BACKWARD_RETAIN);
+  bool grad = fl_grad_mode(rt, p->create), inside = rt->in_backward;
+  rt->in_backward = true;
+  fl_status s = start(p, n, roots, seeds);
+  while (s == FL_OK && p->n_heap)
+    s = run_node(p, heap_pop(p));
+  finish(p);
+  rt->in_backward = inside;
+  fl_grad_mode(rt, grad);
+  return s;
+}
+
+fl_status fl_backward(fl_runtime *rt, int n, fl_tensor *const *roots,
+                      fl_tensor *const *seeds, unsigned flags) {
+  pass p = {.rt = rt};
+  return run_pass(&p, n, roots, seeds, flags);
+}
+
+fl_status fl_grad(fl_runtime *rt, int n, fl_tensor *const *roots,
+                  fl_tensor *const *seeds, int n_inputs,
+                  fl_tensor *const *inputs, unsigned flags,
+                  fl_tensor **grads) {
+  pass p = {.rt = rt, .n_inputs = n_inputs, .inputs = inputs,
+            .captured = grads};
+  fl_status s = FL_OK;
+  p.input_nodes = fli_malloc(rt, (size_t)(n_inputs ? n_inputs : 1) *
+                                     sizeof *p.input_nodes);
+  if (!p.input_nodes)
+    return FL_ENOMEM;
+  memset(grads, 0, (size_t)n_inputs * sizeof *grads);
+  for (int i = 0; i < n_inputs && s == FL_OK; i++) {
+    s = fli_node_of(inputs[i], &p.input_nodes[i]);
+    if (s == FL_OK && !p.input_nodes[i] && !inputs[i]->requires_grad)
+      s = fli_fail(FL_EAUTOGRAD, "grad: input %d does not require a gradient",
+                   i + 1);
+  }
+  if (s == FL_OK)
+    s = run_pass(&p, n, roots, seeds, flags);
+  fli_mfree(p.input_nodes);
+  for (int i = 0; i < n_inputs && s == FL_OK; i++) {
+    for (int j = 0; j < i && !grads[i]; j++) /* asked for twice */
+      if (inputs[j] == inputs[i] && grads[j])
+        grads[i] = fl_tensor_retain(grads[j]);
+    if (!grads[i] && !(flags & FL_BACKWARD_UNUSED))
+      s = fli_fail(FL_EAUTOGRAD,
+                   "grad: input %d has no influence on the result; "
+                   "allow_unused = true gives nil for it",
+                   i + 1);
+  }
+  for (int i = 0; i < n_inputs && s; i++) {
+    fl_tensor_release(grads[i]);
+    grads[i] = NULL;
+  }
+  return s;
+}

@@ -1,0 +1,732 @@
+/* The dispatcher: the one road of every operation. check -> infer -> allocate ->
+ * kernel -> tape node. Views and composed operators branch off early; in-place
+ * calls of structured operators run out of place and are then assigned. */
+#include "internal.h"
+#include "tape.h"
+
+#include <math.h>
+#include <string.h>
+
+#define FEW 8 /* inputs that live on the C stack */
+
+typedef struct work {
+  fl_runtime *rt;
+  const fl_call *c;
+  const fl_op *op;
+  const fl_attrs *attrs;
+  int n_in, n_out;
+  const fl_operand *in;
+  const fl_meta **metas;
+  fl_device device;
+  bool device_known;
+  fl_dtype common; /* of elementwise inputs: what numbers are converted to */
+  fl_meta out[FL_MAX_OUT];
+} work;
+
+static const fl_meta number_meta[] = {
+    [FL_F64] = {.dtype = FL_F64}, [FL_F32] = {.dtype = FL_F32},
+    [FL_I64] = {.dtype = FL_I64}, [FL_BOOL] = {.dtype = FL_BOOL},
+    [FL_I32] = {.dtype = FL_I32}, [FL_F16] = {.dtype = FL_F16},
+    [FL_BF16] = {.dtype = FL_BF16}, [FL_I16] = {.dtype = FL_I16},
+    [FL_I8] = {.dtype = FL_I8}, [FL_U8] = {.dtype = FL_U8}};
+
+/* --- check --- */
+
+static fl_status wrong_type(work *w, int k, fl_dtype d) {
+  static const char *const wants[] = {"any dtype", "numbers", "floats",
+                                      "integers", "bool",
+                                      "positions (i64 or i32)"};
+  return fli_fail(FL_EDTYPE, "%s: input %d is %s, but must be %s",
+                  w->op->info.name, k + 1, fl_dtype_name(d),
+                  wants[w->op->in_type[k < w->op->info.n_in ? k
+                                                            : w->op->info.n_in]]);
+}
+
+static inline bool type_fits(fl_param_type want, fl_dtype d) {
+  switch (want) {
+  case FL_T_ANY: return true;
+  case FL_T_NUM: return d != FL_BOOL;
+  case FL_T_FLOAT: return fl_dtype_kind(d) == FL_KIND_FLOAT;
+  case FL_T_INT: return fl_dtype_kind(d) != FL_KIND_FLOAT;
+  case FL_T_BOOL: return d == FL_BOOL || d == FL_U8;
+  default: return d == FL_I64 || d == FL_I32;
+  }
+}
+
+static fl_status check_tensor(work *w, int k, fl_tensor *t) {
+  if (t->rt != w->rt)
+    return t->rt ? fli_fail(FL_EOWNER,
+                            "%s: input %d belongs to another runtime",
+                            w->op->info.name, k + 1)
+                 : fli_fail(FL_ECLOSED, "%s: tensor is closed (input %d)",
+                            w->op->info.name, k + 1);
+  if (!t->storage)
+    return w->rt->meta ? FL_OK
+                       : fli_fail(FL_EUNSUPPORTED,
+                                  "%s: input %d was made in meta mode and has "
+                                  "no values",
+                                  w->op->info.name, k + 1);
+  if (!w->device_known) {
+    w->device = t->storage->device;
+    w->device_known = true;
+  } else if (w->device != t->storage->device) {
+    const char *name = fl_device_name(w->rt, w->device);
+    return fli_fail(FL_EDEVICE, "%s: input %d is on %s, the ones before on %s",
+                    w->op->info.name, k + 1,
+                    fl_device_name(w->rt, t->storage->device), name);
+  }
+  return FL_OK;
+}
+
+static fl_status check_inputs(work *w) {
+  const fl_op *op = w->op;
+  if (FLI_LIKELY(op->variadic < 0) ? w->n_in != op->info.n_in
+                                   : w->n_in < op->info.n_in)
+    return fli_fail(FL_EARG, "%s takes %d inputs, not %d: %s", op->info.name,
+                    op->info.n_in, w->n_in, op->info.signature);
+  for (int k = 0; k < w->n_in; k++) {
+    const fl_operand *o = &w->in[k];
+    int p = k < op->info.n_in ? k : op->info.n_in;
+    if (FLI_LIKELY(o->tensor != NULL)) {
+      FLI_TRY(check_tensor(w, k, o->tensor));
+      w->metas[k] = &o->tensor->meta;
+    } else if (o->dtype == FL_NODTYPE) {
+      if (!op->in_optional[p])
+        return fli_fail(FL_EARG, "%s: input %d is missing: %s", op->info.name,
+                        k + 1, op->info.signature);
+      w->metas[k] = NULL;
+      continue;
+    } else
+      w->metas[k] = &number_meta[o->dtype];
+    if (!FLI_LIKELY(type_fits((fl_param_type)op->in_type[p],
+                              w->metas[k]->dtype)) &&
+        (o->tensor || op->in_type[p] != FL_T_FLOAT))
+      return wrong_type(w, k, w->metas[k]->dtype);
+  }
+  if (!w->device_known)
+    w->device = w->c->device;
+  return FL_OK;
+}
+
+/* Dims become 0-based from 0, checked against in[0]. */
+static fl_status settle_dim(work *w, int64_t *dim, const char *name) {
+  int n = w->n_in && w->metas[0] ? w->metas[0]->ndim : 0;
+  int64_t room = n ? n : 1, d = *dim < 0 ? *dim + room : *dim;
+  if (*dim == FL_ATTR_NONE)
+    return FL_OK;
+  if (d < 0 || d >= room)
+    return fli_fail(FL_EARG, "%s: there is no %s %lld in a tensor of %d dims",
+                    w->op->info.name, name,
+                    (long long)(*dim < 0 ? *dim : *dim + w->c->base), n);
+  *dim = d;
+  return FL_OK;
+}
+
+static fl_status settle_attrs(work *w, fl_attrs *a) {
+  const fl_op_info *info = &w->op->info;
+  for (int i = 0; i < info->n_params; i++) {
+    const fl_param *p = &info->params[i];
+    if (p->kind == FL_P_DIM)
+      FLI_TRY(settle_dim(w, &a->v[p->slot].i, p->name));
+    if (p->kind == FL_P_DIM && a->v[p->slot].i == FL_ATTR_NONE &&
+        !p->has_default)
+      return fli_fail(FL_EARG, "%s: %s is missing", info->name, p->name);
+    if (p->kind != FL_P_DIMS)
+      continue;
+    unsigned seen = 0;
+    for (uint32_t j = 0; j < a->v[p->slot].list.n; j++) {
+      int64_t *d = &a->list[a->v[p->slot].list.at + j];
+      FLI_TRY(settle_dim(w, d, "dim"));
+      if (seen & 1u << *d)
+        return fli_fail(FL_EARG, "%s: dim %lld is named twice", info->name,
+                        (long long)(*d + w->c->base));
+      seen |= 1u << *d;
+    }
+  }
+  return FL_OK;
+}
+
+/* --- infer --- */
+
+/* Tensors with dims decide; 0-d tensors, and then numbers, only lift the kind.
+ * A number's float is f32. */
+static fl_dtype promote_inputs(const work *w, int from, int to) {
+  fl_dtype group[3] = {FL_NODTYPE, FL_NODTYPE, FL_NODTYPE};
+  for (int k = from; k < to; k++) {
+    const fl_meta *m = w->metas[k];
+    if (!m)
+      continue;
+    bool number = !w->in[k].tensor;
+    int g = number ? 2 : m->ndim == 0;
+    fl_dtype d = number && m->dtype == FL_F64 ? FL_F32 : m->dtype;
+    group[g] = fli_promote(group[g], d);
+  }
+  fl_dtype r = group[0];
+  for (int g = 1; g < 3; g++)
+    if (r == FL_NODTYPE ||
+        (group[g] != FL_NODTYPE && fl_dtype_kind(group[g]) > fl_dtype_kind(r)))
+      r = fli_promote(r, group[g]);
+  return r;
+}
+
+static inline fl_dtype to_float(fl_dtype d) {
+  return fl_dtype_kind(d) == FL_KIND_FLOAT ? d : FL_F32;
+}
+
+static fl_dtype out_dtype(work *w, int k) {
+  const fl_op *op = w->op;
+  int a = op->out[k].a, b = op->out[k].b;
+  fl_dtype d = FL_F32;
+  if (op->out[k].rule <= FLI_OUT_WIDE) {
+    if (b == -1)
+      d = w->metas[a] ? w->metas[a]->dtype : FL_F32;
+    else if (b == -2)
+      d = promote_inputs(w, a, w->n_in);
+    else if (b == a + 1)
+      d = promote_inputs(w, a, b + 1);
+    else
+      d = fli_promote(w->metas[a] ? w->metas[a]->dtype : FL_NODTYPE,
+                      w->metas[b] ? w->metas[b]->dtype : FL_NODTYPE);
+  }
+  switch (op->out[k].rule) {
+  case FLI_OUT_FLOAT:
+    return to_float(d);
+  case FLI_OUT_ACC:
+    return fl_dtype_kind(d) == FL_KIND_FLOAT ? d : FL_I64;
+  case FLI_OUT_WIDE:
+    return d == FL_F64 ? FL_F64 : FL_F32;
+  case FLI_OUT_FIXED:
+    return (fl_dtype)a;
+  case FLI_OUT_ATTR:
+    if (w->attrs->v[a].i != FL_ATTR_NONE)
+      return (fl_dtype)w->attrs->v[a].i;
+    return w->n_in && w->metas[0] ? w->metas[0]->dtype : FL_F32;
+  default:
+    return d;
+  }
+}
+
+static fl_status mismatch(work *w, int k) {
+  const fl_meta *a = w->metas[0], *b = w->metas[k];
+  return fli_fail(FL_ESHAPE,
+                  "%s: shapes %s and %s do not broadcast: sizes must be equal, "
+                  "or 1",
+                  w->op->info.name, fli_shape_text(a->ndim, a->shape),
+                  fli_shape_text(b->ndim, b->shape));
+}
+
+static fl_status broadcast(work *w, fl_meta *out) {
+  out->ndim = 0;
+  for (int k = 0; k < w->n_in; k++) {
+    const fl_meta *m = w->metas[k];
+    if (!m)
+      continue;
+    if (m->ndim > out->ndim) { /* make room in front */
+      int more = m->ndim - out->ndim;
+      for (int i = out->ndim - 1; i >= 0; i--)
+        out->shape[i + more] = out->shape[i];
+      for (int i = 0; i < more; i++)
+        out->shape[i] = 1;
+      out->ndim = m->ndim;
+    }
+    int skip = out->ndim - m->ndim;
+    for (int i = 0; i < m->ndim; i++) {
+      int64_t *o = &out->shape[i + skip], s = m->shape[i];
+      if (*o == s)
+        continue;
+      if (*o == 1)
+        *o = s;
+      else if (s != 1)
+        return mismatch(w, k);
+    }
+  }
+  return FL_OK;
+}
+
+static fl_status infer_elementwise(work *w) {
+  fl_meta *out = &w->out[0];
+  const fl_meta *a = w->metas[0], *b = w->n_in > 1 ? w->metas[1] : NULL;
+  out->dtype = FLI_LIKELY(w->n_in == 2 && w->op->out[0].rule ==
+                                              FLI_OUT_PROMOTE &&
+                          w->in[0].tensor && w->in[1].tensor &&
+                          a->dtype == b->dtype)
+                   ? a->dtype
+                   : out_dtype(w, 0);
+  w->common = out->dtype;
+  if (w->op->family == FLI_COMPARE)
+    w->common = promote_inputs(w, 0, w->n_in);
+  bool same = a && w->n_in <= 2 &&
+              (!b || !w->in[1].tensor ||
+               (a->ndim == b->ndim &&
+                memcmp(a->shape, b->shape, (size_t)a->ndim * 8) == 0)) &&
+              w->in[0].tensor;
+  if (!same)
+    return broadcast(w, out);
+  out->ndim = a->ndim;
+  memcpy(out->shape, a->shape, (size_t)a->ndim * 8);
+  return FL_OK;
+}
+
+static fl_status infer_structured(work *w, fl_attrs *attrs) {
+  fli_infer f = {.rt = w->rt, .op = w->op, .n_in = w->n_in, .n_out = w->n_out,
+                 .in = w->metas, .operands = w->in, .out = w->out,
+                 .attrs = attrs, .base = w->c->base};
+  for (int k = 0; k < w->n_out; k++)
+    w->out[k].dtype = out_dtype(w, k);
+  return w->op->shape(&f);
+}
+
+/* --- run --- */
+
+typedef struct scratch {
+  fl_scratch base;
+  fl_runtime *rt;
+  fl_device device;
+  fl_site site;
+  int n;
+  fli_block *blocks[24];
+} scratch;
+
+static void *scratch_get(fl_scratch *base, size_t bytes) {
+  scratch *s = (scratch *)base;
+  void *memory;
+  if (s->n == (int)(sizeof s->blocks / sizeof *s->blocks)) {
+    fli_fail(FL_ENOMEM, "a kernel asked for more than %d scratch blocks", s->n);
+    return NULL;
+  }
+  if (fli_alloc(s->rt, s->device, bytes, s->site, &s->blocks[s->n], &memory))
+    return NULL;
+  s->n++;
+  return memory;
+}
+
+static inline void view_tensor(const fl_tensor *t, fl_view *v) {
+  v->data = fli_tensor_ptr(t);
+  v->dtype = t->meta.dtype;
+  v->ndim = t->meta.ndim;
+  for (int i = 0; i < v->ndim; i++) {
+    v->shape[i] = t->meta.shape[i];
+    v->stride[i] = t->stride[i];
+  }
+}
+
+/* A number as a 0-d view; in elementwise calls in the common dtype. */
+static void view_number(const work *w, const fl_operand *o, fl_view *v) {
+  fl_dtype d = w->op->family < FLI_STRUCTURED ? w->common : o->dtype;
+  double f = o->dtype == FL_F64 ? o->f : (double)o->i;
+  int64_t i = o->dtype == FL_F64 ? fli_to_integer(o->f) : o->i;
+  if (fl_dtype_kind(d) != FL_KIND_FLOAT)
+    d = FL_I64;
+  else if (d != FL_F64)
+    d = FL_F32; /* 16-bit floats compute in f32 anyway */
+  float single = (float)f;
+  v->data = v->imm;
+  v->dtype = d;
+  v->ndim = 0;
+  memcpy(v->imm, d == FL_I64 ? (void *)&i : d == FL_F64 ? (void *)&f
+                                                       : (void *)&single,
+         d == FL_F32 ? 4 : 8);
+}
+
+static void note_launch(work *w, uint64_t seq) {
+  fli_launch_note *n = &w->rt->ring[seq % FLI_RING];
+  n->seq = seq;
+  n->op = w->op;
+  n->site = w->c->site;
+  n->n = (uint8_t)(w->n_in < 2 ? w->n_in : 2);
+  for (int k = 0; k < n->n; k++) {
+    const fl_meta *m = w->metas[k];
+    n->ndim[k] = m ? (uint8_t)m->ndim : 0;
+    for (int i = 0; m && i < m->ndim && i < 4; i++)
+      n->shape[k][i] = m->shape[i];
+  }
+}
+
+static fl_status launch(work *w, fl_tensor **out) {
+  fl_runtime *rt = w->rt;
+  fl_backend *b = fli_backend(rt, w->device);
+  fl_kernel kernel = w->op->kernel[w->device >> 8];
+  fl_view few[FEW], *in = few, to[FL_MAX_OUT];
+  if (!kernel)
+    return fli_fail(FL_EUNSUPPORTED, "%s: the %s backend has no kernel for it",
+                    w->op->info.name, b->name);
+  if (w->n_in > FEW && !(in = fli_malloc(rt, (size_t)w->n_in * sizeof *in)))
+    return FL_ENOMEM;
+  for (int k = 0; k < w->n_in; k++) {
+    if (w->in[k].tensor)
+      view_tensor(w->in[k].tensor, &in[k]);
+    else if (w->in[k].dtype != FL_NODTYPE)
+      view_number(w, &w->in[k], &in[k]);
+    else {
+      in[k].data = NULL;
+      in[k].ndim = 0;
+      in[k].dtype = FL_NODTYPE;
+    }
+  }
+  for (int k = 0; k < w->n_out; k++)
+    view_tensor(out[k], &to[k]);
+  scratch s = {.base = {scratch_get}, .rt = rt, .device = w->device,
+               .site = w->c->site};
+  uint64_t seq = ++rt->seq;
+  fl_launch l = {.op = w->op->info.name, .n_in = w->n_in, .n_out = w->n_out,
+                 .in = in, .out = to, .attrs = w->attrs, .base = w->c->base,
+                 .device = w->device & 255,
+                 .stream = fli_stream(rt, w->device), .scratch = &s.base,
+                 .seq = seq};
+  note_launch(w, seq);
+  fl_status status;
+  if (b->flags & FL_BACKEND_ASYNC) {
+    uint64_t failed = 0;
+    /* a late failure is told once: syncing forgets it */
+    status = b->stream_peek(b, l.device, l.stream, &failed)
+                 ? fl_device_sync(rt, w->device)
+                 : b->launch(b, kernel, &l);
+  } else
+    status = b->launch ? b->launch(b, kernel, &l) : kernel(&l);
+  while (s.n)
+    fli_free(rt, s.blocks[--s.n]);
+  if (in != few)
+    fli_mfree(in);
+  return status;
+}
+
+static fl_status allocate(work *w, fl_tensor **out) {
+  for (int k = 0; k < w->n_out; k++) {
+    size_t bytes;
+    fl_status s = fli_check_size(w->out[k].dtype, w->out[k].ndim,
+                                 w->out[k].shape, &bytes);
+    if (s == FL_OK)
+      s = fli_tensor_make(w->rt, &w->out[k], bytes, w->device, w->c->site,
+                          &out[k]);
+    if (s == FL_OK)
+      continue;
+    while (k)
+      fl_tensor_release(out[--k]);
+    return s;
+  }
+  return FL_OK;
+}
+
+static inline bool may_want_grad(const fl_tensor *t) {
+  return t->requires_grad || t->node || t->is_view;
+}
+
+static inline bool records(const work *w) {
+  if (!w->rt->grad_enabled || !w->op->grad)
+    return false;
+  for (int k = 0; k < w->n_in; k++)
+    if (w->in[k].tensor && may_want_grad(w->in[k].tensor) &&
+        fli_wants_grad(w->in[k].tensor))
+      return true;
+  return false;
+}
+
+/* Steps of optimizers: no results, they write their tensors, all but the
+ * gradients (the second of the groups; see ops.def). */
+static void count_writes(work *w) {
+  int64_t moments = w->attrs->v[0].i;
+  int first = w->op->info.n_in, n = w->n_in - first;
+  int count = moments < 0 ? n : n / (int)(2 + moments);
+  for (int i = 0; i < n; i++)
+    if (moments < 0 || i < count || i >= 2 * count) {
+      fl_storage *s = w->in[first + i].tensor ? w->in[first + i].tensor->storage
+                                              : NULL;
+      if (s) {
+        s->version++;
+        s->write_site = w->c->site;
+      }
+    }
+}
+
+static fl_status anomalies(work *w, fl_tensor **out);
+
+static fl_status run_fresh(work *w) {
+  fl_tensor **out = w->c->out;
+  FLI_TRY(allocate(w, out));
+  fl_status s = w->rt->meta ? FL_OK : launch(w, out);
+  if (s == FL_OK && w->rt->anomaly)
+    s = anomalies(w, out);
+  if (s == FL_OK && records(w))
+    s = fli_tape_record(w->rt, w->c, w->attrs, out);
+  if (s)
+    for (int k = 0; k < w->n_out; k++)
+      fl_tensor_release(out[k]);
+  else if (w->n_out == 0)
+    count_writes(w);
+  return s;
+}
+
+/* --- in place --- */
+
+static fl_status check_target(work *w) {
+  fl_tensor *t = w->in[0].tensor;
+  const char *name = w->op->info.name;
+  if (!t)
+    return fli_fail(FL_EARG, "%s_: the first input must be a tensor", name);
+  for (int i = 0; i < t->meta.ndim; i++)
+    if (t->stride[i] == 0 && t->meta.shape[i] > 1)
+      return fli_fail(FL_EAUTOGRAD,
+                      "%s_: an expanded tensor cannot be written in place: "
+                      "several elements share memory; clone() it first",
+                      name);
+  return w->rt->grad_enabled ? fli_tape_check_inplace(w->rt, w->c) : FL_OK;
+}
+
+static fl_status check_result(work *w) {
+  const fl_meta *t = w->metas[0], *r = &w->out[0];
+  if (r->ndim != t->ndim ||
+      memcmp(r->shape, t->shape, (size_t)t->ndim * 8) != 0)
+    return fli_fail(FL_ESHAPE,
+                    "%s_: the result has shape %s and does not fit into %s",
+                    w->op->info.name, fli_shape_text(r->ndim, r->shape),
+                    fli_shape_text(t->ndim, t->shape));
+  if (fl_dtype_kind(r->dtype) > fl_dtype_kind(t->dtype) &&
+      (fl_dtype_kind(r->dtype) == FL_KIND_FLOAT ||
+       fl_dtype_kind(t->dtype) == FL_KIND_BOOL))
+    return fli_fail(FL_EDTYPE,
+                    "%s_: the result is %s and cannot be kept in a %s tensor",
+                    w->op->info.name, fl_dtype_name(r->dtype),
+                    fl_dtype_name(t->dtype));
+  return FL_OK;
+}
+
+static bool same_place(const fl_tensor *a, const fl_tensor *b) {
+  return a->offset == b->offset && a->meta.ndim == b->meta.ndim &&
+         a->meta.dtype == b->meta.dtype &&
+         memcmp(a->meta.shape, b->meta.shape, (size_t)a->meta.ndim * 8) == 0 &&
+         memcmp(a->stride, b->stride, (size_t)a->meta.ndim * 8) == 0;
+}
+
+static fl_status clone_plain(fl_runtime *rt, fl_tensor *t, fl_tensor **out) {
+  bool grad = fl_grad_mode(rt, false);
+  fl_operand in = {.tensor = t};
+  fl_call c = {.op = &rt->ops[FLI_OP_copy], .n_in = 1, .in = &in, .out = out};
+  fl_status s = fl_call_run(rt, &c);
+  fl_grad_mode(rt, grad);
+  return s;
+}
+
+/* Elementwise and the like: the kernel writes in[0]'s memory. Inputs that overlap
+ * it otherwise than exactly are read from a copy. When the tape saves in[0] it
+ * saves a copy of the old values. */
+static fl_status run_over(work *w, const fl_operand *given) {
+  fl_tensor *t = w->in[0].tensor, *clones[FEW] = {NULL}, *old = NULL;
+  fl_operand in[FEW];
+  fl_status s = check_result(w);
+  bool tape = records(w);
+  memcpy(in, w->in, (size_t)w->n_in * sizeof *in);
+  for (int k = 1; k < w->n_in && s == FL_OK; k++)
+    if (in[k].tensor && fl_tensor_shares(in[k].tensor, t) &&
+        !same_place(in[k].tensor, t)) {
+      s = clone_plain(w->rt, in[k].tensor, &clones[k]);
+      in[k].tensor = clones[k];
+    }
+  if (s == FL_OK && tape && (w->op->saves & 1))
+    s = clone_plain(w->rt, t, &old);
+  w->in = in;
+  if (s == FL_OK && !w->rt->meta)
+    s = launch(w, &t);
+  if (s == FL_OK && t->storage) {
+    t->storage->version++;
+    t->storage->write_site = w->c->site;
+  }
+  if (s == FL_OK && w->rt->anomaly)
+    s = anomalies(w, &t);
+  if (s == FL_OK && tape) {
+    fl_call c = *w->c;
+    c.in = given;
+    s = fli_tape_record_inplace(w->rt, &c, w->attrs, old);
+  }
+  for (int k = 1; k < w->n_in; k++)
+    fl_tensor_release(clones[k]);
+  fl_tensor_release(old);
+  if (s == FL_OK)
+    w->c->out[0] = fl_tensor_retain(t);
+  return s;
+}
+
+/* Everything else: out of place, then assigned. */
+static fl_status run_then_assign(fl_runtime *rt, const fl_call *c) {
+  fl_tensor *results[FL_MAX_OUT];
+  fl_call plain = *c;
+  plain.inplace = false;
+  plain.out = results;
+  FLI_TRY(fl_call_run(rt, &plain));
+  fl_operand in[2] = {c->in[0], {.tensor = results[0]}};
+  fl_call assign = {.op = &rt->ops[FLI_OP_assign], .n_in = 2, .in = in,
+                    .inplace = true, .site = c->site, .base = c->base,
+                    .out = c->out};
+  fl_status s = fl_call_run(rt, &assign);
+  for (int k = 0; k < c->op->info.n_out; k++)
+    fl_tensor_release(results[k]);
+  return s;
+}
+
+static bool writes_over(const fl_op *op) {
+  return op->family < FLI_STRUCTURED || op->id == FLI_OP_assign ||
+         op->id == FLI_OP_fill;
+}
+
+/* --- views and composed operators --- */
+
+static fl_status run_view(work *w) {
+  fl_tensor *x = w->in[0].tensor;
+  fl_attrs attrs = *w->attrs;
+  if (!x)
+    return fli_fail(FL_EARG, "%s: a view of a number is not possible",
+                    w->op->info.name);
+  FLI_TRY(settle_attrs(w, &attrs));
+  fli_viewing v = {.op = w->op, .attrs = &attrs, .x = &x->meta,
+                   .x_stride = x->stride, .x_offset = x->offset,
+                   .offset = x->offset};
+  v.out.dtype = x->meta.dtype;
+  FLI_TRY(w->op->view(&v));
+  fl_tensor *out;
+  FLI_TRY(fli_tensor_view(x, &v.out, v.stride, v.offset, &out));
+  out->no_grad_view = !w->rt->grad_enabled;
+  if (records(w)) {
+    fl_status s = fli_tape_record(w->rt, w->c, &attrs, &out);
+    if (s) {
+      fl_tensor_release(out);
+      return s;
+    }
+  }
+  w->c->out[0] = out;
+  return FL_OK;
+}
+
+static fl_status run_composed(work *w) {
+  fl_attrs attrs = *w->attrs;
+  FLI_TRY(settle_attrs(w, &attrs));
+  fli_composing g = {.op = w->op, .attrs = &attrs, .n_in = w->n_in,
+                     .in = w->in};
+  fli_env_open(&g.e, w->rt, w->c->base, w->c->site);
+  for (int k = 0; k < FL_MAX_OUT; k++)
+    g.out[k] = fli_none();
+  w->op->compose(&g);
+  fl_status s = g.e.status;
+  for (int k = 0; k < w->n_out && s == FL_OK; k++)
+    w->c->out[k] = fl_tensor_retain(g.out[k].tensor);
+  fli_env_close(&g.e);
+  return s;
+}
+
+/* --- random numbers --- */
+
+/* Fills the two rng inputs (seed, offset) and moves the generator on. One
+ * counter gives four 32-bit numbers, or two of 64 bits. */
+static void fill_rng(work *w, fl_operand *in, bool known) {
+  fl_generator *g = w->c->generator ? w->c->generator : &w->rt->generator;
+  for (int i = 0, turn = 0; i < w->op->info.n_params; i++) {
+    const fl_param *p = &w->op->info.params[i];
+    if (p->kind != FL_P_RNG || in[p->slot].tensor ||
+        (in[p->slot].dtype != FL_NODTYPE && !known))
+      continue;
+    in[p->slot].dtype = FL_I64;
+    in[p->slot].i = (int64_t)(turn++ ? g->offset : g->seed);
+    w->metas[p->slot] = &number_meta[FL_I64];
+  }
+}
+
+static void advance_rng(work *w) {
+  fl_generator *g = w->c->generator ? w->c->generator : &w->rt->generator;
+  int64_t n = fl_numel(w->out[0].ndim, w->out[0].shape);
+  /* attention draws for its virtual matrix of scores */
+  if (w->op->id == FLI_OP_attention && w->metas[0]->ndim >= 2)
+    n = n / w->metas[0]->shape[w->metas[0]->ndim - 1] *
+        w->metas[1]->shape[w->metas[1]->ndim - 2];
+  int per = w->out[0].dtype == FL_F64 ? 2 : 4;
+  g->offset += (uint64_t)((n + per - 1) / per);
+}
+
+/* --- the entry --- */
+
+static fl_status run(work *w) {
+  fl_attrs attrs;
+  fl_operand in[FEW];
+  const fl_operand *given = w->in;
+  bool drew = false;
+  switch (w->op->family) {
+  case FLI_VIEW:
+    return run_view(w);
+  case FLI_COMPOSE:
+    return run_composed(w);
+  case FLI_STRUCTURED:
+    attrs = *w->attrs;
+    w->attrs = &attrs;
+    if (w->op->info.random && w->n_in <= FEW) {
+      memcpy(in, w->in, (size_t)w->n_in * sizeof *in);
+      for (int i = 0; i < w->op->info.n_params; i++)
+        if (w->op->info.params[i].kind == FL_P_RNG)
+          drew = drew || in[w->op->info.params[i].slot].dtype == FL_NODTYPE;
+      fill_rng(w, in, false);
+      w->in = in;
+    }
+    FLI_TRY(settle_attrs(w, &attrs));
+    FLI_TRY(infer_structured(w, &attrs));
+    if (drew)
+      advance_rng(w);
+    break;
+  default:
+    FLI_TRY(infer_elementwise(w));
+  }
+  if (w->c->inplace)
+    return run_over(w, given);
+  if (w->in == given)
+    return run_fresh(w);
+  fl_call c = *w->c; /* the tape must see the numbers that were drawn */
+  c.in = w->in;
+  w->c = &c;
+  return run_fresh(w);
+}
+
+fl_status fl_call_run(fl_runtime *rt, const fl_call *c) {
+  const fl_meta *few[FEW], **metas = few;
+  work w = {.rt = rt, .c = c, .op = c->op, .n_in = c->n_in, .in = c->in,
+            .attrs = c->attrs ? c->attrs : &c->op->defaults};
+  w.n_out = c->op->info.n_out;
+  FLI_TRY(fli_check_owner(rt));
+  if (c->n_in > FEW &&
+      !(metas = fli_malloc(rt, (size_t)c->n_in * sizeof *metas)))
+    return FL_ENOMEM;
+  w.metas = metas;
+  fl_status s = check_inputs(&w);
+  if (s == FL_OK && c->inplace)
+    s = check_target(&w);
+  if (s == FL_OK)
+    s = c->inplace && !writes_over(c->op) ? run_then_assign(rt, c) : run(&w);
+  if (metas != few)
+    fli_mfree(metas);
+  return s;
+}
+
+/* --- anomaly mode --- */
+
+static fl_status anomalies(work *w, fl_tensor **out) {
+  fl_runtime *rt = w->rt;
+  rt->anomaly = false; /* looking must not look at itself */
+  bool grad = fl_grad_mode(rt, false), found = false;
+  fl_status s = FL_OK;
+  for (int k = 0; k < w->n_out && s == FL_OK && !found; k++) {
+    if (fl_dtype_kind(out[k]->meta.dtype) != FL_KIND_FLOAT || !out[k]->numel)
+      continue;
+    fli_env e;
+    fli_env_open(&e, rt, 0, w->c->site);
+    fl_value nan = fli_run(&e, FLI_OP_isnan, NULL, 1,
+                           &(fl_value){.tensor = out[k]});
+    nan = fli_run(&e, FLI_OP_any, NULL, 1, &nan);
+    int64_t is = 0;
+    s = e.status;
+    if (s == FL_OK)
+      s = fl_tensor_item(nan.tensor, NULL, &is);
+    found = is != 0;
+    fli_env_close(&e);
+  }
+  fl_grad_mode(rt, grad);
+  rt->anomaly = true;
+  if (s == FL_OK && found)
+    return fli_fail(FL_EAUTOGRAD, "anomaly: %s%s at %s gave the first NaN",
+                    w->op->info.name, rt->in_backward ? " (in backward)" : "",
+                    fl_site_text(rt, w->c->site));
+  return s;
+}

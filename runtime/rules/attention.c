@@ -1,0 +1,232 @@
+/* Attention: shapes, gradient, cost. The kernels keep no scores; only gradients
+ * that a kernel cannot give (of a mask, of lse, of gradients) are written out in
+ * ordinary operators over all scores. */
+#include "../env.h"
+
+#include <math.h>
+
+enum { Q, K, VALUE, MASK, SEED, OFFSET };   /* inputs */
+enum { CAUSAL, SCALE, DROPOUT };            /* attributes, of both rows */
+
+void cost_bytes(const fli_infer *c, double *flops, double *bytes);
+
+/* Counted from the last dim; 1 for a dim that is not there. */
+static int64_t size_at(const fl_meta *m, int from_last) {
+  return from_last <= m->ndim ? m->shape[m->ndim - from_last] : 1;
+}
+
+static fl_status check_operands(const fl_meta *q, const fl_meta *k,
+                                const fl_meta *v) {
+  if (q->ndim < 2 || q->ndim > 4)
+    return fli_fail(FL_ESHAPE,
+                    "attention: q must be (batch, heads, queries, size), or "
+                    "without the first one or two, got %s",
+                    fli_shape_text(q->ndim, q->shape));
+  if (k->ndim != q->ndim || v->ndim != q->ndim ||
+      size_at(k, 4) != size_at(q, 4) || size_at(v, 4) != size_at(q, 4) ||
+      size_at(v, 3) != size_at(k, 3) || size_at(v, 2) != size_at(k, 2) ||
+      size_at(k, 1) != size_at(q, 1))
+    return fli_fail(FL_ESHAPE,
+                    "attention: q %s, k %s and v %s do not fit: k and v need "
+                    "the same number of keys, q and k the same last size",
+                    fli_shape_text(q->ndim, q->shape),
+                    fli_shape_text(k->ndim, k->shape),
+                    fli_shape_text(v->ndim, v->shape));
+  int64_t heads = size_at(q, 3), of_keys = size_at(k, 3);
+  if (of_keys == 0 ? heads != 0 : heads % of_keys != 0)
+    return fli_fail(FL_ESHAPE,
+                    "attention: %lld heads of q cannot share %lld heads of k "
+                    "equally",
+                    (long long)heads, (long long)of_keys);
+  return FL_OK;
+}
+
+static fl_status check_mask(const fl_meta *q, const fl_meta *k,
+                            const fl_meta *mask) {
+  int64_t scores[4] = {size_at(q, 4), size_at(q, 3), size_at(q, 2),
+                       size_at(k, 2)};
+  if (mask->dtype != FL_BOOL && fl_dtype_kind(mask->dtype) != FL_KIND_FLOAT)
+    return fli_fail(FL_EDTYPE,
+                    "attention: the mask is %s, but must be bool (true where "
+                    "attention is allowed) or float (added to the scores)",
+                    fl_dtype_name(mask->dtype));
+  bool fits = mask->ndim <= q->ndim;
+  for (int i = 1; i <= mask->ndim && fits; i++)
+    fits = size_at(mask, i) == 1 || size_at(mask, i) == scores[4 - i];
+  if (!fits)
+    return fli_fail(FL_ESHAPE, "attention: a mask %s does not fit scores %s",
+                    fli_shape_text(mask->ndim, mask->shape),
+                    fli_shape_text(q->ndim, scores + 4 - q->ndim));
+  return FL_OK;
+}
+
+fl_status shape_attention(fli_infer *c) {
+  const fl_meta *q = c->in[Q], *k = c->in[K], *v = c->in[VALUE];
+  FLI_TRY(check_operands(q, k, v));
+  if (c->in[MASK])
+    FLI_TRY(check_mask(q, k, c->in[MASK]));
+  double p = c->attrs->v[DROPOUT].f;
+  if (!(p >= 0 && p <= 1))
+    return fli_fail(FL_EARG, "attention: dropout must be from 0 to 1, got %g",
+                    p);
+  int n = q->ndim;
+  c->out[0].ndim = n;
+  c->out[1].ndim = n - 1;
+  for (int i = 0; i < n - 1; i++)
+    c->out[0].shape[i] = c->out[1].shape[i] = q->shape[i];
+  c->out[0].shape[n - 1] = v->shape[n - 1];
+  return FL_OK;
+}
+
+fl_status shape_attention_backward(fli_infer *c) {
+  const fl_meta *dy = c->in[0], *q = c->in[1], *v = c->in[3];
+  FLI_TRY(check_operands(q, c->in[2], v));
+  bool same = dy->ndim == q->ndim && size_at(dy, 1) == size_at(v, 1);
+  for (int i = 0; i < q->ndim - 1 && same; i++)
+    same = dy->shape[i] == q->shape[i];
+  if (!same)
+    return fli_fail(FL_ESHAPE,
+                    "attention_backward: dy %s does not fit q %s and v %s",
+                    fli_shape_text(dy->ndim, dy->shape),
+                    fli_shape_text(q->ndim, q->shape),
+                    fli_shape_text(v->ndim, v->shape));
+  for (int k = 0; k < 3; k++) {
+    c->out[k].ndim = c->in[1 + k]->ndim;
+    for (int i = 0; i < c->out[k].ndim; i++)
+      c->out[k].shape[i] = c->in[1 + k]->shape[i];
+  }
+  return FL_OK;
+}
+
+/* Two products forward, five backward; a causal mask halves them. */
+void cost_attention(const fli_infer *c, double *flops, double *bytes) {
+  bool back = c->op->id == FLI_OP_attention_backward;
+  const fl_meta *q = c->in[back], *k = c->in[back + 1], *v = c->in[back + 2];
+  double scores = (double)size_at(q, 4) * (double)size_at(q, 3) *
+                  (double)size_at(q, 2) * (double)size_at(k, 2);
+  double d = (double)size_at(q, 1), dv = (double)size_at(v, 1);
+  cost_bytes(c, flops, bytes);
+  *flops = 2 * scores * (back ? 3 * d + 2 * dv : d + dv);
+  if (c->attrs->v[CAUSAL].i)
+    *flops /= 2;
+}
+
+/* --- the gradient --- */
+
+/* Attention in ordinary operators; heads are (batch, heads of k, group). */
+typedef struct plain {
+  fl_value q, k, v, dy, keep_seed, keep_offset;
+  double scale, dropout;
+  int64_t batch, heads, group, nq, nk;
+  fl_value p, dropped; /* (batch, heads, group, nq, nk) */
+} plain;
+
+static fl_value five(fli_grad *g, fl_value x, int64_t group, fl_dtype d) {
+  fl_meta m = *fli_meta(x);
+  int64_t heads = size_at(&m, 3) / (group ? group : 1);
+  int64_t shape[5] = {size_at(&m, 4), heads, group, size_at(&m, 2),
+                      size_at(&m, 1)};
+  return fli_v_reshape(&g->e, CAST(x, d), 5, shape);
+}
+
+static fl_value dropped(fli_grad *g, const plain *a, fl_value x) {
+  if (a->dropout == 0)
+    return x;
+  fl_attrs attrs = fli_attrs(&g->e, FLI_OP_dropout_backward);
+  attrs.v[0].f = a->dropout;
+  return RUN_A(dropout_backward, &attrs, x, a->keep_seed, a->keep_offset);
+}
+
+/* true where key j <= query i: (nq, nk) */
+static fl_value causal_mask(fli_grad *g, const plain *a) {
+  int64_t shape[2] = {a->nq, a->nk};
+  fl_value zeros = fli_v_zeros(&g->e, FL_BOOL, 2, shape,
+                               fl_tensor_device(g->in[Q].tensor));
+  return RUN(tril, RUN(logical_not, zeros));
+}
+
+/* Scores of the forward pass -> a->p, a->dropped. */
+static void recompute(fli_grad *g, plain *a) {
+  int64_t shape[5] = {a->batch, a->heads, a->group, a->nq, a->nk};
+  fl_value s = MUL(MATMUL(a->q, TRANSPOSE(a->k, 3, 4)), NUM(a->scale));
+  fl_value alive = fli_none();
+  if (!fli_nothing(g->in[MASK])) {
+    fl_value mask = g->in[MASK];
+    fl_meta m = *fli_meta(mask);
+    int64_t whole[4] = {a->batch, a->heads * a->group, a->nq, a->nk};
+    if (m.ndim > 2) /* the dim of heads becomes two */
+      mask = fli_v_reshape(&g->e, fli_v_expand(&g->e, mask, 4, whole), 5,
+                           shape);
+    s = m.dtype == FL_BOOL ? RUN(where, mask, s, NUM(-INFINITY)) : ADD(s, mask);
+  }
+  if (g->attrs->v[CAUSAL].i)
+    s = RUN(where, causal_mask(g, a), s, NUM(-INFINITY));
+  if (!fli_nothing(g->in[MASK])) { /* queries that see nothing give 0 */
+    fl_attrs keep = fli_attrs(&g->e, FLI_OP_any);
+    fli_set_list(&g->e, &keep, 0, 1, (int64_t[]){4});
+    keep.v[1].i = 1;
+    alive = RUN_A(any, &keep, RUN(ne, s, NUM(-INFINITY)));
+    s = RUN(where, alive, s, NUM(0));
+  }
+  fl_attrs last = fli_attrs(&g->e, FLI_OP_softmax);
+  last.v[0].i = 4;
+  a->p = RUN_A(softmax, &last, s);
+  if (!fli_nothing(alive))
+    a->p = RUN(where, alive, a->p, NUM(0));
+  a->dropped = dropped(g, a, a->p);
+}
+
+static void grad_plain(fli_grad *g) {
+  fl_dtype d = g->out_meta[1].dtype;
+  const fl_meta *mq = &g->in_meta[Q], *mk = &g->in_meta[K];
+  plain a = {.heads = size_at(mk, 3), .batch = size_at(mq, 4),
+             .nq = size_at(mq, 2), .nk = size_at(mk, 2),
+             .keep_seed = g->in[SEED], .keep_offset = g->in[OFFSET],
+             .scale = g->attrs->v[SCALE].f,
+             .dropout = g->attrs->v[DROPOUT].f};
+  a.group = a.heads ? size_at(mq, 3) / a.heads : 1;
+  if (a.scale != a.scale)
+    a.scale = 1 / sqrt((double)(size_at(mq, 1) ? size_at(mq, 1) : 1));
+  a.q = five(g, g->in[Q], a.group, d);
+  a.k = five(g, g->in[K], 1, d);
+  a.v = five(g, g->in[VALUE], 1, d);
+  a.dy = five(g, fli_g_dy(g, 0), a.group, d);
+  /* k and v: (batch, heads, 1, nk, size) */
+  recompute(g, &a);
+  fl_value dp = dropped(g, &a, MATMUL(a.dy, TRANSPOSE(a.v, 3, 4)));
+  fl_attrs last = fli_attrs(&g->e, FLI_OP_softmax_backward);
+  last.v[0].i = 4;
+  fl_value ds = RUN_A(softmax_backward, &last, dp, a.p);
+  if (!fli_nothing(g->dy[1])) {
+    int64_t rows[5] = {a.batch, a.heads, a.group, a.nq, 1};
+    ds = ADD(ds, MUL(a.p, fli_v_reshape(&g->e, g->dy[1], 5, rows)));
+  }
+  fl_value flat = MUL(ds, NUM(a.scale));
+  if (g->need[Q])
+    g->dx[Q] = RESHAPE(MATMUL(flat, a.k), mq);
+  if (g->need[K])
+    g->dx[K] = RESHAPE(SUM1(MATMUL(TRANSPOSE(flat, 3, 4), a.q), 2, true), mk);
+  if (g->need[VALUE])
+    g->dx[VALUE] = RESHAPE(
+        SUM1(MATMUL(TRANSPOSE(a.dropped, 3, 4), a.dy), 2, true),
+        &g->in_meta[VALUE]);
+  if (g->need[MASK]) {
+    int64_t scores[4] = {a.batch, a.heads * a.group, a.nq, a.nk};
+    g->dx[MASK] = fli_v_sum_to(&g->e, fli_v_reshape(&g->e, ds, 4, scores),
+                               &g->in_meta[MASK]);
+  }
+}
+
+void grad_attention(fli_grad *g) {
+  if (g->create || g->need[MASK] || !fli_nothing(g->dy[1])) {
+    grad_plain(g);
+    return;
+  }
+  fl_value d[FL_MAX_OUT];
+  RUN_ALL(attention_backward, g->attrs, d, fli_g_dy(g, 0), g->in[Q], g->in[K],
+          g->in[VALUE], g->in[MASK], g->y[0], g->y[1], g->in[SEED],
+          g->in[OFFSET]);
+  for (int k = 0; k < 3; k++)
+    if (g->need[k])
+      g->dx[k] = d[k];
+}

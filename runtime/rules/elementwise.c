@@ -1,0 +1,177 @@
+/* Gradients of the elementwise rows, and what a plain row costs. Unary rows share
+ * one rule: their formulas are the derivatives. */
+#include "../env.h"
+
+void cost_bytes(const fli_infer *c, double *flops, double *bytes) {
+  double n = 0;
+  *bytes = 0;
+  for (int k = 0; k < c->n_in; k++)
+    if (c->in[k])
+      *bytes += (double)fl_numel(c->in[k]->ndim, c->in[k]->shape) *
+                (double)fl_dtype_size(c->in[k]->dtype);
+  for (int k = 0; k < c->n_out; k++) {
+    n = (double)fl_numel(c->out[k].ndim, c->out[k].shape);
+    *bytes += n * (double)fl_dtype_size(c->out[k].dtype);
+    *flops = n;
+  }
+}
+
+/* --- unary: y = f(x), dx = dy f'(s), s what is saved --- */
+
+static fl_value saved_of(fli_grad *g) {
+  return g->op->saves & 1                        ? g->in[0]
+         : g->op->saves >> FLI_SAVE_OUT & 1      ? g->y[0]
+                                                 : fli_none();
+}
+
+void grad_unary(fli_grad *g) {
+  fl_value in[2] = {g->dy[0], saved_of(g)};
+  g->dx[0] = fli_run(&g->e, g->op->id + 1, g->attrs, 2, in);
+}
+
+/* dx = dy f'(s): towards dy again f'(s), towards s dy f''(s). */
+void grad_unary_backward(fli_grad *g) {
+  fl_value ddx = g->dy[0], dy = g->in[0], s = g->in[1];
+  if (g->need[0])
+    g->dx[0] = fli_run(&g->e, g->op->id, g->attrs, 2, (fl_value[]){ddx, s});
+  if (g->need[1] && !fli_nothing(s))
+    g->dx[1] =
+        fli_run(&g->e, g->op->id + 1, g->attrs, 3, (fl_value[]){ddx, dy, s});
+}
+
+void grad_unary_backward2(fli_grad *g) {
+  fli_env_fail(&g->e, FL_EAUTOGRAD,
+               "%s: a third derivative is not available", g->op->info.name);
+}
+
+/* --- binary --- */
+
+void grad_add(fli_grad *g) {
+  g->dx[0] = g->dx[1] = g->dy[0];
+}
+
+void grad_sub(fli_grad *g) {
+  g->dx[0] = g->dy[0];
+  if (g->need[1])
+    g->dx[1] = NEG(g->dy[0]);
+}
+
+void grad_mul(fli_grad *g) {
+  if (g->need[0])
+    g->dx[0] = MUL(g->dy[0], g->in[1]);
+  if (g->need[1])
+    g->dx[1] = MUL(g->dy[0], g->in[0]);
+}
+
+void grad_div(fli_grad *g) {
+  fl_value a = g->in[0], b = g->in[1], dy = g->dy[0];
+  if (g->need[0])
+    g->dx[0] = DIV(dy, b);
+  if (g->need[1])
+    g->dx[1] = NEG(MUL(DIV(dy, b), DIV(a, b)));
+}
+
+/* Constant between its jumps. */
+void grad_floor_div(fli_grad *g) {
+  (void)g;
+}
+
+void grad_remainder(fli_grad *g) {
+  g->dx[0] = g->dy[0];
+  if (g->need[1])
+    g->dx[1] = NEG(MUL(g->dy[0], RUN(floor_div, g->in[0], g->in[1])));
+}
+
+void grad_fmod(fli_grad *g) {
+  g->dx[0] = g->dy[0];
+  if (g->need[1])
+    g->dx[1] =
+        NEG(MUL(g->dy[0], RUN(trunc, DIV(g->in[0], g->in[1]))));
+}
+
+/* Towards the base b a^(b-1), 0 where b is 0; towards the exponent a^b log a, 0
+ * where a is 0 and b is not negative. */
+void grad_pow(fli_grad *g) {
+  fl_value a = g->in[0], b = g->in[1], dy = g->dy[0], zero = NUM(0);
+  if (g->need[0] && !b.tensor) {
+    double e = b.dtype == FL_F64 ? b.f : (double)b.i;
+    if (e == 0)
+      g->dx[0] = MUL(dy, NUM(0));
+    else
+      g->dx[0] = MUL(dy, MUL(NUM(e), RUN(pow, a, NUM(e - 1))));
+  } else if (g->need[0])
+    g->dx[0] = RUN(where, RUN(eq, b, zero), zero,
+                   MUL(dy, MUL(b, RUN(pow, a, SUB(b, NUM(1))))));
+  if (g->need[1])
+    g->dx[1] =
+        RUN(where, RUN(logical_and, RUN(eq, a, zero), RUN(ge, b, zero)), zero,
+            MUL(dy, MUL(g->y[0], LOG(a))));
+}
+
+/* Equal inputs share the gradient, as in PyTorch. */
+static void grad_extremum(fli_grad *g, int loses) {
+  fl_value a = g->in[0], b = g->in[1], dy = g->dy[0], zero = NUM(0);
+  fl_value equal = RUN(eq, a, b), half = MUL(dy, NUM(0.5));
+  for (int k = 0; k < 2; k++) {
+    if (!g->need[k])
+      continue;
+    fl_value in[2] = {k ? b : a, k ? a : b};
+    fl_value lost = fli_run(&g->e, loses, NULL, 2, in);
+    g->dx[k] = RUN(where, lost, zero, RUN(where, equal, half, dy));
+  }
+}
+
+void grad_maximum(fli_grad *g) {
+  grad_extremum(g, FLI_OP_lt);
+}
+
+void grad_minimum(fli_grad *g) {
+  grad_extremum(g, FLI_OP_gt);
+}
+
+void grad_atan2(fli_grad *g) {
+  fl_value a = g->in[0], b = g->in[1];
+  fl_value scaled = DIV(g->dy[0], ADD(MUL(a, a), MUL(b, b)));
+  if (g->need[0])
+    g->dx[0] = MUL(scaled, b);
+  if (g->need[1])
+    g->dx[1] = NEG(MUL(scaled, a));
+}
+
+/* --- ternary --- */
+
+void grad_where(fli_grad *g) {
+  if (g->need[1])
+    g->dx[1] = RUN(where, g->in[0], g->dy[0], NUM(0));
+  if (g->need[2])
+    g->dx[2] = RUN(where, g->in[0], NUM(0), g->dy[0]);
+}
+
+void grad_lerp(fli_grad *g) {
+  fl_value a = g->in[0], b = g->in[1], w = g->in[2], dy = g->dy[0];
+  if (g->need[0])
+    g->dx[0] = SUB(dy, MUL(dy, w));
+  if (g->need[1])
+    g->dx[1] = MUL(dy, w);
+  if (g->need[2])
+    g->dx[2] = MUL(dy, SUB(b, a));
+}
+
+void grad_addcmul(fli_grad *g) {
+  fl_value scaled = MUL(g->dy[0], NUM(g->attrs->v[0].f));
+  g->dx[0] = g->dy[0];
+  if (g->need[1])
+    g->dx[1] = MUL(scaled, g->in[2]);
+  if (g->need[2])
+    g->dx[2] = MUL(scaled, g->in[1]);
+}
+
+void grad_addcdiv(fli_grad *g) {
+  fl_value a = g->in[1], b = g->in[2];
+  fl_value scaled = DIV(MUL(g->dy[0], NUM(g->attrs->v[0].f)), b);
+  g->dx[0] = g->dy[0];
+  if (g->need[1])
+    g->dx[1] = scaled;
+  if (g->need[2])
+    g->dx[2] = NEG(MUL(scaled, DIV(a, b)));
+}

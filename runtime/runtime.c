@@ -1,0 +1,310 @@
+/* The runtime object: opening and closing, backends and their devices, the
+ * owner thread, the ring of the last launches, and small host blocks. */
+#include "internal.h"
+#include "math.h"
+#include "tape.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+fl_status fli_check_owner(fl_runtime *rt) {
+  if (FLI_LIKELY(rt->owner == fli_self()))
+    return FL_OK;
+  return fli_fail(FL_EOWNER, "this runtime belongs to another thread: open one "
+                             "for each thread, and pass storages");
+}
+
+/* --- opening and closing --- */
+
+static bool interrupted(void *context) {
+  return fl_runtime_interrupted(context);
+}
+
+static fl_status open_backends(fl_runtime *rt) {
+  int n;
+  const fl_builtin_backend *list = fl_builtin_backends(&n);
+  fl_backend_options o = {.threads = rt->options.threads,
+                          .fix_blas = rt->options.fix_blas,
+                          .interrupted = interrupted,
+                          .context = rt};
+  for (int i = 0; i < n; i++) {
+    fl_backend *b;
+    FLI_TRY(list[i].open(&o, rt->cpu, &b));
+    fl_status s = fl_backend_register(rt, b);
+    if (s) {
+      if (b->close)
+        b->close(b);
+      return s;
+    }
+    if (i == 0)
+      rt->cpu = b;
+  }
+  rt->n_builtin = rt->n_backends;
+  return FL_OK;
+}
+
+fl_status fl_runtime_open(const fl_runtime_options *options,
+                          fl_runtime **out) {
+  fl_runtime *rt = calloc(1, sizeof *rt);
+  if (!rt)
+    return fli_fail(FL_ENOMEM, "out of memory: a runtime");
+  if (options)
+    memcpy(&rt->options, options,
+           options->struct_size < sizeof rt->options ? options->struct_size
+                                                     : sizeof rt->options);
+  rt->owner = fli_self();
+  rt->grad_enabled = true;
+  rt->generator.seed = 0x5eed;
+  fl_status s = fli_sites_open(rt);
+  if (s == FL_OK)
+    s = fli_alloc_open(rt);
+  if (s == FL_OK)
+    s = fli_ops_init(rt);
+  if (s == FL_OK)
+    s = fli_tape_open(rt);
+  if (s == FL_OK)
+    s = open_backends(rt);
+  if (s) {
+    fl_runtime_close(rt);
+    return s;
+  }
+  if (rt->options.memory_limit)
+    fl_memory_limit(rt, 0, rt->options.memory_limit);
+  *out = rt;
+  return FL_OK;
+}
+
+static void close_devices(fl_runtime *rt) {
+  for (int k = rt->n_backends - 1; k >= 0; k--) {
+    fl_backend *b = rt->backends[k];
+    for (int i = 0; i < rt->n_devices[k]; i++)
+      if (rt->streams[k][i] && b->stream_free)
+        b->stream_free(b, rt->streams[k][i]);
+    if (b->close && k < rt->n_builtin)
+      b->close(b);
+  }
+}
+
+void fl_runtime_close(fl_runtime *rt) {
+  if (!rt)
+    return;
+  rt->closing = true;
+  for (int k = 0; k < rt->n_backends; k++)
+    for (int i = 0; i < rt->n_devices[k]; i++)
+      fl_device_sync(rt, k << 8 | i);
+  if (rt->ops)
+    fli_tensors_close(rt);
+  fli_tape_close(rt);
+  fli_alloc_close(rt);
+  close_devices(rt);
+  for (int i = 0; i < FLI_SMALL; i++)
+    for (struct fli_small *p = rt->small[i], *next; p; p = next) {
+      next = *(struct fli_small **)p;
+      fli_mfree(p);
+    }
+  fli_ops_close(rt);
+  fli_sites_close(rt);
+  free(rt->text);
+  free(rt);
+}
+
+bool fl_runtime_interrupted(fl_runtime *rt) {
+  return rt->options.interrupted &&
+         rt->options.interrupted(rt->options.context);
+}
+
+int fl_runtime_threads(fl_runtime *rt) {
+  return rt->options.threads;
+}
+
+fl_generator *fl_runtime_generator(fl_runtime *rt) {
+  return &rt->generator;
+}
+
+bool fl_meta_mode(fl_runtime *rt, bool on) {
+  bool was = rt->meta;
+  rt->meta = on;
+  return was;
+}
+
+bool fl_anomaly_mode(fl_runtime *rt, bool on) {
+  bool was = rt->anomaly;
+  rt->anomaly = on;
+  return was;
+}
+
+uint64_t fl_tensor_count(fl_runtime *rt) {
+  return rt->n_tensors;
+}
+
+/* --- small host blocks --- */
+
+void *fli_small_new(fl_runtime *rt, size_t bytes) {
+  size_t k = (bytes + 63) / 64;
+  if (k >= FLI_SMALL)
+    return fli_malloc(rt, bytes);
+  struct fli_small *p = rt->small[k];
+  if (!p)
+    return fli_malloc(rt, k * 64);
+  rt->small[k] = *(struct fli_small **)p;
+  return p;
+}
+
+void fli_small_free(fl_runtime *rt, void *p, size_t bytes) {
+  size_t k = (bytes + 63) / 64;
+  /* storages may be released by any thread; lists are the owner's */
+  if (k >= FLI_SMALL || rt->owner != fli_self()) {
+    fli_mfree(p);
+    return;
+  }
+  *(struct fli_small **)p = rt->small[k];
+  rt->small[k] = p;
+}
+
+/* --- devices --- */
+
+fl_status fl_backend_register(fl_runtime *rt, fl_backend *b) {
+  if (rt->n_backends == FLI_MAX_BACKENDS)
+    return fli_fail(FL_ESIZE, "there is room for %d backends only",
+                    FLI_MAX_BACKENDS);
+  if (b->struct_size < sizeof(fl_backend) || !b->name || !b->device_count ||
+      !b->kernel || !b->alloc || !b->release)
+    return fli_fail(FL_EARG, "backend %s: its table is incomplete or of another "
+                             "version (%zu bytes, expected %zu)",
+                    b->name ? b->name : "?", b->struct_size,
+                    sizeof(fl_backend));
+  for (int k = 0; k < rt->n_backends; k++)
+    if (strcmp(rt->backends[k]->name, b->name) == 0)
+      return fli_fail(FL_EARG, "there is a backend \"%s\" already", b->name);
+  int k = rt->n_backends, n = b->device_count(b);
+  rt->backends[k] = b;
+  rt->n_devices[k] = n < FLI_MAX_DEVICES ? n : FLI_MAX_DEVICES;
+  for (int i = 0; i < rt->n_ops; i++)
+    if (rt->ops[i].family != FLI_VIEW && rt->ops[i].family != FLI_COMPOSE)
+      rt->ops[i].kernel[k] = b->kernel(b, rt->ops[i].info.name);
+  rt->n_backends++;
+  for (int i = 0; i < rt->n_devices[k]; i++)
+    fli_alloc_device(rt, k << 8 | i);
+  return FL_OK;
+}
+
+fl_stream *fli_stream(fl_runtime *rt, fl_device d) {
+  fl_stream **s = &rt->streams[d >> 8][d & 255];
+  fl_backend *b = fli_backend(rt, d);
+  if (!*s && b->stream_new)
+    b->stream_new(b, d & 255, s); /* NULL stays: the backend's first stream */
+  return *s;
+}
+
+fl_status fl_device_find(fl_runtime *rt, const char *name, fl_device *d) {
+  const char *colon = strchr(name, ':');
+  size_t len = colon ? (size_t)(colon - name) : strlen(name);
+  char *end;
+  long index = colon ? strtol(colon + 1, &end, 10) : 0;
+  if (colon && (end == colon + 1 || *end))
+    return fli_fail(FL_EARG, "\"%s\" is no device: write name:index", name);
+  for (int k = 0; k < rt->n_backends; k++) {
+    if (strlen(rt->backends[k]->name) != len ||
+        strncmp(rt->backends[k]->name, name, len) != 0)
+      continue;
+    if (index < 0 || index >= rt->n_devices[k])
+      return fli_fail(FL_EARG, "there is no device \"%s\": %s has %d", name,
+                      rt->backends[k]->name, rt->n_devices[k]);
+    *d = k << 8 | (int)index;
+    return FL_OK;
+  }
+  char list[128] = "";
+  for (int k = 0; k < rt->n_backends; k++)
+    snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s",
+             k ? ", " : "", rt->backends[k]->name);
+  return fli_fail(FL_EARG, "there is no device \"%s\"; there are: %s", name,
+                  list);
+}
+
+const char *fl_device_name(fl_runtime *rt, fl_device d) {
+  static _Thread_local char rows[4][48];
+  static _Thread_local unsigned turn;
+  char *row = rows[turn++ % 4];
+  if (d >> 8 >= rt->n_backends)
+    return "?";
+  if (rt->n_devices[d >> 8] == 1 && d == 0)
+    return rt->backends[0]->name;
+  snprintf(row, sizeof rows[0], "%s:%d", rt->backends[d >> 8]->name, d & 255);
+  return row;
+}
+
+int fl_device_list(fl_runtime *rt, fl_device *list, int room) {
+  int n = 0;
+  for (int k = 0; k < rt->n_backends; k++)
+    for (int i = 0; i < rt->n_devices[k]; i++, n++)
+      if (n < room)
+        list[n] = k << 8 | i;
+  return n;
+}
+
+fl_backend *fl_device_backend(fl_runtime *rt, fl_device d) {
+  return d >= 0 && d >> 8 < rt->n_backends ? fli_backend(rt, d) : NULL;
+}
+
+fl_status fl_device_sync(fl_runtime *rt, fl_device d) {
+  fl_backend *b = fli_backend(rt, d);
+  uint64_t failed = 0;
+  if (!(b->flags & FL_BACKEND_ASYNC))
+    return FL_OK;
+  fl_status s =
+      b->stream_sync(b, d & 255, rt->streams[d >> 8][d & 255], &failed);
+  return s ? fli_late_failure(rt, s, failed) : FL_OK;
+}
+
+/* --- the last launches --- */
+
+fl_status fli_late_failure(fl_runtime *rt, fl_status s, uint64_t seq) {
+  const fli_launch_note *n = &rt->ring[seq % FLI_RING];
+  if (seq == 0 || n->seq != seq || !n->op || n->site == 0)
+    return s;
+  char text[600];
+  snprintf(text, sizeof text, "%s", fl_error());
+  return fli_fail(s, "%s (launched at %s)", text, fl_site_text(rt, n->site));
+}
+
+/* A growing text owned by the runtime. */
+char *fli_text(fl_runtime *rt, size_t room) {
+  char *p = realloc(rt->text, room);
+  if (p)
+    rt->text = p;
+  return p;
+}
+
+const char *fl_launches_text(fl_runtime *rt, int most) {
+  size_t room = (size_t)(most < FLI_RING ? most : FLI_RING) * 400 + 1, at = 0;
+  char *text = fli_text(rt, room);
+  if (!text)
+    return "";
+  text[0] = 0;
+  for (uint64_t seq = rt->seq; seq > 0 && most-- > 0; seq--) {
+    const fli_launch_note *n = &rt->ring[seq % FLI_RING];
+    if (n->seq != seq)
+      break;
+    at += (size_t)snprintf(text + at, room - at, "#%llu %s %.200s",
+                           (unsigned long long)seq, n->op->info.name,
+                           fl_site_text(rt, n->site));
+    for (int k = 0; k < n->n; k++)
+      at += (size_t)snprintf(
+          text + at, room - at, " %s%s",
+          fli_shape_text(n->ndim[k] < 4 ? n->ndim[k] : 4, n->shape[k]),
+          n->ndim[k] > 4 ? "..." : "");
+    at += (size_t)snprintf(text + at, room - at, "\n");
+  }
+  return text;
+}
+
+/* --- values --- */
+
+double fli_half_value(fl_dtype d, uint16_t bits) {
+  return d == FL_BF16 ? fl_from_bf16(bits) : fl_from_f16(bits);
+}
+
+int64_t fli_to_integer(double f) {
+  return fl_to_int(f);
+}

@@ -1,0 +1,111 @@
+/* What the tape (autograd.c, tape.c) gives to the rest of runtime/, and the
+ * structs that its own files share. */
+#ifndef FL_TAPE_H
+#define FL_TAPE_H
+
+#include "env.h"
+
+/* --- nodes --- */
+
+/* Where the gradient of an input goes: to result `out` of a node, or to a leaf;
+ * both NULL: nowhere. */
+typedef struct fli_edge {
+  fl_node *node;
+  fl_tensor *leaf;
+  int out;
+} fli_edge;
+
+typedef struct fli_saved {
+  fl_operand value; /* a tensor (a reference) or a number */
+  uint32_t version; /* of its storage when saved */
+  int slot;         /* k: input k; -1 - k: output k */
+} fli_saved;
+
+typedef struct fli_hook {
+  int64_t key;
+  int out;
+  fl_tensor *keep; /* retain_grad: put the gradient here (not a reference) */
+  struct fli_hook *next;
+} fli_hook;
+
+typedef enum fli_node_kind {
+  FLI_NODE_OP,
+  FLI_NODE_CUSTOM, /* a function of the host */
+  FLI_NODE_REGION, /* an in-place write through a view; see tape.c */
+  FLI_NODE_TRANSFER
+} fli_node_kind;
+
+struct fl_node {
+  int rc;
+  fli_node_kind kind;
+  const fl_op *op;  /* OP */
+  const char *name; /* CUSTOM; owned */
+  int64_t key;      /* CUSTOM */
+  fl_node *inner;   /* REGION: the operation on the region */
+  fl_node *next_dying;
+  uint64_t seq;
+  fl_attrs *attrs;
+  int base;
+  fl_site site;
+  fl_device device;
+  int n_in, n_out, n_saved;
+  bool released; /* what it saved is gone */
+  size_t bytes;
+  fli_edge *edges;   /* n_in */
+  fl_meta *in_meta;  /* n_in */
+  fl_meta *out_meta; /* n_out */
+  fli_saved *saved;
+  fli_hook *hooks;
+  struct fli_geometry { /* REGION: where in the base */
+    int ndim;
+    int64_t shape[FL_MAX_DIMS], stride[FL_MAX_DIMS], offset;
+  } *region;
+  /* of the pass that is running */
+  uint64_t pass;
+  bool active, needed;
+  int deps;
+  fl_tensor **grads; /* n_out */
+};
+
+/* What few tensors have. */
+struct fli_extra {
+  fl_tensor *grad;
+  fli_hook *hooks; /* of a leaf */
+  bool retain;     /* not a leaf, but wants its gradient kept */
+  /* of the pass that is running */
+  uint64_t pass;
+  int deps, capture;
+  fl_tensor *sum;
+};
+
+void fli_node_release(fl_runtime *rt, fl_node *n);
+void fli_node_forget(fl_runtime *rt, fl_node *n); /* drops what it saved */
+const char *fli_node_name(const fl_node *n);
+void fli_extra_free(fl_tensor *t);
+fl_status fli_extra_of(fl_tensor *t, fli_extra **x);
+
+/* The node behind a tensor, NULL for a leaf. A view of a base that was written
+ * since gets a new one first. */
+fl_status fli_node_of(fl_tensor *t, fl_node **n);
+bool fli_wants_grad(fl_tensor *t); /* leaf that requires it, or has a node */
+fli_edge fli_edge_to(fl_tensor *t);
+
+fl_status fli_node_new(fl_runtime *rt, fli_node_kind kind, const fl_op *op,
+                       int n_in, int n_out, int n_saved, const fl_attrs *attrs,
+                       fl_node **out);
+
+/* Records a call that has run: `in` as it was called with, `out` its results. */
+fl_status fli_tape_record(fl_runtime *rt, const fl_call *c,
+                          const fl_attrs *attrs, fl_tensor **out);
+/* Before and after an in-place call on in[0]; `old` is a copy of its old values
+ * for the node to save in its place, NULL if the row does not save it. */
+fl_status fli_tape_check_inplace(fl_runtime *rt, const fl_call *c);
+fl_status fli_tape_record_inplace(fl_runtime *rt, const fl_call *c,
+                                  const fl_attrs *attrs, fl_tensor *old);
+/* `to` is `t` on another device. */
+fl_status fli_tape_transfer(fl_tensor *t, fl_tensor *to);
+
+fl_status fli_tape_open(fl_runtime *rt);
+void fli_tape_close(fl_runtime *rt);
+
+#endif

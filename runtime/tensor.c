@@ -1,0 +1,635 @@
+/* Storages and tensor headers: making, sharing, counting, reading and writing
+ * them. What operators do to tensors is in call.c, histories in autograd.c. */
+#include "internal.h"
+#include "tape.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- storages --- */
+
+/* The bytes that only the host's handles keep alive follow the two counts. */
+static inline void account(fl_storage *s) {
+  bool only = s->refs == s->handles && s->refs > 0;
+  if (only == s->host_only)
+    return;
+  s->host_only = only;
+  if (only)
+    s->rt->host_only += s->bytes;
+  else
+    s->rt->host_only -= s->bytes;
+}
+
+fl_status fli_storage_new(fl_runtime *rt, size_t bytes, fl_device d,
+                          fl_site site, fl_storage **out) {
+  fl_storage *s = fli_small_new(rt, sizeof *s);
+  if (!s)
+    return FL_ENOMEM;
+  s->block = NULL;
+  if (bytes != SIZE_MAX) { /* else foreign memory follows */
+    fl_status status = fli_alloc(rt, d, bytes, site, &s->block, &s->data);
+    if (status) {
+      fli_small_free(rt, s, sizeof *s);
+      return status;
+    }
+  } else
+    bytes = 0;
+  atomic_init(&s->rc, 1);
+  s->refs = s->handles = 0;
+  s->device = d;
+  s->bytes = bytes;
+  s->rt = rt;
+  s->done = NULL;
+  s->version = 0;
+  s->write_site = 0;
+  s->host_only = false;
+  rt->live_bytes += bytes;
+  *out = s;
+  return FL_OK;
+}
+
+void fli_storage_retain(fl_storage *s) {
+  atomic_fetch_add_explicit(&s->rc, 1, memory_order_relaxed);
+}
+
+void fli_storage_release(fl_storage *s) {
+  if (atomic_fetch_sub_explicit(&s->rc, 1, memory_order_acq_rel) != 1)
+    return;
+  fl_runtime *rt = s->rt;
+  if (s->host_only)
+    rt->host_only -= s->bytes;
+  rt->live_bytes -= s->bytes;
+  if (s->block)
+    fli_free(rt, s->block);
+  else if (s->done)
+    s->done(s->context, s->data);
+  fli_small_free(rt, s, sizeof *s);
+}
+
+/* --- headers --- */
+
+fl_status fli_tensor_header(fl_runtime *rt, fl_tensor **out) {
+  fl_tensor *t = rt->free_tensors;
+  if (FLI_LIKELY(t != NULL))
+    rt->free_tensors = t->next;
+  else if (!(t = fli_malloc(rt, sizeof *t)))
+    return FL_ENOMEM;
+  /* everything but shape and strides, which come with the value */
+  t->offset = 0;
+  t->rc = 1;
+  t->handles = 0;
+  t->requires_grad = t->is_view = t->no_grad_view = t->wrapped_number = false;
+  t->node_out = 0;
+  t->storage = NULL;
+  t->rt = rt;
+  t->id = ++rt->next_id;
+  t->node = NULL;
+  t->base = NULL;
+  t->rebases = t->seen = 0;
+  t->extra = NULL;
+  t->prev = NULL;
+  t->next = rt->tensors;
+  if (t->next)
+    t->next->prev = t;
+  rt->tensors = t;
+  rt->n_tensors++;
+  *out = t;
+  return FL_OK;
+}
+
+static void attach(fl_tensor *t, fl_storage *s) {
+  t->storage = s;
+  s->refs += t->rc;
+  account(s);
+}
+
+/* Takes the storage away; the header stays, closed or about to go. */
+static void detach_storage(fl_tensor *t) {
+  fl_storage *s = t->storage;
+  if (!s)
+    return;
+  t->storage = NULL;
+  s->handles -= t->handles;
+  account(s);
+  fli_storage_release(s);
+}
+
+fl_tensor *fl_tensor_retain(fl_tensor *t) {
+  t->rc++;
+  if (t->storage) {
+    t->storage->refs++;
+    account(t->storage);
+  }
+  return t;
+}
+
+static void retain_base(fl_tensor *t) { /* not counted by the storage */
+  t->rc++;
+}
+
+static void drop(fl_tensor *t) {
+  fl_runtime *rt = t->rt;
+  if (!rt) { /* outlived its runtime */
+    free(t);
+    return;
+  }
+  fl_tensor *base = t->base;
+  if (t->extra)
+    fli_extra_free(t);
+  if (t->node)
+    fli_node_release(rt, t->node);
+  detach_storage(t);
+  if (t->prev)
+    t->prev->next = t->next;
+  else
+    rt->tensors = t->next;
+  if (t->next)
+    t->next->prev = t->prev;
+  rt->n_tensors--;
+  t->rt = NULL;
+  t->next = rt->free_tensors;
+  rt->free_tensors = t;
+  if (base && --base->rc == 0)
+    drop(base);
+}
+
+void fl_tensor_release(fl_tensor *t) {
+  if (!t)
+    return;
+  if (t->storage) {
+    t->storage->refs--;
+    if (t->rc > 1)
+      account(t->storage);
+  }
+  if (--t->rc == 0)
+    drop(t);
+}
+
+void fl_tensor_handle(fl_tensor *t, int change) {
+  t->handles += change;
+  if (t->storage) {
+    t->storage->handles += change;
+    account(t->storage);
+  }
+}
+
+size_t fl_handles_bytes(fl_runtime *rt, size_t *live) {
+  if (live)
+    *live = rt->live_bytes;
+  return rt->host_only;
+}
+
+/* The runtime goes: every tensor still held becomes closed. */
+void fli_tensors_close(fl_runtime *rt) {
+  for (fl_tensor *t = rt->tensors; t; t = t->next)
+    retain_base(t); /* so that nothing below frees a header in the list */
+  for (fl_tensor *t = rt->tensors; t; t = t->next) {
+    if (t->extra)
+      fli_extra_free(t);
+    if (t->node)
+      fli_node_release(rt, t->node);
+    t->node = NULL;
+    detach_storage(t);
+    if (t->base)
+      t->base->rc--;
+    t->base = NULL;
+  }
+  for (fl_tensor *t = rt->tensors, *next; t; t = next) {
+    next = t->next;
+    t->rt = NULL;
+    if (--t->rc == 0)
+      free(t);
+  }
+  for (fl_tensor *t = rt->free_tensors, *next; t; t = next) {
+    next = t->next;
+    free(t);
+  }
+  rt->tensors = rt->free_tensors = NULL;
+}
+
+/* --- shapes --- */
+
+fl_status fli_check_size(fl_dtype d, int ndim, const int64_t *shape,
+                         size_t *bytes) {
+  size_t n = fl_dtype_size(d);
+  bool zero = false;
+  if (ndim < 0 || ndim > FL_MAX_DIMS)
+    return fli_fail(FL_ESIZE, "a tensor has at most %d dims, not %d",
+                    FL_MAX_DIMS, ndim);
+  for (int i = 0; i < ndim; i++) {
+    if (shape[i] < 0)
+      return fli_fail(FL_ESHAPE, "size %lld in shape %s is negative",
+                      (long long)shape[i], fli_shape_text(ndim, shape));
+    zero = zero || shape[i] == 0;
+  }
+  for (int i = 0; i < ndim && !zero; i++)
+    if (__builtin_mul_overflow(n, (size_t)shape[i], &n) || n > SIZE_MAX / 4)
+      return fli_fail(FL_ESIZE, "shape %s of %s is too large: its bytes do not "
+                                "fit into 62 bits",
+                      fli_shape_text(ndim, shape), fl_dtype_name(d));
+  *bytes = zero ? 0 : n;
+  return FL_OK;
+}
+
+void fli_tensor_set_shape(fl_tensor *t, const fl_meta *m) {
+  int64_t n = 1;
+  t->meta.dtype = m->dtype;
+  t->meta.ndim = m->ndim;
+  for (int i = m->ndim - 1; i >= 0; i--) {
+    t->meta.shape[i] = m->shape[i];
+    t->stride[i] = n;
+    n *= m->shape[i];
+  }
+  t->numel = n;
+  t->contiguous = true;
+  if (n == 0)
+    for (int i = m->ndim - 1, s = 1; i >= 0; i--) { /* NumPy's choice */
+      t->stride[i] = s;
+      s *= m->shape[i] ? (int)m->shape[i] : 1;
+    }
+}
+
+static bool is_contiguous(const fl_tensor *t) {
+  int64_t expect = 1;
+  if (t->numel == 0)
+    return true;
+  for (int i = t->meta.ndim - 1; i >= 0; i--) {
+    if (t->meta.shape[i] == 1)
+      continue;
+    if (t->stride[i] != expect)
+      return false;
+    expect *= t->meta.shape[i];
+  }
+  return true;
+}
+
+fl_status fli_tensor_view(fl_tensor *x, const fl_meta *m, const int64_t *stride,
+                          int64_t offset, fl_tensor **out) {
+  fl_tensor *t;
+  FLI_TRY(fli_tensor_header(x->rt, &t));
+  t->meta.dtype = m->dtype;
+  t->meta.ndim = m->ndim;
+  t->numel = 1;
+  for (int i = 0; i < m->ndim; i++) {
+    t->meta.shape[i] = m->shape[i];
+    t->stride[i] = stride[i];
+    t->numel *= m->shape[i];
+  }
+  t->offset = offset;
+  t->contiguous = is_contiguous(t);
+  if (x->storage) {
+    fli_storage_retain(x->storage);
+    attach(t, x->storage);
+  }
+  t->base = x->is_view ? x->base : x;
+  retain_base(t->base);
+  t->is_view = true;
+  t->seen = t->base->rebases;
+  *out = t;
+  return FL_OK;
+}
+
+fl_status fl_tensor_new(fl_runtime *rt, fl_dtype dtype, int ndim,
+                        const int64_t *shape, fl_device d, fl_tensor **out) {
+  fl_meta m = {.dtype = dtype, .ndim = ndim};
+  if ((unsigned)dtype >= FL_DTYPES)
+    return fli_fail(FL_EARG, "there is no dtype number %d", (int)dtype);
+  size_t bytes;
+  FLI_TRY(fli_check_size(dtype, ndim, shape, &bytes));
+  memcpy(m.shape, shape, (size_t)ndim * sizeof *shape);
+  return fli_tensor_make(rt, &m, bytes, d, 0, out);
+}
+
+fl_status fli_tensor_make(fl_runtime *rt, const fl_meta *m, size_t bytes,
+                          fl_device d, fl_site site, fl_tensor **out) {
+  fl_tensor *t;
+  FLI_TRY(fli_tensor_header(rt, &t));
+  fli_tensor_set_shape(t, m);
+  if (!rt->meta) {
+    fl_storage *s;
+    fl_status status = fli_storage_new(rt, bytes, d, site, &s);
+    if (status) {
+      fl_tensor_release(t);
+      return status;
+    }
+    attach(t, s);
+  }
+  *out = t;
+  return FL_OK;
+}
+
+fl_status fl_tensor_zeros(fl_runtime *rt, fl_dtype dtype, int ndim,
+                          const int64_t *shape, fl_device d, fl_tensor **t) {
+  fl_attrs a = *fl_op_defaults(&rt->ops[FLI_OP_full]);
+  size_t bytes;
+  FLI_TRY(fli_check_size(dtype, ndim, shape, &bytes));
+  FLI_TRY(fl_attrs_list(&a, 0, ndim, shape));
+  a.v[1].f = 0;
+  a.v[2].i = dtype;
+  fl_call c = {.op = &rt->ops[FLI_OP_full], .attrs = &a, .device = d, .out = t};
+  return fl_call_run(rt, &c);
+}
+
+fl_status fl_tensor_wrap(fl_runtime *rt, void *data, fl_dtype dtype, int ndim,
+                         const int64_t *shape,
+                         void (*done)(void *context, void *data), void *context,
+                         fl_tensor **out) {
+  fl_meta m = {.dtype = dtype, .ndim = ndim};
+  size_t bytes;
+  FLI_TRY(fli_check_size(dtype, ndim, shape, &bytes));
+  memcpy(m.shape, shape, (size_t)ndim * sizeof *shape);
+  fl_tensor *t;
+  fl_storage *s;
+  FLI_TRY(fli_tensor_header(rt, &t));
+  fl_status status = fli_storage_new(rt, SIZE_MAX, 0, 0, &s);
+  if (status) {
+    fl_tensor_release(t);
+    return status;
+  }
+  s->data = data;
+  s->bytes = bytes;
+  s->done = done;
+  s->context = context;
+  rt->live_bytes += bytes;
+  fli_tensor_set_shape(t, &m);
+  attach(t, s);
+  *out = t;
+  return FL_OK;
+}
+
+fl_status fl_tensor_detach(fl_tensor *x, fl_tensor **out) {
+  fl_tensor *t;
+  if (!x->rt)
+    return fli_fail(FL_ECLOSED, "tensor is closed");
+  FLI_TRY(fli_tensor_view(x, &x->meta, x->stride, x->offset, &t));
+  t->base->rc--; /* x or its base live on, so this cannot be the last */
+  t->base = NULL;
+  t->is_view = false;
+  *out = t;
+  return FL_OK;
+}
+
+/* --- asking --- */
+
+const fl_meta *fl_tensor_meta(const fl_tensor *t) {
+  return &t->meta;
+}
+const int64_t *fl_tensor_strides(const fl_tensor *t) {
+  return t->stride;
+}
+int64_t fl_tensor_offset(const fl_tensor *t) {
+  return t->offset;
+}
+int64_t fl_tensor_numel(const fl_tensor *t) {
+  return t->numel;
+}
+fl_device fl_tensor_device(const fl_tensor *t) {
+  return t->storage ? t->storage->device : 0;
+}
+uint64_t fl_tensor_id(const fl_tensor *t) {
+  return t->id;
+}
+fl_runtime *fl_tensor_runtime(const fl_tensor *t) {
+  return t->rt;
+}
+bool fl_tensor_contiguous(const fl_tensor *t) {
+  return t->contiguous;
+}
+uint32_t fl_tensor_version(const fl_tensor *t) {
+  return t->storage ? t->storage->version : 0;
+}
+bool fl_tensor_closed(const fl_tensor *t) {
+  return !t->rt;
+}
+bool fl_tensor_shares(const fl_tensor *a, const fl_tensor *b) {
+  return a->storage && a->storage == b->storage;
+}
+
+void *fli_tensor_ptr(const fl_tensor *t) {
+  return (char *)t->storage->data +
+         t->offset * (int64_t)fl_dtype_size(t->meta.dtype);
+}
+
+static fl_status need_memory(const fl_tensor *t) {
+  if (!t->rt)
+    return fli_fail(FL_ECLOSED, "tensor is closed");
+  if (!t->storage)
+    return fli_fail(FL_EUNSUPPORTED,
+                    "a tensor made in meta mode has a shape but no values");
+  return fli_check_owner(t->rt);
+}
+
+void *fl_tensor_data(fl_tensor *t) {
+  if (need_memory(t))
+    return NULL;
+  fl_device d = t->storage->device;
+  if (!(fli_backend(t->rt, d)->flags & FL_BACKEND_HOST)) {
+    fli_fail(FL_EDEVICE, "the memory of %s cannot be read from here: copy the "
+                         "tensor to \"cpu\" first",
+             fl_device_name(t->rt, d));
+    return NULL;
+  }
+  if (fl_device_sync(t->rt, d))
+    return NULL;
+  return fli_tensor_ptr(t);
+}
+
+/* --- values in and out --- */
+
+/* A contiguous tensor with the same values: t itself or a copy. New reference,
+ * no history. */
+static fl_status plain(fl_tensor *t, fl_tensor **out) {
+  if (t->contiguous) {
+    *out = fl_tensor_retain(t);
+    return FL_OK;
+  }
+  fl_runtime *rt = t->rt;
+  bool grad = fl_grad_mode(rt, false);
+  fl_operand in = {.tensor = t};
+  fl_call c = {.op = &rt->ops[FLI_OP_copy], .n_in = 1, .in = &in, .out = out};
+  fl_status s = fl_call_run(rt, &c);
+  fl_grad_mode(rt, grad);
+  return s;
+}
+
+static fl_status check_bytes(const fl_tensor *t, size_t bytes) {
+  size_t need = (size_t)t->numel * fl_dtype_size(t->meta.dtype);
+  if (bytes != need)
+    return fli_fail(FL_ESIZE, "a tensor of shape %s and dtype %s has %zu "
+                              "bytes, not %zu",
+                    fli_shape_text(t->meta.ndim, t->meta.shape),
+                    fl_dtype_name(t->meta.dtype), need, bytes);
+  return FL_OK;
+}
+
+fl_status fl_tensor_read(fl_tensor *t, void *to, size_t bytes) {
+  fl_tensor *p;
+  FLI_TRY(need_memory(t));
+  FLI_TRY(check_bytes(t, bytes));
+  if (bytes == 0)
+    return FL_OK;
+  FLI_TRY(plain(t, &p));
+  fl_device d = p->storage->device;
+  fl_backend *b = fli_backend(t->rt, d);
+  fl_status s = FL_OK;
+  if (!(b->flags & FL_BACKEND_HOST))
+    s = b->copy(b, d & 255, fli_stream(t->rt, d), FL_COPY_OUT, to, d & 255,
+                fli_tensor_ptr(p), bytes);
+  else
+    memcpy(to, fli_tensor_ptr(p), bytes);
+  if (s == FL_OK)
+    s = fl_device_sync(t->rt, d);
+  fl_tensor_release(p);
+  return s;
+}
+
+fl_status fl_tensor_write(fl_tensor *t, const void *from, size_t bytes) {
+  FLI_TRY(need_memory(t));
+  FLI_TRY(check_bytes(t, bytes));
+  if (bytes == 0)
+    return FL_OK;
+  fl_runtime *rt = t->rt;
+  if (!t->contiguous) { /* through a contiguous tensor, and assign */
+    fl_tensor *p, *same;
+    FLI_TRY(fl_tensor_new(rt, t->meta.dtype, t->meta.ndim, t->meta.shape,
+                          t->storage->device, &p));
+    fl_status s = fl_tensor_write(p, from, bytes);
+    fl_operand in[2] = {{.tensor = t}, {.tensor = p}};
+    fl_call c = {.op = &rt->ops[FLI_OP_assign], .n_in = 2, .in = in,
+                 .inplace = true, .out = &same};
+    if (s == FL_OK && (s = fl_call_run(rt, &c)) == FL_OK)
+      fl_tensor_release(same);
+    fl_tensor_release(p);
+    return s;
+  }
+  fl_device d = t->storage->device;
+  fl_backend *b = fli_backend(rt, d);
+  t->storage->version++;
+  if (b->flags & FL_BACKEND_HOST) {
+    memcpy(fli_tensor_ptr(t), from, bytes);
+    return FL_OK;
+  }
+  return b->copy(b, d & 255, fli_stream(rt, d), FL_COPY_IN, fli_tensor_ptr(t),
+                 d & 255, from, bytes);
+}
+
+fl_status fl_tensor_item(fl_tensor *t, double *f, int64_t *i) {
+  union {
+    uint16_t h;
+    float f;
+    double d;
+    int64_t l;
+    int32_t w;
+    int16_t s;
+    int8_t c;
+    uint8_t u;
+  } v;
+  FLI_TRY(need_memory(t));
+  if (t->numel != 1)
+    return fli_fail(FL_ESHAPE, "item: a tensor of shape %s has %lld elements, "
+                               "not one",
+                    fli_shape_text(t->meta.ndim, t->meta.shape),
+                    (long long)t->numel);
+  FLI_TRY(fl_tensor_read(t, &v, fl_dtype_size(t->meta.dtype)));
+  int64_t whole = 0;
+  double real = 0;
+  switch (t->meta.dtype) {
+  case FL_F64: real = v.d; break;
+  case FL_F32: real = v.f; break;
+  case FL_F16: real = fli_half_value(FL_F16, v.h); break;
+  case FL_BF16: real = fli_half_value(FL_BF16, v.h); break;
+  case FL_I64: whole = v.l; break;
+  case FL_I32: whole = v.w; break;
+  case FL_I16: whole = v.s; break;
+  case FL_I8: whole = v.c; break;
+  default: whole = v.u; break;
+  }
+  if (fl_dtype_kind(t->meta.dtype) == FL_KIND_FLOAT)
+    whole = fli_to_integer(real);
+  else
+    real = (double)whole;
+  if (f)
+    *f = real;
+  if (i)
+    *i = whole;
+  return FL_OK;
+}
+
+/* --- to another device or dtype --- */
+
+/* Bytes of a contiguous tensor across devices: at once within a backend,
+ * through host memory otherwise. */
+static fl_status move_bytes(fl_tensor *from, fl_tensor *to) {
+  fl_runtime *rt = from->rt;
+  size_t bytes = (size_t)from->numel * fl_dtype_size(from->meta.dtype);
+  fl_device df = from->storage->device, dt = to->storage->device;
+  fl_backend *bf = fli_backend(rt, df), *bt = fli_backend(rt, dt);
+  if (bytes == 0)
+    return FL_OK;
+  if (bf == bt && !(bf->flags & FL_BACKEND_HOST)) {
+    FLI_TRY(fl_device_sync(rt, df));
+    return bt->copy(bt, dt & 255, fli_stream(rt, dt), FL_COPY_PEER,
+                    fli_tensor_ptr(to), df & 255, fli_tensor_ptr(from), bytes);
+  }
+  if (bt->flags & FL_BACKEND_HOST)
+    return fl_tensor_read(from, fli_tensor_ptr(to), bytes);
+  if (bf->flags & FL_BACKEND_HOST) {
+    FLI_TRY(fl_tensor_write(to, fli_tensor_ptr(from), bytes));
+    return fl_device_sync(rt, dt);
+  }
+  void *host = fli_malloc(rt, bytes);
+  if (!host)
+    return FL_ENOMEM;
+  fl_status s = fl_tensor_read(from, host, bytes);
+  if (s == FL_OK)
+    s = fl_tensor_write(to, host, bytes);
+  if (s == FL_OK)
+    s = fl_device_sync(rt, dt);
+  fli_mfree(host);
+  return s;
+}
+
+static fl_status cast(fl_tensor *t, fl_dtype dtype, fl_tensor **out) {
+  fl_runtime *rt = t->rt;
+  fl_attrs a = *fl_op_defaults(&rt->ops[FLI_OP_copy]);
+  a.v[0].i = dtype;
+  fl_operand in = {.tensor = t};
+  fl_call c = {.op = &rt->ops[FLI_OP_copy], .n_in = 1, .in = &in, .attrs = &a,
+               .out = out};
+  return fl_call_run(rt, &c);
+}
+
+fl_status fl_tensor_to(fl_tensor *t, fl_device d, fl_dtype dtype,
+                       fl_tensor **out) {
+  if (!t->rt)
+    return fli_fail(FL_ECLOSED, "tensor is closed");
+  fl_runtime *rt = t->rt;
+  bool moves = t->storage && d != t->storage->device;
+  if (dtype != FL_NODTYPE && dtype != t->meta.dtype && !moves)
+    return cast(t, dtype, out);
+  if (!moves) {
+    *out = fl_tensor_retain(t);
+    return FL_OK;
+  }
+  fl_tensor *from, *to;
+  FLI_TRY(plain(t, &from));
+  size_t bytes = (size_t)from->numel * fl_dtype_size(from->meta.dtype);
+  fl_status s = fli_tensor_make(rt, &from->meta, bytes, d, 0, &to);
+  if (s == FL_OK && (s = move_bytes(from, to)))
+    fl_tensor_release(to);
+  fl_tensor_release(from);
+  FLI_TRY(s);
+  s = fli_tape_transfer(t, to);
+  if (s == FL_OK && dtype != FL_NODTYPE && dtype != to->meta.dtype) {
+    s = cast(to, dtype, out);
+    fl_tensor_release(to);
+    return s;
+  }
+  if (s) {
+    fl_tensor_release(to);
+    return s;
+  }
+  *out = to;
+  return FL_OK;
+}
