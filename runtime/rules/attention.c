@@ -1,12 +1,12 @@
 /* Attention: shapes, gradient, cost. The kernels keep no scores; only gradients
- * that a kernel cannot give (of a mask, of lse, of gradients) are written out in
- * ordinary operators over all scores. */
+ * that a kernel cannot give (of a mask, of lse, of gradients) are written out
+ * in ordinary operators over all scores. */
 #include "../env.h"
 
 #include <math.h>
 
-enum { Q, K, VALUE, MASK, SEED, OFFSET };   /* inputs */
-enum { CAUSAL, SCALE, DROPOUT };            /* attributes, of both rows */
+enum { Q, K, VALUE, MASK, SEED, OFFSET }; /* inputs */
+enum { CAUSAL, SCALE, DROPOUT };          /* attributes, of both rows */
 
 void cost_bytes(const fli_infer *c, double *flops, double *bytes);
 
@@ -85,11 +85,10 @@ fl_status shape_attention_backward(fli_infer *c) {
   for (int i = 0; i < q->ndim - 1 && same; i++)
     same = dy->shape[i] == q->shape[i];
   if (!same)
-    return fli_fail(FL_ESHAPE,
-                    "attention_backward: dy %s does not fit q %s and v %s",
-                    fli_shape_text(dy->ndim, dy->shape),
-                    fli_shape_text(q->ndim, q->shape),
-                    fli_shape_text(v->ndim, v->shape));
+    return fli_fail(
+        FL_ESHAPE, "attention_backward: dy %s does not fit q %s and v %s",
+        fli_shape_text(dy->ndim, dy->shape), fli_shape_text(q->ndim, q->shape),
+        fli_shape_text(v->ndim, v->shape));
   for (int k = 0; k < 3; k++) {
     c->out[k].ndim = c->in[1 + k]->ndim;
     for (int i = 0; i < c->out[k].ndim; i++)
@@ -140,8 +139,8 @@ static fl_value dropped(fli_grad *g, const plain *a, fl_value x) {
 /* true where key j <= query i: (nq, nk) */
 static fl_value causal_mask(fli_grad *g, const plain *a) {
   int64_t shape[2] = {a->nq, a->nk};
-  fl_value zeros = fli_v_zeros(&g->e, FL_BOOL, 2, shape,
-                               fl_tensor_device(g->in[Q].tensor));
+  fl_value zeros =
+      fli_v_zeros(&g->e, FL_BOOL, 2, shape, fl_tensor_device(g->in[Q].tensor));
   return RUN(tril, RUN(logical_not, zeros));
 }
 
@@ -155,8 +154,8 @@ static void recompute(fli_grad *g, plain *a) {
     fl_meta m = *fli_meta(mask);
     int64_t whole[4] = {a->batch, a->heads * a->group, a->nq, a->nk};
     if (m.ndim > 2) /* the dim of heads becomes two */
-      mask = fli_v_reshape(&g->e, fli_v_expand(&g->e, mask, 4, whole), 5,
-                           shape);
+      mask =
+          fli_v_reshape(&g->e, fli_v_expand(&g->e, mask, 4, whole), 5, shape);
     s = m.dtype == FL_BOOL ? RUN(where, mask, s, NUM(-INFINITY)) : ADD(s, mask);
   }
   if (g->attrs->v[CAUSAL].i)
@@ -179,9 +178,12 @@ static void recompute(fli_grad *g, plain *a) {
 static void grad_plain(fli_grad *g) {
   fl_dtype d = g->out_meta[1].dtype;
   const fl_meta *mq = &g->in_meta[Q], *mk = &g->in_meta[K];
-  plain a = {.heads = size_at(mk, 3), .batch = size_at(mq, 4),
-             .nq = size_at(mq, 2), .nk = size_at(mk, 2),
-             .keep_seed = g->in[SEED], .keep_offset = g->in[OFFSET],
+  plain a = {.heads = size_at(mk, 3),
+             .batch = size_at(mq, 4),
+             .nq = size_at(mq, 2),
+             .nk = size_at(mk, 2),
+             .keep_seed = g->in[SEED],
+             .keep_offset = g->in[OFFSET],
              .scale = g->attrs->v[SCALE].f,
              .dropout = g->attrs->v[DROPOUT].f};
   a.group = a.heads ? size_at(mq, 3) / a.heads : 1;
@@ -207,9 +209,9 @@ static void grad_plain(fli_grad *g) {
   if (g->need[K])
     g->dx[K] = RESHAPE(SUM1(MATMUL(TRANSPOSE(flat, 3, 4), a.q), 2, true), mk);
   if (g->need[VALUE])
-    g->dx[VALUE] = RESHAPE(
-        SUM1(MATMUL(TRANSPOSE(a.dropped, 3, 4), a.dy), 2, true),
-        &g->in_meta[VALUE]);
+    g->dx[VALUE] =
+        RESHAPE(SUM1(MATMUL(TRANSPOSE(a.dropped, 3, 4), a.dy), 2, true),
+                &g->in_meta[VALUE]);
   if (g->need[MASK]) {
     int64_t scores[4] = {a.batch, a.heads * a.group, a.nq, a.nk};
     g->dx[MASK] = fli_v_sum_to(&g->e, fli_v_reshape(&g->e, ds, 4, scores),
