@@ -156,19 +156,33 @@ void FL_CPU(move)(const fl_launch *l, size_t size, int ndim,
     return;
   merge(&b, ndim, shape, to_stride, from_stride);
   int last = b.ndim - 1;
-  bool tiled = across(&b);
-  int64_t outer = fl_numel(last - tiled, b.shape), line = b.shape[last];
-  if (tiled) {
+  int64_t line = b.shape[last];
+  if (last > 0 && across(&b)) {
     b.cut = TILE;
     b.cuts = (b.shape[last - 1] + TILE - 1) / TILE;
     int64_t grain = PIECE / (line * TILE);
-    fl_cpu_parallel(l, outer * b.cuts, grain > 1 ? grain : 1, tile_task, &b);
+    fl_cpu_parallel(l, fl_numel(last - 1, b.shape) * b.cuts,
+                    grain > 1 ? grain : 1, tile_task, &b);
     return;
   }
   b.cut = line < PIECE ? line : PIECE;
   b.cuts = (line + b.cut - 1) / b.cut;
-  int64_t grain = PIECE / b.cut;
-  fl_cpu_parallel(l, outer * b.cuts, grain, line_task, &b);
+  fl_cpu_parallel(l, fl_numel(last, b.shape) * b.cuts, PIECE / b.cut, line_task,
+                  &b);
+}
+
+fl_status FL_CPU(move_view)(const fl_launch *l, const fl_view *to,
+                            const fl_view *from) {
+  if (from->dtype == to->dtype) {
+    FL_CPU(move)(l, fl_dtype_size(to->dtype), to->ndim, to->shape, to->data,
+                 to->stride, from->data, from->stride);
+    return FL_OK;
+  }
+  const void *p = FL_CPU(input)(l, from, from->dtype);
+  if (!p)
+    return FL_ENOMEM;
+  FL_CPU(finish)(l, to, from->dtype, p);
+  return FL_OK;
 }
 
 void FL_CPU(move_fill)(const fl_launch *l, size_t size, int64_t n, void *to,

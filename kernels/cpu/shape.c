@@ -16,21 +16,6 @@ static void *at(const fl_view *v, int64_t offset) {
   return (char *)v->data + offset * (int64_t)size_of(v);
 }
 
-/* Writes `from` (shape of `to`, any dtype and strides) into the view `to`. */
-static fl_status put(const fl_launch *l, const fl_view *to,
-                     const fl_view *from) {
-  if (from->dtype == to->dtype) {
-    FL_CPU(move)(l, size_of(to), to->ndim, to->shape, to->data, to->stride,
-                 from->data, from->stride);
-    return FL_OK;
-  }
-  const void *p = FL_CPU(input)(l, from, from->dtype);
-  if (!p)
-    return FL_ENOMEM;
-  FL_CPU(finish)(l, to, from->dtype, p);
-  return FL_OK;
-}
-
 /* --- assign --- */
 
 /* Whether two views share bytes; may say so of interleaved ones. */
@@ -80,7 +65,7 @@ FL_KERNEL(assign) {
   v.ndim = to->ndim;
   memcpy(v.shape, to->shape, sizeof v.shape);
   memcpy(v.stride, stride, sizeof v.stride);
-  return put(l, to, &v);
+  return FL_CPU(move_view)(l, to, &v);
 }
 
 /* --- cat, flip, roll, repeat --- */
@@ -95,7 +80,7 @@ FL_KERNEL(cat) {
       continue; /* nothing: an empty (0) may stand among others */
     slice.data = at(&l->out[0], start * slice.stride[dim]);
     slice.shape[dim] = x->shape[dim];
-    fl_status s = put(l, &slice, x);
+    fl_status s = FL_CPU(move_view)(l, &slice, x);
     if (s != FL_OK)
       return s;
     start += x->shape[dim];
@@ -400,8 +385,10 @@ FL_KERNEL(as_strided_backward) {
     return FL_ENOMEM;
   memset(to, 0, (size_t)fl_view_numel(dx) * fl_dtype_size(wide));
   int64_t offset = l->attrs->v[3].i;
-  if (fl_view_numel(dy) > 0)
-    (wide == FL_F64 ? unstride_f64 : unstride_f32)(&c, from, to, offset);
+  if (fl_view_numel(dy) > 0 && wide == FL_F64)
+    unstride_f64(&c, from, to, offset);
+  else if (fl_view_numel(dy) > 0)
+    unstride_f32(&c, from, to, offset);
   FL_CPU(finish)(l, dx, wide, to);
   return FL_OK;
 }

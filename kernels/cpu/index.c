@@ -1,0 +1,674 @@
+/* Kernels that read or write at positions: embedding, gather, scatter, index_*,
+ * masked_*, nonzero, one_hot. Positions in tensors count from the launch's base
+ * and are all checked before anything is written. Where several land in one
+ * place they take effect in the order of the index, whatever the threads. */
+#include "move.h"
+
+#define PIECE (16 << 10) /* elements of light work for a thread */
+
+static size_t size_of(const fl_view *v) {
+  return fl_dtype_size(v->dtype);
+}
+
+/* A number counts as a vector of one element. */
+static fl_view vector(const fl_view *v) {
+  fl_view x = *v;
+  if (x.ndim == 0) {
+    x.ndim = 1;
+    x.shape[0] = 1;
+    x.stride[0] = 0;
+  }
+  return x;
+}
+
+/* The positions in v, contiguous and still counted from the base; all lie in
+ * [0, bound) once shifted. */
+static fl_status positions(const fl_launch *l, const fl_view *v, int64_t bound,
+                           const int64_t **index) {
+  const int64_t *p = FL_CPU(input)(l, v, FL_I64);
+  if (!p)
+    return FL_ENOMEM;
+  int64_t n = fl_view_numel(v), base = l->base;
+  uint64_t bad = 0;
+  for (int64_t i = 0; i < n; i++)
+    bad |= (uint64_t)(p[i] - base) >= (uint64_t)bound;
+  for (int64_t i = 0; bad && i < n; i++) {
+    int64_t k = p[i];
+    if (!fl_cpu_position(l, &k, bound))
+      return fl_cpu_bad_position(l, k, bound);
+  }
+  *index = p;
+  return FL_OK;
+}
+
+static int64_t grain_of(int64_t elements) {
+  return elements >= PIECE ? 1 : PIECE / (elements > 0 ? elements : 1);
+}
+
+/* --- whole slices: index_select and embedding --- */
+
+typedef struct selection {
+  size_t size;
+  int ndim; /* of the dims before the one selected from */
+  const fl_view *x;
+  const int64_t *index;
+  int64_t n, inner, stride, base;
+  char *y;
+} selection;
+
+static void select_task(void *context, int64_t begin, int64_t end) {
+  const selection *c = context;
+  int64_t row = c->inner * (int64_t)c->size;
+  fl_walk w;
+  fl_walk_start(&w, c->ndim, c->x->shape, begin / c->n);
+  int64_t k = begin % c->n, offset = fl_walk_offset(&w, c->x->stride);
+  for (int64_t u = begin; u < end; u++) {
+    int64_t from = offset + (c->index[k] - c->base) * c->stride;
+    memcpy(c->y + u * row,
+           (const char *)c->x->data + from * (int64_t)c->size, (size_t)row);
+    if (++k == c->n) {
+      k = 0;
+      fl_walk_next(&w);
+      offset = fl_walk_offset(&w, c->x->stride);
+    }
+  }
+}
+
+/* The same where a slice is one element. */
+static void select_elements(void *context, int64_t begin, int64_t end) {
+  const selection *c = context;
+  fl_walk w;
+  fl_walk_start(&w, c->ndim, c->x->shape, begin / c->n);
+  for (int64_t u = begin, m; u < end; u += m, fl_walk_next(&w)) {
+    int64_t k = u % c->n, s = c->stride;
+    int64_t offset = fl_walk_offset(&w, c->x->stride) - c->base * s;
+    m = end - u < c->n - k ? end - u : c->n - k;
+    const int64_t *index = c->index + k;
+#define PICK(T)                                                                \
+  do {                                                                         \
+    T *restrict t = (T *)c->y + u;                                             \
+    const T *restrict f = (const T *)c->x->data + offset;                      \
+    for (int64_t i = 0; i < m; i++)                                            \
+      t[i] = f[index[i] * s];                                                  \
+  } while (0)
+    FL_BY_SIZE(c->size, PICK)
+#undef PICK
+  }
+}
+
+/* y = x at `index` along dim, contiguous. */
+static fl_status select_slices(const fl_launch *l, const fl_view *given,
+                               int dim, const fl_view *index, void *y) {
+  fl_view x = vector(given);
+  selection c = {.size = size_of(&x), .x = &x, .ndim = dim, .y = y};
+  c.base = l->base;
+  c.n = fl_view_numel(index);
+  fl_status s = positions(l, index, x.shape[dim], &c.index);
+  int64_t inner = 1;
+  bool whole = true;
+  for (int d = x.ndim - 1; d > dim; d--) {
+    whole &= x.stride[d] == inner || x.shape[d] == 1;
+    inner *= x.shape[d];
+  }
+  c.inner = inner;
+  if (s != FL_OK || c.n * fl_numel(dim, x.shape) * inner == 0)
+    return s;
+  if (!whole) { /* slices with holes: rare, so take all of x once */
+    x.data = (void *)FL_CPU(input)(l, &x, x.dtype);
+    fl_row_major(x.ndim, x.shape, x.stride);
+    if (!x.data)
+      return FL_ENOMEM;
+  }
+  c.stride = x.stride[dim];
+  int64_t slices = c.n * fl_numel(dim, x.shape);
+  fl_cpu_parallel(l, slices, grain_of(inner),
+                  inner == 1 ? select_elements : select_task, &c);
+  return FL_OK;
+}
+
+FL_KERNEL(index_select) {
+  return select_slices(l, &l->in[0], (int)l->attrs->v[0].i, &l->in[1],
+                       l->out[0].data);
+}
+
+FL_KERNEL(embedding) {
+  return select_slices(l, &l->in[0], 0, &l->in[1], l->out[0].data);
+}
+
+/* --- sums and copies into whole slices --- */
+
+/* y (outer, bound, inner) gets src (outer, n, inner) at index[n]; src is one
+ * number when `single`. Pieces are bands of columns. */
+typedef struct insertion {
+  size_t size;
+  const int64_t *index;
+  const void *src;
+  void *y;
+  int64_t n, inner, bound, base, skip;
+  int64_t cuts, cut;
+  bool single;
+} insertion;
+
+/* y (outer, size, line...) at positions: what gather and scatter share. A line
+ * is what one loop covers: dim itself if it is the last, else the last dim. */
+typedef struct picking picking;
+typedef struct pick_line pick_line;
+struct picking {
+  void (*each)(const picking *c, const pick_line *p);
+  size_t size;
+  int ndim, dim;
+  int64_t lanes[FL_MAX_DIMS]; /* the index's shape without dim and line */
+  int64_t steps;              /* lines of one lane: along dim, or 1 */
+  int64_t line, cuts, cut, base;
+  const int64_t *index;
+  int64_t index_stride[FL_MAX_DIMS], stride[FL_MAX_DIMS],
+      src_stride[FL_MAX_DIMS];
+  const void *src;
+  void *y;
+};
+
+/* One line of a picking: its place in index, y and src, and the strides of y
+ * along dim and along the line. */
+struct pick_line {
+  int64_t n, index, y, src, y_dim, y_line, src_line;
+};
+
+static pick_line line_at(const picking *c, const fl_walk *w, int64_t step,
+                         int64_t cut) {
+  int last = c->ndim - 1, dim = c->dim;
+  int64_t start = cut * c->cut, n = c->line - start;
+  pick_line p = {.n = n < c->cut ? n : c->cut,
+                 .y_dim = c->stride[dim],
+                 .y_line = dim == last ? 0 : c->stride[last],
+                 .src_line = c->src_stride[last]};
+  p.index = fl_walk_offset(w, c->index_stride) + start +
+            (dim == last ? 0 : step * c->index_stride[dim]);
+  p.src = fl_walk_offset(w, c->src_stride) + start * p.src_line +
+          (dim == last ? 0 : step * c->src_stride[dim]);
+  p.y = fl_walk_offset(w, c->stride) + start * p.y_line - c->base * p.y_dim;
+  return p;
+}
+
+/* `cut` lines of a lane may be split among threads unless the line is dim itself,
+ * where two positions may be the same. */
+static void pick_plan(const fl_launch *l, picking *c, const fl_view *index,
+                      int dim, bool may_cut) {
+  int last = index->ndim - 1;
+  c->ndim = index->ndim;
+  c->dim = dim;
+  c->base = l->base;
+  memcpy(c->lanes, index->shape, sizeof c->lanes);
+  fl_row_major(c->ndim, index->shape, c->index_stride);
+  c->line = c->cut = index->shape[last];
+  c->steps = dim == last ? 1 : index->shape[dim];
+  c->lanes[last] = c->lanes[dim] = 1;
+  int64_t most = PIECE / (c->steps > 0 ? c->steps : 1);
+  most = most < 64 ? 64 : most;
+  if ((may_cut || dim != last) && c->cut > most)
+    c->cut = most;
+  c->cuts = c->cut > 0 ? (c->line + c->cut - 1) / c->cut : 0;
+}
+
+static void pick_task(void *context, int64_t begin, int64_t end) {
+  const picking *c = context;
+  fl_walk w;
+  fl_walk_start(&w, c->ndim, c->lanes, begin / c->cuts);
+  int64_t cut = begin % c->cuts;
+  for (int64_t u = begin; u < end; u++) {
+    for (int64_t step = 0; step < c->steps; step++) {
+      pick_line p = line_at(c, &w, step, cut);
+      c->each(c, &p);
+    }
+    if (++cut == c->cuts) {
+      cut = 0;
+      fl_walk_next(&w);
+    }
+  }
+}
+
+static void pick_run(const fl_launch *l, picking *c) {
+  int64_t work = c->steps * c->cut;
+  if (work > 0)
+    fl_cpu_parallel(l, fl_numel(c->ndim, c->lanes) * c->cuts, grain_of(work),
+                    pick_task, c);
+}
+
+#define T float
+#define FL_NAME(name) name##_f32
+#include "index.inc"
+#define T double
+#define FL_NAME(name) name##_f64
+#include "index.inc"
+#define T int64_t
+#define FL_NAME(name) name##_i64
+#include "index.inc"
+
+/* What sums run in: f64 and f32 floats, 64-bit integers. */
+static fl_dtype sum_type(fl_dtype d) {
+  return fl_dtype_kind(d) == FL_KIND_FLOAT ? fl_cpu_wide(d) : FL_I64;
+}
+
+static void insert_task(void *context, int64_t begin, int64_t end) {
+  const insertion *c = context;
+  for (int64_t u = begin; u < end; u++) {
+    int64_t o = u / c->cuts, start = u % c->cuts * c->cut;
+    int64_t n = c->inner - start < c->cut ? c->inner - start : c->cut;
+    int64_t y = o * c->bound * c->inner + start;
+    int64_t f = c->single ? 0 : o * c->n * c->inner + start;
+    for (int64_t k = 0; k < c->n; k++) {
+      int64_t to = y + (c->index[k] - c->base) * c->inner;
+      FL_CPU(move_line)(c->size, n, (char *)c->y + to * (int64_t)c->size, 1,
+                        (const char *)c->src + f * (int64_t)c->size,
+                        c->single ? 0 : 1);
+      f += c->single ? 0 : c->inner;
+    }
+  }
+}
+
+static void insert_run(const fl_launch *l, insertion *c, int64_t outer,
+                       fl_cpu_task task) {
+  if (outer * c->n * c->inner == 0)
+    return;
+  int64_t most = PIECE / c->n;
+  most = most < 64 ? 64 : most / 64 * 64;
+  c->cut = c->inner < most ? c->inner : most;
+  c->cuts = (c->inner + c->cut - 1) / c->cut;
+  fl_cpu_parallel(l, outer * c->cuts, grain_of(c->n * c->cut), task, c);
+}
+
+/* Where sums go: y's own memory or scratch, of type `wide`, holding x. */
+static void *start_with(const fl_launch *l, const fl_view *x, fl_dtype wide) {
+  fl_view to = l->out[0];
+  to.data = FL_CPU(output)(l, &l->out[0], wide);
+  to.dtype = wide;
+  return to.data && FL_CPU(move_view)(l, &to, x) == FL_OK ? to.data : NULL;
+}
+
+static fl_status insert(const fl_launch *l, bool add) {
+  fl_view x = vector(&l->in[0]);
+  const fl_view *src = &l->in[2], *y = &l->out[0];
+  int dim = (int)l->attrs->v[0].i;
+  fl_dtype type = add ? sum_type(x.dtype) : x.dtype;
+  insertion c = {.size = fl_dtype_size(type), .base = l->base, .skip = -1};
+  c.n = fl_view_numel(&l->in[1]);
+  c.bound = x.shape[dim];
+  c.inner = fl_numel(x.ndim - dim - 1, x.shape + dim + 1);
+  c.single = src->ndim == 0;
+  fl_status s = positions(l, &l->in[1], c.bound, &c.index);
+  if (s != FL_OK)
+    return s;
+  c.src = FL_CPU(input)(l, src, type);
+  c.y = start_with(l, &l->in[0], type);
+  if (!c.src || !c.y)
+    return FL_ENOMEM;
+  insert_run(l, &c, fl_numel(dim, x.shape),
+             !add             ? insert_task
+             : type == FL_F32 ? add_slices_f32
+             : type == FL_F64 ? add_slices_f64
+                              : add_slices_i64);
+  FL_CPU(finish)(l, y, type, c.y);
+  return FL_OK;
+}
+
+FL_KERNEL(index_add) {
+  return insert(l, true);
+}
+
+FL_KERNEL(index_copy) {
+  return insert(l, false);
+}
+
+/* dy (index..., width...) summed into y (rows, width...). */
+FL_KERNEL(embedding_backward) {
+  const fl_view *dy = &l->in[0], *y = &l->out[0];
+  fl_dtype wide = fl_cpu_wide(y->dtype);
+  insertion c = {.size = fl_dtype_size(wide), .base = l->base};
+  int64_t padding = l->attrs->v[1].i;
+  c.skip = padding == FL_ATTR_NONE ? -1 : padding + l->base;
+  c.n = fl_view_numel(&l->in[1]);
+  c.bound = y->shape[0];
+  c.inner = fl_numel(y->ndim - 1, y->shape + 1);
+  fl_status s = positions(l, &l->in[1], c.bound, &c.index);
+  if (s != FL_OK)
+    return s;
+  c.src = FL_CPU(input)(l, dy, wide);
+  c.y = FL_CPU(output)(l, y, wide);
+  if (!c.src || !c.y)
+    return FL_ENOMEM;
+  uint64_t zero = 0;
+  FL_CPU(move_fill)(l, c.size, c.bound * c.inner, c.y, &zero);
+  insert_run(l, &c, 1, wide == FL_F64 ? add_slices_f64 : add_slices_f32);
+  FL_CPU(finish)(l, y, wide, c.y);
+  return FL_OK;
+}
+
+/* --- single elements: gather and scatter --- */
+
+static void gather_line(const picking *c, const pick_line *p) {
+  const int64_t *index = c->index + p->index, n = p->n;
+  int64_t along = p->y_dim, line = p->y_line;
+#define PICK(T)                                                                \
+  do {                                                                         \
+    T *restrict t = (T *)c->y + p->index;                                      \
+    const T *restrict f = (const T *)c->src + p->y;                            \
+    for (int64_t i = 0; i < n; i++)                                            \
+      t[i] = f[index[i] * along + i * line];                                   \
+  } while (0)
+  FL_BY_SIZE(c->size, PICK)
+#undef PICK
+}
+
+FL_KERNEL(gather) {
+  fl_view x = vector(&l->in[0]), index = vector(&l->in[1]);
+  int dim = (int)l->attrs->v[0].i;
+  picking c = {.each = gather_line, .size = size_of(&x), .src = x.data};
+  c.y = l->out[0].data;
+  fl_status s = positions(l, &index, x.shape[dim], &c.index);
+  if (s != FL_OK)
+    return s;
+  pick_plan(l, &c, &index, dim, true);
+  memcpy(c.stride, x.stride, sizeof c.stride);
+  pick_run(l, &c);
+  return FL_OK;
+}
+
+static void scatter_line(const picking *c, const pick_line *p) {
+  const int64_t *index = c->index + p->index, n = p->n;
+  int64_t along = p->y_dim, line = p->y_line, step = p->src_line;
+#define PLACE(T)                                                               \
+  do {                                                                         \
+    T *t = (T *)c->y + p->y;                                                   \
+    const T *f = (const T *)c->src + p->src;                                   \
+    for (int64_t i = 0; i < n; i++)                                            \
+      t[index[i] * along + i * line] = f[i * step];                            \
+  } while (0)
+  FL_BY_SIZE(c->size, PLACE)
+#undef PLACE
+}
+
+static fl_status place(const fl_launch *l, bool add) {
+  fl_view x = vector(&l->in[0]), index = vector(&l->in[1]);
+  const fl_view *src = &l->in[2], *y = &l->out[0];
+  int dim = (int)l->attrs->v[0].i;
+  fl_dtype type = add ? sum_type(x.dtype) : x.dtype;
+  picking c = {.size = fl_dtype_size(type), .src = src->data};
+  fl_status s = positions(l, &index, x.shape[dim], &c.index);
+  if (s != FL_OK)
+    return s;
+  pick_plan(l, &c, &index, dim, false);
+  fl_row_major(x.ndim, x.shape, c.stride);
+  memcpy(c.src_stride, src->stride, sizeof c.src_stride);
+  if (src->dtype != type) {
+    c.src = FL_CPU(input)(l, src, type);
+    fl_row_major(src->ndim, src->shape, c.src_stride);
+  }
+  if (src->ndim == 0) /* one number for all */
+    memset(c.src_stride, 0, sizeof c.src_stride);
+  c.y = start_with(l, &l->in[0], type);
+  if (!c.src || !c.y)
+    return FL_ENOMEM;
+  c.each = !add             ? scatter_line
+           : type == FL_F32 ? add_line_f32
+           : type == FL_F64 ? add_line_f64
+                            : add_line_i64;
+  pick_run(l, &c);
+  FL_CPU(finish)(l, y, type, c.y);
+  return FL_OK;
+}
+
+FL_KERNEL(scatter) {
+  return place(l, false);
+}
+
+FL_KERNEL(scatter_add) {
+  return place(l, true);
+}
+
+/* --- masks --- */
+
+/* Elements in row-major order with a flag each; `from[p]` is how many flags are
+ * set before piece p. */
+typedef struct masking {
+  size_t size;
+  const uint8_t *mask;
+  const char *x;
+  char *y;
+  int64_t *from;
+} masking;
+
+static void count_task(void *context, int64_t begin, int64_t end) {
+  const masking *c = context;
+  int64_t n = 0;
+  for (int64_t i = begin; i < end; i++)
+    n += c->mask[i] != 0;
+  c->from[begin / PIECE] = n;
+}
+
+/* Counts by pieces to counts before pieces; returns the total. */
+static int64_t running(int64_t n, int64_t *from) {
+  int64_t total = 0, pieces = (n + PIECE - 1) / PIECE;
+  for (int64_t p = 0; p < pieces; p++) {
+    int64_t here = from[p];
+    from[p] = total;
+    total += here;
+  }
+  return from[pieces] = total;
+}
+
+static int64_t *counters(const fl_launch *l, int64_t n) {
+  return fl_scratch_get(l, (size_t)((n + PIECE - 1) / PIECE + 1) *
+                               sizeof(int64_t));
+}
+
+/* v broadcast to a shape, as contiguous memory of its own dtype. */
+static const void *spread(const fl_launch *l, const fl_view *v, int ndim,
+                          const int64_t *shape) {
+  int64_t n = fl_numel(ndim, shape), to[FL_MAX_DIMS], from[FL_MAX_DIMS];
+  if (fl_view_numel(v) == n)
+    return FL_CPU(input)(l, v, v->dtype);
+  void *p = fl_scratch_get(l, (size_t)n * size_of(v));
+  fl_row_major(ndim, shape, to);
+  fl_broadcast_strides(v, ndim, from);
+  if (p)
+    FL_CPU(move)(l, size_of(v), ndim, shape, p, to, v->data, from);
+  return p;
+}
+
+/* The shape that both views broadcast to. */
+static int common_shape(const fl_view *a, const fl_view *b, int64_t *shape) {
+  int n = a->ndim > b->ndim ? a->ndim : b->ndim;
+  for (int d = 0; d < n; d++) {
+    int i = d - (n - a->ndim), j = d - (n - b->ndim);
+    int64_t s = i < 0 ? 1 : a->shape[i], t = j < 0 ? 1 : b->shape[j];
+    shape[d] = s == 1 ? t : s;
+  }
+  return n;
+}
+
+static void masked_select_task(void *context, int64_t begin, int64_t end) {
+  const masking *c = context;
+  int64_t start = c->from[begin / PIECE], n = c->from[begin / PIECE + 1];
+  (void)end; /* the last set flag of the piece comes before it */
+#define PACK(T)                                                                \
+  do {                                                                         \
+    T *t = (T *)c->y;                                                          \
+    const T *f = (const T *)c->x;                                              \
+    for (int64_t i = begin, k = start; k < n; i++) {                           \
+      t[k] = f[i];                                                             \
+      k += c->mask[i] != 0;                                                    \
+    }                                                                          \
+  } while (0)
+  FL_BY_SIZE(c->size, PACK)
+#undef PACK
+}
+
+static fl_status mask_plan(const fl_launch *l, masking *c, int *ndim,
+                           int64_t *shape, int64_t *n) {
+  *ndim = common_shape(&l->in[0], &l->in[1], shape);
+  *n = fl_numel(*ndim, shape);
+  c->size = size_of(&l->in[0]);
+  c->y = l->out[0].data;
+  c->mask = spread(l, &l->in[1], *ndim, shape);
+  c->from = counters(l, *n);
+  if (!c->mask || !c->from)
+    return FL_ENOMEM;
+  fl_cpu_parallel(l, *n, PIECE, count_task, c);
+  running(*n, c->from);
+  return FL_OK;
+}
+
+/* The shape rule has counted already: out[0] has room for what is selected. */
+FL_KERNEL(masked_select) {
+  masking c;
+  int ndim;
+  int64_t n, shape[FL_MAX_DIMS];
+  fl_status s = mask_plan(l, &c, &ndim, shape, &n);
+  if (s != FL_OK)
+    return s;
+  if (c.from[(n + PIECE - 1) / PIECE] != l->out[0].shape[0])
+    return fli_fail(FL_EARG, "%s: the mask changed while it was read", l->op);
+  c.x = spread(l, &l->in[0], ndim, shape);
+  if (!c.x)
+    return FL_ENOMEM;
+  fl_cpu_parallel(l, n, PIECE, masked_select_task, &c);
+  return FL_OK;
+}
+
+static void masked_scatter_task(void *context, int64_t begin, int64_t end) {
+  const masking *c = context;
+  int64_t k = c->from[begin / PIECE];
+#define UNPACK(T)                                                              \
+  do {                                                                         \
+    T *t = (T *)c->y;                                                          \
+    const T *f = (const T *)c->x;                                              \
+    for (int64_t i = begin; i < end; i++)                                      \
+      if (c->mask[i])                                                          \
+        t[i] = f[k++];                                                         \
+  } while (0)
+  FL_BY_SIZE(c->size, UNPACK)
+#undef UNPACK
+}
+
+FL_KERNEL(masked_scatter) {
+  const fl_view *x = &l->in[0], *src = &l->in[2], *y = &l->out[0];
+  masking c;
+  int ndim;
+  int64_t n, shape[FL_MAX_DIMS], stride[FL_MAX_DIMS];
+  fl_status s = mask_plan(l, &c, &ndim, shape, &n);
+  if (s != FL_OK)
+    return s;
+  int64_t taken = c.from[(n + PIECE - 1) / PIECE];
+  if (taken > fl_view_numel(src))
+    return fli_fail(FL_ESHAPE,
+                    "%s: the mask takes %lld elements and src has %lld", l->op,
+                    (long long)taken, (long long)fl_view_numel(src));
+  c.x = FL_CPU(input)(l, src, x->dtype);
+  if (!c.x)
+    return FL_ENOMEM;
+  fl_broadcast_strides(x, ndim, stride);
+  FL_CPU(move)(l, c.size, ndim, shape, y->data, y->stride, x->data, stride);
+  fl_cpu_parallel(l, n, PIECE, masked_scatter_task, &c);
+  return FL_OK;
+}
+
+/* --- nonzero, one_hot --- */
+
+typedef struct finding {
+  size_t size;
+  uint64_t bits; /* those that make a value differ from 0 (or -0) */
+  const void *x;
+  int ndim;
+  const int64_t *shape;
+  int64_t *from, *y, base;
+} finding;
+
+static void find_count(void *context, int64_t begin, int64_t end) {
+  const finding *c = context;
+  int64_t n = 0;
+#define COUNT(T)                                                               \
+  do {                                                                         \
+    const T *x = c->x, bits = (T)c->bits;                                      \
+    for (int64_t i = begin; i < end; i++)                                      \
+      n += (x[i] & bits) != 0;                                                 \
+  } while (0)
+  FL_BY_SIZE(c->size, COUNT)
+#undef COUNT
+  c->from[begin / PIECE] = n;
+}
+
+static void find_task(void *context, int64_t begin, int64_t end) {
+  const finding *c = context;
+  int last = c->ndim - 1;
+  int64_t line = c->shape[last];
+  int64_t *y = c->y + c->from[begin / PIECE] * c->ndim;
+  fl_walk w;
+  fl_walk_start(&w, last, c->shape, begin / line);
+  for (int64_t i = begin, n; i < end; i += n, fl_walk_next(&w)) {
+    int64_t j = i % line;
+    n = end - i < line - j ? end - i : line - j;
+#define FIND(T)                                                                \
+  do {                                                                         \
+    const T *x = (const T *)c->x + i, bits = (T)c->bits;                       \
+    for (int64_t k = 0; k < n; k++) {                                          \
+      if ((x[k] & bits) == 0)                                                  \
+        continue;                                                              \
+      for (int d = 0; d < last; d++)                                           \
+        *y++ = w.at[d] + c->base;                                              \
+      *y++ = j + k + c->base;                                                  \
+    }                                                                          \
+  } while (0)
+    FL_BY_SIZE(c->size, FIND)
+#undef FIND
+  }
+}
+
+FL_KERNEL(nonzero) {
+  const fl_view *x = &l->in[0], *y = &l->out[0];
+  int64_t n = fl_view_numel(x);
+  finding c = {.size = size_of(x), .ndim = x->ndim, .shape = x->shape};
+  c.bits = ~(uint64_t)0;
+  if (fl_dtype_kind(x->dtype) == FL_KIND_FLOAT)
+    c.bits = ((uint64_t)1 << (8 * c.size - 1)) - 1;
+  c.y = y->data;
+  c.base = l->base;
+  c.x = FL_CPU(input)(l, x, x->dtype);
+  c.from = counters(l, n);
+  if (!c.x || !c.from)
+    return FL_ENOMEM;
+  fl_cpu_parallel(l, n, PIECE, find_count, &c);
+  if (running(n, c.from) != y->shape[0])
+    return fli_fail(FL_EARG, "%s: the tensor changed while it was read", l->op);
+  if (x->ndim > 0)
+    fl_cpu_parallel(l, n, PIECE, find_task, &c);
+  return FL_OK;
+}
+
+typedef struct hot {
+  size_t size;
+  const int64_t *index;
+  int64_t classes, base;
+  char *y;
+  const void *one;
+} hot;
+
+static void one_hot_task(void *context, int64_t begin, int64_t end) {
+  const hot *c = context;
+  int64_t row = c->classes * (int64_t)c->size;
+  memset(c->y + begin * row, 0, (size_t)((end - begin) * row));
+  for (int64_t i = begin; i < end; i++)
+    memcpy(c->y + i * row + (c->index[i] - c->base) * (int64_t)c->size, c->one,
+           c->size);
+}
+
+FL_KERNEL(one_hot) {
+  const fl_view *y = &l->out[0];
+  uint64_t room;
+  hot c = {.size = size_of(y), .classes = l->attrs->v[0].i, .base = l->base};
+  c.y = y->data;
+  c.one = fl_element(y->dtype, 1, &room);
+  fl_status s = positions(l, &l->in[0], c.classes, &c.index);
+  if (s == FL_OK)
+    fl_cpu_parallel(l, fl_view_numel(&l->in[0]), grain_of(c.classes),
+                    one_hot_task, &c);
+  return s;
+}

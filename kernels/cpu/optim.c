@@ -1,0 +1,298 @@
+/* Optimizer steps: all tensors of a step in one launch, one pass over the memory
+ * of each, cut into pieces of the whole list so that many small tensors cost no
+ * more than one large. `xs` is all parameters, then all gradients, then groups of
+ * state in the order of optim.inc's a[2], a[3] ...; these kernels write their
+ * inputs. Also the norm over many tensors. Formulas are PyTorch's. */
+#include "move.h"
+
+#include "../../runtime/math.h"
+
+#define PIECE (16 << 10) /* elements a thread takes at once */
+#define CHUNK 1024       /* elements converted at once */
+#define GROUPS 5         /* parameter, gradient and three of state */
+
+/* What the formulas need; which of them is the rule's business. */
+typedef struct recipe {
+  double lr, decay, b1, b2, eps, momentum, damp;
+  double rate, root; /* Adam: lr over the first correction, 1 / sqrt of the
+                        second */
+  bool decoupled, amsgrad, maximize, nesterov, first, centered;
+} recipe;
+
+typedef void (*step_loop)(const recipe *r, int64_t n, void *const *a);
+
+typedef struct memory {
+  char *data;
+  fl_dtype dtype;
+} memory;
+
+typedef struct stepping {
+  recipe r;
+  step_loop loop;
+  fl_dtype type;  /* what the loop computes in: F32 or F64 */
+  int groups;     /* arrays of the loop */
+  unsigned write; /* bit g: group g is written */
+  int64_t count;
+  const int64_t *start; /* elements before tensor i, and all of them */
+  const memory *at;     /* (groups, count) */
+} stepping;
+
+#define T float
+#define FL_NAME(name) name##_f32
+#include "optim.inc"
+#define T double
+#define FL_NAME(name) name##_f64
+#include "optim.inc"
+
+/* n elements of tensor i from element k on, by way of buffers for what is not of
+ * the loop's type. */
+static void convert_step(const stepping *c, int64_t i, int64_t k, int64_t n) {
+  double room[GROUPS][CHUNK];
+  void *a[GROUPS];
+  for (int64_t end = k + n; k < end; k += CHUNK) {
+    n = end - k < CHUNK ? end - k : CHUNK;
+    for (int g = 0; g < c->groups; g++) {
+      const memory *m = &c->at[g * c->count + i];
+      a[g] = m->data + k * (int64_t)fl_dtype_size(m->dtype);
+      if (m->dtype == c->type)
+        continue;
+      FL_CPU(convert)(n, c->type, room[g], m->dtype, a[g]);
+      a[g] = room[g];
+    }
+    c->loop(&c->r, n, a);
+    for (int g = 0; g < c->groups; g++) {
+      const memory *m = &c->at[g * c->count + i];
+      if (m->dtype != c->type && (c->write >> g & 1))
+        FL_CPU(convert)(n, m->dtype,
+                        m->data + k * (int64_t)fl_dtype_size(m->dtype),
+                        c->type, room[g]);
+    }
+  }
+}
+
+/* The tensor that element k of the list lies in. */
+static int64_t tensor_of(const stepping *c, int64_t k) {
+  int64_t i = 0, above = c->count;
+  while (above - i > 1) {
+    int64_t mid = (i + above) / 2;
+    *(c->start[mid] <= k ? &i : &above) = mid;
+  }
+  return i;
+}
+
+/* Elements begin .. end of the list as if it were one tensor. */
+static void step_task(void *context, int64_t begin, int64_t end) {
+  const stepping *c = context;
+  for (int64_t i = tensor_of(c, begin); begin < end; i++) {
+    int64_t k = begin - c->start[i], n = c->start[i + 1] - begin;
+    void *a[GROUPS];
+    bool same = true;
+    n = n < end - begin ? n : end - begin;
+    for (int g = 0; g < c->groups; g++) {
+      const memory *m = &c->at[g * c->count + i];
+      same &= m->dtype == c->type;
+      a[g] = m->data + k * (int64_t)fl_dtype_size(m->dtype);
+    }
+    if (same)
+      c->loop(&c->r, n, a);
+    else if (n > 0)
+      convert_step(c, i, k, n);
+    begin += n;
+  }
+}
+
+/* The tensors in[from], in[from + 1] ... as `groups` groups, made contiguous where
+ * they are not; fills count, start, at and type. */
+static fl_status collect(const fl_launch *l, stepping *c, int from) {
+  int n = l->n_in - from;
+  c->count = n / c->groups;
+  memory *at = fl_scratch_get(l, (size_t)(n + 1) * sizeof *at);
+  int64_t *start = fl_scratch_get(l, (size_t)(c->count + 1) * sizeof *start);
+  if (!at || !start)
+    return FL_ENOMEM;
+  c->type = FL_F32;
+  for (int i = 0; i < n; i++) {
+    const fl_view *v = &l->in[from + i];
+    at[i].dtype = v->dtype;
+    at[i].data = (char *)FL_CPU(input)(l, v, v->dtype);
+    if (!at[i].data)
+      return FL_ENOMEM;
+    if (v->dtype == FL_F64)
+      c->type = FL_F64;
+  }
+  start[0] = 0;
+  for (int64_t i = 0; i < c->count; i++)
+    start[i + 1] = start[i] + fl_view_numel(&l->in[from + i]);
+  c->at = at;
+  c->start = start;
+  return FL_OK;
+}
+
+/* Runs a rule over in[from] ...; nothing is written before all memory is there. */
+static fl_status step(const fl_launch *l, const recipe *r, int from, int groups,
+                      unsigned write, step_loop f32, step_loop f64) {
+  stepping c = {.r = *r, .groups = groups, .write = write};
+  fl_status s = collect(l, &c, from);
+  if (s != FL_OK || c.count == 0)
+    return s;
+  c.loop = c.type == FL_F64 ? f64 : f32;
+  fl_cpu_parallel(l, c.start[c.count], PIECE, step_task, &c);
+  for (int64_t i = 0; i < groups * c.count; i++) {
+    const fl_view *v = &l->in[from + i];
+    if ((write >> (i / c.count) & 1) && c.at[i].data != (char *)v->data)
+      FL_CPU(finish)(l, v, v->dtype, c.at[i].data);
+  }
+  return FL_OK;
+}
+
+/* --- the rules; attribute 0 is always `moments`, groups of state --- */
+
+static bool flag(const fl_launch *l, int k) {
+  return l->attrs->v[k].i != 0;
+}
+
+static double real(const fl_launch *l, int k) {
+  return l->attrs->v[k].f;
+}
+
+/* State: the momentum buffer, if momentum is not 0. */
+FL_KERNEL(sgd_step) {
+  recipe r = {.lr = fl_cpu_scalar(&l->in[0]),
+              .momentum = real(l, 1),
+              .damp = 1 - real(l, 2),
+              .nesterov = flag(l, 3),
+              .decay = real(l, 4),
+              .first = flag(l, 5),
+              .maximize = flag(l, 6)};
+  if (r.momentum != 0)
+    return step(l, &r, 1, 3, 1 | 4, sgd_momentum_f32, sgd_momentum_f64);
+  return step(l, &r, 1, 2 + (int)l->attrs->v[0].i, 1, sgd_f32, sgd_f64);
+}
+
+/* State: first moment, second moment, with amsgrad the greatest second moment. */
+FL_KERNEL(adam_step) {
+  double t = fl_cpu_scalar(&l->in[1]);
+  recipe r = {.lr = fl_cpu_scalar(&l->in[0]),
+              .b1 = real(l, 1),
+              .b2 = real(l, 2),
+              .eps = real(l, 3),
+              .decay = real(l, 4),
+              .decoupled = flag(l, 5),
+              .amsgrad = flag(l, 6),
+              .maximize = flag(l, 7)};
+  r.rate = r.lr / (1 - pow(r.b1, t));
+  r.root = 1 / sqrt(1 - pow(r.b2, t));
+  if (r.amsgrad)
+    return step(l, &r, 2, 5, 1 | 4 | 8 | 16, amsgrad_f32, amsgrad_f64);
+  return step(l, &r, 2, 4, 1 | 4 | 8, adam_f32, adam_f64);
+}
+
+/* State: mean of squares, then the momentum buffer if momentum is not 0, then the
+ * mean of gradients if centered. */
+FL_KERNEL(rmsprop_step) {
+  recipe r = {.lr = fl_cpu_scalar(&l->in[0]),
+              .b1 = real(l, 1),
+              .eps = real(l, 2),
+              .decay = real(l, 3),
+              .momentum = real(l, 4),
+              .centered = flag(l, 5)};
+  int groups = 3 + (r.momentum != 0) + r.centered;
+  unsigned write = 1 | 4 | 8 | 16;
+  return step(l, &r, 1, groups, write,
+              r.centered        ? rmsprop_centered_f32
+              : r.momentum != 0 ? rmsprop_momentum_f32
+                                : rmsprop_f32,
+              r.centered        ? rmsprop_centered_f64
+              : r.momentum != 0 ? rmsprop_momentum_f64
+                                : rmsprop_f64);
+}
+
+/* State: sum of squares. */
+FL_KERNEL(adagrad_step) {
+  recipe r = {.lr = fl_cpu_scalar(&l->in[0]),
+              .eps = real(l, 1),
+              .decay = real(l, 2)};
+  return step(l, &r, 1, 3, 1 | 4, adagrad_f32, adagrad_f64);
+}
+
+/* State: the momentum. Chen et al. 2023, arXiv:2302.06675. */
+FL_KERNEL(lion_step) {
+  recipe r = {.lr = fl_cpu_scalar(&l->in[0]),
+              .b1 = real(l, 1),
+              .b2 = real(l, 2),
+              .decay = real(l, 3)};
+  return step(l, &r, 1, 3, 1 | 4, lion_f32, lion_f64);
+}
+
+/* xs is all that is written, then all that it moves towards. */
+FL_KERNEL(lerp_step) {
+  recipe r = {.lr = fl_cpu_scalar(&l->in[0])};
+  return step(l, &r, 1, 2, 1, lerp_f32, lerp_f64);
+}
+
+FL_KERNEL(scale_step) {
+  recipe r = {.lr = fl_cpu_scalar(&l->in[0])};
+  if (r.lr == 1)
+    return FL_OK;
+  return step(l, &r, 1, 1, 1, scale_f32, scale_f64);
+}
+
+/* --- norm over all tensors --- */
+
+typedef struct measuring {
+  const stepping *s;
+  double p;
+  double *parts; /* of each piece */
+} measuring;
+
+static void norm_task(void *context, int64_t begin, int64_t end) {
+  const measuring *m = context;
+  const stepping *c = m->s;
+  double *part = &m->parts[begin / PIECE], room[CHUNK];
+  int64_t i = tensor_of(c, begin);
+  *part = 0;
+  for (int64_t n; begin < end; begin += n) {
+    while (c->start[i + 1] <= begin)
+      i++;
+    int64_t k = begin - c->start[i];
+    fl_dtype d = c->at[i].dtype;
+    const void *x = c->at[i].data + k * (int64_t)fl_dtype_size(d);
+    n = c->start[i + 1] < end ? c->start[i + 1] - begin : end - begin;
+    n = n < CHUNK ? n : CHUNK;
+    if (d == FL_F64)
+      *part = norm_f64(m->p, n, x, *part);
+    else {
+      if (d != FL_F32) {
+        FL_CPU(convert)(n, FL_F32, room, d, x);
+        x = room;
+      }
+      *part = norm_f32(m->p, n, x, *part);
+    }
+  }
+}
+
+/* In doubles and in pieces of fixed size, so that the sum depends on shapes
+ * alone; what is infinite or NaN stays so. */
+FL_KERNEL(global_norm) {
+  const fl_view *y = &l->out[0];
+  stepping c = {.groups = 1};
+  measuring m = {.s = &c, .p = l->attrs->v[0].f};
+  fl_status s = collect(l, &c, 0);
+  if (s != FL_OK)
+    return s;
+  int64_t n = c.start[c.count], pieces = (n + PIECE - 1) / PIECE;
+  m.parts = fl_scratch_get(l, (size_t)(pieces + 1) * sizeof(double));
+  if (!m.parts)
+    return FL_ENOMEM;
+  fl_cpu_parallel(l, n, PIECE, norm_task, &m);
+  double total = 0;
+  for (int64_t i = 0; i < pieces; i++)
+    total = m.p == INFINITY ? fl_maximum(total, m.parts[i])
+                            : total + m.parts[i];
+  if (m.p == 2)
+    total = sqrt(total);
+  else if (m.p != 1 && m.p != INFINITY)
+    total = pow(total, 1 / m.p);
+  FL_CPU(convert)(1, y->dtype, y->data, FL_F64, &total);
+  return FL_OK;
+}

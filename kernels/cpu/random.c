@@ -1,0 +1,498 @@
+/* Random numbers: rand, randn, randint, randperm, bernoulli, dropout and
+ * multinomial. Element e takes its bits from Philox counter offset + e / 4, word
+ * e % 4 (f64: offset + e / 2, two words), so numbers depend neither on threads
+ * nor on the device, and f16 and bf16 get f32's rounded. What needs more bits
+ * takes the same counter's other streams. Blocks always start at a counter that
+ * is a multiple of 16 after the offset, so that vector loops have no tails whose
+ * functions round differently. */
+#include "move.h"
+
+#include "../../runtime/math.h"
+
+#define COUNTERS 16            /* of a block */
+#define WORDS (4 * COUNTERS)   /* random words of a block */
+#define PIECE 256              /* blocks a thread takes at once */
+
+/* The words of counters counter .. counter + 15, in the order of elements. */
+static inline void words_of(uint64_t seed, uint64_t counter, uint64_t stream,
+                            uint32_t *restrict w) {
+#pragma omp simd
+  for (int i = 0; i < COUNTERS; i++) {
+    uint32_t r[4];
+    fl_philox(seed, counter + (uint64_t)i, stream, r);
+    w[4 * i] = r[0];
+    w[4 * i + 1] = r[1];
+    w[4 * i + 2] = r[2];
+    w[4 * i + 3] = r[3];
+  }
+}
+
+typedef struct drawing drawing;
+struct drawing {
+  /* makes the elements of block b: `out` has room for a whole block */
+  void (*block)(const drawing *c, int64_t b, void *out);
+  uint64_t seed, offset;
+  double p[3]; /* low, width, most; mean, std; scale */
+  int64_t low;
+  uint64_t range, limit;
+  int64_t n, per; /* elements in all, and of a block */
+  fl_dtype made;  /* what `block` makes */
+  const void *in; /* as `made`, contiguous; may be NULL */
+  const fl_view *y;
+};
+
+static void draw_task(void *context, int64_t begin, int64_t end) {
+  const drawing *c = context;
+  int64_t size = (int64_t)fl_dtype_size(c->y->dtype);
+  union {
+    double f[WORDS];
+    int64_t i[WORDS];
+  } u;
+  for (int64_t b = begin; b < end; b++) {
+    int64_t start = b * c->per, n = c->n - start;
+    char *y = (char *)c->y->data + start * size;
+    if (n >= c->per && c->made == c->y->dtype) {
+      c->block(c, b, y);
+      continue;
+    }
+    c->block(c, b, &u);
+    FL_CPU(convert)(n < c->per ? n : c->per, c->y->dtype, y, c->made, &u);
+  }
+}
+
+/* seed and offset are inputs k and k + 1. */
+static void draw(const fl_launch *l, drawing *c, int k, int64_t per,
+                 fl_dtype made) {
+  c->seed = (uint64_t)fl_cpu_scalar_int(&l->in[k]);
+  c->offset = (uint64_t)fl_cpu_scalar_int(&l->in[k + 1]);
+  c->y = &l->out[0];
+  c->n = fl_view_numel(c->y);
+  c->per = per;
+  c->made = made;
+  fl_cpu_parallel(l, (c->n + per - 1) / per, PIECE, draw_task, c);
+}
+
+/* --- rand --- */
+
+/* The greatest number of a dtype below x: rounding must not reach the end of a
+ * half-open range. */
+static double below(fl_dtype d, double x) {
+  if (d == FL_F64)
+    return nextafter(x, -INFINITY);
+  float f = (float)x;
+  f = (double)f < x ? f : nextafterf(f, -INFINITY);
+  if (d == FL_F32)
+    return f;
+  uint16_t h;
+  FL_CPU(convert)(1, d, &h, FL_F32, &f);
+  float back = d == FL_F16 ? fl_from_f16(h) : fl_from_bf16(h);
+  if (back > f) /* one step towards zero, or away from it below zero */
+    h = (uint16_t)(h == 0 ? 0x8001 : h & 0x8000 ? h + 1 : h - 1);
+  return d == FL_F16 ? fl_from_f16(h) : fl_from_bf16(h);
+}
+
+static void rand_f32(const drawing *c, int64_t b, void *out) {
+  uint32_t w[WORDS];
+  float *y = out, low = (float)c->p[0], width = (float)c->p[1];
+  float most = (float)c->p[2];
+  words_of(c->seed, c->offset + (uint64_t)b * COUNTERS, 0, w);
+  for (int i = 0; i < WORDS; i++) {
+    float v = low + width * fl_uniform24(w[i]);
+    y[i] = v < most ? v : most;
+  }
+}
+
+static void rand_f64(const drawing *c, int64_t b, void *out) {
+  uint32_t w[WORDS];
+  double *y = out, low = c->p[0], width = c->p[1], most = c->p[2];
+  words_of(c->seed, c->offset + (uint64_t)b * COUNTERS, 0, w);
+  for (int i = 0; i < WORDS / 2; i++) {
+    double v = low + width * fl_uniform53(w[2 * i], w[2 * i + 1]);
+    y[i] = v < most ? v : most;
+  }
+}
+
+FL_KERNEL(rand) {
+  bool wide = l->out[0].dtype == FL_F64;
+  double low = l->attrs->v[1].f, high = l->attrs->v[2].f;
+  if (!(low <= high) || !(high - low < INFINITY))
+    return fli_fail(FL_EARG, "rand: low must not be above high, got %g and %g",
+                    low, high);
+  drawing c = {.block = wide ? rand_f64 : rand_f32, .p = {low, high - low}};
+  c.p[2] = low < high ? below(l->out[0].dtype, high) : high;
+  draw(l, &c, 0, wide ? WORDS / 2 : WORDS, wide ? FL_F64 : FL_F32);
+  return FL_OK;
+}
+
+/* --- randn --- */
+
+/* Box and Muller: two words make two numbers. The logarithm's argument is in
+ * (0, 1], the smallest 2^-33. */
+static void randn_f32(const drawing *c, int64_t b, void *out) {
+  uint32_t w[WORDS];
+  float r[WORDS / 2], t[WORDS / 2];
+  float *y = out, mean = (float)c->p[0], std = (float)c->p[1];
+  words_of(c->seed, c->offset + (uint64_t)b * COUNTERS, 0, w);
+#pragma omp simd
+  for (int i = 0; i < WORDS / 2; i++) {
+    float u = ((float)w[2 * i] + 0.5f) * 0x1p-32f;
+    r[i] = std * fl_sqrt(-2 * fl_log(u));
+    t[i] = (float)(2 * FL_PI) * fl_uniform24(w[2 * i + 1]);
+  }
+#pragma omp simd
+  for (int i = 0; i < WORDS / 2; i++) {
+    y[2 * i] = mean + r[i] * fl_cos(t[i]);
+    y[2 * i + 1] = mean + r[i] * fl_sin(t[i]);
+  }
+}
+
+static void randn_f64(const drawing *c, int64_t b, void *out) {
+  uint32_t w[WORDS];
+  double r[WORDS / 4], t[WORDS / 4];
+  double *y = out, mean = c->p[0], std = c->p[1];
+  words_of(c->seed, c->offset + (uint64_t)b * COUNTERS, 0, w);
+#pragma omp simd
+  for (int i = 0; i < WORDS / 4; i++) {
+    double u = fl_uniform53(w[4 * i], w[4 * i + 1]) + 0x1p-54;
+    r[i] = std * fl_sqrt(-2 * fl_log(u));
+    t[i] = 2 * FL_PI * fl_uniform53(w[4 * i + 2], w[4 * i + 3]);
+  }
+#pragma omp simd
+  for (int i = 0; i < WORDS / 4; i++) {
+    y[2 * i] = mean + r[i] * fl_cos(t[i]);
+    y[2 * i + 1] = mean + r[i] * fl_sin(t[i]);
+  }
+}
+
+FL_KERNEL(randn) {
+  bool wide = l->out[0].dtype == FL_F64;
+  drawing c = {.block = wide ? randn_f64 : randn_f32,
+               .p = {l->attrs->v[1].f, l->attrs->v[2].f}};
+  if (!(c.p[1] >= 0))
+    return fli_fail(FL_EARG, "randn: std must be at least 0, got %g", c.p[1]);
+  draw(l, &c, 0, wide ? WORDS / 2 : WORDS, wide ? FL_F64 : FL_F32);
+  return FL_OK;
+}
+
+/* --- integers --- */
+
+/* x scaled from [0, 2^64) to [0, range): the bias is below 2^-32 for ranges up to
+ * 2^32. */
+static inline uint64_t scale(uint64_t x, uint64_t range) {
+  __extension__ typedef unsigned __int128 word;
+  return (uint64_t)(((word)x * range) >> 64);
+}
+
+/* 64 bits for each element: its words in streams 0 and 1. */
+static void randint_block(const drawing *c, int64_t b, void *out) {
+  uint32_t w[WORDS], v[WORDS];
+  int64_t *y = out;
+  uint64_t counter = c->offset + (uint64_t)b * COUNTERS, range = c->range;
+  words_of(c->seed, counter, 0, w);
+  words_of(c->seed, counter, 1, v);
+  if (range >> 32)
+    for (int i = 0; i < WORDS; i++)
+      y[i] = (int64_t)((uint64_t)c->low +
+                       scale((uint64_t)w[i] << 32 | v[i], range));
+  else /* the same in two halves, which vectorises */
+    for (int i = 0; i < WORDS; i++)
+      y[i] = (int64_t)((uint64_t)c->low +
+                       ((w[i] * range + (v[i] * range >> 32)) >> 32));
+}
+
+FL_KERNEL(randint) {
+  const fl_attr *a = l->attrs->v;
+  drawing c = {.block = randint_block, .low = a[0].i};
+  c.range = (uint64_t)a[1].i - (uint64_t)a[0].i;
+  draw(l, &c, 0, WORDS, FL_I64);
+  return FL_OK;
+}
+
+/* Fisher and Yates, from the inside out; one thread, since every step needs the
+ * one before it. */
+FL_KERNEL(randperm) {
+  const fl_view *y = &l->out[0];
+  int64_t n = y->shape[0], base = l->base;
+  drawing c = {.seed = (uint64_t)fl_cpu_scalar_int(&l->in[0]),
+               .offset = (uint64_t)fl_cpu_scalar_int(&l->in[1])};
+  int64_t *p = FL_CPU(output)(l, y, FL_I64);
+  if (!p)
+    return FL_ENOMEM;
+  uint32_t w[WORDS], v[WORDS];
+  for (int64_t i = 0; i < n; i++) {
+    int64_t k = i % WORDS;
+    if (k == 0) {
+      words_of(c.seed, c.offset + (uint64_t)(i / 4), 0, w);
+      words_of(c.seed, c.offset + (uint64_t)(i / 4), 1, v);
+    }
+    int64_t j = (int64_t)scale((uint64_t)w[k] << 32 | v[k], (uint64_t)i + 1);
+    p[i] = p[j];
+    p[j] = i + base;
+  }
+  FL_CPU(finish)(l, y, FL_I64, p);
+  return FL_OK;
+}
+
+/* --- bernoulli, dropout --- */
+
+static int64_t first_bad_f32(const float *p, int64_t n) {
+  int bad = 0;
+  for (int64_t i = 0; i < n; i++)
+    bad |= !(p[i] >= 0 && p[i] <= 1);
+  for (int64_t i = 0; bad && i < n; i++)
+    if (!(p[i] >= 0 && p[i] <= 1))
+      return i;
+  return -1;
+}
+
+static int64_t first_bad_f64(const double *p, int64_t n) {
+  int bad = 0;
+  for (int64_t i = 0; i < n; i++)
+    bad |= !(p[i] >= 0 && p[i] <= 1);
+  for (int64_t i = 0; bad && i < n; i++)
+    if (!(p[i] >= 0 && p[i] <= 1))
+      return i;
+  return -1;
+}
+
+static void bernoulli_f32(const drawing *c, int64_t b, void *out) {
+  uint32_t w[WORDS];
+  float *y = out;
+  const float *p = (const float *)c->in + b * WORDS;
+  int64_t n = c->n - b * WORDS;
+  words_of(c->seed, c->offset + (uint64_t)b * COUNTERS, 0, w);
+  n = n < WORDS ? n : WORDS;
+  for (int64_t i = 0; i < n; i++)
+    y[i] = fl_uniform24(w[i]) < p[i] ? 1.0f : 0.0f;
+}
+
+static void bernoulli_f64(const drawing *c, int64_t b, void *out) {
+  uint32_t w[WORDS];
+  double *y = out;
+  const double *p = (const double *)c->in + b * (WORDS / 2);
+  int64_t n = c->n - b * (WORDS / 2);
+  words_of(c->seed, c->offset + (uint64_t)b * COUNTERS, 0, w);
+  n = n < WORDS / 2 ? n : WORDS / 2;
+  for (int64_t i = 0; i < n; i++)
+    y[i] = fl_uniform53(w[2 * i], w[2 * i + 1]) < p[i] ? 1.0 : 0.0;
+}
+
+FL_KERNEL(bernoulli) {
+  fl_dtype wide = fl_cpu_wide(l->in[0].dtype);
+  bool f64 = wide == FL_F64;
+  drawing c = {.block = f64 ? bernoulli_f64 : bernoulli_f32};
+  int64_t n = fl_view_numel(&l->in[0]);
+  c.in = FL_CPU(input)(l, &l->in[0], wide);
+  if (!c.in)
+    return FL_ENOMEM;
+  int64_t bad = f64 ? first_bad_f64(c.in, n) : first_bad_f32(c.in, n);
+  if (bad >= 0)
+    return fli_fail(FL_EARG, "bernoulli: %g is not a probability (0 to 1)",
+                    f64 ? ((const double *)c.in)[bad]
+                        : (double)((const float *)c.in)[bad]);
+  draw(l, &c, 1, f64 ? WORDS / 2 : WORDS, wide);
+  return FL_OK;
+}
+
+/* An element stays when its word is at least p * 2^32, whatever its dtype. */
+static void dropout_f32(const drawing *c, int64_t b, void *out) {
+  uint32_t w[WORDS];
+  float *y = out, s = (float)c->p[0];
+  const float *x = (const float *)c->in + b * WORDS;
+  uint32_t limit = (uint32_t)c->limit;
+  int64_t n = c->n - b * WORDS;
+  words_of(c->seed, c->offset + (uint64_t)b * COUNTERS, 0, w);
+  if (n >= WORDS)
+    for (int i = 0; i < WORDS; i++)
+      y[i] = w[i] >= limit ? x[i] * s : 0;
+  else
+    for (int i = 0; i < n; i++)
+      y[i] = w[i] >= limit ? x[i] * s : 0;
+}
+
+static void dropout_f64(const drawing *c, int64_t b, void *out) {
+  uint32_t w[WORDS];
+  double *y = out, s = c->p[0];
+  const double *x = (const double *)c->in + b * WORDS;
+  uint32_t limit = (uint32_t)c->limit;
+  int64_t n = c->n - b * WORDS;
+  words_of(c->seed, c->offset + (uint64_t)b * COUNTERS, 0, w);
+  n = n < WORDS ? n : WORDS;
+  for (int64_t i = 0; i < n; i++)
+    y[i] = w[i] >= limit ? x[i] * s : 0;
+}
+
+FL_KERNEL(dropout) {
+  const fl_view *x = &l->in[0], *y = &l->out[0];
+  fl_dtype wide = fl_cpu_wide(x->dtype);
+  drawing c = {.block = wide == FL_F64 ? dropout_f64 : dropout_f32};
+  double p = l->attrs->v[0].f;
+  if (!(p >= 0 && p <= 1))
+    return fli_fail(FL_EARG, "%s: p must be from 0 to 1, got %g", l->op, p);
+  c.limit = (uint64_t)rint(p * 0x1p32);
+  if (c.limit == 0)
+    return FL_CPU(move_view)(l, y, x);
+  if (c.limit >> 32) {
+    uint64_t zero = 0;
+    FL_CPU(move_fill)(l, fl_dtype_size(y->dtype), fl_view_numel(y), y->data,
+                      &zero);
+    return FL_OK;
+  }
+  c.p[0] = 1 / (1 - p);
+  c.in = FL_CPU(input)(l, x, wide);
+  if (!c.in)
+    return FL_ENOMEM;
+  draw(l, &c, 1, WORDS, wide);
+  return FL_OK;
+}
+
+/* The forward pass once more, on dy. */
+FL_KERNEL(dropout_backward) {
+  return FL_CPU(dropout)(l);
+}
+
+/* --- multinomial --- */
+
+typedef struct sampling {
+  uint64_t seed, offset;
+  const double *p; /* (rows, classes) */
+  double *sums;    /* running sums of p, of each row */
+  int64_t *y;      /* (rows, n) */
+  int64_t classes, n, base;
+} sampling;
+
+/* Running sums of a row; fails when they make no distribution. */
+static fl_status sum_row(const double *p, int64_t classes, int64_t n,
+                         bool replacement, double *sums) {
+  double sum = 0;
+  int64_t some = 0;
+  for (int64_t k = 0; k < classes; k++) {
+    if (!(p[k] >= 0 && p[k] < INFINITY))
+      return fli_fail(FL_EARG,
+                      "multinomial: weights must be finite and not negative, "
+                      "got %g",
+                      p[k]);
+    sum += p[k];
+    sums[k] = sum;
+    some += p[k] > 0;
+  }
+  if (some == 0 || !(sum < INFINITY))
+    return fli_fail(FL_EARG, "multinomial: the weights of a row sum to %g",
+                    sum);
+  if (!replacement && n > some)
+    return fli_fail(FL_EARG,
+                    "multinomial: %lld draws without replacement from %lld "
+                    "classes with a weight",
+                    (long long)n, (long long)some);
+  return FL_OK;
+}
+
+/* Rows by bisection of the running sums. */
+static void replace_task(void *context, int64_t begin, int64_t end) {
+  const sampling *c = context;
+  for (int64_t e = begin; e < end; e++) {
+    const double *sums = c->sums + e / c->n * c->classes;
+    uint32_t high[4], low[4];
+    fl_philox(c->seed, c->offset + (uint64_t)e / 4, 0, high);
+    fl_philox(c->seed, c->offset + (uint64_t)e / 4, 1, low);
+    double total = sums[c->classes - 1];
+    double u = fl_uniform53(high[e % 4], low[e % 4]) * total;
+    int64_t from = 0, to = c->classes - 1; /* the first sum above u */
+    u = u < total ? u : nextafter(total, 0);
+    while (from < to) {
+      int64_t mid = from + (to - from) / 2;
+      if (sums[mid] > u)
+        to = mid;
+      else
+        from = mid + 1;
+    }
+    c->y[e] = from + c->base;
+  }
+}
+
+/* A heap with the latest arrival on top. */
+static void sift(double *time, int64_t *who, int64_t n, int64_t i) {
+  double t = time[i];
+  int64_t w = who[i];
+  for (int64_t k; (k = 2 * i + 1) < n; i = k) {
+    k += k + 1 < n && time[k + 1] > time[k];
+    if (time[k] <= t)
+      break;
+    time[i] = time[k];
+    who[i] = who[k];
+  }
+  time[i] = t;
+  who[i] = w;
+}
+
+/* Without replacement: class k arrives after an exponential time of rate p[k],
+ * and the first n are the draw, in that order (Efraimidis and Spirakis 2006).
+ * Class k of row r has bits from streams 1 + (r * classes + k) / 2 of the first
+ * counter. `time` is the row's room for n numbers. */
+static void race(const sampling *c, int64_t r, double *time) {
+  const double *p = c->p + r * c->classes;
+  int64_t *who = c->y + r * c->n, m = 0;
+  for (int64_t k = 0; k < c->classes; k++) {
+    uint64_t e = (uint64_t)(r * c->classes + k);
+    uint32_t w[4];
+    if (p[k] == 0)
+      continue;
+    fl_philox(c->seed, c->offset, 1 + e / 2, w);
+    double u = fl_uniform53(w[e % 2 * 2], w[e % 2 * 2 + 1]) + 0x1p-54;
+    double t = -fl_log(u) / p[k];
+    if (m < c->n) {
+      time[m] = t;
+      who[m++] = k;
+      for (int64_t i = m / 2; m == c->n && i-- > 0;)
+        sift(time, who, m, i);
+    } else if (t < time[0]) {
+      time[0] = t;
+      who[0] = k;
+      sift(time, who, m, 0);
+    }
+  }
+  for (int64_t i = m - 1; i > 0; i--) { /* sorts, the latest goes last */
+    double t = time[0];
+    int64_t w = who[0];
+    time[0] = time[i];
+    who[0] = who[i];
+    time[i] = t;
+    who[i] = w;
+    sift(time, who, i, 0);
+  }
+  for (int64_t i = 0; i < m; i++)
+    who[i] += c->base;
+}
+
+static void race_task(void *context, int64_t begin, int64_t end) {
+  sampling *c = context;
+  for (int64_t r = begin; r < end; r++)
+    race(c, r, c->sums + r * c->classes); /* the sums are not needed again */
+}
+
+FL_KERNEL(multinomial) {
+  const fl_view *p = &l->in[0], *y = &l->out[0];
+  bool replacement = l->attrs->v[1].i != 0;
+  sampling c = {.seed = (uint64_t)fl_cpu_scalar_int(&l->in[1]),
+                .offset = (uint64_t)fl_cpu_scalar_int(&l->in[2]),
+                .classes = p->shape[p->ndim - 1],
+                .n = l->attrs->v[0].i,
+                .base = l->base,
+                .y = y->data};
+  int64_t rows = p->ndim == 2 ? p->shape[0] : 1;
+  c.p = FL_CPU(input)(l, p, FL_F64);
+  c.sums = fl_scratch_get(l, (size_t)(rows * c.classes) * sizeof(double));
+  if (!c.p || !c.sums)
+    return FL_ENOMEM;
+  for (int64_t r = 0; r < rows; r++) {
+    fl_status s = sum_row(c.p + r * c.classes, c.classes, c.n, replacement,
+                          c.sums + r * c.classes);
+    if (s != FL_OK)
+      return s;
+  }
+  if (replacement || c.n == 1)
+    fl_cpu_parallel(l, rows * c.n, 256, replace_task, &c);
+  else
+    fl_cpu_parallel(l, rows, 4096 / c.classes + 1, race_task, &c);
+  return FL_OK;
+}
