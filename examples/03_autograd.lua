@@ -1,0 +1,22 @@
+-- Gradients: what requires them is followed, backward computes them.
+local flare = require "flare"
+
+local x = flare.tensor({1, 2, 3}, {requires_grad = true})
+local y = (x ^ 2):sum()
+y:backward()
+print(x.grad)                  -- 2 * x
+
+-- the functional form, and the derivative of a derivative
+local z = (x ^ 3):sum()
+local dz = flare.grad(z, {x}, {create_graph = true})
+local first = type(dz) == "table" and dz[1] or dz
+print(first)                   -- 3 * x^2
+local ddz = flare.grad(first:sum(), {x})
+print(type(ddz) == "table" and ddz[1] or ddz)   -- 6 * x
+
+-- nothing is followed in here
+do
+  local _ <close> = flare.no_grad()
+  print((x * 2).requires_grad)
+end
+print(x:detach().requires_grad)

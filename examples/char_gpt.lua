@@ -1,0 +1,252 @@
+-- A small GPT that learns to write, one character after the other.
+--
+--     flare examples/char_gpt.lua                     learns from flare's own sources
+--     flare examples/char_gpt.lua --data FILE         learns from any text
+--     flare examples/char_gpt.lua --resume            goes on where the last run stopped
+--
+-- Options: --data FILE, --steps N, --device NAME, --layers N, --heads N, --width N, --block N,
+-- --batch N, --dropout P, --lr RATE, --seed N, --out DIR, --resume; --stop N ends early, as a
+-- power cut would, --quiet leaves out samples and curves.
+local flare = require "flare"
+local nn, optim, data, io_, log = flare.nn, flare.optim, flare.data, flare.io, flare.log
+local F = nn.functional
+
+-- what can be given, with what is used otherwise
+local defaults = {
+  data = "", steps = 0, device = "cpu", layers = 4, heads = 4, width = 128, block = 64,
+  batch = 12, dropout = 0.0, lr = 1e-3, seed = 1337, out = "char_gpt.out", resume = false,
+  stop = 0, quiet = false,
+}
+
+local function usage(message)
+  io.stderr:write("char_gpt: ", message, "\n")
+  os.exit(2)
+end
+
+local function parse(argv)
+  local o, given, i = {}, {}, 1
+  for key, value in pairs(defaults) do o[key] = value end
+  while i <= #argv do
+    local key = argv[i]:match("^%-%-([%w_]+)$")
+    if not key or defaults[key] == nil then
+      usage(("unknown option '%s'%s"):format(argv[i], flare.options.hint(key or argv[i], defaults)))
+    end
+    if type(defaults[key]) == "boolean" then
+      o[key] = true
+    else
+      i = i + 1
+      local text = argv[i]
+      if not text then usage("--" .. key .. " needs a value") end
+      local number = tonumber(text)
+      if type(defaults[key]) == "number" and not number then
+        usage(("--%s needs a number, got '%s'"):format(key, text))
+      end
+      o[key] = type(defaults[key]) == "number" and number or text
+      if math.type(defaults[key]) == "integer" then
+        o[key] = math.tointeger(number) or usage(("--%s needs a whole number"):format(key))
+      end
+    end
+    given[key] = true
+    i = i + 1
+  end
+  return o, given
+end
+
+---------------------------------------------------------------- text
+
+-- All sources and documents of the repository that this file lies in, as one text.
+local function own_text()
+  local root = (arg and arg[0] or ""):match("^(.*)examples/[^/]*$") or ""
+  local parts = {}
+  for _, folder in ipairs{"docs", "stdlib", "examples", "runtime", "kernels", "lua"} do
+    for _, path in ipairs(flare.core.file.list(root .. folder, {recursive = true}) or {}) do
+      if path:find("%.lua$") or path:find("%.md$") or path:find("%.[ch]$") then
+        parts[#parts + 1] = flare.core.file.read(path)
+      end
+    end
+  end
+  -- characters outside of ASCII are too rare to be learned
+  return (table.concat(parts, "\n"):gsub("[^\n -~]", ""))
+end
+
+local function load_text(o)
+  local text, message
+  if o.data ~= "" then
+    text, message = data.text.read(o.data)
+    if not text then usage(message) end
+  else
+    text = own_text()
+    if #text < 10000 then usage("no sources found beside this script; give a text by --data") end
+  end
+  local vocabulary = data.Vocabulary(text)
+  return assert(vocabulary:encode(text)), vocabulary
+end
+
+---------------------------------------------------------------- model
+
+local GPT = flare.class("GPT", nn.Module)
+
+function GPT:init(vocabulary, o)
+  self.block, self.dropout = o.block, o.dropout
+  self.tokens = nn.Embedding(vocabulary, o.width)
+  self.positions = nn.Embedding(o.block, o.width)
+  self.blocks = nn.ModuleList()
+  for i = 1, o.layers do
+    self.blocks:append(nn.TransformerBlock(o.width, o.heads, {bias = false, causal = true,
+                                                              dropout = o.dropout}))
+  end
+  self.norm = nn.LayerNorm(o.width, {bias = false})
+  -- every layer adds twice to the stream; starting those smaller keeps its size
+  local small = 0.02 / math.sqrt(2 * o.layers)
+  for name, p in self:named_parameters() do
+    if p.ndim > 1 then
+      local adds = name:find("out%.weight$") or name:find("down%.weight$")
+      nn.init.normal_(p, {std = adds and small or 0.02})
+    end
+  end
+end
+
+-- x (batch, time): logits (batch, time, characters), or with targets y the mean loss
+function GPT:forward(x, y)
+  local h = self.tokens(x) + self.positions.weight:narrow(1, 1, x:size(2))
+  h = F.dropout(h, {p = self.dropout, training = self.training})
+  for i = 1, #self.blocks do h = self.blocks[i](h) end
+  -- the table of characters serves as the last layer, too
+  local logits = F.linear(self.norm(h), self.tokens.weight)
+  if not y then return logits end
+  return F.cross_entropy(logits:flatten(1, 2), y:reshape(-1))
+end
+
+-- Goes on with a text; draws from the likeliest characters.
+local function sample(model, vocabulary, start, count, generator, device)
+  local _ <close> = flare.no_grad()
+  model:eval()
+  local tokens = assert(vocabulary:encode(start)):tolist()
+  for _ = 1, count do
+    local first = math.max(1, #tokens - model.block + 1)
+    local x = flare.tensor({table.move(tokens, first, #tokens, 1, {})},
+                           {dtype = "i64", device = device})
+    local logits = model(x)
+    local last = logits[{1, -1}]:to("cpu") / 0.8
+    local best, which = last:topk(math.min(20, #last))
+    local pick = best:softmax(-1):multinomial(1, {generator = generator}):item()
+    tokens[#tokens + 1] = which[pick]:item()
+  end
+  model:train()
+  return vocabulary:decode(tokens)
+end
+
+-- Mean loss over all of a text, each character predicted once.
+local function evaluate(model, tokens, o, most)
+  local _ <close> = flare.no_grad()
+  model:eval()
+  local total, count = 0, 0
+  for x, y in data.text.blocks(tokens, o.block, 64) do
+    local loss = model(x:to(o.device), y:to(o.device)):item()
+    total, count = total + loss * y:numel(), count + y:numel()
+    if most and count >= most then break end
+  end
+  model:train()
+  return total / count
+end
+
+---------------------------------------------------------------- training
+
+local o, given = parse(arg or {})
+local checkpoints = assert(io_.Checkpoint(o.out))
+local saved
+if o.resume then
+  local message
+  saved, message = checkpoints:load()
+  if not saved then usage(message) end
+  for key, value in pairs(saved.options) do
+    if given[key] and key ~= "steps" and o[key] ~= value then
+      usage(("--%s is %s in the run that goes on, not %s"):format(key, value, o[key]))
+    end
+    if not given[key] then o[key] = value end
+  end
+end
+if o.steps == 0 then o.steps = o.data ~= "" and 2000 or 5000 end
+
+local tokens, vocabulary = load_text(o)
+local n = math.floor(0.9 * #tokens)
+local train, validation = tokens:narrow(1, 1, n), tokens:narrow(1, n + 1, #tokens - n)
+
+flare.manual_seed(o.seed)
+local model = GPT(#vocabulary, o):to(o.device)
+local matrices, vectors = {}, {}
+for _, p in model:named_parameters() do table.insert(p.ndim > 1 and matrices or vectors, p) end
+local optimizer = optim.AdamW({{params = matrices, weight_decay = 0.1},
+                               {params = vectors, weight_decay = 0.0}},
+                              {lr = o.lr, betas = {0.9, 0.99}})
+local schedule = optim.WarmupCosineLR(optimizer, {warmup = 100, total = o.steps, floor = 0.1})
+local loader = data.Loader(data.Windows(train, o.block),
+                           {batch = o.batch, shuffle = true, seed = o.seed, drop_last = true})
+local parts = {model = model, optimizer = optimizer, schedule = schedule, loader = loader,
+               vocabulary = vocabulary, generator = flare.default_generator()}
+
+local step = 0
+if saved then
+  checkpoints:restore(saved, parts)
+  step = saved.step
+end
+
+local function save()
+  local ok, message = checkpoints:save(step, parts, {options = o, step = step})
+  if not ok then io.stderr:write("not saved: ", message, "\n") end
+end
+
+print(("%d characters, %d of them different; %d parameters; %s, %d steps of %d x %d"):format(
+  #tokens, #vocabulary, model:count(), o.device, o.steps, o.batch, o.block))
+local metrics = assert(log.metrics(o.out .. "/metrics.jsonl", saved and {after = step} or nil))
+local bar = log.progress{total = o.steps, label = "train", start = step}
+local parameters = model:parameters()
+local began, sampled = os.time(), false
+local last_step = o.stop > 0 and math.min(o.stop, o.steps) or o.steps
+
+local function show_sample()
+  sampled = true
+  if o.quiet then return end
+  local text = sample(model, vocabulary, "\n", 160, flare.generator(o.seed + step), o.device)
+  bar:print(("--- step %d writes:%s\n---"):format(step, text))
+end
+
+for x, y in loader:forever() do
+  if step >= last_step then break end
+  local loss = model(x:to(o.device), y:to(o.device))
+  optimizer:zero_grad()
+  loss:backward()
+  optim.clip_grad_norm_(parameters, 1.0)
+  optimizer:step()
+  schedule:step()
+  step = step + 1
+  bar:update(step, {loss = loss})
+  if step % 20 == 0 then metrics:write{step = step, loss = loss, lr = schedule:lr()} end
+  -- something to read after a few seconds, then now and then
+  if not sampled and os.time() - began >= 8 then show_sample() end
+  if step % 500 == 0 and step < last_step then
+    local value = evaluate(model, validation, o, 20000)
+    metrics:write{step = step, val_loss = value}
+    bar:print(("step %d: validation loss about %.3f"):format(step, value))
+    if step % 1000 == 0 then show_sample() end
+    save()
+  end
+end
+loader:close()
+bar:finish()
+save()
+
+local value = evaluate(model, validation, o)
+metrics:write{step = step, val_loss = value}
+metrics:close()
+if not o.quiet then
+  print(sample(model, vocabulary, "\n", 400, flare.generator(o.seed), o.device))
+  local text, message = log.curve(o.out .. "/metrics.jsonl",
+                                  {svg = o.out .. "/loss.svg", title = "loss", smooth = 0.8})
+  print(text or message)
+  print(("\nIn %s: checkpoints, metrics.jsonl, loss.svg. Try next:"):format(o.out))
+  print("  flare examples/char_gpt.lua --data your.txt --out your.out")
+  print("  flare examples/char_gpt.lua --data your.txt --layers 6 --width 192 --block 128")
+  print("  flare examples/mnist.lua        digits;  flare  alone: the prompt")
+end
+print(("val_loss %.4f"):format(value))

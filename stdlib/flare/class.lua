@@ -1,0 +1,53 @@
+--- Classes over plain metatables.
+--
+--     local Scale = class("Scale", nn.Module)
+--     function Scale:init(factor) self.factor = factor end
+--     function Scale:forward(x) return x * self.factor end
+--     local layer = Scale(2)
+--
+-- A class is the metatable of its objects. Calling it makes one and runs `init`; methods
+-- are looked up in the class, then in its parents; `Class.parent` is the parent.
+local fail = require "flare.fail"
+
+local function construct(cls, ...)
+  local object = setmetatable({}, cls)
+  local init = cls.init
+  if init then init(object, ...) end
+  return object
+end
+
+--- A new class.
+-- @param name shown by tostring and in errors
+-- @param parent the class to inherit from, or nil
+local function class(name, parent)
+  if type(name) ~= "string" then fail("class: the name must be a string, got %s", type(name)) end
+  if parent ~= nil and (type(parent) ~= "table" or parent.__index == nil) then
+    fail("class: the parent of %s must be a class, got %s", name, type(parent))
+  end
+  local cls = {}
+  -- Lua looks metamethods up without __index, so they are copied down.
+  for key, value in pairs(parent or {}) do
+    if type(key) == "string" and key:sub(1, 2) == "__" then cls[key] = value end
+  end
+  cls.__name = name
+  cls.parent = parent
+  if not parent or parent.__index == parent then cls.__index = cls end
+  return setmetatable(cls, {
+    __index = parent,
+    __call = construct,
+    __name = name,
+    __tostring = function() return "class " .. name end,
+  })
+end
+
+return setmetatable({
+  --- Whether `value` is an object of `cls` or of a class derived from it.
+  is = function(value, cls)
+    local at = type(value) == "table" and getmetatable(value) or nil
+    while at do
+      if at == cls then return true end
+      at = rawget(at, "parent")
+    end
+    return false
+  end,
+}, {__call = function(_, ...) return class(...) end})

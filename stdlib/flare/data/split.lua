@@ -1,0 +1,39 @@
+--- Cutting a data set into parts at random.
+local core = require "flare.core"
+local fail = require "flare.fail"
+local options = require "flare.options"
+local Subset = require "flare.data.subset"
+
+--- data.split(dataset, {0.9, 0.1}, {seed = 0}) or data.split(dataset, {9000, 1000})
+-- Shares below 1 or counts; the split depends on the seed only.
+-- @return a data set for each part
+return function(dataset, parts, opts)
+  local o = options.check("data.split", opts, {seed = 0})
+  if type(parts) ~= "table" or #parts == 0 then
+    fail("data.split: shares like {0.9, 0.1} are expected")
+  end
+  local n = dataset:size()
+  local counts, total = {}, 0
+  for i, part in ipairs(parts) do
+    counts[i] = math.type(part) == "float" and part <= 1 and math.floor(part * n + 0.5) or part
+    if i == #parts and math.type(part) == "float" then
+      -- rounding must not lose a row when the shares make a whole
+      local sum = 0
+      for _, share in ipairs(parts) do sum = sum + share end
+      if math.abs(sum - 1) < 1e-9 then counts[i] = n - total end
+    end
+    if math.tointeger(counts[i]) == nil or counts[i] < 0 then
+      fail("data.split: part %d is %s, expected a share or a count", i, tostring(part))
+    end
+    counts[i] = math.tointeger(counts[i])
+    total = total + counts[i]
+  end
+  if total > n then fail("data.split: the parts need %d rows, the data set has %d", total, n) end
+  local order = core.randperm(n, {generator = core.generator(o.seed)})
+  local out, start = {}, 1
+  for i, count in ipairs(counts) do
+    out[i] = Subset(dataset, order:narrow(1, start, count):clone())
+    start = start + count
+  end
+  return table.unpack(out)
+end

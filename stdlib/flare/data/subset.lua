@@ -1,0 +1,43 @@
+--- Data set of some positions of another one.
+local class = require "flare.class"
+local core = require "flare.core"
+local fail = require "flare.fail"
+
+local Subset = class("Subset")
+
+--- data.Subset(dataset, index), index: a tensor of positions in the data set
+function Subset:init(dataset, index)
+  if type(index) == "table" then index = core.tensor(index, {dtype = "i64"}) end
+  if not core.is_tensor(index) or index:dim() ~= 1 then
+    fail("data.Subset: the positions must be a tensor of one dim or a list")
+  end
+  if #index > 0 then
+    local low, high = index:amin():item(), index:amax():item()
+    if low < 1 or high > dataset:size() then
+      fail("data.Subset: position %d is not in 1..%d", low < 1 and low or high, dataset:size())
+    end
+  end
+  self.dataset, self.index = dataset, index
+end
+
+function Subset:size()
+  return #self.index
+end
+Subset.__len = Subset.size
+
+function Subset:fetch(index)
+  return self.dataset:fetch(self.index:index_select(1, index))
+end
+
+--- What a worker needs to make this data set again.
+function Subset:describe()
+  return "flare.data.subset", self.index, self.dataset:describe()
+end
+
+--- Called with what describe gave behind the module's name.
+function Subset.from(index, name, ...)
+  local inner = require(name)
+  return Subset((inner.from or inner)(...), index)
+end
+
+return Subset

@@ -1,0 +1,39 @@
+--- Data set of tensors with equal first dims: position i is row i of each.
+local class = require "flare.class"
+local core = require "flare.core"
+local fail = require "flare.fail"
+
+local Tensors = class("Tensors")
+
+--- data.Tensors(x, y, ...)
+function Tensors:init(...)
+  self.tensors = {...}
+  if #self.tensors == 0 then fail("data.Tensors: at least one tensor is needed") end
+  for i, t in ipairs(self.tensors) do
+    if not core.is_tensor(t) or t:dim() == 0 then
+      fail("data.Tensors: argument %d must be a tensor with rows", i)
+    end
+    if #t ~= #self.tensors[1] then
+      fail("data.Tensors: argument %d has %d rows, the first has %d", i, #t, #self.tensors[1])
+    end
+  end
+end
+
+function Tensors:size()
+  return #self.tensors[1]
+end
+Tensors.__len = Tensors.size
+
+--- The rows at a tensor of positions, of each tensor.
+function Tensors:fetch(index)
+  local out = {}
+  for i, t in ipairs(self.tensors) do out[i] = t:index_select(1, index) end
+  return table.unpack(out)
+end
+
+--- What a worker needs to make this data set again.
+function Tensors:describe()
+  return "flare.data.tensors", table.unpack(self.tensors)
+end
+
+return Tensors

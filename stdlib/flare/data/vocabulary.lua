@@ -1,0 +1,106 @@
+--- Characters and their numbers: 1 is the first in the order of their codes.
+local class = require "flare.class"
+local core = require "flare.core"
+local fail = require "flare.fail"
+
+local Vocabulary = class("Vocabulary")
+
+-- The characters of a text: those of UTF-8 if it is that, else its bytes.
+local function each(text, bytes)
+  return text:gmatch(bytes and "." or utf8.charpattern)
+end
+
+--- data.Vocabulary(text), or data.Vocabulary(characters) with a list of them
+function Vocabulary:init(source)
+  self.characters = {}
+  if type(source) == "table" then
+    for i, character in ipairs(source) do self.characters[i] = character end
+    self.bytes = true
+    for _, character in ipairs(source) do self.bytes = self.bytes and #character == 1 end
+  elseif type(source) == "string" then
+    local seen = {}
+    local high = source:find("[\x80-\xff]")
+    self.bytes = not high or not utf8.len(source)
+    if self.bytes then
+      -- by tensor, since texts are long: which of the 256 bytes occur
+      local present = core.from_bytes(source, "u8", {#source})
+      for byte = 0, 255 do
+        if #source > 0 and present:eq(byte):any():item() then
+          self.characters[#self.characters + 1] = string.char(byte)
+        end
+      end
+    else
+      for character in each(source, false) do
+        if not seen[character] then
+          seen[character] = true
+          self.characters[#self.characters + 1] = character
+        end
+      end
+      table.sort(self.characters, function(a, b) return utf8.codepoint(a) < utf8.codepoint(b) end)
+    end
+  else
+    fail("data.Vocabulary: a text or a list of characters is expected, got %s", type(source))
+  end
+  self.numbers = {}
+  for i, character in ipairs(self.characters) do self.numbers[character] = i end
+end
+
+function Vocabulary:size()
+  return #self.characters
+end
+Vocabulary.__len = Vocabulary.size
+
+--- A text as a tensor of numbers from 1 (i64).
+-- @return the tensor, or nil and a message that names a character that is not known
+function Vocabulary:encode(text)
+  if self.bytes then
+    local map = {}
+    for byte = 0, 255 do map[byte + 1] = self.numbers[string.char(byte)] or 0 end
+    local bytes = core.from_bytes(text, "u8", {#text})
+    local numbers = core.tensor(map, {dtype = "i64"}):index_select(1, bytes:to("i64") + 1)
+    if #text > 0 and numbers:amin():item() == 0 then
+      local at = numbers:argmin(1):item()
+      return nil, ("character %q at %d is not in the vocabulary"):format(text:sub(at, at), at)
+    end
+    return numbers
+  end
+  local list, n = {}, 0
+  for character in each(text, false) do
+    local number = self.numbers[character]
+    if not number then
+      return nil, ("character %q is not in the vocabulary"):format(character)
+    end
+    n = n + 1
+    list[n] = number
+  end
+  if n == 0 then return core.zeros({0}, {dtype = "i64"}) end
+  return core.tensor(list, {dtype = "i64"})
+end
+
+--- Numbers (a tensor of 1 dim, a list or one number) as a text.
+function Vocabulary:decode(numbers)
+  if core.is_tensor(numbers) then
+    numbers = numbers:tolist()
+  end
+  if type(numbers) == "number" then numbers = {numbers} end
+  local parts = {}
+  for i, number in ipairs(numbers) do
+    local character = self.characters[math.tointeger(number)]
+    if not character then
+      fail("Vocabulary:decode: %s is not in 1..%d", tostring(number), #self.characters)
+    end
+    parts[i] = character
+  end
+  return table.concat(parts)
+end
+
+function Vocabulary:state_dict()
+  return {characters = table.move(self.characters, 1, #self.characters, 1, {})}
+end
+
+function Vocabulary:load_state_dict(saved)
+  self:init(saved.characters)
+  return self
+end
+
+return Vocabulary

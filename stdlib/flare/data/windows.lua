@@ -1,0 +1,41 @@
+--- Data set of all windows of a sequence of tokens: position i is x = tokens i .. i+block-1
+-- and y, the same one further.
+local class = require "flare.class"
+local core = require "flare.core"
+local fail = require "flare.fail"
+local options = require "flare.options"
+
+local Windows = class("Windows")
+
+--- data.Windows(tokens, block)
+-- @param tokens (n), n > block
+function Windows:init(tokens, block)
+  self.block = options.count("data.Windows", "block", block)
+  if not core.is_tensor(tokens) or tokens:dim() ~= 1 then
+    fail("data.Windows: tokens must be a tensor of one dim")
+  end
+  if #tokens <= block then
+    fail("data.Windows: %d tokens are too few for windows of %d and one more", #tokens, block)
+  end
+  self.tokens = tokens
+  self.reach = core.arange(0, block + 1):unsqueeze(1)
+end
+
+function Windows:size()
+  return #self.tokens - self.block
+end
+Windows.__len = Windows.size
+
+--- x, y (rows, block) for a tensor of positions (rows)
+function Windows:fetch(index)
+  local at = (index:unsqueeze(2) + self.reach):view(-1)
+  local both = self.tokens:index_select(1, at):view(#index, self.block + 1)
+  return both:narrow(2, 1, self.block), both:narrow(2, 2, self.block)
+end
+
+--- What a worker needs to make this data set again.
+function Windows:describe()
+  return "flare.data.windows", self.tokens, self.block
+end
+
+return Windows

@@ -1,0 +1,70 @@
+--- The public table: every operator and tool of the core, and the library's parts, loaded
+-- when first touched. Nothing global is read or written.
+--
+--     local flare = require "flare"
+--     local x = flare.tensor{{1, 2}, {3, 4}}
+--     print(x:matmul(x))
+local core = require "flare.core"
+
+-- Parts of the library; the file is loaded by the first use of the name.
+local parts = {
+  class = "flare.class",
+  data = "flare.data",
+  io = "flare.io",
+  log = "flare.log",
+  nn = "flare.nn",
+  optim = "flare.optim",
+  print = "flare.print",
+  options = "flare.options",
+}
+
+local flare = {core = core}
+
+--- Writes a tree of tables, numbers, strings and tensors to one file, atomically.
+-- See flare.io.tree; `flare.load` reads it back.
+-- @return true, or nil and a message
+function flare.save(path, tree)
+  return require("flare.io.tree").save(path, tree)
+end
+
+--- Reads what `flare.save` wrote; checksums are verified.
+-- @return the tree, or nil and a message
+function flare.load(path)
+  return require("flare.io.tree").load(path)
+end
+
+-- All names there are, for hints and completion.
+local function names()
+  local all = {}
+  for name in pairs(core) do all[name] = true end
+  for name in pairs(parts) do all[name] = true end
+  for name in pairs(flare) do all[name] = true end
+  return all
+end
+
+return setmetatable(flare, {
+  __name = "flare",
+  __index = function(self, name)
+    local value
+    if parts[name] then
+      value = require(parts[name])
+    else
+      value = core[name]
+    end
+    if value == nil then
+      local shown = tostring(name)
+      local hint = type(name) == "string" and require("flare.options").hint(name, names()) or ""
+      require("flare.fail")("there is no flare.%s%s", shown, hint)
+    end
+    rawset(self, name, value)
+    return value
+  end,
+  -- pairs(flare) shows what could be loaded, too: completion and help walk it.
+  __pairs = function(self)
+    local all = names()
+    return function(_, name)
+      local key = next(all, name)
+      if key ~= nil then return key, self[key] end
+    end, self, nil
+  end,
+})

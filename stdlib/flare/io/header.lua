@@ -1,0 +1,185 @@
+--- The header of a safetensors file: reading it with distrust, and making one.
+--
+-- A file is eight bytes of length (little-endian), that many bytes of JSON, then data. Each
+-- entry has dtype, shape and data_offsets from the start of the data; together they must
+-- cover the data without gap or overlap. What is checked here needs no tensor.
+local core = require "flare.core"
+
+local M = {}
+
+M.LIMIT = 25 * 2 ^ 20 // 1 -- bytes of JSON; a hundred thousand tensors need a third of it
+
+-- Type in the file: ours, bytes of an element.
+M.dtypes = {F64 = {"f64", 8}, F32 = {"f32", 4}, F16 = {"f16", 2}, BF16 = {"bf16", 2},
+            I64 = {"i64", 8}, I32 = {"i32", 4}, I16 = {"i16", 2}, I8 = {"i8", 1},
+            U8 = {"u8", 1}, BOOL = {"bool", 1}}
+M.names = {}
+for name, kind in pairs(M.dtypes) do M.names[kind[1]] = name end
+
+local function whole(value)
+  return math.type(value) == "integer" and value >= 0
+end
+
+-- An entry's shape, offsets and dtype; nil and a message if anything is wrong.
+local function check_entry(name, entry, data_size)
+  local function bad(format, ...)
+    return nil, ('tensor "%s": '):format(name) .. format:format(...)
+  end
+  if type(entry) ~= "table" then return bad("the entry is not an object") end
+  for key in pairs(entry) do
+    if key ~= "dtype" and key ~= "shape" and key ~= "data_offsets" then
+      return bad('unknown key "%s"', tostring(key))
+    end
+  end
+  local kind = M.dtypes[entry.dtype]
+  if type(entry.dtype) ~= "string" or not kind then
+    return nil, ('unsupported dtype "%s" for tensor "%s"'):format(tostring(entry.dtype), name)
+  end
+  local shape, offsets = entry.shape, entry.data_offsets
+  if type(shape) ~= "table" then return bad("the shape is not a list") end
+  local count = 0
+  for _ in pairs(shape) do count = count + 1 end
+  if count ~= #shape then return bad("the shape is not a list") end
+  if count > 8 then return bad("%d dims, at most 8 are supported", count) end
+  local zero, elements = false, 1
+  for i, size in ipairs(shape) do
+    if not whole(size) then
+      return bad("dimension %d is %s, not an integer in range", i, tostring(size))
+    end
+    zero = zero or size == 0
+  end
+  for _, size in ipairs(shape) do
+    if size > 0 then
+      if elements > math.maxinteger // kind[2] // size then return bad("the shape overflows") end
+      elements = elements * size
+    end
+  end
+  local bytes = zero and 0 or elements * kind[2]
+  if type(offsets) ~= "table" or #offsets ~= 2 or next(offsets, 2) ~= nil then
+    return bad("data_offsets is not a list of two")
+  end
+  local first, last = offsets[1], offsets[2]
+  if not (whole(first) and whole(last)) then
+    return bad("data_offsets [%s, %s] are not integers in range", tostring(first), tostring(last))
+  end
+  if last < first then return bad("data_offsets [%d, %d] end before they begin", first, last) end
+  if last > data_size then
+    return bad("data_offsets [%d, %d] reach past the end of the data (%d bytes)", first, last,
+               data_size)
+  end
+  if last - first ~= bytes then
+    return bad("%s of (%s) needs %d bytes, has %d", entry.dtype, table.concat(shape, ", "), bytes,
+               last - first)
+  end
+  return {name = name, dtype = kind[1], shape = table.move(shape, 1, count, 1, {}),
+          first = first, last = last}
+end
+
+-- No gap, no overlap: each begins where the one before it ended.
+local function check_cover(entries, data_size)
+  table.sort(entries, function(a, b)
+    if a.first ~= b.first then return a.first < b.first end
+    if a.last ~= b.last then return a.last < b.last end
+    return a.name < b.name
+  end)
+  local at, before = 0, nil
+  for _, entry in ipairs(entries) do
+    if entry.first < at then
+      return nil, ('tensors "%s" and "%s" overlap at byte %d'):format(before.name, entry.name,
+                                                                     entry.first)
+    end
+    if entry.first > at then
+      return nil, ('%d bytes of no tensor before "%s" (gap at byte %d)'):format(
+        entry.first - at, entry.name, at)
+    end
+    at, before = entry.last, entry
+  end
+  if at ~= data_size then
+    return nil, ("%d bytes behind the last tensor"):format(data_size - at)
+  end
+  return true
+end
+
+--- The length in the first eight bytes, checked against the file's size.
+-- @param head the first bytes of the file
+-- @return the length, or nil and a message
+function M.length(head, file_size)
+  if file_size < 8 then
+    return nil, ("header too small (%d bytes, need 8)"):format(file_size)
+  end
+  local length = string.unpack("<i8", head)
+  if length < 0 or length > file_size - 8 then
+    return nil, ("header length %s exceeds file size %d"):format(
+      length < 0 and "above 2^63" or length, file_size)
+  end
+  if length > M.LIMIT then
+    return nil, ("header too large (%d bytes, the limit is %d)"):format(length, M.LIMIT)
+  end
+  return length
+end
+
+--- Takes a header apart.
+-- @param text the JSON
+-- @param data_size bytes behind it
+-- @return a list of {name, dtype, shape, first, last} in the order of the data, and the
+--   __metadata__ table; or nil and a message
+function M.parse(text, data_size)
+  if text:sub(1, 1) ~= "{" then return nil, "invalid header: it does not begin with '{'" end
+  local json, message = core.json.decode(text)
+  if json == nil then return nil, "invalid header: " .. tostring(message) end
+  if type(json) ~= "table" then return nil, "invalid header: not an object" end
+  local metadata = {}
+  local entries = {}
+  for name, entry in pairs(json) do
+    if type(name) ~= "string" then return nil, "invalid header: a list, not an object" end
+    if name == "__metadata__" then
+      if type(entry) ~= "table" then return nil, "__metadata__ is not an object" end
+      for key, value in pairs(entry) do
+        if type(key) ~= "string" or type(value) ~= "string" then
+          return nil, "__metadata__ must map names to strings"
+        end
+      end
+      metadata = entry
+    else
+      local checked, problem = check_entry(name, entry, data_size)
+      if not checked then return nil, problem end
+      entries[#entries + 1] = checked
+    end
+  end
+  local ok, problem = check_cover(entries, data_size)
+  if not ok then return nil, problem end
+  return entries, metadata
+end
+
+local function quote(text)
+  return core.json.encode(text)
+end
+
+--- A header for tensors that will follow it in this order.
+-- @param entries a list of {name, dtype (ours), shape, bytes}
+-- @param metadata names and strings, or nil
+-- @return eight bytes of length and the JSON, padded so that the data begins at a multiple
+--   of 64
+function M.make(entries, metadata)
+  local parts = {}
+  if metadata and next(metadata) then
+    local keys, pairs_ = {}, {}
+    for key in pairs(metadata) do keys[#keys + 1] = key end
+    table.sort(keys)
+    for i, key in ipairs(keys) do pairs_[i] = quote(key) .. ":" .. quote(metadata[key]) end
+    parts[1] = '"__metadata__":{' .. table.concat(pairs_, ",") .. "}"
+  end
+  local at = 0
+  for _, entry in ipairs(entries) do
+    parts[#parts + 1] = ('%s:{"dtype":"%s","shape":[%s],"data_offsets":[%d,%d]}'):format(
+      quote(entry.name), M.names[entry.dtype], table.concat(entry.shape, ","), at,
+      at + entry.bytes)
+    at = at + entry.bytes
+  end
+  local text = "{" .. table.concat(parts, ",") .. "}"
+  local padded = (8 + #text + 63) // 64 * 64 - 8
+  text = text .. (" "):rep(padded - #text)
+  return string.pack("<I8", #text) .. text
+end
+
+return M

@@ -1,0 +1,72 @@
+--- metrics.jsonl: one JSON object a line, so that any tool can follow a run.
+local class = require "flare.class"
+local clock = require "flare.log.clock"
+local core = require "flare.core"
+local fail = require "flare.fail"
+local options = require "flare.options"
+
+local Metrics = class("Metrics")
+
+--- All lines of a metrics file that are whole, in order.
+-- @return a list of tables, or nil and a message
+function Metrics.read(path)
+  local file, message = io.open(path, "r")
+  if not file then return nil, message end
+  local list = {}
+  for line in file:lines() do
+    local row = core.json.decode(line)
+    -- a run that was killed may leave half a line at the end
+    if type(row) == "table" then list[#list + 1] = row end
+  end
+  file:close()
+  return list
+end
+
+--- flare.log.metrics(path, {after = step})
+-- Writes to the end of the file. `after`: the step that a resumed run goes on from; later
+-- lines of the run before are taken out first, so that no step comes twice.
+-- @return the writer, or nil and a message
+function Metrics.open(path, opts)
+  local o = options.check("log.metrics", opts, {after = options.none})
+  if o.after then
+    local rows = Metrics.read(path) or {}
+    local kept = {}
+    for _, row in ipairs(rows) do
+      if type(row.step) ~= "number" or row.step <= o.after then
+        kept[#kept + 1] = core.json.encode(row) .. "\n"
+      end
+    end
+    local ok, message = core.file.write_atomic(path, table.concat(kept))
+    if not ok then return nil, message end
+  end
+  local file, message = io.open(path, o.after and "a" or "w")
+  if not file then return nil, message end
+  local self = Metrics()
+  self.path, self.file, self.began = path, file, clock.now()
+  return self
+end
+
+--- Adds a line. Tensors are read, NaN and infinities become strings.
+function Metrics:write(row)
+  if type(row) ~= "table" then fail("metrics:write needs a table, got %s", type(row)) end
+  local out = {seconds = tonumber(("%.3f"):format(clock.now() - self.began))}
+  for key, value in pairs(row) do
+    if core.is_tensor(value) then value = value:item() end
+    if type(value) == "number" and (value ~= value or math.abs(value) == math.huge) then
+      value = tostring(value)
+    end
+    out[key] = value
+  end
+  self.file:write(core.json.encode(out), "\n")
+  self.file:flush()
+end
+
+function Metrics:close()
+  if self.file then self.file:close() end
+  self.file = nil
+end
+Metrics.__close = Metrics.close
+
+return setmetatable({open = Metrics.open, read = Metrics.read}, {
+  __call = function(_, ...) return Metrics.open(...) end,
+})

@@ -1,0 +1,161 @@
+--- A progress bar: rate, time left, and figures such as the loss.
+--
+-- On a terminal one line is drawn over and over, at most ten times a second; elsewhere a
+-- plain line appears at every tenth of the way. Figures may be tensors: they are read only
+-- when a line is drawn, so a bar does not make a device wait.
+local class = require "flare.class"
+local clock = require "flare.log.clock"
+local core = require "flare.core"
+local options = require "flare.options"
+
+local Progress = class("Progress")
+
+local PERIOD = 0.1 -- seconds between drawings
+
+--- flare.log.progress{total = steps, label = "", start = 0, width = columns,
+--   terminal = whether to draw over a line, out = io.stderr}
+-- `start`: how many steps were done before, in a run that goes on.
+function Progress:init(opts)
+  local none = options.none
+  local o = options.check("log.progress", opts,
+                          {total = none, label = "", start = 0, width = none, terminal = none,
+                           out = none})
+  self.total, self.label, self.start, self.done = o.total, o.label, o.start, o.start
+  self.out = o.out or io.stderr
+  self.terminal = o.terminal
+  if self.terminal == nil then self.terminal = not o.out and clock.terminal() end
+  self.width = o.width or tonumber(os.getenv("COLUMNS") or "") or 80
+  self.began = clock.now()
+  self.drawn, self.mark = self.began - 1, 0
+  self.last_length = 0
+  self.rate = nil
+  self.rate_at, self.rate_done = self.began, o.start
+end
+
+--- "1:05" or "2:03:04".
+local function duration(seconds)
+  if seconds ~= seconds or seconds == math.huge or seconds < 0 then return "?" end
+  local s = math.floor(seconds + 0.5)
+  local h, m = s // 3600, s // 60 % 60
+  if h > 0 then return ("%d:%02d:%02d"):format(h, m, s % 60) end
+  return ("%d:%02d"):format(m, s % 60)
+end
+
+-- Names and values in alphabetical order, numbers to four digits.
+local function figures(values)
+  local keys, parts = {}, {}
+  for key in pairs(values or {}) do keys[#keys + 1] = key end
+  table.sort(keys)
+  for _, key in ipairs(keys) do
+    local value = values[key]
+    if core.is_tensor(value) then value = value:item() end
+    local text = type(value) == "number" and math.type(value) == "float" and "%.4g" or "%s"
+    parts[#parts + 1] = ("%s " .. text):format(key, value)
+  end
+  return table.concat(parts, "  ")
+end
+
+-- Steps a second: of the last seconds, smoothed, so that a slow start is forgotten.
+function Progress:measure(now)
+  local elapsed = now - self.rate_at
+  if elapsed >= 0.5 or not self.rate then
+    local rate = (self.done - self.rate_done) / math.max(elapsed, 1e-9)
+    self.rate = self.rate and 0.7 * self.rate + 0.3 * rate or rate
+    self.rate_at, self.rate_done = now, self.done
+  end
+  return self.rate
+end
+
+function Progress:line(values, now)
+  local rate = self:measure(now)
+  local parts = {}
+  if self.label ~= "" then parts[1] = self.label end
+  if self.total then
+    parts[#parts + 1] = ("%d/%d"):format(self.done, self.total)
+    parts[#parts + 1] = ("%3d%%"):format(math.floor(100 * self.done / math.max(self.total, 1)))
+  else
+    parts[#parts + 1] = tostring(self.done)
+  end
+  parts[#parts + 1] = rate >= 1 and ("%.1f/s"):format(rate)
+                      or rate > 0 and ("%.1f s each"):format(1 / rate) or "-/s"
+  if self.total and self.done < self.total then
+    parts[#parts + 1] = "left " .. duration((self.total - self.done) / rate)
+  else
+    parts[#parts + 1] = "in " .. duration(now - self.began)
+  end
+  local shown = figures(values)
+  if shown ~= "" then parts[#parts + 1] = shown end
+  return table.concat(parts, "  ")
+end
+
+local function bar(share, width)
+  local full = math.floor(share * width + 0.5)
+  return "[" .. ("="):rep(full) .. (" "):rep(width - full) .. "]"
+end
+
+function Progress:draw(values, now)
+  local text = self:line(values, now)
+  if self.total then
+    local room = math.min(self.width - #text - 5, 30)
+    if room >= 5 then
+      text = bar(math.min(self.done / math.max(self.total, 1), 1), room) .. " " .. text
+    end
+  end
+  text = text:sub(1, self.width - 1)
+  local wipe = (" "):rep(self.last_length - #text)
+  self.out:write("\r", text, wipe)
+  self.out:flush()
+  self.last_length = #text
+  self.drawn = now
+end
+
+--- Says how far it is, and figures to show.
+-- @param done steps done; left out: one more than before
+-- @param values a table of names and numbers, strings or one-element tensors
+function Progress:update(done, values)
+  if type(done) == "table" then done, values = nil, done end
+  self.done = done or self.done + 1
+  local now = clock.now()
+  if self.terminal then
+    if now - self.drawn >= PERIOD then self:draw(values, now) end
+  else
+    local tenth = self.total and (self.done - self.start) * 10
+                  // math.max(self.total - self.start, 1) or (now - self.began) // 10
+    if tenth > self.mark then
+      self.mark = tenth
+      self.out:write(self:line(values, now), "\n")
+      self.out:flush()
+    end
+  end
+  self.values = values
+end
+
+--- Writes a line of text without disturbing the bar.
+function Progress:print(...)
+  local parts = table.pack(...)
+  for i = 1, parts.n do parts[i] = tostring(parts[i]) end
+  if self.terminal and self.last_length > 0 then
+    self.out:write("\r", (" "):rep(self.last_length), "\r")
+    self.last_length = 0
+  end
+  self.out:write(table.concat(parts, "\t"), "\n")
+  self.out:flush()
+  self.drawn = self.drawn - PERIOD
+end
+
+--- Draws the last state and ends the line.
+function Progress:finish(values)
+  if self.finished then return end
+  self.finished = true
+  local now = clock.now()
+  values = values or self.values
+  if self.terminal then
+    self:draw(values, now)
+    self.out:write("\n")
+  elseif self.mark < 10 then
+    self.out:write(self:line(values, now), "\n")
+  end
+  self.out:flush()
+end
+
+return Progress

@@ -1,0 +1,65 @@
+--- Attention with several heads.
+local class = require "flare.class"
+local core = require "flare.core"
+local fail = require "flare.fail"
+local init = require "flare.nn.initialize"
+local options = require "flare.options"
+local Module = require "flare.nn.module"
+local Linear = require "flare.nn.linear"
+
+local MultiHeadAttention = class("MultiHeadAttention", Module)
+
+--- nn.MultiHeadAttention(width, heads, {bias = true, dropout = 0, causal = false})
+-- `dropout` acts on the attention weights, while training. The projections are q, k, v and
+-- out, each (width, width).
+function MultiHeadAttention:init(width, heads, opts)
+  local where = "nn.MultiHeadAttention"
+  local o = options.check(where, opts, {bias = true, dropout = 0, causal = false})
+  self.width = options.count(where, "width", width)
+  self.heads = options.count(where, "heads", heads)
+  if width % heads ~= 0 then
+    fail("%s: a width of %d cannot be cut into %d equal heads", where, width, heads)
+  end
+  self.dropout, self.causal = o.dropout, o.causal
+  for _, name in ipairs{"q", "k", "v", "out"} do
+    local layer = Linear(width, width, {bias = o.bias})
+    if name ~= "out" then init.xavier_(layer.weight) end
+    if o.bias then init.zeros_(layer.bias) end
+    self[name] = layer
+  end
+end
+
+-- (batch, time, width) -> (batch, heads, time, width / heads), without moving anything
+local function split(x, heads)
+  local shape = x.shape
+  return x:view(shape[1], shape[2], heads, shape[3] // heads):transpose(2, 3)
+end
+
+--- Self-attention of x (batch, time, width), or attention of x over `memory`
+-- (batch, other time, width).
+-- @param mask added to the scores or, if bool, true where attention is allowed; it
+--   broadcasts to (batch, heads, time, other time)
+-- @return (batch, time, width)
+function MultiHeadAttention:forward(x, memory, mask)
+  if x:dim() ~= 3 then
+    fail("MultiHeadAttention: the input must be (batch, time, width), got (%s)",
+         table.concat(x.shape, ", "))
+  end
+  memory = memory or x
+  local heads = self.heads
+  local q, k = split(self.q(x), heads), split(self.k(memory), heads)
+  local v = split(self.v(memory), heads)
+  if mask and mask.dtype == "bool" then
+    mask = core.zeros(mask.shape, {device = mask.device}):masked_fill(mask:logical_not(),
+                                                                      -math.huge)
+  end
+  local y = core.attention(q, k, v, mask, {causal = self.causal,
+                                           dropout = self.training and self.dropout or 0})
+  return self.out(y:transpose(2, 3):reshape(x.shape))
+end
+
+function MultiHeadAttention:describe()
+  return ("%d, heads=%d%s"):format(self.width, self.heads, self.causal and ", causal" or "")
+end
+
+return MultiHeadAttention

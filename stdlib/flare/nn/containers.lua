@@ -1,0 +1,87 @@
+--- Modules made of modules: one after the other, a list, a table.
+local class = require "flare.class"
+local fail = require "flare.fail"
+local Module = require "flare.nn.module"
+
+local function check(where, module)
+  if type(module) ~= "table" or not module.__module then
+    local what = type(module)
+    if what == "table" and rawget(module, "forward") and rawget(module, "__index") then
+      what = ("the class %s: call it to make a layer"):format(rawget(module, "__name"))
+    end
+    fail("%s: a module is expected, got %s", where, what)
+  end
+  return module
+end
+
+local ModuleList = class("ModuleList", Module)
+
+--- nn.ModuleList{a, b, c} or nn.ModuleList(a, b, c): a list whose members are found.
+-- `list[1]`, `#list`, `ipairs(list)` and negative positions work.
+function ModuleList:init(...)
+  local modules = {...}
+  if #modules == 1 and type(modules[1]) == "table" and getmetatable(modules[1]) == nil then
+    modules = modules[1]
+  end
+  for _, module in ipairs(modules) do self:append(module) end
+end
+
+--- Adds a module at the end (or a list of them); gives back the container.
+function ModuleList:append(module)
+  rawset(self, #self + 1, check(getmetatable(self).__name, module))
+  return self
+end
+
+--- Puts a module before position i.
+function ModuleList:insert(i, module)
+  local n = #self
+  if math.type(i) ~= "integer" or i < 1 or i > n + 1 then
+    fail("%s: position %s is not in 1..%d", getmetatable(self).__name, tostring(i), n + 1)
+  end
+  check(getmetatable(self).__name, module)
+  for k = n, i, -1 do rawset(self, k + 1, rawget(self, k)) end
+  rawset(self, i, module)
+  return self
+end
+
+local Sequential = class("Sequential", ModuleList)
+
+--- nn.Sequential(a, b, c) or nn.Sequential{a, b, c}: runs them one after the other.
+function Sequential:forward(x, ...)
+  local n = #self
+  if n == 0 then return x, ... end
+  x = self[1](x, ...)
+  for i = 2, n do x = self[i](x) end
+  return x
+end
+
+local ModuleDict = class("ModuleDict", Module)
+
+--- nn.ModuleDict{first = a, second = b}: modules under names, as fields.
+function ModuleDict:init(modules)
+  for name, module in pairs(modules or {}) do self:set(name, module) end
+end
+
+--- Puts a module under a name; nil takes it away.
+function ModuleDict:set(name, module)
+  if type(name) ~= "string" or name:find(".", 1, true) or name:sub(1, 1) == "_" then
+    fail("ModuleDict: a name is a string without '.' and without '_' in front, got %s",
+         tostring(name))
+  end
+  if ModuleDict[name] ~= nil then fail("ModuleDict: '%s' is the name of a method", name) end
+  if module ~= nil then check("ModuleDict", module) end
+  rawset(self, name, module)
+  return self
+end
+
+--- The names in alphabetical order.
+function ModuleDict:keys()
+  local keys = {}
+  for key, value in next, self do
+    if type(value) == "table" and value.__module then keys[#keys + 1] = key end
+  end
+  table.sort(keys)
+  return keys
+end
+
+return {ModuleList = ModuleList, Sequential = Sequential, ModuleDict = ModuleDict}

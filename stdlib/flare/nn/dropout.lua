@@ -1,0 +1,28 @@
+--- Sets elements to zero with probability p and scales the others by 1 / (1 - p), while
+-- training; gives back its input otherwise.
+local class = require "flare.class"
+local core = require "flare.core"
+local fail = require "flare.fail"
+local Module = require "flare.nn.module"
+
+local Dropout = class("Dropout", Module)
+
+--- nn.Dropout(p), p = 0.5 at first
+function Dropout:init(p)
+  p = p or 0.5
+  if type(p) ~= "number" or p < 0 or p >= 1 then
+    fail("nn.Dropout: p must be a number in [0, 1), got %s", tostring(p))
+  end
+  self.p = p
+end
+
+function Dropout:forward(x)
+  if not self.training or self.p == 0 then return x end
+  return core.dropout(x, self.p)
+end
+
+function Dropout:describe()
+  return ("p=%g"):format(self.p)
+end
+
+return Dropout

@@ -1,0 +1,81 @@
+--- flare.nn.functional: layers as functions.
+-- The operators under their own names (relu, linear, softmax, cross_entropy, ...), and the
+-- few that need more than one operator.
+local core = require "flare.core"
+local fail = require "flare.fail"
+local options = require "flare.options"
+
+local F = {}
+
+local function reduce(where, x, how)
+  if how == "mean" then return x:mean() end
+  if how == "sum" then return x:sum() end
+  if how == "none" then return x end
+  fail("%s: reduction is 'mean', 'sum' or 'none', got '%s'", where, tostring(how))
+end
+
+--- Drops elements with probability p and scales the rest; only while training.
+-- @param x any shape
+-- @param opts {p = 0.5, training = true}
+function F.dropout(x, opts)
+  if type(opts) == "number" then opts = {p = opts} end
+  local o = options.check("dropout", opts, {p = 0.5, training = true})
+  if not o.training or o.p == 0 then return x end
+  return core.dropout(x, o.p)
+end
+
+--- Rows of `weight` (rows, width) at `index` (any shape): index.shape + (width).
+function F.embedding(index, weight, opts)
+  return core.embedding(weight, index, opts)
+end
+
+--- 1 - cosine for pairs with target 1, max(0, cosine - margin) for those with -1.
+-- @param a, b (n, width) or (width)
+-- @param target (n) or a scalar of 1 and -1
+function F.cosine_embedding_loss(a, b, target, opts)
+  local o = options.check("cosine_embedding_loss", opts, {margin = 0, reduction = "mean"})
+  local cosine = core.cosine_similarity(a, b, -1)
+  local apart = core.relu(cosine - o.margin)
+  return reduce("cosine_embedding_loss", core.where(target:gt(0), 1 - cosine, apart), o.reduction)
+end
+
+--- max(0, -target * (a - b) + margin): target 1 wants a above b, -1 below.
+function F.margin_ranking_loss(a, b, target, opts)
+  local o = options.check("margin_ranking_loss", opts, {margin = 0, reduction = "mean"})
+  return reduce("margin_ranking_loss", core.relu(target * (b - a) + o.margin), o.reduction)
+end
+
+--- max(0, |anchor - same| - |anchor - other| + margin), distances along the last dim.
+function F.triplet_margin_loss(anchor, same, other, opts)
+  local o = options.check("triplet_margin_loss", opts,
+                          {margin = 1, p = 2, eps = 1e-6, reduction = "mean"})
+  local near = core.norm(anchor - same + o.eps, {p = o.p, dims = {-1}})
+  local far = core.norm(anchor - other + o.eps, {p = o.p, dims = {-1}})
+  return reduce("triplet_margin_loss", core.relu(near - far + o.margin), o.reduction)
+end
+
+--- x where it is positive, weight * x elsewhere; weight has one element or one for each
+-- element of dim 2.
+function F.prelu(x, weight)
+  if weight:numel() > 1 then
+    local shape = {}
+    for i = 1, x:dim() do shape[i] = i == 2 and weight:numel() or 1 end
+    weight = weight:view(shape)
+  end
+  return core.relu(x) - weight * core.relu(-x)
+end
+
+return setmetatable(F, {
+  __name = "flare.nn.functional",
+  __index = function(self, name)
+    local value = core[name]
+    if value == nil then
+      local all = {}
+      for key in pairs(core) do all[key] = true end
+      for key in pairs(self) do all[key] = true end
+      fail("there is no nn.functional.%s%s", tostring(name), options.hint(tostring(name), all))
+    end
+    rawset(self, name, value)
+    return value
+  end,
+})

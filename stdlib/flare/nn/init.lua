@@ -1,0 +1,77 @@
+--- flare.nn: layers, containers, losses. A class is loaded when it is first named.
+--
+--     local nn = require "flare.nn"
+--     local model = nn.Sequential(nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 10))
+--
+-- A layer is one file; adding one is that file and its line here.
+local files = {
+  Module = "module",
+  Sequential = "containers", ModuleList = "containers", ModuleDict = "containers",
+  Identity = "identity", Flatten = "flatten",
+  Linear = "linear", Bilinear = "bilinear", Embedding = "embedding",
+  Conv1d = "conv", Conv2d = "conv", Conv3d = "conv",
+  ConvTranspose1d = "conv_transpose", ConvTranspose2d = "conv_transpose",
+  ConvTranspose3d = "conv_transpose",
+  MaxPool1d = "pooling", MaxPool2d = "pooling", MaxPool3d = "pooling",
+  AvgPool1d = "pooling", AvgPool2d = "pooling", AvgPool3d = "pooling",
+  AdaptiveAvgPool1d = "pooling", AdaptiveAvgPool2d = "pooling", AdaptiveAvgPool3d = "pooling",
+  BatchNorm1d = "batch_norm", BatchNorm2d = "batch_norm", BatchNorm3d = "batch_norm",
+  LayerNorm = "layer_norm", RMSNorm = "rms_norm", GroupNorm = "group_norm",
+  Dropout = "dropout",
+  RNN = "recurrent", LSTM = "recurrent", GRU = "recurrent",
+  MultiHeadAttention = "attention", TransformerBlock = "transformer",
+  ReLU = "activations", ReLU6 = "activations", LeakyReLU = "activations", ELU = "activations",
+  SELU = "activations", CELU = "activations", GELU = "activations", SiLU = "activations",
+  Mish = "activations", Softplus = "activations", Hardtanh = "activations",
+  Hardsigmoid = "activations", Hardswish = "activations", Softsign = "activations",
+  Softshrink = "activations", Hardshrink = "activations", Tanhshrink = "activations",
+  Sigmoid = "activations", LogSigmoid = "activations", Tanh = "activations",
+  Softmax = "activations", LogSoftmax = "activations", PReLU = "prelu",
+  CrossEntropyLoss = "losses", NLLLoss = "losses", MSELoss = "losses", L1Loss = "losses",
+  SmoothL1Loss = "losses", HuberLoss = "losses", BCELoss = "losses",
+  BCEWithLogitsLoss = "losses", KLDivLoss = "losses",
+  CosineEmbeddingLoss = "distances", MarginRankingLoss = "distances",
+  TripletMarginLoss = "distances", CosineSimilarity = "distances",
+}
+
+-- Modules under their own names.
+local modules = {
+  functional = "flare.nn.functional",
+  init = "flare.nn.initialize",
+}
+
+local nn = {}
+
+local function names()
+  local all = {}
+  for name in pairs(files) do all[name] = true end
+  for name in pairs(modules) do all[name] = true end
+  return all
+end
+
+return setmetatable(nn, {
+  __name = "flare.nn",
+  __index = function(self, name)
+    local value
+    if modules[name] then
+      value = require(modules[name])
+    elseif files[name] then
+      value = require("flare.nn." .. files[name])
+      -- a file of several classes returns a table of them
+      if getmetatable(value) == nil then value = value[name] end
+    end
+    if value == nil then
+      local hint = require("flare.options").hint(tostring(name), names())
+      require("flare.fail")("there is no nn.%s%s", tostring(name), hint)
+    end
+    rawset(self, name, value)
+    return value
+  end,
+  __pairs = function(self)
+    local all = names()
+    return function(_, name)
+      local key = next(all, name)
+      if key ~= nil then return key, self[key] end
+    end, self, nil
+  end,
+})

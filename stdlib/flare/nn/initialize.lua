@@ -1,0 +1,145 @@
+--- First values of parameters.
+--
+-- Every scheme comes twice: `init.normal({8, 4}, {std = 0.02})` makes a tensor (a shape, or
+-- its sizes as arguments, then options), `init.normal_(x, {std = 0.02})` fills one.
+local core = require "flare.core"
+local fail = require "flare.fail"
+local options = require "flare.options"
+
+local M = {}
+
+--- Inputs and outputs of one unit: weights are (outputs, inputs, window...).
+function M.fans(x)
+  local shape = x.shape
+  if #shape < 2 then fail("initialize: fan in and out need 2 dims or more, got %d", #shape) end
+  local window = 1
+  for i = 3, #shape do window = window * shape[i] end
+  return shape[2] * window, shape[1] * window
+end
+
+local gains = {
+  linear = 1, conv = 1, sigmoid = 1, tanh = 5 / 3, relu = math.sqrt(2), selu = 3 / 4,
+  gelu = math.sqrt(2), silu = math.sqrt(2),
+}
+
+--- The factor that keeps the variance through an activation.
+-- @param name "linear", "relu", "leaky_relu", "tanh", "sigmoid", "selu", "gelu", "silu"
+-- @param slope of leaky_relu
+function M.gain(name, slope)
+  if name == "leaky_relu" then return math.sqrt(2 / (1 + (slope or 0.01) ^ 2)) end
+  local gain = gains[name]
+  if not gain then
+    fail("initialize: unknown activation '%s'%s", name, options.hint(name, gains))
+  end
+  return gain
+end
+
+local function like(x, opts)
+  opts.dtype, opts.device = x.dtype, x.device
+  return opts
+end
+
+local function uniform(x, low, high, generator)
+  return x:copy_(core.rand(x.shape, like(x, {low = low, high = high, generator = generator})))
+end
+
+local function normal(x, mean, std, generator)
+  return x:copy_(core.randn(x.shape, like(x, {mean = mean, std = std, generator = generator})))
+end
+
+local none = options.none
+local schemes = {
+  zeros = {{}, function(x) return x:zero_() end},
+  ones = {{}, function(x) return x:fill_(1) end},
+  constant = {{value = 0}, function(x, o) return x:fill_(o.value) end},
+  -- between low and high
+  uniform = {{low = -1, high = 1, generator = none}, function(x, o)
+    return uniform(x, o.low, o.high, o.generator)
+  end},
+  normal = {{mean = 0, std = 1, generator = none}, function(x, o)
+    return normal(x, o.mean, o.std, o.generator)
+  end},
+  -- a normal distribution cut at `bound` standard deviations
+  truncated_normal = {{mean = 0, std = 1, bound = 2, generator = none}, function(x, o)
+    local root = math.sqrt(2)
+    local u = core.rand(x.shape, {device = x.device, generator = o.generator, dtype = "f64"})
+    -- by bisection on erf, which needs no inverse of it: 50 halvings reach f64
+    local edge = core.tensor(o.bound / root, {dtype = "f64"}):erf():item()
+    local goal = (u * 2 - 1) * edge
+    local low = core.full(x.shape, -o.bound, {dtype = "f64", device = x.device})
+    local high = -low
+    for _ = 1, 50 do
+      local middle = (low + high) / 2
+      local below = (middle / root):erf():lt(goal)
+      low, high = core.where(below, middle, low), core.where(below, high, middle)
+    end
+    return x:copy_(low * o.std + o.mean)
+  end},
+  xavier = {{gain = 1, normal = false, generator = none}, function(x, o)
+    local fan_in, fan_out = M.fans(x)
+    local std = o.gain * math.sqrt(2 / (fan_in + fan_out))
+    if o.normal then return normal(x, 0, std, o.generator) end
+    local bound = std * math.sqrt(3)
+    return uniform(x, -bound, bound, o.generator)
+  end},
+  -- act: the activation behind the layer; mode "in" or "out": which fan keeps its variance
+  kaiming = {{act = "leaky_relu", slope = math.sqrt(5), mode = "in", normal = false,
+              generator = none}, function(x, o)
+    local fan_in, fan_out = M.fans(x)
+    if o.mode ~= "in" and o.mode ~= "out" then
+      fail("kaiming: mode is 'in' or 'out', got '%s'", o.mode)
+    end
+    local fan = o.mode == "in" and fan_in or fan_out
+    local std = M.gain(o.act, o.slope) / math.sqrt(math.max(fan, 1))
+    if o.normal then return normal(x, 0, std, o.generator) end
+    local bound = std * math.sqrt(3)
+    return uniform(x, -bound, bound, o.generator)
+  end},
+  -- rows (or columns, if there are fewer) that are orthonormal, times gain
+  orthogonal = {{gain = 1, generator = none}, function(x, o)
+    local shape = x.shape
+    if #shape < 2 then fail("orthogonal: 2 dims or more, got %d", #shape) end
+    local rows, columns = shape[1], x:numel() // math.max(shape[1], 1)
+    local few, many = math.min(rows, columns), math.max(rows, columns)
+    local a = core.randn({few, many}, {dtype = "f64", generator = o.generator})
+    -- Gram-Schmidt twice: once loses orthogonality by rounding when rows are nearly parallel
+    local done = {}
+    for i = 1, few do
+      local row = a[i]
+      for _ = 1, 2 do
+        for j = 1, i - 1 do row = row - done[j] * (row * done[j]):sum() end
+      end
+      done[i] = row / row:norm()
+    end
+    local q = core.stack(done, {dim = 1})
+    if rows > columns then q = q:transpose(1, 2) end
+    return x:copy_((q * o.gain):reshape(shape):to{device = x.device})
+  end},
+}
+
+for name, scheme in pairs(schemes) do
+  local defaults, fill = scheme[1], scheme[2]
+  M[name .. "_"] = function(x, opts)
+    if not core.is_tensor(x) then
+      fail("init.%s_: a tensor is expected, got %s", name, type(x))
+    end
+    local _ <close> = core.no_grad()
+    fill(x, options.check("init." .. name .. "_", opts, defaults))
+    return x
+  end
+  M[name] = function(...)
+    local shape, opts = {}, nil
+    local last = select("#", ...)
+    if type((...)) == "table" then
+      shape, opts = ...
+    else
+      for i = 1, last do
+        local value = select(i, ...)
+        if type(value) == "table" and i == last then opts = value else shape[i] = value end
+      end
+    end
+    return M[name .. "_"](core.empty(shape), opts)
+  end
+end
+
+return M

@@ -1,0 +1,35 @@
+--- Affine map: y = act(x * W^T + b).
+local class = require "flare.class"
+local core = require "flare.core"
+local init = require "flare.nn.initialize"
+local options = require "flare.options"
+local Module = require "flare.nn.module"
+
+local Linear = class("Linear", Module)
+
+--- nn.Linear(inputs, outputs, {bias = true, act = "none"})
+-- `act` is computed in the same pass: none, relu, gelu, gelu_tanh, silu, tanh, sigmoid.
+-- weight is (outputs, inputs), bias (outputs); both start uniform in +-1/sqrt(inputs).
+function Linear:init(inputs, outputs, opts)
+  local o = options.check("nn.Linear", opts, {bias = true, act = "none"})
+  self.inputs = options.count("nn.Linear", "inputs", inputs)
+  self.outputs = options.count("nn.Linear", "outputs", outputs)
+  self.act = o.act
+  local bound = 1 / math.sqrt(inputs)
+  self.weight = self:param(init.uniform(outputs, inputs, {low = -bound, high = bound}))
+  if o.bias then
+    self.bias = self:param(init.uniform(outputs, {low = -bound, high = bound}))
+  end
+end
+
+--- (..., inputs) -> (..., outputs)
+function Linear:forward(x)
+  return (core.linear(x, self.weight, self.bias, self.act))
+end
+
+function Linear:describe()
+  return ("%d -> %d%s%s"):format(self.inputs, self.outputs, self.bias and "" or ", bias=false",
+                                 self.act ~= "none" and ", act=" .. self.act or "")
+end
+
+return Linear

@@ -1,0 +1,209 @@
+--- What all layers are: an object with parameters, buffers, children and `forward`.
+--
+-- Fields are looked at in sorted order (numbers first), so names and their order are stable.
+-- A field is a parameter when it holds a tensor that `self:param` returned or one that
+-- requires gradients, a buffer when it came from `self:buffer`, a child when it is a module;
+-- plain tables are searched too. Names that begin with "_" are private to the object.
+local class = require "flare.class"
+local core = require "flare.core"
+local fail = require "flare.fail"
+local walk = require "flare.nn.walk"
+
+local Module = class("Module")
+Module.__module = true
+Module.training = true
+
+--- Marks a tensor as a parameter: learned, saved, moved with the module.
+-- @return the tensor, requiring gradients
+function Module:param(tensor)
+  if not core.is_tensor(tensor) then fail("param: a tensor is expected, got %s", type(tensor)) end
+  tensor:requires_grad_(true)
+  walk.mark(self, tensor, "parameter")
+  return tensor
+end
+
+--- Marks a tensor as a buffer: saved and moved with the module, but not learned.
+function Module:buffer(tensor)
+  if not core.is_tensor(tensor) then fail("buffer: a tensor is expected, got %s", type(tensor)) end
+  walk.mark(self, tensor, "buffer")
+  return tensor
+end
+
+--- What the module computes. Every layer has its own.
+function Module:forward()
+  fail("%s has no forward method", getmetatable(self).__name)
+end
+
+function Module:__call(...)
+  if self._hooks then return require("flare.nn.hooks").call(self, ...) end
+  return self:forward(...)
+end
+
+--- Iterates over name, tensor of all parameters; a shared one comes once.
+function Module:named_parameters()
+  return walk.iterate(self, "parameter")
+end
+
+--- A list of all parameters, in the order of their names.
+function Module:parameters()
+  return walk.list(self, "parameter")
+end
+
+--- Iterates over name, tensor of all buffers.
+function Module:named_buffers()
+  return walk.iterate(self, "buffer")
+end
+
+--- A list of all buffers.
+function Module:buffers()
+  return walk.list(self, "buffer")
+end
+
+--- Iterates over name, module: the module itself (name "") and everything inside.
+function Module:named_modules()
+  return walk.iterate(self, "module")
+end
+
+--- A list of the module itself and everything inside.
+function Module:modules()
+  return walk.list(self, "module")
+end
+
+--- Calls f(module) on everything inside, innermost first, and on the module itself.
+function Module:apply(f)
+  local all = self:modules()
+  for i = #all, 1, -1 do f(all[i]) end
+  return self
+end
+
+--- Training mode: Dropout drops, BatchNorm measures. `false` is the same as eval().
+function Module:train(on)
+  on = on ~= false
+  for _, module in ipairs(self:modules()) do module.training = on end
+  return self
+end
+
+--- Evaluation mode.
+function Module:eval()
+  return self:train(false)
+end
+
+--- Drops all gradients.
+function Module:zero_grad()
+  for _, p in ipairs(self:parameters()) do p.grad = nil end
+  return self
+end
+
+--- Stops learning of all parameters (`freeze(false)` lets them learn again).
+function Module:freeze(on)
+  local learn = on == false
+  walk.visit(self, function(_, tensor, owner)
+    walk.mark(owner, tensor, "parameter")
+    tensor:requires_grad_(learn)
+  end, "parameter")
+  return self
+end
+
+--- Moves to a device and/or converts floating tensors: `model:to("sim:0")`, `model:to("f64")`.
+-- The tensors are replaced: make the optimizer afterwards.
+function Module:to(...)
+  local arguments = {...}
+  local seen = {}
+  local function move(_, tensor, owner, key, holder)
+    local id = tensor.id
+    local new = seen[id]
+    if not new then
+      local learn = tensor.requires_grad
+      new = walk.convert(tensor, table.unpack(arguments))
+      if new.id ~= id then
+        new = new:detach()
+        if learn then new:requires_grad_(true) end
+      end
+      seen[id] = new
+    end
+    walk.mark(owner, new, walk.kind(owner, tensor))
+    holder[key] = new
+  end
+  walk.visit(self, move, "parameter", true)
+  walk.visit(self, move, "buffer", true)
+  return self
+end
+
+--- All parameters and buffers by name. They share memory with the module's.
+function Module:state_dict()
+  return require("flare.nn.state").get(self)
+end
+
+--- Copies values from a table that state_dict returned.
+-- Everything is checked first; a mismatch raises an error that lists all of them and
+-- changes nothing.
+-- @param state names and tensors
+-- @param opts {strict = false} to ignore missing and additional names
+function Module:load_state_dict(state, opts)
+  require("flare.nn.state").set(self, state, opts)
+  return self
+end
+
+--- Calls f(module, inputs...) before each forward; a returned value replaces the inputs.
+-- @return an object whose remove() takes the hook away
+function Module:register_forward_pre_hook(f)
+  return require("flare.nn.hooks").add(self, "before", f)
+end
+
+--- Calls f(module, input, output) after each forward; a returned value replaces the output.
+function Module:register_forward_hook(f)
+  return require("flare.nn.hooks").add(self, "after", f)
+end
+
+--- Calls f(module, gradient) with the gradient of the module's output in each backward.
+function Module:register_backward_hook(f)
+  return require("flare.nn.hooks").add(self, "backward", f)
+end
+
+--- Backward driven by hand: adds to the parameters' gradients, returns the input's.
+-- @param x the input of forward, or a list of inputs
+-- @param dy the gradient of the output (left out: ones)
+-- @param y the output, if it is still there and x required gradients when it was made;
+--   otherwise forward runs again (pass y for modules that draw random numbers)
+function Module:backward(x, dy, y)
+  local inputs = core.is_tensor(x) and {x} or x
+  if type(inputs) ~= "table" then fail("backward: the input must be a tensor or a list") end
+  if y == nil then
+    local fresh = {}
+    for i, input in ipairs(inputs) do
+      fresh[i] = input:detach()
+      if input.dtype:find("^b?f%d") then fresh[i]:requires_grad_(true) end
+    end
+    inputs = fresh
+    y = self(table.unpack(inputs))
+  end
+  if dy == nil then dy = core.ones_like(y) end
+  local grads = y:backward(dy)
+  local out = {}
+  for i, input in ipairs(inputs) do out[i] = input.grad or (grads and grads[input]) end
+  return table.unpack(out, 1, #inputs)
+end
+
+--- How many numbers the parameters have.
+function Module:count()
+  local n = 0
+  for _, p in ipairs(self:parameters()) do n = n + p:numel() end
+  return n
+end
+
+--- What tostring shows between the parentheses, for layers without children.
+function Module:describe()
+  return ""
+end
+
+function Module:__tostring()
+  return require("flare.nn.show").tree(self)
+end
+
+--- A table of layers, output shapes and parameter counts; nothing is computed.
+-- @param ... shapes of the inputs, e.g. model:summary({32, 784}), or tensors
+function Module:summary(...)
+  return require("flare.nn.show").summary(self, ...)
+end
+
+return Module

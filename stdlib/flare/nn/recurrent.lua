@@ -1,0 +1,145 @@
+--- RNN, LSTM and GRU: several layers, one or two directions.
+--
+-- Inputs are (time, batch, inputs), or (batch, time, inputs) with batch_first; states are
+-- (layers * directions, batch, hidden). The input's share of all time steps is one product;
+-- a step then costs one product and one fused cell.
+local class = require "flare.class"
+local core = require "flare.core"
+local fail = require "flare.fail"
+local init = require "flare.nn.initialize"
+local options = require "flare.options"
+local steps = require "flare.nn.steps"
+local Module = require "flare.nn.module"
+
+local Recurrent = class("Recurrent", Module)
+
+--- nn.LSTM(inputs, hidden, {layers = 1, bidirectional = false, bias = true, dropout = 0,
+--   batch_first = false}); nn.RNN also has act = "tanh" or "relu"
+-- `dropout` acts between layers, while training. Parameters are weight_ih_l1 (gates * hidden,
+-- inputs), weight_hh_l1 (gates * hidden, hidden), bias_ih_l1, bias_hh_l1, the same with
+-- "_reverse" behind for the other direction, and l2, l3 ... for more layers.
+function Recurrent:init(inputs, hidden, opts)
+  local where = "nn." .. getmetatable(self).__name
+  local defaults = {layers = 1, bidirectional = false, bias = true, dropout = 0,
+                    batch_first = false}
+  if self.acts then defaults.act = "tanh" end
+  local o = options.check(where, opts, defaults)
+  self.inputs = options.count(where, "inputs", inputs)
+  self.hidden = options.count(where, "hidden", hidden)
+  self.layers = options.count(where, "layers", o.layers)
+  if self.acts and not self.acts[o.act] then
+    fail("%s: act is 'tanh' or 'relu', got '%s'", where, tostring(o.act))
+  end
+  self.act, self.dropout, self.batch_first = o.act, o.dropout, o.batch_first
+  self.directions = o.bidirectional and 2 or 1
+  local bound = {low = -1 / math.sqrt(hidden), high = 1 / math.sqrt(hidden)}
+  local rows = self.gates * hidden
+  for layer = 1, self.layers do
+    local width = layer == 1 and inputs or hidden * self.directions
+    for direction = 1, self.directions do
+      local suffix = self:suffix(layer, direction)
+      self["weight_ih" .. suffix] = self:param(init.uniform({rows, width}, bound))
+      self["weight_hh" .. suffix] = self:param(init.uniform({rows, hidden}, bound))
+      if o.bias then
+        self["bias_ih" .. suffix] = self:param(init.uniform({rows}, bound))
+        self["bias_hh" .. suffix] = self:param(init.uniform({rows}, bound))
+      end
+    end
+  end
+end
+
+function Recurrent:suffix(layer, direction)
+  return ("_l%d%s"):format(layer, direction == 2 and "_reverse" or "")
+end
+
+-- One direction of one layer. x: (time, batch, width); returns the outputs as a list in
+-- order of time, and the last state.
+function Recurrent:run(x, suffix, direction, h, c)
+  local gates = steps.unbind((core.linear(x, self["weight_ih" .. suffix],
+                                          self["bias_ih" .. suffix])))
+  local weight, bias = self["weight_hh" .. suffix], self["bias_hh" .. suffix]
+  local outputs, n = {}, #gates
+  local first, last, by = 1, n, 1
+  if direction == 2 then first, last, by = n, 1, -1 end
+  for t = first, last, by do
+    h, c = self:cell(gates[t], (core.linear(h, weight, bias)), h, c)
+    outputs[t] = h
+  end
+  return outputs, h, c
+end
+
+local function initial(self, given, name, batch, x)
+  local n = self.layers * self.directions
+  if given == nil then
+    return core.zeros({n, batch, self.hidden}, {dtype = x.dtype, device = x.device})
+  end
+  local shape = given.shape
+  if #shape ~= 3 or shape[1] ~= n or shape[2] ~= batch or shape[3] ~= self.hidden then
+    fail("%s: %s must be (%d, %d, %d), got (%s)", getmetatable(self).__name, name, n, batch,
+         self.hidden, table.concat(shape, ", "))
+  end
+  return given
+end
+
+--- y, h = rnn(x, h0); for LSTM y, h, c = lstm(x, h0, c0)
+-- @param x (time, batch, inputs), or batch first if the layer says so
+-- @param h0 (layers * directions, batch, hidden), zeros if left out; c0 the same
+-- @return y (time, batch, hidden * directions) in x's layout, and the last states
+function Recurrent:forward(x, h0, c0)
+  if x:dim() ~= 3 or x:size(3) ~= self.inputs then
+    fail("%s: the input must be (%s, %d), got (%s)", getmetatable(self).__name,
+         self.batch_first and "batch, time" or "time, batch", self.inputs,
+         table.concat(x.shape, ", "))
+  end
+  if self.batch_first then x = x:transpose(1, 2) end
+  if x:size(1) == 0 then fail("%s: the input has no time steps", getmetatable(self).__name) end
+  local batch = x:size(2)
+  h0 = initial(self, h0, "h0", batch, x)
+  c0 = self.two_states and initial(self, c0, "c0", batch, x) or nil
+  local hs, cs = {}, {}
+  for layer = 1, self.layers do
+    if layer > 1 and self.training and self.dropout > 0 then
+      x = core.dropout(x, self.dropout)
+    end
+    local sides = {}
+    for direction = 1, self.directions do
+      local k = (layer - 1) * self.directions + direction
+      local outputs, h, c = self:run(x, self:suffix(layer, direction), direction, h0[k],
+                                     c0 and c0[k])
+      sides[direction], hs[k], cs[k] = core.stack(outputs, {dim = 1}), h, c
+    end
+    x = #sides == 1 and sides[1] or core.cat(sides, {dim = 3})
+  end
+  if self.batch_first then x = x:transpose(1, 2) end
+  if self.two_states then return x, core.stack(hs, {dim = 1}), core.stack(cs, {dim = 1}) end
+  return x, core.stack(hs, {dim = 1})
+end
+
+function Recurrent:describe()
+  return ("%d -> %d%s%s"):format(self.inputs, self.hidden,
+                                 self.layers > 1 and ", layers=" .. self.layers or "",
+                                 self.directions > 1 and ", bidirectional" or "")
+end
+
+local RNN = class("RNN", Recurrent)
+RNN.gates = 1
+RNN.acts = {tanh = true, relu = true}
+function RNN:cell(gi, gh)
+  return core[self.act](gi + gh)
+end
+
+local LSTM = class("LSTM", Recurrent)
+LSTM.gates = 4
+LSTM.two_states = true
+function LSTM:cell(gi, gh, _, c)
+  local h, c2 = core.lstm_cell(gi + gh, c)
+  return h, c2
+end
+
+local GRU = class("GRU", Recurrent)
+GRU.gates = 3
+function GRU:cell(gi, gh, h)
+  return (core.gru_cell(gi, gh, h))
+end
+
+return {RNN = RNN, LSTM = LSTM, GRU = GRU}

@@ -1,0 +1,53 @@
+--- A block of a transformer: attention, then two linear layers, each behind a norm and
+-- added to what came in (pre-norm).
+local class = require "flare.class"
+local core = require "flare.core"
+local fail = require "flare.fail"
+local options = require "flare.options"
+local Module = require "flare.nn.module"
+local MultiHeadAttention = require "flare.nn.attention"
+local Linear = require "flare.nn.linear"
+
+local TransformerBlock = class("TransformerBlock", Module)
+
+--- nn.TransformerBlock(width, heads, {bias = true, dropout = 0, causal = false, ratio = 4,
+--   act = "gelu", norm = "layer", eps = 1e-5})
+-- `ratio`: hidden width of the two linear layers over `width`; `act`: none, relu, gelu,
+-- gelu_tanh, silu, tanh or sigmoid; `norm`: "layer" or "rms".
+function TransformerBlock:init(width, heads, opts)
+  local where = "nn.TransformerBlock"
+  local o = options.check(where, opts, {bias = true, dropout = 0, causal = false, ratio = 4,
+                                        act = "gelu", norm = "layer", eps = 1e-5})
+  self.width, self.dropout = options.count(where, "width", width), o.dropout
+  self.attention = MultiHeadAttention(width, heads, {bias = o.bias, dropout = o.dropout,
+                                                     causal = o.causal})
+  local hidden = math.tointeger(width * o.ratio)
+  if not hidden or hidden < 1 then
+    fail("%s: width * ratio must be a whole number, got %g", where, width * o.ratio)
+  end
+  self.up = Linear(width, hidden, {bias = o.bias, act = o.act})
+  self.down = Linear(hidden, width, {bias = o.bias})
+  if o.norm == "layer" then
+    local LayerNorm = require "flare.nn.layer_norm"
+    self.norm1 = LayerNorm(width, {bias = o.bias, eps = o.eps})
+    self.norm2 = LayerNorm(width, {bias = o.bias, eps = o.eps})
+  elseif o.norm == "rms" then
+    local RMSNorm = require "flare.nn.rms_norm"
+    self.norm1, self.norm2 = RMSNorm(width, {eps = o.eps}), RMSNorm(width, {eps = o.eps})
+  else
+    fail("%s: norm is 'layer' or 'rms', got '%s'", where, tostring(o.norm))
+  end
+end
+
+--- (batch, time, width) -> the same shape; see MultiHeadAttention for memory and mask
+function TransformerBlock:forward(x, memory, mask)
+  local drop = self.training and self.dropout or 0
+  local y = self.attention(self.norm1(x), memory, mask)
+  if drop > 0 then y = core.dropout(y, drop) end
+  x = x + y
+  y = self.down(self.up(self.norm2(x)))
+  if drop > 0 then y = core.dropout(y, drop) end
+  return x + y
+end
+
+return TransformerBlock

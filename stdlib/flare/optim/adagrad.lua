@@ -1,0 +1,19 @@
+--- Adagrad: the gradient over the root of the sum of its squares so far.
+local class = require "flare.class"
+local core = require "flare.core"
+local Optimizer = require "flare.optim.optimizer"
+
+--- optim.Adagrad(parameters, {lr = 0.01, eps = 1e-10, weight_decay = 0})
+local Adagrad = class("Adagrad", Optimizer)
+Adagrad.defaults = {lr = 0.01, eps = 1e-10, weight_decay = 0}
+
+function Adagrad:moments()
+  return 1
+end
+
+function Adagrad:update(group, xs)
+  core.adagrad_step(group.lr, xs, {moments = 1, eps = group.eps,
+                                   weight_decay = group.weight_decay})
+end
+
+return Adagrad

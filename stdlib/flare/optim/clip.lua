@@ -1,0 +1,61 @@
+--- Limits on gradients, by norm over all of them or by value.
+local core = require "flare.core"
+local fail = require "flare.fail"
+local options = require "flare.options"
+
+local M = {}
+
+local function check_limit(where, limit)
+  if type(limit) ~= "number" or limit < 0 or limit ~= limit then
+    fail("%s: the limit must be a number of at least 0, got %s", where, tostring(limit))
+  end
+end
+
+local function gradients(where, params)
+  if type(params) == "table" and params.__module then params = params:parameters() end
+  if core.is_tensor(params) then params = {params} end
+  if type(params) ~= "table" then
+    fail("%s: a module or a list of parameters is expected, got %s", where, type(params))
+  end
+  local list = {}
+  for _, p in ipairs(params) do
+    local grad = p.grad
+    if grad then list[#list + 1] = grad end
+  end
+  return list
+end
+
+--- The norm of all gradients taken together, a 0-d tensor.
+function M.grad_norm(params, opts)
+  local o = options.check("grad_norm", opts, {p = 2})
+  local grads = gradients("grad_norm", params)
+  if #grads == 0 then return core.zeros({}) end
+  local _ <close> = core.no_grad()
+  return core.global_norm(grads, {p = o.p})
+end
+
+--- Scales all gradients so that their norm together is at most `limit`.
+-- Nothing is read back from the device.
+-- @return the norm before, a 0-d tensor
+function M.clip_grad_norm_(params, limit, opts)
+  local o = options.check("clip_grad_norm_", opts, {p = 2})
+  check_limit("clip_grad_norm_", limit)
+  local grads = gradients("clip_grad_norm_", params)
+  if #grads == 0 then return core.zeros({}) end
+  local _ <close> = core.no_grad()
+  local norm = core.global_norm(grads, {p = o.p})
+  local scale = (limit / (norm + 1e-6)):clamp_{max = 1}
+  core.scale_step(scale, grads)
+  return norm
+end
+
+--- Limits each gradient element to [-limit, limit].
+function M.clip_grad_value_(params, limit)
+  check_limit("clip_grad_value_", limit)
+  local _ <close> = core.no_grad()
+  for _, grad in ipairs(gradients("clip_grad_value_", params)) do
+    grad:clamp_{min = -limit, max = limit}
+  end
+end
+
+return M

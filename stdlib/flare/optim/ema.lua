@@ -1,0 +1,77 @@
+--- Moving averages of weights: average = decay * average + (1 - decay) * weight.
+local class = require "flare.class"
+local core = require "flare.core"
+local fail = require "flare.fail"
+local options = require "flare.options"
+
+local EMA = class("EMA")
+
+--- optim.EMA(model or list of parameters, {decay = 0.999, warmup = true})
+-- With `warmup` the decay starts low: min(decay, (1 + n) / (10 + n)) at update n.
+function EMA:init(params, opts)
+  local o = options.check("optim.EMA", opts, {decay = 0.999, warmup = true})
+  if o.decay < 0 or o.decay >= 1 then
+    fail("optim.EMA: decay must be in [0, 1), got %g", o.decay)
+  end
+  if type(params) == "table" and params.__module then params = params:parameters() end
+  if type(params) ~= "table" or #params == 0 then
+    fail("optim.EMA: a module or a list of parameters is expected")
+  end
+  self.decay, self.warmup, self.updates = o.decay, o.warmup, 0
+  self.params, self.averages = params, {}
+  for i, p in ipairs(params) do self.averages[i] = p:detach():clone() end
+end
+
+--- Takes the present weights in; call it after each optimizer step.
+function EMA:update()
+  local n = self.updates
+  self.updates = n + 1
+  local decay = self.warmup and math.min(self.decay, (1 + n) / (10 + n)) or self.decay
+  local _ <close> = core.no_grad()
+  local xs = table.move(self.averages, 1, #self.averages, 1, {})
+  for i, p in ipairs(self.params) do xs[#self.averages + i] = p end
+  core.lerp_step(1 - decay, xs)
+  return self
+end
+
+-- Exchanges averages and weights.
+function EMA:swap()
+  local _ <close> = core.no_grad()
+  for i, p in ipairs(self.params) do
+    local kept = p:detach():clone()
+    p:copy_(self.averages[i])
+    self.averages[i]:copy_(kept)
+  end
+end
+
+--- Calls f with the averages in place of the weights, and puts the weights back.
+-- @return what f returns
+function EMA:with(f, ...)
+  self:swap()
+  local results = table.pack(pcall(f, ...))
+  self:swap()
+  if not results[1] then error(results[2], 0) end
+  return table.unpack(results, 2, results.n)
+end
+
+--- Copies the averages into the weights.
+function EMA:copy_to()
+  local _ <close> = core.no_grad()
+  for i, p in ipairs(self.params) do p:copy_(self.averages[i]) end
+end
+
+function EMA:state_dict()
+  return {updates = self.updates, averages = self.averages}
+end
+
+function EMA:load_state_dict(saved)
+  if #saved.averages ~= #self.averages then
+    fail("EMA: the state has %d tensors, the model %d", #saved.averages, #self.averages)
+  end
+  local _ <close> = core.no_grad()
+  for i, average in ipairs(saved.averages) do self.averages[i]:copy_(average) end
+  self.updates = saved.updates
+  return self
+end
+
+return EMA

@@ -1,0 +1,36 @@
+--- flare.optim: optimizers, schedules of the learning rate, clipping, averages of weights.
+--
+--     local optim = require "flare.optim"
+--     local opt = optim.AdamW(model:parameters(), {lr = 1e-3, weight_decay = 0.1})
+--     loss:backward()
+--     optim.clip_grad_norm_(model:parameters(), 1.0)
+--     opt:step()
+--     opt:zero_grad()
+local files = {
+  Optimizer = "optimizer", SGD = "sgd", Adam = "adam", AdamW = "adamw", RMSprop = "rmsprop",
+  Adagrad = "adagrad", Lion = "lion", LBFGS = "lbfgs", EMA = "ema",
+  StepLR = "schedule", CosineLR = "schedule", WarmupCosineLR = "schedule",
+  LinearLR = "schedule", ExponentialLR = "schedule", OneCycleLR = "schedule",
+  LambdaLR = "schedule", PlateauLR = "plateau",
+  clip_grad_norm_ = "clip", clip_grad_value_ = "clip", grad_norm = "clip",
+}
+
+return setmetatable({}, {
+  __name = "flare.optim",
+  __index = function(self, name)
+    if not files[name] then
+      local hint = require("flare.options").hint(tostring(name), files)
+      require("flare.fail")("there is no optim.%s%s", tostring(name), hint)
+    end
+    local value = require("flare.optim." .. files[name])
+    if getmetatable(value) == nil then value = value[name] end
+    rawset(self, name, value)
+    return value
+  end,
+  __pairs = function(self)
+    return function(_, name)
+      local key = next(files, name)
+      if key ~= nil then return key, self[key] end
+    end, self, nil
+  end,
+})
