@@ -56,6 +56,11 @@ FL_API int fl_runtime_threads(fl_runtime *rt);
 
 /* The table must outlive the runtime. Devices get numbers at once. */
 FL_API fl_status fl_backend_register(fl_runtime *rt, fl_backend *b);
+/* Loads a shared object that has a function
+ *   fl_backend *flare_backend_open(fl_backend *cpu);
+ * and registers what it returns (NULL: it failed, after fli_fail). The object
+ * stays loaded; the backend is closed with the runtime. EFILE, EARG. */
+FL_API fl_status fl_backend_load(fl_runtime *rt, const char *path);
 FL_API fl_status fl_device_find(fl_runtime *rt, const char *name, fl_device *d);
 FL_API const char *fl_device_name(fl_runtime *rt, fl_device d);
 FL_API int fl_device_list(fl_runtime *rt, fl_device *list, int room);

@@ -241,7 +241,8 @@ struct fl_runtime {
   fl_op *ops;
   int n_ops;
   fl_backend *backends[FLI_MAX_BACKENDS];
-  int n_backends, n_builtin;
+  int n_backends;
+  unsigned owned; /* backends that are closed with the runtime, a bit each */
   int n_devices[FLI_MAX_BACKENDS];
   fl_stream *streams[FLI_MAX_BACKENDS][FLI_MAX_DEVICES];
   fl_runtime_options options;

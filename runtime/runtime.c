@@ -37,10 +37,10 @@ static fl_status open_backends(fl_runtime *rt) {
         b->close(b);
       return s;
     }
+    rt->owned |= 1u << (rt->n_backends - 1);
     if (i == 0)
       rt->cpu = b;
   }
-  rt->n_builtin = rt->n_backends;
   return FL_OK;
 }
 
@@ -81,7 +81,7 @@ static void close_devices(fl_runtime *rt) {
     for (int i = 0; i < rt->n_devices[k]; i++)
       if (rt->streams[k][i] && b->stream_free)
         b->stream_free(b, rt->streams[k][i]);
-    if (b->close && k < rt->n_builtin)
+    if (b->close && (rt->owned >> k & 1))
       b->close(b);
   }
 }

@@ -51,6 +51,14 @@ const void *FL_CPU(input)(const fl_launch *l, const fl_view *v, fl_dtype dtype);
 void *FL_CPU(output)(const fl_launch *l, const fl_view *v, fl_dtype dtype);
 void FL_CPU(finish)(const fl_launch *l, const fl_view *v, fl_dtype dtype,
                     const void *from);
+/* The elements of a view as `dtype` into `flat`. */
+void FL_CPU(load)(const fl_launch *l, const fl_view *v, fl_dtype dtype,
+                  void *flat);
+/* The same for one strided row, and back; strides in elements. */
+void FL_CPU(load_row)(int64_t n, fl_dtype to, void *out, fl_dtype from,
+                      const void *in, int64_t stride);
+void FL_CPU(store_row)(int64_t n, fl_dtype to, void *out, int64_t stride,
+                       fl_dtype from, const void *in);
 /* n contiguous elements from one dtype to another, floats to integers
  * truncating and saturating, NaN to 0. */
 void FL_CPU(convert)(int64_t n, fl_dtype to, void *out, fl_dtype from,

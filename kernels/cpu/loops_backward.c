@@ -1,0 +1,58 @@
+/* The loops of unary rows' derivatives: <row>_backward is dy f', <row>_backward2
+ * is ddy dy f''. What is saved is x, or y; a row that saves x may use y too, and
+ * the compiler drops what it does not use. */
+#include "map.h"
+
+#include "../../runtime/math.h"
+
+/* words of the saves column, as the rows of unary operators use them */
+#define SAVED_X(f) const T x = s[i * ks], y = (T)(f);
+#define SAVED_Y(f) const T y = s[i * ks], x = y;
+#define SAVED_NONE(f) const T x = 0, y = 0;
+
+#define LOOP(name, suffix, T_, saved, value)                                   \
+  static void name##_##suffix(int64_t n, void *out, const void *const *in,     \
+                              const int *step, const double *p, int bits) {    \
+    typedef T_ T;                                                              \
+    const T *g = in[0], *s = in[1], p0 = FL_PARAM(T, p[0]),                    \
+            p1 = FL_PARAM(T, p[1]);                                            \
+    const int64_t kg = step[0], ks = step[1];                                  \
+    T *r = out;                                                                \
+    (void)bits, (void)p0, (void)p1, (void)s, (void)ks;                         \
+    _Pragma("omp simd") for (int64_t i = 0; i < n; i++) {                      \
+      saved(void) x, (void)y;                                                  \
+      r[i] = (T)(g[i * kg] * (value));                                         \
+    }                                                                          \
+  }
+#define LOOP2(name, suffix, T_, saved, value)                                  \
+  static void name##_2nd_##suffix(int64_t n, void *out, const void *const *in,    \
+                               const int *step, const double *p, int bits) {   \
+    typedef T_ T;                                                              \
+    const T *dd = in[0], *g = in[1], *s = in[2], p0 = FL_PARAM(T, p[0]),       \
+            p1 = FL_PARAM(T, p[1]);                                            \
+    const int64_t kd = step[0], kg = step[1], ks = step[2];                    \
+    T *r = out;                                                                \
+    (void)bits, (void)p0, (void)p1, (void)s, (void)ks;                         \
+    _Pragma("omp simd") for (int64_t i = 0; i < n; i++) {                      \
+      saved(void) x, (void)y;                                                  \
+      r[i] = (T)(dd[i * kd] * g[i * kg] * (value));                            \
+    }                                                                          \
+  }
+
+#define FL_UNARY(name, T, sig, cast, saves, f, df, ddf)                        \
+  LOOP(name, f32, float, SAVED_##saves(f), df)                                 \
+  LOOP(name, f64, double, SAVED_##saves(f), df)                                \
+  LOOP2(name, f32, float, SAVED_##saves(f), ddf)                               \
+  LOOP2(name, f64, double, SAVED_##saves(f), ddf)                              \
+  FL_KERNEL(name##_backward);                                                  \
+  FL_KERNEL(name##_backward) {                                                 \
+    static const fl_map map = {sig, false, {name##_f32, name##_f64, NULL}};    \
+    return FL_CPU(map)(l, &map);                                               \
+  }                                                                            \
+  FL_KERNEL(name##_backward2);                                                 \
+  FL_KERNEL(name##_backward2) {                                                \
+    static const fl_map map = {sig, false, {name##_2nd_f32, name##_2nd_f64, NULL}};  \
+    return FL_CPU(map)(l, &map);                                               \
+  }
+#define fl_not(x, bits) ((T)0) /* bitwise rows have no derivative */
+#include "../../runtime/ops.def"

@@ -1,0 +1,43 @@
+/* The loops of unary rows, forward, and their kernels. */
+#include "map.h"
+
+#include "../../runtime/math.h"
+
+#define LOOP(name, suffix, T_, R, f)                                           \
+  static void name##_##suffix(int64_t n, void *out, const void *const *in,     \
+                              const int *step, const double *p, int bits) {    \
+    typedef T_ T;                                                              \
+    const T *a = in[0], p0 = FL_PARAM(T, p[0]), p1 = FL_PARAM(T, p[1]);        \
+    R *r = out;                                                                \
+    (void)step, (void)bits, (void)p0, (void)p1;                                \
+    _Pragma("omp simd") for (int64_t i = 0; i < n; i++) {                      \
+      const T x = a[i];                                                        \
+      r[i] = (R)(f);                                                           \
+    }                                                                          \
+  }
+#define LOOPS_F(name, f)                                                       \
+  LOOP(name, f32, float, float, f) LOOP(name, f64, double, double, f)
+#define LOOPS_I(name, f) LOOP(name, i64, int64_t, int64_t, f)
+#define LOOPS_N(name, f) LOOPS_F(name, f) LOOPS_I(name, f)
+#define TABLE_F(name) {name##_f32, name##_f64, NULL}
+#define TABLE_I(name) {NULL, NULL, name##_i64}
+#define TABLE_N(name) {name##_f32, name##_f64, name##_i64}
+
+#define FL_UNARY(name, T, sig, cast, saves, f, df, ddf)                        \
+  LOOPS_##T(name, f) FL_KERNEL(name);                                          \
+  FL_KERNEL(name) {                                                            \
+    static const fl_map map = {sig, false, TABLE_##T(name)};                   \
+    return FL_CPU(map)(l, &map);                                               \
+  }
+#include "../../runtime/ops.def"
+
+#define FL_TEST(name, T, sig, f)                                               \
+  LOOP(name, f32, float, uint8_t, f)                                           \
+  LOOP(name, f64, double, uint8_t, f)                                          \
+  LOOP(name, i64, int64_t, uint8_t, f)                                         \
+  FL_KERNEL(name);                                                             \
+  FL_KERNEL(name) {                                                            \
+    static const fl_map map = {sig, true, TABLE_N(name)};                      \
+    return FL_CPU(map)(l, &map);                                               \
+  }
+#include "../../runtime/ops.def"

@@ -1,0 +1,393 @@
+/* Rules of the rows that read and write at positions. Gradients of reading are
+ * sums into zeros at the same positions, and those of writing are reads. Where
+ * scatter or index_copy write one place several times, every source gets the
+ * gradient of that place. */
+#include "../env.h"
+
+#include <string.h>
+
+static void set_shape(fl_meta *m, int ndim, const int64_t *shape) {
+  m->ndim = ndim;
+  memcpy(m->shape, shape, (size_t)ndim * sizeof *shape);
+}
+
+static fl_value zeros_like(fli_grad *g, const fl_meta *m) {
+  fl_value dy = g->dy[0];
+  return fli_v_zeros(&g->e, fli_meta(dy)->dtype, m->ndim, m->shape,
+                     dy.tensor ? fl_tensor_device(dy.tensor) : 0);
+}
+
+/* A row's attributes with the dim of another row's. */
+static fl_attrs along(fli_grad *g, int op, int64_t dim) {
+  fl_attrs a = fli_attrs(&g->e, op);
+  a.v[0].i = dim;
+  return a;
+}
+
+/* --- embedding --- */
+
+/* Appends x's shape from `from` on; fails with too many dims. */
+static fl_status append(fli_infer *c, const fl_meta *x, int from) {
+  fl_meta *y = &c->out[0];
+  if (y->ndim + x->ndim - from > FL_MAX_DIMS)
+    return fli_fail(FL_ESIZE, "%s: the result would have %d dims, at most %d "
+                              "are possible",
+                    c->op->info.name, y->ndim + x->ndim - from, FL_MAX_DIMS);
+  for (int d = from; d < x->ndim; d++)
+    y->shape[y->ndim++] = x->shape[d];
+  return FL_OK;
+}
+
+/* The optional position of the row that gets no gradient, from the end if
+ * negative. */
+static fl_status settle_padding(fli_infer *c, int64_t *padding, int64_t rows) {
+  if (*padding == FL_ATTR_NONE)
+    return FL_OK;
+  int64_t p = *padding < 0 ? *padding + rows : *padding;
+  if (p < 0 || p >= rows)
+    return fli_fail(FL_EINDEX, "%s: padding %lld is no row of %lld",
+                    c->op->info.name,
+                    (long long)(*padding < 0 ? *padding : *padding + c->base),
+                    (long long)rows);
+  *padding = p;
+  return FL_OK;
+}
+
+fl_status shape_embedding(fli_infer *c) {
+  const fl_meta *weight = c->in[0], *index = c->in[1];
+  if (weight->ndim != 2)
+    return fli_fail(FL_ESHAPE,
+                    "embedding: weight must be (rows, width), got shape %s",
+                    fli_shape_text(weight->ndim, weight->shape));
+  FLI_TRY(settle_padding(c, &c->attrs->v[0].i, weight->shape[0]));
+  set_shape(&c->out[0], index->ndim, index->shape);
+  return append(c, weight, 1);
+}
+
+fl_status shape_embedding_backward(fli_infer *c) {
+  const fl_meta *dy = c->in[0], *index = c->in[1];
+  int64_t rows = c->attrs->v[0].i;
+  if (rows < 0 || dy->ndim < index->ndim ||
+      memcmp(dy->shape, index->shape,
+             (size_t)index->ndim * sizeof *index->shape))
+    return fli_fail(FL_ESHAPE,
+                    "embedding_backward: dy has shape %s and index %s; dy's "
+                    "must begin with index's",
+                    fli_shape_text(dy->ndim, dy->shape),
+                    fli_shape_text(index->ndim, index->shape));
+  FLI_TRY(settle_padding(c, &c->attrs->v[1].i, rows));
+  set_shape(&c->out[0], 1, &rows);
+  return append(c, dy, index->ndim);
+}
+
+void grad_embedding(fli_grad *g) {
+  fl_attrs a = fli_attrs(&g->e, FLI_OP_embedding_backward);
+  a.v[0].i = g->in_meta[0].shape[0];
+  a.v[1] = g->attrs->v[0];
+  g->dx[0] = RUN_A(embedding_backward, &a, g->dy[0], g->in[1]);
+}
+
+/* Reads the rows again; what padding kept out stays out. */
+void grad_embedding_backward(fli_grad *g) {
+  int64_t padding = g->attrs->v[1].i, rows = g->attrs->v[0].i;
+  const fl_meta *dy = &g->in_meta[0];
+  fl_attrs a = along(g, FLI_OP_index_select, 0);
+  fl_value index = g->in[1];
+  int64_t n = fl_numel(fli_meta(index)->ndim, fli_meta(index)->shape);
+  if (index.tensor)
+    index = fli_v_reshape(&g->e, index, 1, &n);
+  if (rows == 0 || n == 0) {
+    g->dx[0] = zeros_like(g, dy);
+    return;
+  }
+  fl_value dx = RUN_A(index_select, &a, g->dy[0], index);
+  if (padding != FL_ATTR_NONE) {
+    fl_value out = RUN(eq, index, fli_integer(padding + g->e.base));
+    int64_t shape[FL_MAX_DIMS] = {n};
+    for (int d = 1; d < fli_meta(dx)->ndim; d++)
+      shape[d] = 1;
+    out = fli_v_reshape(&g->e, out, fli_meta(dx)->ndim, shape);
+    dx = RUN(where, out, NUM(0), dx);
+  }
+  g->dx[0] = RESHAPE(dx, dy);
+}
+
+/* --- gather and scatter --- */
+
+/* In every dim but `dim`, index must lie within m. */
+static fl_status check_within(fli_infer *c, const fl_meta *index,
+                              const fl_meta *m, const char *name, int dim) {
+  bool fits = m->ndim == index->ndim;
+  for (int d = 0; d < index->ndim && fits; d++)
+    fits = d == dim || index->shape[d] <= m->shape[d];
+  return fits ? FL_OK
+              : fli_fail(FL_ESHAPE,
+                         "%s: index has shape %s and %s %s: index needs as many "
+                         "dims and must not be larger%s",
+                         c->op->info.name,
+                         fli_shape_text(index->ndim, index->shape), name,
+                         fli_shape_text(m->ndim, m->shape),
+                         dim < 0 ? "" : " but along dim");
+}
+
+fl_status shape_gather(fli_infer *c) {
+  const fl_meta *x = c->in[0], *index = c->in[1];
+  FLI_TRY(check_within(c, index, x, "x", (int)c->attrs->v[0].i));
+  set_shape(&c->out[0], index->ndim, index->shape);
+  return FL_OK;
+}
+
+fl_status shape_scatter(fli_infer *c) {
+  const fl_meta *x = c->in[0], *index = c->in[1], *src = c->in[2];
+  FLI_TRY(check_within(c, index, x, "x", (int)c->attrs->v[0].i));
+  if (src->ndim > 0) /* else one number for all */
+    FLI_TRY(check_within(c, index, src, "src", -1));
+  set_shape(&c->out[0], x->ndim, x->shape);
+  return FL_OK;
+}
+
+void grad_gather(fli_grad *g) {
+  fl_attrs a = along(g, FLI_OP_scatter_add, g->attrs->v[0].i);
+  g->dx[0] = RUN_A(scatter_add, &a, zeros_like(g, &g->in_meta[0]), g->in[1],
+                   g->dy[0]);
+}
+
+/* What src gave: dy at the positions, and zeros where src is larger than
+ * index. */
+static fl_value scattered(fli_grad *g) {
+  const fl_meta *src = &g->in_meta[2];
+  fl_attrs a = along(g, FLI_OP_gather, g->attrs->v[0].i);
+  fl_value dx = RUN_A(gather, &a, g->dy[0], g->in[1]);
+  const fl_meta *m = fli_meta(dx);
+  int64_t list[2 * FL_MAX_DIMS] = {0};
+  bool larger = false;
+  if (src->ndim == 0 || g->e.status)
+    return dx;
+  for (int d = 0; d < src->ndim; d++) {
+    list[2 * (src->ndim - 1 - d) + 1] = src->shape[d] - m->shape[d];
+    larger |= src->shape[d] != m->shape[d];
+  }
+  if (!larger)
+    return dx;
+  fl_attrs p = fli_attrs(&g->e, FLI_OP_pad);
+  fli_set_list(&g->e, &p, 0, 2 * src->ndim, list);
+  return RUN_A(pad, &p, dx);
+}
+
+void grad_scatter(fli_grad *g) {
+  fl_attrs a = along(g, FLI_OP_scatter, g->attrs->v[0].i);
+  if (g->need[0])
+    g->dx[0] = RUN_A(scatter, &a, g->dy[0], g->in[1], NUM(0));
+  if (g->need[2])
+    g->dx[2] = scattered(g);
+}
+
+void grad_scatter_add(fli_grad *g) {
+  if (g->need[0])
+    g->dx[0] = g->dy[0];
+  if (g->need[2])
+    g->dx[2] = scattered(g);
+}
+
+/* --- whole slices --- */
+
+static fl_status check_vector(fli_infer *c, const fl_meta *index) {
+  return index->ndim <= 1
+             ? FL_OK
+             : fli_fail(FL_ESHAPE, "%s: index must be a vector, got shape %s",
+                        c->op->info.name,
+                        fli_shape_text(index->ndim, index->shape));
+}
+
+fl_status shape_index_select(fli_infer *c) {
+  const fl_meta *x = c->in[0], *index = c->in[1];
+  FLI_TRY(check_vector(c, index));
+  set_shape(&c->out[0], x->ndim, x->shape);
+  if (x->ndim > 0)
+    c->out[0].shape[c->attrs->v[0].i] = fl_numel(index->ndim, index->shape);
+  else if (fl_numel(index->ndim, index->shape) != 1)
+    return fli_fail(FL_ESHAPE, "index_select: a 0-d tensor has one element, "
+                               "index has %lld",
+                    (long long)fl_numel(index->ndim, index->shape));
+  return FL_OK;
+}
+
+fl_status shape_index_add(fli_infer *c) {
+  const fl_meta *x = c->in[0], *index = c->in[1], *src = c->in[2];
+  int dim = (int)c->attrs->v[0].i;
+  int64_t n = fl_numel(index->ndim, index->shape);
+  FLI_TRY(check_vector(c, index));
+  set_shape(&c->out[0], x->ndim, x->shape);
+  if (src->ndim == 0) /* one number for all */
+    return FL_OK;
+  bool fits = src->ndim == x->ndim;
+  for (int d = 0; d < x->ndim && fits; d++)
+    fits = src->shape[d] == (d == dim ? n : x->shape[d]);
+  return fits ? FL_OK
+              : fli_fail(FL_ESHAPE,
+                         "%s: src has shape %s; it must be x's %s with %lld "
+                         "along dim %d, as many as index has",
+                         c->op->info.name,
+                         fli_shape_text(src->ndim, src->shape),
+                         fli_shape_text(x->ndim, x->shape), (long long)n,
+                         dim + c->base);
+}
+
+void grad_index_select(fli_grad *g) {
+  fl_attrs a = along(g, FLI_OP_index_add, g->attrs->v[0].i);
+  g->dx[0] =
+      RUN_A(index_add, &a, zeros_like(g, &g->in_meta[0]), g->in[1], g->dy[0]);
+}
+
+static fl_value selected(fli_grad *g) {
+  fl_attrs a = along(g, FLI_OP_index_select, g->attrs->v[0].i);
+  return RUN_A(index_select, &a, g->dy[0], g->in[1]);
+}
+
+void grad_index_add(fli_grad *g) {
+  if (g->need[0])
+    g->dx[0] = g->dy[0];
+  if (g->need[2])
+    g->dx[2] = selected(g);
+}
+
+void grad_index_copy(fli_grad *g) {
+  fl_attrs a = along(g, FLI_OP_index_copy, g->attrs->v[0].i);
+  if (g->need[0])
+    g->dx[0] = RUN_A(index_copy, &a, g->dy[0], g->in[1], NUM(0));
+  if (g->need[2])
+    g->dx[2] = selected(g);
+}
+
+/* --- masks --- */
+
+static fl_status broadcast(fli_infer *c, const fl_meta *a, const fl_meta *b,
+                           fl_meta *out) {
+  int n = a->ndim > b->ndim ? a->ndim : b->ndim;
+  out->ndim = n;
+  for (int d = 0; d < n; d++) {
+    int i = d - (n - a->ndim), j = d - (n - b->ndim);
+    int64_t s = i < 0 ? 1 : a->shape[i], t = j < 0 ? 1 : b->shape[j];
+    out->shape[d] = s == 1 ? t : s;
+    if (s != t && s != 1 && t != 1)
+      return fli_fail(FL_ESHAPE, "%s: shapes %s and %s do not broadcast",
+                      c->op->info.name, fli_shape_text(a->ndim, a->shape),
+                      fli_shape_text(b->ndim, b->shape));
+  }
+  return FL_OK;
+}
+
+/* How many elements of input k are not 0: the one thing here that reads memory,
+ * and waits for the device. */
+static fl_status count_nonzero(fli_infer *c, int k, int64_t *n) {
+  const fl_operand *x = &c->operands[k];
+  if (c->rt->meta)
+    return fli_fail(FL_EUNSUPPORTED,
+                    "%s: the size of the result depends on values, which there "
+                    "are none of in meta mode",
+                    c->op->info.name);
+  if (!x->tensor) {
+    *n = x->dtype == FL_F64 ? x->f != 0 : x->i != 0;
+    return FL_OK;
+  }
+  fl_tensor *count;
+  bool grad = fl_grad_mode(c->rt, false);
+  fl_call call = {.op = &c->rt->ops[FLI_OP_count_nonzero], .n_in = 1, .in = x,
+                  .out = &count};
+  fl_status s = fl_call_run(c->rt, &call);
+  fl_grad_mode(c->rt, grad);
+  if (s == FL_OK) {
+    s = fl_tensor_item(count, NULL, n);
+    fl_tensor_release(count);
+  }
+  return s;
+}
+
+static fl_status check_mask(fli_infer *c) {
+  return c->operands[1].tensor
+             ? FL_OK
+             : fli_fail(FL_EARG, "%s: the mask must be a tensor",
+                        c->op->info.name);
+}
+
+fl_status shape_masked_select(fli_infer *c) {
+  const fl_meta *mask = c->in[1];
+  fl_meta all;
+  int64_t n = 0;
+  FLI_TRY(check_mask(c));
+  FLI_TRY(broadcast(c, c->in[0], mask, &all));
+  FLI_TRY(count_nonzero(c, 1, &n));
+  int64_t own = fl_numel(mask->ndim, mask->shape);
+  if (own > 0) /* each element of the mask stands for as many */
+    n *= fl_numel(all.ndim, all.shape) / own;
+  set_shape(&c->out[0], 1, &n);
+  return FL_OK;
+}
+
+fl_status shape_masked_scatter(fli_infer *c) {
+  FLI_TRY(check_mask(c));
+  return broadcast(c, c->in[0], c->in[1], &c->out[0]);
+}
+
+void grad_masked_select(fli_grad *g) {
+  const fl_meta *x = &g->in_meta[0], *mask = fli_meta(g->in[1]);
+  int n = x->ndim > mask->ndim ? x->ndim : mask->ndim;
+  fl_meta all = {.ndim = n};
+  for (int d = 0; d < n; d++) {
+    int i = d - (n - x->ndim), j = d - (n - mask->ndim);
+    int64_t s = i < 0 ? 1 : x->shape[i], t = j < 0 ? 1 : mask->shape[j];
+    all.shape[d] = s == 1 ? t : s;
+  }
+  g->dx[0] = RUN(masked_scatter, zeros_like(g, &all), g->in[1], g->dy[0]);
+}
+
+void grad_masked_scatter(fli_grad *g) {
+  const fl_meta *src = &g->in_meta[2];
+  if (g->need[0])
+    g->dx[0] = RUN(where, g->in[1], NUM(0), g->dy[0]);
+  if (!g->need[2])
+    return;
+  fl_value taken = RUN(masked_select, g->dy[0], g->in[1]);
+  int64_t n = fl_numel(src->ndim, src->shape);
+  fl_attrs a = fli_attrs(&g->e, FLI_OP_pad);
+  fli_set_list(&g->e, &a, 0, 2,
+               (int64_t[]){0, n - fli_meta(taken)->shape[0]});
+  g->dx[2] = RESHAPE(RUN_A(pad, &a, taken), src);
+}
+
+/* The result keeps x's dtype, so the value must fit it. */
+void compose_masked_fill(fli_composing *g) {
+  fl_value x = g->in[0], value = g->in[2];
+  fl_dtype d = x.tensor ? fli_meta(x)->dtype : x.dtype;
+  bool whole = fl_dtype_kind(d) != FL_KIND_FLOAT;
+  if (value.tensor)
+    value = CAST(value, d);
+  else if (whole && value.dtype == FL_F64) {
+    if (!(value.f >= -0x1p63 && value.f < 0x1p63) ||
+        (double)(int64_t)value.f != value.f) {
+      fli_env_fail(&g->e, FL_EDTYPE, "masked_fill: %g cannot be kept in %s",
+                   value.f, fl_dtype_name(d));
+      return;
+    }
+    value = fli_integer((int64_t)value.f);
+  }
+  g->out[0] = CAST(RUN(where, g->in[1], value, x), d);
+}
+
+/* --- nonzero, one_hot --- */
+
+fl_status shape_nonzero(fli_infer *c) {
+  int64_t shape[2] = {0, c->in[0]->ndim};
+  FLI_TRY(count_nonzero(c, 0, &shape[0]));
+  set_shape(&c->out[0], 2, shape);
+  return FL_OK;
+}
+
+fl_status shape_one_hot(fli_infer *c) {
+  fl_meta classes = {.ndim = 1, .shape = {c->attrs->v[0].i}};
+  if (classes.shape[0] < 1)
+    return fli_fail(FL_EARG, "one_hot: classes must be at least 1, got %lld",
+                    (long long)classes.shape[0]);
+  set_shape(&c->out[0], c->in[0]->ndim, c->in[0]->shape);
+  return append(c, &classes, 0);
+}

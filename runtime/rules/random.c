@@ -1,0 +1,89 @@
+/* Rules of the random rows. */
+#include "../env.h"
+
+#include <string.h>
+
+fl_status shape_random(fli_infer *c) {
+  if (fl_dtype_kind(c->out[0].dtype) != FL_KIND_FLOAT)
+    return fli_fail(FL_EDTYPE, "%s: dtype must be a float, got %s",
+                    c->op->info.name, fl_dtype_name(c->out[0].dtype));
+  return shape_full(c);
+}
+
+/* Whether all integers in [low, high) fit a dtype exactly. */
+static bool fits(fl_dtype d, int64_t low, int64_t high) {
+  switch (d) {
+  case FL_F64:
+    return low >= -(1ll << 53) && high <= (1ll << 53) + 1;
+  case FL_F32:
+    return low >= -(1 << 24) && high <= (1 << 24) + 1;
+  case FL_F16:
+    return low >= -2048 && high <= 2049;
+  case FL_BF16:
+    return low >= -256 && high <= 257;
+  case FL_I64:
+    return true;
+  case FL_BOOL:
+    return low >= 0 && high <= 2;
+  case FL_U8:
+    return low >= 0 && high <= 256;
+  default: {
+    int64_t half = (int64_t)1 << (8 * fl_dtype_size(d) - 1);
+    return low >= -half && high <= half;
+  }
+  }
+}
+
+fl_status shape_randint(fli_infer *c) {
+  int64_t low = c->attrs->v[0].i, high = c->attrs->v[1].i;
+  if (low >= high)
+    return fli_fail(FL_EARG, "randint: low must be below high, got %lld and "
+                             "%lld",
+                    (long long)low, (long long)high);
+  if (!fits(c->out[0].dtype, low, high))
+    return fli_fail(FL_EDTYPE, "randint: %s cannot hold all of %lld..%lld",
+                    fl_dtype_name(c->out[0].dtype), (long long)low,
+                    (long long)(high - 1));
+  return shape_full(c);
+}
+
+fl_status shape_randperm(fli_infer *c) {
+  int64_t n = c->attrs->v[0].i;
+  if (n < 0)
+    return fli_fail(FL_EARG, "randperm: n must not be negative, got %lld",
+                    (long long)n);
+  if (n > 0 && !fits(c->out[0].dtype, c->base, n + c->base))
+    return fli_fail(FL_EDTYPE, "randperm: %s cannot hold all of %d..%lld",
+                    fl_dtype_name(c->out[0].dtype), c->base,
+                    (long long)(n - 1 + c->base));
+  c->out[0].ndim = 1;
+  c->out[0].shape[0] = n;
+  return FL_OK;
+}
+
+fl_status shape_multinomial(fli_infer *c) {
+  const fl_meta *p = c->in[0];
+  int64_t n = c->attrs->v[0].i;
+  if (p->ndim < 1 || p->ndim > 2 || p->shape[p->ndim - 1] == 0)
+    return fli_fail(FL_ESHAPE,
+                    "multinomial: weights must be (classes) or (rows, classes), "
+                    "got shape %s",
+                    fli_shape_text(p->ndim, p->shape));
+  if (n < 0)
+    return fli_fail(FL_EARG, "multinomial: n must not be negative, got %lld",
+                    (long long)n);
+  c->out[0].ndim = p->ndim;
+  c->out[0].shape[0] = p->shape[0];
+  c->out[0].shape[p->ndim - 1] = n;
+  return FL_OK;
+}
+
+void grad_dropout(fli_grad *g) {
+  g->dx[0] =
+      RUN_A(dropout_backward, g->attrs, g->dy[0], g->in[1], g->in[2]);
+}
+
+void grad_dropout_backward(fli_grad *g) {
+  g->dx[0] =
+      RUN_A(dropout_backward, g->attrs, g->dy[0], g->in[1], g->in[2]);
+}
