@@ -1,0 +1,96 @@
+-- What `cmake --install` leaves is complete and may be moved: the program runs,
+-- a stock Lua loads the module, and a project outside builds against it by
+-- pkg-config and by CMake, shared and static. Where examples/embed is, that is the
+-- project; it is copied out of the tree first.
+local tree = require "spec.support.tree"
+
+local place = os.tmpname() .. ".d"
+local prefix = place .. "/moved"
+
+-- Runs a shell command in `place`; its output, which a failure shows.
+local function run(command)
+  local text = tree.output(("(cd '%s' && %s) 2>&1; echo status=$?"):format(place, command))
+  assert(text:find "status=0\n$", command .. "\n" .. text)
+  return (text:gsub("status=0\n$", ""))
+end
+
+local main = [[
+#include <flare/flarelua.h>
+#include <stdio.h>
+int main(void) {
+  fl_lua *f = NULL;
+  double sum = 0;
+  if (fl_lua_open(NULL, &f) != FL_OK ||
+      fl_lua_run(f, "sum = require 'flare'.ones(2, 3):sum():item()", "=t") !=
+          FL_OK ||
+      fl_lua_get(f, "sum", 'd', &sum) != FL_OK)
+    printf("%s\n", fl_error());
+  fl_lua_close(f);
+  return sum != 6;
+}
+]]
+
+local cmakelists = [[
+cmake_minimum_required(VERSION 3.22)
+project(outside C)
+find_package(flare REQUIRED)
+add_executable(shared main.c)
+target_link_libraries(shared flare::flarelua flare::lua)
+add_executable(static main.c)
+target_link_libraries(static flare::flarelua_static flare::lua)
+]]
+
+-- pkg-config's answers for what is installed, and for the system's Lua
+local path = "PKG_CONFIG_PATH=$(dirname $(find " .. prefix .. " -name flare.pc))"
+local flags = ("$(%s pkg-config --cflags --libs flarelua) "
+  .. "$(pkg-config --cflags --libs lua5.4 || pkg-config --cflags --libs lua) "
+  .. "-Wl,-rpath,$(%s pkg-config --variable=libdir flare)"):format(path, path)
+local script = "'print(require \"flare\".ones(2, 3):sum():item())'"
+
+describe("an installed flare", function()
+  lazy_setup(function()
+    local root = tree.output "pwd":match "[^\n]+"
+    assert(os.execute(("mkdir -p '%s/project'"):format(place)))
+    run(("cmake --install '%s/%s' --prefix first"):format(root, tree.build))
+    run "mv first moved"
+    for name, text in pairs {["main.c"] = main, ["CMakeLists.txt"] = cmakelists} do
+      local file = assert(io.open(place .. "/project/" .. name, "w"))
+      file:write(text)
+      file:close()
+    end
+    run(("if [ -d '%s/examples/embed' ]; then cp -r '%s/examples/embed' .; fi"):format(root, root))
+  end)
+
+  lazy_teardown(function()
+    os.execute(("rm -rf '%s' '%s'"):format(place, (place:gsub("%.d$", ""))))
+  end)
+
+  it("has a program that runs by itself", function()
+    assert.equal("6.0\n", run("moved/bin/flare -e " .. script))
+  end)
+
+  it("is a module of a stock Lua", function()
+    local module = tree.output("find " .. prefix .. " -name core.so"):match "(.*)/flare/core.so"
+    assert.equal("6.0\n", run(("LUA_PATH='%s/?.lua;%s/?/init.lua' LUA_CPATH='%s/?.so' lua5.4 -e %s")
+      :format("moved/share/lua/5.4", "moved/share/lua/5.4", module, script)))
+  end)
+
+  it("builds a project by pkg-config", function()
+    run("cc project/main.c -o by_pkg_config " .. flags)
+    run "./by_pkg_config"
+  end)
+
+  it("builds a project by find_package", function()
+    run "cmake -S project -B by_cmake -D CMAKE_PREFIX_PATH=$PWD/moved && cmake --build by_cmake"
+    run "by_cmake/shared"
+    run "by_cmake/static"
+  end)
+
+  it("builds the embedding example both ways", function()
+    if not tree.exists(place .. "/embed/CMakeLists.txt") then
+      return pending "examples/embed is not there"
+    end
+    run "cmake -S embed -B embed/build -D CMAKE_PREFIX_PATH=$PWD/moved && cmake --build embed/build"
+    run("cd embed && cc *.c -o by_pkg_config " .. flags .. " -lm && ./by_pkg_config")
+  end)
+end)
