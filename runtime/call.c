@@ -255,15 +255,13 @@ static fl_status infer_elementwise(work *w) {
   w->common = out->dtype;
   if (w->op->family == FLI_COMPARE)
     w->common = promote_inputs(w, 0, w->n_in);
-  bool same = a && w->n_in <= 2 &&
-              (!b || !w->in[1].tensor ||
-               (a->ndim == b->ndim &&
-                memcmp(a->shape, b->shape, (size_t)a->ndim * 8) == 0)) &&
-              w->in[0].tensor;
+  bool same = a && w->n_in <= 2 && w->in[0].tensor &&
+              (!b || !w->in[1].tensor || fli_same_shape(a, b));
   if (!same)
     return broadcast(w, out);
   out->ndim = a->ndim;
-  memcpy(out->shape, a->shape, (size_t)a->ndim * 8);
+  for (int i = 0; i < a->ndim; i++)
+    out->shape[i] = a->shape[i];
   return FL_OK;
 }
 
@@ -365,8 +363,12 @@ static fl_status launch(work *w, fl_tensor **out) {
   }
   for (int k = 0; k < w->n_out; k++)
     view_tensor(out[k], &to[k]);
-  scratch s = {.base = {scratch_get}, .rt = rt, .device = w->device,
-               .site = w->c->site};
+  scratch s;
+  s.base.get = scratch_get;
+  s.rt = rt;
+  s.device = w->device;
+  s.site = w->c->site;
+  s.n = 0;
   uint64_t seq = ++rt->seq;
   fl_launch l = {.op = w->op->info.name, .n_in = w->n_in, .n_out = w->n_out,
                  .in = in, .out = to, .attrs = w->attrs, .base = w->c->base,
@@ -474,8 +476,7 @@ static fl_status check_target(work *w) {
 
 static fl_status check_result(work *w) {
   const fl_meta *t = w->metas[0], *r = &w->out[0];
-  if (r->ndim != t->ndim ||
-      memcmp(r->shape, t->shape, (size_t)t->ndim * 8) != 0)
+  if (!fli_same_shape(r, t))
     return fli_fail(FL_ESHAPE,
                     "%s_: the result has shape %s and does not fit into %s",
                     w->op->info.name, fli_shape_text(r->ndim, r->shape),
@@ -682,9 +683,16 @@ static fl_status run(work *w) {
 
 fl_status fl_call_run(fl_runtime *rt, const fl_call *c) {
   const fl_meta *few[FEW], **metas = few;
-  work w = {.rt = rt, .c = c, .op = c->op, .n_in = c->n_in, .in = c->in,
-            .attrs = c->attrs ? c->attrs : &c->op->defaults};
+  work w; /* member by member: `out` is large and written before it is read */
+  w.rt = rt;
+  w.c = c;
+  w.op = c->op;
+  w.n_in = c->n_in;
+  w.in = c->in;
+  w.attrs = c->attrs ? c->attrs : &c->op->defaults;
   w.n_out = c->op->info.n_out;
+  w.device = 0;
+  w.device_known = false;
   FLI_TRY(fli_check_owner(rt));
   if (c->n_in > FEW &&
       !(metas = fli_malloc(rt, (size_t)c->n_in * sizeof *metas)))

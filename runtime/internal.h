@@ -16,6 +16,27 @@
     return fli_s_;                                                             \
   } while (0)
 
+static inline bool fli_same_shape(const fl_meta *a, const fl_meta *b) {
+  if (a->ndim != b->ndim)
+    return false;
+  for (int i = 0; i < a->ndim; i++)
+    if (a->shape[i] != b->shape[i])
+      return false;
+  return true;
+}
+
+/* log2 of a dtype's bytes: fl_dtype_size without a call. */
+static inline unsigned fli_shift(fl_dtype d) {
+#define FL_DTYPE(NAME, name, T, size, kind, C)                                 \
+  | (uint64_t)(size == 8 ? 3 : size == 4 ? 2 : size == 2 ? 1 : 0)              \
+        << (FL_##NAME * 4)
+  return (unsigned)((0
+#include "dtype.def"
+                     ) >>
+                    (d * 4)) &
+         15;
+}
+
 #define FLI_MAX_BACKENDS 8
 #define FLI_MAX_DEVICES 16 /* of one backend */
 #define FLI_RING 256       /* launches remembered */

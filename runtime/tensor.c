@@ -212,7 +212,7 @@ void fli_tensors_close(fl_runtime *rt) {
 
 fl_status fli_check_size(fl_dtype d, int ndim, const int64_t *shape,
                          size_t *bytes) {
-  size_t n = fl_dtype_size(d);
+  size_t n = (size_t)1 << fli_shift(d);
   bool zero = false;
   if (ndim < 0 || ndim > FL_MAX_DIMS)
     return fli_fail(FL_ESIZE, "a tensor has at most %d dims, not %d",
@@ -408,7 +408,7 @@ bool fl_tensor_shares(const fl_tensor *a, const fl_tensor *b) {
 
 void *fli_tensor_ptr(const fl_tensor *t) {
   return (char *)t->storage->data +
-         t->offset * (int64_t)fl_dtype_size(t->meta.dtype);
+         t->offset * ((int64_t)1 << fli_shift(t->meta.dtype));
 }
 
 static fl_status need_memory(const fl_tensor *t) {

@@ -226,7 +226,7 @@ static bool is_flat(const job *j, const operand *o) {
 }
 
 static void set_params(job *j, const fl_launch *l, const fl_map *m) {
-  if (!strchr(m->sig, '=')) /* no attributes */
+  if (!m->sig[0] || !strchr(m->sig, '=')) /* no attributes */
     return;
   bool choice = strstr(m->sig, ":enum(") != NULL;
   for (int k = 0; k < 4; k++)
@@ -234,14 +234,28 @@ static void set_params(job *j, const fl_launch *l, const fl_map *m) {
 }
 
 static bool same_shape(const fl_view *a, const fl_view *b) {
-  return a->ndim == b->ndim &&
-         memcmp(a->shape, b->shape, (size_t)a->ndim * 8) == 0;
+  if (a->ndim != b->ndim)
+    return false;
+  for (int i = 0; i < a->ndim; i++)
+    if (a->shape[i] != b->shape[i])
+      return false;
+  return true;
+}
+
+static inline bool contiguous(const fl_view *v) {
+  int64_t expect = 1;
+  for (int i = v->ndim - 1; i >= 0; i--) {
+    if (v->shape[i] != 1 && v->stride[i] != expect)
+      return false;
+    expect *= v->shape[i];
+  }
+  return true;
 }
 
 /* Everything of the compute type, contiguous or one element: no dims needed. */
 static bool set_flat(job *j, const fl_launch *l) {
   const fl_view *y = &l->out[0];
-  if (y->dtype != j->out_type || !fl_cpu_contiguous(y))
+  if (y->dtype != j->out_type || !contiguous(y))
     return false;
   for (int k = 0; k < j->n_in; k++) {
     const fl_view *v = &l->in[k];
@@ -253,7 +267,7 @@ static bool set_flat(job *j, const fl_launch *l) {
       o->single = true;
       continue;
     }
-    if (v->dtype != j->type || !fl_cpu_contiguous(v))
+    if (v->dtype != j->type || !contiguous(v))
       return false;
     o->single = false;
     o->data = v->data;
