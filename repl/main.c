@@ -1,0 +1,135 @@
+/* The program `flare`: a Lua 5.4 interpreter with flare inside. Opens a state,
+ * makes the embedded Lua files loadable and hands over to repl/main.lua, which
+ * reads the options. This file alone may print, exit and handle signals. */
+#include "repl.h"
+
+#include <flarelua.h>
+
+#include <lauxlib.h>
+#include <lualib.h>
+
+#include "../lua/embed.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static fl_lua *running; /* what Ctrl-C stops */
+static volatile sig_atomic_t asked;
+
+/* The first Ctrl-C stops the script with an error, one more ends the process. */
+static void on_interrupt(int signal_number) {
+  if (asked++)
+    signal(signal_number, SIG_DFL);
+  fl_lua_interrupt(running);
+}
+
+/* Ctrl-C from here on is new; true if there was one. */
+static int resume(lua_State *L) {
+  lua_pushboolean(L, asked != 0);
+  asked = 0;
+  signal(SIGINT, on_interrupt);
+  fl_lua_resume(running);
+  return 1;
+}
+
+/* package.searchers: text that is compiled in, by the name of the module. */
+static int search(lua_State *L) {
+  const fll_module *m = lua_touserdata(L, lua_upvalueindex(1));
+  const char *name = luaL_checkstring(L, 1);
+  for (; m->name; m++)
+    if (strcmp(m->name, name) == 0) {
+      lua_pushfstring(L, "@%s", m->file);
+      if (luaL_loadbufferx(L, m->text, m->size, lua_tostring(L, -1), "t") !=
+          LUA_OK)
+        return lua_error(L);
+      lua_pushstring(L, m->file);
+      return 2;
+    }
+  lua_pushfstring(L, "no embedded module '%s'", name);
+  return 1;
+}
+
+static void add_searcher(lua_State *L, const fll_module *modules) {
+  lua_getglobal(L, "package");
+  lua_getfield(L, -1, "searchers");
+  lua_pushlightuserdata(L, (void *)(uintptr_t)modules);
+  lua_pushcclosure(L, search, 1);
+  lua_rawseti(L, -2, (lua_Integer)lua_rawlen(L, -2) + 1);
+  lua_pop(L, 2);
+}
+
+/* FLARE_PATH names folders of Lua files that come before the embedded ones. */
+static void add_path(lua_State *L) {
+  const char *path = getenv("FLARE_PATH");
+  if (!path || !*path)
+    return;
+  lua_getglobal(L, "package");
+  lua_getfield(L, -1, "path");
+  lua_pushfstring(L, "%s/?.lua;%s/?/init.lua;%s", path, path,
+                  lua_tostring(L, -1));
+  lua_setfield(L, -3, "path");
+  lua_pop(L, 2);
+}
+
+static int run(lua_State *L) {
+  int argc = (int)lua_tointeger(L, 1);
+  char **argv = lua_touserdata(L, 2);
+  lua_settop(L, 0);
+  add_path(L);
+  add_searcher(L, fll_stdlib);
+  add_searcher(L, flare_repl_modules);
+  luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_PRELOAD_TABLE);
+  lua_pushcfunction(L, flare_open_line);
+  lua_setfield(L, -2, "flare.repl.line");
+  lua_pop(L, 1);
+  signal(SIGINT, on_interrupt);
+  lua_getglobal(L, "require");
+  lua_pushliteral(L, "flare.repl.main");
+  lua_call(L, 1, 1);
+  lua_createtable(L, argc, 2);
+  for (int i = 0; i < argc; i++) {
+    lua_pushstring(L, argv[i]);
+    lua_rawseti(L, -2, i);
+  }
+  lua_pushcfunction(L, resume);
+  lua_call(L, 2, 1);
+  return 1;
+}
+
+/* Option -E: the libraries must not see Lua's variables when they open. */
+static void forget_environment(int argc, char **argv) {
+  static const char *const names[] = {
+      "LUA_INIT", "LUA_INIT_5_4", "LUA_PATH",  "LUA_PATH_5_4",
+      "LUA_CPATH", "LUA_CPATH_5_4", "FLARE_PATH"};
+  bool found = false;
+  for (int i = 1; i < argc && argv[i][0] == '-' && !found; i++)
+    found = strcmp(argv[i], "-E") == 0;
+  for (size_t i = 0; found && i < sizeof names / sizeof *names; i++)
+    unsetenv(names[i]);
+}
+
+int main(int argc, char **argv) {
+  forget_environment(argc, argv);
+  fl_lua_options options = {.struct_size = sizeof options,
+                            .tune_collector = true};
+  fl_runtime_options runtime = {.struct_size = sizeof runtime,
+                                .fix_blas = true};
+  options.runtime = &runtime;
+  if (fl_lua_open(&options, &running) != FL_OK) {
+    fprintf(stderr, "flare: %s\n", fl_error());
+    return EXIT_FAILURE;
+  }
+  lua_State *L = fl_lua_state(running);
+  lua_pushcfunction(L, run);
+  lua_pushinteger(L, argc);
+  lua_pushlightuserdata(L, argv);
+  int status = EXIT_FAILURE;
+  if (lua_pcall(L, 2, 1, 0) == LUA_OK)
+    status = (int)lua_tointeger(L, -1);
+  else
+    fprintf(stderr, "flare: %s\n", luaL_tolstring(L, -1, NULL));
+  fl_lua_close(running);
+  return status;
+}

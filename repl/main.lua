@@ -1,0 +1,179 @@
+--- The program's start: reads the options of `lua`, runs what they say, and opens the
+-- prompt when nothing else is asked for.
+
+local usage = [[
+usage: flare [options] [script [arguments]]
+       flare command [arguments]
+options, as those of lua:
+  -e text   run text
+  -l name   require library name into a global
+  -l g=name the same into global g
+  -i        open the prompt after the script
+  -v        show the version
+  -E        ignore environment variables
+  -W        turn warnings on
+  --        stop reading options
+  -         run the standard input
+commands: %s
+without any: the prompt, or the standard input if it is not a terminal]]
+
+-- Names of the files in repl/command; each returns a function(arguments) -> exit status.
+local commands = {"bench", "doctor", "help"}
+
+local function is_command(name)
+  for _, command in ipairs(commands) do
+    if command == name then return true end
+  end
+end
+
+local function complain(text)
+  io.stderr:write("flare: ", text, "\n")
+end
+
+-- The handler of errors: text and the Lua lines that led there.
+local function traced(problem)
+  local text = problem
+  if type(problem) ~= "string" then
+    local meta = getmetatable(problem)
+    if type(meta) == "table" and meta.__tostring then return tostring(problem) end
+    text = ("(error object is a %s value)"):format(type(problem))
+  end
+  return debug.traceback(text, 2)
+end
+
+-- Runs f(...); false after having shown its error.
+local function guarded(f, ...)
+  local ok, problem = xpcall(f, traced, ...)
+  if not ok then complain(problem) end
+  return ok
+end
+
+local function run_text(text, name, ...)
+  local chunk, problem = load(text, name, "t")
+  if not chunk then
+    complain(problem)
+    return false
+  end
+  return guarded(chunk, ...)
+end
+
+local function run_file(path, ...)
+  local chunk, problem
+  if path == nil then
+    chunk, problem = load(function() return io.read(4096) end, "=stdin", "t")
+  else
+    chunk, problem = loadfile(path, "t")
+  end
+  if not chunk then
+    complain(problem)
+    return false
+  end
+  return guarded(chunk, ...)
+end
+
+local function run_library(word)
+  local global, name = word:match("^([^=]+)=(.*)$")
+  name = name or word
+  return guarded(function()
+    rawset(_G, global or name:match("^[^-]*"), require(name))
+  end)
+end
+
+local function run_init()
+  for _, name in ipairs {"LUA_INIT_5_4", "LUA_INIT"} do
+    local text = os.getenv(name)
+    if text then
+      if text:sub(1, 1) == "@" then return run_file(text:sub(2)) end
+      return run_text(text, "=" .. name)
+    end
+  end
+  return true
+end
+
+-- The options before the script: {actions}, flags, and where the script stands.
+local function read_options(args)
+  local actions, flags, i = {}, {}, 1
+  while args[i] and args[i]:sub(1, 1) == "-" and args[i] ~= "-" do
+    local option, rest = args[i]:sub(2, 2), args[i]:sub(3)
+    if args[i] == "--" then
+      i = i + 1
+      break
+    elseif (option == "e" or option == "l") then
+      if rest == "" then
+        i = i + 1
+        rest = args[i]
+      end
+      if not rest then return nil, ("'-%s' needs an argument"):format(option) end
+      actions[#actions + 1] = {option, rest}
+    elseif args[i] == "--help" or args[i] == "-h" then
+      flags.help = true
+    elseif args[i] == "--version" or args[i] == "-v" then
+      flags.version = true
+    elseif rest == "" and (option == "i" or option == "E" or option == "W") then
+      flags[option] = true
+    else
+      return nil, ("unrecognized option '%s'"):format(args[i])
+    end
+    i = i + 1
+  end
+  return actions, flags, i
+end
+
+local function version()
+  local core = require "flare.core"
+  print(("flare %s  (%s)"):format(core.version or "", _VERSION))
+end
+
+-- arg[0] is the script, the program and its options have negative numbers.
+local function set_arg(args, script)
+  local arg = {}
+  for i = 0, #args do arg[i - script] = args[i] end
+  _G.arg = arg
+  return arg
+end
+
+local function run_script(args, i)
+  local arg = set_arg(args, i)
+  local path = args[i]
+  if path == "-" and args[i - 1] ~= "--" then path = nil end
+  return run_file(path, table.unpack(arg))
+end
+
+return function(args, resume)
+  local line = require "flare.repl.line"
+  local actions, flags, i = read_options(args)
+  if not actions then
+    complain(flags)
+    io.stderr:write(usage:format(table.concat(commands, ", ")), "\n")
+    return 1
+  end
+  if flags.help then
+    print(usage:format(table.concat(commands, ", ")))
+    return 0
+  end
+  if not run_init() then return 1 end
+  if flags.W then warn("@on") end
+  if flags.version then version() end
+  set_arg(args, args[i] and i or 0)
+  for _, action in ipairs(actions) do
+    local run = action[1] == "e" and run_text or run_library
+    if not run(action[2], "=(command line)") then return 1 end
+  end
+  local script = args[i]
+  if script and is_command(script) and not io.open(script) then
+    local command = require("flare.repl.command." .. script)
+    return command(table.move(args, i + 1, #args, 1, {})) or 0
+  end
+  if script and not run_script(args, i) then return 1 end
+  if flags.i then
+    require("flare.repl.prompt").run(resume)
+  elseif not script and #actions == 0 and not flags.version then
+    if line.is_terminal(0) then
+      version()
+      require("flare.repl.prompt").run(resume, true)
+    elseif not run_file(nil) then
+      return 1
+    end
+  end
+  return 0
+end
