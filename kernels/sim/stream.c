@@ -11,7 +11,9 @@
 #include <string.h>
 #include <time.h>
 
-#define QUEUE_MOST 1024              /* tasks; then launching waits */
+/* Tasks; then launching waits. Fewer than the launches a runtime remembers, so
+ * that a late failure still finds its line. */
+#define QUEUE_MOST 100
 #define STAGED     ((size_t)1 << 20) /* larger copies in are waited for */
 
 typedef enum task_kind { LAUNCH, COPY, RECORD, AWAIT, FOLLOW } task_kind;

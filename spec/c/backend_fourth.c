@@ -54,6 +54,8 @@ static fl_status run(fl_runtime *rt, const fl_op *op, int n,
     in[i] = (fl_operand){.tensor = x[i]};
   fl_call c = {.op = op, .n_in = n, .in = in, .out = out};
   fl_status s = fl_call_run(rt, &c);
+  if (s) /* no results then */
+    memset(out, 0, sizeof(fl_tensor *) * FL_MAX_OUT);
   if (s || !out[0] || !fl_tensor_requires_grad(out[0]))
     return s;
   fl_tensor *ones = NULL, *seed[1];
