@@ -9,10 +9,8 @@ print(x.grad)                  -- 2 * x
 -- the functional form, and the derivative of a derivative
 local z = (x ^ 3):sum()
 local dz = flare.grad(z, {x}, {create_graph = true})
-local first = type(dz) == "table" and dz[1] or dz
-print(first)                   -- 3 * x^2
-local ddz = flare.grad(first:sum(), {x})
-print(type(ddz) == "table" and ddz[1] or ddz)   -- 6 * x
+print(dz)                      -- 3 * x^2
+print((flare.grad(dz:sum(), {x})))   -- 6 * x
 
 -- nothing is followed in here
 do

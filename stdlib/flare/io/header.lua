@@ -7,7 +7,7 @@ local core = require "flare.core"
 
 local M = {}
 
-M.LIMIT = 25 * 2 ^ 20 // 1 -- bytes of JSON; a hundred thousand tensors need a third of it
+M.LIMIT = 25 << 20 -- bytes of JSON; a hundred thousand tensors need a third of it
 
 -- Type in the file: ours, bytes of an element.
 M.dtypes = {F64 = {"f64", 8}, F32 = {"f32", 4}, F16 = {"f16", 2}, BF16 = {"bf16", 2},

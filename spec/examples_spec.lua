@@ -1,0 +1,131 @@
+-- Every example runs; the two trainings learn, and one that was stopped goes on exactly.
+local flare = require "flare"
+
+-- Runs a script with arguments in this process; gives back what it printed.
+local function run(name, ...)
+  local out = {}
+  local function emit(...)
+    local parts = table.pack(...)
+    for i = 1, parts.n do parts[i] = tostring(parts[i]) end
+    out[#out + 1] = table.concat(parts, "\t")
+  end
+  local quiet = {write = function(self) return self end, flush = function() end}
+  local env = {
+    print = emit, arg = {[0] = "examples/" .. name .. ".lua", ...},
+    io = setmetatable({stderr = quiet}, {__index = io}),
+    os = setmetatable({exit = function(code) error("exit " .. tostring(code), 0) end},
+                      {__index = os}),
+  }
+  local chunk = assert(loadfile("examples/" .. name .. ".lua", "t",
+                                setmetatable(env, {__index = _G})))
+  chunk()
+  return table.concat(out, "\n")
+end
+
+local function temporary()
+  local path = os.tmpname()
+  os.remove(path)
+  return path
+end
+
+local data_folder = os.getenv("FLARE_DATA")
+
+describe("examples", function()
+  local progress = flare.log.progress
+  setup(function()
+    -- bars are for people
+    flare.log.progress = function(o)
+      o.out = {write = function(self) return self end, flush = function() end}
+      return progress(o)
+    end
+  end)
+  teardown(function() flare.log.progress = progress end)
+
+  local expected = {
+    ["01_tensor"] = "flare.tensor f32 %[2 x 3%] cpu",
+    ["02_indexing"] = "positions? .*1",
+    ["03_autograd"] = "%[ 6, 12, 18%]",
+    ["04_linear_regression"] = "y = [23]%.%d+ x %+ 0%.[45]",
+    ["05_mlp"] = "right: 9%d %%",
+    ["06_custom_layer"] = "2%.scale",
+    ["07_custom_function"] = "%[ 3, %-1,  2,  0%]",
+    ["08_data_loader"] = "goes on:",
+    ["09_checkpoint"] = "the same bits:\ttrue",
+    ["10_text_rnn"] = "sea sh",
+  }
+  for name, pattern in pairs(expected) do
+    it("runs " .. name, function() assert.match(pattern, run(name)) end)
+  end
+
+  describe("char_gpt", function()
+    local text, out = os.tmpname(), {}
+    local options = {"--data", text, "--layers", "1", "--heads", "2", "--width", "16", "--block",
+                     "16", "--batch", "4", "--dropout", "0.1", "--steps", "30", "--quiet"}
+    local function train(folder, ...)
+      local arguments = table.move(options, 1, #options, 1, {})
+      for _, a in ipairs{"--out", folder, ...} do arguments[#arguments + 1] = a end
+      return run("char_gpt", table.unpack(arguments))
+    end
+
+    setup(function()
+      local file = assert(io.open(text, "w"))
+      for i = 1, 400 do file:write("line ", i, " of a text to be learned.\n") end
+      file:close()
+      for i = 1, 3 do out[i] = temporary() end
+    end)
+    teardown(function()
+      os.remove(text)
+      for _, folder in ipairs(out) do os.execute("rm -rf '" .. folder .. "'") end
+    end)
+
+    it("ends with the validation loss", function()
+      local shown = train(out[1])
+      local loss = tonumber(shown:match("\nval_loss (%d%.%d%d%d%d)$"))
+      assert.is_true(loss > 1 and loss < 3.6)
+      assert.is_truthy(io.open(out[1] .. "/metrics.jsonl"))
+    end)
+
+    it("goes on bit for bit", function()
+      local whole = train(out[1])
+      train(out[2], "--stop", "11")
+      local resumed = train(out[2], "--resume")
+      assert.equal(whole:match("val_loss %S+"), resumed:match("val_loss %S+"))
+      local a = assert(flare.load(out[1] .. "/step-00000030.flare")).parts.model
+      local b = assert(flare.load(out[2] .. "/step-00000030.flare")).parts.model
+      for key, t in pairs(a) do assert.is_true(t:eq(b[key]):all():item(), key) end
+    end)
+
+    it("refuses what it does not know", function()
+      assert.has_error(function() run("char_gpt", "--stepz", "3") end, "exit 2")
+      assert.has_error(function() run("char_gpt", "--data", "/no/such/file") end, "exit 2")
+      assert.has_error(function() train(out[3], "--resume") end, "exit 2")
+    end)
+
+    it("learns Shakespeare in 300 steps", function()
+      if not data_folder then return pending("FLARE_DATA names no folder of texts and digits") end
+      local shown = run("char_gpt", "--data", data_folder .. "/tinyshakespeare.txt", "--steps",
+                        "300", "--quiet", "--out", out[3])
+      assert.is_true(tonumber(shown:match("val_loss (%S+)$")) <= 2.45)
+    end)
+  end)
+
+  describe("mnist", function()
+    it("reads the digits that it draws", function()
+      local shown = run("mnist", "--count", "1500", "--epochs", "6")
+      assert.is_true(tonumber(shown:match("accuracy (%S+)$")) > 0.8)
+    end)
+
+    it("trains the convolutional network, too", function()
+      local shown = run("mnist", "--count", "300", "--epochs", "1", "--model", "cnn")
+      assert.is_truthy(shown:match("accuracy (%S+)$"))
+      assert.has_error(function() run("mnist", "--model", "rnn") end, "exit 2")
+    end)
+
+    it("reads handwritten digits", function()
+      if not data_folder then return pending("FLARE_DATA names no folder of texts and digits") end
+      local shown = run("mnist", "--images", data_folder .. "/t10k-images-idx3-ubyte.gz",
+                        "--labels", data_folder .. "/t10k-labels-idx1-ubyte.gz")
+      assert.is_true(tonumber(shown:match("accuracy (%S+)$")) >= 0.93)
+    end)
+  end)
+end)

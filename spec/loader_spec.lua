@@ -1,0 +1,126 @@
+local flare = require "flare"
+local data = flare.data
+
+local function values(iterator, most)
+  local list = {}
+  for x in iterator do
+    list[#list + 1] = x:tolist()
+    if most and #list == most then break end
+  end
+  return list
+end
+
+local function flat(batches)
+  local all = {}
+  for _, batch in ipairs(batches) do table.move(batch, 1, #batch, #all + 1, all) end
+  return all
+end
+
+describe("data.Loader", function()
+  local set = data.Tensors(flare.arange(1, 24))
+
+  for _, workers in ipairs{0, 1, 3} do
+    local function make(opts)
+      opts = opts or {}
+      opts.batch, opts.workers = opts.batch or 5, workers
+      return data.Loader(set, opts)
+    end
+
+    describe(("with %d workers"):format(workers), function()
+      it("gives every row once, in order", function()
+        local batches = values(make():epoch())
+        assert.equal(5, #batches)
+        assert.equal(3, #batches[5])
+        for i, v in ipairs(flat(batches)) do assert.equal(i, v) end
+        assert.equal(4, #values(make({drop_last = true}):epoch()))
+      end)
+
+      it("shuffles by seed and epoch", function()
+        local loader = make{shuffle = true, seed = 3}
+        local first, second = flat(values(loader:epoch())), flat(values(loader:epoch()))
+        assert.not_same(first, second)
+        local sorted = table.move(first, 1, #first, 1, {})
+        table.sort(sorted)
+        for i, v in ipairs(sorted) do assert.equal(i, v) end
+        -- the reference: one thread
+        local plain = data.Loader(set, {batch = 5, shuffle = true, seed = 3})
+        assert.same(first, flat(values(plain:epoch())))
+        assert.same(second, flat(values(plain:epoch())))
+        loader:close()
+      end)
+
+      it("survives break: the next loop is the next epoch", function()
+        local loader = make{shuffle = true, seed = 4}
+        for _ = 1, 20 do
+          for _ in loader:epoch() do if loader then break end end
+        end
+        local whole = values(loader:epoch())
+        local plain = data.Loader(set, {batch = 5, shuffle = true, seed = 4})
+        for _ = 1, 20 do values(plain:epoch()) end
+        assert.same(values(plain:epoch()), whole)
+        loader:close()
+      end)
+
+      it("goes on from a saved place", function()
+        local loader = make{shuffle = true, seed = 9}
+        values(loader:epoch())
+        values(loader:epoch(), 2)
+        local place = loader:state_dict()
+        local other = make{shuffle = true, seed = 1}:load_state_dict(place)
+        local rest = values(other:epoch())
+        local plain = data.Loader(set, {batch = 5, shuffle = true, seed = 9})
+        values(plain:epoch())
+        local all = values(plain:epoch())
+        assert.same({all[3], all[4], all[5]}, rest)
+        assert.has_error(function() make{batch = 6}:load_state_dict(place) end)
+        loader:close()
+        other:close()
+      end)
+
+      it("goes on for ever when asked", function()
+        local loader = make()
+        assert.equal(12, #values(loader:forever(), 12))
+        assert.equal(3, loader.at)
+        loader:close()
+      end)
+    end)
+  end
+
+  it("applies a transform, a function here and a module in workers", function()
+    local plain = data.Loader(set, {batch = 23, transform = function(x) return x * 2 end})
+    assert.equal(46, plain:epoch()()[23]:item())
+    local threads = data.Loader(set, {batch = 5, workers = 2,
+                                      transform = "spec.support.transform"})
+    local single = data.Loader(set, {batch = 5, transform = "spec.support.transform"})
+    -- it adds random numbers: they depend on seed, epoch and batch only
+    assert.same(values(single:epoch()), values(threads:epoch()))
+    threads:close()
+    assert.has_error(function()
+      data.Loader(set, {workers = 1, transform = function(x) return x end})
+    end)
+  end)
+
+  it("leaves the state's own random numbers alone", function()
+    flare.manual_seed(1)
+    local before = flare.rand(1):item()
+    flare.manual_seed(1)
+    local loader = data.Loader(set, {batch = 5, shuffle = true,
+                                     transform = function(x) return x + flare.rand(1) end})
+    values(loader:epoch())
+    assert.equal(before, flare.rand(1):item())
+  end)
+
+  it("hands a worker's error on", function()
+    local loader = data.Loader(set, {batch = 5, workers = 2, transform = "spec.support.broken"})
+    local ok, message = pcall(values, loader:epoch())
+    assert.is_false(ok)
+    assert.match("broken on purpose", message)
+    loader:close()
+  end)
+
+  it("says what is wrong", function()
+    assert.has_error(function() data.Loader(set, {batchsize = 3}) end)
+    assert.has_error(function() data.Loader(flare.ones(3)) end)
+    assert.has_error(function() data.Loader(set, {batch = 24, drop_last = true}) end)
+  end)
+end)

@@ -1,0 +1,166 @@
+local flare = require "flare"
+local nn = flare.nn
+
+local function message(f, ...)
+  local ok, text = pcall(f, ...)
+  assert.is_false(ok)
+  return text
+end
+
+local function names(iterator)
+  local list = {}
+  for name in iterator do list[#list + 1] = name end
+  return table.concat(list, " ")
+end
+
+describe("nn.Module", function()
+  local Block = flare.class("Block", nn.Module)
+  function Block:init()
+    self.zeta = nn.Linear(2, 3)
+    self.alpha = self:param(flare.zeros(1))
+    self.list = {nn.Linear(3, 2), nn.Dropout(0.5)}
+    self.count = self:buffer(flare.ones(1))
+    self._hidden = nn.Linear(9, 9)
+    self.constant = flare.ones(7)
+  end
+  function Block:forward(x)
+    return self.list[1](self.zeta(x)) * self.alpha + self.count
+  end
+
+  it("finds parameters and buffers in a stable order", function()
+    local block = Block()
+    assert.equal("alpha list.1.bias list.1.weight zeta.bias zeta.weight",
+                 names(block:named_parameters()))
+    assert.equal("count", names(block:named_buffers()))
+    assert.equal(" list.1 list.2 zeta", names(block:named_modules()))
+    assert.equal(1 + 2 + 6 + 3 + 6, block:count())
+    local long = nn.Sequential()
+    for _ = 1, 11 do long:append(nn.Linear(1, 1, {bias = false})) end
+    assert.match("9.weight 10.weight 11.weight$", names(long:named_parameters()))
+  end)
+
+  it("gives shared parameters once, and all their names in the state", function()
+    local tied = nn.Sequential(nn.Linear(2, 2, {bias = false}), nn.Linear(2, 2, {bias = false}))
+    tied[2].weight = tied[1].weight
+    assert.equal(1, #tied:parameters())
+    local state = tied:state_dict()
+    assert.is_truthy(state["1.weight"] and state["2.weight"])
+  end)
+
+  it("refuses to contain itself", function()
+    local a = nn.Sequential(nn.ReLU())
+    a.inner = a
+    assert.match("contains itself at 'inner'", message(a.parameters, a))
+  end)
+
+  it("saves and loads its state, and says what does not fit", function()
+    local a, b = Block(), Block()
+    b:load_state_dict(a:state_dict())
+    assert.is_true(a.zeta.weight:detach():eq(b.zeta.weight):all():item())
+    local state = a:state_dict()
+    state["zeta.wieght"], state["zeta.weight"] = state["zeta.weight"], nil
+    local text = message(b.load_state_dict, b, state)
+    assert.match("missing: zeta.weight", text)
+    assert.match("not in the module: zeta.wieght %(did you mean 'zeta.weight'%?%)", text)
+    b:load_state_dict(state, {strict = false})
+    state = a:state_dict()
+    state.alpha = flare.zeros(2)
+    assert.match("alpha is %(2%), the module has %(1%)", message(b.load_state_dict, b, state))
+  end)
+
+  it("changes mode, freezes, converts", function()
+    local block = Block()
+    block:eval()
+    assert.is_false(block.list[2].training)
+    block:train()
+    assert.is_true(block.list[2].training)
+    block:freeze()
+    for _, p in block:named_parameters() do assert.is_false(p.requires_grad) end
+    assert.equal(5, #block:parameters())
+    block:freeze(false)
+    assert.is_true(block.alpha.requires_grad)
+    block:to("f64")
+    assert.equal("f64", block.zeta.weight.dtype)
+    assert.equal("f64", block.count.dtype)
+    assert.equal(5, #block:parameters())
+    assert.equal("f64", block(flare.ones(1, 2, {dtype = "f64"})).dtype)
+  end)
+
+  it("runs hooks around forward and on the gradient", function()
+    local layer = nn.Linear(1, 1, {bias = false})
+    nn.init.ones_(layer.weight)
+    local seen = {}
+    local before = layer:register_forward_pre_hook(function(_, x) return x * 2 end)
+    layer:register_forward_hook(function(_, _, y) return y + 1 end)
+    local back = layer:register_backward_hook(function(_, g) seen[#seen + 1] = g:item() end)
+    local y = layer(flare.ones(1, 1))
+    assert.equal(3, y:item())
+    y:sum():backward()
+    assert.same({1}, seen)
+    before:remove()
+    back:remove()
+    assert.equal(2, layer(flare.ones(1, 1)):item())
+  end)
+
+  it("goes backward by hand", function()
+    local layer = nn.Linear(2, 1, {bias = false})
+    nn.init.constant_(layer.weight, {value = 3})
+    local x = flare.tensor{{1, 2}}
+    local dx = layer:backward(x, flare.tensor{{10}})
+    assert.same({{30, 30}}, dx:tolist())
+    assert.same({{10, 20}}, layer.weight.grad:tolist())
+  end)
+
+  it("prints as a tree", function()
+    local model = nn.Sequential(nn.Linear(784, 10, {bias = false}), nn.ReLU(),
+                                nn.Sequential(nn.Dropout(0.1)))
+    assert.equal([[
+Sequential(
+  (1): Linear(784 -> 10, bias=false)
+  (2): ReLU()
+  (3): Sequential(
+    (1): Dropout(p=0.1)
+  )
+)]], tostring(model))
+  end)
+
+  it("sums up a model without computing", function()
+    local model = nn.Sequential(nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 10))
+    local text = model:summary({32, 784})
+    assert.match("1%s+Linear%s+%(32, 256%)%s+200,960", text)
+    assert.match("203,530 parameters", text)
+    assert.is_nil(rawget(model[1], "_hooks"))
+  end)
+
+  it("knows a newcomer's slips", function()
+    assert.match("no nn.linear %(did you mean 'Linear'%?%)",
+                 message(function() return nn.linear end))
+    assert.match("unknown option 'bais' %(did you mean 'bias'%?%)",
+                 message(nn.Linear, 3, 2, {bais = false}))
+    assert.match("option 'bias' must be a boolean, got number",
+                 message(nn.Linear, 3, 2, {bias = 0}))
+    assert.match("outputs must be an integer of at least 1, got nil", message(nn.Linear, 3))
+    assert.match("the class ReLU: call it", message(nn.Sequential, nn.ReLU))
+    assert.match("Empty has no forward method", message(function()
+      flare.class("Empty", nn.Module)()(1)
+    end))
+  end)
+end)
+
+describe("containers", function()
+  it("ModuleList appends, inserts, counts", function()
+    local list = nn.ModuleList{nn.ReLU()}
+    list:append(nn.Tanh()):insert(1, nn.Sigmoid())
+    assert.equal(3, #list)
+    assert.equal("Sigmoid()", tostring(list[1]))
+    assert.equal("Tanh()", tostring(list[3]))
+    assert.match("position 9 is not in 1..4", message(list.insert, list, 9, nn.ReLU()))
+  end)
+
+  it("ModuleDict has modules under names", function()
+    local dict = nn.ModuleDict{a = nn.Linear(1, 1), b = nn.ReLU()}
+    assert.same({"a", "b"}, dict:keys())
+    assert.equal("a.bias a.weight", names(dict:named_parameters()))
+    assert.match("name of a method", message(dict.set, dict, "forward", nn.ReLU()))
+  end)
+end)

@@ -1,0 +1,82 @@
+-- Recurrent layers against figures computed by PyTorch 2.11 from the same values.
+local flare = require "flare"
+local nn = flare.nn
+local support = require "spec.support.fill"
+local fill, near = support.fill, support.near
+
+local function known(layer)
+  layer:to("f64")
+  local k = 0
+  for _, p in layer:named_parameters() do
+    k = k + 1
+    p:detach():copy_(fill(p.shape, k) * 0.5)
+  end
+  return layer
+end
+
+-- class, options, sum of y * weights, sum of h, then sums of |gradient| of x, weight_hh_l1,
+-- bias_ih_l1
+local cases = {
+  {"RNN", {}, 0.07295276712771226, -0.8165632956659188, 4.906558989603168, 3.6673547824951367,
+   1.0744486340018802},
+  {"LSTM", {}, -0.027647304640326165, 0.26438740182707193, 2.5962854468991563, 0.4661651483908229,
+   1.10278754392337},
+  {"GRU", {}, -0.5891992077892058, 1.6365512655256418, 3.397218739596557, 2.0741843758617184,
+   2.235095506089025},
+  {"LSTM", {layers = 2, bidirectional = true}, -0.7060772128601098, -0.13731262598140304,
+   0.555354561886109, 0.2043514208075855, 0.3995641883575859},
+  {"GRU", {layers = 2, bidirectional = true}, -1.3390780882536744, 4.7038075955259355,
+   1.4684291659676822, 1.2758594433236743, 1.4681456606264724},
+}
+
+describe("recurrent layers", function()
+  for i, case in ipairs(cases) do
+    it(("%s computes and goes backward (%d)"):format(case[1], i), function()
+      local layer = known(nn[case[1]](3, 4, case[2]))
+      local x = fill({5, 2, 3}, 0):requires_grad_(true)
+      local y, h = layer(x)
+      local value = (y * fill(y.shape, 3)):sum()
+      near(value:detach(), {case[3]}, 1e-9)
+      near(h:detach():sum(), {case[4]}, 1e-9)
+      value:backward()
+      near(x.grad:abs():sum(), {case[5]}, 1e-9)
+      near(layer.weight_hh_l1.grad:abs():sum(), {case[6]}, 1e-9)
+      near(layer.bias_ih_l1.grad:abs():sum(), {case[7]}, 1e-9)
+    end)
+  end
+
+  it("go on from given states", function()
+    local layer = known(nn.LSTM(3, 4, {layers = 2, bidirectional = false}))
+    local x = fill({6, 2, 3}, 0)
+    local y, h, c = layer(x)
+    local y1, h1, c1 = layer(x:narrow(1, 1, 4))
+    local y2, h2, c2 = layer(x:narrow(1, 5, 2), h1, c1)
+    near(flare.cat({y1, y2}, 1):detach(), y:detach():reshape(-1):tolist(), 1e-12)
+    near(h2:detach(), h:detach():reshape(-1):tolist(), 1e-12)
+    near(c2:detach(), c:detach():reshape(-1):tolist(), 1e-12)
+  end)
+
+  it("take the batch first if asked, and long sequences", function()
+    local layer = nn.GRU(3, 4, {batch_first = true, dropout = 0.1, layers = 2})
+    local x = flare.rand(2, 450, 3, {requires_grad = true})
+    local y, h = layer(x)
+    assert.same({2, 450, 4}, {table.unpack(y.shape)})
+    assert.same({2, 2, 4}, {table.unpack(h.shape)})
+    y:sum():backward()
+    assert.same({2, 450, 3}, {table.unpack(x.grad.shape)})
+  end)
+
+  it("say what is wrong", function()
+    local layer = nn.LSTM(3, 4)
+    local function message(...)
+      local ok, text = pcall(layer, ...)
+      assert.is_false(ok)
+      return text
+    end
+    assert.match("LSTM: the input must be %(time, batch, 3%), got %(2, 5%)",
+                 message(flare.ones(2, 5)))
+    assert.match("h0 must be %(1, 2, 4%), got %(1, 3, 4%)",
+                 message(flare.ones(5, 2, 3), flare.ones(1, 3, 4)))
+    assert.has_error(function() nn.RNN(3, 4, {act = "gelu"}) end)
+  end)
+end)

@@ -1,0 +1,156 @@
+--- Batches of a data set, in order or shuffled, made by worker threads ahead of their use.
+--
+-- The order is a function of seed and epoch alone, so a place in the data is three numbers
+-- and a run that goes on sees exactly what it would have seen.
+local class = require "flare.class"
+local core = require "flare.core"
+local fail = require "flare.fail"
+local options = require "flare.options"
+local seeds = require "flare.data.seeds"
+
+local Loader = class("Loader")
+
+--- data.Loader(dataset, {batch = 1, shuffle = false, seed = 0, drop_last = false,
+--   workers = 0, prefetch = 2, transform = nil})
+-- `workers`: threads that fetch, each with a Lua state of its own; `prefetch`: batches that
+-- each may be ahead. `transform` is applied to what fetch returned: a function, or the name
+-- of a module that returns one (workers need that: functions cannot go to other states).
+function Loader:init(dataset, opts)
+  local o = options.check("data.Loader", opts,
+                          {batch = 1, shuffle = false, seed = 0, drop_last = false, workers = 0,
+                           prefetch = 2, transform = options.none})
+  if type(dataset) ~= "table" or not dataset.fetch or not dataset.size then
+    fail("data.Loader: a data set with size and fetch is expected, got %s", type(dataset))
+  end
+  self.dataset = dataset
+  self.batch = options.count("data.Loader", "batch", o.batch)
+  self.workers = options.count("data.Loader", "workers", o.workers, 0)
+  self.prefetch = options.count("data.Loader", "prefetch", o.prefetch)
+  self.shuffle, self.seed, self.drop_last = o.shuffle, o.seed, o.drop_last
+  if type(o.transform) == "function" and self.workers > 0 then
+    fail("data.Loader: with workers, transform must be the name of a module that returns the "
+         .. "function")
+  end
+  self.transform = o.transform
+  if self.workers > 0 and not dataset.describe then
+    fail("data.Loader: with workers, the data set needs a method describe")
+  end
+  -- the epoch that is being read and how many of its batches have been handed out
+  self.at, self.position, self.fresh = 1, 0, true
+  if self:batches() == 0 then
+    fail("data.Loader: the data set has no batch of %d (%d rows)", self.batch, dataset:size())
+  end
+end
+
+--- How many batches an epoch has.
+function Loader:batches()
+  local n = self.dataset:size()
+  return self.drop_last and n // self.batch or (n + self.batch - 1) // self.batch
+end
+Loader.__len = Loader.batches
+
+-- The positions of an epoch, kept while it is read.
+function Loader:order(epoch)
+  if self._order_epoch ~= epoch then
+    local n = self.dataset:size()
+    if self.shuffle then
+      local generator = core.generator(seeds.mix(self.seed, epoch))
+      self._order = core.randperm(n, {generator = generator})
+    else
+      self._order = core.arange(1, n + 1)
+    end
+    self._order_epoch = epoch
+  end
+  return self._order
+end
+
+-- Positions of batch k (from 1) of an epoch.
+function Loader:index(epoch, k)
+  local first = (k - 1) * self.batch + 1
+  local n = math.min(self.batch, self.dataset:size() - first + 1)
+  return self:order(epoch):narrow(1, first, n)
+end
+
+-- Batch k of an epoch, made here.
+function Loader:make(epoch, k)
+  local index = self:index(epoch, k)
+  if not self.transform then return self.dataset:fetch(index) end
+  local f = self.transform
+  if type(f) == "string" then
+    f = require(f)
+    self.transform = f
+  end
+  return seeds.with(seeds.mix(self.seed, epoch, k), function()
+    return f(self.dataset:fetch(index))
+  end)
+end
+
+function Loader:next()
+  local k = self.position + 1
+  if k > self:batches() then return nil end
+  self.position = k
+  if self.workers == 0 then return self:make(self.at, k) end
+  self.pool = self.pool or require("flare.data.pool")(self)
+  return self.pool:take(self.at, k)
+end
+
+-- Goes on to the next epoch if this one has been begun.
+function Loader:begin()
+  if self.position > 0 and not self.fresh then
+    self.at, self.position = self.at + 1, 0
+  end
+  self.fresh = false
+end
+
+--- Iterates over the batches of one epoch: `for x, y in loader:epoch() do`.
+-- After a loop was left by break the next call begins the next epoch; after load_state_dict
+-- it goes on from the place that was saved.
+function Loader:epoch()
+  self:begin()
+  local mine = self.at
+  return function()
+    -- a newer loop has taken over
+    if self.at ~= mine then return nil end
+    return self:next()
+  end
+end
+
+--- Iterates over batches without end, one epoch after the other.
+function Loader:forever()
+  self:begin()
+  return function()
+    if self.position >= self:batches() then self.at, self.position = self.at + 1, 0 end
+    return self:next()
+  end
+end
+
+--- The place: seed, epoch, batches handed out.
+function Loader:state_dict()
+  return {seed = self.seed, epoch = self.at, position = self.position, batch = self.batch,
+          size = self.dataset:size()}
+end
+
+--- Goes to a place; the next loop starts there.
+function Loader:load_state_dict(saved)
+  if type(saved) ~= "table" or math.type(saved.position) ~= "integer" then
+    fail("Loader: this is not a loader's state")
+  end
+  if saved.size ~= self.dataset:size() or saved.batch ~= self.batch then
+    fail("Loader: the place is in a data set of %s rows in batches of %s, this has %d in %d",
+         tostring(saved.size), tostring(saved.batch), self.dataset:size(), self.batch)
+  end
+  self.seed, self.at, self.position, self.fresh = saved.seed, saved.epoch, saved.position, true
+  self._order_epoch = nil
+  if self.pool then self.pool:forget() end
+  return self
+end
+
+--- Ends the workers. Also done by the collector, and by the next use if they are needed.
+function Loader:close()
+  if self.pool then self.pool:close() end
+  self.pool = nil
+end
+Loader.__close = Loader.close
+Loader.__gc = Loader.close
+
+return Loader

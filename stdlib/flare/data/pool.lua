@@ -1,0 +1,103 @@
+--- The loader's workers: threads with Lua states of their own that make batches ahead.
+--
+-- Jobs go out over one channel, batches come back over another, in any order; `take` hands
+-- them out in theirs. A job carries a run number: after a jump to another place, batches of
+-- the run before are thrown away when they arrive.
+local class = require "flare.class"
+local core = require "flare.core"
+local fail = require "flare.fail"
+
+local Pool = class("Pool")
+
+-- What a worker runs. A batch that fails is sent as its message, so that nothing is waited
+-- for in vain.
+local WORKER = [[
+local jobs, results, transform, name = ...
+local core = require("flare").core
+local seeds = require "flare.data.seeds"
+local ok, made = pcall(function(...)
+  local dataset = require(name)
+  return (dataset.from or dataset)(...)
+end, select(5, ...))
+local problem = not ok and made or nil
+local f
+if transform and ok then
+  ok, f = pcall(require, transform)
+  problem = not ok and f or nil
+end
+while true do
+  local run, k, seed, index = jobs:pop()
+  if run == nil then break end
+  local batch = table.pack(pcall(function()
+    if problem then error(problem, 0) end
+    if not f then return made:fetch(index) end
+    return seeds.with(seed, function() return f(made:fetch(index)) end)
+  end))
+  if not batch[1] then batch[2] = tostring(batch[2]) end
+  if not results:push(run, k, table.unpack(batch, 1, batch.n)) then break end
+  batch, index = nil, nil
+end
+]]
+
+function Pool:init(loader)
+  local ahead = loader.workers * loader.prefetch
+  self.loader, self.ahead = loader, ahead
+  self.jobs, self.results = core.channel(ahead + 1), core.channel(ahead + 1)
+  self.workers = {}
+  for i = 1, loader.workers do
+    self.workers[i] = core.spawn(WORKER, self.jobs, self.results, loader.transform or false,
+                                 loader.dataset:describe())
+  end
+  self.run, self.waiting, self.sent = 0, {}, 0
+  self:forget()
+end
+
+--- What is under way belongs to a place that has been left.
+function Pool:forget()
+  self.run, self.waiting, self.epoch, self.next = self.run + 1, {}, nil, nil
+end
+
+-- Keeps `ahead` jobs of the present run under way. Those of runs before still take room in
+-- the channels until they come back.
+function Pool:feed()
+  local loader = self.loader
+  local last = loader:batches()
+  while self.sent < self.ahead and self.next <= last do
+    local k = self.next
+    local seed = require("flare.data.seeds").mix(loader.seed, self.epoch, k)
+    self.jobs:push(self.run, k, seed, loader:index(self.epoch, k):clone())
+    self.next, self.sent = k + 1, self.sent + 1
+  end
+end
+
+--- Batch k of an epoch: what fetch and transform returned.
+function Pool:take(epoch, k)
+  if self.epoch ~= epoch or not self.next or k >= self.next or not self.expected
+     or self.expected ~= k then
+    self:forget()
+    self.epoch, self.next = epoch, k
+  end
+  self.expected = k + 1
+  self:feed()
+  while not self.waiting[k] do
+    local got = table.pack(self.results:pop())
+    if got.n == 0 or got[1] == nil then fail("data.Loader: the workers have ended") end
+    self.sent = self.sent - 1
+    if got[1] == self.run then self.waiting[got[2]] = got end
+    self:feed()
+  end
+  local got = self.waiting[k]
+  self.waiting[k] = nil
+  if not got[3] then fail("data.Loader: a worker failed: %s", got[4]) end
+  return table.unpack(got, 4, got.n)
+end
+
+--- Ends the threads; batches under way are dropped.
+function Pool:close()
+  self.jobs:close()
+  self.results:close()
+  for _, worker in ipairs(self.workers) do worker:join() end
+  self.workers = {}
+end
+
+return Pool

@@ -1,0 +1,30 @@
+--- Seeds made from numbers: what is drawn for an epoch or a batch depends on these alone.
+local core = require "flare.core"
+
+local M = {}
+
+--- A 63-bit number from several integers (the finalizer of SplitMix64, over and over).
+function M.mix(...)
+  local h = 0x9e3779b97f4a7c15
+  for i = 1, select("#", ...) do
+    h = h ~ (math.tointeger((select(i, ...))) or 0)
+    h = h + 0x9e3779b97f4a7c15
+    h = (h ~ (h >> 30)) * 0xbf58476d1ce4e5b9
+    h = (h ~ (h >> 27)) * 0x94d049bb133111eb
+    h = h ~ (h >> 31)
+  end
+  return h & math.maxinteger
+end
+
+--- Calls f with the state's generator seeded, and puts the generator back.
+function M.with(seed, f)
+  local generator = core.default_generator()
+  local before = generator:state_dict()
+  core.manual_seed(seed)
+  local results = table.pack(pcall(f))
+  generator:load_state_dict(before)
+  if not results[1] then error(results[2], 0) end
+  return table.unpack(results, 2, results.n)
+end
+
+return M

@@ -1,0 +1,142 @@
+--- Checkpoints of a training: a folder of files step-00000100.flare, each complete in itself.
+--
+--     local checkpoints = assert(flare.io.Checkpoint("run"))
+--     assert(checkpoints:save(step, {model = model, optimizer = opt, loader = loader}))
+--     local saved = checkpoints:load()                 -- the newest that is whole
+--     if saved then checkpoints:restore(saved, {model = model, optimizer = opt}) end
+--
+-- A part is anything with state_dict and load_state_dict. A file appears under its name only
+-- when all of it is on the disk; the one before stays until then.
+local class = require "flare.class"
+local core = require "flare.core"
+local fail = require "flare.fail"
+local options = require "flare.options"
+local tree = require "flare.io.tree"
+
+local Checkpoint = class("Checkpoint")
+
+local PATTERN = "^step%-(%d+)%.flare$"
+
+--- flare.io.Checkpoint(folder, {keep = 2}), `keep`: how many files stay
+-- @return the object, or nil and a message if the folder cannot be made
+function Checkpoint.open(folder, opts)
+  local o = options.check("io.Checkpoint", opts, {keep = 2})
+  if type(folder) ~= "string" then
+    fail("io.Checkpoint: the folder must be a string, got %s", type(folder))
+  end
+  options.count("io.Checkpoint", "keep", o.keep)
+  local ok, message = core.file.mkdir(folder)
+  if not ok then return nil, message end
+  local self = Checkpoint()
+  self.folder, self.keep = folder, o.keep
+  return self
+end
+
+--- The file of a step.
+function Checkpoint:path(step)
+  return ("%s/step-%08d.flare"):format(self.folder, step)
+end
+
+--- The steps that have files, in ascending order.
+-- @return a list, or nil and a message
+function Checkpoint:steps()
+  local names, message = core.file.list(self.folder)
+  if not names then return nil, message end
+  local steps = {}
+  for _, name in ipairs(names) do
+    local digits = name:match("[^/]*$"):match(PATTERN)
+    if digits then steps[#steps + 1] = math.tointeger(digits) end
+  end
+  table.sort(steps)
+  return steps
+end
+
+-- Parts as plain trees.
+local function states(parts)
+  local out = {}
+  for name, part in pairs(parts) do
+    local kind = type(part)
+    if kind == "table" and part.state_dict then
+      out[name] = part:state_dict()
+    elseif kind == "userdata" and not core.is_tensor(part) then
+      out[name] = part:state_dict()
+    else
+      fail("Checkpoint:save: '%s' has no state_dict; put plain values into the third argument",
+           tostring(name))
+    end
+  end
+  return out
+end
+
+--- Writes the state of all parts under a step's name, then removes the oldest files.
+-- @param step a whole number
+-- @param parts names and objects with state_dict
+-- @param extra a table of plain values to go with them (optional)
+-- @return true, or nil and a message; the files before are untouched then
+function Checkpoint:save(step, parts, extra)
+  if math.type(step) ~= "integer" or step < 0 then
+    fail("Checkpoint:save: the step must be a whole number, got %s", tostring(step))
+  end
+  local ok, message = tree.save(self:path(step), {parts = states(parts), extra = extra or {},
+                                                  step = step})
+  if not ok then return nil, message end
+  local steps = self:steps() or {}
+  for i = 1, #steps - self.keep do
+    -- never the one just written, even if others have later steps
+    if steps[i] ~= step then core.file.remove(self:path(steps[i])) end
+  end
+  return true
+end
+
+--- Reads the newest checkpoint that is whole, or that of a given step.
+-- @return a table with step, parts (trees) and the extra values by their names; its field
+--   `skipped` lists messages about newer files that were damaged. Or nil and a message.
+function Checkpoint:load(step)
+  local steps, message = self:steps()
+  if not steps then return nil, message end
+  if #steps == 0 then return nil, ("%s: there is no checkpoint"):format(self.folder) end
+  if step then
+    local saved, problem = tree.load(self:path(step))
+    if not saved then
+      local others = {}
+      for _, other in ipairs(steps) do
+        if other ~= step then others[#others + 1] = tostring(other) end
+      end
+      return nil, ("%s (other steps here: %s)"):format(
+        problem, #others > 0 and table.concat(others, ", ") or "none")
+    end
+    steps = {step}
+  end
+  local skipped = {}
+  for i = #steps, 1, -1 do
+    local saved, problem = tree.load(self:path(steps[i]))
+    if saved and (type(saved.parts) ~= "table" or saved.step ~= steps[i]) then
+      saved, problem = nil, ("%s: not a checkpoint of step %d"):format(self:path(steps[i]),
+                                                                      steps[i])
+    end
+    if saved then
+      local out = {step = saved.step, parts = saved.parts, skipped = skipped}
+      for key, value in pairs(saved.extra or {}) do
+        if out[key] == nil then out[key] = value end
+      end
+      return out
+    end
+    skipped[#skipped + 1] = problem
+  end
+  return nil, table.concat(skipped, "\n")
+end
+
+--- Gives the saved states back to their parts. All names must be there.
+function Checkpoint:restore(saved, parts)
+  for name in pairs(parts) do
+    if saved.parts[name] == nil then
+      fail("Checkpoint:restore: there is no '%s' in the checkpoint%s", tostring(name),
+           options.hint(tostring(name), saved.parts))
+    end
+  end
+  for name, part in pairs(parts) do part:load_state_dict(saved.parts[name]) end
+end
+
+return setmetatable({open = Checkpoint.open, class = Checkpoint}, {
+  __call = function(_, ...) return Checkpoint.open(...) end,
+})
