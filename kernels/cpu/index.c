@@ -281,7 +281,9 @@ static void *start_with(const fl_launch *l, const fl_view *x, fl_dtype wide) {
   fl_view to = l->out[0];
   to.data = FL_CPU(output)(l, &l->out[0], wide);
   to.dtype = wide;
-  return to.data && FL_CPU(move_view)(l, &to, x) == FL_OK ? to.data : NULL;
+  if (to.data)
+    FL_CPU(move_view)(l, &to, x);
+  return to.data;
 }
 
 static fl_status insert(const fl_launch *l, bool add) {

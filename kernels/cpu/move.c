@@ -4,6 +4,7 @@
 
 #define TILE 32             /* elements; a tile's lines stay in L1 */
 #define PIECE (64 << 10)    /* elements a thread takes at once */
+#define CONVERT 1024        /* elements converted at once */
 
 typedef struct block {
   size_t size;
@@ -14,6 +15,12 @@ typedef struct block {
   const char *from;
   int64_t cuts, cut; /* pieces of a line, and their length */
 } block;
+
+typedef struct conversion {
+  block b; /* its size is that of `from` */
+  fl_dtype to, from;
+  size_t to_size;
+} conversion;
 
 void FL_CPU(move_line)(size_t size, int64_t n, void *to, int64_t ts,
                        const void *from, int64_t fs) {
@@ -171,18 +178,58 @@ void FL_CPU(move)(const fl_launch *l, size_t size, int ndim,
                   &b);
 }
 
-fl_status FL_CPU(move_view)(const fl_launch *l, const fl_view *to,
-                            const fl_view *from) {
-  if (from->dtype == to->dtype) {
-    FL_CPU(move)(l, fl_dtype_size(to->dtype), to->ndim, to->shape, to->data,
-                 to->stride, from->data, from->stride);
-    return FL_OK;
+/* Lines again, but by way of buffers from one dtype to the other. */
+static void convert_task(void *context, int64_t begin, int64_t end) {
+  const conversion *c = context;
+  const block *b = &c->b;
+  int last = b->ndim - 1;
+  int64_t tos = b->to_stride[last], fs = b->from_stride[last];
+  uint64_t in[CONVERT], out[CONVERT];
+  fl_walk w;
+  fl_walk_start(&w, last, b->shape, begin / b->cuts);
+  int64_t cut = begin % b->cuts;
+  for (int64_t u = begin; u < end; u++) {
+    int64_t start = cut * b->cut, n = b->shape[last] - start;
+    n = n < b->cut ? n : b->cut;
+    char *t = b->to + (fl_walk_offset(&w, b->to_stride) + start * tos) *
+                          (int64_t)c->to_size;
+    const char *f =
+        b->from +
+        (fl_walk_offset(&w, b->from_stride) + start * fs) * (int64_t)b->size;
+    if (fs != 1)
+      FL_CPU(move_line)(b->size, n, in, 1, f, fs);
+    FL_CPU(convert)(n, c->to, tos == 1 ? t : (void *)out, c->from,
+                    fs == 1 ? f : (const void *)in);
+    if (tos != 1)
+      FL_CPU(move_line)(c->to_size, n, t, tos, out, 1);
+    if (++cut == b->cuts) {
+      cut = 0;
+      fl_walk_next(&w);
+    }
   }
-  const void *p = FL_CPU(input)(l, from, from->dtype);
-  if (!p)
-    return FL_ENOMEM;
-  FL_CPU(finish)(l, to, from->dtype, p);
-  return FL_OK;
+}
+
+void FL_CPU(move_view)(const fl_launch *l, const fl_view *to,
+                       const fl_view *from) {
+  size_t size = fl_dtype_size(from->dtype);
+  if (from->dtype == to->dtype) {
+    FL_CPU(move)(l, size, to->ndim, to->shape, to->data, to->stride,
+                 from->data, from->stride);
+    return;
+  }
+  conversion c = {.b = {.size = size, .to = to->data, .from = from->data},
+                  .to = to->dtype,
+                  .from = from->dtype,
+                  .to_size = fl_dtype_size(to->dtype)};
+  if (fl_view_numel(to) == 0)
+    return;
+  merge(&c.b, to->ndim, to->shape, to->stride, from->stride);
+  int last = c.b.ndim - 1;
+  int64_t line = c.b.shape[last];
+  c.b.cut = line < CONVERT ? line : CONVERT;
+  c.b.cuts = (line + c.b.cut - 1) / c.b.cut;
+  fl_cpu_parallel(l, fl_numel(last, c.b.shape) * c.b.cuts,
+                  PIECE / 4 / c.b.cut, convert_task, &c);
 }
 
 void FL_CPU(move_fill)(const fl_launch *l, size_t size, int64_t n, void *to,

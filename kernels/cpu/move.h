@@ -38,8 +38,8 @@ void FL_CPU(move)(const fl_launch *l, size_t size, int ndim,
                   const int64_t *shape, void *to, const int64_t *to_stride,
                   const void *from, const int64_t *from_stride);
 /* Writes `from` into a view of the same shape, converting if need be. */
-fl_status FL_CPU(move_view)(const fl_launch *l, const fl_view *to,
-                            const fl_view *from);
+void FL_CPU(move_view)(const fl_launch *l, const fl_view *to,
+                       const fl_view *from);
 /* n elements along one dim; the serial part of the same. */
 void FL_CPU(move_line)(size_t size, int64_t n, void *to, int64_t to_stride,
                        const void *from, int64_t from_stride);

@@ -102,27 +102,40 @@ static void step_task(void *context, int64_t begin, int64_t end) {
 }
 
 /* The tensors in[from], in[from + 1] ... as `groups` groups, made contiguous where
- * they are not; fills count, start, at and type. */
+ * they are not (in one block of scratch); fills count, start, at and type. */
 static fl_status collect(const fl_launch *l, stepping *c, int from) {
   int n = l->n_in - from;
+  size_t bytes = 0;
   c->count = n / c->groups;
   memory *at = fl_scratch_get(l, (size_t)(n + 1) * sizeof *at);
   int64_t *start = fl_scratch_get(l, (size_t)(c->count + 1) * sizeof *start);
   if (!at || !start)
     return FL_ENOMEM;
   c->type = FL_F32;
+  start[0] = 0;
   for (int i = 0; i < n; i++) {
     const fl_view *v = &l->in[from + i];
-    at[i].dtype = v->dtype;
-    at[i].data = (char *)FL_CPU(input)(l, v, v->dtype);
-    if (!at[i].data)
-      return FL_ENOMEM;
+    at[i] = (memory){v->data, v->dtype};
+    if (!fl_cpu_contiguous(v))
+      bytes += ((size_t)fl_view_numel(v) * fl_dtype_size(v->dtype) + 63) / 64 *
+               64;
     if (v->dtype == FL_F64)
       c->type = FL_F64;
+    if (i < c->count)
+      start[i + 1] = start[i] + fl_view_numel(v);
   }
-  start[0] = 0;
-  for (int64_t i = 0; i < c->count; i++)
-    start[i + 1] = start[i] + fl_view_numel(&l->in[from + i]);
+  char *room = bytes ? fl_scratch_get(l, bytes) : NULL;
+  if (bytes && !room)
+    return FL_ENOMEM;
+  for (int i = 0; i < n && bytes; i++) {
+    fl_view v = l->in[from + i];
+    if (fl_cpu_contiguous(&v))
+      continue;
+    at[i].data = v.data = room;
+    fl_row_major(v.ndim, v.shape, v.stride);
+    FL_CPU(move_view)(l, &v, &l->in[from + i]);
+    room += ((size_t)fl_view_numel(&v) * fl_dtype_size(v.dtype) + 63) / 64 * 64;
+  }
   c->at = at;
   c->start = start;
   return FL_OK;
@@ -140,7 +153,7 @@ static fl_status step(const fl_launch *l, const recipe *r, int from, int groups,
   for (int64_t i = 0; i < groups * c.count; i++) {
     const fl_view *v = &l->in[from + i];
     if ((write >> (i / c.count) & 1) && c.at[i].data != (char *)v->data)
-      FL_CPU(finish)(l, v, v->dtype, c.at[i].data);
+      FL_CPU(finish)(l, v, v->dtype, c.at[i].data); /* a strided one */
   }
   return FL_OK;
 }

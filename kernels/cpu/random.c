@@ -330,8 +330,10 @@ FL_KERNEL(dropout) {
   if (!(p >= 0 && p <= 1))
     return fli_fail(FL_EARG, "%s: p must be from 0 to 1, got %g", l->op, p);
   c.limit = (uint64_t)rint(p * 0x1p32);
-  if (c.limit == 0)
-    return FL_CPU(move_view)(l, y, x);
+  if (c.limit == 0) {
+    FL_CPU(move_view)(l, y, x);
+    return FL_OK;
+  }
   if (c.limit >> 32) {
     uint64_t zero = 0;
     FL_CPU(move_fill)(l, fl_dtype_size(y->dtype), fl_view_numel(y), y->data,
