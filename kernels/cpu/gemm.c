@@ -1,0 +1,223 @@
+/* The matrix product over the threads of a launch: C is cut into blocks by
+ * shape alone, and each is computed on one thread (gemm_typed.h). Long sums
+ * over a C too small to cut are cut themselves, and added up in order. */
+
+#include "gemm.h"
+
+#include <math.h>
+
+/* Steps of a sum between two looks at whether the user wants to stop. */
+#define K_PIECE 8192
+/* C that one block covers at most: its part of A and B stays in an L2 cache. */
+#define BLOCK_AREA (320.0 * 256.0)
+/* A sum is cut when C has at most so many elements ... */
+#define SPLIT_AREA 4096
+#define SPLIT_SIDE 256
+/* ... into at most so many parts of at least so many steps. */
+#define SPLIT_PARTS 16
+#define SPLIT_STEPS 1024
+
+typedef struct cut {
+  int64_t rows, cols; /* of a block */
+  int64_t down, across;
+} cut;
+
+typedef struct job {
+  const fl_launch *launch;
+  const fl_cpu_product *product;
+  fl_dtype dtype;
+  cut cut;
+  int64_t k;         /* steps of the sum in one part */
+  unsigned char *to; /* of parts: one m x n block for each */
+} job;
+
+static int64_t quotient_up(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+
+/* What a cut costs, in multiply-adds of one step of the sum: whole vectors of
+ * columns are computed, and each block puts its own B and A in order. An odd
+ * number of blocks leaves one of two threads waiting. */
+static double cost(const cut *c, bool tb) {
+  double rows = (double)c->rows, cols = (double)(quotient_up(c->cols, 16) * 16);
+  double blocks = (double)(c->down * c->across);
+  double pack_b = tb ? 6 : 2, read_a = 0.5;
+  double each = rows * cols + pack_b * cols + read_a * rows * ceil(cols / 128);
+  bool odd = c->down * c->across % 2 && blocks > 1;
+  return each * (odd ? blocks + 1 : blocks);
+}
+
+/* About the square root of the work, in units that pay for a thread, so that
+ * blocks and their number grow together. */
+static int64_t count_blocks(const fl_cpu_product *p) {
+  double area = (double)p->m * (double)p->n, work = area * (double)p->k;
+  int64_t thin = p->m < p->n ? p->m : p->n;
+  if (thin < 8) /* bound by memory: more time for less work */
+    work *= 8 / (double)thin;
+  int64_t blocks = 1;
+  while (blocks < 32 && 4.0 * (double)(blocks * blocks) * 65536 <= work)
+    blocks *= 2;
+  while (area / (double)blocks > BLOCK_AREA)
+    blocks *= 2;
+  return blocks;
+}
+
+static cut cut_c(const fl_cpu_product *p) {
+  cut best = {p->m, p->n, 1, 1};
+  int64_t blocks = count_blocks(p);
+  double least = INFINITY;
+  if (blocks == 1)
+    return best;
+  for (int64_t across = 1; across <= blocks; across *= 2) {
+    cut c;
+    c.cols = quotient_up(quotient_up(p->n, across), 32) * 32;
+    c.across = quotient_up(p->n, c.cols);
+    c.rows = quotient_up(p->m, blocks / across);
+    c.rows = c.rows < 4 ? 4 : c.rows;
+    c.down = quotient_up(p->m, c.rows);
+    double now = cost(&c, p->tb);
+    if (now < least) {
+      least = now;
+      best = c;
+    }
+    if (c.cols == 32)
+      break;
+  }
+  return best;
+}
+
+static void run(fl_dtype dtype, const fl_cpu_product *p) {
+  if (dtype == FL_F64)
+    FL_CPU(product_f64)(p);
+  else
+    FL_CPU(product_f32)(p);
+}
+
+static const void *at(const void *base, fl_dtype dtype, int64_t elements) {
+  return (const char *)base + elements * (int64_t)fl_dtype_size(dtype);
+}
+
+/* Block i, j of C over steps p .. p + k of the sum. */
+static fl_cpu_product part_of(const job *g, int64_t i, int64_t j, int64_t p,
+                              int64_t k) {
+  fl_cpu_product b = *g->product;
+  int64_t row = i * g->cut.rows, col = j * g->cut.cols;
+  b.m = b.m - row < g->cut.rows ? b.m - row : g->cut.rows;
+  b.n = b.n - col < g->cut.cols ? b.n - col : g->cut.cols;
+  b.k = k;
+  b.a = at(b.a, g->dtype, b.ta ? p * b.lda + row : row * b.lda + p);
+  b.b = at(b.b, g->dtype, b.tb ? col * b.ldb + p : p * b.ldb + col);
+  b.c = (void *)at(b.c, g->dtype, row * b.ldc + col);
+  b.i0 += row;
+  b.j0 += col;
+  return b;
+}
+
+static void blocks_task(void *context, int64_t begin, int64_t end) {
+  const job *g = context;
+  int64_t k = g->product->k;
+  for (int64_t t = begin; t < end; t++) {
+    for (int64_t p = 0; p < k || p == 0; p += K_PIECE) {
+      if (fl_cpu_interrupted(g->launch))
+        return;
+      int64_t now = k - p < K_PIECE ? k - p : K_PIECE;
+      fl_cpu_product b = part_of(g, t % g->cut.down, t / g->cut.down, p, now);
+      b.add = b.add || p;
+      if (p + now < k)
+        b.done = NULL;
+      run(g->dtype, &b);
+    }
+  }
+}
+
+/* --- cut sums --- */
+
+static void parts_task(void *context, int64_t begin, int64_t end) {
+  const job *g = context;
+  const fl_cpu_product *all = g->product;
+  for (int64_t t = begin; t < end; t++) {
+    int64_t from = t * g->k, to = from + g->k < all->k ? from + g->k : all->k;
+    for (int64_t p = from; p < to && !fl_cpu_interrupted(g->launch);
+         p += K_PIECE) {
+      int64_t now = to - p < K_PIECE ? to - p : K_PIECE;
+      fl_cpu_product b = part_of(g, 0, 0, p, now);
+      b.c = (void *)at(g->to, g->dtype, t * all->m * all->n);
+      b.ldc = all->n;
+      b.add = p > from;
+      b.done = NULL;
+      run(g->dtype, &b);
+    }
+  }
+}
+
+static void add_parts(const job *g, int64_t parts) {
+  const fl_cpu_product *p = g->product;
+  int64_t size = p->m * p->n;
+  for (int64_t i = 0; i < size; i++) {
+    int64_t to = i / p->n * p->ldc + i % p->n;
+    if (g->dtype == FL_F64) {
+      const double *from = (const double *)(const void *)g->to + i;
+      double s = p->add ? ((double *)p->c)[to] : 0;
+      for (int64_t t = 0; t < parts; t++)
+        s += from[t * size];
+      ((double *)p->c)[to] = s;
+    } else {
+      const float *from = (const float *)(const void *)g->to + i;
+      float s = p->add ? ((float *)p->c)[to] : 0;
+      for (int64_t t = 0; t < parts; t++)
+        s += from[t * size];
+      ((float *)p->c)[to] = s;
+    }
+  }
+  if (p->done)
+    p->done(p->context, p->i0, p->m, p->j0, p->n);
+}
+
+static fl_status split(job *g, int64_t parts) {
+  const fl_cpu_product *p = g->product;
+  g->k = quotient_up(p->k, parts);
+  parts = quotient_up(p->k, g->k);
+  g->cut = (cut){p->m, p->n, 1, 1};
+  g->to = fl_scratch_get(g->launch, (size_t)(parts * p->m * p->n) *
+                                        fl_dtype_size(g->dtype));
+  if (!g->to)
+    return FL_ENOMEM;
+  fl_cpu_parallel(g->launch, parts, 1, parts_task, g);
+  if (fl_cpu_interrupted(g->launch))
+    return fl_cpu_stopped(g->launch);
+  add_parts(g, parts);
+  return FL_OK;
+}
+
+fl_status FL_CPU(product)(const fl_launch *l, fl_dtype dtype,
+                          const fl_cpu_product *p) {
+  if (p->m <= 0 || p->n <= 0)
+    return FL_OK;
+  job g = {l, p, dtype, {0}, 0, NULL};
+  int64_t parts = p->k / SPLIT_STEPS;
+  if (parts > 1 && p->m <= SPLIT_SIDE && p->n <= SPLIT_SIDE &&
+      p->m * p->n <= SPLIT_AREA)
+    return split(&g, parts < SPLIT_PARTS ? parts : SPLIT_PARTS);
+  g.cut = cut_c(p);
+  fl_cpu_parallel(l, g.cut.down * g.cut.across, 1, blocks_task, &g);
+  return fl_cpu_interrupted(l) ? fl_cpu_stopped(l) : FL_OK;
+}
+
+fl_status FL_CPU(gemm)(const fl_launch *l, fl_dtype dtype, bool ta, bool tb,
+                       int64_t m, int64_t n, int64_t k, const void *a,
+                       int64_t lda, const void *b, int64_t ldb, bool add,
+                       void *c, int64_t ldc) {
+  fl_cpu_product p = {.ta = ta,
+                      .tb = tb,
+                      .add = add,
+                      .m = m,
+                      .n = n,
+                      .k = k,
+                      .a = a,
+                      .lda = lda,
+                      .b = b,
+                      .ldb = ldb,
+                      .c = c,
+                      .ldc = ldc};
+  return FL_CPU(product)(l, dtype, &p);
+}

@@ -1,0 +1,6 @@
+/* The matrix product of doubles on one thread; see gemm_typed.h. */
+#define T           double
+#define FL_T_IS_F32 0
+#define PRODUCT     FL_CPU(product_f64)
+#define GEMM        FL_CPU(gemm_f64)
+#include "gemm_typed.h"
