@@ -20,6 +20,7 @@ typedef struct work {
   fl_device device;
   bool device_known;
   fl_dtype common; /* of elementwise inputs: what numbers are converted to */
+  uint32_t saves;
   fl_meta out[FL_MAX_OUT];
 } work;
 
@@ -268,10 +269,12 @@ static fl_status infer_elementwise(work *w) {
 static fl_status infer_structured(work *w, fl_attrs *attrs) {
   fli_infer f = {.rt = w->rt, .op = w->op, .n_in = w->n_in, .n_out = w->n_out,
                  .in = w->metas, .operands = w->in, .out = w->out,
-                 .attrs = attrs, .base = w->c->base};
+                 .attrs = attrs, .base = w->c->base, .saves = w->saves};
   for (int k = 0; k < w->n_out; k++)
     w->out[k].dtype = out_dtype(w, k);
-  return w->op->shape(&f);
+  FLI_TRY(w->op->shape(&f));
+  w->saves = f.saves;
+  return FL_OK;
 }
 
 /* --- run --- */
@@ -449,7 +452,7 @@ static fl_status run_fresh(work *w) {
   if (s == FL_OK && w->rt->anomaly)
     s = anomalies(w, out);
   if (s == FL_OK && records(w))
-    s = fli_tape_record(w->rt, w->c, w->attrs, out);
+    s = fli_tape_record(w->rt, w->c, w->attrs, w->saves, out);
   if (s)
     for (int k = 0; k < w->n_out; k++)
       fl_tensor_release(out[k]);
@@ -586,7 +589,7 @@ static fl_status run_view(work *w) {
   FLI_TRY(fli_tensor_view(x, &v.out, v.stride, v.offset, &out));
   out->no_grad_view = !w->rt->grad_enabled;
   if (records(w)) {
-    fl_status s = fli_tape_record(w->rt, w->c, &attrs, &out);
+    fl_status s = fli_tape_record(w->rt, w->c, &attrs, w->saves, &out);
     if (s) {
       fl_tensor_release(out);
       return s;
@@ -691,6 +694,7 @@ fl_status fl_call_run(fl_runtime *rt, const fl_call *c) {
   w.in = c->in;
   w.attrs = c->attrs ? c->attrs : &c->op->defaults;
   w.n_out = c->op->info.n_out;
+  w.saves = c->op->saves;
   w.device = 0;
   w.device_known = false;
   FLI_TRY(fli_check_owner(rt));

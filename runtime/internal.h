@@ -142,6 +142,7 @@ struct fli_infer {
   fl_meta *out;
   fl_attrs *attrs;
   int base;
+  uint32_t saves; /* a rule may clear what this call's gradient will not need */
 };
 
 /* View rules: read `x` (shape, strides, offset in elements), write `out`. */

@@ -235,10 +235,10 @@ static bool is_float(const fl_tensor *t) {
   return fl_dtype_kind(t->meta.dtype) == FL_KIND_FLOAT;
 }
 
-static bool saves_input(const fl_op *op, const fl_call *c, int k) {
-  if (k > 6 || !(op->saves >> k & 1))
+static bool saves_input(uint32_t saves, const fl_call *c, int k) {
+  if (k > 6 || !(saves >> k & 1))
     return false;
-  if (!(op->saves & FLI_SAVE_CROSS) || k > 1)
+  if (!(saves & FLI_SAVE_CROSS) || k > 1)
     return true;
   fl_tensor *other = c->in[1 - k].tensor;
   return other && fli_wants_grad(other);
@@ -262,14 +262,15 @@ static fl_status save_output(fl_node *n, int k, fl_tensor *t) {
 }
 
 static fl_status make_node(fl_runtime *rt, const fl_call *c,
-                           const fl_attrs *attrs, fl_tensor *const *out,
-                           fl_tensor *old, fl_node **result) {
+                           const fl_attrs *attrs, uint32_t saves,
+                           fl_tensor *const *out, fl_tensor *old,
+                           fl_node **result) {
   const fl_op *op = c->op;
   int n_saved = 0, n_out = op->info.n_out;
   for (int k = 0; k < c->n_in && k < 7; k++)
-    n_saved += saves_input(op, c, k);
+    n_saved += saves_input(saves, c, k);
   for (int k = 0; k < n_out; k++)
-    n_saved += op->saves >> (FLI_SAVE_OUT + k) & 1;
+    n_saved += saves >> (FLI_SAVE_OUT + k) & 1;
   fl_node *n;
   FLI_TRY(fli_node_new(rt, FLI_NODE_OP, op, c->n_in, n_out, n_saved,
                        op->info.n_attr ? attrs : NULL, &n));
@@ -291,7 +292,7 @@ static fl_status make_node(fl_runtime *rt, const fl_call *c,
     }
   }
   for (int k = 0; k < c->n_in && k < 7; k++)
-    if (saves_input(op, c, k)) {
+    if (saves_input(saves, c, k)) {
       fl_operand v = c->in[k];
       if (k == 0 && old)
         v.tensor = old;
@@ -301,7 +302,7 @@ static fl_status make_node(fl_runtime *rt, const fl_call *c,
     }
   for (int k = 0; k < n_out; k++) {
     copy_meta(&n->out_meta[k], &out[k]->meta);
-    if (s == FL_OK && op->saves >> (FLI_SAVE_OUT + k) & 1)
+    if (s == FL_OK && saves >> (FLI_SAVE_OUT + k) & 1)
       s = save_output(n, k, out[k]);
   }
   if (s) {
@@ -313,9 +314,10 @@ static fl_status make_node(fl_runtime *rt, const fl_call *c,
 }
 
 fl_status fli_tape_record(fl_runtime *rt, const fl_call *c,
-                          const fl_attrs *attrs, fl_tensor **out) {
+                          const fl_attrs *attrs, uint32_t saves,
+                          fl_tensor **out) {
   fl_node *n;
-  FLI_TRY(make_node(rt, c, attrs, out, NULL, &n));
+  FLI_TRY(make_node(rt, c, attrs, saves, out, NULL, &n));
   int users = 0;
   for (int k = 0; k < n->n_out; k++)
     if (is_float(out[k])) {
@@ -406,7 +408,7 @@ fl_status fli_tape_record_inplace(fl_runtime *rt, const fl_call *c,
                                   const fl_attrs *attrs, fl_tensor *old) {
   fl_tensor *t = c->in[0].tensor;
   fl_node *n;
-  FLI_TRY(make_node(rt, c, attrs, &t, old, &n));
+  FLI_TRY(make_node(rt, c, attrs, c->op->saves, &t, old, &n));
   if (t->is_view) {
     fl_status s = rebase(rt, t, n);
     if (s)

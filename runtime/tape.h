@@ -94,9 +94,11 @@ fl_status fli_node_new(fl_runtime *rt, fli_node_kind kind, const fl_op *op,
                        int n_in, int n_out, int n_saved, const fl_attrs *attrs,
                        fl_node **out);
 
-/* Records a call that has run: `in` as it was called with, `out` its results. */
+/* Records a call that has run: `in` as it was called with, `out` its results;
+ * `saves` is the row's, or less of it. */
 fl_status fli_tape_record(fl_runtime *rt, const fl_call *c,
-                          const fl_attrs *attrs, fl_tensor **out);
+                          const fl_attrs *attrs, uint32_t saves,
+                          fl_tensor **out);
 /* Before and after an in-place call on in[0]; `old` is a copy of its old values
  * for the node to save in its place, NULL if the row does not save it. */
 fl_status fli_tape_check_inplace(fl_runtime *rt, const fl_call *c);
