@@ -511,22 +511,27 @@ static fl_status clone_plain(fl_runtime *rt, fl_tensor *t, fl_tensor **out) {
 }
 
 /* Elementwise and the like: the kernel writes in[0]'s memory. Inputs that overlap
- * it otherwise than exactly are read from a copy. When the tape saves in[0] it
- * saves a copy of the old values. */
+ * it otherwise than exactly are read from a copy; what the tape saves of the old
+ * values is a copy too. */
 static fl_status run_over(work *w, const fl_operand *given) {
   fl_tensor *t = w->in[0].tensor, *clones[FEW] = {NULL}, *old = NULL;
-  fl_operand in[FEW];
+  fl_operand in[FEW], saved[FEW];
   fl_status s = check_result(w);
-  bool tape = records(w);
+  bool tape = s == FL_OK && records(w);
   memcpy(in, w->in, (size_t)w->n_in * sizeof *in);
-  for (int k = 1; k < w->n_in && s == FL_OK; k++)
-    if (in[k].tensor && fl_tensor_shares(in[k].tensor, t) &&
-        !same_place(in[k].tensor, t)) {
+  memcpy(saved, w->in, (size_t)w->n_in * sizeof *in);
+  for (int k = 0; k < w->n_in && s == FL_OK; k++) {
+    if (!in[k].tensor || !fl_tensor_shares(in[k].tensor, t))
+      continue;
+    if (!same_place(in[k].tensor, t)) {
       s = clone_plain(w->rt, in[k].tensor, &clones[k]);
-      in[k].tensor = clones[k];
+      saved[k].tensor = in[k].tensor = clones[k];
+    } else if (tape && (w->op->saves >> k & 1)) {
+      if (!old)
+        s = clone_plain(w->rt, t, &old);
+      saved[k].tensor = old;
     }
-  if (s == FL_OK && tape && (w->op->saves & 1))
-    s = clone_plain(w->rt, t, &old);
+  }
   w->in = in;
   if (s == FL_OK && !w->rt->meta)
     s = launch(w, &t);
@@ -539,7 +544,7 @@ static fl_status run_over(work *w, const fl_operand *given) {
   if (s == FL_OK && tape) {
     fl_call c = *w->c;
     c.in = given;
-    s = fli_tape_record_inplace(w->rt, &c, w->attrs, old);
+    s = fli_tape_record_inplace(w->rt, &c, w->attrs, saved);
   }
   for (int k = 1; k < w->n_in; k++)
     fl_tensor_release(clones[k]);

@@ -263,7 +263,7 @@ static fl_status save_output(fl_node *n, int k, fl_tensor *t) {
 
 static fl_status make_node(fl_runtime *rt, const fl_call *c,
                            const fl_attrs *attrs, uint32_t saves,
-                           fl_tensor *const *out, fl_tensor *old,
+                           fl_tensor *const *out, const fl_operand *saved,
                            fl_node **result) {
   const fl_op *op = c->op;
   int n_saved = 0, n_out = op->info.n_out;
@@ -293,12 +293,9 @@ static fl_status make_node(fl_runtime *rt, const fl_call *c,
   }
   for (int k = 0; k < c->n_in && k < 7; k++)
     if (saves_input(saves, c, k)) {
-      fl_operand v = c->in[k];
-      if (k == 0 && old)
-        v.tensor = old;
-      if (v.tensor)
-        fl_tensor_retain(v.tensor);
-      save(n, k, v);
+      if (saved[k].tensor)
+        fl_tensor_retain(saved[k].tensor);
+      save(n, k, saved[k]);
     }
   for (int k = 0; k < n_out; k++) {
     copy_meta(&n->out_meta[k], &out[k]->meta);
@@ -317,7 +314,7 @@ fl_status fli_tape_record(fl_runtime *rt, const fl_call *c,
                           const fl_attrs *attrs, uint32_t saves,
                           fl_tensor **out) {
   fl_node *n;
-  FLI_TRY(make_node(rt, c, attrs, saves, out, NULL, &n));
+  FLI_TRY(make_node(rt, c, attrs, saves, out, c->in, &n));
   int users = 0;
   for (int k = 0; k < n->n_out; k++)
     if (is_float(out[k])) {
@@ -405,10 +402,11 @@ static fl_status rebase(fl_runtime *rt, fl_tensor *t, fl_node *inner) {
 }
 
 fl_status fli_tape_record_inplace(fl_runtime *rt, const fl_call *c,
-                                  const fl_attrs *attrs, fl_tensor *old) {
+                                  const fl_attrs *attrs,
+                                  const fl_operand *saved) {
   fl_tensor *t = c->in[0].tensor;
   fl_node *n;
-  FLI_TRY(make_node(rt, c, attrs, c->op->saves, &t, old, &n));
+  FLI_TRY(make_node(rt, c, attrs, c->op->saves, &t, saved, &n));
   if (t->is_view) {
     fl_status s = rebase(rt, t, n);
     if (s)

@@ -99,11 +99,12 @@ fl_status fli_node_new(fl_runtime *rt, fli_node_kind kind, const fl_op *op,
 fl_status fli_tape_record(fl_runtime *rt, const fl_call *c,
                           const fl_attrs *attrs, uint32_t saves,
                           fl_tensor **out);
-/* Before and after an in-place call on in[0]; `old` is a copy of its old values
- * for the node to save in its place, NULL if the row does not save it. */
+/* Before and after an in-place call on in[0]; `saved` are the inputs to save:
+ * copies where the write has changed them. */
 fl_status fli_tape_check_inplace(fl_runtime *rt, const fl_call *c);
 fl_status fli_tape_record_inplace(fl_runtime *rt, const fl_call *c,
-                                  const fl_attrs *attrs, fl_tensor *old);
+                                  const fl_attrs *attrs,
+                                  const fl_operand *saved);
 /* `to` is `t` on another device. */
 fl_status fli_tape_transfer(fl_tensor *t, fl_tensor *to);
 
