@@ -1,7 +1,7 @@
 --- The program's start: reads the options of `lua`, runs what they say, and opens the
 -- prompt when nothing else is asked for.
 
-local usage = [[
+local usage = [=[
 usage: flare [options] [script [arguments]]
        flare command [arguments]
 options, as those of lua:
@@ -15,7 +15,7 @@ options, as those of lua:
   --        stop reading options
   -         run the standard input
 commands: %s
-without any: the prompt, or the standard input if it is not a terminal]]
+without any: the prompt, or the standard input if it is not a terminal]=]
 
 -- Names of the files in repl/command; each returns a function(arguments) -> exit status.
 local commands = {"bench", "doctor", "help"}
