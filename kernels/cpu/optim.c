@@ -304,7 +304,7 @@ FL_KERNEL(global_norm) {
                             : total + m.parts[i];
   if (m.p == 2)
     total = sqrt(total);
-  else if (m.p != 1 && m.p != INFINITY)
+  else if (m.p != 0 && m.p != 1 && m.p != INFINITY)
     total = pow(total, 1 / m.p);
   FL_CPU(convert)(1, y->dtype, y->data, FL_F64, &total);
   return FL_OK;

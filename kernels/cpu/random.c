@@ -2,30 +2,15 @@
  * multinomial. Element e takes its bits from Philox counter offset + e / 4, word
  * e % 4 (f64: offset + e / 2, two words), so numbers depend neither on threads
  * nor on the device, and f16 and bf16 get f32's rounded. What needs more bits
- * takes the same counter's other streams. Blocks always start at a counter that
- * is a multiple of 16 after the offset, so that vector loops have no tails whose
- * functions round differently. */
+ * takes the same counter's other streams. Blocks always start at the same
+ * elements and are made whole, so that vector loops have no tails whose functions
+ * round differently. */
 #include "move.h"
+#include "philox.h"
 
-#include "../../runtime/math.h"
-
-#define COUNTERS 16            /* of a block */
-#define WORDS (4 * COUNTERS)   /* random words of a block */
-#define PIECE 256              /* blocks a thread takes at once */
-
-/* The words of counters counter .. counter + 15, in the order of elements. */
-static inline void words_of(uint64_t seed, uint64_t counter, uint64_t stream,
-                            uint32_t *restrict w) {
-#pragma omp simd
-  for (int i = 0; i < COUNTERS; i++) {
-    uint32_t r[4];
-    fl_philox(seed, counter + (uint64_t)i, stream, r);
-    w[4 * i] = r[0];
-    w[4 * i + 1] = r[1];
-    w[4 * i + 2] = r[2];
-    w[4 * i + 3] = r[3];
-  }
-}
+#define COUNTERS FL_PHILOX_COUNTERS
+#define WORDS FL_PHILOX_WORDS
+#define PIECE 128 /* blocks a thread takes at once */
 
 typedef struct drawing drawing;
 struct drawing {
@@ -95,7 +80,7 @@ static void rand_f32(const drawing *c, int64_t b, void *out) {
   uint32_t w[WORDS];
   float *y = out, low = (float)c->p[0], width = (float)c->p[1];
   float most = (float)c->p[2];
-  words_of(c->seed, c->offset + (uint64_t)b * COUNTERS, 0, w);
+  fl_philox_block(c->seed, c->offset + (uint64_t)b * COUNTERS, 0, w);
   for (int i = 0; i < WORDS; i++) {
     float v = low + width * fl_uniform24(w[i]);
     y[i] = v < most ? v : most;
@@ -105,7 +90,7 @@ static void rand_f32(const drawing *c, int64_t b, void *out) {
 static void rand_f64(const drawing *c, int64_t b, void *out) {
   uint32_t w[WORDS];
   double *y = out, low = c->p[0], width = c->p[1], most = c->p[2];
-  words_of(c->seed, c->offset + (uint64_t)b * COUNTERS, 0, w);
+  fl_philox_block(c->seed, c->offset + (uint64_t)b * COUNTERS, 0, w);
   for (int i = 0; i < WORDS / 2; i++) {
     double v = low + width * fl_uniform53(w[2 * i], w[2 * i + 1]);
     y[i] = v < most ? v : most;
@@ -127,12 +112,13 @@ FL_KERNEL(rand) {
 /* --- randn --- */
 
 /* Box and Muller: two words make two numbers. The logarithm's argument is in
- * (0, 1], the smallest 2^-33. */
+ * (0, 1]; sine and cosine have loops of their own, or the compiler would join them
+ * into one call that has no vector form. */
 static void randn_f32(const drawing *c, int64_t b, void *out) {
   uint32_t w[WORDS];
   float r[WORDS / 2], t[WORDS / 2];
   float *y = out, mean = (float)c->p[0], std = (float)c->p[1];
-  words_of(c->seed, c->offset + (uint64_t)b * COUNTERS, 0, w);
+  fl_philox_block(c->seed, c->offset + (uint64_t)b * COUNTERS, 0, w);
 #pragma omp simd
   for (int i = 0; i < WORDS / 2; i++) {
     float u = ((float)w[2 * i] + 0.5f) * 0x1p-32f;
@@ -140,17 +126,18 @@ static void randn_f32(const drawing *c, int64_t b, void *out) {
     t[i] = (float)(2 * FL_PI) * fl_uniform24(w[2 * i + 1]);
   }
 #pragma omp simd
-  for (int i = 0; i < WORDS / 2; i++) {
+  for (int i = 0; i < WORDS / 2; i++)
     y[2 * i] = mean + r[i] * fl_cos(t[i]);
+#pragma omp simd
+  for (int i = 0; i < WORDS / 2; i++)
     y[2 * i + 1] = mean + r[i] * fl_sin(t[i]);
-  }
 }
 
 static void randn_f64(const drawing *c, int64_t b, void *out) {
   uint32_t w[WORDS];
   double r[WORDS / 4], t[WORDS / 4];
   double *y = out, mean = c->p[0], std = c->p[1];
-  words_of(c->seed, c->offset + (uint64_t)b * COUNTERS, 0, w);
+  fl_philox_block(c->seed, c->offset + (uint64_t)b * COUNTERS, 0, w);
 #pragma omp simd
   for (int i = 0; i < WORDS / 4; i++) {
     double u = fl_uniform53(w[4 * i], w[4 * i + 1]) + 0x1p-54;
@@ -158,10 +145,11 @@ static void randn_f64(const drawing *c, int64_t b, void *out) {
     t[i] = 2 * FL_PI * fl_uniform53(w[4 * i + 2], w[4 * i + 3]);
   }
 #pragma omp simd
-  for (int i = 0; i < WORDS / 4; i++) {
+  for (int i = 0; i < WORDS / 4; i++)
     y[2 * i] = mean + r[i] * fl_cos(t[i]);
+#pragma omp simd
+  for (int i = 0; i < WORDS / 4; i++)
     y[2 * i + 1] = mean + r[i] * fl_sin(t[i]);
-  }
 }
 
 FL_KERNEL(randn) {
@@ -188,8 +176,8 @@ static void randint_block(const drawing *c, int64_t b, void *out) {
   uint32_t w[WORDS], v[WORDS];
   int64_t *y = out;
   uint64_t counter = c->offset + (uint64_t)b * COUNTERS, range = c->range;
-  words_of(c->seed, counter, 0, w);
-  words_of(c->seed, counter, 1, v);
+  fl_philox_block(c->seed, counter, 0, w);
+  fl_philox_block(c->seed, counter, 1, v);
   if (range >> 32)
     for (int i = 0; i < WORDS; i++)
       y[i] = (int64_t)((uint64_t)c->low +
@@ -222,8 +210,8 @@ FL_KERNEL(randperm) {
   for (int64_t i = 0; i < n; i++) {
     int64_t k = i % WORDS;
     if (k == 0) {
-      words_of(c.seed, c.offset + (uint64_t)(i / 4), 0, w);
-      words_of(c.seed, c.offset + (uint64_t)(i / 4), 1, v);
+      fl_philox_block(c.seed, c.offset + (uint64_t)(i / 4), 0, w);
+      fl_philox_block(c.seed, c.offset + (uint64_t)(i / 4), 1, v);
     }
     int64_t j = (int64_t)scale((uint64_t)w[k] << 32 | v[k], (uint64_t)i + 1);
     p[i] = p[j];
@@ -260,7 +248,7 @@ static void bernoulli_f32(const drawing *c, int64_t b, void *out) {
   float *y = out;
   const float *p = (const float *)c->in + b * WORDS;
   int64_t n = c->n - b * WORDS;
-  words_of(c->seed, c->offset + (uint64_t)b * COUNTERS, 0, w);
+  fl_philox_block(c->seed, c->offset + (uint64_t)b * COUNTERS, 0, w);
   n = n < WORDS ? n : WORDS;
   for (int64_t i = 0; i < n; i++)
     y[i] = fl_uniform24(w[i]) < p[i] ? 1.0f : 0.0f;
@@ -271,7 +259,7 @@ static void bernoulli_f64(const drawing *c, int64_t b, void *out) {
   double *y = out;
   const double *p = (const double *)c->in + b * (WORDS / 2);
   int64_t n = c->n - b * (WORDS / 2);
-  words_of(c->seed, c->offset + (uint64_t)b * COUNTERS, 0, w);
+  fl_philox_block(c->seed, c->offset + (uint64_t)b * COUNTERS, 0, w);
   n = n < WORDS / 2 ? n : WORDS / 2;
   for (int64_t i = 0; i < n; i++)
     y[i] = fl_uniform53(w[2 * i], w[2 * i + 1]) < p[i] ? 1.0 : 0.0;
@@ -301,7 +289,7 @@ static void dropout_f32(const drawing *c, int64_t b, void *out) {
   const float *x = (const float *)c->in + b * WORDS;
   uint32_t limit = (uint32_t)c->limit;
   int64_t n = c->n - b * WORDS;
-  words_of(c->seed, c->offset + (uint64_t)b * COUNTERS, 0, w);
+  fl_philox_block(c->seed, c->offset + (uint64_t)b * COUNTERS, 0, w);
   if (n >= WORDS)
     for (int i = 0; i < WORDS; i++)
       y[i] = w[i] >= limit ? x[i] * s : 0;
@@ -316,7 +304,7 @@ static void dropout_f64(const drawing *c, int64_t b, void *out) {
   const double *x = (const double *)c->in + b * WORDS;
   uint32_t limit = (uint32_t)c->limit;
   int64_t n = c->n - b * WORDS;
-  words_of(c->seed, c->offset + (uint64_t)b * COUNTERS, 0, w);
+  fl_philox_block(c->seed, c->offset + (uint64_t)b * COUNTERS, 0, w);
   n = n < WORDS ? n : WORDS;
   for (int64_t i = 0; i < n; i++)
     y[i] = w[i] >= limit ? x[i] * s : 0;

@@ -4,12 +4,10 @@
 
 #include <string.h>
 
-/* Groups of state that a rule needs, -1: whatever `moments` says. */
-static int needed(const fli_infer *c) {
+/* Groups of state that a rule keeps; -2: as many as `moments` says. */
+static int kept(const fli_infer *c) {
   const fl_attr *a = c->attrs->v;
   switch (c->op->id) {
-  case FLI_OP_sgd_step:
-    return a[1].f != 0 ? 1 : -1;
   case FLI_OP_adam_step:
     return a[6].i ? 3 : 2;
   case FLI_OP_rmsprop_step:
@@ -17,23 +15,24 @@ static int needed(const fli_infer *c) {
   case FLI_OP_adagrad_step:
   case FLI_OP_lion_step:
     return 1;
-  default:
-    return -1;
+  case FLI_OP_lerp_step:
+    return 0;
+  case FLI_OP_scale_step:
+    return -1; /* nor gradients */
+  default: /* sgd keeps what it is given, but momentum needs its buffer */
+    return a[1].f != 0 ? 1 : -2;
   }
 }
 
 fl_status shape_step(fli_infer *c) {
   const char *name = c->op->info.name;
   int64_t moments = c->attrs->v[0].i;
-  int from = c->op->info.n_in, n = c->n_in - from, want = needed(c);
-  if (c->op->id == FLI_OP_lerp_step)
-    want = 0;
-  if (c->op->id == FLI_OP_scale_step)
-    want = -1;
-  if (moments < -1 || moments > 3 || (want >= 0 && moments != want) ||
-      (moments < 0) != (c->op->id == FLI_OP_scale_step))
-    return fli_fail(FL_EARG, "%s: moments is %lld, these settings keep %d",
-                    name, (long long)moments, want);
+  int from = c->op->info.n_in, n = c->n_in - from, keep = kept(c);
+  if (keep == -2 ? moments < 0 || moments > 1 : moments != keep)
+    return fli_fail(FL_EARG, "%s: moments is %lld; with these settings it must "
+                             "be %s%d",
+                    name, (long long)moments, keep == -2 ? "0 or " : "",
+                    keep == -2 ? 1 : keep);
   for (int k = 0; k < from; k++)
     if (fl_numel(c->in[k]->ndim, c->in[k]->shape) != 1)
       return fli_fail(FL_ESHAPE, "%s: input %d must be one number, got shape %s",
