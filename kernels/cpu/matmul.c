@@ -1,0 +1,333 @@
+/* matmul (all ranks, broadcast batches, any strides, integers too) and linear
+ * (x W^T + bias, then an activation, block by block). The products themselves
+ * are in gemm.c. */
+
+#include "../../runtime/math.h"
+#include "gemm.h"
+
+/* Multiply-adds from which one matrix of a batch is worth all threads. */
+#define LARGE (4 << 20)
+/* Multiply-adds of a piece of a batch, at least. */
+#define PIECE (1 << 17)
+
+/* A batch of matrices as the product takes them. */
+typedef struct matrices {
+  const void *data;
+  fl_dtype dtype;
+  int64_t rows, cols;
+  bool turned; /* stored cols x rows */
+  int64_t ld;
+  int ndim; /* of the batch */
+  int64_t shape[FL_MAX_DIMS], stride[FL_MAX_DIMS];
+} matrices;
+
+/* Whether the last two dims of v can be read as they are, and how. */
+static bool readable(const fl_view *v, matrices *m) {
+  int64_t down = v->stride[v->ndim - 2], along = v->stride[v->ndim - 1];
+  if ((along == 1 || m->cols == 1) && (down >= m->cols || m->rows == 1)) {
+    m->turned = false;
+    m->ld = m->rows == 1 ? m->cols : down;
+    return true;
+  }
+  if ((down == 1 || m->rows == 1) && (along >= m->rows || m->cols == 1)) {
+    m->turned = true;
+    m->ld = m->cols == 1 ? m->rows : along;
+    return true;
+  }
+  return false;
+}
+
+/* `v` has at least 2 dims. Copies, if it must, every matrix once: dims along
+ * which a batch only repeats keep stride 0. */
+static fl_status take(const fl_launch *l, const fl_view *v, fl_dtype dtype,
+                      matrices *m) {
+  fl_view w = *v;
+  m->dtype = dtype;
+  m->ndim = v->ndim - 2;
+  m->rows = v->shape[m->ndim];
+  m->cols = v->shape[m->ndim + 1];
+  for (int i = 0; i < m->ndim; i++) {
+    m->shape[i] = v->shape[i];
+    if (v->stride[i] == 0 && w.shape[i] > 1)
+      w.shape[i] = 1;
+    m->stride[i] = w.shape[i] == 1 ? 0 : v->stride[i];
+  }
+  m->data = v->data;
+  if (v->dtype == dtype && readable(v, m))
+    return FL_OK;
+  m->data = FL_CPU(input)(l, &w, dtype);
+  if (!m->data)
+    return FL_ENOMEM;
+  m->turned = false;
+  m->ld = m->cols;
+  int64_t size = m->rows * m->cols;
+  for (int i = m->ndim - 1; i >= 0; size *= w.shape[i--])
+    m->stride[i] = w.shape[i] == 1 ? 0 : size;
+  return FL_OK;
+}
+
+/* Makes rows of the batch where that changes nothing in memory: (..., m, k)
+ * with equal steps from row to row. */
+static bool flatten(matrices *m) {
+  int64_t rows = m->rows, ld = m->ld;
+  if (m->turned)
+    return false;
+  for (int i = m->ndim - 1; i >= 0; i--) {
+    if (m->shape[i] == 1)
+      continue;
+    if (rows == 1)
+      ld = m->stride[i];
+    else if (m->stride[i] != rows * ld)
+      return false;
+    rows *= m->shape[i];
+  }
+  if (rows > 1 && ld < m->cols)
+    return false;
+  m->rows = rows;
+  m->ld = ld;
+  m->ndim = 0;
+  return true;
+}
+
+static bool repeats_only(const matrices *m) {
+  for (int i = 0; i < m->ndim; i++)
+    if (m->stride[i] != 0)
+      return false;
+  return true;
+}
+
+/* Whether nothing is broadcast to get a batch of this shape. */
+static bool fills(const matrices *m, int ndim, const int64_t *shape) {
+  if (m->ndim != ndim)
+    return false;
+  for (int i = 0; i < ndim; i++)
+    if (m->shape[i] != shape[i])
+      return false;
+  return true;
+}
+
+static const void *move(const matrices *m, int64_t elements) {
+  return (const char *)m->data + elements * (int64_t)fl_dtype_size(m->dtype);
+}
+
+/* --- batches --- */
+
+typedef struct batch {
+  const fl_launch *launch;
+  matrices a, b;
+  int ndim;
+  int64_t shape[FL_MAX_DIMS];
+  void *c;
+} batch;
+
+/* The step of matrix `t` of the batch of results in an operand: dims are
+ * aligned at the end. */
+static int64_t place(const batch *g, const matrices *m, int64_t t) {
+  int64_t at = 0;
+  for (int i = g->ndim - 1, k = m->ndim - 1; i >= 0 && k >= 0; i--, k--) {
+    at += t % g->shape[i] * m->stride[k];
+    t /= g->shape[i];
+  }
+  return at;
+}
+
+static fl_cpu_product product_of(const batch *g, int64_t t) {
+  const matrices *a = &g->a, *b = &g->b;
+  int64_t size = a->rows * b->cols;
+  return (fl_cpu_product){
+      .ta = a->turned,
+      .tb = b->turned,
+      .m = a->rows,
+      .n = b->cols,
+      .k = a->cols,
+      .a = move(a, place(g, a, t)),
+      .lda = a->ld,
+      .b = move(b, place(g, b, t)),
+      .ldb = b->ld,
+      .c = (char *)g->c + t * size * (int64_t)fl_dtype_size(a->dtype),
+      .ldc = b->cols,
+  };
+}
+
+static void batch_task(void *context, int64_t begin, int64_t end) {
+  const batch *g = context;
+  for (int64_t t = begin; t < end && !fl_cpu_interrupted(g->launch); t++) {
+    fl_cpu_product p = product_of(g, t);
+    if (g->a.dtype == FL_F64)
+      FL_CPU(product_f64)(&p);
+    else
+      FL_CPU(product_f32)(&p);
+  }
+}
+
+static fl_status multiply(const fl_launch *l, batch *g) {
+  int64_t count = fl_numel(g->ndim, g->shape);
+  double work = (double)g->a.rows * (double)g->a.cols * (double)g->b.cols;
+  if (count == 1 || work >= LARGE) {
+    for (int64_t t = 0; t < count; t++) {
+      fl_cpu_product p = product_of(g, t);
+      fl_status s = FL_CPU(product)(l, g->a.dtype, &p);
+      if (s != FL_OK)
+        return s;
+    }
+    return FL_OK;
+  }
+  int64_t grain = work >= PIECE ? 1 : (int64_t)(PIECE / (work + 64)) + 1;
+  fl_cpu_parallel(l, count, grain, batch_task, g);
+  return fl_cpu_interrupted(l) ? fl_cpu_stopped(l) : FL_OK;
+}
+
+/* --- integers --- */
+
+/* Rows begin .. end of all results, in 64 bits, wrapping. */
+static void integer_task(void *context, int64_t begin, int64_t end) {
+  const batch *g = context;
+  int64_t m = g->a.rows, n = g->b.cols, k = g->a.cols;
+  for (int64_t r = begin; r < end; r++) {
+    if (fl_cpu_interrupted(g->launch))
+      return;
+    fl_cpu_product p = product_of(g, r / m);
+    const int64_t *a = p.a, *b = p.b;
+    int64_t i = r % m, *restrict c = (int64_t *)p.c + i * n;
+    int64_t step = p.ta ? p.lda : 1, row = p.tb ? 1 : p.ldb,
+            col = p.tb ? p.ldb : 1;
+    a += p.ta ? i : i * p.lda;
+    for (int64_t j = 0; j < n; j++)
+      c[j] = 0;
+    for (int64_t q = 0; q < k; q++) {
+      int64_t x = a[q * step];
+      const int64_t *y = b + q * row;
+      for (int64_t j = 0; j < n; j++)
+        c[j] += x * y[j * col];
+    }
+  }
+}
+
+static fl_status multiply_integers(const fl_launch *l, batch *g) {
+  int64_t rows = fl_numel(g->ndim, g->shape) * g->a.rows;
+  int64_t each = g->a.cols * g->b.cols + 1;
+  fl_cpu_parallel(l, rows, each >= 65536 ? 1 : 65536 / each + 1, integer_task,
+                  g);
+  return fl_cpu_interrupted(l) ? fl_cpu_stopped(l) : FL_OK;
+}
+
+/* --- matmul --- */
+
+/* A 1-d operand as a row (a) or as a column (b). */
+static void as_matrix(const fl_view *v, bool column, fl_view *w) {
+  *w = *v;
+  if (v->ndim > 1)
+    return;
+  w->ndim = 2;
+  w->shape[column] = 1;
+  w->stride[column] = 0;
+  w->shape[!column] = v->shape[0];
+  w->stride[!column] = v->stride[0];
+}
+
+FL_KERNEL(matmul) {
+  const fl_view *out = &l->out[0];
+  bool floats = fl_dtype_kind(out->dtype) == FL_KIND_FLOAT;
+  fl_dtype dtype = floats ? fl_cpu_wide(out->dtype) : FL_I64;
+  fl_view a, b;
+  batch g = {.launch = l};
+  if (fl_view_numel(out) == 0)
+    return FL_OK;
+  as_matrix(&l->in[0], false, &a);
+  as_matrix(&l->in[1], true, &b);
+  if (take(l, &a, dtype, &g.a) != FL_OK || take(l, &b, dtype, &g.b) != FL_OK)
+    return FL_ENOMEM;
+  g.ndim = out->ndim - (l->in[0].ndim > 1) - (l->in[1].ndim > 1);
+  for (int i = 0; i < g.ndim; i++)
+    g.shape[i] = out->shape[i];
+  if (repeats_only(&g.b) && fills(&g.a, g.ndim, g.shape) && flatten(&g.a))
+    g.ndim = 0;
+  g.c = FL_CPU(output)(l, out, dtype);
+  if (!g.c)
+    return FL_ENOMEM;
+  fl_status s = floats ? multiply(l, &g) : multiply_integers(l, &g);
+  if (s == FL_OK)
+    FL_CPU(finish)(l, out, dtype, g.c);
+  return s;
+}
+
+/* --- linear --- */
+
+typedef struct map {
+  fl_cpu_act act;
+  int64_t n;
+  const void *bias; /* NULL: none */
+  void *pre, *y;    /* the same where the activation's input is not kept */
+} map;
+
+#define T          float
+#define NAME(name) name##_f32
+#include "matmul_typed.h"
+#undef T
+#undef NAME
+#define T          double
+#define NAME(name) name##_f64
+#include "matmul_typed.h"
+#undef T
+#undef NAME
+
+/* x (..., inputs) as rows: its own memory if they are evenly spaced. */
+static fl_status take_rows(const fl_launch *l, const fl_view *v, fl_dtype dtype,
+                           matrices *m) {
+  fl_view w;
+  as_matrix(v, false, &w);
+  if (take(l, &w, dtype, m) != FL_OK)
+    return FL_ENOMEM;
+  if (m->ndim == 0 || flatten(m))
+    return FL_OK;
+  m->data = FL_CPU(input)(l, &w, dtype);
+  m->turned = false;
+  m->ld = m->cols;
+  m->rows = m->cols ? fl_view_numel(&w) / m->cols : 0;
+  m->ndim = 0;
+  return m->data ? FL_OK : FL_ENOMEM;
+}
+
+FL_KERNEL(linear) {
+  const fl_view *out = &l->out[0], *bias = &l->in[2];
+  fl_dtype dtype = fl_cpu_wide(out->dtype);
+  bool keeps = fl_view_numel(&l->out[1]) > 0;
+  map g = {.act = (fl_cpu_act)l->attrs->v[0].i};
+  matrices x, w;
+  if (fl_view_numel(out) == 0)
+    return FL_OK;
+  if (take_rows(l, &l->in[0], dtype, &x) != FL_OK ||
+      take(l, &l->in[1], dtype, &w) != FL_OK)
+    return FL_ENOMEM;
+  g.n = w.rows;
+  if (bias->data && !(g.bias = FL_CPU(input)(l, bias, dtype)))
+    return FL_ENOMEM;
+  g.y = FL_CPU(output)(l, out, dtype);
+  g.pre = keeps ? FL_CPU(output)(l, &l->out[1], dtype) : g.y;
+  if (!g.y || !g.pre)
+    return FL_ENOMEM;
+  fl_cpu_product p = {
+      .ta = x.turned,
+      .tb = !w.turned,
+      .m = fl_view_numel(out) / g.n,
+      .n = g.n,
+      .k = w.cols,
+      .a = x.data,
+      .lda = x.ld,
+      .b = w.data,
+      .ldb = w.ld,
+      .c = g.pre,
+      .ldc = g.n,
+      .done = !g.bias && g.act == FL_ACT_NONE ? NULL
+              : dtype == FL_F64               ? finish_block_f64
+                                              : finish_block_f32,
+      .context = &g,
+  };
+  fl_status s = FL_CPU(product)(l, dtype, &p);
+  if (s != FL_OK)
+    return s;
+  FL_CPU(finish)(l, out, dtype, g.y);
+  if (keeps)
+    FL_CPU(finish)(l, &l->out[1], dtype, g.pre);
+  return FL_OK;
+}

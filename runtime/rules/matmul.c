@@ -1,0 +1,264 @@
+/* Matrix products and linear maps: shapes, gradients, cost. */
+#include "../env.h"
+
+#include <math.h>
+#include <string.h>
+
+void cost_bytes(const fli_infer *c, double *flops, double *bytes);
+
+/* --- matmul --- */
+
+/* A 1-d `a` is a row, a 1-d `b` a column; their dim is not in the result. */
+fl_status shape_matmul(fli_infer *c) {
+  const fl_meta *a = c->in[0], *b = c->in[1];
+  fl_meta *y = &c->out[0];
+  const char *ta = fli_shape_text(a->ndim, a->shape),
+             *tb = fli_shape_text(b->ndim, b->shape);
+  if (a->ndim == 0 || b->ndim == 0)
+    return fli_fail(FL_ESHAPE,
+                    "matmul: %s x %s: a single number has no rows; "
+                    "multiply by it with *",
+                    ta, tb);
+  int64_t k = a->shape[a->ndim - 1],
+          rows = b->shape[b->ndim > 1 ? b->ndim - 2 : 0];
+  if (k != rows)
+    return fli_fail(FL_ESHAPE,
+                    "matmul: %s x %s: inner sizes %lld and %lld differ", ta, tb,
+                    (long long)k, (long long)rows);
+  int na = a->ndim > 2 ? a->ndim - 2 : 0, nb = b->ndim > 2 ? b->ndim - 2 : 0;
+  int n = na > nb ? na : nb;
+  for (int i = 0; i < n; i++) {
+    int64_t sa = i < n - na ? 1 : a->shape[i - (n - na)],
+            sb = i < n - nb ? 1 : b->shape[i - (n - nb)];
+    if (sa != sb && sa != 1 && sb != 1)
+      return fli_fail(FL_ESHAPE,
+                      "matmul: %s x %s: leading sizes %lld and %lld differ", ta,
+                      tb, (long long)sa, (long long)sb);
+    y->shape[i] = sa == 1 ? sb : sa;
+  }
+  if (a->ndim > 1)
+    y->shape[n++] = a->shape[a->ndim - 2];
+  if (b->ndim > 1)
+    y->shape[n++] = b->shape[b->ndim - 1];
+  y->ndim = n;
+  return FL_OK;
+}
+
+void cost_matmul(const fli_infer *c, double *flops, double *bytes) {
+  const fl_meta *a = c->in[0], *y = &c->out[0];
+  cost_bytes(c, flops, bytes);
+  *flops = 2 * (double)fl_numel(y->ndim, y->shape) *
+           (double)(a->ndim ? a->shape[a->ndim - 1] : 1);
+}
+
+/* All dims but the last as one: (rows, n). */
+static fl_value flat_rows(fli_env *e, fl_value x) {
+  const fl_meta *m = fli_meta(x);
+  if (e->status || m->ndim == 2)
+    return x;
+  int64_t n = m->ndim ? m->shape[m->ndim - 1] : 1;
+  int64_t rows = m->ndim ? fl_numel(m->ndim - 1, m->shape) : 1;
+  return fli_v_reshape(e, x, 2, (int64_t[]){rows, n});
+}
+
+/* The last two dims the other way round. */
+static fl_value turned(fli_env *e, fl_value x) {
+  int n = fli_meta(x)->ndim;
+  return e->status ? x : fli_v_transpose(e, x, n - 2, n - 1);
+}
+
+/* (..., m, n) to (m, ... n) as a matrix. */
+static fl_value rows_first(fli_env *e, fl_value x) {
+  const fl_meta *m = fli_meta(x);
+  int n = m->ndim;
+  int64_t dims[FL_MAX_DIMS], rows = m->shape[n - 2], rest = m->shape[n - 1];
+  dims[0] = n - 2;
+  dims[n - 1] = n - 1;
+  for (int i = 0; i < n - 2; i++) {
+    dims[i + 1] = i;
+    rest *= m->shape[i];
+  }
+  return fli_v_reshape(e, fli_v_permute(e, x, dims), 2,
+                       (int64_t[]){rows, rest});
+}
+
+/* y = a b with both at least 2-d. Where one operand is a single matrix used by
+ * the whole batch, its gradient is one product over all rows, not a batch of
+ * products to be summed. */
+static void grad_matrices(fli_grad *g, fl_value dy) {
+  fli_env *e = &g->e;
+  const fl_meta *a = &g->in_meta[0], *b = &g->in_meta[1];
+  if (g->need[0]) {
+    if (a->ndim == 2 && b->ndim > 2)
+      g->dx[0] = MATMUL(rows_first(e, dy), flat_rows(e, turned(e, g->in[1])));
+    else
+      g->dx[0] = MATMUL(dy, turned(e, g->in[1]));
+  }
+  if (g->need[1]) {
+    if (b->ndim == 2 && a->ndim > 2)
+      g->dx[1] = MATMUL(turned(e, flat_rows(e, g->in[0])), flat_rows(e, dy));
+    else
+      g->dx[1] = MATMUL(turned(e, g->in[0]), dy);
+  }
+}
+
+/* a is a row of k: y (..., n). */
+static void grad_row(fli_grad *g, fl_value dy) {
+  fli_env *e = &g->e;
+  int n = g->out_meta[0].ndim;
+  if (g->need[0]) {
+    fl_value column = fli_v_unsqueeze(e, dy, n);
+    fl_value dx = MATMUL(g->in[1], column); /* (..., k, 1) */
+    if (e->status)
+      return;
+    const fl_meta *m = fli_meta(dx);
+    g->dx[0] = fli_v_reshape(e, dx, m->ndim - 1, m->shape);
+  }
+  if (g->need[1])
+    g->dx[1] =
+        MUL(fli_v_unsqueeze(e, g->in[0], 1), fli_v_unsqueeze(e, dy, n - 1));
+}
+
+/* b is a column of k: y (..., m). */
+static void grad_column(fli_grad *g, fl_value dy) {
+  fli_env *e = &g->e;
+  int n = g->out_meta[0].ndim;
+  if (g->need[0])
+    g->dx[0] = MUL(fli_v_unsqueeze(e, dy, n), g->in[1]);
+  if (g->need[1]) {
+    fl_value a = flat_rows(e, g->in[0]);
+    if (e->status)
+      return;
+    fl_value flat = fli_v_reshape(e, dy, 1, &fli_meta(a)->shape[0]);
+    g->dx[1] = MATMUL(turned(e, a), flat);
+  }
+}
+
+void grad_matmul(fli_grad *g) {
+  bool row = g->in_meta[0].ndim == 1, column = g->in_meta[1].ndim == 1;
+  fl_value dy = g->dy[0];
+  if (row && column) {
+    if (g->need[0])
+      g->dx[0] = MUL(dy, g->in[1]);
+    if (g->need[1])
+      g->dx[1] = MUL(dy, g->in[0]);
+  } else if (row) {
+    grad_row(g, dy);
+  } else if (column) {
+    grad_column(g, dy);
+  } else {
+    grad_matrices(g, dy);
+  }
+}
+
+/* --- linear --- */
+
+enum { NONE, RELU, GELU, GELU_TANH, SILU, TANH, SIGMOID };
+
+static bool needs_pre(int64_t act) {
+  return act == GELU || act == GELU_TANH || act == SILU;
+}
+
+/* The second result is what the activation was applied to, empty where backward
+ * does without: relu, tanh and sigmoid go by their results. */
+fl_status shape_linear(fli_infer *c) {
+  const fl_meta *x = c->in[0], *w = c->in[1], *b = c->in[2];
+  int64_t act = c->attrs->v[0].i;
+  const char *tx = fli_shape_text(x->ndim, x->shape),
+             *tw = fli_shape_text(w->ndim, w->shape);
+  if (w->ndim != 2)
+    return fli_fail(FL_ESHAPE,
+                    "linear: weight must be (outputs, inputs), got %s", tw);
+  if (x->ndim == 0 || x->shape[x->ndim - 1] != w->shape[1])
+    return fli_fail(FL_ESHAPE,
+                    "linear: x %s does not fit weight %s: its last size must "
+                    "be %lld",
+                    tx, tw, (long long)w->shape[1]);
+  if (b && (b->ndim != 1 || b->shape[0] != w->shape[0]))
+    return fli_fail(FL_ESHAPE,
+                    "linear: bias %s does not fit weight %s: it must be "
+                    "(%lld)",
+                    fli_shape_text(b->ndim, b->shape), tw,
+                    (long long)w->shape[0]);
+  fl_meta *y = &c->out[0], *pre = &c->out[1];
+  y->ndim = x->ndim;
+  memcpy(y->shape, x->shape, sizeof y->shape);
+  y->shape[x->ndim - 1] = w->shape[0];
+  pre->ndim = 1;
+  pre->shape[0] = 0;
+  if (needs_pre(act)) {
+    pre->ndim = y->ndim;
+    memcpy(pre->shape, y->shape, sizeof y->shape);
+  }
+  if (act == NONE || needs_pre(act))
+    c->saves &= ~(1u << FLI_SAVE_OUT);
+  if (!needs_pre(act))
+    c->saves &= ~(2u << FLI_SAVE_OUT);
+  return FL_OK;
+}
+
+/* The gradient of what the activation was applied to. */
+static fl_value grad_of_pre(fli_grad *g) {
+  int64_t act = g->attrs->v[0].i;
+  fl_value dy = g->dy[0];
+  if (!fli_nothing(dy) && act != NONE) {
+    int op = act == RELU      ? FLI_OP_relu_backward
+             : act == SILU    ? FLI_OP_silu_backward
+             : act == TANH    ? FLI_OP_tanh_backward
+             : act == SIGMOID ? FLI_OP_sigmoid_backward
+                              : FLI_OP_gelu_backward;
+    fl_attrs a = fli_attrs(&g->e, op);
+    if (op == FLI_OP_gelu_backward)
+      a.v[0].i = act == GELU_TANH;
+    dy = fli_run(&g->e, op, &a, 2,
+                 (fl_value[]){dy, g->y[needs_pre(act) ? 1 : 0]});
+  }
+  if (!needs_pre(act) || fli_nothing(g->dy[1]))
+    return dy;
+  return fli_nothing(dy) ? g->dy[1] : ADD(dy, g->dy[1]);
+}
+
+void grad_linear(fli_grad *g) {
+  fli_env *e = &g->e;
+  fl_value d = grad_of_pre(g);
+  if (e->status || fli_nothing(d))
+    return;
+  if (g->need[0])
+    g->dx[0] = MATMUL(d, g->in[1]);
+  fl_value rows = flat_rows(e, d);
+  if (g->need[1])
+    g->dx[1] = MATMUL(turned(e, rows), flat_rows(e, g->in[0]));
+  if (g->n_in > 2 && g->need[2])
+    g->dx[2] = SUM1(rows, 0, false);
+}
+
+/* --- composed --- */
+
+void compose_outer(fli_composing *g) {
+  const fl_meta *a = fli_meta(g->in[0]), *b = fli_meta(g->in[1]);
+  if (a->ndim != 1 || b->ndim != 1) {
+    fli_env_fail(
+        &g->e, FL_ESHAPE, "outer: needs two 1-d tensors, got %s and %s",
+        fli_shape_text(a->ndim, a->shape), fli_shape_text(b->ndim, b->shape));
+    return;
+  }
+  g->out[0] = MUL(fli_v_unsqueeze(&g->e, g->in[0], 1), g->in[1]);
+}
+
+static fl_value scaled(fli_composing *g, fl_value x, double by) {
+  if (by == 1)
+    return x;
+  bool whole = fl_dtype_kind(fli_meta(x)->dtype) != FL_KIND_FLOAT &&
+               by == floor(by) && fabs(by) < 0x1p53;
+  return MUL(x, whole ? fli_integer((int64_t)by) : NUM(by));
+}
+
+/* beta 0 means that x is not read: its NaNs do not matter. */
+void compose_addmm(fli_composing *g) {
+  double beta = g->attrs->v[0].f, alpha = g->attrs->v[1].f;
+  fl_value y = scaled(g, MATMUL(g->in[1], g->in[2]), alpha);
+  if (beta != 0)
+    g->out[0] = ADD(scaled(g, g->in[0], beta), y);
+  else
+    g->out[0] = y;
+}
