@@ -1,9 +1,8 @@
 # What flare takes from the system, as targets that may be empty:
 #   lua_headers, lua_whole  Lua 5.4: its headers; all of liblua, for the program
-#   flare_blas              OpenBLAS, the serial one where there is a choice
 #   flare_modules           jansson and zlib, for files
 #   flare_editline          libedit, for the prompt
-#   flare_system            what libflare itself links: BLAS, maths, threads
+#   flare_system            maths and threads, for libflare itself
 # Each row of the table at the end says what was found and what brings the rest.
 find_package(Threads REQUIRED)
 find_package(PkgConfig)
@@ -39,8 +38,7 @@ function(flare_find_library variable)
   if(FLARE_PORTABLE)
     list(TRANSFORM ARGN REPLACE "(.+)" "lib\\1.a" OUTPUT_VARIABLE names)
   endif()
-  find_library(${variable} NAMES ${names} HINTS ${hints}
-    PATH_SUFFIXES openblas-serial)
+  find_library(${variable} NAMES ${names})
 endfunction()
 
 # Links a library by its path here and by its name where flare is installed.
@@ -89,40 +87,21 @@ endif()
 set(LUA_FOUND "${LUA_VERSION} (${LUA_LIBRARY})")
 flare_row(Lua LUA_FOUND "" "")
 
-# --- BLAS ---
-
-add_library(flare_blas INTERFACE)
-if(PkgConfig_FOUND)
-  pkg_check_modules(BLAS_PC QUIET openblas)
-endif()
-set(hints ${BLAS_PC_LIBRARY_DIRS})
-flare_find_library(OPENBLAS_LIBRARY openblas)
-find_path(OPENBLAS_INCLUDE_DIR cblas.h HINTS ${BLAS_PC_INCLUDE_DIRS}
-  PATH_SUFFIXES openblas-serial openblas)
-if(OPENBLAS_LIBRARY AND OPENBLAS_INCLUDE_DIR)
-  target_include_directories(flare_blas SYSTEM INTERFACE
-    $<BUILD_INTERFACE:${OPENBLAS_INCLUDE_DIR}>)
-  target_compile_definitions(flare_blas INTERFACE
-    $<BUILD_INTERFACE:FL_HAVE_OPENBLAS>)
-  flare_link(flare_blas ${OPENBLAS_LIBRARY})
-  set(BLAS_FOUND ${OPENBLAS_LIBRARY})
-endif()
-flare_row(OpenBLAS BLAS_FOUND "matrix products will be slow"
-  libopenblas-serial-dev)
+# --- what libflare links ---
 
 add_library(flare_system INTERFACE)
-target_link_libraries(flare_system INTERFACE flare_blas m Threads::Threads
+target_link_libraries(flare_system INTERFACE m Threads::Threads
   ${CMAKE_DL_LIBS})
 find_library(MVEC_LIBRARY mvec)
 if(MVEC_LIBRARY)
   target_link_libraries(flare_system INTERFACE mvec)
 endif()
-flare_row(libmvec MVEC_LIBRARY "exp, tanh and the like are our own" "")
+flare_row(libmvec MVEC_LIBRARY "exp, tanh and the like are slower" "")
 
 # --- small libraries; absent ones are named when their feature is used ---
 
 macro(flare_optional target macro name header used package)
-  flare_find_library(${macro}_LIBRARY ${name} ${ARGN})
+  flare_find_library(${macro}_LIBRARY ${name})
   find_path(${macro}_INCLUDE_DIR ${header})
   if(${macro}_LIBRARY AND ${macro}_INCLUDE_DIR)
     target_include_directories(${target} SYSTEM INTERFACE
@@ -132,7 +111,8 @@ macro(flare_optional target macro name header used package)
     flare_link(${target} ${${macro}_LIBRARY})
     set(${macro}_FOUND ${${macro}_LIBRARY})
   endif()
-  flare_row(${name} ${macro}_FOUND "${used}" ${package})
+  string(TOLOWER ${macro} title)
+  flare_row(${title} ${macro}_FOUND "${used}" ${package})
 endmacro()
 
 add_library(flare_modules INTERFACE)

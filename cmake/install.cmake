@@ -25,7 +25,7 @@ if(FLARE_PORTABLE)
 endif()
 
 install(TARGETS flare_shared flare_static flarelua_shared flarelua_static
-  flare_system flare_modules flare_blas EXPORT flare_targets)
+  flare_system flare_modules EXPORT flare_targets)
 install(FILES ${public_headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/flare)
 install(EXPORT flare_targets NAMESPACE flare:: DESTINATION ${package_dir})
 configure_package_config_file(cmake/flareConfig.cmake.in flareConfig.cmake
@@ -37,7 +37,6 @@ install(FILES ${PROJECT_BINARY_DIR}/flareConfig.cmake
 
 file(RELATIVE_PATH pc_to_prefix /${pc_dir} /)
 string(REGEX REPLACE "/$" "" pc_to_prefix ${pc_to_prefix})
-get_target_property(blas_libs flare_blas pc_libs)
 get_target_property(module_libs flare_modules pc_libs)
 foreach(name flare flarelua)
   configure_file(cmake/${name}.pc.in ${name}.pc @ONLY)

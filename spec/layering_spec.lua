@@ -111,7 +111,7 @@ describe("libraries", function()
       local names = exported(library)
       assert(#names > 0, library .. " exports nothing")
       for _, name in ipairs(names) do
-        if not (name:find "^fl_" or name:find "^fll?i?_" or name:find "^luaopen_flare") then
+        if not (name:find "^fli?_" or name:find "^luaopen_flare") then
           offences[#offences + 1] = library .. ": " .. name
         end
       end
