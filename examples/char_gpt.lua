@@ -56,14 +56,21 @@ end
 
 -- All sources and documents of the repository that this file lies in, as one text.
 local function own_text()
+  local file = flare.core.file
   local root = (arg and arg[0] or ""):match("^(.*)examples/[^/]*$") or ""
   local parts = {}
-  for _, folder in ipairs{"docs", "stdlib", "examples", "runtime", "kernels", "lua"} do
-    for _, path in ipairs(flare.core.file.list(root .. folder, {recursive = true}) or {}) do
-      if path:find("%.lua$") or path:find("%.md$") or path:find("%.[ch]$") then
-        parts[#parts + 1] = flare.core.file.read(path)
+  local function walk(folder)
+    for _, name in ipairs(file.list(folder) or {}) do
+      local path = folder .. "/" .. name
+      if file.exists(path) == "directory" then
+        walk(path)
+      elseif name:find("%.lua$") or name:find("%.md$") or name:find("%.[ch]$") then
+        parts[#parts + 1] = file.read(path)
       end
     end
+  end
+  for _, folder in ipairs{"docs", "stdlib", "examples", "runtime", "kernels", "lua"} do
+    walk(root .. folder)
   end
   -- characters outside of ASCII are too rare to be learned
   return (table.concat(parts, "\n"):gsub("[^\n -~]", ""))

@@ -2,6 +2,8 @@
 --
 -- A data set is an object with `size()` and `fetch(index)`: index is a tensor of positions
 -- from 1, the results are batches (tensors with one row for each position).
+require "flare"
+
 local parts = {
   Loader = {"flare.data.loader"},
   Tensors = {"flare.data.tensors"}, Subset = {"flare.data.subset"},

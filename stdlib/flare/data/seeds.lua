@@ -19,10 +19,10 @@ end
 --- Calls f with the state's generator seeded, and puts the generator back.
 function M.with(seed, f)
   local generator = core.default_generator()
-  local before = generator:state_dict()
+  local before, offset = generator:state()
   core.manual_seed(seed)
   local results = table.pack(pcall(f))
-  generator:load_state_dict(before)
+  generator:set_state(before, offset)
   if not results[1] then error(results[2], 0) end
   return table.unpack(results, 2, results.n)
 end

@@ -5,8 +5,8 @@
 --     local saved = checkpoints:load()                 -- the newest that is whole
 --     if saved then checkpoints:restore(saved, {model = model, optimizer = opt}) end
 --
--- A part is anything with state_dict and load_state_dict. A file appears under its name only
--- when all of it is on the disk; the one before stays until then.
+-- A part is anything with state_dict and load_state_dict, or a generator. A file appears
+-- under its name only when all of it is on the disk; the one before stays until then.
 local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"
@@ -51,14 +51,19 @@ function Checkpoint:steps()
   return steps
 end
 
+-- A generator of random numbers is two integers.
+local function is_generator(part)
+  return type(part) == "userdata" and not core.is_tensor(part) and part.set_state ~= nil
+end
+
 -- Parts as plain trees.
 local function states(parts)
   local out = {}
   for name, part in pairs(parts) do
-    local kind = type(part)
-    if kind == "table" and part.state_dict then
-      out[name] = part:state_dict()
-    elseif kind == "userdata" and not core.is_tensor(part) then
+    if is_generator(part) then
+      local seed, offset = part:state()
+      out[name] = {seed = seed, offset = offset}
+    elseif type(part) == "table" and part.state_dict then
       out[name] = part:state_dict()
     else
       fail("Checkpoint:save: '%s' has no state_dict; put plain values into the third argument",
@@ -134,7 +139,14 @@ function Checkpoint:restore(saved, parts)
            options.hint(tostring(name), saved.parts))
     end
   end
-  for name, part in pairs(parts) do part:load_state_dict(saved.parts[name]) end
+  for name, part in pairs(parts) do
+    local state = saved.parts[name]
+    if is_generator(part) then
+      part:set_state(state.seed, state.offset)
+    else
+      part:load_state_dict(state)
+    end
+  end
 end
 
 return setmetatable({open = Checkpoint.open, class = Checkpoint}, {

@@ -1,4 +1,6 @@
 --- flare.io: safetensors, trees of values, checkpoints.
+require "flare"
+
 local parts = {
   safetensors = "flare.io.safetensors", tree = "flare.io.tree", Checkpoint = "flare.io.checkpoint",
 }

@@ -6,10 +6,9 @@ local M = {}
 --- Seconds from some start, never going back.
 M.now = core.clock
 
---- Whether standard error is a terminal.
+--- Whether standard error is a terminal that can draw over a line.
 function M.terminal()
-  if os.getenv("TERM") == "dumb" then return false end
-  return core.is_terminal(2)
+  return os.getenv("TERM") ~= "dumb" and core.is_terminal(2)
 end
 
 return M

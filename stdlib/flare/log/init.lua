@@ -5,6 +5,8 @@
 --     bar:finish()
 --
 -- `flare.log(x)` is the natural logarithm, as the operator's name says.
+require "flare"
+
 local core = require "flare.core"
 
 local parts = {

@@ -4,6 +4,8 @@
 --     local model = nn.Sequential(nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 10))
 --
 -- A layer is one file; adding one is that file and its line here.
+require "flare"
+
 local files = {
   Module = "module",
   Sequential = "containers", ModuleList = "containers", ModuleDict = "containers",

@@ -34,17 +34,12 @@ function M.gain(name, slope)
   return gain
 end
 
-local function like(x, opts)
-  opts.dtype, opts.device = x.dtype, x.device
-  return opts
-end
-
 local function uniform(x, low, high, generator)
-  return x:copy_(core.rand(x.shape, like(x, {low = low, high = high, generator = generator})))
+  return x:uniform_(low, high, {generator = generator})
 end
 
 local function normal(x, mean, std, generator)
-  return x:copy_(core.randn(x.shape, like(x, {mean = mean, std = std, generator = generator})))
+  return x:normal_(mean, std, {generator = generator})
 end
 
 local none = options.none

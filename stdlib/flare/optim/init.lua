@@ -6,6 +6,8 @@
 --     optim.clip_grad_norm_(model:parameters(), 1.0)
 --     opt:step()
 --     opt:zero_grad()
+require "flare"
+
 local files = {
   Optimizer = "optimizer", SGD = "sgd", Adam = "adam", AdamW = "adamw", RMSprop = "rmsprop",
   Adagrad = "adagrad", Lion = "lion", LBFGS = "lbfgs", EMA = "ema",
