@@ -641,9 +641,10 @@ static void advance_rng(work *w) {
   fl_generator *g = w->c->generator ? w->c->generator : &w->rt->generator;
   int64_t n = fl_numel(w->out[0].ndim, w->out[0].shape);
   /* attention draws for its virtual matrix of scores */
-  if (w->op->id == FLI_OP_attention && w->metas[0]->ndim >= 2)
-    n = n / w->metas[0]->shape[w->metas[0]->ndim - 1] *
-        w->metas[1]->shape[w->metas[1]->ndim - 2];
+  if (w->op->id == FLI_OP_attention)
+    n = w->attrs->v[2].f == 0 ? 0
+                              : fl_numel(w->out[1].ndim, w->out[1].shape) *
+                                    w->metas[1]->shape[w->metas[1]->ndim - 2];
   int per = w->out[0].dtype == FL_F64 ? 2 : 4;
   g->offset += (uint64_t)((n + per - 1) / per);
 }

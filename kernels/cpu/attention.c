@@ -2,6 +2,7 @@
  * softmax forward, tiles recomputed from the row sums backward (Dao, arXiv:
  * 2307.08691). Products of tiles are in tile.inc, the loops in attention.inc.
  * Results depend on shapes only, not on threads. */
+#include "philox.h"
 #include "tile.h"
 
 #define ATT_Q   64 /* queries of a tile */

@@ -90,9 +90,14 @@ static inline void *tile_carve(char **at, int64_t count, size_t size) {
 }
 
 #define TILE_UNUSED __attribute__((unused))
-#define T           float
-#define NM(name)    name##_f32
-#define TILE_DTYPE  FL_F32
+#if defined(__clang__)
+#define TILE_ONCE __attribute__((noinline))
+#else
+#define TILE_ONCE __attribute__((noinline, noclone))
+#endif
+#define T          float
+#define NM(name)   name##_f32
+#define TILE_DTYPE FL_F32
 #include "tile.inc"
 #undef T
 #undef NM

@@ -1,0 +1,252 @@
+/* Pooling over 1 to 3 dims: largest elements with their positions, means over
+ * windows, means to a given size, and the gradients. Means are sums over boxes:
+ * along each dim a result has a first and a last element and a weight. Loops
+ * are in pooling.inc. */
+#include "../../runtime/math.h"
+#include "cpu.h"
+
+#include <stdatomic.h>
+
+#define POOL_WORK 16384 /* elements that a thread takes at once */
+
+/* Spatial dims are (depth, height, width); those that are not there have size 1
+ * and windows of 1. */
+typedef struct pool_axis {
+  int64_t in, out;
+  int64_t kernel, stride, padding, dilation;
+  int64_t *first, *end; /* maxima: of results by tap; means: of elements by
+                           result */
+  double *weight;       /* means: by result */
+} pool_axis;
+
+typedef struct pooling {
+  const fl_launch *l;
+  pool_axis axis[3];
+  const void *x; /* contiguous */
+  void *y;
+  int64_t *where;
+  int64_t planes, in, out; /* elements of a plane */
+  int base;
+  _Atomic int64_t bad; /* a position out of range, as stored */
+  atomic_bool failed;
+} pooling;
+
+static int64_t pool_number(const fl_attrs *a, int k, int i, int64_t missing) {
+  int n;
+  const int64_t *v = fl_attr_list(a, k, &n);
+  i -= 3 - n;
+  return i >= 0 && i < n ? v[i] : missing;
+}
+
+/* The last `spatial` dims of views of x and y (shapes only). */
+static void pool_open(pooling *p, const fl_launch *l, const fl_view *x,
+                      const fl_view *y, int spatial) {
+  memset(p, 0, sizeof *p);
+  p->l = l;
+  p->base = l->base;
+  p->planes = p->in = p->out = 1;
+  for (int i = 0; i < x->ndim - spatial; i++)
+    p->planes *= x->shape[i];
+  for (int i = 0; i < 3; i++) {
+    pool_axis *a = &p->axis[i];
+    int k = i - (3 - spatial);
+    a->in = k < 0 ? 1 : x->shape[x->ndim - spatial + k];
+    a->out = k < 0 ? 1 : y->shape[y->ndim - spatial + k];
+    a->kernel = a->stride = a->dilation = 1;
+    p->in *= a->in;
+    p->out *= a->out;
+  }
+}
+
+/* Lists at, at + 1, at + 2 are kernel, stride, padding; dilation < 0: none. */
+static void pool_windows(pooling *p, int at, int dilation) {
+  const fl_attrs *attrs = p->l->attrs;
+  for (int i = 0; i < 3; i++) {
+    pool_axis *a = &p->axis[i];
+    a->kernel = pool_number(attrs, at, i, 1);
+    a->stride = pool_number(attrs, at + 1, i, 1);
+    a->padding = pool_number(attrs, at + 2, i, 0);
+    if (dilation >= 0)
+      a->dilation = pool_number(attrs, dilation, i, 1);
+  }
+}
+
+static bool pool_alloc(pooling *p, pool_axis *a, int64_t n) {
+  a->first = fl_scratch_get(p->l, (size_t)n * 8 + 8);
+  a->end = fl_scratch_get(p->l, (size_t)n * 8 + 8);
+  a->weight = fl_scratch_get(p->l, (size_t)n * sizeof(double) + 8);
+  return a->first && a->end && a->weight;
+}
+
+/* Results first..end of tap t along a dim are those whose window has the tap
+ * inside the plane. */
+static bool pool_taps(pooling *p) {
+  for (int i = 0; i < 3; i++) {
+    pool_axis *a = &p->axis[i];
+    if (!pool_alloc(p, a, a->kernel))
+      return false;
+    for (int64_t t = 0; t < a->kernel; t++) {
+      int64_t low = a->padding - t * a->dilation, high = low + a->in;
+      a->first[t] = low <= 0 ? 0 : (low + a->stride - 1) / a->stride;
+      a->end[t] = high <= 0 ? 0 : (high + a->stride - 1) / a->stride;
+      a->end[t] = a->end[t] < a->out ? a->end[t] : a->out;
+    }
+  }
+  return true;
+}
+
+/* Elements first..end of a dim make result o. */
+static bool pool_boxes(pooling *p, bool adaptive, bool count_pad) {
+  for (int i = 0; i < 3; i++) {
+    pool_axis *a = &p->axis[i];
+    if (!pool_alloc(p, a, a->out))
+      return false;
+    for (int64_t o = 0; o < a->out; o++) {
+      int64_t first = o * a->stride - a->padding, end = first + a->kernel;
+      if (adaptive) {
+        first = o * a->in / a->out;
+        end = ((o + 1) * a->in + a->out - 1) / a->out;
+      }
+      int64_t padded = a->in + a->padding < end ? a->in + a->padding : end;
+      int64_t count = padded - first;
+      first = first > 0 ? first : 0;
+      end = end < a->in ? end : a->in;
+      a->first[o] = first;
+      a->end[o] = end;
+      a->weight[o] = 1 / (double)(count_pad ? count : end - first);
+    }
+  }
+  return true;
+}
+
+#define T         float
+#define NM(name)  name##_f32
+#define LOWEST    -(T)INFINITY
+#define IS_NAN(v) ((v) != (v))
+#include "pooling.inc"
+#include "pooling_mean.inc"
+#undef T
+#undef NM
+#undef LOWEST
+#undef IS_NAN
+#define T         double
+#define NM(name)  name##_f64
+#define LOWEST    -(T)INFINITY
+#define IS_NAN(v) ((v) != (v))
+#include "pooling.inc"
+#include "pooling_mean.inc"
+#undef T
+#undef NM
+#undef LOWEST
+#undef IS_NAN
+#define T        int64_t
+#define NM(name) name##_i64
+#define LOWEST   INT64_MIN
+#include "pooling.inc"
+#undef T
+#undef NM
+#undef LOWEST
+#undef IS_NAN
+
+static fl_dtype pool_dtype(const fl_view *x) {
+  return fl_dtype_kind(x->dtype) == FL_KIND_FLOAT ? fl_cpu_wide(x->dtype)
+                                                  : FL_I64;
+}
+
+static fl_status pool_run(pooling *p, const fl_view *x, fl_dtype d, int64_t n,
+                          int64_t each, fl_cpu_task task) {
+  const fl_launch *l = p->l;
+  const fl_view *y = &l->out[0];
+  p->x = FL_CPU(input)(l, x, d);
+  p->y = FL_CPU(output)(l, y, d);
+  if (!p->x || !p->y)
+    return FL_ENOMEM;
+  fl_cpu_parallel(l, n, 1 + POOL_WORK / (each + 1), task, p);
+  FL_CPU(finish)(l, y, d, p->y);
+  return FL_OK;
+}
+
+/* x -> y, where */
+FL_KERNEL(max_pool) {
+  const fl_view *x = &l->in[0], *y = &l->out[0];
+  fl_dtype d = pool_dtype(x);
+  pooling p;
+  int spatial;
+  fl_attr_list(l->attrs, 0, &spatial);
+  pool_open(&p, l, x, y, spatial);
+  pool_windows(&p, 0, 3);
+  p.where = l->out[1].data;
+  if (fl_view_numel(y) == 0)
+    return FL_OK;
+  if (!pool_taps(&p))
+    return FL_ENOMEM;
+  int64_t taps = p.axis[0].kernel * p.axis[1].kernel * p.axis[2].kernel;
+  return pool_run(&p, x, d, p.planes * p.axis[0].out * p.axis[1].out,
+                  p.axis[2].out * taps,
+                  d == FL_I64   ? pool_max_i64
+                  : d == FL_F64 ? pool_max_f64
+                                : pool_max_f32);
+}
+
+/* dy, where -> dx */
+FL_KERNEL(max_pool_backward) {
+  const fl_view *dy = &l->in[0], *dx = &l->out[0];
+  fl_dtype d = fl_cpu_wide(dy->dtype);
+  pooling p;
+  pool_open(&p, l, dx, dy, 0);
+  int lead = dx->ndim - (int)l->attrs->v[1].i;
+  p.planes = fl_numel(lead, dx->shape);
+  p.in = fl_numel(dx->ndim - lead, dx->shape + lead);
+  p.out = fl_numel(dy->ndim - lead, dy->shape + lead);
+  p.where = (int64_t *)(uintptr_t)FL_CPU(input)(l, &l->in[1], FL_I64);
+  if (!p.where)
+    return FL_ENOMEM;
+  fl_status s = pool_run(&p, dy, d, p.planes, p.in + p.out,
+                         d == FL_F64 ? pool_max_back_f64 : pool_max_back_f32);
+  return atomic_load(&p.failed) ? fl_cpu_bad_position(l, p.bad, p.in) : s;
+}
+
+/* Means forward: a row of results is a piece of work; backward: a plane. */
+static fl_status pool_mean(const fl_launch *l, int spatial, int windows,
+                           bool adaptive, bool count_pad, bool back) {
+  const fl_view *x = &l->in[0], *y = &l->out[0];
+  fl_dtype d = fl_cpu_wide(x->dtype);
+  pooling p;
+  pool_open(&p, l, back ? y : x, back ? x : y, spatial);
+  if (!adaptive)
+    pool_windows(&p, windows, -1);
+  if (fl_view_numel(y) == 0)
+    return FL_OK;
+  if (!pool_boxes(&p, adaptive, count_pad))
+    return FL_ENOMEM;
+  if (back)
+    return pool_run(&p, x, d, p.planes, p.in + p.out,
+                    d == FL_F64 ? pool_mean_back_f64 : pool_mean_back_f32);
+  int64_t rows = p.axis[0].out * p.axis[1].out;
+  return pool_run(&p, x, d, p.planes * rows, (p.in + p.out) / rows,
+                  d == FL_F64 ? pool_mean_f64 : pool_mean_f32);
+}
+
+FL_KERNEL(avg_pool) {
+  int spatial;
+  fl_attr_list(l->attrs, 0, &spatial);
+  return pool_mean(l, spatial, 0, false, l->attrs->v[4].i != 0, false);
+}
+
+FL_KERNEL(avg_pool_backward) {
+  int spatial;
+  fl_attr_list(l->attrs, 1, &spatial);
+  return pool_mean(l, spatial, 1, false, l->attrs->v[4].i != 0, true);
+}
+
+FL_KERNEL(adaptive_avg_pool) {
+  int spatial;
+  fl_attr_list(l->attrs, 0, &spatial);
+  return pool_mean(l, spatial, 0, true, false, false);
+}
+
+/* Dims that were not pooled have windows of one element. */
+FL_KERNEL(adaptive_avg_pool_backward) {
+  int n = l->in[0].ndim - 1;
+  return pool_mean(l, n < 3 ? n : 3, 0, true, false, true);
+}

@@ -1,0 +1,252 @@
+/* Convolution: shapes, gradients, cost. A convolution is linear in x and in the
+ * weight, and its two gradients are again convolutions of that kind, so each of
+ * the three rows is differentiated by the other two. */
+#include "window.h"
+
+enum { STRIDE, PADDING, DILATION, GROUPS }; /* from conv's first attribute on */
+
+void cost_bytes(const fli_infer *c, double *flops, double *bytes);
+
+static const int64_t ones[3] = {1, 1, 1}, zeros[3] = {0, 0, 0};
+
+/* The shape of a convolution of x with weight; attributes begin at `at`. */
+static fl_status infer(fli_infer *c, const fl_meta *x, const fl_meta *w, int at,
+                       fl_meta *y) {
+  const char *op = c->op->info.name;
+  int n = w->ndim - 2, first = x->ndim - n; /* the first spatial dim of x */
+  int64_t stride[3], padding[3], dilation[3], groups = c->attrs->v[at + 3].i;
+  if (n < 1 || n > 3)
+    return fli_fail(FL_ESHAPE,
+                    "%s: the weight must be (outputs, inputs / groups, 1 to 3 "
+                    "sizes), got %s",
+                    op, fli_shape_text(w->ndim, w->shape));
+  if (first != 2 && first != 1)
+    return fli_fail(FL_ESHAPE,
+                    "%s: with a weight %s the input must be (batch, channels, "
+                    "%d sizes) or the same without batch, got %s",
+                    op, fli_shape_text(w->ndim, w->shape), n,
+                    fli_shape_text(x->ndim, x->shape));
+  if (groups < 1 || w->shape[0] % groups != 0 ||
+      x->shape[first - 1] != w->shape[1] * groups)
+    return fli_fail(FL_ESHAPE,
+                    "%s: an input %s, a weight %s and %lld groups do not fit: "
+                    "channels must be %lld, and outputs a multiple of groups",
+                    op, fli_shape_text(x->ndim, x->shape),
+                    fli_shape_text(w->ndim, w->shape), (long long)groups,
+                    (long long)(w->shape[1] * groups));
+  FLI_TRY(fli_window_list(c, at + STRIDE, "stride", n, ones, 1, stride));
+  FLI_TRY(fli_window_list(c, at + PADDING, "padding", n, zeros, 0, padding));
+  FLI_TRY(fli_window_list(c, at + DILATION, "dilation", n, ones, 1, dilation));
+  y->ndim = x->ndim;
+  y->shape[0] = x->shape[0];
+  y->shape[first - 1] = w->shape[0];
+  for (int i = 0; i < n; i++) {
+    int64_t kernel = w->shape[2 + i], size = x->shape[first + i];
+    y->shape[first + i] =
+        kernel < 1 ? 0
+                   : fli_window_count(size, kernel, stride[i], padding[i],
+                                      dilation[i], false);
+    if (y->shape[first + i] == 0)
+      return fli_fail(FL_ESHAPE,
+                      "%s: a kernel of %lld (dilation %lld) does not fit into "
+                      "size %lld with padding %lld",
+                      op, (long long)kernel, (long long)dilation[i],
+                      (long long)size, (long long)padding[i]);
+  }
+  return FL_OK;
+}
+
+fl_status shape_conv(fli_infer *c) {
+  const fl_meta *w = c->in[1], *bias = c->in[2];
+  FLI_TRY(infer(c, c->in[0], w, 0, &c->out[0]));
+  if (bias && (bias->ndim != 1 || bias->shape[0] != w->shape[0]))
+    return fli_fail(FL_ESHAPE, "conv: the bias must be (%lld), got %s",
+                    (long long)w->shape[0],
+                    fli_shape_text(bias->ndim, bias->shape));
+  return FL_OK;
+}
+
+/* dy and weight, or dy and x; the shape of the missing one is an attribute. */
+fl_status shape_conv_grad(fli_infer *c) {
+  bool of_input = c->op->id == FLI_OP_conv_input_grad;
+  const fl_meta *dy = c->in[0], *other = c->in[1];
+  int n;
+  const int64_t *shape = fl_attr_list(c->attrs, 0, &n);
+  fl_meta missing = {.ndim = n <= FL_MAX_DIMS ? n : 0}, y = {.ndim = 0};
+  for (int i = 0; i < missing.ndim; i++)
+    missing.shape[i] = shape[i];
+  FLI_TRY(infer(c, of_input ? &missing : other, of_input ? other : &missing, 1,
+                &y));
+  bool same = y.ndim == dy->ndim;
+  for (int i = 0; i < y.ndim && same; i++)
+    same = y.shape[i] == dy->shape[i];
+  if (!same)
+    return fli_fail(FL_ESHAPE, "%s: dy is %s, but the convolution gives %s",
+                    c->op->info.name, fli_shape_text(dy->ndim, dy->shape),
+                    fli_shape_text(y.ndim, y.shape));
+  c->out[0].ndim = missing.ndim;
+  for (int i = 0; i < missing.ndim; i++)
+    c->out[0].shape[i] = missing.shape[i];
+  return FL_OK;
+}
+
+/* A multiply-add for each result and weight of its channel. */
+void cost_conv(const fli_infer *c, double *flops, double *bytes) {
+  const fl_meta *y = &c->out[0], *w = c->in[1];
+  cost_bytes(c, flops, bytes);
+  if (c->op->id == FLI_OP_conv_input_grad)
+    y = c->in[0];
+  if (c->op->id == FLI_OP_conv_weight_grad) {
+    y = c->in[0];
+    w = &c->out[0];
+  }
+  *flops = 2 * (double)fl_numel(y->ndim, y->shape) *
+           (double)fl_numel(w->ndim - 1, w->shape + 1);
+}
+
+/* --- gradients --- */
+
+/* The attributes of row `op` that say which convolution it is, from those of
+ * the node's row; `shape` leads in the gradients' rows. */
+static fl_attrs same_window(fli_grad *g, int op, const fl_meta *shape) {
+  fl_attrs a = fli_attrs(&g->e, op);
+  int from = g->op->id == FLI_OP_conv ? 0 : 1, to = op == FLI_OP_conv ? 0 : 1;
+  if (shape)
+    fli_set_list(&g->e, &a, 0, shape->ndim, shape->shape);
+  for (int k = STRIDE; k <= DILATION; k++) {
+    int n;
+    const int64_t *v = fl_attr_list(g->attrs, from + k, &n);
+    fli_set_list(&g->e, &a, to + k, n, v);
+  }
+  a.v[to + GROUPS] = g->attrs->v[from + GROUPS];
+  return a;
+}
+
+static fl_value conv(fli_grad *g, fl_value x, fl_value w) {
+  fl_attrs a = same_window(g, FLI_OP_conv, NULL);
+  return RUN_A(conv, &a, x, w, fli_none());
+}
+
+static fl_value input_grad(fli_grad *g, fl_value dy, fl_value w,
+                           const fl_meta *x) {
+  fl_attrs a = same_window(g, FLI_OP_conv_input_grad, x);
+  return RUN_A(conv_input_grad, &a, dy, w);
+}
+
+static fl_value weight_grad(fli_grad *g, fl_value dy, fl_value x,
+                            const fl_meta *w) {
+  fl_attrs a = same_window(g, FLI_OP_conv_weight_grad, w);
+  return RUN_A(conv_weight_grad, &a, dy, x);
+}
+
+void grad_conv(fli_grad *g) {
+  fl_value dy = g->dy[0];
+  if (g->need[0])
+    g->dx[0] = input_grad(g, dy, g->in[1], &g->in_meta[0]);
+  if (g->need[1])
+    g->dx[1] = weight_grad(g, dy, g->in[0], &g->in_meta[1]);
+  if (g->need[2]) { /* all dims but the channels */
+    int64_t dims[FL_MAX_DIMS];
+    int n = 0, first = g->out_meta[0].ndim - (g->in_meta[1].ndim - 2);
+    for (int i = 0; i < g->out_meta[0].ndim; i++)
+      if (i != first - 1)
+        dims[n++] = i;
+    g->dx[2] = SUM(dy, n, dims, false);
+  }
+}
+
+void grad_conv_input_grad(fli_grad *g) {
+  if (g->need[0])
+    g->dx[0] = conv(g, g->dy[0], g->in[1]);
+  if (g->need[1])
+    g->dx[1] = weight_grad(g, g->in[0], g->dy[0], &g->in_meta[1]);
+}
+
+void grad_conv_weight_grad(fli_grad *g) {
+  if (g->need[0])
+    g->dx[0] = conv(g, g->in[1], g->dy[0]);
+  if (g->need[1])
+    g->dx[1] = input_grad(g, g->in[0], g->dy[0], &g->in_meta[1]);
+}
+
+/* --- transposed convolution: what a convolution does to a gradient --- */
+
+enum { T_STRIDE, T_PADDING, T_OUTPUT_PADDING, T_DILATION, T_GROUPS };
+
+/* Number i of n of a list that may be empty or have one for all. */
+static int64_t number(fli_composing *g, int k, const char *name, int i, int n,
+                      int64_t missing, int64_t low) {
+  int given;
+  const int64_t *v = fl_attr_list(g->attrs, k, &given);
+  if (given > 1 && given != n) {
+    fli_env_fail(&g->e, FL_EARG,
+                 "conv_transpose: %s needs one number or %d, got %d", name, n,
+                 given);
+    return missing;
+  }
+  int64_t x = given == 0 ? missing : v[given == 1 ? 0 : i];
+  if (x < low || x > FLI_MAX_WINDOW)
+    fli_env_fail(&g->e, FL_EARG,
+                 "conv_transpose: %s must be at least %lld, got %lld", name,
+                 (long long)low, (long long)x);
+  return x;
+}
+
+void compose_conv_transpose(fli_composing *g) {
+  const fl_meta *x = fli_meta(g->in[0]), *w = fli_meta(g->in[1]);
+  int n = w->ndim - 2, first = x->ndim - n;
+  int64_t list[3][3], shape[FL_MAX_DIMS], groups = g->attrs->v[T_GROUPS].i;
+  if (n < 1 || n > 3 || (first != 1 && first != 2) || groups < 1 ||
+      x->shape[first - 1] != w->shape[0] || w->shape[0] % groups != 0) {
+    fli_env_fail(&g->e, FL_ESHAPE,
+                 "conv_transpose: an input %s, a weight %s and %lld groups do "
+                 "not fit: they must be (batch, inputs, sizes) and (inputs, "
+                 "outputs / groups, kernel), with 1 to 3 sizes",
+                 fli_shape_text(x->ndim, x->shape),
+                 fli_shape_text(w->ndim, w->shape), (long long)groups);
+    return;
+  }
+  shape[0] = x->shape[0];
+  shape[first - 1] = w->shape[1] * groups;
+  for (int i = 0; i < n && g->e.status == FL_OK; i++) {
+    int64_t s = number(g, T_STRIDE, "stride", i, n, 1, 1),
+            p = number(g, T_PADDING, "padding", i, n, 0, 0),
+            o = number(g, T_OUTPUT_PADDING, "output_padding", i, n, 0, 0),
+            d = number(g, T_DILATION, "dilation", i, n, 1, 1);
+    list[0][i] = s;
+    list[1][i] = p;
+    list[2][i] = d;
+    shape[first + i] = (x->shape[first + i] - 1) * s - 2 * p +
+                       d * (w->shape[2 + i] - 1) + o + 1;
+    if (o >= s)
+      fli_env_fail(&g->e, FL_EARG,
+                   "conv_transpose: output_padding must be smaller than the "
+                   "stride %lld, got %lld",
+                   (long long)s, (long long)o);
+    else if (shape[first + i] < 1)
+      fli_env_fail(&g->e, FL_ESHAPE,
+                   "conv_transpose: size %lld with kernel %lld, stride %lld "
+                   "and padding %lld leaves nothing",
+                   (long long)x->shape[first + i], (long long)w->shape[2 + i],
+                   (long long)s, (long long)p);
+  }
+  fl_attrs a = fli_attrs(&g->e, FLI_OP_conv_input_grad);
+  fli_set_list(&g->e, &a, 0, x->ndim, shape);
+  for (int k = 0; k < 3 && g->e.status == FL_OK; k++)
+    fli_set_list(&g->e, &a, 1 + k, n, list[k]);
+  a.v[4].i = groups;
+  fl_value y = RUN_A(conv_input_grad, &a, g->in[0], g->in[1]);
+  if (!fli_nothing(g->in[2])) {
+    int64_t row[FL_MAX_DIMS] = {
+        fl_numel(fli_meta(g->in[2])->ndim, fli_meta(g->in[2])->shape)};
+    for (int i = 0; i < n; i++)
+      row[1 + i] = 1;
+    if (row[0] != shape[first - 1])
+      fli_env_fail(
+          &g->e, FL_ESHAPE, "conv_transpose: the bias must be (%lld), got %s",
+          (long long)shape[first - 1],
+          fli_shape_text(fli_meta(g->in[2])->ndim, fli_meta(g->in[2])->shape));
+    y = ADD(y, fli_v_reshape(&g->e, g->in[2], n + 1, row));
+  }
+  g->out[0] = y;
+}
