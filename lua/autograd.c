@@ -1,0 +1,348 @@
+/* Gradients from Lua: backward, grad, hooks, and what a tensor says of its
+ * history. Functions written in Lua that take part in it are in custom.c. */
+#include "fll.h"
+
+#include <stdio.h>
+
+#define FEW 16
+
+/* Tensors of a call, each retained: a hook may close its handle meanwhile. */
+typedef struct list {
+  uint64_t magic;
+  int n;
+  fl_tensor *few[FEW], **t;
+} list;
+
+/* The list is a userdata, so that an error releases what it holds. */
+static int list_gc(lua_State *L) {
+  list *l = lua_touserdata(L, 1);
+  while (l->n > 0)
+    fl_tensor_release(l->t[--l->n]);
+  return 0;
+}
+
+static list *new_list(lua_State *L, int n) {
+  size_t extra = n > FEW ? (size_t)n * sizeof(fl_tensor *) : 0;
+  list *l = lua_newuserdatauv(L, sizeof *l + extra, 0);
+  l->n = 0;
+  l->t = n > FEW ? (fl_tensor **)(l + 1) : l->few;
+  memset(l->t, 0, (size_t)(n > FEW ? n : FEW) * sizeof *l->t);
+  fll_getkey(L, FLL_ARRAY);
+  lua_setmetatable(L, -2);
+  return l;
+}
+
+/* A tensor, or a table of tensors, as a list on top of the stack. `holes`: nil
+ * and false elements give NULL; `n` >= 0: so many there must be. */
+static list *check_list(lua_State *L, int i, int n, bool holes,
+                        const char *where, const char *param) {
+  bool one = !lua_istable(L, i);
+  int count = one ? 1 : n >= 0 ? n : (int)lua_rawlen(L, i);
+  list *l = new_list(L, count);
+  if (one && n > 1)
+    fll_error(L, "%s: %s: expected a table of %d tensors", where, param, n);
+  for (int k = 0; k < count; k++) {
+    if (one)
+      lua_pushvalue(L, i);
+    else
+      lua_rawgeti(L, i, k + 1);
+    if (holes && !lua_toboolean(L, -1))
+      l->t[l->n++] = NULL;
+    else {
+      fl_tensor *t = fll_checktensor(L, -1, where, param);
+      l->t[l->n++] = fl_tensor_retain(t);
+    }
+    lua_pop(L, 1);
+  }
+  return l;
+}
+
+int fll_option(lua_State *L, int i, const char *name) {
+  if (!lua_istable(L, i)) {
+    lua_pushnil(L);
+    return LUA_TNIL;
+  }
+  lua_pushstring(L, name);
+  return lua_rawget(L, i < 0 ? i - 1 : i);
+}
+
+static bool flag(lua_State *L, int i, const char *name) {
+  fll_option(L, i, name);
+  bool on = lua_toboolean(L, -1);
+  lua_pop(L, 1);
+  return on;
+}
+
+static const char *named(const void *names, int i) {
+  return ((const char *const *)names)[i];
+}
+
+void fll_checkoptions(lua_State *L, int i, const char *where,
+                      const char *const *names) {
+  if (lua_isnoneornil(L, i))
+    return;
+  if (!lua_istable(L, i))
+    fll_error(L, "%s: options are a table such as {%s = ...}, got %s", where,
+              names[0], fll_typename(L, i));
+  int n = 0;
+  while (names[n])
+    n++;
+  lua_pushnil(L);
+  while (lua_next(L, i)) {
+    lua_pop(L, 1);
+    if (lua_type(L, -1) != LUA_TSTRING)
+      continue;
+    const char *key = lua_tostring(L, -1);
+    int k = 0;
+    while (k < n && strcmp(names[k], key) != 0)
+      k++;
+    if (k < n)
+      continue;
+    const char *near = fll_nearest(key, n, named, names);
+    fll_error(L, "%s: unknown option '%s'%s%s%s", where, key,
+              near ? "; did you mean '" : "", near ? near : "",
+              near ? "'?" : "");
+  }
+}
+
+static unsigned pass_flags(lua_State *L, int i) {
+  unsigned f = 0;
+  if (flag(L, i, "retain_graph"))
+    f |= FL_BACKWARD_RETAIN;
+  if (flag(L, i, "create_graph"))
+    f |= FL_BACKWARD_CREATE;
+  if (flag(L, i, "allow_unused"))
+    f |= FL_BACKWARD_UNUSED;
+  return f;
+}
+
+/* The gradients to start from: an option, or NULL for ones. */
+static fl_tensor **seeds(lua_State *L, int i, int n, const char *where) {
+  if (fll_option(L, i, "gradient") == LUA_TNIL)
+    return NULL;
+  return check_list(L, lua_gettop(L), n, true, where, "gradient")->t;
+}
+
+/* --- backward --- */
+
+/* Without userdata for the plain case: one root, no options. */
+static int plain_backward(lua_State *L, fl_lua *st) {
+  fll_tensor *h = fll_test(L, 1);
+  fl_tensor *t = fl_tensor_retain(h->t);
+  fl_status s = fl_backward(st->rt, 1, &t, NULL, 0);
+  fl_tensor_release(t);
+  st->L = L;
+  fll_check(L, st, s);
+  lua_newuserdatauv(L, 1, 0);
+  fll_getkey(L, FLL_GRADS);
+  lua_setmetatable(L, -2);
+  return 1;
+}
+
+/* loss:backward(), loss:backward(gradient), loss:backward{retain_graph = ...};
+ * flare.backward({a, b}, {gradient = {ga, gb}}). Returns the gradient map. */
+static int backward(lua_State *L) {
+  static const char *const options[] = {"retain_graph", "create_graph",
+                                        "gradient", NULL};
+  fl_lua *st = fll_enter(L);
+  if (FLL_LIKELY(fll_test(L, 1) && lua_isnoneornil(L, 2)))
+    return plain_backward(L, st);
+  lua_settop(L, 3);
+  if (fll_test(L, 2)) { /* backward(gradient, options) */
+    if (lua_isnil(L, 3)) {
+      lua_pop(L, 1);
+      lua_newtable(L);
+    } else {
+      luaL_checktype(L, 3, LUA_TTABLE);
+    }
+    lua_pushvalue(L, 2);
+    lua_setfield(L, 3, "gradient");
+    lua_remove(L, 2);
+  }
+  fll_checkoptions(L, 2, "backward", options);
+  list *roots = check_list(L, 1, -1, false, "backward", "x");
+  fl_tensor **from = seeds(L, 2, roots->n, "backward");
+  fl_status s =
+      fl_backward(st->rt, roots->n, roots->t, from, pass_flags(L, 2));
+  st->L = L;
+  fll_check(L, st, s);
+  lua_newuserdatauv(L, 1, 0);
+  fll_getkey(L, FLL_GRADS);
+  lua_setmetatable(L, -2);
+  return 1;
+}
+
+/* flare.grad(loss, {x, y}, options): the gradients, one value each. */
+static int grad(lua_State *L) {
+  static const char *const options[] = {"retain_graph", "create_graph",
+                                        "allow_unused", "gradient", NULL};
+  fl_lua *st = fll_enter(L);
+  lua_settop(L, 3);
+  fll_checkoptions(L, 3, "grad", options);
+  list *roots = check_list(L, 1, -1, false, "grad", "outputs");
+  list *inputs = check_list(L, 2, -1, false, "grad", "inputs");
+  fl_tensor **from = seeds(L, 3, roots->n, "grad");
+  int n = inputs->n;
+  luaL_checkstack(L, n + 20, "grad: too many inputs");
+  list *out = new_list(L, n);
+  int first = lua_gettop(L) + 1;
+  for (int k = 0; k < n; k++)
+    fll_new(L, st, FLL_MT);
+  fl_status s = fl_grad(st->rt, roots->n, roots->t, from, n, inputs->t,
+                        pass_flags(L, 3), out->t);
+  st->L = L;
+  fll_check(L, st, s);
+  for (int k = 0; k < n; k++)
+    if (out->t[k]) {
+      fll_fill(lua_touserdata(L, first + k), out->t[k]);
+    } else {
+      lua_pushnil(L);
+      lua_replace(L, first + k);
+    }
+  for (int k = 0; k < n; k++) {
+    if (fll_test(L, 1))
+      fll_inherit_from(L, st, first + k, 1);
+    for (int r = 1; lua_istable(L, 1) && r <= roots->n; r++) {
+      lua_rawgeti(L, 1, r);
+      fll_inherit_from(L, st, first + k, -1);
+      lua_pop(L, 1);
+    }
+  }
+  return n;
+}
+
+/* --- the gradient map: grads[x], grads:get(x) --- */
+
+static int grads_get(lua_State *L) {
+  fl_lua *st = fll_enter(L);
+  fll_checktensor(L, 2, "grads", "x");
+  fll_tensor *g = fll_new(L, st, FLL_MT), *x = fll_test(L, 2);
+  if (x && fl_tensor_grad(x->t)) /* making g may run finalisers */
+    fll_fill(g, fl_tensor_retain(fl_tensor_grad(x->t)));
+  else
+    lua_pushnil(L);
+  return 1;
+}
+
+static int grads_index(lua_State *L) {
+  fll_enter(L);
+  if (lua_type(L, 2) == LUA_TSTRING && strcmp(lua_tostring(L, 2), "get") == 0) {
+    fll_pushfunction(L, grads_get);
+    return 1;
+  }
+  return grads_get(L);
+}
+
+/* --- hooks --- */
+
+typedef struct hook {
+  uint64_t magic;
+  int64_t key;
+  bool on;
+} hook;
+
+/* x:register_hook(f): f(grad) may return another gradient. Gives an object with
+ * remove(). */
+static int register_hook(lua_State *L) {
+  fl_lua *st = fll_enter(L);
+  fl_tensor *t = fll_checktensor(L, 1, "register_hook", "x");
+  if (!lua_isfunction(L, 2))
+    fll_error(L, "register_hook: expected a function, got %s",
+              fll_typename(L, 2));
+  lua_settop(L, 2);
+  hook *h = lua_newuserdatauv(L, sizeof *h, 1);
+  h->on = false;
+  fll_getkey(L, FLL_HOOK);
+  lua_setmetatable(L, -2);
+  lua_pushvalue(L, 1);
+  lua_setiuservalue(L, 3, 1);
+  if (fl_tensor_is_leaf(t))
+    fll_own_table(L, 1);
+  else
+    fll_graph_table(L, st, 1);
+  lua_pushvalue(L, 2);
+  h->key = fll_hold(L, st, 4);
+  fl_status s = fl_tensor_add_hook(fll_test(L, 1)->t, h->key);
+  if (s != FL_OK)
+    fll_forget(st, h->key);
+  fll_check(L, st, s);
+  h->on = true;
+  lua_settop(L, 3);
+  return 1;
+}
+
+static int hook_remove(lua_State *L) {
+  fl_lua *st = fll_peek(L);
+  hook *h = fll_checktype(L, 1, FLL_HOOK, sizeof *h);
+  if (h->on && st->rt) {
+    lua_getiuservalue(L, 1, 1);
+    fll_tensor *x = fll_test(L, -1);
+    if (x)
+      fl_tensor_drop_hook(x->t, h->key);
+    fll_forget(st, h->key);
+  }
+  h->on = false;
+  return 0;
+}
+
+/* --- methods --- */
+
+static int requires_grad_(lua_State *L) {
+  fl_lua *st = fll_enter(L);
+  fl_tensor *t = fll_checktensor(L, 1, "requires_grad_", "x");
+  bool on = lua_isnoneornil(L, 2) || lua_toboolean(L, 2);
+  fll_check(L, st, fl_tensor_require_grad(t, on));
+  lua_settop(L, 1);
+  return 1;
+}
+
+static int retain_grad(lua_State *L) {
+  fl_lua *st = fll_enter(L);
+  fl_tensor *t = fll_checktensor(L, 1, "retain_grad", "x");
+  fll_check(L, st, fl_tensor_retain_grad(t));
+  lua_settop(L, 1);
+  return 1;
+}
+
+static int zero_grad(lua_State *L) {
+  fl_lua *st = fll_enter(L);
+  fl_tensor *t = fll_checktensor(L, 1, "zero_grad", "x");
+  fll_check(L, st, fl_tensor_set_grad(t, NULL));
+  return 0;
+}
+
+/* x:trace(most): the graph behind x as a text, a line for each node. */
+static int trace(lua_State *L) {
+  fll_enter(L);
+  fl_tensor *t = fll_checktensor(L, 1, "trace", "x");
+  lua_pushstring(L, fl_tape_text(t, (int)luaL_optinteger(L, 2, 50)));
+  return 1;
+}
+
+const luaL_Reg fll_autograd_methods[] = {{"backward", backward},
+                                         {"register_hook", register_hook},
+                                         {"requires_grad_", requires_grad_},
+                                         {"retain_grad", retain_grad},
+                                         {"zero_grad", zero_grad},
+                                         {"trace", trace},
+                                         {NULL, NULL}};
+
+void fll_autograd_open(lua_State *L, fl_lua *st) {
+  static const luaL_Reg grads[] = {{"__index", grads_index}, {NULL, NULL}};
+  static const luaL_Reg array[] = {{"__gc", list_gc}, {NULL, NULL}};
+  fll_newtype(L, FLL_GRADS, "flare.gradients", grads);
+  fll_newtype(L, FLL_ARRAY, "flare.list", array);
+  fll_newtype(L, FLL_HOOK, "flare.hook", NULL);
+  lua_createtable(L, 0, 1);
+  fll_pushfunction(L, hook_remove);
+  lua_setfield(L, -2, "remove");
+  lua_setfield(L, -2, "__index");
+  lua_pop(L, 3);
+  fll_custom_open(L, st);
+}
+
+void fll_autograd_core(lua_State *L) {
+  static const luaL_Reg functions[] = {
+      {"backward", backward}, {"grad", grad}, {NULL, NULL}};
+  fll_register(L, functions);
+}

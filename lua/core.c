@@ -1,0 +1,243 @@
+/* The module flare.core: puts the table together, and what fits nowhere else:
+ * devices, memory, interruption, the clock. The library makes the public `flare`
+ * out of it. */
+#include "fll.h"
+
+#include <limits.h>
+#include <time.h>
+#include <unistd.h>
+
+/* --- devices and memory; a device is a name, left out: the default one --- */
+
+static fl_device device_at(lua_State *L, fl_lua *st, int i,
+                           const char *where) {
+  return lua_isnoneornil(L, i) ? st->device
+                               : fll_checkdevice(L, st, i, where);
+}
+
+static int devices(lua_State *L) {
+  fl_lua *st = fll_enter(L);
+  fl_device list[64];
+  int n = fl_device_list(st->rt, list, 64);
+  lua_createtable(L, n, 0);
+  for (int i = 0; i < n && i < 64; i++) {
+    lua_pushstring(L, fl_device_name(st->rt, list[i]));
+    lua_rawseti(L, -2, i + 1);
+  }
+  return 1;
+}
+
+/* Waits for a device, or for all of them; raises the first failure there was. */
+static int synchronize(lua_State *L) {
+  fl_lua *st = fll_enter(L);
+  fl_device list[64];
+  int n = 1;
+  if (lua_isnoneornil(L, 1))
+    n = fl_device_list(st->rt, list, 64);
+  else
+    list[0] = fll_checkdevice(L, st, 1, "synchronize");
+  for (int i = 0; i < n && i < 64; i++)
+    fll_check(L, st, fl_device_sync(st->rt, list[i]));
+  return 0;
+}
+
+static int load_backend(lua_State *L) {
+  fl_lua *st = fll_enter(L);
+  if (fl_backend_load(st->rt, luaL_checkstring(L, 1)) != FL_OK)
+    return fll_failed(L, "%s", fl_error());
+  lua_pushboolean(L, 1);
+  return 1;
+}
+
+static void set_number(lua_State *L, const char *key, uint64_t n) {
+  lua_pushinteger(L, (lua_Integer)n);
+  lua_setfield(L, -2, key);
+}
+
+static int memory_stats(lua_State *L) {
+  fl_lua *st = fll_enter(L);
+  fl_memory_stats s = {0};
+  size_t live;
+  fl_memory_get(st->rt, device_at(L, st, 1, "memory.stats"), &s);
+  lua_createtable(L, 0, 12);
+  set_number(L, "live", s.live);
+  set_number(L, "peak", s.peak_live);
+  set_number(L, "reserved", s.reserved);
+  set_number(L, "limit", s.limit);
+  set_number(L, "blocks", s.blocks);
+  set_number(L, "largest_free", s.largest_free);
+  set_number(L, "allocations", s.allocations);
+  set_number(L, "segments", s.segments);
+  set_number(L, "flushes", s.flushes);
+  set_number(L, "lua_only", fl_handles_bytes(st->rt, &live));
+  set_number(L, "storages", live);
+  set_number(L, "tensors", fl_tensor_count(st->rt));
+  return 1;
+}
+
+static int memory_limit(lua_State *L) {
+  fl_lua *st = fll_enter(L);
+  int64_t bytes =
+      lua_isnoneornil(L, 1) ? 0 : fll_checkint(L, 1, "memory.limit", "bytes");
+  if (bytes < 0)
+    fll_error(L, "memory.limit: bytes: cannot be negative");
+  fl_memory_limit(st->rt, device_at(L, st, 2, "memory.limit"), (size_t)bytes);
+  return 0;
+}
+
+static int memory_flush(lua_State *L) {
+  fl_lua *st = fll_enter(L);
+  fl_memory_flush(st->rt, device_at(L, st, 1, "memory.flush"));
+  return 0;
+}
+
+static int memory_reset_peak(lua_State *L) {
+  fl_lua *st = fll_enter(L);
+  fl_memory_reset_peak(st->rt, device_at(L, st, 1, "memory.reset_peak"));
+  return 0;
+}
+
+/* memory.holders(most, device): the biggest live blocks by birth line. */
+static int memory_holders(lua_State *L) {
+  fl_lua *st = fll_enter(L);
+  int most = (int)luaL_optinteger(L, 1, 10);
+  lua_pushstring(L, fl_memory_holders(
+                        st->rt, device_at(L, st, 2, "memory.holders"), most));
+  return 1;
+}
+
+/* memory.fail(skip, count): for tests; see flare.h. */
+static int memory_fail(lua_State *L) {
+  fl_lua *st = fll_enter(L);
+  int64_t skip = luaL_optinteger(L, 1, 0), count = luaL_optinteger(L, 2, 0);
+  lua_pushinteger(L, fl_memory_fail(st->rt, skip, count));
+  return 1;
+}
+
+static int tensor_count(lua_State *L) {
+  fl_lua *st = fll_enter(L);
+  lua_pushinteger(L, (lua_Integer)fl_tensor_count(st->rt));
+  return 1;
+}
+
+static int launches(lua_State *L) {
+  fl_lua *st = fll_enter(L);
+  lua_pushstring(L,
+                 fl_launches_text(st->rt, (int)luaL_optinteger(L, 1, 20)));
+  return 1;
+}
+
+static int threads(lua_State *L) {
+  lua_pushinteger(L, fl_runtime_threads(fll_enter(L)->rt));
+  return 1;
+}
+
+/* --- stopping --- */
+
+/* interrupt() asks whatever runs to stop, interrupt(false) takes it back. */
+static int interrupt(lua_State *L) {
+  fl_lua *st = fll_enter(L);
+  bool on = lua_isnoneornil(L, 1) || lua_toboolean(L, 1);
+  atomic_store(&st->interrupted, on);
+  return 0;
+}
+
+static int is_interrupted(lua_State *L) {
+  fl_lua *st = fll_enter(L);
+  lua_pushboolean(L, fl_runtime_interrupted(st->rt));
+  return 1;
+}
+
+/* Once it is asked for, every instruction raises, so that a loop around pcall
+ * ends too; the prompt takes the request back. */
+static void stop_hook(lua_State *L, lua_Debug *ar) {
+  (void)ar;
+  fll_getkey(L, FLL_STATE);
+  fl_lua *st = lua_touserdata(L, -1);
+  lua_pop(L, 1);
+  if (!st || !st->rt)
+    return;
+  bool now = atomic_load_explicit(&st->interrupted, memory_order_relaxed);
+  int count = lua_gethookcount(L);
+  if (now != (count == 1))
+    lua_sethook(L, stop_hook, LUA_MASKCOUNT, now ? 1 : 1000);
+  if (now)
+    luaL_error(L, "interrupted!");
+}
+
+/* interruptible(on): Lua code itself also looks whether to stop; coroutines made
+ * from now on do, too. */
+static int interruptible(lua_State *L) {
+  fl_lua *st = fll_enter(L);
+  bool on = lua_isnoneornil(L, 1) || lua_toboolean(L, 1);
+  lua_Hook hook = on ? stop_hook : NULL;
+  int mask = on ? LUA_MASKCOUNT : 0;
+  lua_sethook(L, hook, mask, 1000);
+  if (st->main != L)
+    lua_sethook(st->main, hook, mask, 1000);
+  return 0;
+}
+
+/* --- odds and ends --- */
+
+static int is_tensor(lua_State *L) {
+  lua_pushboolean(L, fll_test(L, 1) != NULL);
+  return 1;
+}
+
+/* Seconds from some moment on, never set back. */
+static int now(lua_State *L) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  lua_pushnumber(L, (double)t.tv_sec + 1e-9 * (double)t.tv_nsec);
+  return 1;
+}
+
+static int is_terminal(lua_State *L) {
+  lua_pushboolean(L, isatty((int)luaL_optinteger(L, 1, 1)));
+  return 1;
+}
+
+int luaopen_flare_core(lua_State *L) {
+  static const luaL_Reg functions[] = {{"devices", devices},
+                                       {"synchronize", synchronize},
+                                       {"load_backend", load_backend},
+                                       {"tensors", tensor_count},
+                                       {"launches", launches},
+                                       {"threads", threads},
+                                       {"interrupt", interrupt},
+                                       {"interrupted", is_interrupted},
+                                       {"interruptible", interruptible},
+                                       {"is_tensor", is_tensor},
+                                       {"clock", now},
+                                       {"is_terminal", is_terminal},
+                                       {NULL, NULL}};
+  static const luaL_Reg memory[] = {{"stats", memory_stats},
+                                    {"limit", memory_limit},
+                                    {"flush", memory_flush},
+                                    {"reset_peak", memory_reset_peak},
+                                    {"holders", memory_holders},
+                                    {"fail", memory_fail},
+                                    {NULL, NULL}};
+  fll_open(L, NULL);
+  lua_newtable(L);
+  fll_ops_core(L);
+  fll_make_core(L);
+  fll_random_core(L);
+  fll_tensor_core(L);
+  fll_autograd_core(L);
+  fll_custom_core(L);
+  fll_modes_core(L);
+  fll_gc_core(L);
+  fll_error_core(L);
+  fll_register(L, functions);
+  lua_newtable(L);
+  fll_register(L, memory);
+  lua_setfield(L, -2, "memory");
+  fll_file_core(L);
+  fll_json_core(L);
+  fll_thread_core(L);
+  lua_pushliteral(L, FL_VERSION);
+  lua_setfield(L, -2, "version");
+  return 1;
+}

@@ -1,0 +1,499 @@
+/* Lua functions inside the backward pass: what the runtime calls back (hooks,
+ * backward functions), operators with a gradient of their own, and checkpoints
+ * that compute again instead of keeping. A Lua error never crosses the runtime:
+ * it is put down in the registry and goes on as FL_ELUA. */
+#include "fll.h"
+
+/* --- calling Lua from the pass --- */
+
+typedef struct request {
+  fl_lua *st;
+  int64_t key;
+  int n_in, n_out;
+  fl_tensor *const *in; /* borrowed, may be NULL */
+  fl_tensor **out;      /* new references */
+} request;
+
+/* Runs f(request) protected; an error becomes FL_ELUA. */
+static fl_status protect(lua_CFunction f, request *r) {
+  lua_State *L = r->st->L;
+  if (!L || !lua_checkstack(L, 20))
+    return fli_fail(FL_ENOMEM, "out of memory: Lua's stack");
+  lua_pushcfunction(L, f);
+  lua_pushlightuserdata(L, r);
+  int s = lua_pcall(L, 1, 0, 0);
+  r->st->L = L;
+  if (s == LUA_OK)
+    return FL_OK;
+  const char *text = lua_tostring(L, -1);
+  fl_status status = fli_fail(FL_ELUA, "%s", text ? text : "error in Lua code");
+  fll_getkey(L, FLL_ERROR); /* a table with room: nothing is allocated */
+  lua_insert(L, -2);
+  lua_rawseti(L, -2, 1);
+  lua_pop(L, 1);
+  r->st->error = true;
+  return status;
+}
+
+static void push_or_nil(lua_State *L, fl_lua *st, fl_tensor *t) {
+  if (t)
+    fll_push(L, st, t);
+  else
+    lua_pushnil(L);
+}
+
+static int run_hook(lua_State *L) {
+  request *r = lua_touserdata(L, 1);
+  if (!fll_function(L, r->key))
+    fll_error(L, "a hook is gone: the tensor it was put on, or a result "
+                         "of it, must be kept until backward");
+  push_or_nil(L, r->st, r->in[0]);
+  lua_call(L, 1, 1);
+  fll_tensor *h = fll_test(L, -1);
+  if (h)
+    r->out[0] = fl_tensor_retain(h->t);
+  else if (!lua_isnil(L, -1))
+    fll_error(L, "a hook returns a gradient or nothing, not %s",
+                      fll_typename(L, -1));
+  return 0;
+}
+
+static fl_status hook(void *context, int64_t key, fl_tensor *of,
+                      fl_tensor **grad) {
+  (void)of;
+  fl_tensor *given = *grad, *result = NULL;
+  request r = {context, key, 1, 1, &given, &result};
+  fl_status s = protect(run_hook, &r);
+  if (s == FL_OK && result)
+    *grad = result;
+  else
+    fl_tensor_release(result);
+  return s;
+}
+
+/* What was saved must be as it was: table at `saved`, versions in `ctx`. */
+static void check_versions(lua_State *L, int record) {
+  lua_getfield(L, record, "ctx");
+  int ctx = lua_gettop(L);
+  if (lua_getfield(L, ctx, "saved") == LUA_TTABLE &&
+      lua_getfield(L, ctx, "_versions") == LUA_TTABLE) {
+    int n = (int)lua_rawlen(L, ctx + 2);
+    for (int k = 1; k <= n; k++) {
+      lua_rawgeti(L, ctx + 1, k);
+      lua_rawgeti(L, ctx + 2, k);
+      fll_tensor *h = fll_test(L, -2);
+      if (h && lua_tointeger(L, -1) != fl_tensor_version(h->t))
+        fll_error(L, "saved tensor %d was changed in place since forward", k);
+      lua_pop(L, 2);
+    }
+  }
+  lua_settop(L, ctx - 1);
+}
+
+static void take_gradient(lua_State *L, request *r, int k, int at) {
+  fll_tensor *h = fll_test(L, at);
+  if (h)
+    r->out[k] = fl_tensor_retain(h->t);
+  else if (lua_toboolean(L, at))
+    fll_error(L, "gradient %d is not a tensor, but %s", k + 1,
+               fll_typename(L, at));
+}
+
+/* The function gives a gradient for each argument of forward, nil where there is
+ * none; `slots` says which arguments were tensors. */
+static int run_backward(lua_State *L) {
+  request *r = lua_touserdata(L, 1);
+  if (!fll_function(L, r->key))
+    fll_error(L, "a backward function is gone: a result must be kept "
+                         "until backward has run");
+  int record = lua_gettop(L);
+  check_versions(L, record);
+  lua_getfield(L, record, "args");
+  int args = (int)lua_tointeger(L, -1);
+  lua_getfield(L, record, "slots");
+  int slots = lua_gettop(L);
+  luaL_checkstack(L, r->n_in + args + 10, "too many gradients");
+  lua_getfield(L, record, "backward");
+  lua_getfield(L, record, "ctx");
+  for (int k = 0; k < r->n_in; k++)
+    push_or_nil(L, r->st, r->in[k]);
+  lua_call(L, r->n_in + 1, args);
+  for (int k = 0; k < r->n_out; k++) {
+    if (lua_rawgeti(L, slots, k + 1) == LUA_TNUMBER)
+      take_gradient(L, r, k, slots + (int)lua_tointeger(L, -1));
+    lua_pop(L, 1);
+  }
+  return 0;
+}
+
+static fl_status backward(void *context, int64_t key, int n_dy,
+                          fl_tensor *const *dy, int n_dx, fl_tensor **dx) {
+  request r = {context, key, n_dy, n_dx, dy, dx};
+  for (int k = 0; k < n_dx; k++)
+    dx[k] = NULL;
+  return protect(run_backward, &r);
+}
+
+/* --- functions with a gradient of their own --- */
+
+/* ctx:save(x, y, ...) */
+static int ctx_save(lua_State *L) {
+  fll_enter(L);
+  luaL_checktype(L, 1, LUA_TTABLE);
+  int n = lua_gettop(L) - 1;
+  lua_createtable(L, n, 0);
+  lua_createtable(L, n, 0);
+  for (int k = 1; k <= n; k++) {
+    lua_pushvalue(L, k + 1);
+    lua_rawseti(L, n + 2, k);
+    fll_tensor *h = fll_test(L, k + 1);
+    lua_pushinteger(L, h ? (lua_Integer)fl_tensor_version(h->t) : -1);
+    lua_rawseti(L, n + 3, k);
+  }
+  lua_setfield(L, 1, "_versions");
+  lua_setfield(L, 1, "saved");
+  return 0;
+}
+
+static bool wants_grad(lua_State *L, fl_lua *st, int first, int n) {
+  if (!fl_grad_enabled(st->rt))
+    return false;
+  for (int i = first; i < first + n; i++) {
+    fll_tensor *h = fll_test(L, i);
+    if (h && fl_tensor_requires_grad(h->t))
+      return true;
+  }
+  return false;
+}
+
+/* Calls what lies on the stack without recording; raises what it raises. */
+static void call_bare(lua_State *L, fl_lua *st, int n) {
+  bool was = fl_grad_mode(st->rt, false);
+  int s = lua_pcall(L, n, LUA_MULTRET, 0);
+  st->L = L;
+  if (!st->rt)
+    fll_error(L, "the runtime is closed");
+  fl_grad_mode(st->rt, was);
+  if (s != LUA_OK)
+    lua_error(L);
+}
+
+/* Results become outputs of a node, so they must be nobody else's: one that is,
+ * or shares memory with, an argument or requires a gradient is a new header over
+ * the same storage. Returns how many are tensors. */
+static int fresh_results(lua_State *L, fl_lua *st, int args, int n, int first,
+                         int results) {
+  int tensors = 0;
+  for (int i = first; i < first + results; i++) {
+    fll_tensor *h = fll_test(L, i);
+    if (!h)
+      continue;
+    tensors++;
+    bool other = fl_tensor_requires_grad(h->t);
+    for (int k = args; k < args + n && !other; k++) {
+      fll_tensor *x = fll_test(L, k);
+      other = x && fl_tensor_shares(x->t, h->t);
+    }
+    if (!other)
+      continue;
+    fll_tensor *y = fll_new(L, st, FLL_MT);
+    fl_tensor *t;
+    h = fll_test(L, i);
+    if (!h)
+      fll_error(L, "tensor is closed");
+    fll_check(L, st, fl_tensor_detach(h->t, &t));
+    fll_fill(y, t);
+    lua_replace(L, i);
+  }
+  return tensors;
+}
+
+typedef struct tensors {
+  int n_in, n_out;
+  fl_tensor **in, **out;
+} tensors;
+
+/* Collects tensors of the arguments and results. No allocation after it. */
+static void collect(lua_State *L, tensors *t, int args, int n, int first,
+                    int results) {
+  t->n_in = t->n_out = 0;
+  for (int i = args; i < args + n; i++)
+    if (fll_test(L, i))
+      t->in[t->n_in++] = fll_test(L, i)->t;
+  for (int i = first; i < first + results; i++)
+    if (fll_test(L, i))
+      t->out[t->n_out++] = fll_test(L, i)->t;
+}
+
+/* Puts the record at index `record` on the tape between the arguments at
+ * [args, args + n) and the results at [first, first + results). `dummy`: one
+ * more input, a leaf, so that there is a gradient to ask for. */
+static void put_on_tape(lua_State *L, fl_lua *st, const char *name, int record,
+                        int args, int n, int first, int results, int dummy) {
+  tensors t;
+  int top = lua_gettop(L), j = 0;
+  luaL_checkstack(L, 30, NULL);
+  lua_createtable(L, n, 0);
+  for (int i = args; i < args + n; i++)
+    if (fll_test(L, i)) {
+      lua_pushinteger(L, i - args + 1);
+      lua_rawseti(L, -2, ++j);
+    }
+  lua_setfield(L, record, "slots");
+  lua_pushinteger(L, n);
+  lua_setfield(L, record, "args");
+  t.in = fll_scratch(L, sizeof(fl_tensor *) * (size_t)(n + results + 1));
+  t.out = t.in + n + 1;
+  fll_common_graph(L, args, n);
+  int graph = lua_gettop(L);
+  lua_pushvalue(L, record);
+  int64_t key = fll_hold(L, st, graph);
+  collect(L, &t, args, n, first, results);
+  if (dummy)
+    t.in[t.n_in++] = fll_test(L, dummy)->t;
+  fl_status s = fl_tape_custom(st->rt, name, key, fll_site_here(L, st),
+                               t.n_in, t.in, t.n_out, t.out);
+  if (s != FL_OK) {
+    fll_forget(st, key);
+    fll_raise(L, st, s);
+  }
+  for (int i = first; i < first + results; i++) {
+    if (!fll_test(L, i))
+      continue;
+    fll_join_graph(L, i, graph);
+    for (int k = args; k < args + n; k++)
+      fll_inherit_from(L, st, i, k);
+  }
+  lua_settop(L, top);
+}
+
+/* The function itself; upvalue 3 is {name =, forward =, backward =}. */
+static int call_custom(lua_State *L) {
+  fl_lua *st = fll_enter(L);
+  int n = lua_gettop(L);
+  luaL_checkstack(L, 2 * n + 20, "too many arguments");
+  lua_createtable(L, 0, 3); /* the record of this call */
+  lua_createtable(L, 0, 4); /* ctx */
+  fll_pushfunction(L, ctx_save);
+  lua_setfield(L, -2, "save");
+  lua_createtable(L, n, 0);
+  for (int i = 1; i <= n; i++) {
+    fll_tensor *h = fll_test(L, i);
+    lua_pushboolean(L, h && fl_tensor_requires_grad(h->t));
+    lua_rawseti(L, -2, i);
+  }
+  lua_setfield(L, -2, "needs");
+  lua_pushvalue(L, -1);
+  lua_setfield(L, n + 1, "ctx");
+  lua_getfield(L, FLL_OWN, "backward");
+  lua_setfield(L, n + 1, "backward");
+  lua_getfield(L, FLL_OWN, "forward");
+  lua_insert(L, n + 2); /* record, forward, ctx, arguments */
+  for (int i = 1; i <= n; i++)
+    lua_pushvalue(L, i);
+  bool wanted = wants_grad(L, st, 1, n);
+  call_bare(L, st, n + 1);
+  int first = n + 2, results = lua_gettop(L) - first + 1;
+  if (wanted && fresh_results(L, st, 1, n, first, results) > 0) {
+    lua_getfield(L, FLL_OWN, "name");
+    lua_insert(L, first); /* a name that lives as long as needed */
+    put_on_tape(L, st, lua_tostring(L, first), n + 1, 1, n, first + 1, results,
+                0);
+  }
+  return results;
+}
+
+static int make_custom(lua_State *L) {
+  luaL_checkstack(L, 6, NULL);
+  fll_getkey(L, FLL_STATE);
+  fll_getkey(L, FLL_TENSOR);
+  lua_pushvalue(L, 1);
+  lua_pushcclosure(L, call_custom, 3);
+  return 1;
+}
+
+/* core.func{name = , forward = , backward = } */
+static int func(lua_State *L) {
+  static const char *const options[] = {"name", "forward", "backward", NULL};
+  fll_enter(L);
+  luaL_checktype(L, 1, LUA_TTABLE);
+  lua_settop(L, 1);
+  fll_checkoptions(L, 1, "func", options);
+  for (int k = 1; k < 3; k++) {
+    if (lua_getfield(L, 1, options[k]) != LUA_TFUNCTION)
+      fll_error(L, "func: %s: expected a function, got %s", options[k],
+                fll_typename(L, -1));
+    lua_pop(L, 1);
+  }
+  if (lua_getfield(L, 1, "name") != LUA_TSTRING) {
+    lua_pushliteral(L, "custom");
+    lua_setfield(L, 1, "name");
+  }
+  lua_settop(L, 1);
+  return make_custom(L);
+}
+
+/* core.custom(name, forward, backward) */
+static int custom(lua_State *L) {
+  fll_enter(L);
+  luaL_checkstring(L, 1);
+  luaL_checktype(L, 2, LUA_TFUNCTION);
+  luaL_checktype(L, 3, LUA_TFUNCTION);
+  lua_settop(L, 3);
+  lua_createtable(L, 0, 3);
+  lua_insert(L, 1);
+  lua_setfield(L, 1, "backward");
+  lua_setfield(L, 1, "forward");
+  lua_setfield(L, 1, "name");
+  return make_custom(L);
+}
+
+/* --- checkpoints: f runs again in backward, from the same random numbers --- */
+
+/* Pushes f's arguments as leaves of their own; ctx is at 1. Returns how many. */
+static int push_again(lua_State *L, fl_lua *st) {
+  lua_getfield(L, 1, "args");
+  int args = lua_gettop(L), n = (int)lua_tointeger(L, -1);
+  lua_getfield(L, 1, "inputs");
+  luaL_checkstack(L, 2 * n + 20, "too many arguments");
+  int first = lua_gettop(L) + 1;
+  for (int i = 1; i <= n; i++) {
+    lua_rawgeti(L, args + 1, i);
+    fll_tensor *h = fll_test(L, -1);
+    if (!h)
+      continue;
+    bool requires = fl_tensor_requires_grad(h->t);
+    fll_tensor *y = fll_new(L, st, lua_upvalueindex(2));
+    fl_tensor *t;
+    h = fll_test(L, -2);
+    if (!h)
+      fll_error(L, "an argument of checkpoint was closed");
+    fll_check(L, st, fl_tensor_detach(h->t, &t));
+    fll_fill(y, t);
+    lua_remove(L, -2);
+    if (requires)
+      fll_check(L, st, fl_tensor_require_grad(t, true));
+  }
+  return first;
+}
+
+/* The backward function: (ctx, dy1, dy2, ...) -> gradients of the arguments. */
+static int recompute(lua_State *L) {
+  fl_lua *st = fll_enter(L);
+  int n_dy = lua_gettop(L) - 1;
+  if (fl_grad_enabled(st->rt))
+    fll_error(L, "checkpoint: gradients of gradients do not go through "
+                         "it; call the function itself");
+  fl_generator *g = fl_runtime_generator(st->rt), now = *g;
+  int first = push_again(L, st), n = lua_gettop(L) - first + 1;
+  lua_getfield(L, 1, "seed");
+  lua_getfield(L, 1, "offset");
+  *g = (fl_generator){(uint64_t)lua_tointeger(L, -2),
+                      (uint64_t)lua_tointeger(L, -1)};
+  lua_pop(L, 2);
+  lua_getfield(L, 1, "f");
+  for (int i = 0; i < n; i++)
+    lua_pushvalue(L, first + i);
+  fl_grad_mode(st->rt, true);
+  int s = lua_pcall(L, n, LUA_MULTRET, 0);
+  st->L = L;
+  fl_grad_mode(st->rt, false);
+  *g = now;
+  if (s != LUA_OK)
+    return lua_error(L);
+  int result = first + n, results = lua_gettop(L) - result + 1, roots = 0;
+  fl_tensor **root = fll_scratch(L, sizeof *root * 2 * (size_t)(results + 1));
+  fl_tensor **seed = root + results + 1;
+  for (int i = 0, k = 0; i < results; i++) {
+    fll_tensor *y = fll_test(L, result + i);
+    if (!y)
+      continue;
+    fll_tensor *dy = k < n_dy ? fll_test(L, 2 + k) : NULL;
+    k++;
+    if (dy && fl_tensor_requires_grad(y->t)) {
+      root[roots] = fl_tensor_retain(y->t);
+      seed[roots++] = dy->t;
+    }
+  }
+  fl_status status = FL_OK;
+  if (roots)
+    status = fl_backward(st->rt, roots, root, seed, 0);
+  st->L = L;
+  while (roots)
+    fl_tensor_release(root[--roots]);
+  fll_check(L, st, status);
+  for (int i = 0; i < n; i++) {
+    fll_tensor *x = fll_test(L, first + i);
+    if (x && fl_tensor_grad(x->t))
+      fll_push(L, st, fl_tensor_grad(x->t));
+    else
+      lua_pushnil(L);
+  }
+  return n;
+}
+
+/* checkpoint(f, ...): f(...), of which only the arguments are kept. */
+static int checkpoint(lua_State *L) {
+  fl_lua *st = fll_enter(L);
+  int n = lua_gettop(L) - 1;
+  luaL_checktype(L, 1, LUA_TFUNCTION);
+  luaL_checkstack(L, 2 * n + 30, "too many arguments");
+  if (!fl_grad_enabled(st->rt)) {
+    lua_call(L, n, LUA_MULTRET);
+    return lua_gettop(L);
+  }
+  lua_createtable(L, 0, 4); /* the record */
+  int record = lua_gettop(L);
+  lua_createtable(L, 0, 5);
+  fl_generator g = *fl_runtime_generator(st->rt);
+  lua_pushinteger(L, (lua_Integer)g.seed);
+  lua_setfield(L, -2, "seed");
+  lua_pushinteger(L, (lua_Integer)g.offset);
+  lua_setfield(L, -2, "offset");
+  lua_pushvalue(L, 1);
+  lua_setfield(L, -2, "f");
+  lua_pushinteger(L, n);
+  lua_setfield(L, -2, "args");
+  lua_createtable(L, n, 0);
+  lua_createtable(L, n, 0);
+  for (int i = 1; i <= n; i++) {
+    fll_tensor *h = fll_test(L, i + 1);
+    lua_pushvalue(L, i + 1);
+    lua_rawseti(L, -3, i);
+    lua_pushinteger(L, h ? (lua_Integer)fl_tensor_version(h->t) : -1);
+    lua_rawseti(L, -2, i);
+  }
+  lua_setfield(L, -3, "_versions");
+  lua_pushvalue(L, -1);
+  lua_setfield(L, -3, "saved");
+  lua_setfield(L, -2, "inputs");
+  lua_setfield(L, record, "ctx");
+  fll_pushfunction(L, recompute);
+  lua_setfield(L, record, "backward");
+  fll_tensor *dummy = fll_new(L, st, FLL_MT);
+  fl_tensor *t;
+  fll_check(L, st, fl_tensor_zeros(st->rt, FL_F32, 0, NULL, 0, &t));
+  fll_fill(dummy, t);
+  fll_check(L, st, fl_tensor_require_grad(t, true));
+  for (int i = 1; i <= n + 1; i++)
+    lua_pushvalue(L, i);
+  call_bare(L, st, n);
+  int first = record + 2, results = lua_gettop(L) - first + 1;
+  if (fresh_results(L, st, 2, n, first, results) > 0)
+    put_on_tape(L, st, "checkpoint", record, 2, n, first, results, record + 1);
+  return results;
+}
+
+void fll_custom_open(lua_State *L, fl_lua *st) {
+  fl_tape_host host = {backward, hook, fll_forget, st};
+  (void)L;
+  fl_tape_set_host(st->rt, &host);
+}
+
+void fll_custom_core(lua_State *L) {
+  static const luaL_Reg functions[] = {{"func", func},
+                                       {"custom", custom},
+                                       {"checkpoint", checkpoint},
+                                       {NULL, NULL}};
+  fll_register(L, functions);
+}

@@ -1,0 +1,346 @@
+/* Errors as a script sees them: the user's line in front, the path of the module
+ * that was running behind, and a hint where a newcomer's slip is known. The one
+ * place that raises. */
+#include "fll.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+/* --- where: the first line that is not the library's own --- */
+
+static bool is_library(const fl_lua *st, const lua_Debug *ar) {
+  size_t n = st ? strlen(st->library) : 0;
+  return n && strncmp(ar->source, st->library, n) == 0;
+}
+
+static void push_where(lua_State *L, const fl_lua *st) {
+  lua_Debug ar;
+  char first[LUA_IDSIZE + 24] = "";
+  for (int level = 0; lua_getstack(L, level, &ar); level++) {
+    lua_getinfo(L, "Sl", &ar);
+    if (ar.currentline < 0)
+      continue;
+    if (!is_library(st, &ar)) {
+      lua_pushfstring(L, "%s:%d: ", ar.short_src, ar.currentline);
+      return;
+    }
+    if (!first[0])
+      snprintf(first, sizeof first, "%s:%d: ", ar.short_src, ar.currentline);
+  }
+  lua_pushstring(L, first);
+}
+
+/* --- in which module: the `self`s of the running functions --- */
+
+/* Pushes the name of the table at `inner` among the fields of the one at
+ * `outer`, also inside a list there ("blocks.2"); false: it is not there. */
+static bool push_name_in(lua_State *L, int outer, int inner, int depth) {
+  outer = lua_absindex(L, outer);
+  luaL_checkstack(L, 8, NULL);
+  lua_pushnil(L);
+  while (lua_next(L, outer)) {
+    bool named = lua_type(L, -2) == LUA_TSTRING || lua_isinteger(L, -2);
+    const char *s = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "";
+    if (named && s[0] != '_') {
+      if (lua_rawequal(L, -1, inner)) {
+        lua_pop(L, 1);
+        luaL_tolstring(L, -1, NULL);
+        lua_replace(L, -2);
+        return true;
+      }
+      if (depth > 0 && lua_istable(L, -1) &&
+          push_name_in(L, -1, inner, depth - 1)) {
+        lua_pushvalue(L, -3);
+        lua_pushliteral(L, ".");
+        lua_pushvalue(L, -3);
+        lua_concat(L, 3);
+        lua_replace(L, -4);
+        lua_pop(L, 2);
+        return true;
+      }
+    } else if (depth > 0 && s[0] == '_' && strcmp(s, "_modules") == 0 &&
+               lua_istable(L, -1) && push_name_in(L, -1, inner, 0)) {
+      lua_replace(L, -3);
+      lua_pop(L, 1);
+      return true;
+    }
+    lua_pop(L, 1);
+  }
+  return false;
+}
+
+static bool is_module(lua_State *L, int i) {
+  bool yes = lua_getfield(L, i, "__module") != LUA_TNIL && lua_toboolean(L, -1);
+  lua_pop(L, 1);
+  return yes;
+}
+
+static void push_class(lua_State *L, int i) {
+  if (luaL_getmetafield(L, i, "__name") == LUA_TSTRING)
+    return;
+  lua_settop(L, 4);
+  lua_pushliteral(L, "model");
+}
+
+/* Pushes "GPT.blocks.2.mlp", or nothing at all when no module runs. Argument 1
+ * is the thread to look at. Protected by its caller: fields are read. */
+static int module_path(lua_State *L) {
+  lua_State *of = lua_touserdata(L, 1);
+  lua_Debug ar;
+  int depth = 0;
+  while (lua_getstack(of, depth, &ar))
+    depth++;
+  lua_settop(L, 1);
+  lua_pushnil(L);        /* 2: the module around */
+  lua_pushliteral(L, ""); /* 3: the path */
+  for (int level = depth - 1; level >= 0; level--) {
+    if (!lua_getstack(of, level, &ar))
+      continue;
+    const char *name = lua_getlocal(of, &ar, 1);
+    if (!name)
+      continue;
+    bool self = strcmp(name, "self") == 0;
+    if (of != L)
+      lua_xmove(of, L, 1);
+    if (self && lua_istable(L, -1) && !lua_rawequal(L, -1, 2) &&
+        is_module(L, lua_gettop(L))) {
+      if (lua_istable(L, 2) && push_name_in(L, 2, 4, 2)) {
+        lua_pushvalue(L, 3);
+        lua_pushliteral(L, ".");
+        lua_rotate(L, -3, -1);
+        lua_concat(L, 3);
+      } else {
+        push_class(L, 4);
+      }
+      lua_replace(L, 3);
+      lua_pushvalue(L, 4);
+      lua_replace(L, 2);
+    }
+    lua_settop(L, 3);
+  }
+  return 1;
+}
+
+/* Appends " (in GPT.blocks.2)" to the string on top. */
+static void add_module(lua_State *L) {
+  lua_Debug ar;
+  if (!lua_getstack(L, 0, &ar) || !lua_checkstack(L, 16))
+    return;
+  lua_pushcfunction(L, module_path);
+  lua_pushlightuserdata(L, L);
+  if (lua_pcall(L, 1, 1, 0) == LUA_OK && lua_rawlen(L, -1) > 0) {
+    lua_pushfstring(L, "%s (in %s)", lua_tostring(L, -2),
+                    lua_tostring(L, -1));
+    lua_replace(L, -3);
+  }
+  lua_pop(L, 1);
+}
+
+/* --- raising --- */
+
+static fl_lua *state_or_null(lua_State *L) {
+  fll_getkey(L, FLL_STATE);
+  fl_lua *st = lua_touserdata(L, -1);
+  lua_pop(L, 1);
+  return st;
+}
+
+static int raise_text(lua_State *L, const char *text) {
+  luaL_checkstack(L, 20, NULL);
+  push_where(L, state_or_null(L));
+  lua_pushstring(L, text);
+  lua_concat(L, 2);
+  add_module(L);
+  return lua_error(L);
+}
+
+int fll_error(lua_State *L, const char *format, ...) {
+  char text[1024];
+  va_list args;
+  va_start(args, format);
+  vsnprintf(text, sizeof text, format, args);
+  va_end(args);
+  raise_text(L, text);
+  __builtin_unreachable();
+}
+
+int fll_raise(lua_State *L, fl_lua *st, fl_status s) {
+  if (s == FL_ELUA && st->error) {
+    st->error = false;
+    fll_getkey(L, FLL_ERROR);
+    lua_rawgeti(L, -1, 1);
+    lua_pushboolean(L, 0);
+    lua_rawseti(L, -3, 1);
+    lua_error(L);
+  }
+  if (s == FL_EINTERRUPT)
+    fll_error(L, "interrupted!");
+  const char *text = fl_error();
+  raise_text(L, text[0] ? text : fl_status_text(s));
+  __builtin_unreachable();
+}
+
+int fll_failed(lua_State *L, const char *format, ...) {
+  char text[1024];
+  va_list args;
+  va_start(args, format);
+  vsnprintf(text, sizeof text, format, args);
+  va_end(args);
+  lua_pushnil(L);
+  lua_pushstring(L, text);
+  return 2;
+}
+
+/* "sum: x: expected a tensor, got nil", with what would be right. */
+int fll_argerror(lua_State *L, const char *where, const char *param,
+                 const char *wanted, int i) {
+  const char *hint = "";
+  fll_tensor *h = lua_touserdata(L, i);
+  if (h && lua_rawlen(L, i) == sizeof *h && h->magic == FLL_CLOSED)
+    fll_error(L, "%s: %s: tensor is closed", where, param);
+  if (strstr(wanted, "tensor")) {
+    if (lua_istable(L, i))
+      hint = "; make a tensor of it: flare.tensor{...}";
+    else if (i == 1)
+      hint = "; methods are called with ':', as in x:sum()";
+  }
+  fll_error(L, "%s: %s: expected %s, got %s%s", where, param, wanted,
+            fll_typename(L, i), hint);
+}
+
+/* --- nearest names --- */
+
+/* Edits from one to the other (insert, delete, replace, swap), bounded. */
+static int distance(const char *a, const char *b) {
+  enum { N = 32 };
+  int la = (int)strlen(a), lb = (int)strlen(b);
+  if (la >= N || lb >= N)
+    return N;
+  int d[3][N + 1];
+  for (int j = 0; j <= lb; j++)
+    d[0][j] = j;
+  for (int i = 1; i <= la; i++) {
+    int *now = d[i % 3], *up = d[(i + 2) % 3], *up2 = d[(i + 1) % 3];
+    now[0] = i;
+    for (int j = 1; j <= lb; j++) {
+      int best = up[j - 1] + (a[i - 1] != b[j - 1]);
+      if (up[j] + 1 < best)
+        best = up[j] + 1;
+      if (now[j - 1] + 1 < best)
+        best = now[j - 1] + 1;
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
+          up2[j - 2] + 1 < best)
+        best = up2[j - 2] + 1;
+      now[j] = best;
+    }
+  }
+  return d[la % 3][lb];
+}
+
+const char *fll_nearest(const char *name, int n,
+                        const char *(*at)(const void *, int),
+                        const void *list) {
+  const char *best = NULL;
+  int length = (int)strlen(name), least = length / 3 + 2;
+  for (int i = 0; i < n; i++) {
+    const char *s = at(list, i);
+    int d = distance(name, s);
+    if (d < least && d < length) {
+      least = d;
+      best = s;
+    }
+  }
+  return best;
+}
+
+/* --- hints for errors that Lua itself raises --- */
+
+static const struct {
+  const char *part, *hint;
+} hints[] = {
+    {"near '!'", "Lua writes not equal as ~= (tensors: x:ne(y))"},
+    {"near '!='", "Lua writes not equal as ~= (tensors: x:ne(y))"},
+    {"near '+='", "Lua has no +=: x = x + y, or x:add_(y)"},
+    {"attempt to index a boolean value",
+     "== gives true or false; elementwise it is x:eq(y)"},
+    {"attempt to call a table value (field 'shape')",
+     "shape is a table: x.shape[1]"},
+};
+
+static void push_hinted(lua_State *L, const char *text) {
+  for (size_t i = 0; i < sizeof hints / sizeof hints[0]; i++)
+    if (strstr(text, hints[i].part)) {
+      lua_pushfstring(L, "%s (%s)", text, hints[i].hint);
+      return;
+    }
+  lua_pushstring(L, text);
+}
+
+/* A message handler: text gets a hint and the traceback, values stay. */
+int fll_messageh(lua_State *L) {
+  const char *text = lua_tostring(L, 1);
+  if (!text) {
+    if (luaL_callmeta(L, 1, "__tostring") && lua_type(L, -1) == LUA_TSTRING)
+      return 1;
+    text = lua_pushfstring(L, "(error object is a %s value)",
+                           luaL_typename(L, 1));
+  }
+  push_hinted(L, text);
+  luaL_traceback(L, L, lua_tostring(L, -1), 1);
+  return 1;
+}
+
+/* core.hint(message): the message, with a hint if there is one for it. */
+static int hint(lua_State *L) {
+  push_hinted(L, luaL_checkstring(L, 1));
+  return 1;
+}
+
+/* core.raise(message): as our own errors, at the user's line, with the module.
+ * For the library's Lua files. */
+static int raise(lua_State *L) {
+  return raise_text(L, luaL_checkstring(L, 1));
+}
+
+/* core.nearest(name, names) */
+static const char *name_at(const void *list, int i) {
+  return ((const char *const *)list)[i];
+}
+
+static int nearest(lua_State *L) {
+  const char *name = luaL_checkstring(L, 1);
+  luaL_checktype(L, 2, LUA_TTABLE);
+  int n = (int)lua_rawlen(L, 2);
+  const char **names = fll_scratch(L, (size_t)(n + 1) * sizeof *names);
+  int have = 0;
+  for (int i = 1; i <= n; i++) {
+    if (lua_rawgeti(L, 2, i) == LUA_TSTRING)
+      names[have++] = lua_tostring(L, -1);
+    lua_pop(L, 1);
+  }
+  lua_pushstring(L, fll_nearest(name, have, name_at, names));
+  return 1;
+}
+
+/* core.library(prefix): files whose source starts so are the library's, errors
+ * are blamed on the line that called them. */
+static int library(lua_State *L) {
+  fl_lua *st = fll_enter(L);
+  if (!lua_isnoneornil(L, 1)) {
+    const char *prefix = luaL_checkstring(L, 1);
+    if (strlen(prefix) >= sizeof st->library)
+      fll_error(L, "library: prefix is too long");
+    strcpy(st->library, prefix);
+  }
+  lua_pushstring(L, st->library);
+  return 1;
+}
+
+void fll_error_core(lua_State *L) {
+  static const luaL_Reg functions[] = {{"hint", hint},
+                                       {"raise", raise},
+                                       {"nearest", nearest},
+                                       {"library", library},
+                                       {NULL, NULL}};
+  fll_register(L, functions);
+}

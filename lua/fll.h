@@ -1,0 +1,387 @@
+/* What the files of lua/ share: the state behind a runtime in a lua_State, the
+ * handle of a tensor, and the helpers every binding uses.
+ *
+ * Every C function of ours is a closure whose upvalue 1 is the state, 2 the
+ * metatable of tensors, 3 what is its own (an operator, a table). A binding
+ * checks its arguments, pushes the result's handle, calls the runtime once and
+ * fills the handle: nothing that a Lua error could skip is ever owned by a C
+ * local. */
+#ifndef FLL_H
+#define FLL_H
+
+#include "flarelua.h"
+
+#include <lauxlib.h>
+#include <lua.h>
+#include <lualib.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#define FLL_LIKELY(x) __builtin_expect(!!(x), 1)
+#define FLL_MAX_DIM_TEXT 160
+
+/* --- registry --- */
+
+enum {
+  FLL_STATE,     /* the fl_lua */
+  FLL_TENSOR,    /* metatables */
+  FLL_SHAPE,
+  FLL_GENERATOR,
+  FLL_GUARD,
+  FLL_GRADS,
+  FLL_HOOK,
+  FLL_BOX,
+  FLL_CHANNEL,
+  FLL_WORKER,
+  FLL_MAP,
+  FLL_ARRAY,
+  FLL_TYPES,     /* how many metatables, too */
+  FLL_METHODS,   /* of tensors */
+  FLL_FUNCTIONS, /* weak: key of the tape -> table that holds the function */
+  FLL_ERROR,     /* an error value on its way through the runtime */
+  FLL_SCOPES,    /* handles made in each open scope */
+  FLL_BLOCKS,    /* address -> memory that crosses threads, parcel.c */
+  FLL_KEYS
+};
+extern const char fll_keys[FLL_KEYS];
+
+static inline int fll_getkey(lua_State *L, int key) {
+  return lua_rawgetp(L, LUA_REGISTRYINDEX, &fll_keys[key]);
+}
+
+static inline void fll_setkey(lua_State *L, int key) {
+  lua_rawsetp(L, LUA_REGISTRYINDEX, &fll_keys[key]);
+}
+
+/* --- handles --- */
+
+/* The high words are no user-space pointers and no sane numbers, so that a
+ * foreign userdata of this size is never taken for a handle. */
+#define FLL_OPEN 0xf1a7e0a1u
+#define FLL_CLOSED 0xf1a7e0c1u
+
+enum {
+  FLL_H_GRAPH = 1,  /* user value: the graph's table of functions */
+  FLL_H_PARENT = 2, /* user value: the handle that this is a view of */
+  FLL_H_OWN = 4     /* user value: a table of its own, see graph.c */
+};
+
+typedef struct fll_tensor {
+  fl_tensor *t; /* NULL: closed, or not filled in yet */
+  uint32_t flags, magic;
+} fll_tensor;
+
+/* --- operators as Lua sees them --- */
+
+typedef struct fll_op {
+  const fl_op *op;
+  const fl_op_info *info;
+  uint8_t n_pos;              /* what can be given by position ... */
+  uint8_t pos[FL_MAX_PARAMS]; /* ... in this order */
+  int8_t variadic;            /* parameter, or -1 */
+  uint8_t n_ret;              /* results that scripts get */
+  uint8_t simple;             /* inputs, if it has nothing else; or 0 */
+  bool views;                 /* a result may share memory with input 1 */
+} fll_op;
+
+/* --- the state --- */
+
+#define FLL_SITES 1024
+
+typedef struct fll_site {
+  uint64_t key; /* program counter and epoch */
+  uint32_t instruction;
+  fl_site site;
+} fll_site;
+
+/* Faults to order for the file functions. */
+typedef struct fll_file_fault {
+  int64_t skip, count; /* count 0: none */
+  int64_t asked;
+  int error; /* errno */
+} fll_file_fault;
+
+struct fl_lua {
+  fl_runtime *rt; /* NULL: closed */
+  lua_State *L;   /* the thread that entered last */
+  lua_State *main;
+  bool owns_state;
+  atomic_bool interrupted;
+  fl_runtime_options host; /* what the host asked for */
+  /* the collector, gc.c */
+  int fresh; /* handles to make until the next step */
+  size_t soft, last;
+  bool generational, reclaiming, collecting;
+  /* modes */
+  fl_device device;
+  bool meta, anomaly;
+  int scopes;
+  int64_t next_key;
+  bool error; /* FLL_ERROR holds one */
+  /* operators */
+  fll_op *ops;
+  int n_ops;
+  const fl_op *select, *narrow, *assign, *index_select, *masked_select,
+      *index_copy, *masked_scatter, *masked_fill, *nonzero, *reshape, *expand,
+      *view, *unsqueeze, *permute, *mul, *add, *full, *copy, *fill;
+  /* call sites, site.c */
+  bool site_cache;
+  uint64_t epoch; /* in the high bits of keys */
+  fll_site sites[FLL_SITES];
+  char library[128]; /* files that start so are the library's own */
+  /* for the host, state.c */
+  char *traceback, *result;
+  fll_file_fault fault;
+};
+
+/* state.c */
+fl_lua *fll_open(lua_State *L, const fl_lua_options *o);
+void fll_shut(fl_lua *st);
+fl_lua *fll_state_of(lua_State *L); /* raises if there is none */
+/* Makes the closures of `reg` fields of the table at the top, with `nup`
+ * upvalues: state, metatable of tensors, and nil. */
+void fll_register(lua_State *L, const luaL_Reg *reg);
+void fll_pushfunction(lua_State *L, lua_CFunction f);
+/* A metatable in its registry slot, left on the stack: __name and __metatable
+ * are set, and whoever writes to it from Lua cannot reach it. */
+void fll_newtype(lua_State *L, int key, const char *name, const luaL_Reg *reg);
+/* The userdata at `i` if it is of that type, else NULL (raises: check). */
+void *fll_totype(lua_State *L, int i, int key, size_t size);
+void *fll_checktype(lua_State *L, int i, int key, size_t size);
+const char *fll_typename(lua_State *L, int i);
+/* Scratch memory: a userdata at the top of the stack. */
+void *fll_scratch(lua_State *L, size_t bytes);
+
+/* Something that C owns until it is done or an error has passed: memory that
+ * grows, or whatever `free` frees. Pushed, freed by the collector at the
+ * latest. */
+typedef struct fll_box {
+  uint64_t magic;
+  char *p;
+  size_t n, room;
+  void (*release)(void *);
+} fll_box;
+fll_box *fll_newbox(lua_State *L, void (*release)(void *));
+void fll_emptybox(fll_box *b);
+char *fll_boxroom(lua_State *L, fll_box *b, size_t more); /* at the end */
+void fll_boxadd(lua_State *L, fll_box *b, const void *p, size_t n);
+/* Lua's libraries; preload has flare.core and, if wanted, the library's files
+ * that are inside. */
+void fll_openlibs(lua_State *L, bool embedded);
+
+/* gc.c */
+void fll_collect(lua_State *L, fl_lua *st);
+bool fll_reclaim(void *context, fl_device device, size_t bytes);
+void fll_gc_open(lua_State *L, fl_lua *st, bool tune);
+void fll_gc_core(lua_State *L);
+
+/* site.c */
+fl_site fll_site_slow(lua_State *L, fl_lua *st, lua_Debug *ar, uint64_t key,
+                      uint32_t instruction);
+void fll_site_open(lua_State *L, fl_lua *st);
+
+/* error.c */
+int fll_error(lua_State *L, const char *format, ...)
+    __attribute__((noreturn));
+/* Raises what a failed call of the runtime said. */
+int fll_raise(lua_State *L, fl_lua *st, fl_status s) __attribute__((noreturn));
+int fll_argerror(lua_State *L, const char *where, const char *param,
+                 const char *wanted, int i) __attribute__((noreturn));
+/* The name among n that is nearest, NULL if none is near. */
+const char *fll_nearest(const char *name, int n,
+                        const char *(*at)(const void *, int),
+                        const void *list);
+/* nil, message: how the world's failures are returned */
+int fll_failed(lua_State *L, const char *format, ...);
+int fll_messageh(lua_State *L); /* adds hints and a traceback */
+void fll_error_core(lua_State *L);
+
+static inline void fll_check(lua_State *L, fl_lua *st, fl_status s) {
+  if (!FLL_LIKELY(s == FL_OK))
+    fll_raise(L, st, s);
+}
+
+/* graph.c */
+/* Results at stack indices [result, result + n) get what their inputs' handles
+ * (the arguments at 1..top whose handles have flags) carry. */
+void fll_inherit(lua_State *L, fl_lua *st, int result, int n, int top);
+void fll_inherit_from(lua_State *L, fl_lua *st, int result, int from);
+void fll_set_parent(lua_State *L, int view, int parent);
+/* The table for functions on the graph of the handle at i, made if need be. */
+void fll_graph_table(lua_State *L, fl_lua *st, int i);
+void fll_join_graph(lua_State *L, int i, int table);
+void fll_common_graph(lua_State *L, int args, int n);
+void fll_own_table(lua_State *L, int i); /* for the hooks of a leaf */
+bool fll_function(lua_State *L, int64_t key); /* pushes holder and function */
+int64_t fll_hold(lua_State *L, fl_lua *st, int table); /* pops a function */
+void fll_forget(void *context, int64_t key);
+
+/* tensor.c */
+void fll_scope_add(lua_State *L);
+void fll_tensor_open(lua_State *L, fl_lua *st);
+fl_tensor *fll_checktensor(lua_State *L, int i, const char *where,
+                           const char *param);
+/* Pushes a handle of `t` with a reference of its own. */
+void fll_push(lua_State *L, fl_lua *st, fl_tensor *t);
+void fll_pushshape(lua_State *L, int n, const int64_t *v);
+void fll_close(lua_State *L, fl_lua *st, fll_tensor *h);
+int fll_tostring(lua_State *L);
+void fll_tensor_core(lua_State *L);
+/* Elements as Lua values: whole numbers exactly, booleans as such. */
+void fll_pushvalue(lua_State *L, fl_dtype d, const void *p, int64_t i);
+/* convert.c */
+extern const luaL_Reg fll_convert_methods[];
+void fll_convert_methods_more(lua_State *L);
+
+/* args.c */
+fl_dtype fll_checkdtype(lua_State *L, int i, const char *where);
+fl_device fll_checkdevice(lua_State *L, fl_lua *st, int i, const char *where);
+/* A dim or position counted from 1 as one counted from 0. */
+int64_t fll_dim(lua_State *L, int64_t d, const char *where, const char *name);
+int64_t fll_checkint(lua_State *L, int i, const char *where, const char *name);
+/* Sizes from a table at `i` or from integers at i, i + 1, ...: returns how
+ * many arguments they took. */
+int fll_checksizes(lua_State *L, int i, const char *where, int *n,
+                   int64_t *sizes);
+/* Runs an operator on the arguments at 1, 2, ...; returns how many results are
+ * pushed. `inplace`: argument 1 is written and returned. */
+int fll_run(lua_State *L, fl_lua *st, const fll_op *b, bool inplace);
+int fll_run_simple(lua_State *L, fl_lua *st, const fll_op *b, int n,
+                   bool inplace);
+const fll_op *fll_findop(fl_lua *st, const char *name);
+/* An option of the table at `i`, left on the stack, its type returned. */
+int fll_option(lua_State *L, int i, const char *name);
+void fll_checkoptions(lua_State *L, int i, const char *where,
+                      const char *const *names);
+
+/* ops.c */
+void fll_ops_open(lua_State *L, fl_lua *st);
+void fll_ops_core(lua_State *L);
+void fll_ops_methods(lua_State *L, fl_lua *st);  /* into the table on top */
+void fll_ops_metatable(lua_State *L, fl_lua *st); /* likewise */
+
+/* index.c */
+int fll_index_get(lua_State *L, fl_lua *st);
+int fll_index_set(lua_State *L, fl_lua *st);
+int fll_select(lua_State *L, fl_lua *st, fll_tensor *h, lua_Integer i);
+
+/* the rest */
+void fll_make_core(lua_State *L);
+void fll_random_core(lua_State *L);
+extern const luaL_Reg fll_random_methods[];
+fl_generator *fll_checkgenerator(lua_State *L, int i, const char *where);
+void fll_autograd_open(lua_State *L, fl_lua *st);
+void fll_autograd_core(lua_State *L);
+extern const luaL_Reg fll_autograd_methods[];
+void fll_custom_open(lua_State *L, fl_lua *st);
+void fll_custom_core(lua_State *L);
+void fll_modes_core(lua_State *L);
+void fll_file_core(lua_State *L);
+void fll_json_core(lua_State *L);
+void fll_thread_core(lua_State *L);
+
+/* --- what is on the hot path --- */
+
+static inline fl_lua *fll_peek(lua_State *L) { /* may be closed */
+  fl_lua *st = lua_touserdata(L, lua_upvalueindex(1));
+  st->L = L;
+  return st;
+}
+
+static inline fl_lua *fll_enter(lua_State *L) {
+  fl_lua *st = fll_peek(L);
+  if (!FLL_LIKELY(st->rt != NULL))
+    luaL_error(L, "flare: the runtime of this state is closed");
+  return st;
+}
+
+#define FLL_MT lua_upvalueindex(2)
+#define FLL_OWN lua_upvalueindex(3)
+
+/* The open handle at index i, or NULL. */
+static inline fll_tensor *fll_test(lua_State *L, int i) {
+  fll_tensor *h = lua_touserdata(L, i);
+  return h && lua_rawlen(L, i) == sizeof *h && h->magic == FLL_OPEN ? h : NULL;
+}
+
+/* Pushes an empty handle; the metatable of tensors lies at index mt. */
+static inline fll_tensor *fll_new(lua_State *L, fl_lua *st, int mt) {
+  if (--st->fresh < 0 || fl_handles_bytes(st->rt, NULL) > st->soft)
+    fll_collect(L, st);
+  fll_tensor *h = lua_newuserdatauv(L, sizeof *h, 1);
+  h->t = NULL;
+  h->flags = 0;
+  h->magic = FLL_CLOSED;
+  lua_pushvalue(L, mt);
+  lua_setmetatable(L, -2);
+  if (st->scopes)
+    fll_scope_add(L);
+  return h;
+}
+
+/* Gives the handle a reference. */
+static inline void fll_fill(fll_tensor *h, fl_tensor *t) {
+  h->t = t;
+  h->magic = FLL_OPEN;
+  fl_tensor_handle(t, 1);
+}
+
+/* A tensor or a number as an operand. */
+static inline bool fll_operand(lua_State *L, int i, fl_operand *o,
+                               unsigned *flags) {
+  fll_tensor *h = fll_test(L, i);
+  if (FLL_LIKELY(h)) {
+    o->tensor = h->t;
+    o->dtype = FL_NODTYPE;
+    *flags |= h->flags;
+    return true;
+  }
+  o->tensor = NULL;
+  switch (lua_type(L, i)) {
+  case LUA_TNUMBER: {
+    int exact;
+    o->dtype = FL_I64;
+    o->i = lua_tointegerx(L, i, &exact);
+    if (exact && lua_isinteger(L, i))
+      return true;
+    o->dtype = FL_F64;
+    o->f = lua_tonumber(L, i);
+    return true;
+  }
+  case LUA_TBOOLEAN:
+    o->dtype = FL_BOOL;
+    o->i = lua_toboolean(L, i);
+    return true;
+  default:
+    return false;
+  }
+}
+
+static inline uint32_t fll_word(const void *p) {
+  uint32_t w;
+  memcpy(&w, p, sizeof w);
+  return w;
+}
+
+/* Where the script asked for this. Level 1 is who called the running C function;
+ * i_ci, a private field, points at its record: word 4 is the saved program
+ * counter of a Lua function, bit 1 of the half-word at byte 62 tells a C function.
+ * site.c makes sure of that when a state opens, or does without. */
+static inline fl_site fll_site_here(lua_State *L, fl_lua *st) {
+  lua_Debug ar;
+  if (!lua_getstack(L, 1, &ar))
+    return 0;
+  const char *record = (const char *)ar.i_ci;
+  if (!st->site_cache || record[62] & 2)
+    return fll_site_slow(L, st, &ar, 0, 0);
+  const char *pc = ((char *const *)(const void *)record)[4];
+  uint64_t key = (uint64_t)(uintptr_t)pc;
+  const fll_site *s = &st->sites[(key >> 2) % FLL_SITES];
+  uint32_t instruction = fll_word(pc - 4);
+  key |= st->epoch;
+  if (FLL_LIKELY(s->key == key && s->instruction == instruction))
+    return s->site;
+  return fll_site_slow(L, st, &ar, key, instruction);
+}
+
+#endif

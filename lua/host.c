@@ -1,0 +1,409 @@
+/* flarelua.h for host programs: states of our own, scripts, calls, results. All
+ * of it runs protected; errors come back as FL_ELUA. */
+#include "embed.h"
+#include "fll.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* --- the library as text inside --- */
+
+static int load_embedded(lua_State *L) {
+  const fll_module *m = lua_touserdata(L, lua_upvalueindex(1));
+  static const char folder[] = "flare/";
+  const char *file = m->file;
+  if (strncmp(file, folder, sizeof folder - 1) == 0)
+    file += sizeof folder - 1;
+  lua_settop(L, 1);
+  const char *chunk = lua_pushfstring(L, "@<flare>/%s", file);
+  if (luaL_loadbufferx(L, m->text, m->size, chunk, "t") != LUA_OK)
+    return lua_error(L);
+  lua_pushvalue(L, 1);
+  lua_pushstring(L, chunk + 1);
+  lua_call(L, 2, 1);
+  return 1;
+}
+
+static void prepend_path(lua_State *L, const char *path) {
+  lua_getglobal(L, "package");
+  lua_getfield(L, -1, "path");
+  lua_pushfstring(L, "%s;%s", path, lua_tostring(L, -1));
+  lua_setfield(L, -3, "path");
+  lua_pop(L, 2);
+}
+
+void fll_openlibs(lua_State *L, bool embedded) {
+  luaL_openlibs(L);
+  luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_PRELOAD_TABLE);
+  lua_pushcfunction(L, luaopen_flare_core);
+  lua_setfield(L, -2, "flare.core");
+  for (const fll_module *m = fll_stdlib; m->name && embedded; m++) {
+    lua_pushlightuserdata(L, (void *)(uintptr_t)m);
+    lua_pushcclosure(L, load_embedded, 1);
+    lua_setfield(L, -2, m->name);
+  }
+  lua_pop(L, 1);
+}
+
+/* The library's files come from the folder FLARE_PATH, if that is set. */
+static void open_own(lua_State *L) {
+  const char *path = getenv("FLARE_PATH");
+  fll_openlibs(L, !path);
+  if (path) {
+    lua_pushfstring(L, "%s/?.lua;%s/?/init.lua", path, path);
+    prepend_path(L, lua_tostring(L, -1));
+    lua_pop(L, 1);
+  }
+}
+
+/* --- opening and closing --- */
+
+typedef struct opening {
+  const fl_lua_options *options;
+  fl_lua *f;
+  bool own;
+} opening;
+
+static int open_protected(lua_State *L) {
+  opening *o = lua_touserdata(L, 1);
+  fl_lua_options options = {.struct_size = sizeof options};
+  if (o->options)
+    memcpy(&options, o->options,
+           o->options->struct_size < sizeof options ? o->options->struct_size
+                                                    : sizeof options);
+  if (o->own) {
+    options.tune_collector = true;
+    open_own(L);
+  }
+  if (options.path)
+    prepend_path(L, options.path);
+  o->f = fll_open(L, &options);
+  o->f->owns_state = o->own;
+  return 0;
+}
+
+static fl_status open_in(lua_State *L, opening *o) {
+  if (!lua_checkstack(L, 20))
+    return fli_fail(FL_ENOMEM, "out of memory: Lua's stack");
+  lua_pushcfunction(L, open_protected);
+  lua_pushlightuserdata(L, o);
+  if (lua_pcall(L, 1, 0, 0) == LUA_OK)
+    return FL_OK;
+  const char *text = lua_tostring(L, -1);
+  fl_status s = fli_fail(FL_ELUA, "%s", text ? text : "cannot open");
+  lua_pop(L, 1);
+  return s;
+}
+
+fl_status fl_lua_open(const fl_lua_options *options, fl_lua **f) {
+  opening o = {options, NULL, true};
+  lua_State *L = luaL_newstate();
+  if (!L)
+    return fli_fail(FL_ENOMEM, "out of memory: a Lua state");
+  fl_status s = open_in(L, &o);
+  if (s != FL_OK)
+    lua_close(L);
+  else
+    *f = o.f;
+  return s;
+}
+
+fl_status fl_lua_attach(lua_State *L, const fl_lua_options *options,
+                        fl_lua **f) {
+  opening o = {options, NULL, false};
+  fl_status s = open_in(L, &o);
+  if (s == FL_OK)
+    *f = o.f;
+  return s;
+}
+
+void fl_lua_close(fl_lua *f) {
+  if (!f)
+    return;
+  if (f->owns_state) {
+    lua_close(f->main);
+    return;
+  }
+  fll_shut(f);
+}
+
+fl_lua *fl_lua_of(lua_State *L) {
+  if (!lua_checkstack(L, 2))
+    return NULL;
+  fll_getkey(L, FLL_STATE);
+  fl_lua *st = lua_touserdata(L, -1);
+  lua_pop(L, 1);
+  return st && st->rt ? st : NULL;
+}
+
+lua_State *fl_lua_state(fl_lua *f) {
+  return f->main;
+}
+
+fl_runtime *fl_lua_runtime(fl_lua *f) {
+  return f->rt;
+}
+
+void fl_lua_interrupt(fl_lua *f) {
+  atomic_store_explicit(&f->interrupted, true, memory_order_relaxed);
+}
+
+void fl_lua_resume(fl_lua *f) {
+  atomic_store_explicit(&f->interrupted, false, memory_order_relaxed);
+}
+
+/* --- protected work --- */
+
+typedef struct work {
+  fl_lua *f;
+  const char *path, *types, *text, *name;
+  int argc;
+  const char *const *argv;
+  va_list *args;
+  char type;
+  void *value;
+  fl_tensor *tensor;
+} work;
+
+static char *copy_text(const char *s) {
+  size_t n = strlen(s) + 1;
+  char *p = malloc(n);
+  return p ? memcpy(p, s, n) : NULL;
+}
+
+/* The message goes on; where it came from is kept for the host. */
+static int note_traceback(lua_State *L) {
+  fl_lua *f = lua_touserdata(L, lua_upvalueindex(1));
+  lua_settop(L, 1);
+  const char *text = luaL_tolstring(L, 1, NULL);
+  luaL_traceback(L, L, text, 1);
+  free(f->traceback);
+  f->traceback = copy_text(lua_tostring(L, -1));
+  lua_settop(L, 2);
+  return 1;
+}
+
+static fl_status protect(lua_CFunction function, work *w) {
+  fl_lua *f = w->f;
+  lua_State *L = f->main;
+  if (!f->rt)
+    return fli_fail(FL_ECLOSED, "the runtime of this Lua state is closed");
+  if (!lua_checkstack(L, 20))
+    return fli_fail(FL_ENOMEM, "out of memory: Lua's stack");
+  lua_pushlightuserdata(L, f);
+  lua_pushcclosure(L, note_traceback, 1);
+  lua_pushcfunction(L, function);
+  lua_pushlightuserdata(L, w);
+  fl_status s = FL_OK;
+  int base = lua_gettop(L) - 2;
+  if (lua_pcall(L, 1, 0, base) != LUA_OK) {
+    const char *text = lua_tostring(L, -1);
+    s = fli_fail(FL_ELUA, "%s", text ? text : "error in Lua code");
+  }
+  lua_settop(L, base - 1);
+  return s;
+}
+
+const char *fl_lua_traceback(fl_lua *f) {
+  return f->traceback ? f->traceback : "";
+}
+
+static int run_text(lua_State *L) {
+  work *w = lua_touserdata(L, 1);
+  if (luaL_loadbufferx(L, w->text, strlen(w->text), w->name ? w->name : w->text,
+                       "t") != LUA_OK)
+    return lua_error(L);
+  lua_call(L, 0, 0);
+  return 0;
+}
+
+fl_status fl_lua_run(fl_lua *f, const char *text, const char *name) {
+  work w = {.f = f, .text = text, .name = name};
+  return protect(run_text, &w);
+}
+
+static int run_file(lua_State *L) {
+  work *w = lua_touserdata(L, 1);
+  luaL_checkstack(L, w->argc + 10, "too many arguments");
+  if (luaL_loadfilex(L, w->path, "t") != LUA_OK)
+    return lua_error(L);
+  lua_createtable(L, w->argc, 1);
+  lua_pushstring(L, w->path);
+  lua_rawseti(L, -2, 0);
+  for (int i = 0; i < w->argc; i++) {
+    lua_pushstring(L, w->argv[i]);
+    lua_rawseti(L, -2, i + 1);
+  }
+  lua_setglobal(L, "arg");
+  for (int i = 0; i < w->argc; i++)
+    lua_pushstring(L, w->argv[i]);
+  lua_call(L, w->argc, 0);
+  return 0;
+}
+
+fl_status fl_lua_run_file(fl_lua *f, const char *path, int argc,
+                          const char *const *argv) {
+  work w = {.f = f, .path = path, .argc = argc, .argv = argv};
+  return protect(run_file, &w);
+}
+
+/* Pushes what is at "a.b.c" from the globals. */
+static void push_path(lua_State *L, const char *path) {
+  lua_pushglobaltable(L);
+  for (const char *s = path; *s;) {
+    size_t n = strcspn(s, ".");
+    lua_pushlstring(L, s, n);
+    if (lua_isnil(L, -2))
+      luaL_error(L, "there is no '%s' on the way to '%s'",
+                 lua_tostring(L, -1), path);
+    lua_gettable(L, -2);
+    lua_remove(L, -2);
+    s += n + (s[n] == '.');
+  }
+}
+
+static void push_argument(lua_State *L, work *w, char type) {
+  switch (type) {
+  case 'i':
+    lua_pushinteger(L, va_arg(*w->args, int64_t));
+    break;
+  case 'd':
+    lua_pushnumber(L, va_arg(*w->args, double));
+    break;
+  case 'b':
+    lua_pushboolean(L, va_arg(*w->args, int));
+    break;
+  case 's':
+    lua_pushstring(L, va_arg(*w->args, const char *));
+    break;
+  case 't': {
+    fl_tensor *t = va_arg(*w->args, fl_tensor *);
+    if (t)
+      fl_lua_push(L, t);
+    else
+      lua_pushnil(L);
+    break;
+  }
+  default:
+    luaL_error(L, "types: there is no '%c' (i d b s t)", type);
+  }
+}
+
+static void keep_string(lua_State *L, fl_lua *f, const char **to) {
+  const char *s = lua_tostring(L, -1);
+  if (!s)
+    luaL_error(L, "expected a string, got %s", luaL_typename(L, -1));
+  free(f->result);
+  f->result = copy_text(s);
+  *to = f->result ? f->result : "";
+}
+
+/* Stores the value on top where the host wants it. */
+static void store(lua_State *L, fl_lua *f, char type, void *to) {
+  int ok = 1;
+  switch (type) {
+  case 'i':
+    *(int64_t *)to = lua_tointegerx(L, -1, &ok);
+    break;
+  case 'd':
+    *(double *)to = lua_tonumberx(L, -1, &ok);
+    break;
+  case 'b':
+    *(int *)to = lua_toboolean(L, -1);
+    break;
+  case 's':
+    keep_string(L, f, to);
+    break;
+  case 't': {
+    fll_tensor *h = fll_test(L, -1);
+    ok = h != NULL;
+    if (ok)
+      *(fl_tensor **)to = fl_tensor_retain(h->t);
+    break;
+  }
+  default:
+    luaL_error(L, "types: there is no '%c' (i d b s t)", type);
+  }
+  if (!ok)
+    luaL_error(L, "expected %s, got %s",
+               type == 't'   ? "a tensor"
+               : type == 'i' ? "an integer"
+                             : "a number",
+               fll_typename(L, -1));
+}
+
+static int call(lua_State *L) {
+  work *w = lua_touserdata(L, 1);
+  const char *results = strchr(w->types, '>');
+  int n_args = results ? (int)(results - w->types) : (int)strlen(w->types);
+  int n_results = results ? (int)strlen(results + 1) : 0;
+  void *to[32];
+  if (n_results > 32)
+    luaL_error(L, "types: at most 32 results");
+  luaL_checkstack(L, n_args + n_results + 10, "too many arguments");
+  push_path(L, w->path);
+  for (int i = 0; i < n_args; i++)
+    push_argument(L, w, w->types[i]);
+  for (int i = 0; i < n_results; i++)
+    to[i] = va_arg(*w->args, void *);
+  lua_call(L, n_args, n_results);
+  for (int i = 0; i < n_results; i++) {
+    lua_pushvalue(L, i - n_results);
+    store(L, w->f, results[1 + i], to[i]);
+    lua_pop(L, 1);
+  }
+  return 0;
+}
+
+fl_status fl_lua_call(fl_lua *f, const char *path, const char *types, ...) {
+  va_list args;
+  va_start(args, types);
+  work w = {.f = f, .path = path, .types = types, .args = &args};
+  fl_status s = protect(call, &w);
+  va_end(args);
+  return s;
+}
+
+static int get(lua_State *L) {
+  work *w = lua_touserdata(L, 1);
+  push_path(L, w->path);
+  store(L, w->f, w->type, w->value);
+  return 0;
+}
+
+fl_status fl_lua_get(fl_lua *f, const char *path, char type, void *value) {
+  work w = {.f = f, .path = path, .type = type, .value = value};
+  return protect(get, &w);
+}
+
+static int set(lua_State *L) {
+  work *w = lua_touserdata(L, 1);
+  fl_lua_push(L, w->tensor);
+  lua_setglobal(L, w->name);
+  return 0;
+}
+
+fl_status fl_lua_set(fl_lua *f, const char *name, fl_tensor *t) {
+  work w = {.f = f, .name = name, .tensor = t};
+  return protect(set, &w);
+}
+
+/* --- for functions written against Lua's own interface --- */
+
+void fl_lua_push(lua_State *L, fl_tensor *t) {
+  fl_lua *st = fll_state_of(L);
+  if (fl_tensor_runtime(t) != st->rt)
+    fll_error(L, "a tensor of another runtime cannot enter this Lua state");
+  luaL_checkstack(L, 6, NULL);
+  fll_push(L, st, t);
+}
+
+fl_tensor *fl_lua_tensor(lua_State *L, int i) {
+  fll_tensor *h = fll_test(L, i);
+  return h ? h->t : NULL;
+}
+
+void fl_lua_check(lua_State *L, fl_status s) {
+  fll_check(L, fll_state_of(L), s);
+}

@@ -1,0 +1,385 @@
+/* Operators as Lua functions, methods, in-place methods and metamethods: one
+ * closure each over a row of the table, plus the few names whose meaning depends
+ * on the arguments. How arguments are read is in args.c. */
+#include "fll.h"
+
+#include <stdio.h>
+
+/* Results that only gradient rules need stay behind. */
+static bool auxiliary(const fl_op_info *info, int k) {
+  static const char *const names[] = {"pre", "mean",  "rstd", "lse",
+                                      "act", "total", "where"};
+  if (k == 0 || strcmp(info->name, "batch_norm") == 0)
+    return false;
+  for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+    if (strcmp(info->out_name[k], names[i]) == 0)
+      return true;
+  return false;
+}
+
+static bool is_input(const fl_param *p) {
+  return p->kind == FL_P_TENSOR;
+}
+
+/* By position come all parameters in the row's order, but a variadic input goes
+ * before attributes that stand in front of it: cat(xs, dim). */
+static void positions(fll_op *b) {
+  const fl_op_info *info = b->info;
+  b->variadic = -1;
+  for (int k = 0; k < info->n_params; k++)
+    if (info->params[k].variadic)
+      b->variadic = (int8_t)k;
+  for (int k = 0; b->variadic >= 0 && k <= b->variadic; k++)
+    if (is_input(&info->params[k]))
+      b->pos[b->n_pos++] = (uint8_t)k;
+  for (int k = 0; k < info->n_params; k++) {
+    const fl_param *p = &info->params[k];
+    bool done = k <= b->variadic && is_input(p);
+    if (!done && p->kind != FL_P_RNG)
+      b->pos[b->n_pos++] = (uint8_t)k;
+  }
+}
+
+static void describe(fll_op *b, const fl_op *op) {
+  memset(b, 0, sizeof *b);
+  b->op = op;
+  b->info = fl_op_get(op);
+  positions(b);
+  while (b->n_ret < b->info->n_out && !auxiliary(b->info, b->n_ret))
+    b->n_ret++;
+  int inputs = 0;
+  bool simple = b->n_ret == b->info->n_out && b->info->n_out == 1;
+  for (int k = 0; k < b->info->n_params; k++) {
+    const fl_param *p = &b->info->params[k];
+    simple = simple && is_input(p) && !p->optional && !p->variadic;
+    inputs++;
+  }
+  b->simple = simple && inputs <= 3 ? (uint8_t)inputs : 0;
+  b->views = b->info->view || strcmp(b->info->family, "composite") == 0;
+}
+
+static const fl_op *row(fl_lua *st, const char *name) {
+  return fl_op_find(st->rt, name);
+}
+
+void fll_ops_open(lua_State *L, fl_lua *st) {
+  st->n_ops = fl_op_count(st->rt);
+  fll_getkey(L, FLL_STATE);
+  st->ops = lua_newuserdatauv(L, sizeof(fll_op) * (size_t)st->n_ops, 0);
+  lua_setiuservalue(L, -2, 1);
+  lua_pop(L, 1);
+  for (int i = 0; i < st->n_ops; i++)
+    describe(&st->ops[i], fl_op_at(st->rt, i));
+  st->select = row(st, "select");
+  st->narrow = row(st, "narrow");
+  st->assign = row(st, "assign");
+  st->index_select = row(st, "index_select");
+  st->masked_select = row(st, "masked_select");
+  st->index_copy = row(st, "index_copy");
+  st->masked_scatter = row(st, "masked_scatter");
+  st->masked_fill = row(st, "masked_fill");
+  st->nonzero = row(st, "nonzero");
+  st->reshape = row(st, "reshape");
+  st->expand = row(st, "expand");
+  st->permute = row(st, "permute");
+  st->mul = row(st, "mul");
+  st->add = row(st, "add");
+  st->full = row(st, "full");
+  st->copy = row(st, "copy");
+}
+
+const fll_op *fll_findop(fl_lua *st, const char *name) {
+  for (int i = 0; i < st->n_ops; i++)
+    if (strcmp(st->ops[i].info->name, name) == 0)
+      return &st->ops[i];
+  return NULL;
+}
+
+/* --- closures; upvalue 3 is the row --- */
+
+static int function(lua_State *L) {
+  return fll_run(L, fll_enter(L), lua_touserdata(L, FLL_OWN), false);
+}
+
+static void check_self(lua_State *L, const fll_op *b, bool inplace) {
+  if (fll_test(L, 1))
+    return;
+  char name[48];
+  snprintf(name, sizeof name, "%s%s", b->info->name, inplace ? "_" : "");
+  fll_argerror(L, name, b->info->params[b->pos[0]].name, "a tensor", 1);
+}
+
+static int method(lua_State *L) {
+  fl_lua *st = fll_enter(L);
+  const fll_op *b = lua_touserdata(L, FLL_OWN);
+  check_self(L, b, false);
+  return fll_run(L, st, b, false);
+}
+
+static int inplace(lua_State *L) {
+  fl_lua *st = fll_enter(L);
+  const fll_op *b = lua_touserdata(L, FLL_OWN);
+  check_self(L, b, true);
+  return fll_run(L, st, b, true);
+}
+
+static int binary(lua_State *L) {
+  fl_lua *st = fll_enter(L);
+  lua_settop(L, 2);
+  return fll_run_simple(L, st, lua_touserdata(L, FLL_OWN), 2, false);
+}
+
+static int unary(lua_State *L) {
+  fl_lua *st = fll_enter(L);
+  lua_settop(L, 1);
+  return fll_run_simple(L, st, lua_touserdata(L, FLL_OWN), 1, false);
+}
+
+static void push_closure(lua_State *L, lua_CFunction f, const fll_op *b) {
+  fll_getkey(L, FLL_STATE);
+  fll_getkey(L, FLL_TENSOR);
+  lua_pushlightuserdata(L, (void *)b);
+  lua_pushcclosure(L, f, 3);
+}
+
+/* x:max(), x:max(dim), x:max(y): three operators. Upvalue 3 is a string of their
+ * names: over all, along a dim, of two. */
+static int extreme(lua_State *L) {
+  fl_lua *st = fll_enter(L);
+  bool max = strcmp(lua_tostring(L, FLL_OWN), "max") == 0;
+  const char *name = max ? "amax" : "amin";
+  if (fll_test(L, 2)) {
+    name = max ? "maximum" : "minimum";
+  } else if (lua_istable(L, 2)) {
+    if (fll_option(L, 2, "dim") == LUA_TNUMBER)
+      name = max ? "max_dim" : "min_dim";
+    lua_pop(L, 1);
+  } else if (lua_type(L, 2) == LUA_TNUMBER) {
+    name = max ? "max_dim" : "min_dim";
+  }
+  const fll_op *b = fll_findop(st, name);
+  check_self(L, b, false);
+  return fll_run(L, st, b, false);
+}
+
+static void push_extreme(lua_State *L, const char *name) {
+  fll_getkey(L, FLL_STATE);
+  fll_getkey(L, FLL_TENSOR);
+  lua_pushstring(L, name);
+  lua_pushcclosure(L, extreme, 3);
+}
+
+/* --- names --- */
+
+static const struct {
+  const char *name, *row;
+} aliases[] = {
+    {"mm", "matmul"},    {"bmm", "matmul"},     {"mv", "matmul"},
+    {"dot", "matmul"},   {"clip", "clamp"},     {"tile", "repeat"},
+    {"ger", "outer"},    {"concat", "cat"},     {"negative", "neg"},
+    {"multiply", "mul"}, {"subtract", "sub"},   {"divide", "div"},
+    {"absolute", "abs"}, {"swapdims", "transpose"}, {"clone", "copy"}};
+
+static bool ends_with(const char *s, const char *tail) {
+  size_t n = strlen(s), t = strlen(tail);
+  return n >= t && strcmp(s + n - t, tail) == 0;
+}
+
+static bool is_method(const fll_op *b) {
+  const char *name = b->info->name;
+  if (!b->n_pos || !is_input(&b->info->params[b->pos[0]]))
+    return false;
+  return b->variadic < 0 && !strstr(name, "_backward") &&
+         !ends_with(name, "_step");
+}
+
+void fll_ops_methods(lua_State *L, fl_lua *st) {
+  char name[48];
+  for (int i = 0; i < st->n_ops; i++) {
+    const fll_op *b = &st->ops[i];
+    if (!is_method(b))
+      continue;
+    push_closure(L, method, b);
+    lua_setfield(L, -2, b->info->name);
+    if (!b->info->inplace)
+      continue;
+    snprintf(name, sizeof name, "%s_", b->info->name);
+    push_closure(L, inplace, b);
+    lua_setfield(L, -2, name);
+  }
+  for (size_t i = 0; i < sizeof aliases / sizeof aliases[0]; i++) {
+    const fll_op *b = fll_findop(st, aliases[i].row);
+    if (!b || !is_method(b))
+      continue;
+    push_closure(L, method, b);
+    lua_setfield(L, -2, aliases[i].name);
+  }
+  push_extreme(L, "max");
+  lua_setfield(L, -2, "max");
+  push_extreme(L, "min");
+  lua_setfield(L, -2, "min");
+  const fll_op *b = fll_findop(st, "assign");
+  if (b) {
+    push_closure(L, inplace, b);
+    lua_setfield(L, -2, "copy_");
+  }
+}
+
+void fll_ops_metatable(lua_State *L, fl_lua *st) {
+  static const struct {
+    const char *event, *row;
+    bool two;
+  } events[] = {{"__add", "add", true},         {"__sub", "sub", true},
+                {"__mul", "mul", true},         {"__div", "div", true},
+                {"__idiv", "floor_div", true},  {"__mod", "remainder", true},
+                {"__pow", "pow", true},         {"__unm", "neg", false},
+                {"__band", "bitwise_and", true}, {"__bor", "bitwise_or", true},
+                {"__bxor", "bitwise_xor", true}, {"__shl", "shift_left", true},
+                {"__shr", "shift_right", true}, {"__bnot", "bitwise_not", false}};
+  for (size_t i = 0; i < sizeof events / sizeof events[0]; i++) {
+    const fll_op *b = fll_findop(st, events[i].row);
+    if (!b)
+      continue;
+    push_closure(L, events[i].two ? binary : unary, b);
+    lua_setfield(L, -2, events[i].event);
+  }
+}
+
+/* --- core.ops(): the rows as tables, for specs, help and documents --- */
+
+static const char *kind_name(const fl_param *p) {
+  static const char *const types[] = {"any", "num", "float",
+                                      "int", "bool", "index"};
+  static const char *const kinds[] = {
+      [FL_P_DIM] = "dim",     [FL_P_DIMS] = "dims",   [FL_P_POS] = "pos",
+      [FL_P_INT] = "int",     [FL_P_INTS] = "ints",   [FL_P_SHAPE] = "shape",
+      [FL_P_REAL] = "real",   [FL_P_FLAG] = "flag",   [FL_P_ENUM] = "enum",
+      [FL_P_DTYPE] = "dtype", [FL_P_RNG] = "rng"};
+  return p->kind == FL_P_TENSOR ? types[p->type] : kinds[p->kind];
+}
+
+static void push_default(lua_State *L, const fl_param *p) {
+  const fl_attr *v = &p->value;
+  if (p->kind == FL_P_REAL && v->f == v->f)
+    lua_pushnumber(L, v->f);
+  else if (p->kind == FL_P_FLAG)
+    lua_pushboolean(L, v->i != 0);
+  else if (p->kind == FL_P_DTYPE && v->i != FL_ATTR_NONE)
+    lua_pushstring(L, fl_dtype_name((fl_dtype)v->i));
+  else if (p->kind == FL_P_DIM && v->i != FL_ATTR_NONE)
+    lua_pushinteger(L, v->i < 0 ? v->i : v->i + 1);
+  else if ((p->kind == FL_P_INT || p->kind == FL_P_POS) &&
+           v->i != FL_ATTR_NONE)
+    lua_pushinteger(L, v->i);
+  else if (p->kind == FL_P_ENUM) {
+    const char *s = p->choices, *end = s + p->choices_len;
+    for (int64_t k = v->i; k > 0 && s < end; s++)
+      k -= *s == '|';
+    const char *e = s;
+    while (e < end && *e != '|')
+      e++;
+    lua_pushlstring(L, s, (size_t)(e - s));
+  } else
+    lua_pushnil(L);
+}
+
+static void set_string(lua_State *L, const char *key, const char *s) {
+  lua_pushstring(L, s);
+  lua_setfield(L, -2, key);
+}
+
+static void set_flag(lua_State *L, const char *key, bool on) {
+  lua_pushboolean(L, on);
+  lua_setfield(L, -2, key);
+}
+
+static void push_param(lua_State *L, const fl_param *p) {
+  lua_newtable(L);
+  set_string(L, "name", p->name);
+  set_string(L, "kind", p->kind == FL_P_TENSOR ? "tensor" : kind_name(p));
+  set_string(L, "type", kind_name(p));
+  set_flag(L, "optional", p->optional || p->has_default);
+  set_flag(L, "variadic", p->variadic);
+  if (p->has_default) {
+    push_default(L, p);
+    lua_setfield(L, -2, "default");
+  }
+  if (p->kind == FL_P_ENUM) {
+    lua_pushlstring(L, p->choices, (size_t)p->choices_len);
+    lua_setfield(L, -2, "choices");
+  }
+}
+
+static void push_info(lua_State *L, const fll_op *b) {
+  const fl_op_info *info = b->info;
+  lua_newtable(L);
+  set_string(L, "name", info->name);
+  set_string(L, "signature", info->signature);
+  set_string(L, "doc", info->doc);
+  set_string(L, "family", info->family);
+  set_flag(L, "differentiable", info->differentiable);
+  set_flag(L, "inplace", info->inplace);
+  set_flag(L, "view", info->view);
+  set_flag(L, "random", info->random);
+  set_flag(L, "method", is_method(b));
+  lua_pushinteger(L, b->n_ret);
+  lua_setfield(L, -2, "returns");
+  lua_newtable(L);
+  for (int k = 0; k < info->n_params; k++) {
+    push_param(L, &info->params[k]);
+    lua_rawseti(L, -2, k + 1);
+  }
+  lua_setfield(L, -2, "params");
+  lua_newtable(L);
+  for (int k = 0; k < b->n_pos; k++) {
+    lua_pushstring(L, info->params[b->pos[k]].name);
+    lua_rawseti(L, -2, k + 1);
+  }
+  lua_setfield(L, -2, "positional");
+  lua_newtable(L);
+  for (int k = 0; k < info->n_out; k++) {
+    lua_pushstring(L, info->out_name[k]);
+    lua_rawseti(L, -2, k + 1);
+  }
+  lua_setfield(L, -2, "results");
+}
+
+static int list(lua_State *L) {
+  fl_lua *st = fll_enter(L);
+  lua_newtable(L);
+  for (int i = 0; i < st->n_ops; i++) {
+    push_info(L, &st->ops[i]);
+    lua_rawseti(L, -2, i + 1);
+  }
+  return 1;
+}
+
+static void check_tensor_op(lua_State *L, fl_lua *st, const char *name,
+                            const char *as) {
+  const fll_op *b = fll_findop(st, name);
+  if (!b)
+    return;
+  push_closure(L, function, b);
+  lua_pushvalue(L, -1);
+  lua_setfield(L, -4, as);
+  lua_setfield(L, -2, as);
+}
+
+/* core.softmax(x) and core.ops.softmax(x); core.ops() is the list. */
+void fll_ops_core(lua_State *L) {
+  fl_lua *st = fll_state_of(L);
+  lua_createtable(L, 0, st->n_ops);
+  for (int i = 0; i < st->n_ops; i++)
+    check_tensor_op(L, st, st->ops[i].info->name, st->ops[i].info->name);
+  for (size_t i = 0; i < sizeof aliases / sizeof aliases[0]; i++)
+    check_tensor_op(L, st, aliases[i].row, aliases[i].name);
+  lua_createtable(L, 0, 1);
+  fll_pushfunction(L, list);
+  lua_setfield(L, -2, "__call");
+  lua_setmetatable(L, -2);
+  lua_setfield(L, -2, "ops");
+  push_extreme(L, "max");
+  lua_setfield(L, -2, "max");
+  push_extreme(L, "min");
+  lua_setfield(L, -2, "min");
+}

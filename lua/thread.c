@@ -1,0 +1,362 @@
+/* Worker threads: each is an operating system thread with a Lua state and a
+ * runtime of its own. It gets a text to run and values, and gives values back.
+ * Nothing but parcels and channels passes between it and the others. */
+#include "thread.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+typedef struct worker {
+  atomic_int rc; /* the handle and the thread */
+  atomic_bool stop;
+  pthread_mutex_t lock;
+  pthread_cond_t changed;
+  pthread_t thread;
+  bool done, failed, hooked;
+  fll_parcel *given, *result;
+  char *source, *path, *cpath, *name, *error;
+  bool embedded;
+  int threads;
+  lua_State *L;
+} worker;
+
+typedef struct handle {
+  uint64_t magic;
+  worker *w;
+  uint64_t joined;
+} handle;
+
+static void worker_release(worker *w) {
+  if (atomic_fetch_sub_explicit(&w->rc, 1, memory_order_acq_rel) != 1)
+    return;
+  fll_parcel_free(w->given);
+  fll_parcel_free(w->result);
+  free(w->source);
+  free(w->path);
+  free(w->cpath);
+  free(w->name);
+  free(w->error);
+  pthread_mutex_destroy(&w->lock);
+  pthread_cond_destroy(&w->changed);
+  free(w);
+}
+
+static char *copy_text(const char *s) {
+  size_t n = strlen(s) + 1;
+  char *p = malloc(n);
+  return p ? memcpy(p, s, n) : NULL;
+}
+
+/* --- in the thread --- */
+
+static bool stopped(void *context) {
+  worker *w = context;
+  return atomic_load_explicit(&w->stop, memory_order_relaxed);
+}
+
+static void stop_hook(lua_State *L, lua_Debug *ar) {
+  (void)ar;
+  luaL_error(L, "interrupted!");
+}
+
+/* The state's allocator looks whether to stop: a loop in Lua that makes anything
+ * ends, too. The hook is set from the thread itself, so nothing races. */
+static void *allocate(void *context, void *p, size_t old, size_t n) {
+  worker *w = context;
+  (void)old;
+  if (n == 0) {
+    free(p);
+    return NULL;
+  }
+  if (w->L && !w->hooked && stopped(w)) {
+    w->hooked = true;
+    lua_sethook(w->L, stop_hook, LUA_MASKCOUNT, 1);
+  }
+  return realloc(p, n);
+}
+
+static int traceback(lua_State *L) {
+  const char *text = luaL_tolstring(L, 1, NULL);
+  luaL_traceback(L, L, text, 1);
+  return 1;
+}
+
+static void set_path(lua_State *L, const char *field, const char *path) {
+  lua_getglobal(L, "package");
+  lua_pushstring(L, path);
+  lua_setfield(L, -2, field);
+  lua_pop(L, 1);
+}
+
+static int prepare(lua_State *L) {
+  worker *w = lua_touserdata(L, 1);
+  fll_openlibs(L, w->embedded);
+  set_path(L, "path", w->path);
+  set_path(L, "cpath", w->cpath);
+  fl_runtime_options r = {.struct_size = sizeof r,
+                          .threads = w->threads,
+                          .interrupted = stopped,
+                          .context = w};
+  fl_lua_options o = {
+      .struct_size = sizeof o, .runtime = &r, .tune_collector = true};
+  fll_open(L, &o);
+  return 0;
+}
+
+/* Runs as a closure of ours: upvalues are state and metatable. */
+static int body(lua_State *L) {
+  fl_lua *st = fll_enter(L);
+  worker *w = lua_touserdata(L, 1);
+  if (luaL_loadbufferx(L, w->source, strlen(w->source), w->name, "t") !=
+      LUA_OK)
+    return lua_error(L);
+  fll_parcel *given = w->given;
+  w->given = NULL;
+  int function = lua_gettop(L);
+  int n = fll_parcel_unpack(L, st, given);
+  lua_remove(L, function + 1); /* the box */
+  lua_call(L, n, LUA_MULTRET);
+  int top = lua_gettop(L);
+  fll_parcel_pack(L, st, 2, top, "results of a thread");
+  w->result = fll_parcel_take(L, top + 1);
+  return 0;
+}
+
+static bool run(worker *w) {
+  lua_State *L = lua_newstate(allocate, w);
+  if (!L) {
+    w->error = copy_text("out of memory");
+    return false;
+  }
+  lua_pushcfunction(L, traceback);
+  lua_pushcfunction(L, prepare);
+  lua_pushlightuserdata(L, w);
+  bool ok = lua_pcall(L, 1, 0, 1) == LUA_OK;
+  if (ok) {
+    w->L = L;
+    fll_pushfunction(L, body);
+    lua_pushlightuserdata(L, w);
+    ok = lua_pcall(L, 1, 0, 1) == LUA_OK;
+    w->L = NULL;
+    lua_sethook(L, NULL, 0, 0);
+  }
+  if (!ok) {
+    const char *text = lua_tostring(L, -1);
+    w->error = copy_text(text ? text : "error");
+  }
+  lua_close(L);
+  return ok;
+}
+
+static void *thread_main(void *context) {
+  worker *w = context;
+  bool ok = run(w);
+  pthread_mutex_lock(&w->lock);
+  w->failed = !ok;
+  w->done = true;
+  pthread_cond_broadcast(&w->changed);
+  pthread_mutex_unlock(&w->lock);
+  worker_release(w);
+  return NULL;
+}
+
+/* --- outside --- */
+
+static worker *new_worker(lua_State *L) {
+  handle *h = lua_newuserdatauv(L, sizeof *h, 0);
+  memset(h, 0, sizeof *h);
+  fll_getkey(L, FLL_WORKER);
+  lua_setmetatable(L, -2);
+  worker *w = calloc(1, sizeof *w);
+  if (!w)
+    luaL_error(L, "out of memory");
+  pthread_condattr_t a;
+  pthread_condattr_init(&a);
+  pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
+  pthread_mutex_init(&w->lock, NULL);
+  pthread_cond_init(&w->changed, &a);
+  pthread_condattr_destroy(&a);
+  atomic_init(&w->rc, 1);
+  atomic_init(&w->stop, false);
+  w->done = true; /* until it is started */
+  w->threads = 1;
+  h->w = w;
+  return w;
+}
+
+static char *package_field(lua_State *L, const char *field) {
+  lua_getglobal(L, "package");
+  if (!lua_istable(L, -1)) {
+    lua_pop(L, 1);
+    return copy_text("");
+  }
+  lua_getfield(L, -1, field);
+  const char *s = lua_tostring(L, -1);
+  char *copy = copy_text(s ? s : "");
+  lua_pop(L, 2);
+  return copy;
+}
+
+static bool has_embedded(lua_State *L) {
+  bool yes = false;
+  if (lua_getfield(L, LUA_REGISTRYINDEX, LUA_PRELOAD_TABLE) == LUA_TTABLE) {
+    yes = lua_getfield(L, -1, "flare") != LUA_TNIL;
+    lua_pop(L, 1);
+  }
+  lua_pop(L, 1);
+  return yes;
+}
+
+/* spawn(source, ...): runs the text in a new thread, with the values as its
+ * arguments. spawn({source = , name = , threads = }, ...) says more. */
+static int spawn(lua_State *L) {
+  static const char *const options[] = {"source", "name", "threads", NULL};
+  fl_lua *st = fll_enter(L);
+  int last = lua_gettop(L), threads = 1;
+  const char *name = "=thread";
+  if (lua_istable(L, 1)) {
+    fll_checkoptions(L, 1, "spawn", options);
+    if (fll_option(L, 1, "name") == LUA_TSTRING)
+      name = lua_tostring(L, -1);
+    if (fll_option(L, 1, "threads") != LUA_TNIL)
+      threads = (int)fll_checkint(L, -1, "spawn", "threads");
+    fll_option(L, 1, "source");
+    lua_replace(L, 1);
+  }
+  if (lua_type(L, 1) != LUA_TSTRING)
+    fll_error(L, "spawn: source: expected the text of a chunk, got %s%s",
+              fll_typename(L, 1),
+              lua_isfunction(L, 1) ? "; functions do not cross threads" : "");
+  worker *w = new_worker(L);
+  int result = lua_gettop(L);
+  w->threads = threads;
+  w->source = copy_text(lua_tostring(L, 1));
+  w->name = copy_text(name);
+  w->path = package_field(L, "path");
+  w->cpath = package_field(L, "cpath");
+  w->embedded = has_embedded(L);
+  if (!w->source || !w->name || !w->path || !w->cpath)
+    return luaL_error(L, "out of memory");
+  fll_parcel_pack(L, st, 2, last, "spawn");
+  w->given = fll_parcel_take(L, lua_gettop(L));
+  sigset_t all, was;
+  sigfillset(&all);
+  atomic_fetch_add(&w->rc, 1);
+  w->done = false;
+  pthread_sigmask(SIG_SETMASK, &all, &was); /* signals are the host's */
+  int error = pthread_create(&w->thread, NULL, thread_main, w);
+  pthread_sigmask(SIG_SETMASK, &was, NULL);
+  if (error) {
+    w->done = true;
+    atomic_fetch_sub(&w->rc, 1);
+    return fll_failed(L, "spawn: %s", strerror(error));
+  }
+  lua_settop(L, result);
+  return 1;
+}
+
+static handle *check(lua_State *L) {
+  handle *h = fll_checktype(L, 1, FLL_WORKER, sizeof *h);
+  if (!h->w)
+    fll_error(L, "the thread is joined already");
+  return h;
+}
+
+static bool wait_for(worker *w, fl_lua *st, double until) {
+  pthread_mutex_lock(&w->lock);
+  while (!w->done && fll_now() < until &&
+         !(st && st->rt && fl_runtime_interrupted(st->rt)))
+    fll_wait(&w->changed, &w->lock, until);
+  bool done = w->done;
+  pthread_mutex_unlock(&w->lock);
+  return done;
+}
+
+/* t:join(timeout): true and what the text returned; nil and the message with
+ * its traceback; nil and "timeout". */
+static int join(lua_State *L) {
+  fl_lua *st = fll_enter(L);
+  handle *h = check(L);
+  double until = fll_deadline(L, 2, "join");
+  if (!wait_for(h->w, st, until)) {
+    if (fl_runtime_interrupted(st->rt))
+      fll_error(L, "interrupted!");
+    lua_pushnil(L);
+    lua_pushliteral(L, "timeout");
+    return 2;
+  }
+  worker *w = h->w;
+  if (!h->joined)
+    pthread_join(w->thread, NULL);
+  h->joined = 1;
+  if (w->failed) {
+    lua_pushnil(L);
+    lua_pushstring(L, w->error ? w->error : "error");
+    return 2;
+  }
+  lua_pushboolean(L, 1);
+  fll_parcel *p = w->result;
+  w->result = NULL;
+  int n = p ? fll_parcel_unpack(L, st, p) : 0;
+  h->w = NULL;
+  worker_release(w);
+  if (p)
+    lua_remove(L, -n - 1); /* the box */
+  return n + 1;
+}
+
+/* t:stop(): asks it to end; what it waits for or computes in the runtime does. */
+static int stop(lua_State *L) {
+  handle *h = check(L);
+  atomic_store(&h->w->stop, true);
+  return 0;
+}
+
+static int alive(lua_State *L) {
+  handle *h = fll_checktype(L, 1, FLL_WORKER, sizeof *h);
+  bool done = true;
+  if (h->w) {
+    pthread_mutex_lock(&h->w->lock);
+    done = h->w->done;
+    pthread_mutex_unlock(&h->w->lock);
+  }
+  lua_pushboolean(L, !done);
+  return 1;
+}
+
+/* A thread that nobody joined is asked to stop, and given some time. */
+static int worker_gc(lua_State *L) {
+  handle *h = fll_totype(L, 1, FLL_WORKER, sizeof *h);
+  if (!h || !h->w)
+    return 0;
+  worker *w = h->w;
+  h->w = NULL;
+  bool started = w->given == NULL || !w->done;
+  atomic_store(&w->stop, true);
+  bool done = wait_for(w, NULL, fll_now() + 5);
+  if (started && !h->joined && w->thread) {
+    if (done)
+      pthread_join(w->thread, NULL);
+    else
+      pthread_detach(w->thread);
+  }
+  worker_release(w);
+  return 0;
+}
+
+void fll_thread_core(lua_State *L) {
+  static const luaL_Reg meta[] = {
+      {"__gc", worker_gc}, {"__close", worker_gc}, {NULL, NULL}};
+  static const luaL_Reg methods[] = {
+      {"join", join}, {"stop", stop}, {"alive", alive}, {NULL, NULL}};
+  static const luaL_Reg functions[] = {{"spawn", spawn}, {NULL, NULL}};
+  fll_register(L, functions);
+  fll_newtype(L, FLL_WORKER, "flare.thread", meta);
+  lua_newtable(L);
+  fll_register(L, methods);
+  lua_setfield(L, -2, "__index");
+  lua_pop(L, 1);
+  fll_channel_open(L);
+}
