@@ -29,8 +29,6 @@ struct fli_allocator {
   char *text; /* of fl_memory_holders */
 };
 
-_Thread_local char fli_here;
-
 /* --- size classes: 64 .. 512 by 64, then four to each power of two --- */
 
 static inline int class_of(size_t bytes) {

@@ -292,11 +292,16 @@ static inline fl_backend *fli_backend(fl_runtime *rt, fl_device d) {
   return rt->backends[d >> 8];
 }
 
-/* This thread, as rt->owner has it: an address of its own. */
-extern _Thread_local char fli_here
-    __attribute__((tls_model("initial-exec"), visibility("hidden")));
+/* This thread, as rt->owner has it: where its control block lies. (A variable
+ * of our own would need static TLS, which a module loaded late may not get.) */
 static inline uintptr_t fli_self(void) {
-  return (uintptr_t)&fli_here;
+#if defined(__x86_64__)
+  uintptr_t p;
+  __asm__("movq %%fs:0, %0" : "=r"(p));
+  return p;
+#else
+  return (uintptr_t)__builtin_thread_pointer();
+#endif
 }
 fl_status fli_check_owner(fl_runtime *rt);
 fl_status fli_sites_open(fl_runtime *rt);
