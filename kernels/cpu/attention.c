@@ -91,7 +91,7 @@ static inline float att_exp_f32(float x) {
   x = x < -88.2f ? -88.2f : x > 88.0f ? 88.0f : x;
   float shifted = x * (float)FL_LOG2E + 0x1.8p23f, n = shifted - 0x1.8p23f;
   float r = x - n * 0x1.62e4p-1f;
-  r = r - n * -0x1.7f7d1cp-20f; /* the rest of ln(2) */
+  r = r - n * 0x1.7f7d1cp-20f; /* the rest of ln(2) */
   float p = 0.001381432288f;
   p = p * r + 0.008368850686f;
   p = p * r + 0.041668400168f;

@@ -141,7 +141,8 @@ static bool pool_boxes(pooling *p, bool adaptive, bool count_pad) {
 #undef IS_NAN
 #define T        int64_t
 #define NM(name) name##_i64
-#define LOWEST   INT64_MIN
+#define LOWEST    INT64_MIN
+#define IS_NAN(v) false
 #include "pooling.inc"
 #undef T
 #undef NM
