@@ -1,0 +1,305 @@
+/* Rules of cross-entropy, and the losses that are composed of other rows. */
+#include "../env.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { MEAN, SUM_, NONE_, BATCHMEAN };
+
+/* --- cross-entropy --- */
+
+fl_status shape_cross_entropy(fli_infer *c) {
+  const fl_meta *x = c->in[0], *t = c->in[1], *w = c->in[2];
+  int dim = x->ndim > 1;
+  fl_meta *lse = &c->out[1];
+  bool soft = fl_dtype_kind(t->dtype) == FL_KIND_FLOAT;
+  if (x->ndim == 0)
+    return fli_fail(FL_ESHAPE, "cross_entropy: scores have shape (N, C, ...) "
+                               "or (C), not ()");
+  lse->ndim = 0;
+  for (int i = 0; i < x->ndim; i++)
+    if (i != dim)
+      lse->shape[lse->ndim++] = x->shape[i];
+  const fl_meta *want = soft ? x : lse;
+  if (t->ndim != want->ndim ||
+      memcmp(t->shape, want->shape, (size_t)t->ndim * 8) != 0)
+    return fli_fail(FL_ESHAPE,
+                    "cross_entropy: scores of shape %s take targets of shape "
+                    "%s%s, not %s",
+                    fli_shape_text(x->ndim, x->shape),
+                    fli_shape_text(lse->ndim, lse->shape),
+                    soft ? " (positions) or their own (probabilities)" : "",
+                    fli_shape_text(t->ndim, t->shape));
+  if (!soft && t->dtype != FL_I64 && t->dtype != FL_I32)
+    return fli_fail(FL_EDTYPE,
+                    "cross_entropy: targets are class positions (i64 or i32) "
+                    "or probabilities, not %s",
+                    fl_dtype_name(t->dtype));
+  if (w && (w->ndim != 1 || w->shape[0] != x->shape[dim]))
+    return fli_fail(FL_ESHAPE, "cross_entropy: weight has one number for each "
+                               "of %lld classes, not shape %s",
+                    (long long)x->shape[dim],
+                    fli_shape_text(w->ndim, w->shape));
+  if (!(c->attrs->v[1].f >= 0 && c->attrs->v[1].f <= 1))
+    return fli_fail(FL_EARG, "cross_entropy: label_smoothing must be between "
+                             "0 and 1, not %g",
+                    c->attrs->v[1].f);
+  c->out[0].ndim = c->out[2].ndim = 0;
+  if (c->attrs->v[2].i == NONE_) {
+    c->out[0].ndim = lse->ndim;
+    memcpy(c->out[0].shape, lse->shape, sizeof lse->shape);
+  }
+  return FL_OK;
+}
+
+fl_status shape_cross_entropy_backward(fli_infer *c) {
+  c->out[0].ndim = c->in[1]->ndim;
+  memcpy(c->out[0].shape, c->in[1]->shape, sizeof c->in[1]->shape);
+  return FL_OK;
+}
+
+/* A number for each class, so that it broadcasts against x. */
+static fl_value per_class(fli_grad *g, fl_value w, const fl_meta *x, int dim) {
+  fl_meta m = {.ndim = x->ndim - dim};
+  for (int i = 0; i < m.ndim; i++)
+    m.shape[i] = i ? 1 : x->shape[dim];
+  return RESHAPE(w, &m);
+}
+
+/* What the loss weighs -log softmax(x) with: the target as probabilities of x's
+ * shape, with smoothing and class weights; nothing of it for ignored samples. */
+static fl_value soft_targets(fli_grad *g, fl_value x, fl_value t, fl_value w) {
+  const fl_meta *m = fli_meta(x);
+  int dim = m->ndim > 1;
+  double smoothing = g->attrs->v[1].f;
+  double even = smoothing / (double)m->shape[dim];
+  fl_value soft = t, valid = fli_none();
+  if (fl_dtype_kind(fli_meta(t)->dtype) != FL_KIND_FLOAT) {
+    int64_t ignore = g->attrs->v[0].i;
+    valid = RUN(ne, t, fli_integer(ignore));
+    fl_value safe = RUN(where, valid, t, fli_integer(g->e.base));
+    fl_attrs a = fli_attrs(&g->e, FLI_OP_one_hot);
+    a.v[0].i = m->shape[dim];
+    a.v[1].i = m->dtype;
+    soft = RUN_A(one_hot, &a, safe); /* classes last: bring them to dim */
+    int64_t order[FL_MAX_DIMS];
+    for (int i = 0; i < m->ndim; i++)
+      order[i] = i < dim ? i : i == dim ? m->ndim - 1 : i - 1;
+    soft = fli_v_permute(&g->e, soft, order);
+    valid = fli_v_unsqueeze(&g->e, valid, dim);
+  }
+  if (smoothing != 0)
+    soft = ADD(MUL(soft, NUM(1 - smoothing)), NUM(even));
+  if (w.tensor)
+    soft = MUL(soft, per_class(g, w, m, dim));
+  return valid.tensor ? RUN(where, valid, soft, NUM(0)) : soft;
+}
+
+void grad_cross_entropy(fli_grad *g) {
+  fl_value x = g->in[0], t = g->in[1], w = g->in[2], dy = g->dy[0];
+  const fl_meta *m = fli_meta(x);
+  int dim = m->ndim > 1;
+  bool soft = fl_dtype_kind(g->in_meta[1].dtype) == FL_KIND_FLOAT;
+  if (g->need[2])
+    fli_env_fail(&g->e, FL_EAUTOGRAD, "cross_entropy: class weights have no "
+                                      "gradient");
+  if (g->need[0] && !g->create) {
+    g->dx[0] = RUN_A(cross_entropy_backward, g->attrs, dy, x, t, w, g->y[1],
+                     g->y[2]);
+    if (!g->need[1])
+      return;
+  }
+  fl_value scale = dy;
+  if (g->attrs->v[2].i == MEAN)
+    scale = DIV(dy, g->y[2]);
+  if (g->attrs->v[2].i == NONE_)
+    scale = fli_v_unsqueeze(&g->e, dy, dim);
+  fl_attrs along = fli_attrs(&g->e, FLI_OP_softmax);
+  along.v[0].i = dim;
+  if (g->need[0] && g->create) {
+    fl_value a = soft_targets(g, x, t, w);
+    fl_value p = RUN_A(softmax, &along, x);
+    g->dx[0] = MUL(scale, SUB(MUL(SUM1(a, dim, true), p), a));
+  }
+  if (g->need[1] && soft) {
+    fl_value d = MUL(scale, NEG(RUN_A(log_softmax, &along, x)));
+    d = MUL(d, NUM(1 - g->attrs->v[1].f));
+    g->dx[1] = w.tensor ? MUL(d, per_class(g, w, m, dim)) : d;
+  }
+}
+
+/* --- composed --- */
+
+static void reduce(fli_composing *g, fl_value loss, int64_t reduction) {
+  if (reduction == MEAN)
+    loss = RUN(mean, loss);
+  else if (reduction != NONE_)
+    loss = SUM(loss, 0, NULL, false);
+  g->out[0] = loss;
+}
+
+static bool same_shapes(fli_composing *g) {
+  const fl_meta *x = fli_meta(g->in[0]), *t = fli_meta(g->in[1]);
+  if (g->in[0].tensor && g->in[1].tensor && !fli_same_shape(x, t)) {
+    fli_env_fail(&g->e, FL_ESHAPE, "%s: x has shape %s, target %s",
+                 g->op->info.name, fli_shape_text(x->ndim, x->shape),
+                 fli_shape_text(t->ndim, t->shape));
+    return false;
+  }
+  return true;
+}
+
+/* attrs: ignore_index, reduction */
+void compose_nll_loss(fli_composing *g) {
+  fl_value x = g->in[0], t = g->in[1], w = g->in[2];
+  const fl_meta *m = fli_meta(x);
+  int dim = m->ndim > 1;
+  int64_t reduction = g->attrs->v[1].i;
+  if (!x.tensor || !t.tensor || m->ndim == 0 ||
+      fli_meta(t)->ndim != m->ndim - 1) {
+    fli_env_fail(&g->e, FL_ESHAPE,
+                 "nll_loss: log-probabilities of shape (N, C, ...) take "
+                 "targets of shape (N, ...), got %s and %s",
+                 fli_shape_text(m->ndim, m->shape),
+                 fli_shape_text(fli_meta(t)->ndim, fli_meta(t)->shape));
+    return;
+  }
+  fl_value valid = RUN(ne, t, fli_integer(g->attrs->v[0].i));
+  fl_value safe = RUN(where, valid, t, fli_integer(g->e.base));
+  fl_attrs a = fli_attrs(&g->e, FLI_OP_gather);
+  a.v[0].i = dim;
+  fl_value at = fli_v_unsqueeze(&g->e, safe, dim);
+  fl_value picked = RUN_A(gather, &a, x, at);
+  fl_value loss = NEG(RESHAPE(picked, fli_meta(t)));
+  fl_value weight = CAST(valid, m->dtype);
+  if (w.tensor) {
+    int64_t n = fl_numel(fli_meta(t)->ndim, fli_meta(t)->shape);
+    fl_value flat = fli_v_reshape(&g->e, safe, 1, &n);
+    fl_attrs sel = fli_attrs(&g->e, FLI_OP_index_select);
+    fl_value each = RUN_A(index_select, &sel, w, flat);
+    weight = MUL(weight, RESHAPE(each, fli_meta(t)));
+  }
+  loss = RUN(where, valid, MUL(loss, weight), NUM(0));
+  if (reduction == MEAN)
+    g->out[0] = DIV(SUM(loss, 0, NULL, false), SUM(weight, 0, NULL, false));
+  else
+    reduce(g, loss, reduction);
+}
+
+void compose_mse_loss(fli_composing *g) {
+  if (same_shapes(g))
+    reduce(g, RUN(square, SUB(g->in[0], g->in[1])), g->attrs->v[0].i);
+}
+
+void compose_l1_loss(fli_composing *g) {
+  if (same_shapes(g))
+    reduce(g, RUN(abs, SUB(g->in[0], g->in[1])), g->attrs->v[0].i);
+}
+
+/* d^2 / 2 inside the bend, bend (|d| - bend / 2) outside, divided by `unit`. */
+static void bent(fli_composing *g, double bend, double unit) {
+  if (!same_shapes(g))
+    return;
+  fl_value d = SUB(g->in[0], g->in[1]), a = RUN(abs, d);
+  if (bend <= 0) {
+    reduce(g, a, g->attrs->v[1].i);
+    return;
+  }
+  fl_value inside = MUL(RUN(square, d), NUM(0.5 / unit));
+  fl_value outside = MUL(SUB(a, NUM(bend / 2)), NUM(bend / unit));
+  reduce(g, RUN(where, RUN(lt, a, NUM(bend)), inside, outside),
+         g->attrs->v[1].i);
+}
+
+void compose_smooth_l1_loss(fli_composing *g) {
+  bent(g, g->attrs->v[0].f, g->attrs->v[0].f);
+}
+
+void compose_huber_loss(fli_composing *g) {
+  if (!(g->attrs->v[0].f > 0)) {
+    fli_env_fail(&g->e, FL_EARG, "huber_loss: delta must be above 0, not %g",
+                 g->attrs->v[0].f);
+    return;
+  }
+  bent(g, g->attrs->v[0].f, 1);
+}
+
+/* log(x), held above -100, with a gradient that is held too: log of what is
+ * held above the smallest normal float. */
+static fl_value held_log(fli_composing *g, fl_value x) {
+  fl_attrs a = fli_attrs(&g->e, FLI_OP_clamp);
+  a.v[0].f = 1e-38;
+  fl_value y = LOG(RUN_A(clamp, &a, x));
+  a.v[0].f = -100;
+  return RUN_A(clamp, &a, y);
+}
+
+void compose_bce_loss(fli_composing *g) {
+  fl_value x = g->in[0], t = g->in[1];
+  if (!same_shapes(g))
+    return;
+  fl_value yes = MUL(t, held_log(g, x));
+  fl_value no = MUL(SUB(NUM(1), t), held_log(g, SUB(NUM(1), x)));
+  fl_value loss = NEG(ADD(yes, no));
+  if (g->in[2].tensor)
+    loss = MUL(loss, g->in[2]);
+  reduce(g, loss, g->attrs->v[0].i);
+}
+
+/* (1 - t) x + (1 + (p - 1) t) softplus(-x), p the weight of positives */
+void compose_bce_with_logits(fli_composing *g) {
+  fl_value x = g->in[0], t = g->in[1], p = g->in[3];
+  if (!same_shapes(g))
+    return;
+  fl_value away = NEG(RUN(logsigmoid, x));
+  if (p.tensor)
+    away = MUL(away, ADD(MUL(SUB(p, NUM(1)), t), NUM(1)));
+  fl_value loss = ADD(MUL(SUB(NUM(1), t), x), away);
+  if (g->in[2].tensor)
+    loss = MUL(loss, g->in[2]);
+  reduce(g, loss, g->attrs->v[0].i);
+}
+
+/* attrs: log_target, reduction */
+void compose_kl_div(fli_composing *g) {
+  fl_value x = g->in[0], t = g->in[1], loss, zero = NUM(0);
+  if (!same_shapes(g))
+    return;
+  if (g->attrs->v[0].i)
+    loss = MUL(EXP(t), SUB(t, x));
+  else { /* 0 log 0 is 0 */
+    fl_value some = RUN(gt, t, zero);
+    fl_value safe = RUN(where, some, t, NUM(1));
+    loss = SUB(MUL(t, LOG(safe)), MUL(t, x));
+  }
+  if (g->attrs->v[1].i == BATCHMEAN) {
+    const fl_meta *m = fli_meta(x);
+    double n = m->ndim ? (double)m->shape[0] : 1;
+    g->out[0] = DIV(SUM(loss, 0, NULL, false), NUM(n));
+  } else
+    reduce(g, loss, g->attrs->v[1].i);
+}
+
+/* attrs: dim, eps */
+void compose_cosine_similarity(fli_composing *g) {
+  fl_value a = g->in[0], b = g->in[1];
+  int64_t dim = g->attrs->v[0].i;
+  fl_attrs floor = fli_attrs(&g->e, FLI_OP_clamp);
+  double eps = g->attrs->v[1].f;
+  floor.v[0].f = eps * eps;
+  fl_value aa = RUN_A(clamp, &floor, SUM1(RUN(square, a), dim, false));
+  fl_value bb = RUN_A(clamp, &floor, SUM1(RUN(square, b), dim, false));
+  g->out[0] = DIV(SUM1(MUL(a, b), dim, false), SQRT(MUL(aa, bb)));
+}
+
+/* attrs: p, dim, eps */
+void compose_normalize(fli_composing *g) {
+  fl_attrs a = fli_attrs(&g->e, FLI_OP_norm);
+  a.v[0].f = g->attrs->v[0].f;
+  fli_set_list(&g->e, &a, 1, 1, &g->attrs->v[1].i);
+  a.v[2].i = true;
+  fl_value n = RUN_A(norm, &a, g->in[0]);
+  fl_attrs floor = fli_attrs(&g->e, FLI_OP_clamp);
+  floor.v[0].f = g->attrs->v[2].f;
+  g->out[0] = DIV(g->in[0], RUN_A(clamp, &floor, n));
+}

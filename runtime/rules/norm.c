@@ -1,0 +1,297 @@
+/* Rules of layer_norm, rms_norm, group_norm and batch_norm. The kernels' backward
+ * rows are used unless the gradient must be differentiable itself; then it is
+ * written in ordinary rows, from x normalised anew:
+ *   dx = rstd (h - mean(h) - xhat mean(h xhat)), h = dy weight. */
+#include "../env.h"
+
+#include <string.h>
+
+/* --- shapes --- */
+
+static void copy_shape(fl_meta *to, const fl_meta *from) {
+  to->ndim = from->ndim;
+  memcpy(to->shape, from->shape, sizeof to->shape);
+}
+
+static fl_status fits(fli_infer *c, int k, int ndim, const int64_t *shape) {
+  const fl_meta *p = c->in[k];
+  if (!p || (p->ndim == ndim &&
+             memcmp(p->shape, shape, (size_t)ndim * sizeof *shape) == 0))
+    return FL_OK;
+  return fli_fail(FL_ESHAPE, "%s: %s has shape %s, but must have %s",
+                  c->op->info.name, c->op->info.params[k].name,
+                  fli_shape_text(p->ndim, p->shape),
+                  fli_shape_text(ndim, shape));
+}
+
+/* layer_norm and rms_norm: y, then one figure for each row. */
+fl_status shape_layer_norm(fli_infer *c) {
+  const fl_meta *x = c->in[0];
+  int64_t dims = c->attrs->v[0].i;
+  if (dims < 1 || dims > x->ndim)
+    return fli_fail(FL_EARG, "%s: cannot normalise over the last %lld dims of "
+                             "a tensor of shape %s",
+                    c->op->info.name, (long long)dims,
+                    fli_shape_text(x->ndim, x->shape));
+  int rows = x->ndim - (int)dims;
+  for (int k = 1; k < c->n_in; k++)
+    FLI_TRY(fits(c, k, (int)dims, x->shape + rows));
+  copy_shape(&c->out[0], x);
+  for (int k = 1; k < c->n_out; k++) {
+    c->out[k].ndim = rows;
+    memcpy(c->out[k].shape, x->shape, (size_t)rows * sizeof *x->shape);
+  }
+  return FL_OK;
+}
+
+/* dx, then weight's and bias's gradients, empty without a weight. */
+static fl_status backward_shapes(fli_infer *c, int ndim,
+                                 const int64_t *shape) {
+  static const int64_t nothing[1] = {0};
+  copy_shape(&c->out[0], c->in[1]);
+  for (int k = 1; k < c->n_out; k++) {
+    c->out[k].ndim = c->in[2] ? ndim : 1;
+    memcpy(c->out[k].shape, c->in[2] ? shape : nothing,
+           (size_t)c->out[k].ndim * sizeof *shape);
+  }
+  return FL_OK;
+}
+
+fl_status shape_layer_norm_backward(fli_infer *c) {
+  const fl_meta *x = c->in[1];
+  int dims = (int)c->attrs->v[0].i;
+  return backward_shapes(c, dims, x->shape + x->ndim - dims);
+}
+
+static fl_status check_channels(fli_infer *c, int n_params) {
+  const fl_meta *x = c->in[0];
+  if (x->ndim < 2)
+    return fli_fail(FL_ESHAPE, "%s: x has shape (N, C, ...), not %s",
+                    c->op->info.name, fli_shape_text(x->ndim, x->shape));
+  for (int k = 1; k <= n_params; k++)
+    FLI_TRY(fits(c, k, 1, x->shape + 1));
+  copy_shape(&c->out[0], x);
+  return FL_OK;
+}
+
+fl_status shape_group_norm(fli_infer *c) {
+  const fl_meta *x = c->in[0];
+  int64_t groups = c->attrs->v[0].i;
+  FLI_TRY(check_channels(c, 2));
+  if (groups < 1 || x->shape[1] % groups != 0)
+    return fli_fail(FL_EARG, "group_norm: %lld channels cannot be divided "
+                             "into %lld groups",
+                    (long long)x->shape[1], (long long)groups);
+  for (int k = 1; k < 3; k++) {
+    c->out[k].ndim = 2;
+    c->out[k].shape[0] = x->shape[0];
+    c->out[k].shape[1] = groups;
+  }
+  return FL_OK;
+}
+
+fl_status shape_group_norm_backward(fli_infer *c) {
+  return backward_shapes(c, 1, c->in[1]->shape + 1);
+}
+
+fl_status shape_batch_norm(fli_infer *c) {
+  const fl_meta *x = c->in[0];
+  FLI_TRY(check_channels(c, 4));
+  if (!c->attrs->v[0].i && (!c->in[3] || !c->in[4]))
+    return fli_fail(FL_EARG, "batch_norm: without running_mean and "
+                             "running_var it can only train");
+  if (c->attrs->v[0].i && x->shape[1] > 0 &&
+      fl_numel(x->ndim, x->shape) == x->shape[1])
+    return fli_fail(FL_ESHAPE, "batch_norm: training needs more than one "
+                               "value for each channel, got shape %s",
+                    fli_shape_text(x->ndim, x->shape));
+  for (int k = 1; k < 3; k++) {
+    c->out[k].ndim = 1;
+    c->out[k].shape[0] = x->shape[1];
+  }
+  return FL_OK;
+}
+
+fl_status shape_batch_norm_backward(fli_infer *c) {
+  return backward_shapes(c, 1, c->in[1]->shape + 1);
+}
+
+/* --- gradients --- */
+
+static bool wanted(const fli_grad *g) {
+  return !fli_nothing(g->dy[0]);
+}
+
+static void hand_over(fli_grad *g, const fl_value *out, bool bias) {
+  g->dx[0] = out[0];
+  if (g->need[1])
+    g->dx[1] = out[1];
+  if (bias && g->need[2])
+    g->dx[2] = g->in_meta[1].dtype == FL_NODTYPE ? fli_none() : out[2];
+}
+
+static fl_value mean_over(fli_grad *g, fl_value x, int n, const int64_t *dims) {
+  fl_attrs a = fli_attrs(&g->e, FLI_OP_mean);
+  fli_set_list(&g->e, &a, 0, n, dims);
+  a.v[1].i = true;
+  return RUN_A(mean, &a, x);
+}
+
+/* Normalised over `dims`: xhat, and in *r what it was multiplied by. */
+static fl_value normalised(fli_grad *g, fl_value x, int n, const int64_t *dims,
+                           double eps, bool centre, fl_value *r) {
+  if (centre)
+    x = SUB(x, mean_over(g, x, n, dims));
+  *r = RUN(rsqrt, ADD(mean_over(g, RUN(square, x), n, dims), NUM(eps)));
+  return MUL(x, *r);
+}
+
+static fl_value through(fli_grad *g, fl_value h, fl_value xhat, fl_value r,
+                        int n, const int64_t *dims, bool centre) {
+  fl_value d = SUB(h, MUL(xhat, mean_over(g, MUL(h, xhat), n, dims)));
+  if (centre)
+    d = SUB(d, mean_over(g, h, n, dims));
+  return MUL(r, d);
+}
+
+static void rows_again(fli_grad *g, bool centre) {
+  const fl_meta *x = &g->in_meta[0];
+  int n = (int)g->attrs->v[0].i;
+  int64_t dims[FL_MAX_DIMS];
+  for (int i = 0; i < n; i++)
+    dims[i] = x->ndim - n + i;
+  fl_value dy = g->dy[0], w = g->in[1], r;
+  fl_value xhat =
+      normalised(g, g->in[0], n, dims, g->attrs->v[1].f, centre, &r);
+  fl_value h = w.tensor ? MUL(dy, w) : dy;
+  if (g->need[0])
+    g->dx[0] = through(g, h, xhat, r, n, dims, centre);
+  if (g->need[1])
+    g->dx[1] = MUL(dy, xhat); /* the engine sums over the rows */
+  if (centre && g->need[2])
+    g->dx[2] = dy;
+}
+
+/* A bias without a weight has no place in the fused backward. */
+static void lone_bias(fli_grad *g, int n, const int64_t *dims) {
+  if (g->need[2] && !g->in[1].tensor)
+    g->dx[2] = n ? SUM(g->dy[0], n, dims, false) : g->dy[0];
+}
+
+void grad_layer_norm(fli_grad *g) {
+  if (!wanted(g))
+    return;
+  if (g->create) {
+    rows_again(g, true);
+    return;
+  }
+  fl_attrs a = fli_attrs(&g->e, FLI_OP_layer_norm_backward);
+  fl_value out[FL_MAX_OUT];
+  a.v[0].i = g->attrs->v[0].i;
+  RUN_ALL(layer_norm_backward, &a, out, g->dy[0], g->in[0], g->in[1], g->y[1],
+          g->y[2]);
+  hand_over(g, out, true);
+  lone_bias(g, 0, NULL);
+}
+
+void grad_rms_norm(fli_grad *g) {
+  if (!wanted(g))
+    return;
+  if (g->create) {
+    rows_again(g, false);
+    return;
+  }
+  fl_attrs a = fli_attrs(&g->e, FLI_OP_rms_norm_backward);
+  fl_value out[FL_MAX_OUT];
+  a.v[0].i = g->attrs->v[0].i;
+  RUN_ALL(rms_norm_backward, &a, out, g->dy[0], g->in[0], g->in[1], g->y[1]);
+  hand_over(g, out, false);
+}
+
+/* A number for each channel, to broadcast against (N, C, ...). */
+static fl_value by_channel(fli_grad *g, fl_value v) {
+  fl_meta m = {.ndim = g->in_meta[0].ndim - 1};
+  for (int i = 0; i < m.ndim; i++)
+    m.shape[i] = i ? 1 : g->in_meta[0].shape[1];
+  return RESHAPE(v, &m);
+}
+
+static int all_but_channels(const fl_meta *x, int64_t *dims) {
+  int n = 0;
+  for (int i = 0; i < x->ndim; i++)
+    if (i != 1)
+      dims[n++] = i;
+  return n;
+}
+
+static void channel_sums(fli_grad *g, fl_value xhat) {
+  int64_t dims[FL_MAX_DIMS];
+  int n = all_but_channels(&g->in_meta[0], dims);
+  if (g->need[1])
+    g->dx[1] = SUM(MUL(g->dy[0], xhat), n, dims, false);
+  if (g->need[2])
+    g->dx[2] = SUM(g->dy[0], n, dims, false);
+}
+
+void grad_group_norm(fli_grad *g) {
+  const fl_meta *x = &g->in_meta[0];
+  int64_t outer[FL_MAX_DIMS];
+  if (!wanted(g))
+    return;
+  if (!g->create) {
+    fl_attrs a = fli_attrs(&g->e, FLI_OP_group_norm_backward);
+    fl_value out[FL_MAX_OUT];
+    a.v[0].i = g->attrs->v[0].i;
+    RUN_ALL(group_norm_backward, &a, out, g->dy[0], g->in[0], g->in[1],
+            g->y[1], g->y[2]);
+    hand_over(g, out, true);
+    lone_bias(g, all_but_channels(x, outer), outer);
+    return;
+  }
+  fl_meta flat = {.ndim = 3, .shape = {x->shape[0], g->attrs->v[0].i}};
+  int64_t whole = fl_numel(x->ndim, x->shape), groups = x->shape[0] *
+                                                        flat.shape[1];
+  flat.shape[2] = groups ? whole / groups : 0;
+  int64_t last[1] = {2};
+  fl_value r, w = g->in[1];
+  fl_value xhat = normalised(g, RESHAPE(g->in[0], &flat), 1, last,
+                             g->attrs->v[1].f, true, &r);
+  fl_value h = w.tensor ? MUL(g->dy[0], by_channel(g, w)) : g->dy[0];
+  if (g->need[0])
+    g->dx[0] = RESHAPE(
+        through(g, RESHAPE(h, &flat), xhat, r, 1, last, true), x);
+  channel_sums(g, RESHAPE(xhat, x));
+}
+
+/* attrs: training, momentum, eps */
+void grad_batch_norm(fli_grad *g) {
+  const fl_meta *x = &g->in_meta[0];
+  int64_t dims[FL_MAX_DIMS];
+  int n = all_but_channels(x, dims);
+  bool training = g->attrs->v[0].i;
+  if (!wanted(g))
+    return;
+  if (!g->create) {
+    fl_attrs a = fli_attrs(&g->e, FLI_OP_batch_norm_backward);
+    fl_value out[FL_MAX_OUT];
+    a.v[0].i = training;
+    RUN_ALL(batch_norm_backward, &a, out, g->dy[0], g->in[0], g->in[1],
+            g->y[1], g->y[2]);
+    hand_over(g, out, true);
+    lone_bias(g, n, dims);
+    return;
+  }
+  fl_value r, xhat, w = g->in[1];
+  fl_value h = w.tensor ? MUL(g->dy[0], by_channel(g, w)) : g->dy[0];
+  if (training) {
+    xhat = normalised(g, g->in[0], n, dims, g->attrs->v[2].f, true, &r);
+    if (g->need[0])
+      g->dx[0] = through(g, h, xhat, r, n, dims, true);
+  } else { /* fixed statistics */
+    r = by_channel(g, fli_given(g->y[2].tensor));
+    xhat = MUL(SUB(g->in[0], by_channel(g, g->y[1])), r);
+    if (g->need[0])
+      g->dx[0] = MUL(h, r);
+  }
+  channel_sums(g, xhat);
+}

@@ -1,0 +1,237 @@
+/* Rules of the reductions: which dims go, and gradients. */
+#include "../env.h"
+
+#include <math.h>
+#include <string.h>
+
+/* --- shapes --- */
+
+static unsigned mask_of(const fl_attrs *a, int slot, int ndim) {
+  int n;
+  const int64_t *dims = fl_attr_list(a, slot, &n);
+  unsigned mask = 0;
+  for (int i = 0; i < n; i++)
+    mask |= 1u << dims[i];
+  return n ? mask : (1u << ndim) - 1;
+}
+
+static void drop_dims(const fl_meta *x, unsigned mask, bool keep,
+                      fl_meta *out) {
+  out->ndim = 0;
+  for (int i = 0; i < x->ndim; i++)
+    if (!(mask >> i & 1))
+      out->shape[out->ndim++] = x->shape[i];
+    else if (keep)
+      out->shape[out->ndim++] = 1;
+}
+
+static fl_status not_empty(fli_infer *c, unsigned mask) {
+  const fl_meta *x = c->in[0];
+  for (int i = 0; i < x->ndim; i++)
+    if (mask >> i & 1 && x->shape[i] == 0)
+      return fli_fail(FL_ESHAPE,
+                      "%s: there is no extreme element of an empty dim: shape "
+                      "%s",
+                      c->op->info.name, fli_shape_text(x->ndim, x->shape));
+  return FL_OK;
+}
+
+fl_status shape_reduce(fli_infer *c) {
+  unsigned mask = mask_of(c->attrs, 0, c->in[0]->ndim);
+  if (c->op->id == FLI_OP_amax || c->op->id == FLI_OP_amin)
+    FLI_TRY(not_empty(c, mask));
+  drop_dims(c->in[0], mask, c->op->info.n_attr > 1 && c->attrs->v[1].i,
+            &c->out[0]);
+  return FL_OK;
+}
+
+fl_status shape_reduce_dim(fli_infer *c) {
+  int64_t dim = c->attrs->v[0].i;
+  const fl_meta *x = c->in[0];
+  unsigned mask = dim == FL_ATTR_NONE ? (1u << x->ndim) - 1 : 1u << dim;
+  FLI_TRY(not_empty(c, mask));
+  for (int k = 0; k < c->n_out; k++)
+    drop_dims(x, x->ndim ? mask : 0, c->attrs->v[1].i, &c->out[k]);
+  return FL_OK;
+}
+
+fl_status shape_reduce_var(fli_infer *c) {
+  drop_dims(c->in[0], mask_of(c->attrs, 0, c->in[0]->ndim), c->attrs->v[2].i,
+            &c->out[0]);
+  return FL_OK;
+}
+
+fl_status shape_reduce_norm(fli_infer *c) {
+  drop_dims(c->in[0], mask_of(c->attrs, 1, c->in[0]->ndim), c->attrs->v[2].i,
+            &c->out[0]);
+  return FL_OK;
+}
+
+/* --- gradients --- */
+
+/* A result as it would be with keepdim, so that it broadcasts against x. */
+static fl_value kept(fli_grad *g, fl_value y, unsigned mask) {
+  fl_meta m = g->in_meta[0];
+  for (int i = 0; i < m.ndim; i++)
+    if (mask >> i & 1)
+      m.shape[i] = 1;
+  return RESHAPE(y, &m);
+}
+
+static double count_of(const fl_meta *x, unsigned mask) {
+  double n = 1;
+  for (int i = 0; i < x->ndim; i++)
+    if (mask >> i & 1)
+      n *= (double)x->shape[i];
+  return n;
+}
+
+static fl_value sum_kept(fli_grad *g, fl_value x, unsigned mask) {
+  int64_t dims[FL_MAX_DIMS];
+  int n = 0;
+  for (int i = 0; i < g->in_meta[0].ndim; i++)
+    if (mask >> i & 1)
+      dims[n++] = i;
+  return n ? SUM(x, n, dims, true) : x;
+}
+
+void grad_sum(fli_grad *g) {
+  unsigned mask = mask_of(g->attrs, 0, g->in_meta[0].ndim);
+  g->dx[0] = EXPAND(kept(g, g->dy[0], mask), &g->in_meta[0]);
+}
+
+void grad_mean(fli_grad *g) {
+  unsigned mask = mask_of(g->attrs, 0, g->in_meta[0].ndim);
+  fl_value each = DIV(g->dy[0], NUM(count_of(&g->in_meta[0], mask)));
+  g->dx[0] = EXPAND(kept(g, each, mask), &g->in_meta[0]);
+}
+
+/* The product of the others: y / x without zeros; with one zero only that
+ * element has a gradient; with more none has. */
+void grad_prod(fli_grad *g) {
+  fl_value x = g->in[0], zero = NUM(0), one = NUM(1);
+  unsigned mask = mask_of(g->attrs, 0, g->in_meta[0].ndim);
+  fl_value is_zero = RUN(eq, x, zero);
+  fl_value zeros = sum_kept(g, CAST(is_zero, fli_meta(x)->dtype), mask);
+  fl_value safe = RUN(where, is_zero, one, x);
+  fl_attrs a = *g->attrs;
+  a.v[1].i = true;
+  fl_value all = RUN_A(prod, &a, safe);
+  fl_value others = RUN(where, RUN(eq, zeros, zero), DIV(all, safe), zero);
+  fl_value alone = RUN(logical_and, is_zero, RUN(eq, zeros, one));
+  others = RUN(where, alone, all, others);
+  g->dx[0] = MUL(kept(g, g->dy[0], mask), others);
+}
+
+/* Equal extremes share the gradient. */
+static fl_value shared(fli_grad *g, fl_value x, fl_value y, fl_value dy,
+                       unsigned mask) {
+  fl_value hit = CAST(RUN(eq, x, kept(g, y, mask)), fli_meta(x)->dtype);
+  fl_value each = DIV(kept(g, dy, mask), sum_kept(g, hit, mask));
+  return MUL(hit, each);
+}
+
+void grad_amax(fli_grad *g) {
+  unsigned mask = mask_of(g->attrs, 0, g->in_meta[0].ndim);
+  g->dx[0] = shared(g, g->in[0], g->y[0], g->dy[0], mask);
+}
+
+void grad_max_dim(fli_grad *g) {
+  const fl_meta *x = &g->in_meta[0];
+  int64_t dim = g->attrs->v[0].i;
+  fl_value dy = g->dy[0], at = g->y[1];
+  if (fli_nothing(dy))
+    return;
+  if (x->ndim == 0) {
+    g->dx[0] = dy;
+    return;
+  }
+  fl_value zeros = fli_v_zeros(&g->e, x->dtype, x->ndim, x->shape,
+                               fl_tensor_device(dy.tensor));
+  fl_attrs a = fli_attrs(&g->e, FLI_OP_scatter_add);
+  a.v[0].i = dim;
+  g->dx[0] = RUN_A(scatter_add, &a, zeros, kept(g, at, 1u << dim),
+                   kept(g, dy, 1u << dim));
+}
+
+void grad_var(fli_grad *g) {
+  fl_value x = g->in[0];
+  unsigned mask = mask_of(g->attrs, 0, g->in_meta[0].ndim);
+  double n = count_of(&g->in_meta[0], mask), left = n - g->attrs->v[1].f;
+  fl_value mean = DIV(sum_kept(g, x, mask), NUM(n));
+  fl_value scale = MUL(kept(g, g->dy[0], mask), NUM(2 / left));
+  g->dx[0] = MUL(SUB(x, mean), scale);
+}
+
+void grad_logsumexp(fli_grad *g) {
+  unsigned mask = mask_of(g->attrs, 0, g->in_meta[0].ndim);
+  fl_value p = EXP(SUB(g->in[0], kept(g, g->y[0], mask)));
+  g->dx[0] = MUL(kept(g, g->dy[0], mask), p);
+}
+
+/* sign(x) |x|^(p-1) / y^(p-1), 0 where y is 0. */
+void grad_norm(fli_grad *g) {
+  fl_value x = g->in[0], y = g->y[0], dy = g->dy[0], zero = NUM(0);
+  unsigned mask = mask_of(g->attrs, 1, g->in_meta[0].ndim);
+  double p = g->attrs->v[0].f;
+  if (p == 0) {
+    g->dx[0] = MUL(x, zero);
+    return;
+  }
+  if (p == 1) {
+    g->dx[0] = MUL(kept(g, dy, mask), RUN(sign, x));
+    return;
+  }
+  if (isinf(p)) {
+    g->dx[0] = MUL(shared(g, RUN(abs, x), y, dy, mask), RUN(sign, x));
+    return;
+  }
+  fl_value none = kept(g, RUN(eq, y, zero), mask);
+  fl_value safe = RUN(where, none, NUM(1), kept(g, y, mask)), d;
+  if (p == 2)
+    d = DIV(x, safe);
+  else {
+    fl_value a = RUN(abs, x);
+    fl_value nothing = RUN(eq, a, zero);
+    a = RUN(where, nothing, NUM(1), a);
+    d = MUL(RUN(sign, x), RUN(pow, DIV(a, safe), NUM(p - 1)));
+  }
+  g->dx[0] = RUN(where, none, zero, MUL(kept(g, dy, mask), d));
+}
+
+void grad_cumsum(fli_grad *g) {
+  fl_attrs a = fli_attrs(&g->e, FLI_OP_flip);
+  if (g->in_meta[0].ndim == 0) {
+    g->dx[0] = g->dy[0];
+    return;
+  }
+  fli_set_list(&g->e, &a, 0, 1, &g->attrs->v[0].i);
+  fl_value back = RUN_A(flip, &a, g->dy[0]);
+  back = RUN_A(cumsum, g->attrs, back);
+  g->dx[0] = RUN_A(flip, &a, back);
+}
+
+/* --- composed --- */
+
+/* attrs: dims, correction, keepdim, as var's */
+void compose_std(fli_composing *g) {
+  g->out[0] = SQRT(RUN_A(var, g->attrs, g->in[0]));
+}
+
+void compose_sum_to(fli_composing *g) {
+  int n;
+  const int64_t *shape = fl_attr_list(g->attrs, 0, &n);
+  const fl_meta *x = fli_meta(g->in[0]);
+  fl_meta m = {.ndim = n};
+  bool fits = g->in[0].tensor && n <= x->ndim;
+  for (int i = 0; i < n && fits; i++) {
+    m.shape[i] = shape[i];
+    fits = shape[i] == 1 || shape[i] == x->shape[x->ndim - n + i];
+  }
+  if (!fits) {
+    fli_env_fail(&g->e, FL_ESHAPE, "sum_to: %s is not what %s broadcasts to",
+                 fli_shape_text(x->ndim, x->shape), fli_shape_text(n, shape));
+    return;
+  }
+  g->out[0] = CAST(fli_v_sum_to(&g->e, g->in[0], &m), x->dtype);
+}
