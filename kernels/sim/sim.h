@@ -10,10 +10,6 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Wishes of tests, also the `control` of the backend's table:
  *   memory_limit  bytes of each device, 0: none (FLARE_SIM_MEMORY)
  *   delay_us      before each launch and copy (FLARE_SIM_DELAY_US)
@@ -61,8 +57,8 @@ struct fl_sim {
   int64_t fault; /* launches to go; negative: none is planned */
 };
 
-/* Where sim memory really is, for n bytes from `p` in that device's memory;
- * NULL if it is not. */
+/* Where the memory behind a device's address really is; NULL if the address is
+ * none of that device. */
 void *fl_sim_real(fl_sim *s, int device, const void *p);
 
 fl_status fl_sim_launch(fl_backend *b, fl_kernel k, const fl_launch *l);
@@ -84,7 +80,4 @@ bool fl_sim_event_done(fl_backend *b, fl_event *e);
 void fl_sim_wait_all(fl_sim *s);
 void fl_sim_streams_close(fl_sim *s);
 
-#ifdef __cplusplus
-}
-#endif
 #endif
