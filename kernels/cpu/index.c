@@ -88,8 +88,12 @@ static void select_elements(void *context, int64_t begin, int64_t end) {
   do {                                                                         \
     T *restrict t = (T *)c->y + u;                                             \
     const T *restrict f = (const T *)c->x->data + offset;                      \
-    for (int64_t i = 0; i < m; i++)                                            \
-      t[i] = f[index[i] * s];                                                  \
+    if (s == 1)                                                                \
+      for (int64_t i = 0; i < m; i++)                                          \
+        t[i] = f[index[i]];                                                    \
+    else                                                                       \
+      for (int64_t i = 0; i < m; i++)                                          \
+        t[i] = f[index[i] * s];                                                \
   } while (0)
     FL_BY_SIZE(c->size, PICK)
 #undef PICK
@@ -149,14 +153,14 @@ typedef struct insertion {
   bool single;
 } insertion;
 
-/* y (outer, size, line...) at positions: what gather and scatter share. A line
- * is what one loop covers: dim itself if it is the last, else the last dim. */
+/* Single elements at positions: what gather and scatter share. A line is what one
+ * loop covers, the last dim of index that is longer than 1; that may be dim. */
 typedef struct picking picking;
 typedef struct pick_line pick_line;
 struct picking {
   void (*each)(const picking *c, const pick_line *p);
   size_t size;
-  int ndim, dim;
+  int ndim, dim, last;        /* last: the line's dim */
   int64_t lanes[FL_MAX_DIMS]; /* the index's shape without dim and line */
   int64_t steps;              /* lines of one lane: along dim, or 1 */
   int64_t line, cuts, cut, base;
@@ -175,7 +179,7 @@ struct pick_line {
 
 static pick_line line_at(const picking *c, const fl_walk *w, int64_t step,
                          int64_t cut) {
-  int last = c->ndim - 1, dim = c->dim;
+  int last = c->last, dim = c->dim;
   int64_t start = cut * c->cut, n = c->line - start;
   pick_line p = {.n = n < c->cut ? n : c->cut,
                  .y_dim = c->stride[dim],
@@ -194,8 +198,11 @@ static pick_line line_at(const picking *c, const fl_walk *w, int64_t step,
 static void pick_plan(const fl_launch *l, picking *c, const fl_view *index,
                       int dim, bool may_cut) {
   int last = index->ndim - 1;
+  while (last > 0 && index->shape[last] == 1)
+    last--;
   c->ndim = index->ndim;
   c->dim = dim;
+  c->last = last;
   c->base = l->base;
   memcpy(c->lanes, index->shape, sizeof c->lanes);
   fl_row_major(c->ndim, index->shape, c->index_stride);
@@ -251,17 +258,22 @@ static fl_dtype sum_type(fl_dtype d) {
 static void insert_task(void *context, int64_t begin, int64_t end) {
   const insertion *c = context;
   for (int64_t u = begin; u < end; u++) {
-    int64_t o = u / c->cuts, start = u % c->cuts * c->cut;
+    int64_t o = u / c->cuts, start = u % c->cuts * c->cut, step = !c->single;
     int64_t n = c->inner - start < c->cut ? c->inner - start : c->cut;
-    int64_t y = o * c->bound * c->inner + start;
-    int64_t f = c->single ? 0 : o * c->n * c->inner + start;
-    for (int64_t k = 0; k < c->n; k++) {
-      int64_t to = y + (c->index[k] - c->base) * c->inner;
-      FL_CPU(move_line)(c->size, n, (char *)c->y + to * (int64_t)c->size, 1,
-                        (const char *)c->src + f * (int64_t)c->size,
-                        c->single ? 0 : 1);
-      f += c->single ? 0 : c->inner;
-    }
+    int64_t f = step * (o * c->n * c->inner + start);
+    int64_t y = (o * c->bound - c->base) * c->inner + start;
+#define PLACE(T)                                                               \
+  for (int64_t k = 0; k < c->n; k++)                                           \
+    ((T *)c->y)[y + c->index[k]] = ((const T *)c->src)[f + k * step]
+    if (c->inner == 1)
+      FL_BY_SIZE(c->size, PLACE)
+    else
+      for (int64_t k = 0; k < c->n; k++, f += step * c->inner)
+        FL_CPU(move_line)(
+            c->size, n,
+            (char *)c->y + (y + c->index[k] * c->inner) * (int64_t)c->size, 1,
+            (const char *)c->src + f * (int64_t)c->size, step);
+#undef PLACE
   }
 }
 
@@ -270,7 +282,7 @@ static void insert_run(const fl_launch *l, insertion *c, int64_t outer,
   if (outer * c->n * c->inner == 0)
     return;
   int64_t most = PIECE / c->n;
-  most = most < 64 ? 64 : most / 64 * 64;
+  most = most < 256 ? 256 : most / 64 * 64;
   c->cut = c->inner < most ? c->inner : most;
   c->cuts = (c->inner + c->cut - 1) / c->cut;
   fl_cpu_parallel(l, outer * c->cuts, grain_of(c->n * c->cut), task, c);
@@ -353,8 +365,12 @@ static void gather_line(const picking *c, const pick_line *p) {
   do {                                                                         \
     T *restrict t = (T *)c->y + p->index;                                      \
     const T *restrict f = (const T *)c->src + p->y;                            \
-    for (int64_t i = 0; i < n; i++)                                            \
-      t[i] = f[index[i] * along + i * line];                                   \
+    if (along == 1 && line == 0)                                               \
+      for (int64_t i = 0; i < n; i++)                                          \
+        t[i] = f[index[i]];                                                    \
+    else                                                                       \
+      for (int64_t i = 0; i < n; i++)                                          \
+        t[i] = f[index[i] * along + i * line];                                 \
   } while (0)
   FL_BY_SIZE(c->size, PICK)
 #undef PICK
@@ -381,8 +397,12 @@ static void scatter_line(const picking *c, const pick_line *p) {
   do {                                                                         \
     T *t = (T *)c->y + p->y;                                                   \
     const T *f = (const T *)c->src + p->src;                                   \
-    for (int64_t i = 0; i < n; i++)                                            \
-      t[index[i] * along + i * line] = f[i * step];                            \
+    if (along == 1 && line == 0)                                               \
+      for (int64_t i = 0; i < n; i++)                                          \
+        t[index[i]] = f[i * step];                                             \
+    else                                                                       \
+      for (int64_t i = 0; i < n; i++)                                          \
+        t[index[i] * along + i * line] = f[i * step];                          \
   } while (0)
   FL_BY_SIZE(c->size, PLACE)
 #undef PLACE
@@ -435,7 +455,7 @@ typedef struct masking {
   const uint8_t *mask;
   const char *x;
   char *y;
-  int64_t *from;
+  int64_t *from, total;
 } masking;
 
 static void count_task(void *context, int64_t begin, int64_t end) {
@@ -489,15 +509,16 @@ static int common_shape(const fl_view *a, const fl_view *b, int64_t *shape) {
 
 static void masked_select_task(void *context, int64_t begin, int64_t end) {
   const masking *c = context;
+  const uint8_t *restrict mask = c->mask;
   int64_t start = c->from[begin / PIECE], n = c->from[begin / PIECE + 1];
   (void)end; /* the last set flag of the piece comes before it */
 #define PACK(T)                                                                \
   do {                                                                         \
-    T *t = (T *)c->y;                                                          \
-    const T *f = (const T *)c->x;                                              \
+    T *restrict t = (T *)c->y;                                                 \
+    const T *restrict f = (const T *)c->x;                                     \
     for (int64_t i = begin, k = start; k < n; i++) {                           \
       t[k] = f[i];                                                             \
-      k += c->mask[i] != 0;                                                    \
+      k += mask[i] != 0;                                                       \
     }                                                                          \
   } while (0)
   FL_BY_SIZE(c->size, PACK)
@@ -515,7 +536,7 @@ static fl_status mask_plan(const fl_launch *l, masking *c, int *ndim,
   if (!c->mask || !c->from)
     return FL_ENOMEM;
   fl_cpu_parallel(l, *n, PIECE, count_task, c);
-  running(*n, c->from);
+  c->total = running(*n, c->from);
   return FL_OK;
 }
 
@@ -527,7 +548,7 @@ FL_KERNEL(masked_select) {
   fl_status s = mask_plan(l, &c, &ndim, shape, &n);
   if (s != FL_OK)
     return s;
-  if (c.from[(n + PIECE - 1) / PIECE] != l->out[0].shape[0])
+  if (c.total != l->out[0].shape[0])
     return fli_fail(FL_EARG, "%s: the mask changed while it was read", l->op);
   c.x = spread(l, &l->in[0], ndim, shape);
   if (!c.x)
@@ -536,16 +557,21 @@ FL_KERNEL(masked_select) {
   return FL_OK;
 }
 
+/* Without branches, which random masks would mislead: an element that keeps its
+ * value reads the source all the same. */
 static void masked_scatter_task(void *context, int64_t begin, int64_t end) {
   const masking *c = context;
-  int64_t k = c->from[begin / PIECE];
+  const uint8_t *restrict mask = c->mask;
+  int64_t k = c->from[begin / PIECE], last = c->total - 1;
 #define UNPACK(T)                                                              \
   do {                                                                         \
-    T *t = (T *)c->y;                                                          \
-    const T *f = (const T *)c->x;                                              \
-    for (int64_t i = begin; i < end; i++)                                      \
-      if (c->mask[i])                                                          \
-        t[i] = f[k++];                                                         \
+    T *restrict t = (T *)c->y;                                                 \
+    const T *restrict f = (const T *)c->x;                                     \
+    for (int64_t i = begin; i < end; i++) {                                    \
+      T take = (T)-(mask[i] != 0), value = f[k < last ? k : last];             \
+      t[i] = (T)((value & take) | (t[i] & ~take));                             \
+      k += mask[i] != 0;                                                       \
+    }                                                                          \
   } while (0)
   FL_BY_SIZE(c->size, UNPACK)
 #undef UNPACK
@@ -559,17 +585,17 @@ FL_KERNEL(masked_scatter) {
   fl_status s = mask_plan(l, &c, &ndim, shape, &n);
   if (s != FL_OK)
     return s;
-  int64_t taken = c.from[(n + PIECE - 1) / PIECE];
-  if (taken > fl_view_numel(src))
+  if (c.total > fl_view_numel(src))
     return fli_fail(FL_ESHAPE,
                     "%s: the mask takes %lld elements and src has %lld", l->op,
-                    (long long)taken, (long long)fl_view_numel(src));
+                    (long long)c.total, (long long)fl_view_numel(src));
   c.x = FL_CPU(input)(l, src, x->dtype);
   if (!c.x)
     return FL_ENOMEM;
   fl_broadcast_strides(x, ndim, stride);
   FL_CPU(move)(l, c.size, ndim, shape, y->data, y->stride, x->data, stride);
-  fl_cpu_parallel(l, n, PIECE, masked_scatter_task, &c);
+  if (c.total > 0)
+    fl_cpu_parallel(l, n, PIECE, masked_scatter_task, &c);
   return FL_OK;
 }
 
@@ -598,11 +624,14 @@ static void find_count(void *context, int64_t begin, int64_t end) {
   c->from[begin / PIECE] = n;
 }
 
+/* Writes every position and goes on to the next place only after those that
+ * count: no branches. */
 static void find_task(void *context, int64_t begin, int64_t end) {
   const finding *c = context;
   int last = c->ndim - 1;
-  int64_t line = c->shape[last];
+  int64_t line = c->shape[last], base = c->base;
   int64_t *y = c->y + c->from[begin / PIECE] * c->ndim;
+  const int64_t *stop = c->y + c->from[begin / PIECE + 1] * c->ndim;
   fl_walk w;
   fl_walk_start(&w, last, c->shape, begin / line);
   for (int64_t i = begin, n; i < end; i += n, fl_walk_next(&w)) {
@@ -611,12 +640,11 @@ static void find_task(void *context, int64_t begin, int64_t end) {
 #define FIND(T)                                                                \
   do {                                                                         \
     const T *x = (const T *)c->x + i, bits = (T)c->bits;                       \
-    for (int64_t k = 0; k < n; k++) {                                          \
-      if ((x[k] & bits) == 0)                                                  \
-        continue;                                                              \
+    for (int64_t k = 0; k < n && y < stop; k++) {                              \
       for (int d = 0; d < last; d++)                                           \
-        *y++ = w.at[d] + c->base;                                              \
-      *y++ = j + k + c->base;                                                  \
+        y[d] = w.at[d] + base;                                                 \
+      y[last] = j + k + base;                                                  \
+      y += (x[k] & bits) != 0 ? c->ndim : 0;                                   \
     }                                                                          \
   } while (0)
     FL_BY_SIZE(c->size, FIND)

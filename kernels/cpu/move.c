@@ -51,22 +51,26 @@ void FL_CPU(move_line)(size_t size, int64_t n, void *to, int64_t ts,
 #undef LINE
 }
 
-/* rows x columns elements, `from` contiguous down the columns. */
+/* rows x columns elements, `from` contiguous down the columns, by way of a tile
+ * that has both: neither side is walked in large steps, which would put all its
+ * lines in one set of the cache. */
 static void tiles(size_t size, int64_t rows, int64_t columns, void *to,
                   int64_t to_row, int64_t to_column, const void *from,
                   int64_t from_column) {
 #define TILES(T)                                                               \
-  for (int64_t r = 0; r < rows; r += TILE)                                     \
-    for (int64_t c = 0; c < columns; c += TILE) {                              \
-      int64_t rn = rows - r < TILE ? rows - r : TILE,                          \
-              cn = columns - c < TILE ? columns - c : TILE;                    \
-      for (int64_t i = r; i < r + rn; i++) {                                   \
-        T *t = (T *)to + i * to_row + c * to_column;                           \
-        const T *f = (const T *)from + i + c * from_column;                    \
-        for (int64_t j = 0; j < cn; j++)                                       \
-          t[j * to_column] = f[j * from_column];                               \
-      }                                                                        \
-    }
+  for (int64_t c = 0; c < columns; c += TILE) {                                \
+    int64_t n = columns - c < TILE ? columns - c : TILE;                       \
+    const T *f = (const T *)from + c * from_column;                            \
+    T tile[TILE][TILE];                                                        \
+    for (int64_t j = 0; j < n; j++)                                            \
+      for (int64_t i = 0; i < rows; i++)                                       \
+        tile[i][j] = f[i + j * from_column];                                   \
+    for (int64_t i = 0; i < rows; i++) {                                       \
+      T *t = (T *)to + i * to_row + c * to_column;                             \
+      for (int64_t j = 0; j < n; j++)                                          \
+        t[j * to_column] = tile[i][j];                                         \
+    }                                                                          \
+  }
   FL_BY_SIZE(size, TILES)
 #undef TILES
 }

@@ -9,6 +9,7 @@
 #define PIECE (32 << 10) /* elements a thread takes of one long line */
 #define LONG (4 * PIECE) /* elements from which a line gets all threads */
 #define BLOCK 64         /* elements compared with the limit at once */
+#define FEW 32           /* wanted elements that are kept by insertion */
 
 __extension__ typedef unsigned __int128 wide_word;
 
@@ -52,18 +53,25 @@ static inline uint32_t key_16(uint32_t u, uint32_t inf) {
   return (u & 0x7fff) > inf ? UINT32_MAX : k;
 }
 
+#define PACK(key, i) ((uint64_t)((uint32_t)(key) ^ flip) << 32 | (uint32_t)(i))
 #define KEYS(T, key)                                                           \
   do {                                                                         \
     const T *x = (const T *)from;                                              \
-    for (int64_t i = 0; i < n; i++) {                                          \
-      T u = x[i * stride];                                                     \
-      w[i] = (uint64_t)((uint32_t)(key) ^ flip) << 32 | (uint32_t)(start + i); \
-    }                                                                          \
+    if (stride == 1)                                                           \
+      for (int64_t i = 0; i < n; i++) {                                        \
+        T u = x[i];                                                            \
+        w[i] = PACK(key, start + i);                                           \
+      }                                                                        \
+    else                                                                       \
+      for (int64_t i = 0; i < n; i++) {                                        \
+        T u = x[i * stride];                                                   \
+        w[i] = PACK(key, start + i);                                           \
+      }                                                                        \
   } while (0)
 
 /* Words of elements start .. start + n of a line of keys up to 32 bits. */
 static void load_32(const sorting *c, const char *from, int64_t start,
-                    int64_t n, uint64_t *w) {
+                    int64_t n, uint64_t *restrict w) {
   int64_t stride = c->x_stride;
   uint32_t flip = c->descending ? UINT32_MAX : 0;
   from += start * stride * (int64_t)c->size;
@@ -94,6 +102,7 @@ static void load_32(const sorting *c, const char *from, int64_t start,
   }
 }
 #undef KEYS
+#undef PACK
 
 static void load_64(const sorting *c, const char *from, int64_t start,
                     int64_t n, wide_word *w) {
