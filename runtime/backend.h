@@ -102,8 +102,8 @@ struct fl_backend {
   void (*release)(fl_backend *b, int device, void *memory, size_t bytes);
   fl_status (*memory_info)(fl_backend *b, int device, size_t *free_bytes,
                            size_t *total_bytes); /* may be NULL */
-  /* transfers, bytes; for PEER `device` is the destination's. Host memory may be
-   * used as soon as this returns; a copy out has been waited for. NULL with
+  /* transfers, bytes; for PEER `device` is the destination's. Host memory may
+   * be used as soon as this returns; a copy out has been waited for. NULL with
    * FL_BACKEND_HOST */
   fl_status (*copy)(fl_backend *b, int device, fl_stream *s, fl_copy_kind kind,
                     void *to, int from_device, const void *from, size_t bytes);

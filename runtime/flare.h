@@ -86,10 +86,11 @@ FL_API int64_t fl_memory_fail(fl_runtime *rt, int64_t skip, int64_t count);
 /* The biggest live blocks by birth site, "12.0 MB train.lua:41"; a text that
  * lives until the next call. */
 FL_API const char *fl_memory_holders(fl_runtime *rt, fl_device d, int most);
-/* Calls `event` before every allocation of tensor memory (bytes > 0) and after
- * every free (bytes < 0), with the device's live bytes at that moment. Before an
- * allocation the event may collect garbage, so that `live` of the next free
- * events tells what exact reference counting would hold. NULL ends it. */
+/* Calls `event` before every allocation of tensor memory (bytes >= 0) and after
+ * every free (bytes < 0), with the device's live bytes at that moment. An event
+ * may free: one that collects all garbage before each allocation makes the
+ * greatest `live + bytes` what exact reference counting would have needed.
+ * NULL ends it. */
 FL_API void fl_memory_trace(fl_runtime *rt,
                             void (*event)(void *context, fl_device d,
                                           int64_t bytes, size_t live),
