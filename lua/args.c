@@ -139,7 +139,7 @@ static bool is_list(const fl_param *p) {
 
 static bool is_number(const fl_param *p) {
   return p->kind == FL_P_INT || p->kind == FL_P_REAL || p->kind == FL_P_DIM ||
-         p->kind == FL_P_POS || is_list(p);
+         p->kind == FL_P_NEWDIM || p->kind == FL_P_POS || is_list(p);
 }
 
 static bool is_whole(lua_State *L, int i) {
@@ -353,6 +353,7 @@ static void attribute(lua_State *L, const args *a, const fl_param *p,
   fl_attr *v = &attrs->v[p->slot];
   switch (p->kind) {
   case FL_P_DIM:
+  case FL_P_NEWDIM:
     v->i = fll_dim(L, fll_checkint(L, at, a->name, p->name), a->name, p->name);
     break;
   case FL_P_POS:
@@ -360,8 +361,6 @@ static void attribute(lua_State *L, const args *a, const fl_param *p,
     break;
   case FL_P_INT:
     v->i = fll_checkint(L, at, a->name, p->name);
-    if (strcmp(p->name, "dim") == 0)
-      v->i = fll_dim(L, v->i, a->name, p->name);
     break;
   case FL_P_REAL:
     if (lua_type(L, at) != LUA_TNUMBER)

@@ -86,6 +86,7 @@ void fll_ops_open(lua_State *L, fl_lua *st) {
   st->add = row(st, "add");
   st->full = row(st, "full");
   st->copy = row(st, "copy");
+  st->flip = row(st, "flip");
 }
 
 const fll_op *fll_findop(fl_lua *st, const char *name) {
@@ -254,7 +255,7 @@ static const char *kind_name(const fl_param *p) {
       [FL_P_DIM] = "dim",     [FL_P_DIMS] = "dims",   [FL_P_POS] = "pos",
       [FL_P_INT] = "int",     [FL_P_INTS] = "ints",   [FL_P_SHAPE] = "shape",
       [FL_P_REAL] = "real",   [FL_P_FLAG] = "flag",   [FL_P_ENUM] = "enum",
-      [FL_P_DTYPE] = "dtype", [FL_P_RNG] = "rng"};
+      [FL_P_DTYPE] = "dtype", [FL_P_RNG] = "rng",     [FL_P_NEWDIM] = "newdim"};
   return p->kind == FL_P_TENSOR ? types[p->type] : kinds[p->kind];
 }
 
@@ -266,7 +267,8 @@ static void push_default(lua_State *L, const fl_param *p) {
     lua_pushboolean(L, v->i != 0);
   else if (p->kind == FL_P_DTYPE && v->i != FL_ATTR_NONE)
     lua_pushstring(L, fl_dtype_name((fl_dtype)v->i));
-  else if (p->kind == FL_P_DIM && v->i != FL_ATTR_NONE)
+  else if ((p->kind == FL_P_DIM || p->kind == FL_P_NEWDIM) &&
+           v->i != FL_ATTR_NONE)
     lua_pushinteger(L, v->i < 0 ? v->i : v->i + 1);
   else if ((p->kind == FL_P_INT || p->kind == FL_P_POS) &&
            v->i != FL_ATTR_NONE)

@@ -5,7 +5,6 @@
 
 #include "internal.h"
 
-#define W __attribute__((weak)) /* until all are there */
 
 void grad_unary(fli_grad *g);
 void grad_unary_backward(fli_grad *g);
@@ -13,19 +12,19 @@ void grad_unary_backward2(fli_grad *g);
 void cost_bytes(const fli_infer *c, double *flops, double *bytes);
 
 void grad_none(fli_grad *g);
-#define declare_F(name) W void grad_##name(fli_grad *g);
-#define declare_N(name) W void grad_##name(fli_grad *g);
+#define declare_F(name) void grad_##name(fli_grad *g);
+#define declare_N(name) void grad_##name(fli_grad *g);
 #define declare_I(name)
 #define FL_BINARY(name, T, sig, cast, saves, f) declare_##T(name)
 #define FL_TERNARY(name, T, sig, cast, saves, f) declare_##T(name)
 #define FL_OP(name, sig, cast, saves, shape, grad, cost)                       \
-  W fl_status shape_##shape(fli_infer *c);                                       \
-  W void grad_##grad(fli_grad *g);                                             \
-  W void cost_##cost(const fli_infer *c, double *flops, double *bytes);
+  fl_status shape_##shape(fli_infer *c);                                       \
+  void grad_##grad(fli_grad *g);                                             \
+  void cost_##cost(const fli_infer *c, double *flops, double *bytes);
 #define FL_VIEW(name, sig, grad)                                               \
   fl_status view_##name(fli_viewing *v);                                       \
-  W void grad_##grad(fli_grad *g);
-#define FL_COMPOSE(name, sig) W void compose_##name(fli_composing *g);
+  void grad_##grad(fli_grad *g);
+#define FL_COMPOSE(name, sig) void compose_##name(fli_composing *g);
 #include "ops.def"
 #undef declare_F
 #undef declare_N
