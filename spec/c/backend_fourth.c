@@ -69,7 +69,12 @@ static fl_status run(fl_runtime *rt, const fl_op *op, int n,
                .in = fill,
                .inplace = true,
                .out = seed};
-  CHECK(fl_call_run(rt, &f) == FL_OK, "%s", fl_error());
+  s = fl_call_run(rt, &f);
+  CHECK(s == FL_OK, "%s", fl_error());
+  if (s) {
+    fl_tensor_release(ones);
+    return s;
+  }
   s = fl_grad(rt, 1, out, seed, n, x, FL_BACKWARD_UNUSED, out + info->n_out);
   fl_tensor_release(seed[0]);
   fl_tensor_release(ones);
