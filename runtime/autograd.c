@@ -7,6 +7,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A leaf that a pass has reached, and what a pass around it (a backward function
+ * may go backward itself) had noted there. */
+typedef struct reached {
+  fl_tensor *leaf;
+  uint64_t pass;
+  int deps, capture;
+  fl_tensor *sum;
+} reached;
+
 typedef struct pass {
   fl_runtime *rt;
   uint64_t id;
@@ -15,7 +24,7 @@ typedef struct pass {
   size_t n_nodes, room;
   fl_node **heap; /* the ready ones, newest on top */
   size_t n_heap, heap_room;
-  fl_tensor **leaves; /* those reached, borrowed from edges */
+  reached *leaves;
   size_t n_leaves, leaves_room;
   /* fl_grad: gradients wanted back instead of accumulated */
   int n_inputs;
@@ -84,12 +93,20 @@ static fl_status meet_leaf(pass *p, fl_tensor *leaf) {
   fli_extra *x;
   FLI_TRY(fli_extra_of(leaf, &x));
   if (x->pass != p->id) {
-    if (!push((void ***)&p->leaves, &p->n_leaves, &p->leaves_room, leaf))
-      return fli_fail(FL_ENOMEM, "out of memory: backward");
-    fl_tensor_retain(leaf);
+    if (p->n_leaves == p->leaves_room) {
+      size_t more = p->leaves_room ? 2 * p->leaves_room : 64;
+      reached *list = realloc(p->leaves, more * sizeof *list);
+      if (!list)
+        return fli_fail(FL_ENOMEM, "out of memory: backward");
+      p->leaves = list;
+      p->leaves_room = more;
+    }
+    p->leaves[p->n_leaves++] = (reached){fl_tensor_retain(leaf), x->pass,
+                                         x->deps, x->capture, x->sum};
     x->pass = p->id;
     x->deps = 0;
     x->capture = -1;
+    x->sum = NULL;
   }
   x->deps++;
   return FL_OK;
@@ -571,13 +588,14 @@ static void finish(pass *p) {
     fli_node_release(p->rt, n);
   }
   for (size_t i = 0; i < p->n_leaves; i++) {
-    fli_extra *x = p->leaves[i]->extra;
-    if (x) {
-      fl_tensor_release(x->sum);
-      x->sum = NULL;
-      x->capture = -1;
-    }
-    fl_tensor_release(p->leaves[i]);
+    reached *r = &p->leaves[i];
+    fli_extra *x = r->leaf->extra;
+    fl_tensor_release(x->sum); /* left over by a failure */
+    x->pass = r->pass;
+    x->deps = r->deps;
+    x->capture = r->capture;
+    x->sum = r->sum;
+    fl_tensor_release(r->leaf);
   }
   free(p->nodes);
   free(p->heap);
