@@ -283,6 +283,8 @@ static fl_tensor *as_tensor(fll_plan_run *r, fl_operand value, fl_tensor *x) {
 
 void fll_gather_write(fll_plan_run *r, const fll_gather *g, fl_tensor *x,
                       fl_operand value) {
+  if (r->status != FL_OK)
+    return;
   if (is_full_mask(g, x)) {
     write_mask(r, g->tensor[0], x, value);
     return;

@@ -60,6 +60,8 @@ fll_channel *fll_channel_test(lua_State *L, int i) {
 
 static fll_channel *check(lua_State *L) {
   handle *h = fll_checktype(L, 1, FLL_CHANNEL, sizeof *h);
+  if (!h->c)
+    fll_error(L, "the channel has been collected");
   return h->c;
 }
 

@@ -70,7 +70,8 @@ static bool push_name_in(lua_State *L, int outer, int inner, int depth) {
 }
 
 static bool is_module(lua_State *L, int i) {
-  bool yes = lua_getfield(L, i, "__module") != LUA_TNIL && lua_toboolean(L, -1);
+  bool yes = lua_getfield(L, i, "__module") == LUA_TBOOLEAN &&
+             lua_toboolean(L, -1);
   lua_pop(L, 1);
   return yes;
 }
@@ -199,9 +200,14 @@ int fll_argerror(lua_State *L, const char *where, const char *param,
   if (h && lua_rawlen(L, i) == sizeof *h && h->magic == FLL_CLOSED)
     fll_error(L, "%s: %s: tensor is closed", where, param);
   if (strstr(wanted, "tensor")) {
-    if (lua_istable(L, i))
+    int type = lua_type(L, i);
+    bool dot = i == 1 && (type <= LUA_TNIL || type == LUA_TNUMBER);
+    if (type == LUA_TTABLE) {
+      lua_pushnil(L);
+      dot = i == 1 && lua_next(L, i) && lua_type(L, -2) == LUA_TSTRING;
       hint = "; make a tensor of it: flare.tensor{...}";
-    else if (i == 1)
+    }
+    if (dot)
       hint = "; methods are called with ':', as in x:sum()";
   }
   fll_error(L, "%s: %s: expected %s, got %s%s", where, param, wanted,
@@ -263,7 +269,7 @@ static const struct {
     {"near '+='", "Lua has no +=: x = x + y, or x:add_(y)"},
     {"attempt to index a boolean value",
      "== gives true or false; elementwise it is x:eq(y)"},
-    {"attempt to call a table value (field 'shape')",
+    {"attempt to call a flare.shape value",
      "shape is a table: x.shape[1]"},
 };
 

@@ -123,7 +123,7 @@ struct fl_lua {
   int n_ops;
   const fl_op *select, *narrow, *assign, *index_select, *masked_select,
       *index_copy, *masked_scatter, *masked_fill, *nonzero, *reshape, *expand,
-      *view, *unsqueeze, *permute, *mul, *add, *full, *copy, *fill;
+      *view, *unsqueeze, *permute, *mul, *add, *full, *copy, *flip;
   /* call sites, site.c */
   bool site_cache;
   uint64_t epoch; /* in the high bits of keys */

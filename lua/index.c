@@ -211,10 +211,12 @@ static void settle(lua_State *L, fll_plan *p, const fl_meta *m) {
 /* --- carrying it out --- */
 
 /* Applies positions and ranges; the tensors that are left are put down with the
- * dim they stand at. */
+ * dim they stand at. Backward ranges are forward views, and the dims to turn
+ * around afterwards are put down, too: strides stay positive. */
 static fl_tensor *basic(fll_plan_run *r, const fll_plan *p, fl_tensor *x,
                         fll_gather *g) {
   int dim = 0;
+  g->n = g->turned = 0;
   for (int k = 0; k < p->n && x; k++) {
     const fll_item *it = &p->item[k];
     fl_operand in = {.tensor = x, .dtype = FL_NODTYPE};
@@ -228,6 +230,12 @@ static fl_tensor *basic(fll_plan_run *r, const fll_plan *p, fl_tensor *x,
     case FLL_RANGE:
       a.v[2].i = it->b;
       a.v[3].i = it->step;
+      if (it->step < 0 && it->b > 1) {
+        a.v[1].i = it->a + (it->b - 1) * it->step;
+        g->turn[g->turned++] = dim;
+      }
+      if (it->step < 0)
+        a.v[3].i = -it->step;
       x = fll_do(r, r->st->narrow, &a, 1, &in, false);
       break;
     case FLL_INDEX:
@@ -241,6 +249,20 @@ static fl_tensor *basic(fll_plan_run *r, const fll_plan *p, fl_tensor *x,
     dim += dims_of(it);
   }
   return x;
+}
+
+/* Turns dims of x around; those that broadcast (from the right) stay. */
+static fl_tensor *turn(fll_plan_run *r, const fll_gather *g, fl_tensor *x,
+                       int ndim) {
+  int64_t dims[FL_MAX_DIMS];
+  int n = 0;
+  const fl_meta *m = fl_tensor_meta(x);
+  for (int k = 0; k < g->turned; k++) {
+    int d = g->turn[k] - ndim + m->ndim;
+    if (d >= 0 && m->shape[d] > 1)
+      dims[n++] = d;
+  }
+  return n ? fll_do_ints(r, r->st->flip, x, n, dims) : x;
 }
 
 static bool called_from_c(lua_State *L) {
@@ -300,6 +322,8 @@ int fll_index_get(lua_State *L, fl_lua *st) {
   fll_run_open(&r, L, st);
   r.device = fl_tensor_device(h->t);
   fl_tensor *x = basic(&r, &p, h->t, &g);
+  if (g.turned && x)
+    x = turn(&r, &g, x, fl_tensor_meta(x)->ndim);
   if (g.n && x)
     x = fll_gather_read(&r, &g, x);
   if (r.status == FL_OK)
@@ -329,6 +353,11 @@ int fll_index_set(lua_State *L, fl_lua *st) {
   fll_run_open(&r, L, st);
   r.device = fl_tensor_device(h->t);
   fl_tensor *x = basic(&r, &p, h->t, &g);
+  if (g.turned && g.n)
+    r.status = fli_fail(FL_EUNSUPPORTED, "x[...] = value: backward ranges and "
+                                         "index tensors cannot be combined");
+  if (g.turned && x && value.tensor && r.status == FL_OK)
+    value.tensor = turn(&r, &g, value.tensor, fl_tensor_meta(x)->ndim);
   if (g.n && x) {
     fll_gather_write(&r, &g, x, value);
   } else {

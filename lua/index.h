@@ -16,11 +16,13 @@ typedef struct fll_plan {
   fll_item item[2 * FL_MAX_DIMS];
 } fll_plan;
 
-/* Index tensors and masks, and where they stand. */
+/* What is left when positions and ranges have become views: index tensors and
+ * masks, and where they stand. */
 typedef struct fll_gather {
   int n;
   fl_tensor *tensor[FL_MAX_DIMS];
   int dim[FL_MAX_DIMS];
+  int turned, turn[FL_MAX_DIMS]; /* dims to turn around */
 } fll_gather;
 
 #define FLL_TEMPS 64

@@ -102,6 +102,8 @@ static int prepare(lua_State *L) {
   fl_lua_options o = {
       .struct_size = sizeof o, .runtime = &r, .tune_collector = true};
   fll_open(L, &o);
+  /* values that are unpacked for the text need the types of the module */
+  luaL_requiref(L, "flare.core", luaopen_flare_core, 0);
   return 0;
 }
 
