@@ -107,7 +107,8 @@ static void tile(const job *j, const walker *w, int64_t begin, int64_t n,
       in[k] = o->data + (size_t)begin * o->size;
     else if (row && o->stride[last] == 1 && o->dtype == j->type)
       in[k] = o->data + offset_of(w, j, o) * (int64_t)o->size;
-    else if (row && o->stride[last] == 0) { /* the same element all along */
+    else if (row && o->stride[last] == 0 && j->n_in > 1) {
+      /* the same element all along; unary loops have no step */
       FL_CPU(convert)(1, j->type, buffers[k], o->dtype,
                       o->data + offset_of(w, j, o) * (int64_t)o->size);
       in[k] = buffers[k];
