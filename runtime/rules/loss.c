@@ -100,6 +100,8 @@ void grad_cross_entropy(fli_grad *g) {
   const fl_meta *m = fli_meta(x);
   int dim = m->ndim > 1;
   bool soft = fl_dtype_kind(g->in_meta[1].dtype) == FL_KIND_FLOAT;
+  if (fli_nothing(dy)) /* the other results are constants of the loss */
+    return;
   if (g->need[2])
     fli_env_fail(&g->e, FL_EAUTOGRAD, "cross_entropy: class weights have no "
                                       "gradient");
@@ -176,6 +178,7 @@ void compose_nll_loss(fli_composing *g) {
     int64_t n = fl_numel(fli_meta(t)->ndim, fli_meta(t)->shape);
     fl_value flat = fli_v_reshape(&g->e, safe, 1, &n);
     fl_attrs sel = fli_attrs(&g->e, FLI_OP_index_select);
+    sel.v[0].i = 0;
     fl_value each = RUN_A(index_select, &sel, w, flat);
     weight = MUL(weight, RESHAPE(each, fli_meta(t)));
   }
