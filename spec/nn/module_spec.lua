@@ -19,19 +19,19 @@ describe("nn.Module", function()
     self.zeta = nn.Linear(2, 3)
     self.alpha = self:param(flare.zeros(1))
     self.list = {nn.Linear(3, 2), nn.Dropout(0.5)}
-    self.count = self:buffer(flare.ones(1))
+    self.seen = self:buffer(flare.ones(1))
     self._hidden = nn.Linear(9, 9)
     self.constant = flare.ones(7)
   end
   function Block:forward(x)
-    return self.list[1](self.zeta(x)) * self.alpha + self.count
+    return self.list[1](self.zeta(x)) * self.alpha + self.seen
   end
 
   it("finds parameters and buffers in a stable order", function()
     local block = Block()
     assert.equal("alpha list.1.bias list.1.weight zeta.bias zeta.weight",
                  names(block:named_parameters()))
-    assert.equal("count", names(block:named_buffers()))
+    assert.equal("seen", names(block:named_buffers()))
     assert.equal(" list.1 list.2 zeta", names(block:named_modules()))
     assert.equal(1 + 2 + 6 + 3 + 6, block:count())
     local long = nn.Sequential()
@@ -81,7 +81,7 @@ describe("nn.Module", function()
     assert.is_true(block.alpha.requires_grad)
     block:to("f64")
     assert.equal("f64", block.zeta.weight.dtype)
-    assert.equal("f64", block.count.dtype)
+    assert.equal("f64", block.seen.dtype)
     assert.equal(5, #block:parameters())
     assert.equal("f64", block(flare.ones(1, 2, {dtype = "f64"})).dtype)
   end)

@@ -145,12 +145,11 @@ function Loader:load_state_dict(saved)
   return self
 end
 
---- Ends the workers. Also done by the collector, and by the next use if they are needed.
+--- Ends the workers. The collector does it, too, when nobody has the loader any more.
 function Loader:close()
   if self.pool then self.pool:close() end
   self.pool = nil
 end
 Loader.__close = Loader.close
-Loader.__gc = Loader.close
 
 return Loader

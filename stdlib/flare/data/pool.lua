@@ -6,6 +6,7 @@
 local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"
+local seeds = require "flare.data.seeds"
 
 local Pool = class("Pool")
 
@@ -26,16 +27,16 @@ if transform and ok then
   problem = not ok and f or nil
 end
 while true do
-  local run, k, seed, index = jobs:pop()
-  if run == nil then break end
+  local job = jobs:pop()
+  if job == nil then break end
   local batch = table.pack(pcall(function()
     if problem then error(problem, 0) end
-    if not f then return made:fetch(index) end
-    return seeds.with(seed, function() return f(made:fetch(index)) end)
+    if not f then return made:fetch(job.index) end
+    return seeds.with(job.seed, function() return f(made:fetch(job.index)) end)
   end))
   if not batch[1] then batch[2] = tostring(batch[2]) end
-  if not results:push(run, k, table.unpack(batch, 1, batch.n)) then break end
-  batch, index = nil, nil
+  batch.run, batch.k = job.run, job.k
+  if not results:push(batch) then break end
 end
 ]]
 
@@ -64,9 +65,19 @@ function Pool:feed()
   local last = loader:batches()
   while self.sent < self.ahead and self.next <= last do
     local k = self.next
-    local seed = require("flare.data.seeds").mix(loader.seed, self.epoch, k)
-    self.jobs:push(self.run, k, seed, loader:index(self.epoch, k):clone())
+    self.jobs:push{run = self.run, k = k, seed = seeds.mix(loader.seed, self.epoch, k),
+                   index = loader:index(self.epoch, k):clone()}
     self.next, self.sent = k + 1, self.sent + 1
+  end
+end
+
+-- A worker that ended without being told to can only have failed.
+function Pool:check()
+  for _, worker in ipairs(self.workers) do
+    if not worker:alive() then
+      local ok, message = worker:join()
+      fail("data.Loader: a worker has ended: %s", ok and "it was told to" or message)
+    end
   end
 end
 
@@ -80,16 +91,19 @@ function Pool:take(epoch, k)
   self.expected = k + 1
   self:feed()
   while not self.waiting[k] do
-    local got = table.pack(self.results:pop())
-    if got.n == 0 or got[1] == nil then fail("data.Loader: the workers have ended") end
-    self.sent = self.sent - 1
-    if got[1] == self.run then self.waiting[got[2]] = got end
-    self:feed()
+    local batch = self.results:pop(0.5)
+    if batch == nil then
+      self:check()
+    else
+      self.sent = self.sent - 1
+      if batch.run == self.run then self.waiting[batch.k] = batch end
+      self:feed()
+    end
   end
-  local got = self.waiting[k]
+  local batch = self.waiting[k]
   self.waiting[k] = nil
-  if not got[3] then fail("data.Loader: a worker failed: %s", got[4]) end
-  return table.unpack(got, 4, got.n)
+  if not batch[1] then fail("data.Loader: a worker failed: %s", batch[2]) end
+  return table.unpack(batch, 2, batch.n)
 end
 
 --- Ends the threads; batches under way are dropped.

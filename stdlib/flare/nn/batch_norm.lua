@@ -34,21 +34,9 @@ function BatchNorm:forward(x)
          table.concat(x.shape, ", "))
   end
   local batch = self.training or not self.running_mean
-  local y, mean, rstd = core.batch_norm(x, self.weight, self.bias, self.running_mean,
-                                        self.running_var,
-                                        {training = batch, momentum = self.momentum,
-                                         eps = self.eps})
-  if self.training and self.running_mean then self:track(x, mean, rstd) end
-  return y
-end
-
--- running = (1 - momentum) * running + momentum * batch; the variance without bias.
-function BatchNorm:track(x, mean, rstd)
-  local _ <close> = core.no_grad()
-  local n = x:numel() / self.channels
-  local var = (rstd:square():reciprocal() - self.eps) * (n / math.max(n - 1, 1))
-  self.running_mean:lerp_(mean, self.momentum)
-  self.running_var:lerp_(var, self.momentum)
+  -- the operator itself takes the batch into the running statistics
+  return (core.batch_norm(x, self.weight, self.bias, self.running_mean, self.running_var,
+                          {training = batch, momentum = self.momentum, eps = self.eps}))
 end
 
 function BatchNorm:describe()

@@ -2,11 +2,12 @@
 local class = require "flare.class"
 local fail = require "flare.fail"
 local Module = require "flare.nn.module"
+local walk = require "flare.nn.walk"
 
 local function check(where, module)
-  if type(module) ~= "table" or not module.__module then
+  if not walk.is_module(module) then
     local what = type(module)
-    if what == "table" and rawget(module, "forward") and rawget(module, "__index") then
+    if what == "table" and rawget(module, "__index") == module then
       what = ("the class %s: call it to make a layer"):format(rawget(module, "__name"))
     end
     fail("%s: a module is expected, got %s", where, what)
@@ -78,7 +79,7 @@ end
 function ModuleDict:keys()
   local keys = {}
   for key, value in next, self do
-    if type(value) == "table" and value.__module then keys[#keys + 1] = key end
+    if walk.is_module(value) then keys[#keys + 1] = key end
   end
   table.sort(keys)
   return keys

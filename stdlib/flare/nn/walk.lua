@@ -25,6 +25,12 @@ function M.kind(module, tensor)
   if tensor.requires_grad and tensor.is_leaf then return "parameter" end
 end
 
+--- Whether a value is a module (an object, not a class).
+function M.is_module(value)
+  local meta = type(value) == "table" and getmetatable(value)
+  return meta and meta.__module == true or false
+end
+
 local function key_less(a, b)
   local ta, tb = type(a), type(b)
   if ta ~= tb then return ta == "number" end
@@ -63,7 +69,7 @@ local function descend(state, owner, holder, prefix, depth)
       end
     elseif type(value) == "table" then
       local name = join(prefix, key)
-      if getmetatable(value) == nil or value.__module then
+      if getmetatable(value) == nil or M.is_module(value) then
         if state.path[value] then
           fail("%s contains itself at '%s'", tostring(getmetatable(state.root).__name), name)
         end
