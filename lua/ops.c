@@ -5,18 +5,6 @@
 
 #include <stdio.h>
 
-/* Results that only gradient rules need stay behind. */
-static bool auxiliary(const fl_op_info *info, int k) {
-  static const char *const names[] = {"pre", "mean",  "rstd", "lse",
-                                      "act", "total", "where"};
-  if (k == 0 || strcmp(info->name, "batch_norm") == 0)
-    return false;
-  for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-    if (strcmp(info->out_name[k], names[i]) == 0)
-      return true;
-  return false;
-}
-
 static bool is_input(const fl_param *p) {
   return p->kind == FL_P_TENSOR;
 }
@@ -45,8 +33,7 @@ static void describe(fll_op *b, const fl_op *op) {
   b->op = op;
   b->info = fl_op_get(op);
   positions(b);
-  while (b->n_ret < b->info->n_out && !auxiliary(b->info, b->n_ret))
-    b->n_ret++;
+  b->n_ret = (uint8_t)b->info->n_shown;
   int inputs = 0;
   bool simple = b->n_ret == b->info->n_out && b->info->n_out == 1;
   for (int k = 0; k < b->info->n_params; k++) {

@@ -202,6 +202,7 @@ typedef struct fl_op_info {
   int n_params;
   fl_param params[FL_MAX_PARAMS];
   int n_in, n_attr, n_out; /* n_in without the elements of a variadic one */
+  int n_shown; /* results for users; the rest are kept for gradients */
   char out_name[FL_MAX_OUT][20];
   bool differentiable, inplace, view, random;
 } fl_op_info;

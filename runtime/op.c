@@ -344,7 +344,13 @@ static bool parse(fl_op *op) {
   do {
     if (!read_result(&r, op))
       return false;
-  } while (accept(&r, ','));
+    if (accept(&r, ';')) {
+      op->info.n_shown = op->info.n_out;
+      r.at--;
+    }
+  } while (accept(&r, ',') || accept(&r, ';'));
+  if (op->info.n_shown == 0)
+    op->info.n_shown = op->info.n_out;
   blanks(&r);
   return *r.at == 0;
 }
