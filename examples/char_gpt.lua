@@ -166,7 +166,10 @@ if o.resume then
   local message
   saved, message = checkpoints:load()
   if not saved then usage(message) end
-  for key, value in pairs(saved.options) do
+  -- what makes the run what it is stays as it was
+  for _, key in ipairs{"data", "layers", "heads", "width", "block", "batch", "dropout", "lr",
+                       "seed", "steps"} do
+    local value = saved.options[key]
     if given[key] and key ~= "steps" and o[key] ~= value then
       usage(("--%s is %s in the run that goes on, not %s"):format(key, value, o[key]))
     end
@@ -218,8 +221,9 @@ local function show_sample()
   bar:print(("--- step %d writes:%s\n---"):format(step, text))
 end
 
-for x, y in loader:forever() do
-  if step >= last_step then break end
+local batches = loader:forever()
+while step < last_step do
+  local x, y = batches()
   local loss = model(x:to(o.device), y:to(o.device))
   optimizer:zero_grad()
   loss:backward()
