@@ -8,7 +8,7 @@ local root = tree.output "pwd -P":match "[^\n]+" .. "/"
 
 -- Lines by file: a file that is compiled several times has run where any did.
 local files = {}
-for _, notes in ipairs(tree.files(build, ".gcda")) do
+for _, notes in ipairs(tree.files(build, ".gcno")) do
   local text = tree.output(("gcov --stdout '%s' 2>/dev/null"):format(notes))
   local path
   for line in text:gmatch "[^\n]+" do
