@@ -153,6 +153,9 @@ void *fli_small_new(fl_runtime *rt, size_t bytes) {
 
 void fli_small_free(fl_runtime *rt, void *p, size_t bytes) {
   size_t k = (bytes + 63) / 64;
+#ifdef __SANITIZE_ADDRESS__
+  k = FLI_SMALL; /* so that it sees what is used after it was freed */
+#endif
   /* storages may be released by any thread; lists are the owner's */
   if (k >= FLI_SMALL || rt->owner != fli_self()) {
     fli_mfree(p);

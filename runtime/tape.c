@@ -364,12 +364,18 @@ fl_status fli_tape_check_inplace(fl_runtime *rt, const fl_call *c) {
   return FL_OK;
 }
 
-/* The base's history becomes: `inner` on the region, the old one around it. */
+/* The base's history becomes: `inner` on the region, the old one around it.
+ * Takes `inner` over, also when it fails. */
 static fl_status rebase(fl_runtime *rt, fl_tensor *t, fl_node *inner) {
   fl_tensor *base = t->base;
   fl_node *n;
-  FLI_TRY(fli_node_new(rt, FLI_NODE_REGION, inner->op, inner->n_in, 1, 0, NULL,
-                       &n));
+  fl_status s = fli_node_new(rt, FLI_NODE_REGION, inner->op, inner->n_in, 1, 0,
+                             NULL, &n);
+  if (s) {
+    fli_node_release(rt, inner);
+    return s;
+  }
+  n->inner = inner;
   struct fli_geometry *r = fli_malloc(rt, sizeof *r);
   if (!r) {
     fli_node_release(rt, n);
@@ -380,7 +386,6 @@ static fl_status rebase(fl_runtime *rt, fl_tensor *t, fl_node *inner) {
   memcpy(r->stride, t->stride, sizeof r->stride);
   r->offset = t->offset - base->offset;
   n->region = r;
-  n->inner = inner;
   n->site = inner->site;
   n->device = inner->device;
   copy_meta(&n->out_meta[0], &base->meta);
@@ -407,12 +412,8 @@ fl_status fli_tape_record_inplace(fl_runtime *rt, const fl_call *c,
   fl_tensor *t = c->in[0].tensor;
   fl_node *n;
   FLI_TRY(make_node(rt, c, attrs, c->op->saves, &t, saved, &n));
-  if (t->is_view) {
-    fl_status s = rebase(rt, t, n);
-    if (s)
-      fli_node_release(rt, n);
-    return s;
-  }
+  if (t->is_view)
+    return rebase(rt, t, n);
   if (t->node)
     fli_node_release(rt, t->node);
   t->node = n;
