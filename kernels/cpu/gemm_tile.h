@@ -26,7 +26,7 @@ FORCE void tile(bool columns, int mr, int nv, bool partly, int64_t k,
    * p + 2 ra without help */
   const T *row[(MR + 2) / 3];
   T *out = c;
-#pragma GCC unroll 16
+  UNROLL
   for (int i = 0; i < mr; i++) {
     sum[i][0] = sum[i][1] = (vec){0};
     __builtin_prefetch(out, 1);
@@ -35,38 +35,38 @@ FORCE void tile(bool columns, int mr, int nv, bool partly, int64_t k,
     out += ldc;
     __asm__("" : "+r"(out));
   }
-#pragma GCC unroll 16
+  UNROLL
   for (int i = 0; i < mr; i += 3)
     row[i / 3] = a + i * ra;
   for (int64_t p = 0; p < k; p++) {
     vec y[2];
-#pragma GCC unroll 2
+    UNROLL
     for (int j = 0; j < nv; j++)
       y[j] = PARTS_ARE_FREE && partly && j == nv - 1
                  ? load_part(b + j * VL, in_last)
                  : load(b + j * VL);
     b += ldb;
-#pragma GCC unroll 16
+    UNROLL
     for (int i = 0; i < mr; i++) {
       vec x = splat(columns ? a[i] : row[i / 3][(i % 3) * ra]);
       IN_REGISTER(x); /* one load for both vectors, not one each */
-#pragma GCC unroll 2
+      UNROLL
       for (int j = 0; j < nv; j++)
         sum[i][j] += x * y[j];
     }
     if (columns) {
       a += ra;
     } else {
-#pragma GCC unroll 16
+      UNROLL
       for (int i = 0; i < mr; i += 3) {
         row[i / 3]++;
         __asm__("" : "+r"(row[i / 3]));
       }
     }
   }
-#pragma GCC unroll 16
+  UNROLL
   for (int i = 0; i < mr; i++) {
-#pragma GCC unroll 2
+    UNROLL
     for (int j = 0; j < nv; j++) {
       T *q = c + j * VL;
       vec s = sum[i][j];
@@ -175,22 +175,22 @@ FORCE void pack_transposed(int64_t k, int64_t cols, const T *b, int64_t ldb,
     int64_t n = k - p < VL ? k - p : VL;
     part some = first(n);
     if (n == VL && cols == VL) {
-#pragma GCC unroll 16
+      UNROLL
       for (int i = 0; i < VL; i++)
         r[i] = load(b + i * ldb + p);
     } else {
-#pragma GCC unroll 16
+      UNROLL
       for (int i = 0; i < VL; i++)
         r[i] = i < cols ? load_part(b + i * ldb + p, some) : (vec){0};
     }
     transpose(r);
     T *q = to + p * wide;
     if (n == VL) {
-#pragma GCC unroll 16
+      UNROLL
       for (int i = 0; i < VL; i++)
         store(q + i * wide, r[i]);
     } else {
-#pragma GCC unroll 16
+      UNROLL
       for (int i = 0; i < VL; i++)
         if (i < n)
           store(q + i * wide, r[i]);

@@ -35,24 +35,24 @@ static int64_t min(int64_t a, int64_t b) {
 FORCE vec dot_tile(int rows, int t, int64_t k, const T *const *a,
                    const T *const *v) {
   vec sum[VL];
-#pragma GCC unroll 16
+  UNROLL
   for (int i = 0; i < VL; i++)
     sum[i] = (vec){0};
   int64_t p = 0;
   for (; p + VL <= k; p += VL)
-#pragma GCC unroll 16
-    for (int r = 0; r < rows; r++) {
-      vec x = load(a[r] + p);
-#pragma GCC unroll 4
-      for (int j = 0; j < t; j++)
-        sum[r * t + j] += x * load(v[j] + p);
-    }
+    UNROLL
+  for (int r = 0; r < rows; r++) {
+    vec x = load(a[r] + p);
+    UNROLL
+    for (int j = 0; j < t; j++)
+      sum[r * t + j] += x * load(v[j] + p);
+  }
   if (p < k) {
     part rest = first(k - p);
-#pragma GCC unroll 16
+    UNROLL
     for (int r = 0; r < rows; r++) {
       vec x = load_part(a[r] + p, rest);
-#pragma GCC unroll 4
+      UNROLL
       for (int j = 0; j < t; j++)
         sum[r * t + j] += x * load_part(v[j] + p, rest);
     }
@@ -163,7 +163,8 @@ static bool thin(const product *g, bool add) {
               g->ta ? g->lda : 1, add, g->c, 1, g->ldc);
     return true;
   }
-  if (!g->ta && g->n <= THIN && g->k >= 2 * VL) {
+  if (!g->ta && g->n <= (g->tb && g->k >= 8 * VL ? 3 : 1) * THIN &&
+      g->k >= 2 * VL) {
     thin_dots(g->m, g->n, g->k, g->a, g->lda, g->b, g->tb ? g->ldb : 1,
               g->tb ? 1 : g->ldb, add, g->c, g->ldc, 1);
     return true;

@@ -47,6 +47,12 @@
 #define LANES LANES2
 #endif
 
+/* Of loops over registers: all of it, before registers are given out. */
+#if defined(__clang__)
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
 #define FORCE static inline __attribute__((always_inline))
 
 typedef T vec __attribute__((vector_size(VECTOR_BYTES)));
@@ -119,14 +125,14 @@ FORCE part first(int64_t n) {
 }
 FORCE vec load_part(const T *p, part n) {
   vec v = {0};
-#pragma GCC unroll 4
+  UNROLL
   for (int i = 0; i < VL; i++)
     if (i < n)
       v[i] = p[i];
   return v;
 }
 FORCE void store_part(T *p, vec v, part n) {
-#pragma GCC unroll 4
+  UNROLL
   for (int i = 0; i < VL; i++)
     if (i < n)
       p[i] = v[i];
@@ -151,7 +157,7 @@ FORCE void store_part(T *p, vec v, part n) {
 
 /* Rows to columns: inside the blocks first, then the blocks themselves. */
 FORCE void transpose(vec r[VL]) {
-#pragma GCC unroll 8
+  UNROLL
   for (int g = 0; g < VL; g += BLOCK) {
     vec *q = r + g;
     vec a = SHUFFLE(q[0], q[1], ZIP, 0), b = SHUFFLE(q[0], q[1], ZIP, 1);
@@ -167,7 +173,7 @@ FORCE void transpose(vec r[VL]) {
 #endif
   }
 #if VECTOR_BYTES > 16
-#pragma GCC unroll 4
+  UNROLL
   for (int i = 0; i < BLOCK; i++) {
     vec a = SHUFFLE(r[i], r[i + BLOCK], DEAL, 0),
         b = SHUFFLE(r[i], r[i + BLOCK], DEAL, 1);
@@ -193,7 +199,7 @@ FORCE void transpose(vec r[VL]) {
 
 /* A vector of the sums of VL vectors. */
 #define SUMS_STEP(s)                                                           \
-  _Pragma("GCC unroll 8") for (int i = 0; i < (s); i++) r[i] =                 \
+  UNROLL for (int i = 0; i < (s); i++) r[i] =                                  \
       SHUFFLE(r[i], r[i + (s)], EVEN, s) + SHUFFLE(r[i], r[i + (s)], ODD, s);
 FORCE vec sums(vec r[VL]) {
 #if FL_T_IS_F32 && VECTOR_BYTES == 64
