@@ -200,8 +200,8 @@ FL_KERNEL(adam_step) {
   return step(l, &r, 2, 4, 1 | 4 | 8, adam_f32, adam_f64);
 }
 
-/* State: mean of squares, then the momentum buffer if momentum is not 0, then the
- * mean of gradients if centered. */
+/* State: mean of squares, then the mean of gradients if centered, then the
+ * momentum buffer if momentum is not 0. */
 FL_KERNEL(rmsprop_step) {
   recipe r = {.lr = fl_cpu_scalar(&l->in[0]),
               .b1 = real(l, 1),

@@ -34,10 +34,6 @@ fl_status shape_full(fli_infer *c) {
   return take_shape(c);
 }
 
-fl_status shape_shape(fli_infer *c) {
-  return take_shape(c);
-}
-
 /* --- made from attributes --- */
 
 fl_status shape_arange(fli_infer *c) {
