@@ -6,6 +6,9 @@
 --     print(x:matmul(x))
 local core = require "flare.core"
 
+-- Errors are blamed on the nearest line that is not in a file beside this one.
+if debug then core.library((debug.getinfo(1, "S").source:gsub("init%.lua$", ""))) end
+
 -- Parts of the library; the file is loaded by the first use of the name.
 local parts = {
   class = "flare.class",
@@ -36,9 +39,9 @@ end
 -- All names there are, for hints and completion.
 local function names()
   local all = {}
-  for name in pairs(core) do all[name] = true end
-  for name in pairs(parts) do all[name] = true end
-  for name in pairs(flare) do all[name] = true end
+  for name in next, core do all[name] = true end
+  for name in next, parts do all[name] = true end
+  for name in next, flare do all[name] = true end
   return all
 end
 

@@ -1,54 +1,39 @@
 --- Keyword tables: defaults filled in, unknown keys refused by name.
+local core = require "flare.core"
 local fail = require "flare.fail"
 
 local M = {}
 
--- Edit distance in which swapping two neighbours counts one; only small ones matter.
-local function distance(a, b)
-  local previous, last = {}, {}
-  for j = 0, #b do last[j] = j end
-  for i = 1, #a do
-    local row = {[0] = i}
-    for j = 1, #b do
-      local same = a:byte(i) == b:byte(j)
-      row[j] = math.min(last[j] + 1, row[j - 1] + 1, last[j - 1] + (same and 0 or 1))
-      if i > 1 and j > 1 and a:byte(i) == b:byte(j - 1) and a:byte(i - 1) == b:byte(j) then
-        row[j] = math.min(row[j], previous[j - 2] + 1)
-      end
-    end
-    previous, last = last, row
+-- The names among a table's keys, in alphabetical order.
+local function names_of(candidates)
+  local all = {}
+  for name in next, candidates do
+    if type(name) == "string" and name:sub(1, 1) ~= "_" then all[#all + 1] = name end
   end
-  return last[#b]
+  table.sort(all)
+  return all
 end
 
---- The candidate that `name` was probably meant to be, or nil.
+--- The candidate that `name` was probably meant to be, or nil; upper and lower case are
+-- taken as the same.
 -- @param name what was written
 -- @param candidates a table whose string keys are the names there are
 function M.nearest(name, candidates)
-  local best, least = nil, math.max(2, #name // 3) + 1
-  local lower = name:lower()
-  for candidate in pairs(candidates) do
-    if type(candidate) == "string" and candidate:sub(1, 1) ~= "_" then
-      local d = distance(lower, candidate:lower())
-      -- ties go to the alphabet, since the order of pairs is random
-      if d < least or (d == least and best and candidate < best) then
-        best, least = candidate, d
-      end
-    end
+  local lower, given = {}, {}
+  for i, candidate in ipairs(names_of(candidates)) do
+    lower[i] = candidate:lower()
+    given[lower[i]] = candidate
   end
-  return best
+  if given[name:lower()] then return given[name:lower()] end
+  return given[core.nearest(name:lower(), lower)]
 end
 
---- ", did you mean 'x'?" or a list of what there is.
+--- " (did you mean 'x'?)" or a list of what there is.
 function M.hint(name, candidates)
   local near = M.nearest(name, candidates)
   if near then return (" (did you mean '%s'?)"):format(near) end
-  local all = {}
-  for candidate in pairs(candidates) do
-    if type(candidate) == "string" and candidate:sub(1, 1) ~= "_" then all[#all + 1] = candidate end
-  end
+  local all = names_of(candidates)
   if #all == 0 then return " (it takes none)" end
-  table.sort(all)
   if #all > 16 then return "" end
   return " (there are: " .. table.concat(all, ", ") .. ")"
 end
