@@ -1,0 +1,687 @@
+/* Reductions over any set of dims: one driver that cuts any strided input into
+ * blocks of rows or columns, and the loops of reduce.inc. Reductions that give
+ * positions and running sums are in scan.inc. */
+#include "rows.h"
+
+#define MAX_TILE   512          /* results computed together */
+#define GRAIN      16384        /* elements worth a thread's while */
+#define MAX_PIECES 64           /* of the elements of one result */
+#define BUFFER     FL_ROW_BLOCK /* elements converted at a time */
+
+/* What is accumulated; the order matters: sums, then maxima. */
+enum {
+  K_SUM,
+  K_ABS_SUM,
+  K_COUNT, /* of nonzero elements */
+  K_SQUARES,
+  K_POWERS, /* |x|^p */
+  K_PROD,
+  K_MOMENTS,
+  K_MAX,
+  K_MIN,
+  K_ABS_MAX,
+  K_ABS_MIN,
+  K_LSE
+};
+
+enum { /* how a result comes from what was accumulated */
+       DONE_VALUE,
+       DONE_MIN,
+       DONE_MEAN,
+       DONE_ROOT,
+       DONE_VAR,
+       DONE_LSE,
+       DONE_ANY,
+       DONE_ALL,
+       DONE_COUNT
+};
+
+typedef union slot {
+  double f;
+  int64_t i;
+} slot;
+
+typedef struct axis {
+  int64_t size, in, out; /* strides in elements; out only if kept */
+  bool reduced;
+} axis;
+
+/* A reduction, planned. The input is seen as outer x tile x run: `tile` is one
+ * kept axis and `run` one reduced axis, one of the two with stride 1; a task
+ * reduces some segments (blocks of run) of the elements of some tile. */
+typedef struct job {
+  int kind, finish, planes;
+  double p; /* exponent, or var's correction */
+  double count;
+  fl_dtype stored, compute;
+  const char *x;
+  char *y;
+  int n_keep, n_red; /* outer axes */
+  axis keep[FL_MAX_DIMS], red[FL_MAX_DIMS];
+  axis tile, run;
+  bool cols; /* the tile's stride is 1, not the run's */
+  int64_t width, tiles, outer;
+  int64_t block, blocks, segments, per_piece, pieces;
+  slot *partial;
+} job;
+
+/* --- combining the planes of two blocks --- */
+
+FL_FORCE void merge_moments(double *mean, double *m2, double *count,
+                            double mean2, double m22, double count2) {
+  double n = *count + count2, d = mean2 - *mean;
+  if (count2 == 0)
+    return;
+  *mean += d * (count2 / n);
+  *m2 += m22 + d * d * (*count * count2 / n);
+  *count = n;
+}
+
+/* Equal maxima (both -inf, say) must not be subtracted. */
+FL_FORCE void merge_lse(double *m, double *s, double m2, double s2) {
+  double top = m2 > *m || m2 != m2 ? m2 : *m;
+  double t = *m == top ? *s : *s * exp(*m - top);
+  *s = t + (m2 == top ? s2 : s2 * exp(m2 - top));
+  *m = top;
+}
+
+/* max_dim and its like, and cumsum: an input seen as outer x n x inner. With
+ * inner = 1 rows are cut into pieces, else a task is a tile of columns. */
+typedef struct extreme {
+  bool least;
+  const void *x;
+  void *values; /* NULL: not wanted */
+  int64_t *indices;
+  int64_t n, inner, tiles, piece, pieces;
+  int base;
+  void *best; /* of each piece */
+  int64_t *at;
+} extreme;
+
+typedef struct scan {
+  const void *x;
+  void *y;
+  int64_t n, inner, tiles, piece, pieces;
+  slot *sums; /* of each piece, then of all before it */
+} scan;
+
+#define T       float
+#define F(name) name##_f32
+#define SLOT    f
+#define SPOT    int32_t
+#define WIDE    double
+#define FLOATS  1
+#define LOWEST  (-INFINITY)
+#include "reduce.inc"
+#include "scan.inc"
+#undef T
+#undef F
+#undef SPOT
+#define T       double
+#define F(name) name##_f64
+#define SPOT    int64_t
+#include "reduce.inc"
+#include "scan.inc"
+#undef T
+#undef F
+#undef SLOT
+#undef WIDE
+#undef FLOATS
+#undef LOWEST
+#undef SPOT
+#define T       int64_t
+#define F(name) name##_i64
+#define SLOT    i
+#define SPOT    int64_t
+#define WIDE    int64_t
+#define FLOATS  0
+#define LOWEST  INT64_MIN
+#include "reduce.inc"
+#include "scan.inc"
+#undef T
+#undef F
+#undef SLOT
+#undef SPOT
+#undef WIDE
+#undef FLOATS
+#undef LOWEST
+
+#define BY_TYPE(b, f, ...)                                                     \
+  ((b)->compute == FL_F32   ? f##_f32(__VA_ARGS__)                             \
+   : (b)->compute == FL_F64 ? f##_f64(__VA_ARGS__)                             \
+                            : f##_i64(__VA_ARGS__))
+
+/* --- one block --- */
+
+static void block_rows(const job *b, const char *x, int64_t rows, int64_t n,
+                       slot *a) {
+  size_t size = fl_dtype_size(b->stored);
+  double buffer[BUFFER];
+  int64_t stride = b->tile.in, most = 1;
+  if (b->stored == b->compute) {
+    BY_TYPE(b, reduce_rows, b, x, rows, stride, n, a, b->width);
+    return;
+  }
+  if (stride == n && n > 0) /* several rows are adjacent */
+    most = BUFFER / n;
+  for (int64_t r = 0; r < rows; r += most) {
+    int64_t m = rows - r < most ? rows - r : most;
+    FL_CPU(convert)
+    (m * n, b->compute, buffer, b->stored, x + r * stride * (int64_t)size);
+    BY_TYPE(b, reduce_rows, b, buffer, m, n, n, a + r, b->width);
+  }
+}
+
+/* Columns of a few adjacent elements are reduced as longer ones, made of
+ * several rows, and these then onto each other. */
+static bool block_narrow(const job *b, const char *x, int64_t rows, int64_t n,
+                         slot *a) {
+  slot wide[3 * 64];
+  if (n >= 32 || b->run.in != n || rows * n < 4 * 64)
+    return false;
+  int64_t k = 64 / n, w = k * n, whole = rows / k;
+  BY_TYPE(b, start, b, w, wide, w);
+  BY_TYPE(b, reduce_cols, b, x, whole, w, w, wide, w);
+  size_t size = fl_dtype_size(b->compute);
+  if (rows > whole * k)
+    BY_TYPE(b, reduce_cols, b, x + whole * w * (int64_t)size, rows - whole * k,
+            n, n, wide, w);
+  for (int64_t i = 0; i < k; i++) {
+    slot part[3 * 32];
+    for (int p = 0; p < b->planes; p++)
+      for (int64_t j = 0; j < n; j++)
+        part[p * b->width + j] = wide[p * w + i * n + j];
+    BY_TYPE(b, merge, b, n, a, part, b->width);
+  }
+  return true;
+}
+
+static void block_cols(const job *b, const char *x, int64_t rows, int64_t n,
+                       slot *a) {
+  size_t size = fl_dtype_size(b->stored);
+  double buffer[BUFFER];
+  int64_t stride = b->run.in, most = BUFFER / n;
+  if (b->stored == b->compute) {
+    if (n != b->width || !block_narrow(b, x, rows, n, a))
+      BY_TYPE(b, reduce_cols, b, x, rows, stride, n, a, b->width);
+    return;
+  }
+  for (int64_t r = 0; r < rows; r += most) {
+    int64_t m = rows - r < most ? rows - r : most;
+    const char *from = x + r * stride * (int64_t)size;
+    size_t to = fl_dtype_size(b->compute);
+    if (stride == n)
+      FL_CPU(convert)(m * n, b->compute, buffer, b->stored, from);
+    else
+      for (int64_t i = 0; i < m; i++)
+        FL_CPU(convert)
+    (n, b->compute, (char *)buffer + (size_t)(i * n) * to, b->stored,
+     from + i * stride * (int64_t)size);
+    BY_TYPE(b, reduce_cols, b, buffer, m, n, n, a, b->width);
+  }
+}
+
+/* --- tasks --- */
+
+static int64_t offset_of(int64_t i, int n, const axis *axes, int64_t *out) {
+  int64_t in = 0;
+  for (int k = n - 1; k >= 0; k--) {
+    int64_t at = i % axes[k].size;
+    i /= axes[k].size;
+    in += at * axes[k].in;
+    *out += at * axes[k].out;
+  }
+  return in;
+}
+
+/* Where the results of tile number t begin, in the input and the output, and
+ * how many they are. */
+static int64_t tile_of(const job *b, int64_t t, int64_t *in, int64_t *out) {
+  int64_t first = t % b->tiles * b->width, left = b->tile.size - first;
+  *out = first * b->tile.out;
+  *in = first * b->tile.in + offset_of(t / b->tiles, b->n_keep, b->keep, out);
+  return left < b->width ? left : b->width;
+}
+
+static void reduce_task(const job *b, int64_t t, int64_t piece, slot *a) {
+  int64_t in, out, none = 0, n = tile_of(b, t, &in, &out);
+  int64_t end = (piece + 1) * b->per_piece;
+  int64_t size = (int64_t)fl_dtype_size(b->stored);
+  if (end > b->segments)
+    end = b->segments;
+  BY_TYPE(b, start, b, n, a, b->width);
+  for (int64_t s = piece * b->per_piece; s < end; s++) {
+    int64_t at = s % b->blocks * b->block, left = b->run.size - at;
+    int64_t i =
+        in + at * b->run.in + offset_of(s / b->blocks, b->n_red, b->red, &none);
+    int64_t m = left < b->block ? left : b->block;
+    (b->cols ? block_cols : block_rows)(b, b->x + i * size, b->cols ? m : n,
+                                        b->cols ? n : m, a);
+  }
+}
+
+static int64_t result_size(const job *b) {
+  return b->finish >= DONE_ANY ? 8 : (int64_t)fl_dtype_size(b->compute);
+}
+
+static void reduce_finish(const job *b, int64_t t, const slot *a) {
+  int64_t in, out, n = tile_of(b, t, &in, &out);
+  BY_TYPE(b, finish, b, n, a, b->width, b->y + out * result_size(b),
+          b->tile.out);
+}
+
+static void reduce_tasks(void *context, int64_t begin, int64_t end) {
+  const job *b = context;
+  slot own[3 * MAX_TILE];
+  for (int64_t i = begin; i < end; i++) {
+    int64_t t = i / b->pieces, piece = i % b->pieces;
+    slot *a = b->pieces > 1 ? b->partial + i * b->planes * b->width : own;
+    reduce_task(b, t, piece, a);
+    if (b->pieces == 1)
+      reduce_finish(b, t, a);
+  }
+}
+
+static void merge_tasks(void *context, int64_t begin, int64_t end) {
+  const job *b = context;
+  int64_t each = b->planes * b->width, in, out;
+  for (int64_t t = begin; t < end; t++) {
+    slot *a = b->partial + t * b->pieces * each;
+    int64_t n = tile_of(b, t, &in, &out);
+    for (int64_t i = 1; i < b->pieces; i++)
+      BY_TYPE(b, merge, b, n, a, a + i * each, b->width);
+    reduce_finish(b, t, a);
+  }
+}
+
+/* --- planning --- */
+
+/* Smallest stride first, 0 (a repeated element) last. */
+static bool axis_before(const axis *a, const axis *b) {
+  return a->in && (a->in < b->in || !b->in);
+}
+
+/* Axes of the input without those of size 1, strides made positive, innermost
+ * first, neighbours that can be one made one. */
+static int plan_axes(job *b, const fl_view *v, uint32_t reduced, axis *axes) {
+  int n = 0, m = 0;
+  int64_t out = 1;
+  int64_t size = (int64_t)fl_dtype_size(v->dtype);
+  for (int d = v->ndim - 1; d >= 0; d--) {
+    axis x = {v->shape[d], v->stride[d], 0, reduced >> d & 1};
+    if (!x.reduced) {
+      x.out = out;
+      out *= x.size;
+    }
+    if (x.size == 1)
+      continue;
+    if (x.in < 0) { /* walk it from its other end */
+      b->x += (x.size - 1) * x.in * size;
+      b->y += (x.size - 1) * x.out * result_size(b);
+      x.in = -x.in;
+      x.out = -x.out;
+    }
+    int k = n++;
+    for (; k > 0 && axis_before(&x, &axes[k - 1]); k--)
+      axes[k] = axes[k - 1];
+    axes[k] = x;
+  }
+  for (int k = 0; k < n; k++) {
+    axis *last = &axes[m - 1], x = axes[k];
+    if (m && last->reduced == x.reduced && x.in == last->in * last->size &&
+        x.out == last->out * last->size)
+      last->size *= x.size;
+    else
+      axes[m++] = x;
+  }
+  return m;
+}
+
+/* Which axes are tile and run, and the rest, outermost first. */
+static void plan_roles(job *b, const axis *axes, int n) {
+  bool have_tile = false, have_run = false;
+  b->tile = (axis){1, 0, 0, false};
+  b->run = (axis){1, 0, 0, true};
+  b->n_keep = b->n_red = 0;
+  b->cols = n > 0 && !axes[0].reduced;
+  for (int k = 0; k < n; k++) {
+    bool *have = axes[k].reduced ? &have_run : &have_tile;
+    if (!*have)
+      *(axes[k].reduced ? &b->run : &b->tile) = axes[k];
+    *have = true;
+  }
+  bool skip_tile = have_tile, skip_run = have_run;
+  axis keep[FL_MAX_DIMS], red[FL_MAX_DIMS];
+  for (int k = 0; k < n; k++) {
+    bool *skip = axes[k].reduced ? &skip_run : &skip_tile;
+    if (!*skip && axes[k].reduced)
+      red[b->n_red++] = axes[k];
+    else if (!*skip)
+      keep[b->n_keep++] = axes[k];
+    *skip = false;
+  }
+  for (int k = 0; k < b->n_keep; k++)
+    b->keep[k] = keep[b->n_keep - 1 - k];
+  for (int k = 0; k < b->n_red; k++)
+    b->red[k] = red[b->n_red - 1 - k];
+}
+
+static int64_t ceil_div(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+
+static int64_t clamp(int64_t v, int64_t lo, int64_t hi) {
+  return v < lo ? lo : v > hi ? hi : v;
+}
+
+/* Sizes of tiles, blocks and pieces; from the shape alone. `count` is the
+ * number of elements of one result. */
+static void plan_sizes(job *b, int64_t count) {
+  int64_t outer = 1, repeats = 1;
+  for (int k = 0; k < b->n_keep; k++)
+    outer *= b->keep[k].size;
+  for (int k = 0; k < b->n_red; k++)
+    repeats *= b->red[k].size;
+  if (b->cols) {
+    int64_t tiles = ceil_div(b->tile.size, MAX_TILE);
+    bool narrow = b->tile.size < 32 && b->run.in == b->tile.size;
+    b->width = ceil_div(b->tile.size, tiles);
+    b->block = clamp(GRAIN / b->width, 64, narrow ? GRAIN : 512);
+  } else {
+    int64_t run = clamp(b->run.size, 1, FL_ROW_BLOCK);
+    int64_t most = b->tile.size < MAX_TILE ? b->tile.size : MAX_TILE;
+    int64_t wide =
+        FL_ROW_BLOCK / run > GRAIN / count ? FL_ROW_BLOCK / run : GRAIN / count;
+    b->width = clamp(wide, 1, most);
+    b->block = FL_ROW_BLOCK;
+  }
+  b->tiles = ceil_div(b->tile.size, b->width);
+  b->block = clamp(b->block, 1, b->run.size);
+  b->blocks = ceil_div(b->run.size, b->block);
+  b->segments = b->blocks * repeats;
+  b->outer = outer;
+  b->pieces = 1;
+  if (count > 2 * GRAIN / b->width && outer * b->tiles < MAX_PIECES)
+    b->pieces = clamp(count / (GRAIN / b->width), 1, MAX_PIECES);
+  b->per_piece = ceil_div(b->segments, b->pieces);
+  b->pieces = ceil_div(b->segments, b->per_piece);
+}
+
+static fl_status reduce_run(const fl_launch *l, job *b, int64_t count) {
+  int64_t tiles = b->outer * b->tiles, tasks = tiles * b->pieces;
+  int64_t cost = clamp(count / b->pieces, 1, GRAIN) * b->width;
+  if (b->pieces > 1) {
+    size_t bytes = (size_t)(tasks * b->planes * b->width) * sizeof(slot);
+    b->partial = fl_scratch_get(l, bytes);
+    if (!b->partial)
+      return FL_ENOMEM;
+  }
+  fl_cpu_parallel(l, tasks, clamp(GRAIN / cost, 1, tasks), reduce_tasks, b);
+  if (b->pieces > 1)
+    fl_cpu_parallel(l, tiles, clamp(GRAIN / (b->pieces * b->width), 1, tiles),
+                    merge_tasks, b);
+  return FL_OK;
+}
+
+/* A reduction of in[0] over the dims in attribute `at` (none: all). Integers
+ * are computed in `whole`. */
+static fl_status reduce(const fl_launch *l, int kind, int finish, int at,
+                        double p, fl_dtype whole) {
+  const fl_view *v = &l->in[0], *out = &l->out[0];
+  bool is_float = fl_dtype_kind(v->dtype) == FL_KIND_FLOAT;
+  job b = {.kind = kind, .finish = finish, .p = p, .stored = v->dtype};
+  int n_dims, n;
+  const int64_t *dims = fl_attr_list(l->attrs, at, &n_dims);
+  uint32_t reduced = n_dims ? 0 : (1u << v->ndim) - 1;
+  axis axes[FL_MAX_DIMS];
+  int64_t count = 1, results = fl_view_numel(out);
+  for (int k = 0; k < n_dims; k++)
+    reduced |= 1u << dims[k];
+  for (int d = 0; d < v->ndim; d++)
+    count *= reduced >> d & 1 ? v->shape[d] : 1;
+  b.compute = is_float ? fl_cpu_wide(v->dtype) : whole;
+  b.planes = kind == K_MOMENTS ? 3 : kind == K_LSE ? 2 : 1;
+  b.count = (double)count;
+  b.x = v->data;
+  fl_dtype type = finish >= DONE_ANY ? FL_I64 : b.compute;
+  if (results == 0)
+    return FL_OK;
+  void *y = FL_CPU(output)(l, out, type);
+  if (!y)
+    return FL_ENOMEM;
+  b.y = y;
+  if (count == 0) {
+    b.tile = (axis){results, 0, 1, false};
+    b.run = (axis){1, 0, 0, true};
+    b.pieces = b.outer = b.per_piece = 1;
+    b.width = clamp(results, 1, MAX_TILE);
+    b.tiles = ceil_div(results, b.width);
+  } else {
+    n = plan_axes(&b, v, reduced, axes);
+    if (n && axes[0].in != 1) { /* nothing is adjacent: make it so */
+      fl_view dense;
+      fl_view_copy(&dense, v);
+      b.x = dense.data = (void *)FL_CPU(input)(l, v, b.compute);
+      if (!b.x)
+        return FL_ENOMEM;
+      b.y = y;
+      b.stored = dense.dtype = b.compute;
+      for (int64_t d = v->ndim - 1, stride = 1; d >= 0; d--) {
+        dense.stride[d] = stride;
+        stride *= v->shape[d];
+      }
+      n = plan_axes(&b, &dense, reduced, axes);
+    }
+    plan_roles(&b, axes, n);
+    plan_sizes(&b, count);
+  }
+  fl_status s = reduce_run(l, &b, clamp(count, 1, count + 1));
+  if (s == FL_OK)
+    FL_CPU(finish)(l, out, type, y);
+  return s;
+}
+
+/* --- kernels --- */
+
+FL_KERNEL(sum) {
+  return reduce(l, K_SUM, DONE_VALUE, 0, 0, FL_I64);
+}
+
+FL_KERNEL(mean) {
+  return reduce(l, K_SUM, DONE_MEAN, 0, 0, FL_F64);
+}
+
+FL_KERNEL(prod) {
+  return reduce(l, K_PROD, DONE_VALUE, 0, 0, FL_I64);
+}
+
+FL_KERNEL(amax) {
+  return reduce(l, K_MAX, DONE_VALUE, 0, 0, FL_I64);
+}
+
+FL_KERNEL(amin) {
+  return reduce(l, K_MIN, DONE_MIN, 0, 0, FL_I64);
+}
+
+FL_KERNEL(any) {
+  return reduce(l, K_COUNT, DONE_ANY, 0, 0, FL_I64);
+}
+
+FL_KERNEL(all) {
+  return reduce(l, K_COUNT, DONE_ALL, 0, 0, FL_I64);
+}
+
+FL_KERNEL(count_nonzero) {
+  return reduce(l, K_COUNT, DONE_COUNT, 0, 0, FL_I64);
+}
+
+FL_KERNEL(var) {
+  return reduce(l, K_MOMENTS, DONE_VAR, 0, l->attrs->v[1].f, FL_F64);
+}
+
+FL_KERNEL(logsumexp) {
+  return reduce(l, K_LSE, DONE_LSE, 0, 0, FL_F64);
+}
+
+FL_KERNEL(norm) {
+  double p = l->attrs->v[0].f;
+  if (p == 0)
+    return reduce(l, K_COUNT, DONE_VALUE, 1, p, FL_F64);
+  if (p == 1)
+    return reduce(l, K_ABS_SUM, DONE_VALUE, 1, p, FL_F64);
+  if (p == 2)
+    return reduce(l, K_SQUARES, DONE_ROOT, 1, p, FL_F64);
+  if (p == INFINITY)
+    return reduce(l, K_ABS_MAX, DONE_VALUE, 1, p, FL_F64);
+  if (p == -INFINITY)
+    return reduce(l, K_ABS_MIN, DONE_MIN, 1, p, FL_F64);
+  return reduce(l, K_POWERS, DONE_ROOT, 1, p, FL_F64);
+}
+
+/* --- extremes with positions, running sums --- */
+
+static fl_dtype compute_type(fl_dtype d) {
+  return fl_dtype_kind(d) == FL_KIND_FLOAT ? fl_cpu_wide(d) : FL_I64;
+}
+
+/* Outer x n x inner around dim d; d < 0: one row of everything. */
+static int64_t around(const fl_view *v, int64_t d, int64_t *n, int64_t *inner) {
+  int64_t outer = 1;
+  *n = *inner = 1;
+  for (int k = 0; k < v->ndim; k++)
+    *(d < 0 || k == d ? n : k < d ? &outer : inner) *= v->shape[k];
+  return outer;
+}
+
+typedef struct typed {
+  fl_dtype type;
+  const void *job;
+} typed;
+
+#define TYPED_TASK(name, job_type)                                             \
+  static void name(void *context, int64_t begin, int64_t end) {                \
+    const typed *t = context;                                                  \
+    const job_type *e = t->job;                                                \
+    if (t->type == FL_F32)                                                     \
+      name##_f32(e, begin, end);                                               \
+    else if (t->type == FL_F64)                                                \
+      name##_f64(e, begin, end);                                               \
+    else                                                                       \
+      name##_i64(e, begin, end);                                               \
+  }
+TYPED_TASK(arg_cols, extreme)
+TYPED_TASK(arg_rows, extreme)
+TYPED_TASK(scan_sums, scan)
+TYPED_TASK(scan_rows, scan)
+TYPED_TASK(scan_cols, scan)
+
+/* Rows longer than two pieces are cut. */
+static void cut_row(int64_t n, int64_t *piece, int64_t *pieces) {
+  *pieces = n > 4 * GRAIN ? ceil_div(n, 2 * GRAIN) : 1;
+  *piece = ceil_div(n, *pieces);
+  *pieces = ceil_div(n, *piece);
+}
+
+/* Values into `values` (may be NULL), positions into `indices`. */
+static fl_status extremes(const fl_launch *l, bool least, const fl_view *values,
+                          const fl_view *indices) {
+  const fl_view *v = &l->in[0];
+  fl_dtype type = compute_type(v->dtype);
+  int64_t d = l->attrs->v[0].i;
+  extreme e = {.least = least, .base = l->base, .indices = indices->data};
+  typed t = {type, &e};
+  int64_t outer =
+      around(v, d == FL_ATTR_NONE || !v->ndim ? -1 : d, &e.n, &e.inner);
+  if (outer * e.inner == 0 || e.n == 0)
+    return FL_OK;
+  if (!(e.x = FL_CPU(input)(l, v, type)) ||
+      (values && !(e.values = FL_CPU(output)(l, values, type))))
+    return FL_ENOMEM;
+  if (e.inner > 1) {
+    e.tiles = ceil_div(e.inner, MAX_TILE);
+    int64_t cost = e.n * (e.inner < MAX_TILE ? e.inner : MAX_TILE);
+    fl_cpu_parallel(l, outer * e.tiles, clamp(GRAIN / cost, 1, GRAIN), arg_cols,
+                    &t);
+  } else {
+    cut_row(e.n, &e.piece, &e.pieces);
+    if (e.pieces > 1) {
+      size_t n = (size_t)(outer * e.pieces);
+      e.best = fl_scratch_get(l, n * 8);
+      e.at = fl_scratch_get(l, n * 8);
+      if (!e.best || !e.at)
+        return FL_ENOMEM;
+    }
+    fl_cpu_parallel(l, outer * e.pieces, clamp(GRAIN / e.piece, 1, GRAIN),
+                    arg_rows, &t);
+    for (int64_t row = 0; row < outer && e.pieces > 1; row++) {
+      if (type == FL_F32)
+        arg_merge_f32(&e, row);
+      else if (type == FL_F64)
+        arg_merge_f64(&e, row);
+      else
+        arg_merge_i64(&e, row);
+    }
+  }
+  if (values)
+    FL_CPU(finish)(l, values, type, e.values);
+  return FL_OK;
+}
+
+FL_KERNEL(max_dim) {
+  return extremes(l, false, &l->out[0], &l->out[1]);
+}
+
+FL_KERNEL(min_dim) {
+  return extremes(l, true, &l->out[0], &l->out[1]);
+}
+
+FL_KERNEL(argmax) {
+  return extremes(l, false, NULL, &l->out[0]);
+}
+
+FL_KERNEL(argmin) {
+  return extremes(l, true, NULL, &l->out[0]);
+}
+
+FL_KERNEL(cumsum) {
+  const fl_view *v = &l->in[0], *out = &l->out[0];
+  fl_dtype type = compute_type(v->dtype);
+  scan e = {0};
+  typed t = {type, &e};
+  int64_t outer = around(v, v->ndim ? l->attrs->v[0].i : -1, &e.n, &e.inner);
+  if (fl_view_numel(v) == 0)
+    return FL_OK;
+  if (!(e.x = FL_CPU(input)(l, v, type)) ||
+      !(e.y = FL_CPU(output)(l, out, type)))
+    return FL_ENOMEM;
+  if (e.inner > 1) {
+    e.tiles = ceil_div(e.inner, MAX_TILE);
+    int64_t cost = e.n * (e.inner < MAX_TILE ? e.inner : MAX_TILE);
+    fl_cpu_parallel(l, outer * e.tiles, clamp(GRAIN / cost, 1, GRAIN),
+                    scan_cols, &t);
+    FL_CPU(finish)(l, out, type, e.y);
+    return FL_OK;
+  }
+  cut_row(e.n, &e.piece, &e.pieces);
+  int64_t tasks = outer * e.pieces, grain = clamp(GRAIN / e.piece, 1, GRAIN);
+  if (e.pieces > 1) {
+    e.sums = fl_scratch_get(l, (size_t)tasks * sizeof(slot));
+    if (!e.sums)
+      return FL_ENOMEM;
+    fl_cpu_parallel(l, tasks, grain, scan_sums, &t);
+    for (int64_t row = 0; row < outer; row++) {
+      slot c = {.i = 0}, *sums = e.sums + row * e.pieces;
+      for (int64_t i = 0; i < e.pieces; i++) {
+        slot s = sums[i];
+        sums[i] = c;
+        if (type == FL_I64)
+          c.i += s.i;
+        else
+          c.f += s.f;
+      }
+    }
+  }
+  fl_cpu_parallel(l, tasks, grain, scan_rows, &t);
+  FL_CPU(finish)(l, out, type, e.y);
+  return FL_OK;
+}

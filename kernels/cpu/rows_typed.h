@@ -1,0 +1,80 @@
+/* The part of rows.h that reads the same for float and double; included by it
+ * once for each, with T and F (name to typed name) defined. */
+
+#ifndef FL_ROWS_AVX512
+static inline T F(fl_row_max)(const T *x, int64_t n) {
+  T m = (T)-INFINITY;
+  int nan = 0;
+#pragma omp simd reduction(max : m) reduction(| : nan)
+  for (int64_t i = 0; i < n; i++) {
+    m = x[i] > m ? x[i] : m;
+    nan |= x[i] != x[i];
+  }
+  return nan ? (T)NAN : m;
+}
+
+FL_FORCE T F(fl_row_exps)(const T *x, int64_t n, T m, T *y, T g) {
+  T s = 0;
+  if (y) {
+#pragma omp simd reduction(+ : s)
+    for (int64_t i = 0; i < n; i++) {
+      T e = F(fl_row_exp1)(x[i] - m);
+      y[i] = e * g;
+      s += e;
+    }
+  } else {
+#pragma omp simd reduction(+ : s)
+    for (int64_t i = 0; i < n; i++)
+      s += F(fl_row_exp1)(x[i] - m);
+  }
+  return s;
+}
+#endif
+
+/* Sum of at most FL_ROW_BLOCK elements; 64 lanes hide the latency of the
+ * addition, and read memory in one stream. */
+static inline T F(fl_row_sum_block)(const T *x, int64_t n) {
+  T lane[64], s = 0;
+  int64_t i = 0;
+  if (n >= 256) {
+    for (int j = 0; j < 64; j++)
+      lane[j] = 0;
+    for (; i + 64 <= n; i += 64)
+      for (int j = 0; j < 64; j++)
+        lane[j] += x[i + j];
+#pragma omp simd reduction(+ : s)
+    for (int j = 0; j < 64; j++)
+      s += lane[j];
+  }
+  T rest = 0;
+#pragma omp simd reduction(+ : rest)
+  for (int64_t j = i; j < n; j++)
+    rest += x[j];
+  return s + rest;
+}
+
+static inline double F(fl_row_sum)(const T *x, int64_t n) {
+  double s = 0;
+  for (int64_t i = 0; i < n; i += FL_ROW_BLOCK)
+    s +=
+        F(fl_row_sum_block)(x + i, n - i < FL_ROW_BLOCK ? n - i : FL_ROW_BLOCK);
+  return s;
+}
+
+/* Sum of exp(x - m). */
+static inline double F(fl_row_exp_sum)(const T *x, int64_t n, T m) {
+  double s = 0;
+  for (int64_t i = 0; i < n; i += FL_ROW_BLOCK)
+    s += F(fl_row_exps)(x + i, n - i < FL_ROW_BLOCK ? n - i : FL_ROW_BLOCK, m,
+                        NULL, 1);
+  return s;
+}
+
+/* y = g exp(x - m), and the sum of the exponentials. */
+static inline double F(fl_row_exp)(const T *x, int64_t n, T m, T *y, T g) {
+  double s = 0;
+  for (int64_t i = 0; i < n; i += FL_ROW_BLOCK)
+    s += F(fl_row_exps)(x + i, n - i < FL_ROW_BLOCK ? n - i : FL_ROW_BLOCK, m,
+                        y + i, g);
+  return s;
+}
