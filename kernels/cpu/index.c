@@ -64,8 +64,8 @@ static void select_task(void *context, int64_t begin, int64_t end) {
   int64_t k = begin % c->n, offset = fl_walk_offset(&w, c->x->stride);
   for (int64_t u = begin; u < end; u++) {
     int64_t from = offset + (c->index[k] - c->base) * c->stride;
-    memcpy(c->y + u * row,
-           (const char *)c->x->data + from * (int64_t)c->size, (size_t)row);
+    memcpy(c->y + u * row, (const char *)c->x->data + from * (int64_t)c->size,
+           (size_t)row);
     if (++k == c->n) {
       k = 0;
       fl_walk_next(&w);
@@ -153,8 +153,9 @@ typedef struct insertion {
   bool single;
 } insertion;
 
-/* Single elements at positions: what gather and scatter share. A line is what one
- * loop covers, the last dim of index that is longer than 1; that may be dim. */
+/* Single elements at positions: what gather and scatter share. A line is what
+ * one loop covers, the last dim of index that is longer than 1; that may be
+ * dim. */
 typedef struct picking picking;
 typedef struct pick_line pick_line;
 struct picking {
@@ -193,8 +194,8 @@ static pick_line line_at(const picking *c, const fl_walk *w, int64_t step,
   return p;
 }
 
-/* `cut` lines of a lane may be split among threads unless the line is dim itself,
- * where two positions may be the same. */
+/* `cut` lines of a lane may be split among threads unless the line is dim
+ * itself, where two positions may be the same. */
 static void pick_plan(const fl_launch *l, picking *c, const fl_view *index,
                       int dim, bool may_cut) {
   int last = index->ndim - 1;
@@ -240,13 +241,13 @@ static void pick_run(const fl_launch *l, picking *c) {
                     pick_task, c);
 }
 
-#define T float
+#define T             float
 #define FL_NAME(name) name##_f32
 #include "index.inc"
-#define T double
+#define T             double
 #define FL_NAME(name) name##_f64
 #include "index.inc"
-#define T int64_t
+#define T             int64_t
 #define FL_NAME(name) name##_i64
 #include "index.inc"
 
@@ -264,15 +265,15 @@ static void insert_task(void *context, int64_t begin, int64_t end) {
     int64_t y = (o * c->bound - c->base) * c->inner + start;
 #define PLACE(T)                                                               \
   for (int64_t k = 0; k < c->n; k++)                                           \
-    ((T *)c->y)[y + c->index[k]] = ((const T *)c->src)[f + k * step]
+  ((T *)c->y)[y + c->index[k]] = ((const T *)c->src)[f + k * step]
     if (c->inner == 1)
       FL_BY_SIZE(c->size, PLACE)
     else
       for (int64_t k = 0; k < c->n; k++, f += step * c->inner)
-        FL_CPU(move_line)(
-            c->size, n,
-            (char *)c->y + (y + c->index[k] * c->inner) * (int64_t)c->size, 1,
-            (const char *)c->src + f * (int64_t)c->size, step);
+        FL_CPU(move_line)
+        (c->size, n,
+         (char *)c->y + (y + c->index[k] * c->inner) * (int64_t)c->size, 1,
+         (const char *)c->src + f * (int64_t)c->size, step);
 #undef PLACE
   }
 }
@@ -568,7 +569,7 @@ static void masked_scatter_task(void *context, int64_t begin, int64_t end) {
     T *restrict t = (T *)c->y;                                                 \
     const T *restrict f = (const T *)c->x;                                     \
     for (int64_t i = begin; i < end; i++) {                                    \
-      T take = (T)-(mask[i] != 0), value = f[k < last ? k : last];             \
+      T take = (T) - (mask[i] != 0), value = f[k < last ? k : last];           \
       t[i] = (T)((value & take) | (t[i] & ~take));                             \
       k += mask[i] != 0;                                                       \
     }                                                                          \

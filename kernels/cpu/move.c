@@ -2,9 +2,9 @@
  * threads, and goes in tiles where one side runs across the other. */
 #include "move.h"
 
-#define TILE 32             /* elements; a tile's lines stay in L1 */
-#define PIECE (64 << 10)    /* elements a thread takes at once */
-#define CONVERT 1024        /* elements converted at once */
+#define TILE    32         /* elements; a tile's lines stay in L1 */
+#define PIECE   (64 << 10) /* elements a thread takes at once */
+#define CONVERT 1024       /* elements converted at once */
 
 typedef struct block {
   size_t size;
@@ -86,9 +86,9 @@ static void line_task(void *context, int64_t begin, int64_t end) {
     int64_t t = fl_walk_offset(&w, b->to_stride) + start * b->to_stride[last];
     int64_t f =
         fl_walk_offset(&w, b->from_stride) + start * b->from_stride[last];
-    FL_CPU(move_line)(b->size, n < b->cut ? n : b->cut,
-                      b->to + t * (int64_t)b->size, b->to_stride[last],
-                      b->from + f * (int64_t)b->size, b->from_stride[last]);
+    FL_CPU(move_line)
+    (b->size, n < b->cut ? n : b->cut, b->to + t * (int64_t)b->size,
+     b->to_stride[last], b->from + f * (int64_t)b->size, b->from_stride[last]);
     if (++cut == b->cuts) {
       cut = 0;
       fl_walk_next(&w);
@@ -202,8 +202,9 @@ static void convert_task(void *context, int64_t begin, int64_t end) {
         (fl_walk_offset(&w, b->from_stride) + start * fs) * (int64_t)b->size;
     if (fs != 1)
       FL_CPU(move_line)(b->size, n, in, 1, f, fs);
-    FL_CPU(convert)(n, c->to, tos == 1 ? t : (void *)out, c->from,
-                    fs == 1 ? f : (const void *)in);
+    FL_CPU(convert)
+    (n, c->to, tos == 1 ? t : (void *)out, c->from,
+     fs == 1 ? f : (const void *)in);
     if (tos != 1)
       FL_CPU(move_line)(c->to_size, n, t, tos, out, 1);
     if (++cut == b->cuts) {
@@ -217,8 +218,9 @@ void FL_CPU(move_view)(const fl_launch *l, const fl_view *to,
                        const fl_view *from) {
   size_t size = fl_dtype_size(from->dtype);
   if (from->dtype == to->dtype) {
-    FL_CPU(move)(l, size, to->ndim, to->shape, to->data, to->stride,
-                 from->data, from->stride);
+    FL_CPU(move)
+    (l, size, to->ndim, to->shape, to->data, to->stride, from->data,
+     from->stride);
     return;
   }
   conversion c = {.b = {.size = size, .to = to->data, .from = from->data},
@@ -232,8 +234,8 @@ void FL_CPU(move_view)(const fl_launch *l, const fl_view *to,
   int64_t line = c.b.shape[last];
   c.b.cut = line < CONVERT ? line : CONVERT;
   c.b.cuts = (line + c.b.cut - 1) / c.b.cut;
-  fl_cpu_parallel(l, fl_numel(last, c.b.shape) * c.b.cuts,
-                  PIECE / 4 / c.b.cut, convert_task, &c);
+  fl_cpu_parallel(l, fl_numel(last, c.b.shape) * c.b.cuts, PIECE / 4 / c.b.cut,
+                  convert_task, &c);
 }
 
 void FL_CPU(move_fill)(const fl_launch *l, size_t size, int64_t n, void *to,

@@ -43,7 +43,8 @@ void FL_CPU(move_view)(const fl_launch *l, const fl_view *to,
 /* n elements along one dim; the serial part of the same. */
 void FL_CPU(move_line)(size_t size, int64_t n, void *to, int64_t to_stride,
                        const void *from, int64_t from_stride);
-/* n contiguous elements equal to the one at `value`, on the launch's threads. */
+/* n contiguous elements equal to the one at `value`, on the launch's threads.
+ */
 void FL_CPU(move_fill)(const fl_launch *l, size_t size, int64_t n, void *to,
                        const void *value);
 

@@ -1,15 +1,16 @@
-/* Optimizer steps: all tensors of a step in one launch, one pass over the memory
- * of each, cut into pieces of the whole list so that many small tensors cost no
- * more than one large. `xs` is all parameters, then all gradients, then groups of
- * state in the order of optim.inc's a[2], a[3] ...; these kernels write their
- * inputs. Also the norm over many tensors. Formulas are PyTorch's. */
+/* Optimizer steps: all tensors of a step in one launch, one pass over the
+ * memory of each, cut into pieces of the whole list so that many small tensors
+ * cost no more than one large. `xs` is all parameters, then all gradients, then
+ * groups of state in the order of optim.inc's a[2], a[3] ...; these kernels
+ * write their inputs. Also the norm over many tensors. Formulas are PyTorch's.
+ */
 #include "move.h"
 
 #include "../../runtime/math.h"
 
-#define PIECE (16 << 10) /* elements a thread takes at once */
-#define CHUNK 1024       /* elements converted at once */
-#define GROUPS 5         /* parameter, gradient and three of state */
+#define PIECE  (16 << 10) /* elements a thread takes at once */
+#define CHUNK  1024       /* elements converted at once */
+#define GROUPS 5          /* parameter, gradient and three of state */
 
 /* What the formulas need; which of them is the rule's business. */
 typedef struct recipe {
@@ -37,15 +38,15 @@ typedef struct stepping {
   const memory *at;     /* (groups, count) */
 } stepping;
 
-#define T float
+#define T             float
 #define FL_NAME(name) name##_f32
 #include "optim.inc"
-#define T double
+#define T             double
 #define FL_NAME(name) name##_f64
 #include "optim.inc"
 
-/* n elements of tensor i from element k on, by way of buffers for what is not of
- * the loop's type. */
+/* n elements of tensor i from element k on, by way of buffers for what is not
+ * of the loop's type. */
 static void convert_step(const stepping *c, int64_t i, int64_t k, int64_t n) {
   double room[GROUPS][CHUNK];
   void *a[GROUPS];
@@ -63,9 +64,9 @@ static void convert_step(const stepping *c, int64_t i, int64_t k, int64_t n) {
     for (int g = 0; g < c->groups; g++) {
       const memory *m = &c->at[g * c->count + i];
       if (m->dtype != c->type && (c->write >> g & 1))
-        FL_CPU(convert)(n, m->dtype,
-                        m->data + k * (int64_t)fl_dtype_size(m->dtype),
-                        c->type, room[g]);
+        FL_CPU(convert)
+        (n, m->dtype, m->data + k * (int64_t)fl_dtype_size(m->dtype), c->type,
+         room[g]);
     }
   }
 }
@@ -101,8 +102,9 @@ static void step_task(void *context, int64_t begin, int64_t end) {
   }
 }
 
-/* The tensors in[from], in[from + 1] ... as `groups` groups, made contiguous where
- * they are not (in one block of scratch); fills count, start, at and type. */
+/* The tensors in[from], in[from + 1] ... as `groups` groups, made contiguous
+ * where they are not (in one block of scratch); fills count, start, at and
+ * type. */
 static fl_status collect(const fl_launch *l, stepping *c, int from) {
   int n = l->n_in - from;
   size_t bytes = 0;
@@ -117,8 +119,8 @@ static fl_status collect(const fl_launch *l, stepping *c, int from) {
     const fl_view *v = &l->in[from + i];
     at[i] = (memory){v->data, v->dtype};
     if (!fl_cpu_contiguous(v))
-      bytes += ((size_t)fl_view_numel(v) * fl_dtype_size(v->dtype) + 63) / 64 *
-               64;
+      bytes +=
+          ((size_t)fl_view_numel(v) * fl_dtype_size(v->dtype) + 63) / 64 * 64;
     if (v->dtype == FL_F64)
       c->type = FL_F64;
     if (i < c->count)
@@ -141,7 +143,8 @@ static fl_status collect(const fl_launch *l, stepping *c, int from) {
   return FL_OK;
 }
 
-/* Runs a rule over in[from] ...; nothing is written before all memory is there. */
+/* Runs a rule over in[from] ...; nothing is written before all memory is there.
+ */
 static fl_status step(const fl_launch *l, const recipe *r, int from, int groups,
                       unsigned write, step_loop f32, step_loop f64) {
   stepping c = {.r = *r, .groups = groups, .write = write};
@@ -182,7 +185,8 @@ FL_KERNEL(sgd_step) {
   return step(l, &r, 1, 2 + (int)l->attrs->v[0].i, 1, sgd_f32, sgd_f64);
 }
 
-/* State: first moment, second moment, with amsgrad the greatest second moment. */
+/* State: first moment, second moment, with amsgrad the greatest second moment.
+ */
 FL_KERNEL(adam_step) {
   double t = fl_cpu_scalar(&l->in[1]);
   recipe r = {.lr = fl_cpu_scalar(&l->in[0]),
@@ -222,9 +226,8 @@ FL_KERNEL(rmsprop_step) {
 
 /* State: sum of squares. */
 FL_KERNEL(adagrad_step) {
-  recipe r = {.lr = fl_cpu_scalar(&l->in[0]),
-              .eps = real(l, 1),
-              .decay = real(l, 2)};
+  recipe r = {
+      .lr = fl_cpu_scalar(&l->in[0]), .eps = real(l, 1), .decay = real(l, 2)};
   return step(l, &r, 1, 3, 1 | 4, adagrad_f32, adagrad_f64);
 }
 
@@ -300,8 +303,8 @@ FL_KERNEL(global_norm) {
   fl_cpu_parallel(l, n, PIECE, norm_task, &m);
   double total = 0;
   for (int64_t i = 0; i < pieces; i++)
-    total = m.p == INFINITY ? fl_maximum(total, m.parts[i])
-                            : total + m.parts[i];
+    total =
+        m.p == INFINITY ? fl_maximum(total, m.parts[i]) : total + m.parts[i];
   if (m.p == 2)
     total = sqrt(total);
   else if (m.p != 0 && m.p != 1 && m.p != INFINITY)

@@ -6,13 +6,14 @@
 #include "../../runtime/math.h"
 
 #define FL_PHILOX_COUNTERS 32
-#define FL_PHILOX_WORDS 128
+#define FL_PHILOX_WORDS    128
 
 #if defined(__x86_64__)
 #include <immintrin.h>
 
-/* A counter's word sits in the low half of a 64-bit lane; what gets into the high
- * half is never looked at, since the multiplication reads low halves only. */
+/* A counter's word sits in the low half of a 64-bit lane; what gets into the
+ * high half is never looked at, since the multiplication reads low halves only.
+ */
 #if defined(__AVX512F__)
 #define FL_PHILOX_LANES 8
 #define FL_PHILOX_MUL(a, b)                                                    \

@@ -1,16 +1,16 @@
 /* Random numbers: rand, randn, randint, randperm, bernoulli, dropout and
- * multinomial. Element e takes its bits from Philox counter offset + e / 4, word
- * e % 4 (f64: offset + e / 2, two words), so numbers depend neither on threads
- * nor on the device, and f16 and bf16 get f32's rounded. What needs more bits
- * takes the same counter's other streams. Blocks always start at the same
- * elements and are made whole, so that vector loops have no tails whose functions
- * round differently. */
+ * multinomial. Element e takes its bits from Philox counter offset + e / 4,
+ * word e % 4 (f64: offset + e / 2, two words), so numbers depend neither on
+ * threads nor on the device, and f16 and bf16 get f32's rounded. What needs
+ * more bits takes the same counter's other streams. Blocks always start at the
+ * same elements and are made whole, so that vector loops have no tails whose
+ * functions round differently. */
 #include "move.h"
 #include "philox.h"
 
 #define COUNTERS FL_PHILOX_COUNTERS
-#define WORDS FL_PHILOX_WORDS
-#define PIECE 128 /* blocks a thread takes at once */
+#define WORDS    FL_PHILOX_WORDS
+#define PIECE    128 /* blocks a thread takes at once */
 
 typedef struct drawing drawing;
 struct drawing {
@@ -112,8 +112,8 @@ FL_KERNEL(rand) {
 /* --- randn --- */
 
 /* Box and Muller: two words make two numbers. The logarithm's argument is in
- * (0, 1]; sine and cosine have loops of their own, or the compiler would join them
- * into one call that has no vector form. */
+ * (0, 1]; sine and cosine have loops of their own, or the compiler would join
+ * them into one call that has no vector form. */
 static void randn_f32(const drawing *c, int64_t b, void *out) {
   uint32_t w[WORDS];
   float r[WORDS / 2], t[WORDS / 2];
@@ -164,8 +164,8 @@ FL_KERNEL(randn) {
 
 /* --- integers --- */
 
-/* x scaled from [0, 2^64) to [0, range): the bias is below 2^-32 for ranges up to
- * 2^32. */
+/* x scaled from [0, 2^64) to [0, range): the bias is below 2^-32 for ranges up
+ * to 2^32. */
 static inline uint64_t scale(uint64_t x, uint64_t range) {
   __extension__ typedef unsigned __int128 word;
   return (uint64_t)(((word)x * range) >> 64);
@@ -324,8 +324,8 @@ FL_KERNEL(dropout) {
   }
   if (c.limit >> 32) {
     uint64_t zero = 0;
-    FL_CPU(move_fill)(l, fl_dtype_size(y->dtype), fl_view_numel(y), y->data,
-                      &zero);
+    FL_CPU(move_fill)
+    (l, fl_dtype_size(y->dtype), fl_view_numel(y), y->data, &zero);
     return FL_OK;
   }
   c.p[0] = 1 / (1 - p);

@@ -1,6 +1,7 @@
-/* Kernels that move elements or make them from attributes alone: cat, pad, flip,
- * roll, repeat, triangles, assign, arange, linspace, eye, and the backward
- * kernels of pad and as_strided. Plain copies and fills are in map.c. */
+/* Kernels that move elements or make them from attributes alone: cat, pad,
+ * flip, roll, repeat, triangles, assign, arange, linspace, eye, and the
+ * backward kernels of pad and as_strided. Plain copies and fills are in map.c.
+ */
 #include "move.h"
 
 #include "../../runtime/math.h"
@@ -34,8 +35,8 @@ static bool overlap(const fl_view *a, const fl_view *b) {
   return low[0] < high[1] && low[1] < high[0];
 }
 
-/* out[0] is in[0]'s memory with in[0]'s strides: the one kernel of this file that
- * writes an input. */
+/* out[0] is in[0]'s memory with in[0]'s strides: the one kernel of this file
+ * that writes an input. */
 FL_KERNEL(assign) {
   const fl_view *to = &l->out[0], *from = &l->in[1];
   fl_view v;
@@ -48,8 +49,9 @@ FL_KERNEL(assign) {
     if (!copy)
       return FL_ENOMEM;
     fl_row_major(v.ndim, v.shape, v.stride);
-    FL_CPU(move)(l, size_of(from), v.ndim, v.shape, copy, v.stride, from->data,
-                 from->stride);
+    FL_CPU(move)
+    (l, size_of(from), v.ndim, v.shape, copy, v.stride, from->data,
+     from->stride);
     v.data = copy;
   }
   if (v.dtype != to->dtype && fl_view_numel(&v) < fl_view_numel(to)) {
@@ -103,13 +105,13 @@ FL_KERNEL(flip) {
       start += (x->shape[d] - 1) * x->stride[d];
       stride[d] = -x->stride[d];
     }
-  FL_CPU(move)(l, size_of(x), x->ndim, x->shape, y->data, y->stride,
-               at(x, start), stride);
+  FL_CPU(move)
+  (l, size_of(x), x->ndim, x->shape, y->data, y->stride, at(x, start), stride);
   return FL_OK;
 }
 
-/* Each rolled dim splits what is left in two: `d` and the offsets say where this
- * part of the block begins. */
+/* Each rolled dim splits what is left in two: `d` and the offsets say where
+ * this part of the block begins. */
 static void roll_from(const fl_launch *l, const fl_view *x, const int64_t *by,
                       int d, int64_t *shape, int64_t to, int64_t from) {
   const fl_view *y = &l->out[0];
@@ -118,8 +120,9 @@ static void roll_from(const fl_launch *l, const fl_view *x, const int64_t *by,
     d++;
   }
   if (d == x->ndim) {
-    FL_CPU(move)(l, size_of(x), x->ndim, shape, at(y, to), y->stride,
-                 at(x, from), x->stride);
+    FL_CPU(move)
+    (l, size_of(x), x->ndim, shape, at(y, to), y->stride, at(x, from),
+     x->stride);
     return;
   }
   int64_t head = by[d], tail = x->shape[d] - by[d];
@@ -144,15 +147,15 @@ FL_KERNEL(roll) {
     int64_t by = fl_remainder_i64(n ? shifts[0] : 0, numel), one = 1,
             tail = numel - by;
     FL_CPU(move)(l, size_of(x), 1, &tail, at(y, by), &one, p, &one);
-    FL_CPU(move)(l, size_of(x), 1, &by, y->data, &one,
-                 p + tail * (int64_t)size_of(x), &one);
+    FL_CPU(move)
+    (l, size_of(x), 1, &by, y->data, &one, p + tail * (int64_t)size_of(x),
+     &one);
     return FL_OK;
   }
   int64_t by[FL_MAX_DIMS] = {0}, shape[FL_MAX_DIMS];
   for (int i = 0; i < n; i++) {
     int64_t size = x->shape[dims[i]];
-    by[dims[i]] =
-        (by[dims[i]] + fl_remainder_i64(shifts[i], size)) % size;
+    by[dims[i]] = (by[dims[i]] + fl_remainder_i64(shifts[i], size)) % size;
   }
   roll_from(l, x, by, 0, shape, 0, 0);
   return FL_OK;
@@ -228,7 +231,8 @@ static fl_status pad_plan(const fl_launch *l, padding *p, int ndim,
   return FL_OK;
 }
 
-/* The padded coordinates [from, to) of the last dim that are the source's own. */
+/* The padded coordinates [from, to) of the last dim that are the source's own.
+ */
 static void pad_inside(const padding *p, int64_t *from, int64_t *to) {
   int last = p->ndim - 1;
   int64_t b = p->before[last], n = p->big[last], end = b + p->small[last];
@@ -286,10 +290,9 @@ static void pad_task(void *context, int64_t begin, int64_t end) {
   } while (0)
     FL_BY_SIZE(c->size, EDGE)
 #undef EDGE
-    FL_CPU(move_line)(c->size, to - from, y + from * (int64_t)c->size, 1,
-                      x + (from - p->before[last]) * stride *
-                              (int64_t)c->size,
-                      stride);
+    FL_CPU(move_line)
+    (c->size, to - from, y + from * (int64_t)c->size, 1,
+     x + (from - p->before[last]) * stride * (int64_t)c->size, stride);
   }
 }
 
@@ -303,8 +306,8 @@ FL_KERNEL(pad) {
     return FL_OK;
   const void *value = fl_element(x->dtype, l->attrs->v[2].f, &room);
   if (x->ndim == 0 || fl_view_numel(x) == 0) {
-    FL_CPU(move_fill)(l, size_of(x), numel, y->data,
-                      x->ndim == 0 ? x->data : value);
+    FL_CPU(move_fill)
+    (l, size_of(x), numel, y->data, x->ndim == 0 ? x->data : value);
     return FL_OK;
   }
   pad_work c = {.size = size_of(x), .x = x, .y = y->data, .value = value};
@@ -331,10 +334,10 @@ typedef struct strided_work {
   const int64_t *size, *stride;
 } strided_work;
 
-#define T float
+#define T             float
 #define FL_NAME(name) name##_f32
 #include "shape.inc"
-#define T double
+#define T             double
 #define FL_NAME(name) name##_f64
 #include "shape.inc"
 
@@ -416,8 +419,9 @@ static void triangle_task(void *context, int64_t begin, int64_t end) {
     const char *f = at(x, fl_walk_offset(&w, x->stride));
     int64_t from = c->upper ? k : 0, to = c->upper ? m : k;
     memset(y, 0, (size_t)(from * size));
-    FL_CPU(move_line)((size_t)size, to - from, y + from * size, 1,
-                      f + from * x->stride[last] * size, x->stride[last]);
+    FL_CPU(move_line)
+    ((size_t)size, to - from, y + from * size, 1,
+     f + from * x->stride[last] * size, x->stride[last]);
     memset(y + to * size, 0, (size_t)((m - to) * size));
   }
 }
@@ -465,14 +469,13 @@ static void sequence_task(void *context, int64_t begin, int64_t end) {
         u.i[j] = c->istart + (i + j) * c->istep;
     else if (c->both_ends) /* so that the last one is `stop` itself */
       for (int64_t j = 0; j < n; j++)
-        u.f[j] = i + j < half
-                     ? c->start + (double)(i + j) * c->step
-                     : c->stop - (double)(c->n - 1 - i - j) * c->step;
+        u.f[j] = i + j < half ? c->start + (double)(i + j) * c->step
+                              : c->stop - (double)(c->n - 1 - i - j) * c->step;
     else
       for (int64_t j = 0; j < n; j++)
         u.f[j] = c->start + (double)(i + j) * c->step;
-    FL_CPU(convert)(n, c->y->dtype, at(c->y, i), c->whole ? FL_I64 : FL_F64,
-                    &u);
+    FL_CPU(convert)
+    (n, c->y->dtype, at(c->y, i), c->whole ? FL_I64 : FL_F64, &u);
   }
 }
 

@@ -1,15 +1,15 @@
-/* sort and topk along a dim. A line's elements become unsigned keys that order as
- * the values do (NaN greatest, -0 equal to 0), packed above their positions, so
- * that any order of packed words is stable and each occurs once. Keys of 32 bits
- * and fewer go into 64-bit words, the rest into 128-bit ones. */
+/* sort and topk along a dim. A line's elements become unsigned keys that order
+ * as the values do (NaN greatest, -0 equal to 0), packed above their positions,
+ * so that any order of packed words is stable and each occurs once. Keys of 32
+ * bits and fewer go into 64-bit words, the rest into 128-bit ones. */
 #include "move.h"
 
-#define STACK 1024       /* words of a buffer that goes on the stack */
-#define SHARES 16        /* buffers in scratch when it is longer */
-#define PIECE (32 << 10) /* elements a thread takes of one long line */
-#define LONG (4 * PIECE) /* elements from which a line gets all threads */
-#define BLOCK 64         /* elements compared with the limit at once */
-#define FEW 32           /* wanted elements that are kept by insertion */
+#define STACK  1024        /* words of a buffer that goes on the stack */
+#define SHARES 16          /* buffers in scratch when it is longer */
+#define PIECE  (32 << 10)  /* elements a thread takes of one long line */
+#define LONG   (4 * PIECE) /* elements from which a line gets all threads */
+#define BLOCK  64          /* elements compared with the limit at once */
+#define FEW    32          /* wanted elements that are kept by insertion */
 
 __extension__ typedef unsigned __int128 wide_word;
 
@@ -126,12 +126,12 @@ static void load_64(const sorting *c, const char *from, int64_t start,
   }
 }
 
-#define W uint64_t
-#define SHIFT 32
+#define W             uint64_t
+#define SHIFT         32
 #define FL_NAME(name) name##_32
 #include "sort.inc"
-#define W wide_word
-#define SHIFT 64
+#define W             wide_word
+#define SHIFT         64
 #define FL_NAME(name) name##_64
 #include "sort.inc"
 
@@ -164,6 +164,5 @@ FL_KERNEL(sort) {
 }
 
 FL_KERNEL(topk) {
-  return run(l, l->attrs->v[0].i, (int)l->attrs->v[1].i,
-             l->attrs->v[2].i != 0);
+  return run(l, l->attrs->v[0].i, (int)l->attrs->v[1].i, l->attrs->v[2].i != 0);
 }

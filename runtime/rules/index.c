@@ -30,8 +30,9 @@ static fl_attrs along(fli_grad *g, int op, int64_t dim) {
 static fl_status append(fli_infer *c, const fl_meta *x, int from) {
   fl_meta *y = &c->out[0];
   if (y->ndim + x->ndim - from > FL_MAX_DIMS)
-    return fli_fail(FL_ESIZE, "%s: the result would have %d dims, at most %d "
-                              "are possible",
+    return fli_fail(FL_ESIZE,
+                    "%s: the result would have %d dims, at most %d "
+                    "are possible",
                     c->op->info.name, y->ndim + x->ndim - from, FL_MAX_DIMS);
   for (int d = from; d < x->ndim; d++)
     y->shape[y->ndim++] = x->shape[d];
@@ -120,14 +121,15 @@ static fl_status check_within(fli_infer *c, const fl_meta *index,
   bool fits = m->ndim == index->ndim;
   for (int d = 0; d < index->ndim && fits; d++)
     fits = d == dim || index->shape[d] <= m->shape[d];
-  return fits ? FL_OK
-              : fli_fail(FL_ESHAPE,
-                         "%s: index has shape %s and %s %s: index needs as many "
-                         "dims and must not be larger%s",
-                         c->op->info.name,
-                         fli_shape_text(index->ndim, index->shape), name,
-                         fli_shape_text(m->ndim, m->shape),
-                         dim < 0 ? "" : " but along dim");
+  return fits
+             ? FL_OK
+             : fli_fail(FL_ESHAPE,
+                        "%s: index has shape %s and %s %s: index needs as many "
+                        "dims and must not be larger%s",
+                        c->op->info.name,
+                        fli_shape_text(index->ndim, index->shape), name,
+                        fli_shape_text(m->ndim, m->shape),
+                        dim < 0 ? "" : " but along dim");
 }
 
 fl_status shape_gather(fli_infer *c) {
@@ -148,8 +150,8 @@ fl_status shape_scatter(fli_infer *c) {
 
 void grad_gather(fli_grad *g) {
   fl_attrs a = along(g, FLI_OP_scatter_add, g->attrs->v[0].i);
-  g->dx[0] = RUN_A(scatter_add, &a, zeros_like(g, &g->in_meta[0]), g->in[1],
-                   g->dy[0]);
+  g->dx[0] =
+      RUN_A(scatter_add, &a, zeros_like(g, &g->in_meta[0]), g->in[1], g->dy[0]);
 }
 
 /* What src gave: dy at the positions, and zeros where src is larger than
@@ -206,8 +208,9 @@ fl_status shape_index_select(fli_infer *c) {
   if (x->ndim > 0)
     c->out[0].shape[c->attrs->v[0].i] = fl_numel(index->ndim, index->shape);
   else if (fl_numel(index->ndim, index->shape) != 1)
-    return fli_fail(FL_ESHAPE, "index_select: a 0-d tensor has one element, "
-                               "index has %lld",
+    return fli_fail(FL_ESHAPE,
+                    "index_select: a 0-d tensor has one element, "
+                    "index has %lld",
                     (long long)fl_numel(index->ndim, index->shape));
   return FL_OK;
 }
@@ -223,14 +226,14 @@ fl_status shape_index_add(fli_infer *c) {
   bool fits = src->ndim == x->ndim;
   for (int d = 0; d < x->ndim && fits; d++)
     fits = src->shape[d] == (d == dim ? n : x->shape[d]);
-  return fits ? FL_OK
-              : fli_fail(FL_ESHAPE,
-                         "%s: src has shape %s; it must be x's %s with %lld "
-                         "along dim %d, as many as index has",
-                         c->op->info.name,
-                         fli_shape_text(src->ndim, src->shape),
-                         fli_shape_text(x->ndim, x->shape), (long long)n,
-                         dim + c->base);
+  return fits
+             ? FL_OK
+             : fli_fail(FL_ESHAPE,
+                        "%s: src has shape %s; it must be x's %s with %lld "
+                        "along dim %d, as many as index has",
+                        c->op->info.name, fli_shape_text(src->ndim, src->shape),
+                        fli_shape_text(x->ndim, x->shape), (long long)n,
+                        dim + c->base);
 }
 
 void grad_index_select(fli_grad *g) {
@@ -292,7 +295,9 @@ static fl_status count_nonzero(fli_infer *c, int k, int64_t *n) {
   }
   fl_tensor *count;
   bool grad = fl_grad_mode(c->rt, false);
-  fl_call call = {.op = &c->rt->ops[FLI_OP_count_nonzero], .n_in = 1, .in = x,
+  fl_call call = {.op = &c->rt->ops[FLI_OP_count_nonzero],
+                  .n_in = 1,
+                  .in = x,
                   .out = &count};
   fl_status s = fl_call_run(c->rt, &call);
   fl_grad_mode(c->rt, grad);
@@ -350,8 +355,7 @@ void grad_masked_scatter(fli_grad *g) {
   fl_value taken = RUN(masked_select, g->dy[0], g->in[1]);
   int64_t n = fl_numel(src->ndim, src->shape);
   fl_attrs a = fli_attrs(&g->e, FLI_OP_pad);
-  fli_set_list(&g->e, &a, 0, 2,
-               (int64_t[]){0, n - fli_meta(taken)->shape[0]});
+  fli_set_list(&g->e, &a, 0, 2, (int64_t[]){0, n - fli_meta(taken)->shape[0]});
   g->dx[2] = RESHAPE(RUN_A(pad, &a, taken), src);
 }
 

@@ -19,7 +19,7 @@ static int kept(const fli_infer *c) {
     return 0;
   case FLI_OP_scale_step:
     return -1; /* nor gradients */
-  default: /* sgd keeps what it is given, but momentum needs its buffer */
+  default:     /* sgd keeps what it is given, but momentum needs its buffer */
     return a[1].f != 0 ? 1 : -2;
   }
 }
@@ -29,15 +29,16 @@ fl_status shape_step(fli_infer *c) {
   int64_t moments = c->attrs->v[0].i;
   int from = c->op->info.n_in, n = c->n_in - from, keep = kept(c);
   if (keep == -2 ? moments < 0 || moments > 1 : moments != keep)
-    return fli_fail(FL_EARG, "%s: moments is %lld; with these settings it must "
-                             "be %s%d",
+    return fli_fail(FL_EARG,
+                    "%s: moments is %lld; with these settings it must "
+                    "be %s%d",
                     name, (long long)moments, keep == -2 ? "0 or " : "",
                     keep == -2 ? 1 : keep);
   for (int k = 0; k < from; k++)
     if (fl_numel(c->in[k]->ndim, c->in[k]->shape) != 1)
-      return fli_fail(FL_ESHAPE, "%s: input %d must be one number, got shape %s",
-                      name, k + 1,
-                      fli_shape_text(c->in[k]->ndim, c->in[k]->shape));
+      return fli_fail(FL_ESHAPE,
+                      "%s: input %d must be one number, got shape %s", name,
+                      k + 1, fli_shape_text(c->in[k]->ndim, c->in[k]->shape));
   int groups = 2 + (int)moments, count = n / groups;
   if (n % groups)
     return fli_fail(FL_EARG, "%s: %d tensors are not %d groups of as many each",

@@ -37,8 +37,9 @@ static bool fits(fl_dtype d, int64_t low, int64_t high) {
 fl_status shape_randint(fli_infer *c) {
   int64_t low = c->attrs->v[0].i, high = c->attrs->v[1].i;
   if (low >= high)
-    return fli_fail(FL_EARG, "randint: low must be below high, got %lld and "
-                             "%lld",
+    return fli_fail(FL_EARG,
+                    "randint: low must be below high, got %lld and "
+                    "%lld",
                     (long long)low, (long long)high);
   if (!fits(c->out[0].dtype, low, high))
     return fli_fail(FL_EDTYPE, "randint: %s cannot hold all of %lld..%lld",
@@ -65,10 +66,11 @@ fl_status shape_multinomial(fli_infer *c) {
   const fl_meta *p = c->in[0];
   int64_t n = c->attrs->v[0].i;
   if (p->ndim < 1 || p->ndim > 2 || p->shape[p->ndim - 1] == 0)
-    return fli_fail(FL_ESHAPE,
-                    "multinomial: weights must be (classes) or (rows, classes), "
-                    "got shape %s",
-                    fli_shape_text(p->ndim, p->shape));
+    return fli_fail(
+        FL_ESHAPE,
+        "multinomial: weights must be (classes) or (rows, classes), "
+        "got shape %s",
+        fli_shape_text(p->ndim, p->shape));
   if (n < 0)
     return fli_fail(FL_EARG, "multinomial: n must not be negative, got %lld",
                     (long long)n);
@@ -79,11 +81,9 @@ fl_status shape_multinomial(fli_infer *c) {
 }
 
 void grad_dropout(fli_grad *g) {
-  g->dx[0] =
-      RUN_A(dropout_backward, g->attrs, g->dy[0], g->in[1], g->in[2]);
+  g->dx[0] = RUN_A(dropout_backward, g->attrs, g->dy[0], g->in[1], g->in[2]);
 }
 
 void grad_dropout_backward(fli_grad *g) {
-  g->dx[0] =
-      RUN_A(dropout_backward, g->attrs, g->dy[0], g->in[1], g->in[2]);
+  g->dx[0] = RUN_A(dropout_backward, g->attrs, g->dy[0], g->in[1], g->in[2]);
 }

@@ -1,6 +1,6 @@
-/* Rules of the rows that move elements (cat, pad, flip, roll, repeat, triangles,
- * assign, backward of as_strided) or make them from attributes, and of stack and
- * repeat_interleave, which are composed of such. */
+/* Rules of the rows that move elements (cat, pad, flip, roll, repeat,
+ * triangles, assign, backward of as_strided) or make them from attributes, and
+ * of stack and repeat_interleave, which are composed of such. */
 #include "../env.h"
 
 #include <math.h>
@@ -39,8 +39,7 @@ fl_status shape_full(fli_infer *c) {
 fl_status shape_arange(fli_infer *c) {
   const fl_attr *a = c->attrs->v;
   double start = a[0].f, stop = a[1].f, step = a[2].f;
-  if (!(fabs(stop - start) < INFINITY) || !(fabs(step) < INFINITY) ||
-      step == 0)
+  if (!(fabs(stop - start) < INFINITY) || !(fabs(step) < INFINITY) || step == 0)
     return fli_fail(FL_EARG,
                     "arange: needs finite bounds and a step other than 0, got "
                     "%g to %g by %g",
@@ -129,8 +128,7 @@ fl_status shape_cat(fli_infer *c) {
                       "cat: input %d has shape %s; beside %s it must differ in "
                       "dim %d only",
                       i + 1, fli_shape_text(x->ndim, x->shape),
-                      fli_shape_text(first->ndim, first->shape),
-                      dim + c->base);
+                      fli_shape_text(first->ndim, first->shape), dim + c->base);
     if (fits && __builtin_add_overflow(total, x->shape[dim], &total))
       return fli_fail(FL_ESIZE, "cat: the result is too large");
   }
@@ -191,8 +189,8 @@ void compose_stack(fli_composing *g) {
 
 enum { CONSTANT, REFLECT, REPLICATE, CIRCULAR };
 
-/* `big` is `small` padded by the list (before, after of the last dim, then of the
- * one before it); fails for what a mode cannot do. */
+/* `big` is `small` padded by the list (before, after of the last dim, then of
+ * the one before it); fails for what a mode cannot do. */
 static fl_status pad_shape(const char *op, const fl_meta *small, int n,
                            const int64_t *list, int mode, int64_t *big) {
   if (n % 2 || n > 2 * small->ndim)
@@ -210,8 +208,7 @@ static fl_status pad_shape(const char *op, const fl_meta *small, int n,
       return fli_fail(FL_ESIZE,
                       "%s: %lld and %lld around a dim of size %lld leave no "
                       "valid size",
-                      op, (long long)before, (long long)after,
-                      (long long)size);
+                      op, (long long)before, (long long)after, (long long)size);
     if ((mode == REFLECT && more >= size && more > 0) ||
         (mode == CIRCULAR && more > size) ||
         (mode == REPLICATE && more > 0 && size == 0))
@@ -237,8 +234,8 @@ fl_status shape_pad_backward(fli_infer *c) {
   const int64_t *list = fl_attr_list(c->attrs, 1, &n);
   int64_t big[FL_MAX_DIMS];
   FLI_TRY(take_shape(c));
-  FLI_TRY(pad_shape("pad_backward", &c->out[0], n, list,
-                    (int)c->attrs->v[2].i, big));
+  FLI_TRY(pad_shape("pad_backward", &c->out[0], n, list, (int)c->attrs->v[2].i,
+                    big));
   if (dy->ndim != c->out[0].ndim ||
       memcmp(dy->shape, big, (size_t)dy->ndim * sizeof *big))
     return fli_fail(FL_ESHAPE, "pad_backward: dy has shape %s and must have %s",
@@ -307,7 +304,8 @@ fl_status shape_repeat(fli_infer *c) {
     int64_t size = d < skip ? 1 : x->shape[d - skip];
     if (times[d] < 0 ||
         __builtin_mul_overflow(size, times[d], &c->out[0].shape[d]))
-      return fli_fail(FL_EARG, "repeat: cannot repeat a size of %lld %lld times",
+      return fli_fail(FL_EARG,
+                      "repeat: cannot repeat a size of %lld %lld times",
                       (long long)size, (long long)times[d]);
   }
   return FL_OK;
@@ -328,8 +326,8 @@ void grad_repeat(fli_grad *g) {
                           : fl_numel(x->ndim - k - 1, x->shape + k + 1);
     if (times[d] == 1)
       continue;
-    dy = fli_v_reshape(&g->e, dy, 4,
-                       (int64_t[]){before, times[d], size, after});
+    dy =
+        fli_v_reshape(&g->e, dy, 4, (int64_t[]){before, times[d], size, after});
     dy = SUM1(dy, 1, false);
   }
   g->dx[0] = RESHAPE(dy, x);
@@ -356,11 +354,11 @@ void compose_repeat_interleave(fli_composing *g) {
   int64_t times = g->attrs->v[0].i, shape[FL_MAX_DIMS + 1];
   int dim = (int)g->attrs->v[1].i;
   if (times < 0 || m->ndim == 0 || m->ndim == FL_MAX_DIMS) {
-    fli_env_fail(&g->e, FL_EARG,
-                 "repeat_interleave: needs a tensor of 1 to %d dims and a count "
-                 "that is not negative, got shape %s and %lld",
-                 FL_MAX_DIMS - 1, fli_shape_text(m->ndim, m->shape),
-                 (long long)times);
+    fli_env_fail(
+        &g->e, FL_EARG,
+        "repeat_interleave: needs a tensor of 1 to %d dims and a count "
+        "that is not negative, got shape %s and %lld",
+        FL_MAX_DIMS - 1, fli_shape_text(m->ndim, m->shape), (long long)times);
     return;
   }
   fl_value x = fli_v_unsqueeze(&g->e, g->in[0], dim + 1);

@@ -20,8 +20,9 @@ fl_status shape_topk(fli_infer *c) {
   int64_t k = c->attrs->v[0].i, dim = c->attrs->v[1].i;
   int64_t n = x->ndim ? x->shape[dim] : 1;
   if (k < 0 || k > n)
-    return fli_fail(FL_EARG, "topk: k must be from 0 to %lld, the size of dim "
-                             "%lld, got %lld",
+    return fli_fail(FL_EARG,
+                    "topk: k must be from 0 to %lld, the size of dim "
+                    "%lld, got %lld",
                     (long long)n, (long long)dim + c->base, (long long)k);
   if (x->ndim == 0 && k == 0)
     return fli_fail(FL_EARG, "topk: a 0-d tensor has one element, k is 0");
