@@ -6,6 +6,8 @@
 
 #include <math.h>
 
+/* Multiply-adds that pay for handing them to a thread. */
+#define UNIT 131072
 /* Steps of a sum between two looks at whether the user wants to stop. */
 #define K_PIECE 8192
 /* C that one block covers at most: its part of A and B stays in an L2 cache. */
@@ -55,7 +57,7 @@ static int64_t count_blocks(const fl_cpu_product *p) {
   if (thin < 8) /* bound by memory: more time for less work */
     work *= 8 / (double)thin;
   int64_t blocks = 1;
-  while (blocks < 32 && 4.0 * (double)(blocks * blocks) * 65536 <= work)
+  while (blocks < 32 && (double)(blocks * blocks) * 2 * UNIT <= work)
     blocks *= 2;
   while (area / (double)blocks > BLOCK_AREA)
     blocks *= 2;
@@ -193,6 +195,10 @@ fl_status FL_CPU(product)(const fl_launch *l, fl_dtype dtype,
                           const fl_cpu_product *p) {
   if (p->m <= 0 || p->n <= 0)
     return FL_OK;
+  if (p->m < 256 && p->n < 256 && p->k < 256 && p->m * p->n * p->k < 2 * UNIT) {
+    run(dtype, p);
+    return FL_OK;
+  }
   job g = {l, p, dtype, {0}, 0, NULL};
   int64_t parts = p->k / SPLIT_STEPS;
   if (parts > 1 && p->m <= SPLIT_SIDE && p->n <= SPLIT_SIDE &&

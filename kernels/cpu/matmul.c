@@ -41,20 +41,22 @@ static bool readable(const fl_view *v, matrices *m) {
  * which a batch only repeats keep stride 0. */
 static fl_status take(const fl_launch *l, const fl_view *v, fl_dtype dtype,
                       matrices *m) {
-  fl_view w = *v;
   m->dtype = dtype;
   m->ndim = v->ndim - 2;
   m->rows = v->shape[m->ndim];
   m->cols = v->shape[m->ndim + 1];
   for (int i = 0; i < m->ndim; i++) {
     m->shape[i] = v->shape[i];
-    if (v->stride[i] == 0 && w.shape[i] > 1)
-      w.shape[i] = 1;
-    m->stride[i] = w.shape[i] == 1 ? 0 : v->stride[i];
+    m->stride[i] = v->shape[i] == 1 ? 0 : v->stride[i];
   }
   m->data = v->data;
   if (v->dtype == dtype && readable(v, m))
     return FL_OK;
+  fl_view w;
+  fl_view_copy(&w, v);
+  for (int i = 0; i < m->ndim; i++)
+    if (m->stride[i] == 0 && w.shape[i] > 1)
+      w.shape[i] = 1;
   m->data = FL_CPU(input)(l, &w, dtype);
   if (!m->data)
     return FL_ENOMEM;
@@ -215,9 +217,12 @@ static fl_status multiply_integers(const fl_launch *l, batch *g) {
 
 /* A 1-d operand as a row (a) or as a column (b). */
 static void as_matrix(const fl_view *v, bool column, fl_view *w) {
-  *w = *v;
-  if (v->ndim > 1)
+  if (v->ndim > 1) {
+    fl_view_copy(w, v);
     return;
+  }
+  w->data = v->data;
+  w->dtype = v->dtype;
   w->ndim = 2;
   w->shape[column] = 1;
   w->stride[column] = 0;
@@ -230,9 +235,10 @@ FL_KERNEL(matmul) {
   bool floats = fl_dtype_kind(out->dtype) == FL_KIND_FLOAT;
   fl_dtype dtype = floats ? fl_cpu_wide(out->dtype) : FL_I64;
   fl_view a, b;
-  batch g = {.launch = l};
+  batch g; /* large: fields are set one by one */
   if (fl_view_numel(out) == 0)
     return FL_OK;
+  g.launch = l;
   as_matrix(&l->in[0], false, &a);
   as_matrix(&l->in[1], true, &b);
   if (take(l, &a, dtype, &g.a) != FL_OK || take(l, &b, dtype, &g.b) != FL_OK)

@@ -8,32 +8,35 @@ void cost_bytes(const fli_infer *c, double *flops, double *bytes);
 
 /* --- matmul --- */
 
+static fl_status bad_product(const fli_infer *c, const char *why, int64_t a,
+                             int64_t b) {
+  return fli_fail(FL_ESHAPE, "matmul: %s x %s: %s sizes %lld and %lld differ",
+                  fli_shape_text(c->in[0]->ndim, c->in[0]->shape),
+                  fli_shape_text(c->in[1]->ndim, c->in[1]->shape), why,
+                  (long long)a, (long long)b);
+}
+
 /* A 1-d `a` is a row, a 1-d `b` a column; their dim is not in the result. */
 fl_status shape_matmul(fli_infer *c) {
   const fl_meta *a = c->in[0], *b = c->in[1];
   fl_meta *y = &c->out[0];
-  const char *ta = fli_shape_text(a->ndim, a->shape),
-             *tb = fli_shape_text(b->ndim, b->shape);
   if (a->ndim == 0 || b->ndim == 0)
     return fli_fail(FL_ESHAPE,
                     "matmul: %s x %s: a single number has no rows; "
                     "multiply by it with *",
-                    ta, tb);
+                    fli_shape_text(a->ndim, a->shape),
+                    fli_shape_text(b->ndim, b->shape));
   int64_t k = a->shape[a->ndim - 1],
           rows = b->shape[b->ndim > 1 ? b->ndim - 2 : 0];
   if (k != rows)
-    return fli_fail(FL_ESHAPE,
-                    "matmul: %s x %s: inner sizes %lld and %lld differ", ta, tb,
-                    (long long)k, (long long)rows);
+    return bad_product(c, "inner", k, rows);
   int na = a->ndim > 2 ? a->ndim - 2 : 0, nb = b->ndim > 2 ? b->ndim - 2 : 0;
   int n = na > nb ? na : nb;
   for (int i = 0; i < n; i++) {
     int64_t sa = i < n - na ? 1 : a->shape[i - (n - na)],
             sb = i < n - nb ? 1 : b->shape[i - (n - nb)];
     if (sa != sb && sa != 1 && sb != 1)
-      return fli_fail(FL_ESHAPE,
-                      "matmul: %s x %s: leading sizes %lld and %lld differ", ta,
-                      tb, (long long)sa, (long long)sb);
+      return bad_product(c, "leading", sa, sb);
     y->shape[i] = sa == 1 ? sb : sa;
   }
   if (a->ndim > 1)
@@ -159,27 +162,33 @@ static bool needs_pre(int64_t act) {
   return act == GELU || act == GELU_TANH || act == SILU;
 }
 
-/* The second result is what the activation was applied to, empty where backward
- * does without: relu, tanh and sigmoid go by their results. */
-fl_status shape_linear(fli_infer *c) {
-  const fl_meta *x = c->in[0], *w = c->in[1], *b = c->in[2];
-  int64_t act = c->attrs->v[0].i;
-  const char *tx = fli_shape_text(x->ndim, x->shape),
-             *tw = fli_shape_text(w->ndim, w->shape);
+static fl_status check_linear(const fl_meta *x, const fl_meta *w,
+                              const fl_meta *b) {
   if (w->ndim != 2)
     return fli_fail(FL_ESHAPE,
-                    "linear: weight must be (outputs, inputs), got %s", tw);
+                    "linear: weight must be (outputs, inputs), got %s",
+                    fli_shape_text(w->ndim, w->shape));
   if (x->ndim == 0 || x->shape[x->ndim - 1] != w->shape[1])
     return fli_fail(FL_ESHAPE,
                     "linear: x %s does not fit weight %s: its last size must "
                     "be %lld",
-                    tx, tw, (long long)w->shape[1]);
+                    fli_shape_text(x->ndim, x->shape),
+                    fli_shape_text(w->ndim, w->shape), (long long)w->shape[1]);
   if (b && (b->ndim != 1 || b->shape[0] != w->shape[0]))
     return fli_fail(FL_ESHAPE,
                     "linear: bias %s does not fit weight %s: it must be "
                     "(%lld)",
-                    fli_shape_text(b->ndim, b->shape), tw,
-                    (long long)w->shape[0]);
+                    fli_shape_text(b->ndim, b->shape),
+                    fli_shape_text(w->ndim, w->shape), (long long)w->shape[0]);
+  return FL_OK;
+}
+
+/* The second result is what the activation was applied to, empty where backward
+ * does without: relu, tanh and sigmoid go by their results. */
+fl_status shape_linear(fli_infer *c) {
+  const fl_meta *x = c->in[0], *w = c->in[1];
+  int64_t act = c->attrs->v[0].i;
+  FLI_TRY(check_linear(x, w, c->in[2]));
   fl_meta *y = &c->out[0], *pre = &c->out[1];
   y->ndim = x->ndim;
   memcpy(y->shape, x->shape, sizeof y->shape);
