@@ -123,6 +123,36 @@ static fl_tensor **seeds(lua_State *L, int i, int n, const char *where) {
   return check_list(L, lua_gettop(L), n, true, where, "gradient")->t;
 }
 
+/* In a pass that is recorded, functions may put functions on the new graph; the
+ * handles that they returned are collected, and what these carry goes to the
+ * pass's roots and results. Pushes what an outer pass had collected. */
+static void open_pass(lua_State *L, unsigned flags) {
+  fll_getkey(L, FLL_PASS);
+  if (flags & FL_BACKWARD_CREATE)
+    lua_newtable(L);
+  else
+    lua_pushnil(L);
+  fll_setkey(L, FLL_PASS);
+}
+
+static void close_pass(lua_State *L, fl_lua *st, int outer, int first, int n) {
+  if (fll_getkey(L, FLL_PASS) == LUA_TTABLE) {
+    lua_Integer count = (lua_Integer)lua_rawlen(L, -1);
+    for (lua_Integer k = 1; k <= count; k++) {
+      lua_rawgeti(L, -1, k);
+      for (int i = first; i < first + n; i++)
+        if (fll_test(L, i))
+          fll_inherit_from(L, st, i, -1);
+      if (fll_test(L, 1))
+        fll_inherit_from(L, st, 1, -1);
+      lua_pop(L, 1);
+    }
+  }
+  lua_pop(L, 1);
+  lua_pushvalue(L, outer);
+  fll_setkey(L, FLL_PASS);
+}
+
 /* --- backward --- */
 
 /* Without userdata for the plain case: one root, no options. */
@@ -162,9 +192,12 @@ static int backward(lua_State *L) {
   fll_checkoptions(L, 2, "backward", options);
   list *roots = check_list(L, 1, -1, false, "backward", "x");
   fl_tensor **from = seeds(L, 2, roots->n, "backward");
-  fl_status s =
-      fl_backward(st->rt, roots->n, roots->t, from, pass_flags(L, 2));
+  unsigned flags = pass_flags(L, 2);
+  open_pass(L, flags);
+  int outer = lua_gettop(L);
+  fl_status s = fl_backward(st->rt, roots->n, roots->t, from, flags);
   st->L = L;
+  close_pass(L, st, outer, 0, 0);
   fll_check(L, st, s);
   lua_newuserdatauv(L, 1, 0);
   fll_getkey(L, FLL_GRADS);
@@ -188,9 +221,14 @@ static int grad(lua_State *L) {
   int first = lua_gettop(L) + 1;
   for (int k = 0; k < n; k++)
     fll_new(L, st, FLL_MT);
-  fl_status s = fl_grad(st->rt, roots->n, roots->t, from, n, inputs->t,
-                        pass_flags(L, 3), out->t);
+  unsigned flags = pass_flags(L, 3);
+  open_pass(L, flags);
+  int outer = lua_gettop(L);
+  fl_status s = fl_grad(st->rt, roots->n, roots->t, from, n, inputs->t, flags,
+                        out->t);
   st->L = L;
+  if (s != FL_OK)
+    close_pass(L, st, outer, 0, 0);
   fll_check(L, st, s);
   for (int k = 0; k < n; k++)
     if (out->t[k]) {
@@ -208,6 +246,8 @@ static int grad(lua_State *L) {
       lua_pop(L, 1);
     }
   }
+  close_pass(L, st, outer, first, n);
+  lua_settop(L, first + n - 1);
   return n;
 }
 

@@ -42,6 +42,18 @@ static void push_or_nil(lua_State *L, fl_lua *st, fl_tensor *t) {
     lua_pushnil(L);
 }
 
+/* A gradient that was computed by Lua functions with gradients of their own, in a
+ * pass that is recorded: its graph's functions go to the results of the pass. */
+static void keep_graph(lua_State *L, fl_lua *st, int i) {
+  fll_tensor *h = fll_test(L, i);
+  if (!h->flags || !fl_grad_enabled(st->rt) ||
+      fll_getkey(L, FLL_PASS) != LUA_TTABLE)
+    return;
+  lua_pushvalue(L, i);
+  lua_rawseti(L, -2, (lua_Integer)lua_rawlen(L, -2) + 1);
+  lua_pop(L, 1);
+}
+
 static int run_hook(lua_State *L) {
   request *r = lua_touserdata(L, 1);
   if (!fll_function(L, r->key))
@@ -50,9 +62,10 @@ static int run_hook(lua_State *L) {
   push_or_nil(L, r->st, r->in[0]);
   lua_call(L, 1, 1);
   fll_tensor *h = fll_test(L, -1);
-  if (h)
+  if (h) {
     r->out[0] = fl_tensor_retain(h->t);
-  else if (!lua_isnil(L, -1))
+    keep_graph(L, r->st, lua_gettop(L));
+  } else if (!lua_isnil(L, -1))
     fll_error(L, "a hook returns a gradient or nothing, not %s",
                       fll_typename(L, -1));
   return 0;
@@ -64,7 +77,7 @@ static fl_status hook(void *context, int64_t key, fl_tensor *of,
   fl_tensor *given = *grad, *result = NULL;
   request r = {context, key, 1, 1, &given, &result};
   fl_status s = protect(run_hook, &r);
-  if (s == FL_OK && result)
+  if (s == FL_OK && result && result != given)
     *grad = result;
   else
     fl_tensor_release(result);
@@ -92,9 +105,10 @@ static void check_versions(lua_State *L, int record) {
 
 static void take_gradient(lua_State *L, request *r, int k, int at) {
   fll_tensor *h = fll_test(L, at);
-  if (h)
+  if (h) {
     r->out[k] = fl_tensor_retain(h->t);
-  else if (lua_toboolean(L, at))
+    keep_graph(L, r->st, at);
+  } else if (lua_toboolean(L, at))
     fll_error(L, "gradient %d is not a tensor, but %s", k + 1,
                fll_typename(L, at));
 }

@@ -39,6 +39,7 @@ enum {
   FLL_METHODS,   /* of tensors */
   FLL_FUNCTIONS, /* weak: key of the tape -> table that holds the function */
   FLL_ERROR,     /* an error value on its way through the runtime */
+  FLL_PASS,      /* gradients that Lua functions gave in a recorded pass */
   FLL_SCOPES,    /* handles made in each open scope */
   FLL_BLOCKS,    /* address -> memory that crosses threads, parcel.c */
   FLL_KEYS

@@ -268,10 +268,11 @@ static const struct {
 static int push_transposed(lua_State *L, fl_lua *st) {
   lua_settop(L, 1);
   const fl_meta *m = fl_tensor_meta(fll_test(L, 1)->t);
-  const fll_op *op = fll_findop(st, "permute");
+  if (m->ndim < 2)
+    return 1;
   for (int d = m->ndim; d > 0; d--)
     lua_pushinteger(L, d);
-  return m->ndim < 2 ? 1 : fll_run(L, st, op, false);
+  return fll_run(L, st, fll_findop(st, "permute"), false);
 }
 
 static int push_field(lua_State *L, fl_lua *st, fll_tensor *h, int id) {

@@ -222,6 +222,8 @@ describe("a tensor", function()
     assert.same({{3, 5}, {7, 3}}, values(x:max(core.full({2, 2}, 3))))
     assert.same({{1, 7}, {5, 2}}, values(x:t()))
     assert.same({{1, 7}, {5, 2}}, values(x.T))
+    assert.same({1, 2}, values(core.tensor{1, 2}.T))
+    assert.equal("(4, 3, 2)", tostring(core.zeros(2, 3, 4).T.shape))
     assert.same({36, 15}, values(core.tensor{1, 5}:mm(x)))
   end)
 
