@@ -12,7 +12,7 @@
 #define FL_COMPARE(name, sig, f) FL_KERNEL(name);
 #define FL_TERNARY(name, T, sig, cast, saves, f) FL_KERNEL(name);
 #define FL_OP(name, sig, cast, saves, shape, grad, cost)                       \
-  FL_KERNEL(name) __attribute__((weak));
+  FL_KERNEL(name);
 #include "../../runtime/ops.def"
 
 extern const fl_cpu_entry FL_CPU(table)[];
