@@ -317,6 +317,8 @@ static fl_status apply_rule(pass *p, fl_node *n, fl_node *history,
   for (int k = 0; k < n->n_out; k++) {
     y[k] = fli_none();
     dys[k] = fli_given(dy[k]);
+    if (dy[k])
+      g.e.device = fl_tensor_device(dy[k]);
   }
   fl_tensor *revived[FL_MAX_OUT] = {NULL};
   for (int i = 0; i < n->n_saved && g.e.status == FL_OK; i++) {
@@ -544,9 +546,11 @@ static fl_status start(pass *p, int n, fl_tensor *const *roots,
                       "requires a gradient");
     if (node && (node->pass != p->id || !node->active))
       FLI_TRY(enter(p, node));
+    if (!node)
+      FLI_TRY(meet_leaf(p, roots[i]));
   }
   FLI_TRY(explore(p));
-  for (int i = 0; i < p->n_inputs; i++)
+  for (int i = p->n_inputs - 1; i >= 0; i--) /* the first of equals */
     if (!p->input_nodes[i] && p->inputs[i]->extra &&
         p->inputs[i]->extra->pass == p->id)
       p->inputs[i]->extra->capture = i;
@@ -560,10 +564,6 @@ static fl_status start(pass *p, int n, fl_tensor *const *roots,
       FLI_TRY(add_up(p, &node->grads[roots[i]->node_out], g));
       continue;
     }
-    FLI_TRY(meet_leaf(p, roots[i]));
-    for (int k = 0; k < p->n_inputs; k++)
-      if (p->inputs[k] == roots[i])
-        roots[i]->extra->capture = k;
     fli_edge e = {.leaf = roots[i]};
     FLI_TRY(deliver(p, &e, g));
   }

@@ -610,6 +610,7 @@ static fl_status run_composed(work *w) {
   fli_composing g = {.op = w->op, .attrs = &attrs, .n_in = w->n_in,
                      .in = w->in};
   fli_env_open(&g.e, w->rt, w->c->base, w->c->site);
+  g.e.device = w->device;
   for (int k = 0; k < FL_MAX_OUT; k++)
     g.out[k] = fli_none();
   w->op->compose(&g);

@@ -10,6 +10,7 @@ void fli_env_open(fli_env *e, fl_runtime *rt, int base, fl_site site) {
   e->status = FL_OK;
   e->base = base;
   e->site = site;
+  e->device = 0;
   e->n_temps = 0;
   e->room = (int)(sizeof e->few / sizeof *e->few);
   e->temps = e->few;
@@ -71,7 +72,7 @@ fl_value fli_env_fail(fli_env *e, fl_status s, const char *format, ...) {
 
 static fl_status call(fli_env *e, int op, const fl_attrs *attrs, int n,
                       const fl_value *in, bool inplace, fl_tensor **out) {
-  fl_device d = 0;
+  fl_device d = e->device;
   for (int k = 0; k < n; k++)
     if (in[k].tensor) {
       d = fl_tensor_device(in[k].tensor);

@@ -26,6 +26,7 @@ struct fli_env {
   fl_status status;
   int base;
   fl_site site;
+  fl_device device; /* of operators on numbers alone */
   int n_temps, room;
   fl_tensor **temps;
   fl_tensor *few[24];
