@@ -1,0 +1,130 @@
+--- Which dtype a result has, worked out from a row's signature; and how near results of
+-- each dtype must be to the reference.
+local A = require "spec.support.array"
+
+local M = {}
+
+local kind = {f64 = 3, f32 = 3, f16 = 3, bf16 = 3, i64 = 2, i32 = 2, i16 = 2, i8 = 2, u8 = 1,
+  bool = 0}
+local rank = {f64 = 9, f32 = 8, f16 = 7, bf16 = 7, i64 = 6, i32 = 5, i16 = 4, i8 = 3, u8 = 2,
+  bool = 1}
+
+M.kind = kind
+
+--- Of two tensors with dims: the higher kind wins; of one kind the larger; f16 and bf16
+-- meet in f32, i8 and u8 in i16.
+function M.promote(a, b)
+  if not a or a == b then return b or a end
+  if not b then return a end
+  local pair = {[a] = true, [b] = true}
+  if pair.f16 and pair.bf16 then return "f32" end
+  if pair.i8 and pair.u8 then return "i16" end
+  return rank[a] > rank[b] and a or b
+end
+
+-- Tensors with dims first; tensors without, then numbers, only lift the kind.
+local function promote_all(list)
+  local groups = {}
+  for _, v in ipairs(list) do
+    local number = not A.is(v)
+    local g = number and 3 or #v.shape == 0 and 2 or 1
+    local d
+    if not number then
+      d = v.dtype
+    else
+      d = math.type(v) == "float" and "f32" or math.type(v) == "integer" and "i64" or "bool"
+    end
+    groups[g] = M.promote(groups[g], d)
+  end
+  local r = groups[1]
+  for g = 2, 3 do
+    local d = groups[g]
+    if not r then r = d
+    elseif d and kind[d] > kind[r] then r = M.promote(r, d) end
+  end
+  return r
+end
+
+M.promote_all = promote_all
+
+local function inputs(args, names)
+  local list = {}
+  for name in names:gmatch "[%w_]+" do
+    local v = args[name]
+    if type(v) == "table" and not v.shape then
+      for _, x in ipairs(v) do list[#list + 1] = x end
+    elseif v ~= nil then
+      list[#list + 1] = v
+    end
+  end
+  return list
+end
+
+--- The dtypes of all results of a row with these arguments.
+function M.results(row, args)
+  local list = {}
+  local rules = row.signature:match "%->%s*(.*)$"
+  if rules == "none" then return list end
+  rules = rules:gsub("%b()", function(s) return (s:gsub(",", "+")) end)
+  for rule in rules:gmatch "[^,;]+" do
+    rule = rule:gsub("%s", ""):gsub("^[%w_]+:", "")
+    local f, names = rule:match "^(%w+)%((.*)%)$"
+    local d
+    if f then
+      d = promote_all(inputs(args, names))
+      local float = kind[d] == 3
+      if f == "float" and not float then d = "f32" end
+      if f == "acc" and not float then d = "i64" end
+      if f == "wide" then d = d == "f64" and "f64" or "f32" end
+    elseif kind[rule] then
+      d = rule
+    else
+      local of
+      for _, p in ipairs(row.params) do if p.name == rule then of = p end end
+      assert(of, row.name .. ": what is " .. rule)
+      local given = args[rule]
+      if of.type == "dtype" then
+        d = given or of.default
+        if not d then
+          for _, p in ipairs(row.params) do
+            if p.kind == "tensor" then d = promote_all(inputs(args, p.name)) break end
+          end
+        end
+        d = d or "f32"
+      else
+        d = promote_all(inputs(args, rule))
+      end
+    end
+    list[#list + 1] = d
+  end
+  return list
+end
+
+--- The one table of tolerances: relative and absolute, by dtype. f16 and bf16 compute in
+-- f32 and round once, which is half a unit in the last place: 2^-11 and 2^-8.
+M.tolerance = {
+  f64 = {1e-11, 1e-12},
+  f32 = {4e-6, 1e-6},
+  f16 = {1.0e-3, 1e-6},
+  bf16 = {8e-3, 1e-6},
+}
+
+--- What needs more, by row, as factors of both figures: operators made of several others
+-- round after each, and some functions make much of a small difference.
+M.factor = {
+}
+
+--- The same for gradients in f32 and bf16, where they differ.
+M.gradient_factor = {
+}
+
+function M.near(got, want, dtype, factor)
+  if got == want or (got ~= got and want ~= want) then return true end
+  local t = M.tolerance[dtype]
+  if not t then return false end
+  factor = factor or 1
+  local off = math.abs(got - want)
+  return off <= factor * (t[2] + t[1] * math.abs(want))
+end
+
+return M
