@@ -192,11 +192,11 @@ describe("10^4 steps", function()
   it("of functions on a lasting tensor do not pile up on it", function()
     local w = core.ones(4, {requires_grad = true})
     local x = triple(w) -- its graph's table lives on
-    for _ = 1, 100 do triple(x):sum() end
+    for _ = 1, 2000 do triple(x):sum() end
     local _, memory = settle()
     for _ = 1, 5000 do triple(x):sum() end
     local _, memory2 = settle()
-    assert.is_true(memory2 < memory + 64, memory2 - memory)
+    assert.is_true(memory2 < memory + 200, memory2 - memory)
     assert.is_truthy(x)
   end)
 
