@@ -261,7 +261,7 @@ static void conv_plan_columns(conv *c) {
       c->images_once = c->images;
   }
   c->columns = tile_up(c->dense ? c->images_once * volume : flat, 64) + 64;
-  c->depth = k;
+  c->depth = k > 0 ? k : 1;
   if (c->cd * k > 2 * CONV_CACHE) {
     c->depth = 2 * CONV_CACHE / c->cd;
     c->depth = c->depth > 64 ? c->depth : 64;

@@ -7,16 +7,17 @@
 
 #include <stdatomic.h>
 
-#define POOL_WORK 16384 /* elements that a thread takes at once */
+#define POOL_WORK  16384 /* elements that a thread takes at once */
+#define POOL_BLOCK 256   /* results of a row done at once */
+#define POOL_ROOM  2048  /* elements of a row, split by residues */
 
 /* Spatial dims are (depth, height, width); those that are not there have size 1
  * and windows of 1. */
 typedef struct pool_axis {
   int64_t in, out;
   int64_t kernel, stride, padding, dilation;
-  int64_t *first, *end; /* maxima: of results by tap; means: of elements by
-                           result */
-  double *weight;       /* means: by result */
+  int64_t *first, *end; /* means: elements of a result ... */
+  double *weight;       /* ... and its weight */
 } pool_axis;
 
 typedef struct pooling {
@@ -27,6 +28,10 @@ typedef struct pooling {
   int64_t *where;
   int64_t planes, in, out; /* elements of a plane */
   int base;
+  /* Short strides: rows are split by residues; global indices begin..end of a
+   * residue are elements, others padding. residues 0: not worth it. */
+  int64_t residues, split, begin[4], end[4];
+  int64_t *delta;      /* maxima: position of a tap, from the first one's */
   _Atomic int64_t bad; /* a position out of range, as stored */
   atomic_bool failed;
 } pooling;
@@ -71,28 +76,48 @@ static void pool_windows(pooling *p, int at, int dilation) {
   }
 }
 
-static bool pool_alloc(pooling *p, pool_axis *a, int64_t n) {
-  a->first = fl_scratch_get(p->l, (size_t)n * 8 + 8);
-  a->end = fl_scratch_get(p->l, (size_t)n * 8 + 8);
-  a->weight = fl_scratch_get(p->l, (size_t)n * sizeof(double) + 8);
-  return a->first && a->end && a->weight;
+/* Whether rows are split; see struct pooling. */
+static void pool_plan_split(pooling *p) {
+  const pool_axis *a = &p->axis[2];
+  int64_t span = (a->kernel - 1) * a->dilation, s = a->stride;
+  int64_t block = a->out < POOL_BLOCK ? (a->out + 15) / 16 * 16 : POOL_BLOCK;
+  if (s > 4 || a->out < 4 || span > POOL_ROOM)
+    return;
+  p->split = block + span / s;
+  if (p->split * s > POOL_ROOM)
+    return;
+  p->residues = s;
+  for (int64_t r = 0; r < s; r++) { /* (i s + r - padding) in the row */
+    int64_t low = a->padding - r, high = low + a->in;
+    p->begin[r] = low <= 0 ? 0 : (low + s - 1) / s;
+    p->end[r] = high <= 0 ? 0 : (high + s - 1) / s;
+  }
 }
 
-/* Results first..end of tap t along a dim are those whose window has the tap
- * inside the plane. */
 static bool pool_taps(pooling *p) {
-  for (int i = 0; i < 3; i++) {
-    pool_axis *a = &p->axis[i];
-    if (!pool_alloc(p, a, a->kernel))
-      return false;
-    for (int64_t t = 0; t < a->kernel; t++) {
-      int64_t low = a->padding - t * a->dilation, high = low + a->in;
-      a->first[t] = low <= 0 ? 0 : (low + a->stride - 1) / a->stride;
-      a->end[t] = high <= 0 ? 0 : (high + a->stride - 1) / a->stride;
-      a->end[t] = a->end[t] < a->out ? a->end[t] : a->out;
-    }
+  const pool_axis *a = p->axis;
+  int64_t n = a[0].kernel * a[1].kernel * a[2].kernel;
+  pool_plan_split(p);
+  if (n > INT32_MAX)
+    p->residues = 0;
+  if (!p->residues)
+    return true;
+  p->delta = fl_scratch_get(p->l, (size_t)n * 8);
+  for (int64_t t = 0; t < n && p->delta; t++) {
+    int64_t i = t / (a[1].kernel * a[2].kernel), j = t / a[2].kernel,
+            k = t % a[2].kernel;
+    j %= a[1].kernel;
+    p->delta[t] = (i * a[0].dilation * a[1].in + j * a[1].dilation) * a[2].in +
+                  k * a[2].dilation;
   }
-  return true;
+  return p->delta != NULL;
+}
+
+static bool pool_alloc(pooling *p, pool_axis *a, int64_t n) {
+  a->first = fl_scratch_get(p->l, (size_t)n * 8);
+  a->end = fl_scratch_get(p->l, (size_t)n * 8);
+  a->weight = fl_scratch_get(p->l, (size_t)n * sizeof(double));
+  return a->first && a->end && a->weight;
 }
 
 /* Elements first..end of a dim make result o. */
@@ -120,31 +145,37 @@ static bool pool_boxes(pooling *p, bool adaptive, bool count_pad) {
 }
 
 #define T         float
+#define INT       int32_t /* as wide */
 #define NM(name)  name##_f32
 #define LOWEST    -(T)INFINITY
 #define IS_NAN(v) ((v) != (v))
 #include "pooling.inc"
 #include "pooling_mean.inc"
 #undef T
+#undef INT
 #undef NM
 #undef LOWEST
 #undef IS_NAN
 #define T         double
+#define INT       int64_t /* as wide */
 #define NM(name)  name##_f64
 #define LOWEST    -(T)INFINITY
 #define IS_NAN(v) ((v) != (v))
 #include "pooling.inc"
 #include "pooling_mean.inc"
 #undef T
+#undef INT
 #undef NM
 #undef LOWEST
 #undef IS_NAN
-#define T        int64_t
-#define NM(name) name##_i64
+#define T         int64_t
+#define INT       int64_t /* as wide */
+#define NM(name)  name##_i64
 #define LOWEST    INT64_MIN
 #define IS_NAN(v) false
 #include "pooling.inc"
 #undef T
+#undef INT
 #undef NM
 #undef LOWEST
 #undef IS_NAN
@@ -220,6 +251,8 @@ static fl_status pool_mean(const fl_launch *l, int spatial, int windows,
     return FL_OK;
   if (!pool_boxes(&p, adaptive, count_pad))
     return FL_ENOMEM;
+  if (!adaptive && !back)
+    pool_plan_split(&p);
   if (back)
     return pool_run(&p, x, d, p.planes, p.in + p.out,
                     d == FL_F64 ? pool_mean_back_f64 : pool_mean_back_f32);

@@ -185,10 +185,13 @@ static int64_t number(fli_composing *g, int k, const char *name, int i, int n,
     return missing;
   }
   int64_t x = given == 0 ? missing : v[given == 1 ? 0 : i];
-  if (x < low || x > FLI_MAX_WINDOW)
+  if (x < low)
     fli_env_fail(&g->e, FL_EARG,
                  "conv_transpose: %s must be at least %lld, got %lld", name,
                  (long long)low, (long long)x);
+  if (x > FLI_MAX_WINDOW)
+    fli_env_fail(&g->e, FL_ESIZE, "conv_transpose: %s %lld is too large", name,
+                 (long long)x);
   return x;
 }
 

@@ -22,9 +22,12 @@ static inline fl_status fli_window_list(fli_infer *c, int k, const char *name,
     return fli_fail(FL_EARG, "%s: %s is missing", op, name);
   for (int i = 0; i < n; i++) {
     out[i] = given == 0 ? missing[i] : v[given == 1 ? 0 : i];
-    if (out[i] < low || out[i] > FLI_MAX_WINDOW)
+    if (out[i] < low)
       return fli_fail(FL_EARG, "%s: %s must be at least %lld, got %lld", op,
                       name, (long long)low, (long long)out[i]);
+    if (out[i] > FLI_MAX_WINDOW)
+      return fli_fail(FL_ESIZE, "%s: %s %lld is too large", op, name,
+                      (long long)out[i]);
   }
   return given == n ? FL_OK : fl_attrs_list(c->attrs, k, n, out);
 }
