@@ -25,12 +25,37 @@ static void on_interrupt(int signal_number) {
   fl_lua_interrupt(running);
 }
 
+/* Without SA_RESTART: a read at the prompt ends, too. */
+static void watch_interrupts(void) {
+  struct sigaction a = {.sa_handler = on_interrupt};
+  sigemptyset(&a.sa_mask);
+  sigaction(SIGINT, &a, NULL);
+}
+
 /* Ctrl-C from here on is new; true if there was one. */
 static int resume(lua_State *L) {
   lua_pushboolean(L, asked != 0);
   asked = 0;
-  signal(SIGINT, on_interrupt);
+  watch_interrupts();
   fl_lua_resume(running);
+  return 1;
+}
+
+/* What calm(f) makes: f as an error handler. What stopped the script must not
+ * stop the handler, and C code is not stopped. */
+static int calm_handler(lua_State *L) {
+  resume(L);
+  lua_pop(L, 1);
+  lua_pushvalue(L, lua_upvalueindex(1));
+  lua_insert(L, 1);
+  lua_call(L, lua_gettop(L) - 1, 1);
+  return 1;
+}
+
+static int calm(lua_State *L) {
+  luaL_checktype(L, 1, LUA_TFUNCTION);
+  lua_settop(L, 1);
+  lua_pushcclosure(L, calm_handler, 1);
   return 1;
 }
 
@@ -84,7 +109,7 @@ static int run(lua_State *L) {
   lua_pushcfunction(L, flare_open_line);
   lua_setfield(L, -2, "flare.repl.line");
   lua_pop(L, 1);
-  signal(SIGINT, on_interrupt);
+  watch_interrupts();
   lua_getglobal(L, "require");
   lua_pushliteral(L, "flare.repl.main");
   lua_call(L, 1, 1);
@@ -94,7 +119,8 @@ static int run(lua_State *L) {
     lua_rawseti(L, -2, i);
   }
   lua_pushcfunction(L, resume);
-  lua_call(L, 2, 1);
+  lua_pushcfunction(L, calm);
+  lua_call(L, 3, 1);
   return 1;
 }
 

@@ -139,7 +139,9 @@ local function run_script(args, i)
   return run_file(path, table.unpack(arg))
 end
 
-return function(args, resume)
+--- resume() forgets a Ctrl-C and tells whether there was one; calm(f) makes an error handler of
+-- f that a Ctrl-C does not stop.
+return function(args, resume, calm)
   local line = require "flare.repl.line"
   local actions, flags, i = read_options(args)
   if not actions then
@@ -166,11 +168,11 @@ return function(args, resume)
   end
   if script and not run_script(args, i) then return 1 end
   if flags.i then
-    require("flare.repl.prompt").run(resume)
+    require("flare.repl.prompt").run(resume, calm)
   elseif not script and #actions == 0 and not flags.version then
     if line.is_terminal(0) then
       version()
-      require("flare.repl.prompt").run(resume, true)
+      require("flare.repl.prompt").run(resume, calm, true)
     elseif not run_file(nil) then
       return 1
     end

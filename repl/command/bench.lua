@@ -1,0 +1,15 @@
+--- flare bench NAME: runs bench/NAME.lua of the source tree, from the current folder or from
+-- the one that FLARE_SOURCE names.
+return function(arguments)
+  local name = table.remove(arguments, 1)
+  local root = os.getenv "FLARE_SOURCE" or "."
+  local path = name and ("%s/bench/%s.lua"):format(root, name)
+  local chunk, problem = nil, "usage: flare bench NAME [arguments], in flare's source folder"
+  if path then chunk, problem = loadfile(path, "t") end
+  if not chunk then
+    io.stderr:write("flare: ", problem, "\n")
+    return 1
+  end
+  _G.arg = table.move(arguments, 1, #arguments, 1, {[0] = path})
+  return chunk(table.unpack(arguments))
+end

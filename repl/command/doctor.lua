@@ -1,0 +1,13 @@
+--- flare doctor: what this machine and this build have.
+local core = require "flare.core"
+
+return function()
+  print(("flare %s, %s"):format(core.version, _VERSION))
+  for _, name in ipairs(core.devices()) do print("device   " .. name) end
+  print("threads  " .. tostring(core.threads and core.threads() or "?"))
+  for _, library in ipairs {{"json", "jansson: safetensors, checkpoints"},
+      {"gunzip", "zlib: .gz files"}} do
+    print(("%-8s %s"):format(core[library[1]] and "yes" or "no", library[2]))
+  end
+  return 0
+end

@@ -1,0 +1,227 @@
+--- The prompt: reads chunks, runs them, shows results. What a person types is compiled as an
+-- expression first and as statements otherwise; a top-level `local` stays visible on the next
+-- lines; errors and Ctrl-C come back here.
+local core = require "flare.core"
+local line = require "flare.repl.line"
+local complete = require "flare.repl.complete"
+local history = require "flare.repl.history"
+
+local M = {}
+
+local greeting = [[
+type a line of Lua; five to start with:
+  x = flare.randn(3, 4)
+  x:softmax(2)
+  nn.Linear(4, 2)(x)
+  ?softmax
+  :help]]
+
+local help = [[
+  expression           its value is printed; a trailing ; keeps it quiet; _ is the last one
+  local v = ...        stays visible on the next lines
+  ?name                what an operator does (?name or name?)
+  :time expression     seconds it takes
+  :mem                 live tensors' memory and its biggest holders
+  :help  :quit         Ctrl-D quits, too; Ctrl-C stops what runs or drops what is typed]]
+
+-- --- names ---
+
+-- The environment of all chunks: kept locals, then the globals, then flare's own names.
+local function environment()
+  local flare = require "flare"
+  local kept, own = {}, {flare = flare}
+  local lazy = {nn = true, optim = true}
+  local env = setmetatable({}, {
+    __index = function(_, name)
+      if kept[name] ~= nil then return kept[name].value end
+      local value = rawget(_G, name)
+      if value ~= nil then return value end
+      if lazy[name] then own[name] = flare[name] end
+      return own[name]
+    end,
+    __newindex = function(_, name, value)
+      if kept[name] then kept[name].value = value else rawset(_G, name, value) end
+    end,
+    __pairs = function()
+      local all = {}
+      for name in pairs(_G) do all[name] = true end
+      for name in pairs(kept) do all[name] = true end
+      for name in pairs(lazy) do all[name] = true end
+      all.flare = true
+      return next, all, nil
+    end,
+  })
+  rawset(env, "_ENV_KEPT", nil)
+  return env, kept
+end
+
+-- Called as the last statement of a chunk: its locals become names of the environment.
+local function keeper(kept)
+  return function()
+    local i = 1
+    while true do
+      local name, value = debug.getlocal(2, i)
+      if not name then return end
+      if name:match "^[%a_]" then kept[name] = {value = value} end
+      i = i + 1
+    end
+  end
+end
+
+-- --- chunks ---
+
+local function unfinished(problem)
+  return problem:find("<eof>['\"]?$") ~= nil
+end
+
+-- text -> function, or nil and the problem; quiet tells that results are not wanted.
+local function compile(text, env)
+  local quiet = text:find(";%s*$") ~= nil
+  local expression = load("return " .. text:gsub(";%s*$", ""), "=prompt", "t", env)
+  if expression then return expression, nil, quiet end
+  local chunk, problem = load(text .. "\n__keep()", "=prompt", "t", env)
+  if not chunk then chunk = load(text, "=prompt", "t", env) end
+  if chunk then return chunk, nil, true end
+  local _, plain = load(text, "=prompt", "t", env)
+  return nil, plain or problem
+end
+
+-- Lines until they make a chunk; nil at the end of the input. Ctrl-C drops what was typed.
+local function read_chunk(env, resume)
+  local text = line.read "> "
+  if text == nil then return nil end
+  text = text:gsub("^f?> ", "")
+  if text:match "^%s*$" or text:match "^%s*[:?]" or text:match "^[%w_.]+%?%s*$" then return text end
+  while true do
+    local chunk, problem = compile(text, env)
+    if chunk or not unfinished(problem) then return text end
+    local more = line.read ">> "
+    if more == nil then
+      if not resume() then return text end
+      print()
+      return ""
+    end
+    text = text .. "\n" .. more
+  end
+end
+
+local traced -- the handler of errors in what was typed
+
+-- The message and the lines of the script, without those of the prompt itself.
+local function trace(problem)
+  local text = type(problem) == "string" and problem or tostring(problem)
+  local lines = {}
+  for entry in debug.traceback("", 2):gmatch "\n\t([^\n]+)" do
+    if entry:find("flare/repl/", 1, true) or entry:find("'xpcall'", 1, true) then break end
+    if not entry:find("%[C%]") then lines[#lines + 1] = "  " .. entry end
+  end
+  if #lines > 1 then text = text .. "\n" .. table.concat(lines, "\n") end
+  return text
+end
+
+local function show(env, results)
+  for i = 1, results.n do
+    print((tostring(results[i])))
+    if i == 1 then rawset(_G, "_", results[i]) end
+  end
+  return env
+end
+
+local function run(text, env)
+  local chunk, problem, quiet = compile(text, env)
+  if not chunk then
+    io.stderr:write(problem, "\n")
+    return
+  end
+  local results = table.pack(xpcall(chunk, traced))
+  if not results[1] then
+    io.stderr:write(tostring(results[2]), "\n")
+    return
+  end
+  if quiet then return end
+  table.remove(results, 1)
+  results.n = results.n - 1
+  local ok, trouble = xpcall(show, traced, env, results)
+  if not ok then io.stderr:write(tostring(trouble), "\n") end
+end
+
+-- --- commands ---
+
+local function size(bytes)
+  local units = {"bytes", "KB", "MB", "GB"}
+  local i = 1
+  while bytes >= 1024 and i < #units do bytes, i = bytes / 1024, i + 1 end
+  return (i == 1 and "%d %s" or "%.1f %s"):format(bytes, units[i])
+end
+
+local commands = {}
+
+function commands.help() print(help) end
+
+function commands.mem()
+  local stats = core.memory.stats()
+  print(("%d tensors, %s live, %s at most, %s reserved"):format(core.tensors(),
+    size(stats.live), size(stats.peak_live or stats.peak or 0), size(stats.reserved)))
+  local holders = core.memory.holders()
+  if holders and holders ~= "" then print(holders) end
+end
+
+function commands.time(text, env)
+  local chunk, problem = compile(text, env)
+  if not chunk then return print(problem) end
+  local start = core.clock()
+  local ok, trouble = xpcall(chunk, traced)
+  if not ok then return io.stderr:write(tostring(trouble), "\n") end
+  print(("%.6f s"):format(core.clock() - start))
+end
+
+local function command(text, env)
+  local name, rest = text:match "^%s*:(%w+)%s*(.*)$"
+  if name == "quit" or name == "q" then return "quit" end
+  if commands[name] then
+    commands[name](rest, env)
+  else
+    io.stderr:write("there is no command :", tostring(name), "; :help lists them\n")
+  end
+end
+
+--- Runs the prompt until the input ends. `resume` forgets a Ctrl-C and tells whether there was
+-- one, `calm` makes error handlers; with `greet` the five lines to try are shown first.
+function M.run(resume, calm, greet)
+  local env, kept = environment()
+  traced = calm(trace)
+  rawset(env, "__keep", keeper(kept))
+  if greet then print(greeting) end
+  history.load(line.remember)
+  line.set_completer(function(text, from, to) return complete.words(env, text, from, to) end)
+  if core.interruptible then core.interruptible(true) end
+  while true do
+    local ok, text = xpcall(read_chunk, calm(tostring), env, resume)
+    if not ok then -- Ctrl-C while typing drops what was typed
+      io.stderr:write(text, "\n")
+    elseif text == nil then
+      if not resume() then break end
+      print()
+    else
+      resume()
+      if not text:match "^%s*$" then
+        line.remember(text)
+        history.append(text)
+      end
+      local asked = text:match "^%s*%?%s*([%w_.:]+)" or text:match "^([%w_.:]+)%?%s*$"
+      if asked then
+        require("flare.repl.help").show(asked)
+      elseif text:match "^%s*:" then
+        local done, outcome = xpcall(command, traced, text, env)
+        if outcome == "quit" then break end
+        if not done then io.stderr:write(tostring(outcome), "\n") end
+      elseif not text:match "^%s*$" then
+        run(text, env)
+      end
+      resume()
+    end
+  end
+  if line.is_terminal(0) then print() end
+end
+
+return M

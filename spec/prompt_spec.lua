@@ -1,0 +1,120 @@
+-- The program and its prompt, driven through pipes.
+local tree = require "spec.support.tree"
+
+local program = os.getenv "FLARE_PROGRAM" or tree.build .. "/flare"
+
+-- What `flare arguments` prints (both streams) for an input, and its exit status.
+local function flare(arguments, input)
+  local name = os.tmpname()
+  local file = assert(io.open(name, "w"))
+  file:write(input or "")
+  file:close()
+  local pipe = assert(io.popen(("FLARE_HISTORY= '%s' %s < '%s' 2>&1; echo status $?"):format(
+    program, arguments, name)))
+  local text = pipe:read "a"
+  pipe:close()
+  os.remove(name)
+  local out, status = text:match "^(.*)status (%d+)\n$"
+  return out, tonumber(status)
+end
+
+local function prompt(lines)
+  local out = flare("-i", table.concat(lines, "\n") .. "\n")
+  return (out:gsub(">+ ", ""))
+end
+
+describe("the program", function()
+  it("runs texts, files and the standard input", function()
+    assert.equal("3\n", (flare "-e 'print(1 + 2)'"))
+    assert.equal("7\n", (flare("-", "print(3 + 4)")))
+    assert.equal("8\n", (flare("", "print(4 + 4)")))
+  end)
+
+  it("gives scripts their arguments", function()
+    local name = os.tmpname()
+    local file = assert(io.open(name, "w"))
+    file:write "print(#arg, arg[0] ~= nil, ...)"
+    file:close()
+    assert.equal("2\ttrue\ta\tb\n", (flare(name .. " a b")))
+    os.remove(name)
+  end)
+
+  it("loads libraries into globals", function()
+    assert.equal("table\ttable\n", (flare "-l flare -l f=flare -e 'print(type(flare), type(f))'"))
+  end)
+
+  it("ends with a traceback of Lua lines and status 1", function()
+    local out, status = flare [[-e "local function deep() error('no') end deep()"]]
+    assert.equal(1, status)
+    assert.truthy(out:find("no", 1, true))
+    assert.truthy(out:find("stack traceback", 1, true))
+  end)
+
+  it("says what is wrong with its options", function()
+    local out, status = flare "-x"
+    assert.equal(1, status)
+    assert.truthy(out:find("unrecognized option '-x'", 1, true))
+    assert.truthy(out:find("usage:", 1, true))
+  end)
+end)
+
+describe("the prompt", function()
+  it("prints expressions without return, and not after a ;", function()
+    assert.equal("3\n", prompt {"1 + 2", "1 + 3;"})
+    assert.equal("a\n2\n", prompt {"'a', 2"})
+  end)
+
+  it("keeps top-level locals", function()
+    assert.equal("6\n7\n", prompt {"local a = 5", "a + 1", "a = 6", "a + 1"})
+    assert.equal("nil\n", prompt {"do local b = 1 end", "b"})
+  end)
+
+  it("reads on until a chunk is whole", function()
+    assert.equal("1\n2\n", prompt {"for i = 1, 2 do", "print(i)", "end"})
+  end)
+
+  it("goes on after errors", function()
+    local out = prompt {"error 'one'", "1 +", "", "(", ")", "'two'"}
+    assert.truthy(out:find("one", 1, true))
+    assert.truthy(out:find("two", 1, true))
+  end)
+
+  it("knows flare, nn and optim, and remembers the last value", function()
+    assert.equal("true\ntrue\n", prompt {"nn ~= nil and optim ~= nil", "_"})
+    assert.truthy(prompt {"flare.ones(2)"}:find("flare.tensor f32 [2] cpu", 1, true))
+  end)
+
+  it("helps with operators", function()
+    assert.truthy(prompt {"?softmax"}:find("divided by their sum", 1, true))
+    assert.truthy(prompt {"softmx?"}:find("do you mean ?softmax", 1, true))
+  end)
+
+  it("stops a Lua loop at an interrupt and goes on", function()
+    local text = [[
+(printf 'while true do end\n'; sleep 1; printf '"alive"\n') |
+  FLARE_HISTORY= '%s' -i 2>&1 & sleep 0.6; kill -INT $(pgrep -nf '%s -i'); wait]]
+    local pipe = assert(io.popen(text:format(program, program)))
+    local out = pipe:read "a"
+    pipe:close()
+    assert.truthy(out:find("interrupted!", 1, true))
+    assert.truthy(out:find("alive", 1, true))
+  end)
+end)
+
+describe("completion", function()
+  local complete = dofile "repl/complete.lua"
+  local flare = require "flare"
+
+  it("finds names, fields and methods", function()
+    local env = {number = 1, x = flare.ones(2), t = {inner = {one = 1}}}
+    assert.same({"number"}, complete.words(env, "numb", 0, 4))
+    assert.same({"t.inner.one"}, complete.words(env, "t.inner.o", 0, 9))
+    local methods = complete.words(env, "x:softm", 0, 7)
+    assert.same({"x:softmax", "x:softmax_"}, {methods[1], methods[#methods]})
+    assert.same({}, complete.words(env, "nothing.a", 0, 9))
+  end)
+
+  it("finds files inside strings", function()
+    assert.same({"repl/main.c"}, complete.words({}, "load 'repl/main.c", 6, 17))
+  end)
+end)
