@@ -487,8 +487,9 @@ static int finish(lua_State *L, fl_lua *st, const args *a, fl_call *c,
   }
   if (flags)
     fll_inherit(L, st, first, n, a->top);
-  if (view)
-    fll_set_parent(L, first, 1);
+  int x = a->at[a->b->pos[0]]; /* also where it came by name */
+  if (view && fll_test(L, x))
+    fll_set_parent(L, first, x);
   return n;
 }
 

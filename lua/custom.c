@@ -486,7 +486,8 @@ static int checkpoint(lua_State *L) {
   lua_setfield(L, record, "backward");
   fll_tensor *dummy = fll_new(L, st, FLL_MT);
   fl_tensor *t;
-  fll_check(L, st, fl_tensor_zeros(st->rt, FL_F32, 0, NULL, 0, &t));
+  int64_t none[1] = {0};
+  fll_check(L, st, fl_tensor_zeros(st->rt, FL_F32, 0, none, 0, &t));
   fll_fill(dummy, t);
   fll_check(L, st, fl_tensor_require_grad(t, true));
   for (int i = 1; i <= n + 1; i++)

@@ -197,20 +197,25 @@ void fll_inherit_from(lua_State *L, fl_lua *st, int result, int from) {
   }
 }
 
+/* From the argument at i: a tensor, a list of them, or options that have such. */
+static void inherit_argument(lua_State *L, fl_lua *st, int result, int i,
+                             int depth) {
+  if (fll_test(L, i)) {
+    fll_inherit_from(L, st, result, i);
+  } else if (lua_istable(L, i) && depth > 0) {
+    luaL_checkstack(L, 4, NULL);
+    lua_pushnil(L);
+    while (lua_next(L, i)) {
+      inherit_argument(L, st, result, lua_gettop(L), depth - 1);
+      lua_pop(L, 1);
+    }
+  }
+}
+
 void fll_inherit(lua_State *L, fl_lua *st, int result, int n, int top) {
   for (int r = result; r < result + n; r++)
-    for (int i = 1; i <= top; i++) {
-      if (fll_test(L, i)) {
-        fll_inherit_from(L, st, r, i);
-      } else if (lua_istable(L, i)) {
-        luaL_checkstack(L, 4, NULL);
-        lua_pushnil(L);
-        while (lua_next(L, i)) {
-          fll_inherit_from(L, st, r, -1);
-          lua_pop(L, 1);
-        }
-      }
-    }
+    for (int i = 1; i <= top; i++)
+      inherit_argument(L, st, r, i, 2);
 }
 
 /* Pops a value, puts it into the table at `table` under a new key. */

@@ -1,0 +1,213 @@
+/* flarelua.h: runtimes in states of their own and in the host's, scripts, calls,
+ * results, errors, two at once. */
+#include "check.h"
+
+#include <flare/flarelua.h>
+
+#include <lauxlib.h>
+#include <lua.h>
+#include <lualib.h>
+#include <math.h>
+#include <string.h>
+
+static void test_calls(void) {
+  fl_lua *f;
+  CHECK(fl_lua_open(NULL, &f) == FL_OK);
+  CHECK(fl_lua_run(f,
+                   "local core = require 'flare.core'\n"
+                   "model = {scale = 2.5, name = 'net', steps = 7, on = true}\n"
+                   "function model.forward(x, k, label)\n"
+                   "  last = label\n"
+                   "  return x * model.scale + k, #x, label .. '!', k > 1\n"
+                   "end\n"
+                   "weights = core.tensor{{1, 2}, {3, 4}}\n",
+                   "@host.lua") == FL_OK);
+  float data[3] = {1, 2, 3};
+  fl_tensor *x, *y = NULL, *w = NULL;
+  int64_t shape[1] = {3}, n = 0, steps = 0;
+  double scale = 0;
+  const char *text = NULL;
+  int flag = 0;
+  CHECK(fl_tensor_wrap(fl_lua_runtime(f), data, FL_F32, 1, shape, NULL, NULL,
+                       &x) == FL_OK);
+  CHECK(fl_lua_call(f, "model.forward", "tds>tisb", x, 2.0, "label", &y, &n,
+                    &text, &flag) == FL_OK);
+  CHECK(n == 3 && flag == 1 && strcmp(text, "label!") == 0);
+  float got[3];
+  CHECK(fl_tensor_read(y, got, sizeof got) == FL_OK);
+  for (int i = 0; i < 3; i++)
+    CHECK(got[i] == data[i] * 2.5f + 2);
+  CHECK(fl_lua_get(f, "model.scale", 'd', &scale) == FL_OK && scale == 2.5);
+  CHECK(fl_lua_get(f, "model.steps", 'i', &steps) == FL_OK && steps == 7);
+  CHECK(fl_lua_get(f, "model.name", 's', &text) == FL_OK &&
+        strcmp(text, "net") == 0);
+  CHECK(fl_lua_get(f, "weights", 't', &w) == FL_OK);
+  CHECK(fl_tensor_meta(w)->ndim == 2 && ((float *)fl_tensor_data(w))[3] == 4);
+  /* the script sees the host's memory, and the host what it writes */
+  CHECK(fl_lua_set(f, "shared", x) == FL_OK);
+  CHECK(fl_lua_run(f, "shared[2] = 9; assert(shared:sum():item() == 13)",
+                   "=t") == FL_OK);
+  CHECK(data[1] == 9);
+  /* what goes wrong */
+  CHECK(fl_lua_call(f, "model.forward", "td", x, 1.0) == FL_ELUA);
+  CHECK(strstr(fl_error(), "host.lua:5: attempt to concatenate a nil value"));
+  CHECK(strstr(fl_lua_traceback(f), "stack traceback"));
+  CHECK(fl_lua_call(f, "model.backward", "") == FL_ELUA);
+  CHECK(fl_lua_call(f, "model.forward", "q") == FL_ELUA);
+  CHECK(strstr(fl_error(), "there is no 'q'"));
+  CHECK(fl_lua_get(f, "nothing.at.all", 'd', &scale) == FL_ELUA);
+  CHECK(fl_lua_get(f, "model.name", 't', &w) == FL_ELUA);
+  CHECK(strstr(fl_error(), "expected a tensor, got string"));
+  CHECK(fl_lua_run(f, "x = = 1", "=bad") == FL_ELUA);
+  CHECK(fl_lua_run(f, "\x1bLua", "=binary") == FL_ELUA);
+  CHECK(fl_lua_run_file(f, "/no/such/file.lua", 0, NULL) == FL_ELUA);
+  CHECK(fl_lua_run(f, "error(setmetatable({}, {__tostring = function() return "
+                      "'an object' end}))",
+                   "=t") == FL_ELUA);
+  CHECK(strcmp(fl_error(), "an object") == 0);
+  CHECK(lua_gettop(fl_lua_state(f)) == 0);
+  fl_tensor_release(x);
+  fl_tensor_release(y);
+  fl_tensor_release(w);
+  fl_lua_close(f);
+}
+
+static void test_library(void) {
+  fl_lua *f;
+  fl_lua_options o = {.struct_size = sizeof o, .path = "/nowhere/?.lua"};
+  const char *text;
+  CHECK(fl_lua_open(&o, &f) == FL_OK);
+  CHECK(fl_lua_run(f, "where = package.path; flare = require 'flare'\n"
+                      "collector = require('flare.core').collector()",
+                   "=t") == FL_OK);
+  CHECK(fl_lua_get(f, "where", 's', &text) == FL_OK);
+  CHECK(strncmp(text, "/nowhere/?.lua;", 15) == 0);
+  CHECK(fl_lua_get(f, "collector", 's', &text) == FL_OK);
+  CHECK(strcmp(text, "flare") == 0);
+  fl_lua_close(f);
+}
+
+static void test_attach(void) {
+  lua_State *L = luaL_newstate();
+  luaL_openlibs(L);
+  fl_lua *f, *again;
+  fl_runtime_options r = {.struct_size = sizeof r, .threads = 1};
+  fl_lua_options o = {.struct_size = sizeof o, .runtime = &r};
+  CHECK(fl_lua_of(L) == NULL);
+  CHECK(fl_lua_attach(L, &o, &f) == FL_OK);
+  CHECK(fl_lua_attach(L, NULL, &again) == FL_OK && again == f);
+  CHECK(fl_lua_of(L) == f && fl_lua_state(f) == L);
+  CHECK(fl_runtime_threads(fl_lua_runtime(f)) == 1);
+  luaL_requiref(L, "flare.core", luaopen_flare_core, 1);
+  lua_pop(L, 1);
+  CHECK(luaL_dostring(L, "core = package.loaded['flare.core']\n"
+                         "x = core.ones(4); y = x:sum()\n"
+                         "assert(core.collector() == 'host')") == 0);
+  CHECK(luaL_dostring(L, "return x * 2") == 0);
+  fl_tensor *t = fl_lua_tensor(L, -1);
+  CHECK(t && fl_tensor_numel(t) == 4);
+  CHECK(fl_lua_tensor(L, 99) == NULL);
+  fl_lua_push(L, t);
+  CHECK(fl_lua_tensor(L, -1) == t);
+  lua_settop(L, 0);
+  /* the runtime goes before the state: tensors are closed, nothing crashes */
+  fl_lua_close(f);
+  CHECK(fl_lua_of(L) == NULL);
+  CHECK(luaL_dostring(L, "return x + 1") != 0);
+  CHECK(strstr(lua_tostring(L, -1), "closed"));
+  CHECK(luaL_dostring(L, "assert(x.closed and tostring(x):find 'closed');"
+                         "x:close() collectgarbage()") == 0);
+  CHECK(luaL_dostring(L, "return core.zeros(1)") != 0);
+  CHECK(luaL_dostring(L, "return require('flare.core')") == 0);
+  lua_close(L);
+}
+
+static void test_two(void) {
+  fl_lua *a, *b;
+  fl_tensor *t;
+  double n = 0;
+  CHECK(fl_lua_open(NULL, &a) == FL_OK && fl_lua_open(NULL, &b) == FL_OK);
+  const char *text = "core = require 'flare.core'; core.manual_seed(seed)\n"
+                     "x = core.rand(3); n = core.tensors()";
+  CHECK(fl_lua_run(a, "seed = 1", "=t") == FL_OK);
+  CHECK(fl_lua_run(b, "seed = 2", "=t") == FL_OK);
+  CHECK(fl_lua_run(a, text, "=t") == FL_OK);
+  CHECK(fl_lua_run(b, text, "=t") == FL_OK);
+  CHECK(fl_lua_get(a, "n", 'd', &n) == FL_OK && n == 1);
+  CHECK(fl_lua_get(a, "x", 't', &t) == FL_OK);
+  CHECK(fl_lua_set(b, "y", t) == FL_ELUA);
+  CHECK(strstr(fl_error(), "another runtime"));
+  fl_lua_close(a); /* t outlives it, closed */
+  CHECK(fl_tensor_closed(t));
+  fl_tensor_release(t);
+  CHECK(fl_lua_run(b, "assert((x + 1):sum():item() > 3)", "=t") == FL_OK);
+  fl_lua_close(b);
+}
+
+static int tens(lua_State *L) { /* written against Lua's own interface */
+  fl_tensor *t = fl_lua_tensor(L, 1);
+  luaL_argcheck(L, t, 1, "tensor expected");
+  fl_tensor *bad;
+  int64_t sizes[2] = {INT64_MAX, 8};
+  if (lua_toboolean(L, 2))
+    fl_lua_check(L, fl_tensor_new(fl_tensor_runtime(t), FL_F32, 2, sizes, 0,
+                                  &bad));
+  lua_pushinteger(L, fl_tensor_numel(t) * 10);
+  return 1;
+}
+
+static void test_functions(void) {
+  fl_lua *f;
+  double n = 0;
+  CHECK(fl_lua_open(NULL, &f) == FL_OK);
+  lua_register(fl_lua_state(f), "tens", tens);
+  CHECK(fl_lua_run(f, "n = tens(require('flare.core').zeros(4))", "=t") ==
+        FL_OK);
+  CHECK(fl_lua_get(f, "n", 'd', &n) == FL_OK && n == 40);
+  CHECK(fl_lua_run(f, "tens(require('flare.core').zeros(4), true)", "=user") ==
+        FL_ELUA);
+  CHECK(strncmp(fl_error(), "user:1: ", 8) == 0);
+  CHECK(strstr(fl_error(), "too large"));
+  fl_lua_close(f);
+  fl_lua_close(NULL);
+}
+
+static void test_interrupt(void) {
+  fl_lua *f;
+  CHECK(fl_lua_open(NULL, &f) == FL_OK);
+  CHECK(fl_lua_run(f, "core = require 'flare.core'; core.interruptible()",
+                   "=t") == FL_OK);
+  fl_lua_interrupt(f);
+  CHECK(fl_lua_run(f, "while true do pcall(function() end) end", "=t") ==
+        FL_ELUA);
+  CHECK(strstr(fl_error(), "interrupted!"));
+  CHECK(fl_lua_run(f, "coroutine.wrap(function() while true do end end)()",
+                   "=t") == FL_ELUA);
+  fl_lua_resume(f);
+  CHECK(fl_lua_run(f, "for i = 1, 1e5 do end", "=t") == FL_OK);
+  fl_lua_close(f);
+}
+
+static void test_many(void) {
+  for (int i = 0; i < 100; i++) {
+    fl_lua *f;
+    CHECK(fl_lua_open(NULL, &f) == FL_OK);
+    CHECK(fl_lua_run(f, "local c = require 'flare.core'\n"
+                        "x = c.ones(3, {requires_grad = true})\n"
+                        "x:register_hook(function(g) return g * 2 end)\n"
+                        "y = (x * 2):sum() y:backward()",
+                     "=t") == FL_OK);
+    fl_lua_close(f);
+  }
+}
+
+int main(void) {
+  test_calls();
+  test_library();
+  test_attach();
+  test_two();
+  test_functions();
+  test_interrupt();
+  test_many();
+  return check_done("lua_host");
+}
