@@ -103,10 +103,10 @@ end)
 
 describe("completion", function()
   local complete = dofile "repl/complete.lua"
-  local flare = require "flare"
+  local ones = require("flare").ones
 
   it("finds names, fields and methods", function()
-    local env = {number = 1, x = flare.ones(2), t = {inner = {one = 1}}}
+    local env = {number = 1, x = ones(2), t = {inner = {one = 1}}}
     assert.same({"number"}, complete.words(env, "numb", 0, 4))
     assert.same({"t.inner.one"}, complete.words(env, "t.inner.o", 0, 9))
     local methods = complete.words(env, "x:softm", 0, 7)
