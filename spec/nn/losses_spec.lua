@@ -77,6 +77,7 @@ describe("losses", function()
     assert.has_error(function() nn.MSELoss{reducton = "sum"} end)
     assert.has_error(function()
       nn.CrossEntropyLoss()(x, flare.tensor({1, 6, 2, 2}, {dtype = "i64"}))
+      flare.synchronize()
     end)
   end)
 

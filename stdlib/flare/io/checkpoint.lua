@@ -17,6 +17,16 @@ local Checkpoint = class("Checkpoint")
 
 local PATTERN = "^step%-(%d+)%.flare$"
 
+-- A save that was killed leaves its unfinished file; its name has the process in it.
+local function sweep(folder)
+  for _, name in ipairs(core.file.list(folder) or {}) do
+    local process = name:match("^step%-%d+%.flare%.tmp%-(%d+)%-%d+$")
+    if process and core.file.exists("/proc/self") and not core.file.exists("/proc/" .. process) then
+      core.file.remove(folder .. "/" .. name)
+    end
+  end
+end
+
 --- flare.io.Checkpoint(folder, {keep = 2}), `keep`: how many files stay
 -- @return the object, or nil and a message if the folder cannot be made
 function Checkpoint.open(folder, opts)
@@ -27,6 +37,7 @@ function Checkpoint.open(folder, opts)
   options.count("io.Checkpoint", "keep", o.keep)
   local ok, message = core.file.mkdir(folder)
   if not ok then return nil, message end
+  sweep(folder)
   local self = Checkpoint()
   self.folder, self.keep = folder, o.keep
   return self
