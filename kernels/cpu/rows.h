@@ -94,6 +94,52 @@ static inline float fl_row_max_f32(const float *x, int64_t n) {
   return nan ? NAN : _mm512_reduce_max_ps(_mm512_max_ps(a, b));
 }
 
+/* Sums of products and of elements, at most FL_ROW_BLOCK of them. */
+FL_FORCE float fl_row_dot_block_f32(const float *x, const float *y, int64_t n) {
+  __m512 a = _mm512_setzero_ps(), b = a;
+  int64_t i = 0;
+  for (; i + 32 <= n; i += 32) {
+    a = _mm512_fmadd_ps(_mm512_loadu_ps(x + i), _mm512_loadu_ps(y + i), a);
+    b = _mm512_fmadd_ps(_mm512_loadu_ps(x + i + 16),
+                        _mm512_loadu_ps(y + i + 16), b);
+  }
+  for (; i < n; i += 16) {
+    __mmask16 k = n - i < 16 ? fl_tail_512(n - i) : (__mmask16)-1;
+    a = _mm512_fmadd_ps(_mm512_maskz_loadu_ps(k, x + i),
+                        _mm512_maskz_loadu_ps(k, y + i), a);
+  }
+  return _mm512_reduce_add_ps(_mm512_add_ps(a, b));
+}
+
+FL_FORCE float fl_row_sum_block_f32(const float *x, int64_t n) {
+  __m512 a = _mm512_setzero_ps(), b = a, c = a, d = a;
+  int64_t i = 0;
+  for (; i + 64 <= n; i += 64) {
+    a = _mm512_add_ps(a, _mm512_loadu_ps(x + i));
+    b = _mm512_add_ps(b, _mm512_loadu_ps(x + i + 16));
+    c = _mm512_add_ps(c, _mm512_loadu_ps(x + i + 32));
+    d = _mm512_add_ps(d, _mm512_loadu_ps(x + i + 48));
+  }
+  for (; i < n; i += 16) {
+    __mmask16 k = n - i < 16 ? fl_tail_512(n - i) : (__mmask16)-1;
+    a = _mm512_add_ps(a, _mm512_maskz_loadu_ps(k, x + i));
+  }
+  return _mm512_reduce_add_ps(
+      _mm512_add_ps(_mm512_add_ps(a, b), _mm512_add_ps(c, d)));
+}
+
+/* z = x - exp(y) s */
+static inline void fl_row_less_exp_f32(const float *x, const float *y, float s,
+                                       float *z, int64_t n) {
+  __m512 vs = _mm512_set1_ps(s);
+  for (int64_t i = 0; i < n; i += 16) {
+    __mmask16 k = n - i < 16 ? fl_tail_512(n - i) : (__mmask16)-1;
+    __m512 e = fl_exp_512(_mm512_maskz_loadu_ps(k, y + i));
+    _mm512_mask_storeu_ps(
+        z + i, k, _mm512_fnmadd_ps(e, vs, _mm512_maskz_loadu_ps(k, x + i)));
+  }
+}
+
 /* Sum of exp(x - m) over at most FL_ROW_BLOCK elements; stored to y times g if
  * y is given. */
 FL_FORCE float fl_row_exps_f32(const float *x, int64_t n, float m, float *y,

@@ -29,11 +29,9 @@ FL_FORCE T F(fl_row_exps)(const T *x, int64_t n, T m, T *y, T g) {
   }
   return s;
 }
-#endif
-
 /* Sum of at most FL_ROW_BLOCK elements; 64 lanes hide the latency of the
  * addition, and read memory in one stream. */
-static inline T F(fl_row_sum_block)(const T *x, int64_t n) {
+FL_FORCE T F(fl_row_sum_block)(const T *x, int64_t n) {
   T lane[64], s = 0;
   int64_t i = 0;
   if (n >= 256) {
@@ -52,6 +50,23 @@ static inline T F(fl_row_sum_block)(const T *x, int64_t n) {
     rest += x[j];
   return s + rest;
 }
+
+FL_FORCE T F(fl_row_dot_block)(const T *x, const T *y, int64_t n) {
+  T s = 0;
+#pragma omp simd reduction(+ : s)
+  for (int64_t i = 0; i < n; i++)
+    s += x[i] * y[i];
+  return s;
+}
+
+/* z = x - exp(y) s */
+static inline void F(fl_row_less_exp)(const T *x, const T *y, T s, T *z,
+                                      int64_t n) {
+#pragma omp simd
+  for (int64_t i = 0; i < n; i++)
+    z[i] = x[i] - F(fl_row_exp1)(y[i]) * s;
+}
+#endif
 
 static inline double F(fl_row_sum)(const T *x, int64_t n) {
   double s = 0;
@@ -76,5 +91,13 @@ static inline double F(fl_row_exp)(const T *x, int64_t n, T m, T *y, T g) {
   for (int64_t i = 0; i < n; i += FL_ROW_BLOCK)
     s += F(fl_row_exps)(x + i, n - i < FL_ROW_BLOCK ? n - i : FL_ROW_BLOCK, m,
                         y + i, g);
+  return s;
+}
+
+static inline double F(fl_row_dot)(const T *x, const T *y, int64_t n) {
+  double s = 0;
+  for (int64_t i = 0; i < n; i += FL_ROW_BLOCK)
+    s += F(fl_row_dot_block)(x + i, y + i,
+                             n - i < FL_ROW_BLOCK ? n - i : FL_ROW_BLOCK);
   return s;
 }

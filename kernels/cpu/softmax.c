@@ -1,68 +1,121 @@
-/* softmax, log_softmax and their gradients, each a pass or two over rows that
- * stay in the cache. */
-#include "cpu.h"
+/* softmax, log_softmax and their gradients: rows (or tiles of columns, when the
+ * dim is not the last) that stay in the cache between their passes. */
+#include "rows.h"
 
-#include "../../runtime/math.h"
+#define GRAIN  8192 /* elements worth a thread's while */
+#define TILE   64   /* columns taken together */
+#define LOGS   16   /* rows taken together for their logarithms */
+#define NARROW 8    /* fewer columns than this are taken one by one ... */
+#define SHORT  2048 /* ... if they are not longer than this */
 
-#define WIDE 64 /* columns taken together when the dim is not the last */
-
+/* The tensors are outer x n x inner. Long rows are cut into pieces. */
 typedef struct job {
-  int64_t n, inner, blocks;
-  const void *x; /* or dy */
+  int64_t n, inner, tiles, piece, pieces;
+  const void *x; /* forward's input, or dy */
   const void *y; /* of the gradients; NULL: forward */
   void *out;
   bool logarithm;
+  double *top, *sum; /* of every piece */
 } job;
 
-#define T float
-#define S(name) name##_f32
+#define T       float
+#define F(name) name##_f32
 #include "softmax.inc"
 #undef T
-#undef S
-#define T double
-#define S(name) name##_f64
+#undef F
+#define T       double
+#define F(name) name##_f64
 #include "softmax.inc"
 #undef T
-#undef S
+#undef F
+
+static int64_t ceil_div(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+
+/* A row in pieces: every piece by itself, then all by what they found. */
+static fl_status long_rows(const fl_launch *l, fl_dtype type, int64_t outer,
+                           job *j) {
+  size_t tasks = (size_t)(outer * j->pieces);
+  j->top = fl_scratch_get(l, 2 * tasks * sizeof(double));
+  if (!j->top)
+    return FL_ENOMEM;
+  j->sum = j->top + tasks;
+  bool wide = type == FL_F64, back = j->y != NULL;
+  fl_cpu_parallel(l, (int64_t)tasks, 1,
+                  back   ? (wide ? back_begin_f64 : back_begin_f32)
+                  : wide ? soft_begin_f64
+                         : soft_begin_f32,
+                  j);
+  for (int64_t r = 0; r < outer; r++) {
+    double *top = j->top + r * j->pieces, *sum = j->sum + r * j->pieces;
+    double most = top[0], total = 0;
+    for (int64_t p = 1; p < j->pieces; p++)
+      most = top[p] > most || top[p] != top[p] ? top[p] : most;
+    for (int64_t p = 0; p < j->pieces; p++)
+      total += top[p] == most ? sum[p] : sum[p] * exp(top[p] - most);
+    /* what every piece is to be shifted or multiplied with */
+    for (int64_t p = 0; p < j->pieces; p++) {
+      sum[p] = back           ? total
+               : j->logarithm ? log(total)
+                              : exp(top[p] - most) / total;
+      top[p] = most;
+    }
+  }
+  fl_cpu_parallel(l, (int64_t)tasks, 1,
+                  back   ? (wide ? back_end_f64 : back_end_f32)
+                  : wide ? soft_end_f64
+                         : soft_end_f32,
+                  j);
+  return FL_OK;
+}
 
 static fl_status run(const fl_launch *l, bool backward, bool logarithm) {
   const fl_view *x = &l->in[0];
   fl_dtype type = fl_cpu_wide(x->dtype);
   int dim = (int)l->attrs->v[0].i;
   int64_t total = fl_view_numel(x);
-  job j = {.n = x->ndim ? x->shape[dim] : 1, .inner = 1,
-           .logarithm = logarithm};
+  job j = {
+      .n = x->ndim ? x->shape[dim] : 1, .inner = 1, .logarithm = logarithm};
   for (int i = dim + 1; i < x->ndim; i++)
     j.inner *= x->shape[i];
   if (total == 0)
     return FL_OK;
-  j.blocks = (j.inner + WIDE - 1) / WIDE;
   j.x = FL_CPU(input)(l, x, type);
   j.y = backward ? FL_CPU(input)(l, &l->in[1], type) : NULL;
   j.out = FL_CPU(output)(l, &l->out[0], type);
   if (!j.x || !j.out || (backward && !j.y))
     return FL_ENOMEM;
-  int64_t rows = total / j.n / j.inner * j.blocks;
-  int64_t each = j.n * (j.inner < WIDE ? j.inner : WIDE);
-  fl_cpu_parallel(l, rows, each < 16384 ? 16384 / each : 1,
-                  type == FL_F64 ? piece_f64 : piece_f32, &j);
+  int64_t outer = total / j.n / j.inner;
+  j.tiles = ceil_div(j.inner, TILE);
+  j.pieces = j.inner == 1 && j.n > 8 * GRAIN ? ceil_div(j.n, 4 * GRAIN) : 1;
+  j.piece = ceil_div(j.n, j.pieces);
+  j.pieces = ceil_div(j.n, j.piece);
+  if (j.pieces > 1) {
+    fl_status s = long_rows(l, type, outer, &j);
+    if (s != FL_OK)
+      return s;
+  } else {
+    int64_t each = j.n * (j.inner < TILE ? j.inner : TILE);
+    fl_cpu_parallel(l, outer * j.tiles, each < GRAIN ? GRAIN / each : 1,
+                    type == FL_F64 ? softmax_task_f64 : softmax_task_f32, &j);
+  }
   FL_CPU(finish)(l, &l->out[0], type, j.out);
   return FL_OK;
 }
 
-FL_KERNEL(softmax);
 FL_KERNEL(softmax) {
   return run(l, false, false);
 }
-FL_KERNEL(log_softmax);
+
 FL_KERNEL(log_softmax) {
   return run(l, false, true);
 }
-FL_KERNEL(softmax_backward);
+
 FL_KERNEL(softmax_backward) {
   return run(l, true, false);
 }
-FL_KERNEL(log_softmax_backward);
+
 FL_KERNEL(log_softmax_backward) {
   return run(l, true, true);
 }
