@@ -477,20 +477,20 @@ static fl_status check_target(work *w) {
   return w->rt->grad_enabled ? fli_tape_check_inplace(w->rt, w->c) : FL_OK;
 }
 
-static fl_status check_result(work *w) {
-  const fl_meta *t = w->metas[0], *r = &w->out[0];
+/* Whether a result r of an operator can be kept in a tensor t. */
+static fl_status check_result(const char *op, const fl_meta *t,
+                              const fl_meta *r) {
   if (!fli_same_shape(r, t))
     return fli_fail(FL_ESHAPE,
                     "%s_: the result has shape %s and does not fit into %s",
-                    w->op->info.name, fli_shape_text(r->ndim, r->shape),
+                    op, fli_shape_text(r->ndim, r->shape),
                     fli_shape_text(t->ndim, t->shape));
   if (fl_dtype_kind(r->dtype) > fl_dtype_kind(t->dtype) &&
       (fl_dtype_kind(r->dtype) == FL_KIND_FLOAT ||
        fl_dtype_kind(t->dtype) == FL_KIND_BOOL))
     return fli_fail(FL_EDTYPE,
                     "%s_: the result is %s and cannot be kept in a %s tensor",
-                    w->op->info.name, fl_dtype_name(r->dtype),
-                    fl_dtype_name(t->dtype));
+                    op, fl_dtype_name(r->dtype), fl_dtype_name(t->dtype));
   return FL_OK;
 }
 
@@ -516,7 +516,7 @@ static fl_status clone_plain(fl_runtime *rt, fl_tensor *t, fl_tensor **out) {
 static fl_status run_over(work *w, const fl_operand *given) {
   fl_tensor *t = w->in[0].tensor, *clones[FEW] = {NULL}, *old = NULL;
   fl_operand in[FEW], saved[FEW];
-  fl_status s = check_result(w);
+  fl_status s = check_result(w->op->info.name, w->metas[0], &w->out[0]);
   bool tape = s == FL_OK && records(w);
   memcpy(in, w->in, (size_t)w->n_in * sizeof *in);
   memcpy(saved, w->in, (size_t)w->n_in * sizeof *in);
@@ -565,7 +565,10 @@ static fl_status run_then_assign(fl_runtime *rt, const fl_call *c) {
   fl_call assign = {.op = &rt->ops[FLI_OP_assign], .n_in = 2, .in = in,
                     .inplace = true, .site = c->site, .base = c->base,
                     .out = c->out};
-  fl_status s = fl_call_run(rt, &assign);
+  fl_status s = check_result(c->op->info.name, &c->in[0].tensor->meta,
+                             &results[0]->meta);
+  if (s == FL_OK)
+    s = fl_call_run(rt, &assign);
   for (int k = 0; k < c->op->info.n_out; k++)
     fl_tensor_release(results[k]);
   return s;
