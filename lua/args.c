@@ -533,10 +533,8 @@ int fll_run(lua_State *L, fl_lua *st, const fll_op *b, bool inplace) {
   int top = lua_gettop(L);
   if (b->simple && top == b->simple)
     return fll_run_simple(L, st, b, top, inplace);
-  char name[40];
-  snprintf(name, sizeof name, "%s%s", b->info->name, inplace ? "_" : "");
   args a = {.b = b,
-            .name = name,
+            .name = inplace ? b->inplace_name : b->info->name,
             .base = 1,
             .top = top,
             .device = st->device};
@@ -545,34 +543,37 @@ int fll_run(lua_State *L, fl_lua *st, const fll_op *b, bool inplace) {
   return run_parsed(L, st, &a, inplace);
 }
 
-static int simple_error(lua_State *L, const fll_op *b, int n) {
+static int simple_error(lua_State *L, const fll_op *b, int n, bool inplace) {
+  const char *name = inplace ? b->inplace_name : b->info->name;
   for (int k = 0; k < n; k++) {
     fl_operand o;
     unsigned flags;
     if (!fll_operand(L, k + 1, &o, &flags))
-      return fll_argerror(L, b->info->name, b->info->params[k].name,
+      return fll_argerror(L, name, b->info->params[b->pos[k]].name,
                           "a tensor or a number", k + 1);
   }
-  return fll_argerror(L, b->info->name, b->info->params[0].name, "a tensor",
-                      1);
+  return fll_argerror(L, name, b->info->params[b->pos[0]].name, "a tensor", 1);
 }
 
-/* The short way for operators with inputs only, and for metamethods. */
+/* The short way: arguments 1..n are all of the required inputs, the rest is left
+ * out. For metamethods, too. */
 int fll_run_simple(lua_State *L, fl_lua *st, const fll_op *b, int n,
                    bool inplace) {
-  fl_operand in[4];
+  fl_operand in[FLL_FEW];
   fl_tensor *out[FL_MAX_OUT] = {NULL};
   unsigned flags = 0;
-  fll_tensor *h = NULL;
-  if (!inplace)
-    h = fll_new(L, st, FLL_MT);
+  fll_tensor *h = inplace ? NULL : fll_new(L, st, FLL_MT);
   for (int k = 0; k < n; k++)
     if (!fll_operand(L, k + 1, &in[k], &flags))
-      return simple_error(L, b, n);
+      return simple_error(L, b, n, inplace);
+  for (int k = n; k < b->n_in; k++) {
+    in[k].tensor = NULL;
+    in[k].dtype = FL_NODTYPE;
+  }
   if (inplace && !in[0].tensor)
-    return simple_error(L, b, n);
+    return simple_error(L, b, n, inplace);
   fl_call c = {.op = b->op,
-               .n_in = n,
+               .n_in = b->n_in,
                .in = in,
                .base = 1,
                .inplace = inplace,
@@ -580,6 +581,8 @@ int fll_run_simple(lua_State *L, fl_lua *st, const fll_op *b, int n,
                .device = st->device,
                .out = out};
   fll_check(L, st, fl_call_run(st->rt, &c));
+  for (int k = 1; k < b->info->n_out; k++)
+    fl_tensor_release(out[k]);
   if (inplace) {
     fl_tensor_release(out[0]);
     if (flags)
@@ -590,5 +593,7 @@ int fll_run_simple(lua_State *L, fl_lua *st, const fll_op *b, int n,
   fll_fill(h, out[0]);
   if (flags)
     fll_inherit(L, st, n + 1, 1, n);
+  if (b->views && in[0].tensor && fl_tensor_shares(out[0], in[0].tensor))
+    fll_set_parent(L, n + 1, 1);
   return 1;
 }

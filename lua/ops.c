@@ -28,20 +28,33 @@ static void positions(fll_op *b) {
   }
 }
 
-static void describe(fll_op *b, const fl_op *op) {
+/* Operators that may be called with their inputs alone. */
+static void find_simple(fll_op *b) {
+  int inputs = 0;
+  for (int k = 0; k < b->info->n_params; k++) {
+    const fl_param *p = &b->info->params[k];
+    if ((is_input(p) && !p->variadic) || p->kind == FL_P_RNG)
+      b->n_in++;
+    if (p->optional || p->has_default || p->kind == FL_P_RNG)
+      continue;
+    if (!is_input(p) || p->variadic || p->slot != inputs ||
+        b->pos[inputs] != k)
+      return;
+    inputs++;
+  }
+  if (b->n_ret == 1 && b->variadic < 0 && b->n_in <= FLL_FEW)
+    b->simple = (uint8_t)inputs;
+}
+
+static void describe(fl_lua *st, fll_op *b, const fl_op *op) {
   memset(b, 0, sizeof *b);
+  b->st = st;
   b->op = op;
   b->info = fl_op_get(op);
   positions(b);
   b->n_ret = (uint8_t)b->info->n_shown;
-  int inputs = 0;
-  bool simple = b->n_ret == b->info->n_out && b->info->n_out == 1;
-  for (int k = 0; k < b->info->n_params; k++) {
-    const fl_param *p = &b->info->params[k];
-    simple = simple && is_input(p) && !p->optional && !p->variadic;
-    inputs++;
-  }
-  b->simple = simple && inputs <= 3 ? (uint8_t)inputs : 0;
+  snprintf(b->inplace_name, sizeof b->inplace_name, "%s_", b->info->name);
+  find_simple(b);
   b->views = b->info->view || strcmp(b->info->family, "composite") == 0;
 }
 
@@ -56,7 +69,7 @@ void fll_ops_open(lua_State *L, fl_lua *st) {
   lua_setiuservalue(L, -2, 1);
   lua_pop(L, 1);
   for (int i = 0; i < st->n_ops; i++)
-    describe(&st->ops[i], fl_op_at(st->rt, i));
+    describe(st, &st->ops[i], fl_op_at(st->rt, i));
   st->select = row(st, "select");
   st->narrow = row(st, "narrow");
   st->assign = row(st, "assign");
@@ -86,41 +99,37 @@ const fll_op *fll_findop(fl_lua *st, const char *name) {
 /* --- closures; upvalue 3 is the row --- */
 
 static int function(lua_State *L) {
-  return fll_run(L, fll_enter(L), lua_touserdata(L, FLL_OWN), false);
+  const fll_op *b = fll_enter_op(L);
+  return fll_run(L, b->st, b, false);
 }
 
 static void check_self(lua_State *L, const fll_op *b, bool inplace) {
-  if (fll_test(L, 1))
-    return;
-  char name[48];
-  snprintf(name, sizeof name, "%s%s", b->info->name, inplace ? "_" : "");
-  fll_argerror(L, name, b->info->params[b->pos[0]].name, "a tensor", 1);
+  if (!fll_test(L, 1))
+    fll_argerror(L, inplace ? b->inplace_name : b->info->name, b->info->params[b->pos[0]].name, "a tensor", 1);
 }
 
 static int method(lua_State *L) {
-  fl_lua *st = fll_enter(L);
-  const fll_op *b = lua_touserdata(L, FLL_OWN);
+  const fll_op *b = fll_enter_op(L);
   check_self(L, b, false);
-  return fll_run(L, st, b, false);
+  return fll_run(L, b->st, b, false);
 }
 
 static int inplace(lua_State *L) {
-  fl_lua *st = fll_enter(L);
-  const fll_op *b = lua_touserdata(L, FLL_OWN);
+  const fll_op *b = fll_enter_op(L);
   check_self(L, b, true);
-  return fll_run(L, st, b, true);
+  return fll_run(L, b->st, b, true);
 }
 
 static int binary(lua_State *L) {
-  fl_lua *st = fll_enter(L);
+  const fll_op *b = fll_enter_op(L);
   lua_settop(L, 2);
-  return fll_run_simple(L, st, lua_touserdata(L, FLL_OWN), 2, false);
+  return fll_run_simple(L, b->st, b, 2, false);
 }
 
 static int unary(lua_State *L) {
-  fl_lua *st = fll_enter(L);
+  const fll_op *b = fll_enter_op(L);
   lua_settop(L, 1);
-  return fll_run_simple(L, st, lua_touserdata(L, FLL_OWN), 1, false);
+  return fll_run_simple(L, b->st, b, 1, false);
 }
 
 static void push_closure(lua_State *L, lua_CFunction f, const fll_op *b) {
@@ -182,7 +191,6 @@ static bool is_method(const fll_op *b) {
 }
 
 void fll_ops_methods(lua_State *L, fl_lua *st) {
-  char name[48];
   for (int i = 0; i < st->n_ops; i++) {
     const fll_op *b = &st->ops[i];
     if (!is_method(b))
@@ -191,9 +199,8 @@ void fll_ops_methods(lua_State *L, fl_lua *st) {
     lua_setfield(L, -2, b->info->name);
     if (!b->info->inplace)
       continue;
-    snprintf(name, sizeof name, "%s_", b->info->name);
     push_closure(L, inplace, b);
-    lua_setfield(L, -2, name);
+    lua_setfield(L, -2, b->inplace_name);
   }
   for (size_t i = 0; i < sizeof aliases / sizeof aliases[0]; i++) {
     const fll_op *b = fll_findop(st, aliases[i].row);
