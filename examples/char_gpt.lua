@@ -13,7 +13,7 @@ local F = nn.functional
 
 -- what can be given, with what is used otherwise
 local defaults = {
-  data = "", steps = 0, device = "cpu", layers = 4, heads = 4, width = 128, block = 64,
+  data = "", steps = 6000, device = "cpu", layers = 4, heads = 4, width = 128, block = 64,
   batch = 12, dropout = 0.0, lr = 1e-3, seed = 1337, out = "char_gpt.out", resume = false,
   stop = 0, quiet = false,
 }
@@ -176,7 +176,8 @@ if o.resume then
     if not given[key] then o[key] = value end
   end
 end
-if o.steps == 0 then o.steps = o.data ~= "" and 2000 or 5000 end
+local known, problem = pcall(flare.zeros, 1, {device = o.device})
+if not known then usage((problem:gsub("^%S+:%d+: ", ""))) end
 
 local tokens, vocabulary = load_text(o)
 local n = math.floor(0.9 * #tokens)

@@ -22,11 +22,11 @@ function Vocabulary:init(source)
     local high = source:find("[\x80-\xff]")
     self.bytes = not high or not utf8.len(source)
     if self.bytes then
-      -- by tensor, since texts are long: which of the 256 bytes occur
-      local present = core.from_bytes(source, "u8", {#source})
+      -- looking for 256 bytes in turn is faster than going through a long text in Lua
       for byte = 0, 255 do
-        if #source > 0 and present:eq(byte):any():item() then
-          self.characters[#self.characters + 1] = string.char(byte)
+        local character = string.char(byte)
+        if source:find(character, 1, true) then
+          self.characters[#self.characters + 1] = character
         end
       end
     else
