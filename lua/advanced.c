@@ -5,14 +5,14 @@
 #include "index.h"
 
 typedef struct merged {
-  fl_tensor *x;             /* with the indexed dims merged into `dim` */
-  fl_tensor *positions;     /* 1-d, counted from 1 */
-  int dim, dims;            /* where, and how many were merged */
-  int index_ndim;           /* shape of the index ... */
+  fl_tensor *x;         /* with the indexed dims merged into `dim` */
+  fl_tensor *positions; /* 1-d, counted from 1 */
+  int dim, dims;        /* where, and how many were merged */
+  int index_ndim;       /* shape of the index ... */
   int64_t index_shape[FL_MAX_DIMS];
-  bool moved;               /* dims were permuted */
+  bool moved;                /* dims were permuted */
   int64_t back[FL_MAX_DIMS]; /* the permutation that undoes it */
-  fl_meta before;           /* after permuting, before merging */
+  fl_meta before;            /* after permuting, before merging */
 } merged;
 
 static fl_operand of(fl_tensor *t) {
@@ -93,8 +93,8 @@ static bool broadcast(fll_plan_run *r, fl_tensor *const *t, int n, merged *m) {
   return true;
 }
 
-/* Several index tensors: position = ((i * n2) + j) * n3 + k ... along the merged
- * dim. */
+/* Several index tensors: position = ((i * n2) + j) * n3 + k ... along the
+ * merged dim. */
 static void combine(fll_plan_run *r, fl_tensor *const *t, int n, merged *m) {
   fl_tensor *sum = NULL;
   if (!broadcast(r, t, n, m))
@@ -210,8 +210,9 @@ static int result_shape(fll_plan_run *r, const merged *m, int64_t *shape) {
   const fl_meta *s = &m->before;
   int n = 0;
   if (s->ndim - m->dims + m->index_ndim > FL_MAX_DIMS) {
-    r->status = fli_fail(FL_ESIZE, "x[...]: the result would have %d dims, at "
-                                   "most %d are possible",
+    r->status = fli_fail(FL_ESIZE,
+                         "x[...]: the result would have %d dims, at "
+                         "most %d are possible",
                          s->ndim - m->dims + m->index_ndim, FL_MAX_DIMS);
     return 0;
   }
@@ -226,12 +227,10 @@ static int result_shape(fll_plan_run *r, const merged *m, int64_t *shape) {
 
 static bool is_full_mask(const fll_gather *g, const fl_tensor *x) {
   const fl_meta *m = fl_tensor_meta(g->tensor[0]);
-  return g->n == 1 && m->dtype == FL_BOOL &&
-         m->ndim == fl_tensor_meta(x)->ndim;
+  return g->n == 1 && m->dtype == FL_BOOL && m->ndim == fl_tensor_meta(x)->ndim;
 }
 
-fl_tensor *fll_gather_read(fll_plan_run *r, const fll_gather *g,
-                           fl_tensor *x) {
+fl_tensor *fll_gather_read(fll_plan_run *r, const fll_gather *g, fl_tensor *x) {
   if (is_full_mask(g, x)) {
     r->status = check_mask(g->tensor[0], fl_tensor_meta(x), 0);
     return two(r, r->st->masked_select, of(x), of(g->tensor[0]));
@@ -239,9 +238,8 @@ fl_tensor *fll_gather_read(fll_plan_run *r, const fll_gather *g,
   merged m = {0};
   int64_t shape[FL_MAX_DIMS];
   merge(r, g, x, &m);
-  fl_tensor *y = m.x && m.positions
-                     ? index_select(r, m.x, m.dim, m.positions)
-                     : NULL;
+  fl_tensor *y =
+      m.x && m.positions ? index_select(r, m.x, m.dim, m.positions) : NULL;
   int n = y ? result_shape(r, &m, shape) : 0;
   if (!y || r->status != FL_OK)
     return NULL;
@@ -304,10 +302,10 @@ void fll_gather_write(fll_plan_run *r, const fll_gather *g, fl_tensor *x,
   v = fll_do_ints(r, r->st->reshape, v, fl_tensor_meta(m.x)->ndim, one);
   fl_attrs a = {.used = 0};
   a.v[0].i = m.dim;
-  fl_tensor *y = v ? fll_do(r, r->st->index_copy, &a, 3,
-                            (fl_operand[]){of(m.x), of(m.positions), of(v)},
-                            false)
-                   : NULL;
+  fl_tensor *y =
+      v ? fll_do(r, r->st->index_copy, &a, 3,
+                 (fl_operand[]){of(m.x), of(m.positions), of(v)}, false)
+        : NULL;
   if (y && m.dims > 1)
     y = fll_do_ints(r, r->st->reshape, y, m.before.ndim, m.before.shape);
   if (y && m.moved)

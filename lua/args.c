@@ -1,7 +1,8 @@
 /* Calls of operators from Lua: arguments are read as the operator's row
  * describes them, by position or by name in a last table, and turned into one
- * fl_call. Here dims and positions that count from 1 become ones that count from
- * 0; what lies inside index tensors is left alone, the call's base says it. */
+ * fl_call. Here dims and positions that count from 1 become ones that count
+ * from 0; what lies inside index tensors is left alone, the call's base says
+ * it. */
 #include "fll.h"
 
 #include <stdio.h>
@@ -22,8 +23,7 @@ typedef struct args {
 
 /* --- single values --- */
 
-int64_t fll_checkint(lua_State *L, int i, const char *where,
-                     const char *name) {
+int64_t fll_checkint(lua_State *L, int i, const char *where, const char *name) {
   int exact;
   lua_Integer v = lua_tointegerx(L, i, &exact);
   if (!exact || lua_type(L, i) != LUA_TNUMBER) {
@@ -38,16 +38,17 @@ int64_t fll_checkint(lua_State *L, int i, const char *where,
 
 int64_t fll_dim(lua_State *L, int64_t d, const char *where, const char *name) {
   if (d == 0)
-    fll_error(L, "%s: %s: dims count from 1; 0 is none (-1 is the last)",
-              where, name);
+    fll_error(L, "%s: %s: dims count from 1; 0 is none (-1 is the last)", where,
+              name);
   return d > 0 ? d - 1 : d;
 }
 
 static int64_t position(lua_State *L, int64_t p, const args *a,
                         const char *name) {
   if (p == 0 && a->base)
-    fll_error(L, "%s: %s: positions count from 1, 0 is none; for positions "
-                 "that count from 0 pass base = 0",
+    fll_error(L,
+              "%s: %s: positions count from 1, 0 is none; for positions "
+              "that count from 0 pass base = 0",
               a->name, name);
   return p >= a->base ? p - a->base : p;
 }
@@ -59,12 +60,12 @@ static const char *dtype_at(const void *list, int i) {
 
 static const struct {
   const char *theirs, *ours;
-} dtype_names[] = {{"float64", "f64"},  {"double", "f64"}, {"float32", "f32"},
-                   {"float", "f32"},    {"float16", "f16"}, {"half", "f16"},
-                   {"bfloat16", "bf16"}, {"int64", "i64"},  {"long", "i64"},
-                   {"int32", "i32"},    {"int", "i32"},    {"int16", "i16"},
-                   {"short", "i16"},    {"int8", "i8"},    {"uint8", "u8"},
-                   {"byte", "u8"},      {"boolean", "bool"}};
+} dtype_names[] = {{"float64", "f64"},   {"double", "f64"},  {"float32", "f32"},
+                   {"float", "f32"},     {"float16", "f16"}, {"half", "f16"},
+                   {"bfloat16", "bf16"}, {"int64", "i64"},   {"long", "i64"},
+                   {"int32", "i32"},     {"int", "i32"},     {"int16", "i16"},
+                   {"short", "i16"},     {"int8", "i8"},     {"uint8", "u8"},
+                   {"byte", "u8"},       {"boolean", "bool"}};
 
 fl_dtype fll_checkdtype(lua_State *L, int i, const char *where) {
   if (lua_type(L, i) != LUA_TSTRING)
@@ -123,8 +124,7 @@ static int64_t enumerated(lua_State *L, int i, const char *where,
       return k;
   const char *near = v ? fll_nearest(v, c.n, choice_at, &c) : NULL;
   char got[64];
-  snprintf(got, sizeof got, v ? "\"%.40s\"" : "%s",
-           v ? v : fll_typename(L, i));
+  snprintf(got, sizeof got, v ? "\"%.40s\"" : "%s", v ? v : fll_typename(L, i));
   fll_error(L, "%s: %s: expected one of %.*s, got %s%s%s%s", where, p->name,
             p->choices_len, p->choices, got, near ? "; did you mean \"" : "",
             near ? near : "", near ? "\"?" : "");
@@ -133,8 +133,7 @@ static int64_t enumerated(lua_State *L, int i, const char *where,
 /* --- which argument is which parameter --- */
 
 static bool is_list(const fl_param *p) {
-  return p->kind == FL_P_SHAPE || p->kind == FL_P_DIMS ||
-         p->kind == FL_P_INTS;
+  return p->kind == FL_P_SHAPE || p->kind == FL_P_DIMS || p->kind == FL_P_INTS;
 }
 
 static bool is_number(const fl_param *p) {
@@ -285,8 +284,8 @@ static void by_key(lua_State *L, fl_lua *st, args *a, int table) {
   }
 }
 
-/* Is the last argument a table of options? One with names in it, or an empty one
- * where no list is wanted. */
+/* Is the last argument a table of options? One with names in it, or an empty
+ * one where no list is wanted. */
 static bool is_options(lua_State *L, const args *a, int i) {
   if (!lua_istable(L, i))
     return false;
@@ -329,7 +328,7 @@ static void list_attribute(lua_State *L, const args *a, const fl_param *p,
   bool table = n == 0 && lua_istable(L, at);
   if (table)
     n = (int)(lua_rawlen(L, at) > FL_MAX_LIST ? FL_MAX_LIST + 1
-                                               : lua_rawlen(L, at));
+                                              : lua_rawlen(L, at));
   else if (n == 0)
     n = 1;
   if (n > FL_MAX_LIST)
@@ -393,8 +392,8 @@ static int inputs(const lua_State *L, const args *a, int *variadic) {
   for (int k = 0; k < a->b->info->n_params; k++) {
     const fl_param *p = &a->b->info->params[k];
     if (p->variadic && a->at[k])
-      *variadic = a->count[k] ? a->count[k]
-                              : (int)lua_rawlen((lua_State *)L, a->at[k]);
+      *variadic =
+          a->count[k] ? a->count[k] : (int)lua_rawlen((lua_State *)L, a->at[k]);
     else if (!p->variadic && (p->kind == FL_P_TENSOR || p->kind == FL_P_RNG))
       n++;
   }
@@ -555,8 +554,8 @@ static int simple_error(lua_State *L, const fll_op *b, int n, bool inplace) {
   return fll_argerror(L, name, b->info->params[b->pos[0]].name, "a tensor", 1);
 }
 
-/* The short way: arguments 1..n are all of the required inputs, the rest is left
- * out. For metamethods, too. */
+/* The short way: arguments 1..n are all of the required inputs, the rest is
+ * left out. For metamethods, too. */
 int fll_run_simple(lua_State *L, fl_lua *st, const fll_op *b, int n,
                    bool inplace) {
   fl_operand in[FLL_FEW];

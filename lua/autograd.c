@@ -224,8 +224,8 @@ static int grad(lua_State *L) {
   unsigned flags = pass_flags(L, 3);
   open_pass(L, flags);
   int outer = lua_gettop(L);
-  fl_status s = fl_grad(st->rt, roots->n, roots->t, from, n, inputs->t, flags,
-                        out->t);
+  fl_status s =
+      fl_grad(st->rt, roots->n, roots->t, from, n, inputs->t, flags, out->t);
   st->L = L;
   if (s != FL_OK)
     close_pass(L, st, outer, 0, 0);

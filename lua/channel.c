@@ -250,10 +250,8 @@ static int channel_gc(lua_State *L) {
 }
 
 void fll_channel_open(lua_State *L) {
-  static const luaL_Reg meta[] = {{"__gc", channel_gc},
-                                  {"__len", length},
-                                  {"__eq", same},
-                                  {NULL, NULL}};
+  static const luaL_Reg meta[] = {
+      {"__gc", channel_gc}, {"__len", length}, {"__eq", same}, {NULL, NULL}};
   static const luaL_Reg methods[] = {{"push", push},
                                      {"pop", pop},
                                      {"close", close_channel},

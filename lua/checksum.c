@@ -115,8 +115,7 @@ int fll_xxh64(lua_State *L) {
   size_t n;
   char text[20];
   const char *p = fll_piece(L, st, 1, &n, "xxh64");
-  snprintf(text, sizeof text, "%016llx",
-           (unsigned long long)xxh64(p, n, seed));
+  snprintf(text, sizeof text, "%016llx", (unsigned long long)xxh64(p, n, seed));
   lua_pushstring(L, text);
   return 1;
 }

@@ -193,8 +193,8 @@ static int totable(lua_State *L) {
   lua_settop(L, 1);
   readable(L, st, 1);
   fl_meta m = *fl_tensor_meta(fll_test(L, 2)->t);
-  size_t bytes = (size_t)fl_tensor_numel(fll_test(L, 2)->t) *
-                 fl_dtype_size(m.dtype);
+  size_t bytes =
+      (size_t)fl_tensor_numel(fll_test(L, 2)->t) * fl_dtype_size(m.dtype);
   void *p = fll_scratch(L, bytes + 8);
   luaL_checkstack(L, FL_MAX_DIMS + 10, NULL);
   fll_check(L, st, fl_tensor_read(fll_test(L, 2)->t, p, bytes));
@@ -207,8 +207,8 @@ static int totable(lua_State *L) {
 static int bytes(lua_State *L) {
   fl_lua *st = fll_enter(L);
   fl_tensor *t = self(L, "bytes");
-  size_t n = (size_t)fl_tensor_numel(t) *
-             fl_dtype_size(fl_tensor_meta(t)->dtype);
+  size_t n =
+      (size_t)fl_tensor_numel(t) * fl_dtype_size(fl_tensor_meta(t)->dtype);
   luaL_Buffer b;
   char *p = luaL_buffinitsize(L, &b, n);
   t = self(L, "bytes");
@@ -314,9 +314,10 @@ static int to_dtype(lua_State *L) {
 static const struct {
   const char *name;
   fl_dtype d;
-} dtype_methods[] = {{"float", FL_F32},  {"double", FL_F64}, {"half", FL_F16},
-                     {"bfloat16", FL_BF16}, {"long", FL_I64}, {"int", FL_I32},
-                     {"short", FL_I16},  {"char", FL_I8},    {"byte", FL_U8}};
+} dtype_methods[] = {
+    {"float", FL_F32},     {"double", FL_F64}, {"half", FL_F16},
+    {"bfloat16", FL_BF16}, {"long", FL_I64},   {"int", FL_I32},
+    {"short", FL_I16},     {"char", FL_I8},    {"byte", FL_U8}};
 
 static int detach(lua_State *L) {
   fl_lua *st = fll_enter(L);
@@ -446,12 +447,13 @@ static int split(lua_State *L) {
     at += length;
   }
   if (at != size)
-    fll_error(L, "split: sizes add up to %lld, the dim has %lld",
-              (long long)at, (long long)size);
+    fll_error(L, "split: sizes add up to %lld, the dim has %lld", (long long)at,
+              (long long)size);
   return 1;
 }
 
-/* x:chunk(n, dim): at most n views of equal size, the last one may be smaller. */
+/* x:chunk(n, dim): at most n views of equal size, the last one may be smaller.
+ */
 static int chunk(lua_State *L) {
   fl_lua *st = fll_enter(L);
   int64_t size;
@@ -511,9 +513,8 @@ static void push_to(lua_State *L, const char *name, fl_dtype d) {
 }
 
 void fll_convert_methods_more(lua_State *L) {
-  static const char *const names[][2] = {{"view_as", "view"},
-                                         {"reshape_as", "reshape"},
-                                         {"expand_as", "expand"}};
+  static const char *const names[][2] = {
+      {"view_as", "view"}, {"reshape_as", "reshape"}, {"expand_as", "expand"}};
   for (int k = 0; k < 3; k++) {
     fll_getkey(L, FLL_STATE);
     fll_getkey(L, FLL_TENSOR);

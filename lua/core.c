@@ -1,6 +1,6 @@
 /* The module flare.core: puts the table together, and what fits nowhere else:
- * devices, memory, interruption, the clock. The library makes the public `flare`
- * out of it. */
+ * devices, memory, interruption, the clock. The library makes the public
+ * `flare` out of it. */
 #include "fll.h"
 
 #include <limits.h>
@@ -9,10 +9,8 @@
 
 /* --- devices and memory; a device is a name, left out: the default one --- */
 
-static fl_device device_at(lua_State *L, fl_lua *st, int i,
-                           const char *where) {
-  return lua_isnoneornil(L, i) ? st->device
-                               : fll_checkdevice(L, st, i, where);
+static fl_device device_at(lua_State *L, fl_lua *st, int i, const char *where) {
+  return lua_isnoneornil(L, i) ? st->device : fll_checkdevice(L, st, i, where);
 }
 
 static int devices(lua_State *L) {
@@ -27,7 +25,8 @@ static int devices(lua_State *L) {
   return 1;
 }
 
-/* Waits for a device, or for all of them; raises the first failure there was. */
+/* Waits for a device, or for all of them; raises the first failure there was.
+ */
 static int synchronize(lua_State *L) {
   fl_lua *st = fll_enter(L);
   fl_device list[64];
@@ -122,8 +121,7 @@ static int tensor_count(lua_State *L) {
 
 static int launches(lua_State *L) {
   fl_lua *st = fll_enter(L);
-  lua_pushstring(L,
-                 fl_launches_text(st->rt, (int)luaL_optinteger(L, 1, 20)));
+  lua_pushstring(L, fl_launches_text(st->rt, (int)luaL_optinteger(L, 1, 20)));
   return 1;
 }
 
@@ -165,8 +163,8 @@ static void stop_hook(lua_State *L, lua_Debug *ar) {
     luaL_error(L, "interrupted!");
 }
 
-/* interruptible(on): Lua code itself also looks whether to stop; coroutines made
- * from now on do, too. */
+/* interruptible(on): Lua code itself also looks whether to stop; coroutines
+ * made from now on do, too. */
 static int interruptible(lua_State *L) {
   fl_lua *st = fll_enter(L);
   bool on = lua_isnoneornil(L, 1) || lua_toboolean(L, 1);

@@ -42,8 +42,9 @@ static void push_or_nil(lua_State *L, fl_lua *st, fl_tensor *t) {
     lua_pushnil(L);
 }
 
-/* A gradient that was computed by Lua functions with gradients of their own, in a
- * pass that is recorded: its graph's functions go to the results of the pass. */
+/* A gradient that was computed by Lua functions with gradients of their own, in
+ * a pass that is recorded: its graph's functions go to the results of the pass.
+ */
 static void keep_graph(lua_State *L, fl_lua *st, int i) {
   fll_tensor *h = fll_test(L, i);
   if (!h->flags || !fl_grad_enabled(st->rt) ||
@@ -58,7 +59,7 @@ static int run_hook(lua_State *L) {
   request *r = lua_touserdata(L, 1);
   if (!fll_function(L, r->key))
     fll_error(L, "a hook is gone: the tensor it was put on, or a result "
-                         "of it, must be kept until backward");
+                 "of it, must be kept until backward");
   push_or_nil(L, r->st, r->in[0]);
   lua_call(L, 1, 1);
   fll_tensor *h = fll_test(L, -1);
@@ -67,7 +68,7 @@ static int run_hook(lua_State *L) {
     keep_graph(L, r->st, lua_gettop(L));
   } else if (!lua_isnil(L, -1))
     fll_error(L, "a hook returns a gradient or nothing, not %s",
-                      fll_typename(L, -1));
+              fll_typename(L, -1));
   return 0;
 }
 
@@ -110,16 +111,16 @@ static void take_gradient(lua_State *L, request *r, int k, int at) {
     keep_graph(L, r->st, at);
   } else if (lua_toboolean(L, at))
     fll_error(L, "gradient %d is not a tensor, but %s", k + 1,
-               fll_typename(L, at));
+              fll_typename(L, at));
 }
 
-/* The function gives a gradient for each argument of forward, nil where there is
- * none; `slots` says which arguments were tensors. */
+/* The function gives a gradient for each argument of forward, nil where there
+ * is none; `slots` says which arguments were tensors. */
 static int run_backward(lua_State *L) {
   request *r = lua_touserdata(L, 1);
   if (!fll_function(L, r->key))
     fll_error(L, "a backward function is gone: a result must be kept "
-                         "until backward has run");
+                 "until backward has run");
   int record = lua_gettop(L);
   check_versions(L, record);
   lua_getfield(L, record, "args");
@@ -193,8 +194,8 @@ static void call_bare(lua_State *L, fl_lua *st, int n) {
 }
 
 /* Results become outputs of a node, so they must be nobody else's: one that is,
- * or shares memory with, an argument or requires a gradient is a new header over
- * the same storage. Returns how many are tensors. */
+ * or shares memory with, an argument or requires a gradient is a new header
+ * over the same storage. Returns how many are tensors. */
 static int fresh_results(lua_State *L, fl_lua *st, int args, int n, int first,
                          int results) {
   int tensors = 0;
@@ -265,8 +266,8 @@ static void put_on_tape(lua_State *L, fl_lua *st, const char *name, int record,
   collect(L, &t, args, n, first, results);
   if (dummy)
     t.in[t.n_in++] = fll_test(L, dummy)->t;
-  fl_status s = fl_tape_custom(st->rt, name, key, fll_site_here(L, st),
-                               t.n_in, t.in, t.n_out, t.out);
+  fl_status s = fl_tape_custom(st->rt, name, key, fll_site_here(L, st), t.n_in,
+                               t.in, t.n_out, t.out);
   if (s != FL_OK) {
     fll_forget(st, key);
     fll_raise(L, st, s);
@@ -362,9 +363,11 @@ static int custom(lua_State *L) {
   return make_custom(L);
 }
 
-/* --- checkpoints: f runs again in backward, from the same random numbers --- */
+/* --- checkpoints: f runs again in backward, from the same random numbers ---
+ */
 
-/* Pushes f's arguments as leaves of their own; ctx is at 1. Returns how many. */
+/* Pushes f's arguments as leaves of their own; ctx is at 1. Returns how many.
+ */
 static int push_again(lua_State *L, fl_lua *st) {
   lua_getfield(L, 1, "args");
   int args = lua_gettop(L), n = (int)lua_tointeger(L, -1);
@@ -397,7 +400,7 @@ static int recompute(lua_State *L) {
   int n_dy = lua_gettop(L) - 1;
   if (fl_grad_enabled(st->rt))
     fll_error(L, "checkpoint: gradients of gradients do not go through "
-                         "it; call the function itself");
+                 "it; call the function itself");
   fl_generator *g = fl_runtime_generator(st->rt), now = *g;
   int first = push_again(L, st), n = lua_gettop(L) - first + 1;
   lua_getfield(L, 1, "seed");

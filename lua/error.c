@@ -1,6 +1,6 @@
-/* Errors as a script sees them: the user's line in front, the path of the module
- * that was running behind, and a hint where a newcomer's slip is known. The one
- * place that raises. */
+/* Errors as a script sees them: the user's line in front, the path of the
+ * module that was running behind, and a hint where a newcomer's slip is known.
+ * The one place that raises. */
 #include "fll.h"
 
 #include <stdarg.h>
@@ -70,8 +70,8 @@ static bool push_name_in(lua_State *L, int outer, int inner, int depth) {
 }
 
 static bool is_module(lua_State *L, int i) {
-  bool yes = lua_getfield(L, i, "__module") == LUA_TBOOLEAN &&
-             lua_toboolean(L, -1);
+  bool yes =
+      lua_getfield(L, i, "__module") == LUA_TBOOLEAN && lua_toboolean(L, -1);
   lua_pop(L, 1);
   return yes;
 }
@@ -92,7 +92,7 @@ static int module_path(lua_State *L) {
   while (lua_getstack(of, depth, &ar))
     depth++;
   lua_settop(L, 1);
-  lua_pushnil(L);        /* 2: the module around */
+  lua_pushnil(L);         /* 2: the module around */
   lua_pushliteral(L, ""); /* 3: the path */
   for (int level = depth - 1; level >= 0; level--) {
     if (!lua_getstack(of, level, &ar))
@@ -130,8 +130,7 @@ static void add_module(lua_State *L) {
   lua_pushcfunction(L, module_path);
   lua_pushlightuserdata(L, L);
   if (lua_pcall(L, 1, 1, 0) == LUA_OK && lua_rawlen(L, -1) > 0) {
-    lua_pushfstring(L, "%s (in %s)", lua_tostring(L, -2),
-                    lua_tostring(L, -1));
+    lua_pushfstring(L, "%s (in %s)", lua_tostring(L, -2), lua_tostring(L, -1));
     lua_replace(L, -3);
   }
   lua_pop(L, 1);
@@ -269,8 +268,7 @@ static const struct {
     {"near '+='", "Lua has no +=: x = x + y, or x:add_(y)"},
     {"attempt to index a boolean value",
      "== gives true or false; elementwise it is x:eq(y)"},
-    {"attempt to call a flare.shape value",
-     "shape is a table: x.shape[1]"},
+    {"attempt to call a flare.shape value", "shape is a table: x.shape[1]"},
 };
 
 static void push_hinted(lua_State *L, const char *text) {
@@ -288,8 +286,8 @@ int fll_messageh(lua_State *L) {
   if (!text) {
     if (luaL_callmeta(L, 1, "__tostring") && lua_type(L, -1) == LUA_TSTRING)
       return 1;
-    text = lua_pushfstring(L, "(error object is a %s value)",
-                           luaL_typename(L, 1));
+    text =
+        lua_pushfstring(L, "(error object is a %s value)", luaL_typename(L, 1));
   }
   push_hinted(L, text);
   luaL_traceback(L, L, lua_tostring(L, -1), 1);

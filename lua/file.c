@@ -119,8 +119,8 @@ static int64_t read_all(fl_lua *st, int fd, char *to, size_t n, off_t at) {
   return (int64_t)done;
 }
 
-/* file.read(path): all of it; file.read(path, first, length): bytes counted from
- * 0, fewer at the end. */
+/* file.read(path): all of it; file.read(path, first, length): bytes counted
+ * from 0, fewer at the end. */
 static int read_file(lua_State *L) {
   fl_lua *st = fll_enter(L);
   const char *path = luaL_checkstring(L, 1), *kind;
@@ -175,8 +175,7 @@ const char *fll_piece(lua_State *L, fl_lua *st, int i, size_t *n,
   if (lua_type(L, i) == LUA_TSTRING)
     return lua_tolstring(L, i, n);
   fl_tensor *t = fll_checktensor(L, i, where, "piece");
-  *n = (size_t)fl_tensor_numel(t) *
-       fl_dtype_size(fl_tensor_meta(t)->dtype);
+  *n = (size_t)fl_tensor_numel(t) * fl_dtype_size(fl_tensor_meta(t)->dtype);
   if (fl_tensor_contiguous(t)) {
     const char *p = fl_tensor_data(t);
     if (p)
@@ -228,8 +227,7 @@ static size_t piece_bytes(lua_State *L, int i, int depth) {
   if (lua_type(L, i) == LUA_TSTRING)
     return lua_rawlen(L, i);
   fl_tensor *t = fll_checktensor(L, i, "file.write_atomic", "piece");
-  return (size_t)fl_tensor_numel(t) *
-         fl_dtype_size(fl_tensor_meta(t)->dtype);
+  return (size_t)fl_tensor_numel(t) * fl_dtype_size(fl_tensor_meta(t)->dtype);
 }
 
 static bool sync_folder(fl_lua *st, const char *path) {
@@ -265,8 +263,8 @@ static bool open_temp(fl_lua *st, const char *path, fll_fd *f) {
   }
   for (int k = 0; k < 100; k++) {
     char temp[PATH_MAX];
-    int n = snprintf(temp, sizeof temp, "%s.tmp-%ld-%d", path, (long)getpid(),
-                     k);
+    int n =
+        snprintf(temp, sizeof temp, "%s.tmp-%ld-%d", path, (long)getpid(), k);
     if (n < 0 || n >= (int)sizeof temp) {
       errno = ENAMETOOLONG;
       return false;
@@ -306,8 +304,9 @@ static void drop_temp(fll_fd *f) {
   errno = error;
 }
 
-/* file.write_atomic(path, piece, ...): strings, tensors (their bytes) and tables
- * of them, written beside `path`, made durable, then put in its place. */
+/* file.write_atomic(path, piece, ...): strings, tensors (their bytes) and
+ * tables of them, written beside `path`, made durable, then put in its place.
+ */
 static int write_atomic(lua_State *L) {
   fl_lua *st = fll_enter(L);
   const char *given = luaL_checkstring(L, 1);
@@ -335,8 +334,9 @@ static int write_atomic(lua_State *L) {
                       kept ? "; what was there before is kept" : "");
   }
   if (!sync_folder(st, path))
-    return fll_failed(L, "%s: %s, wrote all %zu bytes, but the folder may "
-                         "forget the new name if the machine stops",
+    return fll_failed(L,
+                      "%s: %s, wrote all %zu bytes, but the folder may "
+                      "forget the new name if the machine stops",
                       given, strerror(errno), o.total);
   lua_pushboolean(L, 1);
   return 1;
@@ -351,7 +351,8 @@ static int done(lua_State *L, bool ok, const char *path) {
   return 1;
 }
 
-/* file.mkdir(path): with all folders on the way; true if it is there already. */
+/* file.mkdir(path): with all folders on the way; true if it is there already.
+ */
 static int make_folder(lua_State *L) {
   fl_lua *st = fll_enter(L);
   const char *given = luaL_checkstring(L, 1);

@@ -16,8 +16,8 @@ typedef struct fll_fd {
 fll_fd *fll_newfd(lua_State *L); /* pushes what owns it */
 /* Counts a system call; true: it is to fail, errno is set. */
 bool fll_file_fault_due(fl_lua *st);
-/* Opens an ordinary file for reading; false with errno or, for something that is
- * no file, its kind. */
+/* Opens an ordinary file for reading; false with errno or, for something that
+ * is no file, its kind. */
 bool fll_open_file(fl_lua *st, const char *path, fll_fd *f, struct stat *s,
                    const char **kind);
 /* nil, "path: why" */

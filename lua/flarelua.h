@@ -32,13 +32,13 @@ FL_API fl_status fl_lua_open(const fl_lua_options *options, fl_lua **f);
  * or where a runtime is open already, the same as `require "flare.core"`. */
 FL_API fl_status fl_lua_attach(lua_State *L, const fl_lua_options *options,
                                fl_lua **f);
-FL_API void fl_lua_close(fl_lua *f); /* NULL is fine */
+FL_API void fl_lua_close(fl_lua *f);    /* NULL is fine */
 FL_API fl_lua *fl_lua_of(lua_State *L); /* NULL: nothing is open there */
 FL_API lua_State *fl_lua_state(fl_lua *f);
 FL_API fl_runtime *fl_lua_runtime(fl_lua *f);
 
-/* Stops what runs, soon, with the error "interrupted!": it stays asked for until
- * fl_lua_resume. From any thread and from signal handlers. */
+/* Stops what runs, soon, with the error "interrupted!": it stays asked for
+ * until fl_lua_resume. From any thread and from signal handlers. */
 FL_API void fl_lua_interrupt(fl_lua *f);
 FL_API void fl_lua_resume(fl_lua *f);
 
@@ -53,8 +53,8 @@ FL_API const char *fl_lua_traceback(fl_lua *f);
 /* Calls the function found at a path of names from the globals ("model.step").
  * `types` has a letter for each argument and, after '>', for each result: i
  * int64_t, d double, b int (a boolean), s const char *, t fl_tensor *. Results
- * are written through pointers: tensors are new references, a string lives until
- * the next call here.
+ * are written through pointers: tensors are new references, a string lives
+ * until the next call here.
  *
  *   fl_lua_call(f, "train", "ti>d", x, (int64_t)10, &loss); */
 FL_API fl_status fl_lua_call(fl_lua *f, const char *path, const char *types,
@@ -66,8 +66,8 @@ FL_API fl_status fl_lua_get(fl_lua *f, const char *path, char type,
 FL_API fl_status fl_lua_set(fl_lua *f, const char *name, fl_tensor *t);
 
 /* For functions written against Lua's own interface. Pushing takes a reference
- * of its own and may raise; the tensor at an index is borrowed, NULL if there is
- * none (or a closed one). */
+ * of its own and may raise; the tensor at an index is borrowed, NULL if there
+ * is none (or a closed one). */
 FL_API void fl_lua_push(lua_State *L, fl_tensor *t);
 FL_API fl_tensor *fl_lua_tensor(lua_State *L, int index);
 /* Raises what `s` and fl_error() say, at the script's line; FL_OK returns. */

@@ -17,14 +17,14 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#define FLL_LIKELY(x) __builtin_expect(!!(x), 1)
+#define FLL_LIKELY(x)    __builtin_expect(!!(x), 1)
 #define FLL_MAX_DIM_TEXT 160
 
 /* --- registry --- */
 
 enum {
-  FLL_STATE,     /* the fl_lua */
-  FLL_TENSOR,    /* metatables */
+  FLL_STATE,  /* the fl_lua */
+  FLL_TENSOR, /* metatables */
   FLL_SHAPE,
   FLL_GENERATOR,
   FLL_GUARD,
@@ -58,7 +58,7 @@ static inline void fll_setkey(lua_State *L, int key) {
 
 /* The high words are no user-space pointers and no sane numbers, so that a
  * foreign userdata of this size is never taken for a handle. */
-#define FLL_OPEN 0xf1a7e0a1u
+#define FLL_OPEN   0xf1a7e0a1u
 #define FLL_CLOSED 0xf1a7e0c1u
 
 enum {
@@ -187,16 +187,14 @@ fl_site fll_site_slow(lua_State *L, fl_lua *st, lua_Debug *ar, uint64_t key,
 void fll_site_open(lua_State *L, fl_lua *st);
 
 /* error.c */
-int fll_error(lua_State *L, const char *format, ...)
-    __attribute__((noreturn));
+int fll_error(lua_State *L, const char *format, ...) __attribute__((noreturn));
 /* Raises what a failed call of the runtime said. */
 int fll_raise(lua_State *L, fl_lua *st, fl_status s) __attribute__((noreturn));
 int fll_argerror(lua_State *L, const char *where, const char *param,
                  const char *wanted, int i) __attribute__((noreturn));
 /* The name among n that is nearest, NULL if none is near. */
 const char *fll_nearest(const char *name, int n,
-                        const char *(*at)(const void *, int),
-                        const void *list);
+                        const char *(*at)(const void *, int), const void *list);
 /* nil, message: how the world's failures are returned */
 int fll_failed(lua_State *L, const char *format, ...);
 int fll_messageh(lua_State *L); /* adds hints and a traceback */
@@ -217,7 +215,7 @@ void fll_set_parent(lua_State *L, int view, int parent);
 void fll_graph_table(lua_State *L, fl_lua *st, int i);
 void fll_join_graph(lua_State *L, int i, int table);
 void fll_common_graph(lua_State *L, int args, int n);
-void fll_own_table(lua_State *L, int i); /* for the hooks of a leaf */
+void fll_own_table(lua_State *L, int i);      /* for the hooks of a leaf */
 bool fll_function(lua_State *L, int64_t key); /* pushes holder and function */
 int64_t fll_hold(lua_State *L, fl_lua *st, int table); /* pops a function */
 void fll_forget(void *context, int64_t key);
@@ -263,7 +261,7 @@ void fll_checkoptions(lua_State *L, int i, const char *where,
 /* ops.c */
 void fll_ops_open(lua_State *L, fl_lua *st);
 void fll_ops_core(lua_State *L);
-void fll_ops_methods(lua_State *L, fl_lua *st);  /* into the table on top */
+void fll_ops_methods(lua_State *L, fl_lua *st);   /* into the table on top */
 void fll_ops_metatable(lua_State *L, fl_lua *st); /* likewise */
 
 /* index.c */
@@ -310,7 +308,7 @@ static inline const fll_op *fll_enter_op(lua_State *L) {
   return b;
 }
 
-#define FLL_MT lua_upvalueindex(2)
+#define FLL_MT  lua_upvalueindex(2)
 #define FLL_OWN lua_upvalueindex(3)
 
 /* The open handle at index i, or NULL. */
@@ -378,10 +376,10 @@ static inline uint32_t fll_word(const void *p) {
   return w;
 }
 
-/* Where the script asked for this. Level 1 is who called the running C function;
- * i_ci, a private field, points at its record: word 4 is the saved program
- * counter of a Lua function, bit 1 of the half-word at byte 62 tells a C function.
- * site.c makes sure of that when a state opens, or does without. */
+/* Where the script asked for this. Level 1 is who called the running C
+ * function; i_ci, a private field, points at its record: word 4 is the saved
+ * program counter of a Lua function, bit 1 of the half-word at byte 62 tells a
+ * C function. site.c makes sure of that when a state opens, or does without. */
 static inline fl_site fll_site_here(lua_State *L, fl_lua *st) {
   lua_Debug ar;
   if (!lua_getstack(L, 1, &ar))

@@ -10,7 +10,7 @@
 #include "fll.h"
 
 #define HANDLES 256
-#define MIB ((size_t)1 << 20)
+#define MIB     ((size_t)1 << 20)
 
 static size_t slack(fl_lua *st, size_t live) {
   size_t f = live / 25;

@@ -7,9 +7,9 @@
  * functions never come here.
  *
  * A graph's table: {[key] = function or record, parents = {tables}}.
- * A view's handle holds the handle it was made from, because writing through the
- * view puts functions on the base's graph too. A leaf's own table is {[key] =
- * hook, graph = ..., parent = ...} and is not inherited. */
+ * A view's handle holds the handle it was made from, because writing through
+ * the view puts functions on the base's graph too. A leaf's own table is {[key]
+ * = hook, graph = ..., parent = ...} and is not inherited. */
 #include "fll.h"
 
 static fll_tensor *handle(lua_State *L, int i) {
@@ -142,7 +142,8 @@ void fll_graph_table(lua_State *L, fl_lua *st, int i) {
 }
 
 /* Pushes the table for functions on the graph of results of the arguments at
- * [args, args + n): theirs if all that have one have the same, else a new one. */
+ * [args, args + n): theirs if all that have one have the same, else a new one.
+ */
 void fll_common_graph(lua_State *L, int args, int n) {
   int found = 0, base = lua_gettop(L) + 1;
   luaL_checkstack(L, 8, NULL);
@@ -197,7 +198,8 @@ void fll_inherit_from(lua_State *L, fl_lua *st, int result, int from) {
   }
 }
 
-/* From the argument at i: a tensor, a list of them, or options that have such. */
+/* From the argument at i: a tensor, a list of them, or options that have such.
+ */
 static void inherit_argument(lua_State *L, fl_lua *st, int result, int i,
                              int depth) {
   if (fll_test(L, i)) {

@@ -255,8 +255,8 @@ static void push_path(lua_State *L, const char *path) {
     size_t n = strcspn(s, ".");
     lua_pushlstring(L, s, n);
     if (lua_isnil(L, -2))
-      luaL_error(L, "there is no '%s' on the way to '%s'",
-                 lua_tostring(L, -1), path);
+      luaL_error(L, "there is no '%s' on the way to '%s'", lua_tostring(L, -1),
+                 path);
     lua_gettable(L, -2);
     lua_remove(L, -2);
     s += n + (s[n] == '.');

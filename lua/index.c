@@ -65,8 +65,9 @@ static int bad_position(lua_State *L, int64_t i, int dim, const fl_meta *m) {
   if (i == 0)
     return fll_error(L, "x[0]: positions count from 1: x[1] is the first, "
                         "x[-1] the last");
-  return fll_error(L, "x[...]: position %lld is out of range 1..%lld (dim %d "
-                      "of %s)",
+  return fll_error(L,
+                   "x[...]: position %lld is out of range 1..%lld (dim %d "
+                   "of %s)",
                    (long long)i, (long long)m->shape[dim], dim + 1,
                    fli_shape_text(m->ndim, m->shape));
 }
@@ -85,8 +86,9 @@ static void read_range(lua_State *L, fll_item *it) {
     lua_rawgeti(L, -1, k + 1);
     given[k] = !lua_isnil(L, -1);
     if (given[k] && !whole(L, -1, &v[k]))
-      fll_error(L, "x[...]: a range is {first, last, step} of integers, got "
-                   "%s",
+      fll_error(L,
+                "x[...]: a range is {first, last, step} of integers, got "
+                "%s",
                 fll_typename(L, -1));
     lua_pop(L, 1);
   }
@@ -95,7 +97,7 @@ static void read_range(lua_State *L, fll_item *it) {
   if (it->step == 0)
     fll_error(L, "x[...]: the step of a range cannot be 0");
   it->a = given[0] ? v[0] : it->step > 0 ? 1 : -1;
-  it->b = given[1] ? v[1]
+  it->b = given[1]                ? v[1]
           : given[0] && !given[2] ? it->a
           : it->step > 0          ? -1
                                   : 1;
@@ -112,8 +114,9 @@ static void read_item(lua_State *L, fll_item *it) {
     else if (d == FL_I64 || d == FL_I32)
       it->kind = FLL_INDEX;
     else
-      fll_error(L, "x[...]: an index tensor is i64, i32 or bool (a mask), "
-                   "this one is %s",
+      fll_error(L,
+                "x[...]: an index tensor is i64, i32 or bool (a mask), "
+                "this one is %s",
                 fl_dtype_name(d));
   } else if (whole(L, -1, &it->a)) {
     it->kind = FLL_INT;
@@ -125,8 +128,9 @@ static void read_item(lua_State *L, fll_item *it) {
              strcmp(lua_tostring(L, -1), "...") == 0) {
     it->kind = FLL_REST;
   } else {
-    fll_error(L, "x[...]: expected a position, a range {first, last, step}, "
-                 "{} for all, a mask or an index tensor, got %s",
+    fll_error(L,
+              "x[...]: expected a position, a range {first, last, step}, "
+              "{} for all, a mask or an index tensor, got %s",
               fll_typename(L, -1));
   }
 }
@@ -277,8 +281,9 @@ static bool called_from_c(lua_State *L) {
 int fll_select(lua_State *L, fl_lua *st, fll_tensor *h, lua_Integer i) {
   const fl_meta *m = fl_tensor_meta(h->t);
   if (m->ndim == 0)
-    fll_error(L, "x[%lld]: a tensor without dimensions has no elements to "
-                 "pick; its value is x:item()",
+    fll_error(L,
+              "x[%lld]: a tensor without dimensions has no elements to "
+              "pick; its value is x:item()",
               (long long)i);
   int64_t n = m->shape[0], at = i < 0 ? i + n : i - 1;
   if (i == 0 || at < 0 || at >= n) {

@@ -1,7 +1,7 @@
 /* JSON: read by jansson (64-bit integers exact, duplicate keys refused, depth
- * limited), written here, with sorted keys and the shortest digits that give the
- * same number back. null is json.null; an empty table is {} unless it is marked
- * by json.array, as empty arrays that were read are. */
+ * limited), written here, with sorted keys and the shortest digits that give
+ * the same number back. null is json.null; an empty table is {} unless it is
+ * marked by json.array, as empty arrays that were read are. */
 #include "fll.h"
 
 #include <jansson.h>
@@ -77,10 +77,8 @@ static int decode(lua_State *L) {
   const char *text = luaL_checklstring(L, 1, &n);
   json_error_t e;
   fll_box *b = fll_newbox(L, release);
-  b->p = (char *)json_loadb(text, n,
-                            JSON_REJECT_DUPLICATES | JSON_DECODE_ANY |
-                                JSON_ALLOW_NUL,
-                            &e);
+  b->p = (char *)json_loadb(
+      text, n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, &e);
   if (!b->p)
     return fll_failed(L, "JSON: %s (line %d, column %d, byte %d)", e.text,
                       e.line, e.column, e.position);
@@ -122,8 +120,8 @@ static size_t utf8_length(const unsigned char *s, size_t n) {
   for (size_t i = 1; i < k; i++)
     if ((s[i] & 0xc0) != 0x80)
       return 0;
-  bool overlong = (s[0] == 0xe0 && s[1] < 0xa0) ||
-                  (s[0] == 0xf0 && s[1] < 0x90);
+  bool overlong =
+      (s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xf0 && s[1] < 0x90);
   bool outside = (s[0] == 0xed && s[1] > 0x9f) || (s[0] == 0xf4 && s[1] > 0x8f);
   return k > 1 && (overlong || outside) ? 0 : k;
 }
@@ -293,8 +291,9 @@ static void write_value(writer *w, int i) {
     break;
   case LUA_TTABLE:
     if (w->depth >= MAX_DEPTH)
-      fll_error(L, "json.encode: nested deeper than %d, or a table that holds "
-                   "itself",
+      fll_error(L,
+                "json.encode: nested deeper than %d, or a table that holds "
+                "itself",
                 MAX_DEPTH);
     if (is_array(w, i))
       write_array(w, i);

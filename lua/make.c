@@ -86,8 +86,9 @@ static int no_value(build *b, int depth, int i) {
   if (lua_isnil(b->L, i))
     return fll_error(b->L, "tensor: there is nothing at %s", where);
   if (fll_test(b->L, i))
-    return fll_error(b->L, "tensor: at %s is a tensor; tensors are joined by "
-                           "flare.stack or flare.cat",
+    return fll_error(b->L,
+                     "tensor: at %s is a tensor; tensors are joined by "
+                     "flare.stack or flare.cat",
                      where);
   return fll_error(b->L, "tensor: expected %s at %s, got %s",
                    b->m.dtype == FL_BOOL ? "a boolean" : "a number", where,
@@ -102,8 +103,7 @@ static int64_t integer_at(build *b, int depth, int i, int64_t low,
   if (!exact)
     fll_error(b->L, "tensor: %s at %s is no integer that fits %s",
               luaL_tolstring(b->L, i, NULL),
-              place(b, depth, where, sizeof where),
-              fl_dtype_name(b->m.dtype));
+              place(b, depth, where, sizeof where), fl_dtype_name(b->m.dtype));
   if (v < low || v > high)
     fll_error(b->L, "tensor: %lld at %s does not fit %s (%lld..%lld)",
               (long long)v, place(b, depth, where, sizeof where),
@@ -130,12 +130,10 @@ static void put(build *b, int depth, int i) {
     ((int64_t *)p)[n] = integer_at(b, depth, i, INT64_MIN, INT64_MAX);
     break;
   case FL_I32:
-    ((int32_t *)p)[n] =
-        (int32_t)integer_at(b, depth, i, INT32_MIN, INT32_MAX);
+    ((int32_t *)p)[n] = (int32_t)integer_at(b, depth, i, INT32_MIN, INT32_MAX);
     break;
   case FL_I16:
-    ((int16_t *)p)[n] =
-        (int16_t)integer_at(b, depth, i, INT16_MIN, INT16_MAX);
+    ((int16_t *)p)[n] = (int16_t)integer_at(b, depth, i, INT16_MIN, INT16_MAX);
     break;
   case FL_I8:
     ((int8_t *)p)[n] = (int8_t)integer_at(b, depth, i, INT8_MIN, INT8_MAX);
@@ -153,8 +151,9 @@ static void fill(build *b, int depth, int i) {
   char where[160];
   if (depth == b->m.ndim) {
     if (lua_istable(L, i))
-      fll_error(L, "tensor: there is a table at %s, deeper than at the first "
-                   "elements",
+      fll_error(L,
+                "tensor: there is a table at %s, deeper than at the first "
+                "elements",
                 place(b, depth, where, sizeof where));
     put(b, depth, i);
     return;
@@ -165,8 +164,9 @@ static void fill(build *b, int depth, int i) {
               place(b, depth, where, sizeof where), fll_typename(L, i));
   int64_t n = b->m.shape[depth], here = (int64_t)lua_rawlen(L, i);
   if (here != n)
-    fll_error(L, "tensor: the table at %s has %lld elements, the ones before "
-                 "have %lld",
+    fll_error(L,
+              "tensor: the table at %s has %lld elements, the ones before "
+              "have %lld",
               place(b, depth, where, sizeof where), (long long)here,
               (long long)n);
   for (int64_t k = 1; k <= n; k++) {
@@ -223,8 +223,7 @@ static int tensor(lua_State *L) {
   bool was = fl_meta_mode(st->rt, false);
   fll_tensor *h = fll_new(L, st, FLL_MT);
   fl_tensor *t = NULL;
-  fl_status s =
-      fl_tensor_new(st->rt, b.m.dtype, b.m.ndim, b.m.shape, 0, &t);
+  fl_status s = fl_tensor_new(st->rt, b.m.dtype, b.m.ndim, b.m.shape, 0, &t);
   fl_meta_mode(st->rt, was);
   fll_check(L, st, s);
   fll_fill(h, t);
@@ -274,7 +273,7 @@ int fll_checksizes(lua_State *L, int i, const char *where, int *n,
   int count = 0, top = lua_gettop(L);
   if (table) {
     count = (int)(lua_rawlen(L, i) > FL_MAX_DIMS ? FL_MAX_DIMS + 1
-                                                  : lua_rawlen(L, i));
+                                                 : lua_rawlen(L, i));
   } else {
     while (i + count <= top && lua_type(L, i + count) == LUA_TNUMBER)
       count++;
@@ -283,8 +282,7 @@ int fll_checksizes(lua_State *L, int i, const char *where, int *n,
                 where, fll_typename(L, i));
   }
   if (count > FL_MAX_DIMS)
-    fll_error(L, "%s: shape: at most %d dims are possible", where,
-              FL_MAX_DIMS);
+    fll_error(L, "%s: shape: at most %d dims are possible", where, FL_MAX_DIMS);
   for (int k = 0; k < count; k++) {
     if (table)
       lua_rawgeti(L, i, k + 1);
@@ -376,9 +374,8 @@ static void push_like(lua_State *L, fl_lua *st, int i, const char *where) {
   for (int k = 0; all[k]; k++) {
     if (fll_option(L, i, all[k]) == LUA_TNIL && k < 2) {
       lua_pop(L, 1);
-      lua_pushstring(L, k == 0
-                            ? fl_dtype_name(fl_tensor_meta(x)->dtype)
-                            : fl_device_name(st->rt, fl_tensor_device(x)));
+      lua_pushstring(L, k == 0 ? fl_dtype_name(fl_tensor_meta(x)->dtype)
+                               : fl_device_name(st->rt, fl_tensor_device(x)));
     }
     lua_setfield(L, top + 1, all[k]);
   }
@@ -453,8 +450,7 @@ static int sequence(lua_State *L, const char *where, bool inclusive) {
     fll_error(L, "%s: expected numbers (start, stop, step), got %s", where,
               fll_typename(L, 1));
   lua_settop(L, n + 1);
-  static const char *const names[] = {"dtype", "device", "requires_grad",
-                                      NULL};
+  static const char *const names[] = {"dtype", "device", "requires_grad", NULL};
   fll_checkoptions(L, n + 1, where, names);
   if (n == 1) {
     lua_pushinteger(L, inclusive ? 1 : 0);

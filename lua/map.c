@@ -62,10 +62,9 @@ int fll_map_file(lua_State *L) {
   f->m = m;
   m->n = (size_t)s.st_size;
   if (m->n) {
-    void *p = fll_file_fault_due(st)
-                  ? MAP_FAILED
-                  : mmap(NULL, m->n, PROT_READ | PROT_WRITE, MAP_PRIVATE,
-                         fd->fd, 0);
+    void *p = fll_file_fault_due(st) ? MAP_FAILED
+                                     : mmap(NULL, m->n, PROT_READ | PROT_WRITE,
+                                            MAP_PRIVATE, fd->fd, 0);
     if (p == MAP_FAILED)
       return fll_file_failed(L, path, NULL);
     m->p = p;
@@ -81,8 +80,8 @@ static size_t check_range(lua_State *L, const map *f, int64_t offset,
   if (offset < 0 || (uint64_t)offset > f->m->n ||
       bytes > f->m->n - (uint64_t)offset)
     fll_error(L, "%s: bytes %lld to %llu are not in a file of %zu", where,
-              (long long)offset,
-              (unsigned long long)((uint64_t)offset + bytes), f->m->n);
+              (long long)offset, (unsigned long long)((uint64_t)offset + bytes),
+              f->m->n);
   return (size_t)bytes;
 }
 
@@ -121,8 +120,8 @@ static int map_tensor(lua_State *L) {
   char *p = f->m->p + offset;
   if (bytes > 0 && (uint64_t)offset % fl_dtype_size(d) == 0) {
     atomic_fetch_add(&f->m->rc, 1);
-    fl_status s = fl_tensor_wrap(st->rt, p, d, dims, sizes, tensor_done, f->m,
-                                 &t);
+    fl_status s =
+        fl_tensor_wrap(st->rt, p, d, dims, sizes, tensor_done, f->m, &t);
     if (s != FL_OK)
       release(f->m);
     fll_check(L, st, s);

@@ -116,7 +116,8 @@ static int device(lua_State *L) {
 
 /* --- scope(f, ...): tensors that f makes and does not return are closed --- */
 
-/* Marks handles among the value at i, and inside tables, in the table at `keep`. */
+/* Marks handles among the value at i, and inside tables, in the table at
+ * `keep`. */
 static void mark(lua_State *L, int i, int keep, int depth) {
   luaL_checkstack(L, 6, NULL);
   if (fll_test(L, i)) {

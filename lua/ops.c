@@ -1,6 +1,6 @@
 /* Operators as Lua functions, methods, in-place methods and metamethods: one
- * closure each over a row of the table, plus the few names whose meaning depends
- * on the arguments. How arguments are read is in args.c. */
+ * closure each over a row of the table, plus the few names whose meaning
+ * depends on the arguments. How arguments are read is in args.c. */
 #include "fll.h"
 
 #include <stdio.h>
@@ -37,8 +37,7 @@ static void find_simple(fll_op *b) {
       b->n_in++;
     if (p->optional || p->has_default || p->kind == FL_P_RNG)
       continue;
-    if (!is_input(p) || p->variadic || p->slot != inputs ||
-        b->pos[inputs] != k)
+    if (!is_input(p) || p->variadic || p->slot != inputs || b->pos[inputs] != k)
       return;
     inputs++;
   }
@@ -105,7 +104,8 @@ static int function(lua_State *L) {
 
 static void check_self(lua_State *L, const fll_op *b, bool inplace) {
   if (!fll_test(L, 1))
-    fll_argerror(L, inplace ? b->inplace_name : b->info->name, b->info->params[b->pos[0]].name, "a tensor", 1);
+    fll_argerror(L, inplace ? b->inplace_name : b->info->name,
+                 b->info->params[b->pos[0]].name, "a tensor", 1);
 }
 
 static int method(lua_State *L) {
@@ -139,8 +139,8 @@ static void push_closure(lua_State *L, lua_CFunction f, const fll_op *b) {
   lua_pushcclosure(L, f, 3);
 }
 
-/* x:max(), x:max(dim), x:max(y): three operators. Upvalue 3 is a string of their
- * names: over all, along a dim, of two. */
+/* x:max(), x:max(dim), x:max(y): three operators. Upvalue 3 is a string of
+ * their names: over all, along a dim, of two. */
 static int extreme(lua_State *L) {
   fl_lua *st = fll_enter(L);
   bool max = strcmp(lua_tostring(L, FLL_OWN), "max") == 0;
@@ -171,10 +171,10 @@ static void push_extreme(lua_State *L, const char *name) {
 static const struct {
   const char *name, *row;
 } aliases[] = {
-    {"mm", "matmul"},    {"bmm", "matmul"},     {"mv", "matmul"},
-    {"dot", "matmul"},   {"clip", "clamp"},     {"tile", "repeat"},
-    {"ger", "outer"},    {"concat", "cat"},     {"negative", "neg"},
-    {"multiply", "mul"}, {"subtract", "sub"},   {"divide", "div"},
+    {"mm", "matmul"},    {"bmm", "matmul"},         {"mv", "matmul"},
+    {"dot", "matmul"},   {"clip", "clamp"},         {"tile", "repeat"},
+    {"ger", "outer"},    {"concat", "cat"},         {"negative", "neg"},
+    {"multiply", "mul"}, {"subtract", "sub"},       {"divide", "div"},
     {"absolute", "abs"}, {"swapdims", "transpose"}, {"clone", "copy"}};
 
 static bool ends_with(const char *s, const char *tail) {
@@ -224,13 +224,14 @@ void fll_ops_metatable(lua_State *L, fl_lua *st) {
   static const struct {
     const char *event, *row;
     bool two;
-  } events[] = {{"__add", "add", true},         {"__sub", "sub", true},
-                {"__mul", "mul", true},         {"__div", "div", true},
-                {"__idiv", "floor_div", true},  {"__mod", "remainder", true},
-                {"__pow", "pow", true},         {"__unm", "neg", false},
-                {"__band", "bitwise_and", true}, {"__bor", "bitwise_or", true},
-                {"__bxor", "bitwise_xor", true}, {"__shl", "shift_left", true},
-                {"__shr", "shift_right", true}, {"__bnot", "bitwise_not", false}};
+  } events[] = {
+      {"__add", "add", true},          {"__sub", "sub", true},
+      {"__mul", "mul", true},          {"__div", "div", true},
+      {"__idiv", "floor_div", true},   {"__mod", "remainder", true},
+      {"__pow", "pow", true},          {"__unm", "neg", false},
+      {"__band", "bitwise_and", true}, {"__bor", "bitwise_or", true},
+      {"__bxor", "bitwise_xor", true}, {"__shl", "shift_left", true},
+      {"__shr", "shift_right", true},  {"__bnot", "bitwise_not", false}};
   for (size_t i = 0; i < sizeof events / sizeof events[0]; i++) {
     const fll_op *b = fll_findop(st, events[i].row);
     if (!b)
@@ -243,13 +244,13 @@ void fll_ops_metatable(lua_State *L, fl_lua *st) {
 /* --- core.ops(): the rows as tables, for specs, help and documents --- */
 
 static const char *kind_name(const fl_param *p) {
-  static const char *const types[] = {"any", "num", "float",
+  static const char *const types[] = {"any", "num",  "float",
                                       "int", "bool", "index"};
   static const char *const kinds[] = {
-      [FL_P_DIM] = "dim",     [FL_P_DIMS] = "dims",   [FL_P_POS] = "pos",
-      [FL_P_INT] = "int",     [FL_P_INTS] = "ints",   [FL_P_SHAPE] = "shape",
-      [FL_P_REAL] = "real",   [FL_P_FLAG] = "flag",   [FL_P_ENUM] = "enum",
-      [FL_P_DTYPE] = "dtype", [FL_P_RNG] = "rng",     [FL_P_NEWDIM] = "newdim"};
+      [FL_P_DIM] = "dim",     [FL_P_DIMS] = "dims", [FL_P_POS] = "pos",
+      [FL_P_INT] = "int",     [FL_P_INTS] = "ints", [FL_P_SHAPE] = "shape",
+      [FL_P_REAL] = "real",   [FL_P_FLAG] = "flag", [FL_P_ENUM] = "enum",
+      [FL_P_DTYPE] = "dtype", [FL_P_RNG] = "rng",   [FL_P_NEWDIM] = "newdim"};
   return p->kind == FL_P_TENSOR ? types[p->type] : kinds[p->kind];
 }
 
@@ -264,8 +265,7 @@ static void push_default(lua_State *L, const fl_param *p) {
   else if ((p->kind == FL_P_DIM || p->kind == FL_P_NEWDIM) &&
            v->i != FL_ATTR_NONE)
     lua_pushinteger(L, v->i < 0 ? v->i : v->i + 1);
-  else if ((p->kind == FL_P_INT || p->kind == FL_P_POS) &&
-           v->i != FL_ATTR_NONE)
+  else if ((p->kind == FL_P_INT || p->kind == FL_P_POS) && v->i != FL_ATTR_NONE)
     lua_pushinteger(L, v->i);
   else if (p->kind == FL_P_ENUM) {
     const char *s = p->choices, *end = s + p->choices_len;

@@ -1,6 +1,6 @@
 /* Packing and unpacking, see parcel.h. A tensor's bytes are copied into a block
- * when it is packed, unless it lies in a block already (made by flare.shared, or
- * received); the receiver's tensor lies in the block itself. */
+ * when it is packed, unless it lies in a block already (made by flare.shared,
+ * or received); the receiver's tensor lies in the block itself. */
 #include "parcel.h"
 
 #include <stdlib.h>
@@ -76,8 +76,7 @@ static void push_over(lua_State *L, fl_lua *st, fll_block *b, fl_dtype d,
   *l = (lent){b, st};
   atomic_fetch_add(&b->rc, 1);
   fl_tensor *t = NULL;
-  fl_status s =
-      fl_tensor_wrap(st->rt, b->p, d, ndim, shape, give_back, l, &t);
+  fl_status s = fl_tensor_wrap(st->rt, b->p, d, ndim, shape, give_back, l, &t);
   if (s != FL_OK) {
     fll_block_release(b);
     free(l);
@@ -264,8 +263,9 @@ static void pack(packer *k, int i, int depth) {
     add_cargo(k)->channel = c;
     add_tag(k, 'C');
   } else {
-    fll_error(L, "%s: numbers, strings, booleans, tables, tensors and channels "
-                 "can go to another thread, not %s",
+    fll_error(L,
+              "%s: numbers, strings, booleans, tables, tensors and channels "
+              "can go to another thread, not %s",
               k->where, fll_typename(L, i));
   }
 }

@@ -29,7 +29,7 @@ typedef struct fll_parcel {
   struct fll_cargo {
     fll_block *block; /* one of the two */
     fll_channel *channel;
-  } *cargo;
+  } * cargo;
   size_t n_cargo, cargo_room;
 } fll_parcel;
 

@@ -24,8 +24,9 @@ static generator *check(lua_State *L, int i) {
 fl_generator *fll_checkgenerator(lua_State *L, int i, const char *where) {
   generator *g = fll_totype(L, i, FLL_GENERATOR, sizeof *g);
   if (!g)
-    fll_error(L, "%s: generator: expected one made by flare.generator(seed), "
-                 "got %s",
+    fll_error(L,
+              "%s: generator: expected one made by flare.generator(seed), "
+              "got %s",
               where, fll_typename(L, i));
   return g->g;
 }
@@ -143,8 +144,7 @@ static int fill(lua_State *L, const char *where, const char *op, double a,
   a = option(L, 2, where, a);
   b = option(L, 3, where, b);
   if (fl_dtype_kind(m->dtype) != FL_KIND_FLOAT)
-    fll_error(L, "%s: expected floats, got %s", where,
-              fl_dtype_name(m->dtype));
+    fll_error(L, "%s: expected floats, got %s", where, fl_dtype_name(m->dtype));
   fl_generator *own = NULL;
   if (fll_option(L, 4, "generator") != LUA_TNIL)
     own = fll_checkgenerator(L, lua_gettop(L), where);
@@ -185,9 +185,8 @@ void fll_random_core(lua_State *L) {
                                        {"default_generator", default_generator},
                                        {"manual_seed", manual_seed},
                                        {NULL, NULL}};
-  static const luaL_Reg meta[] = {{"__newindex", set},
-                                  {"__tostring", tostring},
-                                  {NULL, NULL}};
+  static const luaL_Reg meta[] = {
+      {"__newindex", set}, {"__tostring", tostring}, {NULL, NULL}};
   static const luaL_Reg methods[] = {{"manual_seed", seed},
                                      {"state", state},
                                      {"set_state", set_state},

@@ -1,6 +1,6 @@
 /* The life of a runtime inside a lua_State: opening, closing, the registry, and
- * the helpers that make closures, types and scratch memory. What a host calls is
- * in host.c. */
+ * the helpers that make closures, types and scratch memory. What a host calls
+ * is in host.c. */
 #include "fll.h"
 
 #include <stdlib.h>
@@ -170,8 +170,7 @@ void fll_register(lua_State *L, const luaL_Reg *reg) {
   }
 }
 
-void fll_newtype(lua_State *L, int key, const char *name,
-                 const luaL_Reg *reg) {
+void fll_newtype(lua_State *L, int key, const char *name, const luaL_Reg *reg) {
   lua_newtable(L);
   lua_pushvalue(L, -1);
   fll_setkey(L, key);
@@ -202,8 +201,8 @@ void *fll_checktype(lua_State *L, int i, int key, size_t size) {
     return p;
   fll_getkey(L, key);
   lua_getfield(L, -1, "__name");
-  fll_error(L, "bad argument #%d (%s expected, got %s)", i,
-            lua_tostring(L, -1), fll_typename(L, i));
+  fll_error(L, "bad argument #%d (%s expected, got %s)", i, lua_tostring(L, -1),
+            fll_typename(L, i));
 }
 
 const char *fll_typename(lua_State *L, int i) {

@@ -53,8 +53,9 @@ static void drop(fl_lua *st, fll_tensor *h) {
   }
 }
 
-/* In the middle of an operation (the allocator asked for memory, and a finaliser
- * of the script closes something) the reference stays until the handle goes. */
+/* In the middle of an operation (the allocator asked for memory, and a
+ * finaliser of the script closes something) the reference stays until the
+ * handle goes. */
 void fll_close(lua_State *L, fl_lua *st, fll_tensor *h) {
   (void)L;
   if (st->reclaiming)
@@ -257,13 +258,12 @@ enum {
 static const struct {
   const char *name;
   int id;
-} fields[] = {{"shape", F_SHAPE},        {"dtype", F_DTYPE},
-              {"device", F_DEVICE},      {"ndim", F_NDIM},
-              {"grad", F_GRAD},          {"requires_grad", F_REQUIRES},
-              {"is_leaf", F_LEAF},       {"id", F_ID},
-              {"T", F_T},                {"grad_fn", F_NODE},
-              {"site", F_SITE},          {"version", F_VERSION},
-              {"closed", F_CLOSED}};
+} fields[] = {
+    {"shape", F_SHAPE},  {"dtype", F_DTYPE}, {"device", F_DEVICE},
+    {"ndim", F_NDIM},    {"grad", F_GRAD},   {"requires_grad", F_REQUIRES},
+    {"is_leaf", F_LEAF}, {"id", F_ID},       {"T", F_T},
+    {"grad_fn", F_NODE}, {"site", F_SITE},   {"version", F_VERSION},
+    {"closed", F_CLOSED}};
 
 static int push_transposed(lua_State *L, fl_lua *st) {
   lua_settop(L, 1);
@@ -406,8 +406,9 @@ static int tensor_newindex(lua_State *L) {
                 fll_typename(L, 3));
     fll_check(L, st, fl_tensor_require_grad(h->t, lua_toboolean(L, 3)));
   } else {
-    fll_error(L, "'%s' of a tensor cannot be set; 'grad' and 'requires_grad' "
-                 "can, and elements: x[i] = value",
+    fll_error(L,
+              "'%s' of a tensor cannot be set; 'grad' and 'requires_grad' "
+              "can, and elements: x[i] = value",
               name);
   }
   return 0;

@@ -61,8 +61,9 @@ static void stop_hook(lua_State *L, lua_Debug *ar) {
   luaL_error(L, "interrupted!");
 }
 
-/* The state's allocator looks whether to stop: a loop in Lua that makes anything
- * ends, too. The hook is set from the thread itself, so nothing races. */
+/* The state's allocator looks whether to stop: a loop in Lua that makes
+ * anything ends, too. The hook is set from the thread itself, so nothing races.
+ */
 static void *allocate(void *context, void *p, size_t old, size_t n) {
   worker *w = context;
   (void)old;
@@ -111,8 +112,7 @@ static int prepare(lua_State *L) {
 static int body(lua_State *L) {
   fl_lua *st = fll_enter(L);
   worker *w = lua_touserdata(L, 1);
-  if (luaL_loadbufferx(L, w->source, strlen(w->source), w->name, "t") !=
-      LUA_OK)
+  if (luaL_loadbufferx(L, w->source, strlen(w->source), w->name, "t") != LUA_OK)
     return lua_error(L);
   fll_parcel *given = w->given;
   w->given = NULL;
@@ -309,7 +309,8 @@ static int join(lua_State *L) {
   return n + 1;
 }
 
-/* t:stop(): asks it to end; what it waits for or computes in the runtime does. */
+/* t:stop(): asks it to end; what it waits for or computes in the runtime does.
+ */
 static int stop(lua_State *L) {
   handle *h = check(L);
   atomic_store(&h->w->stop, true);

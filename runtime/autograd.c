@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A leaf that a pass has reached, and what a pass around it (a backward function
- * may go backward itself) had noted there. */
+/* A leaf that a pass has reached, and what a pass around it (a backward
+ * function may go backward itself) had noted there. */
 typedef struct reached {
   fl_tensor *leaf;
   uint64_t pass;

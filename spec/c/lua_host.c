@@ -1,5 +1,5 @@
-/* flarelua.h: runtimes in states of their own and in the host's, scripts, calls,
- * results, errors, two at once. */
+/* flarelua.h: runtimes in states of their own and in the host's, scripts,
+ * calls, results, errors, two at once. */
 #include "check.h"
 
 #include <flare/flarelua.h>
@@ -61,8 +61,9 @@ static void test_calls(void) {
   CHECK(fl_lua_run(f, "x = = 1", "=bad") == FL_ELUA);
   CHECK(fl_lua_run(f, "\x1bLua", "=binary") == FL_ELUA);
   CHECK(fl_lua_run_file(f, "/no/such/file.lua", 0, NULL) == FL_ELUA);
-  CHECK(fl_lua_run(f, "error(setmetatable({}, {__tostring = function() return "
-                      "'an object' end}))",
+  CHECK(fl_lua_run(f,
+                   "error(setmetatable({}, {__tostring = function() return "
+                   "'an object' end}))",
                    "=t") == FL_ELUA);
   CHECK(strcmp(fl_error(), "an object") == 0);
   CHECK(lua_gettop(fl_lua_state(f)) == 0);
@@ -77,8 +78,9 @@ static void test_library(void) {
   fl_lua_options o = {.struct_size = sizeof o, .path = "/nowhere/?.lua"};
   const char *text;
   CHECK(fl_lua_open(&o, &f) == FL_OK);
-  CHECK(fl_lua_run(f, "where = package.path; flare = require 'flare'\n"
-                      "collector = require('flare.core').collector()",
+  CHECK(fl_lua_run(f,
+                   "where = package.path; flare = require 'flare'\n"
+                   "collector = require('flare.core').collector()",
                    "=t") == FL_OK);
   CHECK(fl_lua_get(f, "where", 's', &text) == FL_OK);
   CHECK(strncmp(text, "/nowhere/?.lua;", 15) == 0);
@@ -150,8 +152,8 @@ static int tens(lua_State *L) { /* written against Lua's own interface */
   fl_tensor *bad;
   int64_t sizes[2] = {INT64_MAX, 8};
   if (lua_toboolean(L, 2))
-    fl_lua_check(L, fl_tensor_new(fl_tensor_runtime(t), FL_F32, 2, sizes, 0,
-                                  &bad));
+    fl_lua_check(
+        L, fl_tensor_new(fl_tensor_runtime(t), FL_F32, 2, sizes, 0, &bad));
   lua_pushinteger(L, fl_tensor_numel(t) * 10);
   return 1;
 }
@@ -192,10 +194,11 @@ static void test_many(void) {
   for (int i = 0; i < 100; i++) {
     fl_lua *f;
     CHECK(fl_lua_open(NULL, &f) == FL_OK);
-    CHECK(fl_lua_run(f, "local c = require 'flare.core'\n"
-                        "x = c.ones(3, {requires_grad = true})\n"
-                        "x:register_hook(function(g) return g * 2 end)\n"
-                        "y = (x * 2):sum() y:backward()",
+    CHECK(fl_lua_run(f,
+                     "local c = require 'flare.core'\n"
+                     "x = c.ones(3, {requires_grad = true})\n"
+                     "x:register_hook(function(g) return g * 2 end)\n"
+                     "y = (x * 2):sum() y:backward()",
                      "=t") == FL_OK);
     fl_lua_close(f);
   }

@@ -68,8 +68,6 @@ describe("backward", function()
     for _ = 1, 100000 do y = y + 1 end
     y:sum():backward()
     assert.same({1}, values(x.grad))
-    y = nil
-    collectgarbage()
   end)
 end)
 
@@ -133,7 +131,9 @@ describe("modes", function()
 
   it("run shapes only", function()
     local before = core.memory.stats().live
-    local big = core.meta(function() return core.zeros(1 << 20, 1 << 20):matmul(core.zeros(1 << 20, 3)) end)
+    local big = core.meta(function()
+      return core.zeros(1 << 20, 1 << 20):matmul(core.zeros(1 << 20, 3))
+    end)
     assert.equal("(1048576, 3)", tostring(big.shape))
     assert.equal(before, core.memory.stats().live)
     assert.error_matches(function() return big + 1 end, "meta mode")
@@ -178,7 +178,7 @@ describe("leaves", function()
     assert.is_false(y:detach().requires_grad)
     assert.is_true(y:detach():shares(y))
     assert.matches("mul", y:trace())
-    assert.error_matches(function() core.zeros(1, {dtype = "i64"}):requires_grad_() end, "only floats")
+    assert.error_matches(function() core.arange(1):requires_grad_() end, "only floats")
     assert.error_matches(function() y.requires_grad = false end, "detach")
     y:retain_grad()
     y:sum():backward()

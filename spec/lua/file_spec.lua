@@ -198,7 +198,8 @@ end)
 
 describe("core.json", function()
   it("reads", function()
-    assert.same({a = {1, 2.5, true, "x"}, b = {}}, json.decode '{"a": [1, 2.5, true, "x"], "b": {}}')
+    assert.same({a = {1, 2.5, true, "x"}, b = {}},
+                json.decode '{"a": [1, 2.5, true, "x"], "b": {}}')
     assert.equal(math.maxinteger, json.decode "9223372036854775807")
     assert.equal("integer", math.type(json.decode "1"))
     assert.equal("float", math.type(json.decode "1.0"))

@@ -213,7 +213,6 @@ describe("views and handles", function()
     assert.equal(0, row:item())
     assert.is_true(core.memory.stats().live - before >= 4 * MB)
     row:close()
-    row = nil
     core.collect()
     assert.equal(before, core.memory.stats().live)
   end)

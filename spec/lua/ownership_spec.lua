@@ -76,10 +76,12 @@ describe("functions on the tape", function()
 
   it("are an error when they are gone", function()
     local w = core.ones(2, {requires_grad = true})
-    local y = w * 2
-    local loss = y:sum()
-    y:register_hook(function() end)
-    y = nil
+    local loss
+    do
+      local y = w * 2
+      loss = y:sum()
+      y:register_hook(function() end)
+    end
     settle()
     assert.error_matches(function() loss:backward() end, "a hook is gone")
   end)
@@ -128,7 +130,8 @@ describe("functions on the tape", function()
     local function build()
       local key = {}
       seen[key] = true
-      return core.custom("f", function(_, x) return x * 1 end, function(_, dy) return dy, key end)(w)
+      return core.custom("f", function(_, x) return x * 1 end,
+                         function(_, dy) return dy, key end)(w)
     end
     local y = build():detach()
     local z = core.no_grad(function() return build() * 1 end)
