@@ -149,6 +149,12 @@ static fl_status settle_attrs(work *w, fl_attrs *a) {
 
 /* --- infer --- */
 
+/* bool, whole, float: what numbers can lift; u8 and 1 are of one kind. */
+static inline int lift(fl_dtype d) {
+  fl_kind k = fl_dtype_kind(d);
+  return k == FL_KIND_BOOL ? 0 : k == FL_KIND_FLOAT ? 2 : 1;
+}
+
 /* Tensors with dims decide; 0-d tensors, and then numbers, only lift the kind.
  * A number's float is f32. */
 static fl_dtype promote_inputs(const work *w, int from, int to) {
@@ -165,7 +171,7 @@ static fl_dtype promote_inputs(const work *w, int from, int to) {
   fl_dtype r = group[0];
   for (int g = 1; g < 3; g++)
     if (r == FL_NODTYPE ||
-        (group[g] != FL_NODTYPE && fl_dtype_kind(group[g]) > fl_dtype_kind(r)))
+        (group[g] != FL_NODTYPE && lift(group[g]) > lift(r)))
       r = fli_promote(r, group[g]);
   return r;
 }
