@@ -106,12 +106,49 @@ void grad_mean(fli_grad *g) {
   g->dx[0] = EXPAND(kept(g, each, mask), &g->in_meta[0]);
 }
 
+/* The product of the others of each element, multiplied out over n x n: the only
+ * way that stays right, derivatives included, where elements are 0. */
+static fl_value multiplied_out(fli_grad *g, fl_value x, unsigned mask) {
+  const fl_meta *m = &g->in_meta[0];
+  int64_t order[FL_MAX_DIMS], back[FL_MAX_DIMS], n = 1, rest = 1;
+  int k = 0;
+  fl_meta moved = {.ndim = m->ndim};
+  for (int last = 0; last < 2; last++)
+    for (int i = 0; i < m->ndim; i++)
+      if ((int)(mask >> i & 1) == last) {
+        back[i] = k;
+        moved.shape[k] = m->shape[i];
+        order[k++] = i;
+        *(last ? &n : &rest) *= m->shape[i];
+      }
+  x = fli_v_permute(&g->e, x, order);
+  x = fli_v_expand(&g->e,
+                   fli_v_reshape(&g->e, x, 3, (int64_t[]){rest, 1, n}), 3,
+                   (int64_t[]){rest, n, n});
+  fl_attrs eye = fli_attrs(&g->e, FLI_OP_eye);
+  eye.v[0].i = n;
+  eye.v[2].i = FL_BOOL;
+  fl_value own = fli_run(&g->e, FLI_OP_eye, &eye, 0, NULL);
+  fl_attrs last = fli_attrs(&g->e, FLI_OP_prod);
+  fli_set_list(&g->e, &last, 0, 1, (int64_t[]){2});
+  fl_value others = RUN_A(prod, &last, RUN(where, own, NUM(1), x));
+  return fli_v_permute(&g->e, RESHAPE(others, &moved), back);
+}
+
 /* The product of the others: y / x without zeros; with one zero only that
  * element has a gradient; with more none has. */
 void grad_prod(fli_grad *g) {
   fl_value x = g->in[0], zero = NUM(0), one = NUM(1);
   unsigned mask = mask_of(g->attrs, 0, g->in_meta[0].ndim);
-  fl_value is_zero = RUN(eq, x, zero);
+  fl_value is_zero = RUN(eq, x, zero), some = fli_none();
+  int64_t any_zero = 0;
+  if (g->create && !g->e.rt->meta)
+    some = RUN(any, is_zero);
+  if (some.tensor && fl_tensor_item(some.tensor, NULL, &any_zero) == FL_OK &&
+      any_zero) {
+    g->dx[0] = MUL(kept(g, g->dy[0], mask), multiplied_out(g, x, mask));
+    return;
+  }
   fl_value zeros = sum_kept(g, CAST(is_zero, fli_meta(x)->dtype), mask);
   fl_value safe = RUN(where, is_zero, one, x);
   fl_attrs a = *g->attrs;
