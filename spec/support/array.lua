@@ -26,15 +26,19 @@ function A.wrap(v, dtype)
   return v
 end
 
---- A number converted to a dtype, but for the rounding of floats.
+local least = {i64 = math.mininteger, i32 = -2^31 | 0, i16 = -2^15 | 0, i8 = -128, u8 = 0}
+local most = {i64 = math.maxinteger, i32 = 2^31 - 1 | 0, i16 = 2^15 - 1 | 0, i8 = 127, u8 = 255}
+
+--- A number converted to a dtype, but for the rounding of floats: floats are cut and held to
+-- what an integer dtype has, NaN becomes 0; integers wrap.
 function A.convert(v, dtype)
   if v == true then v = 1 elseif v == false then v = 0 end
   if A.is_float(dtype) then return v + 0.0 end
   if dtype == "bool" then return v ~= 0 and 1 or 0 end
   if math.type(v) == "float" then
     if v ~= v then v = 0
-    elseif v >= 2^63 then v = math.maxinteger
-    elseif v <= -2^63 then v = math.mininteger
+    elseif v >= most[dtype] then v = most[dtype]
+    elseif v <= least[dtype] then v = least[dtype]
     else v = math.tointeger(v >= 0 and math.floor(v) or math.ceil(v)) end
   end
   return A.wrap(v, dtype)

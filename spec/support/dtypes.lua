@@ -11,6 +11,9 @@ local rank = {f64 = 9, f32 = 8, f16 = 7, bf16 = 7, i64 = 6, i32 = 5, i16 = 4, i8
 
 M.kind = kind
 
+-- What numbers lift: u8 and an integer are of one kind.
+local function level(d) return kind[d] == 3 and 2 or kind[d] > 0 and 1 or 0 end
+
 --- Of two tensors with dims: the higher kind wins; of one kind the larger; f16 and bf16
 -- meet in f32, i8 and u8 in i16.
 function M.promote(a, b)
@@ -40,7 +43,7 @@ local function promote_all(list)
   for g = 2, 3 do
     local d = groups[g]
     if not r then r = d
-    elseif d and kind[d] > kind[r] then r = M.promote(r, d) end
+    elseif d and level(d) > level(r) then r = M.promote(r, d) end
   end
   return r
 end
@@ -114,17 +117,22 @@ M.tolerance = {
 M.factor = {
 }
 
+--- What may be lost where terms of about this size cancel: an absolute error.
+M.size = {
+  addmm = 2,
+}
+
 --- The same for gradients in f32 and bf16, where they differ.
 M.gradient_factor = {
 }
 
-function M.near(got, want, dtype, factor)
+function M.near(got, want, dtype, factor, size)
   if got == want or (got ~= got and want ~= want) then return true end
   local t = M.tolerance[dtype]
   if not t then return false end
   factor = factor or 1
   local off = math.abs(got - want)
-  return off <= factor * (t[2] + t[1] * math.abs(want))
+  return off <= factor * (t[2] + t[1] * (math.abs(want) + (size or 0)))
 end
 
 return M

@@ -1,0 +1,2 @@
+-- Reductions, sorts, products and softmax.
+require "spec.support.rows".declare("reduce", describe, it)
