@@ -75,6 +75,11 @@ local function check_entry(name, entry, data_size)
           first = first, last = last}
 end
 
+local function overlap(a, b, at)
+  if a > b then a, b = b, a end
+  return nil, ('tensors "%s" and "%s" overlap at byte %d'):format(a, b, at)
+end
+
 -- No gap, no overlap: each begins where the one before it ended.
 local function check_cover(entries, data_size)
   table.sort(entries, function(a, b)
@@ -85,8 +90,7 @@ local function check_cover(entries, data_size)
   local at, before = 0, nil
   for _, entry in ipairs(entries) do
     if entry.first < at then
-      return nil, ('tensors "%s" and "%s" overlap at byte %d'):format(before.name, entry.name,
-                                                                     entry.first)
+      return overlap(before.name, entry.name, entry.first)
     end
     if entry.first > at then
       return nil, ('%d bytes of no tensor before "%s" (gap at byte %d)'):format(
@@ -128,8 +132,8 @@ function M.parse(text, data_size)
   local json, message = core.json.decode(text)
   if json == nil then return nil, "invalid header: " .. tostring(message) end
   if type(json) ~= "table" then return nil, "invalid header: not an object" end
-  local metadata = {}
-  local entries = {}
+  local metadata, entries = {}, {}
+  local begins = {} -- first byte: name; many on one block are refused before they are sorted
   for name, entry in pairs(json) do
     if type(name) ~= "string" then return nil, "invalid header: a list, not an object" end
     if name == "__metadata__" then
@@ -143,6 +147,10 @@ function M.parse(text, data_size)
     else
       local checked, problem = check_entry(name, entry, data_size)
       if not checked then return nil, problem end
+      if checked.last > checked.first then
+        if begins[checked.first] then return overlap(begins[checked.first], name, checked.first) end
+        begins[checked.first] = name
+      end
       entries[#entries + 1] = checked
     end
   end
