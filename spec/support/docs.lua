@@ -106,9 +106,9 @@ function M.c(block)
   local file = assert(io.open(name .. ".c", "w"))
   file:write(block.text, "\n")
   file:close()
-  local out = tree.output(("%s -std=gnu11 -Wall -fsyntax-only -I '%s/include' %s '%s.c' 2>&1"):format(
-    os.getenv "CC" or "cc", tree.build,
-    tree.output "pkg-config --cflags lua5.4 || pkg-config --cflags lua":gsub("%s+", " "), name))
+  local lua = tree.output "pkg-config --cflags lua5.4 || pkg-config --cflags lua":gsub("%s+", " ")
+  local out = tree.output(("%s -std=gnu11 -Wall -fsyntax-only -I '%s/include' %s '%s.c' 2>&1")
+    :format(os.getenv "CC" or "cc", tree.build, lua, name))
   os.remove(name)
   os.remove(name .. ".c")
   assert(out == "", ("%s:%d:\n%s"):format(block.path, block.line, out))

@@ -6,16 +6,18 @@ local core = require "flare.core"
 local head = [[
 # Operators
 
-Made from the rows of [runtime/ops.def](../runtime/ops.def) by `spec/support/ops_page.lua`; do not edit.
-`?name` at the prompt and `flare help name` say the same.
+Made from the rows of [runtime/ops.def](../runtime/ops.def) by `spec/support/ops_page.lua`; do not
+edit. `?name` at the prompt and `flare help name` say the same.
 
-Each is a function `flare.name(...)`. *method*: also `x:name(...)`, x being the first input. *in place*: also
-`x:name_(...)`, which writes the result into x. *grad*: gradients go through it. In a signature `x:float` is an input
-and the dtypes it may have, `?` one that may be left out, `*` any number of them (a table), `=` a default; behind `->`
-are the results and their dtypes: `x` the dtype of x, `promote(a,b)` the smallest that holds both, `float(x)` the same
-with integers as f32, `acc(x)` with integers as i64, `wide(x)` f64 for f64 and otherwise f32. Dims and positions are
-counted from 1 in Lua and from 0 in C; signatures show the C count. Results behind a `;` are kept for the gradient and
-not returned.
+Each is a function `flare.name(...)`. *method*: also `x:name(...)`, x being the first input.
+*in place*: also `x:name_(...)`, which writes the result into x. *grad*: gradients go through it.
+
+In a signature `x:float` is an input and the dtypes it may have, `?` one that may be left out, `*`
+any number of them (a table), `=` a default. Behind `->` are the results and their dtypes: `x` is
+x's own, `promote(a,b)` the smallest that holds both, `float(x)` the same with integers as f32,
+`acc(x)` with integers as i64, `wide(x)` f64 for f64 and otherwise f32. Dims and positions count
+from 1 in Lua and from 0 in C; defaults are shown as C counts them. Results behind a `;` are kept
+for the gradient and not returned.
 ]]
 
 -- Names of the sections in ops.def, by operator.
