@@ -65,6 +65,18 @@ describe("TransformerBlock", function()
     end
   end)
 
+  it("leaves alone what a hook has seen", function()
+    local block, seen = nn.TransformerBlock(8, 2, {dropout = 0.1}), {}
+    block.attention.out:register_forward_hook(function(_, _, y) seen[1] = y end)
+    block.down:register_forward_hook(function(_, _, y) seen[2] = y end)
+    block(flare.rand(2, 3, 8)):sum():backward()
+    for i = 1, 2 do assert.same({2, 3, 8}, {table.unpack(seen[i].shape)}) end
+    block.attention = nn.Identity()
+    local x = flare.rand(2, 3, 8)
+    block(x)
+    assert.is_false(x.closed)
+  end)
+
   it("has no biases when told so", function()
     local block = nn.TransformerBlock(8, 2, {bias = false, causal = true})
     for name in block:named_parameters() do assert.is_nil(name:find("bias")) end

@@ -39,15 +39,31 @@ function TransformerBlock:init(width, heads, opts)
   end
 end
 
+-- Whether a layer's results are fresh and nobody else has them.
+local function fresh(layer, cls)
+  return getmetatable(layer) == cls and not layer._hooks
+end
+
+-- x + y, y dropped out. Nothing needs y any more then: if it is ours alone its memory is
+-- given back at once, not when the collector comes by.
+local function add(x, y, drop, ours)
+  if drop > 0 then
+    local kept = core.dropout(y, drop)
+    if ours then y:close() end
+    y, ours = kept, true
+  end
+  local sum = x + y
+  if ours then y:close() end
+  return sum
+end
+
 --- (batch, time, width) -> the same shape; see MultiHeadAttention for memory and mask
 function TransformerBlock:forward(x, memory, mask)
   local drop = self.training and self.dropout or 0
-  local y = self.attention(self.norm1(x), memory, mask)
-  if drop > 0 then y = core.dropout(y, drop) end
-  x = x + y
-  y = self.down(self.up(self.norm2(x)))
-  if drop > 0 then y = core.dropout(y, drop) end
-  return x + y
+  local attention, down = self.attention, self.down
+  x = add(x, attention(self.norm1(x), memory, mask), drop,
+          fresh(attention, MultiHeadAttention) and fresh(attention.out, Linear))
+  return add(x, down(self.up(self.norm2(x))), drop, fresh(down, Linear))
 end
 
 return TransformerBlock
