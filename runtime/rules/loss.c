@@ -227,14 +227,10 @@ void compose_huber_loss(fli_composing *g) {
   bent(g, g->attrs->v[0].f, 1);
 }
 
-/* log(x), held above -100, with a gradient that is held too: log of what is
- * held above the smallest normal float. */
+/* log(x), held above -100, where nothing flows back any more. */
 static fl_value held_log(fli_composing *g, fl_value x) {
-  fl_attrs a = fli_attrs(&g->e, FLI_OP_clamp);
-  a.v[0].f = 1e-38;
-  fl_value y = LOG(RUN_A(clamp, &a, x));
-  a.v[0].f = -100;
-  return RUN_A(clamp, &a, y);
+  fl_value some = RUN(gt, x, NUM(exp(-100)));
+  return RUN(where, some, LOG(RUN(where, some, x, NUM(1))), NUM(-100));
 }
 
 void compose_bce_loss(fli_composing *g) {
@@ -283,26 +279,35 @@ void compose_kl_div(fli_composing *g) {
     reduce(g, loss, g->attrs->v[1].i);
 }
 
+/* f16 has neither the range of squares nor small enough numbers. */
+static fl_value wide(fli_composing *g, fl_value x) {
+  fl_dtype d = x.tensor ? fli_meta(x)->dtype : FL_F64;
+  return d == FL_F16 || d == FL_BF16 ? CAST(x, FL_F32) : x;
+}
+
 /* attrs: dim, eps */
 void compose_cosine_similarity(fli_composing *g) {
-  fl_value a = g->in[0], b = g->in[1];
+  fl_value a = wide(g, g->in[0]), b = wide(g, g->in[1]);
   int64_t dim = g->attrs->v[0].i;
   fl_attrs floor = fli_attrs(&g->e, FLI_OP_clamp);
   double eps = g->attrs->v[1].f;
   floor.v[0].f = eps * eps;
   fl_value aa = RUN_A(clamp, &floor, SUM1(RUN(square, a), dim, false));
   fl_value bb = RUN_A(clamp, &floor, SUM1(RUN(square, b), dim, false));
-  g->out[0] = DIV(SUM1(MUL(a, b), dim, false), SQRT(MUL(aa, bb)));
+  fl_value y = DIV(SUM1(MUL(a, b), dim, false), SQRT(MUL(aa, bb)));
+  fl_dtype da = fli_meta(g->in[0])->dtype, db = fli_meta(g->in[1])->dtype;
+  g->out[0] = CAST(y, fli_promote(da, db));
 }
 
 /* attrs: p, dim, eps */
 void compose_normalize(fli_composing *g) {
+  fl_value x = wide(g, g->in[0]);
   fl_attrs a = fli_attrs(&g->e, FLI_OP_norm);
   a.v[0].f = g->attrs->v[0].f;
   fli_set_list(&g->e, &a, 1, 1, &g->attrs->v[1].i);
   a.v[2].i = true;
-  fl_value n = RUN_A(norm, &a, g->in[0]);
+  fl_value n = RUN_A(norm, &a, x);
   fl_attrs floor = fli_attrs(&g->e, FLI_OP_clamp);
   floor.v[0].f = g->attrs->v[2].f;
-  g->out[0] = DIV(g->in[0], RUN_A(clamp, &floor, n));
+  g->out[0] = CAST(DIV(x, RUN_A(clamp, &floor, n)), fli_meta(g->in[0])->dtype);
 }
