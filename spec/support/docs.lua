@@ -101,16 +101,39 @@ function M.flare(block)
   assert(k == #typed, ("%s:%d: the prompt ended early\n%s"):format(block.path, block.line, out))
 end
 
+-- The rows of operators that a page adds, for the blocks that belong to them.
+local function rows_of(path)
+  local rows = {}
+  for _, block in ipairs(M.blocks(path)) do
+    if block.kind == "text" and block.text:find "^FL_" then rows[#rows + 1] = block.text end
+  end
+  return table.concat(rows, "\n"):gsub("FL_DOC[^\n]*", "")
+end
+
+-- A copy of the sources with a page's rows in it.
+local function with_rows(path)
+  local place = os.tmpname() .. ".d"
+  tree.output(("mkdir '%s' && cp -r runtime kernels '%s'"):format(place, place))
+  local name = place .. "/runtime/ops.def"
+  local text = tree.read(name)
+  local file = assert(io.open(name, "w"))
+  file:write((text:gsub("\n/%* %-%-%- what they do", function(at) return rows_of(path) .. at end)))
+  file:close()
+  return place
+end
+
 function M.c(block)
-  local name = os.tmpname()
-  local file = assert(io.open(name .. ".c", "w"))
+  local lua = tree.output "pkg-config --cflags lua5.4 || pkg-config --cflags lua":gsub("%s+", " ")
+  local folder = block.text:find '#include "../env.h"' and "/runtime/rules/"
+    or block.text:find '#include "cpu.h"' and "/kernels/cpu/"
+  local place = folder and with_rows(block.path) or os.tmpname()
+  local name = place .. (folder or "") .. "block.c"
+  local file = assert(io.open(name, "w"))
   file:write(block.text, "\n")
   file:close()
-  local lua = tree.output "pkg-config --cflags lua5.4 || pkg-config --cflags lua":gsub("%s+", " ")
-  local out = tree.output(("%s -std=gnu11 -Wall -fsyntax-only -I '%s/include' %s '%s.c' 2>&1")
+  local out = tree.output(("%s -std=gnu11 -Wall -Wextra -fsyntax-only -I '%s/include' %s '%s' 2>&1")
     :format(os.getenv "CC" or "cc", tree.build, lua, name))
-  os.remove(name)
-  os.remove(name .. ".c")
+  tree.output(("rm -rf '%s' '%s' '%s'"):format(place, name, (place:gsub("%.d$", ""))))
   assert(out == "", ("%s:%d:\n%s"):format(block.path, block.line, out))
 end
 
@@ -135,11 +158,11 @@ checks["./bootstrap"] = function(block, command)
 end
 
 function checks.flare(block, command)
-  local example = command:match "(examples/%S+)"
-  assert(not example or tree.exists(example), ("%s:%d: %s is not there"):format(
-    block.path, block.line, tostring(example)))
-  if command:find "^flare %-e " or command:find "^flare help " or
-      command:find "^flare examples/%d" then
+  local script = command:match "^flare (%a+/%S+)"
+  assert(not script or tree.exists(script), ("%s:%d: %s is not there"):format(
+    block.path, block.line, tostring(script)))
+  if command:find "^flare %-e " or command:find "^flare help "
+      or command:find "^flare examples/%d" then
     run(block, command)
   end
 end

@@ -291,7 +291,10 @@ end
 
 -- Deterministic refusals: the message must match.
 local function check_refused(row, sample, device)
-  local ok, why = pcall(call, row, add_options(row, sample, tensors(sample, device), device))
+  local ok, why = pcall(function()
+    call(row, add_options(row, sample, tensors(sample, device), device))
+    flare.synchronize() -- bad positions are found while the device works
+  end)
   if ok then fail(row, sample, device, "was not refused") end
   if not tostring(why):find(sample._refused) then
     fail(row, sample, device, "was refused with: %s", tostring(why))

@@ -1,0 +1,2 @@
+-- Normalisations and losses.
+require "spec.support.rows".declare("norm", describe, it)
