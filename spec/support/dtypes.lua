@@ -118,22 +118,34 @@ M.factor = {
   bce_loss = 3, bce_with_logits = 3, kl_div = 3,
 }
 
---- What may be lost where terms of about this size cancel: an absolute error.
-M.size = {
-  addmm = 2, kl_div = 1,
+--- What may be lost where terms of about this size cancel: rounded to the row's dtype each,
+-- or summed in f32 (f64) and rounded once.
+M.rounded = {
+  addmm = 2, kl_div = 1, conv_transpose = 2,
+}
+M.summed = {
+  conv_input_grad = 8, conv_weight_grad = 40,
 }
 
---- The same for gradients in f32 and bf16, where they differ.
+--- Gradients in f32 and bf16 that need more, where what is saved was rounded.
 M.gradient_factor = {
 }
 
-function M.near(got, want, dtype, factor, size)
+function M.near(got, want, dtype, row)
   if got == want or (got ~= got and want ~= want) then return true end
   local t = M.tolerance[dtype]
   if not t then return false end
-  factor = factor or 1
-  local off = math.abs(got - want)
-  return off <= factor * (t[2] + t[1] * (math.abs(want) + (size or 0)))
+  local wide = M.tolerance[dtype == "f64" and "f64" or "f32"]
+  return math.abs(got - want) <= (M.factor[row] or 1) * (t[2] + t[1] * math.abs(want))
+    + t[1] * (M.rounded[row] or 0) + wide[1] * (M.summed[row] or 0)
+end
+
+--- The same for gradients, with figures of their own where there are any.
+function M.near_gradient(got, want, dtype, row)
+  local factor = M.gradient_factor[row]
+  if not factor then return M.near(got, want, dtype, row) end
+  local t = M.tolerance[dtype]
+  return got == want or math.abs(got - want) <= factor * (t[2] + t[1] * (1 + math.abs(want)))
 end
 
 return M

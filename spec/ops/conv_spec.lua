@@ -1,0 +1,2 @@
+-- Convolutions and pooling.
+require "spec.support.rows".declare("conv", describe, it)

@@ -1,0 +1,149 @@
+--- References of the rows that read and write at positions. Positions count from 1.
+local A = require "spec.support.array"
+
+local R = {}
+
+local function position(p, size) return p < 0 and p + size + 1 or p end
+
+function R.embedding(a)
+  local shape = A.copy_list(a.index.shape)
+  local width = a.weight.shape[2]
+  shape[#shape + 1] = width
+  return A.build(shape, function(index, k)
+    return a.weight[(a.index[(k - 1) // width + 1] - 1) * width + index[#index]]
+  end)
+end
+
+function R.embedding_backward(a)
+  local shape, rows = {a.rows}, A.count(a.index.shape)
+  for d = #a.index.shape + 1, #a.dy.shape do shape[#shape + 1] = a.dy.shape[d] end
+  local dx, width = A.zeros(shape), A.count{table.unpack(shape, 2)}
+  local padding = a.padding and position(a.padding, a.rows)
+  for r = 1, rows do
+    local to = a.index[r]
+    for c = 1, to ~= padding and width or 0 do
+      local at = (to - 1) * width + c
+      dx[at] = dx[at] + a.dy[(r - 1) * width + c]
+    end
+  end
+  return dx
+end
+
+-- Calls f(number in x, number of index) for every position of index.
+local function each_position(x, dim, index, f)
+  dim = A.dim(dim, #x.shape)
+  A.each(index.shape, function(i, k)
+    local at = A.copy_list(i)
+    at[dim] = #i > 0 and index[k] or nil
+    f(A.place(x, at, #x.shape), k, i)
+  end)
+end
+
+local function copy(x)
+  return A.reshape(x, x.shape)
+end
+
+function R.gather(a)
+  local y = {shape = a.index.shape}
+  each_position(a.x, a.dim, a.index, function(at, k) y[k] = a.x[at] end)
+  return y
+end
+
+-- A number among arrays, one for all.
+local function from(src, index)
+  if not A.is(src) then return src end
+  if #src.shape == 0 then return src[1] end
+  return src[A.place(src, index)]
+end
+
+function R.scatter(a)
+  local y = copy(a.x)
+  each_position(a.x, a.dim, a.index, function(at, _, i)
+    y[at] = A.convert(from(a.src, i), a.x.dtype)
+  end)
+  return y
+end
+
+function R.scatter_add(a)
+  local y = copy(a.x)
+  each_position(a.x, a.dim, a.index, function(at, _, i) y[at] = y[at] + A.convert(from(a.src, i), a.x.dtype) end)
+  return y
+end
+
+-- For every element of the slices named: f(number in x, index within the slices).
+local function each_slice(x, dim, index, f)
+  dim = A.dim(dim, #x.shape)
+  local shape = A.copy_list(x.shape)
+  if #shape > 0 then shape[dim] = #index end
+  A.each(shape, function(i)
+    local at = A.copy_list(i)
+    if #at > 0 then at[dim] = index[i[dim]] end
+    f(A.place(x, at, #x.shape), i)
+  end)
+  return shape
+end
+
+function R.index_select(a)
+  local list = {}
+  list.shape = each_slice(a.x, a.dim, a.index, function(at) list[#list + 1] = a.x[at] end)
+  return list
+end
+
+function R.index_add(a)
+  local y = copy(a.x)
+  each_slice(a.x, a.dim, a.index, function(at, i) y[at] = y[at] + A.convert(from(a.src, i), a.x.dtype) end)
+  return y
+end
+
+function R.index_copy(a)
+  local y = copy(a.x)
+  each_slice(a.x, a.dim, a.index, function(at, i) y[at] = A.convert(from(a.src, i), a.x.dtype) end)
+  return y
+end
+
+function R.masked_select(a)
+  local list = {}
+  A.each(A.broadcast(a.x, a.mask), function(i)
+    if A.get(a.mask, i) ~= 0 then list[#list + 1] = A.get(a.x, i) end
+  end)
+  list.shape = {#list}
+  return list
+end
+
+function R.masked_scatter(a)
+  local n = 0
+  return A.build(A.broadcast(a.x, a.mask), function(i)
+    if A.get(a.mask, i) == 0 then return A.get(a.x, i) end
+    n = n + 1
+    return A.convert(a.src[n], a.x.dtype)
+  end)
+end
+
+function R.masked_fill(a)
+  return A.build(A.broadcast(a.x, a.mask), function(i)
+    if A.get(a.mask, i) == 0 then return A.get(a.x, i) end
+    return A.convert(A.get(a.value, i), a.x.dtype)
+  end)
+end
+
+function R.nonzero(a)
+  local list, n = {}, 0
+  A.each(a.x.shape, function(i, k)
+    if a.x[k] ~= 0 then
+      n = n + 1
+      table.move(i, 1, #i, #list + 1, list)
+    end
+  end)
+  list.shape = {n, #a.x.shape}
+  return list
+end
+
+function R.one_hot(a)
+  local shape = A.copy_list(a.index.shape)
+  shape[#shape + 1] = a.classes
+  return A.build(shape, function(i, k)
+    return i[#i] == a.index[(k - 1) // a.classes + 1] and 1 or 0
+  end)
+end
+
+return R
