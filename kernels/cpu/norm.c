@@ -1,81 +1,118 @@
 /* layer_norm and rms_norm (over the last dims), group_norm and batch_norm (over
  * planes: the space of one sample and channel), and their gradients. */
-#include "cpu.h"
-
-#include "../../runtime/math.h"
+#include "rows.h"
 
 #include <string.h>
+
+#define GRAIN       16384 /* elements worth a thread's while */
+#define TOGETHER    16    /* rows whose figures are computed in lanes */
+#define MOST_PIECES 64    /* partial sums of weights' gradients */
+#define SPELL       128   /* rows summed in T before they go into doubles */
+#define PLANE       32    /* smaller planes are taken as columns */
 
 typedef struct rows_job {
   int64_t n, grain;
   double eps;
+  bool centre; /* layer_norm: with a mean */
   const void *x, *dy, *weight, *bias;
   void *y; /* or dx */
   void *mean, *rstd;
-  void *dw; /* partial sums: dw and db of each piece */
+  double *parts; /* dw and db of every piece */
+  void *spells;  /* the same of at most SPELL rows */
+  void *dw, *db;
+  int64_t pieces;
 } rows_job;
 
-typedef struct planes_job planes_job;
-struct planes_job {
-  int64_t planes, size, channels, groups; /* groups of channels; batch: 0 */
-  bool second;
-  const void *x, *dy;
-  void *y;
-  double *mean; /* by owner: (sample, group), or channel */
-  double *s1, *s2, *a, *b, *c;
-  int64_t (*owner)(const planes_job *j, int64_t plane);
-};
+/* x is (samples, channels, size). In columns it is samples rows of width =
+ * channels x size; a piece is `grain` of them. */
+typedef struct planes_job {
+  int64_t samples, channels, size, groups;
+  int64_t width, grain, pieces, tiles;
+  int64_t light; /* rows worth a thread's while */
+  bool weigh;    /* s1 are means, not sums */
+  double eps;
+  const void *x, *dy, *weight, *bias;
+  void *y; /* or dx */
+  void *mean, *rstd;
+  double *s1, *s2;     /* of every plane (or piece and column): mean and squared
+                          deviations, or sums of dy and dy (x - mean) */
+  void *a, *b, *c, *m; /* of every channel (or column): what to apply */
+} planes_job;
 
-#define T float
-#define S(name) name##_f32
+static int64_t at_least(int64_t v, int64_t least) {
+  return v < least ? least : v;
+}
+
+static int64_t ceil_div(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+
+#define T       float
+#define F(name) name##_f32
 #include "norm.inc"
+#include "norm_planes.inc"
 #undef T
-#undef S
-#define T double
-#define S(name) name##_f64
+#undef F
+#define T       double
+#define F(name) name##_f64
 #include "norm.inc"
+#include "norm_planes.inc"
 #undef T
-#undef S
+#undef F
 
 #define BY_TYPE(type, name) ((type) == FL_F64 ? name##_f64 : name##_f32)
+
+/* An input that may be left out: false if there was no memory for it. */
+static bool optional(const fl_launch *l, const fl_view *v, fl_dtype type,
+                     const void **to) {
+  *to = v && v->data ? FL_CPU(input)(l, v, type) : NULL;
+  return *to || !v || !v->data;
+}
+
+static void zero(const fl_view *v) {
+  if (v)
+    memset(v->data, 0, (size_t)fl_view_numel(v) * fl_dtype_size(v->dtype));
+}
 
 /* --- rows --- */
 
 static fl_status forward_rows(const fl_launch *l, const fl_view *bias,
-                              const fl_view *mean, const fl_view *rstd,
-                              double eps) {
-  const fl_view *x = &l->in[0], *w = &l->in[1];
+                              const fl_view *mean, const fl_view *rstd) {
+  const fl_view *x = &l->in[0];
   fl_dtype type = fl_cpu_wide(x->dtype);
   int64_t rows = fl_view_numel(rstd), total = fl_view_numel(x);
-  rows_job j = {.n = rows ? total / rows : 0, .eps = eps};
-  if (total == 0)
+  rows_job j = {.n = rows ? total / rows : 0,
+                .eps = l->attrs->v[1].f,
+                .centre = mean != NULL};
+  if (rows == 0)
     return FL_OK;
-  j.x = FL_CPU(input)(l, x, type);
-  j.weight = w->data ? FL_CPU(input)(l, w, type) : NULL;
-  j.bias = bias && bias->data ? FL_CPU(input)(l, bias, type) : NULL;
-  j.y = FL_CPU(output)(l, &l->out[0], type);
-  j.mean = mean ? FL_CPU(output)(l, mean, type) : NULL;
   j.rstd = FL_CPU(output)(l, rstd, type);
-  if (!j.x || !j.y || !j.rstd || (w->data && !j.weight) ||
-      (bias && bias->data && !j.bias) || (mean && !j.mean))
+  j.mean = mean ? FL_CPU(output)(l, mean, type) : NULL;
+  if (!j.rstd || (mean && !j.mean))
     return FL_ENOMEM;
-  fl_cpu_parallel(l, rows, j.n < 16384 ? 16384 / j.n : 1, BY_TYPE(type, rows),
-                  &j);
-  FL_CPU(finish)(l, &l->out[0], type, j.y);
+  if (total) {
+    j.x = FL_CPU(input)(l, x, type);
+    j.y = FL_CPU(output)(l, &l->out[0], type);
+    if (!j.x || !j.y || !optional(l, &l->in[1], type, &j.weight) ||
+        !optional(l, bias, type, &j.bias))
+      return FL_ENOMEM;
+  }
+  fl_cpu_parallel(l, rows, j.n < GRAIN ? GRAIN / at_least(j.n, 1) : 1,
+                  BY_TYPE(type, norm_rows), &j);
+  if (total)
+    FL_CPU(finish)(l, &l->out[0], type, j.y);
   if (mean)
     FL_CPU(finish)(l, mean, type, j.mean);
   FL_CPU(finish)(l, rstd, type, j.rstd);
   return FL_OK;
 }
 
-FL_KERNEL(layer_norm);
 FL_KERNEL(layer_norm) {
-  return forward_rows(l, &l->in[2], &l->out[1], &l->out[2], l->attrs->v[1].f);
+  return forward_rows(l, &l->in[2], &l->out[1], &l->out[2]);
 }
 
-FL_KERNEL(rms_norm);
 FL_KERNEL(rms_norm) {
-  return forward_rows(l, NULL, NULL, &l->out[1], l->attrs->v[1].f);
+  return forward_rows(l, NULL, NULL, &l->out[1]);
 }
 
 /* in: dy, x, weight, [mean], rstd; out: dx, dw, [db] */
@@ -84,272 +121,367 @@ static fl_status backward_rows(const fl_launch *l, const fl_view *mean,
   const fl_view *w = &l->in[2], *dw = &l->out[1];
   fl_dtype type = fl_cpu_wide(l->in[1].dtype);
   int64_t rows = fl_view_numel(rstd), total = fl_view_numel(&l->in[1]);
-  rows_job j = {.n = rows ? total / rows : 0};
+  rows_job j = {.n = rows ? total / rows : 0, .centre = mean != NULL};
   if (total == 0) { /* no rows, but perhaps weights: their gradient is 0 */
-    memset(dw->data, 0, (size_t)fl_view_numel(dw) * fl_dtype_size(dw->dtype));
-    if (db)
-      memset(db->data, 0,
-             (size_t)fl_view_numel(db) * fl_dtype_size(db->dtype));
+    zero(dw);
+    zero(db);
     return FL_OK;
   }
-  int64_t few = (rows + 63) / 64, light = j.n < 16384 ? 16384 / j.n : 1;
-  j.grain = few > light ? few : light;
-  int64_t pieces = (rows + j.grain - 1) / j.grain;
+  j.grain = at_least(GRAIN / j.n, 1);
+  j.grain = at_least(j.grain, ceil_div(rows, MOST_PIECES));
+  if (w->data) /* the pieces' sums must cost little beside the pieces */
+    j.grain = at_least(j.grain, 16);
+  j.pieces = ceil_div(rows, j.grain);
+  const void *given;
   j.dy = FL_CPU(input)(l, &l->in[0], type);
   j.x = FL_CPU(input)(l, &l->in[1], type);
-  j.weight = w->data ? FL_CPU(input)(l, w, type) : NULL;
-  j.mean = mean ? (void *)(uintptr_t)FL_CPU(input)(l, mean, type) : NULL;
-  j.rstd = (void *)(uintptr_t)FL_CPU(input)(l, rstd, type);
   j.y = FL_CPU(output)(l, &l->out[0], type);
-  j.dw = fl_scratch_get(l, w->data ? (size_t)(pieces * 2 * j.n) *
-                                         fl_dtype_size(type)
-                                   : 1);
-  if (!j.dy || !j.x || !j.rstd || !j.y || !j.dw || (w->data && !j.weight) ||
-      (mean && !j.mean))
+  if (!j.dy || !j.x || !j.y || !optional(l, w, type, &j.weight) ||
+      !optional(l, mean, type, &given))
     return FL_ENOMEM;
-  fl_cpu_parallel(l, rows, j.grain, BY_TYPE(type, rows_backward), &j);
+  j.mean = (void *)(uintptr_t)given;
+  if (!optional(l, rstd, type, &given))
+    return FL_ENOMEM;
+  j.rstd = (void *)(uintptr_t)given;
+  if (j.weight) {
+    size_t each = (size_t)(j.pieces * 2 * j.n);
+    j.parts = fl_scratch_get(l, each * sizeof(double));
+    j.spells = fl_scratch_get(l, each * fl_dtype_size(type));
+    j.dw = FL_CPU(output)(l, dw, type);
+    j.db = db ? FL_CPU(output)(l, db, type) : NULL;
+    if (!j.parts || !j.spells || !j.dw || (db && !j.db))
+      return FL_ENOMEM;
+  }
+  fl_cpu_parallel(l, rows, j.grain, BY_TYPE(type, norm_rows_backward), &j);
   FL_CPU(finish)(l, &l->out[0], type, j.y);
-  if (!w->data)
+  if (!j.weight)
     return FL_OK;
-  void *to_w = FL_CPU(output)(l, dw, type);
-  void *to_b = db ? FL_CPU(output)(l, db, type) : NULL;
-  if (!to_w || (db && !to_b))
-    return FL_ENOMEM;
-  if (type == FL_F64)
-    add_pieces_f64(&j, pieces, to_w, to_b);
-  else
-    add_pieces_f32(&j, pieces, to_w, to_b);
-  FL_CPU(finish)(l, dw, type, to_w);
+  fl_cpu_parallel(l, j.n, at_least(GRAIN / (2 * j.pieces), 16),
+                  BY_TYPE(type, norm_rows_weights), &j);
+  FL_CPU(finish)(l, dw, type, j.dw);
   if (db)
-    FL_CPU(finish)(l, db, type, to_b);
+    FL_CPU(finish)(l, db, type, j.db);
   return FL_OK;
 }
 
-FL_KERNEL(layer_norm_backward);
 FL_KERNEL(layer_norm_backward) {
   return backward_rows(l, &l->in[3], &l->in[4], &l->out[2]);
 }
 
-FL_KERNEL(rms_norm_backward);
 FL_KERNEL(rms_norm_backward) {
   return backward_rows(l, NULL, &l->in[3], NULL);
 }
 
 /* --- planes --- */
 
-static int64_t by_group(const planes_job *j, int64_t p) {
-  return p / (j->channels / j->groups);
-}
-
-static int64_t by_channel(const planes_job *j, int64_t p) {
-  return p % j->channels;
-}
-
-static int64_t owners_of(const planes_job *j) {
-  return j->groups ? j->planes / j->channels * j->groups : j->channels;
-}
-
-/* Geometry, inputs and room for the figures of planes and owners. */
-static fl_status set_planes(const fl_launch *l, const fl_view *x,
-                            int64_t groups, planes_job *j) {
+static void set_planes(const fl_view *x, planes_job *j) {
+  j->samples = x->shape[0];
   j->channels = x->shape[1];
-  j->planes = x->shape[0] * j->channels;
-  j->size = j->planes ? fl_view_numel(x) / j->planes : 0;
-  j->groups = groups;
-  j->owner = groups ? by_group : by_channel;
-  size_t n = (size_t)(j->planes + 1), o = (size_t)(owners_of(j) + 1);
-  j->x = FL_CPU(input)(l, x, fl_cpu_wide(x->dtype));
-  j->s1 = fl_scratch_get(l, (5 * n + o) * sizeof(double));
-  if (!j->x || !j->s1)
-    return FL_ENOMEM;
-  memset(j->s1, 0, (5 * n + o) * sizeof(double));
-  j->s2 = j->s1 + n;
-  j->a = j->s2 + n;
-  j->b = j->a + n;
-  j->c = j->b + n;
-  j->mean = j->c + n;
-  return FL_OK;
+  j->size = 1;
+  for (int i = 2; i < x->ndim; i++)
+    j->size *= x->shape[i];
+  j->width = j->channels * j->size;
+  j->tiles = ceil_div(j->width, FL_COLUMNS);
+  j->light = at_least(GRAIN / at_least(j->width, 1), 1);
+  j->grain = at_least(j->light, ceil_div(j->samples, MOST_PIECES));
+  /* the pieces' sums must cost little beside the pieces */
+  j->grain = at_least(j->grain, j->tiles < 16 ? 16 : j->samples);
+  j->pieces = ceil_div(j->samples, at_least(j->grain, 1));
 }
 
-static void over_planes(const fl_launch *l, planes_job *j, fl_cpu_task f) {
-  int64_t each = j->size < 16384 ? 16384 / (j->size ? j->size : 1) : 1;
-  fl_cpu_parallel(l, j->planes, each, f, j);
+/* Pieces of work that are planes, or groups of `planes` of them. */
+static void over_planes(const fl_launch *l, planes_job *j, int64_t planes,
+                        fl_cpu_task f) {
+  int64_t each = at_least(j->size * planes, 1);
+  fl_cpu_parallel(l, j->samples * j->channels / planes,
+                  each < GRAIN ? GRAIN / each : 1, f, j);
 }
 
-/* to[owner] = sum over its planes of v[plane] */
-static void gather_planes(const planes_job *j, const double *v, double *to) {
-  for (int64_t o = 0; o < owners_of(j); o++)
-    to[o] = 0;
-  for (int64_t p = 0; p < j->planes; p++)
-    to[j->owner(j, p)] += v[p];
+static void over_columns(const fl_launch *l, planes_job *j, fl_cpu_task f) {
+  fl_cpu_parallel(l, j->pieces * j->tiles, 1, f, j);
 }
 
-static fl_status numbers(const fl_launch *l, const fl_view *v, double **to) {
-  *to = NULL;
-  if (!v->data)
-    return FL_OK;
-  *to = (double *)(uintptr_t)FL_CPU(input)(l, v, FL_F64);
-  return *to ? FL_OK : FL_ENOMEM;
+static void *numbers(const fl_launch *l, int64_t n, fl_dtype type) {
+  return fl_scratch_get(l, (size_t)(n + 1) * fl_dtype_size(type));
 }
 
-static void put_numbers(const fl_launch *l, const fl_view *v,
-                        const double *from) {
-  FL_CPU(finish)(l, v, FL_F64, from);
-}
-
-/* Mean and variance of every owner, in two passes. */
-static void statistics(const fl_launch *l, planes_job *j, fl_dtype type,
-                       double *var) {
-  int64_t owners = owners_of(j);
-  double n = (double)(j->planes * j->size) / (double)(owners ? owners : 1);
-  over_planes(l, j, BY_TYPE(type, plane_sums));
-  gather_planes(j, j->s1, j->mean);
-  for (int64_t o = 0; o < owners; o++)
-    j->mean[o] /= n;
-  j->second = true;
-  over_planes(l, j, BY_TYPE(type, plane_sums));
-  gather_planes(j, j->s2, var);
-  for (int64_t o = 0; o < owners; o++)
-    var[o] /= n;
-}
-
-/* y = (x - mean) rstd w + b, and the two figures kept for the gradient. */
-static fl_status normalise(const fl_launch *l, planes_job *j, fl_dtype type,
-                           double *rstd) {
-  double *w, *b;
-  j->y = FL_CPU(output)(l, &l->out[0], type);
-  if (!j->y || numbers(l, &l->in[1], &w) || numbers(l, &l->in[2], &b))
-    return FL_ENOMEM;
-  for (int64_t p = 0; p < j->planes; p++) {
-    int64_t c = p % j->channels;
-    j->a[p] = rstd[j->owner(j, p)] * (w ? w[c] : 1);
-    j->b[p] = b ? b[c] : 0;
-  }
-  over_planes(l, j, BY_TYPE(type, plane_apply));
-  FL_CPU(finish)(l, &l->out[0], type, j->y);
-  put_numbers(l, &l->out[1], j->mean);
-  put_numbers(l, &l->out[2], rstd);
-  return FL_OK;
-}
-
-FL_KERNEL(group_norm);
+/* group_norm: a task is a group of a sample. */
 FL_KERNEL(group_norm) {
-  planes_job j = {0};
-  fl_dtype type = fl_cpu_wide(l->in[0].dtype);
-  fl_status s = set_planes(l, &l->in[0], l->attrs->v[0].i, &j);
-  if (s)
-    return s;
-  double *rstd = fl_scratch_get(l, (size_t)(owners_of(&j) + 1) * sizeof *rstd);
-  if (!rstd)
+  const fl_view *x = &l->in[0];
+  fl_dtype type = fl_cpu_wide(x->dtype);
+  planes_job j = {.groups = l->attrs->v[0].i, .eps = l->attrs->v[1].f};
+  set_planes(x, &j);
+  if (j.samples * j.groups == 0)
+    return FL_OK;
+  j.x = FL_CPU(input)(l, x, type);
+  j.y = FL_CPU(output)(l, &l->out[0], type);
+  j.mean = FL_CPU(output)(l, &l->out[1], type);
+  j.rstd = FL_CPU(output)(l, &l->out[2], type);
+  if (!j.x || !j.y || !j.mean || !j.rstd ||
+      !optional(l, &l->in[1], type, &j.weight) ||
+      !optional(l, &l->in[2], type, &j.bias))
     return FL_ENOMEM;
-  statistics(l, &j, type, rstd);
-  for (int64_t o = 0; o < owners_of(&j); o++)
-    rstd[o] = 1 / sqrt(rstd[o] + l->attrs->v[1].f);
-  return normalise(l, &j, type, rstd);
+  over_planes(l, &j, j.channels / j.groups, BY_TYPE(type, group_forward));
+  FL_CPU(finish)(l, &l->out[0], type, j.y);
+  FL_CPU(finish)(l, &l->out[1], type, j.mean);
+  FL_CPU(finish)(l, &l->out[2], type, j.rstd);
+  return FL_OK;
+}
+
+/* What the gradients of both have in common. in: dy, x, weight, mean, rstd;
+ * out: dx, dw, db. */
+static fl_status set_backward(const fl_launch *l, fl_dtype type,
+                              planes_job *j) {
+  const void *mean, *rstd;
+  set_planes(&l->in[1], j);
+  j->dy = FL_CPU(input)(l, &l->in[0], type);
+  j->x = FL_CPU(input)(l, &l->in[1], type);
+  j->y = FL_CPU(output)(l, &l->out[0], type);
+  if (!j->dy || !j->x || !j->y || !optional(l, &l->in[2], type, &j->weight) ||
+      !optional(l, &l->in[3], type, &mean) ||
+      !optional(l, &l->in[4], type, &rstd))
+    return FL_ENOMEM;
+  j->mean = (void *)(uintptr_t)mean;
+  j->rstd = (void *)(uintptr_t)rstd;
+  return FL_OK;
+}
+
+/* dw and db from their sums of every channel. */
+static void put_weights(const fl_launch *l, const planes_job *j,
+                        const double *dw, const double *db) {
+  if (!j->weight)
+    return;
+  FL_CPU(finish)(l, &l->out[1], FL_F64, dw);
+  FL_CPU(finish)(l, &l->out[2], FL_F64, db);
+}
+
+FL_KERNEL(group_norm_backward) {
+  fl_dtype type = fl_cpu_wide(l->in[1].dtype);
+  planes_job j = {.groups = l->attrs->v[0].i};
+  if (fl_view_numel(&l->in[1]) == 0) {
+    zero(&l->out[1]);
+    zero(&l->out[2]);
+    return FL_OK;
+  }
+  fl_status s = set_backward(l, type, &j);
+  int64_t planes = j.samples * j.channels;
+  if (s != FL_OK)
+    return s;
+  double *sums = numbers(l, 2 * planes + 2 * j.channels, FL_F64);
+  if (!sums)
+    return FL_ENOMEM;
+  j.s1 = sums + 2 * j.channels;
+  j.s2 = j.s1 + planes;
+  over_planes(l, &j, j.channels / j.groups, BY_TYPE(type, group_backward));
+  FL_CPU(finish)(l, &l->out[0], type, j.y);
+  if (j.weight) { /* s2 has been multiplied by its group's rstd */
+    double *dw = sums, *db = dw + j.channels;
+    memset(sums, 0, (size_t)(2 * j.channels) * sizeof *sums);
+    for (int64_t p = 0; p < planes; p += j.channels)
+      for (int64_t c = 0; c < j.channels; c++) {
+        dw[c] += j.s2[p + c];
+        db[c] += j.s1[p + c];
+      }
+    put_weights(l, &j, dw, db);
+  }
+  return FL_OK;
+}
+
+/* --- batch_norm --- */
+
+/* Adds up the figures of every channel: of every sample and channel, or of
+ * every piece and column. With `about`, s1's squared distances from it,
+ * weighted. */
+static void add_figures(const planes_job *j, const double *about, double *s1,
+                        double *s2) {
+  bool columns = j->size < PLANE;
+  int64_t rows = columns ? j->pieces : j->samples;
+  int64_t each = columns ? j->size : 1, at = 0;
+  for (int64_t r = 0; r < rows; r++) {
+    int64_t left = j->samples - r * j->grain;
+    double n = (double)(!columns ? j->size : left < j->grain ? left : j->grain);
+    for (int64_t c = 0; c < j->channels; c++)
+      for (int64_t i = 0; i < each; i++, at++) {
+        double d = about ? j->s1[at] - about[c] : 0;
+        if (about)
+          s2[c] += n * d * d;
+        else {
+          s1[c] += j->weigh ? n * j->s1[at] : j->s1[at];
+          s2[c] += j->s2[at];
+        }
+      }
+  }
+}
+
+static fl_status set_figures(const fl_launch *l, planes_job *j, double *s1,
+                             double *s2) {
+  int64_t rows = j->size < PLANE ? j->pieces : j->samples;
+  int64_t n = rows * (j->size < PLANE ? j->width : j->channels);
+  j->s1 = numbers(l, 2 * n, FL_F64);
+  if (!j->s1)
+    return FL_ENOMEM;
+  j->s2 = j->s1 + n;
+  for (int64_t c = 0; c < j->channels; c++)
+    s1[c] = s2[c] = 0;
+  return FL_OK;
+}
+
+/* Mean and squared deviations of every channel into mean[] and m2[]. */
+static fl_status channel_moments(const fl_launch *l, fl_dtype type,
+                                 planes_job *j, double *mean, double *m2) {
+  fl_status s = set_figures(l, j, mean, m2);
+  if (s != FL_OK)
+    return s;
+  if (j->size < PLANE)
+    over_columns(l, j, BY_TYPE(type, column_moments));
+  else
+    over_planes(l, j, 1, BY_TYPE(type, plane_moments));
+  j->weigh = true;
+  add_figures(j, NULL, mean, m2);
+  for (int64_t c = 0; c < j->channels; c++)
+    mean[c] /= (double)(j->samples * j->size);
+  add_figures(j, mean, NULL, m2);
+  return FL_OK;
 }
 
 /* running = (1 - m) running + m batch */
 static fl_status update_running(const fl_launch *l, const fl_view *v, double m,
-                                const double *batch, double scale) {
-  double *old;
+                                int64_t n, const double *batch, double scale) {
+  const void *given;
   if (!v->data)
     return FL_OK;
-  int64_t n = fl_view_numel(v);
-  double *now = fl_scratch_get(l, (size_t)(n + 1) * sizeof *now);
-  if (!now || numbers(l, v, &old))
+  double *now = numbers(l, n, FL_F64);
+  if (!now || !optional(l, v, FL_F64, &given))
     return FL_ENOMEM;
+  const double *old = given;
   for (int64_t i = 0; i < n; i++)
-    now[i] = (1 - m) * old[i] + m * batch[i] * scale;
-  put_numbers(l, v, now);
+    now[i] = (1 - m) * old[i] + m * (batch[i] * scale);
+  FL_CPU(finish)(l, v, FL_F64, now);
   return FL_OK;
+}
+
+/* Room for what is applied: figures of every channel, or of every column. */
+static fl_status set_factors(const fl_launch *l, fl_dtype type, planes_job *j) {
+  int64_t n = j->size < PLANE ? j->width : j->channels;
+  j->a = numbers(l, n, type);
+  j->b = numbers(l, n, type);
+  j->c = numbers(l, n, type);
+  j->m = numbers(l, n, type);
+  return j->a && j->b && j->c && j->m ? FL_OK : FL_ENOMEM;
 }
 
 /* attrs: training, momentum, eps; in: x, weight, bias, running mean and var */
-FL_KERNEL(batch_norm);
 FL_KERNEL(batch_norm) {
-  planes_job j = {0};
-  fl_dtype type = fl_cpu_wide(l->in[0].dtype);
-  fl_status s = set_planes(l, &l->in[0], 0, &j);
-  if (s)
-    return s;
-  int64_t channels = j.channels;
-  double *var = fl_scratch_get(l, (size_t)(channels + 1) * sizeof *var), *run;
-  if (!var)
+  const fl_view *x = &l->in[0];
+  fl_dtype type = fl_cpu_wide(x->dtype);
+  planes_job j = {.eps = l->attrs->v[2].f};
+  set_planes(x, &j);
+  int64_t n = j.channels;
+  double *mean = numbers(l, n, FL_F64), *var = numbers(l, n, FL_F64);
+  double *rstd = numbers(l, n, FL_F64);
+  if (!mean || !var || !rstd || !optional(l, &l->in[1], FL_F64, &j.weight) ||
+      !optional(l, &l->in[2], FL_F64, &j.bias))
     return FL_ENOMEM;
+  fl_status s = FL_OK;
+  if (fl_view_numel(x)) {
+    j.x = FL_CPU(input)(l, x, type);
+    j.y = FL_CPU(output)(l, &l->out[0], type);
+    if (!j.x || !j.y)
+      return FL_ENOMEM;
+  }
   if (l->attrs->v[0].i) {
-    double n = (double)(j.planes * j.size) / (double)(channels ? channels : 1);
-    double m = l->attrs->v[1].f;
-    statistics(l, &j, type, var);
-    if (update_running(l, &l->in[3], m, j.mean, 1) ||
-        update_running(l, &l->in[4], m, var, n > 1 ? n / (n - 1) : 1))
-      return FL_ENOMEM;
+    double m = l->attrs->v[1].f, count = (double)(j.samples * j.size);
+    s = channel_moments(l, type, &j, mean, var);
+    for (int64_t c = 0; c < n; c++)
+      var[c] /= count;
+    if (s == FL_OK && count > 0)
+      s = update_running(l, &l->in[3], m, n, mean, 1);
+    if (s == FL_OK && count > 0)
+      s = update_running(l, &l->in[4], m, n, var,
+                         count > 1 ? count / (count - 1) : 1);
   } else {
-    if (numbers(l, &l->in[3], &run))
+    const void *from, *of;
+    if (!optional(l, &l->in[3], FL_F64, &from) ||
+        !optional(l, &l->in[4], FL_F64, &of))
       return FL_ENOMEM;
-    memcpy(j.mean, run, (size_t)channels * sizeof *run);
-    if (numbers(l, &l->in[4], &run))
-      return FL_ENOMEM;
-    memcpy(var, run, (size_t)channels * sizeof *run);
+    memcpy(mean, from, (size_t)n * sizeof *mean);
+    memcpy(var, of, (size_t)n * sizeof *var);
   }
-  for (int64_t c = 0; c < channels; c++)
-    var[c] = 1 / sqrt(var[c] + l->attrs->v[2].f);
-  return normalise(l, &j, type, var);
-}
-
-/* in: dy, x, weight, mean, rstd; out: dx, dw, db. `constant`: the statistics did
- * not come from x. */
-static fl_status backward_planes(const fl_launch *l, int64_t groups,
-                                 bool constant) {
-  planes_job j = {0};
-  fl_dtype type = fl_cpu_wide(l->in[1].dtype);
-  double *w, *mean, *rstd;
-  fl_status s = set_planes(l, &l->in[1], groups, &j);
-  if (s)
+  if (s == FL_OK)
+    s = set_factors(l, type, &j);
+  if (s != FL_OK)
     return s;
-  int64_t owners = owners_of(&j), channels = j.channels;
-  double n = (double)(j.planes * j.size) / (double)(owners ? owners : 1);
-  size_t room = (size_t)(2 * owners + 2 * channels + 1);
-  double *g1 = fl_scratch_get(l, room * sizeof *g1);
-  if (!g1 || numbers(l, &l->in[2], &w) || numbers(l, &l->in[3], &mean) ||
-      numbers(l, &l->in[4], &rstd))
-    return FL_ENOMEM;
-  memset(g1, 0, room * sizeof *g1);
-  double *g2 = g1 + owners, *dw = g2 + owners, *db = dw + channels;
-  memcpy(j.mean, mean, (size_t)owners * sizeof *mean);
-  j.dy = FL_CPU(input)(l, &l->in[0], type);
-  j.y = FL_CPU(output)(l, &l->out[0], type);
-  if (!j.dy || !j.y)
-    return FL_ENOMEM;
-  over_planes(l, &j, BY_TYPE(type, plane_sums));
-  for (int64_t p = 0; p < j.planes; p++) {
-    int64_t o = j.owner(&j, p), c = p % channels;
-    double weight = w ? w[c] : 1;
-    g1[o] += weight * j.s1[p];
-    g2[o] += weight * j.s2[p] * rstd[o];
-    dw[c] += j.s2[p] * rstd[o];
-    db[c] += j.s1[p];
+  const double *w = j.weight, *b = j.bias;
+  for (int64_t c = 0; c < n; c++)
+    rstd[c] = 1 / sqrt(var[c] + j.eps);
+  if (type == FL_F64)
+    forward_factors_f64(&j, mean, rstd, w, b);
+  else
+    forward_factors_f32(&j, mean, rstd, w, b);
+  if (j.x) {
+    if (j.size < PLANE)
+      fl_cpu_parallel(l, j.samples, j.light, BY_TYPE(type, column_apply), &j);
+    else
+      over_planes(l, &j, 1, BY_TYPE(type, plane_apply));
+    FL_CPU(finish)(l, &l->out[0], type, j.y);
   }
-  for (int64_t p = 0; p < j.planes; p++) {
-    int64_t o = j.owner(&j, p);
-    j.a[p] = rstd[o] * (w ? w[p % channels] : 1);
-    j.b[p] = constant ? 0 : -rstd[o] * rstd[o] * g2[o] / n;
-    j.c[p] = constant ? 0 : -rstd[o] * g1[o] / n;
-  }
-  over_planes(l, &j, BY_TYPE(type, plane_apply));
-  FL_CPU(finish)(l, &l->out[0], type, j.y);
-  if (w) {
-    put_numbers(l, &l->out[1], dw);
-    put_numbers(l, &l->out[2], db);
-  }
+  FL_CPU(finish)(l, &l->out[1], FL_F64, mean);
+  FL_CPU(finish)(l, &l->out[2], FL_F64, rstd);
   return FL_OK;
 }
 
-FL_KERNEL(group_norm_backward);
-FL_KERNEL(group_norm_backward) {
-  return backward_planes(l, l->attrs->v[0].i, false);
+/* Sums of dy and of dy (x - mean) of every channel. */
+static fl_status channel_sums(const fl_launch *l, fl_dtype type, planes_job *j,
+                              double *s1, double *s2) {
+  fl_status s = set_figures(l, j, s1, s2);
+  if (s != FL_OK)
+    return s;
+  if (j->size < PLANE)
+    over_columns(l, j, BY_TYPE(type, column_sums));
+  else
+    over_planes(l, j, 1, BY_TYPE(type, plane_sums));
+  add_figures(j, NULL, s1, s2);
+  return FL_OK;
 }
 
-FL_KERNEL(batch_norm_backward);
+/* With constant statistics (not training) only dy's own term is left. */
 FL_KERNEL(batch_norm_backward) {
-  return backward_planes(l, 0, !l->attrs->v[0].i);
+  fl_dtype type = fl_cpu_wide(l->in[1].dtype);
+  planes_job j = {0};
+  const void *weight, *rstd;
+  if (fl_view_numel(&l->in[1]) == 0) {
+    zero(&l->out[1]);
+    zero(&l->out[2]);
+    return FL_OK;
+  }
+  fl_status s = set_backward(l, type, &j);
+  if (s == FL_OK)
+    s = set_factors(l, type, &j);
+  if (s != FL_OK)
+    return s;
+  int64_t n = j.channels;
+  double *db = numbers(l, n, FL_F64), *dw = numbers(l, n, FL_F64);
+  if (!db || !dw || !optional(l, &l->in[2], FL_F64, &weight) ||
+      !optional(l, &l->in[4], FL_F64, &rstd))
+    return FL_ENOMEM;
+  if (type == FL_F64)
+    backward_means_f64(&j);
+  else
+    backward_means_f32(&j);
+  s = channel_sums(l, type, &j, db, dw);
+  if (s != FL_OK)
+    return s;
+  for (int64_t c = 0; c < n; c++)
+    dw[c] *= ((const double *)rstd)[c];
+  if (type == FL_F64)
+    backward_factors_f64(&j, rstd, weight, db, dw, l->attrs->v[0].i);
+  else
+    backward_factors_f32(&j, rstd, weight, db, dw, l->attrs->v[0].i);
+  if (j.size < PLANE)
+    fl_cpu_parallel(l, j.samples, j.light, BY_TYPE(type, column_apply), &j);
+  else
+    over_planes(l, &j, 1, BY_TYPE(type, plane_apply));
+  FL_CPU(finish)(l, &l->out[0], type, j.y);
+  put_weights(l, &j, dw, db);
+  return FL_OK;
 }

@@ -3,7 +3,7 @@
  * positions and running sums are in scan.inc. */
 #include "rows.h"
 
-#define MAX_TILE   512          /* results computed together */
+#define MAX_TILE   FL_COLUMNS   /* results computed together */
 #define GRAIN      16384        /* elements worth a thread's while */
 #define MAX_PIECES 64           /* of the elements of one result */
 #define BUFFER     FL_ROW_BLOCK /* elements converted at a time */
@@ -66,16 +66,6 @@ typedef struct job {
 } job;
 
 /* --- combining the planes of two blocks --- */
-
-FL_FORCE void merge_moments(double *mean, double *m2, double *count,
-                            double mean2, double m22, double count2) {
-  double n = *count + count2, d = mean2 - *mean;
-  if (count2 == 0)
-    return;
-  *mean += d * (count2 / n);
-  *m2 += m22 + d * d * (*count * count2 / n);
-  *count = n;
-}
 
 /* Equal maxima (both -inf, say) must not be subtracted. */
 FL_FORCE void merge_lse(double *m, double *s, double m2, double s2) {

@@ -15,6 +15,9 @@
  * 4096 / 64 lanes keeps the error of a float sum near one ulp. */
 #define FL_ROW_BLOCK 4096
 
+/* Columns that are reduced together, at most. */
+#define FL_COLUMNS 512
+
 #define FL_FORCE static inline __attribute__((always_inline))
 
 /* exp for any x within 1 ulp or so, cheaper than libmvec's in a loop: the
@@ -44,6 +47,18 @@ FL_FORCE float fl_row_exp1_f32(float x) {
 }
 FL_FORCE double fl_row_exp1_f64(double x) {
   return exp(x);
+}
+
+/* Mean, sum of squared deviations and count of two sets together (Chan, Golub
+ * and LeVeque 1979). */
+FL_FORCE void fl_merge_moments(double *mean, double *m2, double *count,
+                               double mean2, double m22, double count2) {
+  double n = *count + count2, d = mean2 - *mean;
+  if (count2 == 0)
+    return;
+  *mean += d * (count2 / n);
+  *m2 += m22 + d * d * (*count * count2 / n);
+  *count = n;
 }
 
 #if defined(__AVX512F__)
@@ -126,6 +141,24 @@ FL_FORCE float fl_row_sum_block_f32(const float *x, int64_t n) {
   }
   return _mm512_reduce_add_ps(
       _mm512_add_ps(_mm512_add_ps(a, b), _mm512_add_ps(c, d)));
+}
+
+/* Sum of (x - mean)^2. */
+FL_FORCE float fl_row_squares_block_f32(const float *x, int64_t n, float mean) {
+  __m512 a = _mm512_setzero_ps(), b = a, m = _mm512_set1_ps(mean);
+  int64_t i = 0;
+  for (; i + 32 <= n; i += 32) {
+    __m512 u = _mm512_sub_ps(_mm512_loadu_ps(x + i), m);
+    __m512 v = _mm512_sub_ps(_mm512_loadu_ps(x + i + 16), m);
+    a = _mm512_fmadd_ps(u, u, a);
+    b = _mm512_fmadd_ps(v, v, b);
+  }
+  for (; i < n; i += 16) {
+    __mmask16 k = n - i < 16 ? fl_tail_512(n - i) : (__mmask16)-1;
+    __m512 u = _mm512_maskz_sub_ps(k, _mm512_maskz_loadu_ps(k, x + i), m);
+    a = _mm512_fmadd_ps(u, u, a);
+  }
+  return _mm512_reduce_add_ps(_mm512_add_ps(a, b));
 }
 
 /* z = x - exp(y) s */

@@ -59,6 +59,15 @@ FL_FORCE T F(fl_row_dot_block)(const T *x, const T *y, int64_t n) {
   return s;
 }
 
+/* Sum of (x - mean)^2. */
+FL_FORCE T F(fl_row_squares_block)(const T *x, int64_t n, T mean) {
+  T s = 0;
+#pragma omp simd reduction(+ : s)
+  for (int64_t i = 0; i < n; i++)
+    s += (x[i] - mean) * (x[i] - mean);
+  return s;
+}
+
 /* z = x - exp(y) s */
 static inline void F(fl_row_less_exp)(const T *x, const T *y, T s, T *z,
                                       int64_t n) {
@@ -100,4 +109,42 @@ static inline double F(fl_row_dot)(const T *x, const T *y, int64_t n) {
     s += F(fl_row_dot_block)(x + i, y + i,
                              n - i < FL_ROW_BLOCK ? n - i : FL_ROW_BLOCK);
   return s;
+}
+
+static inline double F(fl_row_squares)(const T *x, int64_t n, T mean) {
+  double s = 0;
+  for (int64_t i = 0; i < n; i += FL_ROW_BLOCK)
+    s += F(fl_row_squares_block)(
+        x + i, n - i < FL_ROW_BLOCK ? n - i : FL_ROW_BLOCK, mean);
+  return s;
+}
+
+/* Means and sums of squared deviations down the columns of a block of rows, in
+ * two passes, corrected for the rounding of the mean. */
+static inline void F(fl_columns_moments)(const T *x, int64_t rows,
+                                         int64_t stride, int64_t n,
+                                         double *mean, double *m2) {
+  T m[FL_COLUMNS], s[FL_COLUMNS], e[FL_COLUMNS];
+  double count = (double)rows;
+  for (int64_t j = 0; j < n; j++)
+    m[j] = s[j] = e[j] = 0;
+  for (int64_t r = 0; r < rows; r++) {
+#pragma omp simd
+    for (int64_t j = 0; j < n; j++)
+      m[j] += x[r * stride + j];
+  }
+  for (int64_t j = 0; j < n; j++)
+    m[j] /= (T)rows;
+  for (int64_t r = 0; r < rows; r++) {
+#pragma omp simd
+    for (int64_t j = 0; j < n; j++) {
+      T d = x[r * stride + j] - m[j];
+      s[j] += d * d;
+      e[j] += d;
+    }
+  }
+  for (int64_t j = 0; j < n; j++) {
+    mean[j] = (double)m[j] + (double)e[j] / count;
+    m2[j] = (double)s[j] - (double)e[j] * (double)e[j] / count;
+  }
 }
