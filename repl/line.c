@@ -1,6 +1,6 @@
-/* Reading lines from a person, behind a few functions for the prompt's Lua code:
- * libedit where it is built in, plain fgets elsewhere and when the input is no
- * terminal. */
+/* Reading lines from a person, behind a few functions for the prompt's Lua
+ * code: libedit where it is built in, plain fgets elsewhere and when the input
+ * is no terminal. */
 #include "repl.h"
 
 #include <lauxlib.h>

@@ -18,7 +18,8 @@
 static fl_lua *running; /* what Ctrl-C stops */
 static volatile sig_atomic_t asked;
 
-/* The first Ctrl-C stops the script with an error, one more ends the process. */
+/* The first Ctrl-C stops the script with an error, one more ends the process.
+ */
 static void on_interrupt(int signal_number) {
   if (asked++)
     signal(signal_number, SIG_DFL);
@@ -127,7 +128,7 @@ static int run(lua_State *L) {
 /* Option -E: the libraries must not see Lua's variables when they open. */
 static void forget_environment(int argc, char **argv) {
   static const char *const names[] = {
-      "LUA_INIT", "LUA_INIT_5_4", "LUA_PATH",  "LUA_PATH_5_4",
+      "LUA_INIT",  "LUA_INIT_5_4",  "LUA_PATH",  "LUA_PATH_5_4",
       "LUA_CPATH", "LUA_CPATH_5_4", "FLARE_PATH"};
   bool found = false;
   for (int i = 1; i < argc && argv[i][0] == '-' && !found; i++)

@@ -1,7 +1,7 @@
-/* The backward pass: which nodes take part, in which order they run, where their
- * gradients go. Nodes are counted first (how many others feed each one), then
- * run newest first as soon as all their gradients are in; nothing recurses, so
- * the length of a chain does not matter. */
+/* The backward pass: which nodes take part, in which order they run, where
+ * their gradients go. Nodes are counted first (how many others feed each one),
+ * then run newest first as soon as all their gradients are in; nothing
+ * recurses, so the length of a chain does not matter. */
 #include "tape.h"
 
 #include <stdlib.h>
@@ -76,8 +76,9 @@ static fl_node *heap_pop(pass *p) {
 
 static fl_status enter(pass *p, fl_node *n) {
   if (n->active)
-    return fli_fail(FL_EAUTOGRAD, "backward inside backward over the same "
-                                  "graph: %s at %s is running already",
+    return fli_fail(FL_EAUTOGRAD,
+                    "backward inside backward over the same "
+                    "graph: %s at %s is running already",
                     fli_node_name(n), fl_site_text(p->rt, n->site));
   if (!push((void ***)&p->nodes, &p->n_nodes, &p->room, n))
     return fli_fail(FL_ENOMEM, "out of memory: backward");
@@ -101,8 +102,8 @@ static fl_status meet_leaf(pass *p, fl_tensor *leaf) {
       p->leaves = list;
       p->leaves_room = more;
     }
-    p->leaves[p->n_leaves++] = (reached){fl_tensor_retain(leaf), x->pass,
-                                         x->deps, x->capture, x->sum};
+    p->leaves[p->n_leaves++] =
+        (reached){fl_tensor_retain(leaf), x->pass, x->deps, x->capture, x->sum};
     x->pass = p->id;
     x->deps = 0;
     x->capture = -1;
@@ -152,8 +153,8 @@ static void prune(pass *p) {
 /* --- adding gradients up --- */
 
 static bool may_add_into(const fl_tensor *t) {
-  return t->rc == 1 && !t->is_view && t->contiguous && !t->node &&
-         t->storage && atomic_load(&t->storage->rc) == 1;
+  return t->rc == 1 && !t->is_view && t->contiguous && !t->node && t->storage &&
+         atomic_load(&t->storage->rc) == 1;
 }
 
 /* *sum += g; takes over the reference of g. */
@@ -165,7 +166,10 @@ static fl_status add_up(pass *p, fl_tensor **sum, fl_tensor *g) {
   }
   fl_operand in[2] = {{.tensor = *sum}, {.tensor = g}};
   fl_tensor *out;
-  fl_call c = {.op = &rt->ops[FLI_OP_add], .n_in = 2, .in = in, .out = &out,
+  fl_call c = {.op = &rt->ops[FLI_OP_add],
+               .n_in = 2,
+               .in = in,
+               .out = &out,
                .inplace = !p->create && may_add_into(*sum)};
   fl_status s = fl_call_run(rt, &c);
   fl_tensor_release(g);
@@ -188,10 +192,10 @@ static fl_status run_hooks(pass *p, fli_hook *h, int out, fl_tensor *of,
       continue;
     }
     fl_tensor *given = fl_tensor_retain(*grad);
-    fl_status s = rt->tape_host.hook
-                      ? rt->tape_host.hook(rt->tape_host.context, h->key, of,
-                                           grad)
-                      : fli_fail(FL_EAUTOGRAD, "a hook's function is gone");
+    fl_status s =
+        rt->tape_host.hook
+            ? rt->tape_host.hook(rt->tape_host.context, h->key, of, grad)
+            : fli_fail(FL_EAUTOGRAD, "a hook's function is gone");
     if (*grad != given) /* replaced: the old one has lost its owner */
       fl_tensor_release(given);
     fl_tensor_release(given);
@@ -307,10 +311,18 @@ static fl_status apply_rule(pass *p, fl_node *n, fl_node *history,
                             fl_tensor *const *dy, const bool *need,
                             fl_value *in, fl_value *dx_values, fl_tensor **dx) {
   fl_value y[FL_MAX_OUT], dys[FL_MAX_OUT];
-  fli_grad g = {.op = n->op, .attrs = n->attrs ? n->attrs : &n->op->defaults,
-                .n_in = n->n_in, .n_out = n->n_out, .in_meta = n->in_meta,
-                .out_meta = n->out_meta, .in = in, .y = y, .dy = dys,
-                .dx = dx_values, .need = need, .create = p->create};
+  fli_grad g = {.op = n->op,
+                .attrs = n->attrs ? n->attrs : &n->op->defaults,
+                .n_in = n->n_in,
+                .n_out = n->n_out,
+                .in_meta = n->in_meta,
+                .out_meta = n->out_meta,
+                .in = in,
+                .y = y,
+                .dy = dys,
+                .dx = dx_values,
+                .need = need,
+                .create = p->create};
   fli_env_open(&g.e, p->rt, n->base, n->site);
   for (int k = 0; k < n->n_in; k++)
     in[k] = dx_values[k] = fli_none();
@@ -362,8 +374,8 @@ static fl_status apply_rule(pass *p, fl_node *n, fl_node *history,
 
 /* A write into a region of the base: the gradient passes around it, and through
  * the operation inside. */
-static fl_status run_region(pass *p, fl_node *n, const bool *need,
-                            fl_value *in, fl_value *values, fl_tensor **dx) {
+static fl_status run_region(pass *p, fl_node *n, const bool *need, fl_value *in,
+                            fl_value *values, fl_tensor **dx) {
   fl_runtime *rt = p->rt;
   struct fli_geometry *r = n->region;
   fli_env env, *e = &env;
@@ -394,16 +406,14 @@ static fl_status run_region(pass *p, fl_node *n, const bool *need,
     back.v[3].i = r->offset;
     fl_value change = fli_given(dx[0]);
     fl_value mask = fli_v_zeros(e, FL_F32, r->ndim, r->shape, n->device);
-    mask = fli_run(e, FLI_OP_add, NULL, 2,
-                   (fl_value[]){mask, fli_number(1)});
+    mask = fli_run(e, FLI_OP_add, NULL, 2, (fl_value[]){mask, fli_number(1)});
     mask = fli_run(e, FLI_OP_as_strided_backward, &back, 1, &mask);
-    mask = fli_run(e, FLI_OP_ne, NULL, 2,
-                   (fl_value[]){mask, fli_number(0)});
+    mask = fli_run(e, FLI_OP_ne, NULL, 2, (fl_value[]){mask, fli_number(0)});
     fl_value inside = fli_number(0);
     if (change.tensor)
       inside = fli_run(e, FLI_OP_as_strided_backward, &back, 1, &change);
-    fl_value all = fli_run(e, FLI_OP_where, NULL, 3,
-                           (fl_value[]){mask, inside, dy});
+    fl_value all =
+        fli_run(e, FLI_OP_where, NULL, 3, (fl_value[]){mask, inside, dy});
     s = e->status;
     if (s == FL_OK) {
       fl_tensor_release(dx[0]);
@@ -432,8 +442,8 @@ static fl_status run_custom(pass *p, fl_node *n, fl_tensor **dx) {
       return fli_fail(FL_EAUTOGRAD,
                       "the backward function of %s gave a gradient of shape %s "
                       "for input %d of shape %s",
-                      n->name, fli_shape_text(dx[k]->meta.ndim,
-                                              dx[k]->meta.shape),
+                      n->name,
+                      fli_shape_text(dx[k]->meta.ndim, dx[k]->meta.shape),
                       k + 1, fli_shape_text(m->ndim, m->shape));
   }
   return FL_OK;
@@ -454,8 +464,7 @@ static fl_status run_node(pass *p, fl_node *n) {
   for (int i = 0; i < p->n_inputs; i++)
     if (p->input_nodes[i] == n && n->grads[p->inputs[i]->node_out] &&
         !p->captured[i])
-      p->captured[i] =
-          fl_tensor_retain(n->grads[p->inputs[i]->node_out]);
+      p->captured[i] = fl_tensor_retain(n->grads[p->inputs[i]->node_out]);
   if (n->n_in > 8) {
     size_t each = sizeof *dx + 2 * sizeof *in + sizeof *need;
     more = fli_malloc(rt, (size_t)n->n_in * each);
@@ -469,9 +478,9 @@ static fl_status run_node(pass *p, fl_node *n) {
   for (int k = 0; k < n->n_in; k++) {
     fli_edge *e = &n->edges[k];
     dx[k] = NULL;
-    need[k] = e->node ? e->node->needed
-                      : e->leaf && (!p->captured ||
-                                    e->leaf->extra->capture >= 0);
+    need[k] = e->node
+                  ? e->node->needed
+                  : e->leaf && (!p->captured || e->leaf->extra->capture >= 0);
   }
   fl_status s = FL_OK;
   if (any && n->needed) {
@@ -511,8 +520,9 @@ static fl_status seed(pass *p, fl_tensor *root, fl_tensor *given,
     if (given->meta.ndim != root->meta.ndim ||
         memcmp(given->meta.shape, root->meta.shape,
                (size_t)root->meta.ndim * 8) != 0)
-      return fli_fail(FL_ESHAPE, "backward: the gradient has shape %s, the "
-                                 "tensor %s",
+      return fli_fail(FL_ESHAPE,
+                      "backward: the gradient has shape %s, the "
+                      "tensor %s",
                       fli_shape_text(given->meta.ndim, given->meta.shape),
                       fli_shape_text(root->meta.ndim, root->meta.shape));
     *out = fl_tensor_retain(given);
@@ -528,8 +538,10 @@ static fl_status seed(pass *p, fl_tensor *root, fl_tensor *given,
   FLI_TRY(fl_attrs_list(&a, 0, root->meta.ndim, root->meta.shape));
   a.v[1].f = 1;
   a.v[2].i = root->meta.dtype;
-  fl_call c = {.op = &rt->ops[FLI_OP_full], .attrs = &a,
-               .device = fl_tensor_device(root), .out = out};
+  fl_call c = {.op = &rt->ops[FLI_OP_full],
+               .attrs = &a,
+               .device = fl_tensor_device(root),
+               .out = out};
   return fl_call_run(rt, &c);
 }
 
@@ -628,13 +640,12 @@ fl_status fl_backward(fl_runtime *rt, int n, fl_tensor *const *roots,
 
 fl_status fl_grad(fl_runtime *rt, int n, fl_tensor *const *roots,
                   fl_tensor *const *seeds, int n_inputs,
-                  fl_tensor *const *inputs, unsigned flags,
-                  fl_tensor **grads) {
-  pass p = {.rt = rt, .n_inputs = n_inputs, .inputs = inputs,
-            .captured = grads};
+                  fl_tensor *const *inputs, unsigned flags, fl_tensor **grads) {
+  pass p = {
+      .rt = rt, .n_inputs = n_inputs, .inputs = inputs, .captured = grads};
   fl_status s = FL_OK;
-  p.input_nodes = fli_malloc(rt, (size_t)(n_inputs ? n_inputs : 1) *
-                                     sizeof *p.input_nodes);
+  p.input_nodes =
+      fli_malloc(rt, (size_t)(n_inputs ? n_inputs : 1) * sizeof *p.input_nodes);
   if (!p.input_nodes)
     return FL_ENOMEM;
   memset(grads, 0, (size_t)n_inputs * sizeof *grads);

@@ -1,6 +1,7 @@
-/* The dispatcher: the one road of every operation. check -> infer -> allocate ->
- * kernel -> tape node. Views and composed operators branch off early; in-place
- * calls of structured operators run out of place and are then assigned. */
+/* The dispatcher: the one road of every operation. check -> infer -> allocate
+ * -> kernel -> tape node. Views and composed operators branch off early;
+ * in-place calls of structured operators run out of place and are then
+ * assigned. */
 #include "internal.h"
 #include "tape.h"
 
@@ -25,42 +26,48 @@ typedef struct work {
 } work;
 
 static const fl_meta number_meta[] = {
-    [FL_F64] = {.dtype = FL_F64}, [FL_F32] = {.dtype = FL_F32},
-    [FL_I64] = {.dtype = FL_I64}, [FL_BOOL] = {.dtype = FL_BOOL},
-    [FL_I32] = {.dtype = FL_I32}, [FL_F16] = {.dtype = FL_F16},
+    [FL_F64] = {.dtype = FL_F64},   [FL_F32] = {.dtype = FL_F32},
+    [FL_I64] = {.dtype = FL_I64},   [FL_BOOL] = {.dtype = FL_BOOL},
+    [FL_I32] = {.dtype = FL_I32},   [FL_F16] = {.dtype = FL_F16},
     [FL_BF16] = {.dtype = FL_BF16}, [FL_I16] = {.dtype = FL_I16},
-    [FL_I8] = {.dtype = FL_I8}, [FL_U8] = {.dtype = FL_U8}};
+    [FL_I8] = {.dtype = FL_I8},     [FL_U8] = {.dtype = FL_U8}};
 
 /* --- check --- */
 
 static fl_status wrong_type(work *w, int k, fl_dtype d) {
-  static const char *const wants[] = {"any dtype", "numbers", "floats",
-                                      "integers", "bool",
-                                      "positions (i64 or i32)"};
-  return fli_fail(FL_EDTYPE, "%s: input %d is %s, but must be %s",
-                  w->op->info.name, k + 1, fl_dtype_name(d),
-                  wants[w->op->in_type[k < w->op->info.n_in ? k
-                                                            : w->op->info.n_in]]);
+  static const char *const wants[] = {"any dtype", "numbers",
+                                      "floats",    "integers",
+                                      "bool",      "positions (i64 or i32)"};
+  return fli_fail(
+      FL_EDTYPE, "%s: input %d is %s, but must be %s", w->op->info.name, k + 1,
+      fl_dtype_name(d),
+      wants[w->op->in_type[k < w->op->info.n_in ? k : w->op->info.n_in]]);
 }
 
 static inline bool type_fits(fl_param_type want, fl_dtype d) {
   switch (want) {
-  case FL_T_ANY: return true;
-  case FL_T_NUM: return d != FL_BOOL;
-  case FL_T_FLOAT: return fl_dtype_kind(d) == FL_KIND_FLOAT;
-  case FL_T_INT: return fl_dtype_kind(d) != FL_KIND_FLOAT;
-  case FL_T_BOOL: return d == FL_BOOL || d == FL_U8;
-  default: return d == FL_I64 || d == FL_I32;
+  case FL_T_ANY:
+    return true;
+  case FL_T_NUM:
+    return d != FL_BOOL;
+  case FL_T_FLOAT:
+    return fl_dtype_kind(d) == FL_KIND_FLOAT;
+  case FL_T_INT:
+    return fl_dtype_kind(d) != FL_KIND_FLOAT;
+  case FL_T_BOOL:
+    return d == FL_BOOL || d == FL_U8;
+  default:
+    return d == FL_I64 || d == FL_I32;
   }
 }
 
 static fl_status check_tensor(work *w, int k, fl_tensor *t) {
   if (t->rt != w->rt)
-    return t->rt ? fli_fail(FL_EOWNER,
-                            "%s: input %d belongs to another runtime",
-                            w->op->info.name, k + 1)
-                 : fli_fail(FL_ECLOSED, "%s: tensor is closed (input %d)",
-                            w->op->info.name, k + 1);
+    return t->rt
+               ? fli_fail(FL_EOWNER, "%s: input %d belongs to another runtime",
+                          w->op->info.name, k + 1)
+               : fli_fail(FL_ECLOSED, "%s: tensor is closed (input %d)",
+                          w->op->info.name, k + 1);
   if (!t->storage)
     return w->rt->meta ? FL_OK
                        : fli_fail(FL_EUNSUPPORTED,
@@ -99,8 +106,8 @@ static fl_status check_inputs(work *w) {
       continue;
     } else
       w->metas[k] = &number_meta[o->dtype];
-    if (!FLI_LIKELY(type_fits((fl_param_type)op->in_type[p],
-                              w->metas[k]->dtype)) &&
+    if (!FLI_LIKELY(
+            type_fits((fl_param_type)op->in_type[p], w->metas[k]->dtype)) &&
         (o->tensor || op->in_type[p] != FL_T_FLOAT))
       return wrong_type(w, k, w->metas[k]->dtype);
   }
@@ -170,8 +177,7 @@ static fl_dtype promote_inputs(const work *w, int from, int to) {
   }
   fl_dtype r = group[0];
   for (int g = 1; g < 3; g++)
-    if (r == FL_NODTYPE ||
-        (group[g] != FL_NODTYPE && lift(group[g]) > lift(r)))
+    if (r == FL_NODTYPE || (group[g] != FL_NODTYPE && lift(group[g]) > lift(r)))
       r = fli_promote(r, group[g]);
   return r;
 }
@@ -253,12 +259,11 @@ static fl_status broadcast(work *w, fl_meta *out) {
 static fl_status infer_elementwise(work *w) {
   fl_meta *out = &w->out[0];
   const fl_meta *a = w->metas[0], *b = w->n_in > 1 ? w->metas[1] : NULL;
-  out->dtype = FLI_LIKELY(w->n_in == 2 && w->op->out[0].rule ==
-                                              FLI_OUT_PROMOTE &&
-                          w->in[0].tensor && w->in[1].tensor &&
-                          a->dtype == b->dtype)
-                   ? a->dtype
-                   : out_dtype(w, 0);
+  out->dtype =
+      FLI_LIKELY(w->n_in == 2 && w->op->out[0].rule == FLI_OUT_PROMOTE &&
+                 w->in[0].tensor && w->in[1].tensor && a->dtype == b->dtype)
+          ? a->dtype
+          : out_dtype(w, 0);
   w->common = out->dtype;
   if (w->op->family == FLI_COMPARE)
     w->common = promote_inputs(w, 0, w->n_in);
@@ -273,9 +278,16 @@ static fl_status infer_elementwise(work *w) {
 }
 
 static fl_status infer_structured(work *w, fl_attrs *attrs) {
-  fli_infer f = {.rt = w->rt, .op = w->op, .n_in = w->n_in, .n_out = w->n_out,
-                 .in = w->metas, .operands = w->in, .out = w->out,
-                 .attrs = attrs, .base = w->c->base, .saves = w->saves};
+  fli_infer f = {.rt = w->rt,
+                 .op = w->op,
+                 .n_in = w->n_in,
+                 .n_out = w->n_out,
+                 .in = w->metas,
+                 .operands = w->in,
+                 .out = w->out,
+                 .attrs = attrs,
+                 .base = w->c->base,
+                 .saves = w->saves};
   for (int k = 0; k < w->n_out; k++)
     w->out[k].dtype = out_dtype(w, k);
   FLI_TRY(w->op->shape(&f));
@@ -330,8 +342,10 @@ static void view_number(const work *w, const fl_operand *o, fl_view *v) {
   v->data = v->imm;
   v->dtype = d;
   v->ndim = 0;
-  memcpy(v->imm, d == FL_I64 ? (void *)&i : d == FL_F64 ? (void *)&f
-                                                       : (void *)&single,
+  memcpy(v->imm,
+         d == FL_I64   ? (void *)&i
+         : d == FL_F64 ? (void *)&f
+                       : (void *)&single,
          d == FL_F32 ? 4 : 8);
 }
 
@@ -379,10 +393,16 @@ static fl_status launch(work *w, fl_tensor **out) {
   s.site = w->c->site;
   s.n = 0;
   uint64_t seq = ++rt->seq;
-  fl_launch l = {.op = w->op->info.name, .n_in = w->n_in, .n_out = w->n_out,
-                 .in = in, .out = to, .attrs = w->attrs, .base = w->c->base,
+  fl_launch l = {.op = w->op->info.name,
+                 .n_in = w->n_in,
+                 .n_out = w->n_out,
+                 .in = in,
+                 .out = to,
+                 .attrs = w->attrs,
+                 .base = w->c->base,
                  .device = w->device & 255,
-                 .stream = fli_stream(rt, w->device), .scratch = &s.base,
+                 .stream = fli_stream(rt, w->device),
+                 .scratch = &s.base,
                  .seq = seq};
   note_launch(w, seq);
   fl_status status;
@@ -440,8 +460,8 @@ static void count_writes(work *w) {
   int count = moments < 0 ? n : n / (int)(2 + moments);
   for (int i = 0; i < n; i++)
     if (moments < 0 || i < count || i >= 2 * count) {
-      fl_storage *s = w->in[first + i].tensor ? w->in[first + i].tensor->storage
-                                              : NULL;
+      fl_storage *s =
+          w->in[first + i].tensor ? w->in[first + i].tensor->storage : NULL;
       if (s) {
         s->version++;
         s->write_site = w->c->site;
@@ -487,10 +507,9 @@ static fl_status check_target(work *w) {
 static fl_status check_result(const char *op, const fl_meta *t,
                               const fl_meta *r) {
   if (!fli_same_shape(r, t))
-    return fli_fail(FL_ESHAPE,
-                    "%s_: the result has shape %s and does not fit into %s",
-                    op, fli_shape_text(r->ndim, r->shape),
-                    fli_shape_text(t->ndim, t->shape));
+    return fli_fail(
+        FL_ESHAPE, "%s_: the result has shape %s and does not fit into %s", op,
+        fli_shape_text(r->ndim, r->shape), fli_shape_text(t->ndim, t->shape));
   if (fl_dtype_kind(r->dtype) > fl_dtype_kind(t->dtype) &&
       (fl_dtype_kind(r->dtype) == FL_KIND_FLOAT ||
        fl_dtype_kind(t->dtype) == FL_KIND_BOOL))
@@ -516,9 +535,9 @@ static fl_status clone_plain(fl_runtime *rt, fl_tensor *t, fl_tensor **out) {
   return s;
 }
 
-/* Elementwise and the like: the kernel writes in[0]'s memory. Inputs that overlap
- * it otherwise than exactly are read from a copy; what the tape saves of the old
- * values is a copy too. */
+/* Elementwise and the like: the kernel writes in[0]'s memory. Inputs that
+ * overlap it otherwise than exactly are read from a copy; what the tape saves
+ * of the old values is a copy too. */
 static fl_status run_over(work *w, const fl_operand *given) {
   fl_tensor *t = w->in[0].tensor, *clones[FEW] = {NULL}, *old = NULL;
   fl_operand in[FEW], saved[FEW];
@@ -568,11 +587,15 @@ static fl_status run_then_assign(fl_runtime *rt, const fl_call *c) {
   plain.out = results;
   FLI_TRY(fl_call_run(rt, &plain));
   fl_operand in[2] = {c->in[0], {.tensor = results[0]}};
-  fl_call assign = {.op = &rt->ops[FLI_OP_assign], .n_in = 2, .in = in,
-                    .inplace = true, .site = c->site, .base = c->base,
+  fl_call assign = {.op = &rt->ops[FLI_OP_assign],
+                    .n_in = 2,
+                    .in = in,
+                    .inplace = true,
+                    .site = c->site,
+                    .base = c->base,
                     .out = c->out};
-  fl_status s = check_result(c->op->info.name, &c->in[0].tensor->meta,
-                             &results[0]->meta);
+  fl_status s =
+      check_result(c->op->info.name, &c->in[0].tensor->meta, &results[0]->meta);
   if (s == FL_OK)
     s = fl_call_run(rt, &assign);
   for (int k = 0; k < c->op->info.n_out; k++)
@@ -594,8 +617,11 @@ static fl_status run_view(work *w) {
     return fli_fail(FL_EARG, "%s: a view of a number is not possible",
                     w->op->info.name);
   FLI_TRY(settle_attrs(w, &attrs));
-  fli_viewing v = {.op = w->op, .attrs = &attrs, .x = &x->meta,
-                   .x_stride = x->stride, .x_offset = x->offset,
+  fli_viewing v = {.op = w->op,
+                   .attrs = &attrs,
+                   .x = &x->meta,
+                   .x_stride = x->stride,
+                   .x_offset = x->offset,
                    .offset = x->offset};
   v.out.dtype = x->meta.dtype;
   FLI_TRY(w->op->view(&v));
@@ -616,8 +642,8 @@ static fl_status run_view(work *w) {
 static fl_status run_composed(work *w) {
   fl_attrs attrs = *w->attrs;
   FLI_TRY(settle_attrs(w, &attrs));
-  fli_composing g = {.op = w->op, .attrs = &attrs, .n_in = w->n_in,
-                     .in = w->in};
+  fli_composing g = {
+      .op = w->op, .attrs = &attrs, .n_in = w->n_in, .in = w->in};
   fli_env_open(&g.e, w->rt, w->c->base, w->c->site);
   g.e.device = w->device;
   for (int k = 0; k < FL_MAX_OUT; k++)
@@ -740,8 +766,8 @@ static fl_status anomalies(work *w, fl_tensor **out) {
       continue;
     fli_env e;
     fli_env_open(&e, rt, 0, w->c->site);
-    fl_value nan = fli_run(&e, FLI_OP_isnan, NULL, 1,
-                           &(fl_value){.tensor = out[k]});
+    fl_value nan =
+        fli_run(&e, FLI_OP_isnan, NULL, 1, &(fl_value){.tensor = out[k]});
     nan = fli_run(&e, FLI_OP_any, NULL, 1, &nan);
     int64_t is = 0;
     s = e.status;

@@ -26,8 +26,7 @@ void fli_env_close(fli_env *e) {
 
 static bool keep(fli_env *e, fl_tensor *t) {
   if (e->n_temps == e->room) {
-    fl_tensor **more =
-        fli_malloc(e->rt, 2 * (size_t)e->room * sizeof *more);
+    fl_tensor **more = fli_malloc(e->rt, 2 * (size_t)e->room * sizeof *more);
     if (!more) {
       fl_tensor_release(t);
       e->status = FL_ENOMEM;
@@ -78,9 +77,15 @@ static fl_status call(fli_env *e, int op, const fl_attrs *attrs, int n,
       d = fl_tensor_device(in[k].tensor);
       break;
     }
-  fl_call c = {.op = &e->rt->ops[op], .n_in = n, .in = in, .attrs = attrs,
-               .base = e->base, .inplace = inplace, .site = e->site,
-               .device = d, .out = out};
+  fl_call c = {.op = &e->rt->ops[op],
+               .n_in = n,
+               .in = in,
+               .attrs = attrs,
+               .base = e->base,
+               .inplace = inplace,
+               .site = e->site,
+               .device = d,
+               .out = out};
   return fl_call_run(e->rt, &c);
 }
 
@@ -199,8 +204,11 @@ fl_value fli_v_zeros(fli_env *e, fl_dtype d, int ndim, const int64_t *shape,
   fli_set_list(e, &a, 0, ndim, shape);
   a.v[1].f = 0;
   a.v[2].i = d;
-  fl_call c = {.op = &e->rt->ops[FLI_OP_full], .attrs = &a, .site = e->site,
-               .device = device, .out = &t};
+  fl_call c = {.op = &e->rt->ops[FLI_OP_full],
+               .attrs = &a,
+               .site = e->site,
+               .device = device,
+               .out = &t};
   if (e->status || (e->status = fl_call_run(e->rt, &c)))
     return fli_none();
   return keep(e, t) ? fli_given(t) : fli_none();

@@ -84,7 +84,7 @@ void fli_run_all(fli_env *e, int op, const fl_attrs *attrs, int n,
 fl_value fli_run_inplace(fli_env *e, int op, const fl_attrs *attrs, int n,
                          const fl_value *in);
 
-const fl_meta *fli_meta(fl_value v); /* of a tensor */
+const fl_meta *fli_meta(fl_value v);    /* of a tensor */
 fl_attrs fli_attrs(fli_env *e, int op); /* a copy of the defaults, to change */
 void fli_set_list(fli_env *e, fl_attrs *a, int k, int n, const int64_t *v);
 
@@ -101,23 +101,23 @@ void fli_set_list(fli_env *e, fl_attrs *a, int k, int n, const int64_t *v);
               (int)(sizeof((fl_value[]){__VA_ARGS__}) / sizeof(fl_value)),     \
               (fl_value[]){__VA_ARGS__}, out)
 
-#define ADD(a, b) RUN(add, a, b)
-#define SUB(a, b) RUN(sub, a, b)
-#define MUL(a, b) RUN(mul, a, b)
-#define DIV(a, b) RUN(div, a, b)
-#define NEG(a) RUN(neg, a)
-#define EXP(a) RUN(exp, a)
-#define LOG(a) RUN(log, a)
-#define SQRT(a) RUN(sqrt, a)
+#define ADD(a, b)    RUN(add, a, b)
+#define SUB(a, b)    RUN(sub, a, b)
+#define MUL(a, b)    RUN(mul, a, b)
+#define DIV(a, b)    RUN(div, a, b)
+#define NEG(a)       RUN(neg, a)
+#define EXP(a)       RUN(exp, a)
+#define LOG(a)       RUN(log, a)
+#define SQRT(a)      RUN(sqrt, a)
 #define MATMUL(a, b) RUN(matmul, a, b)
-#define NUM(x) fli_number(x)
+#define NUM(x)       fli_number(x)
 /* in all of these the environment comes first; dims are 0-based */
 #define SUM(x, n, dims, keep) fli_v_sum(&g->e, x, n, dims, keep)
-#define SUM1(x, dim, keep) fli_v_sum(&g->e, x, 1, (int64_t[]){dim}, keep)
-#define RESHAPE(x, m) fli_v_reshape(&g->e, x, (m)->ndim, (m)->shape)
-#define EXPAND(x, m) fli_v_expand(&g->e, x, (m)->ndim, (m)->shape)
-#define TRANSPOSE(x, d0, d1) fli_v_transpose(&g->e, x, d0, d1)
-#define CAST(x, dt) fli_v_cast(&g->e, x, dt)
+#define SUM1(x, dim, keep)    fli_v_sum(&g->e, x, 1, (int64_t[]){dim}, keep)
+#define RESHAPE(x, m)         fli_v_reshape(&g->e, x, (m)->ndim, (m)->shape)
+#define EXPAND(x, m)          fli_v_expand(&g->e, x, (m)->ndim, (m)->shape)
+#define TRANSPOSE(x, d0, d1)  fli_v_transpose(&g->e, x, d0, d1)
+#define CAST(x, dt)           fli_v_cast(&g->e, x, dt)
 
 fl_value fli_v_sum(fli_env *e, fl_value x, int n, const int64_t *dims,
                    bool keepdim); /* n = 0: over everything */

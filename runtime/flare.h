@@ -17,7 +17,7 @@
 extern "C" {
 #endif
 
-#define FL_VERSION "0.1.0"
+#define FL_VERSION     "0.1.0"
 #define FL_API_VERSION 1
 
 typedef struct fl_runtime fl_runtime;
@@ -129,7 +129,7 @@ FL_API uint64_t fl_tensor_id(const fl_tensor *t); /* never used again */
 FL_API fl_runtime *fl_tensor_runtime(const fl_tensor *t);
 FL_API bool fl_tensor_contiguous(const fl_tensor *t);
 FL_API uint32_t fl_tensor_version(const fl_tensor *t); /* of its storage */
-FL_API bool fl_tensor_closed(const fl_tensor *t); /* its runtime is gone */
+FL_API bool fl_tensor_closed(const fl_tensor *t);      /* its runtime is gone */
 /* True if both have the same storage. */
 FL_API bool fl_tensor_shares(const fl_tensor *a, const fl_tensor *b);
 /* How many handles of a garbage-collected host stand for it (+1, -1). */
@@ -170,16 +170,18 @@ typedef enum fl_param_kind {
   FL_P_ENUM,
   FL_P_DTYPE,
   FL_P_RNG,   /* an input that the dispatcher takes from a generator */
-  FL_P_NEWDIM /* a dim of the result, which has one more; negative from its end */
+  FL_P_NEWDIM /* a dim of the result, which has one more; negative from its end
+               */
 } fl_param_kind;
 
 typedef enum fl_param_type { /* of a tensor */
-  FL_T_ANY,
-  FL_T_NUM, /* everything but bool */
-  FL_T_FLOAT,
-  FL_T_INT, /* integers and bool */
-  FL_T_BOOL,
-  FL_T_INDEX /* i64 or i32 positions, counted from the call's base */
+                             FL_T_ANY,
+                             FL_T_NUM, /* everything but bool */
+                             FL_T_FLOAT,
+                             FL_T_INT, /* integers and bool */
+                             FL_T_BOOL,
+                             FL_T_INDEX /* i64 or i32 positions, counted from
+                                           the call's base */
 } fl_param_type;
 
 #define FL_MAX_PARAMS 16

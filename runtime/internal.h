@@ -28,8 +28,11 @@ static inline bool fli_same_shape(const fl_meta *a, const fl_meta *b) {
 /* log2 of a dtype's bytes: fl_dtype_size without a call. */
 static inline unsigned fli_shift(fl_dtype d) {
 #define FL_DTYPE(NAME, name, T, size, kind, C)                                 \
-  | (uint64_t)(size == 8 ? 3 : size == 4 ? 2 : size == 2 ? 1 : 0)              \
-        << (FL_##NAME * 4)
+  | (uint64_t)(size == 8   ? 3                                                 \
+               : size == 4 ? 2                                                 \
+               : size == 2 ? 1                                                 \
+                           : 0)                                                \
+          << (FL_##NAME * 4)
   return (unsigned)((0
 #include "dtype.def"
                      ) >>
@@ -38,9 +41,9 @@ static inline unsigned fli_shift(fl_dtype d) {
 }
 
 #define FLI_MAX_BACKENDS 8
-#define FLI_MAX_DEVICES 16 /* of one backend */
-#define FLI_RING 256       /* launches remembered */
-#define FLI_SMALL 32       /* classes of small host blocks, 64 bytes apart */
+#define FLI_MAX_DEVICES  16  /* of one backend */
+#define FLI_RING         256 /* launches remembered */
+#define FLI_SMALL        32  /* classes of small host blocks, 64 bytes apart */
 
 /* --- operators --- */
 
@@ -49,13 +52,13 @@ static inline unsigned fli_shift(fl_dtype d) {
 enum {
 #define FL_UNARY(name, T, sig, cast, saves, f, df, ddf)                        \
   FLI_OP_##name, FLI_OP_##name##_backward, FLI_OP_##name##_backward2,
-#define FL_TEST(name, T, sig, f) FLI_OP_##name,
-#define FL_BINARY(name, T, sig, cast, saves, f) FLI_OP_##name,
-#define FL_COMPARE(name, sig, f) FLI_OP_##name,
-#define FL_TERNARY(name, T, sig, cast, saves, f) FLI_OP_##name,
+#define FL_TEST(name, T, sig, f)                         FLI_OP_##name,
+#define FL_BINARY(name, T, sig, cast, saves, f)          FLI_OP_##name,
+#define FL_COMPARE(name, sig, f)                         FLI_OP_##name,
+#define FL_TERNARY(name, T, sig, cast, saves, f)         FLI_OP_##name,
 #define FL_OP(name, sig, cast, saves, shape, grad, cost) FLI_OP_##name,
-#define FL_VIEW(name, sig, grad) FLI_OP_##name,
-#define FL_COMPOSE(name, sig) FLI_OP_##name,
+#define FL_VIEW(name, sig, grad)                         FLI_OP_##name,
+#define FL_COMPOSE(name, sig)                            FLI_OP_##name,
 #include "ops.def"
   FLI_OPS
 };
@@ -74,8 +77,8 @@ typedef enum fli_family {
 } fli_family;
 
 enum { /* saves */
-  FLI_SAVE_CROSS = 1 << 15,
-  FLI_SAVE_OUT = 16 /* bit of the first output */
+       FLI_SAVE_CROSS = 1 << 15,
+       FLI_SAVE_OUT = 16 /* bit of the first output */
 };
 
 enum { FLI_CAST_NONE, FLI_CAST_LOW, FLI_CAST_WIDE, FLI_CAST_PROMOTE };
@@ -175,8 +178,8 @@ void *fli_malloc(fl_runtime *rt, size_t bytes);
 void fli_mfree(void *p);
 /* Whether an injected failure is due; counts. */
 bool fli_fail_now(fl_runtime *rt);
-/* Host blocks that come and go with every call (tape nodes): free lists by size.
- * `bytes` must be the same for both. */
+/* Host blocks that come and go with every call (tape nodes): free lists by
+ * size. `bytes` must be the same for both. */
 void *fli_small_new(fl_runtime *rt, size_t bytes);
 void fli_small_free(fl_runtime *rt, void *p, size_t bytes);
 
@@ -216,13 +219,13 @@ struct fl_tensor {
   int rc;
   int handles;
   bool contiguous;
-  bool requires_grad; /* a leaf that does; others have a node */
-  bool is_view;       /* has a base */
-  bool no_grad_view;  /* made while gradients were off */
+  bool requires_grad;  /* a leaf that does; others have a node */
+  bool is_view;        /* has a base */
+  bool no_grad_view;   /* made while gradients were off */
   bool wrapped_number; /* a 0-d tensor that promotes like a number */
-  int node_out;       /* which result of the node */
+  int node_out;        /* which result of the node */
   fl_storage *storage; /* NULL in meta mode or when closed */
-  fl_runtime *rt;     /* NULL when closed */
+  fl_runtime *rt;      /* NULL when closed */
   uint64_t id;
   fl_node *node;
   fl_tensor *base;  /* of a view: the tensor that is not one */

@@ -49,85 +49,89 @@ FL_SIMD2(atan2)
 #endif
 #include <math.h>
 
-#define FL_LN2 0.69314718055994530942
-#define FL_LOG2E 1.44269504088896340736
-#define FL_LOG10E 0.43429448190325182765
-#define FL_PI 3.14159265358979323846
-#define FL_2_SQRTPI 1.12837916709551257390
-#define FL_1_SQRT2 0.70710678118654752440
+#define FL_LN2       0.69314718055994530942
+#define FL_LOG2E     1.44269504088896340736
+#define FL_LOG10E    0.43429448190325182765
+#define FL_PI        3.14159265358979323846
+#define FL_2_SQRTPI  1.12837916709551257390
+#define FL_1_SQRT2   0.70710678118654752440
 #define FL_1_SQRT2PI 0.39894228040143267794
 #define FL_SQRT_2_PI 0.79788456080286535588
 /* Klambauer et al. 2017, arXiv:1706.02515 */
 #define FL_SELU_A 1.6732632423543772848
 #define FL_SELU_S 1.0507009873554804934
 
-#define FL_GENERIC1(name, x) _Generic((x), float: name##f, default: name)(x)
-#define fl_exp(x) FL_GENERIC1(exp, x)
-#define fl_exp2(x) FL_GENERIC1(exp2, x)
-#define fl_expm1(x) FL_GENERIC1(expm1, x)
-#define fl_log(x) FL_GENERIC1(log, x)
-#define fl_log2(x) FL_GENERIC1(log2, x)
-#define fl_log10(x) FL_GENERIC1(log10, x)
-#define fl_log1p(x) FL_GENERIC1(log1p, x)
-#define fl_sqrt(x) FL_GENERIC1(sqrt, x)
-#define fl_sin(x) FL_GENERIC1(sin, x)
-#define fl_cos(x) FL_GENERIC1(cos, x)
-#define fl_tan(x) FL_GENERIC1(tan, x)
-#define fl_asin(x) FL_GENERIC1(asin, x)
-#define fl_acos(x) FL_GENERIC1(acos, x)
-#define fl_atan(x) FL_GENERIC1(atan, x)
-#define fl_sinh(x) FL_GENERIC1(sinh, x)
-#define fl_cosh(x) FL_GENERIC1(cosh, x)
-#define fl_tanh(x) FL_GENERIC1(tanh, x)
-#define fl_erf(x) FL_GENERIC1(erf, x)
-#define fl_erfc(x) FL_GENERIC1(erfc, x)
-#define fl_atan2(a, b) _Generic((a), float: atan2f, default: atan2)(a, b)
+#define FL_GENERIC1(name, x) _Generic((x), float : name##f, default : name)(x)
+#define fl_exp(x)            FL_GENERIC1(exp, x)
+#define fl_exp2(x)           FL_GENERIC1(exp2, x)
+#define fl_expm1(x)          FL_GENERIC1(expm1, x)
+#define fl_log(x)            FL_GENERIC1(log, x)
+#define fl_log2(x)           FL_GENERIC1(log2, x)
+#define fl_log10(x)          FL_GENERIC1(log10, x)
+#define fl_log1p(x)          FL_GENERIC1(log1p, x)
+#define fl_sqrt(x)           FL_GENERIC1(sqrt, x)
+#define fl_sin(x)            FL_GENERIC1(sin, x)
+#define fl_cos(x)            FL_GENERIC1(cos, x)
+#define fl_tan(x)            FL_GENERIC1(tan, x)
+#define fl_asin(x)           FL_GENERIC1(asin, x)
+#define fl_acos(x)           FL_GENERIC1(acos, x)
+#define fl_atan(x)           FL_GENERIC1(atan, x)
+#define fl_sinh(x)           FL_GENERIC1(sinh, x)
+#define fl_cosh(x)           FL_GENERIC1(cosh, x)
+#define fl_tanh(x)           FL_GENERIC1(tanh, x)
+#define fl_erf(x)            FL_GENERIC1(erf, x)
+#define fl_erfc(x)           FL_GENERIC1(erfc, x)
+#define fl_atan2(a, b)       FL_FLOATS2(fl_atan2, a, b)
 
 #define FL_TYPED1(f, x)                                                        \
-  _Generic((x), float: f##_f32, double: f##_f64, default: f##_i64)(x)
+  _Generic((x), float : f##_f32, double : f##_f64, default : f##_i64)(x)
 #define FL_TYPED2(f, a, b)                                                     \
-  _Generic((a), float: f##_f32, double: f##_f64, default: f##_i64)(a, b)
-#define FL_FLOATS1(f, x) _Generic((x), float: f##_f32, default: f##_f64)(x)
-#define FL_FLOATS2(f, a, b) _Generic((a), float: f##_f32, default: f##_f64)(a, b)
+  _Generic((a), float : f##_f32, double : f##_f64, default : f##_i64)(a, b)
+#define FL_FLOATS1(f, x) _Generic((x), float : f##_f32, default : f##_f64)(x)
+#define FL_FLOATS2(f, a, b)                                                    \
+  _Generic((a), float : f##_f32, default : f##_f64)(a, b)
 
-#define fl_abs(x) FL_TYPED1(fl_abs, x)
-#define fl_sign(x) FL_TYPED1(fl_sign, x)
-#define fl_floor(x) FL_TYPED1(fl_floor, x)
-#define fl_ceil(x) FL_TYPED1(fl_ceil, x)
-#define fl_rint(x) FL_TYPED1(fl_rint, x) /* halves to even */
-#define fl_trunc(x) FL_TYPED1(fl_trunc, x)
-#define fl_min(a, b) FL_TYPED2(fl_min, a, b) /* b if either is NaN */
-#define fl_max(a, b) FL_TYPED2(fl_max, a, b)
+#define fl_abs(x)        FL_TYPED1(fl_abs, x)
+#define fl_sign(x)       FL_TYPED1(fl_sign, x)
+#define fl_floor(x)      FL_TYPED1(fl_floor, x)
+#define fl_ceil(x)       FL_TYPED1(fl_ceil, x)
+#define fl_rint(x)       FL_TYPED1(fl_rint, x) /* halves to even */
+#define fl_trunc(x)      FL_TYPED1(fl_trunc, x)
+#define fl_min(a, b)     FL_TYPED2(fl_min, a, b) /* b if either is NaN */
+#define fl_max(a, b)     FL_TYPED2(fl_max, a, b)
 #define fl_minimum(a, b) FL_TYPED2(fl_minimum, a, b) /* NaN if either is */
 #define fl_maximum(a, b) FL_TYPED2(fl_maximum, a, b)
-#define fl_pow(a, b) FL_TYPED2(fl_pow, a, b)
+#define fl_pow(a, b)     FL_TYPED2(fl_pow, a, b)
 /* Quotient rounded down, remainder with the sign of b (remainder) or of a
  * (fmod). Integers: division by 0 gives 0, remainder by 0 gives 0. */
 #define fl_floor_div(a, b) FL_TYPED2(fl_floor_div, a, b)
 #define fl_remainder(a, b) FL_TYPED2(fl_remainder, a, b)
-#define fl_fmod(a, b) FL_TYPED2(fl_fmod, a, b)
+#define fl_fmod(a, b)      FL_TYPED2(fl_fmod, a, b)
 /* NaN stays NaN; hi wins when lo > hi */
 #define fl_clamp(x, lo, hi)                                                    \
-  _Generic((x), float: fl_clamp_f32, double: fl_clamp_f64,                  \
-           default: fl_clamp_i64)(x, lo, hi)
-/* approx 0: x Phi(x), by erfc, exact in the left tail; 1: Hendrycks and Gimpel's
- * tanh form (arXiv:1606.08415), as x / (1 + exp(-2u)), which keeps its digits
- * for negative x where 1 + tanh(u) loses them. _d and _dd are derivatives. */
-#define fl_gelu(x, approx) FL_FLOATS2(fl_gelu, x, approx)
-#define fl_gelu_d(x, approx) FL_FLOATS2(fl_gelu_d1, x, approx)
+  _Generic((x), float                                                          \
+           : fl_clamp_f32, double                                              \
+           : fl_clamp_f64, default                                             \
+           : fl_clamp_i64)(x, lo, hi)
+/* approx 0: x Phi(x), by erfc, exact in the left tail; 1: Hendrycks and
+ * Gimpel's tanh form (arXiv:1606.08415), as x / (1 + exp(-2u)), which keeps its
+ * digits for negative x where 1 + tanh(u) loses them. _d and _dd are
+ * derivatives. */
+#define fl_gelu(x, approx)    FL_FLOATS2(fl_gelu, x, approx)
+#define fl_gelu_d(x, approx)  FL_FLOATS2(fl_gelu_d1, x, approx)
 #define fl_gelu_dd(x, approx) FL_FLOATS2(fl_gelu_d2, x, approx)
-#define fl_sigmoid(x) FL_FLOATS1(fl_sigmoid, x)
-#define fl_silu_d(x) FL_FLOATS1(fl_silu_d1, x)
-#define fl_silu_dd(x) FL_FLOATS1(fl_silu_d2, x)
-#define fl_softplus(x) FL_FLOATS1(fl_softplus, x) /* log(1 + exp(x)) */
-#define fl_mish_d(x) FL_FLOATS1(fl_mish_d1, x)
-#define fl_mish_dd(x) FL_FLOATS1(fl_mish_d2, x)
+#define fl_sigmoid(x)         FL_FLOATS1(fl_sigmoid, x)
+#define fl_silu_d(x)          FL_FLOATS1(fl_silu_d1, x)
+#define fl_silu_dd(x)         FL_FLOATS1(fl_silu_d2, x)
+#define fl_softplus(x)        FL_FLOATS1(fl_softplus, x) /* log(1 + exp(x)) */
+#define fl_mish_d(x)          FL_FLOATS1(fl_mish_d1, x)
+#define fl_mish_dd(x)         FL_FLOATS1(fl_mish_d2, x)
 
-#define T float
+#define T             float
 #define FL_NAME(name) name##_f32
 #define FL_LIBM(name) name##f
 #include "math_typed.h"
-#define T double
+#define T             double
 #define FL_NAME(name) name##_f64
 #define FL_LIBM(name) name
 #include "math_typed.h"
@@ -143,8 +147,8 @@ static inline int64_t fl_sign_i64(int64_t x) {
 static inline int64_t fl_floor_i64(int64_t x) {
   return x;
 }
-#define fl_ceil_i64 fl_floor_i64
-#define fl_rint_i64 fl_floor_i64
+#define fl_ceil_i64  fl_floor_i64
+#define fl_rint_i64  fl_floor_i64
 #define fl_trunc_i64 fl_floor_i64
 static inline int64_t fl_min_i64(int64_t a, int64_t b) {
   return a < b ? a : b;
@@ -193,7 +197,7 @@ static inline int64_t fl_not(int64_t x, int bits) {
 }
 /* Truncates; saturates; NaN gives 0. */
 static inline int64_t fl_to_int(double x) {
-  return x != x                     ? 0
+  return x != x                        ? 0
          : x >= 9223372036854775808.0  ? INT64_MAX
          : x <= -9223372036854775808.0 ? INT64_MIN
                                        : (int64_t)x;

@@ -38,6 +38,9 @@ static inline T FL_NAME(fl_clamp)(T x, T lo, T hi) {
 static inline T FL_NAME(fl_pow)(T a, T b) {
   return FL_LIBM(pow)(a, b);
 }
+static inline T FL_NAME(fl_atan2)(T a, T b) {
+  return FL_LIBM(atan2)(a, b);
+}
 static inline T FL_NAME(fl_fmod)(T a, T b) {
   return FL_LIBM(fmod)(a, b);
 }

@@ -457,7 +457,8 @@ const fl_attrs *fl_op_defaults(const fl_op *op) {
 }
 
 fl_status fl_attrs_list(fl_attrs *a, int k, int n, const int64_t *v) {
-  if (k < 0 || k >= FL_MAX_ATTRS || n < 0 || a->used + (uint32_t)n > FL_MAX_LIST)
+  if (k < 0 || k >= FL_MAX_ATTRS || n < 0 ||
+      a->used + (uint32_t)n > FL_MAX_LIST)
     return fli_fail(FL_ESIZE, "a list of %d numbers is too long", n);
   a->v[k].list.n = (uint32_t)n;
   a->v[k].list.at = a->used;

@@ -1,10 +1,9 @@
-/* The rule functions that the rows of ops.def name: shape_..., grad_..., cost_...,
- * view_..., compose_.... They live in rules/<family>.c. */
+/* The rule functions that the rows of ops.def name: shape_..., grad_...,
+ * cost_..., view_..., compose_.... They live in rules/<family>.c. */
 #ifndef FL_RULES_H
 #define FL_RULES_H
 
 #include "internal.h"
-
 
 void grad_unary(fli_grad *g);
 void grad_unary_backward(fli_grad *g);
@@ -15,11 +14,11 @@ void grad_none(fli_grad *g);
 #define declare_F(name) void grad_##name(fli_grad *g);
 #define declare_N(name) void grad_##name(fli_grad *g);
 #define declare_I(name)
-#define FL_BINARY(name, T, sig, cast, saves, f) declare_##T(name)
+#define FL_BINARY(name, T, sig, cast, saves, f)  declare_##T(name)
 #define FL_TERNARY(name, T, sig, cast, saves, f) declare_##T(name)
 #define FL_OP(name, sig, cast, saves, shape, grad, cost)                       \
   fl_status shape_##shape(fli_infer *c);                                       \
-  void grad_##grad(fli_grad *g);                                             \
+  void grad_##grad(fli_grad *g);                                               \
   void cost_##cost(const fli_infer *c, double *flops, double *bytes);
 #define FL_VIEW(name, sig, grad)                                               \
   fl_status view_##name(fli_viewing *v);                                       \

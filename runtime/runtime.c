@@ -44,8 +44,7 @@ static fl_status open_backends(fl_runtime *rt) {
   return FL_OK;
 }
 
-fl_status fl_runtime_open(const fl_runtime_options *options,
-                          fl_runtime **out) {
+fl_status fl_runtime_open(const fl_runtime_options *options, fl_runtime **out) {
   fl_runtime *rt = calloc(1, sizeof *rt);
   if (!rt)
     return fli_fail(FL_ENOMEM, "out of memory: a runtime");
@@ -173,8 +172,9 @@ fl_status fl_backend_register(fl_runtime *rt, fl_backend *b) {
                     FLI_MAX_BACKENDS);
   if (b->struct_size < sizeof(fl_backend) || !b->name || !b->device_count ||
       !b->kernel || !b->alloc || !b->release)
-    return fli_fail(FL_EARG, "backend %s: its table is incomplete or of another "
-                             "version (%zu bytes, expected %zu)",
+    return fli_fail(FL_EARG,
+                    "backend %s: its table is incomplete or of another "
+                    "version (%zu bytes, expected %zu)",
                     b->name ? b->name : "?", b->struct_size,
                     sizeof(fl_backend));
   for (int k = 0; k < rt->n_backends; k++)

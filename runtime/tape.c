@@ -369,8 +369,8 @@ fl_status fli_tape_check_inplace(fl_runtime *rt, const fl_call *c) {
 static fl_status rebase(fl_runtime *rt, fl_tensor *t, fl_node *inner) {
   fl_tensor *base = t->base;
   fl_node *n;
-  fl_status s = fli_node_new(rt, FLI_NODE_REGION, inner->op, inner->n_in, 1, 0,
-                             NULL, &n);
+  fl_status s =
+      fli_node_new(rt, FLI_NODE_REGION, inner->op, inner->n_in, 1, 0, NULL, &n);
   if (s) {
     fli_node_release(rt, inner);
     return s;
@@ -488,7 +488,8 @@ bool fl_grad_enabled(fl_runtime *rt) {
 }
 
 static fl_status alive(const fl_tensor *t) {
-  return t->rt ? fli_check_owner(t->rt) : fli_fail(FL_ECLOSED, "tensor is closed");
+  return t->rt ? fli_check_owner(t->rt)
+               : fli_fail(FL_ECLOSED, "tensor is closed");
 }
 
 fl_status fl_tensor_require_grad(fl_tensor *t, bool on) {
@@ -536,9 +537,9 @@ fl_tensor *fl_tensor_grad(fl_tensor *t) {
 fl_status fl_tensor_set_grad(fl_tensor *t, fl_tensor *grad) {
   fli_extra *x;
   FLI_TRY(alive(t));
-  if (grad && (grad->rt != t->rt || grad->meta.ndim != t->meta.ndim ||
-               memcmp(grad->meta.shape, t->meta.shape,
-                      (size_t)t->meta.ndim * 8) != 0))
+  if (grad &&
+      (grad->rt != t->rt || grad->meta.ndim != t->meta.ndim ||
+       memcmp(grad->meta.shape, t->meta.shape, (size_t)t->meta.ndim * 8) != 0))
     return fli_fail(FL_ESHAPE, "a gradient has its tensor's shape %s, not %s",
                     fli_shape_text(t->meta.ndim, t->meta.shape),
                     fli_shape_text(grad->meta.ndim, grad->meta.shape));
@@ -640,11 +641,12 @@ const char *fl_tape_text(fl_tensor *t, int most) {
     seen[n_seen++] = n;
   for (int i = 0; i < n_seen; i++) {
     fl_node *m = seen[i];
-    at += (size_t)snprintf(text + at, room - at, "#%llu %s %s %.200s saves %d:",
-                           (unsigned long long)m->seq, fli_node_name(m),
-                           fli_shape_text(m->out_meta[0].ndim,
-                                          m->out_meta[0].shape),
-                           fl_site_text(rt, m->site), m->n_saved);
+    at += (size_t)snprintf(
+        text + at, room - at,
+        "#%llu %s %s %.200s saves %d:", (unsigned long long)m->seq,
+        fli_node_name(m),
+        fli_shape_text(m->out_meta[0].ndim, m->out_meta[0].shape),
+        fl_site_text(rt, m->site), m->n_saved);
     for (int k = 0; k < m->n_in && k < 8; k++) {
       fli_edge *e = &m->edges[k];
       if (e->leaf)

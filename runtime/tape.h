@@ -59,7 +59,7 @@ struct fl_node {
   struct fli_geometry { /* REGION: where in the base */
     int ndim;
     int64_t shape[FL_MAX_DIMS], stride[FL_MAX_DIMS], offset;
-  } *region;
+  } * region;
   /* of the pass that is running */
   uint64_t pass;
   bool active, needed;

@@ -225,8 +225,9 @@ fl_status fli_check_size(fl_dtype d, int ndim, const int64_t *shape,
   }
   for (int i = 0; i < ndim && !zero; i++)
     if (__builtin_mul_overflow(n, (size_t)shape[i], &n) || n > SIZE_MAX / 4)
-      return fli_fail(FL_ESIZE, "shape %s of %s is too large: its bytes do not "
-                                "fit into 62 bits",
+      return fli_fail(FL_ESIZE,
+                      "shape %s of %s is too large: its bytes do not "
+                      "fit into 62 bits",
                       fli_shape_text(ndim, shape), fl_dtype_name(d));
   *bytes = zero ? 0 : n;
   return FL_OK;
@@ -425,8 +426,9 @@ void *fl_tensor_data(fl_tensor *t) {
     return NULL;
   fl_device d = t->storage->device;
   if (!(fli_backend(t->rt, d)->flags & FL_BACKEND_HOST)) {
-    fli_fail(FL_EDEVICE, "the memory of %s cannot be read from here: copy the "
-                         "tensor to \"cpu\" first",
+    fli_fail(FL_EDEVICE,
+             "the memory of %s cannot be read from here: copy the "
+             "tensor to \"cpu\" first",
              fl_device_name(t->rt, d));
     return NULL;
   }
@@ -456,8 +458,9 @@ static fl_status plain(fl_tensor *t, fl_tensor **out) {
 static fl_status check_bytes(const fl_tensor *t, size_t bytes) {
   size_t need = (size_t)t->numel * fl_dtype_size(t->meta.dtype);
   if (bytes != need)
-    return fli_fail(FL_ESIZE, "a tensor of shape %s and dtype %s has %zu "
-                              "bytes, not %zu",
+    return fli_fail(FL_ESIZE,
+                    "a tensor of shape %s and dtype %s has %zu "
+                    "bytes, not %zu",
                     fli_shape_text(t->meta.ndim, t->meta.shape),
                     fl_dtype_name(t->meta.dtype), need, bytes);
   return FL_OK;
@@ -496,8 +499,11 @@ fl_status fl_tensor_write(fl_tensor *t, const void *from, size_t bytes) {
                           t->storage->device, &p));
     fl_status s = fl_tensor_write(p, from, bytes);
     fl_operand in[2] = {{.tensor = t}, {.tensor = p}};
-    fl_call c = {.op = &rt->ops[FLI_OP_assign], .n_in = 2, .in = in,
-                 .inplace = true, .out = &same};
+    fl_call c = {.op = &rt->ops[FLI_OP_assign],
+                 .n_in = 2,
+                 .in = in,
+                 .inplace = true,
+                 .out = &same};
     if (s == FL_OK && (s = fl_call_run(rt, &c)) == FL_OK)
       fl_tensor_release(same);
     fl_tensor_release(p);
@@ -527,23 +533,42 @@ fl_status fl_tensor_item(fl_tensor *t, double *f, int64_t *i) {
   } v;
   FLI_TRY(need_memory(t));
   if (t->numel != 1)
-    return fli_fail(FL_ESHAPE, "item: a tensor of shape %s has %lld elements, "
-                               "not one",
+    return fli_fail(FL_ESHAPE,
+                    "item: a tensor of shape %s has %lld elements, "
+                    "not one",
                     fli_shape_text(t->meta.ndim, t->meta.shape),
                     (long long)t->numel);
   FLI_TRY(fl_tensor_read(t, &v, fl_dtype_size(t->meta.dtype)));
   int64_t whole = 0;
   double real = 0;
   switch (t->meta.dtype) {
-  case FL_F64: real = v.d; break;
-  case FL_F32: real = v.f; break;
-  case FL_F16: real = fli_half_value(FL_F16, v.h); break;
-  case FL_BF16: real = fli_half_value(FL_BF16, v.h); break;
-  case FL_I64: whole = v.l; break;
-  case FL_I32: whole = v.w; break;
-  case FL_I16: whole = v.s; break;
-  case FL_I8: whole = v.c; break;
-  default: whole = v.u; break;
+  case FL_F64:
+    real = v.d;
+    break;
+  case FL_F32:
+    real = v.f;
+    break;
+  case FL_F16:
+    real = fli_half_value(FL_F16, v.h);
+    break;
+  case FL_BF16:
+    real = fli_half_value(FL_BF16, v.h);
+    break;
+  case FL_I64:
+    whole = v.l;
+    break;
+  case FL_I32:
+    whole = v.w;
+    break;
+  case FL_I16:
+    whole = v.s;
+    break;
+  case FL_I8:
+    whole = v.c;
+    break;
+  default:
+    whole = v.u;
+    break;
   }
   if (fl_dtype_kind(t->meta.dtype) == FL_KIND_FLOAT)
     whole = fli_to_integer(real);
@@ -595,7 +620,10 @@ static fl_status cast(fl_tensor *t, fl_dtype dtype, fl_tensor **out) {
   fl_attrs a = *fl_op_defaults(&rt->ops[FLI_OP_copy]);
   a.v[0].i = dtype;
   fl_operand in = {.tensor = t};
-  fl_call c = {.op = &rt->ops[FLI_OP_copy], .n_in = 1, .in = &in, .attrs = &a,
+  fl_call c = {.op = &rt->ops[FLI_OP_copy],
+               .n_in = 1,
+               .in = &in,
+               .attrs = &a,
                .out = out};
   return fl_call_run(rt, &c);
 }

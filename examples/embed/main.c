@@ -13,7 +13,8 @@
 #define ROWS 64
 
 static int fail(const char *what, fl_lua *f) {
-  fprintf(stderr, "%s: %s\n%s\n", what, fl_error(), f ? fl_lua_traceback(f) : "");
+  fprintf(stderr, "%s: %s\n%s\n", what, fl_error(),
+          f ? fl_lua_traceback(f) : "");
   fl_lua_close(f);
   return EXIT_FAILURE;
 }

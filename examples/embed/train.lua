@@ -1,4 +1,5 @@
 -- What the C program in this folder calls: a model and a function that trains it.
+-- luacheck: globals model train
 local flare = require "flare"
 local nn, optim = flare.nn, flare.optim
 

@@ -17,7 +17,8 @@ typedef struct cpu {
   int next; /* entries are asked for in their own order */
 } cpu;
 
-#define FL_TABLE(isa) extern const fl_cpu_entry FL_PASTE3(fl_cpu_, isa, table)[];
+#define FL_TABLE(isa)                                                          \
+  extern const fl_cpu_entry FL_PASTE3(fl_cpu_, isa, table)[];
 #ifdef FL_HAVE_v2
 FL_TABLE(v2)
 #endif
@@ -91,7 +92,8 @@ static fl_status get_memory(fl_backend *b, int device, size_t bytes,
     return FL_OK;
   }
 #endif
-  *memory = aligned_alloc(FL_ALIGN, (bytes + FL_ALIGN - 1) / FL_ALIGN * FL_ALIGN);
+  *memory =
+      aligned_alloc(FL_ALIGN, (bytes + FL_ALIGN - 1) / FL_ALIGN * FL_ALIGN);
   return *memory ? FL_OK
                  : fli_fail(FL_ENOMEM, "the system has no %zu bytes to give",
                             bytes);
@@ -156,9 +158,9 @@ fl_status fl_cpu_open(const fl_backend_options *o, fl_backend *none,
   if (!c)
     return fli_fail(FL_ENOMEM, "out of memory: the CPU backend");
   c->table = choose_table();
-  fl_status s = c->table ? fl_cpu_pool_open(o->threads, &c->pool)
-                         : fli_fail(FL_EUNSUPPORTED,
-                                    "this CPU is older than x86-64-v2");
+  fl_status s =
+      c->table ? fl_cpu_pool_open(o->threads, &c->pool)
+               : fli_fail(FL_EUNSUPPORTED, "this CPU is older than x86-64-v2");
   if (s) {
     free(c);
     return s;

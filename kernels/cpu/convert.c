@@ -14,38 +14,38 @@
 #define SATURATE(v, low, high)                                                 \
   ((v) != (v) ? 0 : (v) <= (low) ? (low) : (v) >= (high) ? (high) : (v))
 #define TO_INT(v, T, low, high)                                                \
-  _Generic((v),                                                                \
-      float: (T)SATURATE((double)(v), (double)(low), (double)(high)),          \
-      double: (T)SATURATE((double)(v), (double)(low), (double)(high)),         \
-      default: (T)(int64_t)(v))
+  _Generic((v), float                                                          \
+           : (T)SATURATE((double)(v), (double)(low), (double)(high)), double   \
+           : (T)SATURATE((double)(v), (double)(low), (double)(high)), default  \
+           : (T)(int64_t)(v))
 
-#define LOAD_F64(v) (v)
-#define LOAD_F32(v) (v)
-#define LOAD_F16(v) fl_from_f16(v)
+#define LOAD_F64(v)  (v)
+#define LOAD_F32(v)  (v)
+#define LOAD_F16(v)  fl_from_f16(v)
 #define LOAD_BF16(v) fl_from_bf16(v)
-#define LOAD_I64(v) (v)
-#define LOAD_I32(v) (v)
-#define LOAD_I16(v) (v)
-#define LOAD_I8(v) (v)
-#define LOAD_U8(v) (v)
+#define LOAD_I64(v)  (v)
+#define LOAD_I32(v)  (v)
+#define LOAD_I16(v)  (v)
+#define LOAD_I8(v)   (v)
+#define LOAD_U8(v)   (v)
 #define LOAD_BOOL(v) (v)
 
-#define STORE_F64(v) ((double)(v))
-#define STORE_F32(v) ((float)(v))
-#define STORE_F16(v) fl_to_f16((float)(v))
+#define STORE_F64(v)  ((double)(v))
+#define STORE_F32(v)  ((float)(v))
+#define STORE_F16(v)  fl_to_f16((float)(v))
 #define STORE_BF16(v) fl_to_bf16((float)(v))
-#define STORE_I64(v) to_i64(v)
-#define STORE_I32(v) TO_INT(v, int32_t, INT32_MIN, INT32_MAX)
-#define STORE_I16(v) TO_INT(v, int16_t, INT16_MIN, INT16_MAX)
-#define STORE_I8(v) TO_INT(v, int8_t, INT8_MIN, INT8_MAX)
-#define STORE_U8(v) TO_INT(v, uint8_t, 0, UINT8_MAX)
+#define STORE_I64(v)  to_i64(v)
+#define STORE_I32(v)  TO_INT(v, int32_t, INT32_MIN, INT32_MAX)
+#define STORE_I16(v)  TO_INT(v, int16_t, INT16_MIN, INT16_MAX)
+#define STORE_I8(v)   TO_INT(v, int8_t, INT8_MIN, INT8_MAX)
+#define STORE_U8(v)   TO_INT(v, uint8_t, 0, UINT8_MAX)
 #define STORE_BOOL(v) ((uint8_t)((v) != 0))
 
 #define to_i64(v)                                                              \
-  _Generic((v),                                                                \
-      float: fl_to_int((double)(v)),                                           \
-      double: fl_to_int((double)(v)),                                          \
-      default: (int64_t)(v))
+  _Generic((v), float                                                          \
+           : fl_to_int((double)(v)), double                                    \
+           : fl_to_int((double)(v)), default                                   \
+           : (int64_t)(v))
 
 typedef double type_F64;
 typedef float type_F32;
@@ -69,10 +69,9 @@ typedef uint8_t type_BOOL;
 #define FROM(F)                                                                \
   static void from_##F(int64_t n, fl_dtype to, void *out, const void *in) {    \
     switch (to) {                                                              \
-      PAIR(F, F64) PAIR(F, F32) PAIR(F, F16) PAIR(F, BF16) PAIR(F, I64)        \
-      PAIR(F, I32) PAIR(F, I16) PAIR(F, I8) PAIR(F, U8) PAIR(F, BOOL)          \
-    default:                                                                   \
-      return;                                                                  \
+      PAIR(F, F64)                                                             \
+      PAIR(F, F32) PAIR(F, F16) PAIR(F, BF16) PAIR(F, I64) PAIR(F, I32)        \
+          PAIR(F, I16) PAIR(F, I8) PAIR(F, U8) PAIR(F, BOOL) default : return; \
     }                                                                          \
   }
 #define FL_DTYPE(NAME, name, T, size, kind, C) FROM(NAME)
@@ -229,11 +228,12 @@ static void transfer_view(const fl_launch *l, const fl_view *v, fl_dtype dtype,
     fl_cpu_parallel(l, w.shape[0], 1, transfer_rows, &t);
     fl_view rest = {.data = (char *)v->data +
                             (size_t)tail * fl_dtype_size(v->dtype),
-                    .dtype = v->dtype, .ndim = 1, .shape = {n - tail},
+                    .dtype = v->dtype,
+                    .ndim = 1,
+                    .shape = {n - tail},
                     .stride = {1}};
     transfer u = {&rest, dtype,
-                  (char *)flat + (size_t)tail * fl_dtype_size(dtype), store,
-                  0};
+                  (char *)flat + (size_t)tail * fl_dtype_size(dtype), store, 0};
     if (n > tail)
       transfer_rows(&u, 0, 1);
     return;
@@ -253,8 +253,8 @@ const void *FL_CPU(input)(const fl_launch *l, const fl_view *v,
                           fl_dtype dtype) {
   if (v->dtype == dtype && fl_cpu_contiguous(v))
     return v->data;
-  void *flat = fl_scratch_get(l, (size_t)fl_view_numel(v) *
-                                     fl_dtype_size(dtype));
+  void *flat =
+      fl_scratch_get(l, (size_t)fl_view_numel(v) * fl_dtype_size(dtype));
   if (flat)
     transfer_view(l, v, dtype, flat, false);
   return flat;

@@ -1,7 +1,8 @@
-/* What the CPU's kernel files share. Every kernel file is compiled once for each
- * instruction set (FL_ISA is v2, v3, v4 of x86-64, or plain); backend.c takes the
- * table that this CPU can run. So a kernel is ordinary C that the compiler
- * vectorises, with intrinsics only under #ifdef __AVX512F__ and the like.
+/* What the CPU's kernel files share. Every kernel file is compiled once for
+ * each instruction set (FL_ISA is v2, v3, v4 of x86-64, or plain); backend.c
+ * takes the table that this CPU can run. So a kernel is ordinary C that the
+ * compiler vectorises, with intrinsics only under #ifdef __AVX512F__ and the
+ * like.
  *
  * Results never depend on the number of threads: work is cut by shape alone. */
 #ifndef FL_CPU_H
@@ -10,7 +11,7 @@
 #include "../../runtime/backend.h"
 
 #define FL_PASTE3_(a, b, c) a##b##_##c
-#define FL_PASTE3(a, b, c) FL_PASTE3_(a, b, c)
+#define FL_PASTE3(a, b, c)  FL_PASTE3_(a, b, c)
 #ifndef FL_ISA
 #define FL_ISA plain
 #endif
@@ -43,8 +44,9 @@ void fl_cpu_pool_on_interrupt(fl_cpu_pool *pool,
 
 /* --- memory in the type a kernel computes in (convert.c) --- */
 
-/* The elements of a view, contiguous and as `dtype`: the view's own memory if it
- * is so already, else a copy in scratch. NULL: out of memory (message set). */
+/* The elements of a view, contiguous and as `dtype`: the view's own memory if
+ * it is so already, else a copy in scratch. NULL: out of memory (message set).
+ */
 const void *FL_CPU(input)(const fl_launch *l, const fl_view *v, fl_dtype dtype);
 /* Where to write a result as `dtype`, contiguous: the view's own memory or
  * scratch; FL_CPU(finish) then converts and scatters it into the view. */
@@ -78,9 +80,10 @@ static inline int64_t fl_view_numel(const fl_view *v) {
 double fl_cpu_scalar(const fl_view *v);
 int64_t fl_cpu_scalar_int(const fl_view *v);
 
-/* Position i as stored, counted from l->base: true if in [0, bound) once shifted
- * (then *i is), else false with the message "index 99 is out of range 1..10".
- * Index tensors are I64 or I32: take them with FL_CPU(input)(l, v, FL_I64). */
+/* Position i as stored, counted from l->base: true if in [0, bound) once
+ * shifted (then *i is), else false with the message "index 99 is out of
+ * range 1..10". Index tensors are I64 or I32: take them with FL_CPU(input)(l,
+ * v, FL_I64). */
 static inline bool fl_cpu_position(const fl_launch *l, int64_t *i,
                                    int64_t bound) {
   *i -= l->base;
@@ -92,13 +95,13 @@ fl_status fl_cpu_bad_position(const fl_launch *l, int64_t shifted,
 /* --- products (gemm.c) --- */
 
 typedef enum fl_cpu_act { /* the order of linear's enum */
-  FL_ACT_NONE,
-  FL_ACT_RELU,
-  FL_ACT_GELU,
-  FL_ACT_GELU_TANH,
-  FL_ACT_SILU,
-  FL_ACT_TANH,
-  FL_ACT_SIGMOID
+                          FL_ACT_NONE,
+                          FL_ACT_RELU,
+                          FL_ACT_GELU,
+                          FL_ACT_GELU_TANH,
+                          FL_ACT_SILU,
+                          FL_ACT_TANH,
+                          FL_ACT_SIGMOID
 } fl_cpu_act;
 
 /* C (m x n, row stride ldc) = A (m x k) * B (k x n) [+ C if `add`], float or

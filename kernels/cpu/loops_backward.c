@@ -1,13 +1,13 @@
-/* The loops of unary rows' derivatives: <row>_backward is dy f', <row>_backward2
- * is ddy dy f''. What is saved is x, or y; a row that saves x may use y too, and
- * the compiler drops what it does not use. */
+/* The loops of unary rows' derivatives: <row>_backward is dy f',
+ * <row>_backward2 is ddy dy f''. What is saved is x, or y; a row that saves x
+ * may use y too, and the compiler drops what it does not use. */
 #include "map.h"
 
 #include "../../runtime/math.h"
 
 /* words of the saves column, as the rows of unary operators use them */
-#define SAVED_X(f) const T x = s[i * ks], y = (T)(f);
-#define SAVED_Y(f) const T y = s[i * ks], x = y;
+#define SAVED_X(f)    const T x = s[i * ks], y = (T)(f);
+#define SAVED_Y(f)    const T y = s[i * ks], x = y;
 #define SAVED_NONE(f) const T x = 0, y = 0;
 
 #define LOOP(name, suffix, T_, saved, value)                                   \
@@ -25,8 +25,9 @@
     }                                                                          \
   }
 #define LOOP2(name, suffix, T_, saved, value)                                  \
-  static void name##_2nd_##suffix(int64_t n, void *out, const void *const *in,    \
-                               const int *step, const double *p, int bits) {   \
+  static void name##_2nd_##suffix(int64_t n, void *out, const void *const *in, \
+                                  const int *step, const double *p,            \
+                                  int bits) {                                  \
     typedef T_ T;                                                              \
     const T *dd = in[0], *g = in[1], *s = in[2], p0 = FL_PARAM(T, p[0]),       \
             p1 = FL_PARAM(T, p[1]);                                            \
@@ -51,7 +52,8 @@
   }                                                                            \
   FL_KERNEL(name##_backward2);                                                 \
   FL_KERNEL(name##_backward2) {                                                \
-    static const fl_map map = {sig, false, {name##_2nd_f32, name##_2nd_f64, NULL}};  \
+    static const fl_map map = {                                                \
+        sig, false, {name##_2nd_f32, name##_2nd_f64, NULL}};                   \
     return FL_CPU(map)(l, &map);                                               \
   }
 #define fl_not(x, bits) ((T)0) /* bitwise rows have no derivative */

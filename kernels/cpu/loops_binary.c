@@ -1,5 +1,5 @@
-/* The loops of binary, comparing and ternary rows, and their kernels. A step is 1
- * or 0, and the usual cases are compiled apart so that they vectorise. */
+/* The loops of binary, comparing and ternary rows, and their kernels. A step is
+ * 1 or 0, and the usual cases are compiled apart so that they vectorise. */
 #include "map.h"
 
 #include "../../runtime/math.h"
@@ -30,9 +30,12 @@
   LOOP(name, f32, float, float, f) LOOP(name, f64, double, double, f)
 #define LOOPS_I(name, f) LOOP(name, i64, int64_t, int64_t, f)
 #define LOOPS_N(name, f) LOOPS_F(name, f) LOOPS_I(name, f)
-#define TABLE_F(name) {name##_f32, name##_f64, NULL}
-#define TABLE_I(name) {NULL, NULL, name##_i64}
-#define TABLE_N(name) {name##_f32, name##_f64, name##_i64}
+#define TABLE_F(name)                                                          \
+  { name##_f32, name##_f64, NULL }
+#define TABLE_I(name)                                                          \
+  { NULL, NULL, name##_i64 }
+#define TABLE_N(name)                                                          \
+  { name##_f32, name##_f64, name##_i64 }
 
 #define FL_BINARY(name, T, sig, cast, saves, f)                                \
   LOOPS_##T(name, f) FL_KERNEL(name);                                          \

@@ -1,67 +1,74 @@
 /* Cross-entropy of scores against class positions or probabilities, and its
- * gradient. Scores are (N, C, space...) or (C); a sample is one of N x space. The
- * other losses are composed of rows (runtime/rules/loss.c). */
-#include "cpu.h"
+ * gradient. Scores are (N, C, space...) or (C); a sample is one of N x space.
+ * The other losses are composed of rows (runtime/rules/loss.c). */
+#include "rows.h"
 
-#include "../../runtime/math.h"
+#define GRAIN 8192 /* scores worth a thread's while */
+#define TILE  64   /* samples taken together */
 
+/* x is outer x classes x inner; a task is a tile of up to TILE samples:
+ * adjacent rows when inner is 1, else adjacent columns. */
 typedef struct job {
-  int64_t samples, classes, inner, grain;
+  int64_t outer, classes, inner, tiles;
   const void *x, *weight, *probabilities;
-  const int64_t *target; /* from 0; -1: ignored */
-  double smoothing, weights, scale;
+  const int64_t *target; /* as given: counted from base */
+  int64_t ignore;
+  int base;
+  double smoothing;
+  double even;      /* of the smoothing for each class */
+  double weights;   /* their sum */
+  double scale;     /* dy of a loss that is one number, per weight */
   const void *each; /* dy of every sample */
-  void *lse, *dx, *rows;
-  double *losses, *totals;
+  void *lse, *dx;
+  double *losses, *totals; /* of every sample */
 } job;
 
-#define T float
-#define S(name) name##_f32
+#define T       float
+#define F(name) name##_f32
 #include "loss.inc"
 #undef T
-#undef S
-#define T double
-#define S(name) name##_f64
+#undef F
+#define T       double
+#define F(name) name##_f64
 #include "loss.inc"
 #undef T
-#undef S
+#undef F
 
 enum { MEAN, SUM, NONE };
 
-/* Class positions from 0, checked; the ignored ones -1. */
-static fl_status set_targets(const fl_launch *l, const fl_view *v,
-                             int64_t ignore, job *j) {
-  const int64_t *given = FL_CPU(input)(l, v, FL_I64);
-  int64_t *target =
-      fl_scratch_get(l, (size_t)(j->samples + 1) * sizeof *target);
-  if (!given || !target)
+/* Class positions, checked before anything is computed. */
+static fl_status set_targets(const fl_launch *l, const fl_view *v, job *j) {
+  int64_t n = fl_view_numel(v), bad = 0;
+  const int64_t *t = j->target = FL_CPU(input)(l, v, FL_I64);
+  if (!t)
     return FL_ENOMEM;
-  for (int64_t i = 0; i < j->samples; i++) {
-    int64_t t = given[i];
-    target[i] = -1;
-    if (t == ignore)
-      continue;
-    if (!fl_cpu_position(l, &t, j->classes))
-      return fl_cpu_bad_position(l, t, j->classes);
-    target[i] = t;
-  }
-  j->target = target;
+  for (int64_t i = 0; i < n; i++)
+    bad |= (t[i] != j->ignore) &
+           ((uint64_t)(t[i] - l->base) >= (uint64_t)j->classes);
+  for (int64_t i = 0; bad && i < n; i++)
+    if (t[i] != j->ignore && (uint64_t)(t[i] - l->base) >= (uint64_t)j->classes)
+      return fl_cpu_bad_position(l, t[i] - l->base, j->classes);
   return FL_OK;
 }
 
 /* What forward and backward both read: inputs x, target and weight. */
 static fl_status set_job(const fl_launch *l, const fl_view *x,
-                         const fl_view *target, const fl_view *weight,
-                         job *j) {
+                         const fl_view *target, const fl_view *weight, job *j) {
   fl_dtype type = fl_cpu_wide(x->dtype);
   int dim = x->ndim > 1;
   j->classes = x->shape[dim];
+  j->outer = dim ? x->shape[0] : 1;
   j->inner = 1;
   for (int i = dim + 1; i < x->ndim; i++)
     j->inner *= x->shape[i];
-  j->samples = (dim ? x->shape[0] : 1) * j->inner;
-  j->grain = j->classes < 16384 ? 16384 / (j->classes ? j->classes : 1) : 1;
+  /* samples in a row are adjacent rows: tiles of the outer dim */
+  j->tiles = ((j->inner == 1 ? j->outer : j->inner) + TILE - 1) / TILE;
+  j->ignore = l->attrs->v[0].i;
+  j->base = l->base;
   j->smoothing = l->attrs->v[1].f;
+  j->even = j->smoothing / (double)j->classes;
+  if (fl_view_numel(x) == 0)
+    return FL_OK;
   j->x = FL_CPU(input)(l, x, type);
   j->weight = weight->data ? FL_CPU(input)(l, weight, type) : NULL;
   if (!j->x || (weight->data && !j->weight))
@@ -70,10 +77,18 @@ static fl_status set_job(const fl_launch *l, const fl_view *x,
   for (int64_t c = 0; j->weight && c < j->classes; c++)
     j->weights += type == FL_F64 ? ((const double *)j->weight)[c]
                                  : (double)((const float *)j->weight)[c];
-  if (target->dtype > FL_BF16)
-    return set_targets(l, target, l->attrs->v[0].i, j);
+  if (fl_dtype_kind(target->dtype) != FL_KIND_FLOAT)
+    return set_targets(l, target, j);
   j->probabilities = FL_CPU(input)(l, target, type);
   return j->probabilities ? FL_OK : FL_ENOMEM;
+}
+
+static void over_samples(const fl_launch *l, fl_cpu_task f, job *j) {
+  int64_t samples = j->outer * j->inner, few = samples < TILE ? samples : TILE;
+  int64_t tasks = (j->inner == 1 ? 1 : j->outer) * j->tiles;
+  int64_t cost = few * j->classes;
+  if (j->x)
+    fl_cpu_parallel(l, tasks, cost < GRAIN ? GRAIN / cost : 1, f, j);
 }
 
 static double sum_of(int64_t n, const double *v) {
@@ -85,48 +100,45 @@ static double sum_of(int64_t n, const double *v) {
   return sum;
 }
 
-FL_KERNEL(cross_entropy);
 FL_KERNEL(cross_entropy) {
   job j = {0};
-  fl_status s = set_job(l, &l->in[0], &l->in[1], &l->in[2], &j);
-  if (s)
-    return s;
+  const fl_view *y = &l->out[0], *lse = &l->out[1], *total = &l->out[2];
   fl_dtype type = fl_cpu_wide(l->in[0].dtype);
-  int64_t pieces = j.samples / j.grain + 1;
-  size_t n = (size_t)j.samples + 1;
-  j.lse = FL_CPU(output)(l, &l->out[1], type);
-  j.losses = fl_scratch_get(l, n * sizeof(double));
-  j.totals = fl_scratch_get(l, n * sizeof(double));
-  if (!j.lse || !j.losses || !j.totals)
+  fl_status s = set_job(l, &l->in[0], &l->in[1], &l->in[2], &j);
+  if (s != FL_OK)
+    return s;
+  int64_t samples = j.outer * j.inner, reduction = l->attrs->v[2].i;
+  j.losses = fl_scratch_get(l, (size_t)(2 * samples + 1) * sizeof(double));
+  if (!j.losses)
     return FL_ENOMEM;
-  if (j.inner > 1 && !(j.rows = fl_scratch_get(
-                           l, (size_t)(pieces * j.classes) * sizeof(double))))
+  j.totals = j.losses + samples;
+  for (int64_t i = 0; !j.x && i < samples; i++) /* no classes at all */
+    j.losses[i] = j.totals[i] = 0;
+  if (samples && !(j.lse = FL_CPU(output)(l, lse, type)))
     return FL_ENOMEM;
-  fl_cpu_parallel(l, j.samples, j.grain,
-                  type == FL_F64 ? forward_f64 : forward_f32, &j);
-  double total = sum_of(j.samples, j.totals);
-  fl_dtype y = l->out[0].dtype;
-  FL_CPU(convert)(1, l->out[2].dtype, l->out[2].data, FL_F64, &total);
-  if (l->attrs->v[2].i == NONE)
-    FL_CPU(convert)(j.samples, y, l->out[0].data, FL_F64, j.losses);
+  over_samples(l, type == FL_F64 ? forward_f64 : forward_f32, &j);
+  double weight = sum_of(samples, j.totals);
+  FL_CPU(finish)(l, total, FL_F64, &weight);
+  if (reduction == NONE)
+    FL_CPU(finish)(l, y, FL_F64, j.losses);
   else {
-    double loss = sum_of(j.samples, j.losses);
-    if (l->attrs->v[2].i == MEAN)
-      loss /= total;
-    FL_CPU(convert)(1, y, l->out[0].data, FL_F64, &loss);
+    double loss = sum_of(samples, j.losses);
+    if (reduction == MEAN)
+      loss /= weight;
+    FL_CPU(finish)(l, y, FL_F64, &loss);
   }
-  FL_CPU(finish)(l, &l->out[1], type, j.lse);
+  if (samples)
+    FL_CPU(finish)(l, lse, type, j.lse);
   return FL_OK;
 }
 
 /* in: dy, x, target, weight, lse, total */
-FL_KERNEL(cross_entropy_backward);
 FL_KERNEL(cross_entropy_backward) {
   job j = {0};
-  fl_status s = set_job(l, &l->in[1], &l->in[2], &l->in[3], &j);
-  if (s)
-    return s;
   fl_dtype type = fl_cpu_wide(l->in[1].dtype);
+  fl_status s = set_job(l, &l->in[1], &l->in[2], &l->in[3], &j);
+  if (s != FL_OK || !j.x)
+    return s;
   const void *lse = FL_CPU(input)(l, &l->in[4], type);
   j.lse = (void *)(uintptr_t)lse;
   j.dx = FL_CPU(output)(l, &l->out[0], type);
@@ -141,8 +153,7 @@ FL_KERNEL(cross_entropy_backward) {
     if (l->attrs->v[2].i == MEAN)
       j.scale /= fl_cpu_scalar(&l->in[5]);
   }
-  fl_cpu_parallel(l, j.samples, j.grain,
-                  type == FL_F64 ? backward_f64 : backward_f32, &j);
+  over_samples(l, type == FL_F64 ? backward_f64 : backward_f32, &j);
   FL_CPU(finish)(l, &l->out[0], type, j.dx);
   return FL_OK;
 }

@@ -1,5 +1,5 @@
-/* Kernels that make and fill tensors: copy (another dtype or layout), full, fill.
- * Sequences and rearrangements are in shape.c. */
+/* Kernels that make and fill tensors: copy (another dtype or layout), full,
+ * fill. Sequences and rearrangements are in shape.c. */
 #include "cpu.h"
 
 #include "../../runtime/math.h"

@@ -1,7 +1,7 @@
 /* The driver of elementwise kernels. Fast road: operands of the compute type,
  * contiguous or single elements, cut into pieces. Otherwise tiles: the dims of
- * all operands are merged where they can be, and each tile's inputs are gathered
- * and converted into buffers that stay in the L1 cache. */
+ * all operands are merged where they can be, and each tile's inputs are
+ * gathered and converted into buffers that stay in the L1 cache. */
 #include "map.h"
 
 #include "../../runtime/math.h"
@@ -9,15 +9,15 @@
 #include <string.h>
 
 #define PIECE 16384 /* elements a thread takes at a time */
-#define TILE 1024   /* elements gathered at a time */
+#define TILE  1024  /* elements gathered at a time */
 
 typedef struct operand {
   char *data;
   fl_dtype dtype;
   size_t size;
-  int64_t stride[FL_MAX_DIMS]; /* over the merged dims */
-  bool single;                 /* one element */
-  bool flat;                   /* contiguous over everything */
+  int64_t stride[FL_MAX_DIMS];        /* over the merged dims */
+  bool single;                        /* one element */
+  bool flat;                          /* contiguous over everything */
   _Alignas(8) unsigned char value[8]; /* of a single one, converted */
 } operand;
 
@@ -109,8 +109,9 @@ static void tile(const job *j, const walker *w, int64_t begin, int64_t n,
       in[k] = o->data + offset_of(w, j, o) * (int64_t)o->size;
     else if (row && o->stride[last] == 0 && j->n_in > 1) {
       /* the same element all along; unary loops have no step */
-      FL_CPU(convert)(1, j->type, buffers[k], o->dtype,
-                      o->data + offset_of(w, j, o) * (int64_t)o->size);
+      FL_CPU(convert)
+      (1, j->type, buffers[k], o->dtype,
+       o->data + offset_of(w, j, o) * (int64_t)o->size);
       in[k] = buffers[k];
       step[k] = 0;
     } else {
@@ -119,8 +120,8 @@ static void tile(const job *j, const walker *w, int64_t begin, int64_t n,
     }
   }
   const operand *y = &j->y;
-  bool direct = y->dtype == j->out_type &&
-                (y->flat || (row && y->stride[last] == 1));
+  bool direct =
+      y->dtype == j->out_type && (y->flat || (row && y->stride[last] == 1));
   void *out = buffers[FL_MAP_IN];
   if (direct)
     out = y->flat ? y->data + (size_t)begin * y->size

@@ -1,5 +1,6 @@
-/* Elementwise kernels: a row's formulas compiled to contiguous loops (loops_*.c)
- * and the one driver that broadcasts, converts, cuts and threads (map.c). */
+/* Elementwise kernels: a row's formulas compiled to contiguous loops
+ * (loops_*.c) and the one driver that broadcasts, converts, cuts and threads
+ * (map.c). */
 #ifndef FL_CPU_MAP_H
 #define FL_CPU_MAP_H
 
@@ -7,21 +8,21 @@
 
 #define FL_MAP_IN 3
 
-/* n results at `y` from inputs that are contiguous (step 1) or one element (step
- * 0), all of the loop's type. p: the row's attributes; bits: 1 for bool. */
+/* n results at `y` from inputs that are contiguous (step 1) or one element
+ * (step 0), all of the loop's type. p: the row's attributes; bits: 1 for bool.
+ */
 typedef void (*fl_map_loop)(int64_t n, void *y, const void *const *in,
                             const int *step, const double *p, int bits);
 
 typedef struct fl_map {
-  const char *sig; /* of the row, to know its attributes */
-  bool test;       /* results are bool */
+  const char *sig;     /* of the row, to know its attributes */
+  bool test;           /* results are bool */
   fl_map_loop loop[3]; /* f32, f64, i64; NULL: not compiled for it */
 } fl_map;
 
 fl_status FL_CPU(map)(const fl_launch *l, const fl_map *m);
 
 /* For loops: attribute k in the type computed in. */
-#define FL_PARAM(T, v)                                                         \
-  _Generic((T)0, int64_t: fl_to_int(v), default: (T)(v))
+#define FL_PARAM(T, v) _Generic((T)0, int64_t : fl_to_int(v), default : (T)(v))
 
 #endif

@@ -1,5 +1,5 @@
-/* The kernel table of one instruction set, from the rows of ops.def: a row whose
- * kernel is missing is a link error. */
+/* The kernel table of one instruction set, from the rows of ops.def: a row
+ * whose kernel is missing is a link error. */
 #include "cpu.h"
 #include "table.h"
 

@@ -1,5 +1,5 @@
-/* Gradients of the elementwise rows, and what a plain row costs. Unary rows share
- * one rule: their formulas are the derivatives. */
+/* Gradients of the elementwise rows, and what a plain row costs. Unary rows
+ * share one rule: their formulas are the derivatives. */
 #include "../env.h"
 
 void cost_bytes(const fli_infer *c, double *flops, double *bytes) {
@@ -19,9 +19,9 @@ void cost_bytes(const fli_infer *c, double *flops, double *bytes) {
 /* --- unary: y = f(x), dx = dy f'(s), s what is saved --- */
 
 static fl_value saved_of(fli_grad *g) {
-  return g->op->saves & 1                        ? g->in[0]
-         : g->op->saves >> FLI_SAVE_OUT & 1      ? g->y[0]
-                                                 : fli_none();
+  return g->op->saves & 1                   ? g->in[0]
+         : g->op->saves >> FLI_SAVE_OUT & 1 ? g->y[0]
+                                            : fli_none();
 }
 
 void grad_unary(fli_grad *g) {
@@ -40,8 +40,8 @@ void grad_unary_backward(fli_grad *g) {
 }
 
 void grad_unary_backward2(fli_grad *g) {
-  fli_env_fail(&g->e, FL_EAUTOGRAD,
-               "%s: a third derivative is not available", g->op->info.name);
+  fli_env_fail(&g->e, FL_EAUTOGRAD, "%s: a third derivative is not available",
+               g->op->info.name);
 }
 
 /* --- binary --- */
@@ -85,8 +85,7 @@ void grad_remainder(fli_grad *g) {
 void grad_fmod(fli_grad *g) {
   g->dx[0] = g->dy[0];
   if (g->need[1])
-    g->dx[1] =
-        NEG(MUL(g->dy[0], RUN(trunc, DIV(g->in[0], g->in[1]))));
+    g->dx[1] = NEG(MUL(g->dy[0], RUN(trunc, DIV(g->in[0], g->in[1]))));
 }
 
 /* Towards the base b a^(b-1), 0 where b is 0; towards the exponent a^b log a, 0
@@ -103,9 +102,8 @@ void grad_pow(fli_grad *g) {
     g->dx[0] = RUN(where, RUN(eq, b, zero), zero,
                    MUL(dy, MUL(b, RUN(pow, a, SUB(b, NUM(1))))));
   if (g->need[1])
-    g->dx[1] =
-        RUN(where, RUN(logical_and, RUN(eq, a, zero), RUN(ge, b, zero)), zero,
-            MUL(dy, MUL(g->y[0], LOG(a))));
+    g->dx[1] = RUN(where, RUN(logical_and, RUN(eq, a, zero), RUN(ge, b, zero)),
+                   zero, MUL(dy, MUL(g->y[0], LOG(a))));
 }
 
 /* Equal inputs share the gradient, as in PyTorch. */

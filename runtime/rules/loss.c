@@ -36,13 +36,15 @@ fl_status shape_cross_entropy(fli_infer *c) {
                     "or probabilities, not %s",
                     fl_dtype_name(t->dtype));
   if (w && (w->ndim != 1 || w->shape[0] != x->shape[dim]))
-    return fli_fail(FL_ESHAPE, "cross_entropy: weight has one number for each "
-                               "of %lld classes, not shape %s",
+    return fli_fail(FL_ESHAPE,
+                    "cross_entropy: weight has one number for each "
+                    "of %lld classes, not shape %s",
                     (long long)x->shape[dim],
                     fli_shape_text(w->ndim, w->shape));
   if (!(c->attrs->v[1].f >= 0 && c->attrs->v[1].f <= 1))
-    return fli_fail(FL_EARG, "cross_entropy: label_smoothing must be between "
-                             "0 and 1, not %g",
+    return fli_fail(FL_EARG,
+                    "cross_entropy: label_smoothing must be between "
+                    "0 and 1, not %g",
                     c->attrs->v[1].f);
   c->out[0].ndim = c->out[2].ndim = 0;
   if (c->attrs->v[2].i == NONE_) {
@@ -67,7 +69,8 @@ static fl_value per_class(fli_grad *g, fl_value w, const fl_meta *x, int dim) {
 }
 
 /* What the loss weighs -log softmax(x) with: the target as probabilities of x's
- * shape, with smoothing and class weights; nothing of it for ignored samples. */
+ * shape, with smoothing and class weights; nothing of it for ignored samples.
+ */
 static fl_value soft_targets(fli_grad *g, fl_value x, fl_value t, fl_value w) {
   const fl_meta *m = fli_meta(x);
   int dim = m->ndim > 1;
@@ -103,11 +106,12 @@ void grad_cross_entropy(fli_grad *g) {
   if (fli_nothing(dy)) /* the other results are constants of the loss */
     return;
   if (g->need[2])
-    fli_env_fail(&g->e, FL_EAUTOGRAD, "cross_entropy: class weights have no "
-                                      "gradient");
+    fli_env_fail(&g->e, FL_EAUTOGRAD,
+                 "cross_entropy: class weights have no "
+                 "gradient");
   if (g->need[0] && !g->create) {
-    g->dx[0] = RUN_A(cross_entropy_backward, g->attrs, dy, x, t, w, g->y[1],
-                     g->y[2]);
+    g->dx[0] =
+        RUN_A(cross_entropy_backward, g->attrs, dy, x, t, w, g->y[1], g->y[2]);
     if (!g->need[1])
       return;
   }

@@ -1,7 +1,7 @@
-/* Rules of layer_norm, rms_norm, group_norm and batch_norm. The kernels' backward
- * rows are used unless the gradient must be differentiable itself; then it is
- * written in ordinary rows, from x normalised anew:
- *   dx = rstd (h - mean(h) - xhat mean(h xhat)), h = dy weight. */
+/* Rules of layer_norm, rms_norm, group_norm and batch_norm. The kernels'
+ * backward rows are used unless the gradient must be differentiable itself;
+ * then it is written in ordinary rows, from x normalised anew: dx = rstd (h -
+ * mean(h) - xhat mean(h xhat)), h = dy weight. */
 #include "../env.h"
 
 #include <string.h>
@@ -29,8 +29,9 @@ fl_status shape_layer_norm(fli_infer *c) {
   const fl_meta *x = c->in[0];
   int64_t dims = c->attrs->v[0].i;
   if (dims < 1 || dims > x->ndim)
-    return fli_fail(FL_EARG, "%s: cannot normalise over the last %lld dims of "
-                             "a tensor of shape %s",
+    return fli_fail(FL_EARG,
+                    "%s: cannot normalise over the last %lld dims of "
+                    "a tensor of shape %s",
                     c->op->info.name, (long long)dims,
                     fli_shape_text(x->ndim, x->shape));
   int rows = x->ndim - (int)dims;
@@ -45,8 +46,7 @@ fl_status shape_layer_norm(fli_infer *c) {
 }
 
 /* dx, then weight's and bias's gradients, empty without a weight. */
-static fl_status backward_shapes(fli_infer *c, int ndim,
-                                 const int64_t *shape) {
+static fl_status backward_shapes(fli_infer *c, int ndim, const int64_t *shape) {
   static const int64_t nothing[1] = {0};
   copy_shape(&c->out[0], c->in[1]);
   for (int k = 1; k < c->n_out; k++) {
@@ -79,8 +79,9 @@ fl_status shape_group_norm(fli_infer *c) {
   int64_t groups = c->attrs->v[0].i;
   FLI_TRY(check_channels(c, 2));
   if (groups < 1 || x->shape[1] % groups != 0)
-    return fli_fail(FL_EARG, "group_norm: %lld channels cannot be divided "
-                             "into %lld groups",
+    return fli_fail(FL_EARG,
+                    "group_norm: %lld channels cannot be divided "
+                    "into %lld groups",
                     (long long)x->shape[1], (long long)groups);
   for (int k = 1; k < 3; k++) {
     c->out[k].ndim = 2;
@@ -102,8 +103,9 @@ fl_status shape_batch_norm(fli_infer *c) {
                              "running_var it can only train");
   if (c->attrs->v[0].i && x->shape[1] > 0 &&
       fl_numel(x->ndim, x->shape) == x->shape[1])
-    return fli_fail(FL_ESHAPE, "batch_norm: training needs more than one "
-                               "value for each channel, got shape %s",
+    return fli_fail(FL_ESHAPE,
+                    "batch_norm: training needs more than one "
+                    "value for each channel, got shape %s",
                     fli_shape_text(x->ndim, x->shape));
   for (int k = 1; k < 3; k++) {
     c->out[k].ndim = 1;
@@ -242,15 +244,15 @@ void grad_group_norm(fli_grad *g) {
     fl_attrs a = fli_attrs(&g->e, FLI_OP_group_norm_backward);
     fl_value out[FL_MAX_OUT];
     a.v[0].i = g->attrs->v[0].i;
-    RUN_ALL(group_norm_backward, &a, out, g->dy[0], g->in[0], g->in[1],
-            g->y[1], g->y[2]);
+    RUN_ALL(group_norm_backward, &a, out, g->dy[0], g->in[0], g->in[1], g->y[1],
+            g->y[2]);
     hand_over(g, out, true);
     lone_bias(g, all_but_channels(x, outer), outer);
     return;
   }
   fl_meta flat = {.ndim = 3, .shape = {x->shape[0], g->attrs->v[0].i}};
-  int64_t whole = fl_numel(x->ndim, x->shape), groups = x->shape[0] *
-                                                        flat.shape[1];
+  int64_t whole = fl_numel(x->ndim, x->shape),
+          groups = x->shape[0] * flat.shape[1];
   flat.shape[2] = groups ? whole / groups : 0;
   int64_t last[1] = {2};
   fl_value r, w = g->in[1];
@@ -258,8 +260,8 @@ void grad_group_norm(fli_grad *g) {
                              g->attrs->v[1].f, true, &r);
   fl_value h = w.tensor ? MUL(g->dy[0], by_channel(g, w)) : g->dy[0];
   if (g->need[0])
-    g->dx[0] = RESHAPE(
-        through(g, RESHAPE(h, &flat), xhat, r, 1, last, true), x);
+    g->dx[0] =
+        RESHAPE(through(g, RESHAPE(h, &flat), xhat, r, 1, last, true), x);
   channel_sums(g, RESHAPE(xhat, x));
 }
 
@@ -275,8 +277,8 @@ void grad_batch_norm(fli_grad *g) {
     fl_attrs a = fli_attrs(&g->e, FLI_OP_batch_norm_backward);
     fl_value out[FL_MAX_OUT];
     a.v[0].i = training;
-    RUN_ALL(batch_norm_backward, &a, out, g->dy[0], g->in[0], g->in[1],
-            g->y[1], g->y[2]);
+    RUN_ALL(batch_norm_backward, &a, out, g->dy[0], g->in[0], g->in[1], g->y[1],
+            g->y[2]);
     hand_over(g, out, true);
     lone_bias(g, n, dims);
     return;

@@ -106,8 +106,8 @@ void grad_mean(fli_grad *g) {
   g->dx[0] = EXPAND(kept(g, each, mask), &g->in_meta[0]);
 }
 
-/* The product of the others of each element, multiplied out over n x n: the only
- * way that stays right, derivatives included, where elements are 0. */
+/* The product of the others of each element, multiplied out over n x n: the
+ * only way that stays right, derivatives included, where elements are 0. */
 static fl_value multiplied_out(fli_grad *g, fl_value x, unsigned mask) {
   const fl_meta *m = &g->in_meta[0];
   int64_t order[FL_MAX_DIMS], back[FL_MAX_DIMS], n = 1, rest = 1;
@@ -122,9 +122,8 @@ static fl_value multiplied_out(fli_grad *g, fl_value x, unsigned mask) {
         *(last ? &n : &rest) *= m->shape[i];
       }
   x = fli_v_permute(&g->e, x, order);
-  x = fli_v_expand(&g->e,
-                   fli_v_reshape(&g->e, x, 3, (int64_t[]){rest, 1, n}), 3,
-                   (int64_t[]){rest, n, n});
+  x = fli_v_expand(&g->e, fli_v_reshape(&g->e, x, 3, (int64_t[]){rest, 1, n}),
+                   3, (int64_t[]){rest, n, n});
   fl_attrs eye = fli_attrs(&g->e, FLI_OP_eye);
   eye.v[0].i = n;
   eye.v[2].i = FL_BOOL;

@@ -9,8 +9,8 @@ void grad_log_softmax(fli_grad *g) {
   g->dx[0] = RUN_A(log_softmax_backward, g->attrs, g->dy[0], g->y[0]);
 }
 
-/* dx = y (dy - s), s = sum(y dy): towards dy it is the same map again; towards y
- * it is ddx (dy - s) - dy sum(y ddx). */
+/* dx = y (dy - s), s = sum(y dy): towards dy it is the same map again; towards
+ * y it is ddx (dy - s) - dy sum(y ddx). */
 void grad_softmax_backward(fli_grad *g) {
   fl_value ddx = g->dy[0], dy = g->in[0], y = g->in[1];
   int64_t dim = g->attrs->v[0].i;

@@ -1,6 +1,6 @@
 /* Views: how each one maps shape, strides and offset, and their gradients. Also
- * the composed operators that are a view when they can be one: reshape, flatten,
- * contiguous. */
+ * the composed operators that are a view when they can be one: reshape,
+ * flatten, contiguous. */
 #include "../env.h"
 
 #include <string.h>
@@ -48,8 +48,9 @@ static fl_status fill_shape(const char *op, const fl_meta *x, int n,
     shape[open] = total / known;
     known *= shape[open];
   } else if (open >= 0)
-    return fli_fail(FL_ESHAPE, "%s: %lld elements of shape %s cannot be "
-                               "divided into %s",
+    return fli_fail(FL_ESHAPE,
+                    "%s: %lld elements of shape %s cannot be "
+                    "divided into %s",
                     op, (long long)total, fli_shape_text(x->ndim, x->shape),
                     fli_shape_text(n, want));
   if (known != total)
@@ -194,9 +195,8 @@ fl_status view_expand(fli_viewing *v) {
     int64_t size = want[i] == -1 && i >= skip ? have : want[i];
     fits = size >= 0 && (have == 1 || have == size);
     if (fits)
-      FLI_TRY(set_dim(v, size, have == size && i >= skip
-                                   ? v->x_stride[i - skip]
-                                   : 0));
+      FLI_TRY(set_dim(v, size,
+                      have == size && i >= skip ? v->x_stride[i - skip] : 0));
   }
   return fits ? FL_OK
               : fli_fail(FL_ESHAPE,
@@ -223,8 +223,9 @@ fl_status view_unsqueeze(fli_viewing *v) {
   int64_t d = v->attrs->v[0].i, n = v->x->ndim;
   int64_t at = d < 0 ? d + n + 1 : d;
   if (at < 0 || at > n)
-    return fli_fail(FL_EARG, "unsqueeze: a tensor of %lld dims has no place "
-                             "for a new dim there",
+    return fli_fail(FL_EARG,
+                    "unsqueeze: a tensor of %lld dims has no place "
+                    "for a new dim there",
                     (long long)n);
   for (int i = 0; i <= n; i++) {
     if (i == at)
@@ -240,8 +241,9 @@ fl_status view_unsqueeze(fli_viewing *v) {
 static fl_status position(const char *op, int64_t *i, int64_t size) {
   int64_t at = *i < 0 ? *i + size : *i;
   if (at < 0 || at >= size)
-    return fli_fail(FL_EINDEX, "%s: position %lld is out of range for size "
-                               "%lld",
+    return fli_fail(FL_EINDEX,
+                    "%s: position %lld is out of range for size "
+                    "%lld",
                     op, (long long)*i, (long long)size);
   *i = at;
   return FL_OK;
@@ -286,8 +288,9 @@ fl_status view_select(fli_viewing *v) {
 fl_status view_diagonal(fli_viewing *v) {
   int64_t off = v->attrs->v[0].i, a = v->attrs->v[1].i, b = v->attrs->v[2].i;
   if (v->x->ndim < 2 || a == b)
-    return fli_fail(FL_EARG, "diagonal: needs two different dims of a tensor "
-                             "of shape %s",
+    return fli_fail(FL_EARG,
+                    "diagonal: needs two different dims of a tensor "
+                    "of shape %s",
                     fli_shape_text(v->x->ndim, v->x->shape));
   int64_t rows = v->x->shape[a] + (off < 0 ? off : 0),
           cols = v->x->shape[b] - (off > 0 ? off : 0);
@@ -306,8 +309,9 @@ fl_status view_unfold(fli_viewing *v) {
           step = v->attrs->v[2].i;
   int64_t have = v->x->ndim ? v->x->shape[dim] : 1;
   if (size < 1 || size > have || step < 1)
-    return fli_fail(FL_EARG, "unfold: windows of %lld with step %lld do not "
-                             "fit into size %lld",
+    return fli_fail(FL_EARG,
+                    "unfold: windows of %lld with step %lld do not "
+                    "fit into size %lld",
                     (long long)size, (long long)step, (long long)have);
   keep_dims(v);
   int64_t stride = v->x->ndim ? v->x_stride[dim] : 1;
@@ -364,8 +368,7 @@ void grad_permute(fli_grad *g) {
 }
 
 void grad_transpose(fli_grad *g) {
-  g->dx[0] = TRANSPOSE(g->dy[0], (int)g->attrs->v[0].i,
-                       (int)g->attrs->v[1].i);
+  g->dx[0] = TRANSPOSE(g->dy[0], (int)g->attrs->v[0].i, (int)g->attrs->v[1].i);
 }
 
 /* The engine sums what was expanded. */

@@ -1,5 +1,5 @@
-/* The tape from C: chains, gradients that add up, writes through views, and what
- * is refused. The wide coverage of operators is the Lua specs'. */
+/* The tape from C: chains, gradients that add up, writes through views, and
+ * what is refused. The wide coverage of operators is the Lua specs'. */
 #include "check.h"
 
 #include <flare/flare.h>
