@@ -1,0 +1,2 @@
+-- Attention and recurrent cells.
+require "spec.support.rows".declare("attention", describe, it)

@@ -1,0 +1,2 @@
+-- Optimizer steps.
+require "spec.support.rows".declare("optim", describe, it)

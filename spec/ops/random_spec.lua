@@ -1,0 +1,2 @@
+-- Random numbers.
+require "spec.support.rows".declare("random", describe, it)

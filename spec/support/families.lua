@@ -1,0 +1,2 @@
+-- The families that rows are tried in: a file of samples, one of references and a spec each.
+return {"elementwise", "shape", "reduce", "norm", "index", "conv", "attention", "random", "optim"}

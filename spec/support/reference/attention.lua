@@ -1,0 +1,191 @@
+--- References of attention and the recurrent cells.
+local A = require "spec.support.array"
+local elementwise = require "spec.support.reference.elementwise"
+local random = require "spec.support.reference.random"
+local sigmoid, tanh = elementwise._sigmoid, elementwise._tanh
+
+local R = {}
+local inf = math.huge
+
+-- (batch, heads, rows, size) of a tensor that may lack the first two.
+local function four(x)
+  local shape = A.copy_list(x.shape)
+  while #shape < 4 do table.insert(shape, 1, 1) end
+  return A.reshape(x, shape)
+end
+
+-- Probabilities of each query: p[b][h][i] = list over keys, dropped[...] the same after dropout;
+-- lse as an array.
+local function probabilities(a)
+  local q, k = four(a.q), four(a.k)
+  local B, H, T, D = table.unpack(q.shape)
+  local keys, group = k.shape[3], k.shape[2] > 0 and H // k.shape[2] or 1
+  local scale = a.scale or 1 / math.sqrt(D)
+  local scores = {B, H, T, keys}
+  local n, p, dropped, lse = 0, {}, {}, {}
+  local keep = (a.dropout or 0) > 0 and random._kept(a._seed or {a.seed, a.offset}, a.dropout)
+  A.each({B, H, T}, function(at, row)
+    local b, h, i = table.unpack(at)
+    local s, top = {}, -inf
+    for j = 1, keys do
+      local dot = 0.0
+      local from, to = A.place(q, {b, h, i, 1}), A.place(k, {b, (h - 1) // group + 1, j, 1})
+      for d = 0, D - 1 do dot = dot + q[from + (D > 1 and d or 0)] * k[to + (D > 1 and d or 0)] end
+      s[j] = dot * scale
+      if a.mask then
+        local index = {b, h, i, j}
+        local m = a.mask[A.place(a.mask, index)]
+        if a.mask.dtype == "bool" then s[j] = m ~= 0 and s[j] or -inf else s[j] = s[j] + m end
+      end
+      if a.causal and j > i then s[j] = -inf end
+      top = math.max(top, s[j])
+    end
+    local total = 0.0
+    for j = 1, keys do
+      s[j] = top == -inf and 0.0 or math.exp(s[j] - top)
+      total = total + s[j]
+    end
+    local kept = {}
+    for j = 1, keys do
+      s[j] = total > 0 and s[j] / total or 0.0
+      kept[j] = s[j]
+      if keep then kept[j] = keep(n) and s[j] / (1 - a.dropout) or 0.0 end
+      n = n + 1
+    end
+    p[row], dropped[row] = s, kept
+    lse[row] = total > 0 and top + math.log(total) or -inf
+  end)
+  lse.shape = A.copy_list(a.q.shape)
+  table.remove(lse.shape)
+  return p, dropped, lse, scores, scale, group
+end
+
+function R.attention(a)
+  local _, p, lse, _, _, group = probabilities(a)
+  local v, shape = four(a.v), A.copy_list(a.q.shape)
+  local q = four(a.q)
+  local B, H, T = table.unpack(q.shape)
+  shape[#shape] = a.v.shape[#a.v.shape]
+  local E, y = shape[#shape], A.zeros(shape)
+  A.each({B, H, T}, function(at, row)
+    local b, h = table.unpack(at)
+    for e = 1, E do
+      local s = 0.0
+      for j, weight in ipairs(p[row]) do
+        s = s + weight * v[A.place(v, {b, (h - 1) // group + 1, j, e})]
+      end
+      y[(row - 1) * E + e] = s
+    end
+  end)
+  -- a query that sees nothing has no finite sum to compare
+  for k, value in ipairs(lse) do if value == -inf then lse = nil break end _ = k end
+  return {y, lse}
+end
+
+-- dv = p^T dy, dp = dy v^T, ds = p (dp - sum(p dp)), dq = ds k scale, dk = ds^T q scale.
+function R.attention_backward(a)
+  local p, dropped, _, _, scale, group = probabilities(a)
+  local q, k, v = four(a.q), four(a.k), four(a.v)
+  local B, H, T, D = table.unpack(q.shape)
+  local E = v.shape[4]
+  local dq, dk, dv = A.zeros(a.q.shape), A.zeros(a.k.shape), A.zeros(a.v.shape)
+  A.each({B, H, T}, function(at, row)
+    local b, h, i = table.unpack(at)
+    local g = (h - 1) // group + 1
+    local dp, mean = {}, 0.0
+    for j = 1, k.shape[3] do
+      local s, from = 0.0, A.place(v, {b, g, j, 1})
+      local ratio = p[row][j] > 0 and dropped[row][j] / p[row][j] or 0
+      for e = 1, E do
+        local dy = a.dy[(row - 1) * E + e]
+        local at_v = E > 1 and from + e - 1 or from
+        s = s + dy * v[at_v]
+        dv[at_v] = dv[at_v] + dropped[row][j] * dy
+      end
+      dp[j] = s * ratio
+      mean = mean + p[row][j] * dp[j]
+    end
+    for j = 1, k.shape[3] do
+      local ds = p[row][j] * (dp[j] - mean) * scale
+      for d = 1, D do
+        local at_q, at_k = A.place(q, {b, h, i, d}), A.place(k, {b, g, j, d})
+        dq[at_q] = dq[at_q] + ds * k[at_k]
+        dk[at_k] = dk[at_k] + ds * q[at_q]
+      end
+    end
+  end)
+  return {dq, dk, dv}
+end
+
+-- --- recurrent cells; gates lie side by side along the last dim ---
+
+local function gates(a, parts)
+  local n = a.shape[#a.shape]
+  return function(k) -- of the state's element k: the place of its first gate
+    return (k - 1) // n * n * parts + (k - 1) % n + 1, n
+  end
+end
+
+function R.lstm_cell(a)
+  local h, c2, act = {shape = a.c.shape}, {shape = a.c.shape}, {shape = a.gates.shape}
+  local place = gates(a.c, 4)
+  for k = 1, #a.c do
+    local at, n = place(k)
+    local i, f = sigmoid(a.gates[at]), sigmoid(a.gates[at + n])
+    local g, o = tanh(a.gates[at + 2 * n]), sigmoid(a.gates[at + 3 * n])
+    act[at], act[at + n], act[at + 2 * n], act[at + 3 * n] = i, f, g, o
+    c2[k] = f * a.c[k] + i * g
+    h[k] = o * tanh(c2[k])
+  end
+  return {h, c2, act}
+end
+
+function R.lstm_cell_backward(a)
+  local dgates, dc1 = {shape = a.act.shape}, {shape = a.c.shape}
+  local place = gates(a.c, 4)
+  for k = 1, #a.c do
+    local at, n = place(k)
+    local i, f, g, o = a.act[at], a.act[at + n], a.act[at + 2 * n], a.act[at + 3 * n]
+    local t = tanh(a.c2[k])
+    local dh = a.dh and a.dh[k] or 0
+    local dc = (a.dc and a.dc[k] or 0) + dh * o * (1 - t * t)
+    dgates[at] = dc * g * i * (1 - i)
+    dgates[at + n] = dc * a.c[k] * f * (1 - f)
+    dgates[at + 2 * n] = dc * i * (1 - g * g)
+    dgates[at + 3 * n] = dh * t * o * (1 - o)
+    dc1[k] = dc * f
+  end
+  return {dgates, dc1}
+end
+
+function R.gru_cell(a)
+  local y, act = {shape = a.h.shape}, {shape = a.gi.shape}
+  local place = gates(a.h, 3)
+  for k = 1, #a.h do
+    local at, n = place(k)
+    local r = sigmoid(a.gi[at] + a.gh[at])
+    local z = sigmoid(a.gi[at + n] + a.gh[at + n])
+    local new = tanh(a.gi[at + 2 * n] + r * a.gh[at + 2 * n])
+    act[at], act[at + n], act[at + 2 * n] = r, z, new
+    y[k] = (1 - z) * new + z * a.h[k]
+  end
+  return {y, act}
+end
+
+function R.gru_cell_backward(a)
+  local dgi, dgh, dh = {shape = a.act.shape}, {shape = a.act.shape}, {shape = a.h.shape}
+  local place = gates(a.h, 3)
+  for k = 1, #a.h do
+    local at, n = place(k)
+    local r, z, new, dy = a.act[at], a.act[at + n], a.act[at + 2 * n], a.dy[k]
+    local dn = dy * (1 - z) * (1 - new * new)
+    dgi[at] = dn * a.gh[at + 2 * n] * r * (1 - r)
+    dgi[at + n] = dy * (a.h[k] - new) * z * (1 - z)
+    dgi[at + 2 * n] = dn
+    dgh[at], dgh[at + n], dgh[at + 2 * n] = dgi[at], dgi[at + n], dn * r
+    dh[k] = dy * z
+  end
+  return {dgi, dgh, dh}
+end
+
+return R
