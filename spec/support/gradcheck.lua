@@ -77,7 +77,7 @@ local function dot(a, b)
 end
 
 local function moved(f, arguments, i, x, d, step)
-  local guard <close> = flare.no_grad()
+  local _ <close> = flare.no_grad()
   local list = table.move(arguments, 1, #arguments, 1, {})
   list[i] = x + d * step
   return numbers(results(f, list))
@@ -111,7 +111,8 @@ function M.gradcheck(f, inputs, wanted)
     for k, leaf in ipairs(leaves) do
       local g = rules[s][k]
       if g and tostring(g.shape) ~= tostring(leaf.shape) then
-        return nil, ("input %d has shape %s, its gradient %s"):format(wanted[k], leaf.shape, g.shape)
+        return nil, ("input %d has shape %s, its gradient %s"):format(wanted[k], leaf.shape,
+          g.shape)
       end
       if g and g.dtype ~= "f64" then return nil, "a gradient has dtype " .. g.dtype end
       rules[s][k] = g and numbers {g} or false
@@ -127,7 +128,8 @@ function M.gradcheck(f, inputs, wanted)
       for s, set in ipairs(sets) do
         local numeric = dot(slope, set.list)
         local analytic = rules[s][k] and dot(rules[s][k], along) or 0
-        if not (math.abs(numeric - analytic) <= M.atol + M.rtol * math.abs(numeric)) then
+        local off = math.abs(numeric - analytic)
+        if off ~= off or off > M.atol + M.rtol * math.abs(numeric) then
           return nil, ("input %d, direction %d, result %d: %.9g by the rule, %.9g by differences")
             :format(i, n, s, analytic, numeric)
         end
@@ -142,7 +144,7 @@ function M.gradgradcheck(f, inputs, wanted)
   M.generator = flare.generator(21)
   local start
   do
-    local guard <close> = flare.no_grad()
+    local _ <close> = flare.no_grad()
     start = results(f, inputs)
   end
   local n_in, all, positions = #inputs, table.move(inputs, 1, #inputs, 1, {}), {}
@@ -154,7 +156,7 @@ function M.gradgradcheck(f, inputs, wanted)
   if #start == 0 then return true end
   local function gradients(...)
     local given = table.pack(...)
-    local enabled <close> = flare.enable_grad()
+    local _ <close> = flare.enable_grad()
     local arguments, leaves = table.move(given, 1, n_in, 1, {}), {}
     for k, i in ipairs(wanted) do
       local x = arguments[i]

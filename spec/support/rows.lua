@@ -366,7 +366,7 @@ function M.meta(row, samples)
     local real = guarded(row, s, "cpu", call, row,
       add_options(row, s, tensors(s), nil, true))
     local ok, blank = pcall(function()
-      local guard <close> = flare.meta()
+      local _ <close> = flare.meta()
       return call(row, add_options(row, s, tensors(s), nil, true))
     end)
     if not ok and not tostring(blank):find "depends on values" then
@@ -463,7 +463,8 @@ local function at(base, name)
 end
 
 local function prepared(row, sample, device, layout)
-  local base, names, inputs, positions = tensors(sample, device, layout), wanted(row, sample), {}, {}
+  local base, names, inputs, positions = tensors(sample, device, layout), wanted(row, sample), {},
+    {}
   for k, name in ipairs(names) do inputs[k], positions[k] = at(base, name), k end
   return as_function(row, sample, names, base), inputs, positions
 end
@@ -590,7 +591,8 @@ function M.declare(family, describe_, it_)
       it_("takes its dtypes", function() M.dtypes(row, list, reference) end)
       it_("takes any strides", function() M.strides(row, list, reference) end)
       it_("knows shapes without values", function() M.meta(row, list) end)
-      if row.inplace and row.method and name ~= "copy" then it_("works in place", function() M.inplace(row, list) end) end
+      if row.inplace and row.method and name ~= "copy" then it_("works in place",
+        function() M.inplace(row, list) end) end
       if row.differentiable then
         it_("has its gradient", function() M.gradient(row, list) end)
         it_("has it by every way", function() M.other_gradients(row, list) end)

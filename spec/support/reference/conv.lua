@@ -53,7 +53,8 @@ end
 
 local function conv_shape(xs, ws, a)
   local n = #ws - 2
-  local stride, padding, dilation = each(a.stride, n, 1), each(a.padding, n, 0), each(a.dilation, n, 1)
+  local stride, padding, dilation = each(a.stride, n, 1), each(a.padding, n, 0), each(a.dilation,
+    n, 1)
   local ys = {xs[1], ws[1]}
   for d = 1, n do
     ys[d + 2] = (xs[d + 2] + 2 * padding[d] - dilation[d] * (ws[d + 2] - 1) - 1) // stride[d] + 1
@@ -68,7 +69,8 @@ function R.conv(a)
   if a.bias then
     A.each(ys, function(at, k) y[k] = a.bias[at[2]] end)
   end
-  each_product(x.shape, a.weight.shape, ys, a, function(i, j, k) y[k] = y[k] + x[i] * a.weight[j] end)
+  each_product(x.shape, a.weight.shape, ys, a, function(i, j,
+    k) y[k] = y[k] + x[i] * a.weight[j] end)
   return unbatched(y, had)
 end
 
@@ -139,7 +141,8 @@ local function windows(xs, n, a, f)
     end
     A.each(kernel, function(tap)
       for d = 1, n do
-        from[lead + d] = (at[lead + d] - 1) * stride[d] - padding[d] + (tap[d] - 1) * dilation[d] + 1
+        local start = (at[lead + d] - 1) * stride[d] - padding[d]
+        from[lead + d] = start + (tap[d] - 1) * dilation[d] + 1
         if from[lead + d] < 1 or from[lead + d] > xs[lead + d] then return end
       end
       list[#list + 1] = A.place(x, from)

@@ -66,7 +66,8 @@ end
 
 function R.scatter_add(a)
   local y = copy(a.x)
-  each_position(a.x, a.dim, a.index, function(at, _, i) y[at] = y[at] + A.convert(from(a.src, i), a.x.dtype) end)
+  each_position(a.x, a.dim, a.index, function(at, _, i) y[at] = y[at] + A.convert(from(a.src, i),
+    a.x.dtype) end)
   return y
 end
 
@@ -91,7 +92,8 @@ end
 
 function R.index_add(a)
   local y = copy(a.x)
-  each_slice(a.x, a.dim, a.index, function(at, i) y[at] = y[at] + A.convert(from(a.src, i), a.x.dtype) end)
+  each_slice(a.x, a.dim, a.index, function(at, i) y[at] = y[at] + A.convert(from(a.src, i),
+    a.x.dtype) end)
   return y
 end
 

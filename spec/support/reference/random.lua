@@ -108,7 +108,8 @@ R.dropout_backward = R.dropout
 
 local function whole(got, low, high)
   for k = 1, #got do
-    if got[k] < low or got[k] > high then return nil, ("%s is not in %d..%d"):format(got[k], low, high) end
+    if got[k] < low or got[k] > high then return nil, ("%s is not in %d..%d"):format(got[k], low,
+      high) end
   end
   return true
 end
@@ -137,7 +138,7 @@ function R.multinomial(a)
     for k = 1, #got do
       local row = (k - 1) // a.n
       local weight = a.p[row * classes + got[k]]
-      if not (weight > 0) then return nil, "drew a class without a weight" end
+      if weight <= 0 then return nil, "drew a class without a weight" end
       local key = row * classes + got[k]
       counts[key] = (counts[key] or 0) + 1
       if not a.replacement and counts[key] > 1 then return nil, "drew a class twice" end
@@ -149,7 +150,8 @@ function R.multinomial(a)
         local p = a.p[row * classes + c] / total
         local off = (counts[row * classes + c] or 0) - a.n * p
         if off * off > 25 * a.n * p * (1 - p) + 1 then
-          return nil, ("class %d came %d times of %d"):format(c, counts[row * classes + c] or 0, a.n)
+          return nil, ("class %d came %d times of %d"):format(c, counts[row * classes + c] or 0,
+            a.n)
         end
       end
     end

@@ -223,7 +223,8 @@ function R.matmul(args)
 end
 
 function R.outer(args)
-  return A.build({args.a.shape[1], args.b.shape[1]}, function(i) return args.a[i[1]] * args.b[i[2]] end)
+  return A.build({args.a.shape[1], args.b.shape[1]},
+    function(i) return args.a[i[1]] * args.b[i[2]] end)
 end
 
 function R.addmm(args)
@@ -261,10 +262,10 @@ end
 local function softmax(x, dim, log)
   local out = {shape = x.shape}
   A.each_run(x, A.dim(dim or -1, #x.shape), function(list)
-    local top, total, terms = -inf, nil, {}
+    local top, terms = -inf, {}
     for _, at in ipairs(list) do if x[at] > top or x[at] ~= x[at] then top = x[at] end end
     for k, at in ipairs(list) do terms[k] = math.exp(x[at] - top) end
-    total = sum(terms)
+    local total = sum(terms)
     for k, at in ipairs(list) do
       out[at] = log and x[at] - top - math.log(total) or terms[k] / total
     end

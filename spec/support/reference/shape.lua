@@ -29,12 +29,14 @@ end
 
 function R.linspace(a)
   local list, n = {}, a.steps
-  for k = 0, n - 1 do list[k + 1] = n == 1 and a.start or a.start + (a.stop - a.start) * k / (n - 1) end
+  for k = 0, n - 1 do list[k + 1] = n == 1 and a.start
+    or a.start + (a.stop - a.start) * k / (n - 1) end
   return A.new({n}, list, a.dtype or "f32")
 end
 
 function R.eye(a)
-  return A.build({a.n, a.m or a.n}, function(i) return i[1] == i[2] and 1 or 0 end, a.dtype or "f32")
+  return A.build({a.n, a.m or a.n}, function(i) return i[1] == i[2] and 1 or 0 end,
+    a.dtype or "f32")
 end
 
 function R.cat(a)

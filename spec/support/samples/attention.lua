@@ -13,20 +13,25 @@ for k = 5, 8 do blind[k] = 0 end -- query 2 sees nothing
 
 S.attention = {
   {q = g{1, 2, 3, 2}, k = g({1, 2, 4, 2}, 2), v = g({1, 2, 4, 3}, 3)},
-  {q = g{3, 2}, k = g({4, 2}, 2), v = g({4, 2}, 3)}, {q = g{2, 3, 2}, k = g({2, 4, 2}, 2), v = g({2, 4, 2}, 3)},
+  {q = g{3, 2}, k = g({4, 2}, 2), v = g({4, 2}, 3)},
+  {q = g{2, 3, 2}, k = g({2, 4, 2}, 2), v = g({2, 4, 2}, 3)},
   {q = g{1, 2, 3, 2}, k = g({1, 2, 3, 2}, 2), v = g({1, 2, 3, 2}, 3), causal = true},
   {q = g{1, 1, 4, 2}, k = g({1, 1, 3, 2}, 2), v = g({1, 1, 3, 2}, 3), causal = true},
   {q = g{1, 4, 2, 2}, k = g({1, 2, 3, 2}, 2), v = g({1, 2, 3, 2}, 3), scale = 0.3}, -- shared heads
   {q = g{1, 2, 3, 2}, k = g({1, 2, 4, 2}, 2), v = g({1, 2, 4, 2}, 3), mask = allowed},
   {q = g{1, 2, 3, 2}, k = g({1, 2, 4, 2}, 2), v = g({1, 2, 4, 2}, 3), mask = blind},
   {q = g{1, 2, 3, 2}, k = g({1, 2, 4, 2}, 2), v = g({1, 2, 4, 2}, 3), mask = g({3, 4}, 4)},
-  {q = g{2, 2, 3, 2}, k = g({2, 2, 3, 2}, 2), v = g({2, 2, 3, 2}, 3), mask = g({2, 1, 1, 3}, 4), causal = true},
+  {q = g{2, 2, 3, 2}, k = g({2, 2, 3, 2}, 2), v = g({2, 2, 3, 2}, 3), mask = g({2, 1, 1, 3}, 4),
+    causal = true},
   {q = g{1, 2, 3, 2}, k = g({1, 2, 4, 2}, 2), v = g({1, 2, 4, 2}, 3), dropout = 0.4, _seed = 7},
-  {q = g{1, 2, 3, 2}, k = g({1, 2, 3, 2}, 2), v = g({1, 2, 3, 2}, 3), dropout = 0.3, causal = true, _seed = 8},
+  {q = g{1, 2, 3, 2}, k = g({1, 2, 3, 2}, 2), v = g({1, 2, 3, 2}, 3), dropout = 0.3,
+    causal = true, _seed = 8},
   {q = g{0, 2, 3, 2}, k = g({0, 2, 4, 2}, 2), v = g({0, 2, 4, 2}, 3)},
   {q = g{1, 2, 0, 2}, k = g({1, 2, 4, 2}, 2), v = g({1, 2, 4, 2}, 3)},
-  {q = g{1, 2, 70, 16}, k = g({1, 2, 150, 16}, 2), v = g({1, 2, 150, 8}, 3), _grad = false, _dtypes = "f64 f32 bf16"},
-  {q = g{1, 1, 130, 20}, k = g({1, 1, 130, 20}, 2), v = g({1, 1, 130, 20}, 3), causal = true, _grad = false,
+  {q = g{1, 2, 70, 16}, k = g({1, 2, 150, 16}, 2), v = g({1, 2, 150, 8}, 3), _grad = false,
+    _dtypes = "f64 f32 bf16"},
+  {q = g{1, 1, 130, 20}, k = g({1, 1, 130, 20}, 2), v = g({1, 1, 130, 20}, 3), causal = true,
+    _grad = false,
     _dtypes = "f64 f32"},
   {q = g{}, k = g{}, v = g{}, _refused = "must be"},
   {q = g{1, 2, 3, 2}, k = g({1, 2, 4, 3}, 2), v = g({1, 2, 4, 2}, 3), _refused = "do not fit"},
@@ -37,7 +42,8 @@ for i = 1, 15 do
   if not s.mask or i ~= 8 then
     local out = reference.attention(s)
     local new = {dy = f(out[1].shape, {seed = 9}), y = out[1], lse = out[2], _grad = false}
-    for _, name in ipairs {"q", "k", "v", "mask", "causal", "scale", "dropout"} do new[name] = s[name] end
+    for _, name in ipairs {"q", "k", "v", "mask", "causal", "scale",
+      "dropout"} do new[name] = s[name] end
     new.seed, new.offset = s._seed or 0, 0
     out[1].dtype, out[2].dtype = "f64", "f64"
     new._dtypes = "f64 f32"
@@ -48,16 +54,19 @@ end
 S.lstm_cell = {
   {gates = f{2, 12}, c = f({2, 3}, {seed = 2})}, {gates = f{8}, c = f({2}, {seed = 2})},
   {gates = f{2, 2, 4}, c = f({2, 2, 1}, {seed = 2})}, {gates = f{0, 12}, c = f({0, 3}, {seed = 2})},
-  {gates = f{2, 0}, c = f({2, 0}, {seed = 2})}, {gates = f{2, 12}, c = f({2, 3}, {seed = 2}), _all = true},
+  {gates = f{2, 0}, c = f({2, 0}, {seed = 2})}, {gates = f{2, 12}, c = f({2, 3},
+  {seed = 2}), _all = true},
   {gates = f{9, 140}, c = f({9, 35}, {seed = 2}), _grad = false, _dtypes = "f64 f32"},
-  {gates = f{}, c = f{}, _refused = "does not fit"}, {gates = f{2, 8}, c = f{2, 3}, _refused = "does not fit"},
+  {gates = f{}, c = f{}, _refused = "does not fit"},
+  {gates = f{2, 8}, c = f{2, 3}, _refused = "does not fit"},
 }
 S.gru_cell = {
   {gi = f{2, 9}, gh = f({2, 9}, {seed = 2}), h = f({2, 3}, {seed = 3})},
   {gi = f{6}, gh = f({6}, {seed = 2}), h = f({2}, {seed = 3})},
   {gi = f{2, 9}, gh = f({2, 9}, {seed = 2}), h = f({2, 3}, {seed = 3}), _all = true},
   {gi = f{0, 9}, gh = f({0, 9}, {seed = 2}), h = f({0, 3}, {seed = 3})},
-  {gi = f{9, 105}, gh = f({9, 105}, {seed = 2}), h = f({9, 35}, {seed = 3}), _grad = false, _dtypes = "f64 f32"},
+  {gi = f{9, 105}, gh = f({9, 105}, {seed = 2}), h = f({9, 35},
+  {seed = 3}), _grad = false, _dtypes = "f64 f32"},
   {gi = f{}, gh = f{}, h = f{}, _refused = "does not fit"},
 }
 S.lstm_cell_backward, S.gru_cell_backward = {}, {}
@@ -67,7 +76,8 @@ for _, i in ipairs {1, 2, 4, 7} do
   for _, x in ipairs(out) do x.dtype = "f64" end
   local function with(dh, dc)
     table.insert(S.lstm_cell_backward, {dh = dh and f(s.c.shape, {seed = 5}) or nil,
-      dc = dc and f(s.c.shape, {seed = 6}) or nil, c = s.c, c2 = out[2], act = out[3], _dtypes = "f64 f32"})
+      dc = dc and f(s.c.shape, {seed = 6}) or nil, c = s.c, c2 = out[2], act = out[3],
+        _dtypes = "f64 f32"})
   end
   with(true, true)
   if i == 1 then
@@ -79,7 +89,8 @@ for _, i in ipairs {1, 2, 4, 5} do
   local s = S.gru_cell[i]
   local out = reference.gru_cell(s)
   out[2].dtype = "f64"
-  table.insert(S.gru_cell_backward, {dy = f(s.h.shape, {seed = 5}), gh = s.gh, h = s.h, act = out[2],
+  table.insert(S.gru_cell_backward, {dy = f(s.h.shape, {seed = 5}), gh = s.gh, h = s.h,
+    act = out[2],
     _dtypes = "f64 f32"})
 end
 

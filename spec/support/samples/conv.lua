@@ -8,7 +8,8 @@ local function w(shape) return f(shape, {seed = 2, from = -1, to = 1}) end
 local function b(n) return f({n}, {seed = 4}) end
 
 S.conv = {
-  {x = f{2, 2, 5}, weight = w{3, 2, 3}}, {x = f{1, 2, 5}, weight = w{3, 2, 2}, bias = b(3), stride = {2}},
+  {x = f{2, 2, 5}, weight = w{3, 2, 3}},
+  {x = f{1, 2, 5}, weight = w{3, 2, 2}, bias = b(3), stride = {2}},
   {x = f{1, 2, 4, 4}, weight = w{2, 2, 3, 3}, bias = b(2), padding = {1}},
   {x = f{1, 2, 5, 4}, weight = w{2, 2, 3, 2}, stride = {2, 1}, padding = {1, 0}},
   {x = f{1, 2, 6, 5}, weight = w{2, 2, 2, 2}, dilation = {2, 3}, padding = {0, 1}},
@@ -16,16 +17,19 @@ S.conv = {
   {x = f{1, 3, 4, 4}, weight = w{3, 1, 3, 3}, groups = 3, padding = {1}}, -- a channel by itself
   {x = f{2, 3, 3}, weight = w{2, 2, 2, 2}, bias = b(2)}, -- no batch
   {x = f{1, 1, 3, 3, 3}, weight = w{2, 1, 2, 2, 2}, bias = b(2)},
-  {x = f{1, 2, 3, 2, 2}, weight = w{2, 1, 2, 1, 2}, groups = 2, padding = {1, 0, 1}, stride = {2, 1, 1}},
+  {x = f{1, 2, 3, 2, 2}, weight = w{2, 1, 2, 1, 2}, groups = 2, padding = {1, 0, 1}, stride = {2,
+    1, 1}},
   {x = f{2, 3, 4, 4}, weight = w{5, 3, 1, 1}}, -- a product of matrices
   {x = f{0, 2, 5}, weight = w{3, 2, 3}}, {x = f{1, 2, 5}, weight = w{0, 2, 3}},
   {x = f{2, 5, 13, 17}, weight = w{9, 5, 3, 3}, bias = b(9), padding = {1}, _grad = false,
     _dtypes = "f64 f32 bf16"},
-  {x = f{1, 9, 21, 17}, weight = w{9, 1, 5, 5}, groups = 9, padding = {2}, stride = {2}, _grad = false,
+  {x = f{1, 9, 21, 17}, weight = w{9, 1, 5, 5}, groups = 9, padding = {2}, stride = {2},
+    _grad = false,
     _dtypes = "f64 f32"},
   {x = f{3, 5, 40}, weight = w{4, 5, 7}, stride = {3}, dilation = {2}, padding = {4}, _grad = false,
     _dtypes = "f64 f32"},
-  {x = f{}, weight = w{3, 2, 3}, _refused = "must be"}, {x = f{1, 3, 5}, weight = w{3, 2, 3}, _refused = "do not fit"},
+  {x = f{}, weight = w{3, 2, 3}, _refused = "must be"},
+  {x = f{1, 3, 5}, weight = w{3, 2, 3}, _refused = "do not fit"},
   {x = f{1, 2, 2}, weight = w{3, 2, 3}, _refused = "does not fit into"},
   {x = f{1, 2, 5}, weight = w{3, 2, 3}, bias = b(2), _refused = "bias must be"},
 }
@@ -48,8 +52,10 @@ table.insert(S.conv_weight_grad, {dy = f{1, 3, 3}, x = f{1, 2, 6}, shape = {3, 2
   _refused = "convolution gives"})
 
 S.conv_transpose = {
-  {x = f{2, 2, 4}, weight = w{2, 3, 3}}, {x = f{1, 2, 4}, weight = w{2, 3, 3}, bias = b(3), stride = {2}},
-  {x = f{1, 2, 3, 3}, weight = w{2, 2, 3, 3}, bias = b(2), stride = {2}, padding = {1}, output_padding = {1}},
+  {x = f{2, 2, 4}, weight = w{2, 3, 3}},
+  {x = f{1, 2, 4}, weight = w{2, 3, 3}, bias = b(3), stride = {2}},
+  {x = f{1, 2, 3, 3}, weight = w{2, 2, 3, 3}, bias = b(2), stride = {2}, padding = {1},
+    output_padding = {1}},
   {x = f{1, 4, 3, 2}, weight = w{4, 1, 2, 2}, groups = 2, dilation = {2}},
   {x = f{2, 3, 3}, weight = w{2, 2, 2, 2}, bias = b(2)},
   {x = f{1, 1, 2, 2, 2}, weight = w{1, 2, 2, 2, 2}, stride = {2, 1, 2}},
@@ -61,14 +67,19 @@ S.conv_transpose = {
 
 S.max_pool = {
   {x = f{1, 2, 6}, kernel = {2}}, {x = f{1, 2, 7}, kernel = {3}, stride = {2}, padding = {1}},
-  {x = f{1, 2, 4, 4}, kernel = {2}}, {x = f{1, 1, 5, 4}, kernel = {3, 2}, stride = {2, 1}, padding = {1, 0}},
-  {x = f{1, 1, 5, 5}, kernel = {2}, stride = {2}, ceil = true}, {x = f{2, 4, 4}, kernel = {2, 2}, stride = {1}},
-  {x = f{1, 1, 5, 5}, kernel = {2}, dilation = {2}, stride = {1}}, {x = f{1, 1, 4, 4, 4}, kernel = {2}},
+  {x = f{1, 2, 4, 4}, kernel = {2}},
+  {x = f{1, 1, 5, 4}, kernel = {3, 2}, stride = {2, 1}, padding = {1, 0}},
+  {x = f{1, 1, 5, 5}, kernel = {2}, stride = {2}, ceil = true},
+  {x = f{2, 4, 4}, kernel = {2, 2}, stride = {1}},
+  {x = f{1, 1, 5, 5}, kernel = {2}, dilation = {2}, stride = {1}},
+  {x = f{1, 1, 4, 4, 4}, kernel = {2}},
   {x = f{0, 2, 4}, kernel = {2}}, {x = f{2, 6}, kernel = {2}},
   {x = A.new({1, 1, 6}, {1, 1, 0 / 0, 2, 3, 3}), kernel = {2}, _grad = false, _dtypes = "f64 f32"},
-  {x = f{2, 5, 21, 23}, kernel = {3}, stride = {2}, padding = {1}, _grad = false, _dtypes = "f64 f32 bf16 i32"},
+  {x = f{2, 5, 21, 23}, kernel = {3}, stride = {2}, padding = {1}, _grad = false,
+    _dtypes = "f64 f32 bf16 i32"},
   {x = f{3, 4, 65}, kernel = {2}, _grad = false, _dtypes = "f64 f32"},
-  {x = f{}, kernel = {2}, _refused = "must be"}, {x = f{1, 1, 2}, kernel = {3}, _refused = "does not fit"},
+  {x = f{}, kernel = {2}, _refused = "must be"},
+  {x = f{1, 1, 2}, kernel = {3}, _refused = "does not fit"},
   {x = f{1, 1, 4}, kernel = {2}, padding = {2}, _refused = "padding"},
 }
 S.max_pool_backward = {}
@@ -82,13 +93,15 @@ end
 S.avg_pool = {
   {x = f{1, 2, 6}, kernel = {2}}, {x = f{1, 2, 7}, kernel = {3}, stride = {2}, padding = {1}},
   {x = f{1, 2, 7}, kernel = {3}, stride = {2}, padding = {1}, count_pad = false},
-  {x = f{1, 2, 4, 4}, kernel = {2}}, {x = f{1, 1, 5, 4}, kernel = {3, 2}, stride = {2, 1}, padding = {1, 0}},
+  {x = f{1, 2, 4, 4}, kernel = {2}},
+  {x = f{1, 1, 5, 4}, kernel = {3, 2}, stride = {2, 1}, padding = {1, 0}},
   {x = f{1, 1, 5, 5}, kernel = {2}, stride = {2}, ceil = true},
   {x = f{1, 1, 6, 6}, kernel = {3}, stride = {2}, padding = {1}, ceil = true},
   {x = f{1, 1, 6, 6}, kernel = {3}, stride = {2}, padding = {1}, ceil = true, count_pad = false},
   {x = f{2, 4, 4}, kernel = {2, 2}, stride = {1}}, {x = f{1, 1, 4, 4, 4}, kernel = {2}},
   {x = f{0, 2, 4}, kernel = {2}}, {x = f{2, 6}, kernel = {2}},
-  {x = f{2, 5, 21, 23}, kernel = {3}, stride = {2}, padding = {1}, _grad = false, _dtypes = "f64 f32 bf16"},
+  {x = f{2, 5, 21, 23}, kernel = {3}, stride = {2}, padding = {1}, _grad = false,
+    _dtypes = "f64 f32 bf16"},
   {x = f{}, kernel = {2}, _refused = "must be"},
 }
 S.avg_pool_backward = {}
@@ -99,8 +112,10 @@ for i = 1, 12 do
 end
 S.adaptive_avg_pool = {
   {x = f{1, 2, 7}, size = {3}}, {x = f{1, 2, 5, 7}, size = {3, 2}}, {x = f{2, 5, 7}, size = {2, 3}},
-  {x = f{1, 2, 4, 4}, size = {1}}, {x = f{1, 1, 3, 4, 5}, size = {2, 2, 2}}, {x = f{1, 2, 3}, size = {5}},
-  {x = f{0, 2, 7}, size = {3}}, {x = f{3, 4, 31, 29}, size = {7, 6}, _grad = false, _dtypes = "f64 f32 bf16"},
+  {x = f{1, 2, 4, 4}, size = {1}}, {x = f{1, 1, 3, 4, 5}, size = {2, 2, 2}},
+  {x = f{1, 2, 3}, size = {5}},
+  {x = f{0, 2, 7}, size = {3}},
+  {x = f{3, 4, 31, 29}, size = {7, 6}, _grad = false, _dtypes = "f64 f32 bf16"},
   {x = f{}, size = {2}, _refused = "must be"},
 }
 S.adaptive_avg_pool_backward = {}

@@ -17,7 +17,8 @@ S.embedding = {
   {weight = f{}, index = at({2}, 5), _refused = "must be %(rows, width%)"},
 }
 S.embedding_backward = {
-  {dy = f{4, 3}, index = list(2, 2, 5, 1), rows = 5}, {dy = f{2, 2, 3}, index = at({2, 2}, 4), rows = 4},
+  {dy = f{4, 3}, index = list(2, 2, 5, 1), rows = 5},
+  {dy = f{2, 2, 3}, index = at({2, 2}, 4), rows = 4},
   {dy = f{4, 3}, index = list(2, 2, 5, 1), rows = 5, padding = 2},
   {dy = f{4, 3}, index = list(2, 2, 5, 1), rows = 5, padding = -1},
   {dy = f{3}, index = at({}, 4), rows = 4}, {dy = f{0, 3}, index = at({0}, 4), rows = 4},
@@ -26,9 +27,11 @@ S.embedding_backward = {
 }
 S.gather = {
   {x = f{3, 4}, dim = 1, index = at({2, 4}, 3)}, {x = f{3, 4}, dim = 2, index = at({3, 6}, 4)},
-  {x = f{3, 4}, dim = -1, index = at({2, 3}, 4, 9, "i32")}, {x = f{2, 3, 2}, dim = 2, index = at({2, 4, 1}, 3)},
+  {x = f{3, 4}, dim = -1, index = at({2, 3}, 4, 9, "i32")},
+  {x = f{2, 3, 2}, dim = 2, index = at({2, 4, 1}, 3)},
   {x = f{5}, dim = 1, index = list(3, 3, 1, 5)}, {x = f{}, dim = 1, index = at({}, 1)},
-  {x = f{3, 4}, dim = 1, index = at({0, 4}, 3)}, {x = f{20, 30}, dim = 2, index = at({20, 50}, 30), _grad = false},
+  {x = f{3, 4}, dim = 1, index = at({0, 4}, 3)},
+  {x = f{20, 30}, dim = 2, index = at({20, 50}, 30), _grad = false},
   {x = f{3, 4}, dim = 2, index = A.full({3, 1}, 5, "i64"), _refused = "5"},
   {x = f{3, 4}, dim = 1, index = at({2, 5}, 3), _refused = "must not be larger"},
 }
@@ -58,7 +61,8 @@ S.index_select = {
   {x = f{3, 4}, dim = 1, index = list(3, 1, 3)}, {x = f{3, 4}, dim = 2, index = list(4)},
   {x = f{2, 3, 2}, dim = -2, index = at({4}, 3, 2, "i32")}, {x = f{}, dim = 1, index = list(1)},
   {x = f{3, 4}, dim = 1, index = at({}, 3)}, {x = f{3, 4}, dim = 1, index = at({0}, 3)},
-  {x = f{3, 0}, dim = 1, index = list(2, 2)}, {x = f{40, 17}, dim = 1, index = at({90}, 40), _grad = false},
+  {x = f{3, 0}, dim = 1, index = list(2, 2)},
+  {x = f{40, 17}, dim = 1, index = at({90}, 40), _grad = false},
   {x = f{3}, dim = 1, index = list(4), _refused = "4"},
   {x = f{3}, dim = 1, index = at({2, 2}, 3), _refused = "vector"},
 }
@@ -76,18 +80,23 @@ for _, name in ipairs {"index_add", "index_copy"} do
     {x = f{3}, dim = 1, index = list(1, 2), src = f{3}, _refused = "as many as index has"},
   }
 end
-table.insert(S.index_add, {x = f{3, 4}, dim = 1, index = list(2, 2, 1), src = f({3, 4}, {seed = 5})})
+table.insert(S.index_add, {x = f{3, 4}, dim = 1, index = list(2, 2, 1), src = f({3, 4},
+{seed = 5})})
 local function m(shape, seed) return A.bools(shape, seed or 3) end
 S.masked_select = {
   {x = f{3, 4}, mask = m{3, 4}}, {x = f{3, 4}, mask = m{4}}, {x = f{3, 4}, mask = m{3, 1}},
-  {x = f{4}, mask = m{3, 4}}, {x = f{5}, mask = A.zeros({5}, "bool")}, {x = f{}, mask = A.full({}, 1, "bool")},
+  {x = f{4}, mask = m{3, 4}}, {x = f{5}, mask = A.zeros({5}, "bool")},
+  {x = f{}, mask = A.full({}, 1, "bool")},
   {x = f{0, 3}, mask = m{0, 3}}, {x = f{900}, mask = m{900}, _grad = false},
   {x = f{3}, mask = m{2}, _refused = "do not broadcast"},
 }
 S.masked_scatter = {
-  {x = f{3, 4}, mask = m{3, 4}, src = f({12}, {seed = 5})}, {x = f{3, 4}, mask = m{4}, src = f({3, 5}, {seed = 5})},
-  {x = f{3, 4}, mask = m{3, 1}, src = f({12}, {seed = 5})}, {x = f{}, mask = A.full({}, 1, "bool"), src = f({1}, {seed = 5})},
-  {x = f{0}, mask = m{0}, src = f({0}, {seed = 5})}, {x = f{5}, mask = A.zeros({5}, "bool"), src = f({2}, {seed = 5})},
+  {x = f{3, 4}, mask = m{3, 4}, src = f({12}, {seed = 5})},
+  {x = f{3, 4}, mask = m{4}, src = f({3, 5}, {seed = 5})},
+  {x = f{3, 4}, mask = m{3, 1}, src = f({12}, {seed = 5})},
+  {x = f{}, mask = A.full({}, 1, "bool"), src = f({1}, {seed = 5})},
+  {x = f{0}, mask = m{0}, src = f({0}, {seed = 5})},
+  {x = f{5}, mask = A.zeros({5}, "bool"), src = f({2}, {seed = 5})},
   {x = f{3}, mask = A.full({3}, 1, "bool"), src = f{2}, _refused = ""},
 }
 S.masked_fill = {
@@ -105,7 +114,8 @@ S.nonzero = {
 S.one_hot = {
   {index = at({4}, 3), classes = 3}, {index = at({2, 2}, 3, 5, "i32"), classes = 5, dtype = "f32"},
   {index = at({}, 3), classes = 3}, {index = at({0}, 3), classes = 3, dtype = "bool"},
-  {index = list(4), classes = 3, _refused = "4"}, {index = list(1), classes = 0, _refused = "at least 1"},
+  {index = list(4), classes = 3, _refused = "4"},
+  {index = list(1), classes = 0, _refused = "at least 1"},
 }
 
 return S

@@ -14,7 +14,8 @@ local function b(shape, seed) return f(shape, {from = -1, to = 1, seed = seed or
 S.layer_norm = {
   {x = f{2, 4}}, {x = f{2, 4}, weight = w{4}, bias = b{4}}, {x = f{2, 4}, weight = w{4}},
   {x = f{2, 4}, bias = b{4}}, {x = f{5}, weight = w{5}, bias = b{5}},
-  {x = f{2, 3, 4}, weight = w{3, 4}, bias = b{3, 4}, dims = 2}, {x = f{2, 3, 2}, dims = 3, eps = 0.1},
+  {x = f{2, 3, 4}, weight = w{3, 4}, bias = b{3, 4}, dims = 2},
+  {x = f{2, 3, 2}, dims = 3, eps = 0.1},
   {x = f{0, 4}, weight = w{4}, bias = b{4}}, {x = f{2, 0}, _grad = false},
   {x = f{7, 300}, weight = w{300}, bias = b{300}, _grad = false, _dtypes = "f32 bf16"},
   {x = f({2, 64}, {from = 1000, to = 1001}), _grad = false, _dtypes = "f64"},
@@ -22,16 +23,19 @@ S.layer_norm = {
 }
 S.rms_norm = {
   {x = f{2, 4}}, {x = f{2, 4}, weight = w{4}}, {x = f{5}, weight = w{5}, eps = 0.1},
-  {x = f{2, 3, 4}, weight = w{3, 4}, dims = 2}, {x = f{0, 4}, weight = w{4}}, {x = f{2, 0}, _grad = false},
+  {x = f{2, 3, 4}, weight = w{3, 4}, dims = 2}, {x = f{0, 4}, weight = w{4}},
+  {x = f{2, 0}, _grad = false},
   {x = f{7, 300}, weight = w{300}, _grad = false, _dtypes = "f32 bf16"},
   {x = f{}, _refused = "cannot normalise"},
 }
 S.group_norm = {
   {x = f{2, 4}, groups = 2}, {x = f{2, 4, 3}, weight = w{4}, bias = b{4}, groups = 2},
   {x = f{2, 4, 2, 2}, weight = w{4}, groups = 4}, {x = f{2, 4, 3}, bias = b{4}, groups = 1},
-  {x = f{0, 4, 3}, weight = w{4}, bias = b{4}, groups = 2}, {x = f{2, 4, 0}, groups = 2, _grad = false},
+  {x = f{0, 4, 3}, weight = w{4}, bias = b{4}, groups = 2},
+  {x = f{2, 4, 0}, groups = 2, _grad = false},
   {x = f{3, 8, 9, 7}, weight = w{8}, bias = b{8}, groups = 4, _grad = false, _dtypes = "f32"},
-  {x = f{2, 3}, groups = 2, _refused = "cannot be divided"}, {x = f{}, groups = 1, _refused = "shape"},
+  {x = f{2, 3}, groups = 2, _refused = "cannot be divided"},
+  {x = f{}, groups = 1, _refused = "shape"},
 }
 local function running(n)
   return f({n}, {seed = 5, from = -0.5, to = 0.5}), f({n}, {seed = 6, from = 0.5, to = 2})
@@ -43,12 +47,14 @@ S.batch_norm = {
   {x = f{2, 3, 4}, weight = w{3}, bias = b{3}, running_mean = rm, running_var = rv, _grad = own},
   {x = f{2, 3, 2, 2}, bias = b{3}, running_mean = rm, running_var = rv, momentum = 0.3, eps = 0.01,
     _grad = own},
-  {x = f{2, 3, 4}, weight = w{3}, bias = b{3}, running_mean = rm, running_var = rv, training = false,
+  {x = f{2, 3, 4}, weight = w{3}, bias = b{3}, running_mean = rm, running_var = rv,
+    training = false,
     _grad = own},
   {x = f{1, 3}, running_mean = rm, running_var = rv, training = false, _grad = own},
   {x = f{0, 3}, weight = w{3}, bias = b{3}, running_mean = rm, running_var = rv, training = false,
     _grad = own},
-  {x = f{9, 3, 7, 5}, weight = w{3}, bias = b{3}, running_mean = rm, running_var = rv, _grad = false,
+  {x = f{9, 3, 7, 5}, weight = w{3}, bias = b{3}, running_mean = rm, running_var = rv,
+    _grad = false,
     _dtypes = "f32 bf16"},
   {x = f{1, 3}, _refused = "more than one value"}, {x = f{2, 3}, training = false,
     _refused = "only train"}, {x = f{}, _refused = "shape"},
@@ -102,8 +108,10 @@ S.cross_entropy = {
   {x = f{4}, target = A.new({}, {3}, "i64")}, {x = f{2, 3, 2}, target = t({2, 2}, 3)},
   {x = f{2, 3, 2, 2}, target = t({2, 2, 2}, 3), weight = w{3}, reduction = "none", _grad = x1},
   {x = f{3, 4}, target = soft{3, 4}}, {x = f{4}, target = soft{4}, reduction = "sum"},
-  {x = f{2, 3, 2}, target = soft{2, 3, 2}, weight = w{3}, label_smoothing = 0.1, _grad = {"x", "target"}},
-  {x = f{0, 4}, target = t({0}, 4), reduction = "sum"}, {x = f{0, 4}, target = t({0}, 4), reduction = "none"},
+  {x = f{2, 3, 2}, target = soft{2, 3, 2}, weight = w{3}, label_smoothing = 0.1, _grad = {"x",
+    "target"}},
+  {x = f{0, 4}, target = t({0}, 4), reduction = "sum"},
+  {x = f{0, 4}, target = t({0}, 4), reduction = "none"},
   {x = A.new({2, 3}, {900, 901, 902, -900, -901, -902}), target = t({2}, 3), _dtypes = "f64 f32"},
   {x = A.new({2, 3}, {-inf, 1, 2, 3, -inf, 0}), target = A.new({2}, {2, 1}, "i64"), _grad = false,
     _dtypes = "f64 f32"},
@@ -126,7 +134,8 @@ for _, i in ipairs {1, 2, 3, 4, 5, 7, 9, 10, 12, 14, 15} do
   end
   out[1].dtype, out[2].dtype = "f64", "f64"
   table.insert(S.cross_entropy_backward, {
-    dy = f(out[1].shape, {seed = 30 + i}), x = s.x, target = s.target, weight = s.weight, lse = out[2],
+    dy = f(out[1].shape, {seed = 30 + i}), x = s.x, target = s.target, weight = s.weight,
+      lse = out[2],
     total = A.new({}, {total}), ignore_index = s.ignore_index, label_smoothing = s.label_smoothing,
     reduction = s.reduction, _dtypes = "f64 f32"})
 end
@@ -148,7 +157,8 @@ local function losses(x, y, more)
   local list = {
     {x = x{2, 3}, target = y{2, 3}}, {x = x{2, 3}, target = y{2, 3}, reduction = "sum"},
     {x = x{2, 3}, target = y{2, 3}, reduction = "none"}, {x = x{}, target = y{}},
-    {x = x{0, 2}, target = y{0, 2}, reduction = "sum"}, {x = x{0, 2}, target = y{0, 2}, reduction = "none"},
+    {x = x{0, 2}, target = y{0, 2}, reduction = "sum"},
+    {x = x{0, 2}, target = y{0, 2}, reduction = "none"},
     {x = x{0, 2}, target = y{0, 2}, _grad = false},
     {x = x{257}, target = y{257}, _grad = false, _dtypes = "f64 f32"},
     {x = x{2, 3}, target = y{3}, _refused = "x has shape"},
@@ -171,9 +181,11 @@ local function p(shape) return f(shape, {from = 0.1, to = 0.9}) end
 local function q(shape) return f(shape, {from = 0.1, to = 0.9, seed = 8}) end
 S.bce_loss = losses(p, q, {
   {x = p{2, 3}, target = q{2, 3}, weight = w{2, 3}}, {x = p{2, 3}, target = q{2, 3}, weight = w{3}},
-  {x = A.new({4}, {0, 1, 0, 1}), target = A.new({4}, {0, 1, 1, 0}), _grad = false, _dtypes = "f64 f32"}})
+  {x = A.new({4}, {0, 1, 0, 1}), target = A.new({4},
+  {0, 1, 1, 0}), _grad = false, _dtypes = "f64 f32"}})
 S.bce_with_logits = losses(f, q, {
-  {x = f{2, 3}, target = q{2, 3}, weight = w{2, 3}}, {x = f{2, 3}, target = q{2, 3}, pos_weight = w{3}},
+  {x = f{2, 3}, target = q{2, 3}, weight = w{2, 3}},
+  {x = f{2, 3}, target = q{2, 3}, pos_weight = w{3}},
   {x = f{2, 3}, target = q{2, 3}, weight = w{2, 1}, pos_weight = w{3}, reduction = "none"},
   {x = A.new({4}, {80, -80, 800, -800}), target = A.new({4}, {0, 1, 1, 0}), _dtypes = "f64 f32"}})
 S.kl_div = losses(f, q, {
@@ -181,7 +193,8 @@ S.kl_div = losses(f, q, {
   {x = f{2, 3}, target = b{2, 3}, log_target = true},
   {x = f{2, 2}, target = A.new({2, 2}, {0, 0.5, 0.25, 0}), _grad = x1}})
 S.cosine_similarity = {
-  {a = f{2, 3}, b = b{2, 3}}, {a = f{2, 3}, b = b{2, 3}, dim = 1}, {a = f{2, 3, 2}, b = b{2, 3, 2}, dim = -1},
+  {a = f{2, 3}, b = b{2, 3}}, {a = f{2, 3}, b = b{2, 3}, dim = 1},
+  {a = f{2, 3, 2}, b = b{2, 3, 2}, dim = -1},
   {a = f{3}, b = b{3}, dim = 1}, {a = f{2, 3}, b = b{1, 3}}, {a = f{0, 3}, b = b{0, 3}},
   {a = A.zeros{2, 3}, b = b{2, 3}, _grad = false}, {a = f{}, b = b{}, dim = 1},
   {a = f{2, 40}, b = b{2, 40}, eps = 0.1, _grad = false, _dtypes = "f64 f32"},

@@ -22,7 +22,8 @@ local function all(n, above, list)
     s._grad = false
   end
   local function like(first, shapes, dtypes)
-    local s = {xs = groups(first._groups or n, first._above or above, shapes), _grad = false, _dtypes = dtypes}
+    local s = {xs = groups(first._groups or n, first._above or above, shapes), _grad = false,
+      _dtypes = dtypes}
     for k, v in pairs(first) do if s[k] == nil then s[k] = v end end
     return s
   end
@@ -63,7 +64,8 @@ S.lion_step = all(3, nil, {{lr = lr}, {lr = scalar, beta1 = 0.8, beta2 = 0.9, we
 S.lerp_step = all(2, nil, {{weight = 0.3}, {weight = A.scalar(0.75)}})
 S.scale_step = all(1, nil, {{scale = 0.3}, {scale = A.scalar(-2)}, {scale = 1}})
 S.global_norm = {
-  {xs = {f{3, 4}, f({}, {seed = 2}), f({5}, {seed = 3})}}, {xs = {f{3, 4}, f({5}, {seed = 3})}, p = 1},
+  {xs = {f{3, 4}, f({}, {seed = 2}), f({5}, {seed = 3})}}, {xs = {f{3, 4}, f({5},
+  {seed = 3})}, p = 1},
   {xs = {f{3, 4}, f({5}, {seed = 3})}, p = 1 / 0}, {xs = {f{3, 4}}, p = 3}, {xs = {f{0}, f{2}}},
   {xs = {f{}}}, {xs = {f{0}}}, {xs = {f{2000}, f({20000}, {seed = 3})}, _dtypes = "f64 f32 bf16"},
   {xs = {f{2}}, p = -1, _refused = "at least 0"},

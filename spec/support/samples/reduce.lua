@@ -46,7 +46,8 @@ local function away(shape) return f(shape, {avoid = {0}, gap = 0.2}) end
 
 S.sum = with_more(common(f, true), {
   {x = A.bools{3, 4}, dims = {1}}, {x = A.whole({3, 4}, -9, 9), dims = {2}},
-  {x = A.full({3}, math.maxinteger, "i64")}, {x = A.new({3}, {1, nan, 2}), _grad = false, _dtypes = "f64"},
+  {x = A.full({3}, math.maxinteger, "i64")}, {x = A.new({3},
+  {1, nan, 2}), _grad = false, _dtypes = "f64"},
   {x = A.new({3}, {1, inf, 2}), _grad = false, _dtypes = "f64"}})
 S.mean = common(f, true)
 S.prod = with_more(common(function(shape) return f(shape, {from = 0.7, to = 1.3}) end, true), {
@@ -85,12 +86,15 @@ for _, name in ipairs {"var", "std"} do
 end
 S.logsumexp = with_more(common(f, true), {
   {x = A.new({2, 3}, {900, 901, 902, -900, -901, -902}), dims = {2}, _dtypes = "f64 f32"},
-  {x = A.new({3, 2}, {-inf, -inf, inf, 1, -inf, 2}), dims = {2}, _grad = false, _dtypes = "f64 f32"}})
+  {x = A.new({3, 2}, {-inf, -inf, inf, 1, -inf, 2}), dims = {2}, _grad = false,
+    _dtypes = "f64 f32"}})
 S.norm = with_more(common(away, true), {
   {x = away{2, 3}, p = 1, dims = {2}}, {x = away{2, 3}, p = 3, dims = {1}},
-  {x = away{2, 3}, p = 2.5}, {x = away{2, 3}, p = 0, _once = true, dims = {2}}, {x = away{2, 3}, p = inf, dims = {2}},
+  {x = away{2, 3}, p = 2.5}, {x = away{2, 3}, p = 0, _once = true, dims = {2}},
+  {x = away{2, 3}, p = inf, dims = {2}},
   {x = away{2, 3}, p = -inf, dims = {1}}, {x = away{2, 3}, p = 0.5},
-  {x = A.zeros{3}, _grad = false}, {x = f({4}, {from = 1e200, to = 2e200}), _grad = false, _dtypes = "f64"}})
+  {x = A.zeros{3}, _grad = false}, {x = f({4},
+  {from = 1e200, to = 2e200}), _grad = false, _dtypes = "f64"}})
 
 local function along(with_none)
   local list = {
@@ -115,7 +119,8 @@ S.argmax, S.argmin = along(true), along(true)
 S.cumsum = {
   {x = f{5}, dim = 1}, {x = f{2, 3}, dim = 1}, {x = f{2, 3, 4}, dim = -2}, {x = f{}, dim = 1},
   {x = f{0, 3}, dim = 1}, {x = f{3, 0}, dim = 1}, {x = A.whole({4}, -9, 9), dim = 1},
-  {x = f{3, 200}, dim = 2, _grad = false, _dtypes = "f64 f32"}, {x = f{2}, dim = 2, _refused = "no dim 2"},
+  {x = f{3, 200}, dim = 2, _grad = false, _dtypes = "f64 f32"},
+  {x = f{2}, dim = 2, _refused = "no dim 2"},
 }
 S.sum_to = {
   {x = f{2, 3}, shape = {3}}, {x = f{2, 3}, shape = {2, 1}}, {x = f{2, 3, 4}, shape = {1, 4}},
@@ -129,7 +134,8 @@ S.sort = {
   {x = A.new({8}, {3, 1, 2, 3, 1, 2, 3, 1}), _grad = false},
   {x = A.new({8}, {3, 1, 2, 3, 1, 2, 3, 1}), descending = true, _grad = false},
   {x = A.new({6}, {3, nan, inf, -inf, nan, 0}), _grad = false, _dtypes = "f64 f32"},
-  {x = A.new({6}, {3, nan, inf, -inf, nan, 0}), descending = true, _grad = false, _dtypes = "f64 f32"},
+  {x = A.new({6}, {3, nan, inf, -inf, nan, 0}), descending = true, _grad = false,
+    _dtypes = "f64 f32"},
   {x = f{3, 400}, _grad = false, _dtypes = "f64 f32 i32 i8"},
   {x = f{2}, dim = 2, _refused = "no dim 2"},
 }
@@ -146,7 +152,8 @@ S.topk = {
 
 local function g(shape) return f(shape, {seed = 2, from = -1, to = 1}) end
 S.matmul = {
-  {a = f{2, 3}, b = g{3, 4}}, {a = f{3}, b = g{3}}, {a = f{3}, b = g{3, 2}}, {a = f{2, 3}, b = g{3}},
+  {a = f{2, 3}, b = g{3, 4}}, {a = f{3}, b = g{3}}, {a = f{3}, b = g{3, 2}},
+  {a = f{2, 3}, b = g{3}},
   {a = f{2, 2, 3}, b = g{2, 3, 2}}, {a = f{2, 2, 3}, b = g{3, 2}}, {a = f{2, 3}, b = g{2, 3, 2}},
   {a = f{2, 1, 2, 3}, b = g{3, 3, 2}}, {a = f{3}, b = g{2, 3, 2}}, {a = f{2, 2, 3}, b = g{3}},
   {a = f{1, 4}, b = g{4, 1}}, {a = f{0, 3}, b = g{3, 2}}, {a = f{2, 0}, b = g{0, 3}},
@@ -163,7 +170,8 @@ S.linear = {
   {x = f{2, 3}, weight = g{4, 3}}, {x = f{2, 3}, weight = g{4, 3}, bias = g{4}},
   {x = f{3}, weight = g{2, 3}, bias = g{2}}, {x = f{2, 2, 3}, weight = g{2, 3}, bias = g{2}},
   {x = f{0, 3}, weight = g{2, 3}, bias = g{2}}, {x = f{2, 0}, weight = g{2, 0}, bias = g{2}},
-  {x = f{33, 40}, weight = g{21, 40}, bias = g{21}, act = "gelu", _grad = false, _dtypes = "f64 f32 bf16"},
+  {x = f{33, 40}, weight = g{21, 40}, bias = g{21}, act = "gelu", _grad = false,
+    _dtypes = "f64 f32 bf16"},
   {x = f{1, 260}, weight = g{35, 260}, bias = g{35}, _grad = false, _dtypes = "f64 f32"},
   {x = f{}, weight = g{2, 3}, _refused = "does not fit"},
   {x = f{2, 3}, weight = g{3, 2}, _refused = "does not fit"},
@@ -177,9 +185,12 @@ S.outer = {
   {a = f{}, b = g{3}, _refused = "outer"}, {a = f{2, 2}, b = g{3}, _refused = "outer"},
 }
 S.addmm = {
-  {x = f{2, 4}, a = f{2, 3}, b = g{3, 4}}, {x = f{4}, a = f{2, 3}, b = g{3, 4}, beta = 0.5, alpha = 2, _dtypes = "f32 f16 bf16"},
-  {x = f{}, a = f{2, 3}, b = g{3, 4}, alpha = -1, _dtypes = "f32 i32 i8 u8"}, {x = f{2, 1}, a = f{2, 0}, b = g{0, 4}},
-  {x = A.full({2, 4}, nan), a = f{2, 3}, b = g{3, 4}, beta = 0, _grad = {"a", "b"}, _dtypes = "f64 f32"},
+  {x = f{2, 4}, a = f{2, 3}, b = g{3, 4}},
+  {x = f{4}, a = f{2, 3}, b = g{3, 4}, beta = 0.5, alpha = 2, _dtypes = "f32 f16 bf16"},
+  {x = f{}, a = f{2, 3}, b = g{3, 4}, alpha = -1, _dtypes = "f32 i32 i8 u8"},
+  {x = f{2, 1}, a = f{2, 0}, b = g{0, 4}},
+  {x = A.full({2, 4}, nan), a = f{2, 3}, b = g{3, 4}, beta = 0, _grad = {"a", "b"},
+    _dtypes = "f64 f32"},
   {x = f{2}, a = f{2, 3}, b = g{3}},
 }
 
@@ -199,7 +210,8 @@ for _, name in ipairs {"softmax", "log_softmax"} do
     {dy = f{2, 3}, y = f({2, 3}, {seed = 3})}, {dy = f{2, 3}, y = f({2, 3}, {seed = 3}), dim = 1},
     {dy = f{2, 3, 2}, y = f({2, 3, 2}, {seed = 3}), dim = -2}, {dy = f{}, y = f({}, {seed = 3})},
     {dy = f{0, 3}, y = f({0, 3}, {seed = 3})}, {dy = f{2, 0}, y = f({2, 0}, {seed = 3})},
-    {dy = f{3, 70}, y = f({3, 70}, {seed = 3, from = 0, to = 0.03}), _grad = false, _dtypes = "f64 f32"},
+    {dy = f{3, 70}, y = f({3, 70},
+    {seed = 3, from = 0, to = 0.03}), _grad = false, _dtypes = "f64 f32"},
   }
 end
 

@@ -81,12 +81,15 @@ S.stack = {
 }
 S.pad = {
   {x = f{2, 3}, pad = {1, 2}}, {x = f{2, 3}, pad = {1, 0, 2, 1}, value = 0.5},
-  {x = f{2, 3}, pad = {-1, 1}}, {x = f{4}, pad = {-1, -2}}, {x = f{2, 2, 3}, pad = {1, 1, 0, 2, 1, 0}},
+  {x = f{2, 3}, pad = {-1, 1}}, {x = f{4}, pad = {-1, -2}},
+  {x = f{2, 2, 3}, pad = {1, 1, 0, 2, 1, 0}},
   {x = f{}, pad = {}}, {x = f{0, 2}, pad = {0, 0, 1, 2}}, {x = f{2, 0}, pad = {0, 0, 1, 2}},
-  {x = f{2, 4}, pad = {2, 3}, mode = "reflect"}, {x = f{3, 4}, pad = {1, 0, 2, 1}, mode = "reflect"},
+  {x = f{2, 4}, pad = {2, 3}, mode = "reflect"},
+  {x = f{3, 4}, pad = {1, 0, 2, 1}, mode = "reflect"},
   {x = f{2, 3}, pad = {2, 4}, mode = "replicate"},
   {x = f{2, 2, 3}, pad = {1, 1, 2, 0}, mode = "replicate"},
-  {x = f{2, 4}, pad = {3, 4}, mode = "circular"}, {x = f{3, 3}, pad = {1, 2, 2, 1}, mode = "circular"},
+  {x = f{2, 4}, pad = {3, 4}, mode = "circular"},
+  {x = f{3, 3}, pad = {1, 2, 2, 1}, mode = "circular"},
   {x = f{37, 41}, pad = {3, 2, 1, 4}, _grad = false},
   {x = f{37, 41}, pad = {3, 2, 1, 4}, mode = "reflect", _grad = false},
   {x = f{2}, pad = {2, 2}, mode = "reflect", _refused = "too small"},
@@ -112,7 +115,8 @@ S.roll = {
   {x = f{2, 3}, shifts = {1}}, {x = f{2, 3}, shifts = {-2}, dims = {2}},
   {x = f{3, 4}, shifts = {1, 7}, dims = {1, -1}}, {x = f{}, shifts = {3}},
   {x = f{0, 3}, shifts = {2}, dims = {1}}, {x = f{0}, shifts = {1}},
-  {x = f{31, 9}, shifts = {11}, _grad = false}, {x = f{2}, shifts = {1, 2}, _refused = "one for each"},
+  {x = f{31, 9}, shifts = {11}, _grad = false},
+  {x = f{2}, shifts = {1, 2}, _refused = "one for each"},
 }
 S["repeat"] = {
   {x = f{2, 3}, repeats = {2, 1}}, {x = f{2, 3}, repeats = {2, 1, 3}}, {x = f{3}, repeats = {2}},
@@ -160,7 +164,8 @@ S.reshape = {
 }
 S.flatten = {
   {x = f{2, 3, 2}}, {x = f{2, 3, 2}, first = 2}, {x = f{2, 3, 2}, last = 2}, {x = f{}},
-  {x = f{2, 0, 2}, first = 2, last = 3}, {x = f{2, 3}, first = 2, last = 1, _refused = "comes after"},
+  {x = f{2, 0, 2}, first = 2, last = 3},
+  {x = f{2, 3}, first = 2, last = 1, _refused = "comes after"},
 }
 S.contiguous = {{x = f{2, 3}}, {x = f{}}, {x = f{0, 2}}, {x = f{4, 1, 2}}}
 S.permute = {
@@ -190,7 +195,8 @@ S.unsqueeze = {
 }
 S.narrow = {
   {x = f{4, 3}, dim = 1, start = 2, length = 2}, {x = f{4, 3}, dim = 2, start = -2, length = 2},
-  {x = f{7, 2}, dim = 1, start = 1, length = 3, step = 3}, {x = f{4}, dim = 1, start = 1, length = 0},
+  {x = f{7, 2}, dim = 1, start = 1, length = 3, step = 3},
+  {x = f{4}, dim = 1, start = 1, length = 0},
   {x = f{4}, dim = 1, start = 5, length = 0}, {x = f{0, 2}, dim = 1, start = 1, length = 0},
   {x = f{0, 2}, dim = 2, start = 2, length = 1},
   {x = f{4}, dim = 1, start = 3, length = 3, _refused = "do not lie within"},
@@ -198,7 +204,8 @@ S.narrow = {
   {x = f{}, dim = 1, start = 1, length = 1, _refused = "no dims"},
 }
 S.select = {
-  {x = f{4, 3}, dim = 1, index = 2}, {x = f{4, 3}, dim = -1, index = -1}, {x = f{3}, dim = 1, index = 3},
+  {x = f{4, 3}, dim = 1, index = 2}, {x = f{4, 3}, dim = -1, index = -1},
+  {x = f{3}, dim = 1, index = 3},
   {x = f{2, 0}, dim = 1, index = 1}, {x = f{3}, dim = 1, index = 4, _refused = "out of range"},
   {x = f{}, dim = 1, index = 1, _refused = "no dims"},
 }
@@ -211,10 +218,12 @@ S.diagonal = {
 S.unfold = {
   {x = f{7}, dim = 1, size = 3, step = 2}, {x = f{3, 5}, dim = 2, size = 2, step = 1},
   {x = f{4, 3}, dim = 1, size = 2, step = 1}, {x = f{}, dim = 1, size = 1, step = 1},
-  {x = f{5, 0}, dim = 1, size = 2, step = 2}, {x = f{3}, dim = 1, size = 4, step = 1, _refused = "do not fit"},
+  {x = f{5, 0}, dim = 1, size = 2, step = 2},
+  {x = f{3}, dim = 1, size = 4, step = 1, _refused = "do not fit"},
 }
 S.as_strided = {
-  {x = f{3, 4}, size = {2, 2}, stride = {4, 1}, offset = 5}, {x = f{6}, size = {4, 3}, stride = {1, 1}},
+  {x = f{3, 4}, size = {2, 2}, stride = {4, 1}, offset = 5},
+  {x = f{6}, size = {4, 3}, stride = {1, 1}},
   {x = f{4}, size = {3}, stride = {-1}, offset = 3}, {x = f{4}, size = {3}, stride = {0}},
   {x = f{}, size = {}, stride = {}}, {x = f{4}, size = {0}, stride = {1}},
   {x = f{0}, size = {0, 2}, stride = {2, 1}},
