@@ -9,7 +9,7 @@
 /* x is outer x classes x inner; a task is a tile of up to TILE samples:
  * adjacent rows when inner is 1, else adjacent columns. */
 typedef struct job {
-  int64_t outer, classes, inner, tiles;
+  int64_t outer, classes, inner, tiles, width;
   const void *x, *weight, *probabilities;
   const int64_t *target; /* as given: counted from base */
   int64_t ignore;
@@ -61,8 +61,10 @@ static fl_status set_job(const fl_launch *l, const fl_view *x,
   j->inner = 1;
   for (int i = dim + 1; i < x->ndim; i++)
     j->inner *= x->shape[i];
-  /* samples in a row are adjacent rows: tiles of the outer dim */
-  j->tiles = ((j->inner == 1 ? j->outer : j->inner) + TILE - 1) / TILE;
+  j->width = TILE;
+  if (j->inner == 1 && j->classes > GRAIN / TILE)
+    j->width = j->classes < GRAIN ? GRAIN / j->classes : 1;
+  j->tiles = ((j->inner == 1 ? j->outer : j->inner) + j->width - 1) / j->width;
   j->ignore = l->attrs->v[0].i;
   j->base = l->base;
   j->smoothing = l->attrs->v[1].f;
@@ -84,9 +86,8 @@ static fl_status set_job(const fl_launch *l, const fl_view *x,
 }
 
 static void over_samples(const fl_launch *l, fl_cpu_task f, job *j) {
-  int64_t samples = j->outer * j->inner, few = samples < TILE ? samples : TILE;
   int64_t tasks = (j->inner == 1 ? 1 : j->outer) * j->tiles;
-  int64_t cost = few * j->classes;
+  int64_t cost = j->width * j->classes;
   if (j->x)
     fl_cpu_parallel(l, tasks, cost < GRAIN ? GRAIN / cost : 1, f, j);
 }
