@@ -276,10 +276,13 @@ static int to(lua_State *L) {
       const char *s = lua_tostring(L, i);
       if (is_dtype(s, &dtype))
         continue;
-      if (!strchr(s, ':') && fl_device_find(st->rt, s, &d) != FL_OK)
-        dtype = fll_checkdtype(L, i, "to");
-      else
+      bool device = strchr(s, ':') || strcmp(s, "cuda") == 0 ||
+                    strcmp(s, "gpu") == 0 ||
+                    fl_device_find(st->rt, s, &d) == FL_OK;
+      if (device)
         d = fll_checkdevice(L, st, i, "to");
+      else
+        dtype = fll_checkdtype(L, i, "to");
     }
   }
   return convert(L, st, d, dtype);

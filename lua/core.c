@@ -71,6 +71,8 @@ static int memory_stats(lua_State *L) {
   set_number(L, "lua_only", fl_handles_bytes(st->rt, &live));
   set_number(L, "storages", live);
   set_number(L, "tensors", fl_tensor_count(st->rt));
+  set_number(L, "steps", st->steps);
+  set_number(L, "fulls", st->fulls);
   return 1;
 }
 

@@ -117,6 +117,7 @@ struct fl_lua {
   /* the collector, gc.c */
   int fresh; /* handles to make until the next step */
   size_t soft, last;
+  uint64_t steps, fulls;
   bool generational, reclaiming, collecting;
   /* modes */
   fl_device device;

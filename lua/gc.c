@@ -3,13 +3,18 @@
  * but handles keeps alive are watched; those are what a collection can free.
  *
  * A minor step (7 us whatever the heap) every HANDLES new handles keeps small
- * temporaries in the cache; one more when the bytes only Lua holds exceed 1.1
- * times what the last one left + F, with a full collection where that did not
- * bring them below 1.1 times + F/2. In a host's state, whose collector may be
- * incremental, the same places advance its cycle instead. */
+ * temporaries in the cache, and every FEW that have brought NEAR bytes larger
+ * ones. When the bytes only Lua holds exceed 1.1 times their level + F there is
+ * another, with a full collection where that did not bring them below 1.1 times
+ * + F/2; what a full one leaves is the new level. Measured: 1.04 to 1.10 times
+ * the peak of exact reference counting over training steps, one or two full
+ * collections each. In a host's state, whose collector may be incremental, the
+ * same places advance its cycle instead. */
 #include "fll.h"
 
 #define HANDLES 256
+#define FEW     8
+#define NEAR    (4 * MIB)
 #define MIB     ((size_t)1 << 20)
 
 static size_t slack(fl_lua *st, size_t live) {
@@ -22,14 +27,22 @@ static size_t tenth_more(size_t n) {
   return n + n / 10;
 }
 
-static void set_soft(fl_lua *st) {
+/* When to look again: the nearer of the two limits. */
+static void set_soft(fl_lua *st, size_t bytes, size_t live) {
+  size_t far = tenth_more(st->last) + slack(st, live);
+  st->soft = bytes + NEAR < far ? bytes + NEAR : far;
+}
+
+static void settle(fl_lua *st) {
   size_t live;
   st->last = fl_handles_bytes(st->rt, &live);
-  st->soft = tenth_more(st->last) + slack(st, live);
+  set_soft(st, st->last, live);
+  st->fresh = HANDLES;
 }
 
 static void step(lua_State *L, fl_lua *st) {
   lua_gc(L, LUA_GCSTEP, st->generational ? 0 : 32);
+  st->steps++;
 }
 
 /* Called when it may be time; nothing of ours is held by C alone here. */
@@ -38,29 +51,34 @@ void fll_collect(lua_State *L, fl_lua *st) {
     st->fresh = -1;
     luaL_error(L, "flare: the runtime of this state is closed");
   }
-  bool due = st->fresh < 0;
-  if (due)
+  size_t live, bytes = fl_handles_bytes(st->rt, &live);
+  bool heavy = bytes > tenth_more(st->last) + slack(st, live);
+  bool many = st->fresh < 0;
+  if (many)
     st->fresh = HANDLES;
   if (st->collecting || !lua_gc(L, LUA_GCISRUNNING))
     return;
-  size_t live, bytes = fl_handles_bytes(st->rt, &live);
-  size_t before = st->last;
-  bool heavy = bytes > tenth_more(before) + slack(st, live);
-  if (!due && !heavy) {
-    st->soft = tenth_more(before) + slack(st, live);
+  if (!many && !heavy && HANDLES - st->fresh < FEW) {
+    /* a few large ones: not before there are FEW, or it is heavy */
+    size_t far = tenth_more(st->last) + slack(st, live);
+    st->soft = bytes + NEAR / FEW < far ? bytes + NEAR / FEW : far;
     return;
   }
   st->collecting = true;
   step(L, st);
-  if (heavy) {
+  bytes = fl_handles_bytes(st->rt, &live);
+  if (heavy && bytes > tenth_more(st->last) + slack(st, live) / 2) {
+    lua_gc(L, LUA_GCCOLLECT);
+    st->fulls++;
+    st->last = SIZE_MAX;
     bytes = fl_handles_bytes(st->rt, &live);
-    if (bytes > tenth_more(before) + slack(st, live) / 2)
-      lua_gc(L, LUA_GCCOLLECT);
   }
   st->collecting = false;
+  /* only a full collection raises the level, or it would creep up */
+  if (bytes < st->last)
+    st->last = bytes;
+  set_soft(st, bytes, live);
   st->fresh = HANDLES;
-  if (heavy)
-    set_soft(st);
 }
 
 /* The allocator found no memory: all garbage goes, in two rounds because what a
@@ -79,7 +97,7 @@ bool fll_reclaim(void *context, fl_device device, size_t bytes) {
     st->L = L;
     st->reclaiming = st->collecting = false;
     fl_handles_bytes(st->rt, &left);
-    set_soft(st);
+    settle(st);
     again = left < live;
   }
   if (st->host.reclaim && st->host.reclaim(st->host.context, device, bytes))
@@ -91,12 +109,11 @@ static void tune(lua_State *L, fl_lua *st) {
   lua_gc(L, LUA_GCINC, 120, 0, 0);
   lua_gc(L, LUA_GCGEN, 0, 0);
   st->generational = true;
-  set_soft(st);
+  settle(st);
 }
 
 void fll_gc_open(lua_State *L, fl_lua *st, bool tuned) {
-  st->fresh = HANDLES;
-  set_soft(st);
+  settle(st);
   if (tuned)
     tune(L, st);
 }
@@ -127,7 +144,7 @@ static int collect(lua_State *L) {
   fl_lua *st = fll_enter(L);
   lua_gc(L, LUA_GCCOLLECT);
   lua_gc(L, LUA_GCCOLLECT);
-  set_soft(st);
+  settle(st);
   return 0;
 }
 

@@ -121,7 +121,8 @@ static void read_item(lua_State *L, fll_item *it) {
   } else if (whole(L, -1, &it->a)) {
     it->kind = FLL_INT;
   } else if (lua_type(L, -1) == LUA_TNUMBER) {
-    fll_error(L, "x[...]: positions are integers, got %g", lua_tonumber(L, -1));
+    double n = lua_tonumber(L, -1); /* a nan has a sign that nobody asked for */
+    fll_error(L, "x[...]: positions are integers, got %g", n != n ? fabs(n) : n);
   } else if (lua_istable(L, -1)) {
     read_range(L, it);
   } else if (lua_type(L, -1) == LUA_TSTRING &&
