@@ -5,6 +5,8 @@
  * it. Combining several index tensors is in advanced.c. */
 #include "index.h"
 
+#include <math.h>
+
 /* --- a run: operators whose results it owns --- */
 
 void fll_run_open(fll_plan_run *r, lua_State *L, fl_lua *st) {
@@ -122,7 +124,8 @@ static void read_item(lua_State *L, fll_item *it) {
     it->kind = FLL_INT;
   } else if (lua_type(L, -1) == LUA_TNUMBER) {
     double n = lua_tonumber(L, -1); /* a nan has a sign that nobody asked for */
-    fll_error(L, "x[...]: positions are integers, got %g", n != n ? fabs(n) : n);
+    fll_error(L, "x[...]: positions are integers, got %g",
+              n != n ? fabs(n) : n);
   } else if (lua_istable(L, -1)) {
     read_range(L, it);
   } else if (lua_type(L, -1) == LUA_TSTRING &&

@@ -610,6 +610,25 @@ static bool writes_over(const fl_op *op) {
 
 /* --- views and composed operators --- */
 
+/* The gradient of as_strided takes its input's elements to lie in order. Of a view
+ * that is not so, the same memory is seen from its base. */
+static fl_status from_base(work *w, fl_attrs *attrs) {
+  fl_tensor *x = w->in[0].tensor, *base = x->is_view ? x->base : x;
+  if (!base->contiguous)
+    return fli_fail(FL_EAUTOGRAD,
+                    "as_strided: a tensor with strides %s has no gradient this "
+                    "way; use contiguous() first",
+                    fli_shape_text(x->meta.ndim, x->stride));
+  if (attrs->v[2].i == FL_ATTR_NONE)
+    attrs->v[2].i = 0;
+  attrs->v[2].i += x->offset - base->offset;
+  fl_operand in = {.tensor = base};
+  fl_call c = *w->c;
+  c.in = &in;
+  c.attrs = attrs;
+  return fl_call_run(w->rt, &c);
+}
+
 static fl_status run_view(work *w) {
   fl_tensor *x = w->in[0].tensor;
   fl_attrs attrs = *w->attrs;
@@ -622,9 +641,12 @@ static fl_status run_view(work *w) {
                    .x = &x->meta,
                    .x_stride = x->stride,
                    .x_offset = x->offset,
+                   .base = w->c->base,
                    .offset = x->offset};
   v.out.dtype = x->meta.dtype;
   FLI_TRY(w->op->view(&v));
+  if (w->op->id == FLI_OP_as_strided && !x->contiguous && records(w))
+    return from_base(w, &attrs);
   fl_tensor *out;
   FLI_TRY(fli_tensor_view(x, &v.out, v.stride, v.offset, &out));
   out->no_grad_view = !w->rt->grad_enabled;

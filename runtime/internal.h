@@ -155,6 +155,7 @@ struct fli_viewing {
   const fl_meta *x;
   const int64_t *x_stride;
   int64_t x_offset;
+  int base;    /* of positions in messages; attrs count from 0 */
   fl_meta out; /* dtype is set */
   int64_t stride[FL_MAX_DIMS];
   int64_t offset;

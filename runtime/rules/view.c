@@ -238,13 +238,13 @@ fl_status view_unsqueeze(fli_viewing *v) {
 
 /* --- parts --- */
 
-static fl_status position(const char *op, int64_t *i, int64_t size) {
+static fl_status position(const fli_viewing *v, int64_t *i, int64_t size) {
   int64_t at = *i < 0 ? *i + size : *i;
   if (at < 0 || at >= size)
     return fli_fail(FL_EINDEX,
-                    "%s: position %lld is out of range for size "
-                    "%lld",
-                    op, (long long)*i, (long long)size);
+                    "%s: position %lld is out of range %d..%lld",
+                    v->op->info.name, (long long)(*i < 0 ? *i : *i + v->base),
+                    v->base, (long long)(size - 1 + v->base));
   *i = at;
   return FL_OK;
 }
@@ -258,14 +258,18 @@ fl_status view_narrow(fli_viewing *v) {
   if (length == 0 && start == size)
     start = 0;
   else if (length != 0 || size != 0)
-    FLI_TRY(position("narrow", &start, size ? size : 1));
-  if (step < 1 || length < 0 ||
-      (length > 0 && (length - 1 > (size - 1 - start) / step)))
+    FLI_TRY(position(v, &start, size ? size : 1));
+  if (step < 1 || length < 0)
     return fli_fail(FL_EINDEX,
-                    "narrow: %lld elements with step %lld from position %lld "
+                    "narrow: a length of %lld and a step of %lld: a length "
+                    "cannot be negative, a step is at least 1",
+                    (long long)length, (long long)step);
+  if (length > 0 && length - 1 > (size - 1 - start) / step)
+    return fli_fail(FL_EINDEX,
+                    "narrow: %lld elements from position %lld with step %lld "
                     "do not lie within size %lld",
-                    (long long)length, (long long)step, (long long)start,
-                    (long long)size);
+                    (long long)length, (long long)(start + v->base),
+                    (long long)step, (long long)size);
   keep_dims(v);
   v->out.shape[dim] = length;
   v->stride[dim] *= step;
@@ -277,7 +281,7 @@ fl_status view_select(fli_viewing *v) {
   int64_t dim = v->attrs->v[0].i, i = v->attrs->v[1].i;
   if (v->x->ndim == 0)
     return fli_fail(FL_ESHAPE, "select: a 0-d tensor has no dims");
-  FLI_TRY(position("select", &i, v->x->shape[dim]));
+  FLI_TRY(position(v, &i, v->x->shape[dim]));
   for (int k = 0; k < v->x->ndim; k++)
     if (k != dim)
       FLI_TRY(set_dim(v, v->x->shape[k], v->x_stride[k]));

@@ -88,7 +88,6 @@ function starve.run(name, step, stride, modes)
       local again, problem = pcall(step)
       if not again then error(where .. "the retry failed: " .. tostring(problem), 0) end
       if problem ~= problem then error(where .. "the loss is nan afterwards", 0) end
-      message, problem = nil, nil
       local left, left_bytes = alive()
       if left ~= tensors or left_bytes ~= bytes then
         error(("%s%d tensors and %d bytes are left behind"):format(where, left - tensors,

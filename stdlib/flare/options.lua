@@ -52,7 +52,7 @@ function M.check(where, given, defaults)
   if given == nil then return out end
   if type(given) ~= "table" then
     fail("%s: options must be a table like {%s = ...}, got %s", where,
-         next(defaults) or "key", type(given))
+         names_of(defaults)[1] or "key", type(given))
   end
   for key, value in pairs(given) do
     local default = defaults[key]
@@ -75,7 +75,8 @@ M.none = setmetatable({}, {__name = "left out"})
 function M.count(where, name, value, least)
   local n = math.tointeger(value)
   if type(value) ~= "number" or not n or n < (least or 1) then
-    fail("%s: %s must be an integer of at least %d, got %s", where, name, least or 1,
+    fail(type(value) == "string" and "%s: %s must be an integer of at least %d, got '%s'"
+         or "%s: %s must be an integer of at least %d, got %s", where, name, least or 1,
          tostring(value))
   end
   return n

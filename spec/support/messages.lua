@@ -1,0 +1,152 @@
+-- Wrong lines and the message that each gives, for spec/messages_spec.lua. `x` is a (2, 3)
+-- tensor of floats, `i` positions {1, 2}, `w` a leaf of three ones that requires gradients,
+-- `net` the spec's model, in which something three levels deep does not fit.
+local first = "user.lua:1: "
+
+return {
+  -- layers and the place in the model
+  {"local y = nn.Linear(4, 2)(x)", first
+   .. "linear: x (2, 3) does not fit weight (2, 4): its last size must be 4 (in Linear)"},
+  {"local y = net(x)",
+   "net.lua:8: linear: x (2, 4) does not fit weight (4, 5): its last size must be 5 "
+   .. "(in Net.blocks.2.mlp.1)"},
+  {"local y = net.blocks[2](x)",
+   "net.lua:8: linear: x (2, 3) does not fit weight (4, 5): its last size must be 5 "
+   .. "(in Block.mlp.1)"},
+  {"local y = nn.Sequential(nn.Linear(3, 4), nn.Sequential(nn.ReLU(), nn.Linear(4, 4), "
+   .. "nn.Sequential(nn.BatchNorm1d(4), nn.Linear(2, 2))))(x)", first
+   .. "linear: x (2, 4) does not fit weight (2, 2): its last size must be 2 "
+   .. "(in Sequential.2.3.2)"},
+  {"local y = nn.Linear(3, 2).forward(x)", first .. "tensors have no 'weight'"},
+  {"local y = nn.Linear(3, 2)()", first
+   .. "linear: x: expected a tensor, got nil; methods are called with ':', as in x:sum() "
+   .. "(in Linear)"},
+  {"local y = nn.Linear(3, 2){1, 2, 3}", first
+   .. "linear: x: expected a tensor or a number, got table; make a tensor of it: "
+   .. "flare.tensor{...} (in Linear)"},
+  {"local y = nn.Linear('3', 2)", first
+   .. "nn.Linear: inputs must be an integer of at least 1, got '3' (in Linear)"},
+  {"local y = nn.Linear(3, 2, {bais = false})", first
+   .. "nn.Linear: unknown option 'bais' (did you mean 'bias'?) (in Linear)"},
+  {"local y = nn.Linaer(3, 2)", first .. "there is no nn.Linaer (did you mean 'Linear'?)"},
+  {"local y = nn.Sequential(nn.Linear(3, 4), 'relu')", first
+   .. "Sequential: a module is expected, got string (in Sequential)"},
+  {"local y = nn.Dropout(1.5)", first
+   .. "nn.Dropout: p must be a number in [0, 1), got 1.5 (in Dropout)"},
+  {"local y = nn.MultiHeadAttention(10, 3)", first
+   .. "nn.MultiHeadAttention: a width of 10 cannot be cut into 3 equal heads "
+   .. "(in MultiHeadAttention)"},
+  {"local y = nn.Embedding(10, 4)(i - 1)", first
+   .. "embedding: position 0 is out of range 1..10: positions count from 1; for data that "
+   .. "counts from 0 say base = 0 (in Embedding)"},
+  {"local y = nn.Embedding(10, 4)(i + 9)", first
+   .. "embedding: position 11 is out of range 1..10 (in Embedding)"},
+  {"local y = nn.Embedding(10, 4)(x)", first
+   .. "embedding: input 2 is f32, but must be positions (i64 or i32) (in Embedding)"},
+  {"local y = nn.Conv2d(1, 2, 3)(flare.zeros(1, 3, 8, 8))", first
+   .. "conv: an input (1, 3, 8, 8), a weight (2, 1, 3, 3) and 1 groups do not fit: channels "
+   .. "must be 1, and outputs a multiple of groups (in Conv2d)"},
+  {"local y = nn.Conv2d(1, 2, 5)(flare.zeros(1, 1, 3, 3))", first
+   .. "conv: a kernel of 5 (dilation 1) does not fit into size 3 with padding 0 (in Conv2d)"},
+  {"local y = nn.LSTM(4, 5)(flare.zeros(2, 3, 3))", first
+   .. "LSTM: the input must be (time, batch, 4), got (2, 3, 3) (in LSTM)"},
+  {"local y = nn.Linear(3, 2):to('gpu')", first
+   .. "to: there is no device \"gpu\"; there are: cpu, sim (in Linear)"},
+  {"nn.Linear(3, 2):load_state_dict({weight = flare.zeros(2, 2), bias = flare.zeros(2)})", first
+   .. "load_state_dict for Linear:\n  shapes differ: weight is (2, 2), the module has (2, 3) "
+   .. "(in Linear)"},
+  {"nn.Linear(3, 2):load_state_dict({weight = flare.zeros(2, 3), bais = flare.zeros(2)})", first
+   .. "load_state_dict for Linear:\n  missing: bias\n  not in the module: bais (did you mean "
+   .. "'bias'?) (in Linear)"},
+
+  -- losses and optimizers
+  {"local y = nn.functional.cross_entropy(x, i - 1)", first
+   .. "cross_entropy: position 0 is out of range 1..3: positions count from 1; for data that "
+   .. "counts from 0 say base = 0"},
+  {"local y = nn.functional.cross_entropy(x, flare.tensor({1, 2, 3}, {dtype = 'i64'}))", first
+   .. "cross_entropy: scores of shape (2, 3) take targets of shape (2) (positions) or "
+   .. "their own (probabilities), not (3)"},
+  {"local y = nn.functional.mse_loss(x, flare.zeros(4))", first
+   .. "mse_loss: x has shape (2, 3), target (4)"},
+  {"local y = optim.Adam({})", first
+   .. "optim.Adam: a list of parameters is expected, got an empty one"},
+  {"local y = optim.Adam({w}, {lr = -1})", first
+   .. "optim.Adam: lr must be a number of at least 0, got -1"},
+  {"local y = optim.Adam({w}, {learning_rate = 1})", first
+   .. "optim.Adam: unknown option 'learning_rate' (there are: amsgrad, betas, eps, lr, "
+   .. "maximize, weight_decay)"},
+  {"local y = optim.Adam({w}, 1e-3)", first
+   .. "optim.Adam: options must be a table like {amsgrad = ...}, got number"},
+  {"local y = optim.Adma", first .. "there is no optim.Adma (did you mean 'Adam'?)"},
+  {"local y = data.Loader(x)", first
+   .. "data.Loader: a data set with size and fetch is expected, got userdata"},
+
+  -- shapes, positions, dtypes, devices
+  {"local y = flare.zeros(2^40, 2^40)", first
+   .. "shape (1099511627776, 1099511627776) of f32 is too large: its bytes do not fit into 62 "
+   .. "bits"},
+  {"local y = flare.zeros(-1)", first .. "zeros: shape: sizes cannot be negative, got -1"},
+  {"local y = flare.zeros(2.5)", first .. "zeros: shape: expected an integer, got 2.5"},
+  {"local y = x:reshape(-1, -1)", first .. "reshape: only one size can be -1 in (-1, -1)"},
+  {"local y = x:reshape(4)", first .. "reshape: shape (2, 3) has 6 elements, (4) has 4"},
+  {"local y = x:reshape(2^32, 2^32)", first
+   .. "reshape: shape (4294967296, 4294967296) is too large"},
+  {"local y = x:t():view(6)", first
+   .. "view: a tensor of shape (3, 2) with strides (1, 3) cannot be seen as (6) without a "
+   .. "copy: use reshape"},
+  {"local y = x:expand(4, 3)", first
+   .. "expand: shape (2, 3) does not expand to (4, 3): only sizes of 1 can, and new dims come "
+   .. "first"},
+  {"local y = x:narrow(1, 2, 5)", first
+   .. "narrow: 5 elements from position 2 with step 1 do not lie within size 2"},
+  {"local y = x:select(1, 5)", first .. "select: position 5 is out of range 1..2"},
+  {"local y = x[9007199254740993]", first
+   .. "x[...]: position 9007199254740993 is out of range 1..2 (dim 1 of (2, 3))"},
+  {"local y = x[0 / 0]", first .. "x[...]: positions are integers, got nan"},
+  {"x[3] = 0", first .. "x[...]: position 3 is out of range 1..2 (dim 1 of (2, 3))"},
+  {"local y = x:gather(2, flare.tensor({{1}, {9}}, {dtype = 'i64'}))", first
+   .. "gather: position 9 is out of range 1..3"},
+  {"local y = x:matmul(flare.zeros(4, 5))", first
+   .. "matmul: (2, 3) x (4, 5): inner sizes 3 and 4 differ"},
+  {"local y = x:sum(7)", first .. "sum: there is no dim 7 in a tensor of 2 dims"},
+  {"local y = flare.cat{}", first .. "cat: needs at least one tensor"},
+  {"local y = flare.cat({x, flare.zeros(3, 3)}, 2)", first
+   .. "cat: input 2 has shape (3, 3); beside (2, 3) it must differ in dim 2 only"},
+  {"local y = x + x:to('sim:0')", first .. "add: input 2 is on sim:0, the ones before on cpu"},
+  {"local y = x & 1", first .. "bitwise_and: input 1 is f32, but must be integers"},
+  {"local y = i:exp_()", first
+   .. "exp_: the result is f32 and cannot be kept in a i64 tensor"},
+  {"local y = x:to('cuda')", first .. "to: there is no device \"cuda\"; there are: cpu, sim"},
+  {"local y = flare.tensor{1, nil, 3}", first .. "tensor: there is nothing at [2]"},
+  {"local y = flare.tensor{1, '2'}", first .. "tensor: expected a number at [2], got string"},
+  {"local y = flare.tensor{{1, 2}, 3}", first
+   .. "tensor: expected a table of 2 at [2], got an integer"},
+  {"if x:gt(3) then x:item() end", first
+   .. "item: a tensor of shape (2, 3) has 6 elements, not one"},
+  {"local y = x:masked_fill(x, 0)", first .. "masked_fill: input 2 is f32, but must be bool"},
+
+  -- gradients
+  {"w:add_(1)", first
+   .. "add_: a leaf that requires a gradient cannot be written in place; do it inside no_grad, "
+   .. "or on a result"},
+  {"local z = w * 1\nlocal l = (z * z):sum()\nz:add_(1)\nl:backward()",
+   "user.lua:4: mul (user.lua:2) needs a tensor (3) for its gradient that was changed in place "
+   .. "since, at user.lua:3"},
+  {"local s = w:exp()\ns[1] = 0\ns:sum():backward()",
+   "user.lua:3: exp (user.lua:1) needs a tensor (3) for its gradient that was changed in place "
+   .. "since, at user.lua:2"},
+  {"local l = (w * w):sum()\nl:backward()\nl:backward()",
+   "user.lua:3: backward through sum (user.lua:1) a second time: what it had saved is gone; use "
+   .. "retain_graph = true the first time"},
+  {"(w * 2):backward()", first
+   .. "backward from a tensor of shape (3) needs a gradient of that shape; without one it "
+   .. "starts from one element, such as a loss"},
+  {"x:sum():backward()", first
+   .. "backward: this tensor does not depend on anything that requires a gradient"},
+  {"flare.no_grad(function() return w:sum() end):backward()", first
+   .. "backward: this tensor does not depend on anything that requires a gradient"},
+  {"w.grad = flare.zeros(4)", first .. "a gradient has its tensor's shape (3), not (4)"},
+  {"flare.grad((w * 2):sum(), x)", first .. "grad: input 1 does not require a gradient"},
+  {"local y = flare.zeros(3, {dtype = 'i64', requires_grad = true})", first
+   .. "only floats can require gradients, not i64"},
+}
