@@ -20,15 +20,22 @@ fl_status shape_cross_entropy(fli_infer *c) {
   for (int i = 0; i < x->ndim; i++)
     if (i != dim)
       lse->shape[lse->ndim++] = x->shape[i];
-  const fl_meta *want = soft ? x : lse;
-  if (t->ndim != want->ndim ||
-      memcmp(t->shape, want->shape, (size_t)t->ndim * 8) != 0)
+  if (x->shape[dim] == 0)
+    return fli_fail(FL_ESHAPE,
+                    "cross_entropy: scores of shape %s have no "
+                    "class to choose",
+                    fli_shape_text(x->ndim, x->shape));
+  if (soft && fli_same_shape(t, lse))
+    return fli_fail(FL_EDTYPE,
+                    "cross_entropy: targets of shape %s are class positions "
+                    "and must be i64 or i32, not %s",
+                    fli_shape_text(t->ndim, t->shape), fl_dtype_name(t->dtype));
+  if (!fli_same_shape(t, soft ? x : lse))
     return fli_fail(FL_ESHAPE,
                     "cross_entropy: scores of shape %s take targets of shape "
-                    "%s%s, not %s",
+                    "%s (positions) or their own (probabilities), not %s",
                     fli_shape_text(x->ndim, x->shape),
                     fli_shape_text(lse->ndim, lse->shape),
-                    soft ? " (positions) or their own (probabilities)" : "",
                     fli_shape_text(t->ndim, t->shape));
   if (!soft && t->dtype != FL_I64 && t->dtype != FL_I32)
     return fli_fail(FL_EDTYPE,
@@ -298,7 +305,7 @@ void compose_cosine_similarity(fli_composing *g) {
   floor.v[0].f = eps * eps;
   fl_value aa = RUN_A(clamp, &floor, SUM1(RUN(square, a), dim, false));
   fl_value bb = RUN_A(clamp, &floor, SUM1(RUN(square, b), dim, false));
-  fl_value y = DIV(SUM1(MUL(a, b), dim, false), SQRT(MUL(aa, bb)));
+  fl_value y = DIV(SUM1(MUL(a, b), dim, false), MUL(SQRT(aa), SQRT(bb)));
   fl_dtype da = fli_meta(g->in[0])->dtype, db = fli_meta(g->in[1])->dtype;
   g->out[0] = CAST(y, fli_promote(da, db));
 }

@@ -62,8 +62,10 @@ fl_status shape_reduce_var(fli_infer *c) {
 }
 
 fl_status shape_reduce_norm(fli_infer *c) {
-  drop_dims(c->in[0], mask_of(c->attrs, 1, c->in[0]->ndim), c->attrs->v[2].i,
-            &c->out[0]);
+  unsigned mask = mask_of(c->attrs, 1, c->in[0]->ndim);
+  if (c->attrs->v[0].f < 0 || isinf(c->attrs->v[0].f))
+    FLI_TRY(not_empty(c, mask));
+  drop_dims(c->in[0], mask, c->attrs->v[2].i, &c->out[0]);
   return FL_OK;
 }
 
@@ -106,48 +108,11 @@ void grad_mean(fli_grad *g) {
   g->dx[0] = EXPAND(kept(g, each, mask), &g->in_meta[0]);
 }
 
-/* The product of the others of each element, multiplied out over n x n: the
- * only way that stays right, derivatives included, where elements are 0. */
-static fl_value multiplied_out(fli_grad *g, fl_value x, unsigned mask) {
-  const fl_meta *m = &g->in_meta[0];
-  int64_t order[FL_MAX_DIMS], back[FL_MAX_DIMS], n = 1, rest = 1;
-  int k = 0;
-  fl_meta moved = {.ndim = m->ndim};
-  for (int last = 0; last < 2; last++)
-    for (int i = 0; i < m->ndim; i++)
-      if ((int)(mask >> i & 1) == last) {
-        back[i] = k;
-        moved.shape[k] = m->shape[i];
-        order[k++] = i;
-        *(last ? &n : &rest) *= m->shape[i];
-      }
-  x = fli_v_permute(&g->e, x, order);
-  x = fli_v_expand(&g->e, fli_v_reshape(&g->e, x, 3, (int64_t[]){rest, 1, n}),
-                   3, (int64_t[]){rest, n, n});
-  fl_attrs eye = fli_attrs(&g->e, FLI_OP_eye);
-  eye.v[0].i = n;
-  eye.v[2].i = FL_BOOL;
-  fl_value own = fli_run(&g->e, FLI_OP_eye, &eye, 0, NULL);
-  fl_attrs last = fli_attrs(&g->e, FLI_OP_prod);
-  fli_set_list(&g->e, &last, 0, 1, (int64_t[]){2});
-  fl_value others = RUN_A(prod, &last, RUN(where, own, NUM(1), x));
-  return fli_v_permute(&g->e, RESHAPE(others, &moved), back);
-}
-
 /* The product of the others: y / x without zeros; with one zero only that
  * element has a gradient; with more none has. */
-void grad_prod(fli_grad *g) {
-  fl_value x = g->in[0], zero = NUM(0), one = NUM(1);
-  unsigned mask = mask_of(g->attrs, 0, g->in_meta[0].ndim);
-  fl_value is_zero = RUN(eq, x, zero), some = fli_none();
-  int64_t any_zero = 0;
-  if (g->create && !g->e.rt->meta)
-    some = RUN(any, is_zero);
-  if (some.tensor && fl_tensor_item(some.tensor, NULL, &any_zero) == FL_OK &&
-      any_zero) {
-    g->dx[0] = MUL(kept(g, g->dy[0], mask), multiplied_out(g, x, mask));
-    return;
-  }
+static fl_value others_by_division(fli_grad *g, fl_value x, unsigned mask) {
+  fl_value zero = NUM(0), one = NUM(1);
+  fl_value is_zero = RUN(eq, x, zero);
   fl_value zeros = sum_kept(g, CAST(is_zero, fli_meta(x)->dtype), mask);
   fl_value safe = RUN(where, is_zero, one, x);
   fl_attrs a = *g->attrs;
@@ -155,7 +120,68 @@ void grad_prod(fli_grad *g) {
   fl_value all = RUN_A(prod, &a, safe);
   fl_value others = RUN(where, RUN(eq, zeros, zero), DIV(all, safe), zero);
   fl_value alone = RUN(logical_and, is_zero, RUN(eq, zeros, one));
-  others = RUN(where, alone, all, others);
+  return RUN(where, alone, all, others);
+}
+
+static fl_value join(fli_grad *g, fl_value a, fl_value b, int dim) {
+  fl_attrs at = fli_attrs(&g->e, FLI_OP_cat);
+  at.v[0].i = dim;
+  return RUN_A(cat, &at, a, b);
+}
+
+/* The same along the last dim without a division, so that derivatives are right
+ * too where elements are 0: elements are multiplied in pairs, the
+ * pairs' others are found, and each of a pair adds its partner. */
+static fl_value others_by_pairs(fli_grad *g, fl_value x) {
+  fl_meta m = *fli_meta(x);
+  int last = m.ndim - 1;
+  int64_t n = m.shape[last], half = n / 2;
+  if (n <= 1) {
+    fl_device d = fl_tensor_device(x.tensor);
+    return ADD(fli_v_zeros(&g->e, m.dtype, m.ndim, m.shape, d), NUM(1));
+  }
+  fl_value a = fli_v_narrow(&g->e, x, last, 0, half, 1);
+  fl_value b = fli_v_narrow(&g->e, x, last, half, half, 1);
+  fl_value pairs = MUL(a, b), rest = fli_none();
+  if (n % 2) {
+    rest = fli_v_narrow(&g->e, x, last, n - 1, 1, 1);
+    pairs = join(g, pairs, rest, last);
+  }
+  if (!pairs.tensor)
+    return pairs;
+  fl_value others = others_by_pairs(g, pairs), y = others;
+  if (n % 2)
+    y = fli_v_narrow(&g->e, others, last, 0, half, 1);
+  y = join(g, MUL(y, b), MUL(y, a), last);
+  if (n % 2)
+    y = join(g, y, fli_v_narrow(&g->e, others, last, half, 1, 1), last);
+  return y;
+}
+
+/* That for x, with the reduced dims brought last and made one, and back. */
+static fl_value others_again(fli_grad *g, fl_value x, unsigned mask) {
+  const fl_meta *m = &g->in_meta[0];
+  int64_t order[FL_MAX_DIMS], back[FL_MAX_DIMS];
+  fl_meta moved = {.ndim = m->ndim}, flat = {.ndim = 2, .shape = {1, 1}};
+  int k = 0;
+  for (int last = 0; last < 2; last++)
+    for (int i = 0; i < m->ndim; i++)
+      if ((int)(mask >> i & 1) == last) {
+        back[i] = k;
+        moved.shape[k] = m->shape[i];
+        order[k++] = i;
+        flat.shape[last] *= m->shape[i];
+      }
+  x = RESHAPE(fli_v_permute(&g->e, x, order), &flat);
+  x = x.tensor ? others_by_pairs(g, x) : x;
+  return fli_v_permute(&g->e, RESHAPE(x, &moved), back);
+}
+
+void grad_prod(fli_grad *g) {
+  unsigned mask = mask_of(g->attrs, 0, g->in_meta[0].ndim);
+  bool empty = fl_numel(g->in_meta[0].ndim, g->in_meta[0].shape) == 0;
+  fl_value others = g->create && !empty ? others_again(g, g->in[0], mask)
+                                        : others_by_division(g, g->in[0], mask);
   g->dx[0] = MUL(kept(g, g->dy[0], mask), others);
 }
 
@@ -201,7 +227,10 @@ void grad_var(fli_grad *g) {
 
 void grad_logsumexp(fli_grad *g) {
   unsigned mask = mask_of(g->attrs, 0, g->in_meta[0].ndim);
-  fl_value p = EXP(SUB(g->in[0], kept(g, g->y[0], mask)));
+  /* where all is -inf: nothing, not the NaN of -inf + inf */
+  fl_value y = g->y[0], none = RUN(eq, y, NUM(-INFINITY));
+  y = RUN(where, none, NUM(0), y);
+  fl_value p = EXP(SUB(g->in[0], kept(g, y, mask)));
   g->dx[0] = MUL(kept(g, g->dy[0], mask), p);
 }
 
@@ -249,9 +278,13 @@ void grad_cumsum(fli_grad *g) {
 
 /* --- composed --- */
 
-/* attrs: dims, correction, keepdim, as var's */
+/* attrs: dims, correction, keepdim, as var's. Where nothing varies the root's
+ * slope has no end, but nothing is to flow there. */
 void compose_std(fli_composing *g) {
-  g->out[0] = SQRT(RUN_A(var, g->attrs, g->in[0]));
+  fl_value v = RUN_A(var, g->attrs, g->in[0]);
+  fl_value none = RUN(eq, v, NUM(0));
+  fl_value root = SQRT(RUN(where, none, NUM(1), v));
+  g->out[0] = RUN(where, none, NUM(0), root);
 }
 
 void compose_sum_to(fli_composing *g) {
