@@ -216,3 +216,22 @@ static void pack_a(int64_t k, int mr, const T *a, int64_t lda, T *restrict to) {
   for (int i = 0; i < mr; i++)
     __builtin_memcpy(to + i * A_ROW(k), a + i * lda, (size_t)k * sizeof(T));
 }
+
+/* The same of A stored k x m, for `count` panels side by side, `panel` elements
+ * apart; columns of a panel A_COLUMN apart. */
+#define A_COLUMN ((MR + VL - 1) / VL * VL)
+
+static void pack_at(int64_t k, int count, const int *mr, const T *a,
+                    int64_t lda, T *restrict to, int64_t panel) {
+  for (int64_t p = 0; p < k; p++) {
+    const T *from = a + p * lda;
+    T *q = to + p * A_COLUMN;
+    for (int c = 0; c < count; from += mr[c++], q += panel) {
+      int i = 0;
+      for (; i + VL <= mr[c]; i += VL)
+        store(q + i, load(from + i));
+      if (i < mr[c])
+        store(q + i, load_part(from + i, first(mr[c] - i)));
+    }
+  }
+}

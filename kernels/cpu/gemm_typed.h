@@ -234,42 +234,56 @@ static void small(const product *g, bool add) {
   }
 }
 
+/* panels of A copied together where A is stored k x m */
+#define GROUP (16 / (int)sizeof(T))
+
 /* One strip of C over kc steps of the sum. */
 static void strip(const product *g, bool copy_a, int64_t p, int64_t kc,
-                  const T *packed_b, int64_t j, int64_t cols, T *packed_a,
-                  bool add, const fl_cpu_product *done) {
+                  const T *packed_b, int64_t j, int64_t cols, bool add,
+                  const fl_cpu_product *done) {
+  T copy[GROUP * KC * A_COLUMN] __attribute__((aligned(FL_ALIGN)));
   panels h = cut_rows(g->m);
-  int64_t rest = cols % NR;
-  int64_t last = rest && rest <= VL ? VL : NR;
-  for (int64_t s = 0, i = 0; s < h.count; s++) {
-    int mr = (int)(h.each + (s < h.more));
+  int64_t rest = cols % NR, last = rest && rest <= VL ? VL : NR;
+  int at = 0, ready = 0, mr[GROUP];
+  for (int64_t s = 0, i = 0; s < h.count; s++, at++) {
+    mr[0] = (int)(h.each + (s < h.more));
     const T *a = g->ta ? g->a + p * g->lda + i : g->a + i * g->lda + p;
     int64_t ra = g->lda;
-    if (copy_a) {
-      pack_a(kc, mr, a, g->lda, packed_a);
-      a = packed_a;
+    if (copy_a && g->ta) {
+      if (at == ready) {
+        ready = (int)min(GROUP, h.count - s);
+        for (at = ready - 1; at > 0; at--)
+          mr[at] = (int)(h.each + (s + at < h.more));
+        pack_at(kc, ready, mr, a, g->lda, copy, KC * A_COLUMN);
+      }
+      a = copy + at * KC * A_COLUMN;
+      ra = A_COLUMN;
+    } else if (copy_a) {
+      pack_a(kc, mr[0], a, g->lda, copy);
+      a = copy;
       ra = A_ROW(kc);
     }
-    row_of_tiles(g->ta, mr, cols, kc, a, ra, packed_b, NR, kc * NR, last,
+    row_of_tiles(g->ta, mr[0], cols, kc, a, ra, packed_b, NR, kc * NR, last,
                  g->c + i * g->ldc + j, g->ldc, add);
     if (done)
-      done->done(done->context, done->i0 + i, mr, done->j0 + j, cols);
-    i += mr;
+      done->done(done->context, done->i0 + i, mr[0], done->j0 + j, cols);
+    i += mr[0];
   }
 }
 
-/* Rows of A a multiple of 4 KiB apart share one set of the L1 cache. */
-static bool crowded(int64_t lda) {
-  return lda * (int64_t)sizeof(T) % 4096 == 0;
+/* Rows of A a multiple of 4 KiB apart share one set of the L1 cache; columns
+ * that far apart need a page each. */
+static bool should_copy(const product *g) {
+  int64_t bytes = g->lda * (int64_t)sizeof(T);
+  return g->n > NR && (g->ta ? bytes >= 4096 : bytes % 4096 == 0);
 }
 
 static void __attribute__((noinline))
 blocked(const product *g, bool add, const fl_cpu_product *done) {
   T packed_b[KC * NC] __attribute__((aligned(FL_ALIGN)));
-  T packed_a[MR * A_ROW(KC)] __attribute__((aligned(FL_ALIGN)));
   int64_t rounds = (g->k + KC - 1) / KC;
   int64_t kc = ((g->k + rounds - 1) / rounds + VL - 1) / VL * VL;
-  bool copy_a = !g->ta && g->n > NR && crowded(g->lda);
+  bool copy_a = should_copy(g);
   for (int64_t p = 0; p < g->k; p += kc) {
     int64_t now = min(g->k - p, kc);
     for (int64_t j = 0; j < g->n; j += NC) {
@@ -278,9 +292,21 @@ blocked(const product *g, bool add, const fl_cpu_product *done) {
         pack_bt(now, cols, g->b + j * g->ldb + p, g->ldb, packed_b);
       else
         pack_b(now, cols, g->b + p * g->ldb + j, g->ldb, packed_b);
-      strip(g, copy_a, p, now, packed_b, j, cols, packed_a, add || p,
+      strip(g, copy_a, p, now, packed_b, j, cols, add || p,
             p + now == g->k ? done : NULL);
     }
+  }
+}
+
+/* The same where B has been packed before. */
+static void prepacked(const product *g, bool add, const fl_cpu_product *f) {
+  const T *packed = f->packed;
+  bool copy_a = should_copy(g);
+  for (int64_t p = 0; p < g->k; p += f->step) {
+    int64_t now = min(g->k - p, f->step);
+    const T *b = packed + p * f->packed_cols + f->j0 * now;
+    strip(g, copy_a, p, now, b, 0, g->n, add || p,
+          f->done && p + now == g->k ? f : NULL);
   }
 }
 
@@ -321,7 +347,18 @@ static void run(const product *g, bool add, const fl_cpu_product *done) {
 void PRODUCT(const fl_cpu_product *p) {
   product g = {p->ta,  p->tb, p->m,   p->n, p->k,  p->a,
                p->lda, p->b,  p->ldb, p->c, p->ldc};
-  run(&g, p->add, p->done ? p : NULL);
+  if (p->packed && p->k > 0)
+    prepacked(&g, p->add, p);
+  else
+    run(&g, p->add, p->done ? p : NULL);
+}
+
+void PACK(bool tb, int64_t k, int64_t cols, const void *b, int64_t ldb,
+          void *to) {
+  if (tb)
+    pack_bt(k, cols, b, ldb, to);
+  else
+    pack_b(k, cols, b, ldb, to);
 }
 
 void GEMM(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const T *a,
