@@ -241,8 +241,7 @@ fl_status view_unsqueeze(fli_viewing *v) {
 static fl_status position(const fli_viewing *v, int64_t *i, int64_t size) {
   int64_t at = *i < 0 ? *i + size : *i;
   if (at < 0 || at >= size)
-    return fli_fail(FL_EINDEX,
-                    "%s: position %lld is out of range %d..%lld",
+    return fli_fail(FL_EINDEX, "%s: position %lld is out of range %d..%lld",
                     v->op->info.name, (long long)(*i < 0 ? *i : *i + v->base),
                     v->base, (long long)(size - 1 + v->base));
   *i = at;
