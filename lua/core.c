@@ -115,6 +115,48 @@ static int memory_fail(lua_State *L) {
   return 1;
 }
 
+/* Before each allocation everything that is garbage goes, so that the greatest
+ * sum is what exact reference counting would have needed. */
+typedef struct exact {
+  fl_lua *st;
+  fl_device device;
+  size_t peak;
+} exact;
+
+static void before_allocation(void *context, fl_device d, int64_t bytes,
+                              size_t live) {
+  exact *e = context;
+  fl_memory_stats s;
+  if (bytes < 0 || d != e->device || !e->st->L || e->st->collecting)
+    return;
+  lua_State *L = e->st->L;
+  e->st->collecting = e->st->reclaiming = true;
+  lua_gc(L, LUA_GCCOLLECT);
+  e->st->collecting = e->st->reclaiming = false;
+  e->st->L = L;
+  fl_memory_get(e->st->rt, d, &s);
+  live = s.live + (size_t)bytes;
+  if (live > e->peak)
+    e->peak = live;
+}
+
+/* memory.needed(f, ...): the bytes on the default device that f would have
+ * needed with exact reference counting; slow. */
+static int memory_needed(lua_State *L) {
+  exact e = {.st = fll_enter(L)};
+  e.device = e.st->device;
+  luaL_checktype(L, 1, LUA_TFUNCTION);
+  fl_memory_trace(e.st->rt, before_allocation, &e);
+  int s = lua_pcall(L, lua_gettop(L) - 1, 0, 0);
+  e.st->L = L;
+  if (e.st->rt)
+    fl_memory_trace(e.st->rt, NULL, NULL);
+  if (s != LUA_OK)
+    return lua_error(L);
+  lua_pushinteger(L, (lua_Integer)e.peak);
+  return 1;
+}
+
 static int tensor_count(lua_State *L) {
   fl_lua *st = fll_enter(L);
   lua_pushinteger(L, (lua_Integer)fl_tensor_count(st->rt));
@@ -212,13 +254,11 @@ int luaopen_flare_core(lua_State *L) {
                                        {"clock", now},
                                        {"is_terminal", is_terminal},
                                        {NULL, NULL}};
-  static const luaL_Reg memory[] = {{"stats", memory_stats},
-                                    {"limit", memory_limit},
-                                    {"flush", memory_flush},
-                                    {"reset_peak", memory_reset_peak},
-                                    {"holders", memory_holders},
-                                    {"fail", memory_fail},
-                                    {NULL, NULL}};
+  static const luaL_Reg memory[] = {
+      {"stats", memory_stats},     {"limit", memory_limit},
+      {"flush", memory_flush},     {"reset_peak", memory_reset_peak},
+      {"holders", memory_holders}, {"fail", memory_fail},
+      {"needed", memory_needed},   {NULL, NULL}};
   fll_open(L, NULL);
   lua_newtable(L);
   fll_ops_core(L);
