@@ -171,7 +171,9 @@ void fll_register(lua_State *L, const luaL_Reg *reg) {
 }
 
 void fll_newtype(lua_State *L, int key, const char *name, const luaL_Reg *reg) {
-  lua_newtable(L);
+  /* Roomy: Lua looks __add and __gc up several times for each operation, and
+   * in a table that is nearly full these names may stand in line. */
+  lua_createtable(L, 0, 128);
   lua_pushvalue(L, -1);
   fll_setkey(L, key);
   lua_pushstring(L, name);
@@ -207,6 +209,9 @@ void *fll_checktype(lua_State *L, int i, int key, size_t size) {
 
 const char *fll_typename(lua_State *L, int i) {
   if (lua_type(L, i) == LUA_TUSERDATA || lua_type(L, i) == LUA_TTABLE) {
+    const fll_tensor *h = lua_touserdata(L, i);
+    if (h && lua_rawlen(L, i) == sizeof *h && h->magic == FLL_CLOSED)
+      return "a closed tensor";
     if (luaL_getmetafield(L, i, "__name") == LUA_TSTRING)
       return lua_tostring(L, -1); /* stays on the stack: an error follows */
   }
