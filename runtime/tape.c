@@ -502,6 +502,8 @@ fl_status fl_tensor_require_grad(fl_tensor *t, bool on) {
                                   "a gradient: use detach()");
   if (!t->node)
     t->requires_grad = on;
+  if (t->requires_grad && t->is_view)
+    fli_tensor_own(t);
   return FL_OK;
 }
 

@@ -371,6 +371,16 @@ fl_status fl_tensor_detach(fl_tensor *x, fl_tensor **out) {
   return FL_OK;
 }
 
+/* A view without history stands for itself from now on: as a leaf it must be
+ * the base of its own views. */
+void fli_tensor_own(fl_tensor *t) {
+  fl_tensor *base = t->base;
+  t->base = NULL;
+  t->is_view = false;
+  if (base && --base->rc == 0)
+    drop(base);
+}
+
 /* --- asking --- */
 
 const fl_meta *fl_tensor_meta(const fl_tensor *t) {
