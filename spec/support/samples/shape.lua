@@ -229,6 +229,6 @@ S.as_strided = {
   {x = f{0}, size = {0, 2}, stride = {2, 1}},
   {x = f{4}, size = {3}, stride = {2}, _refused = "outside"},
 }
-for _, s in ipairs(S.as_strided) do s._contiguous = true end
+for _, s in ipairs(S.as_strided) do s._contiguous = true end -- it sees memory, not elements
 
 return S
