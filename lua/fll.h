@@ -14,6 +14,7 @@
 #include <lauxlib.h>
 #include <lua.h>
 #include <lualib.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -41,7 +42,6 @@ enum {
   FLL_ERROR,     /* an error value on its way through the runtime */
   FLL_PASS,      /* gradients that Lua functions gave in a recorded pass */
   FLL_SCOPES,    /* handles made in each open scope */
-  FLL_BLOCKS,    /* address -> memory that crosses threads, parcel.c */
   FLL_KEYS
 };
 extern const char fll_keys[FLL_KEYS];
@@ -138,6 +138,8 @@ struct fl_lua {
   char library[128]; /* files that start so are the library's own */
   /* for the host, state.c */
   char *traceback, *result;
+  pthread_t owner;             /* the thread that opened it */
+  struct fll_lending *lending; /* tensors in shared memory, parcel.c */
   fll_file_fault fault;
 };
 
@@ -284,6 +286,7 @@ void fll_modes_core(lua_State *L);
 void fll_file_core(lua_State *L);
 void fll_json_core(lua_State *L);
 void fll_thread_core(lua_State *L);
+void fll_lending_release(struct fll_lending *l);
 
 /* --- what is on the hot path --- */
 

@@ -87,7 +87,7 @@ void fll_collect(lua_State *L, fl_lua *st) {
 bool fll_reclaim(void *context, fl_device device, size_t bytes) {
   fl_lua *st = context;
   bool again = false;
-  if (st->L && !st->reclaiming) {
+  if (st->L && !st->reclaiming && pthread_equal(st->owner, pthread_self())) {
     size_t live, left;
     fl_handles_bytes(st->rt, &live);
     st->reclaiming = st->collecting = true;

@@ -315,7 +315,13 @@ int fll_select(lua_State *L, fl_lua *st, fll_tensor *h, lua_Integer i) {
                .out = out};
   fll_check(L, st, fl_call_run(st->rt, &c));
   fll_fill(y, out[0]);
-  fll_set_parent(L, -1, 1);
+  if (h->flags) {
+    fll_set_parent(L, -1, 1);
+  } else { /* the same, straight */
+    lua_pushvalue(L, 1);
+    lua_setiuservalue(L, -2, 1);
+    y->flags = FLL_H_PARENT;
+  }
   return 1;
 }
 

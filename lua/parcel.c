@@ -3,6 +3,7 @@
  * or received); the receiver's tensor lies in the block itself. */
 #include "parcel.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 
 #define MAX_DEPTH 100
@@ -28,70 +29,96 @@ void fll_block_release(fll_block *b) {
   free(b);
 }
 
-/* A tensor over a block is found again by its address: a table in the registry,
- * address -> lent. Nothing here allocates when it is taken out. */
+/* Which tensors of a state lie in blocks. A storage may be dropped by another
+ * thread, and later than its state, so this is plain C behind a lock. */
 typedef struct lent {
+  struct fll_lending *of;
   fll_block *block;
-  fl_lua *st;
+  struct lent *prev, *next;
 } lent;
 
-static void give_back(void *context, void *data) {
-  lent *l = context;
-  lua_State *L = l->st->L;
-  if (L && l->st->rt && lua_checkstack(L, 4)) {
-    if (fll_getkey(L, FLL_BLOCKS) == LUA_TTABLE) {
-      if (lua_rawgetp(L, -1, data) == LUA_TLIGHTUSERDATA &&
-          lua_touserdata(L, -1) == l) {
-        lua_pushnil(L);
-        lua_rawsetp(L, -3, data);
-      }
-      lua_pop(L, 1);
-    }
-    lua_pop(L, 1);
-  }
-  fll_block_release(l->block);
+struct fll_lending {
+  atomic_int rc; /* the state, and each tensor */
+  pthread_mutex_t lock;
+  lent *first;
+};
+
+void fll_lending_release(struct fll_lending *l) {
+  if (!l || atomic_fetch_sub_explicit(&l->rc, 1, memory_order_acq_rel) != 1)
+    return;
+  pthread_mutex_destroy(&l->lock);
   free(l);
 }
 
-static fll_block *block_of(lua_State *L, fl_tensor *t, size_t bytes) {
-  fll_block *b = NULL;
-  void *p = fl_tensor_contiguous(t) ? fl_tensor_data(t) : NULL;
-  if (p && fll_getkey(L, FLL_BLOCKS) == LUA_TTABLE) {
-    if (lua_rawgetp(L, -1, p) == LUA_TLIGHTUSERDATA)
-      b = ((lent *)lua_touserdata(L, -1))->block;
-    lua_pop(L, 1);
+static struct fll_lending *lending_of(fl_lua *st) {
+  if (!st->lending) {
+    struct fll_lending *l = calloc(1, sizeof *l);
+    if (!l)
+      return NULL;
+    atomic_init(&l->rc, 1);
+    pthread_mutex_init(&l->lock, NULL);
+    st->lending = l;
   }
-  if (p)
-    lua_pop(L, 1);
-  return b && bytes <= b->bytes ? b : NULL;
+  return st->lending;
+}
+
+static void give_back(void *context, void *data) {
+  lent *l = context;
+  struct fll_lending *of = l->of;
+  (void)data;
+  pthread_mutex_lock(&of->lock);
+  if (l->prev)
+    l->prev->next = l->next;
+  else
+    of->first = l->next;
+  if (l->next)
+    l->next->prev = l->prev;
+  pthread_mutex_unlock(&of->lock);
+  fll_block_release(l->block);
+  fll_lending_release(of);
+  free(l);
+}
+
+/* The block that a tensor lies in from its first byte, retained; or NULL. */
+static fll_block *block_of(fl_lua *st, fl_tensor *t, size_t bytes) {
+  struct fll_lending *of = st->lending;
+  void *p = of && fl_tensor_contiguous(t) ? fl_tensor_data(t) : NULL;
+  fll_block *found = NULL;
+  if (!p)
+    return NULL;
+  pthread_mutex_lock(&of->lock);
+  for (lent *l = of->first; l && !found; l = l->next)
+    if (l->block->p == p && bytes <= l->block->bytes)
+      found = l->block;
+  if (found)
+    atomic_fetch_add(&found->rc, 1);
+  pthread_mutex_unlock(&of->lock);
+  return found;
 }
 
 /* Pushes a tensor that lies in the block. */
 static void push_over(lua_State *L, fl_lua *st, fll_block *b, fl_dtype d,
                       int ndim, const int64_t *shape) {
   fll_tensor *h = fll_new(L, st, FLL_MT);
-  lent *l = malloc(sizeof *l);
+  struct fll_lending *of = lending_of(st);
+  lent *l = of ? malloc(sizeof *l) : NULL;
   if (!l)
     luaL_error(L, "out of memory");
-  *l = (lent){b, st};
-  atomic_fetch_add(&b->rc, 1);
   fl_tensor *t = NULL;
   fl_status s = fl_tensor_wrap(st->rt, b->p, d, ndim, shape, give_back, l, &t);
   if (s != FL_OK) {
-    fll_block_release(b);
     free(l);
     fll_raise(L, st, s);
   }
+  atomic_fetch_add(&b->rc, 1);
+  atomic_fetch_add(&of->rc, 1);
+  pthread_mutex_lock(&of->lock);
+  *l = (lent){of, b, NULL, of->first};
+  if (of->first)
+    of->first->prev = l;
+  of->first = l;
+  pthread_mutex_unlock(&of->lock);
   fll_fill(h, t);
-  if (fll_getkey(L, FLL_BLOCKS) != LUA_TTABLE) {
-    lua_pop(L, 1);
-    lua_newtable(L);
-    lua_pushvalue(L, -1);
-    fll_setkey(L, FLL_BLOCKS);
-  }
-  lua_pushlightuserdata(L, l);
-  lua_rawsetp(L, -2, b->p);
-  lua_pop(L, 1);
 }
 
 static void release_block(void *p) {
@@ -194,12 +221,9 @@ static void pack_tensor(packer *k, int i) {
   add_tag(k, 'X');
   add(k, head, sizeof head);
   add(k, m->shape, sizeof(int64_t) * (size_t)m->ndim);
-  fll_block *b = block_of(k->L, t, bytes);
-  if (b) {
-    atomic_fetch_add(&b->rc, 1);
-    c->block = b;
+  c->block = block_of(k->st, t, bytes);
+  if (c->block)
     return;
-  }
   c->block = fll_block_new(bytes);
   if (!c->block)
     fll_error(k->L, "%s: out of memory: %zu bytes for a tensor", k->where,

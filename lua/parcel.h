@@ -6,7 +6,7 @@
 
 #include "fll.h"
 
-/* Memory of tensors under way. Counted atomically. */
+/* Memory of tensors under way, or shared. Counted atomically. */
 typedef struct fll_block {
   atomic_int rc;
   size_t bytes;

@@ -43,6 +43,8 @@ void fll_shut(fl_lua *st) {
     fl_tape_set_host(rt, &(fl_tape_host){0});
     fl_runtime_close(rt);
   }
+  fll_lending_release(st->lending);
+  st->lending = NULL;
   free(st->traceback);
   free(st->result);
   st->traceback = st->result = NULL;
@@ -92,6 +94,7 @@ static void open_runtime(lua_State *L, fl_lua *st, const fl_lua_options *o) {
   r.log = log_message;
   r.context = st;
   st->L = L;
+  st->owner = pthread_self();
   if (fl_runtime_open(&r, &st->rt) != FL_OK) {
     st->rt = NULL;
     luaL_error(L, "flare: %s", fl_error());
