@@ -520,7 +520,8 @@ def line(text, indent):
     print(text)
 
 
-print("-- What PyTorch %s gives; made by bench/peers/view_cases.py." % torch.__version__.split("+")[0])
+version = torch.__version__.split("+")[0]
+print("-- What PyTorch %s gives; made by bench/peers/view_cases.py." % version)
 print("return {")
 for f in cases:
     try:

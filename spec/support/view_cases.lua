@@ -357,13 +357,16 @@ case("detached_shares", function()
   return {y = y, x = x.grad}
 end)
 
+-- who needs what was changed, and who changed it
+local both_lines = " %(.-view_cases.lua:%d+%) needs a tensor %(4%) .- changed in place since, "
+  .. "at .-view_cases.lua:%d+"
+
 case("detached_write_to_what_is_saved", function()
   local x = leaf{4}
   local y = x:exp()
   y:detach()[{{1}}]:mul_(2)
   back(y)
-end, {says = "exp %(.-view_cases.lua:%d+%) needs a tensor %(4%) .- changed in place since, "
-  .. "at .-view_cases.lua:%d+"})
+end, {says = "exp" .. both_lines})
 
 case("saved_changed", function()
   local x = leaf{4}
@@ -371,8 +374,7 @@ case("saved_changed", function()
   local z = y * y
   y:mul_(3)
   back(z)
-end, {says = "mul %(.-view_cases.lua:%d+%) needs .- changed in place since,
-  at .-view_cases.lua:%d+"})
+end, {says = "mul" .. both_lines})
 
 case("saved_changed_through_a_view", function()
   local x = leaf{4}
@@ -380,8 +382,7 @@ case("saved_changed_through_a_view", function()
   local z = y * y
   y[{{2}}]:zero_()
   back(z)
-end, {says = "mul %(.-view_cases.lua:%d+%) needs .- changed in place since,
-  at .-view_cases.lua:%d+"})
+end, {says = "mul" .. both_lines})
 
 case("leaf_written", function()
   leaf{4}:mul_(2)
