@@ -524,7 +524,7 @@ static fl_status check_target(work *w) {
     return fli_fail(FL_EARG, "%s_: the first input must be a tensor", name);
   if (!t->contiguous && overlaps_itself(t))
     return fli_fail(FL_EAUTOGRAD,
-                    "%s_: an overlapping or expanded tensor cannot be written in "
+                    "%s_: an expanded or overlapping tensor cannot be written in "
                     "place: several elements share memory; clone() it first",
                     name);
   return w->rt->grad_enabled ? fli_tape_check_inplace(w->rt, w->c) : FL_OK;
