@@ -40,6 +40,8 @@ int64_t fll_dim(lua_State *L, int64_t d, const char *where, const char *name) {
   if (d == 0)
     fll_error(L, "%s: %s: dims count from 1; 0 is none (-1 is the last)", where,
               name);
+  if (d == FL_ATTR_NONE) /* it would pass for one that is left out */
+    d++;
   return d > 0 ? d - 1 : d;
 }
 

@@ -15,20 +15,16 @@ typedef struct list {
 
 /* The list is a userdata, so that an error releases what it holds. */
 static int list_gc(lua_State *L) {
-  list *l = lua_touserdata(L, 1);
-  while (l->n > 0)
+  list *l = fll_totype(L, 1, FLL_ARRAY, lua_rawlen(L, 1));
+  while (l && l->n > 0)
     fl_tensor_release(l->t[--l->n]);
   return 0;
 }
 
 static list *new_list(lua_State *L, int n) {
   size_t extra = n > FEW ? (size_t)n * sizeof(fl_tensor *) : 0;
-  list *l = lua_newuserdatauv(L, sizeof *l + extra, 0);
-  l->n = 0;
+  list *l = fll_newobject(L, FLL_ARRAY, sizeof *l + extra, 0);
   l->t = n > FEW ? (fl_tensor **)(l + 1) : l->few;
-  memset(l->t, 0, (size_t)(n > FEW ? n : FEW) * sizeof *l->t);
-  fll_getkey(L, FLL_ARRAY);
-  lua_setmetatable(L, -2);
   return l;
 }
 
@@ -290,10 +286,7 @@ static int register_hook(lua_State *L) {
     fll_error(L, "register_hook: expected a function, got %s",
               fll_typename(L, 2));
   lua_settop(L, 2);
-  hook *h = lua_newuserdatauv(L, sizeof *h, 1);
-  h->on = false;
-  fll_getkey(L, FLL_HOOK);
-  lua_setmetatable(L, -2);
+  hook *h = fll_newobject(L, FLL_HOOK, sizeof *h, 1);
   lua_pushvalue(L, 1);
   lua_setiuservalue(L, 3, 1);
   if (fl_tensor_is_leaf(t))

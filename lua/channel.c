@@ -40,11 +40,7 @@ void fll_channel_release(fll_channel *c) {
 }
 
 static handle *new_handle(lua_State *L) {
-  handle *h = lua_newuserdatauv(L, sizeof *h, 0);
-  memset(h, 0, sizeof *h);
-  fll_getkey(L, FLL_CHANNEL);
-  lua_setmetatable(L, -2);
-  return h;
+  return fll_newobject(L, FLL_CHANNEL, sizeof(handle), 0);
 }
 
 void fll_channel_push(lua_State *L, fll_channel *c) {

@@ -154,6 +154,9 @@ void fll_pushfunction(lua_State *L, lua_CFunction f);
 /* A metatable in its registry slot, left on the stack: __name and __metatable
  * are set, and whoever writes to it from Lua cannot reach it. */
 void fll_newtype(lua_State *L, int key, const char *name, const luaL_Reg *reg);
+/* A userdata of zeros of the type `key`, whose first member is a magic word: a
+ * metatable alone, which Lua can swap, does not make it of the type. */
+void *fll_newobject(lua_State *L, int key, size_t size, int values);
 /* The userdata at `i` if it is of that type, else NULL (raises: check). */
 void *fll_totype(lua_State *L, int i, int key, size_t size);
 void *fll_checktype(lua_State *L, int i, int key, size_t size);

@@ -48,10 +48,7 @@ int fll_map_file(lua_State *L) {
   fl_lua *st = fll_enter(L);
   const char *path = luaL_checkstring(L, 1), *kind;
   struct stat s;
-  map *f = lua_newuserdatauv(L, sizeof *f, 0);
-  memset(f, 0, sizeof *f);
-  fll_getkey(L, FLL_MAP);
-  lua_setmetatable(L, -2);
+  map *f = fll_newobject(L, FLL_MAP, sizeof *f, 0);
   fll_fd *fd = fll_newfd(L);
   if (!fll_open_file(st, path, fd, &s, &kind))
     return fll_file_failed(L, path, kind);

@@ -45,10 +45,7 @@ static int with_mode(lua_State *L, fl_lua *st, mode m, int value, int f) {
 }
 
 static int push_guard(lua_State *L, fl_lua *st, mode m, int value) {
-  guard *g = lua_newuserdatauv(L, sizeof *g, 0);
-  g->active = false;
-  fll_getkey(L, FLL_GUARD);
-  lua_setmetatable(L, -2);
+  guard *g = fll_newobject(L, FLL_GUARD, sizeof *g, 0);
   g->mode = m;
   g->was = set_mode(st, m, value);
   g->active = true;

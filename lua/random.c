@@ -9,11 +9,8 @@ typedef struct generator {
 } generator;
 
 static generator *new_generator(lua_State *L) {
-  generator *g = lua_newuserdatauv(L, sizeof *g, 0);
-  memset(g, 0, sizeof *g);
+  generator *g = fll_newobject(L, FLL_GENERATOR, sizeof *g, 0);
   g->g = &g->own;
-  fll_getkey(L, FLL_GENERATOR);
-  lua_setmetatable(L, -2);
   return g;
 }
 

@@ -190,9 +190,23 @@ void fll_newtype(lua_State *L, int key, const char *name, const luaL_Reg *reg) {
     }
 }
 
+static uint64_t magic_of(int key) {
+  return 0xf1a7e0b1ull << 32 | (uint64_t)key;
+}
+
+void *fll_newobject(lua_State *L, int key, size_t size, int values) {
+  uint64_t *p = lua_newuserdatauv(L, size, values);
+  memset(p, 0, size);
+  *p = magic_of(key);
+  fll_getkey(L, key);
+  lua_setmetatable(L, -2);
+  return p;
+}
+
 void *fll_totype(lua_State *L, int i, int key, size_t size) {
-  void *p = lua_touserdata(L, i);
-  if (!p || lua_rawlen(L, i) != size || !lua_getmetatable(L, i))
+  uint64_t *p = lua_touserdata(L, i);
+  if (!p || lua_rawlen(L, i) != size || *p != magic_of(key) ||
+      !lua_getmetatable(L, i))
     return NULL;
   fll_getkey(L, key);
   bool same = lua_rawequal(L, -1, -2);
@@ -230,23 +244,22 @@ void *fll_scratch(lua_State *L, size_t bytes) {
 /* --- boxes --- */
 
 static int box_gc(lua_State *L) {
-  fll_emptybox(lua_touserdata(L, 1));
+  fll_box *b = fll_totype(L, 1, FLL_BOX, sizeof *b);
+  if (b)
+    fll_emptybox(b);
   return 0;
 }
 
 fll_box *fll_newbox(lua_State *L, void (*release)(void *)) {
-  fll_box *b = lua_newuserdatauv(L, sizeof *b, 0);
-  memset(b, 0, sizeof *b);
-  b->release = release ? release : free;
   if (fll_getkey(L, FLL_BOX) != LUA_TTABLE) {
-    lua_pop(L, 1);
     lua_createtable(L, 0, 1);
     lua_pushcfunction(L, box_gc);
     lua_setfield(L, -2, "__gc");
-    lua_pushvalue(L, -1);
     fll_setkey(L, FLL_BOX);
   }
-  lua_setmetatable(L, -2);
+  lua_pop(L, 1);
+  fll_box *b = fll_newobject(L, FLL_BOX, sizeof *b, 0);
+  b->release = release ? release : free;
   return b;
 }
 

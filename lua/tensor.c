@@ -183,6 +183,7 @@ void fll_pushshape(lua_State *L, int n, const int64_t *v) {
 
 static int shape_index(lua_State *L) {
   fll_enter(L);
+  luaL_checktype(L, 1, LUA_TTABLE);
   if (lua_isinteger(L, 2)) {
     lua_Integer i = lua_tointeger(L, 2);
     if (i == 0)

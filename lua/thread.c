@@ -167,10 +167,7 @@ static void *thread_main(void *context) {
 /* --- outside --- */
 
 static worker *new_worker(lua_State *L) {
-  handle *h = lua_newuserdatauv(L, sizeof *h, 0);
-  memset(h, 0, sizeof *h);
-  fll_getkey(L, FLL_WORKER);
-  lua_setmetatable(L, -2);
+  handle *h = fll_newobject(L, FLL_WORKER, sizeof *h, 0);
   worker *w = calloc(1, sizeof *w);
   if (!w)
     luaL_error(L, "out of memory");

@@ -196,6 +196,13 @@ static fl_status run_hooks(pass *p, fli_hook *h, int out, fl_tensor *of,
         rt->tape_host.hook
             ? rt->tape_host.hook(rt->tape_host.context, h->key, of, grad)
             : fli_fail(FL_EAUTOGRAD, "a hook's function is gone");
+    const fl_meta *was = &given->meta, *is = &(*grad)->meta;
+    if (!s && (is->ndim != was->ndim ||
+               memcmp(is->shape, was->shape,
+                      (size_t)was->ndim * sizeof *was->shape) != 0))
+      s = fli_fail(FL_ESHAPE, "a hook gave a gradient of shape %s for %s",
+                   fli_shape_text(is->ndim, is->shape),
+                   fli_shape_text(was->ndim, was->shape));
     if (*grad != given) /* replaced: the old one has lost its owner */
       fl_tensor_release(given);
     fl_tensor_release(given);

@@ -24,7 +24,9 @@ end
 
 -- JSON has no NaN, no infinities: those and names that begin with "$" are wrapped.
 local function encode(value, path, tensors, names, depth)
-  if depth > DEPTH then fail("save: the tree is nested more than %d deep at '%s'", DEPTH, path) end
+  if depth > DEPTH then
+    fail("save: the tree is nested more than %d deep at '%s...'", DEPTH, path:sub(1, 40))
+  end
   local kind = type(value)
   if kind == "number" then
     if value ~= value then return {["$number"] = "nan"} end

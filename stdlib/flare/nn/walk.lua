@@ -59,7 +59,9 @@ end
 
 -- `holder` is the table that has the fields: the module or a plain table inside it.
 local function descend(state, owner, holder, prefix, depth)
-  if depth > DEPTH then fail("%s: modules are nested more than %d deep", prefix, DEPTH) end
+  if depth > DEPTH then
+    fail("%s...: modules are nested more than %d deep", prefix:sub(1, 40), DEPTH)
+  end
   for _, key in ipairs(sorted_keys(holder)) do
     local value = rawget(holder, key)
     if is_tensor(value) then
