@@ -671,7 +671,9 @@ static fl_status run_view(work *w) {
                    .base = w->c->base,
                    .offset = x->offset};
   v.out.dtype = x->meta.dtype;
+  size_t bytes; /* as if it had memory of its own: counts must not overflow */
   FLI_TRY(w->op->view(&v));
+  FLI_TRY(fli_check_size(v.out.dtype, v.out.ndim, v.out.shape, &bytes));
   if (w->op->id == FLI_OP_as_strided && !x->contiguous && records(w))
     return from_base(w, &attrs);
   fl_tensor *out;
