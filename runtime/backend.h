@@ -57,6 +57,8 @@ typedef struct fl_launch {
   const fl_view *out;
   const fl_attrs *attrs;
   int base; /* what positions inside index tensors count from: 0 or 1 */
+  bool flat; /* elementwise, and every operand is contiguous, of one shape and
+                of the dtype of in[0] (results of tests: bool), or a number */
   int device;
   fl_stream *stream;
   fl_scratch *scratch;

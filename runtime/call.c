@@ -777,7 +777,7 @@ static fl_status run(work *w) {
   return run_fresh(w);
 }
 
-fl_status fl_call_run(fl_runtime *rt, const fl_call *c) {
+static fl_status run_general(fl_runtime *rt, const fl_call *c) {
   const fl_meta *few[FEW], **metas = few;
   work w; /* member by member: `out` is large and written before it is read */
   w.rt = rt;
@@ -790,7 +790,6 @@ fl_status fl_call_run(fl_runtime *rt, const fl_call *c) {
   w.saves = c->op->saves;
   w.device = 0;
   w.device_known = false;
-  FLI_TRY(fli_check_owner(rt));
   if (c->n_in > FEW &&
       !(metas = fli_malloc(rt, (size_t)c->n_in * sizeof *metas)))
     return FL_ENOMEM;
@@ -803,6 +802,14 @@ fl_status fl_call_run(fl_runtime *rt, const fl_call *c) {
   if (metas != few)
     fli_mfree(metas);
   return s;
+}
+
+fl_status fl_call_run(fl_runtime *rt, const fl_call *c) {
+  fl_status s;
+  FLI_TRY(fli_check_owner(rt));
+  if (c->op->flat && fli_flat_run(rt, c, &s))
+    return s;
+  return run_general(rt, c);
 }
 
 /* --- anomaly mode --- */

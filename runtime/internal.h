@@ -111,6 +111,7 @@ struct fl_op {
   fli_family family;
   int cast;
   uint32_t saves;
+  int flat; /* inputs of a row that may take the short road (flat.c), or 0 */
   int variadic; /* the parameter's number, -1 if there is none */
   /* of the inputs by slot; a variadic one's come last */
   uint8_t in_type[FL_MAX_PARAMS], in_optional[FL_MAX_PARAMS];
@@ -127,6 +128,8 @@ struct fl_op {
   fl_kernel kernel[FLI_MAX_BACKENDS];
 };
 
+int fli_flat_inputs(const fl_op *op);
+bool fli_flat_run(fl_runtime *rt, const fl_call *c, fl_status *status);
 fl_status fli_ops_init(fl_runtime *rt); /* fills rt->ops from ops.def */
 void fli_ops_close(fl_runtime *rt);
 fl_dtype fli_promote(fl_dtype a, fl_dtype b);

@@ -227,12 +227,12 @@ static bool is_flat(const job *j, const operand *o) {
   return true;
 }
 
-static void set_params(job *j, const fl_launch *l, const fl_map *m) {
+static void set_params(double *p, const fl_launch *l, const fl_map *m) {
   if (!m->sig[0] || !strchr(m->sig, '=')) /* no attributes */
     return;
   bool choice = strstr(m->sig, ":enum(") != NULL;
   for (int k = 0; k < 4; k++)
-    j->p[k] = choice ? (double)l->attrs->v[k].i : l->attrs->v[k].f;
+    p[k] = choice ? (double)l->attrs->v[k].i : l->attrs->v[k].f;
 }
 
 static bool same_shape(const fl_view *a, const fl_view *b) {
@@ -280,8 +280,28 @@ static bool set_flat(job *j, const fl_launch *l) {
   return true;
 }
 
+/* A call that the dispatcher knows to be flat, and small: the loop at once. */
+static void run_flat(const fl_launch *l, const fl_map *m, int64_t n) {
+  const void *in[FL_MAP_IN];
+  int step[FL_MAP_IN];
+  double p[4];
+  set_params(p, l, m);
+  for (int k = 0; k < l->n_in; k++) {
+    in[k] = l->in[k].data;
+    step[k] = l->in[k].data != (const void *)l->in[k].imm;
+  }
+  m->loop[l->in[0].dtype == FL_F64](n, l->out[0].data, in, step, p, 64);
+}
+
 fl_status FL_CPU(map)(const fl_launch *l, const fl_map *m) {
   static const fl_dtype types[3] = {FL_F32, FL_F64, FL_I64};
+  if (l->flat) {
+    int64_t n = fl_view_numel(&l->out[0]);
+    if (n <= PIECE) {
+      run_flat(l, m, n);
+      return FL_OK;
+    }
+  }
   job j;
   int t = type_of(l, m);
   j.loop = m->loop[t];
@@ -292,7 +312,7 @@ fl_status FL_CPU(map)(const fl_launch *l, const fl_map *m) {
   while (j.n_in > 0 && !l->in[j.n_in - 1].data)
     j.n_in--; /* a saved operand that the row does not need */
   j.n = fl_view_numel(&l->out[0]);
-  set_params(&j, l, m);
+  set_params(j.p, l, m);
   if (j.n == 0)
     return FL_OK;
   if (set_flat(&j, l)) {
