@@ -84,7 +84,7 @@ static inline T FL_NAME(fl_gelu)(T x, T approx) {
     T u = (T)FL_SQRT_2_PI * x * (1 + (T)0.044715 * x * x);
     return x / (1 + FL_LIBM(exp)(-2 * u));
   }
-  return (T)0.5 * x * FL_LIBM(erfc)(x * (T)-FL_1_SQRT2);
+  return x * FL_NAME(fl_phi)(x, FL_NAME(fl_bell)(x));
 }
 static inline T FL_NAME(fl_gelu_d1)(T x, T approx) {
   if (approx > 0) {
@@ -93,8 +93,8 @@ static inline T FL_NAME(fl_gelu_d1)(T x, T approx) {
     T du = (T)FL_SQRT_2_PI * (1 + (T)0.134145 * x * x);
     return s + x * s * (1 - s) * 2 * du;
   }
-  return (T)0.5 * FL_LIBM(erfc)(x * (T)-FL_1_SQRT2) +
-         x * (T)FL_1_SQRT2PI * FL_LIBM(exp)((T)-0.5 * x * x);
+  T bell = FL_NAME(fl_bell)(x);
+  return FL_NAME(fl_phi)(x, bell) + x * (T)FL_1_SQRT2PI * bell;
 }
 static inline T FL_NAME(fl_gelu_d2)(T x, T approx) {
   if (approx > 0) {
@@ -105,7 +105,7 @@ static inline T FL_NAME(fl_gelu_d2)(T x, T approx) {
     T ds = s * (1 - s) * du;
     return 2 * ds + x * (ds * (1 - 2 * s) * du + s * (1 - s) * ddu);
   }
-  return (2 - x * x) * (T)FL_1_SQRT2PI * FL_LIBM(exp)((T)-0.5 * x * x);
+  return (2 - x * x) * (T)FL_1_SQRT2PI * FL_NAME(fl_bell)(x);
 }
 
 #undef T
