@@ -298,7 +298,8 @@ fl_status FL_CPU(map)(const fl_launch *l, const fl_map *m) {
   if (l->flat) {
     int64_t n = fl_view_numel(&l->out[0]);
     if (n <= PIECE) {
-      run_flat(l, m, n);
+      if (n) /* a loop reads its first elements unasked */
+        run_flat(l, m, n);
       return FL_OK;
     }
   }
