@@ -153,6 +153,7 @@ static void close_pass(lua_State *L, fl_lua *st, int outer, int first, int n) {
 
 /* Without userdata for the plain case: one root, no options. */
 static int plain_backward(lua_State *L, fl_lua *st) {
+  fll_collect_pass(L, st);
   fll_tensor *h = fll_test(L, 1);
   fl_tensor *t = fl_tensor_retain(h->t);
   fl_status s = fl_backward(st->rt, 1, &t, NULL, 0);
@@ -191,6 +192,7 @@ static int backward(lua_State *L) {
   unsigned flags = pass_flags(L, 2);
   open_pass(L, flags);
   int outer = lua_gettop(L);
+  fll_collect_pass(L, st);
   fl_status s = fl_backward(st->rt, roots->n, roots->t, from, flags);
   st->L = L;
   close_pass(L, st, outer, 0, 0);
@@ -257,6 +259,11 @@ static int grads_get(lua_State *L) {
     fll_fill(g, fl_tensor_retain(fl_tensor_grad(x->t)));
   else
     lua_pushnil(L);
+  return 1;
+}
+
+static int grads_text(lua_State *L) {
+  lua_pushliteral(L, "flare.gradients: grads[x] or grads:get(x) is x's");
   return 1;
 }
 
@@ -361,7 +368,9 @@ const luaL_Reg fll_autograd_methods[] = {{"backward", backward},
                                          {NULL, NULL}};
 
 void fll_autograd_open(lua_State *L, fl_lua *st) {
-  static const luaL_Reg grads[] = {{"__index", grads_index}, {NULL, NULL}};
+  static const luaL_Reg grads[] = {{"__index", grads_index},
+                                   {"__tostring", grads_text},
+                                   {NULL, NULL}};
   static const luaL_Reg array[] = {{"__gc", list_gc}, {NULL, NULL}};
   fll_newtype(L, FLL_GRADS, "flare.gradients", grads);
   fll_newtype(L, FLL_ARRAY, "flare.list", array);

@@ -141,9 +141,6 @@ int main(int argc, char **argv) {
   forget_environment(argc, argv);
   fl_lua_options options = {.struct_size = sizeof options,
                             .tune_collector = true};
-  fl_runtime_options runtime = {.struct_size = sizeof runtime,
-                                .fix_blas = true};
-  options.runtime = &runtime;
   if (fl_lua_open(&options, &running) != FL_OK) {
     fprintf(stderr, "flare: %s\n", fl_error());
     return EXIT_FAILURE;

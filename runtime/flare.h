@@ -35,7 +35,6 @@ typedef struct fl_runtime_options {
   size_t struct_size;  /* sizeof(fl_runtime_options) */
   int threads;         /* of the CPU pool; 0: as many as cores */
   size_t memory_limit; /* bytes on the CPU device; 0: none */
-  bool fix_blas;       /* let OpenBLAS use the kernels of this CPU */
   /* asked now and then in long work; true stops it with FL_EINTERRUPT */
   bool (*interrupted)(void *context);
   /* out of memory: free what can be freed, true if it is worth another try */

@@ -25,7 +25,6 @@ static fl_status open_backends(fl_runtime *rt) {
   int n;
   const fl_builtin_backend *list = fl_builtin_backends(&n);
   fl_backend_options o = {.threads = rt->options.threads,
-                          .fix_blas = rt->options.fix_blas,
                           .interrupted = interrupted,
                           .context = rt};
   for (int i = 0; i < n; i++) {

@@ -46,7 +46,7 @@ end
 
 --- A list of all parameters, in the order of their names.
 function Module:parameters()
-  return walk.list(self, "parameter")
+  return (walk.list(self, "parameter"))
 end
 
 --- Iterates over name, tensor of all buffers.
@@ -56,7 +56,7 @@ end
 
 --- A list of all buffers.
 function Module:buffers()
-  return walk.list(self, "buffer")
+  return (walk.list(self, "buffer"))
 end
 
 --- Iterates over name, module: the module itself (name "") and everything inside.
@@ -66,7 +66,7 @@ end
 
 --- A list of the module itself and everything inside.
 function Module:modules()
-  return walk.list(self, "module")
+  return (walk.list(self, "module"))
 end
 
 --- Calls f(module) on everything inside, innermost first, and on the module itself.
