@@ -47,6 +47,13 @@ local flags = ("$(%s pkg-config --cflags --libs flarelua) "
   .. "-Wl,-rpath,$(%s pkg-config --variable=libdir flare)"):format(path, path)
 local script = "'print(require \"flare\".ones(2, 3):sum():item())'"
 
+-- Builds a CMake project with the generator that flare itself was built with.
+local function configure(source, build)
+  local generator = tree.read(tree.build .. "/CMakeCache.txt"):match "CMAKE_GENERATOR:%w+=([^\n]+)"
+  run(("cmake -G '%s' -S %s -B %s -D CMAKE_PREFIX_PATH=$PWD/moved && cmake --build %s")
+    :format(generator, source, build, build))
+end
+
 describe("an installed flare", function()
   lazy_setup(function()
     local root = tree.output "pwd":match "[^\n]+"
@@ -81,7 +88,7 @@ describe("an installed flare", function()
   end)
 
   it("builds a project by find_package", function()
-    run "cmake -S project -B by_cmake -D CMAKE_PREFIX_PATH=$PWD/moved && cmake --build by_cmake"
+    configure("project", "by_cmake")
     run "by_cmake/shared"
     run "by_cmake/static"
   end)
@@ -90,7 +97,7 @@ describe("an installed flare", function()
     if not tree.exists(place .. "/embed/CMakeLists.txt") then
       return pending "examples/embed is not there"
     end
-    run "cmake -S embed -B embed/build -D CMAKE_PREFIX_PATH=$PWD/moved && cmake --build embed/build"
+    configure("embed", "embed/build")
     run("cd embed && cc *.c -o by_pkg_config " .. flags .. " -lm && ./by_pkg_config")
   end)
 end)

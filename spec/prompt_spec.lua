@@ -90,12 +90,14 @@ describe("the prompt", function()
   end)
 
   it("stops a Lua loop at an interrupt and goes on", function()
+    local name = os.tmpname()
     local text = [[
 (printf 'while true do end\n'; sleep 1; printf '"alive"\n') |
-  FLARE_HISTORY= '%s' -i 2>&1 & sleep 0.6; kill -INT $(pgrep -nf '%s -i'); wait]]
-    local pipe = assert(io.popen(text:format(program, program)))
+  sh -c 'echo $$ >"%s"; FLARE_HISTORY= exec "%s" -i' 2>&1 & sleep 0.6; kill -INT $(cat '%s'); wait]]
+    local pipe = assert(io.popen(text:format(name, program, name)))
     local out = pipe:read "a"
     pipe:close()
+    os.remove(name)
     assert.truthy(out:find("interrupted!", 1, true))
     assert.truthy(out:find("alive", 1, true))
   end)
