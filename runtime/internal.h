@@ -78,6 +78,7 @@ typedef enum fli_family {
 
 enum { /* saves */
        FLI_SAVE_CROSS = 1 << 15,
+       FLI_SAVE_ALONE = 1 << 14, /* further results are constants */
        FLI_SAVE_OUT = 16 /* bit of the first output */
 };
 

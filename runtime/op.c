@@ -42,6 +42,7 @@ enum { /* the words of the saves column */
   G = 64,
   X = A,
   CROSS = FLI_SAVE_CROSS,
+  ALONE = FLI_SAVE_ALONE,
   Y = 1 << FLI_SAVE_OUT,
   Y2 = 2 << FLI_SAVE_OUT,
   Y3 = 4 << FLI_SAVE_OUT

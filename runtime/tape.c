@@ -317,7 +317,7 @@ fl_status fli_tape_record(fl_runtime *rt, const fl_call *c,
   FLI_TRY(make_node(rt, c, attrs, saves, out, c->in, &n));
   int users = 0;
   for (int k = 0; k < n->n_out; k++)
-    if (is_float(out[k])) {
+    if (is_float(out[k]) && (k == 0 || !(saves & FLI_SAVE_ALONE))) {
       out[k]->node = n;
       out[k]->node_out = k;
       users++;

@@ -44,6 +44,12 @@ void grad_unary_backward2(fli_grad *g) {
                g->op->info.name);
 }
 
+/* What has no gradient and must not be passed over in silence. */
+void grad_once(fli_grad *g) {
+  fli_env_fail(&g->e, FL_EAUTOGRAD, "%s: its results cannot be differentiated",
+               g->op->info.name);
+}
+
 /* --- binary --- */
 
 void grad_add(fli_grad *g) {
