@@ -554,20 +554,21 @@ function M.other_gradients(row, samples)
   end
 end
 
---- Results of rows that are not differentiable ask for no gradients.
+--- Results of rows that are not differentiable ask for no gradients, or refuse them by name.
 function M.no_gradient(row, samples)
   for _, s in ipairs(plain_samples(samples)) do
-    local args, any = tensors(s), false
+    local args, leaves = tensors(s), {}
     for _, v in pairs(args) do
-      if flare.is_tensor(v) and kind[v.dtype] == 3 and v.is_leaf then
-        any = true
-        v:requires_grad_(true)
-      end
+      local float = flare.is_tensor(v) and kind[v.dtype] == 3
+      if float then leaves[#leaves + 1] = v:requires_grad_(true) end
     end
-    if any then
-      local out = guarded(row, s, "no gradient", call, row, add_options(row, s, args))
-      for k = 1, out.n do
-        if flare.is_tensor(out[k]) and out[k].requires_grad then
+    local out = #leaves > 0 and guarded(row, s, "no gradient", call, row, add_options(row, s, args))
+      or {n = 0}
+    for k = 1, out.n do
+      if flare.is_tensor(out[k]) and out[k].requires_grad then
+        local ok, why = pcall(function() out[k]:sum():backward() end)
+        if ok or not tostring(why):find(row.name .. ": its results cannot be differentiated", 1,
+          true) then
           fail(row, s, "no gradient", "result %d asks for a gradient", k)
         end
       end

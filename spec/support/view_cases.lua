@@ -25,10 +25,10 @@ local function indices(list)
   return flare.tensor(list, {dtype = "i64"}):to(M.device or "cpu")
 end
 
-local cases, case = {}, nil
+local cases = {}
 M.cases = cases
 
-function case(name, f, more)
+local function case(name, f, more)
   more = more or {}
   cases[#cases + 1] = {name = name, run = f, says = more.says, differs = more.differs,
     like = more.like}
