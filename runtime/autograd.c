@@ -141,7 +141,8 @@ static void prune(pass *p) {
   for (int i = 0; i < p->n_inputs; i++)
     if (p->input_nodes[i] && p->input_nodes[i]->pass == p->id)
       p->input_nodes[i]->needed = true;
-  qsort(p->nodes, p->n_nodes, sizeof *p->nodes, older_first);
+  if (p->n_nodes)
+    qsort(p->nodes, p->n_nodes, sizeof *p->nodes, older_first);
   for (size_t i = 0; i < p->n_nodes; i++) {
     fl_node *n = p->nodes[i];
     for (int k = 0; k < n->n_in && !n->needed; k++)

@@ -465,7 +465,8 @@ fl_status fl_attrs_list(fl_attrs *a, int k, int n, const int64_t *v) {
     return fli_fail(FL_ESIZE, "a list of %d numbers is too long", n);
   a->v[k].list.n = (uint32_t)n;
   a->v[k].list.at = a->used;
-  memcpy(a->list + a->used, v, (size_t)n * sizeof *v);
+  if (n)
+    memcpy(a->list + a->used, v, (size_t)n * sizeof *v);
   a->used += (uint32_t)n;
   return FL_OK;
 }
