@@ -441,7 +441,7 @@ static void check_given(lua_State *L, const args *a) {
     if (a->at[k] || p->optional || p->has_default || p->kind == FL_P_RNG)
       continue;
     if (p->kind == FL_P_TENSOR && p->slot == 0 && !p->variadic)
-      fll_argerror(L, a->name, p->name, "a tensor", a->top ? 1 : 99);
+      fll_argerror(L, a->name, p->name, "a tensor", 1);
     push_usage(L, a->b);
     fll_error(L, "%s: %s is missing: it takes (%s)", a->name, p->name,
               lua_tostring(L, -1));

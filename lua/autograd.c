@@ -368,9 +368,8 @@ const luaL_Reg fll_autograd_methods[] = {{"backward", backward},
                                          {NULL, NULL}};
 
 void fll_autograd_open(lua_State *L, fl_lua *st) {
-  static const luaL_Reg grads[] = {{"__index", grads_index},
-                                   {"__tostring", grads_text},
-                                   {NULL, NULL}};
+  static const luaL_Reg grads[] = {
+      {"__index", grads_index}, {"__tostring", grads_text}, {NULL, NULL}};
   static const luaL_Reg array[] = {{"__gc", list_gc}, {NULL, NULL}};
   fll_newtype(L, FLL_GRADS, "flare.gradients", grads);
   fll_newtype(L, FLL_ARRAY, "flare.list", array);

@@ -259,7 +259,7 @@ int luaopen_flare_core(lua_State *L) {
       {"flush", memory_flush},     {"reset_peak", memory_reset_peak},
       {"holders", memory_holders}, {"fail", memory_fail},
       {"needed", memory_needed},   {NULL, NULL}};
-  fll_open(L, NULL);
+  fll_find_library(L, fll_open(L, NULL));
   lua_newtable(L);
   fll_ops_core(L);
   fll_make_core(L);

@@ -146,6 +146,7 @@ struct fl_lua {
 /* state.c */
 fl_lua *fll_open(lua_State *L, const fl_lua_options *o);
 void fll_shut(fl_lua *st);
+void fll_find_library(lua_State *L, fl_lua *st);
 fl_lua *fll_state_of(lua_State *L); /* raises if there is none */
 /* Makes the closures of `reg` fields of the table at the top, with `nup`
  * upvalues: state, metatable of tensors, and nil. */
@@ -183,6 +184,7 @@ void fll_openlibs(lua_State *L, bool embedded);
 
 /* gc.c */
 void fll_collect(lua_State *L, fl_lua *st);
+void fll_collect_pass(lua_State *L, fl_lua *st);
 bool fll_reclaim(void *context, fl_device device, size_t bytes);
 void fll_gc_open(lua_State *L, fl_lua *st, bool tune);
 void fll_gc_core(lua_State *L);

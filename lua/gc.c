@@ -81,6 +81,22 @@ void fll_collect(lua_State *L, fl_lua *st) {
   st->fresh = HANDLES;
 }
 
+/* Before a backward pass: what the forward pass called by names is garbage, and
+ * without those handles the pass can give back what it has used as it goes. */
+void fll_collect_pass(lua_State *L, fl_lua *st) {
+  size_t live, bytes;
+  fl_handles_bytes(st->rt, &live);
+  if (live < MIB || st->collecting || !st->generational ||
+      !lua_gc(L, LUA_GCISRUNNING))
+    return;
+  st->collecting = true;
+  step(L, st);
+  st->collecting = false;
+  bytes = fl_handles_bytes(st->rt, &live);
+  set_soft(st, bytes, live);
+  st->fresh = HANDLES;
+}
+
 /* The allocator found no memory: all garbage goes, in two rounds because what a
  * finaliser drops is freed by the second. Handles closed meanwhile keep their
  * tensors until they are collected, for one may be an operand. */

@@ -103,7 +103,7 @@ static void open_runtime(lua_State *L, fl_lua *st, const fl_lua_options *o) {
 
 /* require "flare.core" is asked for by the library's init.lua: what lies beside
  * that file is the library. */
-static void find_library(lua_State *L, fl_lua *st) {
+void fll_find_library(lua_State *L, fl_lua *st) {
   lua_Debug ar;
   for (int level = 0; lua_getstack(L, level, &ar); level++) {
     lua_getinfo(L, "S", &ar);
@@ -136,7 +136,6 @@ fl_lua *fll_open(lua_State *L, const fl_lua_options *o) {
   st->main = lua_tothread(L, -1);
   lua_pop(L, 2);
   open_runtime(L, st, o);
-  find_library(L, st);
   lua_createtable(L, 1, 0); /* with room, so that nothing is allocated later */
   lua_pushboolean(L, 0);
   lua_rawseti(L, -2, 1);
