@@ -14,9 +14,10 @@
 #define BLOCK_AREA (320.0 * 256.0)
 /* Columns of a block of packed B: 256 steps of them are half an L2 cache. */
 #define PACKED_COLUMNS 512
-/* B is packed before when the work is so much, and at most so many bytes are.
+/* B is packed before when the work is so much (below, to fetch what another
+ * core has packed costs more than to pack it again), so many bytes at a time.
  */
-#define PACK_WORK  (64 * (int64_t)UNIT)
+#define PACK_WORK  (2048 * (int64_t)UNIT)
 #define PACK_BYTES (32 << 20)
 /* A sum is cut when C has at most so many elements ... */
 #define SPLIT_AREA 4096
