@@ -523,10 +523,11 @@ static fl_status check_target(work *w) {
   if (!t)
     return fli_fail(FL_EARG, "%s_: the first input must be a tensor", name);
   if (!t->contiguous && overlaps_itself(t))
-    return fli_fail(FL_EAUTOGRAD,
-                    "%s_: an expanded or overlapping tensor cannot be written in "
-                    "place: several elements share memory; clone() it first",
-                    name);
+    return fli_fail(
+        FL_EAUTOGRAD,
+        "%s_: an expanded or overlapping tensor cannot be written in "
+        "place: several elements share memory; clone() it first",
+        name);
   return w->rt->grad_enabled ? fli_tape_check_inplace(w->rt, w->c) : FL_OK;
 }
 
@@ -637,8 +638,8 @@ static bool writes_over(const fl_op *op) {
 
 /* --- views and composed operators --- */
 
-/* The gradient of as_strided takes its input's elements to lie in order. Of a view
- * that is not so, the same memory is seen from its base. */
+/* The gradient of as_strided takes its input's elements to lie in order. Of a
+ * view that is not so, the same memory is seen from its base. */
 static fl_status from_base(work *w, fl_attrs *attrs) {
   fl_tensor *x = w->in[0].tensor, *base = x->is_view ? x->base : x;
   if (!base->contiguous)
