@@ -72,7 +72,8 @@ assert(#rows > 0, "nothing was measured: is PyTorch there? (--python PATH)")
 
 local version = output(options.python .. " -c 'import torch; print(torch.__version__)'"):match "%S+"
 local cpu = output "grep -m1 'model name' /proc/cpuinfo":match ": (.-)\n" or "?"
-local text = {("# flare and PyTorch %s, %s thread(s), %s"):format(version, options.threads, cpu), "",
+local title = ("# flare and PyTorch %s, %s thread(s), %s"):format(version, options.threads, cpu)
+local text = {title, "",
   os.date "%Y-%m-%d" .. ", medians of " .. options.rounds .. " rounds in turns. Ratio: PyTorch's "
   .. "time over flare's; above 1 flare is faster.", "", "| group | geometric mean | lowest |",
   "|---|--:|--:|"}

@@ -111,3 +111,4 @@ if wanted "mlp" then
     optimizer:step()
   end)
 end
+assert(#others == 20000)

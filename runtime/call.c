@@ -3,6 +3,7 @@
  * in-place calls of structured operators run out of place and are then
  * assigned. */
 #include "internal.h"
+#include "launch.h"
 #include "tape.h"
 
 #include <math.h>
@@ -319,16 +320,6 @@ static void *scratch_get(fl_scratch *base, size_t bytes) {
   return memory;
 }
 
-static inline void view_tensor(const fl_tensor *t, fl_view *v) {
-  v->data = fli_tensor_ptr(t);
-  v->dtype = t->meta.dtype;
-  v->ndim = t->meta.ndim;
-  for (int i = 0; i < v->ndim; i++) {
-    v->shape[i] = t->meta.shape[i];
-    v->stride[i] = t->stride[i];
-  }
-}
-
 /* A number as a 0-d view; in elementwise calls in the common dtype. */
 static void view_number(const work *w, const fl_operand *o, fl_view *v) {
   fl_dtype d = w->op->family < FLI_STRUCTURED ? w->common : o->dtype;
@@ -349,20 +340,6 @@ static void view_number(const work *w, const fl_operand *o, fl_view *v) {
          d == FL_F32 ? 4 : 8);
 }
 
-static void note_launch(work *w, uint64_t seq) {
-  fli_launch_note *n = &w->rt->ring[seq % FLI_RING];
-  n->seq = seq;
-  n->op = w->op;
-  n->site = w->c->site;
-  n->n = (uint8_t)(w->n_in < 2 ? w->n_in : 2);
-  for (int k = 0; k < n->n; k++) {
-    const fl_meta *m = w->metas[k];
-    n->ndim[k] = m ? (uint8_t)m->ndim : 0;
-    for (int i = 0; m && i < m->ndim && i < 4; i++)
-      n->shape[k][i] = m->shape[i];
-  }
-}
-
 static fl_status launch(work *w, fl_tensor **out) {
   fl_runtime *rt = w->rt;
   fl_backend *b = fli_backend(rt, w->device);
@@ -375,7 +352,7 @@ static fl_status launch(work *w, fl_tensor **out) {
     return FL_ENOMEM;
   for (int k = 0; k < w->n_in; k++) {
     if (w->in[k].tensor)
-      view_tensor(w->in[k].tensor, &in[k]);
+      fli_view_of(w->in[k].tensor, &in[k]);
     else if (w->in[k].dtype != FL_NODTYPE)
       view_number(w, &w->in[k], &in[k]);
     else {
@@ -385,7 +362,7 @@ static fl_status launch(work *w, fl_tensor **out) {
     }
   }
   for (int k = 0; k < w->n_out; k++)
-    view_tensor(out[k], &to[k]);
+    fli_view_of(out[k], &to[k]);
   scratch s;
   s.base.get = scratch_get;
   s.rt = rt;
@@ -404,7 +381,7 @@ static fl_status launch(work *w, fl_tensor **out) {
                  .stream = fli_stream(rt, w->device),
                  .scratch = &s.base,
                  .seq = seq};
-  note_launch(w, seq);
+  fli_note_launch(rt, w->c, seq, w->n_in, w->metas);
   fl_status status;
   if (b->flags & FL_BACKEND_ASYNC) {
     uint64_t failed = 0;
@@ -469,14 +446,12 @@ static void count_writes(work *w) {
     }
 }
 
-static fl_status anomalies(work *w, fl_tensor **out);
-
 static fl_status run_fresh(work *w) {
   fl_tensor **out = w->c->out;
   FLI_TRY(allocate(w, out));
   fl_status s = w->rt->meta ? FL_OK : launch(w, out);
   if (s == FL_OK && w->rt->anomaly)
-    s = anomalies(w, out);
+    s = fli_anomaly(w->rt, w->c, w->n_out, out);
   if (s == FL_OK && records(w))
     s = fli_tape_record(w->rt, w->c, w->attrs, w->saves, out);
   if (s)
@@ -593,7 +568,7 @@ static fl_status run_over(work *w, const fl_operand *given) {
     t->storage->write_site = w->c->site;
   }
   if (s == FL_OK && w->rt->anomaly)
-    s = anomalies(w, &t);
+    s = fli_anomaly(w->rt, w->c, 1, &t);
   if (s == FL_OK && tape) {
     fl_call c = *w->c;
     c.in = given;
@@ -811,35 +786,4 @@ fl_status fl_call_run(fl_runtime *rt, const fl_call *c) {
   if (c->op->flat && fli_flat_run(rt, c, &s))
     return s;
   return run_general(rt, c);
-}
-
-/* --- anomaly mode --- */
-
-static fl_status anomalies(work *w, fl_tensor **out) {
-  fl_runtime *rt = w->rt;
-  rt->anomaly = false; /* looking must not look at itself */
-  bool grad = fl_grad_mode(rt, false), found = false;
-  fl_status s = FL_OK;
-  for (int k = 0; k < w->n_out && s == FL_OK && !found; k++) {
-    if (fl_dtype_kind(out[k]->meta.dtype) != FL_KIND_FLOAT || !out[k]->numel)
-      continue;
-    fli_env e;
-    fli_env_open(&e, rt, 0, w->c->site);
-    fl_value nan =
-        fli_run(&e, FLI_OP_isnan, NULL, 1, &(fl_value){.tensor = out[k]});
-    nan = fli_run(&e, FLI_OP_any, NULL, 1, &nan);
-    int64_t is = 0;
-    s = e.status;
-    if (s == FL_OK)
-      s = fl_tensor_item(nan.tensor, NULL, &is);
-    found = is != 0;
-    fli_env_close(&e);
-  }
-  fl_grad_mode(rt, grad);
-  rt->anomaly = true;
-  if (s == FL_OK && found)
-    return fli_fail(FL_EAUTOGRAD, "anomaly: %s%s at %s gave the first NaN",
-                    w->op->info.name, rt->in_backward ? " (in backward)" : "",
-                    fl_site_text(rt, w->c->site));
-  return s;
 }

@@ -2,6 +2,7 @@
  * contiguous tensors of one shape and one wide float dtype, or a tensor and a
  * number. It does what call.c does in general, in one go; every other call, and
  * every one that fails a check, takes the general road. */
+#include "launch.h"
 #include "tape.h"
 
 /* How many inputs a row has here; 0: it never comes this way. */
@@ -25,16 +26,6 @@ static inline bool usable(const fl_runtime *rt, const fl_tensor *t) {
          (t->meta.dtype == FL_F32 || t->meta.dtype == FL_F64);
 }
 
-static inline void view_of(const fl_tensor *t, fl_view *v) {
-  v->data = fli_tensor_ptr(t);
-  v->dtype = t->meta.dtype;
-  v->ndim = t->meta.ndim;
-  for (int i = 0; i < t->meta.ndim; i++) {
-    v->shape[i] = t->meta.shape[i];
-    v->stride[i] = t->stride[i];
-  }
-}
-
 static inline void view_number(const fl_operand *o, fl_dtype d, fl_view *v) {
   double f = o->dtype == FL_F64 ? o->f : (double)o->i;
   v->data = v->imm;
@@ -44,17 +35,6 @@ static inline void view_number(const fl_operand *o, fl_dtype d, fl_view *v) {
     *(double *)(void *)v->imm = f;
   else
     *(float *)(void *)v->imm = (float)f;
-}
-
-static inline void note(fl_runtime *rt, const fl_call *c, const fl_meta *m) {
-  fli_launch_note *n = &rt->ring[rt->seq % FLI_RING];
-  n->seq = rt->seq;
-  n->op = c->op;
-  n->site = c->site;
-  n->n = 1;
-  n->ndim[0] = (uint8_t)m->ndim;
-  for (int i = 0; i < m->ndim && i < 4; i++)
-    n->shape[0][i] = m->shape[i];
 }
 
 /* Kernels here ask for no memory but by mistake of theirs. */
@@ -98,15 +78,15 @@ bool fli_flat_run(fl_runtime *rt, const fl_call *c, fl_status *status) {
     return true;
   fl_view in[2], to;
   fl_scratch scratch = {no_scratch};
-  view_of(a, &in[0]);
+  fli_view_of(a, &in[0]);
   if (b)
-    view_of(b, &in[1]);
+    fli_view_of(b, &in[1]);
   else if (op->flat == 2)
     view_number(&c->in[1], a->meta.dtype, &in[1]);
-  view_of(*out, &to);
+  fli_view_of(*out, &to);
   const fl_attrs *attrs = c->attrs ? c->attrs : &op->defaults;
-  rt->seq++;
-  note(rt, c, &m);
+  const fl_meta *shape = &a->meta;
+  fli_note_launch(rt, c, ++rt->seq, 1, &shape);
   fl_launch l = {.op = op->info.name,
                  .n_in = op->flat,
                  .n_out = 1,

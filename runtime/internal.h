@@ -129,6 +129,9 @@ struct fl_op {
   fl_kernel kernel[FLI_MAX_BACKENDS];
 };
 
+/* After a call in anomaly mode. */
+fl_status fli_anomaly(fl_runtime *rt, const fl_call *c, int n_out,
+                      fl_tensor *const *out);
 int fli_flat_inputs(const fl_op *op);
 bool fli_flat_run(fl_runtime *rt, const fl_call *c, fl_status *status);
 fl_status fli_ops_init(fl_runtime *rt); /* fills rt->ops from ops.def */
