@@ -4,7 +4,8 @@
 local path, steps = arg[1], arg[2] or "300"
 local folder = os.tmpname()
 os.remove(folder)
-_G.arg = {[0] = "examples/char_gpt.lua", "--data", path, "--steps", steps, "--out", folder, "--quiet"}
+_G.arg = {[0] = "examples/char_gpt.lua", "--data", path, "--steps", steps, "--out", folder,
+  "--quiet"}
 local flare = require "flare"
 local clock, times, last = flare.core.clock, {}, nil
 -- a step ends where the optimizer's does
