@@ -118,7 +118,7 @@ local function registry()
 end
 
 --- Steps with hooks and functions that capture tensors, the module and the loss.
--- @return how much more there is after `count` steps than after a tenth of them: tensors,
+-- @return how much more there is after `count` steps than after half of them: tensors,
 --   entries of the registry, bytes of the process
 function memory.captured(count)
   local module = nn.Linear(4, 4)
@@ -150,9 +150,9 @@ function memory.captured(count)
     core.collect()
     return core.tensors(), registry(), memory.resident()
   end
-  for _ = 1, count // 10 do step() end
+  for _ = 1, count // 2 do step() end
   local tensors, entries, resident = settle()
-  for _ = 1, count - count // 10 do step() end
+  for _ = 1, count - count // 2 do step() end
   local tensors2, entries2, resident2 = settle()
   return tensors2 - tensors, entries2 - entries, resident2 - resident
 end
