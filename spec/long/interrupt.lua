@@ -1,0 +1,19 @@
+-- How soon Ctrl-C brings the prompt back, the worst of ten times. limit: 10 min
+package.path = "./?.lua;" .. package.path
+local interrupt = require "spec.support.interrupt"
+
+local names, late = {}, false
+for name in pairs(interrupt.cases) do names[#names + 1] = name end
+table.sort(names)
+for _, name in ipairs(names) do
+  local worst = 0
+  for k = 1, 10 do
+    local ok, seconds = interrupt.press(interrupt.cases[name], 0.1 + 0.05 * k)
+    assert(ok, seconds)
+    worst = math.max(worst, seconds)
+  end
+  late = late or worst > 0.2
+  print(("figure: Ctrl-C in %s: %.0f ms%s"):format(name, worst * 1e3,
+    worst > 0.2 and ", more than 200" or ""))
+end
+os.exit(not late)

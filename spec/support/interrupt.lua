@@ -1,0 +1,99 @@
+-- Presses Ctrl-C while the prompt is at work: for spec/interrupt_spec.lua and
+-- spec/long/interrupt.lua.
+local core = require "flare".core
+local tree = require "spec.support.tree"
+
+local interrupt = {}
+
+--- What the prompt is busy with, by name: a line that prepares, one that never ends or
+-- not soon, and what must be true afterwards.
+interrupt.cases = {
+  ["a Lua loop"] = {"", "while true do end"},
+  ["a coroutine"] = {
+    "c = coroutine.wrap(function() while true do end end);",
+    "c()",
+  },
+  ["coroutines that switch"] = {
+    "function turn() while true do coroutine.yield() end end",
+    "while true do local c = coroutine.wrap(turn) for _ = 1, 9 do c() end end",
+  },
+  ["a pcall loop"] = {"", "while true do pcall(function() while true do end end) end"},
+  ["a pcall of errors"] = {"", "while true do pcall(error, 'no') end"},
+  ["a product"] = {
+    "a = flare.ones(6000, 6000);",
+    "while true do a:matmul(a) end",
+  },
+  ["one large product"] = {
+    "a = flare.ones(9000, 9000);",
+    "a:matmul(a):matmul(a):matmul(a):sum()",
+  },
+  ["a backward pass"] = {
+    "w = flare.ones{1500, 1500, requires_grad = true};",
+    "while true do local y = w for _ = 1, 20 do y = y:matmul(w) * 0 end y:sum():backward() end",
+  },
+  ["the loader"] = {
+    "set = flare.data.Tensors(flare.rand(4096, 16)); l = flare.data.Loader(set, {workers = 2});",
+    "for x in l:forever() do n = #x end",
+  },
+  ["a loader that waits"] = {
+    "ch = flare.core.channel(1);",
+    "ch:pop()",
+  },
+  ["a save"] = {
+    "w = flare.rand(1 << 22); path = os.tmpname();",
+    "while true do assert(flare.save(path, {w = w})) end",
+    "flare.load(path).w:eq(w):all():item() and os.remove(path)",
+  },
+  ["a training"] = {
+    "m = nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 256)); "
+    .. "o = optim.Adam(m:parameters());",
+    "while true do local l = m(flare.rand(128, 256)):square():mean() o:zero_grad() "
+    .. "l:backward() o:step() end",
+    "m(flare.rand(1, 256)):isfinite():all():item()",
+  },
+}
+
+--- Lets the prompt do one of them, presses Ctrl-C and asks whether it is alive.
+-- @return true and the seconds until the prompt answered, or false and what it said
+function interrupt.press(case, wait)
+  local program = os.getenv "FLARE_PROGRAM" or tree.build .. "/flare"
+  local fifo = os.tmpname()
+  os.remove(fifo)
+  assert(os.execute(("mkfifo '%s'"):format(fifo)))
+  -- a prompt that hangs must not hang its spec
+  local pipe = assert(io.popen(("FLARE_HISTORY= timeout -s KILL 30 '%s' -i < '%s' 2>&1")
+    :format(program, fifo)))
+  local input = assert(io.open(fifo, "w"))
+  input:setvbuf "no"
+  os.remove(fifo)
+  local said = {}
+  local function await(pattern)
+    for line in pipe:lines() do
+      said[#said + 1] = line
+      local found = line:match(pattern)
+      if found then return found end
+    end
+  end
+  input:write "f = io.open '/proc/self/stat'; print('pid', f:read 'n'); f:close();\n"
+  local pid = await "pid%s+(%d+)"
+  input:write(case[1], "\nprint 'ready'\n")
+  local ready = pid and await "ready"
+  if not ready then
+    pipe:close()
+    return false, table.concat(said, "\n")
+  end
+  input:write(case[2], "\n")
+  os.execute(("sleep %.2f"):format(wait or 0.3))
+  local start = core.clock()
+  os.execute("kill -INT " .. pid)
+  local stopped = await "interrupted"
+  local seconds = core.clock() - start
+  input:write("ok = ", case[3] or "true", "\nprint('alive', ok)\n")
+  local alive = stopped and await "alive%s+true"
+  input:close()
+  pipe:close()
+  if not alive then return false, table.concat(said, "\n") end
+  return true, seconds
+end
+
+return interrupt
