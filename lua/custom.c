@@ -453,7 +453,10 @@ static int recompute(lua_State *L) {
 static int checkpoint(lua_State *L) {
   fl_lua *st = fll_enter(L);
   int n = lua_gettop(L) - 1;
-  luaL_checktype(L, 1, LUA_TFUNCTION);
+  if (!lua_isfunction(L, 1) && luaL_getmetafield(L, 1, "__call") == LUA_TNIL)
+    fll_error(L, "checkpoint: expected a function or a module, got %s",
+              fll_typename(L, 1));
+  lua_settop(L, n + 1);
   luaL_checkstack(L, 2 * n + 30, "too many arguments");
   if (!fl_grad_enabled(st->rt)) {
     lua_call(L, n, LUA_MULTRET);

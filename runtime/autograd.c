@@ -278,7 +278,7 @@ static fl_status deliver(pass *p, fli_edge *e, fl_tensor *g) {
 
 static fl_status check_saved(pass *p, fl_node *n) {
   fl_runtime *rt = p->rt;
-  if (n->released && (n->kind == FLI_NODE_CUSTOM || n->op))
+  if (n->released)
     return fli_fail(FL_EAUTOGRAD,
                     "backward through %s (%s) a second time: what it had saved "
                     "is gone; use retain_graph = true the first time",

@@ -80,7 +80,7 @@ fl_status fli_node_new(fl_runtime *rt, fli_node_kind kind, const fl_op *op,
 void fli_node_forget(fl_runtime *rt, fl_node *n) {
   int n_saved = n->n_saved;
   n->n_saved = 0;
-  n->released = true;
+  n->released |= n_saved > 0 || n->kind == FLI_NODE_CUSTOM;
   if (n->kind == FLI_NODE_CUSTOM && n->key && rt->tape_host.forget)
     rt->tape_host.forget(rt->tape_host.context, n->key);
   if (n->kind == FLI_NODE_CUSTOM)

@@ -136,7 +136,7 @@ return {
    "user.lua:3: exp (user.lua:1) needs a tensor (3) for its gradient that was changed in place "
    .. "since, at user.lua:2"},
   {"local l = (w * w):sum()\nl:backward()\nl:backward()",
-   "user.lua:3: backward through sum (user.lua:1) a second time: what it had saved is gone; use "
+   "user.lua:3: backward through mul (user.lua:1) a second time: what it had saved is gone; use "
    .. "retain_graph = true the first time"},
   {"(w * 2):backward()", first
    .. "backward from a tensor of shape (3) needs a gradient of that shape; without one it "
