@@ -249,6 +249,7 @@ static int spawn(lua_State *L) {
   pthread_sigmask(SIG_SETMASK, &was, NULL);
   if (error) {
     w->done = true;
+    w->thread = 0;
     atomic_fetch_sub(&w->rc, 1);
     return fll_failed(L, "spawn: %s", strerror(error));
   }
@@ -333,10 +334,9 @@ static int worker_gc(lua_State *L) {
     return 0;
   worker *w = h->w;
   h->w = NULL;
-  bool started = w->given == NULL || !w->done;
   atomic_store(&w->stop, true);
   bool done = wait_for(w, NULL, fll_now() + 5);
-  if (started && !h->joined && w->thread) {
+  if (!h->joined && w->thread) { /* none: it was never started */
     if (done)
       pthread_join(w->thread, NULL);
     else

@@ -1,9 +1,10 @@
 -- Runs every test and counts them: the busted specs, a process for each file
 -- and a few at once; the programs that ctest knows; luacheck.
---   lua5.4 spec/run.lua [--build DIR] [--jobs N] [--limit SECONDS] [WORD ...]
+--   lua5.4 spec/run.lua [--build DIR] [--jobs N] [--limit SECONDS] [--without WORD]
+--     [WORD ...]
 -- With words, only files, ctest and luacheck whose names contain one of them.
 -- Ends with one line, "N passed, N failed[, N skipped]".
-local build, limit, jobs, words = "build", 150, nil, {}
+local build, limit, jobs, words, without = "build", 150, nil, {}, {}
 
 local function output(command)
   local pipe = assert(io.popen(command))
@@ -30,6 +31,7 @@ while arg[i] do
   if arg[i] == "--build" then i, build = i + 1, arg[i + 1]
   elseif arg[i] == "--jobs" then i, jobs = i + 1, arg[i + 1]
   elseif arg[i] == "--limit" then i, limit = i + 1, arg[i + 1]
+  elseif arg[i] == "--without" then i, without[#without + 1] = i + 1, arg[i + 1]
   else words[#words + 1] = arg[i] end
   i = i + 1
 end
@@ -77,6 +79,7 @@ local queue = {}
 local function job(name, command, reader)
   local wanted = #words == 0
   for _, word in ipairs(words) do wanted = wanted or name:find(word, 1, true) end
+  for _, word in ipairs(without) do wanted = wanted and not name:find(word, 1, true) end
   if not wanted then return end
   local stem = ("%s/%d"):format(results, #queue + 1)
   queue[#queue + 1] = {name = name, read = reader, stem = stem}
