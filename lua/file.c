@@ -328,9 +328,10 @@ static int write_atomic(lua_State *L) {
             finish_temp(st, path, o.f);
   if (!ok) {
     drop_temp(o.f);
+    int error = errno;
     bool kept = stat(path, &s) == 0;
     return fll_failed(L, "%s: %s, wrote %zu of %zu bytes%s", given,
-                      strerror(errno), o.wrote, o.total,
+                      strerror(error), o.wrote, o.total,
                       kept ? "; what was there before is kept" : "");
   }
   if (!sync_folder(st, path))

@@ -104,6 +104,16 @@ function Checkpoint:save(step, parts, extra)
   return true
 end
 
+-- The tree of a step's file, or nil and a message.
+local function read(self, step)
+  local path = self:path(step)
+  local saved, problem = tree.load(path)
+  if saved and (type(saved.parts) ~= "table" or saved.step ~= step) then
+    return nil, ("%s: not a checkpoint of step %d"):format(path, step)
+  end
+  return saved, problem
+end
+
 --- Reads the newest checkpoint that is whole, or that of a given step.
 -- @return a table with step, parts (trees) and the extra values by their names; its field
 --   `skipped` lists messages about newer files that were damaged. Or nil and a message.
@@ -112,7 +122,7 @@ function Checkpoint:load(step)
   if not steps then return nil, message end
   if #steps == 0 then return nil, ("%s: there is no checkpoint"):format(self.folder) end
   if step then
-    local saved, problem = tree.load(self:path(step))
+    local saved, problem = read(self, step)
     if not saved then
       local others = {}
       for _, other in ipairs(steps) do
@@ -125,11 +135,7 @@ function Checkpoint:load(step)
   end
   local skipped = {}
   for i = #steps, 1, -1 do
-    local saved, problem = tree.load(self:path(steps[i]))
-    if saved and (type(saved.parts) ~= "table" or saved.step ~= steps[i]) then
-      saved, problem = nil, ("%s: not a checkpoint of step %d"):format(self:path(steps[i]),
-                                                                      steps[i])
-    end
+    local saved, problem = read(self, steps[i])
     if saved then
       local out = {step = saved.step, parts = saved.parts, skipped = skipped}
       for key, value in pairs(saved.extra or {}) do
