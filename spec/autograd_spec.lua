@@ -231,6 +231,37 @@ describe("functions of one's own", function()
   end)
 end)
 
+describe("the check of gradients", function()
+  local function wrong(forward, backward)
+    return flare.func{name = "wrong", forward = forward, backward = backward}
+  end
+  local function save(ctx, x)
+    ctx:save(x)
+    return x * x * x
+  end
+
+  it("notices a wrong first derivative", function()
+    local f = wrong(save, function(ctx, dy) return dy * 2.99 * ctx.saved[1] ^ 2 end)
+    local ok, why = gradcheck.gradcheck(f, {fixed(3)}, {1})
+    assert.is_nil(ok)
+    assert.matches("by the rule, .- by differences", why)
+    assert.is_nil(gradcheck.gradcheck(f, {fixed(10, 10)}, {1})) -- by random directions, too
+  end)
+
+  it("notices a wrong or missing second derivative", function()
+    local f = wrong(save, function(ctx, dy)
+      local x = ctx.saved[1]
+      return dy * 3 * x * x:detach()
+    end)
+    assert(gradcheck.gradcheck(f, {fixed(3)}, {1}))
+    assert.is_nil(gradcheck.gradgradcheck(f, {fixed(3)}, {1}))
+    f = wrong(save, function(ctx, dy) return (dy * 3 * ctx.saved[1] ^ 2):detach() end)
+    assert.is_nil(gradcheck.gradgradcheck(f, {fixed(3)}, {1}))
+    f = wrong(save, function(ctx, dy) return dy:detach() * 3 * ctx.saved[1] ^ 2 end)
+    assert.is_nil(gradcheck.gradgradcheck(f, {fixed(3)}, {1}))
+  end)
+end)
+
 describe("recomputation", function()
   -- Twelve blocks with dropout; the sum of squares of what they give.
   local function build(wrap)

@@ -124,7 +124,7 @@ M.rounded = {
   addmm = 2, kl_div = 1, conv_transpose = 2,
 }
 M.summed = {
-  conv_input_grad = 8, conv_weight_grad = 40,
+  matmul = 4, linear = 4, conv_input_grad = 8, conv_weight_grad = 40,
 }
 
 --- Gradients in f32 and bf16 that need more, where what is saved was rounded.

@@ -390,6 +390,10 @@ local function fits(to, from)
   return kind[from] <= kind[to] or kind[from] < 3 and kind[to] > 0
 end
 
+local function identical(got, want)
+  return got == want or got ~= got and want ~= want
+end
+
 --- x:op_(...) gives what x:op(...) gives, converted to x's dtype, or is refused where that
 -- cannot be.
 function M.inplace(row, samples)
@@ -412,7 +416,8 @@ function M.inplace(row, samples)
             end
             if ok then
               if y ~= x then fail(row, s, how, "does not return its tensor") end
-              M.compare(row, s, how, x, read(want:to(x.dtype)), x.dtype)
+              M.compare(row, s, how, x, read(want:to(x.dtype)), x.dtype,
+                layout == "contiguous" and identical or nil)
             end
           end
         end
