@@ -7,16 +7,16 @@ local MB = 1 << 20
 local failed = false
 
 local function figure(good, format, ...)
-  print(("figure: " .. format .. "%s"):format(...))
-  if not good then failed = true end
+  print("figure: " .. format:format(...) .. (good and "" or ": FAILED"))
+  failed = failed or not good
 end
 
 -- one line: what, its peaks, and the most there may be
 local function peaks(what, most, f)
   local peak, whole = memory.peak(f)
   local good = peak <= most and whole <= most
-  figure(good, "%s: tensors' peak %.1f MB, process's %.1f MB, at most %.0f%s", what, peak / MB,
-    whole / MB, most / MB, good and "" or ": FAILED")
+  figure(good, "%s: tensors' peak %.1f MB, process's %.1f MB, at most %.0f", what, peak / MB,
+    whole / MB, most / MB)
 end
 
 local function rate(f)
@@ -35,7 +35,7 @@ for _, alive in ipairs{0, 1 << 30} do
     left = left + rate(function() memory.temporaries(20000, MB) end)
     closed = closed + rate(function() memory.closed(20000, MB) end)
   end
-  figure(true, "their speed: %.0f %% of the loop with <close>%s", 100 * closed / left, "")
+  figure(true, "their speed: %.0f %% of the loop with <close>", 100 * closed / left)
   if big then big:close() end
 end
 peaks("10^7 temporaries of 1 KB", 16 * MB, function() memory.temporaries(10000000, 1024) end)
@@ -45,20 +45,19 @@ for name, step in pairs(memory.steps()) do
   local exact = memory.exact(step)
   local peak = memory.needed(function() for _ = 1, 200 do step() end end)
   local near = peak <= 1.1 * exact
-  figure(near, "a training step (%s): peak %.2f MB, exact counting %.2f MB, ratio %.3f%s",
-    name, peak / MB, exact / MB, peak / exact, near and "" or ": FAILED")
+  figure(near, "a training step (%s): peak %.2f MB, exact counting %.2f MB, ratio %.3f",
+    name, peak / MB, exact / MB, peak / exact)
 end
 
 local start = core.clock()
 memory.chain(1000000)
-figure(true, "a chain of 10^6 operations, forward and backward: %.2f s%s", core.clock() - start, "")
+figure(true, "a chain of 10^6 operations, forward and backward: %.2f s", core.clock() - start)
 
 local tensors, entries, resident = memory.captured(100000)
 local flat = tensors == 0 and entries == 0 and resident < 4 * MB
-figure(flat, "10^5 steps with hooks and functions: %+d tensors, %+d registry entries, %+.2f MB%s",
-  tensors, entries, resident / MB, flat and "" or ": FAILED")
+figure(flat, "10^5 steps with hooks and functions: %+d tensors, %+d registry entries, %+.2f MB",
+  tensors, entries, resident / MB)
 
 local more = memory.batches(100000)
-figure(more < 4 * MB, "10^5 batches of a threaded loader: %+.2f MB%s", more / MB,
-  more < 4 * MB and "" or ": FAILED")
+figure(more < 4 * MB, "10^5 batches of a threaded loader: %+.2f MB", more / MB)
 os.exit(not failed)
