@@ -4,6 +4,7 @@
 local flare = require "flare"
 local A = require "spec.support.array"
 local families = require "spec.support.families"
+local gradients = require "spec.support.gradients"
 local rows = require "spec.support.rows"
 
 local path = "docs/refusals.md"
@@ -70,7 +71,7 @@ local function try(row, sample)
     if few or list then
       local one = setmetatable({_grad = {p.name}}, {__index = sample})
       for key, value in pairs(sample) do if key ~= "_grad" then one[key] = value end end
-      local f, inputs = rows.prepared(row, one)
+      local f, inputs = gradients.prepared(row, one)
       local leaves, y = {}, nil
       for k, x in ipairs(inputs) do leaves[k] = x:detach():requires_grad_(true) end
       for _, r in ipairs(table.pack(f(table.unpack(leaves)))) do

@@ -1,2 +1,2 @@
 -- Attention and recurrent cells.
-require "spec.support.rows".declare("attention", describe, it)
+require "spec.support.declare"("attention", describe, it)

@@ -1,2 +1,2 @@
 -- Convolutions and pooling.
-require "spec.support.rows".declare("conv", describe, it)
+require "spec.support.declare"("conv", describe, it)

@@ -1,2 +1,2 @@
 -- The elementwise rows: unary, tests, binary, comparisons, ternary.
-require "spec.support.rows".declare("elementwise", describe, it)
+require "spec.support.declare"("elementwise", describe, it)

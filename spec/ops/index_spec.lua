@@ -1,2 +1,2 @@
 -- Reading and writing at positions.
-require "spec.support.rows".declare("index", describe, it)
+require "spec.support.declare"("index", describe, it)

@@ -1,2 +1,2 @@
 -- Normalisations and losses.
-require "spec.support.rows".declare("norm", describe, it)
+require "spec.support.declare"("norm", describe, it)

@@ -1,2 +1,2 @@
 -- Optimizer steps.
-require "spec.support.rows".declare("optim", describe, it)
+require "spec.support.declare"("optim", describe, it)

@@ -1,2 +1,2 @@
 -- Random numbers.
-require "spec.support.rows".declare("random", describe, it)
+require "spec.support.declare"("random", describe, it)

@@ -1,2 +1,2 @@
 -- Reductions, sorts, products and softmax.
-require "spec.support.rows".declare("reduce", describe, it)
+require "spec.support.declare"("reduce", describe, it)

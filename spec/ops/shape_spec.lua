@@ -1,2 +1,2 @@
 -- The rows that make tensors, move elements or only look at them otherwise.
-require "spec.support.rows".declare("shape", describe, it)
+require "spec.support.declare"("shape", describe, it)

@@ -106,7 +106,7 @@ describe("samples", function()
   end)
 
   it("differentiate every row that can be", function()
-    local rows = require "spec.support.rows"
+    local gradients = require "spec.support.gradients"
     assert.same({}, missing(function(row, list)
       if not row.differentiable then return true end
       local floats = false
@@ -115,7 +115,7 @@ describe("samples", function()
           or p.type == "num")
       end
       for _, sample in ipairs(list) do
-        if not sample._refused and #rows.wanted(row, sample) > 0 then return true end
+        if not sample._refused and #gradients.wanted(row, sample) > 0 then return true end
       end
       return not floats
     end))

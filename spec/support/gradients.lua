@@ -1,0 +1,167 @@
+--- What the gradients of a row must be: those by differences, to the second order, and the same
+-- by every way of asking.
+local A = require "spec.support.array"
+local dtypes = require "spec.support.dtypes"
+local flare = require "flare"
+local gradcheck = require "spec.support.gradcheck"
+local rows = require "spec.support.rows"
+
+local M = {}
+
+local kind = dtypes.kind
+local layouts = {"turned", "sliced", "backwards"}
+
+-- Names of inputs to differentiate; lists as {name, position}.
+local function wanted(row, sample)
+  if sample._grad == false then return {} end
+  local list = {}
+  for _, p in ipairs(row.params) do
+    local v = sample[p.name]
+    local asked = sample._grad == nil
+    for _, name in ipairs(sample._grad or {}) do asked = asked or name == p.name end
+    if asked and A.is(v) and v.dtype == "f64" and A.count(v.shape) > 0 then
+      list[#list + 1] = {p.name}
+    elseif asked and rows.is_list(v) then
+      for k, x in ipairs(v) do
+        if x.dtype == "f64" and A.count(x.shape) > 0 then list[#list + 1] = {p.name, k} end
+      end
+    end
+  end
+  return list
+end
+M.wanted = wanted
+
+-- The row as a function of the tensors wanted.
+local function as_function(row, sample, names, base)
+  return function(...)
+    local given = {...}
+    local args = {}
+    for name, v in pairs(base) do
+      args[name] = rows.is_list(sample[name]) and table.move(v, 1, #v, 1, {}) or v
+    end
+    for k, name in ipairs(names) do
+      if name[2] then args[name[1]][name[2]] = given[k] else args[name[1]] = given[k] end
+    end
+    return table.unpack(rows.call(row, rows.with_options(row, sample, args, nil, sample._all)))
+  end
+end
+
+local function at(base, name)
+  return name[2] and base[name[1]][name[2]] or base[name[1]]
+end
+
+local function prepared(row, sample, device, layout)
+  local base, names = rows.tensors(sample, device, layout), wanted(row, sample)
+  local inputs, positions = {}, {}
+  for k, name in ipairs(names) do inputs[k], positions[k] = at(base, name), k end
+  return as_function(row, sample, names, base), inputs, positions
+end
+M.prepared = prepared
+
+function M.first(row, samples)
+  for _, s in ipairs(rows.accepted(samples)) do
+    local f, inputs, positions = prepared(row, s)
+    if #inputs > 0 then
+      local ok, why = rows.guarded(row, s, "gradient", gradcheck.gradcheck, f, inputs, positions)
+      if not ok then rows.fail(row, s, "gradient", "%s", why) end
+    end
+  end
+end
+
+function M.second(row, samples)
+  for _, s in ipairs(rows.accepted(samples)) do
+    local f, inputs, positions = prepared(row, s)
+    if #inputs > 0 then
+      local ok, why = rows.guarded(row, s, "second gradient", gradcheck.gradgradcheck, f, inputs,
+        positions)
+      if not ok then rows.fail(row, s, "second gradient", "%s", why) end
+    end
+  end
+end
+
+-- The gradients of all results, each weighed with fixed numbers, as arrays.
+local function gradients(row, sample, device, layout, create)
+  local f, inputs, positions = prepared(row, sample, device, layout)
+  local leaves = {}
+  for k in ipairs(positions) do leaves[k] = inputs[k]:detach():requires_grad_(true) end
+  local roots, seeds = {}, {}
+  for _, y in ipairs(table.pack(f(table.unpack(leaves)))) do
+    if flare.is_tensor(y) and y.requires_grad then
+      roots[#roots + 1] = y
+      local shape = {table.unpack(y.shape, 1, y:dim())}
+      local seed = A.whole(shape, -8, 8, 40, "f64") -- eighths, the same in every dtype
+      for n = 1, #seed do seed[n] = seed[n] / 8 end
+      seeds[#seeds + 1] = rows.make(seed, y.dtype, device, layout)
+    end
+  end
+  if #roots == 0 then return {}, {} end
+  local list = table.pack(flare.grad(roots, leaves,
+    {gradient = seeds, allow_unused = true, create_graph = create}))
+  for k = 1, #leaves do list[k] = list[k] or false end
+  return list, leaves
+end
+
+--- Gradients by other ways are those of f64 by the plain one: differentiable ones, on
+-- devices, with strides, in f32 and bf16.
+function M.others(row, samples)
+  for _, s in ipairs(rows.accepted(samples)) do
+    if #wanted(row, s) > 0 then
+      local exact = rows.guarded(row, s, "f64 gradient", gradients, row, s, "cpu")
+      local function same(how, other, ...)
+        local list, leaves = rows.guarded(row, s, how, gradients, row, other, ...)
+        for k = 1, #list do
+          if (exact[k] and true) ~= (list[k] and true) then
+            rows.fail(row, s, how, "input %d has no gradient", k)
+          elseif list[k] then
+            rows.compare(row, s, how .. " " .. k, list[k], rows.read(exact[k]), leaves[k].dtype,
+              dtypes.near_gradient)
+          end
+        end
+      end
+      same("differentiable gradient", s, "cpu", nil, true)
+      same("gradient on sim:0", s, "sim:0")
+      for _, layout in ipairs(s._contiguous and {} or layouts) do
+        same("gradient with strides " .. layout, s, "cpu", layout)
+      end
+      for _, d in ipairs {"f32", "bf16"} do
+        -- against f64 of the rounded values
+        local rounded = rows.retyped(row, s, d)
+        if rounded then
+          local wide = rows.each_array(rounded, function(a)
+            if a.dtype ~= d then return a end
+            local b = A.new(a.shape, a, "f64")
+            return b
+          end)
+          for name, v in pairs(s) do if name:sub(1, 1) == "_" then wide[name] = v end end
+          exact = rows.guarded(row, s, "f64 gradient", gradients, row, wide, "cpu")
+          same(d .. " gradient", rounded, "cpu")
+          if not s._contiguous then same(d .. " turned gradient", rounded, "cpu", "turned") end
+        end
+      end
+    end
+  end
+end
+
+--- Results of rows that are not differentiable ask for no gradients, or refuse them by name.
+function M.none(row, samples)
+  for _, s in ipairs(rows.accepted(samples)) do
+    local args, leaves = rows.tensors(s), {}
+    for _, v in pairs(args) do
+      local float = flare.is_tensor(v) and kind[v.dtype] == 3
+      if float then leaves[#leaves + 1] = v:requires_grad_(true) end
+    end
+    local out = rows.guarded(row, s, "no gradient", rows.call, row,
+      rows.with_options(row, s, args))
+    for k = 1, #leaves > 0 and out.n or 0 do
+      if flare.is_tensor(out[k]) and out[k].requires_grad then
+        local ok, why = pcall(function() out[k]:sum():backward() end)
+        local says = row.name .. ": its results cannot be differentiated"
+        if ok or not tostring(why):find(says, 1, true) then
+          rows.fail(row, s, "no gradient", "result %d asks for a gradient", k)
+        end
+      end
+    end
+  end
+end
+
+return M
