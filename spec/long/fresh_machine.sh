@@ -4,12 +4,13 @@
 # Needs root, debootstrap and git; no mounts, so it works inside containers.
 set -eu
 suite=${1:-bookworm}
-mirror=${2:-http://deb.debian.org/debian}
+mirror=${2:-} # empty: the one that debootstrap knows
 [ "$(id -u)" = 0 ] || { echo 'fresh_machine.sh needs root'; exit 1; }
 root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT INT TERM
 
-debootstrap --variant=minbase --include=git,ca-certificates "$suite" "$root" "$mirror"
+debootstrap --variant=minbase --include=git,ca-certificates "$suite" "$root" \
+  ${mirror:+"$mirror"}
 cp /etc/resolv.conf "$root/etc/"
 cp /etc/apt/apt.conf.d/* "$root/etc/apt/apt.conf.d/" 2>/dev/null || true
 git clone -q "$(pwd)" "$root/flare"
