@@ -1,0 +1,39 @@
+-- The specs of errors, ownership, tampering and files once more, in a build with the address
+-- and undefined-behaviour sanitizers (kept in build/asan). spec/long/sanitize.sh runs all.
+local tree = require "spec.support.tree"
+
+local cache = tree.build .. "/CMakeCache.txt"
+local plain = tree.exists(cache)
+  and not tree.read(cache):find "FLARE_SANITIZE:[^\n]*=%a"
+  and not tree.read(cache):find "FLARE_COVERAGE:[^\n]*=ON"
+
+local folder = tree.build .. "/asan"
+
+describe("with the sanitizers", function()
+  if not plain then
+    it("", function() pending "this build is instrumented itself" end)
+    return
+  end
+
+  it("the program builds", function()
+    local command = "cmake -S . -B '%s' -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS='-O1 -g1' "
+      .. "-DFLARE_SANITIZE=address,undefined -DFLARE_ISAS=v3 2>&1 "
+      .. "&& cmake --build '%s' --target flare --parallel 2 2>&1"
+    local pipe = assert(io.popen(command:format(folder, folder)))
+    local log = pipe:read "a"
+    assert.is_true(pipe:close(), log:sub(-4000))
+  end)
+
+  for _, name in ipairs{"lua/errors", "lua/ownership", "lua/file", "files", "faults",
+                        "allocation"} do
+    it(name .. "_spec is clean", function()
+      local log = tree.output(("FLARE_BUILD='%s' FLARE_PROGRAM='%s/flare' "
+        .. "ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1 "
+        .. "UBSAN_OPTIONS=print_stacktrace=1 '%s/flare' $(command -v busted) -o TAP "
+        .. "spec/%s_spec.lua 2>&1; echo status $?"):format(folder, folder, folder, name))
+      assert.is_nil(log:find "Sanitizer", log)
+      assert.is_nil(log:find "runtime error", log)
+      assert.equal("0", log:match "status (%d+)%s*$", log)
+    end)
+  end
+end)
