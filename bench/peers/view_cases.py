@@ -422,6 +422,17 @@ def saved_changed_through_a_view():
 
 
 @case
+def factor_of_a_write_changed():
+    x, w = leaf(4), leaf(2, seed=1)
+    y = x * 2
+    u = w * 1
+    y[1:3].mul_(u)
+    u.add_(1)
+    back(y)
+    return dict(x=x.grad)
+
+
+@case
 def leaf_written():
     x = leaf(4)
     x.mul_(2)

@@ -384,6 +384,15 @@ case("saved_changed_through_a_view", function()
   back(z)
 end, {says = "mul" .. both_lines})
 
+case("factor_of_a_write_changed", function()
+  local x, w = leaf{4}, leaf({2}, 1)
+  local y = x * 2
+  local u = w * 1
+  y[{{2, 3}}]:mul_(u)
+  u:add_(1)
+  back(y)
+end, {says = "mul %(.-view_cases.lua:%d+%) needs a tensor %(2%) .- changed in place since"})
+
 case("leaf_written", function()
   leaf{4}:mul_(2)
 end, {says = "leaf"})

@@ -190,6 +190,9 @@ return {
   saved_changed_through_a_view = {
     refused = "one of the variables needed for gradient computation has been modified by an inp",
   },
+  factor_of_a_write_changed = {
+    refused = "one of the variables needed for gradient computation has been modified by an inp",
+  },
   leaf_written = {
     refused = "a view of a leaf Variable that requires grad is being used in an in-place operat",
   },

@@ -33,6 +33,7 @@ S.attention = {
   {q = g{1, 1, 130, 20}, k = g({1, 1, 130, 20}, 2), v = g({1, 1, 130, 20}, 3), causal = true,
     _grad = false,
     _dtypes = "f64 f32"},
+  {q = g{1, 2, 3, 2}, k = g({1, 2, 4, 2}, 2), v = g({1, 2, 4, 2}, 3), mask = allowed, _all = true},
   {q = g{}, k = g{}, v = g{}, _refused = "must be"},
   {q = g{1, 2, 3, 2}, k = g({1, 2, 4, 3}, 2), v = g({1, 2, 4, 2}, 3), _refused = "do not fit"},
 }
