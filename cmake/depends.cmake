@@ -63,16 +63,14 @@ find_path(LUA_INCLUDE_DIR lua.h HINTS ${LUA_PC_INCLUDE_DIRS}
   PATH_SUFFIXES lua5.4 lua-5.4 lua54)
 find_library(LUA_LIBRARY NAMES liblua5.4.a liblua-5.4.a lua5.4 lua-5.4 lua54 lua
   HINTS ${LUA_PC_LIBRARY_DIRS})
-if(NOT LUA_INCLUDE_DIR OR NOT LUA_LIBRARY)
+if(NOT LUA_LIBRARY OR NOT EXISTS "${LUA_INCLUDE_DIR}/lua.h")
   message(FATAL_ERROR "flare needs Lua 5.4 and its headers: "
     "apt install liblua5.4-dev (./bootstrap install-deps installs everything)")
 endif()
-file(STRINGS ${LUA_INCLUDE_DIR}/lua.h version REGEX "LUA_VERSION_(M|R).*\"[0-9]+\"$")
-string(REGEX REPLACE "[^0-9;]" "" version "${version}")
-list(JOIN version . LUA_VERSION)
-if(NOT LUA_VERSION MATCHES "^5\\.4(\\.|$)")
-  message(FATAL_ERROR "flare is made for Lua 5.4, but ${LUA_INCLUDE_DIR}/lua.h "
-    "is Lua ${LUA_VERSION}: say where 5.4 is with -D LUA_INCLUDE_DIR=... "
+file(STRINGS ${LUA_INCLUDE_DIR}/lua.h is54 REGEX "LUA_VERSION_NUM[ \t]+504")
+if(NOT is54)
+  message(FATAL_ERROR "flare is made for Lua 5.4, and ${LUA_INCLUDE_DIR}/lua.h "
+    "is another Lua's: say where 5.4 is with -D LUA_INCLUDE_DIR=... "
     "-D LUA_LIBRARY=...")
 endif()
 add_library(lua_headers INTERFACE)
@@ -84,7 +82,7 @@ if(LUA_LIBRARY MATCHES "\\.a$")
 else()
   target_link_libraries(lua_whole INTERFACE ${LUA_LIBRARY})
 endif()
-set(LUA_FOUND "${LUA_VERSION} (${LUA_LIBRARY})")
+set(LUA_FOUND ${LUA_LIBRARY})
 flare_row(Lua LUA_FOUND "" "")
 
 # --- what libflare links ---
@@ -117,11 +115,14 @@ endmacro()
 
 add_library(flare_modules INTERFACE)
 add_library(flare_editline INTERFACE)
-flare_optional(flare_modules JANSSON jansson jansson.h
-  "no safetensors, no checkpoints" libjansson-dev)
+flare_optional(flare_modules JANSSON jansson jansson.h "" libjansson-dev)
 flare_optional(flare_modules ZLIB z zlib.h "no .gz files" zlib1g-dev)
 flare_optional(flare_editline LIBEDIT edit editline/readline.h
   "a plain prompt without history" libedit-dev)
+if(NOT JANSSON_FOUND)
+  message(FATAL_ERROR "flare needs jansson for its files: apt install "
+    "libjansson-dev (./bootstrap install-deps installs everything)")
+endif()
 if(FLARE_PORTABLE AND LIBEDIT_FOUND)
   foreach(name tinfo bsd md) # what the archive needs in its turn
     flare_find_library(${name}_LIBRARY ${name})
