@@ -685,14 +685,13 @@ static fl_status run_composed(work *w) {
 
 /* --- random numbers --- */
 
-/* Fills the two rng inputs (seed, offset) and moves the generator on. One
- * counter gives four 32-bit numbers, or two of 64 bits. */
-static void fill_rng(work *w, fl_operand *in, bool known) {
+/* Fills the two rng inputs, seed and offset, that were left out. */
+static void fill_rng(work *w, fl_operand *in) {
   fl_generator *g = w->c->generator ? w->c->generator : &w->rt->generator;
   for (int i = 0, turn = 0; i < w->op->info.n_params; i++) {
     const fl_param *p = &w->op->info.params[i];
     if (p->kind != FL_P_RNG || in[p->slot].tensor ||
-        (in[p->slot].dtype != FL_NODTYPE && !known))
+        in[p->slot].dtype != FL_NODTYPE)
       continue;
     in[p->slot].dtype = FL_I64;
     in[p->slot].i = (int64_t)(turn++ ? g->offset : g->seed);
@@ -700,6 +699,8 @@ static void fill_rng(work *w, fl_operand *in, bool known) {
   }
 }
 
+/* Moves the generator on: one counter gives four 32-bit numbers, or two of 64
+ * bits. */
 static void advance_rng(work *w) {
   fl_generator *g = w->c->generator ? w->c->generator : &w->rt->generator;
   int64_t n = fl_numel(w->out[0].ndim, w->out[0].shape);
@@ -732,7 +733,7 @@ static fl_status run(work *w) {
       for (int i = 0; i < w->op->info.n_params; i++)
         if (w->op->info.params[i].kind == FL_P_RNG)
           drew = drew || in[w->op->info.params[i].slot].dtype == FL_NODTYPE;
-      fill_rng(w, in, false);
+      fill_rng(w, in);
       w->in = in;
     }
     FLI_TRY(settle_attrs(w, &attrs));
