@@ -6,6 +6,7 @@
 #ifndef FL_MATH_H
 #define FL_MATH_H
 
+#ifndef __CUDACC_RTC__ /* there flare.cuh has declared what is needed */
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
@@ -48,6 +49,9 @@ FL_SIMD2(atan2)
 #endif
 #endif
 #include <math.h>
+#else
+#define __FP_FAST_FMAF 1
+#endif
 
 #define FL_LN2       0.69314718055994530942
 #define FL_LOG2E     1.44269504088896340736
@@ -61,6 +65,7 @@ FL_SIMD2(atan2)
 #define FL_SELU_A 1.6732632423543772848
 #define FL_SELU_S 1.0507009873554804934
 
+#ifndef __cplusplus
 #define FL_GENERIC1(name, x) _Generic((x), float : name##f, default : name)(x)
 #define fl_exp(x)            FL_GENERIC1(exp, x)
 #define fl_exp2(x)           FL_GENERIC1(exp2, x)
@@ -126,6 +131,7 @@ FL_SIMD2(atan2)
 #define fl_softplus(x)        FL_FLOATS1(fl_softplus, x) /* log(1 + exp(x)) */
 #define fl_mish_d(x)          FL_FLOATS1(fl_mish_d1, x)
 #define fl_mish_dd(x)         FL_FLOATS1(fl_mish_d2, x)
+#endif
 
 /* exp(-x^2 / 2), and from it Phi(x), the normal distribution. Floats: x^2 with
  * its rounding error, so that the tail keeps its digits, and Phi(-a) as the
@@ -241,6 +247,88 @@ static inline int64_t fl_to_int(double x) {
          : x <= -9223372036854775808.0 ? INT64_MIN
                                        : (int64_t)x;
 }
+
+/* --- the same names in C++ (CUDA), by overloading --- */
+
+#ifdef __cplusplus
+#define FL_FLOATS1(f, F32, F64)                                                \
+  static inline float f(float x) {                                             \
+    return F32(x);                                                             \
+  }                                                                            \
+  static inline double f(double x) {                                           \
+    return F64(x);                                                             \
+  }
+#define FL_FLOATS2(f, F32, F64)                                                \
+  static inline float f(float a, float b) {                                    \
+    return F32(a, b);                                                          \
+  }                                                                            \
+  static inline double f(double a, double b) {                                 \
+    return F64(a, b);                                                          \
+  }
+#define FL_TYPED1(f)                                                           \
+  FL_FLOATS1(f, f##_f32, f##_f64)                                              \
+  static inline int64_t f(int64_t x) {                                         \
+    return f##_i64(x);                                                         \
+  }
+#define FL_TYPED2(f)                                                           \
+  FL_FLOATS2(f, f##_f32, f##_f64)                                              \
+  static inline int64_t f(int64_t a, int64_t b) {                              \
+    return f##_i64(a, b);                                                      \
+  }
+#define FL_LIBM1(name) FL_FLOATS1(fl_##name, name##f, name)
+FL_LIBM1(exp)
+FL_LIBM1(exp2)
+FL_LIBM1(expm1)
+FL_LIBM1(log)
+FL_LIBM1(log2)
+FL_LIBM1(log10)
+FL_LIBM1(log1p)
+FL_LIBM1(sqrt)
+FL_LIBM1(sin)
+FL_LIBM1(cos)
+FL_LIBM1(tan)
+FL_LIBM1(asin)
+FL_LIBM1(acos)
+FL_LIBM1(atan)
+FL_LIBM1(sinh)
+FL_LIBM1(cosh)
+FL_LIBM1(tanh)
+FL_LIBM1(erf)
+FL_LIBM1(erfc)
+FL_TYPED1(fl_abs)
+FL_TYPED1(fl_sign)
+FL_TYPED1(fl_floor)
+FL_TYPED1(fl_ceil)
+FL_TYPED1(fl_rint)
+FL_TYPED1(fl_trunc)
+FL_TYPED2(fl_min)
+FL_TYPED2(fl_max)
+FL_TYPED2(fl_minimum)
+FL_TYPED2(fl_maximum)
+FL_TYPED2(fl_pow)
+FL_TYPED2(fl_floor_div)
+FL_TYPED2(fl_remainder)
+FL_TYPED2(fl_fmod)
+FL_FLOATS2(fl_atan2, fl_atan2_f32, fl_atan2_f64)
+FL_FLOATS2(fl_gelu, fl_gelu_f32, fl_gelu_f64)
+FL_FLOATS2(fl_gelu_d, fl_gelu_d1_f32, fl_gelu_d1_f64)
+FL_FLOATS2(fl_gelu_dd, fl_gelu_d2_f32, fl_gelu_d2_f64)
+FL_FLOATS1(fl_sigmoid, fl_sigmoid_f32, fl_sigmoid_f64)
+FL_FLOATS1(fl_silu_d, fl_silu_d1_f32, fl_silu_d1_f64)
+FL_FLOATS1(fl_silu_dd, fl_silu_d2_f32, fl_silu_d2_f64)
+FL_FLOATS1(fl_softplus, fl_softplus_f32, fl_softplus_f64)
+FL_FLOATS1(fl_mish_d, fl_mish_d1_f32, fl_mish_d1_f64)
+FL_FLOATS1(fl_mish_dd, fl_mish_d2_f32, fl_mish_d2_f64)
+static inline float fl_clamp(float x, float lo, float hi) {
+  return fl_clamp_f32(x, lo, hi);
+}
+static inline double fl_clamp(double x, double lo, double hi) {
+  return fl_clamp_f64(x, lo, hi);
+}
+static inline int64_t fl_clamp(int64_t x, int64_t lo, int64_t hi) {
+  return fl_clamp_i64(x, lo, hi);
+}
+#endif
 
 /* --- 16-bit floats --- */
 

@@ -1,0 +1,135 @@
+/* What the CUDA backend's files share on the host's side. A family of kernels
+ * is three files: softmax.cu (device code, C++ for NVRTC, embedded as text),
+ * softmax.h (the one structure that each of its kernels gets) and softmax.c
+ * (one fl_kernel for each row: reads the launch, fills the structure, picks the
+ * specialisation and the grid, calls flc_run). No CUDA header is needed. */
+#ifndef FL_CUDA_H
+#define FL_CUDA_H
+
+#include "../../runtime/backend.h"
+
+/* --- the driver's types, as we need them --- */
+
+typedef int CUresult;
+typedef int CUdevice;
+typedef uint64_t CUdeviceptr;
+typedef struct CUctx_st *CUcontext;
+typedef struct CUmod_st *CUmodule;
+typedef struct CUfunc_st *CUfunction;
+typedef struct CUstream_st *CUstream;
+typedef struct CUevent_st *CUevent;
+
+/* --- a specialised kernel --- */
+
+#define FLC_SPEC_ARGS 10
+
+/* Entry `entry` of `file`.cu, a function template over ints (dtypes as
+ * FL_F32..., sizes, flags): entry<t[0], ..., t[n-1]>. `text` is put before the
+ * source: the formula of an elementwise row. file, entry and text must be
+ * literals, or live as long as the process: they are compared by address. */
+typedef struct flc_spec {
+  const char *file, *entry, *text;
+  int n;
+  int16_t t[FLC_SPEC_ARGS];
+} flc_spec;
+
+/* FLC_SPEC("softmax", "forward", x->dtype, 4) */
+#define FLC_SPEC(file_, entry_, ...)                                           \
+  ((flc_spec){.file = file_,                                                   \
+              .entry = entry_,                                                 \
+              .n = sizeof((int16_t[]){__VA_ARGS__}) / sizeof(int16_t),         \
+              .t = {__VA_ARGS__}})
+
+typedef struct flc_grid {
+  unsigned x, y, z; /* blocks; 0 is 1 */
+  unsigned block;   /* threads, one dimension */
+  unsigned shared;  /* bytes of dynamic shared memory, up to the chip's most */
+  unsigned cluster; /* blocks of a cluster along x; 0: none */
+} flc_grid;
+
+/* Queues the kernel on the launch's stream. It gets `args` by value as its one
+ * parameter: __global__ void entry(const __grid_constant__ softmax_args a).
+ * Compiles or loads it when it is met first. An empty grid (x, y or z of 0 with
+ * nothing to do) must not be launched: return FL_OK before. */
+fl_status flc_run(const fl_launch *l, const flc_spec *spec, flc_grid grid,
+                  const void *args, size_t bytes);
+#define FLC_RUN(l, spec, grid, args)                                           \
+  flc_run(l, &(spec), grid, &(args), sizeof(args))
+
+/* --- facts about the launch's device and stream --- */
+
+typedef struct flc_chip {
+  int major, minor; /* compute capability */
+  int processors;   /* multiprocessors */
+  int64_t l2;       /* bytes */
+  int shared;       /* bytes of shared memory a block may ask for */
+} flc_chip;
+const flc_chip *flc_chip_of(const fl_launch *l);
+CUstream flc_stream_of(const fl_launch *l);
+
+/* What a kernel reports a bad position to (flare.cuh: fl_position), and what
+ * kernels that change state for good look at first (fl_faulty). */
+typedef struct flc_fault {
+  void *word; /* device memory, of the stream */
+  uint64_t seq;
+  int64_t base;
+} flc_fault;
+flc_fault flc_fault_of(const fl_launch *l);
+
+/* In stream order: device memory to device memory, and bytes set. */
+fl_status flc_copy(const fl_launch *l, void *to, const void *from,
+                   size_t bytes);
+fl_status flc_zero(const fl_launch *l, void *p, size_t bytes);
+/* Reads device memory now: waits for the stream. For the few kernels whose work
+ * depends on values. */
+fl_status flc_read(const fl_launch *l, void *to, const void *from,
+                   size_t bytes);
+
+/* --- views --- */
+
+static inline int64_t flc_numel(const fl_view *v) {
+  return fl_numel(v->ndim, v->shape);
+}
+bool flc_contiguous(const fl_view *v);
+/* A number given as an operand lies in host memory. */
+static inline bool flc_is_number(const fl_view *v) {
+  return v->data == (const void *)v->imm;
+}
+double flc_number(const fl_view *v);
+int64_t flc_number_int(const fl_view *v);
+/* The elements of a view, contiguous, as `dtype`: its own memory if it is so
+ * already, else a copy in scratch. NULL: failed, with the message set. A number
+ * becomes one element in device memory. */
+const void *flc_input(const fl_launch *l, const fl_view *v, fl_dtype dtype);
+/* Any view into any other of the same shape (broadcast `from`): strides and
+ * dtypes differ as they like. */
+fl_status flc_move(const fl_launch *l, const fl_view *to, const fl_view *from);
+/* What floats compute in: F64 stays, the rest F32. */
+static inline fl_dtype flc_wide(fl_dtype d) {
+  return d == FL_F64 ? FL_F64 : FL_F32;
+}
+static inline int64_t flc_ceil_div(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+static inline bool flc_aligned(const void *p, size_t bytes) {
+  return (uintptr_t)p % bytes == 0;
+}
+
+/* --- kernels by name: each family's functions, fl_cuda_<row> --- */
+
+#define FLC_KERNEL(name)                                                       \
+  fl_status fl_cuda_##name(const fl_launch *l);                                \
+  fl_status fl_cuda_##name(const fl_launch *l)
+
+/* --- specialisations worth having ready ---
+ * Each family has one such function, named in families.c: it tells the visitor
+ * of every specialisation that an ordinary program meets (all dtypes and
+ * layouts whose kernels the pack must hold for a machine without a compiler).
+ * `quick` marks one of each entry for the quick check. */
+typedef struct flc_visitor flc_visitor;
+struct flc_visitor {
+  void (*spec)(flc_visitor *v, const flc_spec *s, bool quick);
+};
+typedef void (*flc_visit)(flc_visitor *v);
+
+#endif
