@@ -92,6 +92,8 @@ typedef struct fll_op {
 
 /* --- the state --- */
 
+typedef struct fll_heap fll_heap;
+
 #define FLL_SITES 1024
 
 typedef struct fll_site {
@@ -112,6 +114,7 @@ struct fl_lua {
   lua_State *L;   /* the thread that entered last */
   lua_State *main;
   bool owns_state;
+  fll_heap *heap; /* of a state that is ours */
   atomic_bool interrupted;
   fl_runtime_options host; /* what the host asked for */
   /* the collector, gc.c */
@@ -181,6 +184,10 @@ void fll_boxadd(lua_State *L, fll_box *b, const void *p, size_t n);
 /* Lua's libraries; preload has flare.core and, if wanted, the library's files
  * that are inside. */
 void fll_openlibs(lua_State *L, bool embedded);
+
+/* heap.c */
+fll_heap *fll_heap_open(lua_State *L); /* NULL is fine */
+void fll_heap_close(fll_heap *h);      /* when L is closed */
 
 /* gc.c */
 void fll_collect(lua_State *L, fl_lua *st);

@@ -101,12 +101,16 @@ fl_status fl_lua_open(const fl_lua_options *options, fl_lua **f) {
   lua_State *L = luaL_newstate();
   if (!L)
     return fli_fail(FL_ENOMEM, "out of memory: a Lua state");
+  fll_heap *heap = fll_heap_open(L);
   fl_status s = open_in(L, &o);
-  if (s != FL_OK)
+  if (s != FL_OK) {
     lua_close(L);
-  else
-    *f = o.f;
-  return s;
+    fll_heap_close(heap);
+    return s;
+  }
+  *f = o.f;
+  o.f->heap = heap;
+  return FL_OK;
 }
 
 fl_status fl_lua_attach(lua_State *L, const fl_lua_options *options,
@@ -122,7 +126,9 @@ void fl_lua_close(fl_lua *f) {
   if (!f)
     return;
   if (f->owns_state) {
+    fll_heap *heap = f->heap;
     lua_close(f->main);
+    fll_heap_close(heap);
     return;
   }
   fll_shut(f);

@@ -57,8 +57,9 @@ typedef struct fl_launch {
   const fl_view *out;
   const fl_attrs *attrs;
   int base; /* what positions inside index tensors count from: 0 or 1 */
-  bool flat; /* elementwise, and every operand is contiguous, of one shape and
-                of the dtype of in[0] (results of tests: bool), or a number */
+  bool flat; /* elementwise, and every operand has one dim of as many elements
+                of the dtype of in[0] (results of tests: bool), or is a number
+                in `imm` */
   int device;
   fl_stream *stream;
   fl_scratch *scratch;

@@ -1,9 +1,12 @@
 /* The short road of the commonest calls: elementwise, over one or two
- * contiguous tensors of one shape and one wide float dtype, or a tensor and a
- * number. It does what call.c does in general, in one go; every other call, and
- * every one that fails a check, takes the general road. */
+ * contiguous tensors of one shape and one wide float dtype, one of which may be
+ * a number or a single element instead. It does what call.c does in general, in
+ * one go; every other call, and every one that fails a check, takes the general
+ * road. */
 #include "launch.h"
 #include "tape.h"
+
+#include <string.h>
 
 /* How many inputs a row has here; 0: it never comes this way. */
 int fli_flat_inputs(const fl_op *op) {
@@ -22,8 +25,30 @@ int fli_flat_inputs(const fl_op *op) {
 }
 
 static inline bool usable(const fl_runtime *rt, const fl_tensor *t) {
-  return t && t->rt == rt && t->storage && t->contiguous &&
+  return t && t->rt == rt && t->storage &&
          (t->meta.dtype == FL_F32 || t->meta.dtype == FL_F64);
+}
+
+/* Whether t is one element, which is read for all of a result of `shape`. */
+static bool repeats(const fl_tensor *t, const fl_meta *shape) {
+  if (t->numel == 1)
+    return t->meta.ndim <= shape->ndim;
+  if (t->contiguous || !fli_same_shape(&t->meta, shape))
+    return false;
+  for (int i = 0; i < t->meta.ndim; i++)
+    if (t->meta.shape[i] != 1 && t->stride[i])
+      return false;
+  return true;
+}
+
+/* The one of two tensors that has the result's elements; NULL: the general
+ * road. The other has them, too, or repeats. */
+static inline fl_tensor *full(fl_tensor *a, fl_tensor *b) {
+  if (a->contiguous && b->contiguous && fli_same_shape(&a->meta, &b->meta))
+    return a;
+  if (a->contiguous && repeats(b, &a->meta))
+    return a;
+  return b->contiguous && repeats(a, &b->meta) ? b : NULL;
 }
 
 static inline void view_number(const fl_operand *o, fl_dtype d, fl_view *v) {
@@ -35,6 +60,20 @@ static inline void view_number(const fl_operand *o, fl_dtype d, fl_view *v) {
     *(double *)(void *)v->imm = f;
   else
     *(float *)(void *)v->imm = (float)f;
+}
+
+/* n elements as one dim, or one that repeats as a number. */
+static inline void view_of(const fl_tensor *t, int64_t n, fl_view *v) {
+  v->data = fli_tensor_ptr(t);
+  v->dtype = t->meta.dtype;
+  v->ndim = 1;
+  v->shape[0] = n;
+  v->stride[0] = 1;
+  if (FLI_LIKELY(t->contiguous && t->numel == n))
+    return;
+  memcpy(v->imm, v->data, (size_t)1 << fli_shift(v->dtype));
+  v->data = v->imm;
+  v->ndim = 0;
 }
 
 /* Kernels here ask for no memory but by mistake of theirs. */
@@ -51,41 +90,42 @@ static inline bool wants(fl_tensor *t) {
 /* False: not a call for this road, nothing has happened. */
 bool fli_flat_run(fl_runtime *rt, const fl_call *c, fl_status *status) {
   const fl_op *op = c->op;
-  fl_tensor *a = c->in[0].tensor, *b = NULL;
+  fl_tensor *a = c->in[0].tensor, *b = NULL, *y = a;
   if (c->n_in != op->flat || c->inplace || rt->meta || rt->anomaly ||
       !usable(rt, a))
     return false;
-  if (op->flat == 2) {
-    b = c->in[1].tensor;
-    if (b ? !usable(rt, b) || b->meta.dtype != a->meta.dtype ||
-                b->storage->device != a->storage->device ||
-                !fli_same_shape(&a->meta, &b->meta)
-          : c->in[1].dtype == FL_NODTYPE)
+  if (op->flat == 2 && (b = c->in[1].tensor)) {
+    if (!usable(rt, b) || b->meta.dtype != a->meta.dtype ||
+        b->storage->device != a->storage->device || !(y = full(a, b)))
       return false;
-  }
+  } else if (!a->contiguous || (op->flat == 2 && c->in[1].dtype == FL_NODTYPE))
+    return false;
   fl_device d = a->storage->device;
   fl_kernel kernel = op->kernel[d >> 8];
-  if (!kernel || !(fli_backend(rt, d)->flags & FL_BACKEND_HOST) ||
-      fli_backend(rt, d)->launch)
+  fl_backend *backend = fli_backend(rt, d);
+  if (!kernel || !(backend->flags & FL_BACKEND_HOST) || backend->launch)
     return false;
-  fl_meta m = a->meta;
-  if (op->family == FLI_TEST || op->family == FLI_COMPARE)
-    m.dtype = FL_BOOL;
+  const fl_meta *shape = &y->meta;
+  fl_meta test;
+  if (op->family == FLI_TEST || op->family == FLI_COMPARE) {
+    test = y->meta;
+    test.dtype = FL_BOOL;
+    shape = &test;
+  }
   fl_tensor **out = c->out;
-  *status = fli_tensor_make(rt, &m, (size_t)a->numel << fli_shift(m.dtype), d,
-                            c->site, out);
+  *status = fli_tensor_make(
+      rt, shape, (size_t)y->numel << fli_shift(shape->dtype), d, c->site, out);
   if (*status)
     return true;
   fl_view in[2], to;
   fl_scratch scratch = {no_scratch};
-  fli_view_of(a, &in[0]);
+  view_of(a, y->numel, &in[0]);
   if (b)
-    fli_view_of(b, &in[1]);
+    view_of(b, y->numel, &in[1]);
   else if (op->flat == 2)
     view_number(&c->in[1], a->meta.dtype, &in[1]);
-  fli_view_of(*out, &to);
+  view_of(*out, y->numel, &to);
   const fl_attrs *attrs = c->attrs ? c->attrs : &op->defaults;
-  const fl_meta *shape = &a->meta;
   fli_note_launch(rt, c, ++rt->seq, 1, &shape);
   fl_launch l = {.op = op->info.name,
                  .n_in = op->flat,

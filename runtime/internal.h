@@ -251,7 +251,10 @@ fl_status fli_tensor_view(fl_tensor *x, const fl_meta *m, const int64_t *stride,
 void fli_tensor_set_shape(fl_tensor *t, const fl_meta *m);
 fl_status fli_check_size(fl_dtype d, int ndim, const int64_t *shape,
                          size_t *bytes);
-void *fli_tensor_ptr(const fl_tensor *t);
+static inline void *fli_tensor_ptr(const fl_tensor *t) {
+  return (char *)t->storage->data +
+         t->offset * ((int64_t)1 << fli_shift(t->meta.dtype));
+}
 /* A fresh contiguous tensor; in meta mode without memory. `bytes` is what
  * fli_check_size said. */
 fl_status fli_tensor_make(fl_runtime *rt, const fl_meta *m, size_t bytes,
@@ -318,7 +321,11 @@ static inline uintptr_t fli_self(void) {
 fl_status fli_check_owner(fl_runtime *rt);
 fl_status fli_sites_open(fl_runtime *rt);
 void fli_sites_close(fl_runtime *rt);
-fl_stream *fli_stream(fl_runtime *rt, fl_device d);
+fl_stream *fli_stream_open(fl_runtime *rt, fl_device d);
+static inline fl_stream *fli_stream(fl_runtime *rt, fl_device d) {
+  fl_stream *s = rt->streams[d >> 8][d & 255];
+  return FLI_LIKELY(s != NULL) ? s : fli_stream_open(rt, d);
+}
 char *fli_text(fl_runtime *rt, size_t room); /* for fl_..._text */
 /* Fails with the site of a launch whose failure came later, from the ring. */
 fl_status fli_late_failure(fl_runtime *rt, fl_status s, uint64_t seq);

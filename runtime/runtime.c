@@ -191,7 +191,7 @@ fl_status fl_backend_register(fl_runtime *rt, fl_backend *b) {
   return FL_OK;
 }
 
-fl_stream *fli_stream(fl_runtime *rt, fl_device d) {
+fl_stream *fli_stream_open(fl_runtime *rt, fl_device d) {
   fl_stream **s = &rt->streams[d >> 8][d & 255];
   fl_backend *b = fli_backend(rt, d);
   if (!*s && b->stream_new)

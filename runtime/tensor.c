@@ -417,11 +417,6 @@ bool fl_tensor_shares(const fl_tensor *a, const fl_tensor *b) {
   return a->storage && a->storage == b->storage;
 }
 
-void *fli_tensor_ptr(const fl_tensor *t) {
-  return (char *)t->storage->data +
-         t->offset * ((int64_t)1 << fli_shift(t->meta.dtype));
-}
-
 static fl_status need_memory(const fl_tensor *t) {
   if (!t->rt)
     return fli_fail(FL_ECLOSED, "tensor is closed");

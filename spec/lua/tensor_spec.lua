@@ -284,6 +284,46 @@ describe("a tensor", function()
   end)
 end)
 
+describe("one element for all", function()
+  local list, two = {{1, -2, 4}, {8, 0.5, -16}}, 2 -- quotients are exact
+  local of = {add = function(a, b) return a + b end, div = function(a, b) return a / b end,
+    lt = function(a, b) return a < b end, maximum = math.max}
+
+  local function ones() -- 2 in every form that is read for all of a matrix
+    local one = core.tensor(two)
+    return {one, one:reshape(1), one:reshape(1, 1), one:expand(2, 3), core.tensor{0, two}[2]}
+  end
+
+  for name, f in pairs(of) do
+    it("is what " .. name .. " of numbers gives, on either side", function()
+      local x = core.tensor(list)
+      for _, y in ipairs(ones()) do
+        local xy, yx = {{}, {}}, {{}, {}}
+        for i, row in ipairs(list) do
+          for j, v in ipairs(row) do xy[i][j], yx[i][j] = f(v, two), f(two, v) end
+        end
+        assert.same(xy, values(x[name](x, y)))
+        assert.same(yx, values(y[name](y, x)))
+      end
+    end)
+  end
+
+  it("has the shape of the other, unless its own has more dims", function()
+    local x, y = core.tensor{1, 2, 3}, core.tensor{{2}}
+    assert.equal("(1, 3)", tostring((x * y).shape))
+    assert.equal("(1, 3)", tostring((y * x).shape))
+    assert.equal("(0)", tostring((core.zeros(0) * core.tensor(2)).shape))
+  end)
+
+  it("has gradients", function()
+    local x = core.tensor({{1, -2}, {3, 4}}, {requires_grad = true})
+    local y = core.tensor(3, {requires_grad = true});
+    (x:relu() * y):sum():backward()
+    assert.same({{3, 0}, {3, 3}}, values(x.grad))
+    assert.equal(8, y.grad:item())
+  end)
+end)
+
 describe("generators", function()
   it("give the same numbers again", function()
     core.manual_seed(7)
