@@ -280,20 +280,6 @@ static void push_hinted(lua_State *L, const char *text) {
   lua_pushstring(L, text);
 }
 
-/* A message handler: text gets a hint and the traceback, values stay. */
-int fll_messageh(lua_State *L) {
-  const char *text = lua_tostring(L, 1);
-  if (!text) {
-    if (luaL_callmeta(L, 1, "__tostring") && lua_type(L, -1) == LUA_TSTRING)
-      return 1;
-    text =
-        lua_pushfstring(L, "(error object is a %s value)", luaL_typename(L, 1));
-  }
-  push_hinted(L, text);
-  luaL_traceback(L, L, lua_tostring(L, -1), 1);
-  return 1;
-}
-
 /* core.hint(message): the message, with a hint if there is one for it. */
 static int hint(lua_State *L) {
   push_hinted(L, luaL_checkstring(L, 1));

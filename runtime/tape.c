@@ -630,7 +630,7 @@ const char *fl_tape_text(fl_tensor *t, int most) {
   if (!rt || fli_node_of(t, &n))
     return "";
   most = most < 1 ? 1 : most > 10000 ? 10000 : most;
-  size_t room = (size_t)most * 600 + 64;
+  size_t room = (size_t)most * 900 + 64; /* what a node can need */
   char *text = fli_text(rt, room);
   fl_node **seen = fli_malloc(rt, (size_t)most * sizeof *seen);
   int n_seen = 0;
@@ -645,7 +645,7 @@ const char *fl_tape_text(fl_tensor *t, int most) {
     fl_node *m = seen[i];
     at += (size_t)snprintf(
         text + at, room - at,
-        "#%llu %s %s %.200s saves %d:", (unsigned long long)m->seq,
+        "#%llu %.60s %s %.200s saves %d:", (unsigned long long)m->seq,
         fli_node_name(m),
         fli_shape_text(m->out_meta[0].ndim, m->out_meta[0].shape),
         fl_site_text(rt, m->site), m->n_saved);
