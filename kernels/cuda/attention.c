@@ -1,0 +1,377 @@
+/* Attention: which kernels compute it, and with what. 16-bit floats of up to
+ * 256 columns go to tensor cores (attention.cu, attention_backward.cu), all
+ * else to attention_plain.cu, as f32 or f64. */
+#include "cuda.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "attention.h"
+
+enum { ROWS = 64, THREADS = 128, PLAIN_THREADS = 256 }; /* of a block */
+
+/* --- kernels --- */
+
+/* Columns of 16-bit kernels; 0: too many. */
+static int width(int64_t cols) {
+  static const int widths[] = {32, 64, 96, 128, 192, 256};
+  for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
+    if (cols <= widths[i])
+      return widths[i];
+  return 0;
+}
+
+/* Rows of the tiles a 16-bit kernel goes over. */
+static int forward_step(int w) {
+  return w <= 128 ? 64 : 32;
+}
+static int keys_step(int w) {
+  return w <= 64 ? 64 : w <= 128 ? 32 : 16;
+}
+static int queries_step(int w) {
+  return w <= 128 ? 64 : w <= 192 ? 32 : 16;
+}
+static int keys_columns(int w) {
+  return w <= 128 ? w : w / 2;
+}
+
+static flc_spec forward_spec(int dtype, int w, bool more) {
+  return FLC_SPEC("attention", "forward", dtype, w, forward_step(w), more);
+}
+static flc_spec keys_spec(int dtype, int w, bool more) {
+  return FLC_SPEC("attention_backward", "keys", dtype, w, keys_columns(w),
+                  keys_step(w), more);
+}
+static flc_spec queries_spec(int dtype, int w, bool more) {
+  return FLC_SPEC("attention_backward", "queries", dtype, w, queries_step(w),
+                  more);
+}
+static flc_spec delta_spec(int dtype) {
+  return FLC_SPEC("attention_backward", "delta", dtype);
+}
+static flc_spec plain_forward_spec(int dtype, int parts) {
+  return FLC_SPEC("attention_plain", "forward", dtype, parts);
+}
+static flc_spec plain_keys_spec(int dtype, int parts) {
+  return FLC_SPEC("attention_plain", "keys", dtype, parts);
+}
+static flc_spec plain_queries_spec(int dtype, int parts) {
+  return FLC_SPEC("attention_plain", "queries", dtype, parts);
+}
+
+static void visit_one(flc_visitor *v, flc_spec s, bool quick) {
+  v->spec(v, &s, quick);
+}
+
+void flc_visit_attention(flc_visitor *v);
+void flc_visit_attention(flc_visitor *v) {
+  static const int common[] = {32, 64, 96, 128, 192, 256};
+  for (int dtype = FL_F16; dtype <= FL_BF16; dtype++) {
+    visit_one(v, delta_spec(dtype), dtype == FL_BF16);
+    for (int i = 0; i < 6; i++)
+      for (int more = 0; more < 2; more++) {
+        bool quick = dtype == FL_BF16 && common[i] == 64 && more;
+        visit_one(v, forward_spec(dtype, common[i], more), quick);
+        visit_one(v, keys_spec(dtype, common[i], more), quick);
+        visit_one(v, queries_spec(dtype, common[i], more), quick);
+      }
+  }
+  for (int dtype = FL_F64; dtype <= FL_F32; dtype++) {
+    visit_one(v, delta_spec(dtype), false);
+    for (int parts = 1; parts <= 2; parts++) {
+      bool quick = dtype == FL_F32 && parts == 1;
+      visit_one(v, plain_forward_spec(dtype, parts), quick);
+      visit_one(v, plain_keys_spec(dtype, parts), quick);
+      visit_one(v, plain_queries_spec(dtype, parts), quick);
+    }
+  }
+}
+
+/* --- operands --- */
+
+typedef struct work {
+  const fl_launch *l;
+  attention_args a;
+  fl_dtype dtype; /* of the kernels' operands */
+  fl_dtype wide;  /* computed in */
+  bool tensor;    /* 16-bit kernels */
+  bool more;      /* a mask, dropout, or a scale that is not positive */
+  int64_t heads_all, heads_k;
+} work;
+
+/* Counted from the last dim; 1 for a dim that is not there. */
+static int64_t size_at(const fl_view *v, int from_last) {
+  return from_last <= v->ndim ? v->shape[v->ndim - from_last] : 1;
+}
+static int64_t stride_at(const fl_view *v, int from_last) {
+  return size_at(v, from_last) == 1 ? 0 : v->stride[v->ndim - from_last];
+}
+
+static attention_rows rows_of(const fl_view *v, void *data) {
+  return (attention_rows){data, stride_at(v, 4), stride_at(v, 3),
+                          stride_at(v, 2)};
+}
+
+static void contiguous(fl_view *v) {
+  int64_t n = 1;
+  for (int i = v->ndim; i-- > 0; n *= v->shape[i])
+    v->stride[i] = n;
+}
+
+/* Whether a kernel can read it where it lies: columns side by side and, for 16
+ * bits, in whole aligned chunks of 8. */
+static bool fits(const work *w, const fl_view *v) {
+  if (v->dtype != w->dtype || stride_at(v, 1) > 1 || stride_at(v, 1) < 0 ||
+      (stride_at(v, 1) == 0 && size_at(v, 1) > 1))
+    return false;
+  if (!w->tensor)
+    return true;
+  return size_at(v, 1) % 8 == 0 && stride_at(v, 2) % 8 == 0 &&
+         stride_at(v, 3) % 8 == 0 && stride_at(v, 4) % 8 == 0 &&
+         flc_aligned(v->data, 16);
+}
+
+static fl_status take(const work *w, const fl_view *v, attention_rows *r) {
+  if (fits(w, v)) {
+    *r = rows_of(v, v->data);
+    return FL_OK;
+  }
+  fl_view to = *v;
+  to.dtype = w->dtype;
+  int64_t cols = size_at(v, 1);
+  to.shape[v->ndim - 1] = w->tensor ? flc_ceil_div(cols, 8) * 8 : cols;
+  contiguous(&to);
+  size_t bytes = (size_t)flc_numel(&to) * fl_dtype_size(w->dtype);
+  to.data = fl_scratch_get(w->l, bytes + 1);
+  if (!to.data)
+    return FL_ENOMEM;
+  *r = rows_of(&to, to.data);
+  if (bytes == 0)
+    return FL_OK;
+  if (to.shape[v->ndim - 1] != cols) {
+    fl_status s = flc_zero(w->l, to.data, bytes);
+    if (s)
+      return s;
+    to.shape[v->ndim - 1] = cols;
+  }
+  return flc_numel(&to) ? flc_move(w->l, &to, v) : FL_OK;
+}
+
+/* Where a result of the kernels goes: `temp` is it, or scratch of `dtype` that
+ * has to be moved there (give). */
+static fl_status open_out(const work *w, const fl_view *out, fl_dtype dtype,
+                          fl_view *temp) {
+  *temp = *out;
+  temp->dtype = dtype;
+  contiguous(temp);
+  if (out->dtype != dtype)
+    temp->data =
+        fl_scratch_get(w->l, (size_t)flc_numel(out) * fl_dtype_size(dtype) + 1);
+  return temp->data || !flc_numel(out) ? FL_OK : FL_ENOMEM;
+}
+static fl_status give(const work *w, const fl_view *out, const fl_view *temp) {
+  return out->data == temp->data || !flc_numel(out) ? FL_OK
+                                                    : flc_move(w->l, out, temp);
+}
+
+static fl_status open_mask(work *w, const fl_view *m) {
+  attention_mask *to = &w->a.mask;
+  fl_view v;
+  if (!m->data)
+    return FL_OK;
+  fl_view_copy(&v, m);
+  if (m->dtype != FL_BOOL && (m->dtype != w->wide || flc_is_number(m))) {
+    contiguous(&v);
+    v.data = (void *)flc_input(w->l, m, w->wide);
+    v.dtype = w->wide;
+    if (!v.data)
+      return FL_ENOMEM;
+  }
+  to->data = v.data;
+  to->dtype = (int)v.dtype;
+  for (int i = 0; i < 4; i++)
+    to->stride[i] = stride_at(&v, 4 - i);
+  return FL_OK;
+}
+
+static void open_number(const fl_view *v, uint64_t *value, const void **at,
+                        int *dtype) {
+  if (flc_is_number(v))
+    *value = (uint64_t)flc_number_int(v);
+  else
+    *at = v->data;
+  *dtype = (int)v->dtype;
+}
+
+/* Operands from input `first` on are q, k, v; all of `floats` inputs from there
+ * decide on the kernels. */
+static fl_status open(work *w, const fl_launch *l, int first, int mask,
+                      int random) {
+  const fl_view *q = &l->in[first], *k = q + 1, *v = q + 2;
+  attention_args *a = &w->a;
+  fl_status s;
+  memset(w, 0, sizeof *w);
+  w->l = l;
+  w->dtype = q->dtype;
+  for (int i = 0; i < first + 3; i++) {
+    fl_dtype d = l->in[i].dtype;
+    if (d != w->dtype)
+      w->dtype = d == FL_F64 || w->dtype == FL_F64 ? FL_F64 : FL_F32;
+  }
+  a->d = (int)size_at(q, 1);
+  a->dv_cols = (int)size_at(v, 1);
+  w->tensor = fl_dtype_size(w->dtype) == 2 &&
+              width(a->d > a->dv_cols ? a->d : a->dv_cols) != 0;
+  w->wide = flc_wide(w->dtype);
+  if (!w->tensor)
+    w->dtype = w->wide;
+  w->heads_k = size_at(k, 3);
+  a->heads = (int)size_at(q, 3);
+  a->group = w->heads_k ? (int)(a->heads / w->heads_k) : 1;
+  w->heads_all = size_at(q, 4) * a->heads;
+  w->heads_k *= size_at(q, 4);
+  a->nq = size_at(q, 2);
+  a->nk = size_at(k, 2);
+  a->causal = l->attrs->v[0].i != 0;
+  a->scale = l->attrs->v[1].f;
+  if (a->scale != a->scale)
+    a->scale = a->d ? 1 / sqrt((double)a->d) : 1;
+  double p = l->attrs->v[2].f;
+  if (p > 0) {
+    attention_drop *d = &a->drop;
+    d->limit = (uint64_t)rint(p * 0x1p32);
+    d->keep = d->limit >> 32 ? 0 : 1 / (1 - p);
+    open_number(&l->in[random], &d->seed, &d->seed_at, &d->seed_dtype);
+    open_number(&l->in[random + 1], &d->offset, &d->offset_at,
+                &d->offset_dtype);
+  }
+  if ((s = take(w, q, &a->q)) || (s = take(w, k, &a->k)) ||
+      (s = take(w, v, &a->v)) || (s = open_mask(w, &l->in[mask])))
+    return s;
+  w->more = a->mask.data || a->drop.limit || !(a->scale > 0);
+  return FL_OK;
+}
+
+/* --- launches --- */
+
+static int wider(const attention_args *a) {
+  return a->d > a->dv_cols ? a->d : a->dv_cols;
+}
+
+/* 64 rows of `rows` and all `heads` to a block; `pairs`: tiles of 64 rows of
+ * two operands in shared memory beside those gone over. */
+static fl_status run16(work *w, flc_spec spec, int64_t rows, int64_t heads,
+                       int tiles, int step, int parts) {
+  int cols = width(wider(&w->a));
+  w->a.tiles = flc_ceil_div(rows, ROWS);
+  flc_grid g = {.x = (unsigned)(w->a.tiles * heads * parts),
+                .block = THREADS,
+                .shared =
+                    (unsigned)(tiles * ROWS * cols * 2 + 4 * step * cols * 2)};
+  return g.x ? FLC_RUN(w->l, spec, g, w->a) : FL_OK;
+}
+
+/* `parts`: columns / 64 of a block's result. */
+static fl_status run_plain(work *w, flc_spec spec, int64_t rows, int64_t heads,
+                           int cols, int parts) {
+  size_t size = fl_dtype_size(w->dtype);
+  w->a.tiles = flc_ceil_div(rows, ROWS);
+  w->a.chunks = cols ? (int)flc_ceil_div(cols, parts * ROWS) : 1;
+  flc_grid g = {.x = (unsigned)(w->a.tiles * heads * w->a.chunks),
+                .block = PLAIN_THREADS,
+                .shared =
+                    (unsigned)(size * (2 * 16 * (ROWS + 4) + ROWS * (ROWS + 4) +
+                                       16 * parts * ROWS))};
+  return g.x ? FLC_RUN(w->l, spec, g, w->a) : FL_OK;
+}
+
+static int plain_parts(const work *w) {
+  return wider(&w->a) <= ROWS ? 1 : 2;
+}
+
+/* q, k, v, mask, seed, offset -> y, lse */
+FLC_KERNEL(attention) {
+  work w;
+  fl_view y, lse;
+  fl_status s;
+  if (flc_numel(&l->out[1]) == 0)
+    return FL_OK;
+  if ((s = open(&w, l, 0, 3, 4)) ||
+      (s = open_out(&w, &l->out[0], w.dtype, &y)) ||
+      (s = open_out(&w, &l->out[1], w.wide, &lse)))
+    return s;
+  w.a.y = rows_of(&y, y.data);
+  w.a.lse = lse.data;
+  if (w.tensor) {
+    int cols = width(wider(&w.a));
+    s = run16(&w, forward_spec((int)w.dtype, cols, w.more), w.a.nq, w.heads_all,
+              1, forward_step(cols), 1);
+  } else {
+    int parts = plain_parts(&w);
+    s = run_plain(&w, plain_forward_spec((int)w.dtype, parts), w.a.nq,
+                  w.heads_all, w.a.dv_cols, parts);
+  }
+  if (s || (s = give(&w, &l->out[0], &y)))
+    return s;
+  return give(&w, &l->out[1], &lse);
+}
+
+static fl_status run_delta(work *w) {
+  attention_args a = w->a;
+  flc_spec spec = delta_spec((int)w->dtype);
+  int64_t rows = w->heads_all * a.nq;
+  flc_grid g = {.x = (unsigned)flc_ceil_div(rows * 8, 256), .block = 256};
+  a.tiles = w->heads_all;
+  return rows ? FLC_RUN(w->l, spec, g, a) : FL_OK;
+}
+
+static fl_status run_backward(work *w) {
+  fl_status s = run_delta(w);
+  int dtype = (int)w->dtype;
+  if (s)
+    return s;
+  if (w->tensor) {
+    int cols = width(wider(&w->a));
+    s = run16(w, keys_spec(dtype, cols, w->more), w->a.nk, w->heads_k, 2,
+              keys_step(cols), cols / keys_columns(cols));
+    return s ? s
+             : run16(w, queries_spec(dtype, cols, w->more), w->a.nq,
+                     w->heads_all, 2, queries_step(cols), 1);
+  }
+  int parts = plain_parts(w);
+  /* two results of f64 need too many registers for two parts each */
+  int fewer = w->dtype == FL_F64 ? 1 : parts;
+  s = run_plain(w, plain_keys_spec(dtype, fewer), w->a.nk, w->heads_k,
+                wider(&w->a), fewer);
+  return s ? s
+           : run_plain(w, plain_queries_spec(dtype, parts), w->a.nq,
+                       w->heads_all, w->a.d, parts);
+}
+
+/* dy, q, k, v, mask, y, lse, seed, offset -> dq, dk, dv */
+FLC_KERNEL(attention_backward) {
+  work w;
+  fl_view out[3];
+  attention_args *a = &w.a;
+  fl_status s;
+  if ((s = open(&w, l, 1, 4, 7)) || (s = take(&w, &l->in[0], &a->dy)) ||
+      (s = take(&w, &l->in[5], &a->y)))
+    return s;
+  attention_rows *rows[3] = {&a->dq, &a->dk, &a->dv};
+  for (int i = 0; i < 3; i++) {
+    if ((s = open_out(&w, &l->out[i], w.dtype, &out[i])))
+      return s;
+    *rows[i] = rows_of(&out[i], out[i].data);
+  }
+  size_t bytes = (size_t)(w.heads_all * a->nq) * fl_dtype_size(w.wide);
+  a->delta = fl_scratch_get(l, bytes + 1);
+  if (!a->delta)
+    return FL_ENOMEM;
+  if (bytes && !(a->lse = (void *)flc_input(l, &l->in[6], w.wide)))
+    return FL_ENOMEM;
+  if ((s = run_backward(&w)))
+    return s;
+  for (int i = 0; i < 3 && !s; i++)
+    s = give(&w, &l->out[i], &out[i]);
+  return s;
+}

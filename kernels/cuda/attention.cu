@@ -1,0 +1,135 @@
+/* Attention forward for 16-bit floats on tensor cores: a block has 64 queries
+ * of one head and goes over tiles of keys with a running softmax; scores and
+ * weights stay in registers (Dao, arXiv:2307.08691). Nothing of size queries x
+ * keys exists. */
+#include "attention.cuh"
+
+/* One warp's state: 16 queries; a lane has rows lane / 4 and lane / 4 + 8. */
+template <int W> struct att_front {
+  float o[W / 8][4];
+  float top[2], sum[2]; /* sum: this lane's part */
+};
+
+/* Scores that nobody may see become -inf. */
+template <int N>
+void att_cut(const attention_args &a, float (&s)[N / 8][4], int64_t query,
+             int64_t key) {
+  int lane = threadIdx.x & 31;
+#pragma unroll
+  for (int j = 0; j < N / 8; j++)
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+      int64_t at = key + 8 * j + 2 * (lane % 4) + (e & 1);
+      int64_t row = query + lane / 4 + 8 * (e >> 1);
+      if (at >= a.nk || (a.causal && at > row))
+        s[j][e] = -INFINITY;
+    }
+}
+
+template <int N>
+void att_add_mask(const attention_args &a, float (&s)[N / 8][4],
+                  const att_place &p, int64_t query, int64_t key) {
+  int lane = threadIdx.x & 31;
+#pragma unroll
+  for (int j = 0; j < N / 8; j++)
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+      int64_t at = key + 8 * j + 2 * (lane % 4) + (e & 1);
+      int64_t row = query + lane / 4 + 8 * (e >> 1);
+      s[j][e] *= (float)a.scale;
+      if (at < a.nk && row < a.nq)
+        s[j][e] = att_masked(a, s[j][e], p.b, p.h, row, at);
+    }
+}
+
+/* Scores to weights exp(s - top), with the state brought up to date. `unit`
+ * makes scores powers of two; EXACT: differences first, since scores may be as
+ * large as floats get. Rows that see nothing keep top -inf, sum 0. */
+template <int N, int W, int EXACT>
+void att_soften(att_front<W> &f, float (&s)[N / 8][4], float unit) {
+#pragma unroll
+  for (int half = 0; half < 2; half++) {
+    float next = f.top[half];
+#pragma unroll
+    for (int j = 0; j < N / 8; j++)
+      next = fmaxf(next, fmaxf(s[j][2 * half], s[j][2 * half + 1]));
+    next = fmaxf(next, __shfl_xor_sync(0xffffffff, next, 1));
+    next = fmaxf(next, __shfl_xor_sync(0xffffffff, next, 2));
+    float base = next == -INFINITY ? 0 : next, sum = 0;
+    float ratio = fl_exp2_fast((f.top[half] - base) * unit);
+    f.top[half] = next;
+#pragma unroll
+    for (int j = 0; j < N / 8; j++)
+#pragma unroll
+      for (int e = 0; e < 2; e++) {
+        float &x = s[j][2 * half + e];
+        float p = EXACT ? (x - base) * unit : fmaf(x, unit, -base * unit);
+        x = p = fl_exp2_fast(p);
+        sum += p;
+      }
+    f.sum[half] = f.sum[half] * ratio + sum;
+#pragma unroll
+    for (int j = 0; j < W / 8; j++) {
+      f.o[j][2 * half] *= ratio;
+      f.o[j][2 * half + 1] *= ratio;
+    }
+  }
+}
+
+/* W: columns, padded; N: keys of a tile; MORE: there may be a mask, dropout or
+ * a scale that is not positive. */
+template <int D, int W, int N, int MORE>
+__global__ void __launch_bounds__(ATT_THREADS)
+    forward(const __grid_constant__ attention_args a) {
+  extern __shared__ uint4 room[];
+  const int pair = 2 * N * W * 2; /* bytes */
+  uint32_t q = fl_shared(room), kv = q + ATT_ROWS * W * 2;
+  int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+  att_place p = att_here(a, blockIdx.x, a.heads, ATT_ROWS, a.causal);
+  int64_t end = att_keys(a, p.first, ATT_ROWS), query = p.first + 16 * warp;
+  att_random r = MORE && a.drop.limit ? att_random_of(a) : att_random{0, 0};
+  float unit = (float)(MORE ? FL_LOG2E : a.scale * FL_LOG2E);
+  att_front<W> f = {};
+  f.top[0] = f.top[1] = -INFINITY;
+  att_fetch<ATT_ROWS, W>(q, att_rows<uint16_t>(a.q, p.b, p.h), a.q.row, p.first,
+                         a.nq, a.d);
+  att_fetch_keys<W, N>(kv, a, p, 0);
+  for (int64_t key = 0, turn = 0; key < end; key += N, turn ^= 1) {
+    uint32_t k = kv + turn * pair, v = k + N * W * 2;
+    if (key + N < end)
+      att_fetch_keys<W, N>(kv + (turn ^ 1) * pair, a, p, key + N);
+    else
+      fl_copy_commit(); /* an empty group: one wait fits both cases */
+    fl_copy_wait<1>();
+    __syncthreads();
+    float s[N / 8][4];
+    att_scores<D, N, W>(s, q, 16 * warp, k);
+    if (MORE)
+      att_add_mask<N>(a, s, p, query, key);
+    if (key + N > a.nk || (a.causal && key + N > query + 1))
+      att_cut<N>(a, s, query, key);
+    att_soften<N, W, MORE>(f, s, unit);
+    if (MORE && a.drop.limit) {
+      uint32_t bits = att_kept_tile<N, 0>(a, r, p.b, p.h, query, key);
+#pragma unroll
+      for (int i = 0; i < N / 2; i++)
+        s[i / 4][i % 4] *= att_keep<float>(a, bits, i);
+    }
+    att_update<D, N, W, W>(f.o, s, v, 0);
+    __syncthreads();
+  }
+  fl_copy_wait<0>();
+  __syncthreads();
+  float factor[2];
+  for (int half = 0; half < 2; half++) {
+    float sum = fl_warp_reduce<4>(f.sum[half], fl_sum_of());
+    int64_t row = query + lane / 4 + 8 * half;
+    factor[half] = sum == 0 ? 0 : 1 / sum;
+    if (lane % 4 == 0 && row < a.nq)
+      ((float *)a.lse)[(p.b * a.heads + p.h) * a.nq + row] =
+          f.top[half] * (MORE ? 1 : (float)a.scale) + fl_log(sum);
+  }
+  att_save<D, W>(f.o, factor, (uint16_t *)room + 16 * warp * W,
+                 att_rows<uint16_t>(a.y, p.b, p.h), a.y.row, query, a.nq,
+                 a.dv_cols);
+}

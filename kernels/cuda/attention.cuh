@@ -1,0 +1,211 @@
+/* What all attention kernels share: places of rows, masks, dropout, and the
+ * products of 16-bit tiles by 4 warps, each of which owns 16 rows. */
+#pragma once
+
+#include "mma.cuh"
+#include "attention.h"
+
+template <class S> S *att_rows(const attention_rows &r, int64_t b, int64_t h) {
+  return (S *)r.data + b * r.batch + h * r.head;
+}
+
+/* A block's tile of a head's rows. Those that have most to do come first. */
+struct att_place {
+  int64_t b, h, first;
+};
+inline att_place att_here(const attention_args &a, int64_t block, int heads,
+                          int rows, bool last_first) {
+  int64_t bh = block / a.tiles, tile = block % a.tiles;
+  return {bh / heads, bh % heads,
+          (last_first ? a.tiles - 1 - tile : tile) * rows};
+}
+
+/* Keys before this one are seen by some of `rows` queries from `first`. */
+inline int64_t att_keys(const attention_args &a, int64_t first, int rows) {
+  int64_t end = first + rows;
+  return a.causal && end < a.nk ? end : a.nk;
+}
+
+/* A scaled score with the mask; -inf where it forbids. */
+template <class T>
+T att_masked(const attention_args &a, T s, int64_t b, int64_t h, int64_t query,
+             int64_t key) {
+  const attention_mask &m = a.mask;
+  if (!m.data)
+    return s;
+  int64_t at = b * m.stride[0] + h * m.stride[1] + query * m.stride[2] +
+               key * m.stride[3];
+  if (m.dtype == FL_BOOL)
+    return ((const uint8_t *)m.data)[at] ? s : T(-INFINITY);
+  return s + ((const T *)m.data)[at];
+}
+
+/* Dropout of the virtual array (batch, heads, queries, keys): element e is
+ * dropped by word e % 4 of counter offset + e / 4. */
+struct att_random {
+  uint64_t seed, offset;
+};
+inline att_random att_random_of(const attention_args &a) {
+  const attention_drop &d = a.drop;
+  return {d.seed_at ? (uint64_t)fl_load<int64_t>(d.seed_at, d.seed_dtype, 0)
+                    : d.seed,
+          d.offset_at
+              ? (uint64_t)fl_load<int64_t>(d.offset_at, d.offset_dtype, 0)
+              : d.offset};
+}
+inline int64_t att_element(const attention_args &a, int64_t b, int64_t h,
+                           int64_t query, int64_t key) {
+  return ((b * a.heads + h) * a.nq + query) * a.nk + key;
+}
+inline uint32_t att_word(const uint32_t (&w)[4], int i) {
+  return i == 0 ? w[0] : i == 1 ? w[1] : i == 2 ? w[2] : w[3];
+}
+/* Whether element e stays; bit 1: element e + 1, if asked for. */
+inline uint32_t att_kept(const attention_args &a, const att_random &r,
+                         int64_t e, bool two) {
+  uint32_t w[4];
+  int i = (int)(e & 3);
+  fl_philox(r.seed, r.offset + (uint64_t)e / 4, 0, w);
+  uint32_t bits = att_word(w, i) >= a.drop.limit;
+  if (two && i == 3)
+    fl_philox(r.seed, r.offset + (uint64_t)e / 4 + 1, 0, w);
+  if (two && att_word(w, (i + 1) & 3) >= a.drop.limit)
+    bits |= 2;
+  return bits;
+}
+template <class T> T att_keep(const attention_args &a, uint32_t bits, int i) {
+  return bits >> i & 1 ? (T)a.drop.keep : T(0);
+}
+
+/* --- tiles of 16-bit elements in shared memory, for 128 threads --- */
+
+#define ATT_THREADS 128
+#define ATT_ROWS    64 /* of a block: 16 for each warp */
+
+/* Bit 4 j + e: element e of s[j] of the warp's tile stays. FLIP: rows are keys.
+ * A loop, since random numbers are long code. */
+template <int N, int FLIP>
+uint32_t att_kept_tile(const attention_args &a, const att_random &r, int64_t b,
+                       int64_t h, int64_t query, int64_t key) {
+  int lane = threadIdx.x & 31;
+  uint32_t bits = 0;
+#pragma unroll 1
+  for (int i = 0; i < N / 2; i += FLIP ? 1 : 2) {
+    int row = lane / 4 + 8 * (i >> 1 & 1),
+        col = 8 * (i >> 2) + 2 * (lane % 4) + (i & 1);
+    int64_t e = att_element(a, b, h, query + (FLIP ? col : row),
+                            key + (FLIP ? row : col));
+    bits |= att_kept(a, r, e, !FLIP) << i;
+  }
+  return bits;
+}
+
+/* Rows first.. of one head, W columns; zeros after `rows` rows and `cols`
+ * columns (a multiple of 8). Queues copies. */
+template <int ROWS, int W>
+void att_fetch(uint32_t to, const uint16_t *from, int64_t stride, int64_t first,
+               int64_t rows, int cols) {
+#pragma unroll
+  for (int i = 0; i < ROWS * (W / 8); i += ATT_THREADS) {
+    int n = i + threadIdx.x, row = n / (W / 8), chunk = n % (W / 8);
+    if (ROWS * (W / 8) % ATT_THREADS && n >= ROWS * (W / 8))
+      break;
+    bool valid = first + row < rows && chunk * 8 < cols;
+    const uint16_t *at = from + (first + row) * stride + chunk * 8;
+    fl_copy16(to + fl_swizzle<W * 2>(row, chunk), valid ? at : from, valid);
+  }
+}
+
+/* N keys and their values, as one group of copies. */
+template <int W, int N>
+void att_fetch_keys(uint32_t to, const attention_args &a, const att_place &p,
+                    int64_t key) {
+  int64_t h = p.h / a.group;
+  att_fetch<N, W>(to, att_rows<uint16_t>(a.k, p.b, h), a.k.row, key, a.nk, a.d);
+  att_fetch<N, W>(to + N * W * 2, att_rows<uint16_t>(a.v, p.b, h), a.v.row, key,
+                  a.nk, a.dv_cols);
+  fl_copy_commit();
+}
+
+/* c (16, N) = a (16, W) b (N, W)^T; a's rows start at `row` of its tile. */
+template <int D, int N, int W>
+void att_scores(float (&c)[N / 8][4], uint32_t a, int row, uint32_t b) {
+  int lane = threadIdx.x & 31;
+#pragma unroll
+  for (int j = 0; j < N / 8; j++)
+#pragma unroll
+    for (int e = 0; e < 4; e++)
+      c[j][e] = 0;
+#pragma unroll
+  for (int k = 0; k < W / 16; k++) {
+    uint32_t fa[4], fb[4];
+    fl_ldmatrix(fa,
+                a + fl_swizzle<W * 2>(row + (lane & 15), 2 * k + (lane >> 4)));
+#pragma unroll
+    for (int j = 0; j < N / 16; j++) {
+      fl_ldmatrix(fb,
+                  b + fl_swizzle<W * 2>(16 * j + (lane & 7) + (lane >> 4 << 3),
+                                        2 * k + (lane >> 3 & 1)));
+      fl_mma<D>(c[2 * j], fa, fb[0], fb[1]);
+      fl_mma<D>(c[2 * j + 1], fa, fb[2], fb[3]);
+    }
+  }
+}
+
+/* c (16, COLS) += p (16, K) b (K, W) from column `from` of b; p is the sums of
+ * a product, rounded. */
+template <int D, int K, int W, int COLS>
+void att_update(float (&c)[COLS / 8][4], const float (&p)[K / 8][4], uint32_t b,
+                int from) {
+  int lane = threadIdx.x & 31;
+#pragma unroll
+  for (int k = 0; k < K / 16; k++) {
+    uint32_t fa[4] = {fl_pack<D>(p[2 * k][0], p[2 * k][1]),
+                      fl_pack<D>(p[2 * k][2], p[2 * k][3]),
+                      fl_pack<D>(p[2 * k + 1][0], p[2 * k + 1][1]),
+                      fl_pack<D>(p[2 * k + 1][2], p[2 * k + 1][3])};
+    uint32_t fb[4];
+#pragma unroll
+    for (int j = 0; j < COLS / 16; j++) {
+      fl_ldmatrix_trans(fb,
+                        b + fl_swizzle<W * 2>(16 * k + (lane & 15),
+                                              from / 8 + 2 * j + (lane >> 4)));
+      fl_mma<D>(c[2 * j], fa, fb[0], fb[1]);
+      fl_mma<D>(c[2 * j + 1], fa, fb[2], fb[3]);
+    }
+  }
+}
+
+/* Writes the warp's 16 rows of sums, times factor[0] and, rows 8.., factor[1],
+ * as rows first.. of memory with `stride`, by way of `room` (16 rows of COLS
+ * elements, the warp's own). */
+template <int D, int COLS>
+void att_save(const float (&c)[COLS / 8][4], const float (&factor)[2],
+              uint16_t *room, uint16_t *to, int64_t stride, int64_t first,
+              int64_t rows, int cols) {
+  int lane = threadIdx.x & 31;
+  __syncwarp();
+#pragma unroll
+  for (int j = 0; j < COLS / 8; j++)
+#pragma unroll
+    for (int half = 0; half < 2; half++)
+      *(uint32_t *)((char *)room +
+                    fl_swizzle<COLS * 2>(lane / 4 + 8 * half, j) +
+                    4 * (lane % 4)) =
+          fl_pack<D>(c[j][2 * half] * factor[half],
+                     c[j][2 * half + 1] * factor[half]);
+  __syncwarp();
+  for (int n = lane; n < 16 * (COLS / 8); n += 32) {
+    int row = n / (COLS / 8), chunk = n % (COLS / 8), left = cols - chunk * 8;
+    if (first + row >= rows || left <= 0)
+      continue;
+    uint16_t *at = to + (first + row) * stride + chunk * 8;
+    const uint16_t *from =
+        (const uint16_t *)((char *)room + fl_swizzle<COLS * 2>(row, chunk));
+    if (stride % 8 == 0)
+      *(uint4 *)at = *(const uint4 *)from;
+    else
+      for (int i = 0; i < 8 && i < left; i++)
+        at[i] = from[i];
+  }
+}

@@ -1,0 +1,38 @@
+/* What attention's kernels get, forward and backward alike. Operands are
+ * (batch, head, row, column) with columns side by side. */
+#ifndef FL_CUDA_ATTENTION_H
+#define FL_CUDA_ATTENTION_H
+
+typedef struct attention_rows {
+  void *data;
+  int64_t batch, head, row; /* strides in elements */
+} attention_rows;
+
+typedef struct attention_mask { /* data NULL: none */
+  const void *data;
+  int64_t stride[4];
+  int dtype; /* bool, or the type computed in */
+} attention_mask;
+
+typedef struct attention_drop {
+  uint64_t limit; /* of 2^32: a number below is dropped; 0: no dropout */
+  double keep;    /* factor of what stays */
+  uint64_t seed, offset;
+  const void *seed_at, *offset_at; /* if not NULL, they are there */
+  int seed_dtype, offset_dtype;
+} attention_drop;
+
+typedef struct attention_args {
+  attention_rows q, k, v, y, dy, dq, dk, dv;
+  attention_mask mask;
+  attention_drop drop;
+  int64_t nq, nk, tiles; /* queries, keys, tiles of a head */
+  int heads, group;      /* heads of q; q's heads to one of k */
+  int d, dv_cols;        /* columns of q and k, of v */
+  int chunks;            /* parts of the columns of a result */
+  int causal;            /* query i sees keys up to i */
+  double scale;
+  void *lse, *delta; /* (batch, heads, nq), of the type computed in */
+} attention_args;
+
+#endif

@@ -1,0 +1,208 @@
+/* Attention backward for 16-bit floats on tensor cores. Weights are computed
+ * again from lse, twice: a block of `keys` owns 64 keys and sums dk and dv over
+ * the queries, a block of `queries` owns 64 queries and sums dq over the keys.
+ * So there are no atomics, and results do not depend on the order of blocks. */
+#include "attention.cuh"
+
+/* delta = sum of dy * y over columns; 8 lanes to a row. */
+template <int D>
+__global__ void delta(const __grid_constant__ attention_args a) {
+  typedef FL_S(D) S;
+  typedef FL_W(D) W;
+  int64_t row = fl_thread() / 8, lane = threadIdx.x % 8, bh = row / a.nq;
+  W sum = 0;
+  if (bh < a.tiles) { /* here: batch * heads */
+    int64_t b = bh / a.heads, h = bh % a.heads, i = row % a.nq;
+    const S *y = att_rows<S>(a.y, b, h) + i * a.y.row,
+            *dy = att_rows<S>(a.dy, b, h) + i * a.dy.row;
+    if (sizeof(S) == 2)
+      for (int c = lane * 8; c < a.dv_cols; c += 64) {
+        fl_vec<S, 8> u = fl_read<S, 8>(y + c), v = fl_read<S, 8>(dy + c);
+#pragma unroll
+        for (int e = 0; e < 8; e++)
+          sum += fl_get<W>(u.at[e]) * fl_get<W>(v.at[e]);
+      }
+    else
+      for (int c = lane; c < a.dv_cols; c += 8)
+        sum += fl_get<W>(y[c]) * fl_get<W>(dy[c]);
+  }
+  sum = fl_warp_reduce<8>(sum, fl_sum_of());
+  if (bh < a.tiles && lane == 0)
+    ((W *)a.delta)[row] = sum;
+}
+
+/* exp(score - lse), 0 for a query that saw nothing. */
+template <int MORE> float att_weight(float s, float lse, float unit) {
+  return fl_exp2_fast(MORE ? (s - lse) * (float)FL_LOG2E
+                           : fmaf(s, unit, -lse * (float)FL_LOG2E));
+}
+
+/* lse of a query, such that weights of one that saw nothing, or that is not
+ * there, are 0. */
+inline float att_lse(const attention_args &a, int64_t bh, int64_t query) {
+  if (query >= a.nq)
+    return INFINITY;
+  float lse = ((const float *)a.lse)[bh * a.nq + query];
+  return lse == -INFINITY ? INFINITY : lse;
+}
+
+/* Scores s and products dp = dy v^T become dropped weights and gradients of
+ * scaled scores. `query` and `key` are those of the warp's first element; FLIP:
+ * rows are keys, else queries. */
+template <int N, int MORE, int FLIP>
+void att_grade(const attention_args &a, const att_random &r, int64_t b,
+               int64_t h, int64_t query, int64_t key, bool cut, float unit,
+               const float *lse, const float *delta, float (&s)[N / 8][4],
+               float (&dp)[N / 8][4]) {
+  int lane = threadIdx.x & 31;
+  uint32_t bits =
+      MORE && a.drop.limit ? att_kept_tile<N, FLIP>(a, r, b, h, query, key) : 0;
+#pragma unroll
+  for (int j = 0; j < N / 8; j++)
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+      int row = lane / 4 + 8 * (e >> 1), col = 8 * j + 2 * (lane % 4) + (e & 1),
+          q = FLIP ? col : row, place = FLIP ? q : e >> 1;
+      int64_t i = query + q, at = key + (FLIP ? row : col);
+      float x = s[j][e], keep = 1;
+      if (MORE) {
+        x *= (float)a.scale;
+        if (i < a.nq && at < a.nk)
+          x = att_masked(a, x, b, h, i, at);
+        if (a.drop.limit)
+          keep = att_keep<float>(a, bits, 4 * j + e);
+      }
+      float p = att_weight<MORE>(x, lse[place], unit);
+      if (cut && (at >= a.nk || (a.causal && at > i)))
+        p = 0;
+      s[j][e] = p * keep;
+      dp[j][e] = p * (dp[j][e] * keep - delta[place]);
+    }
+}
+
+/* --- dk and dv --- */
+
+template <int W, int N>
+void att_fetch_queries(uint32_t to, float *lse, const attention_args &a,
+                       int64_t b, int64_t h, int64_t query) {
+  att_fetch<N, W>(to, att_rows<uint16_t>(a.q, b, h), a.q.row, query, a.nq, a.d);
+  att_fetch<N, W>(to + N * W * 2, att_rows<uint16_t>(a.dy, b, h), a.dy.row,
+                  query, a.nq, a.dv_cols);
+  fl_copy_commit();
+  if (threadIdx.x < N) {
+    int64_t bh = b * a.heads + h, i = query + threadIdx.x;
+    lse[threadIdx.x] = att_lse(a, bh, i);
+    lse[N + threadIdx.x] =
+        i < a.nq ? ((const float *)a.delta)[bh * a.nq + i] : 0;
+  }
+}
+
+/* A block has 64 keys and COLS columns of dk and dv. N: queries of a tile. */
+template <int D, int W, int COLS, int N, int MORE>
+__global__ void __launch_bounds__(ATT_THREADS)
+    keys(const __grid_constant__ attention_args a) {
+  extern __shared__ uint4 room[];
+  __shared__ float rows[2][2 * N];
+  const int pair = 2 * N * W * 2;
+  uint32_t k = fl_shared(room), v = k + ATT_ROWS * W * 2,
+           qs = v + ATT_ROWS * W * 2;
+  int warp = threadIdx.x >> 5, part = blockIdx.x % (W / COLS);
+  att_place p =
+      att_here(a, blockIdx.x / (W / COLS), a.heads / a.group, ATT_ROWS, false);
+  int64_t key = p.first + 16 * warp, from = a.causal ? p.first / N * N : 0,
+          tiles = from < a.nq ? (a.nq - from + N - 1) / N : 0;
+  att_random r = MORE && a.drop.limit ? att_random_of(a) : att_random{0, 0};
+  float unit = (float)(a.scale * FL_LOG2E), dk[COLS / 8][4] = {},
+        dv[COLS / 8][4] = {};
+  att_fetch<ATT_ROWS, W>(k, att_rows<uint16_t>(a.k, p.b, p.h), a.k.row, p.first,
+                         a.nk, a.d);
+  att_fetch<ATT_ROWS, W>(v, att_rows<uint16_t>(a.v, p.b, p.h), a.v.row, p.first,
+                         a.nk, a.dv_cols);
+  fl_copy_commit();
+  for (int g = 0; g < a.group; g++) {
+    int64_t h = p.h * a.group + g;
+    if (tiles)
+      att_fetch_queries<W, N>(qs, rows[0], a, p.b, h, from);
+    for (int64_t t = 0; t < tiles; t++) {
+      int turn = t & 1;
+      int64_t query = from + t * N;
+      uint32_t q = qs + turn * pair, dy = q + N * W * 2;
+      if (t + 1 < tiles)
+        att_fetch_queries<W, N>(qs + (turn ^ 1) * pair, rows[turn ^ 1], a, p.b,
+                                h, query + N);
+      else
+        fl_copy_commit();
+      fl_copy_wait<1>();
+      __syncthreads();
+      float s[N / 8][4], dp[N / 8][4];
+      att_scores<D, N, W>(s, k, 16 * warp, q);
+      att_scores<D, N, W>(dp, v, 16 * warp, dy);
+      att_grade<N, MORE, 1>(a, r, p.b, h, query, key,
+                            a.causal && key + 16 > query, unit, rows[turn],
+                            rows[turn] + N, s, dp);
+      att_update<D, N, W, COLS>(dv, s, dy, part * COLS);
+      att_update<D, N, W, COLS>(dk, dp, q, part * COLS);
+      __syncthreads();
+    }
+  }
+  fl_copy_wait<0>();
+  __syncthreads();
+  float one[2] = {1, 1}, scale[2] = {(float)a.scale, (float)a.scale};
+  uint16_t *mine = (uint16_t *)room + 16 * warp * COLS;
+  att_save<D, COLS>(dv, one, mine,
+                    att_rows<uint16_t>(a.dv, p.b, p.h) + part * COLS, a.dv.row,
+                    key, a.nk, a.dv_cols - part * COLS);
+  att_save<D, COLS>(dk, scale, mine,
+                    att_rows<uint16_t>(a.dk, p.b, p.h) + part * COLS, a.dk.row,
+                    key, a.nk, a.d - part * COLS);
+}
+
+/* --- dq --- */
+
+template <int D, int W, int N, int MORE>
+__global__ void __launch_bounds__(ATT_THREADS)
+    queries(const __grid_constant__ attention_args a) {
+  extern __shared__ uint4 room[];
+  const int pair = 2 * N * W * 2;
+  uint32_t q = fl_shared(room), dy = q + ATT_ROWS * W * 2,
+           kv = dy + ATT_ROWS * W * 2;
+  int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+  att_place p = att_here(a, blockIdx.x, a.heads, ATT_ROWS, a.causal);
+  int64_t end = att_keys(a, p.first, ATT_ROWS), query = p.first + 16 * warp,
+          bh = p.b * a.heads + p.h;
+  att_random r = MORE && a.drop.limit ? att_random_of(a) : att_random{0, 0};
+  float unit = (float)(a.scale * FL_LOG2E), dq[W / 8][4] = {}, lse[2], delta[2];
+  for (int half = 0; half < 2; half++) {
+    int64_t i = query + lane / 4 + 8 * half;
+    lse[half] = att_lse(a, bh, i);
+    delta[half] = i < a.nq ? ((const float *)a.delta)[bh * a.nq + i] : 0;
+  }
+  att_fetch<ATT_ROWS, W>(q, att_rows<uint16_t>(a.q, p.b, p.h), a.q.row, p.first,
+                         a.nq, a.d);
+  att_fetch<ATT_ROWS, W>(dy, att_rows<uint16_t>(a.dy, p.b, p.h), a.dy.row,
+                         p.first, a.nq, a.dv_cols);
+  att_fetch_keys<W, N>(kv, a, p, 0);
+  for (int64_t key = 0, turn = 0; key < end; key += N, turn ^= 1) {
+    uint32_t k = kv + turn * pair, v = k + N * W * 2;
+    if (key + N < end)
+      att_fetch_keys<W, N>(kv + (turn ^ 1) * pair, a, p, key + N);
+    else
+      fl_copy_commit();
+    fl_copy_wait<1>();
+    __syncthreads();
+    float s[N / 8][4], dp[N / 8][4];
+    att_scores<D, N, W>(s, q, 16 * warp, k);
+    att_scores<D, N, W>(dp, dy, 16 * warp, v);
+    att_grade<N, MORE, 0>(a, r, p.b, p.h, query, key,
+                          key + N > a.nk || (a.causal && key + N > query + 1),
+                          unit, lse, delta, s, dp);
+    att_update<D, N, W, W>(dq, dp, k, 0);
+    __syncthreads();
+  }
+  fl_copy_wait<0>();
+  __syncthreads();
+  float scale[2] = {(float)a.scale, (float)a.scale};
+  att_save<D, W>(dq, scale, (uint16_t *)room + 16 * warp * W,
+                 att_rows<uint16_t>(a.dq, p.b, p.h), a.dq.row, query, a.nq,
+                 a.d);
+}
