@@ -1,0 +1,446 @@
+/* Reductions over any set of dims: cuts any strided input into rows or columns,
+ * picks the grid, and launches reduce.cu. Running sums are in scan.c. */
+#include "cuda.h"
+
+#include "reduce.h"
+
+#include <math.h>
+#include <string.h>
+
+#define THREADS 256
+#define WAVES   16 /* blocks for each processor that keep it busy */
+#define LOT     4  /* accesses of a thread that are worth having it */
+
+typedef struct axis {
+  int64_t size, in, out;
+  bool reduced;
+} axis;
+
+typedef struct plan {
+  const fl_launch *l;
+  reduce_args a;
+  axis axes[FL_MAX_DIMS]; /* smallest stride first */
+  int n, kind;
+  fl_dtype dtype;
+  int64_t lines, width; /* elements of a result; adjacent results */
+  bool columns;
+} plan;
+
+static int64_t at_most(int64_t v, int64_t most) {
+  return v < most ? v : most;
+}
+static int64_t at_least(int64_t v, int64_t least) {
+  return v > least ? v : least;
+}
+/* The least power of 2 from v on, at most `most`. */
+static int power_for(int64_t v, int most) {
+  int p = 1;
+  while (p < v && p < most)
+    p *= 2;
+  return p;
+}
+static int lot_of(fl_dtype d) {
+  size_t size = fl_dtype_size(d);
+  return size > 1 ? (int)(16 / size) : 8;
+}
+
+/* --- the axes --- */
+
+/* Smallest stride first, 0 (a repeated element) last. */
+static bool axis_before(const axis *a, const axis *b) {
+  return a->in && (a->in < b->in || !b->in);
+}
+
+/* Axes without those of size 1, strides made positive, neighbours that can be
+ * one made one. */
+static void set_axes(plan *p, const fl_view *v, unsigned reduced,
+                     size_t out_size) {
+  int n = 0, m = 0;
+  int64_t out = 1, size = (int64_t)fl_dtype_size(v->dtype);
+  axis axes[FL_MAX_DIMS];
+  for (int d = v->ndim - 1; d >= 0; d--) {
+    axis x = {v->shape[d], v->stride[d], 0, reduced >> d & 1};
+    if (!x.reduced) {
+      x.out = out;
+      out *= x.size;
+    }
+    if (x.size == 1)
+      continue;
+    if (x.in < 0) { /* walk it from its other end */
+      p->a.x = (const char *)p->a.x + (x.size - 1) * x.in * size;
+      p->a.y = (char *)p->a.y + (x.size - 1) * x.out * (int64_t)out_size;
+      x.in = -x.in;
+      x.out = -x.out;
+    }
+    int k = n++;
+    for (; k > 0 && axis_before(&x, &axes[k - 1]); k--)
+      axes[k] = axes[k - 1];
+    axes[k] = x;
+  }
+  for (int k = 0; k < n; k++) {
+    axis *last = &p->axes[m - 1], x = axes[k];
+    if (m && last->reduced == x.reduced && x.in == last->in * last->size &&
+        x.out == last->out * last->size)
+      last->size *= x.size;
+    else
+      p->axes[m++] = x;
+  }
+  p->n = m;
+}
+
+static void set_roles(plan *p) {
+  reduce_args *a = &p->a;
+  bool have_run = false;
+  a->run = a->repeats = 1;
+  a->run_in = 0;
+  p->columns = p->n > 0 && !p->axes[0].reduced;
+  for (int k = 0; k < p->n; k++) {
+    reduce_axis x = {p->axes[k].size, p->axes[k].in, p->axes[k].out};
+    if (!p->axes[k].reduced)
+      a->keep[a->n_keep++] = x;
+    else if (!have_run) {
+      a->run = x.size;
+      a->run_in = x.in;
+      have_run = true;
+    } else {
+      a->red[a->n_red++] = x;
+      a->repeats *= x.size;
+    }
+  }
+  p->lines = a->run * a->repeats;
+  p->width = a->n_keep ? a->keep[0].size : 1;
+  p->columns = p->columns && have_run;
+}
+
+/* Whether every line begins at a multiple of `lot` elements. */
+static bool aligned(const plan *p, int lot) {
+  const reduce_args *a = &p->a;
+  size_t bytes = (size_t)lot * fl_dtype_size(p->dtype);
+  bool ok = flc_aligned(a->x, bytes) && (!a->x2 || flc_aligned(a->x2, bytes));
+  ok = ok && p->width % lot == 0 && a->run_in % lot == 0;
+  for (int k = 1; k < a->n_keep; k++)
+    ok = ok && a->keep[k].in % lot == 0;
+  for (int k = 0; k < a->n_red; k++)
+    ok = ok && a->red[k].in % lot == 0;
+  return ok;
+}
+
+/* --- grids --- */
+
+static flc_grid grid_rows(plan *p, int processors) {
+  reduce_args *a = &p->a;
+  int lot = lot_of(p->dtype), pieces = 1;
+  int64_t busy = (int64_t)processors * WAVES, n = p->lines;
+  bool block = n > 32 * lot * 8;
+  if (block && a->results < busy)
+    pieces = (int)at_most(busy / a->results, n / (THREADS * lot * LOT) + 1);
+  a->lanes = block ? THREADS : power_for(n / (2 * lot), 32);
+  a->blocks = at_most(flc_ceil_div(pieces, a->repeats), a->run);
+  a->block = flc_ceil_div(flc_ceil_div(a->run, a->blocks), 64) * 64;
+  a->blocks = flc_ceil_div(a->run, a->block);
+  a->per_piece = flc_ceil_div(a->blocks * a->repeats, pieces);
+  a->pieces = (int)flc_ceil_div(a->blocks * a->repeats, a->per_piece);
+  a->turn_lanes = a->lanes;
+  if (a->repeats > 1)
+    a->turn_lanes = power_for(flc_ceil_div(a->block, lot), a->lanes);
+  /* a second input is read along with the first: both begin alike */
+  size_t bytes = fl_dtype_size(p->dtype);
+  uintptr_t apart = (uintptr_t)a->x - (uintptr_t)a->x2;
+  a->vector = !a->x2 || apart % (bytes * (size_t)lot) == 0;
+  int64_t rows = THREADS / a->lanes;
+  return (flc_grid){.x = (unsigned)flc_ceil_div(a->results, rows),
+                    .y = (unsigned)a->pieces,
+                    .block = THREADS};
+}
+
+static flc_grid grid_columns(plan *p, int processors, int lot) {
+  reduce_args *a = &p->a;
+  int64_t outers = a->results / p->width, busy = (int64_t)processors * WAVES;
+  a->bx = power_for(flc_ceil_div(p->width, lot), 32);
+  a->by = power_for(p->lines, THREADS / a->bx);
+  a->bz = THREADS / (a->bx * a->by);
+  a->tiles = flc_ceil_div(p->width, (int64_t)a->bx * lot);
+  int64_t blocks = a->tiles * flc_ceil_div(outers, a->bz), pieces = 1;
+  if (blocks < busy)
+    pieces = at_most(busy / blocks, p->lines / (a->by * 2 * LOT) + 1);
+  a->per_piece = flc_ceil_div(p->lines, pieces);
+  a->pieces = (int)flc_ceil_div(p->lines, a->per_piece);
+  return (flc_grid){
+      .x = (unsigned)blocks, .y = (unsigned)a->pieces, .block = THREADS};
+}
+
+/* Bytes of what is accumulated for a result. */
+static size_t accumulated(int kind) {
+  return kind >= REDUCE_LSE ? 16 : 8;
+}
+
+static flc_spec spec_of(const char *entry, int kind, fl_dtype d, int lot) {
+  flc_spec s =
+      FLC_SPEC("reduce", entry, (int16_t)kind, (int16_t)d, (int16_t)lot);
+  s.n = lot ? 3 : 2;
+  return s;
+}
+
+static fl_status launch(plan *p) {
+  reduce_args *a = &p->a;
+  int processors = flc_chip_of(p->l)->processors, lot = lot_of(p->dtype);
+  flc_spec spec;
+  flc_grid grid;
+  if (p->columns) {
+    lot = aligned(p, lot) ? lot : 1;
+    grid = grid_columns(p, processors, lot);
+    spec = spec_of("columns", p->kind, p->dtype, lot);
+  } else {
+    grid = grid_rows(p, processors);
+    spec = spec_of("rows", p->kind, p->dtype, 0);
+  }
+  if (a->pieces > 1) {
+    size_t n = (size_t)(a->results * a->pieces);
+    a->partial = fl_scratch_get(p->l, n * accumulated(p->kind));
+    if (!a->partial)
+      return FL_ENOMEM;
+  }
+  fl_status s = FLC_RUN(p->l, spec, grid, *a);
+  if (s != FL_OK || a->pieces == 1)
+    return s;
+  a->lanes = a->results >= 16384 ? 1 : 32;
+  if (a->results < 256 && a->pieces > 64)
+    a->lanes = THREADS;
+  spec = spec_of("merge", p->kind, p->dtype, 0);
+  grid = (flc_grid){.x = (unsigned)flc_ceil_div(a->results * a->lanes, THREADS),
+                    .block = THREADS};
+  return FLC_RUN(p->l, spec, grid, *a);
+}
+
+/* No elements: every result is what comes of none. */
+static fl_status launch_empty(plan *p) {
+  reduce_args *a = &p->a;
+  a->keep[0] = (reduce_axis){a->results, 0, 1};
+  a->n_keep = a->pieces = a->lanes = a->turn_lanes = 1;
+  a->blocks = 1;
+  flc_spec spec = spec_of("rows", p->kind, p->dtype, 0);
+  flc_grid grid = {.x = (unsigned)flc_ceil_div(a->results, THREADS),
+                   .block = THREADS};
+  return FLC_RUN(p->l, spec, grid, *a);
+}
+
+/* --- a reduction of view v --- */
+
+static void dense_strides(fl_view *v) {
+  for (int64_t d = v->ndim - 1, stride = 1; d >= 0; d--) {
+    v->stride[d] = stride;
+    stride *= v->shape[d];
+  }
+}
+
+static fl_status reduce_view(plan *p, const fl_view *v, unsigned reduced,
+                             size_t out_size) {
+  reduce_args *a = &p->a;
+  void *y = a->y;
+  fl_view dense;
+  int64_t count = 1;
+  a->results = 1;
+  for (int d = 0; d < v->ndim; d++)
+    *(reduced >> d & 1 ? &count : &a->results) *= v->shape[d];
+  a->count = (double)count;
+  p->dtype = v->dtype;
+  if (a->results == 0)
+    return FL_OK;
+  if (count == 0)
+    return launch_empty(p);
+  a->x = v->data;
+  set_axes(p, v, reduced, out_size);
+  if (flc_is_number(v) || (p->n && p->axes[0].in != 1)) {
+    fl_view_copy(&dense, v); /* nothing is adjacent: make it so */
+    a->x = flc_input(p->l, v, v->dtype);
+    if (!a->x)
+      return FL_ENOMEM;
+    a->y = y;
+    dense_strides(&dense);
+    set_axes(p, &dense, reduced, out_size);
+  }
+  set_roles(p);
+  return launch(p);
+}
+
+static unsigned all_dims(const fl_view *v) {
+  return (1u << v->ndim) - 1;
+}
+
+static unsigned mask_of(const fl_launch *l, int at, const fl_view *v) {
+  int n;
+  const int64_t *dims = fl_attr_list(l->attrs, at, &n);
+  unsigned mask = n ? 0 : all_dims(v);
+  for (int k = 0; k < n; k++)
+    mask |= 1u << dims[k];
+  return mask;
+}
+
+/* in[0] over the dims in attribute `at` (none: all). */
+static fl_status reduce(const fl_launch *l, int kind, int finish, int at,
+                        double q) {
+  const fl_view *v = &l->in[0], *out = &l->out[0];
+  plan p = {.l = l, .kind = kind};
+  p.a.y = out->data;
+  p.a.p = q;
+  p.a.finish = finish;
+  return reduce_view(&p, v, mask_of(l, at, v), fl_dtype_size(out->dtype));
+}
+
+fl_status flc_moments(const fl_launch *l, const fl_view *x, unsigned reduced,
+                      double *mean, double *var) {
+  plan p = {.l = l, .kind = REDUCE_MOMENTS};
+  p.a.y = mean;
+  p.a.y2 = var;
+  p.a.finish = DONE_MOMENTS;
+  return reduce_view(&p, x, reduced, sizeof *mean);
+}
+
+fl_status flc_products(const fl_launch *l, const fl_view *x, const void *dy,
+                       const void *mean, int64_t each, unsigned reduced,
+                       double *s1, double *s2) {
+  plan p = {.l = l, .kind = REDUCE_PRODUCTS};
+  fl_view v;
+  fl_view_copy(&v, x);
+  p.a.x2 = v.data;
+  p.a.shift = mean;
+  p.a.shift_each = each;
+  p.a.y = s1;
+  p.a.y2 = s2;
+  v.data = (void *)(uintptr_t)dy;
+  dense_strides(&v);
+  return reduce_view(&p, &v, reduced, sizeof *s1);
+}
+
+/* --- kernels --- */
+
+static bool is_float(const fl_view *v) {
+  return fl_dtype_kind(v->dtype) == FL_KIND_FLOAT;
+}
+
+FLC_KERNEL(sum) {
+  return reduce(l, REDUCE_SUM, DONE_VALUE, 0, 0);
+}
+
+FLC_KERNEL(mean) {
+  int kind = is_float(&l->in[0]) ? REDUCE_SUM : REDUCE_MEAN;
+  return reduce(l, kind, DONE_MEAN, 0, 0);
+}
+
+FLC_KERNEL(prod) {
+  return reduce(l, REDUCE_PROD, DONE_VALUE, 0, 0);
+}
+
+FLC_KERNEL(amax) {
+  return reduce(l, REDUCE_MAX, DONE_VALUE, 0, 0);
+}
+
+FLC_KERNEL(amin) {
+  return reduce(l, REDUCE_MIN, DONE_VALUE, 0, 0);
+}
+
+FLC_KERNEL(any) {
+  return reduce(l, REDUCE_COUNT, DONE_ANY, 0, 0);
+}
+
+FLC_KERNEL(all) {
+  return reduce(l, REDUCE_COUNT, DONE_ALL, 0, 0);
+}
+
+FLC_KERNEL(count_nonzero) {
+  return reduce(l, REDUCE_COUNT, DONE_COUNT, 0, 0);
+}
+
+FLC_KERNEL(var) {
+  return reduce(l, REDUCE_MOMENTS, DONE_VAR, 0, l->attrs->v[1].f);
+}
+
+FLC_KERNEL(logsumexp) {
+  return reduce(l, REDUCE_LSE, DONE_VALUE, 0, 0);
+}
+
+FLC_KERNEL(norm) {
+  double p = l->attrs->v[0].f;
+  int kind = p == 0           ? REDUCE_COUNT
+             : p == 1         ? REDUCE_ABS_SUM
+             : p == 2         ? REDUCE_SQUARES
+             : p == INFINITY  ? REDUCE_ABS_MAX
+             : p == -INFINITY ? REDUCE_ABS_MIN
+                              : REDUCE_POWERS;
+  return reduce(l, kind, DONE_VALUE, 1, p);
+}
+
+/* Values (may be NULL) and positions along attribute dim, or of everything.
+ * Positions are counted in the input's own order, so it must lie in it. */
+static fl_status extremes(const fl_launch *l, int kind, void *values,
+                          void *positions) {
+  const fl_view *v = &l->in[0];
+  int64_t dim = l->attrs->v[0].i;
+  plan p = {.l = l, .kind = kind};
+  fl_view dense;
+  if (flc_numel(v) == 0)
+    return FL_OK;
+  fl_view_copy(&dense, v);
+  dense.data = (void *)(uintptr_t)flc_input(l, v, v->dtype);
+  if (!dense.data)
+    return FL_ENOMEM;
+  dense_strides(&dense);
+  p.a.y = values;
+  p.a.y2 = positions;
+  p.a.base = l->base;
+  bool whole = dim == FL_ATTR_NONE || !v->ndim;
+  return reduce_view(&p, &dense, whole ? all_dims(v) : 1u << dim, 0);
+}
+
+FLC_KERNEL(max_dim) {
+  return extremes(l, REDUCE_ARG_MAX, l->out[0].data, l->out[1].data);
+}
+
+FLC_KERNEL(min_dim) {
+  return extremes(l, REDUCE_ARG_MIN, l->out[0].data, l->out[1].data);
+}
+
+FLC_KERNEL(argmax) {
+  return extremes(l, REDUCE_ARG_MAX, NULL, l->out[0].data);
+}
+
+FLC_KERNEL(argmin) {
+  return extremes(l, REDUCE_ARG_MIN, NULL, l->out[0].data);
+}
+
+/* --- what the pack holds --- */
+
+static bool takes(int kind, fl_dtype d) {
+  bool whole = fl_dtype_kind(d) != FL_KIND_FLOAT;
+  switch (kind) {
+  case REDUCE_MEAN:
+    return whole;
+  case REDUCE_ABS_SUM:
+  case REDUCE_SQUARES:
+  case REDUCE_POWERS:
+  case REDUCE_ABS_MAX:
+  case REDUCE_ABS_MIN:
+  case REDUCE_LSE:
+  case REDUCE_PRODUCTS:
+    return !whole;
+  default:
+    return true;
+  }
+}
+
+void flc_visit_reduce(flc_visitor *v) {
+  for (int kind = 0; kind < REDUCE_KINDS; kind++)
+    for (fl_dtype d = 0; d < FL_DTYPES; d++) {
+      if (!takes(kind, d))
+        continue;
+      bool quick = kind == REDUCE_SUM && d == FL_BF16;
+      flc_spec rows = spec_of("rows", kind, d, 0);
+      flc_spec one = spec_of("columns", kind, d, 1);
+      flc_spec many = spec_of("columns", kind, d, lot_of(d));
+      flc_spec merge = spec_of("merge", kind, d, 0);
+      v->spec(v, &rows, quick);
+      v->spec(v, &one, false);
+      v->spec(v, &many, quick);
+      v->spec(v, &merge, quick);
+    }
+}
