@@ -84,7 +84,7 @@ static inline T FL_NAME(fl_gelu)(T x, T approx) {
     T u = (T)FL_SQRT_2_PI * x * (1 + (T)0.044715 * x * x);
     return x / (1 + FL_LIBM(exp)(-2 * u));
   }
-  return x * FL_NAME(fl_phi)(x, FL_NAME(fl_bell)(x));
+  return FL_NAME(fl_gelu_erf)(x);
 }
 static inline T FL_NAME(fl_gelu_d1)(T x, T approx) {
   if (approx > 0) {
@@ -93,8 +93,7 @@ static inline T FL_NAME(fl_gelu_d1)(T x, T approx) {
     T du = (T)FL_SQRT_2_PI * (1 + (T)0.134145 * x * x);
     return s + x * s * (1 - s) * 2 * du;
   }
-  T bell = FL_NAME(fl_bell)(x);
-  return FL_NAME(fl_phi)(x, bell) + x * (T)FL_1_SQRT2PI * bell;
+  return FL_NAME(fl_gelu_erf_d1)(x);
 }
 static inline T FL_NAME(fl_gelu_d2)(T x, T approx) {
   if (approx > 0) {
@@ -105,7 +104,8 @@ static inline T FL_NAME(fl_gelu_d2)(T x, T approx) {
     T ds = s * (1 - s) * du;
     return 2 * ds + x * (ds * (1 - 2 * s) * du + s * (1 - s) * ddu);
   }
-  return (2 - x * x) * (T)FL_1_SQRT2PI * FL_NAME(fl_bell)(x);
+  T a = FL_NAME(fl_normal)(x);
+  return (2 - a * a) * (T)FL_1_SQRT2PI * FL_NAME(fl_bell)(a);
 }
 
 #undef T

@@ -189,7 +189,7 @@ local function gelu(x, approx)
   if approx == "tanh" then
     return x / (1 + exp(-2 * sqrt(2 / math.pi) * (x + 0.044715 * x ^ 3)))
   end
-  return 0.5 * x * erfc(-x / sqrt(2))
+  return x == -math.huge and 0 or 0.5 * x * erfc(-x / sqrt(2))
 end
 R._gelu = gelu
 
