@@ -175,8 +175,7 @@ static size_t accumulated(int kind) {
 }
 
 static flc_spec spec_of(const char *entry, int kind, fl_dtype d, int lot) {
-  flc_spec s =
-      FLC_SPEC("reduce", entry, (int16_t)kind, (int16_t)d, (int16_t)lot);
+  flc_spec s = FLC_SPEC("reduce", entry, kind, d, lot);
   s.n = lot ? 3 : 2;
   return s;
 }
