@@ -4,6 +4,7 @@
 #include "fll.h"
 
 #include <limits.h>
+#include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -29,14 +30,11 @@ static int devices(lua_State *L) {
  */
 static int synchronize(lua_State *L) {
   fl_lua *st = fll_enter(L);
-  fl_device list[64];
-  int n = 1;
-  if (lua_isnoneornil(L, 1))
-    n = fl_device_list(st->rt, list, 64);
-  else
-    list[0] = fll_checkdevice(L, st, 1, "synchronize");
-  for (int i = 0; i < n && i < 64; i++)
-    fll_check(L, st, fl_device_sync(st->rt, list[i]));
+  fll_check(
+      L, st,
+      fl_device_sync(st->rt, lua_isnoneornil(L, 1)
+                                 ? -1
+                                 : fll_checkdevice(L, st, 1, "synchronize")));
   return 0;
 }
 
@@ -45,6 +43,19 @@ static int load_backend(lua_State *L) {
   if (fl_backend_load(st->rt, luaL_checkstring(L, 1)) != FL_OK)
     return fll_failed(L, "%s", fl_error());
   lua_pushboolean(L, 1);
+  return 1;
+}
+
+/* backend_query(backend, what, argument): a backend's words about itself. */
+static int backend_query(lua_State *L) {
+  fl_lua *st = fll_enter(L);
+  const char *name = luaL_checkstring(L, 1);
+  char *text;
+  if (fl_backend_query(st->rt, name, luaL_checkstring(L, 2),
+                       luaL_optstring(L, 3, ""), &text) != FL_OK)
+    return fll_failed(L, "%s", fl_error());
+  lua_pushstring(L, text);
+  free(text);
   return 1;
 }
 
@@ -244,6 +255,7 @@ int luaopen_flare_core(lua_State *L) {
   static const luaL_Reg functions[] = {{"devices", devices},
                                        {"synchronize", synchronize},
                                        {"load_backend", load_backend},
+                                       {"backend_query", backend_query},
                                        {"tensors", tensor_count},
                                        {"launches", launches},
                                        {"threads", threads},

@@ -13,6 +13,7 @@ extern "C" {
 typedef struct fl_backend fl_backend;
 typedef struct fl_stream fl_stream; /* the backend's own */
 typedef struct fl_event fl_event;   /* the backend's own */
+typedef struct fl_program fl_program; /* see program.h */
 
 /* One attribute of a call. Which member holds is the signature's business: i
  * for dim, pos, count, flag, enum, dtype; f for real; list for dims, counts,
@@ -56,6 +57,7 @@ typedef struct fl_launch {
   const fl_view *in;
   const fl_view *out;
   const fl_attrs *attrs;
+  const fl_program *program; /* of the kernel "expr" */
   int base; /* what positions inside index tensors count from: 0 or 1 */
   bool flat; /* elementwise, and every operand has one dim of as many elements
                 of the dtype of in[0] (results of tests: bool), or is a number
@@ -82,7 +84,8 @@ typedef enum fl_copy_kind {
 /* Flags of a backend. */
 enum {
   FL_BACKEND_HOST = 1, /* its memory is the host's: pointers may be read */
-  FL_BACKEND_ASYNC = 2 /* launches return before they have run */
+  FL_BACKEND_ASYNC = 2, /* launches return before they have run */
+  FL_BACKEND_LAZY = 4 /* devices are counted when one is first asked for */
 };
 
 /* Functions may be NULL where a comment says so. All return a status with a
@@ -94,7 +97,7 @@ struct fl_backend {
   unsigned flags;
   void *state;
 
-  int (*device_count)(fl_backend *b);
+  int (*device_count)(fl_backend *b); /* < 0: none, the message says why */
   /* compute: the kernel of an operator, NULL if there is none. `launch` NULL:
    * kernels are called at once. A launch that is kept must be copied. */
   fl_kernel (*kernel)(fl_backend *b, const char *op);
@@ -129,6 +132,9 @@ struct fl_backend {
   void (*close)(fl_backend *b); /* may be NULL */
   /* a backend's own knobs, by name; may be NULL */
   fl_status (*control)(fl_backend *b, const char *what, double value);
+  /* text about the backend ("doctor"), to be freed; may be NULL */
+  fl_status (*query)(fl_backend *b, const char *what, const char *argument,
+                     char **text);
 };
 
 /* --- the backends that come with the library --- */

@@ -63,7 +63,13 @@ FL_API fl_status fl_backend_load(fl_runtime *rt, const char *path);
 FL_API fl_status fl_device_find(fl_runtime *rt, const char *name, fl_device *d);
 FL_API const char *fl_device_name(fl_runtime *rt, fl_device d);
 FL_API int fl_device_list(fl_runtime *rt, fl_device *list, int room);
-/* Waits for all work; returns the first failure there was. */
+/* A backend's words about itself ("doctor"), for free(); EARG: there is no such
+ * backend, or it tells nothing. */
+FL_API fl_status fl_backend_query(fl_runtime *rt, const char *backend,
+                                  const char *what, const char *argument,
+                                  char **text);
+/* Waits for all work of a device (< 0: of all); returns the first failure there
+ * was. */
 FL_API fl_status fl_device_sync(fl_runtime *rt, fl_device d);
 FL_API fl_backend *fl_device_backend(fl_runtime *rt, fl_device d);
 

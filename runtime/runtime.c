@@ -101,6 +101,7 @@ void fl_runtime_close(fl_runtime *rt) {
       next = *(struct fli_small **)p;
       fli_mfree(p);
     }
+  fli_exprs_close(rt);
   fli_ops_close(rt);
   fli_sites_close(rt);
   free(rt->text);
@@ -165,6 +166,21 @@ void fli_small_free(fl_runtime *rt, void *p, size_t bytes) {
 
 /* --- devices --- */
 
+/* How many a backend has, counted when first asked for; < 0: it cannot be used,
+ * and the message says why. */
+static int count_devices(fl_runtime *rt, int k) {
+  fl_backend *b = rt->backends[k];
+  if (rt->n_devices[k] >= 0)
+    return rt->n_devices[k];
+  int n = b->device_count(b);
+  if (n < 0)
+    return n;
+  rt->n_devices[k] = n < FLI_MAX_DEVICES ? n : FLI_MAX_DEVICES;
+  for (int i = 0; i < rt->n_devices[k]; i++)
+    fli_alloc_device(rt, k << 8 | i);
+  return rt->n_devices[k];
+}
+
 fl_status fl_backend_register(fl_runtime *rt, fl_backend *b) {
   if (rt->n_backends == FLI_MAX_BACKENDS)
     return fli_fail(FL_ESIZE, "there is room for %d backends only",
@@ -179,15 +195,19 @@ fl_status fl_backend_register(fl_runtime *rt, fl_backend *b) {
   for (int k = 0; k < rt->n_backends; k++)
     if (strcmp(rt->backends[k]->name, b->name) == 0)
       return fli_fail(FL_EARG, "there is a backend \"%s\" already", b->name);
-  int k = rt->n_backends, n = b->device_count(b);
+  int k = rt->n_backends;
   rt->backends[k] = b;
-  rt->n_devices[k] = n < FLI_MAX_DEVICES ? n : FLI_MAX_DEVICES;
+  rt->n_devices[k] = -1;
   for (int i = 0; i < rt->n_ops; i++)
     if (rt->ops[i].family != FLI_VIEW && rt->ops[i].family != FLI_COMPOSE)
       rt->ops[i].kernel[k] = b->kernel(b, rt->ops[i].info.name);
+  for (fl_op *op = rt->more_ops; op; op = op->next)
+    op->kernel[k] = b->kernel(b, op->kernel_name);
   rt->n_backends++;
-  for (int i = 0; i < rt->n_devices[k]; i++)
-    fli_alloc_device(rt, k << 8 | i);
+  if (!(b->flags & FL_BACKEND_LAZY) && count_devices(rt, k) < 0) {
+    rt->n_backends--;
+    return FL_EDEVICE;
+  }
   return FL_OK;
 }
 
@@ -210,9 +230,15 @@ fl_status fl_device_find(fl_runtime *rt, const char *name, fl_device *d) {
     if (strlen(rt->backends[k]->name) != len ||
         strncmp(rt->backends[k]->name, name, len) != 0)
       continue;
-    if (index < 0 || index >= rt->n_devices[k])
+    int n = count_devices(rt, k);
+    if (n < 0) {
+      char why[600];
+      snprintf(why, sizeof why, "%s", fl_error());
+      return fli_fail(FL_EDEVICE, "there is no device \"%s\": %s", name, why);
+    }
+    if (index < 0 || index >= n)
       return fli_fail(FL_EARG, "there is no device \"%s\": %s has %d", name,
-                      rt->backends[k]->name, rt->n_devices[k]);
+                      rt->backends[k]->name, n);
     *d = k << 8 | (int)index;
     return FL_OK;
   }
@@ -239,7 +265,7 @@ const char *fl_device_name(fl_runtime *rt, fl_device d) {
 int fl_device_list(fl_runtime *rt, fl_device *list, int room) {
   int n = 0;
   for (int k = 0; k < rt->n_backends; k++)
-    for (int i = 0; i < rt->n_devices[k]; i++, n++)
+    for (int i = 0, have = count_devices(rt, k); i < have; i++, n++)
       if (n < room)
         list[n] = k << 8 | i;
   return n;
@@ -249,7 +275,29 @@ fl_backend *fl_device_backend(fl_runtime *rt, fl_device d) {
   return d >= 0 && d >> 8 < rt->n_backends ? fli_backend(rt, d) : NULL;
 }
 
+fl_status fl_backend_query(fl_runtime *rt, const char *backend,
+                           const char *what, const char *argument,
+                           char **text) {
+  for (int k = 0; k < rt->n_backends; k++) {
+    fl_backend *b = rt->backends[k];
+    if (strcmp(b->name, backend) != 0)
+      continue;
+    if (b->query)
+      return b->query(b, what, argument, text);
+    return fli_fail(FL_EARG, "the backend %s tells nothing", backend);
+  }
+  return fli_fail(FL_EARG, "there is no backend \"%s\"", backend);
+}
+
 fl_status fl_device_sync(fl_runtime *rt, fl_device d) {
+  fl_status first = FL_OK;
+  if (d < 0) {
+    for (int k = 0; k < rt->n_backends; k++)
+      for (int i = 0; i < rt->n_devices[k]; i++)
+        if (first == FL_OK)
+          first = fl_device_sync(rt, k << 8 | i);
+    return first;
+  }
   fl_backend *b = fli_backend(rt, d);
   uint64_t failed = 0;
   if (!(b->flags & FL_BACKEND_ASYNC))

@@ -30,14 +30,14 @@ typedef struct CUevent_st *CUevent;
 typedef struct flc_spec {
   const char *file, *entry, *text;
   int n;
-  int16_t t[FLC_SPEC_ARGS];
+  int t[FLC_SPEC_ARGS];
 } flc_spec;
 
 /* FLC_SPEC("softmax", "forward", x->dtype, 4) */
 #define FLC_SPEC(file_, entry_, ...)                                           \
   ((flc_spec){.file = file_,                                                   \
               .entry = entry_,                                                 \
-              .n = sizeof((int16_t[]){__VA_ARGS__}) / sizeof(int16_t),         \
+              .n = sizeof((int[]){__VA_ARGS__}) / sizeof(int),                 \
               .t = {__VA_ARGS__}})
 
 typedef struct flc_grid {
@@ -131,5 +131,25 @@ struct flc_visitor {
   void (*spec)(flc_visitor *v, const flc_spec *s, bool quick);
 };
 typedef void (*flc_visit)(flc_visitor *v);
+#define FLC_FAMILIES(F)                                                        \
+  F(map)                                                                       \
+  F(reduce)                                                                    \
+  F(scan)                                                                      \
+  F(softmax)                                                                   \
+  F(norm)                                                                      \
+  F(loss)                                                                      \
+  F(index)                                                                     \
+  F(sort)                                                                      \
+  F(shape)                                                                     \
+  F(random)                                                                    \
+  F(optim)                                                                     \
+  F(pooling)                                                                   \
+  F(rnn)                                                                       \
+  F(gemm)                                                                      \
+  F(conv)                                                                      \
+  F(attention)
+#define FLC_VISIT(family) void flc_visit_##family(flc_visitor *v);
+FLC_FAMILIES(FLC_VISIT)
+#undef FLC_VISIT
 
 #endif

@@ -101,12 +101,21 @@ template <class W> W fl_get(bool8 s) { return (W)(s.bits != 0); }
 
 template <class S> struct fl_store {
   template <class W> static S put(W w) { return (S)w; }
-  static S clip(double w) { /* as runtime/math.h converts */
-    return (S)fl_to_int(w);
-  }
-  static S put(double w) { return S(0.5) != S(0) ? (S)w : clip(w); }
-  static S put(float w) { return S(0.5) != S(0) ? (S)w : clip(w); }
 };
+#define FL_STORE_INT(S, low, high)                                             \
+  template <> struct fl_store<S> {                                             \
+    static S put(int64_t w) { return (S)w; }                                   \
+    static S put(double w) {                                                   \
+      int64_t i = fl_to_int(w);                                                \
+      return (S)(i < (low) ? (low) : i > (high) ? (high) : i);                 \
+    }                                                                          \
+    static S put(float w) { return put((double)w); }                           \
+  };
+FL_STORE_INT(int64_t, INT64_MIN, INT64_MAX)
+FL_STORE_INT(int32_t, -2147483647LL - 1, 2147483647LL)
+FL_STORE_INT(int16_t, -32768LL, 32767LL)
+FL_STORE_INT(int8_t, -128LL, 127LL)
+FL_STORE_INT(uint8_t, 0LL, 255LL)
 template <> struct fl_store<f16> {
   template <class W> static f16 put(W w) { return f16{fl_float_f16((float)w)}; }
 };

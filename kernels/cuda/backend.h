@@ -1,0 +1,70 @@
+/* One runtime's CUDA backend: its streams and its memory. What belongs to the
+ * process is in process.h. */
+#ifndef FL_CUDA_BACKEND_H
+#define FL_CUDA_BACKEND_H
+
+#include "process.h"
+
+#define FLC_NAMES 256 /* launches whose operator's name a stream remembers */
+
+/* As flare.cuh lays it out; the mirror is in pinned host memory. */
+typedef struct flc_word {
+  uint64_t seq;
+  int64_t position, bound;
+  struct flc_word *mirror; /* as the device sees it */
+} flc_word;
+
+typedef struct flc_stage { /* pinned host memory on its way */
+  char *memory;
+  CUevent free; /* recorded behind its last use */
+} flc_stage;
+
+typedef struct flc_backend flc_backend;
+
+struct fl_stream {
+  flc_backend *backend;
+  flc_device *device;
+  CUstream handle;
+  CUdeviceptr word;
+  volatile flc_word *mirror; /* host side; seq is 0 while all is well */
+  flc_stage stage[2];
+  unsigned turn;
+  struct {
+    uint64_t seq;
+    const char *op;
+    int base;
+  } names[FLC_NAMES];
+  fl_stream *next;
+};
+
+struct fl_event {
+  flc_device *device;
+  CUevent handle;
+};
+
+typedef struct flc_segment {
+  CUdeviceptr at;
+  size_t bytes;
+  CUmemGenericAllocationHandle handle;
+  struct flc_segment *next;
+} flc_segment;
+
+struct flc_backend {
+  fl_backend base;
+  fl_backend_options options;
+  bool sync; /* FLARE_SYNC: wait for every launch */
+  fl_stream *streams;
+  fl_stream *first[FLC_DEVICES];
+  flc_segment *segments;
+};
+
+fl_stream *flc_stream_find(flc_backend *c, int device, fl_stream *s);
+/* Until all of the stream has run; FL_EINTERRUPT if the user wants to stop. */
+fl_status flc_wait(fl_stream *s);
+fl_status flc_transfer(fl_backend *b, int device, fl_stream *s,
+                       fl_copy_kind kind, void *to, int from_device,
+                       const void *from, size_t bytes);
+fl_status flc_stages_open(fl_stream *s);
+void flc_stages_close(fl_stream *s);
+
+#endif

@@ -1,0 +1,119 @@
+/* NVIDIA's libraries as tables of functions, loaded when first asked for, and
+ * the few types and numbers of theirs that we use. */
+#ifndef FL_CUDA_LIBRARY_H
+#define FL_CUDA_LIBRARY_H
+
+#include "cuda.h"
+
+typedef int CUdevice_attribute, CUfunction_attribute;
+typedef int CUmemAllocationGranularity_flags;
+typedef uint64_t CUmemGenericAllocationHandle;
+typedef int nvrtcResult;
+typedef struct nvrtcProgram_ *nvrtcProgram;
+typedef int CUtensorMapDataType, CUtensorMapInterleave, CUtensorMapSwizzle,
+    CUtensorMapL2promotion, CUtensorMapFloatOOBfill;
+typedef struct CUtensorMap {
+  _Alignas(64) uint64_t opaque[16];
+} CUtensorMap;
+
+enum {
+  CUDA_SUCCESS = 0,
+  CUDA_ERROR_INVALID_VALUE = 1,
+  CUDA_ERROR_OUT_OF_MEMORY = 2,
+  CUDA_ERROR_NO_DEVICE = 100,
+  CUDA_ERROR_NOT_READY = 600,
+  CUDA_ERROR_ILLEGAL_ADDRESS = 700, /* this and the next ones stay */
+  CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES = 701,
+  CUDA_ERROR_LAUNCH_TIMEOUT = 702,
+  CUDA_ERROR_LAUNCH_FAILED = 719,
+
+  CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT = 16,
+  CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE = 38,
+  CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR = 75,
+  CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR = 76,
+  CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN = 97,
+  CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED = 102,
+
+  CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES = 1,
+  CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES = 3,
+  CU_FUNC_ATTRIBUTE_NUM_REGS = 4,
+  CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES = 8,
+
+  CU_STREAM_NON_BLOCKING = 1,
+  CU_EVENT_DISABLE_TIMING = 2,
+  CU_MEMHOSTALLOC_PORTABLE = 1,
+  CU_MEMHOSTALLOC_DEVICEMAP = 2,
+  CU_MEM_ALLOCATION_TYPE_PINNED = 1,
+  CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR = 1,
+  CU_MEM_LOCATION_TYPE_DEVICE = 1,
+  CU_MEM_ACCESS_FLAGS_PROT_READWRITE = 3,
+  CU_MEM_ALLOC_GRANULARITY_MINIMUM = 0,
+  CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION = 4
+};
+#define CU_LAUNCH_PARAM_END            ((void *)0)
+#define CU_LAUNCH_PARAM_BUFFER_POINTER ((void *)1)
+#define CU_LAUNCH_PARAM_BUFFER_SIZE    ((void *)2)
+
+typedef struct CUmemLocation {
+  int type, id;
+} CUmemLocation;
+typedef struct CUmemAllocationProp {
+  int type, requestedHandleTypes;
+  CUmemLocation location;
+  void *win32HandleMetaData;
+  struct {
+    unsigned char compressionType, gpuDirectRDMACapable;
+    unsigned short usage;
+    unsigned char reserved[4];
+  } allocFlags;
+} CUmemAllocationProp;
+typedef struct CUmemAccessDesc {
+  CUmemLocation location;
+  int flags;
+} CUmemAccessDesc;
+typedef struct CUlaunchAttribute {
+  int id;
+  char pad[8 - sizeof(int)];
+  union {
+    char pad[64];
+    struct {
+      unsigned x, y, z;
+    } clusterDim;
+  } value;
+} CUlaunchAttribute;
+typedef struct CUlaunchConfig {
+  unsigned gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ,
+      sharedMemBytes;
+  CUstream hStream;
+  CUlaunchAttribute *attrs;
+  unsigned numAttrs;
+} CUlaunchConfig;
+
+typedef struct flc_driver {
+#define FLC_CU(ret, name, symbol, params) ret(*name) params;
+#include "dl.def"
+} flc_driver;
+
+typedef struct flc_compiler {
+#define FLC_RTC(ret, name, symbol, params) ret(*name) params;
+#include "dl.def"
+} flc_compiler;
+
+/* NULL if a library is missing, too old or broken: the message says which, and
+ * what brings it. Found once for the whole process. */
+const flc_driver *flc_driver_get(void);
+const flc_compiler *flc_compiler_get(void);
+
+/* Opens the first of `names` (ends with NULL) that the loader or one of the
+ * usual folders has: FLARE_CUDA_PATH (folders, separated by colons), the
+ * toolkits, Python's wheels; NULL with a message. `where` (room for 512) gets
+ * its path. */
+void *flc_library_open(const char *const *names, char *where);
+/* Fills `table` with n functions by name; false: one is missing (message). */
+bool flc_library_bind(void *handle, const char *where,
+                      const char *const *symbols, int n, void *table);
+/* Where it was found, "" if it was not (or nobody has asked). */
+const char *flc_driver_path(void);
+const char *flc_compiler_path(void);
+
+#endif

@@ -1,0 +1,316 @@
+/* The one driver of elementwise rows, and what is one more of them: copy,
+ * assign, full, fill. A row comes here as text (rows.c); which of map.cu's
+ * kernels runs it depends on the operands alone. */
+#include "rows.h"
+
+#include "map.h"
+
+#include "../../runtime/math.h"
+
+#include <string.h>
+
+#define THREADS 256
+
+/* --- what the operands are --- */
+
+static bool same_shape(const fl_view *a, const fl_view *b) {
+  if (a->ndim != b->ndim)
+    return false;
+  for (int i = 0; i < a->ndim; i++)
+    if (a->shape[i] != b->shape[i])
+      return false;
+  return true;
+}
+
+static fl_dtype compute_type(const fl_launch *l, const flc_row *r, int n_in) {
+  bool f64 = l->out[0].dtype == FL_F64, floats = false;
+  for (int k = 0; k < n_in; k++) {
+    f64 = f64 || l->in[k].dtype == FL_F64;
+    floats = floats || l->in[k].dtype <= FL_BF16;
+  }
+  if (r->type == FLC_ROW_I || (!floats && r->type == FLC_ROW_N))
+    return FL_I64;
+  return f64 ? FL_F64 : FL_F32;
+}
+
+/* What an element of dtype d is computed in. */
+static fl_dtype wide(fl_dtype d) {
+  return d > FL_BF16 ? FL_I64 : flc_wide(d);
+}
+
+static map_number number_of(const fl_view *v) {
+  return (map_number){flc_number(v), flc_number_int(v)};
+}
+
+static void set_params(double *p, const fl_launch *l, const flc_row *r) {
+  if (!r->sig || !strchr(r->sig, '=')) /* no attributes */
+    return;
+  bool choice = strstr(r->sig, ":enum(") != NULL;
+  for (int k = 0; k < 4; k++)
+    p[k] = choice ? (double)l->attrs->v[k].i : l->attrs->v[k].f;
+}
+
+static unsigned blocks_for(const fl_launch *l, int64_t threads) {
+  int64_t blocks = flc_ceil_div(threads, THREADS);
+  int64_t most = (int64_t)flc_chip_of(l)->processors * 65536;
+  return (unsigned)(blocks < most ? blocks : most);
+}
+
+/* --- contiguous --- */
+
+/* The dtype that all tensors have, FL_NODTYPE: not for the flat kernel. */
+static fl_dtype flat_dtype(const fl_view *y, const fl_view *in, int n_in,
+                           int *numbers) {
+  fl_dtype d = FL_NODTYPE;
+  *numbers = 0;
+  for (int k = 0; k < n_in; k++) {
+    if (flc_is_number(&in[k])) {
+      *numbers |= 1 << k;
+      continue;
+    }
+    if (!same_shape(&in[k], y) || !flc_contiguous(&in[k]) ||
+        (d != FL_NODTYPE && d != in[k].dtype))
+      return FL_NODTYPE;
+    d = in[k].dtype;
+  }
+  return flc_contiguous(y) ? d : FL_NODTYPE;
+}
+
+static fl_status run_flat(const fl_launch *l, const flc_row *r,
+                          const fl_view *y, const fl_view *in, int n_in,
+                          fl_dtype d, int numbers) {
+  map_flat a = {.y = y->data, .n = flc_numel(y), .bits = y->dtype == FL_BOOL};
+  size_t size = fl_dtype_size(d), most = fl_dtype_size(y->dtype);
+  most = size > most ? size : most;
+  int v = (int)(16 / most);
+  set_params(a.p, l, r);
+  for (int k = 0; k < n_in; k++) {
+    if (numbers >> k & 1)
+      a.number[k] = number_of(&in[k]);
+    else
+      a.in[k] = in[k].data;
+    if (a.in[k] && !flc_aligned(a.in[k], (size_t)v * size))
+      v = 1;
+  }
+  if (!flc_aligned(y->data, (size_t)v * fl_dtype_size(y->dtype)))
+    v = 1;
+  flc_spec spec = FLC_SPEC("map", "flat", d, y->dtype, n_in, numbers, v);
+  spec.text = r->text;
+  flc_grid g = {.x = blocks_for(l, flc_ceil_div(a.n, v)), .block = THREADS};
+  return FLC_RUN(l, spec, g, a);
+}
+
+/* --- anything --- */
+
+static void set_strides(map_any *a, int k, const fl_view *v, const fl_view *y) {
+  int skip = y->ndim - v->ndim;
+  for (int i = 0; i < y->ndim; i++)
+    a->stride[k][i] =
+        i < skip || v->shape[i - skip] == 1 ? 0 : v->stride[i - skip];
+}
+
+/* Dims a and a + 1 become one where every operand allows it. */
+static void merge_dims(map_any *a, int operands) {
+  int n = -1;
+  for (int i = 0; i < a->ndim; i++) {
+    if (a->size[i] == 1)
+      continue;
+    bool one = n >= 0;
+    for (int k = 0; k < operands && one; k++)
+      one = a->stride[k][n] == a->stride[k][i] * a->size[i];
+    if (one)
+      a->size[n] *= a->size[i];
+    else
+      a->size[++n] = a->size[i];
+    for (int k = 0; k < operands; k++)
+      a->stride[k][n] = a->stride[k][i];
+  }
+  if (n < 0) {
+    n = 0;
+    a->size[0] = 1;
+  }
+  a->ndim = n + 1;
+}
+
+static fl_status run_any(const fl_launch *l, const flc_row *r, const fl_view *y,
+                         const fl_view *in, int n_in, fl_dtype d) {
+  map_any a = {.n = flc_numel(y),
+               .ndim = y->ndim,
+               .bits = y->dtype == FL_BOOL,
+               .data = {y->data},
+               .dtype = {y->dtype}};
+  set_params(a.p, l, r);
+  memcpy(a.size, y->shape, (size_t)y->ndim * sizeof *a.size);
+  set_strides(&a, 0, y, y);
+  for (int k = 0; k < n_in; k++) {
+    if (flc_is_number(&in[k])) {
+      a.number[k] = number_of(&in[k]);
+      continue;
+    }
+    a.data[k + 1] = in[k].data;
+    a.dtype[k + 1] = in[k].dtype;
+    set_strides(&a, k + 1, &in[k], y);
+  }
+  merge_dims(&a, n_in + 1);
+  int e = a.size[a.ndim - 1] % 4 == 0 ? 4 : 1;
+  flc_spec spec = FLC_SPEC("map", "any", d, n_in, a.n > 0x7fffffff - 1024, e);
+  spec.text = r->text;
+  flc_grid g = {.x = blocks_for(l, flc_ceil_div(a.n, e)), .block = THREADS};
+  return FLC_RUN(l, spec, g, a);
+}
+
+fl_status flc_map(const fl_launch *l, const flc_row *r, const fl_view *y,
+                  const fl_view *in, int n_in) {
+  int numbers;
+  fl_dtype t = compute_type(l, r, n_in);
+  if (flc_numel(y) == 0)
+    return FL_OK;
+  if (n_in > r->inputs)
+    n_in = r->inputs; /* a saved operand that the row does not read */
+  fl_dtype d = flat_dtype(y, in, n_in, &numbers);
+  if (d != FL_NODTYPE && wide(d) == t)
+    return run_flat(l, r, y, in, n_in, d, numbers);
+  return run_any(l, r, y, in, n_in, t);
+}
+
+/* --- moving --- */
+
+static const flc_row identity = {
+    .text = "#define ROW return v[0];", .inputs = 1, .type = FLC_ROW_N};
+
+/* A matrix (or a row of them) read along its columns: true if `from` is one,
+ * with the last two merged dims exchanged against `to`'s order. */
+static bool turned(const fl_view *to, const fl_view *from, map_turn *t,
+                   int64_t *count) {
+  map_any a = {.ndim = to->ndim};
+  memcpy(a.size, to->shape, (size_t)to->ndim * sizeof *a.size);
+  set_strides(&a, 0, to, to);
+  set_strides(&a, 1, from, to);
+  merge_dims(&a, 2);
+  int n = a.ndim;
+  if (n < 2 || n > 3 || a.stride[0][n - 1] != 1 || a.stride[1][n - 2] != 1 ||
+      a.size[n - 1] < 16 || a.size[n - 2] < 16)
+    return false;
+  *count = n == 3 ? a.size[0] : 1;
+  *t = (map_turn){.y = to->data,
+                  .x = from->data,
+                  .rows = a.size[n - 1],
+                  .columns = a.size[n - 2],
+                  .x_row = a.stride[1][n - 1],
+                  .y_row = a.stride[0][n - 2],
+                  .x_count = n == 3 ? a.stride[1][0] : 0,
+                  .y_count = n == 3 ? a.stride[0][0] : 0};
+  return *count <= 65535;
+}
+
+fl_status flc_move(const fl_launch *l, const fl_view *to, const fl_view *from) {
+  map_turn t;
+  int64_t count;
+  if (flc_numel(to) == 0)
+    return FL_OK;
+  if (to->dtype == from->dtype && !flc_is_number(from)) {
+    size_t size = fl_dtype_size(to->dtype);
+    if (same_shape(to, from) && flc_contiguous(to) && flc_contiguous(from))
+      return flc_copy(l, to->data, from->data, (size_t)flc_numel(to) * size);
+    if (turned(to, from, &t, &count)) {
+      flc_spec spec = FLC_SPEC("map", "turn", (int)size);
+      spec.text = identity.text;
+      flc_grid g = {.x = (unsigned)(flc_ceil_div(t.rows, 32) *
+                                    flc_ceil_div(t.columns, 32)),
+                    .y = (unsigned)count,
+                    .block = THREADS};
+      return FLC_RUN(l, spec, g, t);
+    }
+  }
+  int numbers;
+  fl_dtype d = flat_dtype(to, from, 1, &numbers);
+  if (numbers && flc_contiguous(to) &&
+      (to->dtype <= FL_BF16 || from->dtype > FL_BF16))
+    d = to->dtype;
+  return d != FL_NODTYPE
+             ? run_flat(l, &identity, to, from, 1, d, numbers)
+             : run_any(l, &identity, to, from, 1, wide(from->dtype));
+}
+
+FLC_KERNEL(copy) {
+  return flc_move(l, &l->out[0], &l->in[0]);
+}
+
+FLC_KERNEL(assign) {
+  return flc_move(l, &l->out[0], &l->in[1]);
+}
+
+FLC_KERNEL(fill) {
+  const fl_view *v = &l->in[1];
+  if (flc_numel(v) != 1)
+    return fli_fail(FL_ESHAPE, "fill: the value must be one element, not %s",
+                    fli_shape_text(v->ndim, v->shape));
+  fl_view one;
+  fl_view_copy(&one, v);
+  one.ndim = 0;
+  return flc_move(l, &l->out[0], &one);
+}
+
+FLC_KERNEL(full) {
+  fl_view v = {.dtype = FL_F64, .ndim = 0};
+  double f = l->attrs->v[1].f;
+  int64_t i = fl_to_int(f);
+  bool whole = l->out[0].dtype > FL_BF16 && l->out[0].dtype != FL_BOOL;
+  v.data = v.imm;
+  v.dtype = whole ? FL_I64 : FL_F64;
+  memcpy(v.imm, whole ? (void *)&i : (void *)&f, 8);
+  return flc_move(l, &l->out[0], &v);
+}
+
+const void *flc_input(const fl_launch *l, const fl_view *v, fl_dtype dtype) {
+  if (v->dtype == dtype && !flc_is_number(v) && flc_contiguous(v))
+    return v->data;
+  fl_view to = {.dtype = dtype, .ndim = v->ndim};
+  int64_t n = 1;
+  for (int i = v->ndim - 1; i >= 0; i--) {
+    to.shape[i] = v->shape[i];
+    to.stride[i] = n;
+    n *= v->shape[i];
+  }
+  to.data = fl_scratch_get(l, (size_t)(n ? n : 1) * fl_dtype_size(dtype));
+  return to.data && flc_move(l, &to, v) == FL_OK ? to.data : NULL;
+}
+
+/* --- what the pack should hold --- */
+
+static void visit_row(flc_visitor *v, const flc_row *r) {
+  static const fl_dtype floats[] = {FL_F32, FL_BF16, FL_F16, FL_F64};
+  int n = r->inputs;
+  for (int k = 0; k < 4 && r->type != FLC_ROW_I; k++) {
+    fl_dtype d = floats[k];
+    fl_dtype y = r->test ? FL_BOOL : d;
+    int size = (int)fl_dtype_size(d);
+    for (int numbers = 0; numbers < (n == 2 ? 3 : 1); numbers++) {
+      flc_spec s = FLC_SPEC("map", "flat", d, y, n, numbers, 16 / size);
+      s.text = r->text;
+      v->spec(v, &s, k == 0 && numbers == 0);
+    }
+  }
+  for (int k = 0; k < 3; k++) {
+    static const fl_dtype types[] = {FL_F32, FL_F64, FL_I64};
+    if ((types[k] == FL_I64) ? r->type == FLC_ROW_F : r->type == FLC_ROW_I)
+      continue;
+    for (int big = 0; big < 2; big++)
+      for (int e = 1; e <= 4; e += 3) {
+        flc_spec s = FLC_SPEC("map", "any", types[k], n, big, e);
+        s.text = r->text;
+        v->spec(v, &s, k == 0 && !big && e == 4);
+      }
+  }
+}
+
+void flc_visit_map(flc_visitor *v) {
+  for (const flc_row *r = flc_rows; r->text; r++)
+    visit_row(v, r);
+  visit_row(v, &identity);
+  for (int size = 1; size <= 8; size *= 2) {
+    flc_spec s = FLC_SPEC("map", "turn", size);
+    s.text = identity.text;
+    v->spec(v, &s, size == 4);
+  }
+}

@@ -1,0 +1,120 @@
+/* Elementwise rows: contiguous operands 16 bytes at a time, anything else by
+ * coordinates. The row itself is put in front of this text as ROW: the body of
+ * a function of v[] (operands), p0..p3 (attributes) and bits that gives a T;
+ * tests give 1 or 0. */
+#include "flare.cuh"
+#include "map.h"
+
+template <class T> T param(double v) { return (T)v; }
+template <> inline int64_t param<int64_t>(double v) { return fl_to_int(v); }
+template <class T> T number(const map_number &v) { return (T)v.f; }
+template <> inline int64_t number<int64_t>(const map_number &v) { return v.i; }
+
+template <class T> T row(const T *v, const double *p, int bits) {
+  const T p0 = param<T>(p[0]), p1 = param<T>(p[1]), p2 = param<T>(p[2]),
+          p3 = param<T>(p[3]);
+  ROW
+}
+
+/* D: dtype of the inputs, O: of the result, IN: how many inputs, NUMBERS: a bit
+ * for each that is a number, V: elements a thread takes at once. */
+template <int D, int O, int IN, int NUMBERS, int V>
+__global__ void __launch_bounds__(256) flat(const __grid_constant__ map_flat a) {
+  typedef FL_S(D) S;
+  typedef FL_S(O) Y;
+  typedef FL_W(D) T;
+  const int64_t step = fl_threads() * V;
+  for (int64_t i = fl_thread() * V; i < a.n; i += step) {
+    if (V > 1 && i + V <= a.n) {
+      fl_vec<S, V> x[IN];
+      fl_vec<Y, V> y;
+#pragma unroll
+      for (int k = 0; k < IN; k++)
+        if (!(NUMBERS >> k & 1))
+          x[k] = fl_read<S, V>((const S *)a.in[k] + i);
+#pragma unroll
+      for (int j = 0; j < V; j++) {
+        T v[IN];
+#pragma unroll
+        for (int k = 0; k < IN; k++)
+          v[k] = NUMBERS >> k & 1 ? number<T>(a.number[k])
+                                  : fl_get<T>(x[k].at[j]);
+        y.at[j] = fl_put<Y>(row<T>(v, a.p, a.bits));
+      }
+      fl_write<Y, V>((Y *)a.y + i, y);
+      continue;
+    }
+    for (int64_t j = i; j < i + V && j < a.n; j++) {
+      T v[IN];
+#pragma unroll
+      for (int k = 0; k < IN; k++)
+        v[k] = NUMBERS >> k & 1 ? number<T>(a.number[k])
+                                : fl_get<T>(((const S *)a.in[k])[j]);
+      ((Y *)a.y)[j] = fl_put<Y>(row<T>(v, a.p, a.bits));
+    }
+  }
+}
+
+/* D: the dtype computed in (FL_F32, FL_F64, FL_I64); I: 0 indices of 32 bits
+ * are enough, 1 they are not; E: elements along the last dim a thread takes. */
+template <int D, int IN, int I, int E>
+__global__ void __launch_bounds__(256) any(const __grid_constant__ map_any a) {
+  typedef FL_W(D) T;
+  const int64_t step = fl_threads() * E;
+  for (int64_t first = fl_thread() * E; first < a.n; first += step) {
+    int64_t at[IN + 1] = {0};
+    if (I) {
+      int64_t rest = first;
+      for (int d = a.ndim - 1; d >= 0; d--) {
+        int64_t c = rest % a.size[d];
+        rest /= a.size[d];
+        for (int k = 0; k <= IN; k++)
+          at[k] += c * a.stride[k][d];
+      }
+    } else {
+      uint32_t rest = (uint32_t)first;
+      for (int d = a.ndim - 1; d >= 0; d--) {
+        uint32_t size = (uint32_t)a.size[d], q = rest / size;
+        uint32_t c = rest - q * size;
+        rest = q;
+        for (int k = 0; k <= IN; k++)
+          at[k] += c * a.stride[k][d];
+      }
+    }
+    T v[E][IN];
+#pragma unroll
+    for (int k = 0; k < IN; k++)
+#pragma unroll
+      for (int e = 0; e < E; e++)
+        v[e][k] = a.data[k + 1]
+                      ? fl_load<T>(a.data[k + 1], a.dtype[k + 1],
+                                   at[k + 1] + e * a.stride[k + 1][a.ndim - 1])
+                      : number<T>(a.number[k]);
+#pragma unroll
+    for (int e = 0; e < E; e++) {
+      int64_t to = at[0] + e * a.stride[0][a.ndim - 1];
+      fl_save<T>(a.data[0], a.dtype[0], to, row<T>(v[e], a.p, a.bits));
+    }
+  }
+}
+
+/* Elements of SIZE bytes, tiles of 32 x 32 through shared memory. */
+template <int SIZE>
+__global__ void __launch_bounds__(256) turn(const __grid_constant__ map_turn a) {
+  typedef fl_vec<uint8_t, SIZE> W;
+  __shared__ W tile[32][33];
+  int64_t tiles = (a.columns + 31) / 32;
+  int64_t r0 = blockIdx.x / tiles * 32, c0 = blockIdx.x % tiles * 32;
+  const W *x = (const W *)a.x + blockIdx.y * a.x_count;
+  W *y = (W *)a.y + blockIdx.y * a.y_count;
+  int tx = threadIdx.x & 31, ty = threadIdx.x >> 5;
+#pragma unroll
+  for (int j = ty; j < 32; j += 8)
+    if (r0 + j < a.rows && c0 + tx < a.columns)
+      tile[j][tx] = x[(r0 + j) * a.x_row + c0 + tx];
+  __syncthreads();
+#pragma unroll
+  for (int j = ty; j < 32; j += 8)
+    if (c0 + j < a.columns && r0 + tx < a.rows)
+      y[(c0 + j) * a.y_row + r0 + tx] = tile[tx][j];
+}

@@ -1,0 +1,112 @@
+/* What CUDA makes process-wide, behind one owner (process.c): the driver, the
+ * devices with their primary contexts, loaded kernels, and faults that stay. */
+#ifndef FL_CUDA_PROCESS_H
+#define FL_CUDA_PROCESS_H
+
+#include "library.h"
+
+#include <pthread.h>
+
+#define FLC_DEVICES 16
+
+typedef struct flc_function {
+  flc_spec spec;
+  uint64_t hash;
+  CUfunction handle; /* NULL: an empty place of the table */
+  unsigned shared;   /* dynamic shared memory that is allowed already */
+} flc_function;
+
+typedef struct flc_device {
+  int index;
+  bool open;
+  CUdevice handle;
+  CUcontext context;
+  flc_chip chip;
+  size_t memory;           /* bytes in all */
+  char name[96], arch[16]; /* "sm_90a" */
+  char cause[512];         /* of a fault that stays; "" while all is well */
+  flc_function *functions; /* open addressing, `room` a power of two */
+  size_t room, used;
+} flc_device;
+
+/* How many devices there are; -1 with a message if CUDA cannot be used. */
+int flc_devices(void);
+/* Device i with its primary context, opened when first asked for; NULL with a
+ * message. */
+flc_device *flc_device_open(int i);
+extern const flc_driver *flc_cu; /* set once flc_devices has returned >= 0 */
+
+/* CUDA calls are made between these two: the device's context is current, and
+ * what was current before comes back. A thread without one keeps ours, as with
+ * NVIDIA's own runtime. */
+typedef CUcontext flc_context;
+fl_status flc_enter(flc_device *d, flc_context *before);
+void flc_leave(flc_device *d, flc_context before);
+
+/* A failed call: the message says what was tried and what CUDA says; a fault of
+ * the device is remembered, with what was tried as its first cause. */
+fl_status flc_failed(flc_device *d, CUresult e, const char *tried);
+#define FLC_TRY(d, call, tried)                                                \
+  do {                                                                         \
+    CUresult flc_e_ = (call);                                                  \
+    if (flc_e_ != CUDA_SUCCESS)                                                \
+      return flc_failed(d, flc_e_, tried);                                     \
+  } while (0)
+
+/* The function of a specialisation, compiled or loaded at need. */
+fl_status flc_function_get(flc_device *d, const flc_spec *spec,
+                           flc_function *f);
+void flc_function_allow(flc_device *d, const flc_function *f);
+extern pthread_mutex_t flc_lock; /* of everything process-wide */
+
+/* --- jit.c --- */
+
+typedef struct flc_binary {
+  const char *entry; /* mangled */
+  const void *image; /* cubin */
+  size_t bytes;
+  void *owned; /* to free, or NULL: of the pack */
+} flc_binary;
+
+/* From the pack, the disk cache, or the compiler. */
+fl_status flc_jit(const char *arch, const flc_spec *spec, flc_binary *b);
+/* The compiler alone; `log` (NULL or room for a line) gets registers and
+ * spills. */
+fl_status flc_compile(const char *arch, const flc_spec *spec, flc_binary *b,
+                      char *log, size_t room);
+void flc_spec_text(const flc_spec *s, char *out, size_t room);
+/* FNV-1a over bytes, to be continued. */
+uint64_t flc_hash(uint64_t h, const void *p, size_t n);
+#define FLC_HASH 0xcbf29ce484222325u
+void flc_pack_key(const char *arch, const flc_spec *spec, uint64_t key[2]);
+/* --- pack.c --- */
+
+bool flc_pack_find(const uint64_t key[2], flc_binary *b);
+const char *flc_pack_path(void); /* "" without one */
+uint64_t flc_pack_count(void);
+typedef struct flc_pack flc_pack; /* one that is being made */
+flc_pack *flc_pack_new(void);
+void flc_pack_free(flc_pack *p);
+fl_status flc_pack_add(flc_pack *p, const uint64_t key[2], const flc_binary *b);
+fl_status flc_pack_write(flc_pack *p, const char *path, uint64_t *bytes);
+
+/* --- report.c --- */
+
+/* Text for `flare kernels` and `flare doctor`, to be freed. */
+fl_status flc_query(fl_backend *b, const char *what, const char *argument,
+                    char **text);
+
+/* --- sources.c (made by cmake): every .cu, .cuh and header for them --- */
+
+typedef struct flc_source {
+  const char *name, *file, *text;
+  size_t size;
+} flc_source;
+extern const flc_source flc_sources[];
+
+/* --- families.c --- */
+
+void flc_visit_all(flc_visitor *v);
+fl_kernel flc_kernel_find(const char *op);
+
+#endif
