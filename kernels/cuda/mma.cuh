@@ -28,6 +28,24 @@ inline void fl_copy16(uint32_t to, const void *from, bool valid) {
                "l"(from), "r"(valid ? 16 : 0)
                : "memory");
 }
+/* SIZE of 4, 8 or 16 bytes: the first `bytes` of them from memory, aligned to
+ * SIZE, zeros after that. */
+template <int SIZE>
+void fl_copy_part(uint32_t to, const void *from, int bytes) {
+  if (SIZE == 16)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to),
+                 "l"(from), "r"(bytes)
+                 : "memory");
+  else
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to),
+                 "l"(from), "n"(SIZE), "r"(bytes)
+                 : "memory");
+}
+inline void fl_store16(uint32_t to, const uint32_t (&v)[4]) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(v[0]),
+               "r"(v[1]), "r"(v[2]), "r"(v[3])
+               : "memory");
+}
 inline void fl_copy_commit() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }

@@ -5,6 +5,8 @@
 
 #include "../env.h"
 
+#include <stdio.h>
+
 #define FLI_MAX_WINDOW ((int64_t)1 << 31) /* of any number: sums stay exact */
 
 /* List attribute k gets n numbers: as given, one for all dims, or `missing`
@@ -15,9 +17,13 @@ static inline fl_status fli_window_list(fli_infer *c, int k, const char *name,
   int given;
   const int64_t *v = fl_attr_list(c->attrs, k, &given);
   const char *op = c->op->info.name;
-  if (given != 0 && given != 1 && given != n)
-    return fli_fail(FL_EARG, "%s: %s needs one number or %d, got %d", op, name,
-                    n, given);
+  if (given > 1 && given != n) {
+    char also[24] = "";
+    if (n > 1)
+      snprintf(also, sizeof also, " or %d", n);
+    return fli_fail(FL_EARG, "%s: %s needs one number%s, got %d", op, name,
+                    also, given);
+  }
   if (given == 0 && !missing)
     return fli_fail(FL_EARG, "%s: %s is missing", op, name);
   for (int i = 0; i < n; i++) {

@@ -1,30 +1,34 @@
 #!/bin/sh
-# All tests with the address and undefined-behaviour sanitizers; the thread pool,
-# the simulated device and the loader with the thread sanitizer. limit: 90 min
+# All tests with the address and undefined-behaviour sanitizers, kernels of both
+# x86-64-v3 and -v4; with the thread sanitizer the thread pool, the simulated
+# device, the loader, threads, and kernels that cut their work. limit: 90 min
 set -eu
 
-build() {
-  cmake --preset "$1" >/dev/null
+build() { # $1: preset, $2: instruction sets
+  cmake --preset "$1" -DFLARE_ISAS="$2" >/dev/null
   cmake --build "build-$1" --parallel "$(nproc)" >/dev/null
 }
 
-# $1: sanitizer, the rest: which tests
-run() {
-  sanitizer=$1
-  shift
-  status=0
-  lua5.4 spec/run.lua --build "build-$sanitizer" --limit 1800 "$@" || status=$?
-  echo "figure: $sanitizer: $(grep -c '^success' build-"$sanitizer"/spec-results/*.tests |
-    awk -F: '{n += $2} END {print n}') specs passed, status $status"
+run() { # $1: sanitizer, $2: a word for the figure, the rest: which tests
+  sanitizer=$1 what=$2 status=0
+  shift 2
+  lua5.4 spec/run.lua --build "build-$sanitizer" --limit 1800 "$@" >"build-$sanitizer/run.log" ||
+    status=$?
+  cat "build-$sanitizer/run.log"
+  echo "figure: $sanitizer, $what: $(tail -n 1 "build-$sanitizer/run.log")"
   [ "$status" = 0 ]
 }
 
 export ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1
 export UBSAN_OPTIONS=print_stacktrace=1
 export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
-build asan
+build asan v3
 # but for those that measure memory, sources or what is installed, or that kill
-run asan --without memory --without kill --without install --without layering \
-  --without size --without luacheck
-build tsan
-run tsan ctest loader sim
+run asan 'all that can be' --without memory --without kill --without install \
+  --without layering --without size --without luacheck
+if grep -q avx512bw /proc/cpuinfo; then
+  build asan v4
+  run asan 'operators on AVX-512' ops/ ctest
+fi
+build tsan v3
+run tsan 'C programs, loader, threads, large tensors' ctest loader thread_spec ops/large ops/lines

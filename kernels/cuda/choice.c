@@ -1,0 +1,146 @@
+/* Who does products and convolutions: what the user has set, and a table of
+ * shapes for which it was measured. Process-wide, under process.c's lock. */
+#include "choice.h"
+#include "process.h"
+#include "product.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- settings --- */
+
+static _Atomic int matmul_by = FLC_AUTO, conv_by = FLC_AUTO, tf32;
+
+static fl_status set(_Atomic int *to, const char *what, double value,
+                     int most) {
+  if (!(value >= 0 && value <= most && value == (int)value))
+    return fli_fail(FL_EARG, "cuda: %s must be 0 to %d, got %g", what, most,
+                    value);
+  atomic_store(to, (int)value);
+  return FL_OK;
+}
+
+fl_status flc_matmul_control(double value) {
+  return set(&matmul_by, "matmul", value, FLC_AUTO);
+}
+fl_status flc_conv_control(double value) {
+  return set(&conv_by, "conv", value, FLC_AUTO);
+}
+fl_status flc_tf32_control(double value) {
+  return set(&tf32, "tf32", value, 1);
+}
+int flc_matmul_choice(void) {
+  return atomic_load(&matmul_by);
+}
+int flc_conv_choice(void) {
+  return atomic_load(&conv_by);
+}
+bool flc_tf32(void) {
+  return atomic_load(&tf32);
+}
+
+/* --- the table --- */
+
+static flc_choice **table;
+static size_t room, used;
+
+static flc_choice **place_of(flc_choice **t, size_t n, const int64_t *key) {
+  size_t i = flc_hash(FLC_HASH, key, FLC_KEY * sizeof *key) & (n - 1);
+  while (t[i] && memcmp(t[i]->key, key, sizeof t[i]->key) != 0)
+    i = (i + 1) & (n - 1);
+  return &t[i];
+}
+
+static bool grow(void) {
+  size_t n = room ? room * 2 : 64;
+  flc_choice **t = calloc(n, sizeof(flc_choice *));
+  if (!t)
+    return false;
+  for (size_t i = 0; i < room; i++)
+    if (table[i])
+      *place_of(t, n, table[i]->key) = table[i];
+  free(table);
+  table = t;
+  room = n;
+  return true;
+}
+
+static flc_choice *find(const int64_t *key) {
+  if (used * 2 >= room && !grow())
+    return NULL;
+  flc_choice **place = place_of(table, room, key);
+  if (!*place) {
+    flc_choice *c = calloc(1, sizeof *c);
+    if (!c)
+      return NULL;
+    memcpy(c->key, key, sizeof c->key);
+    c->chosen = -1;
+    *place = c;
+    used++;
+  }
+  return *place;
+}
+
+flc_choice *flc_choice_of(const int64_t key[FLC_KEY]) {
+  pthread_mutex_lock(&flc_lock);
+  flc_choice *c = find(key);
+  pthread_mutex_unlock(&flc_lock);
+  if (!c)
+    fli_fail(FL_ENOMEM, "out of memory: a table of shapes");
+  return c;
+}
+
+int flc_choice_made(const flc_choice *c) {
+  return __atomic_load_n(&c->chosen, __ATOMIC_ACQUIRE);
+}
+
+bool flc_choice_make(flc_choice *c, int chosen, void *plan) {
+  pthread_mutex_lock(&flc_lock);
+  bool first = c->chosen < 0;
+  if (first) {
+    c->plan = plan;
+    __atomic_store_n(&c->chosen, chosen, __ATOMIC_RELEASE);
+  }
+  pthread_mutex_unlock(&flc_lock);
+  return first;
+}
+
+/* --- the measurement --- */
+
+#define REPEATS 3
+
+static bool measure(const fl_launch *l, CUevent from, CUevent to,
+                    fl_status (*run)(void *context, int candidate),
+                    void *context, int i, float *ms) {
+  CUstream stream = flc_stream_of(l);
+  if (run(context, i) != FL_OK || /* the first time loads it */
+      flc_cu->EventRecord(from, stream) != CUDA_SUCCESS)
+    return false;
+  for (int k = 0; k < REPEATS; k++)
+    if (run(context, i) != FL_OK)
+      return false;
+  return flc_cu->EventRecord(to, stream) == CUDA_SUCCESS &&
+         flc_cu->EventSynchronize(to) == CUDA_SUCCESS &&
+         flc_cu->EventElapsedTime(ms, from, to) == CUDA_SUCCESS;
+}
+
+int flc_fastest(const fl_launch *l, int n,
+                fl_status (*run)(void *context, int candidate), void *context) {
+  CUevent from, to;
+  int best = -1;
+  float least = 0, ms;
+  if (flc_cu->EventCreate(&from, 0) != CUDA_SUCCESS)
+    return -1;
+  if (flc_cu->EventCreate(&to, 0) == CUDA_SUCCESS) {
+    for (int i = 0; i < n; i++)
+      if (measure(l, from, to, run, context, i, &ms) &&
+          (best < 0 || ms < least)) {
+        best = i;
+        least = ms;
+      }
+    flc_cu->EventDestroy(to);
+  }
+  flc_cu->EventDestroy(from);
+  return best;
+}

@@ -1,0 +1,235 @@
+/* Our own matrix products: which kernel of gemm.cu, with which tiles, and
+ * whether the sum is cut into pieces. */
+#include "product.h"
+#include "gemm.h"
+
+#include <string.h>
+
+#define PIECES_MOST ((int64_t)256 << 20) /* bytes */
+
+/* --- the plan --- */
+
+typedef struct shape { /* of the tiles of a kernel */
+  int m, n, blocks;    /* blocks that share a multiprocessor */
+  double cost;         /* of a multiply-add, against the best */
+} shape;
+
+static const shape sizes[] = {
+    {64, 64, 3, 1.7}, {128, 128, 2, 1.1}, {128, 256, 1, 1}};
+static const shape simt_sizes[] = {{64, 64, 3, 1.5}, {128, 128, 2, 1}};
+
+typedef struct plan {
+  int size, splits;
+  double time;
+} plan;
+
+/* Cycles, roughly: rounds of blocks over the chip, and what is written and read
+ * again if sums are cut. `rate`: multiply-adds of a multiprocessor in a cycle.
+ */
+static double time_of(const flc_product *p, const shape *s, int chips,
+                      double rate, int64_t steps, int depth, int splits) {
+  double c = (double)p->m * (double)p->n * (double)flc_product_batch(p);
+  int64_t tiles = flc_ceil_div(p->m, s->m) * flc_ceil_div(p->n, s->n) *
+                  flc_product_batch(p) * splits;
+  double each = (double)flc_ceil_div(tiles, chips);
+  double busy = each < s->blocks ? 1 + 0.5 * (1 - each / s->blocks) : 1;
+  double work = (double)flc_ceil_div(steps, splits) * depth * s->m * s->n;
+  double time = each * (work * s->cost * busy / rate + 1500);
+  return splits == 1 ? time : time + 5000 + c * splits * 8 / 1500;
+}
+
+static plan best(const flc_product *p, const shape *s, int n, int chips,
+                 double rate, int depth) {
+  static const int cuts[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64};
+  int64_t steps = flc_ceil_div(p->k, depth);
+  int64_t bytes = p->m * p->n * flc_product_batch(p) * 8;
+  plan b = {0, 1, 1e300};
+  for (int i = 0; i < n; i++)
+    for (size_t k = 0; k < sizeof cuts / sizeof *cuts; k++) {
+      if (k > 0 && (cuts[k] * 4 > steps || cuts[k] * bytes > PIECES_MOST))
+        break;
+      double t = time_of(p, &s[i], chips, rate, steps, depth, cuts[k]);
+      if (t < b.time)
+        b = (plan){i, cuts[k], t};
+    }
+  return b;
+}
+
+/* --- operands --- */
+
+bool flc_product_lines(int64_t rows, int64_t k, int64_t down, int64_t along) {
+  return along == 1 || k == 1 || down == 1 || rows == 1;
+}
+
+/* Whether lines run along k. */
+static bool runs_along(int64_t rows, int64_t k, int64_t down, int64_t along) {
+  if (along == 1 || k == 1)
+    return !(down == 1 && k == 1 && rows > 1);
+  return false;
+}
+
+/* Whether all lines begin at a multiple of 16 bytes. */
+static bool fits(const void *data, int64_t lines, int64_t ld,
+                 const flc_product *p, const int64_t *step) {
+  bool fit = flc_aligned(data, 16) && (lines == 1 || ld % 8 == 0);
+  for (int i = 0; i < p->dims; i++)
+    fit = fit && step[i] % 8 == 0;
+  return fit;
+}
+
+/* --- running it --- */
+
+static size_t sum_size(fl_dtype d) {
+  return d == FL_F64 || d == FL_I64 || d == FL_BOOL ? 8 : 4;
+}
+
+static void fill(const flc_product *p, const shape *s, gemm_args *a) {
+  int width = (int)(16 / fl_dtype_size(p->dtype));
+  width = width > 8 ? 8 : width;
+  *a = (gemm_args){.a = p->a,
+                   .b = p->b,
+                   .bias = p->bias,
+                   .c = p->c,
+                   .pre = p->pre,
+                   .m = p->m,
+                   .n = p->n,
+                   .k = p->k,
+                   .am = p->am,
+                   .ak = p->ak,
+                   .bk = p->bk,
+                   .bn = p->bn,
+                   .batch = flc_product_batch(p),
+                   .tiles_m = flc_ceil_div(p->m, s->m),
+                   .tiles_n = flc_ceil_div(p->n, s->n),
+                   .dims = p->dims,
+                   .act = (int)p->act,
+                   .bias_dtype = p->bias_dtype,
+                   .wide = p->n % width == 0 && flc_aligned(p->c, 16) &&
+                           flc_aligned(p->pre, 16)};
+  memcpy(a->size, p->size, sizeof a->size);
+  memcpy(a->astep, p->astep, sizeof a->astep);
+  memcpy(a->bstep, p->bstep, sizeof a->bstep);
+}
+
+static fl_status gather(const fl_launch *l, const flc_product *p,
+                        const gemm_args *a) {
+  int64_t n = a->batch * a->m * a->n;
+  int64_t blocks = flc_ceil_div(n, 256 * (a->wide ? 4 : 1));
+  flc_spec spec =
+      FLC_SPEC("gemm", "gather", (int16_t)p->dtype, (int16_t)a->wide);
+  flc_grid grid = {.x = (unsigned)(blocks < 65536 ? blocks : 65536),
+                   .block = 256};
+  return FLC_RUN(l, spec, grid, *a);
+}
+
+static fl_status launch(const fl_launch *l, const flc_product *p,
+                        const flc_spec *spec, const plan *q, const shape *s,
+                        int depth, unsigned block, size_t shared) {
+  gemm_args a;
+  fill(p, s, &a);
+  int64_t steps = flc_ceil_div(p->k, depth);
+  int64_t each = flc_ceil_div(steps, q->splits);
+  a.steps = (int)each;
+  a.splits = each ? (int)flc_ceil_div(steps, each) : 1;
+  if (a.splits > 1) {
+    a.part = fl_scratch_get(l, (size_t)(a.splits * a.batch * a.m * a.n) *
+                                   sum_size(p->dtype));
+    if (!a.part)
+      return FL_ENOMEM;
+  }
+  int64_t blocks = a.tiles_m * a.tiles_n * a.batch * a.splits;
+  if (blocks > INT32_MAX)
+    return fli_fail(FL_ESIZE,
+                    "%s: %lld tiles of the result are more than a launch has",
+                    l->op, (long long)blocks);
+  flc_grid grid = {
+      .x = (unsigned)blocks, .block = block, .shared = (unsigned)shared};
+  fl_status st = flc_run(l, spec, grid, &a, sizeof a);
+  return st == FL_OK && a.splits > 1 ? gather(l, p, &a) : st;
+}
+
+static size_t larger(size_t a, size_t b) {
+  return a > b ? a : b;
+}
+
+/* Lines of 64 elements, both operands, three or four steps; or C in float. */
+static size_t shared_of(int size) {
+  const shape *s = &sizes[size];
+  size_t step = (size_t)(s->m + s->n) * 128;
+  return larger(step * (size == 0 ? 4 : 3),
+                (size_t)s->m * (size_t)(s->n + 8) * 4);
+}
+
+static fl_status run_16(const fl_launch *l, const flc_product *p) {
+  const flc_chip *chip = flc_chip_of(l);
+  bool ak = runs_along(p->m, p->k, p->am, p->ak);
+  bool bk = runs_along(p->n, p->k, p->bn, p->bk);
+  bool fit = fits(p->a, ak ? p->m : p->k, ak ? p->am : p->ak, p, p->astep) &&
+             fits(p->b, bk ? p->n : p->k, bk ? p->bn : p->bk, p, p->bstep);
+  int n = chip->shared < (int)shared_of(2) ? 2 : 3;
+  plan q =
+      best(p, fit ? sizes : sizes + 1, fit ? n : 1, chip->processors, 1200, 64);
+  if (!fit)
+    q.size = 1;
+  const shape *s = &sizes[q.size];
+  flc_spec spec = FLC_SPEC("gemm", "product", (int16_t)p->dtype,
+                           (int16_t)q.size, ak, bk, fit);
+  return launch(l, p, &spec, &q, s, 64, q.size == 2 ? 256 : 128,
+                shared_of(q.size));
+}
+
+static fl_status run_simt(const fl_launch *l, const flc_product *p) {
+  const flc_chip *chip = flc_chip_of(l);
+  bool f32 = p->dtype == FL_F32;
+  bool ak = p->ak == 1 || p->am != 1, bk = p->bk == 1 && p->bn != 1;
+  plan q =
+      best(p, simt_sizes, f32 ? 2 : 1, chip->processors, f32 ? 110 : 55, 16);
+  const shape *s = &simt_sizes[q.size];
+  size_t line = (size_t)s->m + 4;
+  size_t shared = larger(3 * 2 * 16 * line * fl_dtype_size(p->dtype),
+                         (size_t)s->m * line * sum_size(p->dtype));
+  flc_spec spec = FLC_SPEC("gemm", "simt", (int16_t)p->dtype,
+                           (int16_t)(q.size + 1), ak, bk);
+  return launch(l, p, &spec, &q, s, 16, 256, shared);
+}
+
+fl_status flc_product_own(const fl_launch *l, const flc_product *p) {
+  if (p->m == 0 || p->n == 0 || flc_product_batch(p) == 0)
+    return FL_OK;
+  if (p->dtype == FL_F16 || p->dtype == FL_BF16)
+    return run_16(l, p);
+  return run_simt(l, p);
+}
+
+/* --- what a pack holds --- */
+
+static void visit_16(flc_visitor *v, fl_dtype d) {
+  for (int i = 0; i < 4; i++) {
+    for (int size = 0; size < 3; size++) {
+      flc_spec s = FLC_SPEC("gemm", "product", (int16_t)d, (int16_t)size,
+                            (int16_t)(i & 1), (int16_t)(i >> 1), 1);
+      v->spec(v, &s, d == FL_BF16 && i == 3 && size == 1);
+    }
+    flc_spec s = FLC_SPEC("gemm", "product", (int16_t)d, 1, (int16_t)(i & 1),
+                          (int16_t)(i >> 1), 0);
+    v->spec(v, &s, false);
+  }
+}
+
+void flc_visit_gemm(flc_visitor *v) {
+  visit_16(v, FL_BF16);
+  visit_16(v, FL_F16);
+  for (int d = 0; d < FL_DTYPES; d++) {
+    bool half = d == FL_F16 || d == FL_BF16;
+    for (int i = 0; i < 4 && !half; i++)
+      for (int r = 1; r <= (d == FL_F32 ? 2 : 1); r++) {
+        flc_spec s = FLC_SPEC("gemm", "simt", (int16_t)d, (int16_t)r,
+                              (int16_t)(i & 1), (int16_t)(i >> 1));
+        v->spec(v, &s, d == FL_F32 && r == 2 && i == 1);
+      }
+    for (int wide = 0; wide < 2; wide++) {
+      flc_spec s = FLC_SPEC("gemm", "gather", (int16_t)d, (int16_t)wide);
+      v->spec(v, &s, d == FL_BF16 && wide);
+    }
+  }
+}

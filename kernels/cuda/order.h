@@ -1,0 +1,29 @@
+/* What families ask of sort.c: the order of rows of keys. Host side only. */
+#ifndef FL_CUDA_ORDER_H
+#define FL_CUDA_ORDER_H
+
+#include "cuda.h"
+
+/* The least (greatest if `down`) k of each row of x (rows, n), contiguous, in
+ * order, and their positions plus `base`; equal ones by position. Only the
+ * lowest `bytes` bytes of integers differ (0: all may). */
+typedef struct flc_order {
+  fl_dtype dtype;
+  const void *x;
+  int64_t rows, n, k, base;
+  int bytes;
+  bool down;
+  void *values;     /* (rows, k), may be NULL */
+  int64_t *indices; /* (rows, k) */
+} flc_order;
+fl_status flc_order_rows(const fl_launch *l, const flc_order *o);
+
+/* Bytes that positions below `bound` need. */
+static inline int flc_order_bytes(int64_t bound) {
+  int bytes = 1;
+  while (bytes < 8 && (bound - 1) >> (8 * bytes) > 0)
+    bytes++;
+  return bytes;
+}
+
+#endif

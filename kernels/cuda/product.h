@@ -1,0 +1,58 @@
+/* A matrix product as a record: what matmul.c and conv.c ask for, and what our
+ * own kernels (gemm.c) and the library (cublaslt.c) answer. */
+#ifndef FL_CUDA_PRODUCT_H
+#define FL_CUDA_PRODUCT_H
+
+#include "cuda.h"
+
+#define FLC_BATCH_DIMS 6
+
+typedef enum flc_act { /* the order of linear's enum */
+                       FLC_ACT_NONE,
+                       FLC_ACT_RELU,
+                       FLC_ACT_GELU,
+                       FLC_ACT_GELU_TANH,
+                       FLC_ACT_SILU,
+                       FLC_ACT_TANH,
+                       FLC_ACT_SIGMOID
+} flc_act;
+
+/* C (m, n) = act(A (m, k) B (k, n) + bias (n)) for each matrix of a batch, all
+ * of one dtype; C is contiguous, and so is `pre` (or NULL), which gets what the
+ * activation is applied to. Strides and steps of the batch are in elements. */
+typedef struct flc_product {
+  fl_dtype dtype;
+  int64_t m, n, k, am, ak, bk, bn;
+  const void *a, *b;
+  void *c, *pre;
+  int dims;
+  int64_t size[FLC_BATCH_DIMS], astep[FLC_BATCH_DIMS], bstep[FLC_BATCH_DIMS];
+  const void *bias; /* contiguous, or NULL */
+  fl_dtype bias_dtype;
+  flc_act act;
+} flc_product;
+
+/* By our own kernels or the library: whichever is set, or known to be faster
+ * for this shape. */
+fl_status flc_multiply(const fl_launch *l, flc_product *p);
+
+/* Whether lines of 16-bit elements can be read as they are. */
+bool flc_product_lines(int64_t rows, int64_t k, int64_t down, int64_t along);
+fl_status flc_product_own(const fl_launch *l, const flc_product *p);
+static inline int64_t flc_product_batch(const flc_product *p) {
+  return fl_numel(p->dims, p->size);
+}
+
+/* --- who does it: 0 our own kernels, 1 the library, 2 the faster one --- */
+
+enum { FLC_OWN, FLC_LIBRARY, FLC_AUTO };
+/* What `flare.backends` sets; for products also whether f32 may be rounded to
+ * tf32 on its way in. */
+fl_status flc_matmul_control(double value);
+fl_status flc_conv_control(double value);
+fl_status flc_tf32_control(double value);
+int flc_matmul_choice(void);
+int flc_conv_choice(void);
+bool flc_tf32(void);
+
+#endif

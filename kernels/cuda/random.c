@@ -1,0 +1,254 @@
+/* Launches of the random rows. Refusals that depend on values (probabilities,
+ * weights) wait for the device; all else does not. */
+#include "order.h"
+#include "random.h"
+
+#include "../../runtime/math.h"
+
+#define BLOCK 256
+
+static random_number number_of(const fl_view *v) {
+  if (flc_is_number(v))
+    return (random_number){.value = flc_number_int(v)};
+  return (random_number){.at = v->data, .dtype = v->dtype};
+}
+
+static flc_grid grid_of(int64_t threads) {
+  int64_t blocks = flc_ceil_div(threads, BLOCK), most = 1 << 30;
+  return (flc_grid){.x = (unsigned)(blocks < most ? blocks : most),
+                    .block = BLOCK};
+}
+
+static bool is_float(fl_dtype d) {
+  return fl_dtype_kind(d) == FL_KIND_FLOAT;
+}
+
+/* seed and offset are inputs k and k + 1. */
+static fl_status draw(const fl_launch *l, const char *entry, draw_args *a,
+                      int k) {
+  const fl_view *y = &l->out[0];
+  int64_t per = y->dtype == FL_F64 ? 2 : 4;
+  a->seed = number_of(&l->in[k]);
+  a->offset = number_of(&l->in[k + 1]);
+  a->y = y->data;
+  a->n = flc_numel(y);
+  a->wide = flc_aligned(a->x, 4 * fl_dtype_size(y->dtype));
+  if (a->n == 0)
+    return FL_OK;
+  flc_spec spec = FLC_SPEC("random", entry, y->dtype);
+  return FLC_RUN(l, spec, grid_of(flc_ceil_div(a->n, per)), *a);
+}
+
+/* --- rand, randn, randint --- */
+
+/* The greatest number of a dtype below x: rounding must not reach the end of a
+ * half-open range. */
+static double below(fl_dtype d, double x) {
+  if (d == FL_F64)
+    return nextafter(x, -INFINITY);
+  float f = (float)x;
+  f = (double)f < x ? f : nextafterf(f, -INFINITY);
+  if (d == FL_F32)
+    return f;
+  uint16_t h = d == FL_F16 ? fl_to_f16(f) : fl_to_bf16(f);
+  float back = d == FL_F16 ? fl_from_f16(h) : fl_from_bf16(h);
+  if (back > f) /* one step towards zero, or away from it below zero */
+    h = (uint16_t)(h == 0 ? 0x8001 : h & 0x8000 ? h + 1 : h - 1);
+  return d == FL_F16 ? fl_from_f16(h) : fl_from_bf16(h);
+}
+
+FLC_KERNEL(rand) {
+  double low = l->attrs->v[1].f, high = l->attrs->v[2].f;
+  if (!(low <= high) || !(high - low < INFINITY))
+    return fli_fail(FL_EARG, "rand: low must not be above high, got %g and %g",
+                    low, high);
+  draw_args a = {.low = low, .width = high - low};
+  a.most = low < high ? below(l->out[0].dtype, high) : high;
+  return draw(l, "rand", &a, 0);
+}
+
+FLC_KERNEL(randn) {
+  draw_args a = {.low = l->attrs->v[1].f, .width = l->attrs->v[2].f};
+  if (!(a.width >= 0))
+    return fli_fail(FL_EARG, "randn: std must be at least 0, got %g", a.width);
+  return draw(l, "randn", &a, 0);
+}
+
+FLC_KERNEL(randint) {
+  const fl_attr *t = l->attrs->v;
+  draw_args a = {.first = t[0].i};
+  a.range = (uint64_t)t[1].i - (uint64_t)t[0].i;
+  return draw(l, "randint", &a, 0);
+}
+
+/* --- randperm --- */
+
+static fl_status shuffle(const fl_launch *l, shuffle_args *a, fl_dtype d) {
+  flc_spec places = FLC_SPEC("random", "places", d);
+  flc_spec groups = FLC_SPEC("random", "groups", d);
+  flc_spec follow = FLC_SPEC("random", "follow", d);
+  size_t n = (size_t)a->n;
+  flc_order o = {.dtype = d, .rows = 1, .n = a->n, .k = a->n};
+  a->place = fl_scratch_get(l, n * fl_dtype_size(d));
+  o.x = a->place;
+  a->sorted = o.values = fl_scratch_get(l, n * fl_dtype_size(d));
+  a->steps = o.indices = fl_scratch_get(l, n * sizeof *a->steps);
+  a->slot = fl_scratch_get(l, n * sizeof *a->slot);
+  a->group = fl_scratch_get(l, n * sizeof *a->group);
+  o.bytes = flc_order_bytes(a->n);
+  if (!a->place || !a->sorted || !a->steps || !a->slot || !a->group)
+    return FL_ENOMEM;
+  fl_status s = flc_zero(l, a->group, n * sizeof *a->group);
+  if (s == FL_OK)
+    s = FLC_RUN(l, places, grid_of(flc_ceil_div(a->n, 4)), *a);
+  if (s == FL_OK)
+    s = flc_order_rows(l, &o);
+  if (s == FL_OK)
+    s = FLC_RUN(l, groups, grid_of(a->n), *a);
+  return s == FL_OK ? FLC_RUN(l, follow, grid_of(a->n), *a) : s;
+}
+
+FLC_KERNEL(randperm) {
+  const fl_view *y = &l->out[0];
+  shuffle_args a = {.seed = number_of(&l->in[0]),
+                    .offset = number_of(&l->in[1]),
+                    .y = y->data,
+                    .n = y->shape[0],
+                    .base = l->base,
+                    .dtype = y->dtype};
+  if (a.n == 0)
+    return FL_OK;
+  return shuffle(l, &a, a.n <= INT32_MAX ? FL_I32 : FL_I64);
+}
+
+/* --- bernoulli, dropout --- */
+
+static random_refusal *refusal(const fl_launch *l) {
+  random_refusal *r = fl_scratch_get(l, sizeof *r);
+  return r && flc_zero(l, r, sizeof *r) == FL_OK ? r : NULL;
+}
+
+FLC_KERNEL(bernoulli) {
+  const fl_view *p = &l->in[0];
+  draw_args a = {.x = flc_input(l, p, p->dtype)};
+  a.refusal = a.x ? refusal(l) : NULL;
+  random_refusal r = {0};
+  if (!a.refusal)
+    return FL_ENOMEM;
+  fl_status s = draw(l, "bernoulli", &a, 1);
+  if (s == FL_OK)
+    s = flc_read(l, &r, a.refusal, sizeof r);
+  if (s == FL_OK && r.what)
+    return fli_fail(FL_EARG, "bernoulli: %g is not a probability (0 to 1)",
+                    r.value);
+  return s;
+}
+
+static fl_status drop(const fl_launch *l) {
+  const fl_view *x = &l->in[0], *y = &l->out[0];
+  double p = l->attrs->v[0].f;
+  if (!(p >= 0 && p <= 1))
+    return fli_fail(FL_EARG, "%s: p must be from 0 to 1, got %g", l->op, p);
+  uint64_t limit = (uint64_t)rint(p * 0x1p32);
+  if (flc_numel(y) == 0)
+    return FL_OK;
+  if (limit == 0)
+    return flc_move(l, y, x);
+  if (limit >> 32)
+    return flc_zero(l, y->data, (size_t)flc_numel(y) * fl_dtype_size(y->dtype));
+  draw_args a = {.x = flc_input(l, x, x->dtype),
+                 .width = 1 / (1 - p),
+                 .limit = (uint32_t)limit};
+  return a.x ? draw(l, "dropout", &a, 1) : FL_ENOMEM;
+}
+
+FLC_KERNEL(dropout) {
+  return drop(l);
+}
+
+/* The forward pass once more, on dy. */
+FLC_KERNEL(dropout_backward) {
+  return drop(l);
+}
+
+/* --- multinomial --- */
+
+static fl_status refused(const fl_launch *l, const sample_args *a) {
+  random_refusal r;
+  fl_status s = flc_read(l, &r, a->refusal, sizeof r);
+  if (s != FL_OK || r.what == 0)
+    return s;
+  if (r.what == RANDOM_WEIGHT)
+    return fli_fail(FL_EARG,
+                    "multinomial: weights must be finite and not negative, "
+                    "got %g",
+                    r.value);
+  if (r.what == RANDOM_TOTAL)
+    return fli_fail(FL_EARG, "multinomial: the weights of a row sum to %g",
+                    r.value);
+  return fli_fail(FL_EARG,
+                  "multinomial: %lld draws without replacement from %.0f "
+                  "classes with a weight",
+                  (long long)a->n, r.value);
+}
+
+FLC_KERNEL(multinomial) {
+  const fl_view *p = &l->in[0];
+  flc_spec sums = FLC_SPEC("random", "sums", 0);
+  flc_spec replace = FLC_SPEC("random", "replace", 0);
+  flc_spec race = FLC_SPEC("random", "race", 0);
+  sample_args a = {.seed = number_of(&l->in[1]),
+                   .offset = number_of(&l->in[2]),
+                   .rows = p->ndim == 2 ? p->shape[0] : 1,
+                   .classes = p->shape[p->ndim - 1],
+                   .n = l->attrs->v[0].i,
+                   .base = l->base,
+                   .y = l->out[0].data,
+                   .replacement = l->attrs->v[1].i != 0};
+  if (a.rows == 0)
+    return FL_OK;
+  a.p = flc_input(l, p, FL_F64);
+  a.sums = fl_scratch_get(l, (size_t)(a.rows * a.classes) * sizeof(double));
+  a.refusal = refusal(l);
+  if (!a.p || !a.sums || !a.refusal)
+    return FL_ENOMEM;
+  flc_grid each = {.x = (unsigned)a.rows,
+                   .block = a.classes > 256 ? 1024 : 128};
+  fl_status s = FLC_RUN(l, sums, each, a);
+  if (s == FL_OK)
+    s = refused(l, &a);
+  if (s != FL_OK || a.n == 0)
+    return s;
+  if (a.replacement || a.n == 1)
+    return FLC_RUN(l, replace, grid_of(a.rows * a.n), a);
+  s = FLC_RUN(l, race, grid_of(a.rows * a.classes), a);
+  flc_order o = {.dtype = FL_F64,
+                 .x = a.sums,
+                 .rows = a.rows,
+                 .n = a.classes,
+                 .k = a.n,
+                 .base = l->base,
+                 .indices = a.y};
+  return s == FL_OK ? flc_order_rows(l, &o) : s;
+}
+
+void flc_visit_random(flc_visitor *v);
+void flc_visit_random(flc_visitor *v) {
+  static const char *const floats[] = {"rand", "randn", "bernoulli", "dropout"};
+  static const char *const steps[] = {"places", "groups", "follow"};
+  static const char *const samples[] = {"sums", "replace", "race"};
+  for (int d = 0; d < FL_DTYPES; d++) {
+    flc_spec s = FLC_SPEC("random", "randint", (int16_t)d);
+    v->spec(v, &s, d == FL_I64);
+    for (int i = 0; i < 4 && is_float((fl_dtype)d); i++) {
+      s = FLC_SPEC("random", floats[i], (int16_t)d);
+      v->spec(v, &s, d == FL_F32);
+    }
+  }
+  for (int i = 0; i < 3; i++) {
+    flc_spec s = FLC_SPEC("random", steps[i], FL_I32);
+    v->spec(v, &s, true);
+    s = FLC_SPEC("random", samples[i], 0);
+    v->spec(v, &s, true);
+  }
+}

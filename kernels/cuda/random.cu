@@ -1,0 +1,285 @@
+/* Random numbers. Element e takes its bits from Philox counter offset + e / 4,
+ * word e % 4 (f64: offset + e / 2, two words), as on the CPU: numbers do not
+ * depend on the device. */
+#include "flare.cuh"
+#include "random.h"
+
+inline uint64_t number(const random_number &r) {
+  return (uint64_t)(r.at ? fl_load<int64_t>(r.at, r.dtype, 0) : r.value);
+}
+
+/* Elements 4 c ... of the result, or 2 c ... of f64's: all of a counter's. */
+template <int D, int N>
+void put(const draw_args &a, int64_t c, const FL_W(D) (&v)[N]) {
+  FL_S(D) *y = (FL_S(D) *)a.y + c * N;
+  int64_t left = a.n - c * N;
+  if (left >= N) {
+    fl_vec<FL_S(D), N> out;
+#pragma unroll
+    for (int i = 0; i < N; i++)
+      out.at[i] = fl_put<FL_S(D)>(v[i]);
+    fl_write(y, out);
+  } else {
+#pragma unroll
+    for (int i = 0; i < N; i++)
+      if (i < left)
+        y[i] = fl_put<FL_S(D)>(v[i]);
+  }
+}
+
+/* The same elements of x; 0 behind the end. */
+template <int D, int N>
+void take(const draw_args &a, int64_t c, FL_W(D) (&v)[N]) {
+  const FL_S(D) *x = (const FL_S(D) *)a.x + c * N;
+  int64_t left = a.n - c * N;
+  if (left >= N && a.wide) {
+    fl_vec<FL_S(D), N> in = fl_read<FL_S(D), N>(x);
+#pragma unroll
+    for (int i = 0; i < N; i++)
+      v[i] = fl_get<FL_W(D)>(in.at[i]);
+  } else {
+#pragma unroll
+    for (int i = 0; i < N; i++)
+      v[i] = i < left ? fl_get<FL_W(D)>(x[i]) : FL_W(D)(0);
+  }
+}
+
+#define PER(D) (D == FL_F64 ? 2 : 4)
+#define EACH_COUNTER(per)                                                      \
+  uint64_t seed = number(a.seed), offset = number(a.offset);                   \
+  for (int64_t c = fl_thread(); c * (per) < a.n; c += fl_threads())
+
+template <int D> __global__ void rand(const __grid_constant__ draw_args a) {
+  typedef FL_W(D) W;
+  W low = (W)a.low, width = (W)a.width, most = (W)a.most;
+  EACH_COUNTER(PER(D)) {
+    uint32_t w[4];
+    W v[PER(D)];
+    fl_philox(seed, offset + (uint64_t)c, 0, w);
+#pragma unroll
+    for (int i = 0; i < PER(D); i++) {
+      W u;
+      if constexpr (D == FL_F64)
+        u = low + width * fl_uniform53(w[2 * i], w[2 * i + 1]);
+      else
+        u = low + width * fl_uniform24(w[i]);
+      v[i] = u < most ? u : most;
+    }
+    put<D>(a, c, v);
+  }
+}
+
+/* Box and Muller: two numbers (f64: four words) make two. */
+template <int D> __global__ void randn(const __grid_constant__ draw_args a) {
+  typedef FL_W(D) W;
+  W mean = (W)a.low, std = (W)a.width;
+  EACH_COUNTER(PER(D)) {
+    uint32_t w[4];
+    W v[PER(D)];
+    fl_philox(seed, offset + (uint64_t)c, 0, w);
+#pragma unroll
+    for (int i = 0; i < PER(D); i += 2) {
+      W u, s, k;
+      if constexpr (D == FL_F64) {
+        u = fl_uniform53(w[0], w[1]) + 0x1p-54;
+        sincospi(2 * fl_uniform53(w[2], w[3]), &s, &k);
+      } else {
+        u = ((float)w[i] + 0.5f) * 0x1p-32f;
+        sincosf((float)(2 * FL_PI) * fl_uniform24(w[i + 1]), &s, &k);
+      }
+      W r = std * fl_sqrt(-2 * fl_log(u));
+      v[i] = mean + r * k;
+      v[i + 1] = mean + r * s;
+    }
+    put<D>(a, c, v);
+  }
+}
+
+/* x scaled from [0, 2^64) to [0, range) */
+inline uint64_t scale(uint32_t high, uint32_t low, uint64_t range) {
+  return __umul64hi((uint64_t)high << 32 | low, range);
+}
+
+template <int D> __global__ void randint(const __grid_constant__ draw_args a) {
+  EACH_COUNTER(4) {
+    uint32_t w[4], v[4];
+    FL_W(D) y[4];
+    fl_philox(seed, offset + (uint64_t)c, 0, w);
+    fl_philox(seed, offset + (uint64_t)c, 1, v);
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+      y[i] = (FL_W(D))(int64_t)((uint64_t)a.first + scale(w[i], v[i], a.range));
+    put<D>(a, c, y);
+  }
+}
+
+inline void refuse(random_refusal *r, int what, double value) {
+  if (atomicCAS((unsigned long long *)&r->what, 0ull,
+                (unsigned long long)what) == 0)
+    r->value = value;
+}
+
+template <int D>
+__global__ void bernoulli(const __grid_constant__ draw_args a) {
+  typedef FL_W(D) W;
+  EACH_COUNTER(PER(D)) {
+    uint32_t w[4];
+    W p[PER(D)];
+    take<D>(a, c, p);
+    fl_philox(seed, offset + (uint64_t)c, 0, w);
+#pragma unroll
+    for (int i = 0; i < PER(D); i++) {
+      if (!(p[i] >= 0 && p[i] <= 1))
+        refuse(a.refusal, RANDOM_WEIGHT, (double)p[i]);
+      if constexpr (D == FL_F64)
+        p[i] = fl_uniform53(w[2 * i], w[2 * i + 1]) < p[i];
+      else
+        p[i] = fl_uniform24(w[i]) < p[i];
+    }
+    put<D>(a, c, p);
+  }
+}
+
+template <int D> __global__ void dropout(const __grid_constant__ draw_args a) {
+  FL_W(D) scale = (FL_W(D))a.width;
+  EACH_COUNTER(4) {
+    uint32_t w[4];
+    FL_W(D) v[4];
+    take<D>(a, c, v);
+    fl_philox(seed, offset + (uint64_t)c, 0, w);
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+      v[i] = w[i] >= a.limit ? v[i] * scale : FL_W(D)(0);
+    put<D>(a, c, v);
+  }
+}
+
+/* --- randperm ---
+ * Fisher and Yates from the inside out, without its steps in a row: step i puts
+ * i at place[i], where it stays until a later step k takes that place and moves
+ * it to k; and again from there. Which step is next is read from the places in
+ * order; such a chain has about log n links. */
+
+template <int D>
+__global__ void places(const __grid_constant__ shuffle_args a) {
+  EACH_COUNTER(4) {
+    uint32_t w[4], v[4];
+    fl_philox(seed, offset + (uint64_t)c, 0, w);
+    fl_philox(seed, offset + (uint64_t)c, 1, v);
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      int64_t e = 4 * c + i;
+      if (e < a.n)
+        ((FL_S(D) *)a.place)[e] = (FL_S(D))scale(w[i], v[i], (uint64_t)e + 1);
+    }
+  }
+}
+
+template <int D>
+__global__ void groups(const __grid_constant__ shuffle_args a) {
+  const FL_S(D) *sorted = (const FL_S(D) *)a.sorted;
+  for (int64_t k = fl_thread(); k < a.n; k += fl_threads()) {
+    a.slot[a.steps[k]] = k;
+    if (k == 0 || sorted[k - 1] != sorted[k])
+      a.group[sorted[k]] = k + 1;
+  }
+}
+
+template <int D>
+__global__ void follow(const __grid_constant__ shuffle_args a) {
+  const FL_S(D) *place = (const FL_S(D) *)a.place;
+  const FL_S(D) *sorted = (const FL_S(D) *)a.sorted;
+  for (int64_t i = fl_thread(); i < a.n; i += fl_threads()) {
+    int64_t at = place[i], k = a.slot[i] + 1; /* the next step of this place */
+    while (k < a.n && sorted[k] == at) {
+      at = a.steps[k]; /* which is later than all so far */
+      k = a.group[at] - 1;
+      if (k < 0)
+        break;
+    }
+    fl_save(a.y, a.dtype, at, i + a.base);
+  }
+}
+
+/* --- multinomial --- */
+
+/* Running sums of a row, a block each. */
+template <int NONE>
+__global__ void sums(const __grid_constant__ sample_args a) {
+  __shared__ double part[32];
+  int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = blockDim.x >> 5;
+  const double *p = a.p + blockIdx.x * a.classes;
+  double *to = a.sums + blockIdx.x * a.classes, carry = 0;
+  int64_t some = 0;
+  for (int64_t start = 0; start < a.classes; start += blockDim.x) {
+    int64_t i = start + threadIdx.x;
+    double v = i < a.classes ? p[i] : 0, sum;
+    if (!(v >= 0 && v < INFINITY))
+      refuse(a.refusal, RANDOM_WEIGHT, v);
+    some += v > 0;
+    sum = v;
+#pragma unroll
+    for (int k = 1; k < 32; k *= 2) {
+      double other = __shfl_up_sync(0xffffffff, sum, k);
+      sum += lane >= k ? other : 0;
+    }
+    __syncthreads();
+    if (lane == 31)
+      part[warp] = sum;
+    __syncthreads();
+    double before = carry;
+    for (int w = 0; w < warps; w++) {
+      before += w < warp ? part[w] : 0;
+      carry += part[w];
+    }
+    if (i < a.classes)
+      to[i] = before + sum;
+  }
+  some = fl_block_reduce(some, fl_sum_of(), (int64_t)0);
+  if (threadIdx.x == 0) {
+    if (some == 0 || !(carry < INFINITY))
+      refuse(a.refusal, RANDOM_TOTAL, carry);
+    else if (!a.replacement && a.n > some)
+      refuse(a.refusal, RANDOM_FEW, (double)some);
+  }
+}
+
+/* By bisection of the running sums. */
+template <int NONE>
+__global__ void replace(const __grid_constant__ sample_args a) {
+  uint64_t seed = number(a.seed), offset = number(a.offset);
+  for (int64_t e = fl_thread(); e < a.rows * a.n; e += fl_threads()) {
+    const double *sums = a.sums + e / a.n * a.classes;
+    uint32_t high[4], low[4], h, v;
+    fl_philox(seed, offset + (uint64_t)e / 4, 0, high);
+    fl_philox(seed, offset + (uint64_t)e / 4, 1, low);
+    int k = e & 3;
+    h = k == 0 ? high[0] : k == 1 ? high[1] : k == 2 ? high[2] : high[3];
+    v = k == 0 ? low[0] : k == 1 ? low[1] : k == 2 ? low[2] : low[3];
+    double total = sums[a.classes - 1], u = fl_uniform53(h, v) * total;
+    u = u < total ? u : nextafter(total, 0.0);
+    int64_t from = 0, to = a.classes - 1; /* the first sum above u */
+    while (from < to) {
+      int64_t mid = from + (to - from) / 2;
+      if (sums[mid] > u)
+        to = mid;
+      else
+        from = mid + 1;
+    }
+    a.y[e] = from + a.base;
+  }
+}
+
+/* Without replacement: class k arrives after an exponential time of rate p[k],
+ * and the first n are the draw (Efraimidis and Spirakis 2006). */
+template <int NONE>
+__global__ void race(const __grid_constant__ sample_args a) {
+  uint64_t seed = number(a.seed), offset = number(a.offset);
+  for (int64_t e = fl_thread(); e < a.rows * a.classes; e += fl_threads()) {
+    uint32_t w[4];
+    fl_philox(seed, offset, 1 + (uint64_t)e / 2, w);
+    double u = e & 1 ? fl_uniform53(w[2], w[3]) : fl_uniform53(w[0], w[1]);
+    double p = a.p[e];
+    a.sums[e] = p == 0 ? (double)INFINITY : -fl_log(u + 0x1p-54) / p;
+  }
+}

@@ -1,0 +1,56 @@
+/* Arguments of the kernels in random.cu. */
+#ifndef FL_CUDA_RANDOM_H
+#define FL_CUDA_RANDOM_H
+
+/* A number by value, or one element of device memory. */
+typedef struct random_number {
+  const void *at; /* NULL: `value` */
+  int64_t value;
+  int dtype;
+} random_number;
+
+/* What a kernel that refuses values says of the first one it met. */
+typedef struct random_refusal {
+  uint64_t what; /* 0: nothing */
+  double value;
+} random_refusal;
+
+typedef struct draw_args {
+  random_number seed, offset;
+  const void *x;
+  void *y;
+  int64_t n;
+  double low, width, most; /* randn: low is the mean, width the deviation */
+  int64_t first;           /* randint: low and how many */
+  uint64_t range;
+  uint32_t limit; /* dropout: words below it drop */
+  int wide;       /* x may be read by whole counters */
+  random_refusal *refusal;
+} draw_args;
+
+/* randperm: place[i] is where step i puts its number. */
+typedef struct shuffle_args {
+  random_number seed, offset;
+  void *place;          /* i32 or i64 */
+  const void *sorted;   /* the places in order ... */
+  const int64_t *steps; /* ... and their steps */
+  int64_t *slot;        /* of each step: its place among the sorted */
+  int64_t *group; /* of each place: the first among the sorted + 1, or 0 */
+  void *y;
+  int64_t n, base;
+  int dtype;
+} shuffle_args;
+
+enum { RANDOM_WEIGHT = 1, RANDOM_TOTAL, RANDOM_FEW };
+
+typedef struct sample_args {
+  random_number seed, offset;
+  const double *p; /* (rows, classes) */
+  double *sums;    /* running sums of p, or times of arrival */
+  int64_t *y;      /* (rows, n) */
+  int64_t rows, classes, n, base;
+  int replacement;
+  random_refusal *refusal;
+} sample_args;
+
+#endif

@@ -1,0 +1,193 @@
+/* Kernels that rearrange elements or make them from numbers: flip, roll, repeat
+ * and pad are one (remap); gradients collect what came from an element, so
+ * their sums have one order. */
+#include "flare.cuh"
+#include "shape.h"
+
+template <int SIZE> struct bits;
+template <> struct bits<1> { typedef uint8_t T; };
+template <> struct bits<2> { typedef uint16_t T; };
+template <> struct bits<4> { typedef uint32_t T; };
+template <> struct bits<8> { typedef uint64_t T; };
+template <> struct bits<16> { typedef ulonglong2 T; };
+
+/* n = q * by + r, in 32 bits where that is enough. */
+inline int64_t split(int64_t n, int64_t by, int64_t *q) {
+  if (((uint64_t)n | (uint64_t)by) >> 32 == 0) {
+    *q = (uint32_t)n / (uint32_t)by;
+    return n - *q * by;
+  }
+  *q = n / by;
+  return n - *q * by;
+}
+
+/* --- remap --- */
+
+/* The coordinate of x that coordinate c of y comes from, -1: none. */
+inline int64_t source(const remap_args &a, int d, int64_t c) {
+  int64_t i = c - a.before[d], size = a.small[d];
+  if ((uint64_t)i < (uint64_t)size)
+    return i;
+  switch (a.mode) {
+  case SHAPE_REFLECT:
+    return i < 0 ? -i : 2 * (size - 1) - i;
+  case SHAPE_REPLICATE:
+    return i < 0 ? 0 : size - 1;
+  case SHAPE_CIRCULAR: {
+    int64_t q, r = split(i < 0 ? -i : i, size, &q);
+    return i < 0 && r > 0 ? size - r : r;
+  }
+  default:
+    return -1;
+  }
+}
+
+/* V elements of the last dim at once; they come from anywhere. */
+template <int SIZE, int V>
+__global__ void remap(const __grid_constant__ remap_args a) {
+  typedef typename bits<SIZE>::T T;
+  const T *x = (const T *)a.x;
+  T value;
+  memcpy(&value, a.value, SIZE);
+  for (int64_t k = fl_thread(); k * V < a.n; k += fl_threads()) {
+    int64_t rest, c = split(k * V, a.big[0], &rest), from = 0;
+    bool none = false;
+    for (int d = 1; d < a.ndim; d++) {
+      int64_t i = source(a, d, split(rest, a.big[d], &rest));
+      none |= i < 0;
+      from += i * a.stride[d];
+    }
+    fl_vec<T, V> out;
+#pragma unroll
+    for (int j = 0; j < V; j++) {
+      int64_t i = none ? -1 : source(a, 0, c + j);
+      out.at[j] = i < 0 ? value : x[from + i * a.stride[0]];
+    }
+    fl_write((T *)a.y + k * V, out);
+  }
+}
+
+template <int SIZE>
+__global__ void triangle(const __grid_constant__ triangle_args a) {
+  typedef typename bits<SIZE>::T T;
+  for (int64_t k = fl_thread(); k < a.n; k += fl_threads()) {
+    int64_t q, c = split(k, a.columns, &q), r = split(q, a.rows, &q);
+    bool keep = a.upper ? c - r >= a.diagonal : c - r <= a.diagonal;
+    ((T *)a.y)[k] = keep ? ((const T *)a.x)[k] : T(0);
+  }
+}
+
+/* --- gradients --- */
+
+/* The coordinates of dy that came from coordinate i of dim d: candidates number
+ * 0 ... count - 1, some of which are outside. */
+struct origins {
+  int64_t first, by, count;
+  bool reflect;
+};
+
+inline origins origins_of(const unpad_args &a, int d, int64_t i) {
+  int64_t size = a.small[d], big = a.big[d], at = a.before[d] + i;
+  if (a.mode == SHAPE_CONSTANT || (a.before[d] == 0 && big == size))
+    return {at, 0, 1, false};
+  if (a.mode == SHAPE_REFLECT)
+    return {at, i, 3, true};
+  if (a.mode == SHAPE_CIRCULAR)
+    return {at - size, size, 3, false};
+  int64_t first = i == 0 ? 0 : at, last = i == size - 1 ? big - 1 : at;
+  return {first, 1, last - first + 1, false};
+}
+
+/* Itself, its image before the first element, its image behind the last. */
+inline int64_t origin(const origins &o, int64_t t, int64_t size) {
+  if (!o.reflect)
+    return o.first + t * o.by;
+  int64_t i = o.by;
+  if (t == 1)
+    return i > 0 ? o.first - 2 * i : -1;
+  return t == 0 ? o.first : i < size - 1 ? o.first + 2 * (size - 1 - i) : -1;
+}
+
+/* Sum over what came from coordinates `rest` (of dims K and up); `at` is the
+ * place in dy so far, `below` the elements of dy in one step of dim K. */
+template <int D, int N, int K = 0>
+FL_W(D)
+unpad_sum(const unpad_args &a, int64_t rest, int64_t at, int64_t below) {
+  if constexpr (K == N) {
+    return fl_get<FL_W(D)>(((const FL_S(D) *)a.dy)[at]);
+  } else {
+    int64_t size = a.small[K], big = a.big[K], up, i = split(rest, size, &up);
+    origins o = origins_of(a, K, i);
+    FL_W(D) sum = 0;
+    for (int64_t t = 0; t < o.count; t++) {
+      int64_t c = origin(o, t, size);
+      if ((uint64_t)c < (uint64_t)big)
+        sum += unpad_sum<D, N, K + 1>(a, up, at + c * below, below * big);
+    }
+    return sum;
+  }
+}
+
+template <int D, int N>
+__global__ void unpad(const __grid_constant__ unpad_args a) {
+  for (int64_t k = fl_thread(); k < a.n; k += fl_threads())
+    ((FL_S(D) *)a.dx)[k] = fl_put<FL_S(D)>(unpad_sum<D, N>(a, k, 0, 1));
+}
+
+/* Sum over the view's elements `left` further than its first, in dims below K:
+ * the coordinates of dim K - 1 that leave what the others can reach. */
+template <int D, int K>
+FL_W(D)
+unstride_sum(const unstride_args &a, int64_t left, int64_t at) {
+  if constexpr (K == 0) {
+    return left == 0 ? fl_get<FL_W(D)>(((const FL_S(D) *)a.dy)[at])
+                     : FL_W(D)(0);
+  } else {
+    int64_t stride = a.stride[K - 1], low = 0, high = a.size[K - 1] - 1;
+    FL_W(D) sum = 0;
+    if (stride > 0) {
+      int64_t q, below = K > 1 ? a.reach[K > 1 ? K - 2 : 0] : 0;
+      split(left, stride, &q);
+      high = min(high, q);
+      if (left > below) {
+        split(left - below + stride - 1, stride, &q);
+        low = q;
+      }
+    }
+    for (int64_t c = low; c <= high; c++)
+      sum +=
+          unstride_sum<D, K - 1>(a, left - c * stride, at + c * a.from[K - 1]);
+    return sum;
+  }
+}
+
+template <int D, int N>
+__global__ void unstride(const __grid_constant__ unstride_args a) {
+  for (int64_t k = fl_thread(); k < a.n; k += fl_threads()) {
+    int64_t left = k - a.offset;
+    bool in = left >= 0 && left <= (N > 0 ? a.reach[N > 0 ? N - 1 : 0] : 0);
+    FL_W(D) sum = in ? unstride_sum<D, N>(a, left, 0) : FL_W(D)(0);
+    ((FL_S(D) *)a.dx)[k] = fl_put<FL_S(D)>(sum);
+  }
+}
+
+/* --- made from numbers --- */
+
+template <int D>
+__global__ void sequence(const __grid_constant__ sequence_args a) {
+  typedef FL_S(D) S;
+  S *y = (S *)a.y;
+  for (int64_t i = fl_thread(); i < a.n; i += fl_threads()) {
+    if (a.kind == SHAPE_DIAGONAL) {
+      int64_t q, c = split(i, a.by, &q);
+      y[i] = fl_put<S>(FL_W(D)(c == q));
+    } else if (a.kind == SHAPE_WHOLE) {
+      y[i] = fl_put<S>(a.first + i * a.by);
+    } else {
+      double v = a.kind == SHAPE_ENDS && i >= a.n / 2
+                     ? a.stop - (double)(a.n - 1 - i) * a.step
+                     : a.start + (double)i * a.step;
+      y[i] = fl_put<S>(v);
+    }
+  }
+}

@@ -1,0 +1,230 @@
+/* Launches of sort and topk: which of the kernels of sort.cu, and the dims
+ * before and after the one sorted along. */
+#include "order.h"
+#include "sort.h"
+
+#include <string.h>
+
+/* --- rows in shared memory --- */
+
+static fl_status sort_rows(const fl_launch *l, const flc_order *o,
+                           const void *x, const uint32_t *from, int64_t n) {
+  rows_args a = {.x = x,
+                 .origin = o->x,
+                 .from = from,
+                 .values = o->values,
+                 .indices = o->indices,
+                 .rows = o->rows,
+                 .n = n,
+                 .k = o->k,
+                 .whole = o->n,
+                 .base = o->base,
+                 .room = 1,
+                 .per = 1,
+                 .down = o->down};
+  size_t word = fl_dtype_size(o->dtype) == 8 ? 16 : 8;
+  while (a.room < n)
+    a.room *= 2;
+  while (a.room * a.per < 512 && a.per < o->rows)
+    a.per *= 2;
+  int pairs = a.room * a.per / 2;
+  flc_spec spec = FLC_SPEC("sort", "rows", o->dtype);
+  flc_grid g = {.x = (unsigned)flc_ceil_div(o->rows, a.per),
+                .block = pairs < 32     ? 32
+                         : pairs > 1024 ? 1024
+                                        : (unsigned)pairs,
+                .shared = (unsigned)(word * (size_t)(a.room * a.per))};
+  return FLC_RUN(l, spec, g, a);
+}
+
+/* --- a few of long rows --- */
+
+static fl_status select_few(const fl_launch *l, const flc_order *o) {
+  const void *x = o->x;
+  const uint32_t *from = NULL;
+  int64_t n = o->n;
+  while (n > SORT_ROW) {
+    select_args a = {.x = x, .from = from, .n = n, .down = o->down};
+    int64_t pieces = flc_ceil_div(n, SORT_PIECE), m = pieces * o->k;
+    a.pieces = (int)pieces;
+    a.k = (int)o->k;
+    a.to = fl_scratch_get(l, (size_t)(o->rows * m) * fl_dtype_size(o->dtype));
+    a.at = fl_scratch_get(l, (size_t)(o->rows * m) * sizeof *a.at);
+    if (!a.to || !a.at)
+      return FL_ENOMEM;
+    flc_spec spec = FLC_SPEC("sort", "select", o->dtype);
+    flc_grid g = {.x = (unsigned)(o->rows * pieces), .block = 512};
+    fl_status s = FLC_RUN(l, spec, g, a);
+    if (s != FL_OK)
+      return s;
+    x = a.to;
+    from = a.at;
+    n = m;
+  }
+  return sort_rows(l, o, x, from, n);
+}
+
+/* --- long rows --- */
+
+typedef struct pairs {
+  void *x;
+  uint32_t *at;
+} pairs;
+
+static bool get_pairs(const fl_launch *l, const flc_order *o, pairs *p) {
+  size_t n = (size_t)(o->rows * o->n);
+  p->x = fl_scratch_get(l, n * fl_dtype_size(o->dtype));
+  p->at = fl_scratch_get(l, n * sizeof *p->at);
+  return p->x && p->at;
+}
+
+static fl_status radix_pass(const fl_launch *l, const flc_order *o,
+                            const radix_args *a) {
+  int64_t blocks = o->rows * a->tiles;
+  flc_spec count = FLC_SPEC("sort", "count", o->dtype);
+  flc_spec before = FLC_SPEC("sort", "before", 0);
+  flc_spec spread = FLC_SPEC("sort", "spread", o->dtype);
+  flc_grid tiles = {.x = (unsigned)blocks, .block = SORT_THREADS};
+  flc_grid digits = {.x = (unsigned)(o->rows * SORT_DIGITS),
+                     .block = a->tiles > 256  ? 1024
+                              : a->tiles > 32 ? 128
+                                              : 32};
+  fl_status s = FLC_RUN(l, count, tiles, *a);
+  if (s == FL_OK)
+    s = FLC_RUN(l, before, digits, *a);
+  return s == FL_OK ? FLC_RUN(l, spread, tiles, *a) : s;
+}
+
+static fl_status radix_sort(const fl_launch *l, const flc_order *o) {
+  int size = (int)fl_dtype_size(o->dtype);
+  int passes = o->bytes > 0 && o->bytes < size ? o->bytes : size;
+  pairs p[2] = {{0}};
+  radix_args a = {.x = o->x,
+                  .values = o->values,
+                  .indices = o->indices,
+                  .n = o->n,
+                  .k = o->k,
+                  .base = o->base,
+                  .down = o->down};
+  a.tiles = (int)flc_ceil_div(o->n, SORT_TILE(size));
+  size_t sums = (size_t)(o->rows * SORT_DIGITS) * sizeof(uint32_t);
+  a.counts = fl_scratch_get(l, sums * (size_t)a.tiles);
+  a.totals = fl_scratch_get(l, sums);
+  if (!a.counts || !a.totals)
+    return FL_ENOMEM;
+  for (int i = 0; i < 2 && i < passes - 1; i++)
+    if (!get_pairs(l, o, &p[i]))
+      return FL_ENOMEM;
+  for (int i = 0; i < passes; i++) {
+    a.shift = 8 * i;
+    a.last = i == passes - 1;
+    a.to = p[i % 2].x;
+    a.at = p[i % 2].at;
+    fl_status s = radix_pass(l, o, &a);
+    if (s != FL_OK)
+      return s;
+    a.x = a.to;
+    a.from = a.at;
+  }
+  return FL_OK;
+}
+
+fl_status flc_order_rows(const fl_launch *l, const flc_order *o) {
+  if (o->rows * o->n * o->k == 0)
+    return FL_OK;
+  if (o->n > UINT32_MAX - 1)
+    return fli_fail(FL_ESIZE, "%s: rows of up to %u elements, not %lld", l->op,
+                    UINT32_MAX - 1, (long long)o->n);
+  if (o->n <= SORT_ROW)
+    return sort_rows(l, o, o->x, NULL, o->n);
+  if (o->k <= SORT_KEPT)
+    return select_few(l, o);
+  return radix_sort(l, o);
+}
+
+/* --- the rows of the op table --- */
+
+/* v with dim moved to the end. */
+static void moved(const fl_view *v, int dim, fl_view *to) {
+  *to = *v;
+  for (int d = dim; d < v->ndim - 1; d++) {
+    to->shape[d] = v->shape[d + 1];
+    to->stride[d] = v->stride[d + 1];
+  }
+  to->shape[v->ndim - 1] = v->shape[dim];
+  to->stride[v->ndim - 1] = v->stride[dim];
+}
+
+static void row_major(fl_view *v) {
+  int64_t n = 1;
+  for (int d = v->ndim - 1; d >= 0; d--) {
+    v->stride[d] = n;
+    n *= v->shape[d];
+  }
+}
+
+/* Where a result is made: its own memory if dim is the last of it, else
+ * scratch, which `finish` moves to its place. */
+static void *result(const fl_launch *l, const fl_view *to, fl_view *made) {
+  *made = *to;
+  row_major(made);
+  if (!flc_contiguous(to))
+    made->data =
+        fl_scratch_get(l, (size_t)flc_numel(to) * fl_dtype_size(to->dtype));
+  return made->data;
+}
+
+static fl_status sort_dim(const fl_launch *l, int64_t k, int dim, bool down) {
+  const fl_view *in = &l->in[0];
+  fl_view x = *in, to[2], made[2];
+  if (flc_numel(in) == 0 || k == 0)
+    return FL_OK;
+  if (flc_is_number(in))
+    x.data = x.imm;
+  for (int i = 0; i < 2; i++)
+    to[i] = l->out[i];
+  if (in->ndim > 0) {
+    moved(in, dim, &x);
+    for (int i = 0; i < 2; i++)
+      moved(&l->out[i], dim, &to[i]);
+  }
+  flc_order o = {.dtype = in->dtype,
+                 .n = in->ndim ? in->shape[dim] : 1,
+                 .k = k,
+                 .base = l->base,
+                 .down = down};
+  o.rows = flc_numel(in) / o.n;
+  o.x = flc_input(l, &x, x.dtype);
+  o.values = result(l, &to[0], &made[0]);
+  o.indices = result(l, &to[1], &made[1]);
+  if (!o.x || !o.values || !o.indices)
+    return FL_ENOMEM;
+  fl_status s = flc_order_rows(l, &o);
+  for (int i = 0; i < 2 && s == FL_OK; i++)
+    if (made[i].data != to[i].data)
+      s = flc_move(l, &to[i], &made[i]);
+  return s;
+}
+
+FLC_KERNEL(sort) {
+  const fl_view *x = &l->in[0];
+  int dim = (int)l->attrs->v[0].i;
+  return sort_dim(l, x->ndim ? x->shape[dim] : 1, dim, l->attrs->v[1].i != 0);
+}
+
+FLC_KERNEL(topk) {
+  return sort_dim(l, l->attrs->v[0].i, (int)l->attrs->v[1].i,
+                  l->attrs->v[2].i != 0);
+}
+
+void flc_visit_sort(flc_visitor *v);
+void flc_visit_sort(flc_visitor *v) {
+  static const char *const entries[] = {"rows", "select", "count", "spread"};
+  for (int d = 0; d < FL_DTYPES; d++)
+    for (int i = 0; i < 4; i++) {
+      flc_spec s = FLC_SPEC("sort", entries[i], (int16_t)d);
+      v->spec(v, &s, d == FL_F32);
+    }
+  flc_spec before = FLC_SPEC("sort", "before", 0);
+  v->spec(v, &before, true);
+}
