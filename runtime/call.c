@@ -376,6 +376,7 @@ static fl_status launch(work *w, fl_tensor **out) {
                  .in = in,
                  .out = to,
                  .attrs = w->attrs,
+                 .program = w->op->program,
                  .base = w->c->base,
                  .device = w->device & 255,
                  .stream = fli_stream(rt, w->device),

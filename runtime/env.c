@@ -1,12 +1,15 @@
 /* The language of gradient rules and composed operators; see env.h. */
 #include "env.h"
 
+#include "expr.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 void fli_env_open(fli_env *e, fl_runtime *rt, int base, fl_site site) {
   e->rt = rt;
+  e->graph = NULL;
   e->status = FL_OK;
   e->base = base;
   e->site = site;
@@ -69,7 +72,7 @@ fl_value fli_env_fail(fli_env *e, fl_status s, const char *format, ...) {
   return fli_none();
 }
 
-static fl_status call(fli_env *e, int op, const fl_attrs *attrs, int n,
+static fl_status call(fli_env *e, const fl_op *op, const fl_attrs *attrs, int n,
                       const fl_value *in, bool inplace, fl_tensor **out) {
   fl_device d = e->device;
   for (int k = 0; k < n; k++)
@@ -77,7 +80,7 @@ static fl_status call(fli_env *e, int op, const fl_attrs *attrs, int n,
       d = fl_tensor_device(in[k].tensor);
       break;
     }
-  fl_call c = {.op = &e->rt->ops[op],
+  fl_call c = {.op = op,
                .n_in = n,
                .in = in,
                .attrs = attrs,
@@ -89,10 +92,10 @@ static fl_status call(fli_env *e, int op, const fl_attrs *attrs, int n,
   return fl_call_run(e->rt, &c);
 }
 
-void fli_run_all(fli_env *e, int op, const fl_attrs *attrs, int n,
-                 const fl_value *in, fl_value *out) {
+void fli_run_op(fli_env *e, const fl_op *op, const fl_attrs *attrs, int n,
+                const fl_value *in, fl_value *out) {
   fl_tensor *results[FL_MAX_OUT];
-  int n_out = e->rt->ops[op].info.n_out;
+  int n_out = op->info.n_out;
   for (int k = 0; k < n_out; k++)
     out[k] = fli_none();
   if (e->status || (e->status = call(e, op, attrs, n, in, false, results)))
@@ -100,6 +103,18 @@ void fli_run_all(fli_env *e, int op, const fl_attrs *attrs, int n,
   for (int k = 0; k < n_out; k++)
     if (keep(e, results[k]))
       out[k] = fli_given(results[k]);
+}
+
+void fli_run_all(fli_env *e, int op, const fl_attrs *attrs, int n,
+                 const fl_value *in, fl_value *out) {
+  if (!e->graph) {
+    fli_run_op(e, &e->rt->ops[op], attrs, n, in, out);
+    return;
+  }
+  for (int k = 0; k < e->rt->ops[op].info.n_out; k++)
+    out[k] = fli_none();
+  if (e->status == FL_OK)
+    e->status = fli_graph_apply(e->graph, op, attrs, n, in, out);
 }
 
 fl_value fli_run(fli_env *e, int op, const fl_attrs *attrs, int n,
@@ -112,7 +127,11 @@ fl_value fli_run(fli_env *e, int op, const fl_attrs *attrs, int n,
 fl_value fli_run_inplace(fli_env *e, int op, const fl_attrs *attrs, int n,
                          const fl_value *in) {
   fl_tensor *result;
-  if (e->status || (e->status = call(e, op, attrs, n, in, true, &result)))
+  if (e->graph)
+    return fli_env_fail(e, FL_EUNSUPPORTED, "%s_ writes in place",
+                        e->rt->ops[op].info.name);
+  if (e->status ||
+      (e->status = call(e, &e->rt->ops[op], attrs, n, in, true, &result)))
     return fli_none();
   return keep(e, result) ? fli_given(result) : fli_none();
 }
@@ -191,7 +210,7 @@ fl_value fli_v_narrow(fli_env *e, fl_value x, int dim, int64_t start,
 
 fl_value fli_v_cast(fli_env *e, fl_value x, fl_dtype d) {
   fl_attrs a = fli_attrs(e, FLI_OP_copy);
-  if (e->status || fli_meta(x)->dtype == d)
+  if (e->status || (!e->graph && fli_meta(x)->dtype == d))
     return x;
   a.v[0].i = d;
   return fli_run(e, FLI_OP_copy, &a, 1, &x);
@@ -201,6 +220,8 @@ fl_value fli_v_zeros(fli_env *e, fl_dtype d, int ndim, const int64_t *shape,
                      fl_device device) {
   fl_attrs a = fli_attrs(e, FLI_OP_full);
   fl_tensor *t;
+  if (e->graph)
+    return fli_number(0);
   fli_set_list(e, &a, 0, ndim, shape);
   a.v[1].f = 0;
   a.v[2].i = d;

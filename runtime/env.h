@@ -19,10 +19,16 @@
 #include "internal.h"
 #include "rules.h"
 
+/* A tensor, a number, nothing, or, where an environment extends an expression
+ * graph, node `i` of it: then dtype is FLI_NODE. */
 typedef fl_operand fl_value;
+#define FLI_NODE ((fl_dtype)(FL_DTYPES + 1))
+
+typedef struct fli_graph fli_graph;
 
 struct fli_env {
   fl_runtime *rt;
+  fli_graph *graph; /* NULL: rows run on tensors; else they become nodes */
   fl_status status;
   int base;
   fl_site site;
@@ -66,6 +72,10 @@ static inline bool fli_nothing(fl_value v) {
   return !v.tensor && v.dtype == FL_NODTYPE;
 }
 
+static inline bool fli_is_number(fl_value v) {
+  return !v.tensor && v.dtype < FL_NODTYPE;
+}
+
 fl_value fli_none(void);
 fl_value fli_number(double f);    /* a float that does not promote */
 fl_value fli_integer(int64_t i);  /* an integer that does not promote */
@@ -80,6 +90,9 @@ fl_value fli_run(fli_env *e, int op, const fl_attrs *attrs, int n,
                  const fl_value *in);
 void fli_run_all(fli_env *e, int op, const fl_attrs *attrs, int n,
                  const fl_value *in, fl_value *out);
+/* The same for an operator that is no row, on tensors. */
+void fli_run_op(fli_env *e, const fl_op *op, const fl_attrs *attrs, int n,
+                const fl_value *in, fl_value *out);
 /* in[0] is written. */
 fl_value fli_run_inplace(fli_env *e, int op, const fl_attrs *attrs, int n,
                          const fl_value *in);

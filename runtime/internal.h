@@ -79,6 +79,7 @@ typedef enum fli_family {
 enum { /* saves */
        FLI_SAVE_CROSS = 1 << 15,
        FLI_SAVE_ALONE = 1 << 14, /* further results are constants */
+       FLI_SAVE_IN = 14, /* inputs that have a bit */
        FLI_SAVE_OUT = 16 /* bit of the first output */
 };
 
@@ -126,7 +127,11 @@ struct fl_op {
   fli_cost_fn cost;
   fli_view_fn view;
   fli_compose_fn compose;
+  const char *kernel_name; /* of a run-time operator; rows have their own */
+  const fl_program *program;
+  struct fli_expr_op *expr; /* of an expression (expr.h) */
   fl_kernel kernel[FLI_MAX_BACKENDS];
+  fl_op *next; /* run-time operators */
 };
 
 /* After a call in anomaly mode. */
@@ -136,6 +141,12 @@ int fli_flat_inputs(const fl_op *op);
 bool fli_flat_run(fl_runtime *rt, const fl_call *c, fl_status *status);
 fl_status fli_ops_init(fl_runtime *rt); /* fills rt->ops from ops.def */
 void fli_ops_close(fl_runtime *rt);
+/* A run-time operator: a structured one, in no table, found by its pointer; it
+ * lives as long as the runtime. Whoever makes it sets the rules. `kernel` names
+ * its kernel on every backend. */
+fl_status fli_op_new(fl_runtime *rt, const char *name, const char *signature,
+                     const char *kernel, fl_op **op);
+void fli_exprs_close(fl_runtime *rt);
 fl_dtype fli_promote(fl_dtype a, fl_dtype b);
 
 /* --- what rules see --- */
@@ -277,6 +288,9 @@ typedef struct fli_launch_note {
 struct fl_runtime {
   fl_op *ops;
   int n_ops;
+  fl_op *more_ops; /* made at run time */
+  struct fli_expr_op *exprs;
+  struct fli_trace *trace; /* of a function that is being recorded */
   fl_backend *backends[FLI_MAX_BACKENDS];
   int n_backends;
   unsigned owned; /* backends that are closed with the runtime, a bit each */

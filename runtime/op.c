@@ -431,6 +431,48 @@ void fli_ops_close(fl_runtime *rt) {
       fli_mfree((void *)(uintptr_t)rt->ops[i].info.signature);
   fli_mfree(rt->ops);
   rt->ops = NULL;
+  for (fl_op *op = rt->more_ops, *next; op; op = next) {
+    next = op->next;
+    fli_mfree(op);
+  }
+  rt->more_ops = NULL;
+}
+
+fl_status fli_op_new(fl_runtime *rt, const char *name, const char *signature,
+                     const char *kernel, fl_op **result) {
+  const char *const texts[] = {name, signature, kernel};
+  char *copies[3];
+  size_t room = sizeof(fl_op);
+  for (int k = 0; k < 3; k++)
+    room += strlen(texts[k]) + 1;
+  fl_op *op = fli_malloc(rt, room);
+  if (!op)
+    return FL_ENOMEM;
+  memset(op, 0, sizeof *op);
+  char *at = (char *)(op + 1);
+  for (int k = 0; k < 3; k++) {
+    copies[k] = strcpy(at, texts[k]);
+    at += strlen(at) + 1;
+  }
+  op->id = FLI_OPS;
+  op->family = FLI_STRUCTURED;
+  op->variadic = -1;
+  op->info.name = copies[0];
+  op->info.signature = copies[1];
+  op->info.family = families[FLI_STRUCTURED];
+  op->kernel_name = copies[2];
+  op->cost = cost_bytes;
+  if (!parse(op)) {
+    fl_status s = fli_fail(FL_EARG, "%s: bad signature: %s", name, signature);
+    fli_mfree(op);
+    return s;
+  }
+  for (int k = 0; k < rt->n_backends; k++)
+    op->kernel[k] = rt->backends[k]->kernel(rt->backends[k], kernel);
+  op->next = rt->more_ops;
+  rt->more_ops = op;
+  *result = op;
+  return FL_OK;
 }
 
 /* --- looking up --- */

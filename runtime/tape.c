@@ -236,7 +236,7 @@ static bool is_float(const fl_tensor *t) {
 }
 
 static bool saves_input(uint32_t saves, const fl_call *c, int k) {
-  if (k > 6 || !(saves >> k & 1))
+  if (k >= FLI_SAVE_IN || !(saves >> k & 1))
     return false;
   if (!(saves & FLI_SAVE_CROSS) || k > 1)
     return true;
@@ -267,7 +267,7 @@ static fl_status make_node(fl_runtime *rt, const fl_call *c,
                            fl_node **result) {
   const fl_op *op = c->op;
   int n_saved = 0, n_out = op->info.n_out;
-  for (int k = 0; k < c->n_in && k < 7; k++)
+  for (int k = 0; k < c->n_in && k < FLI_SAVE_IN; k++)
     n_saved += saves_input(saves, c, k);
   for (int k = 0; k < n_out; k++)
     n_saved += saves >> (FLI_SAVE_OUT + k) & 1;
@@ -291,7 +291,7 @@ static fl_status make_node(fl_runtime *rt, const fl_call *c,
         s = FL_ENOMEM;
     }
   }
-  for (int k = 0; k < c->n_in && k < 7; k++)
+  for (int k = 0; k < c->n_in && k < FLI_SAVE_IN; k++)
     if (saves_input(saves, c, k)) {
       if (saved[k].tensor)
         fl_tensor_retain(saved[k].tensor);

@@ -3,11 +3,11 @@
 local tree = require "spec.support.tree"
 
 -- What a folder's quoted includes may resolve to, as patterns of paths.
-local contracts = {"^runtime/types%.h$", "^runtime/backend%.h$", "^runtime/math%.h$",
-  "^runtime/%w+%.def$"}
+local contracts = {"^runtime/types%.h$", "^runtime/backend%.h$", "^runtime/program%.h$",
+  "^runtime/math%.h$", "^runtime/%w+%.def$"}
 local may_include = {
   runtime = {"^runtime/"},
-  kernels = {contracts[1], contracts[2], contracts[3], contracts[4], "^(kernels/%w+/)"},
+  kernels = {"^(kernels/%w+/)", table.unpack(contracts)},
   lua = {"^lua/", "^runtime/flare%.h$", "^runtime/ops%.def$"},
   repl = {"^repl/", "^lua/flarelua%.h$", "^lua/embed%.h$", "^runtime/flare%.h$"},
 }

@@ -45,16 +45,17 @@
   LOOP(name, f64, double, SAVED_##saves(f), df)                                \
   LOOP2(name, f32, float, SAVED_##saves(f), ddf)                               \
   LOOP2(name, f64, double, SAVED_##saves(f), ddf)                              \
+  const fl_map FL_MAP(name##_backward) = {                                     \
+      sig, false, {name##_f32, name##_f64, NULL}};                             \
   FL_KERNEL(name##_backward);                                                  \
   FL_KERNEL(name##_backward) {                                                 \
-    static const fl_map map = {sig, false, {name##_f32, name##_f64, NULL}};    \
-    return FL_CPU(map)(l, &map);                                               \
+    return FL_CPU(map)(l, &FL_MAP(name##_backward));                           \
   }                                                                            \
+  const fl_map FL_MAP(name##_backward2) = {                                    \
+      sig, false, {name##_2nd_f32, name##_2nd_f64, NULL}};                     \
   FL_KERNEL(name##_backward2);                                                 \
   FL_KERNEL(name##_backward2) {                                                \
-    static const fl_map map = {                                                \
-        sig, false, {name##_2nd_f32, name##_2nd_f64, NULL}};                   \
-    return FL_CPU(map)(l, &map);                                               \
+    return FL_CPU(map)(l, &FL_MAP(name##_backward2));                          \
   }
 #define fl_not(x, bits) ((T)0) /* bitwise rows have no derivative */
 #include "../../runtime/ops.def"

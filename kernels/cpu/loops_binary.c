@@ -38,10 +38,10 @@
   { name##_f32, name##_f64, name##_i64 }
 
 #define FL_BINARY(name, T, sig, cast, saves, f)                                \
-  LOOPS_##T(name, f) FL_KERNEL(name);                                          \
+  LOOPS_##T(name, f) const fl_map FL_MAP(name) = {"", false, TABLE_##T(name)}; \
+  FL_KERNEL(name);                                                             \
   FL_KERNEL(name) {                                                            \
-    static const fl_map map = {"", false, TABLE_##T(name)};                    \
-    return FL_CPU(map)(l, &map);                                               \
+    return FL_CPU(map)(l, &FL_MAP(name));                                      \
   }
 #include "../../runtime/ops.def"
 
@@ -49,10 +49,10 @@
   LOOP(name, f32, float, uint8_t, f)                                           \
   LOOP(name, f64, double, uint8_t, f)                                          \
   LOOP(name, i64, int64_t, uint8_t, f)                                         \
+  const fl_map FL_MAP(name) = {"", true, TABLE_N(name)};                       \
   FL_KERNEL(name);                                                             \
   FL_KERNEL(name) {                                                            \
-    static const fl_map map = {"", true, TABLE_N(name)};                       \
-    return FL_CPU(map)(l, &map);                                               \
+    return FL_CPU(map)(l, &FL_MAP(name));                                      \
   }
 #include "../../runtime/ops.def"
 
@@ -78,9 +78,10 @@
 #define LOOPS3_N(name, f) LOOPS3_F(name, f) LOOP3(name, i64, int64_t, f)
 
 #define FL_TERNARY(name, T, sig, cast, saves, f)                               \
-  LOOPS3_##T(name, f) FL_KERNEL(name);                                         \
+  LOOPS3_##T(name, f)                                                          \
+      const fl_map FL_MAP(name) = {sig, false, TABLE_##T(name)};               \
+  FL_KERNEL(name);                                                             \
   FL_KERNEL(name) {                                                            \
-    static const fl_map map = {sig, false, TABLE_##T(name)};                   \
-    return FL_CPU(map)(l, &map);                                               \
+    return FL_CPU(map)(l, &FL_MAP(name));                                      \
   }
 #include "../../runtime/ops.def"

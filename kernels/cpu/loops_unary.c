@@ -27,10 +27,11 @@
   { name##_f32, name##_f64, name##_i64 }
 
 #define FL_UNARY(name, T, sig, cast, saves, f, df, ddf)                        \
-  LOOPS_##T(name, f) FL_KERNEL(name);                                          \
+  LOOPS_##T(name, f)                                                           \
+      const fl_map FL_MAP(name) = {sig, false, TABLE_##T(name)};               \
+  FL_KERNEL(name);                                                             \
   FL_KERNEL(name) {                                                            \
-    static const fl_map map = {sig, false, TABLE_##T(name)};                   \
-    return FL_CPU(map)(l, &map);                                               \
+    return FL_CPU(map)(l, &FL_MAP(name));                                      \
   }
 #include "../../runtime/ops.def"
 
@@ -38,9 +39,9 @@
   LOOP(name, f32, float, uint8_t, f)                                           \
   LOOP(name, f64, double, uint8_t, f)                                          \
   LOOP(name, i64, int64_t, uint8_t, f)                                         \
+  const fl_map FL_MAP(name) = {sig, true, TABLE_N(name)};                      \
   FL_KERNEL(name);                                                             \
   FL_KERNEL(name) {                                                            \
-    static const fl_map map = {sig, true, TABLE_N(name)};                      \
-    return FL_CPU(map)(l, &map);                                               \
+    return FL_CPU(map)(l, &FL_MAP(name));                                      \
   }
 #include "../../runtime/ops.def"

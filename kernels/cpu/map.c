@@ -3,6 +3,7 @@
  * all operands are merged where they can be, and each tile's inputs are
  * gathered and converted into buffers that stay in the L1 cache. */
 #include "map.h"
+#include "tiled.h"
 
 #include "../../runtime/math.h"
 
@@ -11,146 +12,60 @@
 #define PIECE 16384 /* elements a thread takes at a time */
 #define TILE  1024  /* elements gathered at a time */
 
-typedef struct operand {
-  char *data;
-  fl_dtype dtype;
-  size_t size;
-  int64_t stride[FL_MAX_DIMS];        /* over the merged dims */
-  bool single;                        /* one element */
-  bool flat;                          /* contiguous over everything */
-  _Alignas(8) unsigned char value[8]; /* of a single one, converted */
-} operand;
-
 typedef struct job {
   fl_map_loop loop;
   double p[FL_MAX_ATTRS];
-  int bits, n_in, ndim;
+  int bits, n_in;
   fl_dtype type, out_type; /* of inputs and results of the loop */
-  int64_t shape[FL_MAX_DIMS];
   int64_t n;
-  operand y, in[FL_MAP_IN];
+  fl_tiles tiles;
+  fl_tiled op[FL_MAP_IN + 1]; /* the result, the inputs */
 } job;
 
 /* --- flat --- */
 
 static void flat_piece(void *context, int64_t begin, int64_t end) {
   const job *j = context;
+  const fl_tiled *y = &j->op[0], *o = &j->op[1];
   const void *in[FL_MAP_IN];
   int step[FL_MAP_IN];
   for (int k = 0; k < j->n_in; k++) {
-    step[k] = !j->in[k].single;
-    in[k] = j->in[k].single ? (const void *)j->in[k].value
-                            : j->in[k].data + (size_t)begin * j->in[k].size;
+    step[k] = !o[k].single;
+    in[k] = o[k].single ? (const void *)o[k].value
+                        : o[k].data + (size_t)begin * o[k].size;
   }
-  j->loop(end - begin, j->y.data + (size_t)begin * j->y.size, in, step, j->p,
+  j->loop(end - begin, y->data + (size_t)begin * y->size, in, step, j->p,
           j->bits);
 }
 
 /* --- tiles --- */
 
-typedef struct walker { /* where in the merged dims an operand stands */
-  int64_t at[FL_MAX_DIMS];
-} walker;
-
-static void walk_to(walker *w, const job *j, int64_t i) {
-  for (int d = j->ndim - 1; d >= 0; d--) {
-    w->at[d] = i % j->shape[d];
-    i /= j->shape[d];
-  }
-}
-
-static int64_t offset_of(const walker *w, const job *j, const operand *o) {
-  int64_t at = 0;
-  for (int d = 0; d < j->ndim; d++)
-    at += w->at[d] * o->stride[d];
-  return at;
-}
-
-static void advance(walker *w, const job *j, int64_t by) {
-  int d = j->ndim - 1;
-  w->at[d] += by;
-  for (; d > 0 && w->at[d] >= j->shape[d]; d--) {
-    w->at[d] = 0; /* rows are taken whole, so it is exactly at the end */
-    w->at[d - 1]++;
-  }
-}
-
-/* n elements from w on, row by row, between an operand and a buffer. */
-static void move_tile(const job *j, walker w, int64_t n, const operand *o,
-                      char *buffer, fl_dtype type, bool store) {
-  int last = j->ndim - 1;
-  size_t wide = fl_dtype_size(type);
-  while (n > 0) {
-    int64_t room = j->shape[last] - w.at[last], k = n < room ? n : room;
-    char *mine = o->data + offset_of(&w, j, o) * (int64_t)o->size;
-    if (store)
-      FL_CPU(store_row)(k, o->dtype, mine, o->stride[last], type, buffer);
-    else
-      FL_CPU(load_row)(k, type, buffer, o->dtype, mine, o->stride[last]);
-    buffer += (size_t)k * wide;
-    n -= k;
-    advance(&w, j, k);
-  }
-}
-
-static void tile(const job *j, const walker *w, int64_t begin, int64_t n,
+static void tile(const job *j, const fl_walker *w, int64_t begin, int64_t n,
                  unsigned char (*buffers)[TILE * 8]) {
+  const fl_tiles *t = &j->tiles;
+  const fl_tiled *y = &j->op[0];
   const void *in[FL_MAP_IN];
-  int step[FL_MAP_IN], last = j->ndim - 1;
-  bool row = w->at[last] + n <= j->shape[last];
-  for (int k = 0; k < j->n_in; k++) {
-    const operand *o = &j->in[k];
-    step[k] = !o->single;
-    if (o->single)
-      in[k] = o->value;
-    else if (o->flat && o->dtype == j->type)
-      in[k] = o->data + (size_t)begin * o->size;
-    else if (row && o->stride[last] == 1 && o->dtype == j->type)
-      in[k] = o->data + offset_of(w, j, o) * (int64_t)o->size;
-    else if (row && o->stride[last] == 0 && j->n_in > 1) {
-      /* the same element all along; unary loops have no step */
-      FL_CPU(convert)
-      (1, j->type, buffers[k], o->dtype,
-       o->data + offset_of(w, j, o) * (int64_t)o->size);
-      in[k] = buffers[k];
-      step[k] = 0;
-    } else {
-      move_tile(j, *w, n, o, (char *)buffers[k], j->type, false);
-      in[k] = buffers[k];
-    }
-  }
-  const operand *y = &j->y;
-  bool direct =
-      y->dtype == j->out_type && (y->flat || (row && y->stride[last] == 1));
-  void *out = buffers[FL_MAP_IN];
-  if (direct)
-    out = y->flat ? y->data + (size_t)begin * y->size
-                  : y->data + offset_of(w, j, y) * (int64_t)y->size;
+  int step[FL_MAP_IN];
+  for (int k = 0; k < j->n_in; k++) /* unary loops have no step */
+    in[k] = fl_tiles_load(t, w, begin, n, &j->op[k + 1], j->type, buffers[k],
+                          j->n_in == 1, &step[k]);
+  void *direct = fl_tiles_place(t, w, begin, n, y, j->out_type);
+  void *out = direct ? direct : buffers[FL_MAP_IN];
   j->loop(n, out, in, step, j->p, j->bits);
   if (!direct)
-    move_tile(j, *w, n, y, out, j->out_type, true);
+    fl_tiles_move(t, *w, n, y, out, j->out_type, true);
 }
 
 static void tiled_piece(void *context, int64_t begin, int64_t end) {
   const job *j = context;
   _Alignas(64) unsigned char buffers[FL_MAP_IN + 1][TILE * 8];
-  int last = j->ndim - 1;
-  walker w;
-  walk_to(&w, j, begin);
+  fl_walker w;
+  fl_tiles_start(&w, &j->tiles, begin);
   while (begin < end) {
-    /* long rows one at a time, so that they are used where they lie */
-    int64_t n = end - begin < TILE ? end - begin : TILE;
-    int64_t room = j->shape[last] - w.at[last];
-    if (room < n && j->shape[last] >= 64)
-      n = room;
+    int64_t n = fl_tiles_take(&w, &j->tiles, end - begin, TILE);
     tile(j, &w, begin, n, buffers);
     begin += n;
-    while (n > 0) {
-      int64_t k = j->shape[last] - w.at[last];
-      k = n < k ? n : k;
-      advance(&w, j, k);
-      n -= k;
-    }
+    fl_tiles_next(&w, &j->tiles, n);
   }
 }
 
@@ -169,62 +84,6 @@ static int type_of(const fl_launch *l, const fl_map *m) {
   if (!floats && m->loop[2])
     return 2;
   return f64 || l->out[0].dtype == FL_F64;
-}
-
-static void bind(operand *o, const fl_view *v, const fl_launch *l,
-                 fl_dtype type) {
-  const fl_view *y = &l->out[0];
-  int skip = y->ndim - v->ndim;
-  o->data = v->data;
-  o->dtype = v->dtype;
-  o->size = fl_dtype_size(v->dtype);
-  o->single = fl_view_numel(v) == 1;
-  for (int i = 0; i < y->ndim; i++)
-    o->stride[i] =
-        i < skip || v->shape[i - skip] == 1 ? 0 : v->stride[i - skip];
-  if (o->single)
-    FL_CPU(convert)(1, type, o->value, v->dtype, v->data);
-}
-
-static bool merges(const operand *o, int a, int b, int64_t size) {
-  return o->single || o->stride[a] == o->stride[b] * size;
-}
-
-/* Dims a and a + 1 become one where every operand allows it. */
-static void merge_dims(job *j) {
-  int k = -1;
-  for (int i = 0; i < j->ndim; i++) {
-    if (j->shape[i] == 1)
-      continue;
-    bool one = k >= 0 && merges(&j->y, k, i, j->shape[i]);
-    for (int n = 0; n < j->n_in && one; n++)
-      one = merges(&j->in[n], k, i, j->shape[i]);
-    if (one)
-      j->shape[k] *= j->shape[i];
-    else
-      j->shape[++k] = j->shape[i];
-    j->y.stride[k] = j->y.stride[i];
-    for (int n = 0; n < j->n_in; n++)
-      j->in[n].stride[k] = j->in[n].stride[i];
-  }
-  j->ndim = k + 1;
-  if (k >= 0)
-    return;
-  j->ndim = 1;
-  j->shape[0] = 1;
-  j->y.stride[0] = 1;
-  for (int n = 0; n < j->n_in; n++)
-    j->in[n].stride[0] = 1;
-}
-
-static bool is_flat(const job *j, const operand *o) {
-  int64_t expect = 1;
-  for (int i = j->ndim - 1; i >= 0; i--) {
-    if (o->stride[i] != expect)
-      return false;
-    expect *= j->shape[i];
-  }
-  return true;
 }
 
 static void set_params(double *p, const fl_launch *l, const fl_map *m) {
@@ -261,7 +120,7 @@ static bool set_flat(job *j, const fl_launch *l) {
     return false;
   for (int k = 0; k < j->n_in; k++) {
     const fl_view *v = &l->in[k];
-    operand *o = &j->in[k];
+    fl_tiled *o = &j->op[k + 1];
     if (v->ndim == 0 || !same_shape(v, y)) {
       if (fl_view_numel(v) != 1)
         return false;
@@ -275,8 +134,8 @@ static bool set_flat(job *j, const fl_launch *l) {
     o->data = v->data;
     o->size = fl_dtype_size(v->dtype);
   }
-  j->y.data = y->data;
-  j->y.size = fl_dtype_size(y->dtype);
+  j->op[0].data = y->data;
+  j->op[0].size = fl_dtype_size(y->dtype);
   return true;
 }
 
@@ -304,9 +163,9 @@ fl_status FL_CPU(map)(const fl_launch *l, const fl_map *m) {
     }
   }
   job j;
-  int t = type_of(l, m);
-  j.loop = m->loop[t];
-  j.type = types[t];
+  int type = type_of(l, m);
+  j.loop = m->loop[type];
+  j.type = types[type];
   j.out_type = m->test ? FL_BOOL : j.type;
   j.bits = l->out[0].dtype == FL_BOOL ? 1 : 64;
   j.n_in = l->n_in;
@@ -323,16 +182,16 @@ fl_status FL_CPU(map)(const fl_launch *l, const fl_map *m) {
       fl_cpu_parallel(l, j.n, PIECE, flat_piece, &j);
     return FL_OK;
   }
-  j.ndim = l->out[0].ndim;
-  memcpy(j.shape, l->out[0].shape, (size_t)j.ndim * sizeof j.shape[0]);
-  bind(&j.y, &l->out[0], l, j.out_type);
-  j.y.single = false;
+  fl_tiles *t = &j.tiles;
+  t->op = j.op;
+  t->n = j.n_in + 1;
+  t->ndim = l->out[0].ndim;
+  memcpy(t->shape, l->out[0].shape, (size_t)t->ndim * sizeof t->shape[0]);
+  fl_tiled_bind(&j.op[0], &l->out[0], t->ndim, j.out_type);
+  j.op[0].single = false;
   for (int k = 0; k < j.n_in; k++)
-    bind(&j.in[k], &l->in[k], l, j.type);
-  merge_dims(&j);
-  j.y.flat = is_flat(&j, &j.y);
-  for (int k = 0; k < j.n_in; k++)
-    j.in[k].flat = !j.in[k].single && is_flat(&j, &j.in[k]);
+    fl_tiled_bind(&j.op[k + 1], &l->in[k], t->ndim, j.type);
+  fl_tiles_merge(t);
   fl_cpu_parallel(l, j.n, PIECE, tiled_piece, &j);
   return FL_OK;
 }

@@ -22,6 +22,19 @@ typedef struct fl_map {
 
 fl_status FL_CPU(map)(const fl_launch *l, const fl_map *m);
 
+/* The loops of every elementwise row, for expressions (expr.c), too. */
+#define FL_MAP(name) FL_CPU(name##_map)
+#define FL_UNARY(name, T, sig, cast, saves, f, df, ddf)                        \
+  extern const fl_map FL_MAP(name), FL_MAP(name##_backward),                   \
+      FL_MAP(name##_backward2);
+#define FL_TEST(name, T, sig, f) extern const fl_map FL_MAP(name);
+#define FL_BINARY(name, T, sig, cast, saves, f)                                \
+  extern const fl_map FL_MAP(name);
+#define FL_COMPARE(name, sig, f) extern const fl_map FL_MAP(name);
+#define FL_TERNARY(name, T, sig, cast, saves, f)                               \
+  extern const fl_map FL_MAP(name);
+#include "../../runtime/ops.def"
+
 /* For loops: attribute k in the type computed in. */
 #define FL_PARAM(T, v) _Generic((T)0, int64_t : fl_to_int(v), default : (T)(v))
 

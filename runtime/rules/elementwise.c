@@ -98,7 +98,7 @@ void grad_fmod(fli_grad *g) {
  * where a is 0 and b is not negative. */
 void grad_pow(fli_grad *g) {
   fl_value a = g->in[0], b = g->in[1], dy = g->dy[0], zero = NUM(0);
-  if (g->need[0] && !b.tensor) {
+  if (g->need[0] && fli_is_number(b)) {
     double e = b.dtype == FL_F64 ? b.f : (double)b.i;
     if (e == 0)
       g->dx[0] = MUL(dy, NUM(0));

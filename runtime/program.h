@@ -1,0 +1,94 @@
+/* What a fused expression is to a backend: straight-line code over the formulas
+ * of elementwise rows. Its kernel is called "expr"; the launch has the program.
+ *
+ * Values are numbered: the inputs, the constants, then the result of each
+ * instruction. Each has one of four types: F32 (also for f16 and bf16), F64,
+ * I64 (for all integers) and BOOL. An input is converted to its type when it is
+ * read, a result to its tensor's dtype when it is written. Inputs broadcast
+ * against each other. */
+#ifndef FL_PROGRAM_H
+#define FL_PROGRAM_H
+
+#include "types.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define FL_PROGRAM_IN     14  /* inputs at most */
+#define FL_PROGRAM_VALUES 512 /* values at most */
+
+/* The elementwise rows in the order of ops.def: FL_ROW_tanh, and those made of
+ * it, FL_ROW_tanh_backward (in: dy, saved) and FL_ROW_tanh_backward2 (in: ddx,
+ * dy, saved). */
+enum {
+#define FL_UNARY(name, T, sig, cast, saves, f, df, ddf)                        \
+  FL_ROW_##name, FL_ROW_##name##_backward, FL_ROW_##name##_backward2,
+#define FL_TEST(name, T, sig, f)                 FL_ROW_##name,
+#define FL_BINARY(name, T, sig, cast, saves, f)  FL_ROW_##name,
+#define FL_COMPARE(name, sig, f)                 FL_ROW_##name,
+#define FL_TERNARY(name, T, sig, cast, saves, f) FL_ROW_##name,
+#include "ops.def"
+  FL_ROW_convert, /* its input as `result`; to BOOL: != 0 */
+  FL_ROWS
+};
+
+typedef struct fl_instr {
+  uint16_t row;
+  uint8_t type; /* of its inputs, the formula's T; a `where` has a BOOL first */
+  uint8_t result; /* the same, or BOOL */
+  uint8_t n_in;
+  uint8_t buffer; /* one of program.buffers, free again after its last use */
+  uint16_t in[3]; /* values */
+  double p[2];    /* the row's attributes p0, p1 */
+} fl_instr;
+
+typedef struct fl_constant {
+  fl_dtype type;
+  union {
+    double f;
+    int64_t i; /* I64, BOOL */
+  };
+} fl_constant;
+
+typedef enum fl_reduction {
+  FL_REDUCE_NONE,
+  FL_REDUCE_SUM,
+  FL_REDUCE_PROD,
+  FL_REDUCE_MAX, /* NaN if any is */
+  FL_REDUCE_MIN
+} fl_reduction;
+
+/* With a reduction there is one result, and the launch has the attributes of
+ * the rows `sum`, ...: v[0] the dims, a list, none for all; v[1] keepdim. Sums
+ * and products of integers are I64. Programs live as long as their runtime. */
+typedef struct fl_program {
+  uint64_t hash; /* of the source text and all types */
+  int n_in, n_const, n_instr, n_out;
+  int buffers;
+  fl_reduction reduce;
+  const uint8_t *in_type; /* of each input's value */
+  const fl_constant *constants;
+  const fl_instr *instrs;
+  const uint16_t *out; /* values */
+} fl_program;
+
+static inline fl_dtype fl_program_type(const fl_program *p, int value) {
+  if (value < p->n_in)
+    return (fl_dtype)p->in_type[value];
+  value -= p->n_in;
+  return value < p->n_const ? p->constants[value].type
+                            : (fl_dtype)p->instrs[value - p->n_const].result;
+}
+
+/* The constants and instructions as C or CUDA: statements that declare v<n> for
+ * every value from n_in on, of float, double, long long or bool, given v0 ...
+ * of the inputs, with the rows' formulas as they are in ops.def (so fl_exp and
+ * its like must be there for each type). Returns the length, as snprintf does.
+ */
+FL_API size_t fl_program_source(const fl_program *p, char *text, size_t room);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
