@@ -230,6 +230,9 @@ void flc_visit_gemm(flc_visitor *v) {
     for (int wide = 0; wide < 2; wide++) {
       flc_spec s = FLC_SPEC("gemm", "gather", (int16_t)d, (int16_t)wide);
       v->spec(v, &s, d == FL_BF16 && wide);
+      s.entry = "apply";
+      if (fl_dtype_kind((fl_dtype)d) == FL_KIND_FLOAT)
+        v->spec(v, &s, d == FL_BF16 && wide);
     }
   }
 }

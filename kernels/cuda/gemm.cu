@@ -237,3 +237,21 @@ __global__ void __launch_bounds__(256)
     finish<D, N>(a, v, at, at % a.n);
   }
 }
+
+/* Bias and activation of a product that is already in memory, a.a. */
+template <int D, int WIDE>
+__global__ void __launch_bounds__(256)
+    apply(const __grid_constant__ gemm_args a) {
+  typedef typename fl_simt_type<D>::W W;
+  typedef FL_S(D) S;
+  constexpr int N = WIDE ? width_of<D>() : 1;
+  int64_t all = a.batch * a.m * a.n;
+  for (int64_t at = fl_thread() * N; at < all; at += fl_threads() * N) {
+    fl_vec<S, N> x = fl_read<S, N>((const S *)a.a + at);
+    W v[N];
+#pragma unroll
+    for (int i = 0; i < N; i++)
+      v[i] = fl_simt_get<W>(x.at[i]);
+    finish<D, N>(a, v, at, at % a.n);
+  }
+}
