@@ -7,7 +7,7 @@ local rows = require "spec.support.rows"
 
 local M = {}
 
-M.devices = {"cpu", "sim:0"}
+M.devices = rows.devices
 M.layouts = {"turned", "sliced", "backwards"}
 
 function M.values(row, samples, reference)

@@ -119,7 +119,9 @@ function M.others(row, samples)
         end
       end
       same("differentiable gradient", s, "cpu", nil, true)
-      same("gradient on sim:0", s, "sim:0")
+      for _, device in ipairs(rows.devices) do
+        if device ~= "cpu" then same("gradient on " .. device, s, device) end
+      end
       for _, layout in ipairs(s._contiguous and {} or layouts) do
         same("gradient with strides " .. layout, s, "cpu", layout)
       end
@@ -134,7 +136,9 @@ function M.others(row, samples)
           end)
           for name, v in pairs(s) do if name:sub(1, 1) == "_" then wide[name] = v end end
           exact = rows.guarded(row, s, "f64 gradient", gradients, row, wide, "cpu")
-          same(d .. " gradient", rounded, "cpu")
+          for _, device in ipairs(rows.devices) do
+            if not device:find "sim" then same(d .. " gradient on " .. device, rounded, device) end
+          end
           if not s._contiguous then same(d .. " turned gradient", rounded, "cpu", "turned") end
         end
       end

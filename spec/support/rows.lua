@@ -7,6 +7,12 @@ local dtypes = require "spec.support.dtypes"
 
 local M = {}
 
+--- Where rows are tried: FLARE_SPEC_DEVICES, a list with commas, or what every machine has.
+M.devices = {}
+for name in (os.getenv "FLARE_SPEC_DEVICES" or "cpu,sim:0"):gmatch "[^,]+" do
+  M.devices[#M.devices + 1] = name
+end
+
 -- --- rows ---
 
 local rows = {}
