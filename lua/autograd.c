@@ -160,9 +160,7 @@ static int plain_backward(lua_State *L, fl_lua *st) {
   fl_tensor_release(t);
   st->L = L;
   fll_check(L, st, s);
-  lua_newuserdatauv(L, 1, 0);
   fll_getkey(L, FLL_GRADS);
-  lua_setmetatable(L, -2);
   return 1;
 }
 
@@ -197,9 +195,7 @@ static int backward(lua_State *L) {
   st->L = L;
   close_pass(L, st, outer, 0, 0);
   fll_check(L, st, s);
-  lua_newuserdatauv(L, 1, 0);
   fll_getkey(L, FLL_GRADS);
-  lua_setmetatable(L, -2);
   return 1;
 }
 
@@ -249,7 +245,8 @@ static int grad(lua_State *L) {
   return n;
 }
 
-/* --- the gradient map: grads[x], grads:get(x) --- */
+/* --- the gradient map: grads[x], grads:get(x) ---
+ * It asks tensors, so one object does for all passes. */
 
 static int grads_get(lua_State *L) {
   fl_lua *st = fll_enter(L);
@@ -371,14 +368,17 @@ void fll_autograd_open(lua_State *L, fl_lua *st) {
   static const luaL_Reg grads[] = {
       {"__index", grads_index}, {"__tostring", grads_text}, {NULL, NULL}};
   static const luaL_Reg array[] = {{"__gc", list_gc}, {NULL, NULL}};
+  lua_newuserdatauv(L, 1, 0);
   fll_newtype(L, FLL_GRADS, "flare.gradients", grads);
+  lua_setmetatable(L, -2);
+  fll_setkey(L, FLL_GRADS);
   fll_newtype(L, FLL_ARRAY, "flare.list", array);
   fll_newtype(L, FLL_HOOK, "flare.hook", NULL);
   lua_createtable(L, 0, 1);
   fll_pushfunction(L, hook_remove);
   lua_setfield(L, -2, "remove");
   lua_setfield(L, -2, "__index");
-  lua_pop(L, 3);
+  lua_pop(L, 2);
   fll_custom_open(L, st);
 }
 

@@ -122,7 +122,8 @@ static int inplace(lua_State *L) {
 
 static int binary(lua_State *L) {
   const fll_op *b = fll_enter_op(L);
-  lua_settop(L, 2);
+  if (lua_gettop(L) != 2)
+    lua_settop(L, 2);
   return fll_run_simple(L, b->st, b, 2, false);
 }
 

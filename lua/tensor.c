@@ -362,13 +362,16 @@ static int no_field(lua_State *L) {
 }
 
 static int tensor_index(lua_State *L) {
-  fl_lua *st = fll_peek(L);
-  fll_tensor *h = fll_test(L, 1);
+  int type = LUA_TNONE;
   if (lua_type(L, 2) == LUA_TSTRING) {
     lua_pushvalue(L, 2);
-    int type = lua_rawget(L, FLL_OWN);
+    type = lua_rawget(L, FLL_OWN);
     if (FLL_LIKELY(type == LUA_TFUNCTION))
       return 1;
+  }
+  fl_lua *st = fll_peek(L);
+  fll_tensor *h = fll_test(L, 1);
+  if (type != LUA_TNONE) {
     if (type == LUA_TNUMBER) {
       int id = (int)lua_tointeger(L, -1);
       if (id == F_CLOSED) {

@@ -16,12 +16,14 @@ typedef struct reached {
   fl_tensor *sum;
 } reached;
 
+#define FEW 16 /* of each in a pass that needs no memory for them */
+
 typedef struct pass {
   fl_runtime *rt;
   uint64_t id;
   bool create, retain;
   fl_node **nodes; /* all that take part */
-  size_t n_nodes, room;
+  size_t n_nodes, nodes_room;
   fl_node **heap; /* the ready ones, newest on top */
   size_t n_heap, heap_room;
   reached *leaves;
@@ -35,23 +37,23 @@ typedef struct pass {
 
 /* --- vectors --- */
 
-static bool push(void ***list, size_t *n, size_t *room, void *item) {
-  if (*n == *room) {
-    size_t more = *room ? 2 * *room : 64;
-    void **p = realloc(*list, more * sizeof *p);
-    if (!p)
-      return false;
-    *list = p;
-    *room = more;
-  }
-  (*list)[(*n)++] = item;
-  return true;
+/* A full vector, of which the first FEW lie on the stack, gets more room. */
+static fl_status grow(void *list, size_t *room, size_t each) {
+  void **old = list;
+  void *p = realloc(*room == FEW ? NULL : *old, 2 * *room * each);
+  if (!p)
+    return fli_fail(FL_ENOMEM, "out of memory: backward");
+  if (*room == FEW)
+    memcpy(p, *old, FEW * each);
+  *old = p;
+  *room *= 2;
+  return FL_OK;
 }
 
 static fl_status heap_push(pass *p, fl_node *n) {
-  if (!push((void ***)&p->heap, &p->n_heap, &p->heap_room, n))
-    return fli_fail(FL_ENOMEM, "out of memory: backward");
-  size_t i = p->n_heap - 1;
+  if (p->n_heap == p->heap_room)
+    FLI_TRY(grow(&p->heap, &p->heap_room, sizeof *p->heap));
+  size_t i = p->n_heap++;
   for (; i > 0 && p->heap[(i - 1) / 2]->seq < n->seq; i = (i - 1) / 2)
     p->heap[i] = p->heap[(i - 1) / 2];
   p->heap[i] = n;
@@ -80,8 +82,9 @@ static fl_status enter(pass *p, fl_node *n) {
                     "backward inside backward over the same "
                     "graph: %s at %s is running already",
                     fli_node_name(n), fl_site_text(p->rt, n->site));
-  if (!push((void ***)&p->nodes, &p->n_nodes, &p->room, n))
-    return fli_fail(FL_ENOMEM, "out of memory: backward");
+  if (p->n_nodes == p->nodes_room)
+    FLI_TRY(grow(&p->nodes, &p->nodes_room, sizeof *p->nodes));
+  p->nodes[p->n_nodes++] = n;
   n->rc++;
   n->pass = p->id;
   n->active = true;
@@ -94,14 +97,8 @@ static fl_status meet_leaf(pass *p, fl_tensor *leaf) {
   fli_extra *x;
   FLI_TRY(fli_extra_of(leaf, &x));
   if (x->pass != p->id) {
-    if (p->n_leaves == p->leaves_room) {
-      size_t more = p->leaves_room ? 2 * p->leaves_room : 64;
-      reached *list = realloc(p->leaves, more * sizeof *list);
-      if (!list)
-        return fli_fail(FL_ENOMEM, "out of memory: backward");
-      p->leaves = list;
-      p->leaves_room = more;
-    }
+    if (p->n_leaves == p->leaves_room)
+      FLI_TRY(grow(&p->leaves, &p->leaves_room, sizeof *p->leaves));
     p->leaves[p->n_leaves++] =
         (reached){fl_tensor_retain(leaf), x->pass, x->deps, x->capture, x->sum};
     x->pass = p->id;
@@ -319,28 +316,30 @@ static fl_status apply_rule(pass *p, fl_node *n, fl_node *history,
                             fl_tensor *const *dy, const bool *need,
                             fl_value *in, fl_value *dx_values, fl_tensor **dx) {
   fl_value y[FL_MAX_OUT], dys[FL_MAX_OUT];
-  fli_grad g = {.op = n->op,
-                .attrs = n->attrs ? n->attrs : &n->op->defaults,
-                .n_in = n->n_in,
-                .n_out = n->n_out,
-                .in_meta = n->in_meta,
-                .out_meta = n->out_meta,
-                .in = in,
-                .y = y,
-                .dy = dys,
-                .dx = dx_values,
-                .need = need,
-                .create = p->create};
+  fl_tensor *revived[FL_MAX_OUT];
+  fli_grad g; /* member by member: the room for results is large */
   fli_env_open(&g.e, p->rt, n->base, n->site);
+  g.op = n->op;
+  g.attrs = n->attrs ? n->attrs : &n->op->defaults;
+  g.n_in = n->n_in;
+  g.n_out = n->n_out;
+  g.in_meta = n->in_meta;
+  g.out_meta = n->out_meta;
+  g.in = in;
+  g.y = y;
+  g.dy = dys;
+  g.dx = dx_values;
+  g.need = need;
+  g.create = p->create;
   for (int k = 0; k < n->n_in; k++)
     in[k] = dx_values[k] = fli_none();
   for (int k = 0; k < n->n_out; k++) {
     y[k] = fli_none();
     dys[k] = fli_given(dy[k]);
+    revived[k] = NULL;
     if (dy[k])
       g.e.device = fl_tensor_device(dy[k]);
   }
-  fl_tensor *revived[FL_MAX_OUT] = {NULL};
   for (int i = 0; i < n->n_saved && g.e.status == FL_OK; i++) {
     int slot = n->saved[i].slot;
     if (slot >= 0) {
@@ -363,8 +362,10 @@ static fl_status apply_rule(pass *p, fl_node *n, fl_node *history,
     fl_value v = dx_values[k];
     if (!v.tensor)
       continue;
-    v = fli_v_sum_to(&g.e, v, &n->in_meta[k]);
-    v = fli_v_cast(&g.e, v, n->in_meta[k].dtype);
+    if (!fli_same_shape(&v.tensor->meta, &n->in_meta[k]))
+      v = fli_v_sum_to(&g.e, v, &n->in_meta[k]);
+    if (g.e.status == FL_OK && v.tensor->meta.dtype != n->in_meta[k].dtype)
+      v = fli_v_cast(&g.e, v, n->in_meta[k].dtype);
     if (g.e.status == FL_OK)
       dx[k] = fl_tensor_retain(v.tensor);
   }
@@ -617,15 +618,24 @@ static void finish(pass *p) {
     x->sum = r->sum;
     fl_tensor_release(r->leaf);
   }
-  free(p->nodes);
-  free(p->heap);
-  free(p->leaves);
+  if (p->nodes_room > FEW)
+    free(p->nodes);
+  if (p->heap_room > FEW)
+    free(p->heap);
+  if (p->leaves_room > FEW)
+    free(p->leaves);
 }
 
 static fl_status run_pass(pass *p, int n, fl_tensor *const *roots,
                           fl_tensor *const *seeds, unsigned flags) {
   fl_runtime *rt = p->rt;
+  fl_node *nodes[FEW], *heap[FEW];
+  reached leaves[FEW];
   FLI_TRY(fli_check_owner(rt));
+  p->nodes = nodes;
+  p->heap = heap;
+  p->leaves = leaves;
+  p->nodes_room = p->heap_room = p->leaves_room = FEW;
   p->id = ++rt->pass;
   p->create = flags & FL_BACKWARD_CREATE;
   p->retain = p->create || (flags & FL_BACKWARD_RETAIN);

@@ -52,9 +52,9 @@ static inline bool type_fits(fl_param_type want, fl_dtype d) {
   case FL_T_NUM:
     return d != FL_BOOL;
   case FL_T_FLOAT:
-    return fl_dtype_kind(d) == FL_KIND_FLOAT;
+    return fli_is_float(d);
   case FL_T_INT:
-    return fl_dtype_kind(d) != FL_KIND_FLOAT;
+    return !fli_is_float(d);
   case FL_T_BOOL:
     return d == FL_BOOL || d == FL_U8;
   default:
@@ -133,7 +133,7 @@ static fl_status settle_dim(work *w, int64_t *dim, const char *name) {
 
 static fl_status settle_attrs(work *w, fl_attrs *a) {
   const fl_op_info *info = &w->op->info;
-  for (int i = 0; i < info->n_params; i++) {
+  for (int i = 0; w->op->dims && i < info->n_params; i++) {
     const fl_param *p = &info->params[i];
     if (p->kind == FL_P_DIM)
       FLI_TRY(settle_dim(w, &a->v[p->slot].i, p->name));
@@ -184,7 +184,7 @@ static fl_dtype promote_inputs(const work *w, int from, int to) {
 }
 
 static inline fl_dtype to_float(fl_dtype d) {
-  return fl_dtype_kind(d) == FL_KIND_FLOAT ? d : FL_F32;
+  return fli_is_float(d) ? d : FL_F32;
 }
 
 static fl_dtype out_dtype(work *w, int k) {
@@ -206,7 +206,7 @@ static fl_dtype out_dtype(work *w, int k) {
   case FLI_OUT_FLOAT:
     return to_float(d);
   case FLI_OUT_ACC:
-    return fl_dtype_kind(d) == FL_KIND_FLOAT ? d : FL_I64;
+    return fli_is_float(d) ? d : FL_I64;
   case FLI_OUT_WIDE:
     return d == FL_F64 ? FL_F64 : FL_F32;
   case FLI_OUT_FIXED:
@@ -640,16 +640,17 @@ static fl_status run_view(work *w) {
     return fli_fail(FL_EARG, "%s: a view of a number is not possible",
                     w->op->info.name);
   FLI_TRY(settle_attrs(w, &attrs));
-  fli_viewing v = {.op = w->op,
-                   .attrs = &attrs,
-                   .x = &x->meta,
-                   .x_stride = x->stride,
-                   .x_offset = x->offset,
-                   .base = w->c->base,
-                   .offset = x->offset};
+  fli_viewing v;
+  v.op = w->op;
+  v.attrs = &attrs;
+  v.x = &x->meta;
+  v.x_stride = x->stride;
+  v.x_offset = v.offset = x->offset;
+  v.base = w->c->base;
   v.out.dtype = x->meta.dtype;
-  size_t bytes; /* as if it had memory of its own: counts must not overflow */
+  v.out.ndim = 0;
   FLI_TRY(w->op->view(&v));
+  size_t bytes; /* as if it had memory of its own: counts must not overflow */
   FLI_TRY(fli_check_size(v.out.dtype, v.out.ndim, v.out.shape, &bytes));
   if (w->op->id == FLI_OP_as_strided && !x->contiguous && records(w))
     return from_base(w, &attrs);

@@ -40,6 +40,15 @@ static inline unsigned fli_shift(fl_dtype d) {
          15;
 }
 
+static inline bool fli_is_float(fl_dtype d) {
+#define FL_DTYPE(NAME, name, T, size, kind, C)                                 \
+  | (uint32_t)(FL_KIND_##kind == FL_KIND_FLOAT) << FL_##NAME
+  return (0
+#include "dtype.def"
+          ) >> d &
+         1;
+}
+
 #define FLI_MAX_BACKENDS 8
 #define FLI_MAX_DEVICES  16  /* of one backend */
 #define FLI_RING         256 /* launches remembered */
@@ -115,6 +124,7 @@ struct fl_op {
   uint32_t saves;
   int flat; /* inputs of a row that may take the short road (flat.c), or 0 */
   int variadic; /* the parameter's number, -1 if there is none */
+  bool dims;    /* has attributes that name dims */
   /* of the inputs by slot; a variadic one's come last */
   uint8_t in_type[FL_MAX_PARAMS], in_optional[FL_MAX_PARAMS];
   struct {

@@ -271,6 +271,8 @@ static bool read_param(reader *r, fl_op *op) {
     op->defaults.v[op->info.n_attr++] = p->value;
   if (p->kind == FL_P_RNG)
     op->info.random = true;
+  if (p->kind == FL_P_DIM || p->kind == FL_P_DIMS)
+    op->dims = true;
   op->info.n_params++;
   return op->info.n_attr <= FL_MAX_ATTRS;
 }

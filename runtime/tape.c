@@ -231,17 +231,28 @@ static void copy_meta(fl_meta *to, const fl_meta *from) {
 
 /* --- recording --- */
 
-static bool is_float(const fl_tensor *t) {
-  return fl_dtype_kind(t->meta.dtype) == FL_KIND_FLOAT;
+static inline bool is_float(const fl_tensor *t) {
+  return fli_is_float(t->meta.dtype);
 }
 
-static bool saves_input(uint32_t saves, const fl_call *c, int k) {
-  if (k >= FLI_SAVE_IN || !(saves >> k & 1))
-    return false;
-  if (!(saves & FLI_SAVE_CROSS) || k > 1)
-    return true;
-  fl_tensor *other = c->in[1 - k].tensor;
-  return other && fli_wants_grad(other);
+/* Which inputs to save, a bit each. */
+static uint32_t saved_inputs(uint32_t saves, const fl_call *c) {
+  int n = c->n_in < FLI_SAVE_IN ? c->n_in : FLI_SAVE_IN;
+  uint32_t which = saves & ((1u << n) - 1);
+  if (which && saves & FLI_SAVE_CROSS)
+    for (int k = 0; k < 2; k++) {
+      fl_tensor *other = c->in[1 - k].tensor;
+      if (!other || !fli_wants_grad(other))
+        which &= ~(1u << k);
+    }
+  return which;
+}
+
+static int count_bits(uint32_t bits) {
+  int n = 0;
+  for (; bits; bits &= bits - 1)
+    n++;
+  return n;
 }
 
 static void save(fl_node *n, int slot, fl_operand value) {
@@ -266,11 +277,10 @@ static fl_status make_node(fl_runtime *rt, const fl_call *c,
                            fl_tensor *const *out, const fl_operand *saved,
                            fl_node **result) {
   const fl_op *op = c->op;
-  int n_saved = 0, n_out = op->info.n_out;
-  for (int k = 0; k < c->n_in && k < FLI_SAVE_IN; k++)
-    n_saved += saves_input(saves, c, k);
-  for (int k = 0; k < n_out; k++)
-    n_saved += saves >> (FLI_SAVE_OUT + k) & 1;
+  int n_out = op->info.n_out;
+  uint32_t ins = saved_inputs(saves, c);
+  uint32_t outs = saves >> FLI_SAVE_OUT & ((1u << n_out) - 1);
+  int n_saved = count_bits(ins) + count_bits(outs);
   fl_node *n;
   FLI_TRY(fli_node_new(rt, FLI_NODE_OP, op, c->n_in, n_out, n_saved,
                        op->info.n_attr ? attrs : NULL, &n));
@@ -291,15 +301,15 @@ static fl_status make_node(fl_runtime *rt, const fl_call *c,
         s = FL_ENOMEM;
     }
   }
-  for (int k = 0; k < c->n_in && k < FLI_SAVE_IN; k++)
-    if (saves_input(saves, c, k)) {
+  for (int k = 0; ins >> k; k++)
+    if (ins >> k & 1) {
       if (saved[k].tensor)
         fl_tensor_retain(saved[k].tensor);
       save(n, k, saved[k]);
     }
   for (int k = 0; k < n_out; k++) {
     copy_meta(&n->out_meta[k], &out[k]->meta);
-    if (s == FL_OK && saves >> (FLI_SAVE_OUT + k) & 1)
+    if (s == FL_OK && outs >> k & 1)
       s = save_output(n, k, out[k]);
   }
   if (s) {

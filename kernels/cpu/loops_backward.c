@@ -9,19 +9,35 @@
 #define SAVED_X(f)    const T x = s[i * ks], y = (T)(f);
 #define SAVED_Y(f)    const T y = s[i * ks], x = y;
 #define SAVED_NONE(f) const T x = 0, y = 0;
+#define STEP_X(k)     k
+#define STEP_Y(k)     k
+#define STEP_NONE(k)  1
 
-#define LOOP(name, suffix, T_, saved, value)                                   \
+#define RUN(G, KS, value, ...)                                                 \
+  {                                                                            \
+    const int64_t ks = KS;                                                     \
+    (void)ks;                                                                  \
+    _Pragma("omp simd") for (int64_t i = 0; i < n; i++) {                      \
+      __VA_ARGS__(void) x, (void)y;                                            \
+      r[i] = (T)(G * (value));                                                 \
+    }                                                                          \
+  }
+/* Steps are compiled in where there are elements to differentiate at. */
+#define LOOP(name, suffix, T_, step_saved, saved, value)                       \
   static void name##_##suffix(int64_t n, void *out, const void *const *in,     \
                               const int *step, const double *p, int bits) {    \
     typedef T_ T;                                                              \
     const T *g = in[0], *s = in[1], p0 = FL_PARAM(T, p[0]),                    \
             p1 = FL_PARAM(T, p[1]);                                            \
-    const int64_t kg = step[0], ks = step[1];                                  \
     T *r = out;                                                                \
-    (void)bits, (void)p0, (void)p1, (void)s, (void)ks;                         \
-    _Pragma("omp simd") for (int64_t i = 0; i < n; i++) {                      \
-      saved(void) x, (void)y;                                                  \
-      r[i] = (T)(g[i * kg] * (value));                                         \
+    (void)bits, (void)p0, (void)p1, (void)s;                                   \
+    if (!step_saved(step[1]))                                                  \
+      RUN(g[i * step[0]], 0, value, saved)                                     \
+    else if (step[0])                                                          \
+      RUN(g[i], 1, value, saved)                                               \
+    else {                                                                     \
+      const T g0 = g[0];                                                       \
+      RUN(g0, 1, value, saved)                                                 \
     }                                                                          \
   }
 #define LOOP2(name, suffix, T_, saved, value)                                  \
@@ -41,8 +57,8 @@
   }
 
 #define FL_UNARY(name, T, sig, cast, saves, f, df, ddf)                        \
-  LOOP(name, f32, float, SAVED_##saves(f), df)                                 \
-  LOOP(name, f64, double, SAVED_##saves(f), df)                                \
+  LOOP(name, f32, float, STEP_##saves, SAVED_##saves(f), df)                   \
+  LOOP(name, f64, double, STEP_##saves, SAVED_##saves(f), df)                  \
   LOOP2(name, f32, float, SAVED_##saves(f), ddf)                               \
   LOOP2(name, f64, double, SAVED_##saves(f), ddf)                              \
   const fl_map FL_MAP(name##_backward) = {                                     \

@@ -97,15 +97,21 @@ static fl_value sum_kept(fli_grad *g, fl_value x, unsigned mask) {
   return n ? SUM(x, n, dims, true) : x;
 }
 
+/* A result's gradient for each element that went into it; one without dims is
+ * for all as it is. */
+static fl_value spread(fli_grad *g, fl_value dy) {
+  if (fli_meta(dy)->ndim)
+    dy = kept(g, dy, mask_of(g->attrs, 0, g->in_meta[0].ndim));
+  return EXPAND(dy, &g->in_meta[0]);
+}
+
 void grad_sum(fli_grad *g) {
-  unsigned mask = mask_of(g->attrs, 0, g->in_meta[0].ndim);
-  g->dx[0] = EXPAND(kept(g, g->dy[0], mask), &g->in_meta[0]);
+  g->dx[0] = spread(g, g->dy[0]);
 }
 
 void grad_mean(fli_grad *g) {
   unsigned mask = mask_of(g->attrs, 0, g->in_meta[0].ndim);
-  fl_value each = DIV(g->dy[0], NUM(count_of(&g->in_meta[0], mask)));
-  g->dx[0] = EXPAND(kept(g, each, mask), &g->in_meta[0]);
+  g->dx[0] = spread(g, DIV(g->dy[0], NUM(count_of(&g->in_meta[0], mask))));
 }
 
 /* The product of the others: y / x without zeros; with one zero only that
