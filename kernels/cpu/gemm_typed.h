@@ -203,8 +203,7 @@ static panels cut_rows(int64_t m) {
   return (panels){count, m / count, m % count};
 }
 
-/* Both operands where they are, for what fits in the L1 cache or is not used
- * often enough to pay for copies. */
+/* Both operands where they are; see in_place. */
 static void small(const product *g, bool add) {
   panels h = cut_rows(g->m);
   int64_t whole = PARTS_ARE_FREE ? g->n : g->n / VL * VL;
@@ -278,6 +277,14 @@ static bool should_copy(const product *g) {
   return g->n > NR && (g->ta ? bytes >= 4096 : bytes % 4096 == 0);
 }
 
+/* Whether tiles may read B where it is: it fits in the L1 cache, or so few rows
+ * of A pass over it that putting it in order costs more. */
+static bool in_place(const product *g) {
+  int64_t row = g->ldb * (int)sizeof(T);
+  return g->m <= 2 * MR || g->k * row <= 32768 ||
+         (g->m <= 16 * MR && row <= 2048 && !should_copy(g));
+}
+
 static void __attribute__((noinline))
 blocked(const product *g, bool add, const fl_cpu_product *done) {
   T packed_b[KC * NC] __attribute__((aligned(FL_ALIGN)));
@@ -333,8 +340,7 @@ static void run(const product *g, bool add, const fl_cpu_product *done) {
     r.c += l.n;
     run(&l, add, NULL);
     thin(&r, add);
-  } else if (!g->tb &&
-             (g->m <= 2 * MR || g->k * g->ldb * (int)sizeof(T) <= 32768)) {
+  } else if (!g->tb && in_place(g)) {
     small(g, add);
   } else {
     blocked(g, add, done);
