@@ -1,12 +1,13 @@
 /* Attention: which kernels compute it, and with what. 16-bit floats of up to
- * 256 columns go to tensor cores (attention.cu, attention_backward.cu), all
- * else to attention_plain.cu, as f32 or f64. */
-#include "cuda.h"
-
+ * 256 columns go to tensor cores (attention.cu, attention_backward.cu; of up to
+ * 128 without mask and dropout on Hopper: attention_wide.cu), all else to
+ * attention_plain.cu, as f32 or f64. */
 #include <math.h>
 #include <string.h>
 
-#include "attention.h"
+#include "library.h"
+
+#include "attention_wide.h"
 
 enum { ROWS = 64, THREADS = 128, PLAIN_THREADS = 256 }; /* of a block */
 
@@ -59,6 +60,15 @@ static flc_spec plain_queries_spec(int dtype, int parts) {
   return FLC_SPEC("attention_plain", "queries", dtype, parts);
 }
 
+/* Hopper's */
+enum { WIDE_ROWS = 128, WIDE_THREADS = 384 };
+static int wide_stages(int w) {
+  return w == 64 ? 4 : 2;
+}
+static flc_spec wide_forward_spec(int dtype, int w) {
+  return FLC_SPEC("attention_wide", "forward", dtype, w, wide_stages(w));
+}
+
 static void visit_one(flc_visitor *v, flc_spec s, bool quick) {
   v->spec(v, &s, quick);
 }
@@ -76,6 +86,9 @@ void flc_visit_attention(flc_visitor *v) {
         visit_one(v, queries_spec(dtype, common[i], more), quick);
       }
   }
+  for (int dtype = FL_F16; dtype <= FL_BF16; dtype++)
+    for (int w = 64; w <= 128; w += 64)
+      visit_one(v, wide_forward_spec(dtype, w), dtype == FL_BF16 && w == 128);
   for (int dtype = FL_F64; dtype <= FL_F32; dtype++) {
     visit_one(v, delta_spec(dtype), false);
     for (int parts = 1; parts <= 2; parts++) {
@@ -88,6 +101,10 @@ void flc_visit_attention(flc_visitor *v) {
 }
 
 /* --- operands --- */
+
+static int wider(const attention_args *a) {
+  return a->d > a->dv_cols ? a->d : a->dv_cols;
+}
 
 typedef struct work {
   const fl_launch *l;
@@ -254,10 +271,6 @@ static fl_status open(work *w, const fl_launch *l, int first, int mask,
 
 /* --- launches --- */
 
-static int wider(const attention_args *a) {
-  return a->d > a->dv_cols ? a->d : a->dv_cols;
-}
-
 /* 64 rows of `rows` and all `heads` to a block; `pairs`: tiles of 64 rows of
  * two operands in shared memory beside those gone over. */
 static fl_status run16(work *w, flc_spec spec, int64_t rows, int64_t heads,
@@ -289,6 +302,61 @@ static int plain_parts(const work *w) {
   return wider(&w->a) <= ROWS ? 1 : 2;
 }
 
+/* --- Hopper --- */
+
+/* Rows as a tensor map of boxes of (64, 128); false: maps cannot describe it.
+ * Copies fill with zeros what lies outside. */
+static bool wide_map(const work *w, attention_map *map, const attention_rows *r,
+                     int cols, int64_t rows, int64_t heads, int64_t batch) {
+  const flc_driver *cu = flc_driver_get();
+  enum { F16 = 6, BF16 = 9, NO_INTERLEAVE = 0, SWIZZLE_128 = 3, L2_256 = 3 };
+  uint64_t size[4] = {(uint64_t)cols, (uint64_t)rows, (uint64_t)heads,
+                      (uint64_t)batch};
+  int64_t stride[3] = {r->row, r->head, r->batch};
+  uint64_t bytes[3];
+  uint32_t box[4] = {64, WIDE_ROWS, 1, 1}, step[4] = {1, 1, 1, 1};
+  for (int i = 0; i < 3; i++) {
+    if (size[i + 1] == 1)
+      stride[i] = 8; /* any: there is one */
+    if (stride[i] <= 0 || stride[i] >= (int64_t)1 << 39)
+      return false;
+    bytes[i] = (uint64_t)stride[i] * 2;
+  }
+  return cols > 0 && rows > 0 && rows < INT32_MAX - WIDE_ROWS &&
+         cu->TensorMapEncodeTiled((CUtensorMap *)map,
+                                  w->dtype == FL_BF16 ? BF16 : F16, 4, r->data,
+                                  size, bytes, box, step, NO_INTERLEAVE,
+                                  SWIZZLE_128, L2_256, 0) == CUDA_SUCCESS;
+}
+
+/* The maps; false: other kernels have to do it. */
+static bool wide_open(const work *w, attention_wide *to, int64_t rows) {
+  const attention_args *a = &w->a;
+  int64_t batch = a->heads ? w->heads_all / a->heads : 0,
+          heads_k = a->group ? a->heads / a->group : 0;
+  memset(to, 0, sizeof *to);
+  if (!w->tensor || w->more || wider(a) > 128 || a->nq <= ROWS ||
+      flc_chip_of(w->l)->major != 9)
+    return false;
+  to->a = *a;
+  to->a.tiles = flc_ceil_div(rows, WIDE_ROWS);
+  to->items = to->a.tiles * w->heads_all;
+  return wide_map(w, &to->q, &a->q, a->d, a->nq, a->heads, batch) &&
+         wide_map(w, &to->k, &a->k, a->d, a->nk, heads_k, batch) &&
+         wide_map(w, &to->v, &a->v, a->dv_cols, a->nk, heads_k, batch);
+}
+
+static fl_status wide_forward(const work *w, attention_wide *to) {
+  int cols = wider(&w->a) <= 64 ? 64 : 128,
+      most = flc_chip_of(w->l)->processors;
+  flc_spec spec = wide_forward_spec((int)w->dtype, cols);
+  flc_grid g = {.x = (unsigned)(to->items < most ? to->items : most),
+                .block = WIDE_THREADS,
+                .shared = (unsigned)(1024 + WIDE_ROWS * cols * 2 *
+                                                (1 + 2 * wide_stages(cols)))};
+  return FLC_RUN(w->l, spec, g, *to);
+}
+
 /* q, k, v, mask, seed, offset -> y, lse */
 FLC_KERNEL(attention) {
   work w;
@@ -302,7 +370,10 @@ FLC_KERNEL(attention) {
     return s;
   w.a.y = rows_of(&y, y.data);
   w.a.lse = lse.data;
-  if (w.tensor) {
+  attention_wide wide;
+  if (wide_open(&w, &wide, w.a.nq)) {
+    s = wide_forward(&w, &wide);
+  } else if (w.tensor) {
     int cols = width(wider(&w.a));
     s = run16(&w, forward_spec((int)w.dtype, cols, w.more), w.a.nq, w.heads_all,
               1, forward_step(cols), 1);

@@ -197,3 +197,17 @@ void fl_wgmma(float (&c)[16][4], const uint32_t (&a)[4], uint64_t b, int add) {
   else
     FL_WGMMA_RS(128, "f16", "64", "65", "66", "67", "68", "69", "70");
 }
+
+/* --- ordinary accesses to shared memory by address --- */
+
+inline void fl_store4(uint32_t to, uint32_t v) {
+  asm volatile("st.shared.b32 [%0], %1;" ::"r"(to), "r"(v) : "memory");
+}
+inline uint4 fl_load16(uint32_t at) {
+  uint4 v;
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "r"(at)
+               : "memory");
+  return v;
+}

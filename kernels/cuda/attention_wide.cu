@@ -1,0 +1,301 @@
+/* Attention forward for 16-bit floats on Hopper: a block is one warp group that
+ * queues copies and two that compute, each 64 queries against tiles of 128
+ * keys. While one group is at its exponentials, the other has the tensor cores,
+ * and the product with the values runs under the next tile's scores (Shah et
+ * al., arXiv:2407.08608). Blocks stay and take one tile of queries after the
+ * other. */
+#include "attention.cuh"
+#include "attention_wide.h"
+#include "wgmma.cuh"
+
+#define WIDE_THREADS 384
+#define WIDE_ROWS    128 /* queries of an item */
+#define WIDE_KEYS    128 /* of a tile */
+
+/* Shared memory: queries, then STAGES times keys and values. A tile is columns
+ * of 64, each (rows, 64). */
+template <int W, int STAGES> struct wide_room {
+  static constexpr int tile = WIDE_KEYS * W * 2; /* bytes */
+  static constexpr int column = WIDE_KEYS * 128;
+  uint32_t at;
+  inline uint32_t q() const {
+    return at;
+  }
+  inline uint32_t k(int n) const {
+    return at + tile * (1 + 2 * (n % STAGES));
+  }
+  inline uint32_t v(int n) const {
+    return k(n) + tile;
+  }
+};
+
+/* Full: a copy has come; free: all warps that compute have read it. */
+template <int STAGES> struct wide_gates {
+  uint32_t at; /* of 2 + 4 * STAGES barriers */
+  inline uint32_t q(int free) const {
+    return at + 8 * free;
+  }
+  inline uint32_t k(int n, int free) const {
+    return at + 16 + 8 * (2 * (n % STAGES) + free);
+  }
+  inline uint32_t v(int n, int free) const {
+    return k(n, free) + 16 * STAGES;
+  }
+  static inline int parity(int n) {
+    return n / STAGES & 1;
+  }
+};
+
+/* Item i of this block. Every other round goes backwards, since with a causal
+ * mask items get shorter from the first of a round to the last. */
+struct wide_item {
+  att_place p;
+  int tiles; /* of keys */
+};
+inline bool wide_next(const attention_wide &w, int round, wide_item &item) {
+  int64_t place = round & 1 ? gridDim.x - 1 - blockIdx.x : blockIdx.x,
+          i = (int64_t)round * gridDim.x + place;
+  if (i >= w.items)
+    return false;
+  item.p = att_here(w.a, i, w.a.heads, WIDE_ROWS, w.a.causal);
+  int64_t end = att_keys(w.a, item.p.first, WIDE_ROWS);
+  item.tiles = (int)((end + WIDE_KEYS - 1) / WIDE_KEYS);
+  return true;
+}
+
+/* W / 64 boxes of rows from `row`. */
+template <int W>
+void wide_load(uint32_t to, const attention_map &map, uint32_t bar, int row,
+               int head, int batch) {
+  for (int c = 0; c < W / 64; c++)
+    fl_tile_load(to + c * WIDE_KEYS * 128, (const fl_tensor_map *)&map, bar,
+                 64 * c, row, head, batch);
+}
+
+/* One thread: all copies of this block, as far ahead as there is room. */
+template <int W, int STAGES>
+void wide_produce(const attention_wide &w, wide_room<W, STAGES> m,
+                  wide_gates<STAGES> gate) {
+  wide_item item;
+  int n = 0;
+  for (int round = 0; wide_next(w, round, item); round++) {
+    int b = (int)item.p.b, h = (int)item.p.h, hk = h / w.a.group;
+    fl_barrier_wait(gate.q(1), (round & 1) ^ 1);
+    fl_barrier_expect(gate.q(0), m.tile);
+    wide_load<W>(m.q(), w.q, gate.q(0), (int)item.p.first, h, b);
+    for (int t = item.tiles - 1; t >= 0; t--, n++) {
+      int parity = gate.parity(n) ^ 1;
+      fl_barrier_wait(gate.k(n, 1), parity);
+      fl_barrier_expect(gate.k(n, 0), m.tile);
+      wide_load<W>(m.k(n), w.k, gate.k(n, 0), t * WIDE_KEYS, hk, b);
+      fl_barrier_wait(gate.v(n, 1), parity);
+      fl_barrier_expect(gate.v(n, 0), m.tile);
+      wide_load<W>(m.v(n), w.v, gate.v(n, 0), t * WIDE_KEYS, hk, b);
+    }
+  }
+}
+
+/* s = q k^T, queued; q: this group's 64 rows. */
+template <int D, int W>
+void wide_scores(float (&s)[16][4], uint32_t q, uint32_t k) {
+  fl_products_open();
+#pragma unroll
+  for (int i = 0; i < W / 16; i++) {
+    uint32_t at = i / 4 * WIDE_KEYS * 128 + i % 4 * 32;
+    fl_wgmma<D, 0, 0>(s, fl_tile_desc(q + at), fl_tile_desc(k + at), i);
+  }
+  fl_products_commit();
+}
+
+/* o += p v, queued. */
+template <int D, int W>
+void wide_values(float (&o)[W / 8][4], const uint32_t (&p)[8][4], uint32_t v) {
+  fl_products_open();
+#pragma unroll
+  for (int i = 0; i < WIDE_KEYS / 16; i++)
+    fl_wgmma<D, 1>(o, p[i], fl_tile_desc(v + i * 2048, WIDE_KEYS * 128), 1);
+  fl_products_commit();
+}
+
+/* The rows of a lane: lane / 4 and lane / 4 + 8 of its warp's 16. */
+struct wide_rows {
+  float top[2], sum[2], ratio[2];
+};
+
+/* Scores to weights; what was summed before counts `ratio` as much. */
+inline void wide_soften(wide_rows &r, float (&s)[16][4], float unit) {
+#pragma unroll
+  for (int half = 0; half < 2; half++) {
+    float next = r.top[half], more = 0;
+#pragma unroll
+    for (int j = 0; j < 16; j++)
+      next = fmaxf(next, fmaxf(s[j][2 * half], s[j][2 * half + 1]));
+    next = fmaxf(next, __shfl_xor_sync(0xffffffff, next, 1));
+    next = fmaxf(next, __shfl_xor_sync(0xffffffff, next, 2));
+    float base = next == -INFINITY ? 0 : next * unit;
+    r.ratio[half] = fl_exp2_fast(fmaf(r.top[half], unit, -base));
+    r.top[half] = next;
+#pragma unroll
+    for (int j = 0; j < 16; j++)
+#pragma unroll
+      for (int e = 0; e < 2; e++) {
+        float &x = s[j][2 * half + e];
+        x = fl_exp2_fast(fmaf(x, unit, -base));
+        more += x;
+      }
+    r.sum[half] = fmaf(r.sum[half], r.ratio[half], more);
+  }
+}
+
+template <int D> void wide_pack(uint32_t (&p)[8][4], const float (&s)[16][4]) {
+#pragma unroll
+  for (int i = 0; i < 8; i++)
+#pragma unroll
+    for (int j = 0; j < 4; j++)
+      p[i][j] = fl_pack<D>(s[2 * i + j / 2][2 * (j & 1)],
+                           s[2 * i + j / 2][2 * (j & 1) + 1]);
+}
+
+/* Scores that nobody may see become -inf: keys from `end` and, with a causal
+ * mask, those after the query. */
+inline void wide_cut(float (&s)[16][4], int end, int query, int key,
+                     bool causal) {
+  int lane = threadIdx.x & 31;
+#pragma unroll
+  for (int j = 0; j < 16; j++)
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+      int at = key + 8 * j + 2 * (lane % 4) + (e & 1),
+          row = query + lane / 4 + 8 * (e >> 1);
+      if (at >= end || (causal && at > row))
+        s[j][e] = -INFINITY;
+    }
+}
+
+/* The warp's 16 rows of the result, by way of the group's queries. */
+template <int D, int W>
+void wide_save(const attention_wide &w, const wide_item &item, int query,
+               const float (&o)[W / 8][4], wide_rows &r, uint32_t room) {
+  const attention_args &a = w.a;
+  int lane = threadIdx.x & 31;
+  float factor[2];
+#pragma unroll
+  for (int half = 0; half < 2; half++) {
+    float sum = fl_warp_reduce<4>(r.sum[half], fl_sum_of());
+    int64_t row = query + lane / 4 + 8 * half;
+    factor[half] = sum == 0 ? 0 : 1 / sum;
+    if (lane % 4 == 0 && row < a.nq)
+      ((float *)a.lse)[(item.p.b * a.heads + item.p.h) * a.nq + row] =
+          r.top[half] * (float)a.scale + fl_log(sum);
+  }
+#pragma unroll
+  for (int j = 0; j < W / 8; j++)
+#pragma unroll
+    for (int half = 0; half < 2; half++)
+      fl_store4(room + j / 8 * WIDE_KEYS * 128 +
+                    fl_swizzle<128>(lane / 4 + 8 * half, j % 8) +
+                    4 * (lane % 4),
+                fl_pack<D>(o[j][2 * half] * factor[half],
+                           o[j][2 * half + 1] * factor[half]));
+  __syncwarp();
+  uint16_t *to = att_rows<uint16_t>(a.y, item.p.b, item.p.h);
+#pragma unroll
+  for (int n = lane; n < 16 * (W / 8); n += 32) {
+    int row = n / (W / 8), chunk = n % (W / 8);
+    if (query + row < a.nq && chunk * 8 < a.dv_cols)
+      *(uint4 *)(to + (query + row) * a.y.row + chunk * 8) = fl_load16(
+          room + chunk / 8 * WIDE_KEYS * 128 + fl_swizzle<128>(row, chunk % 8));
+  }
+}
+
+template <int D, int W, int STAGES>
+void wide_consume(const attention_wide &w, wide_room<W, STAGES> m,
+                  wide_gates<STAGES> gate, int group) {
+  int lane = threadIdx.x & 31, warp = threadIdx.x >> 5 & 3, n = 0;
+  float unit = (float)(w.a.scale * FL_LOG2E);
+  uint32_t q = m.q() + group * 64 * 128;
+  wide_item item;
+  if (group == 1)
+    fl_meet_arrive(1, 256); /* the first group goes first */
+  for (int round = 0; wide_next(w, round, item); round++) {
+    int query = (int)item.p.first + 64 * group + 16 * warp;
+    float s[16][4], o[W / 8][4] = {};
+    uint32_t p[8][4];
+    wide_rows r = {{-INFINITY, -INFINITY}, {0, 0}, {1, 1}};
+    fl_barrier_wait(gate.q(0), round & 1);
+    fl_barrier_wait(gate.k(n, 0), gate.parity(n));
+    wide_scores<D, W>(s, q, m.k(n));
+    fl_products_wait<0>();
+    fl_products_hold(s);
+    if (lane == 0)
+      fl_barrier_arrive(gate.k(n, 1));
+    wide_cut(s, (int)w.a.nk, query, (item.tiles - 1) * WIDE_KEYS, w.a.causal);
+    wide_soften(r, s, unit);
+    wide_pack<D>(p, s);
+    if (item.tiles > 1)
+      fl_barrier_wait(gate.k(n + 1, 0), gate.parity(n + 1));
+    for (int t = item.tiles - 1; t > 0; t--, n++) {
+      fl_meet(1 + group, 256);
+      wide_scores<D, W>(s, q, m.k(n + 1));
+      fl_barrier_wait(gate.v(n, 0), gate.parity(n));
+      wide_values<D, W>(o, p, m.v(n));
+      fl_meet_arrive(1 + (group ^ 1), 256);
+      fl_products_wait<1>();
+      fl_products_hold(s);
+      if (lane == 0)
+        fl_barrier_arrive(gate.k(n + 1, 1));
+      wide_soften(r, s, unit);
+      fl_products_hold(s);
+      /* also keeps the exponentials before the next wait: compilers move what
+       * follows no branch */
+      if (t > 1)
+        fl_barrier_wait(gate.k(n + 2, 0), gate.parity(n + 2));
+      fl_products_wait<0>();
+      fl_products_hold(o);
+      if (lane == 0)
+        fl_barrier_arrive(gate.v(n, 1));
+#pragma unroll
+      for (int j = 0; j < W / 8; j++)
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+          o[j][e] *= r.ratio[e >> 1];
+      wide_pack<D>(p, s);
+    }
+    fl_barrier_wait(gate.v(n, 0), gate.parity(n));
+    wide_values<D, W>(o, p, m.v(n));
+    fl_products_wait<0>();
+    fl_products_hold(o);
+    if (lane == 0)
+      fl_barrier_arrive(gate.v(n, 1));
+    n++;
+    fl_meet(3 + group, 128); /* the group has read its queries */
+    wide_save<D, W>(w, item, query, o, r, q + warp * 16 * 128);
+    fl_fence_async();
+    __syncwarp();
+    if (lane == 0)
+      fl_barrier_arrive(gate.q(1));
+  }
+}
+
+template <int D, int W, int STAGES>
+__global__ void __launch_bounds__(WIDE_THREADS, 1)
+    forward(const __grid_constant__ attention_wide w) {
+  extern __shared__ uint4 room[];
+  __shared__ uint64_t gates[2 + 4 * STAGES];
+  wide_room<W, STAGES> m = {(fl_shared(room) + 1023) / 1024 * 1024};
+  wide_gates<STAGES> gate = {fl_shared(gates)};
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < 2 + 4 * STAGES; i++)
+      fl_barrier_init(gate.at + 8 * i, i & 1 ? 8 : 1); /* free: by 8 warps */
+    fl_barrier_ready();
+  }
+  __syncthreads();
+  if (threadIdx.x < 128) {
+    fl_registers_less<24>();
+    if (threadIdx.x == 0)
+      wide_produce<W, STAGES>(w, m, gate);
+  } else {
+    fl_registers_more<240>();
+    wide_consume<D, W, STAGES>(w, m, gate, threadIdx.x / 128 - 1);
+  }
+}
