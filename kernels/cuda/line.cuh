@@ -5,6 +5,20 @@
 
 #include "flare.cuh"
 
+/* --- places --- */
+
+/* i / n, and what is left in *rest; mostly both are small. */
+inline int64_t fl_split(int64_t i, int64_t n, int64_t *rest) {
+  if (((uint64_t)i | (uint64_t)n) >> 32 == 0) {
+    uint32_t q = (uint32_t)i / (uint32_t)n;
+    *rest = (int64_t)((uint32_t)i - q * (uint32_t)n);
+    return q;
+  }
+  int64_t q = i / n;
+  *rest = i - q * n;
+  return q;
+}
+
 /* --- groups --- */
 
 template <class V> V fl_low() {
@@ -183,7 +197,7 @@ void fl_store_line(FL_S(D) * y, const FL_W(D) (&v)[E], int n, int lane,
   }
 }
 
-/* Two at once of E parts are summed first: fewer additions wait for one. */
+/* The sum of E numbers, so that few additions wait for each other. */
 template <int E, class V> V fl_tree(V (&t)[E]) {
 #pragma unroll
   for (int k = E / 2; k > 0; k /= 2)

@@ -2,7 +2,7 @@
  * over the columns), and the pieces of both put together. Results do not
  * depend on what runs when: every element has its thread, every merge its
  * place. */
-#include "flare.cuh"
+#include "line.cuh"
 #include "reduce.h"
 
 /* --- what values are computed in --- */
@@ -17,15 +17,6 @@ template <int K, int D> struct value_of {
 
 template <class V> struct sum_type { typedef double T; };
 template <> struct sum_type<int64_t> { typedef int64_t T; };
-
-template <int N, class V> V tree(V (&t)[N]) {
-#pragma unroll
-  for (int k = N / 2; k > 0; k /= 2)
-#pragma unroll
-    for (int i = 0; i < k; i++)
-      t[i] += t[i + k];
-  return t[0];
-}
 
 /* --- accumulators. add: N values, of positions at, at + step, ... --- */
 
@@ -60,7 +51,7 @@ template <int K, class V> struct sums {
 #pragma unroll
       for (int i = 0; i < N; i++)
         t[i] = K == REDUCE_ABS_SUM ? fl_abs(v[i]) : v[i];
-      s += (S)tree(t);
+      s += (S)fl_tree(t);
     }
   }
   void merge(const sums &o) {
@@ -193,8 +184,8 @@ template <class V> struct pairs {
       t[i] = v[i];
       w[i] = v[i] * (u[i] - g.shift);
     }
-    s += (double)tree(t);
-    q += (double)tree(w);
+    s += (double)fl_tree(t);
+    q += (double)fl_tree(w);
   }
   void merge(const pairs &o) {
     s += o.s;
@@ -324,18 +315,6 @@ template <int K, int D> struct result {
 
 /* --- places --- */
 
-/* i / n, and what is left in *rest; mostly both are small. */
-inline int64_t split(int64_t i, int64_t n, int64_t *rest) {
-  if (((uint64_t)i | (uint64_t)n) >> 32 == 0) {
-    uint32_t q = (uint32_t)i / (uint32_t)n;
-    *rest = (int64_t)((uint32_t)i - q * (uint32_t)n);
-    return q;
-  }
-  int64_t q = i / n;
-  *rest = i - q * n;
-  return q;
-}
-
 inline int64_t offset_of(int64_t i, int n, const reduce_axis *axes,
                          int64_t *out) {
   int64_t in = 0;
@@ -343,7 +322,7 @@ inline int64_t offset_of(int64_t i, int n, const reduce_axis *axes,
   for (int k = 0; k < n; k++) {
     int64_t at = i;
     if (k + 1 < n)
-      i = split(i, axes[k].size, &at);
+      i = fl_split(i, axes[k].size, &at);
     in += at * axes[k].in;
     *out += at * axes[k].out;
   }
@@ -492,7 +471,8 @@ __global__ void __launch_bounds__(256)
     end = end < turns ? end : turns;
     for (s += lane / turn; s < end; s += a.lanes / turn) {
       int64_t at, n;
-      int64_t off = offset_of(split(s, a.blocks, &at), a.n_red, a.red, &none);
+      int64_t off =
+          offset_of(fl_split(s, a.blocks, &at), a.n_red, a.red, &none);
       at *= a.block;
       n = a.run - at < a.block ? a.run - at : a.block;
       off += at;
@@ -518,7 +498,7 @@ __global__ void __launch_bounds__(256)
   int tx = threadIdx.x % a.bx, ty = threadIdx.x / a.bx % a.by;
   int64_t tile, wide = a.keep[0].size;
   int64_t o =
-      split(blockIdx.x, a.tiles, &tile) * a.bz + threadIdx.x / (a.bx * a.by);
+      fl_split(blockIdx.x, a.tiles, &tile) * a.bz + threadIdx.x / (a.bx * a.by);
   int64_t col = (tile * a.bx + tx) * N, out = 0, none = 0;
   bool on = o * wide < a.results && col < wide;
   int64_t in = on ? offset_of(o, a.n_keep - 1, a.keep + 1, &out) + col : 0;
@@ -545,7 +525,7 @@ __global__ void __launch_bounds__(256)
       if (line >= end)
         continue;
       if (a.n_red)
-        off = offset_of(split(line, a.run, &at), a.n_red, a.red, &none);
+        off = offset_of(fl_split(line, a.run, &at), a.n_red, a.red, &none);
       off += at * a.run_in;
       b[k] = fl_read<S, N>(x + off);
       if (TWO)

@@ -1,0 +1,272 @@
+/* layer_norm and rms_norm over the last dims, and their gradients. group_norm
+ * and batch_norm are in planes.c. */
+#include "line.h"
+
+#include "norm.h"
+#include "planes.h"
+#include "reduce.h"
+
+#define LONG_THREADS 512
+#define LONG_CHUNK   4096 /* elements of a long line for a block, as in norm.cu \
+                           */
+
+static int most_of(fl_dtype d, int vec) {
+  return d == FL_F64 || vec == 1 ? 8 : 16;
+}
+
+/* --- what both directions are given --- */
+
+/* weight, and bias where there is one: as they are if both are of x's dtype,
+ * else both of the wide one. */
+static fl_status set_weights(const fl_launch *l, fl_dtype d, const fl_view *w,
+                             const fl_view *b, norm_args *a) {
+  bool no_b = !b || !b->data;
+  a->wide = (w->data && w->dtype != d) || (!no_b && b->dtype != d);
+  fl_dtype type = a->wide ? flc_wide(d) : d;
+  a->weight = w->data ? flc_input(l, w, type) : NULL;
+  a->bias = no_b ? NULL : flc_input(l, b, type);
+  return (w->data && !a->weight) || (!no_b && !a->bias) ? FL_ENOMEM : FL_OK;
+}
+
+static bool aligned(const norm_args *a) {
+  return flc_aligned(a->x, 16) && flc_aligned(a->dy, 16) &&
+         flc_aligned(a->weight, 16) && flc_aligned(a->bias, 16);
+}
+
+static void set_lines(norm_args *a, int64_t lines, int64_t total) {
+  a->lines = lines;
+  a->n = lines ? total / lines : 0;
+  a->part = 1 / (double)a->n;
+  a->chunks = flc_ceil_div(a->n, LONG_CHUNK);
+}
+
+static flc_grid long_grid(const norm_args *a) {
+  return (flc_grid){.x = (unsigned)(a->lines * a->chunks),
+                    .block = LONG_THREADS};
+}
+
+/* --- forward --- */
+
+static flc_spec forward_spec(fl_dtype d, const flc_line *p) {
+  return FLC_SPEC("norm", "forward", d, p->vec, p->each, p->block);
+}
+
+static fl_status long_forward(const fl_launch *l, fl_dtype d, norm_args *a) {
+  fl_view v = {.data = (void *)(uintptr_t)a->x,
+               .dtype = d,
+               .ndim = 2,
+               .shape = {a->lines, a->n},
+               .stride = {a->n, 1}};
+  a->sums = fl_scratch_get(l, (size_t)a->lines * 2 * sizeof(double));
+  if (!a->sums)
+    return FL_ENOMEM;
+  fl_status s = flc_moments(l, &v, 2, a->sums, a->sums + a->lines);
+  flc_spec spec = FLC_SPEC("norm", "long_forward", d);
+  return s == FL_OK ? FLC_RUN(l, spec, long_grid(a), *a) : s;
+}
+
+static fl_status forward(const fl_launch *l, const fl_view *bias,
+                         const fl_view *mean, const fl_view *rstd) {
+  const fl_view *x = &l->in[0];
+  fl_dtype d = l->out[0].dtype;
+  norm_args a = {.y = l->out[0].data,
+                 .mean = mean ? mean->data : NULL,
+                 .rstd = rstd->data,
+                 .eps = l->attrs->v[1].f};
+  flc_line p;
+  set_lines(&a, flc_numel(rstd), flc_numel(x));
+  if (a.lines == 0)
+    return FL_OK;
+  a.x = flc_input(l, x, d);
+  if (!a.x)
+    return FL_ENOMEM;
+  fl_status s = set_weights(l, d, &l->in[1], bias, &a);
+  if (s != FL_OK)
+    return s;
+  bool fits = flc_line_of(a.n, d, aligned(&a), most_of(d, 0), &p);
+  if (p.vec == 1)
+    fits = flc_line_of(a.n, d, false, most_of(d, 1), &p);
+  if (!fits)
+    return long_forward(l, d, &a);
+  a.lanes = p.lanes;
+  flc_spec spec = forward_spec(d, &p);
+  flc_grid grid = {.x = flc_line_grid(&p, a.lines),
+                   .block = (unsigned)p.threads};
+  return FLC_RUN(l, spec, grid, a);
+}
+
+FLC_KERNEL(layer_norm) {
+  return forward(l, &l->in[2], &l->out[1], &l->out[2]);
+}
+
+FLC_KERNEL(rms_norm) {
+  return forward(l, NULL, NULL, &l->out[1]);
+}
+
+/* --- backward --- */
+
+/* Lines in blocks of at most 512 threads, whose sums towards the weights stay
+ * in registers; lines on their way wait in shared memory. */
+static bool backward_line(int64_t n, fl_dtype d, bool is_aligned, flc_line *p) {
+  flc_line_of(n, d, is_aligned, 8, p);
+  int size = (int)fl_dtype_size(d), most = p->vec == 1 || size == 8 ? 8
+                                           : size == 4              ? 16
+                                                                    : 32;
+  if (p->vec == 1 && size == 8)
+    most = p->each = 4;
+  if (!p->block && n <= 32 * p->each) {
+    p->lanes = flc_power(flc_ceil_div(n, p->each), 32);
+    return true;
+  }
+  p->block = 1;
+  while (p->each < most && n > 512 * p->each)
+    p->each *= 2;
+  p->threads = (int)(flc_ceil_div(flc_ceil_div(n, p->each), 32) * 32);
+  return p->threads <= 512;
+}
+
+static flc_spec backward_spec(fl_dtype d, const flc_line *p, bool centre) {
+  return FLC_SPEC("norm", "backward", d, p->vec, p->each, p->block, centre);
+}
+
+static fl_status sum_weights(const fl_launch *l, fl_dtype d, norm_args *a) {
+  flc_spec spec = FLC_SPEC("norm", "weights", d);
+  flc_grid grid = {
+      .x = (unsigned)flc_ceil_div(a->n, 32), .y = a->db ? 2 : 1, .block = 512};
+  return FLC_RUN(l, spec, grid, *a);
+}
+
+static fl_status set_parts(const fl_launch *l, fl_dtype d, int64_t parts,
+                           norm_args *a) {
+  size_t each = 2 * (size_t)a->n * fl_dtype_size(flc_wide(d));
+  a->n_parts = (int)parts;
+  a->parts = a->weight ? fl_scratch_get(l, (size_t)parts * each) : NULL;
+  return a->weight && !a->parts ? FL_ENOMEM : FL_OK;
+}
+
+static fl_status long_backward(const fl_launch *l, fl_dtype d, norm_args *a) {
+  flc_spec sums = FLC_SPEC("norm", "long_sums", d);
+  flc_spec dx = FLC_SPEC("norm", "long_backward", d);
+  flc_spec weights = FLC_SPEC("norm", "long_weights", d);
+  a->sums = fl_scratch_get(l, (size_t)a->lines * 2 * sizeof(double));
+  if (!a->sums)
+    return FL_ENOMEM;
+  flc_grid each = {.x = (unsigned)a->lines, .block = LONG_THREADS};
+  fl_status s = FLC_RUN(l, sums, each, *a);
+  if (s == FL_OK)
+    s = FLC_RUN(l, dx, long_grid(a), *a);
+  if (s != FL_OK || !a->weight)
+    return s;
+  int64_t blocks = flc_ceil_div(a->n, 256);
+  int64_t parts = flc_ceil_div(flc_chip_of(l)->processors * 8, blocks);
+  parts = parts > a->lines ? a->lines : parts;
+  a->piece = flc_ceil_div(a->lines, parts);
+  parts = flc_ceil_div(a->lines, a->piece);
+  s = set_parts(l, d, parts, a);
+  flc_grid grid = {.x = (unsigned)blocks, .y = (unsigned)parts, .block = 256};
+  if (s == FL_OK)
+    s = FLC_RUN(l, weights, grid, *a);
+  return s == FL_OK ? sum_weights(l, d, a) : s;
+}
+
+/* Blocks that run at once, and no more: each goes through many lines. */
+static int64_t blocks_for(const fl_launch *l, const flc_line *p,
+                          int64_t lines) {
+  int each = p->each > 16 ? 512 : p->each > 8 ? 640 : 1024;
+  int64_t most = each / p->threads > 1 ? each / p->threads : 1;
+  int64_t groups = p->block ? 1 : p->threads / p->lanes;
+  most = flc_chip_of(l)->processors * (most > 16 ? 16 : most);
+  lines = flc_ceil_div(lines, 4 * groups);
+  return lines < most ? lines : most;
+}
+
+static fl_status backward(const fl_launch *l, const fl_view *mean,
+                          const fl_view *rstd, const fl_view *db) {
+  const fl_view *x = &l->in[1], *w = &l->in[2], *dw = &l->out[1];
+  fl_dtype d = l->out[0].dtype, wide = flc_wide(d);
+  norm_args a = {.y = l->out[0].data, .db = db ? db->data : NULL};
+  flc_line p;
+  set_lines(&a, flc_numel(rstd), flc_numel(x));
+  if (flc_numel(x) == 0) { /* no lines, but perhaps weights */
+    size_t bytes = (size_t)flc_numel(dw) * fl_dtype_size(d);
+    fl_status s = bytes ? flc_zero(l, dw->data, bytes) : FL_OK;
+    return s == FL_OK && bytes && db ? flc_zero(l, db->data, bytes) : s;
+  }
+  a.dw = dw->data;
+  a.dy = flc_input(l, &l->in[0], d);
+  a.x = flc_input(l, x, d);
+  a.mean = mean ? (void *)(uintptr_t)flc_input(l, mean, wide) : NULL;
+  a.rstd = (void *)(uintptr_t)flc_input(l, rstd, wide);
+  if (!a.dy || !a.x || !a.rstd || (mean && !a.mean))
+    return FL_ENOMEM;
+  fl_status s = set_weights(l, d, w, NULL, &a);
+  if (s != FL_OK)
+    return s;
+  bool fits = backward_line(a.n, d, aligned(&a), &p);
+  unsigned shared = p.vec > 1 ? (unsigned)(p.threads * p.each * 4) *
+                                    (unsigned)fl_dtype_size(d)
+                              : 0;
+  if (!fits || (int)shared + 4096 > flc_chip_of(l)->shared)
+    return long_backward(l, d, &a);
+  int64_t blocks = blocks_for(l, &p, a.lines);
+  s = set_parts(l, d, blocks, &a);
+  if (s != FL_OK)
+    return s;
+  a.lanes = p.lanes;
+  flc_spec spec = backward_spec(d, &p, mean != NULL);
+  flc_grid grid = {
+      .x = (unsigned)blocks, .block = (unsigned)p.threads, .shared = shared};
+  s = FLC_RUN(l, spec, grid, a);
+  return s == FL_OK && a.weight ? sum_weights(l, d, &a) : s;
+}
+
+FLC_KERNEL(layer_norm_backward) {
+  return backward(l, &l->in[3], &l->in[4], &l->out[2]);
+}
+
+FLC_KERNEL(rms_norm_backward) {
+  return backward(l, NULL, &l->in[3], NULL);
+}
+
+/* --- what the pack holds --- */
+
+static void visit_backward(flc_visitor *v, fl_dtype d) {
+  int size = (int)fl_dtype_size(d);
+  for (int k = 0; k < 2; k++) {
+    int vec = k ? 1 : flc_lot(d);
+    int least = vec == 1 && size == 8 ? 4 : 8;
+    int most = vec == 1 || size == 8 ? least : size == 4 ? 16 : 32;
+    for (int centre = 0; centre < 2; centre++) {
+      flc_line p = {.vec = vec, .each = least};
+      flc_spec s = backward_spec(d, &p, centre);
+      v->spec(v, &s, false);
+      for (p.block = 1; p.each <= most; p.each *= 2) {
+        s = backward_spec(d, &p, centre);
+        v->spec(v, &s, d == FL_BF16 && vec > 1 && centre && p.each == 8);
+      }
+    }
+  }
+}
+
+void flc_visit_norm(flc_visitor *v) {
+  static const char *const others[] = {"weights", "long_forward", "long_sums",
+                                       "long_backward", "long_weights"};
+  for (fl_dtype d = FL_F64; d <= FL_BF16; d++) {
+    bool quick = d == FL_BF16;
+    flc_line p;
+    for (int k = 0; k < 2; k++) {
+      int vec = k ? 1 : flc_lot(d);
+      for (int n = 0; flc_line_next(&n, d, most_of(d, vec), &p);) {
+        flc_spec s = forward_spec(d, &p);
+        if (p.vec == vec)
+          v->spec(v, &s, quick && !k && p.block);
+      }
+    }
+    visit_backward(v, d);
+    for (int k = 0; k < 5; k++) {
+      flc_spec s = FLC_SPEC("norm", others[k], d);
+      v->spec(v, &s, quick);
+    }
+  }
+  flc_visit_planes(v);
+}

@@ -1,0 +1,362 @@
+/* layer_norm and rms_norm and their gradients: lines in registers, read once;
+ * towards the weights every block sums its lines, and `weights` sums the
+ * blocks. Lines too long for that are read twice. */
+#include "line.cuh"
+#include "mma.cuh"
+#include "norm.h"
+
+/* Weights i to i + VEC - 1 of either type. */
+template <int D, int VEC>
+void weights_at(const void *w, int wide, int i, FL_W(D) (&to)[VEC]) {
+  typedef FL_S(D) S;
+  typedef FL_W(D) V;
+  if (wide && D != FL_F64 && D != FL_F32) {
+    enum { HALF = VEC > 4 ? 4 : VEC };
+#pragma unroll
+    for (int k = 0; k < VEC; k += HALF) {
+      fl_vec<V, HALF> v = fl_read<V, HALF>((const V *)w + i + k);
+#pragma unroll
+      for (int m = 0; m < HALF; m++)
+        to[k + m] = v.at[m];
+    }
+    return;
+  }
+  fl_vec<S, VEC> v = fl_read<S, VEC>((const S *)w + i);
+#pragma unroll
+  for (int k = 0; k < VEC; k++)
+    to[k] = fl_get<V>(v.at[k]);
+}
+
+template <int D, int VEC, int E, int BLOCK>
+__global__ void __launch_bounds__(BLOCK ? 1024 : 128)
+    forward(const __grid_constant__ norm_args a) {
+  typedef FL_S(D) S;
+  typedef FL_W(D) V;
+  fl_group<BLOCK> g(a.lanes);
+  bool on = g.line < a.lines;
+  int n = on ? (int)a.n : 0;
+  fl_line<D, VEC, E> x;
+  x.load((const S *)a.x + g.line * a.n, n, g.lane, g.lanes);
+  V v[E], s = 0, q = 0, mean = 0;
+  fl_each<VEC, E>(n, g.lane, g.lanes, [&](int k) {
+    v[k] = x.get(k);
+    s += v[k];
+  });
+  if (a.mean)
+    mean = g.sum(s) * (V)a.part;
+  fl_each<VEC, E>(n, g.lane, g.lanes, [&](int k) {
+    v[k] -= mean;
+    q += v[k] * v[k];
+  });
+  V rstd = 1 / fl_sqrt(g.sum(q) * (V)a.part + (V)a.eps);
+  if (on && g.lane == 0) {
+    if (a.mean)
+      ((V *)a.mean)[g.line] = mean;
+    ((V *)a.rstd)[g.line] = rstd;
+  }
+  S *y = (S *)a.y + g.line * a.n;
+#pragma unroll
+  for (int c = 0; c < E / VEC; c++) {
+    int i = fl_line<D, VEC, E>::place(c, g.lane, g.lanes);
+    if (i >= n)
+      continue;
+    V w[VEC], b[VEC];
+    if (a.weight)
+      weights_at<D, VEC>(a.weight, a.wide, i, w);
+    if (a.bias)
+      weights_at<D, VEC>(a.bias, a.wide, i, b);
+#pragma unroll
+    for (int k = 0; k < VEC; k++) {
+      V h = v[c * VEC + k] * rstd;
+      h = a.weight ? h * w[k] : h;
+      v[c * VEC + k] = a.bias ? h + b[k] : h;
+    }
+    fl_write<S, VEC>(y + i, fl_packed<D, VEC>::of(v + c * VEC));
+  }
+}
+
+/* Lines of x and dy on their way: two ahead in shared memory, where every
+ * thread has places of its own, or, without 16-byte accesses, in registers when
+ * they are wanted. */
+template <int D, int VEC, int E> struct ahead {
+  typedef FL_S(D) S;
+  enum { CHUNKS = E / VEC, SHARED = VEC > 1 };
+  typedef fl_vec<S, VEC> vec;
+  uint32_t at; /* this thread's first place */
+  fl_line<D, VEC, SHARED ? VEC : E> now[2];
+
+  static uint32_t place(int stage, int which, int c) {
+    return ((stage * 2 + which) * CHUNKS + c) * blockDim.x * 16;
+  }
+  void start() {
+    at = SHARED ? fl_shared(fl_dynamic()) + threadIdx.x * 16 : 0;
+  }
+  static char *fl_dynamic() {
+    extern __shared__ __align__(16) char memory[];
+    return memory;
+  }
+  void send(const norm_args &a, int stage, int64_t line, int lane, int lanes) {
+    if (!SHARED)
+      return;
+    if (line < a.lines)
+#pragma unroll
+      for (int c = 0; c < CHUNKS; c++) {
+        int i = (c * lanes + lane) * VEC;
+        if (i >= a.n)
+          break;
+        fl_copy16(at + place(stage, 0, c), (const S *)a.x + line * a.n + i,
+                  true);
+        fl_copy16(at + place(stage, 1, c), (const S *)a.dy + line * a.n + i,
+                  true);
+      }
+    fl_copy_commit();
+  }
+  void wait(const norm_args &a, int64_t line, int lane, int lanes) {
+    if (SHARED) {
+      fl_copy_wait<1>();
+      return;
+    }
+    int n = line < a.lines ? (int)a.n : 0;
+    now[0].load((const S *)a.x + line * a.n, n, lane, lanes);
+    now[1].load((const S *)a.dy + line * a.n, n, lane, lanes);
+  }
+  vec get(int stage, int which, int c) const {
+    if (!SHARED)
+      return now[which].at[c];
+    return *(const vec *)(fl_dynamic() + threadIdx.x * 16 +
+                          place(stage, which, c));
+  }
+};
+
+/* dx = rstd (g - mean(g) - h mean(g h)), g = dy w, h = (x - mean) rstd; without
+ * a mean (rms) the middle term goes. A group takes every step-th line. */
+template <int D, int VEC, int E, int BLOCK, int CENTRE>
+__global__ void __launch_bounds__(BLOCK ? 512 : 128)
+    backward(const __grid_constant__ norm_args a) {
+  typedef FL_S(D) S;
+  typedef FL_W(D) V;
+  fl_group<BLOCK> g(a.lanes);
+  ahead<D, VEC, E> in;
+  V dw[E], db[E];
+  int stage = 0;
+#pragma unroll
+  for (int k = 0; k < E; k++)
+    dw[k] = db[k] = 0;
+  in.start();
+  in.send(a, 0, g.line, g.lane, g.lanes);
+  in.send(a, 1, g.line + g.step, g.lane, g.lanes);
+  for (int64_t line = g.line; g.left(line, a.lines); line += g.step) {
+    int n = line < a.lines ? (int)a.n : 0;
+    V mean = 0, rstd = 0, s1 = 0, s2 = 0;
+    if (n) {
+      mean = CENTRE ? ((const V *)a.mean)[line] : 0;
+      rstd = ((const V *)a.rstd)[line];
+    }
+    in.wait(a, line, g.lane, g.lanes);
+#pragma unroll
+    for (int c = 0; c < E / VEC; c++) {
+      int i = (c * g.lanes + g.lane) * VEC;
+      if (i >= n)
+        continue;
+      fl_vec<S, VEC> x = in.get(stage, 0, c), dy = in.get(stage, 1, c);
+      V w[VEC];
+      if (a.weight)
+        weights_at<D, VEC>(a.weight, a.wide, i, w);
+#pragma unroll
+      for (int k = 0; k < VEC; k++) {
+        int e = c * VEC + k;
+        V d = fl_get<V>(dy.at[k]), h = (fl_get<V>(x.at[k]) - mean) * rstd;
+        V u = a.weight ? d * w[k] : d;
+        s1 += u;
+        s2 += u * h;
+        dw[e] += d * h;
+        if (CENTRE)
+          db[e] += d;
+      }
+    }
+    g.sum(s1, s2);
+    s1 = CENTRE ? s1 * (V)a.part : 0;
+    s2 *= (V)a.part * rstd;
+#pragma unroll
+    for (int c = 0; c < E / VEC; c++) {
+      int i = (c * g.lanes + g.lane) * VEC;
+      if (i >= n)
+        continue;
+      fl_vec<S, VEC> x = in.get(stage, 0, c), dy = in.get(stage, 1, c);
+      V w[VEC], v[VEC];
+      if (a.weight)
+        weights_at<D, VEC>(a.weight, a.wide, i, w);
+#pragma unroll
+      for (int k = 0; k < VEC; k++) {
+        V d = fl_get<V>(dy.at[k]), u = a.weight ? d * w[k] : d;
+        v[k] = rstd * (u - s1 - (fl_get<V>(x.at[k]) - mean) * s2);
+      }
+      fl_write<S, VEC>((S *)a.y + line * a.n + i, fl_packed<D, VEC>::of(v));
+    }
+    in.send(a, stage, line + 2 * g.step, g.lane, g.lanes);
+    stage ^= 1;
+  }
+  if (!a.weight)
+    return;
+  V *part = (V *)a.parts + (int64_t)blockIdx.x * 2 * a.n;
+  if (BLOCK) {
+    fl_each<VEC, E>((int)a.n, g.lane, g.lanes, [&](int k) {
+      int i = fl_line<D, VEC, E>::place(k / VEC, g.lane, g.lanes) + k % VEC;
+      part[i] = dw[k];
+      if (CENTRE)
+        part[a.n + i] = db[k];
+    });
+    return;
+  }
+  /* the groups of a block one after another */
+  __shared__ V sum[2][32 * E];
+  int turns = BLOCK ? 0 : blockDim.x / g.lanes;
+  for (int turn = 0; turn < turns; turn++) {
+    if ((int)threadIdx.x / g.lanes == turn)
+      fl_each<VEC, E>((int)a.n, g.lane, g.lanes, [&](int k) {
+        int i = fl_line<D, VEC, E>::place(k / VEC, g.lane, g.lanes) + k % VEC;
+        sum[0][i] = dw[k] + (turn ? sum[0][i] : V(0));
+        sum[1][i] = db[k] + (turn ? sum[1][i] : V(0));
+      });
+    __syncthreads();
+  }
+  for (int i = threadIdx.x; i < a.n; i += blockDim.x) {
+    part[i] = sum[0][i];
+    if (CENTRE)
+      part[a.n + i] = sum[1][i];
+  }
+}
+
+/* dw and db: the parts' sums. 32 columns a block, in double. */
+template <int D>
+__global__ void __launch_bounds__(512)
+    weights(const __grid_constant__ norm_args a) {
+  typedef FL_S(D) S;
+  typedef FL_W(D) V;
+  __shared__ double sum[16][33];
+  int tx = threadIdx.x & 31, ty = threadIdx.x >> 5;
+  int64_t i = (int64_t)blockIdx.x * 32 + tx;
+  bool bias = blockIdx.y;
+  const V *part = (const V *)a.parts + (bias ? a.n : 0) + i;
+  double s = 0;
+  if (i < a.n)
+#pragma unroll 4
+    for (int p = ty; p < a.n_parts; p += 16)
+      s += (double)part[(int64_t)p * 2 * a.n];
+  sum[ty][tx] = s;
+  __syncthreads();
+  for (int k = 8; k > 0; k /= 2) {
+    if (ty < k)
+      sum[ty][tx] += sum[ty + k][tx];
+    __syncthreads();
+  }
+  if (ty == 0 && i < a.n)
+    ((S *)(bias ? a.db : a.dw))[i] = fl_put<S>(sum[0][tx]);
+}
+
+/* --- long lines: block (line, chunk of 4096) --- */
+
+#define CHUNK 4096
+
+template <class V> V weight_of(const void *w, int wide, int dtype, int64_t i) {
+  return wide ? ((const V *)w)[i] : fl_load<V>(w, dtype, i);
+}
+
+/* From a.sums: mean and variance of every line. */
+template <int D>
+__global__ void __launch_bounds__(512)
+    long_forward(const __grid_constant__ norm_args a) {
+  typedef FL_S(D) S;
+  typedef FL_W(D) V;
+  int64_t line = blockIdx.x / a.chunks, chunk = blockIdx.x % a.chunks;
+  double centre = a.sums[line], var = a.sums[a.lines + line];
+  if (!a.mean) {
+    var += centre * centre;
+    centre = 0;
+  }
+  V mean = (V)centre, rstd = (V)(1 / sqrt(var + a.eps));
+  if (chunk == 0 && threadIdx.x == 0) {
+    if (a.mean)
+      ((V *)a.mean)[line] = mean;
+    ((V *)a.rstd)[line] = rstd;
+  }
+  int64_t end = (chunk + 1) * CHUNK < a.n ? (chunk + 1) * CHUNK : a.n;
+#pragma unroll 4
+  for (int64_t i = chunk * CHUNK + threadIdx.x; i < end; i += blockDim.x) {
+    V h = (fl_get<V>(((const S *)a.x)[line * a.n + i]) - mean) * rstd;
+    if (a.weight)
+      h *= weight_of<V>(a.weight, a.wide, D, i);
+    if (a.bias)
+      h += weight_of<V>(a.bias, a.wide, D, i);
+    ((S *)a.y)[line * a.n + i] = fl_put<S>(h);
+  }
+}
+
+/* Into a.sums: the means of g and of g h. */
+template <int D>
+__global__ void __launch_bounds__(512)
+    long_sums(const __grid_constant__ norm_args a) {
+  typedef FL_S(D) S;
+  typedef FL_W(D) V;
+  int64_t line = blockIdx.x, at = line * a.n;
+  V mean = a.mean ? ((const V *)a.mean)[line] : V(0);
+  double s1 = 0, s2 = 0;
+#pragma unroll 4
+  for (int64_t i = threadIdx.x; i < a.n; i += blockDim.x) {
+    V u = fl_get<V>(((const S *)a.dy)[at + i]);
+    if (a.weight)
+      u *= weight_of<V>(a.weight, a.wide, D, i);
+    s1 += (double)u;
+    s2 += (double)(u * (fl_get<V>(((const S *)a.x)[at + i]) - mean));
+  }
+  fl_group<true>(0).sum(s1, s2);
+  if (threadIdx.x == 0) {
+    a.sums[line] = a.mean ? s1 / (double)a.n : 0;
+    a.sums[a.lines + line] =
+        s2 * (double)((const V *)a.rstd)[line] / (double)a.n;
+  }
+}
+
+template <int D>
+__global__ void __launch_bounds__(512)
+    long_backward(const __grid_constant__ norm_args a) {
+  typedef FL_S(D) S;
+  typedef FL_W(D) V;
+  int64_t line = blockIdx.x / a.chunks, chunk = blockIdx.x % a.chunks;
+  V mean = a.mean ? ((const V *)a.mean)[line] : V(0);
+  V rstd = ((const V *)a.rstd)[line];
+  V s1 = (V)a.sums[line], s2 = (V)a.sums[a.lines + line] * rstd;
+  int64_t end = (chunk + 1) * CHUNK < a.n ? (chunk + 1) * CHUNK : a.n;
+#pragma unroll 4
+  for (int64_t i = chunk * CHUNK + threadIdx.x; i < end; i += blockDim.x) {
+    V u = fl_get<V>(((const S *)a.dy)[line * a.n + i]);
+    V d = fl_get<V>(((const S *)a.x)[line * a.n + i]) - mean;
+    if (a.weight)
+      u *= weight_of<V>(a.weight, a.wide, D, i);
+    ((S *)a.y)[line * a.n + i] = fl_put<S>(rstd * (u - s1 - d * s2));
+  }
+}
+
+/* dw and db of a.piece lines. */
+template <int D>
+__global__ void __launch_bounds__(256)
+    long_weights(const __grid_constant__ norm_args a) {
+  typedef FL_S(D) S;
+  typedef FL_W(D) V;
+  int64_t i = fl_thread(), line = blockIdx.y * a.piece;
+  int64_t end = line + a.piece < a.lines ? line + a.piece : a.lines;
+  if (i >= a.n)
+    return;
+  V dw = 0, db = 0;
+#pragma unroll 4
+  for (; line < end; line++) {
+    V d = fl_get<V>(((const S *)a.dy)[line * a.n + i]);
+    V x = fl_get<V>(((const S *)a.x)[line * a.n + i]);
+    V mean = a.mean ? ((const V *)a.mean)[line] : V(0);
+    dw += d * ((x - mean) * ((const V *)a.rstd)[line]);
+    db += d;
+  }
+  V *part = (V *)a.parts + (int64_t)blockIdx.y * 2 * a.n;
+  part[i] = dw;
+  part[a.n + i] = db;
+}
