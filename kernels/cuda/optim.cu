@@ -101,18 +101,17 @@ template <int RULE, class T> struct rule {
 
 /* Groups that a rule has, and those of its state. */
 constexpr int groups_of(int r) {
-  return r == OPTIM_SCALE                                            ? 1
-         : r == OPTIM_SGD || r == OPTIM_LERP                         ? 2
-         : r == OPTIM_AMSGRAD || r == OPTIM_CENTERED_MOMENTUM        ? 5
-         : r == OPTIM_ADAM || r == OPTIM_RMSPROP_MOMENTUM ||
-                 r == OPTIM_CENTERED                                 ? 4
-                                                                     : 3;
+  return r == OPTIM_SCALE                                     ? 1
+         : r == OPTIM_SGD || r == OPTIM_LERP                  ? 2
+         : r == OPTIM_AMSGRAD || r == OPTIM_CENTERED_MOMENTUM ? 5
+         : r == OPTIM_ADAM || r == OPTIM_RMSPROP_MOMENTUM || r == OPTIM_CENTERED
+             ? 4
+             : 3;
 }
 
 /* N elements of one group; D < 0: of a dtype known at run time. */
 template <int D, int N, class T>
-void get(const optim_args &a, int group, const void *at, int64_t i,
-         T (&v)[N]) {
+void get(const optim_args &a, int group, const void *at, int64_t i, T (&v)[N]) {
   if constexpr (D < 0) {
 #pragma unroll
     for (int j = 0; j < N; j++)
@@ -126,8 +125,7 @@ void get(const optim_args &a, int group, const void *at, int64_t i,
 }
 
 template <int D, int N, class T>
-void put(const optim_args &a, int group, void *at, int64_t i,
-         const T (&v)[N]) {
+void put(const optim_args &a, int group, void *at, int64_t i, const T (&v)[N]) {
   if constexpr (D < 0) {
 #pragma unroll
     for (int j = 0; j < N; j++)
@@ -184,7 +182,7 @@ __global__ void step(const __grid_constant__ optim_args a) {
     int size = g == 0   ? sizeof(FL_S(DP < 0 ? 0 : DP))
                : g == 1 ? sizeof(FL_S(DG < 0 ? 0 : DG))
                         : sizeof(FL_S(DS < 0 ? 0 : DS));
-    at[g] = a.at[g * a.count + c.tensor];
+    at[g] = a.at[c.tensor * GROUPS + g];
     odd |= (uintptr_t)at[g] & (4 * size - 1);
   }
   int64_t end = c.start + c.n, i = c.start + 4 * threadIdx.x;
@@ -199,8 +197,8 @@ __global__ void step(const __grid_constant__ optim_args a) {
     advance<RULE, 1, DP, DG, DS>(a, r, at, i);
 }
 
-template <int NONE> __global__ void prepare(const __grid_constant__
-                                            optim_prepare a) {
+template <int NONE>
+__global__ void prepare(const __grid_constant__ optim_prepare a) {
   double lr = a.lr ? fl_load<double>(a.lr, a.lr_dtype, 0) : a.lr_value;
   double t = a.step ? fl_load<double>(a.step, a.step_dtype, 0) : a.step_value;
   *a.to = {lr, lr / (1 - pow(a.b1, t)), 1 / sqrt(1 - pow(a.b2, t))};
@@ -208,19 +206,17 @@ template <int NONE> __global__ void prepare(const __grid_constant__
 
 /* --- norm --- */
 
-enum { NORM_COUNT, NORM_SUM, NORM_SQUARES, NORM_MOST, NORM_ANY };
-
 /* In doubles: squares of floats do not overflow them. */
 template <int KIND> double add_to(double sum, double x, double p) {
   x = fabs(x);
   switch (KIND) {
-  case NORM_COUNT:
+  case OPTIM_COUNT:
     return sum + (x != 0);
-  case NORM_SUM:
+  case OPTIM_SUM:
     return sum + x;
-  case NORM_SQUARES:
+  case OPTIM_SQUARES:
     return sum + x * x;
-  case NORM_MOST:
+  case OPTIM_MOST:
     return fl_maximum(sum, x);
   default:
     return sum + pow(x, p);
@@ -228,7 +224,7 @@ template <int KIND> double add_to(double sum, double x, double p) {
 }
 
 template <int KIND> double whole(double v) {
-  if (KIND == NORM_MOST)
+  if (KIND == OPTIM_MOST)
     return fl_block_reduce(v, fl_max_of(), 0.0);
   return fl_block_reduce(v, fl_sum_of(), 0.0);
 }
@@ -237,37 +233,40 @@ template <int KIND, int D>
 __global__ void norm(const __grid_constant__ optim_args a) {
   chunk c = chunk_of(a);
   const FL_S(D) *x = (const FL_S(D) *)a.at[c.tensor] + c.start;
+  bool wide = ((uintptr_t)x & (4 * sizeof(*x) - 1)) == 0;
   double sum[2] = {0, 0};
-  int64_t i = threadIdx.x;
-  if (((uintptr_t)x & (4 * sizeof(*x) - 1)) == 0) {
+  int64_t i = 4 * threadIdx.x;
 #pragma unroll 4
-    for (i *= 4; i + 4 <= c.n; i += 4 * OPTIM_THREADS) {
-      fl_vec<FL_S(D), 4> v = fl_read<FL_S(D), 4>(x + i);
+  for (; i + 4 <= c.n; i += 4 * OPTIM_THREADS) {
+    fl_vec<FL_S(D), 4> v;
+    if (wide)
+      v = fl_read<FL_S(D), 4>(x + i);
+    else
+      v = {x[i], x[i + 1], x[i + 2], x[i + 3]};
 #pragma unroll
-      for (int j = 0; j < 4; j++)
-        sum[j % 2] =
-            add_to<KIND>(sum[j % 2], fl_get<double>(v.at[j]), a.p);
-    }
-    for (; i < c.n && i % 4; i++)
-      sum[0] = add_to<KIND>(sum[0], fl_get<double>(x[i]), a.p);
+    for (int j = 0; j < 4; j++)
+      sum[j % 2] = add_to<KIND>(sum[j % 2], fl_get<double>(v.at[j]), a.p);
   }
-  double all = KIND == NORM_MOST ? fl_maximum(sum[0], sum[1]) : sum[0] + sum[1];
+  for (; i < c.n; i++) /* the thread that has the rest */
+    sum[0] = add_to<KIND>(sum[0], fl_get<double>(x[i]), a.p);
+  double all =
+      KIND == OPTIM_MOST ? fl_maximum(sum[0], sum[1]) : sum[0] + sum[1];
   all = whole<KIND>(all);
   if (threadIdx.x == 0)
     a.parts[blockIdx.x] = all;
 }
 
-template <int KIND> __global__ void finish(const __grid_constant__
-                                           optim_finish a) {
+template <int KIND>
+__global__ void finish(const __grid_constant__ optim_finish a) {
   double sum = 0;
   for (int64_t i = threadIdx.x; i < a.n; i += blockDim.x)
-    sum = KIND == NORM_MOST ? fl_maximum(sum, a.parts[i]) : sum + a.parts[i];
+    sum = KIND == OPTIM_MOST ? fl_maximum(sum, a.parts[i]) : sum + a.parts[i];
   sum = whole<KIND>(sum);
   if (threadIdx.x > 0)
     return;
-  if (KIND == NORM_SQUARES)
+  if (KIND == OPTIM_SQUARES)
     sum = sqrt(sum);
-  else if (KIND == NORM_ANY)
+  else if (KIND == OPTIM_ANY)
     sum = pow(sum, 1 / a.p);
   fl_save(a.y, a.dtype, 0, sum);
 }

@@ -23,6 +23,10 @@ enum {
   OPTIM_SCALE
 };
 
+/* Norms by what is summed (or the most is taken of): x != 0, |x|, x^2, |x|,
+ * |x|^p. */
+enum { OPTIM_COUNT, OPTIM_SUM, OPTIM_SQUARES, OPTIM_MOST, OPTIM_ANY };
+
 /* What changes from step to step: on the device, if the script keeps it there.
  */
 typedef struct optim_now {
@@ -37,7 +41,7 @@ typedef struct optim_recipe {
 } optim_recipe;
 
 /* Tensors of one launch, in blocks of OPTIM_CHUNK: tensor t has blocks
- * first[t] ... first[t + 1] - 1; group g of it is at[g * count + t]. */
+ * first[t] ... first[t + 1] - 1; group g of it is at[t * groups + g]. */
 typedef struct optim_args {
   flc_fault fault;
   optim_recipe recipe;
@@ -46,7 +50,7 @@ typedef struct optim_args {
   double p;               /* of a norm */
   double *parts;          /* a norm's sum of each block */
   int count;
-  uint8_t dtype[8]; /* of each group, where the kernel is for any */
+  int dtype[OPTIM_GROUPS]; /* where the kernel is for any */
   unsigned first[OPTIM_TENSORS + 1];
   int64_t n[OPTIM_TENSORS];
   void *at[OPTIM_SLOTS];

@@ -232,16 +232,15 @@ FLC_KERNEL(multinomial) {
   return s == FL_OK ? flc_order_rows(l, &o) : s;
 }
 
-void flc_visit_random(flc_visitor *v);
 void flc_visit_random(flc_visitor *v) {
   static const char *const floats[] = {"rand", "randn", "bernoulli", "dropout"};
   static const char *const steps[] = {"places", "groups", "follow"};
   static const char *const samples[] = {"sums", "replace", "race"};
   for (int d = 0; d < FL_DTYPES; d++) {
-    flc_spec s = FLC_SPEC("random", "randint", (int16_t)d);
+    flc_spec s = FLC_SPEC("random", "randint", d);
     v->spec(v, &s, d == FL_I64);
     for (int i = 0; i < 4 && is_float((fl_dtype)d); i++) {
-      s = FLC_SPEC("random", floats[i], (int16_t)d);
+      s = FLC_SPEC("random", floats[i], d);
       v->spec(v, &s, d == FL_F32);
     }
   }

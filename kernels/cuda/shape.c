@@ -13,8 +13,8 @@ static flc_grid grid_of(int64_t threads) {
                     .block = BLOCK};
 }
 
-static int16_t size_of(const fl_view *v) {
-  return (int16_t)fl_dtype_size(v->dtype);
+static int size_of(const fl_view *v) {
+  return (int)fl_dtype_size(v->dtype);
 }
 
 static void *at(const fl_view *v, int64_t offset) {
@@ -81,7 +81,7 @@ static fl_status remap(const fl_launch *l, remap_args *a) {
   int size = widen(a, size_of(y)), v = 16 / size;
   if (a->big[0] % v)
     v = 1;
-  flc_spec spec = FLC_SPEC("shape", "remap", (int16_t)size, (int16_t)v);
+  flc_spec spec = FLC_SPEC("shape", "remap", size, v);
   return FLC_RUN(l, spec, grid_of(a->n / v), *a);
 }
 
@@ -235,7 +235,7 @@ FLC_KERNEL(pad_backward) {
     a.before[i] = 2 * i < n ? list[2 * i] : 0;
   }
   int ndim = join_unpadded(&a, dx->ndim);
-  flc_spec spec = FLC_SPEC("shape", "unpad", dx->dtype, (int16_t)ndim);
+  flc_spec spec = FLC_SPEC("shape", "unpad", dx->dtype, ndim);
   return FLC_RUN(l, spec, grid_of(a.n), a);
 }
 
@@ -303,7 +303,7 @@ FLC_KERNEL(as_strided_backward) {
     from *= size[d];
   }
   ndim = join_strided(&a, ndim);
-  flc_spec spec = FLC_SPEC("shape", "unstride", dx->dtype, (int16_t)ndim);
+  flc_spec spec = FLC_SPEC("shape", "unstride", dx->dtype, ndim);
   return FLC_RUN(l, spec, grid_of(a.n), a);
 }
 
@@ -392,20 +392,18 @@ static void visit(flc_visitor *v, flc_spec s, bool quick) {
   v->spec(v, &s, quick);
 }
 
-void flc_visit_shape(flc_visitor *v);
 void flc_visit_shape(flc_visitor *v) {
-  for (int16_t d = 0; d < FL_DTYPES; d++)
+  for (int d = 0; d < FL_DTYPES; d++)
     visit(v, FLC_SPEC("shape", "sequence", d), d == FL_F32);
-  for (int16_t size = 1; size <= 16; size *= 2) {
+  for (int size = 1; size <= 16; size *= 2) {
     visit(v, FLC_SPEC("shape", "remap", size, 1), false);
     if (size < 16)
-      visit(v, FLC_SPEC("shape", "remap", size, (int16_t)(16 / size)),
-            size == 4);
+      visit(v, FLC_SPEC("shape", "remap", size, (16 / size)), size == 4);
     if (size <= 8)
       visit(v, FLC_SPEC("shape", "triangle", size), size == 4);
   }
-  for (int16_t d = FL_F64; d <= FL_BF16; d++)
-    for (int16_t n = 0; n <= 4; n++) {
+  for (int d = FL_F64; d <= FL_BF16; d++)
+    for (int n = 0; n <= 4; n++) {
       if (n > 0)
         visit(v, FLC_SPEC("shape", "unpad", d, n), d == FL_F32 && n == 3);
       visit(v, FLC_SPEC("shape", "unstride", d, n), d == FL_F32 && n == 3);

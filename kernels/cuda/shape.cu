@@ -1,25 +1,8 @@
 /* Kernels that rearrange elements or make them from numbers: flip, roll, repeat
  * and pad are one (remap); gradients collect what came from an element, so
  * their sums have one order. */
-#include "flare.cuh"
+#include "words.cuh"
 #include "shape.h"
-
-template <int SIZE> struct bits;
-template <> struct bits<1> { typedef uint8_t T; };
-template <> struct bits<2> { typedef uint16_t T; };
-template <> struct bits<4> { typedef uint32_t T; };
-template <> struct bits<8> { typedef uint64_t T; };
-template <> struct bits<16> { typedef ulonglong2 T; };
-
-/* n = q * by + r, in 32 bits where that is enough. */
-inline int64_t split(int64_t n, int64_t by, int64_t *q) {
-  if (((uint64_t)n | (uint64_t)by) >> 32 == 0) {
-    *q = (uint32_t)n / (uint32_t)by;
-    return n - *q * by;
-  }
-  *q = n / by;
-  return n - *q * by;
-}
 
 /* --- remap --- */
 
@@ -34,7 +17,7 @@ inline int64_t source(const remap_args &a, int d, int64_t c) {
   case SHAPE_REPLICATE:
     return i < 0 ? 0 : size - 1;
   case SHAPE_CIRCULAR: {
-    int64_t q, r = split(i < 0 ? -i : i, size, &q);
+    int64_t q, r = fl_split(i < 0 ? -i : i, size, &q);
     return i < 0 && r > 0 ? size - r : r;
   }
   default:
@@ -45,15 +28,15 @@ inline int64_t source(const remap_args &a, int d, int64_t c) {
 /* V elements of the last dim at once; they come from anywhere. */
 template <int SIZE, int V>
 __global__ void remap(const __grid_constant__ remap_args a) {
-  typedef typename bits<SIZE>::T T;
+  typedef FL_BITS(SIZE) T;
   const T *x = (const T *)a.x;
   T value;
   memcpy(&value, a.value, SIZE);
   for (int64_t k = fl_thread(); k * V < a.n; k += fl_threads()) {
-    int64_t rest, c = split(k * V, a.big[0], &rest), from = 0;
+    int64_t rest, c = fl_split(k * V, a.big[0], &rest), from = 0;
     bool none = false;
     for (int d = 1; d < a.ndim; d++) {
-      int64_t i = source(a, d, split(rest, a.big[d], &rest));
+      int64_t i = source(a, d, fl_split(rest, a.big[d], &rest));
       none |= i < 0;
       from += i * a.stride[d];
     }
@@ -69,9 +52,9 @@ __global__ void remap(const __grid_constant__ remap_args a) {
 
 template <int SIZE>
 __global__ void triangle(const __grid_constant__ triangle_args a) {
-  typedef typename bits<SIZE>::T T;
+  typedef FL_BITS(SIZE) T;
   for (int64_t k = fl_thread(); k < a.n; k += fl_threads()) {
-    int64_t q, c = split(k, a.columns, &q), r = split(q, a.rows, &q);
+    int64_t q, c = fl_split(k, a.columns, &q), r = fl_split(q, a.rows, &q);
     bool keep = a.upper ? c - r >= a.diagonal : c - r <= a.diagonal;
     ((T *)a.y)[k] = keep ? ((const T *)a.x)[k] : T(0);
   }
@@ -116,7 +99,8 @@ unpad_sum(const unpad_args &a, int64_t rest, int64_t at, int64_t below) {
   if constexpr (K == N) {
     return fl_get<FL_W(D)>(((const FL_S(D) *)a.dy)[at]);
   } else {
-    int64_t size = a.small[K], big = a.big[K], up, i = split(rest, size, &up);
+    int64_t size = a.small[K], big = a.big[K], up,
+            i = fl_split(rest, size, &up);
     origins o = origins_of(a, K, i);
     FL_W(D) sum = 0;
     for (int64_t t = 0; t < o.count; t++) {
@@ -147,10 +131,10 @@ unstride_sum(const unstride_args &a, int64_t left, int64_t at) {
     FL_W(D) sum = 0;
     if (stride > 0) {
       int64_t q, below = K > 1 ? a.reach[K > 1 ? K - 2 : 0] : 0;
-      split(left, stride, &q);
+      fl_split(left, stride, &q);
       high = min(high, q);
       if (left > below) {
-        split(left - below + stride - 1, stride, &q);
+        fl_split(left - below + stride - 1, stride, &q);
         low = q;
       }
     }
@@ -179,7 +163,7 @@ __global__ void sequence(const __grid_constant__ sequence_args a) {
   S *y = (S *)a.y;
   for (int64_t i = fl_thread(); i < a.n; i += fl_threads()) {
     if (a.kind == SHAPE_DIAGONAL) {
-      int64_t q, c = split(i, a.by, &q);
+      int64_t q, c = fl_split(i, a.by, &q);
       y[i] = fl_put<S>(FL_W(D)(c == q));
     } else if (a.kind == SHAPE_WHOLE) {
       y[i] = fl_put<S>(a.first + i * a.by);

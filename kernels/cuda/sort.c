@@ -217,12 +217,11 @@ FLC_KERNEL(topk) {
                   l->attrs->v[2].i != 0);
 }
 
-void flc_visit_sort(flc_visitor *v);
 void flc_visit_sort(flc_visitor *v) {
   static const char *const entries[] = {"rows", "select", "count", "spread"};
   for (int d = 0; d < FL_DTYPES; d++)
     for (int i = 0; i < 4; i++) {
-      flc_spec s = FLC_SPEC("sort", entries[i], (int16_t)d);
+      flc_spec s = FLC_SPEC("sort", entries[i], d);
       v->spec(v, &s, d == FL_F32);
     }
   flc_spec before = FLC_SPEC("sort", "before", 0);

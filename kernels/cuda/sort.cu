@@ -3,18 +3,12 @@
  * keys keep the order of their positions. Short rows: bitonic networks in
  * shared memory. A few of long rows: digit by digit selection in pieces. Long
  * rows: radix sort, from the lowest byte, in three kernels a pass. */
-#include "flare.cuh"
+#include "words.cuh"
 #include "sort.h"
 
-template <int SIZE> struct bits;
-template <> struct bits<1> { typedef uint8_t T; };
-template <> struct bits<2> { typedef uint16_t T; };
-template <> struct bits<4> { typedef uint32_t T; };
-template <> struct bits<8> { typedef uint64_t T; };
-
 #define SIZE(D) ((int)sizeof(FL_S(D)))
-#define BITS(D) typename bits<SIZE(D)>::T
-#define KEY(D)  typename bits<SIZE(D) == 8 ? 8 : 4>::T
+#define BITS(D) FL_BITS(SIZE(D))
+#define KEY(D)  FL_BITS(SIZE(D) == 8 ? 8 : 4)
 
 /* The bits of key and sign: as many as the element has. */
 template <int D> KEY(D) key_of(BITS(D) u, int down) {

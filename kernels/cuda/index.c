@@ -1,0 +1,414 @@
+/* Launches of the kernels that read or write at positions. Masks are in
+ * mask.c. */
+#include "order.h"
+#include "index.h"
+
+#include <string.h>
+
+static flc_grid grid_of(int64_t threads) {
+  int64_t blocks = flc_ceil_div(threads, INDEX_THREADS), most = 1 << 30;
+  return (flc_grid){.x = (unsigned)(blocks < most ? blocks : most),
+                    .block = INDEX_THREADS};
+}
+
+static int size_of(const fl_view *v) {
+  return (int)fl_dtype_size(v->dtype);
+}
+
+/* A number counts as a vector of one element. */
+static fl_view vector(const fl_view *v) {
+  fl_view x;
+  fl_view_copy(&x, v);
+  if (x.ndim == 0) {
+    x.ndim = 1;
+    x.shape[0] = 1;
+    x.stride[0] = 0;
+  }
+  return x;
+}
+
+static void row_major(int ndim, const int64_t *shape, int64_t *stride) {
+  int64_t n = 1;
+  for (int d = ndim - 1; d >= 0; d--) {
+    stride[d] = n;
+    n *= shape[d];
+  }
+}
+
+/* The positions of an index; `at` is NULL when that failed. */
+static positions positions_of(const fl_launch *l, const fl_view *v,
+                              int64_t bound) {
+  fl_dtype d = v->dtype == FL_I32 ? FL_I32 : FL_I64;
+  return (positions){.at = flc_input(l, v, d),
+                     .narrow = d == FL_I32,
+                     .fault = flc_fault_of(l),
+                     .bound = bound};
+}
+
+static fl_status clear(const fl_launch *l, const fl_view *y) {
+  return flc_zero(l, y->data, (size_t)flc_numel(y) * fl_dtype_size(y->dtype));
+}
+
+/* --- whole slices: index_select, embedding, index_copy --- */
+
+/* The largest unit, in bytes, that slices of `inner` elements are whole in. */
+static int unit_of(const void *a, const void *b, int64_t inner, int size) {
+  for (; size < 16; size *= 2, inner /= 2)
+    if (inner % 2 || !flc_aligned(a, 2 * (size_t)size) ||
+        !flc_aligned(b, 2 * (size_t)size))
+      break;
+  return size;
+}
+
+static fl_status take(const fl_launch *l, int dim) {
+  fl_view x = vector(&l->in[0]);
+  const fl_view *index = &l->in[1], *y = &l->out[0];
+  slices_args a = {.to = y->data,
+                   .outer = fl_numel(dim, x.shape),
+                   .n = flc_numel(index),
+                   .inner = fl_numel(x.ndim - dim - 1, x.shape + dim + 1)};
+  if (flc_numel(y) == 0)
+    return FL_OK;
+  a.index = positions_of(l, index, x.shape[dim]);
+  a.from = flc_numel(&x) ? flc_input(l, &l->in[0], x.dtype) : NULL;
+  if (!a.index.at || (!a.from && flc_numel(&x) > 0))
+    return FL_ENOMEM;
+  int unit = unit_of(a.from, a.to, a.inner, size_of(&x));
+  a.inner = a.inner * size_of(&x) / unit;
+  flc_spec spec = FLC_SPEC("index", "take", unit);
+  flc_grid g = grid_of(flc_ceil_div(a.outer * a.n * a.inner, INDEX_UNITS));
+  return FLC_RUN(l, spec, g, a);
+}
+
+FLC_KERNEL(index_select) {
+  return take(l, (int)l->attrs->v[0].i);
+}
+
+FLC_KERNEL(embedding) {
+  return take(l, 0);
+}
+
+/* Who writes each of `bound` positions: the last of the index. */
+static fl_status claim(const fl_launch *l, const positions *index, int64_t n,
+                       const uint64_t **last) {
+  flc_spec spec = FLC_SPEC("index", "claim", 0);
+  claim_args a = {.index = *index, .n = n};
+  size_t bytes = (size_t)(index->bound + 1) * sizeof *a.last;
+  *last = a.last = fl_scratch_get(l, bytes);
+  if (!a.last)
+    return FL_ENOMEM;
+  fl_status s = flc_zero(l, a.last, bytes);
+  return s == FL_OK ? FLC_RUN(l, spec, grid_of(n), a) : s;
+}
+
+FLC_KERNEL(index_copy) {
+  fl_view x = vector(&l->in[0]);
+  const fl_view *src = &l->in[2], *y = &l->out[0];
+  int dim = (int)l->attrs->v[0].i;
+  slices_args a = {.to = y->data,
+                   .outer = fl_numel(dim, x.shape),
+                   .n = flc_numel(&l->in[1]),
+                   .inner = fl_numel(x.ndim - dim - 1, x.shape + dim + 1),
+                   .step = src->ndim > 0};
+  fl_status s = flc_move(l, y, &l->in[0]);
+  if (s != FL_OK || a.outer * a.n * a.inner == 0)
+    return s;
+  a.index = positions_of(l, &l->in[1], x.shape[dim]);
+  a.from = flc_input(l, src, x.dtype);
+  if (!a.index.at || !a.from)
+    return FL_ENOMEM;
+  s = claim(l, &a.index, a.n, &a.last);
+  int unit = size_of(&x);
+  if (a.step)
+    unit = unit_of(a.from, a.to, a.inner, unit);
+  a.inner = a.inner * size_of(&x) / unit;
+  flc_spec spec = FLC_SPEC("index", "put", unit);
+  return s == FL_OK ? FLC_RUN(l, spec, grid_of(a.outer * a.n * a.inner), a) : s;
+}
+
+/* --- sums of slices: index_add, embedding_backward --- */
+
+/* The positions in order, and which slice each was. */
+static fl_status sort_positions(const fl_launch *l, sums_args *a,
+                                const keys_args *k, fl_dtype d) {
+  flc_spec spec = FLC_SPEC("index", "keys", d);
+  size_t n = (size_t)a->n;
+  flc_order o = {.dtype = d,
+                 .x = k->keys,
+                 .rows = 1,
+                 .n = a->n,
+                 .k = a->n,
+                 .bytes = flc_order_bytes(a->bound + 1)};
+  a->keys = o.values = fl_scratch_get(l, n * fl_dtype_size(d));
+  a->order = o.indices = fl_scratch_get(l, n * sizeof(int64_t));
+  if (!a->keys || !a->order)
+    return FL_ENOMEM;
+  fl_status s = FLC_RUN(l, spec, grid_of(a->n), *k);
+  return s == FL_OK ? flc_order_rows(l, &o) : s;
+}
+
+/* y has what the sums are added to. */
+static fl_status add_slices(const fl_launch *l, sums_args *a,
+                            const fl_view *index, const fl_view *src,
+                            int64_t skip) {
+  const fl_view *y = &l->out[0];
+  fl_dtype d = y->dtype, from = src->dtype, wide = d;
+  fl_dtype key = a->bound < INT32_MAX ? FL_I32 : FL_I64;
+  if (d == FL_F16 || d == FL_BF16)
+    wide = FL_F32;
+  else if (fl_dtype_kind(d) != FL_KIND_FLOAT)
+    wide = FL_I64;
+  if (from != d)
+    from = wide;
+  a->n = flc_numel(index);
+  if (a->outer * a->n * a->inner == 0)
+    return FL_OK;
+  a->tiles = flc_ceil_div(a->n, INDEX_RUN);
+  a->y = y->data;
+  a->single = src->ndim == 0;
+  a->src = flc_input(l, src, from);
+  keys_args k = {.index = positions_of(l, index, a->bound),
+                 .keys = fl_scratch_get(l, (size_t)a->n * fl_dtype_size(key)),
+                 .n = a->n,
+                 .skip = skip};
+  if (!a->src || !k.index.at || !k.keys)
+    return FL_ENOMEM;
+  fl_status s = sort_positions(l, a, &k, key);
+  int64_t sums = a->tiles * a->outer * a->inner;
+  flc_spec add = FLC_SPEC("index", "sums", d, from, key);
+  flc_spec carry = FLC_SPEC("index", "carry", d, key);
+  if (s == FL_OK && a->tiles > 1) {
+    a->head = fl_scratch_get(l, (size_t)sums * fl_dtype_size(wide));
+    a->tail = fl_scratch_get(l, (size_t)sums * fl_dtype_size(wide));
+    if (!a->head || !a->tail)
+      return FL_ENOMEM;
+  }
+  if (s == FL_OK)
+    s = FLC_RUN(l, add, grid_of(sums), *a);
+  return s == FL_OK && a->tiles > 1 ? FLC_RUN(l, carry, grid_of(sums), *a) : s;
+}
+
+FLC_KERNEL(index_add) {
+  fl_view x = vector(&l->in[0]);
+  int dim = (int)l->attrs->v[0].i;
+  sums_args a = {.outer = fl_numel(dim, x.shape),
+                 .bound = x.shape[dim],
+                 .inner = fl_numel(x.ndim - dim - 1, x.shape + dim + 1)};
+  fl_status s = flc_move(l, &l->out[0], &l->in[0]);
+  return s == FL_OK ? add_slices(l, &a, &l->in[1], &l->in[2], -1) : s;
+}
+
+/* dy (index..., width...) summed into y (rows, width...). */
+FLC_KERNEL(embedding_backward) {
+  const fl_view *y = &l->out[0];
+  int64_t padding = l->attrs->v[1].i;
+  sums_args a = {.outer = 1,
+                 .bound = y->shape[0],
+                 .inner = fl_numel(y->ndim - 1, y->shape + 1)};
+  fl_status s = clear(l, y);
+  return s == FL_OK ? add_slices(l, &a, &l->in[1], &l->in[0],
+                                 padding == FL_ATTR_NONE ? -1 : padding)
+                    : s;
+}
+
+/* --- single elements: gather, scatter, scatter_add --- */
+
+static bool joins(const pick_args *a, int n, int64_t index, int64_t y,
+                  int64_t src) {
+  int64_t size = a->shape[n];
+  return index == size * a->index_stride[n] && y == size * a->y_stride[n] &&
+         src == size * a->src_stride[n];
+}
+
+/* Dims of `index` with the strides of what is addressed and of src; dims that
+ * are one run in all of them as one. Without `lanes` elements are single. */
+static void plan(pick_args *a, const fl_view *index, int dim, const int64_t *y,
+                 const int64_t *src, bool lanes) {
+  int64_t contiguous[FL_MAX_DIMS];
+  int n = -1;
+  row_major(index->ndim, index->shape, contiguous);
+  a->along = y[dim];
+  a->steps = lanes ? index->shape[dim] : 1;
+  a->index_step = contiguous[dim];
+  a->src_step = src[dim];
+  a->n = flc_numel(index) / (lanes && a->steps ? a->steps : 1);
+  for (int d = index->ndim - 1; d >= 0; d--) {
+    int64_t along_y = d == dim ? 0 : y[d];
+    if (index->shape[d] == 1 || (lanes && d == dim))
+      continue;
+    if (n >= 0 && joins(a, n, contiguous[d], along_y, src[d])) {
+      a->shape[n] *= index->shape[d];
+      continue;
+    }
+    n++;
+    a->shape[n] = index->shape[d];
+    a->index_stride[n] = contiguous[d];
+    a->y_stride[n] = along_y;
+    a->src_stride[n] = src[d];
+  }
+  a->ndim = n + 1;
+}
+
+FLC_KERNEL(gather) {
+  fl_view x = vector(&l->in[0]), index = vector(&l->in[1]);
+  int dim = (int)l->attrs->v[0].i;
+  int64_t none[FL_MAX_DIMS] = {0};
+  pick_args a = {.src = x.data, .y = l->out[0].data};
+  if (flc_numel(&index) == 0)
+    return FL_OK;
+  if (flc_is_number(&l->in[0]))
+    a.src = flc_input(l, &l->in[0], x.dtype);
+  a.index = positions_of(l, &l->in[1], x.shape[dim]);
+  if (!a.index.at || (!a.src && flc_numel(&x) > 0))
+    return FL_ENOMEM;
+  /* the addressed tensor is the source here: its places are y's */
+  plan(&a, &index, dim, x.stride, none, false);
+  flc_spec spec = FLC_SPEC("index", "gather", size_of(&x));
+  return FLC_RUN(l, spec, grid_of(a.n), a);
+}
+
+/* src as `type`, with strides; one number for all has none. */
+static const void *source(const fl_launch *l, fl_dtype type, int64_t *stride) {
+  const fl_view *src = &l->in[2];
+  bool as_it_is = src->dtype == type && !flc_is_number(src);
+  memset(stride, 0, FL_MAX_DIMS * sizeof *stride);
+  if (src->ndim > 0 && as_it_is)
+    memcpy(stride, src->stride, sizeof src->stride);
+  else if (src->ndim > 0)
+    row_major(src->ndim, src->shape, stride);
+  return as_it_is ? src->data : flc_input(l, src, type);
+}
+
+static fl_status scatter_last(const fl_launch *l, pick_args *a, int size) {
+  int64_t n = flc_numel(&l->out[0]);
+  int width = a->n < UINT32_MAX ? 4 : 8;
+  a->last = fl_scratch_get(l, (size_t)(n * width));
+  if (!a->last)
+    return FL_ENOMEM;
+  flc_spec contend = FLC_SPEC("index", "contend", width);
+  flc_spec write = FLC_SPEC("index", "scatter", size, width);
+  fl_status s = flc_zero(l, a->last, (size_t)(n * width));
+  if (s == FL_OK)
+    s = FLC_RUN(l, contend, grid_of(a->n), *a);
+  return s == FL_OK ? FLC_RUN(l, write, grid_of(a->n), *a) : s;
+}
+
+FLC_KERNEL(scatter) {
+  fl_view x = vector(&l->in[0]), index = vector(&l->in[1]);
+  const fl_view *y = &l->out[0];
+  int dim = (int)l->attrs->v[0].i;
+  int64_t to[FL_MAX_DIMS], from[FL_MAX_DIMS];
+  pick_args a = {.y = y->data};
+  fl_status s = flc_move(l, y, &l->in[0]);
+  if (s != FL_OK || flc_numel(&index) == 0)
+    return s;
+  a.index = positions_of(l, &l->in[1], x.shape[dim]);
+  a.src = source(l, x.dtype, from);
+  if (!a.index.at || !a.src)
+    return FL_ENOMEM;
+  row_major(x.ndim, x.shape, to);
+  plan(&a, &index, dim, to, from, false);
+  return scatter_last(l, &a, size_of(&x));
+}
+
+/* What atomics can add, and other dtypes sum in. */
+static fl_dtype sum_type(fl_dtype d) {
+  if (fl_dtype_kind(d) == FL_KIND_FLOAT)
+    return flc_wide(d);
+  return d == FL_I32 ? FL_I32 : FL_I64;
+}
+
+/* Few positions for each place, or only one, are added up by one thread; then
+ * the sum has one order, and with one position no other dtype is needed. */
+static fl_status scatter_sums(const fl_launch *l, pick_args *a,
+                              const fl_view *index, const fl_view *y) {
+  fl_view all = vector(y);
+  int dim = (int)l->attrs->v[0].i;
+  int64_t to[FL_MAX_DIMS], from[FL_MAX_DIMS], steps = index->shape[dim];
+  bool lanes = steps <= 16;
+  a->src = source(l, y->dtype, from);
+  if (!a->src)
+    return FL_ENOMEM;
+  a->y = y->data;
+  row_major(all.ndim, all.shape, to);
+  plan(a, index, dim, to, from, lanes);
+  flc_spec spec = lanes ? FLC_SPEC("index", "add_lanes", y->dtype)
+                        : FLC_SPEC("index", "add", y->dtype);
+  return FLC_RUN(l, spec, grid_of(a->n), *a);
+}
+
+FLC_KERNEL(scatter_add) {
+  fl_view x = vector(&l->in[0]), index = vector(&l->in[1]), y;
+  const fl_view *out = &l->out[0];
+  int dim = (int)l->attrs->v[0].i;
+  pick_args a = {0};
+  fl_view_copy(&y, out);
+  if (index.shape[dim] > 1)
+    y.dtype = sum_type(x.dtype);
+  if (y.dtype != out->dtype) {
+    size_t bytes = (size_t)flc_numel(out) * fl_dtype_size(y.dtype);
+    y.data = fl_scratch_get(l, bytes ? bytes : 1);
+    if (!y.data)
+      return FL_ENOMEM;
+  }
+  fl_status s = flc_move(l, &y, &l->in[0]);
+  if (s != FL_OK || flc_numel(&index) == 0)
+    return s;
+  a.index = positions_of(l, &l->in[1], x.shape[dim]);
+  if (!a.index.at)
+    return FL_ENOMEM;
+  s = scatter_sums(l, &a, &index, &y);
+  return s == FL_OK && y.dtype != out->dtype ? flc_move(l, out, &y) : s;
+}
+
+/* --- one_hot --- */
+
+FLC_KERNEL(one_hot) {
+  const fl_view *y = &l->out[0];
+  hot_args a = {.y = y->data, .n = flc_numel(&l->in[0])};
+  if (a.n == 0)
+    return FL_OK;
+  a.index = positions_of(l, &l->in[0], l->attrs->v[0].i);
+  if (!a.index.at)
+    return FL_ENOMEM;
+  fl_status s = clear(l, y);
+  flc_spec spec = FLC_SPEC("index", "hot", y->dtype);
+  return s == FL_OK ? FLC_RUN(l, spec, grid_of(a.n), a) : s;
+}
+
+static void visit(flc_visitor *v, flc_spec s, bool quick) {
+  v->spec(v, &s, quick);
+}
+
+static void visit_masks(flc_visitor *v) {
+  for (int size = 1; size <= 8; size *= 2) {
+    visit(v, FLC_SPEC("mask", "count", size), size == 1);
+    visit(v, FLC_SPEC("mask", "compact", size), size == 4);
+    visit(v, FLC_SPEC("mask", "expand", size), size == 4);
+    visit(v, FLC_SPEC("mask", "find", size), size == 4);
+  }
+  visit(v, FLC_SPEC("mask", "before", 0), true);
+}
+
+void flc_visit_index(flc_visitor *v) {
+  for (int size = 1; size <= 16; size *= 2) {
+    visit(v, FLC_SPEC("index", "take", size), size == 16);
+    visit(v, FLC_SPEC("index", "put", size), size == 16);
+    if (size > 8)
+      continue;
+    visit(v, FLC_SPEC("index", "gather", size), size == 4);
+    visit(v, FLC_SPEC("index", "scatter", size, 4), size == 4);
+  }
+  for (int d = 0; d < FL_DTYPES; d++) {
+    visit(v, FLC_SPEC("index", "hot", d), d == FL_F32);
+    visit(v, FLC_SPEC("index", "add_lanes", d), d == FL_F32);
+    visit(v, FLC_SPEC("index", "sums", d, d, FL_I32), d == FL_F32);
+    visit(v, FLC_SPEC("index", "carry", d, FL_I32), d == FL_F32);
+    if (sum_type((fl_dtype)d) == (fl_dtype)d)
+      visit(v, FLC_SPEC("index", "add", d), d == FL_F32);
+  }
+  visit(v, FLC_SPEC("index", "keys", FL_I32), true);
+  visit(v, FLC_SPEC("index", "claim", 0), true);
+  visit(v, FLC_SPEC("index", "contend", 4), true);
+  visit_masks(v);
+}

@@ -1,0 +1,171 @@
+/* Launches of pooling and its gradients. */
+#include "cuda.h"
+#include "pooling.h"
+
+#define BLOCK 256
+#define LARGE 64 /* elements of a window that a warp sums */
+
+static flc_grid grid_of(int64_t threads) {
+  int64_t blocks = flc_ceil_div(threads, BLOCK), most = 1 << 30;
+  return (flc_grid){.x = (unsigned)(blocks < most ? blocks : most),
+                    .block = BLOCK};
+}
+
+/* Element i of list k for (depth, height, width); lists are of the last dims.
+ */
+static int64_t listed(const fl_attrs *a, int k, int i, int64_t missing) {
+  int n;
+  const int64_t *v = fl_attr_list(a, k, &n);
+  i -= 3 - n;
+  return i >= 0 && i < n ? v[i] : missing;
+}
+
+/* The last `spatial` dims of x and y (shapes only). */
+static pool_args planes_of(const fl_launch *l, const fl_view *x,
+                           const fl_view *y, int spatial) {
+  pool_args p = {.planes = fl_numel(x->ndim - spatial, x->shape),
+                 .in = 1,
+                 .out = 1,
+                 .y = l->out[0].data,
+                 .n = flc_numel(&l->out[0]),
+                 .base = l->base};
+  for (int i = 0; i < 3; i++) {
+    pool_axis *a = &p.axis[i];
+    int k = i - (3 - spatial);
+    a->in = k < 0 ? 1 : x->shape[x->ndim - spatial + k];
+    a->out = k < 0 ? 1 : y->shape[y->ndim - spatial + k];
+    a->kernel = a->stride = a->dilation = 1;
+    p.in *= a->in;
+    p.out *= a->out;
+  }
+  return p;
+}
+
+/* Lists k, k + 1, k + 2 are kernel, stride, padding; dilation < 0: none. */
+static void set_windows(const fl_launch *l, pool_args *p, int k, int dilation) {
+  for (int i = 0; i < 3; i++) {
+    pool_axis *a = &p->axis[i];
+    a->kernel = listed(l->attrs, k, i, 1);
+    a->stride = listed(l->attrs, k + 1, i, 1);
+    a->padding = listed(l->attrs, k + 2, i, 0);
+    if (dilation >= 0)
+      a->dilation = listed(l->attrs, dilation, i, 1);
+  }
+}
+
+FLC_KERNEL(max_pool) {
+  const fl_view *x = &l->in[0];
+  int spatial;
+  fl_attr_list(l->attrs, 0, &spatial);
+  pool_args p = planes_of(l, x, &l->out[0], spatial);
+  set_windows(l, &p, 0, 3);
+  p.where = l->out[1].data;
+  if (p.n == 0)
+    return FL_OK;
+  p.x = flc_input(l, x, x->dtype);
+  flc_spec spec = FLC_SPEC("pooling", "most", x->dtype);
+  return p.x ? FLC_RUN(l, spec, grid_of(p.n), p) : FL_ENOMEM;
+}
+
+/* In F32 or F64, which atomics can add. */
+FLC_KERNEL(max_pool_backward) {
+  const fl_view *dy = &l->in[0], *dx = &l->out[0];
+  int lead = dx->ndim - (int)l->attrs->v[1].i;
+  fl_dtype wide = flc_wide(dx->dtype);
+  size_t bytes = (size_t)flc_numel(dx) * fl_dtype_size(wide);
+  fl_view sum = *dx;
+  pool_put_args a = {.fault = flc_fault_of(l),
+                     .n = flc_numel(dy),
+                     .in = fl_numel(dx->ndim - lead, dx->shape + lead),
+                     .out = fl_numel(dy->ndim - lead, dy->shape + lead)};
+  if (bytes == 0)
+    return FL_OK;
+  sum.dtype = wide;
+  if (wide != dx->dtype)
+    sum.data = fl_scratch_get(l, bytes);
+  a.dx = sum.data;
+  if (!a.dx)
+    return FL_ENOMEM;
+  fl_status s = flc_zero(l, a.dx, bytes);
+  if (s == FL_OK && a.n > 0) {
+    a.dy = flc_input(l, dy, wide);
+    a.where = flc_input(l, &l->in[1], FL_I64);
+    flc_spec spec = FLC_SPEC("pooling", "put", wide);
+    s = a.dy && a.where ? FLC_RUN(l, spec, grid_of(a.n), a) : FL_ENOMEM;
+  }
+  return s == FL_OK && wide != dx->dtype ? flc_move(l, dx, &sum) : s;
+}
+
+/* Elements of a window, at most. */
+static int64_t largest(const pool_args *p) {
+  int64_t n = 1;
+  for (int i = 0; i < 3; i++) {
+    const pool_axis *a = &p->axis[i];
+    n *= p->adaptive ? flc_ceil_div(a->in, a->out) : a->kernel;
+  }
+  return n;
+}
+
+static fl_status mean(const fl_launch *l, pool_args *p, bool back) {
+  const fl_view *x = &l->in[0];
+  if (p->n == 0)
+    return FL_OK;
+  p->x = flc_input(l, x, x->dtype);
+  if (!p->x)
+    return FL_ENOMEM;
+  int lanes = !back && largest(p) >= LARGE ? 32 : 1;
+  flc_spec spec = back ? FLC_SPEC("pooling", "unmean", x->dtype)
+                       : FLC_SPEC("pooling", "mean", x->dtype, lanes);
+  return FLC_RUN(l, spec, grid_of(p->n * lanes), *p);
+}
+
+FLC_KERNEL(avg_pool) {
+  int spatial;
+  fl_attr_list(l->attrs, 0, &spatial);
+  pool_args p = planes_of(l, &l->in[0], &l->out[0], spatial);
+  set_windows(l, &p, 0, -1);
+  p.count_pad = l->attrs->v[4].i != 0;
+  return mean(l, &p, false);
+}
+
+FLC_KERNEL(avg_pool_backward) {
+  int spatial;
+  fl_attr_list(l->attrs, 1, &spatial);
+  pool_args p = planes_of(l, &l->out[0], &l->in[0], spatial);
+  set_windows(l, &p, 1, -1);
+  p.count_pad = l->attrs->v[4].i != 0;
+  return mean(l, &p, true);
+}
+
+FLC_KERNEL(adaptive_avg_pool) {
+  int spatial;
+  fl_attr_list(l->attrs, 0, &spatial);
+  pool_args p = planes_of(l, &l->in[0], &l->out[0], spatial);
+  p.adaptive = 1;
+  return mean(l, &p, false);
+}
+
+/* Dims that were not pooled have windows of one element. */
+FLC_KERNEL(adaptive_avg_pool_backward) {
+  int n = l->in[0].ndim - 1;
+  pool_args p = planes_of(l, &l->out[0], &l->in[0], n < 3 ? n : 3);
+  p.adaptive = 1;
+  return mean(l, &p, true);
+}
+
+static void visit(flc_visitor *v, flc_spec s, bool quick) {
+  v->spec(v, &s, quick);
+}
+
+void flc_visit_pooling(flc_visitor *v) {
+  for (int d = 0; d < FL_DTYPES; d++) {
+    visit(v, FLC_SPEC("pooling", "most", d), d == FL_F32);
+    if (d > FL_BF16)
+      continue;
+    visit(v, FLC_SPEC("pooling", "mean", d, 1), d == FL_F32);
+    visit(v, FLC_SPEC("pooling", "mean", d, 32), false);
+    visit(v, FLC_SPEC("pooling", "unmean", d), d == FL_F32);
+    if (d <= FL_F32)
+      visit(v, FLC_SPEC("pooling", "put", d), d == FL_F32);
+  }
+}

@@ -1,0 +1,32 @@
+/* Arguments of the kernels in pooling.cu. */
+#ifndef FL_CUDA_POOLING_H
+#define FL_CUDA_POOLING_H
+
+/* Spatial dims are (depth, height, width); those that are not there have size 1
+ * and windows of 1. */
+typedef struct pool_axis {
+  int64_t in, out;
+  int64_t kernel, stride, padding, dilation;
+} pool_axis;
+
+typedef struct pool_args {
+  pool_axis axis[3];
+  const void *x; /* dy, for gradients */
+  void *y;
+  int64_t *where;
+  int64_t planes, in, out; /* elements of a plane */
+  int64_t n;               /* elements of y */
+  int64_t base;
+  int adaptive, count_pad;
+} pool_args;
+
+/* dx gets dy at positions of its planes. */
+typedef struct pool_put_args {
+  flc_fault fault;
+  const void *dy;
+  const int64_t *where;
+  void *dx;
+  int64_t n, in, out;
+} pool_put_args;
+
+#endif
