@@ -8,7 +8,7 @@
 /* --- places --- */
 
 /* i / n, and what is left in *rest; mostly both are small. */
-inline int64_t fl_split(int64_t i, int64_t n, int64_t *rest) {
+inline int64_t fl_quotient(int64_t i, int64_t n, int64_t *rest) {
   if (((uint64_t)i | (uint64_t)n) >> 32 == 0) {
     uint32_t q = (uint32_t)i / (uint32_t)n;
     *rest = (int64_t)((uint32_t)i - q * (uint32_t)n);
@@ -17,6 +17,12 @@ inline int64_t fl_split(int64_t i, int64_t n, int64_t *rest) {
   int64_t q = i / n;
   *rest = i - q * n;
   return q;
+}
+
+/* Of n elements from x on, those before the first place for VEC at once. */
+template <int VEC, class S> int fl_head(const S *x, int64_t n) {
+  int off = (int)((uintptr_t)x / sizeof(S) % VEC), head = off ? VEC - off : 0;
+  return head < n ? head : (int)n;
 }
 
 /* --- groups --- */

@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(256)
     if (BACK)
       dy = fl_read<S, VEC>((const S *)p.dy + i);
     int64_t at, k;
-    fl_split(fl_split(i, p.size, &at), p.factors, &k);
+    fl_quotient(fl_quotient(i, p.size, &at), p.factors, &k);
     V v[VEC], a = fa[k], b = fb[k], m = fm[k], c = BACK ? fc[k] : V(0);
 #pragma unroll
     for (int e = 0; e < VEC; e++) {

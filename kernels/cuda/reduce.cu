@@ -322,7 +322,7 @@ inline int64_t offset_of(int64_t i, int n, const reduce_axis *axes,
   for (int k = 0; k < n; k++) {
     int64_t at = i;
     if (k + 1 < n)
-      i = fl_split(i, axes[k].size, &at);
+      i = fl_quotient(i, axes[k].size, &at);
     in += at * axes[k].in;
     *out += at * axes[k].out;
   }
@@ -472,7 +472,7 @@ __global__ void __launch_bounds__(256)
     for (s += lane / turn; s < end; s += a.lanes / turn) {
       int64_t at, n;
       int64_t off =
-          offset_of(fl_split(s, a.blocks, &at), a.n_red, a.red, &none);
+          offset_of(fl_quotient(s, a.blocks, &at), a.n_red, a.red, &none);
       at *= a.block;
       n = a.run - at < a.block ? a.run - at : a.block;
       off += at;
@@ -497,8 +497,8 @@ __global__ void __launch_bounds__(256)
   __shared__ A part[256];
   int tx = threadIdx.x % a.bx, ty = threadIdx.x / a.bx % a.by;
   int64_t tile, wide = a.keep[0].size;
-  int64_t o =
-      fl_split(blockIdx.x, a.tiles, &tile) * a.bz + threadIdx.x / (a.bx * a.by);
+  int64_t o = fl_quotient(blockIdx.x, a.tiles, &tile) * a.bz +
+              threadIdx.x / (a.bx * a.by);
   int64_t col = (tile * a.bx + tx) * N, out = 0, none = 0;
   bool on = o * wide < a.results && col < wide;
   int64_t in = on ? offset_of(o, a.n_keep - 1, a.keep + 1, &out) + col : 0;
@@ -525,7 +525,7 @@ __global__ void __launch_bounds__(256)
       if (line >= end)
         continue;
       if (a.n_red)
-        off = offset_of(fl_split(line, a.run, &at), a.n_red, a.red, &none);
+        off = offset_of(fl_quotient(line, a.run, &at), a.n_red, a.red, &none);
       off += at * a.run_in;
       b[k] = fl_read<S, N>(x + off);
       if (TWO)

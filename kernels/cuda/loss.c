@@ -1,0 +1,178 @@
+/* Cross-entropy and its gradient. The other losses are composed of rows
+ * (runtime/rules/loss.c). */
+#include "line.h"
+
+#include "loss.h"
+
+#define THREADS 256
+#define LINE    512  /* threads of a sample with many classes */
+#define SHORT   1024 /* classes that a warp takes */
+#define LOT     4    /* 16-byte accesses of a thread */
+
+/* What forward and backward both read: scores, target and weight. */
+static fl_status set_job(const fl_launch *l, const fl_view *x,
+                         const fl_view *target, const fl_view *weight,
+                         loss_args *a) {
+  fl_dtype wide = flc_wide(x->dtype);
+  int dim = x->ndim > 1;
+  a->classes = x->shape[dim];
+  a->inner = 1;
+  for (int i = dim + 1; i < x->ndim; i++)
+    a->inner *= x->shape[i];
+  a->samples = (dim ? x->shape[0] : 1) * a->inner;
+  a->ignore = l->attrs->v[0].i;
+  a->smoothing = l->attrs->v[1].f;
+  a->even = a->smoothing / (double)a->classes;
+  a->reduction = (int)l->attrs->v[2].i;
+  a->fault = flc_fault_of(l);
+  a->wide = wide;
+  if (a->samples == 0)
+    return FL_OK;
+  bool soft = fl_dtype_kind(target->dtype) == FL_KIND_FLOAT;
+  a->mode = soft ? LOSS_SHARES : a->even != 0 ? LOSS_SMOOTH : LOSS_CLASS;
+  a->target_dtype = soft ? wide : target->dtype;
+  a->x = flc_input(l, x, x->dtype);
+  a->target = flc_input(l, target, (fl_dtype)a->target_dtype);
+  a->weight = weight->data ? flc_input(l, weight, wide) : NULL;
+  if (!a->x || !a->target || (weight->data && !a->weight))
+    return FL_ENOMEM;
+  a->lanes = flc_power(flc_ceil_div(a->classes, flc_lot(x->dtype)), 32);
+  return FL_OK;
+}
+
+static int vector_of(const loss_args *a, fl_dtype d) {
+  uintptr_t apart = a->dx ? (uintptr_t)a->x - (uintptr_t)a->dx : 0;
+  return a->mode == LOSS_SHARES || apart % 16 ? 1 : flc_lot(d);
+}
+
+static flc_grid threads_for(int64_t n, unsigned block) {
+  return (flc_grid){.x = (unsigned)flc_ceil_div(n, block), .block = block};
+}
+
+/* The sums of all samples' losses and weights; many samples in two steps. */
+static fl_status gather(const fl_launch *l, loss_args *a) {
+  flc_spec spec = FLC_SPEC("loss", "gather", 0);
+  flc_grid one = {.x = 1, .block = 512};
+  if (a->samples > 16384) {
+    flc_grid many = {.x = 256, .block = 512};
+    a->parts = fl_scratch_get(l, 2 * many.x * sizeof(double));
+    if (!a->parts)
+      return FL_ENOMEM;
+    fl_status s = FLC_RUN(l, spec, many, *a);
+    if (s != FL_OK)
+      return s;
+    a->losses = a->parts;
+    a->samples = many.x;
+    a->parts = NULL;
+  }
+  return FLC_RUN(l, spec, one, *a);
+}
+
+FLC_KERNEL(cross_entropy) {
+  const fl_view *x = &l->in[0], *y = &l->out[0];
+  loss_args a = {.y = y->data,
+                 .y_dtype = y->dtype,
+                 .lse = l->out[1].data,
+                 .total_out = l->out[2].data};
+  fl_dtype d = x->dtype;
+  fl_status s = set_job(l, x, &l->in[1], &l->in[2], &a);
+  if (s != FL_OK)
+    return s;
+  a.losses = fl_scratch_get(l, (size_t)(2 * a.samples + 1) * sizeof(double));
+  if (!a.losses)
+    return FL_ENOMEM;
+  if (a.samples && a.inner > 1) {
+    flc_spec spec = FLC_SPEC("loss", "columns", d);
+    s = FLC_RUN(l, spec, threads_for(a.samples, 128), a);
+  } else if (a.samples) {
+    bool block = a.classes > SHORT;
+    flc_spec spec =
+        FLC_SPEC("loss", "forward", d, vector_of(&a, d), a.mode, block);
+    flc_grid grid = threads_for(a.samples * a.lanes, 128);
+    if (block)
+      grid = (flc_grid){.x = (unsigned)a.samples, .block = LINE};
+    s = FLC_RUN(l, spec, grid, a);
+  }
+  return s == FL_OK ? gather(l, &a) : s;
+}
+
+/* Sums over the classes that every gradient needs. */
+static fl_status set_sums(const fl_launch *l, fl_dtype d, loss_args *a) {
+  flc_spec whole = FLC_SPEC("loss", "whole", d);
+  flc_spec shares = FLC_SPEC("loss", "shares", d);
+  if (a->mode == LOSS_SHARES) {
+    a->shares = fl_scratch_get(l, (size_t)a->samples * sizeof(double));
+    if (!a->shares)
+      return FL_ENOMEM;
+    flc_grid grid = {.x = (unsigned)a->samples, .block = THREADS};
+    if (a->inner > 1)
+      grid = threads_for(a->samples, THREADS);
+    return FLC_RUN(l, shares, grid, *a);
+  }
+  if (a->mode == LOSS_CLASS || !a->weight)
+    return FL_OK;
+  a->whole = fl_scratch_get(l, sizeof(double));
+  if (!a->whole)
+    return FL_ENOMEM;
+  return FLC_RUN(l, whole, ((flc_grid){.x = 1, .block = 512}), *a);
+}
+
+static fl_status backward_lines(const fl_launch *l, fl_dtype d, loss_args *a) {
+  int vec = vector_of(a, d);
+  bool block = a->classes > SHORT;
+  flc_spec spec = FLC_SPEC("loss", "backward", d, vec, a->mode, block);
+  int64_t most = (int64_t)THREADS * LOT * flc_lot(d);
+  a->chunks = flc_ceil_div(a->classes, most);
+  a->piece = flc_ceil_div(flc_ceil_div(a->classes, a->chunks), 64) * 64;
+  flc_grid grid = threads_for(a->samples * a->lanes, 128);
+  if (block)
+    grid =
+        (flc_grid){.x = (unsigned)(a->samples * a->chunks), .block = THREADS};
+  return FLC_RUN(l, spec, grid, *a);
+}
+
+/* in: dy, x, target, weight, lse, total */
+FLC_KERNEL(cross_entropy_backward) {
+  const fl_view *dy = &l->in[0], *x = &l->in[1];
+  loss_args a = {.dx = l->out[0].data};
+  fl_dtype d = x->dtype;
+  fl_status s = set_job(l, x, &l->in[2], &l->in[3], &a);
+  if (s != FL_OK || a.samples == 0)
+    return s;
+  a.dy = flc_input(l, dy, dy->dtype);
+  a.dy_dtype = dy->dtype;
+  a.lse = (void *)(uintptr_t)flc_input(l, &l->in[4], (fl_dtype)a.wide);
+  a.total = flc_input(l, &l->in[5], (fl_dtype)a.wide);
+  if (!a.dy || !a.lse || !a.total)
+    return FL_ENOMEM;
+  s = set_sums(l, d, &a);
+  if (s != FL_OK)
+    return s;
+  if (a.inner == 1)
+    return backward_lines(l, d, &a);
+  flc_spec spec = FLC_SPEC("loss", "columns_backward", d);
+  return FLC_RUN(l, spec, threads_for(a.samples, 128), a);
+}
+
+void flc_visit_loss(flc_visitor *v) {
+  static const char *const entries[] = {"forward", "backward"};
+  static const char *const others[] = {"columns", "columns_backward", "whole",
+                                       "shares"};
+  flc_spec gather = FLC_SPEC("loss", "gather", 0);
+  v->spec(v, &gather, true);
+  for (fl_dtype d = FL_F64; d <= FL_BF16; d++) {
+    bool quick = d == FL_BF16;
+    for (int k = 0; k < 12; k++)
+      for (int one = 0; one < 2; one++) {
+        int mode = k / 4, back = k / 2 % 2, block = k % 2;
+        int vec = one ? 1 : flc_lot(d);
+        flc_spec s = FLC_SPEC("loss", entries[back], d, vec, mode, block);
+        if (one ? back || mode == LOSS_SHARES : mode != LOSS_SHARES)
+          v->spec(v, &s, quick && block && !one && mode == LOSS_CLASS);
+      }
+    for (int k = 0; k < 4; k++) {
+      flc_spec s = FLC_SPEC("loss", others[k], d);
+      v->spec(v, &s, quick);
+    }
+  }
+}

@@ -1,0 +1,333 @@
+/* Cross-entropy of scores against class positions or probabilities, and its
+ * gradient: scores are read once each way, the maximum and the sum of
+ * exponentials are taken together. */
+#include "line.cuh"
+#include "loss.h"
+
+/* --- targets --- */
+
+/* The class of a sample, -1: it is ignored. */
+inline int64_t class_of(const loss_args &a, int64_t sample) {
+  int64_t t = fl_load<int64_t>(a.target, a.target_dtype, sample);
+  return t == a.ignore ? -1 : fl_position(a.fault, t, a.classes);
+}
+template <class V> V weight_of(const loss_args &a, int64_t c) {
+  return a.weight ? ((const V *)a.weight)[c] : V(1);
+}
+/* What a sample's loss weighs its class c with, of its probability. */
+template <class V> V share(const loss_args &a, int64_t at, int64_t c) {
+  V p = ((const V *)a.target)[at];
+  return weight_of<V>(a, c) * ((V)(1 - a.smoothing) * p + (V)a.even);
+}
+
+/* --- forward --- */
+
+/* Sums over the classes of a sample. */
+template <class V> struct scores {
+  V top, s;
+  double shares, dot; /* of the classes' weights, and times their scores */
+
+  void start() {
+    top = fl_low<V>();
+    s = 0;
+    shares = dot = 0;
+  }
+  template <int D> void raise(V to) {
+    if (to > top || to != to) {
+      s *= fl_exp_for<D>(top - to);
+      top = to;
+    }
+  }
+  void also(const loss_args &a, int mode, V x, int64_t at, int64_t c) {
+    if (mode == LOSS_CLASS)
+      return;
+    V w = mode == LOSS_SMOOTH ? weight_of<V>(a, c) : share<V>(a, at, c);
+    if (mode == LOSS_SHARES && w == V(0))
+      return; /* a class without a share counts nothing, whatever its score */
+    shares += (double)w;
+    dot += (double)w * (double)x;
+  }
+  template <int D>
+  void one(const loss_args &a, int mode, V x, int64_t at, int64_t c) {
+    raise<D>(x);
+    s += fl_exp_for<D>(x - fl_finite(top));
+    also(a, mode, x, at, c);
+  }
+};
+
+/* Losses as differences from the largest score, then the logarithm: lse has
+ * only the largest score's digits. */
+template <int D, class V>
+void leave_loss(const loss_args &a, int mode, int64_t sample,
+                const scores<V> &t, int64_t first) {
+  V log = fl_log(t.top == fl_low<V>() ? (V)NAN : t.s);
+  double loss = ((double)t.top + (double)log) * t.shares - t.dot, total = 1;
+  ((V *)a.lse)[sample] = t.top + log;
+  if (mode != LOSS_SHARES) {
+    int64_t c = class_of(a, sample);
+    total = c < 0 ? 0 : (double)weight_of<V>(a, c);
+    if (c < 0)
+      loss = 0;
+    else {
+      V x = fl_get<V>(((const FL_S(D) *)a.x)[first + c * a.inner]);
+      loss = (1 - a.smoothing) * total * (double)((t.top - x) + log) +
+             (mode == LOSS_SMOOTH ? a.even * loss : 0);
+    }
+  }
+  a.losses[2 * sample] = loss;
+  a.losses[2 * sample + 1] = total;
+  if (a.reduction == LOSS_NONE)
+    fl_save(a.y, a.y_dtype, sample, loss);
+}
+
+/* Samples whose classes are adjacent: a group each. Lines begin anywhere: what
+ * lies before and after the 16-byte accesses is taken one by one. */
+template <int D, int VEC, int MODE, int BLOCK>
+__global__ void __launch_bounds__(BLOCK ? 512 : 128)
+    forward(const __grid_constant__ loss_args a) {
+  typedef FL_S(D) S;
+  typedef FL_W(D) V;
+  enum { U = VEC == 1 ? 8 : D == FL_F64 ? 1 : 4 };
+  fl_group<BLOCK> g(a.lanes);
+  bool on = g.line < a.samples;
+  int64_t n = on ? a.classes : 0, at = g.line * a.classes;
+  const S *x = (const S *)a.x + at;
+  int64_t head = fl_head<VEC>(x, n), end = head + (n - head) / VEC * VEC;
+  int64_t step = (int64_t)g.lanes * VEC;
+  scores<V> t;
+  t.start();
+  for (int64_t i = head + (int64_t)g.lane * VEC; i < end; i += U * step) {
+    fl_vec<S, VEC> v[U];
+#pragma unroll
+    for (int u = 0; u < U; u++)
+      if (i + u * step < end)
+        v[u] = fl_read<S, VEC>(x + i + u * step);
+    V most = t.top;
+#pragma unroll
+    for (int u = 0; u < U; u++)
+      if (i + u * step < end) {
+#pragma unroll
+        for (int k = 0; k < VEC; k++)
+          most = fl_max_of()(fl_get<V>(v[u].at[k]), most);
+      }
+    t.template raise<D>(most);
+    V own = fl_finite(t.top);
+#pragma unroll
+    for (int u = 0; u < U; u++)
+      if (i + u * step < end) {
+        V e[VEC];
+#pragma unroll
+        for (int k = 0; k < VEC; k++) {
+          V s = fl_get<V>(v[u].at[k]);
+          int64_t c = i + u * step + k;
+          e[k] = fl_exp_for<D>(s - own);
+          t.also(a, MODE, s, at + c, c);
+        }
+        t.s += fl_tree(e);
+      }
+  }
+#pragma unroll 1
+  for (int64_t k = g.lane; k < head + n - end; k += g.lanes) {
+    int64_t c = k < head ? k : k - head + end;
+    t.template one<D>(a, MODE, fl_get<V>(x[c]), at + c, c);
+  }
+  g.template soft<D>(t.top, t.s);
+  if (MODE != LOSS_CLASS)
+    g.sum(t.shares, t.dot);
+  if (on && g.lane == 0)
+    leave_loss<D>(a, MODE, g.line, t, at);
+}
+
+/* Samples whose classes are `inner` apart: a thread each. */
+template <int D>
+__global__ void __launch_bounds__(128)
+    columns(const __grid_constant__ loss_args a) {
+  typedef FL_S(D) S;
+  typedef FL_W(D) V;
+  int64_t r = fl_thread(), col;
+  if (r >= a.samples)
+    return;
+  int64_t at = fl_quotient(r, a.inner, &col) * a.classes * a.inner + col;
+  scores<V> t;
+  t.start();
+#pragma unroll 4
+  for (int64_t c = 0; c < a.classes; c++) {
+    V s = fl_get<V>(((const S *)a.x)[at + c * a.inner]);
+    t.template one<D>(a, a.mode, s, at + c * a.inner, c);
+  }
+  leave_loss<D>(a, a.mode, r, t, at);
+}
+
+/* Samples' losses and weights into one pair for each block: into a.parts, or as
+ * the results. */
+template <int WD>
+__global__ void __launch_bounds__(512)
+    gather(const __grid_constant__ loss_args a) {
+  double loss = 0, total = 0;
+#pragma unroll 4
+  for (int64_t i = fl_thread(); i < a.samples; i += fl_threads()) {
+    loss += a.losses[2 * i];
+    total += a.losses[2 * i + 1];
+  }
+  fl_group<true>(0).sum(loss, total);
+  if (threadIdx.x)
+    return;
+  if (a.parts) {
+    a.parts[2 * blockIdx.x] = loss;
+    a.parts[2 * blockIdx.x + 1] = total;
+    return;
+  }
+  fl_save(a.total_out, a.wide, 0, total);
+  if (a.reduction != LOSS_NONE)
+    fl_save(a.y, a.y_dtype, 0, a.reduction == LOSS_MEAN ? loss / total : loss);
+}
+
+/* --- backward: dx = dy (sum(a) softmax(x) - a), a the classes' shares --- */
+
+/* All classes' weights together. */
+template <int D>
+__global__ void __launch_bounds__(512)
+    whole(const __grid_constant__ loss_args a) {
+  double s = 0;
+  for (int64_t c = threadIdx.x; c < a.classes; c += blockDim.x)
+    s += (double)weight_of<FL_W(D)>(a, c);
+  s = fl_group<true>(0).sum(s);
+  if (threadIdx.x == 0)
+    *a.whole = s;
+}
+
+/* The shares of every sample's classes together: a block, or a thread where
+ * classes are `inner` apart. */
+template <int D>
+__global__ void __launch_bounds__(256)
+    shares(const __grid_constant__ loss_args a) {
+  typedef FL_W(D) V;
+  double s = 0;
+  int64_t col, r = a.inner == 1 ? blockIdx.x : fl_thread();
+  if (r >= a.samples)
+    return;
+  int64_t at = fl_quotient(r, a.inner, &col) * a.classes * a.inner + col;
+  bool alone = a.inner > 1;
+  for (int64_t c = alone ? 0 : threadIdx.x; c < a.classes;
+       c += alone ? 1 : blockDim.x)
+    s += (double)share<V>(a, at + c * a.inner, c);
+  if (!alone)
+    s = fl_group<true>(0).sum(s);
+  if (alone || threadIdx.x == 0)
+    a.shares[r] = s;
+}
+
+/* What a sample's gradient is made of. */
+template <class V> struct slope {
+  V scale, whole, even, lse, hit;
+  int64_t c; /* -1: there is none */
+};
+
+template <class V> slope<V> slope_of(const loss_args &a, int mode, int64_t r) {
+  slope<V> t;
+  double dy =
+      fl_load<double>(a.dy, a.dy_dtype, a.reduction == LOSS_NONE ? r : 0);
+  if (a.reduction == LOSS_MEAN)
+    dy /= fl_load<double>(a.total, a.wide, 0);
+  t.lse = ((const V *)a.lse)[r];
+  t.scale = (V)dy;
+  t.c = -1;
+  t.even = t.hit = t.whole = 0;
+  if (mode == LOSS_SHARES) {
+    t.whole = (V)(dy * a.shares[r]);
+    return t;
+  }
+  t.c = class_of(a, r);
+  if (t.c < 0)
+    return t;
+  V w = weight_of<V>(a, t.c);
+  double all = a.even == 0 ? 0 : a.whole ? *a.whole : (double)a.classes;
+  t.whole = (V)(dy * ((1 - a.smoothing) * (double)w + a.even * all));
+  t.even = t.scale * (V)a.even;
+  t.hit = t.scale * ((V)(1 - a.smoothing) * w);
+  return t;
+}
+
+/* Of class c; without what its being the target takes away. */
+template <int D, class V>
+V slope_at(const loss_args &a, int mode, const slope<V> &t, V x, int64_t at,
+           int64_t c) {
+  V d = fl_exp_for<D>(x - t.lse) * t.whole;
+  if (mode == LOSS_SHARES)
+    return d - t.scale * share<V>(a, at, c);
+  if (mode == LOSS_SMOOTH)
+    d -= t.even * weight_of<V>(a, c);
+  return t.c < 0 ? V(0) : d; /* also where the score is not finite */
+}
+
+/* Blocks take `piece` adjacent classes of a sample, groups all of them. */
+template <int D, int VEC, int MODE, int BLOCK>
+__global__ void __launch_bounds__(256)
+    backward(const __grid_constant__ loss_args a) {
+  typedef FL_S(D) S;
+  typedef FL_W(D) V;
+  enum { U = VEC == 1 ? 8 : D == FL_F64 ? 1 : 4 };
+  fl_group<BLOCK> g(a.lanes);
+  int64_t r = g.line, from = 0, n = a.classes;
+  if (BLOCK) {
+    r = fl_quotient(blockIdx.x, a.chunks, &from);
+    from *= a.piece;
+    n = n - from < a.piece ? n - from : a.piece;
+  }
+  if (r >= a.samples)
+    return;
+  slope<V> t = slope_of<V>(a, MODE, r);
+  int64_t at = r * a.classes + from, step = (int64_t)g.lanes * VEC;
+  const S *x = (const S *)a.x + at;
+  S *dx = (S *)a.dx + at;
+  int64_t head = fl_head<VEC>(x, n), end = head + (n - head) / VEC * VEC;
+  int64_t hit = t.c - from; /* if it is in this piece */
+  for (int64_t i = head + (int64_t)g.lane * VEC; i < end; i += U * step) {
+    fl_vec<S, VEC> v[U];
+#pragma unroll
+    for (int u = 0; u < U; u++)
+      if (i + u * step < end)
+        v[u] = fl_read<S, VEC>(x + i + u * step);
+#pragma unroll
+    for (int u = 0; u < U; u++) {
+      int64_t c = i + u * step;
+      if (c >= end)
+        continue;
+      V d[VEC];
+#pragma unroll
+      for (int k = 0; k < VEC; k++)
+        d[k] = slope_at<D>(a, MODE, t, fl_get<V>(v[u].at[k]), at + c + k,
+                           from + c + k);
+      if (hit >= c && hit < c + VEC) {
+#pragma unroll
+        for (int k = 0; k < VEC; k++)
+          d[k] -= hit == c + k ? t.hit : V(0);
+      }
+      fl_write<S, VEC>(dx + c, fl_packed<D, VEC>::of(d));
+    }
+  }
+#pragma unroll 1
+  for (int64_t k = g.lane; k < head + n - end; k += g.lanes) {
+    int64_t c = k < head ? k : k - head + end;
+    V d = slope_at<D>(a, MODE, t, fl_get<V>(x[c]), at + c, from + c);
+    dx[c] = fl_put<S>(hit == c ? d - t.hit : d);
+  }
+}
+
+template <int D>
+__global__ void __launch_bounds__(128)
+    columns_backward(const __grid_constant__ loss_args a) {
+  typedef FL_S(D) S;
+  typedef FL_W(D) V;
+  int64_t r = fl_thread(), col;
+  if (r >= a.samples)
+    return;
+  slope<V> t = slope_of<V>(a, a.mode, r);
+  int64_t at = fl_quotient(r, a.inner, &col) * a.classes * a.inner + col;
+#pragma unroll 4
+  for (int64_t c = 0; c < a.classes; c++, at += a.inner) {
+    V x = fl_get<V>(((const S *)a.x)[at]);
+    V d = slope_at<D>(a, a.mode, t, x, at, c);
+    ((S *)a.dx)[at] = fl_put<S>(c == t.c ? d - t.hit : d);
+  }
+}
