@@ -335,8 +335,8 @@ static bool wide_open(const work *w, attention_wide *to, int64_t rows) {
   int64_t batch = a->heads ? w->heads_all / a->heads : 0,
           heads_k = a->group ? a->heads / a->group : 0;
   memset(to, 0, sizeof *to);
-  if (!w->tensor || w->more || wider(a) > 128 || a->nq <= ROWS ||
-      flc_chip_of(w->l)->major != 9)
+  if (!w->tensor || w->more || wider(a) > 128 || (a->d | a->dv_cols) % 8 ||
+      a->nq <= ROWS || flc_chip_of(w->l)->major != 9)
     return false;
   to->a = *a;
   to->a.tiles = flc_ceil_div(rows, WIDE_ROWS);
