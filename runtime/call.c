@@ -3,6 +3,7 @@
  * in-place calls of structured operators run out of place and are then
  * assigned. */
 #include "internal.h"
+#include "expr.h"
 #include "launch.h"
 #include "tape.h"
 
@@ -757,6 +758,8 @@ static fl_status run(work *w) {
 }
 
 static fl_status run_general(fl_runtime *rt, const fl_call *c) {
+  if (rt->trace && c->op->family != FLI_COMPOSE)
+    return fli_trace_call(rt, c);
   const fl_meta *few[FEW], **metas = few;
   work w; /* member by member: `out` is large and written before it is read */
   w.rt = rt;

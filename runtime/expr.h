@@ -7,6 +7,8 @@
 #include "env.h"
 #include "program.h"
 
+#define FLI_EXPR_IN 12 /* inputs of a kernel that a user writes */
+
 /* How much of a say a value has in promotion. */
 enum { FLI_TENSOR, FLI_TENSOR_0D, FLI_NUMBER };
 
@@ -70,10 +72,13 @@ typedef struct fli_expr_op {
   fl_value out[FL_MAX_OUT];
   fl_dtype out_dtype[FL_MAX_OUT];
   fl_program *program;
-  const fl_op *plain;    /* of a reduction: without it */
-  const fl_op *backward; /* given as text; its inputs are all there could be */
-  uint32_t backward_for; /* which inputs have a gradient there */
-  uint32_t uses;         /* inputs and results that the whole gradient needs */
+  const fl_op *plain; /* of a reduction: without it */
+  /* a gradient given as text: its inputs are ours, our results and their
+   * gradients; backward_for says of which inputs its values are gradients */
+  fli_graph backward;
+  uint32_t backward_for;
+  fl_value backward_out[FLI_EXPR_IN];
+  uint32_t uses; /* inputs and results that the whole gradient needs */
   bool uses_known;
   fli_derived *derived;
   struct fli_expr_op *next;
@@ -86,8 +91,9 @@ typedef struct fli_op_request {
   const fl_value *out;
   const fl_dtype *out_dtype;
   fl_reduction reduce;
-  const fl_op *backward;
+  fli_graph *backward; /* NULL, or the same; taken over, too */
   uint32_t backward_for;
+  const fl_value *backward_out;
 } fli_op_request;
 
 /* The operator of a graph: the same one for equal graphs. */
@@ -107,8 +113,6 @@ typedef struct fli_source {
   const char *where; /* "" or " (train.lua:12)": of the definition */
 } fli_source;
 
-#define FLI_EXPR_IN 12 /* inputs of a kernel that a user writes */
-
 typedef struct fli_decl {
   char type[8]; /* a dtype's name, or a letter */
   char name[32];
@@ -126,7 +130,13 @@ fl_status fli_expr_parse(const fli_source *s, int n_in, const fli_decl *in,
 
 /* --- recording (expr_trace.c) --- */
 
-/* Takes a call while a function is being traced. */
+/* Takes a call while a function is being recorded. */
 fl_status fli_trace_call(fl_runtime *rt, const fl_call *c);
+/* How much of a say a tensor has in promotion. */
+int fli_trace_weak(const fl_runtime *rt, const fl_tensor *t);
+/* Remembers the operator for inputs of these dtypes. */
+fl_status fli_expr_remember(fl_expr *e, int n, const fl_operand *in,
+                            const fl_op *op);
+fl_runtime *fli_expr_runtime(const fl_expr *e);
 
 #endif

@@ -13,17 +13,24 @@ static uint64_t mix(uint64_t h, uint64_t v) {
   return (h ^ v) * 0x9E3779B97F4A7C15u ^ (h >> 29);
 }
 
-static uint64_t hash_of(const fli_op_request *q) {
-  uint64_t h = mix((uint64_t)q->reduce, (uint64_t)(uintptr_t)q->backward);
-  for (const char *s = q->name; *s; s++)
-    h = mix(h, (unsigned char)*s);
-  for (int i = 0; i < q->graph->n; i++) {
-    const fli_expr_node *x = &q->graph->nodes[i];
+static uint64_t hash_graph(const fli_graph *g, uint64_t h) {
+  for (int i = 0; i < g->n; i++) {
+    const fli_expr_node *x = &g->nodes[i];
     h = mix(mix(mix(h, (uint64_t)x->op), x->dtype), (uint64_t)x->weak);
     h = mix(mix(h, (uint64_t)x->attr[0].i), (uint64_t)x->attr[1].i);
     for (int k = 0; k < x->n_in; k++)
       h = mix(mix(h, x->in[k].dtype), (uint64_t)x->in[k].i);
   }
+  return h;
+}
+
+static uint64_t hash_of(const fli_op_request *q) {
+  uint64_t h = mix((uint64_t)q->reduce, q->backward_for);
+  for (const char *s = q->name; *s; s++)
+    h = mix(h, (unsigned char)*s);
+  h = hash_graph(q->graph, h);
+  if (q->backward)
+    h = hash_graph(q->backward, h);
   for (int k = 0; k < q->n_out; k++)
     h = mix(mix(h, q->out_dtype[k]), (uint64_t)q->out[k].i);
   return h;
@@ -38,16 +45,27 @@ static bool same_node(const fli_expr_node *a, const fli_expr_node *b) {
   return same;
 }
 
+static bool same_graph(const fli_graph *a, const fli_graph *b) {
+  bool same = a->n == b->n;
+  for (int i = 0; i < a->n && same; i++)
+    same = same_node(&a->nodes[i], &b->nodes[i]);
+  return same;
+}
+
 static bool is_the_one(const fli_expr_op *x, const fli_op_request *q) {
-  fl_reduction reduce = x->program->reduce;
-  bool same = x->n_out == q->n_out && x->graph.n == q->graph->n &&
-              reduce == q->reduce && x->backward == q->backward &&
-              strcmp(x->op->info.name, q->name) == 0;
+  bool same = x->n_out == q->n_out && x->program->reduce == q->reduce &&
+              x->backward_for == q->backward_for &&
+              strcmp(x->op->info.name, q->name) == 0 &&
+              same_graph(&x->graph, q->graph) &&
+              (!q->backward || same_graph(&x->backward, q->backward));
+  for (int k = 0, n = 0; k < q->graph->n_in && same; k++)
+    if (q->backward_for >> k & 1) {
+      same = x->backward_out[n].i == q->backward_out[n].i;
+      n++;
+    }
   for (int k = 0; k < q->n_out && same; k++)
     same = x->out[k].dtype == q->out[k].dtype && x->out[k].i == q->out[k].i &&
            x->out_dtype[k] == q->out_dtype[k];
-  for (int i = 0; i < q->graph->n && same; i++)
-    same = same_node(&x->graph.nodes[i], &q->graph->nodes[i]);
   return same;
 }
 
@@ -58,6 +76,7 @@ static void free_op(fli_expr_op *x) {
     fli_mfree(d);
   }
   fli_graph_close(&x->graph);
+  fli_graph_close(&x->backward);
   fli_mfree(x->program);
   fli_mfree(x);
 }
@@ -105,6 +124,13 @@ static fl_status make(fl_runtime *rt, const fli_op_request *q, fli_expr_op *x) {
   char signature[512];
   x->graph = *q->graph;
   *q->graph = (fli_graph){.rt = rt};
+  if (q->backward) {
+    int n = __builtin_popcount(q->backward_for);
+    x->backward = *q->backward;
+    *q->backward = (fli_graph){.rt = rt};
+    memcpy(x->backward_out, q->backward_out, (size_t)n * sizeof(fl_value));
+    x->backward_for = q->backward_for;
+  }
   FLI_TRY(fli_expr_lower(&x->graph, q->n_out, q->out, q->out_dtype, q->reduce,
                          q->name, &x->program));
   if (q->reduce)
@@ -112,8 +138,6 @@ static fl_status make(fl_runtime *rt, const fli_op_request *q, fli_expr_op *x) {
   x->n_out = q->n_out;
   memcpy(x->out, q->out, (size_t)q->n_out * sizeof *x->out);
   memcpy(x->out_dtype, q->out_dtype, (size_t)q->n_out * sizeof(fl_dtype));
-  x->backward = q->backward;
-  x->backward_for = q->backward_for;
   fli_op_request named = *q;
   named.graph = &x->graph;
   write_signature(&named, signature, sizeof signature);
@@ -323,13 +347,12 @@ static fl_status by_rules(fli_expr_op *x, fli_derived *d, fli_graph *g,
 
 static void by_text(const fli_expr_op *x, fli_derived *d, fl_value *dx,
                     int *n_dx) {
-  const fli_expr_op *back = x->backward->expr;
   for (int k = 0, of = 0; k < x->graph.n_in; k++) {
     if (!(x->backward_for >> k & 1))
       continue;
     if (d->need >> k & 1) {
       d->gives[*n_dx] = (uint8_t)k;
-      dx[(*n_dx)++] = back->out[of];
+      dx[(*n_dx)++] = x->backward_out[of];
     }
     of++;
   }
@@ -349,10 +372,9 @@ static fl_status derive(fl_runtime *rt, fli_expr_op *x, fli_derived *d) {
   int n_in = x->graph.n_in, n = 0;
   uint32_t present = ((1u << (n_in + x->n_out)) - 1) | d->dy
                                                            << (n_in + x->n_out);
-  FLI_TRY(fli_graph_copy(&work,
-                         x->backward ? &x->backward->expr->graph : &x->graph));
+  FLI_TRY(fli_graph_copy(&work, x->backward_for ? &x->backward : &x->graph));
   fl_status s = FL_OK;
-  if (x->backward)
+  if (x->backward_for)
     by_text(x, d, dx, &n);
   else
     s = by_rules(x, d, &work, dx, &n);

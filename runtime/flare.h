@@ -258,6 +258,46 @@ FL_API const fl_attrs *fl_op_defaults(const fl_op *op);
 /* Appends a list to `a` as attribute k. ESIZE when it does not fit. */
 FL_API fl_status fl_attrs_list(fl_attrs *a, int k, int n, const int64_t *v);
 
+/* --- expressions: kernels of one's own --- */
+
+/* An elementwise kernel, written as text or recorded from calls. Its inputs'
+ * dtypes decide which operator it is; that one is called as any other, and
+ * lives as long as the runtime. */
+typedef struct fl_expr fl_expr;
+
+typedef struct fl_expr_options {
+  size_t struct_size; /* sizeof(fl_expr_options) */
+  const char *name;   /* in messages; NULL: what it is */
+  const char *reduce; /* "sum", "prod", "max" or "min" over dims; NULL: none */
+  /* text that sets g<input> from the inputs, the results and g<result>; NULL:
+   * the gradient is derived */
+  const char *backward;
+  fl_site site; /* where it was written */
+} fl_expr_options;
+
+/* inputs "T x, f32 a", outputs "T z", body "z = exp(x) * a": a capital stands
+ * for what all inputs with it promote to. body NULL: to be recorded. EARG with
+ * the line and a caret for text that is wrong. `o` may be NULL. */
+FL_API fl_status fl_expr_new(fl_runtime *rt, const char *inputs,
+                             const char *outputs, const char *body,
+                             const fl_expr_options *o, fl_expr **e);
+FL_API void fl_expr_free(fl_expr *e);
+FL_API const char *fl_expr_name(const fl_expr *e);
+FL_API int fl_expr_inputs(const fl_expr *e); /* < 0: as many as recorded */
+/* The operator for these inputs. *op is NULL if it is still to be recorded. */
+FL_API fl_status fl_expr_op(fl_expr *e, int n, const fl_operand *in,
+                            const fl_op **op);
+/* Records: until fl_trace_end every call becomes part of the expression instead
+ * of running. args[n] are new references to tensors that stand for the inputs;
+ * `results` are what was made of them, n < 0 gives up. */
+FL_API fl_status fl_trace_begin(fl_expr *e, int n, const fl_operand *in,
+                                fl_tensor **args);
+FL_API fl_status fl_trace_end(fl_expr *e, int n, fl_tensor *const *results,
+                              const fl_op **op);
+/* An expression's instructions as C or CUDA text (program.h), as snprintf; 0
+ * for other operators. */
+FL_API size_t fl_op_source(const fl_op *op, char *text, size_t room);
+
 /* Shapes and dtypes only: while on, results have no memory. */
 FL_API bool fl_meta_mode(fl_runtime *rt, bool on); /* returns what it was */
 
