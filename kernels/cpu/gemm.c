@@ -133,12 +133,15 @@ static void blocks_task(void *context, int64_t begin, int64_t end) {
   int64_t k = g->product->k, piece = K_PIECE;
   if (g->product->packed) /* whole steps */
     piece = K_PIECE / g->product->step * g->product->step;
+  bool packed = g->product->packed; /* then B stays in the cache, else A */
   for (int64_t t = begin; t < end; t++) {
+    int64_t i = packed ? t % g->cut.down : t / g->cut.across;
+    int64_t j = packed ? t / g->cut.down : t % g->cut.across;
     for (int64_t p = 0; p < k || p == 0; p += piece) {
       if (fl_cpu_interrupted(g->launch))
         return;
       int64_t now = k - p < piece ? k - p : piece;
-      fl_cpu_product b = part_of(g, t % g->cut.down, t / g->cut.down, p, now);
+      fl_cpu_product b = part_of(g, i, j, p, now);
       b.add = b.add || p;
       if (p + now < k)
         b.done = NULL;

@@ -35,12 +35,16 @@ typedef struct word {
 #endif
 } word;
 
-/* The launching thread writes the job's fields while `left` is 0, then
- * publishes it in `ticket`: pieces nobody has taken yet (low half) and a count
- * of jobs (high half). Whoever takes one off by compare-and-swap owns a piece,
- * and as long as it is not finished the job's fields stay. */
+typedef struct seat seat;
+
+/* The launching thread writes the job's fields while `left` is 0, then deals
+ * the pieces out: a range for each thread, the same one in every job of a
+ * shape, so that a thread finds in its cache what it wrote before. A thread
+ * takes its own range from the front and then, from the back, what others have
+ * not come to. Whoever moves an end of a range by compare-and-swap owns a
+ * piece, and as long as it is not finished the job's fields stay. */
 struct fl_cpu_pool {
-  _Alignas(FL_ALIGN) atomic_uint_fast64_t ticket;
+  _Alignas(FL_ALIGN) atomic_uint job; /* counts; changes when all is dealt */
   word left; /* pieces not finished; the launching thread waits for 0 */
   word wake; /* changes when sleeping threads shall look again */
   _Alignas(FL_ALIGN) atomic_int sleeping;
@@ -49,15 +53,19 @@ struct fl_cpu_pool {
   _Alignas(FL_ALIGN) fl_cpu_task task;
   void *context;
   int64_t n, grain;
-  uint32_t pieces;
-  uint32_t jobs;
-  bool busy;       /* a job runs: calls from inside it are serial */
-  pthread_t owner; /* while busy: the launching thread */
+  atomic_int dealt; /* to so many seats */
+  bool busy;        /* a job runs: calls from inside it are serial */
+  pthread_t owner;  /* while busy: the launching thread */
   bool (*interrupt)(void *context);
   void *interrupt_context;
   atomic_uint_fast64_t stopped; /* 1 + the launch that is to stop */
   int workers;
-  pthread_t worker[];
+  struct seat { /* the launching thread's, then the workers' */
+    /* first piece (low half) and the one after the last */
+    _Alignas(FL_ALIGN) atomic_uint_fast64_t range;
+    fl_cpu_pool *pool;
+    pthread_t thread;
+  } seat[];
 };
 
 /* --- waiting --- */
@@ -137,16 +145,29 @@ static bool spin_on(spin *s) {
 
 /* --- pieces --- */
 
-static bool take_piece(fl_cpu_pool *p, uint32_t *piece) {
-  uint_fast64_t t = atomic_load_explicit(&p->ticket, memory_order_acquire);
-  while ((uint32_t)t) {
-    if (atomic_compare_exchange_weak_explicit(&p->ticket, &t, t - 1,
-                                              memory_order_acq_rel,
-                                              memory_order_acquire)) {
-      *piece = p->pieces - (uint32_t)t;
+static bool take_from(seat *s, bool front, uint32_t *piece) {
+  uint_fast64_t r = atomic_load_explicit(&s->range, memory_order_acquire);
+  for (;;) {
+    uint32_t first = (uint32_t)r, end = (uint32_t)(r >> 32);
+    if (first == end)
+      return false;
+    uint64_t rest = front ? r + 1 : r - ((uint64_t)1 << 32);
+    if (atomic_compare_exchange_weak_explicit(
+            &s->range, &r, rest, memory_order_acq_rel, memory_order_acquire)) {
+      *piece = front ? first : end - 1;
       return true;
     }
   }
+}
+
+static bool take_piece(seat *mine, uint32_t *piece) {
+  fl_cpu_pool *p = mine->pool;
+  if (take_from(mine, true, piece))
+    return true;
+  int dealt = atomic_load(&p->dealt), me = (int)(mine - p->seat);
+  for (int i = 1; i <= dealt; i++)
+    if (take_from(&p->seat[(me + i) % dealt], false, piece))
+      return true;
   return false;
 }
 
@@ -157,9 +178,10 @@ static void run_piece(fl_cpu_task f, void *context, int64_t n, int64_t grain,
 }
 
 /* Runs pieces until there are none to take. */
-static void work(fl_cpu_pool *p) {
+static void work(seat *mine) {
+  fl_cpu_pool *p = mine->pool;
   uint32_t piece;
-  while (take_piece(p, &piece)) {
+  while (take_piece(mine, &piece)) {
     run_piece(p->task, p->context, p->n, p->grain, piece);
     /* from here on the job may be over, and another one begin */
     if (atomic_fetch_sub(&p->left.value, 1) == 1 && atomic_load(&p->waiting))
@@ -167,28 +189,31 @@ static void work(fl_cpu_pool *p) {
   }
 }
 
-static bool nothing_to_do(fl_cpu_pool *p) {
-  return !(uint32_t)atomic_load(&p->ticket) && !atomic_load(&p->quit);
+static bool nothing_to_do(fl_cpu_pool *p, unsigned done) {
+  return atomic_load(&p->job) == done && !atomic_load(&p->quit);
 }
 
 /* `sleeping` goes up before the last look, and is read by the launching thread
  * after it has published a job: one of the two sees the other. */
-static void sleep_until_work(fl_cpu_pool *p) {
+static void sleep_until_work(fl_cpu_pool *p, unsigned done) {
   unsigned seen = atomic_load(&p->wake.value);
   atomic_fetch_add(&p->sleeping, 1);
-  if (nothing_to_do(p))
+  if (nothing_to_do(p, done))
     word_wait(&p->wake, seen);
   atomic_fetch_sub(&p->sleeping, 1);
 }
 
-static void *worker(void *pool) {
-  fl_cpu_pool *p = pool;
+static void *worker(void *at) {
+  seat *mine = at;
+  fl_cpu_pool *p = mine->pool;
+  unsigned done = 0;
   while (!atomic_load(&p->quit)) {
     spin s = {0};
-    while (nothing_to_do(p))
+    while (nothing_to_do(p, done))
       if (!spin_on(&s))
-        sleep_until_work(p);
-    work(p);
+        sleep_until_work(p, done);
+    done = atomic_load(&p->job);
+    work(mine);
   }
   return NULL;
 }
@@ -207,24 +232,37 @@ static void wait_for_rest(fl_cpu_pool *p) {
   }
 }
 
+static void deal(fl_cpu_pool *p, uint32_t pieces) {
+  uint32_t seats = (uint32_t)p->workers + 1;
+  seats = pieces < seats ? pieces : seats;
+  uint64_t first = 0;
+  for (uint32_t i = 0; i < seats; i++) {
+    uint64_t end = (uint64_t)pieces * (i + 1) / seats;
+    atomic_store_explicit(&p->seat[i].range, end << 32 | first,
+                          memory_order_release);
+    first = end;
+  }
+  atomic_store(&p->dealt, (int)seats);
+}
+
 static void run_shared(fl_cpu_pool *p, int64_t n, int64_t grain,
                        uint32_t pieces, fl_cpu_task f, void *context) {
   p->task = f;
   p->context = context;
   p->n = n;
   p->grain = grain;
-  p->pieces = pieces;
   p->busy = true;
   p->owner = pthread_self();
   atomic_store(&p->left.value, pieces);
-  atomic_store(&p->ticket, (uint64_t)++p->jobs << 32 | pieces);
+  deal(p, pieces);
+  atomic_fetch_add(&p->job, 1);
   int sleeping = atomic_load(&p->sleeping);
   if (sleeping) {
     atomic_fetch_add(&p->wake.value, 1);
     word_wake(&p->wake,
               sleeping < (int)pieces - 1 ? sleeping : (int)pieces - 1);
   }
-  work(p);
+  work(p->seat);
   wait_for_rest(p);
   p->busy = false;
 }
@@ -295,7 +333,8 @@ static int start_workers(fl_cpu_pool *p, int wanted) {
   pthread_attr_setstacksize(&attr, STACK_BYTES);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   int n = 0;
-  while (n < wanted && pthread_create(&p->worker[n], &attr, worker, p) == 0)
+  while (n < wanted && pthread_create(&p->seat[n + 1].thread, &attr, worker,
+                                      &p->seat[n + 1]) == 0)
     n++;
   pthread_sigmask(SIG_SETMASK, &before, NULL);
   pthread_attr_destroy(&attr);
@@ -310,20 +349,25 @@ fl_status fl_cpu_pool_open(int threads, fl_cpu_pool **pool) {
   if (threads > MAX_THREADS)
     threads = MAX_THREADS;
   int workers = threads - 1;
-  size_t bytes = sizeof(fl_cpu_pool) + (size_t)workers * sizeof(pthread_t);
+  size_t bytes = sizeof(fl_cpu_pool) + (size_t)threads * sizeof(seat);
   bytes = (bytes + FL_ALIGN - 1) / FL_ALIGN * FL_ALIGN;
   fl_cpu_pool *p = aligned_alloc(FL_ALIGN, bytes);
   if (!p)
     return fli_fail(FL_ENOMEM, "thread pool: no memory for %d threads",
                     threads);
   *p = (fl_cpu_pool){0};
-  atomic_init(&p->ticket, 0);
+  atomic_init(&p->job, 0);
+  atomic_init(&p->dealt, 0);
   atomic_init(&p->sleeping, 0);
   atomic_init(&p->waiting, false);
   atomic_init(&p->quit, false);
   atomic_init(&p->stopped, 0);
   word_open(&p->left);
   word_open(&p->wake);
+  for (int i = 0; i < threads; i++) {
+    atomic_init(&p->seat[i].range, 0);
+    p->seat[i].pool = p;
+  }
   p->workers = start_workers(p, workers);
   *pool = p;
   return FL_OK;
@@ -336,7 +380,7 @@ void fl_cpu_pool_close(fl_cpu_pool *p) {
   atomic_fetch_add(&p->wake.value, 1);
   word_wake(&p->wake, p->workers + 1);
   for (int i = 0; i < p->workers; i++)
-    pthread_join(p->worker[i], NULL);
+    pthread_join(p->seat[i + 1].thread, NULL);
   word_close(&p->left);
   word_close(&p->wake);
   free(p);

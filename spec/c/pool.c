@@ -1,5 +1,6 @@
 /* The CPU's thread pool by itself: every piece once, the same pieces for any
- * number of threads, calls from inside a piece, sleeping threads, stopping. */
+ * number of threads, sharing, calls from inside a piece, sleeping threads,
+ * stopping. */
 #include "check.h"
 
 #include "../../kernels/cpu/cpu.h"
@@ -79,6 +80,24 @@ static void check_nested(fl_cpu_pool *pool, work *w) {
   CHECK(right, "nested calls");
 }
 
+/* Piece 0 ends after all others, those of its own thread's share included. */
+static void hold_first(void *context, int64_t begin, int64_t end) {
+  work *w = context;
+  time_t late = time(NULL) + 30;
+  for (int64_t i = begin; i < end; i++) {
+    while (i == 0 && w->stopped < 99 && time(NULL) < late)
+      nanosleep(&(struct timespec){.tv_nsec = 10000}, NULL);
+    w->times[i] = i == 0 ? w->stopped : ++w->stopped;
+  }
+}
+
+static void check_sharing(fl_cpu_pool *pool, work *w) {
+  fl_launch l = launch_on(pool, 0);
+  memset(w, 0, sizeof *w);
+  fl_cpu_parallel(&l, 100, 1, hold_first, w);
+  CHECK(w->times[0] == 99, "others had done %d pieces", w->times[0]);
+}
+
 static void check_stopping(fl_cpu_pool *pool, work *w) {
   fl_launch l = launch_on(pool, 7);
   atomic_int asked = 0;
@@ -106,6 +125,8 @@ int main(void) {
     CHECK(fl_cpu_pool_threads(pool) == threads, "threads");
     check_pieces(pool, &w);
     check_nested(pool, &w);
+    if (threads > 1)
+      check_sharing(pool, &w);
     check_stopping(pool, &w);
     fl_cpu_pool_close(pool);
   }
