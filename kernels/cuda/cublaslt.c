@@ -135,7 +135,8 @@ static bool set_layout(cublasLtMatrixLayoutOpaque_t *m, fl_dtype d,
  * form; everything is rounded once, as in our own kernels. */
 static void choose_epilogue(call *c) {
   const flc_product *p = c->p;
-  bool bias = p->bias && p->bias_dtype == p->dtype && p->dtype != FL_F64;
+  bool bias = p->bias && p->bias_dtype == p->dtype && p->dtype != FL_F64 &&
+              !p->bias_down;
   c->inside = true;
   c->to = p->c;
   c->epilogue = bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
@@ -243,6 +244,7 @@ static fl_status apply(const fl_launch *l, const flc_product *p,
   gemm_args a = {.a = from,
                  .bias = p->bias,
                  .bias_dtype = p->bias_dtype,
+                 .bias_down = p->bias_down,
                  .act = (int)p->act,
                  .c = p->c,
                  .pre = p->pre,

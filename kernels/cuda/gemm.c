@@ -104,6 +104,7 @@ static void fill(const flc_product *p, const shape *s, gemm_args *a) {
                    .dims = p->dims,
                    .act = (int)p->act,
                    .bias_dtype = p->bias_dtype,
+                   .bias_down = p->bias_down,
                    .wide = p->n % width == 0 && flc_aligned(p->c, 16) &&
                            flc_aligned(p->pre, 16)};
   memcpy(a->size, p->size, sizeof a->size);

@@ -37,9 +37,10 @@ template <class W, int N> void activate(W (&v)[N], int act) {
 }
 
 /* N elements of C from index `at` on, which are of columns col, col + 1, ...
- * of one row; aligned if N > 1. */
+ * of row `row`; aligned if N > 1. */
 template <int D, int N, class W>
-void finish(const gemm_args &a, W (&v)[N], int64_t at, int64_t col) {
+void finish(const gemm_args &a, W (&v)[N], int64_t at, int64_t row,
+            int64_t col) {
   typedef FL_S(D) S;
   fl_vec<S, N> out;
   if constexpr (W(0.5) == 0) { /* integers have nothing of this */
@@ -52,7 +53,7 @@ void finish(const gemm_args &a, W (&v)[N], int64_t at, int64_t col) {
     if (a.bias) {
 #pragma unroll
       for (int i = 0; i < N; i++)
-        v[i] += fl_load<W>(a.bias, a.bias_dtype, col + i);
+        v[i] += fl_load<W>(a.bias, a.bias_dtype, a.bias_down ? row : col + i);
     }
     if (a.pre) {
 #pragma unroll
@@ -132,7 +133,7 @@ void store(const gemm_args &a, const place &p, const W *c) {
           v[e + h] = x.at[h];
       }
       if (!a.part)
-        finish<D, V>(a, v, at, p.col + col);
+        finish<D, V>(a, v, at, p.row + row, p.col + col);
     }
     return;
   }
@@ -145,7 +146,7 @@ void store(const gemm_args &a, const place &p, const W *c) {
     if (a.part)
       part[at] = v[0];
     else
-      finish<D, 1>(a, v, at, p.col + col);
+      finish<D, 1>(a, v, at, p.row + row, p.col + col);
   }
 }
 
@@ -234,7 +235,7 @@ __global__ void __launch_bounds__(256)
         for (int h = 0; h < H; h++)
           v[i + h] += x.at[h];
       }
-    finish<D, N>(a, v, at, at % a.n);
+    finish<D, N>(a, v, at, at / a.n % a.m, at % a.n);
   }
 }
 
@@ -252,6 +253,6 @@ __global__ void __launch_bounds__(256)
 #pragma unroll
     for (int i = 0; i < N; i++)
       v[i] = fl_simt_get<W>(x.at[i]);
-    finish<D, N>(a, v, at, at % a.n);
+    finish<D, N>(a, v, at, at / a.n % a.m, at % a.n);
   }
 }

@@ -15,6 +15,7 @@ typedef struct gemm_args {
   int64_t tiles_m, tiles_n;
   int dims, splits, steps; /* steps of the sum in a split */
   int act, bias_dtype;
+  int bias_down; /* bias has m elements, one for each row */
   int wide; /* rows of C, and C, are aligned to 16 bytes */
 } gemm_args;
 

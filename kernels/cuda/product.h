@@ -29,6 +29,7 @@ typedef struct flc_product {
   int64_t size[FLC_BATCH_DIMS], astep[FLC_BATCH_DIMS], bstep[FLC_BATCH_DIMS];
   const void *bias; /* contiguous, or NULL */
   fl_dtype bias_dtype;
+  bool bias_down; /* bias (m) is added to rows instead */
   flc_act act;
 } flc_product;
 

@@ -95,6 +95,18 @@ struct fl_tile {
         *(float2 *)(p + 8 * LD) = make_float2(sum[i][j][2], sum[i][j][3]);
       }
   }
+
+  /* The same by columns of LD floats; 4 more than BM avoid conflicts. */
+  template <int LD> void put_turned(float *to) {
+#pragma unroll
+    for (int i = 0; i < WM / 16; i++)
+#pragma unroll
+      for (int j = 0; j < WN / 8; j++)
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+          to[(col + j * 8 + lane % 4 * 2 + (e & 1)) * LD + row + i * 16 +
+             lane / 4 + (e >> 1) * 8] = sum[i][j][e];
+  }
 };
 
 /* Steps begin .. end - 1 of the sum. a.load(at, step) and b.load queue the

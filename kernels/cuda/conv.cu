@@ -1,0 +1,272 @@
+/* Convolution on tensor cores, 16-bit floats: implicit products over places x
+ * (tap, channel). Operands have channels innermost, in eights; other layouts
+ * are packed into that first. */
+#include "conv.cuh"
+#include "tile.cuh"
+
+template <int SIZE> struct sizes;
+template <> struct sizes<0> {
+  enum { M = 64, N = 64, W = 32, STAGES = 4 };
+};
+template <> struct sizes<1> {
+  enum { M = 128, N = 128, W = 64, STAGES = 3 };
+};
+
+template <int SIZE> constexpr int threads_of() {
+  return sizes<SIZE>::M / sizes<SIZE>::W * (sizes<SIZE>::N / sizes<SIZE>::W) *
+         32;
+}
+
+/* --- operands --- */
+
+/* Rows are places, k is (tap, channel): a step is 64 channels of taps. Also
+ * finds where the weights of its chunk of k are. */
+template <int ROWS, int THREADS> struct conv_source {
+  const conv_args &a;
+  const conv_place *rows;
+  const uint16_t *x;
+  int64_t weights; /* -1: past the end of k */
+
+  void load(uint32_t at, int step) {
+    int chunk = threadIdx.x & 7, row = threadIdx.x >> 3;
+    int k = step * FL_STEP + chunk * 8;
+    int u = (int)conv_divide(k, a.by_channels), c = k - u * a.channels;
+    bool live = u < a.n_taps;
+    conv_tap tap = conv_tap_of(a, u);
+    weights = live ? (int64_t)tap.number * a.channels + c : -1;
+    const uint16_t *from = x + tap.shift + c;
+    at += fl_swizzle<128>(row, chunk);
+#pragma unroll
+    for (int i = 0; i < ROWS; i += THREADS / 8) {
+      const conv_place &r = rows[row + i];
+      bool valid = live && conv_inside(a, r.p, tap);
+      fl_copy16(at + i * 128, valid ? from + r.in : x, valid);
+    }
+  }
+};
+
+/* Rows are channels of the destination; k goes with the source's. */
+template <int ROWS, int THREADS> struct conv_weights {
+  const int64_t &weights;
+  const uint16_t *w;
+  int64_t ld;
+  int rows;
+
+  void load(uint32_t at, int) {
+    int chunk = threadIdx.x & 7, row = threadIdx.x >> 3;
+    const uint16_t *from = w + row * ld + weights;
+    at += fl_swizzle<128>(row, chunk);
+#pragma unroll
+    for (int i = 0; i < ROWS; i += THREADS / 8) {
+      bool valid = weights >= 0 && row + i < rows;
+      fl_copy16(at + i * 128, valid ? from + i * ld : w, valid);
+    }
+  }
+};
+
+/* k is places, columns are (tap, channel). */
+template <int COLS, int THREADS> struct conv_columns {
+  const conv_args &a;
+  const uint16_t *x;
+  int64_t all; /* places of all images */
+  conv_tap tap;
+  bool live;
+
+  conv_columns(const conv_args &a, const void *at, int col)
+      : a(a), all(a.images * a.places) {
+    int n = col + threadIdx.x % (COLS / 8) * 8;
+    int u = (int)conv_divide(n, a.by_channels);
+    live = u < a.n_taps;
+    tap = conv_tap_of(a, u);
+    x = (const uint16_t *)at + n - u * a.channels;
+  }
+
+  void load(uint32_t at, int step) {
+    constexpr int LINES = THREADS * 8 / COLS;
+    int chunk = threadIdx.x % (COLS / 8), line = threadIdx.x / (COLS / 8);
+    int64_t first = (int64_t)step * FL_STEP + line;
+#pragma unroll
+    for (int i = 0; i < FL_STEP; i += LINES) {
+      bool valid = live && first + i < all;
+      conv_place r = conv_place_of(a, valid ? first + i : 0, valid);
+      valid = valid && conv_inside(a, r.p, tap);
+      fl_copy16(at + fl_across(line + i, chunk * 8),
+                valid ? x + r.in + tap.shift : a.x, valid);
+    }
+  }
+};
+
+/* --- convolution, and the gradient of its input --- */
+
+template <int D, int SIZE>
+__global__ void __launch_bounds__(threads_of<SIZE>())
+    direct(const __grid_constant__ conv_args a) {
+  constexpr int M = sizes<SIZE>::M, N = sizes<SIZE>::N, W = sizes<SIZE>::W;
+  constexpr int THREADS = threads_of<SIZE>(), STAGES = sizes<SIZE>::STAGES;
+  typedef FL_S(D) S;
+  typedef fl_tile<D, M, N, W, W, true, true> Tile;
+  extern __shared__ __align__(1024) unsigned char shared[];
+  conv_place *rows = (conv_place *)(shared + STAGES * Tile::BYTES);
+  int64_t block = blockIdx.x, tile_n = block % a.tiles_n;
+  int64_t tile_m = block / a.tiles_n % a.tiles_m;
+  int64_t group = block / (a.tiles_n * a.tiles_m);
+  int64_t first = tile_m * M, all = a.images * a.places;
+  int col = (int)tile_n * N, cols = fl_clip(a.rows - col, N);
+  for (int i = threadIdx.x; i < M; i += THREADS)
+    rows[i] =
+        conv_place_of(a, first + i < all ? first + i : 0, first + i < all);
+  __syncthreads();
+  conv_source<M, THREADS> x = {a, rows,
+                               (const uint16_t *)a.x + group * a.x_group, -1};
+  conv_weights<N, THREADS> w = {
+      x.weights, (const uint16_t *)a.w + group * a.w_group + col * a.w_row,
+      a.w_row, cols};
+  Tile tile;
+  fl_multiply<STAGES>(tile, x, w, 0, a.steps, fl_shared(shared));
+  constexpr int LD = M + 4;
+  float *c = (float *)shared;
+  S *y = (S *)a.y + (group * a.rows + col) * a.y_channel;
+  tile.template put_turned<LD>(c);
+  __syncthreads();
+  if (a.wide) {
+    for (int i = threadIdx.x; i < cols * (M / 8); i += THREADS) {
+      int ch = i / (M / 8), row = i % (M / 8) * 8;
+      fl_vec<S, 8> out;
+      if (first + row >= all)
+        continue;
+      float bias = a.bias ? fl_load<float>(a.bias, a.bias_dtype,
+                                           group * a.rows + col + ch)
+                          : 0;
+#pragma unroll
+      for (int e = 0; e < 8; e++)
+        out.at[e] = fl_put<S>(c[ch * LD + row + e] + bias);
+      fl_write(y + ch * a.y_channel + rows[row].out, out);
+    }
+    return;
+  }
+  for (int i = threadIdx.x; i < cols * M; i += THREADS) {
+    int ch = i / M, row = i % M;
+    if (first + row >= all)
+      continue;
+    float bias =
+        a.bias ? fl_load<float>(a.bias, a.bias_dtype, group * a.rows + col + ch)
+               : 0;
+    y[ch * a.y_channel + rows[row].out] = fl_put<S>(c[ch * LD + row] + bias);
+  }
+}
+
+/* --- the gradient of weights --- */
+
+template <int D, int SIZE>
+__global__ void __launch_bounds__(threads_of<SIZE>())
+    weights(const __grid_constant__ conv_args a) {
+  constexpr int M = sizes<SIZE>::M, N = sizes<SIZE>::N, W = sizes<SIZE>::W;
+  constexpr int THREADS = threads_of<SIZE>(), STAGES = sizes<SIZE>::STAGES;
+  constexpr int LD = N + 8;
+  extern __shared__ __align__(1024) unsigned char shared[];
+  int64_t block = blockIdx.x, tiles = a.tiles_m * a.tiles_n;
+  int64_t tile = block % tiles, z = block / tiles;
+  int64_t group = z % a.groups, split = z / a.groups;
+  int row = (int)(tile % a.tiles_m) * M, col = (int)(tile / a.tiles_m) * N;
+  int width = a.n_taps * a.channels;
+  int64_t all = a.images * a.places;
+  int steps = (int)((all + FL_STEP - 1) / FL_STEP);
+  int begin = (int)split * a.steps, end = begin + a.steps;
+  fl_matrix<M, THREADS, false, true> dy((const uint16_t *)a.w +
+                                            group * a.w_group,
+                                        row, a.w_row, a.rows - row, all);
+  conv_columns<N, THREADS> x(a, (const uint16_t *)a.x + group * a.x_group, col);
+  fl_tile<D, M, N, W, W, false, false> t;
+  fl_multiply<STAGES>(t, dy, x, begin, end < steps ? end : steps,
+                      fl_shared(shared));
+  float *c = (float *)shared;
+  t.template put<LD>(c);
+  __syncthreads();
+  float *part = a.part + ((split * a.groups + group) * a.rows + row) * width;
+  int rows = fl_clip(a.rows - row, M);
+  for (int i = threadIdx.x; i < rows * (N / 4); i += THREADS) {
+    int r = i / (N / 4), k = i % (N / 4) * 4;
+    if (col + k < width)
+      fl_write(part + (int64_t)r * width + col + k,
+               fl_read<float, 4>(c + r * LD + k));
+  }
+}
+
+/* --- layouts --- */
+
+/* 64 places and 64 channels a block, through shared memory. */
+template <int D>
+__global__ void __launch_bounds__(256)
+    pack(const __grid_constant__ conv_pack_args a) {
+  __shared__ uint16_t tile[64][66]; /* an odd number of words */
+  int64_t tiles = (a.places + 63) / 64, image = blockIdx.x / tiles;
+  int64_t first = (blockIdx.x - image * tiles) * 64;
+  int all = a.groups * a.padded, ch0 = blockIdx.y * 64;
+  const uint16_t *from = (const uint16_t *)a.from + image * a.image;
+  uint16_t *to = (uint16_t *)a.to + image * a.places * all;
+  int each = a.wide ? 8 : 1;
+  for (int i = threadIdx.x; i < 64 * 64 / each; i += 256) {
+    int place = i % (64 / each) * each, ch = i / (64 / each);
+    int group = (ch0 + ch) / a.padded, c = ch0 + ch - group * a.padded;
+    int64_t q = first + place;
+    bool valid = q < a.places && group < a.groups && c < a.channels;
+    int64_t at = (group * a.channels + c) * a.channel;
+    if (a.wide) {
+      fl_vec<uint16_t, 8> v = {};
+      if (valid)
+        v = fl_read<uint16_t, 8>(from + at + q);
+#pragma unroll
+      for (int e = 0; e < 8; e++)
+        tile[place + e][ch] = v.at[e];
+    } else {
+      int64_t q01 = q / a.size[2], q0 = q01 / a.size[1];
+      at += q0 * a.place[0] + (q01 - q0 * a.size[1]) * a.place[1] +
+            (q - q01 * a.size[2]) * a.place[2];
+      tile[place][ch] = valid ? from[at] : 0;
+    }
+  }
+  __syncthreads();
+  for (int i = threadIdx.x; i < 64 * 8; i += 256) {
+    int place = i / 8, ch = i % 8 * 8;
+    const uint32_t *line = (const uint32_t *)&tile[place][ch];
+    fl_vec<uint32_t, 4> v = {line[0], line[1], line[2], line[3]};
+    if (first + place < a.places && ch0 + ch < all)
+      fl_write((uint32_t *)(to + (first + place) * all + ch0 + ch), v);
+  }
+}
+
+template <int D>
+__global__ void __launch_bounds__(256)
+    pack_weights(const __grid_constant__ conv_weight_args a) {
+  int64_t all = a.rows * a.taps * a.padded;
+  int sources = a.turned ? a.outputs : a.inputs;
+  int each = a.turned ? a.inputs : a.outputs; /* rows of a group */
+  for (int64_t i = fl_thread(); i < all; i += fl_threads()) {
+    int c = (int)(i % a.padded), tap = (int)(i / a.padded % a.taps);
+    int64_t row = i / a.padded / a.taps, group = row / each;
+    int64_t output = a.turned ? group * a.outputs + c : row;
+    int64_t input = a.turned ? row - group * each : c;
+    ((uint16_t *)a.to)[i] =
+        c < sources ? ((const uint16_t *)
+                           a.from)[(output * a.inputs + input) * a.taps + tap]
+                    : 0;
+  }
+}
+
+/* The pieces of the sum, in order. */
+template <int D>
+__global__ void __launch_bounds__(256)
+    sum_weights(const __grid_constant__ conv_sum_args a) {
+  typedef FL_S(D) S;
+  int64_t all = a.outputs * a.inputs * a.taps;
+  int64_t piece = a.outputs * a.taps * a.padded;
+  for (int64_t i = fl_thread(); i < all; i += fl_threads()) {
+    int tap = (int)(i % a.taps), c = (int)(i / a.taps % a.inputs);
+    int64_t o = i / a.taps / a.inputs;
+    const float *p = a.part + (o * a.taps + tap) * a.padded + c;
+    float sum = 0;
+    for (int s = 0; s < a.splits; s++)
+      sum += p[s * piece];
+    ((S *)a.to)[i] = fl_put<S>(sum);
+  }
+}
