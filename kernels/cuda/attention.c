@@ -65,8 +65,20 @@ enum { WIDE_ROWS = 128, WIDE_THREADS = 384 };
 static int wide_stages(int w) {
   return w == 64 ? 4 : 2;
 }
+static int wide_queries(int w) { /* of a tile, backward */
+  return w == 64 ? 128 : 64;
+}
 static flc_spec wide_forward_spec(int dtype, int w) {
   return FLC_SPEC("attention_wide", "forward", dtype, w, wide_stages(w));
+}
+static flc_spec wide_rows_spec(int dtype, int w) {
+  return FLC_SPEC("attention_wide_backward", "rows", dtype, w);
+}
+static flc_spec wide_keys_spec(int dtype, int w) {
+  return FLC_SPEC("attention_wide_backward", "keys", dtype, w);
+}
+static flc_spec wide_gather_spec(int dtype, int w) {
+  return FLC_SPEC("attention_wide_backward", "gather", dtype, w);
 }
 
 static void visit_one(flc_visitor *v, flc_spec s, bool quick) {
@@ -87,8 +99,13 @@ void flc_visit_attention(flc_visitor *v) {
       }
   }
   for (int dtype = FL_F16; dtype <= FL_BF16; dtype++)
-    for (int w = 64; w <= 128; w += 64)
-      visit_one(v, wide_forward_spec(dtype, w), dtype == FL_BF16 && w == 128);
+    for (int w = 64; w <= 128; w += 64) {
+      bool quick = dtype == FL_BF16 && w == 128;
+      visit_one(v, wide_forward_spec(dtype, w), quick);
+      visit_one(v, wide_rows_spec(dtype, w), quick);
+      visit_one(v, wide_keys_spec(dtype, w), quick);
+      visit_one(v, wide_gather_spec(dtype, w), quick);
+    }
   for (int dtype = FL_F64; dtype <= FL_F32; dtype++) {
     visit_one(v, delta_spec(dtype), false);
     for (int parts = 1; parts <= 2; parts++) {
@@ -304,17 +321,18 @@ static int plain_parts(const work *w) {
 
 /* --- Hopper --- */
 
-/* Rows as a tensor map of boxes of (64, 128); false: maps cannot describe it.
+/* Rows as a tensor map of boxes of (64, tile); false: maps cannot describe it.
  * Copies fill with zeros what lies outside. */
 static bool wide_map(const work *w, attention_map *map, const attention_rows *r,
-                     int cols, int64_t rows, int64_t heads, int64_t batch) {
+                     int cols, int64_t rows, int64_t heads, int tile) {
   const flc_driver *cu = flc_driver_get();
   enum { F16 = 6, BF16 = 9, NO_INTERLEAVE = 0, SWIZZLE_128 = 3, L2_256 = 3 };
+  int64_t batch = w->heads_all / w->a.heads,
+          stride[3] = {r->row, r->head, r->batch};
   uint64_t size[4] = {(uint64_t)cols, (uint64_t)rows, (uint64_t)heads,
                       (uint64_t)batch};
-  int64_t stride[3] = {r->row, r->head, r->batch};
   uint64_t bytes[3];
-  uint32_t box[4] = {64, WIDE_ROWS, 1, 1}, step[4] = {1, 1, 1, 1};
+  uint32_t box[4] = {64, (uint32_t)tile, 1, 1}, step[4] = {1, 1, 1, 1};
   for (int i = 0; i < 3; i++) {
     if (size[i + 1] == 1)
       stride[i] = 8; /* any: there is one */
@@ -329,32 +347,69 @@ static bool wide_map(const work *w, attention_map *map, const attention_rows *r,
                                   SWIZZLE_128, L2_256, 0) == CUDA_SUCCESS;
 }
 
-/* The maps; false: other kernels have to do it. */
-static bool wide_open(const work *w, attention_wide *to, int64_t rows) {
+static int wide_width(const work *w) {
+  return wider(&w->a) <= 64 ? 64 : 128;
+}
+
+/* The maps, of queries by tiles of `tile`; false: other kernels have to do it.
+ * Few queries would leave most of a tile empty. */
+static bool wide_open(const work *w, attention_wide *to, int tile) {
   const attention_args *a = &w->a;
-  int64_t batch = a->heads ? w->heads_all / a->heads : 0,
-          heads_k = a->group ? a->heads / a->group : 0;
   memset(to, 0, sizeof *to);
   if (!w->tensor || w->more || wider(a) > 128 || (a->d | a->dv_cols) % 8 ||
-      a->nq <= ROWS || flc_chip_of(w->l)->major != 9)
+      a->nq <= ROWS || !w->heads_all || flc_chip_of(w->l)->major != 9)
     return false;
+  int64_t heads_k = a->heads / a->group;
   to->a = *a;
-  to->a.tiles = flc_ceil_div(rows, WIDE_ROWS);
-  to->items = to->a.tiles * w->heads_all;
-  return wide_map(w, &to->q, &a->q, a->d, a->nq, a->heads, batch) &&
-         wide_map(w, &to->k, &a->k, a->d, a->nk, heads_k, batch) &&
-         wide_map(w, &to->v, &a->v, a->dv_cols, a->nk, heads_k, batch);
+  to->tiles_q = flc_ceil_div(a->nq, tile);
+  return wide_map(w, &to->q, &a->q, a->d, a->nq, a->heads, tile) &&
+         wide_map(w, &to->k, &a->k, a->d, a->nk, heads_k, WIDE_ROWS) &&
+         wide_map(w, &to->v, &a->v, a->dv_cols, a->nk, heads_k, WIDE_ROWS);
 }
 
 static fl_status wide_forward(const work *w, attention_wide *to) {
-  int cols = wider(&w->a) <= 64 ? 64 : 128,
-      most = flc_chip_of(w->l)->processors;
+  int cols = wide_width(w), most = flc_chip_of(w->l)->processors,
+      tile = WIDE_ROWS * cols * 2;
   flc_spec spec = wide_forward_spec((int)w->dtype, cols);
+  to->a.tiles = to->tiles_q;
+  to->items = to->a.tiles * w->heads_all;
   flc_grid g = {.x = (unsigned)(to->items < most ? to->items : most),
                 .block = WIDE_THREADS,
-                .shared = (unsigned)(1024 + WIDE_ROWS * cols * 2 *
-                                                (1 + 2 * wide_stages(cols)))};
+                .shared =
+                    (unsigned)(1024 + tile * (1 + 2 * wide_stages(cols)))};
   return FLC_RUN(w->l, spec, g, *to);
+}
+
+static fl_status wide_backward(const work *w, attention_wide *to) {
+  int cols = wide_width(w), queries = wide_queries(cols), dtype = (int)w->dtype;
+  int64_t tiles = w->heads_all * to->tiles_q;
+  size_t bytes = (size_t)tiles * 2 * 8 * 128 * 4 * sizeof(float);
+  flc_spec rows = wide_rows_spec(dtype, cols),
+           keys = wide_keys_spec(dtype, cols),
+           gather = wide_gather_spec(dtype, cols);
+  fl_status s;
+  to->rows =
+      fl_scratch_get(w->l, (size_t)(tiles * 2 * queries) * sizeof(float));
+  to->dq_sums = fl_scratch_get(w->l, bytes);
+  if (!to->rows || !to->dq_sums)
+    return FL_ENOMEM;
+  to->items = w->heads_all;
+  to->a.tiles = flc_ceil_div(to->a.nk, WIDE_ROWS);
+  flc_grid g = {.x = (unsigned)flc_ceil_div(tiles * queries * 8, 256),
+                .block = 256};
+  if ((s = flc_zero(w->l, to->dq_sums, bytes)) ||
+      (s = FLC_RUN(w->l, rows, g, *to)))
+    return s;
+  g = (flc_grid){
+      .x = (unsigned)(to->a.tiles * w->heads_k),
+      .block = WIDE_THREADS,
+      .shared =
+          (unsigned)(1024 + 2 * WIDE_ROWS * cols * 2 + 4 * queries * cols * 2 +
+                     2 * WIDE_ROWS * queries * 2 + 2 * 2 * queries * 4)};
+  if ((s = FLC_RUN(w->l, keys, g, *to)))
+    return s;
+  g = (flc_grid){.x = (unsigned)(tiles * 2), .block = 128, .shared = 8192};
+  return FLC_RUN(w->l, gather, g, *to);
 }
 
 /* q, k, v, mask, seed, offset -> y, lse */
@@ -371,7 +426,7 @@ FLC_KERNEL(attention) {
   w.a.y = rows_of(&y, y.data);
   w.a.lse = lse.data;
   attention_wide wide;
-  if (wide_open(&w, &wide, w.a.nq)) {
+  if (wide_open(&w, &wide, WIDE_ROWS)) {
     s = wide_forward(&w, &wide);
   } else if (w.tensor) {
     int cols = width(wider(&w.a));
@@ -397,9 +452,14 @@ static fl_status run_delta(work *w) {
 }
 
 static fl_status run_backward(work *w) {
-  fl_status s = run_delta(w);
+  attention_wide wide;
   int dtype = (int)w->dtype;
-  if (s)
+  fl_status s;
+  if (wide_open(w, &wide, wide_queries(wide_width(w))) &&
+      wide_map(w, &wide.dy, &w->a.dy, w->a.dv_cols, w->a.nq, w->a.heads,
+               wide_queries(wide_width(w))))
+    return wide_backward(w, &wide);
+  if ((s = run_delta(w)))
     return s;
   if (w->tensor) {
     int cols = width(wider(&w->a));

@@ -40,6 +40,28 @@ T att_masked(const attention_args &a, T s, int64_t b, int64_t h, int64_t query,
   return s + ((const T *)m.data)[at];
 }
 
+/* One of 8 lanes' part of the sum of dy * y over a row's columns. */
+template <int D>
+FL_W(D)
+att_dot(const attention_args &a, int64_t b, int64_t h, int64_t row, int lane) {
+  typedef FL_S(D) S;
+  typedef FL_W(D) W;
+  const S *y = att_rows<S>(a.y, b, h) + row * a.y.row,
+          *dy = att_rows<S>(a.dy, b, h) + row * a.dy.row;
+  W sum = 0;
+  if (sizeof(S) == 2)
+    for (int c = lane * 8; c < a.dv_cols; c += 64) {
+      fl_vec<S, 8> u = fl_read<S, 8>(y + c), v = fl_read<S, 8>(dy + c);
+#pragma unroll
+      for (int e = 0; e < 8; e++)
+        sum += fl_get<W>(u.at[e]) * fl_get<W>(v.at[e]);
+    }
+  else
+    for (int c = lane; c < a.dv_cols; c += 8)
+      sum += fl_get<W>(y[c]) * fl_get<W>(dy[c]);
+  return sum;
+}
+
 /* Dropout of the virtual array (batch, heads, queries, keys): element e is
  * dropped by word e % 4 of counter offset + e / 4. */
 struct att_random {

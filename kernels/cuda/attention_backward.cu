@@ -7,25 +7,12 @@
 /* delta = sum of dy * y over columns; 8 lanes to a row. */
 template <int D>
 __global__ void delta(const __grid_constant__ attention_args a) {
-  typedef FL_S(D) S;
   typedef FL_W(D) W;
-  int64_t row = fl_thread() / 8, lane = threadIdx.x % 8, bh = row / a.nq;
+  int64_t row = fl_thread() / 8, bh = row / a.nq;
+  int lane = threadIdx.x % 8;
   W sum = 0;
-  if (bh < a.tiles) { /* here: batch * heads */
-    int64_t b = bh / a.heads, h = bh % a.heads, i = row % a.nq;
-    const S *y = att_rows<S>(a.y, b, h) + i * a.y.row,
-            *dy = att_rows<S>(a.dy, b, h) + i * a.dy.row;
-    if (sizeof(S) == 2)
-      for (int c = lane * 8; c < a.dv_cols; c += 64) {
-        fl_vec<S, 8> u = fl_read<S, 8>(y + c), v = fl_read<S, 8>(dy + c);
-#pragma unroll
-        for (int e = 0; e < 8; e++)
-          sum += fl_get<W>(u.at[e]) * fl_get<W>(v.at[e]);
-      }
-    else
-      for (int c = lane; c < a.dv_cols; c += 8)
-        sum += fl_get<W>(y[c]) * fl_get<W>(dy[c]);
-  }
+  if (bh < a.tiles) /* here: batch * heads */
+    sum = att_dot<D>(a, bh / a.heads, bh % a.heads, row % a.nq, lane);
   sum = fl_warp_reduce<8>(sum, fl_sum_of());
   if (bh < a.tiles && lane == 0)
     ((W *)a.delta)[row] = sum;

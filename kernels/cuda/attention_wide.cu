@@ -4,9 +4,7 @@
  * and the product with the values runs under the next tile's scores (Shah et
  * al., arXiv:2407.08608). Blocks stay and take one tile of queries after the
  * other. */
-#include "attention.cuh"
-#include "attention_wide.h"
-#include "wgmma.cuh"
+#include "attention_wide.cuh"
 
 #define WIDE_THREADS 384
 #define WIDE_ROWS    128 /* queries of an item */
@@ -63,15 +61,6 @@ inline bool wide_next(const attention_wide &w, int round, wide_item &item) {
   return true;
 }
 
-/* W / 64 boxes of rows from `row`. */
-template <int W>
-void wide_load(uint32_t to, const attention_map &map, uint32_t bar, int row,
-               int head, int batch) {
-  for (int c = 0; c < W / 64; c++)
-    fl_tile_load(to + c * WIDE_KEYS * 128, (const fl_tensor_map *)&map, bar,
-                 64 * c, row, head, batch);
-}
-
 /* One thread: all copies of this block, as far ahead as there is room. */
 template <int W, int STAGES>
 void wide_produce(const attention_wide &w, wide_room<W, STAGES> m,
@@ -82,15 +71,15 @@ void wide_produce(const attention_wide &w, wide_room<W, STAGES> m,
     int b = (int)item.p.b, h = (int)item.p.h, hk = h / w.a.group;
     fl_barrier_wait(gate.q(1), (round & 1) ^ 1);
     fl_barrier_expect(gate.q(0), m.tile);
-    wide_load<W>(m.q(), w.q, gate.q(0), (int)item.p.first, h, b);
+    wide_load<W, WIDE_KEYS>(m.q(), w.q, gate.q(0), (int)item.p.first, h, b);
     for (int t = item.tiles - 1; t >= 0; t--, n++) {
       int parity = gate.parity(n) ^ 1;
       fl_barrier_wait(gate.k(n, 1), parity);
       fl_barrier_expect(gate.k(n, 0), m.tile);
-      wide_load<W>(m.k(n), w.k, gate.k(n, 0), t * WIDE_KEYS, hk, b);
+      wide_load<W, WIDE_KEYS>(m.k(n), w.k, gate.k(n, 0), t * WIDE_KEYS, hk, b);
       fl_barrier_wait(gate.v(n, 1), parity);
       fl_barrier_expect(gate.v(n, 0), m.tile);
-      wide_load<W>(m.v(n), w.v, gate.v(n, 0), t * WIDE_KEYS, hk, b);
+      wide_load<W, WIDE_KEYS>(m.v(n), w.v, gate.v(n, 0), t * WIDE_KEYS, hk, b);
     }
   }
 }
@@ -145,15 +134,6 @@ inline void wide_soften(wide_rows &r, float (&s)[16][4], float unit) {
       }
     r.sum[half] = fmaf(r.sum[half], r.ratio[half], more);
   }
-}
-
-template <int D> void wide_pack(uint32_t (&p)[8][4], const float (&s)[16][4]) {
-#pragma unroll
-  for (int i = 0; i < 8; i++)
-#pragma unroll
-    for (int j = 0; j < 4; j++)
-      p[i][j] = fl_pack<D>(s[2 * i + j / 2][2 * (j & 1)],
-                           s[2 * i + j / 2][2 * (j & 1) + 1]);
 }
 
 /* Scores that nobody may see become -inf: keys from `end` and, with a causal
@@ -231,7 +211,7 @@ void wide_consume(const attention_wide &w, wide_room<W, STAGES> m,
       fl_barrier_arrive(gate.k(n, 1));
     wide_cut(s, (int)w.a.nk, query, (item.tiles - 1) * WIDE_KEYS, w.a.causal);
     wide_soften(r, s, unit);
-    wide_pack<D>(p, s);
+    wide_pack<D, 128>(p, s);
     if (item.tiles > 1)
       fl_barrier_wait(gate.k(n + 1, 0), gate.parity(n + 1));
     for (int t = item.tiles - 1; t > 0; t--, n++) {
@@ -259,7 +239,7 @@ void wide_consume(const attention_wide &w, wide_room<W, STAGES> m,
 #pragma unroll
         for (int e = 0; e < 4; e++)
           o[j][e] *= r.ratio[e >> 1];
-      wide_pack<D>(p, s);
+      wide_pack<D, 128>(p, s);
     }
     fl_barrier_wait(gate.v(n, 0), gate.parity(n));
     wide_values<D, W>(o, p, m.v(n));

@@ -1,5 +1,6 @@
 /* What attention's kernels for Hopper get: the operands as tensor maps too, of
- * boxes of 64 columns by as many rows as a tile has. */
+ * boxes of 64 columns by as many rows as a tile has. Backward, queries come in
+ * tiles of 128 if there are up to 64 columns, else 64. */
 #ifndef FL_CUDA_ATTENTION_WIDE_H
 #define FL_CUDA_ATTENTION_WIDE_H
 
@@ -12,7 +13,11 @@ typedef struct attention_map {
 typedef struct attention_wide {
   attention_map q, k, v, dy;
   attention_args a;
-  int64_t items; /* tiles of all heads */
+  int64_t items;   /* forward: tiles of all heads */
+  int64_t tiles_q; /* backward: tiles of queries of a head */
+  float *rows;     /* (batch, heads, tiles_q, 2, queries): lse for powers of 2,
+                      delta */
+  float *dq_sums;  /* (batch, heads, tiles_q, 2, 8, 128, 4): see `keys` */
 } attention_wide;
 
 #endif

@@ -66,6 +66,14 @@ inline void fl_tile_load(uint32_t to, const fl_tensor_map *map, uint32_t bar,
                "l"(map), "r"(bar), "r"(x), "r"(y), "r"(z), "r"(w)
                : "memory");
 }
+/* `bytes` (a multiple of 16) side by side. By one thread. */
+inline void fl_bulk_load(uint32_t to, const void *from, uint32_t bar,
+                         int bytes) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::"
+               "bytes [%0], [%1], %2, [%3];" ::"r"(to),
+               "l"(from), "r"(bytes), "r"(bar)
+               : "memory");
+}
 inline void fl_map_prefetch(const fl_tensor_map *map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
@@ -198,10 +206,26 @@ void fl_wgmma(float (&c)[16][4], const uint32_t (&a)[4], uint64_t b, int add) {
     FL_WGMMA_RS(128, "f16", "64", "65", "66", "67", "68", "69", "70");
 }
 
+/* Two elements as floats. */
+template <int D> float2 fl_unpack(uint32_t v) {
+  return D == FL_BF16 ? make_float2(__uint_as_float(v << 16),
+                                    __uint_as_float(v & 0xffff0000))
+                      : make_float2(fl_f16_float((uint16_t)v),
+                                    fl_f16_float((uint16_t)(v >> 16)));
+}
+
 /* --- ordinary accesses to shared memory by address --- */
 
 inline void fl_store4(uint32_t to, uint32_t v) {
   asm volatile("st.shared.b32 [%0], %1;" ::"r"(to), "r"(v) : "memory");
+}
+inline float2 fl_load8(uint32_t at) {
+  float2 v;
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
+               : "=f"(v.x), "=f"(v.y)
+               : "r"(at)
+               : "memory");
+  return v;
 }
 inline uint4 fl_load16(uint32_t at) {
   uint4 v;
@@ -210,4 +234,10 @@ inline uint4 fl_load16(uint32_t at) {
                : "r"(at)
                : "memory");
   return v;
+}
+/* Adds four floats to memory that others add to: in no particular order. */
+inline void fl_add4(float *to, const float (&v)[4]) {
+  asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to),
+               "f"(v[0]), "f"(v[1]), "f"(v[2]), "f"(v[3])
+               : "memory");
 }
