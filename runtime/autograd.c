@@ -543,14 +543,21 @@ static fl_status seed(pass *p, fl_tensor *root, fl_tensor *given,
                     "that shape; without one it starts from one element, such "
                     "as a loss",
                     fli_shape_text(root->meta.ndim, root->meta.shape));
+  fl_device d = fl_tensor_device(root);
+  fl_backend *b = fli_backend(rt, d);
+  if (!rt->meta && root->meta.dtype == FL_F32 && !b->launch &&
+      b->flags & FL_BACKEND_HOST) { /* the usual: at once */
+    FLI_TRY(
+        fl_tensor_new(rt, FL_F32, root->meta.ndim, root->meta.shape, d, out));
+    *(float *)fli_tensor_ptr(*out) = 1;
+    return FL_OK;
+  }
   fl_attrs a = rt->ops[FLI_OP_full].defaults;
   FLI_TRY(fl_attrs_list(&a, 0, root->meta.ndim, root->meta.shape));
   a.v[1].f = 1;
   a.v[2].i = root->meta.dtype;
-  fl_call c = {.op = &rt->ops[FLI_OP_full],
-               .attrs = &a,
-               .device = fl_tensor_device(root),
-               .out = out};
+  fl_call c = {
+      .op = &rt->ops[FLI_OP_full], .attrs = &a, .device = d, .out = out};
   return fl_call_run(rt, &c);
 }
 

@@ -45,22 +45,6 @@ static bool keep(fli_env *e, fl_tensor *t) {
   return true;
 }
 
-fl_value fli_none(void) {
-  return (fl_value){.dtype = FL_NODTYPE};
-}
-
-fl_value fli_number(double f) {
-  return (fl_value){.dtype = FL_F64, .f = f};
-}
-
-fl_value fli_integer(int64_t i) {
-  return (fl_value){.dtype = FL_I64, .i = i};
-}
-
-fl_value fli_given(fl_tensor *t) {
-  return t ? (fl_value){.tensor = t} : fli_none();
-}
-
 fl_value fli_env_fail(fli_env *e, fl_status s, const char *format, ...) {
   char text[900];
   va_list args;
@@ -163,10 +147,10 @@ fl_value fli_v_sum(fli_env *e, fl_value x, int n, const int64_t *dims,
 
 static fl_value shaped(fli_env *e, int op, fl_value x, int ndim,
                        const int64_t *shape) {
-  fl_attrs a = fli_attrs(e, op);
   const fl_meta *m = fli_meta(x);
   if (m->ndim == ndim && memcmp(m->shape, shape, (size_t)ndim * 8) == 0)
     return x;
+  fl_attrs a = fli_attrs(e, op);
   fli_set_list(e, &a, 0, ndim, shape);
   return fli_run(e, op, &a, 1, &x);
 }

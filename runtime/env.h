@@ -76,10 +76,24 @@ static inline bool fli_is_number(fl_value v) {
   return !v.tensor && v.dtype < FL_NODTYPE;
 }
 
-fl_value fli_none(void);
-fl_value fli_number(double f);    /* a float that does not promote */
-fl_value fli_integer(int64_t i);  /* an integer that does not promote */
-fl_value fli_given(fl_tensor *t); /* a tensor that somebody else holds */
+static inline fl_value fli_none(void) {
+  return (fl_value){.dtype = FL_NODTYPE};
+}
+
+/* A float, an integer, that do not promote. */
+static inline fl_value fli_number(double f) {
+  return (fl_value){.dtype = FL_F64, .f = f};
+}
+
+static inline fl_value fli_integer(int64_t i) {
+  return (fl_value){.dtype = FL_I64, .i = i};
+}
+
+/* A tensor that somebody else holds; NULL: nothing. */
+static inline fl_value fli_given(fl_tensor *t) {
+  return (fl_value){.tensor = t, .dtype = t ? (fl_dtype)0 : FL_NODTYPE};
+}
+
 /* Fails the environment with a message. */
 fl_value fli_env_fail(fli_env *e, fl_status s, const char *format, ...)
     FL_PRINTF(3, 4);

@@ -447,7 +447,12 @@ static fl_status reduce(const fl_launch *l, int kind, int finish, int at,
     b.width = clamp(results, 1, MAX_TILE);
     b.tiles = ceil_div(results, b.width);
   } else {
-    n = plan_axes(&b, v, reduced, axes);
+    if (n_dims == 0 && fl_cpu_contiguous(v)) {
+      axes[0] = (axis){count, 1, 0, true};
+      n = 1;
+    } else {
+      n = plan_axes(&b, v, reduced, axes);
+    }
     if (n && axes[0].in != 1) { /* nothing is adjacent: make it so */
       fl_view dense;
       fl_view_copy(&dense, v);
