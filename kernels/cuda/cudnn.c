@@ -1,6 +1,495 @@
-/* Convolutions by cuDNN where it is. */
+/* Convolutions by cuDNN 9 where it is, through its backend interface: a graph
+ * of one operation, engines by heuristic A without those that lose precision or
+ * order. For a shape that comes again the first plans and our own kernels are
+ * measured once. */
+#include "choice.h"
 #include "convolve.h"
+#include "dnn.h"
+#include "gemm.h"
+#include "process.h"
+#include "product.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PLANS     5                  /* that are measured */
+#define CONFIGS   12                 /* that are asked for */
+#define PARTS     64                 /* descriptors of a graph */
+#define WORKSPACE ((int64_t)1 << 30) /* bytes that a plan may ask for */
+/* Multiply-adds below which our own kernels do it without asking. */
+#define SMALL ((double)(1 << 22))
+
+typedef cudnnBackendDescriptor_t part;
+
+/* --- the library --- */
+
+static struct {
+  pthread_once_t once;
+  bool open;
+  char where[512], why[700];
+  flc_dnn_table table;
+  pthread_mutex_t lock; /* of handles, their streams, and plans */
+  cudnnHandle_t handles[FLC_DEVICES];
+} dnn = {.once = PTHREAD_ONCE_INIT, .lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void find(void) {
+  static const char *const names[] = {"libcudnn.so.9", NULL};
+  static const char *const symbols[] = {
+#define FLC_DL(ret, name, params) #name,
+#include "dl_dnn.def"
+  };
+  void *handle = flc_library_open(names, dnn.where);
+  dnn.open =
+      handle && flc_library_bind(handle, dnn.where, symbols,
+                                 sizeof symbols / sizeof *symbols, &dnn.table);
+  if (!dnn.open)
+    snprintf(dnn.why, sizeof dnn.why,
+             "%s: convolutions are done by flare's own kernels; "
+             "`pip install nvidia-cudnn-cu13` brings it",
+             fl_error());
+}
+
+const flc_dnn_table *flc_dnn_get(void) {
+  pthread_once(&dnn.once, find);
+  if (dnn.open)
+    return &dnn.table;
+  fli_fail(FL_EDEVICE, "%s", dnn.why);
+  return NULL;
+}
+
+const char *flc_dnn_path(void) {
+  return dnn.open ? dnn.where : "";
+}
+
+/* Under the lock. */
+static cudnnHandle_t handle_of(const fl_launch *l) {
+  cudnnHandle_t *h = &dnn.handles[l->device];
+  if (!*h && dnn.table.cudnnCreate(h) != CUDNN_STATUS_SUCCESS)
+    *h = NULL;
+  return *h;
+}
+
+/* --- descriptors --- */
+
+/* What is made on the way to plans; all is destroyed in the end. */
+typedef struct builder {
+  cudnnHandle_t handle;
+  int n;
+  part parts[PARTS];
+  bool failed; /* from then on nothing happens */
+} builder;
+
+static part make(builder *b, int type) {
+  part d = NULL;
+  if (b->failed || b->n == PARTS ||
+      dnn.table.cudnnBackendCreateDescriptor(type, &d) !=
+          CUDNN_STATUS_SUCCESS) {
+    b->failed = true;
+    return NULL;
+  }
+  return b->parts[b->n++] = d;
+}
+
+static void set(builder *b, part d, int name, int type, int64_t n,
+                const void *values) {
+  if (!b->failed && dnn.table.cudnnBackendSetAttribute(
+                        d, name, type, n, values) != CUDNN_STATUS_SUCCESS)
+    b->failed = true;
+}
+
+static void set_part(builder *b, part d, int name, part value) {
+  set(b, d, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &value);
+}
+
+static void finish(builder *b, part d) {
+  if (!b->failed && dnn.table.cudnnBackendFinalize(d) != CUDNN_STATUS_SUCCESS)
+    b->failed = true;
+}
+
+static void destroy(builder *b) {
+  while (b->n > 0)
+    dnn.table.cudnnBackendDestroyDescriptor(b->parts[--b->n]);
+}
+
+/* --- the graph --- */
+
+static int type_of(fl_dtype d) {
+  return d == FL_F64   ? CUDNN_DATA_DOUBLE
+         : d == FL_F32 ? CUDNN_DATA_FLOAT
+         : d == FL_F16 ? CUDNN_DATA_HALF
+                       : CUDNN_DATA_BFLOAT16;
+}
+
+typedef struct layout { /* as the library wants it */
+  int n;
+  int64_t size[5], stride[5], alignment;
+} layout;
+
+static int64_t alignment_of(const void *p) {
+  int64_t a = 16;
+  while (a > 1 && !flc_aligned(p, (size_t)a))
+    a /= 2;
+  return a;
+}
+
+/* Dims of size 1 get the strides that they would have; false: elements that
+ * repeat. */
+static bool close_layout(layout *y) {
+  bool last = y->stride[1] == 1 && y->size[1] > 1;
+  for (int i = y->n - 1; i >= 0; i--) {
+    if (y->size[i] == 1) {
+      bool inner = i == y->n - 1;
+      y->stride[i] =
+          inner ? (last ? y->size[1] : 1) : y->stride[i + 1] * y->size[i + 1];
+    } else if (y->stride[i] <= 0)
+      return false;
+  }
+  return true;
+}
+
+static bool planes_layout(const flc_conv *c, const flc_planes *p, layout *y) {
+  int spatial = c->spatial > 2 ? 3 : 2;
+  *y = (layout){.n = 2 + spatial, .alignment = alignment_of(p->data)};
+  y->size[0] = p->images;
+  y->size[1] = p->channels;
+  y->stride[0] = p->image;
+  y->stride[1] = p->channel;
+  for (int i = 0; i < spatial; i++) {
+    y->size[2 + i] = p->size[3 - spatial + i];
+    y->stride[2 + i] = p->place[3 - spatial + i];
+  }
+  return close_layout(y);
+}
+
+static void weight_layout(const flc_conv *c, layout *y) {
+  int spatial = c->spatial > 2 ? 3 : 2;
+  int64_t step = 1;
+  *y = (layout){.n = 2 + spatial, .alignment = alignment_of(c->w)};
+  y->size[0] = c->outputs;
+  y->size[1] = c->inputs;
+  for (int i = 0; i < spatial; i++)
+    y->size[2 + i] = c->kernel[3 - spatial + i];
+  for (int i = y->n - 1; i >= 0; step *= y->size[i--])
+    y->stride[i] = step;
+}
+
+static part tensor(builder *b, const layout *y, fl_dtype dtype, int64_t id) {
+  int type = type_of(dtype);
+  part d = make(b, CUDNN_BACKEND_TENSOR_DESCRIPTOR);
+  set(b, d, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type);
+  set(b, d, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, y->n, y->size);
+  set(b, d, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, y->n, y->stride);
+  set(b, d, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &id);
+  set(b, d, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1,
+      &y->alignment);
+  finish(b, d);
+  return d;
+}
+
+static part window(builder *b, const flc_conv *c) {
+  int64_t spatial = c->spatial > 2 ? 3 : 2, from = 3 - spatial;
+  int compute = c->dtype == FL_F64 ? CUDNN_DATA_DOUBLE : CUDNN_DATA_FLOAT;
+  int mode = CUDNN_CROSS_CORRELATION;
+  part d = make(b, CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
+  set(b, d, CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1,
+      &compute);
+  set(b, d, CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, 1,
+      &mode);
+  set(b, d, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_TYPE_INT64, 1, &spatial);
+  set(b, d, CUDNN_ATTR_CONVOLUTION_DILATIONS, CUDNN_TYPE_INT64, spatial,
+      c->dilation + from);
+  set(b, d, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, CUDNN_TYPE_INT64, spatial,
+      c->stride + from);
+  set(b, d, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, CUDNN_TYPE_INT64, spatial,
+      c->pad + from);
+  set(b, d, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, CUDNN_TYPE_INT64, spatial,
+      c->pad + from);
+  finish(b, d);
+  return d;
+}
+
+static part operation(builder *b, const flc_conv *c, const layout y[3]) {
+  /* by kind: descriptor, then attributes alpha, beta, window, x, w, y */
+  static const int names[][7] = {
+      {CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
+       CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,
+       CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA,
+       CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
+       CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,
+       CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W,
+       CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y},
+      {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
+       CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
+       CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA,
+       CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
+       CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX,
+       CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W,
+       CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY},
+      {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
+       CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
+       CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA,
+       CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
+       CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X,
+       CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,
+       CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY}};
+  const int *name = names[c->kind];
+  const double one64 = 1, zero64 = 0;
+  const float one = 1, zero = 0;
+  bool wide = c->dtype == FL_F64;
+  int type = wide ? CUDNN_TYPE_DOUBLE : CUDNN_TYPE_FLOAT;
+  part d = make(b, name[0]);
+  set(b, d, name[1], type, 1, wide ? (const void *)&one64 : &one);
+  set(b, d, name[2], type, 1, wide ? (const void *)&zero64 : &zero);
+  set_part(b, d, name[3], window(b, c));
+  for (int i = 0; i < 3; i++)
+    set_part(b, d, name[4 + i], tensor(b, &y[i], c->dtype, i + 1));
+  finish(b, d);
+  return d;
+}
+
+/* --- plans --- */
+
+typedef struct plan { /* what is kept for a shape, under the lock */
+  part made;          /* NULL: our own kernels do it */
+  int64_t bytes;
+  bool measured;
+} plan;
+
+/* Whether an engine computes as we promise: f32 is f32, sums are made in float,
+ * and in the same order every time. */
+static bool exact(const flc_conv *c, part config) {
+  const flc_dnn_table *t = &dnn.table;
+  int notes[32];
+  int64_t n = 0, one = 0;
+  part engine = NULL;
+  if (t->cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINE_DESCRIPTOR,
+                                      &engine) != CUDNN_STATUS_SUCCESS)
+    return false;
+  bool good =
+      t->cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_ENGINE,
+                                  CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &one,
+                                  &engine) == CUDNN_STATUS_SUCCESS &&
+      t->cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
+                                  CUDNN_TYPE_NUMERICAL_NOTE, 32, &n,
+                                  notes) == CUDNN_STATUS_SUCCESS;
+  for (int64_t i = 0; i < n && i < 32 && good; i++) {
+    if (notes[i] == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC ||
+        notes[i] == CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION)
+      good = false;
+    if (c->dtype == FL_F32 && !flc_tf32() &&
+        (notes[i] == CUDNN_NUMERICAL_NOTE_TENSOR_CORE ||
+         notes[i] == CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS))
+      good = false;
+  }
+  t->cudnnBackendDestroyDescriptor(engine);
+  return good;
+}
+
+static bool finish_plan(cudnnHandle_t handle, part config, plan *p) {
+  const flc_dnn_table *t = &dnn.table;
+  int64_t n = 0;
+  part d = NULL;
+  if (t->cudnnBackendCreateDescriptor(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR,
+                                      &d) != CUDNN_STATUS_SUCCESS)
+    return false;
+  if (t->cudnnBackendSetAttribute(d, CUDNN_ATTR_EXECUTION_PLAN_HANDLE,
+                                  CUDNN_TYPE_HANDLE, 1,
+                                  &handle) == CUDNN_STATUS_SUCCESS &&
+      t->cudnnBackendSetAttribute(d, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
+                                  CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
+                                  &config) == CUDNN_STATUS_SUCCESS &&
+      t->cudnnBackendFinalize(d) == CUDNN_STATUS_SUCCESS &&
+      t->cudnnBackendGetAttribute(d, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
+                                  CUDNN_TYPE_INT64, 1, &n,
+                                  &p->bytes) == CUDNN_STATUS_SUCCESS &&
+      p->bytes <= WORKSPACE) {
+    p->made = d;
+    return true;
+  }
+  t->cudnnBackendDestroyDescriptor(d);
+  return false;
+}
+
+/* Up to `most` plans, the most promising first; how many. */
+static int build(const fl_launch *l, const flc_conv *c, const layout y[3],
+                 int most, plan *plans) {
+  builder b = {.handle = handle_of(l)};
+  part configs[CONFIGS];
+  int mode = CUDNN_HEUR_MODE_A, found = 0;
+  int64_t n = 0;
+  if (!b.handle)
+    return 0;
+  part op = operation(&b, c, y);
+  part graph = make(&b, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
+  set_part(&b, graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, op);
+  set(&b, graph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1,
+      &b.handle);
+  finish(&b, graph);
+  part heuristic = make(&b, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
+  set_part(&b, heuristic, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
+  set(&b, heuristic, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1,
+      &mode);
+  finish(&b, heuristic);
+  for (int i = 0; i < CONFIGS; i++)
+    configs[i] = make(&b, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
+  if (!b.failed && dnn.table.cudnnBackendGetAttribute(
+                       heuristic, CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                       CUDNN_TYPE_BACKEND_DESCRIPTOR, CONFIGS, &n,
+                       configs) != CUDNN_STATUS_SUCCESS)
+    n = 0;
+  for (int64_t i = 0; i < n && i < CONFIGS && found < most; i++)
+    if (exact(c, configs[i]) &&
+        finish_plan(b.handle, configs[i], &plans[found]))
+      found++;
+  destroy(&b);
+  return found;
+}
+
+/* --- running it --- */
+
+typedef struct call {
+  const fl_launch *l;
+  const flc_conv *c;
+  int found;
+  plan plans[PLANS];
+  void *room; /* the library's workspace */
+  int64_t bytes;
+} call;
+
+/* Adds the bias to what is in memory. */
+static fl_status add_bias(const fl_launch *l, const flc_conv *c) {
+  gemm_args a = {.a = c->y.data,
+                 .c = c->y.data,
+                 .bias = c->bias,
+                 .bias_dtype = c->bias_dtype,
+                 .bias_down = true,
+                 .m = c->outputs,
+                 .n = flc_volume(c->y.size),
+                 .batch = c->y.images};
+  int width = (int)(16 / fl_dtype_size(c->dtype));
+  a.wide = a.n % width == 0 && flc_aligned(a.c, 16);
+  flc_spec spec = FLC_SPEC("gemm", "apply", (int16_t)c->dtype, (int16_t)a.wide);
+  int64_t blocks =
+      flc_ceil_div(a.m * a.n * a.batch, 256 * (a.wide ? width : 1));
+  flc_grid grid = {.x = (unsigned)(blocks < 1 << 20 ? blocks : 1 << 20),
+                   .block = 256};
+  return FLC_RUN(l, spec, grid, a);
+}
+
+/* Under the lock. */
+static fl_status execute(call *k, const plan *p) {
+  const flc_conv *c = k->c;
+  builder b = {.handle = handle_of(k->l)};
+  const int64_t ids[] = {1, 2, 3};
+  void *at[] = {c->x.data, c->w, c->y.data};
+  if (p->bytes > k->bytes) {
+    k->room = fl_scratch_get(k->l, (size_t)p->bytes);
+    k->bytes = k->room ? p->bytes : 0;
+    if (!k->room)
+      return FL_ENOMEM;
+  }
+  part pack = make(&b, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
+  set(&b, pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, 3, ids);
+  set(&b, pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, 3,
+      at);
+  set(&b, pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1,
+      &k->room);
+  finish(&b, pack);
+  int e =
+      b.failed ? -1 : dnn.table.cudnnSetStream(b.handle, flc_stream_of(k->l));
+  if (e == CUDNN_STATUS_SUCCESS)
+    e = dnn.table.cudnnBackendExecute(b.handle, p->made, pack);
+  destroy(&b);
+  if (e != CUDNN_STATUS_SUCCESS)
+    return fli_fail(FL_EDEVICE, "%s: cuDNN failed with status %d", k->l->op, e);
+  return c->bias ? add_bias(k->l, c) : FL_OK;
+}
+
+static fl_status run_candidate(void *context, int i) {
+  call *k = context;
+  if (i == k->found)
+    return flc_conv_own(k->l, k->c);
+  return execute(k, &k->plans[i]);
+}
+
+/* Puts the best of several plans into p, which has the first. */
+static void measure(call *k, const layout y[3], bool own, plan *p) {
+  k->found = build(k->l, k->c, y, PLANS, k->plans);
+  int best = flc_fastest(k->l, k->found + own, run_candidate, k);
+  p->measured = true;
+  if (best == k->found && own) {
+    dnn.table.cudnnBackendDestroyDescriptor(p->made);
+    p->made = NULL;
+  } else if (best >= 0) {
+    dnn.table.cudnnBackendDestroyDescriptor(p->made);
+    p->made = k->plans[best].made;
+    p->bytes = k->plans[best].bytes;
+    k->plans[best].made = NULL;
+  }
+  for (int i = 0; i < k->found; i++)
+    if (k->plans[i].made)
+      dnn.table.cudnnBackendDestroyDescriptor(k->plans[i].made);
+}
+
+/* The plan of a shape, made or measured when it is time; NULL: none. */
+static const plan *plan_of(call *k, flc_choice *place, const layout y[3],
+                           bool own) {
+  if (flc_choice_made(place) < 0) {
+    plan *p = calloc(1, sizeof *p);
+    if (!p)
+      return NULL;
+    p->measured = build(k->l, k->c, y, 1, p) == 0;
+    flc_choice_make(place, 0, p); /* the lock makes us the first */
+  }
+  plan *p = place->plan;
+  if (!p->measured && ++place->seen > 2)
+    measure(k, y, own, p);
+  return p;
+}
+
+static void key_of(const fl_launch *l, const flc_conv *c, const layout y[3],
+                   int by, int64_t *key) {
+  int64_t *at = key;
+  memset(key, 0, FLC_KEY * sizeof *key);
+  *at++ = 2 + c->kind;
+  *at++ = l->device * 8 + by * 2 + flc_tf32();
+  *at++ = c->dtype * 1024 + y[0].alignment * 64 + y[1].alignment * 8 +
+          y[2].alignment;
+  *at++ = c->groups * 4 + c->spatial;
+  memcpy(at, y[0].size, sizeof y[0].size);
+  memcpy(at + 5, y[1].size, sizeof y[1].size);
+  at += 10;
+  /* y's sizes follow from these */
+  for (int i = 0; i < 3; i++)
+    *at++ = c->stride[i] << 42 ^ c->pad[i] << 21 ^ c->dilation[i];
+  for (int i = 0; i < 5; i++)
+    *at++ = y[0].stride[i];
+  for (int i = 0; i < 5; i++)
+    *at++ = y[2].stride[i];
+}
 
 fl_status flc_convolve(const fl_launch *l, const flc_conv *c) {
-  return flc_conv_own(l, c);
+  int by = flc_conv_choice();
+  double work = (double)c->y.images * (double)flc_volume(c->y.size) *
+                (double)c->outputs * (double)c->inputs *
+                (double)flc_volume(c->kernel);
+  call k = {.l = l, .c = c};
+  layout y[3];
+  int64_t key[FLC_KEY];
+  if (by == FLC_OWN || work == 0 || (by == FLC_AUTO && work < SMALL) ||
+      !planes_layout(c, &c->x, &y[0]) || !planes_layout(c, &c->y, &y[2]) ||
+      !flc_dnn_get())
+    return flc_conv_own(l, c);
+  weight_layout(c, &y[1]);
+  key_of(l, c, y, by, key);
+  flc_choice *place = flc_choice_of(key);
+  if (!place)
+    return FL_ENOMEM;
+  pthread_mutex_lock(&dnn.lock);
+  const plan *p = plan_of(&k, place, y, by == FLC_AUTO);
+  bool made = p && p->made;
+  fl_status s = made ? execute(&k, p) : FL_OK;
+  pthread_mutex_unlock(&dnn.lock);
+  return made ? s : flc_conv_own(l, c);
 }
