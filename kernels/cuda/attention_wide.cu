@@ -260,6 +260,7 @@ void wide_consume(const attention_wide &w, wide_room<W, STAGES> m,
 template <int D, int W, int STAGES>
 __global__ void __launch_bounds__(WIDE_THREADS, 1)
     forward(const __grid_constant__ attention_wide w) {
+#ifdef FL_HOPPER
   extern __shared__ uint4 room[];
   __shared__ uint64_t gates[2 + 4 * STAGES];
   wide_room<W, STAGES> m = {(fl_shared(room) + 1023) / 1024 * 1024};
@@ -278,4 +279,5 @@ __global__ void __launch_bounds__(WIDE_THREADS, 1)
     fl_registers_more<240>();
     wide_consume<D, W, STAGES>(w, m, gate, threadIdx.x / 128 - 1);
   }
+#endif
 }

@@ -259,6 +259,7 @@ void back_consume(const attention_wide &w, const back_work &b, back_room<W> m,
 template <int D, int W>
 __global__ void __launch_bounds__(WIDE_THREADS, 1)
     keys(const __grid_constant__ attention_wide w) {
+#ifdef FL_HOPPER
   extern __shared__ uint4 room[];
   __shared__ uint64_t gates[9];
   back_room<W> m = {(fl_shared(room) + 1023) / 1024 * 1024};
@@ -279,6 +280,7 @@ __global__ void __launch_bounds__(WIDE_THREADS, 1)
     back_consume<D, W>(w, b, m, gate, threadIdx.x / 128 - 1,
                        (uint16_t *)room + (m.at - fl_shared(room)) / 2);
   }
+#endif
 }
 
 /* lse and delta of each query, padded to whole tiles such that weights of what

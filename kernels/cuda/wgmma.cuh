@@ -6,6 +6,11 @@
 
 #include "mma.cuh"
 
+/* Without it, kernels that need this header are empty, and nobody runs them. */
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+#define FL_HOPPER
+#endif
+
 struct alignas(64) fl_tensor_map { /* CUtensorMap */
   uint64_t opaque[16];
 };
@@ -14,8 +19,7 @@ struct alignas(64) fl_tensor_map { /* CUtensorMap */
 
 /* Opens after `count` arrivals, and once the bytes expected have come. */
 inline void fl_barrier_init(uint32_t bar, int count) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(bar),
-               "r"(count)
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(bar), "r"(count)
                : "memory");
 }
 /* Makes what fl_barrier_init wrote known to copies. */
@@ -28,10 +32,10 @@ inline void fl_barrier_arrive(uint32_t bar) {
 }
 /* An arrival that also expects `bytes` more from copies. */
 inline void fl_barrier_expect(uint32_t bar, int bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(
-                   bar),
-               "r"(bytes)
-               : "memory");
+  asm volatile(
+      "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar),
+      "r"(bytes)
+      : "memory");
 }
 /* Until phase `parity` (0, 1, 0, ...) has ended. */
 inline void fl_barrier_wait(uint32_t bar, int parity) {
@@ -60,11 +64,11 @@ inline void fl_meet_arrive(int id, int threads) {
  * tensor. By one thread. */
 inline void fl_tile_load(uint32_t to, const fl_tensor_map *map, uint32_t bar,
                          int x, int y, int z, int w) {
-  asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::"
-               "complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(
-                   to),
-               "l"(map), "r"(bar), "r"(x), "r"(y), "r"(z), "r"(w)
-               : "memory");
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::"
+      "complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(to),
+      "l"(map), "r"(bar), "r"(x), "r"(y), "r"(z), "r"(w)
+      : "memory");
 }
 /* `bytes` (a multiple of 16) side by side. By one thread. */
 inline void fl_bulk_load(uint32_t to, const void *from, uint32_t bar,
