@@ -79,17 +79,20 @@ static fl_status nvrtc_failed(const flc_compiler *rtc, const char *what,
                   (int)(n < 300 ? n : 300), log ? log : "NVRTC failed");
 }
 
-/* The line of ptxas about the entry: "Used 30 registers ...", and spills. */
-static void resources(const char *text, char *log, size_t room) {
-  const char *spill = strstr(text, "bytes stack frame");
-  const char *used = strstr(text, "Used ");
-  while (spill && spill > text && spill[-1] != '\n')
-    spill--;
-  while (spill && *spill == ' ')
-    spill++;
-  snprintf(log, room, "%.*s; %.*s", used ? (int)strcspn(used, "\n") : 0,
-           used ? used : "", spill ? (int)strcspn(spill, "\n") : 0,
-           spill ? spill : "");
+/* What ptxas says of an entry: registers, stack and spills. */
+static void note_of(const char *text, const char *entry, char *note) {
+  char title[FLC_ENTRY + 40];
+  snprintf(title, sizeof title, "entry function '%s'", entry);
+  const char *at = strstr(text, title);
+  const char *stack = at ? strstr(at, "bytes stack frame") : NULL;
+  const char *used = at ? strstr(at, "Used ") : NULL;
+  while (stack && stack > at && stack[-1] != '\n' && stack[-1] != ':')
+    stack--;
+  while (stack && *stack == ' ')
+    stack++;
+  snprintf(note, FLC_NOTE, "%.*s; %.*s", used ? (int)strcspn(used, "\n") : 0,
+           used ? used : "", stack ? (int)strcspn(stack, "\n") : 0,
+           stack ? stack : "");
 }
 
 #define HEADERS 64
@@ -119,57 +122,64 @@ static fl_status create(const flc_compiler *rtc, const flc_spec *spec,
 }
 
 static fl_status take(const flc_compiler *rtc, nvrtcProgram p,
-                      const char *entry, flc_binary *b) {
+                      const flc_spec *specs, int n, void **image, size_t *bytes,
+                      char (*entries)[FLC_ENTRY]) {
+  char entry[160];
   const char *name;
-  size_t bytes;
-  if (rtc->GetLoweredName(p, entry, &name) || rtc->GetCUBINSize(p, &bytes))
-    return nvrtc_failed(rtc, entry, p, NULL);
-  size_t n = (strlen(name) + 1 + 63) / 64 * 64; /* images want alignment */
-  char *memory = aligned_alloc(64, (n + bytes + 63) / 64 * 64);
-  if (!memory) {
+  for (int i = 0; i < n; i++) {
+    flc_spec_text(&specs[i], entry, sizeof entry);
+    if (rtc->GetLoweredName(p, entry, &name) || strlen(name) >= FLC_ENTRY)
+      return nvrtc_failed(rtc, entry, p, NULL);
+    snprintf(entries[i], FLC_ENTRY, "%s", name);
+  }
+  if (rtc->GetCUBINSize(p, bytes))
+    return nvrtc_failed(rtc, specs->file, p, NULL);
+  *image = aligned_alloc(64, (*bytes + 63) / 64 * 64);
+  if (!*image) {
     rtc->DestroyProgram(&p);
     return fli_fail(FL_ENOMEM, "out of memory: a kernel's image");
   }
-  memset(memory, 0, n);
-  memcpy(memory, name, strlen(name));
-  if (rtc->GetCUBIN(p, memory + n)) {
-    free(memory);
-    return nvrtc_failed(rtc, entry, p, NULL);
+  nvrtcResult e = rtc->GetCUBIN(p, *image);
+  if (e) {
+    free(*image);
+    return nvrtc_failed(rtc, specs->file, p, NULL);
   }
   rtc->DestroyProgram(&p);
-  *b = (flc_binary){memory, memory + n, bytes, memory};
   return FL_OK;
 }
 
-fl_status flc_compile(const char *arch, const flc_spec *spec, flc_binary *b,
-                      char *log, size_t room) {
+fl_status flc_compile(const char *arch, const flc_spec *specs, int n,
+                      void **image, size_t *bytes, char (*entries)[FLC_ENTRY],
+                      char (*notes)[FLC_NOTE]) {
   const flc_compiler *rtc = flc_compiler_get();
   char file[64], entry[160], target[48], what[240];
   nvrtcProgram p;
   if (!rtc)
     return FL_EDEVICE;
-  snprintf(file, sizeof file, "%s.cu", spec->file);
-  flc_spec_text(spec, entry, sizeof entry);
-  snprintf(what, sizeof what, "%s %s", file, entry);
+  snprintf(file, sizeof file, "%s.cu", specs->file);
   snprintf(target, sizeof target, "--gpu-architecture=%s", arch);
-  fl_status s = create(rtc, spec, file, &p);
+  fl_status s = create(rtc, specs, file, &p);
   if (s)
     return s;
   const char *options[] = {
       target, "--std=c++17", "--device-as-default-execution-space",
       "--extra-device-vectorization", "--ptxas-options=-v"};
-  int n = sizeof options / sizeof *options - (log ? 0 : 1);
-  rtc->AddNameExpression(p, entry);
-  nvrtcResult e = rtc->CompileProgram(p, n, options);
-  size_t bytes = 0;
+  for (int i = 0; i < n; i++) {
+    flc_spec_text(&specs[i], entry, sizeof entry);
+    rtc->AddNameExpression(p, entry);
+  }
+  snprintf(what, sizeof what, "%s %s", file, entry);
+  nvrtcResult e = rtc->CompileProgram(
+      p, sizeof options / sizeof *options - (notes ? 0 : 1), options);
+  size_t room = 0;
   char *text = NULL;
-  if ((e || log) && rtc->GetProgramLogSize(p, &bytes) == 0 &&
-      (text = calloc(1, bytes + 1)))
+  if ((e || notes) && rtc->GetProgramLogSize(p, &room) == 0 &&
+      (text = calloc(1, room + 1)))
     rtc->GetProgramLog(p, text);
-  if (log)
-    resources(text ? text : "", log, room);
   s = e ? nvrtc_failed(rtc, what, p, text ? text : rtc->GetErrorString(e))
-        : take(rtc, p, entry, b);
+        : take(rtc, p, specs, n, image, bytes, entries);
+  for (int i = 0; i < n && notes && s == FL_OK; i++)
+    note_of(text ? text : "", entries[i], notes[i]);
   free(text);
   return s;
 }
@@ -209,46 +219,49 @@ static void make_folders(char *path) {
   }
 }
 
+typedef struct cached { /* what a file begins with */
+  uint64_t bytes, sum;
+  char entry[FLC_ENTRY];
+} cached;
+
 /* A file that cannot be written is no failure: the kernel is there. */
 static void cache_write(char *path, const flc_binary *b) {
-  char temporary[560];
-  size_t head = (size_t)((const char *)b->image - b->entry);
+  char part[560];
+  cached c = {b->bytes, flc_hash(FLC_HASH, b->image, b->bytes), {0}};
+  memcpy(c.entry, b->entry, sizeof c.entry);
   make_folders(path);
-  snprintf(temporary, sizeof temporary, "%s.%ld.part", path, (long)getpid());
-  FILE *f = fopen(temporary, "wb");
+  snprintf(part, sizeof part, "%s.%ld.part", path, (long)getpid());
+  FILE *f = fopen(part, "wb");
   if (!f)
     return;
-  uint64_t sizes[2] = {head, b->bytes};
-  uint64_t sum = flc_hash(FLC_HASH, b->entry, head + b->bytes);
-  bool good = fwrite(sizes, sizeof sizes, 1, f) == 1 &&
-              fwrite(&sum, sizeof sum, 1, f) == 1 &&
-              fwrite(b->entry, head + b->bytes, 1, f) == 1;
+  bool good =
+      fwrite(&c, sizeof c, 1, f) == 1 && fwrite(b->image, b->bytes, 1, f) == 1;
   good = fclose(f) == 0 && good;
-  if (!good || rename(temporary, path) != 0)
-    remove(temporary);
+  if (!good || rename(part, path) != 0)
+    remove(part);
 }
 
 static bool cache_read(const char *path, flc_binary *b) {
   FILE *f = fopen(path, "rb");
-  uint64_t sizes[2], sum;
-  char *memory = NULL;
+  cached c;
+  void *memory = NULL;
   if (!f)
     return false;
-  bool good = fread(sizes, sizeof sizes, 1, f) == 1 &&
-              fread(&sum, sizeof sum, 1, f) == 1 && sizes[0] % 64 == 0 &&
-              sizes[0] > 0 && sizes[0] < 4096 && sizes[1] < (64u << 20);
+  bool good = fread(&c, sizeof c, 1, f) == 1 && c.bytes < (64u << 20) &&
+              c.entry[sizeof c.entry - 1] == 0;
   if (good) {
-    size_t n = sizes[0] + sizes[1];
-    memory = aligned_alloc(64, (n + 63) / 64 * 64);
-    good = memory && fread(memory, n, 1, f) == 1 &&
-           flc_hash(FLC_HASH, memory, n) == sum && memory[sizes[0] - 1] == 0;
+    memory = aligned_alloc(64, (c.bytes + 63) / 64 * 64);
+    good = memory && fread(memory, c.bytes, 1, f) == 1 &&
+           flc_hash(FLC_HASH, memory, c.bytes) == c.sum;
   }
   fclose(f);
-  if (good)
-    *b = (flc_binary){memory, memory + sizes[0], sizes[1], memory};
-  else
+  if (!good) {
     free(memory);
-  return good;
+    return false;
+  }
+  *b = (flc_binary){.image = memory, .bytes = c.bytes, .owned = memory};
+  memcpy(b->entry, c.entry, sizeof b->entry);
+  return true;
 }
 
 fl_status flc_jit(const char *arch, const flc_spec *spec, flc_binary *b) {
@@ -257,11 +270,15 @@ fl_status flc_jit(const char *arch, const flc_spec *spec, flc_binary *b) {
   flc_pack_key(arch, spec, key);
   if (flc_pack_find(key, b))
     return FL_OK;
-  bool cached = cache_path(arch, key, path, sizeof path);
-  if (cached && cache_read(path, b))
+  bool cache = cache_path(arch, key, path, sizeof path);
+  if (cache && cache_read(path, b))
     return FL_OK;
-  fl_status s = flc_compile(arch, spec, b, NULL, 0);
-  if (s == FL_OK && cached)
+  fl_status s =
+      flc_compile(arch, spec, 1, &b->owned, &b->bytes, &b->entry, NULL);
+  if (s)
+    return s;
+  b->image = b->owned;
+  if (cache)
     cache_write(path, b);
-  return s;
+  return FL_OK;
 }

@@ -59,15 +59,11 @@ static unsigned blocks_for(const fl_launch *l, int64_t threads) {
 /* --- contiguous --- */
 
 /* The dtype that all tensors have, FL_NODTYPE: not for the flat kernel. */
-static fl_dtype flat_dtype(const fl_view *y, const fl_view *in, int n_in,
-                           int *numbers) {
+static fl_dtype flat_dtype(const fl_view *y, const fl_view *in, int n_in) {
   fl_dtype d = FL_NODTYPE;
-  *numbers = 0;
   for (int k = 0; k < n_in; k++) {
-    if (flc_is_number(&in[k])) {
-      *numbers |= 1 << k;
+    if (flc_is_number(&in[k]))
       continue;
-    }
     if (!same_shape(&in[k], y) || !flc_contiguous(&in[k]) ||
         (d != FL_NODTYPE && d != in[k].dtype))
       return FL_NODTYPE;
@@ -76,28 +72,21 @@ static fl_dtype flat_dtype(const fl_view *y, const fl_view *in, int n_in,
   return flc_contiguous(y) ? d : FL_NODTYPE;
 }
 
-static fl_status run_flat(const fl_launch *l, const flc_row *r,
-                          const fl_view *y, const fl_view *in, int n_in,
-                          fl_dtype d, int numbers) {
-  map_flat a = {.y = y->data, .n = flc_numel(y), .bits = y->dtype == FL_BOOL};
-  size_t size = fl_dtype_size(d), most = fl_dtype_size(y->dtype);
-  most = size > most ? size : most;
-  int v = (int)(16 / most);
-  set_params(a.p, l, r);
+/* False: the memory is not aligned for it. */
+static bool fill_flat(map_flat *a, const fl_view *y, const fl_view *in,
+                      int n_in, size_t bytes_in, size_t bytes_out) {
+  a->y = y->data;
+  a->n = flc_numel(y);
+  a->bits = y->dtype == FL_BOOL;
   for (int k = 0; k < n_in; k++) {
-    if (numbers >> k & 1)
-      a.number[k] = number_of(&in[k]);
+    if (flc_is_number(&in[k]))
+      a->number[k] = number_of(&in[k]);
+    else if (flc_aligned(in[k].data, bytes_in))
+      a->in[k] = in[k].data;
     else
-      a.in[k] = in[k].data;
-    if (a.in[k] && !flc_aligned(a.in[k], (size_t)v * size))
-      v = 1;
+      return false;
   }
-  if (!flc_aligned(y->data, (size_t)v * fl_dtype_size(y->dtype)))
-    v = 1;
-  flc_spec spec = FLC_SPEC("map", "flat", d, y->dtype, n_in, numbers, v);
-  spec.text = r->text;
-  flc_grid g = {.x = blocks_for(l, flc_ceil_div(a.n, v)), .block = THREADS};
-  return FLC_RUN(l, spec, g, a);
+  return flc_aligned(y->data, bytes_out);
 }
 
 /* --- anything --- */
@@ -132,6 +121,33 @@ static void merge_dims(map_any *a, int operands) {
   a->ndim = n + 1;
 }
 
+/* Launches of at most 2^31 elements, cut along the first dim. */
+static fl_status run_pieces(const fl_launch *l, const flc_spec *spec,
+                            map_any *a) {
+  const int64_t most = INT32_MAX - 1024;
+  int64_t all = a->size[0], inner = a->n / all;
+  int64_t piece = inner <= most ? most / inner : 1;
+  for (int64_t from = 0; from < all; from += piece) {
+    map_any part = *a;
+    part.size[0] = all - from < piece ? all - from : piece;
+    part.n = inner * part.size[0];
+    for (int k = 0; k <= MAP_IN; k++)
+      if (a->data[k])
+        part.data[k] = (char *)a->data[k] +
+                       from * a->stride[k][0] *
+                           (int64_t)fl_dtype_size((fl_dtype)a->dtype[k]);
+    if (part.n > most) /* rows of more than that */
+      return fli_fail(FL_ESIZE, "%s: rows of %lld elements are too long", l->op,
+                      (long long)inner);
+    flc_grid g = {.x = blocks_for(l, flc_ceil_div(part.n, part.each)),
+                  .block = THREADS};
+    fl_status s = FLC_RUN(l, *spec, g, part);
+    if (s)
+      return s;
+  }
+  return FL_OK;
+}
+
 static fl_status run_any(const fl_launch *l, const flc_row *r, const fl_view *y,
                          const fl_view *in, int n_in, fl_dtype d) {
   map_any a = {.n = flc_numel(y),
@@ -152,25 +168,42 @@ static fl_status run_any(const fl_launch *l, const flc_row *r, const fl_view *y,
     set_strides(&a, k + 1, &in[k], y);
   }
   merge_dims(&a, n_in + 1);
-  int e = a.size[a.ndim - 1] % 4 == 0 ? 4 : 1;
-  flc_spec spec = FLC_SPEC("map", "any", d, n_in, a.n > 0x7fffffff - 1024, e);
+  a.each = a.size[a.ndim - 1] % 4 == 0 ? 4 : 1;
+  flc_spec spec = FLC_SPEC("map", "any", d, n_in);
   spec.text = r->text;
-  flc_grid g = {.x = blocks_for(l, flc_ceil_div(a.n, e)), .block = THREADS};
-  return FLC_RUN(l, spec, g, a);
+  return run_pieces(l, &spec, &a);
+}
+
+static fl_status run(const fl_launch *l, const flc_row *r, const fl_view *y,
+                     const fl_view *in, int n_in, fl_dtype d, fl_dtype t) {
+  map_flat a = {0};
+  if (d != FL_NODTYPE) {
+    size_t from = fl_dtype_size(d), to = fl_dtype_size(y->dtype);
+    size_t v = 16 / (from > to ? from : to);
+    if (fill_flat(&a, y, in, n_in, v * from, v * to)) {
+      flc_spec spec = FLC_SPEC("map", "flat", d, y->dtype, n_in, (int)v);
+      spec.text = r->text;
+      set_params(a.p, l, r);
+      flc_grid g = {.x = blocks_for(l, flc_ceil_div(a.n, (int64_t)v)),
+                    .block = THREADS};
+      return FLC_RUN(l, spec, g, a);
+    }
+  }
+  return run_any(l, r, y, in, n_in, t);
 }
 
 fl_status flc_map(const fl_launch *l, const flc_row *r, const fl_view *y,
                   const fl_view *in, int n_in) {
-  int numbers;
-  fl_dtype t = compute_type(l, r, n_in);
   if (flc_numel(y) == 0)
     return FL_OK;
   if (n_in > r->inputs)
     n_in = r->inputs; /* a saved operand that the row does not read */
-  fl_dtype d = flat_dtype(y, in, n_in, &numbers);
-  if (d != FL_NODTYPE && wide(d) == t)
-    return run_flat(l, r, y, in, n_in, d, numbers);
-  return run_any(l, r, y, in, n_in, t);
+  fl_dtype t = compute_type(l, r, n_in), d = flat_dtype(y, in, n_in);
+  /* the pack has what floats make of floats; the rest takes the general way */
+  if (d > FL_BF16 || d == FL_F64 || wide(d) != t ||
+      (y->dtype != d && y->dtype != FL_BOOL))
+    d = FL_NODTYPE;
+  return run(l, r, y, in, n_in, d, t);
 }
 
 /* --- moving --- */
@@ -222,14 +255,12 @@ fl_status flc_move(const fl_launch *l, const fl_view *to, const fl_view *from) {
       return FLC_RUN(l, spec, g, t);
     }
   }
-  int numbers;
-  fl_dtype d = flat_dtype(to, from, 1, &numbers);
-  if (numbers && flc_contiguous(to) &&
-      (to->dtype <= FL_BF16 || from->dtype > FL_BF16))
+  fl_dtype d = flat_dtype(to, from, 1);
+  if (flc_is_number(from) && flc_contiguous(to) && to->dtype <= FL_BF16)
     d = to->dtype;
-  return d != FL_NODTYPE
-             ? run_flat(l, &identity, to, from, 1, d, numbers)
-             : run_any(l, &identity, to, from, 1, wide(from->dtype));
+  if (d > FL_BF16 || to->dtype > FL_BF16)
+    d = FL_NODTYPE; /* floats to floats are in the pack */
+  return run(l, &identity, to, from, 1, d, wide(from->dtype));
 }
 
 FLC_KERNEL(copy) {
@@ -279,28 +310,21 @@ const void *flc_input(const fl_launch *l, const fl_view *v, fl_dtype dtype) {
 /* --- what the pack should hold --- */
 
 static void visit_row(flc_visitor *v, const flc_row *r) {
-  static const fl_dtype floats[] = {FL_F32, FL_BF16, FL_F16, FL_F64};
-  int n = r->inputs;
-  for (int k = 0; k < 4 && r->type != FLC_ROW_I; k++) {
-    fl_dtype d = floats[k];
-    fl_dtype y = r->test ? FL_BOOL : d;
-    int size = (int)fl_dtype_size(d);
-    for (int numbers = 0; numbers < (n == 2 ? 3 : 1); numbers++) {
-      flc_spec s = FLC_SPEC("map", "flat", d, y, n, numbers, 16 / size);
-      s.text = r->text;
-      v->spec(v, &s, k == 0 && numbers == 0);
-    }
+  static const fl_dtype floats[] = {FL_F32, FL_BF16, FL_F16};
+  static const fl_dtype types[] = {FL_F32, FL_F64, FL_I64};
+  for (int k = 0; k < 3 && r->type != FLC_ROW_I; k++) {
+    fl_dtype d = floats[k], y = r->test ? FL_BOOL : d;
+    flc_spec s =
+        FLC_SPEC("map", "flat", d, y, r->inputs, 16 / (int)fl_dtype_size(d));
+    s.text = r->text;
+    v->spec(v, &s, k == 0);
   }
   for (int k = 0; k < 3; k++) {
-    static const fl_dtype types[] = {FL_F32, FL_F64, FL_I64};
-    if ((types[k] == FL_I64) ? r->type == FLC_ROW_F : r->type == FLC_ROW_I)
+    if (types[k] == FL_I64 ? r->type == FLC_ROW_F : r->type == FLC_ROW_I)
       continue;
-    for (int big = 0; big < 2; big++)
-      for (int e = 1; e <= 4; e += 3) {
-        flc_spec s = FLC_SPEC("map", "any", types[k], n, big, e);
-        s.text = r->text;
-        v->spec(v, &s, k == 0 && !big && e == 4);
-      }
+    flc_spec s = FLC_SPEC("map", "any", types[k], r->inputs);
+    s.text = r->text;
+    v->spec(v, &s, r->type == FLC_ROW_I);
   }
 }
 
@@ -308,6 +332,16 @@ void flc_visit_map(flc_visitor *v) {
   for (const flc_row *r = flc_rows; r->text; r++)
     visit_row(v, r);
   visit_row(v, &identity);
+  for (int from = FL_F64; from <= FL_BF16; from++)
+    for (int to = FL_F64; to <= FL_BF16; to++) {
+      int size = (int)fl_dtype_size((fl_dtype)from),
+          other = (int)fl_dtype_size((fl_dtype)to);
+      flc_spec s = FLC_SPEC("map", "flat", from, to, 1,
+                            16 / (size > other ? size : other));
+      s.text = identity.text;
+      if (from != to || from == FL_F64)
+        v->spec(v, &s, false);
+    }
   for (int size = 1; size <= 8; size *= 2) {
     flc_spec s = FLC_SPEC("map", "turn", size);
     s.text = identity.text;

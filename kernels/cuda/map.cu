@@ -16,85 +16,76 @@ template <class T> T row(const T *v, const double *p, int bits) {
   ROW
 }
 
-/* D: dtype of the inputs, O: of the result, IN: how many inputs, NUMBERS: a bit
- * for each that is a number, V: elements a thread takes at once. */
-template <int D, int O, int IN, int NUMBERS, int V>
+/* D: dtype of the inputs, O: of the result, IN: how many inputs (a number has no
+ * memory), V: elements a thread takes at once. */
+template <int D, int O, int IN, int V>
 __global__ void __launch_bounds__(256) flat(const __grid_constant__ map_flat a) {
   typedef FL_S(D) S;
   typedef FL_S(O) Y;
   typedef FL_W(D) T;
   const int64_t step = fl_threads() * V;
   for (int64_t i = fl_thread() * V; i < a.n; i += step) {
-    if (V > 1 && i + V <= a.n) {
-      fl_vec<S, V> x[IN];
-      fl_vec<Y, V> y;
+    fl_vec<Y, V> y;
+    T v[V][IN];
+    bool whole = i + V <= a.n;
 #pragma unroll
-      for (int k = 0; k < IN; k++)
-        if (!(NUMBERS >> k & 1))
-          x[k] = fl_read<S, V>((const S *)a.in[k] + i);
+    for (int k = 0; k < IN; k++) {
+      const S *p = (const S *)a.in[k] + i;
+      fl_vec<S, V> x;
+      if (a.in[k] && whole)
+        x = fl_read<S, V>(p);
+      else if (a.in[k])
+        for (int j = 0; j < V; j++)
+          x.at[j] = p[i + j < a.n ? j : 0];
 #pragma unroll
-      for (int j = 0; j < V; j++) {
-        T v[IN];
+      for (int j = 0; j < V; j++)
+        v[j][k] = a.in[k] ? fl_get<T>(x.at[j]) : number<T>(a.number[k]);
+    }
 #pragma unroll
-        for (int k = 0; k < IN; k++)
-          v[k] = NUMBERS >> k & 1 ? number<T>(a.number[k])
-                                  : fl_get<T>(x[k].at[j]);
-        y.at[j] = fl_put<Y>(row<T>(v, a.p, a.bits));
-      }
+    for (int j = 0; j < V; j++)
+      y.at[j] = fl_put<Y>(row<T>(v[j], a.p, a.bits));
+    if (whole)
       fl_write<Y, V>((Y *)a.y + i, y);
-      continue;
-    }
-    for (int64_t j = i; j < i + V && j < a.n; j++) {
-      T v[IN];
-#pragma unroll
-      for (int k = 0; k < IN; k++)
-        v[k] = NUMBERS >> k & 1 ? number<T>(a.number[k])
-                                : fl_get<T>(((const S *)a.in[k])[j]);
-      ((Y *)a.y)[j] = fl_put<Y>(row<T>(v, a.p, a.bits));
-    }
+    else
+      for (int j = 0; j < V; j++)
+        if (i + j < a.n)
+          ((Y *)a.y)[i + j] = y.at[j];
   }
 }
 
-/* D: the dtype computed in (FL_F32, FL_F64, FL_I64); I: 0 indices of 32 bits
- * are enough, 1 they are not; E: elements along the last dim a thread takes. */
-template <int D, int IN, int I, int E>
+/* D: the dtype computed in (FL_F32, FL_F64, FL_I64). A thread takes a.each
+ * elements along the last dim, up to 4. */
+template <int D, int IN>
 __global__ void __launch_bounds__(256) any(const __grid_constant__ map_any a) {
   typedef FL_W(D) T;
-  const int64_t step = fl_threads() * E;
-  for (int64_t first = fl_thread() * E; first < a.n; first += step) {
+  const int last = a.ndim - 1;
+  const int64_t step = fl_threads() * a.each;
+  for (int64_t first = fl_thread() * a.each; first < a.n; first += step) {
     int64_t at[IN + 1] = {0};
-    if (I) {
-      int64_t rest = first;
-      for (int d = a.ndim - 1; d >= 0; d--) {
-        int64_t c = rest % a.size[d];
-        rest /= a.size[d];
-        for (int k = 0; k <= IN; k++)
-          at[k] += c * a.stride[k][d];
-      }
-    } else {
-      uint32_t rest = (uint32_t)first;
-      for (int d = a.ndim - 1; d >= 0; d--) {
-        uint32_t size = (uint32_t)a.size[d], q = rest / size;
-        uint32_t c = rest - q * size;
-        rest = q;
-        for (int k = 0; k <= IN; k++)
-          at[k] += c * a.stride[k][d];
-      }
+    uint32_t rest = (uint32_t)first;
+    for (int d = last; d >= 0; d--) {
+      uint32_t size = (uint32_t)a.size[d], q = rest / size;
+      uint32_t c = rest - q * size;
+      rest = q;
+#pragma unroll
+      for (int k = 0; k <= IN; k++)
+        at[k] += c * a.stride[k][d];
     }
-    T v[E][IN];
+    T v[4][IN];
 #pragma unroll
     for (int k = 0; k < IN; k++)
 #pragma unroll
-      for (int e = 0; e < E; e++)
-        v[e][k] = a.data[k + 1]
-                      ? fl_load<T>(a.data[k + 1], a.dtype[k + 1],
-                                   at[k + 1] + e * a.stride[k + 1][a.ndim - 1])
-                      : number<T>(a.number[k]);
+      for (int e = 0; e < 4; e++)
+        if (e < a.each)
+          v[e][k] = a.data[k + 1]
+                        ? fl_load<T>(a.data[k + 1], a.dtype[k + 1],
+                                     at[k + 1] + e * a.stride[k + 1][last])
+                        : number<T>(a.number[k]);
 #pragma unroll
-    for (int e = 0; e < E; e++) {
-      int64_t to = at[0] + e * a.stride[0][a.ndim - 1];
-      fl_save<T>(a.data[0], a.dtype[0], to, row<T>(v[e], a.p, a.bits));
-    }
+    for (int e = 0; e < 4; e++)
+      if (e < a.each)
+        fl_save<T>(a.data[0], a.dtype[0], at[0] + e * a.stride[0][last],
+                   row<T>(v[e], a.p, a.bits));
   }
 }
 

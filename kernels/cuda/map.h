@@ -16,17 +16,18 @@ typedef struct map_number {
 /* Contiguous operands of one shape, or numbers. */
 typedef struct map_flat {
   void *y;
-  const void *in[MAP_IN];
+  const void *in[MAP_IN]; /* NULL: a number */
   int64_t n;
   double p[4]; /* the row's attributes */
   map_number number[MAP_IN];
   int bits; /* 1: the result is bool */
 } map_flat;
 
-/* Any strides and dtypes; dims are merged, the last one runs fastest. */
+/* Any strides and dtypes, up to 2^31 elements; dims are merged, the last one
+ * runs fastest. */
 typedef struct map_any {
   int64_t n;
-  int ndim, bits;
+  int ndim, bits, each;
   void *data[MAP_IN + 1]; /* the result, then the inputs; NULL: a number */
   int dtype[MAP_IN + 1];
   double p[4];

@@ -22,7 +22,8 @@ typedef struct head {
 
 typedef struct row {
   uint64_t key[2];
-  uint64_t at, entry_bytes, image_bytes; /* from the file's start */
+  uint64_t at, bytes; /* of the image, from the file's start */
+  uint64_t entry;     /* where its name is */
 } row;
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -42,11 +43,11 @@ static bool valid(const char *p, size_t bytes) {
   if (memcmp(h.magic, MAGIC, 8) != 0 ||
       h.count > (bytes - sizeof h) / sizeof(row))
     return false;
+  if (p[bytes - 1] != 0) /* names end somewhere */
+    return false;
   const row *r = (const row *)(const void *)(p + sizeof h);
   for (uint64_t i = 0; i < h.count; i++)
-    if (r[i].at > bytes || r[i].entry_bytes > bytes - r[i].at ||
-        r[i].entry_bytes == 0 || p[r[i].at + r[i].entry_bytes - 1] != 0 ||
-        r[i].image_bytes > bytes - r[i].at - r[i].entry_bytes)
+    if (r[i].at > bytes || r[i].bytes > bytes - r[i].at || r[i].entry >= bytes)
       return false;
   rows = h.count;
   return true;
@@ -115,17 +116,22 @@ bool flc_pack_find(const uint64_t key[2], flc_binary *b) {
   const row *r = bsearch(key, mapped + sizeof(head), rows, sizeof(row), by_key);
   if (!r)
     return false;
-  const char *entry = mapped + r->at;
-  *b = (flc_binary){entry, entry + r->entry_bytes, r->image_bytes, NULL};
+  *b = (flc_binary){.image = mapped + r->at, .bytes = r->bytes};
+  snprintf(b->entry, sizeof b->entry, "%s", mapped + r->entry);
   return true;
 }
 
-/* --- writing --- */
+/* --- writing: images, then names --- */
 
 struct flc_pack {
-  uint64_t n, room;
-  row *rows;
-  flc_binary *binaries;
+  uint64_t n, room, images, image_room;
+  row *rows; /* at: the number of the image; entry: in `names` */
+  struct {
+    void *memory;
+    uint64_t bytes, at;
+  } * image;
+  char *names;
+  uint64_t names_bytes, names_room;
 };
 
 flc_pack *flc_pack_new(void) {
@@ -133,75 +139,91 @@ flc_pack *flc_pack_new(void) {
 }
 
 void flc_pack_free(flc_pack *p) {
-  for (uint64_t i = 0; p && i < p->n; i++)
-    free(p->binaries[i].owned);
-  if (p) {
-    free(p->rows);
-    free(p->binaries);
-  }
+  if (!p)
+    return;
+  for (uint64_t i = 0; i < p->images; i++)
+    free(p->image[i].memory);
+  free(p->image);
+  free(p->rows);
+  free(p->names);
   free(p);
 }
 
-/* Takes the binary over. */
-fl_status flc_pack_add(flc_pack *p, const uint64_t key[2],
-                       const flc_binary *b) {
-  if (p->n == p->room) {
-    uint64_t room = p->room ? p->room * 2 : 256;
-    row *r = realloc(p->rows, room * sizeof *r);
-    if (r)
-      p->rows = r;
-    flc_binary *more = realloc(p->binaries, room * sizeof *more);
-    if (more)
-      p->binaries = more;
-    if (!r || !more) {
-      free(b->owned);
-      return fli_fail(FL_ENOMEM, "out of memory: a pack");
-    }
-    p->room = room;
+/* Room for `more` beyond n elements of `size` bytes; false: no memory. */
+static bool make_room(void *list, uint64_t n, uint64_t more, uint64_t *room,
+                      size_t size) {
+  void *old, *bigger;
+  if (n + more <= *room)
+    return true;
+  memcpy(&old, list, sizeof old);
+  uint64_t want = (n + more) * 2;
+  if (!(bigger = realloc(old, want * size)))
+    return false;
+  memcpy(list, &bigger, sizeof bigger);
+  *room = want;
+  return true;
+}
+
+fl_status flc_pack_add(flc_pack *p, const char *arch, const flc_spec *specs,
+                       int n, void *image, size_t bytes,
+                       char (*entries)[FLC_ENTRY]) {
+  if (!make_room(&p->image, p->images, 1, &p->image_room, sizeof *p->image)) {
+    free(image);
+    return fli_fail(FL_ENOMEM, "out of memory: a pack");
   }
-  /* `at` is the binary's number until the file is laid out */
-  p->rows[p->n] = (row){{key[0], key[1]},
-                        p->n,
-                        (uint64_t)((const char *)b->image - b->entry),
-                        b->bytes};
-  p->binaries[p->n++] = *b;
+  p->image[p->images].memory = image;
+  p->image[p->images++].bytes = bytes;
+  for (int i = 0; i < n; i++) {
+    size_t length = strlen(entries[i]) + 1;
+    if (!make_room(&p->rows, p->n, 1, &p->room, sizeof(row)) ||
+        !make_room(&p->names, p->names_bytes, length, &p->names_room, 1))
+      return fli_fail(FL_ENOMEM, "out of memory: a pack");
+    row *r = &p->rows[p->n++];
+    *r = (row){.at = p->images - 1, .bytes = bytes, .entry = p->names_bytes};
+    flc_pack_key(arch, &specs[i], r->key);
+    memcpy(p->names + p->names_bytes, entries[i], length);
+    p->names_bytes += length;
+  }
   return FL_OK;
 }
 
-fl_status flc_pack_write(flc_pack *p, const char *path, uint64_t *bytes) {
+static bool write_parts(FILE *f, const flc_pack *p, uint64_t start) {
   static const char zeros[64];
-  char part[640];
   head h = {.count = p->n};
   memcpy(h.magic, MAGIC, 8);
-  qsort(p->rows, p->n, sizeof(row), by_key);
-  uint64_t start = sizeof h + p->n * sizeof(row), at = (start + 63) / 64 * 64;
-  uint64_t *order = malloc((p->n + 1) * sizeof *order);
-  if (!order)
-    return fli_fail(FL_ENOMEM, "out of memory: a pack");
-  uint64_t pad = at - start;
-  for (uint64_t i = 0; i < p->n; i++) {
-    row *r = &p->rows[i];
-    order[i] = r->at;
-    r->at = at;
-    at = (at + r->entry_bytes + r->image_bytes + 63) / 64 * 64;
-  }
-  snprintf(part, sizeof part, "%s.part", path);
-  FILE *f = fopen(part, "wb");
-  bool good = f && fwrite(&h, sizeof h, 1, f) == 1 &&
+  size_t pad = start - sizeof h - p->n * sizeof(row);
+  bool good = fwrite(&h, sizeof h, 1, f) == 1 &&
               fwrite(p->rows, sizeof(row), p->n, f) == p->n &&
               fwrite(zeros, 1, pad, f) == pad;
-  for (uint64_t i = 0; i < p->n && good; i++) {
-    const row *r = &p->rows[i];
-    size_t n = r->entry_bytes + r->image_bytes, fill = (64 - n % 64) % 64;
-    good = fwrite(p->binaries[order[i]].entry, 1, n, f) == n &&
+  for (uint64_t i = 0; i < p->images && good; i++) {
+    size_t n = p->image[i].bytes, fill = (64 - n % 64) % 64;
+    good = fwrite(p->image[i].memory, 1, n, f) == n &&
            fwrite(zeros, 1, fill, f) == fill;
   }
-  free(order);
+  return good && fwrite(p->names, 1, p->names_bytes, f) == p->names_bytes;
+}
+
+fl_status flc_pack_write(flc_pack *p, const char *path, uint64_t *bytes) {
+  char part[640];
+  uint64_t start = (sizeof(head) + p->n * sizeof(row) + 63) / 64 * 64;
+  uint64_t at = start;
+  for (uint64_t i = 0; i < p->images; i++) {
+    p->image[i].at = at;
+    at += (p->image[i].bytes + 63) / 64 * 64;
+  }
+  for (uint64_t i = 0; i < p->n; i++) {
+    p->rows[i].at = p->image[p->rows[i].at].at;
+    p->rows[i].entry += at;
+  }
+  qsort(p->rows, p->n, sizeof(row), by_key);
+  snprintf(part, sizeof part, "%s.part", path);
+  FILE *f = fopen(part, "wb");
+  bool good = f && write_parts(f, p, start);
   good = f && fclose(f) == 0 && good && rename(part, path) == 0;
   if (!good) {
     remove(part);
     return fli_fail(FL_EFILE, "%s cannot be written", path);
   }
-  *bytes = at;
+  *bytes = at + p->names_bytes;
   return FL_OK;
 }

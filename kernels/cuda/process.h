@@ -61,19 +61,23 @@ extern pthread_mutex_t flc_lock; /* of everything process-wide */
 
 /* --- jit.c --- */
 
+#define FLC_ENTRY 240 /* bytes of a mangled name */
+#define FLC_NOTE  200 /* of what ptxas says of a kernel */
+
 typedef struct flc_binary {
-  const char *entry; /* mangled */
-  const void *image; /* cubin */
+  char entry[FLC_ENTRY];
+  const void *image; /* cubin, aligned to 64 bytes */
   size_t bytes;
   void *owned; /* to free, or NULL: of the pack */
 } flc_binary;
 
 /* From the pack, the disk cache, or the compiler. */
 fl_status flc_jit(const char *arch, const flc_spec *spec, flc_binary *b);
-/* The compiler alone; `log` (NULL or room for a line) gets registers and
- * spills. */
-fl_status flc_compile(const char *arch, const flc_spec *spec, flc_binary *b,
-                      char *log, size_t room);
+/* The compiler alone: n specialisations of one source and text, in one image;
+ * `entries` gets their names, `notes` (may be NULL) registers and spills. */
+fl_status flc_compile(const char *arch, const flc_spec *specs, int n,
+                      void **image, size_t *bytes, char (*entries)[FLC_ENTRY],
+                      char (*notes)[FLC_NOTE]);
 void flc_spec_text(const flc_spec *s, char *out, size_t room);
 /* FNV-1a over bytes, to be continued. */
 uint64_t flc_hash(uint64_t h, const void *p, size_t n);
@@ -87,7 +91,10 @@ uint64_t flc_pack_count(void);
 typedef struct flc_pack flc_pack; /* one that is being made */
 flc_pack *flc_pack_new(void);
 void flc_pack_free(flc_pack *p);
-fl_status flc_pack_add(flc_pack *p, const uint64_t key[2], const flc_binary *b);
+/* An image (taken over) with n entries. */
+fl_status flc_pack_add(flc_pack *p, const char *arch, const flc_spec *specs,
+                       int n, void *image, size_t bytes,
+                       char (*entries)[FLC_ENTRY]);
 fl_status flc_pack_write(flc_pack *p, const char *path, uint64_t *bytes);
 
 /* --- report.c --- */

@@ -101,39 +101,78 @@ static void collect(flc_visitor *v, const flc_spec *s, bool quick) {
   c->specs[c->n++] = *s;
 }
 
-/* Compiling takes a core each: threads take the next one from a counter. */
+/* Specialisations of one source and text are compiled together. */
+static int by_source(const void *a, const void *b) {
+  const flc_spec *x = a, *y = b;
+  int c = strcmp(x->file, y->file);
+  if (c == 0)
+    c = strcmp(x->text ? x->text : "", y->text ? y->text : "");
+  if (c == 0)
+    c = strcmp(x->entry, y->entry);
+  for (int i = 0; i < FLC_SPEC_ARGS && c == 0; i++)
+    c = x->t[i] - y->t[i];
+  return c;
+}
+
+#define TOGETHER 8
+
+static int group_at(const collector *c, size_t i) {
+  int n = 1;
+  const flc_spec *s = &c->specs[i];
+  while (i + (size_t)n < c->n && n < TOGETHER &&
+         strcmp(s[n].file, s->file) == 0 &&
+         strcmp(s[n].text ? s[n].text : "", s->text ? s->text : "") == 0)
+    n++;
+  return n;
+}
+
+/* Threads take the next group from a counter. */
 typedef struct job {
   const collector *all;
   const char *arch;
   size_t next;
-  flc_binary *out;   /* one for each, or NULL */
-  char (*logs)[200]; /* one for each, or NULL */
+  char (*notes)[FLC_NOTE]; /* one for each, or NULL */
+  flc_pack *pack;          /* where images go, or NULL */
   fl_status status;
   char message[512];
 } job;
 
+static fl_status compile_group(job *j, size_t i, int n) {
+  char entries[TOGETHER][FLC_ENTRY];
+  void *image;
+  size_t bytes;
+  const flc_spec *specs = &j->all->specs[i];
+  fl_status s = flc_compile(j->arch, specs, n, &image, &bytes, entries,
+                            j->notes ? &j->notes[i] : NULL);
+  if (s)
+    return s;
+  if (!j->pack) {
+    free(image);
+    return FL_OK;
+  }
+  pthread_mutex_lock(&flc_lock);
+  s = flc_pack_add(j->pack, j->arch, specs, n, image, bytes, entries);
+  pthread_mutex_unlock(&flc_lock);
+  return s;
+}
+
 static void *work(void *context) {
   job *j = context;
   for (;;) {
-    size_t i = __atomic_fetch_add(&j->next, 1, __ATOMIC_RELAXED);
-    if (i >= j->all->n || j->status)
+    pthread_mutex_lock(&flc_lock);
+    size_t i = j->next;
+    int n = i < j->all->n && !j->status ? group_at(j->all, i) : 0;
+    j->next += (size_t)n;
+    pthread_mutex_unlock(&flc_lock);
+    if (n == 0)
       return NULL;
-    flc_binary b;
-    fl_status s =
-        flc_compile(j->arch, &j->all->specs[i], &b, j->logs ? j->logs[i] : NULL,
-                    j->logs ? sizeof j->logs[i] : 0);
+    fl_status s = compile_group(j, i, n);
     pthread_mutex_lock(&flc_lock);
     if (s && !j->status) {
       j->status = s;
       snprintf(j->message, sizeof j->message, "%s", fl_error());
     }
     pthread_mutex_unlock(&flc_lock);
-    if (s)
-      return NULL;
-    if (j->out)
-      j->out[i] = b;
-    else
-      free(b.owned);
   }
 }
 
@@ -153,10 +192,12 @@ static fl_status run_all(job *j) {
 static fl_status gather(collector *c, bool quick) {
   *c = (collector){.visitor = {collect}, .quick = quick};
   flc_visit_all(&c->visitor);
-  if (!c->failed)
-    return FL_OK;
-  free(c->specs);
-  return fli_fail(FL_ENOMEM, "out of memory: a list of kernels");
+  if (c->failed) {
+    free(c->specs);
+    return fli_fail(FL_ENOMEM, "out of memory: a list of kernels");
+  }
+  qsort(c->specs, c->n, sizeof *c->specs, by_source);
+  return FL_OK;
 }
 
 /* "sm_90a" or "sm_90a quick": a line for each kernel. */
@@ -168,34 +209,16 @@ static fl_status check(const char *argument, text *t) {
   if (s)
     return s;
   job j = {.all = &all, .arch = arch};
-  j.logs = calloc(all.n + 1, sizeof *j.logs);
-  s = j.logs ? run_all(&j) : fli_fail(FL_ENOMEM, "out of memory: a report");
+  j.notes = calloc(all.n + 1, sizeof *j.notes);
+  s = j.notes ? run_all(&j) : fli_fail(FL_ENOMEM, "out of memory: a report");
   for (size_t i = 0; i < all.n && s == FL_OK; i++) {
     char entry[160];
     flc_spec_text(&all.specs[i], entry, sizeof entry);
-    say(t, "%s\t%s\t%s\n", all.specs[i].file, entry, j.logs[i]);
+    say(t, "%s\t%s\t%s\t%s\n", all.specs[i].file, entry, j.notes[i],
+        all.specs[i].text ? all.specs[i].text : "");
   }
-  free(j.logs);
+  free(j.notes);
   free(all.specs);
-  return s;
-}
-
-static fl_status add_arch(flc_pack *p, const collector *all, const char *arch) {
-  job j = {.all = all, .arch = arch};
-  j.out = calloc(all->n + 1, sizeof *j.out);
-  if (!j.out)
-    return fli_fail(FL_ENOMEM, "out of memory: a pack");
-  fl_status s = run_all(&j);
-  for (size_t i = 0; i < all->n; i++) {
-    uint64_t key[2];
-    if (s) {
-      free(j.out[i].owned);
-      continue;
-    }
-    flc_pack_key(arch, &all->specs[i], key);
-    s = flc_pack_add(p, key, &j.out[i]);
-  }
-  free(j.out);
   return s;
 }
 
@@ -204,6 +227,7 @@ static fl_status pack(const char *argument, text *t) {
   const char *path = strchr(argument, ' ');
   collector all;
   uint64_t bytes = 0;
+  int archs = 0;
   if (!path)
     return fli_fail(FL_EARG, "kernels: architectures and a file are needed");
   fl_status s = gather(&all, false);
@@ -212,12 +236,12 @@ static fl_status pack(const char *argument, text *t) {
   flc_pack *p = flc_pack_new();
   if (!p)
     s = fli_fail(FL_ENOMEM, "out of memory: a pack");
-  int archs = 0;
   for (const char *at = argument; at < path && s == FL_OK; archs++) {
     char arch[16];
     size_t n = strcspn(at, ", ");
     snprintf(arch, sizeof arch, "%.*s", (int)n, at);
-    s = add_arch(p, &all, arch);
+    job j = {.all = &all, .arch = arch, .pack = p};
+    s = run_all(&j);
     at += n + 1;
   }
   if (s == FL_OK)
