@@ -161,6 +161,7 @@ static bool fits(const work *w, const fl_view *v) {
   if (!w->tensor)
     return true;
   return size_at(v, 1) % 8 == 0 && stride_at(v, 2) % 8 == 0 &&
+         stride_at(v, 2) >= 0 && stride_at(v, 2) <= INT32_MAX &&
          stride_at(v, 3) % 8 == 0 && stride_at(v, 4) % 8 == 0 &&
          flc_aligned(v->data, 16);
 }

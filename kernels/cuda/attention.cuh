@@ -127,14 +127,17 @@ uint32_t att_kept_tile(const attention_args &a, const att_random &r, int64_t b,
 template <int ROWS, int W>
 void att_fetch(uint32_t to, const uint16_t *from, int64_t stride, int64_t first,
                int64_t rows, int cols) {
+  int left = rows - first < ROWS ? (int)(rows - first) : ROWS;
+  from += first * stride;
 #pragma unroll
   for (int i = 0; i < ROWS * (W / 8); i += ATT_THREADS) {
     int n = i + threadIdx.x, row = n / (W / 8), chunk = n % (W / 8);
     if (ROWS * (W / 8) % ATT_THREADS && n >= ROWS * (W / 8))
       break;
-    bool valid = first + row < rows && chunk * 8 < cols;
-    const uint16_t *at = from + (first + row) * stride + chunk * 8;
-    fl_copy16(to + fl_swizzle<W * 2>(row, chunk), valid ? at : from, valid);
+    bool valid = row < left && chunk * 8 < cols;
+    fl_copy16(to + fl_swizzle<W * 2>(row, chunk),
+              from + (valid ? (int64_t)row * (int)stride + chunk * 8 : 0),
+              valid);
   }
 }
 
@@ -149,10 +152,25 @@ void att_fetch_keys(uint32_t to, const attention_args &a, const att_place &p,
   fl_copy_commit();
 }
 
+/* A row of a swizzled tile: chunks 2 k + high by k. For k known to the compiler
+ * most of an address is an immediate. */
+template <int ROW> struct att_chunks {
+  static constexpr int mask = ROW % 128 == 0 ? 7 : ROW % 64 == 0 ? 3 : 1;
+  uint32_t at, turn;
+  inline att_chunks(uint32_t tile, int row, int high)
+      : at(tile + row * ROW), turn(fl_swizzle<ROW>(row, high) - row * ROW) {
+  }
+  inline uint32_t operator()(int k) const {
+    return at + ((2 * k & ~mask) << 4) + ((2 * k & mask) << 4 ^ turn);
+  }
+};
+
 /* c (16, N) = a (16, W) b (N, W)^T; a's rows start at `row` of its tile. */
 template <int D, int N, int W>
 void att_scores(float (&c)[N / 8][4], uint32_t a, int row, uint32_t b) {
   int lane = threadIdx.x & 31;
+  att_chunks<W * 2> as(a, row + (lane & 15), lane >> 4),
+      bs(b, (lane & 7) + (lane >> 4 << 3), lane >> 3 & 1);
 #pragma unroll
   for (int j = 0; j < N / 8; j++)
 #pragma unroll
@@ -161,25 +179,23 @@ void att_scores(float (&c)[N / 8][4], uint32_t a, int row, uint32_t b) {
 #pragma unroll
   for (int k = 0; k < W / 16; k++) {
     uint32_t fa[4], fb[4];
-    fl_ldmatrix(fa,
-                a + fl_swizzle<W * 2>(row + (lane & 15), 2 * k + (lane >> 4)));
+    fl_ldmatrix(fa, as(k));
 #pragma unroll
     for (int j = 0; j < N / 16; j++) {
-      fl_ldmatrix(fb,
-                  b + fl_swizzle<W * 2>(16 * j + (lane & 7) + (lane >> 4 << 3),
-                                        2 * k + (lane >> 3 & 1)));
+      fl_ldmatrix(fb, bs(k) + 16 * j * W * 2);
       fl_mma<D>(c[2 * j], fa, fb[0], fb[1]);
       fl_mma<D>(c[2 * j + 1], fa, fb[2], fb[3]);
     }
   }
 }
 
-/* c (16, COLS) += p (16, K) b (K, W) from column `from` of b; p is the sums of
- * a product, rounded. */
+/* c (16, COLS) += p (16, K) b (K, W) from column `from` of b, a multiple of 32;
+ * p is the sums of a product, rounded. */
 template <int D, int K, int W, int COLS>
 void att_update(float (&c)[COLS / 8][4], const float (&p)[K / 8][4], uint32_t b,
                 int from) {
   int lane = threadIdx.x & 31;
+  att_chunks<W * 2> bs(b, lane & 15, lane >> 4);
 #pragma unroll
   for (int k = 0; k < K / 16; k++) {
     uint32_t fa[4] = {fl_pack<D>(p[2 * k][0], p[2 * k][1]),
@@ -189,9 +205,7 @@ void att_update(float (&c)[COLS / 8][4], const float (&p)[K / 8][4], uint32_t b,
     uint32_t fb[4];
 #pragma unroll
     for (int j = 0; j < COLS / 16; j++) {
-      fl_ldmatrix_trans(fb,
-                        b + fl_swizzle<W * 2>(16 * k + (lane & 15),
-                                              from / 8 + 2 * j + (lane >> 4)));
+      fl_ldmatrix_trans(fb, bs(from / 16 + j) + 16 * k * W * 2);
       fl_mma<D>(c[2 * j], fa, fb[0], fb[1]);
       fl_mma<D>(c[2 * j + 1], fa, fb[2], fb[3]);
     }
