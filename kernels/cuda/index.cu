@@ -85,7 +85,7 @@ __global__ void gather(const __grid_constant__ pick_args a) {
     int64_t at;
     T v = {};
     if (position(a.index, e, &at))
-      v = ((const T *)a.src)[p.src + at * a.along];
+      v = ((const T *)a.src)[p.y + at * a.along];
     ((T *)a.y)[e] = v;
   }
 }
