@@ -2,7 +2,7 @@
 -- second derivatives of whole models, recomputation, and what is refused by name.
 local class = require "flare.class"
 local flare = require "flare"
-local gradcheck = require "spec.support.gradcheck"
+local gradcheck = require "flare.gradcheck"
 local nn = require "flare.nn"
 
 local function leaf(list, dtype)

@@ -198,7 +198,7 @@ static void columns(void *context, int64_t begin, int64_t end) {
     for (int64_t i = 0; i < n; i++)
       a[i] = j->first;
     int64_t at = (outer * j->reduced + from) * j->width + b * j->block;
-    if (j->blocks == 1) {
+    if (j->blocks == 1 && rows > 0) {
       FL_CPU(machine_start)(&r, &j->m, at);
       reduce_run(j, &r, rows, n, true, a);
     } else {
@@ -226,8 +226,10 @@ static void rows(void *context, int64_t begin, int64_t end) {
     acc *a = j->partial ? j->partial + t : own;
     for (int64_t i = 0; i < many; i++)
       a[i] = j->first;
-    FL_CPU(machine_start)(&r, &j->m, t / j->segments * j->reduced + from);
-    reduce_run(j, &r, many, n, false, a);
+    if (n > 0) {
+      FL_CPU(machine_start)(&r, &j->m, t / j->segments * j->reduced + from);
+      reduce_run(j, &r, many, n, false, a);
+    }
     if (!j->partial)
       finish(j, t, many, a);
     t += many;

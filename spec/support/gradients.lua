@@ -3,7 +3,7 @@
 local A = require "spec.support.array"
 local dtypes = require "spec.support.dtypes"
 local flare = require "flare"
-local gradcheck = require "spec.support.gradcheck"
+local gradcheck = require "flare.gradcheck"
 local rows = require "spec.support.rows"
 
 local M = {}

@@ -36,6 +36,12 @@ function flare.load(path)
   return require("flare.io.tree").load(path)
 end
 
+--- Whether the gradients of f(inputs) are what differences say; see flare.gradcheck.check.
+-- @return true, or nil and what differs
+function flare.gradcheck(f, inputs, o)
+  return require("flare.gradcheck").check(f, inputs, o)
+end
+
 -- All names there are, for hints and completion.
 local function names()
   local all = {}

@@ -1,7 +1,10 @@
 --- Gradients against central differences, first and second order, in f64: eps 1e-6, atol
 -- 1e-5, rtol 1e-3 (PyTorch's figures). The whole Jacobian while inputs and results have at
 -- most 64 elements together with the other side; random directions and projections above.
+-- `flare.gradcheck` is `check`, for everyday use.
 local flare = require "flare"
+local fail = require "flare.fail"
+local options = require "flare.options"
 
 local M = {eps = 1e-6, atol = 1e-5, rtol = 1e-3, full = 64, directions = 3}
 
@@ -189,6 +192,30 @@ function M.gradgradcheck(f, inputs, wanted)
   if not ok and why == "no result requires a gradient" and constant() then
     return nil, "the gradient cannot be differentiated"
   end
+  return ok, why
+end
+
+--- Whether the gradients of f(inputs) are what differences say; floats are taken in f64.
+-- @param f a function of tensors (and numbers), or a kernel
+-- @param inputs a list
+-- @param o {inputs = the positions to look at (all floats), second = also the gradients of
+--   the gradients}
+-- @return true, or nil and what differs
+function M.check(f, inputs, o)
+  o = options.check("gradcheck", o, {inputs = options.none, second = false})
+  if type(inputs) ~= "table" then
+    fail("gradcheck: the inputs must be a list of tensors, got %s", type(inputs))
+  end
+  local all, wanted = {}, {}
+  for i, x in ipairs(inputs) do
+    local float = flare.is_tensor(x) and x:is_floating_point()
+    all[i] = float and x:detach():to("f64") or x
+    if float then wanted[#wanted + 1] = i end
+  end
+  wanted = o.inputs or wanted
+  if #wanted == 0 then fail("gradcheck: none of the inputs is a float tensor") end
+  local ok, why = M.gradcheck(f, all, wanted)
+  if ok and o.second then ok, why = M.gradgradcheck(f, all, wanted) end
   return ok, why
 end
 
