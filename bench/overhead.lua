@@ -1,5 +1,6 @@
 --- What an operation costs besides its arithmetic: 16 x 16 f32 from Lua, with 20,000 other Lua
--- objects alive, in steady state. Medians of a few rounds, in microseconds.
+-- objects alive, in steady state. Medians of a few rounds, in microseconds of processor time, so
+-- that what else the machine does counts little.
 --   flare bench/overhead.lua [rounds]
 local core = require "flare.core"
 
@@ -20,9 +21,9 @@ local function measure(name, n, f)
   f(n)
   local times = {}
   for r = 1, rounds do
-    local start = core.clock()
+    local start = os.clock()
     f(n)
-    times[r] = (core.clock() - start) / n * 1e6
+    times[r] = (os.clock() - start) / n * 1e6
   end
   local mid, low, high = median(times)
   print(("%-28s %8.3f us   (%.3f .. %.3f)"):format(name, mid, low, high))
