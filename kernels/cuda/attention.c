@@ -39,6 +39,9 @@ static int keys_columns(int w) {
 static flc_spec forward_spec(int dtype, int w, bool more) {
   return FLC_SPEC("attention", "forward", dtype, w, forward_step(w), more);
 }
+static flc_spec merge_spec(int dtype) {
+  return FLC_SPEC("attention", "merge", dtype);
+}
 static flc_spec keys_spec(int dtype, int w, bool more) {
   return FLC_SPEC("attention_backward", "keys", dtype, w, keys_columns(w),
                   keys_step(w), more);
@@ -85,11 +88,11 @@ static void visit_one(flc_visitor *v, flc_spec s, bool quick) {
   v->spec(v, &s, quick);
 }
 
-void flc_visit_attention(flc_visitor *v);
 void flc_visit_attention(flc_visitor *v) {
   static const int common[] = {32, 64, 96, 128, 192, 256};
   for (int dtype = FL_F16; dtype <= FL_BF16; dtype++) {
     visit_one(v, delta_spec(dtype), dtype == FL_BF16);
+    visit_one(v, merge_spec(dtype), dtype == FL_BF16);
     for (int i = 0; i < 6; i++)
       for (int more = 0; more < 2; more++) {
         bool quick = dtype == FL_BF16 && common[i] == 64 && more;
@@ -302,6 +305,35 @@ static fl_status run16(work *w, flc_spec spec, int64_t rows, int64_t heads,
   return g.x ? FLC_RUN(w->l, spec, g, w->a) : FL_OK;
 }
 
+/* Few queries, as when text is generated, would keep few processors busy: then
+ * blocks share the keys of a tile, two steps or more each, and a second kernel
+ * adds up. */
+static fl_status forward16(work *w) {
+  attention_args *a = &w->a;
+  int cols = width(wider(a)), step = forward_step(cols);
+  int64_t blocks = flc_ceil_div(a->nq, ROWS) * w->heads_all,
+          rows = w->heads_all * a->nq,
+          parts = 2 * flc_chip_of(w->l)->processors / blocks,
+          most = a->nk / (2 * step);
+  parts = parts > most ? most : parts;
+  a->parts = parts > 32 ? 32 : parts > 1 ? (int)parts : 1;
+  if (a->parts > 1) {
+    size_t floats = (size_t)(a->parts * rows);
+    a->part_y = fl_scratch_get(w->l, floats * (size_t)a->dv_cols * 4 + 1);
+    a->part_lse = fl_scratch_get(w->l, floats * 4);
+    if (!a->part_y || !a->part_lse)
+      return FL_ENOMEM;
+  }
+  fl_status s = run16(w, forward_spec((int)w->dtype, cols, w->more), a->nq,
+                      w->heads_all, 1, step, a->parts);
+  if (s || a->parts == 1)
+    return s;
+  flc_spec spec = merge_spec((int)w->dtype);
+  flc_grid g = {.x = (unsigned)flc_ceil_div(rows * 32, 128), .block = 128};
+  a->tiles = w->heads_all;
+  return FLC_RUN(w->l, spec, g, *a);
+}
+
 /* `parts`: columns / 64 of a block's result. */
 static fl_status run_plain(work *w, flc_spec spec, int64_t rows, int64_t heads,
                            int cols, int parts) {
@@ -430,9 +462,7 @@ FLC_KERNEL(attention) {
   if (wide_open(&w, &wide, WIDE_ROWS)) {
     s = wide_forward(&w, &wide);
   } else if (w.tensor) {
-    int cols = width(wider(&w.a));
-    s = run16(&w, forward_spec((int)w.dtype, cols, w.more), w.a.nq, w.heads_all,
-              1, forward_step(cols), 1);
+    s = forward16(&w);
   } else {
     int parts = plain_parts(&w);
     s = run_plain(&w, plain_forward_spec((int)w.dtype, parts), w.a.nq,

@@ -76,6 +76,26 @@ void att_soften(att_front<W> &f, float (&s)[N / 8][4], float unit) {
   }
 }
 
+/* The warp's rows, of part of the keys. */
+template <int W>
+void att_save_part(const attention_args &a, const att_place &p,
+                   const float (&o)[W / 8][4], const float (&factor)[2],
+                   int64_t query, int part) {
+  int lane = threadIdx.x & 31;
+  int64_t heads = gridDim.x / a.parts / a.tiles,
+          head = part * heads + p.b * a.heads + p.h;
+#pragma unroll
+  for (int j = 0; j < W / 8; j++)
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+      int64_t row = query + lane / 4 + 8 * (e >> 1);
+      int col = 8 * j + 2 * (lane % 4) + (e & 1);
+      if (row < a.nq && col < a.dv_cols)
+        a.part_y[(head * a.nq + row) * a.dv_cols + col] =
+            o[j][e] * factor[e >> 1];
+    }
+}
+
 /* W: columns, padded; N: keys of a tile; MORE: there may be a mask, dropout or
  * a scale that is not positive. */
 template <int D, int W, int N, int MORE>
@@ -85,16 +105,20 @@ __global__ void __launch_bounds__(ATT_THREADS)
   const int pair = 2 * N * W * 2; /* bytes */
   uint32_t q = fl_shared(room), kv = q + ATT_ROWS * W * 2;
   int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-  att_place p = att_here(a, blockIdx.x, a.heads, ATT_ROWS, a.causal);
-  int64_t end = att_keys(a, p.first, ATT_ROWS), query = p.first + 16 * warp;
+  int part = blockIdx.x % a.parts;
+  att_place p = att_here(a, blockIdx.x / a.parts, a.heads, ATT_ROWS, a.causal);
+  int64_t end = att_keys(a, p.first, ATT_ROWS), query = p.first + 16 * warp,
+          share = (end + N * a.parts - 1) / (N * a.parts) * N,
+          start = share * part;
+  end = start + share < end ? start + share : end;
   att_random r = MORE && a.drop.limit ? att_random_of(a) : att_random{0, 0};
   float unit = (float)(MORE ? FL_LOG2E : a.scale * FL_LOG2E);
   att_front<W> f = {};
   f.top[0] = f.top[1] = -INFINITY;
   att_fetch<ATT_ROWS, W>(q, att_rows<uint16_t>(a.q, p.b, p.h), a.q.row, p.first,
                          a.nq, a.d);
-  att_fetch_keys<W, N>(kv, a, p, 0);
-  for (int64_t key = 0, turn = 0; key < end; key += N, turn ^= 1) {
+  att_fetch_keys<W, N>(kv, a, p, start);
+  for (int64_t key = start, turn = 0; key < end; key += N, turn ^= 1) {
     uint32_t k = kv + turn * pair, v = k + N * W * 2;
     if (key + N < end)
       att_fetch_keys<W, N>(kv + (turn ^ 1) * pair, a, p, key + N);
@@ -106,7 +130,7 @@ __global__ void __launch_bounds__(ATT_THREADS)
     att_scores<D, N, W>(s, q, 16 * warp, k);
     if (MORE)
       att_add_mask<N>(a, s, p, query, key);
-    if (key + N > a.nk || (a.causal && key + N > query + 1))
+    if (key + N > end || (a.causal && key + N > query + 1))
       att_cut<N>(a, s, query, key);
     att_soften<N, W, MORE>(f, s, unit);
     if (MORE && a.drop.limit) {
@@ -120,16 +144,51 @@ __global__ void __launch_bounds__(ATT_THREADS)
   }
   fl_copy_wait<0>();
   __syncthreads();
-  float factor[2];
+  float factor[2], *lse = (float *)a.lse;
+  if (a.parts > 1)
+    lse = a.part_lse + part * (gridDim.x / a.parts / a.tiles) * a.nq;
   for (int half = 0; half < 2; half++) {
     float sum = fl_warp_reduce<4>(f.sum[half], fl_sum_of());
     int64_t row = query + lane / 4 + 8 * half;
     factor[half] = sum == 0 ? 0 : 1 / sum;
     if (lane % 4 == 0 && row < a.nq)
-      ((float *)a.lse)[(p.b * a.heads + p.h) * a.nq + row] =
+      lse[(p.b * a.heads + p.h) * a.nq + row] =
           f.top[half] * (MORE ? 1 : (float)a.scale) + fl_log(sum);
   }
-  att_save<D, W>(f.o, factor, (uint16_t *)room + 16 * warp * W,
-                 att_rows<uint16_t>(a.y, p.b, p.h), a.y.row, query, a.nq,
-                 a.dv_cols);
+  if (a.parts > 1)
+    att_save_part<W>(a, p, f.o, factor, query, part);
+  else
+    att_save<D, W>(f.o, factor, (uint16_t *)room + 16 * warp * W,
+                   att_rows<uint16_t>(a.y, p.b, p.h), a.y.row, query, a.nq,
+                   a.dv_cols);
+}
+
+/* y and lse from those of parts of the keys, at most 32; a warp to a row. */
+template <int D>
+__global__ void merge(const __grid_constant__ attention_args a) {
+  int lane = threadIdx.x & 31;
+  int64_t row = fl_thread() / 32, rows = a.tiles * a.nq; /* here: all heads */
+  if (row >= rows)
+    return;
+  float mine = lane < a.parts ? a.part_lse[lane * rows + row] : -INFINITY;
+  float top = fl_warp_reduce(mine, fl_max_of());
+  float base = top == -INFINITY ? 0 : top, weight = fl_exp(mine - base);
+  float sum = fl_warp_reduce(weight, fl_sum_of());
+  int64_t bh = row / a.nq;
+  uint16_t *y = att_rows<uint16_t>(a.y, bh / a.heads, bh % a.heads) +
+                row % a.nq * a.y.row;
+  weight = sum == 0 ? 0 : weight / sum;
+  if (lane == 0)
+    ((float *)a.lse)[row] = top + fl_log(sum);
+  for (int from = 0; from < a.dv_cols; from += 32) {
+    int col = from + lane;
+    float all = 0;
+    for (int part = 0; part < a.parts; part++) {
+      float w = __shfl_sync(0xffffffff, weight, part);
+      if (col < a.dv_cols && w != 0)
+        all += w * a.part_y[(part * rows + row) * a.dv_cols + col];
+    }
+    if (col < a.dv_cols)
+      y[col] = fl_pack<D>(all, 0) & 0xffff;
+  }
 }

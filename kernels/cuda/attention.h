@@ -33,6 +33,8 @@ typedef struct attention_args {
   int causal;            /* query i sees keys up to i */
   double scale;
   void *lse, *delta; /* (batch, heads, nq), of the type computed in */
+  int parts; /* more than 1: that many blocks share the keys of a tile, */
+  float *part_y, *part_lse; /* (parts, batch, heads, nq, dv_cols or nothing) */
 } attention_args;
 
 #endif
