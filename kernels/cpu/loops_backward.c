@@ -23,21 +23,30 @@
     }                                                                          \
   }
 /* Steps are compiled in where there are elements to differentiate at. */
-#define LOOP(name, suffix, T_, step_saved, saved, value)                       \
+#define RUNS(step_saved, value, ...)                                           \
+  if (!step_saved(step[1]))                                                    \
+    RUN(g[i * step[0]], 0, value, __VA_ARGS__)                                 \
+  else if (step[0])                                                            \
+    RUN(g[i], 1, value, __VA_ARGS__)                                           \
+  else {                                                                       \
+    const T g0 = g[0];                                                         \
+    RUN(g0, 1, value, __VA_ARGS__)                                             \
+  }
+#define LOOP(name, sig, suffix, T_, step_saved, saved, value)                  \
   static void name##_##suffix(int64_t n, void *out, const void *const *in,     \
                               const int *step, const double *p, int bits) {    \
     typedef T_ T;                                                              \
-    const T *g = in[0], *s = in[1], p0 = FL_PARAM(T, p[0]),                    \
-            p1 = FL_PARAM(T, p[1]);                                            \
+    const T *g = in[0], *s = in[1], p1 = FL_PARAM(T, p[1]);                    \
     T *r = out;                                                                \
-    (void)bits, (void)p0, (void)p1, (void)s;                                   \
-    if (!step_saved(step[1]))                                                  \
-      RUN(g[i * step[0]], 0, value, saved)                                     \
-    else if (step[0])                                                          \
-      RUN(g[i], 1, value, saved)                                               \
-    else {                                                                     \
-      const T g0 = g[0];                                                       \
-      RUN(g0, 1, value, saved)                                                 \
+    (void)bits, (void)p1, (void)s;                                             \
+    if (FL_CHOOSES(sig) && p[0] == 0) {                                        \
+      const T p0 = 0;                                                          \
+      (void)p0;                                                                \
+      RUNS(step_saved, value, saved)                                           \
+    } else {                                                                   \
+      const T p0 = FL_PARAM(T, p[0]);                                          \
+      (void)p0;                                                                \
+      RUNS(step_saved, value, saved)                                           \
     }                                                                          \
   }
 #define LOOP2(name, suffix, T_, saved, value)                                  \
@@ -57,8 +66,8 @@
   }
 
 #define FL_UNARY(name, T, sig, cast, saves, f, df, ddf)                        \
-  LOOP(name, f32, float, STEP_##saves, SAVED_##saves(f), df)                   \
-  LOOP(name, f64, double, STEP_##saves, SAVED_##saves(f), df)                  \
+  LOOP(name, sig, f32, float, STEP_##saves, SAVED_##saves(f), df)              \
+  LOOP(name, sig, f64, double, STEP_##saves, SAVED_##saves(f), df)             \
   LOOP2(name, f32, float, SAVED_##saves(f), ddf)                               \
   LOOP2(name, f64, double, SAVED_##saves(f), ddf)                              \
   const fl_map FL_MAP(name##_backward) = {                                     \

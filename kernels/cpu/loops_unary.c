@@ -3,22 +3,32 @@
 
 #include "../../runtime/math.h"
 
-#define LOOP(name, suffix, T_, R, f)                                           \
+#define RUN(R, f)                                                              \
+  _Pragma("omp simd") for (int64_t i = 0; i < n; i++) {                        \
+    const T x = a[i];                                                          \
+    r[i] = (R)(f);                                                             \
+  }
+#define LOOP(name, sig, suffix, T_, R, f)                                      \
   static void name##_##suffix(int64_t n, void *out, const void *const *in,     \
                               const int *step, const double *p, int bits) {    \
     typedef T_ T;                                                              \
-    const T *a = in[0], p0 = FL_PARAM(T, p[0]), p1 = FL_PARAM(T, p[1]);        \
+    const T *a = in[0], p1 = FL_PARAM(T, p[1]);                                \
     R *r = out;                                                                \
-    (void)step, (void)bits, (void)p0, (void)p1;                                \
-    _Pragma("omp simd") for (int64_t i = 0; i < n; i++) {                      \
-      const T x = a[i];                                                        \
-      r[i] = (R)(f);                                                           \
+    (void)step, (void)bits, (void)p1;                                          \
+    if (FL_CHOOSES(sig) && p[0] == 0) {                                        \
+      const T p0 = 0;                                                          \
+      (void)p0;                                                                \
+      RUN(R, f)                                                                \
+    } else {                                                                   \
+      const T p0 = FL_PARAM(T, p[0]);                                          \
+      (void)p0;                                                                \
+      RUN(R, f)                                                                \
     }                                                                          \
   }
-#define LOOPS_F(name, f)                                                       \
-  LOOP(name, f32, float, float, f) LOOP(name, f64, double, double, f)
-#define LOOPS_I(name, f) LOOP(name, i64, int64_t, int64_t, f)
-#define LOOPS_N(name, f) LOOPS_F(name, f) LOOPS_I(name, f)
+#define LOOPS_F(name, sig, f)                                                  \
+  LOOP(name, sig, f32, float, float, f) LOOP(name, sig, f64, double, double, f)
+#define LOOPS_I(name, sig, f) LOOP(name, sig, i64, int64_t, int64_t, f)
+#define LOOPS_N(name, sig, f) LOOPS_F(name, sig, f) LOOPS_I(name, sig, f)
 #define TABLE_F(name)                                                          \
   { name##_f32, name##_f64, NULL }
 #define TABLE_I(name)                                                          \
@@ -27,7 +37,7 @@
   { name##_f32, name##_f64, name##_i64 }
 
 #define FL_UNARY(name, T, sig, cast, saves, f, df, ddf)                        \
-  LOOPS_##T(name, f)                                                           \
+  LOOPS_##T(name, sig, f)                                                      \
       const fl_map FL_MAP(name) = {sig, false, TABLE_##T(name)};               \
   FL_KERNEL(name);                                                             \
   FL_KERNEL(name) {                                                            \
@@ -36,9 +46,9 @@
 #include "../../runtime/ops.def"
 
 #define FL_TEST(name, T, sig, f)                                               \
-  LOOP(name, f32, float, uint8_t, f)                                           \
-  LOOP(name, f64, double, uint8_t, f)                                          \
-  LOOP(name, i64, int64_t, uint8_t, f)                                         \
+  LOOP(name, sig, f32, float, uint8_t, f)                                      \
+  LOOP(name, sig, f64, double, uint8_t, f)                                     \
+  LOOP(name, sig, i64, int64_t, uint8_t, f)                                    \
   const fl_map FL_MAP(name) = {sig, true, TABLE_N(name)};                      \
   FL_KERNEL(name);                                                             \
   FL_KERNEL(name) {                                                            \

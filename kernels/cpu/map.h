@@ -35,6 +35,9 @@ fl_status FL_CPU(map)(const fl_launch *l, const fl_map *m);
   extern const fl_map FL_MAP(name);
 #include "../../runtime/ops.def"
 
+/* For loops: whether attribute 0 of a row chooses a formula. Then the first one
+ * has a loop of its own, which need not compute both and select. */
+#define FL_CHOOSES(sig) (__builtin_strstr(sig, ":enum(") != NULL)
 /* For loops: attribute k in the type computed in. */
 #define FL_PARAM(T, v) _Generic((T)0, int64_t : fl_to_int(v), default : (T)(v))
 
