@@ -167,7 +167,7 @@ static void block_rows(const job *b, const char *x, int64_t rows, int64_t n,
 static bool block_narrow(const job *b, const char *x, int64_t rows, int64_t n,
                          slot *a) {
   slot wide[3 * 64];
-  if (n >= 32 || b->run.in != n || rows * n < 4 * 64)
+  if (n >= 32 || b->run.in != n || rows * n < 16 * 64)
     return false;
   int64_t k = 64 / n, w = k * n, whole = rows / k;
   BY_TYPE(b, start, b, w, wide, w);
