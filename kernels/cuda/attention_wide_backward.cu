@@ -192,6 +192,15 @@ void back_dq(float (&dq)[8][4], uint32_t ds, uint32_t k, int group) {
   fl_products_commit();
 }
 
+inline void back_add(const attention_wide &w, const back_work &b, int h, int t,
+                     int group, const float (&dq)[8][4]) {
+  int64_t tile = (b.p.b * w.a.heads + h) * w.tiles_q + t;
+  float *to = w.dq_sums + (tile * 2 + group) * 4096 + threadIdx.x % 128 * 4;
+#pragma unroll
+  for (int j = 0; j < 8; j++)
+    fl_add4(to + j * 512, dq[j]);
+}
+
 template <int D, int W>
 void back_consume(const attention_wide &w, const back_work &b, back_room<W> m,
                   back_gates gate, int group, uint16_t *room) {
@@ -204,6 +213,7 @@ void back_consume(const attention_wide &w, const back_work &b, back_room<W> m,
   bool short_of = b.p.first + BACK_KEYS > a.nk;
   uint32_t k = m.k() + group * 64 * 128, v = m.v() + group * 64 * 128;
   fl_barrier_wait(gate.kv(), 0);
+  fl_products_hold(dk);
   for (int n = 0; n < b.all; n++) {
     int t = b.from + n % b.tiles, h = (int)b.p.h * a.group + n / b.tiles;
     float s[Q / 8][4], dp[Q / 8][4], dq[8][4];
@@ -212,8 +222,11 @@ void back_consume(const attention_wide &w, const back_work &b, back_room<W> m,
     back_scores<D, W>(s, k, m.q(n));
     fl_barrier_wait(gate.dy(n, 0), gate.parity(n));
     back_scores<D, W>(dp, v, m.dy(n));
-    fl_products_wait<1>();
+    fl_products_wait<1>(); /* and dk of the tile before */
     fl_products_hold(s);
+    fl_products_hold(dk);
+    if (n > 0 && lane == 0)
+      fl_barrier_arrive(gate.q(n - 1, 1));
     back_weights<Q>(s, m.rows(n), unit);
     if (short_of || (a.causal && b.p.first + BACK_KEYS > t * Q + 1))
       back_cut<Q>(s, (int)a.nk, key, t * Q, a.causal);
@@ -232,19 +245,14 @@ void back_consume(const attention_wide &w, const back_work &b, back_room<W> m,
     fl_products_hold(dv);
     if (lane == 0)
       fl_barrier_arrive(gate.dy(n, 1));
-    float *sums =
-        w.dq_sums +
-        ((((b.p.b * a.heads + h) * w.tiles_q + t) * 2 + group) * 8 * 128 +
-         threadIdx.x % 128) *
-            4;
-#pragma unroll
-    for (int j = 0; j < 8; j++)
-      fl_add4(sums + j * 512, dq[j]);
-    fl_products_wait<0>();
-    fl_products_hold(dk);
-    if (lane == 0)
-      fl_barrier_arrive(gate.q(n, 1));
+    back_add(w, b, h, t, group, dq);
+    if (W == 64) { /* else it runs under the next scores; here registers end */
+      fl_products_wait<0>();
+      fl_products_hold(dk);
+    }
   }
+  fl_products_wait<0>();
+  fl_products_hold(dk);
   fl_meet(1, 256); /* all have read the keys: their place is free */
   float one[2] = {1, 1}, scale[2] = {(float)a.scale, (float)a.scale};
   uint16_t *mine = room + local * W;
