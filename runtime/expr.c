@@ -271,7 +271,8 @@ fl_status fli_graph_apply(fli_graph *g, int id, const fl_attrs *attrs, int n,
 typedef struct sweep {
   fli_graph *g;
   int n;         /* nodes of the expression itself */
-  bool *reaches; /* which of them depend on a wanted input */
+  bool *reaches; /* which of them depend on a wanted node */
+  bool *wanted;  /* there it ends */
   fl_value *sum; /* their gradients */
 } sweep;
 
@@ -285,6 +286,26 @@ static fl_status accumulate(sweep *s, fl_value at, fl_value dx) {
   fl_value both[2] = {*sum, dx};
   FLI_TRY(fli_graph_apply(s->g, FLI_OP_add, NULL, 2, both, sum));
   return fli_graph_cast(s->g, *sum, d, sum);
+}
+
+/* A second derivative is taken apart; equal inputs get one gradient. */
+static fl_status run_third(sweep *s, int i) {
+  const fli_expr_node node = s->g->nodes[i];
+  int wanted[3] = {0}, n = 0;
+  fl_value dx[3];
+  for (int k = 0; k < node.n_in; k++) {
+    int at = (int)node.in[k].i, j = 0;
+    if (node.in[k].dtype != FLI_NODE || !s->reaches[at])
+      continue;
+    while (j < n && wanted[j] != at)
+      j++;
+    if (j == n)
+      wanted[n++] = at;
+  }
+  FLI_TRY(fli_graph_third(s->g, i, s->sum[i], n, wanted, dx));
+  for (int k = 0; k < n; k++)
+    FLI_TRY(accumulate(s, fli_node_value(wanted[k]), dx[k]));
+  return FL_OK;
 }
 
 /* Runs the rule of node i on its gradient. */
@@ -303,6 +324,8 @@ static fl_status run_rule(sweep *s, int i) {
     need[k] = in[k].dtype == FLI_NODE && s->reaches[in[k].i];
     in_meta[k].dtype = fli_graph_dtype(s->g, in[k]);
   }
+  if (op->family == FLI_UNARY_BACKWARD2)
+    return run_third(s, i);
   fli_grad rule = {.op = op,
                    .attrs = &attrs,
                    .n_in = op->info.n_in,
@@ -341,7 +364,7 @@ static fl_status run_sweep(sweep *s) {
             node->in[k].dtype == FLI_NODE && s->reaches[node->in[k].i];
   }
   for (int i = s->n - 1; i >= 0 && status == FL_OK; i--)
-    if (s->g->nodes[i].op != FLI_INPUT && s->reaches[i] &&
+    if (s->g->nodes[i].op != FLI_INPUT && s->reaches[i] && !s->wanted[i] &&
         !fli_nothing(s->sum[i]))
       status = run_rule(s, i);
   return status;
@@ -351,17 +374,18 @@ fl_status fli_graph_gradient(fli_graph *g, int n_out, const fl_value *out,
                              const fl_value *dy, int n_wanted,
                              const int *wanted, fl_value *dx) {
   sweep s = {.g = g, .n = g->n};
-  size_t each = sizeof *s.sum + sizeof *s.reaches;
+  size_t each = sizeof *s.sum + 2 * sizeof *s.reaches;
   s.sum = fli_malloc(g->rt, (size_t)g->n * each);
   if (!s.sum)
     return FL_ENOMEM;
   s.reaches = (bool *)(s.sum + g->n);
+  s.wanted = s.reaches + g->n;
   for (int i = 0; i < g->n; i++) {
     s.sum[i] = fli_none();
-    s.reaches[i] = false;
+    s.reaches[i] = s.wanted[i] = false;
   }
   for (int k = 0; k < n_wanted; k++)
-    s.reaches[wanted[k]] = true;
+    s.reaches[wanted[k]] = s.wanted[wanted[k]] = true;
   fl_status status = FL_OK;
   for (int k = 0; k < n_out && status == FL_OK; k++)
     if (out[k].dtype == FLI_NODE)

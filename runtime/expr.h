@@ -47,6 +47,11 @@ fl_status fli_graph_gradient(fli_graph *g, int n_out, const fl_value *out,
                              const fl_value *dy, int n_wanted,
                              const int *wanted, fl_value *dx);
 
+/* The same through node i, a second derivative that no row differentiates;
+ * `wanted` are its inputs (expr_order.c). */
+fl_status fli_graph_third(fli_graph *g, int i, fl_value dy, int n,
+                          const int *wanted, fl_value *dx);
+
 static inline fl_value fli_node_value(int i) {
   return (fl_value){.dtype = FLI_NODE, .i = i};
 }
@@ -99,6 +104,8 @@ typedef struct fli_op_request {
 /* The operator of a graph: the same one for equal graphs. */
 fl_status fli_expr_intern(fl_runtime *rt, const fli_op_request *q,
                           const fl_op **op);
+/* The attributes of an elementwise row as p0 and p1 of its formula. */
+void fli_attributes(const fl_op *op, const fl_attr *a, double p[2]);
 /* Graph to straight-line code; one block, freed with fli_mfree. */
 fl_status fli_expr_lower(const fli_graph *g, int n_out, const fl_value *out,
                          const fl_dtype *out_dtype, fl_reduction reduce,
@@ -127,6 +134,11 @@ fl_status fli_expr_parse(const fli_source *s, int n_in, const fli_decl *in,
                          int n_out, const fli_decl *out, const fl_dtype *dtypes,
                          const int *weak, fli_graph *g, fl_value *values,
                          fl_dtype *out_dtypes);
+
+/* A row's formula as ops.def has it, in x and y of dtype `t` and p0, p1. */
+fl_status fli_expr_formula(fli_graph *g, const char *name, const char *text,
+                           fl_dtype t, fl_value x, fl_value y, const double *p,
+                           fl_value *out);
 
 /* --- recording (expr_trace.c) --- */
 

@@ -102,7 +102,7 @@ static ref operand(lowering *w, fl_value v, fl_dtype type) {
   return convert(w, w->value[v.i], type_of(w->g->nodes[v.i].dtype), type);
 }
 
-static void attributes(const fl_op *op, const fl_attr *a, double p[2]) {
+void fli_attributes(const fl_op *op, const fl_attr *a, double p[2]) {
   for (int k = 0; k < op->info.n_params; k++) {
     const fl_param *q = &op->info.params[k];
     if (q->kind != FL_P_TENSOR && q->slot < 2)
@@ -146,7 +146,7 @@ static ref lower_node(lowering *w, const fli_expr_node *x) {
   for (int k = 0; k < x->n_in; k++)
     in[k] =
         operand(w, x->in[k], k == 0 && x->op == FLI_OP_where ? FL_BOOL : type);
-  attributes(op, x->attr, p);
+  fli_attributes(op, x->attr, p);
   ref v = emit(w, row, type, result, x->n_in, in, p);
   return convert(w, v, result, type_of(x->dtype));
 }

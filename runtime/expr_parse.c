@@ -1,9 +1,9 @@
 /* Text to expression graphs: assignments in C's syntax whose functions are the
  * elementwise rows. One pass: nodes are made while the text is read. */
 #include "expr_scan.h"
+#include "math.h"
 #include "rules.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -76,8 +76,14 @@ static const struct {
                {"fmax", FLI_OP_maximum}, {"fmin", FLI_OP_minimum},
                {"fabs", FLI_OP_abs},     {"clip", FLI_OP_clamp}};
 
-static const fl_op *function_of(fli_parser *p, const fli_token *t) {
+/* Formulas write fl_exp for exp. */
+static const fl_op *function_of(fli_parser *p, const fli_token *written) {
+  fli_token own = *written, *t = &own;
   const fl_runtime *rt = p->s->rt;
+  if (t->len > 3 && memcmp(t->at, "fl_", 3) == 0) {
+    t->at += 3;
+    t->len -= 3;
+  }
   for (size_t k = 0; k < sizeof aliases / sizeof *aliases; k++)
     if (fli_is(t, aliases[k].name))
       return &rt->ops[aliases[k].op];
@@ -207,7 +213,14 @@ static fl_value word(fli_parser *p) {
                    {"inf", INFINITY},
                    {"INFINITY", INFINITY},
                    {"nan", NAN},
-                   {"NAN", NAN}};
+                   {"NAN", NAN},
+                   /* of formulas */
+                   {"FL_LN2", FL_LN2},
+                   {"FL_LOG2E", FL_LOG2E},
+                   {"FL_LOG10E", FL_LOG10E},
+                   {"FL_2_SQRTPI", FL_2_SQRTPI},
+                   {"FL_SELU_S", FL_SELU_S},
+                   {"FL_SELU_A", FL_SELU_A}};
   fli_token t = p->t;
   fli_advance(p);
   if (fli_accept(p, "("))
@@ -589,5 +602,35 @@ fl_status fli_expr_parse(const fli_source *s, int n_in, const fli_decl *in,
   }
   fl_status status = p->status;
   fli_mfree(p);
+  return status;
+}
+
+fl_status fli_expr_formula(fli_graph *g, const char *name, const char *text,
+                           fl_dtype t, fl_value x, fl_value y, const double *p,
+                           fl_value *out) {
+  static const char *const names[] = {"x", "y", "p0", "p1"};
+  const fl_value given[] = {x, y, fli_number(p[0]), fli_number(p[1])};
+  fli_source s = {.rt = g->rt, .name = name, .where = "", .body = text};
+  fli_parser *r = fli_malloc(g->rt, sizeof *r);
+  if (!r)
+    return FL_ENOMEM;
+  memset(r, 0, sizeof *r);
+  r->s = &s;
+  r->text = r->next = text;
+  r->typed = true;
+  r->g = g;
+  strcpy(r->types[r->n_types].name, "T");
+  r->types[r->n_types++].dtype = t;
+  for (; r->n_vars < 4; r->n_vars++) {
+    fli_variable *v = &r->vars[r->n_vars];
+    *v = (fli_variable){.kind = INPUT, .set = true, .value = given[r->n_vars]};
+    strcpy(v->name, names[r->n_vars]);
+  }
+  fli_variable *result = &r->vars[r->n_vars++];
+  *result = (fli_variable){.name = "result", .dtype = t, .kind = OUTPUT};
+  read_body(r);
+  *out = result->value;
+  fl_status status = r->status;
+  fli_mfree(r);
   return status;
 }

@@ -1,0 +1,64 @@
+/* Third and higher derivatives of unary rows in expressions: rows carry f, f'
+ * and f'' as loops; from there on f'' is an expression itself, read from the
+ * row's formula. */
+#include "expr.h"
+
+typedef enum saved { X, Y, NONE } saved;
+
+typedef struct second {
+  saved saved; /* what the formula is in terms of */
+  const char *text;
+} second;
+
+static const second seconds[FLI_OPS] = {
+#define FL_UNARY(name, T, sig, cast, saves, f, df, ddf)                        \
+  [FLI_OP_##name##_backward2] = {saves, #ddf},
+#include "ops.def"
+};
+
+/* Those whose formula is a function of math.h that is no row. */
+static const char *text_of(int op, const double *p) {
+  switch (op) {
+  case FLI_OP_silu_backward2:
+    return "T s = sigmoid(x); s * (1 - s) * (2 + x * (1 - 2 * s))";
+  case FLI_OP_mish_backward2:
+    return "T t = tanh(softplus(x)), s = sigmoid(x), d = 1 - t * t;"
+           "2 * s * d + x * (s * (1 - s) * d - 2 * t * d * s * s)";
+  case FLI_OP_gelu_backward2:
+    if (p[0] == 0)
+      return "(2 - x * x) * 0.39894228040143267794 * exp(-0.5 * x * x)";
+    return "T s = sigmoid(1.59576912160573071 * x * (1 + 0.044715 * x * x));"
+           "T u = 1.59576912160573071 * (1 + 0.134145 * x * x);"
+           "T v = 1.59576912160573071 * 0.26829 * x, ds = s * (1 - s) * u;"
+           "2 * ds + x * (ds * (1 - 2 * s) * u + s * (1 - s) * v)";
+  default:
+    return seconds[op].text;
+  }
+}
+
+/* f'' of the saved value, by the attributes p. */
+static fl_status second_derivative(fli_graph *g, const fli_expr_node *node,
+                                   fl_value *out) {
+  const fl_op *op = &g->rt->ops[node->op];
+  fl_value x = node->in[2], y = x;
+  fl_attrs attrs = {.v = {node->attr[0], node->attr[1]}};
+  double p[2] = {0, 0};
+  fli_attributes(op, node->attr, p);
+  if (seconds[node->op].saved == NONE)
+    return fli_graph_cast(g, fli_number(0), node->dtype, out);
+  if (seconds[node->op].saved == X) /* the row itself stands two before */
+    FLI_TRY(fli_graph_apply(g, node->op - 2, &attrs, 1, &x, &y));
+  return fli_expr_formula(g, op->info.name, text_of(node->op, p), node->dtype,
+                          x, y, p, out);
+}
+
+fl_status fli_graph_third(fli_graph *g, int i, fl_value dy, int n,
+                          const int *wanted, fl_value *dx) {
+  const fli_expr_node node = g->nodes[i];
+  fl_value product, all;
+  FLI_TRY(second_derivative(g, &node, &all));
+  FLI_TRY(fli_graph_apply(g, FLI_OP_mul, NULL, 2, node.in, &product));
+  FLI_TRY(fli_graph_apply(g, FLI_OP_mul, NULL, 2, (fl_value[]){product, all},
+                          &all));
+  return fli_graph_gradient(g, 1, &all, &dy, n, wanted, dx);
+}
