@@ -4,19 +4,6 @@
 #include "conv.cuh"
 #include "tile.cuh"
 
-template <int SIZE> struct sizes;
-template <> struct sizes<0> {
-  enum { M = 64, N = 64, W = 32, STAGES = 4 };
-};
-template <> struct sizes<1> {
-  enum { M = 128, N = 128, W = 64, STAGES = 3 };
-};
-
-template <int SIZE> constexpr int threads_of() {
-  return sizes<SIZE>::M / sizes<SIZE>::W * (sizes<SIZE>::N / sizes<SIZE>::W) *
-         32;
-}
-
 /* --- operands --- */
 
 /* Rows are places, k is (tap, channel): a step is 64 channels of taps. Also
@@ -99,12 +86,13 @@ template <int COLS, int THREADS> struct conv_columns {
 /* --- convolution, and the gradient of its input --- */
 
 template <int D, int SIZE>
-__global__ void __launch_bounds__(threads_of<SIZE>())
+__global__ void __launch_bounds__(fl_size<SIZE>::THREADS)
     direct(const __grid_constant__ conv_args a) {
-  constexpr int M = sizes<SIZE>::M, N = sizes<SIZE>::N, W = sizes<SIZE>::W;
-  constexpr int THREADS = threads_of<SIZE>(), STAGES = sizes<SIZE>::STAGES;
+  constexpr int M = fl_size<SIZE>::M, N = fl_size<SIZE>::N;
+  constexpr int THREADS = fl_size<SIZE>::THREADS,
+                STAGES = fl_size<SIZE>::STAGES;
   typedef FL_S(D) S;
-  typedef fl_tile<D, M, N, W, W, true, true> Tile;
+  typedef fl_tile_of<D, SIZE, true, true> Tile;
   extern __shared__ __align__(1024) unsigned char shared[];
   conv_place *rows = (conv_place *)(shared + STAGES * Tile::BYTES);
   int64_t block = blockIdx.x, tile_n = block % a.tiles_n;
@@ -158,10 +146,11 @@ __global__ void __launch_bounds__(threads_of<SIZE>())
 /* --- the gradient of weights --- */
 
 template <int D, int SIZE>
-__global__ void __launch_bounds__(threads_of<SIZE>())
+__global__ void __launch_bounds__(fl_size<SIZE>::THREADS)
     weights(const __grid_constant__ conv_args a) {
-  constexpr int M = sizes<SIZE>::M, N = sizes<SIZE>::N, W = sizes<SIZE>::W;
-  constexpr int THREADS = threads_of<SIZE>(), STAGES = sizes<SIZE>::STAGES;
+  constexpr int M = fl_size<SIZE>::M, N = fl_size<SIZE>::N;
+  constexpr int THREADS = fl_size<SIZE>::THREADS,
+                STAGES = fl_size<SIZE>::STAGES;
   constexpr int LD = N + 8;
   extern __shared__ __align__(1024) unsigned char shared[];
   int64_t block = blockIdx.x, tiles = a.tiles_m * a.tiles_n;
@@ -176,7 +165,7 @@ __global__ void __launch_bounds__(threads_of<SIZE>())
                                             group * a.w_group,
                                         row, a.w_row, a.rows - row, all);
   conv_columns<N, THREADS> x(a, (const uint16_t *)a.x + group * a.x_group, col);
-  fl_tile<D, M, N, W, W, false, false> t;
+  fl_tile_of<D, SIZE, false, false> t;
   fl_multiply<STAGES>(t, dy, x, begin, end < steps ? end : steps,
                       fl_shared(shared));
   float *c = (float *)shared;

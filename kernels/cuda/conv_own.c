@@ -252,31 +252,42 @@ static fl_status pack_weights(const fl_launch *l, const flc_conv *c,
 
 /* --- tiles --- */
 
-static const int tile_of[] = {64, 128};
+/* As tile.cuh has them, and their threads. */
+static const struct {
+  int m, n, threads;
+} tiles_of[] = {{64, 64, 128}, {128, 128, 128}, {128, 256, 256}};
 
-static size_t shared_of(int size) {
-  size_t rows = (size_t)tile_of[size];
-  return rows * 2 * 128 * (size ? 3 : 4) + rows * 32;
+static size_t shared_of(const flc_chip *chip, int size) {
+  size_t m = (size_t)tiles_of[size].m, n = (size_t)tiles_of[size].n;
+  size_t steps = size == 0 || (size == 2 && chip->major == 9) ? 4 : 3;
+  size_t step = (m + n) * 128 * steps, c = m * (n + 8) * 4;
+  return (step > c ? step : c) + m * 32;
 }
 
 /* Large tiles where they fit, fill the chip and are not mostly empty. */
 static int size_of(const fl_launch *l, int64_t m, int64_t n, int64_t times) {
   const flc_chip *chip = flc_chip_of(l);
-  int64_t tiles = flc_ceil_div(m, 128) * flc_ceil_div(n, 128) * times;
-  return n > 64 && m > 64 && tiles >= chip->processors &&
-         chip->shared >= (int)shared_of(1);
+  for (int size = 2; size > 0; size--) {
+    int64_t tm = tiles_of[size].m, tn = tiles_of[size].n;
+    int64_t tiles = flc_ceil_div(m, tm) * flc_ceil_div(n, tn) * times;
+    if (m > 64 && n > tn / 2 && (n % tn == 0 || n % tn > tn / 2) &&
+        tiles >= chip->processors && chip->shared >= (int)shared_of(chip, size))
+      return size;
+  }
+  return 0;
 }
 
 static fl_status run_tensor(const fl_launch *l, const flc_conv *c,
                             conv_args *a) {
   int64_t all = a->images * a->places;
-  int size = size_of(l, all, a->rows, c->groups), edge = tile_of[size];
-  a->tiles_m = flc_ceil_div(all, edge);
-  a->tiles_n = flc_ceil_div(a->rows, edge);
+  int size = size_of(l, all, a->rows, c->groups);
+  a->tiles_m = flc_ceil_div(all, tiles_of[size].m);
+  a->tiles_n = flc_ceil_div(a->rows, tiles_of[size].n);
   a->steps = (int)flc_ceil_div((int64_t)a->n_taps * a->channels, STEP);
   a->wide = is_wide(a);
   return start(l, "conv", "direct", a, a->tiles_m * a->tiles_n * a->groups,
-               c->dtype, size, 128, shared_of(size));
+               c->dtype, size, (unsigned)tiles_of[size].threads,
+               shared_of(flc_chip_of(l), size));
 }
 
 static int plain_size(const fl_launch *l, const flc_conv *c, int64_t m,
@@ -391,17 +402,20 @@ static fl_status weight_tensor(const fl_launch *l, const flc_conv *c,
   int64_t width = (int64_t)a->n_taps * a->channels;
   int64_t steps = flc_ceil_div(a->images * a->places, STEP);
   int64_t bytes = c->outputs * width * 4;
-  int size = c->outputs / c->groups > 64 && width > 64 &&
-             flc_chip_of(l)->shared >= (int)shared_of(1);
-  a->tiles_m = flc_ceil_div(a->rows, tile_of[size]);
-  a->tiles_n = flc_ceil_div(width, tile_of[size]);
+  const flc_chip *chip = flc_chip_of(l);
+  int size = a->rows <= 64 || width <= 64 ? 0 : width % 256 == 0 ? 2 : 1;
+  while (size > 0 && chip->shared < (int)shared_of(chip, size))
+    size--;
+  a->tiles_m = flc_ceil_div(a->rows, tiles_of[size].m);
+  a->tiles_n = flc_ceil_div(width, tiles_of[size].n);
   int64_t tiles = a->tiles_m * a->tiles_n * c->groups;
   cut_into(a, steps, cut(l, tiles, steps, 8, bytes));
   a->part = fl_scratch_get(l, (size_t)(bytes * a->splits));
   if (!a->part)
     return FL_ENOMEM;
-  fl_status s = start(l, "conv", "weights", a, tiles * a->splits, c->dtype,
-                      size, 128, shared_of(size));
+  fl_status s =
+      start(l, "conv", "weights", a, tiles * a->splits, c->dtype, size,
+            (unsigned)tiles_of[size].threads, shared_of(chip, size));
   conv_sum_args sum = {.part = a->part,
                        .to = c->w,
                        .outputs = c->outputs,
@@ -547,7 +561,7 @@ void flc_visit_conv(flc_visitor *v) {
   static const char *const each[] = {"each_result", "each_weight"};
   for (int i = 0; i < 2; i++) {
     for (int k = 0; k < 2; k++)
-      for (int size = 0; size < 2; size++) {
+      for (int size = 0; size < 3; size++) {
         flc_spec s = {
             "conv", tensor[k], NULL, 2, {(int16_t)halves[i], (int16_t)size}};
         v->spec(v, &s, i == 0 && size == 1);

@@ -153,12 +153,13 @@ static size_t larger(size_t a, size_t b) {
   return a > b ? a : b;
 }
 
-/* Lines of 64 elements, both operands, three or four steps; or C in float. */
-static size_t shared_of(int size) {
+/* Lines of 64 elements of both operands, as many steps as tile.cuh has; or C in
+ * float. */
+static size_t shared_of(const flc_chip *chip, int size) {
   const shape *s = &sizes[size];
   size_t step = (size_t)(s->m + s->n) * 128;
-  return larger(step * (size == 0 ? 4 : 3),
-                (size_t)s->m * (size_t)(s->n + 8) * 4);
+  size_t steps = size == 0 || (size == 2 && chip->major == 9) ? 4 : 3;
+  return larger(step * steps, (size_t)s->m * (size_t)(s->n + 8) * 4);
 }
 
 static fl_status run_16(const fl_launch *l, const flc_product *p) {
@@ -167,7 +168,7 @@ static fl_status run_16(const fl_launch *l, const flc_product *p) {
   bool bk = runs_along(p->n, p->k, p->bn, p->bk);
   bool fit = fits(p->a, ak ? p->m : p->k, ak ? p->am : p->ak, p, p->astep) &&
              fits(p->b, bk ? p->n : p->k, bk ? p->bn : p->bk, p, p->bstep);
-  int n = chip->shared < (int)shared_of(2) ? 2 : 3;
+  int n = chip->shared < (int)shared_of(chip, 2) ? 2 : 3;
   plan q =
       best(p, fit ? sizes : sizes + 1, fit ? n : 1, chip->processors, 1200, 64);
   if (!fit)
@@ -176,7 +177,7 @@ static fl_status run_16(const fl_launch *l, const flc_product *p) {
   flc_spec spec = FLC_SPEC("gemm", "product", (int16_t)p->dtype,
                            (int16_t)q.size, ak, bk, fit);
   return launch(l, p, &spec, &q, s, 64, q.size == 2 ? 256 : 128,
-                shared_of(q.size));
+                shared_of(chip, q.size));
 }
 
 static fl_status run_simt(const fl_launch *l, const flc_product *p) {

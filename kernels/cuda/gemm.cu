@@ -152,27 +152,11 @@ void store(const gemm_args &a, const place &p, const W *c) {
 
 /* --- 16-bit floats --- */
 
-template <int SIZE> struct sizes;
-template <> struct sizes<0> {
-  enum { M = 64, N = 64, W = 32, STAGES = 4 };
-};
-template <> struct sizes<1> {
-  enum { M = 128, N = 128, W = 64, STAGES = 3 };
-};
-template <> struct sizes<2> {
-  enum { M = 128, N = 256, W = 64, STAGES = 3 };
-};
-
-template <int SIZE> constexpr int threads_of() {
-  return sizes<SIZE>::M / sizes<SIZE>::W * (sizes<SIZE>::N / sizes<SIZE>::W) *
-         32;
-}
-
 template <int D, int SIZE, int AK, int BK, int FIT>
-__global__ void __launch_bounds__(threads_of<SIZE>())
+__global__ void __launch_bounds__(fl_size<SIZE>::THREADS)
     product(const __grid_constant__ gemm_args a) {
-  constexpr int M = sizes<SIZE>::M, N = sizes<SIZE>::N, W = sizes<SIZE>::W;
-  constexpr int THREADS = threads_of<SIZE>(), LD = N + 8;
+  constexpr int M = fl_size<SIZE>::M, N = fl_size<SIZE>::N;
+  constexpr int THREADS = fl_size<SIZE>::THREADS, LD = N + 8;
   extern __shared__ __align__(1024) unsigned char shared[];
   place p = place_of(a, M, N);
   fl_matrix<M, THREADS, AK, FIT> am((const uint16_t *)a.a + p.a, p.row,
@@ -181,8 +165,8 @@ __global__ void __launch_bounds__(threads_of<SIZE>())
                                     BK ? a.bn : a.bk, a.n - p.col, a.k);
   int steps = (int)((a.k + FL_STEP - 1) / FL_STEP);
   int begin = p.split * a.steps, end = begin + a.steps;
-  fl_tile<D, M, N, W, W, AK, BK> tile;
-  fl_multiply<sizes<SIZE>::STAGES>(
+  fl_tile_of<D, SIZE, AK, BK> tile;
+  fl_multiply<fl_size<SIZE>::STAGES>(
       tile, am, bm, begin, end < steps ? end : steps, fl_shared(shared));
   float *c = (float *)shared;
   tile.template put<LD>(c);

@@ -3,9 +3,9 @@
  * steps ahead. gemm.cu and conv.cu say where the operands come from. */
 #pragma once
 
-#include "mma.cuh"
-
 #define FL_STEP 64 /* elements of the sum: lines of 128 bytes */
+
+#include "tile_hopper.cuh"
 
 /* A tile lies in shared memory in lines of 128 bytes. Where memory runs along
  * k: ROWS lines of FL_STEP elements. Where it runs across k: ROWS / 64 parts,
@@ -109,11 +109,41 @@ struct fl_tile {
   }
 };
 
+/* The blocks that there are: C (M, N), steps that are in shared memory at a
+ * time. gemm.c and conv_own.c know them too. */
+template <int SIZE> struct fl_size;
+template <> struct fl_size<0> {
+  enum { M = 64, N = 64, W = 32, THREADS = 128, STAGES = 4 };
+};
+template <> struct fl_size<1> {
+  enum { M = 128, N = 128, W = 64, THREADS = 128, STAGES = 3 };
+};
+template <> struct fl_size<2> {
+#ifdef FL_HOPPER
+  enum {M = 128, N = 256, W = 64, THREADS = 256, STAGES = 4};
+#else
+  enum { M = 128, N = 256, W = 64, THREADS = 256, STAGES = 3 };
+#endif
+};
+
+#ifdef FL_HOPPER
+template <int D, int SIZE, bool AK, bool BK>
+using fl_tile_of = fl_hopper_tile<D, fl_size<SIZE>::M, fl_size<SIZE>::N,
+                                  fl_size<SIZE>::THREADS, AK, BK>;
+#else
+template <int D, int SIZE, bool AK, bool BK>
+using fl_tile_of = fl_tile<D, fl_size<SIZE>::M, fl_size<SIZE>::N,
+                           fl_size<SIZE>::W, fl_size<SIZE>::W, AK, BK>;
+#endif
+
 /* Steps begin .. end - 1 of the sum. a.load(at, step) and b.load queue the
  * copies of their part; all have landed, and all warps have read, at the end.
  */
 template <int STAGES, class Tile, class A, class B>
 void fl_multiply(Tile &t, A &a, B &b, int begin, int end, uint32_t shared) {
+#ifdef FL_HOPPER
+  fl_hopper_multiply<STAGES>(t, a, b, begin, end, shared);
+#else
 #pragma unroll
   for (int s = 0; s < STAGES - 1; s++) {
     if (begin + s < end) {
@@ -138,6 +168,7 @@ void fl_multiply(Tile &t, A &a, B &b, int begin, int end, uint32_t shared) {
   }
   fl_copy_wait<0>();
   __syncthreads();
+#endif
 }
 
 /* --- operands that are matrices --- */
