@@ -64,9 +64,12 @@ static flc_spec plain_queries_spec(int dtype, int parts) {
 }
 
 /* Hopper's */
-enum { WIDE_ROWS = 128, WIDE_THREADS = 384 };
+enum { WIDE_KEYS = 128, WIDE_THREADS = 384 };
 static int wide_stages(int w) {
   return w == 64 ? 4 : 2;
+}
+static int wide_groups(int w) { /* that compute, forward */
+  return w == 64 ? 3 : 2;
 }
 static int wide_queries(int w) { /* of a tile, backward */
   return w == 64 ? 128 : 64;
@@ -373,7 +376,7 @@ static bool wide_map(const work *w, attention_map *map, const attention_rows *r,
       return false;
     bytes[i] = (uint64_t)stride[i] * 2;
   }
-  return cols > 0 && rows > 0 && rows < INT32_MAX - WIDE_ROWS &&
+  return cols > 0 && rows > 0 && rows < INT32_MAX - WIDE_KEYS &&
          cu->TensorMapEncodeTiled((CUtensorMap *)map,
                                   w->dtype == FL_BF16 ? BF16 : F16, 4, r->data,
                                   size, bytes, box, step, NO_INTERLEAVE,
@@ -396,20 +399,20 @@ static bool wide_open(const work *w, attention_wide *to, int tile) {
   to->a = *a;
   to->tiles_q = flc_ceil_div(a->nq, tile);
   return wide_map(w, &to->q, &a->q, a->d, a->nq, a->heads, tile) &&
-         wide_map(w, &to->k, &a->k, a->d, a->nk, heads_k, WIDE_ROWS) &&
-         wide_map(w, &to->v, &a->v, a->dv_cols, a->nk, heads_k, WIDE_ROWS);
+         wide_map(w, &to->k, &a->k, a->d, a->nk, heads_k, WIDE_KEYS) &&
+         wide_map(w, &to->v, &a->v, a->dv_cols, a->nk, heads_k, WIDE_KEYS);
 }
 
 static fl_status wide_forward(const work *w, attention_wide *to) {
   int cols = wide_width(w), most = flc_chip_of(w->l)->processors,
-      tile = WIDE_ROWS * cols * 2;
+      groups = wide_groups(cols),
+      rows = 64 * groups + 2 * WIDE_KEYS * wide_stages(cols);
   flc_spec spec = wide_forward_spec((int)w->dtype, cols);
   to->a.tiles = to->tiles_q;
   to->items = to->a.tiles * w->heads_all;
   flc_grid g = {.x = (unsigned)(to->items < most ? to->items : most),
-                .block = WIDE_THREADS,
-                .shared =
-                    (unsigned)(1024 + tile * (1 + 2 * wide_stages(cols)))};
+                .block = 128 * (unsigned)(groups + 1),
+                .shared = (unsigned)(1024 + rows * cols * 2)};
   return FLC_RUN(w->l, spec, g, *to);
 }
 
@@ -427,7 +430,7 @@ static fl_status wide_backward(const work *w, attention_wide *to) {
   if (!to->rows || !to->dq_sums)
     return FL_ENOMEM;
   to->items = w->heads_all;
-  to->a.tiles = flc_ceil_div(to->a.nk, WIDE_ROWS);
+  to->a.tiles = flc_ceil_div(to->a.nk, WIDE_KEYS);
   flc_grid g = {.x = (unsigned)flc_ceil_div(tiles * queries * 8, 256),
                 .block = 256};
   if ((s = flc_zero(w->l, to->dq_sums, bytes)) ||
@@ -437,8 +440,8 @@ static fl_status wide_backward(const work *w, attention_wide *to) {
       .x = (unsigned)(to->a.tiles * w->heads_k),
       .block = WIDE_THREADS,
       .shared =
-          (unsigned)(1024 + 2 * WIDE_ROWS * cols * 2 + 4 * queries * cols * 2 +
-                     2 * WIDE_ROWS * queries * 2 + 2 * 2 * queries * 4)};
+          (unsigned)(1024 + 2 * WIDE_KEYS * cols * 2 + 4 * queries * cols * 2 +
+                     2 * WIDE_KEYS * queries * 2 + 2 * 2 * queries * 4)};
   if ((s = FLC_RUN(w->l, keys, g, *to)))
     return s;
   g = (flc_grid){.x = (unsigned)(tiles * 2), .block = 128, .shared = 8192};
@@ -459,7 +462,7 @@ FLC_KERNEL(attention) {
   w.a.y = rows_of(&y, y.data);
   w.a.lse = lse.data;
   attention_wide wide;
-  if (wide_open(&w, &wide, WIDE_ROWS)) {
+  if (wide_open(&w, &wide, 64 * wide_groups(wide_width(&w)))) {
     s = wide_forward(&w, &wide);
   } else if (w.tensor) {
     s = forward16(&w);

@@ -1,26 +1,29 @@
 /* Attention forward for 16-bit floats on Hopper: a block is one warp group that
- * queues copies and two that compute, each 64 queries against tiles of 128
- * keys. While one group is at its exponentials, the other has the tensor cores,
+ * queues copies and two or three that compute, each 64 queries against tiles of
+ * 128 keys. While groups are at their exponentials, another has tensor cores,
  * and the product with the values runs under the next tile's scores (Shah et
  * al., arXiv:2407.08608). Blocks stay and take one tile of queries after the
  * other. */
 #include "attention_wide.cuh"
 
 #define WIDE_THREADS 384
-#define WIDE_ROWS    128 /* queries of an item */
 #define WIDE_KEYS    128 /* of a tile */
+
+/* Groups that compute: with 64 columns there are registers for three. */
+template <int W> constexpr int wide_groups = W == 64 ? 3 : 2;
+template <int W> constexpr int wide_queries = 64 * wide_groups<W>;
 
 /* Shared memory: queries, then STAGES times keys and values. A tile is columns
  * of 64, each (rows, 64). */
 template <int W, int STAGES> struct wide_room {
-  static constexpr int tile = WIDE_KEYS * W * 2; /* bytes */
-  static constexpr int column = WIDE_KEYS * 128;
+  static constexpr int queries = wide_queries<W> * W * 2; /* bytes */
+  static constexpr int tile = WIDE_KEYS * W * 2;
   uint32_t at;
   inline uint32_t q() const {
     return at;
   }
   inline uint32_t k(int n) const {
-    return at + tile * (1 + 2 * (n % STAGES));
+    return at + queries + 2 * tile * (n % STAGES);
   }
   inline uint32_t v(int n) const {
     return k(n) + tile;
@@ -50,13 +53,14 @@ struct wide_item {
   att_place p;
   int tiles; /* of keys */
 };
-inline bool wide_next(const attention_wide &w, int round, wide_item &item) {
+template <int W>
+bool wide_next(const attention_wide &w, int round, wide_item &item) {
   int64_t place = round & 1 ? gridDim.x - 1 - blockIdx.x : blockIdx.x,
           i = (int64_t)round * gridDim.x + place;
   if (i >= w.items)
     return false;
-  item.p = att_here(w.a, i, w.a.heads, WIDE_ROWS, w.a.causal);
-  int64_t end = att_keys(w.a, item.p.first, WIDE_ROWS);
+  item.p = att_here(w.a, i, w.a.heads, wide_queries<W>, w.a.causal);
+  int64_t end = att_keys(w.a, item.p.first, wide_queries<W>);
   item.tiles = (int)((end + WIDE_KEYS - 1) / WIDE_KEYS);
   return true;
 }
@@ -67,11 +71,12 @@ void wide_produce(const attention_wide &w, wide_room<W, STAGES> m,
                   wide_gates<STAGES> gate) {
   wide_item item;
   int n = 0;
-  for (int round = 0; wide_next(w, round, item); round++) {
+  for (int round = 0; wide_next<W>(w, round, item); round++) {
     int b = (int)item.p.b, h = (int)item.p.h, hk = h / w.a.group;
     fl_barrier_wait(gate.q(1), (round & 1) ^ 1);
-    fl_barrier_expect(gate.q(0), m.tile);
-    wide_load<W, WIDE_KEYS>(m.q(), w.q, gate.q(0), (int)item.p.first, h, b);
+    fl_barrier_expect(gate.q(0), m.queries);
+    wide_load<W, wide_queries<W>>(m.q(), w.q, gate.q(0), (int)item.p.first, h,
+                                  b);
     for (int t = item.tiles - 1; t >= 0; t--, n++) {
       int parity = gate.parity(n) ^ 1;
       fl_barrier_wait(gate.k(n, 1), parity);
@@ -90,8 +95,9 @@ void wide_scores(float (&s)[16][4], uint32_t q, uint32_t k) {
   fl_products_open();
 #pragma unroll
   for (int i = 0; i < W / 16; i++) {
-    uint32_t at = i / 4 * WIDE_KEYS * 128 + i % 4 * 32;
-    fl_wgmma<D, 0, 0>(s, fl_tile_desc(q + at), fl_tile_desc(k + at), i);
+    int col = i % 4 * 32;
+    fl_wgmma<D, 0, 0>(s, fl_tile_desc(q + i / 4 * wide_queries<W> * 128 + col),
+                      fl_tile_desc(k + i / 4 * WIDE_KEYS * 128 + col), i);
   }
   fl_products_commit();
 }
@@ -172,7 +178,7 @@ void wide_save(const attention_wide &w, const wide_item &item, int query,
   for (int j = 0; j < W / 8; j++)
 #pragma unroll
     for (int half = 0; half < 2; half++)
-      fl_store4(room + j / 8 * WIDE_KEYS * 128 +
+      fl_store4(room + j / 8 * wide_queries<W> * 128 +
                     fl_swizzle<128>(lane / 4 + 8 * half, j % 8) +
                     4 * (lane % 4),
                 fl_pack<D>(o[j][2 * half] * factor[half],
@@ -183,8 +189,9 @@ void wide_save(const attention_wide &w, const wide_item &item, int query,
   for (int n = lane; n < 16 * (W / 8); n += 32) {
     int row = n / (W / 8), chunk = n % (W / 8);
     if (query + row < a.nq && chunk * 8 < a.dv_cols)
-      *(uint4 *)(to + (query + row) * a.y.row + chunk * 8) = fl_load16(
-          room + chunk / 8 * WIDE_KEYS * 128 + fl_swizzle<128>(row, chunk % 8));
+      *(uint4 *)(to + (query + row) * a.y.row + chunk * 8) =
+          fl_load16(room + chunk / 8 * wide_queries<W> * 128 +
+                    fl_swizzle<128>(row, chunk % 8));
   }
 }
 
@@ -195,9 +202,10 @@ void wide_consume(const attention_wide &w, wide_room<W, STAGES> m,
   float unit = (float)(w.a.scale * FL_LOG2E);
   uint32_t q = m.q() + group * 64 * 128;
   wide_item item;
-  if (group == 1)
+  int then = (group + 1) % wide_groups<W>;
+  if (then == 0)
     fl_meet_arrive(1, 256); /* the first group goes first */
-  for (int round = 0; wide_next(w, round, item); round++) {
+  for (int round = 0; wide_next<W>(w, round, item); round++) {
     int query = (int)item.p.first + 64 * group + 16 * warp;
     float s[16][4], o[W / 8][4] = {};
     uint32_t p[8][4];
@@ -219,11 +227,13 @@ void wide_consume(const attention_wide &w, wide_room<W, STAGES> m,
       wide_scores<D, W>(s, q, m.k(n + 1));
       fl_barrier_wait(gate.v(n, 0), gate.parity(n));
       wide_values<D, W>(o, p, m.v(n));
-      fl_meet_arrive(1 + (group ^ 1), 256);
+      fl_meet_arrive(1 + then, 256);
       fl_products_wait<1>();
       fl_products_hold(s);
       if (lane == 0)
         fl_barrier_arrive(gate.k(n + 1, 1));
+      if (W == 64 && w.a.causal && t * WIDE_KEYS > query)
+        wide_cut(s, (int)w.a.nk, query, (t - 1) * WIDE_KEYS, true);
       wide_soften(r, s, unit);
       fl_products_hold(s);
       /* also keeps the exponentials before the next wait: compilers move what
@@ -248,7 +258,7 @@ void wide_consume(const attention_wide &w, wide_room<W, STAGES> m,
     if (lane == 0)
       fl_barrier_arrive(gate.v(n, 1));
     n++;
-    fl_meet(3 + group, 128); /* the group has read its queries */
+    fl_meet(4 + group, 128); /* the group has read its queries */
     wide_save<D, W>(w, item, query, o, r, q + warp * 16 * 128);
     fl_fence_async();
     __syncwarp();
@@ -258,7 +268,7 @@ void wide_consume(const attention_wide &w, wide_room<W, STAGES> m,
 }
 
 template <int D, int W, int STAGES>
-__global__ void __launch_bounds__(WIDE_THREADS, 1)
+__global__ void __launch_bounds__(128 * (wide_groups<W> + 1), 1)
     forward(const __grid_constant__ attention_wide w) {
 #ifdef FL_HOPPER
   extern __shared__ uint4 room[];
@@ -267,16 +277,16 @@ __global__ void __launch_bounds__(WIDE_THREADS, 1)
   wide_gates<STAGES> gate = {fl_shared(gates)};
   if (threadIdx.x == 0) {
     for (int i = 0; i < 2 + 4 * STAGES; i++)
-      fl_barrier_init(gate.at + 8 * i, i & 1 ? 8 : 1); /* free: by 8 warps */
+      fl_barrier_init(gate.at + 8 * i, i & 1 ? 4 * wide_groups<W> : 1);
     fl_barrier_ready();
   }
   __syncthreads();
   if (threadIdx.x < 128) {
-    fl_registers_less<24>();
+    fl_registers_less<W == 64 ? 32 : 24>();
     if (threadIdx.x == 0)
       wide_produce<W, STAGES>(w, m, gate);
   } else {
-    fl_registers_more<240>();
+    fl_registers_more<W == 64 ? 160 : 240>();
     wide_consume<D, W, STAGES>(w, m, gate, threadIdx.x / 128 - 1);
   }
 #endif

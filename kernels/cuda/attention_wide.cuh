@@ -5,8 +5,6 @@
 #include "attention_wide.h"
 #include "wgmma.cuh"
 
-#define WIDE_THREADS 384 /* a group that copies, two that compute */
-
 /* W columns of ROWS rows from `row`: W / 64 boxes, one after the other. */
 template <int W, int ROWS>
 void wide_load(uint32_t to, const attention_map &map, uint32_t bar, int row,

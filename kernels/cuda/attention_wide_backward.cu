@@ -265,7 +265,7 @@ void back_consume(const attention_wide &w, const back_work &b, back_room<W> m,
 /* dk and dv, and sums of dq: those of (batch, head, tile of queries, half) are
  * as the lanes hold them, for `gather`. */
 template <int D, int W>
-__global__ void __launch_bounds__(WIDE_THREADS, 1)
+__global__ void __launch_bounds__(384, 1)
     keys(const __grid_constant__ attention_wide w) {
 #ifdef FL_HOPPER
   extern __shared__ uint4 room[];
