@@ -72,6 +72,28 @@ if wanted "elementwise" then
   end
 end
 
+-- One kernel each; the peer has the operators one by one.
+if wanted "expressions" then
+  local _ <close> = flare.no_grad()
+  local texts = {"z = x * y + 1", "T d = x - y; z = d * d * 0.5 + w * abs(d) - 0.25 * x",
+    "z = gelu(x + y) * w", "z = x * sigmoid(y) + tanh(w)"}
+  for _, size in ipairs {{"32 KiB", 8192}, {"4 MiB", 1048576}} do
+    local x, y, w = flare.randn(size[2]), flare.randn(size[2]), flare.randn(size[2])
+    for _, text in ipairs(texts) do
+      local inputs = text:find "w" and "T x, T y, T w" or "T x, T y"
+      local k = flare.elementwise(inputs, "T z", text)
+      local f = inputs:find "w" and function() local _ <close> = k(x, y, w) end
+        or function() local _ <close> = k(x, y) end
+      measure(("expressions %s: %s"):format(size[1], text), f)
+    end
+  end
+  local x, y = flare.randn(4096, 1024), flare.randn(1024)
+  local sum = flare.reduce("T x, T y", "T z", "exp(x) * y", "sum")
+  measure("expressions: sum of exp(x) * y, 4096x1024", function()
+    local _ <close> = sum(x, y, 2)
+  end)
+end
+
 if wanted "rows" then
   local _ <close> = flare.no_grad()
   local x = flare.randn(4096, 1024)

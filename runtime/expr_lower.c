@@ -151,6 +151,67 @@ static ref lower_node(lowering *w, const fli_expr_node *x) {
   return convert(w, v, result, type_of(x->dtype));
 }
 
+/* --- products that are added at once --- */
+
+static bool is_product(const lowering *w, ref v, const int *uses) {
+  return v.kind == RESULT && w->instrs[v.i].x.row == FL_ROW_mul &&
+         uses[v.i] == 1;
+}
+
+/* a * b + c and the like, where the product has no other use, are one
+ * instruction; `dead` marks the products. */
+static void join_products(lowering *w, const int *uses, bool *dead) {
+  for (int k = 0; k < w->n_instr; k++) {
+    fl_instr *x = &w->instrs[k].x;
+    ref *in = w->instrs[k].in;
+    bool sub = x->row == FL_ROW_sub;
+    if ((x->row != FL_ROW_add && !sub) || x->type == FL_I64)
+      continue;
+    int which = is_product(w, in[0], uses)   ? 0
+                : is_product(w, in[1], uses) ? 1
+                                             : -1;
+    if (which < 0)
+      continue;
+    int product = in[which].i;
+    ref c = in[1 - which];
+    x->row = !sub         ? FL_ROW_mul_add
+             : which == 0 ? FL_ROW_mul_sub
+                          : FL_ROW_sub_mul;
+    x->n_in = 3;
+    in[0] = w->instrs[product].in[0];
+    in[1] = w->instrs[product].in[1];
+    in[2] = c;
+    dead[product] = true;
+  }
+}
+
+static void join(lowering *w, int n_out, ref *out) {
+  int uses[FL_PROGRAM_VALUES] = {0}, at[FL_PROGRAM_VALUES], n = 0;
+  bool dead[FL_PROGRAM_VALUES] = {false};
+  for (int k = 0; k < w->n_instr; k++)
+    for (int j = 0; j < w->instrs[k].x.n_in; j++)
+      if (w->instrs[k].in[j].kind == RESULT)
+        uses[w->instrs[k].in[j].i]++;
+  for (int k = 0; k < n_out; k++)
+    if (out[k].kind == RESULT)
+      uses[out[k].i] = 2; /* it must be there by itself */
+  join_products(w, uses, dead);
+  for (int k = 0; k < w->n_instr; k++) {
+    if (dead[k])
+      continue;
+    at[k] = n;
+    w->instrs[n] = w->instrs[k];
+    for (int j = 0; j < w->instrs[n].x.n_in; j++)
+      if (w->instrs[n].in[j].kind == RESULT)
+        w->instrs[n].in[j].i = at[w->instrs[n].in[j].i];
+    n++;
+  }
+  w->n_instr = n;
+  for (int k = 0; k < n_out; k++)
+    if (out[k].kind == RESULT)
+      out[k].i = at[out[k].i];
+}
+
 /* --- the program --- */
 
 static uint16_t number(const lowering *w, ref v) {
@@ -299,6 +360,7 @@ static fl_status lower(lowering *w, int n_out, const fl_value *out,
   }
   if (w->full || w->n_in + w->n_const + w->n_instr > FL_PROGRAM_VALUES)
     return FL_ESIZE;
+  join(w, n_out, outs);
   return build(w, n_out, outs, reduce, out_dtype, program);
 }
 

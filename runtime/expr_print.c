@@ -30,6 +30,9 @@ static const formula formulas[FL_ROWS] = {
 #define FL_TERNARY(name, T, sig, cast, saves, f)                               \
   [FL_ROW_##name] = {"abc", "", #f},
 #include "ops.def"
+    [FL_ROW_mul_add] = {"abc", "", "a * b + c"},
+    [FL_ROW_mul_sub] = {"abc", "", "a * b - c"},
+    [FL_ROW_sub_mul] = {"abc", "", "c - a * b"},
 };
 
 typedef struct printer {

@@ -29,7 +29,11 @@ enum {
 #define FL_COMPARE(name, sig, f)                 FL_ROW_##name,
 #define FL_TERNARY(name, T, sig, cast, saves, f) FL_ROW_##name,
 #include "ops.def"
+  /* no rows: */
   FL_ROW_convert, /* its input as `result`; to BOOL: != 0 */
+  FL_ROW_mul_add, /* a * b + c, for floats */
+  FL_ROW_mul_sub, /* a * b - c */
+  FL_ROW_sub_mul, /* c - a * b */
   FL_ROWS
 };
 

@@ -81,6 +81,28 @@ def elementwise():
 
 
 @torch.no_grad()
+def expressions():
+    def mix(x, y, w):
+        d = x - y
+        return d * d * 0.5 + w * d.abs() - 0.25 * x
+
+    works = {
+        "z = x * y + 1": lambda x, y, w: x * y + 1,
+        "T d = x - y; z = d * d * 0.5 + w * abs(d) - 0.25 * x": mix,
+        "z = gelu(x + y) * w": lambda x, y, w: F.gelu(x + y) * w,
+        "z = x * sigmoid(y) + tanh(w)":
+            lambda x, y, w: x * torch.sigmoid(y) + torch.tanh(w),
+    }
+    for size, n in (("32 KiB", 8192), ("4 MiB", 1048576)):
+        x, y, w = torch.randn(n), torch.randn(n), torch.randn(n)
+        for text, f in works.items():
+            measure(f"expressions {size}: {text}", lambda f=f: f(x, y, w))
+    x, y = torch.randn(4096, 1024), torch.randn(1024)
+    measure("expressions: sum of exp(x) * y, 4096x1024",
+            lambda: (torch.exp(x) * y).sum(1))
+
+
+@torch.no_grad()
 def rows():
     x = torch.randn(4096, 1024)
     h, w, b = torch.randn(768, 128), torch.randn(128), torch.randn(128)
@@ -124,6 +146,6 @@ def mlp():
     measure("mlp: 784-256-128-10, batch 128, a step of Adam", step)
 
 
-for group in (overhead, elementwise, rows, product, conv, mlp):
+for group in (overhead, elementwise, expressions, rows, product, conv, mlp):
     if wanted(group.__name__):
         group()
