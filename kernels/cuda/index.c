@@ -5,6 +5,9 @@
 
 #include <string.h>
 
+#define LANE   16   /* positions for a place that one thread adds up */
+#define SORTED 4096 /* floats to add that are put in order first */
+
 static flc_grid grid_of(int64_t threads) {
   int64_t blocks = flc_ceil_div(threads, INDEX_THREADS), most = 1 << 30;
   return (flc_grid){.x = (unsigned)(blocks < most ? blocks : most),
@@ -128,64 +131,64 @@ FLC_KERNEL(index_copy) {
 
 /* --- sums of slices: index_add, embedding_backward --- */
 
-/* The positions in order, and which slice each was. */
-static fl_status sort_positions(const fl_launch *l, sums_args *a,
-                                const keys_args *k, fl_dtype d) {
-  flc_spec spec = FLC_SPEC("index", "keys", d);
-  size_t n = (size_t)a->n;
-  flc_order o = {.dtype = d,
-                 .x = k->keys,
-                 .rows = 1,
-                 .n = a->n,
-                 .k = a->n,
-                 .bytes = flc_order_bytes(a->bound + 1)};
-  a->keys = o.values = fl_scratch_get(l, n * fl_dtype_size(d));
-  a->order = o.indices = fl_scratch_get(l, n * sizeof(int64_t));
-  if (!a->keys || !a->order)
+static fl_dtype key_type(const sums_args *a) {
+  return a->bound < INT32_MAX ? FL_I32 : FL_I64;
+}
+
+/* Room for a key for each of n positions, and src as slices to add: dtypes
+ * other than y's become the one that sums are made in. */
+static fl_status take_slices(const fl_launch *l, sums_args *a,
+                             const fl_view *src, void **keys) {
+  fl_dtype y = l->out[0].dtype;
+  bool whole = fl_dtype_kind(y) != FL_KIND_FLOAT;
+  fl_dtype wide = whole ? FL_I64 : flc_wide(y);
+  fl_dtype from = src->dtype == y ? y : wide;
+  a->wide = wide;
+  a->from = from;
+  a->tiles = flc_ceil_div(a->n, INDEX_RUN);
+  a->y = l->out[0].data;
+  a->single = src->ndim == 0;
+  a->src = flc_input(l, src, from);
+  *keys = fl_scratch_get(l, (size_t)a->n * fl_dtype_size(key_type(a)));
+  return a->src && *keys ? FL_OK : FL_ENOMEM;
+}
+
+/* Puts the keys in order and adds the slices to y in that order. */
+static fl_status add_by_keys(const fl_launch *l, sums_args *a,
+                             const void *keys) {
+  fl_dtype k = key_type(a), y = l->out[0].dtype;
+  flc_spec add = FLC_SPEC("index", "sums", y, a->from, k);
+  flc_spec carry = FLC_SPEC("index", "carry", y, k);
+  int64_t n = a->n, sums = a->tiles * a->outer * a->inner;
+  flc_order o = {.dtype = k, .x = keys, .rows = 1, .n = n, .k = n};
+  o.bytes = flc_order_bytes(a->bound + 1);
+  a->keys = o.values = fl_scratch_get(l, (size_t)n * fl_dtype_size(k));
+  a->order = o.indices = fl_scratch_get(l, (size_t)n * sizeof(int64_t));
+  a->head = fl_scratch_get(l, (size_t)sums * fl_dtype_size((fl_dtype)a->wide));
+  a->tail = fl_scratch_get(l, (size_t)sums * fl_dtype_size((fl_dtype)a->wide));
+  if (!a->keys || !a->order || !a->head || !a->tail)
     return FL_ENOMEM;
-  fl_status s = FLC_RUN(l, spec, grid_of(a->n), *k);
-  return s == FL_OK ? flc_order_rows(l, &o) : s;
+  fl_status s = flc_order_rows(l, &o);
+  if (s == FL_OK)
+    s = FLC_RUN(l, add, grid_of(sums), *a);
+  return s == FL_OK && a->tiles > 1 ? FLC_RUN(l, carry, grid_of(sums), *a) : s;
 }
 
 /* y has what the sums are added to. */
 static fl_status add_slices(const fl_launch *l, sums_args *a,
                             const fl_view *index, const fl_view *src,
                             int64_t skip) {
-  const fl_view *y = &l->out[0];
-  fl_dtype d = y->dtype, from = src->dtype, wide = d;
-  fl_dtype key = a->bound < INT32_MAX ? FL_I32 : FL_I64;
-  if (d == FL_F16 || d == FL_BF16)
-    wide = FL_F32;
-  else if (fl_dtype_kind(d) != FL_KIND_FLOAT)
-    wide = FL_I64;
-  if (from != d)
-    from = wide;
-  a->n = flc_numel(index);
+  flc_spec spec = FLC_SPEC("index", "keys", key_type(a));
+  keys_args k = {.n = flc_numel(index), .skip = skip};
+  a->n = k.n;
   if (a->outer * a->n * a->inner == 0)
     return FL_OK;
-  a->tiles = flc_ceil_div(a->n, INDEX_RUN);
-  a->y = y->data;
-  a->single = src->ndim == 0;
-  a->src = flc_input(l, src, from);
-  keys_args k = {.index = positions_of(l, index, a->bound),
-                 .keys = fl_scratch_get(l, (size_t)a->n * fl_dtype_size(key)),
-                 .n = a->n,
-                 .skip = skip};
-  if (!a->src || !k.index.at || !k.keys)
+  fl_status s = take_slices(l, a, src, &k.keys);
+  k.index = positions_of(l, index, a->bound);
+  if (s != FL_OK || !k.index.at)
     return FL_ENOMEM;
-  fl_status s = sort_positions(l, a, &k, key);
-  int64_t sums = a->tiles * a->outer * a->inner;
-  flc_spec add = FLC_SPEC("index", "sums", d, from, key);
-  flc_spec carry = FLC_SPEC("index", "carry", d, key);
-  if (s == FL_OK && a->tiles > 1) {
-    a->head = fl_scratch_get(l, (size_t)sums * fl_dtype_size(wide));
-    a->tail = fl_scratch_get(l, (size_t)sums * fl_dtype_size(wide));
-    if (!a->head || !a->tail)
-      return FL_ENOMEM;
-  }
-  if (s == FL_OK)
-    s = FLC_RUN(l, add, grid_of(sums), *a);
-  return s == FL_OK && a->tiles > 1 ? FLC_RUN(l, carry, grid_of(sums), *a) : s;
+  s = FLC_RUN(l, spec, grid_of(k.n), k);
+  return s == FL_OK ? add_by_keys(l, a, k.keys) : s;
 }
 
 FLC_KERNEL(index_add) {
@@ -318,14 +321,14 @@ static fl_dtype sum_type(fl_dtype d) {
   return d == FL_I32 ? FL_I32 : FL_I64;
 }
 
-/* Few positions for each place, or only one, are added up by one thread; then
- * the sum has one order, and with one position no other dtype is needed. */
+/* Adds single elements to y, which has x already: few positions for each place
+ * by one thread, others by atomics. */
 static fl_status scatter_sums(const fl_launch *l, pick_args *a,
-                              const fl_view *index, const fl_view *y) {
+                              const fl_view *index, const fl_view *y,
+                              bool lanes) {
   fl_view all = vector(y);
   int dim = (int)l->attrs->v[0].i;
-  int64_t to[FL_MAX_DIMS], from[FL_MAX_DIMS], steps = index->shape[dim];
-  bool lanes = steps <= 16;
+  int64_t to[FL_MAX_DIMS], from[FL_MAX_DIMS];
   a->src = source(l, y->dtype, from);
   if (!a->src)
     return FL_ENOMEM;
@@ -337,27 +340,50 @@ static fl_status scatter_sums(const fl_launch *l, pick_args *a,
   return FLC_RUN(l, spec, grid_of(a->n), *a);
 }
 
+/* The same by putting the places in order: always the same sum. */
+static fl_status scatter_sorted(const fl_launch *l, pick_args *a,
+                                const fl_view *index) {
+  fl_view y = vector(&l->out[0]), src;
+  int64_t to[FL_MAX_DIMS], none[FL_MAX_DIMS] = {0};
+  sums_args c = {.n = flc_numel(index), .outer = 1, .inner = 1};
+  c.bound = flc_numel(&y);
+  flc_spec spec = FLC_SPEC("index", "places", key_type(&c));
+  fl_view_copy(&src, &l->in[2]);
+  if (src.ndim > 0)
+    memcpy(src.shape, index->shape, sizeof src.shape);
+  fl_status s = take_slices(l, &c, &src, &a->y);
+  row_major(y.ndim, y.shape, to);
+  plan(a, index, (int)l->attrs->v[0].i, to, none, false);
+  a->all = c.bound;
+  if (s == FL_OK)
+    s = FLC_RUN(l, spec, grid_of(a->n), *a);
+  return s == FL_OK ? add_by_keys(l, &c, a->y) : s;
+}
+
+/* One position for each place needs no other dtype than y's. */
 FLC_KERNEL(scatter_add) {
   fl_view x = vector(&l->in[0]), index = vector(&l->in[1]), y;
   const fl_view *out = &l->out[0];
-  int dim = (int)l->attrs->v[0].i;
+  int64_t dim = l->attrs->v[0].i, each = index.shape[dim];
+  bool lanes = each <= LANE, whole = fl_dtype_kind(x.dtype) != FL_KIND_FLOAT;
+  bool sorted = !lanes && !whole && flc_numel(&index) <= SORTED;
   pick_args a = {0};
   fl_view_copy(&y, out);
-  if (index.shape[dim] > 1)
+  if (each > 1 && !sorted)
     y.dtype = sum_type(x.dtype);
-  if (y.dtype != out->dtype) {
-    size_t bytes = (size_t)flc_numel(out) * fl_dtype_size(y.dtype);
-    y.data = fl_scratch_get(l, bytes ? bytes : 1);
-    if (!y.data)
-      return FL_ENOMEM;
-  }
-  fl_status s = flc_move(l, &y, &l->in[0]);
+  if (y.dtype != out->dtype)
+    y.data = fl_scratch_get(l, (size_t)flc_numel(out) * fl_dtype_size(y.dtype));
+  if (flc_numel(out) == 0)
+    return FL_OK;
+  fl_status s = y.data ? flc_move(l, &y, &l->in[0]) : FL_ENOMEM;
   if (s != FL_OK || flc_numel(&index) == 0)
     return s;
   a.index = positions_of(l, &l->in[1], x.shape[dim]);
   if (!a.index.at)
     return FL_ENOMEM;
-  s = scatter_sums(l, &a, &index, &y);
+  if (sorted)
+    return scatter_sorted(l, &a, &index);
+  s = scatter_sums(l, &a, &index, &y, lanes);
   return s == FL_OK && y.dtype != out->dtype ? flc_move(l, out, &y) : s;
 }
 
@@ -408,6 +434,7 @@ void flc_visit_index(flc_visitor *v) {
       visit(v, FLC_SPEC("index", "add", d), d == FL_F32);
   }
   visit(v, FLC_SPEC("index", "keys", FL_I32), true);
+  visit(v, FLC_SPEC("index", "places", FL_I32), true);
   visit(v, FLC_SPEC("index", "claim", 0), true);
   visit(v, FLC_SPEC("index", "contend", 4), true);
   visit_masks(v);

@@ -1,8 +1,8 @@
 /* Kernels that read or write at positions. A bad position is reported and then
  * reads or writes nothing. Where several land in one place, the last of the
  * index wins; sums of slices are made in the order of the index, so they are
- * the same every time. Only scatter_add of floats with many positions for a
- * place (add) adds in whatever order the device happens to take. */
+ * the same every time. Only scatter_add of many floats with many positions for
+ * a place (add) adds in whatever order the device happens to take. */
 #include "words.cuh"
 #include "index.h"
 
@@ -169,6 +169,16 @@ template <int D> __global__ void keys(const __grid_constant__ keys_args a) {
     if (!position(a.index, k, &at) || at == a.skip)
       at = a.index.bound;
     ((FL_S(D) *)a.keys)[k] = (FL_S(D))at;
+  }
+}
+
+/* Places in y as keys, in a.y; bad ones become a.all. */
+template <int D> __global__ void places(const __grid_constant__ pick_args a) {
+  for (int64_t e = fl_thread(); e < a.n; e += fl_threads()) {
+    place p = place_of(a, e);
+    int64_t at;
+    bool good = position(a.index, e, &at);
+    ((FL_S(D) *)a.y)[e] = (FL_S(D))(good ? p.y + at * a.along : a.all);
   }
 }
 

@@ -44,6 +44,7 @@ typedef struct pick_args {
   int64_t shape[INDEX_DIMS], index_stride[INDEX_DIMS], y_stride[INDEX_DIMS],
       src_stride[INDEX_DIMS];
   int64_t steps, index_step, src_step; /* of a lane */
+  int64_t all;                         /* elements of y */
 } pick_args;
 
 /* Positions from 0; bad ones, and those of `skip` (-1: none), become bound. */
@@ -61,7 +62,8 @@ typedef struct sums_args {
   void *y;
   void *head, *tail; /* (tiles, columns): sums that go on beyond a tile */
   int64_t n, outer, inner, bound, tiles;
-  int single; /* src is one number */
+  int single;     /* src is one number */
+  int from, wide; /* dtypes of src and of sums, for the host */
 } sums_args;
 
 typedef struct hot_args {
