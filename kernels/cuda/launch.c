@@ -22,8 +22,10 @@ fl_status flc_run(const fl_launch *l, const flc_spec *spec, flc_grid g,
     f.shared = g.shared;
     flc_function_allow(d, &f);
   }
-  void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, (void *)(uintptr_t)args,
-                   CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, CU_LAUNCH_PARAM_END};
+  /* one parameter, wherever its alignment has put it; its size the driver knows
+   * from the image */
+  void *params[] = {(void *)(uintptr_t)args};
+  (void)bytes;
   unsigned x = g.x ? g.x : 1, y = g.y ? g.y : 1, z = g.z ? g.z : 1;
   CUresult e;
   if (g.cluster > 1) {
@@ -32,10 +34,10 @@ fl_status flc_run(const fl_launch *l, const flc_spec *spec, flc_grid g,
     attribute.value.clusterDim.y = attribute.value.clusterDim.z = 1;
     CUlaunchConfig config = {
         x, y, z, g.block, 1, 1, g.shared, l->stream->handle, &attribute, 1};
-    e = flc_cu->LaunchKernelEx(&config, f.handle, NULL, extra);
+    e = flc_cu->LaunchKernelEx(&config, f.handle, params, NULL);
   } else
     e = flc_cu->LaunchKernel(f.handle, x, y, z, g.block, 1, 1, g.shared,
-                             l->stream->handle, NULL, extra);
+                             l->stream->handle, params, NULL);
   return e ? flc_failed(d, e, l->op) : FL_OK;
 }
 
