@@ -1,11 +1,8 @@
 /* Between dtypes, and between strided views and contiguous memory: how every
  * kernel gets its operands in the type that it computes in. Also small helpers
  * on views that all kernel files share. */
-#include "cpu.h"
-
 #include "../../runtime/math.h"
-
-#include <string.h>
+#include "move.h"
 
 /* --- n contiguous elements --- */
 
@@ -70,8 +67,9 @@ typedef uint8_t type_BOOL;
   static void from_##F(int64_t n, fl_dtype to, void *out, const void *in) {    \
     switch (to) {                                                              \
       PAIR(F, F64)                                                             \
-      PAIR(F, F32) PAIR(F, F16) PAIR(F, BF16) PAIR(F, I64) PAIR(F, I32)        \
-          PAIR(F, I16) PAIR(F, I8) PAIR(F, U8) PAIR(F, BOOL) default : return; \
+      PAIR(F, F32)                                                             \
+      PAIR(F, F16) PAIR(F, BF16) PAIR(F, I64) PAIR(F, I32) PAIR(F, I16)        \
+          PAIR(F, I8) PAIR(F, U8) PAIR(F, BOOL) default : return;              \
     }                                                                          \
   }
 #define FL_DTYPE(NAME, name, T, size, kind, C) FROM(NAME)
@@ -216,6 +214,15 @@ static void transfer_view(const fl_launch *l, const fl_view *v, fl_dtype dtype,
   int64_t n = fl_view_numel(v);
   if (n == 0)
     return;
+  if (v->dtype == dtype) {
+    int64_t rows[FL_MAX_DIMS];
+    fl_row_major(v->ndim, v->shape, rows);
+    FL_CPU(move)
+    (l, fl_dtype_size(dtype), v->ndim, v->shape, store ? v->data : flat,
+     store ? v->stride : rows, store ? flat : v->data,
+     store ? rows : v->stride);
+    return;
+  }
   coalesce(v, &w);
   if (w.ndim == 1 && w.stride[0] == 1 && n > 32768) { /* cut one long row */
     w.shape[1] = 16384;

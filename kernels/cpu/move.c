@@ -3,7 +3,7 @@
 #include "move.h"
 
 #define TILE    32         /* elements; a tile's lines stay in L1 */
-#define PIECE   (64 << 10) /* elements a thread takes at once */
+#define PIECE   (16 << 10) /* elements a thread takes at once */
 #define CONVERT 1024       /* elements converted at once */
 
 typedef struct block {
@@ -75,7 +75,32 @@ static void tiles(size_t size, int64_t rows, int64_t columns, void *to,
 #undef TILES
 }
 
-static void line_task(void *context, int64_t begin, int64_t end) {
+/* Whole lines, in runs that differ in the dim before alone. */
+static void lines_task(void *context, int64_t begin, int64_t end) {
+  const block *b = context;
+  int last = b->ndim - 1, row = last - 1;
+  int64_t n = b->shape[last], ts = b->to_stride[last],
+          fs = b->from_stride[last];
+  fl_walk w;
+  fl_walk_start(&w, last, b->shape, begin);
+  while (begin < end) {
+    int64_t run = last ? b->shape[row] - w.at[row] : 1;
+    run = run < end - begin ? run : end - begin;
+    char *t = b->to + fl_walk_offset(&w, b->to_stride) * (int64_t)b->size;
+    const char *f =
+        b->from + fl_walk_offset(&w, b->from_stride) * (int64_t)b->size;
+    int64_t tn = last ? b->to_stride[row] * (int64_t)b->size : 0,
+            fn = last ? b->from_stride[row] * (int64_t)b->size : 0;
+    for (int64_t k = 0; k < run; k++, t += tn, f += fn)
+      FL_CPU(move_line)(b->size, n, t, ts, f, fs);
+    begin += run;
+    if (last)
+      w.at[row] += run - 1;
+    fl_walk_next(&w);
+  }
+}
+
+static void cut_task(void *context, int64_t begin, int64_t end) {
   const block *b = context;
   int last = b->ndim - 1;
   fl_walk w;
@@ -178,8 +203,8 @@ void FL_CPU(move)(const fl_launch *l, size_t size, int ndim,
   }
   b.cut = line < PIECE ? line : PIECE;
   b.cuts = (line + b.cut - 1) / b.cut;
-  fl_cpu_parallel(l, fl_numel(last, b.shape) * b.cuts, PIECE / b.cut, line_task,
-                  &b);
+  fl_cpu_parallel(l, fl_numel(last, b.shape) * b.cuts, PIECE / b.cut,
+                  b.cuts == 1 ? lines_task : cut_task, &b);
 }
 
 /* Lines again, but by way of buffers from one dtype to the other. */
