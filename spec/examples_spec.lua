@@ -52,6 +52,7 @@ describe("examples", function()
     ["08_data_loader"] = "goes on:",
     ["09_checkpoint"] = "the same bits:\ttrue",
     ["10_text_rnn"] = "sea sh",
+    ["11_elementwise"] = "right:\ttrue.*squares:\ty = %-.*robust: \ty = 3%.0 x %+ 0%.5",
   }
   for name, pattern in pairs(expected) do
     it("runs " .. name, function() assert.match(pattern, run(name)) end)

@@ -216,7 +216,8 @@ function M.check(f, inputs, o)
   if #wanted == 0 then fail("gradcheck: none of the inputs is a float tensor") end
   local ok, why = M.gradcheck(f, all, wanted)
   if ok and o.second then ok, why = M.gradgradcheck(f, all, wanted) end
-  return ok, why
+  if ok then return true end
+  return nil, why
 end
 
 return M
