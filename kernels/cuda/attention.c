@@ -295,16 +295,17 @@ static fl_status open(work *w, const fl_launch *l, int first, int mask,
 
 /* --- launches --- */
 
-/* 64 rows of `rows` and all `heads` to a block; `pairs`: tiles of 64 rows of
- * two operands in shared memory beside those gone over. */
+/* 64 of `rows` rows of one of `heads` to a block, or to `parts` blocks. Shared
+ * memory has `tiles` tiles of 64 rows, twice two of `step` rows, which are gone
+ * over, and two numbers for each of these. */
 static fl_status run16(work *w, flc_spec spec, int64_t rows, int64_t heads,
                        int tiles, int step, int parts) {
   int cols = width(wider(&w->a));
   w->a.tiles = flc_ceil_div(rows, ROWS);
   flc_grid g = {.x = (unsigned)(w->a.tiles * heads * parts),
                 .block = THREADS,
-                .shared =
-                    (unsigned)(tiles * ROWS * cols * 2 + 4 * step * cols * 2)};
+                .shared = (unsigned)(tiles * ROWS * cols * 2 +
+                                     4 * step * (cols * 2 + 4))};
   return g.x ? FLC_RUN(w->l, spec, g, w->a) : FL_OK;
 }
 

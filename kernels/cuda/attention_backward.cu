@@ -89,10 +89,11 @@ template <int D, int W, int COLS, int N, int MORE>
 __global__ void __launch_bounds__(ATT_THREADS)
     keys(const __grid_constant__ attention_args a) {
   extern __shared__ uint4 room[];
-  __shared__ float rows[2][2 * N];
   const int pair = 2 * N * W * 2;
   uint32_t k = fl_shared(room), v = k + ATT_ROWS * W * 2,
            qs = v + ATT_ROWS * W * 2;
+  float(*rows)[2 * N] =
+      (float(*)[2 * N])((char *)room + 2 * ATT_ROWS * W * 2 + 2 * pair);
   int warp = threadIdx.x >> 5, part = blockIdx.x % (W / COLS);
   att_place p =
       att_here(a, blockIdx.x / (W / COLS), a.heads / a.group, ATT_ROWS, false);
