@@ -79,21 +79,19 @@ inline int64_t att_element(const attention_args &a, int64_t b, int64_t h,
                            int64_t query, int64_t key) {
   return ((b * a.heads + h) * a.nq + query) * a.nk + key;
 }
-inline uint32_t att_word(const uint32_t (&w)[4], int i) {
-  return i == 0 ? w[0] : i == 1 ? w[1] : i == 2 ? w[2] : w[3];
-}
-/* Whether element e stays; bit 1: element e + 1, if asked for. */
-inline uint32_t att_kept(const attention_args &a, const att_random &r,
-                         int64_t e, bool two) {
-  uint32_t w[4];
-  int i = (int)(e & 3);
+/* Bit i: element e + i stays; e is a multiple of 4. */
+inline uint32_t att_kept4(const attention_args &a, const att_random &r,
+                          int64_t e) {
+  uint32_t w[4], bits = 0;
   fl_philox(r.seed, r.offset + (uint64_t)e / 4, 0, w);
-  uint32_t bits = att_word(w, i) >= a.drop.limit;
-  if (two && i == 3)
-    fl_philox(r.seed, r.offset + (uint64_t)e / 4 + 1, 0, w);
-  if (two && att_word(w, (i + 1) & 3) >= a.drop.limit)
-    bits |= 2;
+#pragma unroll
+  for (int i = 0; i < 4; i++)
+    bits |= (uint32_t)(w[i] >= a.drop.limit) << i;
   return bits;
+}
+inline uint32_t att_kept(const attention_args &a, const att_random &r,
+                         int64_t e) {
+  return att_kept4(a, r, e & ~3LL) >> (e & 3) & 1;
 }
 template <class T> T att_keep(const attention_args &a, uint32_t bits, int i) {
   return bits >> i & 1 ? (T)a.drop.keep : T(0);
@@ -105,21 +103,51 @@ template <class T> T att_keep(const attention_args &a, uint32_t bits, int i) {
 #define ATT_ROWS    64 /* of a block: 16 for each warp */
 
 /* Bit 4 j + e: element e of s[j] of the warp's tile stays. FLIP: rows are keys.
- * A loop, since random numbers are long code. */
+ * Loops, since random numbers are long code. Four keys in a row have one number
+ * if that is so in every row: then lanes that share keys share the work, and
+ * `own` is 4 bits for each j. */
 template <int N, int FLIP>
 uint32_t att_kept_tile(const attention_args &a, const att_random &r, int64_t b,
                        int64_t h, int64_t query, int64_t key) {
   int lane = threadIdx.x & 31;
-  uint32_t bits = 0;
+  uint32_t bits = 0, own = 0;
+  if (a.nk % 4) {
 #pragma unroll 1
-  for (int i = 0; i < N / 2; i += FLIP ? 1 : 2) {
-    int row = lane / 4 + 8 * (i >> 1 & 1),
-        col = 8 * (i >> 2) + 2 * (lane % 4) + (i & 1);
-    int64_t e = att_element(a, b, h, query + (FLIP ? col : row),
-                            key + (FLIP ? row : col));
-    bits |= att_kept(a, r, e, !FLIP) << i;
+    for (int i = 0; i < N / 2; i++) {
+      int row = lane / 4 + 8 * (i >> 1 & 1),
+          col = 8 * (i >> 2) + 2 * (lane % 4) + (i & 1);
+      bits |= att_kept(a, r,
+                       att_element(a, b, h, query + (FLIP ? col : row),
+                                   key + (FLIP ? row : col)))
+              << i;
+    }
+    return bits;
   }
-  return bits;
+  int odd = lane & 1, third = lane >> 2 & 3; /* of the lanes that share */
+  if (FLIP) {
+    query += 2 * (lane % 4) + (third >> 1);
+    key += lane / 16 * 4 + 8 * (third & 1);
+  } else {
+    query += lane / 4 + 8 * odd;
+    key += 4 * (lane % 4 >> 1);
+  }
+#pragma unroll 1
+  for (int j = 0; j < N / 8; j++)
+    own |= att_kept4(a, r,
+                     att_element(a, b, h, query + (FLIP ? 8 * j : 0),
+                                 key + (FLIP ? 0 : 8 * j)))
+           << 4 * j;
+  if (FLIP) {
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      uint32_t word = __shfl_sync(0xffffffff, own, (lane & ~12) | i << 2);
+      bits |= (word >> third & 0x11111111) << (2 * (i & 1) + (i >> 1));
+    }
+    return bits;
+  }
+  uint32_t other = __shfl_xor_sync(0xffffffff, own, 1);
+  return ((odd ? other : own) >> 2 * odd & 0x33333333) |
+         ((odd ? own : other) >> 2 * odd & 0x33333333) << 2;
 }
 
 /* Rows first.. of one head, W columns; zeros after `rows` rows and `cols`

@@ -133,7 +133,7 @@ uint32_t att_kept_tile(const attention_args &a, const att_random &r, int64_t b,
     int row = ty + i / 4, col = tx + i % 4;
     int64_t e = att_element(a, b, h, query + (FLIP ? col : row),
                             key + (FLIP ? row : col));
-    bits |= att_kept(a, r, e, false) << i;
+    bits |= att_kept(a, r, e) << i;
   }
   return bits;
 }
