@@ -29,9 +29,6 @@ typedef struct plan {
 static int64_t at_most(int64_t v, int64_t most) {
   return v < most ? v : most;
 }
-static int64_t at_least(int64_t v, int64_t least) {
-  return v > least ? v : least;
-}
 /* The least power of 2 from v on, at most `most`. */
 static int power_for(int64_t v, int most) {
   int p = 1;
@@ -182,7 +179,8 @@ static flc_spec spec_of(const char *entry, int kind, fl_dtype d, int lot) {
 
 static fl_status launch(plan *p) {
   reduce_args *a = &p->a;
-  int processors = flc_chip_of(p->l)->processors, lot = lot_of(p->dtype);
+  int processors = flc_chip_of(p->l)->processors;
+  int lot = lot_of(p->dtype);
   flc_spec spec;
   flc_grid grid;
   if (p->columns) {
@@ -275,15 +273,74 @@ static unsigned mask_of(const fl_launch *l, int at, const fl_view *v) {
   return mask;
 }
 
+static bool is_float(fl_dtype d) {
+  return fl_dtype_kind(d) == FL_KIND_FLOAT;
+}
+
+/* Whether there are kernels of this kind for the dtype. Other integers go by
+ * i64: no program lives by their products. */
+static bool takes(int kind, fl_dtype d) {
+  switch (kind) {
+  case REDUCE_SUM:
+    return true;
+  case REDUCE_MEAN:
+    return d == FL_I64 || d == FL_BOOL;
+  case REDUCE_COUNT:
+    return is_float(d) || d == FL_I64 || d == FL_BOOL;
+  case REDUCE_POWERS:
+  case REDUCE_LSE:
+  case REDUCE_PRODUCTS:
+    return is_float(d);
+  default:
+    return is_float(d) || d == FL_I64;
+  }
+}
+
+/* x over the dims in `reduced`, into `values` (may be NULL) and p->a.y2. What
+ * has no kernels is converted, and its extremes back. */
+static fl_status run(plan *p, const fl_view *x, unsigned reduced,
+                     const fl_view *values) {
+  fl_view v, wide = {.data = NULL};
+  size_t size = values ? fl_dtype_size(values->dtype) : 0;
+  fl_view_copy(&v, x);
+  p->a.y = values ? values->data : NULL;
+  if (!takes(p->kind, v.dtype)) {
+    v.data = (void *)(uintptr_t)flc_input(p->l, x, FL_I64);
+    v.dtype = FL_I64;
+    dense_strides(&v);
+    if (!v.data)
+      return FL_ENOMEM;
+    if (values && (p->kind == REDUCE_EXTREME || p->kind == REDUCE_PLACE)) {
+      wide = *values;
+      wide.dtype = FL_I64;
+      size = sizeof(int64_t);
+      wide.data = fl_scratch_get(p->l, (size_t)flc_numel(values) * size + 1);
+      p->a.y = wide.data;
+      if (!wide.data)
+        return FL_ENOMEM;
+    }
+  }
+  fl_status s = reduce_view(p, &v, reduced, size);
+  if (s != FL_OK || !wide.data || flc_numel(values) == 0)
+    return s;
+  return flc_move(p->l, values, &wide);
+}
+
 /* in[0] over the dims in attribute `at` (none: all). */
 static fl_status reduce(const fl_launch *l, int kind, int finish, int at,
-                        double q) {
-  const fl_view *v = &l->in[0], *out = &l->out[0];
+                        double power) {
   plan p = {.l = l, .kind = kind};
-  p.a.y = out->data;
-  p.a.p = q;
+  p.a.p = power;
   p.a.finish = finish;
-  return reduce_view(&p, v, mask_of(l, at, v), fl_dtype_size(out->dtype));
+  return run(&p, &l->in[0], mask_of(l, at, &l->in[0]), &l->out[0]);
+}
+
+static fl_status extreme(const fl_launch *l, int at, bool absolute,
+                         bool least) {
+  plan p = {.l = l, .kind = REDUCE_EXTREME};
+  p.a.absolute = absolute;
+  p.a.least = least;
+  return run(&p, &l->in[0], mask_of(l, at, &l->in[0]), &l->out[0]);
 }
 
 fl_status flc_moments(const fl_launch *l, const fl_view *x, unsigned reduced,
@@ -313,16 +370,12 @@ fl_status flc_products(const fl_launch *l, const fl_view *x, const void *dy,
 
 /* --- kernels --- */
 
-static bool is_float(const fl_view *v) {
-  return fl_dtype_kind(v->dtype) == FL_KIND_FLOAT;
-}
-
 FLC_KERNEL(sum) {
   return reduce(l, REDUCE_SUM, DONE_VALUE, 0, 0);
 }
 
 FLC_KERNEL(mean) {
-  int kind = is_float(&l->in[0]) ? REDUCE_SUM : REDUCE_MEAN;
+  int kind = is_float(l->in[0].dtype) ? REDUCE_SUM : REDUCE_MEAN;
   return reduce(l, kind, DONE_MEAN, 0, 0);
 }
 
@@ -331,11 +384,11 @@ FLC_KERNEL(prod) {
 }
 
 FLC_KERNEL(amax) {
-  return reduce(l, REDUCE_MAX, DONE_VALUE, 0, 0);
+  return extreme(l, 0, false, false);
 }
 
 FLC_KERNEL(amin) {
-  return reduce(l, REDUCE_MIN, DONE_VALUE, 0, 0);
+  return extreme(l, 0, false, true);
 }
 
 FLC_KERNEL(any) {
@@ -360,72 +413,58 @@ FLC_KERNEL(logsumexp) {
 
 FLC_KERNEL(norm) {
   double p = l->attrs->v[0].f;
-  int kind = p == 0           ? REDUCE_COUNT
-             : p == 1         ? REDUCE_ABS_SUM
-             : p == 2         ? REDUCE_SQUARES
-             : p == INFINITY  ? REDUCE_ABS_MAX
-             : p == -INFINITY ? REDUCE_ABS_MIN
-                              : REDUCE_POWERS;
-  return reduce(l, kind, DONE_VALUE, 1, p);
+  if (isinf(p))
+    return extreme(l, 1, true, p < 0);
+  if (p == 0)
+    return reduce(l, REDUCE_COUNT, DONE_VALUE, 1, p);
+  if (p != 1)
+    return reduce(l, REDUCE_POWERS, DONE_VALUE, 1, p);
+  plan one = {.l = l, .kind = REDUCE_SUM};
+  one.a.absolute = true;
+  return run(&one, &l->in[0], mask_of(l, 1, &l->in[0]), &l->out[0]);
 }
 
 /* Values (may be NULL) and positions along attribute dim, or of everything.
  * Positions are counted in the input's own order, so it must lie in it. */
-static fl_status extremes(const fl_launch *l, int kind, void *values,
-                          void *positions) {
+static fl_status places(const fl_launch *l, bool least, const fl_view *values,
+                        const fl_view *positions) {
   const fl_view *v = &l->in[0];
   int64_t dim = l->attrs->v[0].i;
-  plan p = {.l = l, .kind = kind};
+  plan p = {.l = l, .kind = REDUCE_PLACE};
   fl_view dense;
   if (flc_numel(v) == 0)
     return FL_OK;
   fl_view_copy(&dense, v);
-  dense.data = (void *)(uintptr_t)flc_input(l, v, v->dtype);
-  if (!dense.data)
-    return FL_ENOMEM;
-  dense_strides(&dense);
-  p.a.y = values;
-  p.a.y2 = positions;
+  if (takes(REDUCE_PLACE, v->dtype)) {
+    dense.data = (void *)(uintptr_t)flc_input(l, v, v->dtype);
+    if (!dense.data)
+      return FL_ENOMEM;
+    dense_strides(&dense);
+  }
+  p.a.least = least;
+  p.a.y2 = positions->data;
   p.a.base = l->base;
   bool whole = dim == FL_ATTR_NONE || !v->ndim;
-  return reduce_view(&p, &dense, whole ? all_dims(v) : 1u << dim, 0);
+  return run(&p, &dense, whole ? all_dims(v) : 1u << dim, values);
 }
 
 FLC_KERNEL(max_dim) {
-  return extremes(l, REDUCE_ARG_MAX, l->out[0].data, l->out[1].data);
+  return places(l, false, &l->out[0], &l->out[1]);
 }
 
 FLC_KERNEL(min_dim) {
-  return extremes(l, REDUCE_ARG_MIN, l->out[0].data, l->out[1].data);
+  return places(l, true, &l->out[0], &l->out[1]);
 }
 
 FLC_KERNEL(argmax) {
-  return extremes(l, REDUCE_ARG_MAX, NULL, l->out[0].data);
+  return places(l, false, NULL, &l->out[0]);
 }
 
 FLC_KERNEL(argmin) {
-  return extremes(l, REDUCE_ARG_MIN, NULL, l->out[0].data);
+  return places(l, true, NULL, &l->out[0]);
 }
 
 /* --- what the pack holds --- */
-
-static bool takes(int kind, fl_dtype d) {
-  bool whole = fl_dtype_kind(d) != FL_KIND_FLOAT;
-  switch (kind) {
-  case REDUCE_MEAN:
-    return whole;
-  case REDUCE_ABS_SUM:
-  case REDUCE_SQUARES:
-  case REDUCE_POWERS:
-  case REDUCE_ABS_MAX:
-  case REDUCE_ABS_MIN:
-  case REDUCE_LSE:
-  case REDUCE_PRODUCTS:
-    return !whole;
-  default:
-    return true;
-  }
-}
 
 void flc_visit_reduce(flc_visitor *v) {
   for (int kind = 0; kind < REDUCE_KINDS; kind++)

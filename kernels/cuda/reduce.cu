@@ -20,9 +20,15 @@ template <> struct sum_type<int64_t> { typedef int64_t T; };
 
 /* --- accumulators. add: N values, of positions at, at + step, ... --- */
 
+/* |x|^p. Not inlined: nobody waits for it, and it is long. */
+__noinline__ double power(double x, double p) {
+  return pow(fabs(x), p);
+}
+
 template <class V> struct given {
   V shift;
   double p;
+  bool absolute, least;
 };
 
 template <int K, class V> struct sums {
@@ -34,12 +40,14 @@ template <int K, class V> struct sums {
   template <int N>
   void add(const V (&v)[N], const V (&)[N], const given<V> &g, int64_t,
            int64_t) {
-    if (K == REDUCE_SQUARES || K == REDUCE_POWERS) {
+    if (K == REDUCE_POWERS && g.p == 2) {
 #pragma unroll
-      for (int i = 0; i < N; i++) {
-        S w = (S)v[i];
-        s += K == REDUCE_SQUARES ? w * w : (S)pow(fabs((double)w), g.p);
-      }
+      for (int i = 0; i < N; i++)
+        s += (S)v[i] * (S)v[i];
+    } else if (K == REDUCE_POWERS) {
+#pragma unroll
+      for (int i = 0; i < N; i++)
+        s += (S)power(v[i], g.p);
     } else if (K == REDUCE_COUNT) {
       int n = 0;
 #pragma unroll
@@ -50,7 +58,7 @@ template <int K, class V> struct sums {
       V t[N];
 #pragma unroll
       for (int i = 0; i < N; i++)
-        t[i] = K == REDUCE_ABS_SUM ? fl_abs(v[i]) : v[i];
+        t[i] = g.absolute ? fl_abs(v[i]) : v[i];
       s += (S)fl_tree(t);
     }
   }
@@ -83,32 +91,30 @@ template <class V> V lowest() {
 template <> inline int64_t lowest<int64_t>() {
   return INT64_MIN;
 }
-template <class V> V highest() {
-  return (V)INFINITY;
+/* In the other order. */
+template <class V> V flipped(V v) {
+  return -v;
 }
-template <> inline int64_t highest<int64_t>() {
-  return INT64_MAX;
+inline int64_t flipped(int64_t v) {
+  return ~v;
 }
 
-template <int K, class V> struct extremes {
-  enum { LEAST = K == REDUCE_MIN || K == REDUCE_ABS_MIN };
-  enum { ABS = K == REDUCE_ABS_MAX || K == REDUCE_ABS_MIN };
+template <class V> struct extremes {
   V s;
   void start() {
-    s = LEAST ? highest<V>() : lowest<V>();
-  }
-  void take(V v) {
-    s = LEAST ? fl_minimum(v, s) : fl_maximum(v, s);
+    s = lowest<V>();
   }
   template <int N>
-  void add(const V (&v)[N], const V (&)[N], const given<V> &, int64_t,
+  void add(const V (&v)[N], const V (&)[N], const given<V> &g, int64_t,
            int64_t) {
 #pragma unroll
-    for (int i = 0; i < N; i++)
-      take(ABS ? fl_abs(v[i]) : v[i]);
+    for (int i = 0; i < N; i++) {
+      V w = g.absolute ? fl_abs(v[i]) : v[i];
+      s = fl_maximum(g.least ? flipped(w) : w, s);
+    }
   }
   void merge(const extremes &o) {
-    take(o.s);
+    s = fl_maximum(o.s, s);
   }
 };
 
@@ -121,7 +127,7 @@ template <class V> struct exponentials {
     s = 0;
   }
   static V finite(V m) {
-    return fl_abs(m) == highest<V>() ? V(0) : m;
+    return fl_abs(m) == (V)INFINITY ? V(0) : m;
   }
   void raise(V to) {
     if (to > top || to != to) {
@@ -194,7 +200,7 @@ template <class V> struct pairs {
 };
 
 /* The first largest (least) element, the first NaN if any, and its position. */
-template <int K, class V> struct places {
+template <class V> struct places {
   V s;
   int64_t at;
   void start() {
@@ -202,18 +208,19 @@ template <int K, class V> struct places {
     at = -1;
   }
   static bool beats(V v, V than) {
-    bool more = K == REDUCE_ARG_MIN ? v < than : v > than;
-    return more || (v != v && than == than);
+    return v > than || (v != v && than == than);
   }
   template <int N>
-  void add(const V (&v)[N], const V (&)[N], const given<V> &, int64_t from,
+  void add(const V (&v)[N], const V (&)[N], const given<V> &g, int64_t from,
            int64_t step) {
 #pragma unroll
-    for (int i = 0; i < N; i++)
-      if (at < 0 || beats(v[i], s)) {
-        s = v[i];
+    for (int i = 0; i < N; i++) {
+      V w = g.least ? flipped(v[i]) : v[i];
+      if (at < 0 || beats(w, s)) {
+        s = w;
         at = from + i * step;
       }
+    }
   }
   void merge(const places &o) {
     if (o.at < 0)
@@ -225,18 +232,13 @@ template <int K, class V> struct places {
 
 template <int K, class V> struct acc_of { typedef sums<K, V> T; };
 #define ACC(K, A)                                                              \
-  template <class V> struct acc_of<K, V> { typedef A T; };
-#define COMMA ,
-ACC(REDUCE_PROD, products_of<V>)
-ACC(REDUCE_MAX, extremes<REDUCE_MAX COMMA V>)
-ACC(REDUCE_MIN, extremes<REDUCE_MIN COMMA V>)
-ACC(REDUCE_ABS_MAX, extremes<REDUCE_ABS_MAX COMMA V>)
-ACC(REDUCE_ABS_MIN, extremes<REDUCE_ABS_MIN COMMA V>)
-ACC(REDUCE_LSE, exponentials<V>)
-ACC(REDUCE_MOMENTS, moments<V>)
-ACC(REDUCE_PRODUCTS, pairs<V>)
-ACC(REDUCE_ARG_MAX, places<REDUCE_ARG_MAX COMMA V>)
-ACC(REDUCE_ARG_MIN, places<REDUCE_ARG_MIN COMMA V>)
+  template <class V> struct acc_of<K, V> { typedef A<V> T; };
+ACC(REDUCE_PROD, products_of)
+ACC(REDUCE_EXTREME, extremes)
+ACC(REDUCE_LSE, exponentials)
+ACC(REDUCE_MOMENTS, moments)
+ACC(REDUCE_PRODUCTS, pairs)
+ACC(REDUCE_PLACE, places)
 
 /* --- results --- */
 
@@ -268,18 +270,21 @@ template <int K, int D> struct result {
         ((int64_t *)a.y)[out] = (int64_t)t.s;
       else
         ((uint8_t *)a.y)[out] = a.finish == DONE_ANY ? any : all;
-    } else if (K == REDUCE_SQUARES)
-      to::put(a, out, sqrt((double)t.s));
-    else if (K == REDUCE_POWERS)
-      to::put(a, out, pow((double)t.s, 1 / a.p));
+    } else if (K == REDUCE_POWERS)
+      to::put(a, out,
+              a.p == 2 ? sqrt((double)t.s) : power((double)t.s, 1 / a.p));
     else if ((K == REDUCE_SUM || K == REDUCE_MEAN) && a.finish == DONE_MEAN)
       to::put(a, out, (double)t.s / a.count);
     else
       to::put(a, out, t.s);
   }
-  template <class A>
-  static void put(const reduce_args &a, const A &t, int64_t, int64_t out) {
-    to::put(a, out, t.s); /* products and extremes */
+  static void put(const reduce_args &a, const products_of<V> &t, int64_t,
+                  int64_t out) {
+    to::put(a, out, t.s);
+  }
+  static void put(const reduce_args &a, const extremes<V> &t, int64_t,
+                  int64_t out) {
+    to::put(a, out, a.least ? flipped(t.s) : t.s);
   }
   static void put(const reduce_args &a, const exponentials<V> &t, int64_t,
                   int64_t out) {
@@ -305,10 +310,10 @@ template <int K, int D> struct result {
     ((double *)a.y)[out] = t.s;
     ((double *)a.y2)[out] = t.q;
   }
-  static void put(const reduce_args &a, const places<K, V> &t, int64_t,
+  static void put(const reduce_args &a, const places<V> &t, int64_t,
                   int64_t out) {
     if (a.y)
-      to::put(a, out, t.s);
+      to::put(a, out, a.least ? flipped(t.s) : t.s);
     ((int64_t *)a.y2)[out] = t.at + a.base;
   }
 };
@@ -333,7 +338,7 @@ template <int K, int D>
 given<typename value_of<K, D>::T> given_of(const reduce_args &a, int64_t in,
                                            int64_t out) {
   typedef typename value_of<K, D>::T V;
-  given<V> g = {V(0), a.p};
+  given<V> g = {V(0), a.p, a.absolute != 0, a.least != 0};
   if (K == REDUCE_MOMENTS && a.per_piece)
     g.shift = fl_get<V>(((const FL_S(D) *)a.x)[in]);
   if (K == REDUCE_PRODUCTS)
@@ -385,73 +390,62 @@ void leave(const reduce_args &a, const A &t, int64_t r, int64_t in,
     result<K, D>::put(a, t, in, out);
 }
 
+/* Blocks of a processor: as many as the registers allow. */
+template <int K, int D> constexpr int row_blocks() {
+  return K == REDUCE_POWERS || (K == REDUCE_LSE && D == FL_F64) ? 2
+         : K >= REDUCE_LSE || D == FL_F64 || D >= FL_I16         ? 3
+                                                                : 4;
+}
+template <int K> constexpr int column_blocks() {
+  return K == REDUCE_POWERS || K >= REDUCE_LSE ? 2 : 3;
+}
+
 /* --- rows --- */
 
 template <int D> struct lot { /* elements of one access */
   enum { BYTES = sizeof(FL_S(D)), N = BYTES > 1 ? 16 / BYTES : 8 };
 };
 
-/* n adjacent elements by `lanes` threads: up to alignment, by vectors, rest. */
+/* n adjacent elements by `lanes` threads: by vectors, then what lies before and
+ * after them. */
 template <int K, int D, class A, class V>
 void span(A &t, const reduce_args &a, const given<V> &g, const FL_S(D) * x,
           const FL_S(D) * x2, int64_t n, int64_t at, int lane, int lanes) {
   typedef FL_S(D) S;
   enum { N = lot<D>::N, TWO = K == REDUCE_PRODUCTS, U = TWO ? 2 : 4 };
-  int64_t head = n;
-  if (a.vector) {
-    int off = (int)((uintptr_t)x / sizeof(S) % N);
-    head = off ? N - off : 0;
-    head = head < n ? head : n;
-  }
-#pragma unroll 4
-  for (int64_t i = lane; i < head; i += lanes) {
-    V v[1] = {fl_get<V>(x[i])}, u[1] = {TWO ? fl_get<V>(x2[i]) : V(0)};
-    t.add(v, u, g, at + i, 1);
-  }
-  int64_t vectors = (n - head) / N, j = lane;
-  x += head;
-  x2 += TWO ? head : 0;
-  for (; j + (U - 1) * lanes < vectors; j += U * lanes) {
+  int64_t head = a.vector ? fl_head<N>(x, n) : n;
+  int64_t end = head + (n - head) / N * N, step = (int64_t)lanes * N;
+  for (int64_t i = head + (int64_t)lane * N; i < end; i += U * step) {
     fl_vec<S, N> b[U], c[U];
 #pragma unroll
-    for (int k = 0; k < U; k++) {
-      b[k] = fl_read<S, N>(x + (j + k * lanes) * N);
-      if (TWO)
-        c[k] = fl_read<S, N>(x2 + (j + k * lanes) * N);
-    }
-#pragma unroll
-    for (int k = 0; k < U; k++) {
-      V v[N], u[N];
-#pragma unroll
-      for (int i = 0; i < N; i++) {
-        v[i] = fl_get<V>(b[k].at[i]);
-        u[i] = TWO ? fl_get<V>(c[k].at[i]) : V(0);
+    for (int k = 0; k < U; k++)
+      if (i + k * step < end) {
+        b[k] = fl_read<S, N>(x + i + k * step);
+        if (TWO)
+          c[k] = fl_read<S, N>(x2 + i + k * step);
       }
-      t.add(v, u, g, at + head + (j + k * lanes) * N, 1);
-    }
-  }
-#pragma unroll 1
-  for (; j < vectors; j += lanes) {
-    fl_vec<S, N> b = fl_read<S, N>(x + j * N), c = b;
-    if (TWO)
-      c = fl_read<S, N>(x2 + j * N);
-    V v[N], u[N];
 #pragma unroll
-    for (int i = 0; i < N; i++) {
-      v[i] = fl_get<V>(b.at[i]);
-      u[i] = TWO ? fl_get<V>(c.at[i]) : V(0);
-    }
-    t.add(v, u, g, at + head + j * N, 1);
+    for (int k = 0; k < U; k++)
+      if (i + k * step < end) {
+        V v[N], u[N];
+#pragma unroll
+        for (int m = 0; m < N; m++) {
+          v[m] = fl_get<V>(b[k].at[m]);
+          u[m] = TWO ? fl_get<V>(c[k].at[m]) : V(0);
+        }
+        t.add(v, u, g, at + i + k * step, 1);
+      }
   }
 #pragma unroll 1
-  for (int64_t i = vectors * N + lane; i < n - head; i += lanes) {
+  for (int64_t k = lane; k < head + n - end; k += lanes) {
+    int64_t i = k < head ? k : k - head + end;
     V v[1] = {fl_get<V>(x[i])}, u[1] = {TWO ? fl_get<V>(x2[i]) : V(0)};
-    t.add(v, u, g, at + head + i, 1);
+    t.add(v, u, g, at + i, 1);
   }
 }
 
 template <int K, int D>
-__global__ void __launch_bounds__(256)
+__global__ void __launch_bounds__(256, row_blocks<K, D>())
     rows(const __grid_constant__ reduce_args a) {
   typedef typename value_of<K, D>::T V;
   typedef typename acc_of<K, V>::T A;
@@ -487,46 +481,48 @@ __global__ void __launch_bounds__(256)
 
 /* --- columns: N adjacent ones for each thread --- */
 
+/* Where line `line` of the reduced axes begins. */
+inline int64_t line_at(const reduce_args &a, int64_t line) {
+  int64_t at = line, none = 0, off = 0;
+  if (a.n_red)
+    off = offset_of(fl_quotient(line, a.run, &at), a.n_red, a.red, &none);
+  return off + at * a.run_in;
+}
+
 template <int K, int D, int N>
-__global__ void __launch_bounds__(256)
+__global__ void __launch_bounds__(256, column_blocks<K>())
     columns(const __grid_constant__ reduce_args a) {
   typedef typename value_of<K, D>::T V;
   typedef typename acc_of<K, V>::T A;
   typedef FL_S(D) S;
   enum { TWO = K == REDUCE_PRODUCTS, U = 4 };
-  __shared__ A part[256];
-  int tx = threadIdx.x % a.bx, ty = threadIdx.x / a.bx % a.by;
-  int64_t tile, wide = a.keep[0].size;
-  int64_t o = fl_quotient(blockIdx.x, a.tiles, &tile) * a.bz +
-              threadIdx.x / (a.bx * a.by);
-  int64_t col = (tile * a.bx + tx) * N, out = 0, none = 0;
-  bool on = o * wide < a.results && col < wide;
-  int64_t in = on ? offset_of(o, a.n_keep - 1, a.keep + 1, &out) + col : 0;
+  __shared__ A part[256 * N];
+  int tx = threadIdx.x % a.bx, tz = threadIdx.x / (a.bx * a.by);
+  int ty = threadIdx.x / a.bx % a.by, side = a.bx * N;
+  int64_t tile, wide = a.keep[0].size, out = 0;
+  int64_t o = fl_quotient(blockIdx.x, a.tiles, &tile) * a.bz;
+  int64_t first = tile * side, col = first + tx * N;
+  bool on = (o + tz) * wide < a.results && col < wide;
+  int64_t in = on ? offset_of(o + tz, a.n_keep - 1, a.keep + 1, &out) + col : 0;
   A t[N];
   given<V> g[N];
-  out += col * a.keep[0].out;
 #pragma unroll
   for (int j = 0; j < N; j++) {
     t[j].start();
     if (on)
-      g[j] = given_of<K, D>(a, in + j, out + j * a.keep[0].out);
+      g[j] = given_of<K, D>(a, in + j, out + (col + j) * a.keep[0].out);
   }
   const S *x = (const S *)a.x + in, *x2 = (const S *)a.x2 + (TWO ? in : 0);
   int64_t r = (int64_t)blockIdx.y * a.per_piece, end = r + a.per_piece;
   int64_t lines = a.run * a.repeats;
   end = !on ? 0 : end < lines ? end : lines;
+  r += ty;
 #pragma unroll 1
-  for (r += ty; r < end; r += U * a.by) {
+  for (; r + (U - 1) * a.by < end; r += U * a.by) {
     fl_vec<S, N> b[U], c[U];
-    int most = end - r > (U - 1) * a.by ? U : 1;
 #pragma unroll
     for (int k = 0; k < U; k++) {
-      int64_t line = r + k * a.by, at = line, off = 0;
-      if (line >= end)
-        continue;
-      if (a.n_red)
-        off = offset_of(fl_quotient(line, a.run, &at), a.n_red, a.red, &none);
-      off += at * a.run_in;
+      int64_t off = line_at(a, r + k * a.by);
       b[k] = fl_read<S, N>(x + off);
       if (TWO)
         c[k] = fl_read<S, N>(x2 + off);
@@ -534,37 +530,46 @@ __global__ void __launch_bounds__(256)
 #pragma unroll
     for (int j = 0; j < N; j++) {
       V v[U], u[U];
-      if (most == U) {
 #pragma unroll
-        for (int k = 0; k < U; k++) {
-          v[k] = fl_get<V>(b[k].at[j]);
-          u[k] = TWO ? fl_get<V>(c[k].at[j]) : V(0);
-        }
-        t[j].add(v, u, g[j], r, a.by);
-        continue;
+      for (int k = 0; k < U; k++) {
+        v[k] = fl_get<V>(b[k].at[j]);
+        u[k] = TWO ? fl_get<V>(c[k].at[j]) : V(0);
       }
+      t[j].add(v, u, g[j], r, a.by);
+    }
+  }
+#pragma unroll 1
+  for (; r < end; r += a.by) {
+    int64_t off = line_at(a, r);
+    fl_vec<S, N> b = fl_read<S, N>(x + off), c = b;
+    if (TWO)
+      c = fl_read<S, N>(x2 + off);
 #pragma unroll
-      for (int k = 0; k < U; k++)
-        if (r + k * a.by < end) {
-          V v1[1] = {fl_get<V>(b[k].at[j])};
-          V u1[1] = {TWO ? fl_get<V>(c[k].at[j]) : V(0)};
-          t[j].add(v1, u1, g[j], r + k * a.by, 1);
-        }
+    for (int j = 0; j < N; j++) {
+      V v[1] = {fl_get<V>(b.at[j])}, u[1] = {fl_get<V>(c.at[j])};
+      t[j].add(v, u, g[j], r, 1);
     }
   }
 #pragma unroll
-  for (int j = 0; j < N; j++) {
+  for (int j = 0; j < N; j++)
+    part[threadIdx.x * N + j] = t[j];
 #pragma unroll 1
-    for (int k = a.by / 2; k > 0; k /= 2) {
-      __syncthreads();
-      if (ty >= k && ty < 2 * k)
-        part[threadIdx.x] = t[j];
-      __syncthreads();
-      if (ty < k)
-        t[j].merge(part[threadIdx.x + k * a.bx]);
-    }
-    if (on && ty == 0)
-      leave<K, D>(a, t[j], o * wide + col + j, in + j, out + j * a.keep[0].out);
+  for (int k = a.by / 2; k > 0; k /= 2) {
+    __syncthreads();
+#pragma unroll 1
+    for (int j = ty < k ? 0 : N; j < N; j++)
+      part[threadIdx.x * N + j].merge(part[(threadIdx.x + k * a.bx) * N + j]);
+  }
+  __syncthreads();
+#pragma unroll 1
+  for (int i = threadIdx.x; i < side * a.bz; i += blockDim.x) {
+    int z = i / side, c = i % side;
+    if ((o + z) * wide >= a.results || first + c >= wide)
+      continue;
+    out = 0;
+    in = offset_of(o + z, a.n_keep - 1, a.keep + 1, &out) + first + c;
+    leave<K, D>(a, part[z * a.by * side + c], (o + z) * wide + first + c, in,
+                out + (first + c) * a.keep[0].out);
   }
 }
 
@@ -579,7 +584,7 @@ __global__ void __launch_bounds__(256)
   A t;
   t.start();
   if (r < a.results)
-#pragma unroll 4
+#pragma unroll 2
     for (int64_t p = lane; p < a.pieces; p += a.lanes)
       t.merge(((const A *)a.partial)[p * a.results + r]);
   together(t, a.lanes);

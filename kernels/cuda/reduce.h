@@ -2,34 +2,28 @@
 #ifndef FL_CUDA_REDUCE_H
 #define FL_CUDA_REDUCE_H
 
-enum { /* what is accumulated */
-       REDUCE_SUM,
-       REDUCE_ABS_SUM,
-       REDUCE_COUNT,   /* of nonzero elements */
-       REDUCE_SQUARES, /* in double: no overflow on the way */
-       REDUCE_POWERS,  /* |x|^p */
-       REDUCE_MEAN,    /* sum of integers as doubles */
-       REDUCE_PROD,
-       REDUCE_MAX,
-       REDUCE_MIN,
-       REDUCE_ABS_MAX,
-       REDUCE_ABS_MIN,
-       REDUCE_LSE,
-       REDUCE_MOMENTS,
-       REDUCE_PRODUCTS, /* sums of x and of x (x2 - shift) */
-       REDUCE_ARG_MAX,
-       REDUCE_ARG_MIN,
-       REDUCE_KINDS
+enum reduce_kind { /* what is accumulated */
+                   REDUCE_SUM,
+                   REDUCE_MEAN,   /* sum of integers as doubles */
+                   REDUCE_COUNT,  /* of nonzero elements */
+                   REDUCE_POWERS, /* |x|^p in double: no overflow on the way */
+                   REDUCE_PROD,
+                   REDUCE_EXTREME,
+                   REDUCE_LSE,
+                   REDUCE_MOMENTS,
+                   REDUCE_PRODUCTS, /* sums of x and of x (x2 - shift) */
+                   REDUCE_PLACE,    /* of the extreme element */
+                   REDUCE_KINDS
 };
 
-enum {             /* how a result comes from it */
-       DONE_VALUE, /* for squares and powers: the root */
-       DONE_MEAN,
-       DONE_VAR,
-       DONE_MOMENTS, /* y mean, y2 variance, as doubles */
-       DONE_ANY,
-       DONE_ALL,
-       DONE_COUNT
+enum reduce_done {             /* how a result comes from it */
+                   DONE_VALUE, /* for powers: the root */
+                   DONE_MEAN,
+                   DONE_VAR,
+                   DONE_MOMENTS, /* y mean, y2 variance, as doubles */
+                   DONE_ANY,
+                   DONE_ALL,
+                   DONE_COUNT
 };
 
 #define REDUCE_AXES 8
@@ -57,6 +51,7 @@ typedef struct reduce_args {
   int lanes, turn_lanes; /* threads of a result, of a turn (rows) */
   int bx, by, bz;        /* threads along a line, lines, outer (columns) */
   int vector;            /* 16-byte accesses (rows) */
+  int absolute, least;   /* of |x|; the least of extremes, not the largest */
   int finish;
   reduce_axis keep[REDUCE_AXES], red[REDUCE_AXES]; /* innermost first */
 } reduce_args;
