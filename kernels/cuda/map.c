@@ -13,6 +13,11 @@
 
 /* --- what the operands are --- */
 
+static const flc_row identity = {
+    .text = "#define CONVERT\n#define ROW return v[0];",
+    .inputs = 1,
+    .type = FLC_ROW_N};
+
 static bool same_shape(const fl_view *a, const fl_view *b) {
   if (a->ndim != b->ndim)
     return false;
@@ -58,18 +63,12 @@ static unsigned blocks_for(const fl_launch *l, int64_t threads) {
 
 /* --- contiguous --- */
 
-/* The dtype that all tensors have, FL_NODTYPE: not for the flat kernel. */
-static fl_dtype flat_dtype(const fl_view *y, const fl_view *in, int n_in) {
-  fl_dtype d = FL_NODTYPE;
-  for (int k = 0; k < n_in; k++) {
-    if (flc_is_number(&in[k]))
-      continue;
-    if (!same_shape(&in[k], y) || !flc_contiguous(&in[k]) ||
-        (d != FL_NODTYPE && d != in[k].dtype))
-      return FL_NODTYPE;
-    d = in[k].dtype;
-  }
-  return flc_contiguous(y) ? d : FL_NODTYPE;
+static bool is_flat(const fl_view *y, const fl_view *in, int n_in) {
+  for (int k = 0; k < n_in; k++)
+    if (!flc_is_number(&in[k]) &&
+        (!same_shape(&in[k], y) || !flc_contiguous(&in[k])))
+      return false;
+  return flc_contiguous(y);
 }
 
 /* False: the memory is not aligned for it. */
@@ -123,7 +122,7 @@ static void merge_dims(map_any *a, int operands) {
 
 /* Launches of at most 2^31 elements, cut along the first dim. */
 static fl_status run_pieces(const fl_launch *l, const flc_spec *spec,
-                            map_any *a) {
+                            map_any *a, size_t bytes_out, size_t bytes_in) {
   const int64_t most = INT32_MAX - 1024;
   int64_t all = a->size[0], inner = a->n / all;
   int64_t piece = inner <= most ? most / inner : 1;
@@ -133,9 +132,9 @@ static fl_status run_pieces(const fl_launch *l, const flc_spec *spec,
     part.n = inner * part.size[0];
     for (int k = 0; k <= MAP_IN; k++)
       if (a->data[k])
-        part.data[k] = (char *)a->data[k] +
-                       from * a->stride[k][0] *
-                           (int64_t)fl_dtype_size((fl_dtype)a->dtype[k]);
+        part.data[k] =
+            (char *)a->data[k] +
+            from * a->stride[k][0] * (int64_t)(k ? bytes_in : bytes_out);
     if (part.n > most) /* rows of more than that */
       return fli_fail(FL_ESIZE, "%s: rows of %lld elements are too long", l->op,
                       (long long)inner);
@@ -148,48 +147,114 @@ static fl_status run_pieces(const fl_launch *l, const flc_spec *spec,
   return FL_OK;
 }
 
-static fl_status run_any(const fl_launch *l, const flc_row *r, const fl_view *y,
-                         const fl_view *in, int n_in, fl_dtype d) {
-  map_any a = {.n = flc_numel(y),
-               .ndim = y->ndim,
-               .bits = y->dtype == FL_BOOL,
-               .data = {y->data},
-               .dtype = {y->dtype}};
-  set_params(a.p, l, r);
-  memcpy(a.size, y->shape, (size_t)y->ndim * sizeof *a.size);
-  set_strides(&a, 0, y, y);
+static void set_any(map_any *a, const fl_view *y, const fl_view *in, int n_in) {
+  *a = (map_any){.n = flc_numel(y), .ndim = y->ndim, .data = {y->data}};
+  memcpy(a->size, y->shape, (size_t)y->ndim * sizeof *a->size);
+  set_strides(a, 0, y, y);
   for (int k = 0; k < n_in; k++) {
     if (flc_is_number(&in[k])) {
-      a.number[k] = number_of(&in[k]);
+      a->number[k] = number_of(&in[k]);
       continue;
     }
-    a.data[k + 1] = in[k].data;
-    a.dtype[k + 1] = in[k].dtype;
-    set_strides(&a, k + 1, &in[k], y);
+    a->data[k + 1] = in[k].data;
+    set_strides(a, k + 1, &in[k], y);
   }
-  merge_dims(&a, n_in + 1);
-  a.each = a.size[a.ndim - 1] % 4 == 0 ? 4 : 1;
-  flc_spec spec = FLC_SPEC("map", "any", d, n_in);
-  spec.text = r->text;
-  return run_pieces(l, &spec, &a);
+  merge_dims(a, n_in + 1);
+  a->each = a->size[a->ndim - 1] % 4 == 0 ? 4 : 1;
 }
 
-static fl_status run(const fl_launch *l, const flc_row *r, const fl_view *y,
-                     const fl_view *in, int n_in, fl_dtype d, fl_dtype t) {
-  map_flat a = {0};
-  if (d != FL_NODTYPE) {
-    size_t from = fl_dtype_size(d), to = fl_dtype_size(y->dtype);
-    size_t v = 16 / (from > to ? from : to);
-    if (fill_flat(&a, y, in, n_in, v * from, v * to)) {
-      flc_spec spec = FLC_SPEC("map", "flat", d, y->dtype, n_in, (int)v);
-      spec.text = r->text;
-      set_params(a.p, l, r);
-      flc_grid g = {.x = blocks_for(l, flc_ceil_div(a.n, (int64_t)v)),
-                    .block = THREADS};
-      return FLC_RUN(l, spec, g, a);
-    }
+/* Inputs of dtype d (or numbers), the result d or bool. */
+static fl_status run_any(const fl_launch *l, const flc_row *r, const fl_view *y,
+                         const fl_view *in, int n_in, fl_dtype d, int bits) {
+  map_any a;
+  set_any(&a, y, in, n_in);
+  a.bits = bits;
+  set_params(a.p, l, r);
+  flc_spec spec = FLC_SPEC("map", "any", d, y->dtype, n_in);
+  spec.text = r->text;
+  return run_pieces(l, &spec, &a, fl_dtype_size(y->dtype), fl_dtype_size(d));
+}
+
+static fl_status convert(const fl_launch *l, const fl_view *to,
+                         const fl_view *from) {
+  map_any a;
+  set_any(&a, to, from, 1);
+  a.each = 1;
+  a.dtype[0] = to->dtype;
+  a.dtype[1] = from->dtype;
+  flc_spec spec = FLC_SPEC("map", "convert", wide(from->dtype));
+  spec.text = identity.text;
+  return run_pieces(l, &spec, &a, fl_dtype_size(to->dtype),
+                    fl_dtype_size(from->dtype));
+}
+
+/* A contiguous view of the same shape and another dtype, in scratch. */
+static fl_status temporary(const fl_launch *l, const fl_view *v, fl_dtype d,
+                           fl_view *t) {
+  int64_t n = 1;
+  t->dtype = d;
+  t->ndim = v->ndim;
+  for (int i = v->ndim - 1; i >= 0; i--) {
+    t->shape[i] = v->shape[i];
+    t->stride[i] = n;
+    n *= v->shape[i];
   }
-  return run_any(l, r, y, in, n_in, t);
+  t->data = fl_scratch_get(l, (size_t)(n ? n : 1) * fl_dtype_size(d));
+  return t->data ? FL_OK : FL_ENOMEM;
+}
+
+/* Operands of dtypes that differ: all become the type that is computed in. */
+static fl_status run_mixed(const fl_launch *l, const flc_row *r,
+                           const fl_view *y, const fl_view *in, int n_in,
+                           fl_dtype t) {
+  fl_view same[MAP_IN], to;
+  for (int k = 0; k < n_in; k++) {
+    fl_view_copy(&same[k], &in[k]);
+    if (flc_is_number(&in[k]) || in[k].dtype == t)
+      continue;
+    fl_status s = temporary(l, &in[k], t, &same[k]);
+    if (s == FL_OK)
+      s = flc_move(l, &same[k], &in[k]);
+    if (s)
+      return s;
+  }
+  int bits = y->dtype == FL_BOOL;
+  if (y->dtype == t || r->test)
+    return run_any(l, r, y, same, n_in, t, bits);
+  fl_status s = temporary(l, y, t, &to);
+  if (s == FL_OK)
+    s = run_any(l, r, &to, same, n_in, t, bits);
+  return s ? s : flc_move(l, y, &to);
+}
+
+/* True: it has run, with status *s. */
+static bool run_flat(const fl_launch *l, const flc_row *r, const fl_view *y,
+                     const fl_view *in, int n_in, fl_dtype d, fl_status *s) {
+  map_flat a = {0};
+  size_t from = fl_dtype_size(d), to = fl_dtype_size(y->dtype);
+  size_t v = 16 / (from > to ? from : to);
+  if (!fill_flat(&a, y, in, n_in, v * from, v * to))
+    return false;
+  flc_spec spec = FLC_SPEC("map", "flat", d, y->dtype, n_in, (int)v);
+  spec.text = r->text;
+  set_params(a.p, l, r);
+  flc_grid g = {.x = blocks_for(l, flc_ceil_div(a.n, (int64_t)v)),
+                .block = THREADS};
+  *s = FLC_RUN(l, spec, g, a);
+  return true;
+}
+
+/* The dtype of all inputs that are tensors; FL_NODTYPE: they differ. */
+static fl_dtype common_dtype(const fl_view *in, int n_in) {
+  fl_dtype d = FL_NODTYPE;
+  for (int k = 0; k < n_in; k++) {
+    if (flc_is_number(&in[k]))
+      continue;
+    if (d != FL_NODTYPE && d != in[k].dtype)
+      return FL_NODTYPE;
+    d = in[k].dtype;
+  }
+  return d;
 }
 
 fl_status flc_map(const fl_launch *l, const flc_row *r, const fl_view *y,
@@ -198,18 +263,20 @@ fl_status flc_map(const fl_launch *l, const flc_row *r, const fl_view *y,
     return FL_OK;
   if (n_in > r->inputs)
     n_in = r->inputs; /* a saved operand that the row does not read */
-  fl_dtype t = compute_type(l, r, n_in), d = flat_dtype(y, in, n_in);
-  /* the pack has what floats make of floats; the rest takes the general way */
-  if (d > FL_BF16 || d == FL_F64 || wide(d) != t ||
-      (y->dtype != d && y->dtype != FL_BOOL))
-    d = FL_NODTYPE;
-  return run(l, r, y, in, n_in, d, t);
+  fl_dtype t = compute_type(l, r, n_in), d = common_dtype(in, n_in);
+  fl_status s;
+  /* floats have kernels of their own dtype, the rest goes by what computes it
+   */
+  bool own =
+      d <= FL_BF16 && wide(d) == t && y->dtype == (r->test ? FL_BOOL : d);
+  if (own && d != FL_F64 && is_flat(y, in, n_in) &&
+      run_flat(l, r, y, in, n_in, d, &s))
+    return s;
+  return own ? run_any(l, r, y, in, n_in, d, 0)
+             : run_mixed(l, r, y, in, n_in, t);
 }
 
 /* --- moving --- */
-
-static const flc_row identity = {
-    .text = "#define ROW return v[0];", .inputs = 1, .type = FLC_ROW_N};
 
 /* A matrix (or a row of them) read along its columns: true if `from` is one,
  * with the last two merged dims exchanged against `to`'s order. */
@@ -255,12 +322,21 @@ fl_status flc_move(const fl_launch *l, const fl_view *to, const fl_view *from) {
       return FLC_RUN(l, spec, g, t);
     }
   }
-  fl_dtype d = flat_dtype(to, from, 1);
-  if (flc_is_number(from) && flc_contiguous(to) && to->dtype <= FL_BF16)
-    d = to->dtype;
-  if (d > FL_BF16 || to->dtype > FL_BF16)
-    d = FL_NODTYPE; /* floats to floats are in the pack */
-  return run(l, &identity, to, from, 1, d, wide(from->dtype));
+  /* floats among themselves, and numbers, in one pass of 16 bytes */
+  fl_dtype d = flc_is_number(from) ? to->dtype : from->dtype;
+  fl_status s;
+  if (d <= FL_BF16 && to->dtype <= FL_BF16 && is_flat(to, from, 1) &&
+      run_flat(l, &identity, to, from, 1, d, &s))
+    return s;
+  if (to->dtype == from->dtype && !flc_is_number(from)) {
+    map_any a;
+    size_t size = fl_dtype_size(to->dtype);
+    set_any(&a, to, from, 1);
+    flc_spec spec = FLC_SPEC("map", "words", (int)size);
+    spec.text = identity.text;
+    return run_pieces(l, &spec, &a, size, size);
+  }
+  return convert(l, to, from);
 }
 
 FLC_KERNEL(copy) {
@@ -310,28 +386,29 @@ const void *flc_input(const fl_launch *l, const fl_view *v, fl_dtype dtype) {
 /* --- what the pack should hold --- */
 
 static void visit_row(flc_visitor *v, const flc_row *r) {
-  static const fl_dtype floats[] = {FL_F32, FL_BF16, FL_F16};
-  static const fl_dtype types[] = {FL_F32, FL_F64, FL_I64};
-  for (int k = 0; k < 3 && r->type != FLC_ROW_I; k++) {
+  static const fl_dtype floats[] = {FL_F32, FL_BF16, FL_F16, FL_F64};
+  for (int k = 0; k < 4 && r->type != FLC_ROW_I; k++) {
     fl_dtype d = floats[k], y = r->test ? FL_BOOL : d;
-    flc_spec s =
-        FLC_SPEC("map", "flat", d, y, r->inputs, 16 / (int)fl_dtype_size(d));
+    flc_spec s = FLC_SPEC("map", "any", d, y, r->inputs);
+    s.text = r->text;
+    v->spec(v, &s, false);
+    if (d == FL_F64)
+      continue;
+    s = FLC_SPEC("map", "flat", d, y, r->inputs, 16 / (int)fl_dtype_size(d));
     s.text = r->text;
     v->spec(v, &s, k == 0);
   }
-  for (int k = 0; k < 3; k++) {
-    if (types[k] == FL_I64 ? r->type == FLC_ROW_F : r->type == FLC_ROW_I)
-      continue;
-    flc_spec s = FLC_SPEC("map", "any", types[k], r->inputs);
-    s.text = r->text;
-    v->spec(v, &s, r->type == FLC_ROW_I);
-  }
+  if (r->type == FLC_ROW_F)
+    return;
+  flc_spec s =
+      FLC_SPEC("map", "any", FL_I64, r->test ? FL_BOOL : FL_I64, r->inputs);
+  s.text = r->text;
+  v->spec(v, &s, r->type == FLC_ROW_I);
 }
 
 void flc_visit_map(flc_visitor *v) {
   for (const flc_row *r = flc_rows; r->text; r++)
     visit_row(v, r);
-  visit_row(v, &identity);
   for (int from = FL_F64; from <= FL_BF16; from++)
     for (int to = FL_F64; to <= FL_BF16; to++) {
       int size = (int)fl_dtype_size((fl_dtype)from),
@@ -339,11 +416,19 @@ void flc_visit_map(flc_visitor *v) {
       flc_spec s = FLC_SPEC("map", "flat", from, to, 1,
                             16 / (size > other ? size : other));
       s.text = identity.text;
-      if (from != to || from == FL_F64)
-        v->spec(v, &s, false);
+      v->spec(v, &s, false);
     }
+  static const fl_dtype types[] = {FL_F32, FL_F64, FL_I64};
+  for (int k = 0; k < 3; k++) {
+    flc_spec s = FLC_SPEC("map", "convert", types[k]);
+    s.text = identity.text;
+    v->spec(v, &s, k == 0);
+  }
   for (int size = 1; size <= 8; size *= 2) {
     flc_spec s = FLC_SPEC("map", "turn", size);
+    s.text = identity.text;
+    v->spec(v, &s, size == 4);
+    s = FLC_SPEC("map", "words", size);
     s.text = identity.text;
     v->spec(v, &s, size == 4);
   }

@@ -53,10 +53,12 @@ __global__ void __launch_bounds__(256) flat(const __grid_constant__ map_flat a) 
   }
 }
 
-/* D: the dtype computed in (FL_F32, FL_F64, FL_I64). A thread takes a.each
- * elements along the last dim, up to 4. */
-template <int D, int IN>
+/* The same by coordinates: operands of dtype D with any strides. A thread takes
+ * a.each elements along the last dim, 1 or 4. */
+template <int D, int O, int IN>
 __global__ void __launch_bounds__(256) any(const __grid_constant__ map_any a) {
+  typedef FL_S(D) S;
+  typedef FL_S(O) Y;
   typedef FL_W(D) T;
   const int last = a.ndim - 1;
   const int64_t step = fl_threads() * a.each;
@@ -73,21 +75,72 @@ __global__ void __launch_bounds__(256) any(const __grid_constant__ map_any a) {
     }
     T v[4][IN];
 #pragma unroll
-    for (int k = 0; k < IN; k++)
+    for (int e = 0; e < 4; e++)
+      if (e < a.each)
 #pragma unroll
-      for (int e = 0; e < 4; e++)
-        if (e < a.each)
+        for (int k = 0; k < IN; k++)
           v[e][k] = a.data[k + 1]
-                        ? fl_load<T>(a.data[k + 1], a.dtype[k + 1],
-                                     at[k + 1] + e * a.stride[k + 1][last])
+                        ? fl_get<T>(((const S *)a.data[k + 1])
+                                        [at[k + 1] + e * a.stride[k + 1][last]])
                         : number<T>(a.number[k]);
 #pragma unroll
     for (int e = 0; e < 4; e++)
       if (e < a.each)
-        fl_save<T>(a.data[0], a.dtype[0], at[0] + e * a.stride[0][last],
-                   row<T>(v[e], a.p, a.bits));
+        ((Y *)a.data[0])[at[0] + e * a.stride[0][last]] =
+            fl_put<Y>(row<T>(v[e], a.p, a.bits));
   }
 }
+
+#ifdef CONVERT
+/* From any dtype and strides to any. */
+template <int D> /* what it goes through */
+__global__ void __launch_bounds__(256)
+    convert(const __grid_constant__ map_any a) {
+  typedef FL_W(D) T;
+  for (int64_t i = fl_thread(); i < a.n; i += fl_threads()) {
+    int64_t to = 0, from = 0;
+    uint32_t rest = (uint32_t)i;
+    for (int d = a.ndim - 1; d >= 0; d--) {
+      uint32_t size = (uint32_t)a.size[d], q = rest / size;
+      uint32_t c = rest - q * size;
+      rest = q;
+      to += c * a.stride[0][d];
+      from += c * a.stride[1][d];
+    }
+    fl_save<T>(a.data[0], a.dtype[0], to,
+               a.data[1] ? fl_load<T>(a.data[1], a.dtype[1], from)
+                         : number<T>(a.number[0]));
+  }
+}
+
+/* From any strides to any, elements of SIZE bytes whatever they mean. */
+template <int SIZE>
+__global__ void __launch_bounds__(256) words(const __grid_constant__ map_any a) {
+  typedef fl_vec<uint8_t, SIZE> W;
+  const int last = a.ndim - 1;
+  const int64_t step = fl_threads() * a.each;
+  for (int64_t first = fl_thread() * a.each; first < a.n; first += step) {
+    int64_t to = 0, from = 0;
+    uint32_t rest = (uint32_t)first;
+    for (int d = last; d >= 0; d--) {
+      uint32_t size = (uint32_t)a.size[d], q = rest / size;
+      uint32_t c = rest - q * size;
+      rest = q;
+      to += c * a.stride[0][d];
+      from += c * a.stride[1][d];
+    }
+    W v[4];
+#pragma unroll
+    for (int e = 0; e < 4; e++)
+      if (e < a.each)
+        v[e] = ((const W *)a.data[1])[from + e * a.stride[1][last]];
+#pragma unroll
+    for (int e = 0; e < 4; e++)
+      if (e < a.each)
+        ((W *)a.data[0])[to + e * a.stride[0][last]] = v[e];
+  }
+}
+#endif
 
 /* Elements of SIZE bytes, tiles of 32 x 32 through shared memory. */
 template <int SIZE>

@@ -29,7 +29,7 @@ typedef struct map_any {
   int64_t n;
   int ndim, bits, each;
   void *data[MAP_IN + 1]; /* the result, then the inputs; NULL: a number */
-  int dtype[MAP_IN + 1];
+  int dtype[2];           /* of convert: to, from */
   double p[4];
   map_number number[MAP_IN];
   int64_t size[MAP_DIMS];
