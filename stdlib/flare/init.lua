@@ -12,6 +12,7 @@ if debug then core.library((debug.getinfo(1, "S").source:gsub("init%.lua$", ""))
 -- Parts of the library; the file is loaded by the first use of the name.
 local parts = {
   class = "flare.class",
+  cuda = "flare.cuda",
   data = "flare.data",
   io = "flare.io",
   log = "flare.log",
