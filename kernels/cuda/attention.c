@@ -407,7 +407,7 @@ static bool wide_open(const work *w, attention_wide *to, int tile) {
 static fl_status wide_forward(const work *w, attention_wide *to) {
   int cols = wide_width(w), most = flc_chip_of(w->l)->processors,
       groups = wide_groups(cols),
-      rows = 64 * groups + 2 * WIDE_KEYS * wide_stages(cols);
+      rows = 2 * 64 * groups + 2 * WIDE_KEYS * wide_stages(cols);
   flc_spec spec = wide_forward_spec((int)w->dtype, cols);
   to->a.tiles = to->tiles_q;
   to->items = to->a.tiles * w->heads_all;

@@ -13,8 +13,8 @@
 template <int W> constexpr int wide_groups = W == 64 ? 3 : 2;
 template <int W> constexpr int wide_queries = 64 * wide_groups<W>;
 
-/* Shared memory: queries, then STAGES times keys and values. A tile is columns
- * of 64, each (rows, 64). */
+/* Shared memory: queries, results, then STAGES times keys and values. A tile is
+ * columns of 64, each (rows, 64). */
 template <int W, int STAGES> struct wide_room {
   static constexpr int queries = wide_queries<W> * W * 2; /* bytes */
   static constexpr int tile = WIDE_KEYS * W * 2;
@@ -22,8 +22,11 @@ template <int W, int STAGES> struct wide_room {
   inline uint32_t q() const {
     return at;
   }
+  inline uint32_t y() const {
+    return at + queries;
+  }
   inline uint32_t k(int n) const {
-    return at + queries + 2 * tile * (n % STAGES);
+    return at + 2 * queries + 2 * tile * (n % STAGES);
   }
   inline uint32_t v(int n) const {
     return k(n) + tile;
@@ -158,7 +161,7 @@ inline void wide_cut(float (&s)[16][4], int end, int query, int key,
     }
 }
 
-/* The warp's 16 rows of the result, by way of the group's queries. */
+/* The warp's 16 rows of the result, by way of `room`. */
 template <int D, int W>
 void wide_save(const attention_wide &w, const wide_item &item, int query,
                const float (&o)[W / 8][4], wide_rows &r, uint32_t room) {
@@ -215,8 +218,11 @@ void wide_consume(const attention_wide &w, wide_room<W, STAGES> m,
     wide_scores<D, W>(s, q, m.k(n));
     fl_products_wait<0>();
     fl_products_hold(s);
-    if (lane == 0)
+    if (lane == 0) {
       fl_barrier_arrive(gate.k(n, 1));
+      if (item.tiles == 1)
+        fl_barrier_arrive(gate.q(1));
+    }
     wide_cut(s, (int)w.a.nk, query, (item.tiles - 1) * WIDE_KEYS, w.a.causal);
     wide_soften(r, s, unit);
     wide_pack<D, 128>(p, s);
@@ -230,8 +236,11 @@ void wide_consume(const attention_wide &w, wide_room<W, STAGES> m,
       fl_meet_arrive(1 + then, 256);
       fl_products_wait<1>();
       fl_products_hold(s);
-      if (lane == 0)
+      if (lane == 0) {
         fl_barrier_arrive(gate.k(n + 1, 1));
+        if (t == 1) /* the queries have been read */
+          fl_barrier_arrive(gate.q(1));
+      }
       if (W == 64 && w.a.causal && t * WIDE_KEYS > query)
         wide_cut(s, (int)w.a.nk, query, (t - 1) * WIDE_KEYS, true);
       wide_soften(r, s, unit);
@@ -258,12 +267,9 @@ void wide_consume(const attention_wide &w, wide_room<W, STAGES> m,
     if (lane == 0)
       fl_barrier_arrive(gate.v(n, 1));
     n++;
-    fl_meet(4 + group, 128); /* the group has read its queries */
-    wide_save<D, W>(w, item, query, o, r, q + warp * 16 * 128);
-    fl_fence_async();
+    wide_save<D, W>(w, item, query, o, r,
+                    m.y() + (4 * group + warp) * 16 * 128);
     __syncwarp();
-    if (lane == 0)
-      fl_barrier_arrive(gate.q(1));
   }
 }
 
