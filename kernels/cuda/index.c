@@ -135,13 +135,16 @@ static fl_dtype key_type(const sums_args *a) {
   return a->bound < INT32_MAX ? FL_I32 : FL_I64;
 }
 
+/* What sums are made in. */
+static fl_dtype wide_of(fl_dtype d) {
+  return fl_dtype_kind(d) == FL_KIND_FLOAT ? flc_wide(d) : FL_I64;
+}
+
 /* Room for a key for each of n positions, and src as slices to add: dtypes
  * other than y's become the one that sums are made in. */
 static fl_status take_slices(const fl_launch *l, sums_args *a,
                              const fl_view *src, void **keys) {
-  fl_dtype y = l->out[0].dtype;
-  bool whole = fl_dtype_kind(y) != FL_KIND_FLOAT;
-  fl_dtype wide = whole ? FL_I64 : flc_wide(y);
+  fl_dtype y = l->out[0].dtype, wide = wide_of(y);
   fl_dtype from = src->dtype == y ? y : wide;
   a->wide = wide;
   a->from = from;
@@ -314,11 +317,9 @@ FLC_KERNEL(scatter) {
   return scatter_last(l, &a, size_of(&x));
 }
 
-/* What atomics can add, and other dtypes sum in. */
+/* The same for atomics. */
 static fl_dtype sum_type(fl_dtype d) {
-  if (fl_dtype_kind(d) == FL_KIND_FLOAT)
-    return flc_wide(d);
-  return d == FL_I32 ? FL_I32 : FL_I64;
+  return d == FL_I32 ? FL_I32 : wide_of(d);
 }
 
 /* Adds single elements to y, which has x already: few positions for each place
@@ -429,6 +430,9 @@ void flc_visit_index(flc_visitor *v) {
     visit(v, FLC_SPEC("index", "hot", d), d == FL_F32);
     visit(v, FLC_SPEC("index", "add_lanes", d), d == FL_F32);
     visit(v, FLC_SPEC("index", "sums", d, d, FL_I32), d == FL_F32);
+    if (wide_of((fl_dtype)d) != (fl_dtype)d)
+      visit(v, FLC_SPEC("index", "sums", d, wide_of((fl_dtype)d), FL_I32),
+            false);
     visit(v, FLC_SPEC("index", "carry", d, FL_I32), d == FL_F32);
     if (sum_type((fl_dtype)d) == (fl_dtype)d)
       visit(v, FLC_SPEC("index", "add", d), d == FL_F32);

@@ -82,13 +82,15 @@ static fl_status radix_pass(const fl_launch *l, const flc_order *o,
                             const radix_args *a) {
   int64_t blocks = o->rows * a->tiles;
   flc_spec count = FLC_SPEC("sort", "count", o->dtype);
-  flc_spec before = FLC_SPEC("sort", "before", 0);
+  bool few = a->tiles <= 32;
+  flc_spec before = FLC_SPEC("sort", "before", few);
   flc_spec spread = FLC_SPEC("sort", "spread", o->dtype);
   flc_grid tiles = {.x = (unsigned)blocks, .block = SORT_THREADS};
-  flc_grid digits = {.x = (unsigned)(o->rows * SORT_DIGITS),
-                     .block = a->tiles > 256  ? 1024
-                              : a->tiles > 32 ? 128
-                                              : 32};
+  flc_grid digits = {.x = (unsigned)o->rows, .block = SORT_DIGITS};
+  if (!few) {
+    digits.x *= SORT_DIGITS;
+    digits.block = a->tiles > 256 ? 1024 : 128;
+  }
   fl_status s = FLC_RUN(l, count, tiles, *a);
   if (s == FL_OK)
     s = FLC_RUN(l, before, digits, *a);
@@ -224,6 +226,8 @@ void flc_visit_sort(flc_visitor *v) {
       flc_spec s = FLC_SPEC("sort", entries[i], d);
       v->spec(v, &s, d == FL_F32);
     }
-  flc_spec before = FLC_SPEC("sort", "before", 0);
-  v->spec(v, &before, true);
+  for (int few = 0; few <= 1; few++) {
+    flc_spec before = FLC_SPEC("sort", "before", few);
+    v->spec(v, &before, few == 1);
+  }
 }

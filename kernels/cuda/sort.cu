@@ -241,20 +241,26 @@ inline uint32_t block_before(uint32_t v, uint32_t *part, uint32_t *total) {
   return before + sum - v;
 }
 
-/* A block for each row and digit. */
-template <int T> __global__ void before(const __grid_constant__ radix_args a) {
+/* Counts to sums of the counts before: a block for each row and digit, or for
+ * few tiles a thread, and a block for each row. */
+template <int FEW>
+__global__ void before(const __grid_constant__ radix_args a) {
   __shared__ uint32_t part[32];
-  uint32_t *c = a.counts + (int64_t)blockIdx.x * a.tiles, carry = 0;
-  for (int start = 0; start < a.tiles; start += blockDim.x) {
-    int i = start + threadIdx.x;
-    uint32_t total, v = i < a.tiles ? c[i] : 0;
-    uint32_t sum = block_before(v, part, &total);
+  int64_t line = blockIdx.x;
+  if (FEW)
+    line = line * SORT_DIGITS + threadIdx.x;
+  uint32_t *c = a.counts + line * a.tiles, carry = 0;
+  for (int start = 0; start < a.tiles; start += FEW ? 1 : blockDim.x) {
+    int i = start + (FEW ? 0 : threadIdx.x);
+    uint32_t v = i < a.tiles ? c[i] : 0, sum = 0, total = v;
+    if (!FEW)
+      sum = block_before(v, part, &total);
     if (i < a.tiles)
       c[i] = carry + sum;
     carry += total;
   }
-  if (threadIdx.x == 0)
-    a.totals[blockIdx.x] = carry;
+  if (FEW || threadIdx.x == 0)
+    a.totals[line] = carry;
 }
 
 /* Ranks within the tile are stable: a warp has consecutive elements and takes
