@@ -282,7 +282,8 @@ static void by_key(lua_State *L, fl_lua *st, args *a, int table) {
       fll_error(L, "%s: %s is given twice", a->name, key);
     lua_insert(L, -2);
     a->at[k] = lua_gettop(L) - 1;
-    a->count[k] = 0;
+    /* of a variadic one anything but a list is one input */
+    a->count[k] = info->params[k].variadic && !lua_istable(L, a->at[k]);
   }
 }
 
@@ -532,7 +533,7 @@ static int run_parsed(lua_State *L, fl_lua *st, args *a, bool inplace) {
 
 int fll_run(lua_State *L, fl_lua *st, const fll_op *b, bool inplace) {
   int top = lua_gettop(L);
-  if (b->simple && top == b->simple)
+  if (b->simple && top == b->simple && lua_type(L, top) != LUA_TTABLE)
     return fll_run_simple(L, st, b, top, inplace);
   args a = {.b = b,
             .name = inplace ? b->inplace_name : b->info->name,

@@ -186,10 +186,19 @@ static fl_tensor *readable(lua_State *L, fl_lua *st, int i) {
   return t;
 }
 
+/* No element does not mean no tables: there may be many empty ones. */
+static void check_tables(lua_State *L, const fl_meta *m) {
+  int64_t n = 1;
+  for (int i = 0; i < m->ndim && m->shape[i] > 0; i++)
+    if (__builtin_mul_overflow(n, m->shape[i], &n) || n > 1 << 30)
+      fll_error(L, "totable: %s has too many rows for tables",
+                fli_shape_text(m->ndim, m->shape));
+}
+
 /* x:totable(): nested tables, or the value of a 0-d tensor. */
 static int totable(lua_State *L) {
   fl_lua *st = fll_enter(L);
-  self(L, "totable");
+  check_tables(L, fl_tensor_meta(self(L, "totable")));
   lua_settop(L, 1);
   readable(L, st, 1);
   fl_meta m = *fl_tensor_meta(fll_test(L, 2)->t);

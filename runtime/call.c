@@ -321,12 +321,16 @@ static void *scratch_get(fl_scratch *base, size_t bytes) {
   return memory;
 }
 
-/* A number as a 0-d view; in elementwise calls in the common dtype. */
+/* A number as a 0-d view; in elementwise calls in the common dtype, otherwise
+ * in its own: results may take that from it. */
 static void view_number(const work *w, const fl_operand *o, fl_view *v) {
-  fl_dtype d = w->op->family < FLI_STRUCTURED ? w->common : o->dtype;
+  bool own = w->op->family >= FLI_STRUCTURED;
+  fl_dtype d = own ? o->dtype : w->common;
   double f = o->dtype == FL_F64 ? o->f : (double)o->i;
   int64_t i = o->dtype == FL_F64 ? fli_to_integer(o->f) : o->i;
-  if (fl_dtype_kind(d) != FL_KIND_FLOAT)
+  if (d == FL_BOOL && own)
+    i = i != 0; /* its first byte, then */
+  else if (fl_dtype_kind(d) != FL_KIND_FLOAT)
     d = FL_I64;
   else if (d != FL_F64)
     d = FL_F32; /* 16-bit floats compute in f32 anyway */
@@ -335,9 +339,9 @@ static void view_number(const work *w, const fl_operand *o, fl_view *v) {
   v->dtype = d;
   v->ndim = 0;
   memcpy(v->imm,
-         d == FL_I64   ? (void *)&i
-         : d == FL_F64 ? (void *)&f
-                       : (void *)&single,
+         d == FL_F64   ? (void *)&f
+         : d == FL_F32 ? (void *)&single
+                       : (void *)&i,
          d == FL_F32 ? 4 : 8);
 }
 

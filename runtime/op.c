@@ -361,17 +361,17 @@ static bool parse(fl_op *op) {
 /* --- building the table --- */
 
 /* The signature of gelu_backward from that of gelu: its input gives way to what
- * backward takes, its attributes stay. */
+ * backward takes, its attributes stay. Where f' is a constant nothing is saved.
+ */
 static const char *backward_signature(fl_runtime *rt, const row *w) {
   const char *attrs = strchr(w->sig, ','), *arrow = strstr(w->sig, " ->");
+  bool first = w->family == FLI_UNARY_BACKWARD;
   int n = attrs && attrs < arrow ? (int)(arrow - attrs) : 0;
   char *text = fli_malloc(rt, 64 + (size_t)n);
   if (text)
-    sprintf(text, "%s%.*s -> dy",
-            w->family == FLI_UNARY_BACKWARD
-                ? "dy:float, saved:float?"
-                : "ddx:float, dy:float, saved:float?",
-            n, n ? attrs : "");
+    sprintf(text, "%sdy:float, saved:float%s%.*s -> dy", first ? "" : "ddx:float, ",
+            (first ? w[-1].saves : w[-2].saves) == NONE ? "?" : "", n,
+            n ? attrs : "");
   return text;
 }
 

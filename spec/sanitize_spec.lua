@@ -24,7 +24,7 @@ describe("with the sanitizers", function()
     assert.is_true(pipe:close(), log:sub(-4000))
   end)
 
-  for _, name in ipairs{"lua/errors", "lua/ownership", "lua/file", "files", "faults",
+  for _, name in ipairs{"lua/errors", "lua/ownership", "lua/file", "files", "faults", "fuzz",
                         "allocation"} do
     it(name .. "_spec is clean", function()
       local log = tree.output(("FLARE_BUILD='%s' FLARE_PROGRAM='%s/flare' "

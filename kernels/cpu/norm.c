@@ -193,8 +193,9 @@ static void set_planes(const fl_view *x, planes_job *j) {
 static void over_planes(const fl_launch *l, planes_job *j, int64_t planes,
                         fl_cpu_task f) {
   int64_t each = at_least(j->size * planes, 1);
-  fl_cpu_parallel(l, j->samples * j->channels / planes,
-                  each < GRAIN ? GRAIN / each : 1, f, j);
+  int64_t tasks = planes > 0 ? j->samples * j->channels / planes
+                             : j->samples * j->groups; /* of nothing */
+  fl_cpu_parallel(l, tasks, each < GRAIN ? GRAIN / each : 1, f, j);
 }
 
 static void over_columns(const fl_launch *l, planes_job *j, fl_cpu_task f) {

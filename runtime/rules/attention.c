@@ -1,7 +1,7 @@
 /* Attention: shapes, gradient, cost. The kernels keep no scores; only gradients
  * that a kernel cannot give (of a mask, of lse, of gradients) are written out
  * in ordinary operators over all scores. */
-#include "../env.h"
+#include "fits.h"
 
 #include <math.h>
 
@@ -89,6 +89,12 @@ fl_status shape_attention_backward(fli_infer *c) {
         FL_ESHAPE, "attention_backward: dy %s does not fit q %s and v %s",
         fli_shape_text(dy->ndim, dy->shape), fli_shape_text(q->ndim, q->shape),
         fli_shape_text(v->ndim, v->shape));
+  if (c->in[4])
+    FLI_TRY(check_mask(q, c->in[2], c->in[4]));
+  FLI_TRY(fli_fits(c, 5, dy->ndim, dy->shape));
+  FLI_TRY(fli_fits(c, 6, q->ndim - 1, q->shape));
+  FLI_TRY(fli_fits(c, 7, 0, NULL));
+  FLI_TRY(fli_fits(c, 8, 0, NULL));
   for (int k = 0; k < 3; k++) {
     c->out[k].ndim = c->in[1 + k]->ndim;
     for (int i = 0; i < c->out[k].ndim; i++)

@@ -182,8 +182,9 @@ static int64_t number(fli_composing *g, int k, const char *name, int i, int n,
     char also[24] = "";
     if (n > 1)
       snprintf(also, sizeof also, " or %d", n);
-    fli_env_fail(&g->e, FL_EARG, "conv_transpose: %s needs one number%s, got %d",
-                 name, also, given);
+    fli_env_fail(&g->e, FL_EARG,
+                 "conv_transpose: %s needs one number%s, got %d", name, also,
+                 given);
     return missing;
   }
   int64_t x = given == 0 ? missing : v[given == 1 ? 0 : i];

@@ -1,17 +1,17 @@
 /* Rules of cross-entropy, and the losses that are composed of other rows. */
-#include "../env.h"
+#include "fits.h"
 
 #include <math.h>
-#include <string.h>
 
 enum { MEAN, SUM_, NONE_, BATCHMEAN };
 
 /* --- cross-entropy --- */
 
-fl_status shape_cross_entropy(fli_infer *c) {
-  const fl_meta *x = c->in[0], *t = c->in[1], *w = c->in[2];
+/* What x, target and weight, from input `first` on, are like; lse: as x without
+ * its classes. */
+static fl_status check_scores(const fli_infer *c, int first, fl_meta *lse) {
+  const fl_meta *x = c->in[first], *t = c->in[first + 1], *w = c->in[first + 2];
   int dim = x->ndim > 1;
-  fl_meta *lse = &c->out[1];
   bool soft = fl_dtype_kind(t->dtype) == FL_KIND_FLOAT;
   if (x->ndim == 0)
     return fli_fail(FL_ESHAPE, "cross_entropy: scores have shape (N, C, ...) "
@@ -53,6 +53,12 @@ fl_status shape_cross_entropy(fli_infer *c) {
                     "cross_entropy: label_smoothing must be between "
                     "0 and 1, not %g",
                     c->attrs->v[1].f);
+  return FL_OK;
+}
+
+fl_status shape_cross_entropy(fli_infer *c) {
+  fl_meta *lse = &c->out[1];
+  FLI_TRY(check_scores(c, 0, lse));
   c->out[0].ndim = c->out[2].ndim = 0;
   if (c->attrs->v[2].i == NONE_) {
     c->out[0].ndim = lse->ndim;
@@ -62,6 +68,11 @@ fl_status shape_cross_entropy(fli_infer *c) {
 }
 
 fl_status shape_cross_entropy_backward(fli_infer *c) {
+  fl_meta lse;
+  FLI_TRY(check_scores(c, 1, &lse));
+  FLI_TRY(fli_fits(c, 0, c->attrs->v[2].i == NONE_ ? lse.ndim : 0, lse.shape));
+  FLI_TRY(fli_fits(c, 4, lse.ndim, lse.shape));
+  FLI_TRY(fli_fits(c, 5, 0, NULL));
   c->out[0].ndim = c->in[1]->ndim;
   memcpy(c->out[0].shape, c->in[1]->shape, sizeof c->in[1]->shape);
   return FL_OK;

@@ -1,5 +1,5 @@
 /* Rules of the rows that make and fill tensors. */
-#include "../env.h"
+#include "fits.h"
 
 #include <string.h>
 
@@ -8,6 +8,13 @@ fl_status shape_same(fli_infer *c) {
   c->out[0].ndim = x->ndim;
   memcpy(c->out[0].shape, x->shape, (size_t)x->ndim * sizeof *x->shape);
   return FL_OK;
+}
+
+/* All of one shape. */
+fl_status shape_alike(fli_infer *c) {
+  for (int k = 1; k < c->n_in; k++)
+    FLI_TRY(fli_fits(c, k, c->in[0]->ndim, c->in[0]->shape));
+  return shape_same(c);
 }
 
 /* Another dtype: the engine converts the gradient back. */

@@ -2,9 +2,7 @@
  * backward rows are used unless the gradient must be differentiable itself;
  * then it is written in ordinary rows, from x normalised anew: dx = rstd (h -
  * mean(h) - xhat mean(h xhat)), h = dy weight. */
-#include "../env.h"
-
-#include <string.h>
+#include "fits.h"
 
 /* --- shapes --- */
 
@@ -13,30 +11,40 @@ static void copy_shape(fl_meta *to, const fl_meta *from) {
   memcpy(to->shape, from->shape, sizeof to->shape);
 }
 
-static fl_status fits(fli_infer *c, int k, int ndim, const int64_t *shape) {
-  const fl_meta *p = c->in[k];
+/* Parameter k has the shape of these dims of x. */
+static fl_status matches(const fli_infer *c, int k, int ndim,
+                         const int64_t *shape, bool channels) {
+  const fl_meta *x = c->in[0], *p = c->in[k];
+  const char *name = c->op->info.params[k].name;
   if (!p || (p->ndim == ndim &&
              memcmp(p->shape, shape, (size_t)ndim * sizeof *shape) == 0))
     return FL_OK;
-  return fli_fail(FL_ESHAPE, "%s: %s has shape %s, but must have %s",
-                  c->op->info.name, c->op->info.params[k].name,
+  return fli_fail(FL_ESHAPE, "%s: x %s and %s %s do not fit: %s%s%s",
+                  c->op->info.name, fli_shape_text(x->ndim, x->shape), name,
                   fli_shape_text(p->ndim, p->shape),
-                  fli_shape_text(ndim, shape));
+                  channels ? "" : "x must end with ", name,
+                  channels ? " has a number for each channel" : "'s sizes");
+}
+
+static fl_status check_dims(const fli_infer *c, const fl_meta *x) {
+  int64_t dims = c->attrs->v[0].i;
+  if (dims >= 1 && dims <= x->ndim)
+    return FL_OK;
+  return fli_fail(FL_EARG,
+                  "%s: cannot normalise over the last %lld dims of a tensor of "
+                  "shape %s",
+                  c->op->info.name, (long long)dims,
+                  fli_shape_text(x->ndim, x->shape));
 }
 
 /* layer_norm and rms_norm: y, then one figure for each row. */
 fl_status shape_layer_norm(fli_infer *c) {
   const fl_meta *x = c->in[0];
   int64_t dims = c->attrs->v[0].i;
-  if (dims < 1 || dims > x->ndim)
-    return fli_fail(FL_EARG,
-                    "%s: cannot normalise over the last %lld dims of "
-                    "a tensor of shape %s",
-                    c->op->info.name, (long long)dims,
-                    fli_shape_text(x->ndim, x->shape));
+  FLI_TRY(check_dims(c, x));
   int rows = x->ndim - (int)dims;
   for (int k = 1; k < c->n_in; k++)
-    FLI_TRY(fits(c, k, (int)dims, x->shape + rows));
+    FLI_TRY(matches(c, k, (int)dims, x->shape + rows, false));
   copy_shape(&c->out[0], x);
   for (int k = 1; k < c->n_out; k++) {
     c->out[k].ndim = rows;
@@ -48,7 +56,10 @@ fl_status shape_layer_norm(fli_infer *c) {
 /* dx, then weight's and bias's gradients, empty without a weight. */
 static fl_status backward_shapes(fli_infer *c, int ndim, const int64_t *shape) {
   static const int64_t nothing[1] = {0};
-  copy_shape(&c->out[0], c->in[1]);
+  const fl_meta *x = c->in[1];
+  FLI_TRY(fli_fits(c, 0, x->ndim, x->shape));
+  FLI_TRY(fli_fits(c, 2, ndim, shape));
+  copy_shape(&c->out[0], x);
   for (int k = 1; k < c->n_out; k++) {
     c->out[k].ndim = c->in[2] ? ndim : 1;
     memcpy(c->out[k].shape, c->in[2] ? shape : nothing,
@@ -59,39 +70,57 @@ static fl_status backward_shapes(fli_infer *c, int ndim, const int64_t *shape) {
 
 fl_status shape_layer_norm_backward(fli_infer *c) {
   const fl_meta *x = c->in[1];
+  FLI_TRY(check_dims(c, x));
   int dims = (int)c->attrs->v[0].i;
+  for (int k = 3; k < c->n_in; k++)
+    FLI_TRY(fli_fits(c, k, x->ndim - dims, x->shape));
   return backward_shapes(c, dims, x->shape + x->ndim - dims);
+}
+
+static fl_status has_channels(const fli_infer *c, const fl_meta *x) {
+  return x->ndim >= 2
+             ? FL_OK
+             : fli_fail(FL_ESHAPE, "%s: x has shape (N, C, ...), not %s",
+                        c->op->info.name, fli_shape_text(x->ndim, x->shape));
 }
 
 static fl_status check_channels(fli_infer *c, int n_params) {
   const fl_meta *x = c->in[0];
-  if (x->ndim < 2)
-    return fli_fail(FL_ESHAPE, "%s: x has shape (N, C, ...), not %s",
-                    c->op->info.name, fli_shape_text(x->ndim, x->shape));
+  FLI_TRY(has_channels(c, x));
   for (int k = 1; k <= n_params; k++)
-    FLI_TRY(fits(c, k, 1, x->shape + 1));
+    FLI_TRY(matches(c, k, 1, x->shape + 1, true));
   copy_shape(&c->out[0], x);
   return FL_OK;
 }
 
+static fl_status check_groups(const fli_infer *c, const fl_meta *x) {
+  int64_t groups = c->attrs->v[0].i;
+  return groups >= 1 && x->shape[1] % groups == 0
+             ? FL_OK
+             : fli_fail(FL_EARG,
+                        "%s: %lld channels cannot be divided into %lld groups",
+                        c->op->info.name, (long long)x->shape[1],
+                        (long long)groups);
+}
+
 fl_status shape_group_norm(fli_infer *c) {
   const fl_meta *x = c->in[0];
-  int64_t groups = c->attrs->v[0].i;
   FLI_TRY(check_channels(c, 2));
-  if (groups < 1 || x->shape[1] % groups != 0)
-    return fli_fail(FL_EARG,
-                    "group_norm: %lld channels cannot be divided "
-                    "into %lld groups",
-                    (long long)x->shape[1], (long long)groups);
+  FLI_TRY(check_groups(c, x));
   for (int k = 1; k < 3; k++) {
     c->out[k].ndim = 2;
     c->out[k].shape[0] = x->shape[0];
-    c->out[k].shape[1] = groups;
+    c->out[k].shape[1] = c->attrs->v[0].i;
   }
   return FL_OK;
 }
 
 fl_status shape_group_norm_backward(fli_infer *c) {
+  const fl_meta *x = c->in[1];
+  FLI_TRY(has_channels(c, x));
+  FLI_TRY(check_groups(c, x));
+  for (int k = 3; k < 5; k++)
+    FLI_TRY(fli_fits(c, k, 2, (int64_t[]){x->shape[0], c->attrs->v[0].i}));
   return backward_shapes(c, 1, c->in[1]->shape + 1);
 }
 
@@ -115,6 +144,9 @@ fl_status shape_batch_norm(fli_infer *c) {
 }
 
 fl_status shape_batch_norm_backward(fli_infer *c) {
+  FLI_TRY(has_channels(c, c->in[1]));
+  for (int k = 3; k < 5; k++)
+    FLI_TRY(fli_fits(c, k, 1, c->in[1]->shape + 1));
   return backward_shapes(c, 1, c->in[1]->shape + 1);
 }
 

@@ -1,5 +1,5 @@
 /* Rules of the random rows. */
-#include "../env.h"
+#include "fits.h"
 
 #include <string.h>
 
@@ -60,6 +60,12 @@ fl_status shape_randperm(fli_infer *c) {
   c->out[0].ndim = 1;
   c->out[0].shape[0] = n;
   return FL_OK;
+}
+
+fl_status shape_dropout_backward(fli_infer *c) {
+  FLI_TRY(fli_fits(c, 1, 0, NULL));
+  FLI_TRY(fli_fits(c, 2, 0, NULL));
+  return shape_same(c);
 }
 
 fl_status shape_multinomial(fli_infer *c) {

@@ -263,7 +263,7 @@ fl_status view_narrow(fli_viewing *v) {
                     "narrow: a length of %lld and a step of %lld: a length "
                     "cannot be negative, a step is at least 1",
                     (long long)length, (long long)step);
-  if (length > 0 && length - 1 > (size - 1 - start) / step)
+  if (length > 0 && (start >= size || length - 1 > (size - 1 - start) / step))
     return fli_fail(FL_EINDEX,
                     "narrow: %lld elements from position %lld with step %lld "
                     "do not lie within size %lld",
@@ -335,6 +335,8 @@ fl_status view_as_strided(fli_viewing *v) {
     return fli_fail(FL_EARG, "as_strided: %d sizes and %d strides", n, m);
   for (int i = 0; i < v->x->ndim; i++)
     room += (v->x->shape[i] - 1) * v->x_stride[i];
+  if (fl_numel(v->x->ndim, v->x->shape) == 0)
+    room = 0;
   bool empty = fl_numel(n, size) == 0;
   for (int i = 0; i < n; i++) {
     int64_t far;
@@ -351,7 +353,7 @@ fl_status view_as_strided(fli_viewing *v) {
                     "outside a tensor of shape %s",
                     fli_shape_text(n, size), fli_shape_text(n, stride),
                     (long long)off, fli_shape_text(v->x->ndim, v->x->shape));
-  v->offset += off;
+  v->offset += empty ? 0 : off;
   return FL_OK;
 }
 

@@ -6,7 +6,10 @@ set -eu
 
 build() { # $1: preset, $2: instruction sets
   cmake --preset "$1" -DFLARE_ISAS="$2" >/dev/null
-  cmake --build "build-$1" --parallel "$(nproc)" >/dev/null
+  cmake --build "build-$1" --parallel "$(nproc)" >"build-$1/build.log" || {
+    cat "build-$1/build.log"
+    exit 1
+  }
 }
 
 run() { # $1: sanitizer, $2: a word for the figure, the rest: which tests

@@ -1,0 +1,24 @@
+/* What shape rules of rows for gradients share: their inputs come from anyone,
+ * so each must have the shape that forward would have given it. */
+#ifndef FL_RULES_FITS_H
+#define FL_RULES_FITS_H
+
+#include "../env.h"
+
+#include <string.h>
+
+/* Input k, if it is there, has this shape. */
+static inline fl_status fli_fits(const fli_infer *c, int k, int ndim,
+                                 const int64_t *shape) {
+  const fl_meta *m = c->in[k];
+  if (!m || (m->ndim == ndim &&
+             (ndim == 0 ||
+              memcmp(m->shape, shape, (size_t)ndim * sizeof *shape) == 0)))
+    return FL_OK;
+  return fli_fail(FL_ESHAPE, "%s: %s has shape %s, but must have %s",
+                  c->op->info.name, c->op->info.params[k].name,
+                  fli_shape_text(m->ndim, m->shape),
+                  fli_shape_text(ndim, shape));
+}
+
+#endif

@@ -1,0 +1,67 @@
+-- A little of what spec/long/fuzz.sh does for longer, and what it has found.
+local core = require "flare".core
+local fuzz = require "spec.support.fuzz"
+
+describe("arguments that nobody meant", function()
+  it("give results or errors", function()
+    assert.is_true(fuzz.operators(4000, 1) > 1000)
+  end)
+end)
+
+describe("files with bytes turned over", function()
+  it("are read or refused", function()
+    assert.is_true(fuzz.files(600, 1) < 300)
+  end)
+end)
+
+local function refused(message, op, ...)
+  local ok, said = pcall(core.ops[op], ...)
+  assert.is_false(ok)
+  assert.is_truthy(said:find(message, 1, true), said)
+end
+
+describe("rows for gradients", function()
+  local z = core.zeros
+
+  it("take what forward would have given them, nothing smaller", function()
+    refused("saved is missing: it takes (dy, saved)", "log_backward", z(8))
+    refused("neg", "neg_backward", "text")
+    assert.same({-1, -1}, core.neg_backward(core.ones(2)):totable())
+    refused("y has shape (2), but must have (3)", "softmax_backward", z(3), z(2))
+    refused("cannot normalise over the last 9 dims", "layer_norm_backward", z(2, 3), z(2, 3), nil,
+            z(2), z(2), {dims = 9})
+    refused("mean has shape (1), but must have (2)", "layer_norm_backward", z(2, 3), z(2, 3),
+            z(3), z(1), z(2))
+    refused("rstd has shape (), but must have (2)", "rms_norm_backward", z(2, 3), z(2, 3), z(3), 1)
+    refused("0 groups", "group_norm_backward", z(2, 4), z(2, 4), nil, z(2, 2), z(2, 2), 0)
+    refused("mean has shape (4), but must have (2, 2)", "group_norm_backward", z(2, 4), z(2, 4),
+            nil, z(4), z(2, 2), 2)
+    refused("dy has shape (2), but must have (2, 4)", "batch_norm_backward", z(2), z(2, 4), nil,
+            z(4), z(4))
+    local target = core.tensor({1, 2}, {dtype = "i64"})
+    refused("lse has shape (), but must have (2)", "cross_entropy_backward", 1, z(2, 3), target,
+            nil, 0, 1)
+    refused("scores of shape (2, 3) take targets of shape (2)", "cross_entropy_backward", 1,
+            z(2, 3), target[{{1, 1}}], nil, z(2), 1)
+    refused("seed has shape (3), but must have ()", "dropout_backward", z(3), z(3), 0)
+    refused("lse has shape (4), but must have (5)", "attention_backward", z(5, 2), z(5, 2),
+            z(3, 2), z(3, 2), nil, z(5, 2), z(4), 0, 0)
+  end)
+end)
+
+describe("what was wrong once", function()
+  it("is an error or right", function()
+    local empty = core.zeros(1, 3, 0)
+    assert.has_error(function() return empty:narrow(3, -1, 1, {step = 5}) end,
+                     "narrow: 1 elements from position 1 with step 5 do not lie within size 0")
+    assert.has_error(function() return core.zeros(5, 0, 2):as_strided({}, {}) end)
+    assert.equal(0, core.zeros(0):as_strided({0}, {1}, 1 << 62):numel())
+    assert.equal("(2, 0)", tostring(core.group_norm(core.zeros(2, 0), {groups = 3}).shape))
+    assert.same({{true, true}}, core.ops["repeat"](true, {1, 2}):totable())
+    assert.equal(false, core.flip(false, {}):item())
+    refused("xs: expected a tensor or a number, got string", "cat", {xs = "text"})
+    assert.same({1, 1}, core.cat{xs = core.ones(2)}:totable())
+    assert.has_error(function() return core.zeros(1 << 40, 0):totable() end,
+                     "totable: (1099511627776, 0) has too many rows for tables")
+  end)
+end)
