@@ -119,6 +119,11 @@ flare_optional(flare_modules JANSSON jansson jansson.h "" libjansson-dev)
 flare_optional(flare_modules ZLIB z zlib.h "no .gz files" zlib1g-dev)
 flare_optional(flare_editline LIBEDIT edit editline/readline.h
   "a plain prompt without history" libedit-dev)
+if(ZLIB_FOUND) # packs of CUDA kernels are compressed
+  target_compile_definitions(flare_system INTERFACE
+    $<BUILD_INTERFACE:FLARE_HAVE_ZLIB>)
+  flare_link(flare_system ${ZLIB_LIBRARY})
+endif()
 if(NOT JANSSON_FOUND)
   message(FATAL_ERROR "flare needs jansson for its files: apt install "
     "libjansson-dev (./bootstrap install-deps installs everything)")

@@ -1,5 +1,6 @@
 /* The pack: kernels compiled ahead, in one file that lies beside the library.
- * An index sorted by key, then the images; the file is mapped, never copied.
+ * An index sorted by key, then the images, compressed where zlib is; the file
+ * is mapped.
  * `flare kernels --pack sm_80,sm_90a` writes it. */
 #define _GNU_SOURCE /* dladdr */
 #include "process.h"
@@ -13,7 +14,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MAGIC "flarepk1"
+#ifdef FLARE_HAVE_ZLIB
+#include <zlib.h>
+#endif
+
+#define MAGIC "flarepk2"
 
 typedef struct head {
   char magic[8];
@@ -22,8 +27,9 @@ typedef struct head {
 
 typedef struct row {
   uint64_t key[2];
-  uint64_t at, bytes; /* of the image, from the file's start */
-  uint64_t entry;     /* where its name is */
+  uint64_t at, stored; /* where the image is, and its bytes there */
+  uint64_t bytes;      /* of the image itself; more than stored: compressed */
+  uint64_t entry;      /* where its name is */
 } row;
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -47,7 +53,8 @@ static bool valid(const char *p, size_t bytes) {
     return false;
   const row *r = (const row *)(const void *)(p + sizeof h);
   for (uint64_t i = 0; i < h.count; i++)
-    if (r[i].at > bytes || r[i].bytes > bytes - r[i].at || r[i].entry >= bytes)
+    if (r[i].at > bytes || r[i].stored > bytes - r[i].at ||
+        r[i].bytes > (64u << 20) || r[i].entry >= bytes)
       return false;
   rows = h.count;
   return true;
@@ -109,6 +116,23 @@ uint64_t flc_pack_count(void) {
   return rows;
 }
 
+static bool unpack(const row *r, flc_binary *b) {
+  *b = (flc_binary){.image = mapped + r->at, .bytes = r->bytes};
+  if (r->stored == r->bytes)
+    return true;
+#ifdef FLARE_HAVE_ZLIB
+  uLongf n = r->bytes;
+  b->image = b->owned = aligned_alloc(64, (r->bytes + 63) / 64 * 64);
+  if (b->owned &&
+      uncompress(b->owned, &n, (const Bytef *)mapped + r->at, r->stored) ==
+          Z_OK &&
+      n == r->bytes)
+    return true;
+  free(b->owned);
+#endif
+  return false;
+}
+
 bool flc_pack_find(const uint64_t key[2], flc_binary *b) {
   pthread_once(&once, find_pack);
   if (!mapped)
@@ -116,7 +140,8 @@ bool flc_pack_find(const uint64_t key[2], flc_binary *b) {
   const row *r = bsearch(key, mapped + sizeof(head), rows, sizeof(row), by_key);
   if (!r)
     return false;
-  *b = (flc_binary){.image = mapped + r->at, .bytes = r->bytes};
+  if (!unpack(r, b))
+    return false;
   snprintf(b->entry, sizeof b->entry, "%s", mapped + r->entry);
   return true;
 }
@@ -128,7 +153,7 @@ struct flc_pack {
   row *rows; /* at: the number of the image; entry: in `names` */
   struct {
     void *memory;
-    uint64_t bytes, at;
+    uint64_t bytes, at; /* as stored */
   } * image;
   char *names;
   uint64_t names_bytes, names_room;
@@ -164,27 +189,58 @@ static bool make_room(void *list, uint64_t n, uint64_t more, uint64_t *room,
   return true;
 }
 
-fl_status flc_pack_add(flc_pack *p, const char *arch, const flc_spec *specs,
-                       int n, void *image, size_t bytes,
-                       char (*entries)[FLC_ENTRY]) {
+/* Replaces an image by its compressed form, if that is smaller. */
+static void compress_image(void **image, uint64_t *stored) {
+#ifdef FLARE_HAVE_ZLIB
+  uLongf n = compressBound(*stored);
+  void *small = malloc(n);
+  if (small && compress2(small, &n, *image, *stored, 9) == Z_OK &&
+      n < *stored) {
+    free(*image);
+    *image = small;
+    *stored = n;
+  } else
+    free(small);
+#else
+  (void)image, (void)stored;
+#endif
+}
+
+static fl_status add(flc_pack *p, const char *arch, const flc_spec *specs,
+                     int n, void *image, uint64_t stored, size_t bytes,
+                     char (*entries)[FLC_ENTRY]) {
   if (!make_room(&p->image, p->images, 1, &p->image_room, sizeof *p->image)) {
     free(image);
     return fli_fail(FL_ENOMEM, "out of memory: a pack");
   }
   p->image[p->images].memory = image;
-  p->image[p->images++].bytes = bytes;
+  p->image[p->images++].bytes = stored;
   for (int i = 0; i < n; i++) {
     size_t length = strlen(entries[i]) + 1;
     if (!make_room(&p->rows, p->n, 1, &p->room, sizeof(row)) ||
         !make_room(&p->names, p->names_bytes, length, &p->names_room, 1))
       return fli_fail(FL_ENOMEM, "out of memory: a pack");
     row *r = &p->rows[p->n++];
-    *r = (row){.at = p->images - 1, .bytes = bytes, .entry = p->names_bytes};
+    *r = (row){.at = p->images - 1,
+               .stored = stored,
+               .bytes = bytes,
+               .entry = p->names_bytes};
     flc_pack_key(arch, &specs[i], r->key);
     memcpy(p->names + p->names_bytes, entries[i], length);
     p->names_bytes += length;
   }
   return FL_OK;
+}
+
+fl_status flc_pack_add(flc_pack *p, const char *arch, const flc_spec *specs,
+                       int n, void *image, size_t bytes,
+                       char (*entries)[FLC_ENTRY]) {
+  uint64_t stored = bytes;
+  compress_image(&image, &stored);
+  pthread_mutex_lock(&flc_lock);
+  fl_status s = add(p, arch, specs, n, image, stored, bytes, entries);
+  pthread_mutex_unlock(&flc_lock);
+  return s;
 }
 
 static bool write_parts(FILE *f, const flc_pack *p, uint64_t start) {

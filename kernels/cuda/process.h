@@ -91,7 +91,7 @@ uint64_t flc_pack_count(void);
 typedef struct flc_pack flc_pack; /* one that is being made */
 flc_pack *flc_pack_new(void);
 void flc_pack_free(flc_pack *p);
-/* An image (taken over) with n entries. */
+/* An image (taken over) with n entries; from any thread. */
 fl_status flc_pack_add(flc_pack *p, const char *arch, const flc_spec *specs,
                        int n, void *image, size_t bytes,
                        char (*entries)[FLC_ENTRY]);

@@ -150,10 +150,7 @@ static fl_status compile_group(job *j, size_t i, int n) {
     free(image);
     return FL_OK;
   }
-  pthread_mutex_lock(&flc_lock);
-  s = flc_pack_add(j->pack, j->arch, specs, n, image, bytes, entries);
-  pthread_mutex_unlock(&flc_lock);
-  return s;
+  return flc_pack_add(j->pack, j->arch, specs, n, image, bytes, entries);
 }
 
 static void *work(void *context) {
