@@ -152,11 +152,11 @@ static fl_status check_types(const fli_graph *g, const fl_op *op, int n,
 static void infer(const fli_graph *g, const fl_op *op, fli_expr_node *node) {
   int a = op->out[0].a, b = op->out[0].b, ignored;
   fl_dtype all = fli_graph_promote(g, node->n_in, node->in, &node->weak);
-  fl_dtype d = fli_graph_promote(g, b == a + 1 ? 2 : 1, node->in + a, &ignored);
   if (op->family == FLI_TEST || op->family == FLI_COMPARE) {
     node->dtype = FL_BOOL;
     return;
   }
+  fl_dtype d = fli_graph_promote(g, b == a + 1 ? 2 : 1, node->in + a, &ignored);
   node->dtype = d;
   if (d == FL_NODTYPE || all == FL_NODTYPE)
     return;

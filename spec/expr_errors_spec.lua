@@ -115,3 +115,37 @@ describe("wrong text", function()
     assert.is_true((x:requires_grad_(true) * 2).requires_grad)
   end)
 end)
+
+describe("memory that runs out", function()
+  it("fails cleanly wherever it does while kernels are made, called and differentiated", function()
+    local fail = flare.core.memory.fail
+    local function work(i)
+      local o = {name = "k" .. i} -- new operators each time
+      local k = flare.elementwise("T x, T y", "T z, T w",
+        "z = gelu(x) * y + 1; w = x > y ? x : tanh(y)", o)
+      local f = flare.kernel(function(x, y) return x * y:sigmoid() end, o)
+      local s = flare.reduce("T x, T y", "T z", "x * y + exp(x)", "prod", o)
+      local t = flare.elementwise("T x", "T z", "z = x * x",
+        {name = o.name, backward = "gx = 2 * gz * x"})
+      local x = flare.ones(3, 4, {requires_grad = true})
+      local y = flare.ones(4, {requires_grad = true})
+      local z, w = k(x, y)
+      local sum = (z + w + f(x, t(y))):sum() + s(x, y, 1):sum()
+      flare.grad(sum, x, {create_graph = true}):sum():backward()
+      return x.grad:sum():item()
+    end
+    local want, failures = work(0), 0
+    for skip = 0, 10000 do
+      fail(skip, 1)
+      local ok, why = pcall(work, skip + 1)
+      local asked = fail(0, 0)
+      if ok and asked < skip then break end
+      if not ok then
+        failures = failures + 1
+        assert.match("memory", tostring(why))
+      end
+    end
+    assert.is_true(failures > 100, failures)
+    assert.equal(want, work(-1))
+  end)
+end)
