@@ -7,6 +7,10 @@
 
 /* --- rows in shared memory --- */
 
+static int word_of(const flc_order *o) {
+  return fl_dtype_size(o->dtype) == 8 ? 16 : 8;
+}
+
 static fl_status sort_rows(const fl_launch *l, const flc_order *o,
                            const void *x, const uint32_t *from, int64_t n) {
   rows_args a = {.x = x,
@@ -22,7 +26,6 @@ static fl_status sort_rows(const fl_launch *l, const flc_order *o,
                  .room = 1,
                  .per = 1,
                  .down = o->down};
-  size_t word = fl_dtype_size(o->dtype) == 8 ? 16 : 8;
   while (a.room < n)
     a.room *= 2;
   while (a.room * a.per < 512 && a.per < o->rows)
@@ -33,7 +36,7 @@ static fl_status sort_rows(const fl_launch *l, const flc_order *o,
                 .block = pairs < 32     ? 32
                          : pairs > 1024 ? 1024
                                         : (unsigned)pairs,
-                .shared = (unsigned)(word * (size_t)(a.room * a.per))};
+                .shared = (unsigned)(word_of(o) * a.room * a.per)};
   return FLC_RUN(l, spec, g, a);
 }
 
@@ -137,11 +140,12 @@ fl_status flc_order_rows(const fl_launch *l, const flc_order *o) {
   if (o->n > UINT32_MAX - 1)
     return fli_fail(FL_ESIZE, "%s: rows of up to %u elements, not %lld", l->op,
                     UINT32_MAX - 1, (long long)o->n);
-  if (o->n <= SORT_ROW)
-    return sort_rows(l, o, o->x, NULL, o->n);
-  if (o->k <= SORT_KEPT)
+  int64_t room = SORT_ROW; /* that shared memory has for a row */
+  while (2 * room * word_of(o) <= flc_chip_of(l)->shared)
+    room *= 2;
+  if (o->n > SORT_ROW && o->k <= SORT_KEPT)
     return select_few(l, o);
-  return radix_sort(l, o);
+  return o->n <= room ? sort_rows(l, o, o->x, NULL, o->n) : radix_sort(l, o);
 }
 
 /* --- the rows of the op table --- */

@@ -2,7 +2,7 @@
 #ifndef FL_CUDA_SORT_H
 #define FL_CUDA_SORT_H
 
-#define SORT_ROW     4096 /* longest row that is sorted in shared memory */
+#define SORT_ROW     4096 /* rows as long always fit into shared memory */
 #define SORT_KEPT    1024 /* most elements that select keeps of a piece */
 #define SORT_PIECE   8192 /* longest piece of select */
 #define SORT_THREADS 256  /* of count and spread */
