@@ -64,6 +64,14 @@ static int widen(remap_args *a, int size) {
   return size;
 }
 
+/* Elements of a row that a thread writes at once. */
+static int per_thread(int size, int64_t row) {
+  int v = 16 / size;
+  while (row % v)
+    v /= 2;
+  return v;
+}
+
 /* Dims of `a` are those of y, from the last; at least one. */
 static fl_status remap(const fl_launch *l, remap_args *a) {
   const fl_view *y = &l->out[0];
@@ -78,9 +86,7 @@ static fl_status remap(const fl_launch *l, remap_args *a) {
     a->big[0] = a->small[0] = 1;
   }
   join(a);
-  int size = widen(a, size_of(y)), v = 16 / size;
-  if (a->big[0] % v)
-    v = 1;
+  int size = widen(a, size_of(y)), v = per_thread(size, a->big[0]);
   flc_spec spec = FLC_SPEC("shape", "remap", size, v);
   return FLC_RUN(l, spec, grid_of(a->n / v), *a);
 }
@@ -339,8 +345,11 @@ static fl_status triangle(const fl_launch *l, bool upper) {
     return FL_OK;
   a.diagonal = fl_clamp_i64(l->attrs->v[0].i, -big, big);
   a.x = flc_input(l, x, x->dtype);
-  flc_spec spec = FLC_SPEC("shape", "triangle", size_of(x));
-  return a.x ? FLC_RUN(l, spec, grid_of(a.n), a) : FL_ENOMEM;
+  int v = per_thread(size_of(x), a.columns);
+  if (!flc_aligned(a.x, 16))
+    v = 1;
+  flc_spec spec = FLC_SPEC("shape", "triangle", size_of(x), v);
+  return a.x ? FLC_RUN(l, spec, grid_of(a.n / v), a) : FL_ENOMEM;
 }
 
 FLC_KERNEL(tril) {
@@ -395,13 +404,12 @@ static void visit(flc_visitor *v, flc_spec s, bool quick) {
 void flc_visit_shape(flc_visitor *v) {
   for (int d = 0; d < FL_DTYPES; d++)
     visit(v, FLC_SPEC("shape", "sequence", d), d == FL_F32);
-  for (int size = 1; size <= 16; size *= 2) {
-    visit(v, FLC_SPEC("shape", "remap", size, 1), false);
-    if (size < 16)
-      visit(v, FLC_SPEC("shape", "remap", size, (16 / size)), size == 4);
-    if (size <= 8)
-      visit(v, FLC_SPEC("shape", "triangle", size), size == 4);
-  }
+  for (int size = 1; size <= 16; size *= 2)
+    for (int n = 1; n <= 16 / size; n *= 2) {
+      visit(v, FLC_SPEC("shape", "remap", size, n), size == 4 && n == 4);
+      if (size <= 8)
+        visit(v, FLC_SPEC("shape", "triangle", size, n), size == 4 && n == 4);
+    }
   for (int d = FL_F64; d <= FL_BF16; d++)
     for (int n = 0; n <= 4; n++) {
       if (n > 0)

@@ -50,13 +50,20 @@ __global__ void remap(const __grid_constant__ remap_args a) {
   }
 }
 
-template <int SIZE>
+/* V elements of a row. */
+template <int SIZE, int V>
 __global__ void triangle(const __grid_constant__ triangle_args a) {
   typedef FL_BITS(SIZE) T;
-  for (int64_t k = fl_thread(); k < a.n; k += fl_threads()) {
+  for (int64_t k = fl_thread() * V; k < a.n; k += fl_threads() * V) {
     int64_t q, c = fl_split(k, a.columns, &q), r = fl_split(q, a.rows, &q);
-    bool keep = a.upper ? c - r >= a.diagonal : c - r <= a.diagonal;
-    ((T *)a.y)[k] = keep ? ((const T *)a.x)[k] : T(0);
+    fl_vec<T, V> v = fl_read<T, V>((const T *)a.x + k);
+#pragma unroll
+    for (int j = 0; j < V; j++) {
+      int64_t right = c + j - r;
+      bool keep = a.upper ? right >= a.diagonal : right <= a.diagonal;
+      v.at[j] = keep ? v.at[j] : T(0);
+    }
+    fl_write((T *)a.y + k, v);
   }
 }
 
