@@ -1,7 +1,8 @@
 /* Attention: which kernels compute it, and with what. 16-bit floats of up to
- * 256 columns go to tensor cores (attention.cu, attention_backward.cu; of up to
- * 128 without mask and dropout on Hopper: attention_wide.cu), all else to
- * attention_plain.cu, as f32 or f64. */
+ * 256 columns go to tensor cores: attention.cu, attention_backward.cu, on
+ * Hopper with up to 128 columns attention_wide.cu, attention_wide_backward.cu
+ * (without mask and dropout). All else goes to attention_plain.cu, as f32 or
+ * f64. */
 #include <math.h>
 #include <string.h>
 
@@ -74,8 +75,8 @@ static int wide_groups(int w) { /* that compute, forward */
 static int wide_queries(int w) { /* of a tile, backward */
   return w == 64 ? 128 : 64;
 }
-static flc_spec wide_forward_spec(int dtype, int w) {
-  return FLC_SPEC("attention_wide", "forward", dtype, w, wide_stages(w));
+static flc_spec wide_forward_spec(int dtype, int w, bool more) {
+  return FLC_SPEC("attention_wide", "forward", dtype, w, wide_stages(w), more);
 }
 static flc_spec wide_rows_spec(int dtype, int w) {
   return FLC_SPEC("attention_wide_backward", "rows", dtype, w);
@@ -107,7 +108,8 @@ void flc_visit_attention(flc_visitor *v) {
   for (int dtype = FL_F16; dtype <= FL_BF16; dtype++)
     for (int w = 64; w <= 128; w += 64) {
       bool quick = dtype == FL_BF16 && w == 128;
-      visit_one(v, wide_forward_spec(dtype, w), quick);
+      visit_one(v, wide_forward_spec(dtype, w, false), quick);
+      visit_one(v, wide_forward_spec(dtype, w, true), false);
       visit_one(v, wide_rows_spec(dtype, w), quick);
       visit_one(v, wide_keys_spec(dtype, w), quick);
       visit_one(v, wide_gather_spec(dtype, w), quick);
@@ -393,7 +395,7 @@ static int wide_width(const work *w) {
 static bool wide_open(const work *w, attention_wide *to, int tile) {
   const attention_args *a = &w->a;
   memset(to, 0, sizeof *to);
-  if (!w->tensor || w->more || wider(a) > 128 || (a->d | a->dv_cols) % 8 ||
+  if (!w->tensor || wider(a) > 128 || (a->d | a->dv_cols) % 8 ||
       a->nq <= ROWS || !w->heads_all || flc_chip_of(w->l)->major != 9)
     return false;
   int64_t heads_k = a->heads / a->group;
@@ -408,7 +410,7 @@ static fl_status wide_forward(const work *w, attention_wide *to) {
   int cols = wide_width(w), most = flc_chip_of(w->l)->processors,
       groups = wide_groups(cols),
       rows = 2 * 64 * groups + 2 * WIDE_KEYS * wide_stages(cols);
-  flc_spec spec = wide_forward_spec((int)w->dtype, cols);
+  flc_spec spec = wide_forward_spec((int)w->dtype, cols, w->more);
   to->a.tiles = to->tiles_q;
   to->items = to->a.tiles * w->heads_all;
   flc_grid g = {.x = (unsigned)(to->items < most ? to->items : most),
@@ -490,7 +492,7 @@ static fl_status run_backward(work *w) {
   attention_wide wide;
   int dtype = (int)w->dtype;
   fl_status s;
-  if (wide_open(w, &wide, wide_queries(wide_width(w))) &&
+  if (!w->more && wide_open(w, &wide, wide_queries(wide_width(w))) &&
       wide_map(w, &wide.dy, &w->a.dy, w->a.dv_cols, w->a.nq, w->a.heads,
                wide_queries(wide_width(w))))
     return wide_backward(w, &wide);

@@ -4,78 +4,6 @@
  * keys exists. */
 #include "attention.cuh"
 
-/* One warp's state: 16 queries; a lane has rows lane / 4 and lane / 4 + 8. */
-template <int W> struct att_front {
-  float o[W / 8][4];
-  float top[2], sum[2]; /* sum: this lane's part */
-};
-
-/* Scores that nobody may see become -inf. */
-template <int N>
-void att_cut(const attention_args &a, float (&s)[N / 8][4], int64_t query,
-             int64_t key) {
-  int lane = threadIdx.x & 31;
-#pragma unroll
-  for (int j = 0; j < N / 8; j++)
-#pragma unroll
-    for (int e = 0; e < 4; e++) {
-      int64_t at = key + 8 * j + 2 * (lane % 4) + (e & 1);
-      int64_t row = query + lane / 4 + 8 * (e >> 1);
-      if (at >= a.nk || (a.causal && at > row))
-        s[j][e] = -INFINITY;
-    }
-}
-
-template <int N>
-void att_add_mask(const attention_args &a, float (&s)[N / 8][4],
-                  const att_place &p, int64_t query, int64_t key) {
-  int lane = threadIdx.x & 31;
-#pragma unroll
-  for (int j = 0; j < N / 8; j++)
-#pragma unroll
-    for (int e = 0; e < 4; e++) {
-      int64_t at = key + 8 * j + 2 * (lane % 4) + (e & 1);
-      int64_t row = query + lane / 4 + 8 * (e >> 1);
-      s[j][e] *= (float)a.scale;
-      if (at < a.nk && row < a.nq)
-        s[j][e] = att_masked(a, s[j][e], p.b, p.h, row, at);
-    }
-}
-
-/* Scores to weights exp(s - top), with the state brought up to date. `unit`
- * makes scores powers of two; EXACT: differences first, since scores may be as
- * large as floats get. Rows that see nothing keep top -inf, sum 0. */
-template <int N, int W, int EXACT>
-void att_soften(att_front<W> &f, float (&s)[N / 8][4], float unit) {
-#pragma unroll
-  for (int half = 0; half < 2; half++) {
-    float next = f.top[half];
-#pragma unroll
-    for (int j = 0; j < N / 8; j++)
-      next = fmaxf(next, fmaxf(s[j][2 * half], s[j][2 * half + 1]));
-    next = fmaxf(next, __shfl_xor_sync(0xffffffff, next, 1));
-    next = fmaxf(next, __shfl_xor_sync(0xffffffff, next, 2));
-    float base = next == -INFINITY ? 0 : next, sum = 0;
-    float ratio = fl_exp2_fast((f.top[half] - base) * unit);
-    f.top[half] = next;
-#pragma unroll
-    for (int j = 0; j < N / 8; j++)
-#pragma unroll
-      for (int e = 0; e < 2; e++) {
-        float &x = s[j][2 * half + e];
-        float p = EXACT ? (x - base) * unit : fmaf(x, unit, -base * unit);
-        x = p = fl_exp2_fast(p);
-        sum += p;
-      }
-    f.sum[half] = f.sum[half] * ratio + sum;
-#pragma unroll
-    for (int j = 0; j < W / 8; j++) {
-      f.o[j][2 * half] *= ratio;
-      f.o[j][2 * half + 1] *= ratio;
-    }
-  }
-}
-
 /* The warp's rows, of part of the keys. */
 template <int W>
 void att_save_part(const attention_args &a, const att_place &p,
@@ -113,8 +41,8 @@ __global__ void __launch_bounds__(ATT_THREADS)
   end = start + share < end ? start + share : end;
   att_random r = MORE && a.drop.limit ? att_random_of(a) : att_random{0, 0};
   float unit = (float)(MORE ? FL_LOG2E : a.scale * FL_LOG2E);
-  att_front<W> f = {};
-  f.top[0] = f.top[1] = -INFINITY;
+  float o[W / 8][4] = {};
+  att_state state = {{-INFINITY, -INFINITY}, {0, 0}, {1, 1}};
   att_fetch<ATT_ROWS, W>(q, att_rows<uint16_t>(a.q, p.b, p.h), a.q.row, p.first,
                          a.nq, a.d);
   att_fetch_keys<W, N>(kv, a, p, start);
@@ -131,15 +59,12 @@ __global__ void __launch_bounds__(ATT_THREADS)
     if (MORE)
       att_add_mask<N>(a, s, p, query, key);
     if (key + N > end || (a.causal && key + N > query + 1))
-      att_cut<N>(a, s, query, key);
-    att_soften<N, W, MORE>(f, s, unit);
-    if (MORE && a.drop.limit) {
-      uint32_t bits = att_kept_tile<N, 0>(a, r, p.b, p.h, query, key);
-#pragma unroll
-      for (int i = 0; i < N / 2; i++)
-        s[i / 4][i % 4] *= att_keep<float>(a, bits, i);
-    }
-    att_update<D, N, W, W>(f.o, s, v, 0);
+      att_cut<N>(s, a.nk - key, a.causal ? query - key : N);
+    att_soften<N, MORE>(state, s, unit);
+    att_shrink<W>(o, state);
+    if (MORE && a.drop.limit)
+      att_drop<N>(a, r, s, p, query, key);
+    att_update<D, N, W, W>(o, s, v, 0);
     __syncthreads();
   }
   fl_copy_wait<0>();
@@ -148,17 +73,17 @@ __global__ void __launch_bounds__(ATT_THREADS)
   if (a.parts > 1)
     lse = a.part_lse + part * (gridDim.x / a.parts / a.tiles) * a.nq;
   for (int half = 0; half < 2; half++) {
-    float sum = fl_warp_reduce<4>(f.sum[half], fl_sum_of());
+    float sum = fl_warp_reduce<4>(state.sum[half], fl_sum_of());
     int64_t row = query + lane / 4 + 8 * half;
     factor[half] = sum == 0 ? 0 : 1 / sum;
     if (lane % 4 == 0 && row < a.nq)
       lse[(p.b * a.heads + p.h) * a.nq + row] =
-          f.top[half] * (MORE ? 1 : (float)a.scale) + fl_log(sum);
+          state.top[half] * (MORE ? 1 : (float)a.scale) + fl_log(sum);
   }
   if (a.parts > 1)
-    att_save_part<W>(a, p, f.o, factor, query, part);
+    att_save_part<W>(a, p, o, factor, query, part);
   else
-    att_save<D, W>(f.o, factor, (uint16_t *)room + 16 * warp * W,
+    att_save<D, W>(o, factor, (uint16_t *)room + 16 * warp * W,
                    att_rows<uint16_t>(a.y, p.b, p.h), a.y.row, query, a.nq,
                    a.dv_cols);
 }

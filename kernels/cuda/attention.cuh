@@ -150,6 +150,103 @@ uint32_t att_kept_tile(const attention_args &a, const att_random &r, int64_t b,
          ((odd ? own : other) >> 2 * odd & 0x33333333) << 2;
 }
 
+/* --- a warp's 16 queries and N keys: the running softmax --- */
+
+/* Of the rows lane / 4 and lane / 4 + 8. */
+struct att_state {
+  float top[2], sum[2]; /* sum: this lane's part */
+  float ratio[2];       /* what was summed before counts as much */
+};
+
+/* Scores that nobody may see become -inf: from column `left` on, and those more
+ * than `ahead` columns after their row. */
+template <int N>
+void att_cut(float (&s)[N / 8][4], int64_t left, int64_t ahead) {
+  int lane = threadIdx.x & 31;
+#pragma unroll
+  for (int half = 0; half < 2; half++) {
+    int64_t end = ahead + lane / 4 + 8 * half + 1;
+    end = (end < left ? end : left) - 2 * (lane % 4);
+    int seen = end < 0 ? 0 : end < N ? (int)end : N;
+#pragma unroll
+    for (int j = 0; j < N / 8; j++)
+#pragma unroll
+      for (int e = 0; e < 2; e++)
+        if (8 * j + e >= seen)
+          s[j][2 * half + e] = -INFINITY;
+  }
+}
+
+/* Scores scaled, and the mask. */
+template <int N>
+void att_add_mask(const attention_args &a, float (&s)[N / 8][4],
+                  const att_place &p, int64_t query, int64_t key) {
+  int lane = threadIdx.x & 31;
+#pragma unroll
+  for (int j = 0; j < N / 8; j++)
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+      int64_t at = key + 8 * j + 2 * (lane % 4) + (e & 1);
+      int64_t row = query + lane / 4 + 8 * (e >> 1);
+      s[j][e] *= (float)a.scale;
+      if (at < a.nk && row < a.nq)
+        s[j][e] = att_masked(a, s[j][e], p.b, p.h, row, at);
+    }
+}
+
+/* Scores to weights exp(s - top), with the state brought up to date. `unit`
+ * makes scores powers of two; EXACT: differences first, since scores may be as
+ * large as floats get. Rows that see nothing keep top -inf, sum 0. */
+template <int N, int EXACT>
+void att_soften(att_state &r, float (&s)[N / 8][4], float unit) {
+#pragma unroll
+  for (int half = 0; half < 2; half++) {
+    float next = r.top[half], more = 0;
+#pragma unroll
+    for (int j = 0; j < N / 8; j++)
+      next = fmaxf(next, fmaxf(s[j][2 * half], s[j][2 * half + 1]));
+    next = fmaxf(next, __shfl_xor_sync(0xffffffff, next, 1));
+    next = fmaxf(next, __shfl_xor_sync(0xffffffff, next, 2));
+    float base = next == -INFINITY ? 0 : next, less = base * unit;
+    r.ratio[half] = fl_exp2_fast(EXACT ? (r.top[half] - base) * unit
+                                       : fmaf(r.top[half], unit, -less));
+    r.top[half] = next;
+#pragma unroll
+    for (int j = 0; j < N / 8; j++)
+#pragma unroll
+      for (int e = 0; e < 2; e++) {
+        float &x = s[j][2 * half + e];
+        x = fl_exp2_fast(EXACT ? (x - base) * unit : fmaf(x, unit, -less));
+        more += x;
+      }
+    r.sum[half] = fmaf(r.sum[half], r.ratio[half], more);
+  }
+}
+
+template <int W> void att_shrink(float (&o)[W / 8][4], const att_state &r) {
+#pragma unroll
+  for (int j = 0; j < W / 8; j++)
+#pragma unroll
+    for (int e = 0; e < 4; e++)
+      o[j][e] *= r.ratio[e >> 1];
+}
+
+template <int N>
+void att_drop(const attention_args &a, const att_random &r,
+              float (&s)[N / 8][4], const att_place &p, int64_t query,
+              int64_t key) {
+#pragma unroll
+  for (int from = 0; from < N; from += 64) {
+    uint32_t bits =
+        att_kept_tile<(N < 64 ? N : 64), 0>(a, r, p.b, p.h, query, key + from);
+#pragma unroll
+    for (int i = 0; i < N / 2 && i < 32; i++)
+      s[from / 8 + i / 4][i % 4] *= att_keep<float>(a, bits, i);
+  }
+}
+
+/* --- copies and products --- */
+
 /* Rows first.. of one head, W columns; zeros after `rows` rows and `cols`
  * columns (a multiple of 8). Queues copies. */
 template <int ROWS, int W>

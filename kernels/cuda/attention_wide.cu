@@ -115,56 +115,10 @@ void wide_values(float (&o)[W / 8][4], const uint32_t (&p)[8][4], uint32_t v) {
   fl_products_commit();
 }
 
-/* The rows of a lane: lane / 4 and lane / 4 + 8 of its warp's 16. */
-struct wide_rows {
-  float top[2], sum[2], ratio[2];
-};
-
-/* Scores to weights; what was summed before counts `ratio` as much. */
-inline void wide_soften(wide_rows &r, float (&s)[16][4], float unit) {
-#pragma unroll
-  for (int half = 0; half < 2; half++) {
-    float next = r.top[half], more = 0;
-#pragma unroll
-    for (int j = 0; j < 16; j++)
-      next = fmaxf(next, fmaxf(s[j][2 * half], s[j][2 * half + 1]));
-    next = fmaxf(next, __shfl_xor_sync(0xffffffff, next, 1));
-    next = fmaxf(next, __shfl_xor_sync(0xffffffff, next, 2));
-    float base = next == -INFINITY ? 0 : next * unit;
-    r.ratio[half] = fl_exp2_fast(fmaf(r.top[half], unit, -base));
-    r.top[half] = next;
-#pragma unroll
-    for (int j = 0; j < 16; j++)
-#pragma unroll
-      for (int e = 0; e < 2; e++) {
-        float &x = s[j][2 * half + e];
-        x = fl_exp2_fast(fmaf(x, unit, -base));
-        more += x;
-      }
-    r.sum[half] = fmaf(r.sum[half], r.ratio[half], more);
-  }
-}
-
-/* Scores that nobody may see become -inf: keys from `end` and, with a causal
- * mask, those after the query. */
-inline void wide_cut(float (&s)[16][4], int end, int query, int key,
-                     bool causal) {
-  int lane = threadIdx.x & 31;
-#pragma unroll
-  for (int j = 0; j < 16; j++)
-#pragma unroll
-    for (int e = 0; e < 4; e++) {
-      int at = key + 8 * j + 2 * (lane % 4) + (e & 1),
-          row = query + lane / 4 + 8 * (e >> 1);
-      if (at >= end || (causal && at > row))
-        s[j][e] = -INFINITY;
-    }
-}
-
 /* The warp's 16 rows of the result, by way of `room`. */
-template <int D, int W>
+template <int D, int W, int MORE>
 void wide_save(const attention_wide &w, const wide_item &item, int query,
-               const float (&o)[W / 8][4], wide_rows &r, uint32_t room) {
+               const float (&o)[W / 8][4], const att_state &r, uint32_t room) {
   const attention_args &a = w.a;
   int lane = threadIdx.x & 31;
   float factor[2];
@@ -175,7 +129,7 @@ void wide_save(const attention_wide &w, const wide_item &item, int query,
     factor[half] = sum == 0 ? 0 : 1 / sum;
     if (lane % 4 == 0 && row < a.nq)
       ((float *)a.lse)[(item.p.b * a.heads + item.p.h) * a.nq + row] =
-          r.top[half] * (float)a.scale + fl_log(sum);
+          r.top[half] * (MORE ? 1 : (float)a.scale) + fl_log(sum);
   }
 #pragma unroll
   for (int j = 0; j < W / 8; j++)
@@ -198,11 +152,13 @@ void wide_save(const attention_wide &w, const wide_item &item, int query,
   }
 }
 
-template <int D, int W, int STAGES>
+template <int D, int W, int STAGES, int MORE>
 void wide_consume(const attention_wide &w, wide_room<W, STAGES> m,
                   wide_gates<STAGES> gate, int group) {
   int lane = threadIdx.x & 31, warp = threadIdx.x >> 5 & 3, n = 0;
-  float unit = (float)(w.a.scale * FL_LOG2E);
+  float unit = (float)(MORE ? FL_LOG2E : w.a.scale * FL_LOG2E);
+  att_random random =
+      MORE && w.a.drop.limit ? att_random_of(w.a) : att_random{0, 0};
   uint32_t q = m.q() + group * 64 * 128;
   wide_item item;
   int then = (group + 1) % wide_groups<W>;
@@ -212,7 +168,7 @@ void wide_consume(const attention_wide &w, wide_room<W, STAGES> m,
     int query = (int)item.p.first + 64 * group + 16 * warp;
     float s[16][4], o[W / 8][4] = {};
     uint32_t p[8][4];
-    wide_rows r = {{-INFINITY, -INFINITY}, {0, 0}, {1, 1}};
+    att_state r = {{-INFINITY, -INFINITY}, {0, 0}, {1, 1}};
     fl_barrier_wait(gate.q(0), round & 1);
     fl_barrier_wait(gate.k(n, 0), gate.parity(n));
     wide_scores<D, W>(s, q, m.k(n));
@@ -223,8 +179,13 @@ void wide_consume(const attention_wide &w, wide_room<W, STAGES> m,
       if (item.tiles == 1)
         fl_barrier_arrive(gate.q(1));
     }
-    wide_cut(s, (int)w.a.nk, query, (item.tiles - 1) * WIDE_KEYS, w.a.causal);
-    wide_soften(r, s, unit);
+    int key = (item.tiles - 1) * WIDE_KEYS;
+    if (MORE)
+      att_add_mask<128>(w.a, s, item.p, query, key);
+    att_cut<128>(s, w.a.nk - key, w.a.causal ? query - key : 128);
+    att_soften<128, MORE>(r, s, unit);
+    if (MORE && w.a.drop.limit)
+      att_drop<128>(w.a, random, s, item.p, query, key);
     wide_pack<D, 128>(p, s);
     if (item.tiles > 1)
       fl_barrier_wait(gate.k(n + 1, 0), gate.parity(n + 1));
@@ -241,9 +202,14 @@ void wide_consume(const attention_wide &w, wide_room<W, STAGES> m,
         if (t == 1) /* the queries have been read */
           fl_barrier_arrive(gate.q(1));
       }
-      if (W == 64 && w.a.causal && t * WIDE_KEYS > query)
-        wide_cut(s, (int)w.a.nk, query, (t - 1) * WIDE_KEYS, true);
-      wide_soften(r, s, unit);
+      key -= WIDE_KEYS;
+      if (MORE)
+        att_add_mask<128>(w.a, s, item.p, query, key);
+      if (W == 64 && w.a.causal && key + WIDE_KEYS > query)
+        att_cut<128>(s, 128, query - key);
+      att_soften<128, MORE>(r, s, unit);
+      if (MORE && w.a.drop.limit)
+        att_drop<128>(w.a, random, s, item.p, query, key);
       fl_products_hold(s);
       /* also keeps the exponentials before the next wait: compilers move what
        * follows no branch */
@@ -253,11 +219,7 @@ void wide_consume(const attention_wide &w, wide_room<W, STAGES> m,
       fl_products_hold(o);
       if (lane == 0)
         fl_barrier_arrive(gate.v(n, 1));
-#pragma unroll
-      for (int j = 0; j < W / 8; j++)
-#pragma unroll
-        for (int e = 0; e < 4; e++)
-          o[j][e] *= r.ratio[e >> 1];
+      att_shrink<W>(o, r);
       wide_pack<D, 128>(p, s);
     }
     fl_barrier_wait(gate.v(n, 0), gate.parity(n));
@@ -267,13 +229,14 @@ void wide_consume(const attention_wide &w, wide_room<W, STAGES> m,
     if (lane == 0)
       fl_barrier_arrive(gate.v(n, 1));
     n++;
-    wide_save<D, W>(w, item, query, o, r,
-                    m.y() + (4 * group + warp) * 16 * 128);
+    wide_save<D, W, MORE>(w, item, query, o, r,
+                          m.y() + (4 * group + warp) * 16 * 128);
     __syncwarp();
   }
 }
 
-template <int D, int W, int STAGES>
+/* MORE: there may be a mask, dropout or a scale that is not positive. */
+template <int D, int W, int STAGES, int MORE>
 __global__ void __launch_bounds__(128 * (wide_groups<W> + 1), 1)
     forward(const __grid_constant__ attention_wide w) {
 #ifdef FL_HOPPER
@@ -293,7 +256,7 @@ __global__ void __launch_bounds__(128 * (wide_groups<W> + 1), 1)
       wide_produce<W, STAGES>(w, m, gate);
   } else {
     fl_registers_more<W == 64 ? 160 : 240>();
-    wide_consume<D, W, STAGES>(w, m, gate, threadIdx.x / 128 - 1);
+    wide_consume<D, W, STAGES, MORE>(w, m, gate, threadIdx.x / 128 - 1);
   }
 #endif
 }
