@@ -27,16 +27,16 @@ static bool is_float(fl_dtype d) {
 static fl_status draw(const fl_launch *l, const char *entry, draw_args *a,
                       int k) {
   const fl_view *y = &l->out[0];
-  int64_t per = y->dtype == FL_F64 ? 2 : 4;
+  int size = (int)fl_dtype_size(y->dtype); /* a thread makes 16 bytes */
   a->seed = number_of(&l->in[k]);
   a->offset = number_of(&l->in[k + 1]);
   a->y = y->data;
   a->n = flc_numel(y);
-  a->wide = flc_aligned(a->x, 4 * fl_dtype_size(y->dtype));
+  a->wide = flc_aligned(a->x, size == 8 ? 32 : 16);
   if (a->n == 0)
     return FL_OK;
   flc_spec spec = FLC_SPEC("random", entry, y->dtype);
-  return FLC_RUN(l, spec, grid_of(flc_ceil_div(a->n, per)), *a);
+  return FLC_RUN(l, spec, grid_of(flc_ceil_div(a->n, 16 / size)), *a);
 }
 
 /* --- rand, randn, randint --- */

@@ -8,7 +8,7 @@ inline uint64_t number(const random_number &r) {
   return (uint64_t)(r.at ? fl_load<int64_t>(r.at, r.dtype, 0) : r.value);
 }
 
-/* Elements 4 c ... of the result, or 2 c ... of f64's: all of a counter's. */
+/* Elements N c ... N c + N - 1 of the result. */
 template <int D, int N>
 void put(const draw_args &a, int64_t c, const FL_W(D) (&v)[N]) {
   FL_S(D) *y = (FL_S(D) *)a.y + c * N;
@@ -44,20 +44,32 @@ void take(const draw_args &a, int64_t c, FL_W(D) (&v)[N]) {
   }
 }
 
-#define PER(D) (D == FL_F64 ? 2 : 4)
-#define EACH_COUNTER(per)                                                      \
+/* Counters of a thread, which makes 16 bytes of floats at once; elements of a
+ * counter. */
+#define COUNTERS(D) (sizeof(FL_S(D)) == 2 ? 2 : 1)
+#define PER(D)      (D == FL_F64 ? 2 : 4)
+#define EACH(per)                                                              \
   uint64_t seed = number(a.seed), offset = number(a.offset);                   \
   for (int64_t c = fl_thread(); c * (per) < a.n; c += fl_threads())
+
+/* The words of group c of a few counters. */
+template <int N>
+void words(uint64_t seed, uint64_t offset, int64_t c, uint32_t (&w)[N]) {
+#pragma unroll
+  for (int i = 0; i < N / 4; i++)
+    fl_philox(seed, offset + (uint64_t)(c * (N / 4) + i), 0, w + 4 * i);
+}
 
 template <int D> __global__ void rand(const __grid_constant__ draw_args a) {
   typedef FL_W(D) W;
   W low = (W)a.low, width = (W)a.width, most = (W)a.most;
-  EACH_COUNTER(PER(D)) {
-    uint32_t w[4];
-    W v[PER(D)];
-    fl_philox(seed, offset + (uint64_t)c, 0, w);
+  const int N = COUNTERS(D) * PER(D);
+  EACH(N) {
+    uint32_t w[4 * COUNTERS(D)];
+    W v[N];
+    words(seed, offset, c, w);
 #pragma unroll
-    for (int i = 0; i < PER(D); i++) {
+    for (int i = 0; i < N; i++) {
       W u;
       if constexpr (D == FL_F64)
         u = low + width * fl_uniform53(w[2 * i], w[2 * i + 1]);
@@ -73,12 +85,13 @@ template <int D> __global__ void rand(const __grid_constant__ draw_args a) {
 template <int D> __global__ void randn(const __grid_constant__ draw_args a) {
   typedef FL_W(D) W;
   W mean = (W)a.low, std = (W)a.width;
-  EACH_COUNTER(PER(D)) {
-    uint32_t w[4];
-    W v[PER(D)];
-    fl_philox(seed, offset + (uint64_t)c, 0, w);
+  const int N = COUNTERS(D) * PER(D);
+  EACH(N) {
+    uint32_t w[4 * COUNTERS(D)];
+    W v[N];
+    words(seed, offset, c, w);
 #pragma unroll
-    for (int i = 0; i < PER(D); i += 2) {
+    for (int i = 0; i < N; i += 2) {
       W u, s, k;
       if constexpr (D == FL_F64) {
         u = fl_uniform53(w[0], w[1]) + 0x1p-54;
@@ -101,7 +114,7 @@ inline uint64_t scale(uint32_t high, uint32_t low, uint64_t range) {
 }
 
 template <int D> __global__ void randint(const __grid_constant__ draw_args a) {
-  EACH_COUNTER(4) {
+  EACH(4) {
     uint32_t w[4], v[4];
     FL_W(D) y[4];
     fl_philox(seed, offset + (uint64_t)c, 0, w);
@@ -122,13 +135,14 @@ inline void refuse(random_refusal *r, int what, double value) {
 template <int D>
 __global__ void bernoulli(const __grid_constant__ draw_args a) {
   typedef FL_W(D) W;
-  EACH_COUNTER(PER(D)) {
-    uint32_t w[4];
-    W p[PER(D)];
+  const int N = COUNTERS(D) * PER(D);
+  EACH(N) {
+    uint32_t w[4 * COUNTERS(D)];
+    W p[N];
     take<D>(a, c, p);
-    fl_philox(seed, offset + (uint64_t)c, 0, w);
+    words(seed, offset, c, w);
 #pragma unroll
-    for (int i = 0; i < PER(D); i++) {
+    for (int i = 0; i < N; i++) {
       if (!(p[i] >= 0 && p[i] <= 1))
         refuse(a.refusal, RANDOM_WEIGHT, (double)p[i]);
       if constexpr (D == FL_F64)
@@ -141,14 +155,15 @@ __global__ void bernoulli(const __grid_constant__ draw_args a) {
 }
 
 template <int D> __global__ void dropout(const __grid_constant__ draw_args a) {
+  const int N = COUNTERS(D) * 4;
   FL_W(D) scale = (FL_W(D))a.width;
-  EACH_COUNTER(4) {
-    uint32_t w[4];
-    FL_W(D) v[4];
+  EACH(N) {
+    uint32_t w[N];
+    FL_W(D) v[N];
     take<D>(a, c, v);
-    fl_philox(seed, offset + (uint64_t)c, 0, w);
+    words(seed, offset, c, w);
 #pragma unroll
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < N; i++)
       v[i] = w[i] >= a.limit ? v[i] * scale : FL_W(D)(0);
     put<D>(a, c, v);
   }
@@ -162,7 +177,7 @@ template <int D> __global__ void dropout(const __grid_constant__ draw_args a) {
 
 template <int D>
 __global__ void places(const __grid_constant__ shuffle_args a) {
-  EACH_COUNTER(4) {
+  EACH(4) {
     uint32_t w[4], v[4];
     fl_philox(seed, offset + (uint64_t)c, 0, w);
     fl_philox(seed, offset + (uint64_t)c, 1, v);
