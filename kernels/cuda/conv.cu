@@ -68,16 +68,25 @@ template <int COLS, int THREADS> struct conv_columns {
     x = (const uint16_t *)at + n - u * a.channels;
   }
 
+  /* A line's place is found by one lane for all that copy from it. */
   void load(uint32_t at, int step) {
-    constexpr int LINES = THREADS * 8 / COLS;
-    int chunk = threadIdx.x % (COLS / 8), line = threadIdx.x / (COLS / 8);
-    int64_t first = (int64_t)step * FL_STEP + line;
+    constexpr int WIDE = COLS / 8, LINES = THREADS / WIDE; /* at a time */
+    constexpr int EACH = WIDE < 32 ? 32 / WIDE : 1;        /* of a warp's */
+    int chunk = threadIdx.x % WIDE, line = threadIdx.x / WIDE;
+    int lane = threadIdx.x & 31, mine = lane / EACH % (FL_STEP / LINES);
+    int64_t first = (int64_t)step * FL_STEP;
+    int64_t k = first + (threadIdx.x & ~31) / WIDE + lane % EACH + mine * LINES;
+    conv_place own = conv_place_of(a, k < all ? k : 0, k < all);
 #pragma unroll
-    for (int i = 0; i < FL_STEP; i += LINES) {
-      bool valid = live && first + i < all;
-      conv_place r = conv_place_of(a, valid ? first + i : 0, valid);
-      valid = valid && conv_inside(a, r.p, tap);
-      fl_copy16(at + fl_across(line + i, chunk * 8),
+    for (int i = 0; i < FL_STEP / LINES; i++) {
+      int from = i * EACH + (EACH > 1 ? lane / WIDE : 0);
+      conv_place r;
+      r.in = __shfl_sync(0xffffffff, own.in, from);
+#pragma unroll
+      for (int d = 0; d < 3; d++)
+        r.p[d] = __shfl_sync(0xffffffff, own.p[d], from);
+      bool valid = live && conv_inside(a, r.p, tap);
+      fl_copy16(at + fl_across(line + i * LINES, chunk * 8),
                 valid ? x + r.in + tap.shift : a.x, valid);
     }
   }

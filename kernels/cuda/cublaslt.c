@@ -13,6 +13,7 @@
 
 #define ALGORITHMS 8
 #define WORKSPACE  ((size_t)32 << 20) /* bytes */
+#define ALIGNED    256                /* of it */
 #define OWN        1000               /* as a choice: our own kernels */
 /* Multiply-adds below which our own kernels do it without asking. */
 #define SMALL ((double)(1 << 21))
@@ -80,7 +81,6 @@ typedef struct call {
   bool inside; /* the epilogue is all there is to do afterwards */
   void *to;    /* what the library writes */
   void *room;  /* the library's workspace */
-  size_t bytes;
   int found;
   cublasLtMatmulHeuristicResult_t *results;
 } call;
@@ -266,12 +266,13 @@ static fl_status run(call *c, const cublasLtMatmulAlgo_t *algorithm,
   static const double one64 = 1, zero64 = 0;
   const flc_product *p = c->p;
   bool wide = p->dtype == FL_F64;
-  if (workspace > c->bytes) {
-    c->room = fl_scratch_get(c->l, workspace);
-    c->bytes = c->room ? workspace : 0;
-    if (!c->room)
+  if (workspace && !c->room) {
+    char *room = fl_scratch_get(c->l, WORKSPACE + ALIGNED);
+    if (!room)
       return FL_ENOMEM;
+    c->room = room + (ALIGNED - (uintptr_t)room % ALIGNED) % ALIGNED;
   }
+  workspace = c->room ? WORKSPACE : 0;
   int e = blas.table.cublasLtMatmul(
       c->handle, &c->desc, wide ? (const void *)&one64 : &one, p->b, &c->a,
       p->a, &c->b, wide ? (const void *)&zero64 : &zero, c->to, &c->c, c->to,
@@ -320,7 +321,11 @@ static int ask(call *c, int wanted, cublasLtMatmulHeuristicResult_t *results) {
                                         &c->c, &c->c, &pref, wanted, results,
                                         &found) != CUBLAS_STATUS_SUCCESS)
     return 0;
-  return found;
+  int good = 0;
+  for (int i = 0; i < found; i++)
+    if (results[i].state == CUBLAS_STATUS_SUCCESS)
+      results[good++] = results[i];
+  return good;
 }
 
 static void keep(flc_choice *place, int chosen, const call *c) {
@@ -336,6 +341,13 @@ static void keep(flc_choice *place, int chosen, const call *c) {
     free(kept);
 }
 
+/* By the library, or, if it refuses, by ourselves. */
+static fl_status run_or_own(call *c, const cublasLtMatmulAlgo_t *algorithm,
+                            size_t workspace) {
+  return run(c, algorithm, workspace) == FL_OK ? FL_OK
+                                               : flc_product_own(c->l, c->p);
+}
+
 /* A shape for which nothing is chosen: the first times the heuristic's first,
  * then a measurement. */
 static fl_status decide(call *c, flc_choice *place, bool own) {
@@ -343,17 +355,15 @@ static fl_status decide(call *c, flc_choice *place, bool own) {
   bool again = __atomic_add_fetch(&place->seen, 1, __ATOMIC_RELAXED) > 2;
   c->results = results;
   c->found = ask(c, again ? ALGORITHMS : 1, results);
-  if (c->found == 0) {
-    keep(place, 0, c);
+  int best = c->found == 0 ? 0 : -1;
+  if (again && c->found > 0)
+    best = flc_fastest(c->l, c->found + own, run_candidate, c);
+  if (best >= 0)
+    keep(place, best, c);
+  if (best >= c->found)
     return flc_product_own(c->l, c->p);
-  }
-  if (!again)
-    return run(c, &results[0].algo, results[0].workspaceSize);
-  int best = flc_fastest(c->l, c->found + own, run_candidate, c);
-  if (best < 0)
-    return run(c, &results[0].algo, results[0].workspaceSize);
-  keep(place, best, c);
-  return run_candidate(c, best);
+  best = best < 0 ? 0 : best;
+  return run_or_own(c, &results[best].algo, results[best].workspaceSize);
 }
 
 fl_status flc_multiply(const fl_launch *l, flc_product *p) {
@@ -362,8 +372,13 @@ fl_status flc_multiply(const fl_launch *l, flc_product *p) {
       (double)p->m * (double)p->n * (double)p->k * (double)flc_product_batch(p);
   call c = {.l = l, .p = p};
   int64_t key[FLC_KEY];
-  if (by == FLC_OWN || work == 0 || (by == FLC_AUTO && work < SMALL) ||
-      !flc_blas_get() || !(c.handle = handle_of(l)) || !describe(&c, key))
+  if (work == 0)
+    return flc_product_own(l, p);
+  fl_status s = flc_product_align(l, p);
+  if (s)
+    return s;
+  if (by == FLC_OWN || (by == FLC_AUTO && work < SMALL) || !flc_blas_get() ||
+      !(c.handle = handle_of(l)) || !describe(&c, key))
     return flc_product_own(l, p);
   key[FLC_KEY - 1] = by;
   flc_choice *place = flc_choice_of(key);
@@ -375,5 +390,5 @@ fl_status flc_multiply(const fl_launch *l, flc_product *p) {
   const plan *kept = place->plan;
   if (chosen == OWN || !kept)
     return flc_product_own(l, p);
-  return run(&c, &kept->algorithm, kept->workspace);
+  return run_or_own(&c, &kept->algorithm, kept->workspace);
 }

@@ -14,8 +14,8 @@
 #include <string.h>
 
 #define PLANS     5                  /* that are measured */
-#define CONFIGS   12                 /* that are asked for */
-#define PARTS     64                 /* descriptors of a graph */
+#define CONFIGS   40                 /* that are asked for */
+#define PARTS     96                 /* descriptors of a graph */
 #define WORKSPACE ((int64_t)1 << 30) /* bytes that a plan may ask for */
 /* Multiply-adds below which our own kernels do it without asking. */
 #define SMALL ((double)(1 << 22))

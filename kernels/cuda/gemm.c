@@ -6,6 +6,7 @@
 #include <string.h>
 
 #define PIECES_MOST ((int64_t)256 << 20) /* bytes */
+#define READ_OFTEN  96                   /* times, for which a copy pays */
 
 /* --- the plan --- */
 
@@ -34,7 +35,9 @@ static double time_of(const flc_product *p, const shape *s, int chips,
   double each = (double)flc_ceil_div(tiles, chips);
   double busy = each < s->blocks ? 1 + 0.5 * (1 - each / s->blocks) : 1;
   double work = (double)flc_ceil_div(steps, splits) * depth * s->m * s->n;
-  double time = each * (work * s->cost * busy / rate + 1500);
+  /* the store at about 18 bytes a cycle; blocks hide each other's */
+  double store = (2000 + s->m * s->n * 2 / 18.0) / (s->blocks > 1 ? 2 : 1);
+  double time = each * (work * s->cost * busy / rate + store);
   return splits == 1 ? time : time + 5000 + c * splits * 8 / 1500;
 }
 
@@ -75,6 +78,48 @@ static bool fits(const void *data, int64_t lines, int64_t ld,
   for (int i = 0; i < p->dims; i++)
     fit = fit && step[i] % 8 == 0;
   return fit;
+}
+
+/* A copy of an operand (rows, k) with aligned lines, if its own are not and
+ * each is read often enough, `times`. */
+static fl_status align(const fl_launch *l, const flc_product *p, int64_t rows,
+                       int64_t k, int64_t times, const void **data,
+                       int64_t *down, int64_t *along, int64_t *step) {
+  bool runs = runs_along(rows, k, *down, *along);
+  int64_t lines = runs ? rows : k, length = runs ? k : rows;
+  int64_t room = flc_ceil_div(length, 8) * 8, size = lines * room;
+  if (times < READ_OFTEN || fits(*data, lines, runs ? *down : *along, p, step))
+    return FL_OK;
+  fl_view from = {.data = (void *)(uintptr_t)*data, .dtype = p->dtype}, to;
+  from.ndim = p->dims + 2;
+  for (int i = 0; i < p->dims; i++) {
+    from.shape[i] = step[i] ? p->size[i] : 1;
+    from.stride[i] = step[i];
+  }
+  from.shape[p->dims] = lines;
+  from.stride[p->dims] = runs ? *down : *along;
+  from.shape[p->dims + 1] = length;
+  from.stride[p->dims + 1] = 1;
+  fl_view_copy(&to, &from);
+  to.stride[p->dims] = room;
+  for (int i = p->dims - 1; i >= 0; size *= from.shape[i--])
+    to.stride[i] = size;
+  to.data = fl_scratch_get(l, (size_t)size * 2);
+  if (!to.data)
+    return FL_ENOMEM;
+  for (int i = 0; i < p->dims; i++)
+    step[i] = step[i] ? to.stride[i] : 0;
+  *down = runs ? room : 1;
+  *along = runs ? 1 : room;
+  *data = to.data;
+  return flc_move(l, &to, &from);
+}
+
+fl_status flc_product_align(const fl_launch *l, flc_product *p) {
+  if (p->dtype != FL_F16 && p->dtype != FL_BF16)
+    return FL_OK;
+  fl_status s = align(l, p, p->m, p->k, p->n, &p->a, &p->am, &p->ak, p->astep);
+  return s ? s : align(l, p, p->n, p->k, p->m, &p->b, &p->bn, &p->bk, p->bstep);
 }
 
 /* --- running it --- */
@@ -154,12 +199,12 @@ static size_t larger(size_t a, size_t b) {
 }
 
 /* Lines of 64 elements of both operands, as many steps as tile.cuh has; or C in
- * float. */
+ * float, and a line of bias. */
 static size_t shared_of(const flc_chip *chip, int size) {
   const shape *s = &sizes[size];
   size_t step = (size_t)(s->m + s->n) * 128;
   size_t steps = size == 0 || (size == 2 && chip->major == 9) ? 4 : 3;
-  return larger(step * steps, (size_t)s->m * (size_t)(s->n + 8) * 4);
+  return larger(step * steps, (size_t)s->m * (size_t)(s->n + 9) * 4);
 }
 
 static fl_status run_16(const fl_launch *l, const flc_product *p) {
@@ -169,8 +214,8 @@ static fl_status run_16(const fl_launch *l, const flc_product *p) {
   bool fit = fits(p->a, ak ? p->m : p->k, ak ? p->am : p->ak, p, p->astep) &&
              fits(p->b, bk ? p->n : p->k, bk ? p->bn : p->bk, p, p->bstep);
   int n = chip->shared < (int)shared_of(chip, 2) ? 2 : 3;
-  plan q =
-      best(p, fit ? sizes : sizes + 1, fit ? n : 1, chip->processors, 1200, 64);
+  plan q = best(p, fit ? sizes : sizes + 1, fit ? n : 1, chip->processors,
+                chip->major == 9 ? 1700 : 1000, 64);
   if (!fit)
     q.size = 1;
   const shape *s = &sizes[q.size];
@@ -189,7 +234,7 @@ static fl_status run_simt(const fl_launch *l, const flc_product *p) {
   const shape *s = &simt_sizes[q.size];
   size_t line = (size_t)s->m + 4;
   size_t shared = larger(3 * 2 * 16 * line * fl_dtype_size(p->dtype),
-                         (size_t)s->m * line * sum_size(p->dtype));
+                         ((size_t)s->m + 1) * line * sum_size(p->dtype));
   flc_spec spec = FLC_SPEC("gemm", "simt", (int16_t)p->dtype,
                            (int16_t)(q.size + 1), ak, bk);
   return launch(l, p, &spec, &q, s, 16, 256, shared);

@@ -10,7 +10,21 @@ enum { NONE, RELU, GELU, GELU_TANH, SILU, TANH, SIGMOID };
 
 /* --- what happens to finished elements --- */
 
-template <class W, int N> void activate(W (&v)[N], int act) {
+/* FAST: to a few ulp, for what is rounded to 16 bits. */
+template <bool FAST> inline float quotient(float a, float b) {
+  return FAST ? __fdividef(a, b) : a / b;
+}
+template <bool FAST> inline double quotient(double a, double b) {
+  return a / b;
+}
+template <bool FAST> inline float power(float x) {
+  return FAST ? __expf(x) : expf(x);
+}
+template <bool FAST> inline double power(double x) {
+  return exp(x);
+}
+
+template <bool FAST, class W, int N> void activate(W (&v)[N], int act) {
 #define EACH(f)                                                                \
   {                                                                            \
     _Pragma("unroll") for (int i = 0; i < N; i++) {                            \
@@ -25,36 +39,28 @@ template <class W, int N> void activate(W (&v)[N], int act) {
   case GELU:
     EACH(fl_gelu(x, W(0)))
   case GELU_TANH:
-    EACH(fl_gelu(x, W(1)))
+    EACH(quotient<FAST>(x, 1 + power<FAST>(W(-2 * FL_SQRT_2_PI) * x *
+                                           (1 + W(0.044715) * x * x))))
   case SILU:
-    EACH(x / (1 + fl_exp(-x)))
+    EACH(quotient<FAST>(x, 1 + power<FAST>(-x)))
   case TANH:
     EACH(fl_tanh(x))
   case SIGMOID:
-    EACH(fl_sigmoid(x))
+    EACH(quotient<FAST>(W(1), 1 + power<FAST>(-x)))
   }
 #undef EACH
 }
 
-/* N elements of C from index `at` on, which are of columns col, col + 1, ...
- * of row `row`; aligned if N > 1. */
+/* N finished elements of C, from index `at` on; aligned if N > 1. */
 template <int D, int N, class W>
-void finish(const gemm_args &a, W (&v)[N], int64_t at, int64_t row,
-            int64_t col) {
+void finish(const gemm_args &a, W (&v)[N], int64_t at) {
   typedef FL_S(D) S;
   fl_vec<S, N> out;
   if constexpr (W(0.5) == 0) { /* integers have nothing of this */
 #pragma unroll
     for (int i = 0; i < N; i++)
       out.at[i] = fl_put<S>((int64_t)v[i]);
-    fl_write((S *)a.c + at, out);
-    return;
   } else {
-    if (a.bias) {
-#pragma unroll
-      for (int i = 0; i < N; i++)
-        v[i] += fl_load<W>(a.bias, a.bias_dtype, a.bias_down ? row : col + i);
-    }
     if (a.pre) {
 #pragma unroll
       for (int i = 0; i < N; i++)
@@ -62,11 +68,31 @@ void finish(const gemm_args &a, W (&v)[N], int64_t at, int64_t row,
       fl_write((S *)a.pre + at, out);
     }
     if (a.act)
-      activate(v, a.act);
+      activate<sizeof(S) == 2>(v, a.act);
 #pragma unroll
     for (int i = 0; i < N; i++)
       out.at[i] = fl_put<S>(v[i]);
-    fl_write((S *)a.c + at, out);
+  }
+  fl_write((S *)a.c + at, out);
+}
+
+/* The bias of elements of one row, from column col on. */
+template <int D, int N, class W>
+void add_bias(const gemm_args &a, W (&v)[N], int64_t row, int64_t col) {
+  typedef FL_S(D) S;
+  if (a.bias_down) {
+    W b = fl_load<W>(a.bias, a.bias_dtype, row);
+#pragma unroll
+    for (int i = 0; i < N; i++)
+      v[i] += b;
+  } else if (a.bias_dtype == D) { /* the usual case, without a switch */
+#pragma unroll
+    for (int i = 0; i < N; i++)
+      v[i] += fl_simt_get<W>(((const S *)a.bias)[col + i]);
+  } else {
+#pragma unroll
+    for (int i = 0; i < N; i++)
+      v[i] += fl_load<W>(a.bias, a.bias_dtype, col + i);
   }
 }
 
@@ -107,15 +133,22 @@ inline place place_of(const gemm_args &a, int size_m, int size_n) {
   return p;
 }
 
-/* The block's M x N of C, in shared memory in rows of LD, into memory: as it is
- * if it is a piece of a sum, else finished. */
+/* The block's M x N of C by way of shared memory, in rows of LD: as it is if it
+ * is a piece of a sum, else finished. */
 template <int D, int M, int N, int LD, int THREADS, class W>
-void store(const gemm_args &a, const place &p, const W *c) {
+void store(const gemm_args &a, const place &p, W *c) {
   constexpr int V = width_of<D>(), H = V < 4 ? V : 4;
+  W *bias = c + M * LD;
+  bool adds = a.bias && !a.part;
   int64_t first = p.matrix * a.m * a.n + p.row * a.n + p.col;
   int rows = a.m - p.row < M ? (int)(a.m - p.row) : M;
   int cols = a.n - p.col < N ? (int)(a.n - p.col) : N;
   W *part = (W *)a.part + p.split * a.batch * a.m * a.n;
+  if (adds)
+    for (int i = threadIdx.x; i < (a.bias_down ? rows : cols); i += THREADS)
+      bias[i] =
+          fl_load<W>(a.bias, a.bias_dtype, (a.bias_down ? p.row : p.col) + i);
+  __syncthreads();
   if (a.wide) {
     for (int i = threadIdx.x; i < rows * (N / V); i += THREADS) {
       int row = i / (N / V), col = i % (N / V) * V;
@@ -132,8 +165,14 @@ void store(const gemm_args &a, const place &p, const W *c) {
         for (int h = 0; h < H; h++)
           v[e + h] = x.at[h];
       }
-      if (!a.part)
-        finish<D, V>(a, v, at, p.row + row, p.col + col);
+      if (a.part)
+        continue;
+      if (adds) {
+#pragma unroll
+        for (int e = 0; e < V; e++)
+          v[e] += bias[a.bias_down ? row : col + e];
+      }
+      finish<D, V>(a, v, at);
     }
     return;
   }
@@ -143,10 +182,13 @@ void store(const gemm_args &a, const place &p, const W *c) {
     int64_t at = first + row * a.n + col;
     if (col >= cols)
       continue;
-    if (a.part)
+    if (a.part) {
       part[at] = v[0];
-    else
-      finish<D, 1>(a, v, at, p.row + row, p.col + col);
+      continue;
+    }
+    if (adds)
+      v[0] += bias[a.bias_down ? row : col];
+    finish<D, 1>(a, v, at);
   }
 }
 
@@ -170,7 +212,6 @@ __global__ void __launch_bounds__(fl_size<SIZE>::THREADS)
       tile, am, bm, begin, end < steps ? end : steps, fl_shared(shared));
   float *c = (float *)shared;
   tile.template put<LD>(c);
-  __syncthreads();
   store<D, M, N, LD, THREADS>(a, p, c);
 }
 
@@ -195,7 +236,6 @@ __global__ void __launch_bounds__(FL_SIMT)
   __syncthreads();
   W *c = (W *)shared;
   tile.put(c);
-  __syncthreads();
   store<D, Tile::SIZE, Tile::SIZE, Tile::LINE, FL_SIMT>(a, p, c);
 }
 
@@ -219,7 +259,9 @@ __global__ void __launch_bounds__(256)
         for (int h = 0; h < H; h++)
           v[i + h] += x.at[h];
       }
-    finish<D, N>(a, v, at, at / a.n % a.m, at % a.n);
+    if (a.bias)
+      add_bias<D>(a, v, at / a.n % a.m, at % a.n);
+    finish<D, N>(a, v, at);
   }
 }
 
@@ -237,6 +279,8 @@ __global__ void __launch_bounds__(256)
 #pragma unroll
     for (int i = 0; i < N; i++)
       v[i] = fl_simt_get<W>(x.at[i]);
-    finish<D, N>(a, v, at, at / a.n % a.m, at % a.n);
+    if (a.bias)
+      add_bias<D>(a, v, at / a.n % a.m, at % a.n);
+    finish<D, N>(a, v, at);
   }
 }

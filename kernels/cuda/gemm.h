@@ -16,7 +16,7 @@ typedef struct gemm_args {
   int dims, splits, steps; /* steps of the sum in a split */
   int act, bias_dtype;
   int bias_down; /* bias has m elements, one for each row */
-  int wide; /* rows of C, and C, are aligned to 16 bytes */
+  int wide;      /* rows of C, and C, are aligned to 16 bytes */
 } gemm_args;
 
 #endif

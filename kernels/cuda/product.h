@@ -39,6 +39,8 @@ fl_status flc_multiply(const fl_launch *l, flc_product *p);
 
 /* Whether lines of 16-bit elements can be read as they are. */
 bool flc_product_lines(int64_t rows, int64_t k, int64_t down, int64_t along);
+/* Copies 16-bit operands whose lines do not begin at multiples of 16 bytes. */
+fl_status flc_product_align(const fl_launch *l, flc_product *p);
 fl_status flc_product_own(const fl_launch *l, const flc_product *p);
 static inline int64_t flc_product_batch(const flc_product *p) {
   return fl_numel(p->dims, p->size);
