@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define MAX_DEPTH 200
+
 /* --- values --- */
 
 static fl_value apply(fli_parser *p, const char *at, int op,
@@ -256,7 +258,9 @@ static bool is_cast(fli_parser *p) {
   return *behind == ')';
 }
 
-static fl_value unary(fli_parser *p) {
+static fl_value unary(fli_parser *p);
+
+static fl_value one_value(fli_parser *p) {
   fli_token t = p->t;
   if (t.kind == NUMBER)
     return read_number(p);
@@ -289,6 +293,15 @@ static fl_value unary(fli_parser *p) {
   fli_advance(p);
   fl_value v = unary(p);
   return apply(p, t.at, op, NULL, 1, &v);
+}
+
+static fl_value unary(fli_parser *p) {
+  if (p->depth == MAX_DEPTH)
+    return fli_bad(p, p->t.at, "nested more than %d deep", MAX_DEPTH);
+  p->depth++;
+  fl_value v = one_value(p);
+  p->depth--;
+  return v;
 }
 
 static const struct {
@@ -330,7 +343,7 @@ static fl_value binary(fli_parser *p, int level) {
   return left;
 }
 
-static fl_value ternary(fli_parser *p) {
+static fl_value choice(fli_parser *p) {
   const char *at = p->t.at;
   fl_value c = binary(p, 1);
   if (!fli_accept(p, "?"))
@@ -339,6 +352,15 @@ static fl_value ternary(fli_parser *p) {
   fli_expect(p, ":");
   fl_value b = ternary(p);
   return choose(p, at, c, a, b);
+}
+
+static fl_value ternary(fli_parser *p) {
+  if (p->depth == MAX_DEPTH)
+    return fli_bad(p, p->t.at, "nested more than %d deep", MAX_DEPTH);
+  p->depth++;
+  fl_value v = choice(p);
+  p->depth--;
+  return v;
 }
 
 /* --- statements --- */

@@ -25,6 +25,8 @@ fl_value fli_bad(fli_parser *p, const char *at, const char *format, ...) {
       number++;
     }
   end = line + strcspn(line, "\n");
+  if (at - line > 100) /* what is near is enough */
+    line = at - 60;
   for (const char *c = line; c < at && n < (int)sizeof mark - 2; c++)
     mark[n++] = *c == '\t' ? '\t' : ' ';
   mark[n++] = '^';

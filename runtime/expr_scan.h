@@ -30,6 +30,7 @@ typedef struct fli_parser {
   const char *next; /* behind `t` */
   fli_token t;
   fl_status status;
+  int depth;  /* of what is inside something */
   bool typed; /* dtypes are known */
   fli_graph *g;
   int n_vars, n_types;

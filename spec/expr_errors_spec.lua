@@ -40,6 +40,10 @@ describe("wrong text", function()
     {{"T x", "T z", "z = x ** 2"}, "a power is pow%(x, y%)"},
     {{"T x", "T z, T w", "z = x; w = x; x * 2"}, "a value that nothing is done with"},
     {{"T x", "T z", "z = 1x"}, "is no number"},
+    {{"T x", "T z", "z = " .. ("("):rep(100000) .. "x"}, "nested more than 200 deep"},
+    {{"T x", "T z", "z = " .. ("-"):rep(100000) .. "x"}, "nested more than 200 deep"},
+    {{"T x", "T z", "z = x" .. (" + x * x"):rep(100000)}, "more than 512 values",
+      "x * x + x", (" "):rep(60) .. "^"},
     {{"T x", "T z", "z = x", {backward = "gy = gz"}}, "gy is not declared"},
     {{"T x", "T z", "z = x", {backwards = "gx = gz"}}, "did you mean 'backward'"},
     {{"T x", "T z", 3}, "the expression, as .* must be a string, got"},
@@ -50,7 +54,10 @@ describe("wrong text", function()
       local why = message(flare.elementwise, table.unpack(arguments))
       assert.match("elementwise", why)
       assert.match(pattern, why)
-      if caret then assert.is_truthy(why:find("\n  " .. line .. "\n  " .. caret, 1, true), why) end
+      if caret then
+        assert.is_truthy(why:find(line, 1, true), why)
+        assert.is_truthy(why:find("\n  " .. caret, 1, true), why)
+      end
     end)
   end
 
