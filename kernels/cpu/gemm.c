@@ -46,13 +46,16 @@ static int64_t quotient_up(int64_t a, int64_t b) {
 }
 
 /* What a cut costs, in multiply-adds of one step of the sum: whole vectors of
- * columns are computed, each block puts its own B in order (or fetches it) and
- * reads A. An odd number of blocks leaves one of two threads waiting. */
+ * columns are computed, each block puts its own B in order (or fetches it, or
+ * of few rows reads it where it lies) and reads A. An odd number of blocks
+ * leaves one of two threads waiting. */
 static double cost(const cut *c, bool tb, bool packed) {
   double rows = (double)c->rows, cols = (double)(quotient_up(c->cols, 16) * 16);
   double blocks = (double)(c->down * c->across);
   double read_b = packed ? 1 : tb ? 6 : 2, read_a = packed ? 2 : 0.5;
   double strips = packed ? 1 : ceil(cols / 128);
+  if (!packed && !tb && c->rows <= 2 * FL_TILE_ROWS)
+    read_b = 0.5;
   double each = rows * cols + read_b * cols + read_a * rows * strips;
   bool odd = c->down * c->across % 2 && blocks > 1;
   return each * (odd ? blocks + 1 : blocks);

@@ -29,6 +29,14 @@ typedef struct fl_cpu_product {
   int64_t packed_cols, step;
 } fl_cpu_product;
 
+/* Rows of C in registers, two vectors wide; B is read where it lies for a C of
+ * up to twice as many. */
+#if defined(__AVX512F__) || defined(__aarch64__)
+#define FL_TILE_ROWS 14 /* 28 sums, 2 of B, 1 of A in 32 registers */
+#else
+#define FL_TILE_ROWS 6 /* 12 + 2 + 1 in 16 */
+#endif
+
 /* Steps of the sum done at a time, and in how many columns B is packed. */
 #define FL_PACK_STEPS   256
 #define FL_PACK_COLUMNS 32

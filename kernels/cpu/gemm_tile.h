@@ -8,11 +8,7 @@
 
 #include "gemm_vector.h"
 
-#if defined(__AVX512F__) || defined(__aarch64__)
-#define MR 14 /* 28 sums, 2 of B, 1 of A in 32 registers */
-#else
-#define MR 6 /* 12 + 2 + 1 in 16 */
-#endif
+#define MR FL_TILE_ROWS
 #define NR (2 * VL)
 
 /* nv vectors, the last of which may count only in part. */
