@@ -3,7 +3,7 @@
  * lanes. Softmax, norms and losses are built on it. */
 #pragma once
 
-#include "flare.cuh"
+#include "mma.cuh"
 
 /* --- places --- */
 
@@ -35,12 +35,22 @@ template <class V> V fl_finite(V top) {
   return top == fl_low<V>() ? V(0) : top;
 }
 
-/* exp of what goes into a result of type D. */
-template <int D> float fl_exp_for(float x) {
-  return D == FL_F32 ? expf(x) : __expf(x);
+/* The larger; a NaN is left to what is computed from it. */
+inline float fl_most(float a, float b) {
+  return fmaxf(a, b);
 }
-template <int D> double fl_exp_for(double x) {
-  return exp(x);
+inline double fl_most(double a, double b) {
+  return fmax(a, b);
+}
+
+/* exp(x - top), as exact as a result of type D wants it. */
+template <int D> float fl_exp_less(float x, float top) {
+  if (D == FL_F32)
+    return expf(x - top);
+  return fl_exp2_fast(x * (float)FL_LOG2E - top * (float)FL_LOG2E);
+}
+template <int D> double fl_exp_less(double x, double top) {
+  return exp(x - top);
 }
 
 template <bool BLOCK> struct fl_group {
@@ -122,8 +132,8 @@ template <bool BLOCK> struct fl_group {
 #pragma unroll
     for (int k = 16; k > 0; k /= 2)
       if (k < lanes)
-        most = fl_max_of()(most, __shfl_xor_sync(0xffffffff, most, k));
-    s *= fl_exp_for<D>(top - fl_finite(most));
+        most = fl_most(most, __shfl_xor_sync(0xffffffff, most, k));
+    s *= fl_exp_less<D>(top, fl_finite(most));
     top = most;
 #pragma unroll
     for (int k = 16; k > 0; k /= 2)
@@ -158,6 +168,46 @@ template <int D> struct fl_packed_16 {
 template <> struct fl_packed<FL_BF16, 8> : fl_packed_16<FL_BF16> {};
 template <> struct fl_packed<FL_F16, 8> : fl_packed_16<FL_F16> {};
 
+/* Stored elements as they are computed with: 16-bit ones two from a word. */
+template <int D, int VEC> struct fl_unpacked {
+  template <class V> static void to(const fl_vec<FL_S(D), VEC> &x, V *v) {
+#pragma unroll
+    for (int i = 0; i < VEC; i++)
+      v[i] = fl_get<V>(x.at[i]);
+  }
+};
+template <> struct fl_unpacked<FL_BF16, 8> {
+  static void to(const fl_vec<bf16, 8> &x, float *v) {
+    uint32_t w[4];
+    memcpy(w, &x, 16);
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      v[2 * i] = __uint_as_float(w[i] << 16);
+      v[2 * i + 1] = __uint_as_float(w[i] & 0xffff0000u);
+    }
+  }
+};
+
+/* x where `on`, else VEC times `other`. */
+template <class S, int VEC>
+fl_vec<S, VEC> fl_or(bool on, const fl_vec<S, VEC> &x, S other) {
+  enum { WORDS = sizeof(x) / 4 };
+  fl_vec<S, VEC> y;
+#pragma unroll
+  for (int i = 0; i < VEC; i++)
+    y.at[i] = other;
+  if (WORDS == 0)
+    return on ? x : y;
+  uint32_t a[WORDS + 1], b[WORDS + 1];
+  memcpy(a, &x, sizeof(x));
+  memcpy(b, &y, sizeof(x));
+#pragma unroll
+  for (int i = 0; i < WORDS; i++)
+    a[i] = on ? a[i] : b[i];
+  memcpy(&y, a, sizeof(x));
+  return y;
+}
+
 template <int D, int VEC, int E> struct fl_line {
   typedef FL_S(D) S;
   typedef FL_W(D) V;
@@ -167,16 +217,25 @@ template <int D, int VEC, int E> struct fl_line {
   static int place(int c, int lane, int lanes) {
     return (c * lanes + lane) * VEC;
   }
-  void load(const S *x, int n, int lane, int lanes) {
+  /* Where the line has no elements: `other`. The loads depend on nothing, so
+   * all are under way at once; x must have an element. */
+  void load(const S *x, int n, int lane, int lanes, V other = V(0)) {
 #pragma unroll
     for (int c = 0; c < CHUNKS; c++) {
       int i = place(c, lane, lanes);
-      if (i < n)
-        at[c] = fl_read<S, VEC>(x + i);
+      at[c] = fl_read<S, VEC>(x + (i < n ? i : 0));
     }
+#pragma unroll
+    for (int c = 0; c < CHUNKS; c++)
+      at[c] = fl_or(place(c, lane, lanes) < n, at[c], fl_put<S>(other));
   }
-  V get(int i) const {
-    return fl_get<V>(at[i / VEC].at[i % VEC]);
+  void get(int c, V *v) const {
+    fl_unpacked<D, VEC>::to(at[c], v);
+  }
+  void get(V (&v)[E]) const {
+#pragma unroll
+    for (int c = 0; c < CHUNKS; c++)
+      get(c, v + c * VEC);
   }
 };
 
@@ -204,11 +263,78 @@ void fl_store_line(FL_S(D) * y, const FL_W(D) (&v)[E], int n, int lane,
 }
 
 /* The sum of E numbers, so that few additions wait for each other. */
-template <int E, class V> V fl_tree(V (&t)[E]) {
-#pragma unroll
-  for (int k = E / 2; k > 0; k /= 2)
-#pragma unroll
-    for (int i = 0; i < k; i++)
-      t[i] += t[i + k];
-  return t[0];
+template <int E, class V> V fl_tree_of(const V *t) {
+  if constexpr (E == 1)
+    return t[0];
+  else
+    return fl_tree_of<E / 2>(t) + fl_tree_of<E - E / 2>(t + E / 2);
 }
+template <int E, class V> V fl_tree(const V (&t)[E]) {
+  return fl_tree_of<E>(t);
+}
+
+/* --- lines of any length --- */
+
+/* f.take(vectors, i, step) for all of n adjacent elements: U vectors a turn, of
+ * elements i, i + step, ...; then one, then what lies before and after the
+ * vectors as vectors of 1. */
+template <int VEC, int U, class S, class F>
+void fl_walk(const S *x, int64_t n, int lane, int lanes, F &f) {
+  int64_t head = fl_head<VEC>(x, n), end = head + (n - head) / VEC * VEC;
+  int64_t step = (int64_t)lanes * VEC, i = head + (int64_t)lane * VEC;
+#pragma unroll 1
+  for (; i + (U - 1) * step < end; i += U * step) {
+    fl_vec<S, VEC> v[U];
+#pragma unroll
+    for (int u = 0; u < U; u++)
+      v[u] = fl_read<S, VEC>(x + i + u * step);
+    f.take(v, i, step);
+  }
+#pragma unroll 1
+  for (; i < end; i += step) {
+    fl_vec<S, VEC> v[1] = {fl_read<S, VEC>(x + i)};
+    f.take(v, i, step);
+  }
+#pragma unroll 1
+  for (int64_t k = lane; k < head + n - end; k += lanes) {
+    int64_t c = k < head ? k : k - head + end;
+    fl_vec<S, 1> v[1] = {fl_read<S, 1>(x + c)};
+    f.take(v, c, 1);
+  }
+}
+
+/* The largest of what was taken, and the sum of exponentials relative to it. */
+template <int D> struct fl_peak {
+  typedef FL_S(D) S;
+  typedef FL_W(D) V;
+  V top, s;
+
+  void start() {
+    top = fl_low<V>();
+    s = 0;
+  }
+  template <int N, int U>
+  void take(const fl_vec<S, N> (&x)[U], int64_t, int64_t) {
+    V v[U * N], most = top;
+#pragma unroll
+    for (int u = 0; u < U; u++)
+      fl_unpacked<D, N>::to(x[u], v + u * N);
+#pragma unroll
+    for (int k = 0; k < U * N; k++)
+      most = fl_most(v[k], most);
+    if (most > top) {
+      s *= fl_exp_less<D>(top, most);
+      top = most;
+    }
+    V own = fl_finite(top);
+#pragma unroll
+    for (int k = 0; k < U * N; k++)
+      v[k] = fl_exp_less<D>(v[k], own);
+    s += fl_tree(v);
+  }
+  void merge(V top2, V s2) {
+    V most = fl_most(top, top2), own = fl_finite(most);
+    s = s * fl_exp_less<D>(top, own) + s2 * fl_exp_less<D>(top2, own);
+    top = most;
+  }
+};

@@ -82,7 +82,7 @@ FLC_KERNEL(cross_entropy) {
   if (!a.losses)
     return FL_ENOMEM;
   if (a.samples && a.inner > 1) {
-    flc_spec spec = FLC_SPEC("loss", "columns", d);
+    flc_spec spec = FLC_SPEC("loss", "columns", d, a.mode);
     s = FLC_RUN(l, spec, threads_for(a.samples, 128), a);
   } else if (a.samples) {
     bool block = a.classes > SHORT;
@@ -156,8 +156,7 @@ FLC_KERNEL(cross_entropy_backward) {
 
 void flc_visit_loss(flc_visitor *v) {
   static const char *const entries[] = {"forward", "backward"};
-  static const char *const others[] = {"columns", "columns_backward", "whole",
-                                       "shares"};
+  static const char *const others[] = {"columns_backward", "whole", "shares"};
   flc_spec gather = FLC_SPEC("loss", "gather", 0);
   v->spec(v, &gather, true);
   for (fl_dtype d = FL_F64; d <= FL_BF16; d++) {
@@ -170,9 +169,11 @@ void flc_visit_loss(flc_visitor *v) {
         if (one ? back || mode == LOSS_SHARES : mode != LOSS_SHARES)
           v->spec(v, &s, quick && block && !one && mode == LOSS_CLASS);
       }
-    for (int k = 0; k < 4; k++) {
+    for (int k = 0; k < 3; k++) {
       flc_spec s = FLC_SPEC("loss", others[k], d);
+      flc_spec columns = FLC_SPEC("loss", "columns", d, k);
       v->spec(v, &s, quick);
+      v->spec(v, &columns, quick && k == LOSS_CLASS);
     }
   }
 }

@@ -22,56 +22,60 @@ template <class V> V share(const loss_args &a, int64_t at, int64_t c) {
 
 /* --- forward --- */
 
-/* Sums over the classes of a sample. */
-template <class V> struct scores {
-  V top, s;
+/* Sums over the classes of a sample: class i of the walk is element first + i *
+ * apart, and class i. */
+template <int D, int MODE> struct scores {
+  typedef FL_S(D) S;
+  typedef FL_W(D) V;
+  const loss_args &a;
+  int64_t first, apart;
+  fl_peak<D> peak;
   double shares, dot; /* of the classes' weights, and times their scores */
 
-  void start() {
-    top = fl_low<V>();
-    s = 0;
-    shares = dot = 0;
+  scores(const loss_args &a_, int64_t first_, int64_t apart_)
+      : a(a_), first(first_), apart(apart_), shares(0), dot(0) {
+    peak.start();
   }
-  template <int D> void raise(V to) {
-    if (to > top || to != to) {
-      s *= fl_exp_for<D>(top - to);
-      top = to;
-    }
-  }
-  void also(const loss_args &a, int mode, V x, int64_t at, int64_t c) {
-    if (mode == LOSS_CLASS)
+  template <int N, int U>
+  void take(const fl_vec<S, N> (&x)[U], int64_t i, int64_t step) {
+    peak.take(x, i, step);
+    if (MODE == LOSS_CLASS)
       return;
-    V w = mode == LOSS_SMOOTH ? weight_of<V>(a, c) : share<V>(a, at, c);
-    if (mode == LOSS_SHARES && w == V(0))
-      return; /* a class without a share counts nothing, whatever its score */
-    shares += (double)w;
-    dot += (double)w * (double)x;
-  }
-  template <int D>
-  void one(const loss_args &a, int mode, V x, int64_t at, int64_t c) {
-    raise<D>(x);
-    s += fl_exp_for<D>(x - fl_finite(top));
-    also(a, mode, x, at, c);
+#pragma unroll
+    for (int u = 0; u < U; u++) {
+      V v[N];
+      fl_unpacked<D, N>::to(x[u], v);
+#pragma unroll
+      for (int k = 0; k < N; k++) {
+        int64_t c = i + u * step + k;
+        V w = MODE == LOSS_SMOOTH ? weight_of<V>(a, c)
+                                  : share<V>(a, first + c * apart, c);
+        if (MODE == LOSS_SHARES && w == V(0))
+          continue; /* without a share it counts nothing, whatever its score */
+        shares += (double)w;
+        dot += (double)w * (double)v[k];
+      }
+    }
   }
 };
 
 /* Losses as differences from the largest score, then the logarithm: lse has
  * only the largest score's digits. */
-template <int D, class V>
-void leave_loss(const loss_args &a, int mode, int64_t sample,
-                const scores<V> &t, int64_t first) {
-  V log = fl_log(t.top == fl_low<V>() ? (V)NAN : t.s);
-  double loss = ((double)t.top + (double)log) * t.shares - t.dot, total = 1;
-  ((V *)a.lse)[sample] = t.top + log;
-  if (mode != LOSS_SHARES) {
+template <int D, int MODE>
+void leave_loss(const loss_args &a, int64_t sample, const scores<D, MODE> &t) {
+  typedef FL_W(D) V;
+  V top = t.peak.top, log = fl_log(top == fl_low<V>() ? (V)NAN : t.peak.s);
+  double loss = ((double)top + (double)log) * t.shares - t.dot, total = 1;
+  ((V *)a.lse)[sample] = top + log;
+  if (MODE != LOSS_SHARES) {
     int64_t c = class_of(a, sample);
     total = c < 0 ? 0 : (double)weight_of<V>(a, c);
     if (c < 0)
       loss = 0;
     else {
-      V x = fl_get<V>(((const FL_S(D) *)a.x)[first + c * a.inner]);
-      loss = (1 - a.smoothing) * total * (double)((t.top - x) + log) +
-             (mode == LOSS_SMOOTH ? a.even * loss : 0);
+      V x = fl_get<V>(((const FL_S(D) *)a.x)[t.first + c * t.apart]);
+      loss = (1 - a.smoothing) * total * (double)((top - x) + log) +
+             (MODE == LOSS_SMOOTH ? a.even * loss : 0);
     }
   }
   a.losses[2 * sample] = loss;
@@ -80,82 +84,50 @@ void leave_loss(const loss_args &a, int mode, int64_t sample,
     fl_save(a.y, a.y_dtype, sample, loss);
 }
 
-/* Samples whose classes are adjacent: a group each. Lines begin anywhere: what
- * lies before and after the 16-byte accesses is taken one by one. */
+/* Samples whose classes are adjacent: a group each. */
 template <int D, int VEC, int MODE, int BLOCK>
 __global__ void __launch_bounds__(BLOCK ? 512 : 128)
     forward(const __grid_constant__ loss_args a) {
-  typedef FL_S(D) S;
-  typedef FL_W(D) V;
   enum { U = VEC == 1 ? 8 : D == FL_F64 ? 1 : 4 };
   fl_group<BLOCK> g(a.lanes);
   bool on = g.line < a.samples;
-  int64_t n = on ? a.classes : 0, at = g.line * a.classes;
-  const S *x = (const S *)a.x + at;
-  int64_t head = fl_head<VEC>(x, n), end = head + (n - head) / VEC * VEC;
-  int64_t step = (int64_t)g.lanes * VEC;
-  scores<V> t;
-  t.start();
-  for (int64_t i = head + (int64_t)g.lane * VEC; i < end; i += U * step) {
-    fl_vec<S, VEC> v[U];
-#pragma unroll
-    for (int u = 0; u < U; u++)
-      if (i + u * step < end)
-        v[u] = fl_read<S, VEC>(x + i + u * step);
-    V most = t.top;
-#pragma unroll
-    for (int u = 0; u < U; u++)
-      if (i + u * step < end) {
-#pragma unroll
-        for (int k = 0; k < VEC; k++)
-          most = fl_max_of()(fl_get<V>(v[u].at[k]), most);
-      }
-    t.template raise<D>(most);
-    V own = fl_finite(t.top);
-#pragma unroll
-    for (int u = 0; u < U; u++)
-      if (i + u * step < end) {
-        V e[VEC];
-#pragma unroll
-        for (int k = 0; k < VEC; k++) {
-          V s = fl_get<V>(v[u].at[k]);
-          int64_t c = i + u * step + k;
-          e[k] = fl_exp_for<D>(s - own);
-          t.also(a, MODE, s, at + c, c);
-        }
-        t.s += fl_tree(e);
-      }
-  }
-#pragma unroll 1
-  for (int64_t k = g.lane; k < head + n - end; k += g.lanes) {
-    int64_t c = k < head ? k : k - head + end;
-    t.template one<D>(a, MODE, fl_get<V>(x[c]), at + c, c);
-  }
-  g.template soft<D>(t.top, t.s);
+  int64_t at = on ? g.line * a.classes : 0;
+  scores<D, MODE> t(a, at, 1);
+  fl_walk<VEC, U>((const FL_S(D) *)a.x + at, on ? a.classes : 0, g.lane,
+                  g.lanes, t);
+  g.template soft<D>(t.peak.top, t.peak.s);
   if (MODE != LOSS_CLASS)
     g.sum(t.shares, t.dot);
   if (on && g.lane == 0)
-    leave_loss<D>(a, MODE, g.line, t, at);
+    leave_loss(a, g.line, t);
 }
 
 /* Samples whose classes are `inner` apart: a thread each. */
-template <int D>
+template <int D, int MODE>
 __global__ void __launch_bounds__(128)
     columns(const __grid_constant__ loss_args a) {
   typedef FL_S(D) S;
-  typedef FL_W(D) V;
   int64_t r = fl_thread(), col;
   if (r >= a.samples)
     return;
   int64_t at = fl_quotient(r, a.inner, &col) * a.classes * a.inner + col;
-  scores<V> t;
-  t.start();
-#pragma unroll 4
-  for (int64_t c = 0; c < a.classes; c++) {
-    V s = fl_get<V>(((const S *)a.x)[at + c * a.inner]);
-    t.template one<D>(a, a.mode, s, at + c * a.inner, c);
+  const S *x = (const S *)a.x + at;
+  scores<D, MODE> t(a, at, a.inner);
+  int64_t c = 0;
+#pragma unroll 1
+  for (; c + 4 <= a.classes; c += 4) {
+    fl_vec<S, 1> v[4];
+#pragma unroll
+    for (int k = 0; k < 4; k++)
+      v[k].at[0] = x[(c + k) * a.inner];
+    t.take(v, c, 1);
   }
-  leave_loss<D>(a, a.mode, r, t, at);
+#pragma unroll 1
+  for (; c < a.classes; c++) {
+    fl_vec<S, 1> v[1] = {x[c * a.inner]};
+    t.take(v, c, 1);
+  }
+  leave_loss(a, r, t);
 }
 
 /* Samples' losses and weights into one pair for each block: into a.parts, or as
@@ -252,13 +224,48 @@ template <class V> slope<V> slope_of(const loss_args &a, int mode, int64_t r) {
 template <int D, class V>
 V slope_at(const loss_args &a, int mode, const slope<V> &t, V x, int64_t at,
            int64_t c) {
-  V d = fl_exp_for<D>(x - t.lse) * t.whole;
+  V d = fl_exp_less<D>(x, t.lse) * t.whole;
   if (mode == LOSS_SHARES)
     return d - t.scale * share<V>(a, at, c);
   if (mode == LOSS_SMOOTH)
     d -= t.even * weight_of<V>(a, c);
-  return t.c < 0 ? V(0) : d; /* also where the score is not finite */
+  return d;
 }
+
+/* Writes the gradient of adjacent classes, the first of which is class `from`
+ * and element `at`. */
+template <int D, int MODE> struct gradient {
+  typedef FL_S(D) S;
+  typedef FL_W(D) V;
+  const loss_args &a;
+  slope<V> t;
+  S *dx;
+  int64_t at, from, hit; /* hit: the target, if it is here */
+
+  template <int N, int U>
+  void take(const fl_vec<S, N> (&x)[U], int64_t i, int64_t step) {
+#pragma unroll
+    for (int u = 0; u < U; u++) {
+      V v[N];
+      int64_t c = i + u * step;
+      fl_unpacked<D, N>::to(x[u], v);
+#pragma unroll
+      for (int k = 0; k < N; k++)
+        v[k] = slope_at<D>(a, MODE, t, v[k], at + c + k, from + c + k);
+      if (hit >= c && hit < c + N) {
+#pragma unroll
+        for (int k = 0; k < N; k++)
+          v[k] -= hit == c + k ? t.hit : V(0);
+      }
+      if (MODE != LOSS_SHARES && t.c < 0) { /* whatever the score is */
+#pragma unroll
+        for (int k = 0; k < N; k++)
+          v[k] = 0;
+      }
+      fl_write<S, N>(dx + c, fl_packed<D, N>::of(v));
+    }
+  }
+};
 
 /* Blocks take `piece` adjacent classes of a sample, groups all of them. */
 template <int D, int VEC, int MODE, int BLOCK>
@@ -277,41 +284,9 @@ __global__ void __launch_bounds__(256)
   if (r >= a.samples)
     return;
   slope<V> t = slope_of<V>(a, MODE, r);
-  int64_t at = r * a.classes + from, step = (int64_t)g.lanes * VEC;
-  const S *x = (const S *)a.x + at;
-  S *dx = (S *)a.dx + at;
-  int64_t head = fl_head<VEC>(x, n), end = head + (n - head) / VEC * VEC;
-  int64_t hit = t.c - from; /* if it is in this piece */
-  for (int64_t i = head + (int64_t)g.lane * VEC; i < end; i += U * step) {
-    fl_vec<S, VEC> v[U];
-#pragma unroll
-    for (int u = 0; u < U; u++)
-      if (i + u * step < end)
-        v[u] = fl_read<S, VEC>(x + i + u * step);
-#pragma unroll
-    for (int u = 0; u < U; u++) {
-      int64_t c = i + u * step;
-      if (c >= end)
-        continue;
-      V d[VEC];
-#pragma unroll
-      for (int k = 0; k < VEC; k++)
-        d[k] = slope_at<D>(a, MODE, t, fl_get<V>(v[u].at[k]), at + c + k,
-                           from + c + k);
-      if (hit >= c && hit < c + VEC) {
-#pragma unroll
-        for (int k = 0; k < VEC; k++)
-          d[k] -= hit == c + k ? t.hit : V(0);
-      }
-      fl_write<S, VEC>(dx + c, fl_packed<D, VEC>::of(d));
-    }
-  }
-#pragma unroll 1
-  for (int64_t k = g.lane; k < head + n - end; k += g.lanes) {
-    int64_t c = k < head ? k : k - head + end;
-    V d = slope_at<D>(a, MODE, t, fl_get<V>(x[c]), at + c, from + c);
-    dx[c] = fl_put<S>(hit == c ? d - t.hit : d);
-  }
+  int64_t at = r * a.classes + from;
+  gradient<D, MODE> f = {a, t, (S *)a.dx + at, at, from, t.c - from};
+  fl_walk<VEC, U>((const S *)a.x + at, n, g.lane, g.lanes, f);
 }
 
 template <int D>
@@ -328,6 +303,7 @@ __global__ void __launch_bounds__(128)
   for (int64_t c = 0; c < a.classes; c++, at += a.inner) {
     V x = fl_get<V>(((const S *)a.x)[at]);
     V d = slope_at<D>(a, a.mode, t, x, at, c);
-    ((S *)a.dx)[at] = fl_put<S>(c == t.c ? d - t.hit : d);
+    d = c == t.c ? d - t.hit : d;
+    ((S *)a.dx)[at] = fl_put<S>(a.mode != LOSS_SHARES && t.c < 0 ? V(0) : d);
   }
 }

@@ -2,7 +2,6 @@
  * towards the weights every block sums its lines, and `weights` sums the
  * blocks. Lines too long for that are read twice. */
 #include "line.cuh"
-#include "mma.cuh"
 #include "norm.h"
 
 /* Weights i to i + VEC - 1 of either type. */
@@ -21,12 +20,10 @@ void weights_at(const void *w, int wide, int i, FL_W(D) (&to)[VEC]) {
     }
     return;
   }
-  fl_vec<S, VEC> v = fl_read<S, VEC>((const S *)w + i);
-#pragma unroll
-  for (int k = 0; k < VEC; k++)
-    to[k] = fl_get<V>(v.at[k]);
+  fl_unpacked<D, VEC>::to(fl_read<S, VEC>((const S *)w + i), to);
 }
 
+/* Weights of x's dtype are asked for along with x. */
 template <int D, int VEC, int E, int BLOCK>
 __global__ void __launch_bounds__(BLOCK ? 1024 : 128)
     forward(const __grid_constant__ norm_args a) {
@@ -35,43 +32,56 @@ __global__ void __launch_bounds__(BLOCK ? 1024 : 128)
   fl_group<BLOCK> g(a.lanes);
   bool on = g.line < a.lines;
   int n = on ? (int)a.n : 0;
-  fl_line<D, VEC, E> x;
-  x.load((const S *)a.x + g.line * a.n, n, g.lane, g.lanes);
+  int64_t at = on ? g.line * a.n : 0;
+  fl_line<D, VEC, E> x, w, b;
+  x.load((const S *)a.x + at, n, g.lane, g.lanes);
+  if (a.weight && !a.wide)
+    w.load((const S *)a.weight, n, g.lane, g.lanes);
+  if (a.bias && !a.wide)
+    b.load((const S *)a.bias, n, g.lane, g.lanes);
   V v[E], s = 0, q = 0, mean = 0;
-  fl_each<VEC, E>(n, g.lane, g.lanes, [&](int k) {
-    v[k] = x.get(k);
-    s += v[k];
-  });
-  if (a.mean)
+  x.get(v);
+  if (a.mean) {
+    s = fl_tree(v);
     mean = g.sum(s) * (V)a.part;
-  fl_each<VEC, E>(n, g.lane, g.lanes, [&](int k) {
-    v[k] -= mean;
-    q += v[k] * v[k];
-  });
+  }
+#pragma unroll
+  for (int c = 0; c < E / VEC; c++) {
+    V t = 0;
+#pragma unroll
+    for (int k = c * VEC; k < (c + 1) * VEC; k++) {
+      v[k] -= mean;
+      t += v[k] * v[k];
+    }
+    q += x.place(c, g.lane, g.lanes) < n ? t : V(0);
+  }
   V rstd = 1 / fl_sqrt(g.sum(q) * (V)a.part + (V)a.eps);
   if (on && g.lane == 0) {
     if (a.mean)
       ((V *)a.mean)[g.line] = mean;
     ((V *)a.rstd)[g.line] = rstd;
   }
-  S *y = (S *)a.y + g.line * a.n;
 #pragma unroll
   for (int c = 0; c < E / VEC; c++) {
-    int i = fl_line<D, VEC, E>::place(c, g.lane, g.lanes);
+    int i = x.place(c, g.lane, g.lanes);
+    V by[VEC], to[VEC];
     if (i >= n)
       continue;
-    V w[VEC], b[VEC];
-    if (a.weight)
-      weights_at<D, VEC>(a.weight, a.wide, i, w);
-    if (a.bias)
-      weights_at<D, VEC>(a.bias, a.wide, i, b);
+    if (a.weight && a.wide)
+      weights_at<D, VEC>(a.weight, true, i, by);
+    else if (a.weight)
+      w.get(c, by);
+    if (a.bias && a.wide)
+      weights_at<D, VEC>(a.bias, true, i, to);
+    else if (a.bias)
+      b.get(c, to);
 #pragma unroll
     for (int k = 0; k < VEC; k++) {
       V h = v[c * VEC + k] * rstd;
-      h = a.weight ? h * w[k] : h;
-      v[c * VEC + k] = a.bias ? h + b[k] : h;
+      h = a.weight ? h * by[k] : h;
+      v[c * VEC + k] = a.bias ? h + to[k] : h;
     }
-    fl_write<S, VEC>(y + i, fl_packed<D, VEC>::of(v + c * VEC));
+    fl_write<S, VEC>((S *)a.y + at + i, fl_packed<D, VEC>::of(v + c * VEC));
   }
 }
 
@@ -158,14 +168,15 @@ __global__ void __launch_bounds__(BLOCK ? 512 : 128)
       int i = (c * g.lanes + g.lane) * VEC;
       if (i >= n)
         continue;
-      fl_vec<S, VEC> x = in.get(stage, 0, c), dy = in.get(stage, 1, c);
-      V w[VEC];
+      V vx[VEC], vd[VEC], w[VEC];
+      fl_unpacked<D, VEC>::to(in.get(stage, 0, c), vx);
+      fl_unpacked<D, VEC>::to(in.get(stage, 1, c), vd);
       if (a.weight)
         weights_at<D, VEC>(a.weight, a.wide, i, w);
 #pragma unroll
       for (int k = 0; k < VEC; k++) {
         int e = c * VEC + k;
-        V d = fl_get<V>(dy.at[k]), h = (fl_get<V>(x.at[k]) - mean) * rstd;
+        V d = vd[k], h = (vx[k] - mean) * rstd;
         V u = a.weight ? d * w[k] : d;
         s1 += u;
         s2 += u * h;
@@ -182,14 +193,15 @@ __global__ void __launch_bounds__(BLOCK ? 512 : 128)
       int i = (c * g.lanes + g.lane) * VEC;
       if (i >= n)
         continue;
-      fl_vec<S, VEC> x = in.get(stage, 0, c), dy = in.get(stage, 1, c);
-      V w[VEC], v[VEC];
+      V vx[VEC], vd[VEC], w[VEC], v[VEC];
+      fl_unpacked<D, VEC>::to(in.get(stage, 0, c), vx);
+      fl_unpacked<D, VEC>::to(in.get(stage, 1, c), vd);
       if (a.weight)
         weights_at<D, VEC>(a.weight, a.wide, i, w);
 #pragma unroll
       for (int k = 0; k < VEC; k++) {
-        V d = fl_get<V>(dy.at[k]), u = a.weight ? d * w[k] : d;
-        v[k] = rstd * (u - s1 - (fl_get<V>(x.at[k]) - mean) * s2);
+        V u = a.weight ? vd[k] * w[k] : vd[k];
+        v[k] = rstd * (u - s1 - (vx[k] - mean) * s2);
       }
       fl_write<S, VEC>((S *)a.y + line * a.n + i, fl_packed<D, VEC>::of(v));
     }

@@ -8,8 +8,8 @@
 #include <string.h>
 
 #define THREADS 256
-#define WAVES   16 /* blocks for each processor that keep it busy */
-#define LOT     4  /* accesses of a thread that are worth having it */
+#define WAVES   4 /* blocks for each processor: all run at once */
+#define LOT     4 /* accesses of a thread that are worth having it */
 
 typedef struct axis {
   int64_t size, in, out;
@@ -128,7 +128,8 @@ static flc_grid grid_rows(plan *p, int processors) {
   reduce_args *a = &p->a;
   int lot = lot_of(p->dtype), pieces = 1;
   int64_t busy = (int64_t)processors * WAVES, n = p->lines;
-  bool block = n > 32 * lot * 8;
+  /* a warp's lanes where there are many results, or short ones */
+  bool block = n > 32 * lot * 8 && a->results < busy * THREADS / 32;
   if (block && a->results < busy)
     pieces = (int)at_most(busy / a->results, n / (THREADS * lot * LOT) + 1);
   a->lanes = block ? THREADS : power_for(n / (2 * lot), 32);
@@ -139,7 +140,7 @@ static flc_grid grid_rows(plan *p, int processors) {
   a->pieces = (int)flc_ceil_div(a->blocks * a->repeats, a->per_piece);
   a->turn_lanes = a->lanes;
   if (a->repeats > 1)
-    a->turn_lanes = power_for(flc_ceil_div(a->block, lot), a->lanes);
+    a->turn_lanes = power_for(flc_ceil_div(a->block, lot * LOT), a->lanes);
   /* a second input is read along with the first: both begin alike */
   size_t bytes = fl_dtype_size(p->dtype);
   uintptr_t apart = (uintptr_t)a->x - (uintptr_t)a->x2;

@@ -163,12 +163,14 @@ template <class V> struct moments {
   template <int N>
   void add(const V (&v)[N], const V (&)[N], const given<V> &g, int64_t,
            int64_t) {
+    V t[N], w[N];
 #pragma unroll
     for (int i = 0; i < N; i++) {
-      double d = (double)v[i] - (double)g.shift;
-      s += d;
-      q += d * d;
+      t[i] = v[i] - g.shift;
+      w[i] = t[i] * t[i];
     }
+    s += (double)fl_tree(t);
+    q += (double)fl_tree(w);
   }
   void merge(const moments &o) {
     s += o.s;
@@ -213,14 +215,21 @@ template <class V> struct places {
   template <int N>
   void add(const V (&v)[N], const V (&)[N], const given<V> &g, int64_t from,
            int64_t step) {
+    V w[N], most;
 #pragma unroll
     for (int i = 0; i < N; i++) {
-      V w = g.least ? flipped(v[i]) : v[i];
-      if (at < 0 || beats(w, s)) {
-        s = w;
+      w[i] = g.least ? flipped(v[i]) : v[i];
+      most = i ? fl_maximum(w[i], most) : w[i];
+    }
+    bool early = from < at; /* fl_walk takes a line's first elements late */
+    if (at >= 0 && !early && !beats(most, s))
+      return; /* mostly so */
+#pragma unroll
+    for (int i = 0; i < N; i++)
+      if (at < 0 || beats(w[i], s) || (early && !beats(s, w[i]))) {
+        s = w[i];
         at = from + i * step;
       }
-    }
   }
   void merge(const places &o) {
     if (o.at < 0)
@@ -393,7 +402,7 @@ void leave(const reduce_args &a, const A &t, int64_t r, int64_t in,
 /* Blocks of a processor: as many as the registers allow. */
 template <int K, int D> constexpr int row_blocks() {
   return K == REDUCE_POWERS || (K == REDUCE_LSE && D == FL_F64) ? 2
-         : K >= REDUCE_LSE || D == FL_F64 || D >= FL_I16         ? 3
+         : K >= REDUCE_LSE || D == FL_F64 || D >= FL_I16        ? 3
                                                                 : 4;
 }
 template <int K> constexpr int column_blocks() {
@@ -406,77 +415,75 @@ template <int D> struct lot { /* elements of one access */
   enum { BYTES = sizeof(FL_S(D)), N = BYTES > 1 ? 16 / BYTES : 8 };
 };
 
-/* n adjacent elements by `lanes` threads: by vectors, then what lies before and
- * after them. */
-template <int K, int D, class A, class V>
-void span(A &t, const reduce_args &a, const given<V> &g, const FL_S(D) * x,
-          const FL_S(D) * x2, int64_t n, int64_t at, int lane, int lanes) {
+/* What fl_walk hands over goes into the accumulator. */
+template <int K, int D> struct taker {
   typedef FL_S(D) S;
-  enum { N = lot<D>::N, TWO = K == REDUCE_PRODUCTS, U = TWO ? 2 : 4 };
-  int64_t head = a.vector ? fl_head<N>(x, n) : n;
-  int64_t end = head + (n - head) / N * N, step = (int64_t)lanes * N;
-  for (int64_t i = head + (int64_t)lane * N; i < end; i += U * step) {
-    fl_vec<S, N> b[U], c[U];
+  typedef typename value_of<K, D>::T V;
+  typename acc_of<K, V>::T t;
+  given<V> g;
+  const S *x2;
+  int64_t at; /* the position of the walk's first element */
+
+  template <int N, int U>
+  void take(const fl_vec<S, N> (&x)[U], int64_t i, int64_t step) {
+    fl_vec<S, N> y[U];
+    if (K == REDUCE_PRODUCTS)
 #pragma unroll
-    for (int k = 0; k < U; k++)
-      if (i + k * step < end) {
-        b[k] = fl_read<S, N>(x + i + k * step);
-        if (TWO)
-          c[k] = fl_read<S, N>(x2 + i + k * step);
-      }
+      for (int k = 0; k < U; k++)
+        y[k] = fl_read<S, N>(x2 + i + k * step);
 #pragma unroll
-    for (int k = 0; k < U; k++)
-      if (i + k * step < end) {
-        V v[N], u[N];
-#pragma unroll
-        for (int m = 0; m < N; m++) {
-          v[m] = fl_get<V>(b[k].at[m]);
-          u[m] = TWO ? fl_get<V>(c[k].at[m]) : V(0);
-        }
-        t.add(v, u, g, at + i + k * step, 1);
-      }
+    for (int k = 0; k < U; k++) {
+      V v[N], u[N];
+      values(x[k], v);
+      if (K == REDUCE_PRODUCTS)
+        values(y[k], u);
+      t.add(v, u, g, at + i + k * step, 1);
+    }
   }
-#pragma unroll 1
-  for (int64_t k = lane; k < head + n - end; k += lanes) {
-    int64_t i = k < head ? k : k - head + end;
-    V v[1] = {fl_get<V>(x[i])}, u[1] = {TWO ? fl_get<V>(x2[i]) : V(0)};
-    t.add(v, u, g, at + i, 1);
+  template <int N> static void values(const fl_vec<S, N> &x, V (&v)[N]) {
+    if constexpr (D == FL_BF16)
+      fl_unpacked<D, N>::to(x, v);
+    else
+#pragma unroll
+      for (int m = 0; m < N; m++)
+        v[m] = fl_get<V>(x.at[m]);
   }
-}
+};
 
 template <int K, int D>
 __global__ void __launch_bounds__(256, row_blocks<K, D>())
     rows(const __grid_constant__ reduce_args a) {
-  typedef typename value_of<K, D>::T V;
-  typedef typename acc_of<K, V>::T A;
   typedef FL_S(D) S;
   int lane = threadIdx.x % a.lanes, side = blockDim.x / a.lanes;
   int64_t r = (int64_t)blockIdx.x * side + threadIdx.x / a.lanes;
   int64_t in = 0, out = 0;
-  A t;
-  t.start();
+  taker<K, D> f;
+  f.t.start();
   if (r < a.results) {
     in = offset_of(r, a.n_keep, a.keep, &out);
-    given<V> g = given_of<K, D>(a, in, out);
+    f.g = given_of<K, D>(a, in, out);
     const S *x = (const S *)a.x + in, *x2 = (const S *)a.x2 + in;
     int64_t s = (int64_t)blockIdx.y * a.per_piece, end = s + a.per_piece;
     int64_t none = 0, turns = a.blocks * a.repeats;
     int turn = a.turn_lanes;
     end = end < turns ? end : turns;
     for (s += lane / turn; s < end; s += a.lanes / turn) {
-      int64_t at, n;
       int64_t off =
-          offset_of(fl_quotient(s, a.blocks, &at), a.n_red, a.red, &none);
-      at *= a.block;
-      n = a.run - at < a.block ? a.run - at : a.block;
-      off += at;
-      span<K, D>(t, a, g, x + off, K == REDUCE_PRODUCTS ? x2 + off : x2, n, at,
-                 lane % turn, turn);
+          offset_of(fl_quotient(s, a.blocks, &f.at), a.n_red, a.red, &none);
+      f.at *= a.block;
+      off += f.at;
+      int64_t n = a.run - f.at < a.block ? a.run - f.at : a.block;
+      f.x2 = K == REDUCE_PRODUCTS ? x2 + off : nullptr;
+      if (K == REDUCE_PRODUCTS && !a.vector)
+        fl_walk<1, 4>(x + off, n, lane % turn, turn, f);
+      else
+        fl_walk<lot<D>::N, K == REDUCE_PRODUCTS ? 2 : 4>(x + off, n,
+                                                         lane % turn, turn, f);
     }
   }
-  together(t, a.lanes);
+  together(f.t, a.lanes);
   if (r < a.results && lane == 0)
-    leave<K, D>(a, t, r, in, out);
+    leave<K, D>(a, f.t, r, in, out);
 }
 
 /* --- columns: N adjacent ones for each thread --- */

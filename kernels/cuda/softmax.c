@@ -10,7 +10,7 @@
 static int most_of(fl_dtype d, bool backward) {
   if (d == FL_F64)
     return 8;
-  return d == FL_F32 && backward ? 16 : 32;
+  return d == FL_F32 || backward ? 16 : 32;
 }
 
 static flc_spec line_spec(bool backward, fl_dtype d, const flc_line *p) {
@@ -18,38 +18,59 @@ static flc_spec line_spec(bool backward, fl_dtype d, const flc_line *p) {
                   p->each, p->block);
 }
 
-/* A line in pieces: what each finds, then all by what they found. */
-static fl_status long_lines(const fl_launch *l, fl_dtype d, int vec,
-                            softmax_args *a) {
-  int64_t busy = (int64_t)flc_chip_of(l)->processors * 4;
-  int64_t least = LONG_THREADS * vec * 4;
-  int64_t pieces = a->lines < busy ? busy / a->lines : 1;
+/* As many pieces as make `busy` tasks of `tasks`, none of less than `least`. */
+static fl_status set_pieces(const fl_launch *l, int64_t tasks, int64_t busy,
+                            int64_t least, softmax_args *a) {
+  int64_t pieces = tasks < busy ? busy / tasks : 1;
   if (pieces > a->n / least + 1)
     pieces = a->n / least + 1;
   a->piece = flc_ceil_div(flc_ceil_div(a->n, pieces), 64) * 64;
   a->pieces = (int)flc_ceil_div(a->n, a->piece);
-  int64_t tasks = a->lines * a->pieces;
-  a->partial = fl_scratch_get(l, (size_t)tasks * 16);
-  if (!a->partial)
-    return FL_ENOMEM;
-  flc_grid grid = {.x = (unsigned)(tasks < 1 << 30 ? tasks : 1 << 30),
+  a->partial = NULL;
+  if (a->pieces > 1)
+    a->partial = fl_scratch_get(l, (size_t)(a->lines * a->pieces) * 16);
+  return a->pieces > 1 && !a->partial ? FL_ENOMEM : FL_OK;
+}
+
+/* In one launch, or in two with pieces. */
+static fl_status passes(const fl_launch *l, flc_spec spec, flc_grid grid,
+                        const softmax_args *a) {
+  int *pass = &spec.t[spec.n - 1];
+  for (*pass = a->pieces > 1; *pass < 3; ++*pass) {
+    fl_status s = FLC_RUN(l, spec, grid, *a);
+    if (s != FL_OK || *pass == 0)
+      return s;
+  }
+  return FL_OK;
+}
+
+static fl_status long_lines(const fl_launch *l, fl_dtype d, softmax_args *a) {
+  uintptr_t x = (uintptr_t)a->x, apart = (x - (uintptr_t)a->out) % 16;
+  if (a->y)
+    apart |= (x - (uintptr_t)a->y) % 16;
+  int vec = apart ? 1 : flc_lot(d);
+  fl_status s = set_pieces(l, a->lines, flc_chip_of(l)->processors * 4,
+                           LONG_THREADS * vec * 8, a);
+  flc_spec spec = FLC_SPEC("softmax", "lines", d, vec, 0);
+  flc_grid grid = {.x = (unsigned)(a->lines * a->pieces),
                    .block = LONG_THREADS};
-  flc_spec begin = FLC_SPEC("softmax", "long_begin", d, vec);
-  flc_spec end = FLC_SPEC("softmax", "long_end", d, vec);
-  fl_status s = FLC_RUN(l, begin, grid, *a);
-  return s == FL_OK ? FLC_RUN(l, end, grid, *a) : s;
+  return s == FL_OK ? passes(l, spec, grid, a) : s;
 }
 
 static fl_status columns(const fl_launch *l, fl_dtype d, softmax_args *a,
                          int64_t outer) {
-  flc_spec spec = FLC_SPEC("softmax", "columns", d);
+  flc_spec spec = FLC_SPEC("softmax", "columns", d, 0);
   int wide = flc_power(a->inner, 32);
   int deep = flc_power(flc_ceil_div(a->n, 4), 256 / wide);
   a->bx = flc_power(a->inner, 256 / deep);
-  unsigned threads = (unsigned)(a->bx * deep);
-  flc_grid grid = {.x = (unsigned)(outer * flc_ceil_div(a->inner, a->bx)),
-                   .block = threads < 32 ? 32 : threads};
-  return FLC_RUN(l, spec, grid, *a);
+  int threads = a->bx * deep;
+  int64_t blocks = outer * flc_ceil_div(a->inner, a->bx);
+  fl_status s =
+      set_pieces(l, blocks, flc_chip_of(l)->processors * 8, deep * 16, a);
+  flc_grid grid = {.x = (unsigned)blocks,
+                   .y = (unsigned)a->pieces,
+                   .block = threads < 32 ? 32 : (unsigned)threads};
+  return s == FL_OK ? passes(l, spec, grid, a) : s;
 }
 
 static fl_status run(const fl_launch *l, bool backward, bool logarithm) {
@@ -76,7 +97,7 @@ static fl_status run(const fl_launch *l, bool backward, bool logarithm) {
     return columns(l, d, &a, outer);
   bool aligned = flc_aligned(a.x, 16) && flc_aligned(a.y, 16);
   if (!flc_line_of(a.n, d, aligned, most_of(d, backward), &p))
-    return long_lines(l, d, p.vec, &a);
+    return long_lines(l, d, &a);
   a.lanes = p.lanes;
   flc_spec spec = line_spec(backward, d, &p);
   flc_grid grid = {.x = flc_line_grid(&p, a.lines),
@@ -109,14 +130,13 @@ void flc_visit_softmax(flc_visitor *v) {
         flc_spec s = line_spec(back, d, &p);
         v->spec(v, &s, quick && n == 5);
       }
-    for (int k = 0; k < 2; k++) {
-      int vec = k ? 1 : flc_lot(d);
-      flc_spec begin = FLC_SPEC("softmax", "long_begin", d, vec);
-      flc_spec end = FLC_SPEC("softmax", "long_end", d, vec);
-      v->spec(v, &begin, quick && !k);
-      v->spec(v, &end, quick && !k);
+    for (int pass = 0; pass < 3; pass++) {
+      flc_spec many = FLC_SPEC("softmax", "lines", d, flc_lot(d), pass);
+      flc_spec one = FLC_SPEC("softmax", "lines", d, 1, pass);
+      flc_spec columns = FLC_SPEC("softmax", "columns", d, pass);
+      v->spec(v, &many, quick && !pass);
+      v->spec(v, &one, false);
+      v->spec(v, &columns, quick && !pass);
     }
-    flc_spec columns = FLC_SPEC("softmax", "columns", d);
-    v->spec(v, &columns, quick);
   }
 }

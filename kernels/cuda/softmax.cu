@@ -4,6 +4,10 @@
 #include "line.cuh"
 #include "softmax.h"
 
+/* Sums that are taken off something of their own size are taken in double. */
+template <int D> struct sum_type { typedef FL_W(D) T; };
+template <> struct sum_type<FL_F32> { typedef double T; };
+
 /* --- lines in registers --- */
 
 template <int D, int VEC, int E, int BLOCK>
@@ -12,28 +16,39 @@ __global__ void __launch_bounds__(BLOCK ? 1024 : 128)
   typedef FL_S(D) S;
   typedef FL_W(D) V;
   fl_group<BLOCK> g(a.lanes);
-  int n = g.line < a.lines ? (int)a.n : 0;
+  bool on = g.line < a.lines;
+  int n = on ? (int)a.n : 0;
+  int64_t at = on ? g.line * a.n : 0;
   fl_line<D, VEC, E> x;
-  x.load((const S *)a.x + g.line * a.n, n, g.lane, g.lanes);
+  x.load((const S *)a.x + at, n, g.lane, g.lanes, fl_low<V>());
   V v[E], top = fl_low<V>(), s = 0;
-  fl_each<VEC, E>(n, g.lane, g.lanes, [&](int k) {
-    v[k] = x.get(k);
-    top = fl_max_of()(v[k], top);
-  });
-  V own = fl_finite(top);
-  fl_each<VEC, E>(n, g.lane, g.lanes, [&](int k) {
-    V e = fl_exp_for<D>(v[k] - own);
-    s += e;
-    if (!a.logarithm)
-      v[k] = e;
-  });
-  V all = top;
-  g.template soft<D>(all, s);
-  V by = fl_exp_for<D>(own - fl_finite(all)) / s, log = fl_log(s);
-  fl_each<VEC, E>(n, g.lane, g.lanes, [&](int k) {
-    v[k] = a.logarithm ? (v[k] - all) - log : v[k] * by;
-  });
-  fl_store_line<D, VEC, E>((S *)a.out + g.line * a.n, v, n, g.lane, g.lanes);
+  x.get(v);
+#pragma unroll
+  for (int k = 0; k < E; k++)
+    top = fl_most(v[k], top);
+  V own = fl_finite(top), all = top;
+  if (a.logarithm) {
+#pragma unroll
+    for (int k = 0; k < E; k++)
+      s += fl_exp_less<D>(v[k], own);
+    g.template soft<D>(all, s);
+    V log = fl_log(s);
+#pragma unroll
+    for (int k = 0; k < E; k++)
+      v[k] = (v[k] - all) - log;
+  } else {
+#pragma unroll
+    for (int k = 0; k < E; k++) {
+      v[k] = fl_exp_less<D>(v[k], own);
+      s += v[k];
+    }
+    g.template soft<D>(all, s);
+    V by = fl_exp_less<D>(own, fl_finite(all)) / s;
+#pragma unroll
+    for (int k = 0; k < E; k++)
+      v[k] *= by;
+  }
+  fl_store_line<D, VEC, E>((S *)a.out + at, v, n, g.lane, g.lanes);
 }
 
 /* dx = y (dy - sum(y dy)), or dy - exp(y) sum(dy) */
@@ -42,171 +57,237 @@ __global__ void __launch_bounds__(BLOCK ? 1024 : 128)
     backward(const __grid_constant__ softmax_args a) {
   typedef FL_S(D) S;
   typedef FL_W(D) V;
+  typedef typename sum_type<D>::T T;
   fl_group<BLOCK> g(a.lanes);
-  int n = g.line < a.lines ? (int)a.n : 0;
+  bool on = g.line < a.lines;
+  int n = on ? (int)a.n : 0;
+  int64_t at = on ? g.line * a.n : 0;
   fl_line<D, VEC, E> dy, y;
-  dy.load((const S *)a.x + g.line * a.n, n, g.lane, g.lanes);
-  y.load((const S *)a.y + g.line * a.n, n, g.lane, g.lanes);
-  V s = 0, v[E];
-  fl_each<VEC, E>(n, g.lane, g.lanes, [&](int k) {
-    s += a.logarithm ? dy.get(k) : dy.get(k) * y.get(k);
-  });
-  s = g.sum(s);
-  fl_each<VEC, E>(n, g.lane, g.lanes, [&](int k) {
-    v[k] = a.logarithm ? dy.get(k) - fl_exp_for<D>(y.get(k)) * s
-                       : y.get(k) * (dy.get(k) - s);
-  });
-  fl_store_line<D, VEC, E>((S *)a.out + g.line * a.n, v, n, g.lane, g.lanes);
+  dy.load((const S *)a.x + at, n, g.lane, g.lanes);
+  y.load((const S *)a.y + at, n, g.lane, g.lanes);
+  V v[E];
+  T sum = 0;
+#pragma unroll
+  for (int c = 0; c < E / VEC; c++) {
+    V d[VEC], p[VEC];
+    dy.get(c, d);
+    y.get(c, p);
+#pragma unroll
+    for (int k = 0; k < VEC; k++)
+      sum += (T)(a.logarithm ? d[k] : d[k] * p[k]);
+  }
+  V s = (V)g.sum(sum);
+#pragma unroll
+  for (int c = 0; c < E / VEC; c++) {
+    V d[VEC], p[VEC];
+    dy.get(c, d);
+    y.get(c, p);
+    if (a.logarithm) {
+#pragma unroll
+      for (int k = 0; k < VEC; k++)
+        v[c * VEC + k] = d[k] - fl_exp_less<D>(p[k], V(0)) * s;
+    } else {
+#pragma unroll
+      for (int k = 0; k < VEC; k++)
+        v[c * VEC + k] = p[k] * (d[k] - s);
+    }
+  }
+  fl_store_line<D, VEC, E>((S *)a.out + at, v, n, g.lane, g.lanes);
 }
 
-/* --- long lines: block (piece, line) --- */
+/* --- what is too long for that: first every piece by itself, then all by what
+ * they found, or both at once where a line is one piece --- */
 
-/* f(x's elements, y's, their place) over this block's piece, by vectors. */
-template <int D, int VEC, class F>
-void over_piece(const softmax_args &a, int64_t line, int64_t piece, F f) {
+enum { BOTH, BEGIN, END };
+
+/* Sum of dy y, or of dy. */
+template <int D> struct slope {
   typedef FL_S(D) S;
-  int64_t from = piece * a.piece, end = from + a.piece;
-  end = end < a.n ? end : a.n;
-  const S *x = (const S *)a.x + line * a.n;
-  const S *y = a.y ? (const S *)a.y + line * a.n : x;
-#pragma unroll 4
-  for (int64_t i = from + threadIdx.x * VEC; i < end; i += blockDim.x * VEC)
-    f(fl_read<S, VEC>(x + i), a.y ? fl_read<S, VEC>(y + i) : fl_vec<S, VEC>(),
-      line * a.n + i);
-}
+  typedef FL_W(D) V;
+  const S *y;
+  int logarithm;
+  typename sum_type<D>::T s;
 
-template <int D, int VEC>
+  template <int N, int U>
+  void take(const fl_vec<S, N> (&x)[U], int64_t i, int64_t step) {
+#pragma unroll
+    for (int u = 0; u < U; u++) {
+      V d[N], p[N];
+      fl_unpacked<D, N>::to(x[u], d);
+      if (!logarithm) {
+        fl_unpacked<D, N>::to(fl_read<S, N>(y + i + u * step), p);
+#pragma unroll
+        for (int k = 0; k < N; k++)
+          d[k] *= p[k];
+      }
+#pragma unroll
+      for (int k = 0; k < N; k++)
+        s += d[k];
+    }
+  }
+};
+
+/* Writes the results: y, or dx where there is an `y`. */
+template <int D> struct results {
+  typedef FL_S(D) S;
+  typedef FL_W(D) V;
+  const S *y;
+  S *out;
+  int logarithm;
+  V top, s, by, log;
+
+  void set(V top_, V s_) {
+    top = top_;
+    s = s_;
+    by = 1 / s;
+    log = fl_log(s);
+  }
+  V forward(V u) const {
+    return logarithm ? (u - top) - log : fl_exp_less<D>(u, top) * by;
+  }
+  V backward(V u, V z) const {
+    return logarithm ? u - fl_exp_less<D>(z, V(0)) * s : z * (u - s);
+  }
+  template <int N, int U>
+  void take(const fl_vec<S, N> (&x)[U], int64_t i, int64_t step) {
+#pragma unroll
+    for (int u = 0; u < U; u++) {
+      V v[N], p[N];
+      int64_t at = i + u * step;
+      fl_unpacked<D, N>::to(x[u], v);
+      if (y) {
+        fl_unpacked<D, N>::to(fl_read<S, N>(y + at), p);
+#pragma unroll
+        for (int k = 0; k < N; k++)
+          v[k] = backward(v[k], p[k]);
+      } else {
+#pragma unroll
+        for (int k = 0; k < N; k++)
+          v[k] = forward(v[k]);
+      }
+      fl_write<S, N>(out + at, fl_packed<D, N>::of(v));
+    }
+  }
+};
+
+/* A block takes a piece of a line. Lines begin anywhere, but x, y and out
+ * alike. */
+template <int D, int VEC, int PASS>
 __global__ void __launch_bounds__(512)
-    long_begin(const __grid_constant__ softmax_args a) {
+    lines(const __grid_constant__ softmax_args a) {
   typedef FL_S(D) S;
   typedef FL_W(D) V;
   V *part = (V *)a.partial;
   fl_group<true> g(0);
-  for (int64_t w = blockIdx.x; w < a.lines * a.pieces; w += gridDim.x) {
-    V top = fl_low<V>(), s = 0;
-    over_piece<D, VEC>(a, w / a.pieces, w % a.pieces,
-                       [&](fl_vec<S, VEC> x, fl_vec<S, VEC> y, int64_t) {
-                         if (a.y) {
-#pragma unroll
-                           for (int k = 0; k < VEC; k++) {
-                             V d = fl_get<V>(x.at[k]);
-                             s += a.logarithm ? d : d * fl_get<V>(y.at[k]);
-                           }
-                           return;
-                         }
-                         V most = top;
-#pragma unroll
-                         for (int k = 0; k < VEC; k++)
-                           most = fl_max_of()(fl_get<V>(x.at[k]), most);
-                         if (most > top || most != most) {
-                           s *= fl_exp_for<D>(top - most);
-                           top = most;
-                         }
-                         V own = fl_finite(top);
-#pragma unroll
-                         for (int k = 0; k < VEC; k++)
-                           s += fl_exp_for<D>(fl_get<V>(x.at[k]) - own);
-                       });
-    if (a.y)
-      s = g.sum(s);
-    else
-      g.template soft<D>(top, s);
-    if (threadIdx.x == 0) {
-      part[2 * w] = top;
-      part[2 * w + 1] = s;
+  int64_t piece, line = fl_quotient(blockIdx.x, a.pieces, &piece);
+  int64_t from = piece * a.piece, at = line * a.n + from;
+  int64_t n = a.n - from < a.piece ? a.n - from : a.piece;
+  const S *x = (const S *)a.x + at, *y = a.y ? (const S *)a.y + at : nullptr;
+  fl_peak<D> t;
+  slope<D> d = {y, a.logarithm, 0};
+  t.start();
+  if (PASS == END) {
+    part += line * a.pieces * 2;
+    for (int p = g.lane; p < a.pieces; p += g.lanes) {
+      d.s += part[2 * p + 1];
+      if (!y)
+        t.merge(part[2 * p], part[2 * p + 1]);
     }
+  } else if (y)
+    fl_walk<VEC, 4>(x, n, g.lane, g.lanes, d);
+  else
+    fl_walk<VEC, 4>(x, n, g.lane, g.lanes, t);
+  if (y)
+    t.s = (V)g.sum(d.s);
+  else
+    g.template soft<D>(t.top, t.s);
+  if (PASS == BEGIN) {
+    if (g.lane == 0) {
+      part[2 * (int64_t)blockIdx.x] = t.top;
+      part[2 * (int64_t)blockIdx.x + 1] = t.s;
+    }
+    return;
   }
+  results<D> r = {y, (S *)a.out + at, a.logarithm};
+  r.set(t.top, t.s);
+  fl_walk<VEC, 4>(x, n, g.lane, g.lanes, r);
 }
 
-template <int D, int VEC>
-__global__ void __launch_bounds__(512)
-    long_end(const __grid_constant__ softmax_args a) {
-  typedef FL_S(D) S;
-  typedef FL_W(D) V;
-  fl_group<true> g(0);
-  for (int64_t w = blockIdx.x; w < a.lines * a.pieces; w += gridDim.x) {
-    const V *part = (const V *)a.partial + w / a.pieces * a.pieces * 2;
-    V top = fl_low<V>(), s = 0;
-    for (int p = threadIdx.x; p < a.pieces; p += blockDim.x) {
-      V more = part[2 * p], most = fl_max_of()(more, top);
-      V by = fl_finite(most);
-      if (a.y)
-        s += part[2 * p + 1];
-      else
-        s = s * fl_exp_for<D>(top - by) +
-            part[2 * p + 1] * fl_exp_for<D>(more - by);
-      top = most;
-    }
-    if (a.y)
-      s = g.sum(s);
-    else
-      g.template soft<D>(top, s);
-    V by = 1 / s, log = fl_log(s);
-    over_piece<D, VEC>(
-        a, w / a.pieces, w % a.pieces,
-        [&](fl_vec<S, VEC> x, fl_vec<S, VEC> y, int64_t at) {
-          V v[VEC];
-#pragma unroll
-          for (int k = 0; k < VEC; k++) {
-            V u = fl_get<V>(x.at[k]), z = fl_get<V>(y.at[k]);
-            if (a.y)
-              v[k] = a.logarithm ? u - fl_exp_for<D>(z) * s : z * (u - s);
-            else
-              v[k] =
-                  a.logarithm ? (u - top) - log : fl_exp_for<D>(u - top) * by;
-          }
-          fl_write<S, VEC>((S *)a.out + at, fl_packed<D, VEC>::of(v));
-        });
-  }
-}
-
-/* --- columns: bx threads along inner, the rest along the dim --- */
-
-template <int D>
+/* Columns: bx threads along inner, the rest along the dim. Block (tile of an
+ * outer, piece). */
+template <int D, int PASS>
 __global__ void __launch_bounds__(256)
     columns(const __grid_constant__ softmax_args a) {
   typedef FL_S(D) S;
   typedef FL_W(D) V;
-  __shared__ V part[2][256];
+  typedef typename sum_type<D>::T T;
+  __shared__ V tops[256];
+  __shared__ T sums[256];
   int tx = threadIdx.x % a.bx, ty = threadIdx.x / a.bx;
   int by = blockDim.x / a.bx;
-  int64_t tiles = (a.inner + a.bx - 1) / a.bx;
-  int64_t col = blockIdx.x % tiles * a.bx + tx;
-  int64_t at = blockIdx.x / tiles * a.n * a.inner + col;
-  int64_t n = col < a.inner ? a.n : 0;
-  const S *x = (const S *)a.x + at, *y = (const S *)a.y + (a.y ? at : 0);
-  V top = fl_low<V>(), s = 0;
-#pragma unroll 4
-  for (int64_t i = ty; i < n; i += by) {
-    V u = fl_get<V>(x[i * a.inner]);
-    if (a.y) {
-      s += a.logarithm ? u : u * fl_get<V>(y[i * a.inner]);
-      continue;
+  int64_t tile, tiles = (a.inner + a.bx - 1) / a.bx;
+  int64_t outer = fl_quotient(blockIdx.x, tiles, &tile);
+  int64_t col = tile * a.bx + tx, at = outer * a.n * a.inner + col;
+  int64_t r = outer * a.inner + col, from = blockIdx.y * a.piece;
+  int64_t end = from + a.piece < a.n ? from + a.piece : a.n;
+  bool on = col < a.inner;
+  const S *x = (const S *)a.x + at, *y = a.y ? (const S *)a.y + at : nullptr;
+  V *part = (V *)a.partial;
+  fl_peak<D> t;
+  T s = 0;
+  t.start();
+  if (PASS == END) {
+    for (int p = ty; on && p < a.pieces; p += by) {
+      V top = part[2 * (p * a.lines + r)],
+        sum = part[2 * (p * a.lines + r) + 1];
+      s += sum;
+      if (!y)
+        t.merge(top, sum);
     }
-    V most = fl_max_of()(u, top), own = fl_finite(most);
-    s = s * fl_exp_for<D>(top - own) + fl_exp_for<D>(u - own);
-    top = most;
-  }
-  part[0][threadIdx.x] = top;
-  part[1][threadIdx.x] = s;
-  __syncthreads();
-  top = part[0][tx];
-  for (int k = 1; k < by; k++)
-    top = fl_max_of()(part[0][tx + k * a.bx], top);
-  s = 0;
-  for (int k = 0; k < by; k++)
-    s += a.y ? part[1][tx + k * a.bx]
-             : part[1][tx + k * a.bx] *
-                   fl_exp_for<D>(part[0][tx + k * a.bx] - fl_finite(top));
-  V by_s = 1 / s, log = fl_log(s);
+  } else if (y) {
 #pragma unroll 4
-  for (int64_t i = ty; i < n; i += by) {
-    V u = fl_get<V>(x[i * a.inner]), v;
-    if (a.y) {
-      V z = fl_get<V>(y[i * a.inner]);
-      v = a.logarithm ? u - fl_exp_for<D>(z) * s : z * (u - s);
-    } else
-      v = a.logarithm ? (u - top) - log : fl_exp_for<D>(u - top) * by_s;
-    ((S *)a.out)[at + i * a.inner] = fl_put<S>(v);
+    for (int64_t i = from + ty; on && i < end; i += by) {
+      V u = fl_get<V>(x[i * a.inner]);
+      s += a.logarithm ? u : u * fl_get<V>(y[i * a.inner]);
+    }
+  } else
+#pragma unroll 1
+    for (int64_t i = from + ty; on && i < end; i += 4 * by) {
+      fl_vec<S, 1> v[4];
+#pragma unroll
+      for (int k = 0; k < 4; k++) {
+        int64_t at_k = i + k * by < end ? i + k * by : i;
+        v[k].at[0] = x[at_k * a.inner];
+        if (at_k == i && k)
+          v[k].at[0] = fl_put<S>(fl_low<V>());
+      }
+      t.take(v, 0, 0);
+    }
+  tops[threadIdx.x] = t.top;
+  sums[threadIdx.x] = y ? s : (T)t.s;
+  __syncthreads();
+  t.start();
+  s = 0;
+  for (int k = 0; k < by; k++) {
+    s += sums[tx + k * a.bx];
+    if (!y)
+      t.merge(tops[tx + k * a.bx], (V)sums[tx + k * a.bx]);
+  }
+  if (y)
+    t.s = (V)s;
+  if (PASS == BEGIN) {
+    if (on && ty == 0) {
+      part[2 * (blockIdx.y * a.lines + r)] = t.top;
+      part[2 * (blockIdx.y * a.lines + r) + 1] = t.s;
+    }
+    return;
+  }
+  results<D> w = {y, nullptr, a.logarithm};
+  w.set(t.top, t.s);
+#pragma unroll 4
+  for (int64_t i = from + ty; on && i < end; i += by) {
+    V u = fl_get<V>(x[i * a.inner]);
+    u = y ? w.backward(u, fl_get<V>(y[i * a.inner])) : w.forward(u);
+    ((S *)a.out)[at + i * a.inner] = fl_put<S>(u);
   }
 }
