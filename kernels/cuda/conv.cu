@@ -192,41 +192,47 @@ __global__ void __launch_bounds__(fl_size<SIZE>::THREADS)
 
 /* --- layouts --- */
 
-/* 64 places and 64 channels a block, through shared memory. */
+/* 64 places and 64 channels a block, through shared memory, two channels a
+ * word. */
 template <int D>
 __global__ void __launch_bounds__(256)
     pack(const __grid_constant__ conv_pack_args a) {
-  __shared__ uint16_t tile[64][66]; /* an odd number of words */
+  __shared__ uint32_t tile[64][33];
   int64_t tiles = (a.places + 63) / 64, image = blockIdx.x / tiles;
   int64_t first = (blockIdx.x - image * tiles) * 64;
   int all = a.groups * a.padded, ch0 = blockIdx.y * 64;
   const uint16_t *from = (const uint16_t *)a.from + image * a.image;
   uint16_t *to = (uint16_t *)a.to + image * a.places * all;
   int each = a.wide ? 8 : 1;
-  for (int i = threadIdx.x; i < 64 * 64 / each; i += 256) {
-    int place = i % (64 / each) * each, ch = i / (64 / each);
-    int group = (ch0 + ch) / a.padded, c = ch0 + ch - group * a.padded;
-    int64_t q = first + place;
-    bool valid = q < a.places && group < a.groups && c < a.channels;
-    int64_t at = (group * a.channels + c) * a.channel;
+  for (int i = threadIdx.x; i < 64 * 32 / each; i += 256) {
+    int place = i % (64 / each) * each, pair = i / (64 / each);
+    int group = (ch0 + pair * 2) / a.padded;
+    int c = ch0 + pair * 2 - group * a.padded;
+    int64_t q = first + place, at = (group * a.channels + c) * a.channel;
+    bool low = q < a.places && group < a.groups && c < a.channels;
+    bool high = low && c + 1 < a.channels;
     if (a.wide) {
-      fl_vec<uint16_t, 8> v = {};
-      if (valid)
-        v = fl_read<uint16_t, 8>(from + at + q);
+      fl_vec<uint16_t, 8> x = {}, y = {};
+      if (low)
+        x = fl_read<uint16_t, 8>(from + at + q);
+      if (high)
+        y = fl_read<uint16_t, 8>(from + at + a.channel + q);
 #pragma unroll
       for (int e = 0; e < 8; e++)
-        tile[place + e][ch] = v.at[e];
+        tile[place + e][pair] = x.at[e] | (uint32_t)y.at[e] << 16;
     } else {
       int64_t q01 = q / a.size[2], q0 = q01 / a.size[1];
       at += q0 * a.place[0] + (q01 - q0 * a.size[1]) * a.place[1] +
             (q - q01 * a.size[2]) * a.place[2];
-      tile[place][ch] = valid ? from[at] : 0;
+      uint32_t x = low ? from[at] : 0;
+      uint32_t y = high ? from[at + a.channel] : 0;
+      tile[place][pair] = x | y << 16;
     }
   }
   __syncthreads();
   for (int i = threadIdx.x; i < 64 * 8; i += 256) {
     int place = i / 8, ch = i % 8 * 8;
-    const uint32_t *line = (const uint32_t *)&tile[place][ch];
+    const uint32_t *line = &tile[place][ch / 2];
     fl_vec<uint32_t, 4> v = {line[0], line[1], line[2], line[3]};
     if (first + place < a.places && ch0 + ch < all)
       fl_write((uint32_t *)(to + (first + place) * all + ch0 + ch), v);

@@ -35,7 +35,11 @@ inline conv_place conv_place_of(const conv_args &a, int64_t n, bool valid) {
   return r;
 }
 
-/* A tap: how far from its place it reads, and which of the kernel's it is. */
+/* A tap: how far from its place it reads, and which of the kernel's it is.
+ * CONV_NOWHERE as d[0] is outside for every place, as the places that are not
+ * there are for every tap: sizes are below 2^30. */
+#define CONV_NOWHERE (-2147483647 - 1)
+
 struct conv_tap {
   int d[3], number;
   int64_t shift;
@@ -59,7 +63,7 @@ inline conv_tap conv_tap_of(const conv_args &a, int u) {
 
 inline bool conv_inside(const conv_args &a, const int (&p)[3],
                         const conv_tap &t) {
-  return (uint32_t)(p[0] + t.d[0]) < (uint32_t)a.size[0] &&
-         (uint32_t)(p[1] + t.d[1]) < (uint32_t)a.size[1] &&
-         (uint32_t)(p[2] + t.d[2]) < (uint32_t)a.size[2];
+  return (uint32_t)p[0] + (uint32_t)t.d[0] < (uint32_t)a.size[0] &&
+         (uint32_t)p[1] + (uint32_t)t.d[1] < (uint32_t)a.size[1] &&
+         (uint32_t)p[2] + (uint32_t)t.d[2] < (uint32_t)a.size[2];
 }

@@ -292,17 +292,10 @@ static fl_status run_tensor(const fl_launch *l, const flc_conv *c,
 
 static int plain_size(const fl_launch *l, const flc_conv *c, int64_t m,
                       int64_t n, int64_t times) {
+  const flc_chip *chip = flc_chip_of(l);
   int64_t tiles = flc_ceil_div(m, 128) * flc_ceil_div(n, 128) * times;
-  return c->dtype == FL_F32 && m > 64 && n > 64 &&
-                 tiles >= flc_chip_of(l)->processors
-             ? 2
-             : 1;
-}
-
-static size_t plain_shared(const flc_conv *c, int r) {
-  size_t edge = (size_t)r * 64, each = fl_dtype_size(c->dtype);
-  size_t steps = 3 * 2 * PLAIN_STEP * (edge + 4), whole = edge * (edge + 4);
-  return (steps > whole ? steps : whole) * each;
+  bool large = m > 64 && n > 64 && tiles >= chip->processors;
+  return large ? flc_simt_sizes(chip, c->dtype) : 1;
 }
 
 static fl_status run_plain(const fl_launch *l, const flc_conv *c,
@@ -313,7 +306,7 @@ static fl_status run_plain(const fl_launch *l, const flc_conv *c,
   a->tiles_n = flc_ceil_div(all, edge);
   return start(l, "conv_plain", "direct", a,
                a->tiles_m * a->tiles_n * a->groups, c->dtype, r, 256,
-               plain_shared(c, r));
+               flc_simt_shared(c->dtype, r));
 }
 
 static fl_status run_places(const fl_launch *l, const flc_conv *c,
@@ -434,7 +427,8 @@ static fl_status weight_plain(const fl_launch *l, const flc_conv *c,
   int64_t width = (int64_t)a->n_taps * a->channels;
   int64_t steps = flc_ceil_div(a->images * a->places, PLAIN_STEP);
   int64_t bytes = c->outputs * width * (int64_t)fl_dtype_size(c->dtype);
-  int r = c->dtype == FL_F32 && a->rows > 64 && width > 64 ? 2 : 1;
+  int r =
+      a->rows > 64 && width > 64 ? flc_simt_sizes(flc_chip_of(l), c->dtype) : 1;
   a->tiles_m = flc_ceil_div(a->rows, r * 64);
   a->tiles_n = flc_ceil_div(width, r * 64);
   int64_t tiles = a->tiles_m * a->tiles_n * c->groups;
@@ -443,7 +437,7 @@ static fl_status weight_plain(const fl_launch *l, const flc_conv *c,
       !(a->part = fl_scratch_get(l, (size_t)(bytes * a->splits))))
     return FL_ENOMEM;
   fl_status s = start(l, "conv_plain", "weights", a, tiles * a->splits,
-                      c->dtype, r, 256, plain_shared(c, r));
+                      c->dtype, r, 256, flc_simt_shared(c->dtype, r));
   if (s || a->splits == 1)
     return s;
   gemm_args g = {.c = c->w,
@@ -571,10 +565,10 @@ void flc_visit_conv(flc_visitor *v) {
       v->spec(v, &s, i == 0);
     }
     for (int k = 0; k < 2; k++)
-      for (int r = 1; r <= (wides[i] == FL_F32 ? 2 : 1); r++) {
+      for (int r = 1; r <= 2; r++) {
         flc_spec s = {
             "conv_plain", tensor[k], NULL, 2, {(int16_t)wides[i], (int16_t)r}};
-        v->spec(v, &s, r == 2);
+        v->spec(v, &s, r == 2 && i == 0);
       }
   }
   for (int k = 0; k < 2; k++)

@@ -37,18 +37,25 @@ template <class Tile> struct plain_places {
   const S *x;
   conv_place place;
 
+  /* Each (channel, tap) is found by one lane for its warp. */
   void load(S *to, int64_t step) {
-    constexpr int STRIDE = FL_SIMT / Tile::SIZE;
+    constexpr int STRIDE = FL_SIMT / Tile::SIZE, EACH = FL_SIMT_STEP / STRIDE;
     int col = threadIdx.x % Tile::SIZE, q = threadIdx.x / Tile::SIZE;
+    int k = (int)step * FL_SIMT_STEP + q + threadIdx.x % EACH * STRIDE;
+    int c = (int)conv_divide(k, a.by_taps);
+    conv_tap own = conv_tap_of(a, k - c * a.n_taps);
+    own.shift += c * a.x_channel;
+    own.d[0] = c < a.channels ? own.d[0] : CONV_NOWHERE;
 #pragma unroll
-    for (int i = 0; i < FL_SIMT_STEP; i += STRIDE) {
-      int k = (int)step * FL_SIMT_STEP + q + i;
-      int c = (int)conv_divide(k, a.by_taps);
-      conv_tap tap = conv_tap_of(a, k - c * a.n_taps);
-      bool valid = c < a.channels && conv_inside(a, place.p, tap);
-      fl_copy_one(to + (q + i) * Tile::LINE + col,
-                  valid ? x + place.in + tap.shift + c * a.x_channel : x,
-                  valid);
+    for (int i = 0; i < EACH; i++) {
+      conv_tap tap;
+      tap.shift = __shfl_sync(0xffffffff, own.shift, i);
+#pragma unroll
+      for (int d = 0; d < 3; d++)
+        tap.d[d] = __shfl_sync(0xffffffff, own.d[d], i);
+      bool valid = conv_inside(a, place.p, tap);
+      fl_copy_one(to + (q + i * STRIDE) * Tile::LINE + col,
+                  valid ? x + place.in + tap.shift : x, valid);
     }
   }
 };
@@ -113,7 +120,7 @@ template <class Tile> struct plain_columns {
 /* --- tiles --- */
 
 template <int D, int R>
-__global__ void __launch_bounds__(FL_SIMT)
+__global__ void __launch_bounds__(FL_SIMT, D == FL_F64 ? 1 : 2)
     direct(const __grid_constant__ conv_args a) {
   typedef fl_simt<D, R> Tile;
   typedef typename Tile::S S;

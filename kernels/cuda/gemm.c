@@ -207,6 +207,17 @@ static size_t shared_of(const flc_chip *chip, int size) {
   return larger(step * steps, (size_t)s->m * (size_t)(s->n + 9) * 4);
 }
 
+size_t flc_simt_shared(fl_dtype dtype, int r) {
+  size_t edge = (size_t)r * 64, line = edge + 4;
+  return larger(3 * 2 * 16 * line * fl_dtype_size(dtype),
+                (edge + 1) * line * sum_size(dtype));
+}
+
+int flc_simt_sizes(const flc_chip *chip, fl_dtype dtype) {
+  bool large = dtype == FL_F32 || dtype == FL_F64;
+  return large && chip->shared >= (int)flc_simt_shared(dtype, 2) ? 2 : 1;
+}
+
 static fl_status run_16(const fl_launch *l, const flc_product *p) {
   const flc_chip *chip = flc_chip_of(l);
   bool ak = runs_along(p->m, p->k, p->am, p->ak);
@@ -227,17 +238,14 @@ static fl_status run_16(const fl_launch *l, const flc_product *p) {
 
 static fl_status run_simt(const fl_launch *l, const flc_product *p) {
   const flc_chip *chip = flc_chip_of(l);
-  bool f32 = p->dtype == FL_F32;
   bool ak = p->ak == 1 || p->am != 1, bk = p->bk == 1 && p->bn != 1;
-  plan q =
-      best(p, simt_sizes, f32 ? 2 : 1, chip->processors, f32 ? 110 : 55, 16);
-  const shape *s = &simt_sizes[q.size];
-  size_t line = (size_t)s->m + 4;
-  size_t shared = larger(3 * 2 * 16 * line * fl_dtype_size(p->dtype),
-                         ((size_t)s->m + 1) * line * sum_size(p->dtype));
+  double rate = p->dtype == FL_F64 ? 90 : p->dtype == FL_F32 ? 90 : 45;
+  int n = flc_simt_sizes(chip, p->dtype);
+  plan q = best(p, simt_sizes, n, chip->processors, rate, 16);
   flc_spec spec = FLC_SPEC("gemm", "simt", (int16_t)p->dtype,
                            (int16_t)(q.size + 1), ak, bk);
-  return launch(l, p, &spec, &q, s, 16, 256, shared);
+  return launch(l, p, &spec, &q, &simt_sizes[q.size], 16, 256,
+                flc_simt_shared(p->dtype, q.size + 1));
 }
 
 fl_status flc_product_own(const fl_launch *l, const flc_product *p) {
@@ -269,7 +277,7 @@ void flc_visit_gemm(flc_visitor *v) {
   for (int d = 0; d < FL_DTYPES; d++) {
     bool half = d == FL_F16 || d == FL_BF16;
     for (int i = 0; i < 4 && !half; i++)
-      for (int r = 1; r <= (d == FL_F32 ? 2 : 1); r++) {
+      for (int r = 1; r <= (d <= FL_F32 ? 2 : 1); r++) {
         flc_spec s = FLC_SPEC("gemm", "simt", (int16_t)d, (int16_t)r,
                               (int16_t)(i & 1), (int16_t)(i >> 1));
         v->spec(v, &s, d == FL_F32 && r == 2 && i == 1);

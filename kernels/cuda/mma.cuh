@@ -121,6 +121,15 @@ void fl_mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
                    "r"(b1));
 }
 
+/* c (8, 8) += a (8, 4) * b (4, 8) in double: a is (lane / 4, lane % 4), b is
+ * (lane % 4, lane / 4), c[0..1] is (lane / 4, 2 * (lane % 4) + {0, 1}). */
+inline void fl_mma(double (&c)[2], double a, double b) {
+  asm volatile("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, "
+               "{%2}, {%3}, {%0, %1};"
+               : "+d"(c[0]), "+d"(c[1])
+               : "d"(a), "d"(b));
+}
+
 /* Two floats as one register of elements, `low` in the lower half. */
 template <int D> uint32_t fl_pack(float low, float high) {
   return D == FL_BF16 ? fl_pack_bf16(low, high) : fl_pack_f16(low, high);

@@ -42,6 +42,9 @@ bool flc_product_lines(int64_t rows, int64_t k, int64_t down, int64_t along);
 /* Copies 16-bit operands whose lines do not begin at multiples of 16 bytes. */
 fl_status flc_product_align(const fl_launch *l, flc_product *p);
 fl_status flc_product_own(const fl_launch *l, const flc_product *p);
+/* The plain tiles (simt.cuh) of 64 r: shared memory, and the largest r. */
+size_t flc_simt_shared(fl_dtype dtype, int r);
+int flc_simt_sizes(const flc_chip *chip, fl_dtype dtype);
 static inline int64_t flc_product_batch(const flc_product *p) {
   return fl_numel(p->dims, p->size);
 }

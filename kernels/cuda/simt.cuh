@@ -1,5 +1,5 @@
-/* Products of tiles without tensor cores, for f32, f64 and integers: each
- * thread has 4 x 4 or 8 x 8 elements of C. Operands may have any strides. */
+/* Products of tiles for f32 and integers, where each thread has 4 x 4 or 8 x 8
+ * elements of C, and for f64 on tensor cores. Operands may have any strides. */
 #pragma once
 
 #include "mma.cuh"
@@ -84,6 +84,56 @@ template <int D, int R> struct fl_simt {
         for (int j = 0; j < R * 4; j++)
           sum[i][j] += a[i] * b[j];
     }
+  }
+};
+
+/* A warp has 2 R x 4 R pieces of 8 x 8. */
+template <int R> struct fl_simt<FL_F64, R> {
+  typedef double S, W;
+  static constexpr int SIZE = 64 * R, LINE = SIZE + 4;
+  static constexpr int STAGE = 2 * FL_SIMT_STEP * LINE; /* elements */
+  double sum[R * 2][R * 4][2];
+  int lane, row, col;
+
+  fl_simt() {
+    int warp = threadIdx.x >> 5;
+    lane = threadIdx.x & 31;
+    row = (warp & 3) * 16 * R;
+    col = (warp >> 2) * 32 * R;
+#pragma unroll
+    for (int i = 0; i < R * 2; i++)
+#pragma unroll
+      for (int j = 0; j < R * 4; j++)
+        sum[i][j][0] = sum[i][j][1] = 0;
+  }
+
+  void step(const double *at) {
+    at += lane % 4 * LINE + lane / 4;
+#pragma unroll
+    for (int k = 0; k < FL_SIMT_STEP; k += 4) {
+      double a[R * 2], b[R * 4];
+#pragma unroll
+      for (int i = 0; i < R * 2; i++)
+        a[i] = at[k * LINE + row + i * 8];
+#pragma unroll
+      for (int j = 0; j < R * 4; j++)
+        b[j] = at[(FL_SIMT_STEP + k) * LINE + col + j * 8];
+#pragma unroll
+      for (int i = 0; i < R * 2; i++)
+#pragma unroll
+        for (int j = 0; j < R * 4; j++)
+          fl_mma(sum[i][j], a[i], b[j]);
+    }
+  }
+
+  void put(double *to) {
+#pragma unroll
+    for (int i = 0; i < R * 2; i++)
+#pragma unroll
+      for (int j = 0; j < R * 4; j++)
+        fl_write(to + (row + i * 8 + lane / 4) * LINE + col + j * 8 +
+                     lane % 4 * 2,
+                 fl_vec<double, 2>{sum[i][j][0], sum[i][j][1]});
   }
 };
 
