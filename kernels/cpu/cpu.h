@@ -31,6 +31,11 @@ typedef void (*fl_cpu_task)(void *context, int64_t begin, int64_t end);
  * pieces are the same whatever the number of threads. */
 void fl_cpu_parallel(const fl_launch *l, int64_t n, int64_t grain,
                      fl_cpu_task f, void *context);
+/* The same for long work: stops between pieces when the user wants to, with
+ * FL_EINTERRUPT, and the outputs are then for nothing. A launch that writes
+ * over its input goes on to the end, or half of it would be seen. */
+fl_status fl_cpu_stoppable(const fl_launch *l, int64_t n, int64_t grain,
+                           fl_cpu_task f, void *context);
 fl_status fl_cpu_pool_open(int threads, fl_cpu_pool **pool);
 void fl_cpu_pool_close(fl_cpu_pool *pool);
 int fl_cpu_pool_threads(const fl_cpu_pool *pool);

@@ -9,7 +9,7 @@
 /* Multiply-adds that pay for handing them to a thread. */
 #define UNIT 131072
 /* Steps of a sum between two looks at whether the user wants to stop. */
-#define K_PIECE 8192
+#define K_PIECE 2048
 /* C that one block covers at most: its part of A and B stays in an L2 cache. */
 #define BLOCK_AREA (320.0 * 256.0)
 /* Columns of a block of packed B: 256 steps of them are half an L2 cache. */
@@ -165,7 +165,7 @@ static void pack_task(void *context, int64_t begin, int64_t end) {
   const job *g = context;
   const fl_cpu_product *p = g->product;
   int64_t groups = quotient_up(p->n, g->pack);
-  for (int64_t t = begin; t < end; t++) {
+  for (int64_t t = begin; t < end && !fl_cpu_interrupted(g->launch); t++) {
     int64_t from = t / groups * p->step, col = t % groups * g->pack;
     int64_t k = p->k - from < p->step ? p->k - from : p->step;
     int64_t cols = p->n - col < g->pack ? p->n - col : g->pack;

@@ -234,11 +234,12 @@ static void pick_task(void *context, int64_t begin, int64_t end) {
   }
 }
 
-static void pick_run(const fl_launch *l, picking *c) {
+static fl_status pick_run(const fl_launch *l, picking *c) {
   int64_t work = c->steps * c->cut;
-  if (work > 0)
-    fl_cpu_parallel(l, fl_numel(c->ndim, c->lanes) * c->cuts, grain_of(work),
-                    pick_task, c);
+  if (work == 0)
+    return FL_OK;
+  return fl_cpu_stoppable(l, fl_numel(c->ndim, c->lanes) * c->cuts,
+                          grain_of(work), pick_task, c);
 }
 
 #define T             float
@@ -271,9 +272,8 @@ static void insert_task(void *context, int64_t begin, int64_t end) {
     else
       for (int64_t k = 0; k < c->n; k++, f += step * c->inner)
         FL_CPU(move_line)
-        (c->size, n,
-         (char *)c->y + (y + c->index[k] * c->inner) * (int64_t)c->size, 1,
-         (const char *)c->src + f * (int64_t)c->size, step);
+    (c->size, n, (char *)c->y + (y + c->index[k] * c->inner) * (int64_t)c->size,
+     1, (const char *)c->src + f * (int64_t)c->size, step);
 #undef PLACE
   }
 }
@@ -387,8 +387,7 @@ FL_KERNEL(gather) {
     return s;
   pick_plan(l, &c, &index, dim, true);
   memcpy(c.stride, x.stride, sizeof c.stride);
-  pick_run(l, &c);
-  return FL_OK;
+  return pick_run(l, &c);
 }
 
 static void scatter_line(const picking *c, const pick_line *p) {
@@ -434,9 +433,10 @@ static fl_status place(const fl_launch *l, bool add) {
            : type == FL_F32 ? add_line_f32
            : type == FL_F64 ? add_line_f64
                             : add_line_i64;
-  pick_run(l, &c);
-  FL_CPU(finish)(l, y, type, c.y);
-  return FL_OK;
+  s = pick_run(l, &c);
+  if (s == FL_OK)
+    FL_CPU(finish)(l, y, type, c.y);
+  return s;
 }
 
 FL_KERNEL(scatter) {

@@ -176,10 +176,9 @@ fl_status FL_CPU(map)(const fl_launch *l, const fl_map *m) {
   if (j.n == 0)
     return FL_OK;
   if (set_flat(&j, l)) {
-    if (j.n <= PIECE)
-      flat_piece(&j, 0, j.n);
-    else
-      fl_cpu_parallel(l, j.n, PIECE, flat_piece, &j);
+    if (j.n > PIECE)
+      return fl_cpu_stoppable(l, j.n, PIECE, flat_piece, &j);
+    flat_piece(&j, 0, j.n);
     return FL_OK;
   }
   fl_tiles *t = &j.tiles;
@@ -192,6 +191,5 @@ fl_status FL_CPU(map)(const fl_launch *l, const fl_map *m) {
   for (int k = 0; k < j.n_in; k++)
     fl_tiled_bind(&j.op[k + 1], &l->in[k], t->ndim, j.type);
   fl_tiles_merge(t);
-  fl_cpu_parallel(l, j.n, PIECE, tiled_piece, &j);
-  return FL_OK;
+  return fl_cpu_stoppable(l, j.n, PIECE, tiled_piece, &j);
 }

@@ -311,6 +311,30 @@ fl_status fl_cpu_stopped(const fl_launch *l) {
   return fli_fail(FL_EINTERRUPT, "%s: interrupted", l->op);
 }
 
+typedef struct stoppable {
+  const fl_launch *launch;
+  fl_cpu_task task;
+  void *context;
+} stoppable;
+
+static void run_unless_stopped(void *context, int64_t begin, int64_t end) {
+  const stoppable *s = context;
+  if (!fl_cpu_interrupted(s->launch))
+    s->task(s->context, begin, end);
+}
+
+fl_status fl_cpu_stoppable(const fl_launch *l, int64_t n, int64_t grain,
+                           fl_cpu_task f, void *context) {
+  bool over = l->n_in && l->n_out && l->in[0].data == l->out[0].data;
+  if (over || n <= grain) {
+    fl_cpu_parallel(l, n, grain, f, context);
+    return FL_OK;
+  }
+  stoppable s = {l, f, context};
+  fl_cpu_parallel(l, n, grain, run_unless_stopped, &s);
+  return fl_cpu_interrupted(l) ? fl_cpu_stopped(l) : FL_OK;
+}
+
 /* --- opening and closing --- */
 
 static int cores(void) {

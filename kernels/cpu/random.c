@@ -46,15 +46,15 @@ static void draw_task(void *context, int64_t begin, int64_t end) {
 }
 
 /* seed and offset are inputs k and k + 1. */
-static void draw(const fl_launch *l, drawing *c, int k, int64_t per,
-                 fl_dtype made) {
+static fl_status draw(const fl_launch *l, drawing *c, int k, int64_t per,
+                      fl_dtype made) {
   c->seed = (uint64_t)fl_cpu_scalar_int(&l->in[k]);
   c->offset = (uint64_t)fl_cpu_scalar_int(&l->in[k + 1]);
   c->y = &l->out[0];
   c->n = fl_view_numel(c->y);
   c->per = per;
   c->made = made;
-  fl_cpu_parallel(l, (c->n + per - 1) / per, PIECE, draw_task, c);
+  return fl_cpu_stoppable(l, (c->n + per - 1) / per, PIECE, draw_task, c);
 }
 
 /* --- rand --- */
@@ -105,8 +105,7 @@ FL_KERNEL(rand) {
                     low, high);
   drawing c = {.block = wide ? rand_f64 : rand_f32, .p = {low, high - low}};
   c.p[2] = low < high ? below(l->out[0].dtype, high) : high;
-  draw(l, &c, 0, wide ? WORDS / 2 : WORDS, wide ? FL_F64 : FL_F32);
-  return FL_OK;
+  return draw(l, &c, 0, wide ? WORDS / 2 : WORDS, wide ? FL_F64 : FL_F32);
 }
 
 /* --- randn --- */
@@ -158,8 +157,7 @@ FL_KERNEL(randn) {
                .p = {l->attrs->v[1].f, l->attrs->v[2].f}};
   if (!(c.p[1] >= 0))
     return fli_fail(FL_EARG, "randn: std must be at least 0, got %g", c.p[1]);
-  draw(l, &c, 0, wide ? WORDS / 2 : WORDS, wide ? FL_F64 : FL_F32);
-  return FL_OK;
+  return draw(l, &c, 0, wide ? WORDS / 2 : WORDS, wide ? FL_F64 : FL_F32);
 }
 
 /* --- integers --- */
@@ -192,8 +190,7 @@ FL_KERNEL(randint) {
   const fl_attr *a = l->attrs->v;
   drawing c = {.block = randint_block, .low = a[0].i};
   c.range = (uint64_t)a[1].i - (uint64_t)a[0].i;
-  draw(l, &c, 0, WORDS, FL_I64);
-  return FL_OK;
+  return draw(l, &c, 0, WORDS, FL_I64);
 }
 
 /* Fisher and Yates, from the inside out; one thread, since every step needs the
@@ -210,6 +207,8 @@ FL_KERNEL(randperm) {
   for (int64_t i = 0; i < n; i++) {
     int64_t k = i % WORDS;
     if (k == 0) {
+      if (i % 65536 == 0 && fl_cpu_interrupted(l))
+        return fl_cpu_stopped(l);
       fl_philox_block(c.seed, c.offset + (uint64_t)(i / 4), 0, w);
       fl_philox_block(c.seed, c.offset + (uint64_t)(i / 4), 1, v);
     }
@@ -278,8 +277,7 @@ FL_KERNEL(bernoulli) {
     return fli_fail(FL_EARG, "bernoulli: %g is not a probability (0 to 1)",
                     f64 ? ((const double *)c.in)[bad]
                         : (double)((const float *)c.in)[bad]);
-  draw(l, &c, 1, f64 ? WORDS / 2 : WORDS, wide);
-  return FL_OK;
+  return draw(l, &c, 1, f64 ? WORDS / 2 : WORDS, wide);
 }
 
 /* An element stays when its word is at least p * 2^32, whatever its dtype. */
@@ -332,8 +330,7 @@ FL_KERNEL(dropout) {
   c.in = FL_CPU(input)(l, x, wide);
   if (!c.in)
     return FL_ENOMEM;
-  draw(l, &c, 1, WORDS, wide);
-  return FL_OK;
+  return draw(l, &c, 1, WORDS, wide);
 }
 
 /* The forward pass once more, on dy. */

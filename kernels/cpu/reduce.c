@@ -406,11 +406,12 @@ static fl_status reduce_run(const fl_launch *l, job *b, int64_t count) {
     if (!b->partial)
       return FL_ENOMEM;
   }
-  fl_cpu_parallel(l, tasks, clamp(GRAIN / cost, 1, tasks), reduce_tasks, b);
-  if (b->pieces > 1)
+  fl_status s = fl_cpu_stoppable(l, tasks, clamp(GRAIN / cost, 1, tasks),
+                                 reduce_tasks, b);
+  if (s == FL_OK && b->pieces > 1)
     fl_cpu_parallel(l, tiles, clamp(GRAIN / (b->pieces * b->width), 1, tiles),
                     merge_tasks, b);
-  return FL_OK;
+  return s;
 }
 
 /* A reduction of in[0] over the dims in attribute `at` (none: all). Integers
@@ -592,11 +593,12 @@ static fl_status extremes(const fl_launch *l, bool least, const fl_view *values,
   if (!(e.x = FL_CPU(input)(l, v, type)) ||
       (values && !(e.values = FL_CPU(output)(l, values, type))))
     return FL_ENOMEM;
+  fl_status s;
   if (e.inner > 1) {
     e.tiles = ceil_div(e.inner, MAX_TILE);
     int64_t cost = e.n * (e.inner < MAX_TILE ? e.inner : MAX_TILE);
-    fl_cpu_parallel(l, outer * e.tiles, clamp(GRAIN / cost, 1, GRAIN), arg_cols,
-                    &t);
+    s = fl_cpu_stoppable(l, outer * e.tiles, clamp(GRAIN / cost, 1, GRAIN),
+                         arg_cols, &t);
   } else {
     cut_row(e.n, &e.piece, &e.pieces);
     if (e.pieces > 1) {
@@ -606,9 +608,9 @@ static fl_status extremes(const fl_launch *l, bool least, const fl_view *values,
       if (!e.best || !e.at)
         return FL_ENOMEM;
     }
-    fl_cpu_parallel(l, outer * e.pieces, clamp(GRAIN / e.piece, 1, GRAIN),
-                    arg_rows, &t);
-    for (int64_t row = 0; row < outer && e.pieces > 1; row++) {
+    s = fl_cpu_stoppable(l, outer * e.pieces, clamp(GRAIN / e.piece, 1, GRAIN),
+                         arg_rows, &t);
+    for (int64_t row = 0; s == FL_OK && row < outer && e.pieces > 1; row++) {
       if (type == FL_F32)
         arg_merge_f32(&e, row);
       else if (type == FL_F64)
@@ -617,9 +619,9 @@ static fl_status extremes(const fl_launch *l, bool least, const fl_view *values,
         arg_merge_i64(&e, row);
     }
   }
-  if (values)
+  if (s == FL_OK && values)
     FL_CPU(finish)(l, values, type, e.values);
-  return FL_OK;
+  return s;
 }
 
 FL_KERNEL(max_dim) {
@@ -652,10 +654,11 @@ FL_KERNEL(cumsum) {
   if (e.inner > 1) {
     e.tiles = ceil_div(e.inner, MAX_TILE);
     int64_t cost = e.n * (e.inner < MAX_TILE ? e.inner : MAX_TILE);
-    fl_cpu_parallel(l, outer * e.tiles, clamp(GRAIN / cost, 1, GRAIN),
-                    scan_cols, &t);
-    FL_CPU(finish)(l, out, type, e.y);
-    return FL_OK;
+    fl_status s = fl_cpu_stoppable(
+        l, outer * e.tiles, clamp(GRAIN / cost, 1, GRAIN), scan_cols, &t);
+    if (s == FL_OK)
+      FL_CPU(finish)(l, out, type, e.y);
+    return s;
   }
   cut_row(e.n, &e.piece, &e.pieces);
   int64_t tasks = outer * e.pieces, grain = clamp(GRAIN / e.piece, 1, GRAIN);
@@ -663,20 +666,23 @@ FL_KERNEL(cumsum) {
     e.sums = fl_scratch_get(l, (size_t)tasks * sizeof(slot));
     if (!e.sums)
       return FL_ENOMEM;
-    fl_cpu_parallel(l, tasks, grain, scan_sums, &t);
+    fl_status s = fl_cpu_stoppable(l, tasks, grain, scan_sums, &t);
+    if (s != FL_OK)
+      return s;
     for (int64_t row = 0; row < outer; row++) {
       slot c = {.i = 0}, *sums = e.sums + row * e.pieces;
       for (int64_t i = 0; i < e.pieces; i++) {
-        slot s = sums[i];
+        slot sum = sums[i];
         sums[i] = c;
         if (type == FL_I64)
-          c.i += s.i;
+          c.i += sum.i;
         else
-          c.f += s.f;
+          c.f += sum.f;
       }
     }
   }
-  fl_cpu_parallel(l, tasks, grain, scan_rows, &t);
-  FL_CPU(finish)(l, out, type, e.y);
-  return FL_OK;
+  fl_status s = fl_cpu_stoppable(l, tasks, grain, scan_rows, &t);
+  if (s == FL_OK)
+    FL_CPU(finish)(l, out, type, e.y);
+  return s;
 }

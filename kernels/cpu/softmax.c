@@ -42,11 +42,13 @@ static fl_status long_rows(const fl_launch *l, fl_dtype type, int64_t outer,
     return FL_ENOMEM;
   j->sum = j->top + tasks;
   bool wide = type == FL_F64, back = j->y != NULL;
-  fl_cpu_parallel(l, (int64_t)tasks, 1,
-                  back   ? (wide ? back_begin_f64 : back_begin_f32)
-                  : wide ? soft_begin_f64
-                         : soft_begin_f32,
-                  j);
+  fl_status s = fl_cpu_stoppable(l, (int64_t)tasks, 1,
+                                 back ? (wide ? back_begin_f64 : back_begin_f32)
+                                 : wide ? soft_begin_f64
+                                        : soft_begin_f32,
+                                 j);
+  if (s != FL_OK)
+    return s;
   for (int64_t r = 0; r < outer; r++) {
     double *top = j->top + r * j->pieces, *sum = j->sum + r * j->pieces;
     double most = top[0], total = 0;
@@ -62,12 +64,11 @@ static fl_status long_rows(const fl_launch *l, fl_dtype type, int64_t outer,
       top[p] = most;
     }
   }
-  fl_cpu_parallel(l, (int64_t)tasks, 1,
-                  back   ? (wide ? back_end_f64 : back_end_f32)
-                  : wide ? soft_end_f64
-                         : soft_end_f32,
-                  j);
-  return FL_OK;
+  return fl_cpu_stoppable(l, (int64_t)tasks, 1,
+                          back   ? (wide ? back_end_f64 : back_end_f32)
+                          : wide ? soft_end_f64
+                                 : soft_end_f32,
+                          j);
 }
 
 static fl_status run(const fl_launch *l, bool backward, bool logarithm) {
@@ -91,17 +92,18 @@ static fl_status run(const fl_launch *l, bool backward, bool logarithm) {
   j.pieces = j.inner == 1 && j.n > 8 * GRAIN ? ceil_div(j.n, 4 * GRAIN) : 1;
   j.piece = ceil_div(j.n, j.pieces);
   j.pieces = ceil_div(j.n, j.piece);
+  fl_status s;
   if (j.pieces > 1) {
-    fl_status s = long_rows(l, type, outer, &j);
-    if (s != FL_OK)
-      return s;
+    s = long_rows(l, type, outer, &j);
   } else {
     int64_t each = j.n * (j.inner < TILE ? j.inner : TILE);
-    fl_cpu_parallel(l, outer * j.tiles, each < GRAIN ? GRAIN / each : 1,
-                    type == FL_F64 ? softmax_task_f64 : softmax_task_f32, &j);
+    s = fl_cpu_stoppable(l, outer * j.tiles, each < GRAIN ? GRAIN / each : 1,
+                         type == FL_F64 ? softmax_task_f64 : softmax_task_f32,
+                         &j);
   }
-  FL_CPU(finish)(l, &l->out[0], type, j.out);
-  return FL_OK;
+  if (s == FL_OK)
+    FL_CPU(finish)(l, &l->out[0], type, j.out);
+  return s;
 }
 
 FL_KERNEL(softmax) {

@@ -117,6 +117,28 @@ static void check_stopping(fl_cpu_pool *pool, work *w) {
   CHECK(!fl_cpu_interrupted(&l), "the next launch goes on");
 }
 
+/* Long work stops, unless it writes over its input. */
+static void check_stoppable(fl_cpu_pool *pool, work *w, int threads) {
+  char x, y;
+  fl_view in = {.data = &x}, out = {.data = &y};
+  fl_launch l = launch_on(pool, 20);
+  l.in = &in, l.out = &out, l.n_in = l.n_out = 1;
+  atomic_int asked = 3;
+  memset(w, 0, sizeof *w);
+  fl_cpu_pool_on_interrupt(pool, yes, &asked);
+  CHECK(fl_cpu_stoppable(&l, MOST, 1, count, w) == FL_EINTERRUPT, "stops");
+  CHECK(threads > 1 || w->times[0] == 0, "before the first piece");
+  memset(w, 0, sizeof *w);
+  l.seq++;
+  out.data = &x;
+  CHECK(fl_cpu_stoppable(&l, MOST, 1, count, w) == FL_OK, "goes on");
+  bool right = true;
+  for (int i = 0; i < MOST; i++)
+    right = right && w->times[i] == 1;
+  CHECK(right, "to the end");
+  fl_cpu_pool_on_interrupt(pool, NULL, NULL);
+}
+
 int main(void) {
   static work w;
   for (int threads = 1; threads <= 4; threads++) {
@@ -128,6 +150,7 @@ int main(void) {
     if (threads > 1)
       check_sharing(pool, &w);
     check_stopping(pool, &w);
+    check_stoppable(pool, &w, threads);
     fl_cpu_pool_close(pool);
   }
   check_pieces(NULL, &w);

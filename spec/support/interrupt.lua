@@ -27,6 +27,31 @@ interrupt.cases = {
     "a = flare.ones(9000, 9000);",
     "a:matmul(a):matmul(a):matmul(a):sum()",
   },
+  ["one long row"] = {
+    "a = flare.rand(40000000);",
+    "while true do a:pow(1.7) end",
+  },
+  ["long rows in place"] = {
+    "a = flare.ones(20000000);",
+    "while true do a:add_(1) end",
+    "a:min():eq(a:max()):item()", -- none is half done
+  },
+  ["one long sort"] = {
+    "a = flare.rand(10000000);",
+    "while true do a:sort() end",
+  },
+  ["one long gather"] = {
+    "i = flare.randint(1, 10000000, {10000000}); a = flare.rand(#i);",
+    "while true do a:gather(1, i) end",
+  },
+  ["long running sums"] = {
+    "a = flare.rand(40000000);",
+    "while true do a:cumsum(1) end",
+  },
+  ["many random numbers"] = {
+    "",
+    "while true do flare.randn(40000000) end",
+  },
   ["a backward pass"] = {
     "w = flare.ones{1500, 1500, requires_grad = true};",
     "while true do local y = w for _ = 1, 20 do y = y:matmul(w) * 0 end y:sum():backward() end",
