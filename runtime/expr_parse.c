@@ -545,7 +545,7 @@ static void settle_inputs(fli_parser *p, int n, const int *weak) {
       if (strcmp(p->vars[k].type, p->types[t].name) == 0)
         all[m++] = p->vars[k].value;
     p->types[t].dtype = fli_graph_promote(p->g, m, all, &w);
-    for (int k = 0; k < n; k++)
+    for (int k = 0; k < n && w != FLI_NUMBER; k++) /* numbers stay such */
       if (strcmp(p->vars[k].type, p->types[t].name) == 0)
         p->vars[k].dtype = p->types[t].dtype;
   }
@@ -553,6 +553,8 @@ static void settle_inputs(fli_parser *p, int n, const int *weak) {
     fli_variable *v = &p->vars[k];
     fl_dtype from = fli_graph_dtype(p->g, v->value), to = v->dtype;
     bool number = weak[k] == FLI_NUMBER;
+    if (to == FL_NODTYPE)
+      continue;
     if (from != to && (number ? fl_dtype_kind(from) > fl_dtype_kind(to)
                               : p->typed && v->type[0] >= 'a')) {
       p->status = fli_fail(
@@ -618,9 +620,11 @@ fl_status fli_expr_parse(const fli_source *s, int n_in, const fli_decl *in,
     if (!v->set)
       fli_bad(p, p->text, "%s is never assigned", v->name);
     values[k] = v->value;
+    int ignored;
     if (p->typed && p->status == FL_OK)
-      out_dtypes[k] =
-          v->dtype != FL_NODTYPE ? v->dtype : fli_graph_dtype(g, v->value);
+      out_dtypes[k] = v->dtype != FL_NODTYPE
+                          ? v->dtype
+                          : fli_graph_promote(g, 1, &v->value, &ignored);
   }
   fl_status status = p->status;
   fli_mfree(p);

@@ -126,6 +126,11 @@ describe("an elementwise kernel", function()
     assert.equal("f32", k(whole, 2.5).dtype)
     assert.equal("f32", k(single, flare.tensor(1, {dtype = "f64"})).dtype)
     assert.equal("f32", k(1, 2.5).dtype)
+    local two = flare.elementwise("T x, A a", "Z z", "z = x * a") -- a number stays one
+    assert.equal("f16", two(half, 2.5).dtype)
+    assert.equal("f32", two(whole, 2.5).dtype)
+    assert.equal("f32", two(half, single).dtype)
+    same(two(double, 0.1), double * 0.1)
   end)
 
   it("converts to declared types, and by casts", function()
