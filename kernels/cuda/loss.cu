@@ -39,10 +39,8 @@ template <int D, int MODE> struct scores {
   template <int N, int U>
   void take(const fl_vec<S, N> (&x)[U], int64_t i, int64_t step) {
     peak.take(x, i, step);
-    if (MODE == LOSS_CLASS)
-      return;
 #pragma unroll
-    for (int u = 0; u < U; u++) {
+    for (int u = 0; u < (MODE == LOSS_CLASS ? 0 : U); u++) {
       V v[N];
       fl_unpacked<D, N>::to(x[u], v);
 #pragma unroll
@@ -88,7 +86,7 @@ void leave_loss(const loss_args &a, int64_t sample, const scores<D, MODE> &t) {
 template <int D, int VEC, int MODE, int BLOCK>
 __global__ void __launch_bounds__(BLOCK ? 512 : 128)
     forward(const __grid_constant__ loss_args a) {
-  enum { U = VEC == 1 ? 8 : D == FL_F64 ? 1 : 4 };
+  enum { U = D == FL_F64 ? 1 : VEC == 1 ? 8 : 4 };
   fl_group<BLOCK> g(a.lanes);
   bool on = g.line < a.samples;
   int64_t at = on ? g.line * a.classes : 0;
@@ -273,7 +271,7 @@ __global__ void __launch_bounds__(256)
     backward(const __grid_constant__ loss_args a) {
   typedef FL_S(D) S;
   typedef FL_W(D) V;
-  enum { U = VEC == 1 ? 8 : D == FL_F64 ? 1 : 4 };
+  enum { U = D == FL_F64 ? 1 : VEC == 1 ? 8 : 4 };
   fl_group<BLOCK> g(a.lanes);
   int64_t r = g.line, from = 0, n = a.classes;
   if (BLOCK) {

@@ -7,11 +7,13 @@
 #include "reduce.h"
 
 #define LONG_THREADS 512
-#define LONG_CHUNK   4096 /* elements of a long line for a block, as in norm.cu \
-                           */
+#define LONG_CHUNK                                                             \
+  4096 /* elements of a long line for a block, as in norm.cu                   \
+        */
 
+/* Elements that a thread keeps: 32 of a warp's line, 16 of a block's. */
 static int most_of(fl_dtype d, int vec) {
-  return d == FL_F64 || vec == 1 ? 8 : 16;
+  return d == FL_F64 || vec == 1 ? 8 : d == FL_F32 ? 16 : 32;
 }
 
 /* --- what both directions are given --- */
@@ -86,7 +88,7 @@ static fl_status forward(const fl_launch *l, const fl_view *bias,
   bool fits = flc_line_of(a.n, d, aligned(&a), most_of(d, 0), &p);
   if (p.vec == 1)
     fits = flc_line_of(a.n, d, false, most_of(d, 1), &p);
-  if (!fits)
+  if (!fits || (p.block && p.each > 16))
     return long_forward(l, d, &a);
   a.lanes = p.lanes;
   flc_spec spec = forward_spec(d, &p);
@@ -258,7 +260,7 @@ void flc_visit_norm(flc_visitor *v) {
       int vec = k ? 1 : flc_lot(d);
       for (int n = 0; flc_line_next(&n, d, most_of(d, vec), &p);) {
         flc_spec s = forward_spec(d, &p);
-        if (p.vec == vec)
+        if (p.vec == vec && !(p.block && p.each > 16))
           v->spec(v, &s, quick && !k && p.block);
       }
     }

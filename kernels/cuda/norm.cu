@@ -152,15 +152,20 @@ __global__ void __launch_bounds__(BLOCK ? 512 : 128)
 #pragma unroll
   for (int k = 0; k < E; k++)
     dw[k] = db[k] = 0;
+  V next_mean = 0, next_rstd = 0; /* asked for a line ahead */
+  if (g.line < a.lines) {
+    next_mean = CENTRE ? ((const V *)a.mean)[g.line] : 0;
+    next_rstd = ((const V *)a.rstd)[g.line];
+  }
   in.start();
   in.send(a, 0, g.line, g.lane, g.lanes);
   in.send(a, 1, g.line + g.step, g.lane, g.lanes);
   for (int64_t line = g.line; g.left(line, a.lines); line += g.step) {
     int n = line < a.lines ? (int)a.n : 0;
-    V mean = 0, rstd = 0, s1 = 0, s2 = 0;
-    if (n) {
-      mean = CENTRE ? ((const V *)a.mean)[line] : 0;
-      rstd = ((const V *)a.rstd)[line];
+    V mean = next_mean, rstd = next_rstd, s1 = 0, s2 = 0;
+    if (line + g.step < a.lines) {
+      next_mean = CENTRE ? ((const V *)a.mean)[line + g.step] : 0;
+      next_rstd = ((const V *)a.rstd)[line + g.step];
     }
     in.wait(a, line, g.lane, g.lanes);
 #pragma unroll

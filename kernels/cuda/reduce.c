@@ -8,7 +8,6 @@
 #include <string.h>
 
 #define THREADS 256
-#define WAVES   4 /* blocks for each processor: all run at once */
 #define LOT     4 /* accesses of a thread that are worth having it */
 
 typedef struct axis {
@@ -127,7 +126,8 @@ static bool aligned(const plan *p, int lot) {
 static flc_grid grid_rows(plan *p, int processors) {
   reduce_args *a = &p->a;
   int lot = lot_of(p->dtype), pieces = 1;
-  int64_t busy = (int64_t)processors * WAVES, n = p->lines;
+  int64_t n = p->lines,
+          busy = (int64_t)processors * (REDUCE_ROW_BLOCKS(p->kind, p->dtype));
   /* a warp's lanes where there are many results, or short ones */
   bool block = n > 32 * lot * 8 && a->results < busy * THREADS / 32;
   if (block && a->results < busy)
@@ -153,7 +153,8 @@ static flc_grid grid_rows(plan *p, int processors) {
 
 static flc_grid grid_columns(plan *p, int processors, int lot) {
   reduce_args *a = &p->a;
-  int64_t outers = a->results / p->width, busy = (int64_t)processors * WAVES;
+  int64_t outers = a->results / p->width;
+  int64_t busy = (int64_t)processors * REDUCE_COLUMN_BLOCKS(p->kind);
   a->bx = power_for(flc_ceil_div(p->width, lot), 32);
   a->by = power_for(p->lines, THREADS / a->bx);
   a->bz = THREADS / (a->bx * a->by);

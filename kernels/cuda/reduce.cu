@@ -399,16 +399,6 @@ void leave(const reduce_args &a, const A &t, int64_t r, int64_t in,
     result<K, D>::put(a, t, in, out);
 }
 
-/* Blocks of a processor: as many as the registers allow. */
-template <int K, int D> constexpr int row_blocks() {
-  return K == REDUCE_POWERS || (K == REDUCE_LSE && D == FL_F64) ? 2
-         : K >= REDUCE_LSE || D == FL_F64 || D >= FL_I16        ? 3
-                                                                : 4;
-}
-template <int K> constexpr int column_blocks() {
-  return K == REDUCE_POWERS || K >= REDUCE_LSE ? 2 : 3;
-}
-
 /* --- rows --- */
 
 template <int D> struct lot { /* elements of one access */
@@ -451,7 +441,7 @@ template <int K, int D> struct taker {
 };
 
 template <int K, int D>
-__global__ void __launch_bounds__(256, row_blocks<K, D>())
+__global__ void __launch_bounds__(256, REDUCE_ROW_BLOCKS(K, D))
     rows(const __grid_constant__ reduce_args a) {
   typedef FL_S(D) S;
   int lane = threadIdx.x % a.lanes, side = blockDim.x / a.lanes;
@@ -497,7 +487,7 @@ inline int64_t line_at(const reduce_args &a, int64_t line) {
 }
 
 template <int K, int D, int N>
-__global__ void __launch_bounds__(256, column_blocks<K>())
+__global__ void __launch_bounds__(256, REDUCE_COLUMN_BLOCKS(K))
     columns(const __grid_constant__ reduce_args a) {
   typedef typename value_of<K, D>::T V;
   typedef typename acc_of<K, V>::T A;

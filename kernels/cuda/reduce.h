@@ -26,6 +26,14 @@ enum reduce_done {             /* how a result comes from it */
                    DONE_COUNT
 };
 
+/* Blocks of a processor that run at once: what the registers allow. */
+#define REDUCE_ROW_BLOCKS(kind, dtype)                                         \
+  (kind == REDUCE_POWERS || (kind == REDUCE_LSE && dtype == FL_F64) ? 2        \
+   : kind >= REDUCE_LSE || dtype == FL_F64 || dtype >= FL_I16       ? 3        \
+                                                                    : 4)
+#define REDUCE_COLUMN_BLOCKS(kind)                                             \
+  (kind == REDUCE_POWERS || kind >= REDUCE_LSE ? 2 : 3)
+
 #define REDUCE_AXES 8
 
 typedef struct reduce_axis {
