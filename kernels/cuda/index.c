@@ -63,6 +63,12 @@ static int unit_of(const void *a, const void *b, int64_t inner, int size) {
   return size;
 }
 
+static void set_inner(slices_args *a, int64_t inner) {
+  a->inner = inner;
+  a->by_inner = flc_divisor_of(inner);
+  a->by_n = flc_divisor_of(a->n);
+}
+
 static fl_status take(const fl_launch *l, int dim) {
   fl_view x = vector(&l->in[0]);
   const fl_view *index = &l->in[1], *y = &l->out[0];
@@ -77,7 +83,7 @@ static fl_status take(const fl_launch *l, int dim) {
   if (!a.index.at || (!a.from && flc_numel(&x) > 0))
     return FL_ENOMEM;
   int unit = unit_of(a.from, a.to, a.inner, size_of(&x));
-  a.inner = a.inner * size_of(&x) / unit;
+  set_inner(&a, a.inner * size_of(&x) / unit);
   flc_spec spec = FLC_SPEC("index", "take", unit);
   flc_grid g = grid_of(flc_ceil_div(a.outer * a.n * a.inner, INDEX_UNITS));
   return FLC_RUN(l, spec, g, a);
@@ -124,7 +130,7 @@ FLC_KERNEL(index_copy) {
   int unit = size_of(&x);
   if (a.step)
     unit = unit_of(a.from, a.to, a.inner, unit);
-  a.inner = a.inner * size_of(&x) / unit;
+  set_inner(&a, a.inner * size_of(&x) / unit);
   flc_spec spec = FLC_SPEC("index", "put", unit);
   return s == FL_OK ? FLC_RUN(l, spec, grid_of(a.outer * a.n * a.inner), a) : s;
 }
@@ -149,6 +155,8 @@ static fl_status take_slices(const fl_launch *l, sums_args *a,
   a->wide = wide;
   a->from = from;
   a->tiles = flc_ceil_div(a->n, INDEX_RUN);
+  a->by_columns = flc_divisor_of(a->outer * a->inner);
+  a->by_inner = flc_divisor_of(a->inner);
   a->y = l->out[0].data;
   a->single = src->ndim == 0;
   a->src = flc_input(l, src, from);
@@ -221,7 +229,7 @@ FLC_KERNEL(embedding_backward) {
 
 static bool joins(const pick_args *a, int n, int64_t index, int64_t y,
                   int64_t src) {
-  int64_t size = a->shape[n];
+  int64_t size = a->by[n].by;
   return index == size * a->index_stride[n] && y == size * a->y_stride[n] &&
          src == size * a->src_stride[n];
 }
@@ -243,11 +251,11 @@ static void plan(pick_args *a, const fl_view *index, int dim, const int64_t *y,
     if (index->shape[d] == 1 || (lanes && d == dim))
       continue;
     if (n >= 0 && joins(a, n, contiguous[d], along_y, src[d])) {
-      a->shape[n] *= index->shape[d];
+      a->by[n] = flc_divisor_of(a->by[n].by * index->shape[d]);
       continue;
     }
     n++;
-    a->shape[n] = index->shape[d];
+    a->by[n] = flc_divisor_of(index->shape[d]);
     a->index_stride[n] = contiguous[d];
     a->y_stride[n] = along_y;
     a->src_stride[n] = src[d];
@@ -270,7 +278,7 @@ FLC_KERNEL(gather) {
   /* the addressed tensor is the source here: its places are y's */
   plan(&a, &index, dim, x.stride, none, false);
   flc_spec spec = FLC_SPEC("index", "gather", size_of(&x));
-  return FLC_RUN(l, spec, grid_of(a.n), a);
+  return FLC_RUN(l, spec, grid_of(flc_ceil_div(a.n, INDEX_UNITS)), a);
 }
 
 /* src as `type`, with strides; one number for all has none. */

@@ -28,7 +28,7 @@ __global__ void take(const __grid_constant__ slices_args a) {
     int64_t u = first + j * INDEX_THREADS + threadIdx.x, row, o, at;
     if (u >= all)
       break;
-    int64_t i = fl_split(u, a.inner, &row), k = fl_split(row, a.n, &o);
+    int64_t i = fl_split(u, a.by_inner, &row), k = fl_split(row, a.by_n, &o);
     if (position(a.index, k, &at))
       v[j] = ((const T *)a.from)[(o * a.index.bound + at) * a.inner + i];
   }
@@ -53,7 +53,7 @@ template <int SIZE> __global__ void put(const __grid_constant__ slices_args a) {
   int64_t all = a.outer * a.n * a.inner;
   for (int64_t u = fl_thread(); u < all; u += fl_threads()) {
     int64_t row, o, at;
-    int64_t i = fl_split(u, a.inner, &row), k = fl_split(row, a.n, &o);
+    int64_t i = fl_split(u, a.by_inner, &row), k = fl_split(row, a.by_n, &o);
     if (position(a.index, k, &at) && a.last[at] == (uint64_t)k + 1)
       ((T *)a.to)[(o * a.index.bound + at) * a.inner + i] =
           ((const T *)a.from)[u * a.step];
@@ -69,7 +69,7 @@ struct place {
 inline place place_of(const pick_args &a, int64_t e) {
   place p = {0, 0, 0};
   for (int d = 0; d < a.ndim; d++) {
-    int64_t c = fl_split(e, a.shape[d], &e);
+    int64_t c = fl_split(e, a.by[d], &e);
     p.index += c * a.index_stride[d];
     p.y += c * a.y_stride[d];
     p.src += c * a.src_stride[d];
@@ -80,13 +80,22 @@ inline place place_of(const pick_args &a, int64_t e) {
 template <int SIZE>
 __global__ void gather(const __grid_constant__ pick_args a) {
   typedef FL_BITS(SIZE) T;
-  for (int64_t e = fl_thread(); e < a.n; e += fl_threads()) {
+  int64_t first = (int64_t)blockIdx.x * (INDEX_THREADS * INDEX_UNITS);
+  T v[INDEX_UNITS] = {};
+#pragma unroll
+  for (int j = 0; j < INDEX_UNITS; j++) {
+    int64_t e = first + j * INDEX_THREADS + threadIdx.x, at;
+    if (e >= a.n)
+      break;
     place p = place_of(a, e);
-    int64_t at;
-    T v = {};
     if (position(a.index, e, &at))
-      v = ((const T *)a.src)[p.y + at * a.along];
-    ((T *)a.y)[e] = v;
+      v[j] = ((const T *)a.src)[p.y + at * a.along];
+  }
+#pragma unroll
+  for (int j = 0; j < INDEX_UNITS; j++) {
+    int64_t e = first + j * INDEX_THREADS + threadIdx.x;
+    if (e < a.n)
+      ((T *)a.y)[e] = v[j];
   }
 }
 
@@ -194,8 +203,8 @@ __global__ void sums(const __grid_constant__ sums_args a) {
   const FL_S(DS) *src = (const FL_S(DS) *)a.src;
   int64_t columns = a.outer * a.inner;
   for (int64_t e = fl_thread(); e < a.tiles * columns; e += fl_threads()) {
-    int64_t tile, o, c = fl_split(e, columns, &tile),
-                     i = fl_split(c, a.inner, &o);
+    int64_t tile, o, c = fl_split(e, a.by_columns, &tile),
+                     i = fl_split(c, a.by_inner, &o);
     int64_t first = tile * INDEX_RUN, end = min(first + INDEX_RUN, a.n);
     FL_S(D) *y = (FL_S(D) *)a.y + o * a.bound * a.inner + i;
     const FL_S(DS) *from = src + (a.single ? 0 : o * a.n * a.inner + i);
@@ -246,8 +255,8 @@ __global__ void carry(const __grid_constant__ sums_args a) {
   const key_type *keys = (const key_type *)a.keys;
   int64_t columns = a.outer * a.inner;
   for (int64_t e = fl_thread(); e < a.tiles * columns; e += fl_threads()) {
-    int64_t tile, o, c = fl_split(e, columns, &tile),
-                     i = fl_split(c, a.inner, &o);
+    int64_t tile, o, c = fl_split(e, a.by_columns, &tile),
+                     i = fl_split(c, a.by_inner, &o);
     int64_t first = tile * INDEX_RUN, end = first + INDEX_RUN;
     if (end >= a.n)
       continue;

@@ -2,6 +2,8 @@
 #ifndef FL_CUDA_INDEX_H
 #define FL_CUDA_INDEX_H
 
+#include "words.h"
+
 #define INDEX_DIMS    8
 #define INDEX_THREADS 256
 #define INDEX_UNITS   4  /* of a thread, where slices are moved */
@@ -22,6 +24,7 @@ typedef struct slices_args {
   void *to;
   const uint64_t *last; /* of each position, who writes it: number + 1 */
   int64_t outer, n, inner;
+  flc_divisor by_n, by_inner;
   int64_t step; /* of `from` between units: 0 where it is one number */
 } slices_args;
 
@@ -41,7 +44,8 @@ typedef struct pick_args {
   int64_t n;  /* elements of the index, or lanes */
   int ndim;
   int64_t along;
-  int64_t shape[INDEX_DIMS], index_stride[INDEX_DIMS], y_stride[INDEX_DIMS],
+  flc_divisor by[INDEX_DIMS]; /* the shape */
+  int64_t index_stride[INDEX_DIMS], y_stride[INDEX_DIMS],
       src_stride[INDEX_DIMS];
   int64_t steps, index_step, src_step; /* of a lane */
   int64_t all;                         /* elements of y */
@@ -62,6 +66,7 @@ typedef struct sums_args {
   void *y;
   void *head, *tail; /* (tiles, columns): sums that go on beyond a tile */
   int64_t n, outer, inner, bound, tiles;
+  flc_divisor by_columns, by_inner;
   int single;     /* src is one number */
   int from, wide; /* dtypes of src and of sums, for the host */
 } sums_args;

@@ -37,8 +37,24 @@ static pool_args planes_of(const fl_launch *l, const fl_view *x,
     a->kernel = a->stride = a->dilation = 1;
     p.in *= a->in;
     p.out *= a->out;
+    if (p.n > 0) {
+      a->by_in = flc_divisor_of(a->in);
+      a->by_out = flc_divisor_of(a->out);
+      a->by_stride = flc_divisor_of(1);
+    }
   }
   return p;
+}
+
+/* Whether places within planes, and beyond their ends, need 64 bits. */
+static int wide(const pool_args *p) {
+  int64_t most = p->in > p->out ? p->in : p->out;
+  for (int i = 0; i < 3; i++) {
+    const pool_axis *a = &p->axis[i];
+    int64_t reach = a->kernel * a->dilation + a->stride + a->padding;
+    most = most > reach + a->in ? most : reach + a->in;
+  }
+  return most > INT32_MAX / 4;
 }
 
 /* Lists k, k + 1, k + 2 are kernel, stride, padding; dilation < 0: none. */
@@ -47,6 +63,7 @@ static void set_windows(const fl_launch *l, pool_args *p, int k, int dilation) {
     pool_axis *a = &p->axis[i];
     a->kernel = listed(l->attrs, k, i, 1);
     a->stride = listed(l->attrs, k + 1, i, 1);
+    a->by_stride = flc_divisor_of(a->stride);
     a->padding = listed(l->attrs, k + 2, i, 0);
     if (dilation >= 0)
       a->dilation = listed(l->attrs, dilation, i, 1);
@@ -63,7 +80,7 @@ FLC_KERNEL(max_pool) {
   if (p.n == 0)
     return FL_OK;
   p.x = flc_input(l, x, x->dtype);
-  flc_spec spec = FLC_SPEC("pooling", "most", x->dtype);
+  flc_spec spec = FLC_SPEC("pooling", "most", x->dtype, wide(&p));
   return p.x ? FLC_RUN(l, spec, grid_of(p.n), p) : FL_ENOMEM;
 }
 
@@ -71,39 +88,39 @@ FLC_KERNEL(max_pool) {
 FLC_KERNEL(max_pool_backward) {
   const fl_view *dy = &l->in[0], *dx = &l->out[0];
   int lead = dx->ndim - (int)l->attrs->v[1].i;
-  fl_dtype wide = flc_wide(dx->dtype);
-  size_t bytes = (size_t)flc_numel(dx) * fl_dtype_size(wide);
+  fl_dtype type = flc_wide(dx->dtype);
+  size_t bytes = (size_t)flc_numel(dx) * fl_dtype_size(type);
   fl_view sum = *dx;
-  pool_put_args a = {.fault = flc_fault_of(l),
-                     .n = flc_numel(dy),
-                     .in = fl_numel(dx->ndim - lead, dx->shape + lead),
-                     .out = fl_numel(dy->ndim - lead, dy->shape + lead)};
+  pool_put_args a = {.fault = flc_fault_of(l), .n = flc_numel(dy)};
   if (bytes == 0)
     return FL_OK;
-  sum.dtype = wide;
-  if (wide != dx->dtype)
+  sum.dtype = type;
+  if (type != dx->dtype)
     sum.data = fl_scratch_get(l, bytes);
   a.dx = sum.data;
   if (!a.dx)
     return FL_ENOMEM;
   fl_status s = flc_zero(l, a.dx, bytes);
   if (s == FL_OK && a.n > 0) {
-    a.dy = flc_input(l, dy, wide);
+    a.dy = flc_input(l, dy, type);
     a.where = flc_input(l, &l->in[1], FL_I64);
-    flc_spec spec = FLC_SPEC("pooling", "put", wide);
+    a.in = flc_divisor_of(fl_numel(dx->ndim - lead, dx->shape + lead));
+    a.out = flc_divisor_of(fl_numel(dy->ndim - lead, dy->shape + lead));
+    flc_spec spec = FLC_SPEC("pooling", "put", type);
     s = a.dy && a.where ? FLC_RUN(l, spec, grid_of(a.n), a) : FL_ENOMEM;
   }
-  return s == FL_OK && wide != dx->dtype ? flc_move(l, dx, &sum) : s;
+  return s == FL_OK && type != dx->dtype ? flc_move(l, dx, &sum) : s;
 }
 
-/* Elements of a window, at most. */
-static int64_t largest(const pool_args *p) {
-  int64_t n = 1;
+/* Whether windows, or rows of them, are worth a warp. */
+static bool large(const pool_args *p) {
+  int64_t n = 1, row = 1;
   for (int i = 0; i < 3; i++) {
     const pool_axis *a = &p->axis[i];
-    n *= p->adaptive ? flc_ceil_div(a->in, a->out) : a->kernel;
+    row = p->adaptive ? flc_ceil_div(a->in, a->out) : a->kernel;
+    n *= row;
   }
-  return n;
+  return n >= LARGE && (row >= 16 || row >= p->axis[2].in);
 }
 
 static fl_status mean(const fl_launch *l, pool_args *p, bool back) {
@@ -113,9 +130,9 @@ static fl_status mean(const fl_launch *l, pool_args *p, bool back) {
   p->x = flc_input(l, x, x->dtype);
   if (!p->x)
     return FL_ENOMEM;
-  int lanes = !back && largest(p) >= LARGE ? 32 : 1;
-  flc_spec spec = back ? FLC_SPEC("pooling", "unmean", x->dtype)
-                       : FLC_SPEC("pooling", "mean", x->dtype, lanes);
+  int lanes = !back && large(p) ? 32 : 1;
+  flc_spec spec = back ? FLC_SPEC("pooling", "unmean", x->dtype, wide(p))
+                       : FLC_SPEC("pooling", "mean", x->dtype, lanes, wide(p));
   return FLC_RUN(l, spec, grid_of(p->n * lanes), *p);
 }
 
@@ -159,12 +176,12 @@ static void visit(flc_visitor *v, flc_spec s, bool quick) {
 
 void flc_visit_pooling(flc_visitor *v) {
   for (int d = 0; d < FL_DTYPES; d++) {
-    visit(v, FLC_SPEC("pooling", "most", d), d == FL_F32);
+    visit(v, FLC_SPEC("pooling", "most", d, 0), d == FL_F32);
     if (d > FL_BF16)
       continue;
-    visit(v, FLC_SPEC("pooling", "mean", d, 1), d == FL_F32);
-    visit(v, FLC_SPEC("pooling", "mean", d, 32), false);
-    visit(v, FLC_SPEC("pooling", "unmean", d), d == FL_F32);
+    visit(v, FLC_SPEC("pooling", "mean", d, 1, 0), d == FL_F32);
+    visit(v, FLC_SPEC("pooling", "mean", d, 32, 0), false);
+    visit(v, FLC_SPEC("pooling", "unmean", d, 0), d == FL_F32);
     if (d <= FL_F32)
       visit(v, FLC_SPEC("pooling", "put", d), d == FL_F32);
   }

@@ -5,67 +5,87 @@
 #include "words.cuh"
 #include "pooling.h"
 
-/* from ... to - 1 of a dim */
-struct range {
-  int64_t from, to;
-};
+/* What places within a plane are counted in. */
+template <int WIDE> struct place;
+template <> struct place<0> { typedef int I; };
+template <> struct place<1> { typedef int64_t I; };
+
+/* from ... to - 1 of a dim. */
+template <class I> struct range { I from, to; };
 
 /* What result o of a mean is made from; `count` gets how many elements it is
  * divided by. */
-inline range window(const pool_args &a, const pool_axis &x, int64_t o,
-                    int64_t *count) {
-  int64_t rest;
+template <class I>
+range<I> window(const pool_args &a, const pool_axis &x, I o, I *count) {
   if (a.adaptive) {
-    int64_t first, end;
-    fl_split(o * x.in, x.out, &first);
-    rest = fl_split((o + 1) * x.in, x.out, &end);
+    int64_t first, end, rest;
+    fl_split(o * x.in, x.by_out, &first);
+    rest = fl_split((o + 1) * x.in, x.by_out, &end);
     end += rest > 0;
-    *count = end - first;
-    return {first, end};
+    *count = (I)(end - first);
+    return {(I)first, (I)end};
   }
-  int64_t first = o * x.stride - x.padding, end = first + x.kernel;
-  int64_t padded = min(x.in + x.padding, end) - first;
-  first = max(first, (int64_t)0);
-  end = min(end, x.in);
+  I in = (I)x.in, padding = (I)x.padding;
+  I first = o * (I)x.stride - padding, end = first + (I)x.kernel;
+  I padded = min(in + padding, end) - first;
+  first = max(first, I(0));
+  end = min(end, in);
   *count = a.count_pad ? padded : end - first;
   return {first, end};
 }
 
 /* The results that element i is in. */
-inline range windows(const pool_args &a, const pool_axis &x, int64_t i) {
-  int64_t first, last, rest;
+template <class I>
+range<I> windows(const pool_args &a, const pool_axis &x, I i) {
+  int64_t first = 0, last, rest;
   if (a.adaptive) {
-    fl_split(i * x.out, x.in, &first);
-    rest = fl_split((i + 1) * x.out, x.in, &last);
-    return {first, last + (rest > 0)};
+    fl_split(i * x.out, x.by_in, &first);
+    rest = fl_split((i + 1) * x.out, x.by_in, &last);
+    return {(I)first, (I)(last + (rest > 0))};
   }
   int64_t low = i + x.padding - x.kernel + 1;
-  first = 0;
   if (low > 0)
-    fl_split(low + x.stride - 1, x.stride, &first);
-  fl_split(i + x.padding, x.stride, &last);
-  return {first, min(last + 1, x.out)};
+    fl_split(low + x.stride - 1, x.by_stride, &first);
+  fl_split(i + x.padding, x.by_stride, &last);
+  return {(I)first, (I)min(last + 1, x.out)};
 }
 
-struct spot {
-  int64_t plane, z, r, c;
+template <class I> struct spot {
+  int64_t plane;
+  I z, r, c;
 };
-/* The place of element e among planes of the axes' `in` or `out`. */
-inline spot spot_of(int64_t e, int64_t rows, int64_t columns, int64_t depth) {
-  spot s;
-  s.c = fl_split(e, columns, &e);
-  s.r = fl_split(e, rows, &e);
-  s.z = fl_split(e, depth, &s.plane);
+
+/* The place of element e of results, or of what they are made from. */
+template <class I> spot<I> result(const pool_args &a, int64_t e) {
+  spot<I> s;
+  s.c = (I)fl_split(e, a.axis[2].by_out, &e);
+  s.r = (I)fl_split(e, a.axis[1].by_out, &e);
+  s.z = (I)fl_split(e, a.axis[0].by_out, &s.plane);
+  return s;
+}
+
+template <class I> spot<I> element(const pool_args &a, int64_t e) {
+  spot<I> s;
+  s.c = (I)fl_split(e, a.axis[2].by_in, &e);
+  s.r = (I)fl_split(e, a.axis[1].by_in, &e);
+  s.z = (I)fl_split(e, a.axis[0].by_in, &s.plane);
   return s;
 }
 
 /* --- maxima --- */
 
-/* The first element of a window that is in the plane. */
-inline int64_t corner(const pool_axis &x, int64_t o) {
-  int64_t i = o * x.stride - x.padding;
-  return i < 0 ? i + (-i + x.dilation - 1) / x.dilation * x.dilation : i;
-}
+/* The taps of a window that are in the plane, `step` apart. */
+template <class I> struct taps {
+  I from, to, step;
+
+  taps(const pool_axis &x, I o) {
+    step = (I)x.dilation;
+    from = o * (I)x.stride - (I)x.padding;
+    to = min(from + (I)x.kernel * step, (I)x.in);
+    while (from < 0)
+      from += step;
+  }
+};
 
 template <class W> struct lowest;
 template <> struct lowest<float> {
@@ -85,26 +105,22 @@ template <> struct lowest<int64_t> {
 };
 
 /* NaN is the largest; of equal ones the first. */
-template <int D> __global__ void most(const __grid_constant__ pool_args a) {
+template <int D, int WIDE>
+__global__ void most(const __grid_constant__ pool_args a) {
   typedef FL_W(D) W;
-  const pool_axis &az = a.axis[0], &ar = a.axis[1], &ac = a.axis[2];
+  typedef typename place<WIDE>::I I;
+  const I columns = (I)a.axis[2].in, rows = (I)a.axis[1].in;
   for (int64_t e = fl_thread(); e < a.n; e += fl_threads()) {
-    spot o = spot_of(e, ar.out, ac.out, az.out);
+    spot<I> o = result<I>(a, e);
     const FL_S(D) *x = (const FL_S(D) *)a.x + o.plane * a.in;
-    int64_t z0 = corner(az, o.z), r0 = corner(ar, o.r), c0 = corner(ac, o.c);
-    int64_t z1 =
-        min(o.z * az.stride - az.padding + az.kernel * az.dilation, az.in);
-    int64_t r1 =
-        min(o.r * ar.stride - ar.padding + ar.kernel * ar.dilation, ar.in);
-    int64_t c1 =
-        min(o.c * ac.stride - ac.padding + ac.kernel * ac.dilation, ac.in);
-    int64_t at = (z0 * ar.in + r0) * ac.in + c0;
+    taps<I> tz(a.axis[0], o.z), tr(a.axis[1], o.r), tc(a.axis[2], o.c);
+    I at = (tz.from * rows + tr.from) * columns + tc.from;
     W best = lowest<W>::of();
     FL_S(D) value = fl_put<FL_S(D)>(best);
-    for (int64_t z = z0; z < z1; z += az.dilation)
-      for (int64_t r = r0; r < r1; r += ar.dilation) {
-        int64_t row = (z * ar.in + r) * ac.in;
-        for (int64_t c = c0; c < c1; c += ac.dilation) {
+    for (I z = tz.from; z < tz.to; z += tz.step)
+      for (I r = tr.from; r < tr.to; r += tr.step) {
+        I row = (z * rows + r) * columns;
+        for (I c = tc.from; c < tc.to; c += tc.step) {
           FL_S(D) s = x[row + c];
           W v = fl_get<W>(s);
           if (v > best || v != v) {
@@ -124,64 +140,78 @@ template <int D> __global__ void put(const __grid_constant__ pool_put_args a) {
     int64_t plane;
     bool good;
     fl_split(e, a.out, &plane);
-    int64_t at = fl_position(a.fault, a.where[e], a.in, &good);
+    int64_t at = fl_position(a.fault, a.where[e], a.in.by, &good);
     if (good)
-      atomicAdd((FL_S(D) *)a.dx + plane * a.in + at,
+      atomicAdd((FL_S(D) *)a.dx + plane * a.in.by + at,
                 ((const FL_S(D) *)a.dy)[e]);
   }
 }
 
 /* --- means --- */
 
-template <int D, int LANES>
+/* Part of the sum of n neighbours, for one of LANES threads. */
+template <int LANES, class W, class S, class I> W part(const S *x, I n) {
+  W sum[4] = {0, 0, 0, 0};
+  I i = threadIdx.x % LANES;
+  for (; i + 3 * LANES < n; i += 4 * LANES) {
+#pragma unroll
+    for (int j = 0; j < 4; j++)
+      sum[j] += fl_get<W>(x[i + j * LANES]);
+  }
+  for (; i < n; i += LANES)
+    sum[0] += fl_get<W>(x[i]);
+  return (sum[0] + sum[1]) + (sum[2] + sum[3]);
+}
+
+/* Windows as wide as the plane are one run. */
+template <int D, int LANES, int WIDE>
 __global__ void mean(const __grid_constant__ pool_args a) {
   typedef FL_W(D) W;
-  const pool_axis &az = a.axis[0], &ar = a.axis[1], &ac = a.axis[2];
-  int lane = threadIdx.x % LANES;
+  typedef typename place<WIDE>::I I;
+  const I rows = (I)a.axis[1].in, columns = (I)a.axis[2].in;
   for (int64_t e = fl_thread() / LANES; e < a.n; e += fl_threads() / LANES) {
-    spot o = spot_of(e, ar.out, ac.out, az.out);
+    spot<I> o = result<I>(a, e);
     const FL_S(D) *x = (const FL_S(D) *)a.x + o.plane * a.in;
-    int64_t nz, nr, nc;
-    range z = window(a, az, o.z, &nz), r = window(a, ar, o.r, &nr),
-          c = window(a, ac, o.c, &nc);
-    int64_t rows = r.to - r.from, columns = c.to - c.from;
+    I nz, nr, nc;
+    range<I> z = window(a, a.axis[0], o.z, &nz);
+    range<I> r = window(a, a.axis[1], o.r, &nr);
+    range<I> c = window(a, a.axis[2], o.c, &nc);
+    bool run = LANES > 1 && c.to - c.from == columns;
     W sum = 0;
-    if (LANES == 1) {
-      for (int64_t i = z.from; i < z.to; i++)
-        for (int64_t j = r.from; j < r.to; j++)
-          for (int64_t k = c.from; k < c.to; k++)
-            sum += fl_get<W>(x[(i * ar.in + j) * ac.in + k]);
-    } else {
-      int64_t all = (z.to - z.from) * rows * columns;
-      for (int64_t i = lane; i < all; i += LANES) {
-        int64_t q, k = fl_split(i, columns, &q), j = fl_split(q, rows, &q);
-        sum += fl_get<W>(
-            x[((z.from + q) * ar.in + r.from + j) * ac.in + c.from + k]);
-      }
+    for (I i = z.from; i < z.to; i++)
+      if (run)
+        sum += part<LANES, W>(x + (i * rows + r.from) * columns,
+                              (r.to - r.from) * columns);
+      else
+        for (I j = r.from; j < r.to; j++)
+          sum += part<LANES, W>(x + (i * rows + j) * columns + c.from,
+                                c.to - c.from);
+    if (LANES > 1)
       sum = fl_warp_reduce(sum, fl_sum_of());
-    }
-    if (lane == 0)
+    if (threadIdx.x % LANES == 0)
       ((FL_S(D) *)a.y)[e] = fl_put<FL_S(D)>(sum / ((W)nz * (W)nr * (W)nc));
   }
 }
 
-template <int D> __global__ void unmean(const __grid_constant__ pool_args a) {
+template <int D, int WIDE>
+__global__ void unmean(const __grid_constant__ pool_args a) {
   typedef FL_W(D) W;
-  const pool_axis &az = a.axis[0], &ar = a.axis[1], &ac = a.axis[2];
+  typedef typename place<WIDE>::I I;
+  const I rows = (I)a.axis[1].out, columns = (I)a.axis[2].out;
   for (int64_t e = fl_thread(); e < a.n; e += fl_threads()) {
-    spot i = spot_of(e, ar.in, ac.in, az.in);
+    spot<I> i = element<I>(a, e);
     const FL_S(D) *dy = (const FL_S(D) *)a.x + i.plane * a.out;
-    range z = windows(a, az, i.z), r = windows(a, ar, i.r),
-          c = windows(a, ac, i.c);
+    range<I> z = windows(a, a.axis[0], i.z), r = windows(a, a.axis[1], i.r);
+    range<I> c = windows(a, a.axis[2], i.c);
     W sum = 0;
-    for (int64_t oz = z.from; oz < z.to; oz++)
-      for (int64_t orow = r.from; orow < r.to; orow++)
-        for (int64_t oc = c.from; oc < c.to; oc++) {
-          int64_t nz, nr, nc;
-          window(a, az, oz, &nz);
-          window(a, ar, orow, &nr);
-          window(a, ac, oc, &nc);
-          sum += fl_get<W>(dy[(oz * ar.out + orow) * ac.out + oc]) /
+    for (I oz = z.from; oz < z.to; oz++)
+      for (I orow = r.from; orow < r.to; orow++)
+        for (I oc = c.from; oc < c.to; oc++) {
+          I nz, nr, nc;
+          window(a, a.axis[0], oz, &nz);
+          window(a, a.axis[1], orow, &nr);
+          window(a, a.axis[2], oc, &nc);
+          sum += fl_get<W>(dy[(oz * rows + orow) * columns + oc]) /
                  ((W)nz * (W)nr * (W)nc);
         }
     ((FL_S(D) *)a.y)[e] = fl_put<FL_S(D)>(sum);

@@ -2,11 +2,14 @@
 #ifndef FL_CUDA_POOLING_H
 #define FL_CUDA_POOLING_H
 
+#include "words.h"
+
 /* Spatial dims are (depth, height, width); those that are not there have size 1
  * and windows of 1. */
 typedef struct pool_axis {
   int64_t in, out;
   int64_t kernel, stride, padding, dilation;
+  flc_divisor by_in, by_out, by_stride;
 } pool_axis;
 
 typedef struct pool_args {
@@ -26,7 +29,8 @@ typedef struct pool_put_args {
   const void *dy;
   const int64_t *where;
   void *dx;
-  int64_t n, in, out;
+  int64_t n;
+  flc_divisor in, out; /* elements of a plane */
 } pool_put_args;
 
 #endif

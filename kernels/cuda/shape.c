@@ -5,7 +5,7 @@
 
 #include "../../runtime/math.h"
 
-#define BLOCK 256
+#define BLOCK SHAPE_THREADS
 
 static flc_grid grid_of(int64_t threads) {
   int64_t blocks = flc_ceil_div(threads, BLOCK), most = 1 << 30;
@@ -87,6 +87,8 @@ static fl_status remap(const fl_launch *l, remap_args *a) {
   }
   join(a);
   int size = widen(a, size_of(y)), v = per_thread(size, a->big[0]);
+  for (int d = 0; d < a->ndim; d++)
+    a->by[d] = flc_divisor_of(a->big[d]);
   flc_spec spec = FLC_SPEC("shape", "remap", size, v);
   return FLC_RUN(l, spec, grid_of(a->n / v), *a);
 }
@@ -315,20 +317,47 @@ FLC_KERNEL(as_strided_backward) {
 
 /* --- cat, triangles --- */
 
+/* x, contiguous and of y's dtype, as rows of `row` elements of y's longer rows
+ * from `to` on. */
+static fl_status lay(const fl_launch *l, const fl_view *x, void *to,
+                     int64_t row, int64_t pitch) {
+  int size = size_of(x);
+  while (size < 16 && row % 2 == 0 && pitch % 2 == 0 &&
+         flc_aligned(x->data, 2 * (size_t)size) &&
+         flc_aligned(to, 2 * (size_t)size)) {
+    row /= 2;
+    pitch /= 2;
+    size *= 2;
+  }
+  lay_args a = {.from = x->data,
+                .to = to,
+                .n = flc_numel(x) * size_of(x) / size,
+                .pitch = pitch,
+                .row = flc_divisor_of(row)};
+  flc_spec spec = FLC_SPEC("shape", "lay", size);
+  return FLC_RUN(l, spec, grid_of(flc_ceil_div(a.n, SHAPE_UNITS)), a);
+}
+
 FLC_KERNEL(cat) {
   int dim = (int)l->attrs->v[0].i;
-  fl_view slice = l->out[0];
+  const fl_view *y = &l->out[0];
+  fl_view slice = *y;
   int64_t start = 0;
+  int64_t inner = fl_numel(y->ndim - dim - 1, y->shape + dim + 1);
   for (int i = 0; i < l->n_in; i++) {
     const fl_view *x = &l->in[i];
-    if (x->ndim != slice.ndim || flc_numel(x) == 0)
+    if (x->ndim != y->ndim || flc_numel(x) == 0)
       continue; /* nothing: an empty (0) may stand among others */
-    slice.data = at(&l->out[0], start * slice.stride[dim]);
-    slice.shape[dim] = x->shape[dim];
-    fl_status s = flc_move(l, &slice, x);
+    int64_t n = x->shape[dim];
+    slice.data = at(y, start * inner);
+    slice.shape[dim] = n;
+    bool plain = x->dtype == y->dtype && flc_contiguous(x);
+    fl_status s = plain
+                      ? lay(l, x, slice.data, n * inner, y->shape[dim] * inner)
+                      : flc_move(l, &slice, x);
     if (s != FL_OK)
       return s;
-    start += x->shape[dim];
+    start += n;
   }
   return FL_OK;
 }
@@ -336,16 +365,14 @@ FLC_KERNEL(cat) {
 static fl_status triangle(const fl_launch *l, bool upper) {
   const fl_view *x = &l->in[0];
   int64_t big = (int64_t)1 << 62; /* sums stay in range */
-  triangle_args a = {.y = l->out[0].data,
-                     .n = flc_numel(x),
-                     .rows = x->shape[x->ndim - 2],
-                     .columns = x->shape[x->ndim - 1],
-                     .upper = upper};
+  triangle_args a = {.y = l->out[0].data, .n = flc_numel(x), .upper = upper};
   if (a.n == 0)
     return FL_OK;
+  a.rows = flc_divisor_of(x->shape[x->ndim - 2]);
+  a.columns = flc_divisor_of(x->shape[x->ndim - 1]);
   a.diagonal = fl_clamp_i64(l->attrs->v[0].i, -big, big);
   a.x = flc_input(l, x, x->dtype);
-  int v = per_thread(size_of(x), a.columns);
+  int v = per_thread(size_of(x), a.columns.by);
   if (!flc_aligned(a.x, 16))
     v = 1;
   flc_spec spec = FLC_SPEC("shape", "triangle", size_of(x), v);
@@ -404,12 +431,14 @@ static void visit(flc_visitor *v, flc_spec s, bool quick) {
 void flc_visit_shape(flc_visitor *v) {
   for (int d = 0; d < FL_DTYPES; d++)
     visit(v, FLC_SPEC("shape", "sequence", d), d == FL_F32);
-  for (int size = 1; size <= 16; size *= 2)
+  for (int size = 1; size <= 16; size *= 2) {
+    visit(v, FLC_SPEC("shape", "lay", size), size == 16);
     for (int n = 1; n <= 16 / size; n *= 2) {
       visit(v, FLC_SPEC("shape", "remap", size, n), size == 4 && n == 4);
       if (size <= 8)
         visit(v, FLC_SPEC("shape", "triangle", size, n), size == 4 && n == 4);
     }
+  }
   for (int d = FL_F64; d <= FL_BF16; d++)
     for (int n = 0; n <= 4; n++) {
       if (n > 0)

@@ -33,10 +33,10 @@ __global__ void remap(const __grid_constant__ remap_args a) {
   T value;
   memcpy(&value, a.value, SIZE);
   for (int64_t k = fl_thread(); k * V < a.n; k += fl_threads()) {
-    int64_t rest, c = fl_split(k * V, a.big[0], &rest), from = 0;
+    int64_t rest, c = fl_split(k * V, a.by[0], &rest), from = 0;
     bool none = false;
     for (int d = 1; d < a.ndim; d++) {
-      int64_t i = source(a, d, fl_split(rest, a.big[d], &rest));
+      int64_t i = source(a, d, fl_split(rest, a.by[d], &rest));
       none |= i < 0;
       from += i * a.stride[d];
     }
@@ -47,6 +47,25 @@ __global__ void remap(const __grid_constant__ remap_args a) {
       out.at[j] = i < 0 ? value : x[from + i * a.stride[0]];
     }
     fl_write((T *)a.y + k * V, out);
+  }
+}
+
+template <int SIZE> __global__ void lay(const __grid_constant__ lay_args a) {
+  typedef FL_BITS(SIZE) T;
+  int64_t first = (int64_t)blockIdx.x * (SHAPE_THREADS * SHAPE_UNITS);
+  T v[SHAPE_UNITS];
+#pragma unroll
+  for (int j = 0; j < SHAPE_UNITS; j++) {
+    int64_t u = first + j * SHAPE_THREADS + threadIdx.x;
+    if (u < a.n)
+      v[j] = ((const T *)a.from)[u];
+  }
+#pragma unroll
+  for (int j = 0; j < SHAPE_UNITS; j++) {
+    int64_t u = first + j * SHAPE_THREADS + threadIdx.x, row;
+    int64_t c = fl_split(u, a.row, &row);
+    if (u < a.n)
+      ((T *)a.to)[row * a.pitch + c] = v[j];
   }
 }
 

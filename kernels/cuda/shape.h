@@ -2,6 +2,8 @@
 #ifndef FL_CUDA_SHAPE_H
 #define FL_CUDA_SHAPE_H
 
+#include "words.h"
+
 enum { SHAPE_CONSTANT, SHAPE_REFLECT, SHAPE_REPLICATE, SHAPE_CIRCULAR };
 
 #define SHAPE_DIMS 8
@@ -13,10 +15,21 @@ typedef struct remap_args {
   int64_t n; /* elements of y */
   int ndim, mode;
   int64_t big[SHAPE_DIMS], small[SHAPE_DIMS]; /* sizes of y and of x */
+  flc_divisor by[SHAPE_DIMS];                 /* the same as big */
   int64_t before[SHAPE_DIMS]; /* where x's first element is in y */
   int64_t stride[SHAPE_DIMS]; /* of x */
   uint64_t value[2];          /* its bits, repeated */
 } remap_args;
+
+/* Rows one after the other go to rows `pitch` apart; in units of a size. */
+#define SHAPE_THREADS 256
+#define SHAPE_UNITS   4 /* of a thread */
+typedef struct lay_args {
+  const void *from;
+  void *to;
+  int64_t n, pitch;
+  flc_divisor row;
+} lay_args;
 
 /* dx[i] is the sum of the dy that came from it; dims from the last. */
 typedef struct unpad_args {
@@ -42,7 +55,8 @@ typedef struct unstride_args {
 typedef struct triangle_args {
   const void *x;
   void *y;
-  int64_t n, rows, columns, diagonal;
+  int64_t n, diagonal;
+  flc_divisor rows, columns;
   int upper;
 } triangle_args;
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "flare.cuh"
+#include "words.h"
 
 template <int SIZE> struct fl_bits;
 template <> struct fl_bits<1> { typedef uint8_t T; };
@@ -20,4 +21,13 @@ inline int64_t fl_split(int64_t n, int64_t by, int64_t *q) {
   else
     *q = n / by;
   return n - *q * by;
+}
+inline int64_t fl_split(int64_t n, const flc_divisor &d, int64_t *q) {
+  if ((uint64_t)n >> 31) {
+    *q = n / d.by;
+    return n - *q * d.by;
+  }
+  uint32_t m = (uint32_t)n, k = (__umulhi(m, d.magic) + m) >> d.shift;
+  *q = k;
+  return m - k * (uint32_t)d.by;
 }
