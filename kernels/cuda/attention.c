@@ -396,7 +396,8 @@ static bool wide_open(const work *w, attention_wide *to, int tile) {
   const attention_args *a = &w->a;
   memset(to, 0, sizeof *to);
   if (!w->tensor || wider(a) > 128 || (a->d | a->dv_cols) % 8 ||
-      a->nq <= ROWS || !w->heads_all || flc_chip_of(w->l)->major != 9)
+      a->nq <= ROWS || !w->heads_all || flc_chip_of(w->l)->major != 9 ||
+      flc_ceil_div(a->nq, tile) * w->heads_all > INT32_MAX / 2)
     return false;
   int64_t heads_k = a->heads / a->group;
   to->a = *a;
@@ -406,13 +407,37 @@ static bool wide_open(const work *w, attention_wide *to, int tile) {
          wide_map(w, &to->v, &a->v, a->dv_cols, a->nk, heads_k, WIDE_KEYS);
 }
 
+/* With a causal mask items differ in length. Long ones are taken by counting,
+ * by sections of heads that leave most of the cache to others; for short ones
+ * setting a counter to 0 would cost more than it gains. */
+static fl_status wide_schedule(const work *w, attention_wide *to, int blocks) {
+  const attention_args *a = &w->a;
+  double one = (double)a->nk * (a->d + a->dv_cols) * 2 / a->group,
+         flops = 2.0 * (double)w->heads_all * (double)a->nq * (double)a->nk *
+                 (a->d + a->dv_cols) / 2;
+  to->section = 1;
+  if (!a->causal)
+    return FL_OK;
+  to->section = (int)w->heads_all;
+  if (to->items <= blocks || flops / blocks < 5e8) /* about 100 us */
+    return FL_OK;
+  double fit = flc_chip_of(w->l)->l2 / 3 / one;
+  if (fit < (double)w->heads_all)
+    to->section = (int)flc_ceil_div((int64_t)fit + 1, a->group) * a->group;
+  to->counter = fl_scratch_get(w->l, sizeof(int));
+  return to->counter ? flc_zero(w->l, to->counter, sizeof(int)) : FL_ENOMEM;
+}
+
 static fl_status wide_forward(const work *w, attention_wide *to) {
   int cols = wide_width(w), most = flc_chip_of(w->l)->processors,
       groups = wide_groups(cols),
       rows = 2 * 64 * groups + 2 * WIDE_KEYS * wide_stages(cols);
   flc_spec spec = wide_forward_spec((int)w->dtype, cols, w->more);
   to->a.tiles = to->tiles_q;
-  to->items = to->a.tiles * w->heads_all;
+  to->items = (int)(to->a.tiles * w->heads_all);
+  fl_status s = wide_schedule(w, to, most);
+  if (s)
+    return s;
   flc_grid g = {.x = (unsigned)(to->items < most ? to->items : most),
                 .block = 128 * (unsigned)(groups + 1),
                 .shared = (unsigned)(1024 + rows * cols * 2)};
@@ -432,7 +457,7 @@ static fl_status wide_backward(const work *w, attention_wide *to) {
   to->dq_sums = fl_scratch_get(w->l, bytes);
   if (!to->rows || !to->dq_sums)
     return FL_ENOMEM;
-  to->items = w->heads_all;
+  to->items = (int)w->heads_all;
   to->a.tiles = flc_ceil_div(to->a.nk, WIDE_KEYS);
   flc_grid g = {.x = (unsigned)flc_ceil_div(tiles * queries * 8, 256),
                 .block = 256};

@@ -50,36 +50,57 @@ template <int STAGES> struct wide_gates {
   }
 };
 
-/* Item i of this block. Every other round goes backwards, since with a causal
- * mask items get shorter from the first of a round to the last. */
+/* A tile of queries of one head. Items are numbered by sections of heads, whose
+ * keys and values fit in the cache together, and in a section from the longest
+ * to the shortest. */
 struct wide_item {
   att_place p;
   int tiles; /* of keys */
 };
-template <int W>
-bool wide_next(const attention_wide &w, int round, wide_item &item) {
-  int64_t place = round & 1 ? gridDim.x - 1 - blockIdx.x : blockIdx.x,
-          i = (int64_t)round * gridDim.x + place;
-  if (i >= w.items)
-    return false;
-  item.p = att_here(w.a, i, w.a.heads, wide_queries<W>, w.a.causal);
+template <int W> wide_item wide_at(const attention_wide &w, int i) {
+  wide_item item;
+  int all = (int)w.a.tiles, size = w.section * all, from = i / size * w.section,
+      heads = w.items / all - from;
+  heads = heads < w.section ? heads : w.section;
+  int head = from + i % size % heads, tile = i % size / heads;
+  tile = w.a.causal ? all - 1 - tile : tile;
+  item.p = {head / w.a.heads, head % w.a.heads,
+            (int64_t)tile * wide_queries<W>};
   int64_t end = att_keys(w.a, item.p.first, wide_queries<W>);
   item.tiles = (int)((end + WIDE_KEYS - 1) / WIDE_KEYS);
-  return true;
+  return item;
 }
 
-/* One thread: all copies of this block, as far ahead as there is room. */
+/* This block's item of a round: the next that nobody has, or, where counting is
+ * not worth it, by turns forwards and backwards, so that the sums of lengths
+ * are about the same. */
+inline int wide_next(const attention_wide &w, int round) {
+  if (w.counter)
+    return round == 0 ? blockIdx.x : gridDim.x + atomicAdd(w.counter, 1);
+  return round * gridDim.x +
+         (round & 1 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
+}
+
+/* One thread: all copies of this block, as far ahead as there is room. `items`
+ * tells the others what they are of; -1 is the end. */
 template <int W, int STAGES>
 void wide_produce(const attention_wide &w, wide_room<W, STAGES> m,
-                  wide_gates<STAGES> gate) {
-  wide_item item;
-  int n = 0;
-  for (int round = 0; wide_next<W>(w, round, item); round++) {
-    int b = (int)item.p.b, h = (int)item.p.h, hk = h / w.a.group;
+                  wide_gates<STAGES> gate, int *items) {
+  int n = 0, i = wide_next(w, 0);
+  for (int round = 0;; round++) {
     fl_barrier_wait(gate.q(1), (round & 1) ^ 1);
+    if (i >= w.items) {
+      items[round & 1] = -1;
+      fl_barrier_arrive(gate.q(0));
+      return;
+    }
+    items[round & 1] = i;
+    wide_item item = wide_at<W>(w, i);
+    int b = (int)item.p.b, h = (int)item.p.h, hk = h / w.a.group;
     fl_barrier_expect(gate.q(0), m.queries);
     wide_load<W, wide_queries<W>>(m.q(), w.q, gate.q(0), (int)item.p.first, h,
                                   b);
+    i = wide_next(w, round + 1);
     for (int t = item.tiles - 1; t >= 0; t--, n++) {
       int parity = gate.parity(n) ^ 1;
       fl_barrier_wait(gate.k(n, 1), parity);
@@ -154,22 +175,24 @@ void wide_save(const attention_wide &w, const wide_item &item, int query,
 
 template <int D, int W, int STAGES, int MORE>
 void wide_consume(const attention_wide &w, wide_room<W, STAGES> m,
-                  wide_gates<STAGES> gate, int group) {
+                  wide_gates<STAGES> gate, const int *items, int group) {
   int lane = threadIdx.x & 31, warp = threadIdx.x >> 5 & 3, n = 0;
   float unit = (float)(MORE ? FL_LOG2E : w.a.scale * FL_LOG2E);
   att_random random =
       MORE && w.a.drop.limit ? att_random_of(w.a) : att_random{0, 0};
   uint32_t q = m.q() + group * 64 * 128;
-  wide_item item;
   int then = (group + 1) % wide_groups<W>;
   if (then == 0)
     fl_meet_arrive(1, 256); /* the first group goes first */
-  for (int round = 0; wide_next<W>(w, round, item); round++) {
+  for (int round = 0;; round++) {
+    fl_barrier_wait(gate.q(0), round & 1);
+    if (items[round & 1] < 0)
+      return;
+    wide_item item = wide_at<W>(w, items[round & 1]);
     int query = (int)item.p.first + 64 * group + 16 * warp;
     float s[16][4], o[W / 8][4] = {};
     uint32_t p[8][4];
     att_state r = {{-INFINITY, -INFINITY}, {0, 0}, {1, 1}};
-    fl_barrier_wait(gate.q(0), round & 1);
     fl_barrier_wait(gate.k(n, 0), gate.parity(n));
     wide_scores<D, W>(s, q, m.k(n));
     fl_products_wait<0>();
@@ -242,6 +265,7 @@ __global__ void __launch_bounds__(128 * (wide_groups<W> + 1), 1)
 #ifdef FL_HOPPER
   extern __shared__ uint4 room[];
   __shared__ uint64_t gates[2 + 4 * STAGES];
+  __shared__ int items[2];
   wide_room<W, STAGES> m = {(fl_shared(room) + 1023) / 1024 * 1024};
   wide_gates<STAGES> gate = {fl_shared(gates)};
   if (threadIdx.x == 0) {
@@ -251,12 +275,12 @@ __global__ void __launch_bounds__(128 * (wide_groups<W> + 1), 1)
   }
   __syncthreads();
   if (threadIdx.x < 128) {
-    fl_registers_less<W == 64 ? 32 : 24>();
+    fl_registers_less<32>();
     if (threadIdx.x == 0)
-      wide_produce<W, STAGES>(w, m, gate);
+      wide_produce<W, STAGES>(w, m, gate, items);
   } else {
     fl_registers_more<W == 64 ? 160 : 240>();
-    wide_consume<D, W, STAGES, MORE>(w, m, gate, threadIdx.x / 128 - 1);
+    wide_consume<D, W, STAGES, MORE>(w, m, gate, items, threadIdx.x / 128 - 1);
   }
 #endif
 }

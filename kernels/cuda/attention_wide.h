@@ -13,7 +13,9 @@ typedef struct attention_map {
 typedef struct attention_wide {
   attention_map q, k, v, dy;
   attention_args a;
-  int64_t items;   /* forward: tiles of all heads */
+  int items;       /* forward: tiles of all heads */
+  int section;     /* heads whose items are mixed */
+  int *counter;    /* of items taken, or NULL */
   int64_t tiles_q; /* backward: tiles of queries of a head */
   float *rows;     /* (batch, heads, tiles_q, 2, queries): lse for powers of 2,
                       delta */
