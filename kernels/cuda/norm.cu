@@ -23,7 +23,7 @@ void weights_at(const void *w, int wide, int i, FL_W(D) (&to)[VEC]) {
   fl_unpacked<D, VEC>::to(fl_read<S, VEC>((const S *)w + i), to);
 }
 
-/* Weights of x's dtype are asked for along with x. */
+/* Weights of x's dtype are asked for along with x, if there are registers. */
 template <int D, int VEC, int E, int BLOCK>
 __global__ void __launch_bounds__(BLOCK ? 1024 : 128)
     forward(const __grid_constant__ norm_args a) {
@@ -33,11 +33,12 @@ __global__ void __launch_bounds__(BLOCK ? 1024 : 128)
   bool on = g.line < a.lines;
   int n = on ? (int)a.n : 0;
   int64_t at = on ? g.line * a.n : 0;
+  bool early = E <= 16 && !a.wide;
   fl_line<D, VEC, E> x, w, b;
   x.load((const S *)a.x + at, n, g.lane, g.lanes);
-  if (a.weight && !a.wide)
+  if (a.weight && early)
     w.load((const S *)a.weight, n, g.lane, g.lanes);
-  if (a.bias && !a.wide)
+  if (a.bias && early)
     b.load((const S *)a.bias, n, g.lane, g.lanes);
   V v[E], s = 0, q = 0, mean = 0;
   x.get(v);
@@ -67,14 +68,14 @@ __global__ void __launch_bounds__(BLOCK ? 1024 : 128)
     V by[VEC], to[VEC];
     if (i >= n)
       continue;
-    if (a.weight && a.wide)
-      weights_at<D, VEC>(a.weight, true, i, by);
-    else if (a.weight)
+    if (a.weight && early)
       w.get(c, by);
-    if (a.bias && a.wide)
-      weights_at<D, VEC>(a.bias, true, i, to);
-    else if (a.bias)
+    else if (a.weight)
+      weights_at<D, VEC>(a.weight, a.wide, i, by);
+    if (a.bias && early)
       b.get(c, to);
+    else if (a.bias)
+      weights_at<D, VEC>(a.bias, a.wide, i, to);
 #pragma unroll
     for (int k = 0; k < VEC; k++) {
       V h = v[c * VEC + k] * rstd;
