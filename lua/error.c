@@ -145,9 +145,21 @@ static fl_lua *state_or_null(lua_State *L) {
   return st;
 }
 
+/* What the user called, where that is not the row's name. */
+static const char *rename_row(lua_State *L, fl_lua *st, const char *text) {
+  size_t n = st && st->row ? strlen(st->row) : 0;
+  if (n > 0 && strncmp(text, st->row, n) == 0 && text[n] == ':')
+    text = lua_pushfstring(L, "%s%s", st->known, text + n);
+  if (st)
+    st->row = NULL;
+  return text;
+}
+
 static int raise_text(lua_State *L, const char *text) {
+  fl_lua *st = state_or_null(L);
   luaL_checkstack(L, 20, NULL);
-  push_where(L, state_or_null(L));
+  text = rename_row(L, st, text);
+  push_where(L, st);
   lua_pushstring(L, text);
   lua_concat(L, 2);
   add_module(L);
@@ -213,6 +225,18 @@ int fll_argerror(lua_State *L, const char *where, const char *param,
             fll_typename(L, i), hint);
 }
 
+/* model.forward(x) makes x the self of a function that is no tensor's. */
+const char *fll_selfhint(lua_State *L, int i) {
+  lua_Debug ar;
+  i = lua_absindex(L, i);
+  if (!lua_getstack(L, 1, &ar))
+    return "";
+  const char *name = lua_getlocal(L, &ar, 1);
+  bool self = name && strcmp(name, "self") == 0 && lua_rawequal(L, -1, i);
+  lua_pop(L, name != NULL);
+  return self ? "; methods are called with ':', as in model:forward(x)" : "";
+}
+
 /* --- nearest names --- */
 
 /* Edits from one to the other (insert, delete, replace, swap), bounded. */
@@ -265,9 +289,18 @@ static const struct {
 } hints[] = {
     {"near '!'", "Lua writes not equal as ~= (tensors: x:ne(y))"},
     {"near '!='", "Lua writes not equal as ~= (tensors: x:ne(y))"},
-    {"near '+='", "Lua has no +=: x = x + y, or x:add_(y)"},
+    {"syntax error near '+'", "Lua has no += or ++: x = x + 1, or x:add_(1)"},
+    {"syntax error near '-'", "Lua has no -= or --: x = x - 1, or x:sub_(1)"},
+    {"syntax error near '*'", "Lua has no *=: x = x * 2, or x:mul_(2)"},
+    {"syntax error near '/'", "Lua has no /=: x = x / 2, or x:div_(2)"},
+    {"near '&'", "Lua writes and, or, not"},
+    {"near '|'", "Lua writes and, or, not"},
+    {"(global 'len')", "a length is #x"},
+    {"(global 'range')", "Lua counts by: for i = 1, n do"},
     {"attempt to index a boolean value",
      "== gives true or false; elementwise it is x:eq(y)"},
+    {"attempt to index a nil value (local 'self')",
+     "methods are called with ':', as in model:forward(x)"},
     {"attempt to call a flare.shape value", "shape is a table: x.shape[1]"},
 };
 

@@ -116,6 +116,7 @@ struct fl_lua {
   lua_State *main;
   bool owns_state;
   fll_heap *heap; /* of a state that is ours */
+  const char *row, *known; /* a row that runs by another name, for messages */
   atomic_bool interrupted;
   fl_runtime_options host; /* what the host asked for */
   /* the collector, gc.c */
@@ -211,6 +212,8 @@ int fll_argerror(lua_State *L, const char *where, const char *param,
 /* The name among n that is nearest, NULL if none is near. */
 const char *fll_nearest(const char *name, int n,
                         const char *(*at)(const void *, int), const void *list);
+/* For the value at i: a hint, if it is what a function has for its `self`. */
+const char *fll_selfhint(lua_State *L, int i);
 /* nil, message: how the world's failures are returned */
 int fll_failed(lua_State *L, const char *format, ...);
 int fll_messageh(lua_State *L); /* adds hints and a traceback */

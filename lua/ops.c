@@ -156,8 +156,12 @@ static int extreme(lua_State *L) {
     name = max ? "max_dim" : "min_dim";
   }
   const fll_op *b = fll_findop(st, name);
+  st->row = name;
+  st->known = max ? "max" : "min";
   check_self(L, b, false);
-  return fll_run(L, st, b, false);
+  int n = fll_run(L, st, b, false);
+  st->row = NULL;
+  return n;
 }
 
 static void push_extreme(lua_State *L, const char *name) {

@@ -356,9 +356,10 @@ static int no_field(lua_State *L) {
       list->name[list->n++] = lua_tostring(L, -1);
   }
   const char *near = fll_nearest(name, list->n, listed, list);
-  if (near)
+  const char *self = fll_selfhint(L, 1);
+  if (near && !self[0])
     fll_error(L, "tensors have no '%s'; did you mean '%s'?", name, near);
-  fll_error(L, "tensors have no '%s'", name);
+  fll_error(L, "tensors have no '%s'%s", name, self);
 }
 
 static int tensor_index(lua_State *L) {

@@ -26,6 +26,11 @@ local function is_command(name)
   end
 end
 
+-- The message with a hint, if it is one of Lua's own that newcomers meet.
+local function hinted(text)
+  return require("flare.core").hint(text)
+end
+
 local function complain(text)
   io.stderr:write("flare: ", text, "\n")
 end
@@ -38,7 +43,7 @@ local function traced(problem)
     if type(meta) == "table" and meta.__tostring then return tostring(problem) end
     text = ("(error object is a %s value)"):format(type(problem))
   end
-  return debug.traceback(text, 2)
+  return debug.traceback(hinted(text), 2)
 end
 
 -- Runs f(...); false after having shown its error.
@@ -51,7 +56,7 @@ end
 local function run_text(text, name, ...)
   local chunk, problem = load(text, name, "t")
   if not chunk then
-    complain(problem)
+    complain(hinted(problem))
     return false
   end
   return guarded(chunk, ...)
@@ -65,7 +70,7 @@ local function run_file(path, ...)
     chunk, problem = loadfile(path, "t")
   end
   if not chunk then
-    complain(problem)
+    complain(hinted(problem))
     return false
   end
   return guarded(chunk, ...)

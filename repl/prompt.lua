@@ -109,7 +109,7 @@ local traced -- the handler of errors in what was typed
 
 -- The message and the lines of the script, without those of the prompt itself.
 local function trace(problem)
-  local text = type(problem) == "string" and problem or tostring(problem)
+  local text = core.hint(tostring(problem))
   local lines = {}
   for entry in debug.traceback("", 2):gmatch "\n\t([^\n]+)" do
     if entry:find("flare/repl/", 1, true) or entry:find("'xpcall'", 1, true) then break end
@@ -130,7 +130,7 @@ end
 local function run(text, env)
   local chunk, problem, quiet = compile(text, env)
   if not chunk then
-    io.stderr:write(problem, "\n")
+    io.stderr:write(core.hint(problem), "\n")
     return
   end
   local results = table.pack(xpcall(chunk, traced))

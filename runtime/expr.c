@@ -156,6 +156,10 @@ static void infer(const fli_graph *g, const fl_op *op, fli_expr_node *node) {
     node->dtype = FL_BOOL;
     return;
   }
+  if (op->out[0].rule == FLI_OUT_FIXED) { /* then a is the dtype */
+    node->dtype = (fl_dtype)a;
+    return;
+  }
   fl_dtype d = fli_graph_promote(g, b == a + 1 ? 2 : 1, node->in + a, &ignored);
   node->dtype = d;
   if (d == FL_NODTYPE || all == FL_NODTYPE)

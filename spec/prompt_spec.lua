@@ -50,6 +50,18 @@ describe("the program", function()
     assert.truthy(out:find("stack traceback", 1, true))
   end)
 
+  it("gives a hint with errors of Lua's own", function()
+    local out, status = flare [[-e "x = 1 x += 1"]]
+    assert.equal("flare: (command line):1: syntax error near '+' (Lua has no += or ++: "
+                 .. "x = x + 1, or x:add_(1))\n", out)
+    assert.equal(1, status)
+    assert.match("near '!' %(Lua writes not equal as ~=", (flare("-", "if 1 != 2 then end")))
+    assert.match("^flare: [^\n]*a length is #x%)\nstack traceback", (flare "-e 'len(3)'"))
+    local lines = prompt {"x = 1", "x += 1", "len(x)"}
+    assert.match("x:add_%(1%)", lines)
+    assert.match("a length is #x", lines)
+  end)
+
   it("says what is wrong with its options", function()
     local out, status = flare "-x"
     assert.equal(1, status)

@@ -120,6 +120,16 @@ describe("errors", function()
   it("hint at what Lua itself says", function()
     local _, err = load("if x != y then end")
     assert.matches("Lua writes not equal as ~=", core.hint(err))
+    for wrong, hint in pairs {["x += 1"] = "x:add_%(1%)", ["x++"] = "x:add_%(1%)",
+        ["x -= 1"] = "x:sub_%(1%)", ["x *= 2"] = "x:mul_%(2%)", ["x /= 2"] = "x:div_%(2%)",
+        ["y = a && b"] = "and, or, not", ["y = a || b"] = "and, or, not"} do
+      local _, problem = load("local x, y, a, b = 1 " .. wrong)
+      assert.matches(hint, core.hint(problem))
+    end
+    assert.matches("for i = 1, n do", core.hint(message("for i in range(3) do end", {})))
+    assert.matches("a length is #x", core.hint(message("return len(x)", {})))
+    assert.matches("called with ':'", core.hint(message(
+      "local function f(self) return self.x end return f()", {})))
     err = message("return (x == y):sum()", env)
     assert.matches("elementwise it is x:eq%(y%)", core.hint(err))
     assert.equal("anything", core.hint("anything"))

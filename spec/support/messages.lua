@@ -17,7 +17,18 @@ return {
    .. "nn.Sequential(nn.BatchNorm1d(4), nn.Linear(2, 2))))(x)", first
    .. "linear: x (2, 4) does not fit weight (2, 2): its last size must be 2 "
    .. "(in Sequential.2.3.2)"},
-  {"local y = nn.Linear(3, 2).forward(x)", first .. "tensors have no 'weight'"},
+  {"local y = nn.Linear(3, 2).forward(x)", first
+   .. "tensors have no 'weight'; methods are called with ':', as in model:forward(x)"},
+  {"local y = nn.Linear(3, 2).parameters()", first
+   .. "expected a module, got nothing; methods are called with ':', as in model:parameters()"},
+  {"local y = nn.LayerNorm(4)(x)", first
+   .. "layer_norm: x (2, 3) and weight (4) do not fit: x must end with weight's sizes "
+   .. "(in LayerNorm)"},
+  {"local y = nn.BatchNorm1d(4)(x)", first
+   .. "batch_norm: x (2, 3) and weight (4) do not fit: weight has a number for each channel "
+   .. "(in BatchNorm1d)"},
+  {"local y = x:max{dim = 3}", first .. "max: there is no dim 3 in a tensor of 2 dims"},
+  {"local y = x:min{dimm = 1}", first .. "min: unknown option 'dimm'; did you mean 'dims'?"},
   {"local y = nn.Linear(3, 2)()", first
    .. "linear: x: expected a tensor, got nil; methods are called with ':', as in x:sum() "
    .. "(in Linear)"},
@@ -51,7 +62,7 @@ return {
   {"local y = nn.LSTM(4, 5)(flare.zeros(2, 3, 3))", first
    .. "LSTM: the input must be (time, batch, 4), got (2, 3, 3) (in LSTM)"},
   {"local y = nn.Linear(3, 2):to('gpu')", first
-   .. "to: there is no device \"gpu\"; there are: cpu, sim (in Linear)"},
+   .. "to: there is no device \"gpu\"; there are: cpu, sim, cuda (in Linear)"},
   {"nn.Linear(3, 2):load_state_dict({weight = flare.zeros(2, 2), bias = flare.zeros(2)})", first
    .. "load_state_dict for Linear:\n  shapes differ: weight is (2, 2), the module has (2, 3) "
    .. "(in Linear)"},
@@ -116,7 +127,8 @@ return {
   {"local y = x & 1", first .. "bitwise_and: input 1 is f32, but must be integers"},
   {"local y = i:exp_()", first
    .. "exp_: the result is f32 and cannot be kept in a i64 tensor"},
-  {"local y = x:to('cuda')", first .. "to: there is no device \"cuda\"; there are: cpu, sim"},
+  {"local y = x:to('metal:0')", first
+   .. "to: there is no device \"metal:0\"; there are: cpu, sim, cuda"},
   {"local y = flare.tensor{1, nil, 3}", first .. "tensor: there is nothing at [2]"},
   {"local y = flare.tensor{1, '2'}", first .. "tensor: expected a number at [2], got string"},
   {"local y = flare.tensor{{1, 2}, 3}", first

@@ -19,7 +19,8 @@ S.layer_norm = {
   {x = f{0, 4}, weight = w{4}, bias = b{4}}, {x = f{2, 0}, _grad = false},
   {x = f{7, 300}, weight = w{300}, bias = b{300}, _grad = false, _dtypes = "f32 bf16"},
   {x = f({2, 64}, {from = 1000, to = 1001}), _grad = false, _dtypes = "f64"},
-  {x = f{}, _refused = "cannot normalise"}, {x = f{2, 3}, weight = w{2}, _refused = "x must end with weight's sizes"},
+  {x = f{}, _refused = "cannot normalise"},
+  {x = f{2, 3}, weight = w{2}, _refused = "x must end with weight's sizes"},
 }
 S.rms_norm = {
   {x = f{2, 4}}, {x = f{2, 4}, weight = w{4}}, {x = f{5}, weight = w{5}, eps = 0.1},

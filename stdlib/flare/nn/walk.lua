@@ -91,6 +91,10 @@ end
 --- Calls visit(name, value, owner, key, holder) for everything of one kind.
 -- @param all visit a shared one at each place, not only at the first
 function M.visit(module, visit, want, all)
+  if not M.is_module(module) then
+    fail("expected a module, got %s; methods are called with ':', as in model:parameters()",
+         module == nil and "nothing" or core.is_tensor(module) and "a tensor" or type(module))
+  end
   local seen = {}
   local function once(name, value, ...)
     local id = want == "module" and value or value.id
