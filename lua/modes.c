@@ -1,10 +1,10 @@
-/* Modes of the runtime as scopes: no_grad, enable_grad, meta, anomaly, device.
- * Each takes a function (and its arguments), or gives a guard for
- * `local _ <close> = flare.no_grad()`. And scope(f), which closes what f leaves
- * behind. */
+/* Modes of the runtime as scopes: no_grad, enable_grad, meta, anomaly,
+ * autocast, device. Each takes a function (and its arguments), or gives a guard
+ * for `local _ <close> = flare.no_grad()`. And scope(f), which closes what f
+ * leaves behind. */
 #include "fll.h"
 
-typedef enum mode { GRAD, META, ANOMALY, DEVICE } mode;
+typedef enum mode { GRAD, META, ANOMALY, AUTOCAST, DEVICE } mode;
 
 typedef struct guard {
   uint64_t magic; /* of no use to anybody, but 16 bytes are a tensor's size */
@@ -24,6 +24,8 @@ static int set_mode(fl_lua *st, mode m, int value) {
   case ANOMALY:
     st->anomaly = value;
     return fl_anomaly_mode(st->rt, value);
+  case AUTOCAST:
+    return (int)fl_autocast(st->rt, (fl_dtype)value);
   default:
     was = st->device;
     st->device = value;
@@ -96,6 +98,18 @@ static int anomaly(lua_State *L) {
     return scoped(L, ANOMALY, 1, 1, "anomaly");
   lua_pushboolean(L, set_mode(st, ANOMALY, lua_toboolean(L, 1)));
   return 1;
+}
+
+/* autocast(dtype, f, ...), or autocast(dtype) for a guard; false: not. */
+static int autocast(lua_State *L) {
+  fl_dtype d = FL_NODTYPE;
+  fll_enter(L);
+  if (!lua_isboolean(L, 1) || lua_toboolean(L, 1)) {
+    d = fll_checkdtype(L, 1, "autocast");
+    if (d != FL_BF16 && d != FL_F16)
+      fll_error(L, "autocast: bf16 or f16, not %s", fl_dtype_name(d));
+  }
+  return scoped(L, AUTOCAST, (int)d, 2, "autocast");
 }
 
 /* device(): the default one; device(name) sets it; device(name, f, ...). */
@@ -200,6 +214,7 @@ void fll_modes_core(lua_State *L) {
                                        {"grad_enabled", grad_enabled},
                                        {"meta", meta},
                                        {"anomaly", anomaly},
+                                       {"autocast", autocast},
                                        {"device", device},
                                        {"set_default_device", device},
                                        {"scope", scope},

@@ -470,40 +470,12 @@ static fl_status run_fresh(work *w) {
 
 /* --- in place --- */
 
-/* Whether elements may share memory: some dim does not step over all that the
- * dims with smaller steps reach. */
-static bool overlaps_itself(const fl_tensor *t) {
-  int64_t step[FL_MAX_DIMS], reach[FL_MAX_DIMS], all = 0;
-  int n = 0;
-  for (int i = 0; i < t->meta.ndim; i++) {
-    int64_t s = t->stride[i] < 0 ? -t->stride[i] : t->stride[i];
-    int k = n;
-    if (t->meta.shape[i] == 0)
-      return false;
-    if (t->meta.shape[i] == 1)
-      continue;
-    for (; k > 0 && step[k - 1] > s; k--) {
-      step[k] = step[k - 1];
-      reach[k] = reach[k - 1];
-    }
-    step[k] = s;
-    reach[k] = (t->meta.shape[i] - 1) * s;
-    n++;
-  }
-  for (int k = 0; k < n; k++) {
-    if (step[k] <= all)
-      return true;
-    all += reach[k];
-  }
-  return false;
-}
-
 static fl_status check_target(work *w) {
   fl_tensor *t = w->in[0].tensor;
   const char *name = w->op->info.name;
   if (!t)
     return fli_fail(FL_EARG, "%s_: the first input must be a tensor", name);
-  if (!t->contiguous && overlaps_itself(t))
+  if (!t->contiguous && fli_overlaps_itself(t))
     return fli_fail(
         FL_EAUTOGRAD,
         "%s_: an expanded or overlapping tensor cannot be written in "
@@ -790,10 +762,18 @@ static fl_status run_general(fl_runtime *rt, const fl_call *c) {
   return s;
 }
 
-fl_status fl_call_run(fl_runtime *rt, const fl_call *c) {
+static fl_status run_any(fl_runtime *rt, const fl_call *c) {
   fl_status s;
-  FLI_TRY(fli_check_owner(rt));
   if (c->op->flat && fli_flat_run(rt, c, &s))
     return s;
   return run_general(rt, c);
+}
+
+fl_status fl_call_run(fl_runtime *rt, const fl_call *c) {
+  FLI_TRY(fli_check_owner(rt));
+  if (!FLI_LIKELY(rt->autocast == FL_NODTYPE) && !c->inplace &&
+      !rt->in_backward &&
+      (c->op->cast == FLI_CAST_LOW || c->op->cast == FLI_CAST_WIDE))
+    return fli_autocast_run(rt, c, run_any);
+  return run_any(rt, c);
 }

@@ -354,6 +354,10 @@ FL_API void fl_tensor_drop_hook(fl_tensor *t, int64_t key);
 FL_API void fl_tape_on_ready(fl_runtime *rt,
                              void (*ready)(void *context, fl_tensor *leaf),
                              void *context);
+/* From now on operators of class LOW (products, convolutions, attention) take
+ * f32, f16 and bf16 tensors as `low`, those of class WIDE as f32; FL_NODTYPE
+ * ends it. Backward follows what forward did. Returns what was set before. */
+FL_API fl_dtype fl_autocast(fl_runtime *rt, fl_dtype low);
 /* Anomaly mode: every result is looked at; the first NaN is an error. */
 FL_API bool fl_anomaly_mode(fl_runtime *rt, bool on);
 /* The graph behind t, a line for each node, newest first; a text that lives

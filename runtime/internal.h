@@ -45,7 +45,8 @@ static inline bool fli_is_float(fl_dtype d) {
   | (uint32_t)(FL_KIND_##kind == FL_KIND_FLOAT) << FL_##NAME
   return (0
 #include "dtype.def"
-          ) >> d &
+          ) >>
+             d &
          1;
 }
 
@@ -88,8 +89,8 @@ typedef enum fli_family {
 enum { /* saves */
        FLI_SAVE_CROSS = 1 << 15,
        FLI_SAVE_ALONE = 1 << 14, /* further results are constants */
-       FLI_SAVE_IN = 14, /* inputs that have a bit */
-       FLI_SAVE_OUT = 16 /* bit of the first output */
+       FLI_SAVE_IN = 14,         /* inputs that have a bit */
+       FLI_SAVE_OUT = 16         /* bit of the first output */
 };
 
 enum { FLI_CAST_NONE, FLI_CAST_LOW, FLI_CAST_WIDE, FLI_CAST_PROMOTE };
@@ -147,6 +148,10 @@ struct fl_op {
 /* After a call in anomaly mode. */
 fl_status fli_anomaly(fl_runtime *rt, const fl_call *c, int n_out,
                       fl_tensor *const *out);
+/* A call while autocast is on: its floats cast by the row's class, then run. */
+fl_status fli_autocast_run(fl_runtime *rt, const fl_call *c,
+                           fl_status (*run)(fl_runtime *, const fl_call *));
+void fli_autocast_forget(fl_runtime *rt); /* casts of parameters */
 int fli_flat_inputs(const fl_op *op);
 bool fli_flat_run(fl_runtime *rt, const fl_call *c, fl_status *status);
 fl_status fli_ops_init(fl_runtime *rt); /* fills rt->ops from ops.def */
@@ -281,6 +286,7 @@ static inline void *fli_tensor_ptr(const fl_tensor *t) {
 fl_status fli_tensor_make(fl_runtime *rt, const fl_meta *m, size_t bytes,
                           fl_device d, fl_site site, fl_tensor **out);
 void fli_tensors_close(fl_runtime *rt);
+bool fli_overlaps_itself(const fl_tensor *t);
 double fli_half_value(fl_dtype d, uint16_t bits);
 int64_t fli_to_integer(double f);
 
@@ -308,6 +314,8 @@ struct fl_runtime {
   fl_stream *streams[FLI_MAX_BACKENDS][FLI_MAX_DEVICES];
   fl_runtime_options options;
   bool grad_enabled, meta, anomaly, in_backward, closing;
+  fl_dtype autocast; /* the low type, FL_NODTYPE: off */
+  struct fli_cast *casts;
   uint64_t next_id, seq, node_seq, pass;
   fl_generator generator;
   size_t host_only, live_bytes; /* bytes of storages */

@@ -53,6 +53,7 @@ fl_status fl_runtime_open(const fl_runtime_options *options, fl_runtime **out) {
                                                      : sizeof rt->options);
   rt->owner = fli_self();
   rt->grad_enabled = true;
+  rt->autocast = FL_NODTYPE;
   rt->generator.seed = 0x5eed;
   fl_status s = fli_sites_open(rt);
   if (s == FL_OK)
@@ -88,6 +89,7 @@ void fl_runtime_close(fl_runtime *rt) {
   if (!rt)
     return;
   rt->closing = true;
+  fli_autocast_forget(rt);
   for (int k = 0; k < rt->n_backends; k++)
     for (int i = 0; i < rt->n_devices[k]; i++)
       fl_device_sync(rt, k << 8 | i);

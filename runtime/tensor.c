@@ -586,6 +586,34 @@ fl_status fl_tensor_item(fl_tensor *t, double *f, int64_t *i) {
   return FL_OK;
 }
 
+/* Whether elements may share memory: some dim does not step over all that the
+ * dims with smaller steps reach. */
+bool fli_overlaps_itself(const fl_tensor *t) {
+  int64_t step[FL_MAX_DIMS], reach[FL_MAX_DIMS], all = 0;
+  int n = 0;
+  for (int i = 0; i < t->meta.ndim; i++) {
+    int64_t s = t->stride[i] < 0 ? -t->stride[i] : t->stride[i];
+    int k = n;
+    if (t->meta.shape[i] == 0)
+      return false;
+    if (t->meta.shape[i] == 1)
+      continue;
+    for (; k > 0 && step[k - 1] > s; k--) {
+      step[k] = step[k - 1];
+      reach[k] = reach[k - 1];
+    }
+    step[k] = s;
+    reach[k] = (t->meta.shape[i] - 1) * s;
+    n++;
+  }
+  for (int k = 0; k < n; k++) {
+    if (step[k] <= all)
+      return true;
+    all += reach[k];
+  }
+  return false;
+}
+
 /* --- to another device or dtype --- */
 
 /* Bytes of a contiguous tensor across devices: at once within a backend,

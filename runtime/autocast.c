@@ -1,0 +1,107 @@
+/* Autocast: while it is on, operators of class LOW take their floats in the
+ * low type, those of class WIDE in f32; the others as they are given. Casts are
+ * ordinary calls, so gradients arrive in the type of what was cast. A parameter
+ * is cast once: the copy is kept until the mode ends, backward begins, or the
+ * parameter changes. */
+#include "internal.h"
+
+#define SLOTS 1024 /* of parameters that were cast, by their ids */
+#define FEW   8
+
+struct fli_cast {
+  uint64_t id;
+  uint32_t version;
+  fl_dtype dtype;
+  fl_tensor *copy; /* NULL: an empty slot */
+};
+
+void fli_autocast_forget(fl_runtime *rt) {
+  if (!rt->casts)
+    return;
+  for (int i = 0; i < SLOTS; i++)
+    fl_tensor_release(rt->casts[i].copy);
+  fli_mfree(rt->casts);
+  rt->casts = NULL;
+}
+
+fl_dtype fl_autocast(fl_runtime *rt, fl_dtype low) {
+  fl_dtype was = rt->autocast;
+  if (low != was)
+    fli_autocast_forget(rt);
+  rt->autocast = low;
+  return was;
+}
+
+static fl_status cast(fl_runtime *rt, const fl_call *c, fl_tensor *t,
+                      fl_dtype d, fl_tensor **out) {
+  const fl_op *copy = &rt->ops[FLI_OP_copy];
+  fl_attrs attrs = copy->defaults;
+  attrs.v[0].i = d;
+  fl_operand in = {.tensor = t};
+  fl_call call = {.op = copy,
+                  .n_in = 1,
+                  .in = &in,
+                  .attrs = &attrs,
+                  .out = out,
+                  .site = c->site};
+  return fl_call_run(rt, &call);
+}
+
+/* A new reference to t as d. */
+static fl_status cast_of(fl_runtime *rt, const fl_call *c, fl_tensor *t,
+                         fl_dtype d, fl_tensor **out) {
+  bool parameter = t->requires_grad && !t->node && !t->is_view && t->storage &&
+                   rt->grad_enabled;
+  if (!parameter)
+    return cast(rt, c, t, d, out);
+  if (!rt->casts) {
+    rt->casts = fli_malloc(rt, SLOTS * sizeof *rt->casts);
+    if (!rt->casts)
+      return FL_ENOMEM;
+    for (int i = 0; i < SLOTS; i++)
+      rt->casts[i].copy = NULL;
+  }
+  struct fli_cast *slot = &rt->casts[t->id % SLOTS];
+  if (!slot->copy || slot->id != t->id || slot->dtype != d ||
+      slot->version != t->storage->version) {
+    fl_tensor *made;
+    FLI_TRY(cast(rt, c, t, d, &made));
+    fl_tensor_release(slot->copy);
+    *slot = (struct fli_cast){t->id, t->storage->version, d, made};
+  }
+  *out = fl_tensor_retain(slot->copy);
+  return FL_OK;
+}
+
+static bool wants_cast(const fl_tensor *t, fl_dtype to) {
+  fl_dtype d = t ? t->meta.dtype : FL_NODTYPE;
+  return d != to && (d == FL_F32 || d == FL_F16 || d == FL_BF16);
+}
+
+fl_status fli_autocast_run(fl_runtime *rt, const fl_call *c,
+                           fl_status (*run)(fl_runtime *, const fl_call *)) {
+  fl_dtype to = c->op->cast == FLI_CAST_LOW ? rt->autocast : FL_F32;
+  fl_operand few[FEW], *in = few;
+  fl_status s = FL_OK;
+  int n = 0;
+  if (c->n_in > FEW && !(in = fli_malloc(rt, (size_t)c->n_in * sizeof *in)))
+    return FL_ENOMEM;
+  for (; n < c->n_in && s == FL_OK; n++) {
+    in[n] = c->in[n];
+    if (!in[n].tensor)
+      continue;
+    if (!wants_cast(in[n].tensor, to))
+      fl_tensor_retain(in[n].tensor);
+    else if ((s = cast_of(rt, c, c->in[n].tensor, to, &in[n].tensor)))
+      in[n].tensor = NULL;
+  }
+  fl_call inner = *c;
+  inner.in = in;
+  if (s == FL_OK)
+    s = run(rt, &inner);
+  while (n > 0)
+    fl_tensor_release(in[--n].tensor);
+  if (in != few)
+    fli_mfree(in);
+  return s;
+}

@@ -1,0 +1,87 @@
+-- Autocast: which operators run in the low type, what gradients come out, and that a parameter
+-- is cast once.
+local flare = require "flare"
+local nn = flare.nn
+
+describe("autocast", function()
+  for _, dtype in ipairs {"bf16", "f16"} do
+    it("runs products in " .. dtype .. " and sums in f32", function()
+      local a, b = flare.randn(6, 5), flare.randn(5, 4)
+      flare.autocast(dtype, function()
+        assert.equal(dtype, a:matmul(b).dtype)
+        assert.equal(dtype, nn.Linear(5, 3)(a).dtype)
+        assert.equal("f32", flare.softmax(a:matmul(b)).dtype)
+        assert.equal("f32", a:matmul(b):mean().dtype)
+        assert.equal("f32", (a:matmul(b) + flare.ones(4)).dtype) -- the widest of both
+        assert.equal(dtype, (a:matmul(b) * 2).dtype)
+      end)
+      assert.equal("f32", a:matmul(b).dtype)
+    end)
+  end
+
+  it("leaves f64, integers and writing in place alone", function()
+    local _ <close> = flare.autocast "bf16"
+    local d, i = flare.randn(3, 3, {dtype = "f64"}), flare.ones(3, 3, {dtype = "i64"})
+    assert.equal("f64", d:matmul(d).dtype)
+    assert.equal("i64", i:matmul(i).dtype)
+    local x = flare.zeros(3)
+    x:add_(flare.ones(3))
+    assert.equal("f32", x.dtype)
+  end)
+
+  it("gives f32 gradients of f32 parameters, near those without it", function()
+    flare.manual_seed(1)
+    local model = nn.Sequential(nn.Linear(8, 16), nn.LayerNorm(16), nn.GELU(), nn.Linear(16, 4))
+    local x, target = flare.randn(12, 8), flare.randint(1, 5, {12})
+    local function gradients(dtype)
+      for _, p in ipairs(model:parameters()) do p.grad = nil end
+      local loss = flare.autocast(dtype, function()
+        return flare.cross_entropy(model(x), target)
+      end)
+      loss:backward()
+      local list = {}
+      for k, p in ipairs(model:parameters()) do list[k] = p.grad end
+      return list, loss
+    end
+    local exact, low = gradients(false), gradients "bf16"
+    assert.equal(6, #low)
+    for k = 1, #exact do
+      assert.equal("f32", low[k].dtype)
+      local scale = exact[k]:abs():max():item()
+      assert.is_true((exact[k] - low[k]):abs():max():item() <= 0.05 * scale + 1e-3)
+    end
+    assert.is_true((exact[1] - low[1]):abs():max():item() > 0) -- it did something
+  end)
+
+  it("casts a parameter once, and again when it has changed", function()
+    local w, x = flare.randn(64, 64):requires_grad_(true), flare.randn(4, 64, {dtype = "bf16"})
+    flare.autocast("bf16", function()
+      local function counted()
+        local before = flare.memory.stats().allocations
+        local y = x:matmul(w)
+        return y, flare.memory.stats().allocations - before
+      end
+      local first, with_cast = counted()
+      local _, without = counted()
+      assert.equal(1, with_cast - without)
+      flare.no_grad(function() w:mul_(2) end)
+      assert.is_true((x:matmul(w) - first * 2):abs():max():item() == 0)
+    end)
+  end)
+
+  it("goes backward within it, twice over the same parameters", function()
+    local w = flare.randn(4, 4):requires_grad_(true)
+    flare.autocast("bf16", function()
+      for _ = 1, 2 do w:matmul(flare.ones(4, 1)):sum():backward() end
+    end)
+    assert.is_true(w.grad:eq(2):all():item())
+  end)
+
+  it("ends with an error in it, and refuses other types", function()
+    assert.is_false(pcall(flare.autocast, "bf16", error))
+    assert.equal("f32", flare.ones(2, 2):matmul(flare.ones(2, 2)).dtype)
+    local ok, why = pcall(flare.autocast, "f32")
+    assert.is_false(ok)
+    assert.truthy(why:find "autocast: bf16 or f16, not f32")
+  end)
+end)
