@@ -41,14 +41,28 @@ static bool repeats(const fl_tensor *t, const fl_meta *shape) {
   return true;
 }
 
-/* The one of two tensors that has the result's elements; NULL: the general
- * road. The other has them, too, or repeats. */
+/* The one of two tensors that has the result's elements: the other has them,
+ * too, or repeats. */
 static inline fl_tensor *full(fl_tensor *a, fl_tensor *b) {
+  if (a->meta.dtype != b->meta.dtype ||
+      a->storage->device != b->storage->device)
+    return NULL;
   if (a->contiguous && b->contiguous && fli_same_shape(&a->meta, &b->meta))
     return a;
   if (a->contiguous && repeats(b, &a->meta))
     return a;
   return b->contiguous && repeats(a, &b->meta) ? b : NULL;
+}
+
+/* The tensor that has the result's shape; NULL: not a call for this road. */
+static inline fl_tensor *shape_of(const fl_runtime *rt, const fl_call *c) {
+  fl_tensor *a = c->in[0].tensor, *b = c->n_in > 1 ? c->in[1].tensor : NULL;
+  if (a && b)
+    return usable(rt, a) && usable(rt, b) ? full(a, b) : NULL;
+  if (c->n_in > 1 && c->in[a != NULL].dtype == FL_NODTYPE)
+    return NULL;
+  fl_tensor *y = a ? a : b;
+  return usable(rt, y) && y->contiguous ? y : NULL;
 }
 
 static inline void view_number(const fl_operand *o, fl_dtype d, fl_view *v) {
@@ -76,6 +90,14 @@ static inline void view_of(const fl_tensor *t, int64_t n, fl_view *v) {
   v->ndim = 0;
 }
 
+static inline void view_operand(const fl_operand *o, const fl_tensor *y,
+                                fl_view *v) {
+  if (FLI_LIKELY(o->tensor != NULL))
+    view_of(o->tensor, y->numel, v);
+  else
+    view_number(o, y->meta.dtype, v);
+}
+
 /* Kernels here ask for no memory but by mistake of theirs. */
 static void *no_scratch(fl_scratch *s, size_t bytes) {
   (void)s, (void)bytes;
@@ -90,17 +112,12 @@ static inline bool wants(fl_tensor *t) {
 /* False: not a call for this road, nothing has happened. */
 bool fli_flat_run(fl_runtime *rt, const fl_call *c, fl_status *status) {
   const fl_op *op = c->op;
-  fl_tensor *a = c->in[0].tensor, *b = NULL, *y = a;
-  if (c->n_in != op->flat || c->inplace || rt->meta || rt->anomaly ||
-      !usable(rt, a))
+  if (c->n_in != op->flat || c->inplace || rt->meta || rt->anomaly)
     return false;
-  if (op->flat == 2 && (b = c->in[1].tensor)) {
-    if (!usable(rt, b) || b->meta.dtype != a->meta.dtype ||
-        b->storage->device != a->storage->device || !(y = full(a, b)))
-      return false;
-  } else if (!a->contiguous || (op->flat == 2 && c->in[1].dtype == FL_NODTYPE))
+  fl_tensor *y = shape_of(rt, c);
+  if (!y)
     return false;
-  fl_device d = a->storage->device;
+  fl_device d = y->storage->device;
   fl_kernel kernel = op->kernel[d >> 8];
   fl_backend *backend = fli_backend(rt, d);
   if (!kernel || !(backend->flags & FL_BACKEND_HOST) || backend->launch)
@@ -119,11 +136,9 @@ bool fli_flat_run(fl_runtime *rt, const fl_call *c, fl_status *status) {
     return true;
   fl_view in[2], to;
   fl_scratch scratch = {no_scratch};
-  view_of(a, y->numel, &in[0]);
-  if (b)
-    view_of(b, y->numel, &in[1]);
-  else if (op->flat == 2)
-    view_number(&c->in[1], a->meta.dtype, &in[1]);
+  view_operand(&c->in[0], y, &in[0]);
+  if (op->flat == 2)
+    view_operand(&c->in[1], y, &in[1]);
   view_of(*out, y->numel, &to);
   const fl_attrs *attrs = c->attrs ? c->attrs : &op->defaults;
   fli_note_launch(rt, c, ++rt->seq, 1, &shape);
@@ -141,7 +156,7 @@ bool fli_flat_run(fl_runtime *rt, const fl_call *c, fl_status *status) {
                  .seq = rt->seq};
   *status = kernel(&l);
   if (*status == FL_OK && rt->grad_enabled && op->grad &&
-      (wants(a) || wants(b)))
+      (wants(c->in[0].tensor) || (op->flat == 2 && wants(c->in[1].tensor))))
     *status = fli_tape_record(rt, c, attrs, op->saves, out);
   if (*status)
     fl_tensor_release(*out);

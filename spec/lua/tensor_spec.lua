@@ -335,6 +335,8 @@ describe("one element for all", function()
         end
         assert.same(xy, values(x[name](x, y)))
         assert.same(yx, values(y[name](y, x)))
+        assert.same(xy, values(x[name](x, two)))
+        assert.same(yx, values(core[name](two, x)))
       end
     end)
   end
