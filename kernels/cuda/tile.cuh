@@ -142,7 +142,7 @@ using fl_tile_of = fl_tile<D, fl_size<SIZE>::M, fl_size<SIZE>::N,
 template <int STAGES, class Tile, class A, class B>
 void fl_multiply(Tile &t, A &a, B &b, int begin, int end, uint32_t shared) {
 #ifdef FL_HOPPER
-  fl_hopper_multiply<STAGES>(t, a, b, begin, end, shared);
+  fl_hopper_multiply<STAGES, Tile::THREADS == 256>(t, a, b, begin, end, shared);
 #else
 #pragma unroll
   for (int s = 0; s < STAGES - 1; s++) {

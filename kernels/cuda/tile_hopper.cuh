@@ -102,13 +102,15 @@ struct fl_hopper_tile {
   }
 };
 
-/* As of fl_tile. A product may be under way while the next is queued: what it
- * reads is written again a step later. */
-template <int STAGES, class Tile, class A, class B>
+/* As of fl_tile. Where a block has a multiprocessor for itself (ALONE), a
+ * product may be under way while the next is queued: what it reads is written
+ * again a step later. Others wait for it, and have a step more on its way. */
+template <int STAGES, bool ALONE, class Tile, class A, class B>
 void fl_hopper_multiply(Tile &t, A &a, B &b, int begin, int end,
                         uint32_t shared) {
+  constexpr int AHEAD = STAGES - 1 - ALONE;
 #pragma unroll
-  for (int s = 0; s < STAGES - 2; s++) {
+  for (int s = 0; s < AHEAD; s++) {
     if (begin + s < end) {
       a.load(shared + s * Tile::BYTES, begin + s);
       b.load(shared + s * Tile::BYTES + Tile::B_AT, begin + s);
@@ -119,19 +121,19 @@ void fl_hopper_multiply(Tile &t, A &a, B &b, int begin, int end,
     t.clear();
     return;
   }
-  int read = 0, write = STAGES - 2, step = begin;
+  int read = 0, write = AHEAD, step = begin;
   do {
-    fl_copy_wait<STAGES - 3>();
+    fl_copy_wait<AHEAD - 1>();
     fl_fence_async();
     __syncthreads();
     t.step(shared + read * Tile::BYTES, step - begin);
-    int next = step + STAGES - 2;
+    int next = step + AHEAD;
     if (next < end) {
       a.load(shared + write * Tile::BYTES, next);
       b.load(shared + write * Tile::BYTES + Tile::B_AT, next);
     }
     fl_copy_commit();
-    fl_products_wait<1>();
+    fl_products_wait<ALONE>();
     read = read + 1 == STAGES ? 0 : read + 1;
     write = write + 1 == STAGES ? 0 : write + 1;
   } while (++step < end);
