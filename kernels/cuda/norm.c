@@ -39,7 +39,7 @@ static void set_lines(norm_args *a, int64_t lines, int64_t total) {
   a->lines = lines;
   a->n = lines ? total / lines : 0;
   a->part = 1 / (double)a->n;
-  a->chunks = flc_ceil_div(a->n, LONG_CHUNK);
+  a->chunks = a->n ? flc_ceil_div(a->n, LONG_CHUNK) : 1;
 }
 
 static flc_grid long_grid(const norm_args *a) {
@@ -88,7 +88,7 @@ static fl_status forward(const fl_launch *l, const fl_view *bias,
   bool fits = flc_line_of(a.n, d, aligned(&a), most_of(d, 0), &p);
   if (p.vec == 1)
     fits = flc_line_of(a.n, d, false, most_of(d, 1), &p);
-  if (!fits || (p.block && p.each > 16))
+  if (!fits || (p.block && p.each > 16) || a.n == 0)
     return long_forward(l, d, &a);
   a.lanes = p.lanes;
   flc_spec spec = forward_spec(d, &p);
