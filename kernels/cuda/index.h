@@ -90,7 +90,8 @@ typedef struct mask_args {
   int64_t *before;
   int64_t n, tiles, room; /* room: elements (or rows) that y or x has */
   int ndim;
-  int64_t shape[INDEX_DIMS], base;
+  flc_divisor shape[INDEX_DIMS];
+  int64_t base;
 } mask_args;
 
 #endif

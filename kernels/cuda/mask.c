@@ -122,7 +122,7 @@ FLC_KERNEL(nonzero) {
   if (fl_dtype_kind(x->dtype) == FL_KIND_FLOAT) /* -0 is 0 */
     a.bits = ((uint64_t)1 << (8 * size - 1)) - 1;
   for (int d = 0; d < x->ndim; d++)
-    a.shape[d] = x->shape[x->ndim - 1 - d];
+    a.shape[d] = flc_divisor_of(x->shape[x->ndim - 1 - d]);
   a.flags = flc_input(l, x, x->dtype);
   if (!a.flags)
     return FL_ENOMEM;

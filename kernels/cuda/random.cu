@@ -219,20 +219,25 @@ __global__ void follow(const __grid_constant__ shuffle_args a) {
 /* --- multinomial --- */
 
 /* Running sums of a row, a block each. */
-template <int NONE>
-__global__ void sums(const __grid_constant__ sample_args a) {
+template <int T> __global__ void sums(const __grid_constant__ sample_args a) {
+  const int N = 4;
   __shared__ double part[32];
   int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = blockDim.x >> 5;
   const double *p = a.p + blockIdx.x * a.classes;
   double *to = a.sums + blockIdx.x * a.classes, carry = 0;
   int64_t some = 0;
-  for (int64_t start = 0; start < a.classes; start += blockDim.x) {
-    int64_t i = start + threadIdx.x;
-    double v = i < a.classes ? p[i] : 0, sum;
-    if (!(v >= 0 && v < INFINITY))
-      refuse(a.refusal, RANDOM_WEIGHT, v);
-    some += v > 0;
-    sum = v;
+  for (int64_t start = 0; start < a.classes; start += N * blockDim.x) {
+    int64_t first = start + N * threadIdx.x;
+    double v[N], mine = 0;
+#pragma unroll
+    for (int j = 0; j < N; j++) {
+      v[j] = first + j < a.classes ? p[first + j] : 0;
+      if (!(v[j] >= 0 && v[j] < INFINITY))
+        refuse(a.refusal, RANDOM_WEIGHT, v[j]);
+      some += v[j] > 0;
+      mine += v[j];
+    }
+    double sum = mine;
 #pragma unroll
     for (int k = 1; k < 32; k *= 2) {
       double other = __shfl_up_sync(0xffffffff, sum, k);
@@ -242,13 +247,17 @@ __global__ void sums(const __grid_constant__ sample_args a) {
     if (lane == 31)
       part[warp] = sum;
     __syncthreads();
-    double before = carry;
+    double before = carry + (sum - mine);
     for (int w = 0; w < warps; w++) {
       before += w < warp ? part[w] : 0;
       carry += part[w];
     }
-    if (i < a.classes)
-      to[i] = before + sum;
+#pragma unroll
+    for (int j = 0; j < N; j++) {
+      before += v[j];
+      if (first + j < a.classes)
+        to[first + j] = before;
+    }
   }
   some = fl_block_reduce(some, fl_sum_of(), (int64_t)0);
   if (threadIdx.x == 0) {

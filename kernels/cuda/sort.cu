@@ -266,7 +266,9 @@ __global__ void before(const __grid_constant__ radix_args a) {
 /* Ranks within the tile are stable: a warp has consecutive elements and takes
  * 32 of them at a time. The tile is put in order in shared memory first, so
  * that writes go out in runs. */
-template <int D> __global__ void spread(const __grid_constant__ radix_args a) {
+template <int D>
+__global__ void __launch_bounds__(SORT_THREADS, 4)
+    spread(const __grid_constant__ radix_args a) {
   const int WARPS = SORT_THREADS / 32, TILE = SORT_TILE(SIZE(D));
   const int ITEMS = TILE / SORT_THREADS;
   __shared__ uint32_t part[WARPS][SORT_DIGITS]; /* then: place of a warp's */
@@ -280,7 +282,7 @@ template <int D> __global__ void spread(const __grid_constant__ radix_args a) {
   int n = (int)min((int64_t)TILE, a.n - tile * TILE);
   const BITS(D) *x = (const BITS(D) *)a.x + begin;
   BITS(D) v[ITEMS];
-  uint32_t rank[ITEMS];
+  uint32_t rank[ITEMS]; /* and the digit, above 16 bits */
   for (int w = 0; w < WARPS; w++)
     part[w][t] = 0;
 #pragma unroll
@@ -306,7 +308,7 @@ template <int D> __global__ void spread(const __grid_constant__ radix_args a) {
     }
     __syncwarp();
     rank[j] = __shfl_sync(0xffffffff, first, leader) +
-              __popc(peers & ((1u << lane) - 1));
+              __popc(peers & ((1u << lane) - 1)) + (digit << 16);
   }
   __syncthreads();
   uint32_t sum = 0, total;
@@ -326,8 +328,7 @@ template <int D> __global__ void spread(const __grid_constant__ radix_args a) {
     int i = warp * (32 * ITEMS) + j * 32 + lane;
     if (i >= n)
       continue;
-    uint32_t digit = (key_of<D>(v[j], a.down) >> a.shift) & 255;
-    uint32_t place = part[warp][digit] + rank[j];
+    uint32_t place = part[warp][rank[j] >> 16] + (rank[j] & 0xffff);
     value[place] = v[j];
     at[place] = a.from ? a.from[begin + i] : (uint32_t)(tile * TILE + i);
   }
