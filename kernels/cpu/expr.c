@@ -228,12 +228,14 @@ fl_status FL_CPU(machine_open)(fl_machine *m, const fl_launch *l) {
   return FL_OK;
 }
 
-void FL_CPU(machine_start)(fl_machine_run *r, const fl_machine *m,
-                           int64_t begin) {
+void FL_CPU(machine_seek)(fl_machine_run *r, int64_t begin) {
+  r->begin = begin;
+  fl_tiles_start(&r->w, &r->m->tiles, begin);
+}
+
+void FL_CPU(machine_start)(fl_machine_run *r, const fl_machine *m) {
   const fl_program *p = m->program;
   r->m = m;
-  r->begin = begin;
-  fl_tiles_start(&r->w, &m->tiles, begin);
   for (int v = p->n_in; v < p->n_in + p->n_const + p->n_instr; v++)
     if (m->known[v]) {
       r->at[v] = &m->cell[v];
@@ -317,7 +319,8 @@ void FL_CPU(machine_tile)(fl_machine_run *r, int64_t n, bool store) {
 static void piece(void *context, int64_t begin, int64_t end) {
   const fl_machine *m = context;
   fl_machine_run r;
-  FL_CPU(machine_start)(&r, m, begin);
+  FL_CPU(machine_start)(&r, m);
+  FL_CPU(machine_seek)(&r, begin);
   while (r.begin < end)
     FL_CPU(machine_tile)
   (&r, fl_tiles_take(&r.w, &m->tiles, end - r.begin, m->tile), true);

@@ -7,47 +7,66 @@
 
 #define PIECE   16384 /* elements a thread takes at a time */
 #define SEGMENT 32768 /* elements reduced into one partial result */
-#define NARROW  16    /* kept rows shorter than this are not worth it */
+#define WIDE    128   /* accumulators that narrow rows are spread over */
 
-/* --- loops: n values into one accumulator, or into one each --- */
+/* --- loops: `groups` of `rows` of `width` values, each group into `width`
+ * accumulators --- */
 
 #define SUM(a, v)  a += (A)(v)
 #define PROD(a, v) a *= (A)(v)
 #define MAX(a, v)  a = (A)(v) > a || v != v ? (A)(v) : a
 #define MIN(a, v)  a = (A)(v) < a || v != v ? (A)(v) : a
 
-#define LOOPS(name, suffix, T, A_, OP, SIMD)                                   \
-  static void row_##name##_##suffix(int64_t n, void *to, const void *from) {   \
+#define EACH(n, a, v, OP)                                                      \
+  _Pragma("omp simd") for (int64_t i = 0; i < (n); i++) OP((a)[i], (v)[i]);
+#define LOOP(name, suffix, T_, A_, OP, SIMD)                                   \
+  static void name##_##suffix(int64_t groups, int64_t rows, int64_t width,     \
+                              void *to, const void *from) {                    \
+    typedef T_ T;                                                              \
     typedef A_ A;                                                              \
     const T *v = from;                                                         \
-    A a = *(A *)to;                                                            \
-    SIMD for (int64_t i = 0; i < n; i++) OP(a, v[i]);                          \
-    *(A *)to = a;                                                              \
-  }                                                                            \
-  static void each_##name##_##suffix(int64_t n, void *to, const void *from) {  \
-    typedef A_ A;                                                              \
-    const T *v = from;                                                         \
-    A *a = to;                                                                 \
-    _Pragma("omp simd") for (int64_t i = 0; i < n; i++) OP(a[i], v[i]);        \
+    A wide[WIDE], *a = to;                                                     \
+    int64_t many = WIDE / width * width; /* whole rows side by side */         \
+    for (int64_t g = 0; g < groups; g++, a += width) {                         \
+      int64_t n = rows * width;                                                \
+      if (width == 1) {                                                        \
+        A s = *a;                                                              \
+        if (n < 8)                                                             \
+          for (int64_t i = 0; i < n; i++)                                      \
+            OP(s, v[i]);                                                       \
+        else                                                                   \
+          SIMD for (int64_t i = 0; i < n; i++) OP(s, v[i]);                    \
+        *a = s;                                                                \
+        v += n;                                                                \
+        continue;                                                              \
+      }                                                                        \
+      if (many > width && n >= 2 * many) {                                     \
+        for (int64_t i = 0; i < many; i++)                                     \
+          wide[i] = (A)v[i];                                                   \
+        for (v += many, n -= many; n >= many; v += many, n -= many)            \
+          EACH(many, wide, v, OP)                                              \
+        for (int64_t k = 0; k < many; k += width)                              \
+          EACH(width, a, wide + k, OP)                                         \
+      }                                                                        \
+      for (; n > 0; v += width, n -= width)                                    \
+        EACH(width, a, v, OP)                                                  \
+    }                                                                          \
   }
-#define TYPES(name, OP, SIMD)                                                  \
-  LOOPS(name, f32, float, double, OP, SIMD)                                    \
-  LOOPS(name, f64, double, double, OP, SIMD)                                   \
-  LOOPS(name, i64, int64_t, int64_t, OP, SIMD)
-TYPES(sum, SUM, _Pragma("omp simd reduction(+ : a)"))
-TYPES(prod, PROD, _Pragma("omp simd reduction(* : a)"))
-TYPES(max, MAX, )
-TYPES(min, MIN, )
+#define LOOPS(name, OP, SIMD)                                                  \
+  LOOP(name, f32, float, double, OP, SIMD)                                     \
+  LOOP(name, f64, double, double, OP, SIMD)                                    \
+  LOOP(name, i64, int64_t, int64_t, OP, SIMD)
+LOOPS(sum, SUM, _Pragma("omp simd reduction(+ : s)"))
+LOOPS(prod, PROD, _Pragma("omp simd reduction(* : s)"))
+LOOPS(max, MAX, )
+LOOPS(min, MIN, )
 
-typedef void (*loop)(int64_t n, void *to, const void *from);
-#define ROW(name)                                                              \
-  { row_##name##_f32, row_##name##_f64, row_##name##_i64 }
-#define EACH(name)                                                             \
-  { each_##name##_f32, each_##name##_f64, each_##name##_i64 }
-static const loop row_loops[][3] = {
-    {0}, ROW(sum), ROW(prod), ROW(max), ROW(min)};
-static const loop each_loops[][3] = {
-    {0}, EACH(sum), EACH(prod), EACH(max), EACH(min)};
+typedef void (*loop)(int64_t groups, int64_t rows, int64_t width, void *to,
+                     const void *from);
+#define TABLE(name)                                                            \
+  { name##_f32, name##_f64, name##_i64 }
+static const loop loops[][3] = {
+    {0}, TABLE(sum), TABLE(prod), TABLE(max), TABLE(min)};
 
 /* --- the plan --- */
 
@@ -60,7 +79,7 @@ typedef struct job {
   fl_machine m;
   fl_dtype type, acc_type, out_dtype; /* of values, accumulators, the result */
   acc first;
-  loop row, each, fold; /* fold: accumulators into accumulators */
+  loop reduce, fold; /* values, accumulators into accumulators */
   char *out;
   size_t out_size;
   int64_t kept, reduced; /* elements */
@@ -81,9 +100,8 @@ static void set_loops(job *j, const fl_program *p) {
     j->first.f = starts[p->reduce];
   else
     j->first.i = whole[p->reduce];
-  j->row = row_loops[p->reduce][t];
-  j->each = each_loops[p->reduce][t];
-  j->fold = each_loops[p->reduce][real ? 1 : 2];
+  j->reduce = loops[p->reduce][t];
+  j->fold = loops[p->reduce][real ? 1 : 2];
 }
 
 static fl_view together(const fl_launch *l) {
@@ -100,8 +118,8 @@ static fl_view together(const fl_launch *l) {
   return all;
 }
 
-/* Dims in the order of the walk: kept, reduced and, if the innermost one is
- * kept and long, that one last. The result has stride 0 along reduced ones. */
+/* Dims in the order of the walk: kept, reduced and, if the innermost ones are
+ * kept, those last. The result has stride 0 along reduced ones. */
 static void plan(job *j, const fl_launch *l) {
   fl_view all = together(l);
   int n, order[FL_MAX_DIMS], at = 0;
@@ -117,17 +135,15 @@ static void plan(job *j, const fl_launch *l) {
     *(r ? &j->reduced : &j->kept) *= all.shape[i];
     s *= r ? 1 : all.shape[i];
   }
-  int last = all.ndim - 1;
-  bool inner = mask && all.ndim && !(mask >> last & 1) &&
-               all.shape[last] >= NARROW && j->reduced > 1;
-  if (inner)
-    j->width = all.shape[last];
+  int inner = all.ndim; /* from here on dims are innermost */
+  for (; inner > 0 && !(mask >> (inner - 1) & 1) && j->reduced > 1; inner--)
+    j->width *= all.shape[inner - 1];
   for (int turn = 0; turn < 2; turn++)
     for (int i = 0; i < all.ndim; i++)
-      if ((int)(mask >> i & 1) == turn && !(inner && i == last))
+      if ((int)(mask >> i & 1) == turn && i < inner)
         order[at++] = i;
-  if (inner)
-    order[at++] = last;
+  for (int i = inner; i < all.ndim; i++)
+    order[at++] = i;
   fl_machine *m = &j->m;
   m->tiles.ndim = all.ndim;
   for (int k = 0; k <= l->n_in; k++) {
@@ -154,40 +170,74 @@ static void finish(const job *j, int64_t at, int64_t n, const acc *a) {
   (n, j->out_dtype, j->out + (size_t)at * j->out_size, j->acc_type, a);
 }
 
-/* `rows` times `n` elements, one after the other, into n accumulators (each)
- * or, with n reduced elements in a row, into one for each row. */
-static void reduce_run(const job *j, fl_machine_run *r, int64_t rows, int64_t n,
-                       bool each, acc *to) {
-  const fl_program *p = j->m.program;
+/* groups * rows * width elements from the run's place on. */
+static void reduce(const job *j, fl_machine_run *r, int64_t groups,
+                   int64_t rows, int64_t width, acc *a) {
   size_t size = fl_dtype_size(j->type);
-  int64_t left = rows * n, done = 0; /* elements; of the row we are in */
+  int64_t group = rows * width, left = groups * group, row = 0, col = 0;
   while (left > 0) {
-    int64_t take = fl_tiles_take(&r->w, &j->m.tiles, left, j->m.tile);
+    int64_t take = fl_tiles_take(&r->w, &j->m.tiles, left, j->m.tile), k;
     FL_CPU(machine_tile)(r, take, false);
-    const char *v = FL_CPU(machine_value)(r, p->out[0], take);
+    const char *v = FL_CPU(machine_value)(r, j->m.program->out[0], take);
     left -= take;
-    while (take > 0) {
-      int64_t k = n - done < take ? n - done : take;
-      if (each)
-        j->each(k, to + done, v);
-      else
-        j->row(k, to, v);
-      v += (size_t)k * size;
-      take -= k;
-      done += k;
-      if (done == n) {
-        done = 0;
-        to += !each;
+    for (; take > 0; take -= k, v += (size_t)k * size) {
+      if (row == 0 && col == 0 && take >= group) {
+        int64_t n = take / group;
+        k = n * group;
+        j->reduce(n, rows, width, a, v);
+        a += n * width;
+        continue;
+      }
+      if (col == 0 && take >= width) {
+        int64_t n = take / width < rows - row ? take / width : rows - row;
+        k = n * width;
+        j->reduce(1, n, width, a, v);
+        row += n;
+      } else {
+        k = width - col < take ? width - col : take;
+        j->reduce(1, 1, k, a + col, v);
+        col += k;
+        row += col == width;
+        col = col == width ? 0 : col;
+      }
+      if (row == rows) {
+        row = 0;
+        a += width;
       }
     }
   }
 }
 
-/* Kept elements innermost: task = (outer, block, segment). */
-static void columns(void *context, int64_t begin, int64_t end) {
+static void begin_with(const job *j, acc *a, int64_t n) {
+  for (int64_t i = 0; i < n; i++)
+    a[i] = j->first;
+}
+
+/* Groups that are reduced whole, as many at once as there is room for. */
+static void whole_groups(const job *j, fl_machine_run *r, int64_t begin,
+                         int64_t end) {
+  acc a[FL_MACHINE_TILE];
+  int64_t most = FL_MACHINE_TILE / j->width;
+  for (int64_t t = begin, n; t < end; t += n) {
+    n = end - t < most ? end - t : most;
+    begin_with(j, a, n * j->width);
+    if (j->reduced)
+      FL_CPU(machine_seek)(r, t * j->reduced * j->width);
+    reduce(j, r, n, j->reduced, j->width, a);
+    finish(j, t * j->width, n * j->width, a);
+  }
+}
+
+/* A task is (outer kept elements, block of the width, segment). */
+static void tasks(void *context, int64_t begin, int64_t end) {
   const job *j = context;
   fl_machine_run r;
   acc own[FL_MACHINE_TILE];
+  FL_CPU(machine_start)(&r, &j->m);
+  if (j->segments == 1 && j->blocks == 1) {
+    whole_groups(j, &r, begin, end);
+    return;
+  }
   for (int64_t t = begin; t < end; t++) {
     int64_t s = t % j->segments, b = t / j->segments % j->blocks;
     int64_t outer = t / j->segments / j->blocks, from = s * j->segment;
@@ -195,56 +245,29 @@ static void columns(void *context, int64_t begin, int64_t end) {
     rows = rows < j->segment ? rows : j->segment;
     n = n < j->block ? n : j->block;
     acc *a = j->partial ? j->partial + t * j->block : own;
-    for (int64_t i = 0; i < n; i++)
-      a[i] = j->first;
     int64_t at = (outer * j->reduced + from) * j->width + b * j->block;
+    begin_with(j, a, n);
     if (j->blocks == 1 && rows > 0) {
-      FL_CPU(machine_start)(&r, &j->m, at);
-      reduce_run(j, &r, rows, n, true, a);
-    } else {
-      for (int64_t i = 0; i < rows; i++, at += j->width) {
-        FL_CPU(machine_start)(&r, &j->m, at);
-        reduce_run(j, &r, 1, n, true, a);
-      }
+      FL_CPU(machine_seek)(&r, at);
+      reduce(j, &r, 1, rows, n, a);
+    }
+    for (int64_t i = 0; i < rows && j->blocks > 1; i++, at += j->width) {
+      FL_CPU(machine_seek)(&r, at);
+      reduce(j, &r, 1, 1, n, a);
     }
     if (!j->partial)
       finish(j, outer * j->width + b * j->block, n, a);
   }
 }
 
-/* Reduced elements innermost: task = (kept, segment), many at once where they
- * are whole. */
-static void rows(void *context, int64_t begin, int64_t end) {
-  const job *j = context;
-  fl_machine_run r;
-  acc own[FL_MACHINE_TILE];
-  for (int64_t t = begin; t < end;) {
-    int64_t s = t % j->segments, from = s * j->segment, n = j->reduced - from;
-    int64_t many = end - t < FL_MACHINE_TILE ? end - t : FL_MACHINE_TILE;
-    n = n < j->segment ? n : j->segment;
-    many = j->segments > 1 ? 1 : many;
-    acc *a = j->partial ? j->partial + t : own;
-    for (int64_t i = 0; i < many; i++)
-      a[i] = j->first;
-    if (n > 0) {
-      FL_CPU(machine_start)(&r, &j->m, t / j->segments * j->reduced + from);
-      reduce_run(j, &r, many, n, false, a);
-    }
-    if (!j->partial)
-      finish(j, t, many, a);
-    t += many;
-  }
-}
-
 /* Partial results in the order of their segments. */
 static void combine(const job *j) {
-  int64_t each = j->width > 1 ? j->block : 1;
   for (int64_t t = 0; t < j->kept / j->width * j->blocks; t++) {
-    acc *a = j->partial + t * j->segments * each;
+    acc *a = j->partial + t * j->segments * j->block;
     int64_t b = t % j->blocks, n = j->width - b * j->block;
-    n = j->width > 1 ? (n < j->block ? n : j->block) : 1;
+    n = n < j->block ? n : j->block;
     for (int64_t s = 1; s < j->segments; s++)
-      j->fold(n, a, a + s * each);
+      j->fold(1, 1, n, a, a + s * j->block);
     finish(j, t / j->blocks * j->width + b * j->block, n, a);
   }
 }
@@ -271,18 +294,17 @@ fl_status FL_CPU(expr_reduce)(const fl_launch *l) {
   j.segment = at_least_one(SEGMENT / j.block);
   j.segments = at_least_one((j.reduced + j.segment - 1) / j.segment);
   /* enough tasks without: one segment */
-  int64_t tasks = j.kept / j.width * j.blocks;
-  if (tasks >= 64) {
+  int64_t n = j.kept / j.width * j.blocks;
+  if (n >= 64) {
     j.segment = at_least_one(j.reduced);
     j.segments = 1;
   }
-  tasks *= j.segments;
+  n *= j.segments;
   if (j.segments > 1 &&
-      !(j.partial = fl_scratch_get(l, (size_t)(tasks * j.block) * sizeof(acc))))
+      !(j.partial = fl_scratch_get(l, (size_t)(n * j.block) * sizeof(acc))))
     return FL_ENOMEM;
   int64_t cost = j.block * (j.reduced < j.segment ? j.reduced : j.segment);
-  fl_cpu_parallel(l, tasks, at_least_one(PIECE / at_least_one(cost)),
-                  j.width > 1 ? columns : rows, &j);
+  fl_cpu_parallel(l, n, at_least_one(PIECE / at_least_one(cost)), tasks, &j);
   if (j.partial)
     combine(&j);
   return FL_OK;

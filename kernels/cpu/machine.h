@@ -38,8 +38,8 @@ typedef struct fl_machine_run {
 
 /* Needs tiles.shape, tiles.ndim and the operands, bound but not merged. */
 fl_status FL_CPU(machine_open)(fl_machine *m, const fl_launch *l);
-void FL_CPU(machine_start)(fl_machine_run *r, const fl_machine *m,
-                           int64_t begin);
+void FL_CPU(machine_start)(fl_machine_run *r, const fl_machine *m);
+void FL_CPU(machine_seek)(fl_machine_run *r, int64_t begin);
 /* Computes the next n elements, n of fl_tiles_take, and moves on. Results go
  * to their tensors if `store`. */
 void FL_CPU(machine_tile)(fl_machine_run *r, int64_t n, bool store);
