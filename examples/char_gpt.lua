@@ -5,8 +5,9 @@
 --     flare examples/char_gpt.lua --resume            goes on where the last run stopped
 --
 -- Options: --data FILE, --steps N, --device NAME, --layers N, --heads N, --width N, --block N,
--- --batch N, --dropout P, --lr RATE, --seed N, --out DIR, --resume; --stop N ends early, as a
--- power cut would, --quiet leaves out samples and curves.
+-- --batch N, --dropout P, --lr RATE, --seed N, --out DIR, --resume; --autocast TYPE (bf16 on
+-- cuda, else none); --stop N ends early, as a power cut would, --quiet leaves out samples and
+-- curves.
 local flare = require "flare"
 local nn, optim, data, io_, log = flare.nn, flare.optim, flare.data, flare.io, flare.log
 local F = nn.functional
@@ -15,41 +16,12 @@ local F = nn.functional
 local defaults = {
   data = "", steps = 6000, device = "cpu", layers = 4, heads = 4, width = 128, block = 64,
   batch = 12, dropout = 0.0, lr = 1e-3, seed = 1337, out = "char_gpt.out", resume = false,
-  stop = 0, quiet = false,
+  stop = 0, quiet = false, autocast = "",
 }
 
 local function usage(message)
   io.stderr:write("char_gpt: ", message, "\n")
   os.exit(2)
-end
-
-local function parse(argv)
-  local o, given, i = {}, {}, 1
-  for key, value in pairs(defaults) do o[key] = value end
-  while i <= #argv do
-    local key = argv[i]:match("^%-%-([%w_]+)$")
-    if not key or defaults[key] == nil then
-      usage(("unknown option '%s'%s"):format(argv[i], flare.options.hint(key or argv[i], defaults)))
-    end
-    if type(defaults[key]) == "boolean" then
-      o[key] = true
-    else
-      i = i + 1
-      local text = argv[i]
-      if not text then usage("--" .. key .. " needs a value") end
-      local number = tonumber(text)
-      if type(defaults[key]) == "number" and not number then
-        usage(("--%s needs a number, got '%s'"):format(key, text))
-      end
-      o[key] = type(defaults[key]) == "number" and number or text
-      if math.type(defaults[key]) == "integer" then
-        o[key] = math.tointeger(number) or usage(("--%s needs a whole number"):format(key))
-      end
-    end
-    given[key] = true
-    i = i + 1
-  end
-  return o, given
 end
 
 ---------------------------------------------------------------- text
@@ -143,13 +115,19 @@ local function sample(model, vocabulary, start, count, generator, device)
   return vocabulary:decode(tokens)
 end
 
+-- The loss, with products in the type of --autocast.
+local function loss_of(model, o, x, y)
+  return flare.autocast(o.autocast ~= "none" and o.autocast or false, model, x:to(o.device),
+                        y:to(o.device))
+end
+
 -- Mean loss over all of a text, each character predicted once.
 local function evaluate(model, tokens, o, most)
   local _ <close> = flare.no_grad()
   model:eval()
   local total, count = 0, 0
   for x, y in data.text.blocks(tokens, o.block, 64) do
-    local loss = model(x:to(o.device), y:to(o.device)):item()
+    local loss = loss_of(model, o, x, y):item()
     total, count = total + loss * y:numel(), count + y:numel()
     if most and count >= most then break end
   end
@@ -159,7 +137,9 @@ end
 
 ---------------------------------------------------------------- training
 
-local o, given = parse(arg or {})
+local o, given = flare.options.command(arg or {}, defaults)
+if not o then usage(given) end
+if o.autocast == "" then o.autocast = o.device:find "^cuda" and "bf16" or "none" end
 local checkpoints = assert(io_.Checkpoint(o.out))
 local saved
 if o.resume then
@@ -168,7 +148,7 @@ if o.resume then
   if not saved then usage(message) end
   -- what makes the run what it is stays as it was
   for _, key in ipairs{"data", "layers", "heads", "width", "block", "batch", "dropout", "lr",
-                       "seed", "steps"} do
+                       "seed", "steps", "autocast"} do
     local value = saved.options[key]
     if given[key] and key ~= "steps" and o[key] ~= value then
       usage(("--%s is %s in the run that goes on, not %s"):format(key, value, o[key]))
@@ -225,7 +205,7 @@ end
 local batches = loader:forever()
 while step < last_step do
   local x, y = batches()
-  local loss = model(x:to(o.device), y:to(o.device))
+  local loss = loss_of(model, o, x, y)
   optimizer:zero_grad()
   loss:backward()
   optim.clip_grad_norm_(parameters, 1.0)

@@ -59,9 +59,11 @@ static int scoped(lua_State *L, mode m, int value, int i, const char *where) {
   fl_lua *st = fll_enter(L);
   if (lua_isnoneornil(L, i))
     return push_guard(L, st, m, value);
-  if (!lua_isfunction(L, i))
+  if (!lua_isfunction(L, i) && luaL_getmetafield(L, i, "__call") == LUA_TNIL)
     fll_error(L, "%s: expected a function or nothing, got %s", where,
               fll_typename(L, i));
+  if (!lua_isfunction(L, i))
+    lua_pop(L, 1); /* a module, say */
   return with_mode(L, st, m, value, i);
 }
 
