@@ -54,14 +54,20 @@ static flc_spec queries_spec(int dtype, int w, bool more) {
 static flc_spec delta_spec(int dtype) {
   return FLC_SPEC("attention_backward", "delta", dtype);
 }
+/* Rows of a thread's part of a tile; a block has 16 times as many. */
+static int plain_rows(int dtype) {
+  return dtype == FL_F32 ? 8 : 4;
+}
 static flc_spec plain_forward_spec(int dtype, int parts) {
-  return FLC_SPEC("attention_plain", "forward", dtype, parts);
+  return FLC_SPEC("attention_plain", "forward", dtype, parts,
+                  plain_rows(dtype));
 }
 static flc_spec plain_keys_spec(int dtype, int parts) {
-  return FLC_SPEC("attention_plain", "keys", dtype, parts);
+  return FLC_SPEC("attention_plain", "keys", dtype, parts, plain_rows(dtype));
 }
 static flc_spec plain_queries_spec(int dtype, int parts) {
-  return FLC_SPEC("attention_plain", "queries", dtype, parts);
+  return FLC_SPEC("attention_plain", "queries", dtype, parts,
+                  plain_rows(dtype));
 }
 
 /* Hopper's */
@@ -343,14 +349,14 @@ static fl_status forward16(work *w) {
 /* `parts`: columns / 64 of a block's result. */
 static fl_status run_plain(work *w, flc_spec spec, int64_t rows, int64_t heads,
                            int cols, int parts) {
-  size_t size = fl_dtype_size(w->dtype);
-  w->a.tiles = flc_ceil_div(rows, ROWS);
+  int tile = 16 * plain_rows((int)w->dtype),
+      numbers = (16 + ROWS) * (tile + 4) + 16 * (ROWS + 4) + 16 * parts * ROWS;
+  w->a.tiles = flc_ceil_div(rows, tile);
   w->a.chunks = cols ? (int)flc_ceil_div(cols, parts * ROWS) : 1;
   flc_grid g = {.x = (unsigned)(w->a.tiles * heads * w->a.chunks),
                 .block = PLAIN_THREADS,
                 .shared =
-                    (unsigned)(size * (2 * 16 * (ROWS + 4) + ROWS * (ROWS + 4) +
-                                       16 * parts * ROWS))};
+                    (unsigned)numbers * (unsigned)fl_dtype_size(w->dtype)};
   return g.x ? FLC_RUN(w->l, spec, g, w->a) : FL_OK;
 }
 
