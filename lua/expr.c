@@ -27,11 +27,7 @@ static int kernel_gc(lua_State *L) {
 
 static int kernel_tostring(lua_State *L) {
   kernel *k = check_kernel(L);
-  int n = fl_expr_inputs(k->e);
-  if (n < 0)
-    lua_pushfstring(L, "flare.kernel %s", fl_expr_name(k->e));
-  else
-    lua_pushfstring(L, "flare.kernel %s of %d inputs", fl_expr_name(k->e), n);
+  lua_pushfstring(L, "flare.kernel %s", fl_expr_signature(k->e));
   return 1;
 }
 
@@ -141,7 +137,8 @@ static int read_inputs(lua_State *L, kernel *k, int last, fl_operand *in,
   int want = fl_expr_inputs(k->e), n = last - 1;
   const char *name = fl_expr_name(k->e);
   if (want >= 0 && (n < want || (n > want && !k->reduces)))
-    fll_error(L, "%s takes %d inputs, not %d", name, want, n);
+    fll_error(L, "%s takes %d inputs, not %d: %s", name, want, n,
+              fl_expr_signature(k->e));
   if (want < 0 && n > MAX_IN)
     fll_error(L, "%s: %d inputs are too many: at most %d", name, n, MAX_IN);
   n = want < 0 ? n : want;

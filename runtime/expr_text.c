@@ -16,6 +16,7 @@ struct fl_expr {
   char *name, *inputs, *outputs, *body,
       *backward; /* the last two may be NULL */
   char *site;    /* " (train.lua:12)" */
+  char *signature;
   fl_reduction reduce;
   int n_in, n_out, n_back;
   fli_decl in[FLI_EXPR_IN], out[FL_MAX_OUT];
@@ -126,6 +127,18 @@ static fl_status read_texts(fl_expr *e) {
   return check_text(e, true);
 }
 
+static fl_status describe(fl_expr *e) {
+  const char *in = e->body ? e->inputs : "...";
+  size_t room = strlen(e->name) + strlen(in) + 8;
+  room += e->body ? strlen(e->outputs) : 0;
+  e->signature = fli_malloc(e->rt, room);
+  if (!e->signature)
+    return FL_ENOMEM;
+  snprintf(e->signature, room, "%s(%s)%s%s", e->name, in, e->body ? " -> " : "",
+           e->body ? e->outputs : "");
+  return FL_OK;
+}
+
 static fl_status fill(fl_expr *e, const char *inputs, const char *outputs,
                       const char *body, const fl_expr_options *o) {
   const char *what = !body ? "kernel" : o->reduce ? "reduce" : "elementwise";
@@ -138,10 +151,11 @@ static fl_status fill(fl_expr *e, const char *inputs, const char *outputs,
   FLI_TRY(copy_text(e->rt, body, &e->body));
   e->n_in = -1;
   if (!body)
-    return FL_OK;
+    return describe(e);
   FLI_TRY(copy_text(e->rt, inputs, &e->inputs));
   FLI_TRY(copy_text(e->rt, outputs, &e->outputs));
   FLI_TRY(copy_text(e->rt, o->backward, &e->backward));
+  FLI_TRY(describe(e));
   return read_texts(e);
 }
 
@@ -166,8 +180,9 @@ fl_status fl_expr_new(fl_runtime *rt, const char *inputs, const char *outputs,
 void fl_expr_free(fl_expr *e) {
   if (!e)
     return;
-  char *const texts[] = {e->name,     e->inputs, e->outputs,      e->body,
-                         e->backward, e->site,   (char *)e->known};
+  char *const texts[] = {e->name,      e->inputs,       e->outputs,
+                         e->body,      e->backward,     e->site,
+                         e->signature, (char *)e->known};
   for (size_t k = 0; k < sizeof texts / sizeof *texts; k++)
     fli_mfree(texts[k]);
   fli_mfree(e);
@@ -179,6 +194,10 @@ const char *fl_expr_name(const fl_expr *e) {
 
 fl_runtime *fli_expr_runtime(const fl_expr *e) {
   return e->rt;
+}
+
+const char *fl_expr_signature(const fl_expr *e) {
+  return e->signature;
 }
 
 int fl_expr_inputs(const fl_expr *e) {
@@ -294,9 +313,9 @@ fl_status fl_expr_op(fl_expr *e, int n, const fl_operand *in,
   fli_graph graph, backward;
   *op = NULL;
   if (e->body ? n != e->n_in : n > FLI_EXPR_IN)
-    return fli_fail(FL_EARG, "%s takes %s%d inputs (%s), not %d", e->name,
+    return fli_fail(FL_EARG, "%s takes %s%d inputs, not %d: %s", e->name,
                     e->body ? "" : "at most ", e->body ? e->n_in : FLI_EXPR_IN,
-                    e->body ? e->inputs : "...", n);
+                    n, e->signature);
   uint64_t key = key_of(e, n, in);
   for (int k = 0; k < e->n_known; k++)
     if (e->known[k].key == key) {

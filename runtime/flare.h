@@ -283,6 +283,8 @@ FL_API fl_status fl_expr_new(fl_runtime *rt, const char *inputs,
                              const fl_expr_options *o, fl_expr **e);
 FL_API void fl_expr_free(fl_expr *e);
 FL_API const char *fl_expr_name(const fl_expr *e);
+/* "elementwise(T x, f32 a) -> T z" */
+FL_API const char *fl_expr_signature(const fl_expr *e);
 FL_API int fl_expr_inputs(const fl_expr *e); /* < 0: as many as recorded */
 /* The operator for these inputs. *op is NULL if it is still to be recorded. */
 FL_API fl_status fl_expr_op(fl_expr *e, int n, const fl_operand *in,

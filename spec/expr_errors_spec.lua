@@ -86,7 +86,8 @@ describe("wrong text", function()
 
   it("is found in calls", function()
     local k = flare.elementwise("T x, T y", "T z", "z = x + y", {name = "plus"})
-    assert.match("plus takes 2 inputs, not 1", message(k, flare.ones(2)))
+    assert.match("plus takes 2 inputs, not 1: plus%(T x, T y%) %-> T z",
+      message(k, flare.ones(2)))
     assert.match("plus takes 2 inputs, not 3", message(k, 1, 2, 3))
     assert.match("plus: input 2 must be a tensor or a number, got", message(k, 1, "a"))
     assert.match("plus: input 2 of shape %(3%) does not broadcast to %(2%)",
