@@ -1,8 +1,7 @@
 /* Attention: which kernels compute it, and with what. 16-bit floats of up to
  * 256 columns go to tensor cores: attention.cu, attention_backward.cu, on
- * Hopper with up to 128 columns attention_wide.cu, attention_wide_backward.cu
- * (without mask and dropout). All else goes to attention_plain.cu, as f32 or
- * f64. */
+ * Hopper with up to 128 columns attention_wide.cu, attention_wide_backward.cu.
+ * All else goes to attention_plain.cu, as f32 or f64. */
 #include <math.h>
 #include <string.h>
 
@@ -87,8 +86,8 @@ static flc_spec wide_forward_spec(int dtype, int w, bool more) {
 static flc_spec wide_rows_spec(int dtype, int w) {
   return FLC_SPEC("attention_wide_backward", "rows", dtype, w);
 }
-static flc_spec wide_keys_spec(int dtype, int w) {
-  return FLC_SPEC("attention_wide_backward", "keys", dtype, w);
+static flc_spec wide_keys_spec(int dtype, int w, bool more) {
+  return FLC_SPEC("attention_wide_backward", "keys", dtype, w, more);
 }
 static flc_spec wide_gather_spec(int dtype, int w) {
   return FLC_SPEC("attention_wide_backward", "gather", dtype, w);
@@ -117,7 +116,8 @@ void flc_visit_attention(flc_visitor *v) {
       visit_one(v, wide_forward_spec(dtype, w, false), quick);
       visit_one(v, wide_forward_spec(dtype, w, true), false);
       visit_one(v, wide_rows_spec(dtype, w), quick);
-      visit_one(v, wide_keys_spec(dtype, w), quick);
+      visit_one(v, wide_keys_spec(dtype, w, false), quick);
+      visit_one(v, wide_keys_spec(dtype, w, true), false);
       visit_one(v, wide_gather_spec(dtype, w), quick);
     }
   for (int dtype = FL_F64; dtype <= FL_F32; dtype++) {
@@ -408,6 +408,7 @@ static bool wide_open(const work *w, attention_wide *to, int tile) {
   int64_t heads_k = a->heads / a->group;
   to->a = *a;
   to->tiles_q = flc_ceil_div(a->nq, tile);
+  to->more = w->more;
   return wide_map(w, &to->q, &a->q, a->d, a->nq, a->heads, tile) &&
          wide_map(w, &to->k, &a->k, a->d, a->nk, heads_k, WIDE_KEYS) &&
          wide_map(w, &to->v, &a->v, a->dv_cols, a->nk, heads_k, WIDE_KEYS);
@@ -455,7 +456,7 @@ static fl_status wide_backward(const work *w, attention_wide *to) {
   int64_t tiles = w->heads_all * to->tiles_q;
   size_t bytes = (size_t)tiles * 2 * 8 * 128 * 4 * sizeof(float);
   flc_spec rows = wide_rows_spec(dtype, cols),
-           keys = wide_keys_spec(dtype, cols),
+           keys = wide_keys_spec(dtype, cols, w->more),
            gather = wide_gather_spec(dtype, cols);
   fl_status s;
   to->rows =
@@ -523,7 +524,7 @@ static fl_status run_backward(work *w) {
   attention_wide wide;
   int dtype = (int)w->dtype;
   fl_status s;
-  if (!w->more && wide_open(w, &wide, wide_queries(wide_width(w))) &&
+  if (wide_open(w, &wide, wide_queries(wide_width(w))) &&
       wide_map(w, &wide.dy, &w->a.dy, w->a.dv_cols, w->a.nq, w->a.heads,
                wide_queries(wide_width(w))))
     return wide_backward(w, &wide);

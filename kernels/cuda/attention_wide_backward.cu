@@ -121,15 +121,60 @@ void back_update(float (&sum)[W / 8][4],
 }
 
 /* Scores to weights, by lse of their columns. */
-template <int Q>
+template <int Q, int MORE>
 void back_weights(float (&s)[Q / 8][4], uint32_t lse, float unit) {
 #pragma unroll
   for (int j = 0; j < Q / 8; j++) {
     float2 less = fl_load8(lse + 32 * j + threadIdx.x % 4 * 8);
 #pragma unroll
-    for (int e = 0; e < 4; e++)
-      s[j][e] = fl_exp2_fast(fmaf(s[j][e], unit, e & 1 ? -less.y : -less.x));
+    for (int e = 0; e < 4; e++) {
+      float by = e & 1 ? less.y : less.x;
+      s[j][e] =
+          fl_exp2_fast(MORE ? (s[j][e] - by) * unit : fmaf(s[j][e], unit, -by));
+    }
   }
+}
+
+/* Scores scaled, and the mask. */
+template <int Q>
+void back_add_mask(const attention_args &a, float (&s)[Q / 8][4], int64_t b,
+                   int64_t h, int64_t query, int64_t key) {
+  int lane = threadIdx.x & 31;
+#pragma unroll
+  for (int j = 0; j < Q / 8; j++)
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+      int64_t at = key + lane / 4 + 8 * (e >> 1),
+              i = query + 8 * j + 2 * (lane % 4) + (e & 1);
+      s[j][e] *= (float)a.scale;
+      if (at < a.nk && i < a.nq)
+        s[j][e] = att_masked(a, s[j][e], b, h, i, at);
+    }
+}
+
+/* What stays, 32 sums to a word; all without dropout. */
+template <int Q>
+void back_keep(const attention_args &a, const att_random &r,
+               uint32_t (&bits)[Q / 64], int64_t b, int64_t h, int64_t query,
+               int64_t key) {
+#pragma unroll
+  for (int i = 0; i < Q / 64; i++)
+    bits[i] = a.drop.limit
+                  ? att_kept_tile<64, 1>(a, r, b, h, query + 64 * i, key)
+                  : 0xffffffff;
+}
+
+/* Weights that are dropped become 0. */
+template <int Q>
+void back_drop(uint32_t (&p)[Q / 16][4], const uint32_t (&bits)[Q / 64]) {
+#pragma unroll
+  for (int i = 0; i < Q / 16; i++)
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+      int first = (8 * i + 2 * j) % 32;
+      p[i][j] &= (bits[i / 4] >> first & 1 ? 0xffff : 0) |
+                 (bits[i / 4] >> first & 2 ? 0xffff0000 : 0);
+    }
 }
 
 /* Weights of keys that are not there, or not seen, become 0. */
@@ -148,18 +193,23 @@ void back_cut(float (&s)[Q / 8][4], int keys, int key, int query, bool causal) {
 }
 
 /* Gradients of scores from dp and weights, rounded: floats would not fit. */
-template <int D, int Q>
+template <int D, int Q, int MORE>
 void back_grade(uint32_t (&ds)[Q / 16][4], const float (&dp)[Q / 8][4],
-                const uint32_t (&p)[Q / 16][4], uint32_t delta) {
+                const uint32_t (&p)[Q / 16][4], uint32_t delta,
+                const uint32_t (&bits)[Q / 64], float keep) {
 #pragma unroll
   for (int c = 0; c < Q / 8; c++) {
     float2 less = fl_load8(delta + 32 * c + threadIdx.x % 4 * 8);
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-      int j = 2 * (c & 1) + half;
+      int j = 2 * (c & 1) + half, first = (4 * c + 2 * half) % 32;
       float2 w = fl_unpack<D>(p[c / 2][j]);
-      ds[c / 2][j] = fl_pack<D>(w.x * (dp[c][2 * half] - less.x),
-                                w.y * (dp[c][2 * half + 1] - less.y));
+      float x = dp[c][2 * half], y = dp[c][2 * half + 1];
+      if (MORE) {
+        x = bits[c / 8] >> first & 1 ? x * keep : 0;
+        y = bits[c / 8] >> first & 2 ? y * keep : 0;
+      }
+      ds[c / 2][j] = fl_pack<D>(w.x * (x - less.x), w.y * (y - less.y));
     }
   }
 }
@@ -201,15 +251,18 @@ inline void back_add(const attention_wide &w, const back_work &b, int h, int t,
     fl_add4(to + j * 512, dq[j]);
 }
 
-template <int D, int W>
+template <int D, int W, int MORE>
 void back_consume(const attention_wide &w, const back_work &b, back_room<W> m,
                   back_gates gate, int group, uint16_t *room) {
   constexpr int Q = back_queries<W>;
   const attention_args &a = w.a;
   int lane = threadIdx.x & 31, warp = threadIdx.x >> 5 & 3,
       local = 64 * group + 16 * warp, key = (int)b.p.first + local;
-  float unit = (float)(a.scale * FL_LOG2E), dk[W / 8][4] = {},
+  float unit = (float)(MORE ? FL_LOG2E : a.scale * FL_LOG2E),
+        keep = MORE && a.drop.limit ? (float)a.drop.keep : 1, dk[W / 8][4] = {},
         dv[W / 8][4] = {};
+  att_random random =
+      MORE && a.drop.limit ? att_random_of(a) : att_random{0, 0};
   bool short_of = b.p.first + BACK_KEYS > a.nk;
   uint32_t k = m.k() + group * 64 * 128, v = m.v() + group * 64 * 128;
   fl_barrier_wait(gate.kv(), 0);
@@ -217,7 +270,7 @@ void back_consume(const attention_wide &w, const back_work &b, back_room<W> m,
   for (int n = 0; n < b.all; n++) {
     int t = b.from + n % b.tiles, h = (int)b.p.h * a.group + n / b.tiles;
     float s[Q / 8][4], dp[Q / 8][4], dq[8][4];
-    uint32_t p[Q / 16][4], ds[Q / 16][4];
+    uint32_t p[Q / 16][4], ds[Q / 16][4], bits[Q / 64];
     fl_barrier_wait(gate.q(n, 0), gate.parity(n));
     back_scores<D, W>(s, k, m.q(n));
     fl_barrier_wait(gate.dy(n, 0), gate.parity(n));
@@ -227,14 +280,23 @@ void back_consume(const attention_wide &w, const back_work &b, back_room<W> m,
     fl_products_hold(dk);
     if (n > 0 && lane == 0)
       fl_barrier_arrive(gate.q(n - 1, 1));
-    back_weights<Q>(s, m.rows(n), unit);
+    if (MORE)
+      back_add_mask<Q>(a, s, b.p.b, h, t * Q, key);
+    back_weights<Q, MORE>(s, m.rows(n), unit);
     if (short_of || (a.causal && b.p.first + BACK_KEYS > t * Q + 1))
       back_cut<Q>(s, (int)a.nk, key, t * Q, a.causal);
     wide_pack<D, Q>(p, s);
     fl_products_wait<0>();
     fl_products_hold(dp);
-    back_update<D, W>(dv, p, m.dy(n));
-    back_grade<D, Q>(ds, dp, p, m.rows(n) + Q * 4);
+    if (!MORE)
+      back_update<D, W>(dv, p, m.dy(n));
+    else
+      back_keep<Q>(a, random, bits, b.p.b, h, t * Q, key);
+    back_grade<D, Q, MORE>(ds, dp, p, m.rows(n) + Q * 4, bits, keep);
+    if (MORE) {
+      back_drop<Q>(p, bits);
+      back_update<D, W>(dv, p, m.dy(n));
+    }
     back_share<Q>(m.ds(n), ds, local);
     fl_fence_async();
     fl_meet(1, 256);
@@ -254,9 +316,9 @@ void back_consume(const attention_wide &w, const back_work &b, back_room<W> m,
   fl_products_wait<0>();
   fl_products_hold(dk);
   fl_meet(1, 256); /* all have read the keys: their place is free */
-  float one[2] = {1, 1}, scale[2] = {(float)a.scale, (float)a.scale};
+  float kept[2] = {keep, keep}, scale[2] = {(float)a.scale, (float)a.scale};
   uint16_t *mine = room + local * W;
-  att_save<D, W>(dv, one, mine, att_rows<uint16_t>(a.dv, b.p.b, b.p.h),
+  att_save<D, W>(dv, kept, mine, att_rows<uint16_t>(a.dv, b.p.b, b.p.h),
                  a.dv.row, key, a.nk, a.dv_cols);
   att_save<D, W>(dk, scale, mine, att_rows<uint16_t>(a.dk, b.p.b, b.p.h),
                  a.dk.row, key, a.nk, a.d);
@@ -264,7 +326,7 @@ void back_consume(const attention_wide &w, const back_work &b, back_room<W> m,
 
 /* dk and dv, and sums of dq: those of (batch, head, tile of queries, half) are
  * as the lanes hold them, for `gather`. */
-template <int D, int W>
+template <int D, int W, int MORE>
 __global__ void __launch_bounds__(384, 1)
     keys(const __grid_constant__ attention_wide w) {
 #ifdef FL_HOPPER
@@ -285,14 +347,15 @@ __global__ void __launch_bounds__(384, 1)
       back_produce<W>(w, b, m, gate);
   } else {
     fl_registers_more<240>();
-    back_consume<D, W>(w, b, m, gate, threadIdx.x / 128 - 1,
-                       (uint16_t *)room + (m.at - fl_shared(room)) / 2);
+    back_consume<D, W, MORE>(w, b, m, gate, threadIdx.x / 128 - 1,
+                             (uint16_t *)room + (m.at - fl_shared(room)) / 2);
   }
 #endif
 }
 
-/* lse and delta of each query, padded to whole tiles such that weights of what
- * is not there, or saw nothing, are 0; 8 lanes to a query. */
+/* lse (for powers of two without `more`) and delta of each query, padded to
+ * whole tiles such that weights of what is not there, or saw nothing, are 0; 8
+ * lanes to a query. */
 template <int D, int W>
 __global__ void rows(const __grid_constant__ attention_wide w) {
   const attention_args &a = w.a;
@@ -304,7 +367,8 @@ __global__ void rows(const __grid_constant__ attention_wide w) {
   if (bh < w.items && i < a.nq) { /* here: batch * heads */
     sum = att_dot<D>(a, bh / a.heads, bh % a.heads, i, lane);
     float known = ((const float *)a.lse)[bh * a.nq + i];
-    lse = known == -INFINITY ? INFINITY : known * (float)FL_LOG2E;
+    lse =
+        known == -INFINITY ? INFINITY : known * (w.more ? 1 : (float)FL_LOG2E);
   }
   sum = fl_warp_reduce<8>(sum, fl_sum_of());
   if (bh < w.items && lane == 0) {
