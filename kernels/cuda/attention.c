@@ -74,14 +74,19 @@ enum { WIDE_KEYS = 128, WIDE_THREADS = 384 };
 static int wide_stages(int w) {
   return w == 64 ? 4 : 2;
 }
-static int wide_groups(int w) { /* that compute, forward */
-  return w == 64 ? 3 : 2;
+/* Groups that compute, forward: three, where registers suffice and tiles of 192
+ * queries leave little of the last one empty. */
+static int wide_groups(int w, int64_t queries) {
+  return w == 64 && flc_ceil_div(queries, 192) * 192 <= queries + queries / 12
+             ? 3
+             : 2;
 }
 static int wide_queries(int w) { /* of a tile, backward */
   return w == 64 ? 128 : 64;
 }
-static flc_spec wide_forward_spec(int dtype, int w, bool more) {
-  return FLC_SPEC("attention_wide", "forward", dtype, w, wide_stages(w), more);
+static flc_spec wide_forward_spec(int dtype, int w, int groups, bool more) {
+  return FLC_SPEC("attention_wide", "forward", dtype, w, groups, wide_stages(w),
+                  more);
 }
 static flc_spec wide_rows_spec(int dtype, int w) {
   return FLC_SPEC("attention_wide_backward", "rows", dtype, w);
@@ -113,8 +118,10 @@ void flc_visit_attention(flc_visitor *v) {
   for (int dtype = FL_F16; dtype <= FL_BF16; dtype++)
     for (int w = 64; w <= 128; w += 64) {
       bool quick = dtype == FL_BF16 && w == 128;
-      visit_one(v, wide_forward_spec(dtype, w, false), quick);
-      visit_one(v, wide_forward_spec(dtype, w, true), false);
+      for (int groups = 2; groups <= (w == 64 ? 3 : 2); groups++)
+        for (int more = 0; more < 2; more++)
+          visit_one(v, wide_forward_spec(dtype, w, groups, more),
+                    quick && more);
       visit_one(v, wide_rows_spec(dtype, w), quick);
       visit_one(v, wide_keys_spec(dtype, w, false), quick);
       visit_one(v, wide_keys_spec(dtype, w, true), false);
@@ -437,9 +444,9 @@ static fl_status wide_schedule(const work *w, attention_wide *to, int blocks) {
 
 static fl_status wide_forward(const work *w, attention_wide *to) {
   int cols = wide_width(w), most = flc_chip_of(w->l)->processors,
-      groups = wide_groups(cols),
+      groups = wide_groups(cols, w->a.nq),
       rows = 2 * 64 * groups + 2 * WIDE_KEYS * wide_stages(cols);
-  flc_spec spec = wide_forward_spec((int)w->dtype, cols, w->more);
+  flc_spec spec = wide_forward_spec((int)w->dtype, cols, groups, w->more);
   to->a.tiles = to->tiles_q;
   to->items = (int)(to->a.tiles * w->heads_all);
   fl_status s = wide_schedule(w, to, most);
@@ -497,7 +504,7 @@ FLC_KERNEL(attention) {
   w.a.y = rows_of(&y, y.data);
   w.a.lse = lse.data;
   attention_wide wide;
-  if (wide_open(&w, &wide, 64 * wide_groups(wide_width(&w)))) {
+  if (wide_open(&w, &wide, 64 * wide_groups(wide_width(&w), w.a.nq))) {
     s = wide_forward(&w, &wide);
   } else if (w.tensor) {
     s = forward16(&w);

@@ -6,17 +6,14 @@
  * other. */
 #include "attention_wide.cuh"
 
-#define WIDE_THREADS 384
-#define WIDE_KEYS    128 /* of a tile */
+#define WIDE_KEYS 128 /* of a tile */
 
-/* Groups that compute: with 64 columns there are registers for three. */
-template <int W> constexpr int wide_groups = W == 64 ? 3 : 2;
-template <int W> constexpr int wide_queries = 64 * wide_groups<W>;
+/* G: groups that compute; registers suffice for three with 64 columns. */
 
 /* Shared memory: queries, results, then STAGES times keys and values. A tile is
  * columns of 64, each (rows, 64). */
-template <int W, int STAGES> struct wide_room {
-  static constexpr int queries = wide_queries<W> * W * 2; /* bytes */
+template <int W, int G, int STAGES> struct wide_room {
+  static constexpr int queries = 64 * G * W * 2; /* bytes */
   static constexpr int tile = WIDE_KEYS * W * 2;
   uint32_t at;
   inline uint32_t q() const {
@@ -57,16 +54,15 @@ struct wide_item {
   att_place p;
   int tiles; /* of keys */
 };
-template <int W> wide_item wide_at(const attention_wide &w, int i) {
+template <int G> wide_item wide_at(const attention_wide &w, int i) {
   wide_item item;
   int all = (int)w.a.tiles, size = w.section * all, from = i / size * w.section,
       heads = w.items / all - from;
   heads = heads < w.section ? heads : w.section;
   int head = from + i % size % heads, tile = i % size / heads;
   tile = w.a.causal ? all - 1 - tile : tile;
-  item.p = {head / w.a.heads, head % w.a.heads,
-            (int64_t)tile * wide_queries<W>};
-  int64_t end = att_keys(w.a, item.p.first, wide_queries<W>);
+  item.p = {head / w.a.heads, head % w.a.heads, (int64_t)tile * 64 * G};
+  int64_t end = att_keys(w.a, item.p.first, 64 * G);
   item.tiles = (int)((end + WIDE_KEYS - 1) / WIDE_KEYS);
   return item;
 }
@@ -83,8 +79,8 @@ inline int wide_next(const attention_wide &w, int round) {
 
 /* One thread: all copies of this block, as far ahead as there is room. `items`
  * tells the others what they are of; -1 is the end. */
-template <int W, int STAGES>
-void wide_produce(const attention_wide &w, wide_room<W, STAGES> m,
+template <int W, int G, int STAGES>
+void wide_produce(const attention_wide &w, wide_room<W, G, STAGES> m,
                   wide_gates<STAGES> gate, int *items) {
   int n = 0, i = wide_next(w, 0);
   for (int round = 0;; round++) {
@@ -95,11 +91,10 @@ void wide_produce(const attention_wide &w, wide_room<W, STAGES> m,
       return;
     }
     items[round & 1] = i;
-    wide_item item = wide_at<W>(w, i);
+    wide_item item = wide_at<G>(w, i);
     int b = (int)item.p.b, h = (int)item.p.h, hk = h / w.a.group;
     fl_barrier_expect(gate.q(0), m.queries);
-    wide_load<W, wide_queries<W>>(m.q(), w.q, gate.q(0), (int)item.p.first, h,
-                                  b);
+    wide_load<W, 64 * G>(m.q(), w.q, gate.q(0), (int)item.p.first, h, b);
     i = wide_next(w, round + 1);
     for (int t = item.tiles - 1; t >= 0; t--, n++) {
       int parity = gate.parity(n) ^ 1;
@@ -114,13 +109,13 @@ void wide_produce(const attention_wide &w, wide_room<W, STAGES> m,
 }
 
 /* s = q k^T, queued; q: this group's 64 rows. */
-template <int D, int W>
+template <int D, int W, int G>
 void wide_scores(float (&s)[16][4], uint32_t q, uint32_t k) {
   fl_products_open();
 #pragma unroll
   for (int i = 0; i < W / 16; i++) {
     int col = i % 4 * 32;
-    fl_wgmma<D, 0, 0>(s, fl_tile_desc(q + i / 4 * wide_queries<W> * 128 + col),
+    fl_wgmma<D, 0, 0>(s, fl_tile_desc(q + i / 4 * 64 * G * 128 + col),
                       fl_tile_desc(k + i / 4 * WIDE_KEYS * 128 + col), i);
   }
   fl_products_commit();
@@ -137,7 +132,7 @@ void wide_values(float (&o)[W / 8][4], const uint32_t (&p)[8][4], uint32_t v) {
 }
 
 /* The warp's 16 rows of the result, by way of `room`. */
-template <int D, int W, int MORE>
+template <int D, int W, int G, int MORE>
 void wide_save(const attention_wide &w, const wide_item &item, int query,
                const float (&o)[W / 8][4], const att_state &r, uint32_t room) {
   const attention_args &a = w.a;
@@ -156,7 +151,7 @@ void wide_save(const attention_wide &w, const wide_item &item, int query,
   for (int j = 0; j < W / 8; j++)
 #pragma unroll
     for (int half = 0; half < 2; half++)
-      fl_store4(room + j / 8 * wide_queries<W> * 128 +
+      fl_store4(room + j / 8 * 64 * G * 128 +
                     fl_swizzle<128>(lane / 4 + 8 * half, j % 8) +
                     4 * (lane % 4),
                 fl_pack<D>(o[j][2 * half] * factor[half],
@@ -167,34 +162,33 @@ void wide_save(const attention_wide &w, const wide_item &item, int query,
   for (int n = lane; n < 16 * (W / 8); n += 32) {
     int row = n / (W / 8), chunk = n % (W / 8);
     if (query + row < a.nq && chunk * 8 < a.dv_cols)
-      *(uint4 *)(to + (query + row) * a.y.row + chunk * 8) =
-          fl_load16(room + chunk / 8 * wide_queries<W> * 128 +
-                    fl_swizzle<128>(row, chunk % 8));
+      *(uint4 *)(to + (query + row) * a.y.row + chunk * 8) = fl_load16(
+          room + chunk / 8 * 64 * G * 128 + fl_swizzle<128>(row, chunk % 8));
   }
 }
 
-template <int D, int W, int STAGES, int MORE>
-void wide_consume(const attention_wide &w, wide_room<W, STAGES> m,
+template <int D, int W, int G, int STAGES, int MORE>
+void wide_consume(const attention_wide &w, wide_room<W, G, STAGES> m,
                   wide_gates<STAGES> gate, const int *items, int group) {
   int lane = threadIdx.x & 31, warp = threadIdx.x >> 5 & 3, n = 0;
   float unit = (float)(MORE ? FL_LOG2E : w.a.scale * FL_LOG2E);
   att_random random =
       MORE && w.a.drop.limit ? att_random_of(w.a) : att_random{0, 0};
   uint32_t q = m.q() + group * 64 * 128;
-  int then = (group + 1) % wide_groups<W>;
+  int then = (group + 1) % G;
   if (then == 0)
     fl_meet_arrive(1, 256); /* the first group goes first */
   for (int round = 0;; round++) {
     fl_barrier_wait(gate.q(0), round & 1);
     if (items[round & 1] < 0)
       return;
-    wide_item item = wide_at<W>(w, items[round & 1]);
+    wide_item item = wide_at<G>(w, items[round & 1]);
     int query = (int)item.p.first + 64 * group + 16 * warp;
     float s[16][4], o[W / 8][4] = {};
     uint32_t p[8][4];
     att_state r = {{-INFINITY, -INFINITY}, {0, 0}, {1, 1}};
     fl_barrier_wait(gate.k(n, 0), gate.parity(n));
-    wide_scores<D, W>(s, q, m.k(n));
+    wide_scores<D, W, G>(s, q, m.k(n));
     fl_products_wait<0>();
     fl_products_hold(s);
     if (lane == 0) {
@@ -214,7 +208,7 @@ void wide_consume(const attention_wide &w, wide_room<W, STAGES> m,
       fl_barrier_wait(gate.k(n + 1, 0), gate.parity(n + 1));
     for (int t = item.tiles - 1; t > 0; t--, n++) {
       fl_meet(1 + group, 256);
-      wide_scores<D, W>(s, q, m.k(n + 1));
+      wide_scores<D, W, G>(s, q, m.k(n + 1));
       fl_barrier_wait(gate.v(n, 0), gate.parity(n));
       wide_values<D, W>(o, p, m.v(n));
       fl_meet_arrive(1 + then, 256);
@@ -228,7 +222,7 @@ void wide_consume(const attention_wide &w, wide_room<W, STAGES> m,
       key -= WIDE_KEYS;
       if (MORE)
         att_add_mask<128>(w.a, s, item.p, query, key);
-      if (W == 64 && w.a.causal && key + WIDE_KEYS > query)
+      if (G == 3 && w.a.causal && key + WIDE_KEYS > query)
         att_cut<128>(s, 128, query - key);
       att_soften<128, MORE>(r, s, unit);
       if (MORE && w.a.drop.limit)
@@ -252,35 +246,36 @@ void wide_consume(const attention_wide &w, wide_room<W, STAGES> m,
     if (lane == 0)
       fl_barrier_arrive(gate.v(n, 1));
     n++;
-    wide_save<D, W, MORE>(w, item, query, o, r,
-                          m.y() + (4 * group + warp) * 16 * 128);
+    wide_save<D, W, G, MORE>(w, item, query, o, r,
+                             m.y() + (4 * group + warp) * 16 * 128);
     __syncwarp();
   }
 }
 
 /* MORE: there may be a mask, dropout or a scale that is not positive. */
-template <int D, int W, int STAGES, int MORE>
-__global__ void __launch_bounds__(128 * (wide_groups<W> + 1), 1)
+template <int D, int W, int G, int STAGES, int MORE>
+__global__ void __launch_bounds__(128 * (G + 1), 1)
     forward(const __grid_constant__ attention_wide w) {
 #ifdef FL_HOPPER
   extern __shared__ uint4 room[];
   __shared__ uint64_t gates[2 + 4 * STAGES];
   __shared__ int items[2];
-  wide_room<W, STAGES> m = {(fl_shared(room) + 1023) / 1024 * 1024};
+  wide_room<W, G, STAGES> m = {(fl_shared(room) + 1023) / 1024 * 1024};
   wide_gates<STAGES> gate = {fl_shared(gates)};
   if (threadIdx.x == 0) {
     for (int i = 0; i < 2 + 4 * STAGES; i++)
-      fl_barrier_init(gate.at + 8 * i, i & 1 ? 4 * wide_groups<W> : 1);
+      fl_barrier_init(gate.at + 8 * i, i & 1 ? 4 * G : 1);
     fl_barrier_ready();
   }
   __syncthreads();
   if (threadIdx.x < 128) {
     fl_registers_less<32>();
     if (threadIdx.x == 0)
-      wide_produce<W, STAGES>(w, m, gate, items);
+      wide_produce<W, G, STAGES>(w, m, gate, items);
   } else {
-    fl_registers_more<W == 64 ? 160 : 240>();
-    wide_consume<D, W, STAGES, MORE>(w, m, gate, items, threadIdx.x / 128 - 1);
+    fl_registers_more<G == 3 ? 160 : 240>();
+    wide_consume<D, W, G, STAGES, MORE>(w, m, gate, items,
+                                        threadIdx.x / 128 - 1);
   }
 #endif
 }
