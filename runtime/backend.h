@@ -141,7 +141,7 @@ struct fl_backend {
 
 /* What one of them may want to know when it is opened; all zero: defaults. */
 typedef struct fl_backend_options {
-  int threads;   /* of a pool; 0: as many as cores */
+  int threads;   /* of a pool, at least 1 */
   /* asked now and then in long work; true stops it. May be NULL. */
   bool (*interrupted)(void *context);
   void *context;

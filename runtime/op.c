@@ -369,7 +369,8 @@ static const char *backward_signature(fl_runtime *rt, const row *w) {
   int n = attrs && attrs < arrow ? (int)(arrow - attrs) : 0;
   char *text = fli_malloc(rt, 64 + (size_t)n);
   if (text)
-    sprintf(text, "%sdy:float, saved:float%s%.*s -> dy", first ? "" : "ddx:float, ",
+    sprintf(text, "%sdy:float, saved:float%s%.*s -> dy",
+            first ? "" : "ddx:float, ",
             (first ? w[-1].saves : w[-2].saves) == NONE ? "?" : "", n,
             n ? attrs : "");
   return text;

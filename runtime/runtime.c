@@ -1,12 +1,17 @@
 /* The runtime object: opening and closing, backends and their devices, the
  * owner thread, the ring of the last launches, and small host blocks. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* sched_getaffinity */
+#endif
 #include "internal.h"
 #include "math.h"
 #include "tape.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 fl_status fli_check_owner(fl_runtime *rt) {
   if (FLI_LIKELY(rt->owner == fli_self()))
@@ -43,6 +48,17 @@ static fl_status open_backends(fl_runtime *rt) {
   return FL_OK;
 }
 
+/* Those that this process may use. */
+static int cores(void) {
+#ifdef __linux__
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0)
+    return CPU_COUNT(&set);
+#endif
+  long n = sysconf(_SC_NPROCESSORS_ONLN);
+  return n < 1 ? 1 : (int)n;
+}
+
 fl_status fl_runtime_open(const fl_runtime_options *options, fl_runtime **out) {
   fl_runtime *rt = calloc(1, sizeof *rt);
   if (!rt)
@@ -51,6 +67,8 @@ fl_status fl_runtime_open(const fl_runtime_options *options, fl_runtime **out) {
     memcpy(&rt->options, options,
            options->struct_size < sizeof rt->options ? options->struct_size
                                                      : sizeof rt->options);
+  if (rt->options.threads < 1)
+    rt->options.threads = cores();
   rt->owner = fli_self();
   rt->grad_enabled = true;
   rt->autocast = FL_NODTYPE;

@@ -83,7 +83,9 @@ describe("layering", function()
     -- backends from outside come in through one file
     none(matches("runtime/rules kernels lua", "%f[%w_](dlopen)%f[^%w_]", "^kernels/cuda/"))
     none(matches("runtime", "%f[%w_](dlopen)%f[^%w_]", "^runtime/backend_load%.c$"))
-    none(matches("runtime kernels lua repl", "#%s*if[^\n]*(CUDA)"))
+    -- names of headers' guards go on after it
+    none(matches("runtime kernels lua repl", "#%s*if[^\n]*(CUDA)%f[^%w_]"))
+    none(matches("runtime kernels lua repl", "#%s*if[^\n]*HAVE_(%w*CUDA%w*)"))
   end)
 
   it("keeps the standard library to itself", function()

@@ -16,7 +16,6 @@
 #include <unistd.h>
 #ifdef __linux__
 #include <linux/futex.h>
-#include <sched.h>
 #include <sys/syscall.h>
 #endif
 
@@ -337,16 +336,6 @@ fl_status fl_cpu_stoppable(const fl_launch *l, int64_t n, int64_t grain,
 
 /* --- opening and closing --- */
 
-static int cores(void) {
-#ifdef __linux__
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) == 0)
-    return CPU_COUNT(&set);
-#endif
-  long n = sysconf(_SC_NPROCESSORS_ONLN);
-  return n < 1 ? 1 : (int)n;
-}
-
 /* Workers take no signals: those are the host's. */
 static int start_workers(fl_cpu_pool *p, int wanted) {
   sigset_t all, before;
@@ -368,8 +357,8 @@ static int start_workers(fl_cpu_pool *p, int wanted) {
 /* `threads` counts the launching one; 0: as many as cores. A system that gives
  * fewer threads makes a smaller pool, not a failure. */
 fl_status fl_cpu_pool_open(int threads, fl_cpu_pool **pool) {
-  if (threads <= 0)
-    threads = cores();
+  if (threads < 1)
+    threads = 1;
   if (threads > MAX_THREADS)
     threads = MAX_THREADS;
   int workers = threads - 1;

@@ -4,7 +4,7 @@ local core = require "flare.core"
 return function()
   print(("flare %s, %s"):format(core.version, _VERSION))
   for _, name in ipairs(core.devices()) do print("device   " .. name) end
-  print("threads  " .. tostring(core.threads and core.threads() or "?"))
+  print("threads  " .. core.threads())
   for _, library in ipairs {{"json", "jansson: safetensors, checkpoints"},
       {"gunzip", "zlib: .gz files"}} do
     print(("%-8s %s"):format(core[library[1]] and "yes" or "no", library[2]))

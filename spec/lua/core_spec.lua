@@ -99,6 +99,13 @@ describe("a request to stop", function()
   end)
 end)
 
+it("threads are as many as cores that the process may use", function()
+  local command = "%s '" .. tree.build .. "/flare' -e 'print(require([[flare]]).core.threads())'"
+  assert.equal(tree.output "nproc", tree.output(command:format ""))
+  assert.equal("1\n", tree.output(command:format "taskset -c 0"))
+  assert.match("threads  " .. tree.output "nproc", tree.output("'" .. tree.build .. "/flare' doctor"))
+end)
+
 it("a file is no terminal", function()
   local command = "'%s/flare' -e 'print(require([[flare]]).core.is_terminal(1))'"
   assert.equal("false\n", tree.output(command:format(tree.build)))

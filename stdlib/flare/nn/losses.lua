@@ -1,6 +1,7 @@
 --- Losses as modules: one row each, called as loss(prediction, target).
 --
--- All take {reduction = "mean" | "sum" | "none"}. Class labels count from 1.
+-- All take {reduction = "mean" | "sum" | "none"}. Class labels count from 1;
+-- those of the classifying losses that are `ignore_index`, -100, are left out.
 local class = require "flare.class"
 local core = require "flare.core"
 local options = require "flare.options"
@@ -10,8 +11,8 @@ local none = options.none
 -- tensors: options that are further tensor inputs of the operator, in its order
 local rows = {
   CrossEntropyLoss = {"cross_entropy", tensors = {"weight"},
-                      {weight = none, ignore_index = none, label_smoothing = 0}},
-  NLLLoss = {"nll_loss", tensors = {"weight"}, {weight = none, ignore_index = none}},
+                      {weight = none, ignore_index = -100, label_smoothing = 0}},
+  NLLLoss = {"nll_loss", tensors = {"weight"}, {weight = none, ignore_index = -100}},
   MSELoss = {"mse_loss", {}},
   L1Loss = {"l1_loss", {}},
   SmoothL1Loss = {"smooth_l1_loss", {beta = 1}},
