@@ -212,10 +212,6 @@ void *fli_malloc(fl_runtime *rt, size_t bytes);
 void fli_mfree(void *p);
 /* Whether an injected failure is due; counts. */
 bool fli_fail_now(fl_runtime *rt);
-/* Host blocks that come and go with every call (tape nodes): free lists by
- * size. `bytes` must be the same for both. */
-void *fli_small_new(fl_runtime *rt, size_t bytes);
-void fli_small_free(fl_runtime *rt, void *p, size_t bytes);
 
 typedef struct fl_storage {
   atomic_int rc; /* tensors (headers) on it, and other threads */
@@ -321,7 +317,6 @@ struct fl_runtime {
   size_t host_only, live_bytes; /* bytes of storages */
   fl_tensor *tensors, *free_tensors;
   uint64_t n_tensors;
-  fl_storage *free_storages;
   struct fli_small *small[FLI_SMALL];
   struct fli_allocator *allocator;
   struct fli_sites *sites;
@@ -350,6 +345,34 @@ static inline uintptr_t fli_self(void) {
   return (uintptr_t)__builtin_thread_pointer();
 #endif
 }
+
+/* Host blocks that come and go with every call (tape nodes): free lists by
+ * size. `bytes` must be the same for both. */
+static inline void *fli_small_new(fl_runtime *rt, size_t bytes) {
+  size_t k = (bytes + 63) / 64;
+  if (k >= FLI_SMALL)
+    return fli_malloc(rt, bytes);
+  struct fli_small *p = rt->small[k];
+  if (!p)
+    return fli_malloc(rt, k * 64);
+  rt->small[k] = *(struct fli_small **)p;
+  return p;
+}
+
+static inline void fli_small_free(fl_runtime *rt, void *p, size_t bytes) {
+  size_t k = (bytes + 63) / 64;
+#ifdef __SANITIZE_ADDRESS__
+  k = FLI_SMALL; /* so that it sees what is used after it was freed */
+#endif
+  /* storages may be released by any thread; lists are the owner's */
+  if (k >= FLI_SMALL || rt->owner != fli_self()) {
+    fli_mfree(p);
+    return;
+  }
+  *(struct fli_small **)p = rt->small[k];
+  rt->small[k] = p;
+}
+
 fl_status fli_check_owner(fl_runtime *rt);
 fl_status fli_sites_open(fl_runtime *rt);
 void fli_sites_close(fl_runtime *rt);

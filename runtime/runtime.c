@@ -157,33 +157,6 @@ uint64_t fl_tensor_count(fl_runtime *rt) {
   return rt->n_tensors;
 }
 
-/* --- small host blocks --- */
-
-void *fli_small_new(fl_runtime *rt, size_t bytes) {
-  size_t k = (bytes + 63) / 64;
-  if (k >= FLI_SMALL)
-    return fli_malloc(rt, bytes);
-  struct fli_small *p = rt->small[k];
-  if (!p)
-    return fli_malloc(rt, k * 64);
-  rt->small[k] = *(struct fli_small **)p;
-  return p;
-}
-
-void fli_small_free(fl_runtime *rt, void *p, size_t bytes) {
-  size_t k = (bytes + 63) / 64;
-#ifdef __SANITIZE_ADDRESS__
-  k = FLI_SMALL; /* so that it sees what is used after it was freed */
-#endif
-  /* storages may be released by any thread; lists are the owner's */
-  if (k >= FLI_SMALL || rt->owner != fli_self()) {
-    fli_mfree(p);
-    return;
-  }
-  *(struct fli_small **)p = rt->small[k];
-  rt->small[k] = p;
-}
-
 /* --- devices --- */
 
 /* How many a backend has, counted when first asked for; < 0: it cannot be used,
