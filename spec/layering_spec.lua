@@ -128,9 +128,9 @@ describe("libraries", function()
   it("have no writable global data", function()
     local offences = {}
     for _, library in ipairs {"libflare.a", "libflarelua.a"} do
-      local symbols, member = tree.output("objdump -t " .. tree.build .. "/" .. library), nil
+      local symbols, member = tree.output("objdump -t " .. tree.build .. "/" .. library), ""
       for line in symbols:gmatch "[^\n]+" do
-        member = line:match "^(%S+)%.o:" or member
+        member = line:match "^(%S+)%.o: +file" or member
         local section, name = line:match " O (%.%S+)%s+%x+%s+([^\n]+)"
         -- NVIDIA's libraries are there once for a process, and so is what is known of them
         local cuda = tree.exists("kernels/cuda/" .. member)
