@@ -490,6 +490,24 @@ static fl_status wide_backward(const work *w, attention_wide *to) {
   return FLC_RUN(w->l, gather, g, *to);
 }
 
+/* One query of each head, and heads that share keys: as well one head with more
+ * queries, which reads keys once. Elements keep their numbers. */
+static void join_heads(work *w) {
+  attention_args *a = &w->a;
+  if (a->nq != 1 || a->group == 1 || a->causal)
+    return;
+  a->q.row = a->q.head;
+  a->y.row = a->y.head;
+  a->mask.stride[2] = a->mask.stride[1];
+  a->q.head *= a->group;
+  a->y.head *= a->group;
+  a->mask.stride[1] *= a->group;
+  a->nq = a->group;
+  a->heads /= a->group;
+  w->heads_all /= a->group;
+  a->group = 1;
+}
+
 /* q, k, v, mask, seed, offset -> y, lse */
 FLC_KERNEL(attention) {
   work w;
@@ -503,6 +521,7 @@ FLC_KERNEL(attention) {
     return s;
   w.a.y = rows_of(&y, y.data);
   w.a.lse = lse.data;
+  join_heads(&w);
   attention_wide wide;
   if (wide_open(&w, &wide, 64 * wide_groups(wide_width(&w), w.a.nq))) {
     s = wide_forward(&w, &wide);

@@ -363,7 +363,7 @@ void att_save(const float (&c)[COLS / 8][4], const float (&factor)[2],
     uint16_t *at = to + (first + row) * stride + chunk * 8;
     const uint16_t *from =
         (const uint16_t *)((char *)room + fl_swizzle<COLS * 2>(row, chunk));
-    if (stride % 8 == 0)
+    if (cols % 8 == 0) /* then so are all strides of a result */
       *(uint4 *)at = *(const uint4 *)from;
     else
       for (int i = 0; i < 8 && i < left; i++)
