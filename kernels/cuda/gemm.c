@@ -1,5 +1,6 @@
 /* Our own matrix products: which kernel of gemm.cu, with which tiles, and
  * whether the sum is cut into pieces. */
+#include "library.h"
 #include "product.h"
 #include "gemm.h"
 
@@ -17,6 +18,9 @@ typedef struct shape { /* of the tiles of a kernel */
 
 static const shape sizes[] = {
     {64, 64, 3, 1.7}, {128, 128, 2, 1.1}, {128, 256, 1, 1}};
+/* The last by maps, whose steps need no threads (gemm_hopper.cu). */
+static const shape hopper_sizes[] = {
+    {64, 64, 3, 1.7}, {128, 128, 2, 1.2}, {128, 256, 1, 0.85}};
 static const shape simt_sizes[] = {{64, 64, 3, 1.5}, {128, 128, 2, 1}};
 
 typedef struct plan {
@@ -170,7 +174,8 @@ static fl_status gather(const fl_launch *l, const flc_product *p,
 
 static fl_status launch(const fl_launch *l, const flc_product *p,
                         const flc_spec *spec, const plan *q, const shape *s,
-                        int depth, unsigned block, size_t shared) {
+                        int depth, unsigned block, size_t shared,
+                        gemm_hopper *h) {
   gemm_args a;
   fill(p, s, &a);
   int64_t steps = flc_ceil_div(p->k, depth);
@@ -190,7 +195,15 @@ static fl_status launch(const fl_launch *l, const flc_product *p,
                     l->op, (long long)blocks);
   flc_grid grid = {
       .x = (unsigned)blocks, .block = block, .shared = (unsigned)shared};
-  fl_status st = flc_run(l, spec, grid, &a, sizeof a);
+  fl_status st;
+  if (h) { /* blocks that stay */
+    int64_t most = flc_chip_of(l)->processors;
+    h->g = a;
+    h->items = (uint32_t)blocks;
+    grid.x = (unsigned)(blocks < most ? blocks : most);
+    st = FLC_RUN(l, *spec, grid, *h);
+  } else
+    st = FLC_RUN(l, *spec, grid, a);
   return st == FL_OK && a.splits > 1 ? gather(l, p, &a) : st;
 }
 
@@ -218,6 +231,52 @@ int flc_simt_sizes(const flc_chip *chip, fl_dtype dtype) {
   return large && chip->shared >= (int)flc_simt_shared(dtype, 2) ? 2 : 1;
 }
 
+/* --- Hopper --- */
+
+/* An operand (rows, k) as boxes of 64 by `tile` rows, or by 64 steps of the sum
+ * where lines run across it; false: a map cannot describe it. */
+static bool map_of(const flc_product *p, gemm_map *map, const void *data,
+                   bool runs, int64_t rows, int64_t k, int64_t ld,
+                   const int64_t *step, int tile) {
+  enum { F16 = 6, BF16 = 9, NO_INTERLEAVE = 0, SWIZZLE_128 = 3, L2_256 = 3 };
+  const flc_driver *cu = flc_driver_get();
+  uint64_t size[4] = {(uint64_t)(runs ? k : rows), (uint64_t)(runs ? rows : k),
+                      1, 1};
+  uint64_t bytes[3] = {(uint64_t)ld * 2, 16, 16};
+  uint32_t box[4] = {64, runs ? (uint32_t)tile : 64, 1, 1};
+  uint32_t each[4] = {1, 1, 1, 1};
+  for (int i = 0; i < p->dims; i++) {
+    int at = p->dims - 1 - i; /* innermost first */
+    if (step[at] < 0 || step[at] >= (int64_t)1 << 38)
+      return false;
+    if (step[at] > 0) {
+      size[2 + i] = (uint64_t)p->size[at];
+      bytes[1 + i] = (uint64_t)step[at] * 2;
+    }
+  }
+  if (size[1] == 1)
+    bytes[0] = 16;
+  return rows < INT32_MAX / 2 && k < INT32_MAX / 2 && ld >= 0 && bytes[0] > 0 &&
+         bytes[0] < (uint64_t)1 << 39 &&
+         cu->TensorMapEncodeTiled(
+             (CUtensorMap *)map, p->dtype == FL_BF16 ? BF16 : F16, 4,
+             (void *)(uintptr_t)data, size, bytes, box, each, NO_INTERLEAVE,
+             SWIZZLE_128, L2_256, 0) == CUDA_SUCCESS;
+}
+
+static bool map_both(const flc_product *p, bool ak, bool bk, gemm_hopper *h) {
+  return p->dims <= 2 && p->k > 0 &&
+         map_of(p, &h->a, p->a, ak, p->m, p->k, ak ? p->am : p->ak, p->astep,
+                128) &&
+         map_of(p, &h->b, p->b, bk, p->n, p->k, bk ? p->bn : p->bk, p->bstep,
+                256);
+}
+
+/* Four steps, 64 columns of C on their way out, barriers and bias. */
+#define HOPPER_SHARED (4 * 384 * 128 + 2 * 64 * 68 * 4 + 64 + 2 * 64 * 4)
+
+/* --- 16-bit floats --- */
+
 static fl_status run_16(const fl_launch *l, const flc_product *p) {
   const flc_chip *chip = flc_chip_of(l);
   bool ak = runs_along(p->m, p->k, p->am, p->ak);
@@ -225,15 +284,23 @@ static fl_status run_16(const fl_launch *l, const flc_product *p) {
   bool fit = fits(p->a, ak ? p->m : p->k, ak ? p->am : p->ak, p, p->astep) &&
              fits(p->b, bk ? p->n : p->k, bk ? p->bn : p->bk, p, p->bstep);
   int n = chip->shared < (int)shared_of(chip, 2) ? 2 : 3;
-  plan q = best(p, fit ? sizes : sizes + 1, fit ? n : 1, chip->processors,
+  bool hopper = chip->major == 9 && fit && n == 3 && p->n % 8 == 0 &&
+                flc_aligned(p->c, 16) && flc_aligned(p->pre, 16);
+  const shape *list = hopper ? hopper_sizes : sizes;
+  plan q = best(p, fit ? list : sizes + 1, fit ? n : 1, chip->processors,
                 chip->major == 9 ? 1700 : 1000, 64);
   if (!fit)
     q.size = 1;
-  const shape *s = &sizes[q.size];
+  gemm_hopper h;
+  if (hopper && q.size == 2 && map_both(p, ak, bk, &h)) {
+    flc_spec spec =
+        FLC_SPEC("gemm_hopper", "product", (int16_t)p->dtype, ak, bk);
+    return launch(l, p, &spec, &q, &list[2], 64, 384, HOPPER_SHARED, &h);
+  }
   flc_spec spec = FLC_SPEC("gemm", "product", (int16_t)p->dtype,
                            (int16_t)q.size, ak, bk, fit);
-  return launch(l, p, &spec, &q, s, 64, q.size == 2 ? 256 : 128,
-                shared_of(chip, q.size));
+  return launch(l, p, &spec, &q, &sizes[q.size], 64, q.size == 2 ? 256 : 128,
+                shared_of(chip, q.size), NULL);
 }
 
 static fl_status run_simt(const fl_launch *l, const flc_product *p) {
@@ -245,7 +312,7 @@ static fl_status run_simt(const fl_launch *l, const flc_product *p) {
   flc_spec spec = FLC_SPEC("gemm", "simt", (int16_t)p->dtype,
                            (int16_t)(q.size + 1), ak, bk);
   return launch(l, p, &spec, &q, &simt_sizes[q.size], 16, 256,
-                flc_simt_shared(p->dtype, q.size + 1));
+                flc_simt_shared(p->dtype, q.size + 1), NULL);
 }
 
 fl_status flc_product_own(const fl_launch *l, const flc_product *p) {
@@ -268,6 +335,9 @@ static void visit_16(flc_visitor *v, fl_dtype d) {
     flc_spec s = FLC_SPEC("gemm", "product", (int16_t)d, 1, (int16_t)(i & 1),
                           (int16_t)(i >> 1), 0);
     v->spec(v, &s, false);
+    s = FLC_SPEC("gemm_hopper", "product", (int16_t)d, (int16_t)(i & 1),
+                 (int16_t)(i >> 1));
+    v->spec(v, &s, d == FL_BF16 && i == 3);
   }
 }
 

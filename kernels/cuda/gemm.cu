@@ -1,137 +1,8 @@
 /* Matrix products: tensor cores for 16-bit floats, plain multiply-adds for the
  * rest, and vectors. Bias, activation and what it was applied to come with the
  * store. Sums are cut by shape only, and pieces added in order. */
-#include "simt.cuh"
+#include "gemm.cuh"
 #include "tile.cuh"
-
-#include "gemm.h"
-
-enum { NONE, RELU, GELU, GELU_TANH, SILU, TANH, SIGMOID };
-
-/* --- what happens to finished elements --- */
-
-/* FAST: to a few ulp, for what is rounded to 16 bits. */
-template <bool FAST> inline float quotient(float a, float b) {
-  return FAST ? __fdividef(a, b) : a / b;
-}
-template <bool FAST> inline double quotient(double a, double b) {
-  return a / b;
-}
-template <bool FAST> inline float power(float x) {
-  return FAST ? __expf(x) : expf(x);
-}
-template <bool FAST> inline double power(double x) {
-  return exp(x);
-}
-
-template <bool FAST, class W, int N> void activate(W (&v)[N], int act) {
-#define EACH(f)                                                                \
-  {                                                                            \
-    _Pragma("unroll") for (int i = 0; i < N; i++) {                            \
-      W x = v[i];                                                              \
-      v[i] = f;                                                                \
-    }                                                                          \
-    return;                                                                    \
-  }
-  switch (act) {
-  case RELU:
-    EACH(x > 0 ? x : x != x ? x : W(0))
-  case GELU:
-    EACH(fl_gelu(x, W(0)))
-  case GELU_TANH:
-    EACH(quotient<FAST>(x, 1 + power<FAST>(W(-2 * FL_SQRT_2_PI) * x *
-                                           (1 + W(0.044715) * x * x))))
-  case SILU:
-    EACH(quotient<FAST>(x, 1 + power<FAST>(-x)))
-  case TANH:
-    EACH(fl_tanh(x))
-  case SIGMOID:
-    EACH(quotient<FAST>(W(1), 1 + power<FAST>(-x)))
-  }
-#undef EACH
-}
-
-/* N finished elements of C, from index `at` on; aligned if N > 1. */
-template <int D, int N, class W>
-void finish(const gemm_args &a, W (&v)[N], int64_t at) {
-  typedef FL_S(D) S;
-  fl_vec<S, N> out;
-  if constexpr (W(0.5) == 0) { /* integers have nothing of this */
-#pragma unroll
-    for (int i = 0; i < N; i++)
-      out.at[i] = fl_put<S>((int64_t)v[i]);
-  } else {
-    if (a.pre) {
-#pragma unroll
-      for (int i = 0; i < N; i++)
-        out.at[i] = fl_put<S>(v[i]);
-      fl_write((S *)a.pre + at, out);
-    }
-    if (a.act)
-      activate<sizeof(S) == 2>(v, a.act);
-#pragma unroll
-    for (int i = 0; i < N; i++)
-      out.at[i] = fl_put<S>(v[i]);
-  }
-  fl_write((S *)a.c + at, out);
-}
-
-/* The bias of elements of one row, from column col on. */
-template <int D, int N, class W>
-void add_bias(const gemm_args &a, W (&v)[N], int64_t row, int64_t col) {
-  typedef FL_S(D) S;
-  if (a.bias_down) {
-    W b = fl_load<W>(a.bias, a.bias_dtype, row);
-#pragma unroll
-    for (int i = 0; i < N; i++)
-      v[i] += b;
-  } else if (a.bias_dtype == D) { /* the usual case, without a switch */
-#pragma unroll
-    for (int i = 0; i < N; i++)
-      v[i] += fl_simt_get<W>(((const S *)a.bias)[col + i]);
-  } else {
-#pragma unroll
-    for (int i = 0; i < N; i++)
-      v[i] += fl_load<W>(a.bias, a.bias_dtype, col + i);
-  }
-}
-
-/* Elements of 16 bytes, at most 8. */
-template <int D> constexpr int width_of() {
-  return sizeof(FL_S(D)) < 2 ? 8 : 16 / sizeof(FL_S(D));
-}
-
-/* --- which tile a block has --- */
-
-struct place {
-  int64_t row, col; /* of C */
-  int64_t matrix;
-  int split;
-  int64_t a, b; /* elements to the matrices of the operands */
-};
-
-/* Tiles go down 8 rows of tiles at a time, so that neighbours in time share
- * what is in the cache. */
-inline place place_of(const gemm_args &a, int size_m, int size_n) {
-  place p;
-  int64_t tiles = a.tiles_m * a.tiles_n, z = blockIdx.x / tiles;
-  int64_t tile = blockIdx.x - z * tiles, group = tile / (8 * a.tiles_n);
-  int64_t inside = tile - group * 8 * a.tiles_n;
-  int64_t high = a.tiles_m - group * 8 < 8 ? a.tiles_m - group * 8 : 8;
-  p.row = (group * 8 + inside % high) * size_m;
-  p.col = inside / high * size_n;
-  p.split = (int)(z % a.splits);
-  p.matrix = z / a.splits;
-  p.a = p.b = 0;
-  int64_t left = p.matrix;
-  for (int i = a.dims - 1; i >= 0; i--) {
-    int64_t at = left % a.size[i];
-    left /= a.size[i];
-    p.a += at * a.astep[i];
-    p.b += at * a.bstep[i];
-  }
-  return p;
-}
 
 /* The block's M x N of C by way of shared memory, in rows of LD: as it is if it
  * is a piece of a sum, else finished. */
@@ -200,7 +71,7 @@ __global__ void __launch_bounds__(fl_size<SIZE>::THREADS)
   constexpr int M = fl_size<SIZE>::M, N = fl_size<SIZE>::N;
   constexpr int THREADS = fl_size<SIZE>::THREADS, LD = N + 8;
   extern __shared__ __align__(1024) unsigned char shared[];
-  place p = place_of(a, M, N);
+  place p = place_of(a, blockIdx.x, M, N);
   fl_matrix<M, THREADS, AK, FIT> am((const uint16_t *)a.a + p.a, p.row,
                                     AK ? a.am : a.ak, a.m - p.row, a.k);
   fl_matrix<N, THREADS, BK, FIT> bm((const uint16_t *)a.b + p.b, p.col,
@@ -224,7 +95,7 @@ __global__ void __launch_bounds__(FL_SIMT)
   typedef typename Tile::S S;
   typedef typename Tile::W W;
   extern __shared__ __align__(1024) unsigned char shared[];
-  place p = place_of(a, Tile::SIZE, Tile::SIZE);
+  place p = place_of(a, blockIdx.x, Tile::SIZE, Tile::SIZE);
   fl_simt_matrix<Tile, AK> am((const S *)a.a + p.a, p.row, a.am, a.ak,
                               a.m - p.row, a.k);
   fl_simt_matrix<Tile, BK> bm((const S *)a.b + p.b, p.col, a.bn, a.bk,

@@ -19,4 +19,16 @@ typedef struct gemm_args {
   int wide;      /* rows of C, and C, are aligned to 16 bytes */
 } gemm_args;
 
+typedef struct gemm_map { /* a tensor map */
+  uint64_t opaque[16];
+} __attribute__((aligned(64))) gemm_map;
+
+/* gemm_hopper.cu: the operands as maps of four dims, the last two of the batch
+ * (one along which an operand repeats has size 1 there). */
+typedef struct gemm_hopper {
+  gemm_map a, b;
+  gemm_args g;
+  uint32_t items; /* tiles of all matrices and splits */
+} gemm_hopper;
+
 #endif

@@ -1,0 +1,136 @@
+/* What all kernels of matrix products do: bias, activation and the store of
+ * finished elements, and which tile of C is whose. */
+#pragma once
+
+#include "simt.cuh"
+
+#include "gemm.h"
+
+enum { NONE, RELU, GELU, GELU_TANH, SILU, TANH, SIGMOID };
+
+/* --- what happens to finished elements --- */
+
+/* FAST: to a few ulp, for what is rounded to 16 bits. */
+template <bool FAST> inline float quotient(float a, float b) {
+  return FAST ? __fdividef(a, b) : a / b;
+}
+template <bool FAST> inline double quotient(double a, double b) {
+  return a / b;
+}
+template <bool FAST> inline float power(float x) {
+  return FAST ? __expf(x) : expf(x);
+}
+template <bool FAST> inline double power(double x) {
+  return exp(x);
+}
+
+template <bool FAST, class W, int N> void activate(W (&v)[N], int act) {
+#define EACH(f)                                                                \
+  {                                                                            \
+    _Pragma("unroll") for (int i = 0; i < N; i++) {                            \
+      W x = v[i];                                                              \
+      v[i] = f;                                                                \
+    }                                                                          \
+    return;                                                                    \
+  }
+  switch (act) {
+  case RELU:
+    EACH(x > 0 ? x : x != x ? x : W(0))
+  case GELU:
+    EACH(fl_gelu(x, W(0)))
+  case GELU_TANH:
+    EACH(quotient<FAST>(x, 1 + power<FAST>(W(-2 * FL_SQRT_2_PI) * x *
+                                           (1 + W(0.044715) * x * x))))
+  case SILU:
+    EACH(quotient<FAST>(x, 1 + power<FAST>(-x)))
+  case TANH:
+    EACH(fl_tanh(x))
+  case SIGMOID:
+    EACH(quotient<FAST>(W(1), 1 + power<FAST>(-x)))
+  }
+#undef EACH
+}
+
+/* N finished elements of C, from index `at` on; aligned if N > 1. */
+template <int D, int N, class W>
+void finish(const gemm_args &a, W (&v)[N], int64_t at) {
+  typedef FL_S(D) S;
+  fl_vec<S, N> out;
+  if constexpr (W(0.5) == 0) { /* integers have nothing of this */
+#pragma unroll
+    for (int i = 0; i < N; i++)
+      out.at[i] = fl_put<S>((int64_t)v[i]);
+  } else {
+    if (a.pre) {
+#pragma unroll
+      for (int i = 0; i < N; i++)
+        out.at[i] = fl_put<S>(v[i]);
+      fl_write((S *)a.pre + at, out);
+    }
+    if (a.act)
+      activate<sizeof(S) == 2>(v, a.act);
+#pragma unroll
+    for (int i = 0; i < N; i++)
+      out.at[i] = fl_put<S>(v[i]);
+  }
+  fl_write((S *)a.c + at, out);
+}
+
+/* The bias of elements of one row, from column col on. */
+template <int D, int N, class W>
+void add_bias(const gemm_args &a, W (&v)[N], int64_t row, int64_t col) {
+  typedef FL_S(D) S;
+  if (a.bias_down) {
+    W b = fl_load<W>(a.bias, a.bias_dtype, row);
+#pragma unroll
+    for (int i = 0; i < N; i++)
+      v[i] += b;
+  } else if (a.bias_dtype == D) { /* the usual case, without a switch */
+#pragma unroll
+    for (int i = 0; i < N; i++)
+      v[i] += fl_simt_get<W>(((const S *)a.bias)[col + i]);
+  } else {
+#pragma unroll
+    for (int i = 0; i < N; i++)
+      v[i] += fl_load<W>(a.bias, a.bias_dtype, col + i);
+  }
+}
+
+/* Elements of 16 bytes, at most 8. */
+template <int D> constexpr int width_of() {
+  return sizeof(FL_S(D)) < 2 ? 8 : 16 / sizeof(FL_S(D));
+}
+
+/* --- which tile a block has --- */
+
+struct place {
+  int64_t row, col; /* of C */
+  int64_t matrix;
+  int split;
+  int64_t a, b; /* elements to the matrices of the operands */
+};
+
+/* Tiles go down 8 rows of tiles at a time, so that neighbours in time share
+ * what is in the cache. */
+inline place place_of(const gemm_args &a, uint32_t item, int size_m,
+                      int size_n) {
+  place p;
+  uint32_t down = (uint32_t)a.tiles_m, tiles = down * (uint32_t)a.tiles_n;
+  uint32_t z = item / tiles, tile = item - z * tiles;
+  uint32_t band = 8 * (uint32_t)a.tiles_n, group = tile / band;
+  uint32_t inside = tile - group * band;
+  uint32_t high = down - group * 8 < 8 ? down - group * 8 : 8;
+  p.row = (int64_t)(group * 8 + inside % high) * size_m;
+  p.col = (int64_t)(inside / high) * size_n;
+  p.split = (int)(z % a.splits);
+  uint32_t left = z / a.splits;
+  p.matrix = left;
+  p.a = p.b = 0;
+  for (int i = a.dims - 1; i >= 0; i--) {
+    uint32_t size = (uint32_t)a.size[i], at = left % size;
+    left /= size;
+    p.a += at * a.astep[i];
+    p.b += at * a.bstep[i];
+  }
+  return p;
+}
