@@ -343,6 +343,8 @@ static const char *listed(const void *list, int i) {
  * ask whether something is a module; else an error that knows better. */
 static int no_field(lua_State *L) {
   const char *name = lua_tostring(L, 2);
+  if (!any_handle(L, 1))
+    fll_argerror(L, name, "x", "a tensor", 1);
   if (name[0] == '_') {
     lua_pushnil(L);
     return 1;

@@ -19,6 +19,7 @@ interrupt.cases = {
   },
   ["a pcall loop"] = {"", "while true do pcall(function() while true do end end) end"},
   ["a pcall of errors"] = {"", "while true do pcall(error, 'no') end"},
+  ["a Lua loop, pressed three times"] = {"", "while true do end", times = 3},
   ["a product"] = {
     "a = flare.ones(6000, 6000);",
     "while true do a:matmul(a) end",
@@ -110,7 +111,7 @@ function interrupt.press(case, wait)
   input:write(case[2], "\n")
   os.execute(("sleep %.2f"):format(wait or 0.3))
   local start = core.clock()
-  os.execute("kill -INT " .. pid)
+  os.execute(("kill -INT %s; "):rep(case.times or 1):gsub("%%s", pid))
   local stopped = await "interrupted"
   local seconds = core.clock() - start
   if stopped then input:write("ok = ", case[3] or "true", "\nprint('alive', ok)\n") end
