@@ -131,6 +131,8 @@ FL_SIMD2(atan2)
 #define fl_softplus(x)        FL_FLOATS1(fl_softplus, x) /* log(1 + exp(x)) */
 #define fl_mish_d(x)          FL_FLOATS1(fl_mish_d1, x)
 #define fl_mish_dd(x)         FL_FLOATS1(fl_mish_d2, x)
+/* exp(x) - 1 for x <= 0; another x gives some number */
+#define fl_expm1_below(x) FL_FLOATS1(fl_expm1_below, x)
 #endif
 
 /* The normal distribution, for gelu. In float Phi(-a) is the bell exp(-a^2 / 2)
@@ -205,6 +207,28 @@ static inline double fl_gelu_erf_f64(double x) {
 static inline double fl_gelu_erf_d1_f64(double x) {
   double y = fl_normal_f64(x);
   return 0.5 * erfc(y * -FL_1_SQRT2) + y * FL_1_SQRT2PI * fl_bell_f64(y);
+}
+
+/* 2^n (1 + p) - 1, where p + 1 is exp of what n ln 2 leaves of x; within 9e-8
+ * relatively. */
+static inline float fl_expm1_below_f32(float x) {
+  float a = x < -88 ? -88 : x, bias = 0x1.8p23f + 127, scale;
+  float t = a * (float)FL_LOG2E + bias, n = t - bias;
+  float r = a - n * (float)FL_LN2; /* off where 2^n is small */
+  float p = 0.00138825201f;
+  p = p * r + 0.00836652517f;
+  p = p * r + 0.0416672006f;
+  p = p * r + 0.166665435f;
+  p = p * r + 0.49999997f;
+  p = p * (r * r) + r;
+  uint32_t u; /* t's low bits are n + 127 */
+  memcpy(&u, &t, 4);
+  u <<= 23;
+  memcpy(&scale, &u, 4);
+  return scale * p + (scale - 1);
+}
+static inline double fl_expm1_below_f64(double x) {
+  return expm1(x);
 }
 
 #define T             float
@@ -354,6 +378,7 @@ FL_FLOATS1(fl_silu_dd, fl_silu_d2_f32, fl_silu_d2_f64)
 FL_FLOATS1(fl_softplus, fl_softplus_f32, fl_softplus_f64)
 FL_FLOATS1(fl_mish_d, fl_mish_d1_f32, fl_mish_d1_f64)
 FL_FLOATS1(fl_mish_dd, fl_mish_d2_f32, fl_mish_d2_f64)
+FL_FLOATS1(fl_expm1_below, fl_expm1_below_f32, fl_expm1_below_f64)
 static inline float fl_clamp(float x, float lo, float hi) {
   return fl_clamp_f32(x, lo, hi);
 }
