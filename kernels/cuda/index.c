@@ -346,7 +346,8 @@ static fl_status scatter_sums(const fl_launch *l, pick_args *a,
   plan(a, index, dim, to, from, lanes);
   flc_spec spec = lanes ? FLC_SPEC("index", "add_lanes", y->dtype)
                         : FLC_SPEC("index", "add", y->dtype);
-  return FLC_RUN(l, spec, grid_of(a->n), *a);
+  int64_t threads = lanes ? a->n : flc_ceil_div(a->n, INDEX_UNITS);
+  return FLC_RUN(l, spec, grid_of(threads), *a);
 }
 
 /* The same by putting the places in order: always the same sum. */

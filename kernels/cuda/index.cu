@@ -161,12 +161,24 @@ inline void atomic_add(int32_t *p, int32_t v) {
 }
 
 template <int D> __global__ void add(const __grid_constant__ pick_args a) {
-  for (int64_t e = fl_thread(); e < a.n; e += fl_threads()) {
+  int64_t first = (int64_t)blockIdx.x * (INDEX_THREADS * INDEX_UNITS);
+  int64_t to[INDEX_UNITS];
+  FL_S(D) v[INDEX_UNITS];
+#pragma unroll
+  for (int j = 0; j < INDEX_UNITS; j++) {
+    int64_t e = first + j * INDEX_THREADS + threadIdx.x, at;
+    to[j] = -1;
+    if (e >= a.n)
+      break;
     place p = place_of(a, e);
-    int64_t at;
+    v[j] = ((const FL_S(D) *)a.src)[p.src];
     if (position(a.index, e, &at))
-      atomic_add((FL_S(D) *)a.y + p.y + at * a.along,
-                 ((const FL_S(D) *)a.src)[p.src]);
+      to[j] = p.y + at * a.along;
+  }
+#pragma unroll
+  for (int j = 0; j < INDEX_UNITS; j++) {
+    if (first + j * INDEX_THREADS + threadIdx.x < a.n && to[j] >= 0)
+      atomic_add((FL_S(D) *)a.y + to[j], v[j]);
   }
 }
 
