@@ -206,7 +206,7 @@ static bool describe(call *c, int64_t *key) {
               add_epilogue(c) &&
               set_layout(&c->a, p->dtype, tb ? p->n : p->k, tb ? p->k : p->n,
                          ldb, batch, bs) &&
-              set_layout(&c->b, p->dtype, ta ? p->k : p->m, ta ? p->m : p->k,
+              set_layout(&c->b, p->dtype, ta ? p->m : p->k, ta ? p->k : p->m,
                          lda, batch, as) &&
               set_layout(&c->c, p->dtype, p->n, p->m, p->n, batch, p->m * p->n);
   int64_t facts[] = {1,
