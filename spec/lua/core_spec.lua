@@ -103,7 +103,8 @@ it("threads are as many as cores that the process may use", function()
   local command = "%s '" .. tree.build .. "/flare' -e 'print(require([[flare]]).core.threads())'"
   assert.equal(tree.output "nproc", tree.output(command:format ""))
   assert.equal("1\n", tree.output(command:format "taskset -c 0"))
-  assert.match("threads  " .. tree.output "nproc", tree.output("'" .. tree.build .. "/flare' doctor"))
+  local said = tree.output("'" .. tree.build .. "/flare' doctor")
+  assert.match("threads  " .. tree.output "nproc", said)
 end)
 
 it("a file is no terminal", function()

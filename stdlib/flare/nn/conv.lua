@@ -2,7 +2,6 @@
 local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"
-local init = require "flare.nn.initialize"
 local options = require "flare.options"
 local window = require "flare.nn.window"
 local Module = require "flare.nn.module"
@@ -15,30 +14,14 @@ local Conv = class("Conv", Module)
 -- "same" keeps the size when the stride is 1. padding_mode: zeros, reflect, replicate,
 -- circular. weight is (outputs, inputs / groups, kernel...).
 function Conv:init(inputs, outputs, kernel, opts)
-  local n, where = self.dims, "nn." .. getmetatable(self).__name
+  local where = "nn." .. getmetatable(self).__name
   local o = options.check(where, opts, {stride = options.none, padding = options.none,
                                         dilation = options.none, groups = 1, bias = true,
                                         padding_mode = "zeros"})
-  self.inputs = options.count(where, "inputs", inputs)
-  self.outputs = options.count(where, "outputs", outputs)
-  self.groups = options.count(where, "groups", o.groups)
-  if inputs % o.groups ~= 0 or outputs % o.groups ~= 0 then
-    fail("%s: %d inputs and %d outputs cannot be cut into %d equal groups", where, inputs,
-         outputs, o.groups)
-  end
-  self.kernel = window.list(where, "kernel", kernel, n, 1)
-  self.stride = window.list(where, "stride", o.stride or 1, n, 1)
-  self.dilation = window.list(where, "dilation", o.dilation or 1, n, 1)
+  window.sizes(self, where, inputs, outputs, kernel, o)
   self.before = nil -- padding done by a pad of its own: pairs, last dim first
   self:set_padding(where, o.padding or 0, o.padding_mode)
-  local shape = {outputs, inputs // o.groups, table.unpack(self.kernel)}
-  local fan = shape[2]
-  for i = 1, n do fan = fan * self.kernel[i] end
-  local bound = 1 / math.sqrt(fan)
-  self.weight = self:param(init.uniform(shape, {low = -bound, high = bound}))
-  if o.bias then
-    self.bias = self:param(init.uniform({outputs}, {low = -bound, high = bound}))
-  end
+  window.parameters(self, outputs, inputs // o.groups, o.bias)
 end
 
 local modes = {zeros = "constant", reflect = "reflect", replicate = "replicate",

@@ -1,5 +1,8 @@
---- What convolutions and pooling share: one number for each dim of the window.
+--- What convolutions and pooling share: one number for each dim of the window, and the
+-- sizes and parameters of both kinds of convolutions.
 local fail = require "flare.fail"
+local init = require "flare.nn.initialize"
+local options = require "flare.options"
 
 local M = {}
 
@@ -25,6 +28,30 @@ function M.list(where, name, value, n, least)
     list[i] = whole
   end
   return list
+end
+
+--- Sizes, groups and the window of a convolution's layer, from its options.
+function M.sizes(layer, where, inputs, outputs, kernel, o)
+  local n = layer.dims
+  layer.inputs = options.count(where, "inputs", inputs)
+  layer.outputs = options.count(where, "outputs", outputs)
+  layer.groups = options.count(where, "groups", o.groups)
+  if inputs % o.groups ~= 0 or outputs % o.groups ~= 0 then
+    fail("%s: %d inputs and %d outputs cannot be cut into %d equal groups", where, inputs,
+         outputs, o.groups)
+  end
+  layer.kernel = M.list(where, "kernel", kernel, n, 1)
+  layer.stride = M.list(where, "stride", o.stride or 1, n, 1)
+  layer.dilation = M.list(where, "dilation", o.dilation or 1, n, 1)
+end
+
+--- Its weight (first, second, kernel...) and bias, drawn as PyTorch does.
+function M.parameters(layer, first, second, bias)
+  local shape, fan = {first, second, table.unpack(layer.kernel)}, second
+  for i = 1, layer.dims do fan = fan * layer.kernel[i] end
+  local range = {low = -1 / math.sqrt(fan), high = 1 / math.sqrt(fan)}
+  layer.weight = layer:param(init.uniform(shape, range))
+  if bias then layer.bias = layer:param(init.uniform({layer.outputs}, range)) end
 end
 
 --- "3" when all are equal, "3x5" otherwise.
