@@ -269,7 +269,9 @@ __global__ void __launch_bounds__(128 * (G + 1), 1)
   }
   __syncthreads();
   if (threadIdx.x < 128) {
-    fl_registers_less<32>();
+    /* what the launch has given, not more: 168 for each of 384 threads, or 128
+     * for each of 512 */
+    fl_registers_less<G == 3 ? 32 : 24>();
     if (threadIdx.x == 0)
       wide_produce<W, G, STAGES>(w, m, gate, items);
   } else {
