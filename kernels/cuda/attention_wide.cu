@@ -271,11 +271,11 @@ __global__ void __launch_bounds__(128 * (G + 1), 1)
   if (threadIdx.x < 128) {
     /* what the launch has given, not more: 168 for each of 384 threads, or 128
      * for each of 512 */
-    fl_registers_less<G == 3 ? 32 : 24>();
+    fl_registers_less<G == 3 ? 32 : 40>();
     if (threadIdx.x == 0)
       wide_produce<W, G, STAGES>(w, m, gate, items);
   } else {
-    fl_registers_more<G == 3 ? 160 : 240>();
+    fl_registers_more<G == 3 ? 160 : 232>();
     wide_consume<D, W, G, STAGES, MORE>(w, m, gate, items,
                                         threadIdx.x / 128 - 1);
   }
