@@ -121,8 +121,13 @@ static fl_status backward_lines(const fl_launch *l, fl_dtype d, loss_args *a) {
   int vec = vector_of(a, d);
   bool block = a->classes > SHORT;
   flc_spec spec = FLC_SPEC("loss", "backward", d, vec, a->mode, block);
+  /* whole samples if they are many: a block must find out a few numbers first
+   */
   int64_t most = (int64_t)THREADS * LOT * flc_lot(d);
+  int64_t busy = (int64_t)flc_chip_of(l)->processors * 32;
   a->chunks = flc_ceil_div(a->classes, most);
+  if (a->chunks > flc_ceil_div(busy, a->samples))
+    a->chunks = flc_ceil_div(busy, a->samples);
   a->piece = flc_ceil_div(flc_ceil_div(a->classes, a->chunks), 64) * 64;
   flc_grid grid = threads_for(a->samples * a->lanes, 128);
   if (block)

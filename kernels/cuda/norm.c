@@ -53,6 +53,19 @@ static flc_spec forward_spec(fl_dtype d, const flc_line *p) {
   return FLC_SPEC("norm", "forward", d, p->vec, p->each, p->block);
 }
 
+/* Much to do for a thread of a block: what a line costs it beside that, two
+ * sums over the block, is long. */
+static bool forward_line(int64_t n, fl_dtype d, bool is_aligned, flc_line *p) {
+  bool fits = flc_line_of(n, d, is_aligned, most_of(d, 0), p);
+  if (p->vec == 1)
+    return flc_line_of(n, d, false, most_of(d, 1), p);
+  if (!p->block || most_of(d, 0) < 32)
+    return fits;
+  p->each = 32;
+  p->threads = (int)(flc_ceil_div(n, 1024) * 32);
+  return p->threads <= 512;
+}
+
 static fl_status long_forward(const fl_launch *l, fl_dtype d, norm_args *a) {
   fl_view v = {.data = (void *)(uintptr_t)a->x,
                .dtype = d,
@@ -85,10 +98,8 @@ static fl_status forward(const fl_launch *l, const fl_view *bias,
   fl_status s = set_weights(l, d, &l->in[1], bias, &a);
   if (s != FL_OK)
     return s;
-  bool fits = flc_line_of(a.n, d, aligned(&a), most_of(d, 0), &p);
-  if (p.vec == 1)
-    fits = flc_line_of(a.n, d, false, most_of(d, 1), &p);
-  if (!fits || (p.block && p.each > 16) || a.n == 0)
+  bool fits = forward_line(a.n, d, aligned(&a), &p);
+  if (!fits || a.n == 0)
     return long_forward(l, d, &a);
   a.lanes = p.lanes;
   flc_spec spec = forward_spec(d, &p);
@@ -121,8 +132,7 @@ static bool backward_line(int64_t n, fl_dtype d, bool is_aligned, flc_line *p) {
     return true;
   }
   p->block = 1;
-  while (p->each < most && n > 512 * p->each)
-    p->each *= 2;
+  p->each = most;
   p->threads = (int)(flc_ceil_div(flc_ceil_div(n, p->each), 32) * 32);
   return p->threads <= 512;
 }
@@ -242,10 +252,10 @@ static void visit_backward(flc_visitor *v, fl_dtype d) {
       flc_line p = {.vec = vec, .each = least};
       flc_spec s = backward_spec(d, &p, centre);
       v->spec(v, &s, false);
-      for (p.block = 1; p.each <= most; p.each *= 2) {
-        s = backward_spec(d, &p, centre);
-        v->spec(v, &s, d == FL_BF16 && vec > 1 && centre && p.each == 8);
-      }
+      p.block = 1;
+      p.each = most;
+      s = backward_spec(d, &p, centre);
+      v->spec(v, &s, d == FL_BF16 && vec > 1 && centre);
     }
   }
 }
@@ -260,7 +270,7 @@ void flc_visit_norm(flc_visitor *v) {
       int vec = k ? 1 : flc_lot(d);
       for (int n = 0; flc_line_next(&n, d, most_of(d, vec), &p);) {
         flc_spec s = forward_spec(d, &p);
-        if (p.vec == vec && !(p.block && p.each > 16))
+        if (p.vec == vec && !(p.block && p.each < most_of(d, vec)))
           v->spec(v, &s, quick && !k && p.block);
       }
     }

@@ -23,9 +23,11 @@ void weights_at(const void *w, int wide, int i, FL_W(D) (&to)[VEC]) {
   fl_unpacked<D, VEC>::to(fl_read<S, VEC>((const S *)w + i), to);
 }
 
-/* Weights of x's dtype are asked for along with x, if there are registers. */
+/* Weights of x's dtype are asked for before the last sum is waited for. */
 template <int D, int VEC, int E, int BLOCK>
-__global__ void __launch_bounds__(BLOCK ? 1024 : 128)
+__global__ void __launch_bounds__(!BLOCK   ? 128
+                                  : E > 16 ? 512
+                                           : 1024)
     forward(const __grid_constant__ norm_args a) {
   typedef FL_S(D) S;
   typedef FL_W(D) V;
@@ -36,10 +38,6 @@ __global__ void __launch_bounds__(BLOCK ? 1024 : 128)
   bool early = E <= 16 && !a.wide;
   fl_line<D, VEC, E> x, w, b;
   x.load((const S *)a.x + at, n, g.lane, g.lanes);
-  if (a.weight && early)
-    w.load((const S *)a.weight, n, g.lane, g.lanes);
-  if (a.bias && early)
-    b.load((const S *)a.bias, n, g.lane, g.lanes);
   V v[E], s = 0, q = 0, mean = 0;
   x.get(v);
   if (a.mean) {
@@ -56,6 +54,10 @@ __global__ void __launch_bounds__(BLOCK ? 1024 : 128)
     }
     q += x.place(c, g.lane, g.lanes) < n ? t : V(0);
   }
+  if (a.weight && early)
+    w.load((const S *)a.weight, n, g.lane, g.lanes);
+  if (a.bias && early)
+    b.load((const S *)a.bias, n, g.lane, g.lanes);
   V rstd = 1 / fl_sqrt(g.sum(q) * (V)a.part + (V)a.eps);
   if (on && g.lane == 0) {
     if (a.mean)
