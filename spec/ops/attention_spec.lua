@@ -1,2 +1,66 @@
--- Attention and recurrent cells.
+-- Attention and recurrent cells; and attention of lengths and sizes that devices have kernels
+-- of their own for, against the CPU in f64.
 require "spec.support.declare"("attention", describe, it)
+
+local flare = require "flare"
+local rows = require "spec.support.rows"
+
+-- Head size, queries, keys, options. Rounding of the weights counts, so it is the results'
+-- largest value that an error is measured by.
+local cases = {
+  {64, 130, 130, causal = true}, {128, 200, 140}, {128, 140, 200, causal = true, shared = 2},
+  {40, 70, 300, columns = 72}, {64, 200, 96, mask = "bool"}, {128, 96, 200, mask = "f32"},
+  {64, 129, 132, dropout = 0.3}, {128, 100, 70, dropout = 0.3, causal = true},
+  {96, 60, 90, causal = true}, {192, 70, 66}, {256, 33, 65, mask = "bool", dropout = 0.2},
+  {13, 20, 35, columns = 7}, {64, 1, 1500, shared = 4}, {300, 20, 20, causal = true},
+  {64, 80, 90, scale = -0.2},
+}
+local tolerance = {f64 = 1e-11, f32 = 3e-5, f16 = 5e-3, bf16 = 3e-2}
+
+local function leaf(x, device, dtype)
+  x = x:to(device):to(dtype):clone()
+  x.requires_grad = true
+  return x
+end
+
+local function inputs(c, dtype)
+  local g = flare.generator(3)
+  local function draw(...) return flare.randn({...}, {generator = g}):to(dtype) end
+  local d, nq, nk, heads = c[1], c[2], c[3], 2 * (c.shared or 1)
+  local t = {q = draw(1, heads, nq, d), k = draw(1, 2, nk, d), v = draw(1, 2, nk, c.columns or d),
+             dy = draw(1, heads, nq, c.columns or d)}
+  if c.mask == "bool" then
+    t.mask = flare.rand({nq, nk}, {generator = g}):gt(0.3)
+  elseif c.mask then
+    t.mask = flare.randn({1, heads, 1, nk}, {generator = g})
+  end
+  return t
+end
+
+local function run(c, t, device, dtype)
+  local q, k, v = leaf(t.q, device, dtype), leaf(t.k, device, dtype), leaf(t.v, device, dtype)
+  local y = flare.attention(q, k, v, t.mask and t.mask:to(device), {
+    causal = c.causal or false, dropout = c.dropout or 0, scale = c.scale,
+    generator = c.dropout and flare.generator(8) or nil})
+  y:backward(t.dy:to(device):to(dtype))
+  return {y = y:detach(), dq = q.grad, dk = k.grad, dv = v.grad}
+end
+
+describe("attention of any length", function()
+  for _, device in ipairs(rows.devices) do
+    for _, dtype in ipairs {"f64", "f32", "f16", "bf16"} do
+      it(("is what f64 gives, %s in %s"):format(device, dtype), function()
+        for _, c in ipairs(cases) do
+          local t = inputs(c, dtype)
+          local want, got = run(c, t, "cpu", "f64"), run(c, t, device, dtype)
+          for name, w in pairs(want) do
+            local off = (got[name]:to("cpu"):to("f64") - w):abs():max():item()
+            local most = tolerance[dtype] * w:abs():max():item()
+            assert(off <= most, ("%s of size %d, %d queries, %d keys: off by %g, not %g")
+              :format(name, c[1], c[2], c[3], off, most))
+          end
+        end
+      end)
+    end
+  end
+end)
