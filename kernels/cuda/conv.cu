@@ -94,6 +94,30 @@ template <int COLS, int THREADS> struct conv_columns {
 
 /* --- convolution, and the gradient of its input --- */
 
+/* C by channels, from shared memory: V places of a channel at once. */
+template <int D, int V, int M, int LD, int THREADS>
+void store(const conv_args &a, const float *c, FL_S(D) * y,
+           const conv_place *rows, int cols, int live, int64_t channel) {
+  typedef FL_S(D) S;
+  constexpr int H = V < 4 ? V : 4;
+  for (int i = threadIdx.x; i < cols * (M / V); i += THREADS) {
+    int ch = i / (M / V), row = i % (M / V) * V;
+    fl_vec<S, V> out;
+    if (row >= live)
+      continue;
+    float bias =
+        a.bias ? fl_load<float>(a.bias, a.bias_dtype, channel + ch) : 0;
+#pragma unroll
+    for (int e = 0; e < V; e += H) {
+      fl_vec<float, H> v = fl_read<float, H>(c + ch * LD + row + e);
+#pragma unroll
+      for (int h = 0; h < H; h++)
+        out.at[e + h] = fl_put<S>(v.at[h] + bias);
+    }
+    fl_write(y + ch * a.y_channel + rows[row].out, out);
+  }
+}
+
 template <int D, int SIZE>
 __global__ void __launch_bounds__(fl_size<SIZE>::THREADS)
     direct(const __grid_constant__ conv_args a) {
@@ -123,33 +147,16 @@ __global__ void __launch_bounds__(fl_size<SIZE>::THREADS)
   constexpr int LD = M + 4;
   float *c = (float *)shared;
   S *y = (S *)a.y + (group * a.rows + col) * a.y_channel;
+  int live = fl_clip(all - first, M);
+  int64_t channel = group * a.rows + col;
   tile.template put_turned<LD>(c);
   __syncthreads();
-  if (a.wide) {
-    for (int i = threadIdx.x; i < cols * (M / 8); i += THREADS) {
-      int ch = i / (M / 8), row = i % (M / 8) * 8;
-      fl_vec<S, 8> out;
-      if (first + row >= all)
-        continue;
-      float bias = a.bias ? fl_load<float>(a.bias, a.bias_dtype,
-                                           group * a.rows + col + ch)
-                          : 0;
-#pragma unroll
-      for (int e = 0; e < 8; e++)
-        out.at[e] = fl_put<S>(c[ch * LD + row + e] + bias);
-      fl_write(y + ch * a.y_channel + rows[row].out, out);
-    }
-    return;
-  }
-  for (int i = threadIdx.x; i < cols * M; i += THREADS) {
-    int ch = i / M, row = i % M;
-    if (first + row >= all)
-      continue;
-    float bias =
-        a.bias ? fl_load<float>(a.bias, a.bias_dtype, group * a.rows + col + ch)
-               : 0;
-    y[ch * a.y_channel + rows[row].out] = fl_put<S>(c[ch * LD + row] + bias);
-  }
+  if (a.wide == 8)
+    store<D, 8, M, LD, THREADS>(a, c, y, rows, cols, live, channel);
+  else if (a.wide == 4)
+    store<D, 4, M, LD, THREADS>(a, c, y, rows, cols, live, channel);
+  else
+    store<D, 1, M, LD, THREADS>(a, c, y, rows, cols, live, channel);
 }
 
 /* --- the gradient of weights --- */
@@ -192,43 +199,53 @@ __global__ void __launch_bounds__(fl_size<SIZE>::THREADS)
 
 /* --- layouts --- */
 
-/* 64 places and 64 channels a block, through shared memory, two channels a
- * word. */
+/* 64 places of 64 channels into shared memory, two channels a word, V places at
+ * once. */
+template <int V>
+void fetch(const conv_pack_args &a, uint32_t (&tile)[64][33], int64_t image,
+           uint32_t first, uint32_t ch0) {
+  const uint16_t *from = (const uint16_t *)a.from + image * a.image;
+#pragma unroll
+  for (int n = 0; n < 8 / V; n++) {
+    uint32_t i = n * 256 + threadIdx.x;
+    uint32_t place = i % (64 / V) * V, pair = i / (64 / V), q = first + place;
+    uint32_t group = (ch0 + pair * 2) / a.padded;
+    uint32_t c = ch0 + pair * 2 - group * a.padded;
+    int64_t at = (int64_t)(group * a.channels + c) * a.channel;
+    bool low = q < a.places && group < a.groups && c < a.channels;
+    bool high = low && c + 1 < a.channels;
+    if (a.step) {
+      at += q * a.step;
+    } else {
+      uint32_t q01 = q / a.size[2], q0 = q01 / a.size[1];
+      at += q0 * a.place[0] + (q01 - q0 * a.size[1]) * a.place[1] +
+            (q - q01 * a.size[2]) * a.place[2];
+    }
+    fl_vec<uint16_t, V> x = {}, y = {};
+    if (low)
+      x = fl_read<uint16_t, V>(from + at);
+    if (high)
+      y = fl_read<uint16_t, V>(from + at + a.channel);
+#pragma unroll
+    for (int e = 0; e < V; e++)
+      tile[place + e][pair] = x.at[e] | (uint32_t)y.at[e] << 16;
+  }
+}
+
 template <int D>
 __global__ void __launch_bounds__(256)
     pack(const __grid_constant__ conv_pack_args a) {
   __shared__ uint32_t tile[64][33];
-  int64_t tiles = (a.places + 63) / 64, image = blockIdx.x / tiles;
-  int64_t first = (blockIdx.x - image * tiles) * 64;
-  int all = a.groups * a.padded, ch0 = blockIdx.y * 64;
-  const uint16_t *from = (const uint16_t *)a.from + image * a.image;
+  uint32_t tiles = ((uint32_t)a.places + 63) / 64, image = blockIdx.x / tiles;
+  uint32_t first = (blockIdx.x - image * tiles) * 64, ch0 = blockIdx.y * 64;
+  int64_t all = (int64_t)a.groups * a.padded;
   uint16_t *to = (uint16_t *)a.to + image * a.places * all;
-  int each = a.wide ? 8 : 1;
-  for (int i = threadIdx.x; i < 64 * 32 / each; i += 256) {
-    int place = i % (64 / each) * each, pair = i / (64 / each);
-    int group = (ch0 + pair * 2) / a.padded;
-    int c = ch0 + pair * 2 - group * a.padded;
-    int64_t q = first + place, at = (group * a.channels + c) * a.channel;
-    bool low = q < a.places && group < a.groups && c < a.channels;
-    bool high = low && c + 1 < a.channels;
-    if (a.wide) {
-      fl_vec<uint16_t, 8> x = {}, y = {};
-      if (low)
-        x = fl_read<uint16_t, 8>(from + at + q);
-      if (high)
-        y = fl_read<uint16_t, 8>(from + at + a.channel + q);
-#pragma unroll
-      for (int e = 0; e < 8; e++)
-        tile[place + e][pair] = x.at[e] | (uint32_t)y.at[e] << 16;
-    } else {
-      int64_t q01 = q / a.size[2], q0 = q01 / a.size[1];
-      at += q0 * a.place[0] + (q01 - q0 * a.size[1]) * a.place[1] +
-            (q - q01 * a.size[2]) * a.place[2];
-      uint32_t x = low ? from[at] : 0;
-      uint32_t y = high ? from[at + a.channel] : 0;
-      tile[place][pair] = x | y << 16;
-    }
-  }
+  if (a.wide == 8)
+    fetch<8>(a, tile, image, first, ch0);
+  else if (a.wide == 4)
+    fetch<4>(a, tile, image, first, ch0);
+  else
+    fetch<1>(a, tile, image, first, ch0);
   __syncthreads();
   for (int i = threadIdx.x; i < 64 * 8; i += 256) {
     int place = i / 8, ch = i % 8 * 8;

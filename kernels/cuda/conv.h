@@ -33,7 +33,7 @@ typedef struct conv_args {
   int64_t w_group, w_row, w_channel, w_tap;
   int64_t tiles_m, tiles_n;
   int splits, steps;
-  int wide; /* 8 places in a row are 16 aligned bytes of one image */
+  int wide; /* so many places in a row, 8, 4 or 1, are stored at once */
   /* depthwise */
   int multiplier; /* results for each channel */
 } conv_args;
@@ -43,8 +43,9 @@ typedef struct conv_pack_args {
   const void *from;
   void *to;
   int64_t images, places, image, channel, place[3];
+  int64_t step; /* from place to place, if it is always the same; or 0 */
   int size[3], groups, channels, padded; /* of a group */
-  int wide;
+  int wide; /* so many places, 8, 4 or 1, are read at once */
 } conv_pack_args;
 
 /* Weights (outputs, inputs / groups, taps), contiguous, to (row, tap, padded):

@@ -111,16 +111,23 @@ static void set_phase(conv_args *a, const flc_conv *c, const int64_t phase[3]) {
   set_dividers(a);
 }
 
-/* Whether 8 results in a row can be stored at once. */
-static bool is_wide(const conv_args *a) {
+/* How many elements of 16 bits can be moved at once where all of these are
+ * multiples of it: 8, 4 or 1. */
+static int width_of(const void *data, int64_t a, int64_t b, int64_t c) {
+  int64_t all = a | b | c;
+  return all % 8 == 0 && flc_aligned(data, 16)  ? 8
+         : all % 4 == 0 && flc_aligned(data, 8) ? 4
+                                                : 1;
+}
+
+static int store_width(const conv_args *a) {
   int64_t expect = 1;
   for (int i = 2; i >= 0; i--) {
     if (a->grid[i] > 1 && a->y_place[i] != expect)
-      return false;
+      return 1;
     expect *= a->grid[i];
   }
-  return a->places % 8 == 0 && a->y_image % 8 == 0 && a->y_channel % 8 == 0 &&
-         a->y_at % 8 == 0 && flc_aligned(a->y, 16);
+  return width_of(a->y, a->places | a->y_at, a->y_image, a->y_channel);
 }
 
 /* --- launches --- */
@@ -201,8 +208,8 @@ static fl_status pack(const fl_launch *l, const flc_conv *c, flc_planes *p,
                       .groups = (int)c->groups,
                       .channels = (int)each,
                       .padded = (int)*padded};
-  a.wide = place_step(p) == 1 && places % 8 == 0 && p->channel % 8 == 0 &&
-           p->image % 8 == 0 && flc_aligned(p->data, 16);
+  a.step = place_step(p);
+  a.wide = a.step == 1 ? width_of(p->data, places, p->channel, p->image) : 1;
   a.to = fl_scratch_get(l, (size_t)(p->images * places * all) * 2);
   if (!a.to)
     return FL_ENOMEM;
@@ -284,7 +291,7 @@ static fl_status run_tensor(const fl_launch *l, const flc_conv *c,
   a->tiles_m = flc_ceil_div(all, tiles_of[size].m);
   a->tiles_n = flc_ceil_div(a->rows, tiles_of[size].n);
   a->steps = (int)flc_ceil_div((int64_t)a->n_taps * a->channels, STEP);
-  a->wide = is_wide(a);
+  a->wide = store_width(a);
   return start(l, "conv", "direct", a, a->tiles_m * a->tiles_n * a->groups,
                c->dtype, size, (unsigned)tiles_of[size].threads,
                shared_of(flc_chip_of(l), size));
