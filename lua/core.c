@@ -283,6 +283,7 @@ int luaopen_flare_core(lua_State *L) {
   fll_modes_core(L);
   fll_gc_core(L);
   fll_error_core(L);
+  fll_profile_core(L);
   fll_register(L, functions);
   lua_newtable(L);
   fll_register(L, memory);

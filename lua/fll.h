@@ -218,6 +218,7 @@ const char *fll_selfhint(lua_State *L, int i);
 int fll_failed(lua_State *L, const char *format, ...);
 int fll_messageh(lua_State *L); /* adds hints and a traceback */
 void fll_error_core(lua_State *L);
+void fll_profile_core(lua_State *L);
 
 static inline void fll_check(lua_State *L, fl_lua *st, fl_status s) {
   if (!FLL_LIKELY(s == FL_OK))

@@ -129,6 +129,9 @@ struct fl_backend {
   fl_status (*event_record)(fl_backend *b, fl_event *e, fl_stream *s);
   fl_status (*event_wait)(fl_backend *b, fl_event *e, fl_stream *s);
   bool (*event_done)(fl_backend *b, fl_event *e);
+  /* microseconds from one recorded event to a later one, both passed; may be
+   * NULL */
+  double (*event_elapsed)(fl_backend *b, fl_event *from, fl_event *to);
   void (*close)(fl_backend *b); /* may be NULL */
   /* a backend's own knobs, by name; may be NULL */
   fl_status (*control)(fl_backend *b, const char *what, double value);

@@ -345,6 +345,36 @@ static void view_number(const work *w, const fl_operand *o, fl_view *v) {
          d == FL_F32 ? 4 : 8);
 }
 
+static fl_status send(fl_runtime *rt, fl_device d, fl_kernel kernel,
+                      const fl_launch *l) {
+  fl_backend *b = fli_backend(rt, d);
+  uint64_t failed = 0;
+  if (!(b->flags & FL_BACKEND_ASYNC))
+    return b->launch ? b->launch(b, kernel, l) : kernel(l);
+  /* a late failure is told once: syncing forgets it */
+  return b->stream_peek(b, l->device, l->stream, &failed)
+             ? fl_device_sync(rt, d)
+             : b->launch(b, kernel, l);
+}
+
+static fl_status send_timed(work *w, fl_kernel kernel, const fl_launch *l) {
+  fli_infer f = {.rt = w->rt,
+                 .op = w->op,
+                 .n_in = w->n_in,
+                 .n_out = w->n_out,
+                 .in = w->metas,
+                 .operands = w->in,
+                 .out = w->out,
+                 .attrs = (fl_attrs *)(uintptr_t)w->attrs};
+  double flops = 0, bytes = 0;
+  w->op->cost(&f, &flops, &bytes);
+  size_t row =
+      fli_profile_begin(w->rt, w->c, w->device, l->stream, flops, bytes);
+  fl_status s = send(w->rt, w->device, kernel, l);
+  fli_profile_end(w->rt, row, l->stream);
+  return s;
+}
+
 static fl_status launch(work *w, fl_tensor **out) {
   fl_runtime *rt = w->rt;
   fl_backend *b = fli_backend(rt, w->device);
@@ -388,15 +418,8 @@ static fl_status launch(work *w, fl_tensor **out) {
                  .scratch = &s.base,
                  .seq = seq};
   fli_note_launch(rt, w->c, seq, w->n_in, w->metas);
-  fl_status status;
-  if (b->flags & FL_BACKEND_ASYNC) {
-    uint64_t failed = 0;
-    /* a late failure is told once: syncing forgets it */
-    status = b->stream_peek(b, l.device, l.stream, &failed)
-                 ? fl_device_sync(rt, w->device)
-                 : b->launch(b, kernel, &l);
-  } else
-    status = b->launch ? b->launch(b, kernel, &l) : kernel(&l);
+  fl_status status =
+      rt->profile ? send_timed(w, kernel, &l) : send(rt, w->device, kernel, &l);
   while (s.n)
     fli_free(rt, s.blocks[--s.n]);
   if (in != few)
@@ -500,13 +523,6 @@ static fl_status check_result(const char *op, const fl_meta *t,
   return FL_OK;
 }
 
-static bool same_place(const fl_tensor *a, const fl_tensor *b) {
-  return a->offset == b->offset && a->meta.ndim == b->meta.ndim &&
-         a->meta.dtype == b->meta.dtype &&
-         memcmp(a->meta.shape, b->meta.shape, (size_t)a->meta.ndim * 8) == 0 &&
-         memcmp(a->stride, b->stride, (size_t)a->meta.ndim * 8) == 0;
-}
-
 static fl_status clone_plain(fl_runtime *rt, fl_tensor *t, fl_tensor **out) {
   bool grad = fl_grad_mode(rt, false);
   fl_operand in = {.tensor = t};
@@ -529,7 +545,7 @@ static fl_status run_over(work *w, const fl_operand *given) {
   for (int k = 0; k < w->n_in && s == FL_OK; k++) {
     if (!in[k].tensor || !fl_tensor_shares(in[k].tensor, t))
       continue;
-    if (!same_place(in[k].tensor, t)) {
+    if (!fli_same_place(in[k].tensor, t)) {
       s = clone_plain(w->rt, in[k].tensor, &clones[k]);
       saved[k].tensor = in[k].tensor = clones[k];
     } else if (tape && (w->op->saves >> k & 1)) {
@@ -764,7 +780,7 @@ static fl_status run_general(fl_runtime *rt, const fl_call *c) {
 
 static fl_status run_any(fl_runtime *rt, const fl_call *c) {
   fl_status s;
-  if (c->op->flat && fli_flat_run(rt, c, &s))
+  if (c->op->flat && !rt->profile && fli_flat_run(rt, c, &s))
     return s;
   return run_general(rt, c);
 }

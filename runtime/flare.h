@@ -356,6 +356,20 @@ FL_API void fl_tensor_drop_hook(fl_tensor *t, int64_t key);
 FL_API void fl_tape_on_ready(fl_runtime *rt,
                              void (*ready)(void *context, fl_tensor *leaf),
                              void *context);
+/* The profiler: a row for each launch until it is stopped, `most` at most (0:
+ * no limit; `lost` counts the rest). Rows live until the next start. */
+typedef struct fl_profile_row {
+  const char *op;
+  fl_site site;
+  bool backward; /* launched by a backward pass */
+  fl_device device;
+  double start_us, host_us; /* on the host, from the start of profiling */
+  double device_start_us, device_us;
+  double flops, bytes; /* what the operator must do: its row's cost rule */
+} fl_profile_row;
+FL_API fl_status fl_profile_start(fl_runtime *rt, size_t most);
+FL_API fl_status fl_profile_stop(fl_runtime *rt, const fl_profile_row **rows,
+                                 size_t *n, uint64_t *lost);
 /* From now on operators of class LOW (products, convolutions, attention) take
  * f32, f16 and bf16 tensors as `low`, those of class WIDE as f32; FL_NODTYPE
  * ends it. Backward follows what forward did. Returns what was set before. */

@@ -152,6 +152,11 @@ fl_status fli_anomaly(fl_runtime *rt, const fl_call *c, int n_out,
 fl_status fli_autocast_run(fl_runtime *rt, const fl_call *c,
                            fl_status (*run)(fl_runtime *, const fl_call *));
 void fli_autocast_forget(fl_runtime *rt); /* casts of parameters */
+/* Around a launch while rt->profile is set (profile.c). */
+size_t fli_profile_begin(fl_runtime *rt, const fl_call *c, fl_device d,
+                         fl_stream *s, double flops, double bytes);
+void fli_profile_end(fl_runtime *rt, size_t row, fl_stream *s);
+void fli_profile_close(fl_runtime *rt);
 int fli_flat_inputs(const fl_op *op);
 bool fli_flat_run(fl_runtime *rt, const fl_call *c, fl_status *status);
 fl_status fli_ops_init(fl_runtime *rt); /* fills rt->ops from ops.def */
@@ -283,6 +288,7 @@ fl_status fli_tensor_make(fl_runtime *rt, const fl_meta *m, size_t bytes,
                           fl_device d, fl_site site, fl_tensor **out);
 void fli_tensors_close(fl_runtime *rt);
 bool fli_overlaps_itself(const fl_tensor *t);
+bool fli_same_place(const fl_tensor *a, const fl_tensor *b);
 double fli_half_value(fl_dtype d, uint16_t bits);
 int64_t fli_to_integer(double f);
 
@@ -312,6 +318,7 @@ struct fl_runtime {
   bool grad_enabled, meta, anomaly, in_backward, closing;
   fl_dtype autocast; /* the low type, FL_NODTYPE: off */
   struct fli_cast *casts;
+  struct fli_profile *profile, *profiled; /* running; the last one */
   uint64_t next_id, seq, node_seq, pass;
   fl_generator generator;
   size_t host_only, live_bytes; /* bytes of storages */

@@ -614,6 +614,13 @@ bool fli_overlaps_itself(const fl_tensor *t) {
   return false;
 }
 
+bool fli_same_place(const fl_tensor *a, const fl_tensor *b) {
+  return a->offset == b->offset && a->meta.ndim == b->meta.ndim &&
+         a->meta.dtype == b->meta.dtype &&
+         memcmp(a->meta.shape, b->meta.shape, (size_t)a->meta.ndim * 8) == 0 &&
+         memcmp(a->stride, b->stride, (size_t)a->meta.ndim * 8) == 0;
+}
+
 /* --- to another device or dtype --- */
 
 /* Bytes of a contiguous tensor across devices: at once within a backend,

@@ -258,6 +258,13 @@ static bool event_done(fl_backend *b, fl_event *e) {
   return flc_cu->EventQuery(e->handle) != CUDA_ERROR_NOT_READY;
 }
 
+static double event_elapsed(fl_backend *b, fl_event *from, fl_event *to) {
+  float ms = 0;
+  (void)b;
+  flc_cu->EventElapsedTime(&ms, from->handle, to->handle);
+  return (double)ms * 1e3;
+}
+
 /* --- memory: segments over reserved addresses --- */
 
 #define PAGE ((size_t)2 << 20) /* what the hardware maps at a time */
@@ -433,6 +440,7 @@ fl_status fl_cuda_open(const fl_backend_options *o, fl_backend *cpu,
       .event_record = event_record,
       .event_wait = event_wait,
       .event_done = event_done,
+      .event_elapsed = event_elapsed,
       .close = close_cuda,
       .query = flc_query,
   };

@@ -5,7 +5,7 @@
 #include <string.h>
 
 /* clang-format off */
-#define DECLARE(name) __attribute__((weak)) FLC_KERNEL(name);
+#define DECLARE(name) FLC_KERNEL(name);
 #define FL_UNARY(name, T, sig, cast, saves, f, df, ddf) \
   DECLARE(name) DECLARE(name##_backward) DECLARE(name##_backward2)
 #define FL_TEST(name, T, sig, f)                         DECLARE(name)
@@ -14,6 +14,7 @@
 #define FL_TERNARY(name, T, sig, cast, saves, f)         DECLARE(name)
 #define FL_OP(name, sig, cast, saves, shape, grad, cost) DECLARE(name)
 #include "../../runtime/ops.def"
+DECLARE(expr)
 
 static const struct {
   const char *name;
@@ -29,11 +30,12 @@ static const struct {
 #define FL_TERNARY(name, T, sig, cast, saves, f)         ROW(name)
 #define FL_OP(name, sig, cast, saves, shape, grad, cost) ROW(name)
 #include "../../runtime/ops.def"
+ROW(expr) /* of all run-time operators */
 };
 /* clang-format on */
 
 #define VISIT(family)                                                          \
-  __attribute__((weak)) void flc_visit_##family(flc_visitor *v);
+  void flc_visit_##family(flc_visitor *v);
 FLC_FAMILIES(VISIT)
 
 #define NAME(family) flc_visit_##family,

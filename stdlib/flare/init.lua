@@ -19,6 +19,7 @@ local parts = {
   nn = "flare.nn",
   optim = "flare.optim",
   print = "flare.print",
+  profile = "flare.profile",
   options = "flare.options",
 }
 
