@@ -147,7 +147,8 @@ typedef void (*flc_visit)(flc_visitor *v);
   F(rnn)                                                                       \
   F(gemm)                                                                      \
   F(conv)                                                                      \
-  F(attention)
+  F(attention)                                                                 \
+  F(expr)
 #define FLC_VISIT(family) void flc_visit_##family(flc_visitor *v);
 FLC_FAMILIES(FLC_VISIT)
 #undef FLC_VISIT

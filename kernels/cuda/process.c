@@ -221,3 +221,55 @@ void flc_function_allow(flc_device *d, const flc_function *f) {
     p->shared = f->shared;
   pthread_mutex_unlock(&flc_lock);
 }
+
+/* --- texts of kernels --- */
+
+static struct kept {
+  uint64_t key;
+  char *text; /* NULL: an empty place */
+} *texts;
+static size_t text_room, text_count;
+
+static struct kept *text_place(struct kept *table, size_t room, uint64_t key) {
+  size_t i = key * 0x9E3779B97F4A7C15u >> 20 & (room - 1);
+  while (table[i].text && table[i].key != key)
+    i = (i + 1) & (room - 1);
+  return &table[i];
+}
+
+const char *flc_text_find(uint64_t key) {
+  pthread_mutex_lock(&flc_lock);
+  const char *found = texts ? text_place(texts, text_room, key)->text : NULL;
+  pthread_mutex_unlock(&flc_lock);
+  return found;
+}
+
+static bool texts_grow(void) {
+  size_t room = text_room ? text_room * 2 : 64;
+  struct kept *table = calloc(room, sizeof *table);
+  if (!table)
+    return false;
+  for (size_t i = 0; i < text_room; i++)
+    if (texts[i].text)
+      *text_place(table, room, texts[i].key) = texts[i];
+  free(texts);
+  texts = table;
+  text_room = room;
+  return true;
+}
+
+const char *flc_text_keep(uint64_t key, char *text) {
+  pthread_mutex_lock(&flc_lock);
+  bool room = text_count * 2 < text_room || texts_grow();
+  struct kept *p = room ? text_place(texts, text_room, key) : NULL;
+  if (p && !p->text) {
+    *p = (struct kept){key, text};
+    text_count++;
+  } else
+    free(text);
+  const char *kept = p ? p->text : NULL;
+  pthread_mutex_unlock(&flc_lock);
+  if (!kept)
+    fli_fail(FL_ENOMEM, "out of memory: the text of a kernel");
+  return kept;
+}

@@ -59,6 +59,11 @@ fl_status flc_function_get(flc_device *d, const flc_spec *spec,
 void flc_function_allow(flc_device *d, const flc_function *f);
 extern pthread_mutex_t flc_lock; /* of everything process-wide */
 
+/* Texts that live as long as the process, by a hash of what they are. `keep`
+ * takes `text` over (from malloc); NULL with a message: out of memory. */
+const char *flc_text_find(uint64_t key);
+const char *flc_text_keep(uint64_t key, char *text);
+
 /* --- jit.c --- */
 
 #define FLC_ENTRY 240 /* bytes of a mangled name */
