@@ -74,26 +74,39 @@ static fl_kernel find_kernel(fl_backend *b, const char *op) {
   return NULL;
 }
 
-/* Big segments are mapped, and asked for in huge pages. */
-#define BIG ((size_t)4 << 20)
+/* Segments from the size of a huge page on are mapped, at a multiple of it, and
+ * asked for in huge pages: in small ones most tensors miss the TLB. */
+#define HUGE ((size_t)2 << 20)
+
+#if defined(__linux__)
+static void *map_huge(size_t bytes) {
+  size_t page = (size_t)sysconf(_SC_PAGESIZE);
+  bytes = (bytes + page - 1) / page * page;
+  char *all = mmap(NULL, bytes + HUGE, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (all == MAP_FAILED)
+    return NULL;
+  size_t before = -(uintptr_t)all & (HUGE - 1);
+  if (before)
+    munmap(all, before);
+  if (before < HUGE)
+    munmap(all + before + bytes, HUGE - before);
+  madvise(all + before, bytes, MADV_HUGEPAGE);
+  return all + before;
+}
+#endif
 
 static fl_status get_memory(fl_backend *b, int device, size_t bytes,
                             void **memory) {
   (void)b;
   (void)device;
 #if defined(__linux__)
-  if (bytes >= BIG) {
-    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-                   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (p == MAP_FAILED)
-      return fli_fail(FL_ENOMEM, "the system has no %zu bytes to give", bytes);
-    madvise(p, bytes, MADV_HUGEPAGE);
-    *memory = p;
-    return FL_OK;
-  }
+  if (bytes >= HUGE)
+    *memory = map_huge(bytes);
+  else
 #endif
-  *memory =
-      aligned_alloc(FL_ALIGN, (bytes + FL_ALIGN - 1) / FL_ALIGN * FL_ALIGN);
+    *memory =
+        aligned_alloc(FL_ALIGN, (bytes + FL_ALIGN - 1) / FL_ALIGN * FL_ALIGN);
   return *memory ? FL_OK
                  : fli_fail(FL_ENOMEM, "the system has no %zu bytes to give",
                             bytes);
@@ -104,7 +117,7 @@ static void put_memory(fl_backend *b, int device, void *memory, size_t bytes) {
   (void)device;
   (void)bytes;
 #if defined(__linux__)
-  if (bytes >= BIG) {
+  if (bytes >= HUGE) {
     munmap(memory, bytes);
     return;
   }
