@@ -4,7 +4,7 @@
 --     [WORD ...]
 -- With words, only files, ctest and luacheck whose names contain one of them.
 -- Ends with one line, "N passed, N failed[, N skipped]".
-local build, limit, jobs, words, without = "build", 150, nil, {}, {}
+local build, limit, jobs, words, without = "build", 600, nil, {}, {}
 
 local function output(command)
   local pipe = assert(io.popen(command))

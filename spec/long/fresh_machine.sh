@@ -18,16 +18,21 @@ mount -t proc proc "$root/proc" 2>/dev/null || echo 'no /proc there'
 git clone -q "$(pwd)" "$root/flare"
 
 timed() { # a command there, and its time as a figure
-  start=$(date +%s)
-  chroot "$root" /bin/sh -c "cd /flare && $1" </dev/null
-  echo "figure: $suite, $(nproc) cores, $1: $(($(date +%s) - start)) s"
+  start=$(date +%s) status=0
+  chroot "$root" /bin/sh -c "cd /flare && $1" </dev/null >"$root/log" 2>&1 || status=$?
+  cat "$root/log"
+  echo "figure: $suite, $(nproc) cores at a load of $(cut -d' ' -f2 /proc/loadavg), $1:" \
+    "$(($(date +%s) - start)) s, status $status: $(tail -n 1 "$root/log")"
+  [ "$status" = 0 ] || failed=1
 }
 
 # without --yes and without a terminal it must name the packages and stop with 3
 status=0
 chroot "$root" /flare/bootstrap build </dev/null || status=$?
 [ "$status" = 3 ]
+failed=0
 timed './bootstrap demo --yes'
 timed './bootstrap test --yes'
 touch "$root/flare/runtime/op.c"
 timed './bootstrap test --yes # again, one file changed'
+exit $failed
