@@ -277,6 +277,7 @@ int luaopen_flare_core(lua_State *L) {
   fll_make_core(L);
   fll_random_core(L);
   fll_expr_core(L);
+  fll_raw_core(L);
   fll_tensor_core(L);
   fll_autograd_core(L);
   fll_custom_core(L);

@@ -37,6 +37,7 @@ enum {
   FLL_MAP,
   FLL_ARRAY,
   FLL_KERNEL,
+  FLL_RAW,
   FLL_TYPES,     /* how many metatables, too */
   FLL_METHODS,   /* of tensors */
   FLL_FUNCTIONS, /* weak: key of the tape -> table that holds the function */
@@ -293,6 +294,7 @@ int fll_select(lua_State *L, fl_lua *st, fll_tensor *h, lua_Integer i);
 void fll_make_core(lua_State *L);
 void fll_random_core(lua_State *L);
 void fll_expr_core(lua_State *L);
+void fll_raw_core(lua_State *L);
 extern const luaL_Reg fll_random_methods[];
 fl_generator *fll_checkgenerator(lua_State *L, int i, const char *where);
 void fll_autograd_open(lua_State *L, fl_lua *st);

@@ -14,6 +14,7 @@ typedef struct fl_backend fl_backend;
 typedef struct fl_stream fl_stream; /* the backend's own */
 typedef struct fl_event fl_event;   /* the backend's own */
 typedef struct fl_program fl_program; /* see program.h */
+typedef struct fl_raw fl_raw; /* a kernel of the user's; the backend's own */
 
 /* One attribute of a call. Which member holds is the signature's business: i
  * for dim, pos, count, flag, enum, dtype; f for real; list for dims, counts,
@@ -46,6 +47,29 @@ struct fl_scratch {
   void *(*get)(fl_scratch *s, size_t bytes);
 };
 
+/* A launch of the kernel "raw": arguments as they are, pointers to their bytes.
+ */
+typedef struct fl_raw_call {
+  fl_raw *kernel;
+  unsigned grid[3], block[3]; /* blocks, threads of a block */
+  size_t shared;              /* bytes of dynamic shared memory */
+  void **args;
+} fl_raw_call;
+
+/* Source in the backend's language. */
+typedef struct fl_raw_source {
+  const char *text, *name; /* of the kernel; an instance of a template, too */
+  const char *options;     /* of the compiler, separated by newlines */
+  const char *arch;        /* without a device; NULL: the oldest there is */
+} fl_raw_source;
+
+/* What a kernel takes, -1 where it is not known. */
+typedef struct fl_raw_facts {
+  int registers, shared, local; /* of a thread, bytes of a block, a thread */
+  int threads;                  /* of a block, at most */
+  char arch[16];                /* what it was compiled for, "": it was not */
+} fl_raw_facts;
+
 /* One launch. The dispatcher has checked everything that can be known without
  * reading memory: counts, dtypes, shapes, attributes. Dims in attributes are
  * 0-based and not negative. An optional input left out has data == NULL. With
@@ -58,6 +82,7 @@ typedef struct fl_launch {
   const fl_view *out;
   const fl_attrs *attrs;
   const fl_program *program; /* of the kernel "expr" */
+  const fl_raw_call *raw;    /* of the kernel "raw"; it has no operands */
   int base; /* what positions inside index tensors count from: 0 or 1 */
   bool flat; /* elementwise, and every operand has one dim of as many elements
                 of the dtype of in[0] (results of tests: bool), or is a number
@@ -138,6 +163,13 @@ struct fl_backend {
   /* text about the backend ("doctor"), to be freed; may be NULL */
   fl_status (*query)(fl_backend *b, const char *what, const char *argument,
                      char **text);
+  /* kernels from source, for the kernel "raw"; NULL: there is none. They live
+   * as long as the process. `log` gets what the compiler said, to be freed, or
+   * NULL. Without a device the source is checked if it can be. */
+  fl_status (*raw_new)(fl_backend *b, const fl_raw_source *s, fl_raw **k,
+                       char **log);
+  fl_status (*raw_facts)(fl_backend *b, fl_raw *k, int device,
+                         fl_raw_facts *facts);
 };
 
 /* --- the backends that come with the library --- */

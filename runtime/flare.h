@@ -300,6 +300,28 @@ FL_API fl_status fl_trace_end(fl_expr *e, int n, fl_tensor *const *results,
  * for other operators. */
 FL_API size_t fl_op_source(const fl_op *op, char *text, size_t room);
 
+/* --- kernels as source --- */
+
+/* A kernel in the language of a backend ("cuda"), see backend.h; it lives as
+ * long as the process. EARG for source that does not compile: `log` then has
+ * what the compiler said, to be freed; else it is NULL. */
+FL_API fl_status fl_raw_new(fl_runtime *rt, const char *backend,
+                            const fl_raw_source *s, fl_raw **k, char **log);
+/* device: of that backend; < 0 without one. */
+FL_API fl_status fl_raw_about(fl_runtime *rt, const char *backend, fl_raw *k,
+                              int device, fl_raw_facts *facts);
+
+typedef struct fl_raw_arg { /* a tensor's memory, or bytes */
+  fl_tensor *tensor;
+  bool writes;
+  void *value;
+} fl_raw_arg;
+
+/* Launches `call` (its args are set from these) behind what the device has been
+ * asked for. All tensors lie on one device. `name` is for messages. */
+FL_API fl_status fl_raw_run(fl_runtime *rt, const char *name, fl_site site,
+                            fl_raw_call *call, int n, const fl_raw_arg *args);
+
 /* Shapes and dtypes only: while on, results have no memory. */
 FL_API bool fl_meta_mode(fl_runtime *rt, bool on); /* returns what it was */
 

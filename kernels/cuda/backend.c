@@ -443,6 +443,8 @@ fl_status fl_cuda_open(const fl_backend_options *o, fl_backend *cpu,
       .event_elapsed = event_elapsed,
       .close = close_cuda,
       .query = flc_query,
+      .raw_new = flc_raw_new,
+      .raw_facts = flc_raw_facts,
   };
   *out = &c->base;
   return FL_OK;

@@ -15,6 +15,7 @@
 #define FL_OP(name, sig, cast, saves, shape, grad, cost) DECLARE(name)
 #include "../../runtime/ops.def"
 DECLARE(expr)
+DECLARE(raw)
 
 static const struct {
   const char *name;
@@ -31,6 +32,7 @@ static const struct {
 #define FL_OP(name, sig, cast, saves, shape, grad, cost) ROW(name)
 #include "../../runtime/ops.def"
 ROW(expr) /* of all run-time operators */
+ROW(raw)  /* of users' source */
 };
 /* clang-format on */
 

@@ -187,7 +187,7 @@ fl_status flc_compile(const char *arch, const flc_spec *specs, int n,
 /* --- the disk cache: one file an entry --- */
 
 /* $FLARE_CACHE ("off": none), else flare/ in the user's cache folder. */
-static bool cache_path(const char *arch, const uint64_t key[2], char *out,
+bool flc_cache_path(const char *arch, const uint64_t key[2], char *out,
                        size_t room) {
   const char *own = getenv("FLARE_CACHE"), *xdg = getenv("XDG_CACHE_HOME"),
              *home = getenv("HOME");
@@ -225,7 +225,7 @@ typedef struct cached { /* what a file begins with */
 } cached;
 
 /* A file that cannot be written is no failure: the kernel is there. */
-static void cache_write(char *path, const flc_binary *b) {
+void flc_cache_write(char *path, const flc_binary *b) {
   char part[560];
   cached c = {b->bytes, flc_hash(FLC_HASH, b->image, b->bytes), {0}};
   memcpy(c.entry, b->entry, sizeof c.entry);
@@ -241,7 +241,7 @@ static void cache_write(char *path, const flc_binary *b) {
     remove(part);
 }
 
-static bool cache_read(const char *path, flc_binary *b) {
+bool flc_cache_read(const char *path, flc_binary *b) {
   FILE *f = fopen(path, "rb");
   cached c;
   void *memory = NULL;
@@ -270,8 +270,8 @@ fl_status flc_jit(const char *arch, const flc_spec *spec, flc_binary *b) {
   flc_pack_key(arch, spec, key);
   if (flc_pack_find(key, b))
     return FL_OK;
-  bool cache = cache_path(arch, key, path, sizeof path);
-  if (cache && cache_read(path, b))
+  bool cache = flc_cache_path(arch, key, path, sizeof path);
+  if (cache && flc_cache_read(path, b))
     return FL_OK;
   fl_status s =
       flc_compile(arch, spec, 1, &b->owned, &b->bytes, &b->entry, NULL);
@@ -279,6 +279,6 @@ fl_status flc_jit(const char *arch, const flc_spec *spec, flc_binary *b) {
     return s;
   b->image = b->owned;
   if (cache)
-    cache_write(path, b);
+    flc_cache_write(path, b);
   return FL_OK;
 }

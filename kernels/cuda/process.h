@@ -83,6 +83,12 @@ fl_status flc_jit(const char *arch, const flc_spec *spec, flc_binary *b);
 fl_status flc_compile(const char *arch, const flc_spec *specs, int n,
                       void **image, size_t *bytes, char (*entries)[FLC_ENTRY],
                       char (*notes)[FLC_NOTE]);
+/* The disk cache: a kernel's file (false: there is none), reading and writing
+ * it. */
+bool flc_cache_path(const char *arch, const uint64_t key[2], char *out,
+                    size_t room);
+bool flc_cache_read(const char *path, flc_binary *b);
+void flc_cache_write(char *path, const flc_binary *b);
 void flc_spec_text(const flc_spec *s, char *out, size_t room);
 /* FNV-1a over bytes, to be continued. */
 uint64_t flc_hash(uint64_t h, const void *p, size_t n);
@@ -107,6 +113,13 @@ fl_status flc_pack_write(flc_pack *p, const char *path, uint64_t *bytes);
 /* Text for `flare kernels` and `flare doctor`, to be freed. */
 fl_status flc_query(fl_backend *b, const char *what, const char *argument,
                     char **text);
+
+/* --- raw.c: kernels from users' source --- */
+
+fl_status flc_raw_new(fl_backend *b, const fl_raw_source *s, fl_raw **k,
+                      char **log);
+fl_status flc_raw_facts(fl_backend *b, fl_raw *k, int device,
+                        fl_raw_facts *facts);
 
 /* --- sources.c (made by cmake): every .cu, .cuh and header for them --- */
 

@@ -4,6 +4,9 @@ local core = require "flare.core"
 
 local cuda = {}
 
+--- Makes a kernel from CUDA source: flare.cuda.kernel{source = ..., name = ..., ...}.
+cuda.kernel = require "flare.cuda.kernel"
+
 --- Whether CUDA can be used here; NVIDIA's driver is looked for when this is first asked.
 -- @return true, or false and the reason
 function cuda.available()

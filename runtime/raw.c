@@ -1,0 +1,90 @@
+/* Kernels of the user's own in a backend's language: from source to a launch on
+ * tensors' memory. What the source means is the backend's business. */
+#include "internal.h"
+
+#include <string.h>
+
+#define MAX_ARGS 64
+
+static fl_status backend_of(fl_runtime *rt, const char *name, fl_backend **b) {
+  for (int k = 0; k < rt->n_backends; k++)
+    if (strcmp(rt->backends[k]->name, name) == 0) {
+      *b = rt->backends[k];
+      return (*b)->raw_new ? FL_OK
+                           : fli_fail(FL_EUNSUPPORTED,
+                                      "the backend %s takes no source", name);
+    }
+  return fli_fail(FL_EARG, "there is no backend \"%s\"", name);
+}
+
+fl_status fl_raw_new(fl_runtime *rt, const char *backend,
+                     const fl_raw_source *s, fl_raw **k, char **log) {
+  fl_backend *b = NULL;
+  *log = NULL;
+  FLI_TRY(backend_of(rt, backend, &b));
+  return b->raw_new(b, s, k, log);
+}
+
+fl_status fl_raw_about(fl_runtime *rt, const char *backend, fl_raw *k,
+                       int device, fl_raw_facts *facts) {
+  fl_backend *b = NULL;
+  FLI_TRY(backend_of(rt, backend, &b));
+  return b->raw_facts(b, k, device, facts);
+}
+
+static fl_status device_of(const char *name, int n, const fl_raw_arg *args,
+                           fl_device *d) {
+  *d = -1;
+  for (int k = 0; k < n; k++) {
+    const fl_tensor *t = args[k].tensor;
+    if (!t)
+      continue;
+    if (!t->storage)
+      return fli_fail(FL_EARG, "%s: argument %d has no memory", name, k + 1);
+    if (*d >= 0 && fl_tensor_device(t) != *d)
+      return fli_fail(FL_EDEVICE, "%s: tensors on several devices", name);
+    *d = fl_tensor_device(t);
+  }
+  return *d >= 0 ? FL_OK
+                 : fli_fail(FL_EARG, "%s: no tensor among the arguments", name);
+}
+
+static fl_status launch(fl_runtime *rt, fl_backend *b, const fl_launch *l,
+                        fl_device d) {
+  fl_kernel kernel = b->raw_new ? b->kernel(b, "raw") : NULL;
+  uint64_t failed;
+  if (!kernel)
+    return fli_fail(FL_EDEVICE, "%s: the %s backend runs no source", l->op,
+                    b->name);
+  if (b->flags & FL_BACKEND_ASYNC &&
+      b->stream_peek(b, l->device, l->stream, &failed))
+    return fl_device_sync(rt, d);
+  return b->launch ? b->launch(b, kernel, l) : kernel(l);
+}
+
+fl_status fl_raw_run(fl_runtime *rt, const char *name, fl_site site,
+                     fl_raw_call *call, int n, const fl_raw_arg *args) {
+  void *pointers[MAX_ARGS], *values[MAX_ARGS];
+  fl_device d;
+  if (n > MAX_ARGS)
+    return fli_fail(FL_ESIZE, "%s: %d arguments are too many: at most %d", name,
+                    n, MAX_ARGS);
+  FLI_TRY(device_of(name, n, args, &d));
+  for (int k = 0; k < n; k++) {
+    pointers[k] = args[k].tensor ? fli_tensor_ptr(args[k].tensor) : NULL;
+    values[k] = args[k].tensor ? (void *)&pointers[k] : args[k].value;
+  }
+  call->args = values;
+  fl_launch l = {.op = name,
+                 .raw = call,
+                 .device = d & 255,
+                 .stream = fli_stream(rt, d),
+                 .seq = ++rt->seq};
+  FLI_TRY(launch(rt, fli_backend(rt, d), &l, d));
+  for (int k = 0; k < n; k++)
+    if (args[k].tensor && args[k].writes) {
+      args[k].tensor->storage->version++;
+      args[k].tensor->storage->write_site = site;
+    }
+  return FL_OK;
+}
