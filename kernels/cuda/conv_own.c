@@ -160,7 +160,7 @@ static int64_t up(int64_t n, int64_t to) {
 
 /* --- channels innermost, in eights --- */
 
-static bool is_packed(const flc_planes *p, int64_t groups) {
+bool flc_conv_packed(const flc_planes *p, int64_t groups) {
   bool good = (p->channel == 1 || p->channels == 1) &&
               p->channels / groups % 8 == 0 && p->image % 8 == 0 &&
               flc_aligned(p->data, 16);
@@ -194,9 +194,8 @@ static int64_t line_step(const flc_planes *p) {
   return step * places == p->image ? step : 0;
 }
 
-/* p with channels innermost, each group's padded with zeros to eights. */
-static fl_status pack(const fl_launch *l, const flc_conv *c, flc_planes *p,
-                      int64_t *padded) {
+fl_status flc_conv_pack(const fl_launch *l, const flc_conv *c, flc_planes *p,
+                        int64_t *padded, void *room) {
   int64_t each = p->channels / c->groups, places = flc_volume(p->size);
   *padded = up(each, 8);
   int64_t all = *padded * c->groups;
@@ -210,7 +209,8 @@ static fl_status pack(const fl_launch *l, const flc_conv *c, flc_planes *p,
                       .padded = (int)*padded};
   a.step = place_step(p);
   a.wide = a.step == 1 ? width_of(p->data, places, p->channel, p->image) : 1;
-  a.to = fl_scratch_get(l, (size_t)(p->images * places * all) * 2);
+  a.to =
+      room ? room : fl_scratch_get(l, (size_t)(p->images * places * all) * 2);
   if (!a.to)
     return FL_ENOMEM;
   int64_t blocks = p->images * flc_ceil_div(places, 64);
@@ -233,6 +233,53 @@ static fl_status pack(const fl_launch *l, const flc_conv *c, flc_planes *p,
   return FLC_RUN(l, spec, grid, a);
 }
 
+fl_status flc_conv_turn(const fl_launch *l, const flc_conv *c, int64_t matrices,
+                        int64_t rows, int64_t cols, const void *from,
+                        void *to) {
+  conv_pack_args a = {.from = from,
+                      .to = to,
+                      .images = matrices,
+                      .places = cols,
+                      .image = rows * cols,
+                      .channel = cols,
+                      .step = 1,
+                      .size = {1, 1, 1},
+                      .groups = 1,
+                      .channels = (int)rows,
+                      .padded = (int)rows};
+  int64_t blocks = matrices * flc_ceil_div(cols, 64);
+  if (blocks > INT32_MAX || flc_ceil_div(rows, 64) > 65535)
+    return fli_fail(FL_ESIZE, "%s: too many images or places", l->op);
+  a.wide = width_of(from, cols, 0, 0);
+  flc_spec spec = FLC_SPEC("conv", "pack", (int16_t)c->dtype);
+  flc_grid grid = {.x = (unsigned)blocks,
+                   .y = (unsigned)flc_ceil_div(rows, 64),
+                   .block = 256};
+  return FLC_RUN(l, spec, grid, a);
+}
+
+static fl_status run_pack_weights(const fl_launch *l, const flc_conv *c,
+                                  const conv_weight_args *w) {
+  int64_t n = w->rows * w->taps * w->padded;
+  if (n == 0)
+    return FL_OK;
+  flc_spec spec = FLC_SPEC("conv", "pack_weights", (int16_t)c->dtype);
+  flc_grid grid = {.x = blocks_for(n), .block = 256};
+  return FLC_RUN(l, spec, grid, *w);
+}
+
+fl_status flc_conv_pack_weights(const fl_launch *l, const flc_conv *c,
+                                void *to) {
+  conv_weight_args w = {.from = c->w,
+                        .to = to,
+                        .rows = c->outputs,
+                        .outputs = (int)(c->outputs / c->groups),
+                        .inputs = (int)c->inputs,
+                        .taps = (int)flc_volume(c->kernel),
+                        .padded = (int)c->inputs};
+  return run_pack_weights(l, c, &w);
+}
+
 static fl_status pack_weights(const fl_launch *l, const flc_conv *c,
                               bool turned, conv_args *a) {
   int64_t outputs = c->outputs / c->groups;
@@ -250,11 +297,7 @@ static fl_status pack_weights(const fl_launch *l, const flc_conv *c,
   a->w = w.to;
   a->w_row = (int64_t)w.taps * w.padded;
   a->w_group = a->rows * a->w_row;
-  if (n == 0)
-    return FL_OK;
-  flc_spec spec = FLC_SPEC("conv", "pack_weights", (int16_t)c->dtype);
-  flc_grid grid = {.x = blocks_for(n), .block = 256};
-  return FLC_RUN(l, spec, grid, w);
+  return run_pack_weights(l, c, &w);
 }
 
 /* --- tiles --- */
@@ -344,8 +387,8 @@ static fl_status set_packed(const fl_launch *l, const flc_conv *c,
   flc_planes q = *p;
   int64_t each = p->channels / c->groups;
   if (half(c) && !(c->groups > 1 && c->inputs <= FEW) &&
-      !is_packed(p, c->groups)) {
-    fl_status s = pack(l, c, &q, &each);
+      !flc_conv_packed(p, c->groups)) {
+    fl_status s = flc_conv_pack(l, c, &q, &each, NULL);
     if (s)
       return s;
   }
@@ -466,8 +509,9 @@ static fl_status weight_grad(const fl_launch *l, const flc_conv *c) {
   fl_status s = set_packed(l, c, &c->x, &a);
   if (s)
     return s;
-  if (half(c) && !few && !(is_packed(&dy, c->groups) && line_step(&dy) > 0) &&
-      (s = pack(l, c, &dy, &padded)))
+  if (half(c) && !few &&
+      !(flc_conv_packed(&dy, c->groups) && line_step(&dy) > 0) &&
+      (s = flc_conv_pack(l, c, &dy, &padded, NULL)))
     return s;
   set_window(&a, c);
   for (int i = 0; i < 3; i++)

@@ -36,6 +36,21 @@ static inline int64_t flc_volume(const int64_t v[3]) {
   return v[0] * v[1] * v[2];
 }
 
+/* --- channels innermost, in eights (16-bit floats) --- */
+
+/* Whether planes lie so already. */
+bool flc_conv_packed(const flc_planes *p, int64_t groups);
+/* Makes p a copy that does, each group's channels padded with zeros to
+ * `padded`; in `room`, or scratch. */
+fl_status flc_conv_pack(const fl_launch *l, const flc_conv *c, flc_planes *p,
+                        int64_t *padded, void *room);
+/* Weights as (outputs, kernel, inputs). */
+fl_status flc_conv_pack_weights(const fl_launch *l, const flc_conv *c,
+                                void *to);
+/* Matrices (rows, cols) into (cols, rows); rows are a multiple of 8. */
+fl_status flc_conv_turn(const fl_launch *l, const flc_conv *c, int64_t matrices,
+                        int64_t rows, int64_t cols, const void *from, void *to);
+
 fl_status flc_conv_own(const fl_launch *l, const flc_conv *c);
 /* By our own kernels or the library, as flc_conv_choice says. */
 fl_status flc_convolve(const fl_launch *l, const flc_conv *c);

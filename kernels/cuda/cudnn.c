@@ -162,16 +162,20 @@ static bool planes_layout(const flc_conv *c, const flc_planes *p, layout *y) {
   return close_layout(y);
 }
 
-static void weight_layout(const flc_conv *c, layout *y) {
+/* `last`: inputs innermost. */
+static void weight_layout(const flc_conv *c, layout *y, bool last) {
   int spatial = c->spatial > 2 ? 3 : 2;
-  int64_t step = 1;
+  int64_t step = last ? c->inputs : 1;
   *y = (layout){.n = 2 + spatial, .alignment = alignment_of(c->w)};
   y->size[0] = c->outputs;
   y->size[1] = c->inputs;
   for (int i = 0; i < spatial; i++)
     y->size[2 + i] = c->kernel[3 - spatial + i];
-  for (int i = y->n - 1; i >= 0; step *= y->size[i--])
-    y->stride[i] = step;
+  for (int i = y->n - 1; i >= 0; i--) {
+    bool inner = last && i == 1;
+    y->stride[i] = inner ? 1 : step;
+    step *= inner ? 1 : y->size[i];
+  }
 }
 
 static part tensor(builder *b, const layout *y, fl_dtype dtype, int64_t id) {
@@ -253,6 +257,7 @@ static part operation(builder *b, const flc_conv *c, const layout y[3]) {
 typedef struct plan { /* what is kept for a shape, under the lock */
   part made;          /* NULL: our own kernels do it */
   int64_t bytes;
+  bool packed; /* channels innermost, by copies */
   bool measured;
 } plan;
 
@@ -313,7 +318,7 @@ static bool finish_plan(cudnnHandle_t handle, part config, plan *p) {
 
 /* Up to `most` plans, the most promising first; how many. */
 static int build(const fl_launch *l, const flc_conv *c, const layout y[3],
-                 int most, plan *plans) {
+                 bool packed, int most, plan *plans) {
   builder b = {.handle = handle_of(l)};
   part configs[CONFIGS];
   int mode = CUDNN_HEUR_MODE_A, found = 0;
@@ -341,7 +346,7 @@ static int build(const fl_launch *l, const flc_conv *c, const layout y[3],
   for (int64_t i = 0; i < n && i < CONFIGS && found < most; i++)
     if (exact(c, configs[i]) &&
         finish_plan(b.handle, configs[i], &plans[found]))
-      found++;
+      plans[found++].packed = packed;
   destroy(&b);
   return found;
 }
@@ -352,8 +357,11 @@ typedef struct call {
   const fl_launch *l;
   const flc_conv *c;
   int found;
-  plan plans[PLANS];
-  void *room; /* the library's workspace */
+  plan plans[2 * PLANS];
+  flc_conv
+      packed; /* c on copies with channels innermost, once they are there */
+  void *x, *y, *w; /* the copies that are made, or results */
+  void *room;      /* the library's workspace */
   int64_t bytes;
 } call;
 
@@ -377,18 +385,95 @@ static fl_status add_bias(const fl_launch *l, const flc_conv *c) {
   return FLC_RUN(l, spec, grid, a);
 }
 
+/* --- channels innermost, by copies: most engines want it so --- */
+
+static bool can_pack(const flc_conv *c) {
+  int64_t places = c->kind == FLC_CONV_FORWARD ? flc_volume(c->y.size)
+                   : c->kind == FLC_CONV_INPUT ? flc_volume(c->x.size)
+                                               : 8;
+  return fl_dtype_size(c->dtype) == 2 && c->groups == 1 &&
+         c->x.channels % 8 == 0 && c->y.channels % 8 == 0 && places % 8 == 0;
+}
+
+/* Room for p packed; p as it will be there. */
+static bool make_room(const fl_launch *l, flc_planes *p, void **room) {
+  int64_t step = p->channels;
+  for (int i = 2; i >= 0; step *= p->size[i--])
+    p->place[i] = step;
+  p->image = step;
+  p->channel = 1;
+  *room = p->data = fl_scratch_get(l, (size_t)(p->images * step) * 2);
+  return *room != NULL;
+}
+
+static bool prepare(call *k) {
+  flc_conv *c = &k->packed;
+  int64_t n = k->c->outputs * k->c->inputs * flc_volume(k->c->kernel);
+  *c = *k->c;
+  c->w = k->w = fl_scratch_get(k->l, (size_t)n * 2);
+  return k->w &&
+         ((c->kind != FLC_CONV_INPUT && flc_conv_packed(&c->x, 1)) ||
+          make_room(k->l, &c->x, &k->x)) &&
+         ((c->kind != FLC_CONV_FORWARD && flc_conv_packed(&c->y, 1)) ||
+          make_room(k->l, &c->y, &k->y));
+}
+
+static fl_status pack_inputs(call *k) {
+  const flc_conv *c = k->c;
+  flc_planes x = c->x, y = c->y;
+  int64_t padded;
+  fl_status s = FL_OK;
+  if (k->x && c->kind != FLC_CONV_INPUT)
+    s = flc_conv_pack(k->l, c, &x, &padded, k->x);
+  if (s == FL_OK && k->y && c->kind != FLC_CONV_FORWARD)
+    s = flc_conv_pack(k->l, c, &y, &padded, k->y);
+  if (s == FL_OK && c->kind != FLC_CONV_WEIGHT)
+    s = flc_conv_pack_weights(k->l, c, k->w);
+  return s;
+}
+
+static fl_status unpack_result(call *k) {
+  const flc_conv *c = k->c;
+  int64_t taps = flc_volume(c->kernel);
+  switch (c->kind) {
+  case FLC_CONV_FORWARD:
+    return flc_conv_turn(k->l, c, c->y.images, flc_volume(c->y.size),
+                         c->y.channels, k->y, c->y.data);
+  case FLC_CONV_INPUT:
+    return flc_conv_turn(k->l, c, c->x.images, flc_volume(c->x.size),
+                         c->x.channels, k->x, c->x.data);
+  case FLC_CONV_WEIGHT:
+    break;
+  }
+  fl_view from = {.data = k->w,
+                  .dtype = c->dtype,
+                  .ndim = 3,
+                  .shape = {c->outputs, c->inputs, taps},
+                  .stride = {c->inputs * taps, 1, c->inputs}};
+  fl_view to = from;
+  to.data = c->w;
+  to.stride[1] = taps;
+  to.stride[2] = 1;
+  return flc_move(k->l, &to, &from);
+}
+
 /* Under the lock. */
 static fl_status execute(call *k, const plan *p) {
-  const flc_conv *c = k->c;
+  const flc_conv *c = p->packed ? &k->packed : k->c;
   builder b = {.handle = handle_of(k->l)};
   const int64_t ids[] = {1, 2, 3};
-  void *at[] = {c->x.data, c->w, c->y.data};
+  if (p->packed && !k->w && !prepare(k))
+    return FL_ENOMEM;
+  fl_status s = p->packed ? pack_inputs(k) : FL_OK;
+  if (s)
+    return s;
   if (p->bytes > k->bytes) {
     k->room = fl_scratch_get(k->l, (size_t)p->bytes);
     k->bytes = k->room ? p->bytes : 0;
     if (!k->room)
       return FL_ENOMEM;
   }
+  void *at[] = {c->x.data, c->w, c->y.data};
   part pack = make(&b, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
   set(&b, pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, 3, ids);
   set(&b, pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, 3,
@@ -403,7 +488,9 @@ static fl_status execute(call *k, const plan *p) {
   destroy(&b);
   if (e != CUDNN_STATUS_SUCCESS)
     return fli_fail(FL_EDEVICE, "%s: cuDNN failed with status %d", k->l->op, e);
-  return c->bias ? add_bias(k->l, c) : FL_OK;
+  if (p->packed && (s = unpack_result(k)))
+    return s;
+  return c->bias ? add_bias(k->l, k->c) : FL_OK;
 }
 
 static fl_status run_candidate(void *context, int i) {
@@ -415,16 +502,25 @@ static fl_status run_candidate(void *context, int i) {
 
 /* Puts the best of several plans into p, which has the first. */
 static void measure(call *k, const layout y[3], bool own, plan *p) {
-  k->found = build(k->l, k->c, y, PLANS, k->plans);
+  layout last[3];
+  k->found = build(k->l, k->c, y, false, PLANS, k->plans);
+  if (can_pack(k->c) && (k->w || prepare(k)) &&
+      planes_layout(k->c, &k->packed.x, &last[0]) &&
+      planes_layout(k->c, &k->packed.y, &last[2])) {
+    weight_layout(&k->packed, &last[1], true);
+    k->found += build(k->l, &k->packed, last, true, PLANS, k->plans + k->found);
+  }
   int best = flc_fastest(k->l, k->found + own, run_candidate, k);
   p->measured = true;
-  if (best == k->found && own) {
-    dnn.table.cudnnBackendDestroyDescriptor(p->made);
+  if (best >= 0) {
+    if (p->made)
+      dnn.table.cudnnBackendDestroyDescriptor(p->made);
     p->made = NULL;
-  } else if (best >= 0) {
-    dnn.table.cudnnBackendDestroyDescriptor(p->made);
+  }
+  if (best >= 0 && best < k->found) {
     p->made = k->plans[best].made;
     p->bytes = k->plans[best].bytes;
+    p->packed = k->plans[best].packed;
     k->plans[best].made = NULL;
   }
   for (int i = 0; i < k->found; i++)
@@ -439,7 +535,7 @@ static const plan *plan_of(call *k, flc_choice *place, const layout y[3],
     plan *p = calloc(1, sizeof *p);
     if (!p)
       return NULL;
-    p->measured = build(k->l, k->c, y, 1, p) == 0;
+    p->measured = build(k->l, k->c, y, false, 1, p) == 0 && !can_pack(k->c);
     flc_choice_make(place, 0, p); /* the lock makes us the first */
   }
   plan *p = place->plan;
@@ -481,7 +577,7 @@ fl_status flc_convolve(const fl_launch *l, const flc_conv *c) {
       !planes_layout(c, &c->x, &y[0]) || !planes_layout(c, &c->y, &y[2]) ||
       !flc_dnn_get())
     return flc_conv_own(l, c);
-  weight_layout(c, &y[1]);
+  weight_layout(c, &y[1], false);
   key_of(l, c, y, by, key);
   flc_choice *place = flc_choice_of(key);
   if (!place)
