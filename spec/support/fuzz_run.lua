@@ -5,6 +5,6 @@ local fuzz = require "spec.support.fuzz"
 
 io.stdout:setvbuf "no"
 local fine = fuzz[arg[1]](tonumber(arg[2]), tonumber(arg[3]), function(what)
-  io.write(("%.200s\n"):format(what))
+  io.write(what:sub(1, 200), "\n")
 end)
 print(fine)
