@@ -71,21 +71,21 @@ static bool is_flat(const fl_view *y, const fl_view *in, int n_in) {
   return flc_contiguous(y);
 }
 
-/* False: the memory is not aligned for it. */
+/* False: the memory is not aligned for v elements at once. */
 static bool fill_flat(map_flat *a, const fl_view *y, const fl_view *in,
-                      int n_in, size_t bytes_in, size_t bytes_out) {
+                      int n_in, size_t v) {
   a->y = y->data;
   a->n = flc_numel(y);
   a->bits = y->dtype == FL_BOOL;
   for (int k = 0; k < n_in; k++) {
     if (flc_is_number(&in[k]))
       a->number[k] = number_of(&in[k]);
-    else if (flc_aligned(in[k].data, bytes_in))
+    else if (flc_aligned(in[k].data, v * fl_dtype_size(in[k].dtype)))
       a->in[k] = in[k].data;
     else
       return false;
   }
-  return flc_aligned(y->data, bytes_out);
+  return flc_aligned(y->data, v * fl_dtype_size(y->dtype));
 }
 
 /* --- anything --- */
@@ -233,9 +233,11 @@ static bool run_flat(const fl_launch *l, const flc_row *r, const fl_view *y,
   map_flat a = {0};
   size_t from = fl_dtype_size(d), to = fl_dtype_size(y->dtype);
   size_t v = 16 / (from > to ? from : to);
-  if (!fill_flat(&a, y, in, n_in, v * from, v * to))
+  if (!fill_flat(&a, y, in, n_in, v))
     return false;
   flc_spec spec = FLC_SPEC("map", "flat", d, y->dtype, n_in, (int)v);
+  if (n_in > 1 && !flc_is_number(&in[1]) && in[1].dtype != d)
+    spec.t[spec.n++] = in[1].dtype; /* of two dtypes */
   spec.text = r->text;
   set_params(a.p, l, r);
   flc_grid g = {.x = blocks_for(l, flc_ceil_div(a.n, (int64_t)v)),
@@ -257,6 +259,10 @@ static fl_dtype common_dtype(const fl_view *in, int n_in) {
   return d;
 }
 
+static bool is_16_bits(fl_dtype d) {
+  return d == FL_F16 || d == FL_BF16;
+}
+
 fl_status flc_map(const fl_launch *l, const flc_row *r, const fl_view *y,
                   const fl_view *in, int n_in) {
   if (flc_numel(y) == 0)
@@ -265,8 +271,12 @@ fl_status flc_map(const fl_launch *l, const flc_row *r, const fl_view *y,
     n_in = r->inputs; /* a saved operand that the row does not read */
   fl_dtype t = compute_type(l, r, n_in), d = common_dtype(in, n_in);
   fl_status s;
-  /* floats have kernels of their own dtype, the rest goes by what computes it
-   */
+  /* f32 beside 16 bits, as autocast mixes them: some rows take them so */
+  if (r->mixes && d == FL_NODTYPE && y->dtype == FL_F32 && t == FL_F32 &&
+      is_16_bits(in[0].dtype) != is_16_bits(in[1].dtype) &&
+      is_flat(y, in, n_in) && run_flat(l, r, y, in, n_in, in[0].dtype, &s))
+    return s;
+  /* floats have kernels of their own, the rest goes by what computes it */
   bool own =
       d <= FL_BF16 && wide(d) == t && y->dtype == (r->test ? FL_BOOL : d);
   if (own && d != FL_F64 && is_flat(y, in, n_in) &&
@@ -398,6 +408,13 @@ static void visit_row(flc_visitor *v, const flc_row *r) {
     s.text = r->text;
     v->spec(v, &s, k == 0);
   }
+  for (int k = 1; k < 3 && r->mixes; k++)
+    for (int turn = 0; turn < 2; turn++) {
+      fl_dtype a = turn ? FL_F32 : floats[k], b = turn ? floats[k] : FL_F32;
+      flc_spec s = FLC_SPEC("map", "flat", a, FL_F32, 2, 4, b);
+      s.text = r->text;
+      v->spec(v, &s, false);
+    }
   if (r->type == FLC_ROW_F)
     return;
   flc_spec s =

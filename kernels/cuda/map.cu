@@ -16,9 +16,24 @@ template <class T> T row(const T *v, const double *p, int bits) {
   ROW
 }
 
+/* Operand k of V elements from i on into v[][k]. */
+template <class S, class T, int IN, int V>
+inline void take(const map_flat &a, int k, int64_t i, bool whole, T (*v)[IN]) {
+  const S *p = (const S *)a.in[k] + i;
+  fl_vec<S, V> x;
+  if (a.in[k] && whole)
+    x = fl_read<S, V>(p);
+  else if (a.in[k])
+    for (int j = 0; j < V; j++)
+      x.at[j] = p[i + j < a.n ? j : 0];
+#pragma unroll
+  for (int j = 0; j < V; j++)
+    v[j][k] = a.in[k] ? fl_get<T>(x.at[j]) : number<T>(a.number[k]);
+}
+
 /* D: dtype of the inputs, O: of the result, IN: how many inputs (a number has no
- * memory), V: elements a thread takes at once. */
-template <int D, int O, int IN, int V>
+ * memory), V: elements a thread takes at once, E: dtype of the second input. */
+template <int D, int O, int IN, int V, int E = D>
 __global__ void __launch_bounds__(256) flat(const __grid_constant__ map_flat a) {
   typedef FL_S(D) S;
   typedef FL_S(O) Y;
@@ -29,18 +44,11 @@ __global__ void __launch_bounds__(256) flat(const __grid_constant__ map_flat a) 
     T v[V][IN];
     bool whole = i + V <= a.n;
 #pragma unroll
-    for (int k = 0; k < IN; k++) {
-      const S *p = (const S *)a.in[k] + i;
-      fl_vec<S, V> x;
-      if (a.in[k] && whole)
-        x = fl_read<S, V>(p);
-      else if (a.in[k])
-        for (int j = 0; j < V; j++)
-          x.at[j] = p[i + j < a.n ? j : 0];
-#pragma unroll
-      for (int j = 0; j < V; j++)
-        v[j][k] = a.in[k] ? fl_get<T>(x.at[j]) : number<T>(a.number[k]);
-    }
+    for (int k = 0; k < IN; k++)
+      if (k == 1)
+        take<FL_S(E), T, IN, V>(a, k, i, whole, v);
+      else
+        take<S, T, IN, V>(a, k, i, whole, v);
 #pragma unroll
     for (int j = 0; j < V; j++)
       y.at[j] = fl_put<Y>(row<T>(v[j], a.p, a.bits));

@@ -10,6 +10,10 @@
 #define SAVED_X(i, f)    "const T x = v[" #i "], y = (T)(" #f "); "
 #define SAVED_Y(i, f)    "const T y = v[" #i "], x = y; "
 #define SAVED_NONE(i, f) "const T x = 0, y = 0; "
+/* rows that autocast leaves to the widest input meet f32 beside 16 bits */
+#define MIXES_PROMOTE    1
+#define MIXES_WIDE       0
+#define MIXES_NONE       0
 #define READS_X          1
 #define READS_Y          1
 #define READS_NONE       0
@@ -27,22 +31,23 @@ enum {
 
 const flc_row flc_rows[] = {
 #define FL_UNARY(name, T, sig, cast, saves, f, df, ddf)                        \
-  {LINE("const T x = v[0]; " RETURN(f)), sig, 1, FLC_ROW_##T, false},          \
+  {LINE("const T x = v[0]; " RETURN(f)), sig, 1, FLC_ROW_##T, 0, 0},           \
   {LINE(SAVED_##saves(1, f) "return (T)(v[0] * (" #df "));"), sig,             \
-   1 + READS_##saves, FLC_ROW_F, false},                                       \
+   1 + READS_##saves, FLC_ROW_F, 0, 0},                                        \
   {LINE(SAVED_##saves(2, f) "return (T)(v[0] * v[1] * (" #ddf "));"), sig,     \
-   2 + READS_##saves, FLC_ROW_F, false},
+   2 + READS_##saves, FLC_ROW_F, 0, 0},
 #define FL_TEST(name, T, sig, f)                                               \
-  {LINE("const T x = v[0]; " RETURN(f)), NULL, 1, FLC_ROW_N, true},
+  {LINE("const T x = v[0]; " RETURN(f)), NULL, 1, FLC_ROW_N, 1, 0},
 #define FL_BINARY(name, T, sig, cast, saves, f)                                \
-  {LINE("const T a = v[0], b = v[1]; " RETURN(f)), NULL, 2, FLC_ROW_##T, false},
+  {LINE("const T a = v[0], b = v[1]; " RETURN(f)), NULL, 2, FLC_ROW_##T, 0,   \
+   MIXES_##cast},
 #define FL_COMPARE(name, sig, f)                                               \
-  {LINE("const T a = v[0], b = v[1]; " RETURN(f)), NULL, 2, FLC_ROW_N, true},
+  {LINE("const T a = v[0], b = v[1]; " RETURN(f)), NULL, 2, FLC_ROW_N, 1, 0},
 #define FL_TERNARY(name, T, sig, cast, saves, f)                               \
   {LINE("const T a = v[0], b = v[1], c = v[2]; " RETURN(f)), sig, 3,           \
-   FLC_ROW_##T, false},
+   FLC_ROW_##T, 0, 0},
 #include "../../runtime/ops.def"
-    {NULL, NULL, 0, FLC_ROW_F, false}};
+    {NULL, NULL, 0, FLC_ROW_F, 0, 0}};
 
 #define KERNEL(name)                                                           \
   FLC_KERNEL(name) {                                                           \

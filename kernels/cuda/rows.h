@@ -13,7 +13,8 @@ typedef struct flc_row {
   const char *sig;  /* of the row, to know its attributes; NULL: none */
   int inputs;       /* how many it reads */
   flc_row_type type;
-  bool test; /* results are bool */
+  bool test;  /* results are bool */
+  bool mixes; /* has kernels for f32 beside 16-bit floats */
 } flc_row;
 
 extern const flc_row flc_rows[];
