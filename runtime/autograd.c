@@ -458,6 +458,17 @@ static fl_status run_custom(pass *p, fl_node *n, fl_tensor **dx) {
   return FL_OK;
 }
 
+/* Whether the gradient of a part may go straight into the sum for the whole. */
+static bool adds_part(pass *p, const fl_node *n) {
+  const fl_node *to = n->edges[0].node;
+  if (n->kind != FLI_NODE_OP || p->create || !to || !to->needed ||
+      !fli_is_part(n->op))
+    return false;
+  const fl_tensor *sum = to->grads[n->edges[0].out];
+  return !sum ||
+         (may_add_into(sum) && sum->meta.dtype == n->in_meta[0].dtype);
+}
+
 static fl_status run_node(pass *p, fl_node *n) {
   fl_runtime *rt = p->rt;
   room few;
@@ -495,7 +506,9 @@ static fl_status run_node(pass *p, fl_node *n) {
   if (any && n->needed) {
     s = n->kind == FLI_NODE_REGION ? check_saved(p, n->inner)
                                    : check_saved(p, n);
-    if (s == FL_OK && n->kind == FLI_NODE_OP)
+    if (s == FL_OK && adds_part(p, n))
+      s = fli_add_part(rt, n, &n->edges[0].node->grads[n->edges[0].out]);
+    else if (s == FL_OK && n->kind == FLI_NODE_OP)
       s = apply_rule(p, n, n, n->grads, need, in, values, dx);
     else if (s == FL_OK && n->kind == FLI_NODE_REGION)
       s = run_region(p, n, need, in, values, dx);

@@ -111,4 +111,8 @@ fl_status fli_tape_transfer(fl_tensor *t, fl_tensor *to);
 fl_status fli_tape_open(fl_runtime *rt);
 void fli_tape_close(fl_runtime *rt);
 
+/* region.c: the gradient of narrow and the like into a sum of gradients. */
+bool fli_is_part(const fl_op *op);
+fl_status fli_add_part(fl_runtime *rt, fl_node *n, fl_tensor **sum);
+
 #endif
