@@ -63,8 +63,8 @@ end
 
 local defaults = {
   source = options.none, name = options.none, args = options.none, out = options.none,
-  grid = options.none, block = 256, shared = 0, options = {}, arch = options.none,
-  backward = options.none,
+  grid = options.none, block = options.none, shared = options.none, options = {},
+  arch = options.none, backward = options.none,
 }
 
 -- An output's shape: a function of the arguments by name, or the name of one that it is like.
@@ -178,7 +178,8 @@ end
 
 local function check_tensor(k, p, x)
   if not core.is_tensor(x) then
-    fail("%s: %s: expected a tensor of %s, got %s", k.name, p.name, p.dtype, type(x))
+    fail("%s: %s: expected a tensor of %s, got %s", k.name, p.name, p.dtype,
+         type(x) == "userdata" and "a closed one" or type(x))
   end
   if x.dtype ~= p.dtype then
     fail("%s: %s: expected %s, got %s", k.name, p.name, p.dtype, x.dtype)
@@ -279,7 +280,7 @@ end
 
 -- Bytes of shared memory, as given or computed.
 local function shared_bytes(k, args)
-  local bytes = k.shared
+  local bytes = k.shared or 0
   if type(bytes) == "function" then bytes = bytes(args) end
   bytes = math.tointeger(bytes)
   if not bytes or bytes < 0 then
@@ -292,7 +293,7 @@ end
 -- @return the arguments and outputs by name, and a list of the outputs
 function kernel:launch(...)
   local args, packed = read_arguments(self, ...)
-  local block = three(self, "block", self.block, args, {1024, 1024, 64})
+  local block = three(self, "block", self.block or 256, args, {1024, 1024, 64})
   local threads = block[1] * block[2] * block[3]
   if threads > 1024 then
     fail("%s: a block of %d threads is too large: at most 1024", self.name, threads)
