@@ -228,14 +228,36 @@ static int bytes(lua_State *L) {
 
 /* --- other dtypes and devices --- */
 
-static int convert(lua_State *L, fl_lua *st, fl_device d, fl_dtype dtype) {
+/* How a conversion goes: the options of x:to(). */
+typedef struct way {
+  bool async, on_stream;
+  fl_site site;
+  fl_device device; /* of the stream */
+  int stream;
+} way;
+
+static fl_status convert_by(fl_lua *st, fl_tensor *x, fl_device d,
+                            fl_dtype dtype, const way *w, fl_tensor **t) {
+  int was = w->on_stream ? fl_stream_current(st->rt, w->device) : 0;
+  fl_status s =
+      w->on_stream ? fl_stream_use(st->rt, w->device, w->stream) : FL_OK;
+  if (s == FL_OK)
+    s = w->async ? fl_tensor_to_async(x, d, dtype, w->site, t)
+                 : fl_tensor_to(x, d, dtype, t);
+  if (w->on_stream)
+    fl_stream_use(st->rt, w->device, was);
+  return s;
+}
+
+static int convert(lua_State *L, fl_lua *st, fl_device d, fl_dtype dtype,
+                   const way *w) {
   fll_tensor *h = fll_new(L, st, FLL_MT), *x = fll_test(L, 1);
   fl_tensor *t = NULL;
   if (!x)
     fll_argerror(L, "to", "x", "a tensor", 1);
   if (d < 0)
     d = fl_tensor_device(x->t);
-  fll_check(L, st, fl_tensor_to(x->t, d, dtype, &t));
+  fll_check(L, st, convert_by(st, x->t, d, dtype, w, &t));
   if (t == x->t) {
     fl_tensor_release(t);
     lua_settop(L, 1);
@@ -256,28 +278,41 @@ static bool is_dtype(const char *s, fl_dtype *d) {
   return false;
 }
 
+static void read_way(lua_State *L, fl_lua *st, int i, way *w) {
+  w->site = fll_site_here(L, st);
+  w->async = fll_option(L, i, "async") != LUA_TNIL && lua_toboolean(L, -1);
+  fll_option(L, i, "stream");
+  w->on_stream = fll_tostream(L, lua_gettop(L), "to", &w->device, &w->stream);
+}
+
 /* x:to("f64"), x:to("sim:0"), x:to("sim:0", "f64"), x:to{device =, dtype =},
- * x:to(y): as y is. */
+ * x:to(y): as y is. {stream =, async =} may follow. */
 static int to(lua_State *L) {
-  static const char *const options[] = {"device", "dtype", NULL};
+  static const char *const options[] = {"device", "dtype", "stream", "async",
+                                        NULL};
+  way w = {false};
   fl_lua *st = fll_enter(L);
   fl_device d = -1;
   fl_dtype dtype = FL_NODTYPE;
   self(L, "to");
-  lua_settop(L, 3);
+  lua_settop(L, 4);
+  int last = lua_isnil(L, 4) ? lua_isnil(L, 3) ? 2 : 3 : 4;
+  if (lua_istable(L, last) && !fll_test(L, last)) {
+    fll_checkoptions(L, last, "to", options);
+    read_way(L, st, last, &w);
+  }
   fll_tensor *like = fll_test(L, 2);
   if (like) {
     d = fl_tensor_device(like->t);
     dtype = fl_tensor_meta(like->t)->dtype;
   } else if (lua_istable(L, 2)) {
-    fll_checkoptions(L, 2, "to", options);
     if (fll_option(L, 2, "device") != LUA_TNIL)
       d = fll_checkdevice(L, st, lua_gettop(L), "to");
     if (fll_option(L, 2, "dtype") != LUA_TNIL)
       dtype = fll_checkdtype(L, lua_gettop(L), "to");
   } else {
     for (int i = 2; i <= 3; i++) {
-      if (lua_isnil(L, i) && i == 3)
+      if (i == 3 && (lua_isnil(L, i) || (i == last && lua_istable(L, i))))
         continue;
       if (lua_type(L, i) != LUA_TSTRING)
         fll_error(L, "to: expected a dtype, a device or a tensor, got %s",
@@ -294,14 +329,14 @@ static int to(lua_State *L) {
         dtype = fll_checkdtype(L, i, "to");
     }
   }
-  return convert(L, st, d, dtype);
+  return convert(L, st, d, dtype, &w);
 }
 
 static int cpu(lua_State *L) {
   fl_lua *st = fll_enter(L);
   self(L, "cpu");
   lua_settop(L, 1);
-  return convert(L, st, 0, FL_NODTYPE);
+  return convert(L, st, 0, FL_NODTYPE, &(way){false});
 }
 
 /* x:type() is the dtype's name, x:type("f64") converts. */
@@ -309,7 +344,7 @@ static int type(lua_State *L) {
   fl_lua *st = fll_enter(L);
   fl_tensor *t = self(L, "type");
   if (!lua_isnoneornil(L, 2))
-    return convert(L, st, -1, fll_checkdtype(L, 2, "type"));
+    return convert(L, st, -1, fll_checkdtype(L, 2, "type"), &(way){false});
   lua_pushstring(L, fl_dtype_name(fl_tensor_meta(t)->dtype));
   return 1;
 }
@@ -320,7 +355,7 @@ static int to_dtype(lua_State *L) {
   fl_dtype d = (fl_dtype)lua_tointeger(L, FLL_OWN);
   self(L, fl_dtype_name(d));
   lua_settop(L, 1);
-  return convert(L, st, -1, d);
+  return convert(L, st, -1, d, &(way){false});
 }
 
 static const struct {

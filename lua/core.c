@@ -46,6 +46,18 @@ static int load_backend(lua_State *L) {
   return 1;
 }
 
+/* backend_control(backend, what, value): its own knobs, for tests. */
+static int backend_control(lua_State *L) {
+  fl_lua *st = fll_enter(L);
+  fl_device d = fll_checkdevice(L, st, 1, "backend_control");
+  fl_backend *b = fl_device_backend(st->rt, d);
+  if (!b->control)
+    fll_error(L, "backend_control: %s has none", b->name);
+  fll_check(L, st,
+            b->control(b, luaL_checkstring(L, 2), luaL_checknumber(L, 3)));
+  return 0;
+}
+
 /* backend_query(backend, what, argument): a backend's words about itself. */
 static int backend_query(lua_State *L) {
   fl_lua *st = fll_enter(L);
@@ -256,6 +268,7 @@ int luaopen_flare_core(lua_State *L) {
                                        {"synchronize", synchronize},
                                        {"load_backend", load_backend},
                                        {"backend_query", backend_query},
+                                       {"backend_control", backend_control},
                                        {"tensors", tensor_count},
                                        {"launches", launches},
                                        {"threads", threads},
@@ -282,6 +295,7 @@ int luaopen_flare_core(lua_State *L) {
   fll_autograd_core(L);
   fll_custom_core(L);
   fll_modes_core(L);
+  fll_stream_core(L);
   fll_gc_core(L);
   fll_error_core(L);
   fll_profile_core(L);

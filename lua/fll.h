@@ -38,6 +38,8 @@ enum {
   FLL_ARRAY,
   FLL_KERNEL,
   FLL_RAW,
+  FLL_STREAM,
+  FLL_EVENT,
   FLL_TYPES,     /* how many metatables, too */
   FLL_METHODS,   /* of tensors */
   FLL_FUNCTIONS, /* weak: key of the tape -> table that holds the function */
@@ -116,7 +118,7 @@ struct fl_lua {
   lua_State *L;   /* the thread that entered last */
   lua_State *main;
   bool owns_state;
-  fll_heap *heap; /* of a state that is ours */
+  fll_heap *heap;          /* of a state that is ours */
   const char *row, *known; /* a row that runs by another name, for messages */
   atomic_bool interrupted;
   fl_runtime_options host; /* what the host asked for */
@@ -295,6 +297,12 @@ void fll_make_core(lua_State *L);
 void fll_random_core(lua_State *L);
 void fll_expr_core(lua_State *L);
 void fll_raw_core(lua_State *L);
+/* stream.c */
+void fll_stream_core(lua_State *L);
+extern const luaL_Reg fll_stream_methods[];
+bool fll_tostream(lua_State *L, int i, const char *where, fl_device *d,
+                  int *number);                /* false: nil or nothing */
+void fll_pin(lua_State *L, fl_lua *st, int i); /* pushes a pinned copy */
 extern const luaL_Reg fll_random_methods[];
 fl_generator *fll_checkgenerator(lua_State *L, int i, const char *where);
 void fll_autograd_open(lua_State *L, fl_lua *st);

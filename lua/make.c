@@ -7,17 +7,17 @@
 #include <stdio.h>
 
 static const char *const make_options[] = {"dtype", "device", "requires_grad",
-                                           NULL};
+                                           "pinned", NULL};
 
 typedef struct options {
   fl_dtype dtype; /* FL_NODTYPE: not given */
   fl_device device;
-  bool requires_grad;
+  bool requires_grad, pinned;
 } options;
 
 static options read_options(lua_State *L, fl_lua *st, int i,
                             const char *where) {
-  options o = {FL_NODTYPE, st->device, false};
+  options o = {FL_NODTYPE, st->device, false, false};
   if (lua_isnoneornil(L, i))
     return o;
   int top = lua_gettop(L);
@@ -27,6 +27,10 @@ static options read_options(lua_State *L, fl_lua *st, int i,
     o.device = fll_checkdevice(L, st, top + 2, where);
   fll_option(L, i, "requires_grad");
   o.requires_grad = lua_toboolean(L, -1);
+  fll_option(L, i, "pinned");
+  o.pinned = lua_toboolean(L, -1);
+  if (o.pinned) /* memory of the host */
+    o.device = 0;
   lua_settop(L, top);
   return o;
 }
@@ -191,6 +195,10 @@ static void convert(lua_State *L, fl_lua *st, fl_device d, fl_dtype dtype) {
 }
 
 static int finish(lua_State *L, fl_lua *st, const options *o) {
+  if (o->pinned) {
+    fll_pin(L, st, lua_gettop(L));
+    fll_close(L, st, fll_test(L, -2));
+  }
   if (o->requires_grad)
     fll_check(L, st, fl_tensor_require_grad(fll_test(L, -1)->t, true));
   return 1;

@@ -1,8 +1,9 @@
 /* The caching allocator, the same for all devices: small blocks from slabs by
  * size class, large ones as spans (segment.c), figures by device and birth
  * site, frees from other threads, what happens when memory runs out, and
- * injected failures. A device has one stream in which memory is used; blocks
- * can be given out again at once because later work comes later in it. */
+ * injected failures. A stream's blocks are given to it again at once, because
+ * its later work comes later; one that other streams have used waits for them.
+ */
 #include "alloc.h"
 
 #include <assert.h>
@@ -18,7 +19,8 @@ typedef void (*trace_fn)(void *context, fl_device d, int64_t bytes,
                          size_t live);
 
 struct fli_allocator {
-  fli_heap *heap[FLI_MAX_BACKENDS][FLI_MAX_DEVICES];
+  fli_heap *heap[FLI_MAX_BACKENDS][FLI_MAX_DEVICES]; /* of streams in use */
+  fli_memory *memory[FLI_MAX_BACKENDS][FLI_MAX_DEVICES];
   size_t limit[FLI_MAX_BACKENDS][FLI_MAX_DEVICES];
   _Atomic(fli_block *) returned; /* freed by other threads */
   int64_t asked, skip, failing;  /* failure injection */
@@ -156,22 +158,21 @@ static inline void block_born(fli_heap *h, fli_block *b, size_t bytes,
                               fl_site site) {
   b->bytes = bytes;
   b->site = site;
-  h->live += bytes;
-  if (h->live > h->peak)
-    h->peak = h->live;
-  h->blocks++;
-  h->allocations++;
+  fli_memory *m = h->all;
+  m->live += bytes;
+  if (m->live > m->peak)
+    m->peak = m->live;
+  m->blocks++;
+  m->allocations++;
   FLI_UNPOISON(h, b->memory, bytes);
 }
 
-static void block_free(struct fli_allocator *a, fli_block *b) {
-  assert(b->bytes != FLI_NOT_LIVE);
+static inline fli_heap *heap_with(const fli_block *b) {
+  return b->slab ? b->slab->heap : ((const fli_span *)b)->segment->heap;
+}
+
+static inline void block_give(fli_heap *h, fli_block *b) {
   fli_slab *slab = b->slab;
-  fli_heap *h = slab ? slab->heap : ((fli_span *)b)->segment->heap;
-  size_t bytes = b->bytes;
-  h->live -= bytes;
-  h->blocks--;
-  b->bytes = FLI_NOT_LIVE;
   if (FLI_LIKELY(slab != NULL)) {
     FLI_POISON(h, b->memory, slab->size);
     slab_push(h, slab, b);
@@ -179,8 +180,82 @@ static void block_free(struct fli_allocator *a, fli_block *b) {
     FLI_POISON(h, b->memory, ((fli_span *)b)->size);
     fli_span_give((fli_span *)b);
   }
+}
+
+/* Other streams have used it: it waits until they have passed this point. */
+static void block_wait(fli_heap *h, fli_block *b) {
+  uint32_t users = b->users & ~FLI_TRAILED;
+  fli_memory *m = h->all;
+  if (b->users & FLI_TRAILED)
+    fli_trail_drop(h->rt, b);
+  b->users = 0;
+  int n = __builtin_popcount(users);
+  fli_waiting *w = n ? malloc(sizeof *w + (size_t)n * sizeof *w->events) : NULL;
+  if (!w) {
+    fli_stream_settle(h->rt, h->device, users);
+    block_give(h, b);
+    return;
+  }
+  *w = (fli_waiting){.block = b};
+  for (int i = 0; users; i++, users >>= 1)
+    if (users & 1) {
+      fl_event *e = fli_stream_event(h->rt, h->device, i);
+      if (e)
+        w->events[w->n++] = e;
+    }
+  *(m->last ? &m->last->next : &m->first) = w;
+  m->last = w;
+}
+
+static void waiting_end(fli_heap *h, fli_waiting *w) {
+  for (int i = 0; i < w->n; i++)
+    h->backend->event_free(h->backend, w->events[i]);
+  free(w);
+}
+
+/* Gives back what others have passed; `all`: waits for them. */
+static void give_waiting(fli_memory *m, bool all) {
+  fli_waiting **at = &m->first, *before = NULL;
+  for (int late = 0; *at && (all || late < 8);) {
+    fli_waiting *w = *at;
+    fli_heap *h = heap_with(w->block);
+    fl_backend *b = h->backend;
+    bool passed = true;
+    if (all)
+      fli_stream_settle(h->rt, h->device, ~FLI_TRAILED);
+    for (int i = 0; i < w->n && passed && !all; i++)
+      passed = b->event_done(b, w->events[i]);
+    if (!passed) {
+      late++;
+      before = w;
+      at = &w->next;
+      continue;
+    }
+    *at = w->next;
+    if (m->last == w)
+      m->last = before;
+    block_give(h, w->block);
+    waiting_end(h, w);
+  }
+}
+
+static void block_free(struct fli_allocator *a, fli_block *b) {
+  assert(b->bytes != FLI_NOT_LIVE);
+  fli_heap *h = heap_with(b);
+  size_t bytes = b->bytes;
+  h->all->live -= bytes;
+  h->all->blocks--;
+  b->bytes = FLI_NOT_LIVE;
+  if (FLI_LIKELY(b->users == 0))
+    block_give(h, b);
+  else
+    block_wait(h, b);
   if (a->watched && a->trace)
-    a->trace(a->trace_context, h->device, -(int64_t)bytes, h->live);
+    a->trace(a->trace_context, h->device, -(int64_t)bytes, h->all->live);
+}
+
+void fli_block_used(fli_block *b, int stream, uint32_t flags) {
+  b->users |= flags | (heap_with(b)->stream == stream ? 0 : 1u << stream);
 }
 
 static void drain(struct fli_allocator *a) {
@@ -238,19 +313,27 @@ static int by_bytes(const void *a, const void *b) {
   return x != y ? (x < y) - (x > y) : by_site(a, b);
 }
 
-/* Live bytes of each site, the most first; *list is the caller's to free. */
-static size_t holdings(const fli_heap *h, holding **list) {
-  size_t n = 0, m = 0;
-  *list = malloc((h->blocks + 1) * sizeof **list);
-  if (!*list)
-    return 0;
+static size_t heap_holdings(const fli_heap *h, holding *list) {
+  size_t n = 0;
   for (const fli_segment *g = h->segments; g; g = g->next)
     for (const fli_span *s = g->first; s; s = s->after) {
       const fli_block *b = s->slab ? s->slab->blocks : &s->block;
       for (uint32_t i = 0; i < (s->slab ? s->slab->carved : 1); i++)
         if (b[i].bytes != FLI_NOT_LIVE)
-          (*list)[n++] = (holding){b[i].site, b[i].bytes};
+          list[n++] = (holding){b[i].site, b[i].bytes};
     }
+  return n;
+}
+
+/* Live bytes of each site, the most first; *list is the caller's to free. */
+static size_t holdings(const fli_memory *all, holding **list) {
+  size_t n = 0, m = 0;
+  *list = malloc((all->blocks + 1) * sizeof **list);
+  if (!*list)
+    return 0;
+  for (int i = 0; i < FLI_STREAMS; i++)
+    if (all->heap[i])
+      n += heap_holdings(all->heap[i], *list + n);
   qsort(*list, n, sizeof **list, by_site);
   for (size_t i = 0; i < n; i++) {
     if (m && (*list)[m - 1].site == (*list)[i].site)
@@ -262,12 +345,22 @@ static size_t holdings(const fli_heap *h, holding **list) {
   return m;
 }
 
+static size_t largest_free(const fli_memory *m) {
+  size_t most = 0;
+  for (int i = 0; i < FLI_STREAMS; i++) {
+    size_t here = m->heap[i] ? fli_span_largest(m->heap[i]) : 0;
+    most = here > most ? here : most;
+  }
+  return most;
+}
+
 static fl_status out_of_memory(fli_heap *h, size_t bytes, const char *why) {
   char asked[16], live[16], reserved[16], limit[16], largest[16], part[16];
   char most[256] = "";
   size_t at = 0;
+  const fli_memory *m = h->all;
   holding *list;
-  size_t n = holdings(h, &list);
+  size_t n = holdings(m, &list);
   for (size_t i = 0; i < n && i < 3 && list[i].bytes; i++) {
     at += (size_t)snprintf(
         most + at, sizeof most - at, "%s%s %s",
@@ -282,9 +375,9 @@ static fl_status out_of_memory(fli_heap *h, size_t bytes, const char *why) {
       "out of memory on %s%s: asked for %s; live %s in %zu blocks, reserved "
       "%s, limit %s, largest free block %s%s",
       fl_device_name(h->rt, h->device), why, bytes_text(asked, bytes),
-      bytes_text(live, h->live), h->blocks, bytes_text(reserved, h->reserved),
-      h->limit ? bytes_text(limit, h->limit) : "none",
-      bytes_text(largest, fli_span_largest(h)), most);
+      bytes_text(live, m->live), m->blocks, bytes_text(reserved, m->reserved),
+      m->limit ? bytes_text(limit, m->limit) : "none",
+      bytes_text(largest, largest_free(m)), most);
 }
 
 static bool reclaim(struct fli_allocator *a, fli_heap *h, size_t bytes) {
@@ -317,10 +410,23 @@ static fl_status block_take(fli_heap *h, size_t bytes, bool tight,
   return FL_OK;
 }
 
-static void heap_flush(fli_heap *h) {
-  slabs_free_empty(h);
-  fli_heap_trim(h, 0);
-  h->flushes++;
+/* All heaps of the device return segments until no more than `keep` bytes are
+ * reserved. */
+static void memory_trim(fli_memory *m, size_t keep) {
+  for (int i = 0; i < FLI_STREAMS && m->reserved > keep; i++) {
+    fli_heap *h = m->heap[i];
+    if (!h)
+      continue;
+    size_t others = m->reserved - h->reserved;
+    slabs_free_empty(h);
+    fli_heap_trim(h, keep > others ? keep - others : 0);
+  }
+}
+
+static void memory_flush(fli_memory *m) {
+  give_waiting(m, true);
+  memory_trim(m, 0);
+  m->flushes++;
 }
 
 /* Ever dearer ways to get a block: cached memory and a segment of the usual
@@ -337,26 +443,42 @@ static fl_status block_force(struct fli_allocator *a, fli_heap *h, size_t bytes,
     if (i > 0 && !reclaim(a, h, bytes))
       break;
     drain(a);
-    heap_flush(h);
+    memory_flush(h->all);
     if (block_take(h, bytes, true, b) == FL_OK)
       return FL_OK;
   }
   return out_of_memory(h, bytes, "");
 }
 
-static fli_heap *heap_of(fl_runtime *rt, fl_device d) {
+static fli_memory *memory_of(fl_runtime *rt, fl_device d) {
   struct fli_allocator *a = rt->allocator;
-  fli_heap **h = &a->heap[d >> 8][d & 255];
-  if (!*h) {
-    *h = calloc(1, sizeof **h);
-    if (*h) {
-      (*h)->rt = rt;
-      (*h)->device = d;
-      (*h)->backend = fli_backend(rt, d);
-      (*h)->limit = a->limit[d >> 8][d & 255];
-    }
+  fli_memory **m = &a->memory[d >> 8][d & 255];
+  if (!*m && (*m = calloc(1, sizeof **m)))
+    (*m)->limit = a->limit[d >> 8][d & 255];
+  return *m;
+}
+
+/* Of the stream that is used now. */
+static fli_heap *heap_of(fl_runtime *rt, fl_device d) {
+  fli_heap **now = &rt->allocator->heap[d >> 8][d & 255];
+  fli_memory *m = memory_of(rt, d);
+  int stream = fl_stream_current(rt, d);
+  if (*now || !m)
+    return *now;
+  fli_heap **h = &m->heap[stream];
+  if (!*h && (*h = calloc(1, sizeof **h))) {
+    (*h)->rt = rt;
+    (*h)->device = d;
+    (*h)->stream = stream;
+    (*h)->backend = fli_backend(rt, d);
+    (*h)->all = m;
   }
-  return *h;
+  return *now = *h;
+}
+
+void fli_alloc_stream(fl_runtime *rt, fl_device d) {
+  rt->allocator->heap[d >> 8][d & 255] = NULL;
+  heap_of(rt, d);
 }
 
 static bool failure_due(struct fli_allocator *a) {
@@ -378,8 +500,10 @@ static fl_status alloc_slow(fl_runtime *rt, fl_device d, size_t bytes,
   if (!h)
     return fli_fail(FL_ENOMEM, "out of memory on the host");
   drain(a);
+  if (h->all->first)
+    give_waiting(h->all, false);
   if (a->trace)
-    a->trace(a->trace_context, d, (int64_t)bytes, h->live);
+    a->trace(a->trace_context, d, (int64_t)bytes, h->all->live);
   if (failure_due(a))
     return out_of_memory(h, bytes, " (injected)");
   if (bytes > ADDRESSABLE)
@@ -442,22 +566,34 @@ void fli_alloc_device(fl_runtime *rt, fl_device d) {
   heap_of(rt, d);
 }
 
+static void memory_close(fli_memory *m) {
+  if (!m)
+    return;
+  for (fli_waiting *w = m->first, *next; w; w = next) {
+    next = w->next;
+    waiting_end(heap_with(w->block), w);
+  }
+  for (int k = 0; k < FLI_STREAMS; k++) {
+    fli_heap *h = m->heap[k];
+    if (!h)
+      continue;
+    for (fli_segment *g = h->segments; g; g = g->next)
+      for (fli_span *s = g->first; s; s = s->after)
+        free(s->slab);
+    fli_heap_drop(h);
+    free(h);
+  }
+  free(m);
+}
+
 void fli_alloc_close(fl_runtime *rt) {
   struct fli_allocator *a = rt->allocator;
   if (!a)
     return;
   drain(a);
   for (int i = 0; i < FLI_MAX_BACKENDS; i++)
-    for (int k = 0; k < FLI_MAX_DEVICES; k++) {
-      fli_heap *h = a->heap[i][k];
-      if (!h)
-        continue;
-      for (fli_segment *g = h->segments; g; g = g->next)
-        for (fli_span *s = g->first; s; s = s->after)
-          free(s->slab);
-      fli_heap_drop(h);
-      free(h);
-    }
+    for (int k = 0; k < FLI_MAX_DEVICES; k++)
+      memory_close(a->memory[i][k]);
   free(a->text);
   free(a);
   rt->allocator = NULL;
@@ -467,47 +603,45 @@ void fli_alloc_close(fl_runtime *rt) {
 
 void fl_memory_get(fl_runtime *rt, fl_device d, fl_memory_stats *s) {
   *s = (fl_memory_stats){0};
-  fli_heap *h = heap_of(rt, d);
-  if (!h)
+  fli_memory *m = memory_of(rt, d);
+  if (!m)
     return;
   drain(rt->allocator);
-  *s = (fl_memory_stats){.live = h->live,
-                         .peak_live = h->peak,
-                         .reserved = h->reserved,
-                         .limit = h->limit,
-                         .blocks = h->blocks,
-                         .largest_free = fli_span_largest(h),
-                         .allocations = h->allocations,
-                         .segments = h->segments_taken,
-                         .flushes = h->flushes};
+  *s = (fl_memory_stats){.live = m->live,
+                         .peak_live = m->peak,
+                         .reserved = m->reserved,
+                         .limit = m->limit,
+                         .blocks = m->blocks,
+                         .largest_free = largest_free(m),
+                         .allocations = m->allocations,
+                         .segments = m->segments_taken,
+                         .flushes = m->flushes};
 }
 
 void fl_memory_reset_peak(fl_runtime *rt, fl_device d) {
-  fli_heap *h = heap_of(rt, d);
+  fli_memory *m = memory_of(rt, d);
   drain(rt->allocator);
-  if (h)
-    h->peak = h->live;
+  if (m)
+    m->peak = m->live;
 }
 
 void fl_memory_limit(fl_runtime *rt, fl_device d, size_t bytes) {
   struct fli_allocator *a = rt->allocator;
-  fli_heap *h = heap_of(rt, d);
+  fli_memory *m = memory_of(rt, d);
   a->limit[d >> 8][d & 255] = bytes;
-  if (!h)
+  if (!m)
     return;
-  h->limit = bytes;
+  m->limit = bytes;
   drain(a);
-  if (bytes && h->reserved > bytes) {
-    slabs_free_empty(h);
-    fli_heap_trim(h, bytes);
-  }
+  if (bytes && m->reserved > bytes)
+    memory_trim(m, bytes);
 }
 
 void fl_memory_flush(fl_runtime *rt, fl_device d) {
-  fli_heap *h = heap_of(rt, d);
+  fli_memory *m = memory_of(rt, d);
   drain(rt->allocator);
-  if (h)
-    heap_flush(h);
+  if (m)
+    memory_flush(m);
 }
 
 int64_t fl_memory_fail(fl_runtime *rt, int64_t skip, int64_t count) {
@@ -530,15 +664,15 @@ void fl_memory_trace(fl_runtime *rt, trace_fn event, void *context) {
 
 const char *fl_memory_holders(fl_runtime *rt, fl_device d, int most) {
   struct fli_allocator *a = rt->allocator;
-  fli_heap *h = heap_of(rt, d);
+  fli_memory *m = memory_of(rt, d);
   char part[16];
   free(a->text);
   a->text = NULL;
-  if (!h)
+  if (!m)
     return "";
   drain(a);
   holding *list;
-  size_t n = holdings(h, &list), at = 0;
+  size_t n = holdings(m, &list), at = 0;
   for (size_t i = 0; i < n && (int64_t)i < most; i++) {
     const char *where = fl_site_text(rt, list[i].site);
     size_t room = strlen(where) + sizeof part + 2;

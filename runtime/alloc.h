@@ -40,6 +40,7 @@ typedef struct fli_slab fli_slab;
 typedef struct fli_span fli_span;
 typedef struct fli_segment fli_segment;
 typedef struct fli_heap fli_heap;
+typedef struct fli_memory fli_memory;
 
 struct fli_block {
   void *memory;
@@ -47,6 +48,7 @@ struct fli_block {
   fli_block *next; /* in its slab's free list, or in the queue of others */
   fli_slab *slab;  /* NULL: this is the head of a fli_span */
   fl_site site;
+  uint32_t users; /* other streams that used it, a bit each; FLI_TRAILED */
 };
 
 /* A piece of a segment: free, a large block, or the memory of a slab. */
@@ -81,22 +83,39 @@ struct fli_slab {
   fli_block blocks[];
 };
 
-/* All memory of one device. */
-struct fli_heap {
-  fli_slab *room[FLI_CLASSES]; /* slabs with free blocks, hottest first */
+/* A block that its stream may have again when others have passed. */
+typedef struct fli_waiting {
+  struct fli_waiting *next;
+  fli_block *block;
+  int n;
+  fl_event *events[];
+} fli_waiting;
+
+/* All memory of one device: a heap for each of its streams, so that what one
+ * has done with is not given to another that may be ahead of it. */
+struct fli_memory {
   size_t live, peak, blocks;
   uint64_t allocations;
+  size_t reserved, limit;
+  uint64_t segments_taken, flushes;
+  fli_heap *heap[FLI_STREAMS];
+  fli_waiting *first, *last;
+};
+
+struct fli_heap {
+  fli_slab *room[FLI_CLASSES]; /* slabs with free blocks, hottest first */
+  fli_memory *all;
   size_t empty; /* bytes of slabs without live blocks */
 
   fl_runtime *rt;
   fl_device device;
+  int stream;
   fl_backend *backend;
   fli_span *tree[FLI_POOLS];
   fli_segment *segments, *oldest, *newest;
-  size_t reserved, limit;
+  size_t reserved;
   size_t taken, peak_taken, last_peak; /* bytes of spans in use */
   uint32_t since;                      /* spans taken in this window */
-  uint64_t segments_taken, flushes;
 };
 
 /* A span of at least `bytes`, from free ones or from a new segment; ENOMEM

@@ -33,6 +33,9 @@ typedef struct pass {
   fl_tensor *const *inputs;
   fl_node **input_nodes;
   fl_tensor **captured; /* NULL: accumulate into leaves */
+  bool away; /* a node runs, on its stream of `device` instead of `home` */
+  fl_device device;
+  int home;
 } pass;
 
 /* --- vectors --- */
@@ -90,6 +93,7 @@ static fl_status enter(pass *p, fl_node *n) {
   n->active = true;
   n->needed = p->captured == NULL;
   n->deps = 0;
+  n->makers = 0;
   return FL_OK;
 }
 
@@ -146,6 +150,28 @@ static void prune(pass *p) {
       n->needed = (n->edges[k].node && n->edges[k].node->needed) ||
                   (n->edges[k].leaf && n->edges[k].leaf->extra->capture >= 0);
   }
+}
+
+/* --- streams ---
+ *
+ * A node's rule runs on the stream that its forward ran on, leaves are finished
+ * on the one that backward was called on. A stream waits for those that made
+ * what it is about to read: `makers` has a bit for each. */
+
+static inline bool streams(const pass *p) {
+  return p->rt->watch & FLI_WATCH_STREAMS;
+}
+
+/* The stream in use is about to read g, or what is there already of its sum. */
+static fl_status await_makers(pass *p, const fl_tensor *g, uint32_t makers) {
+  if (!g || !g->storage || !makers)
+    return FL_OK;
+  return fli_stream_follow(p->rt, g->storage->device, makers);
+}
+
+static uint32_t maker_of(pass *p, const fl_tensor *g) {
+  return g && g->storage ? 1u << fl_stream_current(p->rt, g->storage->device)
+                         : 0;
 }
 
 /* --- adding gradients up --- */
@@ -216,7 +242,7 @@ static fl_status copy_of(fl_runtime *rt, fl_tensor *t, fl_tensor **out) {
 }
 
 /* A leaf has all of its gradient. */
-static fl_status finish_leaf(pass *p, fl_tensor *leaf) {
+static fl_status finish_here(pass *p, fl_tensor *leaf) {
   fli_extra *x = leaf->extra;
   fl_tensor *g = x->sum;
   x->sum = NULL;
@@ -247,11 +273,40 @@ static fl_status finish_leaf(pass *p, fl_tensor *leaf) {
   return s;
 }
 
+static fl_status finish_leaf(pass *p, fl_tensor *leaf) {
+  fli_extra *x = leaf->extra;
+  if (!streams(p) || !x->sum || !x->sum->storage)
+    return finish_here(p, leaf);
+  fl_runtime *rt = p->rt;
+  fl_device d = x->sum->storage->device;
+  int was = fl_stream_current(rt, d);
+  if (p->away && d == p->device)
+    FLI_TRY(fl_stream_use(rt, d, p->home));
+  fl_status s = await_makers(p, x->sum, x->makers);
+  x->makers = 0;
+  if (s == FL_OK)
+    s = finish_here(p, leaf);
+  fl_stream_use(rt, d, was);
+  return s;
+}
+
+/* Before g is added to what others have made. */
+static fl_status note_maker(pass *p, fli_edge *e, const fl_tensor *g) {
+  if (!g || (!e->node && !e->leaf))
+    return FL_OK;
+  uint32_t *makers = e->node ? &e->node->makers : &e->leaf->extra->makers;
+  fl_status s = await_makers(p, g, *makers);
+  *makers |= maker_of(p, g);
+  return s;
+}
+
 /* Takes over the reference of g (may be NULL: no influence). */
 static fl_status deliver(pass *p, fli_edge *e, fl_tensor *g) {
   fl_status s = FL_OK;
+  if (streams(p))
+    s = note_maker(p, e, g);
   if (e->node) {
-    if (g && e->node->needed)
+    if (g && e->node->needed && s == FL_OK)
       s = add_up(p, &e->node->grads[e->out], g);
     else
       fl_tensor_release(g);
@@ -264,8 +319,10 @@ static fl_status deliver(pass *p, fli_edge *e, fl_tensor *g) {
     return FL_OK;
   }
   fli_extra *x = e->leaf->extra;
-  if (g)
+  if (g && s == FL_OK)
     s = add_up(p, &x->sum, g);
+  else
+    fl_tensor_release(g);
   if (--x->deps == 0 && s == FL_OK)
     s = finish_leaf(p, e->leaf);
   return s;
@@ -461,12 +518,11 @@ static fl_status run_custom(pass *p, fl_node *n, fl_tensor **dx) {
 /* Whether the gradient of a part may go straight into the sum for the whole. */
 static bool adds_part(pass *p, const fl_node *n) {
   const fl_node *to = n->edges[0].node;
-  if (n->kind != FLI_NODE_OP || p->create || !to || !to->needed ||
+  if (n->kind != FLI_NODE_OP || p->create || streams(p) || !to || !to->needed ||
       !fli_is_part(n->op))
     return false;
   const fl_tensor *sum = to->grads[n->edges[0].out];
-  return !sum ||
-         (may_add_into(sum) && sum->meta.dtype == n->in_meta[0].dtype);
+  return !sum || (may_add_into(sum) && sum->meta.dtype == n->in_meta[0].dtype);
 }
 
 static fl_status run_node(pass *p, fl_node *n) {
@@ -531,6 +587,31 @@ static fl_status run_node(pass *p, fl_node *n) {
   }
   fli_mfree(more);
   return s;
+}
+
+static fl_status run_on_stream(pass *p, fl_node *n) {
+  fl_runtime *rt = p->rt;
+  fl_tensor *g = NULL;
+  if (!streams(p))
+    return run_node(p, n);
+  fl_device d = n->device;
+  int home = fl_stream_current(rt, d);
+  FLI_TRY(fl_stream_use(rt, d, n->stream));
+  p->device = d;
+  p->home = home;
+  p->away = true;
+  for (int k = 0; k < n->n_out && !g; k++)
+    g = n->grads[k];
+  fl_status s = await_makers(p, g, n->makers);
+  n->makers = 0;
+  bool seen = n->hooks != NULL; /* somebody keeps what was made here */
+  for (int i = 0; i < p->n_inputs; i++)
+    seen = seen || p->input_nodes[i] == n;
+  if (s == FL_OK)
+    s = run_node(p, n);
+  p->away = false;
+  fl_stream_use(rt, d, home);
+  return s == FL_OK && seen ? fli_stream_follow(rt, d, 1u << n->stream) : s;
 }
 
 /* --- the pass --- */
@@ -602,6 +683,7 @@ static fl_status start(pass *p, int n, fl_tensor *const *roots,
     fl_node *node = roots[i]->node;
     FLI_TRY(seed(p, roots[i], seeds ? seeds[i] : NULL, &g));
     if (node) {
+      node->makers |= maker_of(p, g);
       FLI_TRY(add_up(p, &node->grads[roots[i]->node_out], g));
       continue;
     }
@@ -664,7 +746,7 @@ static fl_status run_pass(pass *p, int n, fl_tensor *const *roots,
   fli_autocast_forget(rt); /* their nodes are about to go */
   fl_status s = start(p, n, roots, seeds);
   while (s == FL_OK && p->n_heap)
-    s = run_node(p, heap_pop(p));
+    s = run_on_stream(p, heap_pop(p));
   finish(p);
   rt->in_backward = inside;
   fl_grad_mode(rt, grad);

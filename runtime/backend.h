@@ -11,8 +11,8 @@ extern "C" {
 #endif
 
 typedef struct fl_backend fl_backend;
-typedef struct fl_stream fl_stream; /* the backend's own */
-typedef struct fl_event fl_event;   /* the backend's own */
+typedef struct fl_stream fl_stream;   /* the backend's own */
+typedef struct fl_event fl_event;     /* the backend's own */
 typedef struct fl_program fl_program; /* see program.h */
 typedef struct fl_raw fl_raw; /* a kernel of the user's; the backend's own */
 
@@ -83,7 +83,7 @@ typedef struct fl_launch {
   const fl_attrs *attrs;
   const fl_program *program; /* of the kernel "expr" */
   const fl_raw_call *raw;    /* of the kernel "raw"; it has no operands */
-  int base; /* what positions inside index tensors count from: 0 or 1 */
+  int base;  /* what positions inside index tensors count from: 0 or 1 */
   bool flat; /* elementwise, and every operand has one dim of as many elements
                 of the dtype of in[0] (results of tests: bool), or is a number
                 in `imm` */
@@ -103,14 +103,17 @@ typedef enum fl_copy_kind {
   FL_COPY_IN,     /* host to device */
   FL_COPY_OUT,    /* device to host */
   FL_COPY_WITHIN, /* one device */
-  FL_COPY_PEER    /* between two devices of the backend */
+  FL_COPY_PEER,   /* between two devices of the backend */
+  /* as IN and OUT, but host memory is of host_alloc and nobody waits */
+  FL_COPY_IN_PINNED,
+  FL_COPY_OUT_PINNED
 } fl_copy_kind;
 
 /* Flags of a backend. */
 enum {
-  FL_BACKEND_HOST = 1, /* its memory is the host's: pointers may be read */
+  FL_BACKEND_HOST = 1,  /* its memory is the host's: pointers may be read */
   FL_BACKEND_ASYNC = 2, /* launches return before they have run */
-  FL_BACKEND_LAZY = 4 /* devices are counted when one is first asked for */
+  FL_BACKEND_LAZY = 4   /* devices are counted when one is first asked for */
 };
 
 /* Functions may be NULL where a comment says so. All return a status with a
@@ -157,6 +160,9 @@ struct fl_backend {
   /* microseconds from one recorded event to a later one, both passed; may be
    * NULL */
   double (*event_elapsed)(fl_backend *b, fl_event *from, fl_event *to);
+  /* host memory that devices copy from and to by themselves; may be NULL */
+  fl_status (*host_alloc)(fl_backend *b, size_t bytes, void **memory);
+  void (*host_free)(fl_backend *b, void *memory);
   void (*close)(fl_backend *b); /* may be NULL */
   /* a backend's own knobs, by name; may be NULL */
   fl_status (*control)(fl_backend *b, const char *what, double value);
@@ -176,7 +182,7 @@ struct fl_backend {
 
 /* What one of them may want to know when it is opened; all zero: defaults. */
 typedef struct fl_backend_options {
-  int threads;   /* of a pool, at least 1 */
+  int threads; /* of a pool, at least 1 */
   /* asked now and then in long work; true stops it. May be NULL. */
   bool (*interrupted)(void *context);
   void *context;

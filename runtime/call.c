@@ -353,7 +353,7 @@ static fl_status send(fl_runtime *rt, fl_device d, fl_kernel kernel,
     return b->launch ? b->launch(b, kernel, l) : kernel(l);
   /* a late failure is told once: syncing forgets it */
   return b->stream_peek(b, l->device, l->stream, &failed)
-             ? fl_device_sync(rt, d)
+             ? fli_stream_finish(rt, d)
              : b->launch(b, kernel, l);
 }
 
@@ -418,8 +418,13 @@ static fl_status launch(work *w, fl_tensor **out) {
                  .scratch = &s.base,
                  .seq = seq};
   fli_note_launch(rt, w->c, seq, w->n_in, w->metas);
-  fl_status status =
-      rt->profile ? send_timed(w, kernel, &l) : send(rt, w->device, kernel, &l);
+  fl_status status = FL_OK;
+  if (rt->watch)
+    status =
+        fli_streams_launch(rt, w->device, w->c, w->n_in, w->in, w->n_out, out);
+  if (FLI_LIKELY(status == FL_OK))
+    status = rt->profile ? send_timed(w, kernel, &l)
+                         : send(rt, w->device, kernel, &l);
   while (s.n)
     fli_free(rt, s.blocks[--s.n]);
   if (in != few)
@@ -458,21 +463,14 @@ static inline bool records(const work *w) {
   return false;
 }
 
-/* Steps of optimizers: no results, they write their tensors, all but the
- * gradients (the second of the groups; see ops.def). */
 static void count_writes(work *w) {
-  int64_t moments = w->attrs->v[0].i;
-  int first = w->op->info.n_in, n = w->n_in - first;
-  int count = moments < 0 ? n : n / (int)(2 + moments);
-  for (int i = 0; i < n; i++)
-    if (moments < 0 || i < count || i >= 2 * count) {
-      fl_storage *s =
-          w->in[first + i].tensor ? w->in[first + i].tensor->storage : NULL;
-      if (s) {
-        s->version++;
-        s->write_site = w->c->site;
-      }
-    }
+  for (int k = 0; k < w->n_in; k++) {
+    fl_storage *s = w->in[k].tensor ? w->in[k].tensor->storage : NULL;
+    if (!s || !fli_step_writes(w->op, w->attrs, w->n_in, k))
+      continue;
+    s->version++;
+    s->write_site = w->c->site;
+  }
 }
 
 static fl_status run_fresh(work *w) {

@@ -101,6 +101,36 @@ FL_API void fl_memory_trace(fl_runtime *rt,
                                           int64_t bytes, size_t live),
                             void *context);
 
+/* --- streams: queues of work of one device, numbers; 0 is the first --- */
+
+/* A stream that nobody else has. ESIZE: there are too many. */
+FL_API fl_status fl_stream_new(fl_runtime *rt, fl_device d, int *stream);
+FL_API void fl_stream_retain(fl_runtime *rt, fl_device d, int stream);
+/* What it has to do goes on. */
+FL_API void fl_stream_release(fl_runtime *rt, fl_device d, int stream);
+/* Where calls on tensors of the device go from now on. */
+FL_API fl_status fl_stream_use(fl_runtime *rt, fl_device d, int stream);
+FL_API int fl_stream_current(fl_runtime *rt, fl_device d);
+/* Waits for its work, returns its first failure. */
+FL_API fl_status fl_stream_sync(fl_runtime *rt, fl_device d, int stream);
+/* Looks for tensors that two streams use without order, returns whether it did
+ * before: such a call fails with FL_EDEVICE and names both lines. */
+FL_API bool fl_stream_races(fl_runtime *rt, bool on);
+
+/* A mark in a stream, behind all that was queued there when it was recorded.
+ * One that never was has passed. */
+typedef struct fl_mark fl_mark;
+FL_API fl_status fl_mark_new(fl_runtime *rt, fl_device d, fl_mark **m);
+FL_API void fl_mark_free(fl_mark *m); /* also after the runtime is closed */
+FL_API fl_device fl_mark_device(const fl_mark *m);
+FL_API fl_status fl_mark_record(fl_mark *m, int stream);
+/* What the stream (of any device of the backend) gets from now on waits. */
+FL_API fl_status fl_mark_wait(fl_mark *m, fl_device d, int stream);
+FL_API fl_status fl_mark_sync(fl_mark *m); /* the host waits */
+FL_API bool fl_mark_passed(fl_mark *m);
+/* Between two that have passed. */
+FL_API fl_status fl_mark_elapsed(fl_mark *from, fl_mark *to, double *us);
+
 /* --- call sites: where in a script something was asked for --- */
 
 typedef uint32_t fl_site; /* 0: unknown */
@@ -158,6 +188,16 @@ FL_API fl_status fl_tensor_detach(fl_tensor *t, fl_tensor **out);
  * is), differentiable; `t` itself if nothing changes. */
 FL_API fl_status fl_tensor_to(fl_tensor *t, fl_device d, fl_dtype dtype,
                               fl_tensor **out);
+
+/* The same without waiting, where the host's side is pinned: what comes to the
+ * host is there when the stream in use has passed. */
+FL_API fl_status fl_tensor_to_async(fl_tensor *t, fl_device d, fl_dtype dtype,
+                                    fl_site site, fl_tensor **out);
+/* New reference, contents undefined: a CPU tensor in memory that devices can
+ * copy from and to by themselves; ordinary where there is no such device. */
+FL_API fl_status fl_tensor_new_pinned(fl_runtime *rt, fl_dtype dtype, int ndim,
+                                      const int64_t *shape, fl_tensor **t);
+FL_API bool fl_tensor_pinned(const fl_tensor *t);
 
 /* --- operators --- */
 

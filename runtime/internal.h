@@ -51,9 +51,11 @@ static inline bool fli_is_float(fl_dtype d) {
 }
 
 #define FLI_MAX_BACKENDS 8
-#define FLI_MAX_DEVICES  16  /* of one backend */
-#define FLI_RING         256 /* launches remembered */
-#define FLI_SMALL        32  /* classes of small host blocks, 64 bytes apart */
+#define FLI_MAX_DEVICES  16         /* of one backend */
+#define FLI_RING         256        /* launches remembered */
+#define FLI_STREAMS      24         /* of one device */
+#define FLI_TRAILED      (1u << 31) /* among a block's users: has a trail */
+#define FLI_SMALL        32 /* classes of small host blocks, 64 bytes apart */
 
 /* --- operators --- */
 
@@ -212,6 +214,9 @@ void fli_free(fl_runtime *rt, fli_block *block);
 fl_status fli_alloc_open(fl_runtime *rt);
 void fli_alloc_close(fl_runtime *rt);
 void fli_alloc_device(fl_runtime *rt, fl_device d); /* a device appeared */
+void fli_alloc_stream(fl_runtime *rt, fl_device d); /* another is used now */
+/* A stream uses the block; `flags` may be FLI_TRAILED. */
+void fli_block_used(fli_block *b, int stream, uint32_t flags);
 /* Host memory for headers and tables; NULL with a message. */
 void *fli_malloc(fl_runtime *rt, size_t bytes);
 void fli_mfree(void *p);
@@ -313,7 +318,15 @@ struct fl_runtime {
   int n_backends;
   unsigned owned; /* backends that are closed with the runtime, a bit each */
   int n_devices[FLI_MAX_BACKENDS];
-  fl_stream *streams[FLI_MAX_BACKENDS][FLI_MAX_DEVICES];
+  fl_stream *streams[FLI_MAX_BACKENDS][FLI_MAX_DEVICES]; /* in use now */
+  struct fli_lanes *lanes[FLI_MAX_BACKENDS][FLI_MAX_DEVICES];
+  unsigned watch; /* FLI_WATCH_...: what launches have to tell stream.c */
+  struct fli_races *races;
+  fl_site copy_site; /* of the copy under way */
+  int n_clocks;
+  fl_mark *marks;
+  struct fli_pin *pins;                /* for another use */
+  _Atomic(struct fli_pin *) pins_back; /* given back, from any thread */
   fl_runtime_options options;
   bool grad_enabled, meta, anomaly, in_backward, closing;
   fl_dtype autocast; /* the low type, FL_NODTYPE: off */
@@ -390,6 +403,62 @@ static inline fl_stream *fli_stream(fl_runtime *rt, fl_device d) {
 }
 char *fli_text(fl_runtime *rt, size_t room); /* for fl_..._text */
 /* Fails with the site of a launch whose failure came later, from the ring. */
-fl_status fli_late_failure(fl_runtime *rt, fl_status s, uint64_t seq);
+fl_status fli_late_failure(fl_runtime *rt, fl_status s,
+                           const fli_launch_note *n, uint64_t seq);
+
+/* Whether a call without results writes its input k. */
+bool fli_step_writes(const fl_op *op, const fl_attrs *a, int n_in, int k);
+
+/* --- streams (stream.c, race.c, pin.c) --- */
+
+enum {
+  FLI_WATCH_STREAMS = 1, /* some device has several */
+  FLI_WATCH_RACES = 2    /* looked for: flare.debug_streams(true) */
+};
+
+/* Before a launch while rt->watch is set. */
+fl_status fli_streams_launch(fl_runtime *rt, fl_device d, const fl_call *c,
+                             int n_in, const fl_operand *in, int n_out,
+                             fl_tensor *const *out);
+/* Before something else that the stream in use does with t. */
+fl_status fli_streams_touch(fl_tensor *t, bool writes, const char *what,
+                            fl_site site);
+/* The stream in use waits for others, a bit each. */
+fl_status fli_stream_follow(fl_runtime *rt, fl_device d, uint32_t others);
+/* The host waits for them; failures stay to be told. */
+void fli_stream_settle(fl_runtime *rt, fl_device d, uint32_t which);
+/* The host waits for the stream in use. */
+fl_status fli_stream_finish(fl_runtime *rt, fl_device d);
+/* An event behind all that the stream has to do; NULL: it has been waited for.
+ */
+fl_event *fli_stream_event(fl_runtime *rt, fl_device d, int stream);
+void fli_streams_close(fl_runtime *rt);
+static inline uint8_t fli_stream_now(fl_runtime *rt, fl_device d) {
+  return rt->watch ? (uint8_t)fl_stream_current(rt, d) : 0;
+}
+
+/* Who has seen what of whom: of each clock (the host's is 0) how many accesses
+ * are known to have passed. */
+#define FLI_CLOCKS 64
+typedef struct fli_clock {
+  uint64_t seen[FLI_CLOCKS];
+} fli_clock;
+fli_clock *fli_stream_clock(fl_runtime *rt, fl_device d, int stream, int *id);
+void fli_clock_join(fli_clock *c, const fli_clock *other);
+void fli_host_seen(fl_runtime *rt, const fli_clock *c);
+/* Before stream `stream` of d (< 0: the host) reads or writes t. */
+fl_status fli_race_check(fl_runtime *rt, fl_device d, int stream,
+                         const fl_tensor *t, bool writes, const char *op,
+                         fl_site site);
+void fli_trail_drop(fl_runtime *rt, const void *memory);
+void fli_races_close(fl_runtime *rt);
+
+/* The pinned memory behind a storage, NULL if it is of another kind. */
+struct fli_pin *fli_pin_of(const fl_storage *s);
+/* A copy of pinned memory begins on the stream in use; false: it is not for
+ * that device. */
+bool fli_pin_fits(const struct fli_pin *p, fl_device d);
+fl_status fli_pin_used(struct fli_pin *p, fl_device d);
+void fli_pins_close(fl_runtime *rt);
 
 #endif

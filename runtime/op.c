@@ -515,3 +515,13 @@ fl_status fl_attrs_list(fl_attrs *a, int k, int n, const int64_t *v) {
   a->used += (uint32_t)n;
   return FL_OK;
 }
+
+/* Steps of optimizers: no results, they write their tensors, all but the
+ * gradients (the second of the groups; see ops.def). */
+bool fli_step_writes(const fl_op *op, const fl_attrs *a, int n_in, int k) {
+  int64_t moments = (a ? a : &op->defaults)->v[0].i;
+  int first = op->info.n_in, n = n_in - first, i = k - first;
+  int count = moments < 0 ? n : n / (int)(2 + moments);
+  return op->info.n_out == 0 && i >= 0 &&
+         (moments < 0 || i < count || i >= 2 * count);
+}

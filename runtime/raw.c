@@ -58,7 +58,7 @@ static fl_status launch(fl_runtime *rt, fl_backend *b, const fl_launch *l,
                     b->name);
   if (b->flags & FL_BACKEND_ASYNC &&
       b->stream_peek(b, l->device, l->stream, &failed))
-    return fl_device_sync(rt, d);
+    return fli_stream_finish(rt, d);
   return b->launch ? b->launch(b, kernel, l) : kernel(l);
 }
 
@@ -70,6 +70,9 @@ fl_status fl_raw_run(fl_runtime *rt, const char *name, fl_site site,
     return fli_fail(FL_ESIZE, "%s: %d arguments are too many: at most %d", name,
                     n, MAX_ARGS);
   FLI_TRY(device_of(name, n, args, &d));
+  for (int k = 0; k < n && rt->watch; k++)
+    if (args[k].tensor)
+      FLI_TRY(fli_streams_touch(args[k].tensor, args[k].writes, name, site));
   for (int k = 0; k < n; k++) {
     pointers[k] = args[k].tensor ? fli_tensor_ptr(args[k].tensor) : NULL;
     values[k] = args[k].tensor ? (void *)&pointers[k] : args[k].value;

@@ -116,6 +116,9 @@ void fl_runtime_close(fl_runtime *rt) {
     fli_tensors_close(rt);
   fli_tape_close(rt);
   fli_alloc_close(rt);
+  fli_pins_close(rt);
+  fli_streams_close(rt);
+  fli_races_close(rt);
   close_devices(rt);
   for (int i = 0; i < FLI_SMALL; i++)
     for (struct fli_small *p = rt->small[i], *next; p; p = next) {
@@ -283,28 +286,10 @@ fl_status fl_backend_query(fl_runtime *rt, const char *backend,
   return fli_fail(FL_EARG, "there is no backend \"%s\"", backend);
 }
 
-fl_status fl_device_sync(fl_runtime *rt, fl_device d) {
-  fl_status first = FL_OK;
-  if (d < 0) {
-    for (int k = 0; k < rt->n_backends; k++)
-      for (int i = 0; i < rt->n_devices[k]; i++)
-        if (first == FL_OK)
-          first = fl_device_sync(rt, k << 8 | i);
-    return first;
-  }
-  fl_backend *b = fli_backend(rt, d);
-  uint64_t failed = 0;
-  if (!(b->flags & FL_BACKEND_ASYNC))
-    return FL_OK;
-  fl_status s =
-      b->stream_sync(b, d & 255, rt->streams[d >> 8][d & 255], &failed);
-  return s ? fli_late_failure(rt, s, failed) : FL_OK;
-}
-
 /* --- the last launches --- */
 
-fl_status fli_late_failure(fl_runtime *rt, fl_status s, uint64_t seq) {
-  const fli_launch_note *n = &rt->ring[seq % FLI_RING];
+fl_status fli_late_failure(fl_runtime *rt, fl_status s,
+                           const fli_launch_note *n, uint64_t seq) {
   if (seq == 0 || n->seq != seq || !n->op || n->site == 0)
     return s;
   char text[600];

@@ -128,6 +128,7 @@ static void segment_free(fli_segment *g) {
   if (g->next)
     g->next->prev = g->prev;
   h->reserved -= g->size;
+  h->all->reserved -= g->size;
   FLI_UNPOISON(h, g->memory, g->size);
   h->backend->release(h->backend, h->device & 255, g->memory, g->size);
   free(g);
@@ -160,8 +161,8 @@ static size_t allowance(const fli_heap *h, size_t taken) {
 }
 
 static fl_status segment_new(fli_heap *h, int pool, size_t size, bool exact) {
-  size_t room =
-      h->limit ? h->limit > h->reserved ? h->limit - h->reserved : 0 : SIZE_MAX;
+  size_t limit = h->all->limit, reserved = h->all->reserved;
+  size_t room = limit ? limit > reserved ? limit - reserved : 0 : SIZE_MAX;
   size_t bytes =
       exact || pools[pool].segment < size ? size : pools[pool].segment;
   if (bytes > room)
@@ -189,7 +190,8 @@ static fl_status segment_new(fli_heap *h, int pool, size_t size, bool exact) {
     g->next->prev = g;
   h->segments = g;
   h->reserved += bytes;
-  h->segments_taken++;
+  h->all->reserved += bytes;
+  h->all->segments_taken++;
   FLI_POISON(h, memory, bytes);
   tree_insert(&h->tree[pool], s);
   idle_add(g);

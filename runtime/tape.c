@@ -189,6 +189,7 @@ static fl_status rederive(fl_tensor *t) {
                        &a, &n));
   n->site = base->node->site;
   n->device = fl_tensor_device(t);
+  n->stream = fli_stream_now(rt, n->device);
   n->in_meta[0] = base->meta;
   n->out_meta[0] = t->meta;
   n->edges[0] = fli_edge_to(base);
@@ -301,6 +302,7 @@ static fl_status make_node(fl_runtime *rt, const fl_call *c,
         s = FL_ENOMEM;
     }
   }
+  n->stream = fli_stream_now(rt, n->device);
   for (int k = 0; ins >> k; k++)
     if (ins >> k & 1) {
       if (saved[k].tensor)
@@ -398,6 +400,7 @@ static fl_status rebase(fl_runtime *rt, fl_tensor *t, fl_node *inner) {
   n->region = r;
   n->site = inner->site;
   n->device = inner->device;
+  n->stream = inner->stream;
   copy_meta(&n->out_meta[0], &base->meta);
   for (int k = 0; k < inner->n_in; k++) {
     n->in_meta[k] = inner->in_meta[k];
@@ -439,6 +442,7 @@ fl_status fli_tape_transfer(fl_tensor *t, fl_tensor *to) {
     return FL_OK;
   FLI_TRY(fli_node_new(rt, FLI_NODE_TRANSFER, NULL, 1, 1, 0, NULL, &n));
   n->device = fl_tensor_device(t);
+  n->stream = fli_stream_now(rt, n->device);
   copy_meta(&n->in_meta[0], &t->meta);
   copy_meta(&n->out_meta[0], &to->meta);
   n->edges[0] = fli_edge_to(t);
@@ -473,6 +477,7 @@ fl_status fl_tape_custom(fl_runtime *rt, const char *name, int64_t key,
     if (is_float(ins[k]) && fli_wants_grad(ins[k]))
       n->edges[k] = fli_edge_to(ins[k]);
   }
+  n->stream = fli_stream_now(rt, n->device);
   for (int k = 0; k < n_out; k++) {
     copy_meta(&n->out_meta[k], &outs[k]->meta);
     if (!is_float(outs[k]) || outs[k]->node || outs[k]->requires_grad)

@@ -49,7 +49,8 @@ struct fl_node {
   fl_site site;
   fl_device device;
   int n_in, n_out, n_saved;
-  bool released; /* what it saved is gone */
+  bool released;  /* what it saved is gone */
+  uint8_t stream; /* of `device`, where its backward goes too */
   size_t bytes;
   fli_edge *edges;   /* n_in */
   fl_meta *in_meta;  /* n_in */
@@ -64,6 +65,7 @@ struct fl_node {
   uint64_t pass;
   bool active, needed;
   int deps;
+  uint32_t makers;   /* streams that made its gradients, a bit each */
   fl_tensor **grads; /* n_out */
 };
 
@@ -75,6 +77,7 @@ struct fli_extra {
   /* of the pass that is running */
   uint64_t pass;
   int deps, capture;
+  uint32_t makers;
   fl_tensor *sum;
 };
 

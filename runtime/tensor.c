@@ -437,7 +437,8 @@ void *fl_tensor_data(fl_tensor *t) {
              fl_device_name(t->rt, d));
     return NULL;
   }
-  if (fl_device_sync(t->rt, d))
+  if (fl_device_sync(t->rt, d) ||
+      (t->rt->watch && fli_streams_touch(t, false, "a copy", 0)))
     return NULL;
   return fli_tensor_ptr(t);
 }
@@ -471,6 +472,11 @@ static fl_status check_bytes(const fl_tensor *t, size_t bytes) {
   return FL_OK;
 }
 
+static inline fl_status watched(fl_tensor *t, bool writes) {
+  return t->rt->watch ? fli_streams_touch(t, writes, "a copy", t->rt->copy_site)
+                      : FL_OK;
+}
+
 fl_status fl_tensor_read(fl_tensor *t, void *to, size_t bytes) {
   fl_tensor *p;
   FLI_TRY(need_memory(t));
@@ -480,14 +486,14 @@ fl_status fl_tensor_read(fl_tensor *t, void *to, size_t bytes) {
   FLI_TRY(plain(t, &p));
   fl_device d = p->storage->device;
   fl_backend *b = fli_backend(t->rt, d);
-  fl_status s = FL_OK;
-  if (!(b->flags & FL_BACKEND_HOST))
+  fl_status s = watched(p, false);
+  if (s == FL_OK && !(b->flags & FL_BACKEND_HOST))
     s = b->copy(b, d & 255, fli_stream(t->rt, d), FL_COPY_OUT, to, d & 255,
                 fli_tensor_ptr(p), bytes);
-  else
+  else if (s == FL_OK)
     memcpy(to, fli_tensor_ptr(p), bytes);
   if (s == FL_OK)
-    s = fl_device_sync(t->rt, d);
+    s = fli_stream_finish(t->rt, d);
   fl_tensor_release(p);
   return s;
 }
@@ -516,6 +522,7 @@ fl_status fl_tensor_write(fl_tensor *t, const void *from, size_t bytes) {
   }
   fl_device d = t->storage->device;
   fl_backend *b = fli_backend(rt, d);
+  FLI_TRY(watched(t, true));
   t->storage->version++;
   if (b->flags & FL_BACKEND_HOST) {
     memcpy(fli_tensor_ptr(t), from, bytes);
@@ -623,9 +630,41 @@ bool fli_same_place(const fl_tensor *a, const fl_tensor *b) {
 
 /* --- to another device or dtype --- */
 
+/* Behind what the source's stream has to do; the backend lets that stream wait
+ * for the copy. */
+static fl_status move_peer(fl_tensor *from, fl_tensor *to, size_t bytes) {
+  fl_runtime *rt = from->rt;
+  fl_device df = from->storage->device, dt = to->storage->device;
+  fl_backend *b = fli_backend(rt, dt);
+  FLI_TRY(watched(from, false));
+  fl_event *e = fli_stream_event(rt, df, fl_stream_current(rt, df));
+  fl_status s = e ? b->event_wait(b, e, fli_stream(rt, dt)) : FL_OK;
+  if (e)
+    b->event_free(b, e);
+  FLI_TRY(s);
+  return b->copy(b, dt & 255, fli_stream(rt, dt), FL_COPY_PEER,
+                 fli_tensor_ptr(to), df & 255, fli_tensor_ptr(from), bytes);
+}
+
+/* One side is pinned memory, nobody waits. */
+static fl_status move_pinned(fl_tensor *from, fl_tensor *to, size_t bytes,
+                             struct fli_pin *pin, bool in) {
+  fl_runtime *rt = from->rt;
+  fl_device d = (in ? to : from)->storage->device;
+  fl_backend *b = fli_backend(rt, d);
+  FLI_TRY(watched(in ? to : from, in));
+  FLI_TRY(b->copy(b, d & 255, fli_stream(rt, d),
+                  in ? FL_COPY_IN_PINNED : FL_COPY_OUT_PINNED,
+                  fli_tensor_ptr(to), d & 255, fli_tensor_ptr(from), bytes));
+  if (rt->watch & FLI_WATCH_RACES)
+    FLI_TRY(fli_race_check(rt, d, fl_stream_current(rt, d), in ? from : to, !in,
+                           "a copy", rt->copy_site));
+  return fli_pin_used(pin, d);
+}
+
 /* Bytes of a contiguous tensor across devices: at once within a backend,
  * through host memory otherwise. */
-static fl_status move_bytes(fl_tensor *from, fl_tensor *to) {
+static fl_status move_bytes(fl_tensor *from, fl_tensor *to, bool async) {
   fl_runtime *rt = from->rt;
   size_t bytes = (size_t)from->numel * fl_dtype_size(from->meta.dtype);
   fl_device df = from->storage->device, dt = to->storage->device;
@@ -633,15 +672,20 @@ static fl_status move_bytes(fl_tensor *from, fl_tensor *to) {
   if (bytes == 0)
     return FL_OK;
   if (bf == bt && !(bf->flags & FL_BACKEND_HOST)) {
-    FLI_TRY(fl_device_sync(rt, df));
-    return bt->copy(bt, dt & 255, fli_stream(rt, dt), FL_COPY_PEER,
-                    fli_tensor_ptr(to), df & 255, fli_tensor_ptr(from), bytes);
+    if (!async)
+      FLI_TRY(fl_device_sync(rt, df));
+    return move_peer(from, to, bytes);
   }
+  bool in = bf->flags & FL_BACKEND_HOST;
+  struct fli_pin *pin = fli_pin_of((in ? from : to)->storage);
+  if (async && pin && fli_pin_fits(pin, in ? dt : df))
+    return move_pinned(from, to, bytes, pin, in);
   if (bt->flags & FL_BACKEND_HOST)
     return fl_tensor_read(from, fli_tensor_ptr(to), bytes);
-  if (bf->flags & FL_BACKEND_HOST) {
+  if (in) {
+    FLI_TRY(watched(from, false));
     FLI_TRY(fl_tensor_write(to, fli_tensor_ptr(from), bytes));
-    return fl_device_sync(rt, dt);
+    return async ? FL_OK : fli_stream_finish(rt, dt);
   }
   void *host = fli_malloc(rt, bytes);
   if (!host)
@@ -650,7 +694,7 @@ static fl_status move_bytes(fl_tensor *from, fl_tensor *to) {
   if (s == FL_OK)
     s = fl_tensor_write(to, host, bytes);
   if (s == FL_OK)
-    s = fl_device_sync(rt, dt);
+    s = fli_stream_finish(rt, dt);
   fli_mfree(host);
   return s;
 }
@@ -668,8 +712,8 @@ static fl_status cast(fl_tensor *t, fl_dtype dtype, fl_tensor **out) {
   return fl_call_run(rt, &c);
 }
 
-fl_status fl_tensor_to(fl_tensor *t, fl_device d, fl_dtype dtype,
-                       fl_tensor **out) {
+static fl_status move(fl_tensor *t, fl_device d, fl_dtype dtype, bool async,
+                      fl_tensor **out) {
   if (!t->rt)
     return fli_fail(FL_ECLOSED, "tensor is closed");
   fl_runtime *rt = t->rt;
@@ -681,10 +725,20 @@ fl_status fl_tensor_to(fl_tensor *t, fl_device d, fl_dtype dtype,
     return FL_OK;
   }
   fl_tensor *from, *to;
+  if (async && dtype != FL_NODTYPE && dtype != t->meta.dtype) {
+    FLI_TRY(cast(t, dtype, &from)); /* the host cannot while it arrives */
+    fl_status s = move(from, d, FL_NODTYPE, true, out);
+    fl_tensor_release(from);
+    return s;
+  }
   FLI_TRY(plain(t, &from));
   size_t bytes = (size_t)from->numel * fl_dtype_size(from->meta.dtype);
-  fl_status s = fli_tensor_make(rt, &from->meta, bytes, d, 0, &to);
-  if (s == FL_OK && (s = move_bytes(from, to)))
+  bool pin = async && fli_backend(rt, d)->flags & FL_BACKEND_HOST && !rt->meta;
+  fl_status s =
+      pin ? fl_tensor_new_pinned(rt, from->meta.dtype, from->meta.ndim,
+                                 from->meta.shape, &to)
+          : fli_tensor_make(rt, &from->meta, bytes, d, 0, &to);
+  if (s == FL_OK && (s = move_bytes(from, to, async)))
     fl_tensor_release(to);
   fl_tensor_release(from);
   FLI_TRY(s);
@@ -700,4 +754,20 @@ fl_status fl_tensor_to(fl_tensor *t, fl_device d, fl_dtype dtype,
   }
   *out = to;
   return FL_OK;
+}
+
+fl_status fl_tensor_to(fl_tensor *t, fl_device d, fl_dtype dtype,
+                       fl_tensor **out) {
+  return move(t, d, dtype, false, out);
+}
+
+fl_status fl_tensor_to_async(fl_tensor *t, fl_device d, fl_dtype dtype,
+                             fl_site site, fl_tensor **out) {
+  fl_runtime *rt = t->rt;
+  if (rt)
+    rt->copy_site = site;
+  fl_status s = move(t, d, dtype, true, out);
+  if (rt)
+    rt->copy_site = 0;
+  return s;
 }

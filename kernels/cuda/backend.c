@@ -374,6 +374,31 @@ static fl_status memory_info(fl_backend *b, int device, size_t *free_bytes,
   return e ? flc_failed(d, e, "asking for free memory") : FL_OK;
 }
 
+/* Any context pins it for all of them; the first device's is as good as any. */
+static fl_status host_alloc(fl_backend *b, size_t bytes, void **memory) {
+  flc_device *d = flc_device_open(0);
+  flc_context before;
+  (void)b;
+  if (!d)
+    return FL_EDEVICE;
+  fl_status s = flc_enter(d, &before);
+  if (s)
+    return s;
+  CUresult e = flc_cu->MemHostAlloc(memory, bytes, CU_MEMHOSTALLOC_PORTABLE);
+  flc_leave(d, before);
+  return e ? flc_failed(d, e, "pinned memory") : FL_OK;
+}
+
+static void host_free(fl_backend *b, void *memory) {
+  flc_device *d = flc_device_open(0);
+  flc_context before;
+  (void)b;
+  if (!d || flc_enter(d, &before))
+    return;
+  flc_cu->MemFreeHost(memory);
+  flc_leave(d, before);
+}
+
 /* --- launching --- */
 
 static fl_status launch(fl_backend *b, fl_kernel k, const fl_launch *given) {
@@ -441,6 +466,8 @@ fl_status fl_cuda_open(const fl_backend_options *o, fl_backend *cpu,
       .event_wait = event_wait,
       .event_done = event_done,
       .event_elapsed = event_elapsed,
+      .host_alloc = host_alloc,
+      .host_free = host_free,
       .close = close_cuda,
       .query = flc_query,
       .raw_new = flc_raw_new,

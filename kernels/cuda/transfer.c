@@ -122,6 +122,16 @@ fl_status flc_transfer(fl_backend *b, int device, fl_stream *s,
     case FL_COPY_OUT:
       status = copy_out(s, to, here, bytes);
       break;
+    case FL_COPY_IN_PINNED: {
+      CUresult e = flc_cu->MemcpyHtoDAsync(there, from, bytes, s->handle);
+      status = e ? flc_failed(s->device, e, "copying to it") : FL_OK;
+      break;
+    }
+    case FL_COPY_OUT_PINNED: {
+      CUresult e = flc_cu->MemcpyDtoHAsync(to, here, bytes, s->handle);
+      status = e ? flc_failed(s->device, e, "copying from it") : FL_OK;
+      break;
+    }
     case FL_COPY_PEER:
       if (from_device != device) {
         status = copy_peer(c, s, there, from_device, here, bytes);

@@ -87,6 +87,18 @@ static void sim_release(fl_backend *b, int device, void *memory, size_t bytes) {
   pthread_mutex_unlock(&s->lock);
 }
 
+static fl_status sim_host_alloc(fl_backend *b, size_t bytes, void **memory) {
+  (void)b;
+  if (posix_memalign(memory, FL_ALIGN, bytes ? bytes : 1))
+    return fli_fail(FL_ENOMEM, "sim: the host has no %zu bytes", bytes);
+  return FL_OK;
+}
+
+static void sim_host_free(fl_backend *b, void *memory) {
+  (void)b;
+  free(memory);
+}
+
 static fl_status sim_memory_info(fl_backend *b, int device, size_t *free_bytes,
                                  size_t *total_bytes) {
   fl_sim *s = sim_of(b);
@@ -198,6 +210,9 @@ fl_status fl_sim_open(const fl_backend_options *o, fl_backend *cpu,
       .event_record = fl_sim_event_record,
       .event_wait = fl_sim_event_wait,
       .event_done = fl_sim_event_done,
+      .event_elapsed = fl_sim_event_elapsed,
+      .host_alloc = sim_host_alloc,
+      .host_free = sim_host_free,
       .close = sim_close,
       .control = fl_sim_control,
   };

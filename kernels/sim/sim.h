@@ -76,6 +76,7 @@ void fl_sim_event_free(fl_backend *b, fl_event *e);
 fl_status fl_sim_event_record(fl_backend *b, fl_event *e, fl_stream *s);
 fl_status fl_sim_event_wait(fl_backend *b, fl_event *e, fl_stream *s);
 bool fl_sim_event_done(fl_backend *b, fl_event *e);
+double fl_sim_event_elapsed(fl_backend *b, fl_event *from, fl_event *to);
 /* With the lock: returns when all that is queued anywhere has run. */
 void fl_sim_wait_all(fl_sim *s);
 void fl_sim_streams_close(fl_sim *s);

@@ -22,6 +22,7 @@ struct fl_event {
   int device;
   int holders; /* whoever made it, and tasks */
   uint64_t recorded, done;
+  double us; /* when it last passed */
 };
 
 struct fl_sim_task {
@@ -71,6 +72,12 @@ static void sleep_us(int64_t us) {
   struct timespec t = {.tv_sec = us / 1000000, .tv_nsec = us % 1000000 * 1000};
   while (us > 0 && nanosleep(&t, &t) != 0) {
   }
+}
+
+static double now_us(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
 }
 
 static void keep_failure(fl_stream *s, fl_status status, uint64_t seq,
@@ -155,8 +162,10 @@ static void *run_stream(void *stream) {
     else if (t->kind == COPY && failure_of(s) != FL_EFAULT)
       memmove(t->to, t->from, t->bytes);
     pthread_mutex_lock(&sim->lock);
-    if (t->kind == RECORD && t->event->done < t->ticket)
+    if (t->kind == RECORD && t->event->done < t->ticket) {
       t->event->done = t->ticket;
+      t->event->us = now_us();
+    }
     drop_event(t->event);
     s->head = t->next;
     if (!s->head)
@@ -339,12 +348,14 @@ fl_status fl_sim_copy(fl_backend *b, int device, fl_stream *s,
   bool staged = kind == FL_COPY_IN && bytes <= STAGED;
   if (kind != FL_COPY_PEER)
     from_device = device;
-  if (kind != FL_COPY_OUT && !(to = fl_sim_real(sim, device, to)))
+  bool out = kind == FL_COPY_OUT || kind == FL_COPY_OUT_PINNED;
+  bool in = kind == FL_COPY_IN || kind == FL_COPY_IN_PINNED;
+  if (!out && !(to = fl_sim_real(sim, device, to)))
     return fli_fail(FL_EDEVICE,
                     "copy: the destination is not in the memory of "
                     "sim:%d",
                     device);
-  if (kind != FL_COPY_IN && !(from = fl_sim_real(sim, from_device, from)))
+  if (!in && !(from = fl_sim_real(sim, from_device, from)))
     return fli_fail(FL_EDEVICE,
                     "copy: the source is not in the memory of "
                     "sim:%d",
@@ -505,4 +516,12 @@ bool fl_sim_event_done(fl_backend *b, fl_event *e) {
   bool done = e->done >= e->recorded;
   pthread_mutex_unlock(&sim->lock);
   return done;
+}
+
+double fl_sim_event_elapsed(fl_backend *b, fl_event *from, fl_event *to) {
+  fl_sim *sim = b->state;
+  pthread_mutex_lock(&sim->lock);
+  double us = to->us - from->us;
+  pthread_mutex_unlock(&sim->lock);
+  return us;
 }
