@@ -268,6 +268,7 @@ int luaopen_flare_core(lua_State *L) {
                                        {"synchronize", synchronize},
                                        {"load_backend", load_backend},
                                        {"backend_query", backend_query},
+                                       {"op_register", fll_op_register},
                                        {"backend_control", backend_control},
                                        {"tensors", tensor_count},
                                        {"launches", launches},

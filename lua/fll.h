@@ -297,6 +297,7 @@ void fll_make_core(lua_State *L);
 void fll_random_core(lua_State *L);
 void fll_expr_core(lua_State *L);
 void fll_raw_core(lua_State *L);
+int fll_op_register(lua_State *L);
 /* stream.c */
 void fll_stream_core(lua_State *L);
 extern const luaL_Reg fll_stream_methods[];

@@ -1,5 +1,5 @@
 /* Backends from shared objects: found by path, opened by name of a function,
- * registered like any other. */
+ * registered like any other; and functions of other shared objects. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* dladdr */
 #endif
@@ -44,5 +44,19 @@ fl_status fl_backend_load(fl_runtime *rt, const char *path) {
     return s;
   }
   rt->owned |= 1u << (rt->n_backends - 1);
+  return FL_OK;
+}
+
+fl_status fli_library_symbol(const char *path, const char *name,
+                             void *function) {
+  export_ourselves();
+  void *object = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  if (!object)
+    return fli_fail(FL_EFILE, "op.register: %s", dlerror());
+  void *symbol = name ? dlsym(object, name) : NULL;
+  if (!symbol)
+    return fli_fail(FL_EARG, "op.register: %s has no function %s", path,
+                    name ? name : "(symbol is missing)");
+  memcpy(function, &symbol, sizeof symbol);
   return FL_OK;
 }

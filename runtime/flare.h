@@ -259,6 +259,35 @@ FL_API int fl_op_count(fl_runtime *rt);
 FL_API const fl_op *fl_op_at(fl_runtime *rt, int i);
 FL_API const fl_op_info *fl_op_get(const fl_op *op);
 
+/* --- operators from outside --- */
+
+/* An operator of the program's own, or of a shared library: from then on like
+ * any other, for this runtime. The same name with the same signature adds the
+ * kernel of another backend; with another one it is refused. */
+typedef struct fl_op_spec {
+  size_t struct_size; /* sizeof(fl_op_spec) */
+  const char *name, *signature; /* "x:float, y:float, by:real=1 -> z:x" */
+  uint64_t fingerprint; /* not 0: must be fl_op_fingerprint of the operator */
+  const char *backend;  /* whose memory the kernel takes; NULL: "cpu" */
+  fl_kernel kernel;     /* NULL: `symbol` of `library`, a path */
+  const char *library, *symbol;
+  /* NULL, or a function of the library: fl_status f(const char *name, uint64_t
+   * fingerprint), called before; what it fails with is the outcome */
+  const char *init;
+  int like; /* the input, from 0, whose shape the results have */
+  /* NULL, or what sets ndim and shape of the results; dtypes are set */
+  fl_status (*shape)(int n_in, const fl_meta *const *in, const fl_attrs *attrs,
+                     int n_out, fl_meta *out);
+  /* NULL: no gradient. A registered operator that takes the inputs, the results
+   * and their gradients, has the same attributes, and gives a gradient for each
+   * input. */
+  const char *backward;
+} fl_op_spec;
+FL_API fl_status fl_op_register(fl_runtime *rt, const fl_op_spec *spec,
+                                const fl_op **op);
+/* Of the name, the numbers of inputs, attributes and results, and all types. */
+FL_API uint64_t fl_op_fingerprint(const fl_op *op);
+
 typedef struct fl_generator { /* counter-based random numbers (Philox 4x32) */
   uint64_t seed, offset;
 } fl_generator;

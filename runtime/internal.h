@@ -143,6 +143,7 @@ struct fl_op {
   const char *kernel_name; /* of a run-time operator; rows have their own */
   const fl_program *program;
   struct fli_expr_op *expr; /* of an expression (expr.h) */
+  struct fli_native *native; /* of a registered one (op_register.c) */
   fl_kernel kernel[FLI_MAX_BACKENDS];
   fl_op *next; /* run-time operators */
 };
@@ -169,6 +170,9 @@ void fli_ops_close(fl_runtime *rt);
 fl_status fli_op_new(fl_runtime *rt, const char *name, const char *signature,
                      const char *kernel, fl_op **op);
 void fli_exprs_close(fl_runtime *rt);
+/* A function of a shared object, which stays open (backend_load.c). */
+fl_status fli_library_symbol(const char *path, const char *name,
+                             void *function);
 fl_dtype fli_promote(fl_dtype a, fl_dtype b);
 
 /* --- what rules see --- */

@@ -436,6 +436,7 @@ void fli_ops_close(fl_runtime *rt) {
   rt->ops = NULL;
   for (fl_op *op = rt->more_ops, *next; op; op = next) {
     next = op->next;
+    fli_mfree(op->native);
     fli_mfree(op);
   }
   rt->more_ops = NULL;
@@ -484,6 +485,9 @@ const fl_op *fl_op_find(fl_runtime *rt, const char *name) {
   for (int i = 0; i < rt->n_ops; i++)
     if (strcmp(rt->ops[i].info.name, name) == 0)
       return &rt->ops[i];
+  for (const fl_op *op = rt->more_ops; op; op = op->next)
+    if (op->native && strcmp(op->info.name, name) == 0)
+      return op;
   fli_fail(FL_EARG, "there is no operator \"%s\"", name);
   return NULL;
 }

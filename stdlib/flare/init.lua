@@ -17,6 +17,7 @@ local parts = {
   io = "flare.io",
   log = "flare.log",
   nn = "flare.nn",
+  op = "flare.op",
   optim = "flare.optim",
   print = "flare.print",
   profile = "flare.profile",
