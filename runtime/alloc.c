@@ -461,10 +461,12 @@ static fli_memory *memory_of(fl_runtime *rt, fl_device d) {
 /* Of the stream that is used now. */
 static fli_heap *heap_of(fl_runtime *rt, fl_device d) {
   fli_heap **now = &rt->allocator->heap[d >> 8][d & 255];
+  if (*now)
+    return *now;
   fli_memory *m = memory_of(rt, d);
   int stream = fl_stream_current(rt, d);
-  if (*now || !m)
-    return *now;
+  if (!m)
+    return NULL;
   fli_heap **h = &m->heap[stream];
   if (!*h && (*h = calloc(1, sizeof **h))) {
     (*h)->rt = rt;
