@@ -227,7 +227,7 @@ void flc_function_allow(flc_device *d, const flc_function *f) {
 static struct kept {
   uint64_t key;
   char *text; /* NULL: an empty place */
-} *texts;
+} * texts;
 static size_t text_room, text_count;
 
 static struct kept *text_place(struct kept *table, size_t room, uint64_t key) {
