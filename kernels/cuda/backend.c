@@ -254,8 +254,13 @@ static fl_status event_wait(fl_backend *b, fl_event *e, fl_stream *s) {
 }
 
 static bool event_done(fl_backend *b, fl_event *e) {
+  flc_context before;
   (void)b;
-  return flc_cu->EventQuery(e->handle) != CUDA_ERROR_NOT_READY;
+  if (flc_enter(e->device, &before))
+    return true;
+  CUresult r = flc_cu->EventQuery(e->handle);
+  flc_leave(e->device, before);
+  return r != CUDA_ERROR_NOT_READY;
 }
 
 static double event_elapsed(fl_backend *b, fl_event *from, fl_event *to) {
