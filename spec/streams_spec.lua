@@ -17,6 +17,16 @@ end
 
 local function ones(...) return flare.ones({...}, {device = device}) end
 
+-- f gives back how long it took; on a machine that is busy, the best of some.
+local function within(seconds, f)
+  local best = math.huge
+  for _ = 1, 8 do
+    best = math.min(best, f())
+    if best < seconds then return end
+  end
+  error(("%.1f ms, not %.1f"):format(best * 1e3, seconds * 1e3))
+end
+
 describe("streams", function()
   after_each(function()
     delay(0)
@@ -81,23 +91,22 @@ describe("streams", function()
     local s = flare.stream(device)
     local x = ones(8)
     s:wait(first)
-    delay(5000)
-    local before = flare.clock()
-    local y = x
-    s:run(function() for _ = 1, 8 do y = y + 1 end end)
-    local z = x
-    for _ = 1, 8 do z = z * 2 end
-    local e = s:record()
-    assert.is_true(flare.clock() - before < 0.03, "nobody has waited yet")
-    assert.is_false(e:query())
-    e:wait(first)
-    delay(0)
-    local sum = (y + z):totable()
-    local took = flare.clock() - before
-    assert.equal(9 + 256, sum[1])
-    assert.is_true(took > 0.035 and took < 0.075, "side by side: " .. took)
-    assert.is_true(e:query())
-    e:synchronize()
+    within(0.075, function() -- one after the other it would be 0.08
+      delay(5000)
+      local before, y, z = flare.clock(), x, x
+      s:run(function() for _ = 1, 8 do y = y + 1 end end)
+      for _ = 1, 8 do z = z * 2 end
+      local e = s:record()
+      assert.is_false(e:query(), "nobody has waited yet")
+      e:wait(first)
+      delay(0)
+      assert.equal(9 + 256, (y + z)[1]:item())
+      local took = flare.clock() - before
+      assert.is_true(took > 0.04)
+      assert.is_true(e:query())
+      e:synchronize()
+      return took
+    end)
   end)
 
   it("give times between events", function()
@@ -109,7 +118,7 @@ describe("streams", function()
     fails("synchronize%(%) the later one first", a.elapsed, a, b)
     b:synchronize()
     local ms = a:elapsed(b)
-    assert.is_true(ms >= 3 and ms < 60, ms)
+    assert.is_true(ms >= 3 and ms < 1000, ms)
     assert.equal(2, x[1]:item())
     fails("must be recorded", a.elapsed, a, flare.event(device))
   end)
@@ -215,13 +224,17 @@ describe("copies", function()
     assert.is_false(flare.ones(2):is_pinned())
     assert.is_true(flare.zeros({2, 2}, {pinned = true}):is_pinned())
     assert.equal(x, x:pin_memory())
-    delay(20000)
-    local before = flare.clock()
-    local y = x:to(device, {stream = s, async = true})
-    local z = s:run(function() return (y * 2):to("cpu", {async = true}) end)
-    local e = s:record()
-    assert.is_true(flare.clock() - before < 0.015)
-    e:synchronize()
+    local y, z
+    within(0.015, function()
+      delay(20000)
+      local before = flare.clock()
+      y = x:to(device, {stream = s, async = true})
+      z = s:run(function() return (y * 2):to("cpu", {async = true}) end)
+      local e = s:record()
+      local took = flare.clock() - before
+      e:synchronize()
+      return took
+    end)
     assert.is_true(z:is_pinned())
     assert.equal(999000, z:sum():item())
     delay(0)
