@@ -40,6 +40,12 @@ static inline const int64_t *fl_attr_list(const fl_attrs *a, int k, int *n) {
   return a->list + a->v[k].list.at;
 }
 
+/* Copies what is in use: the tape keeps no more of a call's attributes. */
+static inline void fl_attrs_copy(fl_attrs *to, const fl_attrs *from) {
+  __builtin_memcpy(to, from,
+                   offsetof(fl_attrs, list) + from->used * sizeof *from->list);
+}
+
 /* A kernel's temporary memory, FL_ALIGN-aligned, uninitialised, gone when the
  * kernel has run; NULL when there is none (the message is set). */
 typedef struct fl_scratch fl_scratch;

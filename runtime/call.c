@@ -626,7 +626,8 @@ static fl_status from_base(work *w, fl_attrs *attrs) {
 
 static fl_status run_view(work *w) {
   fl_tensor *x = w->in[0].tensor;
-  fl_attrs attrs = *w->attrs;
+  fl_attrs attrs;
+  fl_attrs_copy(&attrs, w->attrs);
   if (!x)
     return fli_fail(FL_EARG, "%s: a view of a number is not possible",
                     w->op->info.name);
@@ -660,7 +661,8 @@ static fl_status run_view(work *w) {
 }
 
 static fl_status run_composed(work *w) {
-  fl_attrs attrs = *w->attrs;
+  fl_attrs attrs;
+  fl_attrs_copy(&attrs, w->attrs);
   FLI_TRY(settle_attrs(w, &attrs));
   fli_composing g = {
       .op = w->op, .attrs = &attrs, .n_in = w->n_in, .in = w->in};
@@ -719,7 +721,7 @@ static fl_status run(work *w) {
   case FLI_COMPOSE:
     return run_composed(w);
   case FLI_STRUCTURED:
-    attrs = *w->attrs;
+    fl_attrs_copy(&attrs, w->attrs);
     w->attrs = &attrs;
     if (w->op->info.random && w->n_in <= FEW) {
       memcpy(in, w->in, (size_t)w->n_in * sizeof *in);

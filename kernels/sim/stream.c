@@ -284,7 +284,7 @@ fl_status fl_sim_launch(fl_backend *b, fl_kernel k, const fl_launch *l) {
   t->launch.out = v + l->n_in;
   t->launch.stream = NULL; /* the CPU's pool: serial here */
   if (l->attrs) {
-    memcpy(v + views, l->attrs, sizeof *l->attrs);
+    fl_attrs_copy((fl_attrs *)(v + views), l->attrs);
     t->launch.attrs = (fl_attrs *)(v + views);
   }
   fl_status status = FL_OK;

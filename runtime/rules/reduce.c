@@ -121,7 +121,8 @@ static fl_value others_by_division(fli_grad *g, fl_value x, unsigned mask) {
   fl_value is_zero = RUN(eq, x, zero);
   fl_value zeros = sum_kept(g, CAST(is_zero, fli_meta(x)->dtype), mask);
   fl_value safe = RUN(where, is_zero, one, x);
-  fl_attrs a = *g->attrs;
+  fl_attrs a;
+  fl_attrs_copy(&a, g->attrs);
   a.v[1].i = true;
   fl_value all = RUN_A(prod, &a, safe);
   fl_value others = RUN(where, RUN(eq, zeros, zero), DIV(all, safe), zero);

@@ -281,7 +281,8 @@ fl_status shape_roll(fli_infer *c) {
 }
 
 void grad_roll(fli_grad *g) {
-  fl_attrs a = *g->attrs;
+  fl_attrs a;
+  fl_attrs_copy(&a, g->attrs);
   for (uint32_t i = 0; i < a.v[0].list.n; i++) {
     int64_t *shift = &a.list[a.v[0].list.at + i];
     *shift = (int64_t)(0 - (uint64_t)*shift);
