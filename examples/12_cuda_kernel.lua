@@ -41,7 +41,7 @@ local function near(a, b) return (a - b):abs():max():item() < 1e-3 end
 if flare.cuda.available() then
   local x = flare.randn({4, 1000}, {device = "cuda"})
   local y, length = unit(x, 1000)
-  print("lengths are right:", 
+  print("lengths are right:",
         near(length, x:square():sum(2, {keepdim = true}):sqrt()))
   print("rows have length 1:", near((y * y):sum(2), 1))
   local w = x:clone():detach()
