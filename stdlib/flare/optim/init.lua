@@ -15,6 +15,7 @@ local files = {
   LinearLR = "schedule", ExponentialLR = "schedule", OneCycleLR = "schedule",
   LambdaLR = "schedule", PlateauLR = "plateau",
   clip_grad_norm_ = "clip", clip_grad_value_ = "clip", grad_norm = "clip",
+  GradScaler = "grad_scaler",
 }
 
 return setmetatable({}, {

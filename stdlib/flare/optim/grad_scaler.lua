@@ -1,0 +1,117 @@
+--- Loss scaling for f16: gradients below 6e-8 would be zero, so the loss is multiplied before
+-- backward and gradients are divided after it. The factor is found while training: a step whose
+-- gradients are not finite is left out and halves it, a long row of good ones doubles it.
+local class = require "flare.class"
+local core = require "flare.core"
+local fail = require "flare.fail"
+local options = require "flare.options"
+
+local GradScaler = class("GradScaler")
+
+--- optim.GradScaler{scale = 65536, growth = 2, backoff = 0.5, interval = 2000, enabled = true}
+-- With enabled = false nothing is scaled and every step is taken.
+function GradScaler:init(opts)
+  local o = options.check("optim.GradScaler", opts, {scale = 65536, growth = 2, backoff = 0.5,
+                                                     interval = 2000, enabled = true})
+  if o.scale <= 0 or o.scale == math.huge then
+    fail("optim.GradScaler: scale must be a number above 0, got %g", o.scale)
+  end
+  if o.growth <= 1 then
+    fail("optim.GradScaler: growth must be above 1, got %g", o.growth)
+  end
+  if o.backoff <= 0 or o.backoff >= 1 then
+    fail("optim.GradScaler: backoff must be in (0, 1), got %g", o.backoff)
+  end
+  if o.interval < 1 then
+    fail("optim.GradScaler: interval must be at least 1, got %g", o.interval)
+  end
+  self.options, self.enabled, self.factor = o, o.enabled, o.scale
+  self.good, self.skipped = 0, 0 -- steps since the factor changed; steps left out in all
+  self._finite = setmetatable({}, {__mode = "k"}) -- of optimizers that are unscaled
+end
+
+--- The loss times the factor, for backward.
+function GradScaler:scale(loss)
+  return self.enabled and loss * self.factor or loss
+end
+
+--- Divides the gradients of an optimizer's parameters by the factor; before clipping. step does it
+-- where it has not been done.
+-- @return whether all gradients are finite
+function GradScaler:unscale_(optimizer)
+  if not self.enabled then return true end
+  if self._finite[optimizer] ~= nil then
+    fail("GradScaler: the gradients are unscaled already since the last update")
+  end
+  local places, order = {}, {}
+  for _, group in ipairs(optimizer.groups) do
+    for _, p in ipairs(group.params) do
+      local grad = p.grad
+      if grad then
+        local list = places[grad.device]
+        if not list then
+          list = {}
+          places[grad.device] = list
+          order[#order + 1] = list
+        end
+        list[#list + 1] = grad
+      end
+    end
+  end
+  local _ <close> = core.no_grad()
+  local finite = true
+  for _, list in ipairs(order) do
+    core.scale_step(core.tensor(1 / self.factor, {device = list[1].device}), list)
+  end
+  -- the largest size is finite if and only if all are
+  for _, list in ipairs(order) do
+    local most = core.global_norm(list, {p = math.huge}):item()
+    finite = finite and most - most == 0
+  end
+  self._finite[optimizer] = finite
+  return finite
+end
+
+--- The optimizer's step, left out if a gradient is not finite.
+-- @return whether it was taken
+function GradScaler:step(optimizer)
+  local finite = self._finite[optimizer]
+  if finite == nil then finite = self:unscale_(optimizer) end
+  if finite then optimizer:step() end
+  return finite
+end
+
+--- After the steps of one batch: a new factor, if it is time for one.
+function GradScaler:update()
+  local all, any = true, false
+  for optimizer, finite in pairs(self._finite) do
+    all, any = all and finite, true
+    self._finite[optimizer] = nil
+  end
+  if not any then return self end
+  local o = self.options
+  if not all then
+    self.factor, self.good, self.skipped = self.factor * o.backoff, 0, self.skipped + 1
+  else
+    self.good = self.good + 1
+    if self.good >= o.interval then
+      local grown = self.factor * o.growth
+      self.factor, self.good = grown < 2.0 ^ 100 and grown or self.factor, 0
+    end
+  end
+  return self
+end
+
+function GradScaler:state_dict()
+  return {factor = self.factor, good = self.good, skipped = self.skipped}
+end
+
+function GradScaler:load_state_dict(saved)
+  if type(saved) ~= "table" or type(saved.factor) ~= "number" or saved.factor <= 0 then
+    fail("GradScaler: this is not a scaler's state")
+  end
+  self.factor, self.good, self.skipped = saved.factor, saved.good or 0, saved.skipped or 0
+  return self
+end
+
+return GradScaler
