@@ -5,7 +5,9 @@
 
 #include "cuda.h"
 
-typedef int cublasStatus_t;
+typedef int cublasStatus_t, cublasComputeType_t, cudaDataType_t;
+typedef int cublasLtMatmulDescAttributes_t, cublasLtMatrixLayoutAttribute_t,
+    cublasLtMatmulPreferenceAttributes_t;
 typedef struct cublasLtContext *cublasLtHandle_t;
 typedef struct cublasLtMatmulDescOpaque_t {
   uint64_t data[32];

@@ -4,7 +4,8 @@
 
 #include "cuda.h"
 
-typedef int cudnnStatus_t;
+typedef int cudnnStatus_t, cudnnBackendDescriptorType_t,
+    cudnnBackendAttributeName_t, cudnnBackendAttributeType_t;
 typedef struct cudnnContext *cudnnHandle_t;
 typedef void *cudnnBackendDescriptor_t;
 

@@ -238,7 +238,7 @@ int flc_simt_sizes(const flc_chip *chip, fl_dtype dtype) {
 static bool map_of(const flc_product *p, gemm_map *map, const void *data,
                    bool runs, int64_t rows, int64_t k, int64_t ld,
                    const int64_t *step, int tile) {
-  enum { F16 = 6, BF16 = 9, NO_INTERLEAVE = 0, SWIZZLE_128 = 3, L2_256 = 3 };
+  bool bf16 = p->dtype == FL_BF16;
   const flc_driver *cu = flc_driver_get();
   uint64_t size[4] = {(uint64_t)(runs ? k : rows), (uint64_t)(runs ? rows : k),
                       1, 1};
@@ -259,9 +259,13 @@ static bool map_of(const flc_product *p, gemm_map *map, const void *data,
   return rows < INT32_MAX / 2 && k < INT32_MAX / 2 && ld >= 0 && bytes[0] > 0 &&
          bytes[0] < (uint64_t)1 << 39 &&
          cu->TensorMapEncodeTiled(
-             (CUtensorMap *)map, p->dtype == FL_BF16 ? BF16 : F16, 4,
-             (void *)(uintptr_t)data, size, bytes, box, each, NO_INTERLEAVE,
-             SWIZZLE_128, L2_256, 0) == CUDA_SUCCESS;
+             (CUtensorMap *)map,
+             bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
+                  : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+             4, (void *)(uintptr_t)data, size, bytes, box, each,
+             CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+             CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+             CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
 static bool map_both(const flc_product *p, bool ak, bool bk, gemm_hopper *h) {

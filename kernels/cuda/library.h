@@ -16,40 +16,52 @@ typedef struct CUtensorMap {
   _Alignas(64) uint64_t opaque[16];
 } CUtensorMap;
 
+/* FLC_CU_NUMBERS(V): name, value, for whoever compares them. Errors from
+ * CUDA_ERROR_ILLEGAL_ADDRESS on stay. */
+#define FLC_CU_NUMBERS(V)                                                      \
+  V(CUDA_SUCCESS, 0)                                                           \
+  V(CUDA_ERROR_INVALID_VALUE, 1)                                               \
+  V(CUDA_ERROR_OUT_OF_MEMORY, 2)                                               \
+  V(CUDA_ERROR_NO_DEVICE, 100)                                                 \
+  V(CUDA_ERROR_NOT_READY, 600)                                                 \
+  V(CUDA_ERROR_ILLEGAL_ADDRESS, 700)                                           \
+  V(CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, 701)                                   \
+  V(CUDA_ERROR_LAUNCH_TIMEOUT, 702)                                            \
+  V(CUDA_ERROR_LAUNCH_FAILED, 719)                                             \
+  V(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 16)                              \
+  V(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, 38)                                     \
+  V(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 75)                          \
+  V(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 76)                          \
+  V(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, 97)                 \
+  V(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 102)              \
+  V(CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, 1)                                    \
+  V(CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, 3)                                     \
+  V(CU_FUNC_ATTRIBUTE_NUM_REGS, 4)                                             \
+  V(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 8)                        \
+  V(CU_STREAM_NON_BLOCKING, 1)                                                 \
+  V(CU_EVENT_DISABLE_TIMING, 2)                                                \
+  V(CU_MEMHOSTALLOC_PORTABLE, 1)                                               \
+  V(CU_MEMHOSTALLOC_DEVICEMAP, 2)                                              \
+  V(CU_MEM_ALLOCATION_TYPE_PINNED, 1)                                          \
+  V(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 1)                               \
+  V(CU_MEM_LOCATION_TYPE_DEVICE, 1)                                            \
+  V(CU_MEM_ACCESS_FLAGS_PROT_READWRITE, 3)                                     \
+  V(CU_MEM_ALLOC_GRANULARITY_MINIMUM, 0)                                       \
+  V(CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, 4)                                  \
+  V(CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 6)                                        \
+  V(CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 9)                                       \
+  V(CU_TENSOR_MAP_INTERLEAVE_NONE, 0)                                          \
+  V(CU_TENSOR_MAP_SWIZZLE_128B, 3)                                             \
+  V(CU_TENSOR_MAP_L2_PROMOTION_L2_256B, 3)                                     \
+  V(CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE, 0)
+
+#ifndef FLC_REAL_HEADERS
 enum {
-  CUDA_SUCCESS = 0,
-  CUDA_ERROR_INVALID_VALUE = 1,
-  CUDA_ERROR_OUT_OF_MEMORY = 2,
-  CUDA_ERROR_NO_DEVICE = 100,
-  CUDA_ERROR_NOT_READY = 600,
-  CUDA_ERROR_ILLEGAL_ADDRESS = 700, /* this and the next ones stay */
-  CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES = 701,
-  CUDA_ERROR_LAUNCH_TIMEOUT = 702,
-  CUDA_ERROR_LAUNCH_FAILED = 719,
-
-  CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT = 16,
-  CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE = 38,
-  CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR = 75,
-  CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR = 76,
-  CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN = 97,
-  CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED = 102,
-
-  CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES = 1,
-  CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES = 3,
-  CU_FUNC_ATTRIBUTE_NUM_REGS = 4,
-  CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES = 8,
-
-  CU_STREAM_NON_BLOCKING = 1,
-  CU_EVENT_DISABLE_TIMING = 2,
-  CU_MEMHOSTALLOC_PORTABLE = 1,
-  CU_MEMHOSTALLOC_DEVICEMAP = 2,
-  CU_MEM_ALLOCATION_TYPE_PINNED = 1,
-  CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR = 1,
-  CU_MEM_LOCATION_TYPE_DEVICE = 1,
-  CU_MEM_ACCESS_FLAGS_PROT_READWRITE = 3,
-  CU_MEM_ALLOC_GRANULARITY_MINIMUM = 0,
-  CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION = 4
+#define FLC_NUMBER(name, value) name = value,
+  FLC_CU_NUMBERS(FLC_NUMBER)
+#undef FLC_NUMBER
 };
+#endif
 #define CU_LAUNCH_PARAM_END            ((void *)0)
 #define CU_LAUNCH_PARAM_BUFFER_POINTER ((void *)1)
 #define CU_LAUNCH_PARAM_BUFFER_SIZE    ((void *)2)
@@ -76,6 +88,7 @@ typedef struct CUlaunchAttribute {
   char pad[8 - sizeof(int)];
   union {
     char pad[64];
+    void *stream; /* as aligned as theirs */
     struct {
       unsigned x, y, z;
     } clusterDim;
