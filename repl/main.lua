@@ -18,12 +18,20 @@ commands: %s
 without any: the prompt, or the standard input if it is not a terminal]=]
 
 -- Names of the files in repl/command; each returns a function(arguments) -> exit status.
-local commands = {"bench", "doctor", "help"}
+local commands = {"bench", "doctor", "help", "kernels"}
 
 local function is_command(name)
   for _, command in ipairs(commands) do
     if command == name then return true end
   end
+end
+
+-- Whether there is a script of that name; a folder is none.
+local function is_file(path)
+  local file <close> = io.open(path)
+  if not file then return false end
+  local _, problem = file:read(0)
+  return not problem
 end
 
 -- The message with a hint, if it is one of Lua's own that newcomers meet.
@@ -167,7 +175,7 @@ return function(args, resume, calm)
     if not run(action[2], "=(command line)") then return 1 end
   end
   local script = args[i]
-  if script and is_command(script) and not io.open(script) then
+  if script and is_command(script) and not is_file(script) then
     local command = require("flare.repl.command." .. script)
     return command(table.move(args, i + 1, #args, 1, {})) or 0
   end

@@ -176,7 +176,8 @@ fl_status flc_compile(const char *arch, const flc_spec *specs, int n,
   if ((e || notes) && rtc->GetProgramLogSize(p, &room) == 0 &&
       (text = calloc(1, room + 1)))
     rtc->GetProgramLog(p, text);
-  s = e ? nvrtc_failed(rtc, what, p, text ? text : rtc->GetErrorString(e))
+  s = e ? nvrtc_failed(rtc, what, p,
+                       text && *text ? text : rtc->GetErrorString(e))
         : take(rtc, p, specs, n, image, bytes, entries);
   for (int i = 0; i < n && notes && s == FL_OK; i++)
     note_of(text ? text : "", entries[i], notes[i]);
@@ -188,7 +189,7 @@ fl_status flc_compile(const char *arch, const flc_spec *specs, int n,
 
 /* $FLARE_CACHE ("off": none), else flare/ in the user's cache folder. */
 bool flc_cache_path(const char *arch, const uint64_t key[2], char *out,
-                       size_t room) {
+                    size_t room) {
   const char *own = getenv("FLARE_CACHE"), *xdg = getenv("XDG_CACHE_HOME"),
              *home = getenv("HOME");
   char folder[400];

@@ -135,17 +135,47 @@ static found compiler_found = {.once = PTHREAD_ONCE_INIT};
 static flc_driver driver_table;
 static flc_compiler compiler_table;
 
-static void find(found *f, const char *const *names, const char *const *symbols,
-                 int n, void *table, const char *hint) {
-  void *handle = flc_library_open(names, f->where);
-  if (!handle) {
+static void open_found(found *f, const char *const *names, const char *hint) {
+  f->handle = flc_library_open(names, f->where);
+  if (!f->handle)
     snprintf(f->why, sizeof f->why, "%s%s", fl_error(), hint);
+}
+
+static void bind_found(found *f, const char *const *symbols, int n,
+                       void *table) {
+  if (!f->handle || flc_library_bind(f->handle, f->where, symbols, n, table))
     return;
-  }
-  if (flc_library_bind(handle, f->where, symbols, n, table))
-    f->handle = handle;
-  else
-    snprintf(f->why, sizeof f->why, "%s", fl_error());
+  snprintf(f->why, sizeof f->why, "%s", fl_error());
+  f->handle = NULL;
+}
+
+/* A version is looked at before the table: an old library lacks functions. */
+static bool new_enough(found *f, const char *symbol, const char *what,
+                       bool (*read)(void *function, int *major, int *minor)) {
+  void *function = f->handle ? dlsym(f->handle, symbol) : NULL;
+  int major = 0, minor = 0;
+  if (!function || !read(function, &major, &minor) || major >= 12)
+    return true;
+  snprintf(f->why, sizeof f->why, "%.400s is %s %d.%d, 12.0 is needed",
+           f->where, what, major, minor);
+  return false;
+}
+
+static bool driver_version(void *function, int *major, int *minor) {
+  CUresult (*get)(int *);
+  int version = 0;
+  memcpy(&get, &function, sizeof get);
+  if (get(&version) != CUDA_SUCCESS)
+    return false;
+  *major = version / 1000;
+  *minor = version % 1000 / 10;
+  return true;
+}
+
+static bool compiler_version(void *function, int *major, int *minor) {
+  nvrtcResult (*get)(int *, int *);
+  memcpy(&get, &function, sizeof get);
+  return get(major, minor) == 0;
 }
 
 static void find_driver(void) {
@@ -155,24 +185,22 @@ static void find_driver(void) {
 #include "dl.def"
   };
   found *f = &driver_found;
-  find(f, names, symbols, sizeof symbols / sizeof *symbols, &driver_table,
-       ": there is no NVIDIA driver on this machine");
+  open_found(f, names, ": there is no NVIDIA driver on this machine");
+  if (!new_enough(f, "cuDriverGetVersion", "the driver of CUDA",
+                  driver_version)) {
+    f->handle = NULL;
+    return;
+  }
+  bind_found(f, symbols, sizeof symbols / sizeof *symbols, &driver_table);
   if (!f->handle)
     return;
-  int e = driver_table.Init(0), version = 0;
+  int e = driver_table.Init(0);
   const char *text = "?";
-  if (e == CUDA_SUCCESS) {
-    driver_table.DriverGetVersion(&version);
-    if (version >= 12000)
-      return;
-    snprintf(f->why, sizeof f->why,
-             "%.400s is the driver of CUDA %d.%d, 12.0 is needed", f->where,
-             version / 1000, version % 1000 / 10);
-  } else {
-    driver_table.GetErrorString(e, &text);
-    snprintf(f->why, sizeof f->why, "the driver does not start: %s (%d)", text,
-             e);
-  }
+  if (e == CUDA_SUCCESS)
+    return;
+  driver_table.GetErrorString(e, &text);
+  snprintf(f->why, sizeof f->why, "the driver does not start: %s (%d)",
+           text ? text : "?", e);
   f->handle = NULL;
 }
 
@@ -183,10 +211,14 @@ static void find_compiler(void) {
 #define FLC_RTC(ret, name, symbol, params) #symbol,
 #include "dl.def"
   };
-  find(&compiler_found, names, symbols, sizeof symbols / sizeof *symbols,
-       &compiler_table,
-       ": kernels that are not in the pack cannot be compiled; "
-       "`pip install nvidia-cuda-nvrtc` or a CUDA toolkit brings it");
+  found *f = &compiler_found;
+  open_found(f, names,
+             ": kernels that are not in the pack cannot be compiled; "
+             "`pip install nvidia-cuda-nvrtc` or a CUDA toolkit brings it");
+  if (new_enough(f, "nvrtcVersion", "NVRTC", compiler_version))
+    bind_found(f, symbols, sizeof symbols / sizeof *symbols, &compiler_table);
+  else
+    f->handle = NULL;
 }
 
 static const void *table_of(found *f, void (*look)(void), const void *table) {

@@ -13,6 +13,32 @@ static int count = -2; /* not asked yet */
 static char why[512];
 static flc_device devices[FLC_DEVICES];
 
+static int attribute(const flc_driver *cu, CUdevice d, int what) {
+  int value = 0;
+  cu->DeviceGetAttribute(&value, what, d);
+  return value;
+}
+
+/* Whether one of n devices is new enough; if none is, what the first one is. */
+static bool usable(const flc_driver *cu, int n) {
+  for (int i = 0; i < n; i++) {
+    CUdevice d;
+    if (cu->DeviceGet(&d, i) != CUDA_SUCCESS)
+      continue;
+    int major = attribute(cu, d, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
+    int minor = attribute(cu, d, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+    char name[96] = "the GPU";
+    if (major >= 8)
+      return true;
+    cu->DeviceGetName(name, sizeof name, d);
+    if (!why[0])
+      snprintf(why, sizeof why,
+               "%s has compute capability %d.%d, 8.0 is needed", name, major,
+               minor);
+  }
+  return false;
+}
+
 int flc_devices(void) {
   pthread_mutex_lock(&flc_lock);
   if (count == -2) {
@@ -25,7 +51,7 @@ int flc_devices(void) {
       snprintf(why, sizeof why, "the driver sees no GPU%s",
                getenv("CUDA_VISIBLE_DEVICES") ? " (CUDA_VISIBLE_DEVICES is set)"
                                               : "");
-    else {
+    else if (usable(cu, n)) {
       count = n < FLC_DEVICES ? n : FLC_DEVICES;
       flc_cu = cu;
     }
@@ -37,12 +63,6 @@ int flc_devices(void) {
   return n;
 }
 
-static int attribute(CUdevice d, int what) {
-  int value = 0;
-  flc_cu->DeviceGetAttribute(&value, what, d);
-  return value;
-}
-
 static fl_status open_device(flc_device *d, int i) {
   d->index = i;
   FLC_TRY(d, flc_cu->DeviceGet(&d->handle, i), "opening the device");
@@ -51,11 +71,13 @@ static fl_status open_device(flc_device *d, int i) {
   flc_cu->DeviceGetName(d->name, sizeof d->name, d->handle);
   flc_cu->DeviceTotalMem(&d->memory, d->handle);
   d->chip = (flc_chip){
-      attribute(d->handle, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR),
-      attribute(d->handle, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR),
-      attribute(d->handle, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT),
-      attribute(d->handle, CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE),
-      attribute(d->handle,
+      attribute(flc_cu, d->handle,
+                CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR),
+      attribute(flc_cu, d->handle,
+                CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR),
+      attribute(flc_cu, d->handle, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT),
+      attribute(flc_cu, d->handle, CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE),
+      attribute(flc_cu, d->handle,
                 CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)};
   if (d->chip.major < 8)
     return fli_fail(FL_EDEVICE,

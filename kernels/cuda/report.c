@@ -1,6 +1,8 @@
 /* What the backend tells in words: which device, driver and libraries there
  * are and what a missing one would bring; every built-in kernel compiled, with
  * its registers and spills; the pack, written. */
+#include "blas.h"
+#include "dnn.h"
 #include "process.h"
 
 #include <stdarg.h>
@@ -38,10 +40,16 @@ static void say(text *t, const char *format, ...) {
 
 /* --- doctor --- */
 
+/* The message without the device that it begins with. */
+static const char *reason(void) {
+  const char *colon = strstr(fl_error(), ": ");
+  return colon ? colon + 2 : fl_error();
+}
+
 static void tell_devices(text *t) {
   int n = flc_devices();
   if (n < 0) {
-    say(t, "cuda     no: %s\n", fl_error() + strlen("cuda: "));
+    say(t, "cuda     no: %s\n", reason());
     return;
   }
   int version = 0;
@@ -51,21 +59,35 @@ static void tell_devices(text *t) {
   for (int i = 0; i < n; i++) {
     const flc_device *d = flc_device_open(i);
     if (!d)
-      say(t, "cuda:%d   no: %s\n", i, fl_error());
+      say(t, "cuda:%d   no: %s\n", i, reason());
     else
       say(t, "cuda:%d   %s, %s, %d multiprocessors, %.1f GiB\n", i, d->name,
           d->arch, d->chip.processors, (double)d->memory / (1 << 30));
   }
 }
 
+static void tell_library(text *t, const char *name, const char *path, int major,
+                         int minor) {
+  if (path[0])
+    say(t, "%-8s %d.%d (%s)\n", name, major, minor, path);
+  else
+    say(t, "%-8s no: %s\n", name, fl_error());
+}
+
 static void tell_libraries(text *t) {
   const flc_compiler *rtc = flc_compiler_get();
   int major = 0, minor = 0;
-  if (rtc) {
+  if (rtc)
     rtc->Version(&major, &minor);
-    say(t, "nvrtc    %d.%d (%s)\n", major, minor, flc_compiler_path());
-  } else
-    say(t, "nvrtc    no: %s\n", fl_error());
+  tell_library(t, "nvrtc", flc_compiler_path(), major, minor);
+  const flc_blas_table *blas = flc_blas_get();
+  int version = blas ? (int)blas->cublasLtGetVersion() : 0;
+  tell_library(t, "cublasLt", flc_blas_path(), version / 10000,
+               version / 100 % 100);
+  const flc_dnn_table *dnn = flc_dnn_get();
+  version = dnn ? (int)dnn->cudnnGetVersion() : 0;
+  tell_library(t, "cudnn", flc_dnn_path(), version / 10000,
+               version / 100 % 100);
   if (flc_pack_path()[0])
     say(t, "pack     %llu kernels (%s)\n", (unsigned long long)flc_pack_count(),
         flc_pack_path());
@@ -211,8 +233,9 @@ static fl_status check(const char *argument, text *t) {
   for (size_t i = 0; i < all.n && s == FL_OK; i++) {
     char entry[160];
     flc_spec_text(&all.specs[i], entry, sizeof entry);
-    say(t, "%s\t%s\t%s\t%s\n", all.specs[i].file, entry, j.notes[i],
-        all.specs[i].text ? all.specs[i].text : "");
+    const char *row = all.specs[i].text ? all.specs[i].text : "";
+    say(t, "%s\t%s\t%s\t%.*s\n", all.specs[i].file, entry, j.notes[i],
+        (int)strcspn(row, "\n"), row);
   }
   free(j.notes);
   free(all.specs);

@@ -1,5 +1,6 @@
 --- flare doctor: what this machine and this build have.
 local core = require "flare.core"
+local cuda = require "flare.cuda"
 
 return function()
   print(("flare %s, %s"):format(core.version, _VERSION))
@@ -9,5 +10,6 @@ return function()
       {"gunzip", "zlib: .gz files"}} do
     print(("%-8s %s"):format(core[library[1]] and "yes" or "no", library[2]))
   end
+  io.write(cuda.report())
   return 0
 end

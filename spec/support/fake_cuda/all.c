@@ -1,0 +1,30 @@
+/* Every function that we call of one of NVIDIA's libraries, as a weak one that
+ * does nothing: -D DRIVER, COMPILER, BLAS or DNN. What a case needs otherwise is
+ * in a file that is linked with it. */
+#include "../../../kernels/cuda/library.h"
+#include "../../../kernels/cuda/blas.h"
+#include "../../../kernels/cuda/dnn.h"
+
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+#define FAKE(ret, symbol, params)                                              \
+  __attribute__((weak)) ret symbol params;                                     \
+  ret symbol params {                                                          \
+    return (ret)0;                                                             \
+  }
+
+#ifdef DRIVER
+#define FLC_CU(ret, name, symbol, params) FAKE(ret, symbol, params)
+#include "../../../kernels/cuda/dl.def"
+#endif
+#ifdef COMPILER
+#define FLC_RTC(ret, name, symbol, params) FAKE(ret, symbol, params)
+#include "../../../kernels/cuda/dl.def"
+#endif
+#ifdef BLAS
+#define FLC_DL(ret, name, params) FAKE(ret, name, params)
+#include "../../../kernels/cuda/dl_blas.def"
+#endif
+#ifdef DNN
+#define FLC_DL(ret, name, params) FAKE(ret, name, params)
+#include "../../../kernels/cuda/dl_dnn.def"
+#endif
