@@ -4,17 +4,17 @@
 --     flare examples/char_gpt.lua --data FILE         learns from any text
 --     flare examples/char_gpt.lua --resume            goes on where the last run stopped
 --
--- Options: --data FILE, --steps N, --device NAME, --layers N, --heads N, --width N, --block N,
--- --batch N, --dropout P, --lr RATE, --seed N, --out DIR, --resume; --autocast TYPE (bf16 on
--- cuda, else none); --stop N ends early, as a power cut would, --quiet leaves out samples and
--- curves.
+-- Options: --data FILE, --steps N, --device NAME (cuda where it is, else cpu), --layers N,
+-- --heads N, --width N, --block N, --batch N, --dropout P, --lr RATE, --seed N, --out DIR,
+-- --resume; --autocast TYPE (bf16 on cuda, else none); --stop N ends early, as a power cut would,
+-- --quiet leaves out samples and curves.
 local flare = require "flare"
 local nn, optim, data, io_, log = flare.nn, flare.optim, flare.data, flare.io, flare.log
 local F = nn.functional
 
 -- what can be given, with what is used otherwise
 local defaults = {
-  data = "", steps = 6000, device = "cpu", layers = 4, heads = 4, width = 128, block = 64,
+  data = "", steps = 6000, device = "", layers = 4, heads = 4, width = 128, block = 64,
   batch = 12, dropout = 0.0, lr = 1e-3, seed = 1337, out = "char_gpt.out", resume = false,
   stop = 0, quiet = false, autocast = "",
 }
@@ -139,6 +139,7 @@ end
 
 local o, given = flare.options.command(arg or {}, defaults)
 if not o then usage(given) end
+if o.device == "" then o.device = flare.cuda.available() and "cuda" or "cpu" end
 if o.autocast == "" then o.autocast = o.device:find "^cuda" and "bf16" or "none" end
 local checkpoints = assert(io_.Checkpoint(o.out))
 local saved

@@ -63,7 +63,8 @@ describe("examples", function()
   describe("char_gpt", function()
     local text, out = os.tmpname(), {}
     local options = {"--data", text, "--layers", "1", "--heads", "2", "--width", "16", "--block",
-                     "16", "--batch", "4", "--dropout", "0.1", "--steps", "30", "--quiet"}
+                     "16", "--batch", "4", "--dropout", "0.1", "--steps", "30", "--device",
+                     "cpu", "--quiet"}
     local function train(folder, ...)
       local arguments = table.move(options, 1, #options, 1, {})
       for _, a in ipairs{"--out", folder, ...} do arguments[#arguments + 1] = a end
@@ -107,7 +108,7 @@ describe("examples", function()
     it("learns Shakespeare in 300 steps", function()
       if not data_folder then return pending("FLARE_DATA names no folder of texts and digits") end
       local shown = run("char_gpt", "--data", data_folder .. "/tinyshakespeare.txt", "--steps",
-                        "300", "--quiet", "--out", out[3])
+                        "300", "--device", "cpu", "--quiet", "--out", out[3])
       assert.is_true(tonumber(shown:match("val_loss (%S+)$")) <= 2.45)
     end)
   end)
