@@ -2,12 +2,12 @@
  * into the sum of what other parts have given, without a tensor of zeros around
  * each part. */
 #include "env.h"
+#include "rules.h"
 #include "tape.h"
 
-/* Whether no element of the tensor is in the view twice. */
+/* Whether no element of the tensor is in the view twice: its row says so. */
 bool fli_is_part(const fl_op *op) {
-  return op->id == FLI_OP_narrow || op->id == FLI_OP_select ||
-         op->id == FLI_OP_diagonal;
+  return op->grad == grad_part;
 }
 
 /* *sum (NULL: zeros) += the gradient that node `n` has, at n's place in it. */
