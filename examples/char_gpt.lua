@@ -174,8 +174,10 @@ local optimizer = optim.AdamW({{params = matrices, weight_decay = 0.1},
 local schedule = optim.WarmupCosineLR(optimizer, {warmup = 100, total = o.steps, floor = 0.1})
 local loader = data.Loader(data.Windows(train, o.block),
                            {batch = o.batch, shuffle = true, seed = o.seed, drop_last = true})
+-- gradients in f16 would be lost without it
+local scaler = optim.GradScaler{enabled = o.autocast == "f16"}
 local parts = {model = model, optimizer = optimizer, schedule = schedule, loader = loader,
-               vocabulary = vocabulary, generator = flare.default_generator()}
+               scaler = scaler, vocabulary = vocabulary, generator = flare.default_generator()}
 
 local step = 0
 if saved then
@@ -208,9 +210,11 @@ while step < last_step do
   local x, y = batches()
   local loss = loss_of(model, o, x, y)
   optimizer:zero_grad()
-  loss:backward()
+  scaler:scale(loss):backward()
+  scaler:unscale_(optimizer)
   optim.clip_grad_norm_(parameters, 1.0)
-  optimizer:step()
+  scaler:step(optimizer)
+  scaler:update()
   schedule:step()
   step = step + 1
   bar:update(step, {loss = loss})

@@ -79,6 +79,7 @@ if o.weights ~= "" then
   model:load_state_dict(assert(flare.io.safetensors.load(o.weights)))
 end
 local optimizer = optim.AdamW(model:parameters(), {lr = o.lr, weight_decay = 0.01})
+local scaler = optim.GradScaler{enabled = o.autocast == "f16"}
 local parameters, batch = model:parameters(), batches()
 print(("%d parameters, batches of %d x %d on %s"):format(model:count(), o.batch, o.block, o.device))
 
@@ -87,9 +88,11 @@ local function step(k)
   local x, y = tokens:narrow(2, 1, o.block), tokens:narrow(2, 2, o.block)
   local loss = flare.autocast(o.autocast ~= "none" and o.autocast or false, model, x, y)
   optimizer:zero_grad()
-  loss:backward()
+  scaler:scale(loss):backward()
+  scaler:unscale_(optimizer)
   optim.clip_grad_norm_(parameters, 1.0)
-  optimizer:step()
+  scaler:step(optimizer)
+  scaler:update()
   return loss
 end
 

@@ -1,7 +1,21 @@
 """The peer of examples/gpt2.lua: GPT-2 124M in PyTorch, bf16 autocast, eager or compiled.
 usage: gpt2.py MODE BATCH STEPS [FOLDER]   MODE: eager, compile, or make (writes weights and tokens to FOLDER)
 With FOLDER it starts from FOLDER/weights.safetensors and reads FOLDER/tokens.safetensors, as the example does."""
-import sys, time, torch, torch.nn as nn, torch.nn.functional as F
+import json, struct, sys, time, torch, torch.nn as nn, torch.nn.functional as F
+NAMES = {torch.float32: "F32", torch.int32: "I32"}
+def save_file(tensors, path):
+    head, blobs, at = {}, [], 0
+    for name, t in tensors.items():
+        blobs.append(t.numpy().tobytes()); n = len(blobs[-1])
+        head[name] = {"dtype": NAMES[t.dtype], "shape": list(t.shape), "data_offsets": [at, at + n]}; at += n
+    text = json.dumps(head).encode()
+    with open(path, "wb") as f: f.write(struct.pack("<Q", len(text)) + text); f.writelines(blobs)
+def load_file(path):
+    with open(path, "rb") as f: data = bytearray(f.read())
+    n = struct.unpack_from("<Q", data)[0]; types = {v: k for k, v in NAMES.items()}
+    return {k: torch.frombuffer(data, dtype=types[v["dtype"]], offset=8 + n + v["data_offsets"][0],
+                                count=(v["data_offsets"][1] - v["data_offsets"][0]) // 4).view(v["shape"])
+            for k, v in json.loads(data[8:8 + n]).items() if k != "__metadata__"}
 mode, B, steps = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 folder = sys.argv[4] if len(sys.argv) > 4 else None
 T, V, D, L, H = 1024, 50304, 768, 12, 12
@@ -26,28 +40,26 @@ class GPT(nn.Module):
         return F.cross_entropy(F.linear(s.norm(h), s.tokens.weight).flatten(0, 1), y.flatten())
 torch.manual_seed(1)
 if mode == "make":
-    import safetensors.torch as st
     m = GPT(); names = {}
     for n, p in m.state_dict().items():
         parts = n.split(".")
         if parts[0] == "blocks": parts[1] = str(int(parts[1]) + 1)
         names[".".join(parts)] = p.contiguous()
-    st.save_file(names, folder + "/weights.safetensors")
+    save_file(names, folder + "/weights.safetensors")
     # a text with something to learn: words drawn by rank, each followed by one of few
     n = B * T * steps + 1; g = torch.Generator().manual_seed(3)
     p = 1 / torch.arange(1, 50258).float(); ids = torch.multinomial(p, n, True, generator=g)
     even = torch.arange(0, n - 1, 2); ids[even + 1] = (ids[even] * 7 + 13) % 50257
-    st.save_file({"tokens": ids.to(torch.int32)}, folder + "/tokens.safetensors"); sys.exit()
+    save_file({"tokens": ids.to(torch.int32)}, folder + "/tokens.safetensors"); sys.exit()
 dev = "cuda"; m = GPT().to(dev)
 if folder:
-    import safetensors.torch as st
-    w = st.load_file(folder + "/weights.safetensors"); sd = {}
+    w = load_file(folder + "/weights.safetensors"); sd = {}
     for n, p in w.items():
         parts = n.split(".")
         if parts[0] == "blocks": parts[1] = str(int(parts[1]) - 1)
         sd[".".join(parts)] = p
     m.load_state_dict(sd)
-    tok = st.load_file(folder + "/tokens.safetensors")["tokens"].to(dev).long(); win = tok.unfold(0, T + 1, T); n = win.shape[0] // B
+    tok = load_file(folder + "/tokens.safetensors")["tokens"].to(dev).long(); win = tok.unfold(0, T + 1, T); n = win.shape[0] // B
     batch = lambda k: win[k % n * B:(k % n + 1) * B]
 else:
     fixed = torch.randint(0, 50257, (B, T + 1), device=dev); batch = lambda k: fixed
