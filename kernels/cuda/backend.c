@@ -443,12 +443,12 @@ fl_status fl_cuda_open(const fl_backend_options *o, fl_backend *cpu,
 
 fl_status fl_cuda_open(const fl_backend_options *o, fl_backend *cpu,
                        fl_backend **out) {
-  (void)cpu;
   flc_backend *c = calloc(1, sizeof *c);
   if (!c)
     return fli_fail(FL_ENOMEM, "out of memory: the CUDA backend");
   const char *sync = getenv("FLARE_SYNC");
   c->options = *o;
+  c->cpu = cpu;
   c->sync = sync && *sync && strcmp(sync, "0") != 0;
   c->base = (fl_backend){
       .struct_size = sizeof(fl_backend),

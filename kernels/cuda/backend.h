@@ -52,6 +52,7 @@ typedef struct flc_segment {
 struct flc_backend {
   fl_backend base;
   fl_backend_options options;
+  fl_backend *cpu; /* runs what has no kernel here: host.c */
   bool sync; /* FLARE_SYNC: wait for every launch */
   fl_stream *streams;
   fl_stream *first[FLC_DEVICES];

@@ -125,6 +125,7 @@ M.rounded = {
 }
 M.summed = {
   matmul = 4, linear = 4, conv_input_grad = 8, conv_weight_grad = 40,
+  dft = 20, rdft = 20, irdft = 20,
 }
 
 --- Gradients in f32 and bf16 that need more, where what is saved was rounded.

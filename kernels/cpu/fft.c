@@ -1,0 +1,221 @@
+/* Discrete Fourier transforms of any length along one dim: Stockham's passes of
+ * radix 4, 2 and odd primes, several lines side by side; lengths with a large
+ * prime go by Bluestein's chirp. Complex numbers are pairs in the last dim.
+ * Real input of even length is a complex transform of half of it. */
+#include "cpu.h"
+
+#include <math.h>
+#include <string.h>
+
+#define GRAIN  32768 /* elements worth a thread's while */
+#define SHARES 32    /* pieces, each with memory of its own */
+#define LINES  16    /* side by side, at most */
+#define BUFFER 16384 /* elements of them, unless one alone has more */
+#define TILE   8     /* elements of a line read or written at once */
+#define PRIMES 31    /* the largest radix */
+
+typedef struct plan plan;
+struct plan {
+  int64_t n;
+  int n_factors, factors[64];
+  const void *roots; /* exp(-2 pi i k / n), or the chirp; pairs */
+  const plan *inner; /* Bluestein's smooth transform, or NULL */
+  const void *spectrum;
+};
+
+enum { PAIRS, REAL, HALF }; /* what goes in */
+
+typedef struct job {
+  const plan *plan;
+  int kind;
+  bool inverse, half;
+  int64_t n, inner, lines; /* n: of the real side, or of the pairs */
+  int64_t width, grain, each;
+  double scale;
+  const void *x, *roots;
+  void *y, *room;
+} job;
+
+#define T       float
+#define F(name) name##_f32
+#include "fft.inc"
+#undef T
+#undef F
+#define T       double
+#define F(name) name##_f64
+#include "fft.inc"
+#undef T
+#undef F
+
+/* exp(-2 pi i k / n) for 0 <= k < n, the angle brought below an eighth first,
+ * so that the multiples of a quarter are exact. */
+static void root(int64_t k, int64_t n, double *y) {
+  int64_t eighth = 8 * k / n, rest = 8 * k - eighth * n; /* of 8 n */
+  bool back = eighth & 1;
+  double angle = (double)(back ? n - rest : rest) * (M_PI / 4) / (double)n;
+  double c = cos(angle), s = sin(angle);
+  if (back) { /* seen from the next quarter's side */
+    double t = c;
+    c = s;
+    s = t;
+  }
+  switch (eighth / 2) {
+  case 0:
+    y[0] = c, y[1] = -s;
+    break;
+  case 1:
+    y[0] = -s, y[1] = -c;
+    break;
+  case 2:
+    y[0] = -c, y[1] = s;
+    break;
+  default:
+    y[0] = s, y[1] = c;
+  }
+}
+
+/* `count` first powers of the n-th root: products of two short tables. */
+static void *all_roots(const fl_launch *l, int64_t n, int64_t count, bool wide,
+                       double **pairs) {
+  int64_t low = (int64_t)sqrt((double)count) + 1, high = count / low + 1;
+  double *a = fl_scratch_get(l, (size_t)(2 * (low + high)) * sizeof(double));
+  double *y = fl_scratch_get(l, (size_t)(2 * count) * sizeof(double));
+  if (!a || !y)
+    return NULL;
+  double *b = a + 2 * low;
+  for (int64_t i = 0; i < low; i++)
+    root(i % n, n, a + 2 * i);
+  for (int64_t i = 0; i < high; i++)
+    root(i * low % n, n, b + 2 * i);
+  for (int64_t i = 0; i < count; i++) {
+    const double *u = a + 2 * (i % low), *v = b + 2 * (i / low);
+    y[2 * i] = u[0] * v[0] - u[1] * v[1];
+    y[2 * i + 1] = u[0] * v[1] + u[1] * v[0];
+  }
+  *pairs = y;
+  if (wide)
+    return y;
+  void *f = fl_scratch_get(l, (size_t)(2 * count) * sizeof(float));
+  if (f)
+    keep_f32(count, y, f);
+  return f;
+}
+
+/* Factors of n, fours first; false: one is too large. */
+static bool factorize(plan *p) {
+  int64_t rest = p->n;
+  p->n_factors = 0;
+  for (int r = 4; rest > 1 && r <= PRIMES;) {
+    if (rest % r) {
+      r = r == 4 ? 2 : r == 2 ? 3 : r + 2;
+      continue;
+    }
+    p->factors[p->n_factors++] = r;
+    rest /= r;
+  }
+  return rest == 1;
+}
+
+static fl_status make_smooth(const fl_launch *l, plan *p, bool wide) {
+  double *pairs;
+  p->inner = NULL;
+  p->roots = all_roots(l, p->n, p->n, wide, &pairs);
+  return p->roots ? FL_OK : FL_ENOMEM;
+}
+
+/* exp(-pi i j^2 / n): j^2 counts modulo 2 n. */
+static fl_status make_chirp(const fl_launch *l, plan *p, plan *inner,
+                            bool wide) {
+  size_t size = wide ? sizeof(double) : sizeof(float);
+  inner->n = 1;
+  while (inner->n < 2 * p->n - 1)
+    inner->n *= 2;
+  factorize(inner);
+  fl_status s = make_smooth(l, inner, wide);
+  double *pairs = fl_scratch_get(l, (size_t)(2 * p->n) * sizeof(double));
+  void *chirp = fl_scratch_get(l, (size_t)(2 * p->n) * size);
+  void *spectrum = fl_scratch_get(l, (size_t)(2 * inner->n) * size);
+  void *room = fl_scratch_get(l, (size_t)(4 * inner->n) * size);
+  if (s || !pairs || !chirp || !spectrum || !room)
+    return FL_ENOMEM;
+  uint64_t n = (uint64_t)p->n, square = 0;
+  for (uint64_t j = 0; j < n; j++) {
+    root((int64_t)square, 2 * p->n, pairs + 2 * j);
+    square = (square + 2 * j + 1) % (2 * n);
+  }
+  (wide ? keep_f64 : keep_f32)(p->n, pairs, chirp);
+  p->roots = chirp;
+  p->inner = inner;
+  p->spectrum = spectrum;
+  (wide ? chirp_spectrum_f64 : chirp_spectrum_f32)(p, room);
+  return FL_OK;
+}
+
+/* The transform of `j` from in[0] to out[0]: everything but what is whose size
+ * is known. `size` is of the complex transform. */
+static fl_status run(const fl_launch *l, job *j, int dim, int64_t size) {
+  const fl_view *x = &l->in[0], *y = &l->out[0];
+  fl_dtype d = fl_cpu_wide(x->dtype);
+  bool wide = d == FL_F64;
+  plan p = {.n = size}, inner;
+  double *pairs;
+  if (fl_view_numel(y) == 0)
+    return FL_OK;
+  int pair = j->kind == REAL ? y->ndim - 1 : x->ndim - 1;
+  j->inner = fl_numel(pair - dim - 1, x->shape + dim + 1);
+  j->lines = fl_numel(dim, x->shape) * j->inner;
+  fl_status s = factorize(&p) ? make_smooth(l, &p, wide)
+                              : make_chirp(l, &p, &inner, wide);
+  if (s)
+    return s;
+  j->plan = &p;
+  if (j->half && !(j->roots = all_roots(l, j->n, size + 1, wide, &pairs)))
+    return FL_ENOMEM;
+  int64_t longest = p.inner ? p.inner->n : p.n;
+  j->width = BUFFER / longest < 1       ? 1
+             : BUFFER / longest < LINES ? BUFFER / longest
+                                        : LINES;
+  j->width = j->width < j->lines ? j->width : j->lines;
+  int64_t groups = (j->lines + j->width - 1) / j->width,
+          worth = GRAIN / (longest * j->width) + 1;
+  j->grain = (groups + SHARES - 1) / SHARES;
+  j->grain = j->grain > worth ? j->grain : worth;
+  int64_t shares = (groups + j->grain - 1) / j->grain;
+  j->each = (2 * p.n + (p.inner ? 4 * longest : 2 * p.n)) * j->width;
+  j->room = fl_scratch_get(l, (size_t)(shares * j->each) *
+                                  (wide ? sizeof(double) : sizeof(float)));
+  j->x = FL_CPU(input)(l, x, d);
+  j->y = FL_CPU(output)(l, y, d);
+  if (!j->room || !j->x || !j->y)
+    return FL_ENOMEM;
+  s = fl_cpu_stoppable(l, groups, j->grain, wide ? groups_f64 : groups_f32, j);
+  if (s == FL_OK)
+    FL_CPU(finish)(l, y, d, j->y);
+  return s;
+}
+
+FL_KERNEL(dft) {
+  int dim = (int)l->attrs->v[0].i;
+  job j = {.kind = PAIRS,
+           .n = l->in[0].shape[dim],
+           .inverse = l->attrs->v[1].i,
+           .scale = l->attrs->v[2].f};
+  return run(l, &j, dim, j.n);
+}
+
+FL_KERNEL(rdft) {
+  int dim = (int)l->attrs->v[0].i;
+  job j = {.kind = REAL, .n = l->in[0].shape[dim], .scale = l->attrs->v[1].f};
+  j.half = j.n % 2 == 0;
+  return run(l, &j, dim, j.half ? j.n / 2 : j.n);
+}
+
+FL_KERNEL(irdft) {
+  int dim = (int)l->attrs->v[1].i;
+  job j = {.kind = HALF,
+           .n = l->attrs->v[0].i,
+           .inverse = true,
+           .scale = l->attrs->v[2].f};
+  j.half = j.n % 2 == 0;
+  return run(l, &j, dim, j.half ? j.n / 2 : j.n);
+}

@@ -1,0 +1,158 @@
+/* Discrete Fourier transforms of complex numbers kept as pairs in a last dim.
+ * They are linear: each row's gradient is the other way round. */
+#include "../env.h"
+
+#include <math.h>
+#include <string.h>
+
+void cost_bytes(const fli_infer *c, double *flops, double *bytes);
+
+/* 5 n log2(n) is what a transform of radix 2 takes. */
+void cost_dft(const fli_infer *c, double *flops, double *bytes) {
+  cost_bytes(c, flops, bytes);
+  const fl_meta *x = c->in[0];
+  int at = c->op->id == FLI_OP_irdft;
+  int64_t dim = c->attrs->v[at].i, n = at ? c->attrs->v[0].i : x->shape[dim];
+  double all = (double)fl_numel(x->ndim, x->shape);
+  *flops = 2.5 * all * (n > 1 ? log2((double)n) : 1);
+}
+
+static fl_status check_pairs(const fli_infer *c, int64_t dim) {
+  const fl_meta *x = c->in[0];
+  if (x->ndim == 0 || x->shape[x->ndim - 1] != 2)
+    return fli_fail(FL_ESHAPE,
+                    "%s: needs complex numbers as pairs, with a last dim of 2, "
+                    "got shape %s",
+                    c->op->info.name, fli_shape_text(x->ndim, x->shape));
+  if (dim == x->ndim - 1)
+    return fli_fail(FL_EARG, "%s: dim %lld is that of the pairs",
+                    c->op->info.name, (long long)(dim + c->base));
+  return FL_OK;
+}
+
+fl_status shape_dft(fli_infer *c) {
+  const fl_meta *x = c->in[0];
+  FLI_TRY(check_pairs(c, c->attrs->v[0].i));
+  c->out[0].ndim = x->ndim;
+  memcpy(c->out[0].shape, x->shape, sizeof x->shape);
+  return FL_OK;
+}
+
+fl_status shape_rdft(fli_infer *c) {
+  const fl_meta *x = c->in[0];
+  int64_t dim = c->attrs->v[0].i;
+  if (x->ndim == 0 || x->ndim == FL_MAX_DIMS || x->shape[dim] == 0)
+    return fli_fail(FL_ESHAPE,
+                    "rdft: needs a tensor of 1 to %d dims with something along "
+                    "dim, got shape %s",
+                    FL_MAX_DIMS - 1, fli_shape_text(x->ndim, x->shape));
+  c->out[0].ndim = x->ndim + 1;
+  memcpy(c->out[0].shape, x->shape, sizeof x->shape);
+  c->out[0].shape[dim] = x->shape[dim] / 2 + 1;
+  c->out[0].shape[x->ndim] = 2;
+  return FL_OK;
+}
+
+fl_status shape_irdft(fli_infer *c) {
+  const fl_meta *x = c->in[0];
+  int64_t n = c->attrs->v[0].i, dim = c->attrs->v[1].i;
+  FLI_TRY(check_pairs(c, dim));
+  if (n < 1 || x->shape[dim] != n / 2 + 1)
+    return fli_fail(FL_ESHAPE,
+                    "irdft: a result of n = %lld needs n / 2 + 1 = %lld pairs "
+                    "along dim, got shape %s",
+                    (long long)n, (long long)(n < 0 ? 0 : n / 2 + 1),
+                    fli_shape_text(x->ndim, x->shape));
+  c->out[0].ndim = x->ndim - 1;
+  memcpy(c->out[0].shape, x->shape, sizeof x->shape);
+  c->out[0].shape[dim] = n;
+  return FL_OK;
+}
+
+/* The transposed matrix with the sign of i changed: the inverse one. */
+void grad_dft(fli_grad *g) {
+  fl_attrs a;
+  fl_attrs_copy(&a, g->attrs);
+  a.v[1].i = !a.v[1].i;
+  g->dx[0] = RUN_A(dft, &a, g->dy[0]);
+}
+
+/* Pairs along dim, all but those that stand for themselves (the first, and the
+ * last of an even length) multiplied. */
+static fl_value scale_inner(fli_grad *g, fl_value x, int64_t dim, int64_t n,
+                            double by) {
+  const fl_meta *m = fli_meta(x);
+  int64_t size = (n - 1) / 2, shape[FL_MAX_DIMS];
+  if (g->e.status || size == 0)
+    return x;
+  for (int d = 0; d < m->ndim; d++)
+    shape[d] = d == dim ? size : 1;
+  fl_device device = fl_tensor_device(x.tensor);
+  fl_value w = fli_v_zeros(&g->e, m->dtype, m->ndim, shape, device);
+  w = ADD(w, NUM(by - 1));
+  fl_attrs pad = fli_attrs(&g->e, FLI_OP_pad);
+  int64_t ends[2 * FL_MAX_DIMS] = {0};
+  int last = 2 * (m->ndim - 1 - (int)dim);
+  ends[last] = 1;
+  ends[last + 1] = n % 2 == 0;
+  fli_set_list(&g->e, &pad, 0, last + 2, ends);
+  return MUL(x, ADD(RUN_A(pad, &pad, w), NUM(1)));
+}
+
+/* irdft counts what lies inside twice, for its mirror image. */
+void grad_rdft(fli_grad *g) {
+  int64_t dim = g->attrs->v[0].i, n = g->in_meta[0].shape[dim];
+  fl_attrs a = fli_attrs(&g->e, FLI_OP_irdft);
+  a.v[0].i = n;
+  a.v[1].i = dim;
+  a.v[2] = g->attrs->v[1];
+  g->dx[0] = RUN_A(irdft, &a, scale_inner(g, g->dy[0], dim, n, 0.5));
+}
+
+void grad_irdft(fli_grad *g) {
+  int64_t n = g->attrs->v[0].i, dim = g->attrs->v[1].i;
+  fl_attrs a = fli_attrs(&g->e, FLI_OP_rdft);
+  a.v[0].i = dim;
+  a.v[1] = g->attrs->v[2];
+  g->dx[0] = scale_inner(g, RUN_A(rdft, &a, g->dy[0]), dim, n, 2);
+}
+
+/* --- windows --- */
+
+/* a0 - a1 cos(t) + a2 cos(2 t) over n points of a turn: periodic ones leave out
+ * the last, which would be the first again. */
+static void cosines(fli_composing *g, int64_t dtype, const double a[3]) {
+  int64_t n = g->attrs->v[0].i;
+  bool periodic = g->attrs->v[1].i;
+  if (n < 0) {
+    fli_env_fail(&g->e, FL_EARG, "%s: n is %lld and must not be negative",
+                 g->op->info.name, (long long)n);
+    return;
+  }
+  fl_attrs count = fli_attrs(&g->e, FLI_OP_arange);
+  count.v[0].f = 0;
+  count.v[1].f = (double)n;
+  count.v[3].i = FL_F64;
+  fl_value t = fli_run(&g->e, FLI_OP_arange, &count, 0, NULL);
+  double turn = (double)(periodic || n == 1 ? n : n - 1);
+  fl_value angle = MUL(t, NUM(n ? 2 * M_PI / turn : 0));
+  fl_value w = SUB(NUM(a[0]), MUL(RUN(cos, angle), NUM(a[1])));
+  if (a[2] != 0)
+    w = ADD(w, MUL(RUN(cos, MUL(angle, NUM(2))), NUM(a[2])));
+  if (n == 1) /* nothing to fade to */
+    w = ADD(MUL(w, NUM(0)), NUM(1));
+  g->out[0] = CAST(w, (fl_dtype)dtype);
+}
+
+void compose_hann_window(fli_composing *g) {
+  cosines(g, g->attrs->v[2].i, (double[3]){0.5, 0.5, 0});
+}
+
+void compose_hamming_window(fli_composing *g) {
+  double alpha = g->attrs->v[2].f, beta = g->attrs->v[3].f;
+  cosines(g, g->attrs->v[4].i, (double[3]){alpha, beta, 0});
+}
+
+void compose_blackman_window(fli_composing *g) {
+  cosines(g, g->attrs->v[2].i, (double[3]){0.42, 0.5, 0.08});
+}

@@ -1,0 +1,2 @@
+-- Fourier transforms and windows.
+require "spec.support.declare"("fft", describe, it)
