@@ -46,15 +46,12 @@ static int load_backend(lua_State *L) {
   return 1;
 }
 
-/* backend_control(backend, what, value): its own knobs, for tests. */
+/* backend_control(backend, what, value): its own knobs. */
 static int backend_control(lua_State *L) {
   fl_lua *st = fll_enter(L);
-  fl_device d = fll_checkdevice(L, st, 1, "backend_control");
-  fl_backend *b = fl_device_backend(st->rt, d);
-  if (!b->control)
-    fll_error(L, "backend_control: %s has none", b->name);
   fll_check(L, st,
-            b->control(b, luaL_checkstring(L, 2), luaL_checknumber(L, 3)));
+            fl_backend_control(st->rt, luaL_checkstring(L, 1),
+                               luaL_checkstring(L, 2), luaL_checknumber(L, 3)));
   return 0;
 }
 

@@ -68,6 +68,9 @@ FL_API int fl_device_list(fl_runtime *rt, fl_device *list, int room);
 FL_API fl_status fl_backend_query(fl_runtime *rt, const char *backend,
                                   const char *what, const char *argument,
                                   char **text);
+/* Sets one of a backend's own knobs; EARG as well. */
+FL_API fl_status fl_backend_control(fl_runtime *rt, const char *backend,
+                                    const char *what, double value);
 /* Waits for all work of a device (< 0: of all); returns the first failure there
  * was. */
 FL_API fl_status fl_device_sync(fl_runtime *rt, fl_device d);
@@ -265,7 +268,7 @@ FL_API const fl_op_info *fl_op_get(const fl_op *op);
  * any other, for this runtime. The same name with the same signature adds the
  * kernel of another backend; with another one it is refused. */
 typedef struct fl_op_spec {
-  size_t struct_size; /* sizeof(fl_op_spec) */
+  size_t struct_size;           /* sizeof(fl_op_spec) */
   const char *name, *signature; /* "x:float, y:float, by:real=1 -> z:x" */
   uint64_t fingerprint; /* not 0: must be fl_op_fingerprint of the operator */
   const char *backend;  /* whose memory the kernel takes; NULL: "cpu" */

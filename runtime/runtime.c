@@ -272,18 +272,33 @@ fl_backend *fl_device_backend(fl_runtime *rt, fl_device d) {
   return d >= 0 && d >> 8 < rt->n_backends ? fli_backend(rt, d) : NULL;
 }
 
+static fl_backend *backend_named(fl_runtime *rt, const char *name) {
+  for (int k = 0; k < rt->n_backends; k++)
+    if (strcmp(rt->backends[k]->name, name) == 0)
+      return rt->backends[k];
+  fli_fail(FL_EARG, "there is no backend \"%s\"", name);
+  return NULL;
+}
+
 fl_status fl_backend_query(fl_runtime *rt, const char *backend,
                            const char *what, const char *argument,
                            char **text) {
-  for (int k = 0; k < rt->n_backends; k++) {
-    fl_backend *b = rt->backends[k];
-    if (strcmp(b->name, backend) != 0)
-      continue;
-    if (b->query)
-      return b->query(b, what, argument, text);
-    return fli_fail(FL_EARG, "the backend %s tells nothing", backend);
-  }
-  return fli_fail(FL_EARG, "there is no backend \"%s\"", backend);
+  fl_backend *b = backend_named(rt, backend);
+  if (!b)
+    return FL_EARG;
+  if (b->query)
+    return b->query(b, what, argument, text);
+  return fli_fail(FL_EARG, "the backend %s tells nothing", backend);
+}
+
+fl_status fl_backend_control(fl_runtime *rt, const char *backend,
+                             const char *what, double value) {
+  fl_backend *b = backend_named(rt, backend);
+  if (!b)
+    return FL_EARG;
+  if (b->control)
+    return b->control(b, what, value);
+  return fli_fail(FL_EARG, "the backend %s has no controls", backend);
 }
 
 /* --- the last launches --- */

@@ -4,7 +4,7 @@ local flare = require "flare"
 local device = "sim:0"
 local first = flare.current_stream(device)
 
-local function delay(us) flare.core.backend_control(device, "delay_us", us) end
+local function delay(us) flare.core.backend_control("sim", "delay_us", us) end
 
 local function line() return debug.getinfo(2, "l").currentline end
 

@@ -550,7 +550,8 @@ static fl_status run_backward(work *w) {
   attention_wide wide;
   int dtype = (int)w->dtype;
   fl_status s;
-  if (wide_open(w, &wide, wide_queries(wide_width(w))) &&
+  if (!flc_deterministic() &&
+      wide_open(w, &wide, wide_queries(wide_width(w))) &&
       wide_map(w, &wide.dy, &w->a.dy, w->a.dv_cols, w->a.nq, w->a.heads,
                wide_queries(wide_width(w))))
     return wide_backward(w, &wide);

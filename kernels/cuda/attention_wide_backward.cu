@@ -4,7 +4,8 @@
  * and gradients of scores are left operands of dv and dk where they are, in
  * registers; dq needs all keys, so gradients of scores go through shared memory
  * too, and each group has half of dq. dq is summed over blocks by atomics, in
- * no particular order: it may differ by rounding from run to run. */
+ * no particular order: it may differ by rounding from run to run. Where it must
+ * not, attention_backward.cu does the work. */
 #include "attention_wide.cuh"
 
 #define BACK_KEYS 128 /* of a block */

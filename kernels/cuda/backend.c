@@ -2,6 +2,7 @@
  * Opening it loads nothing: the driver is looked for when somebody asks for a
  * device. */
 #include "backend.h"
+#include "choice.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -474,6 +475,7 @@ fl_status fl_cuda_open(const fl_backend_options *o, fl_backend *cpu,
       .host_alloc = host_alloc,
       .host_free = host_free,
       .close = close_cuda,
+      .control = flc_control,
       .query = flc_query,
       .raw_new = flc_raw_new,
       .raw_facts = flc_raw_facts,

@@ -10,34 +10,44 @@
 
 /* --- settings --- */
 
-static _Atomic int matmul_by = FLC_AUTO, conv_by = FLC_AUTO, tf32;
+static struct {
+  const char *name;
+  int most;
+  _Atomic int value;
+} settings[FLC_SETTINGS] = {
+    [FLC_MATMUL] = {"matmul", FLC_AUTO, FLC_AUTO},
+    [FLC_CONV] = {"conv", FLC_AUTO, FLC_AUTO},
+    [FLC_TF32] = {"tf32", 1, 0},
+    [FLC_DETERMINISTIC] = {"deterministic", 1, 0},
+};
 
-static fl_status set(_Atomic int *to, const char *what, double value,
-                     int most) {
-  if (!(value >= 0 && value <= most && value == (int)value))
-    return fli_fail(FL_EARG, "cuda: %s must be 0 to %d, got %g", what, most,
-                    value);
-  atomic_store(to, (int)value);
-  return FL_OK;
+int flc_setting_of(flc_setting s) {
+  return atomic_load_explicit(&settings[s].value, memory_order_relaxed);
 }
 
-fl_status flc_matmul_control(double value) {
-  return set(&matmul_by, "matmul", value, FLC_AUTO);
+const char *flc_setting_name(flc_setting s) {
+  return settings[s].name;
 }
-fl_status flc_conv_control(double value) {
-  return set(&conv_by, "conv", value, FLC_AUTO);
+
+fl_status flc_control(fl_backend *b, const char *what, double value) {
+  (void)b;
+  for (int i = 0; i < FLC_SETTINGS; i++) {
+    if (strcmp(settings[i].name, what) != 0)
+      continue;
+    if (!(value >= 0 && value <= settings[i].most && value == (int)value))
+      return fli_fail(FL_EARG, "cuda: %s must be 0 to %d, got %g", what,
+                      settings[i].most, value);
+    atomic_store(&settings[i].value, (int)value);
+    return FL_OK;
+  }
+  return fli_fail(FL_EARG,
+                  "cuda has no control \"%s\"; it has matmul, conv, tf32, "
+                  "deterministic",
+                  what);
 }
-fl_status flc_tf32_control(double value) {
-  return set(&tf32, "tf32", value, 1);
-}
-int flc_matmul_choice(void) {
-  return atomic_load(&matmul_by);
-}
-int flc_conv_choice(void) {
-  return atomic_load(&conv_by);
-}
-bool flc_tf32(void) {
-  return atomic_load(&tf32);
+
+bool flc_deterministic(void) {
+  return flc_setting_of(FLC_DETERMINISTIC);
 }
 
 /* --- the table --- */
@@ -123,6 +133,16 @@ static bool measure(const fl_launch *l, CUevent from, CUevent to,
   return flc_cu->EventRecord(to, stream) == CUDA_SUCCESS &&
          flc_cu->EventSynchronize(to) == CUDA_SUCCESS &&
          flc_cu->EventElapsedTime(ms, from, to) == CUDA_SUCCESS;
+}
+
+/* Waiting would break a capture, and what is fastest differs from run to run.
+ */
+bool flc_may_measure(const fl_launch *l) {
+  int capturing = 0;
+  return !flc_deterministic() &&
+         flc_cu->StreamIsCapturing(flc_stream_of(l), &capturing) ==
+             CUDA_SUCCESS &&
+         capturing == CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
 int flc_fastest(const fl_launch *l, int n,

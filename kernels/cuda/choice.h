@@ -1,8 +1,29 @@
-/* What is remembered about shapes met before: which kernel does them best. */
+/* What the user has chosen, and what is remembered about shapes met before:
+ * which kernel does them best. */
 #ifndef FL_CUDA_CHOICE_H
 #define FL_CUDA_CHOICE_H
 
 #include "cuda.h"
+
+/* --- what `flare.backends` sets, for the whole process --- */
+
+typedef enum flc_setting {
+  FLC_MATMUL,        /* who does products: an flc_by */
+  FLC_CONV,          /* and convolutions */
+  FLC_TF32,          /* whether products may round f32 on its way in */
+  FLC_DETERMINISTIC, /* the same bits in every run (flc_deterministic) */
+  FLC_SETTINGS
+} flc_setting;
+
+/* Our own kernels, the library, the faster one. */
+enum flc_by { FLC_OWN, FLC_LIBRARY, FLC_AUTO };
+
+int flc_setting_of(flc_setting s);
+const char *flc_setting_name(flc_setting s);
+/* fl_backend.control */
+fl_status flc_control(fl_backend *b, const char *what, double value);
+
+/* --- shapes --- */
 
 #define FLC_KEY 28
 
@@ -20,6 +41,9 @@ int flc_choice_made(const flc_choice *c);
 /* The first to choose wins; `plan` of the others is theirs to free. */
 bool flc_choice_make(flc_choice *c, int chosen, void *plan);
 
+/* Whether candidates may be measured now: not while the stream's work is being
+ * captured, and not where every run is to choose the same. */
+bool flc_may_measure(const fl_launch *l);
 /* Runs candidates 0 .. n - 1 on the launch's stream and waits for them; the
  * fastest that did not fail, or -1. Each must do the whole work, and leave the
  * same result when it does it again. */

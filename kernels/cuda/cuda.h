@@ -85,6 +85,10 @@ fl_status flc_zero(const fl_launch *l, void *p, size_t bytes);
 fl_status flc_read(const fl_launch *l, void *to, const void *from,
                    size_t bytes);
 
+/* Whether every run has to give the same bits: then no sums of floats by
+ * atomics. */
+bool flc_deterministic(void);
+
 /* --- views --- */
 
 static inline int64_t flc_numel(const fl_view *v) {

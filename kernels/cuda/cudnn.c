@@ -282,7 +282,7 @@ static bool exact(const flc_conv *c, part config) {
     if (notes[i] == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC ||
         notes[i] == CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION)
       good = false;
-    if (c->dtype == FL_F32 && !flc_tf32() &&
+    if (c->dtype == FL_F32 && !flc_setting_of(FLC_TF32) &&
         (notes[i] == CUDNN_NUMERICAL_NOTE_TENSOR_CORE ||
          notes[i] == CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS))
       good = false;
@@ -539,7 +539,7 @@ static const plan *plan_of(call *k, flc_choice *place, const layout y[3],
     flc_choice_make(place, 0, p); /* the lock makes us the first */
   }
   plan *p = place->plan;
-  if (!p->measured && ++place->seen > 2)
+  if (!p->measured && flc_may_measure(k->l) && ++place->seen > 2)
     measure(k, y, own, p);
   return p;
 }
@@ -549,7 +549,8 @@ static void key_of(const fl_launch *l, const flc_conv *c, const layout y[3],
   int64_t *at = key;
   memset(key, 0, FLC_KEY * sizeof *key);
   *at++ = 2 + c->kind;
-  *at++ = l->device * 8 + by * 2 + flc_tf32();
+  *at++ = l->device * 16 + by * 4 + flc_deterministic() * 2 +
+          flc_setting_of(FLC_TF32);
   *at++ = c->dtype * 1024 + y[0].alignment * 64 + y[1].alignment * 8 +
           y[2].alignment;
   *at++ = c->groups * 4 + c->spatial;
@@ -566,7 +567,7 @@ static void key_of(const fl_launch *l, const flc_conv *c, const layout y[3],
 }
 
 fl_status flc_convolve(const fl_launch *l, const flc_conv *c) {
-  int by = flc_conv_choice();
+  int by = flc_setting_of(FLC_CONV);
   double work = (double)c->y.images * (double)flc_volume(c->y.size) *
                 (double)c->outputs * (double)c->inputs *
                 (double)flc_volume(c->kernel);

@@ -185,6 +185,19 @@ static fl_status add_by_keys(const fl_launch *l, sums_args *a,
   return s == FL_OK && a->tiles > 1 ? FLC_RUN(l, carry, grid_of(sums), *a) : s;
 }
 
+fl_status flc_sum_at(const fl_launch *l, const fl_view *src, int64_t n,
+                     fl_status (*places)(const fl_launch *l, void *keys,
+                                         fl_dtype type, void *context),
+                     void *context) {
+  sums_args a = {.n = n, .outer = 1, .inner = 1};
+  void *keys;
+  a.bound = flc_numel(&l->out[0]);
+  fl_status s = take_slices(l, &a, src, &keys);
+  if (s == FL_OK)
+    s = places(l, keys, key_type(&a), context);
+  return s == FL_OK ? add_by_keys(l, &a, keys) : s;
+}
+
 /* y has what the sums are added to. */
 static fl_status add_slices(const fl_launch *l, sums_args *a,
                             const fl_view *index, const fl_view *src,
@@ -350,24 +363,26 @@ static fl_status scatter_sums(const fl_launch *l, pick_args *a,
   return FLC_RUN(l, spec, grid_of(threads), *a);
 }
 
+static fl_status places(const fl_launch *l, void *keys, fl_dtype type,
+                        void *context) {
+  pick_args *a = context;
+  flc_spec spec = FLC_SPEC("index", "places", type);
+  a->y = keys;
+  return FLC_RUN(l, spec, grid_of(a->n), *a);
+}
+
 /* The same by putting the places in order: always the same sum. */
 static fl_status scatter_sorted(const fl_launch *l, pick_args *a,
                                 const fl_view *index) {
   fl_view y = vector(&l->out[0]), src;
   int64_t to[FL_MAX_DIMS], none[FL_MAX_DIMS] = {0};
-  sums_args c = {.n = flc_numel(index), .outer = 1, .inner = 1};
-  c.bound = flc_numel(&y);
-  flc_spec spec = FLC_SPEC("index", "places", key_type(&c));
   fl_view_copy(&src, &l->in[2]);
   if (src.ndim > 0)
     memcpy(src.shape, index->shape, sizeof src.shape);
-  fl_status s = take_slices(l, &c, &src, &a->y);
   row_major(y.ndim, y.shape, to);
   plan(a, index, (int)l->attrs->v[0].i, to, none, false);
-  a->all = c.bound;
-  if (s == FL_OK)
-    s = FLC_RUN(l, spec, grid_of(a->n), *a);
-  return s == FL_OK ? add_by_keys(l, &c, a->y) : s;
+  a->all = flc_numel(&y);
+  return flc_sum_at(l, &src, a->n, places, a);
 }
 
 /* One position for each place needs no other dtype than y's. */
@@ -376,7 +391,8 @@ FLC_KERNEL(scatter_add) {
   const fl_view *out = &l->out[0];
   int64_t dim = l->attrs->v[0].i, each = index.shape[dim];
   bool lanes = each <= LANE, whole = fl_dtype_kind(x.dtype) != FL_KIND_FLOAT;
-  bool sorted = !lanes && !whole && flc_numel(&index) <= SORTED;
+  bool sorted =
+      !lanes && !whole && (flc_numel(&index) <= SORTED || flc_deterministic());
   pick_args a = {0};
   fl_view_copy(&y, out);
   if (each > 1 && !sorted)

@@ -2,7 +2,8 @@
  * reads or writes nothing. Where several land in one place, the last of the
  * index wins; sums of slices are made in the order of the index, so they are
  * the same every time. Only scatter_add of many floats with many positions for
- * a place (add) adds in whatever order the device happens to take. */
+ * a place (add) adds in whatever order the device happens to take, unless
+ * results have to be the same in every run. */
 #include "words.cuh"
 #include "index.h"
 

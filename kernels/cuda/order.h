@@ -1,4 +1,5 @@
-/* What families ask of sort.c: the order of rows of keys. Host side only. */
+/* What families ask of sort.c, the order of rows of keys, and of index.c, sums
+ * made in order. Host side only. */
 #ifndef FL_CUDA_ORDER_H
 #define FL_CUDA_ORDER_H
 
@@ -17,6 +18,14 @@ typedef struct flc_order {
   int64_t *indices; /* (rows, k) */
 } flc_order;
 fl_status flc_order_rows(const fl_launch *l, const flc_order *o);
+
+/* Adds src (n elements, or one number) to single elements of the launch's first
+ * result, those for one place in their order. `places` writes which place each
+ * is for: n keys of its type (i32 or i64), the number of elements for none. */
+fl_status flc_sum_at(const fl_launch *l, const fl_view *src, int64_t n,
+                     fl_status (*places)(const fl_launch *l, void *keys,
+                                         fl_dtype type, void *context),
+                     void *context);
 
 /* Bytes that positions below `bound` need. */
 static inline int flc_order_bytes(int64_t bound) {

@@ -1,5 +1,5 @@
 /* Launches of pooling and its gradients. */
-#include "cuda.h"
+#include "order.h"
 #include "pooling.h"
 
 #define BLOCK 256
@@ -84,32 +84,53 @@ FLC_KERNEL(max_pool) {
   return p.x ? FLC_RUN(l, spec, grid_of(p.n), p) : FL_ENOMEM;
 }
 
-/* In F32 or F64, which atomics can add. */
-FLC_KERNEL(max_pool_backward) {
-  const fl_view *dy = &l->in[0], *dx = &l->out[0];
-  int lead = dx->ndim - (int)l->attrs->v[1].i;
+static fl_status places(const fl_launch *l, void *keys, fl_dtype type,
+                        void *context) {
+  pool_put_args *a = context;
+  flc_spec spec = FLC_SPEC("pooling", "places", type);
+  a->dx = keys;
+  return FLC_RUN(l, spec, grid_of(a->n), *a);
+}
+
+/* By atomics, in F32 or F64, which they can add. */
+static fl_status put(const fl_launch *l, pool_put_args *a) {
+  const fl_view *dx = &l->out[0];
   fl_dtype type = flc_wide(dx->dtype);
   size_t bytes = (size_t)flc_numel(dx) * fl_dtype_size(type);
+  flc_spec spec = FLC_SPEC("pooling", "put", type);
   fl_view sum = *dx;
-  pool_put_args a = {.fault = flc_fault_of(l), .n = flc_numel(dy)};
-  if (bytes == 0)
-    return FL_OK;
   sum.dtype = type;
   if (type != dx->dtype)
     sum.data = fl_scratch_get(l, bytes);
-  a.dx = sum.data;
-  if (!a.dx)
+  a->dx = sum.data;
+  a->dy = flc_input(l, &l->in[0], type);
+  if (!a->dx || !a->dy)
     return FL_ENOMEM;
-  fl_status s = flc_zero(l, a.dx, bytes);
-  if (s == FL_OK && a.n > 0) {
-    a.dy = flc_input(l, dy, type);
-    a.where = flc_input(l, &l->in[1], FL_I64);
-    a.in = flc_divisor_of(fl_numel(dx->ndim - lead, dx->shape + lead));
-    a.out = flc_divisor_of(fl_numel(dy->ndim - lead, dy->shape + lead));
-    flc_spec spec = FLC_SPEC("pooling", "put", type);
-    s = a.dy && a.where ? FLC_RUN(l, spec, grid_of(a.n), a) : FL_ENOMEM;
-  }
+  fl_status s = flc_zero(l, a->dx, bytes);
+  if (s == FL_OK)
+    s = FLC_RUN(l, spec, grid_of(a->n), *a);
   return s == FL_OK && type != dx->dtype ? flc_move(l, dx, &sum) : s;
+}
+
+FLC_KERNEL(max_pool_backward) {
+  const fl_view *dy = &l->in[0], *dx = &l->out[0];
+  int lead = dx->ndim - (int)l->attrs->v[1].i;
+  size_t bytes = (size_t)flc_numel(dx) * fl_dtype_size(dx->dtype);
+  pool_put_args a = {.fault = flc_fault_of(l), .n = flc_numel(dy)};
+  if (bytes == 0)
+    return FL_OK;
+  if (a.n == 0)
+    return flc_zero(l, dx->data, bytes);
+  a.where = flc_input(l, &l->in[1], FL_I64);
+  if (!a.where)
+    return FL_ENOMEM;
+  a.in = flc_divisor_of(fl_numel(dx->ndim - lead, dx->shape + lead));
+  a.out = flc_divisor_of(fl_numel(dy->ndim - lead, dy->shape + lead));
+  a.all = flc_numel(dx);
+  if (!flc_deterministic())
+    return put(l, &a);
+  fl_status s = flc_zero(l, dx->data, bytes);
+  return s == FL_OK ? flc_sum_at(l, dy, a.n, places, &a) : s;
 }
 
 /* Whether windows, or rows of them, are worth a warp. */
@@ -185,4 +206,5 @@ void flc_visit_pooling(flc_visitor *v) {
     if (d <= FL_F32)
       visit(v, FLC_SPEC("pooling", "put", d), d == FL_F32);
   }
+  visit(v, FLC_SPEC("pooling", "places", FL_I32), true);
 }

@@ -1,7 +1,8 @@
 /* Pooling over 1 to 3 dims. A thread (for means of large windows: a warp) makes
  * one result. Gradients of means collect from the windows that an element is
  * in. The gradient of maxima adds by atomics: where windows overlap so that
- * more than two have the same maximum, the order of the sum is not fixed. */
+ * more than two have the same maximum, the order of the sum is not fixed;
+ * where it has to be, the places are put in order first. */
 #include "words.cuh"
 #include "pooling.h"
 
@@ -144,6 +145,18 @@ template <int D> __global__ void put(const __grid_constant__ pool_put_args a) {
     if (good)
       atomicAdd((FL_S(D) *)a.dx + plane * a.in.by + at,
                 ((const FL_S(D) *)a.dy)[e]);
+  }
+}
+
+/* Places in dx as keys; bad ones become a.all. */
+template <int D>
+__global__ void places(const __grid_constant__ pool_put_args a) {
+  for (int64_t e = fl_thread(); e < a.n; e += fl_threads()) {
+    int64_t plane;
+    bool good;
+    fl_split(e, a.out, &plane);
+    int64_t at = fl_position(a.fault, a.where[e], a.in.by, &good);
+    ((FL_S(D) *)a.dx)[e] = (FL_S(D))(good ? plane * a.in.by + at : a.all);
   }
 }
 

@@ -23,14 +23,15 @@ typedef struct pool_args {
   int adaptive, count_pad;
 } pool_args;
 
-/* dx gets dy at positions of its planes. */
+/* dx gets dy at positions of its planes, or its places as keys. */
 typedef struct pool_put_args {
   flc_fault fault;
   const void *dy;
   const int64_t *where;
   void *dx;
   int64_t n;
-  flc_divisor in, out; /* elements of a plane */
+  int64_t all;         /* elements of dx */
+  flc_divisor in, out; /* of a plane */
 } pool_put_args;
 
 #endif

@@ -49,16 +49,4 @@ static inline int64_t flc_product_batch(const flc_product *p) {
   return fl_numel(p->dims, p->size);
 }
 
-/* --- who does it: 0 our own kernels, 1 the library, 2 the faster one --- */
-
-enum { FLC_OWN, FLC_LIBRARY, FLC_AUTO };
-/* What `flare.backends` sets; for products also whether f32 may be rounded to
- * tf32 on its way in. */
-fl_status flc_matmul_control(double value);
-fl_status flc_conv_control(double value);
-fl_status flc_tf32_control(double value);
-int flc_matmul_choice(void);
-int flc_conv_choice(void);
-bool flc_tf32(void);
-
 #endif

@@ -2,6 +2,7 @@
  * are and what a missing one would bring; every built-in kernel compiled, with
  * its registers and spills; the pack, written. */
 #include "blas.h"
+#include "choice.h"
 #include "dnn.h"
 #include "process.h"
 
@@ -286,14 +287,18 @@ fl_status flc_query(fl_backend *b, const char *what, const char *argument,
   } else if (strcmp(what, "doctor") == 0) {
     tell_devices(&t);
     tell_libraries(&t);
+  } else if (strcmp(what, "settings") == 0) {
+    for (int i = 0; i < FLC_SETTINGS; i++)
+      say(&t, "%s %d\n", flc_setting_name((flc_setting)i),
+          flc_setting_of((flc_setting)i));
   } else if (strcmp(what, "check") == 0)
     s = check(argument, &t);
   else if (strcmp(what, "pack") == 0)
     s = pack(argument, &t);
   else
     s = fli_fail(FL_EARG,
-                 "cuda cannot tell \"%s\"; it knows available, doctor, check, "
-                 "pack",
+                 "cuda cannot tell \"%s\"; it knows available, doctor, "
+                 "settings, check, pack",
                  what);
   if (s == FL_OK && !t.at)
     s = fli_fail(FL_ENOMEM, "out of memory: a report");

@@ -11,6 +11,7 @@
 #define CUfunction_attribute             our_CUfunction_attribute
 #define CUmemAllocationGranularity_flags our_CUmemAllocationGranularity_flags
 #define CUmemGenericAllocationHandle     our_CUmemGenericAllocationHandle
+#define CUstreamCaptureStatus            our_CUstreamCaptureStatus
 #define CUtensorMapDataType              our_CUtensorMapDataType
 #define CUtensorMapInterleave            our_CUtensorMapInterleave
 #define CUtensorMapSwizzle               our_CUtensorMapSwizzle
@@ -54,6 +55,7 @@
 #undef CUfunction_attribute
 #undef CUmemAllocationGranularity_flags
 #undef CUmemGenericAllocationHandle
+#undef CUstreamCaptureStatus
 #undef CUtensorMapDataType
 #undef CUtensorMapInterleave
 #undef CUtensorMapSwizzle
@@ -125,6 +127,7 @@ SIZE(CUdeviceptr)
 SIZE(CUdevice_attribute)
 SIZE(CUfunction_attribute)
 SIZE(CUmemAllocationGranularity_flags)
+SIZE(CUstreamCaptureStatus)
 SIZE(CUmemGenericAllocationHandle)
 SIZE(CUtensorMapDataType)
 SIZE(CUtensorMapInterleave)

@@ -245,6 +245,7 @@ return {
   ["planes group_weights<0>"] = {46, 0, 0},
   ["pooling mean<1, 1, 0>"] = {40, 0, 0},
   ["pooling most<1, 0>"] = {30, 0, 0},
+  ["pooling places<5>"] = {24, 0, 0},
   ["pooling put<1>"] = {24, 0, 0},
   ["pooling unmean<1, 0>"] = {54, 0, 0},
   ["random bernoulli<1>"] = {32, 0, 0},

@@ -11,6 +11,7 @@ if debug then core.library((debug.getinfo(1, "S").source:gsub("init%.lua$", ""))
 
 -- Parts of the library; the file is loaded by the first use of the name.
 local parts = {
+  backends = "flare.backends",
   class = "flare.class",
   cuda = "flare.cuda",
   data = "flare.data",

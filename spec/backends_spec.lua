@@ -1,0 +1,55 @@
+-- flare.backends: settings for GPUs, which need none to be set and read.
+local flare = require "flare"
+
+local function refused(given, message)
+  local ok, err = pcall(flare.backends, given)
+  assert.is_false(ok)
+  assert.equal(message, (tostring(err):gsub("^[^:]*:%d+: ", "")))
+end
+
+describe("flare.backends", function()
+  local before
+  setup(function() before = flare.backends() end)
+  teardown(function() flare.backends(before) end)
+
+  it("tells the defaults", function()
+    assert.same({matmul = "auto", conv = "auto", tf32 = false, deterministic = false}, before)
+  end)
+
+  it("sets what is named, and leaves the rest", function()
+    local now = flare.backends{conv = "own", tf32 = true}
+    assert.same({matmul = "auto", conv = "own", tf32 = true, deterministic = false}, now)
+    flare.backends{matmul = "cublaslt", conv = "cudnn", deterministic = true}
+    assert.same({matmul = "cublaslt", conv = "cudnn", tf32 = true, deterministic = true},
+      flare.backends())
+    assert.same(before, flare.backends(before))
+  end)
+
+  it("is for the whole process", function()
+    flare.backends{conv = "own"}
+    local _, seen = flare.core.spawn([[return require "flare".backends().conv]]):join()
+    assert.equal("own", seen)
+    flare.backends(before)
+  end)
+
+  it("names the nearest of what it does not know, and then sets nothing", function()
+    refused({convs = "own"}, "backends: unknown option 'convs' (did you mean 'conv'?)")
+    refused({tf32 = true, conv = "cudn"},
+      'backends: conv: there is no "cudn" (did you mean "cudnn"?)')
+    refused({matmul = "openblas"},
+      'backends: matmul: there is no "openblas"; there are "auto", "cublaslt", "own"')
+    refused({matmul = 1}, 'backends: matmul must be one of "auto", "cublaslt", "own", got 1')
+    refused({tf32 = "yes"}, "backends: tf32 must be true or false, got yes")
+    refused("own", "backends: options must be a table like {conv = ...}, got string")
+    assert.same(before, flare.backends())
+  end)
+
+  it("refuses controls that a backend does not have", function()
+    local control = flare.core.backend_control
+    assert.has_error(function() control("cuda", "speed", 1) end)
+    assert.match("cuda has no control \"speed\"", select(2, pcall(control, "cuda", "speed", 1)))
+    assert.match("conv must be 0 to 2, got 3", select(2, pcall(control, "cuda", "conv", 3)))
+    assert.match("conv must be 0 to 2, got 0.5", select(2, pcall(control, "cuda", "conv", 0.5)))
+    assert.match("there is no backend \"gpu\"", select(2, pcall(control, "gpu", "conv", 1)))
+  end)
+end)
