@@ -232,7 +232,8 @@ static fl_status sync_one(fl_runtime *rt, fl_device d, int stream) {
   fl_backend *b = fli_backend(rt, d);
   lane *x = lane_of(rt, d, stream);
   uint64_t seq = 0;
-  if (!is_async(rt, d))
+  /* a device that nothing has run on is not opened for this */
+  if (!is_async(rt, d) || (!x && !rt->streams[d >> 8][d & 255]))
     return FL_OK;
   fl_status s = b->stream_sync(b, d & 255, stream_of(rt, d, stream), &seq);
   if (x)

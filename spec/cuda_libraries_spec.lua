@@ -116,6 +116,7 @@ describe("NVIDIA's libraries", function()
       line = line:gsub("@", function() return place .. "/good" end)
       assert.truthy(doctor:find("\n" .. line, 1, true), line .. "\n" .. doctor)
     end
+    assert.truthy(doctor:find "status=0\n$", doctor)
     assert.equal("true", flare("good", "", script):match "^[^\n]*")
   end)
 
@@ -147,5 +148,6 @@ describe("NVIDIA's libraries", function()
       line = line:gsub("@", function() return place .. "/parts" end)
       assert.truthy(doctor:find("\n" .. line, 1, true), line .. "\n" .. doctor)
     end
+    assert.truthy(doctor:find "status=0\n$", doctor)
   end)
 end)
