@@ -66,14 +66,15 @@ local function newest(path)
   return step
 end
 
---- Kills `times` trainings, each of which goes on from what the one before left.
--- Fails if a file is anything but what the undisturbed run wrote for its step, or if the
--- newest is neither the last whole save nor the one that was under way.
--- @return how many kills fell inside a save, and how often such a save was complete
-function kill.campaign(reference, times, seed)
+--- Kills `times` trainings, or more until `least` kills fell inside a save, each of which goes
+-- on from what the one before left. Fails if a file is anything but what the undisturbed run
+-- wrote for its step, or if the newest is neither the last whole save nor the one under way.
+-- @return how many kills fell inside a save, how often such a save was complete, and all kills
+function kill.campaign(reference, times, seed, least)
   math.randomseed(seed)
-  local path, inside, complete = folder(), 0, 0
-  for k = 1, times do
+  local path, inside, complete, k = folder(), 0, 0, 0
+  while k < times or (inside < (least or 0) and k < 6 * times) do
+    k = k + 1
     local aim = k % 4 > 0 and math.random(1, 3)
     local wait = aim and math.random() * reference.save or math.random() * 0.2
     local began, ended, done, first = run(path, aim, wait)
@@ -101,7 +102,7 @@ function kill.campaign(reference, times, seed)
     if done then os.execute(("rm -rf '%s'"):format(path)) end
   end
   os.execute(("rm -rf '%s'"):format(path))
-  return inside, complete
+  return inside, complete, k
 end
 
 return kill
