@@ -7,7 +7,7 @@ local more = table.move(arg, 3, #arg, 1, {})
 local folder = os.tmpname()
 os.remove(folder)
 _G.arg = {[0] = "examples/char_gpt.lua", "--data", path, "--steps", steps, "--out", folder,
-  "--quiet"}
+  "--quiet", "--device", device}
 table.move(more, 1, #more, #_G.arg + 1, _G.arg)
 local flare = require "flare"
 local clock, times, last, done = flare.core.clock, {}, nil, 0
