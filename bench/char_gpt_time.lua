@@ -1,13 +1,13 @@
 --- Milliseconds of a step of examples/char_gpt.lua's recipe, the median: what
 -- bench/peers/char_gpt.py measures as step_ms.
---   flare bench/char_gpt_time.lua TEXT STEPS [options of the example ...]
+--   flare bench/char_gpt_time.lua TEXT STEPS [options of the example, --device cuda ...]
 -- On a GPU, where calls return early, runs of 50 steps are measured, each waited for.
 local path, steps = arg[1], arg[2] or "300"
 local more = table.move(arg, 3, #arg, 1, {})
 local folder = os.tmpname()
 os.remove(folder)
 _G.arg = {[0] = "examples/char_gpt.lua", "--data", path, "--steps", steps, "--out", folder,
-  "--quiet", "--device", device}
+  "--quiet", "--device", "cpu"}
 table.move(more, 1, #more, #_G.arg + 1, _G.arg)
 local flare = require "flare"
 local clock, times, last, done = flare.core.clock, {}, nil, 0
