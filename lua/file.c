@@ -479,6 +479,9 @@ void fll_file_core(lua_State *L) {
                                        {"fail", fail},
                                        {NULL, NULL}};
   static const luaL_Reg around[] = {{"gunzip", fll_gunzip},
+                                    {"inflate", fll_inflate},
+                                    {"deflate", fll_deflate},
+                                    {"crc32", fll_crc32},
                                     {"crc32c", fll_crc32c},
                                     {"xxh64", fll_xxh64},
                                     {NULL, NULL}};

@@ -29,6 +29,9 @@ const char *fll_piece(lua_State *L, fl_lua *st, int i, size_t *n,
 int fll_map_file(lua_State *L);
 void fll_map_open(lua_State *L);
 int fll_gunzip(lua_State *L);
+int fll_inflate(lua_State *L);
+int fll_deflate(lua_State *L);
+int fll_crc32(lua_State *L);
 int fll_crc32c(lua_State *L);
 int fll_xxh64(lua_State *L);
 

@@ -36,6 +36,7 @@ end
 
 local readers = {
   ["data.idx"] = data.idx.read, ["data.text"] = data.text.load,
+  npy = flare.io.npy.load, npz = flare.io.npz.load,
   safetensors = flare.io.safetensors.load, ["flare.load"] = flare.load,
   ["mapped safetensors"] = function(path)
     return flare.io.safetensors.load(path, {map = true})

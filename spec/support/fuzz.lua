@@ -193,6 +193,15 @@ local function originals(folder)
   list.json = {'{"a": [1, 2.5e3, true, null, "t\\u00e9\\n"], "b": {"c": {}}}', function(p)
     return core.json.decode(core.file.read(p))
   end}
+  path = folder .. "/npy"
+  assert(flare.io.npy.save(path, core.ones(3, 2)))
+  list.npy = {core.file.read(path), flare.io.npy.load}
+  list["mapped npy"] = {list.npy[1], function(p) return flare.io.npy.load(p, {map = true}) end}
+  path = folder .. "/npz"
+  assert(flare.io.npz.save(path, {a = core.ones(3), b = core.zeros(2, {dtype = "i8"})}))
+  list.npz = {core.file.read(path), flare.io.npz.load}
+  assert(flare.io.npz.save(path, {a = core.ones(99), b = core.ones(2)}, {compress = true}))
+  list["deflated npz"] = {core.file.read(path), flare.io.npz.load}
   local pipe = assert(io.popen("gzip -c > '" .. folder .. "/idx.gz'", "w"))
   pipe:write(idx)
   pipe:close()

@@ -27,17 +27,23 @@ local parts = {
 
 local flare = {core = core}
 
---- Writes a tree of tables, numbers, strings and tensors to one file, atomically.
--- See flare.io.tree; `flare.load` reads it back.
--- @return true, or nil and a message
-function flare.save(path, tree)
-  return require("flare.io.tree").save(path, tree)
+-- The reader and writer of a file: NumPy's by its ending, else trees.
+local function format_of(path)
+  local ending = type(path) == "string" and path:match "%.(np[yz])$"
+  return require(ending and "flare.io." .. ending or "flare.io.tree")
 end
 
---- Reads what `flare.save` wrote; checksums are verified.
--- @return the tree, or nil and a message
+--- Writes a tree of tables, numbers, strings and tensors to one file, atomically; a tensor if
+-- the path ends in .npy, a table of tensors if it ends in .npz. `flare.load` reads it back.
+-- @return true, or nil and a message
+function flare.save(path, tree)
+  return format_of(path).save(path, tree)
+end
+
+--- Reads what `flare.save` wrote, or an .npy or .npz file of NumPy's; checksums are verified.
+-- @return the tree, tensor or table of tensors, or nil and a message
 function flare.load(path)
-  return require("flare.io.tree").load(path)
+  return format_of(path).load(path)
 end
 
 --- Whether the gradients of f(inputs) are what differences say; see flare.gradcheck.check.

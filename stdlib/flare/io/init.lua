@@ -1,8 +1,9 @@
---- flare.io: safetensors, trees of values, checkpoints.
+--- flare.io: safetensors, NumPy's files, trees of values, checkpoints.
 require "flare"
 
 local parts = {
   safetensors = "flare.io.safetensors", tree = "flare.io.tree", Checkpoint = "flare.io.checkpoint",
+  npy = "flare.io.npy", npz = "flare.io.npz",
 }
 
 return setmetatable({}, {
