@@ -752,6 +752,8 @@ static fl_status run(work *w) {
 static fl_status run_general(fl_runtime *rt, const fl_call *c) {
   if (rt->trace && c->op->family != FLI_COMPOSE)
     return fli_trace_call(rt, c);
+  if (c->op->id == FLI_OP_assign && fli_assign_is_far(c))
+    return fli_assign_across(rt, c);
   const fl_meta *few[FEW], **metas = few;
   work w; /* member by member: `out` is large and written before it is read */
   w.rt = rt;

@@ -406,6 +406,9 @@ static inline fl_stream *fli_stream(fl_runtime *rt, fl_device d) {
   return FLI_LIKELY(s != NULL) ? s : fli_stream_open(rt, d);
 }
 char *fli_text(fl_runtime *rt, size_t room); /* for fl_..._text */
+/* x:copy_(from) between devices. */
+bool fli_assign_is_far(const fl_call *c);
+fl_status fli_assign_across(fl_runtime *rt, const fl_call *c);
 /* Fails with the site of a launch whose failure came later, from the ring. */
 fl_status fli_late_failure(fl_runtime *rt, fl_status s,
                            const fli_launch_note *n, uint64_t seq);

@@ -771,3 +771,23 @@ fl_status fl_tensor_to_async(fl_tensor *t, fl_device d, fl_dtype dtype,
     rt->copy_site = 0;
   return s;
 }
+
+/* assign is the one row whose inputs may lie on two devices. */
+bool fli_assign_is_far(const fl_call *c) {
+  const fl_tensor *x = c->in[0].tensor, *from = c->in[1].tensor;
+  return c->n_in == 2 && x && from && x->storage && from->storage &&
+         x->rt == from->rt && x->storage->device != from->storage->device;
+}
+
+fl_status fli_assign_across(fl_runtime *rt, const fl_call *c) {
+  fl_operand in[2] = {c->in[0], c->in[1]};
+  fl_tensor *moved = NULL;
+  FLI_TRY(fl_tensor_to(in[1].tensor, in[0].tensor->storage->device, FL_NODTYPE,
+                       &moved));
+  in[1].tensor = moved;
+  fl_call near = *c;
+  near.in = in;
+  fl_status s = fl_call_run(rt, &near);
+  fl_tensor_release(moved);
+  return s;
+}

@@ -19,7 +19,7 @@ git clone -q "$(pwd)" "$root/flare"
 
 timed() { # a command there, and its time as a figure
   start=$(date +%s) status=0
-  chroot "$root" /bin/sh -c "cd /flare && $1" </dev/null >"$root/log" 2>&1 || status=$?
+  env -u FLARE_DATA chroot "$root" /bin/sh -c "cd /flare && $1" </dev/null >"$root/log" 2>&1 || status=$?
   cat "$root/log"
   echo "figure: $suite, $(nproc) cores at a load of $(cut -d' ' -f2 /proc/loadavg), $1:" \
     "$(($(date +%s) - start)) s, status $status: $(tail -n 1 "$root/log")"
