@@ -186,15 +186,15 @@ describe("a tensor", function()
     assert.error_matches(function() x:to("tpu:0") end, "tpu:0")
   end)
 
-  it("are written from those of another device, gradients included", function()
-    local x, y = flare.zeros(2, 3, {device = "sim:0"}), flare.tensor({1, 2, 3}, {requires_grad = true})
+  it("is written from one of another device, gradients included", function()
+    local x, y = core.zeros(2, 3, {device = "sim:0"}), core.tensor({1, 2, 3}, {requires_grad = true})
     local z = x * 2
     z:copy_(y * 3)
     assert.same({{3, 6, 9}, {3, 6, 9}}, z:totable())
     assert.equal("sim:0", z.device)
     z:sum():backward()
     assert.same({6, 6, 6}, y.grad:totable())
-    x[{2, {}}] = flare.ones(3, {device = "sim:1", dtype = "i64"})
+    x[{2, {}}] = core.ones(3, {device = "sim:1", dtype = "i64"})
     assert.same({{0, 0, 0}, {1, 1, 1}}, x:totable())
   end)
 
