@@ -176,7 +176,7 @@ static void set_operands(plan *p) {
   for (int k = 0; k < p->n; k++) {
     const fl_view *v = view_of(p, k);
     if (flc_is_number(v))
-      p->a.number[k] = (expr_number){flc_number(v), flc_number_int(v)};
+      memcpy(&p->a.number[k], v->imm, sizeof v->imm);
     else
       p->a.data[k] = v->data;
   }
@@ -205,6 +205,15 @@ static int width_of(const plan *p, int inner, bool tail) {
   return ok ? v : 1;
 }
 
+/* The inputs of which V elements are one and the same, a bit each: known to the
+ * compiler, like everything that the kernel would branch on. */
+static int repeated(const plan *p, int inner, int v) {
+  int mask = 0;
+  for (int k = 0; k < p->n_in && v > 1; k++)
+    mask |= (!p->a.data[k] || p->a.axis[inner].stride[k] == 0) << k;
+  return mask;
+}
+
 /* --- launches --- */
 
 static fl_status run_map(plan *p, const char *text) {
@@ -217,7 +226,10 @@ static fl_status run_map(plan *p, const char *text) {
   int v = width_of(p, a->n_keep - 1, a->n_keep == 1);
   int64_t blocks = flc_ceil_div(a->n, (int64_t)v * EXPR_THREADS);
   int64_t most = (int64_t)flc_chip_of(p->l)->processors * 4096;
-  flc_spec spec = FLC_SPEC("expr", "map", v, a->n > INT32_MAX);
+  int flat = a->n_keep == 1;
+  flc_spec spec =
+      FLC_SPEC("expr", "map", v, flat, a->n % v != 0, !flat && a->n > INT32_MAX,
+               repeated(p, a->n_keep - 1, v));
   spec.text = text;
   flc_grid g = {.x = (unsigned)(blocks < most ? blocks : most),
                 .block = EXPR_THREADS};
@@ -250,6 +262,17 @@ static flc_grid cut(plan *p, int v, bool columns) {
       .x = (unsigned)blocks, .y = (unsigned)a->segments, .block = EXPR_THREADS};
 }
 
+static fl_status run_fold(plan *p) {
+  const fl_program *program = p->l->program;
+  bool whole = !is_real(fl_program_type(program, program->out[0]));
+  expr_fold a = {p->a.n, p->a.segments, p->a.partial, p->l->out[0].data};
+  flc_spec spec =
+      FLC_SPEC("expr", "fold", program->reduce, whole, p->l->out[0].dtype);
+  flc_grid g = {.x = (unsigned)flc_ceil_div(a.n, EXPR_THREADS / 32),
+                .block = EXPR_THREADS};
+  return FLC_RUN(p->l, spec, g, a);
+}
+
 static fl_status run_reduce(plan *p, const char *text) {
   const fl_launch *l = p->l;
   expr_args *a = &p->a;
@@ -271,22 +294,18 @@ static fl_status run_reduce(plan *p, const char *text) {
   while (last >= 0 && shape[last] == 1)
     last--;
   bool columns = last >= 0 && !(mask >> last & 1) && a->reduced > 0;
-  int v =
-      width_of(p, columns ? a->n_keep - 1 : a->n_keep + a->n_red - 1, false);
-  flc_spec spec = FLC_SPEC("expr", "reduce", v, columns, big);
+  int inner = columns ? a->n_keep - 1 : a->n_keep + a->n_red - 1;
+  int flat = a->n_keep == 1 && a->n_red == 1;
+  int v = width_of(p, inner, false);
+  flc_spec spec = FLC_SPEC("expr", "reduce", v, columns, flat, !flat && big,
+                           repeated(p, inner, v));
   spec.text = text;
   flc_grid g = cut(p, v, columns);
   if (a->segments > 1 &&
       !(a->partial = fl_scratch_get(l, (size_t)a->segments * (size_t)a->n * 8)))
     return FL_ENOMEM;
   fl_status s = FLC_RUN(l, spec, g, *a);
-  if (s || !a->partial)
-    return s;
-  flc_spec second = FLC_SPEC("expr", "fold", big);
-  second.text = text;
-  flc_grid few = {.x = (unsigned)flc_ceil_div(a->n, EXPR_THREADS / 32),
-                  .block = EXPR_THREADS};
-  return FLC_RUN(l, second, few, *a);
+  return s || !a->partial ? s : run_fold(p);
 }
 
 FLC_KERNEL(expr) {
@@ -298,7 +317,7 @@ FLC_KERNEL(expr) {
   return l->program->reduce ? run_reduce(&p, text) : run_map(&p, text);
 }
 
-/* --- for the check: programs of users are in no pack --- */
+/* --- for the check: programs of users are in no pack, but for the fold --- */
 
 #define SAMPLE(reduce)                                                         \
   "#define EXPR_REDUCE " reduce "\n#define EXPR_A double\n"                    \
@@ -307,15 +326,17 @@ FLC_KERNEL(expr) {
   "#define EXPR_BODY const float v2 = v0 * v1;\n"
 
 void flc_visit_expr(flc_visitor *v) {
-  flc_spec s = FLC_SPEC("expr", "map", 4, 0);
+  flc_spec s = FLC_SPEC("expr", "map", 4, 1, 0, 0, 0);
   s.text = SAMPLE("0");
   v->spec(v, &s, true);
   for (int columns = 0; columns < 2; columns++) {
-    s = FLC_SPEC("expr", "reduce", 4, columns, 0);
+    s = FLC_SPEC("expr", "reduce", 4, columns, 1, 0, 0);
     s.text = SAMPLE("1");
     v->spec(v, &s, columns == 0);
   }
-  s = FLC_SPEC("expr", "fold", 0);
-  s.text = SAMPLE("1");
-  v->spec(v, &s, true);
+  for (int reduce = 1; reduce <= 4; reduce++)
+    for (fl_dtype d = FL_F32; d <= FL_I64; d++) {
+      s = FLC_SPEC("expr", "fold", reduce, !is_real(d), d);
+      v->spec(v, &s, reduce == 1 && d == FL_F32);
+    }
 }

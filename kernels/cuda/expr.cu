@@ -7,19 +7,51 @@
 #include "flare.cuh"
 #include "expr.h"
 
-template <class W> W number(const expr_number &v) { return (W)v.f; }
-template <> inline int64_t number<int64_t>(const expr_number &v) { return v.i; }
-template <> inline bool number<bool>(const expr_number &v) { return v.i != 0; }
-
 /* A bool is a number where it is stored. */
 template <class S, class W> S stored(W v) { return fl_put<S>(v); }
 template <class S> S stored(bool v) { return fl_put<S>((int64_t)v); }
+
+/* Fold of two accumulators: R is the fl_reduction. */
+template <int R, class A> A joined(A a, A v) {
+  return R == 1   ? a + v
+         : R == 2 ? a * v
+         : R == 3 ? (v > a || v != v ? v : a)
+                  : (v < a || v != v ? v : a);
+}
+
+#ifndef EXPR_BODY
+
+/* The segments' accumulators in their order, a warp for each result; WHOLE:
+ * they are integers. It is the same for all programs. */
+template <int R, int WHOLE, int D>
+__global__ void __launch_bounds__(EXPR_THREADS)
+    fold(const __grid_constant__ expr_fold a) {
+  typedef typename fl_type<WHOLE ? FL_I64 : FL_F64>::S A;
+  const A *from = (const A *)a.partial;
+  const int64_t i = fl_thread() / 32;
+  const int lane = threadIdx.x & 31;
+  A s = 0;
+  if (i < a.n && lane < a.segments)
+    s = from[lane * a.n + i];
+  for (int k = lane + 32; k < a.segments && i < a.n; k += 32)
+    s = joined<R>(s, from[k * a.n + i]);
+#pragma unroll
+  for (int k = 16; k > 0; k /= 2) {
+    const A other = __shfl_down_sync(0xffffffff, s, k);
+    if (lane + k < a.segments)
+      s = joined<R>(s, other);
+  }
+  if (lane == 0 && i < a.n)
+    ((FL_S(D) *)a.y)[i] = fl_put<FL_S(D)>(s);
+}
+
+#else
 
 /* Adds to the operands' places those of element i of some axes. BIG: counts do
  * not fit 32 bits. */
 template <int BIG>
 void walk(const expr_args &a, const expr_axis *axis, int n, int64_t i,
-                 int64_t *at) {
+          int64_t *at) {
 #define ADD(k, D, value, W) at[k] += c * axis[d].stride[k];
 #pragma unroll 1
   for (int d = n - 1; d >= 0; d--) {
@@ -31,29 +63,30 @@ void walk(const expr_args &a, const expr_axis *axis, int n, int64_t i,
       i = q;
     }
     EXPR_INPUTS(ADD)
+#if EXPR_REDUCE == 0
     EXPR_RESULTS(ADD)
+#endif
   }
-#undef ADD
 }
 
-/* V elements of an operand from place `at` on, `n` of which there are. */
-template <int V, class S, class W>
-void take(W *to, const void *data, int64_t at, int64_t stride, int n,
-          const expr_number &given) {
-  if (!data || stride == 0) {
-    W one = data ? fl_get<W>(((const S *)data)[at]) : number<W>(given);
+/* V elements of an operand from `p` on, `n` of which there are; one for all if
+ * REPEATED. A number's place is among the arguments. */
+template <int V, int REPEATED, class S, class W>
+void take(W *to, const S *p, int n) {
+  if (REPEATED) {
+    const W one = fl_get<W>(*p);
 #pragma unroll
     for (int j = 0; j < V; j++)
       to[j] = one;
     return;
   }
-  const S *p = (const S *)data + at;
   fl_vec<S, V> x;
-  if (V > 1 && n >= V)
+  if (n >= V)
     x = fl_read<S, V>(p);
   else
+#pragma unroll
     for (int j = 0; j < V; j++)
-      x.at[j] = p[j < n ? j * stride : 0];
+      x.at[j] = p[j < n ? j : 0];
 #pragma unroll
   for (int j = 0; j < V; j++)
     to[j] = fl_get<W>(x.at[j]);
@@ -61,22 +94,29 @@ void take(W *to, const void *data, int64_t at, int64_t stride, int n,
 
 #define TAKE(k, D, value, W)                                                   \
   W x##k[V];                                                                   \
-  take<V, FL_S(D)>(x##k, a.data[k], at[k], inner.stride[k], left, a.number[k]);
+  take<V, (REPEATS >> k) & 1>(                                                 \
+      x##k,                                                                    \
+      (const FL_S(D) *)(a.data[k] ? a.data[k] : &a.number[k]) + at[k], left);
 #define VALUE(k, D, value, W) const W v##value = x##k[j];
 
 #if EXPR_REDUCE == 0
 
-/* A thread takes V elements along the last axis; there `left` may be less than
- * V only where it is the one axis. */
-template <int V, int BIG>
+/* A thread takes V elements along the last axis, which is the only one if FLAT;
+ * TAIL: then the last thread may have less. */
+template <int V, int FLAT, int TAIL, int BIG, int REPEATS>
 __global__ void __launch_bounds__(EXPR_THREADS)
     map(const __grid_constant__ expr_args a) {
-  const expr_axis &inner = a.axis[a.n_keep - 1];
   const int64_t step = fl_threads() * V;
+#pragma unroll 1
   for (int64_t i = fl_thread() * V; i < a.n; i += step) {
-    const int left = a.n - i < V ? (int)(a.n - i) : V;
+    const int left = TAIL && a.n - i < V ? (int)(a.n - i) : V;
     int64_t at[EXPR_OPERANDS] = {0};
-    walk<BIG>(a, a.axis, a.n_keep, i, at);
+    if (FLAT) {
+#define PLACE(k, D, value, W) at[k] = i * a.axis[0].stride[k];
+      EXPR_INPUTS(PLACE)
+      EXPR_RESULTS(PLACE)
+    } else
+      walk<BIG>(a, a.axis, a.n_keep, i, at);
     EXPR_INPUTS(TAKE)
 #define RESULT(k, D, value, W) fl_vec<FL_S(D), V> x##k;
     EXPR_RESULTS(RESULT)
@@ -90,11 +130,11 @@ __global__ void __launch_bounds__(EXPR_THREADS)
 #define SAVE(k, D, value, W)                                                   \
   {                                                                            \
     FL_S(D) *to = (FL_S(D) *)a.data[k] + at[k];                                \
-    if (V > 1 && left == V)                                                    \
+    if (left == V)                                                             \
       fl_write<FL_S(D), V>(to, x##k);                                          \
     else                                                                       \
       for (int j = 0; j < left; j++)                                           \
-        to[j * inner.stride[k]] = x##k.at[j];                                  \
+        to[j] = x##k.at[j];                                                    \
   }
     EXPR_RESULTS(SAVE)
   }
@@ -102,28 +142,12 @@ __global__ void __launch_bounds__(EXPR_THREADS)
 
 #else
 
-inline EXPR_A join(EXPR_A a, EXPR_A v) {
-  return EXPR_REDUCE == 1   ? a + v
-         : EXPR_REDUCE == 2 ? a * v
-         : EXPR_REDUCE == 3 ? (v > a || v != v ? v : a)
-                            : (v < a || v != v ? v : a);
-}
-
-/* The result's dtype and place. */
-#define STORE(k, D, value, W)                                                  \
-  {                                                                            \
-    int64_t at[EXPR_OPERANDS] = {0};                                           \
-    walk<BIG>(a, a.axis, a.n_keep, i, at);                                     \
-    ((FL_S(D) *)a.data[k])[at[k]] = stored<FL_S(D)>(s);                        \
-  }
-template <int BIG> void finish(const expr_args &a, int64_t i, EXPR_A s) {
-  EXPR_RESULTS(STORE)
-}
+inline EXPR_A join(EXPR_A a, EXPR_A v) { return joined<EXPR_REDUCE>(a, v); }
 
 /* a.lanes threads share a result. COLUMNS: a thread has V results that lie side
  * by side, and so have its neighbours; otherwise V elements of a result lie so.
- * blockIdx.y is the segment. */
-template <int V, int COLUMNS, int BIG>
+ * blockIdx.y is the segment. FLAT: one axis is kept, one reduced. */
+template <int V, int COLUMNS, int FLAT, int BIG, int REPEATS>
 __global__ void __launch_bounds__(EXPR_THREADS)
     reduce(const __grid_constant__ expr_args a) {
   const int KEPT = COLUMNS ? V : 1, RUN = COLUMNS ? 1 : V, left = V;
@@ -132,7 +156,6 @@ __global__ void __launch_bounds__(EXPR_THREADS)
   const int group = COLUMNS ? t % groups : t / a.lanes;
   const int lane = COLUMNS ? t / groups : t % a.lanes;
   const int64_t i = ((int64_t)blockIdx.x * groups + group) * KEPT;
-  const expr_axis &inner = a.axis[a.n_keep + (COLUMNS ? -1 : a.n_red - 1)];
   const int64_t begin = blockIdx.y * a.segment;
   const int64_t end = min(begin + a.segment, a.reduced);
   EXPR_A sum[V];
@@ -140,13 +163,18 @@ __global__ void __launch_bounds__(EXPR_THREADS)
   for (int j = 0; j < V; j++)
     sum[j] = (EXPR_A)EXPR_FIRST;
   int64_t from[EXPR_OPERANDS] = {0};
-  walk<BIG>(a, a.axis, a.n_keep, i < a.n ? i : 0, from);
+  if (FLAT) {
+#define KEPT_AT(k, D, value, W) from[k] = i * a.axis[0].stride[k];
+    EXPR_INPUTS(KEPT_AT)
+  } else
+    walk<BIG>(a, a.axis, a.n_keep, i < a.n ? i : 0, from);
   for (int64_t r = begin + lane * RUN; r < end && i < a.n; r += a.lanes * RUN) {
     int64_t at[EXPR_OPERANDS];
-#define START(k, D, value, W) at[k] = from[k];
+#define START(k, D, value, W)                                                  \
+  at[k] = from[k] + (FLAT ? r * a.axis[1].stride[k] : 0);
     EXPR_INPUTS(START)
-    EXPR_RESULTS(START)
-    walk<BIG>(a, a.axis + a.n_keep, a.n_red, r, at);
+    if (!FLAT)
+      walk<BIG>(a, a.axis + a.n_keep, a.n_red, r, at);
     EXPR_INPUTS(TAKE)
 #pragma unroll
     for (int j = 0; j < V; j++) {
@@ -157,14 +185,17 @@ __global__ void __launch_bounds__(EXPR_THREADS)
     }
   }
   if (!COLUMNS)
+#pragma unroll
     for (int j = 1; j < V; j++)
       sum[0] = join(sum[0], sum[j]);
 #pragma unroll
   for (int j = 0; j < KEPT; j++)
     part[(lane * groups + group) * KEPT + j] = sum[j];
+#pragma unroll 1
   for (int half = a.lanes / 2; half > 0; half /= 2) {
     __syncthreads();
     if (lane < half)
+#pragma unroll 1
       for (int j = 0; j < KEPT; j++) {
         EXPR_A *p = &part[(lane * groups + group) * KEPT + j];
         *p = join(*p, p[half * groups * KEPT]);
@@ -172,30 +203,17 @@ __global__ void __launch_bounds__(EXPR_THREADS)
   }
   if (lane > 0 || i >= a.n)
     return;
+#pragma unroll 1
   for (int j = 0; j < KEPT; j++) {
-    EXPR_A s = part[group * KEPT + j];
+    const EXPR_A s = part[group * KEPT + j];
     if (a.partial)
       ((EXPR_A *)a.partial)[blockIdx.y * a.n + i + j] = s;
-    else
-      finish<BIG>(a, i + j, s);
+    else {
+#define STORE(k, D, value, W)                                                  \
+  ((FL_S(D) *)a.data[k])[i + j] = fl_put<FL_S(D)>(s);
+      EXPR_RESULTS(STORE)
+    }
   }
 }
-
-/* The segments' accumulators in their order: a warp for each result. */
-template <int BIG>
-__global__ void __launch_bounds__(EXPR_THREADS)
-    fold(const __grid_constant__ expr_args a) {
-  const int64_t i = fl_thread() / 32;
-  const int lane = threadIdx.x & 31;
-  EXPR_A s = (EXPR_A)EXPR_FIRST;
-  for (int k = lane; k < a.segments && i < a.n; k += 32)
-    s = join(s, ((const EXPR_A *)a.partial)[k * a.n + i]);
-#pragma unroll
-  for (int k = 16; k > 0; k /= 2) {
-    EXPR_A other = __shfl_down_sync(0xffffffff, s, k);
-    s = join(s, other);
-  }
-  if (lane == 0 && i < a.n)
-    finish<BIG>(a, i, s);
-}
+#endif
 #endif

@@ -8,12 +8,6 @@
 #define EXPR_DIMS     8
 #define EXPR_THREADS  256
 
-/* An operand that is a number: which one counts is the type it is read as. */
-typedef struct expr_number {
-  double f;
-  int64_t i;
-} expr_number;
-
 typedef struct expr_axis {
   int64_t size;
   int64_t stride[EXPR_OPERANDS]; /* elements */
@@ -29,8 +23,16 @@ typedef struct expr_args {
   int n_keep, n_red;
   void *data[EXPR_OPERANDS]; /* NULL: a number */
   void *partial;             /* segments x n accumulators; NULL: one segment */
-  expr_number number[EXPR_IN];
+  int64_t number[EXPR_IN];   /* the bytes of those */
   expr_axis axis[EXPR_DIMS];
 } expr_args;
+
+/* What folds the segments' accumulators into the results. */
+typedef struct expr_fold {
+  int64_t n;
+  int segments;
+  const void *partial;
+  void *y;
+} expr_fold;
 
 #endif
