@@ -76,22 +76,26 @@ static int wide_stages(int w) {
 }
 /* Groups that compute, forward: three, where registers suffice and tiles of 192
  * queries leave little of the last one empty. */
-static int wide_groups(int w, int64_t queries) {
-  return w == 64 && flc_ceil_div(queries, 192) * 192 <= queries + queries / 12
+static int wide_groups(int w, int64_t queries, int more) {
+  return w == 64 && more < 2 &&
+                 flc_ceil_div(queries, 192) * 192 <= queries + queries / 12
              ? 3
              : 2;
 }
 static int wide_queries(int w) { /* of a tile, backward */
   return w == 64 ? 128 : 64;
 }
-static flc_spec wide_forward_spec(int dtype, int w, int groups, bool more) {
+static flc_spec wide_forward_spec(int dtype, int w, int groups, int more) {
   return FLC_SPEC("attention_wide", "forward", dtype, w, groups, wide_stages(w),
                   more);
 }
 static flc_spec wide_rows_spec(int dtype, int w) {
   return FLC_SPEC("attention_wide_backward", "rows", dtype, w);
 }
-static flc_spec wide_keys_spec(int dtype, int w, bool more) {
+static flc_spec bits_spec(int turn) {
+  return FLC_SPEC("attention", "bits", turn);
+}
+static flc_spec wide_keys_spec(int dtype, int w, int more) {
   return FLC_SPEC("attention_wide_backward", "keys", dtype, w, more);
 }
 static flc_spec wide_gather_spec(int dtype, int w) {
@@ -118,15 +122,18 @@ void flc_visit_attention(flc_visitor *v) {
   for (int dtype = FL_F16; dtype <= FL_BF16; dtype++)
     for (int w = 64; w <= 128; w += 64) {
       bool quick = dtype == FL_BF16 && w == 128;
-      for (int groups = 2; groups <= (w == 64 ? 3 : 2); groups++)
-        for (int more = 0; more < 2; more++)
-          visit_one(v, wide_forward_spec(dtype, w, groups, more),
-                    quick && more);
+      for (int more = 0; more < 3; more++) {
+        visit_one(v, wide_forward_spec(dtype, w, 2, more), quick && more == 1);
+        if (w == 64 && more < 2)
+          visit_one(v, wide_forward_spec(dtype, w, 3, more),
+                    dtype == FL_BF16 && more);
+        visit_one(v, wide_keys_spec(dtype, w, more), quick && more < 2);
+      }
       visit_one(v, wide_rows_spec(dtype, w), quick);
-      visit_one(v, wide_keys_spec(dtype, w, false), quick);
-      visit_one(v, wide_keys_spec(dtype, w, true), false);
       visit_one(v, wide_gather_spec(dtype, w), quick);
     }
+  for (int turn = 0; turn < 2; turn++)
+    visit_one(v, bits_spec(turn), turn);
   for (int dtype = FL_F64; dtype <= FL_F32; dtype++) {
     visit_one(v, delta_spec(dtype), false);
     for (int parts = 1; parts <= 2; parts++) {
@@ -403,6 +410,46 @@ static int wide_width(const work *w) {
   return wider(&w->a) <= 64 ? 64 : 128;
 }
 
+/* What the kernels have to reckon with: their MORE. */
+static int wide_more(const work *w) {
+  const attention_args *a = &w->a;
+  bool bits = !a->mask.data || a->mask.dtype == FL_BOOL;
+  return !w->more ? 0 : bits && a->scale > 0 ? 1 : 2;
+}
+
+/* A bool mask as bits, the keys' or (turned) the queries' side by side. Dims in
+ * which it repeats stay one. */
+static fl_status wide_bits(const work *w, attention_wide *to, bool turned) {
+  const attention_mask *m = &w->a.mask;
+  const int64_t *by = m->stride;
+  if (to->more != 1 || !m->data)
+    return FL_OK;
+  int row = turned ? 3 : 2, col = turned ? 2 : 3;
+  int64_t size[4] = {w->heads_all / w->a.heads, w->a.heads, w->a.nq, w->a.nk};
+  for (int i = 0; i < 4; i++)
+    size[i] = by[i] ? size[i] : 1;
+  attention_pack a = {.mask = m->data,
+                      .stride = {by[0], by[1], by[row], by[col]},
+                      .heads = size[1],
+                      .rows = size[row],
+                      .columns = size[col],
+                      .words = flc_ceil_div(size[col], 128) * 4};
+  int64_t heads = size[0] * size[1];
+  bool turn = by[row] == 1 && by[col] != 1;
+  a.units = heads * (turn ? flc_ceil_div(a.rows, 32) * a.words
+                          : a.rows * (a.words / 4));
+  a.to = fl_scratch_get(w->l, (size_t)(heads * a.rows * a.words) * 4);
+  if (!a.to)
+    return FL_ENOMEM;
+  to->a.bits =
+      (attention_bits){a.to, size[0] > 1 ? size[1] * a.rows * a.words : 0,
+                       size[1] > 1 ? a.rows * a.words : 0,
+                       size[row] > 1 ? a.words : 0, size[col] > 1};
+  flc_spec spec = bits_spec(turn);
+  flc_grid g = {.x = (unsigned)flc_ceil_div(a.units, 8), .block = 256};
+  return FLC_RUN(w->l, spec, g, a);
+}
+
 /* The maps, of queries by tiles of `tile`; false: other kernels have to do it.
  * Few queries would leave most of a tile empty. */
 static bool wide_open(const work *w, attention_wide *to, int tile) {
@@ -415,7 +462,7 @@ static bool wide_open(const work *w, attention_wide *to, int tile) {
   int64_t heads_k = a->heads / a->group;
   to->a = *a;
   to->tiles_q = flc_ceil_div(a->nq, tile);
-  to->more = w->more;
+  to->more = wide_more(w);
   return wide_map(w, &to->q, &a->q, a->d, a->nq, a->heads, tile) &&
          wide_map(w, &to->k, &a->k, a->d, a->nk, heads_k, WIDE_KEYS) &&
          wide_map(w, &to->v, &a->v, a->dv_cols, a->nk, heads_k, WIDE_KEYS);
@@ -444,13 +491,13 @@ static fl_status wide_schedule(const work *w, attention_wide *to, int blocks) {
 
 static fl_status wide_forward(const work *w, attention_wide *to) {
   int cols = wide_width(w), most = flc_chip_of(w->l)->processors,
-      groups = wide_groups(cols, w->a.nq),
+      groups = wide_groups(cols, w->a.nq, to->more),
       rows = 2 * 64 * groups + 2 * WIDE_KEYS * wide_stages(cols);
-  flc_spec spec = wide_forward_spec((int)w->dtype, cols, groups, w->more);
+  flc_spec spec = wide_forward_spec((int)w->dtype, cols, groups, to->more);
   to->a.tiles = to->tiles_q;
   to->items = (int)(to->a.tiles * w->heads_all);
-  fl_status s = wide_schedule(w, to, most);
-  if (s)
+  fl_status s = wide_bits(w, to, false);
+  if (s || (s = wide_schedule(w, to, most)))
     return s;
   flc_grid g = {.x = (unsigned)(to->items < most ? to->items : most),
                 .block = 128 * (unsigned)(groups + 1),
@@ -463,7 +510,7 @@ static fl_status wide_backward(const work *w, attention_wide *to) {
   int64_t tiles = w->heads_all * to->tiles_q;
   size_t bytes = (size_t)tiles * 2 * 8 * 128 * 4 * sizeof(float);
   flc_spec rows = wide_rows_spec(dtype, cols),
-           keys = wide_keys_spec(dtype, cols, w->more),
+           keys = wide_keys_spec(dtype, cols, to->more),
            gather = wide_gather_spec(dtype, cols);
   fl_status s;
   to->rows =
@@ -475,7 +522,8 @@ static fl_status wide_backward(const work *w, attention_wide *to) {
   to->a.tiles = flc_ceil_div(to->a.nk, WIDE_KEYS);
   flc_grid g = {.x = (unsigned)flc_ceil_div(tiles * queries * 8, 256),
                 .block = 256};
-  if ((s = flc_zero(w->l, to->dq_sums, bytes)) ||
+  if ((s = wide_bits(w, to, true)) ||
+      (s = flc_zero(w->l, to->dq_sums, bytes)) ||
       (s = FLC_RUN(w->l, rows, g, *to)))
     return s;
   g = (flc_grid){
@@ -523,7 +571,8 @@ FLC_KERNEL(attention) {
   w.a.lse = lse.data;
   join_heads(&w);
   attention_wide wide;
-  if (wide_open(&w, &wide, 64 * wide_groups(wide_width(&w), w.a.nq))) {
+  if (wide_open(&w, &wide,
+                64 * wide_groups(wide_width(&w), w.a.nq, wide_more(&w)))) {
     s = wide_forward(&w, &wide);
   } else if (w.tensor) {
     s = forward16(&w);

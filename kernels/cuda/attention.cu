@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(ATT_THREADS)
     att_soften<N, MORE>(state, s, unit);
     att_shrink<W>(o, state);
     if (MORE && a.drop.limit)
-      att_drop<N>(a, r, s, p, query, key);
+      att_drop<N, 1>(a, r, s, p, query, key);
     att_update<D, N, W, W>(o, s, v, 0);
     __syncthreads();
   }
@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(ATT_THREADS)
   for (int half = 0; half < 2; half++) {
     float sum = fl_warp_reduce<4>(state.sum[half], fl_sum_of());
     int64_t row = query + lane / 4 + 8 * half;
-    factor[half] = sum == 0 ? 0 : 1 / sum;
+    factor[half] = sum == 0 ? 0 : (MORE ? att_grown(a) : 1) / sum;
     if (lane % 4 == 0 && row < a.nq)
       lse[(p.b * a.heads + p.h) * a.nq + row] =
           state.top[half] * (MORE ? 1 : (float)a.scale) + fl_log(sum);
@@ -116,4 +116,47 @@ __global__ void merge(const __grid_constant__ attention_args a) {
     if (col < a.dv_cols)
       y[col] = fl_pack<D>(all, 0) & 0xffff;
   }
+}
+
+/* A bool mask as bits. TURN: it has rows side by side, and a warp makes a word
+ * of each of 32 rows; else columns, and it makes four words of one row. */
+template <int TURN>
+__global__ void __launch_bounds__(256)
+    bits(const __grid_constant__ attention_pack a) {
+  int lane = threadIdx.x & 31;
+  int64_t unit = fl_thread() / 32;
+  if (unit >= a.units)
+    return;
+  int64_t lines = TURN ? (a.rows + 31) / 32 : a.rows,
+          groups = TURN ? a.words : a.words / 4,
+          group = TURN ? unit / lines % groups : unit % groups,
+          line = TURN ? unit % lines : unit / groups % lines,
+          bh = unit / (lines * groups);
+  const uint8_t *from = a.mask + bh / a.heads * a.stride[0] +
+                        bh % a.heads * a.stride[1];
+  uint32_t *to = a.to + bh * a.rows * a.words;
+  if (TURN) {
+    int64_t row = line * 32 + lane, first = group * 32;
+    uint32_t word = 0;
+    from += (row < a.rows ? row : 0) * a.stride[2];
+#pragma unroll 8
+    for (int i = 0; i < 32; i++) {
+      int64_t col = first + i < a.columns ? first + i : a.columns - 1;
+      word |= (uint32_t)(from[col * a.stride[3]] != 0) << i;
+    }
+    if (row < a.rows)
+      to[row * a.words + group] = word;
+    return;
+  }
+  from += line * a.stride[2];
+  uint32_t mine = 0;
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    int64_t col = group * 128 + i * 32 + lane;
+    col = col < a.columns ? col : a.columns - 1;
+    uint32_t word = __ballot_sync(0xffffffff, from[col * a.stride[3]] != 0);
+    mine = lane == i ? word : mine;
+  }
+  if (lane < 4)
+    to[line * a.words + group * 4 + lane] = mine;
 }

@@ -79,19 +79,25 @@ inline int64_t att_element(const attention_args &a, int64_t b, int64_t h,
                            int64_t query, int64_t key) {
   return ((b * a.heads + h) * a.nq + query) * a.nk + key;
 }
-/* Bit i: element e + i stays; e is a multiple of 4. */
-inline uint32_t att_kept4(const attention_args &a, const att_random &r,
-                          int64_t e) {
+/* The greatest number that is dropped, if there is dropout. */
+inline uint32_t att_last(const attention_args &a) {
+  return (uint32_t)(a.drop.limit - 1);
+}
+inline uint64_t att_counter(const att_random &r, int64_t e) {
+  return r.offset + (uint64_t)e / 4;
+}
+/* Bit i: the i-th of a counter's four elements stays. */
+inline uint32_t att_kept4(uint64_t seed, uint64_t counter, uint32_t last) {
   uint32_t w[4], bits = 0;
-  fl_philox(r.seed, r.offset + (uint64_t)e / 4, 0, w);
+  fl_philox(seed, counter, 0, w);
 #pragma unroll
   for (int i = 0; i < 4; i++)
-    bits |= (uint32_t)(w[i] >= a.drop.limit) << i;
+    bits |= (uint32_t)(w[i] > last) << i;
   return bits;
 }
 inline uint32_t att_kept(const attention_args &a, const att_random &r,
                          int64_t e) {
-  return att_kept4(a, r, e & ~3LL) >> (e & 3) & 1;
+  return att_kept4(r.seed, att_counter(r, e), att_last(a)) >> (e & 3) & 1;
 }
 template <class T> T att_keep(const attention_args &a, uint32_t bits, int i) {
   return bits >> i & 1 ? (T)a.drop.keep : T(0);
@@ -103,10 +109,10 @@ template <class T> T att_keep(const attention_args &a, uint32_t bits, int i) {
 #define ATT_ROWS    64 /* of a block: 16 for each warp */
 
 /* Bit 4 j + e: element e of s[j] of the warp's tile stays. FLIP: rows are keys.
- * Loops, since random numbers are long code. Four keys in a row have one number
- * if that is so in every row: then lanes that share keys share the work, and
- * `own` is 4 bits for each j. */
-template <int N, int FLIP>
+ * Loops, since random numbers are long code; AT_ONCE of them hide each other's
+ * latency. Four keys in a row have one number if that is so in every row: then
+ * lanes that share keys share the work, and `own` is 4 bits for each j. */
+template <int N, int FLIP, int AT_ONCE>
 uint32_t att_kept_tile(const attention_args &a, const att_random &r, int64_t b,
                        int64_t h, int64_t query, int64_t key) {
   int lane = threadIdx.x & 31;
@@ -131,12 +137,12 @@ uint32_t att_kept_tile(const attention_args &a, const att_random &r, int64_t b,
     query += lane / 4 + 8 * odd;
     key += 4 * (lane % 4 >> 1);
   }
-#pragma unroll 1
+  uint64_t counter = att_counter(r, att_element(a, b, h, query, key)),
+           step = FLIP ? (uint64_t)a.nk * 2 : 2;
+  uint32_t last = att_last(a);
+#pragma unroll AT_ONCE
   for (int j = 0; j < N / 8; j++)
-    own |= att_kept4(a, r,
-                     att_element(a, b, h, query + (FLIP ? 8 * j : 0),
-                                 key + (FLIP ? 0 : 8 * j)))
-           << 4 * j;
+    own |= att_kept4(r.seed, counter + step * j, last) << 4 * j;
   if (FLIP) {
 #pragma unroll
     for (int i = 0; i < 4; i++) {
@@ -181,17 +187,40 @@ void att_cut(float (&s)[N / 8][4], int64_t left, int64_t ahead) {
 template <int N>
 void att_add_mask(const attention_args &a, float (&s)[N / 8][4],
                   const att_place &p, int64_t query, int64_t key) {
+  const attention_mask &m = a.mask;
   int lane = threadIdx.x & 31;
+  int64_t col = key + 2 * (lane % 4),
+          at = p.b * m.stride[0] + p.h * m.stride[1] + col * m.stride[3];
 #pragma unroll
   for (int j = 0; j < N / 8; j++)
 #pragma unroll
-    for (int e = 0; e < 4; e++) {
-      int64_t at = key + 8 * j + 2 * (lane % 4) + (e & 1);
-      int64_t row = query + lane / 4 + 8 * (e >> 1);
+    for (int e = 0; e < 4; e++)
       s[j][e] *= (float)a.scale;
-      if (at < a.nk && row < a.nq)
-        s[j][e] = att_masked(a, s[j][e], p.b, p.h, row, at);
+  if (!m.data)
+    return;
+  int left = a.nk - col < N ? (int)(a.nk - col) : N;
+#pragma unroll
+  for (int half = 0; half < 2; half++) {
+    int64_t row = query + lane / 4 + 8 * half,
+            from = at + (row < a.nq ? row : 0) * m.stride[2];
+    if (m.dtype == FL_BOOL) {
+      const uint8_t *seen = (const uint8_t *)m.data + from;
+#pragma unroll
+      for (int j = 0; j < N / 8; j++)
+#pragma unroll
+        for (int e = 0; e < 2; e++)
+          if (8 * j + e < left && !seen[(8 * j + e) * m.stride[3]])
+            s[j][2 * half + e] = -INFINITY;
+    } else {
+      const float *more = (const float *)m.data + from;
+#pragma unroll
+      for (int j = 0; j < N / 8; j++)
+#pragma unroll
+        for (int e = 0; e < 2; e++)
+          if (8 * j + e < left)
+            s[j][2 * half + e] += more[(8 * j + e) * m.stride[3]];
     }
+  }
 }
 
 /* Scores to weights exp(s - top), with the state brought up to date. `unit`
@@ -231,18 +260,24 @@ template <int W> void att_shrink(float (&o)[W / 8][4], const att_state &r) {
       o[j][e] *= r.ratio[e >> 1];
 }
 
-template <int N>
+/* Weights that are dropped become 0; the others grow in the end, by att_grown.
+ */
+template <int N, int AT_ONCE>
 void att_drop(const attention_args &a, const att_random &r,
               float (&s)[N / 8][4], const att_place &p, int64_t query,
               int64_t key) {
 #pragma unroll
   for (int from = 0; from < N; from += 64) {
-    uint32_t bits =
-        att_kept_tile<(N < 64 ? N : 64), 0>(a, r, p.b, p.h, query, key + from);
+    uint32_t bits = att_kept_tile<(N < 64 ? N : 64), 0, AT_ONCE>(
+        a, r, p.b, p.h, query, key + from);
 #pragma unroll
     for (int i = 0; i < N / 2 && i < 32; i++)
-      s[from / 8 + i / 4][i % 4] *= att_keep<float>(a, bits, i);
+      if (!(bits >> i & 1))
+        s[from / 8 + i / 4][i % 4] = 0;
   }
+}
+inline float att_grown(const attention_args &a) {
+  return a.drop.limit ? (float)a.drop.keep : 1;
 }
 
 /* --- copies and products --- */

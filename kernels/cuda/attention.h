@@ -14,6 +14,22 @@ typedef struct attention_mask { /* data NULL: none */
   int dtype; /* bool, or the type computed in */
 } attention_mask;
 
+/* A bool mask as bits, for the kernels for Hopper: 1 where a row sees a column.
+ * Rows are queries and columns keys, backward the other way round. */
+typedef struct attention_bits { /* data NULL: none */
+  const uint32_t *data;
+  int64_t batch, head, row; /* strides in words; a row is whole 16 bytes */
+  int word;                 /* 1; 0: all columns are alike */
+} attention_bits;
+
+/* What makes bits. */
+typedef struct attention_pack {
+  const uint8_t *mask;
+  int64_t stride[4]; /* of batch, head, row, column */
+  uint32_t *to;      /* (batch, heads, rows, words) */
+  int64_t heads, rows, columns, words, units;
+} attention_pack;
+
 typedef struct attention_drop {
   uint64_t limit; /* of 2^32: a number below is dropped; 0: no dropout */
   double keep;    /* factor of what stays */
@@ -25,6 +41,7 @@ typedef struct attention_drop {
 typedef struct attention_args {
   attention_rows q, k, v, y, dy, dq, dk, dv;
   attention_mask mask;
+  attention_bits bits;
   attention_drop drop;
   int64_t nq, nk, tiles; /* queries, keys, tiles of a head */
   int heads, group;      /* heads of q; q's heads to one of k */

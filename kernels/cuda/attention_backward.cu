@@ -43,7 +43,7 @@ void att_grade(const attention_args &a, const att_random &r, int64_t b,
                float (&dp)[N / 8][4]) {
   int lane = threadIdx.x & 31;
   uint32_t bits =
-      MORE && a.drop.limit ? att_kept_tile<N, FLIP>(a, r, b, h, query, key) : 0;
+      MORE && a.drop.limit ? att_kept_tile<N, FLIP, 1>(a, r, b, h, query, key) : 0;
 #pragma unroll
   for (int j = 0; j < N / 8; j++)
 #pragma unroll

@@ -142,10 +142,10 @@ void wide_save(const attention_wide &w, const wide_item &item, int query,
   for (int half = 0; half < 2; half++) {
     float sum = fl_warp_reduce<4>(r.sum[half], fl_sum_of());
     int64_t row = query + lane / 4 + 8 * half;
-    factor[half] = sum == 0 ? 0 : 1 / sum;
+    factor[half] = sum == 0 ? 0 : (MORE ? att_grown(a) : 1) / sum;
     if (lane % 4 == 0 && row < a.nq)
       ((float *)a.lse)[(item.p.b * a.heads + item.p.h) * a.nq + row] =
-          r.top[half] * (MORE ? 1 : (float)a.scale) + fl_log(sum);
+          r.top[half] * (MORE == 2 ? 1 : (float)a.scale) + fl_log(sum);
   }
 #pragma unroll
   for (int j = 0; j < W / 8; j++)
@@ -167,11 +167,23 @@ void wide_save(const attention_wide &w, const wide_item &item, int query,
   }
 }
 
+/* Scores of one tile to weights, with what MORE adds. */
+template <int MORE>
+void wide_soften(const attention_args &a, float (&s)[16][4], att_state &r,
+                 const att_random &random, const wide_mask &mask,
+                 const att_place &p, int query, int key, float unit) {
+  if (MORE == 1 && a.bits.data)
+    wide_words<128>(mask, key).hide(s, -INFINITY);
+  att_soften<128, MORE == 2>(r, s, unit);
+  if (MORE && a.drop.limit)
+    att_drop<128, 4>(a, random, s, p, query, key);
+}
+
 template <int D, int W, int G, int STAGES, int MORE>
 void wide_consume(const attention_wide &w, wide_room<W, G, STAGES> m,
                   wide_gates<STAGES> gate, const int *items, int group) {
   int lane = threadIdx.x & 31, warp = threadIdx.x >> 5 & 3, n = 0;
-  float unit = (float)(MORE ? FL_LOG2E : w.a.scale * FL_LOG2E);
+  float unit = (float)(MORE == 2 ? FL_LOG2E : w.a.scale * FL_LOG2E);
   att_random random =
       MORE && w.a.drop.limit ? att_random_of(w.a) : att_random{0, 0};
   uint32_t q = m.q() + group * 64 * 128;
@@ -187,6 +199,9 @@ void wide_consume(const attention_wide &w, wide_room<W, G, STAGES> m,
     float s[16][4], o[W / 8][4] = {};
     uint32_t p[8][4];
     att_state r = {{-INFINITY, -INFINITY}, {0, 0}, {1, 1}};
+    wide_mask mask = {};
+    if (MORE == 1)
+      mask = wide_mask_of(w.a.bits, item.p.b, item.p.h, query, w.a.nq);
     fl_barrier_wait(gate.k(n, 0), gate.parity(n));
     wide_scores<D, W, G>(s, q, m.k(n));
     fl_products_wait<0>();
@@ -197,12 +212,10 @@ void wide_consume(const attention_wide &w, wide_room<W, G, STAGES> m,
         fl_barrier_arrive(gate.q(1));
     }
     int key = (item.tiles - 1) * WIDE_KEYS;
-    if (MORE)
+    if (MORE == 2)
       att_add_mask<128>(w.a, s, item.p, query, key);
     att_cut<128>(s, w.a.nk - key, w.a.causal ? query - key : 128);
-    att_soften<128, MORE>(r, s, unit);
-    if (MORE && w.a.drop.limit)
-      att_drop<128>(w.a, random, s, item.p, query, key);
+    wide_soften<MORE>(w.a, s, r, random, mask, item.p, query, key, unit);
     wide_pack<D, 128>(p, s);
     if (item.tiles > 1)
       fl_barrier_wait(gate.k(n + 1, 0), gate.parity(n + 1));
@@ -220,13 +233,11 @@ void wide_consume(const attention_wide &w, wide_room<W, G, STAGES> m,
           fl_barrier_arrive(gate.q(1));
       }
       key -= WIDE_KEYS;
-      if (MORE)
+      if (MORE == 2)
         att_add_mask<128>(w.a, s, item.p, query, key);
       if (G == 3 && w.a.causal && key + WIDE_KEYS > query)
         att_cut<128>(s, 128, query - key);
-      att_soften<128, MORE>(r, s, unit);
-      if (MORE && w.a.drop.limit)
-        att_drop<128>(w.a, random, s, item.p, query, key);
+      wide_soften<MORE>(w.a, s, r, random, mask, item.p, query, key, unit);
       fl_products_hold(s);
       /* also keeps the exponentials before the next wait: compilers move what
        * follows no branch */
@@ -252,7 +263,8 @@ void wide_consume(const attention_wide &w, wide_room<W, G, STAGES> m,
   }
 }
 
-/* MORE: there may be a mask, dropout or a scale that is not positive. */
+/* MORE: 1: there may be a mask of bits, and dropout; 2: any mask, dropout, or a
+ * scale that is not positive. */
 template <int D, int W, int G, int STAGES, int MORE>
 __global__ void __launch_bounds__(128 * (G + 1), 1)
     forward(const __grid_constant__ attention_wide w) {

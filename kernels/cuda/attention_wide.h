@@ -13,7 +13,7 @@ typedef struct attention_map {
 typedef struct attention_wide {
   attention_map q, k, v, dy;
   attention_args a;
-  int more;        /* backward: a mask, dropout or a scale not positive */
+  int more;        /* backward: see `keys` */
   int items;       /* forward: tiles of all heads */
   int section;     /* heads whose items are mixed */
   int *counter;    /* of items taken, or NULL */

@@ -121,8 +121,8 @@ void back_update(float (&sum)[W / 8][4],
   fl_products_commit();
 }
 
-/* Scores to weights, by lse of their columns. */
-template <int Q, int MORE>
+/* Scores to weights, by lse of their columns; EXACT: see att_soften. */
+template <int Q, int EXACT>
 void back_weights(float (&s)[Q / 8][4], uint32_t lse, float unit) {
 #pragma unroll
   for (int j = 0; j < Q / 8; j++) {
@@ -131,7 +131,7 @@ void back_weights(float (&s)[Q / 8][4], uint32_t lse, float unit) {
     for (int e = 0; e < 4; e++) {
       float by = e & 1 ? less.y : less.x;
       s[j][e] =
-          fl_exp2_fast(MORE ? (s[j][e] - by) * unit : fmaf(s[j][e], unit, -by));
+          fl_exp2_fast(EXACT ? (s[j][e] - by) * unit : fmaf(s[j][e], unit, -by));
     }
   }
 }
@@ -161,7 +161,7 @@ void back_keep(const attention_args &a, const att_random &r,
 #pragma unroll
   for (int i = 0; i < Q / 64; i++)
     bits[i] = a.drop.limit
-                  ? att_kept_tile<64, 1>(a, r, b, h, query + 64 * i, key)
+                  ? att_kept_tile<64, 1, 4>(a, r, b, h, query + 64 * i, key)
                   : 0xffffffff;
 }
 
@@ -259,7 +259,7 @@ void back_consume(const attention_wide &w, const back_work &b, back_room<W> m,
   const attention_args &a = w.a;
   int lane = threadIdx.x & 31, warp = threadIdx.x >> 5 & 3,
       local = 64 * group + 16 * warp, key = (int)b.p.first + local;
-  float unit = (float)(MORE ? FL_LOG2E : a.scale * FL_LOG2E),
+  float unit = (float)(MORE == 2 ? FL_LOG2E : a.scale * FL_LOG2E),
         keep = MORE && a.drop.limit ? (float)a.drop.keep : 1, dk[W / 8][4] = {},
         dv[W / 8][4] = {};
   att_random random =
@@ -281,9 +281,12 @@ void back_consume(const attention_wide &w, const back_work &b, back_room<W> m,
     fl_products_hold(dk);
     if (n > 0 && lane == 0)
       fl_barrier_arrive(gate.q(n - 1, 1));
-    if (MORE)
+    if (MORE == 2)
       back_add_mask<Q>(a, s, b.p.b, h, t * Q, key);
-    back_weights<Q, MORE>(s, m.rows(n), unit);
+    back_weights<Q, MORE == 2>(s, m.rows(n), unit);
+    if (MORE == 1 && a.bits.data)
+      wide_words<Q>(wide_mask_of(a.bits, b.p.b, h, key, a.nk), t * Q)
+          .hide(s, 0);
     if (short_of || (a.causal && b.p.first + BACK_KEYS > t * Q + 1))
       back_cut<Q>(s, (int)a.nk, key, t * Q, a.causal);
     wide_pack<D, Q>(p, s);
@@ -325,7 +328,7 @@ void back_consume(const attention_wide &w, const back_work &b, back_room<W> m,
                  a.dk.row, key, a.nk, a.d);
 }
 
-/* dk and dv, and sums of dq: those of (batch, head, tile of queries, half) are
+/* MORE as forward. dk and dv, and sums of dq: those of (batch, head, tile of queries, half) are
  * as the lanes hold them, for `gather`. */
 template <int D, int W, int MORE>
 __global__ void __launch_bounds__(384, 1)
@@ -354,7 +357,7 @@ __global__ void __launch_bounds__(384, 1)
 #endif
 }
 
-/* lse (for powers of two without `more`) and delta of each query, padded to
+/* lse (for powers of two unless `more` is 2) and delta of each query, padded to
  * whole tiles such that weights of what is not there, or saw nothing, are 0; 8
  * lanes to a query. */
 template <int D, int W>
@@ -369,7 +372,8 @@ __global__ void rows(const __grid_constant__ attention_wide w) {
     sum = att_dot<D>(a, bh / a.heads, bh % a.heads, i, lane);
     float known = ((const float *)a.lse)[bh * a.nq + i];
     lse =
-        known == -INFINITY ? INFINITY : known * (w.more ? 1 : (float)FL_LOG2E);
+        known == -INFINITY ? INFINITY
+                           : known * (w.more == 2 ? 1 : (float)FL_LOG2E);
   }
   sum = fl_warp_reduce<8>(sum, fl_sum_of());
   if (bh < w.items && lane == 0) {

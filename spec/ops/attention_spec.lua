@@ -13,7 +13,9 @@ local cases = {
   {64, 129, 132, dropout = 0.3}, {128, 100, 70, dropout = 0.3, causal = true},
   {96, 60, 90, causal = true}, {192, 70, 66}, {256, 33, 65, mask = "bool", dropout = 0.2},
   {13, 20, 35, columns = 7}, {64, 1, 1500, shared = 4}, {300, 20, 20, causal = true},
-  {64, 80, 90, scale = -0.2},
+  {64, 80, 90, scale = -0.2}, {64, 380, 260, mask = "keys", dropout = 0.2},
+  {128, 150, 300, mask = "turned"}, {64, 140, 260, mask = "heads", causal = true, shared = 2},
+  {128, 100, 130, mask = "queries", dropout = 0.1}, {64, 200, 96, mask = "keys", scale = -0.1},
 }
 local tolerance = {f64 = 1e-11, f32 = 3e-5, f16 = 5e-3, bf16 = 3e-2}
 
@@ -29,8 +31,11 @@ local function inputs(c, dtype)
   local d, nq, nk, heads = c[1], c[2], c[3], 2 * (c.shared or 1)
   local t = {q = draw(1, heads, nq, d), k = draw(1, 2, nk, d), v = draw(1, 2, nk, c.columns or d),
              dy = draw(1, heads, nq, c.columns or d)}
-  if c.mask == "bool" then
-    t.mask = flare.rand({nq, nk}, {generator = g}):gt(0.3)
+  local shapes = {bool = {nq, nk}, keys = {1, 1, 1, nk}, queries = {1, heads, nq, 1},
+                  heads = {1, heads, nq, nk}, turned = {nk, nq}}
+  if shapes[c.mask] then
+    t.mask = flare.rand(shapes[c.mask], {generator = g}):gt(0.3)
+    if c.mask == "turned" then t.mask = t.mask:transpose(1, 2) end
   elseif c.mask then
     t.mask = flare.randn({1, heads, 1, nk}, {generator = g})
   end
