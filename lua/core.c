@@ -78,10 +78,11 @@ static int memory_stats(lua_State *L) {
   fl_memory_stats s = {0};
   size_t live;
   fl_memory_get(st->rt, device_at(L, st, 1, "memory.stats"), &s);
-  lua_createtable(L, 0, 12);
+  lua_createtable(L, 0, 16);
   set_number(L, "live", s.live);
   set_number(L, "peak", s.peak_live);
   set_number(L, "reserved", s.reserved);
+  set_number(L, "peak_reserved", s.peak_reserved);
   set_number(L, "limit", s.limit);
   set_number(L, "blocks", s.blocks);
   set_number(L, "largest_free", s.largest_free);

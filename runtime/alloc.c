@@ -89,11 +89,11 @@ static fl_status slab_new(fli_heap *h, int sort, bool tight, fli_slab **out) {
           : bytes > 512u << 10 ? 512u << 10
                                : bytes;
   fli_span *span;
-  if (fli_span_take(h, bytes, tight, &span) != FL_OK) {
-    if (!tight)
-      return FL_ENOMEM;
-    FLI_TRY(fli_span_take(h, size, true, &span));
-  }
+  fl_status status = fli_span_take(h, bytes, tight, &span);
+  if (status == FL_ENOMEM && tight)
+    status = fli_span_take(h, size, true, &span);
+  if (status)
+    return status;
   size_t count = span->size / size;
   fli_slab *s = malloc(sizeof *s + count * sizeof *s->blocks);
   if (!s) {
@@ -356,10 +356,17 @@ static size_t largest_free(const fli_memory *m) {
 
 static fl_status out_of_memory(fli_heap *h, size_t bytes, const char *why) {
   char asked[16], live[16], reserved[16], limit[16], largest[16], part[16];
-  char most[256] = "";
-  size_t at = 0;
+  char most[256] = "", there_is[64] = "";
+  size_t at = 0, left = 0, total = 0;
   const fli_memory *m = h->all;
+  fl_backend *b = h->backend;
   holding *list;
+  if (b->memory_info &&
+      b->memory_info(b, h->device & 255, &left, &total) == FL_OK) {
+    char there[16];
+    snprintf(there_is, sizeof there_is, "; the device has %s free of %s",
+             bytes_text(part, left), bytes_text(there, total));
+  }
   size_t n = holdings(m, &list);
   for (size_t i = 0; i < n && i < 3 && list[i].bytes; i++) {
     at += (size_t)snprintf(
@@ -373,11 +380,11 @@ static fl_status out_of_memory(fli_heap *h, size_t bytes, const char *why) {
   return fli_fail(
       FL_ENOMEM,
       "out of memory on %s%s: asked for %s; live %s in %zu blocks, reserved "
-      "%s, limit %s, largest free block %s%s",
+      "%s, limit %s, largest free block %s%s%s",
       fl_device_name(h->rt, h->device), why, bytes_text(asked, bytes),
       bytes_text(live, m->live), m->blocks, bytes_text(reserved, m->reserved),
       m->limit ? bytes_text(limit, m->limit) : "none",
-      bytes_text(largest, largest_free(m)), most);
+      bytes_text(largest, largest_free(m)), there_is, most);
 }
 
 static bool reclaim(struct fli_allocator *a, fli_heap *h, size_t bytes) {
@@ -434,20 +441,19 @@ static void memory_flush(fli_memory *m) {
  * can give back; and twice what the host can. */
 static fl_status block_force(struct fli_allocator *a, fli_heap *h, size_t bytes,
                              fli_block **b) {
-  if (block_take(h, bytes, false, b) == FL_OK)
-    return FL_OK;
+  fl_status s = block_take(h, bytes, false, b);
+  if (s != FL_ENOMEM)
+    return s;
   slabs_free_empty(h);
-  if (block_take(h, bytes, true, b) == FL_OK)
-    return FL_OK;
-  for (int i = 0; i < 3; i++) {
+  s = block_take(h, bytes, true, b);
+  for (int i = 0; i < 3 && s == FL_ENOMEM; i++) {
     if (i > 0 && !reclaim(a, h, bytes))
       break;
     drain(a);
     memory_flush(h->all);
-    if (block_take(h, bytes, true, b) == FL_OK)
-      return FL_OK;
+    s = block_take(h, bytes, true, b);
   }
-  return out_of_memory(h, bytes, "");
+  return s == FL_ENOMEM ? out_of_memory(h, bytes, "") : s;
 }
 
 static fli_memory *memory_of(fl_runtime *rt, fl_device d) {
@@ -612,6 +618,7 @@ void fl_memory_get(fl_runtime *rt, fl_device d, fl_memory_stats *s) {
   *s = (fl_memory_stats){.live = m->live,
                          .peak_live = m->peak,
                          .reserved = m->reserved,
+                         .peak_reserved = m->peak_reserved,
                          .limit = m->limit,
                          .blocks = m->blocks,
                          .largest_free = largest_free(m),
@@ -623,8 +630,10 @@ void fl_memory_get(fl_runtime *rt, fl_device d, fl_memory_stats *s) {
 void fl_memory_reset_peak(fl_runtime *rt, fl_device d) {
   fli_memory *m = memory_of(rt, d);
   drain(rt->allocator);
-  if (m)
-    m->peak = m->live;
+  if (!m)
+    return;
+  m->peak = m->live;
+  m->peak_reserved = m->reserved;
 }
 
 void fl_memory_limit(fl_runtime *rt, fl_device d, size_t bytes) {

@@ -96,7 +96,7 @@ typedef struct fli_waiting {
 struct fli_memory {
   size_t live, peak, blocks;
   uint64_t allocations;
-  size_t reserved, limit;
+  size_t reserved, peak_reserved, limit;
   uint64_t segments_taken, flushes;
   fli_heap *heap[FLI_STREAMS];
   fli_waiting *first, *last;
@@ -114,13 +114,14 @@ struct fli_heap {
   fli_span *tree[FLI_POOLS];
   fli_segment *segments, *oldest, *newest;
   size_t reserved;
-  size_t taken, peak_taken, last_peak; /* bytes of spans in use */
-  uint32_t since;                      /* spans taken in this window */
+  size_t idle; /* bytes of segments that are one free span; else: busy */
+  size_t peak_busy, last_peak;
+  uint32_t since; /* spans taken in this window */
 };
 
 /* A span of at least `bytes`, from free ones or from a new segment; ENOMEM
- * without a message. `anywhere`: also from a pool for larger sizes, and
- * segments no larger than needed. */
+ * without a message, or EFAULT: the device has failed. `anywhere`: also from a
+ * pool for larger sizes, and segments no larger than needed. */
 fl_status fli_span_take(fli_heap *h, size_t bytes, bool anywhere,
                         fli_span **span);
 void fli_span_give(fli_span *s);

@@ -142,6 +142,7 @@ struct fl_backend {
   void (*release)(fl_backend *b, int device, void *memory, size_t bytes);
   fl_status (*memory_info)(fl_backend *b, int device, size_t *free_bytes,
                            size_t *total_bytes); /* may be NULL */
+  size_t page; /* what alloc takes is a multiple of it; 0: as asked */
   /* transfers, bytes; for PEER `device` is the destination's. Host memory may
    * be used as soon as this returns; a copy out has been waited for. NULL with
    * FL_BACKEND_HOST */

@@ -77,11 +77,11 @@ FL_API fl_status fl_device_sync(fl_runtime *rt, fl_device d);
 FL_API fl_backend *fl_device_backend(fl_runtime *rt, fl_device d);
 
 typedef struct fl_memory_stats {
-  size_t live, peak_live; /* bytes in tensors */
-  size_t reserved;        /* bytes taken from the backend */
-  size_t limit;           /* 0: none */
-  size_t blocks;          /* live blocks */
-  size_t largest_free;    /* bytes */
+  size_t live, peak_live;         /* bytes in tensors */
+  size_t reserved, peak_reserved; /* bytes taken from the backend */
+  size_t limit;                   /* 0: none */
+  size_t blocks;                  /* live blocks */
+  size_t largest_free;            /* bytes */
   uint64_t allocations, segments, flushes;
 } fl_memory_stats;
 FL_API void fl_memory_get(fl_runtime *rt, fl_device d, fl_memory_stats *s);

@@ -3,8 +3,9 @@
  * does with a span (slabs, large blocks, figures) is alloc.c's business.
  *
  * The pools keep sizes apart that would block each other: up to 512 KiB from
- * segments of 2 MiB, up to 16 MiB from segments of 32 MiB, larger ones from
- * segments of their own, which are cut only for other large ones. */
+ * segments of 2 MiB, up to 16 MiB from segments of 8 to 32 MiB (four spans, or
+ * an eighth of what there is, so that little work reserves little), larger ones
+ * from segments of their own, which are cut only for other large ones. */
 #include "alloc.h"
 
 #include <stdlib.h>
@@ -15,13 +16,13 @@
 #define WINDOW 16384      /* spans; "lately" is this window or the last */
 
 static const struct {
-  size_t most;    /* the largest span asked of this pool */
-  size_t segment; /* size of a segment; 0: as asked */
-  size_t least;   /* smaller rests stay with the span that is cut */
+  size_t most;            /* the largest span asked of this pool */
+  size_t segment, growth; /* sizes of segments, of the first and at most */
+  size_t least;           /* smaller rests stay with the span that is cut */
 } pools[FLI_POOLS] = {
-    {512 << 10, 2 * MIB, 4096},
-    {16 * MIB, 32 * MIB, 64 << 10},
-    {SIZE_MAX, 0, MIB},
+    {512 << 10, 2 * MIB, 2 * MIB, 4096},
+    {16 * MIB, 8 * MIB, 32 * MIB, 64 << 10},
+    {SIZE_MAX, 0, 0, MIB},
 };
 
 /* --- the tree: a treap by (size, address) --- */
@@ -105,6 +106,7 @@ size_t fli_span_largest(const fli_heap *h) {
 static void idle_add(fli_segment *g) {
   fli_heap *h = g->heap;
   g->idle = true;
+  h->idle += g->size;
   g->newer = NULL;
   g->older = h->newest;
   *(h->newest ? &h->newest->newer : &h->oldest) = g;
@@ -114,6 +116,7 @@ static void idle_add(fli_segment *g) {
 static void idle_remove(fli_segment *g) {
   fli_heap *h = g->heap;
   g->idle = false;
+  h->idle -= g->size;
   *(g->older ? &g->older->newer : &h->oldest) = g->newer;
   *(g->newer ? &g->newer->older : &h->newest) = g->older;
 }
@@ -150,31 +153,47 @@ void fli_heap_drop(fli_heap *h) {
     segment_free(h->segments);
 }
 
-/* How much may stay reserved when `taken` bytes are in use: what the work of
- * late needed, so that a training step finds its memory again, and not what
- * some phase long ago did. */
-static size_t allowance(const fli_heap *h, size_t taken) {
-  size_t most = h->peak_taken > h->last_peak ? h->peak_taken : h->last_peak;
-  if (taken > most)
-    most = taken;
-  return most + most / 4 + SLACK;
+static size_t busy_of(const fli_heap *h) {
+  return h->reserved - h->idle;
+}
+
+/* How much may stay reserved with segments of `busy` bytes in use: what the
+ * work of late needed, so that a training step finds its memory again, and not
+ * what some phase long ago did. */
+static size_t allowance(const fli_heap *h, size_t busy) {
+  size_t most = h->peak_busy > h->last_peak ? h->peak_busy : h->last_peak;
+  if (busy > most)
+    most = busy;
+  return most + most / 8 + SLACK;
+}
+
+static size_t segment_bytes(const fli_heap *h, int pool, size_t size) {
+  size_t bytes = pools[pool].segment;
+  while (bytes < pools[pool].growth &&
+         (bytes < 4 * size || bytes < h->reserved / 8))
+    bytes *= 2;
+  return bytes < size ? size : bytes;
 }
 
 static fl_status segment_new(fli_heap *h, int pool, size_t size, bool exact) {
-  size_t limit = h->all->limit, reserved = h->all->reserved;
-  size_t room = limit ? limit > reserved ? limit - reserved : 0 : SIZE_MAX;
-  size_t bytes =
-      exact || pools[pool].segment < size ? size : pools[pool].segment;
-  if (bytes > room)
+  size_t bytes = exact ? size : segment_bytes(h, pool, size);
+  size_t page = h->backend->page, limit = h->all->limit;
+  if (page) /* it would be taken anyway */
+    bytes = (bytes + page - 1) / page * page;
+  fli_heap_trim(h, allowance(h, busy_of(h) + bytes) - bytes);
+  size_t reserved = h->all->reserved;
+  if (limit && (reserved > limit || bytes > limit - reserved))
     return FL_ENOMEM;
   fli_segment *g = calloc(1, sizeof *g);
   fli_span *s = calloc(1, sizeof *s);
   void *memory = NULL;
-  if (!g || !s ||
-      h->backend->alloc(h->backend, h->device & 255, bytes, &memory) != FL_OK) {
+  fl_status status = FL_ENOMEM;
+  if (g && s)
+    status = h->backend->alloc(h->backend, h->device & 255, bytes, &memory);
+  if (status) { /* a device that has failed is not one without memory */
     free(g);
     free(s);
-    return FL_ENOMEM;
+    return status == FL_EFAULT ? status : FL_ENOMEM;
   }
   *g = (fli_segment){.heap = h,
                      .memory = memory,
@@ -191,6 +210,8 @@ static fl_status segment_new(fli_heap *h, int pool, size_t size, bool exact) {
   h->segments = g;
   h->reserved += bytes;
   h->all->reserved += bytes;
+  if (h->all->reserved > h->all->peak_reserved)
+    h->all->peak_reserved = h->all->reserved;
   h->all->segments_taken++;
   FLI_POISON(h, memory, bytes);
   tree_insert(&h->tree[pool], s);
@@ -232,13 +253,14 @@ static fli_span *cut(fli_heap *h, fli_span *s, size_t size) {
     s->size = size;
     tree_insert(&h->tree[g->pool], rest);
   }
-  h->taken += s->size;
-  if (h->taken > h->peak_taken)
-    h->peak_taken = h->taken;
+  size_t busy = busy_of(h);
+  if (busy > h->peak_busy)
+    h->peak_busy = busy;
   if (++h->since >= WINDOW) {
     h->since = 0;
-    h->last_peak = h->peak_taken;
-    h->peak_taken = h->taken;
+    h->last_peak = h->peak_busy;
+    h->peak_busy = busy;
+    fli_heap_trim(h, allowance(h, busy));
   }
   return s;
 }
@@ -256,13 +278,13 @@ fl_status fli_span_take(fli_heap *h, size_t bytes, bool anywhere,
       return FL_OK;
     }
   }
-  fli_heap_trim(h, allowance(h, h->taken + size) - size);
-  if (segment_new(h, pool, size, anywhere) != FL_OK) {
-    if (!anywhere)
-      return FL_ENOMEM;
+  fl_status status = segment_new(h, pool, size, anywhere);
+  if (status == FL_ENOMEM && anywhere) {
     size = (bytes + FLI_GRANULE - 1) / FLI_GRANULE * FLI_GRANULE;
-    FLI_TRY(segment_new(h, pool, size, true));
+    status = segment_new(h, pool, size, true);
   }
+  if (status)
+    return status;
   *span = cut(h, tree_fit(h->tree[pool], size), size);
   return FL_OK;
 }
@@ -281,7 +303,6 @@ void fli_span_give(fli_span *s) {
   fli_segment *g = s->segment;
   fli_heap *h = g->heap;
   fli_span **tree = &h->tree[g->pool];
-  h->taken -= s->size;
   s->slab = NULL;
   if (s->after && s->after->free) {
     tree_remove(tree, s->after);
@@ -297,6 +318,6 @@ void fli_span_give(fli_span *s) {
   tree_insert(tree, s);
   if (s->size == g->size) {
     idle_add(g);
-    fli_heap_trim(h, allowance(h, h->taken));
+    fli_heap_trim(h, allowance(h, busy_of(h)));
   }
 }

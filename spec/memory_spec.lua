@@ -38,6 +38,16 @@ describe("the memory of", function()
     assert.is_true(whole <= 16 * MB, whole)
   end)
 
+  for _, bytes in ipairs {1000, 100 << 10, MB, 5 * MB, 20 * MB} do
+    it(("temporaries of %d bytes on a device reserves little more"):format(bytes), function()
+      core.memory.flush "sim:0"
+      local peak, reserved = memory.reserved("sim:0", bytes <= MB and 3000 or 200, bytes)
+      assert.is_true(peak <= 8 * bytes + 2 * MB, peak)
+      local most = 1.15 * peak + math.max(64e6, 4 * bytes)
+      assert.is_true(reserved <= most, ("%.1f MB of %.1f"):format(reserved / 1e6, most / 1e6))
+    end)
+  end
+
   for name, step in pairs(memory.steps()) do
     it(("a training step (%s) is near that of exact reference counting"):format(name), function()
       for _ = 1, 3 do step() end

@@ -147,6 +147,42 @@ describe("out of memory", function()
     assert.equal("string", type(core.memory.holders(3)))
   end)
 
+  it("of a device has its figures, and the lines that hold most", function()
+    local function bytes_of(text)
+      local n, unit = text:match "([%d.]+) (%a+)"
+      return n * ({B = 1, KB = 1e3, MB = 1e6, GB = 1e9})[unit]
+    end
+    core.collect()
+    core.memory.flush "sim:0"
+    core.backend_control("sim", "memory_limit", 100e6)
+    local most = core.zeros(10e6, {device = "sim:0"}) local line = debug.getinfo(1, "l").currentline
+    local some = core.zeros(25e4, {device = "sim:0"})
+    local ok, err = pcall(core.zeros, 15e6, {device = "sim:0"})
+    local after = core.memory.stats "sim:0"
+    local fits, left = pcall(core.zeros, 11e6, {device = "sim:0"})
+    core.backend_control("sim", "memory_limit", 0)
+    assert.is_false(ok)
+    local asked, live, blocks, reserved, free, total, top, file, at = tostring(err):match(
+      "out of memory on sim:0: asked for (%S+ %a+); live (%S+ %a+) in (%d+) blocks, "
+      .. "reserved (%S+ %a+), .-; the device has (%S+ %a+) free of (%S+ %a+); "
+      .. "held most: (%S+ %a+) (%S+):(%d+)")
+    assert.is_truthy(at, err)
+    local function near(want, text)
+      assert(math.abs(bytes_of(text) / want - 1) < 0.01, text .. " for " .. want)
+    end
+    near(60e6, asked)
+    near(after.live, live)
+    near(after.reserved, reserved)
+    near(100e6 - after.reserved, free)
+    near(100e6, total)
+    near(40e6, top)
+    assert.equal(2, tonumber(blocks))
+    assert.equal(line, tonumber(at))
+    assert.matches("gc_spec.lua$", file)
+    assert.is_true(fits, left)
+    for _, x in ipairs {most, some, left} do x:close() end
+  end)
+
   it("keeps operands that a finaliser closes", function()
     core.collect()
     core.memory.flush()

@@ -64,6 +64,18 @@ function memory.closed(count, bytes)
   for _ = 1, count do local _ <close> = x:clone() end
 end
 
+--- Makes temporaries on a device.
+-- @return the greatest number of bytes that lived, and that were reserved
+function memory.reserved(device, count, bytes)
+  local x <close> = core.zeros(bytes, {dtype = "u8", device = device})
+  core.collect()
+  core.memory.reset_peak(device)
+  for _ = 1, count do local _ = x:clone() end
+  core.synchronize(device)
+  local stats = core.memory.stats(device)
+  return stats.peak, stats.peak_reserved
+end
+
 --- Training steps, by name, each a function that makes one.
 function memory.steps()
   flare.manual_seed(1)
