@@ -1,7 +1,7 @@
-/* Which backends come with the library: an explicit table that the runtime
- * opens in this order. The first must be the CPU: the others may borrow its
- * kernels. */
-#include "../runtime/backend.h"
+/* Which backends and which engines for collectives come with the library:
+ * explicit tables. The runtime opens the backends in this order; the first must
+ * be the CPU: the others may borrow its kernels. Engines are opened by name. */
+#include "../runtime/comm.h"
 
 fl_status fl_cpu_open(const fl_backend_options *o, fl_backend *cpu,
                       fl_backend **b);
@@ -15,6 +15,16 @@ const fl_builtin_backend *fl_builtin_backends(int *n) {
       {"cpu", fl_cpu_open},
       {"sim", fl_sim_open},
       {"cuda", fl_cuda_open},
+  };
+  *n = (int)(sizeof all / sizeof *all);
+  return all;
+}
+
+fl_status fl_host_open(const fl_comm_options *o, fl_comm **c);
+
+const fl_builtin_comm *fl_builtin_comms(int *n) {
+  static const fl_builtin_comm all[] = {
+      {"host", fl_host_open},
   };
   *n = (int)(sizeof all / sizeof *all);
   return all;

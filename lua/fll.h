@@ -300,6 +300,7 @@ void fll_raw_core(lua_State *L);
 int fll_op_register(lua_State *L);
 /* stream.c */
 void fll_stream_core(lua_State *L);
+void fll_comm_core(lua_State *L);
 extern const luaL_Reg fll_stream_methods[];
 bool fll_tostream(lua_State *L, int i, const char *where, fl_device *d,
                   int *number);                /* false: nil or nothing */

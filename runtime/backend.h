@@ -97,6 +97,7 @@ typedef struct fl_launch {
   fl_stream *stream;
   fl_scratch *scratch;
   uint64_t seq;
+  const struct fl_comm_note *comm; /* of a collective (comm.h), else NULL */
 } fl_launch;
 
 static inline void *fl_scratch_get(const fl_launch *l, size_t bytes) {

@@ -418,8 +418,8 @@ static fl_status launch(work *w, fl_tensor **out) {
                  .scratch = &s.base,
                  .seq = seq};
   fli_note_launch(rt, w->c, seq, w->n_in, w->metas);
-  fl_status status = FL_OK;
-  if (rt->watch)
+  fl_status status = w->op->comm ? fli_comm_begin(rt, w->c, &l, out) : FL_OK;
+  if (rt->watch && !status)
     status =
         fli_streams_launch(rt, w->device, w->c, w->n_in, w->in, w->n_out, out);
   if (FLI_LIKELY(status == FL_OK))
@@ -600,7 +600,7 @@ static fl_status run_then_assign(fl_runtime *rt, const fl_call *c) {
 
 static bool writes_over(const fl_op *op) {
   return op->family < FLI_STRUCTURED || op->id == FLI_OP_assign ||
-         op->id == FLI_OP_fill;
+         op->id == FLI_OP_fill || op->comm;
 }
 
 /* --- views and composed operators --- */

@@ -128,6 +128,7 @@ struct fl_op {
   int flat; /* inputs of a row that may take the short road (flat.c), or 0 */
   int variadic; /* the parameter's number, -1 if there is none */
   bool dims;    /* has attributes that name dims */
+  bool comm;    /* a collective */
   /* of the inputs by slot; a variadic one's come last */
   uint8_t in_type[FL_MAX_PARAMS], in_optional[FL_MAX_PARAMS];
   struct {
@@ -346,6 +347,7 @@ struct fl_runtime {
   struct fli_sites *sites;
   struct fli_tape *tape;
   fl_tape_host tape_host;
+  struct fli_comm *comm; /* groups, NULL: none was asked for */
   void (*on_ready)(void *context, fl_tensor *leaf);
   void *on_ready_context;
   uintptr_t owner; /* the thread that opened it */
@@ -415,6 +417,14 @@ fl_status fli_late_failure(fl_runtime *rt, fl_status s,
 
 /* Whether a call without results writes its input k. */
 bool fli_step_writes(const fl_op *op, const fl_attrs *a, int n_in, int k);
+
+/* --- groups of ranks (comm.c) --- */
+
+/* Rank and size of a group; EARG: there is none. Group 0 is the job. */
+fl_status fli_comm_group(fl_runtime *rt, int64_t group, int *rank, int *size);
+/* Gives a collective's launch its note and remembers what it does. */
+fl_status fli_comm_begin(fl_runtime *rt, const fl_call *c, fl_launch *l,
+                         fl_tensor *const *out);
 
 /* --- streams (stream.c, race.c, pin.c) --- */
 

@@ -112,6 +112,7 @@ void fl_runtime_close(fl_runtime *rt) {
   for (int k = 0; k < rt->n_backends; k++)
     for (int i = 0; i < rt->n_devices[k]; i++)
       fl_device_sync(rt, k << 8 | i);
+  fl_comm_close(rt);
   if (rt->ops)
     fli_tensors_close(rt);
   fli_tape_close(rt);

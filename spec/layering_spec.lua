@@ -4,7 +4,7 @@ local tree = require "spec.support.tree"
 
 -- What a folder's quoted includes may resolve to, as patterns of paths.
 local contracts = {"^runtime/types%.h$", "^runtime/backend%.h$", "^runtime/program%.h$",
-  "^runtime/math%.h$", "^runtime/%w+%.def$"}
+  "^runtime/comm%.h$", "^runtime/math%.h$", "^runtime/%w+%.def$"}
 local may_include = {
   runtime = {"^runtime/"},
   kernels = {"^(kernels/%w+/)", table.unpack(contracts)},

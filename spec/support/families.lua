@@ -1,3 +1,3 @@
 -- The families that rows are tried in: a file of samples, one of references and a spec each.
 return {"elementwise", "shape", "reduce", "norm", "index", "conv", "attention", "random", "optim",
-  "fft"}
+  "fft", "comm"}

@@ -1,0 +1,353 @@
+/* The engine of one host: ranks move tensors through memory that they share.
+ *
+ * A collective goes in pieces, a piece in phases: everybody does something,
+ * says so (its `step`) and waits for the others. Staging is double, so one
+ * phase is enough where everybody only reads: who writes a half again has seen
+ * all others one phase on. Sums go by rank, or around the ring from the part's
+ * own rank: the same bits in every run. Every wait looks at the board. */
+#include "host.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#ifdef __linux__
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#endif
+
+#define SLICE 0.05 /* seconds between looks at the board */
+#define SPINS 2000
+
+/* --- waiting --- */
+
+static void sleep_on(word *w, unsigned seen) {
+  struct timespec t = {.tv_nsec = (long)(SLICE * 1e9)};
+  atomic_fetch_add(&w->sleepers, 1);
+#ifdef __linux__
+  if (atomic_load(&w->value) == seen)
+    syscall(SYS_futex, &w->value, FUTEX_WAIT, seen, &t, NULL, 0);
+#else
+  t.tv_nsec = 100000;
+  nanosleep(&t, NULL);
+#endif
+  atomic_fetch_sub(&w->sleepers, 1);
+}
+
+void fl_host_set(word *w, unsigned value) {
+  atomic_store(&w->value, value);
+#ifdef __linux__
+  if (atomic_load(&w->sleepers))
+    syscall(SYS_futex, &w->value, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+#endif
+}
+
+static bool reached(word *w, unsigned value) {
+  return (int)(atomic_load_explicit(&w->value, memory_order_acquire) - value) >=
+         0;
+}
+
+static fl_status stopped(const host_link *l) {
+  return atomic_load(&l->stop)
+             ? fli_fail(FL_ECOMM, "the group is closed while a call is under "
+                                  "way")
+             : FL_OK;
+}
+
+fl_status fl_host_await(host_link *l, const fl_comm_note *n, word *w,
+                        unsigned value) {
+  fl_board *board = l->host->o.board;
+  for (int k = 0; k < l->spins; k++) {
+    if (reached(w, value))
+      return FL_OK;
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+  }
+  double start = fl_comm_now(), next = start + SLICE;
+  for (;;) {
+    unsigned seen = atomic_load(&w->value);
+    if (reached(w, value))
+      return FL_OK;
+    sleep_on(w, seen);
+    double now = fl_comm_now();
+    if (now < next)
+      continue;
+    next = now + SLICE;
+    fl_status s = stopped(l);
+    if (!s)
+      s = board->look(board, n, now - start);
+    if (s && !reached(w, value)) /* it may have come and gone since */
+      return s;
+  }
+}
+
+/* --- lanes: calls of one kind are done in the order they were asked for --- */
+
+static void lane_end(lane *q, uint64_t seq, fl_status s) {
+  pthread_mutex_lock(&q->lock);
+  q->done = seq;
+  if (s && !q->status) {
+    q->status = s;
+    snprintf(q->why, sizeof q->why, "%s", fl_error());
+  }
+  pthread_cond_broadcast(&q->moved);
+  pthread_mutex_unlock(&q->lock);
+}
+
+static void soon(struct timespec *t) {
+  clock_gettime(CLOCK_REALTIME, t);
+  t->tv_nsec += (long)(SLICE * 1e9);
+  if (t->tv_nsec >= 1000000000) {
+    t->tv_nsec -= 1000000000;
+    t->tv_sec++;
+  }
+}
+
+/* Until the lane has done `seq`; what went wrong there on the way. */
+static fl_status lane_wait(host_link *l, lane *q, uint64_t seq) {
+  fl_status s = FL_OK;
+  const fl_comm_options *o = &l->host->o;
+  bool mine = pthread_equal(pthread_self(), l->host->owner);
+  struct timespec t;
+  pthread_mutex_lock(&q->lock);
+  while (q->done < seq && !q->status && !s) {
+    soon(&t);
+    pthread_cond_timedwait(&q->moved, &q->lock, &t);
+    s = stopped(l);
+    if (!s && mine && o->interrupted && o->interrupted(o->context)) {
+      atomic_store(&l->stop, true);
+      s = fli_fail(FL_EINTERRUPT, "interrupted!");
+    }
+  }
+  if (!s && q->status)
+    s = fli_fail(q->status, "%s", q->why);
+  pthread_mutex_unlock(&q->lock);
+  return s;
+}
+
+static fl_status perform(const fl_comm_call *c) {
+  host_link *l = (host_link *)c->note->link;
+  fl_board *board = l->host->o.board;
+  lane *q = &l->lanes[c->note->lane];
+  fl_status s = lane_wait(l, q, c->note->seq - 1);
+  if (!s) {
+    board->begin(board, c->note);
+    s = c->note->lane == FL_COMM_TOGETHER ? fl_host_together(l, c)
+                                          : fl_host_pass(l, c);
+    board->end(board, c->note);
+  }
+  lane_end(q, c->note->seq, s);
+  return s;
+}
+
+static void *work(void *context) {
+  lane *q = context;
+  pthread_mutex_lock(&q->lock);
+  for (;;) {
+    while (!q->first && !q->quit)
+      pthread_cond_wait(&q->moved, &q->lock);
+    task *t = q->first;
+    if (!t)
+      break;
+    pthread_mutex_unlock(&q->lock);
+    perform(&t->call);
+    pthread_mutex_lock(&q->lock);
+    q->first = t->next;
+    if (!q->first)
+      q->last = NULL;
+    free(t);
+  }
+  pthread_mutex_unlock(&q->lock);
+  return NULL;
+}
+
+/* Signals stay with the host's threads. */
+static fl_status start_worker(lane *q) {
+  sigset_t all, old;
+  if (q->started)
+    return FL_OK;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &old);
+  int e = pthread_create(&q->thread, NULL, work, q);
+  pthread_sigmask(SIG_SETMASK, &old, NULL);
+  if (e)
+    return fli_fail(FL_ENOMEM, "cannot start a thread: %s", strerror(e));
+  q->started = true;
+  return FL_OK;
+}
+
+static fl_status host_run(const fl_comm_call *c) {
+  host_link *l = (host_link *)c->note->link;
+  lane *q = &l->lanes[c->note->lane];
+  if (!c->async)
+    return perform(c);
+  task *t = malloc(sizeof *t);
+  fl_status s =
+      t ? start_worker(q) : fli_fail(FL_ENOMEM, "out of memory: a collective");
+  if (s) {
+    free(t);
+    lane_end(q, c->note->seq, s);
+    return s;
+  }
+  t->call = *c;
+  t->next = NULL;
+  pthread_mutex_lock(&q->lock);
+  *(q->last ? &q->last->next : &q->first) = t;
+  q->last = t;
+  pthread_cond_broadcast(&q->moved);
+  pthread_mutex_unlock(&q->lock);
+  return FL_OK;
+}
+
+static fl_status host_wait(fl_comm_link *link, int number, uint64_t seq) {
+  host_link *l = (host_link *)link;
+  return lane_wait(l, &l->lanes[number], seq);
+}
+
+static bool host_done(fl_comm_link *link, int number, uint64_t seq) {
+  lane *q = &((host_link *)link)->lanes[number];
+  pthread_mutex_lock(&q->lock);
+  /* a call that failed at once may be ahead of what a worker still does */
+  bool done = q->done >= seq && !(q->first && q->first->call.note->seq <= seq);
+  pthread_mutex_unlock(&q->lock);
+  return done;
+}
+
+/* --- groups --- */
+
+static size_t up(size_t n) {
+  return (n + FL_ALIGN - 1) / FL_ALIGN * FL_ALIGN;
+}
+
+/* The places of everything in the segment; how long it is. */
+static size_t lay_out(host_link *l) {
+  size_t n = (size_t)l->base.size, at = up(sizeof(area));
+  l->at_member = at;
+  at += n * up(sizeof(member));
+  l->at_pair = at;
+  at += n * n * up(sizeof(pair));
+  l->piece = PIECE;
+  l->part = up(PIECE / n + FL_ALIGN);
+  l->letter = n <= 8 ? 32 << 10 : 4 << 10;
+  l->at_stage = at;
+  at += n * 2 * l->piece;
+  l->at_part = at;
+  at += n * 2 * l->part;
+  l->at_letter = at;
+  return at + n * n * 2 * l->letter;
+}
+
+static void host_unlink(fl_comm *c, fl_comm_link *link) {
+  host_link *l = (host_link *)link;
+  (void)c;
+  atomic_store(&l->stop, true);
+  for (int k = 0; k < FL_COMM_LANES; k++) {
+    lane *q = &l->lanes[k];
+    pthread_mutex_lock(&q->lock);
+    q->quit = true;
+    pthread_cond_broadcast(&q->moved);
+    pthread_mutex_unlock(&q->lock);
+    if (q->started)
+      pthread_join(q->thread, NULL);
+    pthread_cond_destroy(&q->moved);
+    pthread_mutex_destroy(&q->lock);
+  }
+  if (l->memory)
+    fl_segment_close(l->memory, l->bytes);
+  free(l);
+}
+
+/* Waits until all members have opened the segment; the last one takes its name
+ * away. */
+static fl_status meet(host_link *l, const char *what) {
+  area *a = (area *)l->memory;
+  unsigned n = (unsigned)l->base.size;
+  fl_comm_note note = {.link = &l->base,
+                       .group = l->base.group,
+                       .kind = FL_COMM_BARRIER,
+                       .peer = -1,
+                       .size = l->base.size,
+                       .site = "the start of the group"};
+  fl_board *board = l->host->o.board;
+  note.seq = 1;
+  unsigned before = atomic_fetch_add(&a->joined.value, 1);
+  if (before + 1 > n)
+    return fli_fail(FL_ECOMM, "group %d has more members than %u",
+                    l->base.group, n);
+  if (before + 1 == n) {
+    fl_host_set(&a->joined, n);
+    fl_segment_forget(l->host->o.key, what);
+  }
+  board->begin(board, &note);
+  fl_status s = fl_host_await(l, &note, &a->joined, n);
+  board->end(board, &note);
+  return s;
+}
+
+static fl_status host_link_new(fl_comm *c, const fl_comm_link *g, int device,
+                               const unsigned char *ticket,
+                               fl_comm_link **out) {
+  host *h = c->state;
+  (void)device;
+  (void)ticket;
+  if (g->size > FL_HOST_RANKS)
+    return fli_fail(FL_ECOMM, "the host engine is for %d ranks at most",
+                    FL_HOST_RANKS);
+  host_link *l = calloc(1, sizeof *l);
+  if (!l)
+    return fli_fail(FL_ENOMEM, "out of memory: a group of ranks");
+  l->base = *g;
+  l->base.engine = c;
+  l->host = h;
+  l->spins = sysconf(_SC_NPROCESSORS_ONLN) >= g->size ? SPINS : 16;
+  for (int k = 0; k < FL_COMM_LANES; k++) {
+    pthread_mutex_init(&l->lanes[k].lock, NULL);
+    pthread_cond_init(&l->lanes[k].moved, NULL);
+  }
+  char what[32];
+  snprintf(what, sizeof what, "group-%d", g->group);
+  l->bytes = lay_out(l);
+  fl_status s = fl_segment_open(h->o.key, what, l->bytes, (void **)&l->memory);
+  if (s == FL_OK)
+    s = meet(l, what);
+  else
+    l->memory = NULL;
+  if (s) {
+    host_unlink(c, &l->base);
+    return s;
+  }
+  *out = &l->base;
+  return FL_OK;
+}
+
+/* --- the engine --- */
+
+static void host_close(fl_comm *c) {
+  free(c->state);
+}
+
+fl_status fl_host_open(const fl_comm_options *o, fl_comm **c);
+
+fl_status fl_host_open(const fl_comm_options *o, fl_comm **c) {
+  host *h = calloc(1, sizeof *h);
+  if (!h)
+    return fli_fail(FL_ENOMEM, "out of memory: the host engine");
+  h->o = *o;
+  h->owner = pthread_self();
+  h->table = (fl_comm){.struct_size = sizeof(fl_comm),
+                       .name = "host",
+                       .backends = "cpu sim",
+                       .state = h,
+                       .link = host_link_new,
+                       .unlink = host_unlink,
+                       .run = host_run,
+                       .wait = host_wait,
+                       .done = host_done,
+                       .close = host_close};
+  *c = &h->table;
+  return FL_OK;
+}

@@ -1,0 +1,172 @@
+/* Jobs of several processes for Lua: joining one, groups of its ranks, engines,
+ * waiting for asynchronous collectives. The collectives themselves are
+ * operators; flare.dist makes all this pleasant. */
+#include "fll.h"
+
+#include <stdlib.h>
+
+static bool interrupted(void *context) {
+  return fl_runtime_interrupted(((fl_lua *)context)->rt);
+}
+
+static double number(lua_State *L, const char *name, double otherwise) {
+  lua_getfield(L, 1, name);
+  double v = luaL_optnumber(L, -1, otherwise);
+  lua_pop(L, 1);
+  return v;
+}
+
+/* comm_open{key =, rank =, size =, timeout =, first =, check =} */
+static int comm_open(lua_State *L) {
+  fl_lua *st = fll_enter(L);
+  luaL_checktype(L, 1, LUA_TTABLE);
+  fl_comm_options o = {.struct_size = sizeof o,
+                       .rank = (int)number(L, "rank", 0),
+                       .size = (int)number(L, "size", 1),
+                       .timeout = number(L, "timeout", 120),
+                       .first = number(L, "first", 600),
+                       .interrupted = interrupted,
+                       .context = st};
+  lua_getfield(L, 1, "check");
+  o.check = lua_toboolean(L, -1);
+  lua_getfield(L, 1, "key");
+  o.key = luaL_checkstring(L, -1);
+  fll_check(L, st, fl_comm_open(st->rt, &o));
+  return 0;
+}
+
+static int comm_close(lua_State *L) {
+  fl_comm_close(fll_enter(L)->rt);
+  return 0;
+}
+
+/* comm_group{0, 2} -> its number */
+static int comm_group(lua_State *L) {
+  fl_lua *st = fll_enter(L);
+  luaL_checktype(L, 1, LUA_TTABLE);
+  int n = (int)lua_rawlen(L, 1), group = 0;
+  int *ranks = fll_scratch(L, ((size_t)n + 1) * sizeof *ranks);
+  for (int k = 0; k < n; k++) {
+    lua_rawgeti(L, 1, k + 1);
+    ranks[k] = (int)fll_checkint(L, -1, "group", "rank");
+    lua_pop(L, 1);
+  }
+  fll_check(L, st, fl_comm_group(st->rt, n, ranks, &group));
+  lua_pushinteger(L, group);
+  return 1;
+}
+
+static int group_at(lua_State *L, int i) {
+  return (int)luaL_checkinteger(L, i);
+}
+
+/* comm_members(group) -> rank or nil, {ranks} */
+static int comm_members(lua_State *L) {
+  fl_lua *st = fll_enter(L);
+  int rank = 0, size = 0;
+  const int *ranks = NULL;
+  fll_check(L, st,
+            fl_comm_members(st->rt, group_at(L, 1), &rank, &size, &ranks));
+  if (rank < 0)
+    lua_pushnil(L);
+  else
+    lua_pushinteger(L, rank);
+  lua_createtable(L, size, 0);
+  for (int k = 0; k < size; k++) {
+    lua_pushinteger(L, ranks[k]);
+    lua_rawseti(L, -2, k + 1);
+  }
+  return 2;
+}
+
+/* comm_ticket(engine) -> a string for the others */
+static int comm_ticket(lua_State *L) {
+  fl_lua *st = fll_enter(L);
+  unsigned char ticket[FL_COMM_TICKET];
+  fll_check(L, st, fl_comm_ticket(st->rt, luaL_checkstring(L, 1), ticket));
+  lua_pushlstring(L, (const char *)ticket, sizeof ticket);
+  return 1;
+}
+
+/* comm_attach(group, engine, device, ticket) */
+static int comm_attach(lua_State *L) {
+  fl_lua *st = fll_enter(L);
+  unsigned char ticket[FL_COMM_TICKET] = {0};
+  size_t n;
+  const char *text = luaL_optlstring(L, 4, "", &n);
+  memcpy(ticket, text, n < sizeof ticket ? n : sizeof ticket);
+  fll_check(L, st,
+            fl_comm_attach(st->rt, group_at(L, 1), luaL_checkstring(L, 2),
+                           fll_checkdevice(L, st, 3, "attach"), ticket));
+  return 0;
+}
+
+/* comm_engine(group, device) -> its name, or nil */
+static int comm_engine(lua_State *L) {
+  fl_lua *st = fll_enter(L);
+  lua_pushstring(L, fl_comm_engine(st->rt, group_at(L, 1),
+                                   fll_checkdevice(L, st, 2, "engine")));
+  return 1;
+}
+
+/* comm_last(group, device) -> lane, number of the last call */
+static int comm_last(lua_State *L) {
+  fl_lua *st = fll_enter(L);
+  int lane = 0;
+  uint64_t seq = 0;
+  fll_check(L, st,
+            fl_comm_last(st->rt, group_at(L, 1),
+                         fll_checkdevice(L, st, 2, "last"), &lane, &seq));
+  lua_pushinteger(L, lane);
+  lua_pushinteger(L, (lua_Integer)seq);
+  return 2;
+}
+
+static int comm_wait(lua_State *L) {
+  fl_lua *st = fll_enter(L);
+  fll_check(L, st,
+            fl_comm_wait(st->rt, group_at(L, 1),
+                         fll_checkdevice(L, st, 2, "wait"),
+                         (int)luaL_checkinteger(L, 3),
+                         (uint64_t)luaL_checkinteger(L, 4)));
+  return 0;
+}
+
+static int comm_done(lua_State *L) {
+  fl_lua *st = fll_enter(L);
+  lua_pushboolean(L, fl_comm_done(st->rt, group_at(L, 1),
+                                  fll_checkdevice(L, st, 2, "done"),
+                                  (int)luaL_checkinteger(L, 3),
+                                  (uint64_t)luaL_checkinteger(L, 4)));
+  return 1;
+}
+
+/* comm_verdict() -> text, "" while all is well */
+static int comm_verdict(lua_State *L) {
+  lua_pushstring(L, fl_comm_verdict(fll_enter(L)->rt));
+  return 1;
+}
+
+static int comm_fail(lua_State *L) {
+  fl_comm_fail(fll_enter(L)->rt, luaL_checkstring(L, 1));
+  return 0;
+}
+
+void fll_comm_core(lua_State *L) {
+  static const luaL_Reg functions[] = {{"open", comm_open},
+                                       {"close", comm_close},
+                                       {"group", comm_group},
+                                       {"members", comm_members},
+                                       {"ticket", comm_ticket},
+                                       {"attach", comm_attach},
+                                       {"engine", comm_engine},
+                                       {"last", comm_last},
+                                       {"wait", comm_wait},
+                                       {"done", comm_done},
+                                       {"verdict", comm_verdict},
+                                       {"fail", comm_fail},
+                                       {NULL, NULL}};
+  lua_newtable(L);
+  fll_register(L, functions);
+  lua_setfield(L, -2, "comm");
+}

@@ -1,0 +1,250 @@
+/* Rules of the collectives. Gradients are collectives, too: every rank of the
+ * group must go backward through the call. Where ranks reduce by min or max,
+ * equal elements share the gradient. */
+#include "../env.h"
+#include "../comm.h"
+
+#include <string.h>
+
+enum { GROUP, ASYNC, OWN };
+
+/* --- shapes --- */
+
+static fl_status group_of(const fli_infer *c, int *rank, int *size) {
+  return fli_comm_group(c->rt, c->attrs->v[GROUP].i, rank, size);
+}
+
+static fl_status check_rank(const fli_infer *c, int64_t rank, int size) {
+  if (rank >= 0 && rank < size)
+    return FL_OK;
+  return fli_fail(FL_EARG, "%s: there is no rank %lld in a group of %d",
+                  c->op->info.name, (long long)rank, size);
+}
+
+static fl_status reducible(const fli_infer *c, int64_t reduce) {
+  fl_dtype d = c->in[0]->dtype;
+  if (reduce == FL_COMM_MEAN && !fli_is_float(d))
+    return fli_fail(FL_EDTYPE, "%s: x is %s: integers have no mean here",
+                    c->op->info.name, fl_dtype_name(d));
+  if (reduce == FL_COMM_SUM && d == FL_BOOL)
+    return fli_fail(FL_EDTYPE,
+                    "%s: x is bool: take max (any) or min (all), or a sum of "
+                    "integers",
+                    c->op->info.name);
+  return FL_OK;
+}
+
+static fl_status as_x(fli_infer *c) {
+  c->out[0].ndim = c->in[0]->ndim;
+  memcpy(c->out[0].shape, c->in[0]->shape, sizeof c->out[0].shape);
+  return FL_OK;
+}
+
+fl_status shape_comm_reduce(fli_infer *c) {
+  int rank = 0, size = 1;
+  bool rooted = c->op->id == FLI_OP_comm_reduce;
+  int64_t reduce = c->attrs->v[rooted ? OWN + 1 : OWN].i;
+  FLI_TRY(group_of(c, &rank, &size));
+  FLI_TRY(reducible(c, reduce));
+  if (rooted)
+    FLI_TRY(check_rank(c, c->attrs->v[OWN].i, size));
+  if (reduce == FL_COMM_SUM || reduce == FL_COMM_MEAN)
+    c->saves = 0;
+  return as_x(c);
+}
+
+fl_status shape_comm_rooted(fli_infer *c) {
+  int rank = 0, size = 1;
+  FLI_TRY(group_of(c, &rank, &size));
+  FLI_TRY(check_rank(c, c->attrs->v[OWN].i, size));
+  return as_x(c);
+}
+
+fl_status shape_comm_all_gather(fli_infer *c) {
+  int rank = 0, size = 1;
+  fl_meta *y = &c->out[0];
+  FLI_TRY(group_of(c, &rank, &size));
+  as_x(c);
+  if (y->ndim == 0) {
+    y->ndim = 1;
+    y->shape[0] = 1;
+  }
+  if (c->op->id == FLI_OP_comm_gather) {
+    FLI_TRY(check_rank(c, c->attrs->v[OWN].i, size));
+    if (rank != c->attrs->v[OWN].i)
+      y->shape[0] = 0;
+  }
+  if (__builtin_mul_overflow(y->shape[0], (int64_t)size, &y->shape[0]))
+    return fli_fail(FL_ESIZE, "%s: the result is too large", c->op->info.name);
+  return FL_OK;
+}
+
+/* The part of each rank: x's first dim by the number of ranks. */
+static fl_status split(fli_infer *c, int size) {
+  const fl_meta *x = c->in[0];
+  as_x(c);
+  if (x->ndim == 0)
+    return fli_fail(FL_ESHAPE, "%s: a number has no parts", c->op->info.name);
+  if (x->shape[0] % size)
+    return fli_fail(FL_ESHAPE,
+                    "%s: dim 1 of x %s must be a multiple of the %d ranks",
+                    c->op->info.name, fli_shape_text(x->ndim, x->shape), size);
+  if (c->op->id != FLI_OP_comm_all_to_all)
+    c->out[0].shape[0] /= size;
+  return FL_OK;
+}
+
+/* Of a list attribute; false: it was left out. */
+static bool listed(fli_infer *c, int k, fl_meta *m) {
+  int n;
+  const int64_t *v = fl_attr_list(c->attrs, k, &n);
+  m->ndim = n;
+  memcpy(m->shape, v, (size_t)n * sizeof *v);
+  return n > 0;
+}
+
+fl_status shape_comm_split(fli_infer *c) {
+  int rank = 0, size = 1;
+  fl_meta given;
+  FLI_TRY(group_of(c, &rank, &size));
+  if (c->op->id == FLI_OP_comm_reduce_scatter) {
+    FLI_TRY(reducible(c, c->attrs->v[OWN].i));
+    if (c->attrs->v[OWN].i <= FL_COMM_MEAN)
+      c->saves = 0;
+  }
+  if (c->op->id != FLI_OP_comm_scatter)
+    return split(c, size);
+  int64_t root = c->attrs->v[OWN].i;
+  FLI_TRY(check_rank(c, root, size));
+  bool said = listed(c, OWN + 1, &given);
+  if (rank == root) {
+    FLI_TRY(split(c, size));
+    if (said && !fli_same_shape(&given, &c->out[0]))
+      return fli_fail(FL_ESHAPE, "%s: shape is %s, but the parts of x are %s",
+                      c->op->info.name, fli_shape_text(given.ndim, given.shape),
+                      fli_shape_text(c->out[0].ndim, c->out[0].shape));
+    return FL_OK;
+  }
+  if (!said)
+    return fli_fail(FL_EARG, "%s: a rank other than root must say the shape",
+                    c->op->info.name);
+  c->out[0].ndim = given.ndim;
+  memcpy(c->out[0].shape, given.shape, sizeof given.shape);
+  return FL_OK;
+}
+
+fl_status shape_comm_peer(fli_infer *c) {
+  int rank = 0, size = 1;
+  int64_t peer = c->attrs->v[OWN].i;
+  FLI_TRY(group_of(c, &rank, &size));
+  FLI_TRY(check_rank(c, peer, size));
+  if (peer == rank)
+    return fli_fail(FL_EARG, "%s: peer %lld is this rank itself",
+                    c->op->info.name, (long long)peer);
+  if (c->op->id == FLI_OP_comm_recv)
+    listed(c, OWN + 1, &c->out[0]);
+  return FL_OK;
+}
+
+fl_status shape_comm_barrier(fli_infer *c) {
+  int rank = 0, size = 1;
+  return group_of(c, &rank, &size);
+}
+
+/* --- gradients --- */
+
+static fl_attrs in_group(fli_grad *g, int op, int64_t own) {
+  fl_attrs a = fli_attrs(&g->e, op);
+  a.v[GROUP] = g->attrs->v[GROUP];
+  if (own >= 0)
+    a.v[OWN].i = own;
+  return a;
+}
+
+static fl_value reduced(fli_grad *g, fl_value x, int64_t reduce) {
+  fl_attrs a = in_group(g, FLI_OP_comm_all_reduce, reduce);
+  return RUN_A(comm_all_reduce, &a, x);
+}
+
+static fl_value gathered(fli_grad *g, fl_value x) {
+  fl_attrs a = in_group(g, FLI_OP_comm_all_gather, -1);
+  return RUN_A(comm_all_gather, &a, x);
+}
+
+/* Towards x, from `dy`, the gradients of all ranks together. y: what came of
+ * the reduction, or nothing. */
+static fl_value unreduced(fli_grad *g, fl_value dy, int64_t reduce,
+                          fl_value y) {
+  int rank = 0, size = 1;
+  fli_comm_group(g->e.rt, g->attrs->v[GROUP].i, &rank, &size);
+  if (reduce == FL_COMM_SUM)
+    return dy;
+  if (reduce == FL_COMM_MEAN)
+    return MUL(dy, NUM(1.0 / size));
+  if (fli_nothing(y))
+    y = reduced(g, g->in[0], reduce);
+  fl_value mine = CAST(RUN(eq, g->in[0], y), g->in_meta[0].dtype);
+  return MUL(dy, DIV(mine, reduced(g, mine, FL_COMM_SUM)));
+}
+
+void grad_comm_all_reduce(fli_grad *g) {
+  fl_value dy = reduced(g, fli_g_dy(g, 0), FL_COMM_SUM);
+  g->dx[0] = unreduced(g, dy, g->attrs->v[OWN].i, g->y[0]);
+}
+
+static bool is_root(fli_grad *g) {
+  int rank = 0, size = 1;
+  fli_comm_group(g->e.rt, g->attrs->v[GROUP].i, &rank, &size);
+  return rank == g->attrs->v[OWN].i;
+}
+
+/* The root's result is everybody's; what the others got is their own x. */
+void grad_comm_reduce(fli_grad *g) {
+  bool root = is_root(g);
+  fl_value dy = fli_g_dy(g, 0), none = MUL(dy, NUM(0));
+  fl_value all = reduced(g, root ? dy : none, FL_COMM_SUM);
+  fl_value dx = unreduced(g, all, g->attrs->v[OWN + 1].i, fli_none());
+  g->dx[0] = root ? dx : ADD(dx, dy);
+}
+
+void grad_comm_broadcast(fli_grad *g) {
+  fl_value dx = reduced(g, fli_g_dy(g, 0), FL_COMM_SUM);
+  g->dx[0] = is_root(g) ? dx : MUL(dx, NUM(0));
+}
+
+void grad_comm_all_gather(fli_grad *g) {
+  fl_attrs a = in_group(g, FLI_OP_comm_reduce_scatter, FL_COMM_SUM);
+  fl_value dx = RUN_A(comm_reduce_scatter, &a, fli_g_dy(g, 0));
+  g->dx[0] = RESHAPE(dx, &g->in_meta[0]);
+}
+
+void grad_comm_reduce_scatter(fli_grad *g) {
+  fl_value dy = gathered(g, fli_g_dy(g, 0));
+  g->dx[0] = unreduced(g, dy, g->attrs->v[OWN].i, fli_none());
+}
+
+void grad_comm_all_to_all(fli_grad *g) {
+  fl_attrs a = in_group(g, FLI_OP_comm_all_to_all, -1);
+  g->dx[0] = RUN_A(comm_all_to_all, &a, fli_g_dy(g, 0));
+}
+
+void grad_comm_gather(fli_grad *g) {
+  const fl_meta *x = &g->in_meta[0];
+  static const int64_t one[1] = {1};
+  fl_attrs a = in_group(g, FLI_OP_comm_scatter, g->attrs->v[OWN].i);
+  fli_set_list(&g->e, &a, OWN + 1, x->ndim ? x->ndim : 1,
+               x->ndim ? x->shape : one);
+  g->dx[0] = RESHAPE(RUN_A(comm_scatter, &a, fli_g_dy(g, 0)), x);
+}
+
+/* What ranks other than root gave was not read. */
+void grad_comm_scatter(fli_grad *g) {
+  const fl_meta *x = &g->in_meta[0];
+  fl_attrs a = in_group(g, FLI_OP_comm_gather, g->attrs->v[OWN].i);
+  fl_value dy = fli_g_dy(g, 0), dx = RUN_A(comm_gather, &a, dy);
+  if (is_root(g))
+    g->dx[0] = dx;
+  else if (dy.tensor)
+    g->dx[0] = fli_v_zeros(&g->e, fli_meta(dy)->dtype, x->ndim, x->shape,
+                           fl_tensor_device(dy.tensor));
+}

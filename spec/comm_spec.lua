@@ -1,0 +1,194 @@
+-- Collectives between processes: the engine of one host, against sums made here.
+local ranks = require "spec.support.ranks"
+
+-- What every script below begins with: x(rank) is what a rank has, near and same compare.
+local tools = [[
+  local function values(r, n, dtype)
+    local t = {}
+    for k = 1, n do t[k] = (k * 7 + r * 13) % 11 - (dtype == "u8" and 0 or 5) end
+    return t
+  end
+  local function make(list, dtype, device)
+    if #list == 0 then return flare.zeros({0}, {dtype = dtype}):to(device or "cpu") end
+    return flare.tensor(list, {dtype = dtype}):to(device or "cpu")
+  end
+  local function folded(n, dtype, reduce)
+    local t, all = {}, {}
+    for r = 0, size - 1 do all[r] = values(r, n, dtype) end
+    for k = 1, n do
+      local v
+      for r = 0, size - 1 do
+        local x = all[r][k]
+        if v == nil then v = x
+        elseif reduce == "min" then v = math.min(v, x)
+        elseif reduce == "max" then v = math.max(v, x)
+        else v = v + x end
+      end
+      t[k] = reduce == "mean" and v / size or v
+    end
+    return t
+  end
+  local function same(t, want, what)
+    local list = t:numel() == 0 and {} or t:to("cpu"):reshape(-1):to("f64"):tolist()
+    assert(#list == #want, ("%s: %d elements, not %d"):format(what, #list, #want))
+    for k = 1, #want do
+      if math.abs(list[k] - want[k]) > 1e-2 * math.abs(want[k]) then
+        error(("%s: element %d is %g, not %g"):format(what, k, list[k], want[k]))
+      end
+    end
+  end
+]]
+
+local devices = [[for _, device in ipairs {"cpu", "sim:0"} do ]]
+
+describe("the engine of one host", function()
+  for _, n in ipairs {2, 4} do
+    describe("with " .. n .. " ranks", function()
+      it("reduces every dtype by every algorithm", function()
+        ranks.good(n, tools .. devices .. [[
+          for _, way in ipairs {"auto", "ring", "one_shot", "two_shot"} do
+            for dtype in ("f64 f32 f16 bf16 i64 i32 i16 i8 u8"):gmatch "%S+" do
+              for _, reduce in ipairs {"sum", "mean", "min", "max"} do
+                if reduce ~= "mean" or dtype:find "f" then
+                  local m = dtype == "f32" and 1001 or 13
+                  local x = make(values(rank, m, dtype), dtype, device)
+                  local y = x:comm_all_reduce{reduce = reduce, algorithm = way}
+                  same(y, folded(m, dtype, reduce), way .. " " .. dtype .. " " .. reduce)
+                  assert(y.dtype == dtype and y.device == device)
+                end
+              end
+            end
+          end end
+          local odd = flare.tensor{rank == 1, rank < 5, false}
+          assert(tostring(odd:comm_all_reduce{reduce = "max"}:tolist()[1]) == "true")
+        ]])
+      end)
+
+      it("moves blocks to where they belong", function()
+        ranks.good(n, tools .. devices .. [[
+          for _, m in ipairs {0, 1, 5, 70000} do
+            local mine = values(rank, m)
+            local x = make(mine, "f32", device)
+            local all, last = {}, size - 1
+            for r = 0, last do table.move(values(r, m), 1, m, #all + 1, all) end
+            same(x:comm_all_gather(), all, "all_gather")
+            same(x:comm_gather{root = last}, rank == last and all or {}, "gather")
+            same(x:comm_broadcast{root = last}, values(last, m), "broadcast")
+            local sum = folded(m, "f32", "sum")
+            same(x:comm_reduce{root = last}, rank == last and sum or mine, "reduce")
+            local wide, part = make(values(rank, m * size), "f32", device), {}
+            local whole = folded(m * size, "f32", "sum")
+            table.move(whole, rank * m + 1, rank * m + m, 1, part)
+            same(wide:comm_reduce_scatter(), part, "reduce_scatter")
+            local swapped = {}
+            for r = 0, last do
+              table.move(values(r, m * size), rank * m + 1, rank * m + m, #swapped + 1, swapped)
+            end
+            same(wide:comm_all_to_all(), swapped, "all_to_all")
+            local given = {}
+            table.move(values(0, m * size), rank * m + 1, rank * m + m, 1, given)
+            same(wide:comm_scatter{shape = {m}}, given, "scatter")
+          end end
+        ]])
+      end)
+    end)
+  end
+
+  it("writes over tensors, whatever their strides", function()
+    ranks.good(2, [[
+      local x = flare.zeros{4, 6}
+      x:fill_(rank + 1)
+      local part = x:transpose(1, 2):narrow(1, 2, 2, 2)
+      part:comm_all_reduce_()
+      assert(x:sum():item() == 16 * (rank + 1) + 8 * 3)
+      x:comm_broadcast_{root = 1}
+      assert(x[{1, 1}]:item() == 2 and x[{1, 2}]:item() == 3)
+    ]])
+  end)
+
+  it("sends and receives, in both directions at once", function()
+    ranks.good(2, [[
+      local other = 1 - rank
+      for _, n in ipairs {0, 3, 100000} do
+        local x = flare.arange(0, n, {dtype = "i64"}) + rank
+        flare.core.comm_send(x, {peer = other, async = true})
+        local lane, seq = comm.last(0, "cpu")
+        local y = flare.core.comm_recv{peer = other, shape = {n}, dtype = "i64"}
+        comm.wait(0, "cpu", lane, seq)
+        assert(n == 0 or (y - flare.arange(0, n, {dtype = "i64"})):eq(other):all():item())
+      end
+    ]])
+  end)
+
+  it("goes on while an asynchronous call is under way", function()
+    ranks.good(2, [[
+      local results, numbers = {}, {}
+      for k = 1, 20 do
+        results[k] = (flare.ones{1000 * k} * (k + rank)):comm_all_reduce{async = true}
+        numbers[k] = {comm.last(0, "cpu")}
+      end
+      local y = (flare.ones{3} * rank):comm_all_reduce()
+      for k = 1, 20 do
+        comm.wait(0, "cpu", table.unpack(numbers[k]))
+        assert(comm.done(0, "cpu", table.unpack(numbers[k])))
+        assert(results[k]:eq(2 * k + 1):all():item())
+      end
+      assert(y:eq(1):all():item())
+    ]])
+  end)
+
+  it("gives the same bits in every run", function()
+    local text = [[
+      flare.manual_seed(7 + rank)
+      local x = flare.randn{70001}
+      for _, way in ipairs {"ring", "one_shot", "two_shot"} do
+        print(way, flare.core.crc32c(x:comm_all_reduce{algorithm = way}))
+      end
+    ]]
+    local first, second = ranks.good(4, text), ranks.good(4, text)
+    assert.same(first, second)
+    for rank = 2, 4 do assert.equal(first[1], first[rank]) end
+    local one, two = first[1]:match "one_shot%s+(%S+).*two_shot%s+(%S+)"
+    assert.equal(one, two)
+  end)
+
+  it("has groups of some of the ranks", function()
+    ranks.good(4, [[
+      local even, odd = comm.group{0, 2}, comm.group{3, 1}
+      local mine = rank % 2 == 0 and even or odd
+      comm.attach(mine, "host", "cpu")
+      local me, list = comm.members(mine)
+      assert(list[me + 1] == rank and #list == 2)
+      local y = flare.tensor{rank}:comm_all_gather{group = mine}
+      assert(y[1]:item() == list[1] and y[2]:item() == list[2])
+      local ok, why = pcall(flare.core.comm_barrier, {group = mine == even and odd or even})
+      assert(not ok and why:find("is not in group", 1, true), why)
+    ]])
+  end)
+
+  it("is differentiable", function()
+    ranks.good(2, [[
+      local function leaf() return flare.tensor({rank + 1, 2, 3, 4 + rank}, {dtype = "f64"})
+        :requires_grad_(true) end
+      local weight = flare.tensor({1, 10, 100, 1000}, {dtype = "f64"}) * (rank + 1)
+      local function check(f, want)
+        local x = leaf()
+        local y = f(x)
+        local g = flare.grad((y * weight:narrow(1, 1, math.min(4, y:numel()))):sum(), {x})
+        assert((g - flare.tensor(want, {dtype = "f64"})):abs():max():item() == 0, tostring(g))
+      end
+      check(function(x) return x:comm_all_reduce() end, {3, 30, 300, 3000})
+      check(function(x) return x:comm_all_reduce{reduce = "mean"} end, {1.5, 15, 150, 1500})
+      check(function(x) return x:comm_all_reduce{reduce = "max"} end,
+        rank == 1 and {3, 15, 150, 3000} or {0, 15, 150, 0})
+      check(function(x) return x:comm_broadcast() end,
+        rank == 0 and {3, 30, 300, 3000} or {0, 0, 0, 0})
+      check(function(x) return x:comm_reduce_scatter() end, {1, 10, 2, 20})
+      check(function(x) return x:comm_all_to_all() end,
+        rank == 0 and {1, 10, 2, 20} or {100, 1000, 200, 2000})
+      local x = leaf()
+      local g = flare.grad((x:comm_all_gather() * (rank + 1)):sum(), {x})
+      assert(g:eq(3):all():item())
+    ]])
+  end)
+end)
