@@ -152,6 +152,8 @@ static bool is_whole(lua_State *L, int i) {
 /* A list takes all integers that follow, unless a later parameter wants one. */
 static bool greedy(const args *a, int k) {
   const fl_param *p = &a->b->info->params[a->b->pos[k]];
+  if (p->kind == FL_P_DIMS && k + 1 < a->b->n_pos)
+    return a->b->info->params[a->b->pos[k + 1]].kind != FL_P_DIMS;
   if (p->kind != FL_P_INTS)
     return true;
   for (int j = k + 1; j < a->b->n_pos; j++)

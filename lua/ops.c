@@ -175,12 +175,16 @@ static void push_extreme(lua_State *L, const char *name) {
 
 static const struct {
   const char *name, *row;
-} aliases[] = {
-    {"mm", "matmul"},    {"bmm", "matmul"},         {"mv", "matmul"},
-    {"dot", "matmul"},   {"clip", "clamp"},         {"tile", "repeat"},
-    {"ger", "outer"},    {"concat", "cat"},         {"negative", "neg"},
-    {"multiply", "mul"}, {"subtract", "sub"},       {"divide", "div"},
-    {"absolute", "abs"}, {"swapdims", "transpose"}, {"clone", "copy"}};
+} aliases[] = {{"mm", "matmul"},           {"bmm", "matmul"},
+               {"mv", "matmul"},           {"dot", "matmul"},
+               {"clip", "clamp"},          {"moveaxis", "movedim"},
+               {"ger", "outer"},           {"concat", "cat"},
+               {"negative", "neg"},        {"multiply", "mul"},
+               {"subtract", "sub"},        {"divide", "div"},
+               {"absolute", "abs"},        {"swapdims", "transpose"},
+               {"clone", "copy"},          {"swapaxes", "transpose"},
+               {"broadcast_to", "expand"}, {"col2im", "fold"},
+               {"concatenate", "cat"},     {"take_along_dim", "gather"}};
 
 static bool ends_with(const char *s, const char *tail) {
   size_t n = strlen(s), t = strlen(tail);

@@ -2,6 +2,7 @@
  * masked_*, nonzero, one_hot. Positions in tensors count from the launch's base
  * and are all checked before anything is written. Where several land in one
  * place they take effect in the order of the index, whatever the threads. */
+#include "../../runtime/math.h"
 #include "move.h"
 
 #define PIECE (16 << 10) /* elements of light work for a thread */
@@ -408,11 +409,22 @@ static void scatter_line(const picking *c, const pick_line *p) {
 #undef PLACE
 }
 
-static fl_status place(const fl_launch *l, bool add) {
+enum { WRITE, ADD, MUL, MAX, MIN }; /* what happens at a position */
+
+#define LINES(name)                                                            \
+  { name##_f32, name##_f64, name##_i64 }
+static void (*const lines[][3])(const picking *c, const pick_line *p) = {
+    {scatter_line, scatter_line, scatter_line},
+    LINES(add_line),
+    LINES(mul_line),
+    LINES(max_line),
+    LINES(min_line)};
+
+static fl_status place(const fl_launch *l, int how) {
   fl_view x = vector(&l->in[0]), index = vector(&l->in[1]);
   const fl_view *src = &l->in[2], *y = &l->out[0];
   int dim = (int)l->attrs->v[0].i;
-  fl_dtype type = add ? sum_type(x.dtype) : x.dtype;
+  fl_dtype type = how == WRITE ? x.dtype : sum_type(x.dtype);
   picking c = {.size = fl_dtype_size(type), .src = src->data};
   fl_status s = positions(l, &index, x.shape[dim], &c.index);
   if (s != FL_OK)
@@ -429,10 +441,7 @@ static fl_status place(const fl_launch *l, bool add) {
   c.y = start_with(l, &l->in[0], type);
   if (!c.src || !c.y)
     return FL_ENOMEM;
-  c.each = !add             ? scatter_line
-           : type == FL_F32 ? add_line_f32
-           : type == FL_F64 ? add_line_f64
-                            : add_line_i64;
+  c.each = lines[how][type == FL_F32 ? 0 : type == FL_F64 ? 1 : 2];
   s = pick_run(l, &c);
   if (s == FL_OK)
     FL_CPU(finish)(l, y, type, c.y);
@@ -440,11 +449,23 @@ static fl_status place(const fl_launch *l, bool add) {
 }
 
 FL_KERNEL(scatter) {
-  return place(l, false);
+  return place(l, WRITE);
 }
 
 FL_KERNEL(scatter_add) {
-  return place(l, true);
+  return place(l, ADD);
+}
+
+FL_KERNEL(scatter_prod) {
+  return place(l, MUL);
+}
+
+FL_KERNEL(scatter_amax) {
+  return place(l, MAX);
+}
+
+FL_KERNEL(scatter_amin) {
+  return place(l, MIN);
 }
 
 /* --- masks --- */

@@ -168,8 +168,8 @@ static fl_status take_slices(const fl_launch *l, sums_args *a,
 static fl_status add_by_keys(const fl_launch *l, sums_args *a,
                              const void *keys) {
   fl_dtype k = key_type(a), y = l->out[0].dtype;
-  flc_spec add = FLC_SPEC("index", "sums", y, a->from, k);
-  flc_spec carry = FLC_SPEC("index", "carry", y, k);
+  flc_spec add = FLC_SPEC("index", "sums", y, a->from, k, a->how);
+  flc_spec carry = FLC_SPEC("index", "carry", y, k, a->how);
   int64_t n = a->n, sums = a->tiles * a->outer * a->inner;
   flc_order o = {.dtype = k, .x = keys, .rows = 1, .n = n, .k = n};
   o.bytes = flc_order_bytes(a->bound + 1);
@@ -185,17 +185,25 @@ static fl_status add_by_keys(const fl_launch *l, sums_args *a,
   return s == FL_OK && a->tiles > 1 ? FLC_RUN(l, carry, grid_of(sums), *a) : s;
 }
 
-fl_status flc_sum_at(const fl_launch *l, const fl_view *src, int64_t n,
-                     fl_status (*places)(const fl_launch *l, void *keys,
-                                         fl_dtype type, void *context),
-                     void *context) {
-  sums_args a = {.n = n, .outer = 1, .inner = 1};
+typedef fl_status (*keys_fn)(const fl_launch *l, void *keys, fl_dtype type,
+                             void *context);
+
+static fl_status join_at(const fl_launch *l, const fl_view *src, int64_t n,
+                         int how, keys_fn places, void *context) {
+  sums_args a = {.n = n, .outer = 1, .inner = 1, .how = how};
   void *keys;
   a.bound = flc_numel(&l->out[0]);
   fl_status s = take_slices(l, &a, src, &keys);
   if (s == FL_OK)
     s = places(l, keys, key_type(&a), context);
   return s == FL_OK ? add_by_keys(l, &a, keys) : s;
+}
+
+fl_status flc_sum_at(const fl_launch *l, const fl_view *src, int64_t n,
+                     fl_status (*places)(const fl_launch *l, void *keys,
+                                         fl_dtype type, void *context),
+                     void *context) {
+  return join_at(l, src, n, INDEX_SUM, places, context);
 }
 
 /* y has what the sums are added to. */
@@ -373,7 +381,7 @@ static fl_status places(const fl_launch *l, void *keys, fl_dtype type,
 
 /* The same by putting the places in order: always the same sum. */
 static fl_status scatter_sorted(const fl_launch *l, pick_args *a,
-                                const fl_view *index) {
+                                const fl_view *index, int how) {
   fl_view y = vector(&l->out[0]), src;
   int64_t to[FL_MAX_DIMS], none[FL_MAX_DIMS] = {0};
   fl_view_copy(&src, &l->in[2]);
@@ -382,7 +390,7 @@ static fl_status scatter_sorted(const fl_launch *l, pick_args *a,
   row_major(y.ndim, y.shape, to);
   plan(a, index, (int)l->attrs->v[0].i, to, none, false);
   a->all = flc_numel(&y);
-  return flc_sum_at(l, &src, a->n, places, a);
+  return join_at(l, &src, a->n, how, places, a);
 }
 
 /* One position for each place needs no other dtype than y's. */
@@ -408,9 +416,32 @@ FLC_KERNEL(scatter_add) {
   if (!a.index.at)
     return FL_ENOMEM;
   if (sorted)
-    return scatter_sorted(l, &a, &index);
+    return scatter_sorted(l, &a, &index, INDEX_SUM);
   s = scatter_sums(l, &a, &index, &y, lanes);
   return s == FL_OK && y.dtype != out->dtype ? flc_move(l, out, &y) : s;
+}
+
+/* Others than sums: always in order. */
+static fl_status scatter_joined(const fl_launch *l, int how) {
+  fl_view x = vector(&l->in[0]), index = vector(&l->in[1]);
+  pick_args a = {0};
+  fl_status s = flc_move(l, &l->out[0], &l->in[0]);
+  if (s != FL_OK || flc_numel(&index) == 0)
+    return s;
+  a.index = positions_of(l, &l->in[1], x.shape[l->attrs->v[0].i]);
+  return a.index.at ? scatter_sorted(l, &a, &index, how) : FL_ENOMEM;
+}
+
+FLC_KERNEL(scatter_prod) {
+  return scatter_joined(l, INDEX_PROD);
+}
+
+FLC_KERNEL(scatter_amax) {
+  return scatter_joined(l, INDEX_MAX);
+}
+
+FLC_KERNEL(scatter_amin) {
+  return scatter_joined(l, INDEX_MIN);
 }
 
 /* --- one_hot --- */
@@ -454,11 +485,14 @@ void flc_visit_index(flc_visitor *v) {
   for (int d = 0; d < FL_DTYPES; d++) {
     visit(v, FLC_SPEC("index", "hot", d), d == FL_F32);
     visit(v, FLC_SPEC("index", "add_lanes", d), d == FL_F32);
-    visit(v, FLC_SPEC("index", "sums", d, d, FL_I32), d == FL_F32);
-    if (wide_of((fl_dtype)d) != (fl_dtype)d)
-      visit(v, FLC_SPEC("index", "sums", d, wide_of((fl_dtype)d), FL_I32),
-            false);
-    visit(v, FLC_SPEC("index", "carry", d, FL_I32), d == FL_F32);
+    for (int how = INDEX_SUM; how <= INDEX_MIN; how++) {
+      bool quick = d == FL_F32 && (how == INDEX_SUM || how == INDEX_MAX);
+      visit(v, FLC_SPEC("index", "sums", d, d, FL_I32, how), quick);
+      if (how == INDEX_SUM && wide_of((fl_dtype)d) != (fl_dtype)d)
+        visit(v, FLC_SPEC("index", "sums", d, wide_of((fl_dtype)d), FL_I32, 0),
+              false);
+      visit(v, FLC_SPEC("index", "carry", d, FL_I32, how), quick);
+    }
     if (sum_type((fl_dtype)d) == (fl_dtype)d)
       visit(v, FLC_SPEC("index", "add", d), d == FL_F32);
   }

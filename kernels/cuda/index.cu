@@ -204,10 +204,20 @@ template <int D> __global__ void places(const __grid_constant__ pick_args a) {
   }
 }
 
-/* Tiles of INDEX_RUN sorted positions: a thread adds up one column of one. Runs
+template <int HOW, class W> inline W joined(W a, W b) {
+  if (HOW == INDEX_PROD)
+    return a * b;
+  if (HOW == INDEX_MAX)
+    return fl_maximum(a, b);
+  if (HOW == INDEX_MIN)
+    return fl_minimum(a, b);
+  return a + b;
+}
+
+/* Tiles of INDEX_RUN sorted positions: a thread joins one column of one. Runs
  * that lie within a tile are done with; of others the part that came from
  * before goes to head, the part that goes on to tail. K: the keys' dtype. */
-template <int D, int DS, int K>
+template <int D, int DS, int K, int HOW>
 __global__ void sums(const __grid_constant__ sums_args a) {
   typedef FL_W(D) W;
   typedef FL_S(K) key_type;
@@ -223,7 +233,13 @@ __global__ void sums(const __grid_constant__ sums_args a) {
     const FL_S(DS) *from = src + (a.single ? 0 : o * a.n * a.inner + i);
     key_type run = keys[first];
     bool head = first > 0 && keys[first - 1] == run;
-    W sum = head || run >= a.bound ? W(0) : fl_get<W>(y[run * a.inner]);
+    W sum = W(HOW == INDEX_PROD);
+    if (run < a.bound) {
+      if (!head)
+        sum = fl_get<W>(y[run * a.inner]);
+      else if (HOW >= INDEX_MAX)
+        sum = fl_get<W>(from[a.single ? 0 : a.order[first] * a.inner]);
+    }
     for (int64_t start = first; start < end; start += BATCH) {
       key_type key[BATCH];
       W v[BATCH];
@@ -248,7 +264,7 @@ __global__ void sums(const __grid_constant__ sums_args a) {
           run = key[j];
           sum = run < a.bound ? fl_get<W>(y[run * a.inner]) : W(0);
         }
-        sum += v[j];
+        sum = joined<HOW>(sum, v[j]);
       }
     }
     if (head)
@@ -261,7 +277,7 @@ __global__ void sums(const __grid_constant__ sums_args a) {
 }
 
 /* Runs that begin in a tile and go on beyond it. */
-template <int D, int K>
+template <int D, int K, int HOW>
 __global__ void carry(const __grid_constant__ sums_args a) {
   typedef FL_W(D) W;
   typedef FL_S(K) key_type;
@@ -280,7 +296,7 @@ __global__ void carry(const __grid_constant__ sums_args a) {
     W sum = ((const W *)a.tail)[e];
     for (int64_t t = e + columns; end < a.n && keys[end] == run;
          t += columns, end += INDEX_RUN)
-      sum += ((const W *)a.head)[t];
+      sum = joined<HOW>(sum, ((const W *)a.head)[t]);
     FL_S(D) *y = (FL_S(D) *)a.y + o * a.bound * a.inner + i;
     y[run * a.inner] = fl_put<FL_S(D)>(sum);
   }

@@ -9,6 +9,9 @@
 #define INDEX_UNITS   4  /* of a thread, where slices are moved */
 #define INDEX_RUN     32 /* sorted positions that one thread adds up */
 
+/* What becomes of several elements at one place. */
+enum { INDEX_SUM, INDEX_PROD, INDEX_MAX, INDEX_MIN };
+
 /* Positions as stored: i32 or i64. */
 typedef struct positions {
   const void *at;
@@ -69,6 +72,7 @@ typedef struct sums_args {
   flc_divisor by_columns, by_inner;
   int single;     /* src is one number */
   int from, wide; /* dtypes of src and of sums, for the host */
+  int how;        /* INDEX_SUM, ..., for the host */
 } sums_args;
 
 typedef struct hot_args {

@@ -115,7 +115,7 @@ M.tolerance = {
 --- What needs more, by row, as factors of both figures: operators made of several others
 -- round after each, and some functions make much of a small difference.
 M.factor = {
-  bce_loss = 3, bce_with_logits = 3, kl_div = 3,
+  bce_loss = 3, bce_with_logits = 3, kl_div = 3, resample = 3, interpolate = 4, grid_sample = 8,
 }
 
 --- What may be lost where terms of about this size cancel: rounded to the row's dtype each,

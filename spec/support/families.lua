@@ -1,3 +1,15 @@
 -- The families that rows are tried in: a file of samples, one of references and a spec each.
-return {"elementwise", "shape", "reduce", "norm", "index", "conv", "attention", "random", "optim",
-  "fft", "comm"}
+return {
+  "elementwise",
+  "shape",
+  "reduce",
+  "norm",
+  "index",
+  "conv",
+  "space",
+  "attention",
+  "random",
+  "optim",
+  "fft",
+  "comm",
+}

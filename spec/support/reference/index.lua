@@ -71,6 +71,93 @@ function R.scatter_add(a)
   return y
 end
 
+local function larger(a, b) return (b > a or b ~= b) and a == a and b or a end
+local function smaller(a, b) return (b < a or b ~= b) and a == a and b or a end
+local function product(a, b) return a * b end
+local function total(a, b) return a + b end
+local joins = {sum = total, mean = total, prod = product, amax = larger, amin = smaller}
+
+-- x with the values of each place joined: places[k] is a list of those brought to element k.
+local function joined(x, places, reduce, self)
+  local y = copy(x)
+  for k, values in pairs(places) do
+    local v = self and x[k] or table.remove(values, 1)
+    local n = #values + 1
+    for _, b in ipairs(values) do v = joins[reduce](v, b) end
+    if reduce == "mean" then v = A.is_float(x.dtype) and v / n or v // n end
+    y[k] = v
+  end
+  return y
+end
+
+local function scattered(a, reduce, self)
+  local places = {}
+  each_position(a.x, a.dim, a.index, function(at, _, i)
+    places[at] = places[at] or {}
+    table.insert(places[at], A.convert(from(a.src, i), a.x.dtype))
+  end)
+  return joined(a.x, places, reduce, self)
+end
+
+function R.scatter_prod(a) return scattered(a, "prod", true) end
+function R.scatter_amax(a) return scattered(a, "amax", true) end
+function R.scatter_amin(a) return scattered(a, "amin", true) end
+function R.scatter_reduce(a)
+  return scattered(a, a.reduce or "sum", a.include_self ~= false)
+end
+
+-- Calls f(number in x, number of the part's element) for all that an index of rows reads.
+local function each_part(x, index, batch, f)
+  local rows, width = A.copy_list(index.shape), index.shape[#index.shape]
+  table.remove(rows)
+  local rest = {table.unpack(x.shape, batch + width + 1)}
+  local n = 0
+  A.each(rows, function(row, k)
+    local place = {table.unpack(row, 1, batch)}
+    for j = 1, width do place[batch + j] = index[(k - 1) * width + j] end
+    A.each(rest, function(i)
+      local where = {table.unpack(place)}
+      table.move(i, 1, #i, #where + 1, where)
+      n = n + 1
+      f(A.place(x, where), n)
+    end)
+  end)
+  return table.move(rest, 1, #rest, #rows + 1, rows)
+end
+
+function R.gather_nd(a)
+  local y = {}
+  y.shape = each_part(a.x, a.index, a.batch_dims or 0, function(at, k) y[k] = a.x[at] end)
+  return y
+end
+
+function R.scatter_nd(a)
+  local places = {}
+  each_part(a.x, a.index, 0, function(at, k)
+    places[at] = places[at] or {}
+    table.insert(places[at], A.convert(A.is(a.src) and a.src[k] or a.src, a.x.dtype))
+  end)
+  if a.reduce and a.reduce ~= "none" then return joined(a.x, places, a.reduce, true) end
+  local y = copy(a.x)
+  for k, values in pairs(places) do y[k] = values[#values] end
+  return y
+end
+
+function R.take(a)
+  local y = {shape = a.index.shape}
+  for k = 1, A.count(y.shape) do y[k] = a.x[a.index[k]] end
+  return y
+end
+
+function R.put(a)
+  local y = copy(a.x)
+  for k = 1, A.count(a.index.shape) do
+    local v = A.convert(A.is(a.src) and a.src[k] or a.src, a.x.dtype)
+    y[a.index[k]] = a.accumulate and y[a.index[k]] + v or v
+  end
+  return y
+end
+
 -- For every element of the slices named: f(number in x, index within the slices).
 local function each_slice(x, dim, index, f)
   dim = A.dim(dim, #x.shape)
@@ -100,6 +187,13 @@ end
 function R.index_copy(a)
   local y = copy(a.x)
   each_slice(a.x, a.dim, a.index, function(at, i) y[at] = A.convert(from(a.src, i), a.x.dtype) end)
+  return y
+end
+
+function R.index_fill(a)
+  local y = copy(a.x)
+  local v = A.is(a.value) and a.value[1] or a.value
+  each_slice(a.x, a.dim, a.index, function(at) y[at] = A.convert(v, a.x.dtype) end)
   return y
 end
 

@@ -318,4 +318,32 @@ function R.as_strided(a)
   end)
 end
 
+function R.movedim(a)
+  local n, order, moved = #a.x.shape, {}, {}
+  for k, d in ipairs(a.from) do
+    d = A.dim(d, n)
+    order[A.dim(a.to[k], n)], moved[d] = d, true
+  end
+  local next_dim = 1
+  for d = 1, n do
+    while moved[next_dim] do next_dim = next_dim + 1 end
+    if not order[d] then order[d], next_dim = next_dim, next_dim + 1 end
+  end
+  return n == 0 and a.x or A.permute(a.x, order)
+end
+
+function R.tile(a)
+  local n = math.max(#a.repeats, #a.x.shape)
+  local shape = {}
+  for d = 1, n do
+    local k, r = d - n + #a.x.shape, d - n + #a.repeats
+    shape[d] = (k > 0 and a.x.shape[k] or 1) * (r > 0 and a.repeats[r] or 1)
+  end
+  return A.build(shape, function(index)
+    local from = {}
+    for d = 1, #a.x.shape do from[d] = (index[d + n - #a.x.shape] - 1) % a.x.shape[d] + 1 end
+    return a.x[A.place(a.x, from, #a.x.shape)]
+  end)
+end
+
 return R

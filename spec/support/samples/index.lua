@@ -48,7 +48,7 @@ local function scatters(unique, more)
     {x = f{5}, dim = 1, index = list(6), src = f({1}), _refused = "6"},
     {x = f{5}, dim = 1, index = list(1, 2), src = f({1}), _refused = "must not be larger"},
   }
-  for _, m in ipairs(more or {}) do s[#s + 1] = m end
+  for _, m in ipairs(more or {}) do s[#s + 1] = m or nil end
   return s
 end
 local unique = A.new({3, 2}, {1, 3, 4, 2, 2, 1}, "i64")
@@ -57,6 +57,79 @@ S.scatter_add = scatters(unique, {
   {x = f{3, 4}, dim = 1, index = at({5, 4}, 3), src = f({5, 4}, {seed = 5})},
   {x = f{9, 3}, dim = 1, index = at({300, 3}, 9), src = f({300, 3}, {seed = 5}), _grad = false,
     _dtypes = "f64 f32 i64"}})
+local function combined(more)
+  return scatters(unique, {
+    {x = f{3, 4}, dim = 1, index = at({5, 4}, 3), src = f({5, 4}, {seed = 5, avoid = {0}})},
+    {x = f{9, 3}, dim = 1, index = at({300, 3}, 9), src = f({300, 3}, {seed = 5, from = 0.8,
+      to = 1.2}), _grad = false, _dtypes = "f64 f32 i64"}, more})
+end
+for _, name in ipairs {"scatter_prod", "scatter_amax", "scatter_amin"} do
+  S[name] = combined(name ~= "scatter_prod" and {
+    x = A.new({3}, {1, 2, 3}), dim = 1, index = list(1, 1, 2, 2), _grad = false,
+    src = A.new({4}, {0, 4, 0 / 0, 5}), _dtypes = "f64 f32 bf16"})
+end
+S.scatter_reduce = {
+  {x = f{}, dim = 1, index = at({}, 1), src = f({}, {seed = 5})},
+  {x = f{0, 4}, dim = 1, index = at({0, 4}, 3), src = f({0, 4}, {seed = 5})},
+  {x = f{3, 4}, dim = 2, index = unique, src = 1.5, reduce = "mean"},
+  {x = f{5}, dim = 1, index = list(6), src = f({1}), _refused = "6"},
+}
+for _, reduce in ipairs {"sum", "prod", "mean", "amax", "amin"} do
+  for _, self in ipairs {true, false} do
+    table.insert(S.scatter_reduce, {x = f{4, 3}, dim = 1, index = at({5, 3}, 3, 11),
+      src = f({5, 3}, {seed = 5, avoid = {0}}), reduce = reduce, include_self = self})
+  end
+end
+local pairs_of_two = A.new({3, 2}, {1, 2, 3, 4, 2, 1}, "i64")
+S.gather_nd = {
+  {x = f{3, 4}, index = pairs_of_two}, {x = f{3, 4, 2}, index = pairs_of_two},
+  {x = f{3, 4}, index = at({2, 5, 1}, 3)}, {x = f{3, 4}, index = at({2}, 3, 3, "i32")},
+  {x = f{3, 2, 4}, index = A.whole({3, 5, 1}, 1, 2, 4), batch_dims = 1},
+  {x = f{2, 2, 3, 2}, index = A.whole({2, 2, 3, 1}, 1, 3, 4), batch_dims = 2},
+  {x = f{2, 3}, index = A.zeros({2, 0}, "i64")}, {x = f{}, index = A.zeros({3, 0}, "i64")},
+  {x = f{3, 4}, index = A.zeros({0, 2}, "i64")}, {x = f{3, 0}, index = at({2, 1}, 3)},
+  {x = f{3, 4}, index = list(1, 5), _refused = "5"},
+  {x = f{3, 4}, index = list(1, 1, 1), _refused = "does not fit"},
+  {x = f{3, 4}, index = at({2, 1}, 3), batch_dims = 1, _refused = "does not fit"},
+}
+S.scatter_nd = {
+  {x = f{3, 4}, index = pairs_of_two, src = f({3}, {seed = 5})},
+  {x = f{3, 4, 2}, index = pairs_of_two, src = f({3, 2}, {seed = 5})},
+  {x = f{3, 4}, index = A.new({2, 1}, {3, 1}, "i64"), src = f({2, 4}, {seed = 5})},
+  {x = f{3, 4}, index = A.new({2, 1}, {3, 1}, "i64"), src = 1.5},
+  {x = f{}, index = A.zeros({1, 0}, "i64"), src = f({1}, {seed = 5})},
+  {x = f{0, 3}, index = A.zeros({0, 1}, "i64"), src = f({0, 3}, {seed = 5})},
+  {x = f{3, 4}, index = list(4, 4), src = 1.5, _refused = "4"},
+  {x = f{3, 4}, index = pairs_of_two, src = f{2}, _refused = ""},
+}
+for _, reduce in ipairs {"sum", "prod", "mean", "amax", "amin"} do
+  table.insert(S.scatter_nd, {x = f{3, 2}, index = A.new({4, 1}, {3, 1, 3, 3}, "i64"),
+    src = f({4, 2}, {seed = 5, avoid = {0}}), reduce = reduce})
+end
+S.take = {
+  {x = f{3, 4}, index = at({2, 5}, 12)}, {x = f{3, 4}, index = list(1, 12, 1)},
+  {x = f{5}, index = at({}, 5)}, {x = f{}, index = list(1, 1)}, {x = f{0}, index = at({0}, 3)},
+  {x = f{3, 4}, index = list(13), _refused = "13"},
+}
+S.put = {
+  {x = f{3, 4}, index = list(2, 12, 7), src = f({3}, {seed = 5})},
+  {x = f{3, 4}, index = A.new({2, 2}, {2, 12, 7, 1}, "i64"), src = f({2, 2}, {seed = 5})},
+  {x = f{3, 4}, index = list(2, 2, 7), src = f({3}, {seed = 5}), accumulate = true},
+  {x = f{3, 4}, index = list(2, 12), src = 1.5}, {x = f{}, index = at({}, 1), src = f{}},
+  {x = f{0}, index = at({0}, 3), src = f{0}},
+  {x = f{3, 4}, index = list(13), src = 1.5, _refused = "13"},
+  {x = f{3, 4}, index = list(1, 2), src = f{3}, _refused = "it must be index's"},
+}
+S.index_fill = {
+  {x = f{3, 4}, dim = 1, index = list(3, 1), value = 1.5, _dtypes = "f64 f32 bf16"},
+  {x = f{3, 4}, dim = 1, index = list(3, 1), value = 2},
+  {x = f{3, 4}, dim = -1, index = list(3, 1, 3), value = f({}, {seed = 5})},
+  {x = f{}, dim = 1, index = list(1), value = 3},
+  {x = f{3, 0}, dim = 1,
+    index = list(1), value = 3},
+  {x = f{3}, dim = 1, index = list(4), value = 1.5, _refused = "4"},
+  {x = f{3}, dim = 1, index = list(1), value = f{2}, _refused = "one number"},
+}
 S.index_select = {
   {x = f{3, 4}, dim = 1, index = list(3, 1, 3)}, {x = f{3, 4}, dim = 2, index = list(4)},
   {x = f{2, 3, 2}, dim = -2, index = at({4}, 3, 2, "i32")}, {x = f{}, dim = 1, index = list(1)},

@@ -231,4 +231,17 @@ S.as_strided = {
 }
 for _, s in ipairs(S.as_strided) do s._contiguous = true end -- it sees memory, not elements
 
+S.movedim = {
+  {x = f{2, 3, 4}, from = {1}, to = {3}}, {x = f{2, 3, 4}, from = {3, 1}, to = {1, 2}},
+  {x = f{2, 3, 4}, from = {-1}, to = {1}}, {x = f{2, 0, 4}, from = {1}, to = {2}},
+  {x = f{}, from = {1}, to = {1}}, {x = f{2, 3}, from = {1, 2}, to = {1}, _refused = "places"},
+  {x = f{2, 3}, from = {3}, to = {1}, _refused = "3"},
+  {x = f{2, 3}, from = {1, 1}, to = {1, 2}, _refused = ""},
+}
+S.tile = {
+  {x = f{2, 3}, repeats = {2}}, {x = f{2, 3}, repeats = {2, 3}}, {x = f{3}, repeats = {2, 1, 2}},
+  {x = f{}, repeats = {3}}, {x = f{2, 0}, repeats = {2}}, {x = f{2, 3}, repeats = {0, 1}},
+  {x = f{2, 3}, repeats = {}}, {x = f{2}, repeats = {-1}, _refused = "cannot repeat"},
+}
+
 return S

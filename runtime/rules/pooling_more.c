@@ -1,0 +1,180 @@
+/* Composed operators of pooling: the largest element of windows that fill a
+ * given size, power means, and back from the positions of the largest. */
+#include "window.h"
+
+#include <math.h>
+#include <string.h>
+
+/* The first dim of space, as pooling.c has it; 0 after a failure. */
+static int space_from(fli_composing *g, int numbers) {
+  const fl_meta *x = fli_meta(g->in[0]);
+  int n = numbers > 1 ? numbers : x->ndim == 2 ? 1 : x->ndim - 2;
+  if (n >= 1 && n <= 3 && (x->ndim == n + 2 || x->ndim == n + 1))
+    return x->ndim - n;
+  fli_env_fail(&g->e, FL_ESHAPE,
+               "%s: the input must be (batch, channels, sizes) or the same "
+               "without batch, with 1 to 3 sizes, got %s",
+               g->op->info.name, fli_shape_text(x->ndim, x->shape));
+  return 0;
+}
+
+/* List attribute k as n numbers; `missing` NULL: it must be there. */
+static bool numbers_of(fli_composing *g, int k, const char *name, int n,
+                       const int64_t *missing, int64_t low, int64_t *out) {
+  int given;
+  const int64_t *v = fl_attr_list(g->attrs, k, &given);
+  bool fits = given == n || given == 1 || (given == 0 && missing);
+  for (int i = 0; i < n && fits; i++) {
+    out[i] = given == 0 ? missing[i] : v[given == 1 ? 0 : i];
+    fits = out[i] >= low && out[i] <= FLI_MAX_WINDOW;
+  }
+  if (!fits)
+    fli_env_fail(&g->e, FL_EARG,
+                 "%s: %s must be one number or %d, each at least %lld",
+                 g->op->info.name, name, n, (long long)low);
+  return fits;
+}
+
+static fl_value counted(fli_composing *g, int64_t n) {
+  fl_attrs a = fli_attrs(&g->e, FLI_OP_arange);
+  a.v[0].f = 0;
+  a.v[1].f = (double)n;
+  return fli_run(&g->e, FLI_OP_arange, &a, 0, NULL);
+}
+
+/* --- to a given size --- */
+
+/* Result j of m over n elements: those from floor(j n / m) up to ceil((j + 1) n
+ * / m). The windows side by side, filled up with their last elements. */
+static fl_value largest(fli_composing *g, fl_value x, int dim, int64_t m) {
+  const fl_meta *s = fli_meta(x);
+  int64_t n = s->shape[dim], width = 0, shape[FL_MAX_DIMS + 1];
+  int ndim = s->ndim;
+  for (int64_t j = 0; j < m; j++) {
+    int64_t w = (j * n + n + m - 1) / m - j * n / m;
+    width = w > width ? w : width;
+  }
+  fl_value j = MUL(counted(g, m), fli_integer(n));
+  fl_value end = RUN(floor_div, ADD(j, fli_integer(n + m - 1)), fli_integer(m));
+  fl_value at = fli_v_unsqueeze(&g->e, RUN(floor_div, j, fli_integer(m)), 1);
+  at = RUN(minimum, ADD(at, counted(g, width)),
+           SUB(fli_v_unsqueeze(&g->e, end, 1), fli_integer(1)));
+  at = fli_v_reshape(&g->e, at, 1, (int64_t[]){m * width});
+  memcpy(shape, s->shape, sizeof s->shape);
+  memmove(shape + dim + 1, shape + dim, (size_t)(ndim - dim) * sizeof *shape);
+  shape[dim] = m;
+  shape[dim + 1] = width;
+  fl_attrs a = fli_attrs(&g->e, FLI_OP_index_select);
+  a.v[0].i = dim;
+  x = RUN_A(index_select, &a, x, ADD(at, fli_integer(g->e.base)));
+  x = fli_v_reshape(&g->e, x, ndim + 1, shape);
+  a = fli_attrs(&g->e, FLI_OP_max_dim);
+  a.v[0].i = dim + 1;
+  return RUN_A(max_dim, &a, x);
+}
+
+void compose_adaptive_max_pool(fli_composing *g) {
+  fl_value x = g->in[0];
+  const fl_meta *m = fli_meta(x);
+  int first = space_from(g, (int)g->attrs->v[0].list.n);
+  int n = m->ndim - first;
+  int64_t size[3], kernel[3];
+  bool even = true;
+  if (!first || !numbers_of(g, 0, "size", n, NULL, 1, size))
+    return;
+  for (int k = 0; k < n; k++) {
+    int64_t have = m->shape[first + k];
+    if (have == 0 || size[k] > INT32_MAX) {
+      fli_env_fail(&g->e, FL_ESHAPE,
+                   "adaptive_max_pool: no largest element in %s",
+                   fli_shape_text(m->ndim, m->shape));
+      return;
+    }
+    even = even && have % size[k] == 0;
+    kernel[k] = have / size[k];
+  }
+  if (even) {
+    fl_attrs a = fli_attrs(&g->e, FLI_OP_max_pool);
+    fli_set_list(&g->e, &a, 0, n, kernel);
+    x = RUN_A(max_pool, &a, x);
+  }
+  for (int k = 0; k < n && !even && g->e.status == FL_OK; k++)
+    x = largest(g, x, first + k, size[k]);
+  g->out[0] = x;
+}
+
+/* --- power means --- */
+
+void compose_lp_pool(fli_composing *g) {
+  static const int64_t none[3] = {0, 0, 0};
+  const fl_meta *m = fli_meta(g->in[0]);
+  double p = g->attrs->v[0].f;
+  int first = space_from(g, (int)g->attrs->v[1].list.n), n = m->ndim - first;
+  int64_t kernel[3], stride[3], padding[3], list[6], most = 1;
+  if (!first || !numbers_of(g, 1, "kernel", n, NULL, 1, kernel) ||
+      !numbers_of(g, 2, "stride", n, kernel, 1, stride) ||
+      !numbers_of(g, 3, "padding", n, none, 0, padding))
+    return;
+  if (!(p > 0) || !(p < INFINITY)) {
+    fli_env_fail(&g->e, FL_EARG, "lp_pool: p must be above 0, got %g", p);
+    return;
+  }
+  for (int k = 0; k < n; k++) { /* zeros do not count: pad what is missing */
+    int64_t have = m->shape[first + k];
+    int64_t count = fli_window_count(have, kernel[k], stride[k], padding[k], 1,
+                                     g->attrs->v[4].i != 0);
+    int64_t need = (count - 1) * stride[k] + kernel[k] - have - padding[k];
+    list[2 * (n - 1 - k)] = padding[k];
+    list[2 * (n - 1 - k) + 1] = need > padding[k] ? need : padding[k];
+    most *= kernel[k];
+  }
+  fl_dtype d = m->dtype;
+  fl_attrs pad = fli_attrs(&g->e, FLI_OP_pad);
+  fl_attrs pool = fli_attrs(&g->e, FLI_OP_avg_pool);
+  fli_set_list(&g->e, &pad, 0, 2 * n, list);
+  fli_set_list(&g->e, &pool, 0, n, kernel);
+  fli_set_list(&g->e, &pool, 1, n, stride);
+  fl_value x = CAST(g->in[0], d == FL_F64 ? FL_F64 : FL_F32);
+  x = RUN(pow, RUN(abs, RUN_A(pad, &pad, x)), NUM(p));
+  x = MUL(RUN_A(avg_pool, &pool, x), NUM((double)most));
+  g->out[0] = CAST(RUN(pow, x, NUM(1 / p)), d);
+}
+
+/* --- back --- */
+
+void compose_max_unpool(fli_composing *g) {
+  static const int64_t none[3] = {0, 0, 0};
+  fl_value x = g->in[0], where = g->in[1];
+  const fl_meta *m = fli_meta(x);
+  int first = space_from(g, (int)g->attrs->v[0].list.n), n = m->ndim - first;
+  int64_t kernel[3], stride[3], padding[3], size[3], shape[FL_MAX_DIMS];
+  if (!first || !numbers_of(g, 0, "kernel", n, NULL, 1, kernel) ||
+      !numbers_of(g, 1, "stride", n, kernel, 1, stride) ||
+      !numbers_of(g, 2, "padding", n, none, 0, padding))
+    return;
+  for (int k = 0; k < n; k++)
+    size[k] =
+        (m->shape[first + k] - 1) * stride[k] - 2 * padding[k] + kernel[k];
+  if (!numbers_of(g, 3, "size", n, size, 1, size))
+    return;
+  if (!where.tensor || !fli_same_shape(m, fli_meta(where))) {
+    fli_env_fail(&g->e, FL_ESHAPE,
+                 "max_unpool: x has shape %s and the positions %s; they must "
+                 "be the same",
+                 fli_shape_text(m->ndim, m->shape),
+                 fli_shape_text(fli_meta(where)->ndim, fli_meta(where)->shape));
+    return;
+  }
+  memcpy(shape, m->shape, sizeof shape);
+  int64_t flat = fl_numel(n, size), part = fl_numel(n, m->shape + first);
+  shape[first] = part;
+  x = fli_v_reshape(&g->e, x, first + 1, shape);
+  where = fli_v_reshape(&g->e, where, first + 1, shape);
+  shape[first] = flat;
+  fl_value y = fli_v_zeros(&g->e, m->dtype, first + 1, shape, g->e.device);
+  fl_attrs a = fli_attrs(&g->e, FLI_OP_scatter);
+  a.v[0].i = first;
+  y = RUN_A(scatter, &a, y, where, x);
+  memcpy(shape + first, size, (size_t)n * sizeof *size);
+  g->out[0] = fli_v_reshape(&g->e, y, m->ndim, shape);
+}

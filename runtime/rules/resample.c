@@ -1,0 +1,447 @@
+/* Reading between the elements, composed of selections and sums: resample along
+ * one dim, interpolate over all dims of space, grid_sample at any place. What
+ * is selected, and how it is weighed, is worked out in f64 (of grids in the
+ * grid's dtype); 16-bit floats are summed in f32. */
+#include "../env.h"
+
+#include <math.h>
+#include <string.h>
+
+static fl_value select_at(fli_env *e, fl_value x, int dim, fl_value index) {
+  fl_attrs a = fli_attrs(e, FLI_OP_index_select);
+  a.v[0].i = dim;
+  return fli_run(e, FLI_OP_index_select, &a, 2, (fl_value[]){x, index});
+}
+
+static fl_value clamped(fli_env *e, fl_value x, double low, double high) {
+  fl_attrs a = fli_attrs(e, FLI_OP_clamp);
+  a.v[0].f = low;
+  a.v[1].f = high;
+  return fli_run(e, FLI_OP_clamp, &a, 1, &x);
+}
+
+/* x as floats that are summed in. */
+static fl_value widened(fli_env *e, fl_value x) {
+  fl_dtype d = fli_meta(x)->dtype;
+  return d == FL_F16 || d == FL_BF16 ? fli_v_cast(e, x, FL_F32) : x;
+}
+
+/* Weights of an element `d` away in cubic convolution (Keys, 1981), for |d| <=
+ * 1 and for 1 < |d| < 2. */
+static fl_value near_weight(fli_composing *g, fl_value d, double a) {
+  fl_value w = SUB(MUL(d, NUM(a + 2)), NUM(a + 3));
+  return ADD(MUL(MUL(w, d), d), NUM(1));
+}
+
+static fl_value far_weight(fli_composing *g, fl_value d, double a) {
+  fl_value w = ADD(MUL(SUB(d, NUM(5)), d), NUM(8));
+  return MUL(SUB(MUL(w, d), NUM(4)), NUM(a));
+}
+
+/* --- along one dim --- */
+
+enum { NEAREST, LINEAR, CUBIC };
+
+typedef struct sampling {
+  int dim, mode, rounding;
+  int64_t n, size; /* elements there are, and wanted */
+  double start, step, a, outside;
+  bool antialias, exclude;
+} sampling;
+
+/* start + j step for j = 0, 1, ... */
+static fl_value places(fli_composing *g, const sampling *s) {
+  fl_attrs a = fli_attrs(&g->e, FLI_OP_arange);
+  a.v[0].f = 0;
+  a.v[1].f = (double)s->size;
+  a.v[3].i = FL_F64;
+  fl_value j = fli_run(&g->e, FLI_OP_arange, &a, 0, NULL);
+  return ADD(MUL(j, NUM(s->step)), NUM(s->start));
+}
+
+/* Positions held to those that there are, for index_select. */
+static fl_value as_index(fli_composing *g, fl_value p, const sampling *s) {
+  p = clamped(&g->e, p, 0, (double)(s->n - 1));
+  return ADD(CAST(p, FL_I64), fli_integer(g->e.base));
+}
+
+/* A vector of weights, to be broadcast along the dim. */
+static fl_value as_weights(fli_composing *g, fl_value w, fl_value x,
+                           const sampling *s) {
+  const fl_meta *m = fli_meta(x);
+  int64_t shape[FL_MAX_DIMS];
+  for (int d = 0; d < m->ndim; d++)
+    shape[d] = 1;
+  if (m->ndim > 0)
+    shape[s->dim] = s->size;
+  return fli_v_reshape(&g->e, CAST(w, m->dtype), m->ndim, shape);
+}
+
+static fl_value nearest(fli_composing *g, fl_value x, fl_value p,
+                        const sampling *s) {
+  /* whole and half numbers that rounding missed by a little */
+  fl_value half = DIV(RUN(round, MUL(p, NUM(2))), NUM(2));
+  fl_value off = RUN(abs, SUB(p, half));
+  p = RUN(where, RUN(lt, off, NUM(1e-9)), half, p);
+  if (s->rounding == 0)
+    p = RUN(floor, p);
+  else if (s->rounding == 1)
+    p = RUN(ceil, p);
+  else if (s->rounding == 2)
+    p = RUN(ceil, SUB(p, NUM(0.5)));
+  else
+    p = RUN(floor, ADD(p, NUM(0.5)));
+  return select_at(&g->e, x, s->dim, as_index(g, p, s));
+}
+
+static fl_value linear(fli_composing *g, fl_value x, fl_value p,
+                       const sampling *s) {
+  p = clamped(&g->e, p, 0, (double)(s->n - 1));
+  fl_value low = RUN(floor, p);
+  fl_value a = select_at(&g->e, x, s->dim, as_index(g, low, s));
+  fl_value b = select_at(&g->e, x, s->dim, as_index(g, ADD(low, NUM(1)), s));
+  return RUN(lerp, a, b, as_weights(g, SUB(p, low), x, s));
+}
+
+static fl_value cubic(fli_composing *g, fl_value x, fl_value p,
+                      const sampling *s) {
+  fl_value low = RUN(floor, p), t = SUB(p, low), w[4], total = fli_none();
+  fl_value u = SUB(NUM(1), t), sum = fli_none();
+  w[0] = far_weight(g, ADD(t, NUM(1)), s->a);
+  w[1] = near_weight(g, t, s->a);
+  w[2] = near_weight(g, u, s->a);
+  w[3] = far_weight(g, ADD(u, NUM(1)), s->a);
+  for (int k = 0; k < 4 && s->exclude; k++) {
+    fl_value at = ADD(low, NUM(k - 1));
+    fl_value inside = RUN(eq, at, clamped(&g->e, at, 0, (double)(s->n - 1)));
+    w[k] = RUN(where, inside, w[k], NUM(0));
+    total = k ? ADD(total, w[k]) : w[k];
+  }
+  for (int k = 0; k < 4; k++) {
+    fl_value at = as_index(g, ADD(low, NUM(k - 1)), s);
+    fl_value v = as_weights(g, s->exclude ? DIV(w[k], total) : w[k], x, s);
+    fl_value y = select_at(&g->e, x, s->dim, at);
+    sum = k ? RUN(addcmul, sum, y, v) : MUL(y, v);
+  }
+  return sum;
+}
+
+/* Where elements lie closer than results, each result is a weighed mean of all
+ * elements near it: a product with a matrix of weights. */
+static fl_value smoothed(fli_composing *g, fl_value x, fl_value p,
+                         const sampling *s) {
+  double wide = s->step > 1 ? s->step : 1;
+  int last = fli_meta(x)->ndim - 1;
+  int64_t beyond = 0, n = s->n;
+  x = TRANSPOSE(x, s->dim, last);
+  if (!s->exclude) { /* the outermost elements stand for what is outside */
+    fl_attrs a = fli_attrs(&g->e, FLI_OP_pad);
+    beyond = (int64_t)ceil((s->mode == CUBIC ? 2 : 1) * wide) + 1;
+    fli_set_list(&g->e, &a, 0, 2, (int64_t[]){beyond, beyond});
+    a.v[1].i = 2; /* replicate */
+    x = RUN_A(pad, &a, x);
+    n += 2 * beyond;
+  }
+  sampling all = {.size = n, .start = -(double)beyond, .step = 1};
+  fl_value d = SUB(fli_v_unsqueeze(&g->e, places(g, &all), 1),
+                   fli_v_unsqueeze(&g->e, p, 0));
+  d = RUN(abs, DIV(d, NUM(wide)));
+  fl_value w =
+      s->mode == LINEAR
+          ? clamped(&g->e, SUB(NUM(1), d), 0, 1)
+          : RUN(where, RUN(le, d, NUM(1)), near_weight(g, d, s->a),
+                RUN(where, RUN(lt, d, NUM(2)), far_weight(g, d, s->a), NUM(0)));
+  w = DIV(w, SUM1(w, 0, true));
+  return TRANSPOSE(MATMUL(x, CAST(w, fli_meta(x)->dtype)), s->dim, last);
+}
+
+static fl_value sampled(fli_composing *g, fl_value x, const sampling *s) {
+  fl_dtype d = fli_meta(x)->dtype;
+  bool whole = fl_dtype_kind(d) != FL_KIND_FLOAT;
+  const char *op = g->op->info.name;
+  if (g->e.status || !x.tensor)
+    return fli_env_fail(&g->e, FL_EARG, "%s: x must be a tensor", op);
+  if (whole && s->mode != NEAREST)
+    return fli_env_fail(&g->e, FL_EDTYPE,
+                        "%s: %s can be resampled with mode = nearest only: "
+                        "convert it to a float first",
+                        op, fl_dtype_name(d));
+  if (s->size < 0 || (s->n < 1 && s->size > 0) ||
+      !(fabs(s->start) < INFINITY) || !(fabs(s->step) < INFINITY))
+    return fli_env_fail(
+        &g->e, FL_EARG, "%s: cannot make %lld of %lld elements from %g by %g",
+        op, (long long)s->size, (long long)s->n, s->start, s->step);
+  fl_value p = places(g, s), y;
+  if (s->mode == NEAREST) {
+    y = nearest(g, x, p, s);
+  } else {
+    x = widened(&g->e, x);
+    y = s->antialias && s->step > 1 && fli_meta(x)->ndim > 0
+            ? smoothed(g, x, p, s)
+        : s->mode == LINEAR ? linear(g, x, p, s)
+                            : cubic(g, x, p, s);
+  }
+  if (s->outside == s->outside) {
+    fl_value in = RUN(eq, p, clamped(&g->e, p, 0, (double)(s->n - 1)));
+    in = as_weights(g, CAST(in, FL_F32), CAST(y, FL_F32), s);
+    y = RUN(where, CAST(in, FL_BOOL), y,
+            whole ? fli_integer((int64_t)s->outside) : NUM(s->outside));
+  }
+  return CAST(y, d);
+}
+
+void compose_resample(fli_composing *g) {
+  const fl_attr *a = g->attrs->v;
+  const fl_meta *m = fli_meta(g->in[0]);
+  sampling s = {.dim = (int)a[0].i,
+                .n = m->ndim ? m->shape[a[0].i] : 1,
+                .size = a[1].i,
+                .start = a[2].f,
+                .step = a[3].f,
+                .mode = (int)a[4].i,
+                .rounding = (int)a[5].i,
+                .a = a[6].f,
+                .antialias = a[7].i != 0,
+                .exclude = a[8].i != 0,
+                .outside = a[9].f};
+  if (m->ndim == 0 && s.size != 1) {
+    fli_env_fail(&g->e, FL_ESHAPE,
+                 "resample: a 0-d tensor has one element, asked for %lld",
+                 (long long)s.size);
+    return;
+  }
+  g->out[0] = sampled(g, g->in[0], &s);
+}
+
+/* --- over all dims of space --- */
+
+enum { BY_NEAREST, BY_NEAREST_EXACT, BY_LINEAR, BY_CUBIC, BY_AREA };
+
+/* Elements j of the result and start + j step of x are at the same place. */
+static void align(sampling *s, int mode, double scale, bool corners) {
+  double step = scale > 0 ? 1 / scale : (double)s->n / (double)s->size;
+  s->mode = mode == BY_LINEAR ? LINEAR : mode == BY_CUBIC ? CUBIC : NEAREST;
+  s->step = step;
+  s->start = mode == BY_NEAREST         ? 0
+             : mode == BY_NEAREST_EXACT ? step / 2
+                                        : step / 2 - 0.5;
+  if (corners && s->mode != NEAREST) {
+    s->start = 0;
+    s->step = s->size > 1 ? (double)(s->n - 1) / (double)(s->size - 1) : 0;
+  }
+}
+
+/* Results along dim k of n of space; false after a failure. */
+static bool size_of(fli_composing *g, int k, int64_t have, double scale,
+                    int64_t *size) {
+  int given;
+  const int64_t *list = fl_attr_list(g->attrs, 0, &given);
+  if (given)
+    *size = list[given > 1 ? k : 0];
+  else if (scale > 0 && scale * (double)have < 0x1p31)
+    *size = (int64_t)floor((double)have * scale);
+  else
+    *size = 0;
+  if (*size >= 1)
+    return true;
+  fli_env_fail(&g->e, FL_EARG,
+               "interpolate: needs a size or a scale that give at least 1 "
+               "element each, got %lld for a dim of %lld",
+               (long long)*size, (long long)have);
+  return false;
+}
+
+void compose_interpolate(fli_composing *g) {
+  const fl_attr *a = g->attrs->v;
+  fl_value x = g->in[0];
+  const fl_meta *m = fli_meta(x);
+  int n = m->ndim - 2, given = (int)a[0].list.n, mode = (int)a[2].i;
+  double scale = a[1].f;
+  int64_t sizes[3];
+  if (n < 1 || n > 3 || (given > 1 && given != n)) {
+    fli_env_fail(&g->e, FL_ESHAPE,
+                 "interpolate: x must be (batch, channels, sizes) with 1 to 3 "
+                 "sizes, and size one number or one for each, got %s and %d",
+                 fli_shape_text(m->ndim, m->shape), given);
+    return;
+  }
+  for (int k = 0; k < n; k++)
+    if (!size_of(g, k, m->shape[k + 2], scale, &sizes[k]))
+      return;
+  if (mode == BY_AREA) {
+    fl_attrs pool = fli_attrs(&g->e, FLI_OP_adaptive_avg_pool);
+    fli_set_list(&g->e, &pool, 0, n, sizes);
+    g->out[0] = RUN_A(adaptive_avg_pool, &pool, x);
+    return;
+  }
+  if (mode == BY_LINEAR || mode == BY_CUBIC)
+    x = widened(&g->e, x);
+  for (int k = 0; k < n && g->e.status == FL_OK; k++) {
+    bool antialias = a[4].i != 0;
+    sampling s = {.dim = k + 2,
+                  .n = m->shape[k + 2],
+                  .size = sizes[k],
+                  .a = antialias ? -0.5 : -0.75,
+                  .antialias = antialias,
+                  .exclude = antialias,
+                  .outside = NAN};
+    align(&s, mode, given ? 0 : scale, a[3].i != 0);
+    if (s.size != s.n || s.start != 0 || (s.step != 1 && s.n > 1))
+      x = sampled(g, x, &s);
+  }
+  g->out[0] = RUN(contiguous, CAST(x, m->dtype));
+}
+
+/* --- at any place --- */
+
+enum { ZEROS, BORDER, REFLECTION };
+
+typedef struct axis { /* what is read along one dim of space, by result */
+  int n;              /* how many elements */
+  fl_value at[4], weight[4];
+} axis;
+
+/* c thrown back at low and high. */
+static fl_value reflected(fli_composing *g, fl_value c, double low,
+                          double high) {
+  double span = high - low;
+  if (span <= 0)
+    return MUL(c, NUM(0));
+  c = RUN(abs, SUB(c, NUM(low)));
+  fl_value extra = RUN(fmod, c, NUM(span));
+  fl_value turns = RUN(fmod, RUN(floor, DIV(c, NUM(span))), NUM(2));
+  return RUN(where, RUN(eq, turns, NUM(0)), ADD(extra, NUM(low)),
+             SUB(NUM(high), extra));
+}
+
+/* c moved to where there are elements. */
+static fl_value inside(fli_composing *g, fl_value c, int64_t size, int padding,
+                       bool corners) {
+  if (padding == ZEROS)
+    return c;
+  if (padding == REFLECTION)
+    c = reflected(g, c, corners ? 0 : -0.5, (double)size - (corners ? 1 : 0.5));
+  return clamped(&g->e, c, 0, (double)(size - 1));
+}
+
+static void read_axis(fli_composing *g, fl_value c, int64_t size, axis *r) {
+  int mode = (int)g->attrs->v[0].i, padding = (int)g->attrs->v[1].i;
+  bool corners = g->attrs->v[2].i != 0;
+  double last = (double)(size - 1);
+  c = corners
+          ? MUL(ADD(c, NUM(1)), NUM(last / 2))
+          : DIV(SUB(MUL(ADD(c, NUM(1)), NUM((double)size)), NUM(1)), NUM(2));
+  if (mode != CUBIC)
+    c = inside(g, c, size, padding, corners);
+  fl_value low = RUN(floor, c), t = SUB(c, low), u = SUB(NUM(1), t);
+  r->n = mode == NEAREST ? 1 : mode == LINEAR ? 2 : 4;
+  for (int k = 0; k < r->n; k++)
+    r->at[k] = ADD(low, NUM(mode == CUBIC ? k - 1 : k));
+  r->weight[0] = u;
+  r->weight[1] = t;
+  if (mode == NEAREST) {
+    r->at[0] = RUN(round, c);
+    r->weight[0] = fli_none();
+  } else if (mode == CUBIC) {
+    r->weight[0] = far_weight(g, ADD(t, NUM(1)), -0.75);
+    r->weight[1] = near_weight(g, t, -0.75);
+    r->weight[2] = near_weight(g, u, -0.75);
+    r->weight[3] = far_weight(g, ADD(u, NUM(1)), -0.75);
+  }
+  for (int k = 0; k < r->n; k++) {
+    fl_value at =
+        mode == CUBIC ? inside(g, r->at[k], size, padding, corners) : r->at[k];
+    fl_value held = clamped(&g->e, at, 0, last);
+    fl_value in = padding == ZEROS ? RUN(eq, at, held) : fli_none();
+    if (padding == ZEROS)
+      r->weight[k] = mode == NEAREST ? CAST(in, fli_meta(c)->dtype)
+                                     : RUN(where, in, r->weight[k], NUM(0));
+    r->at[k] = CAST(mode == CUBIC ? RUN(round, held) : held, FL_I64);
+  }
+}
+
+/* Sums elements of all axes, from axis k on, which `at` and `weight` of those
+ * before lead to. rows: (elements of space, channels). */
+static fl_value read_at(fli_composing *g, fl_value rows, int n, const axis *r,
+                        const int64_t *size, fl_value first) {
+  fl_value sum = fli_none();
+  int combinations = 1;
+  for (int k = 0; k < n; k++)
+    combinations *= r[k].n;
+  for (int c = 0; c < combinations && g->e.status == FL_OK; c++) {
+    fl_value at = fli_none(), weight = fli_none();
+    for (int k = n - 1, rest = c; k >= 0; k--) { /* the outermost dim is last */
+      const axis *a = &r[k];
+      int j = rest % a->n;
+      rest /= a->n;
+      at = k == n - 1 ? a->at[j] : ADD(MUL(at, fli_integer(size[k])), a->at[j]);
+      if (!fli_nothing(a->weight[j]))
+        weight = fli_nothing(weight) ? a->weight[j] : MUL(weight, a->weight[j]);
+    }
+    fl_value v = select_at(&g->e, rows, 0, ADD(at, first));
+    if (fli_nothing(weight)) /* 1: a single element */
+      return v;
+    weight = CAST(fli_v_unsqueeze(&g->e, weight, 1), fli_meta(v)->dtype);
+    sum = fli_nothing(sum) ? MUL(v, weight) : RUN(addcmul, sum, v, weight);
+  }
+  return sum;
+}
+
+static bool check_grid(fli_composing *g, int n) {
+  const fl_meta *x = fli_meta(g->in[0]), *grid = fli_meta(g->in[1]);
+  bool fits = (n == 2 || n == 3) && grid->ndim == n + 2 &&
+              grid->shape[n + 1] == n && grid->shape[0] == x->shape[0];
+  for (int d = 2; d < n + 2 && fits; d++)
+    fits = x->shape[d] > 0;
+  if (!fits)
+    fli_env_fail(&g->e, FL_ESHAPE,
+                 "grid_sample: x must be (batch, channels, height, width) and "
+                 "grid (batch, height, width, 2), or with depth and 3, got %s "
+                 "and %s",
+                 fli_shape_text(x->ndim, x->shape),
+                 fli_shape_text(grid->ndim, grid->shape));
+  else if (n == 3 && g->attrs->v[0].i == CUBIC)
+    fli_env_fail(&g->e, FL_EARG,
+                 "grid_sample: mode = bicubic is for 2 dims of space, not 3");
+  return g->e.status == FL_OK;
+}
+
+void compose_grid_sample(fli_composing *g) {
+  const fl_meta *m = fli_meta(g->in[0]), *s = fli_meta(g->in[1]);
+  int n = m->ndim - 2;
+  int64_t size[3], order[FL_MAX_DIMS], shape[FL_MAX_DIMS];
+  axis r[3];
+  if (!check_grid(g, n))
+    return;
+  fl_dtype d = m->dtype;
+  fl_value x = widened(&g->e, g->in[0]), grid = widened(&g->e, g->in[1]);
+  int64_t space = fl_numel(n, m->shape + 2), batch = m->shape[0];
+  int64_t results = fl_numel(n, s->shape + 1), all = batch * results;
+  for (int k = 0; k < n; k++) { /* x of the grid goes along the last dim */
+    size[k] = m->shape[m->ndim - 1 - k];
+    fl_value c = fli_v_narrow(&g->e, grid, n + 1, k, 1, 1);
+    read_axis(g, fli_v_reshape(&g->e, c, 1, &all), size[k], &r[k]);
+  }
+  order[0] = 0;
+  for (int k = 0; k < n; k++)
+    order[k + 1] = k + 2;
+  order[n + 1] = 1;
+  x = fli_v_permute(&g->e, x, order);
+  x = fli_v_reshape(&g->e, x, 2, (int64_t[]){batch * space, m->shape[1]});
+  fl_attrs a = fli_attrs(&g->e, FLI_OP_arange);
+  a.v[0].f = 0;
+  a.v[1].f = (double)batch;
+  fl_value first = fli_run(&g->e, FLI_OP_arange, &a, 0, NULL);
+  first = ADD(MUL(first, fli_integer(space)), fli_integer(g->e.base));
+  first = fli_v_expand(&g->e, fli_v_unsqueeze(&g->e, first, 1), 2,
+                       (int64_t[]){batch, results});
+  first = fli_v_reshape(&g->e, first, 1, &all);
+  fl_value y = read_at(g, x, n, r, size, first);
+  memcpy(shape, s->shape, (size_t)(n + 1) * sizeof *shape);
+  shape[n + 1] = m->shape[1];
+  y = fli_v_reshape(&g->e, CAST(y, d), n + 2, shape);
+  order[1] = n + 1;
+  for (int k = 0; k < n; k++)
+    order[k + 2] = k + 1;
+  g->out[0] = RUN(contiguous, fli_v_permute(&g->e, y, order));
+}
