@@ -14,15 +14,14 @@ typedef struct request {
   fl_tensor **out;      /* new references */
 } request;
 
-/* Runs f(request) protected; an error becomes FL_ELUA. */
-static fl_status protect(lua_CFunction f, request *r) {
-  lua_State *L = r->st->L;
+fl_status fll_protect(fl_lua *st, lua_CFunction f, void *data) {
+  lua_State *L = st->L;
   if (!L || !lua_checkstack(L, 20))
     return fli_fail(FL_ENOMEM, "out of memory: Lua's stack");
   lua_pushcfunction(L, f);
-  lua_pushlightuserdata(L, r);
+  lua_pushlightuserdata(L, data);
   int s = lua_pcall(L, 1, 0, 0);
-  r->st->L = L;
+  st->L = L;
   if (s == LUA_OK)
     return FL_OK;
   const char *text = lua_tostring(L, -1);
@@ -31,7 +30,7 @@ static fl_status protect(lua_CFunction f, request *r) {
   lua_insert(L, -2);
   lua_rawseti(L, -2, 1);
   lua_pop(L, 1);
-  r->st->error = true;
+  st->error = true;
   return status;
 }
 
@@ -77,7 +76,7 @@ static fl_status hook(void *context, int64_t key, fl_tensor *of,
   (void)of;
   fl_tensor *given = *grad, *result = NULL;
   request r = {context, key, 1, 1, &given, &result};
-  fl_status s = protect(run_hook, &r);
+  fl_status s = fll_protect(r.st, run_hook, &r);
   if (s == FL_OK && result && result != given)
     *grad = result;
   else
@@ -146,7 +145,7 @@ static fl_status backward(void *context, int64_t key, int n_dy,
   request r = {context, key, n_dy, n_dx, dy, dx};
   for (int k = 0; k < n_dx; k++)
     dx[k] = NULL;
-  return protect(run_backward, &r);
+  return fll_protect(r.st, run_backward, &r);
 }
 
 /* --- functions with a gradient of their own --- */

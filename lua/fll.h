@@ -284,6 +284,8 @@ void fll_checkoptions(lua_State *L, int i, const char *where,
 /* ops.c */
 void fll_ops_open(lua_State *L, fl_lua *st);
 void fll_ops_core(lua_State *L);
+void fll_op_function(lua_State *L, fl_lua *st, const fl_op *op); /* pushes it */
+void fll_op_info(lua_State *L, fl_lua *st, const fl_op *op); /* as a table */
 void fll_ops_methods(lua_State *L, fl_lua *st);   /* into the table on top */
 void fll_ops_metatable(lua_State *L, fl_lua *st); /* likewise */
 
@@ -297,7 +299,12 @@ void fll_make_core(lua_State *L);
 void fll_random_core(lua_State *L);
 void fll_expr_core(lua_State *L);
 void fll_raw_core(lua_State *L);
+fl_raw *fll_toraw(lua_State *L, int i); /* NULL: it is none */
+/* register.c */
 int fll_op_register(lua_State *L);
+/* Runs f(data) protected from inside a call of the runtime: an error becomes
+ * FL_ELUA (custom.c). */
+fl_status fll_protect(fl_lua *st, lua_CFunction f, void *data);
 /* stream.c */
 void fll_stream_core(lua_State *L);
 void fll_comm_core(lua_State *L);

@@ -250,39 +250,11 @@ void fll_ops_metatable(lua_State *L, fl_lua *st) {
   }
 }
 
-/* --- operators from outside --- */
-
-static const char *field(lua_State *L, const char *name, bool must) {
-  if (lua_getfield(L, 1, name) == LUA_TSTRING || (lua_isnil(L, -1) && !must))
-    return lua_tostring(L, -1); /* the table keeps it */
-  fll_error(L, "op.register: %s must be a string, got %s", name,
-            fll_typename(L, -1));
-}
-
-/* core.op_register{...}: the operator's function and its fingerprint. */
-int fll_op_register(lua_State *L) {
-  fl_lua *st = fll_enter(L);
-  const fl_op *op;
-  luaL_checktype(L, 1, LUA_TTABLE);
-  fl_op_spec s = {.struct_size = sizeof s,
-                  .name = field(L, "name", true),
-                  .signature = field(L, "signature", true),
-                  .backend = field(L, "backend", false),
-                  .library = field(L, "library", true),
-                  .symbol = field(L, "symbol", true),
-                  .init = field(L, "init", false),
-                  .backward = field(L, "backward", false)};
-  lua_getfield(L, 1, "fingerprint");
-  s.fingerprint = (uint64_t)luaL_optinteger(L, -1, 0);
-  lua_getfield(L, 1, "like");
-  s.like = (int)luaL_optinteger(L, -1, 1) - 1;
-  fll_check(L, st, fl_op_register(st->rt, &s, &op));
+void fll_op_function(lua_State *L, fl_lua *st, const fl_op *op) {
   fll_getkey(L, FLL_STATE);
   fll_getkey(L, FLL_TENSOR);
   describe(st, lua_newuserdatauv(L, sizeof(fll_op), 0), op);
   lua_pushcclosure(L, function, 3);
-  lua_pushinteger(L, (lua_Integer)fl_op_fingerprint(op));
-  return 2;
 }
 
 /* --- core.ops(): the rows as tables, for specs, help and documents --- */
@@ -382,6 +354,13 @@ static void push_info(lua_State *L, const fll_op *b) {
     lua_rawseti(L, -2, k + 1);
   }
   lua_setfield(L, -2, "results");
+}
+
+void fll_op_info(lua_State *L, fl_lua *st, const fl_op *op) {
+  fll_op *b = lua_newuserdatauv(L, sizeof *b, 0);
+  describe(st, b, op);
+  push_info(L, b);
+  lua_remove(L, -2);
 }
 
 static int list(lua_State *L) {

@@ -11,12 +11,18 @@ typedef struct raw {
   fl_raw *k;
 } raw;
 
-/* raw_new(text, name, options, arch): a kernel, or nil, a message, and what the
- * compiler said. */
+/* raw_new(text, name, options, arch, image): a kernel, or nil, a message, and
+ * what the compiler said. With an image there is no text. */
 static int raw_new(lua_State *L) {
   fl_lua *st = fll_enter(L);
-  fl_raw_source s = {luaL_checkstring(L, 1), luaL_checkstring(L, 2),
-                     luaL_checkstring(L, 3), luaL_optstring(L, 4, NULL)};
+  size_t bytes = 0;
+  const char *image = luaL_optlstring(L, 5, NULL, &bytes);
+  fl_raw_source s = {.text = luaL_optstring(L, 1, ""),
+                     .name = luaL_checkstring(L, 2),
+                     .options = luaL_optstring(L, 3, NULL),
+                     .arch = luaL_optstring(L, 4, NULL),
+                     .image = image,
+                     .bytes = bytes};
   char *log;
   raw *r = fll_newobject(L, FLL_RAW, sizeof *r, 0);
   if (fl_raw_new(st->rt, "cuda", &s, &r->k, &log) != FL_OK) {
@@ -31,7 +37,7 @@ static int raw_new(lua_State *L) {
 }
 
 /* raw_about(kernel, device from 0, or -1): registers, bytes of shared and of
- * local memory, threads of a block, architecture. */
+ * local memory, threads of a block, architecture, image, its entry's name. */
 static int raw_about(lua_State *L) {
   fl_lua *st = fll_enter(L);
   raw *r = fll_checktype(L, 1, FLL_RAW, sizeof *r);
@@ -46,7 +52,16 @@ static int raw_about(lua_State *L) {
     else
       lua_pushinteger(L, numbers[k]);
   lua_pushstring(L, f.arch);
-  return 5;
+  if (!f.image)
+    return 5;
+  lua_pushlstring(L, f.image, f.bytes);
+  lua_pushstring(L, f.entry);
+  return 7;
+}
+
+fl_raw *fll_toraw(lua_State *L, int i) {
+  raw *r = fll_totype(L, i, FLL_RAW, sizeof *r);
+  return r ? r->k : NULL;
 }
 
 static unsigned size_at(lua_State *L, int i) {

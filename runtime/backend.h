@@ -15,6 +15,7 @@ typedef struct fl_stream fl_stream;   /* the backend's own */
 typedef struct fl_event fl_event;     /* the backend's own */
 typedef struct fl_program fl_program; /* see program.h */
 typedef struct fl_raw fl_raw; /* a kernel of the user's; the backend's own */
+typedef struct fl_launch fl_launch;
 
 /* One attribute of a call. Which member holds is the signature's business: i
  * for dim, pos, count, flag, enum, dtype; f for real; list for dims, counts,
@@ -62,11 +63,14 @@ typedef struct fl_raw_call {
   void **args;
 } fl_raw_call;
 
-/* Source in the backend's language. */
+/* Source in the backend's language, or what its compiler made of it. */
 typedef struct fl_raw_source {
   const char *text, *name; /* of the kernel; an instance of a template, too */
-  const char *options;     /* of the compiler, separated by newlines */
-  const char *arch;        /* without a device; NULL: the oldest there is */
+  const void
+      *image; /* instead of the text (a cubin), copied; name: its entry */
+  size_t bytes;
+  const char *options; /* of the compiler, separated by newlines */
+  const char *arch;    /* without a device; NULL: the oldest there is */
 } fl_raw_source;
 
 /* What a kernel takes, -1 where it is not known. */
@@ -74,14 +78,35 @@ typedef struct fl_raw_facts {
   int registers, shared, local; /* of a thread, bytes of a block, a thread */
   int threads;                  /* of a block, at most */
   char arch[16];                /* what it was compiled for, "": it was not */
+  const char *entry;            /* in the image, which lives as it does */
+  const void *image;            /* NULL: there is none */
+  size_t bytes;
 } fl_raw_facts;
+
+/* How a registered operator's kernel in the backend's language is launched. It
+ * gets a pointer for each input (NULL: left out) and each result, contiguous,
+ * then the attributes (double, int64_t or bool), then how many elements the
+ * first result has (int64_t). */
+#define FL_NATIVE_OWN ((int)FL_DTYPES + 1)
+typedef struct fl_native {
+  fl_raw *kernel[FL_DTYPES]; /* by what tensors come as; NULL: none for it */
+  /* what inputs and results come as: a dtype, FL_NODTYPE: what the kernel is
+   * for, FL_NATIVE_OWN: as they are */
+  int in_as[FL_MAX_NATIVE], out_as[FL_MAX_OUT];
+  int n_attr;
+  char attr[FL_MAX_ATTRS]; /* 'd'ouble, 'i'nteger, 'b'ool */
+  /* NULL: 256 threads, as many blocks as the first result has elements. Sets
+   * blocks, threads and shared memory; no blocks: nothing is launched */
+  fl_status (*configure)(void *context, const fl_launch *l, fl_raw_call *c);
+  void *context;
+} fl_native;
 
 /* One launch. The dispatcher has checked everything that can be known without
  * reading memory: counts, dtypes, shapes, attributes. Dims in attributes are
  * 0-based and not negative. An optional input left out has data == NULL. With
  * an in-place call out[0] and in[0] are the same memory; otherwise outputs
  * overlap nothing and are contiguous. */
-typedef struct fl_launch {
+struct fl_launch {
   const char *op;
   int n_in, n_out;
   const fl_view *in;
@@ -89,16 +114,18 @@ typedef struct fl_launch {
   const fl_attrs *attrs;
   const fl_program *program; /* of the kernel "expr" */
   const fl_raw_call *raw;    /* of the kernel "raw"; it has no operands */
+  const fl_native *native;   /* of the kernel "native" */
   int base;  /* what positions inside index tensors count from: 0 or 1 */
   bool flat; /* elementwise, and every operand has one dim of as many elements
                 of the dtype of in[0] (results of tests: bool), or is a number
                 in `imm` */
   int device;
   fl_stream *stream;
+  void *handle; /* the stream as the device's own library has it (CUstream) */
   fl_scratch *scratch;
   uint64_t seq;
   const struct fl_comm_note *comm; /* of a collective (comm.h), else NULL */
-} fl_launch;
+};
 
 static inline void *fl_scratch_get(const fl_launch *l, size_t bytes) {
   return l->scratch->get(l->scratch, bytes);

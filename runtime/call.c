@@ -368,8 +368,8 @@ static fl_status send_timed(work *w, fl_kernel kernel, const fl_launch *l) {
                  .attrs = (fl_attrs *)(uintptr_t)w->attrs};
   double flops = 0, bytes = 0;
   w->op->cost(&f, &flops, &bytes);
-  size_t row =
-      fli_profile_begin(w->rt, w->c, w->device, l->stream, flops, bytes);
+  size_t row = fli_profile_begin(w->rt, l->op, w->c->site, w->device, l->stream,
+                                 flops, bytes);
   fl_status s = send(w->rt, w->device, kernel, l);
   fli_profile_end(w->rt, row, l->stream);
   return s;
@@ -412,12 +412,13 @@ static fl_status launch(work *w, fl_tensor **out) {
                  .out = to,
                  .attrs = w->attrs,
                  .program = w->op->program,
+                 .native = w->op->plan,
                  .base = w->c->base,
                  .device = w->device & 255,
                  .stream = fli_stream(rt, w->device),
                  .scratch = &s.base,
                  .seq = seq};
-  fli_note_launch(rt, w->c, seq, w->n_in, w->metas);
+  fli_note_launch(rt, l.op, w->c->site, seq, w->n_in, w->metas);
   fl_status status = w->op->comm ? fli_comm_begin(rt, w->c, &l, out) : FL_OK;
   if (rt->watch && !status)
     status =

@@ -278,14 +278,27 @@ typedef struct fl_op_spec {
   /* NULL, or a function of the library: fl_status f(const char *name, uint64_t
    * fingerprint), called before; what it fails with is the outcome */
   const char *init;
+  /* a native one instead of these: kernels of fl_raw_new, FL_DTYPES places, and
+   * what sets their grid (fl_native in backend.h) */
+  fl_raw *const *native;
+  fl_status (*configure)(void *context, const fl_launch *l, fl_raw_call *c);
+  /* NULL, or called before; what it fails with is the outcome */
+  fl_status (*start)(void *context, const char *name, uint64_t fingerprint);
   int like; /* the input, from 0, whose shape the results have */
   /* NULL, or what sets ndim and shape of the results; dtypes are set */
-  fl_status (*shape)(int n_in, const fl_meta *const *in, const fl_attrs *attrs,
-                     int n_out, fl_meta *out);
+  fl_status (*shape)(void *context, int n_in, const fl_meta *const *in,
+                     const fl_attrs *attrs, int n_out, fl_meta *out);
+  void *context; /* of the three */
+  /* NULL, or "y = x * by": runs where there is no kernel. Attributes are
+   * constants in it */
+  const char *expression;
   /* NULL: no gradient. A registered operator that takes the inputs, the results
    * and their gradients, has the same attributes, and gives a gradient for each
    * input. */
   const char *backward;
+  /* NULL, or text instead of it: "gx = gy * by"; without either, an
+   * expression's gradient is derived */
+  const char *gradient;
 } fl_op_spec;
 FL_API fl_status fl_op_register(fl_runtime *rt, const fl_op_spec *spec,
                                 const fl_op **op);

@@ -141,7 +141,7 @@ bool fli_flat_run(fl_runtime *rt, const fl_call *c, fl_status *status) {
     view_operand(&c->in[1], y, &in[1]);
   view_of(*out, y->numel, &to);
   const fl_attrs *attrs = c->attrs ? c->attrs : &op->defaults;
-  fli_note_launch(rt, c, ++rt->seq, 1, &shape);
+  fli_note_launch(rt, op->info.name, c->site, ++rt->seq, 1, &shape);
   fl_launch l = {.op = op->info.name,
                  .n_in = op->flat,
                  .n_out = 1,

@@ -143,8 +143,9 @@ struct fl_op {
   fli_compose_fn compose;
   const char *kernel_name; /* of a run-time operator; rows have their own */
   const fl_program *program;
-  struct fli_expr_op *expr; /* of an expression (expr.h) */
-  struct fli_native *native; /* of a registered one (op_register.c) */
+  struct fli_expr_op *expr;  /* of an expression (expr.h) */
+  struct fli_native *native; /* of a registered one (native.h) */
+  const fl_native *plan;     /* of its kernel in the backend's language */
   fl_kernel kernel[FLI_MAX_BACKENDS];
   fl_op *next; /* run-time operators */
 };
@@ -157,8 +158,8 @@ fl_status fli_autocast_run(fl_runtime *rt, const fl_call *c,
                            fl_status (*run)(fl_runtime *, const fl_call *));
 void fli_autocast_forget(fl_runtime *rt); /* casts of parameters */
 /* Around a launch while rt->profile is set (profile.c). */
-size_t fli_profile_begin(fl_runtime *rt, const fl_call *c, fl_device d,
-                         fl_stream *s, double flops, double bytes);
+size_t fli_profile_begin(fl_runtime *rt, const char *op, fl_site site,
+                         fl_device d, fl_stream *s, double flops, double bytes);
 void fli_profile_end(fl_runtime *rt, size_t row, fl_stream *s);
 void fli_profile_close(fl_runtime *rt);
 int fli_flat_inputs(const fl_op *op);
@@ -171,6 +172,7 @@ void fli_ops_close(fl_runtime *rt);
 fl_status fli_op_new(fl_runtime *rt, const char *name, const char *signature,
                      const char *kernel, fl_op **op);
 void fli_exprs_close(fl_runtime *rt);
+void fli_native_free(struct fli_native *n);
 /* A function of a shared object, which stays open (backend_load.c). */
 fl_status fli_library_symbol(const char *path, const char *name,
                              void *function);
@@ -306,7 +308,7 @@ int64_t fli_to_integer(double f);
 
 typedef struct fli_launch_note {
   uint64_t seq;
-  const fl_op *op;
+  const char *op;
   fl_site site;
   uint8_t n;
   uint8_t ndim[3];

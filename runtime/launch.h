@@ -15,14 +15,15 @@ static inline void fli_view_of(const fl_tensor *t, fl_view *v) {
   }
 }
 
-/* Remembers launch `seq` and the shapes of its first one or two inputs. */
-static inline void fli_note_launch(fl_runtime *rt, const fl_call *c,
+/* Remembers launch `seq` and the shapes of its first one or two inputs. `op`
+ * lives as long as the runtime. */
+static inline void fli_note_launch(fl_runtime *rt, const char *op, fl_site site,
                                    uint64_t seq, int n,
                                    const fl_meta *const *metas) {
   fli_launch_note *note = &rt->ring[seq % FLI_RING];
   note->seq = seq;
-  note->op = c->op;
-  note->site = c->site;
+  note->op = op;
+  note->site = site;
   note->n = (uint8_t)(n < 2 ? n : 2);
   for (int k = 0; k < note->n; k++) {
     const fl_meta *m = metas[k];

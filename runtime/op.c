@@ -32,55 +32,71 @@ typedef struct row {
 } row;
 
 enum { /* the words of the saves column */
-  NONE = 0,
-  A = 1,
-  B = 2,
-  C = 4,
-  D = 8,
-  E = 16,
-  F = 32,
-  G = 64,
-  X = A,
-  CROSS = FLI_SAVE_CROSS,
-  ALONE = FLI_SAVE_ALONE,
-  Y = 1 << FLI_SAVE_OUT,
-  Y2 = 2 << FLI_SAVE_OUT,
-  Y3 = 4 << FLI_SAVE_OUT
+       NONE = 0,
+       A = 1,
+       B = 2,
+       C = 4,
+       D = 8,
+       E = 16,
+       F = 32,
+       G = 64,
+       X = A,
+       CROSS = FLI_SAVE_CROSS,
+       ALONE = FLI_SAVE_ALONE,
+       Y = 1 << FLI_SAVE_OUT,
+       Y2 = 2 << FLI_SAVE_OUT,
+       Y3 = 4 << FLI_SAVE_OUT
 };
-#define cast_NONE FLI_CAST_NONE
-#define cast_LOW FLI_CAST_LOW
-#define cast_WIDE FLI_CAST_WIDE
+#define cast_NONE    FLI_CAST_NONE
+#define cast_LOW     FLI_CAST_LOW
+#define cast_WIDE    FLI_CAST_WIDE
 #define cast_PROMOTE FLI_CAST_PROMOTE
 
 static const row rows[] = {
 #define FL_UNARY(name, T, sig, cast, saves, f, df, ddf)                        \
-  {#name, sig, FLI_UNARY, cast_##cast, saves, NULL, grad_unary,                \
-   cost_bytes, NULL, NULL},                                                    \
-      {#name "_backward", sig, FLI_UNARY_BACKWARD, cast_##cast, B,             \
-       NULL, grad_unary_backward, cost_bytes, NULL, NULL},                     \
-      {#name "_backward2", sig, FLI_UNARY_BACKWARD2, cast_##cast, NONE,        \
-       NULL, grad_unary_backward2, cost_bytes, NULL, NULL},
+  {#name, sig,        FLI_UNARY,  cast_##cast, saves,                          \
+   NULL,  grad_unary, cost_bytes, NULL,        NULL},                          \
+      {#name "_backward",                                                      \
+       sig,                                                                    \
+       FLI_UNARY_BACKWARD,                                                     \
+       cast_##cast,                                                            \
+       B,                                                                      \
+       NULL,                                                                   \
+       grad_unary_backward,                                                    \
+       cost_bytes,                                                             \
+       NULL,                                                                   \
+       NULL},                                                                  \
+      {#name "_backward2",                                                     \
+       sig,                                                                    \
+       FLI_UNARY_BACKWARD2,                                                    \
+       cast_##cast,                                                            \
+       NONE,                                                                   \
+       NULL,                                                                   \
+       grad_unary_backward2,                                                   \
+       cost_bytes,                                                             \
+       NULL,                                                                   \
+       NULL},
 #define FL_TEST(name, T, sig, f)                                               \
-  {#name, sig, FLI_TEST, cast_NONE, NONE, NULL, grad_none,                     \
-   cost_bytes, NULL, NULL},
+  {#name, sig,       FLI_TEST,   cast_NONE, NONE,                              \
+   NULL,  grad_none, cost_bytes, NULL,      NULL},
 #define FL_BINARY(name, T, sig, cast, saves, f)                                \
-  {#name, sig, FLI_BINARY, cast_##cast, saves, NULL, grad_of_##T(name),        \
+  {#name,      sig,  FLI_BINARY, cast_##cast, saves, NULL, grad_of_##T(name),  \
    cost_bytes, NULL, NULL},
 #define FL_COMPARE(name, sig, f)                                               \
-  {#name, sig, FLI_COMPARE, cast_PROMOTE, NONE, NULL, grad_none,               \
-   cost_bytes, NULL, NULL},
+  {#name, sig,       FLI_COMPARE, cast_PROMOTE, NONE,                          \
+   NULL,  grad_none, cost_bytes,  NULL,         NULL},
 #define FL_TERNARY(name, T, sig, cast, saves, f)                               \
-  {#name, sig, FLI_TERNARY, cast_##cast, saves, NULL, grad_of_##T(name),       \
+  {#name,      sig,  FLI_TERNARY, cast_##cast, saves, NULL, grad_of_##T(name), \
    cost_bytes, NULL, NULL},
 #define FL_OP(name, sig, cast, saves, shape, grad, cost)                       \
-  {#name, sig, FLI_STRUCTURED, cast_##cast, saves, shape_##shape, grad_##grad, \
-   cost_##cost, NULL, NULL},
+  {#name,         sig,         FLI_STRUCTURED, cast_##cast, saves,             \
+   shape_##shape, grad_##grad, cost_##cost,    NULL,        NULL},
 #define FL_VIEW(name, sig, grad)                                               \
-  {#name, sig, FLI_VIEW, cast_NONE, NONE, NULL, grad_##grad,                   \
-   cost_bytes, view_##name, NULL},
+  {#name, sig,         FLI_VIEW,   cast_NONE,   NONE,                          \
+   NULL,  grad_##grad, cost_bytes, view_##name, NULL},
 #define FL_COMPOSE(name, sig)                                                  \
-  {#name, sig, FLI_COMPOSE, cast_NONE, NONE, NULL, grad_none,                  \
-   cost_bytes, NULL, compose_##name},
+  {#name, sig,       FLI_COMPOSE, cast_NONE, NONE,                             \
+   NULL,  grad_none, cost_bytes,  NULL,      compose_##name},
 #include "ops.def"
 };
 
@@ -92,9 +108,9 @@ static const struct {
 #include "ops.def"
 };
 
-static const char *const families[] = {
-    "unary", "backward", "backward", "test", "binary",
-    "compare", "ternary", "op", "view", "compose"};
+static const char *const families[] = {"unary",  "backward", "backward", "test",
+                                       "binary", "compare",  "ternary",  "op",
+                                       "view",   "compose"};
 
 /* --- signatures --- */
 
@@ -328,8 +344,8 @@ static bool read_result(reader *r, fl_op *op) {
   }
   if (p < 0)
     return false;
-  op->out[k].rule = op->info.params[p].kind == FL_P_DTYPE ? FLI_OUT_ATTR
-                                                          : FLI_OUT_INPUT;
+  op->out[k].rule =
+      op->info.params[p].kind == FL_P_DTYPE ? FLI_OUT_ATTR : FLI_OUT_INPUT;
   op->out[k].a = (int8_t)op->info.params[p].slot;
   return true;
 }
@@ -437,7 +453,7 @@ void fli_ops_close(fl_runtime *rt) {
   rt->ops = NULL;
   for (fl_op *op = rt->more_ops, *next; op; op = next) {
     next = op->next;
-    fli_mfree(op->native);
+    fli_native_free(op->native);
     fli_mfree(op);
   }
   rt->more_ops = NULL;

@@ -1,15 +1,9 @@
-/* Operators from outside: a kernel of the host program or of a shared library,
- * with a signature as the rows have it, becomes a run-time operator. */
-#include "env.h"
+/* Operators from outside: a kernel of the host program, of a shared library or
+ * in a backend's language, with a signature as the rows have it, becomes a
+ * run-time operator. */
+#include "native.h"
 
 #include <string.h>
-
-typedef struct fli_native {
-  int like;
-  fl_status (*shape)(int n_in, const fl_meta *const *in, const fl_attrs *attrs,
-                     int n_out, fl_meta *out);
-  const fl_op *backward;
-} native;
 
 uint64_t fl_op_fingerprint(const fl_op *op) {
   const fl_op_info *i = &op->info;
@@ -27,9 +21,9 @@ uint64_t fl_op_fingerprint(const fl_op *op) {
 }
 
 static fl_status shape_native(fli_infer *c) {
-  const native *n = c->op->native;
+  const fli_native *n = c->op->native;
   if (n->shape)
-    return n->shape(c->n_in, c->in, c->attrs, c->n_out, c->out);
+    return n->shape(n->context, c->n_in, c->in, c->attrs, c->n_out, c->out);
   const fl_meta *like = n->like < c->n_in ? c->in[n->like] : NULL;
   if (!like)
     return fli_fail(FL_EARG, "%s: input %d is missing", c->op->info.name,
@@ -64,16 +58,14 @@ static void grad_native(fli_grad *g) {
 }
 
 /* The library stays open: its kernels may be called from any runtime. */
-static fl_status open_library(const fl_op_spec *s, const fl_op *op,
+static fl_status open_library(const fl_op_spec *s, uint64_t print,
                               fl_kernel *kernel) {
   fl_status (*init)(const char *, uint64_t) = NULL;
-  if (!s->library)
-    return fli_fail(FL_EARG, "op.register: %s has no kernel", s->name);
   FLI_TRY(fli_library_symbol(s->library, s->symbol, kernel));
   if (!s->init)
     return FL_OK;
   FLI_TRY(fli_library_symbol(s->library, s->init, &init));
-  return init(s->name, fl_op_fingerprint(op));
+  return init(s->name, print);
 }
 
 static fl_status find_backward(fl_runtime *rt, const fl_op_spec *s,
@@ -97,56 +89,149 @@ static fl_status find_backward(fl_runtime *rt, const fl_op_spec *s,
   return FL_OK;
 }
 
-static fl_status complete(fl_runtime *rt, const fl_op_spec *s, int backend,
-                          fl_op *op, fl_op *known) {
-  fl_kernel kernel = s->kernel;
+typedef struct registering {
+  fl_runtime *rt;
+  const fl_op_spec *s;
+  int backend;
+  uint64_t print;
+  fl_kernel kernel; /* NULL: none, there is an expression */
+  fl_native plan;
   const fl_op *backward;
-  uint64_t print = fl_op_fingerprint(op);
-  if (s->fingerprint && s->fingerprint != print)
+} registering;
+
+static fl_status check(const registering *r, const fl_op *op,
+                       const fl_op *known) {
+  const fl_op_spec *s = r->s;
+  if (s->fingerprint && s->fingerprint != r->print)
     return fli_fail(FL_EARG,
                     "op.register: %s has the fingerprint %016llx, not %016llx: "
                     "another signature was meant",
-                    s->name, (unsigned long long)print,
+                    s->name, (unsigned long long)r->print,
                     (unsigned long long)s->fingerprint);
-  if (known && fl_op_fingerprint(known) != print)
+  if (known && fl_op_fingerprint(known) != r->print)
     return fli_fail(FL_EARG,
                     "op.register: there is a %s already, with the signature %s",
                     s->name, known->info.signature);
   if (s->like < 0 || s->like >= op->info.n_in)
     return fli_fail(FL_EARG, "op.register: %s has no input %d", s->name,
                     s->like + 1);
-  FLI_TRY(find_backward(rt, s, op, &backward));
-  if (!kernel)
-    FLI_TRY(open_library(s, op, &kernel));
-  if (known) {
-    known->kernel[backend] = kernel;
-    return FL_OK;
+  if (known && (s->expression || s->gradient))
+    return fli_fail(FL_EARG,
+                    "op.register: %s is there already: what is added to it is "
+                    "a kernel of another backend",
+                    s->name);
+  if (s->backward && s->gradient)
+    return fli_fail(FL_EARG, "op.register: %s has two gradients", s->name);
+  return FL_OK;
+}
+
+/* The kernel that the spec names, and the hooks that may refuse it. */
+static fl_status find_kernel(registering *r, const fl_op *op) {
+  const fl_op_spec *s = r->s;
+  fl_backend *b = r->rt->backends[r->backend];
+  r->kernel = s->kernel;
+  if (s->native) {
+    FLI_TRY(fli_native_plan(op, s->native, &r->plan));
+    r->plan.configure = s->configure;
+    r->plan.context = s->context;
+    if (!(r->kernel = b->kernel(b, "native")))
+      return fli_fail(FL_EARG,
+                      "op.register: the %s backend takes no kernels "
+                      "in a language of its own",
+                      b->name);
+  } else if (!r->kernel && s->library)
+    FLI_TRY(open_library(s, r->print, &r->kernel));
+  else if (!r->kernel && !s->expression)
+    return fli_fail(FL_EARG, "op.register: %s has no kernel", s->name);
+  return s->start ? s->start(s->context, s->name, r->print) : FL_OK;
+}
+
+static void add_kernel(const registering *r, fl_op *op) {
+  if (op->native->inner)
+    op = op->native->inner;
+  if (!r->kernel)
+    return;
+  op->kernel[r->backend] = r->kernel;
+  if (r->s->native) {
+    op->native->plan = r->plan;
+    op->plan = &op->native->plan;
   }
-  if (!(op->native = fli_malloc(rt, sizeof *op->native)))
+}
+
+static fl_status copy_text(fl_runtime *rt, const char *text, char **copy) {
+  if (!text)
+    return FL_OK;
+  if (!(*copy = fli_malloc(rt, strlen(text) + 1)))
     return FL_ENOMEM;
-  *op->native = (native){s->like, s->shape, backward};
+  strcpy(*copy, text);
+  return FL_OK;
+}
+
+/* Makes the operator what the spec says. */
+static fl_status fill(const registering *r, fl_op *op) {
+  const fl_op_spec *s = r->s;
+  bool texts = s->expression || s->gradient;
+  if (!(op->native = fli_malloc(r->rt, sizeof *op->native)))
+    return FL_ENOMEM;
+  *op->native = (fli_native){.like = s->like,
+                             .shape = s->shape,
+                             .context = s->context,
+                             .backward = r->backward};
+  FLI_TRY(copy_text(r->rt, s->expression, &op->native->expression));
+  FLI_TRY(copy_text(r->rt, s->gradient, &op->native->gradient));
   memset(op->kernel, 0, sizeof op->kernel);
-  op->kernel[backend] = kernel;
   op->shape = shape_native;
-  op->grad = backward ? grad_native : NULL;
-  if (backward)
+  op->grad = r->backward ? grad_native : texts ? fli_native_gradient : NULL;
+  if (op->grad)
     op->saves = ((1u << op->info.n_in) - 1) | ((1u << op->info.n_out) - 1)
                                                   << FLI_SAVE_OUT;
-  op->info.differentiable = backward != NULL;
+  op->info.differentiable = op->grad != NULL;
   op->info.doc = "An operator from outside.";
+  return texts ? fli_native_check(r->rt, op) : FL_OK;
+}
+
+static void drop(fl_runtime *rt, fl_op *op) {
+  rt->more_ops = op->next;
+  fli_native_free(op->native);
+  fli_mfree(op);
+}
+
+/* With an expression there are two: what is called, and what has the kernels.
+ */
+static fl_status complete(const registering *r, fl_op *op) {
+  const fl_op_spec *s = r->s;
+  fl_op *outer;
+  FLI_TRY(fill(r, op));
+  if (!s->expression) {
+    add_kernel(r, op);
+    return FL_OK;
+  }
+  FLI_TRY(fli_op_new(r->rt, s->name, s->signature, s->name, &outer));
+  fl_status status = fill(r, outer);
+  if (status) {
+    drop(r->rt, outer);
+    return status;
+  }
+  outer->family = FLI_COMPOSE;
+  outer->compose = fli_native_compose;
+  outer->native->inner = op;
+  outer->info.differentiable = true;
+  add_kernel(r, outer);
   return FL_OK;
 }
 
 fl_status fl_op_register(fl_runtime *rt, const fl_op_spec *s,
                          const fl_op **result) {
   fl_op *op, *known = rt->more_ops;
-  int backend = 0;
-  const char *name = s->backend ? s->backend : "cpu";
+  registering r = {.rt = rt, .s = s};
+  const char *name = s->backend ? s->backend : s->native ? "cuda" : "cpu";
   FLI_TRY(fli_check_owner(rt));
-  while (backend < rt->n_backends &&
-         strcmp(rt->backends[backend]->name, name) != 0)
-    backend++;
-  if (backend == rt->n_backends)
+  if (s->struct_size != sizeof *s)
+    return fli_fail(FL_EARG, "op.register: fl_op_spec is of another version");
+  while (r.backend < rt->n_backends &&
+         strcmp(rt->backends[r.backend]->name, name) != 0)
+    r.backend++;
+  if (r.backend == rt->n_backends)
     return fli_fail(FL_EARG, "op.register: there is no backend \"%s\"", name);
   for (int k = 0; k < rt->n_ops; k++)
     if (strcmp(rt->ops[k].info.name, s->name) == 0)
@@ -155,12 +240,20 @@ fl_status fl_op_register(fl_runtime *rt, const fl_op_spec *s,
   while (known && !(known->native && strcmp(known->info.name, s->name) == 0))
     known = known->next;
   FLI_TRY(fli_op_new(rt, s->name, s->signature, s->name, &op));
-  fl_status status = complete(rt, s, backend, op, known);
-  if (status || known) {
-    rt->more_ops = op->next;
-    fli_mfree(op);
-  }
+  r.print = fl_op_fingerprint(op);
+  fl_status status = check(&r, op, known);
   if (status == FL_OK)
-    *result = known ? known : op;
-  return status;
+    status = find_backward(rt, s, op, &r.backward);
+  if (status == FL_OK)
+    status = find_kernel(&r, op);
+  if (status == FL_OK && !known)
+    status = complete(&r, op);
+  if (status || known)
+    drop(rt, op);
+  if (status)
+    return status;
+  if (known)
+    add_kernel(&r, known);
+  *result = known ? known : rt->more_ops;
+  return FL_OK;
 }

@@ -103,8 +103,9 @@ static fl_event *mark(fl_backend *b, int device, fl_stream *s) {
 
 /* Called before a launch; what it returns goes to fli_profile_end. SIZE_MAX:
  * not counted. */
-size_t fli_profile_begin(fl_runtime *rt, const fl_call *c, fl_device d,
-                         fl_stream *s, double flops, double bytes) {
+size_t fli_profile_begin(fl_runtime *rt, const char *op, fl_site site,
+                         fl_device d, fl_stream *s, double flops,
+                         double bytes) {
   struct fli_profile *p = rt->profile;
   fl_backend *b = fli_backend(rt, d);
   if (p->n >= p->most || !grow(rt, p)) {
@@ -119,8 +120,8 @@ size_t fli_profile_begin(fl_runtime *rt, const fl_call *c, fl_device d,
       *base = mark(b, d & 255, s);
     p->pairs[i].begin = mark(b, d & 255, s);
   }
-  p->rows[i] = (fl_profile_row){.op = c->op->info.name,
-                                .site = c->site,
+  p->rows[i] = (fl_profile_row){.op = op,
+                                .site = site,
                                 .backward = rt->in_backward,
                                 .device = d,
                                 .start_us = now_us() - p->start,

@@ -1,6 +1,6 @@
 /* Kernels of the user's own in a backend's language: from source to a launch on
  * tensors' memory. What the source means is the backend's business. */
-#include "internal.h"
+#include "launch.h"
 
 #include <string.h>
 
@@ -49,8 +49,8 @@ static fl_status device_of(const char *name, int n, const fl_raw_arg *args,
                  : fli_fail(FL_EARG, "%s: no tensor among the arguments", name);
 }
 
-static fl_status launch(fl_runtime *rt, fl_backend *b, const fl_launch *l,
-                        fl_device d) {
+static fl_status send(fl_runtime *rt, fl_backend *b, const fl_launch *l,
+                      fl_device d) {
   fl_kernel kernel = b->raw_new ? b->kernel(b, "raw") : NULL;
   uint64_t failed;
   if (!kernel)
@@ -62,14 +62,41 @@ static fl_status launch(fl_runtime *rt, fl_backend *b, const fl_launch *l,
   return b->launch ? b->launch(b, kernel, l) : kernel(l);
 }
 
+/* With its place in the ring, and in the profile if there is one; what is known
+ * of its work is the memory it was given. */
+static fl_status launch(fl_runtime *rt, const fl_launch *l, fl_device d,
+                        fl_site site, int n, const fl_raw_arg *args) {
+  fl_backend *b = fli_backend(rt, d);
+  const fl_meta *metas[2];
+  double bytes = 0;
+  int n_metas = 0;
+  for (int k = 0; k < n; k++) {
+    const fl_tensor *t = args[k].tensor;
+    if (t && n_metas < 2)
+      metas[n_metas++] = &t->meta;
+    if (t)
+      bytes += (double)t->numel * (double)fl_dtype_size(t->meta.dtype);
+  }
+  fli_note_launch(rt, l->op, site, l->seq, n_metas, metas);
+  if (!rt->profile)
+    return send(rt, b, l, d);
+  size_t row = fli_profile_begin(rt, l->op, site, d, l->stream, 0, bytes);
+  fl_status s = send(rt, b, l, d);
+  fli_profile_end(rt, row, l->stream);
+  return s;
+}
+
 fl_status fl_raw_run(fl_runtime *rt, const char *name, fl_site site,
                      fl_raw_call *call, int n, const fl_raw_arg *args) {
   void *pointers[MAX_ARGS], *values[MAX_ARGS];
   fl_device d;
+  FLI_TRY(fli_check_owner(rt));
   if (n > MAX_ARGS)
     return fli_fail(FL_ESIZE, "%s: %d arguments are too many: at most %d", name,
                     n, MAX_ARGS);
   FLI_TRY(device_of(name, n, args, &d));
+  /* a copy that lives as long as whoever remembers the launch */
+  name = fl_site_text(rt, fl_site_intern(rt, name, 0));
   for (int k = 0; k < n && rt->watch; k++)
     if (args[k].tensor)
       FLI_TRY(fli_streams_touch(args[k].tensor, args[k].writes, name, site));
@@ -83,7 +110,7 @@ fl_status fl_raw_run(fl_runtime *rt, const char *name, fl_site site,
                  .device = d & 255,
                  .stream = fli_stream(rt, d),
                  .seq = ++rt->seq};
-  FLI_TRY(launch(rt, fli_backend(rt, d), &l, d));
+  FLI_TRY(launch(rt, &l, d, site, n, args));
   for (int k = 0; k < n; k++)
     if (args[k].tensor && args[k].writes) {
       args[k].tensor->storage->version++;

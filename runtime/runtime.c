@@ -332,7 +332,7 @@ const char *fl_launches_text(fl_runtime *rt, int most) {
     if (n->seq != seq)
       break;
     at += (size_t)snprintf(text + at, room - at, "#%llu %s %.200s",
-                           (unsigned long long)seq, n->op->info.name,
+                           (unsigned long long)seq, n->op,
                            fl_site_text(rt, n->site));
     for (int k = 0; k < n->n; k++)
       at += (size_t)snprintf(

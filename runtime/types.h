@@ -12,18 +12,19 @@ extern "C" {
 #endif
 
 #if defined(__GNUC__)
-#define FL_API __attribute__((visibility("default")))
+#define FL_API          __attribute__((visibility("default")))
 #define FL_PRINTF(f, a) __attribute__((format(printf, f, a)))
 #else
 #define FL_API
 #define FL_PRINTF(f, a)
 #endif
 
-#define FL_MAX_DIMS 8   /* of a tensor */
-#define FL_MAX_ATTRS 12 /* of an operator */
-#define FL_MAX_LIST 28  /* numbers in all list attributes of one call */
-#define FL_MAX_OUT 5    /* results of an operator */
-#define FL_ALIGN 64     /* bytes; every storage and scratch block starts so */
+#define FL_MAX_DIMS   8  /* of a tensor */
+#define FL_MAX_ATTRS  12 /* of an operator */
+#define FL_MAX_LIST   28 /* numbers in all list attributes of one call */
+#define FL_MAX_OUT    5  /* results of an operator */
+#define FL_MAX_NATIVE 16 /* inputs of a registered one */
+#define FL_ALIGN      64 /* bytes; every storage and scratch block starts so */
 
 typedef enum fl_dtype {
 #define FL_DTYPE(NAME, name, T, size, kind, C) FL_##NAME,

@@ -415,6 +415,7 @@ static fl_status launch(fl_backend *b, fl_kernel k, const fl_launch *given) {
   if (!s)
     return FL_EDEVICE;
   l.stream = s;
+  l.handle = s->handle;
   int i = (int)(l.seq % FLC_NAMES);
   s->names[i].seq = l.seq;
   s->names[i].op = l.op;

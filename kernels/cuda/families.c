@@ -16,6 +16,7 @@
 #include "../../runtime/ops.def"
 DECLARE(expr)
 DECLARE(raw)
+DECLARE(native)
 
 static const struct {
   const char *name;
@@ -33,6 +34,7 @@ static const struct {
 #include "../../runtime/ops.def"
 ROW(expr) /* of all run-time operators */
 ROW(raw)  /* of users' source */
+ROW(native)
 };
 /* clang-format on */
 

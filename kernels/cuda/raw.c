@@ -1,6 +1,7 @@
 /* Kernels from users' source: compiled by NVRTC with the toolkit's headers (or
- * taken from the disk cache), loaded on each device that they are launched on,
- * launched with arguments as they are. */
+ * taken from the disk cache), or images that were compiled before; loaded on
+ * each device that they are launched on, launched with arguments as they are.
+ */
 #define _GNU_SOURCE /* dladdr */
 #include "backend.h"
 
@@ -17,8 +18,8 @@
 enum { CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK = 0 };
 
 struct fl_raw {
-  char *text, *name, *options;
-  flc_binary binary; /* image NULL: not compiled */
+  char *text, *name, *options; /* text NULL: an image */
+  flc_binary binary;           /* image NULL: not compiled */
   char arch[16];
   fl_raw_facts facts; /* as the compiler said them */
   struct {
@@ -250,6 +251,24 @@ static void drop(fl_raw *k) {
   free(k);
 }
 
+/* A cubin or a fat binary; which chips it is for the driver finds out. */
+static fl_status take_image(fl_raw *k, const fl_raw_source *s) {
+  static const unsigned char fat[] = {0x50, 0xed, 0x55, 0xba};
+  flc_binary *b = &k->binary;
+  if (s->bytes < 64 || (memcmp(s->image, "\177ELF", 4) != 0 &&
+                        memcmp(s->image, fat, sizeof fat) != 0))
+    return fli_fail(FL_EARG, "%s: the image is no cubin", s->name);
+  if (strlen(s->name) >= FLC_ENTRY)
+    return fli_fail(FL_ESIZE, "%.60s...: the name is too long", s->name);
+  if (!(b->owned = aligned_alloc(64, (s->bytes + 63) / 64 * 64)))
+    return fli_fail(FL_ENOMEM, "out of memory: a kernel's image");
+  memcpy(b->owned, s->image, s->bytes);
+  b->image = b->owned;
+  b->bytes = s->bytes;
+  strcpy(b->entry, s->name);
+  return FL_OK;
+}
+
 fl_status flc_raw_new(fl_backend *b, const fl_raw_source *source, fl_raw **out,
                       char **log) {
   fl_raw *k = calloc(1, sizeof *k);
@@ -257,16 +276,19 @@ fl_status flc_raw_new(fl_backend *b, const fl_raw_source *source, fl_raw **out,
   *log = NULL;
   if (!k)
     return fli_fail(FL_ENOMEM, "out of memory: a kernel");
-  k->text = strdup(source->text);
+  k->text = source->image ? NULL : strdup(source->text);
   k->name = strdup(source->name);
   k->options = strdup(source->options ? source->options : "");
-  k->facts = (fl_raw_facts){-1, -1, -1, -1, ""};
-  fl_status s = k->text && k->name && k->options
+  k->facts =
+      (fl_raw_facts){.registers = -1, .shared = -1, .local = -1, .threads = -1};
+  fl_status s = (k->text || source->image) && k->name && k->options
                     ? FL_OK
                     : fli_fail(FL_ENOMEM, "out of memory: a kernel");
   flc_device *d = flc_devices() > 0 ? flc_device_open(0) : NULL;
   const char *arch = d ? d->arch : source->arch ? source->arch : "sm_80";
-  if (s == FL_OK && (d || flc_compiler_get()))
+  if (s == FL_OK && source->image)
+    s = take_image(k, source);
+  else if (s == FL_OK && (d || flc_compiler_get()))
     s = get(k, arch, log);
   if (s)
     drop(k);
@@ -288,7 +310,7 @@ static fl_status load(fl_raw *k, flc_device *d) {
   CUfunction f;
   char *log = NULL;
   fl_status s = FL_OK;
-  if (!k->binary.image || strcmp(k->arch, d->arch) != 0)
+  if (k->text && (!k->binary.image || strcmp(k->arch, d->arch) != 0))
     s = get(k, d->arch, &log);
   free(log);
   if (s)
@@ -311,6 +333,9 @@ fl_status flc_raw_facts(fl_backend *b, fl_raw *k, int device,
   (void)b;
   *facts = k->facts;
   memcpy(facts->arch, k->arch, sizeof facts->arch);
+  facts->entry = k->binary.entry;
+  facts->image = k->binary.image;
+  facts->bytes = k->binary.bytes;
   if (device < 0)
     return FL_OK;
   flc_device *d = flc_device_open(device);

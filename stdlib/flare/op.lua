@@ -1,20 +1,129 @@
---- Operators from shared libraries, see docs/kernels.md.
+--- Operators from outside: kernels in CUDA C++ or compiled ones, functions of shared libraries,
+-- expressions. See docs/kernels.md and docs/add-a-kernel.md.
+local compile = require "flare.cuda.compile"
 local core = require "flare.core"
+local fail = require "flare.fail"
 local options = require "flare.options"
+local signature = require "flare.cuda.signature"
 
 local op = {}
 
---- Makes a function of a shared library an operator of this runtime, or gives one that is there
--- another backend's kernel.
--- @param o name, signature, library (a path), symbol, init, like (input 1 if left out), backward
--- (a registered operator), backend ("cpu"), fingerprint (to be compared)
--- @return the operator as a function, and its fingerprint
-function op.register(o)
-  local none = options.none
-  return core.op_register(options.check("op.register", o, {
-    name = none, signature = none, library = none, symbol = none, init = none, like = none,
-    backward = none, backend = none, fingerprint = none,
-  }))
+-- What was registered, by name.
+local registered = {}
+
+local c_types = {f32 = "float", f64 = "double", f16 = "__half", bf16 = "__nv_bfloat16",
+  i64 = "long long", i32 = "int", i16 = "short", i8 = "signed char", u8 = "unsigned char",
+  bool = "bool"}
+
+-- --- the parameters of a kernel ---
+
+-- What a signature promises: a list of {name, pointer} or {name, dtype}.
+local function promised(text)
+  local left, right = text:gsub("%b()", ""):match "^(.-)%s*%->%s*(.*)$"
+  local list = {}
+  for part in ((left or "") .. ","):gmatch "%s*([^,]*)," do
+    local name, kind = part:match "^([%w_]+)%s*:%s*(%w+)"
+    if name then
+      local is_tensor = (" any num float bool index "):find(" " .. kind .. " ", 1, true)
+      list[#list + 1] = {name = name, pointer = is_tensor ~= nil,
+        dtype = kind == "real" and "f64" or kind == "flag" and "bool" or "i64"}
+    end
+  end
+  -- inputs come first, then results, then attributes
+  local sorted = {}
+  for _, p in ipairs(list) do if p.pointer then sorted[#sorted + 1] = p end end
+  for name in ((right or "") .. ","):gmatch "%s*([%w_]+)%s*:?[^,;]*[,;]" do
+    sorted[#sorted + 1] = {name = name, pointer = true}
+  end
+  for _, p in ipairs(list) do if not p.pointer then sorted[#sorted + 1] = p end end
+  sorted[#sorted + 1] = {name = "the number of elements", dtype = "i64"}
+  return sorted
 end
+
+-- Compares them with what the source says, where that can be read.
+local function check_parameters(o)
+  local given = signature.read(o.source, o.symbol)
+  if not given then return end
+  local wanted = promised(o.signature)
+  if #given ~= #wanted then
+    local names = {}
+    for i, p in ipairs(wanted) do names[i] = p.name end
+    fail("op.register: %s has %d parameters, but its signature makes %d of them: %s", o.symbol,
+         #given, #wanted, table.concat(names, ", "))
+  end
+  for i, p in ipairs(given) do
+    local w = wanted[i]
+    if p.pointer ~= (w.pointer or false) or not w.pointer and p.dtype and p.dtype ~= w.dtype then
+      fail("op.register: parameter %d of %s (%s) is %s: it must be %s", i, o.symbol, w.name,
+           p.text .. (p.pointer and " *" or ""), w.pointer and "a pointer" or c_types[w.dtype])
+    end
+  end
+end
+
+-- --- compiling ---
+
+-- Kernels by dtype: `*` in the symbol stands for the type.
+local function kernels(o)
+  if o.source and o.image then fail "op.register: source and image: one of them, not both" end
+  if type(o.symbol) ~= "string" then
+    fail("op.register: symbol must name the kernel, got %s", type(o.symbol))
+  end
+  local made, dtypes = {}, o.dtypes or {"f32"}
+  if #dtypes > 1 and not o.symbol:find("*", 1, true) then
+    fail("op.register: %s is one kernel: for several dtypes its name has a * for the type",
+         o.symbol)
+  end
+  if o.source then check_parameters(o) end
+  for _, dtype in ipairs(dtypes) do
+    local c = c_types[dtype] or fail("op.register: dtypes: there is no dtype '%s'", tostring(dtype))
+    local name = o.symbol:gsub("%*", o.image and dtype or c)
+    if o.image then
+      local raw, message = core.raw_new(nil, name, nil, nil, o.image)
+      made[dtype] = raw or fail("op.register: %s", message)
+    else
+      made[dtype] = compile("op.register", o.source, name, o.options or {}, o.arch)
+    end
+  end
+  return made
+end
+
+local none = options.none
+local known = {
+  name = none, signature = none, backend = none, fingerprint = none, like = none, shape = none,
+  init = none, launch = none, backward = none, gradient = none, expression = none,
+  library = none, symbol = none, source = none, image = none, dtypes = none, options = none,
+  arch = none,
+}
+
+--- Makes an operator of this runtime, or gives one that is there another backend's kernel.
+-- @param given name, signature; one or more of: source or image with symbol (a kernel in CUDA C++
+-- or a cubin), library with symbol (a function of a shared library), expression ("y = a * x");
+-- dtypes (of the kernel, {"f32"}), launch(names) -> blocks, threads, bytes; init(name,
+-- fingerprint); like (input 1) or shape(names) -> sizes; backward (a registered operator) or
+-- gradient ("gx = gy * a"); backend, fingerprint (to be compared), options, arch
+-- @return the operator as a function, and its fingerprint
+function op.register(given)
+  local o = options.check("op.register", given, known)
+  if type(o.signature) ~= "string" then
+    fail("op.register: signature must be a string, got %s", type(o.signature))
+  end
+  if (o.source or o.image) and o.library then
+    fail "op.register: a kernel and a library: one of them, not both"
+  elseif o.source or o.image then
+    o.kernels, o.symbol = kernels(o), nil
+  elseif type(o.init) == "string" and not o.library then
+    fail("op.register: init names a function of a library, or is a function")
+  elseif o.launch then
+    fail "op.register: launch is for kernels of source or image"
+  end
+  local f, fingerprint, info = core.op_register(o)
+  registered[info.name] = info
+  core.ops[info.name] = f
+  return f, fingerprint
+end
+
+--- What is known of a registered operator: name, signature, params, results, differentiable.
+-- @return a table, or nil
+function op.info(name) return registered[name] end
 
 return op

@@ -1,4 +1,5 @@
 --- flare.cuda.kernel: a kernel in CUDA C++, from a string to a function of tensors and numbers.
+local compile = require "flare.cuda.compile"
 local core = require "flare.core"
 local fail = require "flare.fail"
 local options = require "flare.options"
@@ -7,57 +8,6 @@ local signature = require "flare.cuda.signature"
 local kernel = {}
 kernel.__index = kernel
 kernel.__name = "flare.cuda.kernel"
-
--- --- messages of the compiler, with lines of the script ---
-
--- Where `source` stands: the chunk that calls the library, and the line of the text's first one.
-local function place(source)
-  local level, info = 2
-  repeat
-    level = level + 1
-    info = debug.getinfo(level, "Sl")
-  until not info or info.what ~= "C" and not info.source:find "flare/cuda/kernel.lua$"
-  if not info then return {file = "?"} end
-  local text = info.source
-  if text:sub(1, 1) == "@" then
-    local file = io.open(text:sub(2), "rb")
-    text = file and file:read "a" or ""
-    if file then file:close() end
-  end
-  local at = text:find(source, 1, true)
-  local line
-  if at then line = select(2, text:sub(1, at - 1):gsub("\n", "")) + 1 end
-  return {file = info.short_src, line = line, defined = info.currentline}
-end
-
-local function with_lines(log, where)
-  local kept = {}
-  for line in (log .. "\n"):gmatch "(.-)\n" do
-    if not line:find "^ptxas info" and not line:find "detected in the compilation of"
-       and line:find "%S" then
-      kept[#kept + 1] = line:gsub("^kernel%((%d+)%)", function(n)
-        if not where.line then
-          return ("%s:%d (kernel line %d)"):format(where.file, where.defined, n)
-        end
-        return ("%s:%d (kernel line %d)"):format(where.file, where.line + n - 1, n)
-      end)
-    end
-  end
-  return table.concat(kept, "\n")
-end
-
-local function does_not_compile(o, message, log, where)
-  if log == "" then fail("cuda.kernel: %s", message) end
-  local extra = ""
-  if log:find "could not open source file" or log:find "cannot open source file" then
-    extra = "\nheaders of CUDA are found by themselves (cuda_fp16.h, cub/block/..., "
-      .. "cuda/std/...); those of the host's C and C++ are not there; other folders: "
-      .. "options = {\"-I...\"}"
-  end
-  fail("cuda.kernel: %s%s:\n%s%s", message,
-       #o.options > 0 and " with " .. table.concat(o.options, " ") or "", with_lines(log, where),
-       extra)
-end
 
 -- --- making one ---
 
@@ -160,9 +110,7 @@ local function new(given)
     if not p.out then o.given[#o.given + 1] = p end
     if p.pointer and not p.const then o.writes = o.writes | 1 << (i - 1) end
   end
-  local raw, message, log = core.raw_new(o.source, o.name, table.concat(o.options, "\n"), o.arch)
-  if not raw then does_not_compile(o, message, log, place(o.source)) end
-  o.raw = raw
+  o.raw = compile("cuda.kernel", o.source, o.name, o.options, o.arch)
   local k = setmetatable(o, kernel)
   if o.backward then
     if type(o.backward) ~= "function" and getmetatable(o.backward) ~= kernel then
@@ -349,6 +297,14 @@ function kernel:attributes(device)
   local registers, shared, memory, threads, arch = core.raw_about(self.raw, index)
   return {registers = registers, shared = shared, ["local"] = memory, threads = threads,
           arch = arch}
+end
+
+--- The compiled kernel, for flare.op.register{image = ...} or a file; nil where nothing was
+-- compiled, because there is no NVRTC.
+-- @return the bytes of a cubin, and its entry's name
+function kernel:image()
+  local _, _, _, _, _, bytes, entry = core.raw_about(self.raw, -1)
+  return bytes, entry
 end
 
 return new
