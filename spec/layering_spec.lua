@@ -80,8 +80,9 @@ describe("layering", function()
   end)
 
   it("loads NVIDIA's libraries in kernels/cuda only, with no #ifdef for them", function()
-    -- backends from outside come in through one file
-    none(matches("runtime/rules kernels lua", "%f[%w_](dlopen)%f[^%w_]", "^kernels/cuda/"))
+    -- backends from outside come in through one file, LAPACK through another
+    none(matches("runtime/rules kernels/sim lua", "%f[%w_](dlopen)%f[^%w_]"))
+    none(matches("kernels/cpu", "%f[%w_](dlopen)%f[^%w_]", "^kernels/cpu/lapack%.c$"))
     none(matches("runtime", "%f[%w_](dlopen)%f[^%w_]", "^runtime/backend_load%.c$"))
     -- names of headers' guards go on after it
     none(matches("runtime kernels lua repl", "#%s*if[^\n]*(CUDA)%f[^%w_]"))

@@ -1,2 +1,46 @@
 -- Fourier transforms and windows.
+local flare = require "flare"
+local peers = require "spec.support.peers_data"
+
 require "spec.support.declare"("fft", describe, it)
+
+local function tensor(a)
+  return flare.tensor(a, {dtype = "f64"}):reshape(a.shape)
+end
+
+local function near(got, want, room)
+  assert.equal(tostring(want.shape), tostring(got.shape))
+  local off = (got - want):abs():max():item()
+  assert(off <= room * (1 + want:abs():max():item()), ("off by %g"):format(off))
+end
+
+describe("transforms", function()
+  for k, case in ipairs(peers) do
+    it("give what NumPy gives, case " .. k, function()
+      local x = tensor(case.x)
+      local pairs_of_x = flare.stack({x, x * 0}, -1)
+      near(flare.dft(pairs_of_x), tensor(case.fft), 1e-14)
+      near(flare.rdft(x, 1), tensor(case.rfft), 1e-14)
+      near(flare.dft(flare.dft(pairs_of_x), 1), tensor(case.fft2), 1e-14)
+    end)
+  end
+
+  it("come back for every length", function()
+    local generator = flare.generator(1)
+    for n = 1, 130 do
+      local x = flare.randn({3, n, 2}, {dtype = "f64", generator = generator})
+      local y = flare.dft(flare.dft(x), {inverse = true, scale = 1 / n})
+      near(y, x, 1e-14)
+      local r = x:select(3, 1)
+      near(flare.irdft(flare.rdft(r), {n = n, scale = 1 / n}), r, 1e-14)
+    end
+  end)
+
+  it("are as precise as their type in long ones", function()
+    local n = 100003 -- a prime
+    local x = flare.randn({n, 2}, {generator = flare.generator(2)})
+    local wide = flare.dft(x:to "f64")
+    near(flare.dft(x):to "f64", wide, 1e-6)
+    near(flare.dft(wide, {inverse = true, scale = 1 / n}), x:to "f64", 1e-13)
+  end)
+end)

@@ -121,7 +121,7 @@ M.factor = {
 --- What may be lost where terms of about this size cancel: rounded to the row's dtype each,
 -- or summed in f32 (f64) and rounded once.
 M.rounded = {
-  addmm = 2, kl_div = 1, conv_transpose = 2, attention = 1,
+  addmm = 2, kl_div = 1, cross = 8, conv_transpose = 2, attention = 1,
 }
 M.summed = {
   matmul = 4, linear = 4, conv_input_grad = 8, conv_weight_grad = 40,

@@ -11,5 +11,6 @@ return {
   "random",
   "optim",
   "fft",
+  "linalg",
   "comm",
 }

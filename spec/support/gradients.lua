@@ -40,7 +40,9 @@ local function as_function(row, sample, names, base)
       args[name] = rows.is_list(sample[name]) and table.move(v, 1, #v, 1, {}) or v
     end
     for k, name in ipairs(names) do
-      if name[2] then args[name[1]][name[2]] = given[k] else args[name[1]] = given[k] end
+      local x = given[k]
+      if sample._symmetric == name[1] then x = (x + x:transpose(-2, -1)) * 0.5 end
+      if name[2] then args[name[1]][name[2]] = x else args[name[1]] = x end
     end
     return table.unpack(rows.call(row, rows.with_options(row, sample, args, nil, sample._all)))
   end

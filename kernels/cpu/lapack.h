@@ -1,0 +1,44 @@
+/* LAPACK found at run time, and the factorizations over it. Both are compiled
+ * once: linalg.c brings operands of any dtype and strides as contiguous batches
+ * of matrices in float or double. */
+#ifndef FL_CPU_LAPACK_H
+#define FL_CPU_LAPACK_H
+
+#include "cpu.h"
+
+typedef struct fl_lapack {
+#define FL_LAPACK(T, name, symbol, params) void(*symbol) params;
+#include "lapack.def"
+} fl_lapack;
+
+/* NULL with a message: there is no such library, `op` needs it. */
+const fl_lapack *fl_lapack_get(const char *op);
+
+/* A batch of matrices, m x n each and row by row, with what is asked of it. */
+typedef struct fl_factor {
+  const fl_launch *l;
+  const fl_lapack *lib;
+  bool wide; /* double, else float */
+  int64_t batch, m, n;
+  int64_t k; /* columns of the right-hand sides */
+  const void *in[2];
+  void *out[3];
+} fl_factor;
+
+typedef fl_status (*fl_factorization)(fl_factor *c);
+
+/* By the names of their rows; attributes are read from the launch. */
+fl_status fl_lapack_cholesky(fl_factor *c);
+fl_status fl_lapack_triangular_solve(fl_factor *c);
+fl_status fl_lapack_solve(fl_factor *c);
+fl_status fl_lapack_inv(fl_factor *c);
+fl_status fl_lapack_det(fl_factor *c);
+fl_status fl_lapack_slogdet(fl_factor *c);
+fl_status fl_lapack_qr(fl_factor *c);
+fl_status fl_lapack_svd(fl_factor *c);
+fl_status fl_lapack_pinv(fl_factor *c);
+fl_status fl_lapack_eigh(fl_factor *c);
+fl_status fl_lapack_eig_pairs(fl_factor *c);
+fl_status fl_lapack_matrix_exp(fl_factor *c);
+
+#endif

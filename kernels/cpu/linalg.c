@@ -1,0 +1,67 @@
+/* Linear algebra: operands as contiguous batches of matrices in float or
+ * double, the leading dims of two of them broadcast. What is done with a matrix
+ * is in factor.c. */
+#include "lapack.h"
+
+/* `v` with the leading dims of `like`, a repeated one at stride 0; `own` last
+ * dims are v's. */
+static void spread(const fl_view *v, int own, const fl_view *like, int lead,
+                   fl_view *out) {
+  fl_view_copy(out, v);
+  out->ndim = lead + own;
+  for (int d = out->ndim - 1; d >= 0; d--) {
+    int from = d - (out->ndim - v->ndim);
+    bool there = from >= 0;
+    out->shape[d] = d < lead ? like->shape[d] : v->shape[from];
+    out->stride[d] =
+        there && (d >= lead || v->shape[from] != 1) ? v->stride[from] : 0;
+  }
+}
+
+static fl_status run(const fl_launch *l, fl_factorization f, fl_dtype d) {
+  const fl_view *a = &l->in[0], *y = &l->out[0];
+  fl_factor c = {.l = l, .wide = d == FL_F64, .k = 1};
+  c.m = a->shape[a->ndim - 2];
+  c.n = a->shape[a->ndim - 1];
+  int right = l->n_in > 1 ? l->in[1].ndim > 1 ? 2 : 1 : 0;
+  int lead = right ? y->ndim - right : a->ndim - 2;
+  c.batch = fl_numel(lead, right ? y->shape : a->shape);
+  if (right == 2)
+    c.k = l->in[1].shape[l->in[1].ndim - 1];
+  for (int k = 0; k < l->n_in; k++) {
+    fl_view v;
+    spread(&l->in[k], k ? right : 2, right ? y : a, lead, &v);
+    if (!(c.in[k] = FL_CPU(input)(l, &v, d)))
+      return FL_ENOMEM;
+  }
+  for (int k = 0; k < l->n_out; k++)
+    if (!(c.out[k] = FL_CPU(output)(l, &l->out[k], d)))
+      return FL_ENOMEM;
+  if (!(c.lib = fl_lapack_get(l->op)))
+    return FL_EUNSUPPORTED;
+  fl_status s = f(&c);
+  for (int k = 0; k < l->n_out && s == FL_OK; k++)
+    FL_CPU(finish)(l, &l->out[k], d, c.out[k]);
+  return s;
+}
+
+#define LINALG(name)                                                           \
+  FL_KERNEL(name) {                                                            \
+    return run(l, fl_lapack_##name, fl_cpu_wide(l->out[0].dtype));             \
+  }
+
+LINALG(cholesky)
+LINALG(triangular_solve)
+LINALG(solve)
+LINALG(inv)
+LINALG(det)
+LINALG(slogdet)
+LINALG(qr)
+LINALG(svd)
+LINALG(pinv)
+LINALG(eigh)
+LINALG(eig_pairs)
+
+FL_KERNEL(matrix_exp) { /* its coefficients span 17 digits */
+  return run(l, fl_lapack_matrix_exp, FL_F64);
+}

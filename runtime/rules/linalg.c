@@ -1,0 +1,256 @@
+/* Linear algebra: shapes and gradients. Gradients are those of Giles (2008) and
+ * of PyTorch's documentation, in rows that have gradients themselves. What is
+ * made of these rows alone is in linalg_composed.c. */
+#include "linalg.h"
+
+#include <string.h>
+
+void cost_bytes(const fli_infer *c, double *flops, double *bytes);
+
+void cost_cubic(const fli_infer *c, double *flops, double *bytes) {
+  const fl_meta *x = c->in[0];
+  cost_bytes(c, flops, bytes);
+  double m = (double)x->shape[x->ndim - 2], n = (double)x->shape[x->ndim - 1];
+  *flops = 2 * (double)fl_numel(x->ndim, x->shape) * (m < n ? m : n);
+}
+
+/* --- shapes --- */
+
+static fl_status matrices(const fli_infer *c) {
+  const fl_meta *x = c->in[0];
+  if (x->ndim < 2)
+    return fli_fail(FL_ESHAPE, "%s: needs matrices, got shape %s",
+                    c->op->info.name, fli_shape_text(x->ndim, x->shape));
+  return FL_OK;
+}
+
+static fl_status squares(const fli_infer *c) {
+  const fl_meta *x = c->in[0];
+  if (x->ndim < 2 || x->shape[x->ndim - 1] != x->shape[x->ndim - 2])
+    return fli_fail(FL_ESHAPE, "%s: needs square matrices, got shape %s",
+                    c->op->info.name, fli_shape_text(x->ndim, x->shape));
+  return FL_OK;
+}
+
+/* The leading dims of x and then `n` sizes. */
+static void led(const fl_meta *x, fl_meta *y, int n, const int64_t *sizes) {
+  y->ndim = x->ndim - 2 + n;
+  memcpy(y->shape, x->shape, sizeof y->shape);
+  for (int i = 0; i < n; i++)
+    y->shape[x->ndim - 2 + i] = sizes[i];
+}
+
+fl_status shape_square(fli_infer *c) {
+  FLI_TRY(squares(c));
+  led(c->in[0], &c->out[0], 2, c->in[0]->shape + c->in[0]->ndim - 2);
+  return FL_OK;
+}
+
+fl_status shape_det(fli_infer *c) {
+  FLI_TRY(squares(c));
+  for (int k = 0; k < c->n_out; k++)
+    led(c->in[0], &c->out[k], 0, NULL);
+  return FL_OK;
+}
+
+fl_status shape_solve(fli_infer *c) {
+  const fl_meta *a = c->in[0], *b = c->in[1];
+  fl_meta *y = &c->out[0];
+  FLI_TRY(squares(c));
+  int own = b->ndim > 1 ? 2 : 1, na = a->ndim - 2, nb = b->ndim - own;
+  int64_t n = a->shape[na];
+  bool fits = b->ndim > 0 && b->shape[nb] == n;
+  y->ndim = na > nb ? na : nb;
+  for (int i = 0; i < y->ndim && fits; i++) {
+    int64_t sa = i < y->ndim - na ? 1 : a->shape[i - (y->ndim - na)];
+    int64_t sb = i < y->ndim - nb ? 1 : b->shape[i - (y->ndim - nb)];
+    fits = sa == sb || sa == 1 || sb == 1;
+    y->shape[i] = sa == 1 ? sb : sa;
+  }
+  if (!fits)
+    return fli_fail(FL_ESHAPE,
+                    "%s: b %s does not fit a %s: it must have %lld rows, and "
+                    "leading dims that broadcast",
+                    c->op->info.name, fli_shape_text(b->ndim, b->shape),
+                    fli_shape_text(a->ndim, a->shape), (long long)n);
+  for (int i = 0; i < own; i++)
+    y->shape[y->ndim++] = b->shape[nb + i];
+  return FL_OK;
+}
+
+fl_status shape_qr(fli_infer *c) {
+  const fl_meta *x = c->in[0];
+  FLI_TRY(matrices(c));
+  int64_t m = x->shape[x->ndim - 2], n = x->shape[x->ndim - 1];
+  int64_t k = m < n || c->attrs->v[0].i ? m : n;
+  led(x, &c->out[0], 2, (int64_t[]){m, k});
+  led(x, &c->out[1], 2, (int64_t[]){k, n});
+  return FL_OK;
+}
+
+fl_status shape_svd(fli_infer *c) {
+  const fl_meta *x = c->in[0];
+  FLI_TRY(matrices(c));
+  int64_t m = x->shape[x->ndim - 2], n = x->shape[x->ndim - 1];
+  int64_t k = m < n ? m : n;
+  bool full = c->attrs->v[0].i;
+  led(x, &c->out[0], 2, (int64_t[]){m, full ? m : k});
+  led(x, &c->out[1], 1, &k);
+  led(x, &c->out[2], 2, (int64_t[]){full ? n : k, n});
+  return FL_OK;
+}
+
+fl_status shape_pinv(fli_infer *c) {
+  const fl_meta *x = c->in[0];
+  FLI_TRY(matrices(c));
+  led(x, &c->out[0], 2,
+      (int64_t[]){x->shape[x->ndim - 1], x->shape[x->ndim - 2]});
+  return FL_OK;
+}
+
+fl_status shape_eigh(fli_infer *c) {
+  FLI_TRY(shape_square(c));
+  c->out[1] = c->out[0];
+  c->out[1].dtype = c->in[0]->dtype;
+  led(c->in[0], &c->out[0], 1, c->in[0]->shape + c->in[0]->ndim - 1);
+  return FL_OK;
+}
+
+fl_status shape_eig_pairs(fli_infer *c) {
+  const fl_meta *x = c->in[0];
+  FLI_TRY(squares(c));
+  if (x->ndim == FL_MAX_DIMS)
+    return fli_fail(FL_ESHAPE, "eig_pairs: %d dims leave none for the pairs",
+                    x->ndim);
+  int64_t n = x->shape[x->ndim - 1];
+  led(x, &c->out[0], 2, (int64_t[]){n, 2});
+  led(x, &c->out[1], 3, (int64_t[]){n, n, 2});
+  return FL_OK;
+}
+
+/* --- gradients: inverses and determinants --- */
+
+/* Phi(L^T dL), the lower triangle with half its diagonal, between L^-T and
+ * L^-1; symmetric, since x is meant to be. */
+void grad_cholesky(fli_grad *g) {
+  fli_env *e = &g->e;
+  bool upper = g->attrs->v[0].i;
+  fl_value l = g->y[0], dl = g->dy[0];
+  if (upper) {
+    l = TURN(l);
+    dl = TURN(dl);
+  }
+  fl_value p = fli_triangle(e, MATMUL(TURN(l), dl), false, 0);
+  p = MUL(ADD(p, fli_triangle(e, p, false, -1)), NUM(0.5));
+  fl_attrs a = fli_attrs(e, FLI_OP_triangular_solve);
+  a.v[1].i = true;
+  fl_value half = TURN(RUN_A(triangular_solve, &a, l, p)); /* P^T L^-1 */
+  fl_value s = RUN_A(triangular_solve, &a, l, half);
+  g->dx[0] = MUL(ADD(s, TURN(s)), NUM(0.5));
+}
+
+/* Matrices of a right-hand side or a result, one column if it is 1-d. */
+static fl_value columns(fli_grad *g, fl_value x) {
+  bool vector = g->in_meta[1].ndim == 1;
+  return vector && !g->e.status ? fli_v_unsqueeze(&g->e, x, fli_meta(x)->ndim)
+                                : x;
+}
+
+static fl_value as_given(fli_grad *g, fl_value x) {
+  if (g->in_meta[1].ndim > 1 || g->e.status)
+    return x;
+  const fl_meta *m = fli_meta(x);
+  return fli_v_reshape(&g->e, x, m->ndim - 1, m->shape);
+}
+
+/* db = op(a)^-T dx, da = -db x^T within the triangle, turned if op turns. */
+void grad_triangular_solve(fli_grad *g) {
+  fl_attrs a;
+  fl_attrs_copy(&a, g->attrs);
+  a.v[1].i = !a.v[1].i;
+  bool upper = a.v[0].i, turned = !a.v[1].i, unit = a.v[2].i;
+  fl_value x = columns(g, g->y[0]);
+  fl_value db = RUN_A(triangular_solve, &a, g->in[0], columns(g, g->dy[0]));
+  if (g->need[0]) {
+    fl_value da = turned ? MATMUL(x, TURN(db)) : MATMUL(db, TURN(x));
+    int64_t diagonal = unit ? upper ? 1 : -1 : 0;
+    g->dx[0] = NEG(fli_triangle(&g->e, da, upper, diagonal));
+  }
+  if (g->need[1])
+    g->dx[1] = as_given(g, db);
+}
+
+void grad_solve(fli_grad *g) {
+  fl_value db = RUN(solve, TURN(g->in[0]), columns(g, g->dy[0]));
+  if (g->need[0])
+    g->dx[0] = NEG(MATMUL(db, TURN(columns(g, g->y[0]))));
+  if (g->need[1])
+    g->dx[1] = as_given(g, db);
+}
+
+void grad_inv(fli_grad *g) {
+  fl_value y = TURN(g->y[0]);
+  g->dx[0] = NEG(MATMUL(MATMUL(y, g->dy[0]), y));
+}
+
+/* The cofactors, which a singular matrix has, too: det(U V) times U, the
+ * products of all singular values but one, and V. */
+static fl_value cofactors(fli_grad *g) {
+  fli_env *e = &g->e;
+  const fl_meta *m = &g->in_meta[0];
+  fl_value usv[FL_MAX_OUT];
+  RUN_ALL(svd, NULL, usv, g->in[0]);
+  int64_t n = m->shape[m->ndim - 1];
+  fl_value eye = fli_identity(e, n, usv[0]);
+  fl_value s = fli_v_unsqueeze(e, usv[1], m->ndim - 2);
+  fl_value others = RUN(where, RUN(ne, eye, NUM(0)), NUM(1), s);
+  fl_attrs a = fli_attrs(e, FLI_OP_prod);
+  fli_set_list(e, &a, 0, 1, (int64_t[]){m->ndim - 1});
+  fl_value p = RUN_A(prod, &a, others);
+  fl_value sign = MUL(RUN(det, usv[0]), RUN(det, usv[2]));
+  p = fli_v_unsqueeze(e, MUL(p, fli_v_unsqueeze(e, sign, m->ndim - 2)),
+                      m->ndim - 2);
+  return MATMUL(MUL(usv[0], p), usv[2]);
+}
+
+/* A number for each matrix. */
+static fl_value for_matrices(fli_grad *g, fl_value x) {
+  int n = g->in_meta[0].ndim;
+  return fli_v_unsqueeze(&g->e, fli_v_unsqueeze(&g->e, x, n - 2), n - 1);
+}
+
+/* As a matrix of rows it can be differentiated again where there is an inverse.
+ */
+void grad_det(fli_grad *g) {
+  fl_value dy = g->dy[0];
+  if (g->in_meta[0].shape[g->in_meta[0].ndim - 1] == 0)
+    return;
+  if (g->create)
+    g->dx[0] = MUL(for_matrices(g, MUL(dy, g->y[0])), TURN(RUN(inv, g->in[0])));
+  else
+    g->dx[0] = MUL(for_matrices(g, dy), cofactors(g));
+}
+
+void grad_slogdet(fli_grad *g) {
+  if (!fli_nothing(g->dy[1]))
+    g->dx[0] = MUL(for_matrices(g, g->dy[1]), TURN(RUN(inv, g->in[0])));
+}
+
+/* The upper right block of the exponential of (x^T dy; 0 x^T). */
+void grad_matrix_exp(fli_grad *g) {
+  fli_env *e = &g->e;
+  const fl_meta *m = &g->in_meta[0];
+  int last = m->ndim - 1;
+  fl_value x = TURN(g->in[0]);
+  fl_value zero = fli_v_zeros(e, m->dtype, m->ndim, m->shape,
+                              fl_tensor_device(g->dy[0].tensor));
+  fl_attrs side = fli_attrs(e, FLI_OP_cat), over = side;
+  side.v[0].i = last;
+  over.v[0].i = last - 1;
+  fl_value top = RUN_A(cat, &side, x, g->dy[0]);
+  fl_value all = RUN_A(cat, &over, top, RUN_A(cat, &side, zero, x));
+  fl_value y = RUN(matrix_exp, all);
+  int64_t n = m->shape[last];
+  y = fli_v_narrow(e, y, last - 1, 0, n, 1);
+  g->dx[0] = fli_v_narrow(e, y, last, n, n, 1);
+}

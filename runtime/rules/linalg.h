@@ -1,0 +1,35 @@
+/* What the rules of linear algebra share. The macros expect the environment in
+ * a variable `g`. */
+#ifndef FL_RULES_LINALG_H
+#define FL_RULES_LINALG_H
+
+#include "../env.h"
+
+/* The last two dims the other way round. */
+static inline fl_value fli_turn(fli_env *e, fl_value x) {
+  int n = fli_meta(x)->ndim;
+  return e->status ? x : fli_v_transpose(e, x, n - 2, n - 1);
+}
+#define TURN(x) fli_turn(&g->e, x)
+
+/* tril or triu. */
+static inline fl_value fli_triangle(fli_env *e, fl_value x, bool upper,
+                                    int64_t diagonal) {
+  int op = upper ? FLI_OP_triu : FLI_OP_tril;
+  fl_attrs a = fli_attrs(e, op);
+  a.v[0].i = diagonal;
+  return fli_run(e, op, &a, 1, &x);
+}
+
+/* Ones on a diagonal of n, of the dtype and on the device of `like`. */
+static inline fl_value fli_identity(fli_env *e, int64_t n, fl_value like) {
+  if (e->status)
+    return like;
+  fl_device device = fl_tensor_device(like.tensor);
+  fl_value one =
+      fli_v_zeros(e, fli_meta(like)->dtype, 2, (int64_t[]){n, n}, device);
+  one = fli_run(e, FLI_OP_add, NULL, 2, (fl_value[]){one, fli_number(1)});
+  return fli_triangle(e, fli_triangle(e, one, false, 0), true, 0);
+}
+
+#endif
