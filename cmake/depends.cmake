@@ -1,6 +1,6 @@
 # What flare takes from the system, as targets that may be empty:
 #   lua_headers, lua_whole  Lua 5.4: its headers; all of liblua, for the program
-#   flare_modules           jansson and zlib, for files
+#   flare_modules           jansson, zlib and nanopb, for files
 #   flare_editline          libedit, for the prompt
 #   flare_system            maths and threads, for libflare itself
 # Each row of the table at the end says what was found and what brings the rest.
@@ -117,6 +117,12 @@ add_library(flare_modules INTERFACE)
 add_library(flare_editline INTERFACE)
 flare_optional(flare_modules JANSSON jansson jansson.h "" libjansson-dev)
 flare_optional(flare_modules ZLIB z zlib.h "no .gz files" zlib1g-dev)
+flare_optional(flare_modules NANOPB protobuf-nanopb pb_decode.h
+  "no ONNX models" libnanopb-dev)
+if(NANOPB_FOUND AND NOT APPLE) # its names are not ours to export
+  target_link_options(flare_modules INTERFACE
+    $<BUILD_INTERFACE:LINKER:--exclude-libs,libprotobuf-nanopb.a>)
+endif()
 flare_optional(flare_editline LIBEDIT edit editline/readline.h
   "a plain prompt without history" libedit-dev)
 if(ZLIB_FOUND) # packs of CUDA kernels are compressed

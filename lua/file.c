@@ -482,6 +482,7 @@ void fll_file_core(lua_State *L) {
                                     {"inflate", fll_inflate},
                                     {"deflate", fll_deflate},
                                     {"crc32", fll_crc32},
+                                    {"protobuf", fll_protobuf},
                                     {"crc32c", fll_crc32c},
                                     {"xxh64", fll_xxh64},
                                     {NULL, NULL}};

@@ -32,6 +32,7 @@ int fll_gunzip(lua_State *L);
 int fll_inflate(lua_State *L);
 int fll_deflate(lua_State *L);
 int fll_crc32(lua_State *L);
+int fll_protobuf(lua_State *L);
 int fll_crc32c(lua_State *L);
 int fll_xxh64(lua_State *L);
 

@@ -18,6 +18,7 @@ local parts = {
   io = "flare.io",
   log = "flare.log",
   nn = "flare.nn",
+  onnx = "flare.onnx",
   op = "flare.op",
   optim = "flare.optim",
   print = "flare.print",

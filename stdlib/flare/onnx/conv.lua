@@ -1,0 +1,122 @@
+--- Convolutions.
+local core = require "flare.core"
+local sample = require "flare.onnx.sample"
+local windows = require "flare.onnx.windows"
+
+local M = {}
+
+--- A convolution with whatever padding the node asks for.
+function M.conv(n, x, weight, bias)
+  local kernel = windows.sizes(n, weight)
+  local g = windows.geometry(n, windows.sizes(n, x), kernel)
+  local padding = g.before
+  if not windows.even(g) then
+    x = windows.pad(x, g.before, g.after, 0)
+    padding = windows.each(nil, g.count, 0)
+  end
+  return x:conv(weight, {bias = bias, stride = g.stride, padding = padding,
+                         dilation = g.dilation, groups = n.attr.group or 1})
+end
+
+M.Conv = M.conv
+
+local function along_channels(bias, rank)
+  local shape = windows.each({[2] = bias.shape[1]}, rank, 1)
+  return bias:reshape(shape)
+end
+
+-- What is to be cut off before and after each spatial dim of a transposed convolution that was
+-- not padded, and the zeros to add at its end.
+local function cuts(n, g, sizes)
+  local extra, wanted = windows.each(n.attr.output_padding, g.count, 0), n.attr.output_shape
+  local before, after = {}, {}
+  for k = 1, g.count do
+    local full = g.stride[k] * (sizes[k] - 1) + g.reach[k] + extra[k]
+    local target = wanted and wanted[#wanted - g.count + k]
+    if not target and (g.way == "SAME_UPPER" or g.way == "SAME_LOWER") then
+      target = sizes[k] * g.stride[k]
+    end
+    before[k], after[k] = g.before[k], g.after[k]
+    if target then
+      local total = math.max(full - target, 0)
+      before[k] = g.way == "SAME_UPPER" and total // 2 or total - total // 2
+      after[k] = full - target - before[k]
+    end
+    before[k], after[k] = -before[k], extra[k] - after[k]
+  end
+  return before, after
+end
+
+function M.ConvTranspose(n, x, weight, bias)
+  local sizes = windows.sizes(n, x)
+  local g = windows.geometry(n, sizes, windows.sizes(n, weight))
+  local y = x:conv_transpose(weight, {stride = g.stride, dilation = g.dilation,
+                                      groups = n.attr.group or 1})
+  local before, after = cuts(n, g, sizes)
+  y = windows.pad(y, before, after, 0)
+  return bias and y + along_channels(bias, y:dim()) or y
+end
+
+-- Adds every element of a column to the place of the image that it was taken from.
+function M.Col2Im(n, x, image, block)
+  local sizes, kernel = n:list(image), n:list(block)
+  local g = windows.geometry(n, sizes, kernel)
+  local out, positions = windows.outputs(g, sizes), 1
+  for k = 1, g.count do positions = positions * kernel[k] end
+  local batch, channels = x.shape[1], x.shape[2] // positions
+  local columns = x:reshape(batch, channels, positions, table.unpack(out))
+  local shape = {batch, channels}
+  for k = 1, g.count do shape[k + 2] = sizes[k] + g.before[k] + g.after[k] end
+  local y = core.zeros(shape, {dtype = x.dtype, device = x.device})
+  for p = 0, positions - 1 do
+    local part, rest = y, p
+    for k = g.count, 1, -1 do
+      local at = rest % kernel[k] * g.dilation[k]
+      rest = rest // kernel[k]
+      part = part:narrow(k + 2, at + 1, out[k], g.stride[k])
+    end
+    part:add_(columns:select(3, p + 1))
+  end
+  local before, after = {}, {}
+  for k = 1, g.count do before[k], after[k] = -g.before[k], -g.after[k] end
+  return windows.pad(y, before, after, 0)
+end
+
+-- Where each element of each window lies, moved by the offsets: (batch, groups, window, outputs).
+local function positions(offset, g, d, out)
+  local window = 1
+  for k = 1, g.count do window = window * g.kernel[k] end
+  local list = {}
+  for p = 0, window - 1 do
+    local rest = p
+    for k = g.count, d + 1, -1 do rest = rest // g.kernel[k] end
+    list[p + 1] = rest % g.kernel[d] * g.dilation[d] - g.before[d]
+  end
+  local where = core.tensor(list, {dtype = offset.dtype}):to(offset.device)
+  where = where:reshape(windows.each({window}, g.count + 1, 1))
+  local steps = core.arange(0, out[d], {device = offset.device}):to(offset.dtype) * g.stride[d]
+  return offset + where + steps:reshape(windows.each({[d + 1] = out[d]}, g.count + 1, 1))
+end
+
+function M.DeformConv(n, x, weight, offset, bias, mask)
+  local sizes, kernel = windows.sizes(n, x), windows.sizes(n, weight)
+  local g = windows.geometry(n, sizes, kernel)
+  local out = windows.sizes(n, offset)
+  local batch, channels, groups = x.shape[1], x.shape[2], n.attr.group or 1
+  local moved = n.attr.offset_group or 1
+  offset = offset:reshape(batch, moved, -1, g.count, table.unpack(out))
+  local coordinates = {}
+  for d = 1, g.count do coordinates[d] = positions(offset:select(4, d), g, d, out) end
+  local window = offset.shape[3]
+  local image = x:reshape(batch * moved, channels // moved, table.unpack(sizes))
+  for d = 1, g.count do coordinates[d] = coordinates[d]:reshape(batch * moved, -1) end
+  local columns = sample.linear(image, coordinates, "zeros")
+  columns = columns:reshape(batch, moved, channels // moved, window, -1)
+  if mask then columns = columns * mask:reshape(batch, moved, 1, window, -1) end
+  columns = columns:reshape(batch, groups, channels // groups * window, -1)
+  local rows = weight:reshape(groups, weight.shape[1] // groups, -1)
+  local y = rows:matmul(columns):reshape(batch, weight.shape[1], table.unpack(out))
+  return bias and y + along_channels(bias, y:dim()) or y
+end
+
+return M

@@ -1,0 +1,246 @@
+--- GraphProto as a list of steps, checked while a model is loaded; and running them.
+local operators = require "flare.onnx.operators"
+local refuse = require "flare.onnx.refuse"
+local tensor = require "flare.onnx.tensor"
+local types = require "flare.onnx.types"
+local Node = require "flare.onnx.node"
+
+local M = {}
+
+local max_depth = 32 -- of graphs in graphs, and of functions
+
+-- --- loading ---
+
+local function domain_of(name) return name == "ai.onnx" and "" or name or "" end
+
+--- Versions by domain, of a list of OperatorSetIdProto.
+function M.opsets(list)
+  local versions = {}
+  for _, set in ipairs(list or {}) do versions[domain_of(set.domain)] = set.version or 1 end
+  return versions
+end
+
+-- Fields of an attribute by its type; in old files the one that is there.
+local fields = {"f", "i", "s", "t", "g", "floats", "ints", "strings", "tensors", "graphs",
+                [13] = "tp"}
+local empty = {f = 0, i = 0, s = ""}
+
+local function attribute(a, c)
+  if (a.name or ""):find "^value_string" then refuse.raise("strings: a constant is of strings") end
+  local field = fields[a.type]
+  if not field then
+    for _, name in pairs(fields) do field = a[name] and name or field end
+  end
+  local value = field and a[field]
+  if value == nil then value = field and empty[field] or {} end
+  if field == "t" then
+    local x = tensor.read(value, c.path)
+    return c.place(x)
+  elseif field == "g" then
+    return M.compile(value, c, c.names)
+  elseif not field or field == "graphs" or field == "tensors" then
+    refuse.raise("attributes: '%s' is of type %s", a.name or "", tostring(a.type))
+  end
+  return value
+end
+
+local function attributes(node, c)
+  local attr = {}
+  for _, a in ipairs(node.attribute or {}) do
+    local name = a.name or ""
+    if a.ref and a.ref ~= "" then
+      attr[name] = c.given and c.given[a.ref]
+    else
+      attr[name] = attribute(a, c)
+    end
+  end
+  return attr
+end
+
+local function function_of(c, domain, name)
+  local f = c.functions[domain .. ":" .. name]
+  if not f then return nil end
+  return function(step)
+    local given = {}
+    for _, a in ipairs(f.attribute_proto or {}) do given[a.name or ""] = attribute(a, c) end
+    for key, value in pairs(step.attr) do given[key] = value end
+    local inner = setmetatable({given = given, opsets = M.opsets(f.opset_import), names = {}},
+                               {__index = c})
+    local body = {node = f.node, input = {}, output = {}}
+    for k, input in ipairs(f.input or {}) do body.input[k] = {name = input} end
+    for k, output in ipairs(f.output or {}) do body.output[k] = {name = output} end
+    local graph = M.compile(body, inner, {})
+    return function(n, ...)
+      return table.unpack(M.call(graph, {}, table.pack(...), n), 1, #graph.outputs)
+    end
+  end
+end
+
+local function shown(domain, name, version)
+  return ("%s (%s, version %s)"):format(name, domain == "" and "ai.onnx" or domain,
+                                        version or "not imported")
+end
+
+local function find(step, c)
+  local name, domain = step.name, step.domain
+  local expand = function_of(c, domain, name)
+  if expand then return expand(step) end
+  if operators.refused[name] and domain == "" then
+    refuse.raise("%s: %s is not supported", operators.refused[name],
+                 shown(domain, name, step.version))
+  end
+  local f = operators.find(domain, name)
+  if not f then c.missing[#c.missing + 1] = shown(domain, name, step.version) end
+  return type(f) == "table" and f.load(step) or f
+end
+
+-- Checks that somebody gives what a step takes; notes who uses a name last.
+local function take(graph, step, number, names)
+  local function use(name, what)
+    if not names[name] then
+      refuse.raise("graph: %s takes '%s', which nothing before it gives", what, name)
+    end
+    graph.last[name] = number
+    if not graph.own[name] then graph.outer[name] = true end
+  end
+  for _, name in ipairs(step.inputs) do
+    if name ~= "" then use(name, step.title) end
+  end
+  for _, value in pairs(step.attr) do
+    if type(value) == "table" and value.steps then
+      for name in pairs(value.outer) do use(name, "a graph in " .. step.title) end
+    end
+  end
+end
+
+local function compile_step(node, number, c)
+  local domain = domain_of(node.domain)
+  local step = setmetatable({
+    name = node.op_type or "", domain = domain, version = c.opsets[domain],
+    inputs = node.input or {}, outputs = node.output or {},
+    device = c.device, random = c.random,
+  }, Node)
+  local label = node.name and node.name ~= "" and (" '%s'"):format(node.name) or ""
+  step.title = ("node %d, %s%s"):format(number, step.name, label)
+  step.attr = attributes(node, c)
+  step.run = find(step, c)
+  return step
+end
+
+local function value_type(value, what)
+  local t = value.type or {}
+  if t.sequence then refuse.raise("sequences: %s is a sequence", what) end
+  if t.optional then refuse.raise("sequences: %s is optional", what) end
+  if t.map then refuse.raise("sequences: %s is a map", what) end
+  if t.sparse then refuse.raise("element types: %s is sparse", what) end
+  local entry = {name = value.name or ""}
+  if t.tensor then
+    entry.dtype = types.dtype(t.tensor.elem_type or 0, what)
+    if t.tensor.shape then
+      entry.shape = {}
+      for k, dim in ipairs(t.tensor.shape.dim or {}) do
+        entry.shape[k] = dim.value or dim.param or "?"
+      end
+    end
+  end
+  return entry
+end
+
+--- The names, dtypes and shapes of a model's inputs or outputs.
+function M.signature(values, kind)
+  local list = {}
+  for k, value in ipairs(values or {}) do
+    list[k] = value_type(value, ("%s '%s'"):format(kind, value.name or ""))
+  end
+  return list
+end
+
+--- Checks a GraphProto and makes steps of it.
+-- @param c the context: path, opsets, functions, device, place (what becomes of constants),
+--   missing (a list of operators that are not there)
+-- @param outer the names that are known around it
+function M.compile(proto, c, outer)
+  local names = setmetatable({}, {__index = outer})
+  local depth = (c.depth or 0) + 1
+  if depth > max_depth then refuse.raise("graph: graphs are nested too deep") end
+  c = setmetatable({depth = depth, names = names}, {__index = c})
+  local graph = {inputs = {}, outputs = {}, initial = {}, steps = {}, last = {}, own = {},
+                 outer = {}}
+  local function give(name)
+    names[name] = true
+    graph.own[name] = true
+  end
+  if proto.sparse_initializer then refuse.raise("element types: an initializer is sparse") end
+  for _, t in ipairs(proto.initializer or {}) do
+    graph.initial[t.name or ""] = c.place(tensor.read(t, c.path))
+    give(t.name or "")
+  end
+  for k, input in ipairs(proto.input or {}) do
+    graph.inputs[k] = input.name or ""
+    give(input.name or "")
+  end
+  for number, node in ipairs(proto.node or {}) do
+    local step = compile_step(node, number, c)
+    take(graph, step, number, names)
+    for _, name in ipairs(step.outputs) do
+      if name ~= "" then give(name) end
+    end
+    graph.steps[number] = step
+  end
+  for k, output in ipairs(proto.output or {}) do
+    local name = output.name or ""
+    if not names[name] then refuse.raise("graph: nothing gives the output '%s'", name) end
+    if not graph.own[name] then graph.outer[name] = true end
+    graph.outputs[k] = name
+    graph.last[name] = nil
+  end
+  for _, step in ipairs(graph.steps) do step.drop = {} end
+  for name, number in pairs(graph.last) do
+    local drop = graph.own[name] and graph.steps[number].drop
+    if drop then drop[#drop + 1] = name end
+  end
+  return graph
+end
+
+-- --- running ---
+
+local function run_step(step, env)
+  local inputs, n = {}, #step.inputs
+  for k = 1, n do
+    local name = step.inputs[k]
+    if name ~= "" then inputs[k] = env[name] end
+  end
+  step.env = env
+  local results = table.pack(pcall(step.run, step, table.unpack(inputs, 1, n)))
+  step.env = nil
+  if not results[1] then
+    error(("%s (in %s)"):format(refuse.text(results[2]), step.title), 0)
+  end
+  for k, name in ipairs(step.outputs) do
+    if name ~= "" then
+      if results[k + 1] == nil then
+        error(("output %d, '%s', is not there (in %s)"):format(k, name, step.title), 0)
+      end
+      env[name] = results[k + 1]
+    end
+  end
+  for _, name in ipairs(step.drop) do env[name] = nil end
+end
+
+--- Runs a graph.
+-- @param outer the values around it, by name
+-- @param inputs its inputs, in order; those that are nil keep their initial values
+-- @return its outputs, in order
+function M.call(graph, outer, inputs)
+  local env = setmetatable({}, {__index = outer})
+  for name, value in pairs(graph.initial) do env[name] = value end
+  for k, name in ipairs(graph.inputs) do
+    if inputs[k] ~= nil then env[name] = inputs[k] end
+  end
+  for _, step in ipairs(graph.steps) do run_step(step, env) end
+  local outputs = {}
+  for k, name in ipairs(graph.outputs) do outputs[k] = env[name] end
+  return outputs
+end
+
+return M

@@ -1,0 +1,48 @@
+--- flare.onnx: models and tensors of ONNX files.
+--
+--     local model = assert(flare.onnx.load("model.onnx"))
+--     local y = model:run({x})[1]
+local core = require "flare.core"
+local fail = require "flare.fail"
+local options = require "flare.options"
+local refuse = require "flare.onnx.refuse"
+
+local M = {}
+
+local function check_path(where, path)
+  if type(path) ~= "string" then
+    fail("%s: the path must be a string, got %s", where, type(path))
+  end
+end
+
+--- Reads a model.
+-- @param opts device: where it lives and computes; dtype: what its f32 becomes, such as "f16";
+--   random = true: random operators, which no two programs compute alike, are not refused
+-- @return a model with `inputs`, `outputs` and `run`, or nil and a message
+function M.load(path, opts)
+  check_path("load", path)
+  local o = options.check("load", opts, {device = "cpu", dtype = options.none, random = false})
+  if o.dtype and not require("flare.onnx.types").is_float(o.dtype) then
+    fail("load: dtype must be f64, f32, f16 or bf16, got %s", tostring(o.dtype))
+  end
+  o.device = core.zeros({0}, {device = o.device}).device
+  return require("flare.onnx.model").load(path, o)
+end
+
+--- Reads one tensor, of a file with a TensorProto.
+-- @return a tensor on the CPU, or nil and a message
+function M.load_tensor(path)
+  check_path("load_tensor", path)
+  local proto, message = core.protobuf(path, require("flare.onnx.schema").Tensor)
+  if not proto then return nil, message end
+  local x, problem = refuse.catch(require("flare.onnx.tensor").read, proto, path)
+  if x then return x end
+  return nil, path .. ": " .. problem
+end
+
+--- The names of the operators that models can have, in alphabetical order.
+function M.operators()
+  return require("flare.onnx.operators").names()
+end
+
+return M

@@ -1,0 +1,102 @@
+--- Normalisation. Statistics of f16 and bf16 are computed in f32, as the rows do.
+local core = require "flare.core"
+local windows = require "flare.onnx.windows"
+
+local M = {}
+
+local function wide(x)
+  return (x.dtype == "f16" or x.dtype == "bf16") and x:to("f32") or x
+end
+
+-- A list of one number for each channel, shaped to meet (batch, channels, ...).
+local function channels(v, rank)
+  return v:reshape(windows.each({[2] = v.shape[1]}, math.max(rank, 2), 1))
+end
+
+-- (x - mean) / sqrt(var + eps) along dims, and both statistics.
+local function standard(x, dims, eps)
+  local mean = x:mean{dims = dims, keepdim = true}
+  local d = x - mean
+  local rstd = (d:square():mean{dims = dims, keepdim = true} + eps):rsqrt()
+  return d * rstd, mean, rstd
+end
+
+function M.BatchNormalization(n, x, scale, bias, mean, var)
+  local eps, rank = n.attr.epsilon or 1e-5, x:dim()
+  local v, dtype = wide(x), x.dtype
+  local training = n.attr.training_mode == 1
+    or ((n.version or 14) < 7 and n.attr.is_test ~= 1 and n:wants(2))
+  local s, b, m, r = wide(scale), wide(bias), wide(mean), wide(var)
+  if not training then
+    local y = (v - channels(m, rank)) * channels((r + eps):rsqrt() * s, rank) + channels(b, rank)
+    return y:to(dtype)
+  end
+  local dims = windows.dims(1, rank)
+  table.remove(dims, 2)
+  local y, now = standard(v, dims, eps)
+  local var_now = (v - now):square():mean{dims = dims}
+  local keep = n.attr.momentum or 0.9
+  return (y * channels(s, rank) + channels(b, rank)):to(dtype),
+         (m * keep + now:reshape(-1) * (1 - keep)):to(mean.dtype),
+         (r * keep + var_now * (1 - keep)):to(var.dtype)
+end
+
+function M.InstanceNormalization(n, x, scale, bias)
+  local rank = x:dim()
+  local y = standard(wide(x), windows.dims(3, rank), n.attr.epsilon or 1e-5)
+  return (y * channels(wide(scale), rank) + channels(wide(bias), rank)):to(x.dtype)
+end
+
+-- Since version 21 there is a scale for each channel; before, one for each group.
+function M.GroupNormalization(n, x, scale, bias)
+  local groups, shape = n.attr.num_groups, n:shape(x)
+  local v = wide(x):reshape(shape[1], groups, -1)
+  local y = standard(v, {3}, n.attr.epsilon or 1e-5)
+  local s, b = wide(scale), wide(bias)
+  if (n.version or 21) < 21 then
+    s, b = s:repeat_interleave(shape[2] // groups, 1), b:repeat_interleave(shape[2] // groups, 1)
+  end
+  return (y:reshape(shape) * channels(s, #shape) + channels(b, #shape)):to(x.dtype)
+end
+
+function M.LayerNormalization(n, x, scale, bias)
+  local first = n:axis(n.attr.axis or -1, x:dim())
+  local y, mean, rstd = standard(wide(x), windows.dims(first, x:dim()), n.attr.epsilon or 1e-5)
+  y = y:to(x.dtype) * scale
+  return bias and y + bias or y, mean, rstd
+end
+
+function M.RMSNormalization(n, x, scale)
+  local dims = windows.dims(n:axis(n.attr.axis or -1, x:dim()), x:dim())
+  local v = wide(x)
+  local rstd = (v:square():mean{dims = dims, keepdim = true} + (n.attr.epsilon or 1e-5)):rsqrt()
+  return (v * rstd):to(x.dtype) * scale
+end
+
+function M.MeanVarianceNormalization(n, x)
+  local dims = n:axes(n.attr.axes or {0, 2, 3}, x:dim())
+  local v = wide(x)
+  local d = v - v:mean{dims = dims, keepdim = true}
+  local std = d:square():mean{dims = dims, keepdim = true}:sqrt()
+  return (d / (std + 1e-9)):to(x.dtype)
+end
+
+function M.LpNormalization(n, x)
+  local dim = n:axis(n.attr.axis or -1, x:dim())
+  local length = wide(x):norm{p = n.attr.p or 2, dims = {dim}, keepdim = true}
+  local y = wide(x) / length
+  return core.where(length:eq(0), core.zeros_like(y), y):to(x.dtype)
+end
+
+function M.LRN(n, x)
+  local size, channels_in = n.attr.size, x.shape[2]
+  local before = (size - 1) // 2
+  local squares = wide(x):square()
+  local pads = windows.each(nil, 2 * (x:dim() - 2), 0)
+  pads[#pads + 1], pads[#pads + 2] = before, size - 1 - before
+  local sums = squares:pad(pads):unfold(2, size, 1):narrow(2, 1, channels_in):sum(-1)
+  local base = sums * ((n.attr.alpha or 1e-4) / size) + (n.attr.bias or 1)
+  return (wide(x) / base:pow(n.attr.beta or 0.75)):to(x.dtype)
+end
+
+return M

@@ -1,0 +1,38 @@
+--- The element types of ONNX by their codes, and which of them flare has.
+local refuse = require "flare.onnx.refuse"
+
+local M = {}
+
+local names = {
+  [1] = "f32", [2] = "u8", [3] = "i8", [5] = "i16", [6] = "i32", [7] = "i64", [9] = "bool",
+  [10] = "f16", [11] = "f64", [16] = "bf16",
+}
+
+local foreign = {
+  [0] = "none", [4] = "u16", [8] = "strings", [12] = "u32", [13] = "u64", [14] = "complex64",
+  [15] = "complex128", [17] = "f8e4m3fn", [18] = "f8e4m3fnuz", [19] = "f8e5m2",
+  [20] = "f8e5m2fnuz", [21] = "u4", [22] = "i4", [23] = "f4e2m1", [24] = "f8e8m0", [25] = "u2",
+  [26] = "i2",
+}
+
+local codes = {}
+for code, name in pairs(names) do codes[name] = code end
+
+M.bytes = {f64 = 8, f32 = 4, f16 = 2, bf16 = 2, i64 = 8, i32 = 4, i16 = 2, i8 = 1, u8 = 1,
+           bool = 1}
+
+--- The dtype with that code; `what` has it, for the refusal.
+function M.dtype(code, what)
+  if names[code] then return names[code] end
+  if code == 8 then refuse.raise("strings: %s is of strings", what) end
+  refuse.raise("element types: %s is of %s", what, foreign[code] or "type " .. tostring(code))
+end
+
+--- The code of a dtype.
+function M.code(dtype) return codes[dtype] end
+
+function M.is_float(dtype)
+  return dtype == "f32" or dtype == "f64" or dtype == "f16" or dtype == "bf16"
+end
+
+return M
