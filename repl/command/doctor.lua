@@ -7,7 +7,7 @@ return function()
   for _, name in ipairs(core.devices()) do print("device   " .. name) end
   print("threads  " .. core.threads())
   for _, library in ipairs {{"json", "jansson: safetensors, checkpoints"},
-      {"gunzip", "zlib: .gz files"}} do
+      {"gunzip", "zlib: .gz files"}, {"protobuf", "nanopb: ONNX models"}} do
     print(("%-8s %s"):format(core[library[1]] and "yes" or "no", library[2]))
   end
   io.write(cuda.report())

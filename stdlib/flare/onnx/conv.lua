@@ -57,28 +57,15 @@ function M.ConvTranspose(n, x, weight, bias)
   return bias and y + along_channels(bias, y:dim()) or y
 end
 
--- Adds every element of a column to the place of the image that it was taken from.
 function M.Col2Im(n, x, image, block)
-  local sizes, kernel = n:list(image), n:list(block)
-  local g = windows.geometry(n, sizes, kernel)
-  local out, positions = windows.outputs(g, sizes), 1
-  for k = 1, g.count do positions = positions * kernel[k] end
-  local batch, channels = x.shape[1], x.shape[2] // positions
-  local columns = x:reshape(batch, channels, positions, table.unpack(out))
-  local shape = {batch, channels}
-  for k = 1, g.count do shape[k + 2] = sizes[k] + g.before[k] + g.after[k] end
-  local y = core.zeros(shape, {dtype = x.dtype, device = x.device})
-  for p = 0, positions - 1 do
-    local part, rest = y, p
-    for k = g.count, 1, -1 do
-      local at = rest % kernel[k] * g.dilation[k]
-      rest = rest // kernel[k]
-      part = part:narrow(k + 2, at + 1, out[k], g.stride[k])
-    end
-    part:add_(columns:select(3, p + 1))
-  end
+  local sizes = n:list(image)
+  local g = windows.geometry(n, sizes, n:list(block))
   local before, after = {}, {}
-  for k = 1, g.count do before[k], after[k] = -g.before[k], -g.after[k] end
+  for k = 1, g.count do
+    before[k], after[k] = -g.before[k], -g.after[k]
+    sizes[k] = sizes[k] - before[k] - after[k]
+  end
+  local y = x:fold{size = sizes, kernel = g.kernel, dilation = g.dilation, stride = g.stride}
   return windows.pad(y, before, after, 0)
 end
 

@@ -74,36 +74,14 @@ function M.linear(x, at, padding, borders)
   return blend(x, at, padding, borders, "linear")
 end
 
-local kinds = {bilinear = "linear", linear = "linear", bicubic = "cubic", cubic = "cubic",
+local modes = {bilinear = "linear", linear = "linear", bicubic = "cubic", cubic = "cubic",
                nearest = "nearest"}
 
 function M.GridSample(n, x, grid)
-  local rank, batch = x:dim() - 2, x.shape[1]
-  local kind = kinds[n:choice("mode", kinds[n.attr.mode] or "linear", kinds)]
   local padding = n:choice("padding_mode", "zeros",
                            {zeros = true, border = true, reflection = true})
-  local corners, borders, at = n.attr.align_corners == 1, {}, {}
-  local wide = x.dtype == "f64" and "f64" or "f32"
-  for d = 1, rank do
-    local size = x.shape[d + 2]
-    borders[d] = corners and {0, size - 1} or {-0.5, size - 0.5}
-    local g = grid:select(-1, rank - d + 1):reshape(batch, -1):to(wide)
-    local c = corners and (g + 1) / 2 * (size - 1) or ((g + 1) * size - 1) / 2
-    if kind == "nearest" then c = c:round() end
-    if padding == "border" then
-      c = c:clamp(0, size - 1)
-    elseif padding == "reflection" then
-      c = core.where(c:lt(borders[d][1]):logical_or(c:gt(borders[d][2])),
-                     reflect(c, borders[d][1], borders[d][2]), c)
-    end
-    at[d] = c
-  end
-  local source = x:to(wide)
-  local y = kind == "nearest" and pick(source, at, padding, borders)
-    or blend(source, at, padding, borders, kind)
-  local shape = {batch, x.shape[2]}
-  for d = 2, grid:dim() - 1 do shape[#shape + 1] = grid.shape[d] end
-  return y:reshape(shape):to(x.dtype)
+  return x:grid_sample(grid, {mode = modes[n:choice("mode", "linear", modes)], padding = padding,
+                              align_corners = n.attr.align_corners == 1})
 end
 
 function M.AffineGrid(n, theta, size)

@@ -8,11 +8,13 @@ local M = {}
 
 local none = setmetatable({}, {__name = "none"})
 
--- A place in a list of `size`, negative ones from its end, counted from 1.
-local function place(n, position, size)
+-- A place in a list, negative ones from its end, counted from 1; `last` is the last there is.
+local function place(n, list, position, last)
   local at = n:number(position)
-  if at < 0 then at = at + size end
-  if at < 0 or at >= size then n:fail("there is no position %d in a sequence of %d", at, size) end
+  if at < 0 then at = at + #list end
+  if at < 0 or at >= last then
+    n:fail("there is no position %d in a sequence of %d", n:number(position), #list)
+  end
   return at + 1
 end
 
@@ -20,7 +22,7 @@ local function copy(list) return table.move(list, 1, #list, 1, {}) end
 
 function M.SequenceEmpty() return {} end
 function M.SequenceConstruct(_, ...) return {...} end
-function M.SequenceAt(n, list, position) return list[place(n, position, #list)] end
+function M.SequenceAt(n, list, position) return list[place(n, list, position, #list)] end
 
 function M.SequenceLength(n, list)
   return Node.remember(core.tensor(#list, {dtype = "i64"}):to(n.device), {#list})
@@ -28,13 +30,13 @@ end
 
 function M.SequenceInsert(n, list, x, position)
   local out = copy(list)
-  table.insert(out, position and place(n, position, #list + 1) or #list + 1, x)
+  table.insert(out, position and place(n, list, position, #list + 1) or #list + 1, x)
   return out
 end
 
 function M.SequenceErase(n, list, position)
   local out = copy(list)
-  table.remove(out, position and place(n, position, #list) or #list)
+  table.remove(out, position and place(n, list, position, #list) or #list)
   return out
 end
 
