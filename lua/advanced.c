@@ -53,6 +53,32 @@ static fl_tensor *true_positions(fll_plan_run *r, fl_tensor *mask) {
   return flat(r, at);
 }
 
+static bool any_negative(fl_tensor *t) {
+  const fl_meta *m = fl_tensor_meta(t);
+  int64_t n = fl_tensor_numel(t), bits = 0;
+  const void *p = fl_tensor_data(t);
+  if (!p)
+    return false;
+  for (int64_t i = 0; i < n; i++)
+    bits |=
+        m->dtype == FL_I32 ? ((const int32_t *)p)[i] : ((const int64_t *)p)[i];
+  return bits < 0;
+}
+
+/* Positions along a dim of n without those from the end, -1 being the last. The
+ * host looks first where that is no wait. */
+static fl_tensor *from_start(fll_plan_run *r, fl_tensor *t, int64_t n) {
+  if (fl_tensor_device(t) == 0 && fl_tensor_contiguous(t) && !any_negative(t))
+    return t;
+  fl_runtime *rt = r->st->rt;
+  fl_tensor *negative = two(r, fl_op_find(rt, "lt"), of(t), whole(0));
+  fl_tensor *far = two(r, r->st->add, of(t), whole(n + 1));
+  return far && negative
+             ? fll_do(r, fl_op_find(rt, "where"), NULL, 3,
+                      (fl_operand[]){of(negative), of(far), of(t)}, false)
+             : NULL;
+}
+
 /* Positions along a dim of n, checked against it and counted from 0: looked up
  * in 0, 1, ... n - 1, so that the kernel finds what is out of range. */
 static fl_tensor *from_zero(fll_plan_run *r, fl_tensor *t, int64_t n) {
@@ -101,8 +127,9 @@ static void combine(fll_plan_run *r, fl_tensor *const *t, int n, merged *m) {
     return;
   for (int k = 0; k < n && r->status == FL_OK; k++) {
     int64_t size = m->before.shape[m->dim + k];
-    fl_tensor *e =
-        fll_do_ints(r, r->st->expand, t[k], m->index_ndim, m->index_shape);
+    fl_tensor *e = from_start(r, t[k], size);
+    if (e)
+      e = fll_do_ints(r, r->st->expand, e, m->index_ndim, m->index_shape);
     fl_tensor *p = e ? from_zero(r, flat(r, e), size) : NULL;
     if (sum && p) {
       sum = two(r, r->st->mul, of(sum), whole(size));
@@ -159,39 +186,70 @@ static fl_status check_mask(const fl_tensor *mask, const fl_meta *x, int dim) {
   return FL_OK;
 }
 
-static void merge(fll_plan_run *r, const fll_gather *g, fl_tensor *x,
+/* Masks among several index tensors become one for each of their dims. */
+static void spread_masks(fll_plan_run *r, const fll_gather *g, fl_tensor *x,
+                         fll_gather *all) {
+  all->n = 0;
+  for (int k = 0; k < g->n && r->status == FL_OK; k++) {
+    const fl_meta *s = fl_tensor_meta(g->tensor[k]);
+    if (s->dtype != FL_BOOL) {
+      all->dim[all->n] = g->dim[k];
+      all->tensor[all->n++] = g->tensor[k];
+      continue;
+    }
+    r->status = check_mask(g->tensor[k], fl_tensor_meta(x), g->dim[k]);
+    fl_operand mask = of(g->tensor[k]);
+    fl_tensor *rows = fll_do(r, r->st->nonzero, NULL, 1, &mask, false);
+    for (int d = 0; d < s->ndim && rows; d++) {
+      fl_attrs a = {.used = 0};
+      fl_operand in = of(rows);
+      a.v[0].i = 1;
+      a.v[1].i = d;
+      all->dim[all->n] = g->dim[k] + d;
+      all->tensor[all->n++] = fll_do(r, r->st->select, &a, 1, &in, false);
+    }
+  }
+}
+
+/* One index tensor, or one mask of any dims. */
+static fl_tensor *alone(fll_plan_run *r, fl_tensor *t, fl_tensor *x,
+                        merged *m) {
+  const fl_meta *s = fl_tensor_meta(t);
+  if (s->dtype == FL_BOOL) {
+    r->status = check_mask(t, fl_tensor_meta(x), m->dim);
+    m->dims = s->ndim;
+    t = r->status == FL_OK ? true_positions(r, t) : NULL;
+  } else {
+    t = from_start(r, t, m->before.shape[m->dim]);
+  }
+  if (!t)
+    return NULL;
+  s = fl_tensor_meta(t);
+  m->index_ndim = s->ndim;
+  memcpy(m->index_shape, s->shape, sizeof m->index_shape);
+  return flat(r, t);
+}
+
+static void merge(fll_plan_run *r, const fll_gather *given, fl_tensor *x,
                   merged *m) {
-  fl_tensor *t[FL_MAX_DIMS];
+  fll_gather all;
+  const fll_gather *g = given;
+  if (given->n > 1) {
+    spread_masks(r, given, x, &all);
+    g = &all;
+  }
+  if (r->status != FL_OK)
+    return;
   fl_tensor *y = gather_dims(r, g, x, m);
   m->dims = g->n;
-  for (int k = 0; k < g->n && y; k++) {
-    const fl_meta *s = fl_tensor_meta(g->tensor[k]);
-    bool mask = s->dtype == FL_BOOL;
-    t[k] = g->tensor[k];
-    if (mask && (g->n > 1 && s->ndim != 1))
-      r->status = fli_fail(FL_EUNSUPPORTED,
-                           "x[...]: beside other index tensors a mask must "
-                           "have one dim, not %d",
-                           s->ndim);
-    else if (mask && r->status == FL_OK)
-      r->status = check_mask(t[k], fl_tensor_meta(x), g->dim[k]);
-    if (mask) {
-      m->dims = g->n > 1 ? g->n : s->ndim;
-      t[k] = true_positions(r, t[k]);
-    }
-    if (!t[k] || r->status != FL_OK)
-      return;
-  }
   if (!y)
     return;
-  if (g->n == 1) {
-    const fl_meta *s = fl_tensor_meta(t[0]);
-    m->index_ndim = s->ndim;
-    memcpy(m->index_shape, s->shape, sizeof m->index_shape);
-    m->positions = flat(r, t[0]);
-  } else {
-    combine(r, t, g->n, m);
-  }
+  if (g->n == 1)
+    m->positions = alone(r, g->tensor[0], x, m);
+  else
+    combine(r, g->tensor, g->n, m);
+  if (r->status != FL_OK)
+    return;
   int64_t shape[FL_MAX_DIMS + 1], size = 1;
   int n = 0;
   const fl_meta *s = &m->before;

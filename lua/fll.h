@@ -138,7 +138,7 @@ struct fl_lua {
   int n_ops;
   const fl_op *select, *narrow, *assign, *index_select, *masked_select,
       *index_copy, *masked_scatter, *masked_fill, *nonzero, *reshape, *expand,
-      *view, *unsqueeze, *permute, *mul, *add, *full, *copy, *flip;
+      *view, *unsqueeze, *permute, *mul, *add, *full, *copy;
   /* call sites, site.c */
   bool site_cache;
   uint64_t epoch; /* in the high bits of keys */
@@ -259,6 +259,8 @@ void fll_pushvalue(lua_State *L, fl_dtype d, const void *p, int64_t i);
 /* convert.c */
 extern const luaL_Reg fll_convert_methods[];
 void fll_convert_methods_more(lua_State *L);
+/* contract.c */
+extern const luaL_Reg fll_contract_methods[];
 
 /* args.c */
 fl_dtype fll_checkdtype(lua_State *L, int i, const char *where);

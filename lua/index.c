@@ -105,6 +105,11 @@ static void read_range(lua_State *L, fll_item *it) {
                                   : 1;
 }
 
+static bool is_word(lua_State *L, const char *word) {
+  return lua_type(L, -1) == LUA_TSTRING &&
+         strcmp(lua_tostring(L, -1), word) == 0;
+}
+
 /* One element between the brackets, on top of the stack. */
 static void read_item(lua_State *L, fll_item *it) {
   fll_tensor *h = fll_test(L, -1);
@@ -128,13 +133,14 @@ static void read_item(lua_State *L, fll_item *it) {
               n != n ? fabs(n) : n);
   } else if (lua_istable(L, -1)) {
     read_range(L, it);
-  } else if (lua_type(L, -1) == LUA_TSTRING &&
-             strcmp(lua_tostring(L, -1), "...") == 0) {
+  } else if (is_word(L, "...")) {
     it->kind = FLL_REST;
+  } else if (is_word(L, "new")) {
+    it->kind = FLL_NEW;
   } else {
     fll_error(L,
               "x[...]: expected a position, a range {first, last, step}, "
-              "{} for all, a mask or an index tensor, got %s",
+              "{} for all, \"...\", \"new\", a mask or an index tensor, got %s",
               fll_typename(L, -1));
   }
 }
@@ -142,7 +148,7 @@ static void read_item(lua_State *L, fll_item *it) {
 static int dims_of(const fll_item *it) {
   if (it->kind == FLL_MASK)
     return fl_tensor_meta(it->tensor)->ndim;
-  return it->kind != FLL_REST;
+  return it->kind != FLL_REST && it->kind != FLL_NEW;
 }
 
 /* "..." becomes as many {} as are needed. */
@@ -219,12 +225,11 @@ static void settle(lua_State *L, fll_plan *p, const fl_meta *m) {
 /* --- carrying it out --- */
 
 /* Applies positions and ranges; the tensors that are left are put down with the
- * dim they stand at. Backward ranges are forward views, and the dims to turn
- * around afterwards are put down, too: strides stay positive. */
+ * dim they stand at. */
 static fl_tensor *basic(fll_plan_run *r, const fll_plan *p, fl_tensor *x,
                         fll_gather *g) {
   int dim = 0;
-  g->n = g->turned = 0;
+  g->n = 0;
   for (int k = 0; k < p->n && x; k++) {
     const fll_item *it = &p->item[k];
     fl_operand in = {.tensor = x, .dtype = FL_NODTYPE};
@@ -238,14 +243,12 @@ static fl_tensor *basic(fll_plan_run *r, const fll_plan *p, fl_tensor *x,
     case FLL_RANGE:
       a.v[2].i = it->b;
       a.v[3].i = it->step;
-      if (it->step < 0 && it->b > 1) {
-        a.v[1].i = it->a + (it->b - 1) * it->step;
-        g->turn[g->turned++] = dim;
-      }
-      if (it->step < 0)
-        a.v[3].i = -it->step;
       x = fll_do(r, r->st->narrow, &a, 1, &in, false);
       break;
+    case FLL_NEW:
+      x = fll_do(r, r->st->unsqueeze, &a, 1, &in, false);
+      dim++;
+      continue;
     case FLL_INDEX:
     case FLL_MASK:
       g->tensor[g->n] = it->tensor;
@@ -257,20 +260,6 @@ static fl_tensor *basic(fll_plan_run *r, const fll_plan *p, fl_tensor *x,
     dim += dims_of(it);
   }
   return x;
-}
-
-/* Turns dims of x around; those that broadcast (from the right) stay. */
-static fl_tensor *turn(fll_plan_run *r, const fll_gather *g, fl_tensor *x,
-                       int ndim) {
-  int64_t dims[FL_MAX_DIMS];
-  int n = 0;
-  const fl_meta *m = fl_tensor_meta(x);
-  for (int k = 0; k < g->turned; k++) {
-    int d = g->turn[k] - ndim + m->ndim;
-    if (d >= 0 && m->shape[d] > 1)
-      dims[n++] = d;
-  }
-  return n ? fll_do_ints(r, r->st->flip, x, n, dims) : x;
 }
 
 static bool called_from_c(lua_State *L) {
@@ -337,8 +326,6 @@ int fll_index_get(lua_State *L, fl_lua *st) {
   fll_run_open(&r, L, st);
   r.device = fl_tensor_device(h->t);
   fl_tensor *x = basic(&r, &p, h->t, &g);
-  if (g.turned && x)
-    x = turn(&r, &g, x, fl_tensor_meta(x)->ndim);
   if (g.n && x)
     x = fll_gather_read(&r, &g, x);
   if (r.status == FL_OK)
@@ -368,11 +355,6 @@ int fll_index_set(lua_State *L, fl_lua *st) {
   fll_run_open(&r, L, st);
   r.device = fl_tensor_device(h->t);
   fl_tensor *x = basic(&r, &p, h->t, &g);
-  if (g.turned && g.n)
-    r.status = fli_fail(FL_EUNSUPPORTED, "x[...] = value: backward ranges and "
-                                         "index tensors cannot be combined");
-  if (g.turned && x && value.tensor && r.status == FL_OK)
-    value.tensor = turn(&r, &g, value.tensor, fl_tensor_meta(x)->ndim);
   if (g.n && x) {
     fll_gather_write(&r, &g, x, value);
   } else {

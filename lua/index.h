@@ -6,7 +6,15 @@
 #include "fll.h"
 
 typedef struct fll_item {
-  enum { FLL_ALL, FLL_INT, FLL_RANGE, FLL_INDEX, FLL_MASK, FLL_REST } kind;
+  enum {
+    FLL_ALL,
+    FLL_INT,
+    FLL_RANGE,
+    FLL_INDEX,
+    FLL_MASK,
+    FLL_NEW,
+    FLL_REST
+  } kind;
   int64_t a, b, step; /* settled: a from 0; of a range b is the length */
   fl_tensor *tensor;  /* borrowed */
 } fll_item;
@@ -22,10 +30,9 @@ typedef struct fll_gather {
   int n;
   fl_tensor *tensor[FL_MAX_DIMS];
   int dim[FL_MAX_DIMS];
-  int turned, turn[FL_MAX_DIMS]; /* dims to turn around */
 } fll_gather;
 
-#define FLL_TEMPS 64
+#define FLL_TEMPS 128
 
 typedef struct fll_plan_run {
   fl_lua *st;

@@ -85,7 +85,7 @@ void fll_ops_open(lua_State *L, fl_lua *st) {
   st->add = row(st, "add");
   st->full = row(st, "full");
   st->copy = row(st, "copy");
-  st->flip = row(st, "flip");
+  st->unsqueeze = row(st, "unsqueeze");
 }
 
 const fll_op *fll_findop(fl_lua *st, const char *name) {

@@ -522,13 +522,14 @@ static fl_status check_result(const char *op, const fl_meta *t,
   return FL_OK;
 }
 
-static fl_status clone_plain(fl_runtime *rt, fl_tensor *t, fl_tensor **out) {
+/* The values as they are, with t's history, for second derivatives. */
+static fl_status clone_old(fl_runtime *rt, fl_tensor *t, fl_tensor **out) {
   bool grad = fl_grad_mode(rt, false);
   fl_operand in = {.tensor = t};
   fl_call c = {.op = &rt->ops[FLI_OP_copy], .n_in = 1, .in = &in, .out = out};
   fl_status s = fl_call_run(rt, &c);
   fl_grad_mode(rt, grad);
-  return s;
+  return s == FL_OK ? fli_tape_transfer(t, *out) : s;
 }
 
 /* Elementwise and the like: the kernel writes in[0]'s memory. Inputs that
@@ -545,11 +546,11 @@ static fl_status run_over(work *w, const fl_operand *given) {
     if (!in[k].tensor || !fl_tensor_shares(in[k].tensor, t))
       continue;
     if (!fli_same_place(in[k].tensor, t)) {
-      s = clone_plain(w->rt, in[k].tensor, &clones[k]);
+      s = clone_old(w->rt, in[k].tensor, &clones[k]);
       saved[k].tensor = in[k].tensor = clones[k];
     } else if (tape && (w->op->saves >> k & 1)) {
       if (!old)
-        s = clone_plain(w->rt, t, &old);
+        s = clone_old(w->rt, t, &old);
       saved[k].tensor = old;
     }
   }

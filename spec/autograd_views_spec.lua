@@ -87,3 +87,28 @@ describe("as_strided", function()
     assert.error_matches(function() leaf:as_strided({3}, {1}) end, "use contiguous")
   end)
 end)
+
+describe("second derivatives", function()
+  it("go through what was written in place", function()
+    local check = require "flare.gradcheck"
+    local x, w = view_cases.wave{3, 4}, view_cases.wave{3, 4} + 2
+    local cases = {
+      function(t, v) return (t * 2):mul_(v) end,
+      function(t, v) return (t * v):square_() end,
+      function(t, v) return (t * 2):div_(v):mul_(v:exp()) end,
+      function(t, v)
+        local y = t * 2
+        y[1]:mul_(v[1])
+        y[{{}, {4, 1, -1}}]:mul_(v)
+        y[{{}, {1, 3}}]:mul_(y[{{}, {2, 4}}])
+        return y
+      end,
+    }
+    view_cases.device = "cpu"
+    for _, f in ipairs(cases) do
+      local function g(...) return f(...) * 1 end
+      assert(check.gradcheck(g, {x, w}, {1, 2}))
+      assert(check.gradgradcheck(g, {x, w}, {1, 2}))
+    end
+  end)
+end)

@@ -258,12 +258,13 @@ fl_status view_narrow(fli_viewing *v) {
     start = 0;
   else if (length != 0 || size != 0)
     FLI_TRY(position(v, &start, size ? size : 1));
-  if (step < 1 || length < 0)
+  if (step == 0 || step == INT64_MIN || length < 0)
     return fli_fail(FL_EINDEX,
                     "narrow: a length of %lld and a step of %lld: a length "
-                    "cannot be negative, a step is at least 1",
+                    "cannot be negative, a step not 0",
                     (long long)length, (long long)step);
-  if (length > 0 && (start >= size || length - 1 > (size - 1 - start) / step))
+  int64_t most = step > 0 ? (size - 1 - start) / step : start / -step;
+  if (length > 0 && (start >= size || length - 1 > most))
     return fli_fail(FL_EINDEX,
                     "narrow: %lld elements from position %lld with step %lld "
                     "do not lie within size %lld",
@@ -271,7 +272,7 @@ fl_status view_narrow(fli_viewing *v) {
                     (long long)step, (long long)size);
   keep_dims(v);
   v->out.shape[dim] = length;
-  v->stride[dim] *= step;
+  v->stride[dim] *= length > 1 ? step : 1;
   v->offset += start * v->x_stride[dim];
   return FL_OK;
 }

@@ -75,6 +75,42 @@ describe("x[...]", function()
     assert.error_matches(function() return x[{index{1, 2}, index{1, 2, 3}}] end, "do not broadcast")
   end)
 
+  it("makes new dims where it says new", function()
+    local x = core.arange(24):view(2, 3, 4)
+    assert.equal("(1, 2, 3, 4)", tostring(x[{"new"}].shape))
+    assert.equal("(2, 1, 4)", tostring(x[{{}, "new", 2}].shape))
+    assert.equal("(2, 3, 1)", tostring(x[{"...", 1, "new"}].shape))
+    assert.equal("(2, 1, 3, 4)", tostring(x[{index{1, 2}, "new"}].shape))
+    assert.same({{{4, 6}}, {{16, 18}}}, values(x[{{}, "new", 2, index{1, 3}}]))
+  end)
+
+  it("counts positions in index tensors from the end, too", function()
+    local x = grid()
+    assert.same({{9, 10, 11, 12}, {1, 2, 3, 4}, {1, 2, 3, 4}}, values(x[index{-1, 1, -3}]))
+    assert.same({12, 2}, values(x[{index{-1, 1}, index{-1, 2}}]))
+    assert.same({12, 2}, values(x:to "sim:0"[{index{-1, 1}:to "sim:0", index{-1, 2}:to "sim:0"}]))
+    assert.error_matches(function() return x[index{-4}] end, "out of range 1%.%.3")
+  end)
+
+  it("takes masks of several dims beside index tensors", function()
+    local x = core.arange(24):view(2, 3, 4)
+    local m = core.tensor{{true, false, false}, {false, true, true}}
+    assert.same({0, 17, 22}, values(x[{m, index{1, 2, 3}}]))
+    assert.same({1, 17, 21}, values(x[{m, 2}]))
+    assert.same({2, 14}, values(x[{{}, core.tensor{true, false, false}, index{3}}]:view(-1)))
+  end)
+
+  it("gives views for positions and ranges, backward ones too", function()
+    local x = grid()
+    x[{{2, 3}, {1, -1, 2}}]:add_(100)
+    assert.same({{1, 2, 3, 4}, {105, 6, 107, 8}, {109, 10, 111, 12}}, values(x))
+    x[{1, {-1, 1, -1}}]:mul_(core.tensor{1, 10, 100, 1000})
+    assert.same({1000, 200, 30, 4}, values(x[1]))
+    assert.is_true(x[{{-1, 1, -2}}]:shares(x))
+    x[{"new", {}, 2}]:zero_()
+    assert.equal(0, x[{{}, 2}]:sum():item())
+  end)
+
   it("names what is wrong", function()
     local x = grid()
     local cases = {
@@ -148,6 +184,12 @@ describe("x[...] = value", function()
     assert.same({1, 2, 3}, values(y[{1, {}, 1}]))
     assert.same({1, 2, 3}, values(y[{2, {}, 4}]))
     assert.equal(12, y:sum():item())
+    y:zero_()
+    y[{{-1, 1, -1}, {}, index{1, 4}}] = core.tensor{{{1, 2}}, {{3, 4}}}
+    assert.same({3, 3, 3}, values(y[{1, {}, 1}]))
+    assert.same({2, 2, 2}, values(y[{2, {}, -1}]))
+    y[{core.tensor{{true, false, false}, {false, true, true}}, index{-1, 1, 1}}] = 9
+    assert.same({9, 9, 9}, {y[{1, 1, 4}]:item(), y[{2, 2, 1}]:item(), y[{2, 3, 1}]:item()})
     -- through a view that is not contiguous
     local z = core.zeros(3, 4)
     z:t()[{index{1, 2}, index{3, 3}}] = 6
@@ -206,6 +248,34 @@ describe("gradients of indexing", function()
       return y
     end)
     assert.same({{1, 1, 1, 1}, {1, 1, 1, 1}, {1, 1, 1, 0}}, g)
+  end)
+
+  it("are what differences say", function()
+    local check = require "flare.gradcheck"
+    local m = core.tensor{{true, false, true, true}, {false, true, false, true},
+      {true, true, false, false}}
+    local reads = {
+      {{-1, 1, -1}}, {{}, {-1, 1, -2}}, {"new", {2, 3}, "new", 1}, {"...", index{-1, 2}},
+      {{-1, 1, -2}, index{4, 2, 1}}, {index{1, 3}, index{-1, 2}}, {m}, {{}, m[1]}, {"...", -1},
+    }
+    for k, i in ipairs(reads) do
+      local x = core.randn(3, 4):to "f64"
+      assert(check.gradcheck(function(t) return t[i] end, {x}, {1}))
+      assert(check.gradgradcheck(function(t) return t[i] end, {x}, {1}))
+      local v = core.randn(x[i].shape):to "f64"
+      assert(check.gradcheck(function(t, w)
+        local y = t * 2
+        y[i] = w * w
+        return y * y
+      end, {x, v}, {1, 2}), "write " .. k)
+      if k ~= 4 and k ~= 5 and k ~= 6 and k ~= 7 and k ~= 8 then
+        assert(check.gradgradcheck(function(t, w)
+          local y = t * 2
+          y[i]:mul_(w):add_(1)
+          return y * y
+        end, {x, v}, {1, 2}), "in place " .. k)
+      end
+    end
   end)
 
   it("refuse leaves outside no_grad", function()

@@ -26,7 +26,8 @@ local parts = {
   options = "flare.options",
 }
 
-local flare = {core = core}
+--- `flare.newaxis` between the brackets of x[...] makes a dim of size 1.
+local flare = {core = core, newaxis = "new"}
 
 -- The reader and writer of a file: NumPy's by its ending, else trees.
 local function format_of(path)

@@ -196,6 +196,10 @@ S.unsqueeze = {
 S.narrow = {
   {x = f{4, 3}, dim = 1, start = 2, length = 2}, {x = f{4, 3}, dim = 2, start = -2, length = 2},
   {x = f{7, 2}, dim = 1, start = 1, length = 3, step = 3},
+  {x = f{7, 2}, dim = 1, start = 6, length = 3, step = -2},
+  {x = f{2, 4}, dim = 2, start = -1, length = 4, step = -1},
+  {x = f{4}, dim = 1, start = 2, length = 3, step = -1, _refused = "do not lie within"},
+  {x = f{4}, dim = 1, start = 2, length = 1, step = 0, _refused = "a step not 0"},
   {x = f{4}, dim = 1, start = 1, length = 0},
   {x = f{4}, dim = 1, start = 5, length = 0}, {x = f{0, 2}, dim = 1, start = 1, length = 0},
   {x = f{0, 2}, dim = 2, start = 2, length = 1},
