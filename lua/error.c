@@ -30,6 +30,16 @@ static void push_where(lua_State *L, const fl_lua *st) {
   lua_pushstring(L, first);
 }
 
+fl_site fll_site_user(lua_State *L, fl_lua *st) {
+  lua_Debug ar;
+  for (int level = 0; lua_getstack(L, level, &ar); level++) {
+    lua_getinfo(L, "Sl", &ar);
+    if (ar.currentline >= 0 && !is_library(st, &ar))
+      return fl_site_intern(st->rt, ar.short_src, ar.currentline);
+  }
+  return 0;
+}
+
 /* --- in which module: the `self`s of the running functions --- */
 
 /* Pushes the name of the table at `inner` among the fields of the one at

@@ -419,6 +419,8 @@ static inline uint32_t fll_word(const void *p) {
   return w;
 }
 
+/* The first line that is not the library's own; slower than the following. */
+fl_site fll_site_user(lua_State *L, fl_lua *st);
 /* Where the script asked for this. Level 1 is who called the running C
  * function; i_ci, a private field, points at its record: word 4 is the saved
  * program counter of a Lua function, bit 1 of the half-word at byte 62 tells a

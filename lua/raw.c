@@ -68,6 +68,24 @@ static unsigned size_at(lua_State *L, int i) {
   return (unsigned)luaL_checkinteger(L, i);
 }
 
+/* The string at i as one that lives as long as the state: launches and profiles
+ * keep the names of kernels that are gone. */
+static const char *kept(lua_State *L, int i) {
+  luaL_checkstring(L, i);
+  luaL_getsubtable(L, LUA_REGISTRYINDEX, "flare.raw.names");
+  lua_pushvalue(L, i);
+  if (lua_rawget(L, -2) == LUA_TNIL) {
+    lua_pushvalue(L, i);
+    lua_pushvalue(L, i);
+    lua_rawset(L, -4);
+    lua_pop(L, 1);
+    lua_pushvalue(L, i);
+  }
+  const char *name = lua_tostring(L, -1);
+  lua_pop(L, 2);
+  return name;
+}
+
 /* raw_run(kernel, name, grid x, y, z, block x, y, z, shared, writes, ...): what
  * follows are tensors, or the bytes of numbers as strings; bit k of `writes`:
  * tensor k is written. */
@@ -91,8 +109,7 @@ static int raw_run(lua_State *L) {
         h ? NULL : (void *)(uintptr_t)luaL_checkstring(L, first + k)};
   }
   fll_check(L, st,
-            fl_raw_run(st->rt, luaL_checkstring(L, 2), fll_site_here(L, st), &c,
-                       n, args));
+            fl_raw_run(st->rt, kept(L, 2), fll_site_user(L, st), &c, n, args));
   return 0;
 }
 

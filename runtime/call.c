@@ -351,10 +351,10 @@ static fl_status send(fl_runtime *rt, fl_device d, fl_kernel kernel,
   uint64_t failed = 0;
   if (!(b->flags & FL_BACKEND_ASYNC))
     return b->launch ? b->launch(b, kernel, l) : kernel(l);
-  /* a late failure is told once: syncing forgets it */
-  return b->stream_peek(b, l->device, l->stream, &failed)
-             ? fli_stream_finish(rt, d)
-             : b->launch(b, kernel, l);
+  fl_status s = b->stream_peek(b, l->device, l->stream, &failed);
+  if (!s && (s = b->launch(b, kernel, l)) != FL_EFAULT)
+    return s;
+  return fli_stream_finish(rt, d); /* tells it once, and from where it came */
 }
 
 static fl_status send_timed(work *w, fl_kernel kernel, const fl_launch *l) {

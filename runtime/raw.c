@@ -56,10 +56,12 @@ static fl_status send(fl_runtime *rt, fl_backend *b, const fl_launch *l,
   if (!kernel)
     return fli_fail(FL_EDEVICE, "%s: the %s backend runs no source", l->op,
                     b->name);
-  if (b->flags & FL_BACKEND_ASYNC &&
-      b->stream_peek(b, l->device, l->stream, &failed))
-    return fli_stream_finish(rt, d);
-  return b->launch ? b->launch(b, kernel, l) : kernel(l);
+  if (!(b->flags & FL_BACKEND_ASYNC))
+    return b->launch ? b->launch(b, kernel, l) : kernel(l);
+  fl_status s = b->stream_peek(b, l->device, l->stream, &failed);
+  if (!s && (s = b->launch(b, kernel, l)) != FL_EFAULT)
+    return s;
+  return fli_stream_finish(rt, d);
 }
 
 /* With its place in the ring, and in the profile if there is one; what is known

@@ -306,7 +306,7 @@ fl_status fl_backend_control(fl_runtime *rt, const char *backend,
 
 fl_status fli_late_failure(fl_runtime *rt, fl_status s,
                            const fli_launch_note *n, uint64_t seq) {
-  if (seq == 0 || n->seq != seq || !n->op || n->site == 0)
+  if (seq == 0 || n->seq != seq || n->site == 0)
     return s;
   char text[600];
   snprintf(text, sizeof text, "%s", fl_error());

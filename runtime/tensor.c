@@ -492,7 +492,7 @@ fl_status fl_tensor_read(fl_tensor *t, void *to, size_t bytes) {
                 fli_tensor_ptr(p), bytes);
   else if (s == FL_OK)
     memcpy(to, fli_tensor_ptr(p), bytes);
-  if (s == FL_OK)
+  if (s == FL_OK || s == FL_EFAULT)
     s = fli_stream_finish(t->rt, d);
   fl_tensor_release(p);
   return s;

@@ -1,21 +1,15 @@
 -- NVIDIA's libraries as they are on machines that are not as they should be: fakes of them,
 -- found by FLARE_CUDA_PATH, that are missing, old, in parts or broken. The same program says what
 -- is wrong, and works on the CPU.
+local fakes = require "spec.support.fakes"
 local tree = require "spec.support.tree"
 
 local place = os.tmpname() .. ".d"
 local others = "libcuda,libnvrtc,libcublasLt,libcudnn"
 
--- A shared library of `sources` (in spec/support/fake_cuda) in a folder of its own.
+-- A shared library of `sources` in a folder of its own.
 local function build(folder, name, sources, defines)
-  local list = {}
-  for source in sources:gmatch "%S+" do
-    list[#list + 1] = ("spec/support/fake_cuda/%s.c"):format(source)
-  end
-  folder = place .. "/" .. folder
-  local said = tree.output(("mkdir -p '%s' && %s -std=gnu11 -shared -fPIC %s -o '%s/%s' %s 2>&1")
-    :format(folder, os.getenv "CC" or "cc", defines, folder, name, table.concat(list, " ")))
-  assert(said == "", said)
+  fakes.build(place .. "/" .. folder, name, sources, defines)
 end
 
 local function driver(folder, defines, sources)

@@ -4,6 +4,7 @@
 #include "backend.h"
 #include "choice.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -31,16 +32,16 @@ static void nap(long us) {
 
 /* Spins for a millisecond, then naps: so a short wait costs nothing and a long
  * one leaves the core to others and can be interrupted. */
-fl_status flc_wait(fl_stream *s) {
+static fl_status wait_for(fl_stream *s, CUevent e) {
   fl_backend_options *o = &s->backend->options;
   struct timespec start, now;
   clock_gettime(CLOCK_MONOTONIC, &start);
   for (unsigned turn = 0;; turn++) {
-    CUresult e = flc_cu->StreamQuery(s->handle);
-    if (e == CUDA_SUCCESS)
+    CUresult r = e ? flc_cu->EventQuery(e) : flc_cu->StreamQuery(s->handle);
+    if (r == CUDA_SUCCESS)
       return FL_OK;
-    if (e != CUDA_ERROR_NOT_READY)
-      return flc_failed(s->device, e, "waiting for the device");
+    if (r != CUDA_ERROR_NOT_READY)
+      return flc_failed(s->device, r, "waiting for the device");
     if (turn % 64)
       continue;
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -48,14 +49,41 @@ fl_status flc_wait(fl_stream *s) {
               (now.tv_nsec - start.tv_nsec) / 1000;
     if (us < 1000)
       continue;
-    if (us > 20000 && o->interrupted && o->interrupted(o->context))
+    if (us > 20000 && o->interrupted && o->interrupted(o->context)) {
+      s->left = true;
       return fli_fail(FL_EINTERRUPT,
                       "interrupted while waiting for cuda:%d; what was queued "
                       "goes on",
                       s->device->index);
+    }
     nap(us < 10000 ? 20 : 200);
     turn = 63;
   }
+}
+
+fl_status flc_wait(fl_stream *s) {
+  fl_status status = wait_for(s, NULL);
+  if (status == FL_OK) {
+    s->done = s->last;
+    s->left = false;
+  }
+  return status;
+}
+
+fl_status flc_wait_event(fl_stream *s, CUevent e) {
+  return wait_for(s, e);
+}
+
+/* Whether something on the device was left running and still does. Taking back
+ * what it uses would wait for it, perhaps for ever. */
+static bool stuck(const flc_backend *c, const flc_device *d) {
+  if (c->lost >> d->index & 1)
+    return true;
+  for (const fl_stream *s = c->streams; s; s = s->next)
+    if (s->device == d && s->left &&
+        flc_cu->StreamQuery(s->handle) == CUDA_ERROR_NOT_READY)
+      return true;
+  return false;
 }
 
 /* --- streams --- */
@@ -84,6 +112,10 @@ static fl_status word_open(fl_stream *s) {
 
 static void stream_drop(fl_stream *s) {
   flc_context before;
+  if (s->left && flc_cu->StreamQuery(s->handle) == CUDA_ERROR_NOT_READY) {
+    s->backend->lost |= 1u << s->device->index;
+    return; /* the device still writes to what it has */
+  }
   if (flc_enter(s->device, &before) == FL_OK) {
     flc_stages_close(s);
     if (s->mirror)
@@ -146,11 +178,56 @@ static void stream_free(fl_backend *b, fl_stream *s) {
   stream_drop(s);
 }
 
+/* Of the launches that nobody has waited for, the one that a fault came from:
+ * the first of the user's kernels, since ours have been tried; without any, the
+ * first one. */
+static void find_suspect(flc_backend *c, flc_device *d) {
+  const flc_name *first = NULL;
+  int n = 0;
+  for (const fl_stream *s = c->streams; s; s = s->next)
+    for (int i = 0; i < FLC_NAMES && s->device == d; i++) {
+      const flc_name *k = &s->names[i];
+      if (k->seq <= s->done || (first && first->raw && !k->raw))
+        continue;
+      bool better = !first || (k->raw && !first->raw);
+      n = better ? 1 : n + 1;
+      if (better || k->seq < first->seq)
+        first = k;
+    }
+  if (!first)
+    return;
+  const char *what = first->raw ? "kernel" : "operator";
+  char where[200];
+  if (n == 1)
+    snprintf(where, sizeof where, " in the %s %.100s", what, first->op);
+  else
+    snprintf(where, sizeof where,
+             " in one of the last %d %ss, the first of them %.100s "
+             "(FLARE_SYNC=1 finds out which)",
+             n, what, first->op);
+  c->suspect = first->seq;
+  pthread_mutex_lock(&flc_lock);
+  flc_fault_in(d, where);
+  pthread_mutex_unlock(&flc_lock);
+}
+
+fl_status flc_tell_fault(fl_stream *s, uint64_t *failed) {
+  flc_backend *c = s->backend;
+  pthread_mutex_lock(&flc_lock);
+  bool first = !s->device->named;
+  s->device->named = true;
+  pthread_mutex_unlock(&flc_lock);
+  if (first)
+    find_suspect(c, s->device);
+  if (failed)
+    *failed = c->suspect;
+  return fli_fail(FL_EFAULT, "%s", s->device->cause);
+}
+
 /* What the error word says, as the CPU's kernels would have said it. */
 static fl_status tell(fl_stream *s, uint64_t *failed) {
-  flc_device *d = s->device;
-  if (d->cause[0])
-    return fli_fail(FL_EFAULT, "%s", d->cause);
+  if (s->device->cause[0])
+    return flc_tell_fault(s, failed);
   uint64_t seq = s->mirror->seq;
   if (!seq)
     return FL_OK;
@@ -181,6 +258,8 @@ static fl_status stream_sync(fl_backend *b, int device, fl_stream *s,
   if (status)
     return status;
   status = flc_wait(s);
+  if (status == FL_EFAULT)
+    status = tell(s, failed);
   if (status == FL_OK && s->mirror->seq) {
     status = tell(s, failed);
     flc_cu->MemsetD8Async(s->word, 0, sizeof(uint64_t), s->handle);
@@ -353,7 +432,7 @@ static void put_memory(fl_backend *b, int device, void *memory, size_t bytes) {
     if (g->at != (CUdeviceptr)(uintptr_t)memory)
       continue;
     *at = g->next;
-    if (flc_enter(d, &before) == FL_OK) {
+    if (!stuck(of(b), d) && flc_enter(d, &before) == FL_OK) {
       flc_cu->CtxSynchronize();
       flc_cu->MemUnmap(g->at, g->bytes);
       flc_cu->MemRelease(g->handle);
@@ -416,19 +495,15 @@ static fl_status launch(fl_backend *b, fl_kernel k, const fl_launch *given) {
     return FL_EDEVICE;
   l.stream = s;
   l.handle = s->handle;
-  int i = (int)(l.seq % FLC_NAMES);
-  s->names[i].seq = l.seq;
-  s->names[i].op = l.op;
-  s->names[i].base = l.base;
+  s->names[l.seq % FLC_NAMES] = (flc_name){l.seq, l.op, l.base, false};
+  s->last = l.seq;
   fl_status status = flc_enter(s->device, &before);
   if (status)
     return status;
   status = k(&l);
   if (status == FL_OK && c->sync) {
     uint64_t failed;
-    CUresult e = flc_cu->StreamSynchronize(s->handle);
-    status = e ? flc_failed(s->device, e, l.op)
-               : stream_sync(b, l.device, s, &failed);
+    status = stream_sync(b, l.device, s, &failed);
   }
   flc_leave(s->device, before);
   return status;

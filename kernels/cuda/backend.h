@@ -19,6 +19,13 @@ typedef struct flc_stage { /* pinned host memory on its way */
   CUevent free; /* recorded behind its last use */
 } flc_stage;
 
+typedef struct flc_name { /* of a launch */
+  uint64_t seq;
+  const char *op; /* lives as long as the runtime */
+  int base;
+  bool raw; /* a kernel of the user's */
+} flc_name;
+
 typedef struct flc_backend flc_backend;
 
 struct fl_stream {
@@ -29,11 +36,10 @@ struct fl_stream {
   volatile flc_word *mirror; /* host side; seq is 0 while all is well */
   flc_stage stage[2];
   unsigned turn;
-  struct {
-    uint64_t seq;
-    const char *op;
-    int base;
-  } names[FLC_NAMES];
+  flc_name names[FLC_NAMES];
+  uint64_t last, done; /* launches: the last one, the last that is known to
+                          have run */
+  bool left;           /* a wait was interrupted: what runs may never end */
   fl_stream *next;
 };
 
@@ -52,16 +58,22 @@ typedef struct flc_segment {
 struct flc_backend {
   fl_backend base;
   fl_backend_options options;
-  fl_backend *cpu; /* runs what has no kernel here: host.c */
-  bool sync; /* FLARE_SYNC: wait for every launch */
+  fl_backend *cpu;  /* runs what has no kernel here: host.c */
+  bool sync;        /* FLARE_SYNC: wait for every launch */
+  uint64_t suspect; /* the launch that a fault came from; 0: not known */
+  uint32_t lost;    /* devices where a stream was left running, a bit each */
   fl_stream *streams;
   fl_stream *first[FLC_DEVICES];
   flc_segment *segments;
 };
 
 fl_stream *flc_stream_find(flc_backend *c, int device, fl_stream *s);
-/* Until all of the stream has run; FL_EINTERRUPT if the user wants to stop. */
+/* Until all of the stream has run, or what is before the event; FL_EINTERRUPT
+ * if the user wants to stop. */
 fl_status flc_wait(fl_stream *s);
+fl_status flc_wait_event(fl_stream *s, CUevent e);
+/* A fault, told with the launch that it came from; `failed` gets its number. */
+fl_status flc_tell_fault(fl_stream *s, uint64_t *failed);
 fl_status flc_transfer(fl_backend *b, int device, fl_stream *s,
                        fl_copy_kind kind, void *to, int from_device,
                        const void *from, size_t bytes);

@@ -1,7 +1,7 @@
 /* Who does products and convolutions: what the user has set, and a table of
  * shapes for which it was measured. Process-wide, under process.c's lock. */
 #include "choice.h"
-#include "process.h"
+#include "backend.h"
 #include "product.h"
 
 #include <stdatomic.h>
@@ -131,7 +131,7 @@ static bool measure(const fl_launch *l, CUevent from, CUevent to,
     if (run(context, i) != FL_OK)
       return false;
   return flc_cu->EventRecord(to, stream) == CUDA_SUCCESS &&
-         flc_cu->EventSynchronize(to) == CUDA_SUCCESS &&
+         flc_wait_event(l->stream, to) == FL_OK &&
          flc_cu->EventElapsedTime(ms, from, to) == CUDA_SUCCESS;
 }
 

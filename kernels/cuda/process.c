@@ -135,20 +135,30 @@ static bool stays(CUresult e) {
          e == 214 || e == 220 || e == 226 || e == 999;
 }
 
+void flc_fault_in(flc_device *d, const char *where) {
+  const char *text = NULL;
+  flc_cu->GetErrorString(d->fault, &text);
+  snprintf(d->cause, sizeof d->cause,
+           "cuda:%d: %s (%d)%s; CUDA cannot be used any more in this process: "
+           "start it again",
+           d->index, text ? text : "?", d->fault, where);
+}
+
 fl_status flc_failed(flc_device *d, CUresult e, const char *tried) {
   const char *text = NULL;
+  char seen[200];
   flc_cu->GetErrorString(e, &text);
   if (e == CUDA_ERROR_OUT_OF_MEMORY)
     return fli_fail(FL_ENOMEM, "cuda:%d: out of memory: %s", d->index, tried);
   if (!stays(e))
     return fli_fail(FL_EDEVICE, "cuda:%d: %s: %s (%d)", d->index, tried,
                     text ? text : "?", e);
+  snprintf(seen, sizeof seen, ", seen in %s", tried);
   pthread_mutex_lock(&flc_lock);
-  if (!d->cause[0])
-    snprintf(d->cause, sizeof d->cause,
-             "cuda:%d: %s (%d), seen in %s; the device cannot be used any more "
-             "in this process",
-             d->index, text ? text : "?", e, tried);
+  if (!d->cause[0]) {
+    d->fault = e;
+    flc_fault_in(d, seen);
+  }
   pthread_mutex_unlock(&flc_lock);
   return fli_fail(FL_EFAULT, "%s", d->cause);
 }

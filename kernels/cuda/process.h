@@ -25,6 +25,8 @@ typedef struct flc_device {
   size_t memory;           /* bytes in all */
   char name[96], arch[16]; /* "sm_90a" */
   char cause[512];         /* of a fault that stays; "" while all is well */
+  CUresult fault;          /* what CUDA called it */
+  bool named;              /* somebody has looked for where it came from */
   flc_function *functions; /* open addressing, `room` a power of two */
   size_t room, used;
 } flc_device;
@@ -46,6 +48,8 @@ void flc_leave(flc_device *d, flc_context before);
 /* A failed call: the message says what was tried and what CUDA says; a fault of
  * the device is remembered, with what was tried as its first cause. */
 fl_status flc_failed(flc_device *d, CUresult e, const char *tried);
+/* Where a fault of the device came from, once that is known. */
+void flc_fault_in(flc_device *d, const char *where);
 #define FLC_TRY(d, call, tried)                                                \
   do {                                                                         \
     CUresult flc_e_ = (call);                                                  \

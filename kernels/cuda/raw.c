@@ -380,6 +380,7 @@ FLC_KERNEL(raw) {
   fl_raw *k = c->kernel;
   flc_device *d = l->stream->device;
   const unsigned *g = c->grid, *t = c->block;
+  l->stream->names[l->seq % FLC_NAMES] = (flc_name){l->seq, k->name, 0, true};
   fl_status s = k->on[d->index].handle ? FL_OK : load(k, d);
   if (s == FL_OK)
     s = check(l, k, d, (uint64_t)t[0] * t[1] * t[2]);

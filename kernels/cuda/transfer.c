@@ -35,7 +35,9 @@ static fl_status copy_in(fl_stream *s, CUdeviceptr to, const char *from,
   for (size_t at = 0; at < bytes; at += STAGE) {
     size_t n = bytes - at < STAGE ? bytes - at : STAGE;
     flc_stage *g = &s->stage[s->turn++ % 2];
-    FLC_TRY(s->device, flc_cu->EventSynchronize(g->free), "copying to it");
+    fl_status status = flc_wait_event(s, g->free);
+    if (status)
+      return status;
     memcpy(g->memory, from + at, n);
     FLC_TRY(s->device,
             flc_cu->MemcpyHtoDAsync(to + at, g->memory, n, s->handle),
@@ -69,12 +71,10 @@ static fl_status copy_out(fl_stream *s, char *to, CUdeviceptr from,
     }
     size_t n = bytes - done < STAGE ? bytes - done : STAGE;
     flc_stage *g = &s->stage[first++ % 2];
-    if (bytes <= STAGE) {
-      fl_status status = flc_wait(s);
-      if (status)
-        return status;
-    } else
-      FLC_TRY(s->device, flc_cu->EventSynchronize(g->free), "copying from it");
+    fl_status status =
+        bytes <= STAGE ? flc_wait(s) : flc_wait_event(s, g->free);
+    if (status)
+      return status;
     memcpy(to + done, g->memory, n);
     done += n;
   }
@@ -143,5 +143,5 @@ fl_status flc_transfer(fl_backend *b, int device, fl_stream *s,
     }
     }
   flc_leave(s->device, before);
-  return status;
+  return status == FL_EFAULT ? flc_tell_fault(s, NULL) : status;
 }

@@ -1,0 +1,255 @@
+/* A driver with one GPU whose memory is the host's and whose kernels do nothing
+ * but what FAKE_FAULT and FAKE_HANG say: "name:700" leaves that error for good,
+ * "name" never ends. FAKE_MEMORY is how many bytes there are. Whoever waits for
+ * what never ends, other than by asking, is stopped with status 99. */
+#include "../../../kernels/cuda/library.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define CU(ret, name, symbol, params) ret symbol params;
+#define FLC_CU                        CU
+#include "../../../kernels/cuda/dl.def"
+
+typedef struct segment {
+  CUdeviceptr at;
+  size_t bytes;
+} segment;
+
+static CUresult broken; /* what every call answers from now on */
+static bool hangs;
+static size_t used;
+static segment segments[1024];
+
+static size_t total(void) {
+  const char *said = getenv("FAKE_MEMORY");
+  return said ? strtoull(said, NULL, 10) : (size_t)1 << 32;
+}
+
+static CUresult wait_for_all(void) {
+  if (hangs)
+    _exit(99);
+  return broken;
+}
+
+CUresult cuDriverGetVersion(int *version) {
+  *version = 13000;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuGetErrorString(CUresult e, const char **text) {
+  *text = e == 700   ? "an illegal memory access was encountered"
+          : e == 710 ? "device-side assert triggered"
+          : e == 716 ? "misaligned address"
+                     : "something else";
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetCount(int *count) {
+  *count = 1;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetName(char *name, int room, CUdevice device) {
+  (void)device;
+  snprintf(name, (size_t)room, "Fake");
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute what,
+                              CUdevice device) {
+  (void)device;
+  *value = what == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR   ? 9
+           : what == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR ? 0
+           : what == CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
+               ? 227 << 10
+               : 8;
+  return CUDA_SUCCESS;
+}
+
+/* --- memory --- */
+
+CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *all) {
+  *all = total();
+  *free_bytes = *all - used;
+  return broken;
+}
+
+CUresult cuMemAddressReserve(CUdeviceptr *p, size_t bytes, size_t alignment,
+                             CUdeviceptr wish, unsigned long long flags) {
+  (void)alignment, (void)wish, (void)flags;
+  void *memory = broken ? NULL : aligned_alloc(4096, bytes);
+  if (!memory)
+    return broken ? broken : CUDA_ERROR_OUT_OF_MEMORY;
+  *p = (CUdeviceptr)(uintptr_t)memory;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemAddressFree(CUdeviceptr p, size_t bytes) {
+  (void)bytes;
+  free((void *)(uintptr_t)p);
+  return broken;
+}
+
+CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
+                     const CUmemAllocationProp *properties,
+                     unsigned long long flags) {
+  (void)properties, (void)flags;
+  if (broken)
+    return broken;
+  if (bytes > total() - used)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  for (int i = 0; i < 1024; i++)
+    if (!segments[i].bytes) {
+      segments[i].bytes = bytes;
+      used += bytes;
+      *handle = (CUmemGenericAllocationHandle)i;
+      return CUDA_SUCCESS;
+    }
+  return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
+  used -= segments[handle].bytes;
+  segments[handle].bytes = 0;
+  return broken;
+}
+
+CUresult cuMemUnmap(CUdeviceptr p, size_t bytes) {
+  (void)p, (void)bytes;
+  return wait_for_all();
+}
+
+CUresult cuMemAlloc_v2(CUdeviceptr *p, size_t bytes) {
+  *p = (CUdeviceptr)(uintptr_t)calloc(1, bytes);
+  return broken;
+}
+
+CUresult cuMemFree_v2(CUdeviceptr p) {
+  free((void *)(uintptr_t)p);
+  return wait_for_all();
+}
+
+CUresult cuMemHostAlloc(void **p, size_t bytes, unsigned flags) {
+  (void)flags;
+  *p = calloc(1, bytes);
+  return broken;
+}
+
+CUresult cuMemFreeHost(void *p) {
+  free(p);
+  return wait_for_all();
+}
+
+CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *p, void *host,
+                                      unsigned flags) {
+  (void)flags;
+  *p = (CUdeviceptr)(uintptr_t)host;
+  return broken;
+}
+
+CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t bytes,
+                              CUstream stream) {
+  (void)stream;
+  if (!broken && !hangs)
+    memcpy((void *)(uintptr_t)to, from, bytes);
+  return broken;
+}
+
+CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t bytes,
+                              CUstream stream) {
+  (void)stream;
+  if (!broken && !hangs)
+    memcpy(to, (void *)(uintptr_t)from, bytes);
+  return broken;
+}
+
+CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes,
+                              CUstream stream) {
+  return cuMemcpyHtoDAsync_v2(to, (void *)(uintptr_t)from, bytes, stream);
+}
+
+CUresult cuMemsetD8Async(CUdeviceptr p, unsigned char value, size_t bytes,
+                         CUstream stream) {
+  (void)stream;
+  if (!broken && !hangs)
+    memset((void *)(uintptr_t)p, value, bytes);
+  return broken;
+}
+
+/* --- waiting --- */
+
+CUresult cuStreamQuery(CUstream stream) {
+  (void)stream;
+  return hangs ? CUDA_ERROR_NOT_READY : broken;
+}
+
+CUresult cuEventQuery(CUevent event) {
+  (void)event;
+  return hangs ? CUDA_ERROR_NOT_READY : broken;
+}
+
+CUresult cuStreamSynchronize(CUstream stream) {
+  (void)stream;
+  return wait_for_all();
+}
+
+CUresult cuEventSynchronize(CUevent event) {
+  (void)event;
+  return wait_for_all();
+}
+
+CUresult cuCtxSynchronize(void) {
+  return wait_for_all();
+}
+
+/* --- kernels: a function is its name --- */
+
+CUresult cuModuleLoadData(CUmodule *module, const void *image) {
+  (void)image;
+  *module = NULL;
+  return broken;
+}
+
+CUresult cuModuleGetFunction(CUfunction *function, CUmodule module,
+                             const char *name) {
+  (void)module;
+  *function = (CUfunction)strdup(name);
+  return broken;
+}
+
+CUresult cuFuncGetAttribute(int *value, CUfunction_attribute what,
+                            CUfunction function) {
+  (void)function;
+  *value = what == 0 ? 1024 : 0;
+  return broken;
+}
+
+static CUresult launch(CUfunction function) {
+  const char *name = (const char *)function, *fault = getenv("FAKE_FAULT"),
+             *hang = getenv("FAKE_HANG"),
+             *code = fault ? strchr(fault, ':') : 0;
+  if (broken)
+    return broken;
+  if (code && strncmp(name, fault, (size_t)(code - fault)) == 0)
+    broken = atoi(code + 1);
+  if (hang && strcmp(name, hang) == 0)
+    hangs = true;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuLaunchKernel(CUfunction function, unsigned x, unsigned y, unsigned z,
+                        unsigned bx, unsigned by, unsigned bz, unsigned shared,
+                        CUstream stream, void **params, void **extra) {
+  (void)x, (void)y, (void)z, (void)bx, (void)by, (void)bz, (void)shared;
+  (void)stream, (void)params, (void)extra;
+  return launch(function);
+}
+
+CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function,
+                          void **params, void **extra) {
+  (void)config, (void)params, (void)extra;
+  return launch(function);
+}
