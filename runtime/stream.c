@@ -139,10 +139,11 @@ void fli_streams_close(fl_runtime *rt) {
       struct fli_lanes *l = rt->lanes[k][i];
       if (!l)
         continue;
+      fl_backend *b = rt->backends[k];
       rt->streams[k][i] = l->lane[0]->stream;
       for (int n = 0; n < l->n; n++) {
-        if (n && l->lane[n]->stream)
-          rt->backends[k]->stream_free(rt->backends[k], l->lane[n]->stream);
+        if (n && l->lane[n]->stream && b->stream_free)
+          b->stream_free(b, l->lane[n]->stream);
         fli_mfree(l->lane[n]);
       }
       fli_mfree(l);
