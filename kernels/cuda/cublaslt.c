@@ -79,6 +79,7 @@ typedef struct call {
   cublasLtMatrixLayoutOpaque_t a, b, c; /* of B^T, A^T, C^T by columns */
   int epilogue;
   bool inside; /* the epilogue is all there is to do afterwards */
+  bool biased; /* the epilogue adds the bias, at least */
   void *to;    /* what the library writes */
   void *room;  /* the library's workspace */
   int found;
@@ -138,6 +139,7 @@ static void choose_epilogue(call *c) {
   bool bias = p->bias && p->bias_dtype == p->dtype && p->dtype != FL_F64 &&
               !p->bias_down;
   c->inside = true;
+  c->biased = bias;
   c->to = p->c;
   c->epilogue = bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
   if (p->bias && !bias)
@@ -150,11 +152,8 @@ static void choose_epilogue(call *c) {
         bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
   else if (p->act != FLC_ACT_NONE)
     c->inside = false;
-  if (!c->inside) {
-    c->epilogue = CUBLASLT_EPILOGUE_DEFAULT;
-    if (p->pre)
-      c->to = p->pre;
-  }
+  if (!c->inside && p->pre)
+    c->to = p->pre;
 }
 
 static bool add_epilogue(call *c) {
@@ -237,17 +236,17 @@ static bool describe(call *c, int64_t *key) {
 
 /* --- running it --- */
 
-/* Bias and activation of what the library has written. */
+/* The rest, of what the library has written. */
 static fl_status apply(const fl_launch *l, const flc_product *p,
-                       const void *from) {
+                       const void *from, bool biased) {
   int width = (int)(16 / fl_dtype_size(p->dtype));
   gemm_args a = {.a = from,
-                 .bias = p->bias,
+                 .bias = biased ? NULL : p->bias,
                  .bias_dtype = p->bias_dtype,
                  .bias_down = p->bias_down,
                  .act = (int)p->act,
                  .c = p->c,
-                 .pre = p->pre,
+                 .pre = from == p->pre && (biased || !p->bias) ? NULL : p->pre,
                  .m = p->m,
                  .n = p->n,
                  .batch = flc_product_batch(p)};
@@ -280,7 +279,7 @@ static fl_status run(call *c, const cublasLtMatmulAlgo_t *algorithm,
   if (e != CUBLAS_STATUS_SUCCESS)
     return fli_fail(FL_EDEVICE, "%s: cuBLASLt failed with status %d", c->l->op,
                     e);
-  return c->inside ? FL_OK : apply(c->l, p, c->to);
+  return c->inside ? FL_OK : apply(c->l, p, c->to, c->biased);
 }
 
 static fl_status run_candidate(void *context, int i) {

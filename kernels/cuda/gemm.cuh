@@ -24,6 +24,22 @@ template <bool FAST> inline double power(double x) {
   return exp(x);
 }
 
+/* x Phi(x) by exp(-x^2 / 2) and a polynomial of 1 / (1 + 3 |x| / 8), within 3e-5
+ * of each; NaN stays. */
+template <bool FAST> inline float normal_part(float x) {
+  if (!FAST)
+    return fl_gelu(x, 0.0f);
+  float a = fl_normal_f32(x), t = __fdividef(1, fmaf(0.375f, a, 1));
+  float h = fmaf(-0.0913518444f, t, 0.201858342f);
+  h = fmaf(h, t, 0.0823416710f);
+  h = fmaf(h, t, 0.158120424f);
+  h = fmaf(h, t, 0.149019524f) * t;
+  return (x < 0 ? 0 : x) - a * (__expf(-0.5f * a * a) * h);
+}
+template <bool FAST> inline double normal_part(double x) {
+  return fl_gelu(x, 0.0);
+}
+
 template <bool FAST, class W, int N> void activate(W (&v)[N], int act) {
 #define EACH(f)                                                                \
   {                                                                            \
@@ -37,7 +53,7 @@ template <bool FAST, class W, int N> void activate(W (&v)[N], int act) {
   case RELU:
     EACH(x > 0 ? x : x != x ? x : W(0))
   case GELU:
-    EACH(fl_gelu(x, W(0)))
+    EACH(normal_part<FAST>(x))
   case GELU_TANH:
     EACH(quotient<FAST>(x, 1 + power<FAST>(W(-2 * FL_SQRT_2_PI) * x *
                                            (1 + W(0.044715) * x * x))))
