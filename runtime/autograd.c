@@ -177,7 +177,7 @@ static uint32_t maker_of(pass *p, const fl_tensor *g) {
 /* --- adding gradients up --- */
 
 static bool may_add_into(const fl_tensor *t) {
-  return t->rc == 1 && !t->is_view && t->contiguous && !t->node && t->storage &&
+  return t->rc == 1 && !t->is_view && !t->node && t->storage &&
          atomic_load(&t->storage->rc) == 1;
 }
 

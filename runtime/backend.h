@@ -105,7 +105,7 @@ typedef struct fl_native {
  * reading memory: counts, dtypes, shapes, attributes. Dims in attributes are
  * 0-based and not negative. An optional input left out has data == NULL. With
  * an in-place call out[0] and in[0] are the same memory; otherwise outputs
- * overlap nothing and are contiguous. */
+ * overlap nothing and are contiguous, but for rows with a layout (layout.c). */
 struct fl_launch {
   const char *op;
   int n_in, n_out;

@@ -441,6 +441,8 @@ static fl_status allocate(work *w, fl_tensor **out) {
     if (s == FL_OK)
       s = fli_tensor_make(w->rt, &w->out[k], bytes, w->device, w->c->site,
                           &out[k]);
+    if (s == FL_OK && w->op->layout)
+      w->op->layout(w->in[0].tensor, out[k]);
     if (s == FL_OK)
       continue;
     while (k)

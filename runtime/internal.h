@@ -118,6 +118,9 @@ typedef void (*fli_grad_fn)(fli_grad *g);
 typedef void (*fli_cost_fn)(const fli_infer *c, double *flops, double *bytes);
 typedef fl_status (*fli_view_fn)(fli_viewing *v);
 typedef void (*fli_compose_fn)(fli_composing *c);
+/* Lays a fresh result out, given the first input; it is contiguous before. */
+typedef void (*fli_layout_fn)(const fl_tensor *x, fl_tensor *y);
+void fli_conv_layout(const fl_tensor *x, fl_tensor *y);
 
 struct fl_op {
   fl_op_info info;
@@ -141,6 +144,7 @@ struct fl_op {
   fli_cost_fn cost;
   fli_view_fn view;
   fli_compose_fn compose;
+  fli_layout_fn layout; /* NULL: results are contiguous */
   const char *kernel_name; /* of a run-time operator; rows have their own */
   const fl_program *program;
   struct fli_expr_op *expr;  /* of an expression (expr.h) */

@@ -409,6 +409,25 @@ static void conv_open(conv *c, const fl_launch *l, const int64_t *weight,
   }
 }
 
+/* Where a result goes, in order; conv_close brings it to where it belongs. */
+static bool conv_open_result(conv *c, int spatial) {
+  const fl_view *out = &c->l->out[0];
+  fl_view y;
+  fl_view_copy(&y, out);
+  int64_t n = 1;
+  for (int i = y.ndim - 1; i >= 0; n *= y.shape[i--])
+    y.stride[i] = n;
+  y.data = FL_CPU(output)(c->l, out, out->dtype);
+  conv_open_data(&c->to, &y, spatial);
+  return y.data != NULL;
+}
+static fl_status conv_close(conv *c, fl_status s) {
+  const fl_view *out = &c->l->out[0];
+  if (s == FL_OK)
+    FL_CPU(finish)(c->l, out, out->dtype, c->to.data);
+  return s;
+}
+
 static bool conv_is_f64(const fl_launch *l) {
   return l->in[0].dtype == FL_F64 || l->in[1].dtype == FL_F64;
 }
@@ -422,11 +441,12 @@ FL_KERNEL(conv) {
     return FL_OK;
   conv_open(&c, l, w->shape, spatial, l->attrs->v[3].i);
   conv_open_data(&c.from, &l->in[0], spatial);
-  conv_open_data(&c.to, &l->out[0], spatial);
+  if (!conv_open_result(&c, spatial))
+    return FL_ENOMEM;
   c.cs = w->shape[1];
   c.cd = w->shape[0] / c.groups;
-  return conv_is_f64(l) ? conv_run_f64(&c, 0, spatial, w, bias)
-                        : conv_run_f32(&c, 0, spatial, w, bias);
+  return conv_close(&c, conv_is_f64(l) ? conv_run_f64(&c, 0, spatial, w, bias)
+                                       : conv_run_f32(&c, 0, spatial, w, bias));
 }
 
 /* dy, weight -> dx */
@@ -438,12 +458,13 @@ FL_KERNEL(conv_input_grad) {
     return FL_OK;
   conv_open(&c, l, w->shape, spatial, l->attrs->v[4].i);
   conv_open_data(&c.from, &l->in[0], spatial);
-  conv_open_data(&c.to, &l->out[0], spatial);
+  if (!conv_open_result(&c, spatial))
+    return FL_ENOMEM;
   c.flipped = true;
   c.cs = w->shape[0] / c.groups;
   c.cd = w->shape[1];
-  return conv_is_f64(l) ? conv_run_f64(&c, 1, spatial, w, NULL)
-                        : conv_run_f32(&c, 1, spatial, w, NULL);
+  return conv_close(&c, conv_is_f64(l) ? conv_run_f64(&c, 1, spatial, w, NULL)
+                                       : conv_run_f32(&c, 1, spatial, w, NULL));
 }
 
 /* dy, x -> dw */

@@ -65,8 +65,34 @@ static void read_window(const fl_launch *l, flc_conv *c, int at,
   c->groups = l->attrs->v[at + 3].i;
 }
 
+/* Whether weights have their inputs innermost, in order. */
+static bool inputs_last(const fl_view *w) {
+  int64_t n = w->shape[1];
+  return w->ndim == 4 && w->stride[1] == 1 && w->stride[3] == n &&
+         w->stride[2] == n * w->shape[3] &&
+         w->stride[0] == n * w->shape[3] * w->shape[2] && !flc_contiguous(w);
+}
+
+fl_status flc_conv_weights(const fl_launch *l, flc_conv *c) {
+  int64_t taps = flc_volume(c->kernel), n = c->outputs * c->inputs * taps;
+  fl_view from = {.data = (void *)(uintptr_t)c->w_last,
+                  .dtype = c->dtype,
+                  .ndim = 3,
+                  .shape = {c->outputs, c->inputs, taps},
+                  .stride = {c->inputs * taps, 1, c->inputs}};
+  fl_view to = from;
+  to.stride[1] = taps;
+  to.stride[2] = 1;
+  c->w = to.data = fl_scratch_get(l, (size_t)n * fl_dtype_size(c->dtype));
+  return c->w ? flc_move(l, &to, &from) : FL_ENOMEM;
+}
+
 static fl_status read_weight(const fl_launch *l, flc_conv *c,
                              const fl_view *w) {
+  if (w->dtype == c->dtype && c->groups == 1 && inputs_last(w)) {
+    c->w_last = w->data;
+    return FL_OK;
+  }
   c->w = (void *)(uintptr_t)flc_input(l, w, c->dtype);
   return c->w ? FL_OK : FL_ENOMEM;
 }

@@ -575,7 +575,7 @@ static bool too_large(const flc_planes *p) {
   return flc_volume(p->size) > INT32_MAX / 2 || p->channels > INT32_MAX / 16;
 }
 
-fl_status flc_conv_own(const fl_launch *l, const flc_conv *c) {
+static fl_status own(const fl_launch *l, const flc_conv *c) {
   if (too_large(&c->x) || too_large(&c->y) ||
       c->inputs * flc_volume(c->kernel) > INT32_MAX / 16)
     return fli_fail(FL_ESIZE,
@@ -594,6 +594,33 @@ fl_status flc_conv_own(const fl_launch *l, const flc_conv *c) {
     break;
   }
   return weight_grad(l, c);
+}
+
+fl_status flc_conv_own(const fl_launch *l, const flc_conv *c) {
+  flc_conv plain = *c;
+  if (!c->w && flc_conv_weights(l, &plain) != FL_OK)
+    return FL_ENOMEM;
+  flc_planes *p = c->kind == FLC_CONV_INPUT ? &plain.x : &plain.y;
+  int64_t places = flc_volume(p->size), step = 1;
+  if (c->kind == FLC_CONV_WEIGHT || p->channel == places || p->channels == 1)
+    return own(l, &plain);
+  fl_view to = {
+      .data = p->data,
+      .dtype = c->dtype,
+      .ndim = 5,
+      .shape = {p->images, p->channels, p->size[0], p->size[1], p->size[2]},
+      .stride = {p->image, p->channel, p->place[0], p->place[1], p->place[2]}};
+  fl_view from = to;
+  for (int i = 4; i >= 0; step *= from.shape[i--])
+    from.stride[i] = step;
+  p->data = from.data =
+      fl_scratch_get(l, (size_t)step * fl_dtype_size(c->dtype));
+  p->image = from.stride[0];
+  p->channel = from.stride[1];
+  for (int i = 0; i < 3; i++)
+    p->place[i] = from.stride[2 + i];
+  fl_status s = from.data ? own(l, &plain) : FL_ENOMEM;
+  return s ? s : flc_move(l, &to, &from);
 }
 
 /* --- what a pack holds --- */

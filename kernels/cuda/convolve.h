@@ -18,14 +18,15 @@ typedef struct flc_planes {
   int64_t image, channel, place[3]; /* strides in elements */
 } flc_planes;
 
-/* All of one dtype; what is written is contiguous, and so are weights:
- * (outputs, inputs, kernel). */
+/* All of one dtype; weights are contiguous: (outputs, inputs, kernel). What is
+ * written is contiguous, or has channels innermost (runtime/layout.c). */
 typedef struct flc_conv {
   flc_conv_kind kind;
   fl_dtype dtype;
   int spatial;
   flc_planes x, y;
   void *w;
+  const void *w_last; /* if w is NULL: weights (outputs, kernel, inputs) */
   int64_t outputs, inputs; /* inputs of a group */
   int64_t groups, kernel[3], stride[3], pad[3], dilation[3];
   const void *bias; /* contiguous, or NULL */
@@ -51,6 +52,9 @@ fl_status flc_conv_pack_weights(const fl_launch *l, const flc_conv *c,
 fl_status flc_conv_turn(const fl_launch *l, const flc_conv *c, int64_t matrices,
                         int64_t rows, int64_t cols, const void *from, void *to);
 
+/* Makes w of w_last. */
+fl_status flc_conv_weights(const fl_launch *l, flc_conv *c);
+/* Our own kernels write contiguous memory; a copy follows where it is not. */
 fl_status flc_conv_own(const fl_launch *l, const flc_conv *c);
 /* By our own kernels or the library, as flc_conv_choice says. */
 fl_status flc_convolve(const fl_launch *l, const flc_conv *c);

@@ -365,16 +365,18 @@ typedef struct call {
   int64_t bytes;
 } call;
 
-/* Adds the bias to what is in memory. */
+/* Adds the bias to what is in memory: rows are channels, or places. */
 static fl_status add_bias(const fl_launch *l, const flc_conv *c) {
+  int64_t places = flc_volume(c->y.size);
+  bool down = c->y.channel != 1 || c->outputs == 1;
   gemm_args a = {.a = c->y.data,
                  .c = c->y.data,
                  .bias = c->bias,
                  .bias_dtype = c->bias_dtype,
-                 .bias_down = true,
-                 .m = c->outputs,
-                 .n = flc_volume(c->y.size),
-                 .batch = c->y.images};
+                 .bias_down = down,
+                 .m = down ? c->outputs : c->y.images * places,
+                 .n = down ? places : c->outputs,
+                 .batch = down ? c->y.images : 1};
   int width = (int)(16 / fl_dtype_size(c->dtype));
   a.wide = a.n % width == 0 && flc_aligned(a.c, 16);
   flc_spec spec = FLC_SPEC("gemm", "apply", (int16_t)c->dtype, (int16_t)a.wide);
@@ -388,11 +390,16 @@ static fl_status add_bias(const fl_launch *l, const flc_conv *c) {
 /* --- channels innermost, by copies: most engines want it so --- */
 
 static bool can_pack(const flc_conv *c) {
-  int64_t places = c->kind == FLC_CONV_FORWARD ? flc_volume(c->y.size)
-                   : c->kind == FLC_CONV_INPUT ? flc_volume(c->x.size)
-                                               : 8;
+  const flc_planes *to = c->kind == FLC_CONV_FORWARD ? &c->y
+                         : c->kind == FLC_CONV_INPUT ? &c->x
+                                                     : NULL;
+  int64_t places = !to || flc_conv_packed(to, 1) ? 8 : flc_volume(to->size);
   return fl_dtype_size(c->dtype) == 2 && c->groups == 1 &&
          c->x.channels % 8 == 0 && c->y.channels % 8 == 0 && places % 8 == 0;
+}
+
+static bool lies_packed(const flc_conv *c) {
+  return flc_conv_packed(&c->x, 1) && flc_conv_packed(&c->y, 1);
 }
 
 /* Room for p packed; p as it will be there. */
@@ -410,12 +417,10 @@ static bool prepare(call *k) {
   flc_conv *c = &k->packed;
   int64_t n = k->c->outputs * k->c->inputs * flc_volume(k->c->kernel);
   *c = *k->c;
-  c->w = k->w = fl_scratch_get(k->l, (size_t)n * 2);
-  return k->w &&
-         ((c->kind != FLC_CONV_INPUT && flc_conv_packed(&c->x, 1)) ||
-          make_room(k->l, &c->x, &k->x)) &&
-         ((c->kind != FLC_CONV_FORWARD && flc_conv_packed(&c->y, 1)) ||
-          make_room(k->l, &c->y, &k->y));
+  c->w = k->w = c->w_last ? (void *)(uintptr_t)c->w_last
+                          : fl_scratch_get(k->l, (size_t)n * 2);
+  return k->w && (flc_conv_packed(&c->x, 1) || make_room(k->l, &c->x, &k->x)) &&
+         (flc_conv_packed(&c->y, 1) || make_room(k->l, &c->y, &k->y));
 }
 
 static fl_status pack_inputs(call *k) {
@@ -427,7 +432,7 @@ static fl_status pack_inputs(call *k) {
     s = flc_conv_pack(k->l, c, &x, &padded, k->x);
   if (s == FL_OK && k->y && c->kind != FLC_CONV_FORWARD)
     s = flc_conv_pack(k->l, c, &y, &padded, k->y);
-  if (s == FL_OK && c->kind != FLC_CONV_WEIGHT)
+  if (s == FL_OK && c->kind != FLC_CONV_WEIGHT && !c->w_last)
     s = flc_conv_pack_weights(k->l, c, k->w);
   return s;
 }
@@ -437,11 +442,13 @@ static fl_status unpack_result(call *k) {
   int64_t taps = flc_volume(c->kernel);
   switch (c->kind) {
   case FLC_CONV_FORWARD:
-    return flc_conv_turn(k->l, c, c->y.images, flc_volume(c->y.size),
-                         c->y.channels, k->y, c->y.data);
+    return k->y ? flc_conv_turn(k->l, c, c->y.images, flc_volume(c->y.size),
+                                c->y.channels, k->y, c->y.data)
+                : FL_OK;
   case FLC_CONV_INPUT:
-    return flc_conv_turn(k->l, c, c->x.images, flc_volume(c->x.size),
-                         c->x.channels, k->x, c->x.data);
+    return k->x ? flc_conv_turn(k->l, c, c->x.images, flc_volume(c->x.size),
+                                c->x.channels, k->x, c->x.data)
+                : FL_OK;
   case FLC_CONV_WEIGHT:
     break;
   }
@@ -500,16 +507,21 @@ static fl_status run_candidate(void *context, int i) {
   return execute(k, &k->plans[i]);
 }
 
+static int build_packed(call *k, int most, plan *plans) {
+  layout last[3];
+  if (!can_pack(k->c) || !(k->w || prepare(k)) ||
+      !planes_layout(k->c, &k->packed.x, &last[0]) ||
+      !planes_layout(k->c, &k->packed.y, &last[2]))
+    return 0;
+  weight_layout(&k->packed, &last[1], true);
+  return build(k->l, &k->packed, last, true, most, plans);
+}
+
 /* Puts the best of several plans into p, which has the first. */
 static void measure(call *k, const layout y[3], bool own, plan *p) {
-  layout last[3];
-  k->found = build(k->l, k->c, y, false, PLANS, k->plans);
-  if (can_pack(k->c) && (k->w || prepare(k)) &&
-      planes_layout(k->c, &k->packed.x, &last[0]) &&
-      planes_layout(k->c, &k->packed.y, &last[2])) {
-    weight_layout(&k->packed, &last[1], true);
-    k->found += build(k->l, &k->packed, last, true, PLANS, k->plans + k->found);
-  }
+  k->found = build_packed(k, PLANS, k->plans);
+  if (k->c->w && (!k->found || !lies_packed(k->c)))
+    k->found += build(k->l, k->c, y, false, PLANS, k->plans + k->found);
   int best = flc_fastest(k->l, k->found + own, run_candidate, k);
   p->measured = true;
   if (best >= 0) {
@@ -535,7 +547,10 @@ static const plan *plan_of(call *k, flc_choice *place, const layout y[3],
     plan *p = calloc(1, sizeof *p);
     if (!p)
       return NULL;
-    p->measured = build(k->l, k->c, y, false, 1, p) == 0 && !can_pack(k->c);
+    int found = lies_packed(k->c) ? build_packed(k, 1, p) : 0;
+    if (!found && k->c->w)
+      found = build(k->l, k->c, y, false, 1, p);
+    p->measured = !found && !can_pack(k->c);
     flc_choice_make(place, 0, p); /* the lock makes us the first */
   }
   plan *p = place->plan;
@@ -553,7 +568,7 @@ static void key_of(const fl_launch *l, const flc_conv *c, const layout y[3],
           flc_setting_of(FLC_TF32);
   *at++ = c->dtype * 1024 + y[0].alignment * 64 + y[1].alignment * 8 +
           y[2].alignment;
-  *at++ = c->groups * 4 + c->spatial;
+  *at++ = c->groups * 8 + c->spatial * 2 + !c->w;
   memcpy(at, y[0].size, sizeof y[0].size);
   memcpy(at + 5, y[1].size, sizeof y[1].size);
   at += 10;
@@ -571,9 +586,14 @@ fl_status flc_convolve(const fl_launch *l, const flc_conv *c) {
   double work = (double)c->y.images * (double)flc_volume(c->y.size) *
                 (double)c->outputs * (double)c->inputs *
                 (double)flc_volume(c->kernel);
-  call k = {.l = l, .c = c};
+  flc_conv whole = *c;
+  call k = {.l = l, .c = &whole};
   layout y[3];
   int64_t key[FLC_KEY];
+  if (!c->w && !(lies_packed(c) && can_pack(c)) &&
+      flc_conv_weights(l, &whole) != FL_OK)
+    return FL_ENOMEM;
+  c = &whole;
   if (by == FLC_OWN || work == 0 || (by == FLC_AUTO && work < SMALL) ||
       !planes_layout(c, &c->x, &y[0]) || !planes_layout(c, &c->y, &y[2]) ||
       !flc_dnn_get())
