@@ -296,6 +296,7 @@ int luaopen_flare_core(lua_State *L) {
   fll_modes_core(L);
   fll_stream_core(L);
   fll_comm_core(L);
+  fll_dlpack_core(L);
   fll_gc_core(L);
   fll_error_core(L);
   fll_profile_core(L);

@@ -40,6 +40,7 @@ enum {
   FLL_RAW,
   FLL_STREAM,
   FLL_EVENT,
+  FLL_CAPSULE,
   FLL_TYPES,     /* how many metatables, too */
   FLL_METHODS,   /* of tensors */
   FLL_FUNCTIONS, /* weak: key of the tape -> table that holds the function */
@@ -314,6 +315,9 @@ extern const luaL_Reg fll_stream_methods[];
 bool fll_tostream(lua_State *L, int i, const char *where, fl_device *d,
                   int *number);                /* false: nil or nothing */
 void fll_pin(lua_State *L, fl_lua *st, int i); /* pushes a pinned copy */
+/* dlpack.c */
+void fll_dlpack_core(lua_State *L);
+extern const luaL_Reg fll_dlpack_methods[];
 extern const luaL_Reg fll_random_methods[];
 fl_generator *fll_checkgenerator(lua_State *L, int i, const char *where);
 void fll_autograd_open(lua_State *L, fl_lua *st);

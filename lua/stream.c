@@ -52,10 +52,24 @@ static fl_device device_at(lua_State *L, fl_lua *st, int i, const char *where) {
 
 /* --- streams --- */
 
+/* stream(device, handle): another library's. */
+static int adopt_stream(lua_State *L) {
+  fl_lua *st = fll_enter(L);
+  fl_device d = device_at(L, st, 1, "stream");
+  intptr_t handle = (intptr_t)fll_checkint(L, 2, "stream", "handle");
+  stream *s = fll_newobject(L, FLL_STREAM, sizeof *s, 0);
+  fll_check(L, st, fl_stream_adopt(st->rt, d, handle, &s->number));
+  s->device = d;
+  s->open = true;
+  return 1;
+}
+
 /* stream(device): one that nobody else has. */
 static int new_stream(lua_State *L) {
   fl_lua *st = fll_enter(L);
   int number;
+  if (!lua_isnoneornil(L, 2))
+    return adopt_stream(L);
   fl_device d = device_at(L, st, 1, "stream");
   stream *s = fll_newobject(L, FLL_STREAM, sizeof *s, 0);
   fl_status status = fl_stream_new(st->rt, d, &number);
@@ -157,6 +171,16 @@ static int stream_record(lua_State *L) {
 static int stream_device(lua_State *L) {
   fl_lua *st = fll_enter(L);
   lua_pushstring(L, fl_device_name(st->rt, to_stream(L, 1, "device")->device));
+  return 1;
+}
+
+/* s:handle(): as other libraries know it. */
+static int stream_handle(lua_State *L) {
+  fl_lua *st = fll_enter(L);
+  stream *s = to_stream(L, 1, "handle");
+  intptr_t handle;
+  fll_check(L, st, fl_stream_handle(st->rt, s->device, s->number, &handle));
+  lua_pushinteger(L, (lua_Integer)handle);
   return 1;
 }
 
@@ -349,6 +373,7 @@ void fll_stream_core(lua_State *L) {
                                          {"synchronize", stream_synchronize},
                                          {"record", stream_record},
                                          {"device", stream_device},
+                                         {"handle", stream_handle},
                                          {"close", stream_close},
                                          {NULL, NULL}};
   static const luaL_Reg event_meta[] = {

@@ -487,6 +487,7 @@ void fll_tensor_open(lua_State *L, fl_lua *st) {
   fll_register(L, fll_convert_methods);
   fll_register(L, fll_contract_methods);
   fll_register(L, fll_stream_methods);
+  fll_register(L, fll_dlpack_methods);
   fll_convert_methods_more(L);
   fll_register(L, fll_random_methods);
   fll_register(L, fll_autograd_methods);

@@ -211,6 +211,12 @@ struct fl_backend {
                        char **log);
   fl_status (*raw_facts)(fl_backend *b, fl_raw *k, int device,
                          fl_raw_facts *facts);
+  /* a stream as other libraries know it, and one over another library's, whose
+   * handle stream_free leaves alone; may be NULL */
+  fl_status (*stream_handle)(fl_backend *b, int device, fl_stream *s,
+                             intptr_t *handle);
+  fl_status (*stream_adopt)(fl_backend *b, int device, intptr_t handle,
+                            fl_stream **s);
 };
 
 /* --- the backends that come with the library --- */

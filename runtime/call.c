@@ -466,18 +466,10 @@ static inline bool records(const work *w) {
   return false;
 }
 
-static void count_writes(work *w) {
-  for (int k = 0; k < w->n_in; k++) {
-    fl_storage *s = w->in[k].tensor ? w->in[k].tensor->storage : NULL;
-    if (!s || !fli_step_writes(w->op, w->attrs, w->n_in, k))
-      continue;
-    s->version++;
-    s->write_site = w->c->site;
-  }
-}
-
 static fl_status run_fresh(work *w) {
   fl_tensor **out = w->c->out;
+  if (w->n_out == 0)
+    FLI_TRY(fli_step_marks(w->op, w->attrs, w->n_in, w->in, NULL));
   FLI_TRY(allocate(w, out));
   fl_status s = w->rt->meta ? FL_OK : launch(w, out);
   if (s == FL_OK && w->rt->anomaly)
@@ -488,7 +480,7 @@ static fl_status run_fresh(work *w) {
     for (int k = 0; k < w->n_out; k++)
       fl_tensor_release(out[k]);
   else if (w->n_out == 0)
-    count_writes(w);
+    s = fli_step_marks(w->op, w->attrs, w->n_in, w->in, &w->c->site);
   return s;
 }
 
@@ -499,12 +491,7 @@ static fl_status check_target(work *w) {
   const char *name = w->op->info.name;
   if (!t)
     return fli_fail(FL_EARG, "%s_: the first input must be a tensor", name);
-  if (!t->contiguous && fli_overlaps_itself(t))
-    return fli_fail(
-        FL_EAUTOGRAD,
-        "%s_: an expanded or overlapping tensor cannot be written in "
-        "place: several elements share memory; clone() it first",
-        name);
+  FLI_TRY(fli_check_writable(t, name, "_"));
   return w->rt->grad_enabled ? fli_tape_check_inplace(w->rt, w->c) : FL_OK;
 }
 

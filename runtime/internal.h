@@ -250,6 +250,7 @@ typedef struct fl_storage {
   uint32_t version; /* counts in-place writes */
   fl_site write_site;
   bool host_only; /* counted in rt->host_only */
+  bool read_only; /* another library's, which must not be written */
 } fl_storage;
 
 fl_status fli_storage_new(fl_runtime *rt, size_t bytes, fl_device d,
@@ -356,8 +357,9 @@ struct fl_runtime {
   struct fli_comm *comm; /* groups, NULL: none was asked for */
   void (*on_ready)(void *context, fl_tensor *leaf);
   void *on_ready_context;
-  uintptr_t owner; /* the thread that opened it */
-  char *text;      /* of fl_..._text */
+  uintptr_t owner;             /* the thread that opened it */
+  char *text;                  /* of fl_..._text */
+  struct fli_lending *lending; /* what other libraries hold (dlpack.c) */
   fl_backend *cpu;
   fli_launch_note ring[FLI_RING];
 };
@@ -423,6 +425,9 @@ fl_status fli_late_failure(fl_runtime *rt, fl_status s,
 
 /* Whether a call without results writes its input k. */
 bool fli_step_writes(const fl_op *op, const fl_attrs *a, int n_in, int k);
+/* What it writes: whether it may (site NULL: before), and that it has. */
+fl_status fli_step_marks(const fl_op *op, const fl_attrs *a, int n_in,
+                         const fl_operand *in, const fl_site *site);
 
 /* --- groups of ranks (comm.c) --- */
 
@@ -448,6 +453,9 @@ fl_status fli_streams_touch(fl_tensor *t, bool writes, const char *what,
                             fl_site site);
 /* The stream in use waits for others, a bit each. */
 fl_status fli_stream_follow(fl_runtime *rt, fl_device d, uint32_t others);
+/* The same for `stream`. */
+fl_status fli_stream_order(fl_runtime *rt, fl_device d, int stream,
+                           uint32_t others);
 /* The host waits for them; failures stay to be told. */
 void fli_stream_settle(fl_runtime *rt, fl_device d, uint32_t which);
 /* The host waits for the stream in use. */
@@ -455,6 +463,7 @@ fl_status fli_stream_finish(fl_runtime *rt, fl_device d);
 /* An event behind all that the stream has to do; NULL: it has been waited for.
  */
 fl_event *fli_stream_event(fl_runtime *rt, fl_device d, int stream);
+void fli_marks_close(fl_runtime *rt);
 void fli_streams_close(fl_runtime *rt);
 static inline uint8_t fli_stream_now(fl_runtime *rt, fl_device d) {
   return rt->watch ? (uint8_t)fl_stream_current(rt, d) : 0;
@@ -483,5 +492,18 @@ struct fli_pin *fli_pin_of(const fl_storage *s);
 bool fli_pin_fits(const struct fli_pin *p, fl_device d);
 fl_status fli_pin_used(struct fli_pin *p, fl_device d);
 void fli_pins_close(fl_runtime *rt);
+
+/* --- memory that other libraries hold (dlpack.c) --- */
+
+/* Takes in what was given back on other threads. */
+void fli_lending_drain(fl_runtime *rt);
+/* At the end of a runtime: whether something is still held. If so, the last
+ * that is given back calls fli_runtime_end, on whatever thread. */
+bool fli_lending_keeps(fl_runtime *rt);
+void fli_runtime_end(fl_runtime *rt);
+/* Whether t may be written by `op`; `suffix` goes behind its name in messages.
+ */
+fl_status fli_check_writable(const fl_tensor *t, const char *op,
+                             const char *suffix);
 
 #endif

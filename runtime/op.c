@@ -548,3 +548,19 @@ bool fli_step_writes(const fl_op *op, const fl_attrs *a, int n_in, int k) {
   return op->info.n_out == 0 && i >= 0 &&
          (moments < 0 || i < count || i >= 2 * count);
 }
+
+fl_status fli_step_marks(const fl_op *op, const fl_attrs *a, int n_in,
+                         const fl_operand *in, const fl_site *site) {
+  for (int k = 0; k < n_in; k++) {
+    fl_tensor *t = in[k].tensor;
+    if (!t || !t->storage || !fli_step_writes(op, a, n_in, k))
+      continue;
+    if (!site) {
+      FLI_TRY(fli_check_writable(t, op->info.name, ""));
+      continue;
+    }
+    t->storage->version++;
+    t->storage->write_site = *site;
+  }
+  return FL_OK;
+}

@@ -99,6 +99,9 @@ fl_status fl_raw_run(fl_runtime *rt, const char *name, fl_site site,
   FLI_TRY(device_of(name, n, args, &d));
   /* a copy that lives as long as whoever remembers the launch */
   name = fl_site_text(rt, fl_site_intern(rt, name, 0));
+  for (int k = 0; k < n; k++)
+    if (args[k].tensor && args[k].writes)
+      FLI_TRY(fli_check_writable(args[k].tensor, name, ""));
   for (int k = 0; k < n && rt->watch; k++)
     if (args[k].tensor)
       FLI_TRY(fli_streams_touch(args[k].tensor, args[k].writes, name, site));

@@ -116,6 +116,12 @@ void fl_runtime_close(fl_runtime *rt) {
   if (rt->ops)
     fli_tensors_close(rt);
   fli_tape_close(rt);
+  fli_marks_close(rt);
+  if (!fli_lending_keeps(rt))
+    fli_runtime_end(rt);
+}
+
+void fli_runtime_end(fl_runtime *rt) {
   fli_alloc_close(rt);
   fli_pins_close(rt);
   fli_streams_close(rt);

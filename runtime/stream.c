@@ -10,6 +10,7 @@
 
 typedef struct lane {
   fl_stream *stream; /* NULL: the backend's first, or there are none */
+  bool adopted;      /* another library's */
   int holders;
   int id; /* of its clock */
   fli_clock clock;
@@ -55,7 +56,9 @@ static fl_status check(fl_runtime *rt, fl_device d, int stream) {
 
 /* --- making them --- */
 
-static fl_status lane_add(fl_runtime *rt, struct fli_lanes *l, fl_device d) {
+/* With a stream of its own, or over another library's `handle`. */
+static fl_status lane_add(fl_runtime *rt, struct fli_lanes *l, fl_device d,
+                          intptr_t handle) {
   if (l->n == FLI_STREAMS || rt->n_clocks == FLI_CLOCKS - 1)
     return fli_fail(FL_ESIZE,
                     "%s has %d streams already: let go of some before making "
@@ -69,12 +72,15 @@ static fl_status lane_add(fl_runtime *rt, struct fli_lanes *l, fl_device d) {
   fl_status s = FL_OK;
   if (l->n == 0)
     x->stream = fli_stream(rt, d);
+  else if (handle)
+    s = b->stream_adopt(b, d & 255, handle, &x->stream);
   else if (b->stream_new)
     s = b->stream_new(b, d & 255, &x->stream);
   if (s) {
     fli_mfree(x);
     return s;
   }
+  x->adopted = handle != 0;
   x->id = ++rt->n_clocks; /* 0 is the host's */
   l->lane[l->n++] = x;
   return FL_OK;
@@ -88,7 +94,7 @@ static fl_status lanes_open(fl_runtime *rt, fl_device d) {
   if (!fresh)
     return FL_ENOMEM;
   memset(fresh, 0, sizeof *fresh);
-  fl_status s = lane_add(rt, fresh, d);
+  fl_status s = lane_add(rt, fresh, d, 0);
   if (s)
     fli_mfree(fresh);
   else
@@ -101,11 +107,52 @@ fl_status fl_stream_new(fl_runtime *rt, fl_device d, int *stream) {
   FLI_TRY(lanes_open(rt, d));
   struct fli_lanes *l = lanes_of(rt, d);
   int k = 1;
-  while (k < l->n && l->lane[k]->holders)
+  while (k < l->n && (l->lane[k]->holders || l->lane[k]->adopted))
     k++;
   if (k == l->n)
-    FLI_TRY(lane_add(rt, l, d));
+    FLI_TRY(lane_add(rt, l, d, 0));
   l->lane[k]->holders = 1;
+  rt->watch |= FLI_WATCH_STREAMS;
+  *stream = k;
+  return FL_OK;
+}
+
+static fl_stream *stream_of(fl_runtime *rt, fl_device d, int stream) {
+  lane *x = lane_of(rt, d, stream);
+  return x ? x->stream : fli_stream(rt, d);
+}
+
+fl_status fl_stream_handle(fl_runtime *rt, fl_device d, int stream,
+                           intptr_t *handle) {
+  FLI_TRY(fli_check_owner(rt));
+  FLI_TRY(check(rt, d, stream));
+  fl_backend *b = fli_backend(rt, d);
+  if (b->stream_handle)
+    return b->stream_handle(b, d & 255, stream_of(rt, d, stream), handle);
+  return fli_fail(FL_EUNSUPPORTED, "%s has no streams that others could use",
+                  fl_device_name(rt, d));
+}
+
+fl_status fl_stream_adopt(fl_runtime *rt, fl_device d, intptr_t handle,
+                          int *stream) {
+  FLI_TRY(fli_check_owner(rt));
+  FLI_TRY(lanes_open(rt, d));
+  struct fli_lanes *l = lanes_of(rt, d);
+  fl_backend *b = fli_backend(rt, d);
+  intptr_t own;
+  int k = 0;
+  for (; k < l->n; k++) {
+    FLI_TRY(fl_stream_handle(rt, d, k, &own));
+    if (own == handle)
+      break;
+  }
+  if (k == l->n) {
+    if (!b->stream_adopt)
+      return fli_fail(FL_EUNSUPPORTED, "%s takes no streams of others",
+                      fl_device_name(rt, d));
+    FLI_TRY(lane_add(rt, l, d, handle));
+  }
+  l->lane[k]->holders++;
   rt->watch |= FLI_WATCH_STREAMS;
   *stream = k;
   return FL_OK;
@@ -125,7 +172,7 @@ void fl_stream_release(fl_runtime *rt, fl_device d, int stream) {
     x->holders--;
 }
 
-void fli_streams_close(fl_runtime *rt) {
+void fli_marks_close(fl_runtime *rt) {
   for (fl_mark *m = rt->marks, *next; m; m = next) {
     next = m->next;
     if (m->event)
@@ -134,6 +181,10 @@ void fli_streams_close(fl_runtime *rt) {
     m->event = NULL;
     m->rt = NULL;
   }
+  rt->marks = NULL;
+}
+
+void fli_streams_close(fl_runtime *rt) {
   for (int k = 0; k < rt->n_backends; k++)
     for (int i = 0; i < FLI_MAX_DEVICES; i++) {
       struct fli_lanes *l = rt->lanes[k][i];
@@ -223,11 +274,6 @@ fli_clock *fli_stream_clock(fl_runtime *rt, fl_device d, int stream, int *id) {
   return x ? &x->clock : NULL;
 }
 
-static fl_stream *stream_of(fl_runtime *rt, fl_device d, int stream) {
-  lane *x = lane_of(rt, d, stream);
-  return x ? x->stream : fli_stream(rt, d);
-}
-
 /* One stream of d; the failure that came first. */
 static fl_status sync_one(fl_runtime *rt, fl_device d, int stream) {
   fl_backend *b = fli_backend(rt, d);
@@ -310,23 +356,28 @@ void fli_stream_settle(fl_runtime *rt, fl_device d, uint32_t which) {
   }
 }
 
-fl_status fli_stream_follow(fl_runtime *rt, fl_device d, uint32_t others) {
+fl_status fli_stream_order(fl_runtime *rt, fl_device d, int stream,
+                           uint32_t others) {
   struct fli_lanes *l = lanes_of(rt, d);
   fl_backend *b = fli_backend(rt, d);
   if (!l || !is_async(rt, d))
     return FL_OK;
-  lane *now = l->lane[l->now];
+  lane *x = l->lane[stream];
   for (int k = 0; k < l->n; k++) {
-    if (k == l->now || !(others >> k & 1))
+    if (k == stream || !(others >> k & 1))
       continue;
     fl_event *e = fli_stream_event(rt, d, k);
-    fl_status s = e ? b->event_wait(b, e, now->stream) : FL_OK;
+    fl_status s = e ? b->event_wait(b, e, x->stream) : FL_OK;
     if (e)
       b->event_free(b, e);
     FLI_TRY(s);
-    fli_clock_join(&now->clock, &l->lane[k]->clock);
+    fli_clock_join(&x->clock, &l->lane[k]->clock);
   }
   return FL_OK;
+}
+
+fl_status fli_stream_follow(fl_runtime *rt, fl_device d, uint32_t others) {
+  return fli_stream_order(rt, d, fl_stream_current(rt, d), others);
 }
 
 /* --- marks --- */

@@ -43,7 +43,7 @@ fl_status fli_storage_new(fl_runtime *rt, size_t bytes, fl_device d,
   s->done = NULL;
   s->version = 0;
   s->write_site = 0;
-  s->host_only = false;
+  s->host_only = s->read_only = false;
   rt->live_bytes += bytes;
   *out = s;
   return FL_OK;
@@ -175,6 +175,7 @@ void fl_tensor_handle(fl_tensor *t, int change) {
 }
 
 size_t fl_handles_bytes(fl_runtime *rt, size_t *live) {
+  fli_lending_drain(rt);
   if (live)
     *live = rt->live_bytes;
   return rt->host_only;
@@ -503,6 +504,7 @@ fl_status fl_tensor_write(fl_tensor *t, const void *from, size_t bytes) {
   FLI_TRY(check_bytes(t, bytes));
   if (bytes == 0)
     return FL_OK;
+  FLI_TRY(fli_check_writable(t, "write", ""));
   fl_runtime *rt = t->rt;
   if (!t->contiguous) { /* through a contiguous tensor, and assign */
     fl_tensor *p, *same;

@@ -8,10 +8,11 @@ local contracts = {"^runtime/types%.h$", "^runtime/backend%.h$", "^runtime/progr
 local may_include = {
   runtime = {"^runtime/"},
   kernels = {"^(kernels/%w+/)", table.unpack(contracts)},
-  lua = {"^lua/", "^runtime/flare%.h$", "^runtime/ops%.def$"},
+  lua = {"^lua/", "^runtime/flare%.h$", "^runtime/dlpack%.h$", "^runtime/ops%.def$"},
   repl = {"^repl/", "^lua/flarelua%.h$", "^lua/embed%.h$", "^runtime/flare%.h$"},
 }
-local public = {["flare.h"] = "runtime/flare.h", ["flarelua.h"] = "lua/flarelua.h"}
+local public = {["flare.h"] = "runtime/flare.h", ["dlpack.h"] = "runtime/dlpack.h",
+  ["flarelua.h"] = "lua/flarelua.h"}
 
 local function code(path) -- without comments and strings
   return (tree.read(path):gsub("/%*.-%*/", " "):gsub("//[^\n]*", " "):gsub('"[^"\n]*"', '""'))

@@ -122,14 +122,16 @@ static void stream_drop(fl_stream *s) {
       flc_cu->MemFreeHost((void *)s->mirror);
     if (s->word)
       flc_cu->MemFree(s->word);
-    if (s->handle)
+    if (s->handle && !s->adopted)
       flc_cu->StreamDestroy(s->handle);
     flc_leave(s->device, before);
   }
   free(s);
 }
 
-static fl_status stream_make(flc_backend *c, int device, fl_stream **out) {
+/* Over `handle`, or if that is NULL over a new one. */
+static fl_status stream_make(flc_backend *c, int device, CUstream handle,
+                             fl_stream **out) {
   flc_device *d = flc_device_open(device);
   flc_context before;
   if (!d)
@@ -139,9 +141,13 @@ static fl_status stream_make(flc_backend *c, int device, fl_stream **out) {
     return fli_fail(FL_ENOMEM, "out of memory: a stream");
   s->backend = c;
   s->device = d;
+  s->handle = handle;
+  s->adopted = handle != NULL;
   fl_status status = flc_enter(d, &before);
   if (status == FL_OK) {
-    CUresult e = flc_cu->StreamCreate(&s->handle, CU_STREAM_NON_BLOCKING);
+    CUresult e = handle
+                     ? CUDA_SUCCESS
+                     : flc_cu->StreamCreate(&s->handle, CU_STREAM_NON_BLOCKING);
     status = e ? flc_failed(d, e, "a new stream") : word_open(s);
     flc_leave(d, before);
   }
@@ -159,13 +165,29 @@ static fl_status stream_make(flc_backend *c, int device, fl_stream **out) {
 fl_stream *flc_stream_find(flc_backend *c, int device, fl_stream *s) {
   if (s)
     return s;
-  if (!c->first[device] && stream_make(c, device, &c->first[device]))
+  if (!c->first[device] && stream_make(c, device, NULL, &c->first[device]))
     return NULL;
   return c->first[device];
 }
 
 static fl_status stream_new(fl_backend *b, int device, fl_stream **s) {
-  return stream_make(of(b), device, s);
+  return stream_make(of(b), device, NULL, s);
+}
+
+static fl_status stream_handle(fl_backend *b, int device, fl_stream *s,
+                               intptr_t *handle) {
+  if (!(s = flc_stream_find(of(b), device, s)))
+    return FL_EDEVICE;
+  *handle = (intptr_t)s->handle;
+  return FL_OK;
+}
+
+static fl_status stream_adopt(fl_backend *b, int device, intptr_t handle,
+                              fl_stream **s) {
+  if (!handle)
+    return fli_fail(FL_EARG, "stream 0 may be any: 1 is CUDA's default stream, "
+                             "2 the default stream of each thread");
+  return stream_make(of(b), device, (CUstream)handle, s);
 }
 
 static void stream_free(fl_backend *b, fl_stream *s) {
@@ -556,6 +578,8 @@ fl_status fl_cuda_open(const fl_backend_options *o, fl_backend *cpu,
       .query = flc_query,
       .raw_new = flc_raw_new,
       .raw_facts = flc_raw_facts,
+      .stream_handle = stream_handle,
+      .stream_adopt = stream_adopt,
   };
   *out = &c->base;
   return FL_OK;

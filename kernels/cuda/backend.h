@@ -32,6 +32,7 @@ struct fl_stream {
   flc_backend *backend;
   flc_device *device;
   CUstream handle;
+  bool adopted; /* the handle is another library's */
   CUdeviceptr word;
   volatile flc_word *mirror; /* host side; seq is 0 while all is well */
   flc_stage stage[2];

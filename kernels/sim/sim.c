@@ -215,6 +215,7 @@ fl_status fl_sim_open(const fl_backend_options *o, fl_backend *cpu,
       .host_free = sim_host_free,
       .close = sim_close,
       .control = fl_sim_control,
+      .stream_handle = fl_sim_stream_handle,
   };
   *b = &s->table;
   return FL_OK;

@@ -67,6 +67,8 @@ fl_status fl_sim_copy(fl_backend *b, int device, fl_stream *s,
                       const void *from, size_t bytes);
 fl_status fl_sim_stream_new(fl_backend *b, int device, fl_stream **s);
 void fl_sim_stream_free(fl_backend *b, fl_stream *s);
+fl_status fl_sim_stream_handle(fl_backend *b, int device, fl_stream *s,
+                               intptr_t *handle);
 fl_status fl_sim_stream_sync(fl_backend *b, int device, fl_stream *s,
                              uint64_t *failed);
 fl_status fl_sim_stream_peek(fl_backend *b, int device, fl_stream *s,
