@@ -403,7 +403,7 @@ static fl_status block_take(fli_heap *h, size_t bytes, bool tight,
                             fli_block **b) {
   if (!tight)
     bytes += FLI_RED_ZONE;
-  if (bytes > FLI_SMALL_BYTES) {
+  if (bytes > FLI_SMALL_BYTES || h->direct) {
     fli_span *span;
     FLI_TRY(fli_span_take(h, bytes, tight, &span));
     *b = &span->block;
@@ -464,6 +464,13 @@ static fli_memory *memory_of(fl_runtime *rt, fl_device d) {
   return *m;
 }
 
+/* FLARE_MEMORY=direct: nothing of a device's memory is cached, for tools that
+ * look for what is read or written beyond a block. */
+static bool direct(const fl_backend *b) {
+  const char *said = getenv("FLARE_MEMORY");
+  return said && strcmp(said, "direct") == 0 && !(b->flags & FL_BACKEND_HOST);
+}
+
 /* Of the stream that is used now. */
 static fli_heap *heap_of(fl_runtime *rt, fl_device d) {
   fli_heap **now = &rt->allocator->heap[d >> 8][d & 255];
@@ -479,6 +486,7 @@ static fli_heap *heap_of(fl_runtime *rt, fl_device d) {
     (*h)->device = d;
     (*h)->stream = stream;
     (*h)->backend = fli_backend(rt, d);
+    (*h)->direct = direct((*h)->backend);
     (*h)->all = m;
   }
   return *now = *h;

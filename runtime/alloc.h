@@ -110,6 +110,7 @@ struct fli_heap {
   fl_runtime *rt;
   fl_device device;
   int stream;
+  bool direct; /* every block is a segment of its own, and goes at once */
   fl_backend *backend;
   fli_span *tree[FLI_POOLS];
   fli_segment *segments, *oldest, *newest;

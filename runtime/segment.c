@@ -177,7 +177,7 @@ static size_t segment_bytes(const fli_heap *h, int pool, size_t size) {
 
 static fl_status segment_new(fli_heap *h, int pool, size_t size, bool exact) {
   size_t bytes = exact ? size : segment_bytes(h, pool, size);
-  size_t page = h->backend->page, limit = h->all->limit;
+  size_t page = h->direct ? 0 : h->backend->page, limit = h->all->limit;
   if (page) /* it would be taken anyway */
     bytes = (bytes + page - 1) / page * page;
   fli_heap_trim(h, allowance(h, busy_of(h) + bytes) - bytes);
@@ -265,8 +265,16 @@ static fli_span *cut(fli_heap *h, fli_span *s, size_t size) {
   return s;
 }
 
+static fl_status take_direct(fli_heap *h, size_t bytes, fli_span **span) {
+  FLI_TRY(segment_new(h, FLI_POOLS - 1, bytes ? bytes : FLI_GRANULE, true));
+  *span = cut(h, h->segments->first, h->segments->size);
+  return FL_OK;
+}
+
 fl_status fli_span_take(fli_heap *h, size_t bytes, bool anywhere,
                         fli_span **span) {
+  if (h->direct)
+    return take_direct(h, bytes, span);
   size_t size = rounded(bytes);
   int pool = 0;
   while (size > pools[pool].most)
@@ -318,6 +326,9 @@ void fli_span_give(fli_span *s) {
   tree_insert(tree, s);
   if (s->size == g->size) {
     idle_add(g);
-    fli_heap_trim(h, allowance(h, busy_of(h)));
+    if (h->direct)
+      segment_retire(g);
+    else
+      fli_heap_trim(h, allowance(h, busy_of(h)));
   }
 }

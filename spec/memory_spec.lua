@@ -1,6 +1,7 @@
 -- What memory scripts need: a tenth of spec/long/memory.lua.
 local core = require "flare".core
 local memory = require "spec.support.memory"
+local tree = require "spec.support.tree"
 
 local MB = 1 << 20
 
@@ -47,6 +48,18 @@ describe("the memory of", function()
       assert.is_true(reserved <= most, ("%.1f MB of %.1f"):format(reserved / 1e6, most / 1e6))
     end)
   end
+
+  it("a device is that of its tensors with FLARE_MEMORY=direct", function()
+    local out = tree.output(("FLARE_MEMORY=direct '%s/flare' -e '%s' 2>&1"):format(tree.build, [[
+      local flare = require "flare"
+      local x = flare.ones(10, {device = "sim:0"})
+      local y = x + 1
+      local before = flare.memory.stats "sim:0"
+      y:close()
+      flare.synchronize()
+      print(before.reserved, before.blocks, flare.memory.stats "sim:0".reserved)]]))
+    assert.equal("80\t2\t40\n", out)
+  end)
 
   for name, step in pairs(memory.steps()) do
     it(("a training step (%s) is near that of exact reference counting"):format(name), function()

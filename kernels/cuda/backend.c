@@ -431,7 +431,8 @@ static fl_status get_memory(fl_backend *b, int device, size_t bytes,
   g->bytes = (bytes + PAGE - 1) / PAGE * PAGE;
   fl_status s = flc_enter(d, &before);
   if (s == FL_OK) {
-    CUresult e = map(of(b), d, g);
+    CUresult e =
+        of(b)->direct ? flc_cu->MemAlloc(&g->at, bytes) : map(of(b), d, g);
     s = e ? flc_failed(d, e, "a segment of memory") : FL_OK;
     flc_leave(d, before);
   }
@@ -456,9 +457,13 @@ static void put_memory(fl_backend *b, int device, void *memory, size_t bytes) {
     *at = g->next;
     if (!stuck(of(b), d) && flc_enter(d, &before) == FL_OK) {
       flc_cu->CtxSynchronize();
-      flc_cu->MemUnmap(g->at, g->bytes);
-      flc_cu->MemRelease(g->handle);
-      flc_cu->MemAddressFree(g->at, g->bytes);
+      if (of(b)->direct)
+        flc_cu->MemFree(g->at);
+      else {
+        flc_cu->MemUnmap(g->at, g->bytes);
+        flc_cu->MemRelease(g->handle);
+        flc_cu->MemAddressFree(g->at, g->bytes);
+      }
       flc_leave(d, before);
     }
     free(g);
@@ -545,9 +550,10 @@ fl_status fl_cuda_open(const fl_backend_options *o, fl_backend *cpu,
   flc_backend *c = calloc(1, sizeof *c);
   if (!c)
     return fli_fail(FL_ENOMEM, "out of memory: the CUDA backend");
-  const char *sync = getenv("FLARE_SYNC");
+  const char *sync = getenv("FLARE_SYNC"), *memory = getenv("FLARE_MEMORY");
   c->options = *o;
   c->cpu = cpu;
+  c->direct = memory && strcmp(memory, "direct") == 0;
   c->sync = sync && *sync && strcmp(sync, "0") != 0;
   c->base = (fl_backend){
       .struct_size = sizeof(fl_backend),

@@ -61,6 +61,7 @@ struct flc_backend {
   fl_backend_options options;
   fl_backend *cpu;  /* runs what has no kernel here: host.c */
   bool sync;        /* FLARE_SYNC: wait for every launch */
+  bool direct;      /* FLARE_MEMORY=direct: no pages, bytes as asked for */
   uint64_t suspect; /* the launch that a fault came from; 0: not known */
   uint32_t lost;    /* devices where a stream was left running, a bit each */
   fl_stream *streams;
