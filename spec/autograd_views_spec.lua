@@ -90,7 +90,7 @@ end)
 
 describe("second derivatives", function()
   it("go through what was written in place", function()
-    local check = require "flare.gradcheck"
+    local gradcheck = require "flare.gradcheck"
     local x, w = view_cases.wave{3, 4}, view_cases.wave{3, 4} + 2
     local cases = {
       function(t, v) return (t * 2):mul_(v) end,
@@ -107,8 +107,8 @@ describe("second derivatives", function()
     view_cases.device = "cpu"
     for _, f in ipairs(cases) do
       local function g(...) return f(...) * 1 end
-      assert(check.gradcheck(g, {x, w}, {1, 2}))
-      assert(check.gradgradcheck(g, {x, w}, {1, 2}))
+      assert(gradcheck.gradcheck(g, {x, w}, {1, 2}))
+      assert(gradcheck.gradgradcheck(g, {x, w}, {1, 2}))
     end
   end)
 end)

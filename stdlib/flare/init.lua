@@ -26,6 +26,23 @@ local parts = {
   options = "flare.options",
 }
 
+-- Functions that are written in Lua, by their files; `methods` are those of tensors, too.
+local functions = {
+  atleast_1d = "flare.stacks", atleast_2d = "flare.stacks", atleast_3d = "flare.stacks",
+  broadcast_tensors = "flare.stacks", column_stack = "flare.stacks", dstack = "flare.stacks",
+  einsum = "flare.einsum", hstack = "flare.stacks", meshgrid = "flare.stacks",
+  rearrange = "flare.rearrange", tensordot = "flare.einsum", vstack = "flare.stacks",
+}
+local methods = {
+  rearrange = "flare.rearrange", reduce = "flare.rearrange", tensordot = "flare.einsum",
+}
+local there = core.methods()
+for name, file in next, methods do
+  if not there[name] then
+    core.method(name, function(...) return require(file)[name](...) end)
+  end
+end
+
 --- `flare.newaxis` between the brackets of x[...] makes a dim of size 1.
 local flare = {core = core, newaxis = "new"}
 
@@ -59,6 +76,7 @@ local function names()
   local all = {}
   for name in next, core do all[name] = true end
   for name in next, parts do all[name] = true end
+  for name in next, functions do all[name] = true end
   for name in next, flare do all[name] = true end
   return all
 end
@@ -69,6 +87,8 @@ return setmetatable(flare, {
     local value
     if parts[name] then
       value = require(parts[name])
+    elseif functions[name] then
+      value = require(functions[name])[name]
     else
       value = core[name]
     end

@@ -1,0 +1,109 @@
+--- Putting tensors together and bringing them to the same number of dims, under the names that
+-- NumPy and PyTorch have for it.
+local core = require "flare.core"
+local fail = require "flare.fail"
+
+local M = {}
+
+local function list_of(where, ...)
+  local list = type((...)) == "table" and (...) or {...}
+  if #list == 0 then fail("%s: needs at least one tensor", where) end
+  for k, x in ipairs(list) do
+    if not core.is_tensor(x) then fail("%s: input %d is %s, not a tensor", where, k, type(x)) end
+  end
+  return list
+end
+
+local function each(list, f)
+  local made = {}
+  for k, x in ipairs(list) do made[k] = f(x) end
+  return made
+end
+
+--- At least one dim.
+function M.atleast_1d(x) return x:dim() == 0 and x:view(1) or x end
+
+--- At least two dims: vectors become rows.
+function M.atleast_2d(x)
+  return x:dim() < 2 and M.atleast_1d(x):unsqueeze(1) or x
+end
+
+--- At least three dims: (n) becomes (1, n, 1), (m, n) becomes (m, n, 1).
+function M.atleast_3d(x)
+  return x:dim() < 3 and M.atleast_2d(x):unsqueeze(3) or x
+end
+
+--- Side by side: along dim 2, vectors along dim 1.
+function M.hstack(...)
+  local list = each(list_of("hstack", ...), M.atleast_1d)
+  return core.cat(list, list[1]:dim() == 1 and 1 or 2)
+end
+
+--- One below the other: along dim 1, vectors as rows.
+function M.vstack(...)
+  return core.cat(each(list_of("vstack", ...), M.atleast_2d), 1)
+end
+
+--- One behind the other: along dim 3.
+function M.dstack(...)
+  return core.cat(each(list_of("dstack", ...), M.atleast_3d), 3)
+end
+
+--- Vectors as columns of a matrix.
+function M.column_stack(...)
+  return core.cat(each(list_of("column_stack", ...), function(x)
+    return x:dim() < 2 and M.atleast_1d(x):unsqueeze(2) or x
+  end), 2)
+end
+
+--- The shape that all broadcast to.
+local function common(where, list)
+  local shape = {}
+  for k, x in ipairs(list) do
+    while #shape < x:dim() do table.insert(shape, 1, 1) end
+    for d = 1, x:dim() do
+      local at, n = #shape - x:dim() + d, x:size(d)
+      if n ~= 1 and shape[at] ~= 1 and n ~= shape[at] then
+        fail("%s: input %d has shape %s, which does not broadcast with (%s)", where, k,
+          tostring(x.shape), table.concat(shape, ", "))
+      end
+      if n ~= 1 then shape[at] = n end
+    end
+  end
+  return shape
+end
+
+--- Views of all of them with the same shape, as several results.
+function M.broadcast_tensors(...)
+  local list = list_of("broadcast_tensors", ...)
+  local shape = common("broadcast_tensors", list)
+  return table.unpack(each(list, function(x) return x:expand(shape) end))
+end
+
+--- Coordinates of a grid: for vectors x1, x2, ... as many views of the grid's shape.
+-- @param ... vectors; a last string "xy" exchanges the first two dims, as NumPy does
+function M.meshgrid(...)
+  local given, indexing = {...}, "ij"
+  if type(given[#given]) == "string" then indexing = table.remove(given) end
+  if indexing ~= "ij" and indexing ~= "xy" then
+    fail("meshgrid: indexing is 'ij' or 'xy', got '%s'", indexing)
+  end
+  local list = list_of("meshgrid", table.unpack(given))
+  local shape = {}
+  for k, x in ipairs(list) do
+    if x:dim() > 1 then fail("meshgrid: input %d has shape %s; it takes vectors", k,
+      tostring(x.shape)) end
+    shape[k] = x:numel()
+  end
+  local swap = indexing == "xy" and #list > 1
+  local k = 0
+  return table.unpack(each(list, function(x)
+    local ones = {}
+    k = k + 1
+    for d = 1, #list do ones[d] = d == k and shape[k] or 1 end
+    local y = x:reshape(ones):expand(shape)
+    return swap and y:transpose(1, 2) or y
+  end))
+end
+
+return M
