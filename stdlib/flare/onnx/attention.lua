@@ -40,6 +40,25 @@ local function bias_of(q, keys, mask, past, lengths, causal)
   return bias
 end
 
+-- Attention with the scores at hand: the result, and what the fourth output has of them.
+local function by_steps(a, q, k, v, bias)
+  local groups = q.shape[2] // k.shape[2]
+  if groups > 1 then k, v = k:repeat_interleave(groups, 2), v:repeat_interleave(groups, 2) end
+  local root = math.sqrt(a.scale or 1 / math.sqrt(q.shape[4]))
+  local scores = (q * root):matmul((k * root):transpose(3, 4))
+  local mode, seen = a.qk_matmul_output_mode or 0, scores
+  if (a.softcap or 0) > 0 then scores = (scores / a.softcap):tanh() * a.softcap end
+  if mode == 1 then seen = scores end
+  if bias then scores = scores + bias end
+  if mode == 2 then seen = scores end
+  if a.softmax_precision then
+    scores = scores:to(types.dtype(a.softmax_precision, "softmax of Attention"))
+  end
+  local weights = scores:softmax(-1)
+  if mode == 3 then seen = weights end
+  return weights:to(v.dtype):matmul(v):to(q.dtype), seen:to(q.dtype)
+end
+
 function M.Attention(n, q, k, v, mask, past_key, past_value, lengths)
   local a, flat = n.attr, q:dim() == 3
   if flat then
@@ -48,24 +67,16 @@ function M.Attention(n, q, k, v, mask, past_key, past_value, lengths)
   local past = past_key and past_key.shape[3] or 0
   if past_key then k = core.cat({past_key, k}, 3) end
   if past_value then v = core.cat({past_value, v}, 3) end
-  local keys, values = k, v
-  local groups = q.shape[2] // k.shape[2]
-  if groups > 1 then k, v = k:repeat_interleave(groups, 2), v:repeat_interleave(groups, 2) end
-  local root = math.sqrt(a.scale or 1 / math.sqrt(q.shape[4]))
-  local scores = (q * root):matmul((k * root):transpose(3, 4))
-  local mode, seen = a.qk_matmul_output_mode or 0, scores
-  if (a.softcap or 0) > 0 then scores = (scores / a.softcap):tanh() * a.softcap end
-  if mode == 1 then seen = scores end
-  local bias = bias_of(q, k.shape[3], mask, past, lengths, a.is_causal == 1)
-  if bias then scores = scores + bias end
-  if mode == 2 then seen = scores end
-  if a.softmax_precision then
-    scores = scores:to(types.dtype(a.softmax_precision, "softmax of Attention"))
+  local causal = a.is_causal == 1
+  local y, seen
+  if n:wants(4) or (a.softcap or 0) > 0 or a.softmax_precision then
+    y, seen = by_steps(a, q, k, v, bias_of(q, k.shape[3], mask, past, lengths, causal))
+  else
+    local square = causal and not mask and not lengths and past == 0 and q.shape[3] == k.shape[3]
+    if not square then mask = bias_of(q, k.shape[3], mask, past, lengths, causal) end
+    y = core.attention(q, k, v, {mask = mask, causal = square, scale = a.scale})
   end
-  local weights = scores:softmax(-1)
-  if mode == 3 then seen = weights end
-  local y = weights:to(v.dtype):matmul(v):to(q.dtype)
-  return flat and join(y) or y, keys, values, seen:to(q.dtype)
+  return flat and join(y) or y, k, v, seen
 end
 
 -- A depthwise convolution of what was seen before.

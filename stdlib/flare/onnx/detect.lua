@@ -35,7 +35,7 @@ function M.NonMaxSuppression(n, boxes, scores, most, iou, score)
     for c, list in ipairs(classes) do
       local order, kept = {}, {}
       for k, value in ipairs(list) do
-        if not least or value > least then order[#order + 1] = k end
+        if value == value and (not least or value > least) then order[#order + 1] = k end
       end
       table.sort(order, function(p, q)
         if list[p] ~= list[q] then return list[p] > list[q] end

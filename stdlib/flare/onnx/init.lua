@@ -16,12 +16,14 @@ local function check_path(where, path)
 end
 
 --- Reads a model.
--- @param opts device: where it lives and computes; dtype: what its f32 becomes, such as "f16";
---   random = true: random operators, which no two programs compute alike, are not refused
+-- @param opts device: where it lives and computes, else where tensors are made; dtype: what
+--   its f32 becomes, such as "f16"; random = true: random operators, which no two programs
+--   compute alike, are not refused
 -- @return a model with `inputs`, `outputs` and `run`, or nil and a message
 function M.load(path, opts)
   check_path("load", path)
-  local o = options.check("load", opts, {device = "cpu", dtype = options.none, random = false})
+  local o = options.check("load", opts, {device = options.none, dtype = options.none,
+                                        random = false})
   if o.dtype and not require("flare.onnx.types").is_float(o.dtype) then
     fail("load: dtype must be f64, f32, f16 or bf16, got %s", tostring(o.dtype))
   end

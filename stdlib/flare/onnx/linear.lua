@@ -1,5 +1,6 @@
 --- Products of matrices.
 local core = require "flare.core"
+local refuse = require "flare.onnx.refuse"
 
 local M = {}
 
@@ -111,31 +112,11 @@ function M.Einsum(n, ...)
   return #dims > 0 and y:sum(dims):to(y.dtype) or y
 end
 
-function M.Det(n, x)
-  local shape, rank = n:shape(x), x:dim()
-  local size = shape[rank]
-  local a = x:to("f64"):reshape(-1, size, size):clone()
-  local result = core.ones({a.shape[1]}, {dtype = "f64", device = x.device})
-  for b = 1, a.shape[1] do
-    local m, det = a[b], 1
-    for k = 1, size do
-      local pivot = k + m:narrow(1, k, size - k + 1):select(2, k):abs():argmax(1):item() - 1
-      local value = m[{pivot, k}]:item()
-      det = det * value * (pivot == k and 1 or -1)
-      if value == 0 then break end
-      if pivot ~= k then
-        local row = m[k]:clone()
-        m[k] = m[pivot]:clone()
-        m[pivot] = row
-      end
-      if k < size then
-        local below = m:narrow(1, k + 1, size - k)
-        below:copy_(below - below:narrow(2, k, 1) / value * m[k]:unsqueeze(1))
-      end
-    end
-    result[b] = det
-  end
-  return result:to(x.dtype):reshape(table.move(shape, 1, rank - 2, 1, {}))
-end
+-- Refused when a model is loaded, where there is no LAPACK.
+M.Det = {load = function()
+  local ok, why = pcall(core.det, core.eye(2))
+  if not ok then refuse.raise("libraries: %s", tostring(why):gsub("^.-: ", "", 1)) end
+  return function(_, x) return x:det() end
+end}
 
 return M

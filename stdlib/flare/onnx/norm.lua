@@ -27,7 +27,10 @@ function M.BatchNormalization(n, x, scale, bias, mean, var)
   local training = n.attr.training_mode == 1
     or ((n.version or 14) < 7 and n.attr.is_test ~= 1 and n:wants(2))
   local s, b, m, r = wide(scale), wide(bias), wide(mean), wide(var)
-  if not training then
+  if not training and mean.dtype == dtype and scale.dtype == dtype then
+    return x:batch_norm{weight = scale, bias = bias, running_mean = mean, running_var = var,
+                        training = false, eps = eps}
+  elseif not training then
     local y = (v - channels(m, rank)) * channels((r + eps):rsqrt() * s, rank) + channels(b, rank)
     return y:to(dtype)
   end

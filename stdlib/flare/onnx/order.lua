@@ -18,16 +18,19 @@ function M.TopK(n, x, k)
   return x:topk{k = count, dim = dim, largest = n.attr.largest ~= 0, base = 0}
 end
 
+-- NaN are the same, and the last.
+local function equal(p, q) return p == q or (p ~= p and q ~= q) end
+
 local function less(a, b)
   for k = 1, #a do
-    if a[k] ~= b[k] then return a[k] < b[k] end
+    if not equal(a[k], b[k]) then return a[k] < b[k] or b[k] ~= b[k] end
   end
   return false
 end
 
 local function same(a, b)
   for k = 1, #a do
-    if a[k] ~= b[k] then return false end
+    if not equal(a[k], b[k]) then return false end
   end
   return true
 end

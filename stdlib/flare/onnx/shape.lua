@@ -94,6 +94,9 @@ local function parts_of(n, size, split)
   local sizes = split and n:list(split) or n.attr.split
   if sizes then return sizes end
   local count = n.attr.num_outputs or #n.outputs
+  if count < 1 or count > #n.outputs then
+    n:fail("%d parts for %d outputs", count, #n.outputs)
+  end
   local each = (size + count - 1) // count
   sizes = {}
   for k = 1, count do
@@ -119,6 +122,7 @@ end
 -- Elements first, first + step, ... before last of one dim, as Python's slices count them.
 local function slice(x, dim, first, last, step)
   local size = x.shape[dim]
+  step = math.max(math.min(step, size + 1), -size - 1)
   local low, high = step > 0 and 0 or -1, step > 0 and size or size - 1
   local function clamp(at)
     if at < 0 then at = at + size end
