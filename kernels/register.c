@@ -21,10 +21,12 @@ const fl_builtin_backend *fl_builtin_backends(int *n) {
 }
 
 fl_status fl_host_open(const fl_comm_options *o, fl_comm **c);
+fl_status fl_nccl_open(const fl_comm_options *o, fl_comm **c);
 
 const fl_builtin_comm *fl_builtin_comms(int *n) {
   static const fl_builtin_comm all[] = {
       {"host", fl_host_open},
+      {"nccl", fl_nccl_open},
   };
   *n = (int)(sizeof all / sizeof *all);
   return all;

@@ -5,7 +5,7 @@ local fakes = require "spec.support.fakes"
 local tree = require "spec.support.tree"
 
 local place = os.tmpname() .. ".d"
-local others = "libcuda,libnvrtc,libcublasLt,libcudnn"
+local others = "libcuda,libnvrtc,libcublasLt,libcudnn,libnccl"
 
 -- A shared library of `sources` in a folder of its own.
 local function build(folder, name, sources, defines)
@@ -103,10 +103,11 @@ describe("NVIDIA's libraries", function()
     build("good", "libnvrtc.so.13", "all versions", "-D COMPILER -D MAJOR=13 -D MINOR=1")
     build("good", "libcublasLt.so.13", "all versions", "-D BLAS -D MAJOR=0 -D MINOR=0")
     build("good", "libcudnn.so.9", "all versions", "-D DNN -D MAJOR=0 -D MINOR=0")
+    build("good", "libnccl.so.2", "all versions", "-D NCCL -D MAJOR=0 -D MINOR=0")
     local doctor = flare("good", "", "doctor")
     for _, line in ipairs {"driver   CUDA 12.8 (@/libcuda.so.1)", "cuda:0   Fake 9.0, sm_90a, ",
         "nvrtc    13.1 (@/libnvrtc.so.13)", "cublasLt 13.2 (@/libcublasLt.so.13)",
-        "cudnn    9.12 (@/libcudnn.so.9)"} do
+        "cudnn    9.12 (@/libcudnn.so.9)", "nccl     2.20 (@/libnccl.so.2)"} do
       line = line:gsub("@", function() return place .. "/good" end)
       assert.truthy(doctor:find("\n" .. line, 1, true), line .. "\n" .. doctor)
     end

@@ -126,7 +126,14 @@ static void stream_drop(fl_stream *s) {
       flc_cu->StreamDestroy(s->handle);
     flc_leave(s->device, before);
   }
+  free(s->broken);
   free(s);
+}
+
+void flc_stream_break(fl_stream *s, const char *why) {
+  char *none = NULL, *text = strdup(why);
+  if (!text || !atomic_compare_exchange_strong(&s->broken, &none, text))
+    free(text);
 }
 
 /* Over `handle`, or if that is NULL over a new one. */
@@ -250,6 +257,8 @@ fl_status flc_tell_fault(fl_stream *s, uint64_t *failed) {
 static fl_status tell(fl_stream *s, uint64_t *failed) {
   if (s->device->cause[0])
     return flc_tell_fault(s, failed);
+  if (s->broken)
+    return fli_fail(FL_ECOMM, "%s", s->broken);
   uint64_t seq = s->mirror->seq;
   if (!seq)
     return FL_OK;
@@ -280,9 +289,9 @@ static fl_status stream_sync(fl_backend *b, int device, fl_stream *s,
   if (status)
     return status;
   status = flc_wait(s);
-  if (status == FL_EFAULT)
+  if (status == FL_EFAULT || (status == FL_OK && s->broken))
     status = tell(s, failed);
-  if (status == FL_OK && s->mirror->seq) {
+  else if (status == FL_OK && s->mirror->seq) {
     status = tell(s, failed);
     flc_cu->MemsetD8Async(s->word, 0, sizeof(uint64_t), s->handle);
     s->mirror->seq = 0;
@@ -294,7 +303,7 @@ static fl_status stream_sync(fl_backend *b, int device, fl_stream *s,
 static fl_status stream_peek(fl_backend *b, int device, fl_stream *s,
                              uint64_t *failed) {
   s = s ? s : of(b)->first[device];
-  if (!s || (!s->mirror->seq && !s->device->cause[0]))
+  if (!s || (!s->mirror->seq && !s->device->cause[0] && !s->broken))
     return FL_OK;
   return tell(s, failed);
 }

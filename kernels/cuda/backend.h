@@ -5,6 +5,8 @@
 
 #include "process.h"
 
+#include <stdatomic.h>
+
 #define FLC_NAMES 256 /* launches whose operator's name a stream remembers */
 
 /* As flare.cuh lays it out; the mirror is in pinned host memory. */
@@ -38,9 +40,10 @@ struct fl_stream {
   flc_stage stage[2];
   unsigned turn;
   flc_name names[FLC_NAMES];
-  uint64_t last, done; /* launches: the last one, the last that is known to
-                          have run */
-  bool left;           /* a wait was interrupted: what runs may never end */
+  uint64_t last, done;  /* launches: the last one, the last that is known to
+                           have run */
+  bool left;            /* a wait was interrupted: what runs may never end */
+  char *_Atomic broken; /* a collective on it failed for this reason */
   fl_stream *next;
 };
 
@@ -70,6 +73,9 @@ struct flc_backend {
 };
 
 fl_stream *flc_stream_find(flc_backend *c, int device, fl_stream *s);
+/* What it runs means nothing any more: whoever asks is told why. From any
+ * thread. */
+void flc_stream_break(fl_stream *s, const char *why);
 /* Until all of the stream has run, or what is before the event; FL_EINTERRUPT
  * if the user wants to stop. */
 fl_status flc_wait(fl_stream *s);

@@ -2,6 +2,7 @@
  * are and what a missing one would bring; every built-in kernel compiled, with
  * its registers and spills; the pack, written. */
 #include "blas.h"
+#include "nccl.h"
 #include "choice.h"
 #include "dnn.h"
 #include "process.h"
@@ -88,6 +89,12 @@ static void tell_libraries(text *t) {
   const flc_dnn_table *dnn = flc_dnn_get();
   version = dnn ? (int)dnn->cudnnGetVersion() : 0;
   tell_library(t, "cudnn", flc_dnn_path(), version / 10000,
+               version / 100 % 100);
+  const flc_nccl_table *nccl = flc_nccl_get();
+  version = 0;
+  if (nccl)
+    nccl->ncclGetVersion(&version);
+  tell_library(t, "nccl", flc_nccl_path(), version / 10000,
                version / 100 % 100);
   if (flc_pack_path()[0])
     say(t, "pack     %llu kernels (%s)\n", (unsigned long long)flc_pack_count(),

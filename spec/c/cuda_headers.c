@@ -40,6 +40,11 @@
 #define cublasLtMatmulPreference_t       our_cublasLtMatmulPreference_t
 #define cublasLtMatmulAlgo_t             our_cublasLtMatmulAlgo_t
 #define cublasLtMatmulHeuristicResult_t  our_cublasLtMatmulHeuristicResult_t
+#define ncclResult_t                     our_ncclResult_t
+#define ncclDataType_t                   our_ncclDataType_t
+#define ncclRedOp_t                      our_ncclRedOp_t
+#define ncclUniqueId                     our_ncclUniqueId
+#define ncclConfig_t                     our_ncclConfig_t
 #define cudnnStatus_t                    our_cudnnStatus_t
 #define cudnnBackendDescriptorType_t     our_cudnnBackendDescriptorType_t
 #define cudnnBackendAttributeName_t      our_cudnnBackendAttributeName_t
@@ -48,6 +53,7 @@
 #include "../../kernels/cuda/library.h"
 #include "../../kernels/cuda/blas.h"
 #include "../../kernels/cuda/dnn.h"
+#include "../../kernels/cuda/nccl.h"
 
 #undef CUresult
 #undef CUdeviceptr
@@ -83,6 +89,11 @@
 #undef cublasLtMatmulPreference_t
 #undef cublasLtMatmulAlgo_t
 #undef cublasLtMatmulHeuristicResult_t
+#undef ncclResult_t
+#undef ncclDataType_t
+#undef ncclRedOp_t
+#undef ncclUniqueId
+#undef ncclConfig_t
 #undef cudnnStatus_t
 #undef cudnnBackendDescriptorType_t
 #undef cudnnBackendAttributeName_t
@@ -239,5 +250,36 @@ SIZE(cudnnBackendAttributeType_t)
 
 #define FLC_DL(ret, name, params) FUNCTION(ret, name, params)
 #include "../../kernels/cuda/dl_dnn.def"
+
+#endif
+
+/* --- NCCL --- */
+
+#if __has_include(<nccl.h>) && defined CUDA_VERSION
+#include <nccl.h>
+#endif
+
+#if !defined NCCL_VERSION_CODE || NCCL_VERSION_CODE < 21800
+#pragma message "skipped: there is no <nccl.h> of NCCL 2.18 or later"
+#else
+
+FLC_NCCL_NUMBERS(NUMBER)
+
+SIZE(ncclResult_t)
+SIZE(ncclDataType_t)
+SIZE(ncclRedOp_t)
+SIZE_ALIGNED(ncclUniqueId)
+PLACE(ncclConfig_t, size)
+PLACE(ncclConfig_t, magic)
+PLACE(ncclConfig_t, version)
+PLACE(ncclConfig_t, blocking)
+PLACE(ncclConfig_t, cgaClusterSize)
+PLACE(ncclConfig_t, minCTAs)
+PLACE(ncclConfig_t, maxCTAs)
+PLACE(ncclConfig_t, netName)
+PLACE(ncclConfig_t, splitShare)
+
+#define FLC_DL(ret, name, params) FUNCTION(ret, name, params)
+#include "../../kernels/cuda/dl_nccl.def"
 
 #endif

@@ -1,9 +1,10 @@
 /* Every function that we call of one of NVIDIA's libraries, as a weak one that
- * does nothing: -D DRIVER, COMPILER, BLAS or DNN. What a case needs otherwise is
- * in a file that is linked with it. */
+ * does nothing: -D DRIVER, COMPILER, BLAS, DNN or NCCL. What a case needs
+ * otherwise is in a file that is linked with it. */
 #include "../../../kernels/cuda/library.h"
 #include "../../../kernels/cuda/blas.h"
 #include "../../../kernels/cuda/dnn.h"
+#include "../../../kernels/cuda/nccl.h"
 
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 #define FAKE(ret, symbol, params)                                              \
@@ -27,4 +28,8 @@
 #ifdef DNN
 #define FLC_DL(ret, name, params) FAKE(ret, name, params)
 #include "../../../kernels/cuda/dl_dnn.def"
+#endif
+#ifdef NCCL
+#define FLC_DL(ret, name, params) FAKE(ret, name, params)
+#include "../../../kernels/cuda/dl_nccl.def"
 #endif

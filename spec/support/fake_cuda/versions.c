@@ -1,5 +1,5 @@
 /* Versions of the other libraries: NVRTC MAJOR.MINOR, cuBLASLt and cuDNN 1.2.3
- * times what they count in. Nothing can be compiled. */
+ * times what they count in, NCCL 2.20. Nothing can be compiled. */
 #include <stddef.h>
 
 int nvrtcVersion(int *major, int *minor);
@@ -7,6 +7,7 @@ int nvrtcCompileProgram(void *program, int n, const char *const *options);
 const char *nvrtcGetErrorString(int e);
 size_t cublasLtGetVersion(void);
 size_t cudnnGetVersion(void);
+int ncclGetVersion(int *version);
 
 int nvrtcVersion(int *major, int *minor) {
   *major = MAJOR;
@@ -29,4 +30,9 @@ size_t cublasLtGetVersion(void) {
 
 size_t cudnnGetVersion(void) {
   return 91203;
+}
+
+int ncclGetVersion(int *version) {
+  *version = 22000;
+  return 0;
 }

@@ -1,0 +1,562 @@
+/* The engine of GPUs, on one host or many: NCCL. Calls are queued on the
+ * launch's stream; nobody waits for the device. A thread follows what is queued
+ * by two events a call, tells the board, and aborts the group when the board
+ * says that the job is over: its streams end then, and say why. */
+#include "nccl.h"
+#include "backend.h"
+
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define QUEUED  (FL_COMM_NOTES - 32) /* calls followed at a time; notes last */
+#define SLICE   0.05                 /* seconds between looks at the board */
+#define OLDEST  21800                /* NCCL 2.18 */
+#define VERDICT 1024
+#define LEAVING 5.0 /* seconds */
+
+#define TRY(call)                                                              \
+  do {                                                                         \
+    fl_status s_ = (call);                                                     \
+    if (s_)                                                                    \
+      return s_;                                                               \
+  } while (0)
+
+/* --- the library --- */
+
+static struct {
+  pthread_once_t once;
+  bool open;
+  char where[512], why[800];
+  flc_nccl_table table;
+} lib = {.once = PTHREAD_ONCE_INIT};
+
+static void find(void) {
+  static const char *const names[] = {"libnccl.so.2", "libnccl.so", NULL};
+  static const char *const symbols[] = {
+#define FLC_DL(ret, name, params) #name,
+#include "dl_nccl.def"
+  };
+  int version = 0;
+  void *handle = flc_library_open(names, lib.where);
+  lib.open =
+      handle && flc_library_bind(handle, lib.where, symbols,
+                                 sizeof symbols / sizeof *symbols, &lib.table);
+  if (lib.open && (lib.table.ncclGetVersion(&version) || version < OLDEST)) {
+    fli_fail(FL_EDEVICE, "%s is NCCL %d.%d, 2.18 is needed", lib.where,
+             version / 10000, version / 100 % 100);
+    lib.open = false;
+  }
+  if (!lib.open)
+    snprintf(lib.why, sizeof lib.why,
+             "%s: several GPUs need it; `pip install nvidia-nccl-cu13` or the "
+             "package libnccl2 brings it",
+             fl_error());
+}
+
+const flc_nccl_table *flc_nccl_get(void) {
+  pthread_once(&lib.once, find);
+  if (lib.open)
+    return &lib.table;
+  fli_fail(FL_EDEVICE, "%s", lib.why);
+  return NULL;
+}
+
+const char *flc_nccl_path(void) {
+  return lib.open ? lib.where : "";
+}
+
+/* --- groups --- */
+
+typedef struct deed { /* a call on its way */
+  CUevent start, end;
+  const fl_comm_note *note;
+  fl_stream *stream;
+  double since; /* when the device came to it; 0: not yet */
+} deed;
+
+typedef struct engine engine;
+
+typedef struct link_nccl {
+  fl_comm_link base;
+  struct link_nccl *next;
+  engine *engine;
+  flc_device *device;
+  ncclComm_t comm;
+  CUdeviceptr token;    /* what a barrier adds up */
+  pthread_mutex_t lock; /* of everything below, and of calls of `comm` */
+  deed queue[QUEUED];
+  uint64_t first, last; /* deeds first..last - 1 are on their way */
+  bool dead;
+  char why[VERDICT];
+} link_nccl;
+
+struct engine {
+  fl_comm table;
+  fl_comm_options o;
+  pthread_mutex_t lock; /* of the list of links */
+  pthread_cond_t stop;
+  link_nccl *links;
+  pthread_t thread;
+  bool started, quit;
+};
+
+static double now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* Ends a group, for the message of this thread's last failure: what its calls
+ * would have written is nothing, and whoever waits for their streams hears it.
+ */
+static void die(link_nccl *l) {
+  if (l->dead)
+    return;
+  l->dead = true;
+  snprintf(l->why, sizeof l->why, "%s", fl_error());
+  for (uint64_t k = l->first; k < l->last; k++)
+    if (flc_cu->EventQuery(l->queue[k % QUEUED].end) == CUDA_ERROR_NOT_READY)
+      flc_stream_break(l->queue[k % QUEUED].stream, l->why);
+  if (l->comm)
+    lib.table.ncclCommAbort(l->comm);
+  l->comm = NULL;
+  fli_fail(FL_ECOMM, "%s", l->why);
+}
+
+static fl_status failed(link_nccl *l, ncclResult_t e, const char *tried) {
+  fl_board *b = l->engine->o.board;
+  char what[VERDICT];
+  const char *more = l->comm ? lib.table.ncclGetLastError(l->comm) : "";
+  snprintf(what, sizeof what, "%s: NCCL: %s%s%.400s", tried,
+           lib.table.ncclGetErrorString(e), more && *more ? ": " : "",
+           more ? more : "");
+  fl_status s = b->fail(b, -1, what);
+  die(l);
+  return s;
+}
+
+/* A call that NCCL goes on with by itself: until it is queued. */
+static fl_status settle(link_nccl *l, ncclResult_t e, const fl_comm_note *n,
+                        const char *tried) {
+  fl_board *b = l->engine->o.board;
+  double start = now(), next = start + SLICE;
+  const struct timespec nap = {.tv_nsec = 20000};
+  while (e == ncclInProgress) {
+    ncclResult_t asked = lib.table.ncclCommGetAsyncError(l->comm, &e);
+    if (asked != ncclSuccess)
+      return failed(l, asked, tried);
+    if (e != ncclInProgress)
+      break;
+    nanosleep(&nap, NULL);
+    if (now() < next)
+      continue;
+    next += SLICE;
+    fl_status s = b->look(b, n, now() - start);
+    if (s) {
+      die(l);
+      return s;
+    }
+  }
+  return e == ncclSuccess ? FL_OK : failed(l, e, tried);
+}
+
+/* --- following calls --- */
+
+static void follow(link_nccl *l) {
+  fl_board *b = l->engine->o.board;
+  while (!l->dead && l->first < l->last) {
+    deed *d = &l->queue[l->first % QUEUED];
+    if (!d->since && flc_cu->EventQuery(d->start) == CUDA_SUCCESS) {
+      d->since = now();
+      b->begin(b, d->note);
+    }
+    CUresult e = d->since ? flc_cu->EventQuery(d->end) : CUDA_ERROR_NOT_READY;
+    if (e == CUDA_ERROR_NOT_READY) {
+      if (d->since && b->look(b, d->note, now() - d->since))
+        die(l);
+      ncclResult_t state = ncclSuccess;
+      if (!l->dead && lib.table.ncclCommGetAsyncError(l->comm, &state) == 0 &&
+          state != ncclSuccess && state != ncclInProgress)
+        failed(l, state, "a collective");
+      return;
+    }
+    b->end(b, d->note);
+    l->first++;
+  }
+}
+
+static void *watch(void *context) {
+  engine *m = context;
+  pthread_mutex_lock(&m->lock);
+  while (!m->quit) {
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    t.tv_nsec += (long)(SLICE * 1e9);
+    if (t.tv_nsec >= 1000000000) {
+      t.tv_nsec -= 1000000000;
+      t.tv_sec++;
+    }
+    pthread_cond_timedwait(&m->stop, &m->lock, &t);
+    for (link_nccl *l = m->links; l && !m->quit; l = l->next) {
+      flc_context before;
+      /* a call that is being queued looks after itself */
+      if (pthread_mutex_trylock(&l->lock))
+        continue;
+      if (flc_enter(l->device, &before) == FL_OK) {
+        follow(l);
+        flc_leave(l->device, before);
+      }
+      pthread_mutex_unlock(&l->lock);
+    }
+  }
+  pthread_mutex_unlock(&m->lock);
+  return NULL;
+}
+
+static fl_status start_watching(engine *m) {
+  sigset_t all, old;
+  if (m->started)
+    return FL_OK;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &old);
+  int e = pthread_create(&m->thread, NULL, watch, m);
+  pthread_sigmask(SIG_SETMASK, &old, NULL);
+  if (e)
+    return fli_fail(FL_ENOMEM, "cannot start a thread: %s", strerror(e));
+  m->started = true;
+  return FL_OK;
+}
+
+/* Room for one more call; the host waits if it is that far ahead. */
+static fl_status make_room(link_nccl *l) {
+  while (!l->dead && l->last - l->first == QUEUED) {
+    const struct timespec nap = {.tv_nsec = 50000};
+    follow(l);
+    if (l->last - l->first == QUEUED)
+      nanosleep(&nap, NULL);
+  }
+  return l->dead ? fli_fail(FL_ECOMM, "%s", l->why) : FL_OK;
+}
+
+/* --- calls --- */
+
+static ncclDataType_t type_of(fl_dtype d) { /* -1: NCCL does not add these */
+  switch (d) {
+  case FL_F64:
+    return ncclFloat64;
+  case FL_F32:
+    return ncclFloat32;
+  case FL_F16:
+    return ncclFloat16;
+  case FL_BF16:
+    return ncclBfloat16;
+  case FL_I64:
+    return ncclInt64;
+  case FL_I32:
+    return ncclInt32;
+  case FL_I8:
+    return ncclInt8;
+  case FL_U8:
+  case FL_BOOL:
+    return ncclUint8;
+  default:
+    return -1;
+  }
+}
+
+/* Block k of a buffer. */
+static char *block(const void *p, size_t bytes, int k) {
+  return (char *)(uintptr_t)p + bytes * (size_t)k;
+}
+
+static bool going(ncclResult_t e) {
+  return e == ncclSuccess || e == ncclInProgress;
+}
+
+/* Sends and receives of one call go together, the own block included. */
+static ncclResult_t exchange(const link_nccl *l, const fl_comm_call *c,
+                             size_t bytes, CUstream s) {
+  const flc_nccl_table *t = &lib.table;
+  int rank = l->base.rank, size = l->base.size;
+  bool root = c->peer == rank;
+  ncclResult_t e = t->ncclGroupStart(), end;
+  for (int k = 0; k < size && going(e); k++) {
+    bool to = c->kind == FL_COMM_ALL_TO_ALL ||
+              (c->kind == FL_COMM_SCATTER && root) ||
+              (c->kind == FL_COMM_GATHER && k == c->peer);
+    bool from = c->kind == FL_COMM_ALL_TO_ALL ||
+                (c->kind == FL_COMM_GATHER && root) ||
+                (c->kind == FL_COMM_SCATTER && k == c->peer);
+    if (to)
+      e = t->ncclSend(c->kind == FL_COMM_GATHER ? c->in
+                                                : block(c->in, bytes, k),
+                      bytes, ncclInt8, k, l->comm, s);
+    if (from && going(e))
+      e = t->ncclRecv(c->kind == FL_COMM_SCATTER ? c->out
+                                                 : block(c->out, bytes, k),
+                      bytes, ncclInt8, k, l->comm, s);
+  }
+  end = t->ncclGroupEnd();
+  return going(e) ? end : e;
+}
+
+static ncclResult_t queue(const link_nccl *l, const fl_comm_call *c,
+                          CUstream s) {
+  static const ncclRedOp_t reductions[] = {
+      [FL_COMM_SUM] = ncclSum,
+      [FL_COMM_MEAN] = ncclAvg,
+      [FL_COMM_MIN] = ncclMin,
+      [FL_COMM_MAX] = ncclMax,
+  };
+  const flc_nccl_table *t = &lib.table;
+  size_t bytes = c->count * fl_dtype_size(c->dtype);
+  ncclDataType_t type = type_of(c->dtype);
+  ncclRedOp_t op = reductions[c->reduce];
+  void *token = (void *)(uintptr_t)l->token;
+  switch (c->kind) {
+  case FL_COMM_ALL_REDUCE:
+    return t->ncclAllReduce(c->in, c->out, c->count, type, op, l->comm, s);
+  case FL_COMM_REDUCE_SCATTER:
+    return t->ncclReduceScatter(c->in, c->out, c->count, type, op, l->comm, s);
+  case FL_COMM_REDUCE:
+    if (c->peer != l->base.rank && c->in != c->out)
+      flc_cu->MemcpyDtoDAsync((uintptr_t)c->out, (uintptr_t)c->in, bytes, s);
+    return t->ncclReduce(c->in, c->out, c->count, type, op, c->peer, l->comm,
+                         s);
+  case FL_COMM_BROADCAST:
+    return t->ncclBroadcast(c->in, c->out, bytes, ncclInt8, c->peer, l->comm,
+                            s);
+  case FL_COMM_ALL_GATHER:
+    return t->ncclAllGather(c->in, c->out, bytes, ncclInt8, l->comm, s);
+  case FL_COMM_SEND:
+    return t->ncclSend(c->in, bytes, ncclInt8, c->peer, l->comm, s);
+  case FL_COMM_RECV:
+    return t->ncclRecv(c->out, bytes, ncclInt8, c->peer, l->comm, s);
+  case FL_COMM_BARRIER:
+    return t->ncclAllReduce(token, token, 1, ncclInt32, ncclMax, l->comm, s);
+  default:
+    return exchange(l, c, bytes, s);
+  }
+}
+
+static fl_status refuse(const fl_comm_call *c) {
+  bool adds = c->kind == FL_COMM_ALL_REDUCE || c->kind == FL_COMM_REDUCE ||
+              c->kind == FL_COMM_REDUCE_SCATTER;
+  if (adds && type_of(c->dtype) < 0)
+    return fli_fail(FL_EDTYPE, "NCCL does not reduce %s: convert to i32 first",
+                    fl_dtype_name(c->dtype));
+  if (c->way != FL_COMM_AUTO && c->way != FL_COMM_NCCL)
+    return fli_fail(FL_EUNSUPPORTED,
+                    "all_reduce: GPUs have the algorithm \"nccl\" alone");
+  return FL_OK;
+}
+
+static fl_status queue_call(link_nccl *l, const fl_comm_call *c) {
+  TRY(make_room(l));
+  deed *d = &l->queue[l->last % QUEUED];
+  flc_device *v = l->device;
+  CUstream s = c->stream->handle;
+  d->note = c->note;
+  d->stream = c->stream;
+  d->since = 0;
+  FLC_TRY(v, flc_cu->EventRecord(d->start, s), "before a collective");
+  ncclResult_t e = queue(l, c, s);
+  if (e != ncclSuccess)
+    TRY(settle(l, e, c->note, "a collective"));
+  FLC_TRY(v, flc_cu->EventRecord(d->end, s), "after a collective");
+  l->last++;
+  return FL_OK;
+}
+
+static fl_status run(const fl_comm_call *c) {
+  link_nccl *l = (link_nccl *)c->note->link;
+  flc_context before;
+  TRY(refuse(c));
+  if (c->count == 0 && c->kind != FL_COMM_BARRIER)
+    return FL_OK;
+  if (c->device != l->device->index)
+    return fli_fail(FL_EDEVICE,
+                    "this rank's part of the group is on cuda:%d, not cuda:%d",
+                    l->device->index, c->device);
+  TRY(flc_enter(l->device, &before));
+  pthread_mutex_lock(&l->lock);
+  fl_status s = queue_call(l, c);
+  if (s == FL_OK && c->kind == FL_COMM_BARRIER) {
+    /* the host waits as well; without the lock, so that it is watched */
+    pthread_mutex_unlock(&l->lock);
+    s = flc_wait(c->stream);
+    pthread_mutex_lock(&l->lock);
+    if (s == FL_OK && l->dead)
+      s = fli_fail(FL_ECOMM, "%s", l->why);
+  }
+  pthread_mutex_unlock(&l->lock);
+  flc_leave(l->device, before);
+  return s;
+}
+
+/* --- making and ending groups --- */
+
+static fl_status ticket(fl_comm *c, unsigned char *out) {
+  ncclUniqueId id;
+  (void)c;
+  ncclResult_t e = lib.table.ncclGetUniqueId(&id);
+  if (e)
+    return fli_fail(FL_ECOMM, "NCCL: %s", lib.table.ncclGetErrorString(e));
+  memcpy(out, id.internal, sizeof id.internal);
+  return FL_OK;
+}
+
+static fl_status join(link_nccl *l, const unsigned char *ticket) {
+  const int any = INT_MIN;
+  flc_device *v = l->device;
+  fl_board *b = l->engine->o.board;
+  ncclConfig_t config = {sizeof config, 0xcafebeef, OLDEST, 0,  any,
+                         any,           any,        NULL,   any};
+  fl_comm_note n = {.link = &l->base,
+                    .group = l->base.group,
+                    .kind = FL_COMM_BARRIER,
+                    .peer = -1,
+                    .seq = 1,
+                    .rank = l->base.rank,
+                    .size = l->base.size,
+                    .site = "the start of the group"};
+  ncclUniqueId id;
+  memcpy(id.internal, ticket, sizeof id.internal);
+  for (int k = 0; k < QUEUED; k++) {
+    FLC_TRY(v, flc_cu->EventCreate(&l->queue[k].start, CU_EVENT_DISABLE_TIMING),
+            "events of a group");
+    FLC_TRY(v, flc_cu->EventCreate(&l->queue[k].end, CU_EVENT_DISABLE_TIMING),
+            "events of a group");
+  }
+  FLC_TRY(v, flc_cu->MemAlloc(&l->token, sizeof(int)), "memory of a group");
+  b->begin(b, &n);
+  ncclResult_t e = lib.table.ncclCommInitRankConfig(&l->comm, l->base.size, id,
+                                                    l->base.rank, &config);
+  fl_status s = settle(l, e, &n, "joining a group");
+  b->end(b, &n);
+  return s;
+}
+
+/* All have to leave together: what one of them has sent may still be on its
+ * way. After some seconds, or if the job is over, nobody is waited for. */
+static void leave(link_nccl *l) {
+  fl_board *b = l->engine->o.board;
+  const struct timespec nap = {.tv_nsec = 1000000};
+  fl_comm_note n = {.link = &l->base, .kind = FL_COMM_BARRIER, .peer = -1};
+  double start = now();
+  ncclResult_t e = lib.table.ncclCommFinalize(l->comm);
+  while (e == ncclInProgress && now() - start < LEAVING &&
+         b->look(b, &n, 0) == FL_OK) {
+    nanosleep(&nap, NULL);
+    if (lib.table.ncclCommGetAsyncError(l->comm, &e))
+      break;
+  }
+  if (e == ncclSuccess)
+    lib.table.ncclCommDestroy(l->comm);
+  else
+    lib.table.ncclCommAbort(l->comm);
+}
+
+static void unlink_group(fl_comm *c, fl_comm_link *link) {
+  link_nccl *l = (link_nccl *)link;
+  engine *m = c->state;
+  flc_context before;
+  pthread_mutex_lock(&m->lock);
+  for (link_nccl **at = &m->links; *at; at = &(*at)->next)
+    if (*at == l) {
+      *at = l->next;
+      break;
+    }
+  pthread_mutex_unlock(&m->lock);
+  if (flc_enter(l->device, &before) == FL_OK) {
+    if (l->comm)
+      leave(l);
+    for (int k = 0; k < QUEUED; k++) {
+      if (l->queue[k].start)
+        flc_cu->EventDestroy(l->queue[k].start);
+      if (l->queue[k].end)
+        flc_cu->EventDestroy(l->queue[k].end);
+    }
+    if (l->token)
+      flc_cu->MemFree(l->token);
+    flc_leave(l->device, before);
+  }
+  pthread_mutex_destroy(&l->lock);
+  free(l);
+}
+
+static fl_status link_group(fl_comm *c, const fl_comm_link *g, int device,
+                            const unsigned char *ticket, fl_comm_link **out) {
+  engine *m = c->state;
+  flc_context before;
+  flc_device *d = flc_device_open(device);
+  if (!d)
+    return FL_EDEVICE;
+  TRY(start_watching(m));
+  link_nccl *l = calloc(1, sizeof *l);
+  if (!l)
+    return fli_fail(FL_ENOMEM, "out of memory: a group of ranks");
+  l->base = *g;
+  l->base.engine = c;
+  l->engine = m;
+  l->device = d;
+  pthread_mutex_init(&l->lock, NULL);
+  fl_status s = flc_enter(d, &before);
+  if (s == FL_OK) {
+    s = join(l, ticket);
+    flc_leave(d, before);
+  }
+  if (s) {
+    unlink_group(c, &l->base);
+    return s;
+  }
+  pthread_mutex_lock(&m->lock);
+  l->next = m->links;
+  m->links = l;
+  pthread_mutex_unlock(&m->lock);
+  *out = &l->base;
+  return FL_OK;
+}
+
+/* --- the engine --- */
+
+static void close_engine(fl_comm *c) {
+  engine *m = c->state;
+  pthread_mutex_lock(&m->lock);
+  m->quit = true;
+  pthread_cond_signal(&m->stop);
+  pthread_mutex_unlock(&m->lock);
+  if (m->started)
+    pthread_join(m->thread, NULL);
+  pthread_cond_destroy(&m->stop);
+  pthread_mutex_destroy(&m->lock);
+  free(m);
+}
+
+fl_status fl_nccl_open(const fl_comm_options *o, fl_comm **c);
+
+fl_status fl_nccl_open(const fl_comm_options *o, fl_comm **c) {
+  if (flc_devices() < 0 || !flc_nccl_get())
+    return FL_EDEVICE;
+  engine *m = calloc(1, sizeof *m);
+  if (!m)
+    return fli_fail(FL_ENOMEM, "out of memory: the engine of NCCL");
+  m->o = *o;
+  pthread_mutex_init(&m->lock, NULL);
+  pthread_cond_init(&m->stop, NULL);
+  m->table = (fl_comm){.struct_size = sizeof(fl_comm),
+                       .name = "nccl",
+                       .backends = "cuda",
+                       .state = m,
+                       .ticket = ticket,
+                       .link = link_group,
+                       .unlink = unlink_group,
+                       .run = run,
+                       .close = close_engine};
+  *c = &m->table;
+  return FL_OK;
+}
