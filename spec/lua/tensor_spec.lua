@@ -187,7 +187,8 @@ describe("a tensor", function()
   end)
 
   it("is written from one of another device, gradients included", function()
-    local x, y = core.zeros(2, 3, {device = "sim:0"}), core.tensor({1, 2, 3}, {requires_grad = true})
+    local x = core.zeros(2, 3, {device = "sim:0"})
+    local y = core.tensor({1, 2, 3}, {requires_grad = true})
     local z = x * 2
     z:copy_(y * 3)
     assert.same({{3, 6, 9}, {3, 6, 9}}, z:totable())
