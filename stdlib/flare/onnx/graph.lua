@@ -8,6 +8,7 @@ local Node = require "flare.onnx.node"
 local M = {}
 
 local max_depth = 32 -- of graphs in graphs, and of functions
+local max_steps = 1 << 17 -- of all of them: small files can unfold without end
 
 -- --- loading ---
 
@@ -64,14 +65,14 @@ local function function_of(c, domain, name)
     local given = {}
     for _, a in ipairs(f.attribute_proto or {}) do given[a.name or ""] = attribute(a, c) end
     for key, value in pairs(step.attr) do given[key] = value end
-    local inner = setmetatable({given = given, opsets = M.opsets(f.opset_import), names = {}},
-                               {__index = c})
+    local opsets = f.opset_import and M.opsets(f.opset_import) or c.opsets
+    local inner = setmetatable({given = given, opsets = opsets}, {__index = c})
     local body = {node = f.node, input = {}, output = {}}
     for k, input in ipairs(f.input or {}) do body.input[k] = {name = input} end
     for k, output in ipairs(f.output or {}) do body.output[k] = {name = output} end
     local graph = M.compile(body, inner, {})
-    return function(n, ...)
-      return table.unpack(M.call(graph, {}, table.pack(...), n), 1, #graph.outputs)
+    return function(_, ...)
+      return table.unpack(M.call(graph, {}, {...}), 1, #graph.outputs)
     end
   end
 end
@@ -114,6 +115,8 @@ local function take(graph, step, number, names)
 end
 
 local function compile_step(node, number, c)
+  c.count.steps = c.count.steps + 1
+  if c.count.steps > max_steps then refuse.raise("graph: it has more than %d nodes", max_steps) end
   local domain = domain_of(node.domain)
   local step = setmetatable({
     name = node.op_type or "", domain = domain, version = c.opsets[domain],
@@ -157,7 +160,7 @@ end
 
 --- Checks a GraphProto and makes steps of it.
 -- @param c the context: path, opsets, functions, device, place (what becomes of constants),
---   missing (a list of operators that are not there)
+--   missing (a list of operators that are not there), count (of steps so far)
 -- @param outer the names that are known around it
 function M.compile(proto, c, outer)
   local names = setmetatable({}, {__index = outer})

@@ -30,7 +30,7 @@ local function read(path, o)
   if not proto.graph then refuse.raise("this is no ONNX model: it has no graph") end
   local c = {
     path = path, opsets = graph.opsets(proto.opset_import), functions = {}, missing = {},
-    device = o.device, place = placer(o), random = o.random,
+    count = {steps = 0}, device = o.device, place = placer(o), random = o.random,
   }
   if (proto.ir_version or 0) < 3 and not c.opsets[""] then c.opsets[""] = 1 end
   for _, f in ipairs(proto.functions or {}) do

@@ -15,9 +15,6 @@ local foreign = {
   [26] = "i2",
 }
 
-local codes = {}
-for code, name in pairs(names) do codes[name] = code end
-
 M.bytes = {f64 = 8, f32 = 4, f16 = 2, bf16 = 2, i64 = 8, i32 = 4, i16 = 2, i8 = 1, u8 = 1,
            bool = 1}
 
@@ -27,9 +24,6 @@ function M.dtype(code, what)
   if code == 8 then refuse.raise("strings: %s is of strings", what) end
   refuse.raise("element types: %s is of %s", what, foreign[code] or "type " .. tostring(code))
 end
-
---- The code of a dtype.
-function M.code(dtype) return codes[dtype] end
 
 function M.is_float(dtype)
   return dtype == "f32" or dtype == "f64" or dtype == "f16" or dtype == "bf16"
