@@ -184,7 +184,7 @@ static const struct {
                {"absolute", "abs"},        {"swapdims", "transpose"},
                {"clone", "copy"},          {"swapaxes", "transpose"},
                {"broadcast_to", "expand"}, {"col2im", "fold"},
-               {"concatenate", "cat"},     {"take_along_dim", "gather"}};
+               {"concatenate", "cat"}};
 
 static bool ends_with(const char *s, const char *tail) {
   size_t n = strlen(s), t = strlen(tail);

@@ -33,7 +33,12 @@ local functions = {
   einsum = "flare.einsum", hstack = "flare.stacks", meshgrid = "flare.stacks",
   rearrange = "flare.rearrange", tensordot = "flare.einsum", vstack = "flare.stacks",
 }
+for name in ("block_diag fliplr flipud rot90 take_along_dim"):gmatch "%S+" do
+  functions[name] = "flare.stacks"
+end
 local methods = {
+  fliplr = "flare.stacks", flipud = "flare.stacks", rot90 = "flare.stacks",
+  take_along_dim = "flare.stacks",
   rearrange = "flare.rearrange", reduce = "flare.rearrange", tensordot = "flare.einsum",
 }
 local there = core.methods()

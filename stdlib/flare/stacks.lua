@@ -106,4 +106,53 @@ function M.meshgrid(...)
   end))
 end
 
+--- Elements at positions along dim, which x and index broadcast around; as if x were flat
+-- without dim.
+function M.take_along_dim(x, index, dim)
+  if dim == nil then return x:flatten():gather(1, index:flatten()) end
+  local nd = x:dim()
+  local d = math.type(dim) == "integer" and (dim < 0 and dim + nd + 1 or dim)
+  if not d or d < 1 or d > nd or index:dim() ~= nd then
+    fail("take_along_dim: x has shape %s and index %s: they need as many dims, dim among them",
+      tostring(x.shape), tostring(index.shape))
+  end
+  local of_x, of_index = {}, {}
+  for k = 1, nd do
+    local m, n = x:size(k), index:size(k)
+    of_x[k] = k == d and m or m == 1 and n or m
+    of_index[k] = k == d and n or n == 1 and m or n
+  end
+  return x:expand(of_x):gather(d, index:expand(of_index))
+end
+
+--- Turned by k quarters, from the first of two dims to the second.
+function M.rot90(x, k, dims)
+  k = (k or 1) % 4
+  local a, b = table.unpack(dims or {1, 2})
+  if k == 0 then return x:clone() end
+  if k == 2 then return x:flip{a, b} end
+  return k == 1 and x:flip(b):transpose(a, b) or x:transpose(a, b):flip(b)
+end
+
+--- Upside down, along dim 1.
+function M.flipud(x) return x:flip(1) end
+
+--- Left to right, along dim 2.
+function M.fliplr(x) return x:flip(2) end
+
+--- Matrices along the diagonal of a large one, zeros around them.
+function M.block_diag(...)
+  local list, width, rows = each(list_of("block_diag", ...), M.atleast_2d), 0, {}
+  for k, x in ipairs(list) do
+    if x:dim() > 2 then fail("block_diag: input %d has shape %s", k, tostring(x.shape)) end
+    width = width + x:size(2)
+  end
+  local at = 0
+  for k, x in ipairs(list) do
+    rows[k] = x:pad{at, width - at - x:size(2)}
+    at = at + x:size(2)
+  end
+  return core.cat(rows, 1)
+end
+
 return M

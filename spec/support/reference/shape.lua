@@ -346,4 +346,43 @@ function R.tile(a)
   end)
 end
 
+function R.unflatten(a)
+  local dim = A.dim(a.dim, #a.x.shape)
+  local shape, known = {}, 1
+  for _, n in ipairs(a.sizes) do if n > 0 then known = known * n end end
+  for d, n in ipairs(a.x.shape) do
+    for _, part in ipairs(d == dim and a.sizes or {n}) do
+      shape[#shape + 1] = part < 0 and n // known or part
+    end
+  end
+  return A.reshape(a.x, shape)
+end
+
+function R.diag_embed(a)
+  local offset, s = a.offset or 0, A.copy_list(a.x.shape)
+  local n = #s + 1
+  local d1, d2 = A.dim(a.dim1 or -2, n), A.dim(a.dim2 or -1, n)
+  local size = table.remove(s) + math.abs(offset)
+  table.insert(s, math.min(d1, d2), size)
+  table.insert(s, math.max(d1, d2), size)
+  return A.build(s, function(i)
+    if i[d2] - i[d1] ~= offset then return 0 end
+    local from = {}
+    for d = 1, n do if d ~= d1 and d ~= d2 then from[#from + 1] = i[d] end end
+    from[#from + 1] = math.min(i[d1], i[d2])
+    return a.x[A.place(a.x, from)]
+  end)
+end
+
+function R.diag(a)
+  if #a.x.shape == 1 then return R.diag_embed(a) end
+  local o, list = a.offset or 0, {}
+  for r = 1, a.x.shape[1] do
+    local c = r + o
+    if c >= 1 and c <= a.x.shape[2] then list[#list + 1] = a.x[(r - 1) * a.x.shape[2] + c] end
+  end
+  list.shape = {#list}
+  return list
+end
+
 return R

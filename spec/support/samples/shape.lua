@@ -248,4 +248,24 @@ S.tile = {
   {x = f{2, 3}, repeats = {}}, {x = f{2}, repeats = {-1}, _refused = "cannot repeat"},
 }
 
+S.unflatten = {
+  {x = f{2, 6}, dim = 2, sizes = {2, 3}}, {x = f{6, 2}, dim = 1, sizes = {-1, 2, 1}},
+  {x = f{4}, dim = -1, sizes = {4}}, {x = f{0, 2}, dim = 1, sizes = {0, 3}},
+  {x = f{}, dim = 1, sizes = {1}, _refused = "cannot be divided"},
+  {x = f{2, 6}, dim = 2, sizes = {4, -1}, _refused = "dim 2 of %(2, 6%)"},
+  {x = f{2, 6}, dim = 2, sizes = {2, 2}, _refused = "cannot be divided"},
+  {x = f{2, 6}, dim = 2, sizes = {-1, -1}, _refused = "cannot be divided"},
+}
+S.diag = {
+  {x = f{3}}, {x = f{3}, offset = 2}, {x = f{2}, offset = -1}, {x = f{3, 4}},
+  {x = f{4, 3}, offset = -2}, {x = f{0}}, {x = f{0}, offset = 2}, {x = f{3, 0}},
+  {x = f{}, _refused = "vector or a matrix"}, {x = f{2, 2, 2}, _refused = "vector or a matrix"},
+}
+S.diag_embed = {
+  {x = f{3}}, {x = f{2, 3}}, {x = f{2, 3}, offset = 1, dim1 = 1, dim2 = 2},
+  {x = f{2, 3}, offset = -1, dim1 = 3, dim2 = 1}, {x = f{0, 2}}, {x = f{2, 0}, offset = 1},
+  {x = f{}, _refused = "needs two dims"},
+  {x = f{2}, dim1 = 1, dim2 = 1, _refused = "needs two dims"},
+}
+
 return S
