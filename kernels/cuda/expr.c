@@ -205,12 +205,12 @@ static int width_of(const plan *p, int inner, bool tail) {
   return ok ? v : 1;
 }
 
-/* The inputs of which V elements are one and the same, a bit each: known to the
- * compiler, like everything that the kernel would branch on. */
+/* The inputs that are numbers, or of which v elements are one and the same, a
+ * bit each: known to the compiler, like all that the kernel would branch on. */
 static int repeated(const plan *p, int inner, int v) {
   int mask = 0;
-  for (int k = 0; k < p->n_in && v > 1; k++)
-    mask |= (!p->a.data[k] || p->a.axis[inner].stride[k] == 0) << k;
+  for (int k = 0; k < p->n_in; k++)
+    mask |= (!p->a.data[k] || (v > 1 && p->a.axis[inner].stride[k] == 0)) << k;
   return mask;
 }
 

@@ -70,7 +70,7 @@ void walk(const expr_args &a, const expr_axis *axis, int n, int64_t i,
 }
 
 /* V elements of an operand from `p` on, `n` of which there are; one for all if
- * REPEATED. A number's place is among the arguments. */
+ * REPEATED. */
 template <int V, int REPEATED, class S, class W>
 void take(W *to, const S *p, int n) {
   if (REPEATED) {
@@ -92,11 +92,14 @@ void take(W *to, const S *p, int n) {
     to[j] = fl_get<W>(x.at[j]);
 }
 
+/* Only what repeats may be a number, and lie among the arguments. */
+#define BEGIN(k, D, value, W)                                                  \
+  const FL_S(D) *in##k =                                                       \
+      (const FL_S(D) *)((REPEATS >> k) & 1 && !a.data[k] ? &a.number[k]        \
+                                                         : a.data[k]);
 #define TAKE(k, D, value, W)                                                   \
   W x##k[V];                                                                   \
-  take<V, (REPEATS >> k) & 1>(                                                 \
-      x##k,                                                                    \
-      (const FL_S(D) *)(a.data[k] ? a.data[k] : &a.number[k]) + at[k], left);
+  take<V, (REPEATS >> k) & 1>(x##k, in##k + at[k], left);
 #define VALUE(k, D, value, W) const W v##value = x##k[j];
 
 #if EXPR_REDUCE == 0
@@ -107,6 +110,7 @@ template <int V, int FLAT, int TAIL, int BIG, int REPEATS>
 __global__ void __launch_bounds__(EXPR_THREADS)
     map(const __grid_constant__ expr_args a) {
   const int64_t step = fl_threads() * V;
+  EXPR_INPUTS(BEGIN)
 #pragma unroll 1
   for (int64_t i = fl_thread() * V; i < a.n; i += step) {
     const int left = TAIL && a.n - i < V ? (int)(a.n - i) : V;
@@ -158,6 +162,7 @@ __global__ void __launch_bounds__(EXPR_THREADS)
   const int64_t i = ((int64_t)blockIdx.x * groups + group) * KEPT;
   const int64_t begin = blockIdx.y * a.segment;
   const int64_t end = min(begin + a.segment, a.reduced);
+  EXPR_INPUTS(BEGIN)
   EXPR_A sum[V];
 #pragma unroll
   for (int j = 0; j < V; j++)
