@@ -141,8 +141,20 @@ template <int D, int VEC, int E> struct ahead {
   }
 };
 
+/* The same, 1 where there are none. */
+template <int D, int VEC>
+void weights_or_one(const norm_args &a, int i, FL_W(D) (&to)[VEC]) {
+#pragma unroll
+  for (int k = 0; k < VEC; k++)
+    to[k] = 1;
+  if (a.weight)
+    weights_at<D, VEC>(a.weight, a.wide, i, to);
+}
+
 /* dx = rstd (g - mean(g) - h mean(g h)), g = dy w, h = (x - mean) rstd; without
- * a mean (rms) the middle term goes. A group takes every step-th line. */
+ * a mean (rms) the middle term goes. A group takes every step-th line. What an
+ * element costs counts as much as memory: multiply-adds, and as few as there
+ * can be. */
 template <int D, int VEC, int E, int BLOCK, int CENTRE>
 __global__ void __launch_bounds__(BLOCK ? 512 : 128)
     backward(const __grid_constant__ norm_args a) {
@@ -165,7 +177,7 @@ __global__ void __launch_bounds__(BLOCK ? 512 : 128)
   in.send(a, 1, g.line + g.step, g.lane, g.lanes);
   for (int64_t line = g.line; g.left(line, a.lines); line += g.step) {
     int n = line < a.lines ? (int)a.n : 0;
-    V mean = next_mean, rstd = next_rstd, s1 = 0, s2 = 0;
+    V mean = next_mean, rstd = next_rstd, shift = mean * rstd, s1 = 0, s2 = 0;
     if (line + g.step < a.lines) {
       next_mean = CENTRE ? ((const V *)a.mean)[line + g.step] : 0;
       next_rstd = ((const V *)a.rstd)[line + g.step];
@@ -179,14 +191,14 @@ __global__ void __launch_bounds__(BLOCK ? 512 : 128)
       V vx[VEC], vd[VEC], w[VEC];
       fl_unpacked<D, VEC>::to(in.get(stage, 0, c), vx);
       fl_unpacked<D, VEC>::to(in.get(stage, 1, c), vd);
-      if (a.weight)
-        weights_at<D, VEC>(a.weight, a.wide, i, w);
+      weights_or_one<D, VEC>(a, i, w);
 #pragma unroll
       for (int k = 0; k < VEC; k++) {
         int e = c * VEC + k;
-        V d = vd[k], h = (vx[k] - mean) * rstd;
-        V u = a.weight ? d * w[k] : d;
-        s1 += u;
+        V d = vd[k], h = CENTRE ? vx[k] * rstd - shift : vx[k] * rstd;
+        V u = d * w[k];
+        if (CENTRE)
+          s1 += u;
         s2 += u * h;
         dw[e] += d * h;
         if (CENTRE)
@@ -194,8 +206,8 @@ __global__ void __launch_bounds__(BLOCK ? 512 : 128)
       }
     }
     g.sum(s1, s2);
-    s1 = CENTRE ? s1 * (V)a.part : 0;
-    s2 *= (V)a.part * rstd;
+    s2 *= (V)a.part * rstd * rstd;
+    s1 = CENTRE ? mean * s2 - s1 * (V)a.part * rstd : 0;
 #pragma unroll
     for (int c = 0; c < E / VEC; c++) {
       int i = (c * g.lanes + g.lane) * VEC;
@@ -204,13 +216,10 @@ __global__ void __launch_bounds__(BLOCK ? 512 : 128)
       V vx[VEC], vd[VEC], w[VEC], v[VEC];
       fl_unpacked<D, VEC>::to(in.get(stage, 0, c), vx);
       fl_unpacked<D, VEC>::to(in.get(stage, 1, c), vd);
-      if (a.weight)
-        weights_at<D, VEC>(a.weight, a.wide, i, w);
+      weights_or_one<D, VEC>(a, i, w);
 #pragma unroll
-      for (int k = 0; k < VEC; k++) {
-        V u = a.weight ? vd[k] * w[k] : vd[k];
-        v[k] = rstd * (u - s1 - (vx[k] - mean) * s2);
-      }
+      for (int k = 0; k < VEC; k++)
+        v[k] = vd[k] * (w[k] * rstd) + (s1 - vx[k] * s2);
       fl_write<S, VEC>((S *)a.y + line * a.n + i, fl_packed<D, VEC>::of(v));
     }
     in.send(a, stage, line + 2 * g.step, g.lane, g.lanes);
