@@ -45,7 +45,8 @@ bool flc_choice_make(flc_choice *c, int chosen, void *plan);
  * captured, and not where every run is to choose the same. */
 bool flc_may_measure(const fl_launch *l);
 /* Runs candidates 0 .. n - 1 on the launch's stream and waits for them; the
- * fastest that did not fail, or -1. Each must do the whole work, and leave the
+ * fastest that did not fail, or -1; the first if it is as good, since what is
+ * expected counts more than noise. Each must do the whole work, and leave the
  * same result when it does it again. */
 int flc_fastest(const fl_launch *l, int n,
                 fl_status (*run)(void *context, int candidate), void *context);
