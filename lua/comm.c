@@ -152,20 +152,78 @@ static int comm_fail(lua_State *L) {
   return 0;
 }
 
+/* --- for the launcher: the board of a job that it is no rank of --- */
+
+typedef struct watcher {
+  uint64_t magic; /* 16 bytes would be a tensor's size */
+  fl_board *board;
+  uint64_t more;
+} watcher;
+
+static watcher *to_watcher(lua_State *L) {
+  watcher *w = fll_checktype(L, 1, FLL_BOARD, sizeof *w);
+  if (!w->board)
+    fll_error(L, "the board is closed");
+  return w;
+}
+
+/* watch(key, size) -> a board */
+static int comm_watch(lua_State *L) {
+  fl_lua *st = fll_enter(L);
+  const char *key = luaL_checkstring(L, 1);
+  watcher *w = fll_newobject(L, FLL_BOARD, sizeof *w, 0);
+  fll_check(L, st, fl_comm_watch(key, (int)luaL_checkinteger(L, 2), &w->board));
+  return 1;
+}
+
+/* b:exited(rank, status as of waitpid) */
+static int board_exited(lua_State *L) {
+  fl_board *b = to_watcher(L)->board;
+  b->exited(b, (int)luaL_checkinteger(L, 2), (int)luaL_checkinteger(L, 3));
+  return 0;
+}
+
+/* b:verdict() -> text, the rank to blame or nil; "" while all is well */
+static int board_verdict(lua_State *L) {
+  fl_board *b = to_watcher(L)->board;
+  const size_t room = 32 << 10;
+  char *text = fll_scratch(L, room);
+  int guilty = b->verdict(b, text, room);
+  lua_pushstring(L, text);
+  if (guilty < 0)
+    return 1;
+  lua_pushinteger(L, guilty);
+  return 2;
+}
+
+static int board_close(lua_State *L) {
+  watcher *w = fll_checktype(L, 1, FLL_BOARD, sizeof *w);
+  if (w->board)
+    w->board->close(w->board);
+  w->board = NULL;
+  return 0;
+}
+
 void fll_comm_core(lua_State *L) {
-  static const luaL_Reg functions[] = {{"open", comm_open},
-                                       {"close", comm_close},
-                                       {"group", comm_group},
-                                       {"members", comm_members},
-                                       {"ticket", comm_ticket},
-                                       {"attach", comm_attach},
-                                       {"engine", comm_engine},
-                                       {"last", comm_last},
-                                       {"wait", comm_wait},
-                                       {"done", comm_done},
-                                       {"verdict", comm_verdict},
-                                       {"fail", comm_fail},
-                                       {NULL, NULL}};
+  static const luaL_Reg functions[] = {
+      {"open", comm_open},       {"close", comm_close},
+      {"group", comm_group},     {"members", comm_members},
+      {"ticket", comm_ticket},   {"attach", comm_attach},
+      {"engine", comm_engine},   {"last", comm_last},
+      {"wait", comm_wait},       {"done", comm_done},
+      {"verdict", comm_verdict}, {"fail", comm_fail},
+      {"watch", comm_watch},     {NULL, NULL}};
+  static const luaL_Reg meta[] = {
+      {"__gc", board_close}, {"__close", board_close}, {NULL, NULL}};
+  static const luaL_Reg methods[] = {{"exited", board_exited},
+                                     {"verdict", board_verdict},
+                                     {"close", board_close},
+                                     {NULL, NULL}};
+  fll_newtype(L, FLL_BOARD, "flare.board", meta);
+  lua_newtable(L);
+  fll_register(L, methods);
+  lua_setfield(L, -2, "__index");
+  lua_pop(L, 1);
   lua_newtable(L);
   fll_register(L, functions);
   lua_setfield(L, -2, "comm");

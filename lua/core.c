@@ -297,6 +297,8 @@ int luaopen_flare_core(lua_State *L) {
   fll_stream_core(L);
   fll_comm_core(L);
   fll_dlpack_core(L);
+  fll_secret_core(L);
+  fll_net_core(L);
   fll_gc_core(L);
   fll_error_core(L);
   fll_profile_core(L);

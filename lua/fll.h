@@ -41,6 +41,7 @@ enum {
   FLL_STREAM,
   FLL_EVENT,
   FLL_CAPSULE,
+  FLL_BOARD,
   FLL_TYPES,     /* how many metatables, too */
   FLL_METHODS,   /* of tensors */
   FLL_FUNCTIONS, /* weak: key of the tape -> table that holds the function */
@@ -92,6 +93,7 @@ typedef struct fll_op {
   uint8_t simple;             /* inputs, if nothing else must be given; or 0 */
   uint8_t n_in;               /* all inputs, the variadic one aside */
   bool views;                 /* a result may share memory with input 1 */
+  bool comm;                  /* a collective: its script's line is told */
   char inplace_name[28];      /* "add_" */
 } fll_op;
 
@@ -206,6 +208,8 @@ void fll_gc_core(lua_State *L);
 fl_site fll_site_slow(lua_State *L, fl_lua *st, lua_Debug *ar, uint64_t key,
                       uint32_t instruction);
 void fll_site_open(lua_State *L, fl_lua *st);
+/* The nearest line that is not the library's. */
+fl_site fll_site_script(lua_State *L, fl_lua *st);
 
 /* error.c */
 int fll_error(lua_State *L, const char *format, ...) __attribute__((noreturn));
@@ -311,6 +315,8 @@ fl_status fll_protect(fl_lua *st, lua_CFunction f, void *data);
 /* stream.c */
 void fll_stream_core(lua_State *L);
 void fll_comm_core(lua_State *L);
+void fll_secret_core(lua_State *L);
+void fll_net_core(lua_State *L);
 extern const luaL_Reg fll_stream_methods[];
 bool fll_tostream(lua_State *L, int i, const char *where, fl_device *d,
                   int *number);                /* false: nil or nothing */

@@ -25,6 +25,17 @@ fl_site fll_site_slow(lua_State *L, fl_lua *st, lua_Debug *ar, uint64_t key,
   return site;
 }
 
+fl_site fll_site_script(lua_State *L, fl_lua *st) {
+  lua_Debug ar;
+  size_t n = strlen(st->library);
+  for (int level = 1; lua_getstack(L, level, &ar); level++) {
+    lua_getinfo(L, "Sl", &ar);
+    if (ar.currentline >= 0 && (!n || strncmp(ar.source, st->library, n) != 0))
+      return fl_site_intern(st->rt, ar.short_src, ar.currentline);
+  }
+  return fll_site_here(L, st);
+}
+
 /* A collection may have freed functions, and their addresses may be used again:
  * garbage made for the purpose notices, and starts a new epoch of keys. */
 static int sentinel_gc(lua_State *L) {

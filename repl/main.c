@@ -109,6 +109,8 @@ static int run(lua_State *L) {
   luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_PRELOAD_TABLE);
   lua_pushcfunction(L, flare_open_line);
   lua_setfield(L, -2, "flare.repl.line");
+  lua_pushcfunction(L, flare_open_process);
+  lua_setfield(L, -2, "flare.repl.process");
   lua_pop(L, 1);
   watch_interrupts();
   lua_getglobal(L, "require");

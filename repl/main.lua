@@ -18,7 +18,7 @@ commands: %s
 without any: the prompt, or the standard input if it is not a terminal]=]
 
 -- Names of the files in repl/command; each returns a function(arguments) -> exit status.
-local commands = {"bench", "doctor", "help", "kernels"}
+local commands = {"bench", "doctor", "help", "kernels", "launch"}
 
 local function is_command(name)
   for _, command in ipairs(commands) do
@@ -54,10 +54,23 @@ local function traced(problem)
   return debug.traceback(hinted(text), 2)
 end
 
+-- In a job of several ranks: the others hear of it, and the launcher finds the text.
+local function tell(text)
+  local core = package.loaded["flare.core"]
+  if core then core.comm.fail(("rank %s failed: %s"):format(os.getenv "RANK" or "?",
+    text:match "^[^\n]*")) end
+  local path = os.getenv "FLARE_ERROR_FILE"
+  local file <close> = path and io.open(path, "w") or nil
+  if file then file:write(text, "\n") end
+end
+
 -- Runs f(...); false after having shown its error.
 local function guarded(f, ...)
   local ok, problem = xpcall(f, traced, ...)
-  if not ok then complain(problem) end
+  if not ok then
+    complain(problem)
+    tell(problem)
+  end
   return ok
 end
 
@@ -167,6 +180,7 @@ return function(args, resume, calm)
     return 0
   end
   if not run_init() then return 1 end
+  if os.getenv "FLARE_ERROR_FILE" then io.stdout:setvbuf "line" end -- of a launcher
   if flags.W then warn("@on") end
   if flags.version then version() end
   set_arg(args, args[i] and i or 0)

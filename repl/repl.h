@@ -1,4 +1,4 @@
-/* The program's C side: what main.c and line.c share. */
+/* The program's C side: what its files share. */
 #ifndef FLARE_REPL_H
 #define FLARE_REPL_H
 
@@ -6,5 +6,7 @@
 
 /* The module flare.repl.line: reading lines from a person (line.c). */
 int flare_open_line(lua_State *L);
+/* The module flare.repl.process: starting and watching ranks (process.c). */
+int flare_open_process(lua_State *L);
 
 #endif

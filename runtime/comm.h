@@ -165,8 +165,9 @@ struct fl_board {
   fl_status (*fail)(fl_board *b, int guilty, const char *what);
   /* Who is where, a line for each rank, into `text`. */
   void (*table)(fl_board *b, char *text, size_t room);
-  /* The verdict with the table, "" if there is none. */
-  void (*verdict)(fl_board *b, char *text, size_t room);
+  /* The verdict with the table, "" if there is none; the rank that is to blame,
+   * or -1. */
+  int (*verdict)(fl_board *b, char *text, size_t room);
   /* What wait status (as of waitpid) rank's process had: from who started it.
    */
   void (*exited)(fl_board *b, int rank, int status);

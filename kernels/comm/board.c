@@ -226,11 +226,11 @@ static void say_seat(seat *t, char *text, size_t room) {
       busy = &lanes[k];
   }
   if (!last) {
-    snprintf(text, room, "has not called a collective");
+    snprintf(text, room, "has called no collective");
     return;
   }
   const entry *e = busy ? busy : last;
-  at = (size_t)snprintf(text, room, busy ? "waits in " : "is past ");
+  at = (size_t)snprintf(text, room, busy ? "is in " : "has done ");
   at += say_call(e, text + at, room - at);
   snprintf(text + at, room - at, ", %.1f s", fl_comm_now() - e->since);
 }
@@ -382,11 +382,13 @@ static void board_table(fl_board *base, char *text, size_t room) {
   say_all((board *)base, text, room);
 }
 
-static void board_verdict(fl_board *base, char *text, size_t room) {
+static int board_verdict(fl_board *base, char *text, size_t room) {
   board *b = (board *)base;
   text[0] = 0;
-  if (atomic_load(&b->s->state) == 2)
-    snprintf(text, room, "%s\n%s", b->s->what, b->s->table);
+  if (atomic_load(&b->s->state) != 2)
+    return -1;
+  snprintf(text, room, "%s\n%s", b->s->what, b->s->table);
+  return b->s->guilty;
 }
 
 static void board_exited(fl_board *base, int rank, int status) {

@@ -107,10 +107,14 @@ static fl_status compare(host_link *l, const fl_comm_call *c) {
     guilty++;
   say(&member_of(l, guilty)->deeds[half], theirs, sizeof theirs);
   say(right, ours, sizeof ours);
-  snprintf(what, sizeof what, "rank %d called %s, but %s%d %s",
-           l->base.ranks[guilty], theirs,
-           votes > 1 ? "most others, as rank " : "rank ", l->base.ranks[best],
-           ours);
+  size_t at =
+      (size_t)snprintf(what, sizeof what, "rank %d called %s, but rank%s",
+                       l->base.ranks[guilty], theirs, votes > 1 ? "s" : "");
+  for (int k = 0, comma = 0; k < n && at < 700; k++)
+    if (same(&member_of(l, k)->deeds[half], right, lines))
+      at += (size_t)snprintf(what + at, sizeof what - at, "%s %d",
+                             comma++ ? "," : "", l->base.ranks[k]);
+  snprintf(what + at, sizeof what - at, " called %s", ours);
   fl_board *board = l->host->o.board;
   return board->fail(board, l->base.ranks[guilty], what);
 }

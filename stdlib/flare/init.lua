@@ -15,6 +15,7 @@ local parts = {
   class = "flare.class",
   cuda = "flare.cuda",
   data = "flare.data",
+  dist = "flare.dist",
   io = "flare.io",
   log = "flare.log",
   nn = "flare.nn",

@@ -1,0 +1,151 @@
+--- flare launch: runs a script as several processes (ranks) that work together.
+local core = require "flare.core"
+local Job = require "flare.repl.launch.job"
+local process = require "flare.repl.process"
+
+local usage = [=[
+usage: flare launch [options] script [arguments]
+  -n N                 ranks on this machine (default: its GPUs, or else its cores)
+  --nnodes N           launchers that work together, each started with ...
+  --node-rank K        ... its number, from 0 ...
+  --rdzv host:port     ... where that of node 0 listens (default 127.0.0.1, any port) ...
+  --secret file        ... and a file only you can read, with the job's secret; node 0 makes it
+  --tee LIST           also show the output of these ranks, as in 1,3, or of all
+  --logs folder        where rank-N.log are written (default logs)
+  --timeout seconds    that ranks wait for each other
+  --max-restarts K     start again so often when a rank fails; FLARE_RESTART counts
+  --dry-run            show what would be started
+  --verbose            show what is started]=]
+
+local function words(text)
+  local set = {}
+  for word in text:gmatch "[^,%s]+" do set[word] = true end
+  return set
+end
+
+local valued = {["-n"] = "n", ["--nnodes"] = "nnodes", ["--node-rank"] = "node",
+  ["--rdzv"] = "rdzv", ["--secret"] = "secret", ["--tee"] = "tee", ["--logs"] = "logs",
+  ["--timeout"] = "timeout", ["--max-restarts"] = "restarts"}
+local whole = {n = 1, nnodes = 1, node = 0, restarts = 0}
+
+local function read(args)
+  local o, k = {}, 1
+  while args[k] and args[k]:sub(1, 1) == "-" do
+    local name, value = args[k]:match "^(%-%-[%w-]+)=(.*)$"
+    name = name or args[k]
+    local key = valued[name]
+    if key then
+      if not value then
+        k = k + 1
+        value = args[k]
+      end
+      if not value then return nil, name .. " needs a value" end
+      if whole[key] or key == "timeout" then
+        local number = tonumber(value)
+        if whole[key] then number = math.tointeger(number) end
+        if not number or number < (whole[key] or 0) then
+          return nil, ("%s %s: expected a number of at least %d"):format(name, value,
+            whole[key] or 0)
+        end
+        value = number
+      end
+      o[key] = value
+    elseif name == "--dry-run" then o.dry = true
+    elseif name == "--verbose" then o.verbose = true
+    elseif name == "--help" or name == "-h" then o.help = true
+    else return nil, ("unknown option '%s'"):format(args[k]) end
+    k = k + 1
+  end
+  o.command = table.move(args, k, #args, 1, {})
+  return o
+end
+
+-- GPUs that this process may use.
+local function gpus()
+  local visible = os.getenv "CUDA_VISIBLE_DEVICES"
+  local n = 0
+  if visible then
+    for _ in visible:gmatch "[^,]+" do n = n + 1 end
+    return n
+  end
+  while n < 64 do
+    local file = io.open("/dev/nvidia" .. n)
+    if not file then break end
+    file:close()
+    n = n + 1
+  end
+  return n
+end
+
+local function hex(bytes)
+  return (bytes:gsub(".", function(c) return ("%02x"):format(c:byte()) end))
+end
+
+-- The secret that several launchers share: node 0 makes the file where there is none.
+local function shared_secret(path, node)
+  local deadline = core.clock() + 60
+  repeat
+    local file <close> = io.open(path)
+    local text = file and file:read "l"
+    if file then
+      local mode = core.file.stat(path).mode
+      if mode & tonumber("077", 8) ~= 0 then
+        return nil, path .. ": others may read it: chmod 600"
+      end
+      if text and #text >= 32 then return text end
+      return nil, path .. ": a secret has 32 characters at least"
+    end
+    if node == 0 then
+      local ok, message = process.private(path, hex(core.secret.random(32)) .. "\n")
+      if not ok then return nil, message end
+    else
+      core.net.poll({}, {}, 100)
+    end
+  until core.clock() > deadline
+  return nil, path .. ": it does not come"
+end
+
+local function complain(text)
+  io.stderr:write("flare launch: ", text, "\n")
+  return 2
+end
+
+return function(args)
+  local o, message = read(args)
+  if not o then return complain(message .. "\n" .. usage) end
+  if o.help then
+    print(usage)
+    return 0
+  end
+  if #o.command == 0 then return complain("a script is missing\n" .. usage) end
+  local cpus = process.cpus()
+  o.cpus, o.nnodes, o.node = cpus, o.nnodes or 1, o.node or 0
+  if not o.n then
+    local n = gpus()
+    o.n = n > 0 and n or #cpus
+  end
+  if o.node >= o.nnodes then
+    return complain(("--node-rank is %d, but there are %d nodes"):format(o.node, o.nnodes))
+  end
+  if o.nnodes > 1 and (o.restarts or 0) > 0 then
+    return complain "--max-restarts is for one node"
+  end
+  o.host, o.port = "127.0.0.1", 0
+  if o.rdzv then
+    o.host, o.port = o.rdzv:match "^%[?(.-)%]?:(%d+)$"
+    o.port = math.tointeger(tonumber(o.port or ""))
+    if not o.port then return complain("--rdzv must be host:port, not " .. o.rdzv) end
+  elseif o.nnodes > 1 then
+    return complain "several nodes need --rdzv host:port"
+  end
+  if o.nnodes > 1 and not o.secret then return complain "several nodes need --secret file" end
+  o.tee = words(o.tee or "")
+  o.logs = o.logs or "logs"
+  if o.secret then
+    o.secret, message = shared_secret(o.secret, o.node)
+    if not o.secret then return complain(message) end
+  else
+    o.secret = hex(core.secret.random(32))
+  end
+  return Job.run(o)
+end

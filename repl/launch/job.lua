@@ -1,0 +1,288 @@
+--- A job under way: starts the ranks of this machine, passes on what they write, notices who ends,
+-- and sees to it that nobody is left when one has failed.
+local core = require "flare.core"
+local env = require "flare.dist.env"
+local meeting = require "flare.repl.launch.meeting"
+local output = require "flare.repl.launch.output"
+local process = require "flare.repl.process"
+
+local net = core.net
+local INT, KILL, TERM, CHLD = 2, 9, 15, 17
+
+-- Seconds after a failure, or after Ctrl-C, until ranks that are still there are asked to end and
+-- then ended: five in all.
+local ask, force = 2.5, 4
+
+local Job = {}
+Job.__index = Job
+
+-- --- starting ---
+
+-- Cores of rank k of n: as many for each; with fewer cores than ranks they share.
+local function share(cpus, k, n)
+  if #cpus < n then return {cpus[k * #cpus // n + 1]} end
+  return table.move(cpus, k * #cpus // n + 1, (k + 1) * #cpus // n, 1, {})
+end
+
+local function variables(self, rank)
+  local o = self.o
+  local set = {
+    RANK = rank.number, LOCAL_RANK = rank.here, WORLD_SIZE = self.size, LOCAL_WORLD_SIZE = o.n,
+    NODE_RANK = o.node, MASTER_ADDR = o.host, MASTER_PORT = self.meeting.port,
+    FLARE_HOSTS = self.meeting.hosts, FLARE_RESTART = self.attempt,
+    FLARE_ERROR_FILE = rank.error_file, FLARE_DIST_TIMEOUT = o.timeout,
+  }
+  return set
+end
+
+local function environment(set)
+  local list, names = {}, {}
+  for _, entry in ipairs(process.environment()) do
+    if set[entry:match "^[^=]*"] == nil then list[#list + 1] = entry end
+  end
+  for name in pairs(set) do names[#names + 1] = name end
+  table.sort(names)
+  for _, name in ipairs(names) do list[#list + 1] = name .. "=" .. tostring(set[name]) end
+  return list, names
+end
+
+local function command(o)
+  local program = "/proc/self/exe"
+  local line = {program}
+  return table.move(o.command, 1, #o.command, 2, line)
+end
+
+local function describe(self, rank)
+  local set = variables(self, rank)
+  local _, names = environment(set)
+  local words = {("rank %d: cores %s:"):format(rank.number, table.concat(rank.cpus, ","))}
+  for _, name in ipairs(names) do words[#words + 1] = name .. "=" .. tostring(set[name]) end
+  words[#words + 1] = "flare " .. table.concat(self.o.command, " ")
+  return table.concat(words, " ")
+end
+
+local function start(self, rank)
+  local set = variables(self, rank)
+  local letter = assert(process.letter(self.secret))
+  set.FLARE_SECRET_FD = letter
+  os.remove(rank.error_file)
+  local pid, out, err = process.spawn{argv = command(self.o), env = environment(set),
+    cpus = rank.cpus, dog = self.dog, keep = letter, pipes = true}
+  net.close(letter)
+  if not pid then return nil, out end
+  rank.pid, rank.status = pid, nil
+  rank.output = output.open(rank, out, err, self.o)
+  self.by_pid[pid] = rank
+  return true
+end
+
+local function make_ranks(self)
+  local list = {}
+  for k = 0, self.o.n - 1 do
+    local number = self.meeting.before + k
+    list[k + 1] = {number = number, here = k, cpus = share(self.o.cpus, k, self.o.n),
+      error_file = ("%s/.rank-%d.error"):format(self.o.logs, number),
+      log_file = ("%s/rank-%d.log"):format(self.o.logs, number)}
+  end
+  return list
+end
+
+-- --- watching ---
+
+local function signal_all(self, number)
+  for _, rank in ipairs(self.ranks) do
+    if rank.pid and not rank.gone then process.kill(rank.pid, number) end
+  end
+end
+
+-- From now on ranks have a few seconds.
+local function begin_end(self)
+  self.ending = self.ending or core.clock()
+end
+
+local function fail(self, rank)
+  self.first = self.first or rank
+  begin_end(self)
+  self.meeting:failed(("rank %d failed"):format(rank.number))
+end
+
+local function exited(self, pid, status)
+  local rank = self.by_pid[pid]
+  if rank then
+    self.board:exited(rank.number, status)
+    process.kill(pid, KILL) -- what it has started
+    rank.status, rank.gone, rank.ended = status, true, core.clock()
+    self.left = self.left - 1
+    process.watched(self.dog, -pid)
+    if status ~= 0 then fail(self, rank) end
+  end
+  process.reap(pid)
+end
+
+local function on_signal(self, number)
+  if number == CHLD then
+    local pid, status = process.ended()
+    while pid do
+      exited(self, pid, status)
+      pid, status = process.ended()
+    end
+    return
+  end
+  if self.interrupted then -- once more: at once
+    signal_all(self, KILL)
+    return
+  end
+  self.interrupted = number
+  signal_all(self, number == INT and INT or TERM)
+  begin_end(self)
+  self.meeting:failed "interrupted"
+end
+
+local function press(self)
+  if not self.ending then return end
+  local since = core.clock() - self.ending
+  if since > force and not self.forced then
+    self.forced = true
+    signal_all(self, KILL)
+  elseif since > ask and not self.asked then
+    self.asked = true
+    signal_all(self, TERM)
+  end
+end
+
+local function pump(self, ms)
+  local read, write = self.meeting:files()
+  read[#read + 1] = self.signals
+  for _, rank in ipairs(self.ranks) do
+    if rank.output then rank.output:files(read) end
+  end
+  local ready = net.poll(read, write, ms)
+  for _, rank in ipairs(self.ranks) do
+    if rank.output then rank.output:step(ready) end
+  end
+  if ready[self.signals] then
+    for byte in net.read(self.signals):gmatch "." do on_signal(self, byte:byte()) end
+  end
+  self.meeting:step(ready)
+  if self.meeting.stop and not self.ending then
+    self.stopped = self.meeting.stop
+    signal_all(self, TERM)
+    begin_end(self)
+  end
+  press(self)
+end
+
+-- --- the end ---
+
+local function how(status)
+  if status & 127 ~= 0 then
+    return ("ended by signal %d (%s)"):format(status & 127, process.signal_name(status & 127))
+  end
+  return ("ended with status %d"):format(status >> 8)
+end
+
+local function code(status)
+  return status & 127 ~= 0 and 128 + (status & 127) or status >> 8
+end
+
+-- Who failed, the one to blame last, with its traceback.
+local function report(self)
+  local verdict, guilty = self.board:verdict()
+  local first = self.first
+  for _, rank in ipairs(self.ranks) do
+    if rank.number == guilty and rank.status and rank.status ~= 0 and not self.asked then
+      first = rank
+    end
+  end
+  if verdict ~= "" then io.stderr:write("flare launch: ", verdict) end
+  for _, rank in ipairs(self.ranks) do
+    if rank ~= first and rank.status ~= 0 then
+      io.stderr:write(("flare launch: rank %d %s; see %s\n"):format(rank.number, how(rank.status),
+        rank.log_file))
+    end
+  end
+  if first then
+    io.stderr:write(("flare launch: rank %d %s\n"):format(first.number, how(first.status)))
+    io.stderr:write(output.traceback(first))
+    return code(first.status)
+  end
+  return 1
+end
+
+local function attempt(self, number)
+  self.attempt, self.by_pid, self.left = number, {}, 0
+  self.first, self.ending, self.asked, self.forced = nil, nil, nil, nil
+  self.meeting:again()
+  self.secret = env.key(self.o.secret, "attempt " .. number)
+  self.board = core.comm.watch(env.key(self.secret, "board"), self.size)
+  self.ranks = make_ranks(self)
+  for _, rank in ipairs(self.ranks) do
+    if self.o.verbose then io.stderr:write(describe(self, rank), "\n") end
+    local ok, message = start(self, rank)
+    if not ok then
+      signal_all(self, KILL)
+      return nil, message
+    end
+    self.left = self.left + 1
+  end
+  while self.left > 0 do pump(self, 200) end
+  local deadline = core.clock() + 1 -- what is still in the pipes
+  while output.any(self.ranks) and core.clock() < deadline do pump(self, 20) end
+  local status = 0
+  if self.first or self.interrupted or self.stopped then
+    status = self.interrupted and 128 + self.interrupted or nil
+    if not self.interrupted then
+      status = self.first and report(self) or 1
+      if self.stopped and not self.first then
+        io.stderr:write("flare launch: stopped: ", self.stopped, "\n")
+      end
+    end
+  end
+  for _, rank in ipairs(self.ranks) do
+    rank.output:close()
+    os.remove(rank.error_file)
+  end
+  self.board:close()
+  return status
+end
+
+--- Runs a job as the options of the command say. @return its status
+function Job.run(o)
+  local self = setmetatable({o = o}, Job)
+  if o.dry then
+    self.meeting = {before = o.node * o.n, port = o.port, hosts = 1}
+    self.size, self.attempt = o.n * o.nnodes, 0
+    for _, rank in ipairs(make_ranks(self)) do print(describe(self, rank)) end
+    return 0
+  end
+  local message
+  core.file.mkdir(o.logs)
+  self.signals = assert(process.signals())
+  self.dog = assert(process.watchdog())
+  self.meeting, message = meeting.open(o)
+  if self.meeting then
+    self.ranks = {}
+    while self.meeting:waiting() and not self.interrupted do pump(self, 200) end
+    message = self.meeting.problem
+  end
+  if message or self.interrupted then
+    io.stderr:write("flare launch: ", message or "interrupted", "\n")
+    return 1
+  end
+  self.size = self.meeting.all
+  local status
+  for number = 0, o.restarts or 0 do
+    status, message = attempt(self, number)
+    if not status then
+      io.stderr:write("flare launch: ", message, "\n")
+      status = 1
+      break
+    end
+    if status == 0 or self.interrupted or number == (o.restarts or 0) then break end
+    io.stderr:write(("flare launch: starting again (%d of %d)\n"):format(number + 1, o.restarts))
+  end
+  self.meeting:close(status == 0)
+  return status
+end
+
+return Job

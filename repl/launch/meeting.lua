@@ -1,0 +1,128 @@
+--- How the launchers of a job find each other: node 0 has the rendezvous, the others go there.
+local core = require "flare.core"
+local Channel = require "flare.dist.channel"
+local Rendezvous = require "flare.dist.rendezvous"
+
+local patience = 300 -- seconds for all nodes to come
+
+-- The machine, as the kernel names it since it started.
+local function host()
+  local file <close> = io.open "/proc/sys/kernel/random/boot_id"
+  return file and file:read "l" or "?"
+end
+
+-- What both kinds of node do with a message.
+local function hear(self, words)
+  if words[1] == "start" then
+    self.hosts, self.before, self.all = table.unpack(words, 2)
+    self.hosts = math.tointeger(tonumber(self.hosts))
+    self.before = math.tointeger(tonumber(self.before))
+    self.all = math.tointeger(tonumber(self.all))
+  elseif words[1] == "stop" then
+    self.stop = words[2] or "?"
+  elseif words[1] == "refused" then
+    self.problem = words[2]
+  end
+end
+
+local function waiting(self)
+  if self.all or self.problem then return false end
+  if core.clock() > self.deadline then
+    self.problem = ("not all nodes came within %d s"):format(patience)
+    return false
+  end
+  return true
+end
+
+-- --- node 0 ---
+
+local First = {waiting = waiting}
+First.__index = First
+
+function First:files() return self.server:files() end
+
+function First:step(ready) self.server:step(ready) end
+
+function First:failed(text)
+  if not self.told then
+    self.told = true
+    self.server:tell(text, self.here)
+  end
+end
+
+--- Another attempt begins.
+function First:again() self.told, self.stop = nil, nil end
+
+function First:close()
+  local deadline = core.clock() + 1
+  repeat
+    local read, write = self.server:files()
+    self.server:step(core.net.poll(read, write, 10))
+  until #write == 0 or core.clock() > deadline
+  self.server:close()
+end
+
+local function first(o)
+  local server, message = Rendezvous.open{host = o.host, port = o.port, secret = o.secret,
+    nodes = o.nnodes, ranks = o.n * o.nnodes}
+  if not server then return nil, message end
+  local self = setmetatable({server = server, port = server.port}, First)
+  self.deadline = core.clock() + patience
+  self.here = {file = true, send = function(_, ...) hear(self, {...}) end}
+  server:hello(self.here, "0", tostring(o.n), host())
+  return self
+end
+
+-- --- the other nodes ---
+
+local Other = {waiting = waiting}
+Other.__index = Other
+
+function Other:files()
+  if not self.channel then return {}, {} end
+  return {self.channel.file}, #self.channel.output > 0 and {self.channel.file} or {}
+end
+
+function Other:step(ready)
+  if not self.channel then return end
+  self.channel:flush()
+  if not ready[self.channel.file] then return end
+  local list = self.channel:receive()
+  if not list then
+    self.channel:close()
+    self.channel = nil
+    if self.all then self.stop = self.stop or "the launcher of node 0 is gone"
+    else self.problem = "the launcher of node 0 is gone" end
+    return
+  end
+  for _, words in ipairs(list) do hear(self, words) end
+end
+
+function Other:failed(text)
+  if self.channel and not self.told then
+    self.told = true
+    self.channel:send("failed", text)
+    self.channel:flush()
+  end
+end
+
+function Other:again() end
+
+function Other:close(well)
+  if not self.channel then return end
+  if well then self.channel:send "done" end
+  self.channel:flush()
+  self.channel:close()
+end
+
+local function other(o)
+  local channel, message = Channel.connect(o.host, o.port, o.secret, patience)
+  if not channel then return nil, ("%s:%d: %s"):format(o.host, o.port, message) end
+  local self = setmetatable({channel = channel, port = o.port}, Other)
+  self.deadline = core.clock() + patience
+  channel:send("hello", tostring(o.node), tostring(o.n), host())
+  channel:flush()
+  return self
+end
+
+return {open = function(o) return (o.node == 0 and first or other)(o) end}

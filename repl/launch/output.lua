@@ -1,0 +1,100 @@
+--- What ranks write: into a log each, and to the terminal for rank 0 and those that are asked for.
+local core = require "flare.core"
+
+local net = core.net
+
+local Output = {}
+Output.__index = Output
+
+local function opened(path, mode)
+  local file = io.open(path, mode)
+  if file then file:setvbuf "line" end
+  return file
+end
+
+--- @param out, err files to read from
+function Output.open(rank, out, err, o)
+  local self = setmetatable({rank = rank}, Output)
+  self.out = {file = out, rest = "", to = io.stdout}
+  self.err = {file = err, rest = "", to = io.stderr}
+  self.log = opened(rank.log_file, rank.again and "a" or "w")
+  self.shown = rank.number == 0 or o.tee.all or o.tee[tostring(rank.number)]
+  local many = o.tee.all or next(o.tee)
+  self.prefix = many and ("[%d] "):format(rank.number) or nil
+  self.last = {}
+  return self
+end
+
+function Output:files(list)
+  for _, pipe in ipairs {self.out, self.err} do
+    if pipe.file then list[#list + 1] = pipe.file end
+  end
+end
+
+-- The last lines, for who ends without words.
+local function remember(self, text)
+  for line in text:gmatch "[^\n]+" do
+    table.insert(self.last, line)
+    if #self.last > 20 then table.remove(self.last, 1) end
+  end
+end
+
+local function show(self, pipe, text)
+  if not self.shown then return end
+  if not self.prefix then
+    pipe.to:write(text)
+    pipe.to:flush()
+    return
+  end
+  pipe.rest = pipe.rest .. text -- whole lines only, so that ranks do not mix in one
+  for line in pipe.rest:gmatch "([^\n]*\n)" do pipe.to:write(self.prefix, line) end
+  pipe.rest = pipe.rest:match "[^\n]*$"
+  pipe.to:flush()
+end
+
+function Output:step(ready)
+  for _, pipe in ipairs {self.out, self.err} do
+    if pipe.file and ready[pipe.file] then
+      local text = net.read(pipe.file)
+      if text and text ~= "" then
+        if self.log then self.log:write(text) end
+        remember(self, text)
+        show(self, pipe, text)
+      elseif not text then
+        if pipe.rest ~= "" then show(self, pipe, "\n") end
+        net.close(pipe.file)
+        pipe.file = nil
+      end
+    end
+  end
+end
+
+function Output:close()
+  for _, pipe in ipairs {self.out, self.err} do
+    if pipe.file then net.close(pipe.file) end
+    pipe.file = nil
+  end
+  if self.log then self.log:close() end
+  self.log = nil
+end
+
+local M = {open = Output.open}
+
+--- Whether something may still come from any rank.
+function M.any(ranks)
+  for _, rank in ipairs(ranks) do
+    if rank.output and (rank.output.out.file or rank.output.err.file) then return true end
+  end
+  return false
+end
+
+--- The error that ended a rank: its traceback, or the last lines that it wrote.
+function M.traceback(rank)
+  local file <close> = io.open(rank.error_file)
+  local text = file and file:read "a" or ""
+  if text ~= "" then return text end
+  if #rank.output.last == 0 then return "" end
+  return "the last that it wrote:\n  " .. table.concat(rank.output.last, "\n  ") .. "\n"
+end
+
+return M

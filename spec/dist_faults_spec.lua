@@ -1,0 +1,113 @@
+-- Ranks that die, hang or are out of step: who it was and where, on every rank, within seconds.
+local launch = require "spec.support.launch"
+
+-- Runs 4 ranks; the outputs of all by rank, what the launcher said, status, seconds.
+local function run(text, options, variables)
+  local status, out, took, folder = launch.run(("-n 4 %s"):format(options or ""), text, 30,
+    variables)
+  local logs = {}
+  for rank = 0, 3 do logs[rank] = launch.read(folder, ("logs/rank-%d.log"):format(rank)) end
+  launch.gone(folder)
+  launch.remove(folder)
+  return logs, out, status, took
+end
+
+-- Every rank but the guilty says the same.
+local function verdicts(logs, guilty, pattern)
+  local first
+  for rank = 0, 3 do
+    if rank ~= guilty then
+      local text = logs[rank]:match "(rank %d[^\n]*)"
+      assert.truthy(text and text:find(pattern), ("rank %d: %s"):format(rank, logs[rank]))
+      first = first or text
+      assert.equal(first, text)
+    end
+  end
+end
+
+describe("a rank that is killed", function()
+  it("is named by all others, who end within 5 seconds", function()
+    for turn = 1, 5 do
+      local victim = turn % 4
+      local logs, out, status, took = run(([[
+        local core = flare.core
+        local pid = core.net.pid()
+        for k = 1, 100000 do
+          if rank == %d and k == %d then -- here, or anywhere
+            local how = %d > 2 and "(sleep 0.0%d; kill -KILL %%d) &" or "kill -KILL %%d"
+            os.execute(how:format(pid))
+          end
+          dist.all_reduce(flare.ones{70000}, {reduce = "mean"})
+        end
+      ]]):format(victim, 20 * turn, turn, turn))
+      assert.equal(137, status, out)
+      assert.is_true(took < 7)
+      verdicts(logs, victim, ("^rank %d .* died: signal 9 .*all_reduce #%%d+ .*script.lua:"):format(
+        victim))
+      assert.truthy(out:find(("rank %d ended by signal 9"):format(victim), 1, true), out)
+      assert.truthy(out:find "rank %d %(pid %d+%): is in all_reduce #%d+ f32 %(70000%) at", out)
+    end
+  end)
+end)
+
+describe("a rank that hangs", function()
+  it("is named when the time is over, whether it works or was stopped", function()
+    for _, how in ipairs {"while true do end",
+        "os.execute('kill -STOP ' .. flare.core.net.pid())"} do
+      local logs, out, status, took = run(([[
+        dist.barrier()
+        for k = 1, 100 do
+          if rank == 2 and k == 30 then %s end
+          dist.all_reduce(flare.ones{10})
+        end
+      ]]):format(how), "--timeout 1")
+      assert.equal(1, status, out)
+      assert.is_true(took < 9)
+      verdicts(logs, 2, "^rank 2 .* did not come to all_reduce #31 f32 %(10%) at script.lua:7 "
+        .. "within 1 s; it has done all_reduce #30")
+    end
+  end)
+
+  it("is named when it sends nothing", function()
+    local logs = run([[
+      if rank == 1 then dist.recv({3}, 3) elseif rank ~= 3 then dist.recv({3}, 1) end
+      if rank == 3 then dist.recv({3}, 0) end
+    ]], "--timeout 1")
+    verdicts(logs, -1, "^rank %d .* did not come to recv #1 f32 %(3%) from rank %d at script.lua:")
+  end)
+end)
+
+describe("a rank out of step", function()
+  -- what rank 2 does, what the others do, what everybody is told
+  local cases = {
+    {"calls another operator", "dist.broadcast(x)", "dist.all_reduce(x)",
+      "rank 2 called broadcast #2 f32 %(4%) root 0 at script.lua:5, but ranks 0, 1, 3 called "
+      .. "all_reduce #2 f32 %(4%) sum at script.lua:5"},
+    {"has another shape", "dist.all_reduce(flare.ones{5})", "dist.all_reduce(x)",
+      "rank 2 called all_reduce #2 f32 %(5%) sum at script.lua:5"},
+    {"has another dtype", "dist.all_reduce(x:to 'f64')", "dist.all_reduce(x)",
+      "rank 2 called all_reduce #2 f64 %(4%) sum at script.lua:5"},
+    {"reduces otherwise", "dist.all_reduce(x, {reduce = 'max'})", "dist.all_reduce(x)",
+      "rank 2 called all_reduce #2 f32 %(4%) max at script.lua:5"},
+    {"has another root", "dist.broadcast(x, {root = 1})", "dist.broadcast(x)",
+      "rank 2 called broadcast #2 f32 %(4%) root 1 at script.lua:5"},
+    {"calls in another order", "dist.barrier() dist.all_reduce(x)",
+      "dist.all_reduce(x) dist.barrier()", "rank 2 called barrier #2 at script.lua:5"},
+    {"leaves one call out", "", "dist.all_reduce(x)",
+      "rank 2 called all_reduce #2 f32 %(4%) sum at script.lua:6, but ranks 0, 1, 3 called "
+      .. "all_reduce #2 f32 %(4%) sum at script.lua:5", "FLARE_DIST_CHECK=1"},
+    {"has a batch too few and leaves", "os.exit(0, true)", "dist.all_reduce(x)",
+      "rank 2 %(pid %d+%) left the job; it has done barrier #1 at script.lua:4"},
+  }
+  for _, case in ipairs(cases) do
+    it("is told when it " .. case[1], function()
+      local logs, out, status, took = run(([[local x = flare.ones{4} dist.barrier()
+        if rank == 2 then %s else %s end
+        dist.all_reduce(x)
+      ]]):format(case[2], case[3]), "", case[5])
+      assert.not_equal(0, status, out)
+      assert.is_true(took < 8)
+      verdicts(logs, 2, case[4])
+    end)
+  end
+end)

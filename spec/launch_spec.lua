@@ -1,0 +1,133 @@
+-- flare launch: ranks started, shown, logged, and ended together.
+local launch = require "spec.support.launch"
+
+-- Ranks that work until somebody ends them; says "going" when all are there.
+local endless = [[
+  dist.barrier()
+  if rank == 0 then print "going" end
+  while true do dist.all_reduce(flare.ones{100}) end
+]]
+
+-- Waits until the job in the folder is under way, in shell.
+local under_way = "for i in $(seq 200); do grep -q going logs/rank-0.log 2>/dev/null && break; "
+  .. "sleep 0.05; done; sleep 0.1\n"
+
+describe("flare launch", function()
+  it("starts ranks that find each other, shows rank 0, keeps what all write", function()
+    local status, out, _, folder = launch.run("-n 3", [[
+      local y = dist.all_reduce(flare.tensor{rank})
+      print(("rank %d of %d: %d %s"):format(rank, size, y[1]:item(), arg[1] or "-"))
+    ]])
+    assert.equal(0, status, out)
+    assert.equal("rank 0 of 3: 3 -\n", out)
+    for rank = 0, 2 do
+      assert.equal(("rank %d of 3: 3 -\n"):format(rank),
+        launch.read(folder, ("logs/rank-%d.log"):format(rank)))
+    end
+    status, out = launch.shell(folder, "$F launch -n 2 --tee 1 script.lua x")
+    assert.equal(0, status)
+    local first = out:match "%[0%] rank 0 of 2: 1 x\n"
+    assert.truthy(first and out:find("[1] rank 1 of 2: 1 x\n", 1, true), out)
+    launch.remove(folder)
+  end)
+
+  it("says what it would start, and what is wrong with what it was told", function()
+    local folder = launch.folder ""
+    local status, out = launch.shell(folder, "$F launch -n 2 --dry-run script.lua a b")
+    assert.equal(0, status)
+    assert.truthy(out:find "rank 1: cores .* RANK=1 WORLD_SIZE=2 flare script.lua a b")
+    for wrong, message in pairs {["-n 0 script.lua"] = "at least 1",
+        ["--tea script.lua"] = "unknown", [""] = "script is missing", ["--nnodes 2 script.lua"] = "need --rdzv",
+        ["-n x script.lua"] = "expected a number", ["--rdzv nowhere script.lua"] = "host:port"} do
+      status, out = launch.shell(folder, "$F launch " .. wrong)
+      assert.equal(2, status)
+      assert.truthy(out:find(message, 1, true), out)
+    end
+    launch.remove(folder)
+  end)
+
+  it("gives every rank its own cores", function()
+    local status, out = launch.run("-n 2 --tee all", "print('threads', flare.core.threads())")
+    assert.equal(0, status)
+    local cores = tonumber(io.popen "nproc":read "n")
+    local _, n = out:gsub("threads\t" .. math.max(1, cores // 2) .. "\n", "")
+    assert.equal(2, n, out)
+  end)
+
+  it("shows the traceback of the rank that failed last, and has its status", function()
+    local status, out, took, folder = launch.run("-n 3", [[
+      local function broken() local none = nil return none.field end
+      if rank == 1 then broken() end
+      dist.barrier()
+    ]])
+    assert.equal(1, status)
+    assert.is_true(took < 10)
+    local last = out:match "flare launch: rank 1 ended with status 1\n(.*)$"
+    assert.truthy(last and last:find "script.lua:4: attempt to index a nil value", out)
+    assert.truthy(last:find("stack traceback", 1, true))
+    for _, rank in ipairs {0, 2} do -- the others name it, too
+      local text = launch.read(folder, ("logs/rank-%d.log"):format(rank))
+      assert.truthy(text:find "rank 1 failed: script.lua:4", text)
+    end
+    status = launch.run("-n 2", "if rank == 1 then os.exit(7, true) end dist.barrier()")
+    assert.equal(7, status)
+    launch.gone(folder)
+    launch.remove(folder)
+  end)
+
+  it("ends everything on Ctrl-C within 5 seconds", function()
+    local folder = launch.folder(endless)
+    local status, out, took = launch.shell(folder,
+      "$F launch -n 2 script.lua & L=$!\n" .. under_way .. "kill -INT $L; wait $L")
+    assert.equal(130, status, out)
+    assert.is_true(took < 12)
+    launch.gone(folder)
+    launch.remove(folder)
+  end)
+
+  it("leaves nobody when it is killed itself", function()
+    local folder = launch.folder("local child = rank == 0 and io.popen 'sleep 60'\n" .. endless)
+    launch.shell(folder, "$F launch -n 2 script.lua & L=$!\n" .. under_way .. "kill -KILL $L")
+    launch.gone(folder)
+    launch.remove(folder)
+  end)
+
+  it("starts again after a failure, as often as it may", function()
+    local status, out, _, folder = launch.run("-n 2 --max-restarts 2", [[
+      local turn = tonumber(os.getenv "FLARE_RESTART")
+      local place = "state.ckpt"
+      local state = flare.load(place) or {step = 0}
+      while state.step < 6 do
+        state.step = state.step + dist.all_reduce(flare.ones{1})[1]:item() / size
+        if rank == 0 then assert(flare.save(place, state)) end
+        dist.barrier()
+        if rank == 1 and state.step == 2 * turn + 2 and turn < 2 then os.exit(3, true) end
+      end
+      if rank == 0 then print("end at", state.step, "turn", turn) end
+    ]])
+    assert.equal(0, status, out)
+    assert.truthy(out:find("end at\t6.0\tturn\t2", 1, true), out)
+    assert.truthy(out:find("starting again (2 of 2)", 1, true), out)
+    launch.remove(folder)
+  end)
+
+  it("joins launchers by a rendezvous and a secret", function()
+    local folder = launch.folder [[
+      local y = dist.all_gather(flare.tensor({rank}, {dtype = "i64"}))
+      if rank == 0 then print(table.concat(y:tolist(), " ")) end
+    ]]
+    local nodes = "--nnodes 2 --rdzv 127.0.0.1:%d --secret secret -n 2 --logs %s"
+    local port = 20000 + os.time() % 20000
+    local one = nodes:format(port, "logs1") .. " --node-rank 1 script.lua"
+    local zero = nodes:format(port, "logs0") .. " --node-rank 0 script.lua"
+    local status, out = launch.shell(folder, ("$F launch %s & $F launch %s; s=$?; wait; exit $s")
+      :format(one, zero))
+    assert.equal(0, status, out)
+    assert.equal("0 1 2 3\n", out)
+    assert.truthy(launch.read(folder, "logs1/rank-3.log"))
+    status, out = launch.shell(folder, "chmod 644 secret; $F launch " .. zero)
+    assert.equal(2, status)
+    assert.truthy(out:find("chmod 600", 1, true), out)
+    launch.remove(folder)
+  end)
+end)

@@ -1,0 +1,206 @@
+--- Groups of ranks, and collectives as their methods.
+local class = require "flare.class"
+local core = require "flare.core"
+local fail = require "flare.fail"
+local options = require "flare.options"
+
+local comm = core.comm
+
+local Group = class "dist.Group"
+
+--- @param ranks numbers in the job
+-- @param id of the core; nil makes a new one, which all ranks of the job do at the same time
+function Group:init(ranks, id)
+  self.id = id or comm.group(ranks)
+  self.rank, self.ranks = comm.members(self.id)
+  self.size = #self.ranks
+  self.streams = {}
+end
+
+-- The engine for a device, opened when first needed: all members get here with the same call.
+function Group:attach(device)
+  if self.size == 1 or comm.engine(self.id, device) then return end
+  if not self.rank then fail("this rank is not in the group") end
+  local engine = device:find "^cuda" and "nccl" or "host"
+  local ticket = ""
+  if engine ~= "host" then
+    self:attach "cpu"
+    ticket = self:share(self.rank == 0 and comm.ticket(engine) or nil)
+  end
+  comm.attach(self.id, engine, device, ticket)
+end
+
+-- --- calls ---
+
+local Work = class "dist.Work"
+
+--- Waits until the call is done (a device: lets its current stream wait).
+-- @return the result
+function Work:wait()
+  if self.event then core.current_stream(self.device):wait(self.event)
+  elseif self.seq then comm.wait(self.group, self.device, self.lane, self.seq) end
+  self.event, self.seq = nil, nil
+  return self.result
+end
+
+--- Whether wait() would return at once.
+function Work:done()
+  if self.event then return self.event:query() end
+  return not self.seq or comm.done(self.group, self.device, self.lane, self.seq)
+end
+
+-- On a device, calls go to a stream of the group's own, between events.
+local function on_stream(self, device, f, x, o, async)
+  local stream = self.streams[device]
+  if not stream then
+    stream = core.stream(device)
+    self.streams[device] = stream
+  end
+  local here = core.current_stream(device)
+  stream:wait(here)
+  local y = stream:run(f, x, o)
+  local event = stream:record()
+  if async then return y, event end
+  here:wait(event)
+  return y
+end
+
+-- f(x, o) or f(o): the core's function of the call.
+local function call(self, f, x, o, device)
+  local async = o.async
+  o.group = self.id
+  if self.size == 1 or device == "cpu" then
+    local y
+    if async then
+      local _ <close> = core.no_grad()
+      if x and not x:is_contiguous() then x = x:contiguous() end
+      if x then y = f(x, o) else y = f(o) end
+    elseif x then y = f(x, o) else y = f(o) end
+    if not async then return y end
+    local work = Work()
+    work.result, work.group, work.device = y, self.id, device
+    if self.size > 1 then work.lane, work.seq = comm.last(self.id, device) end
+    return work
+  end
+  o.async = nil
+  local g = x and f or function(_, given) return f(given) end
+  if not async then return on_stream(self, device, g, x, o) end
+  local _ <close> = core.no_grad()
+  local y, event = on_stream(self, device, g, x, o, true)
+  local work = Work()
+  work.result, work.event, work.device = y, event, device
+  return work
+end
+
+local function check_tensor(name, x)
+  if not core.is_tensor(x) then fail("%s: expected a tensor, got %s", name, type(x)) end
+  return x
+end
+
+local function define(name, defaults)
+  local f = core["comm_" .. name]
+  defaults.async = false
+  Group[name] = function(self, x, o)
+    check_tensor(name, x)
+    self:attach(x.device)
+    return call(self, f, x, options.check(name, o, defaults), x.device)
+  end
+end
+
+define("all_reduce", {reduce = "sum", algorithm = "auto"})
+define("reduce", {reduce = "sum", root = 0})
+define("broadcast", {root = 0})
+define("all_gather", {})
+define("gather", {root = 0})
+define("reduce_scatter", {reduce = "sum"})
+define("all_to_all", {})
+
+-- The same, written over x.
+for name, defaults in pairs {all_reduce = {reduce = "sum", algorithm = "auto", async = false},
+    broadcast = {root = 0, async = false}, reduce = {reduce = "sum", root = 0, async = false}} do
+  local method = "comm_" .. name .. "_"
+  Group[name .. "_"] = function(self, x, o)
+    check_tensor(name, x)
+    self:attach(x.device)
+    if not x:is_contiguous() and o and o.async then
+      fail("%s_: an asynchronous call needs a contiguous tensor", name)
+    end
+    return call(self, function(t, given) return t[method](t, given) end, x,
+      options.check(name, o, defaults), x.device)
+  end
+end
+
+--- Sends x to the rank `peer` of the group.
+function Group:send(x, peer, o)
+  check_tensor("send", x)
+  self:attach(x.device)
+  o = options.check("send", o, {async = false})
+  o.peer = peer
+  return call(self, core.comm_send, x, o, x.device)
+end
+
+--- What `peer` sends. @param shape of it, or a tensor of the same shape, dtype and device
+function Group:recv(shape, peer, o)
+  local given = core.is_tensor(shape) and {dtype = shape.dtype, device = shape.device} or {}
+  o = options.check("recv", o, {async = false, dtype = given.dtype or "f32",
+    device = given.device or "cpu"})
+  if core.is_tensor(shape) then shape = shape.shape end
+  local device = o.device
+  o.shape, o.peer = {table.unpack(shape, 1, #shape)}, peer
+  self:attach(device)
+  return call(self, core.comm_recv, nil, o, device)
+end
+
+--- Root's x in parts along dim 1, one for each rank; the others give nothing.
+function Group:scatter(x, o)
+  o = options.check("scatter", o, {root = 0, async = false})
+  local root, meta = o.root, nil
+  if self.rank == root then
+    check_tensor("scatter", x)
+    meta = x.dtype .. " " .. table.concat({table.unpack(x.shape, 1, x:dim())}, " ")
+    meta = x.device .. " " .. meta
+  end
+  local words = {}
+  for word in self:share(meta, root):gmatch "%S+" do words[#words + 1] = word end
+  local shape = {}
+  for k = 3, #words do shape[k - 2] = math.tointeger(tonumber(words[k])) end
+  if self.rank ~= root then
+    x = core.zeros({0}, {dtype = words[2], device = words[1]})
+    if #shape > 0 then shape[1] = shape[1] // self.size end
+    o.shape = shape
+  end
+  self:attach(x.device)
+  return call(self, core.comm_scatter, x, o, x.device)
+end
+
+--- Waits until every rank of the group is here.
+function Group:barrier()
+  self:attach "cpu"
+  core.comm_barrier{group = self.id}
+end
+
+--- A string of root's on every rank.
+function Group:share(text, root)
+  if self.size == 1 then return text end
+  root = root or 0
+  self:attach "cpu"
+  local mine = self.rank == root
+  local n = core.tensor({mine and #text or 0}, {dtype = "i64"})
+  n = core.comm_broadcast(n, {group = self.id, root = root}):item()
+  if n == 0 then return "" end
+  local bytes = mine and core.tensor({text:byte(1, -1)}, {dtype = "u8"})
+    or core.zeros({n}, {dtype = "u8"})
+  local list = core.comm_broadcast(bytes, {group = self.id, root = root}):tolist()
+  local parts = {}
+  for k = 1, n, 100 do
+    parts[#parts + 1] = string.char(table.unpack(list, k, math.min(k + 99, n)))
+  end
+  return table.concat(parts)
+end
+
+function Group:__tostring()
+  return ("dist.Group (ranks %s, this is %s)"):format(table.concat(self.ranks, " "),
+    self.rank and "number " .. self.rank or "none of them")
+end
+
+return Group

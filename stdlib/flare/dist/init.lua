@@ -1,0 +1,131 @@
+--- Jobs of several processes (ranks): the same script on each, working together.
+--
+--     local dist = flare.dist
+--     dist.init()                          -- says who we are; alone without a launcher
+--     x = dist.all_reduce(x, {reduce = "mean"})
+local core = require "flare.core"
+local env = require "flare.dist.env"
+local fail = require "flare.fail"
+local Group = require "flare.dist.group"
+local options = require "flare.options"
+
+local parts = {DataParallel = "flare.dist.data_parallel", LocalSGD = "flare.dist.local_sgd",
+  ZeRO = "flare.dist.zero"}
+
+local dist = {Group = Group}
+
+local job
+
+local function flag(name)
+  local value = os.getenv(name)
+  return value ~= nil and value ~= "0" and value ~= ""
+end
+
+--- Joins the job that the environment tells of. Without one this process is alone: rank 0 of 1.
+-- Options: timeout, the seconds that ranks wait for each other (120); first, for the first call of
+-- a group (five times that); check, compare the script's lines, too (or FLARE_DIST_CHECK=1).
+-- @return rank, size
+function dist.init(o)
+  o = options.check("dist.init", o, {timeout = tonumber(os.getenv "FLARE_DIST_TIMEOUT") or 120,
+    first = 0, check = flag "FLARE_DIST_CHECK"})
+  if job then return job.rank, job.size end
+  local found, message = env.read()
+  if not found then fail("dist.init: %s", message) end
+  if found.hosts > 1 then
+    fail("dist.init: the ranks are on several hosts, which the host engine cannot reach: start "
+      .. "them on one, or take GPUs or MPI (mpirun -n %d flare script.lua)", found.size)
+  end
+  if found.size > 1 then
+    core.comm.open{key = found.key, rank = found.rank, size = found.size, timeout = o.timeout,
+      first = o.first > 0 and o.first or 5 * o.timeout, check = o.check}
+  end
+  job = found
+  dist.world = Group(nil, 0)
+  if found.size > 1 then dist.world:attach "cpu" end
+  return job.rank, job.size
+end
+
+local function here()
+  if not job then dist.init() end
+  return job
+end
+
+--- This process's number, from 0.
+function dist.rank() return here().rank end
+
+--- How many processes there are.
+function dist.size() return here().size end
+
+--- The number among those of this host: which GPU to take.
+function dist.local_rank() return here().here end
+
+--- A group of some ranks. All ranks of the job make it, members or not.
+function dist.group(ranks)
+  here()
+  return Group(ranks)
+end
+
+--- The ranks as a grid: dist.mesh{dp = 4, tp = 2}; see flare.dist.mesh.
+function dist.mesh(axes)
+  return require "flare.dist.mesh"(axes, here().rank, here().size)
+end
+
+--- Why the job has failed and where each rank was, "" if it has not.
+function dist.verdict() return core.comm.verdict() end
+
+--- Leaves the job.
+function dist.close()
+  core.comm.close()
+  job, dist.world = nil, nil
+end
+
+-- dist.all_reduce(x, {group = g}) is g:all_reduce(x), of all ranks without a group.
+local function taking(o, name)
+  if o == nil then return dist.world, nil end
+  if type(o) ~= "table" then fail("%s: options must be a table, got %s", name, type(o)) end
+  local rest = {}
+  for key, value in pairs(o) do rest[key] = value end
+  rest.group = nil
+  return o.group or dist.world, rest
+end
+
+for name in ("all_reduce reduce broadcast all_gather gather reduce_scatter all_to_all scatter "
+    .. "all_reduce_ reduce_ broadcast_"):gmatch "%S+" do
+  dist[name] = function(x, o)
+    here()
+    local group, rest = taking(o, name)
+    return group[name](group, x, rest)
+  end
+end
+
+function dist.send(x, peer, o)
+  here()
+  local group, rest = taking(o, "send")
+  return group:send(x, peer, rest)
+end
+
+function dist.recv(shape, peer, o)
+  here()
+  local group, rest = taking(o, "recv")
+  return group:recv(shape, peer, rest)
+end
+
+function dist.barrier(o)
+  here()
+  return (taking(o, "barrier")):barrier()
+end
+
+--- A string of root's on every rank.
+function dist.share(text, root)
+  here()
+  return dist.world:share(text, root)
+end
+
+return setmetatable(dist, {__index = function(self, name)
+  if not parts[name] then
+    fail("there is no dist.%s%s", tostring(name), options.hint(tostring(name), self))
+  end
+  local value = require(parts[name])
+  rawset(self, name, value)
+  return value
+end})

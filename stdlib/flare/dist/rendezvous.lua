@@ -1,0 +1,183 @@
+--- Where the launchers of a job meet, and where its processes leave words for each other: a server
+-- on one address, for those who know the job's secret. It runs inside the launcher of node 0.
+--
+--     hello NODE RANKS HOST   ->  start HOSTS RANKS_BEFORE ALL_RANKS, when all nodes are there
+--     set NAME VALUE          get NAME  ->  value VALUE, as soon as there is one
+--     failed TEXT             ->  stop TEXT, to all nodes
+local core = require "flare.core"
+local class = require "flare.class"
+local Channel = require "flare.dist.channel"
+
+local net = core.net
+
+local Rendezvous = class "dist.Rendezvous"
+
+-- What strangers, and our own, can make it hold.
+local limits = {strangers = 64, patience = 5, names = 4096, name = 128, value = 1 << 16,
+  bytes = 16 << 20, backlog = 1 << 22}
+
+--- @param o host, port (0: any), secret, nodes: how many will come, ranks: how many processes
+-- @return the server; nil and a message
+function Rendezvous.open(o)
+  local file, port = net.listen(o.host, o.port)
+  if not file then return nil, ("%s:%d: %s"):format(o.host, o.port, port) end
+  local self = setmetatable({}, Rendezvous)
+  self.file, self.port, self.secret = file, port, o.secret
+  self.nodes, self.most = o.nodes or 1, limits.strangers + (o.nodes or 1) + (o.ranks or 0)
+  self.channels, self.count, self.here = {}, 0, {}
+  self.values, self.names, self.bytes, self.asked = {}, 0, 0, {}
+  self.accepted, self.refused = 0, 0
+  return self
+end
+
+local function drop(self, channel)
+  self.channels[channel.file] = nil
+  self.count = self.count - 1
+  if not channel.open then self.refused = self.refused + 1 end
+  channel:close(not channel.open)
+end
+
+--- The files to wait for, to read and to write.
+function Rendezvous:files()
+  local read, write = {self.file}, {}
+  for file, channel in pairs(self.channels) do
+    read[#read + 1] = file
+    if #channel.output > 0 then write[#write + 1] = file end
+  end
+  return read, write
+end
+
+local function start(self)
+  local hosts, n, before = {}, 0, {}
+  local all = 0
+  for node = 0, self.nodes - 1 do
+    local one = self.here[node]
+    if not one then return end
+    if not hosts[one.host] then n = n + 1 end
+    hosts[one.host] = true
+    before[node], all = all, all + one.ranks
+  end
+  for node, one in pairs(self.here) do
+    one.channel:send("start", tostring(n), tostring(before[node]), tostring(all))
+  end
+  self.started = true
+end
+
+local verbs = {}
+
+function verbs:hello(channel, node, ranks, host)
+  node, ranks = math.tointeger(tonumber(node)), math.tointeger(tonumber(ranks))
+  if not (node and ranks and host) or node < 0 or node >= self.nodes or ranks < 1 then
+    return "there is no such node"
+  end
+  if self.here[node] then
+    channel:send("refused", ("node %d is here already"):format(node))
+    return
+  end
+  self.here[node] = {channel = channel, ranks = ranks, host = host}
+  channel.node = node
+  start(self)
+end
+
+function verbs:set(_, name, value)
+  if not value or #name > limits.name or #value > limits.value then return "too long" end
+  if not self.values[name] then
+    if self.names == limits.names then return "too many names" end
+    self.names = self.names + 1
+  end
+  self.bytes = self.bytes + #value - #(self.values[name] or "")
+  if self.bytes > limits.bytes then return "too much" end
+  self.values[name] = value
+  for _, channel in ipairs(self.asked[name] or {}) do
+    if channel.file then channel:send("value", value) end
+  end
+  self.asked[name] = nil
+end
+
+function verbs:get(channel, name)
+  if not name or #name > limits.name then return "too long" end
+  if self.values[name] then
+    channel:send("value", self.values[name])
+    return
+  end
+  self.asked[name] = self.asked[name] or {}
+  if #self.asked[name] >= self.most then return "too many ask" end
+  table.insert(self.asked[name], channel)
+end
+
+function verbs:failed(channel, text)
+  for _, one in pairs(self.here) do
+    if one.channel ~= channel and one.channel.file then one.channel:send("stop", text or "") end
+  end
+end
+
+function verbs:done(channel) channel.left = true end
+
+--- The launcher that this runs in is a node, too. @param channel has send and file
+function Rendezvous:hello(channel, ...)
+  return verbs.hello(self, channel, ...)
+end
+
+--- Tells all nodes to stop, but the one that says so.
+function Rendezvous:tell(text, channel)
+  verbs.failed(self, channel, text)
+end
+
+local function read(self, channel)
+  local list = channel:receive()
+  if channel.open and not channel.counted then
+    channel.counted = true
+    self.accepted = self.accepted + 1
+  end
+  local good = list ~= nil
+  for _, words in ipairs(list or {}) do
+    local f = verbs[words[1]]
+    good = good and f and not f(self, channel, table.unpack(words, 2))
+  end
+  if not good or #channel.output > limits.backlog then
+    if channel.node and not channel.left then
+      verbs.failed(self, channel, ("the launcher of node %d is gone"):format(channel.node))
+    end
+    drop(self, channel)
+  end
+end
+
+-- Strangers who say nothing do not stay.
+local function weed(self)
+  local now, oldest = core.clock(), nil
+  for _, channel in pairs(self.channels) do
+    if not channel.open then
+      if now - channel.born > limits.patience then drop(self, channel)
+      elseif not oldest or channel.born < oldest.born then oldest = channel end
+    end
+  end
+  if self.count > self.most and oldest then drop(self, oldest) end
+end
+
+--- Does what is to be done. @param ready files, as of poll
+function Rendezvous:step(ready)
+  if ready[self.file] then
+    for _ = 1, 16 do
+      local file = net.accept(self.file)
+      if not file then break end
+      local channel = Channel(file, "server", self.secret)
+      self.channels[file], self.count = channel, self.count + 1
+      channel:flush()
+      weed(self)
+    end
+  end
+  local list = {}
+  for file, channel in pairs(self.channels) do
+    if ready[file] then list[#list + 1] = channel end
+  end
+  for _, channel in ipairs(list) do if channel.file then read(self, channel) end end
+  for _, channel in pairs(self.channels) do channel:flush() end
+  weed(self)
+end
+
+function Rendezvous:close()
+  for _, channel in pairs(self.channels) do channel:close() end
+  net.close(self.file)
+end
+
+return Rendezvous
