@@ -134,6 +134,15 @@ describe("a model", function()
     assert.same({0, 0}, results[2]:totable())
   end)
 
+  it("does not take what a caller has changed for what it was", function()
+    local shape_of = assert(load(single("Shape", {w.value("a", "f32", {"n"})})))
+    local zeros = assert(load(single("ConstantOfShape", {w.value("s", "i64", {1})})))
+    local s = shape_of:run{flare.zeros(3)}[1]
+    assert.equal(3, zeros:run{s}[1]:numel())
+    s[1] = 5
+    assert.equal(5, zeros:run{s}[1]:numel())
+  end)
+
   it("lets gradients pass to its inputs", function()
     local model = assert(load(single("Mul", {w.value("a", "f32", {2}), w.value("b", "f32", {2})})))
     local a = flare.tensor({1, 2}, {requires_grad = true})
@@ -221,13 +230,13 @@ describe("a model", function()
     refused("operators: there is no FusedGemm (com.microsoft, version 1)", g, 17,
             {opset_import = {{version = 17}, {domain = "com.microsoft", version = 1}}})
     refused("image decoding: ImageDecoder (ai.onnx, version 20)", single("ImageDecoder", x), 20)
-    refused("random numbers: node 1, Bernoulli", single("Bernoulli", x))
+    refused("random numbers: Bernoulli (ai.onnx, version 17)", single("Bernoulli", x))
     g = single("Identity", {{name = "x", type = {sequence = {}}}})
-    refused("sequences: input 'x' is a sequence", g)
+    refused("sequences: input 'x' of Identity (ai.onnx, version 17) is a sequence", g)
     g = single("Identity", {{name = "x", type = {tensor = {elem_type = 8}}}})
-    refused("strings: input 'x' is of strings", g)
+    refused("strings: input 'x' of Identity (ai.onnx, version 17) is of strings", g)
     g = single("Identity", {{name = "x", type = {tensor = {elem_type = 12}}}})
-    refused("element types: input 'x' is of u32", g)
+    refused("element types: input 'x' of Identity (ai.onnx, version 17) is of u32", g)
     g = single("Neg", {})
     g.node[1].input = {"gone"}
     refused("node 1, Neg takes 'gone', which nothing before it gives", g)

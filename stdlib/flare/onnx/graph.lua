@@ -77,21 +77,16 @@ local function function_of(c, domain, name)
   end
 end
 
-local function shown(domain, name, version)
-  return ("%s (%s, version %s)"):format(name, domain == "" and "ai.onnx" or domain,
-                                        version or "not imported")
-end
-
 local function find(step, c)
   local name, domain = step.name, step.domain
+  local title = Node.title_of(name, domain, step.version)
   local expand = function_of(c, domain, name)
   if expand then return expand(step) end
   if operators.refused[name] and domain == "" then
-    refuse.raise("%s: %s is not supported", operators.refused[name],
-                 shown(domain, name, step.version))
+    refuse.raise("%s: %s is not supported", operators.refused[name], title)
   end
   local f = operators.find(domain, name)
-  if not f then c.missing[#c.missing + 1] = shown(domain, name, step.version) end
+  if not f then c.missing[#c.missing + 1] = title end
   return type(f) == "table" and f.load(step) or f
 end
 
@@ -132,10 +127,10 @@ end
 
 local function value_type(value, what)
   local t = value.type or {}
-  if t.sequence then refuse.raise("sequences: %s is a sequence", what) end
-  if t.optional then refuse.raise("sequences: %s is optional", what) end
-  if t.map then refuse.raise("sequences: %s is a map", what) end
-  if t.sparse then refuse.raise("element types: %s is sparse", what) end
+  if t.sequence then refuse.raise("sequences: %s is a sequence", what()) end
+  if t.optional then refuse.raise("sequences: %s is optional", what()) end
+  if t.map then refuse.raise("sequences: %s is a map", what()) end
+  if t.sparse then refuse.raise("element types: %s is sparse", what()) end
   local entry = {name = value.name or ""}
   if t.tensor then
     entry.dtype = types.dtype(t.tensor.elem_type or 0, what)
@@ -149,11 +144,27 @@ local function value_type(value, what)
   return entry
 end
 
---- The names, dtypes and shapes of a model's inputs or outputs.
-function M.signature(values, kind)
+-- " of Conv (...)", the first node that has a name among its inputs or outputs.
+local function owner(proto, kind, name, opsets)
+  for _, node in ipairs(proto.node or {}) do
+    for _, other in ipairs(node[kind] or {}) do
+      local domain = domain_of(node.domain)
+      if other == name then
+        return " of " .. Node.title_of(node.op_type or "", domain, opsets[domain])
+      end
+    end
+  end
+  return ""
+end
+
+--- The names, dtypes and shapes of a graph's values of a kind: "input" or "output".
+function M.signature(proto, kind, opsets)
   local list = {}
-  for k, value in ipairs(values or {}) do
-    list[k] = value_type(value, ("%s '%s'"):format(kind, value.name or ""))
+  for k, value in ipairs(proto[kind] or {}) do
+    list[k] = value_type(value, function()
+      local name = value.name or ""
+      return ("%s '%s'%s"):format(kind, name, owner(proto, kind, name, opsets))
+    end)
   end
   return list
 end

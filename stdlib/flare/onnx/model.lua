@@ -37,8 +37,8 @@ local function read(path, o)
     local domain = f.domain == "ai.onnx" and "" or f.domain or ""
     c.functions[domain .. ":" .. (f.name or "")] = f
   end
-  local inputs = graph.signature(proto.graph.input, "input")
-  local outputs = graph.signature(proto.graph.output, "output")
+  local inputs = graph.signature(proto.graph, "input", c.opsets)
+  local outputs = graph.signature(proto.graph, "output", c.opsets)
   if (c.opsets[""] or 1) > newest + 3 then
     refuse.raise("operators: version %d of the operators is not known, %d is", c.opsets[""],
                  newest)
@@ -145,7 +145,7 @@ function Model:run(inputs)
     if value ~= nil then list[k] = accept(self, entry, value) end
   end
   local ok, results = pcall(graph.call, self._graph, {}, list)
-  if ok then return results end
+  if ok then return Node.forget(results) end
   if type(results) ~= "string" then error(results, 0) end
   fail("%s: %s", self.path, results)
 end

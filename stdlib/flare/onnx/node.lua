@@ -14,6 +14,18 @@ function Node.remember(x, list)
   return x
 end
 
+--- Forgets what is known of tensors that leave the model: others may write to them.
+function Node.forget(list)
+  for _, x in ipairs(list) do known[x] = nil end
+  return list
+end
+
+--- "Conv (ai.onnx, version 11)".
+function Node.title_of(name, domain, version)
+  return ("%s (%s, version %s)"):format(name, domain == "" and "ai.onnx" or domain,
+                                        version or "not imported")
+end
+
 --- Raises an error; which node it was is added outside.
 function Node.fail(_, format, ...)
   error(format:format(...), 0)

@@ -2,6 +2,7 @@
 local core = require "flare.core"
 local refuse = require "flare.onnx.refuse"
 local types = require "flare.onnx.types"
+local Node = require "flare.onnx.node"
 
 local M = {}
 
@@ -62,7 +63,8 @@ local function chance(f)
   return {load = function(step)
     if not step.random then
       refuse.raise("random numbers: %s gives other results than elsewhere; "
-                   .. "load(path, {random = true}) takes them", step.title)
+                   .. "load(path, {random = true}) takes them",
+                   Node.title_of(step.name, step.domain, step.version))
     end
     return f
   end}

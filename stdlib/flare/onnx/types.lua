@@ -18,11 +18,13 @@ local foreign = {
 M.bytes = {f64 = 8, f32 = 4, f16 = 2, bf16 = 2, i64 = 8, i32 = 4, i16 = 2, i8 = 1, u8 = 1,
            bool = 1}
 
---- The dtype with that code; `what` has it, for the refusal.
+--- The dtype with that code.
+-- @param what has it: a string, or a function that gives one for the refusal
 function M.dtype(code, what)
   if names[code] then return names[code] end
-  if code == 8 then refuse.raise("strings: %s is of strings", what) end
-  refuse.raise("element types: %s is of %s", what, foreign[code] or "type " .. tostring(code))
+  refuse.raise("%s: %s is of %s", code == 8 and "strings" or "element types",
+               type(what) == "function" and what() or what,
+               foreign[code] or "type " .. tostring(code))
 end
 
 function M.is_float(dtype)
