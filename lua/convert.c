@@ -108,6 +108,7 @@ static int item(lua_State *L) {
   int64_t i = 0;
   fl_tensor *t = self(L, "item");
   fl_dtype d = fl_tensor_meta(t)->dtype;
+  fl_copy_site(st->rt, fll_site_here(L, st));
   fll_check(L, st, fl_tensor_item(t, &f, &i));
   if (d == FL_BOOL)
     lua_pushboolean(L, i != 0);
@@ -177,6 +178,7 @@ static fl_tensor *readable(lua_State *L, fl_lua *st, int i) {
     fll_argerror(L, "read", "x", "a tensor", i);
   fl_dtype d = fl_tensor_meta(x->t)->dtype;
   fl_tensor *bare, *t = NULL;
+  fl_copy_site(st->rt, fll_site_here(L, st));
   fll_check(L, st, fl_tensor_detach(x->t, &bare));
   fl_status s = fl_tensor_to(
       bare, 0, d == FL_F16 || d == FL_BF16 ? FL_F32 : FL_NODTYPE, &t);
@@ -221,6 +223,7 @@ static int bytes(lua_State *L) {
   luaL_Buffer b;
   char *p = luaL_buffinitsize(L, &b, n);
   t = self(L, "bytes");
+  fl_copy_site(st->rt, fll_site_here(L, st));
   fll_check(L, st, fl_tensor_read(t, p, n));
   luaL_pushresultsize(&b, n);
   return 1;
@@ -257,6 +260,7 @@ static int convert(lua_State *L, fl_lua *st, fl_device d, fl_dtype dtype,
     fll_argerror(L, "to", "x", "a tensor", 1);
   if (d < 0)
     d = fl_tensor_device(x->t);
+  fl_copy_site(st->rt, fll_site_here(L, st));
   fll_check(L, st, convert_by(st, x->t, d, dtype, w, &t));
   if (t == x->t) {
     fl_tensor_release(t);

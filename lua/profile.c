@@ -1,54 +1,112 @@
-/* The profiler's rows as Lua tables; what they add up to is
- * stdlib/flare/profile.lua. */
+/* The profiler's rows for Lua: kept as they are, a million of them are 100 MB,
+ * and read one by one; what they add up to is stdlib/flare/profile.lua. */
 #include "fll.h"
 
+typedef struct rows {
+  uint64_t magic;
+  size_t n;
+  fl_profile_row row[];
+} rows;
+
+/* profile_start(most, ranges) */
 static int profile_start(lua_State *L) {
   fl_lua *st = fll_enter(L);
-  fll_check(L, st, fl_profile_start(st->rt, (size_t)luaL_optinteger(L, 1, 0)));
+  unsigned flags = lua_toboolean(L, 2) ? FL_PROFILE_RANGES : 0;
+  fll_check(L, st,
+            fl_profile_start(st->rt, (size_t)luaL_optinteger(L, 1, 0), flags));
   return 0;
 }
 
-static void set_real(lua_State *L, const char *key, double v) {
-  lua_pushnumber(L, v);
-  lua_setfield(L, -2, key);
+/* A list of {device, bytes, holders} where anything was held. */
+static void push_peaks(lua_State *L, fl_lua *st) {
+  fl_device devices[64];
+  int n = fl_device_list(st->rt, devices, 64);
+  lua_newtable(L);
+  for (int k = 0; k < n && k < 64; k++) {
+    const char *held;
+    size_t bytes = fl_profile_peak(st->rt, devices[k], &held);
+    if (bytes == 0)
+      continue;
+    lua_createtable(L, 0, 3);
+    lua_pushstring(L, fl_device_name(st->rt, devices[k]));
+    lua_setfield(L, -2, "device");
+    lua_pushinteger(L, (lua_Integer)bytes);
+    lua_setfield(L, -2, "bytes");
+    lua_pushstring(L, held);
+    lua_setfield(L, -2, "holders");
+    lua_rawseti(L, -2, (lua_Integer)lua_rawlen(L, -2) + 1);
+  }
 }
 
-/* profile_stop(): a list of {op, site, backward, device, start, host,
- * device_start, device_time (all in us), flops, bytes}, and how many launches
- * were not kept. */
+/* profile_stop(): the rows, how many there are, how many were not kept, and
+ * the peaks of memory. */
 static int profile_stop(lua_State *L) {
   fl_lua *st = fll_enter(L);
-  const fl_profile_row *rows;
+  const fl_profile_row *list;
   size_t n;
   uint64_t lost;
-  fll_check(L, st, fl_profile_stop(st->rt, &rows, &n, &lost));
-  lua_createtable(L, (int)n, 0);
-  for (size_t i = 0; i < n; i++) {
-    const fl_profile_row *r = &rows[i];
-    lua_createtable(L, 0, 10);
-    lua_pushstring(L, r->op);
-    lua_setfield(L, -2, "op");
-    lua_pushstring(L, fl_site_text(st->rt, r->site));
-    lua_setfield(L, -2, "site");
-    lua_pushboolean(L, r->backward);
-    lua_setfield(L, -2, "backward");
-    lua_pushstring(L, fl_device_name(st->rt, r->device));
-    lua_setfield(L, -2, "device");
-    set_real(L, "start", r->start_us);
-    set_real(L, "host", r->host_us);
-    set_real(L, "device_start", r->device_start_us);
-    set_real(L, "device_time", r->device_us);
-    set_real(L, "flops", r->flops);
-    set_real(L, "bytes", r->bytes);
-    lua_rawseti(L, -2, (lua_Integer)i + 1);
-  }
+  fll_check(L, st, fl_profile_stop(st->rt, &list, &n, &lost));
+  rows *r = fll_newobject(L, FLL_PROFILE, sizeof *r + n * sizeof *list, 0);
+  r->n = n;
+  if (n)
+    memcpy(r->row, list, n * sizeof *list);
+  lua_pushinteger(L, (lua_Integer)n);
   lua_pushinteger(L, (lua_Integer)lost);
-  return 2;
+  push_peaks(L, st);
+  return 4;
+}
+
+static rows *check_rows(lua_State *L) {
+  rows *r = lua_touserdata(L, 1);
+  size_t have = r ? lua_rawlen(L, 1) : 0;
+  return fll_checktype(L, 1, FLL_PROFILE, have > sizeof *r ? have : sizeof *r);
+}
+
+/* profile_row(rows, i): op, line, module ("" if none), device, dtype (nil if
+ * none), backward, transfer; then start, host, device's start, device's time in
+ * us, flops, bytes. */
+static int profile_row(lua_State *L) {
+  fl_lua *st = fll_enter(L);
+  const rows *x = check_rows(L);
+  lua_Integer i = luaL_checkinteger(L, 2);
+  luaL_argcheck(L, i >= 1 && (size_t)i <= x->n, 2, "no such row");
+  const fl_profile_row *r = &x->row[i - 1];
+  lua_pushstring(L, r->op);
+  lua_pushstring(L, fl_site_text(st->rt, r->site));
+  lua_pushstring(L, r->module ? fl_site_text(st->rt, r->module) : "");
+  lua_pushstring(L, fl_device_name(st->rt, r->device));
+  if (r->dtype < FL_NODTYPE)
+    lua_pushstring(L, fl_dtype_name(r->dtype));
+  else
+    lua_pushnil(L);
+  lua_pushboolean(L, r->backward);
+  lua_pushboolean(L, r->transfer);
+  const double numbers[] = {r->start_us,  r->host_us, r->device_start_us,
+                            r->device_us, r->flops,   r->bytes};
+  for (size_t k = 0; k < sizeof numbers / sizeof *numbers; k++)
+    lua_pushnumber(L, numbers[k]);
+  return 13;
+}
+
+/* profile_push(path): a number for profile_pop */
+static int profile_push(lua_State *L) {
+  fl_lua *st = fll_enter(L);
+  lua_pushinteger(L, fl_profile_push(st->rt, luaL_checkstring(L, 1)));
+  return 1;
+}
+
+static int profile_pop(lua_State *L) {
+  fl_lua *st = fll_enter(L);
+  fl_profile_pop(st->rt, (fl_site)luaL_checkinteger(L, 1));
+  return 0;
 }
 
 void fll_profile_core(lua_State *L) {
-  static const luaL_Reg functions[] = {{"profile_start", profile_start},
-                                       {"profile_stop", profile_stop},
-                                       {NULL, NULL}};
+  static const luaL_Reg functions[] = {
+      {"profile_start", profile_start}, {"profile_stop", profile_stop},
+      {"profile_row", profile_row},     {"profile_push", profile_push},
+      {"profile_pop", profile_pop},     {NULL, NULL}};
+  fll_newtype(L, FLL_PROFILE, "flare.profile.rows", NULL);
+  lua_pop(L, 1);
   fll_register(L, functions);
 }

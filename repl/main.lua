@@ -12,6 +12,7 @@ options, as those of lua:
   -v        show the version
   -E        ignore environment variables
   -W        turn warnings on
+  --profile[=FILE]  tell where the script's time went; a trace in FILE (.json or .json.gz)
   --        stop reading options
   -         run the standard input
 commands: %s
@@ -135,6 +136,9 @@ local function read_options(args)
       flags.help = true
     elseif args[i] == "--version" or args[i] == "-v" then
       flags.version = true
+    elseif args[i]:find "^%-%-profile" then
+      flags.profile = args[i] == "--profile" and "" or args[i]:match "^%-%-profile=(.+)$"
+      if not flags.profile then return nil, ("unrecognized option '%s'"):format(args[i]) end
     elseif rest == "" and (option == "i" or option == "E" or option == "W") then
       flags[option] = true
     else
@@ -165,6 +169,30 @@ local function run_script(args, i)
   return run_file(path, table.unpack(arg))
 end
 
+-- Runs the script and tells on stderr where its time went; also after an error in it.
+local function profile_script(args, i, path)
+  local started, stop = pcall(require("flare.profile").start)
+  if not started then
+    complain(stop)
+    return false
+  end
+  local good = run_script(args, i)
+  local ok, report = pcall(stop)
+  if not ok then
+    complain(report)
+    return false
+  end
+  io.stderr:write(report:text(), "\n\n", report:text {by = "line", most = 10, floor = false}, "\n")
+  if path ~= "" then
+    local written, problem = report:trace(path)
+    if not written then
+      complain(problem)
+      return false
+    end
+  end
+  return good
+end
+
 --- resume() forgets a Ctrl-C and tells whether there was one; calm(f) makes an error handler of
 -- f that a Ctrl-C does not stop.
 return function(args, resume, calm)
@@ -193,7 +221,12 @@ return function(args, resume, calm)
     local command = require("flare.repl.command." .. script)
     return command(table.move(args, i + 1, #args, 1, {})) or 0
   end
-  if script and not run_script(args, i) then return 1 end
+  if flags.profile and not script then
+    complain "--profile wants a script"
+    return 1
+  end
+  if flags.profile and not profile_script(args, i, flags.profile) then return 1 end
+  if script and not flags.profile and not run_script(args, i) then return 1 end
   if flags.i then
     require("flare.repl.prompt").run(resume, calm)
   elseif not script and #actions == 0 and not flags.version then

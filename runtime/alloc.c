@@ -636,6 +636,11 @@ void fl_memory_get(fl_runtime *rt, fl_device d, fl_memory_stats *s) {
                          .flushes = m->flushes};
 }
 
+size_t fli_memory_live(fl_runtime *rt, fl_device d) {
+  const fli_memory *m = memory_of(rt, d);
+  return m ? m->live : 0;
+}
+
 void fl_memory_reset_peak(fl_runtime *rt, fl_device d) {
   fli_memory *m = memory_of(rt, d);
   drain(rt->allocator);

@@ -217,6 +217,9 @@ struct fl_backend {
                              intptr_t *handle);
   fl_status (*stream_adopt)(fl_backend *b, int device, intptr_t handle,
                             fl_stream **s);
+  /* a range of this name begins in the timeline of the device's tools, NULL: it
+   * ends; may be NULL */
+  fl_status (*range)(fl_backend *b, const char *name);
 };
 
 /* --- the backends that come with the library --- */

@@ -366,10 +366,10 @@ static fl_status send_timed(work *w, fl_kernel kernel, const fl_launch *l) {
                  .operands = w->in,
                  .out = w->out,
                  .attrs = (fl_attrs *)(uintptr_t)w->attrs};
-  double flops = 0, bytes = 0;
-  w->op->cost(&f, &flops, &bytes);
-  size_t row = fli_profile_begin(w->rt, l->op, w->c->site, w->device, l->stream,
-                                 flops, bytes);
+  fli_profiled what = {.op = l->op, .site = w->c->site, .device = w->device};
+  what.dtype = l->n_in ? l->in[0].dtype : FL_NODTYPE;
+  w->op->cost(&f, &what.flops, &what.bytes);
+  size_t row = fli_profile_begin(w->rt, &what, l->stream);
   fl_status s = send(w->rt, w->device, kernel, l);
   fli_profile_end(w->rt, row, l->stream);
   return s;

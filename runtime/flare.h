@@ -512,20 +512,33 @@ FL_API void fl_tensor_drop_hook(fl_tensor *t, int64_t key);
 FL_API void fl_tape_on_ready(fl_runtime *rt,
                              void (*ready)(void *context, fl_tensor *leaf),
                              void *context);
-/* The profiler: a row for each launch until it is stopped, `most` at most (0:
- * no limit; `lost` counts the rest). Rows live until the next start. */
+/* The profiler: a row for each launch and each transfer until it is stopped,
+ * `most` at most (0: no limit; `lost` counts the rest). Rows live until the
+ * next start. */
 typedef struct fl_profile_row {
   const char *op;
-  fl_site site;
-  bool backward; /* launched by a backward pass */
+  fl_site site, module; /* module: of fl_profile_push, its text the path */
+  bool backward;        /* launched by a backward pass */
+  bool transfer;        /* between memories, not a launch */
+  fl_dtype dtype;       /* of the first input */
   fl_device device;
   double start_us, host_us; /* on the host, from the start of profiling */
   double device_start_us, device_us;
   double flops, bytes; /* what the operator must do: its row's cost rule */
 } fl_profile_row;
-FL_API fl_status fl_profile_start(fl_runtime *rt, size_t most);
+enum { FL_PROFILE_RANGES = 1 }; /* show launches to the device's own tools */
+FL_API fl_status fl_profile_start(fl_runtime *rt, size_t most, unsigned flags);
 FL_API fl_status fl_profile_stop(fl_runtime *rt, const fl_profile_row **rows,
                                  size_t *n, uint64_t *lost);
+/* What is launched from now on is a part of `path`; backward follows forward.
+ * Returns what it was a part of before, for pop. */
+FL_API fl_site fl_profile_push(fl_runtime *rt, const char *path);
+FL_API void fl_profile_pop(fl_runtime *rt, fl_site before);
+/* The most that was live on a device at a launch, and who held it then, as
+ * fl_memory_holders tells it; of the last profile. */
+FL_API size_t fl_profile_peak(fl_runtime *rt, fl_device d, const char **held);
+/* Copies until the next call of this are from that line. */
+FL_API void fl_copy_site(fl_runtime *rt, fl_site site);
 /* From now on operators of class LOW (products, convolutions, attention) take
  * f32, f16 and bf16 tensors as `low`, those of class WIDE as f32; FL_NODTYPE
  * ends it. Backward follows what forward did. Returns what was set before. */

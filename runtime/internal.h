@@ -162,10 +162,22 @@ fl_status fli_autocast_run(fl_runtime *rt, const fl_call *c,
                            fl_status (*run)(fl_runtime *, const fl_call *));
 void fli_autocast_forget(fl_runtime *rt); /* casts of parameters */
 /* Around a launch while rt->profile is set (profile.c). */
-size_t fli_profile_begin(fl_runtime *rt, const char *op, fl_site site,
-                         fl_device d, fl_stream *s, double flops, double bytes);
+typedef struct fli_profiled { /* what is known of a launch before it is sent */
+  const char *op;
+  fl_site site;
+  fl_device device;
+  fl_dtype dtype;
+  bool transfer;
+  double flops, bytes;
+} fli_profiled;
+size_t fli_profile_begin(fl_runtime *rt, const fli_profiled *what,
+                         fl_stream *s);
 void fli_profile_end(fl_runtime *rt, size_t row, fl_stream *s);
 void fli_profile_close(fl_runtime *rt);
+/* The backend's copy on the stream in use, with a row of its own. */
+fl_status fli_copy(fl_runtime *rt, fl_device d, fl_copy_kind kind, void *to,
+                   fl_device from_device, const void *from, size_t bytes);
+size_t fli_memory_live(fl_runtime *rt, fl_device d);
 int fli_flat_inputs(const fl_op *op);
 bool fli_flat_run(fl_runtime *rt, const fl_call *c, fl_status *status);
 fl_status fli_ops_init(fl_runtime *rt); /* fills rt->ops from ops.def */
@@ -344,6 +356,7 @@ struct fl_runtime {
   fl_dtype autocast; /* the low type, FL_NODTYPE: off */
   struct fli_cast *casts;
   struct fli_profile *profile, *profiled; /* running; the last one */
+  fl_site module, back_module; /* that launches are parts of, and in backward */
   uint64_t next_id, seq, node_seq, pass;
   fl_generator generator;
   size_t host_only, live_bytes; /* bytes of storages */

@@ -1,14 +1,30 @@
-/* The profiler: while it is on, every launch leaves a row with its operator,
- * line, host time and, on devices that run behind the host, the time between
- * two events. Rows are made readable when it ends; adding them up is the
- * library's business (flare.profile). */
+/* The profiler: while it is on, every launch and transfer leaves a row with its
+ * operator, line, module, host time and, on devices that run behind the host,
+ * the time between two events. Rows are made readable when it ends; adding them
+ * up is the library's business (flare.profile). */
 #include "internal.h"
 
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <time.h>
+
+#define HOLDERS 5
 
 typedef struct pair { /* around a launch */
   fl_event *begin, *end;
+  bool shared; /* begin is the end of another */
 } pair;
+
+typedef struct behind {  /* a device that runs behind the host */
+  fl_event *base, *last; /* where its time begins; the end of the last row */
+  fl_stream *stream;     /* which that row was on */
+} behind;
+
+typedef struct peak {
+  size_t bytes, told; /* the most; when the holders were asked for */
+  char *held;
+} peak;
 
 struct fli_profile {
   fl_profile_row *rows;
@@ -16,7 +32,9 @@ struct fli_profile {
   size_t n, room, most;
   uint64_t lost;
   double start;
-  fl_event *base[FLI_MAX_BACKENDS][FLI_MAX_DEVICES];
+  fl_backend *ranges; /* who shows them, NULL: nobody */
+  behind behind[FLI_MAX_BACKENDS][FLI_MAX_DEVICES];
+  peak peaks[FLI_MAX_BACKENDS][FLI_MAX_DEVICES];
 };
 
 static double now_us(void) {
@@ -32,41 +50,84 @@ static bool timed(const fl_backend *b) {
 static void drop_events(fl_runtime *rt, struct fli_profile *p) {
   for (size_t i = 0; i < p->n; i++) {
     fl_backend *b = fli_backend(rt, p->rows[i].device);
-    if (p->pairs[i].begin)
-      b->event_free(b, p->pairs[i].begin);
-    if (p->pairs[i].end)
-      b->event_free(b, p->pairs[i].end);
-    p->pairs[i] = (pair){NULL, NULL};
+    pair *x = &p->pairs[i];
+    if (x->begin && !x->shared)
+      b->event_free(b, x->begin);
+    if (x->end)
+      b->event_free(b, x->end);
+    *x = (pair){NULL, NULL, false};
   }
   for (int k = 0; k < rt->n_backends; k++)
-    for (int i = 0; i < FLI_MAX_DEVICES; i++)
-      if (p->base[k][i]) {
-        rt->backends[k]->event_free(rt->backends[k], p->base[k][i]);
-        p->base[k][i] = NULL;
-      }
+    for (int i = 0; i < FLI_MAX_DEVICES; i++) {
+      behind *x = &p->behind[k][i];
+      if (x->base)
+        rt->backends[k]->event_free(rt->backends[k], x->base);
+      *x = (behind){NULL, NULL, NULL};
+    }
 }
 
 void fli_profile_close(fl_runtime *rt) {
   struct fli_profile *p = rt->profiled;
   rt->profile = rt->profiled = NULL;
+  rt->module = rt->back_module = 0;
   if (!p)
     return;
   drop_events(rt, p);
+  for (int k = 0; k < FLI_MAX_BACKENDS; k++)
+    for (int i = 0; i < FLI_MAX_DEVICES; i++)
+      free(p->peaks[k][i].held);
   fli_mfree(p->rows);
   fli_mfree(p->pairs);
   fli_mfree(p);
 }
 
-fl_status fl_profile_start(fl_runtime *rt, size_t most) {
+/* The profile as a whole is a range, too: so it shows at once if there can be
+ * none. */
+static fl_status open_ranges(fl_runtime *rt, struct fli_profile *p) {
+  for (int k = 0; k < rt->n_backends; k++)
+    if (rt->backends[k]->range)
+      p->ranges = rt->backends[k];
+  return p->ranges ? p->ranges->range(p->ranges, "profile")
+                   : fli_fail(FL_EUNSUPPORTED,
+                              "the profiler: no backend shows ranges");
+}
+
+fl_status fl_profile_start(fl_runtime *rt, size_t most, unsigned flags) {
   FLI_TRY(fli_check_owner(rt));
+  if (rt->profile)
+    return fli_fail(FL_EARG, "the profiler is running already");
   fli_profile_close(rt);
   struct fli_profile *p = fli_malloc(rt, sizeof *p);
   if (!p)
     return FL_ENOMEM;
-  *p = (struct fli_profile){.most = most ? most : SIZE_MAX, .start = now_us()};
-  rt->profile = rt->profiled = p;
-  return FL_OK;
+  memset(p, 0, sizeof *p);
+  p->most = most ? most : SIZE_MAX;
+  p->start = now_us();
+  fl_status s = flags & FL_PROFILE_RANGES ? open_ranges(rt, p) : FL_OK;
+  if (s)
+    fli_mfree(p);
+  else
+    rt->profile = rt->profiled = p;
+  return s;
 }
+
+/* --- modules --- */
+
+fl_site fl_profile_push(fl_runtime *rt, const char *path) {
+  fl_site before = rt->module;
+  rt->module = fl_site_intern(rt, path, 0);
+  if (rt->profile && rt->profile->ranges)
+    rt->profile->ranges->range(rt->profile->ranges, path);
+  return before;
+}
+
+void fl_profile_pop(fl_runtime *rt, fl_site before) {
+  rt->module = before;
+  if (rt->profile && rt->profile->ranges)
+    rt->profile->ranges->range(rt->profile->ranges, NULL);
+}
+
+/* --- rows --- */
 
 static bool grow(fl_runtime *rt, struct fli_profile *p) {
   if (p->n < p->room)
@@ -79,9 +140,9 @@ static bool grow(fl_runtime *rt, struct fli_profile *p) {
     fli_mfree(pairs);
     return false;
   }
-  for (size_t i = 0; i < p->n; i++) {
-    rows[i] = p->rows[i];
-    pairs[i] = p->pairs[i];
+  if (p->n) {
+    memcpy(rows, p->rows, p->n * sizeof *rows);
+    memcpy(pairs, p->pairs, p->n * sizeof *pairs);
   }
   fli_mfree(p->rows);
   fli_mfree(p->pairs);
@@ -101,32 +162,71 @@ static fl_event *mark(fl_backend *b, int device, fl_stream *s) {
   return NULL;
 }
 
+/* While the device is still busy with what was before, this begins where that
+ * ends: an event less, which costs time on the device as well. */
+static pair begin_of(fl_backend *b, behind *x, int device, fl_stream *s) {
+  if (!x->base)
+    x->base = mark(b, device, s);
+  if (x->last && x->stream == s && !b->event_done(b, x->last))
+    return (pair){x->last, NULL, true};
+  return (pair){mark(b, device, s), NULL, false};
+}
+
+/* Holders are asked for when there is a twentieth more than the last time: that
+ * walks over all blocks. */
+static void note_memory(fl_runtime *rt, struct fli_profile *p, fl_device d) {
+  peak *k = &p->peaks[d >> 8][d & 255];
+  size_t live = fli_memory_live(rt, d);
+  if (live <= k->bytes)
+    return;
+  k->bytes = live;
+  if (live < k->told + k->told / 20 + 4096)
+    return;
+  k->told = live;
+  free(k->held);
+  k->held = strdup(fl_memory_holders(rt, d, HOLDERS));
+}
+
+size_t fl_profile_peak(fl_runtime *rt, fl_device d, const char **held) {
+  const struct fli_profile *p = rt->profiled;
+  const peak *k = p ? &p->peaks[d >> 8][d & 255] : NULL;
+  *held = k && k->held ? k->held : "";
+  return k ? k->bytes : 0;
+}
+
 /* Called before a launch; what it returns goes to fli_profile_end. SIZE_MAX:
  * not counted. */
-size_t fli_profile_begin(fl_runtime *rt, const char *op, fl_site site,
-                         fl_device d, fl_stream *s, double flops,
-                         double bytes) {
+size_t fli_profile_begin(fl_runtime *rt, const fli_profiled *what,
+                         fl_stream *s) {
   struct fli_profile *p = rt->profile;
+  fl_device d = what->device;
   fl_backend *b = fli_backend(rt, d);
+  note_memory(rt, p, d);
   if (p->n >= p->most || !grow(rt, p)) {
     p->lost++;
     return SIZE_MAX;
   }
   size_t i = p->n++;
-  p->pairs[i] = (pair){NULL, NULL};
-  if (timed(b)) {
-    fl_event **base = &p->base[d >> 8][d & 255];
-    if (!*base)
-      *base = mark(b, d & 255, s);
-    p->pairs[i].begin = mark(b, d & 255, s);
+  p->pairs[i] = (pair){NULL, NULL, false};
+  if (timed(b))
+    p->pairs[i] = begin_of(b, &p->behind[d >> 8][d & 255], d & 255, s);
+  if (p->ranges) {
+    char name[300];
+    snprintf(name, sizeof name, "%s %s", what->op,
+             fl_site_text(rt, what->site));
+    p->ranges->range(p->ranges, name);
   }
-  p->rows[i] = (fl_profile_row){.op = op,
-                                .site = site,
-                                .backward = rt->in_backward,
-                                .device = d,
-                                .start_us = now_us() - p->start,
-                                .flops = flops,
-                                .bytes = bytes};
+  p->rows[i] =
+      (fl_profile_row){.op = what->op,
+                       .site = what->site,
+                       .module = rt->in_backward ? rt->back_module : rt->module,
+                       .backward = rt->in_backward,
+                       .transfer = what->transfer,
+                       .dtype = what->dtype,
+                       .device = d,
+                       .start_us = now_us() - p->start,
+                       .flops = what->flops,
+                       .bytes = what->bytes};
   return i;
 }
 
@@ -139,8 +239,44 @@ void fli_profile_end(fl_runtime *rt, size_t i, fl_stream *s) {
   r->host_us = now_us() - p->start - r->start_us;
   r->device_start_us = r->start_us;
   r->device_us = b->flags & FL_BACKEND_ASYNC ? 0 : r->host_us;
-  if (p->pairs[i].begin)
-    p->pairs[i].end = mark(b, r->device & 255, s);
+  if (p->pairs[i].begin) {
+    behind *x = &p->behind[r->device >> 8][r->device & 255];
+    x->last = p->pairs[i].end = mark(b, r->device & 255, s);
+    x->stream = s;
+  }
+  if (p->ranges)
+    p->ranges->range(p->ranges, NULL);
+}
+
+fl_status fli_copy(fl_runtime *rt, fl_device d, fl_copy_kind kind, void *to,
+                   fl_device from_device, const void *from, size_t bytes) {
+  static const char *const names[] = {
+      [FL_COPY_IN] = "copy to the device",
+      [FL_COPY_OUT] = "copy to the host",
+      [FL_COPY_WITHIN] = "copy within the device",
+      [FL_COPY_PEER] = "copy between devices",
+      [FL_COPY_IN_PINNED] = "copy to the device (pinned)",
+      [FL_COPY_OUT_PINNED] = "copy to the host (pinned)"};
+  fl_backend *b = fli_backend(rt, d);
+  fl_stream *stream = fli_stream(rt, d);
+  size_t row = SIZE_MAX;
+  if (rt->profile) {
+    fli_profiled what = {.op = names[kind],
+                         .site = rt->copy_site,
+                         .device = d,
+                         .dtype = FL_NODTYPE,
+                         .transfer = true,
+                         .bytes = (double)bytes};
+    row = fli_profile_begin(rt, &what, stream);
+  }
+  fl_status s =
+      b->copy(b, d & 255, stream, kind, to, from_device & 255, from, bytes);
+  fli_profile_end(rt, row, stream);
+  return s;
+}
+
+void fl_copy_site(fl_runtime *rt, fl_site site) {
+  rt->copy_site = site;
 }
 
 fl_status fl_profile_stop(fl_runtime *rt, const fl_profile_row **rows,
@@ -149,12 +285,15 @@ fl_status fl_profile_stop(fl_runtime *rt, const fl_profile_row **rows,
   if (!p)
     return fli_fail(FL_EARG, "the profiler is not running");
   rt->profile = NULL;
+  rt->module = rt->back_module = 0;
+  if (p->ranges)
+    p->ranges->range(p->ranges, NULL);
   fl_status s = fl_device_sync(rt, -1);
   for (size_t i = 0; i < p->n && s == FL_OK; i++) {
     fl_profile_row *r = &p->rows[i];
     fl_backend *b = fli_backend(rt, r->device);
-    fl_event *base = p->base[r->device >> 8][r->device & 255];
-    if (!base || !p->pairs[i].end)
+    fl_event *base = p->behind[r->device >> 8][r->device & 255].base;
+    if (!base || !p->pairs[i].end || !p->pairs[i].begin)
       continue;
     r->device_start_us = b->event_elapsed(b, base, p->pairs[i].begin);
     r->device_us = b->event_elapsed(b, p->pairs[i].begin, p->pairs[i].end);

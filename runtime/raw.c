@@ -82,7 +82,8 @@ static fl_status launch(fl_runtime *rt, const fl_launch *l, fl_device d,
   fli_note_launch(rt, l->op, site, l->seq, n_metas, metas);
   if (!rt->profile)
     return send(rt, b, l, d);
-  size_t row = fli_profile_begin(rt, l->op, site, d, l->stream, 0, bytes);
+  fli_profiled what = {l->op, site, d, FL_NODTYPE, false, 0, bytes};
+  size_t row = fli_profile_begin(rt, &what, l->stream);
   fl_status s = send(rt, b, l, d);
   fli_profile_end(rt, row, l->stream);
   return s;

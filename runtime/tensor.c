@@ -489,8 +489,7 @@ fl_status fl_tensor_read(fl_tensor *t, void *to, size_t bytes) {
   fl_backend *b = fli_backend(t->rt, d);
   fl_status s = watched(p, false);
   if (s == FL_OK && !(b->flags & FL_BACKEND_HOST))
-    s = b->copy(b, d & 255, fli_stream(t->rt, d), FL_COPY_OUT, to, d & 255,
-                fli_tensor_ptr(p), bytes);
+    s = fli_copy(t->rt, d, FL_COPY_OUT, to, d, fli_tensor_ptr(p), bytes);
   else if (s == FL_OK)
     memcpy(to, fli_tensor_ptr(p), bytes);
   if (s == FL_OK || s == FL_EFAULT)
@@ -530,8 +529,7 @@ fl_status fl_tensor_write(fl_tensor *t, const void *from, size_t bytes) {
     memcpy(fli_tensor_ptr(t), from, bytes);
     return FL_OK;
   }
-  return b->copy(b, d & 255, fli_stream(rt, d), FL_COPY_IN, fli_tensor_ptr(t),
-                 d & 255, from, bytes);
+  return fli_copy(rt, d, FL_COPY_IN, fli_tensor_ptr(t), d, from, bytes);
 }
 
 fl_status fl_tensor_item(fl_tensor *t, double *f, int64_t *i) {
@@ -644,8 +642,8 @@ static fl_status move_peer(fl_tensor *from, fl_tensor *to, size_t bytes) {
   if (e)
     b->event_free(b, e);
   FLI_TRY(s);
-  return b->copy(b, dt & 255, fli_stream(rt, dt), FL_COPY_PEER,
-                 fli_tensor_ptr(to), df & 255, fli_tensor_ptr(from), bytes);
+  return fli_copy(rt, dt, FL_COPY_PEER, fli_tensor_ptr(to), df,
+                  fli_tensor_ptr(from), bytes);
 }
 
 /* One side is pinned memory, nobody waits. */
@@ -653,11 +651,9 @@ static fl_status move_pinned(fl_tensor *from, fl_tensor *to, size_t bytes,
                              struct fli_pin *pin, bool in) {
   fl_runtime *rt = from->rt;
   fl_device d = (in ? to : from)->storage->device;
-  fl_backend *b = fli_backend(rt, d);
   FLI_TRY(watched(in ? to : from, in));
-  FLI_TRY(b->copy(b, d & 255, fli_stream(rt, d),
-                  in ? FL_COPY_IN_PINNED : FL_COPY_OUT_PINNED,
-                  fli_tensor_ptr(to), d & 255, fli_tensor_ptr(from), bytes));
+  FLI_TRY(fli_copy(rt, d, in ? FL_COPY_IN_PINNED : FL_COPY_OUT_PINNED,
+                   fli_tensor_ptr(to), d, fli_tensor_ptr(from), bytes));
   if (rt->watch & FLI_WATCH_RACES)
     FLI_TRY(fli_race_check(rt, d, fl_stream_current(rt, d), in ? from : to, !in,
                            "a copy", rt->copy_site));

@@ -595,6 +595,7 @@ fl_status fl_cuda_open(const fl_backend_options *o, fl_backend *cpu,
       .raw_facts = flc_raw_facts,
       .stream_handle = stream_handle,
       .stream_adopt = stream_adopt,
+      .range = flc_range,
   };
   *out = &c->base;
   return FL_OK;

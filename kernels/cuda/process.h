@@ -120,6 +120,7 @@ fl_status flc_query(fl_backend *b, const char *what, const char *argument,
 
 /* --- raw.c: kernels from users' source --- */
 
+fl_status flc_range(fl_backend *b, const char *name); /* nvtx.c */
 fl_status flc_raw_new(fl_backend *b, const fl_raw_source *s, fl_raw **k,
                       char **log);
 fl_status flc_raw_facts(fl_backend *b, fl_raw *k, int device,

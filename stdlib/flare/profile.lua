@@ -1,9 +1,10 @@
---- Where time goes: per operator or per line, on the host and on the device, forward and
--- backward apart; as a table of text, or as a trace for Perfetto and Chrome.
+--- Where time goes: by operator, module or line, on the host and on the device, forward and
+-- backward apart, with transfers and the peak of memory; as a table of text, or as a trace for
+-- Perfetto and Chrome. See docs/profiling.md.
 --
 --     local report = flare.profile(function() step() end)
 --     print(report)
---     report:trace "trace.json"
+--     report:trace "trace.json.gz"
 local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"
@@ -11,106 +12,215 @@ local options = require "flare.options"
 
 local Report = class "Report"
 
--- Sums by a key of the launches, the dearest first.
-local function sums(rows, key)
-  local by, list = {}, {}
-  for _, r in ipairs(rows) do
-    local name = key(r)
-    local sum = by[name]
-    if not sum then
-      sum = {name = name, calls = 0, host = 0, time = 0, flops = 0, bytes = 0}
-      by[name] = sum
-      list[#list + 1] = sum
-    end
-    sum.calls, sum.host = sum.calls + 1, sum.host + r.host
-    sum.time = sum.time + r.device_time
-    sum.flops, sum.bytes = sum.flops + r.flops, sum.bytes + r.bytes
+--- Launch or transfer i: {op, line, module, device, dtype, backward, transfer, start, host,
+-- device_start, device_time, flops, bytes}; times in microseconds.
+function Report:row(i)
+  local r = {}
+  r.op, r.line, r.module, r.device, r.dtype, r.backward, r.transfer, r.start, r.host,
+    r.device_start, r.device_time, r.flops, r.bytes = core.profile_row(self.rows, i)
+  return r
+end
+
+-- --- sums ---
+
+-- The first `depth` parts of a module's path.
+local function upper(path, depth)
+  if path == "" then return "(outside of modules)" end
+  if not depth then return path end
+  local at = 0
+  for _ = 1, depth do
+    at = path:find(".", at + 1, true)
+    if not at then return path end
   end
-  table.sort(list, function(a, b)
-    if a.time ~= b.time then return a.time > b.time end
-    if a.host ~= b.host then return a.host > b.host end
-    return a.name < b.name
-  end)
+  return path:sub(1, at - 1)
+end
+
+local function back(r) return r.backward and " (backward)" or "" end
+
+local keys = {
+  op = function(r) return r.op .. back(r) end,
+  line = function(r) return r.line .. back(r) end,
+  launch = function(r) return ("%s %s%s"):format(r.line, r.op, back(r)) end,
+  module = function(r, depth) return upper(r.module, depth) .. back(r) end,
+  pass = function(r) return r.backward and "backward" or "forward" end,
+}
+
+local function by_cost(a, b)
+  if a.time ~= b.time then return a.time > b.time end
+  if a.host ~= b.host then return a.host > b.host end
+  return a.name < b.name
+end
+
+-- Sums of rows that are transfers, or of those that are not, the dearest first.
+local function sums(report, key, o)
+  local by, list = {}, {}
+  for i = 1, report.count do
+    local r = report:row(i)
+    if r.transfer == (o.transfers or false) then
+      local name = key(r, o.depth)
+      local sum = by[name]
+      if not sum then
+        sum = {name = name, calls = 0, host = 0, time = 0, flops = 0, bytes = 0}
+        by[name] = sum
+        list[#list + 1] = sum
+      end
+      sum.calls, sum.host = sum.calls + 1, sum.host + r.host
+      sum.time = sum.time + r.device_time
+      sum.flops, sum.bytes = sum.flops + r.flops, sum.bytes + r.bytes
+      local floor = o.floor and require("flare.profile.floor").of(r)
+      if floor then sum.floor = (sum.floor or 0) + floor end
+    end
+  end
+  table.sort(list, by_cost)
   return list
 end
 
-local keys = {
-  op = function(r) return r.op .. (r.backward and " (backward)" or "") end,
-  line = function(r) return r.site .. (r.backward and " (backward)" or "") end,
-  launch = function(r)
-    return ("%s %s%s"):format(r.site, r.op, r.backward and " (backward)" or "")
-  end,
-}
-
---- The sums as a list of {name, calls, host, time, flops, bytes}; times in microseconds.
--- @param by "op", "line" or "launch" (both)
-function Report:sums(by)
+--- Sums as a list of {name, calls, host, time, flops, bytes, floor}; times in microseconds.
+-- @param by "op", "line", "launch" (both), "module" or "pass" (forward and backward)
+-- @param opts {depth = parts of a module's path, transfers = true: of them instead of launches,
+-- floor = true: the least time that the device could need}
+function Report:sums(by, opts)
+  local o = options.check("sums", opts, {depth = options.none, transfers = false, floor = false})
   local key = keys[by or "op"]
-  if not key then fail("sums: by 'op', 'line' or 'launch', not '%s'", tostring(by)) end
-  return sums(self.launches, key)
+  if not key then
+    fail("sums: by 'op', 'line', 'launch', 'module' or 'pass', not '%s'", tostring(by))
+  end
+  return sums(self, key, o)
 end
 
---- A table in words, the dearest first.
--- @param opts {by = "op", most = 20}
-function Report:text(opts)
-  local o = options.check("text", opts, {by = "op", most = 20})
-  local list, lines = self:sums(o.by), {}
-  local total, host = 0, 0
-  for _, s in ipairs(list) do total, host = total + s.time, host + s.host end
-  lines[1] = ("%-44s %7s %11s %6s %11s %9s %9s"):format(o.by, "calls", "device us", "share",
-                                                      "host us", "GB/s", "TFLOP/s")
-  for k = 1, math.min(#list, o.most) do
-    local s = list[k]
-    local seconds = s.time * 1e-6
-    lines[#lines + 1] = ("%-44s %7d %11.1f %5.1f%% %11.1f %9s %9s"):format(
-      s.name:sub(-44), s.calls, s.time, total > 0 and 100 * s.time / total or 0, s.host,
-      seconds > 0 and ("%.0f"):format(s.bytes / seconds / 1e9) or "-",
-      seconds > 0 and s.flops > 2 * s.bytes and ("%.1f"):format(s.flops / seconds / 1e12) or "-")
+-- --- text ---
+
+local function bytes_text(n)
+  local units, k = {"B", "KiB", "MiB", "GiB", "TiB"}, 1
+  while n >= 1024 and k < #units do n, k = n / 1024, k + 1 end
+  return ("%.4g %s"):format(n, units[k])
+end
+
+local function line_of(s, total)
+  local seconds = s.time * 1e-6
+  return ("%-44s %7d %11.1f %5.1f%% %11.1f %9s %9s %6s"):format(
+    s.name:sub(-44), s.calls, s.time, total > 0 and 100 * s.time / total or 0, s.host,
+    seconds > 0 and ("%.0f"):format(s.bytes / seconds / 1e9) or "-",
+    seconds > 0 and s.flops > 2 * s.bytes and ("%.1f"):format(s.flops / seconds / 1e12) or "-",
+    seconds > 0 and s.floor and ("%.0f%%"):format(100 * s.floor / s.time) or "-")
+end
+
+-- Of launches on devices that run behind the host: what launching costs, how busy they are.
+local function add_overhead(report, lines)
+  local by = {}
+  for i = 1, report.count do
+    local r = report:row(i)
+    if r.device ~= "cpu" and not r.transfer then
+      local d = by[r.device]
+      if not d then
+        d = {name = r.device, n = 0, host = 0, busy = 0, from = r.device_start, to = 0}
+        by[r.device], by[#by + 1] = d, d
+      end
+      d.n, d.host, d.busy = d.n + 1, d.host + r.host, d.busy + r.device_time
+      d.to = math.max(d.to, r.device_start + r.device_time)
+    end
   end
+  for _, d in ipairs(by) do
+    lines[#lines + 1] = ("%s: %d launches, %.2f us of the host each; busy %.0f%% of the time")
+      :format(d.name, d.n, d.host / d.n, d.to > d.from and 100 * d.busy / (d.to - d.from) or 0)
+  end
+end
+
+--- A table in words, the dearest first, and what it came to.
+-- @param opts {by = "op", most = 20, depth = parts of a module's path, floor = true}
+function Report:text(opts)
+  local o = options.check("text", opts, {by = "op", most = 20, depth = options.none, floor = true})
+  local list = self:sums(o.by, {depth = o.depth, floor = o.floor})
+  local lines, total, host = {}, 0, 0
+  for _, s in ipairs(list) do total, host = total + s.time, host + s.host end
+  lines[1] = ("%-44s %7s %11s %6s %11s %9s %9s %6s"):format(o.by, "calls", "device us", "share",
+                                                          "host us", "GB/s", "TFLOP/s", "floor")
+  for k = 1, math.min(#list, o.most) do lines[#lines + 1] = line_of(list[k], total) end
   if #list > o.most then lines[#lines + 1] = ("... and %d more"):format(#list - o.most) end
-  lines[#lines + 1] = ("%d launches: %.1f us on the device, %.1f us on the host, %.1f us in all%s")
-    :format(#self.launches, total, host, self.elapsed,
-            self.lost > 0 and ("; %d more were not kept"):format(self.lost) or "")
+  if o.by ~= "pass" then
+    for _, s in ipairs(self:sums "pass") do
+      lines[#lines + 1] = ("%s: %d launches, %.1f us"):format(s.name, s.calls, s.time)
+    end
+  end
+  for _, s in ipairs(self:sums("op", {transfers = true})) do
+    lines[#lines + 1] = ("%s: %d times, %s, %.1f us, %.1f us of the host"):format(s.name, s.calls,
+      bytes_text(s.bytes), s.time, s.host)
+  end
+  add_overhead(self, lines)
+  for _, p in ipairs(self.peaks) do
+    lines[#lines + 1] = ("%s: at most %s in tensors, held by:\n  %s"):format(p.device,
+      bytes_text(p.bytes), (p.holders:gsub("\n", "\n  ")))
+  end
+  lines[#lines + 1] = ("in all %.1f us on the device, %.1f us on the host, %.1f us by the clock%s")
+    :format(total, host, self.elapsed,
+            self.lost > 0 and ("; %d launches more were not kept"):format(self.lost) or "")
   return table.concat(lines, "\n")
 end
 
 function Report:__tostring() return self:text() end
 
--- Strings inside JSON.
-local function quoted(text) return '"' .. text:gsub('[%c"\\]', function(c)
-  return ("\\u%04x"):format(c:byte())
-end) .. '"' end
-
---- Writes the launches in the format of Chrome's tracing, which Perfetto reads too.
+--- Writes the launches for Perfetto and Chrome, compressed where the path ends in .gz.
+-- @param opts {most = 200000}: launches; of more, the shortest are left out
 -- @return true, or nil and a message
-function Report:trace(path)
-  local parts = {}
-  local function event(name, thread, start, time, r)
-    parts[#parts + 1] = ('{"name":%s,"ph":"X","pid":1,"tid":%s,"ts":%.3f,"dur":%.3f,'
-      .. '"args":{"line":%s,"flops":%.0f,"bytes":%.0f}}')
-      :format(quoted(name), quoted(thread), start, time, quoted(r.site), r.flops, r.bytes)
+function Report:trace(path, opts)
+  local o = options.check("trace", opts, {most = 200000})
+  return require "flare.profile.trace"(self, path, options.count("trace", "most", o.most))
+end
+
+-- --- running ---
+
+-- Tells the runtime which module runs: paths by module, of all that is inside the first one that
+-- is called.
+local function watcher()
+  local paths = setmetatable({}, {__mode = "k"})
+  local function leave(before, ...)
+    core.profile_pop(before)
+    return ...
   end
-  for _, r in ipairs(self.launches) do
-    local name = keys.op(r)
-    event(name, "host", r.start, r.host, r)
-    if r.device ~= "cpu" then event(name, r.device, r.device_start, r.device_time, r) end
+  return function(module, run, ...)
+    if not paths[module] then
+      local root = getmetatable(module).__name
+      for name, inner in module:named_modules() do
+        paths[inner] = paths[inner] or (name == "" and root or root .. "." .. name)
+      end
+    end
+    return leave(core.profile_push(paths[module]), run(module, ...))
   end
-  return core.file.write_atomic(path, '{"traceEvents":[' .. table.concat(parts, ",\n") .. "]}\n")
+end
+
+local profile = {}
+
+--- Starts a profile; there is one at a time.
+-- @param opts {most = 1000000, nvtx = false}: launches to keep; ranges for NVIDIA's tools
+-- (FLARE_NVTX=1 asks for them as well)
+-- @return a function that ends it and returns the report
+function profile.start(opts)
+  local o = options.check("profile.start", opts, {most = 1000000,
+                                                  nvtx = os.getenv "FLARE_NVTX" == "1"})
+  core.profile_start(o.most, o.nvtx)
+  require("flare.nn.module").watch(watcher())
+  local began = core.clock()
+  return function()
+    require("flare.nn.module").watch(nil)
+    core.synchronize()
+    local report = Report()
+    report.elapsed = (core.clock() - began) * 1e6
+    report.rows, report.count, report.lost, report.peaks = core.profile_stop()
+    return report
+  end
 end
 
 --- Runs f(...) and tells where its time went.
 -- @param f a function; what it returns is in the report's `results`
--- @return a report: print it, or ask :sums(by), :text(options), :trace(path)
-return function(f, ...)
-  core.profile_start(1000000)
-  local began = core.clock()
+-- @return a report: print it, or ask :sums(by), :text(options), :row(i), :trace(path)
+local function run(_, f, ...)
+  local stop = profile.start()
   local results = table.pack(pcall(f, ...))
-  core.synchronize()
-  local elapsed = core.clock() - began
-  local launches, lost = core.profile_stop()
+  local ok, report = pcall(stop)
   if not results[1] then error(results[2], 0) end
-  local report = Report()
-  report.launches, report.lost, report.elapsed = launches, lost, elapsed * 1e6
+  if not ok then error(report, 0) end
   report.results = table.pack(table.unpack(results, 2, results.n))
   return report
 end
+
+return setmetatable(profile, {__call = run})

@@ -34,7 +34,19 @@ function Module:forward()
   fail("%s has no forward method", getmetatable(self).__name)
 end
 
+local watcher -- what is called instead while a profile runs
+
+--- Lets f(module, run, ...) see every call of a module from now on; run(module, ...) goes on with
+-- it. nil ends that.
+function Module.watch(f) watcher = f end
+
+local function run(self, ...)
+  if self._hooks then return require("flare.nn.hooks").call(self, ...) end
+  return self:forward(...)
+end
+
 function Module:__call(...)
+  if watcher then return watcher(self, run, ...) end
   if self._hooks then return require("flare.nn.hooks").call(self, ...) end
   return self:forward(...)
 end

@@ -1,0 +1,62 @@
+--- The floor of a launch: how long its bytes take at the speed of a copy, or its FLOPs at that of a
+-- large product of their type, whichever is longer. Both are measured on the device when they are
+-- first asked for, which takes some ten milliseconds.
+local core = require "flare.core"
+
+local M = {}
+
+-- Bytes and FLOPs a second, by device.
+local known = {}
+
+-- The least seconds of three calls, each waited for.
+local function seconds(device, f)
+  local best = math.huge
+  for round = 1, 4 do
+    core.synchronize(device)
+    local start = core.clock()
+    local y = f()
+    core.synchronize(device)
+    local time = core.clock() - start
+    y:close()
+    if round > 1 then best = math.min(best, time) end
+  end
+  return best
+end
+
+local function of(device)
+  local k = known[device]
+  if k then return k end
+  local bytes = device:find "^cuda" and 1 << 29 or 1 << 25
+  local x = core.zeros(bytes // 4, {dtype = "f32", device = device})
+  k = {bytes = 2 * bytes / seconds(device, function() return x:clone() end)}
+  x:close()
+  known[device] = k
+  return k
+end
+
+local function flops(device, dtype)
+  local k = of(device)
+  if not k[dtype] then
+    local n = device:find "^cuda" and 4096 or 768
+    local a = core.ones(n, n, {dtype = dtype, device = device})
+    k[dtype] = 2 * n ^ 3 / seconds(device, function() return a:matmul(a) end)
+    a:close()
+  end
+  return k[dtype]
+end
+
+local floats = {f64 = true, f32 = true, f16 = true, bf16 = true}
+
+--- Microseconds of the floor of a row, nil for a transfer or a simulated device.
+function M.of(row)
+  if row.transfer or row.device:find "^sim" then return nil end
+  local _ <close> = core.no_grad()
+  local time = row.bytes / of(row.device).bytes
+  -- few FLOPs a byte never are what counts
+  if row.flops > 8 * row.bytes and floats[row.dtype] then
+    time = math.max(time, row.flops / flops(row.device, row.dtype))
+  end
+  return time * 1e6
+end
+
+return M
