@@ -202,6 +202,31 @@ describe("a model", function()
     assert.same({{2}, {4}, {8}}, results[2]:totable())
   end)
 
+  it("scans, with a batch in front in version 8", function()
+    local body = {
+      node = {w.node("Add", {"sum", "next"}, {"total"}), w.node("Identity", {"total"}, {"seen"})},
+      input = {w.value("sum", "f32", {}), w.value("next", "f32", {})},
+      output = {{name = "total"}, {name = "seen"}},
+    }
+    local function graph(inputs)
+      return {
+        node = {w.node("Scan", inputs, {"last", "all"},
+                       {body = {"g", body}, num_scan_inputs = {"i", 1}})},
+        input = {w.value("s", "f32", {"b"}), w.value("x", "f32", {"b", "n"})},
+        output = {{name = "last"}, {name = "all"}},
+      }
+    end
+    local old = graph{"", "s", "x"}
+    local results = assert(load(old, 8)):run{{0, 10}, {{1, 2}, {3, 4}}}
+    assert.same({3, 17}, results[1]:totable())
+    assert.same({{1, 3}, {13, 17}}, results[2]:totable())
+    local new = graph{"s", "x"}
+    new.input = {w.value("s", "f32", {}), w.value("x", "f32", {"n"})}
+    results = assert(load(new, 9)):run{1, {2, 3}}
+    assert.equal(6, results[1]:item())
+    assert.same({3, 6}, results[2]:totable())
+  end)
+
   it("uses sequences inside", function()
     local model = assert(load{
       node = {w.node("SplitToSequence", {"x"}, {"s"}),
@@ -333,6 +358,15 @@ describe("an operator", function()
     {"Unique", 11, {}, {f{0 / 0, 1, 0 / 0, -1}}, {-1, 1, 0 / 0}},
     {"Einsum", 12, {equation = {"s", "ij,jk"}}, {f{{1, 2}}, f{{3}, {4}}}, {{11}}},
     {"Range", 11, {}, {f(1), f(2), f(0.5)}, {1, 1.5}},
+    {"GlobalLpPool", 2, {p = {"i", 2}}, {f{{{3, 4}}}}, {{{5}}}},
+    {"MaxRoiPool", 1, {pooled_shape = {"ints", {1, 2}}}, {
+      f{{{{1, 2, 3}, {4, 5, 6}}}}, f{{0, 0, 0, 2, 1}, {0, 1, 0, 1, 0}}}, {{{{5, 6}}}, {{{2, 2}}}}},
+    {"RandomNormal", 1, {shape = {"ints", {2}}, scale = {"f", 0}, mean = {"f", 3}}, {}, {3, 3}},
+    {"RandomUniform", 1, {shape = {"ints", {2}}, low = {"f", 4}, high = {"f", 4}}, {}, {4, 4}},
+    {"RandomNormalLike", 1, {scale = {"f", 0}}, {f{1, 2}}, {0, 0}},
+    {"RandomUniformLike", 1, {low = {"f", 2}, high = {"f", 2}}, {f{1, 2}}, {2, 2}},
+    {"Multinomial", 7, {sample_size = {"i", 3}}, {f{{-1e9, 0}, {0, -1e9}}}, {{1, 1, 1}, {0, 0, 0}}},
+    {"Bernoulli", 15, {}, {f{0, 1}}, {0, 1}},
     {"Shape", 15, {start = {"i", -1}}, {f{{1, 2, 3}}}, {3}},
     {"ArgMax", 12, {select_last_index = {"i", 1}, keepdims = {"i", 0}}, {f{2, 2, 1}}, 1},
   }
@@ -347,7 +381,7 @@ describe("an operator", function()
       graph.input[k] = w.value(names[k], input[1], table.move(x.shape, 1, x:dim(), 1, {}))
     end
     graph.node[1] = w.node(op, names, {"y"}, attributes)
-    return assert(load(graph, version)):run(values)[1]
+    return assert(load(graph, version, nil, {random = true})):run(values)[1]
   end
 
   for number, row in ipairs(rows) do

@@ -47,7 +47,7 @@ end
 
 --- Operators that are refused, and the class of the reason.
 M.refused = {
-  ImageDecoder = "image decoding", LabelEncoder = "text", RegexFullMatch = "strings",
+  ImageDecoder = "image decoding", RegexFullMatch = "strings",
   StringConcat = "strings", StringNormalizer = "strings", StringSplit = "strings",
 }
 
