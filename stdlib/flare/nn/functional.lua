@@ -29,6 +29,33 @@ function F.embedding(index, weight, opts)
   return core.embedding(weight, index, opts)
 end
 
+--- The grid for grid_sample that an affine map makes.
+-- @param theta (n, 2, 3), or (n, 3, 4) for three dims of space
+-- @param size the result's shape, (n, channels, height, width)
+function F.affine_grid(theta, size, opts)
+  local o = options.check("affine_grid", opts, {align_corners = false})
+  local n = #size - 2
+  if n < 2 or n > 3 or theta:dim() ~= 3 or theta:size(1) ~= size[1] or theta:size(2) ~= n
+    or theta:size(3) ~= n + 1 then
+    fail("affine_grid: theta of shape %s and a size of %d dims do not fit: (n, 2, 3) goes with "
+      .. "(n, channels, height, width)", tostring(theta.shape), #size)
+  end
+  local axes, shape = {}, {table.unpack(size, 3)}
+  for k = 1, n do -- width first
+    local m, ones = shape[n + 1 - k], {}
+    for d = 1, n do ones[d] = d == n + 1 - k and m or 1 end
+    local edge = o.align_corners and 1 or 1 - 1 / m
+    if o.align_corners and m == 1 then edge = 0 end
+    local x = core.linspace(-edge, edge, m, {dtype = theta.dtype, device = theta.device})
+    axes[k] = x:view(ones):expand(shape)
+  end
+  axes[n + 1] = core.ones(shape, {dtype = theta.dtype, device = theta.device})
+  local points = core.stack(axes, -1):view(1, -1, n + 1)
+  table.insert(shape, 1, size[1])
+  shape[#shape + 1] = n
+  return points:matmul(theta:transpose(2, 3)):view(shape)
+end
+
 --- 1 - cosine for pairs with target 1, max(0, cosine - margin) for those with -1.
 -- @param a, b (n, width) or (width)
 -- @param target (n) or a scalar of 1 and -1

@@ -1,4 +1,4 @@
---- Pooling over 1, 2 or 3 dims: largest, mean, and mean to a given size.
+--- Pooling over 1, 2 or 3 dims: largest, mean, power means, to a given size, and back.
 local class = require "flare.class"
 local core = require "flare.core"
 local options = require "flare.options"
@@ -75,10 +75,58 @@ function AdaptiveAvgPool:describe()
   return "size=" .. window.text(self.size)
 end
 
+local AdaptiveMaxPool = class("AdaptiveMaxPool", AdaptiveAvgPool)
+
+--- The largest over windows that make the output `size` large.
+function AdaptiveMaxPool:forward(x)
+  return batched(self, x, function(y) return core.adaptive_max_pool(y, self.size) end)
+end
+
+local LPPool = class("LPPool", Module)
+
+--- nn.LPPool2d(p, kernel, {stride = kernel, padding = 0, ceil = false}): (sum of |x|^p)^(1/p)
+function LPPool:init(p, kernel, opts)
+  local n, where, none = self.dims, "nn." .. getmetatable(self).__name, options.none
+  local o = options.check(where, opts, {stride = none, padding = none, ceil = false})
+  self.p, self.kernel = p, window.list(where, "kernel", kernel, n, 1)
+  self.stride = window.list(where, "stride", o.stride or self.kernel, n, 1)
+  self.padding = window.list(where, "padding", o.padding or 0, n, 0)
+  self.ceil = o.ceil
+end
+
+--- (batch, channels, size...) -> the same with smaller sizes
+function LPPool:forward(x)
+  return batched(self, x, function(y)
+    return core.lp_pool(y, self.p, self.kernel, self.stride, self.padding, self.ceil)
+  end)
+end
+
+local MaxUnpool = class("MaxUnpool", Module)
+
+--- nn.MaxUnpool2d(kernel, {stride = kernel, padding = 0})
+function MaxUnpool:init(kernel, opts)
+  local n, where, none = self.dims, "nn." .. getmetatable(self).__name, options.none
+  local o = options.check(where, opts, {stride = none, padding = none})
+  self.kernel = window.list(where, "kernel", kernel, n, 1)
+  self.stride = window.list(where, "stride", o.stride or self.kernel, n, 1)
+  self.padding = window.list(where, "padding", o.padding or 0, n, 0)
+end
+
+--- Elements back to where max_pool{..., all = true} found them, zeros elsewhere.
+-- @param at the positions, which were max_pool's second result
+-- @param size that of the result, if it is not the smallest
+function MaxUnpool:forward(x, at, size)
+  return core.max_unpool(x, at, {kernel = self.kernel, stride = self.stride,
+    padding = self.padding, size = size or {}})
+end
+
+LPPool.describe, MaxUnpool.describe = describe, describe
+
 local classes = {}
 for n = 1, 3 do
   for name, base in pairs{MaxPool = MaxPool, AvgPool = AvgPool,
-                          AdaptiveAvgPool = AdaptiveAvgPool} do
+                          AdaptiveAvgPool = AdaptiveAvgPool, AdaptiveMaxPool = AdaptiveMaxPool,
+                          LPPool = LPPool, MaxUnpool = MaxUnpool} do
     local full = ("%s%dd"):format(name, n)
     classes[full] = class(full, base)
     classes[full].dims = n
