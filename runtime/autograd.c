@@ -177,7 +177,7 @@ static uint32_t maker_of(pass *p, const fl_tensor *g) {
 /* --- adding gradients up --- */
 
 static bool may_add_into(const fl_tensor *t) {
-  return t->rc == 1 && !t->is_view && !t->node && t->storage &&
+  return t->rc == 1 && !t->is_view && !t->node && t->storage && !t->rt->batch &&
          atomic_load(&t->storage->rc) == 1;
 }
 
@@ -356,7 +356,7 @@ static fl_status check_saved(pass *p, fl_node *n) {
 /* A saved result gets its history back when backward itself is recorded. */
 static fl_status with_history(fl_node *n, int k, fl_tensor *bare,
                               fl_tensor **out) {
-  FLI_TRY(fl_tensor_detach(bare, out));
+  FLI_TRY(fli_tensor_alias(bare, false, out));
   (*out)->node = n;
   (*out)->node_out = k;
   n->rc++;
@@ -519,8 +519,8 @@ static fl_status run_custom(pass *p, fl_node *n, fl_tensor **dx) {
 /* Whether the gradient of a part may go straight into the sum for the whole. */
 static bool adds_part(pass *p, const fl_node *n) {
   const fl_node *to = n->edges[0].node;
-  if (n->kind != FLI_NODE_OP || p->create || streams(p) || !to || !to->needed ||
-      !fli_is_part(n->op))
+  if (n->kind != FLI_NODE_OP || p->create || p->rt->batch || streams(p) ||
+      !to || !to->needed || !fli_is_part(n->op))
     return false;
   const fl_tensor *sum = to->grads[n->edges[0].out];
   return !sum || (may_add_into(sum) && sum->meta.dtype == n->in_meta[0].dtype);
@@ -757,6 +757,8 @@ static fl_status run_pass(pass *p, int n, fl_tensor *const *roots,
 fl_status fl_backward(fl_runtime *rt, int n, fl_tensor *const *roots,
                       fl_tensor *const *seeds, unsigned flags) {
   pass p = {.rt = rt};
+  if (rt->batch)
+    return fli_fail(FL_EAUTOGRAD, "backward: inside vmap use grad");
   return run_pass(&p, n, roots, seeds, flags);
 }
 

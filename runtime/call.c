@@ -70,6 +70,10 @@ static fl_status check_tensor(work *w, int k, fl_tensor *t) {
                           w->op->info.name, k + 1)
                : fli_fail(FL_ECLOSED, "%s: tensor is closed (input %d)",
                           w->op->info.name, k + 1);
+  if (!t->storage && w->op->family == FLI_COMPOSE && w->rt->batch) {
+    w->device = fl_tensor_device(t); /* its rows say what is missing */
+    return FL_OK;
+  }
   if (!t->storage)
     return w->rt->meta ? FL_OK
                        : fli_fail(FL_EUNSUPPORTED,
@@ -773,6 +777,8 @@ static fl_status run_general(fl_runtime *rt, const fl_call *c) {
 
 static fl_status run_any(fl_runtime *rt, const fl_call *c) {
   fl_status s;
+  if (!FLI_LIKELY(rt->batch == NULL) && fli_batch_run(rt, c, &s))
+    return s;
   if (c->op->flat && !rt->profile && fli_flat_run(rt, c, &s))
     return s;
   return run_general(rt, c);

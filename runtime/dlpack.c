@@ -207,8 +207,7 @@ static fl_status lend(fl_tensor *t, const fl_dlpack_options *o, lent **out) {
     return fli_fail(FL_ECLOSED, "tensor is closed");
   FLI_TRY(fli_check_owner(t->rt));
   if (!t->storage)
-    return fli_fail(FL_EUNSUPPORTED,
-                    "a tensor made in meta mode has a shape but no values");
+    return fli_no_values(t, "dlpack: ");
   if (fli_wants_grad(t))
     return fli_fail(FL_EAUTOGRAD, "dlpack: the tensor takes part in gradients, "
                                   "which end here: detach() it first");

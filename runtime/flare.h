@@ -459,6 +459,18 @@ FL_API fl_status fl_raw_run(fl_runtime *rt, const char *name, fl_site site,
 /* Shapes and dtypes only: while on, results have no memory. */
 FL_API bool fl_meta_mode(fl_runtime *rt, bool on); /* returns what it was */
 
+/* --- vmap: a function of one sample, run on all at once --- */
+
+/* Between open and close, tensors made by fl_vmap_in stand for one sample: they
+ * have its shape and no values. Calls on them are calls on all samples. Levels
+ * nest. */
+FL_API fl_status fl_vmap_open(fl_runtime *rt, int64_t samples);
+FL_API void fl_vmap_close(fl_runtime *rt);
+/* New reference: stands for t[0], t[1], ... */
+FL_API fl_status fl_vmap_in(fl_runtime *rt, fl_tensor *t, fl_tensor **one);
+/* New reference: all samples of a result, in a first dim. */
+FL_API fl_status fl_vmap_out(fl_runtime *rt, fl_tensor *t, fl_tensor **all);
+
 /* --- autograd --- */
 
 FL_API bool fl_grad_mode(fl_runtime *rt, bool on); /* returns what it was */

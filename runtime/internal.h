@@ -316,6 +316,8 @@ static inline void *fli_tensor_ptr(const fl_tensor *t) {
 fl_status fli_tensor_make(fl_runtime *rt, const fl_meta *m, size_t bytes,
                           fl_device d, fl_site site, fl_tensor **out);
 void fli_tensors_close(fl_runtime *rt);
+/* The same without history; `bare`: what it stands for inside vmap, too. */
+fl_status fli_tensor_alias(fl_tensor *x, bool bare, fl_tensor **out);
 bool fli_overlaps_itself(const fl_tensor *t);
 bool fli_same_place(const fl_tensor *a, const fl_tensor *b);
 double fli_half_value(fl_dtype d, uint16_t bits);
@@ -338,6 +340,7 @@ struct fl_runtime {
   fl_op *more_ops; /* made at run time */
   struct fli_expr_op *exprs;
   struct fli_trace *trace; /* of a function that is being recorded */
+  struct fli_batch *batch; /* vmap's innermost open level */
   fl_backend *backends[FLI_MAX_BACKENDS];
   int n_backends;
   unsigned owned; /* backends that are closed with the runtime, a bit each */
@@ -505,6 +508,15 @@ struct fli_pin *fli_pin_of(const fl_storage *s);
 bool fli_pin_fits(const struct fli_pin *p, fl_device d);
 fl_status fli_pin_used(struct fli_pin *p, fl_device d);
 void fli_pins_close(fl_runtime *rt);
+
+/* --- vmap (batch.c) --- */
+
+/* A call while a level is open: false if it is none of its business. */
+bool fli_batch_run(fl_runtime *rt, const fl_call *c, fl_status *status);
+fl_status fli_batch_alias(fl_tensor *from, fl_tensor *to, bool bare);
+fl_device fli_batch_device(const fl_tensor *t); /* of one without storage */
+/* Fails with why a tensor has none. */
+fl_status fli_no_values(const fl_tensor *t, const char *who);
 
 /* --- memory that other libraries hold (dlpack.c) --- */
 

@@ -167,6 +167,7 @@ void fli_extra_free(fl_tensor *t) {
   drop_hooks(t->rt, &x->hooks);
   fl_tensor_release(x->grad);
   fl_tensor_release(x->sum);
+  fl_tensor_release(x->all);
   fli_small_free(t->rt, x, sizeof *x);
 }
 
@@ -269,7 +270,7 @@ static void save(fl_node *n, int slot, fl_operand value) {
 /* A result is saved without its history: the history is this node. */
 static fl_status save_output(fl_node *n, int k, fl_tensor *t) {
   fl_tensor *bare;
-  FLI_TRY(fl_tensor_detach(t, &bare));
+  FLI_TRY(fli_tensor_alias(t, false, &bare));
   save(n, -1 - k, (fl_operand){.tensor = bare});
   return FL_OK;
 }

@@ -74,6 +74,8 @@ struct fli_extra {
   fl_tensor *grad;
   fli_hook *hooks; /* of a leaf */
   bool retain;     /* not a leaf, but wants its gradient kept */
+  fl_tensor *all;  /* of all samples, where this one stands for each */
+  uint64_t level;  /* of vmap (batch.c) */
   /* of the pass that is running */
   uint64_t pass;
   int deps, capture;

@@ -360,7 +360,7 @@ fl_status fl_tensor_wrap(fl_runtime *rt, void *data, fl_dtype dtype, int ndim,
   return FL_OK;
 }
 
-fl_status fl_tensor_detach(fl_tensor *x, fl_tensor **out) {
+fl_status fli_tensor_alias(fl_tensor *x, bool bare, fl_tensor **out) {
   fl_tensor *t;
   if (!x->rt)
     return fli_fail(FL_ECLOSED, "tensor is closed");
@@ -369,7 +369,11 @@ fl_status fl_tensor_detach(fl_tensor *x, fl_tensor **out) {
   t->base = NULL;
   t->is_view = false;
   *out = t;
-  return FL_OK;
+  return fli_batch_alias(x, t, bare);
+}
+
+fl_status fl_tensor_detach(fl_tensor *x, fl_tensor **out) {
+  return fli_tensor_alias(x, true, out);
 }
 
 /* A view without history stands for itself from now on: as a leaf it must be
@@ -397,7 +401,7 @@ int64_t fl_tensor_numel(const fl_tensor *t) {
   return t->numel;
 }
 fl_device fl_tensor_device(const fl_tensor *t) {
-  return t->storage ? t->storage->device : 0;
+  return t->storage ? t->storage->device : fli_batch_device(t);
 }
 uint64_t fl_tensor_id(const fl_tensor *t) {
   return t->id;
@@ -422,8 +426,7 @@ static fl_status need_memory(const fl_tensor *t) {
   if (!t->rt)
     return fli_fail(FL_ECLOSED, "tensor is closed");
   if (!t->storage)
-    return fli_fail(FL_EUNSUPPORTED,
-                    "a tensor made in meta mode has a shape but no values");
+    return fli_no_values(t, "");
   return fli_check_owner(t->rt);
 }
 

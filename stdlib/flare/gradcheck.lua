@@ -195,6 +195,22 @@ function M.gradgradcheck(f, inputs, wanted)
   return ok, why
 end
 
+-- Inputs with floats in f64, and the positions to look at.
+local function prepare(where, inputs, given)
+  if type(inputs) ~= "table" then
+    fail("%s: the inputs must be a list of tensors, got %s", where, type(inputs))
+  end
+  local all, wanted = {}, {}
+  for i, x in ipairs(inputs) do
+    local float = flare.is_tensor(x) and x:is_floating_point()
+    all[i] = float and x:detach():to("f64") or x
+    if float then wanted[#wanted + 1] = i end
+  end
+  wanted = given or wanted
+  if #wanted == 0 then fail("%s: none of the inputs is a float tensor", where) end
+  return all, wanted
+end
+
 --- Whether the gradients of f(inputs) are what differences say; floats are taken in f64.
 -- @param f a function of tensors (and numbers), or a kernel
 -- @param inputs a list
@@ -203,19 +219,20 @@ end
 -- @return true, or nil and what differs
 function M.check(f, inputs, o)
   o = options.check("gradcheck", o, {inputs = options.none, second = false})
-  if type(inputs) ~= "table" then
-    fail("gradcheck: the inputs must be a list of tensors, got %s", type(inputs))
-  end
-  local all, wanted = {}, {}
-  for i, x in ipairs(inputs) do
-    local float = flare.is_tensor(x) and x:is_floating_point()
-    all[i] = float and x:detach():to("f64") or x
-    if float then wanted[#wanted + 1] = i end
-  end
-  wanted = o.inputs or wanted
-  if #wanted == 0 then fail("gradcheck: none of the inputs is a float tensor") end
+  local all, wanted = prepare("gradcheck", inputs, o.inputs)
   local ok, why = M.gradcheck(f, all, wanted)
   if ok and o.second then ok, why = M.gradgradcheck(f, all, wanted) end
+  if ok then return true end
+  return nil, why
+end
+
+--- Whether the gradients of the gradients of f(inputs), by the inputs and by what flows back,
+-- are what differences say.
+-- @param o {inputs = the positions to look at (all floats)}
+-- @return true, or nil and what differs
+function M.check_second(f, inputs, o)
+  o = options.check("gradgradcheck", o, {inputs = options.none})
+  local ok, why = M.gradgradcheck(f, prepare("gradgradcheck", inputs, o.inputs))
   if ok then return true end
   return nil, why
 end

@@ -33,6 +33,8 @@ local functions = {
   broadcast_tensors = "flare.stacks", column_stack = "flare.stacks", dstack = "flare.stacks",
   einsum = "flare.einsum", hstack = "flare.stacks", meshgrid = "flare.stacks",
   rearrange = "flare.rearrange", tensordot = "flare.einsum", vstack = "flare.stacks",
+  hessian = "flare.derivatives", hvp = "flare.derivatives", jacobian = "flare.derivatives",
+  jvp = "flare.derivatives", vjp = "flare.derivatives", vmap = "flare.vmap",
 }
 for name in ("block_diag fliplr flipud rot90 take_along_dim"):gmatch "%S+" do
   functions[name] = "flare.stacks"
@@ -75,6 +77,12 @@ end
 -- @return true, or nil and what differs
 function flare.gradcheck(f, inputs, o)
   return require("flare.gradcheck").check(f, inputs, o)
+end
+
+--- The same for the gradients of the gradients.
+-- @return true, or nil and what differs
+function flare.gradgradcheck(f, inputs, o)
+  return require("flare.gradcheck").check_second(f, inputs, o)
 end
 
 -- All names there are, for hints and completion.

@@ -1,0 +1,50 @@
+/* What flare.vmap (stdlib/flare/vmap.lua) is made of: levels, and tensors that
+ * stand for one sample. */
+#include "fll.h"
+
+/* vmap_open(samples) */
+static int vmap_open(lua_State *L) {
+  fl_lua *st = fll_enter(L);
+  fll_check(L, st, fl_vmap_open(st->rt, fll_checkint(L, 1, "vmap", "samples")));
+  return 0;
+}
+
+static int vmap_close(lua_State *L) {
+  fl_vmap_close(fll_enter(L)->rt);
+  return 0;
+}
+
+/* vmap_in(x): a tensor that stands for x[1], x[2] ... */
+static int vmap_in(lua_State *L) {
+  fl_lua *st = fll_enter(L);
+  fll_checktensor(L, 1, "vmap", "x");
+  fll_tensor *h = fll_new(L, st, FLL_MT), *x = fll_test(L, 1);
+  fl_tensor *t = NULL;
+  fll_check(L, st, fl_vmap_in(st->rt, x->t, &t));
+  fll_fill(h, t);
+  if (x->flags)
+    fll_inherit_from(L, st, -1, 1);
+  return 1;
+}
+
+/* vmap_out(y): what y stands for. */
+static int vmap_out(lua_State *L) {
+  fl_lua *st = fll_enter(L);
+  fll_checktensor(L, 1, "vmap", "y");
+  fll_tensor *h = fll_new(L, st, FLL_MT), *y = fll_test(L, 1);
+  fl_tensor *t = NULL;
+  fll_check(L, st, fl_vmap_out(st->rt, y->t, &t));
+  fll_fill(h, t);
+  if (y->flags)
+    fll_inherit_from(L, st, -1, 1);
+  return 1;
+}
+
+void fll_vmap_core(lua_State *L) {
+  static const luaL_Reg functions[] = {{"vmap_open", vmap_open},
+                                       {"vmap_close", vmap_close},
+                                       {"vmap_in", vmap_in},
+                                       {"vmap_out", vmap_out},
+                                       {NULL, NULL}};
+  fll_register(L, functions);
+}

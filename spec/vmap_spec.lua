@@ -1,0 +1,258 @@
+-- vmap against loops over samples: every row with the arguments that its own spec tries, and
+-- whole functions with their gradients, inside and through.
+local families = require "spec.support.families"
+local flare = require "flare"
+local rows = require "spec.support.rows"
+
+local device = rows.devices[1]
+
+local function same(got, want, how)
+  if not flare.is_tensor(want) then return assert.same(want, got) end
+  assert(got.dtype == want.dtype and got.shape == want.shape,
+    ("%s: %s %s, not %s %s"):format(how, got.dtype, got.shape, want.dtype, want.shape))
+  local a, b = got:detach():to("cpu"):to("f64"), want:detach():to("cpu"):to("f64")
+  local close = (a - b):abs():le(1e-4 * (b:abs() + 1)):logical_or(a:eq(b))
+  close = close:logical_or(a:ne(a):logical_and(b:ne(b)))
+  assert(close:all():item(), how .. ": other values")
+end
+
+-- Three samples of an argument: itself, turned over, itself.
+local function several(x)
+  local dims = {}
+  for d = 1, x:dim() do dims[d] = d end
+  local other = x:dim() > 0 and x:flip(dims) or x
+  return {x, other, x}
+end
+
+-- The tensors of a call's arguments, by name (and place in a list).
+local function places(args)
+  local list = {}
+  for name, v in pairs(args) do
+    if flare.is_tensor(v) then
+      list[#list + 1] = {name}
+    elseif type(v) == "table" and flare.is_tensor(v[1]) then
+      for k = 1, #v do list[#list + 1] = {name, k} end
+    end
+  end
+  table.sort(list, function(a, b)
+    if a[1] ~= b[1] then return a[1] < b[1] end
+    return (a[2] or 0) < (b[2] or 0)
+  end)
+  return list
+end
+
+local function with(args, where, tensors)
+  local out = {}
+  for name, v in pairs(args) do
+    local list = type(v) == "table" and not getmetatable(v)
+    out[name] = list and table.move(v, 1, #v, 1, {}) or v
+  end
+  for k, place in ipairs(where) do
+    if place[2] then out[place[1]][place[2]] = tensors[k] else out[place[1]] = tensors[k] end
+  end
+  return out
+end
+
+-- Compares a row's call over samples of the tensors at `where` with three calls.
+local function check(row, sample, where)
+  local args = rows.with_options(row, sample, rows.tensors(sample, device), device, true)
+  local stacks, singles = {}, {{}, {}, {}}
+  for k, place in ipairs(where) do
+    local x = place[2] and args[place[1]][place[2]] or args[place[1]]
+    local list = several(x)
+    stacks[k] = flare.stack(list, 1)
+    for b = 1, 3 do singles[b][k] = list[b] end
+  end
+  local function call(...) return table.unpack(rows.call(row, with(args, where, {...}))) end
+  local wants = {}
+  for b = 1, 3 do
+    local ok, want = pcall(function() return table.pack(call(table.unpack(singles[b]))) end)
+    if not ok then return false end -- a sample that is refused when it is turned over
+    wants[b] = want
+  end
+  local ok, all = pcall(function() return table.pack(flare.vmap(call)(table.unpack(stacks))) end)
+  local how = rows.describe(row, sample)
+  if not ok then
+    all = tostring(all)
+    assert(all:find "depends on values" or all:find "at most 8 dims", how .. ": " .. all)
+    return false
+  end
+  for k = 1, wants[1].n do
+    for b = 1, 3 do same(all[k][b], wants[b][k], how) end
+  end
+  return true
+end
+
+describe("vmap gives what a loop gives", function()
+  for _, family in ipairs(families) do
+    it("for " .. family, function()
+      local samples, checked = require("spec.support.samples." .. family), 0
+      for name, list in pairs(samples) do
+        local row = rows.rows[name]
+        if #row.results > 0 and not row.random then
+          for i, sample in ipairs(rows.accepted(list)) do
+            local where = places(rows.tensors(sample, device))
+            if #where > 0 and i <= 6 then
+              if check(row, sample, where) then checked = checked + 1 end
+              if #where > 1 then
+                check(row, sample, {where[1]})
+                check(row, sample, {where[#where]})
+              end
+            end
+          end
+        end
+      end
+      local none = {random = true, optim = true, comm = true}
+      assert(checked > 0 or none[family], family)
+    end)
+  end
+end)
+
+local function loop(n, f)
+  local list = {}
+  for b = 1, n do list[b] = f(b) end
+  return flare.stack(list, 1)
+end
+
+describe("vmap", function()
+  local x = flare.randn({5, 3}, {generator = flare.generator(1)})
+  local y = flare.randn({4, 5}, {generator = flare.generator(2)})
+
+  it("takes samples from any dim, and the same for all", function()
+    local f = flare.vmap(function(a, b, k) return a * b:sum() + k end, {in_dims = {1, 2, false}})
+    same(f(x, y, 2), loop(5, function(b) return x[b] * y:select(2, b):sum() + 2 end), "dims")
+    local g = flare.vmap(function(a, w) return w:matmul(a), a end,
+                         {in_dims = {1, false}, out_dims = {2, 1}})
+    local w = flare.randn(4, 3)
+    local wa, a = g(x, w)
+    same(wa, w:matmul(x.T), "out_dims")
+    same(a, x, "as it was")
+    same(flare.vmap(function(_) return w end)(x), flare.stack({w, w, w, w, w}, 1), "constant")
+  end)
+
+  it("takes and gives tables", function()
+    local f = flare.vmap(function(p, a) return {y = p.w:matmul(a) + p.b, n = 3} end,
+                         {in_dims = {{w = 1, b = false}, 1}})
+    local p = {w = flare.randn(5, 2, 3), b = flare.randn(2)}
+    local out = f(p, x)
+    assert.equal(3, out.n)
+    same(out.y, loop(5, function(b) return p.w[b]:matmul(x[b]) + p.b end), "tables")
+  end)
+
+  it("nests", function()
+    local f = flare.vmap(flare.vmap(function(a, b) return (a - b):square():sum() end,
+                                    {in_dims = {false, 1}}), {in_dims = {1, false}})
+    same(f(x, x), loop(5, function(i)
+      return loop(5, function(j) return (x[i] - x[j]):square():sum() end)
+    end), "all pairs")
+    local function jacobian(a)
+      return flare.jacobian(function(t) return t:tanh():cumsum(1) end, a)
+    end
+    same(flare.vmap(jacobian)(x), loop(5, function(b) return jacobian(x[b]) end), "Jacobians")
+  end)
+
+  it("sees the shapes of one sample, and no values", function()
+    flare.vmap(function(a)
+      assert.same({3}, {table.unpack(a.shape)})
+      assert.equal(1, a:dim())
+      assert.has_error(function() a:item() end)
+      assert.has_error(function() a:totable() end)
+      assert.has_error(function() a:to_dlpack() end)
+      local ok, message = pcall(a.add_, a, 1)
+      assert.is_false(ok)
+      assert.match("inside vmap nothing is written in place", message)
+      return a
+    end)(x)
+  end)
+
+  it("lets gradients through", function()
+    for _, f in ipairs{
+      function(a, w) return w:matmul(a):tanh():sum() end,
+      function(a, w) return flare.linear(a, w, nil, {act = "gelu"}) end,
+      function(a, w) return flare.softmax(w:matmul(a), 1) end,
+      function(a, w) return flare.layer_norm(a * w[1]) end,
+      function(a, w)
+        return flare.cross_entropy(w:matmul(a):unsqueeze(1), flare.tensor({2}, {dtype = "i64"}))
+      end,
+      function(a, w) return (a * w[2]:detach()):norm() + w[{{1, 2}, {2, 3}}]:sum() end,
+    } do
+      local function both(run)
+        local a, w = x:clone():requires_grad_(true), y[{{}, {1, 3}}]:clone():requires_grad_(true)
+        local out = run(a, w)
+        return out, flare.grad((out * out):sum(), {a, w})
+      end
+      local mapped = flare.vmap(f, {in_dims = {1, false}})
+      local out, da, dw = both(mapped)
+      local out2, da2, dw2 = both(function(a, w)
+        return loop(5, function(b) return f(a[b], w) end)
+      end)
+      same(out, out2, "values")
+      same(da, da2, "gradient by the samples")
+      same(dw, dw2, "gradient by what all share")
+    end
+  end)
+
+  it("of a gradient is one for each sample", function()
+    local model = flare.nn.Sequential(flare.nn.Linear(3, 4), flare.nn.Tanh(), flare.nn.Linear(4, 2))
+    local target = flare.tensor({1, 2, 2, 1, 1}, {dtype = "i64"})
+    local parameters = model:parameters()
+    local function of(a, t)
+      local loss = flare.cross_entropy(model(a:unsqueeze(1)), t:unsqueeze(1))
+      return table.pack(flare.grad(loss, parameters))
+    end
+    local all = flare.vmap(of)(x, target)
+    for k = 1, #parameters do
+      same(all[k], loop(5, function(b) return of(x[b], target[b])[k] end), "parameter " .. k)
+    end
+    -- by the sample itself, and twice
+    local function slope(a)
+      local t = a:detach():requires_grad_(true)
+      local g = flare.grad((t ^ 3):sum(), {t}, {create_graph = true})
+      return flare.grad((g * a):sum(), {t})
+    end
+    same(flare.vmap(slope)(x), 6 * x * x, "second")
+    -- and the loss of the whole by what the gradient depends on
+    local w = flare.randn(3):requires_grad_(true)
+    local function penalty(a)
+      return flare.grad((w * a):tanh():sum(), {w}, {create_graph = true}):square():sum()
+    end
+    local got = flare.grad(flare.vmap(penalty)(x):sum(), {w})
+    same(got, flare.grad(loop(5, function(b) return penalty(x[b]) end):sum(), {w}), "through")
+  end)
+
+  it("draws for each sample", function()
+    local f = flare.vmap(function(a) return flare.dropout(a, 0.5) end)
+    local ones = flare.ones(4, 1000, {requires_grad = true})
+    local z = f(ones)
+    assert.is_false(z[1]:eq(z[2]):all():item())
+    same(flare.grad(z:sum(), {ones}), z, "its mask")
+  end)
+
+  it("refuses what it cannot do", function()
+    local function fails(message, f, ...)
+      local ok, said = pcall(f, ...)
+      assert.is_false(ok)
+      assert.is_truthy(tostring(said):find(message, 1, true), said)
+    end
+    local id = flare.vmap(function(a) return a end)
+    fails("argument 1 has no dim", id, flare.tensor(1))
+    fails("no argument has samples", flare.vmap(function() end, {in_dims = false}), x)
+    fails("at least one sample", id, flare.zeros(0, 3))
+    fails("argument 2 has 4 samples, argument 1 has 5", flare.vmap(function(a) return a end), x, y)
+    fails("a function is expected", flare.vmap, 3)
+    fails("in_dims must be dims", flare.vmap(function(a) return a end, {in_dims = "1"}), x)
+    fails("unknown option 'dims'", flare.vmap, print, {dims = 1})
+    fails("depends on values", flare.vmap(function(a) return a:nonzero() end), x)
+    fails("inside vmap use grad", flare.vmap(function(a)
+      (a * flare.ones(3, {requires_grad = true})):sum():backward()
+    end), x)
+    local kept
+    flare.vmap(function(a) kept = a * 1 return a end)(x)
+    fails("no values", function() return kept + 1 end)
+    fails("no values", function() return kept:item() end)
+    flare.vmap(function(a) fails("no values", function() return kept + a end) return a end)(x)
+    -- an error inside leaves no level open
+    pcall(flare.vmap(function() error "stop" end), x)
+    same(x + 1, 1 + x, "after an error")
+  end)
+end)
