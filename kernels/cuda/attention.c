@@ -8,8 +8,10 @@
 #include "library.h"
 
 #include "attention_wide.h"
+#include "line.h"
 
 enum { ROWS = 64, THREADS = 128, PLAIN_THREADS = 256 }; /* of a block */
+enum { FEW = 4 };                                       /* queries */
 
 /* --- kernels --- */
 
@@ -38,6 +40,12 @@ static int keys_columns(int w) {
 
 static flc_spec forward_spec(int dtype, int w, bool more) {
   return FLC_SPEC("attention", "forward", dtype, w, forward_step(w), more);
+}
+static int few_width(int64_t cols) {
+  return cols <= 64 ? 64 : cols <= 128 ? 128 : 256;
+}
+static flc_spec few_spec(int dtype, int w, int queries) {
+  return FLC_SPEC("attention", "few", dtype, w, queries);
 }
 static flc_spec merge_spec(int dtype) {
   return FLC_SPEC("attention", "merge", dtype);
@@ -111,6 +119,10 @@ void flc_visit_attention(flc_visitor *v) {
   for (int dtype = FL_F16; dtype <= FL_BF16; dtype++) {
     visit_one(v, delta_spec(dtype), dtype == FL_BF16);
     visit_one(v, merge_spec(dtype), dtype == FL_BF16);
+    for (int w = 64; w <= 256; w *= 2)
+      for (int queries = 1; queries <= FEW; queries *= 2)
+        visit_one(v, few_spec(dtype, w, queries),
+                  dtype == FL_BF16 && w == 128 && queries == 1);
     for (int i = 0; i < 6; i++)
       for (int more = 0; more < 2; more++) {
         bool quick = dtype == FL_BF16 && common[i] == 64 && more;
@@ -334,24 +346,42 @@ static fl_status run16(work *w, flc_spec spec, int64_t rows, int64_t heads,
 /* Few queries, as when text is generated, would keep few processors busy: then
  * blocks share the keys of a tile, two steps or more each, and a second kernel
  * adds up. */
+static fl_status set_parts(work *w, int64_t parts, int64_t most) {
+  attention_args *a = &w->a;
+  parts = parts > most ? most : parts;
+  a->parts = parts > 32 ? 32 : parts > 1 ? (int)parts : 1;
+  if (a->parts == 1)
+    return FL_OK;
+  size_t floats = (size_t)(a->parts * w->heads_all * a->nq);
+  a->part_y = fl_scratch_get(w->l, floats * (size_t)a->dv_cols * 4 + 1);
+  a->part_lse = fl_scratch_get(w->l, floats * 4);
+  return a->part_y && a->part_lse ? FL_OK : FL_ENOMEM;
+}
+
+/* Up to 4 queries: blocks so many that memory is kept busy, each with 8 keys or
+ * more for a group of lanes. */
+static fl_status run_few(work *w) {
+  attention_args *a = &w->a;
+  int cols = few_width(wider(a)), keys = 8 * THREADS / (cols / 8);
+  fl_status s = set_parts(w, 8 * flc_chip_of(w->l)->processors / w->heads_all,
+                          a->nk / keys);
+  flc_spec spec = few_spec((int)w->dtype, cols, flc_power(a->nq, 4));
+  flc_grid g = {.x = (unsigned)(w->heads_all * a->parts), .block = THREADS};
+  return s ? s : FLC_RUN(w->l, spec, g, *a);
+}
+
 static fl_status forward16(work *w) {
   attention_args *a = &w->a;
   int cols = width(wider(a)), step = forward_step(cols);
   int64_t blocks = flc_ceil_div(a->nq, ROWS) * w->heads_all,
-          rows = w->heads_all * a->nq,
-          parts = 2 * flc_chip_of(w->l)->processors / blocks,
-          most = a->nk / (2 * step);
-  parts = parts > most ? most : parts;
-  a->parts = parts > 32 ? 32 : parts > 1 ? (int)parts : 1;
-  if (a->parts > 1) {
-    size_t floats = (size_t)(a->parts * rows);
-    a->part_y = fl_scratch_get(w->l, floats * (size_t)a->dv_cols * 4 + 1);
-    a->part_lse = fl_scratch_get(w->l, floats * 4);
-    if (!a->part_y || !a->part_lse)
-      return FL_ENOMEM;
-  }
-  fl_status s = run16(w, forward_spec((int)w->dtype, cols, w->more), a->nq,
-                      w->heads_all, 1, step, a->parts);
+          rows = w->heads_all * a->nq;
+  fl_status s;
+  if (a->nq <= FEW && !a->drop.limit)
+    s = run_few(w);
+  else if ((s = set_parts(w, 2 * flc_chip_of(w->l)->processors / blocks,
+                          a->nk / (2 * step))) == FL_OK)
+    s = run16(w, forward_spec((int)w->dtype, cols, w->more), a->nq,
+              w->heads_all, 1, step, a->parts);
   if (s || a->parts == 1)
     return s;
   flc_spec spec = merge_spec((int)w->dtype);

@@ -88,6 +88,180 @@ __global__ void __launch_bounds__(ATT_THREADS)
                    a.dv_cols);
 }
 
+/* --- a few queries, as when text is generated --- */
+
+#define FEW_KEYS 4 /* of a group of lanes at a time */
+
+/* A running softmax of one query; o: this lane's columns. */
+struct few_state {
+  float top, sum, o[8];
+  inline void start() {
+    top = -INFINITY;
+    sum = 0;
+#pragma unroll
+    for (int e = 0; e < 8; e++)
+      o[e] = 0;
+  }
+  /* Brings what there is to the scale of a new largest score, which it gives;
+   * 0 while there is none. */
+  inline float rescale(float next) {
+    float base = next == -INFINITY ? 0 : next,
+          ratio = fl_exp2_fast((top - base) * (float)FL_LOG2E);
+    top = next;
+    sum *= ratio;
+#pragma unroll
+    for (int e = 0; e < 8; e++)
+      o[e] *= ratio;
+    return base;
+  }
+  /* With what the lane `away` has, for the same columns. */
+  inline void join(int away) {
+    float top2 = __shfl_xor_sync(0xffffffff, top, away);
+    rescale(fmaxf(top, top2)); /* now both are of one scale */
+    sum += __shfl_xor_sync(0xffffffff, sum, away);
+#pragma unroll
+    for (int e = 0; e < 8; e++)
+      o[e] += __shfl_xor_sync(0xffffffff, o[e], away);
+  }
+};
+
+inline uint4 few_read(const uint16_t *at, bool there) {
+  uint4 v = {0, 0, 0, 0};
+  if (there)
+    v = *(const uint4 *)at;
+  return v;
+}
+template <int D> void few_unpack(float (&to)[8], const uint4 &from) {
+  typedef FL_S(D) S;
+#pragma unroll
+  for (int i = 0; i < 8; i++)
+    to[i] = fl_get<float>(((const S *)&from)[i]);
+}
+
+/* Up to Q queries of a head, without matrix units, whose tiles would be all but
+ * empty. A row of W columns is 16 bytes of each of W / 8 lanes; such groups
+ * take keys in turns, and are joined in the end. */
+template <int D, int W, int Q>
+__global__ void __launch_bounds__(ATT_THREADS)
+    few(const __grid_constant__ attention_args a) {
+  enum {
+    LANES = W / 8,
+    GROUPS = ATT_THREADS / LANES,
+    WARPS = ATT_THREADS / 32
+  };
+  __shared__ float tops[WARPS][Q], sums[WARPS][Q], os[WARPS][Q][W];
+  int part = blockIdx.x % a.parts, lane = threadIdx.x % LANES,
+      group = threadIdx.x / LANES, warp = threadIdx.x / 32, col = lane * 8;
+  int64_t bh = blockIdx.x / a.parts, b = bh / a.heads, h = bh % a.heads,
+          end = att_keys(a, 0, (int)a.nq),
+          share = (end + a.parts - 1) / a.parts, start = share * part;
+  end = start + share < end ? start + share : end;
+  const uint16_t *k = att_rows<uint16_t>(a.k, b, h / a.group) + col,
+                 *v = att_rows<uint16_t>(a.v, b, h / a.group) + col,
+                 *from = att_rows<uint16_t>(a.q, b, h) + col;
+  float q[Q][8];
+  few_state r[Q];
+#pragma unroll
+  for (int i = 0; i < Q; i++) {
+    bool there = i < a.nq && col < a.d;
+    few_unpack<D>(q[i], few_read(from + i * a.q.row, there));
+    r[i].start();
+  }
+#pragma unroll 1
+  for (int64_t first = start; first < end; first += FEW_KEYS * GROUPS) {
+    uint4 ks[FEW_KEYS], vs[FEW_KEYS];
+    float s[Q][FEW_KEYS], x[8];
+#pragma unroll
+    for (int u = 0; u < FEW_KEYS; u++) {
+      int64_t key = first + u * GROUPS + group;
+      bool there = key < end;
+      ks[u] = few_read(k + key * a.k.row, there && col < a.d);
+      vs[u] = few_read(v + key * a.v.row, there && col < a.dv_cols);
+    }
+#pragma unroll
+    for (int u = 0; u < FEW_KEYS; u++) {
+      int64_t key = first + u * GROUPS + group;
+      few_unpack<D>(x, ks[u]);
+#pragma unroll
+      for (int i = 0; i < Q; i++) {
+        float dot = 0;
+#pragma unroll
+        for (int e = 0; e < 8; e++)
+          dot += q[i][e] * x[e];
+        dot = fl_warp_reduce<LANES>(dot, fl_sum_of()) * (float)a.scale;
+        bool seen = key < end && i < a.nq && !(a.causal && key > i);
+        s[i][u] = seen ? att_masked(a, dot, b, h, i, key) : -INFINITY;
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < Q; i++) {
+      float next = r[i].top;
+#pragma unroll
+      for (int u = 0; u < FEW_KEYS; u++)
+        next = fmaxf(next, s[i][u]);
+      float base = r[i].rescale(next);
+#pragma unroll
+      for (int u = 0; u < FEW_KEYS; u++) {
+        s[i][u] = fl_exp2_fast((s[i][u] - base) * (float)FL_LOG2E);
+        r[i].sum += s[i][u];
+      }
+    }
+#pragma unroll
+    for (int u = 0; u < FEW_KEYS; u++) {
+      few_unpack<D>(x, vs[u]);
+#pragma unroll
+      for (int i = 0; i < Q; i++)
+#pragma unroll
+        for (int e = 0; e < 8; e++)
+          r[i].o[e] += s[i][u] * x[e];
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < Q; i++) {
+#pragma unroll
+    for (int away = LANES; away < 32; away *= 2)
+      r[i].join(away);
+    if (threadIdx.x % 32 < LANES) {
+      tops[warp][i] = r[i].top; /* all lanes' are the same */
+      sums[warp][i] = r[i].sum;
+#pragma unroll
+      for (int e = 0; e < 8; e++)
+        os[warp][i][col + e] = r[i].o[e];
+    }
+  }
+  __syncthreads();
+  int64_t rows = (int64_t)gridDim.x / a.parts * a.nq;
+#pragma unroll 1
+  for (int i = 0; i < Q && i < a.nq; i++) {
+    float top = -INFINITY, sum = 0, weight[WARPS];
+#pragma unroll
+    for (int n = 0; n < WARPS; n++)
+      top = fmaxf(top, tops[n][i]);
+#pragma unroll
+    for (int n = 0; n < WARPS; n++) {
+      float base = top == -INFINITY ? 0 : top;
+      weight[n] = fl_exp2_fast((tops[n][i] - base) * (float)FL_LOG2E);
+      sum += weight[n] * sums[n][i];
+    }
+    float factor = sum == 0 ? 0 : 1 / sum, lse = top + fl_log(sum);
+    int64_t row = bh * a.nq + i;
+    if (threadIdx.x == 0)
+      (a.parts > 1 ? a.part_lse + part * rows : (float *)a.lse)[row] = lse;
+    for (int c = threadIdx.x; c < a.dv_cols; c += ATT_THREADS) {
+      float y = 0;
+#pragma unroll
+      for (int n = 0; n < WARPS; n++)
+        y += weight[n] * os[n][i][c];
+      y *= factor;
+      if (a.parts > 1)
+        a.part_y[(part * rows + row) * a.dv_cols + c] = y;
+      else
+        att_rows<uint16_t>(a.y, b, h)[i * a.y.row + c] =
+            fl_pack<D>(y, 0) & 0xffff;
+    }
+  }
+}
+
 /* y and lse from those of parts of the keys, at most 32; a warp to a row. */
 template <int D>
 __global__ void merge(const __grid_constant__ attention_args a) {
@@ -132,8 +306,8 @@ __global__ void __launch_bounds__(256)
           group = TURN ? unit / lines % groups : unit % groups,
           line = TURN ? unit % lines : unit / groups % lines,
           bh = unit / (lines * groups);
-  const uint8_t *from = a.mask + bh / a.heads * a.stride[0] +
-                        bh % a.heads * a.stride[1];
+  const uint8_t *from =
+      a.mask + bh / a.heads * a.stride[0] + bh % a.heads * a.stride[1];
   uint32_t *to = a.to + bh * a.rows * a.words;
   if (TURN) {
     int64_t row = line * 32 + lane, first = group * 32;

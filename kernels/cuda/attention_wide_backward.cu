@@ -130,8 +130,8 @@ void back_weights(float (&s)[Q / 8][4], uint32_t lse, float unit) {
 #pragma unroll
     for (int e = 0; e < 4; e++) {
       float by = e & 1 ? less.y : less.x;
-      s[j][e] =
-          fl_exp2_fast(EXACT ? (s[j][e] - by) * unit : fmaf(s[j][e], unit, -by));
+      s[j][e] = fl_exp2_fast(EXACT ? (s[j][e] - by) * unit
+                                   : fmaf(s[j][e], unit, -by));
     }
   }
 }
@@ -328,8 +328,8 @@ void back_consume(const attention_wide &w, const back_work &b, back_room<W> m,
                  a.dk.row, key, a.nk, a.d);
 }
 
-/* MORE as forward. dk and dv, and sums of dq: those of (batch, head, tile of queries, half) are
- * as the lanes hold them, for `gather`. */
+/* MORE as forward. dk and dv, and sums of dq: those of (batch, head, tile of
+ * queries, half) are as the lanes hold them, for `gather`. */
 template <int D, int W, int MORE>
 __global__ void __launch_bounds__(384, 1)
     keys(const __grid_constant__ attention_wide w) {
@@ -371,9 +371,8 @@ __global__ void rows(const __grid_constant__ attention_wide w) {
   if (bh < w.items && i < a.nq) { /* here: batch * heads */
     sum = att_dot<D>(a, bh / a.heads, bh % a.heads, i, lane);
     float known = ((const float *)a.lse)[bh * a.nq + i];
-    lse =
-        known == -INFINITY ? INFINITY
-                           : known * (w.more == 2 ? 1 : (float)FL_LOG2E);
+    lse = known == -INFINITY ? INFINITY
+                             : known * (w.more == 2 ? 1 : (float)FL_LOG2E);
   }
   sum = fl_warp_reduce<8>(sum, fl_sum_of());
   if (bh < w.items && lane == 0) {

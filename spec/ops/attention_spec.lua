@@ -15,6 +15,8 @@ local cases = {
   {13, 20, 35, columns = 7}, {64, 1, 1500, shared = 4}, {300, 20, 20, causal = true},
   {64, 80, 90, scale = -0.2}, {64, 380, 260, mask = "keys", dropout = 0.2},
   {128, 150, 300, mask = "turned"}, {64, 140, 260, mask = "heads", causal = true, shared = 2},
+  {128, 3, 700, mask = "bool"}, {256, 2, 90, mask = "f32"}, {40, 4, 300, columns = 72},
+  {64, 1, 77, mask = "keys", shared = 2}, {128, 4, 200, causal = true, scale = -0.3},
   {128, 100, 130, mask = "queries", dropout = 0.1}, {64, 200, 96, mask = "keys", scale = -0.1},
 }
 local tolerance = {f64 = 1e-11, f32 = 3e-5, f16 = 5e-3, bf16 = 3e-2}
