@@ -1,16 +1,18 @@
 --- Calls every row once on each of its samples, and goes back through those with a gradient:
 -- little work for tools that make all work slow, such as NVIDIA's compute-sanitizer.
---   flare spec/support/every_row.lua [--device NAME] [--dtypes f32,bf16] [--check] [--part K/N]
---     [FAMILY ...]
--- --check compares with the references too; --part takes each Nth row, from the Kth.
+--   flare spec/support/every_row.lua [--device NAME] [--dtypes f32,bf16] [--check] [--verbose]
+--     [--part K/N] [FAMILY ...]
+-- --check compares with the references too; --verbose names each row before it is tried; --part
+-- takes each Nth row, from the Kth.
 package.path = "./?.lua;" .. package.path
 local flare = require "flare"
 local options = require "flare.options"
-local o, words, i = {device = "cpu", dtypes = "f32", part = "1/1", check = false}, {}, 1
+local o = {device = "cpu", dtypes = "f32", part = "1/1", check = false, verbose = false}
+local words, i = {}, 1
 while arg[i] do
   local name = arg[i]:match "^%-%-(%a+)$"
-  if name == "check" then
-    o.check = true
+  if name == "check" or name == "verbose" then
+    o[name] = true
   elseif name and o[name] and arg[i + 1] then
     i, o[name] = i + 1, arg[i + 1]
   elseif name then
@@ -74,6 +76,10 @@ end
 for n = first, #all, step do
   local row, samples, reference = table.unpack(all[n])
   counted = counted + 1
+  if o.verbose then
+    print("row " .. row.name)
+    io.stdout:flush()
+  end
   for _, s in ipairs(samples) do
     for dtype in o.dtypes:gmatch "%w+" do
       local other = rows.retyped(row, s, dtype) or dtype == o.dtypes:match "%w+" and s
