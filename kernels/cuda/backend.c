@@ -548,6 +548,7 @@ static fl_status launch(fl_backend *b, fl_kernel k, const fl_launch *given) {
 static void close_cuda(fl_backend *b) {
   while (of(b)->streams)
     stream_free(b, of(b)->streams);
+  flc_warm_close();
   free(b);
 }
 
@@ -597,6 +598,7 @@ fl_status fl_cuda_open(const fl_backend_options *o, fl_backend *cpu,
       .stream_adopt = stream_adopt,
       .range = flc_range,
   };
+  flc_warm_open();
   *out = &c->base;
   return FL_OK;
 }

@@ -224,6 +224,15 @@ static void make_folders(char *path) {
   }
 }
 
+bool flc_cache_open(char *path) {
+  make_folders(path);
+  char *slash = strrchr(path, '/');
+  *slash = 0;
+  bool good = access(path, W_OK) == 0;
+  *slash = '/';
+  return good;
+}
+
 typedef struct cached { /* what a file begins with */
   uint64_t bytes, sum;
   char entry[FLC_ENTRY];
@@ -231,11 +240,12 @@ typedef struct cached { /* what a file begins with */
 
 /* A file that cannot be written is no failure: the kernel is there. */
 void flc_cache_write(char *path, const flc_binary *b) {
+  static _Atomic unsigned turn;
   char part[560];
   cached c = {b->bytes, flc_hash(FLC_HASH, b->image, b->bytes), {0}};
   memcpy(c.entry, b->entry, sizeof c.entry);
   make_folders(path);
-  snprintf(part, sizeof part, "%s.%ld.part", path, (long)getpid());
+  snprintf(part, sizeof part, "%s.%ld.%u.part", path, (long)getpid(), turn++);
   FILE *f = fopen(part, "wb");
   if (!f)
     return;
@@ -276,14 +286,17 @@ fl_status flc_jit(const char *arch, const flc_spec *spec, flc_binary *b) {
   if (flc_pack_find(key, b))
     return FL_OK;
   bool cache = flc_cache_path(arch, key, path, sizeof path);
-  if (cache && flc_cache_read(path, b))
+  if (cache && (flc_cache_read(path, b) ||
+                (flc_warm_claim(key) && flc_cache_read(path, b))))
     return FL_OK;
   fl_status s =
       flc_compile(arch, spec, 1, &b->owned, &b->bytes, &b->entry, NULL);
   if (s)
     return s;
   b->image = b->owned;
-  if (cache)
+  if (cache) {
     flc_cache_write(path, b);
+    flc_warm_start(arch);
+  }
   return FL_OK;
 }

@@ -93,11 +93,23 @@ bool flc_cache_path(const char *arch, const uint64_t key[2], char *out,
                     size_t room);
 bool flc_cache_read(const char *path, flc_binary *b);
 void flc_cache_write(char *path, const flc_binary *b);
+/* Makes the folder of such a path; whether files can be written there. */
+bool flc_cache_open(char *path);
 void flc_spec_text(const flc_spec *s, char *out, size_t room);
 /* FNV-1a over bytes, to be continued. */
 uint64_t flc_hash(uint64_t h, const void *p, size_t n);
 #define FLC_HASH 0xcbf29ce484222325u
 void flc_pack_key(const char *arch, const flc_spec *spec, uint64_t key[2]);
+/* --- warm.c: compiling ahead, beside the program --- */
+
+void flc_warm_open(void); /* and close: around a backend's life */
+void flc_warm_close(void);
+void flc_warm_start(const char *arch); /* after a kernel was compiled */
+void flc_warm_stop(void);
+/* Whether the disk cache may have a kernel by now; waits for one that is being
+ * compiled. Otherwise the caller compiles it. */
+bool flc_warm_claim(const uint64_t key[2]);
+
 /* --- pack.c --- */
 
 bool flc_pack_find(const uint64_t key[2], flc_binary *b);
