@@ -104,6 +104,7 @@ local function take(graph, step, number, names)
   end
   for _, value in pairs(step.attr) do
     if type(value) == "table" and value.steps then
+      step.nested = true
       for name in pairs(value.outer) do use(name, "a graph in " .. step.title) end
     end
   end
@@ -116,7 +117,7 @@ local function compile_step(node, number, c)
   local step = setmetatable({
     name = node.op_type or "", domain = domain, version = c.opsets[domain],
     inputs = node.input or {}, outputs = node.output or {},
-    device = c.device, random = c.random,
+    device = c.device, random = c.random, progress = c.progress,
   }, Node)
   local label = node.name and node.name ~= "" and (" '%s'"):format(node.name) or ""
   step.title = ("node %d, %s%s"):format(number, step.name, label)
@@ -171,7 +172,8 @@ end
 
 --- Checks a GraphProto and makes steps of it.
 -- @param c the context: path, opsets, functions, device, place (what becomes of constants),
---   missing (a list of operators that are not there), count (of steps so far)
+--   missing (a list of operators that are not there), count (of steps so far), progress (where
+--   the step that runs is noted)
 -- @param outer the names that are known around it
 function M.compile(proto, c, outer)
   local names = setmetatable({}, {__index = outer})
@@ -186,8 +188,9 @@ function M.compile(proto, c, outer)
   end
   if proto.sparse_initializer then refuse.raise("element types: an initializer is sparse") end
   for _, t in ipairs(proto.initializer or {}) do
-    graph.initial[t.name or ""] = c.place(tensor.read(t, c.path))
-    give(t.name or "")
+    if (t.name or "") == "" then refuse.raise("graph: an initializer has no name") end
+    graph.initial[t.name] = c.place(tensor.read(t, c.path))
+    give(t.name)
   end
   for k, input in ipairs(proto.input or {}) do
     graph.inputs[k] = input.name or ""
@@ -218,27 +221,39 @@ end
 
 -- --- running ---
 
-local function run_step(step, env)
-  local inputs, n = {}, #step.inputs
-  for k = 1, n do
-    local name = step.inputs[k]
-    if name ~= "" then inputs[k] = env[name] end
-  end
-  step.env = env
-  local results = table.pack(pcall(step.run, step, table.unpack(inputs, 1, n)))
-  step.env = nil
-  if not results[1] then
-    error(("%s (in %s)"):format(refuse.text(results[2]), step.title), 0)
-  end
-  for k, name in ipairs(step.outputs) do
+local function missing(k, name)
+  error(("output %d, '%s', is not there"):format(k, name), 0)
+end
+
+local function store(outputs, env, ...)
+  for k, name in ipairs(outputs) do
+    local value = select(k, ...)
     if name ~= "" then
-      if results[k + 1] == nil then
-        error(("output %d, '%s', is not there (in %s)"):format(k, name, step.title), 0)
-      end
-      env[name] = results[k + 1]
+      if value == nil then missing(k, name) end
+      env[name] = value
     end
   end
-  for _, name in ipairs(step.drop) do env[name] = nil end
+end
+
+-- Nothing has the name "": an input that is left out is nil.
+local function run_step(step, env)
+  local names, outputs, f = step.inputs, step.outputs, step.run
+  local count = #names
+  step.progress.step = step
+  if step.nested then step.env = env end
+  if #outputs == 1 and outputs[1] ~= "" and (count == 1 or count == 2) then -- most of them
+    local y
+    if count == 1 then y = f(step, env[names[1]]) else y = f(step, env[names[1]], env[names[2]]) end
+    if y == nil then missing(1, outputs[1]) end
+    env[outputs[1]] = y
+  else
+    local inputs = {}
+    for k = 1, count do inputs[k] = env[names[k]] end
+    store(outputs, env, f(step, table.unpack(inputs, 1, count)))
+  end
+  step.env = nil
+  local drop = step.drop
+  for k = 1, #drop do env[drop[k]] = nil end
 end
 
 --- Runs a graph.

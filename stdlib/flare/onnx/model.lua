@@ -30,7 +30,7 @@ local function read(path, o)
   if not proto.graph then refuse.raise("this is no ONNX model: it has no graph") end
   local c = {
     path = path, opsets = graph.opsets(proto.opset_import), functions = {}, missing = {},
-    count = {steps = 0}, device = o.device, place = placer(o), random = o.random,
+    count = {steps = 0}, progress = {}, device = o.device, place = placer(o), random = o.random,
   }
   if (proto.ir_version or 0) < 3 and not c.opsets[""] then c.opsets[""] = 1 end
   for _, f in ipairs(proto.functions or {}) do
@@ -47,7 +47,8 @@ local function read(path, o)
   if #c.missing > 0 then
     refuse.raise("operators: there is no %s", table.concat(c.missing, ", no "))
   end
-  return {graph = main, inputs = inputs, outputs = outputs, opsets = c.opsets}
+  return {graph = main, inputs = inputs, outputs = outputs, opsets = c.opsets,
+          progress = c.progress}
 end
 
 --- Reads a model; see flare.onnx.load.
@@ -59,6 +60,7 @@ function Model.load(path, o)
   end
   local self = Model()
   self._graph, self._device, self._dtype = parts.graph, o.device, o.dtype
+  self._progress = parts.progress
   self.path, self.outputs, self.opsets = path, parts.outputs, parts.opsets
   self.inputs, self._all = {}, parts.inputs
   for _, entry in ipairs(parts.inputs) do
@@ -144,10 +146,11 @@ function Model:run(inputs)
     local value = given[entry.name]
     if value ~= nil then list[k] = accept(self, entry, value) end
   end
+  self._progress.step = nil
   local ok, results = pcall(graph.call, self._graph, {}, list)
   if ok then return Node.forget(results) end
-  if type(results) ~= "string" then error(results, 0) end
-  fail("%s: %s", self.path, results)
+  local step = self._progress.step
+  fail("%s: %s%s", self.path, refuse.text(results), step and " (in " .. step.title .. ")" or "")
 end
 
 --- One line for each input and output.
