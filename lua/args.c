@@ -62,12 +62,14 @@ static const char *dtype_at(const void *list, int i) {
 
 static const struct {
   const char *theirs, *ours;
-} dtype_names[] = {{"float64", "f64"},   {"double", "f64"},  {"float32", "f32"},
-                   {"float", "f32"},     {"float16", "f16"}, {"half", "f16"},
-                   {"bfloat16", "bf16"}, {"int64", "i64"},   {"long", "i64"},
-                   {"int32", "i32"},     {"int", "i32"},     {"int16", "i16"},
-                   {"short", "i16"},     {"int8", "i8"},     {"uint8", "u8"},
-                   {"byte", "u8"},       {"boolean", "bool"}};
+} dtype_names[] = {
+    {"float64", "f64"},    {"double", "f64"},   {"float32", "f32"},
+    {"float", "f32"},      {"float16", "f16"},  {"half", "f16"},
+    {"bfloat16", "bf16"},  {"int64", "i64"},    {"long", "i64"},
+    {"int32", "i32"},      {"int", "i32"},      {"int16", "i16"},
+    {"short", "i16"},      {"int8", "i8"},      {"uint8", "u8"},
+    {"byte", "u8"},        {"boolean", "bool"}, {"complex64", "c64"},
+    {"complex128", "c128"}};
 
 fl_dtype fll_checkdtype(lua_State *L, int i, const char *where) {
   if (lua_type(L, i) != LUA_TSTRING)
@@ -84,7 +86,7 @@ fl_dtype fll_checkdtype(lua_State *L, int i, const char *where) {
     near = fll_nearest(s, FL_DTYPES, dtype_at, NULL);
   fll_error(L,
             "%s: there is no dtype \"%s\"%s%s%s (f64 f32 f16 bf16 i64 i32 i16 "
-            "i8 u8 bool)",
+            "i8 u8 bool c64 c128)",
             where, s, near ? "; did you mean \"" : "", near ? near : "",
             near ? "\"?" : "");
 }

@@ -102,6 +102,19 @@ static int data_ptr(lua_State *L) {
 
 /* --- values --- */
 
+/* A complex number: its real and its imaginary part. */
+static int two_numbers(lua_State *L, fl_lua *st, fl_tensor *t) {
+  double wide[2];
+  float v[2];
+  bool single = fl_tensor_meta(t)->dtype == FL_C64;
+  fll_check(L, st,
+            fl_tensor_read(t, single ? (void *)v : wide,
+                           single ? sizeof v : sizeof wide));
+  lua_pushnumber(L, single ? (double)v[0] : wide[0]);
+  lua_pushnumber(L, single ? (double)v[1] : wide[1]);
+  return 2;
+}
+
 static int item(lua_State *L) {
   fl_lua *st = fll_enter(L);
   double f = 0;
@@ -109,6 +122,8 @@ static int item(lua_State *L) {
   fl_tensor *t = self(L, "item");
   fl_dtype d = fl_tensor_meta(t)->dtype;
   fl_copy_site(st->rt, fll_site_here(L, st));
+  if (d >= FL_REALS)
+    return two_numbers(L, st, t);
   fll_check(L, st, fl_tensor_item(t, &f, &i));
   if (d == FL_BOOL)
     lua_pushboolean(L, i != 0);
@@ -197,7 +212,8 @@ static void check_tables(lua_State *L, const fl_meta *m) {
                 fli_shape_text(m->ndim, m->shape));
 }
 
-/* x:totable(): nested tables, or the value of a 0-d tensor. */
+/* x:totable(): nested tables, or the value of a 0-d tensor; complex numbers are
+ * tables of two. */
 static int totable(lua_State *L) {
   fl_lua *st = fll_enter(L);
   check_tables(L, fl_tensor_meta(self(L, "totable")));
@@ -207,6 +223,14 @@ static int totable(lua_State *L) {
   size_t bytes =
       (size_t)fl_tensor_numel(fll_test(L, 2)->t) * fl_dtype_size(m.dtype);
   void *p = fll_scratch(L, bytes + 8);
+  if (m.dtype >= FL_REALS) {
+    if (m.ndim == FL_MAX_DIMS)
+      fll_error(L,
+                "totable: %d dims leave none for the parts of complex numbers",
+                m.ndim);
+    m.dtype = m.dtype == FL_C64 ? FL_F32 : FL_F64;
+    m.shape[m.ndim++] = 2;
+  }
   luaL_checkstack(L, FL_MAX_DIMS + 10, NULL);
   fll_check(L, st, fl_tensor_read(fll_test(L, 2)->t, p, bytes));
   fll_close(L, st, fll_test(L, 2));

@@ -223,7 +223,9 @@ static int tensor(lua_State *L) {
   options o = read_options(L, st, 2, "tensor");
   build b = {.L = L};
   fl_dtype wanted = o.dtype;
-  b.m.dtype = wanted == FL_F16 || wanted == FL_BF16 ? FL_F32 : wanted;
+  b.m.dtype = wanted == FL_F16 || wanted == FL_BF16 || wanted == FL_C64 ? FL_F32
+              : wanted == FL_C128                                       ? FL_F64
+                                  : wanted;
   luaL_checkstack(L, FL_MAX_DIMS + 20, NULL);
   measure(&b, 1, wanted != FL_NODTYPE);
   if (wanted == FL_NODTYPE)

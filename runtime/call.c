@@ -4,6 +4,7 @@
  * assigned. */
 #include "internal.h"
 #include "expr.h"
+#include "complex.h"
 #include "launch.h"
 #include "tape.h"
 
@@ -35,33 +36,6 @@ static const fl_meta number_meta[] = {
     [FL_I8] = {.dtype = FL_I8},     [FL_U8] = {.dtype = FL_U8}};
 
 /* --- check --- */
-
-static fl_status wrong_type(work *w, int k, fl_dtype d) {
-  static const char *const wants[] = {"any dtype", "numbers",
-                                      "floats",    "integers",
-                                      "bool",      "positions (i64 or i32)"};
-  return fli_fail(
-      FL_EDTYPE, "%s: input %d is %s, but must be %s", w->op->info.name, k + 1,
-      fl_dtype_name(d),
-      wants[w->op->in_type[k < w->op->info.n_in ? k : w->op->info.n_in]]);
-}
-
-static inline bool type_fits(fl_param_type want, fl_dtype d) {
-  switch (want) {
-  case FL_T_ANY:
-    return true;
-  case FL_T_NUM:
-    return d != FL_BOOL;
-  case FL_T_FLOAT:
-    return fli_is_float(d);
-  case FL_T_INT:
-    return !fli_is_float(d);
-  case FL_T_BOOL:
-    return d == FL_BOOL || d == FL_U8;
-  default:
-    return d == FL_I64 || d == FL_I32;
-  }
-}
 
 static fl_status check_tensor(work *w, int k, fl_tensor *t) {
   if (t->rt != w->rt)
@@ -113,9 +87,10 @@ static fl_status check_inputs(work *w) {
     } else
       w->metas[k] = &number_meta[o->dtype];
     if (!FLI_LIKELY(
-            type_fits((fl_param_type)op->in_type[p], w->metas[k]->dtype)) &&
-        (o->tensor || op->in_type[p] != FL_T_FLOAT))
-      return wrong_type(w, k, w->metas[k]->dtype);
+            fli_type_fits((fl_param_type)op->in_type[p], w->metas[k]->dtype)) &&
+        (o->tensor || op->in_type[p] != FL_T_FLOAT) &&
+        !fli_complex_passes(op, p, w->metas[k]->dtype))
+      return fli_wrong_type(op, k, w->metas[k]->dtype);
   }
   if (!w->device_known)
     w->device = w->c->device;
@@ -294,8 +269,11 @@ static fl_status infer_structured(work *w, fl_attrs *attrs) {
                  .attrs = attrs,
                  .base = w->c->base,
                  .saves = w->saves};
-  for (int k = 0; k < w->n_out; k++)
+  for (int k = 0; k < w->n_out; k++) {
     w->out[k].dtype = out_dtype(w, k);
+    if (!FLI_LIKELY(!fli_is_complex(w->out[k].dtype)))
+      return fli_wrong_type(w->op, -1, w->out[k].dtype);
+  }
   FLI_TRY(w->op->shape(&f));
   w->saves = f.saves;
   return FL_OK;
@@ -507,7 +485,7 @@ static fl_status check_result(const char *op, const fl_meta *t,
         FL_ESHAPE, "%s_: the result has shape %s and does not fit into %s", op,
         fli_shape_text(r->ndim, r->shape), fli_shape_text(t->ndim, t->shape));
   if (fl_dtype_kind(r->dtype) > fl_dtype_kind(t->dtype) &&
-      (fl_dtype_kind(r->dtype) == FL_KIND_FLOAT ||
+      (fl_dtype_kind(r->dtype) >= FL_KIND_FLOAT ||
        fl_dtype_kind(t->dtype) == FL_KIND_BOOL))
     return fli_fail(FL_EDTYPE,
                     "%s_: the result is %s and cannot be kept in a %s tensor",
@@ -772,7 +750,7 @@ static fl_status run_general(fl_runtime *rt, const fl_call *c) {
     s = c->inplace && !writes_over(c->op) ? run_then_assign(rt, c) : run(&w);
   if (metas != few)
     fli_mfree(metas);
-  return s;
+  return FLI_LIKELY(s != FL_EDTYPE) ? s : fli_complex_run(rt, c);
 }
 
 static fl_status run_any(fl_runtime *rt, const fl_call *c) {

@@ -43,15 +43,16 @@ int fl_api_version(void) {
   return FL_API_VERSION;
 }
 
-#define BOOL FL_KIND_BOOL
-#define UINT FL_KIND_UINT
-#define INT FL_KIND_INT
+#define BOOL  FL_KIND_BOOL
+#define UINT  FL_KIND_UINT
+#define INT   FL_KIND_INT
 #define FLOAT FL_KIND_FLOAT
 static const struct {
   const char *name;
   uint8_t size, kind;
 } dtypes[] = {
-#define FL_DTYPE(NAME, name, T, size, kind, C) {#name, size, kind},
+#define FL_DTYPE(NAME, name, T, size, kind, C)   {#name, size, kind},
+#define FL_DTYPE_COMPLEX(NAME, name, part, size) {#name, size, FL_KIND_COMPLEX},
 #include "dtype.def"
 };
 #undef BOOL
@@ -79,6 +80,9 @@ fl_dtype fli_promote(fl_dtype a, fl_dtype b) {
   if (a == FL_NODTYPE)
     return b;
   fl_kind ka = fl_dtype_kind(a), kb = fl_dtype_kind(b);
+  if (ka == FL_KIND_COMPLEX || kb == FL_KIND_COMPLEX)
+    return a == FL_C128 || b == FL_C128 || a == FL_F64 || b == FL_F64 ? FL_C128
+                                                                      : FL_C64;
   if (ka == FL_KIND_FLOAT || kb == FL_KIND_FLOAT) {
     if (ka != kb)
       return ka == FL_KIND_FLOAT ? a : b;

@@ -118,6 +118,8 @@ fl_dtype fli_graph_promote(const fli_graph *g, int n, const fl_value *v,
 }
 
 static bool fits(fl_param_type want, fl_dtype d, bool number) {
+  if (fli_is_complex(d))
+    return false;
   switch (want) {
   case FL_T_ANY:
     return true;

@@ -180,7 +180,7 @@ static const struct {
                {"long", FL_I64},   {"int", FL_I32},   {"short", FL_I16}};
 
 fl_dtype fli_named_type(const fli_token *t) {
-  for (int d = 0; d < FL_DTYPES; d++)
+  for (int d = 0; d < FL_REALS; d++)
     if (fli_is(t, fl_dtype_name((fl_dtype)d)))
       return (fl_dtype)d;
   for (size_t k = 0; k < sizeof c_types / sizeof *c_types; k++)
@@ -203,7 +203,7 @@ int fli_find_letter(const fli_parser *p, const fli_token *t) {
 fl_value fli_no_type(fli_parser *p, const fli_token *t) {
   fli_nearest n = {t->at, t->len, 3, NULL};
   char hint[80];
-  for (int d = 0; d < FL_DTYPES; d++)
+  for (int d = 0; d < FL_REALS; d++)
     fli_consider(&n, fl_dtype_name((fl_dtype)d));
   for (size_t k = 0; k < sizeof c_types / sizeof *c_types; k++)
     fli_consider(&n, c_types[k].name);

@@ -277,8 +277,9 @@ typedef enum fl_param_type { /* of a tensor */
                              FL_T_FLOAT,
                              FL_T_INT, /* integers and bool */
                              FL_T_BOOL,
-                             FL_T_INDEX /* i64 or i32 positions, counted from
-                                           the call's base */
+                             FL_T_INDEX, /* i64 or i32 positions, counted from
+                                            the call's base */
+                             FL_T_COMPLEX
 } fl_param_type;
 
 #define FL_MAX_PARAMS 16

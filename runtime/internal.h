@@ -33,6 +33,8 @@ static inline unsigned fli_shift(fl_dtype d) {
                : size == 2 ? 1                                                 \
                            : 0)                                                \
           << (FL_##NAME * 4)
+#define FL_DTYPE_COMPLEX(NAME, name, part, size)                               \
+  | (uint64_t)(size == 16 ? 4 : 3) << (FL_##NAME * 4)
   return (unsigned)((0
 #include "dtype.def"
                      ) >>
@@ -48,6 +50,15 @@ static inline bool fli_is_float(fl_dtype d) {
           ) >>
              d &
          1;
+}
+
+static inline bool fli_is_complex(fl_dtype d) {
+  return d == FL_C64 || d == FL_C128;
+}
+
+/* Of a complex dtype's two parts. */
+static inline fl_dtype fli_part_dtype(fl_dtype d) {
+  return d == FL_C128 ? FL_F64 : FL_F32;
 }
 
 #define FLI_MAX_BACKENDS 8
@@ -104,7 +115,9 @@ typedef enum fli_out_rule {
   FLI_OUT_ACC,
   FLI_OUT_WIDE,
   FLI_OUT_FIXED, /* dtype a */
-  FLI_OUT_ATTR   /* attribute a, or if left out in[0]'s */
+  FLI_OUT_ATTR,  /* attribute a, or if left out in[0]'s */
+  FLI_OUT_COMPLEX, /* of views and composed rows, which see to it themselves */
+  FLI_OUT_REAL
 } fli_out_rule;
 
 typedef struct fli_env fli_env;

@@ -226,6 +226,7 @@ static bool read_type(reader *r, fl_param *p) {
       {"real", FL_P_REAL, FL_T_ANY},      {"flag", FL_P_FLAG, FL_T_ANY},
       {"dtype", FL_P_DTYPE, FL_T_ANY},    {"enum", FL_P_ENUM, FL_T_ANY},
       {"newdim", FL_P_NEWDIM, FL_T_ANY},
+      {"complex", FL_P_TENSOR, FL_T_COMPLEX},
   };
   char name[20];
   if (!word(r, name, sizeof name))
@@ -322,7 +323,9 @@ static bool read_result(reader *r, fl_op *op) {
   } calls[] = {{"promote", FLI_OUT_PROMOTE},
                {"float", FLI_OUT_FLOAT},
                {"acc", FLI_OUT_ACC},
-               {"wide", FLI_OUT_WIDE}};
+               {"wide", FLI_OUT_WIDE},
+               {"complex", FLI_OUT_COMPLEX},
+               {"real", FLI_OUT_REAL}};
   for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
     if (strcmp(name, calls[i].name) != 0)
       continue;

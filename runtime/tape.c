@@ -184,6 +184,11 @@ static fl_status rederive(fl_tensor *t) {
   fl_tensor *base = t->base;
   fl_attrs a = rt->ops[FLI_OP_as_strided].defaults;
   fl_node *n;
+  if (t->meta.dtype != base->meta.dtype)
+    return fli_fail(FL_EAUTOGRAD,
+                    "a tensor was written in place after this "
+                    "view of it as %s was made; make it again",
+                    fl_dtype_name(t->meta.dtype));
   FLI_TRY(fl_attrs_list(&a, 0, t->meta.ndim, t->meta.shape));
   FLI_TRY(fl_attrs_list(&a, 1, t->meta.ndim, t->stride));
   a.v[2].i = t->offset - base->offset;
@@ -234,8 +239,8 @@ static void copy_meta(fl_meta *to, const fl_meta *from) {
 
 /* --- recording --- */
 
-static inline bool is_float(const fl_tensor *t) {
-  return fli_is_float(t->meta.dtype);
+static inline bool has_gradient(const fl_tensor *t) {
+  return fli_is_float(t->meta.dtype) || fli_is_complex(t->meta.dtype);
 }
 
 /* Which inputs to save, a bit each. */
@@ -298,7 +303,7 @@ static fl_status make_node(fl_runtime *rt, const fl_call *c,
       continue;
     n->device = fl_tensor_device(t);
     copy_meta(&n->in_meta[k], &t->meta);
-    if (is_float(t) && fli_wants_grad(t)) {
+    if (has_gradient(t) && fli_wants_grad(t)) {
       n->edges[k] = fli_edge_to(t);
       if (!n->edges[k].node && !n->edges[k].leaf)
         s = FL_ENOMEM;
@@ -331,7 +336,7 @@ fl_status fli_tape_record(fl_runtime *rt, const fl_call *c,
   FLI_TRY(make_node(rt, c, attrs, saves, out, c->in, &n));
   int users = 0;
   for (int k = 0; k < n->n_out; k++)
-    if (is_float(out[k]) && (k == 0 || !(saves & FLI_SAVE_ALONE))) {
+    if (has_gradient(out[k]) && (k == 0 || !(saves & FLI_SAVE_ALONE))) {
       out[k]->node = n;
       out[k]->node_out = k;
       users++;
@@ -365,6 +370,12 @@ fl_status fli_tape_check_inplace(fl_runtime *rt, const fl_call *c) {
                     "%s_: this is a view of a leaf that requires a gradient, "
                     "and cannot be written in place; do it inside no_grad",
                     name);
+  if (tracked && t->meta.dtype != t->base->meta.dtype)
+    return fli_fail(FL_EAUTOGRAD,
+                    "%s_: a view as %s of a %s tensor cannot be written in "
+                    "place where gradients are recorded",
+                    name, fl_dtype_name(t->meta.dtype),
+                    fl_dtype_name(t->base->meta.dtype));
   if (tracked && t->no_grad_view)
     return fli_fail(FL_EAUTOGRAD,
                     "%s_: this view was made inside no_grad, so its base would "
@@ -440,7 +451,7 @@ fl_status fli_tape_record_inplace(fl_runtime *rt, const fl_call *c,
 fl_status fli_tape_transfer(fl_tensor *t, fl_tensor *to) {
   fl_runtime *rt = t->rt;
   fl_node *n;
-  if (!rt->grad_enabled || !is_float(t) || !fli_wants_grad(t))
+  if (!rt->grad_enabled || !has_gradient(t) || !fli_wants_grad(t))
     return FL_OK;
   FLI_TRY(fli_node_new(rt, FLI_NODE_TRANSFER, NULL, 1, 1, 0, NULL, &n));
   n->device = fl_tensor_device(t);
@@ -476,13 +487,13 @@ fl_status fl_tape_custom(fl_runtime *rt, const char *name, int64_t key,
       continue;
     copy_meta(&n->in_meta[k], &ins[k]->meta);
     n->device = fl_tensor_device(ins[k]);
-    if (is_float(ins[k]) && fli_wants_grad(ins[k]))
+    if (has_gradient(ins[k]) && fli_wants_grad(ins[k]))
       n->edges[k] = fli_edge_to(ins[k]);
   }
   n->stream = fli_stream_now(rt, n->device);
   for (int k = 0; k < n_out; k++) {
     copy_meta(&n->out_meta[k], &outs[k]->meta);
-    if (!is_float(outs[k]) || outs[k]->node || outs[k]->requires_grad)
+    if (!has_gradient(outs[k]) || outs[k]->node || outs[k]->requires_grad)
       continue;
     outs[k]->node = n;
     outs[k]->node_out = k;
@@ -511,8 +522,10 @@ static fl_status alive(const fl_tensor *t) {
 
 fl_status fl_tensor_require_grad(fl_tensor *t, bool on) {
   FLI_TRY(alive(t));
-  if (on && !is_float(t))
-    return fli_fail(FL_EDTYPE, "only floats can require gradients, not %s",
+  if (on && !has_gradient(t))
+    return fli_fail(FL_EDTYPE,
+                    "only floats and complex numbers can require gradients, "
+                    "not %s",
                     fl_dtype_name(t->meta.dtype));
   if (!on && fli_wants_grad(t) && !t->requires_grad)
     return fli_fail(FL_EAUTOGRAD, "a result of operators cannot stop requiring "

@@ -553,6 +553,9 @@ fl_status fl_tensor_item(fl_tensor *t, double *f, int64_t *i) {
                     "not one",
                     fli_shape_text(t->meta.ndim, t->meta.shape),
                     (long long)t->numel);
+  if (fli_is_complex(t->meta.dtype))
+    return fli_fail(FL_EDTYPE, "item: %s has two parts: take real() or imag()",
+                    fl_dtype_name(t->meta.dtype));
   FLI_TRY(fl_tensor_read(t, &v, fl_dtype_size(t->meta.dtype)));
   int64_t whole = 0;
   double real = 0;

@@ -27,10 +27,12 @@ extern "C" {
 #define FL_ALIGN      64 /* bytes; every storage and scratch block starts so */
 
 typedef enum fl_dtype {
-#define FL_DTYPE(NAME, name, T, size, kind, C) FL_##NAME,
+#define FL_DTYPE(NAME, name, T, size, kind, C)   FL_##NAME,
+#define FL_DTYPE_COMPLEX(NAME, name, part, size) FL_##NAME,
 #include "dtype.def"
   FL_DTYPES, /* how many there are; also "none" */
-  FL_NODTYPE = FL_DTYPES
+  FL_NODTYPE = FL_DTYPES,
+  FL_REALS = FL_C64 /* how many are not complex: what kernels meet */
 } fl_dtype;
 
 typedef enum fl_status {
@@ -43,7 +45,8 @@ typedef enum fl_kind {
   FL_KIND_BOOL,
   FL_KIND_UINT,
   FL_KIND_INT,
-  FL_KIND_FLOAT
+  FL_KIND_FLOAT,
+  FL_KIND_COMPLEX
 } fl_kind;
 
 /* Bytes of one element, name ("f32") and kind; d < FL_DTYPES. */

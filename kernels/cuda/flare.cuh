@@ -23,7 +23,8 @@ typedef uint64_t uintptr_t;
 /* --- dtypes: their numbers are those of runtime/types.h --- */
 
 enum fl_dtype {
-#define FL_DTYPE(NAME, name, T, size, kind, C) FL_##NAME,
+#define FL_DTYPE(NAME, name, T, size, kind, C)   FL_##NAME,
+#define FL_DTYPE_COMPLEX(NAME, name, part, size) FL_##NAME,
 #include "dtype.def"
   FL_NODTYPE
 };

@@ -348,7 +348,7 @@ static void visit_16(flc_visitor *v, fl_dtype d) {
 void flc_visit_gemm(flc_visitor *v) {
   visit_16(v, FL_BF16);
   visit_16(v, FL_F16);
-  for (int d = 0; d < FL_DTYPES; d++) {
+  for (int d = 0; d < FL_REALS; d++) {
     bool half = d == FL_F16 || d == FL_BF16;
     for (int i = 0; i < 4 && !half; i++)
       for (int r = 1; r <= (d <= FL_F32 ? 2 : 1); r++) {

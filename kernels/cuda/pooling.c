@@ -196,7 +196,7 @@ static void visit(flc_visitor *v, flc_spec s, bool quick) {
 }
 
 void flc_visit_pooling(flc_visitor *v) {
-  for (int d = 0; d < FL_DTYPES; d++) {
+  for (int d = 0; d < FL_REALS; d++) {
     visit(v, FLC_SPEC("pooling", "most", d, 0), d == FL_F32);
     if (d > FL_BF16)
       continue;

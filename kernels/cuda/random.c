@@ -236,7 +236,7 @@ void flc_visit_random(flc_visitor *v) {
   static const char *const floats[] = {"rand", "randn", "bernoulli", "dropout"};
   static const char *const steps[] = {"places", "groups", "follow"};
   static const char *const samples[] = {"sums", "replace", "race"};
-  for (int d = 0; d < FL_DTYPES; d++) {
+  for (int d = 0; d < FL_REALS; d++) {
     flc_spec s = FLC_SPEC("random", "randint", d);
     v->spec(v, &s, d == FL_I64);
     for (int i = 0; i < 4 && is_float((fl_dtype)d); i++) {

@@ -470,7 +470,7 @@ FLC_KERNEL(argmin) {
 
 void flc_visit_reduce(flc_visitor *v) {
   for (int kind = 0; kind < REDUCE_KINDS; kind++)
-    for (fl_dtype d = 0; d < FL_DTYPES; d++) {
+    for (fl_dtype d = 0; d < FL_REALS; d++) {
       if (!takes(kind, d))
         continue;
       bool quick = kind == REDUCE_SUM && d == FL_BF16;

@@ -429,7 +429,7 @@ static void visit(flc_visitor *v, flc_spec s, bool quick) {
 }
 
 void flc_visit_shape(flc_visitor *v) {
-  for (int d = 0; d < FL_DTYPES; d++)
+  for (int d = 0; d < FL_REALS; d++)
     visit(v, FLC_SPEC("shape", "sequence", d), d == FL_F32);
   for (int size = 1; size <= 16; size *= 2) {
     visit(v, FLC_SPEC("shape", "lay", size), size == 16);

@@ -59,7 +59,7 @@ describe("errors", function()
      "user.lua:1: softmax: too many arguments: it takes (x, dim)"},
     {"return x:to('float64')",
      "user.lua:1: to: there is no dtype \"float64\"; did you mean \"f64\"? (f64 f32 f16 bf16 "
-     .. "i64 i32 i16 i8 u8 bool)"},
+     .. "i64 i32 i16 i8 u8 bool c64 c128)"},
     {"return flare.zeros('2')",
      "user.lua:1: zeros: shape: expected integers or a table of them, got string"},
     {"return flare.tensor{{1, 2}, {3}}",

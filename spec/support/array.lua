@@ -94,6 +94,13 @@ end
 
 function A.scalar(v, dtype) return A.new({}, {v}, dtype) end
 
+--- An array of pairs (the last dim is 2) that stands for complex numbers.
+function A.complex(a)
+  local b = A.new(a.shape, a, a.dtype)
+  b.complex = true
+  return b
+end
+
 function A.is(v) return type(v) == "table" and v.shape ~= nil end
 
 --- Steps of a contiguous shape, in elements.

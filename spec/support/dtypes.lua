@@ -4,15 +4,18 @@ local A = require "spec.support.array"
 
 local M = {}
 
-local kind = {f64 = 3, f32 = 3, f16 = 3, bf16 = 3, i64 = 2, i32 = 2, i16 = 2, i8 = 2, u8 = 1,
-  bool = 0}
-local rank = {f64 = 9, f32 = 8, f16 = 7, bf16 = 7, i64 = 6, i32 = 5, i16 = 4, i8 = 3, u8 = 2,
-  bool = 1}
+local kind = {c128 = 4, c64 = 4, f64 = 3, f32 = 3, f16 = 3, bf16 = 3, i64 = 2, i32 = 2, i16 = 2,
+  i8 = 2, u8 = 1, bool = 0}
+local rank = {c128 = 11, c64 = 10, f64 = 9, f32 = 8, f16 = 7, bf16 = 7, i64 = 6, i32 = 5, i16 = 4,
+  i8 = 3, u8 = 2, bool = 1}
 
 M.kind = kind
 
+local part = {c128 = "f64", c64 = "f32"}
+local whole = {f64 = "c128", f32 = "c64"}
+
 -- What numbers lift: u8 and an integer are of one kind.
-local function level(d) return kind[d] == 3 and 2 or kind[d] > 0 and 1 or 0 end
+local function level(d) return kind[d] >= 3 and 2 or kind[d] > 0 and 1 or 0 end
 
 --- Of two tensors with dims: the higher kind wins; of one kind the larger; f16 and bf16
 -- meet in f32, i8 and u8 in i16.
@@ -33,7 +36,7 @@ local function promote_all(list)
     local g = number and 3 or #v.shape == 0 and 2 or 1
     local d
     if not number then
-      d = v.dtype
+      d = v.complex and whole[v.dtype] or v.dtype
     else
       d = math.type(v) == "float" and "f32" or math.type(v) == "integer" and "i64" or "bool"
     end
@@ -76,6 +79,9 @@ function M.results(row, args)
     if f then
       d = promote_all(inputs(args, names))
       local float = kind[d] == 3
+      if f == "complex" then d = part[d] and d or whole[d] or "c64" end
+      if f == "real" or f == "float" or f == "wide" then d = part[d] or d end
+      float = float or kind[d] >= 3
       if f == "float" and not float then d = "f32" end
       if f == "acc" and not float then d = "i64" end
       if f == "wide" then d = d == "f64" and "f64" or "f32" end
@@ -125,7 +131,8 @@ M.rounded = {
 }
 M.summed = {
   matmul = 4, linear = 4, conv_input_grad = 8, conv_weight_grad = 40,
-  dft = 20, rdft = 20, irdft = 20,
+  dft = 20, rdft = 20, irdft = 20, fft = 9, ifft = 9, rfft = 9, irfft = 9, fft2 = 20, ifft2 = 20,
+  rfft2 = 20, irfft2 = 20, fftn = 20, ifftn = 20, rfftn = 20, irfftn = 20, stft = 20, istft = 20,
 }
 
 --- Gradients in f32 and bf16 that need more, where what is saved was rounded.

@@ -12,5 +12,6 @@ return {
   "optim",
   "fft",
   "linalg",
+  "complex",
   "comm",
 }

@@ -11,7 +11,8 @@ local random = math.random
 local function any(list) return list[random(#list)] end
 
 local sizes = {0, 1, 1, 2, 2, 3, 3, 4, 5, 7, 17}
-local dtypes = {"f32", "f32", "f32", "f64", "f16", "bf16", "i64", "i32", "i16", "i8", "u8", "bool"}
+local dtypes = {"f32", "f32", "f32", "f64", "f16", "bf16", "i64", "i32", "i16", "i8", "u8", "bool",
+                "c64"}
 local strange = {0, -1, -2, 99, -99, 1 << 31, -(1 << 31), 1 << 53, math.maxinteger,
                  math.mininteger, 1 << 40}
 local reals = {0, 1, -1, 0.5, 0.1, 2, 1e-8, 1e300, -1e300, 1 / 0, -1 / 0, 0 / 0}

@@ -9,6 +9,7 @@ local rows = require "spec.support.rows"
 local M = {}
 
 local kind = dtypes.kind
+local part = {c64 = "f32", c128 = "f64"}
 local layouts = {"turned", "sliced", "backwards"}
 
 -- Names of inputs to differentiate; lists as {name, position}.
@@ -41,15 +42,21 @@ local function as_function(row, sample, names, base)
     end
     for k, name in ipairs(names) do
       local x = given[k]
+      if sample[name[1]].complex then x = x:view_as_complex() end
       if sample._symmetric == name[1] then x = (x + x:transpose(-2, -1)) * 0.5 end
       if name[2] then args[name[1]][name[2]] = x else args[name[1]] = x end
     end
-    return table.unpack(rows.call(row, rows.with_options(row, sample, args, nil, sample._all)))
+    local out = rows.call(row, rows.with_options(row, sample, args, nil, sample._all))
+    for k = 1, out.n do -- complex numbers go in and out as pairs
+      if flare.is_tensor(out[k]) and part[out[k].dtype] then out[k] = out[k]:view_as_real() end
+    end
+    return table.unpack(out, 1, out.n)
   end
 end
 
 local function at(base, name)
-  return name[2] and base[name[1]][name[2]] or base[name[1]]
+  local x = name[2] and base[name[1]][name[2]] or base[name[1]]
+  return part[x.dtype] and x:contiguous():view_as_real():detach() or x
 end
 
 local function prepared(row, sample, device, layout)
@@ -134,6 +141,7 @@ function M.others(row, samples)
           local wide = rows.each_array(rounded, function(a)
             if a.dtype ~= d then return a end
             local b = A.new(a.shape, a, "f64")
+            b.complex = a.complex
             return b
           end)
           for name, v in pairs(s) do if name:sub(1, 1) == "_" then wide[name] = v end end

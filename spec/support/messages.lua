@@ -160,5 +160,5 @@ return {
   {"w.grad = flare.zeros(4)", first .. "a gradient has its tensor's shape (3), not (4)"},
   {"flare.grad((w * 2):sum(), x)", first .. "grad: input 1 does not require a gradient"},
   {"local y = flare.zeros(3, {dtype = 'i64', requires_grad = true})", first
-   .. "only floats can require gradients, not i64"},
+   .. "only floats and complex numbers can require gradients, not i64"},
 }

@@ -26,6 +26,8 @@ end
 
 -- --- tensors of arrays ---
 
+local function is_complex(t) return t.dtype:find "^c" ~= nil end
+
 local function plain(a, dtype, device)
   local list = {}
   local bool = dtype == "bool"
@@ -37,6 +39,7 @@ local function plain(a, dtype, device)
   local t
   if #list == 0 then t = flare.zeros(a.shape, {dtype = dtype})
   else t = flare.tensor(list, {dtype = dtype}):reshape(a.shape) end
+  if a.complex then t = t:view_as_complex() end
   return t:to(device or "cpu")
 end
 
@@ -77,7 +80,9 @@ local function make(a, dtype, device, layout)
   return layout and laid_out(t, layout) or t
 end
 
+-- Complex numbers are read as pairs.
 local function read(t, shape)
+  if is_complex(t) then t = t:detach():contiguous():view_as_real() end
   local list = t:detach():reshape(-1):tolist()
   if type(list) ~= "table" then list = {list} end
   return A.new(shape or {table.unpack(t.shape, 1, t:dim())}, list, t.dtype)
@@ -127,6 +132,13 @@ local function retype(row, sample, dtype)
     local p = param(row, name)
     if not A.is_float(a.dtype) or p.type == "index" or p.type == "bool" then return a end
     changed = true
+    if a.complex and dtype ~= "f32" then possible = false end
+    if a.complex then
+      local b = A.complex(a)
+      for k, v in ipairs(read(plain(A.new(a.shape, a, "f64"), "f32"))) do b[k] = v end
+      b.dtype = "f32"
+      return b
+    end
     if whole then
       if p.type == "float" or p.type == "num" and dtype == "bool" then possible = false end
       return to_whole(a, dtype)
@@ -241,6 +253,7 @@ function M.compare(row, sample, how, t, want, dtype, near)
   if dtype and t.dtype ~= dtype then
     fail(row, sample, how, "the result is %s and should be %s", t.dtype, dtype)
   end
+  if is_complex(t) then t = t:view_as_real() end
   if not same_shape(t, want.shape) then
     fail(row, sample, how, "the result has shape %s and should have (%s)", t.shape,
       table.concat(want.shape, ", "))

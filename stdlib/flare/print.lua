@@ -9,6 +9,10 @@ local EDGE = 3
 local WIDTH = 80
 
 local function number_text(value)
+  if type(value) == "table" then -- a complex number
+    local im = number_text(value[2])
+    return number_text(value[1]) .. (im:find "^-" and im or "+" .. im) .. "i"
+  end
   if type(value) == "boolean" then return tostring(value) end
   if math.type(value) == "integer" then return ("%d"):format(value) end
   if value ~= value then return "nan" end

@@ -43,4 +43,85 @@ for _, name in ipairs {"hann_window", "hamming_window", "blackman_window"} do
 end
 table.insert(S.hamming_window, {n = 9, alpha = 0.5, beta = 0.25, dtype = "f64"})
 
+-- --- complex tensors ---
+
+local function c(shape) return A.complex(f(shape)) end
+local norms = {"backward", "ortho", "forward"}
+
+local function add(name, list)
+  S[name] = S[name] or {}
+  for _, s in ipairs(list) do table.insert(S[name], s) end
+end
+
+for _, name in ipairs {"fft", "ifft"} do
+  add(name, {
+    {x = c{5, 2}}, {x = f{4}}, {x = c{3, 4, 2}, dim = 1}, {x = c{2, 3, 2}, n = 5},
+    {x = c{2, 5, 2}, n = 3}, {x = f{2, 3}, n = 4, dim = 1}, {x = c{0, 3, 2}}, {x = f{0, 3}},
+    {x = A.whole({4}, -3, 3)}, {x = A.bools{5}},
+    {x = f{}, _refused = "1 dims for a tensor of shape %(%)"},
+    {x = f{3, 0}, _refused = "0 is no length"}, {x = f{3}, n = 0, _refused = "0 is no length"},
+    {x = f{3}, dim = 2, _refused = "no dim 2"},
+  })
+  for _, norm in ipairs(norms) do add(name, {{x = c{4, 2}, norm = norm}}) end
+end
+add("rfft", {
+  {x = f{6}}, {x = f{5}}, {x = f{3, 4}, dim = 1}, {x = f{3}, n = 6}, {x = f{2, 5}, n = 3},
+  {x = f{0, 4}}, {x = A.whole({4}, -3, 3)}, {x = f{}, _refused = "for a tensor of shape %(%)"},
+  {x = c{4, 2}, _refused = "must be real"}, {x = f{3, 0}, _refused = "0 is no length"},
+})
+add("irfft", {
+  {x = c{4, 2}}, {x = c{4, 2}, n = 5}, {x = c{3, 4, 2}, dim = 1}, {x = c{3, 2}, n = 8}, {x = f{3}},
+  {x = c{2, 4, 2}, n = 3}, {x = c{0, 3, 2}}, {x = f{}, _refused = "for a tensor of shape %(%)"},
+  {x = c{1, 2}, _refused = "0 is no length"},
+})
+for _, name in ipairs {"rfft", "irfft"} do
+  for _, norm in ipairs(norms) do add(name, {{x = f{4}, norm = norm}}) end
+end
+for _, name in ipairs {"fft2", "ifft2", "fftn", "ifftn", "irfft2", "irfftn"} do
+  add(name, {{x = c{3, 3, 2}}, {x = c{2, 3, 4, 2}, dims = {1, 3}},
+    {x = c{2, 3, 2}, s = {4, 3}}, {x = c{2, 3, 2, 2}, s = {2, 3}, dims = {3, 2}, norm = "ortho"}})
+end
+for _, name in ipairs {"fft2", "ifft2", "rfft2", "irfft2", "fftn", "ifftn", "rfftn", "irfftn"} do
+  add(name, {{x = f{2, 3, 3}}, {x = f{3, 3}, norm = "forward"}, {x = f{0, 2, 3}},
+    {x = f{}, _refused = "for a tensor of shape %(%)"},
+    {x = f{2, 3}, s = {2}, dims = {1, 2}, _refused = "1 lengths and 2 dims"}})
+end
+S.rfftn[3], S.irfftn[7], S.fftn[7], S.ifftn[7] = {x = f{0, 3}, s = {3}}, {x = f{0, 3}, s = {3}},
+  {x = f{0, 3}, s = {3}}, {x = f{0, 3}, s = {3}}
+
+for _, name in ipairs {"fftshift", "ifftshift"} do
+  S[name] = {
+    {x = f{5}}, {x = f{4}}, {x = f{2, 3}}, {x = f{2, 3, 4}, dims = {2}}, {x = f{1}}, {x = f{}},
+    {x = f{0, 3}}, {x = A.whole({5}, -3, 3)}, {x = c{5, 2}}, {x = c{2, 3, 2}, dims = {2}},
+    {x = f{2}, dims = {2}, _refused = "no dim 2"},
+  }
+end
+for _, name in ipairs {"fftfreq", "rfftfreq"} do
+  S[name] = {{n = 4}, {n = 5}, {n = 1}, {n = 6, d = 0.25, dtype = "f64"},
+    {n = 0, _refused = "at least 1"}}
+end
+
+S.stft = {
+  {x = f{12}, n_fft = 4}, {x = f{2, 12}, n_fft = 4, hop = 2, window = f({4}, {from = 0.1, to = 1})},
+  {x = f{12}, n_fft = 5, hop = 3, center = false}, {x = f{9}, n_fft = 4, normalized = true},
+  {x = f{9}, n_fft = 4, onesided = false, hop = 4}, {x = f{0, 8}, n_fft = 4},
+  {x = f{9}, n_fft = 5, win_length = 2, window = f({2}, {from = 0.1, to = 1})},
+  {x = f{}, n_fft = 4, _refused = "stft: needs"}, {x = f{3}, n_fft = 9, _refused = "enough for"},
+  {x = f{9}, n_fft = 4, window = f{3}, _refused = "a window of win_length"},
+  {x = f{9}, n_fft = 0, _refused = "n_fft"}, {x = f{9}, n_fft = 4, hop = 0, _refused = "hop > 0"},
+  {x = c{9, 2}, n_fft = 4, _refused = "c128"},
+}
+local w4 = f({4}, {from = 0.5, to = 1})
+S.istft = {
+  {x = c{3, 5, 2}, n_fft = 4, hop = 2, window = w4}, {x = c{3, 5, 2}, n_fft = 4, hop = 2},
+  {x = c{2, 3, 4, 2}, n_fft = 5, hop = 2, center = false},
+  {x = c{3, 5, 2}, n_fft = 4, hop = 2, normalized = true, length = 7},
+  {x = c{4, 3, 2}, n_fft = 4, hop = 2, onesided = false}, {x = c{0, 3, 4, 2}, n_fft = 4, hop = 2},
+  {x = c{3, 4, 2}, n_fft = 4, hop = 2, length = 12},
+  {x = f{}, n_fft = 4, _refused = "istft: needs"},
+  {x = f{3, 4}, n_fft = 4, _refused = "needs complex"},
+  {x = c{4, 4, 2}, n_fft = 4, _refused = "with 3 frequencies"},
+  {x = c{3, 4, 2}, n_fft = 4, length = -1, _refused = "no length"},
+}
+
 return S

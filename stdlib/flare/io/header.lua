@@ -12,7 +12,7 @@ M.LIMIT = 25 << 20 -- bytes of JSON; a hundred thousand tensors need a third of 
 -- Type in the file: ours, bytes of an element.
 M.dtypes = {F64 = {"f64", 8}, F32 = {"f32", 4}, F16 = {"f16", 2}, BF16 = {"bf16", 2},
             I64 = {"i64", 8}, I32 = {"i32", 4}, I16 = {"i16", 2}, I8 = {"i8", 1},
-            U8 = {"u8", 1}, BOOL = {"bool", 1}}
+            U8 = {"u8", 1}, BOOL = {"bool", 1}, C64 = {"c64", 8}}
 M.names = {}
 for name, kind in pairs(M.dtypes) do M.names[kind[1]] = name end
 

@@ -1,0 +1,163 @@
+/* Complex tensors and the pairs of floats that they are: views between them,
+ * and the rows that make complex numbers or take them apart. */
+#include "../complex.h"
+#include "../env.h"
+
+#include <string.h>
+
+fl_status view_view_as_real(fli_viewing *v) {
+  int n = v->x->ndim;
+  if (n == FL_MAX_DIMS)
+    return fli_fail(FL_ESHAPE, "view_as_real: %d dims leave none for the pairs",
+                    n);
+  v->out.dtype = fli_part_dtype(v->x->dtype);
+  v->out.ndim = n + 1;
+  for (int d = 0; d < n; d++) {
+    v->out.shape[d] = v->x->shape[d];
+    v->stride[d] = 2 * v->x_stride[d];
+  }
+  v->out.shape[n] = 2;
+  v->stride[n] = 1;
+  v->offset = 2 * v->x_offset;
+  return FL_OK;
+}
+
+void grad_view_as_real(fli_grad *g) {
+  g->dx[0] = RUN(view_as_complex, RUN(contiguous, g->dy[0]));
+}
+
+fl_status view_view_as_complex(fli_viewing *v) {
+  int n = v->x->ndim - 1;
+  bool fits = n >= 0 && v->x->shape[n] == 2;
+  if (!fits || (v->x->dtype != FL_F32 && v->x->dtype != FL_F64))
+    return fli_fail(fits ? FL_EDTYPE : FL_ESHAPE,
+                    "view_as_complex: needs f32 or f64 with a last dim of 2, "
+                    "got %s of shape %s",
+                    fl_dtype_name(v->x->dtype),
+                    fli_shape_text(v->x->ndim, v->x->shape));
+  v->out.dtype = v->x->dtype == FL_F64 ? FL_C128 : FL_C64;
+  v->out.ndim = n;
+  bool whole = v->x_stride[n] == 1 && v->x_offset % 2 == 0;
+  for (int d = 0; d < n; d++) {
+    v->out.shape[d] = v->x->shape[d];
+    v->stride[d] = v->x_stride[d] / 2;
+    whole = whole && (v->x_stride[d] % 2 == 0 || v->x->shape[d] <= 1);
+  }
+  if (!whole && fl_numel(v->x->ndim, v->x->shape) > 0)
+    return fli_fail(FL_ESHAPE,
+                    "view_as_complex: pairs must lie side by side, strides are "
+                    "%s: use contiguous() first",
+                    fli_shape_text(v->x->ndim, v->x_stride));
+  v->offset = v->x_offset / 2;
+  return FL_OK;
+}
+
+void grad_view_as_complex(fli_grad *g) {
+  g->dx[0] = RUN(view_as_real, g->dy[0]);
+}
+
+static bool is_complex(fl_value v) {
+  return fli_is_complex(fli_meta(v)->dtype);
+}
+
+static fl_value part(fli_composing *g, fl_value x, int64_t k) {
+  fl_attrs a = fli_attrs(&g->e, FLI_OP_select);
+  fl_value pairs = RUN(view_as_real, x);
+  a.v[0].i = fli_meta(x)->ndim;
+  a.v[1].i = k;
+  return RUN_A(select, &a, pairs);
+}
+
+static fl_value as_tensor(fli_composing *g, fl_value v) {
+  return v.tensor ? v : RUN(copy, v);
+}
+
+/* f64 if one is, and f32 otherwise. */
+static fl_dtype part_dtype(fl_value a, fl_value b) {
+  bool wide = fli_meta(a)->dtype == FL_F64 || fli_meta(b)->dtype == FL_F64;
+  return wide ? FL_F64 : FL_F32;
+}
+
+/* Two real tensors, broadcast. */
+static fl_value of_parts(fli_composing *g, fl_value re, fl_value im) {
+  fl_dtype d = part_dtype(re, im);
+  re = CAST(as_tensor(g, re), d);
+  im = CAST(as_tensor(g, im), d);
+  fl_meta m = *fli_meta(re);
+  if (fli_meta(im)->ndim > m.ndim)
+    m = *fli_meta(im);
+  for (int k = 0; k < 2; k++) {
+    const fl_meta *x = fli_meta(k ? im : re);
+    for (int i = 0, skip = m.ndim - x->ndim; i < x->ndim; i++)
+      if (m.shape[i + skip] == 1)
+        m.shape[i + skip] = x->shape[i];
+  }
+  re = EXPAND(re, &m);
+  im = EXPAND(im, &m);
+  fl_attrs a = fli_attrs(&g->e, FLI_OP_stack);
+  a.v[0].i = m.ndim;
+  return RUN(view_as_complex, RUN_A(stack, &a, re, im));
+}
+
+void compose_complex(fli_composing *g) {
+  g->out[0] = of_parts(g, g->in[0], g->in[1]);
+}
+
+void compose_polar(fli_composing *g) {
+  fl_dtype d = part_dtype(g->in[0], g->in[1]);
+  fl_value size = CAST(as_tensor(g, g->in[0]), d);
+  fl_value angle = CAST(as_tensor(g, g->in[1]), d);
+  g->out[0] =
+      of_parts(g, MUL(size, RUN(cos, angle)), MUL(size, RUN(sin, angle)));
+}
+
+static fl_value zeros_as(fli_composing *g, fl_value x) {
+  const fl_meta *m = fli_meta(x);
+  return g->e.status ? x
+                     : fli_v_zeros(&g->e, m->dtype, m->ndim, m->shape,
+                                   fl_tensor_device(x.tensor));
+}
+
+void compose_real(fli_composing *g) {
+  fl_value x = as_tensor(g, g->in[0]);
+  g->out[0] = is_complex(x) ? part(g, x, 0) : x;
+}
+
+void compose_imag(fli_composing *g) {
+  fl_value x = as_tensor(g, g->in[0]);
+  g->out[0] = is_complex(x) ? part(g, x, 1) : zeros_as(g, x);
+}
+
+void compose_conj(fli_composing *g) {
+  fl_value x = as_tensor(g, g->in[0]);
+  g->out[0] =
+      is_complex(x) ? of_parts(g, part(g, x, 0), NEG(part(g, x, 1))) : x;
+}
+
+void compose_angle(fli_composing *g) {
+  fl_value x = as_tensor(g, g->in[0]);
+  if (is_complex(x))
+    g->out[0] = RUN(atan2, part(g, x, 1), part(g, x, 0));
+  else
+    g->out[0] = RUN(atan2, zeros_as(g, x), x);
+}
+
+/* --- eigenvalues of any square matrix --- */
+
+static void eig(fli_composing *g, fl_value *wv) {
+  fl_dtype d = part_dtype(g->in[0], g->in[0]);
+  RUN_ALL(eig_pairs, NULL, wv, CAST(g->in[0], d));
+}
+
+void compose_eig(fli_composing *g) {
+  fl_value wv[FL_MAX_OUT];
+  eig(g, wv);
+  g->out[0] = RUN(view_as_complex, wv[0]);
+  g->out[1] = RUN(view_as_complex, wv[1]);
+}
+
+void compose_eigvals(fli_composing *g) {
+  fl_value wv[FL_MAX_OUT];
+  eig(g, wv);
+  g->out[0] = RUN(view_as_complex, wv[0]);
+}

@@ -1,0 +1,426 @@
+/* Fourier transforms of complex tensors, over one dim or several, of stated
+ * lengths and scales: made of dft, rdft and irdft (fft.c), so that gradients
+ * are theirs. Also what goes with spectra: shifts, frequencies, windows in
+ * time. */
+#include "../complex.h"
+#include "../env.h"
+
+#include <math.h>
+#include <string.h>
+
+typedef fli_composing env;
+
+enum { BACKWARD, ORTHO, FORWARD }; /* the order of norm's enum */
+
+/* Which dims, of what lengths along them. */
+typedef struct plan {
+  int n;
+  int64_t dims[FL_MAX_DIMS], sizes[FL_MAX_DIMS];
+} plan;
+
+static double scale_of(int64_t norm, bool inverse, double count) {
+  if (norm == ORTHO)
+    return 1 / sqrt(count);
+  return (norm == BACKWARD) == inverse ? 1 / count : 1;
+}
+
+static fl_value narrowed(env *g, fl_value x, int64_t dim, int64_t size) {
+  return fli_v_narrow(&g->e, x, (int)dim, 0, size, 1);
+}
+
+/* Cut, or filled up with zeros, to `size` along dim. */
+static fl_value fitted(env *g, fl_value x, int64_t dim, int64_t size) {
+  const fl_meta *m = fli_meta(x);
+  if (g->e.status || m->shape[dim] == size)
+    return x;
+  if (m->shape[dim] > size)
+    return narrowed(g, x, dim, size);
+  int64_t list[2 * FL_MAX_DIMS] = {0};
+  int last = 2 * (m->ndim - 1 - (int)dim);
+  list[last + 1] = size - m->shape[dim];
+  fl_attrs a = fli_attrs(&g->e, FLI_OP_pad);
+  fli_set_list(&g->e, &a, 0, last + 2, list);
+  return RUN_A(pad, &a, x);
+}
+
+static bool is_complex(fl_value x) {
+  return fli_is_complex(fli_meta(x)->dtype);
+}
+
+/* x as floats: integers become f32, and so do 16-bit floats. */
+static fl_value as_float(env *g, fl_value x) {
+  return CAST(x, fli_meta(x)->dtype == FL_F64 ? FL_F64 : FL_F32);
+}
+
+static fl_value as_pairs(env *g, fl_value x) {
+  if (is_complex(x))
+    return RUN(view_as_real, x);
+  fl_attrs a = fli_attrs(&g->e, FLI_OP_pad);
+  fli_set_list(&g->e, &a, 0, 2, (int64_t[]){0, 1});
+  x = fli_v_unsqueeze(&g->e, as_float(g, x), fli_meta(x)->ndim);
+  return RUN_A(pad, &a, x);
+}
+
+static fl_value as_complex(env *g, fl_value pairs) {
+  return RUN(view_as_complex, RUN(contiguous, pairs));
+}
+
+/* dim (attribute 1) and n (attribute 0), or lists of them. `half`: the last one
+ * is as long as the half spectrum that is given. */
+static bool read_plan(env *g, plan *p, bool lists, bool half, int fixed) {
+  const fl_meta *m = fli_meta(g->in[0]);
+  const fl_attrs *a = g->attrs;
+  int given = 0;
+  const int64_t *sizes = lists ? fl_attr_list(a, 0, &given) : &a->v[0].i;
+  const int64_t *dims = lists ? fl_attr_list(a, 1, &p->n) : &a->v[1].i;
+  if (!lists) {
+    p->n = 1;
+    given = a->v[0].i != FL_ATTR_NONE;
+  } else if (p->n == 0) { /* the last ones */
+    p->n = given ? given : fixed ? fixed : m->ndim;
+    dims = NULL;
+  }
+  if (m->ndim == 0 || p->n > m->ndim || (given && given != p->n)) {
+    fli_env_fail(
+        &g->e, FL_EARG, "%s: %d lengths and %d dims for a tensor of shape %s",
+        g->op->info.name, given, p->n, fli_shape_text(m->ndim, m->shape));
+    return false;
+  }
+  for (int k = 0; k < p->n; k++) {
+    p->dims[k] = dims ? dims[k] : m->ndim - p->n + k;
+    int64_t have = m->shape[p->dims[k]];
+    p->sizes[k] = given                   ? sizes[k]
+                  : half && k == p->n - 1 ? 2 * (have - 1)
+                                          : have;
+    if (p->sizes[k] < 1) {
+      fli_env_fail(&g->e, FL_EARG,
+                   "%s: %lld is no length along dim %lld of shape %s",
+                   g->op->info.name, (long long)p->sizes[k],
+                   (long long)(p->dims[k] + g->e.base),
+                   fli_shape_text(m->ndim, m->shape));
+      return false;
+    }
+  }
+  return true;
+}
+
+/* dft over the first n of the plan's dims. */
+static fl_value over_dims(env *g, fl_value x, const plan *p, int n,
+                          bool inverse) {
+  for (int k = 0; k < n; k++) {
+    fl_attrs a = fli_attrs(&g->e, FLI_OP_dft);
+    a.v[0].i = p->dims[k];
+    a.v[1].i = inverse;
+    a.v[2].f = scale_of(g->attrs->v[2].i, inverse, (double)p->sizes[k]);
+    x = RUN_A(dft, &a, fitted(g, x, p->dims[k], p->sizes[k]));
+  }
+  return x;
+}
+
+static void whole(env *g, bool lists, int fixed, bool inverse) {
+  plan p;
+  if (!read_plan(g, &p, lists, false, fixed))
+    return;
+  g->out[0] =
+      as_complex(g, over_dims(g, as_pairs(g, g->in[0]), &p, p.n, inverse));
+}
+
+/* Real numbers: the last dim by rdft, then the others. */
+static void forward_half(env *g, bool lists, int fixed) {
+  plan p;
+  fl_value x = g->in[0];
+  if (is_complex(x)) {
+    fli_env_fail(&g->e, FL_EDTYPE, "%s: x is %s, but must be real",
+                 g->op->info.name, fl_dtype_name(fli_meta(x)->dtype));
+    return;
+  }
+  if (!read_plan(g, &p, lists, false, fixed))
+    return;
+  int last = p.n - 1;
+  fl_attrs a = fli_attrs(&g->e, FLI_OP_rdft);
+  a.v[0].i = p.dims[last];
+  a.v[1].f = scale_of(g->attrs->v[2].i, false, (double)p.sizes[last]);
+  x = fitted(g, as_float(g, x), p.dims[last], p.sizes[last]);
+  x = over_dims(g, RUN_A(rdft, &a, x), &p, last, false);
+  g->out[0] = as_complex(g, x);
+}
+
+static void inverse_half(env *g, bool lists, int fixed) {
+  plan p;
+  if (!read_plan(g, &p, lists, true, fixed))
+    return;
+  int last = p.n - 1;
+  int64_t n = p.sizes[last];
+  fl_value x = over_dims(g, as_pairs(g, g->in[0]), &p, last, true);
+  fl_attrs a = fli_attrs(&g->e, FLI_OP_irdft);
+  a.v[0].i = n;
+  a.v[1].i = p.dims[last];
+  a.v[2].f = scale_of(g->attrs->v[2].i, true, (double)n);
+  g->out[0] = RUN_A(irdft, &a, fitted(g, x, p.dims[last], n / 2 + 1));
+}
+
+void compose_fft(env *g) {
+  whole(g, false, 0, false);
+}
+
+void compose_ifft(env *g) {
+  whole(g, false, 0, true);
+}
+
+void compose_rfft(env *g) {
+  forward_half(g, false, 0);
+}
+
+void compose_irfft(env *g) {
+  inverse_half(g, false, 0);
+}
+
+void compose_fft2(env *g) {
+  whole(g, true, 2, false);
+}
+
+void compose_ifft2(env *g) {
+  whole(g, true, 2, true);
+}
+
+void compose_rfft2(env *g) {
+  forward_half(g, true, 2);
+}
+
+void compose_irfft2(env *g) {
+  inverse_half(g, true, 2);
+}
+
+void compose_fftn(env *g) {
+  whole(g, true, 0, false);
+}
+
+void compose_ifftn(env *g) {
+  whole(g, true, 0, true);
+}
+
+void compose_rfftn(env *g) {
+  forward_half(g, true, 0);
+}
+
+void compose_irfftn(env *g) {
+  inverse_half(g, true, 0);
+}
+
+/* --- shifts and frequencies --- */
+
+/* Rolls by half of each size: rounded down, or up for the way back. */
+static void shifted(env *g, bool back) {
+  const fl_meta *m = fli_meta(g->in[0]);
+  int n;
+  const int64_t *dims = fl_attr_list(g->attrs, 0, &n);
+  fl_value x = g->in[0];
+  for (int k = 0; k < (n ? n : m->ndim); k++) {
+    int64_t dim = n ? dims[k] : k, size = m->shape[dim];
+    int64_t by = back ? (size + 1) / 2 : size / 2;
+    if (size < 2)
+      continue;
+    fl_attrs a = fli_attrs(&g->e, FLI_OP_cat);
+    a.v[0].i = dim;
+    x = RUN_A(cat, &a, fli_v_narrow(&g->e, x, (int)dim, size - by, by, 1),
+              narrowed(g, x, dim, size - by));
+  }
+  g->out[0] = x.tensor == g->in[0].tensor ? RUN(copy, x) : x;
+}
+
+void compose_fftshift(env *g) {
+  shifted(g, false);
+}
+
+void compose_ifftshift(env *g) {
+  shifted(g, true);
+}
+
+static fl_value counted(env *g, int64_t from, int64_t to) {
+  fl_attrs a = fli_attrs(&g->e, FLI_OP_arange);
+  a.v[0].f = (double)from;
+  a.v[1].f = (double)to;
+  a.v[3].i = FL_F64;
+  return fli_run(&g->e, FLI_OP_arange, &a, 0, NULL);
+}
+
+static void frequencies(env *g, bool half) {
+  int64_t n = g->attrs->v[0].i;
+  double by = 1 / ((double)n * g->attrs->v[1].f);
+  if (n < 1) {
+    fli_env_fail(&g->e, FL_EARG, "%s: n is %lld and must be at least 1",
+                 g->op->info.name, (long long)n);
+    return;
+  }
+  fl_value k;
+  if (half)
+    k = counted(g, 0, n / 2 + 1);
+  else {
+    fl_attrs a = fli_attrs(&g->e, FLI_OP_cat);
+    k = RUN_A(cat, &a, counted(g, 0, (n + 1) / 2), counted(g, -(n / 2), 0));
+  }
+  g->out[0] = CAST(MUL(k, NUM(by)), (fl_dtype)g->attrs->v[2].i);
+}
+
+void compose_fftfreq(env *g) {
+  frequencies(g, false);
+}
+
+void compose_rfftfreq(env *g) {
+  frequencies(g, true);
+}
+
+/* --- short-time transforms --- */
+
+typedef struct frames {
+  int64_t n, hop, length; /* of a transform, between them, of the window */
+  bool centered, normalized, onesided;
+} frames;
+
+/* Attributes: n_fft, hop, win_length, centered, normalized, onesided. */
+static bool read_frames(env *g, frames *f) {
+  const fl_attr *v = g->attrs->v;
+  f->n = v[0].i;
+  f->length = v[2].i == FL_ATTR_NONE ? f->n : v[2].i;
+  f->hop = v[1].i == FL_ATTR_NONE ? f->n / 4 : v[1].i;
+  f->centered = v[3].i;
+  f->normalized = v[4].i;
+  f->onesided = v[5].i;
+  const fl_meta *w = fli_meta(g->in[1]);
+  bool fits = f->n > 0 && f->hop > 0 && f->length > 0 && f->length <= f->n;
+  if (fits && !fli_nothing(g->in[1]))
+    fits = w->ndim == 1 && w->shape[0] == f->length;
+  if (!fits)
+    fli_env_fail(&g->e, FL_EARG,
+                 "%s: needs n_fft >= win_length > 0, hop > 0 and a window of "
+                 "win_length, got n_fft %lld, win_length %lld, hop %lld",
+                 g->op->info.name, (long long)f->n, (long long)f->length,
+                 (long long)f->hop);
+  return fits;
+}
+
+/* The window in the middle of n, or ones. */
+static fl_value window_of(env *g, const frames *f, fl_dtype d,
+                          fl_device device) {
+  fl_value w = g->in[1];
+  if (fli_nothing(w))
+    w = ADD(fli_v_zeros(&g->e, d, 1, &f->length, device), NUM(1));
+  fl_attrs a = fli_attrs(&g->e, FLI_OP_pad);
+  int64_t before = (f->n - f->length) / 2;
+  fli_set_list(&g->e, &a, 0, 2, (int64_t[]){before, f->n - f->length - before});
+  return f->n == f->length ? CAST(w, d) : RUN_A(pad, &a, CAST(w, d));
+}
+
+/* (batch, time) or (time) to (batch, frequency, frames). */
+void compose_stft(env *g) {
+  frames f;
+  fl_value x = g->in[0];
+  const fl_meta *m = fli_meta(x);
+  if (!read_frames(g, &f))
+    return;
+  int64_t length = m->ndim ? m->shape[m->ndim - 1] : 0;
+  int64_t all = length + (f.centered ? f.n / 2 * 2 : 0);
+  if (m->ndim < 1 || m->ndim > 2 || all < f.n ||
+      (f.centered && f.n / 2 >= length)) {
+    fli_env_fail(&g->e, FL_ESHAPE,
+                 "stft: needs (time) or (batch, time) with enough for n_fft "
+                 "%lld, got shape %s",
+                 (long long)f.n, fli_shape_text(m->ndim, m->shape));
+    return;
+  }
+  x = as_float(g, x);
+  fl_attrs a = fli_attrs(&g->e, FLI_OP_pad);
+  a.v[1].i = 1; /* reflect */
+  fli_set_list(&g->e, &a, 0, 2, (int64_t[]){f.n / 2, f.n / 2});
+  bool alone = m->ndim == 1;
+  if (alone)
+    x = fli_v_unsqueeze(&g->e, x, 0);
+  if (f.centered && f.n > 1)
+    x = RUN_A(pad, &a, x);
+  fl_attrs cut = fli_attrs(&g->e, FLI_OP_unfold);
+  cut.v[0].i = 1;
+  cut.v[1].i = f.n;
+  cut.v[2].i = f.hop;
+  fl_value y = RUN_A(unfold, &cut, x); /* (batch, frames, n) */
+  if (g->e.status)
+    return;
+  y = MUL(y, window_of(g, &f, fli_meta(y)->dtype, fl_tensor_device(y.tensor)));
+  double by = f.normalized ? 1 / sqrt((double)f.n) : 1;
+  fl_attrs way = fli_attrs(&g->e, f.onesided ? FLI_OP_rdft : FLI_OP_dft);
+  way.v[0].i = 2;
+  way.v[f.onesided ? 1 : 2].f = by;
+  y = f.onesided ? RUN_A(rdft, &way, y) : RUN_A(dft, &way, as_pairs(g, y));
+  y = fli_v_transpose(&g->e, y, 1, 2);
+  y = as_complex(g, y);
+  g->out[0] = alone && !g->e.status
+                  ? fli_v_reshape(&g->e, y, 2, fli_meta(y)->shape + 1)
+                  : y;
+}
+
+/* Frames (batch, frames, n) added up where they lie in (batch, time). */
+static fl_value overlapped(env *g, fl_value y, const frames *f, int64_t batch,
+                           int64_t count) {
+  int64_t time = f->n + (count - 1) * f->hop;
+  fl_attrs a = fli_attrs(&g->e, FLI_OP_as_strided_backward);
+  fli_set_list(&g->e, &a, 0, 2, (int64_t[]){batch, time});
+  fli_set_list(&g->e, &a, 1, 3, (int64_t[]){batch, count, f->n});
+  fli_set_list(&g->e, &a, 2, 3, (int64_t[]){time, f->hop, 1});
+  return RUN_A(as_strided_backward, &a, y);
+}
+
+/* Back to time: windows overlap, and their squares' sum is divided by. */
+void compose_istft(env *g) {
+  frames f;
+  fl_value x = g->in[0];
+  const fl_meta *m = fli_meta(x);
+  if (!read_frames(g, &f))
+    return;
+  bool alone = m->ndim == 2;
+  int64_t rows = m->ndim > 1 ? m->shape[m->ndim - 2] : 0;
+  if (!is_complex(x) || m->ndim < 2 || m->ndim > 3 ||
+      rows != (f.onesided ? f.n / 2 + 1 : f.n) || m->shape[m->ndim - 1] == 0) {
+    fli_env_fail(&g->e, FL_ESHAPE,
+                 "istft: needs complex (frequency, frames) or (batch, "
+                 "frequency, frames) with %lld frequencies, got %s of shape %s",
+                 (long long)(f.onesided ? f.n / 2 + 1 : f.n),
+                 fl_dtype_name(m->dtype), fli_shape_text(m->ndim, m->shape));
+    return;
+  }
+  int64_t count = m->shape[m->ndim - 1], batch = alone ? 1 : m->shape[0];
+  fl_value y = RUN(view_as_real, x);
+  if (alone)
+    y = fli_v_unsqueeze(&g->e, y, 0);
+  y = fli_v_transpose(&g->e, y, 1, 2); /* (batch, frames, frequency, 2) */
+  fl_attrs way = fli_attrs(&g->e, f.onesided ? FLI_OP_irdft : FLI_OP_dft);
+  double by = f.normalized ? 1 / sqrt((double)f.n) : 1 / (double)f.n;
+  way.v[0].i = f.onesided ? f.n : 2;
+  way.v[1].i = f.onesided ? 2 : true;
+  way.v[2].f = by;
+  y = f.onesided ? RUN_A(irdft, &way, y) : RUN_A(dft, &way, y);
+  if (!f.onesided && !g->e.status)
+    y = fli_v_reshape(&g->e, fli_v_narrow(&g->e, y, 3, 0, 1, 1), 3,
+                      (int64_t[]){batch, count, f.n});
+  if (g->e.status)
+    return;
+  fl_dtype d = fli_meta(y)->dtype;
+  fl_value w = window_of(g, &f, d, fl_tensor_device(y.tensor));
+  fl_value squares =
+      fli_v_expand(&g->e, RUN(square, w), 3, (int64_t[]){1, count, f.n});
+  y = overlapped(g, MUL(y, w), &f, batch, count);
+  squares = overlapped(g, RUN(contiguous, squares), &f, 1, count);
+  int64_t time = f.n + (count - 1) * f.hop, skip = f.centered ? f.n / 2 : 0;
+  int64_t length = g->attrs->v[6].i;
+  int64_t left = time - 2 * skip, want = length == FL_ATTR_NONE ? left : length;
+  int64_t keep = want < time - skip ? want : time - skip;
+  if (want < 0 || left < 0) {
+    fli_env_fail(&g->e, FL_EARG, "istft: %lld elements is no length",
+                 (long long)want);
+    return;
+  }
+  y = fli_v_narrow(&g->e, y, 1, skip, keep, 1);
+  squares = fli_v_narrow(&g->e, squares, 1, skip, keep, 1);
+  /* where no window reaches there is nothing to divide */
+  squares = RUN(where, RUN(gt, squares, NUM(1e-11)), squares, NUM(1));
+  y = fitted(g, DIV(y, squares), 1, want);
+  g->out[0] = alone ? fli_v_reshape(&g->e, y, 1, &want) : y;
+}
