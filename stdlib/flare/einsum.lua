@@ -5,6 +5,7 @@
 -- of more, those meet first that make the fewest products.
 local core = require "flare.core"
 local fail = require "flare.fail"
+local product_of = require "flare.einsum_product"
 
 local M = {}
 
@@ -259,7 +260,15 @@ end
 -- @param text "bij,bjk->bik"
 -- @param ... tensors, or one table of them
 function M.einsum(text, ...)
-  local p, given = parse(text), {...}
+  local p, a, b, more_given = parse(text), ...
+  if p.fast == nil then p.fast = product_of.prepare(p) end
+  local fast = p.fast
+  if fast and more_given == nil and core.is_tensor(a) and core.is_tensor(b)
+    and a:dim() == #p[1] and b:dim() == #p[2] then
+    local y = product_of.run(fast, a, b)
+    if y then return y end
+  end
+  local given = {...}
   if type(given[1]) == "table" then given = given[1] end
   local inputs, dots = {}, 0
   if #p ~= #given then

@@ -179,7 +179,73 @@ local reductions = {
   all = function(x, dims) return x:all(dims) end,
 }
 
+-- Where every dim has a name and none is new, what to do is worked out once: for each dim of x
+-- the slots of its names, the order of the slots, and the slots of each dim of the result.
+local function prepare(p)
+  if p.on_left["..."] or p.on_right["..."] then return false end
+  local f = {slot = {}, left = {}, right = {}, order = {}, n = 0, split = false, join = false}
+  for d, group in ipairs(p.left) do
+    f.left[d] = {}
+    f.split = f.split or #group ~= 1
+    for k, name in ipairs(group) do
+      if not p.on_right[name] then return false end
+      f.n = f.n + 1
+      f.slot[name], f.left[d][k] = f.n, f.n
+    end
+  end
+  for d, group in ipairs(p.right) do
+    f.right[d] = {}
+    f.join = f.join or #group ~= 1
+    for k, name in ipairs(group) do
+      if not f.slot[name] then return false end
+      f.order[#f.order + 1] = f.slot[name]
+      f.right[d][k] = f.slot[name]
+    end
+  end
+  f.moves = false
+  for k, slot in ipairs(f.order) do f.moves = f.moves or k ~= slot end
+  return f
+end
+
+-- The same as `run`; nil where something is wrong, which that one then tells.
+local function quick(f, x, given)
+  if x:dim() ~= #f.left then return end
+  local sizes, shape = {}, {}
+  for name, n in next, given or shape do
+    local slot = f.slot[name]
+    if not slot or math.type(n) ~= "integer" or n < 1 then return end
+    sizes[slot] = n
+  end
+  for d, slots in ipairs(f.left) do
+    local n, open = x:size(d), nil
+    for _, slot in ipairs(slots) do
+      local known = sizes[slot]
+      if not known then
+        if open then return end
+        open = slot
+      elseif n % known ~= 0 then return
+      else n = n // known end
+    end
+    if open then sizes[open] = n elseif n ~= 1 then return end
+  end
+  if f.split then x = x:reshape(sizes) end
+  if f.moves then x = x:permute(f.order) end
+  if not f.join then return x end
+  for d, slots in ipairs(f.right) do
+    local n = 1
+    for _, slot in ipairs(slots) do n = n * sizes[slot] end
+    shape[d] = n
+  end
+  return x:reshape(shape)
+end
+
 local function run(what, x, pattern, how, given)
+  local ready = parsed[what][pattern]
+  if ready and not how and core.is_tensor(x) and (given == nil or type(given) == "table") then
+    if ready.quick == nil then ready.quick = prepare(ready) end
+    local y = ready.quick and quick(ready.quick, x, given)
+    if y then return y end
+  end
   if not core.is_tensor(x) then fail("%s: x: expected a tensor, got %s", what, type(x)) end
   local p = parse(what, pattern)
   local where = p.where
