@@ -1,6 +1,5 @@
 --- Convolutions.
 local core = require "flare.core"
-local sample = require "flare.onnx.sample"
 local windows = require "flare.onnx.windows"
 
 local M = {}
@@ -69,35 +68,36 @@ function M.Col2Im(n, x, image, block)
   return windows.pad(y, before, after, 0)
 end
 
--- Where each element of each window lies, moved by the offsets: (batch, groups, window, outputs).
-local function positions(offset, g, d, out)
-  local window = 1
-  for k = 1, g.count do window = window * g.kernel[k] end
-  local list = {}
+-- Where each element of each window lies along spatial dim d, as grid_sample counts: the edges of
+-- the image are at -1 and 1. (batch, groups, window, outputs ...)
+local function places(offset, g, d, out, size)
+  local window, list = offset.shape[3], {}
   for p = 0, window - 1 do
-    local rest = p
-    for k = g.count, d + 1, -1 do rest = rest // g.kernel[k] end
-    list[p + 1] = rest % g.kernel[d] * g.dilation[d] - g.before[d]
+    for k = g.count, d + 1, -1 do p = p // g.kernel[k] end
+    list[#list + 1] = p % g.kernel[d] * g.dilation[d] - g.before[d]
   end
   local where = core.tensor(list, {dtype = offset.dtype}):to(offset.device)
-  where = where:reshape(windows.each({window}, g.count + 1, 1))
   local steps = core.arange(0, out[d], {device = offset.device}):to(offset.dtype) * g.stride[d]
-  return offset + where + steps:reshape(windows.each({[d + 1] = out[d]}, g.count + 1, 1))
+  local at = offset + where:reshape(windows.each({window}, g.count + 1, 1))
+    + steps:reshape(windows.each({[d + 1] = out[d]}, g.count + 1, 1))
+  return (2 * at + 1) / size - 1
 end
 
 function M.DeformConv(n, x, weight, offset, bias, mask)
-  local sizes, kernel = windows.sizes(n, x), windows.sizes(n, weight)
-  local g = windows.geometry(n, sizes, kernel)
+  local sizes = windows.sizes(n, x)
+  local g = windows.geometry(n, sizes, windows.sizes(n, weight))
   local out = windows.sizes(n, offset)
   local batch, channels, groups = x.shape[1], x.shape[2], n.attr.group or 1
   local moved = n.attr.offset_group or 1
-  offset = offset:reshape(batch, moved, -1, g.count, table.unpack(out))
-  local coordinates = {}
-  for d = 1, g.count do coordinates[d] = positions(offset:select(4, d), g, d, out) end
-  local window = offset.shape[3]
-  local image = x:reshape(batch * moved, channels // moved, table.unpack(sizes))
-  for d = 1, g.count do coordinates[d] = coordinates[d]:reshape(batch * moved, -1) end
-  local columns = sample.linear(image, coordinates, "zeros")
+  -- in f64, so that what lies on an element is that element
+  offset = offset:to("f64"):reshape(batch, moved, -1, g.count, table.unpack(out))
+  local window, grid = offset.shape[3], {}
+  local shape = windows.each({batch * moved, window, -1}, g.count + 1, 1)
+  for d = g.count, 1, -1 do -- the last spatial dim comes first in a grid
+    grid[#grid + 1] = places(offset:select(4, d), g, d, out, sizes[d]):reshape(shape)
+  end
+  local image = x:to("f64"):reshape(batch * moved, channels // moved, table.unpack(sizes))
+  local columns = image:grid_sample(core.stack(grid, -1)):to(x.dtype)
   columns = columns:reshape(batch, moved, channels // moved, window, -1)
   if mask then columns = columns * mask:reshape(batch, moved, 1, window, -1) end
   columns = columns:reshape(batch, groups, channels // groups * window, -1)
