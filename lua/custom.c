@@ -84,6 +84,35 @@ static fl_status hook(void *context, int64_t key, fl_tensor *of,
   return s;
 }
 
+typedef struct notice {
+  fl_lua *st;
+  fl_tensor *leaf; /* NULL: the pass is over */
+} notice;
+
+static int run_ready(lua_State *L) {
+  notice *r = lua_touserdata(L, 1);
+  fll_getkey(L, FLL_READY);
+  push_or_nil(L, r->st, r->leaf);
+  lua_call(L, 1, 0);
+  return 0;
+}
+
+static fl_status ready(void *context, fl_tensor *leaf) {
+  notice r = {context, leaf};
+  return fll_protect(r.st, run_ready, &r);
+}
+
+/* on_ready(f): f(leaf) when a leaf's gradient is complete, f() at the end of a
+ * backward pass; nil ends it. */
+static int on_ready(lua_State *L) {
+  fl_lua *st = fll_enter(L);
+  bool on = !lua_isnoneornil(L, 1);
+  lua_settop(L, 1);
+  fll_setkey(L, FLL_READY);
+  fl_tape_on_ready(st->rt, on ? ready : NULL, st);
+  return 0;
+}
+
 /* What was saved must be as it was: table at `saved`, versions in `ctx`. */
 static void check_versions(lua_State *L, int record) {
   lua_getfield(L, record, "ctx");
@@ -514,6 +543,7 @@ void fll_custom_core(lua_State *L) {
   static const luaL_Reg functions[] = {{"func", func},
                                        {"custom", custom},
                                        {"checkpoint", checkpoint},
+                                       {"on_ready", on_ready},
                                        {NULL, NULL}};
   fll_register(L, functions);
 }

@@ -49,6 +49,7 @@ enum {
   FLL_ERROR,     /* an error value on its way through the runtime */
   FLL_PASS,      /* gradients that Lua functions gave in a recorded pass */
   FLL_SCOPES,    /* handles made in each open scope */
+  FLL_READY,     /* the function told of gradients */
   FLL_KEYS
 };
 extern const char fll_keys[FLL_KEYS];

@@ -268,9 +268,7 @@ static fl_status finish_here(pass *p, fl_tensor *leaf) {
     s = copy_of(p->rt, g, &x->grad);
     fl_tensor_release(g);
   }
-  if (s == FL_OK && p->rt->on_ready)
-    p->rt->on_ready(p->rt->on_ready_context, leaf);
-  return s;
+  return s ? s : fli_tape_ready(p->rt, leaf);
 }
 
 static fl_status finish_leaf(pass *p, fl_tensor *leaf) {
@@ -759,7 +757,8 @@ fl_status fl_backward(fl_runtime *rt, int n, fl_tensor *const *roots,
   pass p = {.rt = rt};
   if (rt->batch)
     return fli_fail(FL_EAUTOGRAD, "backward: inside vmap use grad");
-  return run_pass(&p, n, roots, seeds, flags);
+  fl_status s = run_pass(&p, n, roots, seeds, flags);
+  return s || rt->in_backward ? s : fli_tape_ready(rt, NULL);
 }
 
 fl_status fl_grad(fl_runtime *rt, int n, fl_tensor *const *roots,

@@ -521,9 +521,10 @@ FL_API fl_status fl_tape_custom(fl_runtime *rt, const char *name, int64_t key,
 /* The hook sees the whole gradient of `t`, once a pass. */
 FL_API fl_status fl_tensor_add_hook(fl_tensor *t, int64_t key);
 FL_API void fl_tensor_drop_hook(fl_tensor *t, int64_t key);
-/* Called when a leaf's gradient is complete, before the pass goes on. */
+/* Called when a leaf's gradient is complete, before the pass of fl_backward
+ * goes on, and with NULL at its end. A failure ends the pass. */
 FL_API void fl_tape_on_ready(fl_runtime *rt,
-                             void (*ready)(void *context, fl_tensor *leaf),
+                             fl_status (*ready)(void *context, fl_tensor *leaf),
                              void *context);
 /* The profiler: a row for each launch and each transfer until it is stopped,
  * `most` at most (0: no limit; `lost` counts the rest). Rows live until the

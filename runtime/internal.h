@@ -384,7 +384,7 @@ struct fl_runtime {
   struct fli_tape *tape;
   fl_tape_host tape_host;
   struct fli_comm *comm; /* groups, NULL: none was asked for */
-  void (*on_ready)(void *context, fl_tensor *leaf);
+  fl_status (*on_ready)(void *context, fl_tensor *leaf);
   void *on_ready_context;
   uintptr_t owner;             /* the thread that opened it */
   char *text;                  /* of fl_..._text */

@@ -644,8 +644,12 @@ void fl_tape_set_host(fl_runtime *rt, const fl_tape_host *host) {
   rt->tape_host = *host;
 }
 
+fl_status fli_tape_ready(fl_runtime *rt, fl_tensor *leaf) {
+  return rt->on_ready ? rt->on_ready(rt->on_ready_context, leaf) : FL_OK;
+}
+
 void fl_tape_on_ready(fl_runtime *rt,
-                      void (*ready)(void *context, fl_tensor *leaf),
+                      fl_status (*ready)(void *context, fl_tensor *leaf),
                       void *context) {
   rt->on_ready = ready;
   rt->on_ready_context = context;

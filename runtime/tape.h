@@ -113,6 +113,8 @@ fl_status fli_tape_record_inplace(fl_runtime *rt, const fl_call *c,
 /* `to` is `t` on another device. */
 fl_status fli_tape_transfer(fl_tensor *t, fl_tensor *to);
 
+/* Tells who wants to know (fl_tape_on_ready). */
+fl_status fli_tape_ready(fl_runtime *rt, fl_tensor *leaf);
 fl_status fli_tape_open(fl_runtime *rt);
 void fli_tape_close(fl_runtime *rt);
 

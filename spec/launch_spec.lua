@@ -37,7 +37,8 @@ describe("flare launch", function()
     assert.equal(0, status)
     assert.truthy(out:find "rank 1: cores .* RANK=1 WORLD_SIZE=2 flare script.lua a b")
     for wrong, message in pairs {["-n 0 script.lua"] = "at least 1",
-        ["--tea script.lua"] = "unknown", [""] = "script is missing", ["--nnodes 2 script.lua"] = "need --rdzv",
+        ["--tea script.lua"] = "unknown", [""] = "script is missing",
+        ["--nnodes 2 script.lua"] = "need --rdzv",
         ["-n x script.lua"] = "expected a number", ["--rdzv nowhere script.lua"] = "host:port"} do
       status, out = launch.shell(folder, "$F launch " .. wrong)
       assert.equal(2, status)

@@ -139,13 +139,18 @@ static void test_numbers(void) {
   fl_tensor_release(out);
 }
 
-static void ready(void *context, fl_tensor *leaf) {
+static fl_status ready(void *context, fl_tensor *leaf) {
   float got;
   uint64_t *ids = context;
+  if (!leaf) {
+    ids[3] = ids[0]; /* the end, after both */
+    return FL_OK;
+  }
   CHECK(fl_tensor_grad(leaf) != NULL);
   CHECK(fl_tensor_read(fl_tensor_grad(leaf), &got, 4) == FL_OK);
   CHECK(got == 2);
   ids[++ids[0]] = fl_tensor_id(leaf);
+  return FL_OK;
 }
 
 /* Each leaf is told of once, with its whole gradient, in order of the pass. */
@@ -161,7 +166,7 @@ static void test_ready(void) {
   fl_tape_on_ready(rt, ready, ids);
   CHECK(fl_backward(rt, 1, &y, NULL, 0) == FL_OK, "%s", fl_error());
   fl_tape_on_ready(rt, NULL, NULL);
-  CHECK(ids[0] == 2);
+  CHECK(ids[0] == 2 && ids[3] == 2);
   CHECK(ids[1] == fl_tensor_id(b) && ids[2] == fl_tensor_id(a));
   fl_tensor_release(a);
   fl_tensor_release(b);

@@ -1,0 +1,62 @@
+--- Gradients of many parameters in a few flat tensors, in the order in which backward makes them.
+local class = require "flare.class"
+local core = require "flare.core"
+
+local Bucket = class "dist.Bucket"
+
+--- @param params of one dtype and device
+function Bucket:init(params)
+  local n, first = 0, params[1]
+  self.params, self.from = params, {}
+  for k, p in ipairs(params) do
+    self.from[k] = n + 1
+    n = n + p:numel()
+  end
+  self.flat = core.zeros({n}, {dtype = first.dtype, device = first.device})
+  self:clear()
+end
+
+function Bucket:clear()
+  self.filled, self.missing = {}, #self.params
+end
+
+--- The k-th parameter's part, in its shape.
+function Bucket:part(k)
+  local p = self.params[k]
+  return self.flat:narrow(1, self.from[k], p:numel()):view(p.shape)
+end
+
+--- Takes the gradient of the k-th parameter, nil: zeros. @return whether all are here
+function Bucket:take(k, grad)
+  local part = self:part(k)
+  if not grad then part:zero_()
+  elseif not (grad:shares(self.flat)) then part:copy_(grad) end
+  if not self.filled[k] then self.missing = self.missing - 1 end
+  self.filled[k] = true
+  return self.missing == 0
+end
+
+--- Makes the parts the gradients of their parameters.
+function Bucket:give()
+  for k, p in ipairs(self.params) do p.grad = self:part(k) end
+end
+
+--- Buckets of up to so many bytes, the first one small: it is to leave early.
+-- @param params in the order in which gradients come
+function Bucket.divide(params, bytes)
+  local list, current, size = {}, {}, 0
+  local limit = math.min(bytes, 1 << 20)
+  for _, p in ipairs(params) do
+    local first = current[1]
+    local more = p:numel() * p:element_size()
+    if first and (size + more > limit or first.dtype ~= p.dtype or first.device ~= p.device) then
+      list[#list + 1] = Bucket(current)
+      current, size, limit = {}, 0, bytes
+    end
+    current[#current + 1], size = p, size + more
+  end
+  if #current > 0 then list[#list + 1] = Bucket(current) end
+  return list
+end
+
+return Bucket
