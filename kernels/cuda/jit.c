@@ -243,7 +243,7 @@ void flc_cache_write(char *path, const flc_binary *b) {
   static _Atomic unsigned turn;
   char part[560];
   cached c = {b->bytes, flc_hash(FLC_HASH, b->image, b->bytes), {0}};
-  memcpy(c.entry, b->entry, sizeof c.entry);
+  snprintf(c.entry, sizeof c.entry, "%s", b->entry);
   make_folders(path);
   snprintf(part, sizeof part, "%s.%ld.%u.part", path, (long)getpid(), turn++);
   FILE *f = fopen(part, "wb");
