@@ -93,6 +93,40 @@ local function attach(k)
   }
 end
 
+-- Three sizes that are numbers, or nil.
+local function fixed(value)
+  local list = type(value) == "table" and value or {value}
+  for i = 1, 3 do
+    if list[i] ~= nil and not (math.type(list[i]) == "integer" and list[i] > 0) then return end
+  end
+  return list[1] or 1, list[2] or 1, list[3] or 1
+end
+
+-- What core.raw_call launches by; nil where something has to be computed, or looked at, each time.
+local function plan_of(o)
+  local list, at, tensor = {}, {}, nil
+  for i, p in ipairs(o.params) do
+    at[p.name] = i
+    tensor = tensor or p.pointer and not p.out and i
+  end
+  for _, p in ipairs(o.params) do
+    local like = p.out == true and tensor or at[p.out] or 1
+    if type(p.out) == "function" or p.out and (not tensor or not o.params[like].pointer
+                                               or o.params[like].out) then return end
+    list[#list + 1] = p.dtype
+    list[#list + 1] = (p.pointer and 1 or 0) | (p.pointer and not p.const and 2 or 0)
+      | (p.out and 4 or 0)
+    list[#list + 1] = like - 1
+  end
+  local bx, by, bz = fixed(o.block or 256)
+  local gx, gy, gz = fixed(o.grid)
+  local shared = o.shared or 0
+  if not tensor or not bx or not gx or math.type(shared) ~= "integer" or shared < 0
+     or bx > 1024 or by > 1024 or bz > 64 or bx * by * bz > 1024
+     or gx > 0x7fffffff or gy > 65535 or gz > 65535 then return end
+  return core.raw_plan(o.raw, o.name, o.grid and gx or 0, gy, gz, bx, by, bz, shared, list)
+end
+
 --- A kernel from CUDA source: a table with __call, see docs/kernels.md.
 local function new(given)
   local o = options.check("cuda.kernel", given, defaults)
@@ -111,6 +145,7 @@ local function new(given)
     if p.pointer and not p.const then o.writes = o.writes | 1 << (i - 1) end
   end
   o.raw = compile("cuda.kernel", o.source, o.name, o.options, o.arch)
+  o.plan = plan_of(o)
   local k = setmetatable(o, kernel)
   if o.backward then
     if type(o.backward) ~= "function" and getmetatable(o.backward) ~= kernel then
@@ -263,8 +298,7 @@ function kernel:launch(...)
   return args, results
 end
 
-function kernel:__call(...)
-  if self.op then return self.op(...) end
+local function call(self, ...)
   if core.grad_enabled() then
     for i = 1, select("#", ...) do
       local x = select(i, ...)
@@ -277,6 +311,12 @@ function kernel:__call(...)
   end
   local _, results = self:launch(...)
   return table.unpack(results, 1, #self.outs)
+end
+
+function kernel:__call(...)
+  if self.op then return self.op(...) end
+  if self.plan then return core.raw_call(self.plan, call, self, ...) end
+  return call(self, ...)
 end
 
 function kernel:__tostring()
