@@ -269,6 +269,12 @@ describe("a model", function()
     assert.is_truthy(why)
   end)
 
+  it("is not nested without end", function()
+    local graph = {node = {w.node("Neg", {"x"}, {"y"})}}
+    for _ = 1, 40 do graph = {node = {w.node("If", {"x"}, {"y"}, {then_branch = {"g", graph}})}} end
+    refused("messages are nested too deep", graph)
+  end)
+
   it("does not unfold without end", function()
     local function twice(k) -- calls the next function two times
       local name = "F" .. k
