@@ -1,0 +1,38 @@
+-- `flare bench compare`: what it measures of two implementations, and what it refuses.
+local tree = require "spec.support.tree"
+
+local function compare(arguments)
+  return tree.output(("FLARE_SOURCE=. '%s/flare' bench compare %s 2>&1; echo status=$?"):format(
+    tree.build, arguments))
+end
+
+describe("flare bench compare", function()
+  it("shows time, memory and errors side by side", function()
+    local out = compare [["softmax" "(x - x:logsumexp(2, true)):exp() * 1.5" \
+      --inputs "x = randn(16, 8)"]]
+    for _, line in ipairs {"forward +[%d.]+ us +[%d.]+ us +[%d.]+\n",
+        "forward and backward +[%d.]+ %a+ +[%d.]+ %a+ +[%d.]+\n", "memory, at most +[%d.]+ MiB",
+        "error +%d.%de%-0[78] +5.0e%-01", "status=0\n$"} do
+      assert.truthy(out:find(line), line .. "\n" .. out)
+    end
+  end)
+
+  it("takes several inputs, types, devices, and files", function()
+    local path = os.tmpname() .. ".lua"
+    local file <close> = assert(io.open(path, "w"))
+    file:write "return function(a, b) return a:matmul(b) end"
+    file:close()
+    local out = compare(("'a:matmul(b)' '%s' --inputs 'a = randn(3, 4); b = randn(4, 2)' "
+      .. "--dtype bf16 --device sim:0"):format(path))
+    assert.truthy(out:find "sim:0, bf16", out)
+    assert.truthy(out:find "error of gradients +%d.%de%-0%d", out)
+    assert.truthy(out:find "status=0\n$", out)
+    os.remove(path)
+  end)
+
+  it("says what is wrong", function()
+    assert.truthy(compare "relu":find "usage: flare bench compare A B.*status=1")
+    assert.truthy(compare "relu 'x:rely()'":find "x:rely%(%).*no 'rely'.*status=1")
+    assert.truthy(compare "relu relu --inputs 'x ='":find "inputs.*status=1")
+  end)
+end)
