@@ -138,7 +138,9 @@ function Report:text(opts)
   for k = 1, math.min(#list, o.most) do lines[#lines + 1] = line_of(list[k], total) end
   if #list > o.most then lines[#lines + 1] = ("... and %d more"):format(#list - o.most) end
   if o.by ~= "pass" then
-    for _, s in ipairs(self:sums "pass") do
+    local passes = self:sums "pass"
+    table.sort(passes, function(a, b) return a.name > b.name end) -- forward first
+    for _, s in ipairs(passes) do
       lines[#lines + 1] = ("%s: %d launches, %.1f us"):format(s.name, s.calls, s.time)
     end
   end
