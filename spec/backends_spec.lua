@@ -1,5 +1,7 @@
 -- flare.backends: settings for GPUs, which need none to be set and read.
+local fakes = require "spec.support.fakes"
 local flare = require "flare"
+local tree = require "spec.support.tree"
 
 local function refused(given, message)
   local ok, err = pcall(flare.backends, given)
@@ -51,5 +53,47 @@ describe("flare.backends", function()
     assert.match("conv must be 0 to 2, got 3", select(2, pcall(control, "cuda", "conv", 3)))
     assert.match("conv must be 0 to 2, got 0.5", select(2, pcall(control, "cuda", "conv", 0.5)))
     assert.match("there is no backend \"gpu\"", select(2, pcall(control, "gpu", "conv", 1)))
+  end)
+end)
+
+-- The kernels that lines of a script launch, on a GPU that does nothing.
+describe("flare.backends{deterministic = true}", function()
+  local place = os.tmpname() .. ".d"
+  setup(function() fakes.machine(place) end)
+  teardown(function() os.execute("rm -rf " .. place) end)
+
+  local function launched(script, deterministic)
+    local log = place .. "/launched"
+    os.execute((": >'%s'"):format(log))
+    local said, status = fakes.run(place, ("FLARE_CACHE=off FAKE_LAUNCHED='%s'"):format(log), [[
+local flare = require "flare"
+flare.backends{deterministic = ]] .. tostring(deterministic) .. "}\n" .. script)
+    assert.equal("", said)
+    assert.equal(0, status)
+    return "\n" .. tree.read(log)
+  end
+
+  local function takes(script, free, ordered)
+    local out = launched(script, false)
+    assert(out:find("\n" .. free .. "<", 1, true), out)
+    assert(not out:find("\n" .. ordered .. "<", 1, true), out)
+    out = launched(script, true)
+    assert(not out:find("\n" .. free .. "<", 1, true), out)
+    assert(out:find("\n" .. ordered .. "<", 1, true), out)
+  end
+
+  it("adds no floats in whatever order they come", function()
+    takes([[
+local at = flare.ones({20000}, {dtype = "i64", device = "cuda"})
+flare.zeros({40}, {device = "cuda"}):scatter_add(1, at, flare.ones({20000}, {device = "cuda"}))
+]], "add", "places")
+    takes([[
+local x = flare.zeros({2, 30, 30}, {device = "cuda", requires_grad = true})
+x:max_pool{kernel = {5, 5}, stride = {1, 1}}:sum():backward()
+]], "put", "places")
+    takes([[
+local q = flare.zeros({1, 2, 200, 64}, {dtype = "bf16", device = "cuda", requires_grad = true})
+flare.attention(q, q, q):sum():backward()
+]], "gather", "queries")
   end)
 end)

@@ -37,6 +37,7 @@ describe("a GPU that", function()
       "misaligned address (716) in the kernel bad")
     says(run("FAKE_FAULT=bad:710", "bad(x)\nx:tolist()"),
       "device-side assert triggered (710) in the kernel bad")
+    says(run("FAKE_FAULT=bad:214", "bad(x)\nx:tolist()"), "cuda:0: something else (214)")
   end)
 
   it("has failed says so again, whatever is asked of it, and ends quietly", function()

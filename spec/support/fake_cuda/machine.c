@@ -1,6 +1,7 @@
 /* A driver with one GPU whose memory is the host's and whose kernels do nothing
  * but what FAKE_FAULT and FAKE_HANG say: "name:700" leaves that error for good,
- * "name" never ends. FAKE_MEMORY is how many bytes there are. Whoever waits for
+ * "name" never ends. FAKE_MEMORY is how many bytes there are, FAKE_LAUNCHED a
+ * file that gets the names of what is launched. Whoever waits for
  * what never ends, other than by asking, is stopped with status 99. */
 #include "../../../kernels/cuda/library.h"
 
@@ -231,6 +232,12 @@ static CUresult launch(CUfunction function) {
   const char *name = (const char *)function, *fault = getenv("FAKE_FAULT"),
              *hang = getenv("FAKE_HANG"),
              *code = fault ? strchr(fault, ':') : 0;
+  const char *path = getenv("FAKE_LAUNCHED");
+  FILE *f = path ? fopen(path, "a") : NULL;
+  if (f) {
+    fprintf(f, "%s\n", name);
+    fclose(f);
+  }
   if (broken)
     return broken;
   if (code && strncmp(name, fault, (size_t)(code - fault)) == 0)
