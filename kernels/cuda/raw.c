@@ -18,6 +18,7 @@
 enum { CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK = 0 };
 
 struct fl_raw {
+  fl_raw *next;
   char *text, *name, *options; /* text NULL: an image */
   flc_binary binary;           /* image NULL: not compiled */
   char arch[16];
@@ -218,6 +219,12 @@ static fl_status compile(fl_raw *k, const char *arch, char **log) {
   return s;
 }
 
+/* Whether the source says all: files beside it may change. */
+static bool is_whole(const fl_raw *k) {
+  return k->text && !strstr(k->options, "-I") &&
+         !strstr(k->text, "#include \"");
+}
+
 /* From the disk cache, else compiled. Sources with files of their own beside
  * them are compiled every time: those may have changed. */
 static fl_status get(fl_raw *k, const char *arch, char **log) {
@@ -229,8 +236,7 @@ static fl_status get(fl_raw *k, const char *arch, char **log) {
     h = flc_hash(h, k->options, strlen(k->options) + 1);
     key[i] = flc_hash(h, k->text, strlen(k->text));
   }
-  bool cache = !strstr(k->options, "-I") && !strstr(k->text, "#include \"") &&
-               flc_cache_path(arch, key, path, sizeof path);
+  bool cache = is_whole(k) && flc_cache_path(arch, key, path, sizeof path);
   free(k->binary.owned);
   k->binary = (flc_binary){0};
   if (cache && flc_devices() > 0 && flc_cache_read(path, &k->binary)) {
@@ -269,6 +275,26 @@ static fl_status take_image(fl_raw *k, const fl_raw_source *s) {
   return FL_OK;
 }
 
+/* All of them. A source that was compiled before is the same kernel. */
+static fl_raw *kept;
+
+static fl_raw *find_equal(const fl_raw *k) {
+  pthread_mutex_lock(&flc_lock);
+  fl_raw *r = is_whole(k) ? kept : NULL;
+  while (r && !(is_whole(r) && r->binary.image && !strcmp(r->text, k->text) &&
+                !strcmp(r->name, k->name) && !strcmp(r->options, k->options)))
+    r = r->next;
+  pthread_mutex_unlock(&flc_lock);
+  return r;
+}
+
+static void keep(fl_raw *k) {
+  pthread_mutex_lock(&flc_lock);
+  k->next = kept;
+  kept = k;
+  pthread_mutex_unlock(&flc_lock);
+}
+
 fl_status flc_raw_new(fl_backend *b, const fl_raw_source *source, fl_raw **out,
                       char **log) {
   fl_raw *k = calloc(1, sizeof *k);
@@ -286,15 +312,23 @@ fl_status flc_raw_new(fl_backend *b, const fl_raw_source *source, fl_raw **out,
                     : fli_fail(FL_ENOMEM, "out of memory: a kernel");
   flc_device *d = flc_devices() > 0 ? flc_device_open(0) : NULL;
   const char *arch = d ? d->arch : source->arch ? source->arch : "sm_80";
+  fl_raw *same = s == FL_OK ? find_equal(k) : NULL;
+  if (same && strcmp(same->arch, arch) == 0) {
+    drop(k);
+    *out = same;
+    return FL_OK;
+  }
   if (s == FL_OK && source->image)
     s = take_image(k, source);
   else if (s == FL_OK && (d || flc_compiler_get()))
     s = get(k, arch, log);
-  if (s)
+  if (s) {
     drop(k);
-  else
-    *out = k;
-  return s;
+    return s;
+  }
+  keep(k);
+  *out = k;
+  return FL_OK;
 }
 
 /* --- on a device --- */
