@@ -1,0 +1,189 @@
+-- flare.dist beyond collectives: who we are by the environment, meshes, handles, local SGD, a
+-- pipeline of two stages.
+local launch = require "spec.support.launch"
+
+local function good(n, text, seconds)
+  local status, out, _, folder = launch.run(("-n %d --tee all"):format(n), text, seconds or 40)
+  launch.remove(folder)
+  assert.equal(0, status, out)
+  return out
+end
+
+describe("flare.dist", function()
+  it("is rank 0 of 1 without a job", function()
+    local folder = launch.folder [[
+      assert(rank == 0 and size == 1)
+      local x = flare.ones{2}
+      assert(dist.all_reduce(x, {reduce = "mean"})[1]:item() == 1)
+      assert(dist.all_gather(x, {async = true}):wait():numel() == 2)
+      dist.barrier()
+      print(dist.mesh{dp = 1}.dp.size)
+    ]]
+    local status, out = launch.shell(folder, "$F script.lua")
+    assert.equal(0, status, out)
+    assert.equal("1\n", out)
+    launch.remove(folder)
+  end)
+
+  it("reads the variables of torchrun, Open MPI, PMI and Slurm", function()
+    local folder = launch.folder [[
+      local y = dist.all_gather(flare.tensor({rank}, {dtype = "i64"})):tolist()
+      if rank == 0 then print(table.concat(y, " "), dist.local_rank()) end
+    ]]
+    for _, names in ipairs {
+      "RANK=$r WORLD_SIZE=2 LOCAL_RANK=$r LOCAL_WORLD_SIZE=2 MASTER_ADDR=localhost",
+      "OMPI_COMM_WORLD_RANK=$r OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_RANK=$r "
+        .. "OMPI_COMM_WORLD_LOCAL_SIZE=2",
+      "PMI_RANK=$r PMI_SIZE=2 MPI_LOCALRANKID=$r MPI_LOCALNRANKS=2",
+      "SLURM_PROCID=$r SLURM_STEP_NUM_TASKS=2 SLURM_LOCALID=$r SLURM_JOB_ID=7 SLURM_STEP_ID=$$",
+    } do
+      local status, out = launch.shell(folder,
+        ("for r in 0 1; do env %s $F script.lua & done; wait"):format(names))
+      assert.equal(0, status)
+      assert.equal("0 1\t0\n", out)
+    end
+    local status, out = launch.shell(folder, "RANK=5 WORLD_SIZE=2 $F script.lua")
+    assert.equal(1, status)
+    assert.truthy(out:find("RANK is 5 and WORLD_SIZE 2", 1, true), out)
+    status, out = launch.shell(folder, "RANK=0 WORLD_SIZE=4 LOCAL_WORLD_SIZE=2 $F script.lua")
+    assert.equal(1, status)
+    assert.truthy(out:find("mpirun -n 4", 1, true), out)
+    launch.remove(folder)
+  end)
+
+  it("makes meshes whose groups are its lines", function()
+    good(4, [[
+      local mesh = dist.mesh{tp = 2, dp = 2}
+      assert(mesh.at.dp == rank // 2 and mesh.at.tp == rank % 2)
+      local function sum(group) return group:all_reduce(flare.tensor{2 ^ rank})[1]:item() end
+      assert(sum(mesh.tp) == (rank < 2 and 3 or 12))
+      assert(sum(mesh.dp) == (rank % 2 == 0 and 5 or 10))
+      local other = dist.mesh{x = 2, y = 2, order = {"y", "x"}}
+      assert(other.at.y == rank // 2)
+      local ok, why = pcall(dist.mesh, {dp = 3})
+      assert(not ok and why:find("multiply to 3, but the job has 4", 1, true), why)
+      local pair = dist.group{1, 3}
+      assert((pair.rank ~= nil) == (rank % 2 == 1))
+    ]])
+  end)
+
+  it("gives handles that wait", function()
+    good(2, [[
+      for _, device in ipairs {"cpu", "sim:0"} do
+        local works = {}
+        for k = 1, 10 do
+          works[k] = dist.all_reduce((flare.ones{50000} * k):to(device), {async = true})
+        end
+        for k = 10, 1, -1 do
+          assert(works[k]:wait():eq(2 * k):all():item())
+          assert(works[k]:done())
+        end
+      end
+      local got = dist.scatter(rank == 1 and flare.arange(0, 6):view(6, 1) or nil, {root = 1})
+      assert(got.shape[1] == 3 and got[1]:item() == 3 * rank)
+      assert(dist.share(rank == 0 and "a word" or nil) == "a word")
+    ]])
+  end)
+
+  it("is data parallel as local SGD with one step", function()
+    good(2, [[
+      local nn, optim = flare.nn, flare.optim
+      local function make() flare.manual_seed(1) return nn.Linear(5, 3):to "f64" end
+      flare.manual_seed(2)
+      local x = flare.randn({8, 5}, {dtype = "f64"})
+      local a = x:narrow(1, rank * 4 + 1, 4)
+      local function run(model, input, step, zero)
+        for _ = 1, 5 do
+          zero()
+          model(input):square():mean():backward()
+          step()
+        end
+        return model.weight:detach()
+      end
+      local function sgd(m) return optim.SGD(m:parameters(), {lr = 0.1}) end
+      local alone = make()
+      local o = sgd(alone)
+      local want = run(alone, x, function() o:step() end, function() o:zero_grad() end)
+      for _, every in ipairs {1, 5} do
+        local model = make()
+        local inner = sgd(model)
+        local outer = dist.LocalSGD(model, inner, {every = every})
+        local got = run(model, a, function() outer:step() end, function() inner:zero_grad() end)
+        if every == 1 then assert((got - want):abs():max():item() < 1e-12) end
+        assert(dist.broadcast(got):eq(got):all():item(), "ranks differ")
+      end
+      local model = make()
+      local late = dist.LocalSGD(model, sgd(model), {every = 2, async = true})
+      run(model, a, function() late:step() end, function() late.optimizer:zero_grad() end)
+      late:finish()
+      assert(dist.broadcast(model.weight:detach()):eq(model.weight):all():item())
+      model = make()
+      local outer = dist.LocalSGD(model, sgd(model), {every = 2,
+        outer = function(params) return optim.SGD(params, {lr = 1}) end})
+      local plain = make()
+      local mean = dist.LocalSGD(plain, sgd(plain), {every = 2})
+      for _ = 1, 4 do
+        for _, one in ipairs {outer, mean} do
+          one.optimizer:zero_grad()
+          local m = one == outer and model or plain
+          m(a):square():mean():backward()
+          one:step()
+        end
+      end
+      assert((model.weight - plain.weight):abs():max():item() < 1e-12)
+    ]])
+  end)
+
+  it("trains a pipeline of two stages, with gradients sent back across the cut", function()
+    good(2, [[
+      local nn, optim = flare.nn, flare.optim
+      local function stages()
+        flare.manual_seed(4)
+        local one = nn.Sequential(nn.Linear(4, 8), nn.Tanh()):to "f64"
+        return one, nn.Linear(8, 2):to "f64"
+      end
+      flare.manual_seed(5)
+      local x = flare.randn({6, 4}, {dtype = "f64"})
+      local first, second = stages()
+      local mine = rank == 0 and first or second
+      local o = optim.SGD(mine:parameters(), {lr = 0.1})
+      for _ = 1, 4 do
+        o:zero_grad()
+        local works = {}
+        for k = 1, 3 do -- micro batches
+          local part = x:narrow(1, 2 * k - 1, 2)
+          if rank == 0 then
+            local h = mine(part)
+            works[k] = {h, dist.send(h:detach(), 1, {async = true})}
+          else
+            local h = dist.recv({2, 8}, 0, {dtype = "f64"}):requires_grad_(true)
+            local loss = mine(h):square():mean() / 3
+            local params = mine:parameters()
+            local grads = table.pack(flare.grad(loss, {h, table.unpack(params)}))
+            for i, p in ipairs(params) do
+              p.grad = p.grad and p.grad + grads[i + 1] or grads[i + 1]
+            end
+            dist.send(grads[1], 0)
+          end
+        end
+        for k = 1, rank == 0 and 3 or 0 do
+          works[k][2]:wait()
+          works[k][1]:backward(dist.recv({2, 8}, 1, {dtype = "f64"}))
+        end
+        o:step()
+      end
+      local a, b = stages()
+      local whole = nn.Sequential(a, b)
+      local w = optim.SGD(whole:parameters(), {lr = 0.1})
+      for _ = 1, 4 do
+        w:zero_grad()
+        whole(x):square():mean():backward()
+        w:step()
+      end
+      local list = (rank == 0 and a or b):parameters()
+      for k, p in ipairs(mine:parameters()) do
+        assert((p - list[k]):abs():max():item() < 1e-12)
+      end
+    ]])
+  end)
+end)

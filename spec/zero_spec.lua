@@ -1,0 +1,117 @@
+-- ZeRO: states, gradients and parameters in parts, against one process on the whole batch, in f64.
+local launch = require "spec.support.launch"
+
+local tools = [[
+  local nn, optim = flare.nn, flare.optim
+  local function make(seed)
+    flare.manual_seed(seed or 3)
+    return nn.Sequential(nn.Linear(6, 33), nn.Tanh(), nn.LayerNorm(33),
+      nn.Sequential(nn.Linear(33, 20), nn.ReLU()), nn.Linear(20, 3)):to "f64"
+  end
+  flare.manual_seed(9)
+  local x = flare.randn({8 * size, 6}, {dtype = "f64"})
+  local y = flare.randn({8 * size, 3}, {dtype = "f64"})
+  local a, b = x:narrow(1, rank * 8 + 1, 8), y:narrow(1, rank * 8 + 1, 8)
+  local function train(model, o, input, target, steps)
+    for _ = 1, steps do
+      o:zero_grad();
+      (model(input) - target):square():mean():backward()
+      o:step()
+    end
+  end
+  local function adam(params) return optim.Adam(params, {lr = 0.01}) end
+  local function far(zero, model)
+    local most, state = 0, zero:state_dict()
+    for name, p in model:named_parameters() do
+      most = math.max(most, (state[name] - p:detach()):abs():max():item())
+    end
+    return most
+  end
+  local function alone(steps)
+    local model = make()
+    train(model, adam(model:parameters()), x, y, steps)
+    return model
+  end
+]]
+
+local function good(n, text, folder)
+  local mine = folder or launch.folder ""
+  local file <close> = assert(io.open(mine .. "/script.lua", "w"))
+  file:write('local flare = require "flare"\nlocal dist = flare.dist\n',
+    "local rank, size = dist.init()\n", tools, text)
+  file:close()
+  local command = ("exec $F launch -n %d --tee all script.lua"):format(n)
+  local status, out = launch.shell(mine, command, 60)
+  if not folder then launch.remove(mine) end
+  assert.equal(0, status, out)
+  return out
+end
+
+describe("ZeRO", function()
+  for stage = 1, 3 do
+    for _, n in ipairs {2, 4} do
+      it(("stage %d is one process, to rounding, with %d ranks"):format(stage, n), function()
+        good(n, ([[
+          local zero = dist.ZeRO(make(rank + 3), adam, {stage = %d, bucket_mb = 0.003})
+          train(zero, zero, a, b, 6)
+          assert(far(zero, alone(6)) < 1e-12, far(zero, alone(6)))
+          local kept = 0
+          for _, state in ipairs(zero.optimizer.groups[1].state) do
+            kept = kept + state.moments[1]:numel()
+          end
+          local all = 0
+          for _, p in ipairs(make():parameters()) do all = all + p:numel() end
+          assert(kept <= all / size + 8, kept)
+          if zero.stage > 1 then
+            for _, p in ipairs(zero.model:parameters()) do assert(not p.grad) end
+          end
+          if zero.stage == 3 then
+            for _, p in ipairs(zero.model:parameters()) do assert(p:numel() == 0) end
+          end
+        ]]):format(stage))
+      end)
+    end
+
+    it(("stage %d goes on from a checkpoint of another number of ranks"):format(stage), function()
+      local folder = launch.folder ""
+      local text = ([[
+        local zero = dist.ZeRO(make(rank + 3), adam, {stage = %d, bucket_mb = 0.003})
+      ]]):format(stage)
+      -- the batch is the same for 4 ranks and for 2: each takes its part of the first 16 rows
+      local part = [[
+        local rows = 16 // size
+        a, b = x:narrow(1, rank * rows + 1, rows), y:narrow(1, rank * rows + 1, rows)
+        x, y = x:narrow(1, 1, 16), y:narrow(1, 1, 16)
+      ]]
+      good(2, "x = flare.arange(0, 96, {dtype = 'f64'}):view(16, 6) / 50 y = x:narrow(2, 1, 3)\n"
+        .. part .. text .. [[
+        train(zero, zero, a, b, 3)
+        assert(zero:save "checkpoint")
+      ]], folder)
+      good(4, "x = flare.arange(0, 96, {dtype = 'f64'}):view(16, 6) / 50 y = x:narrow(2, 1, 3)\n"
+        .. part .. text .. [[
+        assert(zero:load "checkpoint")
+        train(zero, zero, a, b, 3)
+        assert(far(zero, alone(6)) < 1e-12, far(zero, alone(6)))
+        local ok, message = zero:load "nowhere"
+        assert(ok == nil and message:find "nowhere", message)
+      ]], folder)
+      launch.remove(folder)
+    end)
+  end
+
+  it("clips by the norm over all ranks", function()
+    good(2, [[
+      local model = make()
+      ;(model(x) - y):square():mean():backward()
+      local norm = optim.grad_norm(model:parameters()):item()
+      for stage = 1, 3 do
+        local zero = dist.ZeRO(make(), adam, {stage = stage});
+        (zero(a) - b):square():mean():backward()
+        local got = zero:clip_grad_norm_(norm / 2)
+        assert(math.abs(got - norm) < 1e-9, got .. " " .. norm)
+        assert(math.abs(zero:clip_grad_norm_(1e9) - norm / 2) < 1e-5)
+      end
+    ]])
+  end)
+end)

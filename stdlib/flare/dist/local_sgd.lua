@@ -1,0 +1,86 @@
+--- Local SGD (arXiv:1805.09767): ranks train for themselves and every K steps take the mean of
+-- their parameters, by themselves or as a step of an optimizer outside (arXiv:2311.08105).
+--
+--     local sgd = dist.LocalSGD(model, optimizer, {every = 8})
+--     loss:backward()
+--     sgd:step()
+local class = require "flare.class"
+local core = require "flare.core"
+local dist = require "flare.dist"
+local fail = require "flare.fail"
+local options = require "flare.options"
+
+local LocalSGD = class "dist.LocalSGD"
+
+--- Options: every, steps between means (1: with plain SGD the same as data parallel); group; outer,
+-- a function from the parameters to an optimizer whose gradient is how far they have moved;
+-- async, the mean arrives while the next K steps go on, and what they change is kept.
+function LocalSGD:init(model, optimizer, o)
+  dist.rank()
+  o = options.check("LocalSGD", o, {every = 1, group = dist.world, outer = options.none,
+    async = false})
+  options.count("LocalSGD", "every", o.every)
+  if o.outer and o.async then fail "LocalSGD: outer and async do not go together" end
+  self.params = type(model) == "table" and model.__module and model:parameters() or model
+  self.optimizer, self.group, self.every, self.async = optimizer, o.group, o.every, o.async
+  self.steps = 0
+  local _ <close> = core.no_grad()
+  if self.group.size > 1 then
+    for _, p in ipairs(self.params) do self.group:broadcast_(p) end
+  end
+  if o.outer then
+    self.kept = {}
+    for k, p in ipairs(self.params) do self.kept[k] = p:detach():clone():requires_grad_(true) end
+    self.outer = o.outer(self.kept)
+  end
+end
+
+-- What was sent K steps ago has come back: its mean, and what has changed here since.
+local function arrive(self)
+  for k, p in ipairs(self.params) do
+    local mean = self.works[k]:wait()
+    p:copy_(mean + (p - self.sent[k]))
+  end
+  self.works = nil
+end
+
+local function average(self)
+  local o = {reduce = "mean", async = self.async or nil}
+  if self.async then
+    if self.works then arrive(self) end
+    self.works, self.sent = {}, {}
+    for k, p in ipairs(self.params) do
+      self.sent[k] = p:detach():clone()
+      self.works[k] = self.group:all_reduce(self.sent[k], {reduce = "mean", async = true})
+    end
+    return
+  end
+  for k, p in ipairs(self.params) do
+    local mean = self.group:all_reduce(p:detach(), o)
+    if self.outer then self.kept[k].grad = self.kept[k]:detach() - mean
+    else p:copy_(mean) end
+  end
+  if not self.outer then return end
+  self.outer:step()
+  for k, p in ipairs(self.params) do p:copy_(self.kept[k]:detach()) end
+end
+
+--- One step of the optimizer; every K-th also takes the mean.
+function LocalSGD:step()
+  self.optimizer:step()
+  self.steps = self.steps + 1
+  if self.steps % self.every ~= 0 then return end
+  local _ <close> = core.no_grad()
+  average(self)
+end
+
+--- Waits for a mean that is under way, and takes one last, so that all ranks are the same.
+function LocalSGD:finish()
+  local _ <close> = core.no_grad()
+  if self.works then arrive(self) end
+  for _, p in ipairs(self.params) do
+    p:copy_(self.group:all_reduce(p:detach(), {reduce = "mean"}))
+  end
+end
+
+return LocalSGD

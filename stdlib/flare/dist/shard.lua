@@ -1,0 +1,49 @@
+--- A flat piece of many parameters: every rank keeps one part of it, a leaf that optimizers update.
+local class = require "flare.class"
+local core = require "flare.core"
+
+local Shard = class "dist.Shard"
+
+--- @param params of one dtype and device, the same on all ranks
+-- @param names of them
+function Shard:init(params, names, group)
+  self.params, self.names, self.group = params, names, group
+  self.shapes, self.from = {}, {}
+  local n = 0
+  for k, p in ipairs(params) do
+    self.shapes[k], self.from[k] = {table.unpack(p.shape, 1, p:dim())}, n + 1
+    n = n + p:numel()
+  end
+  self.numel = n
+  self.length = -(-n // group.size) -- of a rank; the last ones end in zeros
+  self.dtype, self.device = params[1].dtype, params[1].device
+  local _ <close> = core.no_grad()
+  self.part = self:mine(self:flatten(params)):clone():requires_grad_(true)
+end
+
+--- Tensors one after the other, with zeros up to a whole number of parts.
+function Shard:flatten(list)
+  local flat = core.zeros({self.length * self.group.size}, {dtype = self.dtype,
+    device = self.device})
+  for k, t in ipairs(list) do flat:narrow(1, self.from[k], t:numel()):copy_(t:reshape(-1)) end
+  return flat
+end
+
+--- This rank's part of a flat tensor.
+function Shard:mine(flat)
+  return flat:narrow(1, self.group.rank * self.length + 1, self.length)
+end
+
+--- All of it, differentiably: gradients of all ranks add up in `part`.
+function Shard:gather(tensor)
+  return self.group:all_gather(tensor or self.part)
+end
+
+--- The k-th parameter in a flat tensor, a view.
+function Shard:view(flat, k)
+  local n = 1
+  for _, size in ipairs(self.shapes[k]) do n = n * size end
+  return flat:narrow(1, self.from[k], n):view(self.shapes[k])
+end
+
+return Shard

@@ -1,0 +1,218 @@
+--- Data parallel training in which each rank keeps a part of what all need (arXiv:1910.02054):
+-- stage 1 of the optimizer's state, 2 of the gradients as well, 3 of the parameters, too.
+--
+--     local zero = dist.ZeRO(model, function(params) return optim.AdamW(params) end, {stage = 2})
+--     zero:zero_grad()
+--     loss(zero(x), y):backward()
+--     zero:step()
+--
+-- The optimizer sees flat parts instead of the parameters: it must treat elements alike.
+local class = require "flare.class"
+local core = require "flare.core"
+local dist = require "flare.dist"
+local fail = require "flare.fail"
+local options = require "flare.options"
+local ready = require "flare.dist.ready"
+local Shard = require "flare.dist.shard"
+local walk = require "flare.nn.walk"
+
+local ZeRO = class "dist.ZeRO"
+
+-- Parameters that learn, in the order that backward meets them, cut by size, dtype and device.
+local function divide(named, bytes, group)
+  local list, params, names, size = {}, {}, {}, 0
+  local function cut()
+    if #params > 0 then list[#list + 1] = Shard(params, names, group) end
+    params, names, size = {}, {}, 0
+  end
+  for k = #named, 1, -1 do
+    local name, p = named[k][1], named[k][2]
+    local more, first = p:numel() * p:element_size(), params[1]
+    if first and (size + more > bytes or first.dtype ~= p.dtype or first.device ~= p.device) then
+      cut()
+    end
+    params[#params + 1], names[#names + 1], size = p, name, size + more
+  end
+  cut()
+  return list
+end
+
+local function learning(module)
+  local list = {}
+  for name, p in module:named_parameters() do
+    if p.requires_grad then list[#list + 1] = {name, p} end
+  end
+  return list
+end
+
+--- @param make a function from a list of parameters to an optimizer
+-- Options: stage (1); bucket_mb (25); group; units, for stage 3: the modules whose parameters come
+-- and go together (the model's children).
+function ZeRO:init(model, make, o)
+  if type(model) ~= "table" or not model.__module then
+    fail("ZeRO: a model is expected, got %s", type(model))
+  end
+  dist.rank()
+  o = options.check("ZeRO", o, {stage = 1, bucket_mb = 25, group = dist.world,
+    units = options.none})
+  if o.stage ~= 1 and o.stage ~= 2 and o.stage ~= 3 then
+    fail("ZeRO: stage must be 1, 2 or 3, got %s", tostring(o.stage))
+  end
+  self.model, self.group, self.stage = model, o.group, o.stage
+  self.bytes = math.floor(o.bucket_mb * 2 ^ 20)
+  if self.group.size > 1 then
+    local _ <close> = core.no_grad()
+    for _, list in ipairs {model:parameters(), model:buffers()} do
+      for _, t in ipairs(list) do self.group:broadcast_(t) end
+    end
+  end
+  if self.stage == 3 then require "flare.dist.zero3".divide(self, o.units)
+  else self:_watch() end
+  local parts = {}
+  for k, shard in ipairs(self.shards) do parts[k] = shard.part end
+  self.optimizer = make(parts)
+  self:zero_grad()
+end
+
+-- Stages 1 and 2: gradients are reduced to their owners as they come.
+function ZeRO:_watch()
+  self.shards = divide(learning(self.model), self.bytes, self.group)
+  self.place = {}
+  for s, shard in ipairs(self.shards) do
+    for k, p in ipairs(shard.params) do self.place[p.id] = {s, k} end
+  end
+  self.next, self.missing, self.works = 1, {}, {}
+  self.listener = {ready = function(_, leaf) self:_ready(leaf) end,
+    finish = function() self:_finish() end}
+  ready.add(self.listener)
+end
+
+local function depart(self)
+  local shard = self.shards[self.next]
+  while shard and self.missing[self.next] == 0 do
+    self.works[self.next] = self.group:reduce_scatter(shard.grads, {reduce = "mean", async = true})
+    shard.grads = nil
+    self.next = self.next + 1
+    shard = self.shards[self.next]
+  end
+end
+
+function ZeRO:_ready(leaf)
+  local place = self.place[leaf.id]
+  if not place then return end
+  local _ <close> = core.no_grad()
+  local shard = self.shards[place[1]]
+  if not shard.grads then
+    shard.grads = shard:flatten{}
+    self.missing[place[1]] = #shard.params
+  end
+  shard:view(shard.grads, place[2]):copy_(leaf.grad)
+  if self.stage == 2 then leaf.grad = nil end
+  self.missing[place[1]] = self.missing[place[1]] - 1
+  self.seen = true
+  depart(self)
+end
+
+local function add_grad(part, grad)
+  if part.grad then part.grad:add_(grad) else part.grad = grad end
+end
+
+function ZeRO:_finish()
+  if not self.seen then return end
+  local _ <close> = core.no_grad()
+  for s, shard in ipairs(self.shards) do -- parameters without a gradient count as zeros
+    if s >= self.next then
+      shard.grads = shard.grads or shard:flatten{}
+      self.missing[s] = 0
+    end
+  end
+  depart(self)
+  for s, shard in ipairs(self.shards) do
+    add_grad(shard.part, self.works[s]:wait())
+    if self.stage == 1 then -- what it has is in the part; the next pass starts from nothing
+      for _, p in ipairs(shard.params) do p.grad = nil end
+    end
+  end
+  self.next, self.missing, self.works, self.seen = 1, {}, {}, false
+end
+
+function ZeRO:forward(...)
+  if self.stage == 3 then return require "flare.dist.zero3".forward(self, ...) end
+  return self.model(...)
+end
+
+function ZeRO:__call(...) return self:forward(...) end
+
+function ZeRO:zero_grad()
+  for _, shard in ipairs(self.shards) do
+    shard.part.grad = nil
+    for _, p in ipairs(shard.params or {}) do p.grad = nil end
+  end
+  self.averaged = self.stage < 3
+end
+
+-- Gradients that came through gathering are sums.
+local function average(self)
+  if self.averaged then return end
+  self.averaged = true
+  local _ <close> = core.no_grad()
+  for _, shard in ipairs(self.shards) do
+    if shard.part.grad then shard.part.grad:mul_(1 / self.group.size) end
+  end
+end
+
+--- Scales gradients so that their norm over all ranks is at most `limit`. @return the norm
+function ZeRO:clip_grad_norm_(limit)
+  average(self)
+  local _ <close> = core.no_grad()
+  local sum = core.zeros({}, {dtype = "f64"})
+  for _, shard in ipairs(self.shards) do
+    if shard.part.grad then
+      sum = sum + shard.part.grad:to("f64"):square():sum():to "cpu"
+    end
+  end
+  local norm = math.sqrt(self.group:all_reduce(sum):item())
+  if norm > limit then
+    for _, shard in ipairs(self.shards) do
+      if shard.part.grad then shard.part.grad:mul_(limit / (norm + 1e-6)) end
+    end
+  end
+  return norm
+end
+
+--- Updates this rank's parts; in stages 1 and 2 everybody gets the others'.
+function ZeRO:step()
+  average(self)
+  self.optimizer:step()
+  if self.stage == 3 then return end
+  local _ <close> = core.no_grad()
+  for _, shard in ipairs(self.shards) do
+    local flat = shard:gather(shard.part:detach())
+    for k, p in ipairs(shard.params) do p:copy_(shard:view(flat, k)) end
+  end
+end
+
+--- All parameters and buffers by name, whole, on every rank: as the model's state_dict.
+function ZeRO:state_dict()
+  local _ <close> = core.no_grad()
+  local state = {}
+  for name, t in self.model:named_buffers() do state[name] = t end
+  for name, p in self.model:named_parameters() do state[name] = p end
+  for _, shard in ipairs(self.shards) do
+    local flat = shard:gather(shard.part:detach())
+    for k, name in ipairs(shard.names) do state[name] = shard:view(flat, k):clone() end
+  end
+  return state
+end
+
+--- Writes parameters, buffers and the optimizer's state into a folder, each rank its part.
+-- @return true, or nil and a message, the same on every rank
+function ZeRO:save(folder) return require "flare.dist.zero_file".save(self, folder) end
+
+--- Takes over what save wrote, by as many ranks or others.
+-- @return true, or nil and a message, the same on every rank
+function ZeRO:load(folder) return require "flare.dist.zero_file".load(self, folder) end
+
+ZeRO.divide, ZeRO.learning, ZeRO.walk = divide, learning, walk
+
+return ZeRO

@@ -1,0 +1,129 @@
+--- Sharded checkpoints: a folder with a file of each rank and one that says what is in them. They
+-- are read by any number of ranks.
+local core = require "flare.core"
+local flare = require "flare"
+
+local M = {}
+
+-- One outcome for all: nil and the first message if any rank has one.
+local function agree(group, ok, message)
+  local bad = core.tensor({ok and group.size or group.rank}, {dtype = "i64"})
+  local first = group:all_reduce(bad, {reduce = "min"}):item()
+  if first == group.size then return true end
+  return nil, group:share(group.rank == first and (message or "failed") or nil, first)
+end
+
+local function place(folder, name) return folder .. "/" .. name end
+
+-- Takes a checkpoint away, if there is one.
+local function clear(folder)
+  for _, name in ipairs(core.file.list(folder) or {}) do
+    if name == "about" or name:find "^rank%-%d+$" then core.file.remove(place(folder, name)) end
+  end
+  core.file.remove(folder)
+end
+
+--- The folder gets its name when it is whole; until then the one before is there, or in .old.
+function M.save(zero, folder)
+  local group, temp = zero.group, folder .. ".tmp"
+  local ok, message = true, nil
+  if group.rank == 0 then
+    clear(temp)
+    ok, message = core.file.mkdir(temp)
+  end
+  ok, message = agree(group, ok, message)
+  if not ok then return nil, message end
+  local part = {parts = {}, optimizer = zero.optimizer:state_dict()}
+  for s, shard in ipairs(zero.shards) do part.parts[s] = shard.part:detach() end
+  ok, message = flare.save(place(temp, ("rank-%d"):format(group.rank)), part)
+  ok, message = agree(group, ok, message)
+  if not ok then return nil, message end
+  if group.rank == 0 then
+    local about = {size = group.size, stage = zero.stage, shards = {}, buffers = {}}
+    for s, shard in ipairs(zero.shards) do
+      about.shards[s] = {numel = shard.numel, names = shard.names}
+    end
+    for name, t in zero.model:named_buffers() do about.buffers[name] = t end
+    ok, message = flare.save(place(temp, "about"), about)
+    if ok then
+      clear(folder .. ".old")
+      core.file.rename(folder, folder .. ".old")
+      ok, message = core.file.rename(temp, folder)
+    end
+    if ok then clear(folder .. ".old") end
+  end
+  return agree(group, ok, message)
+end
+
+-- The whole of a flat tensor out of its parts, cut anew for this rank.
+local function mine(shard, parts)
+  local flat = core.cat(parts, 1):narrow(1, 1, shard.numel)
+  local whole = core.zeros({shard.length * shard.group.size}, {dtype = flat.dtype})
+  whole:narrow(1, 1, shard.numel):copy_(flat)
+  return shard:mine(whole):to(shard.device)
+end
+
+local function fits(zero, about)
+  if #about.shards ~= #zero.shards then
+    return nil, ("the checkpoint has %d parts, this model %d: other units or bucket sizes"):format(
+      #about.shards, #zero.shards)
+  end
+  for s, shard in ipairs(zero.shards) do
+    if about.shards[s].numel ~= shard.numel
+        or table.concat(about.shards[s].names, " ") ~= table.concat(shard.names, " ") then
+      return nil, ("part %d of the checkpoint is not of these parameters"):format(s)
+    end
+  end
+  return true
+end
+
+local function read(zero, folder)
+  local about, message = flare.load(place(folder, "about"))
+  if not about then return nil, message end
+  local files, good = {}, false
+  good, message = fits(zero, about)
+  if not good then return nil, message end
+  for rank = 0, about.size - 1 do
+    files[rank + 1], message = flare.load(place(folder, ("rank-%d"):format(rank)))
+    if not files[rank + 1] then return nil, message end
+  end
+  local state = files[1].optimizer
+  local at = 0
+  for g, group in ipairs(state.groups) do
+    for i, one in ipairs(group.state) do
+      at = at + 1
+      for k in ipairs(one.moments) do
+        local parts = {}
+        for r, file in ipairs(files) do parts[r] = file.optimizer.groups[g].state[i].moments[k] end
+        one.moments[k] = mine(zero.shards[at], parts)
+      end
+    end
+  end
+  local _ <close> = core.no_grad()
+  zero.optimizer:load_state_dict(state)
+  for s, shard in ipairs(zero.shards) do
+    local parts = {}
+    for r, file in ipairs(files) do parts[r] = file.parts[s] end
+    shard.part:copy_(mine(shard, parts))
+  end
+  for name, t in zero.model:named_buffers() do
+    if about.buffers[name] then t:copy_(about.buffers[name]) end
+  end
+  return true
+end
+
+function M.load(zero, folder)
+  local ok, message = read(zero, folder)
+  ok, message = agree(zero.group, ok, message)
+  if not ok then return nil, message end
+  if zero.stage < 3 then
+    local _ <close> = core.no_grad()
+    for _, shard in ipairs(zero.shards) do
+      local flat = shard:gather(shard.part:detach())
+      for k, p in ipairs(shard.params) do p:copy_(shard:view(flat, k)) end
+    end
+  end
+  return true
+end
+
+return M
