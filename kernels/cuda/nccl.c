@@ -14,6 +14,7 @@
 
 #define QUEUED  (FL_COMM_NOTES - 32) /* calls followed at a time; notes last */
 #define SLICE   0.05                 /* seconds between looks at the board */
+#define SPIN    1e-3                 /* seconds; queueing takes some us */
 #define OLDEST  21800                /* NCCL 2.18 */
 #define VERDICT 1024
 #define LEAVING 5.0 /* seconds */
@@ -151,8 +152,10 @@ static fl_status settle(link_nccl *l, ncclResult_t e, const fl_comm_note *n,
       return failed(l, asked, tried);
     if (e != ncclInProgress)
       break;
-    nanosleep(&nap, NULL);
-    if (now() < next)
+    double t = now();
+    if (t - start > SPIN)
+      nanosleep(&nap, NULL);
+    if (t < next)
       continue;
     next += SLICE;
     fl_status s = b->look(b, n, now() - start);
