@@ -27,6 +27,9 @@ endif()
 
 install(TARGETS flare_shared flare_static flarelua_shared flarelua_static
   flare_system flare_modules EXPORT flare_targets)
+# for editors: completion, arguments and comments of everything there is
+install(FILES ${PROJECT_BINARY_DIR}/luacats/flare.lua
+  DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/flare/luacats)
 install(FILES ${public_headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/flare)
 install(EXPORT flare_targets NAMESPACE flare:: DESTINATION ${package_dir})
 configure_package_config_file(cmake/flareConfig.cmake.in flareConfig.cmake

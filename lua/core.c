@@ -265,6 +265,7 @@ int luaopen_flare_core(lua_State *L) {
   static const luaL_Reg functions[] = {{"devices", devices},
                                        {"synchronize", synchronize},
                                        {"load_backend", load_backend},
+                                       {"source", fll_source},
                                        {"backend_query", backend_query},
                                        {"op_register", fll_op_register},
                                        {"backend_control", backend_control},

@@ -192,6 +192,7 @@ fll_box *fll_newbox(lua_State *L, void (*release)(void *));
 void fll_emptybox(fll_box *b);
 char *fll_boxroom(lua_State *L, fll_box *b, size_t more); /* at the end */
 void fll_boxadd(lua_State *L, fll_box *b, const void *p, size_t n);
+int fll_source(lua_State *L); /* a function for Lua */
 /* Lua's libraries; preload has flare.core and, if wanted, the library's files
  * that are inside. */
 void fll_openlibs(lua_State *L, bool embedded);

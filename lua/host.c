@@ -25,6 +25,19 @@ static int load_embedded(lua_State *L) {
   return 1;
 }
 
+/* source("flare/nn/linear.lua"): the text of a file of the library that is
+ * inside, nil if there is none. */
+int fll_source(lua_State *L) {
+  const char *file = luaL_checkstring(L, 1);
+  for (const fll_module *m = fll_stdlib; m->name; m++)
+    if (strcmp(m->file, file) == 0) {
+      lua_pushlstring(L, m->text, m->size);
+      return 1;
+    }
+  lua_pushnil(L);
+  return 1;
+}
+
 static void prepend_path(lua_State *L, const char *path) {
   lua_getglobal(L, "package");
   lua_getfield(L, -1, "path");

@@ -98,7 +98,7 @@ describe("the prompt", function()
 
   it("helps with operators", function()
     assert.truthy(prompt {"?softmax"}:find("divided by their sum", 1, true))
-    assert.truthy(prompt {"softmx?"}:find("do you mean ?softmax", 1, true))
+    assert.truthy(prompt {"softmx?"}:find("do you mean softmax?", 1, true))
   end)
 
   it("stops a Lua loop at an interrupt and goes on", function()

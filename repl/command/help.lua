@@ -1,5 +1,12 @@
---- flare help NAME: what an operator takes, gives and does; without a name all of them.
+--- flare help NAME: what an operator, function or class takes, gives and does; without a name
+-- all operators. flare help --luacats [FILE]: the definitions for editors.
 return function(arguments)
+  if arguments[1] == "--luacats" then
+    local text = require("flare.help.luacats").text()
+    local file = arguments[2] and assert(io.open(arguments[2], "w")) or io.stdout
+    file:write(text)
+    return file:flush() and 0 or 1
+  end
   if arguments[1] then
     require("flare.repl.help").show(arguments[1])
     return 0

@@ -34,6 +34,7 @@ local functions = {
   einsum = "flare.einsum", hstack = "flare.stacks", meshgrid = "flare.stacks",
   rearrange = "flare.rearrange", tensordot = "flare.einsum", vstack = "flare.stacks",
   hessian = "flare.derivatives", hvp = "flare.derivatives", jacobian = "flare.derivatives",
+  help = "flare.help",
   jvp = "flare.derivatives", vjp = "flare.derivatives", vmap = "flare.vmap",
 }
 for name in ("block_diag fliplr flipud rot90 take_along_dim"):gmatch "%S+" do

@@ -1,0 +1,115 @@
+--- flare.help: what an operator, a function or a class of the library takes, gives and does.
+--
+--     print(flare.help "softmax")
+--     print(flare.help "nn.Linear")
+--     print(flare.help(flare.vmap))
+local core = require "flare.core"
+local rows = require "flare.help.rows"
+local source = require "flare.help.source"
+
+local M = {}
+
+local overview = [[
+flare.help "softmax"    an operator, also ?softmax at the prompt and `flare help softmax`
+flare.help "nn.Linear"  a class of the library, its arguments and methods
+flare.help "vmap"       a function of the library; flare.help(flare.vmap) is the same
+flare.core.ops()        all operators; docs/ops.md is the page made of them]]
+
+local function is_class(value)
+  return type(value) == "table" and rawget(value, "__name") ~= nil
+         and rawget(value, "__index") ~= nil
+end
+
+-- A class: how objects are made, and the methods that have comments.
+local function describe_class(class, path)
+  local doc = class.init and source.of(class.init)
+  local out = {path}
+  for _, line in ipairs(source.top_of(class)) do out[#out + 1] = "  " .. line end
+  if doc then
+    out[#out + 1] = ""
+    for _, line in ipairs(doc.text) do out[#out + 1] = "  " .. line end
+    source.add_arguments(out, doc)
+  end
+  local methods = {}
+  for name, f in next, class do
+    if type(name) == "string" and type(f) == "function" and not name:find "^_" then
+      local about = name ~= "init" and source.of(f)
+      if about then
+        methods[#methods + 1] = ("  :%s(%s)  %s"):format(name, about.args, about.text[1] or "")
+      end
+    end
+  end
+  table.sort(methods)
+  if #methods > 0 then out[#out + 1] = "" end
+  table.move(methods, 1, #methods, #out + 1, out)
+  return table.concat(out, "\n")
+end
+
+-- A part of the library: the names in it.
+local function describe_part(part, path)
+  local names = {}
+  for name in pairs(part) do
+    if type(name) == "string" and not name:find "^_" then names[#names + 1] = name end
+  end
+  table.sort(names)
+  return source.wrapped(path .. " has: ", table.concat(names, ", "))
+end
+
+local function describe_value(value, path)
+  if type(value) == "function" then
+    for _, row in ipairs(core.ops()) do
+      if core[row.name] == value or core.ops[row.name] == value then return rows.describe(row) end
+    end
+    local doc = source.of(value)
+    if not doc then return nil end
+    local owner = path or doc.owner .. (doc.method and ":" or ".") .. doc.name
+    return source.describe(doc, ("%s(%s)"):format(owner, doc.args))
+  elseif is_class(value) then
+    return describe_class(value, path or tostring(value))
+  elseif type(value) == "table" then
+    return describe_part(value, path or "it")
+  end
+end
+
+-- The value at a path of names from `flare`; nil if there is none.
+local function find(path)
+  local value = require "flare"
+  for name in path:gmatch "[^.]+" do
+    if type(value) ~= "table" then return nil end
+    local ok, inner = pcall(function() return value[name] end)
+    if not ok then return nil end
+    value = inner
+  end
+  return value
+end
+
+local function nearest(name)
+  local names = {}
+  for _, row in ipairs(core.ops()) do
+    if not rows.is_inner(row) then names[#names + 1] = row.name end
+  end
+  for key in pairs(require "flare") do names[#names + 1] = key end
+  return core.nearest(name, names)
+end
+
+--- What is known of a name, function or class.
+-- @param what "softmax", "x:softmax_", "nn.Linear", flare.vmap ...; nil: what can be asked
+-- @return a text
+function M.help(what)
+  if what == nil then return overview end
+  if type(what) ~= "string" then
+    return describe_value(what) or "nothing is written about this " .. type(what)
+  end
+  local path = what:gsub("^flare%.", "")
+  local name = path:match "^[%w_]*:([%w_]+)$" or path
+  local row = rows.find(name)
+  if row then return rows.describe(row) end
+  local value = find(path)
+  local text = value ~= nil and describe_value(value, "flare." .. path)
+  if text then return text end
+  if value ~= nil then return ("nothing is written about flare.%s"):format(path) end
+  local near = nearest(name)
+  return ("there is no %s%s"):format(what, near and (": do you mean %s?"):format(near) or "")
+end
+
+return M

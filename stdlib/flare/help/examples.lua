@@ -1,0 +1,32 @@
+--- Arguments that show a row, where none are found by trying (help/rows.lua). What stands here
+-- is run by a spec.
+return {
+  as_strided = "flare.arange(6), {2, 2}, {1, 2}",
+  bernoulli = "flare.rand(2, 3)",
+  cholesky = "flare.eye(3)",
+  comm_recv = false, -- needs another process
+  comm_send = false,
+  conv = "flare.randn(1, 3, 8, 8), flare.randn(4, 3, 3, 3)",
+  conv_input_grad = "flare.randn(1, 4, 6, 6), flare.randn(4, 3, 3, 3), {shape = {1, 3, 8, 8}}",
+  conv_transpose = "flare.randn(1, 4, 6, 6), flare.randn(4, 3, 3, 3)",
+  conv_weight_grad = "flare.randn(1, 4, 6, 6), flare.randn(1, 3, 8, 8), {shape = {4, 3, 3, 3}}",
+  cross_entropy = "flare.randn(2, 3), flare.tensor({1, 3}, {dtype = \"i64\"})",
+  dft = "flare.randn(8, 2)",
+  embedding = "flare.randn(10, 4), flare.tensor({1, 3}, {dtype = \"i64\"})",
+  fill = "flare.randn(2, 3), 0",
+  fold = "flare.randn(1, 4, 4), {size = {3, 3}, kernel = {2, 2}}",
+  grid_sample = "flare.randn(1, 3, 4, 4), flare.randn(1, 2, 2, 2)",
+  gru_cell = "flare.randn(2, 9), flare.randn(2, 9), flare.randn(2, 3)",
+  index_fill = "flare.randn(3, 2), 1, flare.tensor({1, 3}, {dtype = \"i64\"}), 0",
+  interpolate = "flare.randn(1, 3, 4, 4), {scale = 2}",
+  irdft = "flare.randn(5, 2), 8",
+  linear = "flare.randn(2, 3), flare.randn(4, 3)",
+  lstm_cell = "flare.randn(2, 12), flare.randn(2, 3)",
+  matmul = "flare.randn(2, 3), flare.randn(3, 4)",
+  multinomial = "flare.rand(4), 2",
+  pixel_shuffle = "flare.randn(1, 4, 3, 3), 2",
+  randint = "1, 10, {2, 3}",
+  ["repeat"] = "flare.randn(2, 3), {2, 1}",
+  scatter_nd = "flare.zeros(4), flare.ones({1, 1}, {dtype = \"i64\"}), flare.ones(1)",
+  unflatten = "flare.randn(2, 6), 2, {2, 3}",
+}

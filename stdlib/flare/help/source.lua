@@ -1,0 +1,129 @@
+--- What the library's files say about their functions: the comments that begin with three
+-- dashes.
+local core = require "flare.core"
+
+local M = {}
+
+-- Comment lines -> {text, params = {{name, text}}, returns}
+local function read_comment(lines)
+  local doc, last = {text = {}, params = {}}, nil
+  for _, line in ipairs(lines) do
+    local name, what = line:match "^@param%s+([%w_.]+)%s*(.*)$"
+    local gives = line:match "^@return%s+(.*)$"
+    if name then
+      last = {name = name, text = what}
+      doc.params[#doc.params + 1] = last
+    elseif gives then
+      last = {text = gives}
+      doc.returns = last
+    elseif last and line:find "^%s" then
+      last.text = last.text .. " " .. line:match "^%s*(.-)%s*$"
+    else
+      last = nil
+      doc.text[#doc.text + 1] = line
+    end
+  end
+  return doc
+end
+
+--- The functions of a file that have comments, and the comment at its top.
+-- @param text of the file
+-- @return a list of {owner, name, method, args, line, text, params, returns}, the top's lines
+function M.parse(text)
+  local list, comment, number, top = {}, nil, 0, nil
+  for line in (text .. "\n"):gmatch "([^\n]*)\n" do
+    number = number + 1
+    local first = line:match "^%-%-%-%s?(.*)$"
+    local more = line:match "^%-%-%s?(.*)$"
+    if first then
+      comment = {first}
+    elseif more and comment then
+      comment[#comment + 1] = more
+    else
+      local owner, mark, name, args =
+        line:match "^function%s+([%w_]+)([.:])([%w_]+)%s*%(([^)]*)%)"
+      if comment and owner then
+        local doc = read_comment(comment)
+        doc.owner, doc.name, doc.method, doc.args = owner, name, mark == ":", args
+        doc.line = number
+        list[#list + 1] = doc
+      elseif comment and not top then
+        top = comment
+      end
+      comment = nil
+    end
+  end
+  return list, top or {}
+end
+
+--- The comment at the top of the file that a class is written in, and returned from.
+function M.top_of(class)
+  for name, value in next, package.loaded do
+    if value == class then
+      local text = core.source(name:gsub("%.", "/") .. ".lua")
+      if text then return (select(2, M.parse(text))) end
+    end
+  end
+  return {}
+end
+
+-- The text of the file that a function was loaded from.
+local function text_of(source)
+  local inside = source:match "^@<flare>/(.*)$"
+  if inside then return core.source("flare/" .. inside) end
+  local file <close> = io.open(source:match "^@(.*)$" or "")
+  return file and file:read "a" or nil
+end
+
+local parsed = setmetatable({}, {__mode = "v"}) -- source: {list, top}
+
+--- What is written above a Lua function of the library; nil if nothing is.
+function M.of(f)
+  if not debug then return nil end
+  local info = debug.getinfo(f, "S")
+  if info.what ~= "Lua" then return nil end
+  local known = parsed[info.source]
+  if not known then
+    local text = text_of(info.source)
+    if not text then return nil end
+    known = table.pack(M.parse(text))
+    parsed[info.source] = known
+  end
+  for _, doc in ipairs(known[1]) do
+    if doc.line == info.linedefined then return doc, known[2] end
+  end
+  return nil, known[2]
+end
+
+--- Words in lines of 96 characters; the first begins with `start`, the others below it.
+function M.wrapped(start, text)
+  local lines, line = {}, start
+  for word in text:gmatch "%S+" do
+    if #line + #word > 96 and #line > #start then
+      lines[#lines + 1] = line:match "^(.-)%s*$"
+      line = (" "):rep(#start)
+    end
+    line = line .. word .. " "
+  end
+  lines[#lines + 1] = line:match "^(.-)%s*$"
+  return table.concat(lines, "\n")
+end
+
+--- What is said of arguments and results, added to the lines `out`.
+function M.add_arguments(out, doc)
+  for _, p in ipairs(doc.params) do
+    out[#out + 1] = M.wrapped(("  %s  "):format(p.name), p.text)
+  end
+  if doc.returns then out[#out + 1] = M.wrapped("  gives: ", doc.returns.text) end
+end
+
+--- A function's comment as a text.
+-- @param title how it is called, "flare.vmap(f, opts)"
+function M.describe(doc, title)
+  local out = {title}
+  for _, line in ipairs(doc.text) do out[#out + 1] = "  " .. line end
+  M.add_arguments(out, doc)
+  return table.concat(out, "\n")
+end
+
+return M
