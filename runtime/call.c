@@ -547,25 +547,40 @@ static fl_status run_over(work *w, const fl_operand *given) {
   return s;
 }
 
-/* Everything else: out of place, then assigned. */
-static fl_status run_then_assign(fl_runtime *rt, const fl_call *c) {
-  fl_tensor *results[FL_MAX_OUT];
+/* Everything else: out of place, then assigned. What the tape saves of the old
+ * values is a copy. */
+static fl_status run_then_assign(work *w) {
+  const fl_call *c = w->c;
+  fl_tensor *results[FL_MAX_OUT], *t = c->in[0].tensor, *old = NULL;
+  fl_operand in[FEW];
   fl_call plain = *c;
   plain.inplace = false;
   plain.out = results;
-  FLI_TRY(fl_call_run(rt, &plain));
-  fl_operand in[2] = {c->in[0], {.tensor = results[0]}};
-  fl_call assign = {.op = &rt->ops[FLI_OP_assign],
+  if (c->op->saves && c->n_in <= FEW && records(w)) {
+    FLI_TRY(clone_old(w->rt, t, &old));
+    for (int k = 0; k < c->n_in; k++) {
+      in[k] = c->in[k];
+      if (in[k].tensor && fl_tensor_shares(in[k].tensor, t) &&
+          fli_same_place(in[k].tensor, t))
+        in[k].tensor = old;
+    }
+    plain.in = in;
+  }
+  fl_status s = fl_call_run(w->rt, &plain);
+  fl_tensor_release(old);
+  if (s != FL_OK)
+    return s;
+  fl_operand both[2] = {c->in[0], {.tensor = results[0]}};
+  fl_call assign = {.op = &w->rt->ops[FLI_OP_assign],
                     .n_in = 2,
-                    .in = in,
+                    .in = both,
                     .inplace = true,
                     .site = c->site,
                     .base = c->base,
                     .out = c->out};
-  fl_status s =
-      check_result(c->op->info.name, &c->in[0].tensor->meta, &results[0]->meta);
+  s = check_result(c->op->info.name, &t->meta, &results[0]->meta);
   if (s == FL_OK)
-    s = fl_call_run(rt, &assign);
+    s = fl_call_run(w->rt, &assign);
   for (int k = 0; k < c->op->info.n_out; k++)
     fl_tensor_release(results[k]);
   return s;
@@ -747,7 +762,7 @@ static fl_status run_general(fl_runtime *rt, const fl_call *c) {
   if (s == FL_OK && c->inplace)
     s = check_target(&w);
   if (s == FL_OK)
-    s = c->inplace && !writes_over(c->op) ? run_then_assign(rt, c) : run(&w);
+    s = c->inplace && !writes_over(c->op) ? run_then_assign(&w) : run(&w);
   if (metas != few)
     fli_mfree(metas);
   return FLI_LIKELY(s != FL_EDTYPE) ? s : fli_complex_run(rt, c);

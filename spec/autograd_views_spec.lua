@@ -103,6 +103,12 @@ describe("second derivatives", function()
         y[{{}, {1, 3}}]:mul_(y[{{}, {2, 4}}])
         return y
       end,
+      function(t, v) return (t * v):softmax_(2):mul_(v) end,
+      function(t, v)
+        local y = t * v
+        y[{{}, {1, 2}}]:matmul_(v[{{1, 2}, {3, 4}}])
+        return y:scatter_prod_(1, flare.tensor({{1, 3, 3, 2}}, {dtype = "i64"}), v)
+      end,
     }
     view_cases.device = "cpu"
     for _, f in ipairs(cases) do
