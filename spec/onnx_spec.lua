@@ -239,6 +239,25 @@ describe("a model", function()
     assert.same({1, 2, 3, 3}, model:run{{1, 2, 3}}[1]:totable())
   end)
 
+  it("moves to a device", function()
+    local function branch(value)
+      local constant = {value = {"t", w.tensor("", "f32", {}, {value})}}
+      return {"g", {node = {w.node("Constant", {}, {"c"}, constant),
+                            w.node("Add", {"x", "c"}, {"r"})}, output = {{name = "r"}}}}
+    end
+    local model = assert(load{
+      node = {w.node("Mul", {"a", "w"}, {"x"}),
+              w.node("If", {"yes"}, {"y"}, {then_branch = branch(1), else_branch = branch(2)})},
+      initializer = {w.tensor("w", "f32", {}, {3}), w.tensor("yes", "bool", {}, {1})},
+      input = {w.value("a", "f32", {1})}, output = {{name = "y"}},
+    })
+    for _, device in ipairs(devices) do
+      local y = model:to(device):run{{2}}[1]
+      assert.equal(device, y.device)
+      assert.same({7}, y:totable())
+    end
+  end)
+
   it("computes in another dtype if asked to", function()
     local g = single("Add", {w.value("a", "f32", {1})})
     g.node[1].input[2] = "w"

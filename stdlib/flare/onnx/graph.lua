@@ -1,4 +1,5 @@
 --- GraphProto as a list of steps, checked while a model is loaded; and running them.
+local core = require "flare.core"
 local operators = require "flare.onnx.operators"
 local refuse = require "flare.onnx.refuse"
 local tensor = require "flare.onnx.tensor"
@@ -172,8 +173,8 @@ end
 
 --- Checks a GraphProto and makes steps of it.
 -- @param c the context: path, opsets, functions, device, place (what becomes of constants),
---   missing (a list of operators that are not there), count (of steps so far), progress (where
---   the step that runs is noted)
+--   missing (a list of operators that are not there), graphs (a list of all), count (of steps
+--   so far), progress (where the step that runs is noted)
 -- @param outer the names that are known around it
 function M.compile(proto, c, outer)
   local names = setmetatable({}, {__index = outer})
@@ -211,12 +212,27 @@ function M.compile(proto, c, outer)
     graph.outputs[k] = name
     graph.last[name] = nil
   end
+  c.graphs[#c.graphs + 1] = graph
   for _, step in ipairs(graph.steps) do step.drop = {} end
   for name, number in pairs(graph.last) do
     local drop = graph.own[name] and graph.steps[number].drop
     if drop then drop[#drop + 1] = name end
   end
   return graph
+end
+
+--- Brings the constants of graphs to a device.
+-- @param place what becomes of each
+function M.move(graphs, device, place)
+  for _, graph in ipairs(graphs) do
+    for name, x in pairs(graph.initial) do graph.initial[name] = place(x) end
+    for _, step in ipairs(graph.steps) do
+      step.device = device
+      for name, value in pairs(step.attr) do
+        if core.is_tensor(value) then step.attr[name] = place(value) end
+      end
+    end
+  end
 end
 
 -- --- running ---

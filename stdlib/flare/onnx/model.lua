@@ -30,7 +30,8 @@ local function read(path, o)
   if not proto.graph then refuse.raise("this is no ONNX model: it has no graph") end
   local c = {
     path = path, opsets = graph.opsets(proto.opset_import), functions = {}, missing = {},
-    count = {steps = 0}, progress = {}, device = o.device, place = placer(o), random = o.random,
+    graphs = {}, count = {steps = 0}, progress = {},
+    device = o.device, place = placer(o), random = o.random,
   }
   if (proto.ir_version or 0) < 3 and not c.opsets[""] then c.opsets[""] = 1 end
   for _, f in ipairs(proto.functions or {}) do
@@ -48,7 +49,7 @@ local function read(path, o)
     refuse.raise("operators: there is no %s", table.concat(c.missing, ", no "))
   end
   return {graph = main, inputs = inputs, outputs = outputs, opsets = c.opsets,
-          progress = c.progress}
+          progress = c.progress, graphs = c.graphs}
 end
 
 --- Reads a model; see flare.onnx.load.
@@ -60,7 +61,7 @@ function Model.load(path, o)
   end
   local self = Model()
   self._graph, self._device, self._dtype = parts.graph, o.device, o.dtype
-  self._progress = parts.progress
+  self._progress, self._graphs = parts.progress, parts.graphs
   self.path, self.outputs, self.opsets = path, parts.outputs, parts.opsets
   self.inputs, self._all = {}, parts.inputs
   for _, entry in ipairs(parts.inputs) do
@@ -151,6 +152,15 @@ function Model:run(inputs)
   if ok then return Node.forget(results) end
   local step = self._progress.step
   fail("%s: %s%s", self.path, refuse.text(results), step and " (in " .. step.title .. ")" or "")
+end
+
+--- Moves the model to a device, as `device` of flare.onnx.load does.
+-- @return the model
+function Model:to(device)
+  device = core.zeros({0}, {device = device}).device
+  graph.move(self._graphs, device, placer{device = device})
+  self._device = device
+  return self
 end
 
 --- One line for each input and output.
