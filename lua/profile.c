@@ -62,6 +62,16 @@ static rows *check_rows(lua_State *L) {
   return fll_checktype(L, 1, FLL_PROFILE, have > sizeof *r ? have : sizeof *r);
 }
 
+/* The line of the script: where a part of the library was asked for, if the
+ * row's own is the library's. */
+static const char *line_of(fl_lua *st, const fl_profile_row *r) {
+  const char *text = fl_site_text(st->rt, r->site);
+  size_t n = strlen(st->library);
+  return n > 1 && r->part.caller && strncmp(text, st->library + 1, n - 1) == 0
+             ? fl_site_text(st->rt, r->part.caller)
+             : text;
+}
+
 /* profile_row(rows, i): op, line, module ("" if none), device, dtype (nil if
  * none), backward, transfer; then start, host, device's start, device's time in
  * us, flops, bytes. */
@@ -72,8 +82,8 @@ static int profile_row(lua_State *L) {
   luaL_argcheck(L, i >= 1 && (size_t)i <= x->n, 2, "no such row");
   const fl_profile_row *r = &x->row[i - 1];
   lua_pushstring(L, r->op);
-  lua_pushstring(L, fl_site_text(st->rt, r->site));
-  lua_pushstring(L, r->module ? fl_site_text(st->rt, r->module) : "");
+  lua_pushstring(L, line_of(st, r));
+  lua_pushstring(L, r->part.module ? fl_site_text(st->rt, r->part.module) : "");
   lua_pushstring(L, fl_device_name(st->rt, r->device));
   if (r->dtype < FL_NODTYPE)
     lua_pushstring(L, fl_dtype_name(r->dtype));
@@ -91,13 +101,17 @@ static int profile_row(lua_State *L) {
 /* profile_push(path): a number for profile_pop */
 static int profile_push(lua_State *L) {
   fl_lua *st = fll_enter(L);
-  lua_pushinteger(L, fl_profile_push(st->rt, luaL_checkstring(L, 1)));
+  fl_profile_part before =
+      fl_profile_push(st->rt, luaL_checkstring(L, 1), fll_site_script(L, st));
+  lua_pushinteger(L, (lua_Integer)before.module << 32 | before.caller);
   return 1;
 }
 
 static int profile_pop(lua_State *L) {
   fl_lua *st = fll_enter(L);
-  fl_profile_pop(st->rt, (fl_site)luaL_checkinteger(L, 1));
+  lua_Integer before = luaL_checkinteger(L, 1);
+  fl_profile_pop(st->rt,
+                 (fl_profile_part){(fl_site)(before >> 32), (fl_site)before});
   return 0;
 }
 

@@ -374,7 +374,7 @@ static fl_status apply_rule(pass *p, fl_node *n, fl_node *history,
   fl_tensor *revived[FL_MAX_OUT];
   fli_grad g; /* member by member: the room for results is large */
   fli_env_open(&g.e, p->rt, n->base, n->site);
-  p->rt->back_module = n->module;
+  p->rt->back_part = n->part;
   g.op = n->op;
   g.attrs = n->attrs ? n->attrs : &n->op->defaults;
   g.n_in = n->n_in;

@@ -528,9 +528,13 @@ FL_API void fl_tape_on_ready(fl_runtime *rt,
 /* The profiler: a row for each launch and each transfer until it is stopped,
  * `most` at most (0: no limit; `lost` counts the rest). Rows live until the
  * next start. */
+typedef struct fl_profile_part { /* sites; the path is the module's text */
+  fl_site module, caller;
+} fl_profile_part;
 typedef struct fl_profile_row {
   const char *op;
-  fl_site site, module; /* module: of fl_profile_push, its text the path */
+  fl_site site;
+  fl_profile_part part; /* of fl_profile_push */
   bool backward;        /* launched by a backward pass */
   bool transfer;        /* between memories, not a launch */
   fl_dtype dtype;       /* of the first input */
@@ -543,10 +547,11 @@ enum { FL_PROFILE_RANGES = 1 }; /* show launches to the device's own tools */
 FL_API fl_status fl_profile_start(fl_runtime *rt, size_t most, unsigned flags);
 FL_API fl_status fl_profile_stop(fl_runtime *rt, const fl_profile_row **rows,
                                  size_t *n, uint64_t *lost);
-/* What is launched from now on is a part of `path`; backward follows forward.
- * Returns what it was a part of before, for pop. */
-FL_API fl_site fl_profile_push(fl_runtime *rt, const char *path);
-FL_API void fl_profile_pop(fl_runtime *rt, fl_site before);
+/* What is launched from now on is a part of `path`, asked for at `caller`;
+ * backward follows forward. Returns what it was a part of before, for pop. */
+FL_API fl_profile_part fl_profile_push(fl_runtime *rt, const char *path,
+                                       fl_site caller);
+FL_API void fl_profile_pop(fl_runtime *rt, fl_profile_part before);
 /* The most that was live on a device at a launch, and who held it then, as
  * fl_memory_holders tells it; of the last profile. */
 FL_API size_t fl_profile_peak(fl_runtime *rt, fl_device d, const char **held);

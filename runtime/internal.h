@@ -372,7 +372,7 @@ struct fl_runtime {
   fl_dtype autocast; /* the low type, FL_NODTYPE: off */
   struct fli_cast *casts;
   struct fli_profile *profile, *profiled; /* running; the last one */
-  fl_site module, back_module; /* that launches are parts of, and in backward */
+  fl_profile_part part, back_part; /* of launches, of those in backward */
   uint64_t next_id, seq, node_seq, pass;
   fl_generator generator;
   size_t host_only, live_bytes; /* bytes of storages */

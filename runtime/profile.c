@@ -69,7 +69,7 @@ static void drop_events(fl_runtime *rt, struct fli_profile *p) {
 void fli_profile_close(fl_runtime *rt) {
   struct fli_profile *p = rt->profiled;
   rt->profile = rt->profiled = NULL;
-  rt->module = rt->back_module = 0;
+  rt->part = rt->back_part = (fl_profile_part){0, 0};
   if (!p)
     return;
   drop_events(rt, p);
@@ -113,16 +113,17 @@ fl_status fl_profile_start(fl_runtime *rt, size_t most, unsigned flags) {
 
 /* --- modules --- */
 
-fl_site fl_profile_push(fl_runtime *rt, const char *path) {
-  fl_site before = rt->module;
-  rt->module = fl_site_intern(rt, path, 0);
+fl_profile_part fl_profile_push(fl_runtime *rt, const char *path,
+                                fl_site caller) {
+  fl_profile_part before = rt->part;
+  rt->part = (fl_profile_part){fl_site_intern(rt, path, 0), caller};
   if (rt->profile && rt->profile->ranges)
     rt->profile->ranges->range(rt->profile->ranges, path);
   return before;
 }
 
-void fl_profile_pop(fl_runtime *rt, fl_site before) {
-  rt->module = before;
+void fl_profile_pop(fl_runtime *rt, fl_profile_part before) {
+  rt->part = before;
   if (rt->profile && rt->profile->ranges)
     rt->profile->ranges->range(rt->profile->ranges, NULL);
 }
@@ -219,7 +220,7 @@ size_t fli_profile_begin(fl_runtime *rt, const fli_profiled *what,
   p->rows[i] =
       (fl_profile_row){.op = what->op,
                        .site = what->site,
-                       .module = rt->in_backward ? rt->back_module : rt->module,
+                       .part = rt->in_backward ? rt->back_part : rt->part,
                        .backward = rt->in_backward,
                        .transfer = what->transfer,
                        .dtype = what->dtype,
@@ -285,7 +286,7 @@ fl_status fl_profile_stop(fl_runtime *rt, const fl_profile_row **rows,
   if (!p)
     return fli_fail(FL_EARG, "the profiler is not running");
   rt->profile = NULL;
-  rt->module = rt->back_module = 0;
+  rt->part = rt->back_part = (fl_profile_part){0, 0};
   if (p->ranges)
     p->ranges->range(p->ranges, NULL);
   fl_status s = fl_device_sync(rt, -1);

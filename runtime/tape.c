@@ -50,7 +50,7 @@ fl_status fli_node_new(fl_runtime *rt, fli_node_kind kind, const fl_op *op,
     return FL_ENOMEM;
   fl_node *n = (fl_node *)p;
   memset(n, 0, sizeof *n);
-  n->module = rt->module;
+  n->part = rt->part;
   p += head;
   if (attrs) {
     n->attrs = (fl_attrs *)p;

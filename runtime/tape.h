@@ -46,7 +46,8 @@ struct fl_node {
   uint64_t seq;
   fl_attrs *attrs;
   int base;
-  fl_site site, module;
+  fl_site site;
+  fl_profile_part part;
   fl_device device;
   int n_in, n_out, n_saved;
   bool released;  /* what it saved is gone */

@@ -75,6 +75,8 @@ describe("a profile", function()
     end
     assert.is_true(by["Net.blocks.1 (backward)"].calls >= 1)
     assert.is_true(by["Net.blocks.2 (backward)"].calls >= 2)
+    local lines = names(report:sums "line") -- of the script, not of the library
+    for name in pairs(lines) do assert.truthy(name:find "profile_spec.lua:%d+", name) end
     local one = names(report:sums("module", {depth = 1}))
     assert.equal(3, one.Net.calls)
     net(x) -- nobody watches any more
