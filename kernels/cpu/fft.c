@@ -13,10 +13,11 @@
 #define BUFFER 16384 /* elements of them, unless one alone has more */
 #define TILE   8     /* elements of a line read or written at once */
 #define PRIMES 31    /* the largest radix */
+#define APART  16    /* rows, so that no two planes lie a power of two apart */
 
 typedef struct plan plan;
 struct plan {
-  int64_t n;
+  int64_t n, far; /* far: from a line's real to its imaginary elements */
   int n_factors, factors[64];
   const void *roots; /* exp(-2 pi i k / n), or the chirp; pairs */
   const plan *inner; /* Bluestein's smooth transform, or NULL */
@@ -104,6 +105,7 @@ static void *all_roots(const fl_launch *l, int64_t n, int64_t count, bool wide,
 /* Factors of n, fours first; false: one is too large. */
 static bool factorize(plan *p) {
   int64_t rest = p->n;
+  p->far = p->n + APART;
   p->n_factors = 0;
   for (int r = 4; rest > 1 && r <= PRIMES;) {
     if (rest % r) {
@@ -135,7 +137,7 @@ static fl_status make_chirp(const fl_launch *l, plan *p, plan *inner,
   double *pairs = fl_scratch_get(l, (size_t)(2 * p->n) * sizeof(double));
   void *chirp = fl_scratch_get(l, (size_t)(2 * p->n) * size);
   void *spectrum = fl_scratch_get(l, (size_t)(2 * inner->n) * size);
-  void *room = fl_scratch_get(l, (size_t)(4 * inner->n) * size);
+  void *room = fl_scratch_get(l, (size_t)(4 * inner->far) * size);
   if (s || !pairs || !chirp || !spectrum || !room)
     return FL_ENOMEM;
   uint64_t n = (uint64_t)p->n, square = 0;
@@ -181,7 +183,7 @@ static fl_status run(const fl_launch *l, job *j, int dim, int64_t size) {
   j->grain = (groups + SHARES - 1) / SHARES;
   j->grain = j->grain > worth ? j->grain : worth;
   int64_t shares = (groups + j->grain - 1) / j->grain;
-  j->each = (2 * p.n + (p.inner ? 4 * longest : 2 * p.n)) * j->width;
+  j->each = 2 * (p.far + (p.inner ? 2 * p.inner->far : p.far)) * j->width;
   j->room = fl_scratch_get(l, (size_t)(shares * j->each) *
                                   (wide ? sizeof(double) : sizeof(float)));
   j->x = FL_CPU(input)(l, x, d);
