@@ -103,34 +103,45 @@ static fl_value linear(fli_composing *g, fl_value x, fl_value p,
   return RUN(lerp, a, b, as_weights(g, SUB(p, low), x, s));
 }
 
-static fl_value cubic(fli_composing *g, fl_value x, fl_value p,
-                      const sampling *s) {
-  fl_value low = RUN(floor, p), t = SUB(p, low), w[4], total = fli_none();
-  fl_value u = SUB(NUM(1), t), sum = fli_none();
-  w[0] = far_weight(g, ADD(t, NUM(1)), s->a);
-  w[1] = near_weight(g, t, s->a);
-  w[2] = near_weight(g, u, s->a);
-  w[3] = far_weight(g, ADD(u, NUM(1)), s->a);
-  for (int k = 0; k < 4 && s->exclude; k++) {
-    fl_value at = ADD(low, NUM(k - 1));
-    fl_value inside = RUN(eq, at, clamped(&g->e, at, 0, (double)(s->n - 1)));
-    w[k] = RUN(where, inside, w[k], NUM(0));
-    total = k ? ADD(total, w[k]) : w[k];
-  }
-  for (int k = 0; k < 4; k++) {
-    fl_value at = as_index(g, ADD(low, NUM(k - 1)), s);
-    fl_value v = as_weights(g, s->exclude ? DIV(w[k], total) : w[k], x, s);
-    fl_value y = select_at(&g->e, x, s->dim, at);
-    sum = k ? RUN(addcmul, sum, y, v) : MUL(y, v);
+/* Weights of elements `d` away, where results lie `wide` apart. */
+static fl_value weights_of(fli_composing *g, fl_value d, double wide,
+                           const sampling *s) {
+  d = RUN(abs, wide == 1 ? d : DIV(d, NUM(wide)));
+  if (s->mode == LINEAR)
+    return clamped(&g->e, SUB(NUM(1), d), 0, 1);
+  fl_value far = RUN(where, RUN(lt, d, NUM(2)), far_weight(g, d, s->a), NUM(0));
+  return RUN(where, RUN(le, d, NUM(1)), near_weight(g, d, s->a), far);
+}
+
+/* `taps` elements around each place: vectors of positions and of weights, one
+ * for each tap. */
+static fl_value banded(fli_composing *g, fl_value x, fl_value p, int taps,
+                       double wide, const sampling *s) {
+  double reach = (s->mode == CUBIC ? 2 : 1) * wide;
+  sampling all = {.size = taps, .start = 1, .step = 1};
+  fl_value at = RUN(floor, SUB(p, NUM(reach))), sum = fli_none();
+  at = ADD(fli_v_unsqueeze(&g->e, places(g, &all), 1), at);
+  fl_value held = clamped(&g->e, at, 0, (double)(s->n - 1));
+  fl_value w = weights_of(g, SUB(at, p), wide, s);
+  if (s->exclude)
+    w = RUN(where, RUN(eq, at, held), w, NUM(0));
+  if (s->exclude || wide > 1)
+    w = DIV(w, SUM1(w, 0, true));
+  w = CAST(w, fli_meta(x)->dtype);
+  at = ADD(CAST(held, FL_I64), fli_integer(g->e.base));
+  for (int k = 0; k < taps && g->e.status == FL_OK; k++) {
+    fl_value row = fli_v_narrow(&g->e, at, 0, k, 1, 1);
+    fl_value y =
+        select_at(&g->e, x, s->dim, fli_v_reshape(&g->e, row, 1, &s->size));
+    row = as_weights(g, fli_v_narrow(&g->e, w, 0, k, 1, 1), x, s);
+    sum = k ? RUN(addcmul, sum, y, row) : MUL(y, row);
   }
   return sum;
 }
 
-/* Where elements lie closer than results, each result is a weighed mean of all
- * elements near it: a product with a matrix of weights. */
-static fl_value smoothed(fli_composing *g, fl_value x, fl_value p,
+/* Of very many taps: a product with a matrix of weights. */
+static fl_value smoothed(fli_composing *g, fl_value x, fl_value p, double wide,
                          const sampling *s) {
-  double wide = s->step > 1 ? s->step : 1;
   int last = fli_meta(x)->ndim - 1;
   int64_t beyond = 0, n = s->n;
   x = TRANSPOSE(x, s->dim, last);
@@ -145,14 +156,21 @@ static fl_value smoothed(fli_composing *g, fl_value x, fl_value p,
   sampling all = {.size = n, .start = -(double)beyond, .step = 1};
   fl_value d = SUB(fli_v_unsqueeze(&g->e, places(g, &all), 1),
                    fli_v_unsqueeze(&g->e, p, 0));
-  d = RUN(abs, DIV(d, NUM(wide)));
-  fl_value w =
-      s->mode == LINEAR
-          ? clamped(&g->e, SUB(NUM(1), d), 0, 1)
-          : RUN(where, RUN(le, d, NUM(1)), near_weight(g, d, s->a),
-                RUN(where, RUN(lt, d, NUM(2)), far_weight(g, d, s->a), NUM(0)));
+  fl_value w = weights_of(g, d, wide, s);
   w = DIV(w, SUM1(w, 0, true));
   return TRANSPOSE(MATMUL(x, CAST(w, fli_meta(x)->dtype)), s->dim, last);
+}
+
+/* Where elements lie closer than results, antialias takes means of all near. */
+static fl_value between(fli_composing *g, fl_value x, fl_value p,
+                        const sampling *s) {
+  double wide = s->antialias && s->step > 1 ? s->step : 1;
+  double taps = ceil((s->mode == CUBIC ? 4 : 2) * wide);
+  if (s->mode == LINEAR && wide == 1)
+    return linear(g, x, p, s);
+  return taps <= 64 || fli_meta(x)->ndim == 0
+             ? banded(g, x, p, taps < 64 ? (int)taps : 64, wide, s)
+             : smoothed(g, x, p, wide, s);
 }
 
 static fl_value sampled(fli_composing *g, fl_value x, const sampling *s) {
@@ -176,10 +194,7 @@ static fl_value sampled(fli_composing *g, fl_value x, const sampling *s) {
     y = nearest(g, x, p, s);
   } else {
     x = widened(&g->e, x);
-    y = s->antialias && s->step > 1 && fli_meta(x)->ndim > 0
-            ? smoothed(g, x, p, s)
-        : s->mode == LINEAR ? linear(g, x, p, s)
-                            : cubic(g, x, p, s);
+    y = between(g, x, p, s);
   }
   if (s->outside == s->outside) {
     fl_value in = RUN(eq, p, clamped(&g->e, p, 0, (double)(s->n - 1)));
@@ -251,6 +266,23 @@ static bool size_of(fli_composing *g, int k, int64_t have, double scale,
   return false;
 }
 
+/* Which dim of those not done comes next: the one that shrinks most; of equal
+ * ones that grow the last, so that most is done a whole row at a time. */
+static int next_dim(int n, const int64_t *have, const int64_t *sizes,
+                    const bool *done) {
+  int best = -1;
+  double least = 0;
+  for (int k = 0; k < n; k++) {
+    double grows = (double)sizes[k] / (double)(have[k] > 0 ? have[k] : 1);
+    if (done[k] ||
+        (best >= 0 && (grows > least || (grows == least && grows < 1))))
+      continue;
+    best = k;
+    least = grows;
+  }
+  return best;
+}
+
 void compose_interpolate(fli_composing *g) {
   const fl_attr *a = g->attrs->v;
   fl_value x = g->in[0];
@@ -276,8 +308,10 @@ void compose_interpolate(fli_composing *g) {
   }
   if (mode == BY_LINEAR || mode == BY_CUBIC)
     x = widened(&g->e, x);
-  for (int k = 0; k < n && g->e.status == FL_OK; k++) {
-    bool antialias = a[4].i != 0;
+  bool done[3] = {false}, antialias = a[4].i != 0;
+  for (int left = n; left > 0 && g->e.status == FL_OK; left--) {
+    int k = next_dim(n, m->shape + 2, sizes, done);
+    done[k] = true;
     sampling s = {.dim = k + 2,
                   .n = m->shape[k + 2],
                   .size = sizes[k],

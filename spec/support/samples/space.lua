@@ -80,6 +80,10 @@ S.resample = {
   {x = f{2, 9}, dim = 2, size = 4, start = 0.7, step = 2.3, antialias = true, _dtypes = floats},
   {x = f{9, 2}, dim = 1, size = 4, start = 0.7, step = 2.3, antialias = true,
     exclude_outside = true, mode = "cubic", _dtypes = floats},
+  {x = f{2, 150}, dim = 2, size = 3, start = 20.3, step = 41.5, antialias = true,
+    _grad = false, _dtypes = "f64 f32"}, -- a product of matrices
+  {x = f{150}, dim = 1, size = 3, start = -20.3, step = 41.5, antialias = true, mode = "cubic",
+    exclude_outside = true, _grad = false, _dtypes = "f64 f32"},
   {x = f{4}, dim = 1, size = 0, _dtypes = floats}, {x = f{}, dim = 1, size = 1, _dtypes = floats},
   {x = f{0, 4}, dim = 2, size = 3, step = 1.5, _dtypes = floats},
   {x = f{3}, dim = 1, size = 2, step = 1 / 0, _refused = "cannot make"},
