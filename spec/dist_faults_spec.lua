@@ -50,6 +50,63 @@ describe("a rank that is killed", function()
   end)
 end)
 
+describe("a job with restarts", function()
+  it("ends with the weights of one that nobody disturbed, bit for bit", function()
+    local text = [[
+      local nn, optim, data = flare.nn, flare.optim, flare.data
+      local turn, kills = tonumber(os.getenv "FLARE_RESTART"), tonumber(arg[1])
+      flare.manual_seed(5)
+      local x = flare.randn(60, 6)
+      local loader = data.Loader(data.Tensors(x, x:sum{dim = 2}), {batch = 12, shuffle = true,
+        shard = dist.world})
+      local model = dist.DataParallel(nn.Sequential(nn.Linear(6, 16), nn.Dropout(0.2), nn.Tanh(),
+        nn.Linear(16, 1)))
+      local o = optim.Adam(model:parameters(), {lr = 0.01})
+      local place = ("state-%d-%d.ckpt"):format(kills, size)
+      local step = 0
+      local saved = flare.load(place)
+      if saved then
+        step = saved.step
+        model:load_state_dict(saved.model)
+        o:load_state_dict(saved.optimizer)
+        loader:load_state_dict(saved.place)
+      end
+      for a, b in loader:forever() do
+        flare.manual_seed(1000 * step + rank) -- what dropout draws is a matter of step and rank
+        local loss = (model(a):squeeze(2) - b):square():mean()
+        o:zero_grad()
+        loss:backward()
+        o:step()
+        step = step + 1
+        if rank == 0 and step % 2 == 0 then
+          assert(flare.save(place, {step = step, model = model:state_dict(),
+            optimizer = o:state_dict(), place = loader:state_dict()}))
+        end
+        if turn < kills and step == 5 * turn + 4 and rank == (turn + 1) % size then
+          os.execute("kill -KILL " .. flare.core.net.pid())
+        end
+        if step == 24 then break end
+      end
+      local words = {}
+      for name, t in pairs(model:state_dict()) do
+        words[#words + 1] = name .. flare.core.crc32c(t:detach():contiguous())
+      end
+      table.sort(words)
+      if rank == 0 then print("weights", table.concat(words, " ")) end
+    ]]
+    local folder = launch.folder(text)
+    local status, out = launch.shell(folder, "$F launch -n 4 script.lua 0")
+    assert.equal(0, status, out)
+    local want = out:match "weights[^\n]*"
+    status, out = launch.shell(folder, "$F launch -n 4 --max-restarts 4 script.lua 4", 60)
+    assert.equal(0, status, out)
+    assert.equal(4, select(2, out:gsub("starting again", "")))
+    assert.equal(want, out:match "weights[^\n]*")
+    launch.gone(folder)
+    launch.remove(folder)
+  end)
+end)
+
 describe("a rank that hangs", function()
   it("is named when the time is over, whether it works or was stopped", function()
     for _, how in ipairs {"while true do end",

@@ -100,6 +100,38 @@ describe("data.Loader", function()
     end)
   end)
 
+  it("gives ranks their parts of the same batches, however many they are", function()
+    for _, workers in ipairs {0, 1} do
+      local whole = {}
+      for x in data.Loader(set, {batch = 6, shuffle = true, seed = 2}):epoch() do
+        whole[#whole + 1] = x:reshape(-1):tolist()
+      end
+      for _, size in ipairs {2, 3, 4} do
+        local parts = {}
+        for rank = 0, size - 1 do
+          local loader = data.Loader(set, {batch = 6, shuffle = true, seed = 2, workers = workers,
+            shard = {rank = rank, size = size}})
+          local k = 0
+          for x in loader:epoch() do
+            k = k + 1
+            parts[k] = parts[k] or {}
+            for _, v in ipairs(x:reshape(-1):tolist()) do parts[k][#parts[k] + 1] = v end
+            if k == 2 then
+              local place = loader:state_dict()
+              local one = data.Loader(set, {batch = 6, shuffle = true, seed = 2})
+              assert.equal(2, one:load_state_dict(place).position)
+            end
+          end
+          loader:close()
+        end
+        for k, rows in ipairs(whole) do
+          if #rows >= size then assert.same(rows, parts[k]) end
+        end
+      end
+    end
+    assert.has_error(function() data.Loader(set, {batch = 2, shard = {rank = 0, size = 3}}) end)
+  end)
+
   it("leaves the state's own random numbers alone", function()
     flare.manual_seed(1)
     local before = flare.rand(1):item()

@@ -15,10 +15,12 @@ local Loader = class("Loader")
 -- `workers`: threads that fetch, each with a Lua state of its own; `prefetch`: batches that
 -- each may be ahead. `transform` is applied to what fetch returned: a function, or the name
 -- of a module that returns one (workers need that: functions cannot go to other states).
+-- `shard`: a group of ranks, as dist.world: each gets its part of every batch, so that what they
+-- see together, and places in it, do not depend on how many they are.
 function Loader:init(dataset, opts)
   local o = options.check("data.Loader", opts,
                           {batch = 1, shuffle = false, seed = 0, drop_last = false, workers = 0,
-                           prefetch = 2, transform = options.none})
+                           prefetch = 2, transform = options.none, shard = options.none})
   if type(dataset) ~= "table" or not dataset.fetch or not dataset.size then
     fail("data.Loader: a data set with size and fetch is expected, got %s", type(dataset))
   end
@@ -32,6 +34,11 @@ function Loader:init(dataset, opts)
          .. "function")
   end
   self.transform = o.transform
+  self.rank, self.ranks = 0, 1
+  if o.shard then self.rank, self.ranks = o.shard.rank, o.shard.size end
+  if self.batch < self.ranks then
+    fail("data.Loader: a batch of %d has no row for each of %d ranks", self.batch, self.ranks)
+  end
   if self.workers > 0 and not dataset.describe then
     fail("data.Loader: with workers, the data set needs a method describe")
   end
@@ -64,11 +71,20 @@ function Loader:order(epoch)
   return self._order
 end
 
--- Positions of batch k (from 1) of an epoch.
+-- Positions of batch k (from 1) of an epoch, this rank's; a last batch with fewer rows than ranks
+-- gives some of them twice.
 function Loader:index(epoch, k)
   local first = (k - 1) * self.batch + 1
   local n = math.min(self.batch, self.dataset:size() - first + 1)
-  return self:order(epoch):narrow(1, first, n)
+  local from, to = n * self.rank // self.ranks, n * (self.rank + 1) // self.ranks
+  if from == to then from, to = self.rank % n, self.rank % n + 1 end
+  return self:order(epoch):narrow(1, first + from, to - from)
+end
+
+-- Of what the transform draws for batch k; ranks draw differently.
+function Loader:seed_of(epoch, k)
+  local seed = seeds.mix(self.seed, epoch, k)
+  return self.rank == 0 and seed or seeds.mix(seed, self.rank)
 end
 
 -- Batch k of an epoch, made here.
@@ -80,7 +96,7 @@ function Loader:make(epoch, k)
     f = require(f)
     self.transform = f
   end
-  return seeds.with(seeds.mix(self.seed, epoch, k), function()
+  return seeds.with(self:seed_of(epoch, k), function()
     return f(self.dataset:fetch(index))
   end)
 end

@@ -6,7 +6,6 @@
 local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"
-local seeds = require "flare.data.seeds"
 
 local Pool = class("Pool")
 
@@ -65,7 +64,7 @@ function Pool:feed()
   local last = loader:batches()
   while self.sent < self.ahead and self.next <= last do
     local k = self.next
-    self.jobs:push{run = self.run, k = k, seed = seeds.mix(loader.seed, self.epoch, k),
+    self.jobs:push{run = self.run, k = k, seed = loader:seed_of(self.epoch, k),
                    index = loader:index(self.epoch, k):clone()}
     self.next, self.sent = k + 1, self.sent + 1
   end

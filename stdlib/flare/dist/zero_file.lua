@@ -80,9 +80,8 @@ end
 local function read(zero, folder)
   local about, message = flare.load(place(folder, "about"))
   if not about then return nil, message end
-  local files, good = {}, false
-  good, message = fits(zero, about)
-  if not good then return nil, message end
+  local files, misfit = {}, select(2, fits(zero, about))
+  if misfit then return nil, misfit end
   for rank = 0, about.size - 1 do
     files[rank + 1], message = flare.load(place(folder, ("rank-%d"):format(rank)))
     if not files[rank + 1] then return nil, message end
