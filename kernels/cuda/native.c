@@ -45,8 +45,8 @@ static fl_status check_grid(const fl_launch *l, const fl_raw_call *c) {
   for (int k = 0; k < 3; k++)
     if (c->grid[k] > most[k] || c->block[k] > threads[k] || c->block[k] < 1)
       return fli_fail(FL_EARG,
-                      "%s: %u blocks of %u threads along %c: at most %u of %u "
-                      "are possible",
+                      "%s: %u blocks of %u threads along %c: at most %u "
+                      "blocks, and 1 to %u threads, are possible",
                       l->op, c->grid[k], c->block[k], "xyz"[k], most[k],
                       threads[k]);
   return FL_OK;
