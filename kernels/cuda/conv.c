@@ -75,6 +75,11 @@ static bool inputs_last(const fl_view *w) {
 
 fl_status flc_conv_weights(const fl_launch *l, flc_conv *c) {
   int64_t taps = flc_volume(c->kernel), n = c->outputs * c->inputs * taps;
+  if (fl_dtype_size(c->dtype) == 2) {
+    c->w = fl_scratch_get(l, (size_t)n * 2);
+    return c->w ? flc_conv_turn_weights(l, c, c->w_last, c->w, true)
+                : FL_ENOMEM;
+  }
   fl_view from = {.data = (void *)(uintptr_t)c->w_last,
                   .dtype = c->dtype,
                   .ndim = 3,

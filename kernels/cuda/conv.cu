@@ -274,6 +274,24 @@ __global__ void __launch_bounds__(256)
   }
 }
 
+/* Elements of 16 bits, by way of shared memory. */
+template <int WD>
+__global__ void __launch_bounds__(256)
+    turn_weights(const __grid_constant__ conv_turn_args a) {
+  extern __shared__ uint16_t matrix[];
+  int n = a.inputs * a.taps, cols = a.back ? a.taps : a.inputs;
+  int step = a.back ? a.inputs : a.taps; /* of what was read */
+  const uint16_t *from = (const uint16_t *)a.from + (int64_t)blockIdx.x * n;
+  uint16_t *to = (uint16_t *)a.to + (int64_t)blockIdx.x * n;
+  for (int i = threadIdx.x; i < n; i += blockDim.x)
+    matrix[i] = from[i];
+  __syncthreads();
+  for (int i = threadIdx.x; i < n; i += blockDim.x) {
+    int row = i / cols;
+    to[i] = matrix[(i - row * cols) * step + row];
+  }
+}
+
 /* The pieces of the sum, in order. */
 template <int D>
 __global__ void __launch_bounds__(256)

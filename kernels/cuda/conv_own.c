@@ -233,6 +233,28 @@ fl_status flc_conv_pack(const fl_launch *l, const flc_conv *c, flc_planes *p,
   return FLC_RUN(l, spec, grid, a);
 }
 
+fl_status flc_conv_turn_weights(const fl_launch *l, const flc_conv *c,
+                                const void *from, void *to, bool back) {
+  int64_t taps = flc_volume(c->kernel), n = c->inputs * taps;
+  conv_turn_args a = {from, to, (int)c->inputs, (int)taps, back};
+  flc_spec spec = FLC_SPEC("conv", "turn_weights", 0);
+  flc_grid g = {.x = (unsigned)c->outputs, .block = 256};
+  if (n * 2 <= 48 << 10) {
+    g.shared = (unsigned)(n * 2);
+    return FLC_RUN(l, spec, g, a);
+  }
+  fl_view v = {.data = (void *)(uintptr_t)from,
+               .dtype = c->dtype,
+               .ndim = 3,
+               .shape = {c->outputs, c->inputs, taps},
+               .stride = {n, taps, 1}};
+  fl_view w = v, *last = back ? &v : &w;
+  w.data = to;
+  last->stride[1] = 1;
+  last->stride[2] = c->inputs;
+  return flc_move(l, &w, &v);
+}
+
 fl_status flc_conv_turn(const fl_launch *l, const flc_conv *c, int64_t matrices,
                         int64_t rows, int64_t cols, const void *from,
                         void *to) {
@@ -258,28 +280,6 @@ fl_status flc_conv_turn(const fl_launch *l, const flc_conv *c, int64_t matrices,
   return FLC_RUN(l, spec, grid, a);
 }
 
-static fl_status run_pack_weights(const fl_launch *l, const flc_conv *c,
-                                  const conv_weight_args *w) {
-  int64_t n = w->rows * w->taps * w->padded;
-  if (n == 0)
-    return FL_OK;
-  flc_spec spec = FLC_SPEC("conv", "pack_weights", (int16_t)c->dtype);
-  flc_grid grid = {.x = blocks_for(n), .block = 256};
-  return FLC_RUN(l, spec, grid, *w);
-}
-
-fl_status flc_conv_pack_weights(const fl_launch *l, const flc_conv *c,
-                                void *to) {
-  conv_weight_args w = {.from = c->w,
-                        .to = to,
-                        .rows = c->outputs,
-                        .outputs = (int)(c->outputs / c->groups),
-                        .inputs = (int)c->inputs,
-                        .taps = (int)flc_volume(c->kernel),
-                        .padded = (int)c->inputs};
-  return run_pack_weights(l, c, &w);
-}
-
 static fl_status pack_weights(const fl_launch *l, const flc_conv *c,
                               bool turned, conv_args *a) {
   int64_t outputs = c->outputs / c->groups;
@@ -297,7 +297,11 @@ static fl_status pack_weights(const fl_launch *l, const flc_conv *c,
   a->w = w.to;
   a->w_row = (int64_t)w.taps * w.padded;
   a->w_group = a->rows * a->w_row;
-  return run_pack_weights(l, c, &w);
+  if (n == 0)
+    return FL_OK;
+  flc_spec spec = FLC_SPEC("conv", "pack_weights", (int16_t)c->dtype);
+  flc_grid grid = {.x = blocks_for(n), .block = 256};
+  return FLC_RUN(l, spec, grid, w);
 }
 
 /* --- tiles --- */
@@ -631,6 +635,8 @@ void flc_visit_conv(flc_visitor *v) {
   static const fl_dtype halves[] = {FL_BF16, FL_F16};
   static const fl_dtype wides[] = {FL_F32, FL_F64};
   static const char *const each[] = {"each_result", "each_weight"};
+  flc_spec turn = FLC_SPEC("conv", "turn_weights", 0);
+  v->spec(v, &turn, true);
   for (int i = 0; i < 2; i++) {
     for (int k = 0; k < 2; k++)
       for (int size = 0; size < 3; size++) {

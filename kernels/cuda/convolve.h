@@ -45,9 +45,10 @@ bool flc_conv_packed(const flc_planes *p, int64_t groups);
  * `padded`; in `room`, or scratch. */
 fl_status flc_conv_pack(const fl_launch *l, const flc_conv *c, flc_planes *p,
                         int64_t *padded, void *room);
-/* Weights as (outputs, kernel, inputs). */
-fl_status flc_conv_pack_weights(const fl_launch *l, const flc_conv *c,
-                                void *to);
+/* Weights of 16 bits (outputs, inputs, kernel) to (outputs, kernel, inputs), or
+ * back. */
+fl_status flc_conv_turn_weights(const fl_launch *l, const flc_conv *c,
+                                const void *from, void *to, bool back);
 /* Matrices (rows, cols) into (cols, rows); rows are a multiple of 8. */
 fl_status flc_conv_turn(const fl_launch *l, const flc_conv *c, int64_t matrices,
                         int64_t rows, int64_t cols, const void *from, void *to);

@@ -251,6 +251,13 @@ static fl_status apply(const fl_launch *l, const flc_product *p,
                  .n = p->n,
                  .batch = flc_product_batch(p)};
   a.wide = p->n % width == 0 && flc_aligned(from, 16) && flc_aligned(p->c, 16);
+  if (a.wide && !a.bias && !a.pre) {
+    flc_spec only = FLC_SPEC("gemm", "activation", p->dtype, p->act);
+    flc_grid g = {.x = (unsigned)flc_ceil_div(a.m * a.n * a.batch,
+                                              256 * 4 * (int64_t)width),
+                  .block = 256};
+    return FLC_RUN(l, only, g, a);
+  }
   flc_spec spec = FLC_SPEC("gemm", "apply", (int16_t)p->dtype, (int16_t)a.wide);
   int64_t blocks =
       flc_ceil_div(a.m * a.n * a.batch, 256 * (a.wide ? width : 1));

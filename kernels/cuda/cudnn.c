@@ -1,6 +1,6 @@
 /* Convolutions by cuDNN 9 where it is, through its backend interface: a graph
- * of one operation, engines by heuristic A without those that lose precision or
- * order. For a shape that comes again the first plans and our own kernels are
+ * of one operation, engines by its heuristics without those that lose
+ * precision. For a shape that comes again the first plans and our own kernels are
  * measured once. */
 #include "choice.h"
 #include "convolve.h"
@@ -262,7 +262,7 @@ typedef struct plan { /* what is kept for a shape, under the lock */
 } plan;
 
 /* Whether an engine computes as we promise: f32 is f32, sums are made in float,
- * and in the same order every time. */
+ * and, if that is asked for, in the same order every time. */
 static bool exact(const flc_conv *c, part config) {
   const flc_dnn_table *t = &dnn.table;
   int notes[32];
@@ -279,8 +279,9 @@ static bool exact(const flc_conv *c, part config) {
                                   CUDNN_TYPE_NUMERICAL_NOTE, 32, &n,
                                   notes) == CUDNN_STATUS_SUCCESS;
   for (int64_t i = 0; i < n && i < 32 && good; i++) {
-    if (notes[i] == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC ||
-        notes[i] == CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION)
+    if (notes[i] == CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION ||
+        (notes[i] == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC &&
+         flc_deterministic()))
       good = false;
     if (c->dtype == FL_F32 && !flc_setting_of(FLC_TF32) &&
         (notes[i] == CUDNN_NUMERICAL_NOTE_TENSOR_CORE ||
@@ -318,10 +319,10 @@ static bool finish_plan(cudnnHandle_t handle, part config, plan *p) {
 
 /* Up to `most` plans, the most promising first; how many. */
 static int build(const fl_launch *l, const flc_conv *c, const layout y[3],
-                 bool packed, int most, plan *plans) {
+                 bool packed, int mode, int most, plan *plans) {
   builder b = {.handle = handle_of(l)};
   part configs[CONFIGS];
-  int mode = CUDNN_HEUR_MODE_A, found = 0;
+  int found = 0;
   int64_t n = 0;
   if (!b.handle)
     return 0;
@@ -357,7 +358,7 @@ typedef struct call {
   const fl_launch *l;
   const flc_conv *c;
   int found;
-  plan plans[2 * PLANS];
+  plan plans[3 * PLANS];
   flc_conv
       packed; /* c on copies with channels innermost, once they are there */
   void *x, *y, *w; /* the copies that are made, or results */
@@ -433,13 +434,12 @@ static fl_status pack_inputs(call *k) {
   if (s == FL_OK && k->y && c->kind != FLC_CONV_FORWARD)
     s = flc_conv_pack(k->l, c, &y, &padded, k->y);
   if (s == FL_OK && c->kind != FLC_CONV_WEIGHT && !c->w_last)
-    s = flc_conv_pack_weights(k->l, c, k->w);
+    s = flc_conv_turn_weights(k->l, c, c->w, k->w, false);
   return s;
 }
 
 static fl_status unpack_result(call *k) {
   const flc_conv *c = k->c;
-  int64_t taps = flc_volume(c->kernel);
   switch (c->kind) {
   case FLC_CONV_FORWARD:
     return k->y ? flc_conv_turn(k->l, c, c->y.images, flc_volume(c->y.size),
@@ -452,16 +452,7 @@ static fl_status unpack_result(call *k) {
   case FLC_CONV_WEIGHT:
     break;
   }
-  fl_view from = {.data = k->w,
-                  .dtype = c->dtype,
-                  .ndim = 3,
-                  .shape = {c->outputs, c->inputs, taps},
-                  .stride = {c->inputs * taps, 1, c->inputs}};
-  fl_view to = from;
-  to.data = c->w;
-  to.stride[1] = taps;
-  to.stride[2] = 1;
-  return flc_move(k->l, &to, &from);
+  return flc_conv_turn_weights(k->l, c, k->w, c->w, true);
 }
 
 /* Under the lock. */
@@ -514,14 +505,19 @@ static int build_packed(call *k, int most, plan *plans) {
       !planes_layout(k->c, &k->packed.y, &last[2]))
     return 0;
   weight_layout(&k->packed, &last[1], true);
-  return build(k->l, &k->packed, last, true, most, plans);
+  int n = build(k->l, &k->packed, last, true, CUDNN_HEUR_MODE_A, most, plans);
+  if (most > 1) /* what a slower heuristic knows as well */
+    n +=
+        build(k->l, &k->packed, last, true, CUDNN_HEUR_MODE_B, most, plans + n);
+  return n;
 }
 
 /* Puts the best of several plans into p, which has the first. */
 static void measure(call *k, const layout y[3], bool own, plan *p) {
   k->found = build_packed(k, PLANS, k->plans);
   if (k->c->w && (!k->found || !lies_packed(k->c)))
-    k->found += build(k->l, k->c, y, false, PLANS, k->plans + k->found);
+    k->found += build(k->l, k->c, y, false, CUDNN_HEUR_MODE_A, PLANS,
+                      k->plans + k->found);
   int best = flc_fastest(k->l, k->found + own, run_candidate, k);
   p->measured = true;
   if (best >= 0) {
@@ -549,7 +545,7 @@ static const plan *plan_of(call *k, flc_choice *place, const layout y[3],
       return NULL;
     int found = lies_packed(k->c) ? build_packed(k, 1, p) : 0;
     if (!found && k->c->w)
-      found = build(k->l, k->c, y, false, 1, p);
+      found = build(k->l, k->c, y, false, CUDNN_HEUR_MODE_A, 1, p);
     p->measured = !found && !can_pack(k->c);
     flc_choice_make(place, 0, p); /* the lock makes us the first */
   }

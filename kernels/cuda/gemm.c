@@ -359,6 +359,11 @@ void flc_visit_gemm(flc_visitor *v) {
     for (int wide = 0; wide < 2; wide++) {
       flc_spec s = FLC_SPEC("gemm", "gather", (int16_t)d, (int16_t)wide);
       v->spec(v, &s, d == FL_BF16 && wide);
+      for (int act = FLC_ACT_GELU; wide && act <= FLC_ACT_SIGMOID; act++)
+        if (fl_dtype_kind((fl_dtype)d) == FL_KIND_FLOAT) {
+          flc_spec only = FLC_SPEC("gemm", "activation", d, act);
+          v->spec(v, &only, d == FL_BF16 && act == FLC_ACT_GELU);
+        }
       s.entry = "apply";
       if (fl_dtype_kind((fl_dtype)d) == FL_KIND_FLOAT)
         v->spec(v, &s, d == FL_BF16 && wide);

@@ -2,6 +2,7 @@
  * finished elements, and which tile of C is whose. */
 #pragma once
 
+#include "low.cuh"
 #include "simt.cuh"
 
 #include "gemm.h"
@@ -10,36 +11,7 @@ enum { NONE, RELU, GELU, GELU_TANH, SILU, TANH, SIGMOID };
 
 /* --- what happens to finished elements --- */
 
-/* FAST: to a few ulp, for what is rounded to 16 bits. */
-template <bool FAST> inline float quotient(float a, float b) {
-  return FAST ? __fdividef(a, b) : a / b;
-}
-template <bool FAST> inline double quotient(double a, double b) {
-  return a / b;
-}
-template <bool FAST> inline float power(float x) {
-  return FAST ? __expf(x) : expf(x);
-}
-template <bool FAST> inline double power(double x) {
-  return exp(x);
-}
-
-/* x Phi(x) by exp(-x^2 / 2) and a polynomial of 1 / (1 + 3 |x| / 8), within 3e-5
- * of each; NaN stays. */
-template <bool FAST> inline float normal_part(float x) {
-  if (!FAST)
-    return fl_gelu(x, 0.0f);
-  float a = fl_normal_f32(x), t = __fdividef(1, fmaf(0.375f, a, 1));
-  float h = fmaf(-0.0913518444f, t, 0.201858342f);
-  h = fmaf(h, t, 0.0823416710f);
-  h = fmaf(h, t, 0.158120424f);
-  h = fmaf(h, t, 0.149019524f) * t;
-  return (x < 0 ? 0 : x) - a * (__expf(-0.5f * a * a) * h);
-}
-template <bool FAST> inline double normal_part(double x) {
-  return fl_gelu(x, 0.0);
-}
-
+/* FAST: what is rounded to 16 bits. */
 template <bool FAST, class W, int N> void activate(W (&v)[N], int act) {
 #define EACH(f)                                                                \
   {                                                                            \
@@ -53,16 +25,16 @@ template <bool FAST, class W, int N> void activate(W (&v)[N], int act) {
   case RELU:
     EACH(x > 0 ? x : x != x ? x : W(0))
   case GELU:
-    EACH(normal_part<FAST>(x))
+    EACH((fl_gelu_of<FAST, W>(x, W(0))))
   case GELU_TANH:
-    EACH(quotient<FAST>(x, 1 + power<FAST>(W(-2 * FL_SQRT_2_PI) * x *
+    EACH(fl_quotient_of<FAST>(x, 1 + fl_power_of<FAST>(W(-2 * FL_SQRT_2_PI) * x *
                                            (1 + W(0.044715) * x * x))))
   case SILU:
-    EACH(quotient<FAST>(x, 1 + power<FAST>(-x)))
+    EACH(fl_quotient_of<FAST>(x, 1 + fl_power_of<FAST>(-x)))
   case TANH:
     EACH(fl_tanh(x))
   case SIGMOID:
-    EACH(quotient<FAST>(W(1), 1 + power<FAST>(-x)))
+    EACH(fl_quotient_of<FAST>(W(1), 1 + fl_power_of<FAST>(-x)))
   }
 #undef EACH
 }

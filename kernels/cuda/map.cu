@@ -3,6 +3,7 @@
  * a function of v[] (operands), p0..p3 (attributes) and bits that gives a T;
  * tests give 1 or 0. */
 #include "flare.cuh"
+#include "low.cuh"
 #include "map.h"
 
 template <class T> T param(double v) { return (T)v; }
@@ -10,11 +11,19 @@ template <> inline int64_t param<int64_t>(double v) { return fl_to_int(v); }
 template <class T> T number(const map_number &v) { return (T)v.f; }
 template <> inline int64_t number<int64_t>(const map_number &v) { return v.i; }
 
-template <class T> T row(const T *v, const double *p, int bits) {
+/* As rows write them; LOW is `row`'s. */
+#define fl_gelu(x, approx)   fl_gelu_of<LOW, T>(x, approx)
+#define fl_gelu_d(x, approx) fl_gelu_d_of<LOW, T>(x, approx)
+
+template <bool LOW, class T>
+T row(const T *v, const double *p, int bits) {
   const T p0 = param<T>(p[0]), p1 = param<T>(p[1]), p2 = param<T>(p[2]),
           p3 = param<T>(p[3]);
   ROW
 }
+
+#undef fl_gelu
+#undef fl_gelu_d
 
 /* Operand k of V elements from i on into v[][k]. */
 template <class S, class T, int IN, int V>
@@ -51,7 +60,7 @@ __global__ void __launch_bounds__(256) flat(const __grid_constant__ map_flat a) 
         take<S, T, IN, V>(a, k, i, whole, v);
 #pragma unroll
     for (int j = 0; j < V; j++)
-      y.at[j] = fl_put<Y>(row<T>(v[j], a.p, a.bits));
+      y.at[j] = fl_put<Y>(row<D == FL_F16 || D == FL_BF16>(v[j], a.p, a.bits));
     if (whole)
       fl_write<Y, V>((Y *)a.y + i, y);
     else
@@ -95,7 +104,7 @@ __global__ void __launch_bounds__(256) any(const __grid_constant__ map_any a) {
     for (int e = 0; e < 4; e++)
       if (e < a.each)
         ((Y *)a.data[0])[at[0] + e * a.stride[0][last]] =
-            fl_put<Y>(row<T>(v[e], a.p, a.bits));
+            fl_put<Y>(row<D == FL_F16 || D == FL_BF16>(v[e], a.p, a.bits));
   }
 }
 

@@ -1,0 +1,70 @@
+/* What is rounded to 16 bits afterwards needs few digits: the same functions
+ * where LOW, within 3e-5 or so of each result. NaN stays. */
+#pragma once
+
+#include "flare.cuh"
+
+inline float fl_low_exp2(float x) { /* denormals are 0 */
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+inline float fl_low_inverse(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+template <bool LOW> inline float fl_quotient_of(float a, float b) {
+  return LOW ? a * fl_low_inverse(b) : a / b;
+}
+template <bool LOW> inline double fl_quotient_of(double a, double b) {
+  return a / b;
+}
+template <bool LOW> inline float fl_power_of(float x) {
+  return LOW ? fl_low_exp2(x * (float)FL_LOG2E) : expf(x);
+}
+template <bool LOW> inline double fl_power_of(double x) {
+  return exp(x);
+}
+
+/* exp(-a^2 / 2), and Phi(-a) over that: a polynomial of 1 / (1 + 3 a / 8), from
+ * a least-squares fit on 0 to 13. */
+inline float fl_low_bell(float a) {
+  return fl_low_exp2(-0.5f * (float)FL_LOG2E * a * a);
+}
+inline float fl_low_mills(float a) {
+  float t = fl_low_inverse(fmaf(0.375f, a, 1));
+  float h = fmaf(-0.0913518444f, t, 0.201858342f);
+  h = fmaf(h, t, 0.0823416710f);
+  h = fmaf(h, t, 0.158120424f);
+  return fmaf(h, t, 0.149019524f) * t;
+}
+
+template <bool LOW, class T> T fl_gelu_of(T x, T approx) {
+  if constexpr (LOW) {
+    if (approx > 0)
+      return fl_quotient_of<LOW>(
+          x, 1 + fl_power_of<LOW>((float)(-2 * FL_SQRT_2_PI) * x *
+                                  (1 + 0.044715f * x * x)));
+    float a = fl_normal_f32(x);
+    return (x < 0 ? 0 : x) - a * (fl_low_bell(a) * fl_low_mills(a));
+  } else
+    return fl_gelu(x, approx);
+}
+
+/* Its derivative. */
+template <bool LOW, class T> T fl_gelu_d_of(T x, T approx) {
+  if constexpr (LOW) {
+    if (approx > 0) {
+      float u = (float)FL_SQRT_2_PI * x * (1 + 0.044715f * x * x),
+            s = fl_low_inverse(1 + fl_power_of<LOW>(-2 * u)),
+            du = (float)FL_SQRT_2_PI * (1 + 0.134145f * x * x);
+      return s + x * s * (1 - s) * 2 * du;
+    }
+    float a = fl_normal_f32(x);
+    float d = fl_low_bell(a) * (fl_low_mills(a) - (float)FL_1_SQRT2PI * a);
+    return x < 0 ? d : 1 - d;
+  } else
+    return fl_gelu_d(x, approx);
+}
