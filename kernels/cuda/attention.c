@@ -100,8 +100,8 @@ static flc_spec wide_forward_spec(int dtype, int w, int groups, int more) {
 static flc_spec wide_rows_spec(int dtype, int w) {
   return FLC_SPEC("attention_wide_backward", "rows", dtype, w);
 }
-static flc_spec bits_spec(int turn) {
-  return FLC_SPEC("attention", "bits", turn);
+static flc_spec bits_spec(int turn, int quads) {
+  return FLC_SPEC("attention", "bits", turn, quads);
 }
 static flc_spec wide_keys_spec(int dtype, int w, int more) {
   return FLC_SPEC("attention_wide_backward", "keys", dtype, w, more);
@@ -144,8 +144,8 @@ void flc_visit_attention(flc_visitor *v) {
       visit_one(v, wide_rows_spec(dtype, w), quick);
       visit_one(v, wide_gather_spec(dtype, w), quick);
     }
-  for (int turn = 0; turn < 2; turn++)
-    visit_one(v, bits_spec(turn), turn);
+  for (int k = 0; k < 4; k++)
+    visit_one(v, bits_spec(k / 2, k % 2), k == 3);
   for (int dtype = FL_F64; dtype <= FL_F32; dtype++) {
     visit_one(v, delta_spec(dtype), false);
     for (int parts = 1; parts <= 2; parts++) {
@@ -466,8 +466,13 @@ static fl_status wide_bits(const work *w, attention_wide *to, bool turned) {
                       .words = flc_ceil_div(size[col], 128) * 4};
   int64_t heads = size[0] * size[1];
   bool turn = by[row] == 1 && by[col] != 1;
-  a.units = heads * (turn ? flc_ceil_div(a.rows, 32) * a.words
-                          : a.rows * (a.words / 4));
+  /* bytes four at a time, where all lines begin at a word and are whole */
+  int side = turn ? row : col;
+  bool quads = size[side] % 4 == 0 && by[side] == 1 && flc_aligned(m->data, 4);
+  for (int i = 0; i < 4; i++)
+    quads = quads && (i == side || by[i] % 4 == 0);
+  a.lines = flc_ceil_div(a.rows, !turn ? 8 : quads ? 128 : 32);
+  a.units = heads * a.lines * (turn ? a.words : a.words / 4);
   a.to = fl_scratch_get(w->l, (size_t)(heads * a.rows * a.words) * 4);
   if (!a.to)
     return FL_ENOMEM;
@@ -475,7 +480,7 @@ static fl_status wide_bits(const work *w, attention_wide *to, bool turned) {
       (attention_bits){a.to, size[0] > 1 ? size[1] * a.rows * a.words : 0,
                        size[1] > 1 ? a.rows * a.words : 0,
                        size[row] > 1 ? a.words : 0, size[col] > 1};
-  flc_spec spec = bits_spec(turn);
+  flc_spec spec = bits_spec(turn, quads);
   flc_grid g = {.x = (unsigned)flc_ceil_div(a.units, 8), .block = 256};
   return FLC_RUN(w->l, spec, g, a);
 }
@@ -512,7 +517,7 @@ static fl_status wide_schedule(const work *w, attention_wide *to, int blocks) {
   to->section = (int)w->heads_all;
   if (to->items <= blocks || flops / blocks < 5e8) /* about 100 us */
     return FL_OK;
-  double fit = flc_chip_of(w->l)->l2 / 3 / one;
+  double fit = (double)(flc_chip_of(w->l)->l2 / 3) / one;
   if (fit < (double)w->heads_all)
     to->section = (int)flc_ceil_div((int64_t)fit + 1, a->group) * a->group;
   to->counter = fl_scratch_get(w->l, sizeof(int));

@@ -292,45 +292,96 @@ __global__ void merge(const __grid_constant__ attention_args a) {
   }
 }
 
-/* A bool mask as bits. TURN: it has rows side by side, and a warp makes a word
- * of each of 32 rows; else columns, and it makes four words of one row. */
-template <int TURN>
+/* --- a bool mask as bits --- */
+
+/* Four bytes, 0 or not, as 0 or 1 each. */
+inline uint32_t bits_flags(uint32_t w) {
+  w |= w >> 4;
+  w |= w >> 2;
+  return (w | w >> 1) & 0x01010101;
+}
+
+/* Columns side by side: a warp makes four words of each of ROWS rows, a lane
+ * looks at one column of each, or, QUADS, at four in a row. */
+template <int QUADS>
+void bits_of_rows(const attention_pack &a, const uint8_t *from, uint32_t *to,
+                  int64_t line, int64_t group) {
+  enum { ROWS = 8 };
+  int lane = threadIdx.x & 31;
+  uint32_t w[ROWS];
+  int64_t col = group * 128 + lane * (QUADS ? 4 : 1);
+#pragma unroll
+  for (int r = 0; r < ROWS; r++) {
+    int64_t row = line * ROWS + r;
+    const uint8_t *p = from + (row < a.rows ? row : 0) * a.stride[2];
+    w[r] = 0;
+    if (QUADS && col < a.columns)
+      w[r] = *(const uint32_t *)(p + col);
+    if (!QUADS)
+#pragma unroll
+      for (int i = 0; i < 4; i++) {
+        int64_t at = col + 32 * i < a.columns ? col + 32 * i : a.columns - 1;
+        w[r] |= (uint32_t)p[at * a.stride[3]] << 8 * i;
+      }
+  }
+#pragma unroll
+  for (int r = 0; r < ROWS; r++) {
+    int64_t row = line * ROWS + r;
+    uint32_t flags = bits_flags(w[r]), word = 0;
+    if (QUADS) { /* the product brings the flags together */
+      word = (flags * 0x10204080u >> 28) << 4 * (lane & 7);
+#pragma unroll
+      for (int k = 1; k < 8; k *= 2)
+        word |= __shfl_xor_sync(0xffffffff, word, k);
+    } else
+#pragma unroll
+      for (int i = 0; i < 4; i++) {
+        uint32_t all = __ballot_sync(0xffffffff, flags >> 8 * i & 1);
+        word = lane / 8 == i ? all : word;
+      }
+    if (row < a.rows && lane % 8 == 0)
+      to[row * a.words + group * 4 + lane / 8] = word;
+  }
+}
+
+/* Rows side by side: a lane makes a word of one row, or, QUADS, of four. */
+template <int QUADS>
+void bits_of_columns(const attention_pack &a, const uint8_t *from, uint32_t *to,
+                     int64_t line, int64_t group) {
+  enum { ROWS = QUADS ? 4 : 1 };
+  int lane = threadIdx.x & 31;
+  int64_t row = (line * 32 + lane) * ROWS;
+  uint32_t word[ROWS] = {0};
+  from += (row < a.rows ? row : 0) * a.stride[2];
+#pragma unroll 8
+  for (int i = 0; i < 32; i++) {
+    int64_t col = group * 32 + i < a.columns ? group * 32 + i : a.columns - 1;
+    const uint8_t *p = from + col * a.stride[3];
+    uint32_t flags = bits_flags(QUADS ? *(const uint32_t *)p : *p);
+#pragma unroll
+    for (int r = 0; r < ROWS; r++)
+      word[r] |= (flags >> 8 * r & 1) << i;
+  }
+#pragma unroll
+  for (int r = 0; r < ROWS; r++)
+    if (row + r < a.rows)
+      to[(row + r) * a.words + group] = word[r];
+}
+
+/* TURN: rows are side by side, else columns; QUADS: at whole words. */
+template <int TURN, int QUADS>
 __global__ void __launch_bounds__(256)
     bits(const __grid_constant__ attention_pack a) {
-  int lane = threadIdx.x & 31;
   int64_t unit = fl_thread() / 32;
   if (unit >= a.units)
     return;
-  int64_t lines = TURN ? (a.rows + 31) / 32 : a.rows,
-          groups = TURN ? a.words : a.words / 4,
-          group = TURN ? unit / lines % groups : unit % groups,
-          line = TURN ? unit % lines : unit / groups % lines,
-          bh = unit / (lines * groups);
+  int64_t groups = TURN ? a.words : a.words / 4, group = unit % groups,
+          line = unit / groups % a.lines, bh = unit / (a.lines * groups);
   const uint8_t *from =
       a.mask + bh / a.heads * a.stride[0] + bh % a.heads * a.stride[1];
   uint32_t *to = a.to + bh * a.rows * a.words;
-  if (TURN) {
-    int64_t row = line * 32 + lane, first = group * 32;
-    uint32_t word = 0;
-    from += (row < a.rows ? row : 0) * a.stride[2];
-#pragma unroll 8
-    for (int i = 0; i < 32; i++) {
-      int64_t col = first + i < a.columns ? first + i : a.columns - 1;
-      word |= (uint32_t)(from[col * a.stride[3]] != 0) << i;
-    }
-    if (row < a.rows)
-      to[row * a.words + group] = word;
-    return;
-  }
-  from += line * a.stride[2];
-  uint32_t mine = 0;
-#pragma unroll
-  for (int i = 0; i < 4; i++) {
-    int64_t col = group * 128 + i * 32 + lane;
-    col = col < a.columns ? col : a.columns - 1;
-    uint32_t word = __ballot_sync(0xffffffff, from[col * a.stride[3]] != 0);
-    mine = lane == i ? word : mine;
-  }
-  if (lane < 4)
-    to[line * a.words + group * 4 + lane] = mine;
+  if (TURN)
+    bits_of_columns<QUADS>(a, from, to, line, group);
+  else
+    bits_of_rows<QUADS>(a, from, to, line, group);
 }

@@ -27,7 +27,8 @@ typedef struct attention_pack {
   const uint8_t *mask;
   int64_t stride[4]; /* of batch, head, row, column */
   uint32_t *to;      /* (batch, heads, rows, words) */
-  int64_t heads, rows, columns, words, units;
+  int64_t heads, rows, columns, words;
+  int64_t lines, units; /* of warps, of rows; and of all */
 } attention_pack;
 
 typedef struct attention_drop {

@@ -140,17 +140,40 @@ void back_weights(float (&s)[Q / 8][4], uint32_t lse, float unit) {
 template <int Q>
 void back_add_mask(const attention_args &a, float (&s)[Q / 8][4], int64_t b,
                    int64_t h, int64_t query, int64_t key) {
+  const attention_mask &m = a.mask;
   int lane = threadIdx.x & 31;
+  query += 2 * (lane % 4);
+  int left = a.nq - query < Q ? (int)(a.nq - query) : Q;
+  int64_t at = b * m.stride[0] + h * m.stride[1] + query * m.stride[2];
 #pragma unroll
   for (int j = 0; j < Q / 8; j++)
 #pragma unroll
-    for (int e = 0; e < 4; e++) {
-      int64_t at = key + lane / 4 + 8 * (e >> 1),
-              i = query + 8 * j + 2 * (lane % 4) + (e & 1);
+    for (int e = 0; e < 4; e++)
       s[j][e] *= (float)a.scale;
-      if (at < a.nk && i < a.nq)
-        s[j][e] = att_masked(a, s[j][e], b, h, i, at);
+  if (!m.data)
+    return;
+#pragma unroll
+  for (int half = 0; half < 2; half++) {
+    int64_t row = key + lane / 4 + 8 * half,
+            from = at + (row < a.nk ? row : 0) * m.stride[3];
+    if (m.dtype == FL_BOOL) {
+      const uint8_t *seen = (const uint8_t *)m.data + from;
+#pragma unroll
+      for (int j = 0; j < Q / 8; j++)
+#pragma unroll
+        for (int e = 0; e < 2; e++)
+          if (8 * j + e < left && !seen[(8 * j + e) * m.stride[2]])
+            s[j][2 * half + e] = -INFINITY;
+    } else {
+      const float *more = (const float *)m.data + from;
+#pragma unroll
+      for (int j = 0; j < Q / 8; j++)
+#pragma unroll
+        for (int e = 0; e < 2; e++)
+          if (8 * j + e < left)
+            s[j][2 * half + e] += more[(8 * j + e) * m.stride[2]];
     }
+  }
 }
 
 /* What stays, 32 sums to a word; all without dropout. */

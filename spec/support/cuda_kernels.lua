@@ -2,7 +2,7 @@
 -- luacheck: no max line length
 return {
   compiler = "13.0",
-  ["attention bits<1>"] = {32, 0, 0},
+  ["attention bits<1, 1>"] = {32, 0, 0},
   ["attention few<3, 128, 1>"] = {72, 0, 0},
   ["attention forward<3, 64, 64, 1>"] = {168, 8, 8},
   ["attention merge<3>"] = {32, 0, 0},
@@ -22,6 +22,7 @@ return {
   ["conv pack<3>"] = {31, 0, 0},
   ["conv pack_weights<3>"] = {38, 0, 0},
   ["conv sum_weights<3>"] = {32, 0, 0},
+  ["conv turn_weights<0>"] = {17, 0, 0},
   ["conv weights<3, 1>"] = {214, 0, 0},
   ["conv_plain direct<1, 2>"] = {128, 0, 0},
   ["conv_plain each_result<1>"] = {48, 0, 0},
@@ -30,6 +31,7 @@ return {
   ["expr fold<1, 0, 1>"] = {32, 0, 0},
   ["expr map<4, 1, 0, 0, 0>"] = {22, 0, 0},
   ["expr reduce<4, 0, 1, 0, 0>"] = {40, 8, 4},
+  ["gemm activation<3, 2>"] = {48, 0, 0},
   ["gemm apply<3, 1>"] = {32, 0, 0},
   ["gemm gather<3, 1>"] = {40, 0, 0},
   ["gemm product<3, 1, 1, 1, 1>"] = {168, 0, 0},
