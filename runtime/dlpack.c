@@ -16,11 +16,12 @@
 static const struct {
   uint8_t code, bits;
 } kinds[FL_DTYPES] = {
-    [FL_F64] = {kDLFloat, 64}, [FL_F32] = {kDLFloat, 32},
-    [FL_F16] = {kDLFloat, 16}, [FL_BF16] = {kDLBfloat, 16},
-    [FL_I64] = {kDLInt, 64},   [FL_I32] = {kDLInt, 32},
-    [FL_I16] = {kDLInt, 16},   [FL_I8] = {kDLInt, 8},
-    [FL_U8] = {kDLUInt, 8},    [FL_BOOL] = {kDLBool, 8},
+    [FL_F64] = {kDLFloat, 64},   [FL_F32] = {kDLFloat, 32},
+    [FL_F16] = {kDLFloat, 16},   [FL_BF16] = {kDLBfloat, 16},
+    [FL_I64] = {kDLInt, 64},     [FL_I32] = {kDLInt, 32},
+    [FL_I16] = {kDLInt, 16},     [FL_I8] = {kDLInt, 8},
+    [FL_U8] = {kDLUInt, 8},      [FL_BOOL] = {kDLBool, 8},
+    [FL_C64] = {kDLComplex, 64}, [FL_C128] = {kDLComplex, 128},
 };
 
 static const struct {

@@ -1,10 +1,11 @@
-/* The structs by which array libraries share memory in one process: DLPack's
- * binary interface, versions 0 and 1 (https://dmlc.github.io/dlpack). A program
- * that has the project's own dlpack.h includes that one first and uses it. */
+/* Memory shared with other array libraries in one process: the structs of
+ * DLPack's binary interface, versions 0 and 1 (https://dmlc.github.io/dlpack),
+ * and the functions that give and take them. A program that has the project's
+ * own dlpack.h includes that one first and uses it. */
 #ifndef FL_DLPACK_H
 #define FL_DLPACK_H
 
-#include <stdint.h>
+#include "flare.h"
 
 #ifndef DLPACK_DLPACK_H_
 
@@ -66,5 +67,49 @@ typedef struct DLManagedTensorVersioned {
   DLTensor dl_tensor;
 } DLManagedTensorVersioned;
 
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The other library's stream: it works there with what it gets, or has worked
+ * there on what it gives. Whoever comes second is made to wait on the device.
+ * FL_DLPACK_WAIT (giving): the host waits until the values are there; (taking):
+ * they are there, or this runtime's stream waits for them already.
+ * FL_DLPACK_NO_ORDER: nobody waits. Only devices with streams look at it. */
+#define FL_DLPACK_WAIT     ((intptr_t)0)
+#define FL_DLPACK_NO_ORDER ((intptr_t)-1)
+
+typedef struct fl_dlpack_options {
+  size_t struct_size; /* sizeof(fl_dlpack_options) */
+  intptr_t stream;    /* as DLPack counts them: 1 is CUDA's default stream */
+} fl_dlpack_options;
+
+/* A description of the tensor's memory for another library, without a copy. The
+ * memory lives until the library calls the deleter, which may be on any thread
+ * and after fl_runtime_close: what the runtime needs for it then stays until
+ * the last one. `options` may be NULL. EAUTOGRAD: detach() it first. */
+FL_API fl_status fl_tensor_to_dlpack(fl_tensor *t,
+                                     const fl_dlpack_options *options,
+                                     struct DLManagedTensorVersioned **m);
+FL_API fl_status fl_tensor_to_dlpack_old(fl_tensor *t,
+                                         const fl_dlpack_options *options,
+                                         struct DLManagedTensor **m);
+/* A tensor over another library's memory, without a copy. New reference; then
+ * the description is the tensor's, which calls the deleter when nobody needs
+ * the memory any more. After a failure it is still yours. Memory that may be
+ * read only makes a tensor that refuses to be written in place. */
+FL_API fl_status fl_tensor_from_dlpack(fl_runtime *rt,
+                                       struct DLManagedTensorVersioned *m,
+                                       const fl_dlpack_options *options,
+                                       fl_tensor **t);
+FL_API fl_status fl_tensor_from_dlpack_old(fl_runtime *rt,
+                                           struct DLManagedTensor *m,
+                                           const fl_dlpack_options *options,
+                                           fl_tensor **t);
+
+#ifdef __cplusplus
+}
 #endif
 #endif

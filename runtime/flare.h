@@ -209,47 +209,6 @@ FL_API fl_status fl_tensor_new_pinned(fl_runtime *rt, fl_dtype dtype, int ndim,
                                       const int64_t *shape, fl_tensor **t);
 FL_API bool fl_tensor_pinned(const fl_tensor *t);
 
-/* --- DLPack: memory shared with other libraries, see dlpack.h --- */
-
-struct DLManagedTensor;          /* the old one, without a version */
-struct DLManagedTensorVersioned; /* of version 1 */
-
-/* The other library's stream: it works there with what it gets, or has worked
- * there on what it gives. Whoever comes second is made to wait on the device.
- * FL_DLPACK_WAIT (giving): the host waits until the values are there; (taking):
- * they are there, or this runtime's stream waits for them already.
- * FL_DLPACK_NO_ORDER: nobody waits. Only devices with streams look at it. */
-#define FL_DLPACK_WAIT     ((intptr_t)0)
-#define FL_DLPACK_NO_ORDER ((intptr_t)-1)
-
-typedef struct fl_dlpack_options {
-  size_t struct_size; /* sizeof(fl_dlpack_options) */
-  intptr_t stream;    /* as DLPack counts them: 1 is CUDA's default stream */
-} fl_dlpack_options;
-
-/* A description of the tensor's memory for another library, without a copy. The
- * memory lives until the library calls the deleter, which may be on any thread
- * and after fl_runtime_close: what the runtime needs for it then stays until
- * the last one. `options` may be NULL. EAUTOGRAD: detach() it first. */
-FL_API fl_status fl_tensor_to_dlpack(fl_tensor *t,
-                                     const fl_dlpack_options *options,
-                                     struct DLManagedTensorVersioned **m);
-FL_API fl_status fl_tensor_to_dlpack_old(fl_tensor *t,
-                                         const fl_dlpack_options *options,
-                                         struct DLManagedTensor **m);
-/* A tensor over another library's memory, without a copy. New reference; then
- * the description is the tensor's, which calls the deleter when nobody needs
- * the memory any more. After a failure it is still yours. Memory that may be
- * read only makes a tensor that refuses to be written in place. */
-FL_API fl_status fl_tensor_from_dlpack(fl_runtime *rt,
-                                       struct DLManagedTensorVersioned *m,
-                                       const fl_dlpack_options *options,
-                                       fl_tensor **t);
-FL_API fl_status fl_tensor_from_dlpack_old(fl_runtime *rt,
-                                           struct DLManagedTensor *m,
-                                           const fl_dlpack_options *options,
-                                           fl_tensor **t);
-
 /* --- operators --- */
 
 /* What a parameter of an operator is; see ops.def for the notation. */

@@ -92,8 +92,9 @@ static void gives_memory(fl_runtime *rt) {
 }
 
 static void names_every_dtype(fl_runtime *rt) {
-  static const int codes[] = {kDLFloat, kDLFloat, kDLFloat, kDLBfloat, kDLInt,
-                              kDLInt,   kDLInt,   kDLInt,   kDLUInt,   kDLBool};
+  static const int codes[] = {kDLFloat, kDLFloat, kDLFloat,   kDLBfloat,
+                              kDLInt,   kDLInt,   kDLInt,     kDLInt,
+                              kDLUInt,  kDLBool,  kDLComplex, kDLComplex};
   int64_t shape[1] = {2};
   for (int d = 0; d < FL_DTYPES; d++) {
     fl_tensor *t = NULL, *back = NULL;

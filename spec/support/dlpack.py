@@ -1,6 +1,7 @@
 """dlpack.py LIBFLARE [cuda]: libflare, NumPy and PyTorch in one process, each over the memory of
 the others through DLPack; with "cuda" on a GPU, too. Prints a line for each group of checks, and
-"skipped: ..." where a package is missing. The class Tensor is what a Python module over flare.h would have."""
+"skipped: ..." where a package is missing. The class Tensor is what a Python module over flare.h
+would have."""
 import ctypes as c
 import gc
 import sys
@@ -16,8 +17,9 @@ py.PyCapsule_SetName.argtypes = [c.py_object, c.c_char_p]
 
 VERSIONED, OLD = b"dltensor_versioned", b"dltensor"
 USED = {VERSIONED: b"used_dltensor_versioned", OLD: b"used_dltensor"}  # capsules keep the pointers
-DTYPES = ["f64", "f32", "f16", "bf16", "i64", "i32", "i16", "i8", "u8", "bool"]
-SIZES = [8, 4, 2, 2, 8, 4, 2, 1, 1, 1]
+DTYPES = ["f64", "f32", "f16", "bf16", "i64", "i32", "i16", "i8", "u8", "bool", "c64",
+          "c128"]
+SIZES = [8, 4, 2, 2, 8, 4, 2, 1, 1, 1, 8, 16]
 HOST, CUDA = 1, 2  # device types
 
 
@@ -188,7 +190,8 @@ def refused(message, f, *args):
 
 
 def numpy_both_ways(rt, np):
-    for kind in ("f8", "f4", "f2", "i8", "i4", "i2", "i1", "u1", "?"):
+    for kind in ("f8", "f4", "f2", "i8", "i4", "i2", "i1", "u1", "?", "c8",
+                 "c16"):
         a = (np.arange(24) % 5).reshape(2, 3, 4).astype(kind)
         for v in (a, a.T, a[:, ::2], a[::-1, :, 1], a[1, 2, 3:], a[0, 0, 0, ...], a[:0],
                   np.broadcast_to(a[0], (2, 3, 4))):
@@ -214,7 +217,7 @@ def numpy_both_ways(rt, np):
     t = rt.take(a)
     refused("may only be read: clone() it first", lambda: t.run("add", 1.0, inplace=True))
     assert not np.from_dlpack(t).flags.writeable
-    refused("complex", rt.take, np.zeros(2, "c8"))
+    refused("uint16", rt.take, np.zeros(2, "u2"))
     refused("at most 8 dims", rt.take, np.zeros((1,) * 9))
     t.__dlpack__(max_version=(1, 0))  # capsules that nobody takes
     rt.take(np.zeros(2)).__dlpack__()
@@ -223,7 +226,8 @@ def numpy_both_ways(rt, np):
 
 def torch_both_ways(rt, torch, device):
     kinds = [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32,
-             torch.int16, torch.int8, torch.uint8, torch.bool]
+             torch.int16, torch.int8, torch.uint8, torch.bool, torch.complex64,
+             torch.complex128]
     for kind, name in zip(kinds, DTYPES):
         a = (torch.arange(24) % 5).reshape(2, 3, 4).to(kind).to(device)
         for v in (a, a.permute(2, 0, 1), a[:, ::2], a[1, 2, 3], a[:0], a[0].expand(2, 3, 4)):

@@ -10,10 +10,13 @@ rng = np.random.default_rng(1)
 
 # NumPy's type without byte order: flare's
 TYPES = {"f8": "f64", "f4": "f32", "f2": "f16", "i8": "i64", "i4": "i32", "i2": "i16",
-         "i1": "i8", "u1": "u8", "b1": "bool", "u2": "i32", "u4": "i64", "u8": "i64"}
+         "i1": "i8", "u1": "u8", "b1": "bool", "u2": "i32", "u4": "i64", "u8": "i64",
+         "c8": "c64", "c16": "c128"}
 
 
 def values(kind, shape):
+    if kind[0] == "c":
+        return (values("f8", shape) + 1j * values("f8", shape)).astype(kind)
     if kind[0] == "f":
         return rng.standard_normal(shape).astype(kind)
     if kind == "b1":
@@ -55,7 +58,7 @@ for version in (1, 2, 3):
 
 # what is refused: a type each
 refused = {
-    "complex": np.zeros(2, "c8"), "text": np.array(["ab"]), "bytes": np.array([b"ab"]),
+    "complex": np.zeros(2, np.clongdouble), "text": np.array(["ab"]), "bytes": np.array([b"ab"]),
     "long": np.zeros(2, np.longdouble), "date": np.array(["2020-01-01"], "M8[D]"),
     "span": np.array([1], "m8[s]"), "raw": np.zeros(2, "V2"),
     "records": np.zeros(2, [("a", "f4"), ("b", "i4")]), "above": np.array([2**63], "u8"),
@@ -78,7 +81,7 @@ class Stream(io.RawIOBase):
 with zipfile.ZipFile(Stream(), "w", zipfile.ZIP_DEFLATED) as z:
     data = io.BytesIO()
     np.save(data, np.arange(100))
-    z.writestr("x.npy", data.getvalue())
+    z.writestr(zipfile.ZipInfo("x.npy"), data.getvalue(), zipfile.ZIP_DEFLATED)
 with open(os.path.join(here, "streamed.npz"), "wb") as f:
     f.write(out.getvalue())
 
@@ -98,7 +101,10 @@ with open(os.path.join(here, "expected.lua"), "w") as f:
     f.write("return {\n")
     for name, a in sorted(cases.items()):
         kind = TYPES[a.dtype.str[1:]]
-        flat = [text(v) for v in a.reshape(-1).tolist()] if a.size else []
+        flat = a.reshape(-1)  # complex numbers as pairs
+        if kind[0] == "c":
+            flat = np.stack([flat.real, flat.imag], -1).reshape(-1)
+        flat = [text(v) for v in flat.tolist()] if a.size else []
         lines, line = [], "  "
         for v in flat:
             if len(line) + len(v) + 2 > 98:

@@ -11,7 +11,7 @@ local head = [[
 ---@meta flare
 -- Made by `flare help --luacats` from the operators' rows and the library's comments.
 
----@alias flare.dtype "f64"|"f32"|"f16"|"bf16"|"i64"|"i32"|"i16"|"i8"|"u8"|"bool"
+---@alias flare.dtype "f64"|"f32"|"f16"|"bf16"|"i64"|"i32"|"i16"|"i8"|"u8"|"bool"|"c64"|"c128"
 ---@alias flare.operand flare.tensor|number|boolean
 
 ---@class flare.tensor

@@ -7,9 +7,11 @@ local source = require "flare.help.source"
 local M = {}
 
 local types = {any = "any dtype", num = "any dtype but bool", float = "floats",
-               int = "integers or bool", bool = "bool", index = "positions, i64 or i32"}
+               int = "integers or bool", bool = "bool",
+               index = "positions, i64 or i32", complex = "complex numbers"}
 local kinds = {dim = "a dim", newdim = "a dim of the result", pos = "a position",
-               int = "an integer", real = "a number", flag = "true or false", dims = "a dim or a list of dims",
+               int = "an integer", real = "a number", flag = "true or false",
+               dims = "a dim or a list of dims",
                ints = "a list of integers", shape = "a shape", dtype = "a dtype"}
 
 --- Whether gradients are made of it, apart from what people call.
@@ -70,6 +72,7 @@ end
 
 local rules = {
   promote = "the dtype that holds %s", float = "the dtype of %s, f32 for integers",
+  complex = "complex numbers of %s's precision", real = "the parts' dtype of %s",
   acc = "the dtype of %s, i64 for integers", wide = "f64 for f64, else f32",
 }
 
@@ -103,6 +106,9 @@ local shapes = {{2, 3}, {3, 3}, {3}, {2, 4, 6}, {1, 2, 6, 6}}
 
 local function tensor_text(p, shape)
   local sizes = table.concat(shape, ", ")
+  if p.type == "complex" then
+    return ("flare.complex(flare.randn(%s), flare.randn(%s))"):format(sizes, sizes)
+  end
   if p.type == "bool" then return ("flare.randn(%s):gt(0)"):format(sizes) end
   if p.type == "int" or p.type == "index" then
     return ('flare.ones({%s}, {dtype = "i64"})'):format(sizes)

@@ -26,6 +26,7 @@ end
 -- What the file's type becomes: unsigned integers the next wider type that holds them.
 local function convert(x, h)
   if h.becomes == "bool" then return x:ne(0) end
+  if h.becomes == "complex" then return x end
   if h.becomes == "unsigned" then
     if x:numel() > 0 and x:min():item() < 0 then
       return nil, "unsigned 64-bit numbers above 2^63 - 1 do not fit i64"
@@ -41,6 +42,12 @@ function M.decode(source)
   local h, message = header.parse(source)
   if not h then return nil, message end
   local shape = h.fortran and backwards(h.shape) or h.shape
+  local n, complex = #shape, h.becomes == "complex"
+  if complex then
+    if n == 8 then return nil, "8 dims, at most 7 are supported of complex numbers" end
+    shape = table.move(shape, 1, n, 1, {})
+    shape[n + 1] = 2
+  end
   local x
   if h.bytes == 0 then
     x = core.zeros(shape, {dtype = h.dtype})
@@ -58,7 +65,8 @@ function M.decode(source)
       x = core.from_bytes(text, h.dtype, shape)
     end
   end
-  if h.fortran then x = reverse_dims(x, #shape):contiguous() end
+  if complex then x = core.view_as_complex(x) end
+  if h.fortran then x = reverse_dims(x, n):contiguous() end
   return convert(x, h)
 end
 

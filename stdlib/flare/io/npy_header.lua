@@ -10,15 +10,16 @@ M.LIMIT = 65535 -- bytes of the dict; NumPy itself refuses to read more than 100
 local types = {
   f8 = {"f64", 8}, f4 = {"f32", 4}, f2 = {"f16", 2}, i8 = {"i64", 8}, i4 = {"i32", 4},
   i2 = {"i16", 2}, i1 = {"i8", 1}, u1 = {"u8", 1}, b1 = {"u8", 1, "bool"},
+  c8 = {"f32", 8, "complex"}, c16 = {"f64", 16, "complex"}, -- read as pairs
   u2 = {"i16", 2, "i32", 0xffff}, u4 = {"i32", 4, "i64", 0xffffffff}, u8 = {"i64", 8, "unsigned"},
 }
 M.names = {f64 = "<f8", f32 = "<f4", f16 = "<f2", i64 = "<i8", i32 = "<i4", i16 = "<i2",
-           i8 = "|i1", u8 = "|u1", bool = "|b1"}
+           i8 = "|i1", u8 = "|u1", bool = "|b1", c64 = "<c8", c128 = "<c16"}
 
 local others = {
   O = "pickled Python objects, which are never read", S = "byte strings", U = "strings",
   V = "records or a type that NumPy does not know (bf16 perhaps: save it as f32)",
-  c = "complex numbers", M = "dates", m = "time spans", f = "floats of this size",
+  c = "complex numbers of this size", M = "dates", m = "time spans", f = "floats of this size",
 }
 
 -- A type's text, "<f4"; nil and a message.
