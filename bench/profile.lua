@@ -31,7 +31,7 @@ local function seconds(count)
 end
 
 seconds(20)
-local run = 4
+local run = 20
 local plain, profiled, launches = {}, {}, 0
 for k = 1, o.steps // run do
   plain[k] = seconds(run)
