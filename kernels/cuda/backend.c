@@ -86,6 +86,17 @@ static bool stuck(const flc_backend *c, const flc_device *d) {
   return false;
 }
 
+/* Waits for the device, so that Ctrl-C can end the wait; false: it has. */
+static bool settle(flc_backend *c, flc_device *d) {
+  if (stuck(c, d))
+    return false;
+  for (fl_stream *s = c->streams; s; s = s->next)
+    if (s->device == d && flc_wait(s) == FL_EINTERRUPT)
+      return false;
+  flc_cu->CtxSynchronize(); /* others in the process may have used it */
+  return true;
+}
+
 /* --- streams --- */
 
 static fl_status word_open(fl_stream *s) {
@@ -464,11 +475,11 @@ static void put_memory(fl_backend *b, int device, void *memory, size_t bytes) {
     if (g->at != (CUdeviceptr)(uintptr_t)memory)
       continue;
     *at = g->next;
-    if (!stuck(of(b), d) && flc_enter(d, &before) == FL_OK) {
-      flc_cu->CtxSynchronize();
-      if (of(b)->direct)
+    if (flc_enter(d, &before) == FL_OK) {
+      bool free_now = settle(of(b), d); /* else it stays for good */
+      if (free_now && of(b)->direct)
         flc_cu->MemFree(g->at);
-      else {
+      else if (free_now) {
         flc_cu->MemUnmap(g->at, g->bytes);
         flc_cu->MemRelease(g->handle);
         flc_cu->MemAddressFree(g->at, g->bytes);
