@@ -169,28 +169,35 @@ local function run_script(args, i)
   return run_file(path, table.unpack(arg))
 end
 
--- Runs the script and tells on stderr where its time went; also after an error in it.
-local function profile_script(args, i, path)
-  local started, stop = pcall(require("flare.profile").start)
-  if not started then
-    complain(stop)
-    return false
-  end
-  local good = run_script(args, i)
+-- Ends a profile and tells on stderr where the time went; false if that failed.
+local function tell_profile(stop, path)
   local ok, report = pcall(stop)
   if not ok then
     complain(report)
     return false
   end
   io.stderr:write(report:text(), "\n\n", report:text {by = "line", most = 10, floor = false}, "\n")
-  if path ~= "" then
-    local written, problem = report:trace(path)
-    if not written then
-      complain(problem)
-      return false
-    end
+  local written, problem = true, nil
+  if path ~= "" then written, problem = report:trace(path) end
+  if not written then complain(problem) end
+  return written
+end
+
+-- Runs the script under the profiler; it is told of after an error and at os.exit, too.
+local function profile_script(args, i, path)
+  local started, stop = pcall(require("flare.profile").start)
+  if not started then
+    complain(stop)
+    return false
   end
-  return good
+  local exit = os.exit
+  function os.exit(...) -- luacheck: ignore
+    tell_profile(stop, path)
+    exit(...)
+  end
+  local good = run_script(args, i)
+  os.exit = exit -- luacheck: ignore
+  return tell_profile(stop, path) and good
 end
 
 --- resume() forgets a Ctrl-C and tells whether there was one; calm(f) makes an error handler of

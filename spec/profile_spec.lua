@@ -196,6 +196,7 @@ describe("flare --profile", function()
       local flare = require "flare"
       print((flare.ones(100) * 2):sum():item(), arg[1])
       if arg[1] == "fail" then error "failed" end
+      if arg[1] == "exit" then os.exit(3) end
     ]]
   end)
   teardown(function() os.remove(script) end)
@@ -218,6 +219,8 @@ describe("flare --profile", function()
     assert.truthy(out:find "failed\n", out)
     assert.truthy(out:find "forward: %d+ launches", out)
     assert.truthy(out:find "status=1", out)
+    out = tree.output((command:gsub("fail", "exit")):format(program, script))
+    assert.truthy(out:find "forward: %d+ launches.*status=3", out)
     out = tree.output(("'%s' --profile 2>&1; echo status=$?"):format(program))
     assert.truthy(out:find "%-%-profile wants a script\nstatus=1", out)
   end)
