@@ -1,8 +1,9 @@
 /* A driver with one GPU whose memory is the host's and whose kernels do nothing
  * but what FAKE_FAULT and FAKE_HANG say: "name:700" leaves that error for good,
  * "name" never ends. FAKE_MEMORY is how many bytes there are, FAKE_LAUNCHED a
- * file that gets the names of what is launched. Whoever waits for
- * what never ends, other than by asking, is stopped with status 99. */
+ * file that gets the names of what is launched, FAKE_MAJOR its compute
+ * capability (9). Whoever waits for what never ends, other than by asking, is
+ * stopped with status 99. */
 #include "../../../kernels/cuda/library.h"
 
 #include <stdio.h>
@@ -61,8 +62,10 @@ CUresult cuDeviceGetName(char *name, int room, CUdevice device) {
 
 CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute what,
                               CUdevice device) {
+  const char *major = getenv("FAKE_MAJOR");
   (void)device;
-  *value = what == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR   ? 9
+  *value = what == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
+               ? (major ? atoi(major) : 9)
            : what == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR ? 0
            : what == CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
                ? 227 << 10

@@ -1,0 +1,27 @@
+-- The host's side of every row's CUDA kernels, forward and backward, with a driver whose kernels do
+-- nothing: sizes, grids, scratch memory and specialisations are worked out, nothing is refused.
+local fakes = require "spec.support.fakes"
+local tree = require "spec.support.tree"
+
+local place = os.tmpname() .. ".d"
+
+describe("on a GPU that computes nothing", function()
+  setup(function() fakes.machine(place) end)
+  teardown(function() os.execute("rm -rf " .. place) end)
+
+  for _, major in ipairs {8, 9} do
+    it(("of compute capability %d.0 every row is launched on its samples"):format(major), function()
+      local families = {}
+      for _, family in ipairs(require "spec.support.families") do
+        if family ~= "comm" then families[#families + 1] = family end
+      end
+      -- memory without a cache is zeros here: kernels that count have counted nothing
+      local out = tree.output(fakes.command(place, ("FLARE_CACHE=off FLARE_MEMORY=direct "
+        .. "FAKE_MAJOR=%d"):format(major), "spec/support/every_row.lua --device cuda "
+        .. "--dtypes f32,bf16,f64 " .. table.concat(families, " ")) .. " 2>&1")
+      local rows, calls, failed = out:match "(%d+) rows, (%d+) calls, (%d+) failed\n$"
+      assert(failed == "0", out)
+      assert.is_true(tonumber(rows) > 250 and tonumber(calls) > 9000, out)
+    end)
+  end
+end)
