@@ -167,9 +167,9 @@ static void spread(lua_State *L, fll_plan *p, const fl_meta *m) {
               m->ndim, fli_shape_text(m->ndim, m->shape));
   if (at < 0)
     return;
-  int more = m->ndim - used - 1; /* items to add: REST itself becomes one */
-  for (int k = p->n - 1; k > at; k--)
-    p->item[k + more] = p->item[k];
+  int more = m->ndim - used - 1; /* items to add; REST is one, and may go */
+  memmove(&p->item[at + 1 + more], &p->item[at + 1],
+          sizeof *p->item * (size_t)(p->n - at - 1));
   for (int k = at; k <= at + more; k++)
     p->item[k].kind = FLL_ALL;
   p->n += more;
@@ -184,7 +184,7 @@ static void read_plan(lua_State *L, fll_plan *p, const fl_meta *m) {
     lua_pop(L, 1);
   } else {
     lua_Integer n = (lua_Integer)lua_rawlen(L, 2);
-    if (n > FL_MAX_DIMS)
+    if (n > 2 * FL_MAX_DIMS)
       fll_error(L, "x[...]: %d positions are too many", (int)n);
     for (lua_Integer k = 1; k <= n; k++) {
       lua_rawgeti(L, 2, k);

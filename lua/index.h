@@ -21,7 +21,7 @@ typedef struct fll_item {
 
 typedef struct fll_plan {
   int n;
-  fll_item item[2 * FL_MAX_DIMS];
+  fll_item item[3 * FL_MAX_DIMS]; /* "..." adds up to a third */
 } fll_plan;
 
 /* What is left when positions and ranges have become views: index tensors and

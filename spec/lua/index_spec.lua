@@ -38,6 +38,10 @@ describe("x[...]", function()
     assert.same({{0, 4, 8}, {12, 16, 20}}, values(x[{"...", 1}]))
     assert.same(values(x[{1, {}, 2}]), values(x[{1, "...", 2}]))
     assert.same(values(x[{1, 2, 3}]), values(x[{1, 2, "...", 3}]))
+    -- no dims at all
+    assert.same(values(x[{2, 3, 4}]), values(x[{"...", 2, 3, 4}]))
+    assert.same(values(x[{{}, {2, 3}, 4}]), values(x[{"...", {}, {2, 3}, 4}]))
+    assert.same(values(x[{1, "new", {}, 2}]), values(x[{1, "...", "new", {}, 2}]))
     assert.error_matches(function() return x[{"...", 1, "..."}] end, "once only")
   end)
 
@@ -81,6 +85,11 @@ describe("x[...]", function()
     assert.equal("(2, 1, 4)", tostring(x[{{}, "new", 2}].shape))
     assert.equal("(2, 3, 1)", tostring(x[{"...", 1, "new"}].shape))
     assert.equal("(2, 1, 3, 4)", tostring(x[{index{1, 2}, "new"}].shape))
+    assert.equal("(1, 1, 1, 1, 1)", tostring(x[{"new", "new", "new", "new", "new", 1, "...", 1,
+      1}].shape))
+    assert.error_matches(function()
+      return x[{"new", "new", "new", "new", "new", "new"}]
+    end, "at most 8 dims")
     assert.same({{{4, 6}}, {{16, 18}}}, values(x[{{}, "new", 2, index{1, 3}}]))
   end)
 
