@@ -86,4 +86,15 @@ static inline void fl_philox_block(uint64_t seed, uint64_t counter,
 }
 
 #endif
+/* Their halves, the lower one of each word first. */
+static inline void fl_philox_halves(uint64_t seed, uint64_t counter,
+                                    uint16_t h[2 * FL_PHILOX_WORDS]) {
+  uint32_t w[FL_PHILOX_WORDS];
+  fl_philox_block(seed, counter, 0, w);
+  for (int i = 0; i < FL_PHILOX_WORDS; i++) {
+    h[2 * i] = (uint16_t)w[i];
+    h[2 * i + 1] = (uint16_t)(w[i] >> 16);
+  }
+}
+
 #endif

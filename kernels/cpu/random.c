@@ -1,7 +1,8 @@
 /* Random numbers: rand, randn, randint, randperm, bernoulli, dropout and
  * multinomial. Element e takes its bits from Philox counter offset + e / 4,
- * word e % 4 (f64: offset + e / 2, two words), so numbers depend neither on
- * threads nor on the device, and f16 and bf16 get f32's rounded. What needs
+ * word e % 4 (f64: offset + e / 2, two words; dropout: half a word, so offset
+ * + e / 8), so numbers depend neither on threads nor on the device, and f16 and
+ * bf16 get f32's rounded. What needs
  * more bits takes the same counter's other streams. Blocks always start at the
  * same elements and are made whole, so that vector loops have no tails whose
  * functions round differently. */
@@ -10,6 +11,7 @@
 
 #define COUNTERS FL_PHILOX_COUNTERS
 #define WORDS    FL_PHILOX_WORDS
+#define HALVES   (2 * WORDS)
 #define PIECE    128 /* blocks a thread takes at once */
 
 typedef struct drawing drawing;
@@ -30,7 +32,7 @@ static void draw_task(void *context, int64_t begin, int64_t end) {
   const drawing *c = context;
   int64_t size = (int64_t)fl_dtype_size(c->y->dtype);
   union {
-    double f[WORDS];
+    double f[2 * WORDS];
     int64_t i[WORDS];
   } u;
   for (int64_t b = begin; b < end; b++) {
@@ -280,32 +282,33 @@ FL_KERNEL(bernoulli) {
   return draw(l, &c, 1, f64 ? WORDS / 2 : WORDS, wide);
 }
 
-/* An element stays when its word is at least p * 2^32, whatever its dtype. */
+/* An element stays when its half of a word is at least p * 2^16, whatever its
+ * dtype. */
 static void dropout_f32(const drawing *c, int64_t b, void *out) {
-  uint32_t w[WORDS];
+  uint16_t h[HALVES];
   float *y = out, s = (float)c->p[0];
-  const float *x = (const float *)c->in + b * WORDS;
+  const float *x = (const float *)c->in + b * HALVES;
   uint32_t limit = (uint32_t)c->limit;
-  int64_t n = c->n - b * WORDS;
-  fl_philox_block(c->seed, c->offset + (uint64_t)b * COUNTERS, 0, w);
-  if (n >= WORDS)
-    for (int i = 0; i < WORDS; i++)
-      y[i] = w[i] >= limit ? x[i] * s : 0;
+  int64_t n = c->n - b * HALVES;
+  fl_philox_halves(c->seed, c->offset + (uint64_t)b * COUNTERS, h);
+  if (n >= HALVES)
+    for (int i = 0; i < HALVES; i++)
+      y[i] = h[i] >= limit ? x[i] * s : 0;
   else
     for (int i = 0; i < n; i++)
-      y[i] = w[i] >= limit ? x[i] * s : 0;
+      y[i] = h[i] >= limit ? x[i] * s : 0;
 }
 
 static void dropout_f64(const drawing *c, int64_t b, void *out) {
-  uint32_t w[WORDS];
+  uint16_t h[HALVES];
   double *y = out, s = c->p[0];
-  const double *x = (const double *)c->in + b * WORDS;
+  const double *x = (const double *)c->in + b * HALVES;
   uint32_t limit = (uint32_t)c->limit;
-  int64_t n = c->n - b * WORDS;
-  fl_philox_block(c->seed, c->offset + (uint64_t)b * COUNTERS, 0, w);
-  n = n < WORDS ? n : WORDS;
+  int64_t n = c->n - b * HALVES;
+  fl_philox_halves(c->seed, c->offset + (uint64_t)b * COUNTERS, h);
+  n = n < HALVES ? n : HALVES;
   for (int64_t i = 0; i < n; i++)
-    y[i] = w[i] >= limit ? x[i] * s : 0;
+    y[i] = h[i] >= limit ? x[i] * s : 0;
 }
 
 FL_KERNEL(dropout) {
@@ -315,12 +318,12 @@ FL_KERNEL(dropout) {
   double p = l->attrs->v[0].f;
   if (!(p >= 0 && p <= 1))
     return fli_fail(FL_EARG, "%s: p must be from 0 to 1, got %g", l->op, p);
-  c.limit = (uint64_t)rint(p * 0x1p32);
+  c.limit = (uint64_t)rint(p * 0x1p16);
   if (c.limit == 0) {
     FL_CPU(move_view)(l, y, x);
     return FL_OK;
   }
-  if (c.limit >> 32) {
+  if (c.limit >> 16) {
     uint64_t zero = 0;
     FL_CPU(move_fill)
     (l, fl_dtype_size(y->dtype), fl_view_numel(y), y->data, &zero);
@@ -330,7 +333,7 @@ FL_KERNEL(dropout) {
   c.in = FL_CPU(input)(l, x, wide);
   if (!c.in)
     return FL_ENOMEM;
-  return draw(l, &c, 1, WORDS, wide);
+  return draw(l, &c, 1, HALVES, wide);
 }
 
 /* The forward pass once more, on dy. */

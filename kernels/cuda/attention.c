@@ -314,8 +314,8 @@ static fl_status open(work *w, const fl_launch *l, int first, int mask,
   double p = l->attrs->v[2].f;
   if (p > 0) {
     attention_drop *d = &a->drop;
-    d->limit = (uint64_t)rint(p * 0x1p32);
-    d->keep = d->limit >> 32 ? 0 : 1 / (1 - p);
+    d->limit = (uint64_t)rint(p * 0x1p16);
+    d->keep = d->limit >> 16 ? 0 : 1 / (1 - p);
     open_number(&l->in[random], &d->seed, &d->seed_at, &d->seed_dtype);
     open_number(&l->in[random + 1], &d->offset, &d->offset_at,
                 &d->offset_dtype);

@@ -63,7 +63,8 @@ att_dot(const attention_args &a, int64_t b, int64_t h, int64_t row, int lane) {
 }
 
 /* Dropout of the virtual array (batch, heads, queries, keys): element e is
- * dropped by word e % 4 of counter offset + e / 4. */
+ * dropped by half e % 8 of the words of counter offset + e / 8, the lower half
+ * of each first. */
 struct att_random {
   uint64_t seed, offset;
 };
@@ -79,25 +80,26 @@ inline int64_t att_element(const attention_args &a, int64_t b, int64_t h,
                            int64_t query, int64_t key) {
   return ((b * a.heads + h) * a.nq + query) * a.nk + key;
 }
-/* The greatest number that is dropped, if there is dropout. */
+/* The greatest word whose upper half is dropped, if there is dropout. */
 inline uint32_t att_last(const attention_args &a) {
-  return (uint32_t)(a.drop.limit - 1);
+  return ((uint32_t)a.drop.limit << 16) - 1;
 }
 inline uint64_t att_counter(const att_random &r, int64_t e) {
-  return r.offset + (uint64_t)e / 4;
+  return r.offset + (uint64_t)e / 8;
 }
-/* Bit i: the i-th of a counter's four elements stays. */
-inline uint32_t att_kept4(uint64_t seed, uint64_t counter, uint32_t last) {
+/* Bit i: the i-th of a counter's eight elements stays. */
+inline uint32_t att_kept8(uint64_t seed, uint64_t counter, uint32_t last) {
   uint32_t w[4], bits = 0;
   fl_philox(seed, counter, 0, w);
 #pragma unroll
   for (int i = 0; i < 4; i++)
-    bits |= (uint32_t)(w[i] > last) << i;
+    bits |= (uint32_t)(w[i] << 16 > last) << 2 * i | (uint32_t)(w[i] > last)
+                                                         << (2 * i + 1);
   return bits;
 }
 inline uint32_t att_kept(const attention_args &a, const att_random &r,
                          int64_t e) {
-  return att_kept4(r.seed, att_counter(r, e), att_last(a)) >> (e & 3) & 1;
+  return att_kept8(r.seed, att_counter(r, e), att_last(a)) >> (e & 7) & 1;
 }
 template <class T> T att_keep(const attention_args &a, uint32_t bits, int i) {
   return bits >> i & 1 ? (T)a.drop.keep : T(0);
@@ -110,18 +112,19 @@ template <class T> T att_keep(const attention_args &a, uint32_t bits, int i) {
 
 /* Bit 4 j + e: element e of s[j] of the warp's tile stays. FLIP: rows are keys.
  * Loops, since random numbers are long code; AT_ONCE of them hide each other's
- * latency. Four keys in a row have one number if that is so in every row: then
- * lanes that share keys share the work, and `own` is 4 bits for each j. */
+ * latency. Eight keys in a row have one counter if that is so in every row:
+ * then lanes that share counters share the work, and byte i of `own` is one
+ * that the others read as well. Keys begin at a multiple of 8. */
 template <int N, int FLIP, int AT_ONCE>
 uint32_t att_kept_tile(const attention_args &a, const att_random &r, int64_t b,
                        int64_t h, int64_t query, int64_t key) {
-  int lane = threadIdx.x & 31;
+  int lane = threadIdx.x & 31, quad = lane / 4, four = lane % 4;
   uint32_t bits = 0, own = 0;
-  if (a.nk % 4) {
+  if (a.nk % 8) {
 #pragma unroll 1
     for (int i = 0; i < N / 2; i++) {
-      int row = lane / 4 + 8 * (i >> 1 & 1),
-          col = 8 * (i >> 2) + 2 * (lane % 4) + (i & 1);
+      int row = quad + 8 * (i >> 1 & 1),
+          col = 8 * (i >> 2) + 2 * four + (i & 1);
       bits |= att_kept(a, r,
                        att_element(a, b, h, query + (FLIP ? col : row),
                                    key + (FLIP ? row : col)))
@@ -129,31 +132,26 @@ uint32_t att_kept_tile(const attention_args &a, const att_random &r, int64_t b,
     }
     return bits;
   }
-  int odd = lane & 1, third = lane >> 2 & 3; /* of the lanes that share */
-  if (FLIP) {
-    query += 2 * (lane % 4) + (third >> 1);
-    key += lane / 16 * 4 + 8 * (third & 1);
-  } else {
-    query += lane / 4 + 8 * odd;
-    key += 4 * (lane % 4 >> 1);
-  }
-  uint64_t counter = att_counter(r, att_element(a, b, h, query, key)),
-           step = FLIP ? (uint64_t)a.nk * 2 : 2;
+  /* a lane's j: of its parity, 2 i + odd; FLIP: for element quad % 4 of its
+   * column, else for rows quad + 8 (four % 2) */
+  int odd = FLIP ? quad / 4 : four / 2;
+  query += FLIP ? 2 * four + (quad & 1) : quad + 8 * (four & 1);
+  key += FLIP ? 8 * (quad >> 1 & 1) : 0;
+  uint64_t step = FLIP ? (uint64_t)a.nk : 1,
+           counter =
+               att_counter(r, att_element(a, b, h, query, key)) + step * odd;
   uint32_t last = att_last(a);
 #pragma unroll AT_ONCE
-  for (int j = 0; j < N / 8; j++)
-    own |= att_kept4(r.seed, counter + step * j, last) << 4 * j;
-  if (FLIP) {
+  for (int i = 0; i < N / 16; i++)
+    own |= att_kept8(r.seed, counter + step * (2 * i), last) << 8 * i;
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
-      uint32_t word = __shfl_sync(0xffffffff, own, (lane & ~12) | i << 2);
-      bits |= (word >> third & 0x11111111) << (2 * (i & 1) + (i >> 1));
-    }
-    return bits;
+  for (int k = 0; k < (FLIP ? 8 : 4); k++) {
+    uint32_t theirs =
+        __shfl_sync(0xffffffff, own, FLIP ? four + 4 * k : (lane & ~3) + k);
+    bits |= FLIP ? (theirs >> quad & 0x01010101) << k
+                 : (theirs >> 2 * four & 0x03030303) << 2 * k;
   }
-  uint32_t other = __shfl_xor_sync(0xffffffff, own, 1);
-  return ((odd ? other : own) >> 2 * odd & 0x33333333) |
-         ((odd ? own : other) >> 2 * odd & 0x33333333) << 2;
+  return bits;
 }
 
 /* --- a warp's 16 queries and N keys: the running softmax --- */

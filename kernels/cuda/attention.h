@@ -32,7 +32,7 @@ typedef struct attention_pack {
 } attention_pack;
 
 typedef struct attention_drop {
-  uint64_t limit; /* of 2^32: a number below is dropped; 0: no dropout */
+  uint64_t limit; /* of 2^16: a number below is dropped; 0: no dropout */
   double keep;    /* factor of what stays */
   uint64_t seed, offset;
   const void *seed_at, *offset_at; /* if not NULL, they are there */

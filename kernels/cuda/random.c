@@ -149,12 +149,12 @@ static fl_status drop(const fl_launch *l) {
   double p = l->attrs->v[0].f;
   if (!(p >= 0 && p <= 1))
     return fli_fail(FL_EARG, "%s: p must be from 0 to 1, got %g", l->op, p);
-  uint64_t limit = (uint64_t)rint(p * 0x1p32);
+  uint64_t limit = (uint64_t)rint(p * 0x1p16);
   if (flc_numel(y) == 0)
     return FL_OK;
   if (limit == 0)
     return flc_move(l, y, x);
-  if (limit >> 32)
+  if (limit >> 16)
     return flc_zero(l, y->data, (size_t)flc_numel(y) * fl_dtype_size(y->dtype));
   draw_args a = {.x = flc_input(l, x, x->dtype),
                  .width = 1 / (1 - p),

@@ -1,6 +1,6 @@
 /* Random numbers. Element e takes its bits from Philox counter offset + e / 4,
- * word e % 4 (f64: offset + e / 2, two words), as on the CPU: numbers do not
- * depend on the device. */
+ * word e % 4 (f64: offset + e / 2, two words; dropout: half a word, so offset
+ * + e / 8), as on the CPU: numbers do not depend on the device. */
 #include "flare.cuh"
 #include "random.h"
 
@@ -154,17 +154,19 @@ __global__ void bernoulli(const __grid_constant__ draw_args a) {
   }
 }
 
+/* A counter's words are halves of 8 elements, the lower ones first. */
 template <int D> __global__ void dropout(const __grid_constant__ draw_args a) {
-  const int N = COUNTERS(D) * 4;
   FL_W(D) scale = (FL_W(D))a.width;
-  EACH(N) {
-    uint32_t w[N];
-    FL_W(D) v[N];
+  EACH(8) {
+    uint32_t w[4];
+    FL_W(D) v[8];
     take<D>(a, c, v);
-    words(seed, offset, c, w);
+    fl_philox(seed, offset + (uint64_t)c, 0, w);
 #pragma unroll
-    for (int i = 0; i < N; i++)
-      v[i] = w[i] >= a.limit ? v[i] * scale : FL_W(D)(0);
+    for (int i = 0; i < 8; i++) {
+      uint32_t half = i & 1 ? w[i / 2] >> 16 : w[i / 2] & 0xffff;
+      v[i] = half >= a.limit ? v[i] * scale : FL_W(D)(0);
+    }
     put<D>(a, c, v);
   }
 }

@@ -38,12 +38,16 @@ local function start(a)
   return number(a.seed), number(a.offset)
 end
 
--- Whether an element survives dropout, as a function of its number from 0.
+-- Whether an element survives dropout, as a function of its number from 0: by one half of a word,
+-- the lower one first.
 function R._kept(from, p)
   local seed, offset = from, 0
   if type(from) == "table" then seed, offset = start{seed = from[1], offset = from[2]} end
-  local limit = math.floor(p * 2.0 ^ 32 + 0.5)
-  return function(e) return word(seed, offset, e) >= limit end
+  local limit = math.floor(p * 2.0 ^ 16 + 0.5)
+  return function(e)
+    local w = words(seed, offset + e // 8, 0)[e % 8 // 2 + 1]
+    return (e % 2 == 0 and w & 0xffff or w >> 16) >= limit
+  end
 end
 
 local function uniform(seed, offset, e, dtype)
