@@ -96,6 +96,11 @@ if(MVEC_LIBRARY)
 endif()
 flare_row(libmvec MVEC_LIBRARY "exp, tanh and the like are slower" "")
 
+# --- MPI, for ranks on several hosts: a module of its own ---
+
+find_package(MPI QUIET COMPONENTS C)
+flare_row(mpi MPI_C_LIBRARIES "ranks on one host only" libopenmpi-dev)
+
 # --- small libraries; absent ones are named when their feature is used ---
 
 macro(flare_optional target macro name header used package)

@@ -11,6 +11,9 @@ set(pc_dir ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
 if(TARGET core_module)
   install(TARGETS core_module LIBRARY DESTINATION ${FLARE_LUA_MODULE_DIR}/flare)
+  if(TARGET mpi_module)
+    install(TARGETS mpi_module LIBRARY DESTINATION ${FLARE_LUA_MODULE_DIR}/flare)
+  endif()
   install(DIRECTORY stdlib/flare DESTINATION ${FLARE_LUA_DIR}
     FILES_MATCHING PATTERN *.lua)
 endif()

@@ -88,6 +88,13 @@ static int comm_ticket(lua_State *L) {
   return 1;
 }
 
+/* comm_load(path): an engine of a shared object */
+static int comm_load(lua_State *L) {
+  fl_lua *st = fll_enter(L);
+  fll_check(L, st, fl_comm_load(st->rt, luaL_checkstring(L, 1)));
+  return 0;
+}
+
 /* comm_attach(group, engine, device, ticket) */
 static int comm_attach(lua_State *L) {
   fl_lua *st = fll_enter(L);
@@ -205,14 +212,21 @@ static int board_close(lua_State *L) {
 }
 
 void fll_comm_core(lua_State *L) {
-  static const luaL_Reg functions[] = {
-      {"open", comm_open},       {"close", comm_close},
-      {"group", comm_group},     {"members", comm_members},
-      {"ticket", comm_ticket},   {"attach", comm_attach},
-      {"engine", comm_engine},   {"last", comm_last},
-      {"wait", comm_wait},       {"done", comm_done},
-      {"verdict", comm_verdict}, {"fail", comm_fail},
-      {"watch", comm_watch},     {NULL, NULL}};
+  static const luaL_Reg functions[] = {{"open", comm_open},
+                                       {"close", comm_close},
+                                       {"group", comm_group},
+                                       {"members", comm_members},
+                                       {"ticket", comm_ticket},
+                                       {"attach", comm_attach},
+                                       {"engine", comm_engine},
+                                       {"last", comm_last},
+                                       {"wait", comm_wait},
+                                       {"done", comm_done},
+                                       {"verdict", comm_verdict},
+                                       {"fail", comm_fail},
+                                       {"watch", comm_watch},
+                                       {"load", comm_load},
+                                       {NULL, NULL}};
   static const luaL_Reg meta[] = {
       {"__gc", board_close}, {"__close", board_close}, {NULL, NULL}};
   static const luaL_Reg methods[] = {{"exited", board_exited},

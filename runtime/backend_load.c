@@ -47,16 +47,25 @@ fl_status fl_backend_load(fl_runtime *rt, const char *path) {
   return FL_OK;
 }
 
-fl_status fli_library_symbol(const char *path, const char *name,
-                             void *function) {
+static fl_status find(const char *who, const char *path, const char *name,
+                      void *function) {
   export_ourselves();
   void *object = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (!object)
-    return fli_fail(FL_EFILE, "op.register: %s", dlerror());
+    return fli_fail(FL_EFILE, "%s: %s", who, dlerror());
   void *symbol = name ? dlsym(object, name) : NULL;
   if (!symbol)
-    return fli_fail(FL_EARG, "op.register: %s has no function %s", path,
+    return fli_fail(FL_EARG, "%s: %s has no function %s", who, path,
                     name ? name : "(symbol is missing)");
   memcpy(function, &symbol, sizeof symbol);
   return FL_OK;
+}
+
+fl_status fli_library_symbol(const char *path, const char *name,
+                             void *function) {
+  return find("op.register", path, name, function);
+}
+
+fl_status fli_engine_symbol(const char *path, void *function) {
+  return find("collectives", path, "flare_comm_open", function);
 }

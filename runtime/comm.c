@@ -229,6 +229,19 @@ static fl_status engine_of(fl_runtime *rt, const char *name, fl_comm **c) {
                   name);
 }
 
+fl_status fl_comm_load(fl_runtime *rt, const char *path) {
+  struct fli_comm *m = rt->comm;
+  fl_status (*open)(const fl_comm_options *o, fl_comm **c);
+  FLI_TRY(fli_check_owner(rt));
+  if (!m || !m->board || m->n_engines == ENGINES)
+    return fli_fail(FL_EARG, "an engine needs a job, and one has %d at most",
+                    ENGINES);
+  FLI_TRY(fli_engine_symbol(path, &open));
+  FLI_TRY(open(&m->options, &m->engines[m->n_engines]));
+  m->n_engines++;
+  return FL_OK;
+}
+
 fl_status fl_comm_ticket(fl_runtime *rt, const char *engine,
                          unsigned char *ticket) {
   fl_comm *c;

@@ -205,6 +205,7 @@ void fli_native_free(struct fli_native *n);
 /* A function of a shared object, which stays open (backend_load.c). */
 fl_status fli_library_symbol(const char *path, const char *name,
                              void *function);
+fl_status fli_engine_symbol(const char *path, void *function);
 fl_dtype fli_promote(fl_dtype a, fl_dtype b);
 
 /* --- what rules see --- */

@@ -24,6 +24,9 @@ FL_API fl_status fl_comm_ticket(fl_runtime *rt, const char *engine,
                                 unsigned char *ticket);
 FL_API fl_status fl_comm_attach(fl_runtime *rt, int group, const char *engine,
                                 fl_device d, const unsigned char *ticket);
+/* An engine in a shared object with a function
+ *   fl_status flare_comm_open(const fl_comm_options *o, fl_comm **c); */
+FL_API fl_status fl_comm_load(fl_runtime *rt, const char *path);
 /* The engine for tensors of d, NULL: none yet. */
 FL_API const char *fl_comm_engine(fl_runtime *rt, int group, fl_device d);
 /* The last call of a group, to wait for if it is asynchronous. */

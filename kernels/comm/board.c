@@ -401,7 +401,7 @@ static void board_close(fl_board *base) {
   board *b = (board *)base;
   if (b->s && b->o.rank >= 0)
     atomic_store(&b->s->seats[b->o.rank].left, 1);
-  if (b->s && b->o.rank < 0)
+  if (b->s) /* of a job on several hosts nobody was the last to come */
     fl_segment_forget(b->key, "board");
   if (b->s)
     fl_segment_close(b->s, b->bytes);

@@ -183,6 +183,13 @@ static fl_status start_worker(lane *q) {
 static fl_status host_run(const fl_comm_call *c) {
   host_link *l = (host_link *)c->note->link;
   lane *q = &l->lanes[c->note->lane];
+  const fl_comm_options *o = &l->host->o;
+  /* short calls never wait long enough to look */
+  if (o->interrupted && pthread_equal(pthread_self(), l->host->owner) &&
+      o->interrupted(o->context)) {
+    lane_end(q, c->note->seq, fli_fail(FL_EINTERRUPT, "interrupted!"));
+    return FL_EINTERRUPT;
+  }
   if (!c->async)
     return perform(c);
   task *t = malloc(sizeof *t);

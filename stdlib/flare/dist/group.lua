@@ -8,6 +8,8 @@ local comm = core.comm
 
 local Group = class "dist.Group"
 
+Group.engine = "host" -- of what lies in the host's memory
+
 --- @param ranks numbers in the job
 -- @param id of the core; nil makes a new one, which all ranks of the job do at the same time
 function Group:init(ranks, id)
@@ -21,9 +23,9 @@ end
 function Group:attach(device)
   if self.size == 1 or comm.engine(self.id, device) then return end
   if not self.rank then fail("this rank is not in the group") end
-  local engine = device:find "^cuda" and "nccl" or "host"
+  local engine = device:find "^cuda" and "nccl" or Group.engine
   local ticket = ""
-  if engine ~= "host" then
+  if engine == "nccl" then
     self:attach "cpu"
     ticket = self:share(self.rank == 0 and comm.ticket(engine) or nil)
   end

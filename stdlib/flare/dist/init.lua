@@ -21,25 +21,49 @@ local function flag(name)
   return value ~= nil and value ~= "0" and value ~= ""
 end
 
+-- What carries tensors in the host's memory.
+local function choose(found, wish)
+  local by_mpi = found.launcher == "Open MPI" or found.launcher == "PMI"
+    or found.launcher == "Slurm"
+  if wish ~= "" and wish ~= "host" and wish ~= "mpi" then
+    fail("dist.init: engine must be host or mpi, got '%s'", wish)
+  end
+  if wish == "mpi" and found.size > 1 and not by_mpi then
+    fail("dist.init: MPI is started by mpirun or srun: mpirun -n %d flare script.lua", found.size)
+  end
+  if found.hosts == 1 then return wish == "mpi" and found.size > 1 and "mpi" or "host" end
+  if wish == "host" or not by_mpi then
+    fail("dist.init: the ranks are on several hosts, which the host engine cannot reach: start "
+      .. "them on one, or with MPI: mpirun -n %d flare script.lua", found.size)
+  end
+  return "mpi"
+end
+
+-- The module flare/mpi.so, which is built where MPI is.
+local function load_mpi()
+  local path, tried = package.searchpath("flare.mpi", package.cpath)
+  if not path then fail("dist.init: this flare has no MPI (no flare/mpi.so):%s", tried) end
+  core.comm.load(path)
+end
+
 --- Joins the job that the environment tells of. Without one this process is alone: rank 0 of 1.
 -- Options: timeout, the seconds that ranks wait for each other (120); first, for the first call of
 -- a group (five times that); check, compare the script's lines, too (or FLARE_DIST_CHECK=1).
 -- @return rank, size
 function dist.init(o)
   o = options.check("dist.init", o, {timeout = tonumber(os.getenv "FLARE_DIST_TIMEOUT") or 120,
-    first = 0, check = flag "FLARE_DIST_CHECK"})
+    first = 0, check = flag "FLARE_DIST_CHECK", engine = ""})
   if job then return job.rank, job.size end
   local found, message = env.read()
   if not found then fail("dist.init: %s", message) end
-  if found.hosts > 1 then
-    fail("dist.init: the ranks are on several hosts, which the host engine cannot reach: start "
-      .. "them on one, or take GPUs or MPI (mpirun -n %d flare script.lua)", found.size)
-  end
+  local engine = choose(found, o.engine)
   if found.size > 1 then
     core.comm.open{key = found.key, rank = found.rank, size = found.size, timeout = o.timeout,
       first = o.first > 0 and o.first or 5 * o.timeout, check = o.check}
   end
   job = found
+  Group.engine = engine
+  if engine == "mpi" then load_mpi() end
   dist.world = Group(nil, 0)
   if found.size > 1 then dist.world:attach "cpu" end
   return job.rank, job.size
