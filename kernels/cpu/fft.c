@@ -11,6 +11,7 @@
 #define SHARES 32    /* pieces, each with memory of its own */
 #define LINES  16    /* side by side, at most */
 #define BUFFER 16384 /* elements of them, unless one alone has more */
+#define ALONE  64    /* the shortest line that is transformed alone */
 #define TILE   8     /* elements of a line read or written at once */
 #define PRIMES 31    /* the largest radix */
 #define APART  16    /* rows, so that no two planes lie a power of two apart */
@@ -88,11 +89,12 @@ static void *all_roots(const fl_launch *l, int64_t n, int64_t count, bool wide,
     root(i % n, n, a + 2 * i);
   for (int64_t i = 0; i < high; i++)
     root(i * low % n, n, b + 2 * i);
-  for (int64_t i = 0; i < count; i++) {
-    const double *u = a + 2 * (i % low), *v = b + 2 * (i / low);
-    y[2 * i] = u[0] * v[0] - u[1] * v[1];
-    y[2 * i + 1] = u[0] * v[1] + u[1] * v[0];
-  }
+  for (int64_t i = 0, h = 0; i < count; i += low, h++)
+    for (int64_t k = 0; k < low && i + k < count; k++) {
+      const double *u = a + 2 * k, *v = b + 2 * h;
+      y[2 * (i + k)] = u[0] * v[0] - u[1] * v[1];
+      y[2 * (i + k) + 1] = u[0] * v[1] + u[1] * v[0];
+    }
   *pairs = y;
   if (wide)
     return y;
@@ -174,7 +176,10 @@ static fl_status run(const fl_launch *l, job *j, int dim, int64_t size) {
   if (j->half && !(j->roots = all_roots(l, j->n, size + 1, wide, &pairs)))
     return FL_ENOMEM;
   int64_t longest = p.inner ? p.inner->n : p.n;
-  j->width = BUFFER / longest < 1       ? 1
+  /* two passes of radix 4 lead a line alone to whole vectors */
+  bool alone = j->inner == 1 && longest >= ALONE && longest % 16 == 0;
+  j->width = alone                      ? 1
+             : BUFFER / longest < 1     ? 1
              : BUFFER / longest < LINES ? BUFFER / longest
                                         : LINES;
   j->width = j->width < j->lines ? j->width : j->lines;
