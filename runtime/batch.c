@@ -6,6 +6,7 @@
  * row's kind; rows without a rule run sample by sample. The rules are rows
  * themselves, so gradients pass through, levels nest, and a gradient taken
  * inside is one for each sample. */
+#include "program.h"
 #include "tape.h"
 
 #include <string.h>
@@ -64,10 +65,47 @@ fl_status fl_vmap_open(fl_runtime *rt, int64_t n) {
   return FL_OK;
 }
 
+/* What t stands for is its own no more; NULL if there is nothing. */
+static fl_tensor *let_go(fl_tensor *t) {
+  fl_tensor *all = t->extra->all;
+  t->extra->all = NULL;
+  if (all && !t->node)
+    fl_tensor_handle(all, -t->handles);
+  return all;
+}
+
+/* Only the host keeps what a tensor without history stands for. */
+void fli_batch_handle(fl_tensor *t, int change) {
+  if (t->extra->all && !t->node)
+    fl_tensor_handle(t->extra->all, change);
+}
+
+void fli_batch_drop(fl_tensor *t) {
+  fl_tensor_release(let_go(t));
+}
+
+/* Tensors made inside that are still held stand for nothing from now on: their
+ * memory must not wait for the host's collector. The list begins with the
+ * newest, and letting one go may change it. */
+static void end_level(fl_runtime *rt, uint64_t level) {
+  size_t n = 0;
+  for (fl_tensor *t = rt->tensors; t && t->id > level; t = t->next)
+    n += t->extra && t->extra->level == level;
+  fl_tensor **all = n ? fli_malloc(rt, n * sizeof *all) : NULL;
+  size_t k = 0;
+  for (fl_tensor *t = rt->tensors; all && t && t->id > level; t = t->next)
+    if (t->extra && t->extra->level == level)
+      all[k++] = let_go(t);
+  while (k)
+    fl_tensor_release(all[--k]);
+  fli_mfree(all);
+}
+
 void fl_vmap_close(fl_runtime *rt) {
   struct fli_batch *b = rt->batch;
   if (b) {
     rt->batch = b->outer;
+    end_level(rt, b->id);
     fli_mfree(b);
   }
 }
@@ -121,12 +159,24 @@ fl_status fl_vmap_out(fl_runtime *rt, fl_tensor *t, fl_tensor **all) {
   return fl_call_run(rt, &c);
 }
 
+fl_status fli_batch_custom(fl_runtime *rt, const char *name, int n,
+                           fl_tensor *const *ins) {
+  for (int k = 0; k < n; k++)
+    if (level_of(rt, ins[k]) && fli_wants_grad(ins[k]->extra->all))
+      return fli_fail(FL_EUNSUPPORTED,
+                      "%s: inside vmap gradients do not pass through a "
+                      "function of one's own, or checkpoint, to what is "
+                      "outside",
+                      name);
+  return FL_OK;
+}
+
 fl_device fli_batch_device(const fl_tensor *t) {
   return t->extra && t->extra->all ? fl_tensor_device(t->extra->all) : 0;
 }
 
 fl_status fli_no_values(const fl_tensor *t, const char *who) {
-  if (t->extra && t->extra->all)
+  if (t->extra && t->extra->level)
     return fli_fail(FL_EUNSUPPORTED,
                     "%sinside vmap a tensor stands for many samples: it has a "
                     "shape but no values, and none when vmap is over",
@@ -486,7 +536,7 @@ static fl_status run_one(work *w, const fl_call *c) {
 static void run_all(work *w) {
   const fl_op *op = w->c->op;
   bool done = true;
-  if (op->family < FLI_STRUCTURED || op->expr)
+  if (op->family < FLI_STRUCTURED || (op->expr && !op->program->reduce))
     rule_elementwise(w);
   else
     done = op->family == FLI_VIEW ? rule_view(w) : rule_structured(w);

@@ -114,8 +114,8 @@ typedef enum fli_out_rule {
   FLI_OUT_FLOAT,   /* the same, integers to f32 */
   FLI_OUT_ACC,
   FLI_OUT_WIDE,
-  FLI_OUT_FIXED, /* dtype a */
-  FLI_OUT_ATTR,  /* attribute a, or if left out in[0]'s */
+  FLI_OUT_FIXED,   /* dtype a */
+  FLI_OUT_ATTR,    /* attribute a, or if left out in[0]'s */
   FLI_OUT_COMPLEX, /* of views and composed rows, which see to it themselves */
   FLI_OUT_REAL
 } fli_out_rule;
@@ -157,7 +157,7 @@ struct fl_op {
   fli_cost_fn cost;
   fli_view_fn view;
   fli_compose_fn compose;
-  fli_layout_fn layout; /* NULL: results are contiguous */
+  fli_layout_fn layout;    /* NULL: results are contiguous */
   const char *kernel_name; /* of a run-time operator; rows have their own */
   const fl_program *program;
   struct fli_expr_op *expr;  /* of an expression (expr.h) */
@@ -529,6 +529,12 @@ void fli_pins_close(fl_runtime *rt);
 bool fli_batch_run(fl_runtime *rt, const fl_call *c, fl_status *status);
 fl_status fli_batch_alias(fl_tensor *from, fl_tensor *to, bool bare);
 fl_device fli_batch_device(const fl_tensor *t); /* of one without storage */
+/* Whether a function of the host may stand between tensors and gradients. */
+fl_status fli_batch_custom(fl_runtime *rt, const char *name, int n,
+                           fl_tensor *const *ins);
+/* The host has a handle more or less. */
+void fli_batch_handle(fl_tensor *t, int change);
+void fli_batch_drop(fl_tensor *t); /* what it stands for; it has an extra */
 /* Fails with why a tensor has none. */
 fl_status fli_no_values(const fl_tensor *t, const char *who);
 

@@ -153,6 +153,7 @@ fl_status fli_extra_of(fl_tensor *t, fli_extra **x) {
 
 void fli_extra_free(fl_tensor *t) {
   fli_extra *x = t->extra;
+  fli_batch_drop(t);
   t->extra = NULL;
   if (x->retain && t->node)
     for (fli_hook **h = &t->node->hooks; *h;) {
@@ -167,7 +168,6 @@ void fli_extra_free(fl_tensor *t) {
   drop_hooks(t->rt, &x->hooks);
   fl_tensor_release(x->grad);
   fl_tensor_release(x->sum);
-  fl_tensor_release(x->all);
   fli_small_free(t->rt, x, sizeof *x);
 }
 
@@ -469,6 +469,7 @@ fl_status fl_tape_custom(fl_runtime *rt, const char *name, int64_t key,
                          int n_out, fl_tensor *const *outs) {
   fl_node *n;
   FLI_TRY(fli_check_owner(rt));
+  FLI_TRY(fli_batch_custom(rt, name, n_in, ins));
   FLI_TRY(fli_node_new(rt, FLI_NODE_CUSTOM, NULL, n_in, n_out, 0, NULL, &n));
   size_t len = strlen(name) + 1;
   char *copy = fli_malloc(rt, len);

@@ -168,6 +168,8 @@ void fl_tensor_release(fl_tensor *t) {
 
 void fl_tensor_handle(fl_tensor *t, int change) {
   t->handles += change;
+  if (t->extra)
+    fli_batch_handle(t, change);
   if (t->storage) {
     t->storage->handles += change;
     account(t->storage);

@@ -221,6 +221,48 @@ describe("vmap", function()
     same(got, flare.grad(loop(5, function(b) return penalty(x[b]) end):sum(), {w}), "through")
   end)
 
+  it("takes kernels and functions of one's own", function()
+    local swish = flare.elementwise("T x, T b", "T y", "y = x / (1 + exp(-b * x))")
+    local distance = flare.reduce("T x, T y", "T d", "T t = x - y; t * t", "sum")
+    local traced = flare.kernel(function(a, b) return a * b:sigmoid() end)
+    for _, f in ipairs{
+      function(a) return swish(a, 2.0) end, function(a) return swish(a, a:sum()) end,
+      function(a) return distance(a, a * 2) end, function(a) return distance(a, x[2], 1) end,
+      function(a) return traced(a, a:exp()) end,
+    } do
+      local a = x:clone():requires_grad_(true)
+      local out, want = flare.vmap(f)(a), loop(5, function(b) return f(a[b]) end)
+      same(out, want, "values")
+      same(flare.grad(out:sum(), {a}), flare.grad(want:sum(), {a}), "gradient")
+    end
+    local twice = flare.func{
+      name = "twice",
+      forward = function(_, t) return t * 2 end,
+      backward = function(_, dy) return dy * 2 end,
+    }
+    same(flare.vmap(twice)(x), x * 2, "values")
+    local w = flare.ones(3, {requires_grad = true})
+    local function inner(a) return flare.grad((twice(w * 1) * a):sum(), {w}) end
+    same(flare.vmap(inner)(x), 2 * x, "a gradient inside")
+    local ok, message = pcall(flare.vmap(twice), x:clone():requires_grad_(true))
+    assert.is_false(ok)
+    assert.match("gradients do not pass through a function of one's own", message)
+  end)
+
+  it("holds no memory when it is over", function()
+    flare.core.collect()
+    local before, kept = flare.memory.stats().live, {}
+    local f = flare.vmap(function(a)
+      kept[#kept + 1] = a * 2
+      return a
+    end)
+    for _ = 1, 3 do f(flare.ones(1000, 100)) end
+    flare.core.collect()
+    assert.equal(before, flare.memory.stats().live)
+    assert.equal(3, #kept)
+    assert.has_error(function() return kept[1] + 1 end)
+  end)
+
   it("draws for each sample", function()
     local f = flare.vmap(function(a) return flare.dropout(a, 0.5) end)
     local ones = flare.ones(4, 1000, {requires_grad = true})
