@@ -74,8 +74,8 @@ static void set_axes(plan *p, const fl_view *v, unsigned reduced,
     axes[k] = x;
   }
   for (int k = 0; k < n; k++) {
-    axis *last = &p->axes[m - 1], x = axes[k];
-    if (m && last->reduced == x.reduced && x.in == last->in * last->size &&
+    axis *last = m ? &p->axes[m - 1] : NULL, x = axes[k];
+    if (last && last->reduced == x.reduced && x.in == last->in * last->size &&
         x.out == last->out * last->size)
       last->size *= x.size;
     else
