@@ -25,7 +25,7 @@ describe("with the sanitizers", function()
   end)
 
   for _, name in ipairs{"lua/errors", "lua/ownership", "lua/file", "files", "faults", "fuzz",
-                        "allocation"} do
+                        "allocation", "cuda_launches"} do
     it(name .. "_spec is clean", function()
       local log = tree.output(("FLARE_BUILD='%s' FLARE_PROGRAM='%s/flare' "
         .. "ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1 "
