@@ -171,12 +171,15 @@ static fl_status backward_windows(fli_infer *c, fl_meta *x, bool *ceil) {
   fl_meta y;
   *x = meta_of(c->attrs, 0);
   FLI_TRY(settle(c, x, 1, false, &w));
-  FLI_TRY(pooled(c, x, &w, false, &y));
   *ceil = false;
-  for (int i = w.first; i < y.ndim && c->in[0]->ndim == y.ndim; i++)
-    *ceil = *ceil || c->in[0]->shape[i] > y.shape[i];
-  if (*ceil)
-    FLI_TRY(pooled(c, x, &w, true, &y));
+  for (int i = w.first; i < x->ndim && c->in[0]->ndim == x->ndim; i++) {
+    int k = i - w.first;
+    *ceil = *ceil ||
+            c->in[0]->shape[i] > fli_window_count(x->shape[i], w.kernel[k],
+                                                  w.stride[k], w.padding[k], 1,
+                                                  false);
+  }
+  FLI_TRY(pooled(c, x, &w, *ceil, &y));
   return expect(c, c->in[0], &y);
 }
 

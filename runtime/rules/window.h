@@ -38,14 +38,16 @@ static inline fl_status fli_window_list(fli_infer *c, int k, const char *name,
   return given == n ? FL_OK : fl_attrs_list(c->attrs, k, n, out);
 }
 
-/* Windows of `kernel` taps that fit into `size` with padding; 0: none. */
+/* Windows of `kernel` taps that fit into `size` with padding; 0: none. With
+ * `ceil` a last one may go beyond by less than a stride. */
 static inline int64_t fli_window_count(int64_t size, int64_t kernel,
                                        int64_t stride, int64_t padding,
                                        int64_t dilation, bool ceil) {
   int64_t room = size + 2 * padding - dilation * (kernel - 1) - 1;
+  room += ceil ? stride - 1 : 0;
   if (room < 0)
     return 0;
-  int64_t n = (room + (ceil ? stride - 1 : 0)) / stride + 1;
+  int64_t n = room / stride + 1;
   /* the last one must begin inside, or in the padding before */
   if (ceil && (n - 1) * stride >= size + padding)
     n--;

@@ -78,6 +78,8 @@ S.max_pool = {
   {x = f{2, 5, 21, 23}, kernel = {3}, stride = {2}, padding = {1}, _grad = false,
     _dtypes = "f64 f32 bf16 i32"},
   {x = f{3, 4, 65}, kernel = {2}, _grad = false, _dtypes = "f64 f32"},
+  {x = f{1, 1, 2, 5}, kernel = {3}, stride = {2}, ceil = true}, -- beyond the end at once
+  {x = f{1, 2, 3}, kernel = {2}, stride = {3}, dilation = {3}, ceil = true},
   {x = f{}, kernel = {2}, _refused = "must be"},
   {x = f{1, 1, 2}, kernel = {3}, _refused = "does not fit"},
   {x = f{1, 1, 4}, kernel = {2}, padding = {2}, _refused = "padding"},
@@ -109,6 +111,12 @@ for i = 1, 12 do
   local s = S.avg_pool[i]
   S.avg_pool_backward[i] = {dy = f(reference.avg_pool(s).shape, {seed = 7}), shape = s.x.shape,
     kernel = s.kernel, stride = s.stride, padding = s.padding, count_pad = s.count_pad}
+end
+for _, count_pad in ipairs {true, false} do
+  local s = {x = f{1, 1, 2, 5}, kernel = {3}, stride = {2}, ceil = true, count_pad = count_pad}
+  table.insert(S.avg_pool, s)
+  table.insert(S.avg_pool_backward, {dy = f(reference.avg_pool(s).shape, {seed = 7}),
+    shape = s.x.shape, kernel = {3}, stride = {2}, count_pad = count_pad})
 end
 S.adaptive_avg_pool = {
   {x = f{1, 2, 7}, size = {3}}, {x = f{1, 2, 5, 7}, size = {3, 2}}, {x = f{2, 5, 7}, size = {2, 3}},
