@@ -57,8 +57,8 @@ typedef struct conv_weight_args {
   int outputs, inputs, taps, padded, turned; /* of a group */
 } conv_weight_args;
 
-/* Each of `outputs` matrices, a block's: (inputs, taps) into (taps, inputs), or,
- * `back`, the other way. */
+/* Each of `outputs` matrices, a block's: (inputs, taps) into (taps, inputs),
+ * or, `back`, the other way. */
 typedef struct conv_turn_args {
   const void *from;
   void *to;

@@ -1,7 +1,7 @@
 /* Convolutions by cuDNN 9 where it is, through its backend interface: a graph
  * of one operation, engines by its heuristics without those that lose
- * precision. For a shape that comes again the first plans and our own kernels are
- * measured once. */
+ * precision. For a shape that comes again the first plans and our own kernels
+ * are measured once. */
 #include "choice.h"
 #include "convolve.h"
 #include "dnn.h"
