@@ -455,13 +455,13 @@ static fl_status run_region(pass *p, fl_node *n, const bool *need, fl_value *in,
   fl_value part = fli_run(e, FLI_OP_as_strided, &a, 1, &dy);
   part = fli_run(e, FLI_OP_copy, NULL, 1, &part);
   fl_status s = e->status;
-  bool inner_need[8], *needs = inner_need;
-  if (n->n_in > 8 && !(needs = fli_malloc(rt, (size_t)n->n_in)))
-    s = FL_ENOMEM;
-  if (s == FL_OK) {
-    memcpy(needs, need, (size_t)n->n_in);
-    s = apply_rule(p, n->inner, NULL, &part.tensor, needs, in, values, dx);
-  }
+  fl_node *history = NULL; /* of the inner result, should it be saved */
+  if (s == FL_OK && p->create)
+    s = fli_node_part(rt, n, &history);
+  if (s == FL_OK)
+    s = apply_rule(p, n->inner, history, &part.tensor, need, in, values, dx);
+  if (history)
+    fli_node_release(rt, history);
   if (s == FL_OK && need[0]) {
     /* outside: dy with zeros in the region; inside: dx[0] */
     fl_attrs back = rt->ops[FLI_OP_as_strided_backward].defaults;
@@ -485,8 +485,6 @@ static fl_status run_region(pass *p, fl_node *n, const bool *need, fl_value *in,
       dx[0] = fl_tensor_retain(all.tensor);
     }
   }
-  if (needs != inner_need)
-    fli_mfree(needs);
   fli_env_close(e);
   return s;
 }

@@ -432,6 +432,25 @@ static fl_status rebase(fl_runtime *rt, fl_tensor *t, fl_node *inner) {
   return rederive(t);
 }
 
+fl_status fli_node_part(fl_runtime *rt, fl_node *region, fl_node **out) {
+  const struct fli_geometry *r = region->region;
+  fl_attrs a = rt->ops[FLI_OP_as_strided].defaults;
+  FLI_TRY(fl_attrs_list(&a, 0, r->ndim, r->shape));
+  FLI_TRY(fl_attrs_list(&a, 1, r->ndim, r->stride));
+  a.v[2].i = r->offset;
+  FLI_TRY(fli_node_new(rt, FLI_NODE_OP, &rt->ops[FLI_OP_as_strided], 1, 1, 0,
+                       &a, out));
+  fl_node *n = *out;
+  n->site = region->site;
+  n->device = region->device;
+  n->stream = region->stream;
+  copy_meta(&n->in_meta[0], &region->out_meta[0]);
+  copy_meta(&n->out_meta[0], &region->inner->out_meta[0]);
+  n->edges[0] = (fli_edge){.node = region};
+  region->rc++;
+  return FL_OK;
+}
+
 fl_status fli_tape_record_inplace(fl_runtime *rt, const fl_call *c,
                                   const fl_attrs *attrs,
                                   const fl_operand *saved) {

@@ -113,6 +113,8 @@ fl_status fli_tape_record_inplace(fl_runtime *rt, const fl_call *c,
                                   const fl_operand *saved);
 /* `to` is `t` on another device. */
 fl_status fli_tape_transfer(fl_tensor *t, fl_tensor *to);
+/* A node for the part of its base that a region node has written. */
+fl_status fli_node_part(fl_runtime *rt, fl_node *region, fl_node **out);
 
 /* Tells who wants to know (fl_tape_on_ready). */
 fl_status fli_tape_ready(fl_runtime *rt, fl_tensor *leaf);

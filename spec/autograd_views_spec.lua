@@ -106,6 +106,13 @@ describe("second derivatives", function()
       function(t, v) return (t * v):softmax_(2):mul_(v) end,
       function(t, v)
         local y = t * v
+        y[2]:sigmoid_()
+        y[{1, {4, 1, -2}}]:tanh_()
+        y:t():select(2, 3):exp_()
+        return y
+      end,
+      function(t, v)
+        local y = t * v
         y[{{}, {1, 2}}]:matmul_(v[{{1, 2}, {3, 4}}])
         return y:scatter_prod_(1, flare.tensor({{1, 3, 3, 2}}, {dtype = "i64"}), v)
       end,
