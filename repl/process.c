@@ -131,6 +131,11 @@ static void become(const plan *p) {
   static const int list[] = {SIGINT, SIGTERM, SIGHUP, SIGCHLD};
   for (size_t k = 0; k < sizeof list / sizeof *list; k++)
     signal(list[k], SIG_DFL);
+  if (p->in < 0 && isatty(0)) { /* whoever is at the prompt has the terminal */
+    signal(SIGTTOU, SIG_IGN);
+    tcsetpgrp(0, getpid());
+    signal(SIGTTOU, SIG_DFL);
+  }
   if (p->in >= 0)
     dup2(p->in, 0);
   if (p->out >= 0)

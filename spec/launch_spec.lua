@@ -131,4 +131,33 @@ describe("flare launch", function()
     assert.truthy(out:find("chmod 600", 1, true), out)
     launch.remove(folder)
   end)
+
+  it("has a prompt that runs texts on all ranks", function()
+    local folder = launch.folder ""
+    local status, out = launch.shell(folder, [==[cat > lines <<'END'
+ranks[[ rank * 10 ]]
+ranks[[ x = flare.ones{2} * (rank + 1) ]]
+ranks[[ dist.all_reduce(x):sum():item() ]]
+ranks[[ nil + 1 ]]
+ranks(string.dump(function() end))
+print("size", size)
+END
+$F launch -n 2 -i < lines]==])
+    assert.equal(0, status, out)
+    assert.truthy(out:find "0  0\n +1  10\n", out)
+    assert.truthy(out:find "0  6.0\n +1  6.0\n", out)
+    assert.truthy(out:find "0  error: ranks:1: attempt .-\n +1  error: ranks:1: attempt", out)
+    assert.truthy(out:find("binary chunks are refused", 1, true), out)
+    assert.truthy(out:find("size\t2", 1, true), out)
+    launch.gone(folder)
+    assert.equal(2, (launch.shell(folder, "$F launch -n 2 -i script.lua")))
+    -- other jobs do not listen
+    status, out = launch.shell(folder, [[cat > script.lua <<'END'
+      require "flare.dist.prompt".lead()
+END
+      $F launch -n 2 script.lua]])
+    assert.equal(1, status)
+    assert.truthy(out:find("not started with -i", 1, true), out)
+    launch.remove(folder)
+  end)
 end)

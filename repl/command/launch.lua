@@ -14,6 +14,7 @@ usage: flare launch [options] script [arguments]
   --logs folder        where rank-N.log are written (default logs)
   --timeout seconds    that ranks wait for each other
   --max-restarts K     start again so often when a rank fails; FLARE_RESTART counts
+  -i                   no script: a prompt on rank 0, where ranks[[ text ]] runs text on all
   --dry-run            show what would be started
   --verbose            show what is started]=]
 
@@ -51,6 +52,7 @@ local function read(args)
       end
       o[key] = value
     elseif name == "--dry-run" then o.dry = true
+    elseif name == "-i" then o.prompt = true
     elseif name == "--verbose" then o.verbose = true
     elseif name == "--help" or name == "-h" then o.help = true
     else return nil, ("unknown option '%s'"):format(args[k]) end
@@ -117,7 +119,10 @@ return function(args)
     print(usage)
     return 0
   end
-  if #o.command == 0 then return complain("a script is missing\n" .. usage) end
+  if #o.command == 0 and not o.prompt then return complain("a script is missing\n" .. usage) end
+  if o.prompt and (#o.command > 0 or (o.nnodes or 1) > 1 or o.restarts) then
+    return complain "-i is for one node, without a script and without restarts"
+  end
   local cpus = process.cpus()
   o.cpus, o.nnodes, o.node = cpus, o.nnodes or 1, o.node or 0
   if not o.n then

@@ -31,6 +31,7 @@ local function variables(self, rank)
     NODE_RANK = o.node, MASTER_ADDR = o.host, MASTER_PORT = self.meeting.port,
     FLARE_HOSTS = self.meeting.hosts, FLARE_RESTART = self.attempt,
     FLARE_ERROR_FILE = rank.error_file, FLARE_DIST_TIMEOUT = o.timeout,
+    FLARE_PROMPT = o.prompt and 1 or nil,
   }
   return set
 end
@@ -46,9 +47,14 @@ local function environment(set)
   return list, names
 end
 
-local function command(o)
-  local program = "/proc/self/exe"
-  local line = {program}
+local function command(o, rank)
+  local line = {"/proc/self/exe"}
+  if o.prompt then
+    local part = rank.number == 0 and "lead" or "follow"
+    line[2] = ("-e require 'flare.dist.prompt'.%s()"):format(part)
+    if rank.number == 0 then line[3] = "-i" end
+    return line
+  end
   return table.move(o.command, 1, #o.command, 2, line)
 end
 
@@ -66,12 +72,13 @@ local function start(self, rank)
   local letter = assert(process.letter(self.secret))
   set.FLARE_SECRET_FD = letter
   os.remove(rank.error_file)
-  local pid, out, err = process.spawn{argv = command(self.o), env = environment(set),
-    cpus = rank.cpus, dog = self.dog, keep = letter, pipes = true}
+  local at_prompt = self.o.prompt and rank.number == 0
+  local pid, out, err = process.spawn{argv = command(self.o, rank), env = environment(set),
+    cpus = rank.cpus, dog = self.dog, keep = letter, pipes = not at_prompt}
   net.close(letter)
   if not pid then return nil, out end
   rank.pid, rank.status = pid, nil
-  rank.output = output.open(rank, out, err, self.o)
+  rank.output = output.open(rank, not at_prompt and out, not at_prompt and err, self.o)
   self.by_pid[pid] = rank
   return true
 end
@@ -114,7 +121,12 @@ local function exited(self, pid, status)
     rank.status, rank.gone, rank.ended = status, true, core.clock()
     self.left = self.left - 1
     process.watched(self.dog, -pid)
-    if status ~= 0 then fail(self, rank) end
+    if status ~= 0 and not self.closing then fail(self, rank) end
+    if self.o.prompt and rank.number == 0 and not self.ending then -- the others only serve it
+      self.closing = true
+      signal_all(self, TERM)
+      begin_end(self)
+    end
   end
   process.reap(pid)
 end

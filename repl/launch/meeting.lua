@@ -1,6 +1,7 @@
 --- How the launchers of a job find each other: node 0 has the rendezvous, the others go there.
 local core = require "flare.core"
 local Channel = require "flare.dist.channel"
+local env = require "flare.dist.env"
 local Rendezvous = require "flare.dist.rendezvous"
 
 local patience = 300 -- seconds for all nodes to come
@@ -63,7 +64,9 @@ function First:close()
 end
 
 local function first(o)
-  local server, message = Rendezvous.open{host = o.host, port = o.port, secret = o.secret,
+  -- at a prompt, ranks are those that talk, and they know the secret of their attempt
+  local secret = o.prompt and env.key(o.secret, "attempt 0") or o.secret
+  local server, message = Rendezvous.open{host = o.host, port = o.port, secret = secret,
     nodes = o.nnodes, ranks = o.n * o.nnodes}
   if not server then return nil, message end
   local self = setmetatable({server = server, port = server.port}, First)

@@ -15,8 +15,8 @@ end
 --- @param out, err files to read from
 function Output.open(rank, out, err, o)
   local self = setmetatable({rank = rank}, Output)
-  self.out = {file = out, rest = "", to = io.stdout}
-  self.err = {file = err, rest = "", to = io.stderr}
+  self.out = {file = out or nil, rest = "", to = io.stdout}
+  self.err = {file = err or nil, rest = "", to = io.stderr}
   self.log = opened(rank.log_file, rank.again and "a" or "w")
   self.shown = rank.number == 0 or o.tee.all or o.tee[tostring(rank.number)]
   local many = o.tee.all or next(o.tee)

@@ -3,6 +3,7 @@
 --
 --     hello NODE RANKS HOST   ->  start HOSTS RANKS_BEFORE ALL_RANKS, when all nodes are there
 --     set NAME VALUE          get NAME  ->  value VALUE, as soon as there is one
+--     drop NAME
 --     failed TEXT             ->  stop TEXT, to all nodes
 local core = require "flare.core"
 local class = require "flare.class"
@@ -103,6 +104,12 @@ function verbs:get(channel, name)
   self.asked[name] = self.asked[name] or {}
   if #self.asked[name] >= self.most then return "too many ask" end
   table.insert(self.asked[name], channel)
+end
+
+function verbs:drop(_, name)
+  if not name or not self.values[name] then return end
+  self.bytes = self.bytes - #self.values[name]
+  self.names, self.values[name] = self.names - 1, nil
 end
 
 function verbs:failed(channel, text)
