@@ -272,9 +272,10 @@ static void rule_leading(work *w) {
 static bool rule_dims(work *w) {
   const fl_op_info *info = &w->c->op->info;
   const fl_attrs *given = given_attrs(w);
-  fl_attrs a = *given;
+  fl_attrs a;
   int n = ndim_of(w, info->params[0].kind == FL_P_TENSOR ? 0 : w->n_in - 1);
   int room = n ? n : 1;
+  fl_attrs_copy(&a, given); /* the tape keeps no more than what is used */
   for (int k = 0; k < w->n_in; k++)
     if (w->in[k].tensor && ndim_of(w, k) != n)
       return false;
