@@ -95,9 +95,9 @@ local function shared_secret(path, node)
         return nil, path .. ": others may read it: chmod 600"
       end
       if text and #text >= 32 then return text end
-      return nil, path .. ": a secret has 32 characters at least"
-    end
-    if node == 0 then
+      if text then return nil, path .. ": a secret has 32 characters at least" end
+      core.net.poll({}, {}, 20) -- node 0 is about to write it
+    elseif node == 0 then
       local ok, message = process.private(path, hex(core.secret.random(32)) .. "\n")
       if not ok then return nil, message end
     else
