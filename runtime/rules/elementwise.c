@@ -109,7 +109,7 @@ void grad_pow(fli_grad *g) {
                    MUL(dy, MUL(b, RUN(pow, a, SUB(b, NUM(1))))));
   if (g->need[1])
     g->dx[1] = RUN(where, RUN(logical_and, RUN(eq, a, zero), RUN(ge, b, zero)),
-                   zero, MUL(dy, MUL(g->y[0], LOG(a))));
+                   zero, MUL(dy, MUL(RUN(pow, a, b), LOG(a))));
 }
 
 /* Equal inputs share the gradient, as in PyTorch. */
