@@ -87,9 +87,11 @@ fl_status fl_host_await(host_link *l, const fl_comm_note *n, word *w,
 
 /* --- lanes: calls of one kind are done in the order they were asked for --- */
 
-static void lane_end(lane *q, uint64_t seq, fl_status s) {
+static void lane_end(lane *q, uint64_t seq, fl_status s, bool by_worker) {
   pthread_mutex_lock(&q->lock);
   q->done = seq;
+  if (by_worker)
+    q->worked = seq;
   if (s && !q->status) {
     q->status = s;
     snprintf(q->why, sizeof q->why, "%s", fl_error());
@@ -140,7 +142,7 @@ static fl_status perform(const fl_comm_call *c) {
                                           : fl_host_pass(l, c);
     board->end(board, c->note);
   }
-  lane_end(q, c->note->seq, s);
+  lane_end(q, c->note->seq, s, c->async);
   return s;
 }
 
@@ -187,7 +189,7 @@ static fl_status host_run(const fl_comm_call *c) {
   /* short calls never wait long enough to look */
   if (o->interrupted && pthread_equal(pthread_self(), l->host->owner) &&
       o->interrupted(o->context)) {
-    lane_end(q, c->note->seq, fli_fail(FL_EINTERRUPT, "interrupted!"));
+    lane_end(q, c->note->seq, fli_fail(FL_EINTERRUPT, "interrupted!"), false);
     return FL_EINTERRUPT;
   }
   if (!c->async)
@@ -197,7 +199,7 @@ static fl_status host_run(const fl_comm_call *c) {
       t ? start_worker(q) : fli_fail(FL_ENOMEM, "out of memory: a collective");
   if (s) {
     free(t);
-    lane_end(q, c->note->seq, s);
+    lane_end(q, c->note->seq, s, false);
     return s;
   }
   t->call = *c;
@@ -218,8 +220,10 @@ static fl_status host_wait(fl_comm_link *link, int number, uint64_t seq) {
 static bool host_done(fl_comm_link *link, int number, uint64_t seq) {
   lane *q = &((host_link *)link)->lanes[number];
   pthread_mutex_lock(&q->lock);
-  /* a call that failed at once may be ahead of what a worker still does */
-  bool done = q->done >= seq && !(q->first && q->first->call.note->seq <= seq);
+  /* a call that failed at once may be ahead of what the worker still does */
+  const task *t = q->first;
+  bool busy = t && t->call.note->seq <= seq && t->call.note->seq > q->worked;
+  bool done = q->done >= seq && !busy;
   pthread_mutex_unlock(&q->lock);
   return done;
 }

@@ -46,8 +46,8 @@ typedef struct task {
 typedef struct lane {
   pthread_mutex_t lock;
   pthread_cond_t moved;
-  uint64_t done;
-  fl_status status; /* the first failure; it stays */
+  uint64_t done, worked; /* the last call, and the last of the worker's */
+  fl_status status;      /* the first failure; it stays */
   char why[1024];
   task *first, *last;
   pthread_t thread;
