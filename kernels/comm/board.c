@@ -19,6 +19,7 @@
 
 #define SPOKEN 900 /* bytes of a verdict: a message holds 1024 */
 #define TABLE  16384
+#define GROUPS 4096 /* at most, see runtime/comm.c */
 
 typedef struct entry { /* what a rank does in a lane, or did last */
   int busy, group, kind, peer;
@@ -403,6 +404,12 @@ static void board_close(fl_board *base) {
     atomic_store(&b->s->seats[b->o.rank].left, 1);
   if (b->s) /* of a job on several hosts nobody was the last to come */
     fl_segment_forget(b->key, "board");
+  if (b->s && b->o.rank < 0) /* and of groups that have not all met */
+    for (int k = 0; k < GROUPS; k++) {
+      char what[32];
+      snprintf(what, sizeof what, "group-%d", k);
+      fl_segment_forget(b->key, what);
+    }
   if (b->s)
     fl_segment_close(b->s, b->bytes);
   pthread_mutex_destroy(&b->lock);
