@@ -5,6 +5,11 @@
 #define FL_RANKS_H
 
 #include "comm.h"
+#include "flare.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
 
 /* Joins a job: group 0 becomes all its ranks (before, it is this process
  * alone). EARG: this runtime has joined one already. */
@@ -44,4 +49,7 @@ FL_API void fl_comm_fail(fl_runtime *rt, const char *why);
 /* For who starts ranks: the board of a job, without being one of them. */
 FL_API fl_status fl_comm_watch(const char *key, int size, fl_board **b);
 
+#ifdef __cplusplus
+}
+#endif
 #endif

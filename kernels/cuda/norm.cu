@@ -129,9 +129,11 @@ template <int D, int VEC, int E> struct ahead {
       fl_copy_wait<1>();
       return;
     }
-    int n = line < a.lines ? (int)a.n : 0;
-    now[0].load((const S *)a.x + line * a.n, n, lane, lanes);
-    now[1].load((const S *)a.dy + line * a.n, n, lane, lanes);
+    bool any = line < a.lines;
+    int n = any ? (int)a.n : 0;
+    int64_t first = any ? line * a.n : 0; /* loads have to read something */
+    now[0].load((const S *)a.x + first, n, lane, lanes);
+    now[1].load((const S *)a.dy + first, n, lane, lanes);
   }
   vec get(int stage, int which, int c) const {
     if (!SHARED)
