@@ -16,6 +16,28 @@ static const second seconds[FLI_OPS] = {
 #include "ops.def"
 };
 
+/* The polygammas as expressions, which math.h has as loops: f of r, r + 1, ...,
+ * r + 9, then the asymptotic series; r is x, or 1 - x below 0. */
+#define TEN_TIMES(f)                                                           \
+  f("0") f("1") f("2") f("3") f("4") f("5") f("6") f("7") f("8") f("9")
+#define SQUARE(k) " + 1 / ((r + " k ") * (r + " k "))"
+#define CUBE(k)   " - 2 / ((r + " k ") * (r + " k ") * (r + " k "))"
+#define REFLECTED                                                              \
+  "T r = x > 0 ? x : 1 - x, z = r + 10, s = 1 / (z * z);"                      \
+  "T t = 3.14159265358979323846 * (x > 0 ? 0.5 : x - round(x)), q = sin(t);"
+#define TRIGAMMA                                                               \
+  REFLECTED                                                                    \
+      "T v = (1 + 0.5 / z + s * (1.0 / 6 - s * (1.0 / 30 - s * (1.0 / 42"      \
+      " - s * (1.0 / 30 - s * (5.0 / 66 - s * 0.253113553113553114))))))"      \
+      " / z" TEN_TIMES(SQUARE) ";"                                             \
+                               "x > 0 ? v : 9.86960440108935862 / (q * q) - v"
+#define TETRAGAMMA                                                             \
+  REFLECTED                                                                    \
+      "T v = -s * (1 + 1 / z + s * (0.5 - s * (1.0 / 6 - s * (1.0 / 6"         \
+      " - s * (0.3 - s * (5.0 / 6 - s * 3.29047619047619048))))))" TEN_TIMES(  \
+          CUBE) ";"                                                            \
+                "x > 0 ? v : v - 62.0125533604039984 * cos(t) / (q * q * q)"
+
 /* Those whose formula is a function of math.h that is no row. */
 static const char *text_of(int op, const double *p) {
   switch (op) {
@@ -31,6 +53,18 @@ static const char *text_of(int op, const double *p) {
            "T u = 1.59576912160573071 * (1 + 0.134145 * x * x);"
            "T v = 1.59576912160573071 * 0.26829 * x, ds = s * (1 - s) * u;"
            "2 * ds + x * (ds * (1 - 2 * s) * u + s * (1 - s) * v)";
+  case FLI_OP_lgamma_backward2:
+    return TRIGAMMA;
+  case FLI_OP_digamma_backward2:
+    return TETRAGAMMA;
+  case FLI_OP_sinc_backward2: /* near 0 by the series, and z is out of the way
+                               */
+    return "T u = 9.86960440108935862 * x * x;"
+           "T z = u < 0.25 ? 1 : 3.14159265358979323846 * x;"
+           "9.86960440108935862 * (u < 0.25 ? -1.0 / 3 + u * (0.1 - u *"
+           "(1.0 / 168 - u * (1.0 / 6480 - u * (1.0 / 443520 - u *"
+           "2.1197937864e-8)))) :"
+           "((2 / (z * z) - 1) * sin(z) - 2 * cos(z) / z) / z)";
   default:
     return seconds[op].text;
   }

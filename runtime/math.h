@@ -42,10 +42,14 @@ FL_SIMD1(atan)
 FL_SIMD1(sinh)
 FL_SIMD1(cosh)
 FL_SIMD1(tanh)
+FL_SIMD1(asinh)
+FL_SIMD1(acosh)
+FL_SIMD1(atanh)
 FL_SIMD1(erf)
 FL_SIMD1(erfc)
 FL_SIMD2(pow)
 FL_SIMD2(atan2)
+FL_SIMD2(hypot)
 #endif
 #endif
 #include <math.h>
@@ -84,9 +88,16 @@ FL_SIMD2(atan2)
 #define fl_sinh(x)           FL_GENERIC1(sinh, x)
 #define fl_cosh(x)           FL_GENERIC1(cosh, x)
 #define fl_tanh(x)           FL_GENERIC1(tanh, x)
+#define fl_asinh(x)          FL_GENERIC1(asinh, x)
+#define fl_acosh(x)          FL_GENERIC1(acosh, x)
+#define fl_atanh(x)          FL_GENERIC1(atanh, x)
 #define fl_erf(x)            FL_GENERIC1(erf, x)
 #define fl_erfc(x)           FL_GENERIC1(erfc, x)
 #define fl_atan2(a, b)       FL_FLOATS2(fl_atan2, a, b)
+#define fl_hypot(a, b)       FL_FLOATS2(fl_hypot, a, b)
+#define fl_copysign(a, b)    FL_FLOATS2(fl_copysign, a, b)
+#define fl_logaddexp(a, b)   FL_FLOATS2(fl_logaddexp, a, b)
+#define fl_xlogy(a, b)       FL_FLOATS2(fl_xlogy, a, b)
 
 #define FL_TYPED1(f, x)                                                        \
   _Generic((x), float : f##_f32, double : f##_f64, default : f##_i64)(x)
@@ -131,6 +142,16 @@ FL_SIMD2(atan2)
 #define fl_softplus(x)        FL_FLOATS1(fl_softplus, x) /* log(1 + exp(x)) */
 #define fl_mish_d(x)          FL_FLOATS1(fl_mish_d1, x)
 #define fl_mish_dd(x)         FL_FLOATS1(fl_mish_d2, x)
+#define fl_erfinv(x)          FL_FLOATS1(fl_erfinv, x)
+#define fl_lgamma(x)          FL_FLOATS1(fl_lgamma, x)
+/* derivatives of lgamma: the first, the second, the third */
+#define fl_digamma(x)    FL_FLOATS1(fl_digamma, x)
+#define fl_trigamma(x)   FL_FLOATS1(fl_trigamma, x)
+#define fl_tetragamma(x) FL_FLOATS1(fl_tetragamma, x)
+#define fl_sinc(x)       FL_FLOATS1(fl_sinc, x) /* sin(pi x) / (pi x) */
+#define fl_sinc_d(x)     FL_FLOATS1(fl_sinc_d1, x)
+#define fl_sinc_dd(x)    FL_FLOATS1(fl_sinc_d2, x)
+#define fl_signbit(x)    FL_TYPED1(fl_signbit, x)
 /* exp(x) - 1 for x <= 0; another x gives some number */
 #define fl_expm1_below(x) FL_FLOATS1(fl_expm1_below, x)
 #endif
@@ -231,6 +252,88 @@ static inline double fl_expm1_below_f64(double x) {
   return expm1(x);
 }
 
+/* lgamma without the global that it leaves the sign in. */
+#if defined(__CUDACC_RTC__) || defined(_WIN32)
+#define FL_LGAMMA(name, x) name(x)
+#else
+#define FL_LGAMMA(name, x) name##_r(x, &(int){0})
+#endif
+static inline float fl_lgamma_f32(float x) {
+  return FL_LGAMMA(lgammaf, x);
+}
+static inline double fl_lgamma_f64(double x) {
+  return FL_LGAMMA(lgamma, x);
+}
+
+/* The polygammas: below 0 by reflection, up to 10 by recurrence, from there the
+ * asymptotic series (Abramowitz and Stegun 6.3.18, 6.4.11). Floats come from
+ * doubles: near the roots nothing else keeps their digits. */
+static inline double fl_digamma_f64(double x) {
+  double y = 0, part = x - rint(x), s;
+  if (x <= 0) {
+    if (part == 0)
+      return x == 0 ? copysign((double)INFINITY, -x) : (double)NAN;
+    y = -FL_PI / tan(FL_PI * part);
+    x = 1 - x;
+  }
+  for (; x < 10; x += 1)
+    y -= 1 / x;
+  s = 1 / (x * x);
+  if (x > 1e17)
+    return y + log(x);
+  return y + log(x) - 0.5 / x -
+         s * (1. / 12 -
+              s * (1. / 120 -
+                   s * (1. / 252 -
+                        s * (1. / 240 - s * (1. / 132 - s * 691. / 32760)))));
+}
+static inline double fl_trigamma_f64(double x) {
+  double y = 0, sign = 1, s;
+  if (x <= 0) {
+    double sine = sin(FL_PI * (x - rint(x)));
+    y = FL_PI * FL_PI / (sine * sine);
+    sign = -1;
+    x = 1 - x;
+  }
+  for (; x < 10; x += 1)
+    y += sign / (x * x);
+  s = 1 / (x * x);
+  return y + sign *
+                 (1 + 0.5 / x +
+                  s * (1. / 6 -
+                       s * (1. / 30 -
+                            s * (1. / 42 -
+                                 s * (1. / 30 -
+                                      s * (5. / 66 - s * 691. / 2730)))))) /
+                 x;
+}
+static inline double fl_tetragamma_f64(double x) {
+  double y = 0, s;
+  if (x <= 0) {
+    double part = FL_PI * (x - rint(x)), sine = sin(part);
+    y = -2 * FL_PI * FL_PI * FL_PI * cos(part) / (sine * sine * sine);
+    x = 1 - x;
+  }
+  for (; x < 10; x += 1)
+    y -= 2 / (x * x * x);
+  s = 1 / (x * x);
+  return y -
+         s * (1 + 1 / x +
+              s * (1. / 2 -
+                   s * (1. / 6 -
+                        s * (1. / 6 -
+                             s * (3. / 10 - s * (5. / 6 - s * 691. / 210))))));
+}
+static inline float fl_digamma_f32(float x) {
+  return (float)fl_digamma_f64(x);
+}
+static inline float fl_trigamma_f32(float x) {
+  return (float)fl_trigamma_f64(x);
+}
+static inline float fl_tetragamma_f32(float x) {
+  return (float)fl_tetragamma_f64(x);
+}
+
 #define T             float
 #define FL_NAME(name) name##_f32
 #define FL_LIBM(name) name##f
@@ -242,6 +345,9 @@ static inline double fl_expm1_below_f64(double x) {
 
 /* --- integers --- */
 
+static inline bool fl_signbit_i64(int64_t x) {
+  return x < 0;
+}
 static inline int64_t fl_abs_i64(int64_t x) {
   return x < 0 ? (int64_t)(0 - (uint64_t)x) : x;
 }
@@ -352,6 +458,9 @@ FL_LIBM1(atan)
 FL_LIBM1(sinh)
 FL_LIBM1(cosh)
 FL_LIBM1(tanh)
+FL_LIBM1(asinh)
+FL_LIBM1(acosh)
+FL_LIBM1(atanh)
 FL_LIBM1(erf)
 FL_LIBM1(erfc)
 FL_TYPED1(fl_abs)
@@ -379,6 +488,19 @@ FL_FLOATS1(fl_softplus, fl_softplus_f32, fl_softplus_f64)
 FL_FLOATS1(fl_mish_d, fl_mish_d1_f32, fl_mish_d1_f64)
 FL_FLOATS1(fl_mish_dd, fl_mish_d2_f32, fl_mish_d2_f64)
 FL_FLOATS1(fl_expm1_below, fl_expm1_below_f32, fl_expm1_below_f64)
+FL_FLOATS2(fl_hypot, fl_hypot_f32, fl_hypot_f64)
+FL_FLOATS2(fl_copysign, fl_copysign_f32, fl_copysign_f64)
+FL_FLOATS2(fl_logaddexp, fl_logaddexp_f32, fl_logaddexp_f64)
+FL_FLOATS2(fl_xlogy, fl_xlogy_f32, fl_xlogy_f64)
+FL_FLOATS1(fl_erfinv, fl_erfinv_f32, fl_erfinv_f64)
+FL_FLOATS1(fl_lgamma, fl_lgamma_f32, fl_lgamma_f64)
+FL_FLOATS1(fl_digamma, fl_digamma_f32, fl_digamma_f64)
+FL_FLOATS1(fl_trigamma, fl_trigamma_f32, fl_trigamma_f64)
+FL_FLOATS1(fl_tetragamma, fl_tetragamma_f32, fl_tetragamma_f64)
+FL_FLOATS1(fl_sinc, fl_sinc_f32, fl_sinc_f64)
+FL_FLOATS1(fl_sinc_d, fl_sinc_d1_f32, fl_sinc_d1_f64)
+FL_FLOATS1(fl_sinc_dd, fl_sinc_d2_f32, fl_sinc_d2_f64)
+FL_TYPED1(fl_signbit)
 static inline float fl_clamp(float x, float lo, float hi) {
   return fl_clamp_f32(x, lo, hi);
 }

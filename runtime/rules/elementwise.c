@@ -142,6 +142,74 @@ void grad_atan2(fli_grad *g) {
     g->dx[1] = NEG(MUL(scaled, a));
 }
 
+static fl_value is_nan(fli_grad *g, fl_value x) {
+  return RUN(ne, x, x);
+}
+
+/* As grad_extremum, but NaN always loses. */
+static void grad_known_extremum(fli_grad *g, int loses) {
+  fl_value a = g->in[0], b = g->in[1], dy = g->dy[0], zero = NUM(0);
+  fl_value equal = RUN(eq, a, b), half = MUL(dy, NUM(0.5));
+  for (int k = 0; k < 2; k++) {
+    if (!g->need[k])
+      continue;
+    fl_value in[2] = {k ? b : a, k ? a : b};
+    fl_value lost = fli_run(&g->e, loses, NULL, 2, in);
+    /* two NaNs: b is the result */
+    lost =
+        RUN(logical_or, lost,
+            k ? RUN(logical_and, is_nan(g, b), RUN(eq, a, a)) : is_nan(g, a));
+    g->dx[k] = RUN(where, lost, zero, RUN(where, equal, half, dy));
+  }
+}
+
+void grad_fmax(fli_grad *g) {
+  grad_known_extremum(g, FLI_OP_lt);
+}
+
+void grad_fmin(fli_grad *g) {
+  grad_known_extremum(g, FLI_OP_gt);
+}
+
+void grad_heaviside(fli_grad *g) {
+  if (g->need[1])
+    g->dx[1] = RUN(where, RUN(eq, g->in[0], NUM(0)), g->dy[0], NUM(0));
+}
+
+/* 0 where both are 0, as there is no slope. */
+void grad_hypot(fli_grad *g) {
+  fl_value y = RUN(where, RUN(eq, g->y[0], NUM(0)), NUM(1), g->y[0]);
+  fl_value scaled = DIV(g->dy[0], y);
+  for (int k = 0; k < 2; k++)
+    if (g->need[k])
+      g->dx[k] = MUL(scaled, g->in[k]);
+}
+
+void grad_copysign(fli_grad *g) {
+  if (g->need[0])
+    g->dx[0] = MUL(g->dy[0],
+                   MUL(RUN(sign, g->in[0]), RUN(copysign, NUM(1), g->in[1])));
+}
+
+/* Each by its share of the sum. */
+void grad_logaddexp(fli_grad *g) {
+  for (int k = 0; k < 2; k++) {
+    fl_value d = SUB(g->in[k], g->in[1 - k]);
+    d = RUN(where, RUN(eq, g->in[0], g->in[1]), NUM(0), d);
+    if (g->need[k])
+      g->dx[k] = MUL(g->dy[0], RUN(sigmoid, d));
+  }
+}
+
+void grad_xlogy(fli_grad *g) {
+  fl_value a = g->in[0], b = g->in[1], dy = g->dy[0], zero = NUM(0);
+  if (g->need[0])
+    g->dx[0] = RUN(where, RUN(logical_and, RUN(eq, a, zero), RUN(le, b, zero)),
+                   zero, MUL(dy, LOG(b)));
+  if (g->need[1])
+    g->dx[1] = MUL(dy, DIV(a, b));
+}
+
 /* --- ternary --- */
 
 void grad_where(fli_grad *g) {

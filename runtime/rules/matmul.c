@@ -262,12 +262,61 @@ static fl_value scaled(fli_composing *g, fl_value x, double by) {
   return MUL(x, whole ? fli_integer((int64_t)by) : NUM(by));
 }
 
-/* beta 0 means that x is not read: its NaNs do not matter. */
-void compose_addmm(fli_composing *g) {
+/* x's share and that of a product. beta 0 means that x is not read: its NaNs do
+ * not matter. */
+static void add_product(fli_composing *g, fl_value product) {
   double beta = g->attrs->v[0].f, alpha = g->attrs->v[1].f;
-  fl_value y = scaled(g, MATMUL(g->in[1], g->in[2]), alpha);
+  fl_value y = scaled(g, product, alpha);
   if (beta != 0)
     g->out[0] = ADD(scaled(g, g->in[0], beta), y);
   else
     g->out[0] = y;
+}
+
+void compose_addmm(fli_composing *g) {
+  add_product(g, MATMUL(g->in[1], g->in[2]));
+}
+
+static bool have_dims(fli_composing *g, int da, int db) {
+  const fl_meta *a = fli_meta(g->in[1]), *b = fli_meta(g->in[2]);
+  if (a->ndim == da && b->ndim == db)
+    return true;
+  fli_env_fail(&g->e, FL_ESHAPE,
+               "%s: a must have %d dims and b %d, got shapes %s and %s",
+               g->op->info.name, da, db, fli_shape_text(a->ndim, a->shape),
+               fli_shape_text(b->ndim, b->shape));
+  return false;
+}
+
+void compose_addmv(fli_composing *g) {
+  if (have_dims(g, 2, 1))
+    add_product(g, MATMUL(g->in[1], g->in[2]));
+}
+
+void compose_addr(fli_composing *g) {
+  if (have_dims(g, 1, 1))
+    add_product(g, RUN(outer, g->in[1], g->in[2]));
+}
+
+void compose_baddbmm(fli_composing *g) {
+  if (have_dims(g, 3, 3))
+    add_product(g, MATMUL(g->in[1], g->in[2]));
+}
+
+/* The sum over the batch is part of one product: (n, batch m) (batch m, p). */
+void compose_addbmm(fli_composing *g) {
+  if (!have_dims(g, 3, 3))
+    return;
+  const fl_meta *a = fli_meta(g->in[1]), *b = fli_meta(g->in[2]);
+  if (a->shape[0] != b->shape[0] || a->shape[2] != b->shape[1]) {
+    fli_env_fail(&g->e, FL_ESHAPE,
+                 "addbmm: shapes %s and %s do not fit one another",
+                 fli_shape_text(3, a->shape), fli_shape_text(3, b->shape));
+    return;
+  }
+  int64_t n = a->shape[1], p = b->shape[2], m = a->shape[0] * a->shape[2];
+  fl_value left = TRANSPOSE(g->in[1], 0, 1);
+  left = fli_v_reshape(&g->e, left, 2, (int64_t[]){n, m});
+  fl_value right = fli_v_reshape(&g->e, g->in[2], 2, (int64_t[]){m, p});
+  add_product(g, MATMUL(left, right));
 }

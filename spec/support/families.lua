@@ -3,6 +3,7 @@ return {
   "elementwise",
   "shape",
   "reduce",
+  "math",
   "norm",
   "index",
   "conv",

@@ -67,6 +67,68 @@ local function erfc(x)
   return x > 2.5 and erfc_far(x) or 1 - erf(x)
 end
 
+local function asinh(x)
+  local a = abs(x)
+  local y = a > 1e8 and log(2) + log(a) or log1p(a + x * x / (1 + sqrt(1 + x * x)))
+  return x < 0 and -y or y
+end
+
+local function sin_pi(x) return math.sin(math.pi * (x - floor(x + 0.5))) * (-1) ^ floor(x + 0.5) end
+
+-- By Lanczos, with g = 7.
+local lanczos = {676.5203681218851, -1259.1392167224028, 771.32342877765313,
+  -176.61502916214059, 12.507343278686905, -0.13857109526572012, 9.9843695780195716e-6,
+  1.5056327351493116e-7}
+local function lgamma(x)
+  if x == inf or x == -inf then return inf end
+  if x == 1 or x == 2 then return 0.0 end
+  if x < 0.5 then
+    if x == floor(x) then return inf end
+    return log(math.pi / abs(sin_pi(x))) - lgamma(1 - x)
+  end
+  local sum, t = 0.99999999999980993, x + 6.5
+  for k = 1, 8 do sum = sum + lanczos[k] / (x - 1 + k) end
+  return 0.5 * log(2 * math.pi) + (x - 0.5) * log(t) - t + log(sum)
+end
+
+local function digamma(x)
+  if x == 0 then return 1 / (x + 0.0) < 0 and inf or -inf end
+  if x ~= x or x == inf then return x end
+  if x < 0 then
+    if x == -inf or x == floor(x) then return nan end
+    return digamma(1 - x) - math.pi * math.cos(math.pi * x) / math.sin(math.pi * x)
+  end
+  local y = 0
+  while x < 40 do
+    y = y - 1 / x
+    x = x + 1
+  end
+  return y + log(x) - 1 / (2 * x) - 1 / (12 * x ^ 2) + 1 / (120 * x ^ 4) - 1 / (252 * x ^ 6)
+end
+
+local function erfinv(x)
+  if x < 0 then return -erfinv(-x) end
+  if x == 1 then return inf elseif x > 1 or x ~= x then return nan end
+  local low, high = 0, 6
+  for _ = 1, 10 do
+    local middle = (low + high) / 2
+    if erf(middle) < x then low = middle else high = middle end
+  end
+  local y = (low + high) / 2
+  for _ = 1, 6 do y = y - (erf(y) - x) * sqrt(math.pi) / 2 * exp(y * y) end
+  return y
+end
+
+local function sinc(x)
+  if x == 0 then return 1.0 end
+  if x == inf or x == -inf or x ~= x then return nan end
+  return sin_pi(x) / (math.pi * x)
+end
+
+local function minus(x) -- as the sign bit says, of NaN as well
+  return string.format("%f", x):sub(1, 1) == "-"
+end
+
 local function sigmoid(x) return 1 / (1 + exp(-x)) end
 R._sigmoid, R._tanh, R._log1p, R._expm1 = sigmoid, tanh, log1p, expm1
 
@@ -126,7 +188,16 @@ local unary = {
   sinh = sinh,
   cosh = cosh,
   tanh = tanh,
+  asinh = asinh,
+  acosh = function(x) return x < 1 and nan or log1p(x - 1 + sqrt((x - 1) * (x + 1))) end,
+  atanh = function(x) return abs(x) > 1 and nan or (log1p(x) - log1p(-x)) / 2 end,
   erf = erf,
+  erfc = erfc,
+  erfinv = erfinv,
+  lgamma = lgamma,
+  digamma = digamma,
+  sinc = sinc,
+  signbit = minus,
   sigmoid = sigmoid,
   logsigmoid = function(x) return -softplus(-x) end,
   floor = whole(floor),
@@ -258,6 +329,28 @@ local binary = {
   maximum = function(a, b) return (a ~= a or a > b) and a or b end,
   minimum = function(a, b) return (a ~= a or a < b) and a or b end,
   atan2 = function(a, b) return math.atan(a, b) end,
+  fmax = function(a, b) return (a ~= a or b > a) and b or a end,
+  fmin = function(a, b) return (a ~= a or b < a) and b or a end,
+  heaviside = function(a, b)
+    if a == 0 then return b end
+    return a ~= a and a or a > 0 and 1 or 0
+  end,
+  hypot = function(a, b)
+    local big, small = math.max(abs(a), abs(b)), math.min(abs(a), abs(b))
+    if abs(a) == inf or abs(b) == inf then return inf end
+    if a ~= a or b ~= b then return nan end
+    return big == 0 and 0.0 or big * sqrt(1 + (small / big) ^ 2)
+  end,
+  copysign = function(a, b)
+    local y = abs(a) + 0.0
+    return minus(b) and -y or y
+  end,
+  logaddexp = function(a, b)
+    if a ~= a or b ~= b then return nan end
+    if a == b then return a + log(2) end
+    return math.max(a, b) + log1p(exp(-abs(a - b)))
+  end,
+  xlogy = function(a, b) return a == 0 and b == b and 0.0 or a * (b < 0 and nan or log(b)) end,
   bitwise_and = function(a, b) return a & b end,
   bitwise_or = function(a, b) return a | b end,
   bitwise_xor = function(a, b) return a ~ b end,

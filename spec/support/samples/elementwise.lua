@@ -14,6 +14,12 @@ local unary = {
   log1p = {from = -0.7, to = 4, at = {1e-9, -1e-9, 0}},
   sin = {}, cos = {}, tan = {from = -1.2, to = 1.2}, asin = {from = -0.9, to = 0.9},
   acos = {from = -0.9, to = 0.9}, atan = {}, sinh = {}, cosh = {}, tanh = {at = {0, 30, -30}},
+  asinh = {at = {1e-9, -40, 1e12}}, acosh = {from = 1.2, to = 4, at = {1, 1.0001, 1e12}},
+  atanh = {from = -0.9, to = 0.9, at = {1e-9, -0.99, 0}},
+  erfc = {at = {0, 3, -3, 7, -7, 20}}, erfinv = {from = -0.95, to = 0.95, at = {1e-9, 0, 0.999}},
+  lgamma = {from = 0.3, to = 6, at = {0.5, -0.5, -1.5, -2.25, 1, 2, 30}},
+  digamma = {from = 0.3, to = 6, at = {0.5, -0.5, -1.25, 1e-3, 1, 30, 1e6}},
+  sinc = {at = {0, 1e-9, 1e-3, 0.15, 0.17, 1, 40.5}}, signbit = {avoid = {0}},
   erf = {at = {0, 3, -3, 7, -7}}, sigmoid = {at = {0, 40, -40}},
   logsigmoid = {from = -4, to = 4, at = {0, 40, -40, 800, -800}},
   floor = {avoid = {-2, -1, 0, 1, 2}, at = {-2, -0.5, 0.5, 1e20}},
@@ -110,11 +116,24 @@ for _, name in ipairs {"div", "atan2", "floor_div", "remainder", "fmod"} do
   S[name] = pairs_of(-2, 2, 0.6, 1.9)
 end
 S.pow = pairs_of(0.3, 2, -2, 2)
+S.xlogy = pairs_of(-2, 2, 0.3, 2)
+for _, name in ipairs {"fmax", "fmin", "hypot", "copysign", "logaddexp", "heaviside"} do
+  S[name] = pairs_of(-2, 2)
+end
+table.insert(S.heaviside, {a = A.new({3}, {-1, 0, 2}), b = A.new({3}, {0.5, 0.25, 3}),
+  _grad = {"b"}})
+table.insert(S.copysign, {a = A.new({5, 1}, {0.0, -0.0, 1, -1, inf}),
+  b = A.new({4}, {0.0, -0.0, -inf, 2}), _grad = false, _dtypes = "f64 f32"})
+table.insert(S.xlogy, {a = A.new({2, 1}, {0.0, 1}), b = A.new({4}, {0.0, inf, nan, -1}),
+  _grad = false, _dtypes = "f64 f32"})
+table.insert(S.hypot, {a = A.new({2}, {3e200, 4e-200}), b = A.new({2}, {4e200, 3e-200}),
+  _grad = false, _dtypes = "f64"})
 
 local edge_a = {0.0, 1.0, -1.0, inf, -inf, nan, 5.5, -5.5}
 local edge_b = {0.0, 2.0, inf, -inf, nan, -2.0, 3.0, 0.0}
-for _, name in ipairs {"add", "sub", "mul", "div", "maximum", "minimum", "eq", "ne", "lt", "le",
-    "gt", "ge", "logical_and", "logical_or", "logical_xor"} do
+for _, name in ipairs {"fmax", "fmin", "hypot", "logaddexp", "heaviside", "add", "sub", "mul",
+    "div", "maximum", "minimum", "eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or",
+    "logical_xor"} do
   table.insert(S[name], {a = A.new({8, 1}, edge_a), b = A.new({8}, edge_b), _grad = false,
     _dtypes = "f64 f32"})
 end

@@ -1,0 +1,2 @@
+-- Rows composed of others for mathematics and statistics.
+require "spec.support.declare"("math", describe, it)
