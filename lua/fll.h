@@ -436,6 +436,9 @@ static inline uint32_t fll_word(const void *p) {
 
 /* The first line that is not the library's own; slower than the following. */
 fl_site fll_site_user(lua_State *L, fl_lua *st);
+/* fl_tensor_new, from the script's line. */
+fl_status fll_tensor_new(lua_State *L, fl_lua *st, fl_dtype dtype, int ndim,
+                         const int64_t *shape, fl_device d, fl_tensor **t);
 /* Where the script asked for this. Level 1 is who called the running C
  * function; i_ci, a private field, points at its record: word 4 is the saved
  * program counter of a Lua function, bit 1 of the half-word at byte 62 tells a

@@ -233,7 +233,7 @@ static int tensor(lua_State *L) {
   bool was = fl_meta_mode(st->rt, false);
   fll_tensor *h = fll_new(L, st, FLL_MT);
   fl_tensor *t = NULL;
-  fl_status s = fl_tensor_new(st->rt, b.m.dtype, b.m.ndim, b.m.shape, 0, &t);
+  fl_status s = fll_tensor_new(L, st, b.m.dtype, b.m.ndim, b.m.shape, 0, &t);
   fl_meta_mode(st->rt, was);
   fll_check(L, st, s);
   fll_fill(h, t);
@@ -264,7 +264,7 @@ static int from_bytes(lua_State *L) {
   options o = read_options(L, st, 4, "from_bytes");
   fll_tensor *h = fll_new(L, st, FLL_MT);
   fl_tensor *t = NULL;
-  fll_check(L, st, fl_tensor_new(st->rt, d, dims, sizes, 0, &t));
+  fll_check(L, st, fll_tensor_new(L, st, d, dims, sizes, 0, &t));
   fll_fill(h, t);
   if ((size_t)fl_tensor_numel(t) * each != n)
     fll_error(L, "from_bytes: %s of %s needs %lld bytes, got %zu",
@@ -349,6 +349,14 @@ static int ones(lua_State *L) {
   return filled(L, "ones", 1);
 }
 
+fl_status fll_tensor_new(lua_State *L, fl_lua *st, fl_dtype dtype, int ndim,
+                         const int64_t *shape, fl_device d, fl_tensor **t) {
+  fl_copy_site(st->rt, fll_site_user(L, st));
+  fl_status s = fl_tensor_new(st->rt, dtype, ndim, shape, d, t);
+  fl_copy_site(st->rt, 0);
+  return s;
+}
+
 /* Values are whatever was there. */
 static int empty(lua_State *L) {
   fl_lua *st = fll_enter(L);
@@ -364,8 +372,8 @@ static int empty(lua_State *L) {
   fll_tensor *h = fll_new(L, st, FLL_MT);
   fl_tensor *t = NULL;
   fll_check(L, st,
-            fl_tensor_new(st->rt, o.dtype == FL_NODTYPE ? FL_F32 : o.dtype, n,
-                          sizes, o.device, &t));
+            fll_tensor_new(L, st, o.dtype == FL_NODTYPE ? FL_F32 : o.dtype, n,
+                           sizes, o.device, &t));
   fll_fill(h, t);
   return finish(L, st, &o);
 }

@@ -125,7 +125,7 @@ static int map_tensor(lua_State *L) {
     fll_fill(h, t);
     return 1;
   }
-  fll_check(L, st, fl_tensor_new(st->rt, d, dims, sizes, 0, &t));
+  fll_check(L, st, fll_tensor_new(L, st, d, dims, sizes, 0, &t));
   fll_fill(h, t);
   if (bytes)
     fll_check(L, st, fl_tensor_write(t, p, bytes));

@@ -311,14 +311,14 @@ static bool push_message(pb_istream_t *s, int schema, int depth) {
  * has an entry for each number of a field that is wanted. */
 int fll_protobuf(lua_State *L) {
   fl_lua *st = fll_enter(L);
-  const char *path = luaL_checkstring(L, 1), *kind;
+  const char *path = luaL_checkstring(L, 1), *what;
   luaL_checktype(L, 2, LUA_TTABLE);
   lua_settop(L, 2);
   struct stat stat;
   fll_fd *f = fll_newfd(L);
   reader r = {.L = L, .st = st, .data = fll_newbox(L, NULL)};
-  if (!fll_open_file(st, path, f, &stat, &kind))
-    return fll_file_failed(L, path, kind);
+  if (!fll_open_file(st, path, f, &stat, &what))
+    return fll_file_failed(L, path, what);
   r.fd = f->fd;
   r.piece = fll_scratch(L, PIECE);
   pb_istream_t s = {give, &r, (size_t)stat.st_size, NULL};

@@ -514,7 +514,8 @@ FL_API void fl_profile_pop(fl_runtime *rt, fl_profile_part before);
 /* The most that was live on a device at a launch, and who held it then, as
  * fl_memory_holders tells it; of the last profile. */
 FL_API size_t fl_profile_peak(fl_runtime *rt, fl_device d, const char **held);
-/* Copies until the next call of this are from that line. */
+/* Copies, and tensors made without an operator, are from that line until the
+ * next call of this. */
 FL_API void fl_copy_site(fl_runtime *rt, fl_site site);
 /* From now on operators of class LOW (products, convolutions, attention) take
  * f32, f16 and bf16 tensors as `low`, those of class WIDE as f32; FL_NODTYPE

@@ -302,7 +302,7 @@ fl_status fl_tensor_new(fl_runtime *rt, fl_dtype dtype, int ndim,
   size_t bytes;
   FLI_TRY(fli_check_size(dtype, ndim, shape, &bytes));
   memcpy(m.shape, shape, (size_t)ndim * sizeof *shape);
-  return fli_tensor_make(rt, &m, bytes, d, 0, out);
+  return fli_tensor_make(rt, &m, bytes, d, rt->copy_site, out);
 }
 
 fl_status fli_tensor_make(fl_runtime *rt, const fl_meta *m, size_t bytes,

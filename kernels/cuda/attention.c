@@ -510,7 +510,7 @@ static fl_status wide_schedule(const work *w, attention_wide *to, int blocks) {
   const attention_args *a = &w->a;
   double one = (double)a->nk * (a->d + a->dv_cols) * 2 / a->group,
          flops = 2.0 * (double)w->heads_all * (double)a->nq * (double)a->nk *
-                 (a->d + a->dv_cols) / 2;
+                 (double)(a->d + a->dv_cols) / 2;
   to->section = 1;
   if (!a->causal)
     return FL_OK;
