@@ -9,19 +9,34 @@ describe("on a GPU that computes nothing", function()
   setup(function() fakes.machine(place) end)
   teardown(function() os.execute("rm -rf " .. place) end)
 
+  local families = {}
+  for _, family in ipairs(require "spec.support.families") do
+    if family ~= "comm" then families[#families + 1] = family end
+  end
+
+  -- every row on its samples; fails with what a row said
+  local function launch(settings)
+    -- memory without a cache is zeros here: kernels that count have counted nothing
+    local out = tree.output(fakes.command(place, "FLARE_CACHE=off FLARE_MEMORY=direct " .. settings,
+      "spec/support/every_row.lua --device cuda --dtypes f32,bf16,f64 "
+      .. table.concat(families, " ")) .. " 2>&1")
+    local rows, calls, failed = out:match "(%d+) rows, (%d+) calls, (%d+) failed\n$"
+    assert(failed == "0", out)
+    assert.is_true(tonumber(rows) > 250 and tonumber(calls) > 9000, out)
+  end
+
   for _, major in ipairs {8, 9} do
     it(("of compute capability %d.0 every row is launched on its samples"):format(major), function()
-      local families = {}
-      for _, family in ipairs(require "spec.support.families") do
-        if family ~= "comm" then families[#families + 1] = family end
-      end
-      -- memory without a cache is zeros here: kernels that count have counted nothing
-      local out = tree.output(fakes.command(place, ("FLARE_CACHE=off FLARE_MEMORY=direct "
-        .. "FAKE_MAJOR=%d"):format(major), "spec/support/every_row.lua --device cuda "
-        .. "--dtypes f32,bf16,f64 " .. table.concat(families, " ")) .. " 2>&1")
-      local rows, calls, failed = out:match "(%d+) rows, (%d+) calls, (%d+) failed\n$"
-      assert(failed == "0", out)
-      assert.is_true(tonumber(rows) > 250 and tonumber(calls) > 9000, out)
+      launch(("FAKE_MAJOR=%d"):format(major))
     end)
   end
+
+  it("the pack has every kernel that the rows ask for", function()
+    local pack = place .. "/flare.pack"
+    local out = tree.output(fakes.command(place, "FLARE_CACHE=off",
+      ("kernels --pack sm_90a --out '%s' 2>&1"):format(pack)))
+    assert.truthy(out:find "%d+ kernels for 1 architectures", out)
+    launch(("FAKE_MAJOR=9 FLARE_PACK='%s' FLARE_CUDA_HIDE=libnvrtc,libcublasLt,libcudnn")
+      :format(pack))
+  end)
 end)

@@ -488,8 +488,9 @@ void flc_visit_index(flc_visitor *v) {
     for (int how = INDEX_SUM; how <= INDEX_MIN; how++) {
       bool quick = d == FL_F32 && (how == INDEX_SUM || how == INDEX_MAX);
       visit(v, FLC_SPEC("index", "sums", d, d, FL_I32, how), quick);
-      if (how == INDEX_SUM && wide_of((fl_dtype)d) != (fl_dtype)d)
-        visit(v, FLC_SPEC("index", "sums", d, wide_of((fl_dtype)d), FL_I32, 0),
+      if (wide_of((fl_dtype)d) != (fl_dtype)d)
+        visit(v,
+              FLC_SPEC("index", "sums", d, wide_of((fl_dtype)d), FL_I32, how),
               false);
       visit(v, FLC_SPEC("index", "carry", d, FL_I32, how), quick);
     }

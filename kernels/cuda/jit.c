@@ -289,6 +289,12 @@ fl_status flc_jit(const char *arch, const flc_spec *spec, flc_binary *b) {
   if (cache && (flc_cache_read(path, b) ||
                 (flc_warm_claim(key) && flc_cache_read(path, b))))
     return FL_OK;
+  if (!flc_compiler_get()) {
+    char name[FLC_ENTRY], why[1024];
+    snprintf(why, sizeof why, "%s", fl_error());
+    flc_spec_text(spec, name, sizeof name);
+    return fli_fail(FL_EDEVICE, "the kernel %s: %s", name, why);
+  }
   fl_status s =
       flc_compile(arch, spec, 1, &b->owned, &b->bytes, &b->entry, NULL);
   if (s)

@@ -440,8 +440,8 @@ void flc_visit_shape(flc_visitor *v) {
     }
   }
   for (int d = FL_F64; d <= FL_BF16; d++)
-    for (int n = 0; n <= 4; n++) {
-      if (n > 0)
+    for (int n = 0; n <= FL_MAX_DIMS; n++) {
+      if (n > 0 && n <= 4)
         visit(v, FLC_SPEC("shape", "unpad", d, n), d == FL_F32 && n == 3);
       visit(v, FLC_SPEC("shape", "unstride", d, n), d == FL_F32 && n == 3);
     }
