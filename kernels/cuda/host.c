@@ -1,6 +1,7 @@
-/* Rows that have no kernels of their own here: factorizations and Fourier
- * transforms. Their operands are copied to the host, the CPU's kernel runs
- * there on its threads, and the results are copied back: the launch waits. */
+/* Rows that have no kernels of their own here: factorizations, Fourier
+ * transforms, running products and extremes. Their operands are copied to the
+ * host, the CPU's kernel runs there on its threads, and the results are copied
+ * back: the launch waits. */
 #include "backend.h"
 
 #include <stdlib.h>
@@ -109,6 +110,9 @@ static fl_status on_host(const fl_launch *l) {
     return on_host(l);                                                         \
   }
 
+ON_HOST(cumprod)
+ON_HOST(cummax)
+ON_HOST(cummin)
 ON_HOST(dft)
 ON_HOST(rdft)
 ON_HOST(irdft)

@@ -154,4 +154,129 @@ R.addbmm = added(function(a)
   return reduce.sum {x = p, dims = {1}}
 end)
 
+-- --- running, sorted, counted ---
+
+function R.cumprod(a)
+  local out = {shape = a.x.shape}
+  A.each_run(a.x, A.dim(a.dim, #a.x.shape), function(list)
+    local p = math.type(a.x[1]) == "integer" and 1 or 1.0
+    for _, at in ipairs(list) do
+      p = p * a.x[at]
+      out[at] = p
+    end
+  end)
+  return out
+end
+
+local function extremes(sign)
+  return function(a)
+    local values, places = {shape = a.x.shape}, {shape = a.x.shape}
+    A.each_run(a.x, A.dim(a.dim, #a.x.shape), function(list)
+      local best, at
+      for k, e in ipairs(list) do
+        local v = a.x[e]
+        if k == 1 or v ~= v or sign * v >= sign * best then best, at = v, k end
+        values[e], places[e] = best, at
+      end
+    end)
+    return {values, places}
+  end
+end
+R.cummax, R.cummin = extremes(1), extremes(-1)
+
+-- f(sorted values, their places) gives a value and a place for each line.
+local function picked(f)
+  return function(a)
+    local x = a.x
+    local nd = #x.shape
+    local set = a.dim and {[A.dim(a.dim, nd)] = true} or A.dim_set(nil, nd)
+    local shape, kept, groups = A.groups(x, set)
+    local values = {shape = a.keepdim and kept or shape}
+    local places = {shape = values.shape}
+    for g, list in ipairs(groups) do
+      local line = {shape = {#list}}
+      for k, at in ipairs(list) do line[k] = x[at] end
+      local s = reduce.sort {x = line}
+      values[g], places[g] = f(s[1], s[2], #list, a)
+    end
+    return {values, places}
+  end
+end
+
+local function last_dim(f)
+  return function(a)
+    return f({x = a.x, k = a.k, dim = a.dim or -1, keepdim = a.keepdim})
+  end
+end
+
+R.kthvalue = last_dim(picked(function(v, at, _, a) return v[a.k], at[a.k] end))
+R.median = picked(function(v, at, n)
+  local k = v[n] ~= v[n] and n or (n + 1) // 2
+  return v[k], at[k]
+end)
+R.mode = last_dim(picked(function(v, at, n)
+  local best, most, count = 1, 0, 0
+  for k = 1, n do
+    count = k > 1 and v[k] == v[k - 1] and count + 1 or 1
+    if count > most then best, most = k, count end
+  end
+  return v[best], at[best]
+end))
+local quantiles = picked(function(v, _, n, a)
+  if v[n] ~= v[n] then return v[n], 0 end
+  local at = a.q * (n - 1)
+  local low = math.floor(at)
+  local part, how = at - low, a.interpolation or "linear"
+  if how == "lower" then part = 0
+  elseif how == "higher" then part = math.ceil(part)
+  elseif how == "midpoint" then part = part > 0 and 0.5 or 0
+  elseif how == "nearest" then part = part > 0.5 and 1 or 0 end
+  local under, over = v[low + 1], v[math.min(low + 2, n)]
+  return part == 0 and under or part == 1 and over or under + part * (over - under), 0
+end)
+function R.quantile(a) return quantiles(a)[1] end
+
+function R.unique(a)
+  local n = A.count(a.x.shape)
+  local s = reduce.sort {x = A.reshape(a.x, {n})}
+  local values, counts, inverse = {}, {}, {shape = a.x.shape}
+  for k = 1, n do
+    if k == 1 or s[1][k] ~= s[1][k - 1] then
+      values[#values + 1] = s[1][k]
+      counts[#values] = 0
+    end
+    counts[#values] = counts[#values] + 1
+    inverse[s[2][k]] = #values
+  end
+  values.shape, counts.shape = {#values}, {#values}
+  return {values, inverse, counts}
+end
+
+function R.searchsorted(a)
+  local last = #a.sorted.shape
+  local n = a.sorted.shape[last]
+  local x = A.is(a.x) and a.x or A.new({}, {a.x})
+  local width = x.shape[#x.shape] or 1
+  return A.build(x.shape, function(_, k)
+    local from = last > 1 and (k - 1) // width * n or 0
+    local place = 1
+    for i = from + 1, from + n do
+      if a.sorted[i] < x[k] or a.right and a.sorted[i] == x[k] then place = place + 1 end
+    end
+    return place
+  end)
+end
+
+function R.bucketize(a)
+  return R.searchsorted {sorted = a.boundaries, x = a.x, right = a.right}
+end
+
+function R.bincount(a)
+  local n = a.minlength or 0
+  for k = 1, A.count(a.x.shape) do n = math.max(n, a.x[k]) end
+  local out = A.zeros({n}, "i64")
+  for k = 1, A.count(a.x.shape) do out[a.x[k]] = out[a.x[k]] + 1 end
+  return out
+end
+
 return R

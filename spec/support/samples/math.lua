@@ -109,4 +109,72 @@ table.insert(S.baddbmm, {x = f{2, 1, 1}, a = f{2, 3, 0}, b = g{2, 0, 2}})
 S.addbmm = products({2, 3, 4}, {2, 4, 2}, {3, 2}, {2, 3, 3})
 table.insert(S.addbmm, {x = f{2}, a = f{0, 3, 4}, b = g{0, 4, 2}})
 
+-- --- running, sorted, counted ---
+
+local function running(make)
+  return {
+    {x = make{5}, dim = 1}, {x = make{2, 3}, dim = 1}, {x = make{2, 3, 4}, dim = -2},
+    {x = make{}, dim = 1},
+    {x = make{0, 3}, dim = 1}, {x = make{3, 0}, dim = 1}, {x = A.whole({4}, -9, 9), dim = 1},
+    {x = make{3, 70}, dim = 1, _grad = false, _dtypes = "f64 f32 i32"},
+    {x = f{2}, dim = 2, _refused = "no dim 2"},
+  }
+end
+S.cumprod = running(function(shape) return f(shape, {from = 0.7, to = 1.3}) end)
+table.insert(S.cumprod, {x = A.new({2, 4}, {1, 0, 2, 3, 4, 5, 0.5, 2}), dim = 2})
+table.insert(S.cumprod, {x = A.new({5}, {2, 0, 3, 0, 5}), dim = 1, _grad = false})
+for _, name in ipairs {"cummax", "cummin"} do
+  S[name] = running(f)
+  table.insert(S[name], {x = ties, dim = 1, _grad = false})
+  table.insert(S[name], {x = edges, dim = 1, _grad = false, _dtypes = "f64 f32"})
+end
+
+S.kthvalue = {
+  {x = f{7}, k = 3}, {x = f{3, 5}, k = 2, dim = 1}, {x = f{3, 5}, k = 5, keepdim = true},
+  {x = f{}, k = 1}, {x = f{0, 3}, k = 1}, {x = f{3}, k = 4, _refused = "from 1 to 3"},
+  {x = f{3, 0}, k = 1, _refused = "no element"},
+}
+S.median = {
+  {x = f{7}}, {x = f{3, 4}}, {x = f{3, 4}, dim = 2}, {x = f{3, 5}, dim = 1, keepdim = true},
+  {x = f{2, 3}, keepdim = true}, {x = f{}}, {x = f{0, 3}, dim = 2},
+  {x = edges, _grad = false, _dtypes = "f64 f32"}, {x = f{0}, _refused = "no element"},
+}
+S.mode = {
+  {x = f{5}}, {x = f{3, 4}, dim = 1, keepdim = true}, {x = f{}}, {x = f{0, 3}},
+  {x = ties, _grad = false}, {x = A.new({2, 5}, {4, 2, 2, 4, 1, 0, 0, 0, 7, 7}), _grad = false},
+  {x = f{3, 0}, _refused = "no element"},
+}
+S.quantile = {
+  {x = f{7}, q = 0.3}, {x = f{3, 4}, q = 0.5}, {x = f{3, 4}, q = 0.25, dim = 2},
+  {x = f{3, 5}, q = 1, dim = 1, keepdim = true}, {x = f{}, q = 0.5}, {x = f{0, 3}, q = 0, dim = 2},
+  {x = edges, q = 0.5, _grad = false, _dtypes = "f64 f32"},
+  {x = f{3}, q = 1.5, _refused = "from 0 to 1"}, {x = f{0}, q = 0.5, _refused = "no element"},
+}
+for _, how in ipairs {"lower", "higher", "midpoint", "nearest"} do
+  table.insert(S.quantile, {x = f{6}, q = 0.33, interpolation = how})
+end
+S.unique = {
+  {x = f{5}}, {x = f{}}, {x = f{0}}, {x = f{2, 3}}, {x = ties, _grad = false},
+  {x = A.whole({3, 4}, 0, 4)}, {x = A.bools({7}, 2)},
+}
+local stops = A.new({5}, {-1, 0, 0, 1, 1.5})
+S.searchsorted = {
+  {sorted = stops, x = f{2, 3}}, {sorted = stops, x = A.new({4}, {0, 1, -1, 1.5}), right = true},
+  {sorted = stops, x = A.new({4}, {0, 1, -1, 1.5})}, {sorted = stops, x = f{}},
+  {sorted = A.new({2, 3}, {1, 2, 3, 0, 0, 1}), x = f{2, 4}}, {sorted = stops, x = 0.5},
+  {sorted = f{0}, x = f{3}}, {sorted = stops, x = f{0}},
+  {sorted = A.new({2, 3}, {1, 2, 3, 0, 0, 1}), x = f{3, 4}, _refused = "same dims"},
+}
+S.bucketize = {}
+for _, s in ipairs(S.searchsorted) do
+  if A.is(s.x) then
+    table.insert(S.bucketize, {x = s.x, boundaries = s.sorted, right = s.right,
+      _refused = s._refused})
+  end
+end
+S.bincount = {
+  {x = A.whole({9}, 1, 4)}, {x = A.whole({2, 3}, 1, 4), minlength = 6}, {x = A.whole({0}, 1, 4)},
+  {x = A.whole({}, 1, 4)}, {x = A.whole({3}, 1, 4), minlength = -1, _refused = "negative"},
+}
+
 return S

@@ -1,0 +1,324 @@
+/* Running products and extremes, and what is composed of sorting: single ranks,
+ * the most frequent element, places among sorted ones, distinct elements. */
+#include "../env.h"
+
+#include <math.h>
+#include <string.h>
+
+/* --- running --- */
+
+static fl_value turned(fli_grad *g, int64_t dim, fl_value x) {
+  fl_attrs a = fli_attrs(&g->e, FLI_OP_flip);
+  fli_set_list(&g->e, &a, 0, 1, &dim);
+  return RUN_A(flip, &a, x);
+}
+
+/* The sum of what is still to come: products_k dy_k for all k from i on. */
+static fl_value to_come(fli_grad *g, fl_value x) {
+  int64_t dim = g->attrs->v[0].i;
+  return turned(g, dim, RUN_A(cumsum, g->attrs, turned(g, dim, x)));
+}
+
+/* x_i is a factor of all that comes from i on: their sum by x_i. At the first 0
+ * of a line the products are taken without it; at later ones all is 0. */
+void grad_cumprod(fli_grad *g) {
+  fl_value x = g->in[0], dy = g->dy[0];
+  if (g->in_meta[0].ndim == 0) {
+    g->dx[0] = dy;
+    return;
+  }
+  fl_value none = RUN(eq, x, NUM(0));
+  fl_value first = RUN_A(cumsum, g->attrs, none);
+  first = RUN(logical_and, none, RUN(eq, first, fli_integer(1)));
+  fl_value y = RUN_A(cumprod, g->attrs, x);
+  fl_value without = RUN_A(cumprod, g->attrs, RUN(where, first, NUM(1), x));
+  fl_value dx = DIV(to_come(g, MUL(dy, y)), RUN(where, none, NUM(1), x));
+  g->dx[0] = RUN(where, first, to_come(g, MUL(dy, without)), dx);
+}
+
+void grad_cummax(fli_grad *g) {
+  const fl_meta *x = &g->in_meta[0];
+  fl_value dy = g->dy[0];
+  fl_attrs a = fli_attrs(&g->e, FLI_OP_scatter_add);
+  if (fli_nothing(dy))
+    return;
+  a.v[0].i = g->attrs->v[0].i;
+  fl_value zeros = fli_v_zeros(&g->e, fli_meta(dy)->dtype, x->ndim, x->shape,
+                               fl_tensor_device(dy.tensor));
+  g->dx[0] = RUN_A(scatter_add, &a, zeros, g->y[1], dy);
+}
+
+void grad_cummin(fli_grad *g) {
+  grad_cummax(g);
+}
+
+/* --- one rank of a sorted line --- */
+
+/* x sorted along a dim, which is the only one if x had none, or if all elements
+ * are one line; `keep`: what is taken has a dim of 1 there. */
+typedef struct line {
+  fl_value values, places;
+  int64_t dim, n;
+  bool keep;
+  int ones; /* dims of 1 that the result gets, -1: none */
+} line;
+
+static line sorted(fli_composing *g, fl_value x, int64_t dim, bool keep) {
+  fl_value both[FL_MAX_OUT];
+  const fl_meta *m = fli_meta(x);
+  line s = {.dim = dim, .keep = keep, .ones = -1};
+  if (dim == FL_ATTR_NONE || m->ndim == 0) {
+    int64_t n = fl_numel(m->ndim, m->shape);
+    s.ones = keep ? m->ndim : 0;
+    s.dim = 0;
+    x = fli_v_reshape(&g->e, x, 1, &n);
+  }
+  fl_attrs a = fli_attrs(&g->e, FLI_OP_sort);
+  a.v[0].i = s.dim;
+  RUN_ALL(sort, &a, both, x);
+  s.values = both[0];
+  s.places = both[1];
+  if (g->e.status == FL_OK)
+    s.n = fli_meta(x)->shape[s.dim];
+  if (g->e.status == FL_OK && s.n == 0)
+    fli_env_fail(&g->e, FL_ESHAPE, "%s: there is no element along the dim",
+                 g->op->info.name);
+  return s;
+}
+
+/* Without its dim of 1, if that is not kept. */
+static fl_value shaped(fli_composing *g, const line *s, fl_value x) {
+  int64_t ones[FL_MAX_DIMS];
+  fl_attrs a = fli_attrs(&g->e, FLI_OP_squeeze);
+  if (s->ones >= 0) {
+    for (int d = 0; d < s->ones; d++)
+      ones[d] = 1;
+    return fli_v_reshape(&g->e, x, s->ones, ones);
+  }
+  if (s->keep)
+    return x;
+  fli_set_list(&g->e, &a, 0, 1, &s->dim);
+  return RUN_A(squeeze, &a, x);
+}
+
+static fl_value rank(fli_composing *g, const line *s, fl_value x, int64_t k) {
+  return fli_v_narrow(&g->e, x, (int)s->dim, k, 1, 1);
+}
+
+void compose_kthvalue(fli_composing *g) {
+  int64_t k = g->attrs->v[0].i;
+  line s = sorted(g, g->in[0], g->attrs->v[1].i, g->attrs->v[2].i != 0);
+  if (g->e.status == FL_OK && (k < 1 || k > s.n)) {
+    fli_env_fail(&g->e, FL_EARG, "kthvalue: k must be from 1 to %lld, got %lld",
+                 (long long)s.n, (long long)k);
+    return;
+  }
+  g->out[0] = shaped(g, &s, rank(g, &s, s.values, k - 1));
+  g->out[1] = shaped(g, &s, rank(g, &s, s.places, k - 1));
+}
+
+/* The lower one of two in the middle; NaN, which sorting puts last, if there is
+ * one. */
+void compose_median(fli_composing *g) {
+  line s = sorted(g, g->in[0], g->attrs->v[0].i, g->attrs->v[1].i != 0);
+  int64_t middle = (s.n - 1) / 2;
+  if (g->e.status != FL_OK)
+    return;
+  fl_value last = rank(g, &s, s.values, s.n - 1);
+  fl_value nan = RUN(ne, last, last);
+  g->out[0] =
+      shaped(g, &s, RUN(where, nan, last, rank(g, &s, s.values, middle)));
+  g->out[1] = shaped(g, &s,
+                     RUN(where, nan, rank(g, &s, s.places, s.n - 1),
+                         rank(g, &s, s.places, middle)));
+}
+
+void compose_quantile(fli_composing *g) {
+  enum { LINEAR, LOWER, HIGHER, MIDPOINT, NEAREST };
+  double q = g->attrs->v[0].f;
+  int64_t how = g->attrs->v[3].i;
+  fl_dtype d = fli_meta(g->in[0])->dtype;
+  if (!(q >= 0 && q <= 1)) {
+    fli_env_fail(&g->e, FL_EARG, "quantile: q must be from 0 to 1, got %g", q);
+    return;
+  }
+  line s = sorted(g, g->in[0], g->attrs->v[1].i, g->attrs->v[2].i != 0);
+  double at = q * (double)(s.n - 1), low = floor(at), part = at - low;
+  if (g->e.status != FL_OK)
+    return;
+  if (how == LOWER || how == HIGHER)
+    part = how == HIGHER && part > 0;
+  else if (how == MIDPOINT)
+    part = part > 0 ? 0.5 : 0;
+  else if (how == NEAREST)
+    part = rint(at) - low;
+  if (d == FL_F16 || d == FL_BF16)
+    s.values = CAST(s.values, FL_F32);
+  fl_value last = rank(g, &s, s.values, s.n - 1);
+  fl_value y = rank(g, &s, s.values, (int64_t)low + (part == 1));
+  if (part > 0 && part < 1)
+    y = RUN(lerp, y, rank(g, &s, s.values, (int64_t)low + 1), NUM(part));
+  y = RUN(where, RUN(ne, last, last), last, y);
+  g->out[0] = shaped(g, &s, CAST(y, d));
+}
+
+/* --- runs of equal ones in a sorted line --- */
+
+static fl_value filled(fli_composing *g, fl_value like, fl_dtype d, int64_t v) {
+  const fl_meta *m = fli_meta(like);
+  if (g->e.status != FL_OK)
+    return fli_none();
+  fl_value zeros =
+      fli_v_zeros(&g->e, d, m->ndim, m->shape, fl_tensor_device(like.tensor));
+  return v ? RUN(fill, zeros, fli_integer(v)) : zeros;
+}
+
+static fl_attrs first_dim(fli_composing *g, int op) {
+  fl_attrs a = fli_attrs(&g->e, op);
+  a.v[0].i = 0;
+  return a;
+}
+
+/* How many of each of the n positions are in x (1-d). */
+static fl_value counted(fli_composing *g, fl_value x, int64_t n) {
+  if (g->e.status != FL_OK)
+    return fli_none();
+  fl_attrs a = first_dim(g, FLI_OP_scatter_add);
+  fl_value zeros =
+      fli_v_zeros(&g->e, FL_I64, 1, &n, fl_tensor_device(x.tensor));
+  return RUN_A(scatter_add, &a, zeros, x, filled(g, x, FL_I64, 1));
+}
+
+/* Where an element differs from the one before it. */
+static fl_value starts(fli_composing *g, fl_value x, int dim, int64_t n) {
+  fl_attrs a = fli_attrs(&g->e, FLI_OP_cat);
+  fl_value first = fli_v_narrow(&g->e, x, dim, 0, n > 0, 1);
+  fl_value rest = RUN(ne, fli_v_narrow(&g->e, x, dim, n > 0, n - (n > 0), 1),
+                      fli_v_narrow(&g->e, x, dim, 0, n - (n > 0), 1));
+  a.v[0].i = dim;
+  return RUN_A(cat, &a, filled(g, first, FL_BOOL, 1), rest);
+}
+
+/* How long each run is by now; it is longest at the end of the longest, the
+ * first of these where several are. */
+void compose_mode(fli_composing *g) {
+  fl_value best[FL_MAX_OUT];
+  line s = sorted(g, g->in[0], g->attrs->v[0].i, g->attrs->v[1].i != 0);
+  if (g->e.status != FL_OK)
+    return;
+  fl_attrs a = fli_attrs(&g->e, FLI_OP_cumsum), b = a, c = a;
+  a.v[0].i = s.dim;
+  b = fli_attrs(&g->e, FLI_OP_cummax);
+  b.v[0].i = s.dim;
+  c = fli_attrs(&g->e, FLI_OP_max_dim);
+  c.v[0].i = s.dim;
+  c.v[1].i = true;
+  fl_value at = RUN_A(cumsum, &a, filled(g, s.values, FL_I64, 1));
+  fl_value start = starts(g, s.values, (int)s.dim, s.n);
+  start = RUN_A(cummax, &b, RUN(where, start, at, fli_integer(0)));
+  RUN_ALL(max_dim, &c, best, SUB(at, start));
+  fl_attrs take = fli_attrs(&g->e, FLI_OP_gather);
+  take.v[0].i = s.dim;
+  g->out[0] = shaped(g, &s, RUN_A(gather, &take, s.values, best[1]));
+  g->out[1] = shaped(g, &s, RUN_A(gather, &take, s.places, best[1]));
+}
+
+void compose_unique(fli_composing *g) {
+  fl_value both[FL_MAX_OUT];
+  const fl_meta *m = fli_meta(g->in[0]);
+  int64_t n = fl_numel(m->ndim, m->shape);
+  fl_value x = fli_v_reshape(&g->e, g->in[0], 1, &n);
+  RUN_ALL(sort, NULL, both, x);
+  fl_value first = starts(g, both[0], 0, n);
+  fl_value values = RUN(masked_select, both[0], first);
+  fl_attrs sum = first_dim(g, FLI_OP_cumsum);
+  fl_attrs put = first_dim(g, FLI_OP_scatter);
+  fl_value which = RUN_A(cumsum, &sum, first); /* from 1 */
+  which = ADD(which, fli_integer(g->e.base - 1));
+  fl_value inverse = filled(g, both[1], FL_I64, 0);
+  inverse = RUN_A(scatter, &put, inverse, both[1], which);
+  if (g->e.status != FL_OK)
+    return;
+  g->out[0] = values;
+  g->out[1] = RESHAPE(inverse, m);
+  g->out[2] = counted(g, which, fli_meta(values)->shape[0]);
+}
+
+/* --- places --- */
+
+/* How many of a sorted line are before each of v (`right`: or equal it): both
+ * are sorted together, stably, so that equal ones stay as they were joined. */
+static void search(fli_composing *g, fl_value seq, fl_value v, bool right) {
+  const fl_meta *ms = fli_meta(seq), *mv;
+  int64_t many, n = ms->ndim ? ms->shape[ms->ndim - 1] : 0;
+  int last = ms->ndim - 1;
+  if (!v.tensor && seq.tensor)
+    v = ADD(
+        fli_v_zeros(&g->e, ms->dtype, 0, NULL, fl_tensor_device(seq.tensor)),
+        v);
+  if (g->e.status != FL_OK)
+    return;
+  mv = fli_meta(v);
+  bool fits = (last == 0 && v.tensor) ||
+              (last > 0 && mv->ndim == ms->ndim &&
+               !memcmp(ms->shape, mv->shape, (size_t)last * sizeof *ms->shape));
+  if (!fits) {
+    fli_env_fail(&g->e, FL_ESHAPE,
+                 "%s: the sorted ones have shape %s, the others %s; they must "
+                 "be 1-d, or have the same dims but for the last",
+                 g->op->info.name, fli_shape_text(ms->ndim, ms->shape),
+                 fli_shape_text(mv->ndim, mv->shape));
+    return;
+  }
+  many = last ? mv->shape[last] : fl_numel(mv->ndim, mv->shape);
+  fl_value x = last ? v : fli_v_reshape(&g->e, v, 1, &many), both[FL_MAX_OUT];
+  fl_attrs a = fli_attrs(&g->e, FLI_OP_cat);
+  a.v[0].i = last;
+  x = right ? RUN_A(cat, &a, seq, x) : RUN_A(cat, &a, x, seq);
+  RUN_ALL(sort, NULL, both, x);
+  fl_value order = both[1];
+  fl_value ours = right ? RUN(lt, order, fli_integer(n + g->e.base))
+                        : RUN(ge, order, fli_integer(many + g->e.base));
+  a = fli_attrs(&g->e, FLI_OP_cumsum);
+  a.v[0].i = last;
+  fl_value count = RUN_A(cumsum, &a, ours);
+  a = fli_attrs(&g->e, FLI_OP_scatter);
+  a.v[0].i = last;
+  count = RUN_A(scatter, &a, filled(g, order, FL_I64, 0), order, count);
+  count = fli_v_narrow(&g->e, count, last, right ? n : 0, many, 1);
+  g->out[0] = RESHAPE(ADD(count, fli_integer(g->e.base)), mv);
+}
+
+void compose_searchsorted(fli_composing *g) {
+  search(g, g->in[0], g->in[1], g->attrs->v[0].i != 0);
+}
+
+void compose_bucketize(fli_composing *g) {
+  search(g, g->in[1], g->in[0], g->attrs->v[0].i != 0);
+}
+
+void compose_bincount(fli_composing *g) {
+  const fl_meta *m = fli_meta(g->in[0]);
+  int64_t most = 0, bins = g->attrs->v[0].i, n = fl_numel(m->ndim, m->shape);
+  if (bins < 0) {
+    fli_env_fail(&g->e, FL_EARG,
+                 "bincount: minlength must not be negative, got %lld",
+                 (long long)bins);
+    return;
+  }
+  fl_value x = fli_v_reshape(&g->e, g->in[0], 1, &n);
+  if (n > 0 && g->e.rt->meta) {
+    fli_env_fail(&g->e, FL_EUNSUPPORTED,
+                 "bincount: the size of the result depends on values, which "
+                 "there are none of in meta mode");
+    return;
+  }
+  if (n > 0) {
+    fl_value top = RUN(amax, x);
+    if (g->e.status == FL_OK)
+      g->e.status = fl_tensor_item(top.tensor, NULL, &most);
+    if (most - g->e.base + 1 > bins)
+      bins = most - g->e.base + 1;
+  }
+  g->out[0] = counted(g, x, bins);
+}
