@@ -5,8 +5,9 @@ local types = require "flare.onnx.types"
 local M = {}
 
 for name, row in pairs {
-  Abs = "abs", Acos = "acos", Asin = "asin", Atan = "atan", Ceil = "ceil", Cos = "cos",
-  Cosh = "cosh", Erf = "erf", Exp = "exp", Floor = "floor", Log = "log", Neg = "neg",
+  Abs = "abs", Acos = "acos", Acosh = "acosh", Asin = "asin", Asinh = "asinh", Atan = "atan",
+  Atanh = "atanh", Ceil = "ceil", Cos = "cos", Cosh = "cosh",
+  Erf = "erf", Exp = "exp", Floor = "floor", Log = "log", Neg = "neg",
   Reciprocal = "reciprocal", Round = "round", Sign = "sign", Sin = "sin", Sinh = "sinh",
   Sqrt = "sqrt", Tan = "tan",
 } do
@@ -70,23 +71,6 @@ function M.Clip(n, x, low, high)
   return x
 end
 
--- In forms that lose nothing near 0, or near 1 for acosh.
-function M.Asinh(_, x)
-  local a = x:to("f64"):abs()
-  local y = (a + a * a / ((a * a + 1):sqrt() + 1)):log1p()
-  return core.where(x:lt(0), -y, y):to(x.dtype)
-end
-
-function M.Acosh(_, x)
-  local d = x:to("f64") - 1
-  return (d + (d * (d + 2)):sqrt()):log1p():to(x.dtype)
-end
-
-function M.Atanh(_, x)
-  local wide = x:to("f64")
-  return ((2 * wide / (1 - wide)):log1p() / 2):to(x.dtype)
-end
-
 -- Sums or products along an axis; exclusive ones begin with that of nothing.
 local function cumulative(f, nothing)
   return function(n, x, axis)
@@ -106,14 +90,6 @@ end
 
 M.CumSum = cumulative(function(x, dim) return x:cumsum(dim) end, 0)
 
-M.CumProd = cumulative(function(x, dim)
-  local parts, last = {}, nil
-  for k = 1, x.shape[dim] do
-    local part = x:narrow(dim, k, 1)
-    last = last and last * part or part
-    parts[k] = last
-  end
-  return #parts > 0 and core.cat(parts, dim) or x
-end, 1)
+M.CumProd = cumulative(function(x, dim) return x:cumprod(dim) end, 1)
 
 return M
