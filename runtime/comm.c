@@ -21,7 +21,8 @@ typedef struct group {
   int rank, size;
   int *ranks;
   fl_comm_link *link[FLI_MAX_BACKENDS];
-  uint64_t seq[FL_COMM_LANES];
+  /* by the first backend of a link: engines count their own calls alone */
+  uint64_t seq[FLI_MAX_BACKENDS][FL_COMM_LANES];
   uint64_t count; /* all calls */
   fl_comm_note notes[FL_COMM_NOTES];
 } group;
@@ -345,7 +346,10 @@ fl_status fli_comm_begin(fl_runtime *rt, const fl_call *c, fl_launch *l,
   fl_comm_note *n = &g->notes[g->count++ % FL_COMM_NOTES];
   fill(rt, n, c, l, g);
   n->link = link;
-  n->seq = ++g->seq[n->lane];
+  int first = 0;
+  while (g->link[first] != link)
+    first++;
+  n->seq = ++g->seq[first][n->lane];
   n->async = n->kind != FL_COMM_BARRIER && l->attrs->v[1].i != 0 && link &&
              !(fli_backend(rt, d)->flags & FL_BACKEND_ASYNC);
   l->comm = n;

@@ -13,7 +13,7 @@
  * and operands stay alive until done() says so. For devices run() queues on
  * call->stream, as a kernel does, and never waits for the device; overlap is
  * the caller's choice of streams. One thing must hold on every rank: calls of a
- * group come in the same order; their number is note->seq.
+ * group come in the same order; each engine's are counted, in note->seq.
  *
  * Whoever waits for other ranks looks at the board now and then: it knows who
  * died, who never came and for how long to wait, and has the words for it.

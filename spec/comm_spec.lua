@@ -192,3 +192,27 @@ describe("the engine of one host", function()
     ]])
   end)
 end)
+
+describe("two engines in one group", function()
+  local fakes = require "spec.support.fakes"
+  local place = os.tmpname() .. ".d"
+
+  it("count calls of their own, so neither waits for the other's", function()
+    fakes.machine(place)
+    fakes.build(place, "libnccl.so.2", "all versions", "-D NCCL -D MAJOR=0 -D MINOR=0")
+    ranks.good(2, [[
+      comm.attach(0, "nccl", "cuda:0", "a ticket that the fake does not read")
+      local far, near = flare.empty(3, {device = "cuda:0"}), flare.ones(3)
+      for _ = 1, 4 do
+        far:comm_all_reduce()
+        far:comm_all_reduce()
+        assert(near:comm_all_reduce():sum():item() == 6)
+        local y = near:comm_all_reduce{async = true}
+        comm.wait(0, "cpu", comm.last(0, "cpu"))
+        assert(y:sum():item() == 6)
+      end
+    ]], {settings = ("FLARE_CUDA_PATH='%s' FLARE_CUDA_HIDE=libcublasLt,libcudnn FLARE_PACK=none")
+      :format(place)})
+    os.execute("rm -rf " .. place)
+  end)
+end)

@@ -22,6 +22,7 @@
 #define GROUPS 4096 /* at most, see runtime/comm.c */
 
 typedef struct entry { /* what a rank does in a lane, or did last */
+  char engine[8];
   int busy, group, kind, peer;
   uint64_t seq;
   fl_meta x;
@@ -290,6 +291,11 @@ static fl_status gone(board *b, int rank, const char *how) {
   return board_fail(&b->base, rank, what);
 }
 
+static void name_engine(entry *e, const fl_comm_note *n) {
+  snprintf(e->engine, sizeof e->engine, "%s",
+           n->link && n->link->engine ? n->link->engine->name : "");
+}
+
 static fl_status late(board *b, const fl_comm_note *n, double limit) {
   char what[SPOKEN], mine[400], doing[400];
   entry me = {.group = n->group,
@@ -299,6 +305,7 @@ static fl_status late(board *b, const fl_comm_note *n, double limit) {
               .x = n->x},
         lanes[FL_COMM_LANES];
   snprintf(me.site, sizeof me.site, "%s", n->site);
+  name_engine(&me, n);
   say_call(&me, mine, sizeof mine);
   for (int k = 0; n->link && k < n->link->size; k++) {
     int r = n->link->ranks[k];
@@ -307,7 +314,8 @@ static fl_status late(board *b, const fl_comm_note *n, double limit) {
       continue;
     read_seat(t, lanes);
     const entry *e = &lanes[FL_COMM_TOGETHER];
-    if (n->lane == FL_COMM_TOGETHER && e->group == n->group && e->seq >= n->seq)
+    if (n->lane == FL_COMM_TOGETHER && e->group == n->group &&
+        e->seq >= n->seq && strcmp(e->engine, me.engine) == 0)
       continue;
     say_seat(t, doing, sizeof doing);
     snprintf(what, sizeof what,
@@ -356,6 +364,7 @@ static void board_begin(fl_board *base, const fl_comm_note *n) {
   entry *e = &t->lanes[n->lane];
   pthread_mutex_lock(&b->lock);
   atomic_fetch_add(&t->turn, 1);
+  name_engine(e, n);
   e->busy = 1;
   e->group = n->group;
   e->kind = (int)n->kind;

@@ -12,7 +12,8 @@ function M.key()
 end
 
 --- Runs `text` as n ranks, with the locals flare, comm, rank, size and argument; the job is joined
--- and group 0 has the host's engine. `o`: seconds (limit for the whole), check, timeout, argument.
+-- and group 0 has the host's engine. `o`: seconds (limit for the whole), check, timeout, argument,
+-- settings (variables of the environment, as a shell writes them).
 -- @return a list of {status, output} by rank, from 1
 function M.run(n, text, o)
   o = o or {}
@@ -29,8 +30,8 @@ function M.run(n, text, o)
   file:close()
   local lines = {}
   for rank = 0, n - 1 do
-    lines[#lines + 1] = ("timeout -s KILL %d %s/flare %s %d >%s.%d 2>&1 & pids=\"$pids $!\"")
-      :format(o.seconds or 30, tree.build, base, rank, base, rank)
+    lines[#lines + 1] = ("%s timeout -s KILL %d %s/flare %s %d >%s.%d 2>&1 & pids=\"$pids $!\"")
+      :format(o.settings or "", o.seconds or 30, tree.build, base, rank, base, rank)
   end
   lines[#lines + 1] = "for p in $pids; do wait $p; echo $?; done"
   local shell <close> = assert(io.popen("exec 2>/dev/null; " .. table.concat(lines, "\n")))
