@@ -330,13 +330,8 @@ static int push_field(lua_State *L, fl_lua *st, fll_tensor *h, int id) {
 
 /* --- x.name, x[...] --- */
 
-typedef struct name_list {
-  int n;
-  const char *name[600];
-} name_list;
-
 static const char *listed(const void *list, int i) {
-  return ((const name_list *)list)->name[i];
+  return ((const char *const *)list)[i];
 }
 
 /* Unknown names: nil for those with an underscore in front, so that code may
@@ -349,15 +344,13 @@ static int no_field(lua_State *L) {
     lua_pushnil(L);
     return 1;
   }
-  name_list *list = fll_scratch(L, sizeof *list);
-  list->n = 0;
-  lua_pushnil(L);
-  while (lua_next(L, FLL_OWN)) {
-    lua_pop(L, 1);
-    if (list->n < 600)
-      list->name[list->n++] = lua_tostring(L, -1);
-  }
-  const char *near = fll_nearest(name, list->n, listed, list);
+  int n = 0, all = 0;
+  for (lua_pushnil(L); lua_next(L, FLL_OWN); lua_pop(L, 1))
+    all++;
+  const char **list = fll_scratch(L, (size_t)all * sizeof *list);
+  for (lua_pushnil(L); lua_next(L, FLL_OWN); lua_pop(L, 1))
+    list[n++] = lua_tostring(L, -2);
+  const char *near = fll_nearest(name, n, listed, list);
   const char *self = fll_selfhint(L, 1);
   if (near && !self[0])
     fll_error(L, "tensors have no '%s'; did you mean '%s'?", name, near);

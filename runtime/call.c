@@ -661,6 +661,9 @@ static fl_status run_composed(work *w) {
   w->op->compose(&g);
   fl_status s = g.e.status;
   for (int k = 0; k < w->n_out && s == FL_OK; k++)
+    if (!g.out[k].tensor) /* a number went through all of it */
+      s = fli_fail(FL_EARG, "%s: the input must be a tensor", w->op->info.name);
+  for (int k = 0; k < w->n_out && s == FL_OK; k++)
     w->c->out[k] = fl_tensor_retain(g.out[k].tensor);
   fli_env_close(&g.e);
   return s;

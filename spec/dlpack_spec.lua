@@ -87,6 +87,9 @@ describe("one process with libflare and", function()
                            torch = "torch: zero%-copy both ways on cpu"} do
     it(name .. " shares memory", function()
       if not core.file.exists(library) then return pending(library .. " is not built") end
+      if not os.execute(("command -v %s >/dev/null 2>&1"):format(python)) then
+        return pending(python .. " is not here (PYTHON names another)")
+      end
       if not said then
         local pipe = io.popen(("%s spec/support/dlpack.py %s 2>&1"):format(python, library))
         said = pipe:read "a"

@@ -20,6 +20,12 @@ local function refused(message, op, ...)
   assert.is_truthy(said:find(message, 1, true), said)
 end
 
+describe("numbers where tensors belong", function()
+  it("are refused by rows made of others, by name", function()
+    refused("nan_to_num: the input must be a tensor", "nan_to_num", 3)
+  end)
+end)
+
 describe("rows for gradients", function()
   local z = core.zeros
 
