@@ -75,7 +75,8 @@ local function check(row, sample, where)
   local how = rows.describe(row, sample)
   if not ok then
     all = tostring(all)
-    assert(all:find "depends on values" or all:find "at most 8 dims", how .. ": " .. all)
+    assert(all:find "depends on values" or all:find "a shape but no values"
+      or all:find "at most 8 dims", how .. ": " .. all)
     return false
   end
   for k = 1, wants[1].n do
