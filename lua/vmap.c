@@ -14,30 +14,28 @@ static int vmap_close(lua_State *L) {
   return 0;
 }
 
-/* vmap_in(x): a tensor that stands for x[1], x[2] ... */
-static int vmap_in(lua_State *L) {
+/* A tensor made of the one at 1, with its history. */
+static int through(lua_State *L, const char *name,
+                   fl_status (*f)(fl_runtime *, fl_tensor *, fl_tensor **)) {
   fl_lua *st = fll_enter(L);
-  fll_checktensor(L, 1, "vmap", "x");
+  fll_checktensor(L, 1, "vmap", name);
   fll_tensor *h = fll_new(L, st, FLL_MT), *x = fll_test(L, 1);
   fl_tensor *t = NULL;
-  fll_check(L, st, fl_vmap_in(st->rt, x->t, &t));
+  fll_check(L, st, f(st->rt, x->t, &t));
   fll_fill(h, t);
   if (x->flags)
     fll_inherit_from(L, st, -1, 1);
   return 1;
 }
 
+/* vmap_in(x): a tensor that stands for x[1], x[2] ... */
+static int vmap_in(lua_State *L) {
+  return through(L, "x", fl_vmap_in);
+}
+
 /* vmap_out(y): what y stands for. */
 static int vmap_out(lua_State *L) {
-  fl_lua *st = fll_enter(L);
-  fll_checktensor(L, 1, "vmap", "y");
-  fll_tensor *h = fll_new(L, st, FLL_MT), *y = fll_test(L, 1);
-  fl_tensor *t = NULL;
-  fll_check(L, st, fl_vmap_out(st->rt, y->t, &t));
-  fll_fill(h, t);
-  if (y->flags)
-    fll_inherit_from(L, st, -1, 1);
-  return 1;
+  return through(L, "y", fl_vmap_out);
 }
 
 void fll_vmap_core(lua_State *L) {
