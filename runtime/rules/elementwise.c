@@ -112,8 +112,12 @@ void grad_pow(fli_grad *g) {
                    zero, MUL(dy, MUL(RUN(pow, a, b), LOG(a))));
 }
 
+static fl_value is_nan(fli_grad *g, fl_value x) {
+  return RUN(ne, x, x);
+}
+
 /* Equal inputs share the gradient, as in PyTorch. */
-static void grad_extremum(fli_grad *g, int loses) {
+static void grad_extremum(fli_grad *g, int loses, bool nan_loses) {
   fl_value a = g->in[0], b = g->in[1], dy = g->dy[0], zero = NUM(0);
   fl_value equal = RUN(eq, a, b), half = MUL(dy, NUM(0.5));
   for (int k = 0; k < 2; k++) {
@@ -121,16 +125,20 @@ static void grad_extremum(fli_grad *g, int loses) {
       continue;
     fl_value in[2] = {k ? b : a, k ? a : b};
     fl_value lost = fli_run(&g->e, loses, NULL, 2, in);
+    if (nan_loses) /* of two NaNs b is the result */
+      lost =
+          RUN(logical_or, lost,
+              k ? RUN(logical_and, is_nan(g, b), RUN(eq, a, a)) : is_nan(g, a));
     g->dx[k] = RUN(where, lost, zero, RUN(where, equal, half, dy));
   }
 }
 
 void grad_maximum(fli_grad *g) {
-  grad_extremum(g, FLI_OP_lt);
+  grad_extremum(g, FLI_OP_lt, false);
 }
 
 void grad_minimum(fli_grad *g) {
-  grad_extremum(g, FLI_OP_gt);
+  grad_extremum(g, FLI_OP_gt, false);
 }
 
 void grad_atan2(fli_grad *g) {
@@ -142,33 +150,12 @@ void grad_atan2(fli_grad *g) {
     g->dx[1] = NEG(MUL(scaled, a));
 }
 
-static fl_value is_nan(fli_grad *g, fl_value x) {
-  return RUN(ne, x, x);
-}
-
-/* As grad_extremum, but NaN always loses. */
-static void grad_known_extremum(fli_grad *g, int loses) {
-  fl_value a = g->in[0], b = g->in[1], dy = g->dy[0], zero = NUM(0);
-  fl_value equal = RUN(eq, a, b), half = MUL(dy, NUM(0.5));
-  for (int k = 0; k < 2; k++) {
-    if (!g->need[k])
-      continue;
-    fl_value in[2] = {k ? b : a, k ? a : b};
-    fl_value lost = fli_run(&g->e, loses, NULL, 2, in);
-    /* two NaNs: b is the result */
-    lost =
-        RUN(logical_or, lost,
-            k ? RUN(logical_and, is_nan(g, b), RUN(eq, a, a)) : is_nan(g, a));
-    g->dx[k] = RUN(where, lost, zero, RUN(where, equal, half, dy));
-  }
-}
-
 void grad_fmax(fli_grad *g) {
-  grad_known_extremum(g, FLI_OP_lt);
+  grad_extremum(g, FLI_OP_lt, true);
 }
 
 void grad_fmin(fli_grad *g) {
-  grad_known_extremum(g, FLI_OP_gt);
+  grad_extremum(g, FLI_OP_gt, true);
 }
 
 void grad_heaviside(fli_grad *g) {
