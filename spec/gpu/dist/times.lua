@@ -1,0 +1,40 @@
+-- Times of all_reduce, back to back, by algorithm and size: "flare WAY BYTES us". Under flare
+-- launch. times.lua [auto,nccl,...]
+local flare = require "flare"
+local dist = flare.dist
+
+local rank = dist.init()
+local device = arg[2] or "cuda:" .. dist.local_rank()
+local clock = flare.clock
+
+local function seconds(f, bytes)
+  local count = bytes > 1 << 26 and 10 or bytes > 1 << 20 and 100 or 1000
+  for _ = 1, math.max(3, count // 5) do f() end
+  local all = {}
+  for round = 1, 5 do
+    dist.barrier()
+    flare.synchronize(device)
+    local start = clock()
+    for _ = 1, count do f() end
+    flare.synchronize(device)
+    all[round] = (clock() - start) / count
+  end
+  table.sort(all)
+  return all[3]
+end
+
+for way in (arg[1] or "auto"):gmatch "[^,]+" do
+  for _, bytes in ipairs {8, 1 << 10, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24,
+      1 << 26, 1 << 30} do
+    local x = flare.randn({math.max(1, bytes // 4)}, {device = device})
+    local o = {algorithm = way, reduce = "mean"}
+    local ok, why = pcall(dist.all_reduce_, x, o)
+    if not ok then
+      if rank == 0 then print("not here: " .. way .. ": " .. tostring(why):match "^[^\n]*") end
+      break
+    end
+    local t = seconds(function() dist.all_reduce_(x, o) end, bytes)
+    if rank == 0 then print(("flare %s %d %.2f"):format(way, bytes, t * 1e6)) end
+    x:close()
+  end
+end
