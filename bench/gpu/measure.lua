@@ -1,5 +1,6 @@
 -- What the programs in this folder share: they take no arguments, need a CUDA device, and
--- print a line for each piece of work: its name, the seconds of one call, and the rate.
+-- print a line for each piece of work: its name, the seconds of one call, the rate, and what is
+-- aimed at: a least ratio ("1.00 x"), or a part of the rate of the work called "copy" ("85 %").
 local flare = require "flare"
 local M = {}
 
@@ -29,37 +30,40 @@ function M.seconds(f)
   return all[3]
 end
 
-function M.show(name, seconds, amount, unit)
+function M.show(name, seconds, amount, unit, aim)
   io.write(name, "\t", ("%.4g"):format(seconds), "\t",
-           amount and ("%.4g %s"):format(amount / seconds, unit) or "", "\n")
+           amount and ("%.4g %s"):format(amount / seconds, unit) or "", "\t", aim or "", "\n")
   io.flush()
 end
 
 -- f gives one or two tensors, or nothing; nothing is recorded for gradients.
 local function forward(unit, scale)
-  return function(name, amount, f)
+  return function(name, amount, f, aim)
     flare.no_grad(function()
       local seconds = M.seconds(function()
         local first, second = f()
         if first then first:close() end
         if second then second:close() end
       end)
-      M.show(name, seconds, amount and amount / scale, unit)
+      M.show(name, seconds, amount and amount / scale, unit, aim)
     end)
   end
 end
 M.bytes, M.products = forward("GB/s", 1e9), forward("TFLOP/s", 1e12)
 
--- The gradients of y with respect to the leaves, again and again.
-function M.backward(name, bytes, y, leaves)
+-- The gradients of y with respect to the leaves, again and again: bytes, or TFLOP with `unit`.
+function M.backward(name, amount, y, leaves, aim, unit)
   local dy = M.normal(y.dtype, table.unpack(y.shape))
   M.show(name, M.seconds(function()
     y:backward(dy, {retain_graph = true})
     for _, leaf in ipairs(leaves) do leaf.grad = nil end
-  end), bytes / 1e9, "GB/s")
+  end), unit and amount or amount / 1e9, unit or "GB/s", aim)
 end
 
 function M.normal(dtype, ...) return flare.randn({...}, {device = "cuda"}):to(dtype) end
+
+-- Of (N, C, H, W), with channels innermost.
+function M.last(x) return x:permute{1, 3, 4, 2}:contiguous():permute{1, 4, 2, 3} end
 
 function M.leaf(dtype, ...)
   local x = M.normal(dtype, ...):detach()

@@ -1,4 +1,4 @@
--- Products, linear maps and convolutions on a GPU; bench/peers/gpu_products.py is the peer.
+-- Products and linear maps on a GPU; bench/peers/gpu_products.py is the peer.
 local flare = require "flare"
 local m = dofile((arg[0]:match "^(.*/)" or "") .. "measure.lua")
 local products, normal = m.products, m.normal
@@ -40,26 +40,5 @@ do
   local qt = q:transpose(2, 3)
   products("batch 192x1024x64x1024", 2 * 192 * 1024 * 1024 * 64, function()
     return q:matmul(qt)
-  end)
-end
-
-for _, c in ipairs{{"bf16", 256, 128, 28, 128, 3, 1}, {"bf16", 256, 64, 56, 64, 3, 1},
-                   {"bf16", 256, 256, 14, 256, 3, 1}, {"bf16", 256, 512, 7, 512, 3, 1},
-                   {"bf16", 256, 128, 56, 128, 3, 2}, {"bf16", 256, 256, 56, 64, 1, 1},
-                   {"bf16", 256, 64, 56, 256, 1, 1}, {"bf16", 256, 3, 224, 64, 7, 2},
-                   {"f32", 64, 128, 28, 128, 3, 1}} do
-  local dtype, batch, from, side, to, kernel, stride = table.unpack(c)
-  local function options() return {stride = stride, padding = kernel // 2} end
-  local x, w = normal(dtype, batch, from, side, side), normal(dtype, to, from, kernel, kernel)
-  local y = flare.conv(x, w, nil, options())
-  local dy, work = normal(dtype, table.unpack(y.shape)), 2 * y:numel() * from * kernel * kernel
-  local name = ("conv %s b%d %d to %d %d^2 k%d s%d"):format(table.unpack{dtype, batch, from, to,
-                                                            side, kernel, stride})
-  products(name, work, function() return flare.conv(x, w, nil, options()) end)
-  products(name .. " dx", work, function()
-    return flare.conv_input_grad(dy, w, x.shape, options())
-  end)
-  products(name .. " dw", work, function()
-    return flare.conv_weight_grad(dy, x, w.shape, options())
   end)
 end

@@ -1,4 +1,5 @@
--- Reductions, softmax, norms and cross_entropy on a GPU; bench/peers/gpu_rows.py is the peer.
+-- Elementwise rows, reductions, softmax, norms and cross_entropy on a GPU; the peer is
+-- bench/peers/gpu_rows.py.
 local flare = require "flare"
 local m = dofile((arg[0]:match "^(.*/)" or "") .. "measure.lua")
 local bytes, backward, leaf = m.bytes, m.backward, m.leaf
@@ -8,6 +9,13 @@ do
   local x, w, b = leaf("bf16", lines, n), leaf("bf16", n), leaf("bf16", n)
   local size = lines * n * 2
   bytes("copy bf16", 2 * size, function() return x:clone() end)
+  bytes("transpose bf16", 2 * size, function() return x:t():contiguous() end)
+  bytes("add bf16", 3 * size, function() return x + x end)
+  for _, way in ipairs{"gelu", "silu", "tanh", "exp"} do
+    bytes(way .. " bf16", 2 * size, function() return x[way](x) end)
+    backward(way .. " backward bf16", 3 * size, x[way](x), {x})
+  end
+  bytes("gelu tanh bf16", 2 * size, function() return x:gelu{approx = "tanh"} end)
   bytes("softmax bf16", 2 * size, function() return x:softmax(-1) end)
   bytes("log_softmax bf16", 2 * size, function() return x:log_softmax(-1) end)
   bytes("layer_norm bf16", 2 * size, function() return flare.layer_norm(x, w, b) end)

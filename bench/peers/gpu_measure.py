@@ -18,7 +18,10 @@ def seconds(f):
         torch.cuda.synchronize(); all.append((time.perf_counter() - start) / count)
     return sorted(all)[2]
 
-def graded(name, f): print(f"{name}\t{seconds(f):.4g}", flush=True)
+def graded(names, f):
+    took = seconds(f)
+    for name in [names] if isinstance(names, str) else names:
+        print(f"{name}\t{took:.4g}", flush=True)
 
 def show(name, f):
     with torch.no_grad(): graded(name, f)

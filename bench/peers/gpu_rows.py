@@ -4,6 +4,12 @@ from gpu_measure import backward, graded, leaf, normal, show
 
 x, w, b = leaf("bf16", 16384, 4096), leaf("bf16", 4096), leaf("bf16", 4096)
 show("copy bf16", lambda: x.clone())
+show("transpose bf16", lambda: x.t().contiguous())
+show("add bf16", lambda: x + x)
+for name, f in (("gelu", F.gelu), ("silu", F.silu), ("tanh", torch.tanh), ("exp", torch.exp)):
+    show(f"{name} bf16", lambda: f(x))
+    backward(f"{name} backward bf16", f(x), (x,))
+show("gelu tanh bf16", lambda: F.gelu(x, approximate="tanh"))
 show("softmax bf16", lambda: x.softmax(-1))
 show("log_softmax bf16", lambda: x.log_softmax(-1))
 show("layer_norm bf16", lambda: F.layer_norm(x, (4096,), w, b))

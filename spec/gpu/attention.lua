@@ -1,0 +1,126 @@
+-- Attention on a GPU: odd lengths and batches against f64, 32768 tokens, time and memory beside
+-- product, softmax and product at 4096 tokens, and the same bits with `deterministic`. Needs one
+-- GPU; less than 60 s. Ends with PASS or FAIL.
+local flare = require "flare"
+local cuda, failed = {device = "cuda"}, 0
+
+local function check(good, ...)
+  failed = failed + (good and 0 or 1)
+  print(good and "ok  " or "FAIL", (...):format(select(2, ...)))
+end
+
+local function leaf(dtype, ...)
+  local x = flare.randn({...}, cuda):to(dtype):detach()
+  x.requires_grad = true
+  return x
+end
+
+local function unfused(q, k, v, causal)
+  local s = q:matmul(k:transpose(-2, -1)) * (1 / math.sqrt(q:size(-1)))
+  if causal then
+    local seen = flare.ones({q:size(-2), k:size(-2)}, cuda):tril()
+    s = s:masked_fill(seen:eq(0), -math.huge)
+  end
+  return s:softmax(-1):matmul(v)
+end
+
+local function run(attention, q, k, v, dy, causal)
+  local y = attention(q, k, v, causal)
+  y:backward(dy)
+  local all = {y:detach(), q.grad, k.grad, v.grad}
+  q.grad, k.grad, v.grad = nil, nil, nil
+  return all
+end
+local function fused(q, k, v, causal) return flare.attention(q, k, v, nil, {causal = causal}) end
+
+local function apart(x, reference)
+  local wide = x:to "f64"
+  return ((wide - reference):norm() / reference:norm()):item()
+end
+
+flare.manual_seed(1)
+for _, s in ipairs{{1, 1, 1, 64}, {3, 2, 63, 64}, {5, 3, 129, 64}, {2, 2, 1000, 64},
+                   {1, 5, 2047, 64}, {7, 1, 65, 128}, {3, 3, 257, 128}, {1, 2, 1023, 128},
+                   {2, 3, 333, 72}, {1, 2, 511, 40}, {1, 2, 300, 256}} do
+  for _, causal in ipairs{false, true} do
+    local q, k, v = leaf("bf16", table.unpack(s)), leaf("bf16", table.unpack(s)),
+                    leaf("bf16", table.unpack(s))
+    local dy = flare.randn(s, cuda):to "bf16"
+    local ours, worst = run(fused, q, k, v, dy, causal), 0
+    local wide = {}
+    for i, x in ipairs{q, k, v} do
+      wide[i] = x:detach():to "f64"
+      wide[i].requires_grad = true
+    end
+    local exact = run(unfused, wide[1], wide[2], wide[3], dy:to "f64", causal)
+    local plain = run(unfused, q, k, v, dy, causal)
+    local bound = 0
+    for i = 1, 4 do -- with one key the gradients of queries and keys are nothing
+      if exact[i]:norm():item() > 1e-3 then
+        worst = math.max(worst, apart(ours[i], exact[i]))
+        bound = math.max(bound, apart(plain[i], exact[i]))
+      end
+    end
+    check(worst <= 1.2 * bound + 1e-3, "b%d h%d t%d d%d %s: error %.1e, unfused in bf16 %.1e",
+          s[1], s[2], s[3], s[4], causal and "causal" or "full", worst, bound)
+  end
+end
+
+do
+  local q, k, v = leaf("bf16", 1, 16, 32768, 128), leaf("bf16", 1, 16, 32768, 128),
+                  leaf("bf16", 1, 16, 32768, 128)
+  flare.synchronize()
+  flare.memory.reset_peak "cuda"
+  local before = flare.memory.stats("cuda").live
+  local all = run(fused, q, k, v, flare.ones({1, 16, 32768, 128}, cuda):to "bf16", true)
+  local last = flare.no_grad(function()
+    return unfused(q:narrow(3, 32768 - 63, 64):to "f32", k:to "f32", v:to "f32", false)
+  end)
+  -- the last query sees every key
+  local error = apart(all[1]:narrow(3, 32768, 1), last:narrow(3, 64, 1):to "f64")
+  check(error < 1e-2 and all[2]:isfinite():all():item(),
+        "32768 tokens: error of the last query %.1e, %.2f GiB more at most", error,
+        (flare.memory.stats("cuda").peak - before) / 2 ^ 30)
+end
+collectgarbage()
+
+do
+  local q, k, v = leaf("bf16", 4, 16, 4096, 128), leaf("bf16", 4, 16, 4096, 128),
+                  leaf("bf16", 4, 16, 4096, 128)
+  local dy = flare.randn({4, 16, 4096, 128}, cuda):to "bf16"
+  local function measure(attention)
+    run(attention, q, k, v, dy, false)
+    collectgarbage()
+    flare.synchronize()
+    flare.memory.reset_peak "cuda"
+    local before, start = flare.memory.stats("cuda").live, flare.clock()
+    for _ = 1, 5 do run(attention, q, k, v, dy, false) collectgarbage() end
+    flare.synchronize()
+    return (flare.clock() - start) / 5, flare.memory.stats("cuda").peak - before
+  end
+  local slow, much = measure(unfused)
+  local fast, little = measure(fused)
+  check(slow >= 2 * fast, "4096 tokens, both ways: %.2f ms, unfused %.2f ms: %.1f times",
+        fast * 1e3, slow * 1e3, slow / fast)
+  check(much >= 10 * little, "memory: %.2f GiB, unfused %.2f GiB: %.1f times", little / 2 ^ 30,
+        much / 2 ^ 30, much / little)
+end
+
+do
+  local settings = flare.backends()
+  flare.backends{deterministic = true}
+  local q, k, v = leaf("bf16", 2, 4, 1000, 64), leaf("bf16", 2, 4, 1000, 64),
+                  leaf("bf16", 2, 4, 1000, 64)
+  local dy, same = flare.randn({2, 4, 1000, 64}, cuda):to "bf16", true
+  local first = run(fused, q, k, v, dy, true)
+  for _ = 1, 5 do
+    for i, x in ipairs(run(fused, q, k, v, dy, true)) do
+      same = same and (x:ne(first[i])):sum():item() == 0
+    end
+  end
+  check(same, "deterministic: the same bits, forward and backward")
+  flare.backends(settings)
+end
+
+print(failed == 0 and "PASS" or "FAIL")
+os.exit(failed == 0 and 0 or 1)
