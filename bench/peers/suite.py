@@ -1,151 +1,93 @@
-"""The work of bench/suite.lua in PyTorch: the same names, tab, seconds.
+"""PyTorch's side of `flare bench peers`: see bench/suite.lua.
 
-    python suite.py THREADS [WORD ...]
+    python suite.py THREADS
+
+Reads lines: given, torch_given, torch, leaves and forward of a work of
+bench/works.lua, with tabs between, or "again" for one more round of it.
+Answers with seconds.
 """
 
-import statistics
+import gc
 import sys
 import time
 
 import torch
 import torch.nn.functional as F
 
-torch.set_num_threads(int(sys.argv[1]) if len(sys.argv) > 1 else 1)
-words = sys.argv[2:]
+torch.set_num_threads(int(sys.argv[1]))
 others = [[i] for i in range(20000)]
 
 
-def wanted(group):
-    return not words or any(w in group for w in words)
-
-
-def measure(name, f):
-    start = time.perf_counter()
-    f()
-    once = time.perf_counter() - start
-    n = max(1, int(0.02 / max(once, 1e-8)))
-    for _ in range(n // 4):
-        f()
-    times = []
-    for r in range(9):
-        start = time.perf_counter()
-        for _ in range(n):
-            f()
-        times.append((time.perf_counter() - start) / n)
-        if r >= 2 and times[-1] * n > 1:
-            break
-    print(f"{name}\t{statistics.median(times):.9g}", flush=True)
-
-
-def overhead():
-    x, y = torch.randn(16, 16), torch.randn(16, 16)
-    w = torch.randn(16, 16, requires_grad=True)
-    v = torch.randn(16, 16, requires_grad=True)
-    measure("overhead: add 16x16", lambda: x + y)
-    measure("overhead: add 16x16 with gradient", lambda: w + y)
-    measure("overhead: row of a matrix", lambda: x[3])
-
-    def four():
-        (w * v + y).relu().sum().backward()
-        w.grad = v.grad = None
-
-    measure("overhead: 4 ops forward and backward", four)
-
-
-UNARY = {
-    "neg": torch.neg, "abs": torch.abs, "square": torch.square,
-    "reciprocal": torch.reciprocal, "sqrt": torch.sqrt, "rsqrt": torch.rsqrt,
-    "exp": torch.exp, "expm1": torch.expm1, "log": torch.log,
-    "log1p": torch.log1p, "sin": torch.sin, "cos": torch.cos,
-    "tanh": torch.tanh, "sigmoid": torch.sigmoid, "erf": torch.erf,
-    "floor": torch.floor, "round": torch.round, "relu": torch.relu,
-    "leaky_relu": F.leaky_relu, "elu": F.elu, "gelu": F.gelu, "silu": F.silu,
-    "softplus": F.softplus, "mish": F.mish, "hardtanh": F.hardtanh,
-    "logsigmoid": F.logsigmoid,
-}
-BINARY = {
-    "add": torch.add, "sub": torch.sub, "mul": torch.mul, "div": torch.div,
-    "maximum": torch.maximum, "minimum": torch.minimum, "lt": torch.lt,
-    "eq": torch.eq, "pow": torch.pow,
-}
-
-
-@torch.no_grad()
-def elementwise():
-    for size, n in (("32 KiB", 8192), ("4 MiB", 1048576)):
-        a, b = torch.rand(n) + 0.5, torch.rand(n) + 0.5
-        for name, f in UNARY.items():
-            measure(f"elementwise {size}: {name}", lambda f=f: f(a))
-        for name, f in BINARY.items():
-            measure(f"elementwise {size}: {name}", lambda f=f: f(a, b))
-
-
-@torch.no_grad()
-def expressions():
-    def mix(x, y, w):
-        d = x - y
-        return d * d * 0.5 + w * d.abs() - 0.25 * x
-
-    works = {
-        "z = x * y + 1": lambda x, y, w: x * y + 1,
-        "T d = x - y; z = d * d * 0.5 + w * abs(d) - 0.25 * x": mix,
-        "z = gelu(x + y) * w": lambda x, y, w: F.gelu(x + y) * w,
-        "z = x * sigmoid(y) + tanh(w)":
-            lambda x, y, w: x * torch.sigmoid(y) + torch.tanh(w),
+def fresh():
+    return {
+        "torch": torch, "F": F, "normal": torch.randn, "uniform": torch.rand,
+        "eye": torch.eye,
+        "complex": lambda *s: torch.randn(*s, dtype=torch.complex64),
+        "mask": lambda *s: torch.rand(*s) > 0.5,
+        "positions": lambda bound, *s: torch.randint(0, bound, s),
     }
-    for size, n in (("32 KiB", 8192), ("4 MiB", 1048576)):
-        x, y, w = torch.randn(n), torch.randn(n), torch.randn(n)
-        for text, f in works.items():
-            measure(f"expressions {size}: {text}", lambda f=f: f(x, y, w))
-    x, y = torch.randn(4096, 1024), torch.randn(1024)
-    measure("expressions: sum of exp(x) * y, 4096x1024",
-            lambda: (torch.exp(x) * y).sum(1))
 
 
-@torch.no_grad()
-def rows():
-    x = torch.randn(4096, 1024)
-    h, w, b = torch.randn(768, 128), torch.randn(128), torch.randn(128)
-    measure("rows: softmax 4096x1024", lambda: x.softmax(1))
-    measure("rows: sum 4096x1024", lambda: x.sum())
-    measure("rows: sum of columns 4096x1024", lambda: x.sum(0))
-    measure("rows: layer_norm 768x128", lambda: F.layer_norm(h, (128,), w, b))
+inputs, given = {}, None
 
 
-@torch.no_grad()
-def product():
-    for n in (16, 32, 64, 128, 256, 512, 1024, 2048):
-        a, b = torch.randn(n, n), torch.randn(n, n)
-        measure(f"product: {n}", lambda: a @ b)
+def function_of(text):
+    """A function that evaluates an expression, or runs statements."""
+    try:
+        return eval("lambda: " + text, inputs)
+    except SyntaxError:
+        exec("def work():\n    " + text, inputs)
+        return inputs["work"]
 
 
-def conv():
-    x = torch.randn(128, 32, 28, 28)
-    layer = torch.nn.Conv2d(32, 64, 3, padding=1)
+def call_of(common, own, what, names, forward):
+    global inputs, given
+    text = common + ";" + own
+    if text != given:
+        inputs, given = {}, None
+        gc.collect()
+        inputs = fresh()
+        exec(text.strip(";"), inputs)
+        given = text
+    f = function_of(what)
+    if not names:
+        return f
+    leaves = [inputs[name] for name in names.split()]
+    for leaf in leaves:
+        leaf.requires_grad = True
+    given = None
+    if forward:
+        return f
+    first = lambda y: y if isinstance(y, torch.Tensor) else y[0]
+    y = first(f())
+    gradient = torch.randn_like(y) if y.dim() > 0 else None
+    del y
 
-    def step():
-        layer(x).sum().backward()
-        layer.zero_grad(set_to_none=True)
+    def both():
+        first(f()).backward(gradient)
+        for leaf in leaves:
+            leaf.grad = None
 
-    measure("conv: 3x3 32 to 64, 128 x 28 x 28, forward and backward", step)
-
-
-def mlp():
-    model = torch.nn.Sequential(
-        torch.nn.Linear(784, 256), torch.nn.ReLU(), torch.nn.Linear(256, 128),
-        torch.nn.ReLU(), torch.nn.Linear(128, 10))
-    optimizer = torch.optim.Adam(model.parameters(), 1e-3)
-    x, y = torch.randn(128, 784), torch.randint(0, 10, (128,))
-
-    def step():
-        loss = F.cross_entropy(model(x), y)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-
-    measure("mlp: 784-256-128-10, batch 128, a step of Adam", step)
+    return both
 
 
-for group in (overhead, elementwise, expressions, rows, product, conv, mlp):
-    if wanted(group.__name__):
-        group()
+def once():
+    start = time.perf_counter()
+    for _ in range(count):
+        call()
+    return (time.perf_counter() - start) / count
+
+
+call, count, recorded = None, 1, False
+for line in sys.stdin:
+    if line != "again\n":
+        work = line.rstrip("\n").split("\t")
+        call, count, recorded = None, 1, bool(work[3] or work[4])
+    with torch.set_grad_enabled(recorded):
+        if call is None:
+            call = call_of(*work)
+            if once() < 0.5:
+                count = max(1, int(0.02 / max(once(), 1e-8)))
+                for _ in range(count // 4):
+                    call()
+        print(f"{once():.9g}", flush=True)
