@@ -1,6 +1,7 @@
 """The peer of examples/gpt2.lua: GPT-2 124M in PyTorch, bf16 autocast, eager or compiled.
-usage: gpt2.py MODE BATCH STEPS [FOLDER]   MODE: eager, compile, or make (writes weights and tokens to FOLDER)
-With FOLDER it starts from FOLDER/weights.safetensors and reads FOLDER/tokens.safetensors, as the example does."""
+usage: gpt2.py MODE BATCH STEPS [FOLDER [f32] [reversed]]   MODE: eager, compile, or make (writes weights and tokens to FOLDER)
+With FOLDER it starts from FOLDER/weights.safetensors and reads FOLDER/tokens.safetensors, as the example does;
+`f32`: without autocast; `reversed`: the windows of each batch the other way round, so that sums round differently."""
 import json, struct, sys, time, torch, torch.nn as nn, torch.nn.functional as F
 NAMES = {torch.float32: "F32", torch.int32: "I32"}
 def save_file(tensors, path):
@@ -60,14 +61,15 @@ if folder:
         sd[".".join(parts)] = p
     m.load_state_dict(sd)
     tok = load_file(folder + "/tokens.safetensors")["tokens"].to(dev).long(); win = tok.unfold(0, T + 1, T); n = win.shape[0] // B
-    batch = lambda k: win[k % n * B:(k % n + 1) * B]
+    turn = (lambda x: x.flip(0)) if "reversed" in sys.argv else (lambda x: x)
+    batch = lambda k: turn(win[k % n * B:(k % n + 1) * B])
 else:
     fixed = torch.randint(0, 50257, (B, T + 1), device=dev); batch = lambda k: fixed
 op = torch.optim.AdamW(m.parameters(), 3e-4, weight_decay=.01, fused=True)
 f = torch.compile(m) if mode == "compile" else m
 def step(k):
     t = batch(k); x, y = t[:, :-1], t[:, 1:]
-    with torch.autocast(dev, torch.bfloat16): l = f(x, y)
+    with torch.autocast(dev, torch.bfloat16, enabled="f32" not in sys.argv): l = f(x, y)
     op.zero_grad(set_to_none=True); l.backward(); nn.utils.clip_grad_norm_(m.parameters(), 1.); op.step(); return l
 t0 = time.time(); l = step(0).item(); print(f"step 1: loss {l:.4f}, {time.time() - t0:.2f} s", flush=True)
 last, done = time.time(), 1

@@ -3,7 +3,7 @@
 --   flare spec/support/every_row.lua [--device NAME] [--dtypes f32,bf16] [--check] [--verbose]
 --     [--part K/N] [FAMILY ...]
 -- --check compares with the references too; --verbose names each row before it is tried; --part
--- takes each Nth row, from the Kth.
+-- takes each Nth piece, from the Kth: a piece is a row with up to eight of its samples.
 package.path = "./?.lua;" .. package.path
 local flare = require "flare"
 local options = require "flare.options"
@@ -28,15 +28,16 @@ local rows = require "spec.support.rows"
 local first, step = o.part:match "^(%d+)/(%d+)$"
 first, step = assert(tonumber(first), "--part is K/N"), tonumber(step)
 
--- {row, its samples, the references of its family}
-local all = {}
+-- {row, some of its samples, the references of its family}
+local PIECE, all = 8, {}
 for _, family in ipairs(#words > 0 and words or require "spec.support.families") do
   local samples, names = require("spec.support.samples." .. family), {}
   for name in pairs(samples) do names[#names + 1] = name end
   table.sort(names)
   for _, name in ipairs(names) do
-    if rows.rows[name] then
-      all[#all + 1] = {rows.rows[name], rows.accepted(samples[name]),
+    local accepted = rows.rows[name] and rows.accepted(samples[name]) or {}
+    for k = 1, #accepted, PIECE do
+      all[#all + 1] = {rows.rows[name], table.move(accepted, k, k + PIECE - 1, 1, {}),
                        require("spec.support.reference." .. family)}
     end
   end
@@ -91,5 +92,5 @@ for n = first, #all, step do
   end
   flare.synchronize()
 end
-print(("%d rows, %d calls, %d failed"):format(counted, calls, failed))
+print(("%d pieces of rows, %d calls, %d failed"):format(counted, calls, failed))
 os.exit(failed == 0, true)

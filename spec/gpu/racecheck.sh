@@ -1,0 +1,3 @@
+#!/bin/bash
+# Every row under compute-sanitizer's racecheck: spec/gpu/sanitize.sh. Needs all cores.
+exec bash spec/gpu/sanitize.sh racecheck

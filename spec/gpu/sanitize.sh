@@ -1,0 +1,49 @@
+#!/bin/bash
+# Every row on its samples, forward and backward, on cuda under one tool of compute-sanitizer, with
+# memory of exact sizes: bash spec/gpu/sanitize.sh memcheck|racecheck|initcheck|synccheck.
+# Needs all cores; quick where the kernels are in the pack or in the disk cache.
+tool=${1:-memcheck}
+. spec/gpu/lib.sh
+out=$out-$tool
+mkdir -p "$out"
+rm -f "$out"/*.log
+parts=${PARTS:-48}
+export FLARE_MEMORY=direct
+limit=${LIMIT:-90}
+
+part() { # the rows of one part
+  local log=$out/$1.log
+  timeout -k 2 "$(left "$limit")" compute-sanitizer --tool "$tool" --print-limit 8 "$flare" \
+    spec/support/every_row.lua --device cuda --dtypes f32,bf16 --verbose --part "$1/$parts" \
+    >"$log" 2>&1
+  echo "status $?" >>"$log"
+}
+export -f part left
+export out tool flare parts limit started
+seq "$parts" | xargs -P "$(nproc)" -I@ bash -c 'part @'
+
+[ -z "$keep" ] || cat "$out"/*.log | gzip >"$keep/$tool-parts.log.gz"
+through=0 calls=0 rows=0
+for k in $(seq "$parts"); do
+  log=$out/$k.log
+  line=$(grep -aE '^[0-9]+ pieces of rows, ' "$log" | tail -n 1)
+  if [ -n "$line" ]; then
+    through=$((through + 1))
+    rows=$((rows + $(echo "$line" | cut -d' ' -f1)))
+    calls=$((calls + $(echo "$line" | cut -d' ' -f5)))
+  else
+    echo "part $k did not get through: $(grep -a '^row ' "$log" | tail -n 1), $(tail -n 1 "$log")"
+  fi
+done
+cat "$out"/*.log | grep -aE '^failed: ' | sort | uniq -c | sort -rn | cut -c1-300 | head -n 12
+cat "$out"/*.log | grep -aE '^=+ (Error|Invalid|Uninitialized|Race|Barrier|Warning|Program hit)' |
+  sed 's/[0-9]* bytes from//; s/ at 0x[0-9a-f]*//g' | sort | uniq -c | sort -rn | cut -c1-200 | head -n 30
+grep -aE -A8 '^=+ (Invalid|Uninitialized|Error: Race|Error: Potential|Barrier|Program hit)' "$out"/*.log |
+  sed 's/^[^=]*=/=/' | head -n 80
+echo "$tool: $rows pieces of rows, $calls calls, $through of $parts parts, $(($(date +%s) - started)) s"
+check "parts that got through" $through '==' "$parts"
+check "calls that failed" "$(cat "$out"/*.log | grep -acE '^failed: ')" '==' 0
+found=$(cat "$out"/*.log | sed -nE 's/.*(ERROR SUMMARY|RACECHECK SUMMARY): ([0-9]+) .*/\2/p' |
+  awk '{n += $1} END {print n + 0}')
+check "what $tool found" "$found" '==' 0
+finish
