@@ -18,12 +18,26 @@
 static fl_lua *running; /* what Ctrl-C stops */
 static volatile sig_atomic_t asked;
 
+static void stop_hook(lua_State *L, lua_Debug *ar) {
+  (void)ar;
+  luaL_where(L, 0); /* level 0: a hook is no function of its own */
+  lua_pushliteral(L, "interrupted!");
+  lua_concat(L, 2);
+  lua_error(L);
+}
+
 /* The first Ctrl-C stops the script with an error, one more ends the process.
+ * A script has no hook before, since that makes every instruction slower; Lua
+ * lets a signal handler set one. It stays, so that a loop around pcall ends. A
+ * coroutine is not reached by it: it ends at its next call of flare.
  */
 static void on_interrupt(int signal_number) {
   if (asked++)
     signal(signal_number, SIG_DFL);
   fl_lua_interrupt(running);
+  lua_State *L = fl_lua_state(running);
+  if (!lua_gethook(L))
+    lua_sethook(L, stop_hook, LUA_MASKCOUNT, 1);
 }
 
 /* Without SA_RESTART: a read at the prompt ends, too. */
@@ -39,6 +53,9 @@ static int resume(lua_State *L) {
   asked = 0;
   watch_interrupts();
   fl_lua_resume(running);
+  L = fl_lua_state(running);
+  if (lua_gethook(L) == stop_hook)
+    lua_sethook(L, NULL, 0, 0);
   return 1;
 }
 

@@ -44,7 +44,8 @@ local function complain(text)
   io.stderr:write("flare: ", text, "\n")
 end
 
--- The handler of errors: text and the Lua lines that led there.
+-- The handler of errors: text and the Lua lines that led there. It is called through calm.
+local calm
 local function traced(problem)
   local text = problem
   if type(problem) ~= "string" then
@@ -52,7 +53,7 @@ local function traced(problem)
     if type(meta) == "table" and meta.__tostring then return tostring(problem) end
     text = ("(error object is a %s value)"):format(type(problem))
   end
-  return debug.traceback(hinted(text), 2)
+  return debug.traceback(hinted(text), 3)
 end
 
 -- In a job of several ranks: the others hear of it, and the launcher finds the text.
@@ -67,7 +68,7 @@ end
 
 -- Runs f(...); false after having shown its error.
 local function guarded(f, ...)
-  local ok, problem = xpcall(f, traced, ...)
+  local ok, problem = xpcall(f, calm(traced), ...)
   if not ok then
     complain(problem)
     tell(problem)
@@ -202,7 +203,8 @@ end
 
 --- resume() forgets a Ctrl-C and tells whether there was one; calm(f) makes an error handler of
 -- f that a Ctrl-C does not stop.
-return function(args, resume, calm)
+return function(args, resume, calm_)
+  calm = calm_
   local line = require "flare.repl.line"
   local actions, flags, i = read_options(args)
   if not actions then
