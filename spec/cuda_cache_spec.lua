@@ -53,6 +53,14 @@ describe("compiled kernels on disk", function()
     assert.equal(0, #files ".part")
   end)
 
+  it("need no compiler", function()
+    run(cache)
+    local said, status = fakes.run(place,
+      ("FLARE_CACHE='%s' FLARE_CUDA_HIDE=libnvrtc,libcublasLt,libcudnn"):format(cache), script)
+    assert.equal("", said)
+    assert.equal(0, status)
+  end)
+
   it("are made again where they are damaged", function()
     run(cache)
     for _, f in ipairs {

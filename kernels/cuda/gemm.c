@@ -75,10 +75,13 @@ static bool runs_along(int64_t rows, int64_t k, int64_t down, int64_t along) {
   return false;
 }
 
-/* Whether all lines begin at a multiple of 16 bytes. */
-static bool fits(const void *data, int64_t lines, int64_t ld,
+/* Whether all lines begin at a multiple of 16 bytes. A line that is alone and
+ * ends amid 16 bytes does not fit: the hardware's copy of a part is given the
+ * address of what follows, which compute-sanitizer takes for a read there. */
+static bool fits(const void *data, int64_t lines, int64_t length, int64_t ld,
                  const flc_product *p, const int64_t *step) {
-  bool fit = flc_aligned(data, 16) && (lines == 1 || ld % 8 == 0);
+  bool fit =
+      flc_aligned(data, 16) && (ld % 8 == 0 || (lines == 1 && length % 8 == 0));
   for (int i = 0; i < p->dims; i++)
     fit = fit && step[i] % 8 == 0;
   return fit;
@@ -92,7 +95,8 @@ static fl_status align(const fl_launch *l, const flc_product *p, int64_t rows,
   bool runs = runs_along(rows, k, *down, *along);
   int64_t lines = runs ? rows : k, length = runs ? k : rows;
   int64_t room = flc_ceil_div(length, 8) * 8, size = lines * room;
-  if (times < READ_OFTEN || fits(*data, lines, runs ? *down : *along, p, step))
+  int64_t ld = runs ? *down : *along;
+  if (times < READ_OFTEN || fits(*data, lines, length, ld, p, step))
     return FL_OK;
   fl_view from = {.data = (void *)(uintptr_t)*data, .dtype = p->dtype}, to;
   from.ndim = p->dims + 2;
@@ -108,7 +112,7 @@ static fl_status align(const fl_launch *l, const flc_product *p, int64_t rows,
   to.stride[p->dims] = room;
   for (int i = p->dims - 1; i >= 0; size *= from.shape[i--])
     to.stride[i] = size;
-  to.data = fl_scratch_get(l, (size_t)size * 2);
+  to.data = fl_scratch_get(l, (size_t)size * 2 + 16); /* as in `fits` */
   if (!to.data)
     return FL_ENOMEM;
   for (int i = 0; i < p->dims; i++)
@@ -285,8 +289,10 @@ static fl_status run_16(const fl_launch *l, const flc_product *p) {
   const flc_chip *chip = flc_chip_of(l);
   bool ak = runs_along(p->m, p->k, p->am, p->ak);
   bool bk = runs_along(p->n, p->k, p->bn, p->bk);
-  bool fit = fits(p->a, ak ? p->m : p->k, ak ? p->am : p->ak, p, p->astep) &&
-             fits(p->b, bk ? p->n : p->k, bk ? p->bn : p->bk, p, p->bstep);
+  bool fit = (ak ? fits(p->a, p->m, p->k, p->am, p, p->astep)
+                 : fits(p->a, p->k, p->m, p->ak, p, p->astep)) &&
+             (bk ? fits(p->b, p->n, p->k, p->bn, p, p->bstep)
+                 : fits(p->b, p->k, p->n, p->bk, p, p->bstep));
   int n = chip->shared < (int)shared_of(chip, 2) ? 2 : 3;
   bool hopper = chip->major == 9 && fit && n == 3 && p->n % 8 == 0 &&
                 flc_aligned(p->c, 16) && flc_aligned(p->pre, 16);

@@ -191,13 +191,16 @@ fl_status flc_compile(const char *arch, const flc_spec *specs, int n,
 
 /* --- the disk cache: one file an entry --- */
 
-/* $FLARE_CACHE ("off": none), else flare/ in the user's cache folder. */
+/* $FLARE_CACHE ("off": none), else flare/ in the user's cache folder. A name
+ * has the driver's version, not the compiler's: that would have to be loaded,
+ * which takes longer than a program with all kernels in the cache. */
 bool flc_cache_path(const char *arch, const uint64_t key[2], char *out,
                     size_t room) {
   const char *own = getenv("FLARE_CACHE"), *xdg = getenv("XDG_CACHE_HOME"),
              *home = getenv("HOME");
   char folder[400];
-  int major = 0, minor = 0;
+  const flc_driver *cu = flc_driver_get();
+  int driver = 0;
   if (own && strcmp(own, "off") == 0)
     return false;
   if (own && *own)
@@ -208,12 +211,11 @@ bool flc_cache_path(const char *arch, const uint64_t key[2], char *out,
     snprintf(folder, sizeof folder, "%s/.cache/flare", home);
   else
     return false;
-  const flc_compiler *rtc = flc_compiler_get();
-  if (rtc)
-    rtc->Version(&major, &minor);
-  return snprintf(out, room, "%s/%016llx%016llx-%s-%d.%d.cubin", folder,
+  if (cu)
+    cu->DriverGetVersion(&driver);
+  return snprintf(out, room, "%s/%016llx%016llx-%s-%d.cubin", folder,
                   (unsigned long long)key[0], (unsigned long long)key[1], arch,
-                  major, minor) < (int)room;
+                  driver) < (int)room;
 }
 
 static void make_folders(char *path) {

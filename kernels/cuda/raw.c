@@ -226,12 +226,19 @@ static bool is_whole(const fl_raw *k) {
 }
 
 /* From the disk cache, else compiled. Sources with files of their own beside
- * them are compiled every time: those may have changed. */
+ * them are compiled every time: those may have changed. The toolkit's headers
+ * are those of the compiler's version. */
 static fl_status get(fl_raw *k, const char *arch, char **log) {
   uint64_t key[2];
   char path[ROOM];
+  int version[2] = {0, 0};
+  const flc_compiler *rtc =
+      strstr(k->text, "#include") ? flc_compiler_get() : NULL;
+  if (rtc)
+    rtc->Version(&version[0], &version[1]);
   for (int i = 0; i < 2; i++) {
     uint64_t h = flc_hash(FLC_HASH + (uint64_t)i, arch, strlen(arch));
+    h = flc_hash(h, version, sizeof version);
     h = flc_hash(h, k->name, strlen(k->name) + 1);
     h = flc_hash(h, k->options, strlen(k->options) + 1);
     key[i] = flc_hash(h, k->text, strlen(k->text));
