@@ -1,8 +1,9 @@
 /* Discrete Fourier transforms of any length along one dim: Stockham's passes of
- * radix 4, 2 and odd primes, several lines side by side; lengths with a large
- * prime go by Bluestein's chirp. Complex numbers are pairs in the last dim.
- * Real input of even length is a complex transform of half of it. */
-#include "cpu.h"
+ * radix 4, 2 and odd primes, several lines side by side, or one that is split
+ * into as many; lengths with a large prime go by Bluestein's chirp. Complex
+ * numbers are pairs in the last dim. Real input of even length is a complex
+ * transform of half of it. */
+#include "tile.h"
 
 #include <math.h>
 #include <string.h>
@@ -11,7 +12,6 @@
 #define SHARES 32    /* pieces, each with memory of its own */
 #define LINES  16    /* side by side, at most */
 #define BUFFER 16384 /* elements of them, unless one alone has more */
-#define ALONE  64    /* the shortest line that is transformed alone */
 #define TILE   8     /* elements of a line read or written at once */
 #define PRIMES 31    /* the largest radix */
 #define APART  16    /* rows, so that no two planes lie a power of two apart */
@@ -23,6 +23,8 @@ struct plan {
   const void *roots; /* exp(-2 pi i k / n), or the chirp; pairs */
   const plan *inner; /* Bluestein's smooth transform, or NULL */
   const void *spectrum;
+  const plan *low, *across; /* of a line alone, or NULL: n is their product */
+  const void *turn;         /* what lies between: cosines, then sines */
 };
 
 enum { PAIRS, REAL, HALF }; /* what goes in */
@@ -76,6 +78,14 @@ static void root(int64_t k, int64_t n, double *y) {
   }
 }
 
+/* Pairs in double, as the type computed in. */
+static void *kept(const fl_launch *l, int64_t n, double *pairs, bool wide) {
+  float *f = wide ? NULL : fl_scratch_get(l, (size_t)(2 * n) * sizeof *f);
+  for (int64_t i = 0; f && i < 2 * n; i++)
+    f[i] = (float)pairs[i];
+  return wide ? (void *)pairs : f;
+}
+
 /* `count` first powers of the n-th root: products of two short tables. */
 static void *all_roots(const fl_launch *l, int64_t n, int64_t count, bool wide,
                        double **pairs) {
@@ -96,12 +106,7 @@ static void *all_roots(const fl_launch *l, int64_t n, int64_t count, bool wide,
       y[2 * (i + k) + 1] = u[0] * v[1] + u[1] * v[0];
     }
   *pairs = y;
-  if (wide)
-    return y;
-  void *f = fl_scratch_get(l, (size_t)(2 * count) * sizeof(float));
-  if (f)
-    keep_f32(count, y, f);
-  return f;
+  return kept(l, count, y, wide);
 }
 
 /* Factors of n, fours first; false: one is too large. */
@@ -120,37 +125,79 @@ static bool factorize(plan *p) {
   return rest == 1;
 }
 
-static fl_status make_smooth(const fl_launch *l, plan *p, bool wide) {
+/* A part of a plan: every step-th of the roots is its own. */
+static bool make_part(const fl_launch *l, plan *p, int64_t n, bool wide,
+                      const double *pairs, int64_t step) {
+  double *own = fl_scratch_get(l, (size_t)(2 * n) * sizeof *own);
+  *p = (plan){.n = n};
+  factorize(p);
+  for (int64_t i = 0; own && i < n; i++) {
+    own[2 * i] = pairs[2 * i * step];
+    own[2 * i + 1] = pairs[2 * i * step + 1];
+  }
+  p->roots = own ? kept(l, n, own, wide) : NULL;
+  return p->roots;
+}
+
+/* How many lines a line of n is split into, 0: it is not. */
+static int64_t split_of(int64_t n, bool wide) {
+  int64_t q = TILE_BYTES / (wide ? sizeof(double) : sizeof(float));
+  return q >= 4 && n % q == 0 && n / q >= q ? q : 0;
+}
+
+static fl_status make_smooth(const fl_launch *l, plan *p, plan part[2],
+                             bool alone, bool wide) {
   double *pairs;
-  p->inner = NULL;
-  p->roots = all_roots(l, p->n, p->n, wide, &pairs);
-  return p->roots ? FL_OK : FL_ENOMEM;
+  int64_t n = p->n, q = alone ? split_of(n, wide) : 0;
+  if (!(p->roots = all_roots(l, n, n, wide, &pairs)))
+    return FL_ENOMEM;
+  if (!q)
+    return FL_OK;
+  double *turn = fl_scratch_get(l, (size_t)(2 * n) * sizeof *turn);
+  if (!turn || !make_part(l, &part[0], n / q, wide, pairs, q) ||
+      !make_part(l, &part[1], q, wide, pairs, n / q))
+    return FL_ENOMEM;
+  for (int64_t k = 0, i = 0; k < n / q; k++)
+    for (int64_t b = 0; b < q; b++, i++) {
+      turn[i] = pairs[2 * k * b];
+      turn[n + i] = pairs[2 * k * b + 1];
+    }
+  p->turn = kept(l, n, turn, wide);
+  p->low = &part[0];
+  p->across = &part[1];
+  return p->turn ? FL_OK : FL_ENOMEM;
+}
+
+/* Of the transforms that one of n, with a large prime in it, is made of. */
+static int64_t chirp_length(int64_t n) {
+  int64_t m = 1;
+  while (m < 2 * n - 1)
+    m *= 2;
+  return m;
 }
 
 /* exp(-pi i j^2 / n): j^2 counts modulo 2 n. */
-static fl_status make_chirp(const fl_launch *l, plan *p, plan *inner,
-                            bool wide) {
+static fl_status make_chirp(const fl_launch *l, plan *p, plan inner[3],
+                            bool alone, bool wide) {
   size_t size = wide ? sizeof(double) : sizeof(float);
-  inner->n = 1;
-  while (inner->n < 2 * p->n - 1)
-    inner->n *= 2;
+  inner->n = chirp_length(p->n);
   factorize(inner);
-  fl_status s = make_smooth(l, inner, wide);
+  fl_status s = make_smooth(l, inner, inner + 1, alone, wide);
   double *pairs = fl_scratch_get(l, (size_t)(2 * p->n) * sizeof(double));
-  void *chirp = fl_scratch_get(l, (size_t)(2 * p->n) * size);
   void *spectrum = fl_scratch_get(l, (size_t)(2 * inner->n) * size);
   void *room = fl_scratch_get(l, (size_t)(4 * inner->far) * size);
-  if (s || !pairs || !chirp || !spectrum || !room)
+  if (s || !pairs || !spectrum || !room)
     return FL_ENOMEM;
   uint64_t n = (uint64_t)p->n, square = 0;
   for (uint64_t j = 0; j < n; j++) {
     root((int64_t)square, 2 * p->n, pairs + 2 * j);
     square = (square + 2 * j + 1) % (2 * n);
   }
-  (wide ? keep_f64 : keep_f32)(p->n, pairs, chirp);
-  p->roots = chirp;
+  p->roots = kept(l, p->n, pairs, wide);
   p->inner = inner;
   p->spectrum = spectrum;
+  if (!p->roots)
+    return FL_ENOMEM;
   (wide ? chirp_spectrum_f64 : chirp_spectrum_f32)(p, room);
   return FL_OK;
 }
@@ -161,23 +208,23 @@ static fl_status run(const fl_launch *l, job *j, int dim, int64_t size) {
   const fl_view *x = &l->in[0], *y = &l->out[0];
   fl_dtype d = fl_cpu_wide(x->dtype);
   bool wide = d == FL_F64;
-  plan p = {.n = size}, inner;
+  plan p = {.n = size}, parts[3] = {{0}};
   double *pairs;
   if (fl_view_numel(y) == 0)
     return FL_OK;
   int pair = j->kind == REAL ? y->ndim - 1 : x->ndim - 1;
   j->inner = fl_numel(pair - dim - 1, x->shape + dim + 1);
   j->lines = fl_numel(dim, x->shape) * j->inner;
-  fl_status s = factorize(&p) ? make_smooth(l, &p, wide)
-                              : make_chirp(l, &p, &inner, wide);
+  bool smooth = factorize(&p);
+  int64_t longest = smooth ? size : chirp_length(size);
+  bool alone = j->inner == 1 && split_of(longest, wide);
+  fl_status s = smooth ? make_smooth(l, &p, parts, alone, wide)
+                       : make_chirp(l, &p, parts, alone, wide);
   if (s)
     return s;
   j->plan = &p;
   if (j->half && !(j->roots = all_roots(l, j->n, size + 1, wide, &pairs)))
     return FL_ENOMEM;
-  int64_t longest = p.inner ? p.inner->n : p.n;
-  /* two passes of radix 4 lead a line alone to whole vectors */
-  bool alone = j->inner == 1 && longest >= ALONE && longest % 16 == 0;
   j->width = alone                      ? 1
              : BUFFER / longest < 1     ? 1
              : BUFFER / longest < LINES ? BUFFER / longest
