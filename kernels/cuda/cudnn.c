@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PLANS     5                  /* that are measured */
+#define PLANS     10                 /* of a heuristic, that are measured */
 #define CONFIGS   40                 /* that are asked for */
 #define PARTS     96                 /* descriptors of a graph */
 #define WORKSPACE ((int64_t)1 << 30) /* bytes that a plan may ask for */

@@ -161,12 +161,31 @@ template <class S, int N> fl_vec<S, N> fl_read(const S *p) {
 template <class S, int N> void fl_write(S *p, const fl_vec<S, N> &v) {
   *(fl_vec<S, N> *)p = v;
 }
+/* The same to global memory that the kernel does not read: compilers take
+ * vectors apart, and in loops they may not put them together again. */
+template <class S, int N> void fl_leave(S *p, const fl_vec<S, N> &v) {
+  if constexpr (sizeof(v) == 16) {
+    uint32_t w[4];
+    memcpy(w, &v, 16);
+    asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(
+                     __cvta_generic_to_global(p)),
+                 "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3]));
+  } else {
+    fl_write(p, v);
+  }
+}
 
 /* --- reductions: the result is in every lane, or thread --- */
 
 struct fl_sum_of {
   template <class T> T operator()(T a, T b) const { return a + b; }
 };
+/* The larger, NaN if either is. */
+inline float fl_most_nan(float a, float b) {
+  float m;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(m) : "f"(a), "f"(b));
+  return m;
+}
 struct fl_max_of { /* NaN wins */
   template <class T> T operator()(T a, T b) const {
     return a > b || a != a ? a : b;

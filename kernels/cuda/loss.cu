@@ -260,7 +260,7 @@ template <int D, int MODE> struct gradient {
         for (int k = 0; k < N; k++)
           v[k] = 0;
       }
-      fl_write<S, N>(dx + c, fl_packed<D, N>::of(v));
+      fl_leave<S, N>(dx + c, fl_packed<D, N>::of(v));
     }
   }
 };

@@ -313,6 +313,29 @@ static bool turned(const fl_view *to, const fl_view *from, map_turn *t,
   return *count <= 65535;
 }
 
+/* Whether it goes by squares of 16 bytes each way. */
+static bool by_squares(const map_turn *t, int64_t count, int size) {
+  int64_t n = 16 / size;
+  return size >= 2 && size <= 8 && flc_aligned(t->x, 16) &&
+         flc_aligned(t->y, 16) && t->rows % n == 0 && t->columns % n == 0 &&
+         t->x_row % n == 0 && t->y_row % n == 0 &&
+         (count == 1 || (t->x_count % n == 0 && t->y_count % n == 0));
+}
+
+static fl_status turn(const fl_launch *l, const map_turn *t, int64_t count,
+                      int size) {
+  bool squares = by_squares(t, count, size);
+  int side = squares ? 256 / size : 32; /* of a block's tile */
+  flc_spec spec =
+      FLC_SPEC("map", squares ? "turn_squares" : "turn", (int16_t)size);
+  spec.text = identity.text;
+  flc_grid g = {.x = (unsigned)(flc_ceil_div(t->rows, side) *
+                                flc_ceil_div(t->columns, side)),
+                .y = (unsigned)count,
+                .block = THREADS};
+  return FLC_RUN(l, spec, g, *t);
+}
+
 fl_status flc_move(const fl_launch *l, const fl_view *to, const fl_view *from) {
   map_turn t;
   int64_t count;
@@ -322,15 +345,8 @@ fl_status flc_move(const fl_launch *l, const fl_view *to, const fl_view *from) {
     size_t size = fl_dtype_size(to->dtype);
     if (same_shape(to, from) && flc_contiguous(to) && flc_contiguous(from))
       return flc_copy(l, to->data, from->data, (size_t)flc_numel(to) * size);
-    if (turned(to, from, &t, &count)) {
-      flc_spec spec = FLC_SPEC("map", "turn", (int)size);
-      spec.text = identity.text;
-      flc_grid g = {.x = (unsigned)(flc_ceil_div(t.rows, 32) *
-                                    flc_ceil_div(t.columns, 32)),
-                    .y = (unsigned)count,
-                    .block = THREADS};
-      return FLC_RUN(l, spec, g, t);
-    }
+    if (turned(to, from, &t, &count))
+      return turn(l, &t, count, (int)size);
   }
   /* floats among themselves, and numbers, in one pass of 16 bytes */
   fl_dtype d = flc_is_number(from) ? to->dtype : from->dtype;
@@ -448,5 +464,9 @@ void flc_visit_map(flc_visitor *v) {
     s = FLC_SPEC("map", "words", size);
     s.text = identity.text;
     v->spec(v, &s, size == 4);
+    s = FLC_SPEC("map", "turn_squares", size);
+    s.text = identity.text;
+    if (size > 1)
+      v->spec(v, &s, size == 2);
   }
 }

@@ -201,6 +201,14 @@ template <class V> struct pairs {
   }
 };
 
+/* The larger, NaN if either is. */
+template <class V> V larger(V a, V b) {
+  return fl_maximum(a, b);
+}
+template <> inline float larger<float>(float a, float b) {
+  return fl_most_nan(a, b);
+}
+
 /* The first largest (least) element, the first NaN if any, and its position. */
 template <class V> struct places {
   V s;
@@ -230,6 +238,31 @@ template <class V> struct places {
         s = w[i];
         at = from + i * step;
       }
+  }
+  /* Of N adjacent ones only the first's position is kept, until `settle`:
+   * searching each time that some lane has found a larger one is the work. */
+  template <int N>
+  void add_run(const V (&v)[N], const given<V> &g, int64_t from) {
+    V w[N];
+#pragma unroll
+    for (int i = 0; i < N; i++)
+      w[i] = g.least ? flipped(v[i]) : v[i];
+#pragma unroll
+    for (int k = N / 2; k > 0; k /= 2)
+#pragma unroll
+      for (int i = 0; i < k; i++)
+        w[i] = larger(w[i], w[i + k]);
+    bool first = at < 0 || beats(w[0], s) || (from < at && !beats(s, w[0]));
+    s = first ? w[0] : s;
+    at = first ? from : at;
+  }
+  /* get(i): element i, of which there are some before `end`. */
+  template <class F> void settle(const given<V> &g, int64_t end, F get) {
+    for (bool found = at < 0; !found && at < end; at += !found) {
+      V w = g.least ? flipped(get(at)) : get(at);
+      found = w == s || w != w;
+      s = found ? w : s;
+    }
   }
   void merge(const places &o) {
     if (o.at < 0)
@@ -427,7 +460,10 @@ template <int K, int D> struct taker {
       values(x[k], v);
       if (K == REDUCE_PRODUCTS)
         values(y[k], u);
-      t.add(v, u, g, at + i + k * step, 1);
+      if constexpr (K == REDUCE_PLACE)
+        t.add_run(v, g, at + i + k * step);
+      else
+        t.add(v, u, g, at + i + k * step, 1);
     }
   }
   template <int N> static void values(const fl_vec<S, N> &x, V (&v)[N]) {
@@ -470,6 +506,10 @@ __global__ void __launch_bounds__(256, REDUCE_ROW_BLOCKS(K, D))
         fl_walk<lot<D>::N, K == REDUCE_PRODUCTS ? 2 : 4>(x + off, n,
                                                          lane % turn, turn, f);
     }
+    if constexpr (K == REDUCE_PLACE)
+      f.t.settle(f.g, a.run, [x](int64_t i) {
+        return fl_get<typename value_of<K, D>::T>(x[i]);
+      });
   }
   together(f.t, a.lanes);
   if (r < a.results && lane == 0)

@@ -165,7 +165,7 @@ template <int D> struct results {
         for (int k = 0; k < N; k++)
           v[k] = forward(v[k]);
       }
-      fl_write<S, N>(out + at, fl_packed<D, N>::of(v));
+      fl_leave<S, N>(out + at, fl_packed<D, N>::of(v));
     }
   }
 };
