@@ -133,6 +133,19 @@ static inline void *fl_scratch_get(const fl_launch *l, size_t bytes) {
 
 typedef fl_status (*fl_kernel)(const fl_launch *l);
 
+/* Why a matrix cannot be done: every backend says it alike (error.c). */
+typedef enum fl_matrix_fault {
+  FL_MATRIX_SINGULAR,   /* this pivot is zero */
+  FL_MATRIX_DIAGONAL,   /* so is this element of a triangle's diagonal */
+  FL_MATRIX_INDEFINITE, /* this leading minor is not positive */
+  FL_MATRIX_SLOW,       /* no convergence */
+  FL_MATRIX_STRANGE     /* an inf or NaN where that cannot be */
+} fl_matrix_fault;
+/* `which` matrix of a batch, from 0; -1: there is one. `number` is what the
+ * fault speaks of, from 1. */
+FL_API fl_status fli_fail_matrix(const char *op, fl_matrix_fault f,
+                                 int64_t which, int base, int number);
+
 typedef enum fl_copy_kind {
   FL_COPY_IN,     /* host to device */
   FL_COPY_OUT,    /* device to host */

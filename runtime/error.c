@@ -18,6 +18,36 @@ fl_status fli_fail(fl_status s, const char *format, ...) {
   return s;
 }
 
+fl_status fli_fail_matrix(const char *op, fl_matrix_fault f, int64_t which,
+                          int base, int number) {
+  char name[48] = "the matrix", why[80];
+  if (which >= 0)
+    snprintf(name, sizeof name, "matrix %lld of the batch",
+             (long long)which + base);
+  switch (f) {
+  case FL_MATRIX_SINGULAR:
+    snprintf(why, sizeof why, "is singular: pivot %d is zero", number);
+    break;
+  case FL_MATRIX_DIAGONAL:
+    snprintf(why, sizeof why, "is singular: element %d of its diagonal is zero",
+             number);
+    break;
+  case FL_MATRIX_INDEFINITE:
+    snprintf(why, sizeof why,
+             "is not positive definite: its leading minor of order %d is not "
+             "positive",
+             number);
+    break;
+  case FL_MATRIX_STRANGE:
+    snprintf(why, sizeof why, "has an inf or NaN");
+    break;
+  default:
+    return fli_fail(FL_EARG, "%s: no convergence for %s (%d)", op, name,
+                    number);
+  }
+  return fli_fail(FL_EARG, "%s: %s %s", op, name, why);
+}
+
 const char *fl_error(void) {
   return message;
 }

@@ -5,7 +5,7 @@ local fakes = require "spec.support.fakes"
 local tree = require "spec.support.tree"
 
 local place = os.tmpname() .. ".d"
-local others = "libcuda,libnvrtc,libcublasLt,libcudnn,libnccl"
+local others = "libcuda,libnvrtc,libcublasLt,libcublas,libcusolver,libcufft,libcudnn,libnccl"
 
 -- A shared library of `sources` in a folder of its own.
 local function build(folder, name, sources, defines)
@@ -63,7 +63,10 @@ describe("NVIDIA's libraries", function()
       .. "there is no NVIDIA driver on this machine", others)
     local doctor = flare("none", others, "doctor")
     for name, command in pairs {nvrtc = "pip install nvidia-cuda-nvrtc",
-        cublasLt = "pip install nvidia-cublas", cudnn = "pip install nvidia-cudnn-cu13",
+        cublasLt = "pip install nvidia-cublas", cufft = "pip install nvidia-cufft",
+        cublas = "pip install nvidia-cusolver nvidia-cublas",
+        cusolver = "pip install nvidia-cusolver nvidia-cublas",
+        cudnn = "pip install nvidia-cudnn-cu13",
         pack = "flare kernels --pack sm_90a"} do
       local line = doctor:match("\n" .. name .. "%s+no: ([^\n]*)")
       assert.truthy(line and line:find("`" .. command .. "`", 1, true), name .. "\n" .. doctor)
@@ -102,12 +105,17 @@ describe("NVIDIA's libraries", function()
     driver("good", {VERSION = 12080, MAJOR = 9})
     build("good", "libnvrtc.so.13", "all versions", "-D COMPILER -D MAJOR=13 -D MINOR=1")
     build("good", "libcublasLt.so.13", "all versions", "-D BLAS -D MAJOR=0 -D MINOR=0")
+    build("good", "libcublas.so.13", "all versions", "-D CUBLAS -D MAJOR=0 -D MINOR=0")
+    build("good", "libcusolver.so.12", "all versions", "-D CUSOLVER -D MAJOR=0 -D MINOR=0")
+    build("good", "libcufft.so.12", "all versions", "-D CUFFT -D MAJOR=0 -D MINOR=0")
     build("good", "libcudnn.so.9", "all versions", "-D DNN -D MAJOR=0 -D MINOR=0")
     build("good", "libnccl.so.2", "all versions", "-D NCCL -D MAJOR=0 -D MINOR=0")
     local doctor = flare("good", "", "doctor")
     for _, line in ipairs {"driver   CUDA 12.8 (@/libcuda.so.1)", "cuda:0   Fake 9.0, sm_90a, ",
         "nvrtc    13.1 (@/libnvrtc.so.13)", "cublasLt 13.2 (@/libcublasLt.so.13)",
-        "cudnn    9.12 (@/libcudnn.so.9)", "nccl     2.20 (@/libnccl.so.2)"} do
+        "cublas   13.1 (@/libcublas.so.13)", "cusolver 12.1 (@/libcusolver.so.12)",
+        "cufft    12.2 (@/libcufft.so.12)", "cudnn    9.12 (@/libcudnn.so.9)",
+        "nccl     2.20 (@/libnccl.so.2)"} do
       line = line:gsub("@", function() return place .. "/good" end)
       assert.truthy(doctor:find("\n" .. line, 1, true), line .. "\n" .. doctor)
     end
@@ -134,11 +142,16 @@ describe("NVIDIA's libraries", function()
       out)
   end)
 
-  it("name the function that cuBLASLt and cuDNN lack", function()
-    build("parts", "libcublasLt.so.13", "versions", "-D MAJOR=0 -D MINOR=0")
-    build("parts", "libcudnn.so.9", "versions", "-D MAJOR=0 -D MINOR=0")
+  it("name the function that each of the others lacks", function()
+    for _, name in ipairs {"libcublasLt.so.13", "libcublas.so.13", "libcusolver.so.12",
+        "libcufft.so.12", "libcudnn.so.9"} do
+      build("parts", name, "versions", "-D MAJOR=0 -D MINOR=0")
+    end
     local doctor = flare("parts", "libcuda,libnvrtc", "doctor")
     for _, line in ipairs {"cublasLt no: @/libcublasLt.so.13 has no cublasLtCreate: ",
+        "cublas   no: @/libcublas.so.13 has no cublasCreate_v2: ",
+        "cusolver no: @/libcusolver.so.12 has no cusolverDnCreate: ",
+        "cufft    no: @/libcufft.so.12 has no cufftCreate: ",
         "cudnn    no: @/libcudnn.so.9 has no cudnnCreate: "} do
       line = line:gsub("@", function() return place .. "/parts" end)
       assert.truthy(doctor:find("\n" .. line, 1, true), line .. "\n" .. doctor)

@@ -8,7 +8,13 @@ DTYPES = dict(bf16=torch.bfloat16, f16=torch.float16, f32=torch.float32, f64=tor
 normal = lambda dtype, *shape: torch.randn(*shape, device="cuda").to(DTYPES[dtype])
 leaf = lambda dtype, *shape: normal(dtype, *shape).requires_grad_()
 
+def once(f):
+    start = time.perf_counter(); f(); torch.cuda.synchronize()
+    return time.perf_counter() - start
+
 def seconds(f):
+    once(f)
+    if once(f) >= .2: return sorted(once(f) for _ in range(3))[1]
     for _ in range(5): f()
     torch.cuda.synchronize(); start = time.perf_counter(); f(); torch.cuda.synchronize()
     count = max(3, min(50, int(.05 / (time.perf_counter() - start)))); all = []

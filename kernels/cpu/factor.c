@@ -4,7 +4,6 @@
 #include "lapack.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #define GRAIN   16384 /* multiplications worth a thread's while */
@@ -55,30 +54,18 @@ static void pieces(void *context, int64_t begin, int64_t end) {
       d->bad[share] = b;
 }
 
-/* "the matrix", "matrix 3 of the batch". */
-static const char *which(const fl_factor *c, int64_t b, char text[64]) {
-  if (c->batch == 1)
-    return "the matrix";
-  snprintf(text, 64, "matrix %lld of the batch", (long long)b + c->l->base);
-  return text;
-}
-
 static fl_status failed(const fl_factor *c, int64_t b, int info,
-                        const char *what) {
-  char text[64];
-  const char *name = which(c, b, text), *op = c->l->op;
-  if (info == STRANGE)
-    return fli_fail(FL_EARG, "%s: %s has an inf or NaN", op, name);
-  if (info < 0)
-    return fli_fail(FL_EARG, "%s: LAPACK refused argument %d for %s", op, -info,
-                    name);
-  return fli_fail(FL_EARG, what, op, name, info);
+                        fl_matrix_fault what) {
+  if (info < 0 && info != STRANGE)
+    return fli_fail(FL_EARG, "%s: LAPACK refused argument %d", c->l->op, -info);
+  return fli_fail_matrix(c->l->op, info < 0 ? FL_MATRIX_STRANGE : what,
+                         c->batch == 1 ? -1 : b, c->l->base, info);
 }
 
-/* f for every matrix, with room for so many numbers and integers. `what` is the
- * message of a failure: operator, matrix, number. */
+/* f for every matrix, with room for so many numbers and integers; `what` it
+ * means if it fails. */
 static fl_status all(const fl_factor *c, step f, int64_t numbers,
-                     int64_t integers, double work, const char *what) {
+                     int64_t integers, double work, fl_matrix_fault what) {
   deal d = {.c = c, .f = f};
   if (c->batch == 0)
     return FL_OK;
@@ -106,8 +93,6 @@ static fl_status all(const fl_factor *c, step f, int64_t numbers,
 }
 
 #define ONE(name) (c->wide ? name##_f64 : name##_f32)
-#define SINGULAR  "%s: %s is singular: pivot %d is zero"
-#define SLOW      "%s: no convergence for %s (%d)"
 
 static double cube(const fl_factor *c) {
   return (double)c->m * (double)c->n * (double)(c->m < c->n ? c->m : c->n);
@@ -116,66 +101,64 @@ static double cube(const fl_factor *c) {
 fl_status fl_lapack_cholesky(fl_factor *c) {
   if (c->n == 0)
     return FL_OK;
-  return all(c, ONE(cholesky), 1, 0, cube(c) / 3,
-             "%s: %s is not positive definite: its leading minor of order %d "
-             "is not positive");
+  return all(c, ONE(cholesky), 1, 0, cube(c) / 3, FL_MATRIX_INDEFINITE);
 }
 
 fl_status fl_lapack_triangular_solve(fl_factor *c) {
   if (c->n == 0 || c->k == 0)
     return FL_OK;
   return all(c, ONE(triangular_solve), 1, 0, (double)(c->n * c->n * c->k),
-             "%s: %s is singular: element %d of its diagonal is zero");
+             FL_MATRIX_DIAGONAL);
 }
 
 fl_status fl_lapack_solve(fl_factor *c) {
   if (c->n == 0 || c->k == 0)
     return FL_OK;
-  return all(c, ONE(solve), c->n * c->n, c->n, cube(c), SINGULAR);
+  return all(c, ONE(solve), c->n * c->n, c->n, cube(c), FL_MATRIX_SINGULAR);
 }
 
 fl_status fl_lapack_inv(fl_factor *c) {
   if (c->n == 0)
     return FL_OK;
   return all(c, ONE(inv), c->n * c->n + c->n + c->n * BLOCK, 0, 2 * cube(c),
-             SINGULAR);
+             FL_MATRIX_SINGULAR);
 }
 
 fl_status fl_lapack_det(fl_factor *c) {
-  return all(c, ONE(det), c->n * c->n, c->n, cube(c), "");
+  return all(c, ONE(det), c->n * c->n, c->n, cube(c), FL_MATRIX_SINGULAR);
 }
 
 fl_status fl_lapack_slogdet(fl_factor *c) {
-  return all(c, ONE(slogdet), c->n * c->n, c->n, cube(c), "");
+  return all(c, ONE(slogdet), c->n * c->n, c->n, cube(c), FL_MATRIX_SINGULAR);
 }
 
 fl_status fl_lapack_qr(fl_factor *c) {
   int64_t k = c->m < c->n ? c->m : c->n;
   return all(c, ONE(qr), c->m * c->n + k + (c->m + c->n) * BLOCK, 0,
-             4 * cube(c), "");
+             4 * cube(c), FL_MATRIX_SINGULAR);
 }
 
 fl_status fl_lapack_svd(fl_factor *c) {
   int64_t k = c->m < c->n ? c->m : c->n;
   return all(c, ONE(svd), c->m * c->n + SVD_WORK(c->m, c->n), 8 * k,
-             20 * cube(c), SLOW);
+             20 * cube(c), FL_MATRIX_SLOW);
 }
 
 fl_status fl_lapack_pinv(fl_factor *c) {
   int64_t k = c->m < c->n ? c->m : c->n;
   return all(c, ONE(pinv),
              c->m * c->n + k + (c->m + c->n) * k + SVD_WORK(c->m, c->n), 8 * k,
-             20 * cube(c), SLOW);
+             20 * cube(c), FL_MATRIX_SLOW);
 }
 
 fl_status fl_lapack_eigh(fl_factor *c) {
   return all(c, ONE(eigh), c->n * c->n + EIGH_WORK(c->n), 3 + 5 * c->n,
-             9 * cube(c), SLOW);
+             9 * cube(c), FL_MATRIX_SLOW);
 }
 
 fl_status fl_lapack_eig_pairs(fl_factor *c) {
   return all(c, ONE(eig_pairs), 2 * c->n * c->n + 6 * c->n + BLOCK, 0,
-             25 * cube(c), SLOW);
+             25 * cube(c), FL_MATRIX_SLOW);
 }
 
 /* --- the exponential --- */
@@ -277,5 +260,6 @@ static int exponential(const fl_factor *c, int64_t b, void *room) {
 fl_status fl_lapack_matrix_exp(fl_factor *c) {
   if (c->n == 0)
     return FL_OK;
-  return all(c, exponential, 7 * c->n * c->n, c->n, 10 * cube(c), "");
+  return all(c, exponential, 7 * c->n * c->n, c->n, 10 * cube(c),
+             FL_MATRIX_SINGULAR);
 }

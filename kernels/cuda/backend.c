@@ -276,12 +276,18 @@ static fl_status tell(fl_stream *s, uint64_t *failed) {
   int k = (int)(seq % FLC_NAMES);
   bool known = s->names[k].seq == seq;
   int base = known ? s->names[k].base : 0;
-  long long given = s->mirror->position + base,
-            last = s->mirror->bound - 1 + base;
+  const char *op = known ? s->names[k].op : "?";
   if (failed)
     *failed = seq;
-  return fli_fail(FL_EINDEX, "%s: position %lld is out of range %d..%lld%s",
-                  known ? s->names[k].op : "?", given, base, last,
+  if (s->mirror->bound < 0) { /* a matrix, as linalg.cu tells of it */
+    int64_t what = -1 - s->mirror->bound;
+    return fli_fail_matrix(op, (fl_matrix_fault)(what % 16),
+                           s->mirror->position, base, (int)(what / 16));
+  }
+  long long given = s->mirror->position + base,
+            last = s->mirror->bound - 1 + base;
+  return fli_fail(FL_EINDEX, "%s: position %lld is out of range %d..%lld%s", op,
+                  given, base, last,
                   given == 0 && base == 1
                       ? ": positions count from 1; for data that counts from 0 "
                         "say base = 0"

@@ -121,6 +121,9 @@ static inline bool flc_aligned(const void *p, size_t bytes) {
 
 /* --- kernels by name: each family's functions, fl_cuda_<row> --- */
 
+/* By the CPU's kernel: operands are copied there, results back; it waits. */
+fl_status flc_on_host(const fl_launch *l);
+
 #define FLC_KERNEL(name)                                                       \
   fl_status fl_cuda_##name(const fl_launch *l);                                \
   fl_status fl_cuda_##name(const fl_launch *l)
@@ -152,6 +155,8 @@ typedef void (*flc_visit)(flc_visitor *v);
   F(gemm)                                                                      \
   F(conv)                                                                      \
   F(attention)                                                                 \
+  F(linalg)                                                                    \
+  F(fft)                                                                       \
   F(expr)
 #define FLC_VISIT(family) void flc_visit_##family(flc_visitor *v);
 FLC_FAMILIES(FLC_VISIT)

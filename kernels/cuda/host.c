@@ -1,7 +1,8 @@
-/* Rows that have no kernels of their own here: factorizations, Fourier
- * transforms, running products and extremes. Their operands are copied to the
- * host, the CPU's kernel runs there on its threads, and the results are copied
- * back: the launch waits. */
+/* The road over the host: for factorizations and Fourier transforms where
+ * NVIDIA's libraries are not there, and for rows that have no kernels of their
+ * own here, running products and extremes. Operands are copied to the host, the
+ * CPU's kernel runs there on its threads, and the results are copied back: the
+ * launch waits. */
 #include "backend.h"
 
 #include <stdlib.h>
@@ -91,7 +92,7 @@ static fl_status run(const fl_launch *l, host *h, fl_view *in, fl_view *out) {
   return s;
 }
 
-static fl_status on_host(const fl_launch *l) {
+fl_status flc_on_host(const fl_launch *l) {
   host h = {.scratch = {host_get}};
   fl_view *views = malloc((size_t)(l->n_in + l->n_out) * sizeof *views);
   if (!views)
@@ -107,24 +108,9 @@ static fl_status on_host(const fl_launch *l) {
 
 #define ON_HOST(name)                                                          \
   FLC_KERNEL(name) {                                                           \
-    return on_host(l);                                                         \
+    return flc_on_host(l);                                                     \
   }
 
 ON_HOST(cumprod)
 ON_HOST(cummax)
 ON_HOST(cummin)
-ON_HOST(dft)
-ON_HOST(rdft)
-ON_HOST(irdft)
-ON_HOST(cholesky)
-ON_HOST(triangular_solve)
-ON_HOST(solve)
-ON_HOST(inv)
-ON_HOST(det)
-ON_HOST(slogdet)
-ON_HOST(qr)
-ON_HOST(svd)
-ON_HOST(pinv)
-ON_HOST(eigh)
-ON_HOST(eig_pairs)
-ON_HOST(matrix_exp)

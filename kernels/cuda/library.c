@@ -122,6 +122,15 @@ bool flc_library_bind(void *handle, const char *where,
   return true;
 }
 
+void flc_shared_find(flc_shared *f, const char *const *names,
+                     const char *const *symbols, int n, void *table,
+                     const char *hint) {
+  void *handle = flc_library_open(names, f->where);
+  f->open = handle && flc_library_bind(handle, f->where, symbols, n, table);
+  if (!f->open)
+    snprintf(f->why, sizeof f->why, "%s: %s", fl_error(), hint);
+}
+
 /* --- the tables --- */
 
 typedef struct found {

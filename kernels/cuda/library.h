@@ -127,6 +127,15 @@ void *flc_library_open(const char *const *names, char *where);
 /* Fills `table` with n functions by name; false: one is missing (message). */
 bool flc_library_bind(void *handle, const char *where,
                       const char *const *symbols, int n, void *table);
+/* The same for a library that is asked for once: `hint` ends its message where
+ * it cannot be used. */
+typedef struct flc_shared {
+  bool open;
+  char where[512], why[800];
+} flc_shared;
+void flc_shared_find(flc_shared *f, const char *const *names,
+                     const char *const *symbols, int n, void *table,
+                     const char *hint);
 /* Where it was found, "" if it was not (or nobody has asked). */
 const char *flc_driver_path(void);
 const char *flc_compiler_path(void);

@@ -6,6 +6,7 @@
 #include "choice.h"
 #include "dnn.h"
 #include "process.h"
+#include "solver.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -86,6 +87,24 @@ static void tell_libraries(text *t) {
   int version = blas ? (int)blas->cublasLtGetVersion() : 0;
   tell_library(t, "cublasLt", flc_blas_path(), version / 10000,
                version / 100 % 100);
+  const flc_cublas_table *cublas = flc_cublas_get();
+  major = minor = 0;
+  if (cublas) {
+    cublas->cublasGetProperty(MAJOR_VERSION, &major);
+    cublas->cublasGetProperty(MINOR_VERSION, &minor);
+  }
+  tell_library(t, "cublas", flc_cublas_path(), major, minor);
+  const flc_cusolver_table *solver = flc_cusolver_get();
+  version = 0;
+  if (solver)
+    solver->cusolverGetVersion(&version);
+  tell_library(t, "cusolver", flc_cusolver_path(), version / 1000,
+               version / 100 % 10);
+  const flc_fft_table *fft = flc_fft_get();
+  version = 0;
+  if (fft)
+    fft->cufftGetVersion(&version);
+  tell_library(t, "cufft", flc_fft_path(), version / 1000, version / 100 % 10);
   const flc_dnn_table *dnn = flc_dnn_get();
   version = dnn ? (int)dnn->cudnnGetVersion() : 0;
   tell_library(t, "cudnn", flc_dnn_path(), version / 10000,

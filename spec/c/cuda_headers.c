@@ -45,6 +45,19 @@
 #define ncclRedOp_t                      our_ncclRedOp_t
 #define ncclUniqueId                     our_ncclUniqueId
 #define ncclConfig_t                     our_ncclConfig_t
+#define cusolverStatus_t                 our_cusolverStatus_t
+#define cusolverEigMode_t                our_cusolverEigMode_t
+#define libraryPropertyType              our_libraryPropertyType
+#define cublasFillMode_t                 our_cublasFillMode_t
+#define cublasSideMode_t                 our_cublasSideMode_t
+#define cublasOperation_t                our_cublasOperation_t
+#define cublasDiagType_t                 our_cublasDiagType_t
+#define cusolverDnHandle_t               our_cusolverDnHandle_t
+#define cusolverDnParams_t               our_cusolverDnParams_t
+#define gesvdjInfo_t                     our_gesvdjInfo_t
+#define cublasHandle_t                   our_cublasHandle_t
+#define cufftResult                      our_cufftResult
+#define cufftHandle                      our_cufftHandle
 #define cudnnStatus_t                    our_cudnnStatus_t
 #define cudnnBackendDescriptorType_t     our_cudnnBackendDescriptorType_t
 #define cudnnBackendAttributeName_t      our_cudnnBackendAttributeName_t
@@ -54,6 +67,7 @@
 #include "../../kernels/cuda/blas.h"
 #include "../../kernels/cuda/dnn.h"
 #include "../../kernels/cuda/nccl.h"
+#include "../../kernels/cuda/solver.h"
 
 #undef CUresult
 #undef CUdeviceptr
@@ -94,6 +108,19 @@
 #undef ncclRedOp_t
 #undef ncclUniqueId
 #undef ncclConfig_t
+#undef cusolverStatus_t
+#undef cusolverEigMode_t
+#undef libraryPropertyType
+#undef cublasFillMode_t
+#undef cublasSideMode_t
+#undef cublasOperation_t
+#undef cublasDiagType_t
+#undef cusolverDnHandle_t
+#undef cusolverDnParams_t
+#undef gesvdjInfo_t
+#undef cublasHandle_t
+#undef cufftResult
+#undef cufftHandle
 #undef cudnnStatus_t
 #undef cudnnBackendDescriptorType_t
 #undef cudnnBackendAttributeName_t
@@ -228,6 +255,53 @@ PLACE(cublasLtMatmulHeuristicResult_t, wavesCount)
 
 #define FLC_DL(ret, name, params) FUNCTION(ret, name, params)
 #include "../../kernels/cuda/dl_blas.def"
+
+#endif
+
+/* --- cuBLAS, cuSOLVER, cuFFT --- */
+
+#if __has_include(<cusolverDn.h>) && defined CUBLAS_VERSION
+#include <cublas_v2.h>
+#include <cusolverDn.h>
+#endif
+
+#if !defined CUSOLVER_VERSION || CUSOLVER_VERSION < 11701
+#pragma message "skipped: there is no <cusolverDn.h> of CUDA 12.6 or later"
+#else
+
+FLC_SOLVER_NUMBERS(NUMBER)
+
+SIZE(cusolverStatus_t)
+SIZE(cusolverEigMode_t)
+SIZE(libraryPropertyType)
+SIZE(cublasFillMode_t)
+SIZE(cublasSideMode_t)
+SIZE(cublasOperation_t)
+SIZE(cublasDiagType_t)
+
+#define FLC_DL(ret, name, params) FUNCTION(ret, name, params)
+#include "../../kernels/cuda/dl_cublas.def"
+#define FLC_DL(ret, name, params) FUNCTION(ret, name, params)
+#include "../../kernels/cuda/dl_cusolver.def"
+
+#endif
+
+#if __has_include(<cufftXt.h>) && defined CUDA_VERSION
+#include <cufft.h>
+#include <cufftXt.h>
+#endif
+
+#if !defined CUFFT_VERSION || CUFFT_VERSION < 11000
+#pragma message "skipped: there is no <cufftXt.h> of CUDA 12 or later"
+#else
+
+FLC_FFT_NUMBERS(NUMBER)
+
+SIZE(cufftResult)
+SIZE(cufftHandle)
+
+#define FLC_DL(ret, name, params) FUNCTION(ret, name, params)
+#include "../../kernels/cuda/dl_cufft.def"
 
 #endif
 

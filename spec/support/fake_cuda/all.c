@@ -1,10 +1,11 @@
 /* Every function that we call of one of NVIDIA's libraries, as a weak one that
- * does nothing: -D DRIVER, COMPILER, BLAS, DNN or NCCL. What a case needs
- * otherwise is in a file that is linked with it. */
+ * does nothing: -D DRIVER, COMPILER, BLAS, CUBLAS, CUSOLVER, CUFFT, DNN or
+ * NCCL. What a case needs otherwise is in a file that is linked with it. */
 #include "../../../kernels/cuda/library.h"
 #include "../../../kernels/cuda/blas.h"
 #include "../../../kernels/cuda/dnn.h"
 #include "../../../kernels/cuda/nccl.h"
+#include "../../../kernels/cuda/solver.h"
 
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 #define FAKE(ret, symbol, params)                                              \
@@ -24,6 +25,18 @@
 #ifdef BLAS
 #define FLC_DL(ret, name, params) FAKE(ret, name, params)
 #include "../../../kernels/cuda/dl_blas.def"
+#endif
+#ifdef CUBLAS
+#define FLC_DL(ret, name, params) FAKE(ret, name, params)
+#include "../../../kernels/cuda/dl_cublas.def"
+#endif
+#ifdef CUSOLVER
+#define FLC_DL(ret, name, params) FAKE(ret, name, params)
+#include "../../../kernels/cuda/dl_cusolver.def"
+#endif
+#ifdef CUFFT
+#define FLC_DL(ret, name, params) FAKE(ret, name, params)
+#include "../../../kernels/cuda/dl_cufft.def"
 #endif
 #ifdef DNN
 #define FLC_DL(ret, name, params) FAKE(ret, name, params)

@@ -1,4 +1,5 @@
-/* A driver with VERSION, INIT's answer, DEVICES of compute capability MAJOR.MINOR.
+/* A driver with VERSION, INIT's answer, DEVICES of compute capability
+ * MAJOR.MINOR.
  */
 #include "../../../kernels/cuda/library.h"
 

@@ -1,5 +1,6 @@
 /* Versions of the other libraries: NVRTC MAJOR.MINOR, cuBLASLt and cuDNN 1.2.3
- * times what they count in, NCCL 2.20. Nothing can be compiled. */
+ * times what they count in, cuBLAS 13.1, cuSOLVER 12.1, cuFFT 12.2, NCCL 2.20.
+ * Nothing can be compiled. */
 #include <stddef.h>
 
 int nvrtcVersion(int *major, int *minor);
@@ -8,6 +9,9 @@ const char *nvrtcGetErrorString(int e);
 size_t cublasLtGetVersion(void);
 size_t cudnnGetVersion(void);
 int ncclGetVersion(int *version);
+int cublasGetProperty(int what, int *value);
+int cusolverGetVersion(int *version);
+int cufftGetVersion(int *version);
 
 int nvrtcVersion(int *major, int *minor) {
   *major = MAJOR;
@@ -34,5 +38,20 @@ size_t cudnnGetVersion(void) {
 
 int ncclGetVersion(int *version) {
   *version = 22000;
+  return 0;
+}
+
+int cublasGetProperty(int what, int *value) {
+  *value = what == 0 ? 13 : 1;
+  return 0;
+}
+
+int cusolverGetVersion(int *version) {
+  *version = 12104;
+  return 0;
+}
+
+int cufftGetVersion(int *version) {
+  *version = 12203;
   return 0;
 }

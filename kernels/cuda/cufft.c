@@ -1,0 +1,316 @@
+/* Fourier transforms by cuFFT; without it the host does them. Plans are kept,
+ * the last PLANS of them, and work on the launch's stream in its scratch. */
+#include "process.h"
+#include "solver.h"
+
+#include "fft.h"
+
+#include <string.h>
+
+#define PLANS   64
+#define LOOP    4   /* planes, from which on lines are copied side by side */
+#define ALIGNED 256 /* bytes, of the library's memory */
+
+#define TRY(step)                                                              \
+  do {                                                                         \
+    fl_status s_ = (step);                                                     \
+    if (s_)                                                                    \
+      return s_;                                                               \
+  } while (0)
+
+/* What a plan depends on; `stride` is between elements of a line, `step`
+ * between lines. */
+typedef struct lines {
+  int64_t device, kind, wide, n, stride, in_step, out_step, batch;
+} lines;
+
+typedef struct plan {
+  lines of;
+  cufftHandle handle;
+  size_t room;
+  uint64_t used; /* when; 0: nothing is here */
+} plan;
+
+static struct {
+  pthread_once_t once;
+  flc_shared found;
+  flc_fft_table table;
+  pthread_mutex_t lock; /* of all plans */
+  plan plans[PLANS];
+  uint64_t turn;
+} lib = {.once = PTHREAD_ONCE_INIT, .lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void find(void) {
+  static const char *const names[] = {"libcufft.so.12", "libcufft.so.11", NULL};
+  static const char *const symbols[] = {
+#define FLC_DL(ret, name, params) #name,
+#include "dl_cufft.def"
+  };
+  flc_shared_find(&lib.found, names, symbols, sizeof symbols / sizeof *symbols,
+                  &lib.table,
+                  "Fourier transforms are done on the host; "
+                  "`pip install nvidia-cufft` or a CUDA toolkit brings it");
+}
+
+const flc_fft_table *flc_fft_get(void) {
+  pthread_once(&lib.once, find);
+  if (lib.found.open)
+    return &lib.table;
+  fli_fail(FL_EDEVICE, "%s", lib.found.why);
+  return NULL;
+}
+
+const char *flc_fft_path(void) {
+  return lib.found.open ? lib.found.where : "";
+}
+
+/* --- plans, under the lock --- */
+
+static bool make(const lines *of, plan *p) {
+  const flc_fft_table *t = &lib.table;
+  long long n = of->n, half = n / 2 + 1, in = of->kind == FFT_HALF ? half : n,
+            out = of->kind == FFT_REAL ? half : n;
+  int pair = of->wide ? CUDA_C_64F : CUDA_C_32F,
+      one = of->wide ? CUDA_R_64F : CUDA_R_32F;
+  if (t->cufftCreate(&p->handle))
+    return false;
+  if (t->cufftSetAutoAllocation(p->handle, 0) == 0 &&
+      t->cufftXtMakePlanMany(
+          p->handle, 1, &n, &in, of->stride, of->in_step,
+          of->kind == FFT_REAL ? one : pair, &out, of->stride, of->out_step,
+          of->kind == FFT_HALF ? one : pair, of->batch, &p->room, pair) == 0) {
+    p->of = *of;
+    return true;
+  }
+  t->cufftDestroy(p->handle);
+  return false;
+}
+
+/* NULL: the library cannot. The plan that was used longest ago makes room. */
+static plan *plan_of(const lines *of) {
+  plan *oldest = lib.plans;
+  for (plan *p = lib.plans; p < lib.plans + PLANS; p++) {
+    if (p->used && memcmp(&p->of, of, sizeof *of) == 0) {
+      p->used = ++lib.turn;
+      return p;
+    }
+    if (p->used < oldest->used)
+      oldest = p;
+  }
+  if (oldest->used)
+    lib.table.cufftDestroy(oldest->handle);
+  oldest->used = make(of, oldest) ? ++lib.turn : 0;
+  return oldest->used ? oldest : NULL;
+}
+
+/* --- a launch --- */
+
+typedef struct call {
+  const fl_launch *l;
+  fl_dtype dtype;
+  bool wide, inverse;
+  int kind;
+  int64_t n, in, out; /* of a line: real numbers or pairs, what goes in, out */
+  int64_t outer, inner;
+  double scale;
+  const void *x;
+  void *y;
+} call;
+
+static flc_grid over(int64_t n) {
+  int64_t blocks = flc_ceil_div(n, 256);
+  return (flc_grid){.x = (unsigned)(blocks < 1 << 20 ? blocks : 1 << 20),
+                    .block = 256};
+}
+
+static int64_t numbers(const call *c, bool out) {
+  int64_t pairs = c->kind == (out ? FFT_HALF : FFT_REAL) ? 1 : 2;
+  return c->outer * c->inner * (out ? c->out : c->in) * pairs;
+}
+
+static void *get(const call *c, int64_t n) {
+  return fl_scratch_get(c->l, (size_t)(n + 1) * fl_dtype_size(c->dtype));
+}
+
+/* `count` times the same transform, `in` and `out` bytes on. FL_EUNSUPPORTED:
+ * the library cannot do it. */
+static fl_status execute(const call *c, const lines *of, const char *x, char *y,
+                         int64_t count) {
+  const flc_fft_table *t = &lib.table;
+  size_t number = fl_dtype_size(c->dtype);
+  size_t in = (size_t)(numbers(c, false) / count) * number,
+         out = (size_t)(numbers(c, true) / count) * number;
+  pthread_mutex_lock(&lib.lock);
+  plan *p = plan_of(of);
+  fl_status s = p ? FL_OK : FL_EUNSUPPORTED;
+  char *room = p ? fl_scratch_get(c->l, p->room + ALIGNED) : NULL;
+  if (p && !room)
+    s = FL_ENOMEM;
+  if (s == FL_OK) {
+    room += (ALIGNED - (uintptr_t)room % ALIGNED) % ALIGNED;
+    int e = t->cufftSetStream(p->handle, flc_stream_of(c->l));
+    e = e ? e : t->cufftSetWorkArea(p->handle, room);
+    for (int64_t i = 0; i < count && e == 0; i++, x += in, y += out)
+      e = t->cufftXtExec(p->handle, (void *)(uintptr_t)x, y,
+                         c->inverse ? CUFFT_INVERSE : CUFFT_FORWARD);
+    if (e)
+      s = fli_fail(FL_EDEVICE, "%s: cuFFT failed with status %d", c->l->op, e);
+  }
+  pthread_mutex_unlock(&lib.lock);
+  return s;
+}
+
+/* (outer, size, inner) as it lies, or with the lines side by side. Pairs have a
+ * dim of their own. */
+static fl_view planes(const call *c, const void *p, int64_t size, bool pairs,
+                      bool turned) {
+  int64_t unit = pairs ? 2 : 1, line = turned ? unit : unit * c->inner,
+          next = turned ? unit * size : unit;
+  return (fl_view){.data = (void *)(uintptr_t)p,
+                   .dtype = c->dtype,
+                   .ndim = pairs ? 4 : 3,
+                   .shape = {c->outer, size, c->inner, 2},
+                   .stride = {unit * size * c->inner, line, next, 1}};
+}
+
+static fl_status turn(const call *c, void *to, const void *from, int64_t size,
+                      bool pairs, bool back) {
+  fl_view a = planes(c, from, size, pairs, back),
+          b = planes(c, to, size, pairs, !back);
+  return flc_move(c->l, &b, &a);
+}
+
+static fl_status own(const call *c, const char *entry, const void *x, void *y,
+                     int64_t n, bool flat) {
+  fft_args a = {.x = x,
+                .y = y,
+                .n = n,
+                .size = c->in,
+                .inner = flat ? 1 : c->inner,
+                .whole = c->n,
+                .scale = c->scale};
+  flc_spec spec = FLC_SPEC("fft", entry, c->dtype);
+  return FLC_RUN(c->l, spec, over(n), a);
+}
+
+/* From x to y, both as ours lie. */
+static fl_status transform(const call *c) {
+  bool flat = c->inner == 1, turned = !flat && c->outer > LOOP;
+  lines of = {.device = c->l->device,
+              .kind = c->kind,
+              .wide = c->wide,
+              .n = c->n,
+              .stride = flat || turned ? 1 : c->inner,
+              .in_step = flat || turned ? c->in : 1,
+              .out_step = flat || turned ? c->out : 1,
+              .batch = turned ? c->outer * c->inner
+                       : flat ? c->outer
+                              : c->inner};
+  const void *x = c->x;
+  void *y = c->y, *copy;
+  if (turned) {
+    if (!(copy = get(c, numbers(c, false))) || !(y = get(c, numbers(c, true))))
+      return FL_ENOMEM;
+    TRY(turn(c, copy, x, c->in, c->kind != FFT_REAL, false));
+    x = copy;
+  }
+  if (c->kind == FFT_HALF) {
+    copy = turned ? (void *)(uintptr_t)x : get(c, numbers(c, false));
+    if (!copy)
+      return FL_ENOMEM;
+    TRY(own(c, "half", x, copy, numbers(c, false) / 2, turned));
+    x = copy;
+  }
+  TRY(execute(c, &of, x, y, flat || turned ? 1 : c->outer));
+  if (c->kind != FFT_HALF && c->scale != 1)
+    TRY(own(c, "scale", NULL, y, numbers(c, true), true));
+  return turned ? turn(c, c->y, y, c->out, c->kind != FFT_HALF, true) : FL_OK;
+}
+
+static fl_status run(const fl_launch *l, call *c, int dim) {
+  const fl_view *x = &l->in[0], *y = &l->out[0];
+  int pair = c->kind == FFT_REAL ? x->ndim : x->ndim - 1;
+  c->l = l;
+  c->dtype = flc_wide(x->dtype);
+  c->wide = c->dtype == FL_F64;
+  c->in = c->kind == FFT_HALF ? c->n / 2 + 1 : c->n;
+  c->out = c->kind == FFT_REAL ? c->n / 2 + 1 : c->n;
+  c->outer = fl_numel(dim, x->shape);
+  c->inner = fl_numel(pair - dim - 1, x->shape + dim + 1);
+  if (flc_numel(y) == 0)
+    return FL_OK;
+  if (!flc_fft_get())
+    return flc_on_host(l);
+  size_t aligned = 2 * fl_dtype_size(c->dtype);
+  if (!(c->x = flc_input(l, x, c->dtype)))
+    return FL_ENOMEM;
+  if (!flc_aligned(c->x, aligned)) {
+    void *copy = get(c, numbers(c, false));
+    if (!copy)
+      return FL_ENOMEM;
+    TRY(flc_copy(l, copy, c->x,
+                 (size_t)numbers(c, false) * fl_dtype_size(c->dtype)));
+    c->x = copy;
+  }
+  bool direct = y->dtype == c->dtype && flc_aligned(y->data, aligned);
+  if (!(c->y = direct ? y->data : get(c, numbers(c, true))))
+    return FL_ENOMEM;
+  fl_status s;
+  if (c->n == 1) {
+    flc_spec spec = FLC_SPEC("fft", "single", c->dtype, c->kind);
+    fft_args a = {
+        .x = c->x, .y = c->y, .n = numbers(c, true), .scale = c->scale};
+    s = FLC_RUN(l, spec, over(a.n), a);
+  } else
+    s = transform(c);
+  if (s == FL_EUNSUPPORTED)
+    return flc_on_host(l);
+  if (s || direct)
+    return s;
+  fl_view from;
+  fl_view_copy(&from, y);
+  from.data = c->y;
+  from.dtype = c->dtype;
+  int64_t step = 1;
+  for (int d = y->ndim - 1; d >= 0; step *= y->shape[d--])
+    from.stride[d] = step;
+  return flc_move(l, y, &from);
+}
+
+FLC_KERNEL(dft) {
+  int dim = (int)l->attrs->v[0].i;
+  call c = {.kind = FFT_PAIRS,
+            .n = l->in[0].shape[dim],
+            .inverse = l->attrs->v[1].i,
+            .scale = l->attrs->v[2].f};
+  return run(l, &c, dim);
+}
+
+FLC_KERNEL(rdft) {
+  int dim = (int)l->attrs->v[0].i;
+  call c = {
+      .kind = FFT_REAL, .n = l->in[0].shape[dim], .scale = l->attrs->v[1].f};
+  return run(l, &c, dim);
+}
+
+FLC_KERNEL(irdft) {
+  int dim = (int)l->attrs->v[1].i;
+  call c = {.kind = FFT_HALF,
+            .n = l->attrs->v[0].i,
+            .inverse = true,
+            .scale = l->attrs->v[2].f};
+  return run(l, &c, dim);
+}
+
+void flc_visit_fft(flc_visitor *v) {
+  for (fl_dtype d = FL_F64; d <= FL_F32; d++) {
+    flc_spec scale = FLC_SPEC("fft", "scale", d);
+    flc_spec half = FLC_SPEC("fft", "half", d);
+    v->spec(v, &scale, d == FL_F32);
+    v->spec(v, &half, d == FL_F32);
+    for (int kind = FFT_PAIRS; kind <= FFT_HALF; kind++) {
+      flc_spec single = FLC_SPEC("fft", "single", d, kind);
+      v->spec(v, &single, d == FL_F32 && kind == FFT_REAL);
+    }
+  }
+}

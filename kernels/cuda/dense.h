@@ -1,0 +1,93 @@
+/* What the rows of linear algebra share on a GPU: a launch as batches of
+ * matrices, memory for the libraries, and steps that several rows take. */
+#ifndef FL_CUDA_DENSE_H
+#define FL_CUDA_DENSE_H
+
+#include "backend.h"
+#include "solver.h"
+
+#include "linalg.h"
+
+#define FLC_SMALL_LU 256 /* rows, to which many at once are worth while */
+
+typedef struct flc_dense {
+  const fl_launch *l;
+  flc_solver s;
+  fl_dtype dtype; /* F32 or F64, of what is computed */
+  bool wide;
+  int type; /* the library's */
+  size_t size;
+  int64_t batch, m, n, k;
+  int lead;       /* dims of the batch */
+  const void *in; /* the matrices, contiguous */
+  int64_t many;   /* of them: the batch, or 1 that all share */
+  void *out[3];
+  int *info, *strange; /* of each matrix */
+  void *host, *room;   /* the library's */
+  size_t host_bytes, room_bytes;
+} flc_dense;
+
+#define TRY(step)                                                              \
+  do {                                                                         \
+    fl_status s_ = (step);                                                     \
+    if (s_)                                                                    \
+      return s_;                                                               \
+  } while (0)
+/* A call of the libraries, in the call's precision. */
+#define S(name)  (c->s.t->cusolverDn##name)
+#define CHECK(e) TRY(flc_dense_checked(c, (e)))
+#define BY(lib, prefix, name, ...)                                             \
+  (c->wide ? c->s.lib->prefix##D##name(__VA_ARGS__)                            \
+           : c->s.lib->prefix##S##name(__VA_ARGS__))
+#define SOLVER(name, ...) CHECK(BY(t, cusolverDn, name, __VA_ARGS__))
+#define ROOMS             c->room, device, c->host, host
+#define BLAS(name, ...)   CHECK(BY(blas, cublas, name, __VA_ARGS__))
+
+fl_status flc_dense_checked(const flc_dense *c, int e);
+void *flc_dense_at(const flc_dense *c, const void *p, int64_t elements);
+void *flc_dense_get(const flc_dense *c, int64_t elements);
+/* Working memory as the library has asked for it, kept from matrix to matrix.
+ */
+fl_status flc_dense_rooms(flc_dense *c, size_t device, size_t host);
+flc_grid flc_dense_over(int64_t n);
+/* The batch as (batch, rows, cols) with strides. */
+fl_view flc_dense_strided(const flc_dense *c, const void *p, int64_t rows,
+                          int64_t cols, int64_t step, int64_t down,
+                          int64_t along);
+fl_view flc_dense_by_rows(const flc_dense *c, const void *p, int64_t rows,
+                          int64_t cols);
+fl_status flc_dense_move(const flc_dense *c, fl_view to, fl_view from);
+fl_status flc_dense_copy(const flc_dense *c, void *to, const void *from,
+                         int64_t elements);
+/* Fills `strange`; of the input, in which `triangle` counts. */
+fl_status flc_dense_survey(flc_dense *c, int triangle);
+/* A copy of the matrices that the library may write to; those that are strange
+ * are zeros there. `turned`: column by column. */
+fl_status flc_dense_tame(flc_dense *c, int triangle, bool turned, void **to);
+fl_status flc_dense_triangle(const flc_dense *c, void *y, int64_t rows,
+                             bool upper);
+fl_status flc_dense_identity(const flc_dense *c, void *y, int64_t n);
+fl_status flc_dense_diagonal(const flc_dense *c, const void *x, int64_t batch,
+                             bool zero);
+/* What `info` says, if that is `kind`, and what is strange, if that is wrong.
+ */
+fl_status flc_dense_verdict(const flc_dense *c, int64_t batch,
+                            fl_matrix_fault kind, bool strange);
+/* Pointers to matrices `step` elements apart, in device memory. */
+void *flc_dense_pointers(const flc_dense *c, const void *base, int64_t step,
+                         int64_t n);
+/* Rows of y (n x k) become those of the solution Y with Y^T op(A) = y^T. */
+fl_status flc_dense_by_triangle(flc_dense *c, const void *a, void *y, int64_t k,
+                                bool upper, bool transposed, bool unit);
+/* `many` matrices in `lu` become their factors. Exchanges are i64 (`wide`) or
+ * i32. */
+fl_status flc_dense_factor(flc_dense *c, void *lu, void **exchanges,
+                           bool *wide);
+/* The factors of the input, and their exchanges. */
+fl_status flc_dense_factors(flc_dense *c, lu_args *a);
+/* y (n x k of each) becomes X with A X = y, by A's factors; `y` is lost if `x`
+ * is other memory, which it must be. */
+fl_status flc_dense_by_factors(flc_dense *c, lu_args *a, void *y, int64_t k,
+                               void *x);
+
+#endif
