@@ -56,6 +56,8 @@ describe("an operator", function()
     {"GlobalLpPool", 2, {p = {"i", 2}}, {f{{{3, 4}}}}, {{{5}}}},
     {"MaxRoiPool", 1, {pooled_shape = {"ints", {1, 2}}}, {
       f{{{{1, 2, 3}, {4, 5, 6}}}}, f{{0, 0, 0, 2, 1}, {0, 1, 0, 1, 0}}}, {{{{5, 6}}}, {{{2, 2}}}}},
+    {"Attention", 23, {softcap = {"f", 2}}, {f{{{{1, 0}, {0, 1}}}}, f{{{{1, 0}, {0, 1}}}},
+     f{{{{3, 4}, {5, 6}}}}, {"bool", {{true, false}, {false, false}}}}, {{{{3, 4}, {0, 0}}}}},
     {"RandomNormal", 1, {shape = {"ints", {2}}, scale = {"f", 0}, mean = {"f", 3}}, {}, {3, 3}},
     {"RandomUniform", 1, {shape = {"ints", {2}}, low = {"f", 4}, high = {"f", 4}}, {}, {4, 4}},
     {"RandomNormalLike", 1, {scale = {"f", 0}}, {f{1, 2}}, {0, 0}},

@@ -55,6 +55,9 @@ local function by_steps(a, q, k, v, bias)
     scores = scores:to(types.dtype(a.softmax_precision, "softmax of Attention"))
   end
   local weights = scores:softmax(-1)
+  if bias then -- a query that may see nothing gives zeros, as the fused operator has it
+    weights = weights:masked_fill(scores:eq(-math.huge):all(-1, {keepdim = true}), 0)
+  end
   if mode == 3 then seen = weights end
   return weights:to(v.dtype):matmul(v):to(q.dtype), seen:to(q.dtype)
 end
