@@ -137,13 +137,12 @@ static void stream_drop(fl_stream *s) {
       flc_cu->StreamDestroy(s->handle);
     flc_leave(s->device, before);
   }
-  free(s->broken);
   free(s);
 }
 
-void flc_stream_break(fl_stream *s, const char *why) {
+void flc_break(flc_backend *c, const char *why) {
   char *none = NULL, *text = strdup(why);
-  if (!text || !atomic_compare_exchange_strong(&s->broken, &none, text))
+  if (!text || !atomic_compare_exchange_strong(&c->broken, &none, text))
     free(text);
 }
 
@@ -268,8 +267,8 @@ fl_status flc_tell_fault(fl_stream *s, uint64_t *failed) {
 static fl_status tell(fl_stream *s, uint64_t *failed) {
   if (s->device->cause[0])
     return flc_tell_fault(s, failed);
-  if (s->broken)
-    return fli_fail(FL_ECOMM, "%s", s->broken);
+  if (s->backend->broken)
+    return fli_fail(FL_ECOMM, "%s", s->backend->broken);
   uint64_t seq = s->mirror->seq;
   if (!seq)
     return FL_OK;
@@ -306,7 +305,7 @@ static fl_status stream_sync(fl_backend *b, int device, fl_stream *s,
   if (status)
     return status;
   status = flc_wait(s);
-  if (status == FL_EFAULT || (status == FL_OK && s->broken))
+  if (status == FL_EFAULT || (status == FL_OK && s->backend->broken))
     status = tell(s, failed);
   else if (status == FL_OK && s->mirror->seq) {
     status = tell(s, failed);
@@ -320,7 +319,7 @@ static fl_status stream_sync(fl_backend *b, int device, fl_stream *s,
 static fl_status stream_peek(fl_backend *b, int device, fl_stream *s,
                              uint64_t *failed) {
   s = s ? s : of(b)->first[device];
-  if (!s || (!s->mirror->seq && !s->device->cause[0] && !s->broken))
+  if (!s || (!s->mirror->seq && !s->device->cause[0] && !s->backend->broken))
     return FL_OK;
   return tell(s, failed);
 }
@@ -566,6 +565,7 @@ static void close_cuda(fl_backend *b) {
   while (of(b)->streams)
     stream_free(b, of(b)->streams);
   flc_warm_close();
+  free(of(b)->broken);
   free(b);
 }
 

@@ -40,10 +40,9 @@ struct fl_stream {
   flc_stage stage[2];
   unsigned turn;
   flc_name names[FLC_NAMES];
-  uint64_t last, done;  /* launches: the last one, the last that is known to
-                           have run */
-  bool left;            /* a wait was interrupted: what runs may never end */
-  char *_Atomic broken; /* a collective on it failed for this reason */
+  uint64_t last, done; /* launches: the last one, the last that is known to
+                          have run */
+  bool left;           /* a wait was interrupted: what runs may never end */
   fl_stream *next;
 };
 
@@ -67,15 +66,16 @@ struct flc_backend {
   bool direct;      /* FLARE_MEMORY=direct: no pages, bytes as asked for */
   uint64_t suspect; /* the launch that a fault came from; 0: not known */
   uint32_t lost;    /* devices where a stream was left running, a bit each */
+  char *_Atomic broken; /* a collective failed for this reason */
   fl_stream *streams;
   fl_stream *first[FLC_DEVICES];
   flc_segment *segments;
 };
 
 fl_stream *flc_stream_find(flc_backend *c, int device, fl_stream *s);
-/* What it runs means nothing any more: whoever asks is told why. From any
- * thread. */
-void flc_stream_break(fl_stream *s, const char *why);
+/* What its streams run means nothing any more, since each may have waited for
+ * what failed: whoever asks is told why. From any thread. */
+void flc_break(flc_backend *c, const char *why);
 /* Until all of the stream has run, or what is before the event; FL_EINTERRUPT
  * if the user wants to stop. */
 fl_status flc_wait(fl_stream *s);

@@ -157,6 +157,7 @@ typedef void (*flc_visit)(flc_visitor *v);
   F(attention)                                                                 \
   F(linalg)                                                                    \
   F(fft)                                                                       \
+  F(peer)                                                                      \
   F(expr)
 #define FLC_VISIT(family) void flc_visit_##family(flc_visitor *v);
 FLC_FAMILIES(FLC_VISIT)

@@ -44,6 +44,7 @@ typedef struct CUtensorMap {
   V(CU_EVENT_DISABLE_TIMING, 2)                                                \
   V(CU_MEMHOSTALLOC_PORTABLE, 1)                                               \
   V(CU_MEMHOSTALLOC_DEVICEMAP, 2)                                              \
+  V(CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, 1)                                     \
   V(CU_MEM_ALLOCATION_TYPE_PINNED, 1)                                          \
   V(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 1)                               \
   V(CU_MEM_LOCATION_TYPE_DEVICE, 1)                                            \
@@ -85,6 +86,9 @@ typedef struct CUmemAccessDesc {
   CUmemLocation location;
   int flags;
 } CUmemAccessDesc;
+typedef struct CUipcMemHandle {
+  char reserved[64];
+} CUipcMemHandle;
 typedef struct CUlaunchAttribute {
   int id;
   char pad[8 - sizeof(int)];

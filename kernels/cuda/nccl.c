@@ -1,11 +1,13 @@
-/* The engine of GPUs, on one host or many: NCCL. Calls are queued on the
- * launch's stream; nobody waits for the device. A thread follows what is queued
- * by two events a call, tells the board, and aborts the group when the board
- * says that the job is over: its streams end then, and say why. */
+/* The engine of GPUs, on one host or many: NCCL, and for small sums kernels of
+ * our own (peer.c). Calls are queued on the launch's stream; nobody waits for
+ * the device. A thread follows what is queued by two events a call, tells the
+ * board, and aborts the group when the board says that the job is over: its
+ * streams end then, and say why. */
 #include "nccl.h"
 #include "backend.h"
 
 #include <limits.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -86,7 +88,9 @@ typedef struct link_nccl {
   struct link_nccl *next;
   engine *engine;
   flc_device *device;
+  flc_backend *backend; /* whose calls it does */
   ncclComm_t comm;
+  flc_peers *peers;     /* NULL: memory cannot be shared */
   CUdeviceptr token;    /* what a barrier adds up */
   pthread_mutex_t lock; /* of everything below, and of calls of `comm` */
   deed queue[QUEUED];
@@ -119,9 +123,12 @@ static void die(link_nccl *l) {
     return;
   l->dead = true;
   snprintf(l->why, sizeof l->why, "%s", fl_error());
-  for (uint64_t k = l->first; k < l->last; k++)
-    if (flc_cu->EventQuery(l->queue[k % QUEUED].end) == CUDA_ERROR_NOT_READY)
-      flc_stream_break(l->queue[k % QUEUED].stream, l->why);
+  bool whole = flc_peers_late(l->peers) < 0; /* else kernels have given up */
+  for (uint64_t k = l->first; k < l->last && whole; k++)
+    whole = flc_cu->EventQuery(l->queue[k % QUEUED].end) == CUDA_SUCCESS;
+  if (!whole)
+    flc_break(l->backend, l->why);
+  flc_peers_stop(l->peers);
   if (l->comm)
     lib.table.ncclCommAbort(l->comm);
   l->comm = NULL;
@@ -177,9 +184,12 @@ static void follow(link_nccl *l) {
       d->since = now();
       b->begin(b, d->note);
     }
-    CUresult e = d->since ? flc_cu->EventQuery(d->end) : CUDA_ERROR_NOT_READY;
+    bool late = flc_peers_late(l->peers) >= 0;
+    CUresult e =
+        d->since && !late ? flc_cu->EventQuery(d->end) : CUDA_ERROR_NOT_READY;
     if (e == CUDA_ERROR_NOT_READY) {
-      if (d->since && b->look(b, d->note, now() - d->since))
+      double waited = late ? HUGE_VAL : now() - d->since;
+      if (d->since && b->look(b, d->note, waited))
         die(l);
       ncclResult_t state = ncclSuccess;
       if (!l->dead && lib.table.ncclCommGetAsyncError(l->comm, &state) == 0 &&
@@ -346,30 +356,49 @@ static ncclResult_t queue(const link_nccl *l, const fl_comm_call *c,
   }
 }
 
-static fl_status refuse(const fl_comm_call *c) {
+static fl_status refuse(const link_nccl *l, const fl_comm_call *c,
+                        fl_comm_way way) {
   bool adds = c->kind == FL_COMM_ALL_REDUCE || c->kind == FL_COMM_REDUCE ||
               c->kind == FL_COMM_REDUCE_SCATTER;
-  if (adds && type_of(c->dtype) < 0)
+  if (way == FL_COMM_NCCL && adds && type_of(c->dtype) < 0)
     return fli_fail(FL_EDTYPE, "NCCL does not reduce %s: convert to i32 first",
                     fl_dtype_name(c->dtype));
-  if (c->way != FL_COMM_AUTO && c->way != FL_COMM_NCCL)
+  if (way != FL_COMM_NCCL && !l->peers)
     return fli_fail(FL_EUNSUPPORTED,
-                    "all_reduce: GPUs have the algorithm \"nccl\" alone");
+                    "all_reduce: this group has the algorithm \"nccl\" alone: "
+                    "its GPUs have no memory in common");
+  return FL_OK;
+}
+
+/* NCCL's calls, and our words, go in one order whatever stream they are on. */
+static fl_status follow_last(const link_nccl *l, fl_stream *s) {
+  const deed *d = &l->queue[(l->last + QUEUED - 1) % QUEUED];
+  if (l->last == 0 || d->stream == s)
+    return FL_OK;
+  FLC_TRY(l->device, flc_cu->StreamWaitEvent(s->handle, d->end, 0),
+          "before a collective");
   return FL_OK;
 }
 
 static fl_status queue_call(link_nccl *l, const fl_comm_call *c) {
+  fl_comm_way way = flc_peers_way(l->peers, c);
+  TRY(refuse(l, c, way));
   TRY(make_room(l));
+  TRY(follow_last(l, c->stream));
   deed *d = &l->queue[l->last % QUEUED];
   flc_device *v = l->device;
   CUstream s = c->stream->handle;
+  l->backend = c->stream->backend;
   d->note = c->note;
   d->stream = c->stream;
   d->since = 0;
   FLC_TRY(v, flc_cu->EventRecord(d->start, s), "before a collective");
-  ncclResult_t e = queue(l, c, s);
-  if (e != ncclSuccess)
-    TRY(settle(l, e, c->note, "a collective"));
+  if (way == FL_COMM_NCCL) {
+    ncclResult_t e = queue(l, c, s);
+    if (e != ncclSuccess)
+      TRY(settle(l, e, c->note, "a collective"));
+  } else
+    TRY(flc_peers_run(l->peers, c, way));
   FLC_TRY(v, flc_cu->EventRecord(d->end, s), "after a collective");
   l->last++;
   return FL_OK;
@@ -378,7 +407,6 @@ static fl_status queue_call(link_nccl *l, const fl_comm_call *c) {
 static fl_status run(const fl_comm_call *c) {
   link_nccl *l = (link_nccl *)c->note->link;
   flc_context before;
-  TRY(refuse(c));
   if (c->count == 0 && c->kind != FL_COMM_BARRIER)
     return FL_OK;
   if (c->device != l->device->index)
@@ -413,6 +441,81 @@ static fl_status ticket(fl_comm *c, unsigned char *out) {
   return FL_OK;
 }
 
+/* Until all of the stream has run. */
+static fl_status drain(link_nccl *l, CUstream s, const fl_comm_note *n) {
+  fl_board *b = l->engine->o.board;
+  const struct timespec nap = {.tv_nsec = 100000};
+  double start = now(), next = start + SLICE;
+  CUresult e;
+  while ((e = flc_cu->StreamQuery(s)) == CUDA_ERROR_NOT_READY) {
+    nanosleep(&nap, NULL);
+    if (now() < next)
+      continue;
+    next += SLICE;
+    TRY(b->look(b, n, now() - start));
+  }
+  return e ? flc_failed(l->device, e, "joining a group") : FL_OK;
+}
+
+/* Every rank's `bytes` at `all`, its own among them, through the device. */
+static fl_status swap(link_nccl *l, CUstream s, const fl_comm_note *n,
+                      CUdeviceptr room, unsigned char *all, size_t bytes) {
+  flc_device *v = l->device;
+  size_t mine = (size_t)l->base.rank * bytes;
+  FLC_TRY(v, flc_cu->MemcpyHtoDAsync(room + mine, all + mine, bytes, s),
+          "joining a group");
+  ncclResult_t e = lib.table.ncclAllGather((void *)(uintptr_t)(room + mine),
+                                           (void *)(uintptr_t)room, bytes,
+                                           ncclInt8, l->comm, s);
+  TRY(settle(l, e, n, "joining a group"));
+  TRY(drain(l, s, n));
+  FLC_TRY(v,
+          flc_cu->MemcpyDtoHAsync(all, room, bytes * (size_t)l->base.size, s),
+          "joining a group");
+  return drain(l, s, n);
+}
+
+/* Maps the memory of the others, if all ranks can. */
+static fl_status join_peers(link_nccl *l, CUstream s, const fl_comm_note *n,
+                            CUdeviceptr room, unsigned char *cards) {
+  const fl_comm_options *o = &l->engine->o;
+  int size = l->base.size, rank = l->base.rank;
+  double most = o->timeout > o->first ? o->timeout : o->first;
+  unsigned char yes[FL_COMM_RANKS] = {0};
+  l->peers = flc_peers_new(l->device, rank, size, most > 0 ? 2 * most : 1e9,
+                           cards + (size_t)rank * FLC_CARD);
+  fl_status s1 = swap(l, s, n, room, cards, FLC_CARD);
+  yes[rank] = s1 == FL_OK && l->peers && flc_peers_join(l->peers, cards);
+  TRY(s1);
+  TRY(swap(l, s, n, room, yes, 1));
+  if (memchr(yes, 0, (size_t)size)) {
+    flc_peers_free(l->peers);
+    l->peers = NULL;
+  }
+  return FL_OK;
+}
+
+static fl_status meet_peers(link_nccl *l, const fl_comm_note *n) {
+  size_t bytes = FLC_CARD * (size_t)l->base.size;
+  unsigned char *cards = calloc(1, bytes);
+  CUdeviceptr room = 0;
+  CUstream s = NULL;
+  fl_status status = FL_OK;
+  if (!cards)
+    return fli_fail(FL_ENOMEM, "out of memory: a group of ranks");
+  CUresult e = flc_cu->MemAlloc(&room, bytes);
+  if (!e)
+    e = flc_cu->StreamCreate(&s, CU_STREAM_NON_BLOCKING);
+  status = e ? flc_failed(l->device, e, "memory of a group")
+             : join_peers(l, s, n, room, cards);
+  if (s)
+    flc_cu->StreamDestroy(s);
+  if (room)
+    flc_cu->MemFree(room);
+  free(cards);
+  return status;
+}
+
 static fl_status join(link_nccl *l, const unsigned char *ticket) {
   const int any = INT_MIN;
   flc_device *v = l->device;
@@ -440,28 +543,39 @@ static fl_status join(link_nccl *l, const unsigned char *ticket) {
   ncclResult_t e = lib.table.ncclCommInitRankConfig(&l->comm, l->base.size, id,
                                                     l->base.rank, &config);
   fl_status s = settle(l, e, &n, "joining a group");
+  if (s == FL_OK)
+    s = meet_peers(l, &n);
   b->end(b, &n);
   return s;
 }
 
-/* All have to leave together: what one of them has sent may still be on its
- * way. After some seconds, or if the job is over, nobody is waited for. */
-static void leave(link_nccl *l) {
+/* Whether everybody has come to the end: what one has sent may still be on its
+ * way, and its memory in use. After some seconds, or if the job is over, nobody
+ * is waited for. */
+static bool met(link_nccl *l) {
   fl_board *b = l->engine->o.board;
   const struct timespec nap = {.tv_nsec = 1000000};
   fl_comm_note n = {.link = &l->base, .kind = FL_COMM_BARRIER, .peer = -1};
+  void *token = (void *)(uintptr_t)l->token;
+  const deed *d = &l->queue[(l->last + QUEUED - 1) % QUEUED];
   double start = now();
-  ncclResult_t e = lib.table.ncclCommFinalize(l->comm);
-  while (e == ncclInProgress && now() - start < LEAVING &&
-         b->look(b, &n, 0) == FL_OK) {
-    nanosleep(&nap, NULL);
-    if (lib.table.ncclCommGetAsyncError(l->comm, &e))
-      break;
-  }
-  if (e == ncclSuccess)
-    lib.table.ncclCommDestroy(l->comm);
+  CUstream s;
+  if (b->look(b, &n, 0) || flc_cu->StreamCreate(&s, CU_STREAM_NON_BLOCKING))
+    return false;
+  CUresult e = l->last ? flc_cu->StreamWaitEvent(s, d->end, 0) : CUDA_SUCCESS;
+  if (e == CUDA_SUCCESS &&
+      settle(l,
+             lib.table.ncclAllReduce(token, token, 1, ncclInt32, ncclMax,
+                                     l->comm, s),
+             &n, "leaving a group") == FL_OK)
+    do
+      nanosleep(&nap, NULL);
+    while ((e = flc_cu->StreamQuery(s)) == CUDA_ERROR_NOT_READY &&
+           now() - start < LEAVING && b->look(b, &n, 0) == FL_OK);
   else
-    lib.table.ncclCommAbort(l->comm);
+    e = CUDA_ERROR_NOT_READY;
+  flc_cu->StreamDestroy(s);
+  return e == CUDA_SUCCESS;
 }
 
 static void unlink_group(fl_comm *c, fl_comm_link *link) {
@@ -476,8 +590,12 @@ static void unlink_group(fl_comm *c, fl_comm_link *link) {
     }
   pthread_mutex_unlock(&m->lock);
   if (flc_enter(l->device, &before) == FL_OK) {
-    if (l->comm)
-      leave(l);
+    if (l->comm && met(l))
+      lib.table.ncclCommDestroy(l->comm);
+    else if (l->comm)
+      lib.table.ncclCommAbort(l->comm);
+    flc_peers_stop(l->peers);
+    flc_peers_free(l->peers);
     for (int k = 0; k < QUEUED; k++) {
       if (l->queue[k].start)
         flc_cu->EventDestroy(l->queue[k].start);

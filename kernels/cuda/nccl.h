@@ -1,4 +1,5 @@
-/* The types and numbers of NCCL that we use, by its own names. */
+/* The types and numbers of NCCL that we use, by its own names, and the
+ * collectives of our own beside it (peer.c). */
 #ifndef FL_CUDA_NCCL_H
 #define FL_CUDA_NCCL_H
 
@@ -54,5 +55,29 @@ typedef struct flc_nccl_table {
 /* NULL with a message if the library is missing, too old or broken. */
 const flc_nccl_table *flc_nccl_get(void);
 const char *flc_nccl_path(void); /* "" if it was not found, or not asked for */
+
+/* --- all_reduce over peer memory, of a group on one host --- */
+
+typedef struct flc_peers flc_peers;
+struct flc_device;
+
+#define FLC_CARD 128 /* bytes that the others need to know of this rank */
+
+/* This rank's area. NULL without a message where there is no such thing: the
+ * group is too large, or memory cannot be shared. The device's context is
+ * current, here and below. */
+flc_peers *flc_peers_new(struct flc_device *d, int rank, int size, double limit,
+                         unsigned char *card);
+/* Maps the others' areas by their cards, in order; false: not possible. */
+bool flc_peers_join(flc_peers *p, const unsigned char *cards);
+void flc_peers_free(flc_peers *p);
+/* The algorithm of a call: as it says, or by its size; of a group without peers
+ * (NULL), NCCL's. */
+fl_comm_way flc_peers_way(const flc_peers *p, const fl_comm_call *c);
+fl_status flc_peers_run(flc_peers *p, const fl_comm_call *c, fl_comm_way way);
+/* Kernels that wait end. */
+void flc_peers_stop(flc_peers *p);
+/* The rank that a kernel has given up to wait for, or -1. */
+int flc_peers_late(const flc_peers *p);
 
 #endif

@@ -21,6 +21,7 @@
 #define CUmemLocation                    our_CUmemLocation
 #define CUmemAllocationProp              our_CUmemAllocationProp
 #define CUmemAccessDesc                  our_CUmemAccessDesc
+#define CUipcMemHandle                   our_CUipcMemHandle
 #define CUlaunchAttribute                our_CUlaunchAttribute
 #define CUlaunchConfig                   our_CUlaunchConfig
 #define nvrtcResult                      our_nvrtcResult
@@ -85,6 +86,7 @@
 #undef CUmemLocation
 #undef CUmemAllocationProp
 #undef CUmemAccessDesc
+#undef CUipcMemHandle
 #undef CUlaunchAttribute
 #undef CUlaunchConfig
 #undef nvrtcResult
@@ -188,6 +190,7 @@ PLACE(CUmemAllocationProp, allocFlags.usage)
 SIZE_ALIGNED(CUmemAccessDesc)
 PLACE(CUmemAccessDesc, location)
 PLACE(CUmemAccessDesc, flags)
+SIZE_ALIGNED(CUipcMemHandle)
 SIZE_ALIGNED(CUlaunchAttribute)
 PLACE(CUlaunchAttribute, id)
 PLACE(CUlaunchAttribute, value)

@@ -22,7 +22,8 @@ launch() { flare launch -n "$n" --timeout 20 --logs "$w/logs" "$@"; }
 export -f launch
 export n w
 
-good "collectives, $n ranks" 60 bash -c "launch $here/collectives.lua"
+FLARE_PEERS=0 good "collectives, $n ranks, NCCL alone" 30 bash -c "launch $here/collectives.lua"
+good "collectives, $n ranks" 40 bash -c "launch $here/collectives.lua"
 good "training, $n ranks" 25 bash -c "launch $here/training.lua"
 
 # kills at a call of its own, with the engine's choice and with each algorithm

@@ -2,7 +2,7 @@
 # same run: us per call back to back, and bus bandwidth. 2, 4 or 8 H200s. Limit: 95 s.
 # dist_times.sh [RANKS] [auto,nccl,...]
 n=${1:-$(nvidia-smi -L | grep -c '^GPU')}
-ways=${2:-auto,nccl,one_shot,two_shot,ring}
+ways=${2:-nccl,auto,one_shot,two_shot,ring}
 w=$(mktemp -d)
 bad=0
 export NCCL_NVLS_ENABLE=0
@@ -12,7 +12,7 @@ ours() {
 }
 timeout -k 2 40 python3 bench/peers/dist_times.py "$n" >"$w/torch" 2>"$w/err" ||
   { echo "FAIL PyTorch"; tail -n 5 "$w/err"; bad=1; }
-ours "$ways"
+for way in ${ways//,/ }; do ours "$way"; done
 grep 'not here' "$w/ours"
 cat "$w/torch" "$w/ours" | awk -v n="$n" -v ways="torch,$ways" '
   $1 == "torch" { t["torch", $3] = $4; sizes[$3] = 1 }

@@ -26,6 +26,7 @@ function Group:attach(device)
   local engine = device:find "^cuda" and "nccl" or Group.engine
   local ticket = ""
   if engine == "nccl" then
+    self.gpu = device
     self:attach "cpu"
     ticket = self:share(self.rank == 0 and comm.ticket(engine) or nil)
   end
@@ -51,20 +52,15 @@ function Work:done()
   return not self.seq or comm.done(self.group, self.device, self.lane, self.seq)
 end
 
--- On a device, calls go to a stream of the group's own, between events.
-local function on_stream(self, device, f, x, o, async)
+-- Asynchronous calls of a device go to a stream of the group's own; its event says when.
+local function on_stream(self, device, f, x, o)
   local stream = self.streams[device]
   if not stream then
     stream = core.stream(device)
     self.streams[device] = stream
   end
-  local here = core.current_stream(device)
-  stream:wait(here)
-  local y = stream:run(f, x, o)
-  local event = stream:record()
-  if async then return y, event end
-  here:wait(event)
-  return y
+  stream:wait(core.current_stream(device))
+  return stream:run(f, x, o), stream:record()
 end
 
 -- f(x, o) or f(o): the core's function of the call.
@@ -85,10 +81,13 @@ local function call(self, f, x, o, device)
     return work
   end
   o.async = nil
-  local g = x and f or function(_, given) return f(given) end
-  if not async then return on_stream(self, device, g, x, o) end
+  if not async then
+    if x then return f(x, o) end
+    return f(o)
+  end
   local _ <close> = core.no_grad()
-  local y, event = on_stream(self, device, g, x, o, true)
+  local g = x and f or function(_, given) return f(given) end
+  local y, event = on_stream(self, device, g, x, o)
   local work = Work()
   work.result, work.event, work.device = y, event, device
   return work
@@ -153,10 +152,17 @@ function Group:recv(shape, peer, o)
   return call(self, core.comm_recv, nil, o, device)
 end
 
+-- Where this rank has what another has on its GPU.
+local function here(self, device)
+  if not device:find "^cuda" then return device end
+  return self.gpu or "cuda:" .. require "flare.dist".local_rank()
+end
+
 --- Root's x in parts along dim 1, one for each rank; the others give nothing.
 function Group:scatter(x, o)
-  o = options.check("scatter", o, {root = 0, async = false})
-  local root, meta = o.root, nil
+  o = options.check("scatter", o, {root = 0, async = false, device = options.none})
+  local root, device, meta = o.root, o.device, nil
+  o.device = nil
   if self.rank == root then
     check_tensor("scatter", x)
     meta = x.dtype .. " " .. table.concat({table.unpack(x.shape, 1, x:dim())}, " ")
@@ -167,7 +173,7 @@ function Group:scatter(x, o)
   local shape = {}
   for k = 3, #words do shape[k - 2] = math.tointeger(tonumber(words[k])) end
   if self.rank ~= root then
-    x = core.zeros({0}, {dtype = words[2], device = words[1]})
+    x = core.zeros({0}, {dtype = words[2], device = device or here(self, words[1])})
     if #shape > 0 then shape[1] = shape[1] // self.size end
     o.shape = shape
   end

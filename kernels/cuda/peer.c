@@ -1,0 +1,185 @@
+/* all_reduce over memory that the GPUs of one host have mapped of each other:
+ * areas made, exchanged and mapped, and the choice of an algorithm. What its
+ * kernels do with them is in peer.cu. */
+#include "nccl.h"
+#include "backend.h"
+#include "peer.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* bytes up to which it is faster than what follows */
+#define ONE_SHOT ((size_t)256 << 10)
+#define TWO_SHOT ((size_t)8 << 20)
+
+struct flc_peers {
+  flc_device *device;
+  int rank, size;
+  int64_t limit; /* ns that a kernel waits at most */
+  CUdeviceptr area[PEER_RANKS];
+  int *host; /* pinned: stop, late */
+  CUdeviceptr host_at;
+  uint32_t phase;
+  int half;
+};
+
+/* What the others need to know. */
+typedef struct card {
+  char host[48]; /* which one it is; "" without an area */
+  CUipcMemHandle handle;
+} card;
+
+static void name_host(char *text, size_t room) {
+  FILE *f = fopen("/proc/sys/kernel/random/boot_id", "r");
+  text[0] = 0;
+  if (f && !fgets(text, (int)room, f))
+    text[0] = 0;
+  if (f)
+    fclose(f);
+}
+
+static bool make_area(flc_peers *p, card *mine) {
+  CUdeviceptr *area = &p->area[p->rank];
+  if (flc_cu->MemAlloc(area, PEER_AREA))
+    return false;
+  return flc_cu->MemsetD8Async(*area, 0, PEER_STAGE, NULL) == 0 &&
+         flc_cu->StreamSynchronize(NULL) == 0 &&
+         flc_cu->IpcGetMemHandle(&mine->handle, *area) == 0 &&
+         flc_cu->MemHostAlloc((void **)&p->host, 2 * sizeof(int),
+                              CU_MEMHOSTALLOC_PORTABLE |
+                                  CU_MEMHOSTALLOC_DEVICEMAP) == 0 &&
+         flc_cu->MemHostGetDevicePointer(&p->host_at, p->host, 0) == 0;
+}
+
+flc_peers *flc_peers_new(flc_device *d, int rank, int size, double limit,
+                         unsigned char *to) {
+  card mine = {.host = ""};
+  const char *wish = getenv("FLARE_PEERS");
+  memset(to, 0, FLC_CARD);
+  if (size > PEER_RANKS || (wish && strcmp(wish, "0") == 0))
+    return NULL;
+  flc_peers *p = calloc(1, sizeof *p);
+  if (!p)
+    return NULL;
+  p->device = d;
+  p->rank = rank;
+  p->size = size;
+  p->limit = (int64_t)(limit * 1e9);
+  if (!make_area(p, &mine)) {
+    flc_peers_free(p);
+    return NULL;
+  }
+  p->host[0] = p->host[1] = 0;
+  name_host(mine.host, sizeof mine.host);
+  _Static_assert(sizeof mine <= FLC_CARD, "a card is too small");
+  memcpy(to, &mine, sizeof mine);
+  return p;
+}
+
+bool flc_peers_join(flc_peers *p, const unsigned char *cards) {
+  card mine, theirs;
+  memcpy(&mine, cards + (size_t)p->rank * FLC_CARD, sizeof mine);
+  for (int k = 0; k < p->size; k++) {
+    memcpy(&theirs, cards + (size_t)k * FLC_CARD, sizeof theirs);
+    if (!theirs.host[0] || strcmp(theirs.host, mine.host) != 0)
+      return false;
+    if (k != p->rank &&
+        flc_cu->IpcOpenMemHandle(&p->area[k], theirs.handle,
+                                 CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS))
+      return false;
+  }
+  return true;
+}
+
+void flc_peers_free(flc_peers *p) {
+  if (!p)
+    return;
+  for (int k = 0; k < p->size; k++)
+    if (p->area[k] && k != p->rank)
+      flc_cu->IpcCloseMemHandle(p->area[k]);
+  if (p->area[p->rank])
+    flc_cu->MemFree(p->area[p->rank]);
+  if (p->host)
+    flc_cu->MemFreeHost(p->host);
+  free(p);
+}
+
+fl_comm_way flc_peers_way(const flc_peers *p, const fl_comm_call *c) {
+  size_t bytes = c->count * fl_dtype_size(c->dtype);
+  if (c->kind != FL_COMM_ALL_REDUCE || (!p && c->way == FL_COMM_AUTO))
+    return FL_COMM_NCCL;
+  if (c->way != FL_COMM_AUTO)
+    return c->way;
+  return bytes <= ONE_SHOT   ? FL_COMM_ONE_SHOT
+         : bytes <= TWO_SHOT ? FL_COMM_TWO_SHOT
+                             : FL_COMM_NCCL;
+}
+
+/* --- calls --- */
+
+static flc_spec spec_of(fl_dtype d, fl_comm_way way, int size) {
+  int dtype = d == FL_BOOL ? FL_U8 : (int)d, n = size <= 2   ? 2
+                                                 : size <= 4 ? 4
+                                                             : PEER_RANKS;
+  if (way == FL_COMM_RING)
+    return FLC_SPEC("peer", "ring", dtype);
+  return way == FL_COMM_ONE_SHOT ? FLC_SPEC("peer", "one_shot", dtype, n)
+                                 : FLC_SPEC("peer", "two_shot", dtype, n);
+}
+
+fl_status flc_peers_run(flc_peers *p, const fl_comm_call *c, fl_comm_way way) {
+  fl_launch l = {
+      .op = "comm_all_reduce", .device = c->device, .stream = c->stream};
+  size_t size = fl_dtype_size(c->dtype), most = (size_t)PEER_HALF / size;
+  flc_spec spec = spec_of(c->dtype, way, p->size);
+  int *host = (int *)(uintptr_t)p->host_at;
+  peer_args a = {.limit = p->limit,
+                 .rank = p->rank,
+                 .size = p->size,
+                 .reduce = (int)c->reduce,
+                 .stop = host,
+                 .late = host + 1};
+  for (int k = 0; k < p->size; k++)
+    a.area[k] = (char *)(uintptr_t)p->area[k];
+  for (size_t at = 0; at < c->count; at += most) {
+    a.in = (const char *)c->in + at * size;
+    a.out = (char *)c->out + at * size;
+    a.n = (int64_t)(c->count - at < most ? c->count - at : most);
+    a.half = p->half ^= 1;
+    a.phase = p->phase;
+    p->phase += way == FL_COMM_ONE_SHOT   ? 1u
+                : way == FL_COMM_TWO_SHOT ? 2u
+                                          : 2u * (uint32_t)p->size - 2u;
+    int64_t blocks = flc_ceil_div(a.n * (int64_t)size, 16 * PEER_THREADS);
+    flc_grid grid = {
+        .x = (unsigned)(blocks < PEER_BLOCKS ? blocks : PEER_BLOCKS),
+        .block = PEER_THREADS};
+    fl_status s = FLC_RUN(&l, spec, grid, a);
+    if (s)
+      return s;
+  }
+  return FL_OK;
+}
+
+void flc_peers_stop(flc_peers *p) {
+  if (p)
+    __atomic_store_n(&p->host[0], 1, __ATOMIC_RELEASE);
+}
+
+int flc_peers_late(const flc_peers *p) {
+  return p ? __atomic_load_n(&p->host[1], __ATOMIC_ACQUIRE) - 1 : -1;
+}
+
+void flc_visit_peer(flc_visitor *v) {
+  static const fl_dtype dtypes[] = {FL_F64, FL_F32, FL_F16, FL_BF16,
+                                    FL_I64, FL_I32, FL_I8,  FL_U8};
+  static const fl_comm_way ways[] = {FL_COMM_ONE_SHOT, FL_COMM_TWO_SHOT,
+                                     FL_COMM_RING};
+  for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++)
+    for (int w = 0; w < 3; w++)
+      for (int n = 2; n <= (w == 2 ? 2 : PEER_RANKS); n *= 2) {
+        flc_spec s = spec_of(dtypes[d], ways[w], n);
+        v->spec(v, &s, dtypes[d] == FL_BF16 && n == 2);
+      }
+}

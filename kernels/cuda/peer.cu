@@ -1,0 +1,227 @@
+/* all_reduce over memory that the GPUs of one host have mapped of each other.
+ *
+ * A block does its own chunk of the tensor and meets the blocks of its number
+ * on the other ranks, by words in their areas. Halves of the areas take turns:
+ * who writes one again has met everybody in the call between, who was then
+ * through with the one before. Sums go by rank and are rounded once (in the
+ * ring: from each part's own rank, at every step), so every run gives the same
+ * bits, and the same as on the host. */
+#include "peer.cuh"
+
+#include "peer.h"
+
+#define VEC(D)    (16 / (int)sizeof(FL_S(D)))
+#define VECTOR(D) fl_vec<FL_S(D), 16 / (int)sizeof(FL_S(D))>
+
+enum { MEAN = 1, MIN, MAX }; /* fl_comm_reduce */
+enum { PATIENCE = 4096 };    /* looks at a word between looks at the time */
+
+/* --- meeting --- */
+
+inline uint32_t *word_of(const peer_args &a, int area, int writer) {
+  return (uint32_t *)a.area[area] + blockIdx.x * PEER_ROW + writer;
+}
+
+/* Until rank k has come to the phase; false: it is not to be waited for. */
+inline bool await(const peer_args &a, int k, uint32_t phase) {
+  const uint32_t *word = word_of(a, a.rank, k);
+  uint64_t start = 0;
+  for (int looks = 0; (int)(fl_word_get(word) - phase) < 0; looks++) {
+    if (looks < PATIENCE)
+      continue;
+    looks = 0;
+    uint64_t now = fl_nanoseconds();
+    if (!start)
+      start = now;
+    if (now - start > (uint64_t)a.limit)
+      *a.late = 1 + k;
+    if (*a.stop || now - start > (uint64_t)a.limit)
+      return false;
+  }
+  return true;
+}
+
+/* Says that this block has come so far, and waits for the others. */
+inline bool meet(const peer_args &a, int phase) {
+  int k = threadIdx.x;
+  bool gone = false;
+  __syncthreads();
+  if (k < a.size && k != a.rank) {
+    fl_word_set(word_of(a, k, a.rank), a.phase + phase);
+    gone = !await(a, k, a.phase + phase);
+  }
+  return !__syncthreads_or(gone);
+}
+
+/* --- vectors of 16 bytes --- */
+
+template <int D> VECTOR(D) * stage(const peer_args &a, int k) {
+  return (VECTOR(D) *)(a.area[k] + PEER_STAGE + a.half * PEER_HALF);
+}
+
+/* Vector i of the operand, with zeros behind its end. */
+template <int D> VECTOR(D) take(const peer_args &a, int i) {
+  const FL_S(D) *in = (const FL_S(D) *)a.in + (int64_t)i * VEC(D);
+  int64_t left = a.n - (int64_t)i * VEC(D);
+  if (left >= VEC(D) && ((uintptr_t)in & 15) == 0)
+    return fl_read<FL_S(D), VEC(D)>(in);
+  VECTOR(D) v;
+#pragma unroll
+  for (int j = 0; j < VEC(D); j++)
+    v.at[j] = j < left ? in[j] : FL_S(D){};
+  return v;
+}
+
+template <int D> void give(const peer_args &a, int i, const VECTOR(D) & v) {
+  FL_S(D) *out = (FL_S(D) *)a.out + (int64_t)i * VEC(D);
+  int64_t left = a.n - (int64_t)i * VEC(D);
+  if (left >= VEC(D) && ((uintptr_t)out & 15) == 0)
+    return fl_write<FL_S(D), VEC(D)>(out, v);
+#pragma unroll
+  for (int j = 0; j < VEC(D); j++)
+    if (j < left)
+      out[j] = v.at[j];
+}
+
+template <int D>
+void combine(const peer_args &a, FL_W(D) * sum, const VECTOR(D) & v) {
+#pragma unroll
+  for (int j = 0; j < VEC(D); j++) {
+    FL_W(D) x = fl_get<FL_W(D)>(v.at[j]);
+    sum[j] = a.reduce == MIN   ? fl_min_of()(sum[j], x)
+             : a.reduce == MAX ? fl_max_of()(sum[j], x)
+                               : sum[j] + x;
+  }
+}
+
+template <int D>
+VECTOR(D)
+rounded(const peer_args &a, FL_W(D) * sum, bool last) {
+  VECTOR(D) v;
+#pragma unroll
+  for (int j = 0; j < VEC(D); j++) {
+    if (a.reduce == MEAN && last)
+      sum[j] /= (FL_W(D))a.size;
+    v.at[j] = fl_put<FL_S(D)>(sum[j]);
+  }
+  return v;
+}
+
+/* Vector i of all ranks, reduced. N: at least as many as there are. */
+template <int D, int N> VECTOR(D) folded(const peer_args &a, int i) {
+  VECTOR(D) v[N];
+  FL_W(D) sum[VEC(D)];
+#pragma unroll
+  for (int k = 0; k < N; k++)
+    if (k < a.size)
+      v[k] = stage<D>(a, k)[i];
+#pragma unroll
+  for (int j = 0; j < VEC(D); j++)
+    sum[j] = fl_get<FL_W(D)>(v[0].at[j]);
+#pragma unroll
+  for (int k = 1; k < N; k++)
+    if (k < a.size)
+      combine<D>(a, sum, v[k]);
+  return rounded<D>(a, sum, true);
+}
+
+/* --- the block's chunk: vectors from..to - 1, in parts, one for each rank ---
+ */
+
+struct chunk {
+  int from, to, part;
+};
+
+template <int D> chunk chunk_of(const peer_args &a) {
+  int64_t all = (a.n + VEC(D) - 1) / VEC(D);
+  chunk c;
+  c.from = (int)(all * blockIdx.x / gridDim.x);
+  c.to = (int)(all * (blockIdx.x + 1) / gridDim.x);
+  c.part = (c.to - c.from + a.size - 1) / a.size;
+  return c;
+}
+
+template <int D> void bring(const peer_args &a, const chunk &c) {
+  VECTOR(D) *mine = stage<D>(a, a.rank);
+#pragma unroll 4
+  for (int i = c.from + threadIdx.x; i < c.to; i += blockDim.x)
+    mine[i] = take<D>(a, i);
+}
+
+/* Part k: its first vector, and the one behind its last. */
+inline int first_of(const chunk &c, int k) {
+  return c.from + k * c.part;
+}
+inline int last_of(const chunk &c, int k) {
+  return min(c.to, first_of(c, k + 1));
+}
+
+/* --- the algorithms --- */
+
+/* Everybody reduces everything. */
+template <int D, int N>
+__global__ void __launch_bounds__(PEER_THREADS)
+    one_shot(const __grid_constant__ peer_args a) {
+  chunk c = chunk_of<D>(a);
+  bring<D>(a, c);
+  if (!meet(a, 1))
+    return;
+  for (int i = c.from + threadIdx.x; i < c.to; i += blockDim.x)
+    give<D>(a, i, folded<D, N>(a, i));
+}
+
+/* Everybody reduces a part, where it lies, and then reads the others'. */
+template <int D, int N>
+__global__ void __launch_bounds__(PEER_THREADS)
+    two_shot(const __grid_constant__ peer_args a) {
+  chunk c = chunk_of<D>(a);
+  bring<D>(a, c);
+  if (!meet(a, 1))
+    return;
+  VECTOR(D) *mine = stage<D>(a, a.rank);
+  for (int i = first_of(c, a.rank) + threadIdx.x; i < last_of(c, a.rank);
+       i += blockDim.x)
+    mine[i] = folded<D, N>(a, i);
+  if (!meet(a, 2))
+    return;
+#pragma unroll 4
+  for (int i = c.from + threadIdx.x; i < c.to; i += blockDim.x)
+    give<D>(a, i, stage<D>(a, (i - c.from) / c.part)[i]);
+}
+
+/* Parts go around, each summed from its own rank on, and around again whole. */
+template <int D>
+__global__ void __launch_bounds__(PEER_THREADS)
+    ring(const __grid_constant__ peer_args a) {
+  chunk c = chunk_of<D>(a);
+  int n = a.size, left = (a.rank + n - 1) % n, phase = 1;
+  VECTOR(D) *mine = stage<D>(a, a.rank);
+  const VECTOR(D) *theirs = stage<D>(a, left);
+  bring<D>(a, c);
+  for (int t = 0; t < n - 1; t++) {
+    if (!meet(a, phase++))
+      return;
+    int k = (left + n - t) % n;
+    for (int i = first_of(c, k) + threadIdx.x; i < last_of(c, k);
+         i += blockDim.x) {
+      FL_W(D) sum[VEC(D)];
+      VECTOR(D) v = theirs[i];
+#pragma unroll
+      for (int j = 0; j < VEC(D); j++)
+        sum[j] = fl_get<FL_W(D)>(v.at[j]);
+      combine<D>(a, sum, mine[i]);
+      mine[i] = rounded<D>(a, sum, t == n - 2);
+    }
+  }
+  for (int t = 0; t < n - 1; t++) {
+    if (!meet(a, phase++))
+      return;
+    int k = (a.rank + n - t) % n;
+    for (int i = first_of(c, k) + threadIdx.x; i < last_of(c, k);
+         i += blockDim.x)
+      mine[i] = theirs[i];
+  }
+  __syncthreads();
+  for (int i = c.from + threadIdx.x; i < c.to; i += blockDim.x)
+    give<D>(a, i, mine[i]);
+}

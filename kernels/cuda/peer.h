@@ -1,0 +1,27 @@
+/* What the kernels of collectives over peer memory get. Every rank has an area
+ * that all others have mapped: words by which blocks wait for each other, then
+ * two halves, used in turns, where operands lie. */
+#ifndef FL_CUDA_PEER_H
+#define FL_CUDA_PEER_H
+
+#define PEER_RANKS   8
+#define PEER_BLOCKS  64
+#define PEER_THREADS 512
+#define PEER_ROW     32                  /* words of a block, one a rank */
+#define PEER_STAGE   ((int64_t)64 << 10) /* where the first half begins */
+#define PEER_HALF    ((int64_t)8 << 20)  /* bytes */
+#define PEER_AREA    ((int64_t)18 << 20) /* whole pages of 2 MiB */
+
+typedef struct peer_args {
+  const void *in;
+  void *out;
+  char *area[PEER_RANKS];
+  int64_t n;     /* elements; fill a half at most */
+  int64_t limit; /* nanoseconds to wait for a peer */
+  int rank, size, half, reduce;
+  uint32_t phase; /* the last one of the call before */
+  /* of the host: nobody is waited for any more; 1 + a rank that did not come */
+  volatile int *stop, *late;
+} peer_args;
+
+#endif
