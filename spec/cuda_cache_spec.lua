@@ -1,6 +1,7 @@
 -- Compiled kernels on disk: found again, made again where they are damaged, done without where
 -- there is no place for them, written by many at once; and the threads that compile ahead. The GPU
 -- and the compiler are fakes.
+local core_kernels = require "spec.support.core_kernels"
 local fakes = require "spec.support.fakes"
 local tree = require "spec.support.tree"
 
@@ -28,6 +29,20 @@ end
 local function files(ending)
   return tree.files("'" .. cache .. "'", ending)
 end
+
+-- Waits until a folder has at least so many files and no more come.
+local settled = [[
+local function count()
+  local pipe = io.popen "ls '%s' 2>&1 | wc -l"
+  return pipe:read "n", pipe:close()
+end
+local last, same = -1, 0
+while same < 3 do
+  os.execute "sleep 0.1"
+  local n = count()
+  same, last = n == last and n >= %d and same + 1 or 0, n
+end
+]]
 
 -- Rewrites every file of the cache.
 local function damage(f)
@@ -102,23 +117,26 @@ describe("compiled kernels on disk", function()
     assert.equal(before, (run(cache)))
   end)
 
+  it("of core.def are what a GPT asks for first", function()
+    assert(tree.read "kernels/cuda/core.def" == core_kernels.page(), "build/flare "
+      .. "spec/support/core_kernels.lua > kernels/cuda/core.def brings it up to date")
+  end)
+
+  it("of core.def come into being as soon as a device is used, no others", function()
+    local _, core = tree.read "kernels/cuda/core.def":gsub("CORE%(0x", "")
+    local said, status = fakes.run(place, ("FLARE_CACHE='%s'"):format(cache),
+      "require [[flare]].ones(4):to [[cuda]]\n" .. settled:format(cache, core))
+    assert.equal("", said)
+    assert.equal(0, status)
+    assert.equal(core, #files ".cubin")
+  end)
+
   it("come into being beside the program, before they are asked for", function()
-    local flat = [[
-local y = flare.ones(4, 8, {device = "cuda"})
-local function count()
-  local pipe = io.popen "ls '%s' | wc -l"
-  return pipe:read "n", pipe:close()
-end
-local last, same = -1, 0
-while same < 3 do
-  os.execute "sleep 0.1"
-  local n = count()
-  same, last = n == last and n > 100 and same + 1 or 0, n
-end
+    local _, status = run(cache, "local y = flare.ones(4, 8, {device = [[cuda]]})\n"
+      .. settled:format(cache, 100) .. [[
 y:sigmoid():tanh():exp()
 os.exit(count() == last and 0 or 3)
-]]
-    local _, status = run(cache, flat:format(cache))
+]])
     assert.equal(0, status)
     assert.equal(0, #files ".part")
   end)

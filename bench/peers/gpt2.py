@@ -1,7 +1,8 @@
 """The peer of examples/gpt2.lua: GPT-2 124M in PyTorch, bf16 autocast, eager or compiled.
-usage: gpt2.py MODE BATCH STEPS [FOLDER [f32] [reversed]]   MODE: eager, compile, or make (writes weights and tokens to FOLDER)
+usage: gpt2.py MODE BATCH STEPS [FOLDER [f32] [reversed] [math]]   MODE: eager, compile, or make (writes weights and tokens to FOLDER)
 With FOLDER it starts from FOLDER/weights.safetensors and reads FOLDER/tokens.safetensors, as the example does;
-`f32`: without autocast; `reversed`: the windows of each batch the other way round, so that sums round differently."""
+`f32`: without autocast. Two ways of the same mathematics that round otherwise: `reversed`, the windows of each batch
+the other way round; `math`, attention by products and softmax."""
 import json, struct, sys, time, torch, torch.nn as nn, torch.nn.functional as F
 NAMES = {torch.float32: "F32", torch.int32: "I32"}
 def save_file(tensors, path):
@@ -67,6 +68,7 @@ else:
     fixed = torch.randint(0, 50257, (B, T + 1), device=dev); batch = lambda k: fixed
 op = torch.optim.AdamW(m.parameters(), 3e-4, weight_decay=.01, fused=True)
 f = torch.compile(m) if mode == "compile" else m
+if "math" in sys.argv: torch.backends.cuda.enable_flash_sdp(False); torch.backends.cuda.enable_mem_efficient_sdp(False); torch.backends.cuda.enable_cudnn_sdp(False)
 def step(k):
     t = batch(k); x, y = t[:, :-1], t[:, 1:]
     with torch.autocast(dev, torch.bfloat16, enabled="f32" not in sys.argv): l = f(x, y)

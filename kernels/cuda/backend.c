@@ -175,6 +175,7 @@ static fl_status stream_make(flc_backend *c, int device, CUstream handle,
   s->next = c->streams;
   c->streams = s;
   *out = s;
+  flc_warm_start(d->arch, false);
   return FL_OK;
 }
 

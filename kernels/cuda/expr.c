@@ -225,14 +225,12 @@ static fl_status run_map(plan *p, const char *text) {
   a->n_keep = add_axes(p, 0, y->ndim, y->shape, 0, 0);
   int v = width_of(p, a->n_keep - 1, a->n_keep == 1);
   int64_t blocks = flc_ceil_div(a->n, (int64_t)v * EXPR_THREADS);
-  int64_t most = (int64_t)flc_chip_of(p->l)->processors * 4096;
   int flat = a->n_keep == 1;
   flc_spec spec =
       FLC_SPEC("expr", "map", v, flat, a->n % v != 0, !flat && a->n > INT32_MAX,
                repeated(p, a->n_keep - 1, v));
   spec.text = text;
-  flc_grid g = {.x = (unsigned)(blocks < most ? blocks : most),
-                .block = EXPR_THREADS};
+  flc_grid g = {.x = (unsigned)blocks, .block = EXPR_THREADS};
   return FLC_RUN(p->l, spec, g, *a);
 }
 

@@ -105,14 +105,13 @@ void take(W *to, const S *p, int n) {
 #if EXPR_REDUCE == 0
 
 /* A thread takes V elements along the last axis, which is the only one if FLAT;
- * TAIL: then the last thread may have less. */
+ * TAIL: then the last thread may have less. No loop: NVRTC is quicker so. */
 template <int V, int FLAT, int TAIL, int BIG, int REPEATS>
 __global__ void __launch_bounds__(EXPR_THREADS)
     map(const __grid_constant__ expr_args a) {
-  const int64_t step = fl_threads() * V;
+  const int64_t i = fl_thread() * V;
   EXPR_INPUTS(BEGIN)
-#pragma unroll 1
-  for (int64_t i = fl_thread() * V; i < a.n; i += step) {
+  if (i < a.n) {
     const int left = TAIL && a.n - i < V ? (int)(a.n - i) : V;
     int64_t at[EXPR_OPERANDS] = {0};
     if (FLAT) {

@@ -34,6 +34,21 @@ static const flc_source *source_of(const char *name) {
   return NULL;
 }
 
+#define SOURCES 192
+
+/* Of a source's text, read once. */
+static uint64_t source_hash(const flc_source *s) {
+  static uint64_t known[SOURCES];
+  size_t i = (size_t)(s - flc_sources);
+  uint64_t h = i < SOURCES ? __atomic_load_n(&known[i], __ATOMIC_RELAXED) : 0;
+  if (h)
+    return h;
+  h = flc_hash(FLC_HASH, s->text, s->size);
+  if (i < SOURCES)
+    __atomic_store_n(&known[i], h, __ATOMIC_RELAXED);
+  return h;
+}
+
 static bool is_header(const flc_source *s) {
   const char *dot = strrchr(s->file, '.');
   return strcmp(dot, ".cu") != 0;
@@ -58,13 +73,14 @@ void flc_pack_key(const char *arch, const flc_spec *spec, uint64_t key[2]) {
   snprintf(file, sizeof file, "%s.cu", spec->file);
   const flc_source *s = source_of(file);
   flc_spec_text(spec, entry, sizeof entry);
+  uint64_t text = s ? source_hash(s) : 0;
   for (int k = 0; k < 2; k++) {
     uint64_t h = flc_hash(headers_hash() + (uint64_t)k, arch, strlen(arch));
     h = flc_hash(h, entry, strlen(entry));
     h = flc_hash(h, file, strlen(file));
     if (spec->text)
       h = flc_hash(h, spec->text, strlen(spec->text));
-    key[k] = s ? flc_hash(h, s->text, s->size) : h;
+    key[k] = flc_hash(h, &text, sizeof text);
   }
 }
 
@@ -297,14 +313,16 @@ fl_status flc_jit(const char *arch, const flc_spec *spec, flc_binary *b) {
     flc_spec_text(spec, name, sizeof name);
     return fli_fail(FL_EDEVICE, "the kernel %s: %s", name, why);
   }
+  flc_warm_wait(true);
   fl_status s =
       flc_compile(arch, spec, 1, &b->owned, &b->bytes, &b->entry, NULL);
+  flc_warm_wait(false);
   if (s)
     return s;
   b->image = b->owned;
   if (cache) {
     flc_cache_write(path, b);
-    flc_warm_start(arch);
+    flc_warm_start(arch, true);
   }
   return FL_OK;
 }

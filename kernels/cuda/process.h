@@ -104,8 +104,13 @@ void flc_pack_key(const char *arch, const flc_spec *spec, uint64_t key[2]);
 
 void flc_warm_open(void); /* and close: around a backend's life */
 void flc_warm_close(void);
-void flc_warm_start(const char *arch); /* after a kernel was compiled */
+/* At a device's first stream; `more`: after a kernel had to be compiled. */
+void flc_warm_start(const char *arch, bool more);
 void flc_warm_stop(void);
+/* Around a compilation that a caller waits for. */
+void flc_warm_wait(bool begins);
+/* What core.def calls a specialisation. */
+uint32_t flc_core_key(const flc_spec *s);
 /* Whether the disk cache may have a kernel by now; waits for one that is being
  * compiled. Otherwise the caller compiles it. */
 bool flc_warm_claim(const uint64_t key[2]);

@@ -204,7 +204,9 @@ static fl_status compile(fl_raw *k, const char *arch, char **log) {
   s = set_options(&o, k, arch, rtc);
   if (s == FL_OK && rtc->AddNameExpression(p, k->name))
     s = fli_fail(FL_EARG, "%s is not the name of a kernel", k->name);
+  flc_warm_wait(true);
   nvrtcResult e = s ? 0 : rtc->CompileProgram(p, o.n, o.at);
+  flc_warm_wait(false);
   *log = log_of(rtc, p);
   if (e)
     s = fli_fail(FL_EARG, "%s does not compile for %s", k->name, arch);

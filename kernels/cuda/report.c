@@ -269,6 +269,25 @@ static fl_status check(const char *argument, text *t) {
   return s;
 }
 
+/* The kernels that are loaded: what core.def calls each, and its name. */
+static fl_status loaded(text *t) {
+  flc_device *d = flc_device_open(0);
+  if (!d)
+    return FL_EDEVICE;
+  say(t, "%s", "");
+  pthread_mutex_lock(&flc_lock);
+  for (size_t i = 0; i < d->room; i++) {
+    const flc_spec *s = &d->functions[i].spec;
+    char entry[160];
+    if (!d->functions[i].handle)
+      continue;
+    flc_spec_text(s, entry, sizeof entry);
+    say(t, "0x%08x %s %s\n", flc_core_key(s), s->file, entry);
+  }
+  pthread_mutex_unlock(&flc_lock);
+  return FL_OK;
+}
+
 /* "sm_80,sm_90a path" */
 static fl_status pack(const char *argument, text *t) {
   const char *path = strchr(argument, ' ');
@@ -321,10 +340,12 @@ fl_status flc_query(fl_backend *b, const char *what, const char *argument,
     s = check(argument, &t);
   else if (strcmp(what, "pack") == 0)
     s = pack(argument, &t);
+  else if (strcmp(what, "loaded") == 0)
+    s = loaded(&t);
   else
     s = fli_fail(FL_EARG,
                  "cuda cannot tell \"%s\"; it knows available, doctor, "
-                 "settings, check, pack",
+                 "settings, check, pack, loaded",
                  what);
   if (s == FL_OK && !t.at)
     s = fli_fail(FL_ENOMEM, "out of memory: a report");

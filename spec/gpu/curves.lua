@@ -1,8 +1,14 @@
 --- Loss curves beside each other: FOLDER, then names of logs there with lines "step N: loss X".
--- The first is what the others are compared with, the second how far rounding alone goes; each
--- further one has to stay within twice of that, on average over the steps and at its worst.
+-- BASE is what the others are compared with; NOISE, some names with commas between them, is how far
+-- rounding alone goes; each further one has to stay within twice the farthest of those, on average
+-- over the steps and at its worst.
 --   lua5.4 spec/gpu/curves.lua FOLDER BASE NOISE NAME ...
-local folder, names = arg[1], table.move(arg, 2, #arg, 1, {})
+local folder, names, noises = arg[1], {arg[2]}, 0
+for name in arg[3]:gmatch "[^,]+" do
+  noises = noises + 1
+  names[1 + noises] = name
+end
+table.move(arg, 4, #arg, #names + 1, names)
 local curves, steps = {}, {}
 for i, name in ipairs(names) do
   curves[i] = {}
@@ -34,11 +40,11 @@ local function spread(i)
   return sum / count, most, signed / count
 end
 
-local noise, noisiest = spread(2)
-local failed = false
+local noise, noisiest, failed = 0, 0, false
 for i = 2, #names do
   local mean, most, signed = spread(i)
-  local good = i == 2 or mean <= 2 * noise and most <= 2 * noisiest
+  local good = i <= 1 + noises or mean <= 2 * noise and most <= 2 * noisiest
+  if i <= 1 + noises then noise, noisiest = math.max(noise, mean), math.max(noisiest, most) end
   print(("%s: off %s by %.4f on average (%+.4f with its sign), %.4f at most%s"):format(
     names[i], names[1], mean, signed, most, good and "" or ": FAILED"))
   failed = failed or not good

@@ -1,8 +1,8 @@
 #!/bin/bash
 # GPT-2's loss over 200 steps of batches of 16 from the same weights and data: flare and PyTorch in
 # bf16 autocast, beside what rounding alone does: PyTorch with the windows of each batch in reverse
-# order, which is the same mathematics; and flare without cuBLASLt and cuDNN. All at once, so the
-# times say nothing.
+# order, which is the same mathematics, and with another attention of its own; and flare without
+# cuBLASLt and cuDNN. All at once, so the times say nothing.
 . spec/gpu/lib.sh
 steps=${STEPS:-200}
 data=$(mktemp -d)
@@ -16,8 +16,9 @@ ours() { # NAME [VARIABLE=VALUE ...]
 ours flare &
 "$python" bench/peers/gpt2.py eager 16 "$steps" "$data" >"$out/torch.log" 2>&1 &
 "$python" bench/peers/gpt2.py eager 16 "$steps" "$data" reversed >"$out/reversed.log" 2>&1 &
+"$python" bench/peers/gpt2.py eager 16 "$steps" "$data" math >"$out/math.log" 2>&1 &
 ours own FLARE_CUDA_HIDE=libcublasLt,libcudnn &
 wait
 rm -rf "$data"
-lua5.4 spec/gpu/curves.lua "$out" torch reversed flare own || failed=1
+lua5.4 spec/gpu/curves.lua "$out" torch math,reversed flare own || failed=1
 finish

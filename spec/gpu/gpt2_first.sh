@@ -30,6 +30,12 @@ else
   echo "no pack: not measured with it"
 fi
 grep -h '^step' "$out/warm1.log"
-tail -n 3 "$out/cold1.log"
+echo "kernels of the first step that core.def lacks:"
+FLARE_CACHE=$cache/cold FLARE_PACK=none "$flare" -e 'arg = {[0] = "x", "--steps", "1"}
+  dofile "examples/gpt2.lua"
+  print(require "flare.core".backend_query("cuda", "loaded"))' | sed -n 's/^0x/CORE(0x/p' |
+  while read -r key name; do
+    grep -qF "$key" kernels/cuda/core.def || echo "  $name"
+  done
 rm -rf "$cache"
 finish
