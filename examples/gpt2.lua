@@ -1,18 +1,26 @@
--- Trains GPT-2 (Radford et al. 2019; 124M parameters as it comes) on one GPU: f32 weights,
--- products and attention in bf16, AdamW. Prints loss and tokens a second.
+-- Trains GPT-2 (Radford et al. 2019; 124M parameters as it comes) on one GPU or several: f32
+-- weights, products and attention in bf16, AdamW. Prints loss and tokens a second, of all GPUs.
 --
 --   flare examples/gpt2.lua --data tokens.safetensors --batch 16 --steps 200
+--   flare launch -n 4 examples/gpt2.lua --batch 32        (32 on each GPU)
 --
 -- --data: a file with a tensor "tokens" of token ids that count from 0 (any integer dtype);
 -- without one the tokens are random. --weights: a file to start from, by the names below.
--- Other options: --layers --heads --width --block --vocabulary --lr --seed --device --autocast.
+-- Other options: --layers --heads --width --block --vocabulary --lr --seed --device --autocast, and
+-- --zero 1 or 2: the optimizer's state, and gradients, in parts on several GPUs.
 local flare = require "flare"
-local nn, optim, F = flare.nn, flare.optim, flare.nn.functional
+local nn, optim, dist, F = flare.nn, flare.optim, flare.dist, flare.nn.functional
+local rank, size = dist.init()
 
 local o = assert(flare.options.command(arg or {}, {
   data = "", weights = "", batch = 16, steps = 20, layers = 12, heads = 12, width = 768,
   block = 1024, vocabulary = 50304, lr = 3e-4, seed = 1, device = "cuda", autocast = "bf16",
-  every = 10}))
+  every = 10, zero = 0}))
+if o.device == "cuda" then o.device = "cuda:" .. dist.local_rank() end
+
+local function say(...)
+  if rank == 0 then print((...):format(select(2, ...))) end
+end
 
 ---------------------------------------------------------------- model
 
@@ -58,7 +66,7 @@ end
 
 ---------------------------------------------------------------- data
 
--- Batch k: windows that follow each other, from the start again at the end.
+-- This rank's batch k: windows that follow each other, from the start again at the end.
 local function batches()
   if o.data == "" then
     local x = flare.randint(1, math.min(50257, o.vocabulary), {o.batch, o.block + 1},
@@ -68,20 +76,45 @@ local function batches()
   local tokens = assert(flare.io.safetensors.load(o.data)).tokens:to("i32"):to(o.device) + 1
   local windows = tokens:unfold(1, o.block + 1, o.block) -- they share their ends
   local all = windows:size(1) // o.batch
-  return function(k) return windows:narrow(1, (k - 1) % all * o.batch + 1, o.batch) end
+  return function(k)
+    return windows:narrow(1, ((k - 1) * size + rank) % all * o.batch + 1, o.batch)
+  end
 end
 
 ---------------------------------------------------------------- training
 
 flare.manual_seed(o.seed)
 local model = GPT():to(o.device)
+local count = model:count()
 if o.weights ~= "" then
   model:load_state_dict(assert(flare.io.safetensors.load(o.weights)))
 end
-local optimizer = optim.AdamW(model:parameters(), {lr = o.lr, weight_decay = 0.01})
+local function adamw(params) return optim.AdamW(params, {lr = o.lr, weight_decay = 0.01}) end
+
+local optimizer
+if o.zero > 0 then
+  model = dist.ZeRO(model, adamw, {stage = o.zero})
+  optimizer = model
+else
+  if size > 1 then model = dist.DataParallel(model) end
+  optimizer = adamw(model:parameters())
+end
 local scaler = optim.GradScaler{enabled = o.autocast == "f16"}
-local parameters, batch = model:parameters(), batches()
-print(("%d parameters, batches of %d x %d on %s"):format(model:count(), o.batch, o.block, o.device))
+flare.manual_seed(o.seed + rank)
+local batch = batches()
+say("%d parameters, batches of %d x %d on each of %d GPUs", count, o.batch, o.block, size)
+
+local function update()
+  if o.zero > 0 then
+    model:clip_grad_norm_(1.0)
+    model:step()
+    return
+  end
+  scaler:unscale_(optimizer)
+  optim.clip_grad_norm_(model:parameters(), 1.0)
+  scaler:step(optimizer)
+  scaler:update()
+end
 
 local function step(k)
   local tokens = batch(k)
@@ -89,25 +122,22 @@ local function step(k)
   local loss = flare.autocast(o.autocast ~= "none" and o.autocast or false, model, x, y)
   optimizer:zero_grad()
   scaler:scale(loss):backward()
-  scaler:unscale_(optimizer)
-  optim.clip_grad_norm_(parameters, 1.0)
-  scaler:step(optimizer)
-  scaler:update()
+  update()
   return loss
 end
 
 local clock = flare.core.clock
 local began = clock()
-print(("step 1: loss %.4f, %.2f s"):format(step(1):item(), clock() - began))
+say("step 1: loss %.4f, %.2f s", step(1):item(), clock() - began)
 local last, done = clock(), 1
 for k = 2, o.steps do
   local loss = step(k)
   if k % o.every == 0 or k == o.steps then
     local value, now = loss:item(), clock() -- item() waits for the device
-    print(("step %d: loss %.4f, %d tokens/s"):format(k, value,
-      (k - done) * o.batch * o.block // (now - last)))
+    say("step %d: loss %.4f, %d tokens/s", k, value,
+      (k - done) * o.batch * o.block * size // (now - last))
     last, done = now, k
   end
 end
 local stats = flare.memory.stats(o.device)
-print(("peak %.2f GiB live, %.2f GiB reserved"):format(stats.peak / 2^30, stats.reserved / 2^30))
+say("peak %.2f GiB live, %.2f GiB reserved", stats.peak / 2^30, stats.reserved / 2^30)

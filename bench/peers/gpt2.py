@@ -1,9 +1,10 @@
 """The peer of examples/gpt2.lua: GPT-2 124M in PyTorch, bf16 autocast, eager or compiled.
 usage: gpt2.py MODE BATCH STEPS [FOLDER [f32] [reversed] [math]]   MODE: eager, compile, or make (writes weights and tokens to FOLDER)
+With RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT it is one of several, by DistributedDataParallel.
 With FOLDER it starts from FOLDER/weights.safetensors and reads FOLDER/tokens.safetensors, as the example does;
 `f32`: without autocast. Two ways of the same mathematics that round otherwise: `reversed`, the windows of each batch
 the other way round; `math`, attention by products and softmax."""
-import json, struct, sys, time, torch, torch.nn as nn, torch.nn.functional as F
+import json, os, struct, sys, time, torch, torch.nn as nn, torch.nn.functional as F
 NAMES = {torch.float32: "F32", torch.int32: "I32"}
 def save_file(tensors, path):
     head, blobs, at = {}, [], 0
@@ -53,6 +54,9 @@ if mode == "make":
     p = 1 / torch.arange(1, 50258).float(); ids = torch.multinomial(p, n, True, generator=g)
     even = torch.arange(0, n - 1, 2); ids[even + 1] = (ids[even] * 7 + 13) % 50257
     save_file({"tokens": ids.to(torch.int32)}, folder + "/tokens.safetensors"); sys.exit()
+world = int(os.environ.get("WORLD_SIZE", "1")); rank = int(os.environ.get("RANK", "0"))
+if world > 1:
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"])); torch.distributed.init_process_group("nccl")
 dev = "cuda"; m = GPT().to(dev)
 if folder:
     w = load_file(folder + "/weights.safetensors"); sd = {}
@@ -67,16 +71,20 @@ if folder:
 else:
     fixed = torch.randint(0, 50257, (B, T + 1), device=dev); batch = lambda k: fixed
 op = torch.optim.AdamW(m.parameters(), 3e-4, weight_decay=.01, fused=True)
-f = torch.compile(m) if mode == "compile" else m
+if world > 1: torch.manual_seed(1 + rank); fixed = torch.randint(0, 50257, (B, T + 1), device=dev)
+f = nn.parallel.DistributedDataParallel(m, device_ids=[torch.cuda.current_device()]) if world > 1 else m
+f = torch.compile(f) if mode == "compile" else f
+def say(text):
+    if rank == 0: print(text, flush=True)
 if "math" in sys.argv: torch.backends.cuda.enable_flash_sdp(False); torch.backends.cuda.enable_mem_efficient_sdp(False); torch.backends.cuda.enable_cudnn_sdp(False)
 def step(k):
     t = batch(k); x, y = t[:, :-1], t[:, 1:]
     with torch.autocast(dev, torch.bfloat16, enabled="f32" not in sys.argv): l = f(x, y)
     op.zero_grad(set_to_none=True); l.backward(); nn.utils.clip_grad_norm_(m.parameters(), 1.); op.step(); return l
-t0 = time.time(); l = step(0).item(); print(f"step 1: loss {l:.4f}, {time.time() - t0:.2f} s", flush=True)
+t0 = time.time(); l = step(0).item(); say(f"step 1: loss {l:.4f}, {time.time() - t0:.2f} s")
 last, done = time.time(), 1
 for k in range(2, steps + 1):
     l = step(k - 1)
     if k % 10 == 0 or k == steps:
-        v = l.item(); now = time.time(); print(f"step {k}: loss {v:.4f}, {int((k - done) * B * T / (now - last))} tokens/s", flush=True); last, done = now, k
-print(f"peak {torch.cuda.max_memory_allocated() / 2**30:.2f} GiB live, {torch.cuda.memory_reserved() / 2**30:.2f} GiB reserved")
+        v = l.item(); now = time.time(); say(f"step {k}: loss {v:.4f}, {int((k - done) * B * T * world / (now - last))} tokens/s"); last, done = now, k
+say(f"peak {torch.cuda.max_memory_allocated() / 2**30:.2f} GiB live, {torch.cuda.memory_reserved() / 2**30:.2f} GiB reserved")

@@ -1,31 +1,37 @@
 -- Random kills of a rank, at any moment of its life: every survivor ends within 5 seconds with the
--- same verdict, and nobody is left.  limit: 10 min.  dist_kills.lua [TURNS] [SEED]
+-- same verdict, and nobody is left.  limit: 10 min.
+--   dist_kills.lua [TURNS] [SEED] [RANKS] [cpu|cuda]
 package.path = "./?.lua;./stdlib/?.lua;./stdlib/?/init.lua;" .. package.path
 local launch = require "spec.support.launch"
 
 local turns, seed = tonumber(arg[1] or 100), tonumber(arg[2] or os.time())
+local ranks, device = tonumber(arg[3] or 4), arg[4] or "cpu"
+local first, last = 0.05, 1.55 -- seconds until a kill
+if device == "cuda" then first, last = 0.3, 4.5 end
 math.randomseed(seed)
-print(("%d kills, seed %d"):format(turns, seed))
+print(("%d kills of one of %d ranks on %s, seed %d"):format(turns, ranks, device, seed))
 
-local text = [[
+local text = ("local device = %q\n"):format(device) .. [[
   print("pid", flare.core.net.pid())
+  if device == "cuda" then device = "cuda:" .. dist.local_rank() end
   local model = dist.DataParallel(flare.nn.Sequential(flare.nn.Linear(64, 300), flare.nn.Tanh(),
-    flare.nn.Linear(300, 64)), {bucket_mb = 0.05})
-  local x = flare.randn(16, 64)
+    flare.nn.Linear(300, 64)):to(device), {bucket_mb = 0.05})
+  local x = flare.randn(16, 64):to(device)
   local o = flare.optim.Adam(model:parameters())
   while true do
     o:zero_grad()
     model(x):square():mean():backward()
     o:step()
-    dist.all_gather(x)
+    dist.all_gather(x):sum():item()
   end
 ]]
 
 local worst, bad = 0, 0
 for turn = 1, turns do
-  local folder, rank, wait = launch.folder(text), math.random(0, 3), 0.05 + math.random() * 1.5
+  local folder, rank = launch.folder(text), math.random(0, ranks - 1)
+  local wait = first + math.random() * (last - first)
   local status, out, took = launch.shell(folder, ([[
-    $F launch -n 4 --timeout 20 script.lua & L=$!
+    $F launch -n %d --timeout 20 script.lua & L=$!
     sleep %.3f
     pid=$(pgrep -P $L | sort -n | sed -n %dp)
     [ -n "$pid" ] && kill -KILL $pid || kill -KILL $L
@@ -33,11 +39,11 @@ for turn = 1, turns do
     wait $L; r=$?
     e=$(date +%%s%%N)
     echo "took $(( (e - s) / 1000000 )) ms"
-    exit $r]]):format(wait, rank + 2), 60)
+    exit $r]]):format(ranks, wait, rank + 2), 60)
   local ms = tonumber(out:match "took (%d+) ms") or 99999
   worst = math.max(worst, ms)
   local verdicts, n = {}, 0
-  for k = 0, 3 do
+  for k = 0, ranks - 1 do
     local ok, log = pcall(launch.read, folder, ("logs/rank-%d.log"):format(k))
     local verdict = ok and k ~= rank and log:match "flare: [^\n]*(rank %d[^\n]*)"
     if verdict and not verdicts[verdict] then

@@ -1,0 +1,40 @@
+# GPT-2 124M on 1, 2, 4 ... GPUs, batches of 32 x 1024 on each, bf16: tokens a second of flare and of
+# PyTorch's DistributedDataParallel in the same run, and how they scale. H200s. Limit: 95 s.
+# dist_gpt2.sh [eager|compile] [GPUs, as in "1 2 4"]
+mode=${1:-eager}
+all=$(nvidia-smi -L | grep -c '^GPU')
+counts=${2:-$(for n in 1 2 4 8; do [ $n -le "$all" ] && echo $n; done | { [ "$mode" = eager ] && cat || sed -n '1p;$p'; })}
+w=$(mktemp -d)
+bad=0
+export NCCL_NVLS_ENABLE=0 PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
+median() { # of tokens/s
+  sed -n 's/^step [0-9]*: .* \([0-9]*\) tokens.s.*/\1/p' "$1" | sort -n | awk '{ a[NR] = $1 } END { print a[int((NR + 1) / 2)] }'
+}
+ours() {
+  timeout -k 2 40 flare launch -n "$1" --timeout 30 --logs "$w/logs" examples/gpt2.lua --batch 32 \
+    --steps 41 >"$w/flare.$1" 2>"$w/err" || { echo "FAIL flare on $1: $?"; tail -n 20 "$w/err"; bad=1; }
+}
+theirs() {
+  local r pids=""
+  for ((r = 0; r < $1; r++)); do
+    RANK=$r LOCAL_RANK=$r WORLD_SIZE=$1 MASTER_ADDR=127.0.0.1 MASTER_PORT=$((29600 + $1)) \
+      timeout -k 2 75 python3 bench/peers/gpt2.py "$mode" 32 41 >"$w/torch.$1.$r" 2>"$w/err.$r" &
+    pids="$pids $!"
+  done
+  for r in $pids; do wait $r || bad=1; done
+  mv "$w/torch.$1.0" "$w/torch.$1"
+  [ -n "$(median "$w/torch.$1")" ] || { echo "FAIL PyTorch on $1"; tail -n 5 "$w/err.0"; bad=1; }
+}
+for n in $counts; do ours "$n"; theirs "$n"; done
+first=${counts%% *}
+printf '%-6s %12s %12s %8s %14s %14s   (PyTorch: %s)\n' GPUs flare PyTorch ratio 'flare scales' 'it scales' "$mode"
+for n in $counts; do
+  echo "$n $(median "$w/flare.$n") $(median "$w/torch.$n") $(median "$w/flare.$first") $(median "$w/torch.$first")"
+done | awk -v first="${first}" 'NF == 5 {
+  printf "%-6d %12d %12d %8.2f %13.1f%% %13.1f%%\n", $1, $2, $3, $2 / $3, 100 * $2 / $4 / $1 * first, 100 * $3 / $5 / $1 * first
+  share = $2 / $4; theirs = $3 / $5; ratio = $2 / $3 }
+  END { print (ratio >= 1.1 && share >= theirs ? "PASS" : "SHORT") }'
+for n in $counts; do grep -h 'loss\|peak' "$w/flare.$n" | sed "s/^/flare $n: /" | sed -n '1p;$p'; done
+grep -h 'loss\|peak' "$w/torch.$n" | sed 's/^/PyTorch: /' | sed -n '1p;$p'
+rm -rf "$w"
+[ $bad = 0 ] && echo PASS || { echo FAIL; exit 1; }
