@@ -280,7 +280,7 @@ fl_status fli_tensor_view(fl_tensor *x, const fl_meta *m, const int64_t *stride,
     t->stride[i] = stride[i];
     t->numel *= m->shape[i];
   }
-  t->offset = offset;
+  t->offset = t->numel ? offset : 0; /* of nothing it may be anywhere */
   t->contiguous = is_contiguous(t);
   if (x->storage) {
     fli_storage_retain(x->storage);

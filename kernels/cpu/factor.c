@@ -67,16 +67,14 @@ static fl_status failed(const fl_factor *c, int64_t b, int info,
 static fl_status all(const fl_factor *c, step f, int64_t numbers,
                      int64_t integers, double work, fl_matrix_fault what) {
   deal d = {.c = c, .f = f};
-  if (c->batch == 0)
-    return FL_OK;
   if (c->m > LARGEST || c->n > LARGEST || c->k > INT32_MAX)
     return fli_fail(FL_ESIZE,
                     "%s: matrices of %lld x %lld are too large, %d "
                     "is the most",
                     c->l->op, (long long)c->m, (long long)c->n, LARGEST);
+  int64_t worth = (int64_t)(GRAIN / (work + 1)) + 1;
   d.grain = (c->batch + SHARES - 1) / SHARES;
-  if (work * (double)d.grain < GRAIN)
-    d.grain = (int64_t)(GRAIN / (work + 1)) + 1;
+  d.grain = d.grain > worth ? d.grain : worth;
   int64_t shares = (c->batch + d.grain - 1) / d.grain;
   d.each = (size_t)numbers * (c->wide ? 8 : 4) + (size_t)integers * 4;
   d.each = (d.each + FL_ALIGN) / FL_ALIGN * FL_ALIGN;

@@ -20,6 +20,11 @@ static void spread(const fl_view *v, int own, const fl_view *like, int lead,
 
 static fl_status run(const fl_launch *l, fl_factorization f, fl_dtype d) {
   const fl_view *a = &l->in[0], *y = &l->out[0];
+  int64_t results = 0; /* a batch may be endless, and its matrices empty */
+  for (int k = 0; k < l->n_out; k++)
+    results |= fl_view_numel(&l->out[k]);
+  if (results == 0)
+    return FL_OK;
   fl_factor c = {.l = l, .wide = d == FL_F64, .k = 1};
   c.m = a->shape[a->ndim - 2];
   c.n = a->shape[a->ndim - 1];

@@ -94,13 +94,16 @@ static fl_status split(fli_infer *c, int size) {
   return FL_OK;
 }
 
-/* Of a list attribute; false: it was left out. */
-static bool listed(fli_infer *c, int k, fl_meta *m) {
+/* Of a list attribute; without dims: it was left out. */
+static fl_status listed(fli_infer *c, int k, fl_meta *m) {
   int n;
   const int64_t *v = fl_attr_list(c->attrs, k, &n);
+  if (n > FL_MAX_DIMS)
+    return fli_fail(FL_ESIZE, "%s: a tensor has at most %d dims, not %d",
+                    c->op->info.name, FL_MAX_DIMS, n);
   m->ndim = n;
   memcpy(m->shape, v, (size_t)n * sizeof *v);
-  return n > 0;
+  return FL_OK;
 }
 
 fl_status shape_comm_split(fli_infer *c) {
@@ -116,16 +119,16 @@ fl_status shape_comm_split(fli_infer *c) {
     return split(c, size);
   int64_t root = c->attrs->v[OWN].i;
   FLI_TRY(check_rank(c, root, size));
-  bool said = listed(c, OWN + 1, &given);
+  FLI_TRY(listed(c, OWN + 1, &given));
   if (rank == root) {
     FLI_TRY(split(c, size));
-    if (said && !fli_same_shape(&given, &c->out[0]))
+    if (given.ndim && !fli_same_shape(&given, &c->out[0]))
       return fli_fail(FL_ESHAPE, "%s: shape is %s, but the parts of x are %s",
                       c->op->info.name, fli_shape_text(given.ndim, given.shape),
                       fli_shape_text(c->out[0].ndim, c->out[0].shape));
     return FL_OK;
   }
-  if (!said)
+  if (!given.ndim)
     return fli_fail(FL_EARG, "%s: a rank other than root must say the shape",
                     c->op->info.name);
   c->out[0].ndim = given.ndim;
@@ -142,7 +145,7 @@ fl_status shape_comm_peer(fli_infer *c) {
     return fli_fail(FL_EARG, "%s: peer %lld is this rank itself",
                     c->op->info.name, (long long)peer);
   if (c->op->id == FLI_OP_comm_recv)
-    listed(c, OWN + 1, &c->out[0]);
+    return listed(c, OWN + 1, &c->out[0]);
   return FL_OK;
 }
 

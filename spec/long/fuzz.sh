@@ -1,29 +1,61 @@
 #!/bin/sh
-# Operators with arguments that nobody meant, and spoiled files of every kind, under
-# the address and undefined-behaviour sanitizers: ten minutes of seeds that no run
-# had before, and what was running when something broke. limit: 30 min
+# Ten million calls of operators with arguments that nobody meant, and spoiled files of
+# every kind, under the address and undefined-behaviour sanitizers, from seeds that no run
+# had before. limit: 60 min
+#   FUZZ_PROGRAM  flare with the sanitizers; left out: it is built
+#   FUZZ_JOBS     processes side by side; FUZZ_CALLS: how many calls in all
+#   FUZZ_SECONDS  after which no more seeds are begun
 set -eu
-cmake --preset asan >/dev/null
-cmake --build build-asan --target flare --parallel "$(nproc)" >build-asan/build.log || {
-  cat build-asan/build.log
-  exit 1
-}
-export ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1
+program=${FUZZ_PROGRAM:-build-asan/flare} jobs=${FUZZ_JOBS:-$(nproc)}
+calls=${FUZZ_CALLS:-10000000} seconds=${FUZZ_SECONDS:-3000}
+if [ -z "${FUZZ_PROGRAM:-}" ]; then
+  cmake --preset asan >/dev/null
+  cmake --build build-asan --target flare --parallel "$(nproc)" >build-asan/build.log || {
+    cat build-asan/build.log
+    exit 1
+  }
+fi
+export ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1:hard_rss_limit_mb=4096
 export UBSAN_OPTIONS=print_stacktrace=1
 
-calls=0 files=0 seed=$(date +%s)
-end=$((seed + 600))
-while [ "$(date +%s)" -lt "$end" ]; do
-  seed=$((seed + 1))
-  for what in 'operators 20000' 'files 2000'; do
-    # shellcheck disable=SC2086 # two words
-    timeout -k 5 300 build-asan/flare spec/support/fuzz_run.lua $what "$seed" >build-asan/fuzz.log 2>&1 || {
-      status=$?
-      tail -n 60 build-asan/fuzz.log
-      echo "figure: $what of seed $seed: status $status, see $(pwd)/build-asan/fuzz.log"
-      exit 1
-    }
+room=$(mktemp -d)
+first=$(date +%s)
+end=$((first + seconds)) share=$((calls / jobs))
+
+# $1: operators or files, $2: how many, $3: a seed, $4: whose log. A seed that broke something
+# is run again aloud, so that the log says what was running.
+try() {
+  timeout -k 5 300 "$program" spec/support/fuzz_run.lua "$1" "$2" "$3" quiet >"$room/log.$4" 2>&1 &&
+    return
+  status=$?
+  timeout -k 5 300 "$program" spec/support/fuzz_run.lua "$1" "$2" "$3" >"$room/aloud.$4" 2>&1 || true
+  {
+    echo "finding: $1 $2 of seed $3: status $status"
+    grep -n 'Sanitizer\|runtime error' "$room/log.$4" "$room/aloud.$4" | head -n 4
+    tail -n 60 "$room/aloud.$4"
+  } >>"$room/findings"
+}
+
+worker() { # $1: its number
+  seed=$((first + $1)) done=0 files=0
+  while [ "$(date +%s)" -lt "$end" ] && [ "$done" -lt "$share" ]; do
+    try operators 25000 "$seed" "$1"
+    try files 500 "$seed" "$1"
+    done=$((done + 25000)) files=$((files + 500)) seed=$((seed + jobs))
+    echo "$done $files" >"$room/done.$1"
   done
-  calls=$((calls + 20000)) files=$((files + 2000))
+}
+
+k=0
+while [ "$k" -lt "$jobs" ]; do
+  worker "$k" &
+  k=$((k + 1))
 done
-echo "figure: $calls calls of operators, $files spoiled files: results or errors, nothing else"
+wait
+touch "$room/findings"
+cat "$room/findings"
+found=$(grep -c '^finding:' "$room/findings") || true
+echo "figure: $(cat "$room"/done.* | awk '{c += $1; f += $2} END {print c " calls of operators, " f}')" \
+  "spoiled files, seeds from $first, in $(($(date +%s) - first)) s: $found findings"
+rm -rf "$room"
+[ "$found" = 0 ]

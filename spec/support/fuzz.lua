@@ -1,9 +1,8 @@
--- Calls of operators with arguments that nobody meant, and files with bytes turned over: for
--- spec/fuzz_spec.lua and spec/long/fuzz.sh. What comes back is a result or an error with a
--- message; a crash, a hang or a report of a sanitizer ends the process.
+-- Calls of operators with arguments that nobody meant: for spec/fuzz_spec.lua and
+-- spec/long/fuzz.sh. What comes back is a result or an error with a message; a crash, a hang or a
+-- report of a sanitizer ends the process.
 local flare = require "flare"
-local core, nn, optim = flare.core, flare.nn, flare.optim
-local write = require "spec.support.onnx_write"
+local core = flare.core
 
 local fuzz = {}
 
@@ -16,28 +15,39 @@ local dtypes = {"f32", "f32", "f32", "f64", "f16", "bf16", "i64", "i32", "i16", 
 local strange = {0, -1, -2, 99, -99, 1 << 31, -(1 << 31), 1 << 53, math.maxinteger,
                  math.mininteger, 1 << 40}
 local reals = {0, 1, -1, 0.5, 0.1, 2, 1e-8, 1e300, -1e300, 1 / 0, -1 / 0, 0 / 0}
+local wrong = {"text", true, {}, 1.5, -7, {1, "a"}, print, io.stdout}
+local devices = {"cpu", "sim:0", "sim:1", "sim:99", "cuda:0", "none", 7}
+
+-- Of the call that is being made: where its tensors lie ("mixed": anywhere), and whether it runs
+-- on shapes alone, so that they may be of any size.
+local device, meta
 
 local function integer()
   if random(12) == 1 then return any(strange) end
   return random(-2, 5)
 end
 
-local function shape(most)
+-- Up to eight dims now and then, and sizes that no memory has beside one of 0, or in meta mode.
+local function shape()
   local list = {}
-  for i = 1, random(0, most or 4) do list[i] = any(sizes) end
+  for i = 1, random(random(30) == 1 and 9 or 5) - 1 do list[i] = any(sizes) end
+  if #list > 0 and random(meta and 3 or 60) == 1 then
+    list[random(#list)] = 1 << random(20, 62)
+    if not meta then list[#list + 1] = 0 end
+  end
   return list
 end
 
 -- A tensor whose elements may lie anywhere in a larger one, or be the same.
-local function tensor(given, dtype)
-  local list, x = given or shape()
-  dtype = dtype or any(dtypes)
+local function make(list, dtype, where)
+  local x
   if dtype:find "^[bf]" and dtype ~= "bool" then
     x = flare.randn(list)
   else
     x = flare.randint(random(8) == 1 and -3 or 0, 6, list)
   end
   x = x:to(dtype)
+  if where ~= "cpu" then x = x:to(where) end
   local way, n = random(6), #list
   if n > 0 and way == 1 then
     local dim = random(n)
@@ -50,7 +60,28 @@ local function tensor(given, dtype)
     x = x:unsqueeze(1):expand(random(1, 3), table.unpack(x.shape))
   end
   if random(4) == 1 and dtype:find "^f" then x = x:detach():requires_grad_(true) end
+  if random(300) == 1 then x:close() end
   return x
+end
+
+-- Tensors are used many times: making them would take longer than the calls.
+local kept, count = {}, 0
+
+local function tensor(list, dtype)
+  local where = device == "mixed" and any {"cpu", "sim:0"} or device
+  dtype = dtype or any(dtypes)
+  if meta then return make(list, dtype, where) end
+  local key = dtype .. where .. table.concat(list, ",")
+  local same = kept[key]
+  if not same then
+    same = {}
+    kept[key] = same
+  end
+  local k = random(4)
+  if not same[k] then
+    same[k], count = make(list, dtype, where), count + 1
+  end
+  return same[k]
 end
 
 local function choice(text)
@@ -68,13 +99,13 @@ end
 -- Shapes that often fit each other: the same, its last dims, or another one.
 local function related(base)
   local way = random(5)
-  if way <= 3 then return {table.unpack(base)} end
+  if way <= 3 then return base end
   if way == 4 and #base > 0 then return {table.unpack(base, random(#base))} end
   return shape()
 end
 
 local function value(p, base)
-  if random(40) == 1 then return any {"text", true, {}, 1.5, -7, {1, "a"}, print} end
+  if random(40) == 1 then return any(wrong) end
   if p.kind == "tensor" then
     if p.variadic then
       return list_of(function() return tensor(related(base)) end, 4)
@@ -113,212 +144,114 @@ local function text(x, depth)
   return tostring(x)
 end
 
+local function written(x)
+  local ok, said = pcall(text, x)
+  return ok and said or "(a tensor that is closed)"
+end
+
 -- What there is to do with a result.
 local function use(x)
   if not core.is_tensor(x) then return end
   assert(x:numel() >= 0)
-  if x:numel() > 5000 then return end -- expanded, it may be endless
+  local rows = 1 -- expanded, they may be endless; empty ones are many tables as well
+  for _, size in ipairs(x.shape) do rows = rows * math.max(size, 1) end
+  if rows > 5000 or rows < 0 then return end
   x:totable()
   if x.requires_grad and x.dtype:find "^f" then
     x:sum():backward()
   end
 end
 
---- So many calls of operators, from a seed. `note(text)` hears of each before it is made.
--- @return how many gave results
-function fuzz.operators(count, seed, note)
-  math.randomseed(seed)
-  flare.manual_seed(seed)
-  local rows, fine = core.ops(), 0
-  core.memory.limit(256 << 20)
-  for k = 1, count do
-    local op = any(rows)
-    local base, given, options = shape(), {}, {}
-    if random(3) == 1 then -- all by name, or some of them
-      for _, p in ipairs(op.params) do
-        if not p.optional or random(2) == 1 then options[p.name] = value(p, base) end
-      end
-    else
-      for i, p in ipairs(op.params) do
-        if p.optional and random(3) > 1 then
-          if random(2) == 1 then options[p.name] = value(p, base) end
-        else
-          given[i] = value(p, base)
-        end
-      end
+local function arguments(op)
+  local base, given, options = shape(), {}, {}
+  if random(3) == 1 then -- all by name, or some of them
+    for _, p in ipairs(op.params) do
+      if not p.optional or random(2) == 1 then options[p.name] = value(p, base) end
     end
-    if random(20) == 1 then options.base = any {0, 1, 2} end
-    local arguments, n = {}, 0
-    for i = 1, #op.params do
-      if given[i] == nil then break end
-      n, arguments[i] = i, given[i]
-    end
-    if next(options) then
-      n = n + 1
-      arguments[n] = options
-    end
-    if note then note(("%d of seed %d: %s %s"):format(k, seed, op.name, text(arguments))) end
-    local results = table.pack(pcall(core.ops[op.name], table.unpack(arguments, 1, n)))
-    if results[1] then
-      fine = fine + 1
-      for i = 2, results.n do
-        local ok, message = pcall(use, results[i])
-        assert(ok or type(message) == "string", message)
+  else
+    for i, p in ipairs(op.params) do
+      if p.optional and random(3) > 1 then
+        if random(2) == 1 then options[p.name] = value(p, base) end
+      else
+        given[i] = value(p, base)
       end
-    else
-      assert(type(results[2]) == "string" and #results[2] > 3, results[2])
     end
   end
-  core.memory.limit(0)
-  core.collect()
-  return fine
-end
-
--- A graph with a graph, a function, constants, shapes and windows.
-local function onnx_model()
-  local function branch(op) return {"g", {node = {write.node(op, {"z"}, {"r"})},
-                                          output = {{name = "r"}}}} end
-  return write.model({
-    node = {
-      write.node("Conv", {"x", "w"}, {"c"}, {pads = {"ints", {1, 0, 0, 1}}}),
-      write.node("Reshape", {"c", "s"}, {"f"}),
-      write.node("Own", {"f"}, {"z"}, {by = {"f", 2}}, "local"),
-      write.node("If", {"yes"}, {"y"}, {then_branch = branch "Neg", else_branch = branch "Abs"}),
-      write.node("Slice", {"y", "k", "e", "k", "k"}, {"t"}),
-    },
-    initializer = {
-      write.tensor("w", "f32", {2, 1, 2, 2}, {1, 2, 3, 4, 5, 6, 7, 8}),
-      write.tensor("s", "i64", {2}, {2, -1}), write.tensor("yes", "bool", {}, {1}),
-      write.tensor("k", "i64", {1}, {1}), write.tensor("e", "i64", {1}, {4}),
-    },
-    input = {write.value("x", "f32", {"n", 1, 3, "w"})}, output = {{name = "t"}, {name = "z"}},
-  }, 17, {functions = {{
-    name = "Own", domain = "local", input = {"v"}, output = {"r"}, attribute = {"by"},
-    opset_import = {{version = 17}},
-    node = {{op_type = "LeakyRelu", input = {"v"}, output = {"r"},
-             attribute = {{name = "alpha", ref = "by", type = 1}}}},
-  }}})
-end
-
--- Whatever loads is run, too: results, or an error with a message.
-local function run_model(path)
-  local model, message = flare.onnx.load(path)
-  if not model then return nil, message end
-  core.memory.limit(256 << 20)
-  local ok, problem = pcall(model.run, model, {flare.zeros(1, 1, 3, 3)})
-  core.memory.limit(0)
-  assert(ok or type(problem) == "string", problem)
-  return model
-end
-
--- Files of every kind that is read.
-local function originals(folder)
-  local list = {}
-  local model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
-  local adam = optim.Adam(model:parameters())
-  local path = folder .. "/checkpoint"
-  assert(flare.save(path, {model = model:state_dict(), optimizer = adam:state_dict(),
-                           step = 7, note = "text", list = {1, 2.5, true}}))
-  list.checkpoint = {core.file.read(path), flare.load}
-  path = folder .. "/safetensors"
-  assert(flare.io.safetensors.save(path, {a = core.ones(3, 2), b = core.zeros(5, {dtype = "i64"}),
-                                          c = core.ones(2, {dtype = "bf16"})}, {kind = "test"}))
-  list.safetensors = {core.file.read(path), flare.io.safetensors.load}
-  list["mapped safetensors"] = {list.safetensors[1], function(p)
-    return flare.io.safetensors.load(p, {map = true})
-  end}
-  local idx = string.pack(">I4I4I4I4", 0x803, 3, 4, 5) .. ("\1\2\3"):rep(20)
-  list.idx = {idx, flare.data.idx.read}
-  list.json = {'{"a": [1, 2.5e3, true, null, "t\\u00e9\\n"], "b": {"c": {}}}', function(p)
-    return core.json.decode(core.file.read(p))
-  end}
-  path = folder .. "/npy"
-  assert(flare.io.npy.save(path, core.ones(3, 2)))
-  list.npy = {core.file.read(path), flare.io.npy.load}
-  list["mapped npy"] = {list.npy[1], function(p) return flare.io.npy.load(p, {map = true}) end}
-  path = folder .. "/npz"
-  assert(flare.io.npz.save(path, {a = core.ones(3), b = core.zeros(2, {dtype = "i8"})}))
-  list.npz = {core.file.read(path), flare.io.npz.load}
-  assert(flare.io.npz.save(path, {a = core.ones(99), b = core.ones(2)}, {compress = true}))
-  list["deflated npz"] = {core.file.read(path), flare.io.npz.load}
-  list["ONNX tensor"] = {write.tensor_file("x", "f32", {2, 2}, {1, 2, 3, 4}),
-                         flare.onnx.load_tensor}
-  list["ONNX model"] = {onnx_model(), run_model}
-  local pipe = assert(io.popen("gzip -c > '" .. folder .. "/idx.gz'", "w"))
-  pipe:write(idx)
-  pipe:close()
-  list["idx.gz"] = {core.file.read(folder .. "/idx.gz"), flare.data.idx.read}
+  if random(20) == 1 then options.base = any {0, 1, 2} end
+  if random(50) == 1 then options.device = any(devices) end
+  local list, n = {}, 0
+  for i = 1, #op.params do
+    if given[i] == nil then break end
+    n, list[i] = i, given[i]
+  end
+  if next(options) then
+    n = n + 1
+    list[n] = options
+  end
+  list.n = n
   return list
 end
 
-local function spoiled(bytes)
-  local way = random(6)
-  for _ = 1, way == 1 and 1 or random(8) do
-    local n = #bytes
-    local at = random(way == 2 and math.min(n, 300) or n)
-    if way == 3 then
-      bytes = bytes:sub(1, at)
-    elseif way == 4 then
-      local length = random(0, 20)
-      bytes = bytes:sub(1, at) .. bytes:sub(at + length)
-    elseif way == 5 then
-      local from = random(n)
-      bytes = bytes:sub(1, at) .. bytes:sub(from, from + random(0, 30)) .. bytes:sub(at + 1)
-    else
-      local new = any {string.char(random(0, 255)), "\0", "\255", "-", "9", "[", "{", '"'}
-      bytes = bytes:sub(1, at - 1) .. new .. bytes:sub(at + 1)
-    end
-    if #bytes == 0 then break end
+-- The function of a row, or now and then its method that writes in place.
+local function target(op, list)
+  if op.inplace and random(10) == 1 and core.is_tensor(list[1]) then
+    return list[1][op.name .. "_"]
   end
-  return bytes
+  return core.ops[op.name]
 end
 
-local function same(a, b)
-  if core.is_tensor(a) then
-    return core.is_tensor(b) and a.dtype == b.dtype and a.shape == b.shape
-           and a:bytes() == b:bytes()
-  elseif type(a) ~= "table" then
-    return a == b
+local function under_autocast(...) return core.autocast(any {"bf16", "f16"}, ...) end
+local function plain(f, ...) return f(...) end
+local modes = {[1] = under_autocast, [2] = core.no_grad, [3] = core.anomaly}
+
+local function limit(bytes)
+  for _, where in ipairs {"cpu", "sim:0", "sim:1"} do core.memory.limit(bytes, where) end
+end
+
+-- Makes arguments and calls; true if there was a result.
+local function try(op, note, label)
+  local list = arguments(op)
+  if note then note(label .. op.name .. (meta and " of shapes " or " ") .. written(list)) end
+  local f = target(op, list)
+  local results = table.pack(pcall(modes[random(40)] or plain, f, table.unpack(list, 1, list.n)))
+  if not results[1] then
+    assert(type(results[2]) == "string" and #results[2] > 3, results[2])
+    return false
   end
-  for key, v in pairs(a) do if not same(v, b[key]) then return false end end
-  for key in pairs(b) do if a[key] == nil then return false end end
+  for i = 2, results.n do
+    local ok, message = pcall(use, results[i])
+    assert(ok or type(message) == "string", message)
+  end
   return true
 end
 
---- So many spoiled files, from a seed. A checkpoint that loads has to be what was saved.
--- @param only a pattern that the kinds of files match, or nil
--- @return how many were read nevertheless
-function fuzz.files(count, seed, note, only)
+--- So many calls of operators, from a seed: on the CPU, on the simulated device, on both at once,
+-- of shapes alone. `note(text)` hears of each before it is made.
+-- @return how many gave results
+function fuzz.operators(calls, seed, note)
   math.randomseed(seed)
   flare.manual_seed(seed)
-  local folder = os.tmpname()
-  os.remove(folder)
-  assert(core.file.mkdir(folder))
-  local files, names, fine = originals(folder), {}, 0
-  for name in pairs(files) do
-    if name:find(only or "") then names[#names + 1] = name end
-  end
-  table.sort(names)
-  local whole = assert(flare.load(folder .. "/checkpoint"))
-  local path = folder .. "/spoiled"
-  for k = 1, count do
-    local name = any(names)
-    local bytes = spoiled(files[name][1])
-    if note then note(("%d of seed %d: %s of %d bytes"):format(k, seed, name, #bytes)) end
-    local file <close> = assert(io.open(path, "wb"))
-    assert(file:write(bytes))
-    file:flush()
-    local ok, result, message = pcall(files[name][2], path)
-    assert(ok, result)
-    if result == nil then
-      assert(name == "json" or type(message) == "string", name .. " gave nothing and no reason")
+  local rows, fine = core.ops(), 0
+  limit(256 << 20)
+  for k = 1, calls do
+    local op, way = any(rows), random(20)
+    local label = note and ("%d of seed %d: "):format(k, seed)
+    device = way <= 3 and "sim:0" or way == 4 and "mixed" or "cpu"
+    meta = way == 5
+    local ok, result
+    if meta then
+      ok, result = pcall(core.meta, try, op, note, label)
     else
-      fine = fine + 1
-      assert(name ~= "checkpoint" or bytes == files[name][1] or same(whole, result),
-             "a spoiled checkpoint was read as another one")
+      ok, result = pcall(try, op, note, label)
     end
+    -- arguments are made outside of the call, but may be refused as well
+    assert(ok or type(result) == "string" and not result:find "assertion", result)
+    if ok and result then fine = fine + 1 end
+    if count > 2000 then kept, count = {}, 0 end
   end
-  os.execute("rm -rf '" .. folder .. "'")
+  kept, count = {}, 0
+  limit(0)
+  core.collect()
   return fine
 end
 

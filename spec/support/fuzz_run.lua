@@ -1,10 +1,11 @@
--- fuzz_run.lua operators|files COUNT SEED [KIND]: as spec/support/fuzz.lua says. What was running
--- stands at the end of what is printed, if it does not end with the number of results.
+-- fuzz_run.lua operators|files COUNT SEED [quiet]: as spec/support/fuzz.lua and parsers.lua say.
+-- What was running stands at the end of what is printed, if it does not end with the number of
+-- results; quiet runs are faster, and the same.
 package.path = "./?.lua;" .. package.path
-local fuzz = require "spec.support.fuzz"
+local run = {
+  operators = require "spec.support.fuzz".operators, files = require "spec.support.parsers".files,
+}
 
 io.stdout:setvbuf "no"
-local fine = fuzz[arg[1]](tonumber(arg[2]), tonumber(arg[3]), function(what)
-  io.write(what:sub(1, 200), "\n")
-end, arg[4])
-print(fine)
+local note = arg[4] ~= "quiet" and function(what) io.write(what:sub(1, 300), "\n") end or nil
+print(run[arg[1]](tonumber(arg[2]), tonumber(arg[3]), note))
