@@ -155,6 +155,7 @@ typedef void (*flc_visit)(flc_visitor *v);
   F(gemm)                                                                      \
   F(conv)                                                                      \
   F(attention)                                                                 \
+  F(cumulate)                                                                  \
   F(linalg)                                                                    \
   F(fft)                                                                       \
   F(peer)                                                                      \

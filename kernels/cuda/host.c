@@ -1,6 +1,5 @@
 /* The road over the host: for factorizations and Fourier transforms where
- * NVIDIA's libraries are not there, and for rows that have no kernels of their
- * own here, running products and extremes. Operands are copied to the host, the
+ * NVIDIA's libraries are not there. Operands are copied to the host, the
  * CPU's kernel runs there on its threads, and the results are copied back: the
  * launch waits. */
 #include "backend.h"
@@ -105,12 +104,3 @@ fl_status flc_on_host(const fl_launch *l) {
   }
   return s;
 }
-
-#define ON_HOST(name)                                                          \
-  FLC_KERNEL(name) {                                                           \
-    return flc_on_host(l);                                                     \
-  }
-
-ON_HOST(cumprod)
-ON_HOST(cummax)
-ON_HOST(cummin)

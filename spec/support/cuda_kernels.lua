@@ -28,6 +28,8 @@ return {
   ["conv_plain each_result<1>"] = {48, 0, 0},
   ["conv_plain each_weight<1>"] = {34, 0, 0},
   ["conv_plain weights<1, 2>"] = {211, 0, 0},
+  ["cumulate columns<1, 3, 1>"] = {30, 0, 0},
+  ["cumulate lines<1, 3, 1>"] = {34, 0, 0},
   ["expr fold<1, 0, 1>"] = {32, 0, 0},
   ["expr map<4, 1, 0, 0, 0>"] = {16, 0, 0},
   ["expr reduce<4, 0, 1, 0, 0>"] = {40, 8, 4},
