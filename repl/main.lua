@@ -59,8 +59,7 @@ end
 -- In a job of several ranks: the others hear of it, and the launcher finds the text.
 local function tell(text)
   local core = package.loaded["flare.core"]
-  if core then core.comm.fail(("rank %s failed: %s"):format(os.getenv "RANK" or "?",
-    text:match "^[^\n]*")) end
+  if core then core.comm.fail(text:match "^[^\n]*") end
   local path = os.getenv "FLARE_ERROR_FILE"
   local file <close> = path and io.open(path, "w") or nil
   if file then file:write(text, "\n") end

@@ -331,6 +331,23 @@ static void fill(fl_runtime *rt, fl_comm_note *n, const fl_call *c,
            c->site ? fl_site_text(rt, c->site) : "");
 }
 
+/* With `check`, calls of an engine that does not compare them are compared by
+ * the group's first one that does. */
+static fl_status agree(fl_runtime *rt, group *g, const fl_launch *l) {
+  const fl_comm_note *n = l->comm;
+  if (!rt->comm->options.check || !n->link || n->link->engine->agree ||
+      n->lane != FL_COMM_TOGETHER)
+    return FL_OK;
+  for (int k = 0; k < FLI_MAX_BACKENDS; k++)
+    if (g->link[k] && g->link[k]->engine->agree) {
+      fl_comm_call c = {.in = NULL};
+      fl_comm_read(l, &c);
+      return g->link[k]->engine->agree(g->link[k], &c,
+                                       ++g->seq[k][FL_COMM_TOGETHER]);
+    }
+  return FL_OK;
+}
+
 fl_status fli_comm_begin(fl_runtime *rt, const fl_call *c, fl_launch *l,
                          fl_tensor *const *out) {
   group *g = NULL;
@@ -353,6 +370,7 @@ fl_status fli_comm_begin(fl_runtime *rt, const fl_call *c, fl_launch *l,
   n->async = n->kind != FL_COMM_BARRIER && l->attrs->v[1].i != 0 && link &&
              !(fli_backend(rt, d)->flags & FL_BACKEND_ASYNC);
   l->comm = n;
+  FLI_TRY(agree(rt, g, l));
   return n->async ? keep(rt->comm, n, in, l->n_out ? out[0] : NULL) : FL_OK;
 }
 
@@ -400,8 +418,12 @@ const char *fl_comm_verdict(fl_runtime *rt) {
 }
 
 void fl_comm_fail(fl_runtime *rt, const char *why) {
-  if (rt->comm && rt->comm->board)
-    rt->comm->board->fail(rt->comm->board, rt->comm->options.rank, why);
+  struct fli_comm *m = rt->comm;
+  char what[1024];
+  if (!m || !m->board)
+    return;
+  snprintf(what, sizeof what, "rank %d failed: %s", m->options.rank, why);
+  m->board->fail(m->board, m->options.rank, what);
 }
 
 fl_status fl_comm_watch(const char *key, int size, fl_board **b) {

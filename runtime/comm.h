@@ -116,7 +116,7 @@ typedef struct fl_comm_options {
   const char *key; /* the job's secret, in hex; the same on all ranks */
   int rank, size;
   double timeout, first; /* seconds; for the first call of a group */
-  bool check;            /* compare the lines of the script, too */
+  bool check; /* compare the lines of the script, too, and all engines' calls */
   bool (*interrupted)(void *context); /* this thread only; may be NULL */
   void *context;
   fl_board *board; /* set by the runtime */
@@ -137,6 +137,10 @@ struct fl_comm {
                     const unsigned char *ticket, fl_comm_link **link);
   void (*unlink)(fl_comm *c, fl_comm_link *link);
   fl_status (*run)(const fl_comm_call *c);
+  /* Whether all ranks want the same: of a call together that another engine of
+   * the group is to do; `seq`: its number among those of this one. NULL: this
+   * engine's own calls are not compared either. */
+  fl_status (*agree)(fl_comm_link *link, const fl_comm_call *c, uint64_t seq);
   /* of async calls; NULL for engines with streams */
   fl_status (*wait)(fl_comm_link *link, int lane, uint64_t seq);
   bool (*done)(fl_comm_link *link, int lane, uint64_t seq);

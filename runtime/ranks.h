@@ -44,7 +44,7 @@ FL_API bool fl_comm_done(fl_runtime *rt, int group, fl_device d, int lane,
 /* Why the job has failed and where everybody was, "" if it has not; a text that
  * lives until the next call. */
 FL_API const char *fl_comm_verdict(fl_runtime *rt);
-/* Tells all ranks that this one has failed. */
+/* Tells all ranks that this one has failed, and why. */
 FL_API void fl_comm_fail(fl_runtime *rt, const char *why);
 /* For who starts ranks: the board of a job, without being one of them. */
 FL_API fl_status fl_comm_watch(const char *key, int size, fl_board **b);

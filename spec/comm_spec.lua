@@ -197,9 +197,16 @@ describe("two engines in one group", function()
   local fakes = require "spec.support.fakes"
   local place = os.tmpname() .. ".d"
 
-  it("count calls of their own, so neither waits for the other's", function()
+  local settings = ("FLARE_CUDA_PATH='%s' FLARE_CUDA_HIDE=libcublasLt,libcudnn FLARE_PACK=none")
+    :format(place)
+
+  setup(function()
     fakes.machine(place)
     fakes.build(place, "libnccl.so.2", "all versions", "-D NCCL -D MAJOR=0 -D MINOR=0")
+  end)
+  teardown(function() os.execute("rm -rf " .. place) end)
+
+  it("count calls of their own, so neither waits for the other's", function()
     ranks.good(2, [[
       comm.attach(0, "nccl", "cuda:0", "a ticket that the fake does not read")
       local far, near = flare.empty(3, {device = "cuda:0"}), flare.ones(3)
@@ -211,8 +218,31 @@ describe("two engines in one group", function()
         comm.wait(0, "cpu", comm.last(0, "cpu"))
         assert(y:sum():item() == 6)
       end
-    ]], {settings = ("FLARE_CUDA_PATH='%s' FLARE_CUDA_HIDE=libcublasLt,libcudnn FLARE_PACK=none")
-      :format(place)})
-    os.execute("rm -rf " .. place)
+    ]], {settings = settings})
+  end)
+
+  it("compare each other's calls where that is asked for", function()
+    local cases = {
+      {"far:comm_broadcast()", "broadcast #2 f32 %(3%) root 0 by nccl at"},
+      {"flare.empty(4, {device = 'cuda:0'}):comm_all_reduce()",
+        "all_reduce #2 f32 %(4%) sum by nccl at"},
+      {"far:to('f64'):comm_all_reduce()", "all_reduce #2 f64 %(3%) sum by nccl at"},
+      {"far:comm_all_reduce{reduce = 'max'}", "all_reduce #2 f32 %(3%) max by nccl at"},
+      {"near:comm_all_reduce()", "all_reduce #2 f32 %(3%) sum at"},
+    }
+    for _, case in ipairs(cases) do
+      local results = ranks.run(2, ([[
+        comm.attach(0, "nccl", "cuda:0", "a ticket that the fake does not read")
+        local far, near = flare.empty(3, {device = "cuda:0"}), flare.ones(3)
+        far:comm_all_reduce()
+        if rank == 1 then %s else far:comm_all_reduce() end
+      ]]):format(case[1]), {settings = settings, check = true})
+      for _, r in ipairs(results) do
+        assert.equal(1, r.status)
+        assert.truthy(r.output:find("rank 1 called " .. case[2]), r.output)
+        assert.truthy(r.output:find "but rank 0 called all_reduce #2 f32 %(3%) sum by nccl at",
+          r.output)
+      end
+    end
   end)
 end)

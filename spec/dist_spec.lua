@@ -42,6 +42,14 @@ describe("flare.dist", function()
       assert.equal(0, status)
       assert.equal("0 1\t0\n", out)
     end
+    local failing = launch.folder [[
+      if rank == 1 then error "odd" end
+      dist.barrier()
+    ]]
+    local _, told = launch.shell(failing, "for r in 0 1; do env PMI_RANK=$r PMI_SIZE=2 "
+      .. "MPI_LOCALRANKID=$r MPI_LOCALNRANKS=2 $F script.lua & done; wait")
+    assert.truthy(told:find "script.lua:%d+: rank 1 failed: script.lua:4: odd", told)
+    launch.remove(failing)
     local status, out = launch.shell(folder, "RANK=5 WORLD_SIZE=2 $F script.lua")
     assert.equal(1, status)
     assert.truthy(out:find("RANK is 5 and WORLD_SIZE 2", 1, true), out)

@@ -212,6 +212,21 @@ static fl_status host_run(const fl_comm_call *c) {
   return FL_OK;
 }
 
+static fl_status host_agree(fl_comm_link *link, const fl_comm_call *c,
+                            uint64_t seq) {
+  host_link *l = (host_link *)link;
+  fl_board *board = l->host->o.board;
+  lane *q = &l->lanes[FL_COMM_TOGETHER];
+  fl_status s = lane_wait(l, q, seq - 1);
+  if (!s) {
+    board->begin(board, c->note);
+    s = fl_host_agree(l, c, seq);
+    board->end(board, c->note);
+  }
+  lane_end(q, seq, s, false);
+  return s;
+}
+
 static fl_status host_wait(fl_comm_link *link, int number, uint64_t seq) {
   host_link *l = (host_link *)link;
   return lane_wait(l, &l->lanes[number], seq);
@@ -356,6 +371,7 @@ fl_status fl_host_open(const fl_comm_options *o, fl_comm **c) {
                        .link = host_link_new,
                        .unlink = host_unlink,
                        .run = host_run,
+                       .agree = host_agree,
                        .wait = host_wait,
                        .done = host_done,
                        .close = host_close};

@@ -17,6 +17,7 @@ typedef struct word { /* one writer, many who wait */
 } word;
 
 typedef struct deed { /* a call, to be compared with the others' */
+  char engine[8];
   uint64_t seq;
   int kind, reduce, way, peer, dtype;
   size_t count;
@@ -69,6 +70,7 @@ typedef struct host_link {
   size_t piece, part, letter; /* bytes of a half */
   unsigned step;              /* of this rank */
   bool fresh;                 /* nothing of the call was compared yet */
+  int place;                  /* of this call's deed */
   int half;                   /* of the stage, of the last piece */
   int spins;
   atomic_bool stop;
@@ -80,6 +82,8 @@ void fl_host_set(word *w, unsigned value);
 fl_status fl_host_await(host_link *l, const fl_comm_note *n, word *w,
                         unsigned value);
 fl_status fl_host_together(host_link *l, const fl_comm_call *c);
+/* Compares a call, this engine's call `seq`, that another engine is to do. */
+fl_status fl_host_agree(host_link *l, const fl_comm_call *c, uint64_t seq);
 fl_status fl_host_pass(host_link *l, const fl_comm_call *c);
 
 #endif

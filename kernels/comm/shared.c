@@ -38,6 +38,7 @@ static char *letter(host_link *l, int from, int to, unsigned half) {
 
 static void describe(const fl_comm_call *c, deed *d) {
   const fl_comm_note *n = c->note;
+  snprintf(d->engine, sizeof d->engine, "%s", n->link->engine->name);
   d->seq = n->seq;
   d->kind = (int)c->kind;
   d->reduce = (int)c->reduce;
@@ -50,8 +51,9 @@ static void describe(const fl_comm_call *c, deed *d) {
 }
 
 static bool same(const deed *a, const deed *b, bool lines) {
-  return a->seq == b->seq && a->kind == b->kind && a->reduce == b->reduce &&
-         a->way == b->way && a->peer == b->peer && a->count == b->count &&
+  return strcmp(a->engine, b->engine) == 0 && a->seq == b->seq &&
+         a->kind == b->kind && a->reduce == b->reduce && a->way == b->way &&
+         a->peer == b->peer && a->count == b->count &&
          (a->dtype == b->dtype || a->kind == FL_COMM_BARRIER) &&
          (!lines || strcmp(a->site, b->site) == 0);
 }
@@ -65,6 +67,7 @@ static void say(const deed *d, char *text, size_t room) {
   static const char *const ways[] = {"auto", "nccl", "ring", "one_shot",
                                      "two_shot"};
   char root[32] = "";
+  bool here = strcmp(d->engine, "host") == 0;
   if (d->kind == FL_COMM_BARRIER) {
     snprintf(text, room, "barrier #%llu at %.95s", (unsigned long long)d->seq,
              d->site);
@@ -74,16 +77,18 @@ static void say(const deed *d, char *text, size_t room) {
     snprintf(root, sizeof root, " root %d", d->peer);
   bool sums = d->kind == FL_COMM_ALL_REDUCE || d->kind == FL_COMM_REDUCE ||
               d->kind == FL_COMM_REDUCE_SCATTER;
-  snprintf(text, room, "%s #%llu %s %s%s%s%s%s%s at %.95s", kinds[d->kind % 11],
-           (unsigned long long)d->seq, fl_dtype_name((fl_dtype)d->dtype),
+  snprintf(text, room, "%s #%llu %s %s%s%s%s%s%s%s%.7s at %.95s",
+           kinds[d->kind % 11], (unsigned long long)d->seq,
+           fl_dtype_name((fl_dtype)d->dtype),
            fli_shape_text(d->x.ndim, d->x.shape), sums ? " " : "",
            sums ? reduces[d->reduce & 3] : "", d->way ? " " : "",
-           d->way ? ways[d->way % 5] : "", root, d->site);
+           d->way ? ways[d->way % 5] : "", root, here ? "" : " by ",
+           here ? "" : d->engine, d->site);
 }
 
 /* What most ranks call is taken to be right; between two, the lower rank's. */
-static fl_status compare(host_link *l, const fl_comm_call *c) {
-  int n = l->base.size, best = 0, votes = 0, half = (int)(c->note->seq & 1);
+static fl_status compare(host_link *l) {
+  int n = l->base.size, best = 0, votes = 0, half = l->place;
   bool lines = l->host->o.check, differ = false;
   char theirs[300], ours[300], what[900];
   for (int k = 1; k < n && !differ; k++)
@@ -133,7 +138,7 @@ static fl_status phase(host_link *l, const fl_comm_call *c) {
   if (s || !l->fresh)
     return s;
   l->fresh = false;
-  return compare(l, c);
+  return compare(l);
 }
 
 typedef struct span { /* a piece of every block, in elements */
@@ -303,16 +308,27 @@ static doer choose(const host_link *l, const fl_comm_call *c, int *blocks) {
              : two_shot;
 }
 
+/* Says what this rank wants, to be compared after the next phase. */
+static void begin(host_link *l, const fl_comm_call *c, uint64_t seq) {
+  l->place = (int)(seq & 1);
+  describe(c, &member_of(l, l->base.rank)->deeds[l->place]);
+  l->fresh = true;
+}
+
+fl_status fl_host_agree(host_link *l, const fl_comm_call *c, uint64_t seq) {
+  begin(l, c, seq);
+  return phase(l, c);
+}
+
 fl_status fl_host_together(host_link *l, const fl_comm_call *c) {
-  int blocks, half = (int)(c->note->seq & 1);
+  int blocks;
   if (c->way == FL_COMM_NCCL)
     return fli_fail(FL_EARG,
                     "comm_all_reduce: algorithm nccl is for GPUs; this "
                     "group's are ring, one_shot, two_shot");
-  describe(c, &member_of(l, l->base.rank)->deeds[half]);
-  l->fresh = true;
   if (c->count == 0)
-    return phase(l, c);
+    return fl_host_agree(l, c, c->note->seq);
+  begin(l, c, c->note->seq);
   doer f = choose(l, c, &blocks);
   size_t room = l->piece / fl_dtype_size(c->dtype) / (size_t)blocks;
   fl_status s = FL_OK;
