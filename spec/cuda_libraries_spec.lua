@@ -158,4 +158,18 @@ describe("NVIDIA's libraries", function()
     end
     assert.truthy(doctor:find "status=0\n$", doctor)
   end)
+
+  it("that are missing leave factorizations and transforms to the host", function()
+    local folder = place .. "/host"
+    fakes.machine(folder)
+    local there = [[
+      local flare = require "flare"
+      local x = flare.tensor({{2, 0}, {0, 4}}, {device = "cuda"})
+      print(table.concat((x:inv():to "cpu" + 0):reshape(4):tolist(), " "))
+      print(table.concat(x:rdft():to "cpu":reshape(8):tolist(), " "))]]
+    for _, name in ipairs {"libcublas", "libcusolver"} do
+      local out = fakes.run(folder, "FLARE_CUDA_HIDE=libcufft,libcublasLt," .. name, there)
+      assert.equal("0.5 0.0 0.0 0.25\n2.0 0.0 2.0 0.0 4.0 0.0 -4.0 0.0\n", out)
+    end
+  end)
 end)

@@ -14,8 +14,12 @@ function fakes.build(folder, name, sources, defines)
   assert(said == "", said)
 end
 
---- A folder with a driver whose kernels do nothing (machine.c), and a compiler for them.
+--- A folder with a driver whose kernels do nothing (machine.c), a compiler for them, and
+-- libraries that do nothing either.
 function fakes.machine(folder)
+  fakes.build(folder, "libcublas.so.13", "all handles", "-D CUBLAS")
+  fakes.build(folder, "libcusolver.so.12", "all handles", "-D CUSOLVER")
+  fakes.build(folder, "libcufft.so.12", "all", "-D CUFFT")
   fakes.build(folder, "libcuda.so.1", "all machine", "-D DRIVER")
   fakes.build(folder, "libnvrtc.so.13", "all compiler", "-D COMPILER")
 end
