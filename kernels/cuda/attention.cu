@@ -142,7 +142,7 @@ template <int D> void few_unpack(float (&to)[8], const uint4 &from) {
  * empty. A row of W columns is 16 bytes of each of W / 8 lanes; such groups
  * take keys in turns, and are joined in the end. */
 template <int D, int W, int Q>
-__global__ void __launch_bounds__(ATT_THREADS)
+__global__ void __launch_bounds__(ATT_THREADS, Q == 1 ? 8 : 1)
     few(const __grid_constant__ attention_args a) {
   enum {
     LANES = W / 8,

@@ -274,21 +274,32 @@ __global__ void __launch_bounds__(256)
   }
 }
 
-/* Elements of 16 bits, by way of shared memory. */
+/* Elements of 16 bits by way of shared memory, inputs a multiple of 8: eight at
+ * a time are read and written. */
 template <int WD>
 __global__ void __launch_bounds__(256)
     turn_weights(const __grid_constant__ conv_turn_args a) {
-  extern __shared__ uint16_t matrix[];
+  extern __shared__ uint4 room[];
+  const uint16_t *matrix = (const uint16_t *)room;
   int n = a.inputs * a.taps, cols = a.back ? a.taps : a.inputs;
   int step = a.back ? a.inputs : a.taps; /* of what was read */
-  const uint16_t *from = (const uint16_t *)a.from + (int64_t)blockIdx.x * n;
+  const uint4 *from = (const uint4 *)a.from + (int64_t)blockIdx.x * (n / 8);
   uint16_t *to = (uint16_t *)a.to + (int64_t)blockIdx.x * n;
-  for (int i = threadIdx.x; i < n; i += blockDim.x)
-    matrix[i] = from[i];
+#pragma unroll 4
+  for (int i = threadIdx.x; i < n / 8; i += blockDim.x)
+    room[i] = from[i];
   __syncthreads();
-  for (int i = threadIdx.x; i < n; i += blockDim.x) {
-    int row = i / cols;
-    to[i] = matrix[(i - row * cols) * step + row];
+  for (int i = 8 * threadIdx.x; i < n; i += 8 * blockDim.x) {
+    fl_vec<uint16_t, 8> v;
+    int row = i / cols, col = i - row * cols;
+#pragma unroll
+    for (int e = 0; e < 8; e++) {
+      v.at[e] = matrix[col * step + row];
+      bool end = ++col == cols;
+      col = end ? 0 : col;
+      row += end;
+    }
+    fl_leave(to + i, v);
   }
 }
 

@@ -239,7 +239,8 @@ fl_status flc_conv_turn_weights(const fl_launch *l, const flc_conv *c,
   conv_turn_args a = {from, to, (int)c->inputs, (int)taps, back};
   flc_spec spec = FLC_SPEC("conv", "turn_weights", 0);
   flc_grid g = {.x = (unsigned)c->outputs, .block = 256};
-  if (n * 2 <= 48 << 10) {
+  if (n * 2 <= 48 << 10 && c->inputs % 8 == 0 && flc_aligned(from, 16) &&
+      flc_aligned(to, 16)) {
     g.shared = (unsigned)(n * 2);
     return FLC_RUN(l, spec, g, a);
   }

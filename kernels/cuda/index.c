@@ -5,8 +5,9 @@
 
 #include <string.h>
 
-#define LANE   16   /* positions for a place that one thread adds up */
-#define SORTED 4096 /* floats to add that are put in order first */
+#define LANE   16         /* positions for a place that one thread adds up */
+#define SORTED 4096       /* floats to add that are put in order first */
+#define LINE   (48 << 10) /* bytes of a line that is added to on chip */
 
 static flc_grid grid_of(int64_t threads) {
   int64_t blocks = flc_ceil_div(threads, INDEX_THREADS), most = 1 << 30;
@@ -364,6 +365,16 @@ static fl_status scatter_sums(const fl_launch *l, pick_args *a,
     return FL_ENOMEM;
   a->y = y->data;
   row_major(all.ndim, all.shape, to);
+  int64_t bytes = all.shape[dim] * (int64_t)fl_dtype_size(y->dtype),
+          each = index->shape[dim], blocks = flc_numel(index) / each;
+  if (!lanes && to[dim] == 1 && bytes <= LINE && each >= all.shape[dim] / 4 &&
+      blocks >= flc_chip_of(l)->processors && blocks <= INT32_MAX) {
+    plan(a, index, dim, to, from, true);
+    flc_spec lines = FLC_SPEC("index", "add_lines", y->dtype);
+    flc_grid g = {
+        .x = (unsigned)blocks, .block = 512, .shared = (unsigned)bytes};
+    return FLC_RUN(l, lines, g, *a);
+  }
   plan(a, index, dim, to, from, lanes);
   flc_spec spec = lanes ? FLC_SPEC("index", "add_lanes", y->dtype)
                         : FLC_SPEC("index", "add", y->dtype);
@@ -494,8 +505,10 @@ void flc_visit_index(flc_visitor *v) {
               false);
       visit(v, FLC_SPEC("index", "carry", d, FL_I32, how), quick);
     }
-    if (sum_type((fl_dtype)d) == (fl_dtype)d)
+    if (sum_type((fl_dtype)d) == (fl_dtype)d) {
       visit(v, FLC_SPEC("index", "add", d), d == FL_F32);
+      visit(v, FLC_SPEC("index", "add_lines", d), d == FL_F32);
+    }
   }
   visit(v, FLC_SPEC("index", "keys", FL_I32), true);
   visit(v, FLC_SPEC("index", "places", FL_I32), true);

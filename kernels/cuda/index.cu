@@ -183,6 +183,45 @@ template <int D> __global__ void add(const __grid_constant__ pick_args a) {
   }
 }
 
+/* The same where a lane of y lies side by side and fits in shared memory: a
+ * block for each lane. */
+template <int D>
+__global__ void __launch_bounds__(512)
+    add_lines(const __grid_constant__ pick_args a) {
+  typedef FL_S(D) S;
+  enum { EACH = 4 };
+  extern __shared__ double room[];
+  S *sum = (S *)room;
+  place p = place_of(a, blockIdx.x);
+  S *y = (S *)a.y + p.y;
+  const S *src = (const S *)a.src + p.src;
+  for (int64_t i = threadIdx.x; i < a.index.bound; i += blockDim.x)
+    sum[i] = y[i];
+  __syncthreads();
+  for (int64_t first = threadIdx.x; first < a.steps;
+       first += EACH * blockDim.x) {
+    int64_t to[EACH];
+    S v[EACH];
+#pragma unroll
+    for (int j = 0; j < EACH; j++) {
+      int64_t s = first + j * blockDim.x, at;
+      to[j] = -1;
+      if (s >= a.steps)
+        break;
+      v[j] = src[s * a.src_step];
+      if (position(a.index, p.index + s * a.index_step, &at))
+        to[j] = at;
+    }
+#pragma unroll
+    for (int j = 0; j < EACH; j++)
+      if (first + j * blockDim.x < a.steps && to[j] >= 0)
+        atomic_add(sum + to[j], v[j]);
+  }
+  __syncthreads();
+  for (int64_t i = threadIdx.x; i < a.index.bound; i += blockDim.x)
+    y[i] = sum[i];
+}
+
 /* --- sums of slices --- */
 
 template <int D> __global__ void keys(const __grid_constant__ keys_args a) {

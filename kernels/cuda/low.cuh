@@ -28,6 +28,28 @@ template <bool LOW> inline double fl_power_of(double x) {
   return exp(x);
 }
 
+/* Near 0 a polynomial, where 1 less nearly 1 has few digits. */
+template <bool LOW> inline float fl_tanh_of(float x) {
+  if (!LOW)
+    return fl_tanh(x);
+  float t = x * x, p = fmaf(-0.0539682540f, t, 0.133333333f),
+        e = fl_power_of<LOW>(2 * x);
+  p = fmaf(fmaf(p, t, -0.333333333f), t * x, x);
+  return fabsf(x) < 0.35f ? p : 1 - 2 * fl_low_inverse(1 + e);
+}
+template <bool LOW> inline double fl_tanh_of(double x) {
+  return fl_tanh(x);
+}
+template <bool LOW> inline float fl_silu_d_of(float x) {
+  if (!LOW)
+    return fl_silu_d(x);
+  float s = fl_low_inverse(1 + fl_power_of<LOW>(-x));
+  return s + x * s * (1 - s);
+}
+template <bool LOW> inline double fl_silu_d_of(double x) {
+  return fl_silu_d(x);
+}
+
 /* exp(-a^2 / 2), and Phi(-a) over that: a polynomial of 1 / (1 + 3 a / 8), from
  * a least-squares fit on 0 to 13. */
 inline float fl_low_bell(float a) {

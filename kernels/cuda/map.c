@@ -240,8 +240,12 @@ static bool run_flat(const fl_launch *l, const flc_row *r, const fl_view *y,
     spec.t[spec.n++] = in[1].dtype; /* of two dtypes */
   spec.text = r->text;
   set_params(a.p, l, r);
-  flc_grid g = {.x = blocks_for(l, flc_ceil_div(a.n, (int64_t)v)),
-                .block = THREADS};
+  /* a vector for each thread, or several where the chip is full with them */
+  int64_t vectors = flc_ceil_div(a.n, (int64_t)v),
+          full = (int64_t)flc_chip_of(l)->processors * 2048;
+  if (vectors >= full * MAP_TURNS(n_in))
+    vectors = flc_ceil_div(vectors, MAP_TURNS(n_in));
+  flc_grid g = {.x = blocks_for(l, vectors), .block = THREADS};
   *s = FLC_RUN(l, spec, g, a);
   return true;
 }

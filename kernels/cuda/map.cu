@@ -16,6 +16,9 @@ template <> inline int64_t number<int64_t>(const map_number &v) { return v.i; }
 /* As rows write them; LOW is `row`'s. */
 #define fl_gelu(x, approx)   fl_gelu_of<LOW, T>(x, approx)
 #define fl_gelu_d(x, approx) fl_gelu_d_of<LOW, T>(x, approx)
+#define fl_exp(x)            fl_power_of<LOW>(x)
+#define fl_tanh(x)           fl_tanh_of<LOW>(x)
+#define fl_silu_d(x)         fl_silu_d_of<LOW>(x)
 
 template <bool LOW, class T>
 T row(const T *v, const double *p, int bits) {
@@ -26,17 +29,21 @@ T row(const T *v, const double *p, int bits) {
 
 #undef fl_gelu
 #undef fl_gelu_d
+#undef fl_exp
+#undef fl_tanh
+#undef fl_silu_d
 
-/* Operand k of V elements from i on into v[][k]. */
+/* Operand k of V elements from i on into v[][k]; `left` of them there are. */
 template <class S, class T, int IN, int V>
-inline void take(const map_flat &a, int k, int64_t i, bool whole, T (*v)[IN]) {
+inline void take(const map_flat &a, int k, int64_t i, int64_t left,
+                 T (*v)[IN]) {
   const S *p = (const S *)a.in[k] + i;
   fl_vec<S, V> x;
-  if (a.in[k] && whole)
+  if (a.in[k] && left >= V)
     x = fl_read<S, V>(p);
   else if (a.in[k])
     for (int j = 0; j < V; j++)
-      x.at[j] = p[i + j < a.n ? j : 0];
+      x.at[j] = p[j < left ? j : 0];
 #pragma unroll
   for (int j = 0; j < V; j++)
     v[j][k] = a.in[k] ? fl_get<T>(x.at[j]) : number<T>(a.number[k]);
@@ -44,31 +51,56 @@ inline void take(const map_flat &a, int k, int64_t i, bool whole, T (*v)[IN]) {
 
 /* D: dtype of the inputs, O: of the result, IN: how many inputs (a number has no
  * memory), V: elements a thread takes at once, E: dtype of the second input. */
-template <int D, int O, int IN, int V, int E = D>
-__global__ void __launch_bounds__(256) flat(const __grid_constant__ map_flat a) {
-  typedef FL_S(D) S;
+template <int D, int O, int IN, int V, int E> struct flat_vector {
   typedef FL_S(O) Y;
   typedef FL_W(D) T;
-  const int64_t step = fl_threads() * V;
-  for (int64_t i = fl_thread() * V; i < a.n; i += step) {
-    fl_vec<Y, V> y;
-    T v[V][IN];
-    bool whole = i + V <= a.n;
+  T v[V][IN];
+
+  void read(const map_flat &a, int64_t i, int64_t left) {
 #pragma unroll
     for (int k = 0; k < IN; k++)
       if (k == 1)
-        take<FL_S(E), T, IN, V>(a, k, i, whole, v);
+        take<FL_S(E), T, IN, V>(a, k, i, left, v);
       else
-        take<S, T, IN, V>(a, k, i, whole, v);
+        take<FL_S(D), T, IN, V>(a, k, i, left, v);
+  }
+  void write(const map_flat &a, int64_t i, int64_t left) const {
+    fl_vec<Y, V> y;
 #pragma unroll
     for (int j = 0; j < V; j++)
       y.at[j] = fl_put<Y>(row<D == FL_F16 || D == FL_BF16>(v[j], a.p, a.bits));
-    if (whole)
-      fl_write<Y, V>((Y *)a.y + i, y);
+    if (left >= V)
+      fl_leave((Y *)a.y + i, y);
     else
+#pragma unroll
       for (int j = 0; j < V; j++)
-        if (i + j < a.n)
+        if (j < left)
           ((Y *)a.y)[i + j] = y.at[j];
+  }
+};
+
+/* A thread takes MAP_TURNS vectors, far apart: all are under way before the
+ * first is needed. */
+template <int D, int O, int IN, int V, int E = D>
+__global__ void __launch_bounds__(256) flat(const __grid_constant__ map_flat a) {
+  enum { TURNS = MAP_TURNS(IN) };
+  const int64_t step = fl_threads() * V;
+  int64_t i = fl_thread() * V;
+#pragma unroll 1
+  for (; i + (TURNS - 1) * step + V <= a.n; i += TURNS * step) {
+    flat_vector<D, O, IN, V, E> x[TURNS];
+#pragma unroll
+    for (int u = 0; u < TURNS; u++)
+      x[u].read(a, i + u * step, V);
+#pragma unroll
+    for (int u = 0; u < TURNS; u++)
+      x[u].write(a, i + u * step, V);
+  }
+#pragma unroll 1
+  for (; i < a.n; i += step) {
+    flat_vector<D, O, IN, V, E> x;
+    x.read(a, i, a.n - i);
+    x.write(a, i, a.n - i);
   }
 }
 

@@ -36,7 +36,13 @@ static fl_status draw(const fl_launch *l, const char *entry, draw_args *a,
   if (a->n == 0)
     return FL_OK;
   flc_spec spec = FLC_SPEC("random", entry, y->dtype);
-  return FLC_RUN(l, spec, grid_of(flc_ceil_div(a->n, 16 / size)), *a);
+  flc_grid g = grid_of(flc_ceil_div(a->n, 16 / size));
+  /* without an input there is nothing to wait for, and what a thread does once
+   * is as long as a few turns */
+  unsigned full = (unsigned)flc_chip_of(l)->processors * 2048 / BLOCK;
+  if (!a->x && g.x > full)
+    g.x = full;
+  return FLC_RUN(l, spec, g, *a);
 }
 
 /* --- rand, randn, randint --- */
@@ -207,13 +213,22 @@ FLC_KERNEL(multinomial) {
                    .replacement = l->attrs->v[1].i != 0};
   if (a.rows == 0)
     return FL_OK;
-  a.p = flc_input(l, p, FL_F64);
-  a.sums = fl_scratch_get(l, (size_t)(a.rows * a.classes) * sizeof(double));
+  unsigned block = a.classes > 256 ? 1024 : 128;
+  bool few = (a.n == 1 || a.replacement) && a.n <= SAMPLE_DRAWS &&
+             a.classes <= (int64_t)SAMPLE_TILES * SAMPLE_EACH * block;
+  fl_dtype d = few && is_float(p->dtype) ? p->dtype : FL_F64;
+  a.p = flc_input(l, p, d);
   a.refusal = refusal(l);
-  if (!a.p || !a.sums || !a.refusal)
+  if (!few)
+    a.sums = fl_scratch_get(l, (size_t)(a.rows * a.classes) * sizeof(double));
+  if (!a.p || !a.refusal || !(few || a.sums))
     return FL_ENOMEM;
-  flc_grid each = {.x = (unsigned)a.rows,
-                   .block = a.classes > 256 ? 1024 : 128};
+  flc_grid each = {.x = (unsigned)a.rows, .block = block};
+  if (few) {
+    flc_spec draw = FLC_SPEC("random", "draw", d);
+    fl_status s = FLC_RUN(l, draw, each, a);
+    return s == FL_OK ? refused(l, &a) : s;
+  }
   fl_status s = FLC_RUN(l, sums, each, a);
   if (s == FL_OK)
     s = refused(l, &a);
@@ -243,6 +258,10 @@ void flc_visit_random(flc_visitor *v) {
       s = FLC_SPEC("random", floats[i], d);
       v->spec(v, &s, d == FL_F32);
     }
+  }
+  for (int d = 0; d <= FL_BF16; d++) {
+    flc_spec s = FLC_SPEC("random", "draw", d);
+    v->spec(v, &s, d == FL_F32);
   }
   for (int i = 0; i < 3; i++) {
     flc_spec s = FLC_SPEC("random", steps[i], FL_I32);

@@ -81,6 +81,15 @@ template <int D> __global__ void rand(const __grid_constant__ draw_args a) {
   }
 }
 
+inline double root(double x) {
+  return sqrt(x);
+}
+inline float root(float x) { /* within one unit of the last place */
+  float y;
+  asm("sqrt.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
 /* Box and Muller: two numbers (f64: four words) make two. */
 template <int D> __global__ void randn(const __grid_constant__ draw_args a) {
   typedef FL_W(D) W;
@@ -98,9 +107,9 @@ template <int D> __global__ void randn(const __grid_constant__ draw_args a) {
         sincospi(2 * fl_uniform53(w[2], w[3]), &s, &k);
       } else {
         u = ((float)w[i] + 0.5f) * 0x1p-32f;
-        sincosf((float)(2 * FL_PI) * fl_uniform24(w[i + 1]), &s, &k);
+        sincospif(2 * fl_uniform24(w[i + 1]), &s, &k);
       }
-      W r = std * fl_sqrt(-2 * fl_log(u));
+      W r = std * root(-2 * fl_log(u));
       v[i] = mean + r * k;
       v[i + 1] = mean + r * s;
     }
@@ -220,12 +229,33 @@ __global__ void follow(const __grid_constant__ shuffle_args a) {
 
 /* --- multinomial --- */
 
+/* Sums of the threads before this one, and of all. */
+inline double before_sum(double mine, double *part, double *all) {
+  int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = blockDim.x >> 5;
+  double sum = mine;
+#pragma unroll
+  for (int k = 1; k < 32; k *= 2) {
+    double other = __shfl_up_sync(0xffffffff, sum, k);
+    sum += lane >= k ? other : 0;
+  }
+  __syncthreads();
+  if (lane == 31)
+    part[warp] = sum;
+  __syncthreads();
+  double before = sum - mine;
+  *all = 0;
+  for (int w = 0; w < warps; w++) {
+    before += w < warp ? part[w] : 0;
+    *all += part[w];
+  }
+  return before;
+}
+
 /* Running sums of a row, a block each. */
 template <int T> __global__ void sums(const __grid_constant__ sample_args a) {
   const int N = 4;
   __shared__ double part[32];
-  int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = blockDim.x >> 5;
-  const double *p = a.p + blockIdx.x * a.classes;
+  const double *p = (const double *)a.p + blockIdx.x * a.classes;
   double *to = a.sums + blockIdx.x * a.classes, carry = 0;
   int64_t some = 0;
   for (int64_t start = 0; start < a.classes; start += N * blockDim.x) {
@@ -239,21 +269,8 @@ template <int T> __global__ void sums(const __grid_constant__ sample_args a) {
       some += v[j] > 0;
       mine += v[j];
     }
-    double sum = mine;
-#pragma unroll
-    for (int k = 1; k < 32; k *= 2) {
-      double other = __shfl_up_sync(0xffffffff, sum, k);
-      sum += lane >= k ? other : 0;
-    }
-    __syncthreads();
-    if (lane == 31)
-      part[warp] = sum;
-    __syncthreads();
-    double before = carry + (sum - mine);
-    for (int w = 0; w < warps; w++) {
-      before += w < warp ? part[w] : 0;
-      carry += part[w];
-    }
+    double all, before = carry + before_sum(mine, part, &all);
+    carry += all;
 #pragma unroll
     for (int j = 0; j < N; j++) {
       before += v[j];
@@ -270,20 +287,100 @@ template <int T> __global__ void sums(const __grid_constant__ sample_args a) {
   }
 }
 
+/* Draw e: in [0, total). */
+inline double drawn(const sample_args &a, int64_t e, double total) {
+  uint64_t seed = number(a.seed), offset = number(a.offset);
+  uint32_t high[4], low[4], h, v;
+  fl_philox(seed, offset + (uint64_t)e / 4, 0, high);
+  fl_philox(seed, offset + (uint64_t)e / 4, 1, low);
+  int k = e & 3;
+  h = k == 0 ? high[0] : k == 1 ? high[1] : k == 2 ? high[2] : high[3];
+  v = k == 0 ? low[0] : k == 1 ? low[1] : k == 2 ? low[2] : low[3];
+  double u = fl_uniform53(h, v) * total;
+  return u < total ? u : nextafter(total, 0.0);
+}
+
+/* A few draws of a row, a block each: weights are read once, in tiles, and the
+ * tile of a draw again. */
+template <int D>
+__global__ void __launch_bounds__(1024)
+    draw(const __grid_constant__ sample_args a) {
+  __shared__ double part[32], tile[SAMPLE_TILES];
+  __shared__ unsigned long long found, last;
+  const FL_S(D) *p = (const FL_S(D) *)a.p + blockIdx.x * a.classes;
+  const int64_t side = SAMPLE_EACH * blockDim.x;
+  int tiles = (int)((a.classes + side - 1) / side);
+  int64_t some = 0;
+  double total = 0;
+  for (int t = 0; t < tiles; t++) {
+    double mine = 0, v[SAMPLE_EACH], all;
+#pragma unroll
+    for (int j = 0; j < SAMPLE_EACH; j++) {
+      int64_t c = t * side + j * blockDim.x + threadIdx.x;
+      v[j] = c < a.classes ? fl_get<double>(p[c]) : 0;
+    }
+#pragma unroll
+    for (int j = 0; j < SAMPLE_EACH; j++) {
+      if (!(v[j] >= 0 && v[j] < INFINITY))
+        refuse(a.refusal, RANDOM_WEIGHT, v[j]);
+      some += v[j] > 0;
+      mine += v[j];
+    }
+    before_sum(mine, part, &all);
+    if (threadIdx.x == 0)
+      tile[t] = all;
+    total += all;
+  }
+  some = fl_block_reduce(some, fl_sum_of(), (int64_t)0);
+  if (threadIdx.x == 0) {
+    if (some == 0 || !(total < INFINITY))
+      refuse(a.refusal, RANDOM_TOTAL, total);
+    else if (!a.replacement && a.n > some)
+      refuse(a.refusal, RANDOM_FEW, (double)some);
+  }
+  for (int64_t e = 0; e < a.n; e++) {
+    double u = drawn(a, blockIdx.x * a.n + e, total), all;
+    int at = 0;
+    for (int t = 0; t < tiles; t++) /* the last that is not empty, at most */
+      if (tile[t] > 0) {
+        at = t;
+        if (u < tile[t])
+          break;
+        u -= tile[t];
+      }
+    int64_t first = at * side + SAMPLE_EACH * threadIdx.x;
+    double v[SAMPLE_EACH], mine = 0;
+#pragma unroll
+    for (int j = 0; j < SAMPLE_EACH; j++) {
+      v[j] = first + j < a.classes ? fl_get<double>(p[first + j]) : 0;
+      mine += v[j];
+    }
+    if (threadIdx.x == 0) {
+      found = ~0ull;
+      last = 0;
+    }
+    double sum = before_sum(mine, part, &all);
+#pragma unroll
+    for (int j = 0; j < SAMPLE_EACH; j++) {
+      sum += v[j];
+      if (v[j] > 0)
+        atomicMax(&last, (unsigned long long)(first + j));
+      if (v[j] > 0 && sum > u)
+        atomicMin(&found, (unsigned long long)(first + j));
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) /* none, if sums were rounded otherwise before */
+      a.y[blockIdx.x * a.n + e] = (found == ~0ull ? last : found) + a.base;
+    __syncthreads();
+  }
+}
+
 /* By bisection of the running sums. */
 template <int NONE>
 __global__ void replace(const __grid_constant__ sample_args a) {
-  uint64_t seed = number(a.seed), offset = number(a.offset);
   for (int64_t e = fl_thread(); e < a.rows * a.n; e += fl_threads()) {
     const double *sums = a.sums + e / a.n * a.classes;
-    uint32_t high[4], low[4], h, v;
-    fl_philox(seed, offset + (uint64_t)e / 4, 0, high);
-    fl_philox(seed, offset + (uint64_t)e / 4, 1, low);
-    int k = e & 3;
-    h = k == 0 ? high[0] : k == 1 ? high[1] : k == 2 ? high[2] : high[3];
-    v = k == 0 ? low[0] : k == 1 ? low[1] : k == 2 ? low[2] : low[3];
-    double total = sums[a.classes - 1], u = fl_uniform53(h, v) * total;
-    u = u < total ? u : nextafter(total, 0.0);
+    double u = drawn(a, e, sums[a.classes - 1]);
     int64_t from = 0, to = a.classes - 1; /* the first sum above u */
     while (from < to) {
       int64_t mid = from + (to - from) / 2;
@@ -305,7 +402,7 @@ __global__ void race(const __grid_constant__ sample_args a) {
     uint32_t w[4];
     fl_philox(seed, offset, 1 + (uint64_t)e / 2, w);
     double u = e & 1 ? fl_uniform53(w[2], w[3]) : fl_uniform53(w[0], w[1]);
-    double p = a.p[e];
+    double p = ((const double *)a.p)[e];
     a.sums[e] = p == 0 ? (double)INFINITY : -fl_log(u + 0x1p-54) / p;
   }
 }

@@ -43,9 +43,13 @@ typedef struct shuffle_args {
 
 enum { RANDOM_WEIGHT = 1, RANDOM_TOTAL, RANDOM_FEW };
 
+#define SAMPLE_EACH  4    /* classes of a thread at a time */
+#define SAMPLE_TILES 1024 /* most tiles of a row that `draw` takes */
+#define SAMPLE_DRAWS 8    /* most draws of it */
+
 typedef struct sample_args {
   random_number seed, offset;
-  const double *p; /* (rows, classes) */
+  const void *p; /* (rows, classes), doubles but for `draw` */
   double *sums;    /* running sums of p, or times of arrival */
   int64_t *y;      /* (rows, n) */
   int64_t rows, classes, n, base;

@@ -81,57 +81,57 @@ static bool get_pairs(const fl_launch *l, const flc_order *o, pairs *p) {
   return p->x && p->at;
 }
 
-static fl_status radix_pass(const fl_launch *l, const flc_order *o,
-                            const radix_args *a) {
-  int64_t blocks = o->rows * a->tiles;
+/* Room for what blocks tell each other, and the counts of all digits. */
+static fl_status count_digits(const fl_launch *l, const flc_order *o,
+                              radix_args *a) {
+  size_t words = (size_t)(o->rows * a->tiles) * SORT_DIGITS * sizeof *a->words,
+         totals =
+             (size_t)(o->rows * a->passes) * SORT_DIGITS * sizeof *a->totals,
+         tickets = (size_t)a->passes * sizeof *a->tickets;
+  char *room = fl_scratch_get(l, words + totals + tickets);
+  if (!room)
+    return FL_ENOMEM;
+  a->words = (uint64_t *)room;
+  a->totals = (uint32_t *)(room + words);
+  a->tickets = (uint32_t *)(room + words + totals);
+  fl_status s = flc_zero(l, room, words + totals + tickets);
+  int64_t busy = (int64_t)flc_chip_of(l)->processors * 8;
+  a->chunks = (int)flc_ceil_div(busy, o->rows);
+  if (a->chunks > a->tiles)
+    a->chunks = a->tiles;
   flc_spec count = FLC_SPEC("sort", "count", o->dtype);
-  bool few = a->tiles <= 32;
-  flc_spec before = FLC_SPEC("sort", "before", few);
-  flc_spec spread = FLC_SPEC("sort", "spread", o->dtype);
-  flc_grid tiles = {.x = (unsigned)blocks, .block = SORT_THREADS};
-  flc_grid digits = {.x = (unsigned)o->rows, .block = SORT_DIGITS};
-  if (!few) {
-    digits.x *= SORT_DIGITS;
-    digits.block = a->tiles > 256 ? 1024 : 128;
-  }
-  fl_status s = FLC_RUN(l, count, tiles, *a);
-  if (s == FL_OK)
-    s = FLC_RUN(l, before, digits, *a);
-  return s == FL_OK ? FLC_RUN(l, spread, tiles, *a) : s;
+  flc_grid g = {.x = (unsigned)(o->rows * a->chunks), .block = SORT_THREADS};
+  return s == FL_OK ? FLC_RUN(l, count, g, *a) : s;
 }
 
 static fl_status radix_sort(const fl_launch *l, const flc_order *o) {
   int size = (int)fl_dtype_size(o->dtype);
-  int passes = o->bytes > 0 && o->bytes < size ? o->bytes : size;
   pairs p[2] = {{0}};
   radix_args a = {.x = o->x,
                   .values = o->values,
                   .indices = o->indices,
+                  .rows = o->rows,
                   .n = o->n,
                   .k = o->k,
                   .base = o->base,
+                  .passes = o->bytes > 0 && o->bytes < size ? o->bytes : size,
                   .down = o->down};
   a.tiles = (int)flc_ceil_div(o->n, SORT_TILE(size));
-  size_t sums = (size_t)(o->rows * SORT_DIGITS) * sizeof(uint32_t);
-  a.counts = fl_scratch_get(l, sums * (size_t)a.tiles);
-  a.totals = fl_scratch_get(l, sums);
-  if (!a.counts || !a.totals)
-    return FL_ENOMEM;
-  for (int i = 0; i < 2 && i < passes - 1; i++)
+  for (int i = 0; i < 2 && i < a.passes - 1; i++)
     if (!get_pairs(l, o, &p[i]))
       return FL_ENOMEM;
-  for (int i = 0; i < passes; i++) {
-    a.shift = 8 * i;
-    a.last = i == passes - 1;
-    a.to = p[i % 2].x;
-    a.at = p[i % 2].at;
-    fl_status s = radix_pass(l, o, &a);
-    if (s != FL_OK)
-      return s;
+  fl_status s = count_digits(l, o, &a);
+  flc_spec spread = FLC_SPEC("sort", "spread", o->dtype);
+  flc_grid tiles = {.x = (unsigned)(o->rows * a.tiles), .block = SORT_THREADS};
+  for (; s == FL_OK && a.pass < a.passes; a.pass++) {
+    a.last = a.pass == a.passes - 1;
+    a.to = p[a.pass % 2].x;
+    a.at = p[a.pass % 2].at;
+    s = FLC_RUN(l, spread, tiles, a);
     a.x = a.to;
     a.from = a.at;
   }
-  return FL_OK;
+  return s;
 }
 
 fl_status flc_order_rows(const fl_launch *l, const flc_order *o) {
@@ -230,8 +230,4 @@ void flc_visit_sort(flc_visitor *v) {
       flc_spec s = FLC_SPEC("sort", entries[i], d);
       v->spec(v, &s, d == FL_F32);
     }
-  for (int few = 0; few <= 1; few++) {
-    flc_spec before = FLC_SPEC("sort", "before", few);
-    v->spec(v, &before, few == 1);
-  }
 }

@@ -2,7 +2,7 @@
  * made that orders as the values do (NaN greatest, -0 equal to 0), and equal
  * keys keep the order of their positions. Short rows: bitonic networks in
  * shared memory. A few of long rows: digit by digit selection in pieces. Long
- * rows: radix sort, from the lowest byte, in three kernels a pass. */
+ * rows: radix sort, from the lowest byte, in one kernel a pass. */
 #include "words.cuh"
 #include "sort.h"
 
@@ -195,27 +195,41 @@ template <int D> __global__ void select(const __grid_constant__ select_args a) {
 
 /* --- radix sort --- */
 
-template <int D> __global__ void count(const __grid_constant__ radix_args a) {
-  const int WARPS = SORT_THREADS / 32, TILE = SORT_TILE(SIZE(D));
-  __shared__ uint32_t part[WARPS][SORT_DIGITS];
+/* How often each digit comes in each row, for all passes at once. */
+template <int D>
+__global__ void __launch_bounds__(SORT_THREADS)
+    count(const __grid_constant__ radix_args a) {
+  const int EACH = 8;
+  __shared__ uint32_t part[SIZE(D)][SORT_DIGITS];
   int t = threadIdx.x;
-  int64_t row = blockIdx.x / a.tiles, tile = blockIdx.x % a.tiles;
-  int64_t begin = tile * TILE;
+  int64_t row = blockIdx.x / a.chunks, chunk = blockIdx.x % a.chunks;
+  int64_t begin = a.n * chunk / a.chunks, end = a.n * (chunk + 1) / a.chunks;
   const BITS(D) *x = (const BITS(D) *)a.x + row * a.n;
-  for (int w = 0; w < WARPS; w++)
-    part[w][t] = 0;
+  for (int p = 0; p < SIZE(D); p++)
+    part[p][t] = 0;
   __syncthreads();
+#pragma unroll 1
+  for (int64_t first = begin + t; first < end; first += EACH * SORT_THREADS) {
+    BITS(D) v[EACH];
 #pragma unroll
-  for (int j = 0; j < TILE / SORT_THREADS; j++) {
-    int64_t i = begin + j * SORT_THREADS + t;
-    if (i < a.n)
-      atomicAdd(&part[t / 32][(key_of<D>(x[i], a.down) >> a.shift) & 255], 1u);
+    for (int j = 0; j < EACH; j++) {
+      int64_t i = first + j * SORT_THREADS;
+      v[j] = x[i < end ? i : begin];
+    }
+#pragma unroll
+    for (int j = 0; j < EACH; j++) {
+      KEY(D) key = key_of<D>(v[j], a.down);
+      if (first + j * SORT_THREADS < end)
+#pragma unroll
+        for (int p = 0; p < SIZE(D); p++)
+          if (p < a.passes)
+            atomicAdd(&part[p][(key >> 8 * p) & 255], 1u);
+    }
   }
   __syncthreads();
-  uint32_t sum = 0;
-  for (int w = 0; w < WARPS; w++)
-    sum += part[w][t];
-  a.counts[(row * SORT_DIGITS + t) * a.tiles + tile] = sum;
+  for (int p = 0; p < a.passes; p++)
+    if (part[p][t])
+      atomicAdd(&a.totals[(p * a.rows + row) * SORT_DIGITS + t], part[p][t]);
 }
 
 /* Sums of what is before, over all threads of the block; `total` gets the sum
@@ -241,31 +255,35 @@ inline uint32_t block_before(uint32_t v, uint32_t *part, uint32_t *total) {
   return before + sum - v;
 }
 
-/* Counts to sums of the counts before: a block for each row and digit, or for
- * few tiles a thread, and a block for each row. */
-template <int FEW>
-__global__ void before(const __grid_constant__ radix_args a) {
-  __shared__ uint32_t part[32];
-  int64_t line = blockIdx.x;
-  if (FEW)
-    line = line * SORT_DIGITS + threadIdx.x;
-  uint32_t *c = a.counts + line * a.tiles, carry = 0;
-  for (int start = 0; start < a.tiles; start += FEW ? 1 : blockDim.x) {
-    int i = start + (FEW ? 0 : threadIdx.x);
-    uint32_t v = i < a.tiles ? c[i] : 0, sum = 0, total = v;
-    if (!FEW)
-      sum = block_before(v, part, &total);
-    if (i < a.tiles)
-      c[i] = carry + sum;
-    carry += total;
+/* What a tile tells of a digit to those after it: how often it comes in the
+ * tile, or in all up to it. Words of earlier passes are less than those. */
+inline uint64_t told(int pass, bool all, uint32_t count) {
+  return (uint64_t)(2 * pass + 1 + all) << 56 | count;
+}
+
+/* How often this thread's digit comes in the tiles of the row before `tile`;
+ * those after it are told. `words` are the row's. */
+inline uint32_t look_back(uint64_t *words, int64_t tile, int pass,
+                          uint32_t here) {
+  volatile uint64_t *word = words + threadIdx.x;
+  uint32_t before = 0;
+  for (int64_t k = tile - 1; k >= 0; k--) {
+    uint64_t w;
+    do
+      w = word[k * SORT_DIGITS];
+    while (w < told(pass, false, 0));
+    before += (uint32_t)w;
+    if (w >= told(pass, true, 0))
+      break;
   }
-  if (FEW || threadIdx.x == 0)
-    a.totals[line] = carry;
+  word[tile * SORT_DIGITS] = told(pass, true, before + here);
+  return before;
 }
 
 /* Ranks within the tile are stable: a warp has consecutive elements and takes
  * 32 of them at a time. The tile is put in order in shared memory first, so
- * that writes go out in runs. */
+ * that writes go out in runs. Blocks take tiles in order, so what a block waits
+ * for is under way (Merrill and Garland 2016; Adinets and Merrill 2022). */
 template <int D>
 __global__ void __launch_bounds__(SORT_THREADS, 4)
     spread(const __grid_constant__ radix_args a) {
@@ -276,8 +294,14 @@ __global__ void __launch_bounds__(SORT_THREADS, 4)
   __shared__ uint32_t scan[32];
   __shared__ BITS(D) value[TILE];
   __shared__ uint32_t at[TILE];
+  __shared__ uint32_t ticket;
   int t = threadIdx.x, lane = t & 31, warp = t >> 5;
-  int64_t row = blockIdx.x / a.tiles, tile = blockIdx.x % a.tiles;
+  if (t == 0)
+    ticket = atomicAdd(&a.tickets[a.pass], 1u);
+  __syncthreads();
+  int64_t row = ticket / a.tiles, tile = ticket % a.tiles;
+  uint64_t *words = a.words + row * a.tiles * SORT_DIGITS;
+  int shift = 8 * a.pass;
   int64_t begin = row * a.n + tile * TILE;
   int n = (int)min((int64_t)TILE, a.n - tile * TILE);
   const BITS(D) *x = (const BITS(D) *)a.x + begin;
@@ -294,7 +318,7 @@ __global__ void __launch_bounds__(SORT_THREADS, 4)
 #pragma unroll
   for (int j = 0; j < ITEMS; j++) {
     bool in = warp * (32 * ITEMS) + j * 32 + lane < n;
-    uint32_t digit = (key_of<D>(v[j], a.down) >> a.shift) & 255, first = 0;
+    uint32_t digit = (key_of<D>(v[j], a.down) >> shift) & 255, first = 0;
     uint32_t peers = __ballot_sync(0xffffffff, in);
 #pragma unroll
     for (int b = 0; b < 8; b++) {
@@ -317,11 +341,13 @@ __global__ void __launch_bounds__(SORT_THREADS, 4)
     part[w][t] = sum;
     sum += here;
   }
+  *(volatile uint64_t *)&words[tile * SORT_DIGITS + t] =
+      told(a.pass, tile == 0, sum);
   uint32_t start = block_before(sum, scan, &total);
   for (int w = 0; w < WARPS; w++)
     part[w][t] += start;
-  uint32_t base = block_before(a.totals[row * SORT_DIGITS + t], scan, &total);
-  target[t] = base + a.counts[(row * SORT_DIGITS + t) * a.tiles + tile] - start;
+  uint32_t base = block_before(
+      a.totals[(a.pass * a.rows + row) * SORT_DIGITS + t], scan, &total);
   __syncthreads();
 #pragma unroll
   for (int j = 0; j < ITEMS; j++) {
@@ -332,10 +358,11 @@ __global__ void __launch_bounds__(SORT_THREADS, 4)
     value[place] = v[j];
     at[place] = a.from ? a.from[begin + i] : (uint32_t)(tile * TILE + i);
   }
+  target[t] = base - start + look_back(words, tile, a.pass, sum);
   __syncthreads();
   for (int i = t; i < n; i += SORT_THREADS) {
     BITS(D) u = value[i];
-    int64_t to = target[(key_of<D>(u, a.down) >> a.shift) & 255] + (uint32_t)i;
+    int64_t to = target[(key_of<D>(u, a.down) >> shift) & 255] + (uint32_t)i;
     to = (uint32_t)to; /* target may have wrapped below 0 */
     if (!a.last) {
       ((BITS(D) *)a.to)[row * a.n + to] = u;

@@ -43,10 +43,12 @@ typedef struct radix_args {
   uint32_t *at;
   void *values;
   int64_t *indices;
-  uint32_t *counts; /* (rows, digits, tiles), then sums of what is before */
-  uint32_t *totals; /* (rows, digits) */
-  int64_t n, k, base;
-  int tiles, shift;
+  uint32_t *totals;  /* (passes, rows, digits): how often each comes */
+  uint64_t *words;   /* (rows, tiles, digits): see look_back */
+  uint32_t *tickets; /* (passes): tiles that blocks have taken */
+  int64_t rows, n, k, base;
+  int tiles, chunks; /* of a row, for `spread` and for `count` */
+  int passes, pass;
   int down, last;
 } radix_args;
 
