@@ -7,7 +7,7 @@
 -- --data: a file with a tensor "tokens" of token ids that count from 0 (any integer dtype);
 -- without one the tokens are random. --weights: a file to start from, by the names below.
 -- Other options: --layers --heads --width --block --vocabulary --lr --seed --device --autocast, and
--- --zero 1 or 2: the optimizer's state, and gradients, in parts on several GPUs.
+-- --zero 1, 2 or 3: the optimizer's state, gradients, blocks in parts on several GPUs.
 local flare = require "flare"
 local nn, optim, dist, F = flare.nn, flare.optim, flare.dist, flare.nn.functional
 local rank, size = dist.init()
@@ -93,7 +93,9 @@ local function adamw(params) return optim.AdamW(params, {lr = o.lr, weight_decay
 
 local optimizer
 if o.zero > 0 then
-  model = dist.ZeRO(model, adamw, {stage = o.zero})
+  local units = {}
+  for i = 1, #model.blocks do units[i] = model.blocks[i] end
+  model = dist.ZeRO(model, adamw, {stage = o.zero, units = o.zero == 3 and units or nil})
   optimizer = model
 else
   if size > 1 then model = dist.DataParallel(model) end

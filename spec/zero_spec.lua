@@ -100,6 +100,59 @@ describe("ZeRO", function()
     end)
   end
 
+  it("sends for the parameters of the next unit while one computes", function()
+    good(2, [[
+      local model, seen = make(), {}
+      local zero
+      for k = 1, 5 do
+        local forward = model[k].forward
+        model[k].forward = function(self, input)
+          if zero then
+            local words = {k}
+            for u, unit in ipairs(zero.units) do
+              if unit.asked then words[#words + 1] = "unit " .. u end
+            end
+            seen[#seen + 1] = table.concat(words, " ")
+          end
+          return forward(self, input)
+        end
+      end
+      zero = dist.ZeRO(model, adam, {stage = 3})
+      train(zero, zero, a, b, 1)
+      seen = {}
+      train(zero, zero, a, b, 1)
+      -- the second layer has no parameters; backward computes the units again, last one first
+      assert(table.concat(seen, ", ") == "1 unit 2, 2 unit 2, 3 unit 3, 4 unit 4, 5, "
+        .. "5 unit 3, 4 unit 2, 3 unit 1, 1", table.concat(seen, ", "))
+    ]])
+  end)
+
+  it("keeps parameters that are in no unit whole", function()
+    good(2, [[
+      local function tied()
+        local model = nn.Module()
+        model.inner = nn.ModuleList{nn.Linear(6, 6), nn.Sequential(nn.Linear(6, 6), nn.Tanh())}
+        model.scale = nn.Linear(6, 3)
+        function model:forward(input)
+          for k = 1, 2 do input = self.inner[k](input) end
+          return nn.functional.linear(input, self.scale.weight) + self.scale(input)
+        end
+        flare.manual_seed(4)
+        for _, p in ipairs(model:parameters()) do nn.init.normal_(p) end
+        return model:to "f64"
+      end
+      local alone, model = tied(), tied()
+      train(alone, adam(alone:parameters()), x, y, 4)
+      local zero = dist.ZeRO(model, adam, {stage = 3, units = {model.inner[1], model.inner[2]}})
+      train(zero, zero, a, b, 4)
+      assert(far(zero, alone) < 1e-12, far(zero, alone))
+      assert(model.scale.weight:numel() == 18 and model.inner[1].weight:numel() == 0)
+      local plain = dist.ZeRO(nn.Sequential(nn.ModuleList{nn.Tanh()}, nn.Linear(6, 3)), adam,
+        {stage = 3})
+      assert(#plain.units == 1)
+    ]])
+  end)
+
   it("clips by the norm over all ranks", function()
     good(2, [[
       local model = make()

@@ -14,7 +14,6 @@ local fail = require "flare.fail"
 local options = require "flare.options"
 local ready = require "flare.dist.ready"
 local Shard = require "flare.dist.shard"
-local walk = require "flare.nn.walk"
 
 local ZeRO = class "dist.ZeRO"
 
@@ -47,7 +46,7 @@ end
 
 --- @param make a function from a list of parameters to an optimizer
 -- Options: stage (1); bucket_mb (25); group; units, for stage 3: the modules whose parameters come
--- and go together (the model's children).
+-- and go together (the model's children); what is in none of them is treated as in stage 2.
 function ZeRO:init(model, make, o)
   if type(model) ~= "table" or not model.__module then
     fail("ZeRO: a model is expected, got %s", type(model))
@@ -66,34 +65,36 @@ function ZeRO:init(model, make, o)
       for _, t in ipairs(list) do self.group:broadcast_(t) end
     end
   end
-  if self.stage == 3 then require "flare.dist.zero3".divide(self, o.units)
-  else self:_watch() end
+  self.shards = {}
+  local rest = learning(model)
+  if self.stage == 3 then rest = require "flare.dist.zero3".divide(self, rest, o.units) end
+  self:_keep(rest)
+  self.listener = {ready = function(_, leaf) self:_ready(leaf) end,
+    finish = function() self:_finish() end}
+  ready.add(self.listener)
   local parts = {}
   for k, shard in ipairs(self.shards) do parts[k] = shard.part end
   self.optimizer = make(parts)
   self:zero_grad()
 end
 
--- Stages 1 and 2: gradients are reduced to their owners as they come.
-function ZeRO:_watch()
-  self.shards = divide(learning(self.model), self.bytes, self.group)
-  self.place = {}
-  for s, shard in ipairs(self.shards) do
+-- Parameters that stay whole: their gradients are reduced to their owners as they come.
+function ZeRO:_keep(named)
+  self.whole, self.place = divide(named, self.bytes, self.group), {}
+  for s, shard in ipairs(self.whole) do
+    self.shards[#self.shards + 1] = shard
     for k, p in ipairs(shard.params) do self.place[p.id] = {s, k} end
   end
   self.next, self.missing, self.works = 1, {}, {}
-  self.listener = {ready = function(_, leaf) self:_ready(leaf) end,
-    finish = function() self:_finish() end}
-  ready.add(self.listener)
 end
 
 local function depart(self)
-  local shard = self.shards[self.next]
+  local shard = self.whole[self.next]
   while shard and self.missing[self.next] == 0 do
     self.works[self.next] = self.group:reduce_scatter(shard.grads, {reduce = "mean", async = true})
     shard.grads = nil
     self.next = self.next + 1
-    shard = self.shards[self.next]
+    shard = self.whole[self.next]
   end
 end
 
@@ -101,13 +102,13 @@ function ZeRO:_ready(leaf)
   local place = self.place[leaf.id]
   if not place then return end
   local _ <close> = core.no_grad()
-  local shard = self.shards[place[1]]
+  local shard = self.whole[place[1]]
   if not shard.grads then
     shard.grads = shard:flatten{}
     self.missing[place[1]] = #shard.params
   end
   shard:view(shard.grads, place[2]):copy_(leaf.grad)
-  if self.stage == 2 then leaf.grad = nil end
+  if self.stage > 1 then leaf.grad = nil end
   self.missing[place[1]] = self.missing[place[1]] - 1
   self.seen = true
   depart(self)
@@ -118,16 +119,17 @@ local function add_grad(part, grad)
 end
 
 function ZeRO:_finish()
-  if not self.seen then return end
   local _ <close> = core.no_grad()
-  for s, shard in ipairs(self.shards) do -- parameters without a gradient count as zeros
+  if self.stage == 3 then require "flare.dist.zero3".finish(self, add_grad) end
+  if not self.seen then return end
+  for s, shard in ipairs(self.whole) do -- parameters without a gradient count as zeros
     if s >= self.next then
       shard.grads = shard.grads or shard:flatten{}
       self.missing[s] = 0
     end
   end
   depart(self)
-  for s, shard in ipairs(self.shards) do
+  for s, shard in ipairs(self.whole) do
     add_grad(shard.part, self.works[s]:wait())
     if self.stage == 1 then -- what it has is in the part; the next pass starts from nothing
       for _, p in ipairs(shard.params) do p.grad = nil end
@@ -148,22 +150,10 @@ function ZeRO:zero_grad()
     shard.part.grad = nil
     for _, p in ipairs(shard.params or {}) do p.grad = nil end
   end
-  self.averaged = self.stage < 3
-end
-
--- Gradients that came through gathering are sums.
-local function average(self)
-  if self.averaged then return end
-  self.averaged = true
-  local _ <close> = core.no_grad()
-  for _, shard in ipairs(self.shards) do
-    if shard.part.grad then shard.part.grad:mul_(1 / self.group.size) end
-  end
 end
 
 --- Scales gradients so that their norm over all ranks is at most `limit`. @return the norm
 function ZeRO:clip_grad_norm_(limit)
-  average(self)
   local _ <close> = core.no_grad()
   local sum = core.zeros({}, {dtype = "f64"})
   for _, shard in ipairs(self.shards) do
@@ -180,13 +170,17 @@ function ZeRO:clip_grad_norm_(limit)
   return norm
 end
 
---- Updates this rank's parts; in stages 1 and 2 everybody gets the others'.
+--- Updates this rank's parts; of parameters that are whole everybody gets the others'.
 function ZeRO:step()
-  average(self)
   self.optimizer:step()
-  if self.stage == 3 then return end
+  self:_spread()
+end
+
+-- The parts have changed.
+function ZeRO:_spread()
   local _ <close> = core.no_grad()
-  for _, shard in ipairs(self.shards) do
+  if self.stage == 3 then require "flare.dist.zero3".forget(self) end
+  for _, shard in ipairs(self.whole) do
     local flat = shard:gather(shard.part:detach())
     for k, p in ipairs(shard.params) do p:copy_(shard:view(flat, k)) end
   end
@@ -213,6 +207,6 @@ function ZeRO:save(folder) return require "flare.dist.zero_file".save(self, fold
 -- @return true, or nil and a message, the same on every rank
 function ZeRO:load(folder) return require "flare.dist.zero_file".load(self, folder) end
 
-ZeRO.divide, ZeRO.learning, ZeRO.walk = divide, learning, walk
+ZeRO.divide, ZeRO.learning = divide, learning
 
 return ZeRO

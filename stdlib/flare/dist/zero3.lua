@@ -1,8 +1,11 @@
 --- ZeRO's third stage: a unit's parameters are whole only while it computes. Each forward gathers
--- them, and so does backward, which computes the unit again: the tape keeps its inputs alone.
+-- them, and so does backward, which computes the unit again: the tape keeps its inputs alone. While
+-- a unit computes, the parameters of the next one are on their way, and in backward the gradients
+-- of the last one.
 local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"
+local Module = require "flare.nn.module"
 local walk = require "flare.nn.walk"
 
 local M = {}
@@ -10,8 +13,42 @@ local M = {}
 -- A call of the module `unit` stands for one with its parameters.
 local Unit = class "dist.Unit"
 
-function Unit:init(module, shards, places)
-  self.module, self.shards, self.places = module, shards, places
+function Unit:init(zero, module, shards, places)
+  self.zero, self.module, self.shards, self.places = zero, module, shards, places
+end
+
+-- Sends for all of the unit's parameters, unless that has been done.
+function Unit:ask()
+  if self.asked then return end
+  local _ <close> = core.no_grad()
+  self.asked = {}
+  for s, shard in ipairs(self.shards) do
+    self.asked[s] = shard.group:all_gather(shard.part:detach(), {async = true})
+  end
+end
+
+-- A flat tensor that has come, as the result of this rank's part: the gradient of all ranks is
+-- reduced to the parts in backward, and M.finish takes it.
+local function arrived(zero, shard, work)
+  return core.func{
+    name = "gathered",
+    forward = function() return work:wait() end,
+    backward = function(_, dy)
+      zero.late[#zero.late + 1] = {shard.part,
+        shard.group:reduce_scatter(dy, {reduce = "mean", async = true})}
+      return nil
+    end,
+  }
+end
+
+-- The unit that comes after this one, in forward or backward, by the order of the first forward.
+local function after(unit, back)
+  local order = unit.zero.order
+  if not unit.turn then
+    order[#order + 1] = unit
+    unit.turn = #order
+  end
+  return order[unit.turn + (back and -1 or 1)]
 end
 
 -- Puts tensors where the parameters were: list[s][k] of the k-th parameter of shard s.
@@ -29,10 +66,13 @@ function Unit:run(original, ...)
   for s, shard in ipairs(self.shards) do given[s] = shard.part end
   for k = 1, inputs.n do given[n + k] = inputs[k] end
   local function compute(...)
-    local args = table.pack(...)
-    local whole = {}
+    local args, whole = table.pack(...), {}
+    self:ask()
+    local asked, ahead = self.asked, after(self, core.grad_enabled())
+    self.asked = nil
+    if ahead then ahead:ask() end
     for s, shard in ipairs(self.shards) do
-      local flat = shard:gather(args[s])
+      local flat = arrived(self.zero, shard, asked[s])(args[s])
       whole[s] = {}
       for k in ipairs(shard.shapes) do whole[s][k] = shard:view(flat, k) end
     end
@@ -46,11 +86,14 @@ function Unit:run(original, ...)
   return core.checkpoint(compute, table.unpack(given, 1, n + inputs.n))
 end
 
--- The model's children.
+-- The model's children; of those that only hold others, theirs.
 local function default_units(model)
-  local units = {}
+  local units, last = {}, " "
   for name, module in model:named_modules() do
-    if name ~= "" and not name:find("%.") then units[#units + 1] = module end
+    local inside = name:sub(1, #last + 1) == last .. "."
+    if name ~= "" and not inside and module.forward ~= Module.forward then
+      units[#units + 1], last = module, name
+    end
   end
   return units
 end
@@ -64,12 +107,12 @@ local function slots_of(module)
   return by_id
 end
 
---- Takes the parameters out of the model into shards.
-function M.divide(zero, units)
+--- Takes the parameters of units out of the model into shards. @return the others
+function M.divide(zero, named, units)
   units = units or default_units(zero.model)
-  local names, taken = {}, {}
-  for name, p in zero.model:named_parameters() do names[p.id] = name end
-  zero.shards, zero.units = {}, {}
+  local names, taken, rest = {}, {}, {}
+  for _, pair in ipairs(named) do names[pair[2].id] = pair[1] end
+  zero.units, zero.order, zero.late = {}, {}, {}
   for _, module in ipairs(units) do
     local slots, list = slots_of(module), {}
     for _, pair in ipairs(zero.learning(module)) do
@@ -94,18 +137,33 @@ function M.divide(zero, units)
         shard.params = nil
         zero.shards[#zero.shards + 1] = shard
       end
-      local unit = Unit(module, shards, places)
+      local unit = Unit(zero, module, shards, places)
       put(unit, nil)
       local original = module.forward
       rawset(module, "forward", function(_, ...) return unit:run(original, ...) end)
       zero.units[#zero.units + 1] = unit
     end
   end
-  for id, name in pairs(names) do
-    if not taken[id] then fail("ZeRO: '%s' is in none of the units", name) end
+  for _, pair in ipairs(named) do
+    if not taken[pair[2].id] then rest[#rest + 1] = pair end
   end
+  return rest
 end
 
 function M.forward(zero, ...) return zero.model(...) end
+
+--- At the end of backward: takes the gradients that are on their way.
+function M.finish(zero, add)
+  for _, pair in ipairs(zero.late) do add(pair[1], pair[2]:wait()) end
+  zero.late = {}
+end
+
+--- What was sent for before the parts have changed.
+function M.forget(zero)
+  for _, unit in ipairs(zero.units) do
+    for _, work in ipairs(unit.asked or {}) do work:wait() end
+    unit.asked = nil
+  end
+end
 
 return M

@@ -115,13 +115,7 @@ function M.load(zero, folder)
   local ok, message = read(zero, folder)
   ok, message = agree(zero.group, ok, message)
   if not ok then return nil, message end
-  if zero.stage < 3 then
-    local _ <close> = core.no_grad()
-    for _, shard in ipairs(zero.shards) do
-      local flat = shard:gather(shard.part:detach())
-      for k, p in ipairs(shard.params) do p:copy_(shard:view(flat, k)) end
-    end
-  end
+  zero:_spread()
   return true
 end
 
