@@ -126,6 +126,26 @@ describe("flare launch", function()
     assert.equal(0, status, out)
     assert.equal("0 1 2 3\n", out)
     assert.truthy(launch.read(folder, "logs1/rank-3.log"))
+    -- one of the other node fails once: both begin again
+    launch.shell(folder, [[cat > script.lua <<'END'
+      local flare = require "flare"
+      local dist = flare.dist
+      local rank = dist.init()
+      local turn = tonumber(os.getenv "FLARE_RESTART")
+      dist.barrier()
+      if rank == 3 and turn == 0 then os.exit(3, true) end
+      dist.barrier()
+      if rank == 0 then print("end", turn) end
+END]])
+    one, zero = one:gsub("script", "--max-restarts 2 script"), zero:gsub("script",
+      "--max-restarts 2 script")
+    status, out = launch.shell(folder, ("$F launch %s & $F launch %s; s=$?; wait $!; echo $?; "
+      .. "exit $s"):format(one, zero))
+    assert.equal(0, status, out)
+    assert.truthy(out:find "end\t1\n", out)
+    assert.truthy(out:find "\n0\n$", out)
+    assert.equal(2, select(2, out:gsub("starting again %(1 of 2%)", "")))
+    launch.gone(folder)
     status, out = launch.shell(folder, "chmod 644 secret; $F launch " .. zero)
     assert.equal(2, status)
     assert.truthy(out:find("chmod 600", 1, true), out)

@@ -13,7 +13,7 @@ usage: flare launch [options] script [arguments]
   --tee LIST           also show the output of these ranks, as in 1,3, or of all
   --logs folder        where rank-N.log are written (default logs)
   --timeout seconds    that ranks wait for each other
-  --max-restarts K     start again so often when a rank fails; FLARE_RESTART counts
+  --max-restarts K     start again so often when a rank fails; FLARE_RESTART counts, node 0 decides
   -i                   no script: a prompt on rank 0, where ranks[[ text ]] runs text on all
   --dry-run            show what would be started
   --verbose            show what is started]=]
@@ -131,9 +131,6 @@ return function(args)
   end
   if o.node >= o.nnodes then
     return complain(("--node-rank is %d, but there are %d nodes"):format(o.node, o.nnodes))
-  end
-  if o.nnodes > 1 and (o.restarts or 0) > 0 then
-    return complain "--max-restarts is for one node"
   end
   o.host, o.port = "127.0.0.1", 0
   if o.rdzv then

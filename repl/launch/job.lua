@@ -223,8 +223,7 @@ end
 
 local function attempt(self, number)
   self.attempt, self.by_pid, self.left = number, {}, 0
-  self.first, self.ending, self.asked, self.forced = nil, nil, nil, nil
-  self.meeting:again()
+  self.first, self.ending, self.asked, self.forced, self.stopped = nil, nil, nil, nil, nil
   self.secret = env.key(self.o.secret, "attempt " .. number)
   self.board = core.comm.watch(env.key(self.secret, "board"), self.size)
   self.ranks = make_ranks(self)
@@ -282,16 +281,17 @@ function Job.run(o)
     return 1
   end
   self.size = self.meeting.all
-  local status
-  for number = 0, o.restarts or 0 do
+  local number, status = 0
+  while true do
     status, message = attempt(self, number)
-    if not status then
-      io.stderr:write("flare launch: ", message, "\n")
-      status = 1
-      break
-    end
-    if status == 0 or self.interrupted or number == (o.restarts or 0) then break end
-    io.stderr:write(("flare launch: starting again (%d of %d)\n"):format(number + 1, o.restarts))
+    if not status then io.stderr:write("flare launch: ", message, "\n") end
+    self.meeting:ended(number, (not status or self.interrupted) and "final"
+      or status == 0 and "good" or "bad")
+    status = status or 1
+    while not self.meeting.turn and not self.interrupted do pump(self, 200) end
+    if self.meeting.turn ~= "again" then break end
+    number = number + 1
+    io.stderr:write(("flare launch: starting again (%d of %s)\n"):format(number, o.restarts or "?"))
   end
   self.meeting:close(status == 0)
   return status

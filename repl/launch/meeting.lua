@@ -21,6 +21,8 @@ local function hear(self, words)
     self.all = math.tointeger(tonumber(self.all))
   elseif words[1] == "stop" then
     self.stop = words[2] or "?"
+  elseif words[1] == "turn" then
+    self.turn, self.told, self.stop = words[2], nil, nil
   elseif words[1] == "refused" then
     self.problem = words[2]
   end
@@ -51,8 +53,11 @@ function First:failed(text)
   end
 end
 
---- Another attempt begins.
-function First:again() self.told, self.stop = nil, nil end
+--- This node's attempt has ended, "good", "bad" or "final"; meeting.turn says what is next.
+function First:ended(attempt, how)
+  self.turn = nil
+  self.server:ended(self.here, tostring(attempt), how)
+end
 
 function First:close()
   local deadline = core.clock() + 1
@@ -67,11 +72,11 @@ local function first(o)
   -- at a prompt, ranks are those that talk, and they know the secret of their attempt
   local secret = o.prompt and env.key(o.secret, "attempt 0") or o.secret
   local server, message = Rendezvous.open{host = o.host, port = o.port, secret = secret,
-    nodes = o.nnodes, ranks = o.n * o.nnodes}
+    nodes = o.nnodes, ranks = o.n * o.nnodes, restarts = o.restarts}
   if not server then return nil, message end
   local self = setmetatable({server = server, port = server.port}, First)
   self.deadline = core.clock() + patience
-  self.here = {file = true, send = function(_, ...) hear(self, {...}) end}
+  self.here = {file = true, node = 0, send = function(_, ...) hear(self, {...}) end}
   server:hello(self.here, "0", tostring(o.n), host())
   return self
 end
@@ -94,6 +99,7 @@ function Other:step(ready)
   if not list then
     self.channel:close()
     self.channel = nil
+    self.turn = "over"
     if self.all then self.stop = self.stop or "the launcher of node 0 is gone"
     else self.problem = "the launcher of node 0 is gone" end
     return
@@ -109,7 +115,12 @@ function Other:failed(text)
   end
 end
 
-function Other:again() end
+function Other:ended(attempt, how)
+  self.turn = not self.channel and "over" or nil
+  if not self.channel then return end
+  self.channel:send("ended", tostring(attempt), how)
+  self.channel:flush()
+end
 
 function Other:close(well)
   if not self.channel then return end

@@ -5,6 +5,8 @@
 --     set NAME VALUE          get NAME  ->  value VALUE, as soon as there is one
 --     drop NAME
 --     failed TEXT             ->  stop TEXT, to all nodes
+--     ended ATTEMPT HOW       ->  turn again or turn over, to all nodes, when all have ended: again
+--                                 if HOW was bad somewhere, nowhere final, and restarts are left
 local core = require "flare.core"
 local class = require "flare.class"
 local Channel = require "flare.dist.channel"
@@ -17,13 +19,15 @@ local Rendezvous = class "dist.Rendezvous"
 local limits = {strangers = 64, patience = 5, names = 4096, name = 128, value = 1 << 16,
   bytes = 16 << 20, backlog = 1 << 22}
 
---- @param o host, port (0: any), secret, nodes: how many will come, ranks: how many processes
+--- @param o host, port (0: any), secret, nodes: how many will come, ranks: how many processes,
+-- restarts: how often they may start again
 -- @return the server; nil and a message
 function Rendezvous.open(o)
   local file, port = net.listen(o.host, o.port)
   if not file then return nil, ("%s:%d: %s"):format(o.host, o.port, port) end
   local self = setmetatable({}, Rendezvous)
   self.file, self.port, self.secret = file, port, o.secret
+  self.restarts, self.next = o.restarts or 0, 0
   self.nodes, self.most = o.nodes or 1, limits.strangers + (o.nodes or 1) + (o.ranks or 0)
   self.channels, self.count, self.here = {}, 0, {}
   self.values, self.names, self.bytes, self.asked = {}, 0, 0, {}
@@ -118,12 +122,37 @@ function verbs:failed(channel, text)
   end
 end
 
+-- When all nodes have ended an attempt, or are gone: whether there is another one.
+local function turn(self, attempt)
+  if attempt < self.next then return end
+  local bad, final = false, attempt >= self.restarts
+  for node = 0, self.nodes - 1 do
+    local one = self.here[node]
+    if not one.gone and one.attempt ~= attempt then return end
+    bad, final = bad or one.how ~= "good", final or one.gone or one.how == "final"
+  end
+  self.next = attempt + 1
+  for _, one in pairs(self.here) do
+    if one.channel.file then one.channel:send("turn", bad and not final and "again" or "over") end
+  end
+end
+
+function verbs:ended(channel, attempt, how)
+  attempt = math.tointeger(tonumber(attempt))
+  local one = self.here[channel.node]
+  if not (attempt and how and one and self.started) then return "nothing has begun" end
+  one.attempt, one.how = attempt, how
+  turn(self, attempt)
+end
+
 function verbs:done(channel) channel.left = true end
 
 --- The launcher that this runs in is a node, too. @param channel has send and file
 function Rendezvous:hello(channel, ...)
   return verbs.hello(self, channel, ...)
 end
+
+function Rendezvous:ended(channel, ...) return verbs.ended(self, channel, ...) end
 
 --- Tells all nodes to stop, but the one that says so.
 function Rendezvous:tell(text, channel)
@@ -146,6 +175,13 @@ local function read(self, channel)
       verbs.failed(self, channel, ("the launcher of node %d is gone"):format(channel.node))
     end
     drop(self, channel)
+    local one = self.started and self.here[channel.node]
+    if one then
+      one.gone = true
+      for _, other in pairs(self.here) do
+        if other.attempt then turn(self, other.attempt) end
+      end
+    end
   end
 end
 
