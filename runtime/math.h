@@ -552,15 +552,18 @@ static inline uint16_t fl_to_f16(float f) {
   return (uint16_t)(sign | r);
 }
 
-/* --- Philox 4x32-10 (Salmon et al., SC 2011) --- */
+/* --- Philox 4x32 (Salmon et al., SC 2011) --- */
+
+#define FL_PHILOX_ROUNDS  10
+#define FL_DROPOUT_ROUNDS 7 /* the fewest with which it passes their tests */
 
 /* Four random words from a 64-bit key and a 128-bit counter. */
-static inline void fl_philox(uint64_t seed, uint64_t counter, uint64_t stream,
-                             uint32_t out[4]) {
+static inline void fl_philox_of(int rounds, uint64_t seed, uint64_t counter,
+                                uint64_t stream, uint32_t out[4]) {
   uint32_t c0 = (uint32_t)counter, c1 = (uint32_t)(counter >> 32),
            c2 = (uint32_t)stream, c3 = (uint32_t)(stream >> 32),
            k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
-  for (int i = 0; i < 10; i++) {
+  for (int i = 0; i < rounds; i++) {
     uint64_t p0 = (uint64_t)0xD2511F53u * c0, p1 = (uint64_t)0xCD9E8D57u * c2;
     c0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0;
     c1 = (uint32_t)p1;
@@ -573,6 +576,10 @@ static inline void fl_philox(uint64_t seed, uint64_t counter, uint64_t stream,
   out[1] = c1;
   out[2] = c2;
   out[3] = c3;
+}
+static inline void fl_philox(uint64_t seed, uint64_t counter, uint64_t stream,
+                             uint32_t out[4]) {
+  fl_philox_of(FL_PHILOX_ROUNDS, seed, counter, stream, out);
 }
 /* In [0, 1), 24 and 53 bits. */
 static inline float fl_uniform24(uint32_t u) {

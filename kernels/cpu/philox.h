@@ -31,9 +31,9 @@ typedef uint64_t fl_philox_lanes
     __attribute__((vector_size(8 * FL_PHILOX_LANES)));
 
 /* Two chains at once hide the latency of the multiplications. */
-static inline void fl_philox_block(uint64_t seed, uint64_t counter,
-                                   uint64_t stream,
-                                   uint32_t w[FL_PHILOX_WORDS]) {
+__attribute__((always_inline)) static inline void
+fl_philox_block_of(const int rounds, uint64_t seed, uint64_t counter,
+                   uint64_t stream, uint32_t w[FL_PHILOX_WORDS]) {
   typedef fl_philox_lanes lanes;
   static const uint64_t count[8] = {0, 1, 2, 3, 4, 5, 6, 7};
   const lanes zero = {0}, m0 = zero + 0xD2511F53u, m1 = zero + 0xCD9E8D57u;
@@ -47,7 +47,7 @@ static inline void fl_philox_block(uint64_t seed, uint64_t counter,
           b3 = a3;
     uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
 #pragma GCC unroll 10
-    for (int r = 0; r < 10; r++) {
+    for (int r = 0; r < rounds; r++) {
       lanes p0 = FL_PHILOX_MUL(a0, m0), p1 = FL_PHILOX_MUL(a2, m1);
       lanes q0 = FL_PHILOX_MUL(b0, m0), q1 = FL_PHILOX_MUL(b2, m1);
       a0 = (p1 >> 32) ^ a1 ^ (zero + k0);
@@ -78,19 +78,24 @@ static inline void fl_philox_block(uint64_t seed, uint64_t counter,
 
 #else
 
-static inline void fl_philox_block(uint64_t seed, uint64_t counter,
-                                   uint64_t stream,
-                                   uint32_t w[FL_PHILOX_WORDS]) {
+static inline void fl_philox_block_of(int rounds, uint64_t seed,
+                                      uint64_t counter, uint64_t stream,
+                                      uint32_t w[FL_PHILOX_WORDS]) {
   for (int i = 0; i < FL_PHILOX_COUNTERS; i++)
-    fl_philox(seed, counter + (uint64_t)i, stream, w + 4 * i);
+    fl_philox_of(rounds, seed, counter + (uint64_t)i, stream, w + 4 * i);
 }
 
 #endif
-/* Their halves, the lower one of each word first. */
+static inline void fl_philox_block(uint64_t seed, uint64_t counter,
+                                   uint64_t stream,
+                                   uint32_t w[FL_PHILOX_WORDS]) {
+  fl_philox_block_of(FL_PHILOX_ROUNDS, seed, counter, stream, w);
+}
+/* Halves of words for dropout, the lower one of each first. */
 static inline void fl_philox_halves(uint64_t seed, uint64_t counter,
                                     uint16_t h[2 * FL_PHILOX_WORDS]) {
   uint32_t w[FL_PHILOX_WORDS];
-  fl_philox_block(seed, counter, 0, w);
+  fl_philox_block_of(FL_DROPOUT_ROUNDS, seed, counter, 0, w);
   for (int i = 0; i < FL_PHILOX_WORDS; i++) {
     h[2 * i] = (uint16_t)w[i];
     h[2 * i + 1] = (uint16_t)(w[i] >> 16);

@@ -90,7 +90,7 @@ inline uint64_t att_counter(const att_random &r, int64_t e) {
 /* Bit i: the i-th of a counter's eight elements stays. */
 inline uint32_t att_kept8(uint64_t seed, uint64_t counter, uint32_t last) {
   uint32_t w[4], bits = 0;
-  fl_philox(seed, counter, 0, w);
+  fl_philox_of(FL_DROPOUT_ROUNDS, seed, counter, 0, w);
 #pragma unroll
   for (int i = 0; i < 4; i++)
     bits |= (uint32_t)(w[i] << 16 > last) << 2 * i | (uint32_t)(w[i] > last)

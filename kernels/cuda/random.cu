@@ -170,7 +170,7 @@ template <int D> __global__ void dropout(const __grid_constant__ draw_args a) {
     uint32_t w[4];
     FL_W(D) v[8];
     take<D>(a, c, v);
-    fl_philox(seed, offset + (uint64_t)c, 0, w);
+    fl_philox_of(FL_DROPOUT_ROUNDS, seed, offset + (uint64_t)c, 0, w);
 #pragma unroll
     for (int i = 0; i < 8; i++) {
       uint32_t half = i & 1 ? w[i / 2] >> 16 : w[i / 2] & 0xffff;

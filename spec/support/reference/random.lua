@@ -1,16 +1,16 @@
---- References of the random rows: Philox 4x32-10 from its paper (Salmon et al., SC 2011) and
--- how each row makes numbers of its words. Element e takes word e % 4 of counter offset + e / 4
+--- References of the random rows: Philox 4x32 from its paper (Salmon et al., SC 2011), of ten
+-- rounds, for dropout seven, and how each row makes numbers of its words. Element e takes word e % 4 of counter offset + e / 4
 -- (f64: words 2 (e % 2) and the next of counter offset + e / 2).
 local A = require "spec.support.array"
 
 local R = {}
 local mask = 0xffffffff
 
-local function words(seed, counter, stream)
+local function words(seed, counter, stream, rounds)
   local c0, c1 = counter & mask, counter >> 32
   local c2, c3 = stream & mask, stream >> 32
   local k0, k1 = seed & mask, seed >> 32
-  for _ = 1, 10 do
+  for _ = 1, rounds or 10 do
     local p0, p1 = 0xD2511F53 * c0, 0xCD9E8D57 * c2
     c0, c1, c2, c3 = (p1 >> 32) ~ c1 ~ k0, p1 & mask, (p0 >> 32) ~ c3 ~ k1, p0 & mask
     k0, k1 = (k0 + 0x9E3779B9) & mask, (k1 + 0xBB67AE85) & mask
@@ -45,7 +45,7 @@ function R._kept(from, p)
   if type(from) == "table" then seed, offset = start{seed = from[1], offset = from[2]} end
   local limit = math.floor(p * 2.0 ^ 16 + 0.5)
   return function(e)
-    local w = words(seed, offset + e // 8, 0)[e % 8 // 2 + 1]
+    local w = words(seed, offset + e // 8, 0, 7)[e % 8 // 2 + 1]
     return (e % 2 == 0 and w & 0xffff or w >> 16) >= limit
   end
 end
