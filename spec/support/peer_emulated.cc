@@ -1,0 +1,167 @@
+// Runs kernels/cuda/peer.cu on threads of the host, a thread for each of the device's, with as many
+// areas as ranks: results against sums made here, operands anywhere, words that have wrapped, a rank
+// that does not come. peer_spec.lua puts the kernels' source where it says so.
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <pthread.h>
+#include <thread>
+#include <time.h>
+#include <unistd.h>
+#include <vector>
+using std::min;
+
+// --- what flare.cuh and peer.cuh give on a device ---
+
+#define __global__
+#define __launch_bounds__(x)
+#define __grid_constant__
+struct place { int x; };
+static thread_local place blockIdx, threadIdx, gridDim, blockDim;
+struct block {
+  pthread_barrier_t barrier;
+  std::atomic<int> any{0};
+};
+static thread_local block *here;
+static void __syncthreads() { pthread_barrier_wait(&here->barrier); }
+static int __syncthreads_or(int v) {
+  if (v) here->any = 1;
+  __syncthreads();
+  int result = here->any;
+  __syncthreads();
+  return result;
+}
+
+enum { F32, I64 };
+template <int D> struct fl_type;
+template <> struct fl_type<F32> { typedef float S, W; };
+template <> struct fl_type<I64> { typedef int64_t S, W; };
+#define FL_S(D) typename fl_type<D>::S
+#define FL_W(D) typename fl_type<D>::W
+template <class W, class S> W fl_get(S s) { return (W)s; }
+template <class S, class W> S fl_put(W w) { return (S)w; }
+template <class S, int N> struct alignas(sizeof(S) * N) fl_vec { S at[N]; };
+template <class S, int N> fl_vec<S, N> fl_read(const S *p) { return *(const fl_vec<S, N> *)p; }
+template <class S, int N> void fl_write(S *p, const fl_vec<S, N> &v) { *(fl_vec<S, N> *)p = v; }
+struct fl_max_of {
+  template <class T> T operator()(T a, T b) const { return a > b || a != a ? a : b; }
+};
+struct fl_min_of {
+  template <class T> T operator()(T a, T b) const { return a < b || a != a ? a : b; }
+};
+static void fl_word_set(uint32_t *w, uint32_t v) { __atomic_store_n(w, v, __ATOMIC_RELEASE); }
+static uint32_t fl_word_get(const uint32_t *w) {
+  usleep(20); // there are more threads than cores
+  return __atomic_load_n(w, __ATOMIC_ACQUIRE);
+}
+static uint64_t fl_nanoseconds() {
+  timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+// KERNELS
+
+// --- ranks ---
+
+enum { THREADS = 8 };
+typedef void (*kernel)(const peer_args);
+
+static void launch(std::vector<peer_args> &args, int grid, kernel f, int absent) {
+  std::vector<std::thread> all;
+  std::vector<block> blocks(args.size() * grid);
+  for (auto &b : blocks) pthread_barrier_init(&b.barrier, nullptr, THREADS);
+  for (int r = 0; r < (int)args.size(); r++)
+    for (int b = 0; r != absent && b < grid; b++)
+      for (int t = 0; t < THREADS; t++)
+        all.emplace_back([&, r, b, t] {
+          blockIdx.x = b, threadIdx.x = t, gridDim.x = grid, blockDim.x = THREADS;
+          here = &blocks[r * grid + b];
+          f(args[r]);
+        });
+  for (auto &t : all) t.join();
+}
+
+static int host[2]; // stop, late
+
+struct job {
+  std::vector<char *> area;
+  uint32_t phase = 0xfffffff0u; // words that are about to wrap
+  int half = 0;
+  explicit job(int size) : area(size) {
+    for (auto &p : area) {
+      p = (char *)aligned_alloc(4096, PEER_AREA);
+      memset(p + PEER_STAGE, 0x55, PEER_AREA - PEER_STAGE);
+      for (int i = 0; i < PEER_BLOCKS * PEER_ROW; i++) ((uint32_t *)p)[i] = phase;
+    }
+  }
+  ~job() { for (auto p : area) free(p); }
+  peer_args args(int r, const void *in, void *out, int n, int reduce, int64_t limit) {
+    peer_args a = {in, out, {}, n, limit, r, (int)area.size(), half, reduce, phase, host, host + 1};
+    std::copy(area.begin(), area.end(), a.area);
+    return a;
+  }
+};
+
+template <class T> T folded(const std::vector<std::vector<T>> &in, int i, int reduce) {
+  T v = in[0][i];
+  for (size_t k = 1; k < in.size(); k++)
+    v = reduce == 2 ? min(v, in[k][i]) : reduce == 3 ? std::max(v, in[k][i]) : v + in[k][i];
+  return reduce == 1 ? v / (T)in.size() : v;
+}
+
+template <int D> static int calls(int size) {
+  typedef typename fl_type<D>::S T;
+  job j(size);
+  int bad = 0;
+  for (int turn = 0; turn < 18; turn++) {
+    int n = 1 + rand() % 700, way = turn % 3, reduce = rand() % (D == F32 ? 4 : 1), from = rand() % 3;
+    bool in_place = turn % 2;
+    std::vector<std::vector<T>> in(size, std::vector<T>(n + 8)), out;
+    for (auto &x : in) for (auto &v : x) v = (T)((rand() % 1000 - 500) * 0.37);
+    out = in_place ? in : std::vector<std::vector<T>>(size, std::vector<T>(n + 8, (T)77));
+    j.half ^= 1;
+    std::vector<peer_args> args;
+    for (int r = 0; r < size; r++) {
+      T *to = out[r].data() + from;
+      args.push_back(j.args(r, in_place ? to : in[r].data() + from, to, n, reduce, (int64_t)6e10));
+    }
+    kernel ways[] = {one_shot<D, 8>, two_shot<D, 8>, ring<D>};
+    launch(args, 1 + turn % 2, ways[way], -1);
+    j.phase += way == 0 ? 1 : way == 1 ? 2 : 2 * size - 2;
+    for (int r = 0; r < size; r++)
+      for (int i = 0; i < n + 8; i++) {
+        bool inside = i >= from && i < from + n;
+        T got = out[r][i], want = inside ? folded(in, i, reduce) : in_place ? in[r][i] : (T)77;
+        // the ring sums from each part's own rank, which rounds otherwise
+        double most = inside && way == 2 && D == F32 ? 1e-3 : 0;
+        if (std::fabs((double)got - (double)want) > most || (inside && got != out[0][i])) {
+          if (!bad++) printf("size %d way %d n %d: rank %d [%d] is %g, not %g\n", size, way, n, r, i,
+            (double)got, (double)want);
+        }
+      }
+  }
+  std::vector<T> in(600, 1), out(600 * size, 5);
+  std::vector<peer_args> args;
+  j.half ^= 1;
+  for (int r = 0; r < size; r++)
+    args.push_back(j.args(r, in.data(), out.data() + 600 * r, 600, 0, (int64_t)2e8));
+  launch(args, 2, one_shot<D, 8>, size - 1);
+  if (host[1] != size || out[0] != 5) bad += printf("who is late: %d of %d\n", host[1], size);
+  host[0] = 1;
+  for (auto &a : args) a.limit = (int64_t)6e10, a.phase++;
+  launch(args, 2, two_shot<D, 8>, size - 1); // ends at once
+  host[0] = host[1] = 0;
+  return bad;
+}
+
+int main() {
+  int bad = 0;
+  for (int size : {2, 3, 8}) bad += calls<F32>(size) + calls<I64>(size);
+  printf("bad: %d\n", bad);
+  return bad != 0;
+}
