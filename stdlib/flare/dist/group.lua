@@ -16,12 +16,17 @@ function Group:init(ranks, id)
   self.id = id or comm.group(ranks)
   self.rank, self.ranks = comm.members(self.id)
   self.size = #self.ranks
-  self.streams = {}
+  self.streams, self.attached = {}, {}
 end
 
 -- The engine for a device, opened when first needed: all members get here with the same call.
 function Group:attach(device)
-  if self.size == 1 or comm.engine(self.id, device) then return end
+  if self.attached[device] then return end
+  if self.size > 1 and not comm.engine(self.id, device) then self:_attach(device) end
+  self.attached[device] = true
+end
+
+function Group:_attach(device)
   if not self.rank then fail("this rank is not in the group") end
   local engine = device:find "^cuda" and "nccl" or Group.engine
   local ticket = ""
@@ -93,9 +98,24 @@ local function call(self, f, x, o, device)
   return work
 end
 
+local is_tensor = core.is_tensor
+
 local function check_tensor(name, x)
-  if not core.is_tensor(x) then fail("%s: expected a tensor, got %s", name, type(x)) end
+  if not is_tensor(x) then fail("%s: expected a tensor, got %s", name, type(x)) end
   return x
+end
+
+-- What a call says, for the core, which has the same defaults. Small tensors take less time than a
+-- table with all of them.
+local function read(name, o, defaults)
+  local given = {}
+  if o == nil then return given end
+  if type(o) ~= "table" then options.check(name, o, defaults) end
+  for key, value in next, o do
+    if type(value) ~= type(defaults[key]) then options.check(name, o, defaults) end
+    given[key] = value
+  end
+  return given
 end
 
 local function define(name, defaults)
@@ -103,8 +123,9 @@ local function define(name, defaults)
   defaults.async = false
   Group[name] = function(self, x, o)
     check_tensor(name, x)
-    self:attach(x.device)
-    return call(self, f, x, options.check(name, o, defaults), x.device)
+    local device = x.device
+    self:attach(device)
+    return call(self, f, x, read(name, o, defaults), device)
   end
 end
 
@@ -120,14 +141,15 @@ define("all_to_all", {})
 for name, defaults in pairs {all_reduce = {reduce = "sum", algorithm = "auto", async = false},
     broadcast = {root = 0, async = false}, reduce = {reduce = "sum", root = 0, async = false}} do
   local method = "comm_" .. name .. "_"
+  local function f(x, given) return x[method](x, given) end
   Group[name .. "_"] = function(self, x, o)
     check_tensor(name, x)
-    self:attach(x.device)
-    if not x:is_contiguous() and o and o.async then
+    local device, given = x.device, read(name, o, defaults)
+    self:attach(device)
+    if given.async and not x:is_contiguous() then
       fail("%s_: an asynchronous call needs a contiguous tensor", name)
     end
-    return call(self, function(t, given) return t[method](t, given) end, x,
-      options.check(name, o, defaults), x.device)
+    return call(self, f, x, given, device)
   end
 end
 

@@ -107,6 +107,7 @@ end
 local function taking(o, name)
   if o == nil then return dist.world, nil end
   if type(o) ~= "table" then fail("%s: options must be a table, got %s", name, type(o)) end
+  if o.group == nil then return dist.world, o end
   local rest = {}
   for key, value in pairs(o) do rest[key] = value end
   rest.group = nil
