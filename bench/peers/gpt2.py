@@ -1,5 +1,5 @@
 """The peer of examples/gpt2.lua: GPT-2 124M in PyTorch, bf16 autocast, eager or compiled.
-usage: gpt2.py MODE BATCH STEPS [FOLDER [f32] [reversed] [math]]   MODE: eager, compile, or make (writes weights and tokens to FOLDER)
+usage: gpt2.py MODE BATCH STEPS [xl | FOLDER [f32] [reversed] [math]]   xl: 1.5B parameters; MODE: eager, compile, or make (writes weights and tokens to FOLDER)
 With RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT it is one of several, by DistributedDataParallel.
 With FOLDER it starts from FOLDER/weights.safetensors and reads FOLDER/tokens.safetensors, as the example does;
 `f32`: without autocast. Two ways of the same mathematics that round otherwise: `reversed`, the windows of each batch
@@ -20,8 +20,8 @@ def load_file(path):
                                 count=(v["data_offsets"][1] - v["data_offsets"][0]) // 4).view(v["shape"])
             for k, v in json.loads(data[8:8 + n]).items() if k != "__metadata__"}
 mode, B, steps = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-folder = sys.argv[4] if len(sys.argv) > 4 else None
-T, V, D, L, H = 1024, 50304, 768, 12, 12
+folder = sys.argv[4] if len(sys.argv) > 4 and sys.argv[4] != "xl" else None
+T, V = 1024, 50304; D, L, H = (1600, 48, 25) if "xl" in sys.argv else (768, 12, 12)
 class Block(nn.Module):
     def __init__(s):
         super().__init__(); s.norm1 = nn.LayerNorm(D); s.norm2 = nn.LayerNorm(D)
