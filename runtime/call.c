@@ -712,6 +712,8 @@ static fl_status run(work *w) {
   case FLI_COMPOSE:
     return run_composed(w);
   case FLI_STRUCTURED:
+    if (w->op->compose && !w->op->kernel[w->device >> 8])
+      return run_composed(w);
     fl_attrs_copy(&attrs, w->attrs);
     w->attrs = &attrs;
     if (w->op->info.random && w->n_in <= FEW) {

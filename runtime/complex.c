@@ -110,11 +110,8 @@ static void multiply(env *g) {
     beside_real(g, is_complex(g->in[0]) ? 0 : 1);
     return;
   }
-  fl_value a = pairs(g, g->in[0]), b = pairs(g, g->in[1]);
-  fl_value ar = part(g, a, 0), ai = part(g, a, 1);
-  fl_value br = part(g, b, 0), bi = part(g, b, 1);
-  g->out[0] =
-      join(g, SUB(MUL(ar, br), MUL(ai, bi)), ADD(MUL(ar, bi), MUL(ai, br)));
+  g->out[0] = RUN(view_as_complex,
+                  RUN(complex_mul, pairs(g, g->in[0]), pairs(g, g->in[1])));
 }
 
 /* b is brought near 1 first, so that its square neither overflows nor vanishes.

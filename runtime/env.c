@@ -2,6 +2,7 @@
 #include "env.h"
 
 #include "expr.h"
+#include "tape.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -99,6 +100,60 @@ void fli_run_all(fli_env *e, int op, const fl_attrs *attrs, int n,
     out[k] = fli_none();
   if (e->status == FL_OK)
     e->status = fli_graph_apply(e->graph, op, attrs, n, in, out);
+}
+
+/* The input itself where its history counts, else a leaf of the same elements
+ * for the time being. */
+static fl_value leaf_of(fli_env *e, fl_value v, bool record) {
+  fl_tensor *t;
+  if (e->status || (record && fli_wants_grad(v.tensor)))
+    return v;
+  if ((e->status = fl_tensor_detach(v.tensor, &t)) || !keep(e, t))
+    return fli_none();
+  t->requires_grad = true;
+  return fli_given(t);
+}
+
+void fli_composed_grad(fli_env *e, const fl_op *op, const fl_attrs *attrs,
+                       int n, const fl_value *in, const bool *need,
+                       const fl_value *dy, fl_value *dx) {
+  enum { MOST = 8 };
+  fl_value leaf[MOST];
+  fl_tensor *inputs[MOST], *roots[FL_MAX_OUT], *seeds[FL_MAX_OUT], *got[MOST];
+  int n_roots = 0, n_leaves = 0, which[MOST];
+  bool record = fl_grad_mode(e->rt, true);
+  for (int k = 0; k < n && k < MOST; k++) {
+    leaf[k] = need[k] ? leaf_of(e, in[k], record) : in[k];
+    if (need[k]) {
+      which[n_leaves] = k;
+      inputs[n_leaves++] = leaf[k].tensor;
+    }
+  }
+  fli_composing c = {.op = op, .attrs = attrs, .n_in = n, .in = leaf};
+  fli_env_open(&c.e, e->rt, e->base, e->site);
+  c.e.device = e->device;
+  c.e.status = e->status;
+  for (int k = 0; k < FL_MAX_OUT; k++)
+    c.out[k] = fli_none();
+  if (c.e.status == FL_OK)
+    op->compose(&c);
+  for (int k = 0; k < op->info.n_out; k++)
+    if (c.e.status == FL_OK && dy[k].tensor) {
+      roots[n_roots] = c.out[k].tensor;
+      seeds[n_roots++] = dy[k].tensor;
+    }
+  unsigned flags = FL_BACKWARD_UNUSED | (record ? FL_BACKWARD_CREATE : 0);
+  if (c.e.status == FL_OK && n_roots && n_leaves)
+    c.e.status =
+        fl_grad(e->rt, n_roots, roots, seeds, n_leaves, inputs, flags, got);
+  else
+    n_leaves = 0;
+  e->status = c.e.status;
+  fli_env_close(&c.e);
+  fl_grad_mode(e->rt, record);
+  for (int k = 0; k < n_leaves && e->status == FL_OK; k++)
+    if (got[k] && keep(e, got[k]))
+      dx[which[k]] = fli_given(got[k]);
 }
 
 fl_value fli_run(fli_env *e, int op, const fl_attrs *attrs, int n,

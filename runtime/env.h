@@ -111,6 +111,12 @@ void fli_run_op(fli_env *e, const fl_op *op, const fl_attrs *attrs, int n,
 fl_value fli_run_inplace(fli_env *e, int op, const fl_attrs *attrs, int n,
                          const fl_value *in);
 
+/* The gradients of what a row is composed of, for dy (nothing: no influence),
+ * towards the inputs that are needed; recorded where gradients are. */
+void fli_composed_grad(fli_env *e, const fl_op *op, const fl_attrs *attrs,
+                       int n, const fl_value *in, const bool *need,
+                       const fl_value *dy, fl_value *dx);
+
 const fl_meta *fli_meta(fl_value v);    /* of a tensor */
 fl_attrs fli_attrs(fli_env *e, int op); /* a copy of the defaults, to change */
 void fli_set_list(fli_env *e, fl_attrs *a, int k, int n, const int64_t *v);

@@ -91,6 +91,9 @@ static const row rows[] = {
 #define FL_OP(name, sig, cast, saves, shape, grad, cost)                       \
   {#name,         sig,         FLI_STRUCTURED, cast_##cast, saves,             \
    shape_##shape, grad_##grad, cost_##cost,    NULL,        NULL},
+#define FL_FUSED(name, sig, cast, saves, shape, grad, cost)                    \
+  {#name,         sig,         FLI_STRUCTURED, cast_##cast, saves,             \
+   shape_##shape, grad_##grad, cost_##cost,    NULL,        compose_##name},
 #define FL_VIEW(name, sig, grad)                                               \
   {#name, sig,         FLI_VIEW,   cast_NONE,   NONE,                          \
    NULL,  grad_##grad, cost_bytes, view_##name, NULL},

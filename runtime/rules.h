@@ -20,6 +20,9 @@ void grad_none(fli_grad *g);
   fl_status shape_##shape(fli_infer *c);                                       \
   void grad_##grad(fli_grad *g);                                               \
   void cost_##cost(const fli_infer *c, double *flops, double *bytes);
+#define FL_FUSED(name, sig, cast, saves, shape, grad, cost)                    \
+  FL_OP(name, sig, cast, saves, shape, grad, cost)                             \
+  FL_COMPOSE(name, sig)
 #define FL_VIEW(name, sig, grad)                                               \
   fl_status view_##name(fli_viewing *v);                                       \
   void grad_##grad(fli_grad *g);

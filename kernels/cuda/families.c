@@ -13,6 +13,7 @@
 #define FL_COMPARE(name, sig, f)                         DECLARE(name)
 #define FL_TERNARY(name, T, sig, cast, saves, f)         DECLARE(name)
 #define FL_OP(name, sig, cast, saves, shape, grad, cost) DECLARE(name)
+#define FL_FUSED(name, sig, cast, saves, shape, grad, cost)
 #include "../../runtime/ops.def"
 DECLARE(expr)
 DECLARE(raw)
@@ -31,6 +32,7 @@ static const struct {
 #define FL_COMPARE(name, sig, f)                         ROW(name)
 #define FL_TERNARY(name, T, sig, cast, saves, f)         ROW(name)
 #define FL_OP(name, sig, cast, saves, shape, grad, cost) ROW(name)
+#define FL_FUSED(name, sig, cast, saves, shape, grad, cost)
 #include "../../runtime/ops.def"
 ROW(expr) /* of all run-time operators */
 ROW(raw)  /* of users' source */

@@ -56,16 +56,83 @@ void grad_view_as_complex(fli_grad *g) {
   g->dx[0] = RUN(view_as_real, g->dy[0]);
 }
 
+/* --- products of pairs --- */
+
+fl_status shape_complex_mul(fli_infer *c) {
+  fl_meta *y = &c->out[0];
+  const fl_meta *wide = c->in[c->in[1]->ndim > c->in[0]->ndim];
+  y->ndim = wide->ndim;
+  memcpy(y->shape, wide->shape, sizeof y->shape);
+  for (int k = 0; k < 2; k++) {
+    const fl_meta *m = c->in[k];
+    if (m->ndim == 0 || m->shape[m->ndim - 1] != 2)
+      return fli_fail(FL_ESHAPE,
+                      "complex_mul: needs complex numbers as pairs, with a "
+                      "last dim of 2, got shape %s",
+                      fli_shape_text(m->ndim, m->shape));
+    for (int i = 0, skip = y->ndim - m->ndim; i < m->ndim; i++) {
+      int64_t *size = &y->shape[i + skip];
+      if (*size == 1)
+        *size = m->shape[i];
+      if (m->shape[i] != *size && m->shape[i] != 1)
+        return fli_fail(FL_ESHAPE,
+                        "complex_mul: shapes %s and %s do not broadcast: sizes "
+                        "must be equal, or 1",
+                        fli_shape_text(c->in[0]->ndim, c->in[0]->shape),
+                        fli_shape_text(c->in[1]->ndim, c->in[1]->shape));
+    }
+  }
+  return FL_OK;
+}
+
+static fl_value one_of(fli_env *e, fl_value pair, int64_t k) {
+  fl_attrs a = fli_attrs(e, FLI_OP_select);
+  if (e->status)
+    return pair;
+  a.v[0].i = fli_meta(pair)->ndim - 1;
+  a.v[1].i = k;
+  return fli_run(e, FLI_OP_select, &a, 1, &pair);
+}
+
+void compose_complex_mul(fli_composing *g) {
+  fl_value re[2], im[2];
+  fl_meta m;
+  const fl_meta *in[2] = {fli_meta(g->in[0]), fli_meta(g->in[1])};
+  fli_infer c = {.out = &m, .in = in};
+  if ((g->e.status = shape_complex_mul(&c)))
+    return;
+  for (int k = 0; k < 2; k++) {
+    re[k] = one_of(&g->e, g->in[k], 0);
+    im[k] = one_of(&g->e, g->in[k], 1);
+  }
+  if (g->attrs->v[0].i)
+    im[1] = NEG(im[1]);
+  fl_attrs a = fli_attrs(&g->e, FLI_OP_stack);
+  a.v[0].i = m.ndim - 1;
+  g->out[0] = RUN_A(stack, &a, SUB(MUL(re[0], re[1]), MUL(im[0], im[1])),
+                    ADD(MUL(re[0], im[1]), MUL(im[0], re[1])));
+}
+
+/* Of L(a b) towards a dy conj(b), towards b dy conj(a); of L(a conj(b)) dy b
+ * and a conj(dy). */
+void grad_complex_mul(fli_grad *g) {
+  bool conj = g->attrs->v[0].i;
+  fl_attrs a = fli_attrs(&g->e, FLI_OP_complex_mul), by = a;
+  a.v[0].i = !conj;
+  by.v[0].i = true;
+  if (g->need[0])
+    g->dx[0] = RUN_A(complex_mul, &a, g->dy[0], g->in[1]);
+  if (g->need[1])
+    g->dx[1] = conj ? RUN_A(complex_mul, &by, g->in[0], g->dy[0])
+                    : RUN_A(complex_mul, &by, g->dy[0], g->in[0]);
+}
+
 static bool is_complex(fl_value v) {
   return fli_is_complex(fli_meta(v)->dtype);
 }
 
 static fl_value part(fli_composing *g, fl_value x, int64_t k) {
-  fl_attrs a = fli_attrs(&g->e, FLI_OP_select);
-  fl_value pairs = RUN(view_as_real, x);
-  a.v[0].i = fli_meta(x)->ndim;
-  a.v[1].i = k;
-  return RUN_A(select, &a, pairs);
+  return one_of(&g->e, RUN(view_as_real, x), k);
 }
 
 static fl_value as_tensor(fli_composing *g, fl_value v) {

@@ -225,15 +225,15 @@ void compose_l1_loss(fli_composing *g) {
 static void bent(fli_composing *g, double bend, double unit) {
   if (!same_shapes(g))
     return;
-  fl_value d = SUB(g->in[0], g->in[1]), a = RUN(abs, d);
-  if (bend <= 0) {
-    reduce(g, a, g->attrs->v[1].i);
-    return;
-  }
-  fl_value inside = MUL(RUN(square, d), NUM(0.5 / unit));
-  fl_value outside = MUL(SUB(a, NUM(bend / 2)), NUM(bend / unit));
-  reduce(g, RUN(where, RUN(lt, a, NUM(bend)), inside, outside),
-         g->attrs->v[1].i);
+  fl_value d = SUB(g->in[0], g->in[1]);
+  fl_attrs a = fli_attrs(&g->e, FLI_OP_huber);
+  a.v[0].f = bend;
+  if (bend <= 0)
+    reduce(g, RUN(abs, d), g->attrs->v[1].i);
+  else
+    reduce(g, RUN_A(huber, &a, d), g->attrs->v[1].i);
+  if (bend > 0 && unit != 1)
+    g->out[0] = DIV(g->out[0], NUM(unit));
 }
 
 void compose_smooth_l1_loss(fli_composing *g) {

@@ -31,6 +31,21 @@ function R.polar(a)
   end)
 end
 
+function R.complex_mul(a)
+  local shape = A.broadcast(a.a, a.b)
+  local function part(x, index, k)
+    local place = A.copy_list(index)
+    place[#place] = k
+    return A.get(x, place)
+  end
+  return A.build(shape, function(index)
+    local ar, ai = part(a.a, index, 1), part(a.a, index, 2)
+    local br, bi = part(a.b, index, 1), part(a.b, index, 2)
+    bi = a.conj and -bi or bi
+    return index[#index] == 1 and ar * br - ai * bi or ar * bi + ai * br
+  end)
+end
+
 -- f(re, im) for each number.
 local function each(x, f, dtype)
   return A.build(real_shape(x), function(_, k)

@@ -275,6 +275,14 @@ function R.softplus(a)
   end, a.x)
 end
 
+function R.huber(a)
+  local delta = a.delta or 1
+  return A.map(function(x)
+    local size = math.abs(x)
+    return size <= delta and x * x / 2 or delta * (size - delta / 2)
+  end, a.x)
+end
+
 function R.hardtanh(a)
   return A.map(function(x) return clamp(x, a.min or -1, a.max or 1) end, a.x)
 end

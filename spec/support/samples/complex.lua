@@ -19,6 +19,13 @@ S.view_as_complex = {
   {x = f{}, _refused = "last dim of 2"}, {x = f{3}, _refused = "last dim of 2"},
   {x = f({2, 2}, {dtype = "bf16"}), _refused = "needs f32 or f64"},
 }
+S.complex_mul = {
+  {a = f{3, 2}, b = g{3, 2}}, {a = f{2, 3, 2}, b = g{3, 2}, conj = true}, {a = f{2}, b = g{4, 2}},
+  {a = f{4, 1, 2}, b = g{1, 3, 2}, conj = true}, {a = f{3, 2}, b = g{2}}, {a = f{0, 2}, b = g{2}},
+  {a = f{2, 1, 2}, b = g{2, 40, 2}, _grad = false}, {a = f{5, 2}, b = g{5, 2}, conj = true},
+  {a = f{}, b = g{2}, _refused = "last dim of 2"}, {a = f{3, 1}, b = g{3, 2}, _refused = "pairs"},
+  {a = f{3, 2}, b = g{4, 2}, _refused = "broadcast"},
+}
 for _, name in ipairs {"complex", "polar"} do
   local one, two = name == "complex" and "re" or "size", name == "complex" and "im" or "angle"
   S[name] = {

@@ -38,6 +38,7 @@ local unary = {
   gelu = {from = -4, to = 4, more = {approx = "tanh"}, at = {-6, -9, 0, 9}},
   softplus = {from = -3, to = 3, more = {beta = 2, threshold = 3}, avoid = {1.5},
     at = {-40, 0, 19, 21, 40}},
+  huber = {avoid = {-1, 1, -0.6, 0.6}, more = {delta = 0.6}, at = {-1, 0, 1, 40}},
   hardtanh = {avoid = {-1, 1, -0.5, 1.5}, more = {min = -0.5, max = 1.5}},
   softshrink = {avoid = {-0.5, 0.5, -1, 1}, more = {lambda = 1}},
   hardshrink = {avoid = {-0.5, 0.5, -1, 1}, more = {lambda = 1}},

@@ -29,5 +29,6 @@ return {
   ["repeat"] = "flare.randn(2, 3), {2, 1}",
   scatter_nd = "flare.zeros(4), flare.ones({1, 1}, {dtype = \"i64\"}), flare.ones(1)",
   view_as_complex = "flare.randn(3, 2)",
+  complex_mul = "flare.randn(3, 2), flare.randn(3, 2)",
   unflatten = "flare.randn(2, 6), 2, {2, 3}",
 }
