@@ -2,7 +2,7 @@
  * one dim, interpolate over all dims of space, grid_sample at any place. What
  * is selected, and how it is weighed, is worked out in f64 (of grids in the
  * grid's dtype); 16-bit floats are summed in f32. */
-#include "../env.h"
+#include "fits.h"
 
 #include <math.h>
 #include <string.h>
@@ -173,23 +173,60 @@ static fl_value between(fli_composing *g, fl_value x, fl_value p,
              : smoothed(g, x, p, wide, s);
 }
 
-static fl_value sampled(fli_composing *g, fl_value x, const sampling *s) {
-  fl_dtype d = fli_meta(x)->dtype;
-  bool whole = fl_dtype_kind(d) != FL_KIND_FLOAT;
-  const char *op = g->op->info.name;
-  if (g->e.status || !x.tensor)
-    return fli_env_fail(&g->e, FL_EARG, "%s: x must be a tensor", op);
-  if (whole && s->mode != NEAREST)
-    return fli_env_fail(&g->e, FL_EDTYPE,
-                        "%s: %s can be resampled with mode = nearest only: "
-                        "convert it to a float first",
-                        op, fl_dtype_name(d));
+static sampling sampling_of(const fl_attr *a, const fl_meta *m) {
+  return (sampling){.dim = (int)a[0].i,
+                    .n = m->ndim ? m->shape[a[0].i] : 1,
+                    .size = a[1].i,
+                    .start = a[2].f,
+                    .step = a[3].f,
+                    .mode = (int)a[4].i,
+                    .rounding = (int)a[5].i,
+                    .a = a[6].f,
+                    .antialias = a[7].i != 0,
+                    .exclude = a[8].i != 0,
+                    .outside = a[9].f};
+}
+
+static fl_status check_sampling(const char *op, const fl_meta *m,
+                                const sampling *s) {
+  if (m->ndim == 0 && s->size != 1)
+    return fli_fail(FL_ESHAPE,
+                    "%s: a 0-d tensor has one element, asked for %lld", op,
+                    (long long)s->size);
+  if (fl_dtype_kind(m->dtype) != FL_KIND_FLOAT && s->mode != NEAREST)
+    return fli_fail(FL_EDTYPE,
+                    "%s: %s can be resampled with mode = nearest only: convert "
+                    "it to a float first",
+                    op, fl_dtype_name(m->dtype));
   if (s->size < 0 || (s->n < 1 && s->size > 0) ||
       !(fabs(s->start) < INFINITY) || !(fabs(s->step) < INFINITY))
-    return fli_env_fail(
-        &g->e, FL_EARG, "%s: cannot make %lld of %lld elements from %g by %g",
-        op, (long long)s->size, (long long)s->n, s->start, s->step);
-  fl_value p = places(g, s), y;
+    return fli_fail(FL_EARG,
+                    "%s: cannot make %lld of %lld elements from %g by %g", op,
+                    (long long)s->size, (long long)s->n, s->start, s->step);
+  return FL_OK;
+}
+
+fl_status shape_resample(fli_infer *c) {
+  const fl_meta *x = c->in[0];
+  sampling s = sampling_of(c->attrs->v, x);
+  c->out[0].ndim = x->ndim;
+  memcpy(c->out[0].shape, x->shape, sizeof x->shape);
+  if (x->ndim)
+    c->out[0].shape[s.dim] = s.size;
+  return check_sampling(c->op->info.name, x, &s);
+}
+
+void compose_resample(fli_composing *g) {
+  fl_value x = g->in[0], p, y;
+  if (!x.tensor) {
+    fli_env_fail(&g->e, FL_EARG, "resample: x must be a tensor");
+    return;
+  }
+  sampling all = sampling_of(g->attrs->v, fli_meta(x)), *s = &all;
+  fl_dtype d = fli_meta(x)->dtype;
+  if ((g->e.status = check_sampling("resample", fli_meta(x), s)))
+    return;
+  p = places(g, s);
   if (s->mode == NEAREST) {
     y = nearest(g, x, p, s);
   } else {
@@ -200,32 +237,69 @@ static fl_value sampled(fli_composing *g, fl_value x, const sampling *s) {
     fl_value in = RUN(eq, p, clamped(&g->e, p, 0, (double)(s->n - 1)));
     in = as_weights(g, CAST(in, FL_F32), CAST(y, FL_F32), s);
     y = RUN(where, CAST(in, FL_BOOL), y,
-            whole ? fli_integer((int64_t)s->outside) : NUM(s->outside));
+            fl_dtype_kind(d) != FL_KIND_FLOAT ? fli_integer((int64_t)s->outside)
+                                              : NUM(s->outside));
   }
-  return CAST(y, d);
+  g->out[0] = CAST(y, d);
 }
 
-void compose_resample(fli_composing *g) {
-  const fl_attr *a = g->attrs->v;
-  const fl_meta *m = fli_meta(g->in[0]);
-  sampling s = {.dim = (int)a[0].i,
-                .n = m->ndim ? m->shape[a[0].i] : 1,
-                .size = a[1].i,
-                .start = a[2].f,
-                .step = a[3].f,
-                .mode = (int)a[4].i,
-                .rounding = (int)a[5].i,
-                .a = a[6].f,
-                .antialias = a[7].i != 0,
-                .exclude = a[8].i != 0,
-                .outside = a[9].f};
-  if (m->ndim == 0 && s.size != 1) {
-    fli_env_fail(&g->e, FL_ESHAPE,
-                 "resample: a 0-d tensor has one element, asked for %lld",
-                 (long long)s.size);
+/* size is that of x, the elements of dy are its results. */
+fl_status shape_resample_backward(fli_infer *c) {
+  fl_meta x = *c->in[0];
+  fl_attrs a;
+  fl_attrs_copy(&a, c->attrs);
+  int64_t dim = a.v[0].i, n = a.v[1].i;
+  if (x.ndim) {
+    a.v[1].i = x.shape[dim];
+    x.shape[dim] = n;
+  }
+  sampling s = sampling_of(a.v, &x);
+  FLI_TRY(check_sampling("resample_backward", &x, &s));
+  c->out[0].ndim = x.ndim;
+  memcpy(c->out[0].shape, x.shape, sizeof x.shape);
+  return FL_OK;
+}
+
+/* Of zeros: resample is linear. */
+void compose_resample_backward(fli_composing *g) {
+  fl_value dy = g->in[0], x, dx = fli_none();
+  fl_attrs a;
+  if (!dy.tensor) {
+    fli_env_fail(&g->e, FL_EARG, "resample_backward: dy must be a tensor");
     return;
   }
-  g->out[0] = sampled(g, g->in[0], &s);
+  fl_meta m = *fli_meta(dy);
+  fli_infer c = {.op = g->op,
+                 .in = (const fl_meta *[1]){fli_meta(dy)},
+                 .out = &m,
+                 .attrs = (fl_attrs *)(uintptr_t)g->attrs};
+  if ((g->e.status = shape_resample_backward(&c)))
+    return;
+  x = fli_v_zeros(&g->e, m.dtype, m.ndim, m.shape, fl_tensor_device(dy.tensor));
+  fl_attrs_copy(&a, g->attrs);
+  if (m.ndim)
+    a.v[1].i = fli_meta(dy)->shape[a.v[0].i];
+  fli_composed_grad(&g->e, &g->e.rt->ops[FLI_OP_resample], &a, 1, &x,
+                    (bool[1]){true}, &dy, &dx);
+  g->out[0] = fli_nothing(dx) ? x : dx;
+}
+
+void grad_resample(fli_grad *g) {
+  const fl_meta *x = &g->in_meta[0];
+  fl_attrs a;
+  fl_attrs_copy(&a, g->attrs);
+  a.v[1].i = x->ndim ? x->shape[a.v[0].i] : 1;
+  g->dx[0] = RUN_A(resample_backward, &a, g->dy[0]);
+}
+
+void grad_resample_backward(fli_grad *g) {
+  const fl_meta *dy = &g->in_meta[0];
+  fl_attrs a;
+  fl_attrs_copy(&a, g->attrs);
+  a.v[1].i = dy->ndim ? dy->shape[a.v[0].i] : 1;
+  if (a.v[9].f == a.v[9].f)
+    a.v[9].f = 0; /* what is outside depends on nothing */
+  g->dx[0] = RUN_A(resample, &a, g->dy[0]);
 }
 
 /* --- over all dims of space --- */
@@ -312,16 +386,19 @@ void compose_interpolate(fli_composing *g) {
   for (int left = n; left > 0 && g->e.status == FL_OK; left--) {
     int k = next_dim(n, m->shape + 2, sizes, done);
     done[k] = true;
-    sampling s = {.dim = k + 2,
-                  .n = m->shape[k + 2],
-                  .size = sizes[k],
-                  .a = antialias ? -0.5 : -0.75,
-                  .antialias = antialias,
-                  .exclude = antialias,
-                  .outside = NAN};
+    sampling s = {.n = m->shape[k + 2], .size = sizes[k]};
     align(&s, mode, given ? 0 : scale, a[3].i != 0);
-    if (s.size != s.n || s.start != 0 || (s.step != 1 && s.n > 1))
-      x = sampled(g, x, &s);
+    if (s.size == s.n && s.start == 0 && (s.step == 1 || s.n <= 1))
+      continue;
+    fl_attrs along = fli_attrs(&g->e, FLI_OP_resample);
+    along.v[0].i = k + 2;
+    along.v[1].i = s.size;
+    along.v[2].f = s.start;
+    along.v[3].f = s.step;
+    along.v[4].i = s.mode;
+    along.v[6].f = antialias ? -0.5 : -0.75;
+    along.v[7].i = along.v[8].i = antialias;
+    x = RUN_A(resample, &along, x);
   }
   g->out[0] = RUN(contiguous, CAST(x, m->dtype));
 }
@@ -421,23 +498,71 @@ static fl_value read_at(fli_composing *g, fl_value rows, int n, const axis *r,
   return sum;
 }
 
-static bool check_grid(fli_composing *g, int n) {
-  const fl_meta *x = fli_meta(g->in[0]), *grid = fli_meta(g->in[1]);
+static fl_status check_grid(const char *op, const fl_attrs *a, const fl_meta *x,
+                            const fl_meta *grid) {
+  int n = x->ndim - 2;
   bool fits = (n == 2 || n == 3) && grid->ndim == n + 2 &&
               grid->shape[n + 1] == n && grid->shape[0] == x->shape[0];
   for (int d = 2; d < n + 2 && fits; d++)
     fits = x->shape[d] > 0;
   if (!fits)
-    fli_env_fail(&g->e, FL_ESHAPE,
-                 "grid_sample: x must be (batch, channels, height, width) and "
-                 "grid (batch, height, width, 2), or with depth and 3, got %s "
-                 "and %s",
-                 fli_shape_text(x->ndim, x->shape),
-                 fli_shape_text(grid->ndim, grid->shape));
-  else if (n == 3 && g->attrs->v[0].i == CUBIC)
-    fli_env_fail(&g->e, FL_EARG,
-                 "grid_sample: mode = bicubic is for 2 dims of space, not 3");
-  return g->e.status == FL_OK;
+    return fli_fail(FL_ESHAPE,
+                    "%s: x must be (batch, channels, height, width) and grid "
+                    "(batch, height, width, 2), or with depth and 3, got %s "
+                    "and %s",
+                    op, fli_shape_text(x->ndim, x->shape),
+                    fli_shape_text(grid->ndim, grid->shape));
+  if (n == 3 && a->v[0].i == CUBIC)
+    return fli_fail(FL_EARG, "%s: mode = bicubic is for 2 dims of space, not 3",
+                    op);
+  return FL_OK;
+}
+
+static void shape_of_samples(const fl_meta *x, const fl_meta *grid,
+                             fl_meta *y) {
+  y->ndim = x->ndim;
+  memcpy(y->shape, x->shape, sizeof y->shape);
+  for (int d = 2; d < x->ndim; d++)
+    y->shape[d] = grid->shape[d - 1];
+}
+
+fl_status shape_grid_sample(fli_infer *c) {
+  FLI_TRY(check_grid("grid_sample", c->attrs, c->in[0], c->in[1]));
+  shape_of_samples(c->in[0], c->in[1], &c->out[0]);
+  return FL_OK;
+}
+
+fl_status shape_grid_sample_backward(fli_infer *c) {
+  fl_meta y;
+  FLI_TRY(check_grid("grid_sample_backward", c->attrs, c->in[1], c->in[2]));
+  shape_of_samples(c->in[1], c->in[2], &y);
+  FLI_TRY(fli_fits(c, 0, y.ndim, y.shape));
+  for (int k = 0; k < 2; k++) {
+    c->out[k].ndim = c->in[k + 1]->ndim;
+    memcpy(c->out[k].shape, c->in[k + 1]->shape, sizeof y.shape);
+  }
+  return FL_OK;
+}
+
+void grad_grid_sample(fli_grad *g) {
+  fl_value both[FL_MAX_OUT];
+  if (fli_nothing(g->dy[0]))
+    return;
+  RUN_ALL(grid_sample_backward, g->attrs, both, g->dy[0], g->in[0], g->in[1]);
+  g->dx[0] = both[0];
+  g->dx[1] = both[1];
+}
+
+void compose_grid_sample_backward(fli_composing *g) {
+  fl_value dx[2] = {fli_none(), fli_none()};
+  fli_composed_grad(&g->e, &g->e.rt->ops[FLI_OP_grid_sample], g->attrs, 2,
+                    g->in + 1, (bool[2]){true, true}, g->in, dx);
+  for (int k = 0; k < 2; k++)
+    g->out[k] = fli_nothing(dx[k]) ? MUL(g->in[k + 1], NUM(0)) : dx[k];
+}
+
+void grad_grid_sample_backward(fli_grad *g) {
+  fli_composed_grad(&g->e, g->op, g->attrs, 3, g->in, g->need, g->dy, g->dx);
 }
 
 void compose_grid_sample(fli_composing *g) {
@@ -445,7 +570,7 @@ void compose_grid_sample(fli_composing *g) {
   int n = m->ndim - 2;
   int64_t size[3], order[FL_MAX_DIMS], shape[FL_MAX_DIMS];
   axis r[3];
-  if (!check_grid(g, n))
+  if ((g->e.status = check_grid("grid_sample", g->attrs, m, s)))
     return;
   fl_dtype d = m->dtype;
   fl_value x = widened(&g->e, g->in[0]), grid = widened(&g->e, g->in[1]);

@@ -1,0 +1,146 @@
+/* grid_sample and its gradients: x (N, C, space) read at the places in grid
+ * (N, results, n), n = 2 or 3. Where each result reads, and how it is weighed,
+ * is worked out once for all channels: K elements of a plane for each result.
+ * Channels do not meet in dx and results do not meet in y and dgrid, so sums
+ * have one order. */
+#include "cpu.h"
+
+#include <math.h>
+#include <string.h>
+
+#define BLOCK 256        /* results whose places are worked out at once */
+#define PIECE (16 << 10) /* elements read that are worth a thread's while */
+
+enum { NEAREST, LINEAR, CUBIC };
+enum { ZEROS, BORDER, REFLECTION };
+
+typedef struct sampling {
+  int n, taps, reads; /* dims of space, taps along each, all of them */
+  int mode, padding;
+  bool corners;
+  int64_t size[3],
+      step[3]; /* of x; of grid's coordinates: the last dim first */
+  int64_t batch, channels, plane, results;
+  int64_t cuts, cut; /* blocks of a sample's results */
+  const void *x, *grid, *dy;
+  void *y, *dx, *dgrid;
+  int32_t *at;  /* (batch, reads, results): places in a plane */
+  void *weight; /* the same */
+} sampling;
+
+#define T       float
+#define F(name) name##_f32
+#define FLOOR   floorf
+#define RINT    rintf
+#include "grid.inc"
+#undef T
+#undef F
+#undef FLOOR
+#undef RINT
+#define T       double
+#define F(name) name##_f64
+#define FLOOR   floor
+#define RINT    rint
+#include "grid.inc"
+#undef T
+#undef F
+#undef FLOOR
+#undef RINT
+
+/* Everything but what is read and written; `in` is x's place among inputs. */
+static void open(sampling *s, const fl_launch *l, int in) {
+  const fl_view *x = &l->in[in], *grid = &l->in[in + 1];
+  const fl_attr *a = l->attrs->v;
+  memset(s, 0, sizeof *s);
+  s->n = x->ndim - 2;
+  s->mode = (int)a[0].i;
+  s->padding = (int)a[1].i;
+  s->corners = a[2].i != 0;
+  s->taps = s->mode == NEAREST ? 1 : s->mode == LINEAR ? 2 : 4;
+  s->reads = 1;
+  s->plane = 1;
+  for (int k = 0; k < s->n; k++) {
+    s->size[k] = x->shape[x->ndim - 1 - k];
+    s->step[k] = s->plane;
+    s->plane *= s->size[k];
+    s->reads *= s->taps;
+  }
+  s->batch = x->shape[0];
+  s->channels = x->shape[1];
+  s->results = fl_numel(s->n, grid->shape + 1);
+  s->cut = s->results < BLOCK ? s->results : BLOCK;
+  s->cuts = s->cut ? (s->results + s->cut - 1) / s->cut : 0;
+}
+
+/* Where everything is read, for all results. */
+static fl_status find(const fl_launch *l, sampling *s, bool wide) {
+  if (s->plane > INT32_MAX)
+    return fli_fail(FL_ESIZE, "%s: planes of %lld elements are too large",
+                    l->op, (long long)s->plane);
+  int64_t n = s->batch * s->results * s->reads;
+  s->at = fl_scratch_get(l, (size_t)n * sizeof *s->at);
+  s->weight = fl_scratch_get(l, (size_t)n * (wide ? 8 : 4));
+  if (!s->at || !s->weight)
+    return FL_ENOMEM;
+  fl_cpu_parallel(l, s->batch * s->cuts, PIECE / (s->cut * s->reads) + 1,
+                  wide ? find_f64 : find_f32, s);
+  return FL_OK;
+}
+
+FL_KERNEL(grid_sample) {
+  const fl_view *x = &l->in[0], *y = &l->out[0];
+  fl_dtype d = fl_cpu_wide(x->dtype) == FL_F64 || l->in[1].dtype == FL_F64
+                   ? FL_F64
+                   : FL_F32;
+  bool wide = d == FL_F64;
+  sampling s;
+  open(&s, l, 0);
+  if (fl_view_numel(y) == 0)
+    return FL_OK;
+  s.x = FL_CPU(input)(l, x, d);
+  s.grid = FL_CPU(input)(l, &l->in[1], d);
+  s.y = FL_CPU(output)(l, y, d);
+  if (!s.x || !s.grid || !s.y)
+    return FL_ENOMEM;
+  fl_status status = find(l, &s, wide);
+  if (status)
+    return status;
+  fl_cpu_parallel(l, s.batch * s.channels * s.cuts,
+                  PIECE / (s.cut * s.reads) + 1, wide ? read_f64 : read_f32,
+                  &s);
+  FL_CPU(finish)(l, y, d, s.y);
+  return FL_OK;
+}
+
+/* dy, x, grid -> dx, dgrid */
+FL_KERNEL(grid_sample_backward) {
+  const fl_view *x = &l->in[1], *dx = &l->out[0], *dgrid = &l->out[1];
+  fl_dtype d = fl_cpu_wide(x->dtype) == FL_F64 || l->in[2].dtype == FL_F64
+                   ? FL_F64
+                   : FL_F32;
+  bool wide = d == FL_F64;
+  sampling s;
+  open(&s, l, 1);
+  s.dy = FL_CPU(input)(l, &l->in[0], d);
+  s.x = FL_CPU(input)(l, x, d);
+  s.grid = FL_CPU(input)(l, &l->in[2], d);
+  s.dx = FL_CPU(output)(l, dx, d);
+  s.dgrid = FL_CPU(output)(l, dgrid, d);
+  if (!s.dy || !s.x || !s.grid || !s.dx || !s.dgrid)
+    return FL_ENOMEM;
+  memset(s.dx, 0, (size_t)fl_view_numel(dx) * fl_dtype_size(d));
+  memset(s.dgrid, 0, (size_t)fl_view_numel(dgrid) * fl_dtype_size(d));
+  if (s.batch * s.results * s.channels > 0) {
+    fl_status status = find(l, &s, wide);
+    if (status)
+      return status;
+    fl_cpu_parallel(l, s.batch * s.channels, PIECE / (s.results * s.reads) + 1,
+                    wide ? spread_f64 : spread_f32, &s);
+    fl_cpu_parallel(l, s.batch * s.cuts,
+                    PIECE / (s.cut * s.reads * s.channels) + 1,
+                    wide ? slopes_f64 : slopes_f32, &s);
+  }
+  FL_CPU(finish)(l, dx, d, s.dx);
+  FL_CPU(finish)(l, dgrid, d, s.dgrid);
+  return FL_OK;
+}
