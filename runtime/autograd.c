@@ -117,7 +117,7 @@ static fl_status meet_leaf(pass *p, fl_tensor *leaf) {
 static fl_status explore(pass *p) {
   for (size_t i = 0; i < p->n_nodes; i++) {
     fl_node *n = p->nodes[i];
-    for (int k = 0; k < n->n_in; k++) {
+    for (int k = 0; k < n->n_in && !n->end; k++) {
       fli_edge *e = &n->edges[k];
       if (e->leaf)
         FLI_TRY(meet_leaf(p, e->leaf));
@@ -538,6 +538,10 @@ static fl_status run_node(pass *p, fl_node *n) {
     if (p->input_nodes[i] == n && n->grads[p->inputs[i]->node_out] &&
         !p->captured[i])
       p->captured[i] = fl_tensor_retain(n->grads[p->inputs[i]->node_out]);
+  if (n->end) {
+    fli_node_drop_grads(n);
+    return FL_OK;
+  }
   if (n->n_in > 8) {
     size_t each = sizeof *dx + 2 * sizeof *in + sizeof *need;
     more = fli_malloc(rt, (size_t)n->n_in * each);
@@ -570,10 +574,7 @@ static fl_status run_node(pass *p, fl_node *n) {
     else if (s == FL_OK) /* a transfer: back to where it came from */
       s = fl_tensor_to(n->grads[0], n->device, FL_NODTYPE, &dx[0]);
   }
-  for (int k = 0; k < n->n_out; k++) {
-    fl_tensor_release(n->grads[k]);
-    n->grads[k] = NULL;
-  }
+  fli_node_drop_grads(n);
   if (s == FL_OK && !p->retain && any && n->needed)
     fli_node_forget(rt, n);
   for (int k = 0; k < n->n_in; k++) {
@@ -700,11 +701,8 @@ static fl_status start(pass *p, int n, fl_tensor *const *roots,
 static void finish(pass *p) {
   for (size_t i = 0; i < p->n_nodes; i++) {
     fl_node *n = p->nodes[i];
-    n->active = false;
-    for (int k = 0; k < n->n_out; k++) { /* left over by a failure */
-      fl_tensor_release(n->grads[k]);
-      n->grads[k] = NULL;
-    }
+    n->active = n->end = false;
+    fli_node_drop_grads(n); /* left over by a failure */
     fli_node_release(p->rt, n);
   }
   for (size_t i = 0; i < p->n_leaves; i++) {
@@ -772,7 +770,9 @@ fl_status fl_grad(fl_runtime *rt, int n, fl_tensor *const *roots,
   memset(grads, 0, (size_t)n_inputs * sizeof *grads);
   for (int i = 0; i < n_inputs && s == FL_OK; i++) {
     s = fli_node_of(inputs[i], &p.input_nodes[i]);
-    if (s == FL_OK && !p.input_nodes[i] && !inputs[i]->requires_grad)
+    if (s == FL_OK && p.input_nodes[i])
+      p.input_nodes[i]->end = flags & FLI_BACKWARD_STOP;
+    else if (s == FL_OK && !inputs[i]->requires_grad)
       s = fli_fail(FL_EAUTOGRAD, "grad: input %d does not require a gradient",
                    i + 1);
   }

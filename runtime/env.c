@@ -102,15 +102,20 @@ void fli_run_all(fli_env *e, int op, const fl_attrs *attrs, int n,
     e->status = fli_graph_apply(e->graph, op, attrs, n, in, out);
 }
 
-/* The input itself where its history counts, else a leaf of the same elements
- * for the time being. */
-static fl_value leaf_of(fli_env *e, fl_value v, bool record) {
+/* An input of a graph for the time being: where its history counts a view of
+ * it, else a tensor of the same elements, a leaf if it is `needed`. */
+static fl_value entry_of(fli_env *e, fl_value v, bool history, bool needed) {
   fl_tensor *t;
-  if (e->status || (record && fli_wants_grad(v.tensor)))
+  if (e->status || !v.tensor)
     return v;
+  if (history) {
+    fl_attrs a = fli_attrs(e, FLI_OP_view);
+    fli_set_list(e, &a, 0, v.tensor->meta.ndim, v.tensor->meta.shape);
+    return fli_run(e, FLI_OP_view, &a, 1, &v);
+  }
   if ((e->status = fl_tensor_detach(v.tensor, &t)) || !keep(e, t))
     return fli_none();
-  t->requires_grad = true;
+  t->requires_grad = needed;
   return fli_given(t);
 }
 
@@ -118,18 +123,19 @@ void fli_composed_grad(fli_env *e, const fl_op *op, const fl_attrs *attrs,
                        int n, const fl_value *in, const bool *need,
                        const fl_value *dy, fl_value *dx) {
   enum { MOST = 8 };
-  fl_value leaf[MOST];
+  fl_value entry[MOST];
   fl_tensor *inputs[MOST], *roots[FL_MAX_OUT], *seeds[FL_MAX_OUT], *got[MOST];
-  int n_roots = 0, n_leaves = 0, which[MOST];
+  int n_roots = 0, n_inputs = 0, which[MOST];
   bool record = fl_grad_mode(e->rt, true);
   for (int k = 0; k < n && k < MOST; k++) {
-    leaf[k] = need[k] ? leaf_of(e, in[k], record) : in[k];
-    if (need[k]) {
-      which[n_leaves] = k;
-      inputs[n_leaves++] = leaf[k].tensor;
+    bool history = record && in[k].tensor && fli_wants_grad(in[k].tensor);
+    entry[k] = entry_of(e, in[k], history, need[k]);
+    if (entry[k].tensor && (need[k] || history)) {
+      which[n_inputs] = k;
+      inputs[n_inputs++] = entry[k].tensor;
     }
   }
-  fli_composing c = {.op = op, .attrs = attrs, .n_in = n, .in = leaf};
+  fli_composing c = {.op = op, .attrs = attrs, .n_in = n, .in = entry};
   fli_env_open(&c.e, e->rt, e->base, e->site);
   c.e.device = e->device;
   c.e.status = e->status;
@@ -142,17 +148,18 @@ void fli_composed_grad(fli_env *e, const fl_op *op, const fl_attrs *attrs,
       roots[n_roots] = c.out[k].tensor;
       seeds[n_roots++] = dy[k].tensor;
     }
-  unsigned flags = FL_BACKWARD_UNUSED | (record ? FL_BACKWARD_CREATE : 0);
-  if (c.e.status == FL_OK && n_roots && n_leaves)
+  unsigned flags = FL_BACKWARD_UNUSED | FLI_BACKWARD_STOP |
+                   (record ? FL_BACKWARD_CREATE : 0);
+  if (c.e.status == FL_OK && n_roots && n_inputs)
     c.e.status =
-        fl_grad(e->rt, n_roots, roots, seeds, n_leaves, inputs, flags, got);
+        fl_grad(e->rt, n_roots, roots, seeds, n_inputs, inputs, flags, got);
   else
-    n_leaves = 0;
+    n_inputs = 0;
   e->status = c.e.status;
   fli_env_close(&c.e);
   fl_grad_mode(e->rt, record);
-  for (int k = 0; k < n_leaves && e->status == FL_OK; k++)
-    if (got[k] && keep(e, got[k]))
+  for (int k = 0; k < n_inputs && e->status == FL_OK; k++)
+    if (got[k] && keep(e, got[k]) && need[which[k]])
       dx[which[k]] = fli_given(got[k]);
 }
 

@@ -64,7 +64,7 @@ struct fl_node {
   } * region;
   /* of the pass that is running */
   uint64_t pass;
-  bool active, needed;
+  bool active, needed, end; /* end: what lies behind takes no part */
   int deps;
   uint32_t makers;   /* streams that made its gradients, a bit each */
   fl_tensor **grads; /* n_out */
@@ -84,6 +84,12 @@ struct fli_extra {
   fl_tensor *sum;
 };
 
+static inline void fli_node_drop_grads(fl_node *n) {
+  for (int k = 0; k < n->n_out; k++) {
+    fl_tensor_release(n->grads[k]);
+    n->grads[k] = NULL;
+  }
+}
 void fli_node_release(fl_runtime *rt, fl_node *n);
 void fli_node_forget(fl_runtime *rt, fl_node *n); /* drops what it saved */
 const char *fli_node_name(const fl_node *n);
@@ -93,6 +99,8 @@ fl_status fli_extra_of(fl_tensor *t, fli_extra **x);
 /* The node behind a tensor, NULL for a leaf. A view of a base that was written
  * since gets a new one first. */
 fl_status fli_node_of(fl_tensor *t, fl_node **n);
+/* Of fl_grad: nothing behind the inputs takes part, not even other inputs. */
+#define FLI_BACKWARD_STOP 8u
 bool fli_wants_grad(fl_tensor *t); /* leaf that requires it, or has a node */
 fli_edge fli_edge_to(fl_tensor *t);
 

@@ -4,12 +4,13 @@
  * Channels do not meet in dx and results do not meet in y and dgrid, so sums
  * have one order. */
 #include "cpu.h"
+#include "gather.h"
 
 #include <math.h>
 #include <string.h>
 
 #define BLOCK 256        /* results whose places are worked out at once */
-#define PIECE (16 << 10) /* elements read that are worth a thread's while */
+#define PIECE (64 << 10) /* elements read that are worth a thread's while */
 
 enum { NEAREST, LINEAR, CUBIC };
 enum { ZEROS, BORDER, REFLECTION };
@@ -82,7 +83,7 @@ static fl_status find(const fl_launch *l, sampling *s, bool wide) {
   s->weight = fl_scratch_get(l, (size_t)n * (wide ? 8 : 4));
   if (!s->at || !s->weight)
     return FL_ENOMEM;
-  fl_cpu_parallel(l, s->batch * s->cuts, PIECE / (s->cut * s->reads) + 1,
+  fl_cpu_parallel(l, s->batch * s->cuts, PIECE / 4 / (s->cut * s->reads) + 1,
                   wide ? find_f64 : find_f32, s);
   return FL_OK;
 }

@@ -1,6 +1,7 @@
 /* resample and its gradient: along one dim every result is a weighted sum of
  * some elements. Which ones, and how much of each, is a table that is worked
  * out once in double; the gradient's table is the same one turned round. */
+#include "gather.h"
 #include "move.h"
 
 #include "../../runtime/math.h"

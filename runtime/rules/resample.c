@@ -418,7 +418,8 @@ static fl_value reflected(fli_composing *g, fl_value c, double low,
   double span = high - low;
   if (span <= 0)
     return MUL(c, NUM(0));
-  c = RUN(abs, SUB(c, NUM(low)));
+  c = SUB(c, NUM(low));
+  c = RUN(where, RUN(lt, c, NUM(0)), NEG(c), c);
   fl_value extra = RUN(fmod, c, NUM(span));
   fl_value turns = RUN(fmod, RUN(floor, DIV(c, NUM(span))), NUM(2));
   return RUN(where, RUN(eq, turns, NUM(0)), ADD(extra, NUM(low)),
@@ -432,7 +433,9 @@ static fl_value inside(fli_composing *g, fl_value c, int64_t size, int padding,
     return c;
   if (padding == REFLECTION)
     c = reflected(g, c, corners ? 0 : -0.5, (double)size - (corners ? 1 : 0.5));
-  return clamped(&g->e, c, 0, (double)(size - 1));
+  fl_value last = NUM((double)(size - 1));
+  c = RUN(where, RUN(lt, c, NUM(0)), NUM(0), c); /* derivatives of any order */
+  return RUN(where, RUN(gt, c, last), last, c);
 }
 
 static void read_axis(fli_composing *g, fl_value c, int64_t size, axis *r) {

@@ -339,4 +339,50 @@ function R.grid_sample(a)
   end)
 end
 
+-- --- gradients: of what is linear by its results for single elements, else by differences that
+-- are exact for cubic polynomials ---
+
+local function weighed(dy, y)
+  local sum = 0
+  for k = 1, #dy do sum = sum + dy[k] * y[k] end
+  return sum
+end
+
+local function with(a, more)
+  local o = {}
+  for k, v in pairs(a) do o[k] = v end
+  for k, v in pairs(more) do o[k] = v end
+  return o
+end
+
+local function of_single(dy, shape, f)
+  return A.build(shape, function(_, k)
+    local one = A.zeros(shape, "f64")
+    one[k] = 1
+    return weighed(dy, f(one))
+  end)
+end
+
+function R.resample_backward(a)
+  local dim, shape = A.dim(a.dim, #a.dy.shape), A.copy_list(a.dy.shape)
+  if #shape > 0 then shape[dim] = a.size end
+  return of_single(a.dy, shape, function(one)
+    return R.resample(with(a, {x = one, size = a.dy.shape[dim] or 1, outside = a.outside and 0}))
+  end)
+end
+
+function R.grid_sample_backward(a)
+  local dx = of_single(a.dy, a.x.shape, function(one) return R.grid_sample(with(a, {x = one})) end)
+  local dgrid = A.build(a.grid.shape, function(_, k)
+    local function at(h)
+      local grid = A.new(a.grid.shape, {table.unpack(a.grid)}, "f64")
+      grid[k] = grid[k] + h
+      return weighed(a.dy, R.grid_sample(with(a, {grid = grid})))
+    end
+    local h = 1e-3
+    return (8 * (at(h) - at(-h)) - at(2 * h) + at(-2 * h)) / (12 * h)
+  end)
+  return dx, dgrid
+end
+
 return R

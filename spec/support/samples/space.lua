@@ -131,4 +131,26 @@ for _, padding in ipairs {"zeros", "border", "reflection"} do
   end
 end
 
+S.resample_backward = {
+  {dy = f{2, 9}, dim = 2, size = 5, start = -0.25, step = 0.5}, {dy = f{}, dim = 1, size = 1},
+  {dy = f{3, 2}, dim = 1, size = 5, start = 0.5, step = 1.5, mode = "nearest"},
+  {dy = f{2, 4, 2}, dim = 2, size = 5, start = -1.5, step = 2, outside = 7},
+  {dy = f{2, 40}, dim = 2, size = 20, start = -0.25, step = 0.5, _grad = false},
+  {dy = f{8}, dim = 1, size = 6, start = -0.3, step = 0.7, mode = "cubic"},
+  {dy = f{4}, dim = 1, size = 9, start = 0.7, step = 2.3, antialias = true},
+  {dy = f{0}, dim = 1, size = 4}, {dy = f{4}, dim = 1, size = 0, _refused = "4 of 0 elements"},
+  {dy = f{}, dim = 1, size = 2, _refused = "one element"},
+}
+S.grid_sample_backward = {
+  {dy = f{2, 2, 2, 3}, x = f{2, 2, 3, 4}, grid = g{2, 2, 3, 2}},
+  {dy = f{1, 1, 2, 3}, x = f{1, 1, 3, 4}, grid = g{1, 2, 3, 2}, mode = "cubic"},
+  {dy = f{1, 2, 1, 2}, x = f{1, 2, 3, 2}, grid = g{1, 1, 2, 2}, padding = "border"},
+  {dy = f{1, 1, 1, 2, 1}, x = f{1, 1, 2, 3, 2}, grid = g{1, 1, 2, 1, 3}, padding = "reflection",
+    align_corners = true},
+  {dy = f{0, 2, 2, 2}, x = f{0, 2, 3, 3}, grid = g{0, 2, 2, 2}},
+  {dy = f{1, 2, 2, 3}, x = f{1, 2, 3, 4}, grid = g{1, 3, 2, 2}, _refused = "dy has shape"},
+  {dy = f{1, 1, 2, 2}, x = f{1, 1, 2, 2}, grid = g{1, 2, 2, 3}, _refused = "must be"},
+  {dy = f{}, x = f{}, grid = g{}, _refused = "must be"},
+}
+
 return S

@@ -16,6 +16,9 @@ return {
   fill = "flare.randn(2, 3), 0",
   fold = "flare.randn(1, 4, 4), {size = {3, 3}, kernel = {2, 2}}",
   grid_sample = "flare.randn(1, 3, 4, 4), flare.randn(1, 2, 2, 2)",
+  grid_sample_backward =
+    "flare.randn(1, 3, 2, 2), flare.randn(1, 3, 4, 4), flare.randn(1, 2, 2, 2)",
+  resample_backward = "flare.randn(2, 8), 2, 4, {step = 0.5}",
   gru_cell = "flare.randn(2, 9), flare.randn(2, 9), flare.randn(2, 3)",
   index_fill = "flare.randn(3, 2), 1, flare.tensor({1, 3}, {dtype = \"i64\"}), 0",
   interpolate = "flare.randn(1, 3, 4, 4), {scale = 2}",
