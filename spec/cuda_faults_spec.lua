@@ -106,21 +106,15 @@ collectgarbage()
 until grep -q waiting '%s/said'; do sleep 0.01; done
 sleep 0.1; before=$(date +%%s%%N); kill -INT $child; wait $child; status=$?
 echo $status $((($(date +%%s%%N) - before) / 1000000))]]
-    local best = math.huge
-    for _ = 1, 5 do
-      os.remove(place .. "/said")
-      local command = fakes.command(place, "FAKE_HANG=bad FLARE_CACHE=off", path)
-      local press = assert(io.open(place .. "/press.sh", "w"))
-      press:write("set -m\n", shell:format("env " .. command, place, place))
-      press:close()
-      local out = tree.output(("bash '%s' 2>/dev/null"):format(place .. "/press.sh"))
-      local status, ms = out:match "(%d+) (%d+)"
-      assert.equal("1", status, out .. tree.read(place .. "/said"))
-      says(tree.read(place .. "/said"), "forever.lua:7: interrupted!")
-      best = math.min(best, tonumber(ms))
-      if best < 200 then break end
-    end
-    assert(best < 200, best .. " ms")
+    local command = fakes.command(place, "FAKE_HANG=bad FLARE_CACHE=off", path)
+    local press = assert(io.open(place .. "/press.sh", "w"))
+    press:write("set -m\n", shell:format("env " .. command, place, place))
+    press:close()
+    local out = tree.output(("bash '%s' 2>/dev/null"):format(place .. "/press.sh"))
+    local status, ms = out:match "(%d+) (%d+)"
+    assert.equal("1", status, out .. tree.read(place .. "/said"))
+    says(tree.read(place .. "/said"), "forever.lua:7: interrupted!")
+    assert(tonumber(ms) < 10000, ms .. " ms: it was waited for") -- 30 ms on a machine that rests
   end)
 
   it("has no memory left says how much there is, and goes on with less", function()

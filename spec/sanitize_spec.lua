@@ -2,11 +2,7 @@
 -- and undefined-behaviour sanitizers (kept in build/asan). spec/long/sanitize.sh runs all.
 local tree = require "spec.support.tree"
 
-local cache = tree.build .. "/CMakeCache.txt"
-local plain = tree.exists(cache)
-  and not tree.read(cache):find "FLARE_SANITIZE:[^\n]*=%a"
-  and not tree.read(cache):find "FLARE_COVERAGE:[^\n]*=ON"
-
+local plain = tree.exists(tree.build .. "/CMakeCache.txt") and not tree.instrumented()
 local folder = tree.build .. "/asan"
 
 describe("with the sanitizers", function()

@@ -124,8 +124,8 @@ static int together(const fl_launch *l, int64_t *shape) {
 /* Appends an axis, or makes the last one longer where every operand allows it.
  * There is always one, so that there is a last one. */
 static void add_axis(plan *p, int first, int *n, const expr_axis *x) {
-  expr_axis *last = &p->a.axis[first + *n - 1];
-  bool one = *n > 0;
+  expr_axis *last = *n ? &p->a.axis[first + *n - 1] : NULL;
+  bool one = last != NULL;
   if (x->size == 1 && one)
     return;
   if (one && last->size == 1)

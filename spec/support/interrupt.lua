@@ -87,7 +87,7 @@ function interrupt.press(case, wait)
   os.remove(fifo)
   assert(os.execute(("mkfifo '%s'"):format(fifo)))
   -- a prompt that hangs must not hang its spec
-  local pipe = assert(io.popen(("FLARE_HISTORY= timeout -s KILL 20 '%s' -i < '%s' 2>&1")
+  local pipe = assert(io.popen(("FLARE_HISTORY= timeout -s KILL 120 '%s' -i < '%s' 2>&1")
     :format(program, fifo)))
   local input = assert(io.open(fifo, "w"))
   input:setvbuf "no"

@@ -26,7 +26,7 @@ function M.shell(folder, lines, seconds)
   file:close()
   local core = require "flare.core"
   local start = core.clock()
-  local out = tree.output(("timeout -k 1 %d sh %s 2>&1; echo \"status $?\""):format(seconds or 30,
+  local out = tree.output(("timeout -k 1 %d sh %s 2>&1; echo \"status $?\""):format(seconds or 120,
     name))
   local text, status = out:match "^(.*)status (%d+)\n$"
   return tonumber(status), text, core.clock() - start

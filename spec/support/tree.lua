@@ -38,4 +38,11 @@ function tree.exists(path)
   return file ~= nil
 end
 
+--- Whether a sanitizer or the counting of lines is in the build.
+function tree.instrumented()
+  local cache = tree.build .. "/CMakeCache.txt"
+  local text = tree.exists(cache) and tree.read(cache) or ""
+  return text:find "FLARE_SANITIZE:[^\n]*=%a" ~= nil or text:find "FLARE_COVERAGE:[^\n]*=ON" ~= nil
+end
+
 return tree
