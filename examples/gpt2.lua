@@ -16,7 +16,6 @@ local o = assert(flare.options.command(arg or {}, {
   data = "", weights = "", batch = 16, steps = 20, layers = 12, heads = 12, width = 768,
   block = 1024, vocabulary = 50304, lr = 3e-4, seed = 1, device = "cuda", autocast = "bf16",
   every = 10, zero = 0}))
-if o.device == "cuda" then o.device = "cuda:" .. dist.local_rank() end
 
 local function say(...)
   if rank == 0 then print((...):format(select(2, ...))) end

@@ -16,13 +16,14 @@ static double number(lua_State *L, const char *name, double otherwise) {
   return v;
 }
 
-/* comm_open{key =, rank =, size =, timeout =, first =, check =} */
+/* comm_open{key =, rank =, size =, here =, timeout =, first =, check =} */
 static int comm_open(lua_State *L) {
   fl_lua *st = fll_enter(L);
   luaL_checktype(L, 1, LUA_TTABLE);
   fl_comm_options o = {.struct_size = sizeof o,
                        .rank = (int)number(L, "rank", 0),
                        .size = (int)number(L, "size", 1),
+                       .here = (int)number(L, "here", 0),
                        .timeout = number(L, "timeout", 120),
                        .first = number(L, "first", 600),
                        .interrupted = interrupted,

@@ -93,6 +93,10 @@ static fl_status group_of(fl_runtime *rt, int64_t number, group **g) {
   return FL_OK;
 }
 
+int fli_comm_here(const fl_runtime *rt) {
+  return rt->comm ? rt->comm->options.here : 0;
+}
+
 fl_status fli_comm_group(fl_runtime *rt, int64_t number, int *rank, int *size) {
   group *g = NULL;
   FLI_TRY(group_of(rt, number, &g));

@@ -115,6 +115,7 @@ typedef struct fl_comm_options {
   size_t struct_size;
   const char *key; /* the job's secret, in hex; the same on all ranks */
   int rank, size;
+  int here; /* the number among the ranks of this host */
   double timeout, first; /* seconds; for the first call of a group */
   bool check; /* compare the lines of the script, too, and all engines' calls */
   bool (*interrupted)(void *context); /* this thread only; may be NULL */

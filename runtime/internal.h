@@ -462,6 +462,7 @@ fl_status fli_step_marks(const fl_op *op, const fl_attrs *a, int n_in,
 /* --- groups of ranks (comm.c) --- */
 
 /* Rank and size of a group; EARG: there is none. Group 0 is the job. */
+int fli_comm_here(const fl_runtime *rt); /* the rank's number on its host */
 fl_status fli_comm_group(fl_runtime *rt, int64_t group, int *rank, int *size);
 /* Gives a collective's launch its note and remembers what it does. */
 fl_status fli_comm_begin(fl_runtime *rt, const fl_call *c, fl_launch *l,

@@ -227,7 +227,7 @@ fl_status fl_device_find(fl_runtime *rt, const char *name, fl_device *d) {
   const char *colon = strchr(name, ':');
   size_t len = colon ? (size_t)(colon - name) : strlen(name);
   char *end;
-  long index = colon ? strtol(colon + 1, &end, 10) : 0;
+  long index = colon ? strtol(colon + 1, &end, 10) : -1;
   if (colon && (end == colon + 1 || *end))
     return fli_fail(FL_EARG, "\"%s\" is no device: write name:index", name);
   for (int k = 0; k < rt->n_backends; k++) {
@@ -240,6 +240,8 @@ fl_status fl_device_find(fl_runtime *rt, const char *name, fl_device *d) {
       snprintf(why, sizeof why, "%s", fl_error());
       return fli_fail(FL_EDEVICE, "there is no device \"%s\": %s", name, why);
     }
+    if (!colon && n > 0)
+      index = fli_comm_here(rt) % n; /* ranks of a host share its devices */
     if (index < 0 || index >= n)
       return fli_fail(FL_EARG, "there is no device \"%s\": %s has %d", name,
                       rt->backends[k]->name, n);

@@ -59,6 +59,13 @@ describe("flare.dist", function()
     launch.remove(folder)
   end)
 
+  it("gives each rank of a host a device of its own", function()
+    good(4, [[
+      assert(flare.ones({2}, {device = "sim"}).device == "sim:" .. rank % 2)
+      assert(flare.ones({2}, {device = "sim:0"}).device == "sim:0")
+    ]])
+  end)
+
   it("makes meshes whose groups are its lines", function()
     good(4, [[
       local mesh = dist.mesh{tp = 2, dp = 2}

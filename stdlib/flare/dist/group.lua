@@ -31,7 +31,6 @@ function Group:_attach(device)
   local engine = device:find "^cuda" and "nccl" or Group.engine
   local ticket = ""
   if engine == "nccl" then
-    self.gpu = device
     self:attach "cpu"
     ticket = self:share(self.rank == 0 and comm.ticket(engine) or nil)
   end
@@ -174,12 +173,6 @@ function Group:recv(shape, peer, o)
   return call(self, core.comm_recv, nil, o, device)
 end
 
--- Where this rank has what another has on its GPU.
-local function here(self, device)
-  if not device:find "^cuda" then return device end
-  return self.gpu or "cuda:" .. require "flare.dist".local_rank()
-end
-
 --- Root's x in parts along dim 1, one for each rank; the others give nothing.
 function Group:scatter(x, o)
   o = options.check("scatter", o, {root = 0, async = false, device = options.none})
@@ -195,7 +188,7 @@ function Group:scatter(x, o)
   local shape = {}
   for k = 3, #words do shape[k - 2] = math.tointeger(tonumber(words[k])) end
   if self.rank ~= root then
-    x = core.zeros({0}, {dtype = words[2], device = device or here(self, words[1])})
+    x = core.zeros({0}, {dtype = words[2], device = device or words[1]:match "^%a+"})
     if #shape > 0 then shape[1] = shape[1] // self.size end
     o.shape = shape
   end

@@ -48,7 +48,8 @@ end
 
 --- Joins the job that the environment tells of. Without one this process is alone: rank 0 of 1.
 -- Options: timeout, the seconds that ranks wait for each other (120); first, for the first call of
--- a group (five times that); check, compare the script's lines, too (or FLARE_DIST_CHECK=1).
+-- a group (five times that); check, compare the script's lines, too (or FLARE_DIST_CHECK=1). From
+-- now on "cuda" is this rank's GPU.
 -- @return rank, size
 function dist.init(o)
   o = options.check("dist.init", o, {timeout = tonumber(os.getenv "FLARE_DIST_TIMEOUT") or 120,
@@ -58,8 +59,8 @@ function dist.init(o)
   if not found then fail("dist.init: %s", message) end
   local engine = choose(found, o.engine)
   if found.size > 1 then
-    core.comm.open{key = found.key, rank = found.rank, size = found.size, timeout = o.timeout,
-      first = o.first > 0 and o.first or 5 * o.timeout, check = o.check}
+    core.comm.open{key = found.key, rank = found.rank, size = found.size, here = found.here,
+      timeout = o.timeout, first = o.first > 0 and o.first or 5 * o.timeout, check = o.check}
   end
   job = found
   Group.engine = engine
@@ -80,7 +81,7 @@ function dist.rank() return here().rank end
 --- How many processes there are.
 function dist.size() return here().size end
 
---- The number among those of this host: which GPU to take.
+--- The number among those of this host, and of the GPU that "cuda" is.
 function dist.local_rank() return here().here end
 
 --- A group of some ranks. All ranks of the job make it, members or not.
