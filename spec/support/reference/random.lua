@@ -1,6 +1,6 @@
 --- References of the random rows: Philox 4x32 from its paper (Salmon et al., SC 2011), of ten
--- rounds, for dropout seven, and how each row makes numbers of its words. Element e takes word e % 4 of counter offset + e / 4
--- (f64: words 2 (e % 2) and the next of counter offset + e / 2).
+-- rounds, for dropout seven, and how each row makes numbers of its words. Element e takes word
+-- e % 4 of counter offset + e / 4 (f64: words 2 (e % 2) and the next of counter offset + e / 2).
 local A = require "spec.support.array"
 
 local R = {}
