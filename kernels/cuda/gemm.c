@@ -80,8 +80,8 @@ static bool runs_along(int64_t rows, int64_t k, int64_t down, int64_t along) {
  * address of what follows, which compute-sanitizer takes for a read there. */
 static bool fits(const void *data, int64_t lines, int64_t length, int64_t ld,
                  const flc_product *p, const int64_t *step) {
-  bool fit =
-      flc_aligned(data, 16) && (ld % 8 == 0 || (lines == 1 && length % 8 == 0));
+  bool whole = length % 8 == 0 || (ld % 8 == 0 && ld >= length);
+  bool fit = flc_aligned(data, 16) && (lines == 1 ? whole : ld % 8 == 0);
   for (int i = 0; i < p->dims; i++)
     fit = fit && step[i] % 8 == 0;
   return fit;

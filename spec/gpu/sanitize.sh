@@ -1,14 +1,17 @@
 #!/bin/bash
 # Every row on its samples, forward and backward, on cuda under one tool of compute-sanitizer, with
 # memory of exact sizes: bash spec/gpu/sanitize.sh memcheck|racecheck|initcheck|synccheck.
-# Needs all cores; quick where the kernels are in the pack or in the disk cache.
+# Needs all cores, and the pack (build*/flare.pack) or a full disk cache. NVIDIA's own libraries
+# are hidden: their kernels are not what is looked at, and take the tools minutes.
 tool=${1:-memcheck}
 . spec/gpu/lib.sh
 out=$out-$tool
 mkdir -p "$out"
 rm -f "$out"/*.log
 parts=${PARTS:-48}
-export FLARE_MEMORY=direct
+export FLARE_MEMORY=direct FLARE_CUDA_HIDE=libcublasLt,libcudnn,libcusolver,libcufft
+pack=$(ls build*/flare.pack 2>/dev/null | head -n 1)
+[ -z "$pack" ] || export FLARE_PACK=$PWD/$pack
 limit=${LIMIT:-90}
 
 part() { # the rows of one part
