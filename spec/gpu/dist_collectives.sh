@@ -23,7 +23,7 @@ export -f launch
 export n w
 
 FLARE_PEERS=0 good "collectives, $n ranks, NCCL alone" 30 bash -c "launch $here/collectives.lua"
-good "collectives, $n ranks" 40 bash -c "launch $here/collectives.lua"
+good "collectives, $n ranks" 50 bash -c "launch $here/collectives.lua"
 good "training, $n ranks" 25 bash -c "launch $here/training.lua"
 
 # kills at a call of its own, with the engine's choice and with each algorithm
@@ -42,6 +42,14 @@ for way in nccl auto; do
     bad=$((bad + 1))
   fi
 done
+# out of step, found before it hangs
+if FLARE_DIST_CHECK=1 timeout -k 2 20 bash -c "launch $here/astray.lua" >"$w/out" 2>&1; then
+  echo "FAIL rank 1 is out of step, and nobody says so"
+  bad=$((bad + 1))
+else
+  grep -m 1 -o 'rank 1 called broadcast #2 .*' "$w/out" | sed 's/^/PASS out of step: /' | grep . ||
+    { echo "FAIL out of step:"; tail -n 20 "$w/out"; bad=$((bad + 1)); }
+fi
 pgrep -f endless.lua && { echo "FAIL ranks are left"; bad=$((bad + 1)); }
 rm -rf "$w"
 [ $bad = 0 ] && echo PASS || { echo "FAIL ($bad)"; exit 1; }
