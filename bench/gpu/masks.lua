@@ -1,6 +1,6 @@
 -- Attention with masks, dropout, few queries, and in f32, on a GPU; bench/peers/gpu_masks.py is
 -- the peer. Masks: of keys (bool, for each batch), square (bool), each (bool, for each head),
--- float (f32, for each head; the peer's as wide as its operands).
+-- float (bf16, for each head).
 local flare = require "flare"
 local m = dofile((arg[0]:match "^(.*/)" or "") .. "measure.lua")
 
@@ -23,7 +23,7 @@ for _, s in ipairs{{"f32", 4, 16, 2048, 64}, {"bf16", 4, 16, 2048, 64}, {"bf16",
   local ways = {{"full", nil, {}}, {"causal", nil, {causal = true}}}
   if dtype == "bf16" then
     ways = {{"keys", chance(b, 1, 1, t), {}}, {"square", chance(t, t), {}},
-            {"each", chance(b, h, t, t), {}}, {"float", m.normal("f32", b, h, t, t), {}},
+            {"each", chance(b, h, t, t), {}}, {"float", m.normal("bf16", b, h, t, t), {}},
             {"dropout", nil, {dropout = 0.1}},
             {"causal dropout", nil, {causal = true, dropout = 0.1}}}
   end

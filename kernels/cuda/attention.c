@@ -134,6 +134,7 @@ void flc_visit_attention(flc_visitor *v) {
   for (int dtype = FL_F16; dtype <= FL_BF16; dtype++)
     for (int w = 64; w <= 128; w += 64) {
       bool quick = dtype == FL_BF16 && w == 128;
+      visit_one(v, wide_forward_spec(dtype, w, 2, 3), quick);
       for (int more = 0; more < 3; more++) {
         visit_one(v, wide_forward_spec(dtype, w, 2, more), quick && more == 1);
         if (w == 64 && more < 2)
@@ -249,13 +250,15 @@ static fl_status give(const work *w, const fl_view *out, const fl_view *temp) {
                                                     : flc_move(w->l, out, temp);
 }
 
-static fl_status open_mask(work *w, const fl_view *m) {
+/* `own`: one of the operands' dtype may stay as it is. */
+static fl_status open_mask(work *w, const fl_view *m, bool own) {
   attention_mask *to = &w->a.mask;
   fl_view v;
   if (!m->data)
     return FL_OK;
   fl_view_copy(&v, m);
-  if (m->dtype != FL_BOOL && (m->dtype != w->wide || flc_is_number(m))) {
+  bool fits = m->dtype == w->wide || (own && m->dtype == w->dtype);
+  if (m->dtype != FL_BOOL && (!fits || flc_is_number(m))) {
     contiguous(&v);
     v.data = (void *)flc_input(w->l, m, w->wide);
     v.dtype = w->wide;
@@ -267,6 +270,12 @@ static fl_status open_mask(work *w, const fl_view *m) {
   for (int i = 0; i < 4; i++)
     to->stride[i] = stride_at(&v, 4 - i);
   return FL_OK;
+}
+
+/* For kernels that know no masks of 16 bits. */
+static fl_status wide_mask(work *w, const fl_view *m) {
+  return w->tensor && w->a.mask.dtype == (int)w->dtype ? open_mask(w, m, false)
+                                                       : FL_OK;
 }
 
 static void open_number(const fl_view *v, uint64_t *value, const void **at,
@@ -321,7 +330,8 @@ static fl_status open(work *w, const fl_launch *l, int first, int mask,
                 &d->offset_dtype);
   }
   if ((s = take(w, q, &a->q)) || (s = take(w, k, &a->k)) ||
-      (s = take(w, v, &a->v)) || (s = open_mask(w, &l->in[mask])))
+      (s = take(w, v, &a->v)) ||
+      (s = open_mask(w, &l->in[mask], w->tensor && a->nq > ROWS)))
     return s;
   w->more = a->mask.data || a->drop.limit || !(a->scale > 0);
   return FL_OK;
@@ -445,6 +455,14 @@ static int wide_more(const work *w) {
   const attention_args *a = &w->a;
   bool bits = !a->mask.data || a->mask.dtype == FL_BOOL;
   return !w->more ? 0 : bits && a->scale > 0 ? 1 : 2;
+}
+
+/* Whether a float mask can be read in pairs of keys. */
+static bool wide_pairs(const attention_args *a) {
+  const attention_mask *m = &a->mask;
+  return m->dtype != FL_BOOL && m->dtype != FL_F32 && m->stride[3] == 1 &&
+         m->stride[0] % 2 == 0 && m->stride[1] % 2 == 0 &&
+         m->stride[2] % 2 == 0 && a->nk % 2 == 0 && flc_aligned(m->data, 4);
 }
 
 /* A bool mask as bits, the keys' or (turned) the queries' side by side. Dims in
@@ -608,9 +626,11 @@ FLC_KERNEL(attention) {
   attention_wide wide;
   if (wide_open(&w, &wide,
                 64 * wide_groups(wide_width(&w), w.a.nq, wide_more(&w)))) {
+    wide.more = wide.more == 2 && wide_pairs(&w.a) ? 3 : wide.more;
     s = wide_forward(&w, &wide);
   } else if (w.tensor) {
-    s = forward16(&w);
+    s = wide_mask(&w, &l->in[3]);
+    s = s ? s : forward16(&w);
   } else {
     int parts = plain_parts(&w);
     s = run_plain(&w, plain_forward_spec((int)w.dtype, parts), w.a.nq,
@@ -639,7 +659,7 @@ static fl_status run_backward(work *w) {
       wide_map(w, &wide.dy, &w->a.dy, w->a.dv_cols, w->a.nq, w->a.heads,
                wide_queries(wide_width(w))))
     return wide_backward(w, &wide);
-  if ((s = run_delta(w)))
+  if ((s = wide_mask(w, &w->l->in[4])) || (s = run_delta(w)))
     return s;
   if (w->tensor) {
     int cols = width(wider(&w->a));

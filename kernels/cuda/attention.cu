@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(ATT_THREADS)
     float s[N / 8][4];
     att_scores<D, N, W>(s, q, 16 * warp, k);
     if (MORE)
-      att_add_mask<N>(a, s, p, query, key);
+      att_add_mask<D, N>(a, s, p, query, key);
     if (key + N > end || (a.causal && key + N > query + 1))
       att_cut<N>(s, a.nk - key, a.causal ? query - key : N);
     att_soften<N, MORE>(state, s, unit);

@@ -182,7 +182,7 @@ void att_cut(float (&s)[N / 8][4], int64_t left, int64_t ahead) {
 }
 
 /* Scores scaled, and the mask. */
-template <int N>
+template <int D, int N>
 void att_add_mask(const attention_args &a, float (&s)[N / 8][4],
                   const att_place &p, int64_t query, int64_t key) {
   const attention_mask &m = a.mask;
@@ -209,7 +209,7 @@ void att_add_mask(const attention_args &a, float (&s)[N / 8][4],
         for (int e = 0; e < 2; e++)
           if (8 * j + e < left && !seen[(8 * j + e) * m.stride[3]])
             s[j][2 * half + e] = -INFINITY;
-    } else {
+    } else if (m.dtype == FL_F32) {
       const float *more = (const float *)m.data + from;
 #pragma unroll
       for (int j = 0; j < N / 8; j++)
@@ -217,6 +217,15 @@ void att_add_mask(const attention_args &a, float (&s)[N / 8][4],
         for (int e = 0; e < 2; e++)
           if (8 * j + e < left)
             s[j][2 * half + e] += more[(8 * j + e) * m.stride[3]];
+    } else {
+      const FL_S(D) *more = (const FL_S(D) *)m.data + from;
+#pragma unroll
+      for (int j = 0; j < N / 8; j++)
+#pragma unroll
+        for (int e = 0; e < 2; e++)
+          if (8 * j + e < left)
+            s[j][2 * half + e] +=
+                fl_get<float>(more[(8 * j + e) * m.stride[3]]);
     }
   }
 }

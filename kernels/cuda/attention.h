@@ -11,7 +11,7 @@ typedef struct attention_rows {
 typedef struct attention_mask { /* data NULL: none */
   const void *data;
   int64_t stride[4];
-  int dtype; /* bool, or the type computed in */
+  int dtype; /* bool, or the type computed in; for Hopper also the operands' */
 } attention_mask;
 
 /* A bool mask as bits, for the kernels for Hopper: 1 where a row sees a column.

@@ -145,7 +145,7 @@ void wide_save(const attention_wide &w, const wide_item &item, int query,
     factor[half] = sum == 0 ? 0 : (MORE ? att_grown(a) : 1) / sum;
     if (lane % 4 == 0 && row < a.nq)
       ((float *)a.lse)[(item.p.b * a.heads + item.p.h) * a.nq + row] =
-          r.top[half] * (MORE == 2 ? 1 : (float)a.scale) + fl_log(sum);
+          r.top[half] * (MORE >= 2 ? 1 : (float)a.scale) + fl_log(sum);
   }
 #pragma unroll
   for (int j = 0; j < W / 8; j++)
@@ -174,16 +174,58 @@ void wide_soften(const attention_args &a, float (&s)[16][4], att_state &r,
                  const att_place &p, int query, int key, float unit) {
   if (MORE == 1 && a.bits.data)
     wide_words<128>(mask, key).hide(s, -INFINITY);
-  att_soften<128, MORE == 2>(r, s, unit);
+  att_soften<128, MORE >= 2>(r, s, unit);
   if (MORE && a.drop.limit)
     att_drop<128, 4>(a, random, s, p, query, key);
 }
+
+/* A mask of the operands' dtype, a tile ahead: its pairs of keys as they lie,
+ * for the lane's two rows. */
+template <int D> struct wide_pairs {
+  const uint16_t *row[2];
+  uint32_t at[2][WIDE_KEYS / 8];
+
+  inline wide_pairs(const attention_args &a, const att_place &p, int query) {
+    const attention_mask &m = a.mask;
+    int lane = threadIdx.x & 31;
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      int64_t i = query + lane / 4 + 8 * half;
+      row[half] = (const uint16_t *)m.data + p.b * m.stride[0] +
+                  p.h * m.stride[1] + (i < a.nq ? i : 0) * m.stride[2] +
+                  2 * (lane % 4);
+    }
+  }
+  /* Those of keys from `key` on, of which there are `left` more; others are
+   * read from elsewhere, since nobody looks. */
+  inline void fetch(int key, int64_t left) {
+    int last = left - 2 * (threadIdx.x & 3) < WIDE_KEYS
+                   ? (int)left - 2 * (int)(threadIdx.x & 3)
+                   : WIDE_KEYS;
+#pragma unroll
+    for (int half = 0; half < 2; half++)
+#pragma unroll
+      for (int j = 0; j < WIDE_KEYS / 8; j++)
+        at[half][j] =
+            *(const uint32_t *)(row[half] + (8 * j < last ? key + 8 * j : 0));
+  }
+  inline void add(float (&s)[WIDE_KEYS / 8][4], float scale) const {
+#pragma unroll
+    for (int half = 0; half < 2; half++)
+#pragma unroll
+      for (int j = 0; j < WIDE_KEYS / 8; j++) {
+        float2 more = fl_unpack<D>(at[half][j]);
+        s[j][2 * half] = fmaf(s[j][2 * half], scale, more.x);
+        s[j][2 * half + 1] = fmaf(s[j][2 * half + 1], scale, more.y);
+      }
+  }
+};
 
 template <int D, int W, int G, int STAGES, int MORE>
 void wide_consume(const attention_wide &w, wide_room<W, G, STAGES> m,
                   wide_gates<STAGES> gate, const int *items, int group) {
   int lane = threadIdx.x & 31, warp = threadIdx.x >> 5 & 3, n = 0;
-  float unit = (float)(MORE == 2 ? FL_LOG2E : w.a.scale * FL_LOG2E);
+  float unit = (float)(MORE >= 2 ? FL_LOG2E : w.a.scale * FL_LOG2E);
   att_random random =
       MORE && w.a.drop.limit ? att_random_of(w.a) : att_random{0, 0};
   uint32_t q = m.q() + group * 64 * 128;
@@ -202,6 +244,10 @@ void wide_consume(const attention_wide &w, wide_room<W, G, STAGES> m,
     wide_mask mask = {};
     if (MORE == 1)
       mask = wide_mask_of(w.a.bits, item.p.b, item.p.h, query, w.a.nq);
+    int key = (item.tiles - 1) * WIDE_KEYS;
+    wide_pairs<D> pairs(w.a, item.p, query);
+    if (MORE == 3)
+      pairs.fetch(key, w.a.nk - key);
     fl_barrier_wait(gate.k(n, 0), gate.parity(n));
     wide_scores<D, W, G>(s, q, m.k(n));
     fl_products_wait<0>();
@@ -211,9 +257,13 @@ void wide_consume(const attention_wide &w, wide_room<W, G, STAGES> m,
       if (item.tiles == 1)
         fl_barrier_arrive(gate.q(1));
     }
-    int key = (item.tiles - 1) * WIDE_KEYS;
     if (MORE == 2)
-      att_add_mask<128>(w.a, s, item.p, query, key);
+      att_add_mask<D, 128>(w.a, s, item.p, query, key);
+    if (MORE == 3) {
+      pairs.add(s, (float)w.a.scale);
+      if (item.tiles > 1)
+        pairs.fetch(key - WIDE_KEYS, WIDE_KEYS);
+    }
     att_cut<128>(s, w.a.nk - key, w.a.causal ? query - key : 128);
     wide_soften<MORE>(w.a, s, r, random, mask, item.p, query, key, unit);
     wide_pack<D, 128>(p, s);
@@ -234,7 +284,12 @@ void wide_consume(const attention_wide &w, wide_room<W, G, STAGES> m,
       }
       key -= WIDE_KEYS;
       if (MORE == 2)
-        att_add_mask<128>(w.a, s, item.p, query, key);
+        att_add_mask<D, 128>(w.a, s, item.p, query, key);
+      if (MORE == 3) {
+        pairs.add(s, (float)w.a.scale);
+        if (t > 1)
+          pairs.fetch(key - WIDE_KEYS, WIDE_KEYS);
+      }
       if (G == 3 && w.a.causal && key + WIDE_KEYS > query)
         att_cut<128>(s, 128, query - key);
       wide_soften<MORE>(w.a, s, r, random, mask, item.p, query, key, unit);
@@ -264,7 +319,7 @@ void wide_consume(const attention_wide &w, wide_room<W, G, STAGES> m,
 }
 
 /* MORE: 1: there may be a mask of bits, and dropout; 2: any mask, dropout, or a
- * scale that is not positive. */
+ * scale that is not positive; 3: the same with a mask in pairs. */
 template <int D, int W, int G, int STAGES, int MORE>
 __global__ void __launch_bounds__(128 * (G + 1), 1)
     forward(const __grid_constant__ attention_wide w) {

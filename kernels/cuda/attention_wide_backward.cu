@@ -137,7 +137,7 @@ void back_weights(float (&s)[Q / 8][4], uint32_t lse, float unit) {
 }
 
 /* Scores scaled, and the mask. */
-template <int Q>
+template <int D, int Q>
 void back_add_mask(const attention_args &a, float (&s)[Q / 8][4], int64_t b,
                    int64_t h, int64_t query, int64_t key) {
   const attention_mask &m = a.mask;
@@ -164,7 +164,7 @@ void back_add_mask(const attention_args &a, float (&s)[Q / 8][4], int64_t b,
         for (int e = 0; e < 2; e++)
           if (8 * j + e < left && !seen[(8 * j + e) * m.stride[2]])
             s[j][2 * half + e] = -INFINITY;
-    } else {
+    } else if (m.dtype == FL_F32) {
       const float *more = (const float *)m.data + from;
 #pragma unroll
       for (int j = 0; j < Q / 8; j++)
@@ -172,6 +172,15 @@ void back_add_mask(const attention_args &a, float (&s)[Q / 8][4], int64_t b,
         for (int e = 0; e < 2; e++)
           if (8 * j + e < left)
             s[j][2 * half + e] += more[(8 * j + e) * m.stride[2]];
+    } else {
+      const FL_S(D) *more = (const FL_S(D) *)m.data + from;
+#pragma unroll
+      for (int j = 0; j < Q / 8; j++)
+#pragma unroll
+        for (int e = 0; e < 2; e++)
+          if (8 * j + e < left)
+            s[j][2 * half + e] +=
+                fl_get<float>(more[(8 * j + e) * m.stride[2]]);
     }
   }
 }
@@ -305,7 +314,7 @@ void back_consume(const attention_wide &w, const back_work &b, back_room<W> m,
     if (n > 0 && lane == 0)
       fl_barrier_arrive(gate.q(n - 1, 1));
     if (MORE == 2)
-      back_add_mask<Q>(a, s, b.p.b, h, t * Q, key);
+      back_add_mask<D, Q>(a, s, b.p.b, h, t * Q, key);
     back_weights<Q, MORE == 2>(s, m.rows(n), unit);
     if (MORE == 1 && a.bits.data)
       wide_words<Q>(wide_mask_of(a.bits, b.p.b, h, key, a.nk), t * Q)

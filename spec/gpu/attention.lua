@@ -66,6 +66,35 @@ for _, s in ipairs{{1, 1, 1, 64}, {3, 2, 63, 64}, {5, 3, 129, 64}, {2, 2, 1000, 
   end
 end
 
+-- Masks of each dtype, of every head and repeated, against f64.
+for _, s in ipairs{{2, 3, 200, 64}, {1, 2, 333, 128}, {2, 2, 512, 64}, {1, 4, 70, 128}} do
+  local b, h, t, d = table.unpack(s)
+  for _, m in ipairs{{"bf16", {b, h, t, t}}, {"bf16", {h, 1, t}}, {"bf16", {t, t}},
+                     {"f32", {b, h, t, t}}, {"bool", {b, 1, t, t}}} do
+    local dtype, shape = m[1], m[2]
+    local mask = flare.randn(shape, cuda)
+    mask = dtype == "bool" and mask:gt(-1) or mask:to(dtype)
+    local add = dtype == "bool" and flare.zeros(shape, cuda):masked_fill(mask:eq(0), -math.huge)
+      or mask
+    local q, k, v = leaf("bf16", b, h, t, d), leaf("bf16", b, h, t, d), leaf("bf16", b, h, t, d)
+    local dy, wide = flare.randn(s, cuda):to "bf16", {}
+    for i, x in ipairs{q, k, v} do
+      wide[i] = x:detach():to "f64"
+      wide[i].requires_grad = true
+    end
+    local function exact(x, y, z)
+      return (x:matmul(y:transpose(-2, -1)) * (1 / math.sqrt(d)) + add:to "f64"):softmax(-1)
+        :matmul(z)
+    end
+    local want = run(exact, wide[1], wide[2], wide[3], dy:to "f64")
+    local got = run(function(x, y, z) return flare.attention(x, y, z, mask) end, q, k, v, dy)
+    local worst = 0
+    for i = 1, 4 do worst = math.max(worst, apart(got[i], want[i])) end
+    check(worst < 8e-3, "b%d h%d t%d d%d, mask %s of %d dims: error %.1e", b, h, t, d, dtype,
+          #shape, worst)
+  end
+end
+
 do
   local q, k, v = leaf("bf16", 1, 16, 32768, 128), leaf("bf16", 1, 16, 32768, 128),
                   leaf("bf16", 1, 16, 32768, 128)
