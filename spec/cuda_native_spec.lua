@@ -1,5 +1,6 @@
 -- What reaches a GPU of kernels of users, without one: a driver whose GPU is host memory
 -- (spec/support/fake_cuda/host_gpu.c) runs a few by name, and tells what it was asked for.
+local fakes = require "spec.support.fakes"
 local tree = require "spec.support.tree"
 
 local place = os.tmpname() .. ".d"
@@ -22,8 +23,9 @@ local function run(text)
     local function show(y) print(y.dtype, table.unpack(y:tolist())) end
   ]], text)
   file:close()
-  return tree.output(("FLARE_CUDA_PATH='%s' FLARE_CUDA_HIDE=libnvrtc,libcublasLt,libcudnn "
-    .. "FLARE_PACK=none FLARE_CACHE=off '%s/flare' '%s' 2>&1"):format(place, tree.build, path))
+  return tree.output(("%s FLARE_CUDA_PATH='%s' FLARE_CUDA_HIDE=libnvrtc,libcublasLt,libcudnn "
+    .. "FLARE_PACK=none FLARE_CACHE=off '%s/flare' '%s' 2>&1"):format(fakes.leaks, place,
+    tree.build, path))
 end
 
 describe("a registered kernel on a GPU", function()
