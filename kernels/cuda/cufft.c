@@ -70,14 +70,17 @@ static bool make(const lines *of, plan *p) {
   const flc_fft_table *t = &lib.table;
   long long n = of->n, half = n / 2 + 1, in = of->kind == FFT_HALF ? half : n,
             out = of->kind == FFT_REAL ? half : n;
+  /* neighbours are told of by NULL: that is quicker */
+  long long *in_size = of->stride == 1 ? NULL : &in,
+            *out_size = of->stride == 1 ? NULL : &out;
   int pair = of->wide ? CUDA_C_64F : CUDA_C_32F,
       one = of->wide ? CUDA_R_64F : CUDA_R_32F;
   if (t->cufftCreate(&p->handle))
     return false;
   if (t->cufftSetAutoAllocation(p->handle, 0) == 0 &&
       t->cufftXtMakePlanMany(
-          p->handle, 1, &n, &in, of->stride, of->in_step,
-          of->kind == FFT_REAL ? one : pair, &out, of->stride, of->out_step,
+          p->handle, 1, &n, in_size, of->stride, of->in_step,
+          of->kind == FFT_REAL ? one : pair, out_size, of->stride, of->out_step,
           of->kind == FFT_HALF ? one : pair, of->batch, &p->room, pair) == 0) {
     p->of = *of;
     return true;
@@ -160,17 +163,16 @@ static fl_status execute(const call *c, const lines *of, const char *x, char *y,
   return s;
 }
 
-/* (outer, size, inner) as it lies, or with the lines side by side. Pairs have a
- * dim of their own. */
+/* (outer, size, inner) as it lies, or with the lines side by side. */
 static fl_view planes(const call *c, const void *p, int64_t size, bool pairs,
                       bool turned) {
-  int64_t unit = pairs ? 2 : 1, line = turned ? unit : unit * c->inner,
-          next = turned ? unit * size : unit;
-  return (fl_view){.data = (void *)(uintptr_t)p,
-                   .dtype = c->dtype,
-                   .ndim = pairs ? 4 : 3,
-                   .shape = {c->outer, size, c->inner, 2},
-                   .stride = {unit * size * c->inner, line, next, 1}};
+  fl_dtype pair = c->wide ? FL_C128 : FL_C64;
+  return (fl_view){
+      .data = (void *)(uintptr_t)p,
+      .dtype = pairs ? pair : c->dtype,
+      .ndim = 3,
+      .shape = {c->outer, size, c->inner},
+      .stride = {size * c->inner, turned ? 1 : c->inner, turned ? size : 1}};
 }
 
 static fl_status turn(const call *c, void *to, const void *from, int64_t size,
@@ -180,22 +182,31 @@ static fl_status turn(const call *c, void *to, const void *from, int64_t size,
   return flc_move(c->l, &b, &a);
 }
 
-static fl_status own(const call *c, const char *entry, const void *x, void *y,
-                     int64_t n, bool flat) {
+static fl_status half(const call *c, const void *x, void *y, bool turned) {
   fft_args a = {.x = x,
                 .y = y,
-                .n = n,
+                .n = numbers(c, false) / 2,
                 .size = c->in,
-                .inner = flat ? 1 : c->inner,
+                .inner = turned ? 1 : c->inner,
                 .whole = c->n,
                 .scale = c->scale};
-  flc_spec spec = FLC_SPEC("fft", entry, c->dtype);
-  return FLC_RUN(c->l, spec, over(n), a);
+  flc_spec spec = FLC_SPEC("fft", "half", c->dtype);
+  return FLC_RUN(c->l, spec, over(a.n), a);
 }
 
-/* From x to y, both as ours lie. */
+static fl_status scale(const call *c, void *y, int64_t n) {
+  int lot = (int)(16 / fl_dtype_size(c->dtype));
+  lot = n % lot == 0 && flc_aligned(y, 16) ? lot : 1;
+  fft_args a = {.y = y, .n = n / lot, .scale = c->scale};
+  flc_spec spec = FLC_SPEC("fft", "scale", c->dtype, lot);
+  return FLC_RUN(c->l, spec, over(a.n), a);
+}
+
+/* From x to y, both as ours lie. The library wants real numbers aligned as if
+ * they were pairs. */
 static fl_status transform(const call *c) {
-  bool flat = c->inner == 1, turned = !flat && c->outer > LOOP;
+  bool odd = c->kind != FFT_PAIRS && c->outer > 1 && c->n * c->inner % 2;
+  bool flat = c->inner == 1, turned = !flat && (c->outer > LOOP || odd);
   lines of = {.device = c->l->device,
               .kind = c->kind,
               .wide = c->wide,
@@ -218,12 +229,12 @@ static fl_status transform(const call *c) {
     copy = turned ? (void *)(uintptr_t)x : get(c, numbers(c, false));
     if (!copy)
       return FL_ENOMEM;
-    TRY(own(c, "half", x, copy, numbers(c, false) / 2, turned));
+    TRY(half(c, x, copy, turned));
     x = copy;
   }
   TRY(execute(c, &of, x, y, flat || turned ? 1 : c->outer));
   if (c->kind != FFT_HALF && c->scale != 1)
-    TRY(own(c, "scale", NULL, y, numbers(c, true), true));
+    TRY(scale(c, y, numbers(c, true)));
   return turned ? turn(c, c->y, y, c->out, c->kind != FFT_HALF, true) : FL_OK;
 }
 
@@ -304,9 +315,11 @@ FLC_KERNEL(irdft) {
 
 void flc_visit_fft(flc_visitor *v) {
   for (fl_dtype d = FL_F64; d <= FL_F32; d++) {
-    flc_spec scale = FLC_SPEC("fft", "scale", d);
+    flc_spec one = FLC_SPEC("fft", "scale", d, 1);
+    flc_spec lot = FLC_SPEC("fft", "scale", d, d == FL_F64 ? 2 : 4);
     flc_spec half = FLC_SPEC("fft", "half", d);
-    v->spec(v, &scale, d == FL_F32);
+    v->spec(v, &one, false);
+    v->spec(v, &lot, d == FL_F32);
     v->spec(v, &half, d == FL_F32);
     for (int kind = FFT_PAIRS; kind <= FFT_HALF; kind++) {
       flc_spec single = FLC_SPEC("fft", "single", d, kind);

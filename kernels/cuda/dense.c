@@ -4,7 +4,8 @@
 
 #include <stdlib.h>
 
-#define ALIGNED 256 /* bytes, of the libraries' memory */
+#define ALIGNED     256 /* bytes, of the libraries' memory */
+#define SMALL_SIDES 64  /* rows, up to which right-hand sides are not turned */
 
 fl_status flc_dense_checked(const flc_dense *c, int e) {
   return e ? fli_fail(FL_EDEVICE, "%s: cuSOLVER failed with status %d",
@@ -165,30 +166,37 @@ void *flc_dense_pointers(const flc_dense *c, const void *base, int64_t step,
 
 /* --- steps over the libraries --- */
 
-/* Rows of y (n x k) become those of the solution Y with Y^T op(A) = y^T. */
+bool flc_dense_columns(const flc_dense *c, int64_t k) {
+  return k > 1 && c->n > SMALL_SIDES;
+}
+
+/* The library has A turned round. Of rows, Y^T op(A)^T = y^T is solved. */
 fl_status flc_dense_by_triangle(flc_dense *c, const void *a, void *y, int64_t k,
-                                bool upper, bool transposed, bool unit) {
+                                bool upper, bool transposed, bool unit,
+                                bool columns) {
   static const float one = 1;
   static const double one_wide = 1;
   const void *alpha = c->wide ? (const void *)&one_wide : &one;
-  int n = (int)c->n, rows = (int)k;
+  columns |= k == 1; /* one column is both */
+  int n = (int)c->n, rows = columns ? n : (int)k, cols = columns ? (int)k : n;
   int64_t step = c->many == 1 ? 0 : c->n * c->n;
-  int fill = upper ? CUBLAS_FILL_MODE_UPPER : CUBLAS_FILL_MODE_LOWER,
-      op = transposed ? CUBLAS_OP_T : CUBLAS_OP_N,
+  int side = columns ? CUBLAS_SIDE_LEFT : CUBLAS_SIDE_RIGHT,
+      fill = upper ? CUBLAS_FILL_MODE_LOWER : CUBLAS_FILL_MODE_UPPER,
+      op = transposed == columns ? CUBLAS_OP_N : CUBLAS_OP_T,
       diag = unit ? CUBLAS_DIAG_UNIT : CUBLAS_DIAG_NON_UNIT;
   if (c->batch > 2 && n <= FLC_SMALL_LU && c->batch <= INT32_MAX) {
     void *as = flc_dense_pointers(c, a, step, c->batch);
     void *ys = flc_dense_pointers(c, y, c->n * k, c->batch);
     if (!as || !ys)
       return FL_ENOMEM;
-    BLAS(trsmBatched, c->s.blas_handle, CUBLAS_SIDE_RIGHT, fill, op, diag, rows,
-         n, alpha, as, n, ys, rows, (int)c->batch);
+    BLAS(trsmBatched, c->s.blas_handle, side, fill, op, diag, rows, cols, alpha,
+         as, n, ys, rows, (int)c->batch);
     return FL_OK;
   }
   for (int64_t b = 0; b < c->batch; b++)
-    BLAS(trsm_v2, c->s.blas_handle, CUBLAS_SIDE_RIGHT, fill, op, diag, rows, n,
-         alpha, flc_dense_at(c, a, b * step), n,
-         flc_dense_at(c, y, b * c->n * k), rows);
+    BLAS(trsm_v2, c->s.blas_handle, side, fill, op, diag, rows, cols, alpha,
+         flc_dense_at(c, a, b * step), n, flc_dense_at(c, y, b * c->n * k),
+         rows);
   return FL_OK;
 }
 
@@ -234,10 +242,9 @@ fl_status flc_dense_factors(flc_dense *c, lu_args *a) {
   return FL_OK;
 }
 
-/* y (n x k of each) becomes X with A X = y, by A's factors; `y` is lost if `x`
- * is other memory, which it must be. */
 fl_status flc_dense_by_factors(flc_dense *c, lu_args *a, void *y, int64_t k,
                                void *x) {
+  bool columns = flc_dense_columns(c, k);
   a->code = c->info;
   a->strange = c->strange;
   a->order = fl_scratch_get(c->l, (size_t)(c->many * c->n) * sizeof(int));
@@ -248,8 +255,17 @@ fl_status flc_dense_by_factors(flc_dense *c, lu_args *a, void *y, int64_t k,
                    .block = 128,
                    .shared = (unsigned)c->n * sizeof(int)};
   TRY(FLC_RUN(c->l, end, each, *a));
-  TRY(flc_dense_by_triangle(c, a->lu, y, k, true, false, false));
-  TRY(flc_dense_by_triangle(c, a->lu, y, k, false, false, true));
+  /* A^T = P L U, so U^T L^T P^T X = y */
+  TRY(flc_dense_by_triangle(c, a->lu, y, k, false, false, false, columns));
+  TRY(flc_dense_by_triangle(c, a->lu, y, k, true, false, true, columns));
+  if (columns) {
+    void *rows = flc_dense_get(c, c->batch * c->n * k);
+    if (!rows)
+      return FL_ENOMEM;
+    TRY(flc_dense_move(c, flc_dense_by_rows(c, rows, c->n, k),
+                       flc_dense_strided(c, y, c->n, k, c->n * k, 1, c->n)));
+    y = rows;
+  }
   reorder_args r = {.x = y,
                     .y = x,
                     .order = a->order,

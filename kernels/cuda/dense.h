@@ -76,17 +76,21 @@ fl_status flc_dense_verdict(const flc_dense *c, int64_t batch,
 /* Pointers to matrices `step` elements apart, in device memory. */
 void *flc_dense_pointers(const flc_dense *c, const void *base, int64_t step,
                          int64_t n);
-/* Rows of y (n x k) become those of the solution Y with Y^T op(A) = y^T. */
+/* y (n x k) becomes Y with op(A) Y = y, A's triangle told of as it lies row by
+ * row; y and Y lie column by column if `columns`. */
 fl_status flc_dense_by_triangle(flc_dense *c, const void *a, void *y, int64_t k,
-                                bool upper, bool transposed, bool unit);
+                                bool upper, bool transposed, bool unit,
+                                bool columns);
+/* Whether right-hand sides are turned for it: it is quicker so. */
+bool flc_dense_columns(const flc_dense *c, int64_t k);
 /* `many` matrices in `lu` become their factors. Exchanges are i64 (`wide`) or
  * i32. */
 fl_status flc_dense_factor(flc_dense *c, void *lu, void **exchanges,
                            bool *wide);
 /* The factors of the input, and their exchanges. */
 fl_status flc_dense_factors(flc_dense *c, lu_args *a);
-/* y (n x k of each) becomes X with A X = y, by A's factors; `y` is lost if `x`
- * is other memory, which it must be. */
+/* x (n x k of each), row by row, becomes X with A X = y by A's factors; y lies
+ * as flc_dense_columns says, and is lost. */
 fl_status flc_dense_by_factors(flc_dense *c, lu_args *a, void *y, int64_t k,
                                void *x);
 

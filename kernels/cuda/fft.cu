@@ -7,11 +7,17 @@
 #define EACH(i, n)                                                             \
   for (int64_t i = fl_thread(); i < (n); i += fl_threads())
 
-template <int D>
+template <int D, int N>
 __global__ void __launch_bounds__(256)
     scale(const __grid_constant__ fft_args a) {
-  FL_S(D) *y = (FL_S(D) *)a.y;
-  EACH(i, a.n) { y[i] *= (FL_S(D))a.scale; }
+  typedef FL_S(D) T;
+  EACH(i, a.n) {
+    fl_vec<T, N> v = fl_read<T, N>((T *)a.y + i * N);
+#pragma unroll
+    for (int k = 0; k < N; k++)
+      v.at[k] *= (T)a.scale;
+    fl_write<T, N>((T *)a.y + i * N, v);
+  }
 }
 
 /* A copy that the library may write to: without the imaginary parts of the

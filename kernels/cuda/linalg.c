@@ -9,15 +9,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SMALL_QR  128   /* rows and columns that a block factors */
-#define SMALL_SVD 32    /* ... that the batched Jacobi takes */
-#define JACOBI    128   /* ... below which Jacobi is as fast */
-#define LARGEST   32768 /* ... at all */
+#define SMALL_CHOLESKY 64
+#define SMALL_QR       128   /* rows and columns that a block factors */
+#define ALONE_QR       32    /* ... where there is one matrix */
+#define SMALL_SVD      32    /* ... that the batched Jacobi takes */
+#define JACOBI         128   /* ... below which Jacobi is as fast */
+#define LARGEST        32768 /* ... at all */
 
 /* --- rows --- */
 
-/* The right-hand sides, broadcast, into `y`. */
-static fl_status right_sides(const flc_dense *c, void *y) {
+/* The right-hand sides, broadcast, into `y`, column by column if they are to be
+ * turned. */
+static fl_status right_sides(const flc_dense *c, void *y, bool columns) {
   const fl_view *b = &c->l->in[1];
   int own = b->ndim > 1 ? 2 : 1;
   fl_view to = {.data = y, .dtype = c->dtype, .ndim = c->lead + own}, from;
@@ -31,16 +34,28 @@ static fl_status right_sides(const flc_dense *c, void *y) {
     to.stride[d] = step;
     step *= to.shape[d];
   }
+  if (columns) {
+    to.stride[to.ndim - 1] = c->n;
+    to.stride[to.ndim - 2] = 1;
+  }
   return flc_move(c->l, &to, &from);
 }
 
+/* Of what lies column by column the library reads and writes the lower
+ * triangle, which is quicker; a lower one of ours is turned for it if it is
+ * large. */
 static fl_status cholesky(flc_dense *c) {
   bool upper = c->l->attrs->v[0].i;
-  int uplo = upper ? CUBLAS_FILL_MODE_LOWER : CUBLAS_FILL_MODE_UPPER;
   int64_t n = c->n, size = n * n;
+  bool turned = !upper && n > SMALL_CHOLESKY;
+  int uplo = upper || turned ? CUBLAS_FILL_MODE_LOWER : CUBLAS_FILL_MODE_UPPER;
   size_t device = 0, host = 0;
-  void *y = c->out[0];
-  TRY(flc_dense_copy(c, y, c->in, c->batch * size));
+  void *y = turned ? flc_dense_get(c, c->batch * size) : c->out[0];
+  if (!y)
+    return FL_ENOMEM;
+  fl_view columns = flc_dense_strided(c, y, n, n, size, 1, n);
+  TRY(turned ? flc_dense_move(c, columns, flc_dense_by_rows(c, c->in, n, n))
+             : flc_dense_copy(c, y, c->in, c->batch * size));
   if (c->batch > 1 && n <= FLC_SMALL_LU && c->batch <= INT32_MAX) {
     void *p = flc_dense_pointers(c, y, size, c->batch);
     if (!p)
@@ -57,19 +72,30 @@ static fl_status cholesky(flc_dense *c) {
                       c->info + b));
   }
   TRY(flc_dense_diagonal(c, y, c->batch, false));
-  TRY(flc_dense_triangle(c, y, n, upper));
+  if (turned)
+    TRY(flc_dense_move(c, flc_dense_by_rows(c, c->out[0], n, n), columns));
+  TRY(flc_dense_triangle(c, c->out[0], n, upper));
   return flc_dense_verdict(c, c->batch, FL_MATRIX_INDEFINITE, false);
 }
 
 static fl_status triangular_solve(flc_dense *c) {
   const fl_attr *v = c->l->attrs->v;
-  TRY(right_sides(c, c->out[0]));
+  bool columns = flc_dense_columns(c, c->k);
+  void *y = columns ? flc_dense_get(c, c->batch * c->n * c->k) : c->out[0];
+  if (!y)
+    return FL_ENOMEM;
+  TRY(right_sides(c, y, columns));
   if (!v[2].i) {
     TRY(flc_dense_diagonal(c, c->in, c->many, true));
     TRY(flc_dense_verdict(c, c->many, FL_MATRIX_DIAGONAL, false));
   }
-  return flc_dense_by_triangle(c, c->in, c->out[0], c->k, !v[0].i, v[1].i,
-                               v[2].i);
+  TRY(flc_dense_by_triangle(c, c->in, y, c->k, v[0].i, v[1].i, v[2].i,
+                            columns));
+  if (!columns)
+    return FL_OK;
+  return flc_dense_move(
+      c, flc_dense_by_rows(c, c->out[0], c->n, c->k),
+      flc_dense_strided(c, y, c->n, c->k, c->n * c->k, 1, c->n));
 }
 
 static fl_status solve(flc_dense *c) {
@@ -78,7 +104,7 @@ static fl_status solve(flc_dense *c) {
   if (!y)
     return FL_ENOMEM;
   TRY(flc_dense_survey(c, 0));
-  TRY(right_sides(c, y));
+  TRY(right_sides(c, y, flc_dense_columns(c, c->k)));
   TRY(flc_dense_factors(c, &a));
   TRY(flc_dense_by_factors(c, &a, y, c->k, c->out[0]));
   return flc_dense_verdict(c, c->many, FL_MATRIX_SINGULAR, false);
@@ -109,7 +135,8 @@ static fl_status determinant(flc_dense *c) {
 static bool qr_fits(const flc_dense *c, int64_t wide, size_t *bytes) {
   int64_t most = c->m > c->n ? c->m : c->n;
   *bytes = (size_t)(c->m * (c->n + wide) + most) * c->size;
-  return most <= SMALL_QR && *bytes <= (size_t)flc_chip_of(c->l)->shared - 2048;
+  return most <= (c->batch > 1 ? SMALL_QR : ALONE_QR) &&
+         *bytes <= (size_t)flc_chip_of(c->l)->shared - 2048;
 }
 
 static fl_status qr_small(flc_dense *c, int64_t wide, size_t bytes) {
@@ -197,8 +224,9 @@ static fl_status svd_jacobi(flc_dense *c, const parts *p, int64_t b) {
   return FL_OK;
 }
 
-/* By the polar decomposition, which changes matrices that are nearly singular;
- * those are done again. */
+/* By the polar decomposition, which changes matrices that are nearly singular,
+ * and says by how much; where that is more than rounding, they are done again.
+ */
 static fl_status svd_polar(flc_dense *c, const parts *p, int64_t b) {
   int64_t m = c->m, n = c->n, k = m < n ? m : n, size = m * n;
   size_t device = 0, host = 0;
@@ -218,7 +246,13 @@ static fl_status svd_polar(flc_dense *c, const parts *p, int64_t b) {
   CHECK(S(Xgesvdp)(c->s.handle, c->s.params, CUSOLVER_EIG_MODE_VECTOR, econ, n,
                    m, c->type, a, n, c->type, s, c->type, u, n, c->type, v, m,
                    c->type, ROOMS, c->info + b, &changed));
-  if (changed == 0)
+  double most = 0, eps = c->wide ? 0x1p-52 : 0x1p-23;
+  if (changed > 0) {
+    float narrow = 0;
+    TRY(flc_read(c->l, c->wide ? (void *)&most : &narrow, s, c->size));
+    most += (double)narrow;
+  }
+  if (changed <= most * eps * (double)(m > n ? m : n) / 4)
     return FL_OK;
   TRY(flc_dense_copy(c, a, kept, size));
   return svd_jacobi(c, p, b);
@@ -352,7 +386,7 @@ static fl_status eig_pairs(flc_dense *c) {
   return FLC_RUN(c->l, spec, flc_dense_over(c->batch * size), p);
 }
 
-/* --- the exponential, as on the CPU: how often to square is read back --- */
+/* --- the exponential: how often to square is read back --- */
 
 static fl_status square_product(const flc_dense *c, const double *a,
                                 const double *b, double *y) {
@@ -369,61 +403,53 @@ static fl_status square_product(const flc_dense *c, const double *a,
   return multiply(c, &p, c->n * c->n, c->n * c->n);
 }
 
-static fl_status exp_sum(const flc_dense *c, const exp_args *a, int step) {
-  flc_spec spec = FLC_SPEC("linalg", "exp_sum", step);
+static fl_status exp_sum(const flc_dense *c, const exp_args *a, int what) {
+  flc_spec spec = FLC_SPEC("linalg", "exp_sum", what);
   return FLC_RUN(c->l, spec, flc_dense_over(c->batch * c->n * c->n), *a);
 }
 
+/* The Taylor polynomial of degree 20 of A / 2^s, by powers of A^4 (Paterson and
+ * Stockmeyer 1973), squared s times. Unlike the CPU's fraction it needs
+ * products alone. */
 static fl_status matrix_exp(flc_dense *c) {
   int64_t size = c->batch * c->n * c->n;
-  double *room = flc_dense_get(c, 8 * size);
-  int *squares = fl_scratch_get(c->l, (size_t)(c->batch + 1) * sizeof(int));
-  int most = 0;
-  lu_args lu = {0};
-  void *exchanges;
+  double *room = flc_dense_get(c, 6 * size);
+  size_t bytes = (size_t)(c->batch + 1) * sizeof(int);
+  int *squares = fl_scratch_get(c->l, bytes), most = 0;
   if (!room || !squares)
     return FL_ENOMEM;
   exp_args a = {.x = c->in,
                 .a = room,
                 .a2 = room + size,
-                .a4 = room + 2 * size,
-                .a6 = room + 3 * size,
-                .u = room + 4 * size,
-                .v = room + 5 * size,
-                .t = room + 6 * size,
-                .y = room + 7 * size,
+                .a3 = room + 2 * size,
+                .a4 = room + 3 * size,
+                .t = room + 4 * size,
+                .u = room + 5 * size,
+                .y = c->out[0],
                 .squares = squares,
                 .batch = c->batch,
                 .n = c->n};
   flc_spec norm = FLC_SPEC("linalg", "exp_norm", 0);
   flc_grid each = {.x = (unsigned)c->batch, .block = 256};
-  TRY(flc_zero(c->l, squares, (size_t)(c->batch + 1) * sizeof(int)));
-  TRY(flc_zero(c->l, c->strange, (size_t)c->batch * sizeof(int)));
+  TRY(flc_zero(c->l, squares, bytes));
   TRY(FLC_RUN(c->l, norm, each, a));
-  TRY(exp_sum(c, &a, 0));
+  TRY(exp_sum(c, &a, LINALG_EXP_SCALE));
   TRY(square_product(c, a.a, a.a, a.a2));
+  TRY(square_product(c, a.a2, a.a, a.a3));
   TRY(square_product(c, a.a2, a.a2, a.a4));
-  TRY(square_product(c, a.a2, a.a4, a.a6));
-  TRY(exp_sum(c, &a, 1));
-  TRY(square_product(c, a.a6, a.t, a.u));
-  TRY(exp_sum(c, &a, 2));
-  TRY(square_product(c, a.a, a.t, a.u)); /* odd powers */
-  TRY(square_product(c, a.a6, a.v, a.t));
-  TRY(exp_sum(c, &a, 3));
-  /* (V - U) Y = V + U */
-  TRY(flc_dense_factor(c, a.v, &exchanges, &lu.wide));
-  lu.lu = a.v;
-  lu.pivots = exchanges;
-  lu.n = c->n;
-  TRY(flc_dense_copy(c, a.u, a.y, size));
-  TRY(flc_dense_by_factors(c, &lu, a.u, c->n, a.y));
+  for (int k = 4; k >= 0; k--) {
+    for (int i = 0; i < 5; i++)
+      a.q[i] = 1 / tgamma(4 * k + i + 1);
+    if (k < 4)
+      TRY(square_product(c, a.a4, a.t, a.u));
+    TRY(exp_sum(c, &a, k < 4 ? LINALG_EXP_NEXT : LINALG_EXP_FIRST));
+  }
   TRY(flc_read(c->l, &most, squares + c->batch, sizeof most));
   for (a.step = 0; a.step < most; a.step++) {
-    TRY(square_product(c, a.y, a.y, a.t));
-    TRY(exp_sum(c, &a, 4));
+    TRY(square_product(c, a.t, a.t, a.u));
+    TRY(exp_sum(c, &a, LINALG_EXP_SQUARE));
   }
-  TRY(exp_sum(c, &a, 5));
-  return flc_dense_copy(c, c->out[0], a.y, size);
+  return exp_sum(c, &a, LINALG_EXP_DONE);
 }
 
 /* --- reading a launch --- */
@@ -554,8 +580,8 @@ void flc_visit_linalg(flc_visitor *v) {
   v->spec(v, &tell, true);
   v->spec(v, &pointers, true);
   v->spec(v, &norm, true);
-  for (int step = 0; step < 6; step++) {
-    flc_spec s = FLC_SPEC("linalg", "exp_sum", step);
-    v->spec(v, &s, step == 1);
+  for (int what = LINALG_EXP_SCALE; what <= LINALG_EXP_DONE; what++) {
+    flc_spec s = FLC_SPEC("linalg", "exp_sum", what);
+    v->spec(v, &s, what == LINALG_EXP_NEXT);
   }
 }

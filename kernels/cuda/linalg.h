@@ -71,11 +71,19 @@ typedef struct qr_args {
   int64_t m, n, wide;
 } qr_args;
 
-/* The exponential, in double. */
+/* The exponential, in double; what is added up between products. */
+enum {
+  LINALG_EXP_SCALE,
+  LINALG_EXP_FIRST,
+  LINALG_EXP_NEXT,
+  LINALG_EXP_SQUARE,
+  LINALG_EXP_DONE
+};
 typedef struct exp_args {
   const double *x;
-  double *a, *a2, *a4, *a6, *u, *v, *t, *y;
+  double *a, *a2, *a3, *a4, *t, *u, *y;
   int *squares; /* of each matrix; one more: the most */
+  double q[5];  /* 1 / (4 k)! and on */
   int64_t batch, n;
   int step;
 } exp_args;

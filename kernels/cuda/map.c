@@ -461,7 +461,7 @@ void flc_visit_map(flc_visitor *v) {
     s.text = identity.text;
     v->spec(v, &s, k == 0);
   }
-  for (int size = 1; size <= 8; size *= 2) {
+  for (int size = 1; size <= 16; size *= 2) {
     flc_spec s = FLC_SPEC("map", "turn", size);
     s.text = identity.text;
     v->spec(v, &s, size == 4);
@@ -470,7 +470,7 @@ void flc_visit_map(flc_visitor *v) {
     v->spec(v, &s, size == 4);
     s = FLC_SPEC("map", "turn_squares", size);
     s.text = identity.text;
-    if (size > 1)
+    if (size > 1 && size <= 8)
       v->spec(v, &s, size == 2);
   }
 }

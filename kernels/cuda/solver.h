@@ -21,6 +21,7 @@ typedef int cufftResult, cufftHandle;
   V(CUSOLVER_EIG_MODE_VECTOR, 1)                                               \
   V(CUBLAS_FILL_MODE_LOWER, 0)                                                 \
   V(CUBLAS_FILL_MODE_UPPER, 1)                                                 \
+  V(CUBLAS_SIDE_LEFT, 0)                                                       \
   V(CUBLAS_SIDE_RIGHT, 1)                                                      \
   V(CUBLAS_DIAG_NON_UNIT, 0)                                                   \
   V(CUBLAS_DIAG_UNIT, 1)                                                       \

@@ -1,7 +1,6 @@
 #!/bin/bash
-# Linear algebra and Fourier transforms on the GPU: their specs on cuda:0, and that nothing of them
-# goes over the host where cuSOLVER and cuFFT are. Needs one GPU and these libraries; 90 s. Their
-# times beside PyTorch are speed_linalg.sh's.
+# Linear algebra and Fourier transforms by cuSOLVER, cuBLAS and cuFFT: their specs on cuda:0. Needs
+# one GPU and these libraries; 60 s. Their times beside PyTorch are speed_linalg.sh's.
 . "$(dirname "$0")/lib.sh"
 expect "cuSOLVER and cuFFT are found" bash -c "! $flare doctor | grep -E '^(cublas|cusolver|cufft) .*no:'"
 "$flare" doctor | grep -E '^(cublas|cusolver|cufft)'

@@ -88,7 +88,8 @@ function M.second(row, samples)
   end
 end
 
--- The gradients of all results, each weighed with fixed numbers, as arrays.
+-- The gradients of all results (of their squares where signs are free), each weighed with fixed
+-- numbers, as arrays.
 local function gradients(row, sample, device, layout, create)
   local f, inputs, positions = prepared(row, sample, device, layout)
   local leaves = {}
@@ -96,6 +97,7 @@ local function gradients(row, sample, device, layout, create)
   local roots, seeds = {}, {}
   for _, y in ipairs(table.pack(f(table.unpack(leaves)))) do
     if flare.is_tensor(y) and y.requires_grad then
+      if sample._signs then y = y * y end
       roots[#roots + 1] = y
       local shape = {table.unpack(y.shape, 1, y:dim())}
       local seed = A.whole(shape, -8, 8, 40, "f64") -- eighths, the same in every dtype

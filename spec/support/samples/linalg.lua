@@ -1,5 +1,6 @@
 --- Arguments for linear algebra. Matrices that are to be inverted are near 3 times the
--- identity, those of symmetric rows are symmetric also while they are differentiated.
+-- identity, those of symmetric rows are symmetric also while they are differentiated. _signs: of
+-- columns and rows the signs are whoever computes them's.
 local A = require "spec.support.array"
 
 local S = {}
@@ -114,21 +115,21 @@ S.qr = any_matrices {
   {x = f{2, 4}, mode = "complete"}, {x = f{4, 2}, mode = "complete", _grad = false},
   {x = f{2, 3, 3}, mode = "complete"}, {x = f{3, 0}, mode = "complete"},
 }
-S.svd = any_matrices {
+S.svd = with("_signs", true, any_matrices {
   {x = f{4, 2}, full_matrices = true, _grad = false}, {x = f{3, 3}, full_matrices = true},
   {x = f{2, 4}, full_matrices = true, _grad = false}, {x = f{3, 0}, full_matrices = true},
   {x = f{0, 2}, full_matrices = true},
   {x = A.new({2, 1, 1}, {1, nan}), _refused = "matrix 2 of the batch has an inf or NaN"},
-}
+})
 S.pinv = any_matrices {
   {x = A.new({2, 2}, {1, 2, 2, 4}), _grad = false}, {x = A.zeros{2, 3}, _grad = false},
   {x = A.new({1, 1}, {nan}), _refused = "has an inf or NaN"},
 }
 S.svdvals = any_matrices()
-S.eigh = with("_symmetric", "x", squares(symmetric, {
+S.eigh = with("_signs", true, with("_symmetric", "x", squares(symmetric, {
   {x = symmetric{3, 3}, upper = true}, {x = e{3, 3}, _grad = false},
   {x = e{3, 3}, upper = true, _grad = false},
-  {x = A.new({1, 1}, {nan}), _refused = "has an inf or NaN"}}))
+  {x = A.new({1, 1}, {nan}), _refused = "has an inf or NaN"}})))
 S.eigvalsh = with("_symmetric", "x", squares(symmetric, {{x = symmetric{3, 3}, upper = true}}))
 S.eig_pairs = squares(spread, {
   {x = A.new({2, 2}, {0, -1, 1, 0}), _grad = false}, {x = f{5, 5}, _grad = false,
