@@ -129,8 +129,8 @@ struct fl_lua {
   atomic_bool interrupted;
   fl_runtime_options host; /* what the host asked for */
   /* the collector, gc.c */
-  int fresh; /* handles to make until the next step */
-  size_t soft, last;
+  int fresh;                 /* handles to make until the next step */
+  size_t soft, last, futile; /* futile: what a full one could not free */
   uint64_t steps, fulls;
   bool generational, reclaiming, collecting;
   /* modes */
