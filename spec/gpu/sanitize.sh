@@ -1,7 +1,7 @@
 #!/bin/bash
 # Every row on its samples, forward and backward, on cuda under one tool of compute-sanitizer, with
 # memory of exact sizes: bash spec/gpu/sanitize.sh memcheck|racecheck|initcheck|synccheck.
-# Needs all cores, and the pack (build*/flare.pack) or a full disk cache. NVIDIA's own libraries
+# Needs 16 cores, and the pack (build*/flare.pack) or a full disk cache. NVIDIA's own libraries
 # are hidden: their kernels are not what is looked at, and take the tools minutes.
 tool=${1:-memcheck}
 . spec/gpu/lib.sh
@@ -13,6 +13,7 @@ export FLARE_MEMORY=direct FLARE_CUDA_HIDE=libcublasLt,libcudnn,libcusolver,libc
 pack=$(ls build*/flare.pack 2>/dev/null | head -n 1)
 [ -z "$pack" ] || export FLARE_PACK=$PWD/$pack
 limit=${LIMIT:-90}
+cores=$(nproc)
 
 part() { # the rows of one part
   local log=$out/$1.log
@@ -23,7 +24,7 @@ part() { # the rows of one part
 }
 export -f part left
 export out tool flare parts limit started
-seq "$parts" | xargs -P "$(nproc)" -I@ bash -c 'part @'
+seq "$parts" | xargs -P $((cores > 16 ? 16 : cores)) -I@ bash -c 'part @'
 
 [ -z "$keep" ] || cat "$out"/*.log | gzip >"$keep/$tool-parts.log.gz"
 through=0 calls=0 rows=0
