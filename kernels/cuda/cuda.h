@@ -101,6 +101,8 @@ static inline bool flc_is_number(const fl_view *v) {
 }
 double flc_number(const fl_view *v);
 int64_t flc_number_int(const fl_view *v);
+/* The bits of a value as an element of a dtype. */
+uint64_t flc_element(fl_dtype d, double v);
 /* The elements of a view, contiguous, as `dtype`: its own memory if it is so
  * already, else a copy in scratch. NULL: failed, with the message set. A number
  * becomes one element in device memory. */
@@ -155,6 +157,7 @@ typedef void (*flc_visit)(flc_visitor *v);
   F(gemm)                                                                      \
   F(conv)                                                                      \
   F(attention)                                                                 \
+  F(resample)                                                                  \
   F(cumulate)                                                                  \
   F(linalg)                                                                    \
   F(fft)                                                                       \

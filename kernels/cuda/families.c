@@ -15,6 +15,8 @@
 #define FL_OP(name, sig, cast, saves, shape, grad, cost) DECLARE(name)
 #define FL_FUSED(name, sig, cast, saves, shape, grad, cost)
 #include "../../runtime/ops.def"
+DECLARE(resample) /* fused rows that have kernels here */
+DECLARE(resample_backward)
 DECLARE(expr)
 DECLARE(raw)
 DECLARE(native)
@@ -34,6 +36,8 @@ static const struct {
 #define FL_OP(name, sig, cast, saves, shape, grad, cost) ROW(name)
 #define FL_FUSED(name, sig, cast, saves, shape, grad, cost)
 #include "../../runtime/ops.def"
+ROW(resample)
+ROW(resample_backward)
 ROW(expr) /* of all run-time operators */
 ROW(raw)  /* of users' source */
 ROW(native)

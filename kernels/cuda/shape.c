@@ -157,8 +157,7 @@ FLC_KERNEL(repeat) {
   return remap(l, &a);
 }
 
-/* The bits of a value as an element of a dtype. */
-static uint64_t element(fl_dtype d, double v) {
+uint64_t flc_element(fl_dtype d, double v) {
   size_t size = fl_dtype_size(d);
   int64_t i = fl_to_int(v);
   uint64_t bits = 0;
@@ -190,7 +189,7 @@ FLC_KERNEL(pad) {
   remap_args a = plain(l, (int)l->attrs->v[1].i);
   for (int i = 0; i < x->ndim && 2 * i < n; i++)
     a.before[i] = list[2 * i];
-  uint64_t bits = element(x->dtype, l->attrs->v[2].f);
+  uint64_t bits = flc_element(x->dtype, l->attrs->v[2].f);
   for (int size = 8 * size_of(x); size < 64; size *= 2)
     bits |= bits << size;
   a.value[0] = a.value[1] = bits;

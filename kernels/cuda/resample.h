@@ -1,0 +1,28 @@
+/* Arguments of the kernels in resample.cu. */
+#ifndef FL_CUDA_RESAMPLE_H
+#define FL_CUDA_RESAMPLE_H
+
+#include "words.h"
+
+/* Where results lie among n elements, as the row's attributes say. */
+typedef struct sampling {
+  int64_t n, results, taps; /* taps: the most terms of a result */
+  double start, step, cubic, outside, wide;
+  int mode, rounding, exclude;
+} sampling;
+
+/* Result j is the sum of count[j] terms, from j * taps on: so much (weight) of
+ * element `at`. Places do not decrease with j if step is not negative. */
+typedef struct resample_args {
+  sampling s;
+  int *count;
+  int64_t *at;
+  double *weight;
+  const void *x;
+  void *y;
+  int64_t total; /* elements of y */
+  flc_divisor by_inner, by_along;
+  uint64_t fill; /* an element, where there is none */
+} resample_args;
+
+#endif
