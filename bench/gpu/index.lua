@@ -78,6 +78,12 @@ do
   local n = x:numel()
   bytes("max_pool 3x3/2", n * 7, function() return flare.max_pool(x, three, two, one) end)
   bytes("avg_pool 3x3/2", n * 5, function() return flare.avg_pool(x, three, two, one) end)
+  local small = normal("f32", 32, 64, 128, 128)
+  for _, mode in ipairs {"nearest", "linear", "cubic"} do
+    bytes("interpolate 2x, " .. mode, small:numel() * 20, function()
+      return flare.interpolate(small, {size = {256, 256}, mode = mode})
+    end)
+  end
   bytes("adaptive_avg_pool 1", n * 4, function() return flare.adaptive_avg_pool(x, one) end)
   local gates, cell = normal("f32", 4096, 4096), normal("f32", 4096, 1024)
   bytes("lstm_cell 4096x1024", 4096 * 1024 * 44, function()
