@@ -4,7 +4,8 @@
  * compiler vectorises, with intrinsics only under #ifdef __AVX512F__ and the
  * like.
  *
- * Results never depend on the number of threads: work is cut by shape alone. */
+ * Results never depend on the number of threads: sums are cut by shape alone.
+ */
 #ifndef FL_CPU_H
 #define FL_CPU_H
 
@@ -39,6 +40,7 @@ fl_status fl_cpu_stoppable(const fl_launch *l, int64_t n, int64_t grain,
 fl_status fl_cpu_pool_open(int threads, fl_cpu_pool **pool);
 void fl_cpu_pool_close(fl_cpu_pool *pool);
 int fl_cpu_pool_threads(const fl_cpu_pool *pool);
+size_t fl_cpu_pool_cache(const fl_cpu_pool *pool); /* bytes of a core's L2 */
 /* true when the user wants to stop; long kernels ask between pieces of a
  * millisecond or so, from any thread, and return fl_cpu_stopped(l) */
 bool fl_cpu_interrupted(const fl_launch *l);

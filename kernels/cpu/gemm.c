@@ -1,8 +1,10 @@
-/* The matrix product over the threads of a launch: C is cut into blocks by
- * shape alone, and each is computed on one thread (gemm_typed.h). Long sums
- * over a C too small to cut are cut themselves, and added up in order. */
+/* The matrix product over the threads of a launch: C is cut into a few blocks
+ * for each thread, and each block is computed on one (gemm_typed.h). How C is
+ * cut changes no bit of it. Long sums over a C too small to cut are cut
+ * themselves, by shape alone, and added up in order. */
 
 #include "gemm.h"
+#include "slots.h"
 
 #include <math.h>
 
@@ -10,15 +12,12 @@
 #define UNIT 131072
 /* Steps of a sum between two looks at whether the user wants to stop. */
 #define K_PIECE 2048
-/* C that one block covers at most: its part of A and B stays in an L2 cache. */
-#define BLOCK_AREA (320.0 * 256.0)
-/* Columns of a block of packed B: 256 steps of them are half an L2 cache. */
-#define PACKED_COLUMNS 512
-/* B is packed before when the work is so much (below, to fetch what another
- * core has packed costs more than to pack it again), so many bytes at a time.
- */
-#define PACK_WORK  (2048 * (int64_t)UNIT)
-#define PACK_BYTES (32 << 20)
+/* Multiply-adds of one block: more would keep other threads waiting for the
+ * last one, and the user who wants to stop. */
+#define BLOCK_WORK ((double)(1 << 27))
+#define BLOCK_AREA (1024.0 * 1024.0)
+/* Rows of C that a block has at least, so that none is one of the thin ones. */
+#define BLOCK_ROWS 32
 /* A sum is cut when C has at most so many elements ... */
 #define SPLIT_AREA 4096
 #define SPLIT_SIDE 256
@@ -26,8 +25,8 @@
 #define SPLIT_PARTS 16
 #define SPLIT_STEPS 1024
 
+/* C in down x across blocks of nearly the same size. */
 typedef struct cut {
-  int64_t rows, cols; /* of a block */
   int64_t down, across;
 } cut;
 
@@ -36,8 +35,8 @@ typedef struct job {
   const fl_cpu_product *product;
   fl_dtype dtype;
   cut cut;
+  tile_slots rooms;
   int64_t k;         /* steps of the sum in one part */
-  int64_t pack;      /* columns of B in one piece of the packing */
   unsigned char *to; /* of parts: one m x n block for each */
 } job;
 
@@ -45,59 +44,53 @@ static int64_t quotient_up(int64_t a, int64_t b) {
   return (a + b - 1) / b;
 }
 
-/* What a cut costs, in multiply-adds of one step of the sum: whole vectors of
- * columns are computed, each block puts its own B in order (or fetches it, or
- * of few rows reads it where it lies) and reads A. An odd number of blocks
- * leaves one of two threads waiting. */
-static double cost(const cut *c, bool tb, bool packed) {
-  double rows = (double)c->rows, cols = (double)(quotient_up(c->cols, 16) * 16);
-  double blocks = (double)(c->down * c->across);
-  double read_b = packed ? 1 : tb ? 6 : 2, read_a = packed ? 2 : 0.5;
-  double strips = packed ? 1 : ceil(cols / 128);
-  if (!packed && !tb && c->rows <= 2 * FL_TILE_ROWS)
-    read_b = 0.5;
-  double each = rows * cols + read_b * cols + read_a * rows * strips;
-  bool odd = c->down * c->across % 2 && blocks > 1;
-  return each * (odd ? blocks + 1 : blocks);
+/* Where block i of n begins among `size` rows, or columns in units. */
+static int64_t begin(int64_t size, int64_t i, int64_t n, int64_t unit) {
+  int64_t units = size / unit;
+  return i == n ? size : units * i / n * unit;
 }
 
-/* About the square root of the work, in units that pay for a thread, so that
- * blocks and their number grow together. */
-static int64_t count_blocks(const fl_cpu_product *p) {
+/* What a cut costs, in multiply-adds of one step of the sum: whole vectors of
+ * columns are computed, each block puts its own B in order (or reads it where
+ * it lies) and reads A, and there are rounds of a block for each thread. */
+static double cost(const fl_cpu_product *p, const cut *c, int threads,
+                   double read_a, double read_b) {
+  double rows = (double)quotient_up(p->m, c->down);
+  double cols = (double)(quotient_up(quotient_up(p->n, c->across), 16) * 16);
+  double each = rows * cols + read_b * cols + read_a * rows;
+  return each * (double)quotient_up(c->down * c->across, threads);
+}
+
+/* Blocks that pay: a few for each thread if the work is long enough. */
+static int64_t count_blocks(const fl_cpu_product *p, int threads) {
   double area = (double)p->m * (double)p->n, work = area * (double)p->k;
-  int64_t thin = p->m < p->n ? p->m : p->n;
+  int64_t thin = p->m < p->n ? p->m : p->n, blocks = threads;
   if (thin < 8) /* bound by memory: more time for less work */
     work *= 8 / (double)thin;
-  int64_t blocks = 1;
-  while (blocks < 32 && (double)(blocks * blocks) * 2 * UNIT <= work)
+  while (blocks > 1 && work < (double)blocks * UNIT)
+    blocks /= 2;
+  while (threads > 1 && blocks < 4 * threads &&
+         work > (double)blocks * BLOCK_WORK)
     blocks *= 2;
-  while (area / (double)blocks > BLOCK_AREA)
+  while (area > (double)blocks * BLOCK_AREA)
     blocks *= 2;
   return blocks;
 }
 
-static cut cut_c(const fl_cpu_product *p, bool packed) {
-  cut best = {p->m, p->n, 1, 1};
-  int64_t blocks = count_blocks(p);
-  double least = INFINITY;
-  if (blocks == 1)
-    return best;
-  for (int64_t across = 1; across <= blocks; across *= 2) {
-    cut c;
-    c.cols = quotient_up(quotient_up(p->n, across), 32) * 32;
-    if (packed && c.cols > PACKED_COLUMNS)
-      c.cols = PACKED_COLUMNS;
-    c.across = quotient_up(p->n, c.cols);
-    c.rows = quotient_up(p->m, blocks > c.across ? blocks / c.across : 1);
-    c.rows = c.rows < 4 ? 4 : c.rows;
-    c.down = quotient_up(p->m, c.rows);
-    double now = cost(&c, p->tb, packed);
+static cut cut_c(const fl_cpu_product *p, int threads) {
+  cut best = {1, 1};
+  int64_t blocks = count_blocks(p, threads);
+  int64_t most = p->n / FL_STRIP_UNIT > 1 ? p->n / FL_STRIP_UNIT : 1;
+  double least = INFINITY, read_a = 10, read_b = p->tb ? 12 : 10;
+  for (int64_t across = 1; across <= blocks && across <= most; across++) {
+    cut c = {blocks / across, across};
+    if (c.down > p->m / BLOCK_ROWS)
+      c.down = p->m < BLOCK_ROWS ? 1 : p->m / BLOCK_ROWS;
+    double now = cost(p, &c, threads, read_a, read_b);
     if (now < least) {
       least = now;
       best = c;
     }
-    if (c.cols == 32)
-      break;
   }
   return best;
 }
@@ -117,109 +110,69 @@ static const void *at(const void *base, fl_dtype dtype, int64_t elements) {
 static fl_cpu_product part_of(const job *g, int64_t i, int64_t j, int64_t p,
                               int64_t k) {
   fl_cpu_product b = *g->product;
-  int64_t row = i * g->cut.rows, col = j * g->cut.cols;
-  b.m = b.m - row < g->cut.rows ? b.m - row : g->cut.rows;
-  b.n = b.n - col < g->cut.cols ? b.n - col : g->cut.cols;
+  int64_t row = begin(b.m, i, g->cut.down, 1),
+          col = begin(b.n, j, g->cut.across, FL_STRIP_UNIT);
+  b.m = begin(b.m, i + 1, g->cut.down, 1) - row;
+  b.n = begin(b.n, j + 1, g->cut.across, FL_STRIP_UNIT) - col;
   b.k = k;
   b.a = at(b.a, g->dtype, b.ta ? p * b.lda + row : row * b.lda + p);
   b.b = at(b.b, g->dtype, b.tb ? col * b.ldb + p : p * b.ldb + col);
   b.c = (void *)at(b.c, g->dtype, row * b.ldc + col);
-  if (b.packed)
-    b.packed = at(b.packed, g->dtype, p * b.packed_cols);
   b.i0 += row;
   b.j0 += col;
   return b;
 }
 
-static void blocks_task(void *context, int64_t begin, int64_t end) {
-  const job *g = context;
-  int64_t k = g->product->k, piece = K_PIECE;
-  if (g->product->packed) /* whole steps */
-    piece = K_PIECE / g->product->step * g->product->step;
-  bool packed = g->product->packed; /* then B stays in the cache, else A */
-  for (int64_t t = begin; t < end; t++) {
-    int64_t i = packed ? t % g->cut.down : t / g->cut.across;
-    int64_t j = packed ? t / g->cut.down : t % g->cut.across;
-    for (int64_t p = 0; p < k || p == 0; p += piece) {
+static void blocks_task(void *context, int64_t first, int64_t end) {
+  job *g = context;
+  int64_t k = g->product->k;
+  void *room = g->rooms.memory ? tile_slot_take(&g->rooms) : NULL;
+  for (int64_t t = first; t < end; t++) {
+    int64_t i = t % g->cut.down, j = t / g->cut.down;
+    for (int64_t p = 0; p < k || p == 0; p += K_PIECE) {
       if (fl_cpu_interrupted(g->launch))
-        return;
-      int64_t now = k - p < piece ? k - p : piece;
+        break;
+      int64_t now = k - p < K_PIECE ? k - p : K_PIECE;
       fl_cpu_product b = part_of(g, i, j, p, now);
       b.add = b.add || p;
       if (p + now < k)
         b.done = NULL;
+      b.room = room;
       run(g->dtype, &b);
     }
   }
+  if (room)
+    tile_slot_give(&g->rooms, room);
 }
 
-static fl_status in_blocks(job *g) {
-  fl_cpu_parallel(g->launch, g->cut.down * g->cut.across, 1, blocks_task, g);
-  return fl_cpu_interrupted(g->launch) ? fl_cpu_stopped(g->launch) : FL_OK;
+/* Columns of B for which a thread has room, as many in each strip: half its L2
+ * cache. */
+static int64_t room_cols(const fl_launch *l, fl_dtype dtype, int64_t cols) {
+  size_t cache = fl_cpu_pool_cache((const fl_cpu_pool *)l->stream);
+  int64_t column = FL_STRIP_STEPS * (int64_t)fl_dtype_size(dtype);
+  int64_t strips = quotient_up(cols * column, (int64_t)(cache / 2));
+  return quotient_up(quotient_up(cols, strips), FL_STRIP_UNIT) * FL_STRIP_UNIT;
 }
 
-/* --- packed before --- */
-
-/* Piece t: some columns of one step. */
-static void pack_task(void *context, int64_t begin, int64_t end) {
-  const job *g = context;
-  const fl_cpu_product *p = g->product;
-  int64_t groups = quotient_up(p->n, g->pack);
-  for (int64_t t = begin; t < end && !fl_cpu_interrupted(g->launch); t++) {
-    int64_t from = t / groups * p->step, col = t % groups * g->pack;
-    int64_t k = p->k - from < p->step ? p->k - from : p->step;
-    int64_t cols = p->n - col < g->pack ? p->n - col : g->pack;
-    const void *b =
-        at(p->b, g->dtype, p->tb ? col * p->ldb + from : from * p->ldb + col);
-    void *to = (void *)at(p->packed, g->dtype, from * p->packed_cols + col * k);
-    if (g->dtype == FL_F64)
-      FL_CPU(product_pack_f64)(p->tb, k, cols, b, p->ldb, to);
-    else
-      FL_CPU(product_pack_f32)(p->tb, k, cols, b, p->ldb, to);
-  }
-}
-
-/* In rounds of as many steps as PACK_BYTES hold. */
-static fl_status with_packed(job *g, const fl_cpu_product *whole) {
+static fl_status in_blocks(job *g, const fl_cpu_product *whole) {
   fl_cpu_product p = *whole;
-  int64_t steps = quotient_up(p.k, FL_PACK_STEPS);
-  p.step = quotient_up(quotient_up(p.k, steps), 16) * 16;
-  p.packed_cols = quotient_up(p.n, FL_PACK_COLUMNS) * FL_PACK_COLUMNS;
-  int64_t row = p.packed_cols * (int64_t)fl_dtype_size(g->dtype);
-  int64_t round = PACK_BYTES / (row * p.step) * p.step;
-  round = p.k < round ? p.k : round;
-  void *packed = fl_scratch_get(g->launch, (size_t)(round * row));
-  if (!packed)
-    return FL_ENOMEM;
+  int64_t row = p.ldb * (int64_t)fl_dtype_size(g->dtype);
+  bool in_place = !p.tb && row <= 2048 && FL_TILE_ROWS == 14;
+  int threads = fl_cpu_pool_threads((const fl_cpu_pool *)g->launch->stream);
   g->product = &p;
-  g->cut = cut_c(whole, true);
-  g->pack = 4 * FL_PACK_COLUMNS;
-  for (int64_t from = 0; from < whole->k; from += round) {
-    p.k = whole->k - from < round ? whole->k - from : round;
-    p.a = at(whole->a, g->dtype, p.ta ? from * p.lda : from);
-    p.b = at(whole->b, g->dtype, p.tb ? from : from * p.ldb);
-    p.add = whole->add || from;
-    p.done = from + p.k == whole->k ? whole->done : NULL;
-    p.packed = packed;
-    fl_cpu_parallel(g->launch,
-                    quotient_up(p.k, p.step) * quotient_up(p.n, g->pack), 1,
-                    pack_task, g);
-    fl_status s = in_blocks(g);
-    if (s != FL_OK)
-      return s;
+  g->cut = cut_c(&p, threads);
+  int64_t blocks = g->cut.down * g->cut.across;
+  if (!in_place) {
+    int64_t units = quotient_up(p.n / FL_STRIP_UNIT, g->cut.across);
+    p.room_cols = room_cols(g->launch, g->dtype,
+                            units * FL_STRIP_UNIT + p.n % FL_STRIP_UNIT);
+    size_t bytes =
+        (size_t)(p.room_cols * FL_STRIP_STEPS) * fl_dtype_size(g->dtype);
+    if (!tile_slots_open(g->launch, &g->rooms, blocks, bytes))
+      return FL_ENOMEM;
   }
-  return FL_OK;
-}
-
-/* Worth it when B would be packed again for other rows of C. */
-static bool pays_to_pack(const fl_cpu_product *p, const cut *c,
-                         fl_dtype dtype) {
-  int64_t step =
-      (p->n + FL_PACK_COLUMNS) * FL_PACK_STEPS * (int64_t)fl_dtype_size(dtype);
-  int64_t more = p->n % 32;
-  return c->down > 1 && p->n >= 64 && p->k >= 64 && step <= PACK_BYTES &&
-         (double)p->m * (double)p->n * (double)p->k >= (double)PACK_WORK &&
-         (more == 0 || more > 4 || p->n > 512);
+  fl_cpu_parallel(g->launch, blocks, 1, blocks_task, g);
+  return fl_cpu_interrupted(g->launch) ? fl_cpu_stopped(g->launch) : FL_OK;
 }
 
 /* --- cut sums --- */
@@ -269,7 +222,7 @@ static fl_status split(job *g, int64_t parts) {
   const fl_cpu_product *p = g->product;
   g->k = quotient_up(p->k, parts);
   parts = quotient_up(p->k, g->k);
-  g->cut = (cut){p->m, p->n, 1, 1};
+  g->cut = (cut){1, 1};
   g->to = fl_scratch_get(g->launch, (size_t)(parts * p->m * p->n) *
                                         fl_dtype_size(g->dtype));
   if (!g->to)
@@ -294,8 +247,7 @@ fl_status FL_CPU(product)(const fl_launch *l, fl_dtype dtype,
   if (parts > 1 && p->m <= SPLIT_SIDE && p->n <= SPLIT_SIDE &&
       p->m * p->n <= SPLIT_AREA)
     return split(&g, parts < SPLIT_PARTS ? parts : SPLIT_PARTS);
-  g.cut = cut_c(p, false);
-  return pays_to_pack(p, &g.cut, dtype) ? with_packed(&g, p) : in_blocks(&g);
+  return in_blocks(&g, p);
 }
 
 fl_status FL_CPU(gemm)(const fl_launch *l, fl_dtype dtype, bool ta, bool tb,

@@ -22,11 +22,10 @@ typedef struct fl_cpu_product {
   void (*done)(void *context, int64_t i, int64_t rows, int64_t j, int64_t cols);
   void *context;
   int64_t i0, j0;
-  /* Packed B (or NULL): its first `packed_cols` columns, `step` rows at a time,
-   * each step in the order that product_pack makes of it. j0 may then be any
-   * multiple of FL_PACK_COLUMNS, and b is not read. */
-  const void *packed;
-  int64_t packed_cols, step;
+  /* Memory for a strip of B in order: FL_STRIP_STEPS times so many columns, a
+   * multiple of FL_STRIP_UNIT. NULL: a narrow one on the stack. */
+  void *room;
+  int64_t room_cols;
 } fl_cpu_product;
 
 /* Rows of C in registers, two vectors wide; B is read where it lies for a C of
@@ -37,20 +36,15 @@ typedef struct fl_cpu_product {
 #define FL_TILE_ROWS 6 /* 12 + 2 + 1 in 16 */
 #endif
 
-/* Steps of the sum done at a time, and in how many columns B is packed. */
-#define FL_PACK_STEPS   256
-#define FL_PACK_COLUMNS 32
+/* Steps of the sum done at a time, and columns in which C may be cut. */
+#define FL_STRIP_STEPS 256
+#define FL_STRIP_UNIT  32
 
-/* On the calling thread; needs about 200 KiB of stack. */
+/* On the calling thread; needs about 200 KiB of stack. Bits of the result do
+ * not depend on how C is cut, as long as pieces are no smaller than 32 x 32 and
+ * begin at multiples of 32 columns. */
 void FL_CPU(product_f32)(const fl_cpu_product *p);
 void FL_CPU(product_f64)(const fl_cpu_product *p);
-/* k <= FL_PACK_STEPS rows of B into k * cols elements, cols rounded up to
- * FL_PACK_COLUMNS; pieces that begin at a multiple of that lie one after the
- * other. */
-void FL_CPU(product_pack_f32)(bool tb, int64_t k, int64_t cols, const void *b,
-                              int64_t ldb, void *to);
-void FL_CPU(product_pack_f64)(bool tb, int64_t k, int64_t cols, const void *b,
-                              int64_t ldb, void *to);
 /* Over the launch's threads; `dtype` is F32 or F64. */
 fl_status FL_CPU(product)(const fl_launch *l, fl_dtype dtype,
                           const fl_cpu_product *p);

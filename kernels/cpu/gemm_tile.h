@@ -11,16 +11,66 @@
 #define MR FL_TILE_ROWS
 #define NR (2 * VL)
 
+/* Memory that will be needed soon, two lines for every STEPS steps of a whole
+ * tile: so it comes beside the work, and rows too short for the processor to
+ * foresee are there in time. */
+typedef struct ahead {
+  const char *at;
+  int64_t step; /* bytes from one pair of lines to the next */
+} ahead;
+#define STEPS 4
+
+/* Where a tile reads. */
+typedef struct reading {
+  /* rows of A by threes, each three from one pointer: x86 addresses p, p + ra
+   * and p + 2 ra without help */
+  const T *row[(MR + 2) / 3];
+  const T *column; /* or a column of A */
+  int64_t ra;
+  const T *b;
+  int64_t ldb;
+} reading;
+
+/* `n` steps of the sum. */
+FORCE void add_steps(int n, bool columns, int mr, int nv, bool partly,
+                     part in_last, reading *r, vec sum[MR][2]) {
+  UNROLL
+  for (int p = 0; p < n; p++) {
+    vec y[2];
+    UNROLL
+    for (int j = 0; j < nv; j++)
+      y[j] = PARTS_ARE_FREE && partly && j == nv - 1
+                 ? load_part(r->b + j * VL, in_last)
+                 : load(r->b + j * VL);
+    r->b += r->ldb;
+    UNROLL
+    for (int i = 0; i < mr; i++) {
+      vec x = splat(columns ? r->column[i] : r->row[i / 3][i % 3 * r->ra + p]);
+      IN_REGISTER(x); /* one load for both vectors, not one each */
+      UNROLL
+      for (int j = 0; j < nv; j++)
+        sum[i][j] += x * y[j];
+    }
+    if (columns)
+      r->column += r->ra;
+  }
+  if (columns)
+    return;
+  UNROLL
+  for (int i = 0; i < mr; i += 3) {
+    r->row[i / 3] += n;
+    __asm__("" : "+r"(r->row[i / 3]));
+  }
+}
+
 /* nv vectors, the last of which may count only in part. */
 FORCE void tile(bool columns, int mr, int nv, bool partly, int64_t k,
                 const T *a, int64_t ra, const T *b, int64_t ldb, T *c,
-                int64_t ldc, int64_t cols, bool add) {
+                int64_t ldc, int64_t cols, bool add, ahead next) {
   vec sum[MR][2];
   int64_t rest = cols - (nv - 1) * VL;
   part in_last = first(rest);
-  /* rows by threes, each three from one pointer: x86 addresses p, p + ra and
-   * p + 2 ra without help */
-  const T *row[(MR + 2) / 3];
+  reading r = {.column = a, .ra = ra, .b = b, .ldb = ldb};
   T *out = c;
   UNROLL
   for (int i = 0; i < mr; i++) {
@@ -33,33 +83,16 @@ FORCE void tile(bool columns, int mr, int nv, bool partly, int64_t k,
   }
   UNROLL
   for (int i = 0; i < mr; i += 3)
-    row[i / 3] = a + i * ra;
-  for (int64_t p = 0; p < k; p++) {
-    vec y[2];
-    UNROLL
-    for (int j = 0; j < nv; j++)
-      y[j] = PARTS_ARE_FREE && partly && j == nv - 1
-                 ? load_part(b + j * VL, in_last)
-                 : load(b + j * VL);
-    b += ldb;
-    UNROLL
-    for (int i = 0; i < mr; i++) {
-      vec x = splat(columns ? a[i] : row[i / 3][(i % 3) * ra]);
-      IN_REGISTER(x); /* one load for both vectors, not one each */
-      UNROLL
-      for (int j = 0; j < nv; j++)
-        sum[i][j] += x * y[j];
-    }
-    if (columns) {
-      a += ra;
-    } else {
-      UNROLL
-      for (int i = 0; i < mr; i += 3) {
-        row[i / 3]++;
-        __asm__("" : "+r"(row[i / 3]));
-      }
-    }
+    r.row[i / 3] = a + i * ra;
+  int64_t p = 0;
+  for (; !partly && p + STEPS <= k; p += STEPS) {
+    __builtin_prefetch(next.at, 0, 2);
+    __builtin_prefetch(next.at + 64, 0, 2);
+    next.at += next.step;
+    add_steps(STEPS, columns, mr, nv, false, in_last, &r, sum);
   }
+  for (; p < k; p++)
+    add_steps(1, columns, mr, nv, partly, in_last, &r, sum);
   UNROLL
   for (int i = 0; i < mr; i++) {
     UNROLL
@@ -84,13 +117,14 @@ FORCE void tile(bool columns, int mr, int nv, bool partly, int64_t k,
 /* `cols` columns of C count, the rest of the last vector is not written; B has
  * whole vectors even so unless PARTS_ARE_FREE. */
 typedef void (*tile_fn)(int64_t k, const T *a, int64_t ra, const T *b,
-                        int64_t ldb, T *c, int64_t ldc, int64_t cols, bool add);
+                        int64_t ldb, T *c, int64_t ldc, int64_t cols, bool add,
+                        ahead next);
 
 #define TILE(order, columns, mr, name, nv, partly)                             \
-  static void order##_##mr##_##name(int64_t k, const T *a, int64_t ra,         \
-                                    const T *b, int64_t ldb, T *c,             \
-                                    int64_t ldc, int64_t cols, bool add) {     \
-    tile(columns, mr, nv, partly, k, a, ra, b, ldb, c, ldc, cols, add);        \
+  static void order##_##mr##_##name(                                           \
+      int64_t k, const T *a, int64_t ra, const T *b, int64_t ldb, T *c,        \
+      int64_t ldc, int64_t cols, bool add, ahead next) {                       \
+    tile(columns, mr, nv, partly, k, a, ra, b, ldb, c, ldc, cols, add, next);  \
   }
 #define TILES(mr)                                                              \
   TILE(rows, false, mr, whole, 2, false)                                       \

@@ -1,14 +1,14 @@
 /* The matrix product on one thread, for one T: gemm_f32.c and gemm_f64.c
- * include this. C is computed in strips of NC columns; for each KC steps of the
+ * include this. C is computed in strips of columns; for each KC steps of the
  * sum the strip of B is put into the order of the tiles (it stays in the L2
- * cache), then rows of A pass over it, MR at a time (they stay in L1).
- * Products so thin that a tile would be mostly empty are dot products or sums
- * of rows instead. */
+ * cache), then rows of A pass over it, MR at a time (they stay in L1). Products
+ * so thin that a tile would be mostly empty are dot products or sums of rows
+ * instead. */
 
 #include "gemm.h"
 #include "gemm_tile.h"
 
-#define KC     256
+#define KC     FL_STRIP_STEPS
 #define NC     (512 / (int)sizeof(T))
 #define KC_DOT 1024 /* of a dot product */
 #define THIN   4    /* so few columns are dot products */
@@ -22,6 +22,8 @@ typedef struct product {
   int64_t ldb;
   T *c;
   int64_t ldc;
+  T *room; /* for a strip of room_cols columns of B, or NULL */
+  int64_t room_cols;
 } product;
 
 static int64_t min(int64_t a, int64_t b) {
@@ -174,22 +176,18 @@ static bool thin(const product *g, bool add) {
 
 /* --- tiles --- */
 
-/* Calls the tiles of rows i .. i + mr of C over a strip of B, which lies in
- * panels of NR columns `panel` elements apart, rows of a panel ldb apart (the
- * last one, if narrower, `last` apart). */
-static void row_of_tiles(bool columns, int mr, int64_t cols, int64_t k,
-                         const T *a, int64_t ra, const T *b, int64_t ldb,
-                         int64_t panel, int64_t last, T *c, int64_t ldc,
-                         bool add) {
-  tile_fn whole = tiles[columns][WHOLE][mr - 1];
-  int64_t j = 0;
-  for (; j + NR <= cols; j += NR, b += panel)
-    whole(k, a, ra, b, ldb, c + j, ldc, NR, add);
-  if (cols - j > VL)
-    tiles[columns][TWO][mr - 1](k, a, ra, b, last, c + j, ldc, cols - j, add);
-  else if (j < cols)
-    tiles[columns][ONE][mr - 1](k, a, ra, b, last, c + j, ldc, cols - j, add);
-}
+/* Some columns of B over some steps of the sum, in panels of NR columns. */
+typedef struct strip {
+  int64_t p, k; /* steps p .. p + k */
+  int64_t j, cols;
+  const T *b;
+  int64_t panel; /* elements from one panel to the next */
+  int64_t ldb;   /* from row to row of a panel, and of the last one */
+  int64_t last;
+  /* of a B that lies where it is: what is more than whole vectors, put in order
+   * where parts of vectors are not free; else NULL */
+  const T *rest;
+} strip;
 
 /* Rows of A fall into panels of nearly equal height. */
 typedef struct panels {
@@ -203,118 +201,200 @@ static panels cut_rows(int64_t m) {
   return (panels){count, m / count, m % count};
 }
 
-/* Both operands where they are; see in_place. */
-static void small(const product *g, bool add) {
-  panels h = cut_rows(g->m);
-  int64_t whole = PARTS_ARE_FREE ? g->n : g->n / VL * VL;
-#if !PARTS_ARE_FREE
-  T rest[KC * VL] __attribute__((aligned(FL_ALIGN)));
-#endif
-  for (int64_t p = 0; p < g->k; p += KC, add = true) {
-    int64_t kc = min(g->k - p, KC), i = 0;
-    const T *b = g->b + p * g->ldb;
-#if !PARTS_ARE_FREE
-    if (whole < g->n)
-      pack_b(kc, g->n - whole, b + whole, g->ldb, rest);
-#endif
-    for (int64_t s = 0; s < h.count; s++) {
-      int mr = (int)(h.each + (s < h.more));
-      const T *a = g->ta ? g->a + p * g->lda + i : g->a + i * g->lda + p;
-      T *c = g->c + i * g->ldc;
-      row_of_tiles(g->ta, mr, whole, kc, a, g->lda, b, g->ldb, NR, g->ldb, c,
-                   g->ldc, add);
-#if !PARTS_ARE_FREE
-      if (whole < g->n)
-        tiles[g->ta][ONE][mr - 1](kc, a, g->lda, rest, VL, c + whole, g->ldc,
-                                  g->n - whole, add);
-#endif
-      i += mr;
-    }
+/* What of A comes next: `rows` of them, `step` bytes apart and `bytes` long.
+ * Tiles fetch it in columns of two lines, from `row` on. */
+typedef struct coming {
+  const char *at;
+  int64_t rows, step, bytes, row;
+} coming;
+
+/* What a tile of k steps fetches of it. */
+static ahead take_lines(coming *f, int64_t k) {
+  if (f->bytes <= 0)
+    return (ahead){f->at, 0};
+  ahead now = {f->at + f->row * f->step, f->step};
+  f->row += k / STEPS;
+  if (f->row >= f->rows) {
+    f->row = 0;
+    f->at += 128;
+    f->bytes -= 128;
   }
+  return now;
 }
 
-/* panels of A copied together where A is stored k x m */
-#define GROUP (16 / (int)sizeof(T))
+/* Rows of C, mr of them, over a strip. */
+static void row_of_tiles(bool columns, int mr, const strip *s, const T *a,
+                         int64_t ra, T *c, int64_t ldc, bool add, coming *f) {
+  tile_fn whole = tiles[columns][WHOLE][mr - 1],
+          two = tiles[columns][TWO][mr - 1], one = tiles[columns][ONE][mr - 1];
+  int64_t j = 0, cols = s->rest ? s->cols / VL * VL : s->cols;
+  const T *b = s->b;
+  ahead none = {(const char *)b, 0};
+  for (; j + NR <= cols; j += NR, b += s->panel)
+    whole(s->k, a, ra, b, s->ldb, c + j, ldc, NR, add, take_lines(f, s->k));
+  if (j < cols)
+    (cols - j > VL ? two : one)(s->k, a, ra, b, s->last, c + j, ldc, cols - j,
+                                add, none);
+  if (s->rest)
+    one(s->k, a, ra, s->rest, VL, c + cols, ldc, s->cols - cols, add, none);
+}
 
-/* One strip of C over kc steps of the sum. */
-static void strip(const product *g, bool copy_a, int64_t p, int64_t kc,
-                  const T *packed_b, int64_t j, int64_t cols, bool add,
+/* Panels of A that pass over a strip together, and how many if copied. */
+#define GROUP   (MR == 14 ? COPIES : 32)
+#define COPIES  (224 / MR / (int)sizeof(T))
+#define A_PANEL (A_COLUMN * A_ROW(KC))
+
+/* Columns of a strip over which all panels of a group pass before the next
+ * ones. A low tile needs B so often that it must lie in the L1 cache. */
+#define CHUNK (MR == 14 ? INT64_MAX : 2 * NR)
+
+typedef struct group {
+  int count, mr[GROUP];
+  const T *a[GROUP];
+  int64_t ra;
+  coming next;
+} group;
+
+/* The group of panels from `q` on, whose first row is i, in order if need be;
+ * returns how many rows it has. */
+static int64_t take_group(const product *g, const strip *s, const panels *h,
+                          int64_t q, int64_t i, bool copy_a, T *copy,
+                          group *r) {
+  const T *a = g->ta ? g->a + s->p * g->lda + i : g->a + i * g->lda + s->p;
+  int64_t rows = 0, unit = (int64_t)sizeof(T);
+  r->count = (int)min(copy_a ? COPIES : GROUP, h->count - q);
+  r->ra = !copy_a ? g->lda : g->ta ? A_COLUMN : A_ROW(s->k);
+  for (int c = 0; c < r->count; c++) {
+    const T *from = g->ta ? a + rows : a + rows * g->lda;
+    r->mr[c] = (int)(h->each + (q + c < h->more));
+    r->a[c] = copy_a ? copy + c * A_PANEL : from;
+    if (copy_a && !g->ta)
+      pack_a(s->k, r->mr[c], from, g->lda, copy + c * A_PANEL);
+    rows += r->mr[c];
+  }
+  if (copy_a && g->ta)
+    pack_at(s->k, r->count, r->mr, a, g->lda, copy, A_PANEL);
+  /* then the rows below, or the first ones of the next steps */
+  int64_t left = g->m - i - rows, then = s->p;
+  if (left <= 0) {
+    left = rows;
+    then += s->k;
+    i = -rows;
+  }
+  r->next = (coming){.at = (const char *)a};
+  if (then < g->k) {
+    int64_t down = i + rows, k = min(s->k, g->k - then);
+    int64_t next = min(left, rows);
+    const T *from =
+        g->a + (g->ta ? then * g->lda + down : down * g->lda + then);
+    int64_t off = (int64_t)((uintptr_t)from & 63);
+    r->next.at = (const char *)from - off;
+    r->next.rows = g->ta ? k : next;
+    r->next.step = g->lda * unit;
+    r->next.bytes = (g->ta ? next : k) * unit + off;
+  }
+  return rows;
+}
+
+/* All rows of A over a strip. */
+static void sweep(const product *g, bool copy_a, const strip *s, bool add,
                   const fl_cpu_product *done) {
-  T copy[GROUP * KC * A_COLUMN] __attribute__((aligned(FL_ALIGN)));
+  T copy[COPIES * A_PANEL] __attribute__((aligned(FL_ALIGN)));
   panels h = cut_rows(g->m);
-  int64_t rest = cols % NR, last = rest && rest <= VL ? VL : NR;
-  int at = 0, ready = 0, mr[GROUP];
-  for (int64_t s = 0, i = 0; s < h.count; s++, at++) {
-    mr[0] = (int)(h.each + (s < h.more));
-    const T *a = g->ta ? g->a + p * g->lda + i : g->a + i * g->lda + p;
-    int64_t ra = g->lda;
-    if (copy_a && g->ta) {
-      if (at == ready) {
-        ready = (int)min(GROUP, h.count - s);
-        for (at = ready - 1; at > 0; at--)
-          mr[at] = (int)(h.each + (s + at < h.more));
-        pack_at(kc, ready, mr, a, g->lda, copy, KC * A_COLUMN);
+  group r;
+  for (int64_t q = 0, i = 0, rows; q < h.count; q += r.count, i += rows) {
+    rows = take_group(g, s, &h, q, i, copy_a, copy, &r);
+    for (int64_t j = 0; j < s->cols; j += CHUNK) {
+      strip part = *s;
+      T *c = g->c + i * g->ldc + s->j + j;
+      part.b += j / NR * s->panel;
+      part.cols -= j;
+      if (part.cols > CHUNK) {
+        part.cols = CHUNK;
+        part.rest = NULL;
       }
-      a = copy + at * KC * A_COLUMN;
-      ra = A_COLUMN;
-    } else if (copy_a) {
-      pack_a(kc, mr[0], a, g->lda, copy);
-      a = copy;
-      ra = A_ROW(kc);
+      for (int64_t l = 0, row = i; l < r.count; row += r.mr[l++]) {
+        row_of_tiles(g->ta, r.mr[l], &part, r.a[l], r.ra, c, g->ldc, add,
+                     &r.next);
+        c += r.mr[l] * g->ldc;
+        if (done && j + part.cols == s->cols)
+          done->done(done->context, done->i0 + row, r.mr[l], done->j0 + s->j,
+                     s->cols);
+      }
     }
-    row_of_tiles(g->ta, mr[0], cols, kc, a, ra, packed_b, NR, kc * NR, last,
-                 g->c + i * g->ldc + j, g->ldc, add);
-    if (done)
-      done->done(done->context, done->i0 + i, mr[0], done->j0 + j, cols);
-    i += mr[0];
   }
 }
 
-/* Rows of A a multiple of 4 KiB apart share one set of the L1 cache; columns
- * that far apart need a page each. */
+/* Rows of A a multiple of 4 KiB apart share one set of the L1 cache. Columns
+ * that do not stay there all together are read best in order. */
 static bool should_copy(const product *g) {
   int64_t bytes = g->lda * (int64_t)sizeof(T);
-  return g->n > NR && (g->ta ? bytes >= 4096 : bytes % 4096 == 0);
+  return g->n > NR && (g->ta ? g->k * bytes > 32768 : bytes % 4096 == 0);
 }
 
-/* Whether tiles may read B where it is: it fits in the L1 cache, or so few rows
- * of A pass over it that putting it in order costs more. */
+/* Whether tiles read B as well where it is: it fits in the L1 cache, its rows
+ * lie close together, or so few rows of A pass over it that putting it in order
+ * costs more. */
 static bool in_place(const product *g) {
   int64_t row = g->ldb * (int)sizeof(T);
   return g->m <= 2 * MR || g->k * row <= 32768 ||
-         (g->m <= 16 * MR && row <= 2048 && !should_copy(g));
+         (row <= 2048 && (MR == 14 || g->m <= 16 * MR));
 }
 
-static void __attribute__((noinline))
-blocked(const product *g, bool add, const fl_cpu_product *done) {
-  T packed_b[KC * NC] __attribute__((aligned(FL_ALIGN)));
-  int64_t rounds = (g->k + KC - 1) / KC;
-  int64_t kc = ((g->k + rounds - 1) / rounds + VL - 1) / VL * VL;
+/* Steps of the sum that are done at a time. */
+static int64_t steps(int64_t k) {
+  if (k <= KC)
+    return k;
+  int64_t rounds = (k + KC - 1) / KC;
+  return ((k + rounds - 1) / rounds + VL - 1) / VL * VL;
+}
+
+static void direct(const product *g, bool add, const fl_cpu_product *done) {
   bool copy_a = should_copy(g);
-  for (int64_t p = 0; p < g->k; p += kc) {
-    int64_t now = min(g->k - p, kc);
-    for (int64_t j = 0; j < g->n; j += NC) {
-      int64_t cols = min(g->n - j, NC);
+  int64_t each = steps(g->k);
+  strip s = {.cols = g->n, .panel = NR, .ldb = g->ldb, .last = g->ldb};
+#if !PARTS_ARE_FREE
+  T rest[KC * VL] __attribute__((aligned(FL_ALIGN)));
+  int64_t whole = g->n / VL * VL;
+  s.rest = whole < g->n ? rest : NULL;
+#endif
+  for (; s.p < g->k; s.p += each) {
+    s.k = min(g->k - s.p, each);
+    s.b = g->b + s.p * g->ldb;
+#if !PARTS_ARE_FREE
+    if (s.rest)
+      pack_b(s.k, g->n - whole, s.b + whole, g->ldb, rest);
+#endif
+    sweep(g, copy_a, &s, add || s.p, s.p + s.k == g->k ? done : NULL);
+  }
+}
+
+static void blocked(const product *g, bool add, const fl_cpu_product *done) {
+  bool copy_a = should_copy(g);
+  int64_t each = steps(g->k);
+  strip s = {.b = g->room, .ldb = NR};
+  for (; s.j < g->n; s.j += g->room_cols) {
+    s.cols = min(g->n - s.j, g->room_cols);
+    int64_t rest = s.cols % NR;
+    s.last = rest && rest <= VL ? VL : NR;
+    for (s.p = 0; s.p < g->k; s.p += each) {
+      s.k = min(g->k - s.p, each);
+      s.panel = s.k * NR;
       if (g->tb)
-        pack_bt(now, cols, g->b + j * g->ldb + p, g->ldb, packed_b);
+        pack_bt(s.k, s.cols, g->b + s.j * g->ldb + s.p, g->ldb, g->room);
       else
-        pack_b(now, cols, g->b + p * g->ldb + j, g->ldb, packed_b);
-      strip(g, copy_a, p, now, packed_b, j, cols, add || p,
-            p + now == g->k ? done : NULL);
+        pack_b(s.k, s.cols, g->b + s.p * g->ldb + s.j, g->ldb, g->room);
+      sweep(g, copy_a, &s, add || s.p, s.p + s.k == g->k ? done : NULL);
     }
   }
 }
 
-/* The same where B has been packed before. */
-static void prepacked(const product *g, bool add, const fl_cpu_product *f) {
-  const T *packed = f->packed;
-  bool copy_a = should_copy(g);
-  for (int64_t p = 0; p < g->k; p += f->step) {
-    int64_t now = min(g->k - p, f->step);
-    const T *b = packed + p * f->packed_cols + f->j0 * now;
-    strip(g, copy_a, p, now, b, 0, g->n, add || p,
-          f->done && p + now == g->k ? f : NULL);
-  }
+static void __attribute__((noinline))
+blocked_here(product g, bool add, const fl_cpu_product *done) {
+  T room[KC * NC] __attribute__((aligned(FL_ALIGN)));
+  g.room = room;
+  g.room_cols = NC;
+  blocked(&g, add, done);
 }
 
 static void clear(const product *g) {
@@ -340,10 +420,13 @@ static void run(const product *g, bool add, const fl_cpu_product *done) {
     r.c += l.n;
     run(&l, add, NULL);
     thin(&r, add);
-  } else if (!g->tb && in_place(g)) {
-    small(g, add);
   } else {
-    blocked(g, add, done);
+    if (!g->tb && in_place(g))
+      direct(g, add, done);
+    else if (g->room)
+      blocked(g, add, done);
+    else
+      blocked_here(*g, add, done);
     return;
   }
   if (done)
@@ -351,24 +434,13 @@ static void run(const product *g, bool add, const fl_cpu_product *done) {
 }
 
 void PRODUCT(const fl_cpu_product *p) {
-  product g = {p->ta,  p->tb, p->m,   p->n, p->k,  p->a,
-               p->lda, p->b,  p->ldb, p->c, p->ldc};
-  if (p->packed && p->k > 0)
-    prepacked(&g, p->add, p);
-  else
-    run(&g, p->add, p->done ? p : NULL);
-}
-
-void PACK(bool tb, int64_t k, int64_t cols, const void *b, int64_t ldb,
-          void *to) {
-  if (tb)
-    pack_bt(k, cols, b, ldb, to);
-  else
-    pack_b(k, cols, b, ldb, to);
+  product g = {p->ta, p->tb,  p->m, p->n,   p->k,    p->a,        p->lda,
+               p->b,  p->ldb, p->c, p->ldc, p->room, p->room_cols};
+  run(&g, p->add, p->done ? p : NULL);
 }
 
 void GEMM(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const T *a,
           int64_t lda, const T *b, int64_t ldb, bool add, T *c, int64_t ldc) {
-  product g = {ta, tb, m, n, k, a, lda, b, ldb, c, ldc};
+  product g = {ta, tb, m, n, k, a, lda, b, ldb, c, ldc, NULL, 0};
   run(&g, add, NULL);
 }

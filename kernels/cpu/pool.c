@@ -24,6 +24,7 @@
 #define SPIN_NS     50000
 #define STACK_BYTES (4 << 20)
 #define MAX_THREADS 1024
+#define LEAST_CACHE (512 << 10) /* where the system does not tell */
 
 /* A 32-bit word that threads can sleep on. */
 typedef struct word {
@@ -59,6 +60,7 @@ struct fl_cpu_pool {
   void *interrupt_context;
   atomic_uint_fast64_t stopped; /* 1 + the launch that is to stop */
   int workers;
+  size_t cache; /* bytes of a core's L2 */
   struct seat { /* the launching thread's, then the workers' */
     /* first piece (low half) and the one after the last */
     _Alignas(FL_ALIGN) atomic_uint_fast64_t range;
@@ -354,6 +356,15 @@ static int start_workers(fl_cpu_pool *p, int wanted) {
   return n;
 }
 
+/* Bytes of the cache that a core has for itself, the second level. */
+static size_t core_cache(void) {
+  long bytes = 0;
+#ifdef _SC_LEVEL2_CACHE_SIZE
+  bytes = sysconf(_SC_LEVEL2_CACHE_SIZE);
+#endif
+  return bytes > 0 ? (size_t)bytes : LEAST_CACHE;
+}
+
 /* `threads` counts the launching one; 0: as many as cores. A system that gives
  * fewer threads makes a smaller pool, not a failure. */
 fl_status fl_cpu_pool_open(int threads, fl_cpu_pool **pool) {
@@ -381,6 +392,7 @@ fl_status fl_cpu_pool_open(int threads, fl_cpu_pool **pool) {
     atomic_init(&p->seat[i].range, 0);
     p->seat[i].pool = p;
   }
+  p->cache = core_cache();
   p->workers = start_workers(p, workers);
   *pool = p;
   return FL_OK;
@@ -401,4 +413,8 @@ void fl_cpu_pool_close(fl_cpu_pool *p) {
 
 int fl_cpu_pool_threads(const fl_cpu_pool *p) {
   return p ? p->workers + 1 : 1;
+}
+
+size_t fl_cpu_pool_cache(const fl_cpu_pool *p) {
+  return p ? p->cache : LEAST_CACHE;
 }

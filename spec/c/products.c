@@ -207,10 +207,11 @@ static void *arena_get(fl_scratch *base, size_t bytes) {
 
 static void check_threads(const isa *s, fl_cpu_pool *const pools[3]) {
   static const int shapes[][3] = {
-      {128, 128, 128}, {768, 65, 128}, {1, 700, 300},   {700, 1, 300},
-      {17, 19, 9000},  {300, 5, 600},  {4, 4, 20000},   {0, 5, 5},
-      {5, 5, 0},       {200, 333, 70}, {150, 517, 300}, {700, 650, 620}};
-  for (int i = 0; i < 12; i++)
+      {128, 128, 128},  {768, 65, 128}, {1, 700, 300},   {700, 1, 300},
+      {17, 19, 9000},   {300, 5, 600},  {4, 4, 20000},   {0, 5, 5},
+      {5, 5, 0},        {200, 333, 70}, {150, 517, 300}, {700, 650, 620},
+      {1100, 1068, 300}};
+  for (int i = 0; i < 13; i++)
     for (int form = 0; form < 4; form++) {
       int m = shapes[i][0], n = shapes[i][1], k = shapes[i][2];
       product p = {.ta = form & 1,
