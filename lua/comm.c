@@ -5,8 +5,10 @@
 
 #include <stdlib.h>
 
+/* A state that is closing has no runtime any more, while groups still part. */
 static bool interrupted(void *context) {
-  return fl_runtime_interrupted(((fl_lua *)context)->rt);
+  fl_runtime *rt = ((fl_lua *)context)->rt;
+  return rt && fl_runtime_interrupted(rt);
 }
 
 static double number(lua_State *L, const char *name, double otherwise) {

@@ -202,7 +202,7 @@ describe("two engines in one group", function()
 
   setup(function()
     fakes.machine(place)
-    fakes.build(place, "libnccl.so.2", "all versions", "-D NCCL -D MAJOR=0 -D MINOR=0")
+    fakes.build(place, "libnccl.so.2", "all versions nccl", "-D NCCL -D MAJOR=0 -D MINOR=0")
   end)
   teardown(function() os.execute("rm -rf " .. place) end)
 

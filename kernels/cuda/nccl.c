@@ -76,6 +76,8 @@ const char *flc_nccl_path(void) {
 
 typedef struct deed { /* a call on its way */
   CUevent start, end;
+  bool own; /* of our kernels: `mark` tells of its start */
+  uint32_t mark;
   const fl_comm_note *note;
   fl_stream *stream;
   double since; /* when the device came to it; 0: not yet */
@@ -180,7 +182,8 @@ static void follow(link_nccl *l) {
   fl_board *b = l->engine->o.board;
   while (!l->dead && l->first < l->last) {
     deed *d = &l->queue[l->first % QUEUED];
-    if (!d->since && flc_cu->EventQuery(d->start) == CUDA_SUCCESS) {
+    if (!d->since && (d->own ? flc_peers_begun(l->peers, d->mark)
+                             : flc_cu->EventQuery(d->start) == CUDA_SUCCESS)) {
       d->since = now();
       b->begin(b, d->note);
     }
@@ -392,13 +395,16 @@ static fl_status queue_call(link_nccl *l, const fl_comm_call *c) {
   d->note = c->note;
   d->stream = c->stream;
   d->since = 0;
-  FLC_TRY(v, flc_cu->EventRecord(d->start, s), "before a collective");
+  d->own = way != FL_COMM_NCCL;
   if (way == FL_COMM_NCCL) {
+    FLC_TRY(v, flc_cu->EventRecord(d->start, s), "before a collective");
     ncclResult_t e = queue(l, c, s);
     if (e != ncclSuccess)
       TRY(settle(l, e, c->note, "a collective"));
-  } else
+  } else {
+    d->mark = flc_peers_next(l->peers);
     TRY(flc_peers_run(l->peers, c, way));
+  }
   FLC_TRY(v, flc_cu->EventRecord(d->end, s), "after a collective");
   l->last++;
   return FL_OK;

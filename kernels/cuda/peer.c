@@ -18,7 +18,7 @@ struct flc_peers {
   int rank, size;
   int64_t limit; /* ns that a kernel waits at most */
   CUdeviceptr area[PEER_RANKS];
-  int *host; /* pinned: stop, late */
+  int *host; /* pinned: stop, late, begun */
   CUdeviceptr host_at;
   uint32_t phase;
   int half;
@@ -46,7 +46,7 @@ static bool make_area(flc_peers *p, card *mine) {
   return flc_cu->MemsetD8Async(*area, 0, PEER_STAGE, NULL) == 0 &&
          flc_cu->StreamSynchronize(NULL) == 0 &&
          flc_cu->IpcGetMemHandle(&mine->handle, *area) == 0 &&
-         flc_cu->MemHostAlloc((void **)&p->host, 2 * sizeof(int),
+         flc_cu->MemHostAlloc((void **)&p->host, 3 * sizeof(int),
                               CU_MEMHOSTALLOC_PORTABLE |
                                   CU_MEMHOSTALLOC_DEVICEMAP) == 0 &&
          flc_cu->MemHostGetDevicePointer(&p->host_at, p->host, 0) == 0;
@@ -70,7 +70,7 @@ flc_peers *flc_peers_new(flc_device *d, int rank, int size, double limit,
     flc_peers_free(p);
     return NULL;
   }
-  p->host[0] = p->host[1] = 0;
+  memset(p->host, 0, 3 * sizeof(int));
   name_host(mine.host, sizeof mine.host);
   _Static_assert(sizeof mine <= FLC_CARD, "a card is too small");
   memcpy(to, &mine, sizeof mine);
@@ -139,7 +139,8 @@ fl_status flc_peers_run(flc_peers *p, const fl_comm_call *c, fl_comm_way way) {
                  .size = p->size,
                  .reduce = (int)c->reduce,
                  .stop = host,
-                 .late = host + 1};
+                 .late = host + 1,
+                 .begun = (uint32_t *)(host + 2)};
   for (int k = 0; k < p->size; k++)
     a.area[k] = (char *)(uintptr_t)p->area[k];
   for (size_t at = 0; at < c->count; at += most) {
@@ -165,6 +166,15 @@ fl_status flc_peers_run(flc_peers *p, const fl_comm_call *c, fl_comm_way way) {
 void flc_peers_stop(flc_peers *p) {
   if (p)
     __atomic_store_n(&p->host[0], 1, __ATOMIC_RELEASE);
+}
+
+uint32_t flc_peers_next(const flc_peers *p) {
+  return p->phase + 1;
+}
+
+bool flc_peers_begun(const flc_peers *p, uint32_t mark) {
+  return (int)((uint32_t)__atomic_load_n(&p->host[2], __ATOMIC_ACQUIRE) -
+               mark) >= 0;
 }
 
 int flc_peers_late(const flc_peers *p) {

@@ -20,8 +20,10 @@ typedef struct peer_args {
   int64_t limit; /* nanoseconds to wait for a peer */
   int rank, size, half, reduce;
   uint32_t phase; /* the last one of the call before */
-  /* of the host: nobody is waited for any more; 1 + a rank that did not come */
+  /* of the host: nobody is waited for any more; 1 + a rank that did not come;
+   * the first phase of the last call that has begun */
   volatile int *stop, *late;
+  volatile uint32_t *begun;
 } peer_args;
 
 #endif

@@ -86,7 +86,7 @@ static void launch(std::vector<peer_args> &args, int grid, kernel f, int absent)
   for (auto &t : all) t.join();
 }
 
-static int host[2]; // stop, late
+static int host[3]; // stop, late, begun
 
 struct job {
   std::vector<char *> area;
@@ -101,7 +101,8 @@ struct job {
   }
   ~job() { for (auto p : area) free(p); }
   peer_args args(int r, const void *in, void *out, int n, int reduce, int64_t limit) {
-    peer_args a = {in, out, {}, n, limit, r, (int)area.size(), half, reduce, phase, host, host + 1};
+    peer_args a = {in, out, {}, n, limit, r, (int)area.size(), half, reduce, phase, host, host + 1,
+      (uint32_t *)host + 2};
     std::copy(area.begin(), area.end(), a.area);
     return a;
   }
@@ -132,6 +133,7 @@ template <int D> static int calls(int size) {
     }
     kernel ways[] = {one_shot<D, 8>, two_shot<D, 8>, ring<D>};
     launch(args, 1 + turn % 2, ways[way], -1);
+    if ((uint32_t)host[2] != j.phase + 1) bad += printf("begun: %x, not %x\n", host[2], j.phase + 1);
     j.phase += way == 0 ? 1 : way == 1 ? 2 : 2 * size - 2;
     for (int r = 0; r < size; r++)
       for (int i = 0; i < n + 8; i++) {

@@ -69,27 +69,22 @@ end
 
 -- f(x, o) or f(o): the core's function of the call.
 local function call(self, f, x, o, device)
-  local async = o.async
   o.group = self.id
+  if not o.async then
+    if x then return f(x, o) end
+    return f(o)
+  end
+  local _ <close> = core.no_grad()
   if self.size == 1 or device == "cpu" then
     local y
-    if async then
-      local _ <close> = core.no_grad()
-      if x and not x:is_contiguous() then x = x:contiguous() end
-      if x then y = f(x, o) else y = f(o) end
-    elseif x then y = f(x, o) else y = f(o) end
-    if not async then return y end
+    if x and not x:is_contiguous() then x = x:contiguous() end
+    if x then y = f(x, o) else y = f(o) end
     local work = Work()
     work.result, work.group, work.device = y, self.id, device
     if self.size > 1 then work.lane, work.seq = comm.last(self.id, device) end
     return work
   end
   o.async = nil
-  if not async then
-    if x then return f(x, o) end
-    return f(o)
-  end
-  local _ <close> = core.no_grad()
   local g = x and f or function(_, given) return f(given) end
   local y, event = on_stream(self, device, g, x, o)
   local work = Work()
@@ -123,7 +118,7 @@ local function define(name, defaults)
   Group[name] = function(self, x, o)
     check_tensor(name, x)
     local device = x.device
-    self:attach(device)
+    if not self.attached[device] then self:attach(device) end
     return call(self, f, x, read(name, o, defaults), device)
   end
 end
@@ -144,7 +139,7 @@ for name, defaults in pairs {all_reduce = {reduce = "sum", algorithm = "auto", a
   Group[name .. "_"] = function(self, x, o)
     check_tensor(name, x)
     local device, given = x.device, read(name, o, defaults)
-    self:attach(device)
+    if not self.attached[device] then self:attach(device) end
     if given.async and not x:is_contiguous() then
       fail("%s_: an asynchronous call needs a contiguous tensor", name)
     end
