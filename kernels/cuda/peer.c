@@ -11,7 +11,7 @@
 
 /* bytes up to which it is faster than what follows */
 #define ONE_SHOT ((size_t)256 << 10)
-#define TWO_SHOT ((size_t)8 << 20)
+#define TWO_SHOT ((size_t)4 << 20)
 
 struct flc_peers {
   flc_device *device;
