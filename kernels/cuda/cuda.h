@@ -157,6 +157,7 @@ typedef void (*flc_visit)(flc_visitor *v);
   F(gemm)                                                                      \
   F(conv)                                                                      \
   F(attention)                                                                 \
+  F(grid)                                                                      \
   F(resample)                                                                  \
   F(cumulate)                                                                  \
   F(linalg)                                                                    \

@@ -17,6 +17,8 @@
 #include "../../runtime/ops.def"
 DECLARE(resample) /* fused rows that have kernels here */
 DECLARE(resample_backward)
+DECLARE(grid_sample)
+DECLARE(grid_sample_backward)
 DECLARE(expr)
 DECLARE(raw)
 DECLARE(native)
@@ -38,6 +40,8 @@ static const struct {
 #include "../../runtime/ops.def"
 ROW(resample)
 ROW(resample_backward)
+ROW(grid_sample)
+ROW(grid_sample_backward)
 ROW(expr) /* of all run-time operators */
 ROW(raw)  /* of users' source */
 ROW(native)
