@@ -9,12 +9,16 @@
 #include <string.h>
 
 #define GRAIN  32768 /* elements worth a thread's while */
-#define SHARES 32    /* pieces, each with memory of its own */
-#define LINES  16    /* side by side, at most */
-#define BUFFER 16384 /* elements of them, unless one alone has more */
-#define TILE   8     /* elements of a line read or written at once */
-#define PRIMES 31    /* the largest radix */
-#define APART  16    /* rows, so that no two planes lie a power of two apart */
+#define SHARES 32    /* pieces */
+#define ABREAST                                                                \
+  16 /* lines across memory: pairs of whole lines of the cache                 \
+      */
+#define LARGE  (1 << 17) /* elements of a line of which only one is done */
+#define LINES  16        /* side by side, at most */
+#define BUFFER 16384     /* elements of them, unless one alone has more */
+#define TILE   8         /* elements of a line read or written at once */
+#define PRIMES 31        /* the largest radix */
+#define APART  16 /* rows, so that no two planes lie a power of two apart */
 
 typedef struct plan plan;
 struct plan {
@@ -34,10 +38,11 @@ typedef struct job {
   int kind;
   bool inverse, half;
   int64_t n, inner, lines; /* n: of the real side, or of the pairs */
-  int64_t width, grain, each;
+  int64_t width, grain;
   double scale;
   const void *x, *roots;
-  void *y, *room;
+  void *y;
+  tile_slots slots; /* two buffers of lines each */
 } job;
 
 #define T       float
@@ -202,6 +207,15 @@ static fl_status make_chirp(const fl_launch *l, plan *p, plan inner[3],
   return FL_OK;
 }
 
+/* How many lines are done side by side. */
+static int64_t width_of(const job *j, int64_t longest, bool alone) {
+  int64_t w = alone ? 1 : BUFFER / longest;
+  w = w < 1 ? 1 : w < LINES ? w : LINES;
+  if (j->inner > 1 && w < ABREAST && longest <= LARGE)
+    w = ABREAST;
+  return w < j->lines ? w : j->lines;
+}
+
 /* The transform of `j` from in[0] to out[0]: everything but what is whose size
  * is known. `size` is of the complex transform. */
 static fl_status run(const fl_launch *l, job *j, int dim, int64_t size) {
@@ -225,22 +239,18 @@ static fl_status run(const fl_launch *l, job *j, int dim, int64_t size) {
   j->plan = &p;
   if (j->half && !(j->roots = all_roots(l, j->n, size + 1, wide, &pairs)))
     return FL_ENOMEM;
-  j->width = alone                      ? 1
-             : BUFFER / longest < 1     ? 1
-             : BUFFER / longest < LINES ? BUFFER / longest
-                                        : LINES;
-  j->width = j->width < j->lines ? j->width : j->lines;
+  j->width = width_of(j, longest, alone);
   int64_t groups = (j->lines + j->width - 1) / j->width,
           worth = GRAIN / (longest * j->width) + 1;
   j->grain = (groups + SHARES - 1) / SHARES;
   j->grain = j->grain > worth ? j->grain : worth;
-  int64_t shares = (groups + j->grain - 1) / j->grain;
-  j->each = 2 * (p.far + (p.inner ? 2 * p.inner->far : p.far)) * j->width;
-  j->room = fl_scratch_get(l, (size_t)(shares * j->each) *
-                                  (wide ? sizeof(double) : sizeof(float)));
+  int64_t each = 2 * (p.far + (p.inner ? 2 * p.inner->far : p.far)) * j->width;
+  if (!tile_slots_open(l, &j->slots, (groups + j->grain - 1) / j->grain,
+                       (size_t)each * (wide ? 8 : 4)))
+    return FL_ENOMEM;
   j->x = FL_CPU(input)(l, x, d);
   j->y = FL_CPU(output)(l, y, d);
-  if (!j->room || !j->x || !j->y)
+  if (!j->x || !j->y)
     return FL_ENOMEM;
   s = fl_cpu_stoppable(l, groups, j->grain, wide ? groups_f64 : groups_f32, j);
   if (s == FL_OK)
