@@ -1,11 +1,15 @@
 #!/bin/bash
 # Every row on its samples, forward and backward, on cuda under one tool of compute-sanitizer, with
-# memory of exact sizes: bash spec/gpu/sanitize.sh memcheck|racecheck|initcheck|synccheck.
+# memory of exact sizes: bash spec/gpu/sanitize.sh memcheck|racecheck|initcheck|synccheck [options
+# of spec/support/every_row.lua].
 # Needs 16 cores, and the pack (build*/flare.pack) or a full disk cache. NVIDIA's own libraries
 # are hidden: their kernels are not what is looked at, and take the tools minutes.
 tool=${1:-memcheck}
+shift
+rows="$*"
 . spec/gpu/lib.sh
-out=$out-$tool
+name=$tool${rows:+-$(echo "$rows" | cksum | cut -d' ' -f1)}
+out=$out-$name
 mkdir -p "$out"
 rm -f "$out"/*.log
 parts=${PARTS:-48}
@@ -18,15 +22,15 @@ cores=$(nproc)
 part() { # the rows of one part
   local log=$out/$1.log
   timeout -k 2 "$(left "$limit")" compute-sanitizer --tool "$tool" --print-limit 8 "$flare" \
-    spec/support/every_row.lua --device cuda --dtypes f32,bf16 --verbose --part "$1/$parts" \
+    spec/support/every_row.lua --device cuda --dtypes f32,bf16 --verbose --part "$1/$parts" $rows \
     >"$log" 2>&1
   echo "status $?" >>"$log"
 }
 export -f part left
-export out tool flare parts limit started
+export out tool flare parts limit started rows
 seq "$parts" | xargs -P $((cores > 16 ? 16 : cores)) -I@ bash -c 'part @'
 
-[ -z "$keep" ] || cat "$out"/*.log | gzip >"$keep/$tool-parts.log.gz"
+[ -z "$keep" ] || cat "$out"/*.log | gzip >"$keep/$name-parts.log.gz"
 through=0 calls=0 rows=0
 for k in $(seq "$parts"); do
   log=$out/$k.log

@@ -1,13 +1,15 @@
 --- Calls every row once on each of its samples, and goes back through those with a gradient:
 -- little work for tools that make all work slow, such as NVIDIA's compute-sanitizer.
 --   flare spec/support/every_row.lua [--device NAME] [--dtypes f32,bf16] [--check] [--verbose]
---     [--part K/N] [FAMILY ...]
+--     [--part K/N] [--rows NAME,...] [--without NAME,...] [FAMILY ...]
 -- --check compares with the references too; --verbose names each row before it is tried; --part
--- takes each Nth piece, from the Kth: a piece is a row with up to eight of its samples.
+-- takes each Nth piece, from the Kth: a piece is a row with up to eight of its samples, with --rows
+-- one of them.
 package.path = "./?.lua;" .. package.path
 local flare = require "flare"
 local options = require "flare.options"
-local o = {device = "cpu", dtypes = "f32", part = "1/1", check = false, verbose = false}
+local o = {device = "cpu", dtypes = "f32", part = "1/1", rows = "", without = "", check = false,
+           verbose = false}
 local words, i = {}, 1
 while arg[i] do
   local name = arg[i]:match "^%-%-(%a+)$"
@@ -29,13 +31,24 @@ local first, step = o.part:match "^(%d+)/(%d+)$"
 first, step = assert(tonumber(first), "--part is K/N"), tonumber(step)
 
 -- {row, some of its samples, the references of its family}
-local PIECE, all = 8, {}
+local PIECE, all = o.rows == "" and 8 or 1, {}
+
+local function names_of(list)
+  local set = {}
+  for name in list:gmatch "[^,]+" do
+    assert(rows.rows[name], "there is no row " .. name)
+    set[name] = true
+  end
+  return set
+end
+local only, without = names_of(o.rows), names_of(o.without)
 for _, family in ipairs(#words > 0 and words or require "spec.support.families") do
   local samples, names = require("spec.support.samples." .. family), {}
   for name in pairs(samples) do names[#names + 1] = name end
   table.sort(names)
   for _, name in ipairs(names) do
-    local accepted = rows.rows[name] and rows.accepted(samples[name]) or {}
+    local taken = rows.rows[name] and not without[name] and (o.rows == "" or only[name])
+    local accepted = taken and rows.accepted(samples[name]) or {}
     for k = 1, #accepted, PIECE do
       all[#all + 1] = {rows.rows[name], table.move(accepted, k, k + PIECE - 1, 1, {}),
                        require("spec.support.reference." .. family)}
