@@ -395,8 +395,7 @@ static fl_status forward16(work *w) {
   if (s || a->parts == 1)
     return s;
   flc_spec spec = merge_spec((int)w->dtype);
-  flc_grid g = {.x = (unsigned)flc_ceil_div(rows * 32, 128), .block = 128};
-  a->tiles = w->heads_all;
+  flc_grid g = {.x = (unsigned)rows, .block = THREADS};
   return FLC_RUN(w->l, spec, g, *a);
 }
 

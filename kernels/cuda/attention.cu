@@ -262,33 +262,33 @@ __global__ void __launch_bounds__(ATT_THREADS, Q == 1 ? 8 : 1)
   }
 }
 
-/* y and lse from those of parts of the keys, at most 32; a warp to a row. */
+/* y and lse from those of parts of the keys, at most 32; a block to a row. */
 template <int D>
-__global__ void merge(const __grid_constant__ attention_args a) {
-  int lane = threadIdx.x & 31;
-  int64_t row = fl_thread() / 32, rows = a.tiles * a.nq; /* here: all heads */
-  if (row >= rows)
-    return;
-  float mine = lane < a.parts ? a.part_lse[lane * rows + row] : -INFINITY;
-  float top = fl_warp_reduce(mine, fl_max_of());
-  float base = top == -INFINITY ? 0 : top, weight = fl_exp(mine - base);
-  float sum = fl_warp_reduce(weight, fl_sum_of());
-  int64_t bh = row / a.nq;
+__global__ void __launch_bounds__(ATT_THREADS)
+    merge(const __grid_constant__ attention_args a) {
+  __shared__ float weights[32];
+  int lane = threadIdx.x;
+  int64_t row = blockIdx.x, rows = gridDim.x, bh = row / a.nq;
+  if (lane < 32) {
+    float mine = lane < a.parts ? a.part_lse[lane * rows + row] : -INFINITY;
+    float top = fl_warp_reduce(mine, fl_max_of());
+    float base = top == -INFINITY ? 0 : top, weight = fl_exp(mine - base);
+    float sum = fl_warp_reduce(weight, fl_sum_of());
+    weights[lane] = sum == 0 ? 0 : weight / sum;
+    if (lane == 0)
+      ((float *)a.lse)[row] = top + fl_log(sum);
+  }
+  __syncthreads();
   uint16_t *y = att_rows<uint16_t>(a.y, bh / a.heads, bh % a.heads) +
                 row % a.nq * a.y.row;
-  weight = sum == 0 ? 0 : weight / sum;
-  if (lane == 0)
-    ((float *)a.lse)[row] = top + fl_log(sum);
-  for (int from = 0; from < a.dv_cols; from += 32) {
-    int col = from + lane;
+  for (int col = lane; col < a.dv_cols; col += ATT_THREADS) {
     float all = 0;
+#pragma unroll 8
     for (int part = 0; part < a.parts; part++) {
-      float w = __shfl_sync(0xffffffff, weight, part);
-      if (col < a.dv_cols && w != 0)
-        all += w * a.part_y[(part * rows + row) * a.dv_cols + col];
+      float v = a.part_y[(part * rows + row) * a.dv_cols + col];
+      all += weights[part] != 0 ? weights[part] * v : 0;
     }
-    if (col < a.dv_cols)
-      y[col] = fl_pack<D>(all, 0) & 0xffff;
+    y[col] = fl_pack<D>(all, 0) & 0xffff;
   }
 }
 

@@ -122,8 +122,9 @@ bool flc_choice_make(flc_choice *c, int chosen, void *plan) {
 #define REPEATS 3
 #define LONG    0.5f /* ms: no repeats, or a first step takes too long */
 #define MOST    32   /* candidates */
-#define CLOSE   1.1f /* times the least: measured again, */
+#define CLOSE   1.2f /* times the least: measured again, */
 #define AGAIN   3    /* as often */
+#define WARM    10.f /* milliseconds in which an idle device becomes fast */
 #define SAME    1.005f
 
 /* One run before loads it, and hides how long a launch takes. */
@@ -164,6 +165,10 @@ int flc_fastest(const fl_launch *l, int n,
     return -1;
   n = n < MOST ? n : MOST;
   if (flc_cu->EventCreate(&to, 0) == CUDA_SUCCESS) {
+    float busy = 0;
+    for (int k = 0; k < 32 && busy < WARM; k++, busy += ms * (REPEATS + 1))
+      if (!measure(l, from, to, run, context, 0, &ms))
+        break;
     for (int i = 0; i < n; i++) {
       bool good = measure(l, from, to, run, context, i, true, repeats, &ms);
       times[i] = good ? ms : INFINITY;

@@ -28,6 +28,29 @@ template <bool LOW> inline double fl_power_of(double x) {
   return exp(x);
 }
 
+/* exp(x) as rows have it, such that 1 + exp(x) divides by a reciprocal. */
+struct fl_low_power {
+  float v;
+  inline operator float() const {
+    return v;
+  }
+};
+inline fl_low_power operator+(int a, fl_low_power b) {
+  return {(float)a + b.v};
+}
+inline float operator/(int a, fl_low_power b) {
+  return (float)a * fl_low_inverse(b.v);
+}
+inline float operator/(float a, fl_low_power b) {
+  return a * fl_low_inverse(b.v);
+}
+template <bool LOW, class T> inline auto fl_row_exp(T x) {
+  if constexpr (LOW)
+    return fl_low_power{fl_power_of<LOW>(x)};
+  else
+    return fl_power_of<LOW>(x);
+}
+
 /* Near 0 a polynomial, where 1 less nearly 1 has few digits. */
 template <bool LOW> inline float fl_tanh_of(float x) {
   if (!LOW)

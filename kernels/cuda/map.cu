@@ -16,7 +16,7 @@ template <> inline int64_t number<int64_t>(const map_number &v) { return v.i; }
 /* As rows write them; LOW is `row`'s. */
 #define fl_gelu(x, approx)   fl_gelu_of<LOW, T>(x, approx)
 #define fl_gelu_d(x, approx) fl_gelu_d_of<LOW, T>(x, approx)
-#define fl_exp(x)            fl_power_of<LOW>(x)
+#define fl_exp(x)            fl_row_exp<LOW>(x)
 #define fl_tanh(x)           fl_tanh_of<LOW>(x)
 #define fl_silu_d(x)         fl_silu_d_of<LOW>(x)
 

@@ -6,7 +6,7 @@
 #define MAP_IN   3
 #define MAP_DIMS 8
 /* Vectors of each input that a thread of `flat` takes. */
-#define MAP_TURNS(inputs) ((inputs) == 3 ? 1 : 4 / (inputs))
+#define MAP_TURNS(inputs) ((inputs) == 3 ? 1 : 2)
 
 /* An operand that is a number is there twice: which one counts is the type that
  * is computed in. */
