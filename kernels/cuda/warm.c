@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #define THREADS 16
+#define BESIDE  2 /* of them beyond the core */
 
 typedef struct item {
   flc_spec spec;
@@ -24,6 +25,7 @@ typedef struct item {
 static struct {
   int users;   /* backends that are open */
   int waiting; /* callers that compile what they need now */
+  int beside;  /* items beyond the core that are being compiled */
   bool begun, running, stop, all;
   pid_t process; /* a forked child has no threads */
   char arch[16];
@@ -119,11 +121,13 @@ static void compile(const item *it) {
   free(b.owned);
 }
 
-/* The next one, when its time has come: beyond the core nobody is kept waiting,
- * since compilations hinder each other. NULL: there is no more. */
+/* The next one, when its time has come: beyond the core there are few at once,
+ * and none begins while somebody waits, since compilations hinder each other.
+ * NULL: there is no more. */
 static item *next(void) {
   while (!warm.stop && warm.next < warm.n) {
-    if (warm.next >= warm.core && (!warm.all || warm.waiting))
+    if (warm.next >= warm.core &&
+        (!warm.all || warm.waiting || warm.beside == BESIDE))
       pthread_cond_wait(&changed, &flc_lock);
     else if (warm.items[warm.next++].state == WAITING)
       return &warm.items[warm.next - 1];
@@ -140,13 +144,16 @@ static void *work(void *unused) {
   setpriority(PRIO_PROCESS, 0, 10); /* on Linux, of this thread */
   pthread_mutex_lock(&flc_lock);
   while ((it = next())) {
+    int beside = it->place < 0;
     it->state = BUSY;
+    warm.beside += beside;
     pthread_mutex_unlock(&flc_lock);
     compile(it);
     if (times++ < 4)
       atexit(flc_warm_stop);
     pthread_mutex_lock(&flc_lock);
     it->state = DONE;
+    warm.beside -= beside;
     pthread_cond_broadcast(&changed);
   }
   pthread_mutex_unlock(&flc_lock);
