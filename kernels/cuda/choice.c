@@ -122,9 +122,7 @@ bool flc_choice_make(flc_choice *c, int chosen, void *plan) {
 #define REPEATS 3
 #define LONG    0.5f /* ms: no repeats, or a first step takes too long */
 #define MOST    32   /* candidates */
-#define CLOSE   1.2f /* times the least: measured again, */
-#define AGAIN   3    /* as often */
-#define WARM    10.f /* milliseconds in which an idle device becomes fast */
+#define CLOSE   1.1f /* times the least: measured again */
 #define SAME    1.005f
 
 /* One run before loads it, and hides how long a launch takes. */
@@ -165,10 +163,6 @@ int flc_fastest(const fl_launch *l, int n,
     return -1;
   n = n < MOST ? n : MOST;
   if (flc_cu->EventCreate(&to, 0) == CUDA_SUCCESS) {
-    float busy = 0;
-    for (int k = 0; k < 32 && busy < WARM; k++, busy += ms * (REPEATS + 1))
-      if (!measure(l, from, to, run, context, 0, &ms))
-        break;
     for (int i = 0; i < n; i++) {
       bool good = measure(l, from, to, run, context, i, true, repeats, &ms);
       times[i] = good ? ms : INFINITY;
@@ -176,8 +170,7 @@ int flc_fastest(const fl_launch *l, int n,
       repeats = best >= 0 && times[best] > LONG ? 1 : REPEATS;
     }
     float close = best < 0 ? 0 : times[best] * CLOSE;
-    for (int k = 0; k < AGAIN * n; k++) {
-      int i = k % n;
+    for (int i = 0; i < n; i++) {
       if (times[i] <= close &&
           measure(l, from, to, run, context, i, repeats > 1, repeats, &ms) &&
           ms < times[i])
