@@ -387,11 +387,13 @@ static fl_status apply_rule(pass *p, fl_node *n, fl_node *history,
   g.dx = dx_values;
   g.need = need;
   g.create = p->create;
-  for (int k = 0; k < n->n_in; k++)
-    in[k] = dx_values[k] = fli_none();
+  for (int k = 0; k < n->n_in; k++) {
+    fli_give(&in[k], NULL);
+    fli_give(&dx_values[k], NULL);
+  }
   for (int k = 0; k < n->n_out; k++) {
-    y[k] = fli_none();
-    dys[k] = fli_given(dy[k]);
+    fli_give(&y[k], NULL);
+    fli_give(&dys[k], dy[k]);
     revived[k] = NULL;
     if (dy[k])
       g.e.device = fl_tensor_device(dy[k]);

@@ -82,12 +82,12 @@ void fli_run_op(fli_env *e, const fl_op *op, const fl_attrs *attrs, int n,
   fl_tensor *results[FL_MAX_OUT];
   int n_out = op->info.n_out;
   for (int k = 0; k < n_out; k++)
-    out[k] = fli_none();
+    fli_give(&out[k], NULL);
   if (e->status || (e->status = call(e, op, attrs, n, in, false, results)))
     return;
   for (int k = 0; k < n_out; k++)
     if (keep(e, results[k]))
-      out[k] = fli_given(results[k]);
+      fli_give(&out[k], results[k]);
 }
 
 void fli_run_all(fli_env *e, int op, const fl_attrs *attrs, int n,

@@ -89,9 +89,18 @@ static inline fl_value fli_integer(int64_t i) {
   return (fl_value){.dtype = FL_I64, .i = i};
 }
 
-/* A tensor that somebody else holds; NULL: nothing. */
+/* A tensor that somebody else holds; NULL: nothing. Field by field: a copy of a
+ * structure that was just written would wait for the writes. */
+static inline void fli_give(fl_value *v, fl_tensor *t) {
+  v->tensor = t;
+  v->dtype = t ? (fl_dtype)0 : FL_NODTYPE;
+  v->i = 0;
+}
+
 static inline fl_value fli_given(fl_tensor *t) {
-  return (fl_value){.tensor = t, .dtype = t ? (fl_dtype)0 : FL_NODTYPE};
+  fl_value v;
+  fli_give(&v, t);
+  return v;
 }
 
 /* Fails the environment with a message. */

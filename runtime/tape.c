@@ -199,7 +199,7 @@ static fl_status rederive(fl_tensor *t) {
   n->stream = fli_stream_now(rt, n->device);
   n->in_meta[0] = base->meta;
   n->out_meta[0] = t->meta;
-  n->edges[0] = fli_edge_to(base);
+  fli_edge_to(base, &n->edges[0]);
   if (t->node)
     fli_node_release(rt, t->node);
   t->node = n;
@@ -217,17 +217,19 @@ fl_status fli_node_of(fl_tensor *t, fl_node **n) {
 
 /* Holds what it points to. A failure to re-derive leaves an empty edge and is
  * noticed by the caller through fli_node_of. */
-fli_edge fli_edge_to(fl_tensor *t) {
+void fli_edge_to(fl_tensor *t, fli_edge *e) {
   fl_node *n;
+  e->node = NULL;
+  e->leaf = NULL;
+  e->out = 0;
   if (fli_node_of(t, &n))
-    return (fli_edge){0};
+    return;
   if (n) {
     n->rc++;
-    return (fli_edge){.node = n, .out = t->node_out};
-  }
-  if (t->requires_grad)
-    return (fli_edge){.leaf = fl_tensor_retain(t)};
-  return (fli_edge){0};
+    e->node = n;
+    e->out = t->node_out;
+  } else if (t->requires_grad)
+    e->leaf = fl_tensor_retain(t);
 }
 
 static void copy_meta(fl_meta *to, const fl_meta *from) {
@@ -304,7 +306,7 @@ static fl_status make_node(fl_runtime *rt, const fl_call *c,
     n->device = fl_tensor_device(t);
     copy_meta(&n->in_meta[k], &t->meta);
     if (has_gradient(t) && fli_wants_grad(t)) {
-      n->edges[k] = fli_edge_to(t);
+      fli_edge_to(t, &n->edges[k]);
       if (!n->edges[k].node && !n->edges[k].leaf)
         s = FL_ENOMEM;
     }
@@ -423,7 +425,7 @@ static fl_status rebase(fl_runtime *rt, fl_tensor *t, fl_node *inner) {
     inner->edges[k] = (fli_edge){0};
   }
   copy_meta(&n->in_meta[0], &base->meta);
-  n->edges[0] = fli_edge_to(base);
+  fli_edge_to(base, &n->edges[0]);
   if (base->node)
     fli_node_release(rt, base->node);
   base->node = n;
@@ -477,7 +479,7 @@ fl_status fli_tape_transfer(fl_tensor *t, fl_tensor *to) {
   n->stream = fli_stream_now(rt, n->device);
   copy_meta(&n->in_meta[0], &t->meta);
   copy_meta(&n->out_meta[0], &to->meta);
-  n->edges[0] = fli_edge_to(t);
+  fli_edge_to(t, &n->edges[0]);
   to->node = n;
   to->node_out = 0;
   return FL_OK;
@@ -508,7 +510,7 @@ fl_status fl_tape_custom(fl_runtime *rt, const char *name, int64_t key,
     copy_meta(&n->in_meta[k], &ins[k]->meta);
     n->device = fl_tensor_device(ins[k]);
     if (has_gradient(ins[k]) && fli_wants_grad(ins[k]))
-      n->edges[k] = fli_edge_to(ins[k]);
+      fli_edge_to(ins[k], &n->edges[k]);
   }
   n->stream = fli_stream_now(rt, n->device);
   for (int k = 0; k < n_out; k++) {

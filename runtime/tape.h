@@ -102,7 +102,7 @@ fl_status fli_node_of(fl_tensor *t, fl_node **n);
 /* Of fl_grad: nothing behind the inputs takes part, not even other inputs. */
 #define FLI_BACKWARD_STOP 8u
 bool fli_wants_grad(fl_tensor *t); /* leaf that requires it, or has a node */
-fli_edge fli_edge_to(fl_tensor *t);
+void fli_edge_to(fl_tensor *t, fli_edge *e);
 
 fl_status fli_node_new(fl_runtime *rt, fli_node_kind kind, const fl_op *op,
                        int n_in, int n_out, int n_saved, const fl_attrs *attrs,
