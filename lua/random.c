@@ -2,6 +2,8 @@
  * that can be read, set and saved. And tensors filled from them in place. */
 #include "index.h"
 
+#include <math.h>
+
 typedef struct generator {
   uint64_t magic; /* 16 bytes would be a tensor's size */
   fl_generator own;
@@ -123,47 +125,83 @@ static int tostring(lua_State *L) {
   return 1;
 }
 
-/* --- x:uniform_(low, high), x:normal_(mean, std) --- */
+/* --- filling in place: x:uniform_(low, high), x:bernoulli_(p) ... --- */
 
-static double option(lua_State *L, int i, const char *where, double other) {
-  if (lua_isnoneornil(L, i))
-    return other;
-  if (lua_type(L, i) != LUA_TNUMBER)
-    fll_error(L, "%s: expected a number, got %s", where, fll_typename(L, i));
-  return lua_tonumber(L, i);
+typedef struct filling {
+  fl_lua *st;
+  fl_tensor *x;
+  const fl_meta *m;
+  const char *where;
+  int n;       /* numbers given, */
+  double v[2]; /* these */
+  fll_plan_run r;
+} filling;
+
+/* x, up to two numbers, a table of options. */
+static void begin(lua_State *L, filling *f, const char *where, bool floats,
+                  double a, double b) {
+  static const char *const options[] = {"generator", NULL};
+  f->st = fll_enter(L);
+  f->where = where;
+  f->x = fll_checktensor(L, 1, where, "x");
+  f->m = fl_tensor_meta(f->x);
+  f->v[0] = a;
+  f->v[1] = b;
+  f->n = 0;
+  int i = 2;
+  for (; i < 4 && lua_type(L, i) != LUA_TTABLE && !fll_test(L, i); i++) {
+    if (lua_isnoneornil(L, i))
+      continue;
+    if (lua_type(L, i) != LUA_TNUMBER)
+      fll_error(L, "%s: expected a number, got %s", where, fll_typename(L, i));
+    f->v[i - 2] = lua_tonumber(L, i);
+    f->n = i - 1;
+  }
+  i += fll_test(L, i) != NULL; /* bernoulli_'s tensor */
+  if (floats && fl_dtype_kind(f->m->dtype) != FL_KIND_FLOAT)
+    fll_error(L, "%s: expected floats, got %s", where,
+              fl_dtype_name(f->m->dtype));
+  fl_generator *own = NULL;
+  fll_checkoptions(L, i, where, options);
+  if (fll_option(L, i, "generator") != LUA_TNIL)
+    own = fll_checkgenerator(L, lua_gettop(L), where);
+  fll_run_open(&f->r, L, f->st);
+  f->r.device = fl_tensor_device(f->x);
+  f->r.generator = own;
 }
 
-static int fill(lua_State *L, const char *where, const char *op, double a,
-                double b) {
-  fl_lua *st = fll_enter(L);
-  fl_tensor *x = fll_checktensor(L, 1, where, "x");
-  const fl_meta *m = fl_tensor_meta(x);
-  a = option(L, 2, where, a);
-  b = option(L, 3, where, b);
-  if (fl_dtype_kind(m->dtype) != FL_KIND_FLOAT)
-    fll_error(L, "%s: expected floats, got %s", where, fl_dtype_name(m->dtype));
-  fl_generator *own = NULL;
-  if (fll_option(L, 4, "generator") != LUA_TNIL)
-    own = fll_checkgenerator(L, lua_gettop(L), where);
-  fll_plan_run r;
-  const fl_op *row = fl_op_find(st->rt, op);
-  fl_attrs attrs = *fl_op_defaults(row);
-  fl_attrs_list(&attrs, 0, m->ndim, m->shape);
-  attrs.v[1].f = a;
-  attrs.v[2].f = b;
-  attrs.v[3].i = m->dtype;
-  fl_operand nothing[2] = {{.dtype = FL_NODTYPE}, {.dtype = FL_NODTYPE}};
-  fll_run_open(&r, L, st);
-  r.device = fl_tensor_device(x);
-  r.generator = own;
-  fl_tensor *y = fll_do(&r, row, &attrs, 2, nothing, false);
-  fl_operand in[2] = {{.tensor = x, .dtype = FL_NODTYPE},
+/* y into x; x is returned. */
+static int end(lua_State *L, filling *f, fl_tensor *y) {
+  fl_operand in[2] = {{.tensor = f->x, .dtype = FL_NODTYPE},
                       {.tensor = y, .dtype = FL_NODTYPE}};
-  fll_do(&r, st->assign, NULL, 2, in, true);
-  fll_run_close(&r);
-  fll_check(L, st, r.status);
+  if (y)
+    fll_do(&f->r, f->st->assign, NULL, 2, in, true);
+  fll_run_close(&f->r);
+  fll_check(L, f->st, f->r.status);
   lua_settop(L, 1);
   return 1;
+}
+
+/* What a row makes with x's shape and dtype; the shape is its attribute `at`,
+ * the dtype its last one. */
+static fl_tensor *draw(filling *f, const char *op, fl_attrs *attrs, int at) {
+  const fl_op *row = fl_op_find(f->st->rt, op);
+  fl_operand nothing[2] = {{.dtype = FL_NODTYPE}, {.dtype = FL_NODTYPE}};
+  fl_attrs_list(attrs, at, f->m->ndim, f->m->shape);
+  attrs->v[fl_op_get(row)->n_attr - 1].i = f->m->dtype;
+  return fll_do(&f->r, row, attrs, 2, nothing, false);
+}
+
+/* No default, and whole numbers, if a is NaN. */
+static int fill(lua_State *L, const char *where, const char *op, double a,
+                double b) {
+  filling f;
+  begin(L, &f, where, a == a, a, b);
+  const fl_op *row = fl_op_find(f.st->rt, op);
+  fl_attrs attrs = *fl_op_defaults(row);
+  for (int k = 0; k < fl_op_get(row)->n_attr - 2; k++)
+    attrs.v[k + 1].f = f.v[k];
+  return end(L, &f, draw(&f, op, &attrs, 0));
 }
 
 static int uniform_(lua_State *L) {
@@ -174,8 +212,93 @@ static int normal_(lua_State *L) {
   return fill(L, "normal_", "randn", 0, 1);
 }
 
-const luaL_Reg fll_random_methods[] = {
-    {"uniform_", uniform_}, {"normal_", normal_}, {NULL, NULL}};
+static int exponential_(lua_State *L) {
+  return fill(L, "exponential_", "exponential", 1, 0);
+}
+
+static int cauchy_(lua_State *L) {
+  return fill(L, "cauchy_", "cauchy", 0, 1);
+}
+
+static int log_normal_(lua_State *L) {
+  return fill(L, "log_normal_", "log_normal", 1, 2);
+}
+
+static int geometric_(lua_State *L) {
+  return fill(L, "geometric_", "geometric", NAN, 0);
+}
+
+/* The integers from 0 on that a dtype tells apart: how many. */
+static double range_of(fl_dtype d) {
+  switch (d) {
+  case FL_F64:
+    return 0x1p53;
+  case FL_F32:
+    return 0x1p24;
+  case FL_F16:
+    return 0x1p11;
+  case FL_BF16:
+  case FL_U8:
+    return 0x1p8;
+  case FL_BOOL:
+    return 2;
+  default:
+    return ldexp(1, 8 * (int)fl_dtype_size(d) - 1);
+  }
+}
+
+/* x:random_(), x:random_(high), x:random_(low, high): whole numbers from low on
+ * that are below high. */
+static int random_(lua_State *L) {
+  filling f;
+  begin(L, &f, "random_", false, 0, 0);
+  fl_attrs attrs = *fl_op_defaults(fl_op_find(f.st->rt, "randint"));
+  double low = f.n == 2 ? f.v[0] : 0;
+  double high = f.n == 2 ? f.v[1] : f.n == 1 ? f.v[0] : range_of(f.m->dtype);
+  attrs.v[0].i = low <= -0x1p63 ? INT64_MIN : (int64_t)low;
+  attrs.v[1].i = high >= 0x1p63 ? INT64_MAX : (int64_t)high;
+  return end(L, &f, draw(&f, "randint", &attrs, 2));
+}
+
+/* x:bernoulli_(p): ones with this probability, or with those of a tensor;
+ * x:bernoulli_(): with those that x holds, as x:bernoulli() does. */
+static int bernoulli_(lua_State *L) {
+  filling f;
+  if (lua_isnoneornil(L, 2) || lua_istable(L, 2)) {
+    fl_lua *st = fll_enter(L);
+    fll_checktensor(L, 1, "bernoulli_", "x");
+    return fll_run(L, st, fll_findop(st, "bernoulli"), true);
+  }
+  fll_tensor *given = fll_test(L, 2);
+  begin(L, &f, "bernoulli_", false, 0, 0);
+  fl_operand p[3] = {{.tensor = given ? given->t : NULL, .dtype = FL_NODTYPE},
+                     {.dtype = FL_NODTYPE},
+                     {.dtype = FL_NODTYPE}};
+  if (given) {
+    p[0].tensor =
+        fll_do_ints(&f.r, f.st->expand, given->t, f.m->ndim, f.m->shape);
+  } else {
+    fl_attrs full = *fl_op_defaults(f.st->full);
+    fl_attrs_list(&full, 0, f.m->ndim, f.m->shape);
+    full.v[1].f = f.v[0];
+    full.v[2].i = f.m->dtype == FL_F64 ? FL_F64 : FL_F32;
+    p[0].tensor = fll_do(&f.r, f.st->full, &full, 0, NULL, false);
+  }
+  fl_tensor *y = NULL;
+  if (p[0].tensor)
+    y = fll_do(&f.r, fl_op_find(f.st->rt, "bernoulli"), NULL, 3, p, false);
+  return end(L, &f, y);
+}
+
+const luaL_Reg fll_random_methods[] = {{"uniform_", uniform_},
+                                       {"normal_", normal_},
+                                       {"exponential_", exponential_},
+                                       {"cauchy_", cauchy_},
+                                       {"log_normal_", log_normal_},
+                                       {"geometric_", geometric_},
+                                       {"random_", random_},
+                                       {"bernoulli_", bernoulli_},
+                                       {NULL, NULL}};
 
 void fll_random_core(lua_State *L) {
   static const luaL_Reg functions[] = {{"generator", make},

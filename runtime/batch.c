@@ -186,6 +186,22 @@ fl_status fli_no_values(const fl_tensor *t, const char *who) {
                   who);
 }
 
+fl_status fli_needs_values(const fl_runtime *rt, const fl_tensor *x,
+                           const char *op) {
+  if (rt->one || (x && x->extra && x->extra->level))
+    return fli_fail(FL_EUNSUPPORTED,
+                    "%s: the size of the result depends on values, which "
+                    "inside vmap are those of many samples; use a mask of a "
+                    "fixed size, or call it outside",
+                    op);
+  if (rt->meta || (x && !x->storage))
+    return fli_fail(FL_EUNSUPPORTED,
+                    "%s: the size of the result depends on values, which there "
+                    "are none of in meta mode",
+                    op);
+  return FL_OK;
+}
+
 /* An alias made for the tape, or a detached one: what it stands for goes along.
  * Releases `to` if it fails. */
 fl_status fli_batch_alias(fl_tensor *from, fl_tensor *to, bool bare) {
@@ -498,6 +514,8 @@ static bool rule_structured(work *w) {
   case FLI_OP_copy:
   case FLI_OP_dropout:
   case FLI_OP_bernoulli:
+  case FLI_OP_gamma:
+  case FLI_OP_poisson:
   case FLI_OP_tril:
   case FLI_OP_triu:
   case FLI_OP_one_hot:
@@ -525,9 +543,12 @@ static fl_status run_one(work *w, const fl_call *c) {
   fl_call one = *c;
   struct fli_batch *open = rt->batch;
   bool meta = fl_meta_mode(rt, true), anomaly = fl_anomaly_mode(rt, false);
+  bool was = rt->one;
   one.out = w->one;
   rt->batch = NULL;
+  rt->one = true;
   fl_status s = fl_call_run(rt, &one);
+  rt->one = was;
   rt->batch = open;
   fl_anomaly_mode(rt, anomaly);
   fl_meta_mode(rt, meta);

@@ -656,17 +656,21 @@ static fl_status run_composed(work *w) {
       .op = w->op, .attrs = &attrs, .n_in = w->n_in, .in = w->in};
   fli_env_open(&g.e, w->rt, w->c->base, w->c->site);
   g.e.device = w->device;
+  bool some = w->n_in == 0;
+  for (int k = 0; k < w->n_in; k++)
+    some = some || w->in[k].tensor;
   for (int k = 0; k < FL_MAX_OUT; k++)
     g.out[k] = fli_none();
-  w->op->compose(&g);
+  if (some)
+    w->op->compose(&g);
   fl_status s = g.e.status;
   for (int k = 0; k < w->n_out && s == FL_OK; k++)
-    if (!g.out[k].tensor) /* a number went through all of it */
-      s = fli_fail(FL_EARG, "%s: the input must be a tensor", w->op->info.name);
+    if (!g.out[k].tensor) /* numbers went through all of it */
+      s = fli_no_tensor(w->op);
   for (int k = 0; k < w->n_out && s == FL_OK; k++)
     w->c->out[k] = fl_tensor_retain(g.out[k].tensor);
   fli_env_close(&g.e);
-  return s;
+  return s == FL_OK ? s : fli_told(w->op->info.name, s);
 }
 
 /* --- random numbers --- */

@@ -2,6 +2,7 @@
  * dtypes: what the tables status.def and dtype.def say. */
 #include "internal.h"
 
+#include <ctype.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -50,6 +51,23 @@ fl_status fli_fail_matrix(const char *op, fl_matrix_fault f, int64_t which,
 
 const char *fl_error(void) {
   return message;
+}
+
+fl_status fli_told(const char *name, fl_status s) {
+  size_t n = strlen(name);
+  bool known = strncmp(message, name, n) == 0 &&
+               !isalnum((unsigned char)message[n]) && message[n] != '_';
+  return known || s > FL_EUNSUPPORTED ? s
+                                      : fli_fail(s, "%s: %s", name, message);
+}
+
+fl_status fli_no_tensor(const fl_op *op) {
+  const fl_op_info *info = &op->info;
+  for (int k = 0; k < info->n_params; k++)
+    if (info->params[k].kind == FL_P_TENSOR)
+      return fli_fail(FL_EARG, "%s: %s must be a tensor, got a number: %s",
+                      info->name, info->params[k].name, info->signature);
+  return FL_EARG;
 }
 
 static const char *const status_names[] = {

@@ -27,16 +27,21 @@ static const second seconds[FLI_OPS] = {
   "T t = 3.14159265358979323846 * (x > 0 ? 0.5 : x - round(x)), q = sin(t);"
 #define TRIGAMMA                                                               \
   REFLECTED                                                                    \
-      "T v = (1 + 0.5 / z + s * (1.0 / 6 - s * (1.0 / 30 - s * (1.0 / 42"      \
-      " - s * (1.0 / 30 - s * (5.0 / 66 - s * 0.253113553113553114))))))"      \
-      " / z" TEN_TIMES(SQUARE) ";"                                             \
-                               "x > 0 ? v : 9.86960440108935862 / (q * q) - v"
+  "T v = (1 + 0.5 / z + s * (1.0 / 6 - s * (1.0 / 30 - s * (1.0 / 42"          \
+  " - s * (1.0 / 30 - s * (5.0 / 66 - s * 0.253113553113553114))))))"          \
+  " / z" TEN_TIMES(SQUARE) ";"                                                 \
+                           "x > 0 ? v : 9.86960440108935862 / (q * q) - v"
 #define TETRAGAMMA                                                             \
   REFLECTED                                                                    \
-      "T v = -s * (1 + 1 / z + s * (0.5 - s * (1.0 / 6 - s * (1.0 / 6"         \
-      " - s * (0.3 - s * (5.0 / 6 - s * 3.29047619047619048))))))" TEN_TIMES(  \
-          CUBE) ";"                                                            \
-                "x > 0 ? v : v - 62.0125533604039984 * cos(t) / (q * q * q)"
+  "T v = -s * (1 + 1 / z + s * (0.5 - s * (1.0 / 6 - s * (1.0 / 6"             \
+  " - s * (0.3 - s * (5.0 / 6 - s * 3.29047619047619048))))))" TEN_TIMES(      \
+      CUBE) ";"                                                                \
+            "x > 0 ? v : v - 62.0125533604039984 * cos(t) / (q * q * q)"
+
+/* Bessel functions: f1(x) / x is q, (f0(x) - 2 f1(x) / x) / x is r. */
+#define PARTS(f0, f1)                                                          \
+  "T z = x == 0 ? 1 : x, q = x == 0 ? 0.5 : " f1 "(z) / z;"                    \
+  "T r = x == 0 ? 0 : (" f0 "(z) - 2 * q) / z;"
 
 /* Those whose formula is a function of math.h that is no row. */
 static const char *text_of(int op, const double *p) {
@@ -57,6 +62,18 @@ static const char *text_of(int op, const double *p) {
     return TRIGAMMA;
   case FLI_OP_digamma_backward2:
     return TETRAGAMMA;
+  case FLI_OP_bessel_j0_backward2:
+    return PARTS("bessel_j0", "bessel_j1") "q - bessel_j0(x)";
+  case FLI_OP_bessel_j1_backward2:
+    return PARTS("bessel_j0", "bessel_j1") "-r - bessel_j1(x)";
+  case FLI_OP_i0_backward2:
+    return PARTS("i0", "i1") "i0(x) - q";
+  case FLI_OP_i1_backward2:
+    return PARTS("i0", "i1") "i1(x) - r";
+  case FLI_OP_i0e_backward2:
+    return PARTS("i0e", "i1e") "2 * (i0e(x) - sign(x) * i1e(x)) - q";
+  case FLI_OP_i1e_backward2:
+    return PARTS("i0e", "i1e") "2 * (i1e(x) + sign(x) * (q - i0e(x))) - r";
   case FLI_OP_sinc_backward2: /* near 0 by the series, and z is out of the way
                                */
     return "T u = 9.86960440108935862 * x * x;"

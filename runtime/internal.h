@@ -259,6 +259,10 @@ void *fli_malloc(fl_runtime *rt, size_t bytes);
 void fli_mfree(void *p);
 /* Whether an injected failure is due; counts. */
 bool fli_fail_now(fl_runtime *rt);
+/* The same failure, with a composed operator's name in front of what a row
+ * inside it said. */
+fl_status fli_told(const char *name, fl_status s);
+fl_status fli_no_tensor(const fl_op *op); /* it was called with numbers alone */
 
 typedef struct fl_storage {
   atomic_int rc; /* tensors (headers) on it, and other threads */
@@ -355,6 +359,7 @@ struct fl_runtime {
   struct fli_expr_op *exprs;
   struct fli_trace *trace; /* of a function that is being recorded */
   struct fli_batch *batch; /* vmap's innermost open level */
+  bool one;                /* vmap asks for the shapes of one sample */
   fl_backend *backends[FLI_MAX_BACKENDS];
   int n_backends;
   unsigned owned; /* backends that are closed with the runtime, a bit each */
@@ -538,6 +543,9 @@ void fli_batch_handle(fl_tensor *t, int change);
 void fli_batch_drop(fl_tensor *t); /* what it stands for; it has an extra */
 /* Fails with why a tensor has none. */
 fl_status fli_no_values(const fl_tensor *t, const char *who);
+/* For rows whose result's size depends on values; x NULL: a number. */
+fl_status fli_needs_values(const fl_runtime *rt, const fl_tensor *x,
+                           const char *op);
 
 /* --- memory that other libraries hold (dlpack.c) --- */
 

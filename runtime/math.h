@@ -1,8 +1,9 @@
 /* The functions that formulas and kernels call, by our own names: type-generic
  * over float, double and (where it makes sense) int64_t, and vectorisable. On
  * glibc the transcendental ones go to libmvec's vector variants by declaration;
- * elsewhere to plain libm. Also conversions of f16 and bf16, and the Philox
- * generator. Everything is defined for every argument. */
+ * elsewhere to plain libm. Also conversions of f16 and bf16. Special functions
+ * are in math_special.h, the Philox generator in math_random.h; both come with
+ * this file. Everything is defined for every argument. */
 #ifndef FL_MATH_H
 #define FL_MATH_H
 
@@ -47,6 +48,7 @@ FL_SIMD1(acosh)
 FL_SIMD1(atanh)
 FL_SIMD1(erf)
 FL_SIMD1(erfc)
+FL_SIMD1(cbrt)
 FL_SIMD2(pow)
 FL_SIMD2(atan2)
 FL_SIMD2(hypot)
@@ -93,11 +95,14 @@ FL_SIMD2(hypot)
 #define fl_atanh(x)          FL_GENERIC1(atanh, x)
 #define fl_erf(x)            FL_GENERIC1(erf, x)
 #define fl_erfc(x)           FL_GENERIC1(erfc, x)
+#define fl_cbrt(x)           FL_GENERIC1(cbrt, x)
 #define fl_atan2(a, b)       FL_FLOATS2(fl_atan2, a, b)
 #define fl_hypot(a, b)       FL_FLOATS2(fl_hypot, a, b)
 #define fl_copysign(a, b)    FL_FLOATS2(fl_copysign, a, b)
 #define fl_logaddexp(a, b)   FL_FLOATS2(fl_logaddexp, a, b)
+#define fl_logaddexp2(a, b)  FL_FLOATS2(fl_logaddexp2, a, b)
 #define fl_xlogy(a, b)       FL_FLOATS2(fl_xlogy, a, b)
+#define fl_xlog1py(a, b)     FL_FLOATS2(fl_xlog1py, a, b)
 
 #define FL_TYPED1(f, x)                                                        \
   _Generic((x), float : f##_f32, double : f##_f64, default : f##_i64)(x)
@@ -322,6 +327,19 @@ static inline int64_t fl_shl(int64_t a, int64_t b) {
 static inline int64_t fl_shr(int64_t a, int64_t b) {
   return b < 0 ? a : a >> (b > 63 ? 63 : b);
 }
+/* Never negative, but for the least integer, whose size no integer has. */
+static inline int64_t fl_gcd(int64_t a, int64_t b) {
+  while (b) {
+    int64_t r = fl_fmod_i64(a, b);
+    a = b;
+    b = r;
+  }
+  return fl_abs_i64(a);
+}
+static inline int64_t fl_lcm(int64_t a, int64_t b) {
+  int64_t g = fl_gcd(a, b);
+  return g == 0 ? 0 : fl_abs_i64((int64_t)((uint64_t)(a / g) * (uint64_t)b));
+}
 static inline int64_t fl_not(int64_t x, int bits) {
   return bits == 1 ? x == 0 : ~x;
 }
@@ -383,6 +401,7 @@ FL_LIBM1(acosh)
 FL_LIBM1(atanh)
 FL_LIBM1(erf)
 FL_LIBM1(erfc)
+FL_LIBM1(cbrt)
 FL_TYPED1(fl_abs)
 FL_TYPED1(fl_sign)
 FL_TYPED1(fl_floor)
@@ -411,7 +430,9 @@ FL_FLOATS1(fl_expm1_below, fl_expm1_below_f32, fl_expm1_below_f64)
 FL_FLOATS2(fl_hypot, fl_hypot_f32, fl_hypot_f64)
 FL_FLOATS2(fl_copysign, fl_copysign_f32, fl_copysign_f64)
 FL_FLOATS2(fl_logaddexp, fl_logaddexp_f32, fl_logaddexp_f64)
+FL_FLOATS2(fl_logaddexp2, fl_logaddexp2_f32, fl_logaddexp2_f64)
 FL_FLOATS2(fl_xlogy, fl_xlogy_f32, fl_xlogy_f64)
+FL_FLOATS2(fl_xlog1py, fl_xlog1py_f32, fl_xlog1py_f64)
 FL_FLOATS1(fl_erfinv, fl_erfinv_f32, fl_erfinv_f64)
 FL_FLOATS1(fl_lgamma, fl_lgamma_f32, fl_lgamma_f64)
 FL_FLOATS1(fl_digamma, fl_digamma_f32, fl_digamma_f64)
@@ -472,41 +493,7 @@ static inline uint16_t fl_to_f16(float f) {
   return (uint16_t)(sign | r);
 }
 
-/* --- Philox 4x32 (Salmon et al., SC 2011) --- */
-
-#define FL_PHILOX_ROUNDS  10
-#define FL_DROPOUT_ROUNDS 7 /* the fewest with which it passes their tests */
-
-/* Four random words from a 64-bit key and a 128-bit counter. */
-static inline void fl_philox_of(int rounds, uint64_t seed, uint64_t counter,
-                                uint64_t stream, uint32_t out[4]) {
-  uint32_t c0 = (uint32_t)counter, c1 = (uint32_t)(counter >> 32),
-           c2 = (uint32_t)stream, c3 = (uint32_t)(stream >> 32),
-           k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
-  for (int i = 0; i < rounds; i++) {
-    uint64_t p0 = (uint64_t)0xD2511F53u * c0, p1 = (uint64_t)0xCD9E8D57u * c2;
-    c0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0;
-    c1 = (uint32_t)p1;
-    c2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
-    c3 = (uint32_t)p0;
-    k0 += 0x9E3779B9u;
-    k1 += 0xBB67AE85u;
-  }
-  out[0] = c0;
-  out[1] = c1;
-  out[2] = c2;
-  out[3] = c3;
-}
-static inline void fl_philox(uint64_t seed, uint64_t counter, uint64_t stream,
-                             uint32_t out[4]) {
-  fl_philox_of(FL_PHILOX_ROUNDS, seed, counter, stream, out);
-}
-/* In [0, 1), 24 and 53 bits. */
-static inline float fl_uniform24(uint32_t u) {
-  return (float)(u >> 8) * 0x1p-24f;
-}
-static inline double fl_uniform53(uint32_t high, uint32_t low) {
-  return (double)((((uint64_t)high << 32) | low) >> 11) * 0x1p-53;
-}
+#include "math_special.h"
+#include "math_random.h"
 
 #endif

@@ -121,6 +121,14 @@ static inline T FL_NAME(fl_logaddexp)(T a, T b) {
   T d = a == b ? (T)0 : FL_LIBM(fabs)(a - b);
   return FL_NAME(fl_maximum)(a, b) + FL_LIBM(log1p)(FL_LIBM(exp)(-d));
 }
+static inline T FL_NAME(fl_logaddexp2)(T a, T b) {
+  T d = a == b ? (T)0 : FL_LIBM(fabs)(a - b);
+  return FL_NAME(fl_maximum)(a, b) +
+         (T)FL_LOG2E * FL_LIBM(log1p)(FL_LIBM(exp2)(-d));
+}
+static inline T FL_NAME(fl_xlog1py)(T a, T b) {
+  return a == 0 && b == b ? (T)0 : a * FL_LIBM(log1p)(b);
+}
 static inline T FL_NAME(fl_xlogy)(T a, T b) {
   return a == 0 && b == b ? (T)0 : a * FL_LIBM(log)(b);
 }

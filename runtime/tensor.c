@@ -425,16 +425,16 @@ bool fl_tensor_shares(const fl_tensor *a, const fl_tensor *b) {
   return a->storage && a->storage == b->storage;
 }
 
-static fl_status need_memory(const fl_tensor *t) {
+static fl_status need_memory(const fl_tensor *t, const char *who) {
   if (!t->rt)
     return fli_fail(FL_ECLOSED, "tensor is closed");
   if (!t->storage)
-    return fli_no_values(t, "");
+    return fli_no_values(t, who);
   return fli_check_owner(t->rt);
 }
 
 void *fl_tensor_data(fl_tensor *t) {
-  if (need_memory(t))
+  if (need_memory(t, ""))
     return NULL;
   fl_device d = t->storage->device;
   if (!(fli_backend(t->rt, d)->flags & FL_BACKEND_HOST)) {
@@ -486,7 +486,7 @@ static inline fl_status watched(fl_tensor *t, bool writes) {
 
 fl_status fl_tensor_read(fl_tensor *t, void *to, size_t bytes) {
   fl_tensor *p;
-  FLI_TRY(need_memory(t));
+  FLI_TRY(need_memory(t, "reading values: "));
   FLI_TRY(check_bytes(t, bytes));
   if (bytes == 0)
     return FL_OK;
@@ -505,7 +505,7 @@ fl_status fl_tensor_read(fl_tensor *t, void *to, size_t bytes) {
 }
 
 fl_status fl_tensor_write(fl_tensor *t, const void *from, size_t bytes) {
-  FLI_TRY(need_memory(t));
+  FLI_TRY(need_memory(t, "writing values: "));
   FLI_TRY(check_bytes(t, bytes));
   if (bytes == 0)
     return FL_OK;
@@ -549,7 +549,7 @@ fl_status fl_tensor_item(fl_tensor *t, double *f, int64_t *i) {
     int8_t c;
     uint8_t u;
   } v;
-  FLI_TRY(need_memory(t));
+  FLI_TRY(need_memory(t, "item: "));
   if (t->numel != 1)
     return fli_fail(FL_ESHAPE,
                     "item: a tensor of shape %s has %lld elements, "

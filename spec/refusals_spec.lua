@@ -39,7 +39,7 @@ local found = {}
 local function note(name, order, message)
   message = tostring(message):gsub("^[^:]*:%d+: ", ""):gsub("\n.*", "")
   if message:find "third derivative" then
-    name, message = "elementwise functions", message:gsub("^[%w_]+", "...")
+    name, order, message = "elementwise functions", 3, message:gsub("^[%w_]+", "...")
   end
   found[name] = found[name] or {}
   found[name][order] = message

@@ -286,7 +286,21 @@ describe("vmap", function()
     fails("a function is expected", flare.vmap, 3)
     fails("in_dims must be dims", flare.vmap(function(a) return a end, {in_dims = "1"}), x)
     fails("unknown option 'dims'", flare.vmap, print, {dims = 1})
-    fails("depends on values", flare.vmap(function(a) return a:nonzero() end), x)
+    for name, f in pairs{
+      nonzero = function(a) return a:nonzero() end,
+      masked_select = function(a) return a[a:gt(0)] end,
+      unique = function(a) return (a:unique()) end,
+      bincount = function(a) return a:gt(0):to("i64"):add(1):bincount() end,
+    } do
+      local says = ": the size of the result depends on values, which inside vmap are those of many"
+      local ok, said = pcall(flare.vmap(f), x)
+      assert.is_false(ok)
+      said = tostring(said)
+      assert.is_truthy(said:find(name, 1, true) and said:find(says, 1, true), said)
+    end
+    fails("item: inside vmap a tensor stands for many samples", flare.vmap(function(a)
+      return a:sum():item() > 0 and a or -a
+    end), x)
     fails("inside vmap use grad", flare.vmap(function(a)
       (a * flare.ones(3, {requires_grad = true})):sum():backward()
     end), x)

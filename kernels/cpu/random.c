@@ -1,6 +1,7 @@
-/* Random numbers: rand, randn, randint, randperm, bernoulli, dropout and
- * multinomial. Element e takes its bits from Philox counter offset + e / 4,
- * word e % 4 (f64: offset + e / 2, two words; dropout: half a word, so offset
+/* Random numbers: rand, randn and their like, randint, randperm, bernoulli,
+ * gamma, poisson, dropout and multinomial. Element e takes its bits from Philox
+ * counter offset + e / 4, word e % 4 (f64: offset + e / 2, two words; dropout:
+ * half a word, so offset
  * + e / 8), so numbers depend neither on threads nor on the device, and f16 and
  * bf16 get f32's rounded. What needs
  * more bits takes the same counter's other streams. Blocks always start at the
@@ -8,6 +9,9 @@
  * functions round differently. */
 #include "move.h"
 #include "philox.h"
+
+#include <float.h>
+#include <stdio.h>
 
 #define COUNTERS FL_PHILOX_COUNTERS
 #define WORDS    FL_PHILOX_WORDS
@@ -162,6 +166,115 @@ FL_KERNEL(randn) {
   return draw(l, &c, 0, wide ? WORDS / 2 : WORDS, wide ? FL_F64 : FL_F32);
 }
 
+/* --- others, of one uniform number each or of a normal one --- */
+
+static void exponential_f32(const drawing *c, int64_t b, void *out) {
+  uint32_t w[WORDS];
+  float *y = out, scale = (float)c->p[0];
+  fl_philox_block(c->seed, c->offset + (uint64_t)b * COUNTERS, 0, w);
+#pragma omp simd
+  for (int i = 0; i < WORDS; i++)
+    y[i] = scale * fl_exponential_f32(w[i]);
+}
+
+static void exponential_f64(const drawing *c, int64_t b, void *out) {
+  uint32_t w[WORDS];
+  double *y = out, scale = c->p[0];
+  fl_philox_block(c->seed, c->offset + (uint64_t)b * COUNTERS, 0, w);
+#pragma omp simd
+  for (int i = 0; i < WORDS / 2; i++)
+    y[i] = scale * fl_exponential_f64(w[2 * i], w[2 * i + 1]);
+}
+
+FL_KERNEL(exponential) {
+  bool wide = l->out[0].dtype == FL_F64;
+  double rate = l->attrs->v[1].f;
+  drawing c = {.block = wide ? exponential_f64 : exponential_f32,
+               .p = {1 / rate}};
+  if (!(rate > 0 && rate < INFINITY))
+    return fli_fail(FL_EARG, "exponential: rate must be above 0, got %g", rate);
+  return draw(l, &c, 0, wide ? WORDS / 2 : WORDS, wide ? FL_F64 : FL_F32);
+}
+
+/* The tangent needs its digits near the ends: in double. */
+static void cauchy_f32(const drawing *c, int64_t b, void *out) {
+  uint32_t w[WORDS];
+  float *y = out;
+  fl_philox_block(c->seed, c->offset + (uint64_t)b * COUNTERS, 0, w);
+#pragma omp simd
+  for (int i = 0; i < WORDS; i++)
+    y[i] =
+        (float)(c->p[0] + c->p[1] * fl_tan(FL_PI * (fl_inside32(w[i]) - 0.5)));
+}
+
+static void cauchy_f64(const drawing *c, int64_t b, void *out) {
+  uint32_t w[WORDS];
+  double *y = out;
+  fl_philox_block(c->seed, c->offset + (uint64_t)b * COUNTERS, 0, w);
+#pragma omp simd
+  for (int i = 0; i < WORDS / 2; i++) {
+    double u = fl_inside53(w[2 * i], w[2 * i + 1]);
+    y[i] = c->p[0] + c->p[1] * fl_tan(FL_PI * (u - 0.5));
+  }
+}
+
+FL_KERNEL(cauchy) {
+  bool wide = l->out[0].dtype == FL_F64;
+  drawing c = {.block = wide ? cauchy_f64 : cauchy_f32,
+               .p = {l->attrs->v[1].f, l->attrs->v[2].f}};
+  if (!(c.p[1] > 0))
+    return fli_fail(FL_EARG, "cauchy: sigma must be above 0, got %g", c.p[1]);
+  return draw(l, &c, 0, wide ? WORDS / 2 : WORDS, wide ? FL_F64 : FL_F32);
+}
+
+static void log_normal_f32(const drawing *c, int64_t b, void *out) {
+  float *y = out;
+  randn_f32(c, b, out);
+#pragma omp simd
+  for (int i = 0; i < WORDS; i++)
+    y[i] = fl_exp(y[i]);
+}
+
+static void log_normal_f64(const drawing *c, int64_t b, void *out) {
+  double *y = out;
+  randn_f64(c, b, out);
+#pragma omp simd
+  for (int i = 0; i < WORDS / 2; i++)
+    y[i] = fl_exp(y[i]);
+}
+
+FL_KERNEL(log_normal) {
+  bool wide = l->out[0].dtype == FL_F64;
+  drawing c = {.block = wide ? log_normal_f64 : log_normal_f32,
+               .p = {l->attrs->v[1].f, l->attrs->v[2].f}};
+  if (!(c.p[1] >= 0))
+    return fli_fail(FL_EARG, "log_normal: std must be at least 0, got %g",
+                    c.p[1]);
+  return draw(l, &c, 0, wide ? WORDS / 2 : WORDS, wide ? FL_F64 : FL_F32);
+}
+
+/* As many whole steps as an exponential number has; words of streams 0 and 1.
+ */
+static void geometric_block(const drawing *c, int64_t b, void *out) {
+  uint32_t w[WORDS], v[WORDS];
+  double *y = out, scale = c->p[0];
+  uint64_t counter = c->offset + (uint64_t)b * COUNTERS;
+  fl_philox_block(c->seed, counter, 0, w);
+  fl_philox_block(c->seed, counter, 1, v);
+#pragma omp simd
+  for (int i = 0; i < WORDS; i++)
+    y[i] = 1 + fl_floor(scale * fl_exponential_f64(w[i], v[i]));
+}
+
+FL_KERNEL(geometric) {
+  double p = l->attrs->v[1].f;
+  drawing c = {.block = geometric_block, .p = {-1 / log1p(-p)}};
+  if (!(p > 0 && p <= 1))
+    return fli_fail(FL_EARG,
+                    "geometric: p must be above 0 and at most 1, got %g", p);
+  return draw(l, &c, 0, WORDS, FL_F64);
+}
+
 /* --- integers --- */
 
 /* x scaled from [0, 2^64) to [0, range): the bias is below 2^-32 for ranges up
@@ -224,24 +337,36 @@ FL_KERNEL(randperm) {
 
 /* --- bernoulli, dropout --- */
 
-static int64_t first_bad_f32(const float *p, int64_t n) {
-  int bad = 0;
-  for (int64_t i = 0; i < n; i++)
-    bad |= !(p[i] >= 0 && p[i] <= 1);
-  for (int64_t i = 0; bad && i < n; i++)
-    if (!(p[i] >= 0 && p[i] <= 1))
-      return i;
-  return -1;
-}
+/* The first element that is not in [low, high], or -1. */
+#define FIRST_BAD(T, name)                                                     \
+  static int64_t name(const void *x, int64_t n, T low, T high) {               \
+    const T *p = x;                                                            \
+    int bad = 0;                                                               \
+    for (int64_t i = 0; i < n; i++)                                            \
+      bad |= !(p[i] >= low && p[i] <= high);                                   \
+    for (int64_t i = 0; bad && i < n; i++)                                     \
+      if (!(p[i] >= low && p[i] <= high))                                      \
+        return i;                                                              \
+    return -1;                                                                 \
+  }
+FIRST_BAD(float, first_bad_f32)
+FIRST_BAD(double, first_bad_f64)
 
-static int64_t first_bad_f64(const double *p, int64_t n) {
-  int bad = 0;
-  for (int64_t i = 0; i < n; i++)
-    bad |= !(p[i] >= 0 && p[i] <= 1);
-  for (int64_t i = 0; bad && i < n; i++)
-    if (!(p[i] >= 0 && p[i] <= 1))
-      return i;
-  return -1;
+/* The input as `wide`, all of it in [low, high]; `says` has a %g. */
+static fl_status bounded(const fl_launch *l, drawing *c, fl_dtype wide,
+                         double low, double high, const char *says) {
+  int64_t n = fl_view_numel(&l->in[0]), bad;
+  if (!(c->in = FL_CPU(input)(l, &l->in[0], wide)))
+    return FL_ENOMEM;
+  bad = wide == FL_F64 ? first_bad_f64(c->in, n, low, high)
+                       : first_bad_f32(c->in, n, (float)low, (float)high);
+  if (bad < 0)
+    return FL_OK;
+  char text[80];
+  snprintf(text, sizeof text, says,
+           wide == FL_F64 ? ((const double *)c->in)[bad]
+                          : (double)((const float *)c->in)[bad]);
+  return fli_fail(FL_EARG, "%s: %s", l->op, text);
 }
 
 static void bernoulli_f32(const drawing *c, int64_t b, void *out) {
@@ -270,16 +395,45 @@ FL_KERNEL(bernoulli) {
   fl_dtype wide = fl_cpu_wide(l->in[0].dtype);
   bool f64 = wide == FL_F64;
   drawing c = {.block = f64 ? bernoulli_f64 : bernoulli_f32};
-  int64_t n = fl_view_numel(&l->in[0]);
-  c.in = FL_CPU(input)(l, &l->in[0], wide);
-  if (!c.in)
-    return FL_ENOMEM;
-  int64_t bad = f64 ? first_bad_f64(c.in, n) : first_bad_f32(c.in, n);
-  if (bad >= 0)
-    return fli_fail(FL_EARG, "bernoulli: %g is not a probability (0 to 1)",
-                    f64 ? ((const double *)c.in)[bad]
-                        : (double)((const float *)c.in)[bad]);
-  return draw(l, &c, 1, f64 ? WORDS / 2 : WORDS, wide);
+  fl_status s = bounded(l, &c, wide, 0, 1, "%g is not a probability (0 to 1)");
+  return s == FL_OK ? draw(l, &c, 1, f64 ? WORDS / 2 : WORDS, wide) : s;
+}
+
+/* By rejection: a few elements at a time, since each takes its while. What is
+ * too small for the dtype becomes its least normal number, so that logarithms
+ * exist. */
+#define FEW 32
+#define REJECT(T, name, f, least)                                              \
+  static void name(const drawing *c, int64_t b, void *out) {                   \
+    const T *p = (const T *)c->in + b * FEW;                                   \
+    int64_t left = c->n - b * FEW, n = left < FEW ? left : FEW;                \
+    for (int64_t i = 0; i < n; i++) {                                          \
+      double v = f(c->seed, c->offset, (uint64_t)(b * FEW + i), (double)p[i]); \
+      ((T *)out)[i] = (T)(v < least ? least : v);                              \
+    }                                                                          \
+  }
+REJECT(float, gamma_f32, fl_draw_gamma, FLT_MIN)
+REJECT(double, gamma_f64, fl_draw_gamma, DBL_MIN)
+REJECT(float, poisson_f32, fl_draw_poisson, 0)
+REJECT(double, poisson_f64, fl_draw_poisson, 0)
+
+FL_KERNEL(gamma) {
+  fl_dtype wide = fl_cpu_wide(l->in[0].dtype);
+  bool f64 = wide == FL_F64;
+  drawing c = {.block = f64 ? gamma_f64 : gamma_f32};
+  fl_status s =
+      bounded(l, &c, wide, f64 ? DBL_TRUE_MIN : FLT_TRUE_MIN,
+              f64 ? DBL_MAX : FLT_MAX, "%g is no shape (above 0, finite)");
+  return s == FL_OK ? draw(l, &c, 1, FEW, wide) : s;
+}
+
+FL_KERNEL(poisson) {
+  fl_dtype wide = fl_cpu_wide(l->in[0].dtype);
+  bool f64 = wide == FL_F64;
+  drawing c = {.block = f64 ? poisson_f64 : poisson_f32};
+  fl_status s = bounded(l, &c, wide, 0, f64 ? DBL_MAX : FLT_MAX,
+                        "%g is no rate (0 or more, finite)");
+  return s == FL_OK ? draw(l, &c, 1, FEW, wide) : s;
 }
 
 /* An element stays when its half of a word is at least p * 2^16, whatever its

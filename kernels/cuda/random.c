@@ -5,6 +5,8 @@
 
 #include "../../runtime/math.h"
 
+#include <stdio.h>
+
 #define BLOCK 256
 
 static random_number number_of(const fl_view *v) {
@@ -87,6 +89,40 @@ FLC_KERNEL(randint) {
   return draw(l, "randint", &a, 0);
 }
 
+/* --- others, of a uniform number each or of a normal one --- */
+
+FLC_KERNEL(exponential) {
+  double rate = l->attrs->v[1].f;
+  draw_args a = {.width = 1 / rate};
+  if (!(rate > 0 && rate < INFINITY))
+    return fli_fail(FL_EARG, "exponential: rate must be above 0, got %g", rate);
+  return draw(l, "exponential", &a, 0);
+}
+
+FLC_KERNEL(cauchy) {
+  draw_args a = {.low = l->attrs->v[1].f, .width = l->attrs->v[2].f};
+  if (!(a.width > 0))
+    return fli_fail(FL_EARG, "cauchy: sigma must be above 0, got %g", a.width);
+  return draw(l, "cauchy", &a, 0);
+}
+
+FLC_KERNEL(log_normal) {
+  draw_args a = {.low = l->attrs->v[1].f, .width = l->attrs->v[2].f};
+  if (!(a.width >= 0))
+    return fli_fail(FL_EARG, "log_normal: std must be at least 0, got %g",
+                    a.width);
+  return draw(l, "log_normal", &a, 0);
+}
+
+FLC_KERNEL(geometric) {
+  double p = l->attrs->v[1].f;
+  draw_args a = {.width = -1 / log1p(-p)};
+  if (!(p > 0 && p <= 1))
+    return fli_fail(FL_EARG,
+                    "geometric: p must be above 0 and at most 1, got %g", p);
+  return draw(l, "geometric", &a, 0);
+}
+
 /* --- randperm --- */
 
 static fl_status shuffle(const fl_launch *l, shuffle_args *a, fl_dtype d) {
@@ -134,20 +170,36 @@ static random_refusal *refusal(const fl_launch *l) {
   return r && flc_zero(l, r, sizeof *r) == FL_OK ? r : NULL;
 }
 
-FLC_KERNEL(bernoulli) {
+/* Of each element of the input by itself; `says` has a %g for the first one
+ * that is out of bounds. */
+static fl_status draw_of(const fl_launch *l, const char *entry,
+                         const char *says) {
   const fl_view *p = &l->in[0];
   draw_args a = {.x = flc_input(l, p, p->dtype)};
   a.refusal = a.x ? refusal(l) : NULL;
   random_refusal r = {0};
   if (!a.refusal)
     return FL_ENOMEM;
-  fl_status s = draw(l, "bernoulli", &a, 1);
+  fl_status s = draw(l, entry, &a, 1);
   if (s == FL_OK)
     s = flc_read(l, &r, a.refusal, sizeof r);
-  if (s == FL_OK && r.what)
-    return fli_fail(FL_EARG, "bernoulli: %g is not a probability (0 to 1)",
-                    r.value);
-  return s;
+  if (s != FL_OK || r.what == 0)
+    return s;
+  char text[80];
+  snprintf(text, sizeof text, says, r.value);
+  return fli_fail(FL_EARG, "%s: %s", l->op, text);
+}
+
+FLC_KERNEL(bernoulli) {
+  return draw_of(l, "bernoulli", "%g is not a probability (0 to 1)");
+}
+
+FLC_KERNEL(gamma) {
+  return draw_of(l, "gammas", "%g is no shape (above 0, finite)");
+}
+
+FLC_KERNEL(poisson) {
+  return draw_of(l, "poissons", "%g is no rate (0 or more, finite)");
 }
 
 static fl_status drop(const fl_launch *l) {
@@ -248,13 +300,17 @@ FLC_KERNEL(multinomial) {
 }
 
 void flc_visit_random(flc_visitor *v) {
-  static const char *const floats[] = {"rand", "randn", "bernoulli", "dropout"};
+  static const char *const floats[] = {"rand",    "randn",      "exponential",
+                                       "cauchy",  "log_normal", "bernoulli",
+                                       "dropout", "gammas",     "poissons"};
   static const char *const steps[] = {"places", "groups", "follow"};
   static const char *const samples[] = {"sums", "replace", "race"};
   for (int d = 0; d < FL_REALS; d++) {
     flc_spec s = FLC_SPEC("random", "randint", d);
     v->spec(v, &s, d == FL_I64);
-    for (int i = 0; i < 4 && is_float((fl_dtype)d); i++) {
+    s = FLC_SPEC("random", "geometric", d);
+    v->spec(v, &s, d == FL_I64);
+    for (int i = 0; i < 9 && is_float((fl_dtype)d); i++) {
       s = FLC_SPEC("random", floats[i], d);
       v->spec(v, &s, d == FL_F32);
     }

@@ -9,8 +9,8 @@ inline uint64_t number(const random_number &r) {
 }
 
 /* Elements N c ... N c + N - 1 of the result. */
-template <int D, int N>
-void put(const draw_args &a, int64_t c, const FL_W(D) (&v)[N]) {
+template <int D, int N, class W>
+void put(const draw_args &a, int64_t c, const W (&v)[N]) {
   FL_S(D) *y = (FL_S(D) *)a.y + c * N;
   int64_t left = a.n - c * N;
   if (left >= N) {
@@ -91,7 +91,7 @@ inline float root(float x) { /* within one unit of the last place */
 }
 
 /* Box and Muller: two numbers (f64: four words) make two. */
-template <int D> __global__ void randn(const __grid_constant__ draw_args a) {
+template <int D, bool EXP> void normals(const draw_args &a) {
   typedef FL_W(D) W;
   W mean = (W)a.low, std = (W)a.width;
   const int N = COUNTERS(D) * PER(D);
@@ -113,8 +113,53 @@ template <int D> __global__ void randn(const __grid_constant__ draw_args a) {
       v[i] = mean + r * k;
       v[i + 1] = mean + r * s;
     }
+#pragma unroll
+    for (int i = 0; i < N && EXP; i++)
+      v[i] = fl_exp(v[i]);
     put<D>(a, c, v);
   }
+}
+
+template <int D> __global__ void randn(const __grid_constant__ draw_args a) {
+  normals<D, false>(a);
+}
+
+template <int D>
+__global__ void log_normal(const __grid_constant__ draw_args a) {
+  normals<D, true>(a);
+}
+
+/* What one or two words make by themselves. */
+template <int D, class F> void each_word(const draw_args &a, F f) {
+  typedef FL_W(D) W;
+  const int N = COUNTERS(D) * PER(D);
+  EACH(N) {
+    uint32_t w[4 * COUNTERS(D)];
+    W v[N];
+    words(seed, offset, c, w);
+#pragma unroll
+    for (int i = 0; i < N; i++)
+      v[i] = D == FL_F64 ? f(w[2 * i % 4], w[(2 * i + 1) % 4]) : f(w[i], 0);
+    put<D>(a, c, v);
+  }
+}
+
+template <int D>
+__global__ void exponential(const __grid_constant__ draw_args a) {
+  typedef FL_W(D) W;
+  W scale = (W)a.width;
+  each_word<D>(a, [&](uint32_t high, uint32_t low) -> W {
+    return scale * (D == FL_F64 ? (W)fl_exponential_f64(high, low)
+                                : (W)fl_exponential_f32(high));
+  });
+}
+
+template <int D> __global__ void cauchy(const __grid_constant__ draw_args a) {
+  typedef FL_W(D) W;
+  each_word<D>(a, [&](uint32_t high, uint32_t low) -> W {
+    double u = D == FL_F64 ? fl_inside53(high, low) : fl_inside32(high);
+    return (W)(a.low + a.width * tan(FL_PI * (u - 0.5)));
+  });
 }
 
 /* x scaled from [0, 2^64) to [0, range) */
@@ -131,6 +176,21 @@ template <int D> __global__ void randint(const __grid_constant__ draw_args a) {
 #pragma unroll
     for (int i = 0; i < 4; i++)
       y[i] = (FL_W(D))(int64_t)((uint64_t)a.first + scale(w[i], v[i], a.range));
+    put<D>(a, c, y);
+  }
+}
+
+/* As many whole steps as an exponential number has. */
+template <int D>
+__global__ void geometric(const __grid_constant__ draw_args a) {
+  EACH(4) {
+    uint32_t w[4], v[4];
+    double y[4];
+    fl_philox(seed, offset + (uint64_t)c, 0, w);
+    fl_philox(seed, offset + (uint64_t)c, 1, v);
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+      y[i] = 1 + floor(a.width * fl_exponential_f64(w[i], v[i]));
     put<D>(a, c, y);
   }
 }
@@ -161,6 +221,32 @@ __global__ void bernoulli(const __grid_constant__ draw_args a) {
     }
     put<D>(a, c, p);
   }
+}
+
+/* By rejection: a thread for each element. */
+template <int D, class F>
+void each_element(const draw_args &a, double low, double high, double least,
+                  F f) {
+  uint64_t seed = number(a.seed), offset = number(a.offset);
+  for (int64_t e = fl_thread(); e < a.n; e += fl_threads()) {
+    double p = (double)fl_get<FL_W(D)>(((const FL_S(D) *)a.x)[e]), v = 0;
+    if (p >= low && p <= high)
+      v = f(seed, offset, (uint64_t)e, p);
+    else
+      refuse(a.refusal, RANDOM_WEIGHT, p);
+    v = v < least ? least : v;
+    ((FL_S(D) *)a.y)[e] = fl_put<FL_S(D)>((FL_W(D))v);
+  }
+}
+#define GREATEST(D) (D == FL_F64 ? 0x1.fffffffffffffp1023 : 0x1.fffffep127)
+
+template <int D> __global__ void gammas(const __grid_constant__ draw_args a) {
+  each_element<D>(a, D == FL_F64 ? 0x1p-1074 : 0x1p-149, GREATEST(D),
+                  D == FL_F64 ? 0x1p-1022 : 0x1p-126, fl_draw_gamma);
+}
+
+template <int D> __global__ void poissons(const __grid_constant__ draw_args a) {
+  each_element<D>(a, 0, GREATEST(D), 0, fl_draw_poisson);
 }
 
 /* A counter's words are halves of 8 elements, the lower ones first. */

@@ -1,6 +1,7 @@
 /* Gradients of the elementwise rows, and what a plain row costs. Unary rows
  * share one rule: their formulas are the derivatives. */
 #include "../env.h"
+#include "../math.h"
 
 void cost_bytes(const fli_infer *c, double *flops, double *bytes) {
   double n = 0;
@@ -188,6 +189,15 @@ void grad_logaddexp(fli_grad *g) {
   }
 }
 
+void grad_logaddexp2(fli_grad *g) {
+  for (int k = 0; k < 2; k++) {
+    fl_value d = SUB(g->in[k], g->in[1 - k]);
+    d = RUN(where, RUN(eq, g->in[0], g->in[1]), NUM(0), d);
+    if (g->need[k])
+      g->dx[k] = MUL(g->dy[0], RUN(sigmoid, MUL(d, NUM(FL_LN2))));
+  }
+}
+
 void grad_xlogy(fli_grad *g) {
   fl_value a = g->in[0], b = g->in[1], dy = g->dy[0], zero = NUM(0);
   if (g->need[0])
@@ -195,6 +205,58 @@ void grad_xlogy(fli_grad *g) {
                    zero, MUL(dy, LOG(b)));
   if (g->need[1])
     g->dx[1] = MUL(dy, DIV(a, b));
+}
+
+void grad_xlog1py(fli_grad *g) {
+  fl_value a = g->in[0], b = g->in[1], dy = g->dy[0], zero = NUM(0);
+  if (g->need[0])
+    g->dx[0] =
+        RUN(where, RUN(logical_and, RUN(eq, a, zero), RUN(le, b, NUM(-1))),
+            zero, MUL(dy, RUN(log1p, b)));
+  if (g->need[1])
+    g->dx[1] = MUL(dy, DIV(a, ADD(b, NUM(1))));
+}
+
+/* The order is a whole number, and has no slope. */
+void grad_polygamma(fli_grad *g) {
+  if (g->need[0])
+    g->dx[0] = MUL(g->dy[0], RUN(polygamma, g->in[0], ADD(g->in[1], NUM(1))));
+}
+
+/* The density of the gamma distribution is the slope by x; that by a follows
+ * from how x moves with a. */
+static void grad_incomplete(fli_grad *g, double sign) {
+  fl_value a = g->in[0], x = g->in[1];
+  fl_value d = RUN(xlogy, SUB(a, NUM(1)), x);
+  d = EXP(SUB(SUB(d, x), RUN(lgamma, a)));
+  d = MUL(MUL(g->dy[0], NUM(sign)), d);
+  if (g->need[0])
+    g->dx[0] = NEG(MUL(d, RUN(gamma_da, a, x)));
+  if (g->need[1])
+    g->dx[1] = d;
+}
+
+void grad_igamma(fli_grad *g) {
+  grad_incomplete(g, 1);
+}
+
+void grad_igammac(fli_grad *g) {
+  grad_incomplete(g, -1);
+}
+
+void grad_gamma_da(fli_grad *g) {
+  fl_value a = g->in[0], x = g->in[1], y = g->y[0], dy = g->dy[0];
+  if (g->need[0])
+    g->dx[0] = MUL(dy, RUN(gamma_daa, a, x));
+  if (g->need[1]) {
+    fl_value l = SUB(LOG(x), RUN(digamma, a));
+    fl_value d = ADD(l, MUL(y, SUB(DIV(SUB(a, NUM(1)), x), NUM(1))));
+    g->dx[1] = RUN(where, RUN(eq, x, NUM(0)), NUM(0), NEG(MUL(dy, d)));
+  }
+}
+
+void grad_gamma_daa(fli_grad *g) {
+  grad_unary_backward2(g);
 }
 
 /* --- ternary --- */

@@ -284,11 +284,7 @@ static fl_status broadcast(fli_infer *c, const fl_meta *a, const fl_meta *b,
  * and waits for the device. */
 static fl_status count_nonzero(fli_infer *c, int k, int64_t *n) {
   const fl_operand *x = &c->operands[k];
-  if (c->rt->meta)
-    return fli_fail(FL_EUNSUPPORTED,
-                    "%s: the size of the result depends on values, which there "
-                    "are none of in meta mode",
-                    c->op->info.name);
+  FLI_TRY(fli_needs_values(c->rt, x->tensor, c->op->info.name));
   if (!x->tensor) {
     *n = x->dtype == FL_F64 ? x->f != 0 : x->i != 0;
     return FL_OK;

@@ -307,12 +307,10 @@ void compose_bincount(fli_composing *g) {
     return;
   }
   fl_value x = fli_v_reshape(&g->e, g->in[0], 1, &n);
-  if (n > 0 && g->e.rt->meta) {
-    fli_env_fail(&g->e, FL_EUNSUPPORTED,
-                 "bincount: the size of the result depends on values, which "
-                 "there are none of in meta mode");
+  if (n > 0 && g->e.status == FL_OK)
+    g->e.status = fli_needs_values(g->e.rt, x.tensor, "bincount");
+  if (g->e.status != FL_OK)
     return;
-  }
   if (n > 0) {
     fl_value top = RUN(amax, x);
     if (g->e.status == FL_OK)

@@ -90,6 +90,11 @@ void grad_dropout(fli_grad *g) {
   g->dx[0] = RUN_A(dropout_backward, g->attrs, g->dy[0], g->in[1], g->in[2]);
 }
 
+/* Each number moves with its shape so that its quantile stays. */
+void grad_gamma(fli_grad *g) {
+  g->dx[0] = MUL(g->dy[0], RUN(gamma_da, g->in[0], g->y[0]));
+}
+
 void grad_dropout_backward(fli_grad *g) {
   g->dx[0] = RUN_A(dropout_backward, g->attrs, g->dy[0], g->in[1], g->in[2]);
 }

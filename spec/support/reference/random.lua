@@ -2,6 +2,7 @@
 -- rounds, for dropout seven, and how each row makes numbers of its words. Element e takes word
 -- e % 4 of counter offset + e / 4 (f64: words 2 (e % 2) and the next of counter offset + e / 2).
 local A = require "spec.support.array"
+local elementwise = require "spec.support.reference.elementwise"
 
 local R = {}
 local mask = 0xffffffff
@@ -80,6 +81,114 @@ function R.randn(a)
     local r = std * math.sqrt(-2 * math.log(u))
     return mean + r * (e % 2 == 0 and math.cos or math.sin)(2 * math.pi * t)
   end, a.dtype or "f32")
+end
+
+-- --- others, of one uniform number each, or of a normal one ---
+
+local function single(x) return (string.unpack("f", string.pack("f", x))) end
+local function inside32(w) return (w + 0.5) * 2.0 ^ -32 end
+local function inside53(high, low)
+  return math.min(uniform53(high, low) + 2.0 ^ -54, 1 - 2.0 ^ -53)
+end
+
+local function exponential(seed, offset, e, dtype)
+  if dtype == "f64" then return -math.log(inside53(two_words(seed, offset, e))) end
+  local u = single(single(word(seed, offset, e)) + 0.5) * 2.0 ^ -32
+  return -math.log(math.min(u, 1 - 2.0 ^ -24))
+end
+
+function R.exponential(a)
+  local seed, offset = start(a)
+  return A.build(a.shape, function(_, k)
+    return exponential(seed, offset, k - 1, a.dtype) / (a.rate or 1)
+  end, a.dtype or "f32")
+end
+
+function R.cauchy(a)
+  local seed, offset = start(a)
+  return A.build(a.shape, function(_, k)
+    local u = a.dtype == "f64" and inside53(two_words(seed, offset, k - 1))
+      or inside32(word(seed, offset, k - 1))
+    return (a.median or 0) + (a.sigma or 1) * math.tan(math.pi * (u - 0.5))
+  end, a.dtype or "f32")
+end
+
+function R.log_normal(a)
+  local x = R.randn {shape = a.shape, mean = a.mean or 1, std = a.std or 2, dtype = a.dtype,
+    _seed = a._seed}
+  return A.build(a.shape, function(_, k) return math.exp(x[k]) end, a.dtype or "f32")
+end
+
+function R.geometric(a)
+  local seed, offset = start(a)
+  return A.build(a.shape, function(_, k)
+    local u = inside53(word(seed, offset, k - 1), word(seed, offset, k - 1, 1))
+    local steps = a.p < 1 and math.floor(math.log(u) / math.log(1 - a.p)) or 0
+    return 1 + steps
+  end, a.dtype or "i64")
+end
+
+-- --- by rejection: attempt k of element e has the words of stream 4 k + e % 4 ---
+
+local function attempt(seed, offset, e, k)
+  return words(seed, offset + e // 4, k << 2 | e % 4)
+end
+
+local function draw_gamma(seed, offset, e, alpha)
+  local d = (alpha < 1 and alpha + 1 or alpha) - 1 / 3
+  local c, scale = 1 / math.sqrt(9 * d), 1
+  if alpha < 1 then
+    local w = attempt(seed, offset, e, 0)
+    scale = inside53(w[1], w[2]) ^ (1 / alpha)
+  end
+  for k = 1, 100 do
+    local w = attempt(seed, offset, e, k)
+    local x = math.sqrt(-2 * math.log(inside32(w[1]))) * math.cos(2 * math.pi * inside32(w[2]))
+    local v = (1 + c * x) ^ 3
+    if v > 0 and math.log(inside53(w[3], w[4])) < x * x / 2 + d * (1 - v + math.log(v)) then
+      return d * v * scale
+    end
+  end
+end
+
+function R.gamma(a)
+  local seed, offset = start(a)
+  local least = a.alpha.dtype == "f64" and 2.0 ^ -1022 or 2.0 ^ -126
+  return A.build(a.alpha.shape, function(_, k)
+    return math.max(draw_gamma(seed, offset, k - 1, a.alpha[k]), least)
+  end)
+end
+
+local function draw_poisson(seed, offset, e, rate)
+  if rate < 10 then
+    local w = attempt(seed, offset, e, 0)
+    local u, p, k = inside53(w[1], w[2]), math.exp(-rate), 0.0
+    while u > p do
+      u, k = u - p, k + 1
+      p = p * rate / k
+    end
+    return k
+  end
+  local b = 0.931 + 2.53 * math.sqrt(rate)
+  local a, limit = -0.059 + 0.02483 * b, 0.9277 - 3.6224 / (b - 2)
+  for t = 0, 100 do
+    local w = attempt(seed, offset, e, t)
+    local u, v = inside53(w[1], w[2]) - 0.5, inside53(w[3], w[4])
+    local s = 0.5 - math.abs(u)
+    local k = math.floor((2 * a / s + b) * u + rate + 0.43) + 0.0
+    if s >= 0.07 and v <= limit then return k end
+    local tested = k >= 0 and (s >= 0.013 or v <= s)
+    local chance = tested and k * math.log(rate) - rate - elementwise._lgamma(k + 1)
+    v = v * (1.1239 + 1.1328 / (b - 3.4)) / (a / (s * s) + b)
+    if tested and math.log(v) <= chance then return k end
+  end
+end
+
+function R.poisson(a)
+  local seed, offset = start(a)
+  return A.build(a.rate.shape, function(_, k)
+    return draw_poisson(seed, offset, k - 1, a.rate[k])
+  end)
 end
 
 -- 64 bits, of streams 0 and 1, scaled to the range.

@@ -20,6 +20,20 @@ local unary = {
   lgamma = {from = 0.3, to = 6, at = {0.5, -0.5, -1.5, -2.25, 1, 2, 30}},
   digamma = {from = 0.3, to = 6, at = {0.5, -0.5, -1.25, 1e-3, 1, 30, 1e6}},
   sinc = {at = {0, 1e-9, 1e-3, 0.15, 0.17, 1, 40.5}}, signbit = {avoid = {0}},
+  cbrt = {from = 0.3, to = 4, at = {0, -8, 1e-30, -1e12}},
+  erfcx = {at = {0, 1.99, 2.01, 7, 26, 1e4, 1e9, -4}}, ndtr = {at = {0, -5, 5, -12, 12}},
+  log_ndtr = {from = -4, to = 3, at = {-1, -0.99, -5, 5, -40, 9}},
+  ndtri = {from = 0.03, to = 0.97, at = {1e-9, 1e-35, 0.5, 0.999, 0, 1, 1.5}},
+  entr = {from = 0.1, to = 3, at = {0, -1, 1e-30}},
+  bessel_j0 = {from = -9, to = 9, at = {0, 1e-9, 2.404825557695773, 25, 100}},
+  bessel_j1 = {from = -9, to = 9, at = {0, 1e-9, 3.831705970207512, 25, 100}},
+  bessel_y0 = {from = 0.4, to = 3, at = {1e-9, 0.89357696627916752, 25, 100}},
+  bessel_y1 = {from = 0.4, to = 3, at = {1e-9, 2.1971413260310170, 25, 100}},
+  i0 = {from = -5, to = 5, at = {0, 1e-9, 29.9, 30.1, -60}},
+  i1 = {from = -5, to = 5, at = {0, 1e-9, 29.9, 30.1, -60}},
+  i0e = {from = -5, to = 5, avoid = {0}, at = {0, 1e-9, 29.9, 30.1, -60, 1e5}},
+  i1e = {from = -5, to = 5, avoid = {0}, at = {0, 1e-9, 29.9, 30.1, -60, 1e5}},
+  isposinf = {}, isneginf = {},
   erf = {at = {0, 3, -3, 7, -7}}, sigmoid = {at = {0, 40, -40}},
   logsigmoid = {from = -4, to = 4, at = {0, 40, -40, 800, -800}},
   floor = {avoid = {-2, -1, 0, 1, 2}, at = {-2, -0.5, 0.5, 1e20}},
@@ -130,11 +144,49 @@ table.insert(S.xlogy, {a = A.new({2, 1}, {0.0, 1}), b = A.new({4}, {0.0, inf, na
 table.insert(S.hypot, {a = A.new({2}, {3e200, 4e-200}), b = A.new({2}, {4e200, 3e-200}),
   _grad = false, _dtypes = "f64"})
 
+S.logaddexp2 = pairs_of(-2, 2)
+S.xlog1py = pairs_of(-2, 2, -0.6, 2)
+table.insert(S.xlog1py, {a = A.new({2, 1}, {0.0, 1}), b = A.new({4}, {0.0, inf, nan, -3}),
+  _grad = false, _dtypes = "f64 f32"})
+
+-- Gamma functions: what to try with names of their own.
+local function of_gamma(first, second, make, grad)
+  local list = {
+    {make({2, 3}, 1, 1), make({2, 3}, 2, 2)}, {make({2, 1}, 3, 1), make({3}, 4, 2)},
+    {make({}, 5, 1), make({}, 6, 2)}, {make({0}, 5, 1), make({1}, 6, 2)},
+    {make({5}, 7, 1), 2}, {make({3}, 8, 1), make({2, 1}, 9, 2)},
+    {make({33}, 13, 1), make({33}, 14, 2), _grad = false},
+    {make({2, 3}, 1, 1), make({2, 4}, 2, 2), _refused = "do not broadcast"},
+  }
+  for k, s in ipairs(list) do
+    list[k] = {[first] = s[1], [second] = s[2], _refused = s._refused,
+      _dtypes = "f64 f32 f16 bf16"}
+    if s._grad == false then list[k]._grad = false else list[k]._grad = grad end
+  end
+  return list
+end
+S.polygamma = of_gamma("x", "n", function(shape, seed, k)
+  if k == 2 then return A.whole(shape, 0, 4, seed, "f64") end
+  return A.fill(shape, {from = 0.4, to = 6, seed = seed})
+end, {"x"})
+table.insert(S.polygamma, {x = A.new({4}, {0.5, 1, 20, 300}), n = A.new({3, 1}, {1, 3, 12}),
+  _grad = false, _dtypes = "f64 f32"})
+for _, name in ipairs {"igamma", "igammac", "gamma_da", "gamma_daa"} do
+  S[name] = of_gamma("a", "x", function(shape, seed)
+    return A.fill(shape, {from = 0.4, to = 5, seed = seed})
+  end)
+  table.insert(S[name], {a = A.new({4, 1}, {0.1, 1, 7.5, 30}), x = A.new({4}, {0.25, 1, 8, 25}),
+    _grad = false, _dtypes = "f64 f32"})
+end
+for _, name in ipairs {"gamma_da", "gamma_daa"} do -- igamma's second gradient is made of them
+  for _, s in ipairs(S[name]) do s._grad = false end
+end
+
 local edge_a = {0.0, 1.0, -1.0, inf, -inf, nan, 5.5, -5.5}
 local edge_b = {0.0, 2.0, inf, -inf, nan, -2.0, 3.0, 0.0}
-for _, name in ipairs {"fmax", "fmin", "hypot", "logaddexp", "heaviside", "add", "sub", "mul",
-    "div", "maximum", "minimum", "eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or",
-    "logical_xor"} do
+for _, name in ipairs {"fmax", "fmin", "hypot", "logaddexp", "logaddexp2", "heaviside", "add",
+    "sub", "mul", "div", "maximum", "minimum", "eq", "ne", "lt", "le", "gt", "ge", "logical_and",
+    "logical_or", "logical_xor"} do
   table.insert(S[name], {a = A.new({8, 1}, edge_a), b = A.new({8}, edge_b), _grad = false,
     _dtypes = "f64 f32"})
 end
@@ -157,7 +209,7 @@ table.insert(S.pow, {a = A.fill({4}, {from = -2, to = 2, avoid = {0}}), b = -1})
 table.insert(S.pow, {a = A.fill({4}, {from = 0.5, to = 2}), b = 0.5})
 table.insert(S.pow, {a = A.fill({4}), b = 0})
 
-for _, name in ipairs {"bitwise_and", "bitwise_or", "bitwise_xor"} do
+for _, name in ipairs {"bitwise_and", "bitwise_or", "bitwise_xor", "gcd", "lcm"} do
   S[name] = {}
   for _, d in ipairs {"i64", "i32", "i16", "i8", "u8", "bool"} do
     table.insert(S[name], {a = A.whole({2, 3}, 0, 120, 1, d), b = A.whole({3}, 0, 120, 2, d)})

@@ -31,6 +31,44 @@ S.randperm = {
   {n = 10, _seed = 1}, {n = 300, _seed = 2}, {n = 1, _seed = 3}, {n = 0, _seed = 4},
   {n = 100, _seed = 5, dtype = "i32"}, {n = -1, _seed = 1, _refused = "negative"},
 }
+local function drawn(wrong, says, more)
+  local list = {
+    {shape = {2, 3}, _seed = 1}, {shape = {}, _seed = 2}, {shape = {0, 3}, _seed = 2},
+    {shape = {301}, _seed = 3}, {shape = {301}, _seed = 2 ^ 40 | 0, dtype = "f64"},
+    {shape = {150}, _seed = 5, dtype = "f16"}, {shape = {150}, _seed = 5, dtype = "bf16"},
+    {shape = {2}, _seed = 1, dtype = "i32", _refused = "must be a float"},
+  }
+  more.shape, more._seed = {200}, 6
+  wrong.shape, wrong._seed, wrong._refused = {2}, 1, says
+  list[#list + 1], list[#list + 2] = more, wrong
+  return list
+end
+S.exponential = drawn({rate = 0}, "must be above 0", {rate = 4})
+S.cauchy = drawn({sigma = -1}, "must be above 0", {median = 2, sigma = 0.5})
+S.log_normal = drawn({std = -1}, "at least 0", {mean = -1, std = 0.5})
+S.geometric = {
+  {shape = {2, 3}, p = 0.5, _seed = 1}, {shape = {}, p = 0.1, _seed = 2},
+  {shape = {0}, p = 1, _seed = 3},
+  {shape = {301}, p = 0.02, _seed = 4}, {shape = {3}, p = 1, _seed = 5, dtype = "f32"},
+  {shape = {150}, p = 0.3, _seed = 5, dtype = "u8"},
+  {shape = {2}, p = 0, _seed = 1, _refused = "above 0"},
+  {shape = {2}, p = 1.5, _seed = 1, _refused = "at most 1"},
+}
+local function shapes(shape, from, to) return f(shape, {from = from, to = to}) end
+S.gamma = {
+  {alpha = shapes({2, 3}, 0.3, 4), _seed = 1}, {alpha = shapes({}, 1, 2), _seed = 2},
+  {alpha = f{0, 3}, _seed = 3}, {alpha = shapes({200}, 0.05, 1), _seed = 4},
+  {alpha = shapes({200}, 1, 300), _seed = 5},
+  {alpha = A.new({2}, {1, 0}), _seed = 1, _refused = "0 is no shape"},
+  {alpha = A.new({2}, {math.huge, 1}), _seed = 1, _refused = "inf is no shape"},
+}
+for _, s in ipairs(S.gamma) do s._grad = false end -- random_spec.lua knows what it must be
+S.poisson = {
+  {rate = shapes({2, 3}, 0.3, 4), _seed = 1}, {rate = shapes({}, 1, 2), _seed = 2},
+  {rate = f{0, 3}, _seed = 3}, {rate = shapes({200}, 0, 12), _seed = 4},
+  {rate = shapes({200}, 9, 300), _seed = 5, _dtypes = "f64 f32"},
+  {rate = A.new({2}, {0, -1}), _seed = 1, _refused = "-1 is no rate"},
+}
 local function p(shape) return f(shape, {from = 0.05, to = 0.95}) end
 S.bernoulli = {
   {p = p{2, 3}, _seed = 1}, {p = p{}, _seed = 2}, {p = p{0, 3}, _seed = 3}, {p = p{400}, _seed = 4},

@@ -15,6 +15,7 @@ return {
   embedding = "flare.randn(10, 4), flare.tensor({1, 3}, {dtype = \"i64\"})",
   fill = "flare.randn(2, 3), 0",
   fold = "flare.randn(1, 4, 4), {size = {3, 3}, kernel = {2, 2}}",
+  gamma = "flare.rand(2, 3) + 1",
   grid_sample = "flare.randn(1, 3, 4, 4), flare.randn(1, 2, 2, 2)",
   grid_sample_backward =
     "flare.randn(1, 3, 2, 2), flare.randn(1, 3, 4, 4), flare.randn(1, 2, 2, 2)",
@@ -28,6 +29,7 @@ return {
   matmul = "flare.randn(2, 3), flare.randn(3, 4)",
   multinomial = "flare.rand(4), 2",
   pixel_shuffle = "flare.randn(1, 4, 3, 3), 2",
+  poisson = "flare.rand(2, 3) * 9",
   randint = "1, 10, {2, 3}",
   ["repeat"] = "flare.randn(2, 3), {2, 1}",
   scatter_nd = "flare.zeros(4), flare.ones({1, 1}, {dtype = \"i64\"}), flare.ones(1)",
