@@ -493,6 +493,10 @@ static bool rule_structured(work *w) {
   case FLI_OP_logsumexp:
   case FLI_OP_norm:
   case FLI_OP_cumsum:
+  case FLI_OP_cumprod:
+  case FLI_OP_logcumsumexp:
+  case FLI_OP_cummax:
+  case FLI_OP_cummin:
   case FLI_OP_softmax:
   case FLI_OP_log_softmax:
   case FLI_OP_softmax_backward:

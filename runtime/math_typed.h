@@ -113,6 +113,11 @@ static inline bool FL_NAME(fl_signbit)(T x) {
 static inline T FL_NAME(fl_copysign)(T a, T b) {
   return FL_LIBM(copysign)(a, b);
 }
+/* Exponents beyond what any number has are as good as the last of these. */
+static inline T FL_NAME(fl_ldexp)(T a, T n) {
+  T most = n < -5000 ? (T)-5000 : n > 5000 ? (T)5000 : n;
+  return n == n ? FL_LIBM(ldexp)(a, (int)most) : n;
+}
 static inline T FL_NAME(fl_hypot)(T a, T b) {
   return FL_LIBM(hypot)(a, b);
 }

@@ -1,6 +1,8 @@
-/* Running products and running extremes with their positions, along one dim.
- * Running sums are reduce.c's. */
+/* Running products, running logarithms of sums of exponentials, and running
+ * extremes with their positions, along one dim. Running sums are reduce.c's. */
 #include "cpu.h"
+
+#include <math.h>
 
 #define GRAIN 16384 /* elements worth a thread's while */
 #define TILE  64    /* columns that are walked together */
@@ -8,10 +10,18 @@
 typedef struct work { /* seen as outer x n x inner */
   const void *x;
   void *y;
-  int64_t *at; /* positions; NULL: products */
+  int64_t *at; /* positions; NULL: products, or logarithms */
   int64_t n, inner, tiles, base;
-  bool least;
+  bool least, logs;
 } work;
+
+/* m + log(s) of one more; equal infinities have no difference. */
+static double add_exp(double *m, double *s, double v) {
+  double top = v > *m || v != v ? v : *m;
+  *s = (top == *m ? *s : *s * exp(*m - top)) + (v == top ? 1 : exp(v - top));
+  *m = top;
+  return top + log(*s);
+}
 
 /* T: the elements, W: what products are kept in. Of equal ones the last counts;
  * nothing beats NaN, but a later one. */
@@ -24,6 +34,17 @@ typedef struct work { /* seen as outer x n x inner */
     for (int64_t r = 0; r < n; r++, x += inner, y += inner)                    \
       for (int64_t j = 0; j < m; j++)                                          \
         y[j] = (T)(c[j] *= (W)x[j]);                                           \
+  }                                                                            \
+  static void logs_##name(const T *x, T *y, int64_t n, int64_t inner,          \
+                          int64_t m) {                                         \
+    double top[TILE], sum[TILE];                                               \
+    for (int64_t j = 0; j < m; j++) {                                          \
+      top[j] = -INFINITY;                                                      \
+      sum[j] = 0;                                                              \
+    }                                                                          \
+    for (int64_t r = 0; r < n; r++, x += inner, y += inner)                    \
+      for (int64_t j = 0; j < m; j++)                                          \
+        y[j] = (T)add_exp(&top[j], &sum[j], (double)x[j]);                     \
   }                                                                            \
   static void extremes_##name(const work *w, const T *x, T *y, int64_t *at,    \
                               int64_t m) {                                     \
@@ -49,6 +70,9 @@ typedef struct work { /* seen as outer x n x inner */
       if (w->at)                                                               \
         extremes_##name(w, (const T *)w->x + from, (T *)w->y + from,           \
                         w->at + from, m);                                      \
+      else if (w->logs)                                                        \
+        logs_##name((const T *)w->x + from, (T *)w->y + from, w->n, w->inner,  \
+                    m);                                                        \
       else                                                                     \
         products_##name((const T *)w->x + from, (T *)w->y + from, w->n,        \
                         w->inner, m);                                          \
@@ -59,11 +83,12 @@ WALK(float, double, f32)
 WALK(double, double, f64)
 WALK(int64_t, uint64_t, i64)
 
-static fl_status cumulate(const fl_launch *l, bool positions, bool least) {
+static fl_status cumulate(const fl_launch *l, bool positions, bool least,
+                          bool logs) {
   const fl_view *x = &l->in[0], *y = &l->out[0];
   fl_dtype type =
       fl_dtype_kind(x->dtype) == FL_KIND_FLOAT ? fl_cpu_wide(x->dtype) : FL_I64;
-  work w = {.n = 1, .inner = 1, .base = l->base, .least = least};
+  work w = {.n = 1, .inner = 1, .base = l->base, .least = least, .logs = logs};
   int dim = x->ndim ? (int)l->attrs->v[0].i : 0;
   int64_t total = fl_view_numel(x);
   if (total == 0)
@@ -91,13 +116,17 @@ static fl_status cumulate(const fl_launch *l, bool positions, bool least) {
 }
 
 FL_KERNEL(cumprod) {
-  return cumulate(l, false, false);
+  return cumulate(l, false, false, false);
+}
+
+FL_KERNEL(logcumsumexp) {
+  return cumulate(l, false, false, true);
 }
 
 FL_KERNEL(cummax) {
-  return cumulate(l, true, false);
+  return cumulate(l, true, false, false);
 }
 
 FL_KERNEL(cummin) {
-  return cumulate(l, true, true);
+  return cumulate(l, true, true, false);
 }

@@ -1,4 +1,5 @@
-/* Running products and running extremes with their positions. */
+/* Running products, logarithms of sums of exponentials, and extremes with their
+ * positions. */
 #include "cuda.h"
 
 #include "cumulate.h"
@@ -59,6 +60,10 @@ FLC_KERNEL(cumprod) {
   return run(l, CUMULATE_PROD, false);
 }
 
+FLC_KERNEL(logcumsumexp) {
+  return run(l, CUMULATE_LOGS, false);
+}
+
 FLC_KERNEL(cummax) {
   return run(l, CUMULATE_EXTREME, false);
 }
@@ -69,10 +74,10 @@ FLC_KERNEL(cummin) {
 
 void flc_visit_cumulate(flc_visitor *v) {
   for (fl_dtype d = 0; d < FL_REALS; d++)
-    for (int k = 0; k < 4; k++) {
+    for (int k = 0; k < (fl_dtype_kind(d) == FL_KIND_FLOAT ? 6 : 4); k++) {
       flc_spec lines = FLC_SPEC("cumulate", "lines", k / 2, d, k % 2);
       flc_spec columns = FLC_SPEC("cumulate", "columns", k / 2, d, k % 2);
-      v->spec(v, &lines, d == FL_BF16 && k == 3);
-      v->spec(v, &columns, d == FL_BF16 && k == 3);
+      v->spec(v, &lines, d == FL_BF16 && k % 2 && k > 1);
+      v->spec(v, &columns, d == FL_BF16 && k % 2 && k > 1);
     }
 }

@@ -13,11 +13,15 @@ template <int K, int D> struct run {
   typedef typename product_of<FL_W(D)>::T T;
   enum { OUT = D > FL_BF16 ? FL_I64 : D };
   T p;
-  void start() { p = 1; }
+  void start() {
+    p = 1;
+  }
   void start(const cumulate_args &a, int64_t i, int64_t) {
     p = (T)fl_get<FL_W(D)>(((const FL_S(D) *)a.x)[i]);
   }
-  void then(const run &o, const cumulate_args &) { p *= o.p; }
+  void then(const run &o, const cumulate_args &) {
+    p *= o.p;
+  }
   void put(const cumulate_args &a, int64_t i) const {
     ((FL_S(OUT) *)a.y)[i] = fl_put<FL_S(OUT)>(p);
   }
@@ -44,6 +48,28 @@ template <int D> struct run<CUMULATE_EXTREME, D> {
   void put(const cumulate_args &a, int64_t i) const {
     ((FL_S(D) *)a.y)[i] = fl_put<FL_S(D)>(v);
     a.at[i] = at + a.base;
+  }
+};
+
+/* m + log(s); equal infinities have no difference. */
+template <int D> struct run<CUMULATE_LOGS, D> {
+  double m, s;
+  void start() {
+    m = -(double)INFINITY;
+    s = 0;
+  }
+  void start(const cumulate_args &a, int64_t i, int64_t) {
+    m = (double)fl_get<FL_W(D)>(((const FL_S(D) *)a.x)[i]);
+    s = 1;
+  }
+  void then(const run &o, const cumulate_args &) {
+    double top = o.m > m || o.m != o.m ? o.m : m;
+    s = (top == m ? s : s * exp(m - top)) +
+        (top == o.m ? o.s : o.s * exp(o.m - top));
+    m = top;
+  }
+  void put(const cumulate_args &a, int64_t i) const {
+    ((FL_S(D) *)a.y)[i] = fl_put<FL_S(D)>((FL_W(D))(m + log(s)));
   }
 };
 

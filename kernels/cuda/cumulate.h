@@ -3,7 +3,7 @@
 #ifndef FL_CUDA_CUMULATE_H
 #define FL_CUDA_CUMULATE_H
 
-enum { CUMULATE_PROD, CUMULATE_EXTREME };
+enum { CUMULATE_PROD, CUMULATE_EXTREME, CUMULATE_LOGS };
 
 typedef struct cumulate_args {
   const void *x;

@@ -101,3 +101,9 @@ void compose_unflatten(fli_composing *g) {
          (size_t)(m->ndim - dim - 1) * sizeof *shape);
   g->out[0] = fli_v_reshape(&g->e, g->in[0], m->ndim - 1 + n, shape);
 }
+
+void compose_diagflat(fli_composing *g) {
+  const fl_meta *m = fli_meta(g->in[0]);
+  int64_t n = fl_numel(m->ndim, m->shape);
+  g->out[0] = RUN_A(diag, g->attrs, fli_v_reshape(&g->e, g->in[0], 1, &n));
+}

@@ -179,6 +179,11 @@ void grad_copysign(fli_grad *g) {
                    MUL(RUN(sign, g->in[0]), RUN(copysign, NUM(1), g->in[1])));
 }
 
+void grad_ldexp(fli_grad *g) {
+  if (g->need[0])
+    g->dx[0] = RUN(ldexp, g->dy[0], g->in[1]);
+}
+
 /* Each by its share of the sum. */
 void grad_logaddexp(fli_grad *g) {
   for (int k = 0; k < 2; k++) {

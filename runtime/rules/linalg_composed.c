@@ -26,6 +26,15 @@ void compose_trace(fli_composing *g) {
   g->out[0] = SUM1(RUN_A(diagonal, &a, g->in[0]), n - 2, false);
 }
 
+/* NaN where the determinant is negative. */
+void compose_logdet(fli_composing *g) {
+  fl_value both[FL_MAX_OUT];
+  if (!is_matrix(g, g->in[0], true))
+    return;
+  RUN_ALL(slogdet, NULL, both, g->in[0]);
+  g->out[0] = RUN(where, RUN(lt, both[0], NUM(0)), NUM(NAN), both[1]);
+}
+
 /* Both get a dim of 1 beside each of their own, turned about, so that the
  * product has the blocks in place. */
 void compose_kron(fli_composing *g) {

@@ -1,5 +1,6 @@
-/* Composed operators by element, over dims and along one: angles, closeness,
- * what to do about NaN, means with their variance, differences, sorting. */
+/* Composed operators by element, over dims, of two tensors and along one dim:
+ * angles, closeness, what to do about NaN, means with their variance,
+ * distances, differences, sorting. */
 #include "../env.h"
 
 #include <float.h>
@@ -147,6 +148,187 @@ void compose_cov(fli_composing *g) {
   narrowed(g, DIV(MATMUL(x, turned), NUM(n > 0 ? n : 0)));
 }
 
+void compose_corrcoef(fli_composing *g) {
+  fl_value c = RUN(cov, wide(g, g->in[0])), d;
+  fl_attrs a = fli_attrs(&g->e, FLI_OP_diagonal);
+  if (g->e.status != FL_OK)
+    return;
+  if (fli_meta(c)->ndim == 0) {
+    narrowed(g, DIV(c, c));
+    return;
+  }
+  d = SQRT(RUN_A(diagonal, &a, c));
+  c = DIV(DIV(c, fli_v_unsqueeze(&g->e, d, 1)), fli_v_unsqueeze(&g->e, d, 0));
+  a = fli_attrs(&g->e, FLI_OP_clamp);
+  a.v[0].f = -1;
+  a.v[1].f = 1;
+  narrowed(g, RUN_A(clamp, &a, c));
+}
+
+void compose_aminmax(fli_composing *g) {
+  g->out[0] = RUN_A(amin, g->attrs, g->in[0]);
+  g->out[1] = RUN_A(amax, g->attrs, g->in[0]);
+}
+
+/* attrs: p, dim, maxnorm */
+void compose_renorm(fli_composing *g) {
+  const fl_meta *m = fli_meta(g->in[0]);
+  double most = g->attrs->v[2].f;
+  int64_t dims[FL_MAX_DIMS], n = 0;
+  if (m->ndim < 2 || !(most >= 0)) {
+    fli_env_fail(&g->e, m->ndim < 2 ? FL_ESHAPE : FL_EARG,
+                 "renorm: needs a tensor of at least 2 dims and a maxnorm that "
+                 "is not negative, got shape %s and %g",
+                 fli_shape_text(m->ndim, m->shape), most);
+    return;
+  }
+  for (int d = 0; d < m->ndim; d++)
+    if (d != g->attrs->v[1].i)
+      dims[n++] = d;
+  fl_attrs a = fli_attrs(&g->e, FLI_OP_norm);
+  a.v[0].f = g->attrs->v[0].f;
+  fli_set_list(&g->e, &a, 1, (int)n, dims);
+  a.v[2].i = true;
+  fl_value x = wide(g, g->in[0]), size = RUN_A(norm, &a, x);
+  fl_value factor = DIV(NUM(most), ADD(size, NUM(1e-7)));
+  factor = RUN(where, RUN(gt, size, NUM(most)), factor, NUM(1));
+  narrowed(g, MUL(x, factor));
+}
+
+/* --- of two --- */
+
+/* Every row of a beside every row of b. */
+void compose_cdist(fli_composing *g) {
+  const fl_meta *a = fli_meta(g->in[0]), *b = fli_meta(g->in[1]);
+  if (a->ndim < 2 || b->ndim < 2 ||
+      a->shape[a->ndim - 1] != b->shape[b->ndim - 1]) {
+    fli_env_fail(&g->e, FL_ESHAPE,
+                 "cdist: needs (..., rows, size) twice with the same size, got "
+                 "%s and %s",
+                 fli_shape_text(a->ndim, a->shape),
+                 fli_shape_text(b->ndim, b->shape));
+    return;
+  }
+  int n = (a->ndim > b->ndim ? a->ndim : b->ndim) + 1;
+  fl_value x = fli_v_unsqueeze(&g->e, g->in[0], a->ndim - 1);
+  fl_value y = fli_v_unsqueeze(&g->e, g->in[1], b->ndim - 2);
+  fl_attrs p = fli_attrs(&g->e, FLI_OP_norm);
+  p.v[0].f = g->attrs->v[0].f;
+  fli_set_list(&g->e, &p, 1, 1, (int64_t[]){n - 1});
+  g->out[0] = RUN_A(norm, &p, SUB(x, y));
+}
+
+/* Over the last dims; a number multiplies. */
+void compose_inner(fli_composing *g) {
+  const fl_meta *m[2] = {fli_meta(g->in[0]), fli_meta(g->in[1])};
+  int64_t shape[2 * FL_MAX_DIMS], flat[2];
+  fl_value v[2];
+  int n = 0;
+  if (m[0]->ndim == 0 || m[1]->ndim == 0) {
+    g->out[0] = MUL(g->in[0], g->in[1]);
+    return;
+  }
+  for (int k = 0; k < 2; k++) {
+    int last = m[k]->ndim - 1;
+    flat[0] = fl_numel(last, m[k]->shape);
+    flat[1] = m[k]->shape[last];
+    for (int d = 0; d < last; d++)
+      shape[n++] = m[k]->shape[d];
+    v[k] = fli_v_reshape(&g->e, g->in[k], 2, flat);
+  }
+  if (flat[1] != m[0]->shape[m[0]->ndim - 1] || n > FL_MAX_DIMS) {
+    fli_env_fail(&g->e, FL_ESHAPE,
+                 "inner: needs the same last size and a result of at most %d "
+                 "dims, got %s and %s",
+                 FL_MAX_DIMS, fli_shape_text(m[0]->ndim, m[0]->shape),
+                 fli_shape_text(m[1]->ndim, m[1]->shape));
+    return;
+  }
+  g->out[0] =
+      fli_v_reshape(&g->e, MATMUL(v[0], TRANSPOSE(v[1], 0, 1)), n, shape);
+}
+
+/* --- by element, once more --- */
+
+/* The exponent by the logarithm, which may be one off at powers of 2. */
+void compose_frexp(fli_composing *g) {
+  fl_value x = wide(g, g->in[0]), zero = NUM(0);
+  if (fl_dtype_kind(fli_meta(x)->dtype) != FL_KIND_FLOAT)
+    x = CAST(x, FL_F32);
+  fl_dtype d = fl_dtype_kind(fli_meta(g->in[0])->dtype) == FL_KIND_FLOAT
+                   ? fli_meta(g->in[0])->dtype
+                   : FL_F32;
+  fl_value ok = RUN(logical_and, RUN(isfinite, x), RUN(ne, x, zero));
+  fl_value safe = RUN(where, ok, RUN(abs, x), NUM(1));
+  fl_value e = ADD(RUN(floor, RUN(log2, safe)), NUM(1));
+  fl_value m = RUN(ldexp, safe, NEG(e));
+  e = ADD(e, SUB(CAST(RUN(ge, m, NUM(1)), fli_meta(e)->dtype),
+                 CAST(RUN(lt, m, NUM(0.5)), fli_meta(e)->dtype)));
+  m = RUN(copysign, RUN(ldexp, safe, NEG(e)), x);
+  g->out[0] = CAST(RUN(where, ok, m, x), d);
+  g->out[1] = CAST(RUN(where, ok, e, zero), FL_I32);
+}
+
+void compose_float_power(fli_composing *g) {
+  fl_value v[2];
+  for (int k = 0; k < 2; k++)
+    v[k] = g->in[k].tensor ? CAST(g->in[k], FL_F64) : g->in[k];
+  g->out[0] = RUN(pow, v[0], v[1]);
+}
+
+void compose_mvlgamma(fli_composing *g) {
+  int64_t p = g->attrs->v[0].i;
+  fl_value x = wide(g, g->in[0]), y = RUN(lgamma, x);
+  if (p < 1 || p > 1000) {
+    fli_env_fail(&g->e, FL_EARG, "mvlgamma: p must be from 1 to 1000, got %lld",
+                 (long long)p);
+    return;
+  }
+  for (int64_t k = 1; k < p && g->e.status == FL_OK; k++)
+    y = ADD(y, RUN(lgamma, SUB(x, NUM((double)k / 2))));
+  narrowed(g, ADD(y, NUM((double)(p * (p - 1)) / 4 * log(M_PI))));
+}
+
+static fl_value whole(fli_composing *g, double from, double to, double step,
+                      fl_dtype d) {
+  fl_attrs a = fli_attrs(&g->e, FLI_OP_arange);
+  a.v[0].f = from;
+  a.v[1].f = to;
+  a.v[2].f = step;
+  a.v[3].i = d;
+  return fli_run(&g->e, FLI_OP_arange, &a, 0, NULL);
+}
+
+void compose_vander(fli_composing *g) {
+  const fl_meta *m = fli_meta(g->in[0]);
+  int64_t n = g->attrs->v[0].i;
+  bool rising = g->attrs->v[1].i != 0;
+  if (m->ndim == 0 || m->ndim == FL_MAX_DIMS || (n < 0 && n != FL_ATTR_NONE)) {
+    fli_env_fail(&g->e, FL_ESHAPE,
+                 "vander: needs (..., numbers) and n columns, got shape %s and "
+                 "%lld",
+                 fli_shape_text(m->ndim, m->shape), (long long)n);
+    return;
+  }
+  if (n == FL_ATTR_NONE)
+    n = m->shape[m->ndim - 1];
+  double last = (double)n;
+  fl_value e = rising ? whole(g, 0, last, 1, m->dtype)
+                      : whole(g, last - 1, -1, -1, m->dtype);
+  g->out[0] = RUN(pow, fli_v_unsqueeze(&g->e, g->in[0], m->ndim), e);
+}
+
+void compose_logspace(fli_composing *g) {
+  fl_attrs a = fli_attrs(&g->e, FLI_OP_linspace);
+  a.v[0].f = g->attrs->v[0].f;
+  a.v[1].f = g->attrs->v[1].f;
+  a.v[2].i = g->attrs->v[2].i;
+  a.v[3].i = FL_F64;
+  fl_value x = fli_run(&g->e, FLI_OP_linspace, &a, 0, NULL);
+  x = RUN(pow, NUM(g->attrs->v[3].f), x);
+  g->out[0] = CAST(x, (fl_dtype)g->attrs->v[4].i);
+}
+
 /* --- along one dim --- */
 
 static int64_t size_along(fli_composing *g, fl_value x, int64_t dim) {
@@ -181,14 +363,13 @@ void compose_diff(fli_composing *g) {
   g->out[0] = x;
 }
 
-void compose_trapezoid(fli_composing *g) {
+/* The areas between neighbours; nothing after a failure. */
+static fl_value areas(fli_composing *g) {
   fl_value y = wide(g, g->in[0]), x = g->n_in > 1 ? g->in[1] : fli_none();
   int64_t dim = g->attrs->v[1].i, n = size_along(g, y, dim);
   fl_value sums = neighbours(g, FLI_OP_add, y, (int)dim);
-  if (fli_nothing(x)) {
-    narrowed(g, MUL(SUM1(sums, dim, false), NUM(g->attrs->v[0].f / 2)));
-    return;
-  }
+  if (fli_nothing(x))
+    return MUL(sums, NUM(g->attrs->v[0].f / 2));
   x = wide(g, x);
   const fl_meta *my = fli_meta(y), *mx = fli_meta(x);
   int64_t shape[FL_MAX_DIMS], places = dim;
@@ -200,17 +381,24 @@ void compose_trapezoid(fli_composing *g) {
     places = dim - my->ndim + mx->ndim;
   if (places < 0 || mx->ndim > my->ndim ||
       (mx->ndim != 1 && mx->shape[places] != n) ||
-      (mx->ndim == 1 && mx->shape[0] != n)) {
-    fli_env_fail(&g->e, FL_ESHAPE,
-                 "trapezoid: x has shape %s, y %s; they must have as many "
-                 "elements along dim",
-                 fli_shape_text(mx->ndim, mx->shape),
-                 fli_shape_text(my->ndim, my->shape));
-    return;
-  }
+      (mx->ndim == 1 && mx->shape[0] != n))
+    return fli_env_fail(&g->e, FL_ESHAPE,
+                        "%s: x has shape %s, y %s; they must have as many "
+                        "elements along dim",
+                        g->op->info.name, fli_shape_text(mx->ndim, mx->shape),
+                        fli_shape_text(my->ndim, my->shape));
   fl_value steps = neighbours(g, FLI_OP_sub, x, (int)places);
-  sums = MUL(MUL(sums, steps), NUM(0.5));
-  narrowed(g, SUM1(sums, dim, false));
+  return MUL(MUL(sums, steps), NUM(0.5));
+}
+
+void compose_trapezoid(fli_composing *g) {
+  narrowed(g, SUM1(areas(g), g->attrs->v[1].i, false));
+}
+
+void compose_cumulative_trapezoid(fli_composing *g) {
+  fl_attrs a = fli_attrs(&g->e, FLI_OP_cumsum);
+  a.v[0].i = g->attrs->v[1].i;
+  narrowed(g, RUN_A(cumsum, &a, areas(g)));
 }
 
 void compose_argsort(fli_composing *g) {

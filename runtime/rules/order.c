@@ -1,56 +1,9 @@
-/* Running products and extremes, and what is composed of sorting: single ranks,
- * the most frequent element, places among sorted ones, distinct elements. */
+/* What is composed of sorting: single ranks, the most frequent element, places
+ * among sorted ones, distinct elements, counts. */
 #include "../env.h"
 
 #include <math.h>
 #include <string.h>
-
-/* --- running --- */
-
-static fl_value turned(fli_grad *g, int64_t dim, fl_value x) {
-  fl_attrs a = fli_attrs(&g->e, FLI_OP_flip);
-  fli_set_list(&g->e, &a, 0, 1, &dim);
-  return RUN_A(flip, &a, x);
-}
-
-/* The sum of what is still to come: products_k dy_k for all k from i on. */
-static fl_value to_come(fli_grad *g, fl_value x) {
-  int64_t dim = g->attrs->v[0].i;
-  return turned(g, dim, RUN_A(cumsum, g->attrs, turned(g, dim, x)));
-}
-
-/* x_i is a factor of all that comes from i on: their sum by x_i. At the first 0
- * of a line the products are taken without it; at later ones all is 0. */
-void grad_cumprod(fli_grad *g) {
-  fl_value x = g->in[0], dy = g->dy[0];
-  if (g->in_meta[0].ndim == 0) {
-    g->dx[0] = dy;
-    return;
-  }
-  fl_value none = RUN(eq, x, NUM(0));
-  fl_value first = RUN_A(cumsum, g->attrs, none);
-  first = RUN(logical_and, none, RUN(eq, first, fli_integer(1)));
-  fl_value y = RUN_A(cumprod, g->attrs, x);
-  fl_value without = RUN_A(cumprod, g->attrs, RUN(where, first, NUM(1), x));
-  fl_value dx = DIV(to_come(g, MUL(dy, y)), RUN(where, none, NUM(1), x));
-  g->dx[0] = RUN(where, first, to_come(g, MUL(dy, without)), dx);
-}
-
-void grad_cummax(fli_grad *g) {
-  const fl_meta *x = &g->in_meta[0];
-  fl_value dy = g->dy[0];
-  fl_attrs a = fli_attrs(&g->e, FLI_OP_scatter_add);
-  if (fli_nothing(dy))
-    return;
-  a.v[0].i = g->attrs->v[0].i;
-  fl_value zeros = fli_v_zeros(&g->e, fli_meta(dy)->dtype, x->ndim, x->shape,
-                               fl_tensor_device(dy.tensor));
-  g->dx[0] = RUN_A(scatter_add, &a, zeros, g->y[1], dy);
-}
-
-void grad_cummin(fli_grad *g) {
-  grad_cummax(g);
-}
 
 /* --- one rank of a sorted line --- */
 
@@ -133,8 +86,10 @@ void compose_median(fli_composing *g) {
                          rank(g, &s, s.places, middle)));
 }
 
+/* The order of interpolation's enum. */
+enum { LINEAR, LOWER, HIGHER, MIDPOINT, NEAREST };
+
 void compose_quantile(fli_composing *g) {
-  enum { LINEAR, LOWER, HIGHER, MIDPOINT, NEAREST };
   double q = g->attrs->v[0].f;
   int64_t how = g->attrs->v[3].i;
   fl_dtype d = fli_meta(g->in[0])->dtype;
@@ -159,6 +114,66 @@ void compose_quantile(fli_composing *g) {
   if (part > 0 && part < 1)
     y = RUN(lerp, y, rank(g, &s, s.values, (int64_t)low + 1), NUM(part));
   y = RUN(where, RUN(ne, last, last), last, y);
+  g->out[0] = shaped(g, &s, CAST(y, d));
+}
+
+/* --- the same among what is no NaN, which sorting puts last --- */
+
+/* How many those are, less one; at least 0. */
+static fl_value last_known(fli_composing *g, const line *s) {
+  fl_value n = SUM1(RUN(eq, s->values, s->values), s->dim, true);
+  return RUN(maximum, SUB(n, fli_integer(1)), fli_integer(0));
+}
+
+static fl_value at_rank(fli_composing *g, const line *s, fl_value x,
+                        fl_value k) {
+  fl_attrs a = fli_attrs(&g->e, FLI_OP_gather);
+  a.v[0].i = s->dim;
+  return RUN_A(gather, &a, x, ADD(k, fli_integer(g->e.base)));
+}
+
+void compose_nanmedian(fli_composing *g) {
+  line s = sorted(g, g->in[0], g->attrs->v[0].i, g->attrs->v[1].i != 0);
+  if (g->e.status != FL_OK)
+    return;
+  fl_value k = RUN(floor_div, last_known(g, &s), fli_integer(2));
+  g->out[0] = shaped(g, &s, at_rank(g, &s, s.values, k));
+  g->out[1] = shaped(g, &s, at_rank(g, &s, s.places, k));
+}
+
+void compose_nanquantile(fli_composing *g) {
+  double q = g->attrs->v[0].f;
+  int64_t how = g->attrs->v[3].i;
+  fl_dtype d = fli_meta(g->in[0])->dtype;
+  if (!(q >= 0 && q <= 1)) {
+    fli_env_fail(&g->e, FL_EARG, "nanquantile: q must be from 0 to 1, got %g",
+                 q);
+    return;
+  }
+  line s = sorted(g, g->in[0], g->attrs->v[1].i, g->attrs->v[2].i != 0);
+  if (g->e.status != FL_OK)
+    return;
+  fl_value n = last_known(g, &s);
+  fl_value at = MUL(CAST(n, FL_F64), NUM(q)), low = RUN(floor, at);
+  fl_value part = SUB(at, low);
+  if (how == LOWER)
+    part = MUL(part, NUM(0));
+  else if (how == HIGHER)
+    part = RUN(ceil, part);
+  else if (how == MIDPOINT)
+    part = MUL(RUN(ceil, part), NUM(0.5));
+  else if (how == NEAREST)
+    part = SUB(RUN(round, at), low);
+  if (d == FL_F16 || d == FL_BF16)
+    s.values = CAST(s.values, FL_F32);
+  low = CAST(low, FL_I64);
+  fl_value next = RUN(minimum, ADD(low, fli_integer(1)), n);
+  fl_value a = at_rank(g, &s, s.values, low);
+  fl_value b = at_rank(g, &s, s.values, next);
+  part = CAST(part, fli_meta(s.values)->dtype);
+  fl_value y = RUN(lerp, a, b, part); /* not where one is infinite */
+  y = RUN(where, RUN(eq, part, NUM(1)), b, y);
+  y = RUN(where, RUN(eq, part, NUM(0)), a, y);
   g->out[0] = shaped(g, &s, CAST(y, d));
 }
 
@@ -187,6 +202,21 @@ static fl_value counted(fli_composing *g, fl_value x, int64_t n) {
   fl_value zeros =
       fli_v_zeros(&g->e, FL_I64, 1, &n, fl_tensor_device(x.tensor));
   return RUN_A(scatter_add, &a, zeros, x, filled(g, x, FL_I64, 1));
+}
+
+/* The sum of the weights at each; sums of integers are i64, 16-bit floats are
+ * added in f32. */
+static fl_value weighed(fli_composing *g, fl_value x, fl_value weight,
+                        int64_t n) {
+  fl_dtype d = fli_meta(weight)->dtype;
+  bool whole = fl_dtype_kind(d) != FL_KIND_FLOAT;
+  fl_dtype wide = whole ? FL_I64 : d == FL_F64 ? FL_F64 : FL_F32;
+  if (g->e.status != FL_OK)
+    return fli_none();
+  fl_attrs a = first_dim(g, FLI_OP_scatter_add);
+  fl_value zeros = fli_v_zeros(&g->e, wide, 1, &n, fl_tensor_device(x.tensor));
+  weight = fli_v_reshape(&g->e, CAST(weight, wide), 1, fli_meta(x)->shape);
+  return CAST(RUN_A(scatter_add, &a, zeros, x, weight), whole ? FL_I64 : d);
 }
 
 /* Where an element differs from the one before it. */
@@ -244,6 +274,22 @@ void compose_unique(fli_composing *g) {
   g->out[2] = counted(g, which, fli_meta(values)->shape[0]);
 }
 
+void compose_unique_consecutive(fli_composing *g) {
+  const fl_meta *m = fli_meta(g->in[0]);
+  int64_t n = fl_numel(m->ndim, m->shape);
+  fl_value x = fli_v_reshape(&g->e, g->in[0], 1, &n);
+  fl_value first = starts(g, x, 0, n);
+  fl_value values = RUN(masked_select, x, first);
+  fl_attrs sum = first_dim(g, FLI_OP_cumsum);
+  fl_value which = RUN_A(cumsum, &sum, first); /* from 1 */
+  which = ADD(which, fli_integer(g->e.base - 1));
+  if (g->e.status != FL_OK)
+    return;
+  g->out[0] = values;
+  g->out[1] = RESHAPE(which, m);
+  g->out[2] = counted(g, which, fli_meta(values)->shape[0]);
+}
+
 /* --- places --- */
 
 /* How many of a sorted line are before each of v (`right`: or equal it): both
@@ -297,13 +343,44 @@ void compose_bucketize(fli_composing *g) {
   search(g, g->in[1], g->in[0], g->attrs->v[0].i != 0);
 }
 
+/* Found where it would be put. */
+void compose_isin(fli_composing *g) {
+  const fl_meta *m = fli_meta(g->in[1]), *mx = fli_meta(g->in[0]);
+  int64_t n = fl_numel(m->ndim, m->shape);
+  fl_value seq = fli_v_reshape(&g->e, g->in[1], 1, &n), hit, both[FL_MAX_OUT];
+  bool invert = g->attrs->v[0].i != 0;
+  if (!g->in[0].tensor)
+    fli_env_fail(&g->e, FL_EARG, "isin: x must be a tensor, got a number");
+  if (g->e.status != FL_OK)
+    return;
+  if (n == 0) {
+    hit = filled(g, g->in[0], FL_BOOL, 0);
+  } else {
+    RUN_ALL(sort, NULL, both, seq);
+    search(g, both[0], g->in[0], false);
+    fl_value at = RUN(minimum, g->out[0], fli_integer(n - 1 + g->e.base));
+    hit = RUN(eq, RUN(take, both[0], at), g->in[0]);
+  }
+  g->out[0] = invert ? RUN(logical_not, hit) : RESHAPE(hit, mx);
+}
+
 void compose_bincount(fli_composing *g) {
-  const fl_meta *m = fli_meta(g->in[0]);
+  const fl_meta *m = fli_meta(g->in[0]), *mw;
   int64_t most = 0, bins = g->attrs->v[0].i, n = fl_numel(m->ndim, m->shape);
+  fl_value weight = g->n_in > 1 ? g->in[1] : fli_none();
   if (bins < 0) {
     fli_env_fail(&g->e, FL_EARG,
                  "bincount: minlength must not be negative, got %lld",
                  (long long)bins);
+    return;
+  }
+  mw = fli_meta(weight);
+  if (!fli_nothing(weight) && (!weight.tensor || !fli_same_shape(m, mw))) {
+    fli_env_fail(&g->e, FL_ESHAPE,
+                 "bincount: the weights must have the shape of x, %s, not %s",
+                 fli_shape_text(m->ndim, m->shape),
+                 weight.tensor ? fli_shape_text(mw->ndim, mw->shape)
+                               : "be a number");
     return;
   }
   fl_value x = fli_v_reshape(&g->e, g->in[0], 1, &n);
@@ -318,5 +395,6 @@ void compose_bincount(fli_composing *g) {
     if (most - g->e.base + 1 > bins)
       bins = most - g->e.base + 1;
   }
-  g->out[0] = counted(g, x, bins);
+  g->out[0] =
+      fli_nothing(weight) ? counted(g, x, bins) : weighed(g, x, weight, bins);
 }

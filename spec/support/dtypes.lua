@@ -78,9 +78,10 @@ function M.results(row, args)
     local d
     if f then
       d = promote_all(inputs(args, names))
-      local float = kind[d] == 3
+      local float = d and kind[d] == 3
       if f == "complex" then d = part[d] and d or whole[d] or "c64" end
       if f == "real" or f == "float" or f == "wide" then d = part[d] or d end
+      d = d or "i64" -- an optional input that is not there
       float = float or kind[d] >= 3
       if f == "float" and not float then d = "f32" end
       if f == "acc" and not float then d = "i64" end

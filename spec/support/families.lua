@@ -4,6 +4,7 @@ return {
   "shape",
   "reduce",
   "math",
+  "statistics",
   "norm",
   "index",
   "conv",

@@ -40,7 +40,14 @@ local functions = {
 for name in ("block_diag fliplr flipud rot90 take_along_dim"):gmatch "%S+" do
   functions[name] = "flare.stacks"
 end
+for name in ("cartesian_prod combinations convolve dsplit equal gradient hsplit interp multi_dot "
+    .. "polyval tensor_split tensorinv tensorsolve tril_indices triu_indices vsplit"
+    ):gmatch "%S+" do
+  functions[name] = "flare.arrays"
+end
 local methods = {
+  dsplit = "flare.arrays", equal = "flare.arrays", hsplit = "flare.arrays",
+  tensor_split = "flare.arrays", vsplit = "flare.arrays",
   fliplr = "flare.stacks", flipud = "flare.stacks", rot90 = "flare.stacks",
   take_along_dim = "flare.stacks",
   rearrange = "flare.rearrange", reduce = "flare.rearrange", tensordot = "flare.einsum",

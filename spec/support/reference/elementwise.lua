@@ -424,6 +424,15 @@ function R.addcdiv(a)
   return A.map(function(x, y, z) return x + value * y / z end, a.x, a.a, a.b)
 end
 
+local function times_power(x, n)
+  if n ~= n then return n end
+  while n > 1000 and x ~= 0 and abs(x) < inf do x, n = x * 2.0 ^ 1000, n - 1000 end
+  while n < -1000 and x ~= 0 and x == x and abs(x) < inf do x, n = x * 2.0 ^ -1000, n + 1000 end
+  if x == 0 or x ~= x or abs(x) == inf then return x end
+  return x * 2.0 ^ n
+end
+function R.ldexp(a) return A.map(times_power, a.a, a.n) end
+
 for name, f in pairs(require "spec.support.reference.special" (R)) do
   R[name] = function(a)
     if a.a then return A.map(f, a.a, a.x) end

@@ -1,5 +1,7 @@
 --- References of the Fourier transforms, by the definition, and of windows.
 local A = require "spec.support.array"
+local special = require "spec.support.reference.special"(
+  require "spec.support.reference.elementwise")
 
 local R = {}
 local pi, cos, sin = math.pi, math.cos, math.sin
@@ -78,6 +80,19 @@ end
 function R.hann_window(a) return window(a, 0.5, 0.5, 0) end
 function R.hamming_window(a) return window(a, a.alpha or 0.54, a.beta or 0.46, 0) end
 function R.blackman_window(a) return window(a, 0.42, 0.5, 0.08) end
+
+-- f of places from -1 to 1
+local function around(a, f)
+  local last = (a.periodic == false) and a.n - 1 or a.n
+  return A.build({a.n}, function(_, k) return a.n == 1 and 1 or f(2 * (k - 1) / last - 1) end)
+end
+function R.bartlett_window(a) return around(a, function(t) return 1 - math.abs(t) end) end
+function R.kaiser_window(a)
+  local beta = a.beta or 12
+  return around(a, function(t)
+    return special.i0(beta * math.sqrt(math.max(1 - t * t, 0))) / special.i0(beta)
+  end)
+end
 
 -- --- complex tensors: results are pairs ---
 

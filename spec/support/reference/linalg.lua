@@ -109,6 +109,13 @@ function R.slogdet(a)
   }
 end
 
+function R.logdet(a)
+  return M.each(a.x, {}, function(x)
+    local d = M.det(x)
+    return d < 0 and 0/0 or math.log(d)
+  end)
+end
+
 local function orthonormal(u, dtype)
   return near(M.mul(M.turn(u), u), M.eye(#u[1]), dtype, "columns")
 end

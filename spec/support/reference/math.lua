@@ -274,8 +274,10 @@ end
 function R.bincount(a)
   local n = a.minlength or 0
   for k = 1, A.count(a.x.shape) do n = math.max(n, a.x[k]) end
-  local out = A.zeros({n}, "i64")
-  for k = 1, A.count(a.x.shape) do out[a.x[k]] = out[a.x[k]] + 1 end
+  local out = A.zeros({n}, a.weight and a.weight.dtype or "i64")
+  for k = 1, A.count(a.x.shape) do
+    out[a.x[k]] = out[a.x[k]] + (a.weight and a.weight[k] or 1)
+  end
   return out
 end
 

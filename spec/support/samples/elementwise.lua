@@ -171,6 +171,12 @@ S.polygamma = of_gamma("x", "n", function(shape, seed, k)
 end, {"x"})
 table.insert(S.polygamma, {x = A.new({4}, {0.5, 1, 20, 300}), n = A.new({3, 1}, {1, 3, 12}),
   _grad = false, _dtypes = "f64 f32"})
+S.ldexp = of_gamma("a", "n", function(shape, seed, k)
+  if k == 2 then return A.whole(shape, -3, 3, seed, "f64") end
+  return A.fill(shape, {seed = seed})
+end, {"a"})
+table.insert(S.ldexp, {a = A.new({5, 1}, {1, -3, 0, inf, nan}),
+  n = A.new({4}, {0, 1e9, -1e9, 2000}), _grad = false, _dtypes = "f64"})
 for _, name in ipairs {"igamma", "igammac", "gamma_da", "gamma_daa"} do
   S[name] = of_gamma("a", "x", function(shape, seed)
     return A.fill(shape, {from = 0.4, to = 5, seed = seed})

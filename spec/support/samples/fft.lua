@@ -40,13 +40,15 @@ S.irdft = {
   {x = f{3, 2}, n = 6, _refused = "needs n / 2 %+ 1 = 4"},
   {x = f{3, 2}, n = 0, _refused = "irdft"}, {x = f{3, 2}, n = -4, _refused = "irdft"},
 }
-for _, name in ipairs {"hann_window", "hamming_window", "blackman_window"} do
+for _, name in ipairs {"hann_window", "hamming_window", "blackman_window", "bartlett_window",
+    "kaiser_window"} do
   S[name] = {
     {n = 8}, {n = 7}, {n = 7, periodic = false}, {n = 1}, {n = 1, periodic = false}, {n = 0},
     {n = 2, periodic = false}, {n = 16, dtype = "f64"}, {n = 5, dtype = "bf16"},
     {n = -1, _refused = "must not be negative"},
   }
 end
+table.insert(S.kaiser_window, {n = 9, beta = 3, dtype = "f64"})
 table.insert(S.hamming_window, {n = 9, alpha = 0.5, beta = 0.25, dtype = "f64"})
 
 -- --- complex tensors ---

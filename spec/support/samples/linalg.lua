@@ -95,6 +95,7 @@ S.inv = squares(e, {
 })
 S.det = squares(e, {{x = A.new({2, 2}, {0, 1, 1, 0})}})
 S.slogdet = squares(e, {{x = A.new({2, 2}, {0, 1, 1, 0}), _grad = false}})
+S.logdet = squares(e, {{x = A.new({2, 2}, {0, 1, 1, 0}), _grad = false}})
 S.matrix_exp = squares(function(s) return e(s, 0) end, {
   {x = f({3, 3}, {from = -9, to = 9}), _grad = false, _dtypes = "f64"}})
 

@@ -122,7 +122,8 @@ local function running(make)
 end
 S.cumprod = running(function(shape) return f(shape, {from = 0.7, to = 1.3}) end)
 table.insert(S.cumprod, {x = A.new({2, 4}, {1, 0, 2, 3, 4, 5, 0.5, 2}), dim = 2})
-table.insert(S.cumprod, {x = A.new({5}, {2, 0, 3, 0, 5}), dim = 1, _grad = false})
+table.insert(S.cumprod, {x = A.new({5}, {2, 0, 3, 0, 5}), dim = 1})
+table.insert(S.cumprod, {x = A.new({2, 7}, {0, 2, 0, 0, 3, 5, 0, 1, 2, 3, 4, 5, 6, 0}), dim = 2})
 for _, name in ipairs {"cummax", "cummin"} do
   S[name] = running(f)
   table.insert(S[name], {x = ties, dim = 1, _grad = false})
@@ -175,6 +176,10 @@ end
 S.bincount = {
   {x = A.whole({9}, 1, 4)}, {x = A.whole({2, 3}, 1, 4), minlength = 6}, {x = A.whole({0}, 1, 4)},
   {x = A.whole({}, 1, 4)}, {x = A.whole({3}, 1, 4), minlength = -1, _refused = "negative"},
+  {x = A.whole({9}, 1, 4), weight = f{9}}, {x = A.whole({2, 3}, 1, 4), weight = f{2, 3},
+    minlength = 6}, {x = A.whole({0}, 1, 4), weight = f{0}},
+  {x = A.whole({3}, 1, 4), weight = f{2}, _refused = "the shape of x"},
+  {x = A.whole({3}, 1, 4), weight = 2, _refused = "the shape of x"},
 }
 
 return S

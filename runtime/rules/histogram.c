@@ -1,0 +1,115 @@
+/* Histograms: how many elements are in each of equal parts of a range. */
+#include "../env.h"
+
+#include <math.h>
+
+typedef struct range {
+  fl_value low, high; /* 0-d, in the dtype that is computed in */
+  int64_t bins;
+  double pad; /* around data that is all the same */
+} range;
+
+/* From the attributes, or from the data where they are NaN or both the same. */
+static bool find_range(fli_composing *g, fl_value x, double low, double high,
+                       range *r) {
+  const fl_meta *m = fli_meta(x);
+  bool given = low == low && high == high && low != high;
+  if (r->bins < 1 || (given && !(low < high && high - low < INFINITY))) {
+    fli_env_fail(&g->e, FL_EARG,
+                 "%s: needs at least 1 bin and a finite range that rises, got "
+                 "%lld bins from %g to %g",
+                 g->op->info.name, (long long)r->bins, low, high);
+    return false;
+  }
+  if (g->e.status != FL_OK)
+    return false;
+  bool none = fl_numel(m->ndim, m->shape) == 0;
+  if (given || none) {
+    fl_value zero =
+        fli_v_zeros(&g->e, m->dtype, 0, NULL, fl_tensor_device(x.tensor));
+    r->low = ADD(zero, NUM(given ? low : low == high ? low : 0));
+    r->high = ADD(zero, NUM(given ? high : low == high ? low + 1 : 1));
+    return true;
+  }
+  fl_value least = RUN(amin, x), most = RUN(amax, x);
+  fl_value same = RUN(eq, least, most);
+  r->low = RUN(where, same, SUB(least, NUM(r->pad)), least);
+  r->high = RUN(where, same, ADD(most, NUM(r->pad)), most);
+  return true;
+}
+
+/* Counts, or sums of weights, of x and weight with one dim, in `kept`. */
+static fl_value counts(fli_composing *g, fl_value x, fl_value weight,
+                       const range *r, fl_dtype kept) {
+  fl_value at = DIV(SUB(x, r->low), SUB(r->high, r->low));
+  at = RUN(floor, MUL(at, NUM((double)r->bins)));
+  fl_attrs a = fli_attrs(&g->e, FLI_OP_clamp);
+  a.v[0].f = 0;
+  a.v[1].f = (double)(r->bins - 1);
+  fl_value inside = RUN(logical_and, RUN(ge, x, r->low), RUN(le, x, r->high));
+  at = RUN_A(clamp, &a, RUN(where, inside, at, NUM(0)));
+  at = ADD(CAST(at, FL_I64), fli_integer(g->e.base));
+  fl_value one = CAST(inside, kept);
+  if (!fli_nothing(weight))
+    one = RUN(where, inside, CAST(weight, kept), NUM(0));
+  if (g->e.status != FL_OK)
+    return fli_none();
+  fl_value zeros =
+      fli_v_zeros(&g->e, kept, 1, &r->bins, fl_tensor_device(x.tensor));
+  a = fli_attrs(&g->e, FLI_OP_scatter_add);
+  a.v[0].i = 0;
+  return RUN_A(scatter_add, &a, zeros, at, one);
+}
+
+/* In one dim; integers and f64 as f64, the other floats as f32. */
+static fl_value line_of(fli_composing *g, fl_value x) {
+  const fl_meta *m = fli_meta(x);
+  int64_t n = fl_numel(m->ndim, m->shape);
+  bool wide = m->dtype == FL_F64 || fl_dtype_kind(m->dtype) != FL_KIND_FLOAT;
+  return fli_v_reshape(&g->e, CAST(x, wide ? FL_F64 : FL_F32), 1, &n);
+}
+
+void compose_histc(fli_composing *g) {
+  const fl_attr *v = g->attrs->v;
+  range r = {.bins = v[0].i, .pad = 1};
+  fl_value x = line_of(g, g->in[0]);
+  if (find_range(g, x, v[1].f, v[2].f, &r))
+    g->out[0] =
+        CAST(counts(g, x, fli_none(), &r, FL_I64), fli_meta(g->in[0])->dtype);
+}
+
+/* attrs: bins, min, max, density */
+void compose_histogram(fli_composing *g) {
+  const fl_attr *v = g->attrs->v;
+  range r = {.bins = v[0].i, .pad = 0.5};
+  const fl_meta *m = fli_meta(g->in[0]);
+  fl_value x = line_of(g, g->in[0]);
+  fl_value weight = g->n_in > 1 ? g->in[1] : fli_none();
+  if (weight.tensor && !fli_same_shape(m, fli_meta(weight))) {
+    fli_env_fail(&g->e, FL_ESHAPE,
+                 "histogram: the weights must have the shape of x, %s",
+                 fli_shape_text(m->ndim, m->shape));
+    return;
+  }
+  if (!fli_nothing(weight) && !weight.tensor) {
+    fli_env_fail(&g->e, FL_EARG, "histogram: weight must be a tensor");
+    return;
+  }
+  if (!find_range(g, x, v[1].f, v[2].f, &r))
+    return;
+  fl_dtype wide = fli_meta(x)->dtype;
+  fl_dtype d = fl_dtype_kind(m->dtype) == FL_KIND_FLOAT ? m->dtype : FL_F32;
+  fl_value y = weight.tensor ? counts(g, x, line_of(g, weight), &r, wide)
+                             : CAST(counts(g, x, fli_none(), &r, FL_I64), wide);
+  fl_attrs a = fli_attrs(&g->e, FLI_OP_arange);
+  a.v[0].f = 0;
+  a.v[1].f = (double)(r.bins + 1);
+  a.v[3].i = wide;
+  fl_value step = fli_run(&g->e, FLI_OP_arange, &a, 0, NULL);
+  fl_value width = DIV(SUB(r.high, r.low), NUM((double)r.bins));
+  fl_value edges = ADD(MUL(step, width), r.low);
+  if (v[3].i)
+    y = DIV(y, MUL(SUM(y, 0, NULL, false), width));
+  g->out[0] = CAST(y, d);
+  g->out[1] = CAST(edges, d);
+}
