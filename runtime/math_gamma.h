@@ -58,7 +58,7 @@ static inline float fl_lgamma_f32(float x) {
   sine = sine * rr - 5.1677127800499694;
   sine = fabs((sine * rr + FL_PI) * r);
   double main = y < 2.5 ? mid : far;
-  double more = log(a < 0.5 ? FL_PI * up / sine : 1 / up);
+  double more = log((a < 0.5 ? FL_PI * up : 1) / (a < 0.5 ? sine : up));
   double sum = a < 0.5 ? more - main : more + main;
   return fabs(a) == (double)INFINITY ? INFINITY : (float)sum;
 }

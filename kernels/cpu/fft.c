@@ -207,6 +207,14 @@ static fl_status make_chirp(const fl_launch *l, plan *p, plan inner[3],
   return FL_OK;
 }
 
+/* From real to imaginary elements of w lines: so that of two buffers no two
+ * planes lie at the same place of a page, where writing one would hold up
+ * reading the other. */
+static int64_t apart(int64_t n, int64_t w, bool wide) {
+  int64_t row = w * (wide ? 8 : 4), page = 4096;
+  return ((n * row + page - 1) / page * page + page / 4 + row - 1) / row;
+}
+
 /* How many lines are done side by side. */
 static int64_t width_of(const job *j, int64_t longest, bool alone) {
   int64_t w = alone ? 1 : BUFFER / longest;
@@ -240,6 +248,8 @@ static fl_status run(const fl_launch *l, job *j, int dim, int64_t size) {
   if (j->half && !(j->roots = all_roots(l, j->n, size + 1, wide, &pairs)))
     return FL_ENOMEM;
   j->width = width_of(j, longest, alone);
+  p.far = apart(p.n, j->width, wide);
+  parts[0].far = apart(longest, j->width, wide);
   int64_t groups = (j->lines + j->width - 1) / j->width,
           worth = GRAIN / (longest * j->width) + 1;
   j->grain = (groups + SHARES - 1) / SHARES;
