@@ -184,6 +184,13 @@ for _, name in ipairs {"igamma", "igammac", "gamma_da", "gamma_daa"} do
   table.insert(S[name], {a = A.new({4, 1}, {0.1, 1, 7.5, 30}), x = A.new({4}, {0.25, 1, 8, 25}),
     _grad = false, _dtypes = "f64 f32"})
 end
+for _, d in ipairs {"i64", "i32", "i16", "i8", "u8"} do
+  table.insert(S.ldexp, {a = A.whole({2, 3}, 1, 9, 1, d), n = A.whole({3}, 0, 4, 2, d)})
+  table.insert(S.polygamma, {x = A.whole({2, 3}, 1, 9, 1, d), n = A.whole({3}, 0, 3, 2, d)})
+  for _, name in ipairs {"igamma", "igammac", "gamma_da", "gamma_daa"} do
+    table.insert(S[name], {a = A.whole({2, 3}, 1, 6, 1, d), x = A.whole({3}, 1, 7, 2, d)})
+  end
+end
 for _, name in ipairs {"gamma_da", "gamma_daa"} do -- igamma's second gradient is made of them
   for _, s in ipairs(S[name]) do s._grad = false end
 end

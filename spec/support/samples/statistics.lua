@@ -34,7 +34,7 @@ S.logspace = {
 S.diagflat = {
   {x = f{3}}, {x = f{2, 2}, offset = 1}, {x = f{}}, {x = f{0}}, {x = f{2}, offset = -2},
 }
-local powers = "f64 f32 f16 bf16 i64 i32 u8"
+local powers = "f64 f32 f16 bf16 i64 i32 i16 i8 u8"
 S.vander = {
   {x = f{4}, _dtypes = powers}, {x = f{3}, n = 5, increasing = true, _dtypes = powers},
   {x = f{2, 3}, n = 2, _dtypes = powers}, {x = f{3}, n = 0, _dtypes = powers},
