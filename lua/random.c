@@ -138,8 +138,8 @@ typedef struct filling {
 } filling;
 
 /* x, up to two numbers, a table of options. */
-static void begin(lua_State *L, filling *f, const char *where, bool floats,
-                  double a, double b) {
+static void begin(lua_State *L, filling *f, const char *where, int most,
+                  bool floats, double a, double b) {
   static const char *const options[] = {"generator", NULL};
   f->st = fll_enter(L);
   f->where = where;
@@ -154,6 +154,9 @@ static void begin(lua_State *L, filling *f, const char *where, bool floats,
       continue;
     if (lua_type(L, i) != LUA_TNUMBER)
       fll_error(L, "%s: expected a number, got %s", where, fll_typename(L, i));
+    if (i - 1 > most)
+      fll_error(L, "%s takes %d number%s and a table of options", where, most,
+                most == 1 ? "" : "s");
     f->v[i - 2] = lua_tonumber(L, i);
     f->n = i - 1;
   }
@@ -196,7 +199,9 @@ static fl_tensor *draw(filling *f, const char *op, fl_attrs *attrs, int at) {
 static int fill(lua_State *L, const char *where, const char *op, double a,
                 double b) {
   filling f;
-  begin(L, &f, where, a == a, a, b);
+  fl_lua *st = fll_enter(L);
+  int most = fl_op_get(fl_op_find(st->rt, op))->n_attr - 2;
+  begin(L, &f, where, most, a == a, a, b);
   const fl_op *row = fl_op_find(f.st->rt, op);
   fl_attrs attrs = *fl_op_defaults(row);
   for (int k = 0; k < fl_op_get(row)->n_attr - 2; k++)
@@ -251,7 +256,7 @@ static double range_of(fl_dtype d) {
  * that are below high. */
 static int random_(lua_State *L) {
   filling f;
-  begin(L, &f, "random_", false, 0, 0);
+  begin(L, &f, "random_", 2, false, 0, 0);
   fl_attrs attrs = *fl_op_defaults(fl_op_find(f.st->rt, "randint"));
   double low = f.n == 2 ? f.v[0] : 0;
   double high = f.n == 2 ? f.v[1] : f.n == 1 ? f.v[0] : range_of(f.m->dtype);
@@ -270,7 +275,7 @@ static int bernoulli_(lua_State *L) {
     return fll_run(L, st, fll_findop(st, "bernoulli"), true);
   }
   fll_tensor *given = fll_test(L, 2);
-  begin(L, &f, "bernoulli_", false, 0, 0);
+  begin(L, &f, "bernoulli_", 1, false, 0, 0);
   fl_operand p[3] = {{.tensor = given ? given->t : NULL, .dtype = FL_NODTYPE},
                      {.dtype = FL_NODTYPE},
                      {.dtype = FL_NODTYPE}};

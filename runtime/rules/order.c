@@ -375,12 +375,12 @@ void compose_bincount(fli_composing *g) {
     return;
   }
   mw = fli_meta(weight);
-  if (!fli_nothing(weight) && (!weight.tensor || !fli_same_shape(m, mw))) {
+  if (fli_is_number(weight) || (weight.tensor && !fli_same_shape(m, mw))) {
     fli_env_fail(&g->e, FL_ESHAPE,
-                 "bincount: the weights must have the shape of x, %s, not %s",
+                 "bincount: weight must have the shape of x, %s, got %s",
                  fli_shape_text(m->ndim, m->shape),
                  weight.tensor ? fli_shape_text(mw->ndim, mw->shape)
-                               : "be a number");
+                               : "a number (minlength goes by name)");
     return;
   }
   fl_value x = fli_v_reshape(&g->e, g->in[0], 1, &n);

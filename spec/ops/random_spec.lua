@@ -159,6 +159,7 @@ describe("filling in place", function()
     end
     local x = flare.zeros(3)
     refused("exponential_: expected a number, got string", x.exponential_, x, "2")
+    refused("exponential_ takes 1 number and a table of options", x.exponential_, x, 1, 2)
     refused("exponential: rate must be above 0, got -1", x.exponential_, x, -1)
     refused("geometric: p must be above 0 and at most 1, got nan", x.geometric_, x)
     refused("normal_: expected floats, got i64", x:to("i64").normal_, x:to "i64")

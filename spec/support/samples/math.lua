@@ -179,7 +179,7 @@ S.bincount = {
   {x = A.whole({9}, 1, 4), weight = f{9}}, {x = A.whole({2, 3}, 1, 4), weight = f{2, 3},
     minlength = 6}, {x = A.whole({0}, 1, 4), weight = f{0}},
   {x = A.whole({3}, 1, 4), weight = f{2}, _refused = "the shape of x"},
-  {x = A.whole({3}, 1, 4), weight = 2, _refused = "the shape of x"},
+  {x = A.whole({3}, 1, 4), weight = 2, _refused = "minlength goes by name"},
 }
 
 return S
