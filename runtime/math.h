@@ -59,6 +59,13 @@ FL_SIMD2(hypot)
 #define __FP_FAST_FMAF 1
 #endif
 
+/* A loop with a call that is not inlined is not vectorised. */
+#ifdef __CUDACC_RTC__
+#define FL_INLINE static inline
+#else
+#define FL_INLINE static inline __attribute__((always_inline))
+#endif
+
 #define FL_LN2       0.69314718055994530942
 #define FL_LOG2E     1.44269504088896340736
 #define FL_LOG10E    0.43429448190325182765
@@ -71,39 +78,49 @@ FL_SIMD2(hypot)
 #define FL_SELU_A 1.6732632423543772848
 #define FL_SELU_S 1.0507009873554804934
 
+#define FL_LIBM_NAMES(X)                                                       \
+  X(sqrt)                                                                      \
+  X(exp)                                                                       \
+  X(exp2)                                                                      \
+  X(expm1)                                                                     \
+  X(log)                                                                       \
+  X(log2)                                                                      \
+  X(log10)                                                                     \
+  X(log1p) X(sin) X(cos) X(tan) X(asin) X(acos) X(atan) X(sinh) X(cosh)        \
+      X(tanh) X(asinh) X(acosh) X(atanh) X(erf) X(erfc) X(cbrt)
+
 #ifndef __cplusplus
-#define FL_GENERIC1(name, x) _Generic((x), float : name##f, default : name)(x)
-#define fl_exp(x)            FL_GENERIC1(exp, x)
-#define fl_exp2(x)           FL_GENERIC1(exp2, x)
-#define fl_expm1(x)          FL_GENERIC1(expm1, x)
-#define fl_log(x)            FL_GENERIC1(log, x)
-#define fl_log2(x)           FL_GENERIC1(log2, x)
-#define fl_log10(x)          FL_GENERIC1(log10, x)
-#define fl_log1p(x)          FL_GENERIC1(log1p, x)
-#define fl_sqrt(x)           FL_GENERIC1(sqrt, x)
-#define fl_sin(x)            FL_GENERIC1(sin, x)
-#define fl_cos(x)            FL_GENERIC1(cos, x)
-#define fl_tan(x)            FL_GENERIC1(tan, x)
-#define fl_asin(x)           FL_GENERIC1(asin, x)
-#define fl_acos(x)           FL_GENERIC1(acos, x)
-#define fl_atan(x)           FL_GENERIC1(atan, x)
-#define fl_sinh(x)           FL_GENERIC1(sinh, x)
-#define fl_cosh(x)           FL_GENERIC1(cosh, x)
-#define fl_tanh(x)           FL_GENERIC1(tanh, x)
-#define fl_asinh(x)          FL_GENERIC1(asinh, x)
-#define fl_acosh(x)          FL_GENERIC1(acosh, x)
-#define fl_atanh(x)          FL_GENERIC1(atanh, x)
-#define fl_erf(x)            FL_GENERIC1(erf, x)
-#define fl_erfc(x)           FL_GENERIC1(erfc, x)
-#define fl_cbrt(x)           FL_GENERIC1(cbrt, x)
-#define fl_atan2(a, b)       FL_FLOATS2(fl_atan2, a, b)
-#define fl_hypot(a, b)       FL_FLOATS2(fl_hypot, a, b)
-#define fl_copysign(a, b)    FL_FLOATS2(fl_copysign, a, b)
-#define fl_ldexp(a, b)       FL_FLOATS2(fl_ldexp, a, b)
-#define fl_logaddexp(a, b)   FL_FLOATS2(fl_logaddexp, a, b)
-#define fl_logaddexp2(a, b)  FL_FLOATS2(fl_logaddexp2, a, b)
-#define fl_xlogy(a, b)       FL_FLOATS2(fl_xlogy, a, b)
-#define fl_xlog1py(a, b)     FL_FLOATS2(fl_xlog1py, a, b)
+#define fl_sqrt(x)          FL_FLOATS1(fl_sqrt, x)
+#define fl_exp(x)           FL_FLOATS1(fl_exp, x)
+#define fl_exp2(x)          FL_FLOATS1(fl_exp2, x)
+#define fl_expm1(x)         FL_FLOATS1(fl_expm1, x)
+#define fl_log(x)           FL_FLOATS1(fl_log, x)
+#define fl_log2(x)          FL_FLOATS1(fl_log2, x)
+#define fl_log10(x)         FL_FLOATS1(fl_log10, x)
+#define fl_log1p(x)         FL_FLOATS1(fl_log1p, x)
+#define fl_sin(x)           FL_FLOATS1(fl_sin, x)
+#define fl_cos(x)           FL_FLOATS1(fl_cos, x)
+#define fl_tan(x)           FL_FLOATS1(fl_tan, x)
+#define fl_asin(x)          FL_FLOATS1(fl_asin, x)
+#define fl_acos(x)          FL_FLOATS1(fl_acos, x)
+#define fl_atan(x)          FL_FLOATS1(fl_atan, x)
+#define fl_sinh(x)          FL_FLOATS1(fl_sinh, x)
+#define fl_cosh(x)          FL_FLOATS1(fl_cosh, x)
+#define fl_tanh(x)          FL_FLOATS1(fl_tanh, x)
+#define fl_asinh(x)         FL_FLOATS1(fl_asinh, x)
+#define fl_acosh(x)         FL_FLOATS1(fl_acosh, x)
+#define fl_atanh(x)         FL_FLOATS1(fl_atanh, x)
+#define fl_erf(x)           FL_FLOATS1(fl_erf, x)
+#define fl_erfc(x)          FL_FLOATS1(fl_erfc, x)
+#define fl_cbrt(x)          FL_FLOATS1(fl_cbrt, x)
+#define fl_atan2(a, b)      FL_FLOATS2(fl_atan2, a, b)
+#define fl_hypot(a, b)      FL_FLOATS2(fl_hypot, a, b)
+#define fl_copysign(a, b)   FL_FLOATS2(fl_copysign, a, b)
+#define fl_logaddexp(a, b)  FL_FLOATS2(fl_logaddexp, a, b)
+#define fl_xlogy(a, b)      FL_FLOATS2(fl_xlogy, a, b)
+#define fl_ldexp(a, b)      FL_FLOATS2(fl_ldexp, a, b)
+#define fl_logaddexp2(a, b) FL_FLOATS2(fl_logaddexp2, a, b)
+#define fl_xlog1py(a, b)    FL_FLOATS2(fl_xlog1py, a, b)
 
 #define FL_TYPED1(f, x)                                                        \
   _Generic((x), float : f##_f32, double : f##_f64, default : f##_i64)(x)
@@ -143,6 +160,10 @@ FL_SIMD2(hypot)
 #define fl_gelu_d(x, approx)  FL_FLOATS2(fl_gelu_d1, x, approx)
 #define fl_gelu_dd(x, approx) FL_FLOATS2(fl_gelu_d2, x, approx)
 #define fl_sigmoid(x)         FL_FLOATS1(fl_sigmoid, x)
+#define fl_logsigmoid(x)      FL_FLOATS1(fl_logsigmoid, x)
+#define fl_silu(x)            FL_FLOATS1(fl_silu, x)
+#define fl_mish(x)            FL_FLOATS1(fl_mish, x)
+#define fl_tanhshrink(x)      FL_FLOATS1(fl_tanhshrink, x)
 #define fl_silu_d(x)          FL_FLOATS1(fl_silu_d1, x)
 #define fl_silu_dd(x)         FL_FLOATS1(fl_silu_d2, x)
 #define fl_softplus(x)        FL_FLOATS1(fl_softplus, x) /* log(1 + exp(x)) */
@@ -162,58 +183,79 @@ FL_SIMD2(hypot)
 #define fl_expm1_below(x) FL_FLOATS1(fl_expm1_below, x)
 #endif
 
+static inline uint32_t fl_float_bits(float f) {
+  uint32_t u;
+  memcpy(&u, &f, 4);
+  return u;
+}
+static inline float fl_bits_float(uint32_t u) {
+  float f;
+  memcpy(&f, &u, 4);
+  return f;
+}
+
+/* fl_<name>_f32 and _f64 of libm's functions */
+#define FL_F64(name)                                                           \
+  static inline double fl_##name##_f64(double x) {                             \
+    return name(x);                                                            \
+  }
+FL_LIBM_NAMES(FL_F64)
+
 /* The normal distribution, for gelu. In float Phi(-a) is the bell exp(-a^2 / 2)
- * times a quotient of polynomials (relative error 4.9e-9, before rounding), and
- * the bell 2^n times a polynomial of a^2 + n 2 ln 2 (7.5e-8). With rounding,
- * gelu has a relative error of 4e-7 down to -12.9 (6e-7 without FMA); gelu_d
- * has one of 5e-7 below -1, and an absolute one of 1.6e-7 elsewhere. */
+ * times a quotient of polynomials (relative error 1.3e-8, before rounding), and
+ * the bell 2^n times a polynomial of a^2 + n 2 ln 2 (3e-9). */
 
 /* |x| to 12.9: beyond it Phi(-a) is no normal float. NaN stays. */
 static inline float fl_normal_f32(float x) {
   float a = fabsf(x);
   return a > 12.9f ? 12.9f : a;
 }
-static inline float fl_bell_f32(float a) {
-  float z = a * a, bias = 0x1.8p23f + 127; /* adding it rounds to integers */
+/* bell / 2^n */
+static inline float fl_bell_middle_f32(float a, float *power) {
+  float z = a * a, bias = 0x1.8p23f; /* adding it rounds to integers */
   float t = bias - 0.72134752f * z, n = t - bias;
   /* a^2 with its rounding error, so that the tail keeps its digits */
 #ifdef __FP_FAST_FMAF
-  float r = fmaf(n, 1.38629436f, z) + fmaf(a, a, -z);
+  float r = fmaf(n, 1.38629436f, z) + fmaf(n, -3.80930865e-9f, fmaf(a, a, -z));
 #else
-  uint32_t v;
   float h; /* the upper half of a's bits; n times 17 bits is exact as well */
-  memcpy(&v, &a, 4);
-  v &= 0xfffff000;
-  memcpy(&h, &v, 4);
+  h = fl_bits_float(fl_float_bits(a) & 0xfffff000);
   float r =
       (h * h + n * 1.38629150f) + (n * 2.85721353e-6f + (a - h) * (a + h));
 #endif
-  float p = 0.00261972694f - 0.000259300608f * r, scale;
-  p = p * r - 0.020834469f;
-  p = p * r + 0.124997222f;
-  p = p * r - 0.499999808f;
-  p = p * r + 1;
-  uint32_t u; /* t's low bits are n + 127 */
-  memcpy(&u, &t, 4);
-  u <<= 23;
-  memcpy(&scale, &u, 4);
-  return p * scale;
+  float p = 2.1594904e-05f * r - 0.000261521171f;
+  p = p * r + 0.00260426663f;
+  p = p * r - 0.0208331514f;
+  p = p * r + 0.124999985f;
+  p = p * r - 0.5f;
+  *power = n;
+  return p * r + 1;
+}
+static inline float fl_bell_f32(float a) {
+  float n, p = fl_bell_middle_f32(a, &n);
+  return p * fl_bits_float((uint32_t)((int32_t)n + 127) << 23);
 }
 /* Phi(-a) / bell */
 static inline float fl_mills_f32(float a) {
-  float p = 0.00401995563f * a + 0.0399908243f,
-        q = 0.0100764082f * a + 0.100249175f;
-  p = p * a + 0.181342559f;
-  p = p * a + 0.435767214f;
-  p = p * a + 0.500000038f;
-  q = q * a + 0.464472651f;
-  q = q * a + 1.19468489f;
-  q = q * a + 1.66941928f;
+  float p = 0.00409128983f * a + 0.0404862389f,
+        q = 0.0102552231f * a + 0.101490423f;
+  p = p * a + 0.18283087f;
+  p = p * a + 0.4377985f;
+  p = p * a + 0.5f;
+  q = q * a + 0.468393683f;
+  q = q * a + 1.2009033f;
+  q = q * a + 1.67348182f;
   return p / (q * a + 1);
 }
-static inline float fl_gelu_erf_f32(float x) {
-  float a = fl_normal_f32(x);
-  return (x < 0 ? 0 : x) - a * (fl_bell_f32(a) * fl_mills_f32(a));
+/* To where a Phi(-a) is not even a denormal. */
+FL_INLINE float fl_gelu_erf_f32(float x) {
+  float a = fabsf(x) > 14.5f ? 14.5f : fabsf(x), n;
+  float p = fl_bell_middle_f32(a, &n);
+  int32_t k = (int32_t)n, half = k >> 1;
+  float y = a * p * fl_mills_f32(a) *
+            fl_bits_float((uint32_t)(half + 127) << 23) *
+            fl_bits_float((uint32_t)(k - half + 127) << 23);
+  return (x < 0 ? 0 : x) - y;
 }
 static inline float fl_gelu_erf_d1_f32(float x) {
   float a = fl_normal_f32(x);
@@ -258,6 +300,53 @@ static inline double fl_expm1_below_f64(double x) {
   return expm1(x);
 }
 
+#ifdef __FP_FAST_FMAF
+static inline float fl_fma_f32(float a, float b, float c) {
+  return fmaf(a, b, c);
+}
+static inline double fl_fma_f64(double a, double b, double c) {
+  return fma(a, b, c);
+}
+/* What rounding took from p = a b. */
+#define fl_rest_f32(a, b, p) fmaf(a, b, -(p))
+#define fl_rest_f64(a, b, p) fma(a, b, -(p))
+#else
+#define fl_fma_f32(a, b, c)  ((a) * (b) + (c))
+#define fl_fma_f64           fl_fma_f32
+#define fl_rest_f32(a, b, p) 0
+#define fl_rest_f64          fl_rest_f32
+#endif
+/* x / (1 + exp(-v - low)) for a v of x's sign and a tiny low */
+static inline double fl_gate_f64(double x, double v, double low) {
+  double e = exp(-fabs(v));
+  e = v < 0 ? e + e * low : e - e * low;
+  return (v < 0 ? x * e : x) / (1 + e);
+}
+static inline double fl_log1p_unit_f64(double x) {
+  return log1p(x);
+}
+
+#ifdef __CUDACC_RTC__
+static inline float fl_gate_f32(float x, float v, float low) {
+  float h = expf(-0.5f * fabsf(v)), e = h * h;
+  float y = (v < 0 ? x * h : x) / (1 + e);
+  return v < 0 ? (y + y * low) * h : y - y * e * low;
+}
+static inline float fl_log1p_unit_f32(float x) {
+  return log1pf(x);
+}
+static inline float fl_atan2_f32(float a, float b) {
+  return atan2f(a, b);
+}
+#define FL_F32(name)                                                           \
+  static inline float fl_##name##_f32(float x) {                               \
+    return name##f(x);                                                         \
+  }
+FL_LIBM_NAMES(FL_F32)
+#else
+#include "math_float.h"
+#endif
+
 #include "math_gamma.h"
 
 #define T             float
@@ -268,6 +357,8 @@ static inline double fl_expm1_below_f64(double x) {
 #define FL_NAME(name) name##_f64
 #define FL_LIBM(name) name
 #include "math_typed.h"
+
+#include "math_double.h"
 
 /* --- integers --- */
 
@@ -379,30 +470,8 @@ static inline int64_t fl_to_int(double x) {
   static inline int64_t f(int64_t a, int64_t b) {                              \
     return f##_i64(a, b);                                                      \
   }
-#define FL_LIBM1(name) FL_FLOATS1(fl_##name, name##f, name)
-FL_LIBM1(exp)
-FL_LIBM1(exp2)
-FL_LIBM1(expm1)
-FL_LIBM1(log)
-FL_LIBM1(log2)
-FL_LIBM1(log10)
-FL_LIBM1(log1p)
-FL_LIBM1(sqrt)
-FL_LIBM1(sin)
-FL_LIBM1(cos)
-FL_LIBM1(tan)
-FL_LIBM1(asin)
-FL_LIBM1(acos)
-FL_LIBM1(atan)
-FL_LIBM1(sinh)
-FL_LIBM1(cosh)
-FL_LIBM1(tanh)
-FL_LIBM1(asinh)
-FL_LIBM1(acosh)
-FL_LIBM1(atanh)
-FL_LIBM1(erf)
-FL_LIBM1(erfc)
-FL_LIBM1(cbrt)
+#define FL_BOTH(name) FL_FLOATS1(fl_##name, fl_##name##_f32, fl_##name##_f64)
+FL_LIBM_NAMES(FL_BOTH)
 FL_TYPED1(fl_abs)
 FL_TYPED1(fl_sign)
 FL_TYPED1(fl_floor)
@@ -422,6 +491,10 @@ FL_FLOATS2(fl_gelu, fl_gelu_f32, fl_gelu_f64)
 FL_FLOATS2(fl_gelu_d, fl_gelu_d1_f32, fl_gelu_d1_f64)
 FL_FLOATS2(fl_gelu_dd, fl_gelu_d2_f32, fl_gelu_d2_f64)
 FL_FLOATS1(fl_sigmoid, fl_sigmoid_f32, fl_sigmoid_f64)
+FL_FLOATS1(fl_logsigmoid, fl_logsigmoid_f32, fl_logsigmoid_f64)
+FL_FLOATS1(fl_silu, fl_silu_f32, fl_silu_f64)
+FL_FLOATS1(fl_mish, fl_mish_f32, fl_mish_f64)
+FL_FLOATS1(fl_tanhshrink, fl_tanhshrink_f32, fl_tanhshrink_f64)
 FL_FLOATS1(fl_silu_d, fl_silu_d1_f32, fl_silu_d1_f64)
 FL_FLOATS1(fl_silu_dd, fl_silu_d2_f32, fl_silu_d2_f64)
 FL_FLOATS1(fl_softplus, fl_softplus_f32, fl_softplus_f64)
@@ -457,16 +530,6 @@ static inline int64_t fl_clamp(int64_t x, int64_t lo, int64_t hi) {
 
 /* --- 16-bit floats --- */
 
-static inline uint32_t fl_float_bits(float f) {
-  uint32_t u;
-  memcpy(&u, &f, 4);
-  return u;
-}
-static inline float fl_bits_float(uint32_t u) {
-  float f;
-  memcpy(&f, &u, 4);
-  return f;
-}
 static inline float fl_from_bf16(uint16_t h) {
   return fl_bits_float((uint32_t)h << 16);
 }

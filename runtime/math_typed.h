@@ -38,9 +38,6 @@ static inline T FL_NAME(fl_clamp)(T x, T lo, T hi) {
 static inline T FL_NAME(fl_pow)(T a, T b) {
   return FL_LIBM(pow)(a, b);
 }
-static inline T FL_NAME(fl_atan2)(T a, T b) {
-  return FL_LIBM(atan2)(a, b);
-}
 static inline T FL_NAME(fl_fmod)(T a, T b) {
   return FL_LIBM(fmod)(a, b);
 }
@@ -57,39 +54,53 @@ static inline T FL_NAME(fl_floor_div)(T a, T b) {
   return FL_LIBM(rint)(q);
 }
 static inline T FL_NAME(fl_sigmoid)(T x) {
-  return 1 / (1 + FL_LIBM(exp)(-x));
+  return FL_NAME(fl_gate)(1, x, 0);
 }
 static inline T FL_NAME(fl_softplus)(T x) {
-  return (x > 0 ? x : (T)0) + FL_LIBM(log1p)(FL_LIBM(exp)(-FL_LIBM(fabs)(x)));
+  T e = FL_NAME(fl_exp)(-FL_LIBM(fabs)(x));
+  return (x > 0 ? x : (T)0) + FL_NAME(fl_log1p_unit)(e);
+}
+static inline T FL_NAME(fl_logsigmoid)(T x) {
+  return -FL_NAME(fl_softplus)(-x);
+}
+static inline T FL_NAME(fl_silu)(T x) {
+  /* -1000 gives 0, too */
+  return FL_NAME(fl_gate)(x < -1000 ? (T)-1000 : x, x, 0);
 }
 static inline T FL_NAME(fl_silu_d1)(T x) {
-  T s = 1 / (1 + FL_LIBM(exp)(-x));
+  T s = FL_NAME(fl_sigmoid)(x);
   return s * (1 + x * (1 - s));
 }
 static inline T FL_NAME(fl_silu_d2)(T x) {
-  T s = 1 / (1 + FL_LIBM(exp)(-x));
+  T s = FL_NAME(fl_sigmoid)(x);
   return s * (1 - s) * (2 + x * (1 - 2 * s));
 }
 static inline T FL_NAME(fl_mish_d1)(T x) {
-  T t = FL_LIBM(tanh)(FL_NAME(fl_softplus)(x)), s = FL_NAME(fl_sigmoid)(x);
+  T t = FL_NAME(fl_tanh)(FL_NAME(fl_softplus)(x)), s = FL_NAME(fl_sigmoid)(x);
   return t + x * s * (1 - t * t);
 }
 static inline T FL_NAME(fl_mish_d2)(T x) {
-  T t = FL_LIBM(tanh)(FL_NAME(fl_softplus)(x)), s = FL_NAME(fl_sigmoid)(x);
+  T t = FL_NAME(fl_tanh)(FL_NAME(fl_softplus)(x)), s = FL_NAME(fl_sigmoid)(x);
   T d = 1 - t * t; /* d tanh / d softplus */
   return 2 * s * d + x * (s * (1 - s) * d - 2 * t * d * s * s);
 }
-static inline T FL_NAME(fl_gelu)(T x, T approx) {
-  if (approx > 0) {
-    T u = (T)FL_SQRT_2_PI * x * (1 + (T)0.044715 * x * x);
-    return x / (1 + FL_LIBM(exp)(-2 * u));
-  }
-  return FL_NAME(fl_gelu_erf)(x);
+/* With the rounding errors of 2 u = k1 x + k2 x^3, which exp(-2 u) would make
+ * large; from 30 on it is 0. */
+FL_INLINE T FL_NAME(fl_gelu_by_tanh)(T x) {
+  const double k1 = 2 * FL_SQRT_2_PI, k2 = k1 * 0.044715;
+  const T h1 = (T)k1, h2 = (T)k2, l1 = (T)(k1 - h1), l2 = (T)(k2 - h2);
+  T a = FL_NAME(fl_clamp)(x, -30, 30);
+  T z = a * a, q = FL_NAME(fl_fma)(h2, z, h1), from = q - h1;
+  T low = (h1 - (q - from)) + FL_NAME(fl_fma)(h2, z, -from);
+  low += h2 * FL_NAME(fl_rest)(a, a, z) + (l2 * z + l1);
+  T v = a * q;
+  low = FL_NAME(fl_rest)(a, q, v) + a * low;
+  return FL_NAME(fl_gate)(x < 0 ? a : x, v, low);
 }
 static inline T FL_NAME(fl_gelu_d1)(T x, T approx) {
   if (approx > 0) {
     T u = (T)FL_SQRT_2_PI * x * (1 + (T)0.044715 * x * x);
-    T s = 1 / (1 + FL_LIBM(exp)(-2 * u));
+    T s = 1 / (1 + FL_NAME(fl_exp)(-2 * u));
     T du = (T)FL_SQRT_2_PI * (1 + (T)0.134145 * x * x);
     return s + x * s * (1 - s) * 2 * du;
   }
@@ -98,7 +109,7 @@ static inline T FL_NAME(fl_gelu_d1)(T x, T approx) {
 static inline T FL_NAME(fl_gelu_d2)(T x, T approx) {
   if (approx > 0) {
     T u = (T)FL_SQRT_2_PI * x * (1 + (T)0.044715 * x * x);
-    T s = 1 / (1 + FL_LIBM(exp)(-2 * u));
+    T s = 1 / (1 + FL_NAME(fl_exp)(-2 * u));
     T du = 2 * (T)FL_SQRT_2_PI * (1 + (T)0.134145 * x * x);
     T ddu = 2 * (T)FL_SQRT_2_PI * (T)0.26829 * x;
     T ds = s * (1 - s) * du;
@@ -122,36 +133,16 @@ static inline T FL_NAME(fl_hypot)(T a, T b) {
   return FL_LIBM(hypot)(a, b);
 }
 /* Equal infinities have no difference. */
-static inline T FL_NAME(fl_logaddexp)(T a, T b) {
-  T d = a == b ? (T)0 : FL_LIBM(fabs)(a - b);
-  return FL_NAME(fl_maximum)(a, b) + FL_LIBM(log1p)(FL_LIBM(exp)(-d));
-}
 static inline T FL_NAME(fl_logaddexp2)(T a, T b) {
   T d = a == b ? (T)0 : FL_LIBM(fabs)(a - b);
   return FL_NAME(fl_maximum)(a, b) +
-         (T)FL_LOG2E * FL_LIBM(log1p)(FL_LIBM(exp2)(-d));
+         (T)FL_LOG2E * FL_NAME(fl_log1p)(FL_NAME(fl_exp2)(-d));
 }
 static inline T FL_NAME(fl_xlog1py)(T a, T b) {
-  return a == 0 && b == b ? (T)0 : a * FL_LIBM(log1p)(b);
+  return a == 0 && b == b ? (T)0 : a * FL_NAME(fl_log1p)(b);
 }
 static inline T FL_NAME(fl_xlogy)(T a, T b) {
-  return a == 0 && b == b ? (T)0 : a * FL_LIBM(log)(b);
-}
-/* Winitzki's approximation, within 0.4 %, then Halley's steps, which cube that:
- * against erf in the middle and against erfc towards the ends. */
-static inline T FL_NAME(fl_erfinv)(T x) {
-  T a = FL_LIBM(fabs)(x);
-  if (!(a < 1))
-    return a == 1 ? FL_LIBM(copysign)((T)INFINITY, x) : (T)NAN;
-  T l = FL_LIBM(log1p)(-a * a) / (T)0.147, t = (T)4.33075 + (T)0.0735 * l;
-  T root = FL_LIBM(sqrt)(t * t - l);
-  T y = FL_LIBM(sqrt)(t > 0 ? -l / (root + t) : root - t);
-  for (int k = 0; k < 3; k++) {
-    T off = a < (T)0.5 ? FL_LIBM(erf)(y) - a : 1 - a - FL_LIBM(erfc)(y);
-    off /= (T)FL_2_SQRTPI * FL_LIBM(exp)(-y * y);
-    y -= off / (1 + y * off);
-  }
-  return FL_LIBM(copysign)(y, x);
+  return a == 0 && b == b ? (T)0 : a * FL_NAME(fl_log)(b);
 }
 /* Near 0 by the series in u = (pi x)^2: quotients would lose all digits there.
  * Elsewhere sin and cos of what x is beyond a whole number. */
@@ -161,10 +152,6 @@ static inline T FL_NAME(fl_sinc_parts)(T x, T *sine, T *cosine) {
   *sine = sign * FL_LIBM(sin)(part);
   *cosine = sign * FL_LIBM(cos)(part);
   return (T)FL_PI * x;
-}
-static inline T FL_NAME(fl_sinc)(T x) {
-  T s, c, z = FL_NAME(fl_sinc_parts)(x, &s, &c);
-  return x == 0 ? (T)1 : s / z;
 }
 static inline T FL_NAME(fl_sinc_d1)(T x) {
   T s, c, z = FL_NAME(fl_sinc_parts)(x, &s, &c), u = z * z;

@@ -20,30 +20,8 @@
 
 #define FL_FORCE static inline __attribute__((always_inline))
 
-/* exp for any x within 1 ulp or so, cheaper than libmvec's in a loop: the
- * polynomial is 1 + r + r^2 P(r), fitted to a relative error of 3e-9 on
- * |r| <= ln 2 / 2. 2^k goes in two factors, so denormals come out right. */
-#define FL_EXP_LOG2E  0x1.715476p+0f
-#define FL_EXP_LN2_HI 0x1.62e4p-1f
-#define FL_EXP_LN2_LO 0x1.7f7d1cp-20f
-#define FL_EXP_P0     0x1.fffffcp-2f
-#define FL_EXP_P1     0x1.555492p-3f
-#define FL_EXP_P2     0x1.5558f2p-5f
-#define FL_EXP_P3     0x1.123a2p-7f
-#define FL_EXP_P4     0x1.6a23dp-10f
 FL_FORCE float fl_row_exp1_f32(float x) {
-  x = x < -104.0f ? -104.0f : x;
-  x = x > 89.0f ? 89.0f : x;
-  float t = rintf(x * FL_EXP_LOG2E);
-  float r = (x - t * FL_EXP_LN2_HI) - t * FL_EXP_LN2_LO;
-  float p = FL_EXP_P3 + r * FL_EXP_P4;
-  p = FL_EXP_P2 + r * p;
-  p = FL_EXP_P1 + r * p;
-  p = FL_EXP_P0 + r * p;
-  p = 1 + (r + (r * r) * p);
-  int32_t k = (int32_t)t, half = k >> 1;
-  return p * fl_bits_float((uint32_t)(half + 127) << 23) *
-         fl_bits_float((uint32_t)(k - half + 127) << 23);
+  return fl_exp_f32(x);
 }
 FL_FORCE double fl_row_exp1_f64(double x) {
   return exp(x);

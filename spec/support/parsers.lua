@@ -1,5 +1,5 @@
 -- What reads files, and files that are spoiled: for spec/fuzz_spec.lua, spec/long/fuzz.sh,
--- spec/long/parsers.sh and spec/corpus_spec.lua. What comes back is a value, or nil and a message.
+-- spec/fuzz/parsers.c and spec/corpus_spec.lua. What comes back is a value, or nil and a message.
 local flare = require "flare"
 local core, nn, optim = flare.core, flare.nn, flare.optim
 local write = require "spec.support.onnx_write"
@@ -44,6 +44,40 @@ local function run_model(path)
   core.memory.limit(0)
   assert(ok or type(problem) == "string", problem)
   return model
+end
+
+-- A file in both ways there are to read one.
+local function twice(load)
+  return function(path)
+    local x, message = load(path)
+    local mapped, reason = load(path, {map = true})
+    assert((x == nil) == (mapped == nil), message or reason)
+    return x, message
+  end
+end
+
+--- What the fuzz targets try, by name: each takes a path.
+parsers.readers = {
+  npy = twice(flare.io.npy.load),
+  npz = flare.io.npz.load,
+  safetensors = twice(flare.io.safetensors.load),
+  idx = flare.data.idx.read,
+  onnx = run_model,
+  onnx_tensor = flare.onnx.load_tensor,
+  checkpoint = flare.load,
+  text = flare.data.text.load,
+  json = function(path) return core.json.decode(core.file.read(path)) end,
+}
+
+--- Whether a reader keeps its promise for a file; whoever interrupted it gets no answer.
+-- @return nothing, or what is wrong
+function parsers.judge(read, path)
+  local ok, value, message = pcall(read, path)
+  if not ok then
+    return not tostring(value):find "interrupted!" and "raised: " .. tostring(value) or nil
+  elseif value == nil and (type(message) ~= "string" or #message < 5) then
+    return read ~= parsers.readers.json and "gave nothing and no reason" or nil
+  end
 end
 
 -- Files of every kind that is read.

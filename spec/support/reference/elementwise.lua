@@ -209,7 +209,7 @@ local unary = {
   selu = function(x)
     return 1.0507009873554804934 * (x > 0 and x or 1.6732632423543772848 * expm1(x))
   end,
-  silu = function(x) return x * sigmoid(x) end,
+  silu = function(x) return x == -inf and -0.0 or x * sigmoid(x) end,
   mish = function(x) return x * tanh(softplus(x)) end,
   hardsigmoid = function(x) return clamp(x / 6 + 0.5, 0, 1) end,
   hardswish = function(x) return x * clamp(x / 6 + 0.5, 0, 1) end,

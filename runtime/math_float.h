@@ -1,0 +1,248 @@
+/* Floats on the CPU, where the vector libm is more than two units of the last
+ * place off: polynomials fitted for the purpose, each within 1e-8 of its
+ * function before rounding, or the function in double. Included by math.h;
+ * spec/c/ulp.c measures them all. What is not said is as for any argument. */
+
+/* 2^k for -126 <= k <= 127 */
+static inline float fl_two_to(int32_t k) {
+  return fl_bits_float((uint32_t)(k + 127) << 23);
+}
+
+/* exp: the polynomial is 1 + r + r^2 P(r), fitted to a relative error of 3e-9
+ * on |r| <= ln 2 / 2. 2^k goes in two factors, so denormals come out right. */
+#define FL_EXP_LOG2E  0x1.715476p+0f
+#define FL_EXP_LN2_HI 0x1.62e4p-1f
+#define FL_EXP_LN2_LO 0x1.7f7d1cp-20f
+#define FL_EXP_P0     0x1.fffffcp-2f
+#define FL_EXP_P1     0x1.555492p-3f
+#define FL_EXP_P2     0x1.5558f2p-5f
+#define FL_EXP_P3     0x1.123a2p-7f
+#define FL_EXP_P4     0x1.6a23dp-10f
+
+/* x = n ln 2 + high - low, |x| < 2^20 */
+FL_INLINE float fl_exp_reduce(float x, float *low, int32_t *n) {
+  float t = rintf(x * FL_EXP_LOG2E);
+  *n = (int32_t)t;
+  *low = t * FL_EXP_LN2_LO;
+  return x - t * FL_EXP_LN2_HI;
+}
+/* exp(high - low) - 1, of at most ln 2 / 2 */
+FL_INLINE float fl_exp_middle(float high, float low) {
+  float r = high - low, p = FL_EXP_P3 + r * FL_EXP_P4;
+  p = FL_EXP_P2 + r * p;
+  p = FL_EXP_P1 + r * p;
+  p = FL_EXP_P0 + r * p;
+  return high + ((r * r) * p - low);
+}
+FL_INLINE float fl_exp_f32(float x) {
+  float low, y = x < -104 ? -104 : x;
+  bool tiny = x < -86;
+  int32_t n;
+  float high = fl_exp_reduce(y > 89 ? 89 : y, &low, &n);
+  float p = 1 + fl_exp_middle(high, low);
+  p *= fl_two_to(tiny ? n + 64 : n - 1); /* 2^128 is not a float */
+  return p * (tiny ? 0x1p-64f : 2.0f);
+}
+/* x / (1 + exp(-v - low)) for a v of x's sign and a tiny low; where exp would
+ * overflow, everything is 2^-64 times as large. Above 2^23 the 1 goes to what
+ * is small, or it would be rounded away. */
+FL_INLINE float fl_gate_f32(float x, float v, float low) {
+  bool far = v < -64;
+  float more, c = far ? 0x1p-64f : 1, y = v < -132 ? 132 : -v;
+  int32_t n;
+  float high = fl_exp_reduce(y < -64 ? -64 : y, &more, &n);
+  float q = fl_exp_middle(high, more + low), s = fl_two_to(far ? n - 64 : n);
+  bool large = n > 23;
+  q += large ? fl_two_to(n > 99 ? -99 : -n) : 0;
+  return x * c / (s * q + (large ? s : s + c));
+}
+static inline float fl_expm1_f32(float x) {
+  float y = x < -20 ? -20 : x;
+  y = y > 89 ? 89 : y;
+  float t = rintf(y * FL_EXP_LOG2E);
+  float r = (y - t * FL_EXP_LN2_HI) - t * FL_EXP_LN2_LO;
+  float p = 0.00138825201f;
+  p = p * r + 0.00836652517f;
+  p = p * r + 0.0416672006f;
+  p = p * r + 0.166665435f;
+  p = p * r + 0.49999997f;
+  p = p * (r * r) + r;
+  float s = fl_two_to((int32_t)t - 1); /* 2^128 is not a float */
+  return (s * p + (s - 0.5f)) * 2;
+}
+static inline float fl_cosh_f32(float x) {
+  float low, y = fabsf(x);
+  int32_t n;
+  float high = fl_exp_reduce(y > 90 ? 90 : y, &low, &n);
+  float h = (1 + fl_exp_middle(high, low)) * fl_two_to(n - 4) * 8;
+  return h + 0.25f / h;
+}
+
+/* Of x > 0: x = 2^k (1 + f), 1 + f between the roots of 1/2 and 2; returns
+ * (log(1 + f) - f). */
+FL_INLINE float fl_log_reduce(float x, float *k, float *f) {
+  bool tiny = x < 0x1p-126f;
+  uint32_t u = fl_float_bits(tiny ? x * 0x1p23f : x);
+  int32_t e = (int32_t)(u - 0x3f3504f3) >> 23;
+  float m = fl_bits_float(u - ((uint32_t)e << 23)) - 1;
+  *k = (float)e - (tiny ? 23.0f : 0.0f);
+  *f = m;
+  float p = 0.129014209f - 0.0760925636f * m;
+  p = p * m - 0.132463455f;
+  p = p * m + 0.141822726f;
+  p = p * m - 0.16608718f;
+  p = p * m + 0.200019613f;
+  p = p * m - 0.250016004f;
+  p = p * m + 0.333333254f;
+  p = p * m - 0.499999881f;
+  return m * m * p;
+}
+/* y is the result for x that is positive, finite and a number. */
+static inline float fl_log_ends(float x, float y) {
+  y = x > 0 ? y : x == 0 ? -INFINITY : NAN;
+  return x < INFINITY ? y : x;
+}
+static inline float fl_log_f32(float x) {
+  float k, f, r = fl_log_reduce(x, &k, &f);
+  return fl_log_ends(x, k * 0.693145752f + (f + (r + k * 1.42860682e-6f)));
+}
+static inline float fl_log2_f32(float x) {
+  float k, f, r = fl_log_reduce(x, &k, &f);
+  return fl_log_ends(
+      x, k + (f * 1.44269502f + (f * 1.92596303e-8f + r * 1.44269502f)));
+}
+static inline float fl_log10_f32(float x) {
+  float k, f, r = fl_log_reduce(x, &k, &f);
+  float low = k * 4.60503907e-6f + (f * -1.01030501e-8f + r * 0.434294492f);
+  return fl_log_ends(x, k * 0.301025391f + (f * 0.434294492f + low));
+}
+/* log(1 + x) for 0 <= x <= 1 */
+static inline float fl_log1p_unit_f32(float x) {
+#ifdef __FP_FAST_FMAF
+  float p = 0.00208444009f * x - 0.0136911869f;
+  p = p * x + 0.0421139076f;
+  p = p * x - 0.0832380503f;
+  p = p * x + 0.124794811f;
+  p = p * x - 0.161351576f;
+  p = p * x + 0.198996216f;
+  p = p * x - 0.249888644f;
+  p = p * x + 0.333327144f;
+  p = p * x - 0.499999881f;
+  return x + x * x * p;
+#else
+  return (float)log1p((double)x);
+#endif
+}
+
+FL_INLINE float fl_tanh_f32(float x) {
+  float a = fabsf(x), u = a * a, low;
+  float p = 0.0205820687f - 0.00564036053f * u;
+  int32_t n;
+  p = p * u - 0.0537225269f;
+  p = p * u + 0.133312404f;
+  p = p * u - 0.333332747f;
+  float high = fl_exp_reduce(2 * (a > 10 ? 10 : a), &low, &n);
+  float q = fl_exp_middle(high, low), s = fl_two_to(n);
+  float y = a < 0.625f ? a + a * (u * p) : 1 - 2 / (s * q + (s + 1));
+  return copysignf(y, x);
+}
+
+/* Up to 1 by a polynomial, then 1 minus what the normal distribution has beyond
+ * a sqrt(2). */
+FL_INLINE float fl_erf_f32(float x) {
+  float a = fabsf(x), s = a * a;
+  float p = 7.80690389e-05f * s - 0.00079978531f;
+  p = p * s + 0.0051871622f;
+  p = p * s - 0.0268533472f;
+  p = p * s + 0.112835787f;
+  p = p * s - 0.37612626f;
+  p = p * s + 0.128379166f;
+  float t = a > 4 ? 5.65685425f : a * 1.41421354f;
+  float far = 1 - 2 * (fl_bell_f32(t) * fl_mills_f32(t));
+  return a < 1 ? x + x * p : a == a ? copysignf(far, x) : x;
+}
+
+/* of 0 <= t <= 1 */
+FL_INLINE float fl_atan_middle(float t) {
+  float s = t * t, p = 0.0108873611f - 0.0017875476f * s;
+  p = p * s - 0.0311270021f;
+  p = p * s + 0.0579065457f;
+  p = p * s - 0.0840047523f;
+  p = p * s + 0.109511748f;
+  p = p * s - 0.142640516f;
+  p = p * s + 0.19998531f;
+  p = p * s - 0.333332986f;
+  return t + t * s * p;
+}
+#define FL_PI_HIGH 3.14159274f
+#define FL_PI_LOW  -8.74227766e-8f
+static inline float fl_atan_f32(float x) {
+  float a = fabsf(x), y = fl_atan_middle(a > 1 ? 1 / a : a);
+  y = a > 1 ? 0.5f * FL_PI_HIGH - (y - 0.5f * FL_PI_LOW) : y;
+  return copysignf(y, x);
+}
+static inline float fl_atan2_f32(float a, float b) {
+  float u = fabsf(a), v = fabsf(b), high = u > v ? u : v, low = u > v ? v : u;
+  float t = low == high ? (high == 0 ? 0.0f : 1.0f) : low / high;
+  float y = fl_atan_middle(t);
+  y = u > v ? 0.5f * FL_PI_HIGH - (y - 0.5f * FL_PI_LOW) : y;
+  y = copysignf(1, b) < 0 ? FL_PI_HIGH - (y - FL_PI_LOW) : y;
+  return a != a || b != b ? NAN : copysignf(y, a);
+}
+/* asin(t) / t - 1 for t^2 = s <= 1/4 */
+static inline float fl_asin_middle(float s) {
+  float p = 0.0241520926f + 0.0422117971f * s;
+  p = p * s + 0.0454760417f;
+  p = p * s + 0.0749525204f;
+  p = p * s + 0.166667536f;
+  return p * s;
+}
+static inline float fl_asin_f32(float x) {
+  float a = fabsf(x), s = a > 0.5f ? 0.5f - 0.5f * a : a * a;
+  float t = a > 0.5f ? sqrtf(s) : a, more = t * fl_asin_middle(s);
+  float d = 0.5f * FL_PI_HIGH - 2 * t, lost = 0.5f * FL_PI_HIGH - d - 2 * t;
+  float far = d - (2 * more - 0.5f * FL_PI_LOW - lost);
+  return copysignf(a > 0.5f ? far : t + more, x);
+}
+static inline float fl_acos_f32(float x) {
+  float a = fabsf(x), s = a > 0.5f ? 0.5f - 0.5f * a : a * a;
+  float t = a > 0.5f ? sqrtf(s) : x, y = t + t * fl_asin_middle(s);
+  float far = x < 0 ? FL_PI_HIGH - (2 * y - FL_PI_LOW) : 2 * y;
+  return a > 0.5f ? far : 0.5f * FL_PI_HIGH - (y - 0.5f * FL_PI_LOW);
+}
+
+#define FL_F32(name)                                                           \
+  static inline float fl_##name##_f32(float x) {                               \
+    return name##f(x);                                                         \
+  }
+#define FL_BY_F64(name)                                                        \
+  static inline float fl_##name##_f32(float x) {                               \
+    return (float)name((double)x);                                             \
+  }
+FL_F32(sqrt)
+FL_F32(exp2)
+FL_BY_F64(tan)
+FL_F32(erfc)
+FL_F32(cbrt)
+#ifdef __FP_FAST_FMAF
+FL_F32(sin)
+FL_F32(cos)
+FL_F32(sinh)
+FL_F32(log1p)
+#else
+FL_BY_F64(sin)
+FL_BY_F64(cos)
+FL_BY_F64(sinh)
+FL_BY_F64(log1p)
+#endif
+#ifdef __AVX512F__
+FL_F32(asinh)
+FL_F32(acosh)
+FL_F32(atanh)
+#else
+FL_BY_F64(asinh)
+FL_BY_F64(acosh)
+FL_BY_F64(atanh)
+#endif
+#undef FL_F32
+#undef FL_BY_F64
