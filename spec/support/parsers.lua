@@ -81,7 +81,7 @@ function parsers.judge(read, path)
 end
 
 -- Files of every kind that is read.
-local function originals(folder)
+function parsers.originals(folder)
   local list = {}
   local model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
   local adam = optim.Adam(model:parameters())
@@ -163,7 +163,7 @@ function parsers.files(count, seed, note, only)
   local folder = os.tmpname()
   os.remove(folder)
   assert(core.file.mkdir(folder))
-  local files, names, fine = originals(folder), {}, 0
+  local files, names, fine = parsers.originals(folder), {}, 0
   for name in pairs(files) do
     if name:find(only or "") then names[#names + 1] = name end
   end
