@@ -13,10 +13,11 @@ if [ -z "${PARSERS_PROGRAM:-}" ]; then
     exit 1
   }
 fi
+mkdir -p "$keep"
 export program seconds keep
 one='name=$1
 mkdir -p "$keep/$name"
-FUZZ_PARSER=$name nice -n 19 "$program" -max_total_time="$seconds" -timeout=30 -rss_limit_mb=3000 \
+FUZZ_PARSER=$name nice -n 19 "$program" -max_total_time="$seconds" -timeout=120 -rss_limit_mb=3000 \
   -max_len=8192 -print_final_stats=1 -artifact_prefix="$keep/$name-" "$keep/$name" \
   "spec/corpus/$name" >"$keep/$name.log" 2>&1 && found=0 || found=1
 [ "$found" = 0 ] || { grep -a "finding:\|ERROR\|runtime error" "$keep/$name.log"; tail -n 40 "$keep/$name.log"; }
