@@ -97,8 +97,8 @@ enum { V2, V3, V4, PLAIN, ISAS };
 static const char *const isa_names[ISAS] = {"v2", "v3", "v4", "plain"};
 
 /* X(name in the table, row, first attribute, bound, slow, truth of a and b).
- * Above 2: gelu where it is below 1e-3, whose digits others lose altogether,
- * and erfc one by one, as glibc has it. */
+ * Above 2: gelu for negative a, a product of four rounded factors, and erfc one
+ * by one, as glibc has it. */
 #define SECOND_ATTRIBUTE 20 /* softplus's threshold */
 #define UNARY(X)                                                               \
   X(reciprocal, reciprocal, 0, 0.5, 0, 1 / a)                                  \
