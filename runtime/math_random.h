@@ -1,8 +1,6 @@
 /* The last part of math.h: Philox, and what is made of its words. Element e of
  * a draw has counter offset + e / 4; an element that needs more words than its
  * own takes the counter's other streams. */
-#ifndef FL_MATH_RANDOM_H
-#define FL_MATH_RANDOM_H
 
 /* --- Philox 4x32 (Salmon et al., SC 2011) --- */
 
@@ -122,5 +120,3 @@ static inline double fl_draw_poisson(uint64_t seed, uint64_t offset, uint64_t e,
       return k;
   }
 }
-
-#endif

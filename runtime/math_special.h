@@ -1,8 +1,6 @@
 /* A part of math.h: special functions that no libm has, or not everywhere. All
  * are computed in double, floats too: their series lose a few digits near roots
  * and for large arguments, which a float then does not show. */
-#ifndef FL_MATH_SPECIAL_H
-#define FL_MATH_SPECIAL_H
 
 /* --- Bessel functions --- */
 
@@ -358,6 +356,4 @@ FL_WIDE2(fl_gamma_daa)
 #define fl_igammac(a, b)   FL_FLOATS2(fl_igammac, a, b)
 #define fl_gamma_da(a, b)  FL_FLOATS2(fl_gamma_da, a, b)
 #define fl_gamma_daa(a, b) FL_FLOATS2(fl_gamma_daa, a, b)
-#endif
-
 #endif
