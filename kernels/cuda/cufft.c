@@ -163,6 +163,20 @@ static fl_status execute(const call *c, const lines *of, const char *x, char *y,
   return s;
 }
 
+/* Lines side by side, so many at once that no place in them needs 32 bits. */
+static fl_status in_parts(const call *c, lines *of, const char *x, char *y) {
+  int64_t all = of->batch, most = ((1 << 30) / (c->n + 2)) & ~(int64_t)1;
+  int64_t number = (int64_t)fl_dtype_size(c->dtype);
+  int64_t in = numbers(c, false) / all * number,
+          out = numbers(c, true) / all * number;
+  most = most ? most : 2;
+  for (int64_t at = 0; at < all; at += most) {
+    of->batch = all - at < most ? all - at : most;
+    TRY(execute(c, of, x + at * in, y + at * out, 1));
+  }
+  return FL_OK;
+}
+
 /* (outer, size, inner) as it lies, or with the lines side by side. */
 static fl_view planes(const call *c, const void *p, int64_t size, bool pairs,
                       bool turned) {
@@ -232,7 +246,8 @@ static fl_status transform(const call *c) {
     TRY(half(c, x, copy, turned));
     x = copy;
   }
-  TRY(execute(c, &of, x, y, flat || turned ? 1 : c->outer));
+  TRY(flat || turned ? in_parts(c, &of, x, y)
+                     : execute(c, &of, x, y, c->outer));
   if (c->kind != FFT_HALF && c->scale != 1)
     TRY(scale(c, y, numbers(c, true)));
   return turned ? turn(c, c->y, y, c->out, c->kind != FFT_HALF, true) : FL_OK;
