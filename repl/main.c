@@ -60,10 +60,15 @@ static int resume(lua_State *L) {
 }
 
 /* What calm(f) makes: f as an error handler. What stopped the script must not
- * stop the handler, and C code is not stopped. */
+ * stop the handler. A script stays stopped: it waits for no device any more. */
 static int calm_handler(lua_State *L) {
-  resume(L);
-  lua_pop(L, 1);
+  lua_State *script = fl_lua_state(running);
+  if (lua_gethook(script) == stop_hook) {
+    lua_sethook(script, NULL, 0, 0);
+  } else {
+    resume(L);
+    lua_pop(L, 1);
+  }
   lua_pushvalue(L, lua_upvalueindex(1));
   lua_insert(L, 1);
   lua_call(L, lua_gettop(L) - 1, 1);
