@@ -45,16 +45,8 @@ typedef struct job {
   tile_slots slots; /* two buffers of lines each */
 } job;
 
-#define T       float
-#define F(name) name##_f32
-#include "fft.inc"
-#undef T
-#undef F
-#define T       double
-#define F(name) name##_f64
-#include "fft.inc"
-#undef T
-#undef F
+#define BODY "fft.inc"
+#include "floats.inc"
 
 /* exp(-2 pi i k / n) for 0 <= k < n, the angle brought below an eighth first,
  * so that the multiples of a quarter are exact. */

@@ -23,16 +23,8 @@ typedef struct job {
   double *losses, *totals; /* of every sample */
 } job;
 
-#define T       float
-#define F(name) name##_f32
-#include "loss.inc"
-#undef T
-#undef F
-#define T       double
-#define F(name) name##_f64
-#include "loss.inc"
-#undef T
-#undef F
+#define BODY "loss.inc"
+#include "floats.inc"
 
 enum { MEAN, SUM, NONE };
 

@@ -47,18 +47,10 @@ static int64_t ceil_div(int64_t a, int64_t b) {
   return (a + b - 1) / b;
 }
 
-#define T       float
-#define F(name) name##_f32
-#include "norm.inc"
-#include "norm_planes.inc"
-#undef T
-#undef F
-#define T       double
-#define F(name) name##_f64
-#include "norm.inc"
-#include "norm_planes.inc"
-#undef T
-#undef F
+#define BODY "norm.inc"
+#include "floats.inc"
+#define BODY "norm_planes.inc"
+#include "floats.inc"
 
 #define BY_TYPE(type, name) ((type) == FL_F64 ? name##_f64 : name##_f32)
 

@@ -34,16 +34,8 @@ typedef struct work {
   void *y;
 } work;
 
-#define T       float
-#define F(name) name##_f32
-#include "resample.inc"
-#undef T
-#undef F
-#define T       double
-#define F(name) name##_f64
-#include "resample.inc"
-#undef T
-#undef F
+#define BODY "resample.inc"
+#include "floats.inc"
 
 /* --- tables --- */
 

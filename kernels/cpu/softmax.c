@@ -18,16 +18,8 @@ typedef struct job {
   double *top, *sum; /* of every piece */
 } job;
 
-#define T       float
-#define F(name) name##_f32
-#include "softmax.inc"
-#undef T
-#undef F
-#define T       double
-#define F(name) name##_f64
-#include "softmax.inc"
-#undef T
-#undef F
+#define BODY "softmax.inc"
+#include "floats.inc"
 
 static int64_t ceil_div(int64_t a, int64_t b) {
   return (a + b - 1) / b;
