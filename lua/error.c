@@ -305,6 +305,10 @@ static const struct {
     {"syntax error near '/'", "Lua has no /=: x = x / 2, or x:div_(2)"},
     {"near '&'", "Lua writes and, or, not"},
     {"near '|'", "Lua writes and, or, not"},
+    {"(global 'flare')",
+     "a script starts with: local flare = require \"flare\""},
+    {"(global 'torch')",
+     "torch is flare here: local flare = require \"flare\""},
     {"(global 'len')", "a length is #x"},
     {"(global 'range')", "Lua counts by: for i = 1, n do"},
     {"attempt to index a boolean value",
@@ -314,18 +318,46 @@ static const struct {
     {"attempt to call a flare.shape value", "shape is a table: x.shape[1]"},
 };
 
+static int field(lua_State *L) {
+  lua_gettable(L, 1);
+  return 1;
+}
+
+/* Pushes the global that the message lacks, if it is a name of flare's. */
+static bool push_ours(lua_State *L, const char *text) {
+  const char *name = strstr(text, "(global '");
+  const char *end = name ? strchr(name += strlen("(global '"), '\'') : NULL;
+  if (!end)
+    return false;
+  lua_pushcfunction(L, field);
+  luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
+  int has = lua_getfield(L, -1, "flare");
+  lua_remove(L, -2);
+  lua_pushlstring(L, name, (size_t)(end - name));
+  bool ours =
+      has == LUA_TTABLE && lua_pcall(L, 2, 1, 0) == LUA_OK && !lua_isnil(L, -1);
+  lua_settop(L, 1);
+  lua_pushlstring(L, name, (size_t)(end - name));
+  return ours;
+}
+
 static void push_hinted(lua_State *L, const char *text) {
   for (size_t i = 0; i < sizeof hints / sizeof hints[0]; i++)
     if (strstr(text, hints[i].part)) {
       lua_pushfstring(L, "%s (%s)", text, hints[i].hint);
       return;
     }
-  lua_pushstring(L, text);
+  if (push_ours(L, text))
+    lua_pushfstring(L, "%s (here it is flare.%s)", text, lua_tostring(L, -1));
+  else
+    lua_pushstring(L, text);
 }
 
 /* core.hint(message): the message, with a hint if there is one for it. */
 static int hint(lua_State *L) {
-  push_hinted(L, luaL_checkstring(L, 1));
+  const char *text = luaL_checkstring(L, 1);
+  lua_settop(L, 1);
+  push_hinted(L, text);
   return 1;
 }
 

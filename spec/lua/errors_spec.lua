@@ -128,6 +128,10 @@ describe("errors", function()
     end
     assert.matches("for i = 1, n do", core.hint(message("for i in range(3) do end", {})))
     assert.matches("a length is #x", core.hint(message("return len(x)", {})))
+    assert.matches('local flare = require "flare"', core.hint(message("return flare.x", {})))
+    require "flare"
+    assert.matches("%(here it is flare%.zeros%)$", core.hint(message("return zeros(3)", {})))
+    assert.matches("%(global 'zeroes'%)$", core.hint(message("return zeroes(3)", {})))
     assert.matches("called with ':'", core.hint(message(
       "local function f(self) return self.x end return f()", {})))
     err = message("return (x == y):sum()", env)
