@@ -391,8 +391,8 @@ static int custom(lua_State *L) {
   return make_custom(L);
 }
 
-/* --- checkpoints: f runs again in backward, from the same random numbers ---
- */
+/* --- checkpoints: f runs again in backward, from the same random numbers and
+ * in the same autocast --- */
 
 /* Pushes f's arguments as leaves of their own; ctx is at 1. Returns how many.
  */
@@ -435,13 +435,17 @@ static int recompute(lua_State *L) {
   lua_getfield(L, 1, "offset");
   *g = (fl_generator){(uint64_t)lua_tointeger(L, -2),
                       (uint64_t)lua_tointeger(L, -1)};
-  lua_pop(L, 2);
+  lua_getfield(L, 1, "autocast");
+  fl_dtype low = (fl_dtype)lua_tointeger(L, -1);
+  lua_pop(L, 3);
   lua_getfield(L, 1, "f");
   for (int i = 0; i < n; i++)
     lua_pushvalue(L, first + i);
   fl_grad_mode(st->rt, true);
+  low = fl_autocast(st->rt, low);
   int s = lua_pcall(L, n, LUA_MULTRET, 0);
   st->L = L;
+  fl_autocast(st->rt, low);
   fl_grad_mode(st->rt, false);
   *g = now;
   if (s != LUA_OK)
@@ -492,12 +496,14 @@ static int checkpoint(lua_State *L) {
   }
   lua_createtable(L, 0, 4); /* the record */
   int record = lua_gettop(L);
-  lua_createtable(L, 0, 5);
+  lua_createtable(L, 0, 6);
   fl_generator g = *fl_runtime_generator(st->rt);
   lua_pushinteger(L, (lua_Integer)g.seed);
   lua_setfield(L, -2, "seed");
   lua_pushinteger(L, (lua_Integer)g.offset);
   lua_setfield(L, -2, "offset");
+  lua_pushinteger(L, fl_autocast_now(st->rt));
+  lua_setfield(L, -2, "autocast");
   lua_pushvalue(L, 1);
   lua_setfield(L, -2, "f");
   lua_pushinteger(L, n);

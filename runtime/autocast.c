@@ -32,6 +32,10 @@ fl_dtype fl_autocast(fl_runtime *rt, fl_dtype low) {
   return was;
 }
 
+fl_dtype fl_autocast_now(const fl_runtime *rt) {
+  return rt->autocast;
+}
+
 static fl_status cast(fl_runtime *rt, const fl_call *c, fl_tensor *t,
                       fl_dtype d, fl_tensor **out) {
   const fl_op *copy = &rt->ops[FLI_OP_copy];

@@ -740,11 +740,12 @@ static fl_status run_pass(pass *p, int n, fl_tensor *const *roots,
   p->retain = p->create || (flags & FL_BACKWARD_RETAIN);
   bool grad = fl_grad_mode(rt, p->create), inside = rt->in_backward;
   rt->in_backward = true;
-  fli_autocast_forget(rt); /* their nodes are about to go */
+  fl_dtype low = fl_autocast(rt, FL_NODTYPE); /* and forgets casts */
   fl_status s = start(p, n, roots, seeds);
   while (s == FL_OK && p->n_heap)
     s = run_on_stream(p, heap_pop(p));
   finish(p);
+  fl_autocast(rt, low);
   rt->in_backward = inside;
   fl_grad_mode(rt, grad);
   return s;

@@ -789,7 +789,6 @@ static fl_status run_any(fl_runtime *rt, const fl_call *c) {
 fl_status fl_call_run(fl_runtime *rt, const fl_call *c) {
   FLI_TRY(fli_check_owner(rt));
   if (!FLI_LIKELY(rt->autocast == FL_NODTYPE) && !c->inplace &&
-      !rt->in_backward &&
       (c->op->cast == FLI_CAST_LOW || c->op->cast == FLI_CAST_WIDE))
     return fli_autocast_run(rt, c, run_any);
   return run_any(rt, c);

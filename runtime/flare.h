@@ -521,6 +521,7 @@ FL_API void fl_copy_site(fl_runtime *rt, fl_site site);
  * f32, f16 and bf16 tensors as `low`, those of class WIDE as f32; FL_NODTYPE
  * ends it. Backward follows what forward did. Returns what was set before. */
 FL_API fl_dtype fl_autocast(fl_runtime *rt, fl_dtype low);
+FL_API fl_dtype fl_autocast_now(const fl_runtime *rt);
 /* Anomaly mode: every result is looked at; the first NaN is an error. */
 FL_API bool fl_anomaly_mode(fl_runtime *rt, bool on);
 /* The graph behind t, a line for each node, newest first; a text that lives
