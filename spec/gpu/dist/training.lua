@@ -46,10 +46,12 @@ for _, mb in ipairs {25, 0.001} do
   train(model, adam(model:parameters()), a, b, 6)
   check(("DataParallel, buckets of %g MB"):format(mb), model:state_dict())
 end
-for stage = 1, 3 do
-  local zero = dist.ZeRO(make(rank + 3), adam, {stage = stage, bucket_mb = 0.003})
+for k = 1, 4 do
+  local stage, keep = math.min(k, 3), k > 3
+  local zero = dist.ZeRO(make(rank + 3), adam, {stage = stage, bucket_mb = 0.003,
+    recompute = not keep})
   train(zero, zero, a, b, 6)
-  check("ZeRO " .. stage, zero:state_dict())
+  check("ZeRO " .. stage .. (keep and ", nothing computed again" or ""), zero:state_dict())
 end
 local model = dist.DataParallel(make())
 local o = adam(model:parameters())

@@ -21,11 +21,21 @@ function Shard:init(params, names, group)
   self.part = self:mine(self:flatten(params)):clone():requires_grad_(true)
 end
 
---- Tensors one after the other, with zeros up to a whole number of parts.
+--- Tensors one after the other; zeros where there is none, and up to a whole number of parts.
 function Shard:flatten(list)
-  local flat = core.zeros({self.length * self.group.size}, {dtype = self.dtype,
-    device = self.device})
-  for k, t in ipairs(list) do flat:narrow(1, self.from[k], t:numel()):copy_(t:reshape(-1)) end
+  local flat = self:room()
+  for k in ipairs(self.shapes) do
+    local place = self:view(flat, k)
+    if list[k] then place:copy_(list[k]) else place:zero_() end
+  end
+  return flat
+end
+
+--- A flat tensor whose parameters' places are not written yet.
+function Shard:room()
+  local all = self.length * self.group.size
+  local flat = core.empty({all}, {dtype = self.dtype, device = self.device})
+  if all > self.numel then flat:narrow(1, self.numel + 1, all - self.numel):zero_() end
   return flat
 end
 

@@ -14,8 +14,11 @@ local fail = require "flare.fail"
 local options = require "flare.options"
 local ready = require "flare.dist.ready"
 local Shard = require "flare.dist.shard"
+local clip = require "flare.optim.clip"
 
 local ZeRO = class "dist.ZeRO"
+
+local AHEAD = 4 -- parts of others that are on their way
 
 -- Parameters that learn, in the order that backward meets them, cut by size, dtype and device.
 local function divide(named, bytes, group)
@@ -45,19 +48,22 @@ local function learning(module)
 end
 
 --- @param make a function from a list of parameters to an optimizer
--- Options: stage (1); bucket_mb (25); group; units, for stage 3: the modules whose parameters come
--- and go together (the model's children); what is in none of them is treated as in stage 2.
+-- Options: stage (1); bucket_mb (25); group; and for stage 3 units, the modules whose parameters
+-- come and go together (the model's children; what is in none of them is treated as in stage 2),
+-- and recompute: backward gathers a unit's parameters and computes it again (true), or the tape
+-- keeps what it needs of them (false: faster, with more memory).
 function ZeRO:init(model, make, o)
   if type(model) ~= "table" or not model.__module then
     fail("ZeRO: a model is expected, got %s", type(model))
   end
   dist.rank()
   o = options.check("ZeRO", o, {stage = 1, bucket_mb = 25, group = dist.world,
-    units = options.none})
+    units = options.none, recompute = true})
   if o.stage ~= 1 and o.stage ~= 2 and o.stage ~= 3 then
     fail("ZeRO: stage must be 1, 2 or 3, got %s", tostring(o.stage))
   end
   self.model, self.group, self.stage = model, o.group, o.stage
+  self.recompute = o.recompute
   self.bytes = math.floor(o.bucket_mb * 2 ^ 20)
   if self.group.size > 1 then
     local _ <close> = core.no_grad()
@@ -92,7 +98,7 @@ local function depart(self)
   local shard = self.whole[self.next]
   while shard and self.missing[self.next] == 0 do
     self.works[self.next] = self.group:reduce_scatter(shard.grads, {reduce = "mean", async = true})
-    shard.grads = nil
+    shard.grads, shard.filled = nil, nil
     self.next = self.next + 1
     shard = self.whole[self.next]
   end
@@ -104,10 +110,11 @@ function ZeRO:_ready(leaf)
   local _ <close> = core.no_grad()
   local shard = self.whole[place[1]]
   if not shard.grads then
-    shard.grads = shard:flatten{}
+    shard.grads, shard.filled = shard:room(), {}
     self.missing[place[1]] = #shard.params
   end
   shard:view(shard.grads, place[2]):copy_(leaf.grad)
+  shard.filled[place[2]] = true
   if self.stage > 1 then leaf.grad = nil end
   self.missing[place[1]] = self.missing[place[1]] - 1
   self.seen = true
@@ -124,7 +131,10 @@ function ZeRO:_finish()
   if not self.seen then return end
   for s, shard in ipairs(self.whole) do -- parameters without a gradient count as zeros
     if s >= self.next then
-      shard.grads = shard.grads or shard:flatten{}
+      shard.grads, shard.filled = shard.grads or shard:room(), shard.filled or {}
+      for k in ipairs(shard.params) do
+        if not shard.filled[k] then shard:view(shard.grads, k):zero_() end
+      end
       self.missing[s] = 0
     end
   end
@@ -152,22 +162,13 @@ function ZeRO:zero_grad()
   end
 end
 
---- Scales gradients so that their norm over all ranks is at most `limit`. @return the norm
+--- Scales gradients so that their norm over all ranks is at most `limit`. Nothing is read back
+-- from the device.
+-- @return the norm before, a 0-d tensor
 function ZeRO:clip_grad_norm_(limit)
-  local _ <close> = core.no_grad()
-  local sum = core.zeros({}, {dtype = "f64"})
-  for _, shard in ipairs(self.shards) do
-    if shard.part.grad then
-      sum = sum + shard.part.grad:to("f64"):square():sum():to "cpu"
-    end
-  end
-  local norm = math.sqrt(self.group:all_reduce(sum):item())
-  if norm > limit then
-    for _, shard in ipairs(self.shards) do
-      if shard.part.grad then shard.part.grad:mul_(limit / (norm + 1e-6)) end
-    end
-  end
-  return norm
+  local parts = {}
+  for k, shard in ipairs(self.shards) do parts[k] = shard.part end
+  return clip.clip_grad_norm_(parts, limit, {group = self.group})
 end
 
 --- Updates this rank's parts; of parameters that are whole everybody gets the others'.
@@ -180,9 +181,15 @@ end
 function ZeRO:_spread()
   local _ <close> = core.no_grad()
   if self.stage == 3 then require "flare.dist.zero3".forget(self) end
-  for _, shard in ipairs(self.whole) do
-    local flat = shard:gather(shard.part:detach())
-    for k, p in ipairs(shard.params) do p:copy_(shard:view(flat, k)) end
+  local works, n = {}, #self.whole
+  for s = 1, n + AHEAD do -- a few are on their way while others are taken apart
+    local last, shard = self.whole[s - AHEAD], self.whole[s]
+    if last then
+      local flat = works[s - AHEAD]:wait()
+      for k, p in ipairs(last.params) do p:copy_(last:view(flat, k)) end
+      works[s - AHEAD] = nil
+    end
+    if shard then works[s] = self.group:all_gather(shard.part:detach(), {async = true}) end
   end
 end
 

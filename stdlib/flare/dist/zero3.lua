@@ -27,15 +27,25 @@ function Unit:ask()
   end
 end
 
--- A flat tensor that has come, as the result of this rank's part: the gradient of all ranks is
--- reduced to the parts in backward, and M.finish takes it.
+-- Parameters in a flat tensor that has come, as results of this rank's part: in backward their
+-- gradients become one flat tensor, which is reduced to the parts of all ranks and taken by
+-- M.finish.
 local function arrived(zero, shard, work)
   return core.func{
     name = "gathered",
-    forward = function() return work:wait() end,
-    backward = function(_, dy)
+    forward = function()
+      local flat, list = work:wait(), {}
+      for k in ipairs(shard.shapes) do
+        local p = shard:view(flat, k)
+        -- a small one that the tape keeps must not keep all of them
+        local alone = not zero.recompute and p:numel() * 16 < shard.numel
+        list[k] = alone and p:clone() or p:detach()
+      end
+      return table.unpack(list)
+    end,
+    backward = function(_, ...)
       zero.late[#zero.late + 1] = {shard.part,
-        shard.group:reduce_scatter(dy, {reduce = "mean", async = true})}
+        shard.group:reduce_scatter(shard:flatten{...}, {reduce = "mean", async = true})}
       return nil
     end,
   }
@@ -65,16 +75,15 @@ function Unit:run(original, ...)
   local given = {}
   for s, shard in ipairs(self.shards) do given[s] = shard.part end
   for k = 1, inputs.n do given[n + k] = inputs[k] end
+  local again = self.zero.recompute
   local function compute(...)
     local args, whole = table.pack(...), {}
     self:ask()
-    local asked, ahead = self.asked, after(self, core.grad_enabled())
+    local asked, ahead = self.asked, after(self, again and core.grad_enabled())
     self.asked = nil
     if ahead then ahead:ask() end
     for s, shard in ipairs(self.shards) do
-      local flat = arrived(self.zero, shard, asked[s])(args[s])
-      whole[s] = {}
-      for k in ipairs(shard.shapes) do whole[s][k] = shard:view(flat, k) end
+      whole[s] = {arrived(self.zero, shard, asked[s])(args[s])}
     end
     put(self, whole)
     local r = table.pack(pcall(original, self.module, table.unpack(args, n + 1, n + inputs.n)))
@@ -82,7 +91,9 @@ function Unit:run(original, ...)
     if not r[1] then error(r[2], 0) end
     return table.unpack(r, 2, r.n)
   end
-  if not core.grad_enabled() then return compute(table.unpack(given, 1, n + inputs.n)) end
+  if not core.grad_enabled() or not again then
+    return compute(table.unpack(given, 1, n + inputs.n))
+  end
   return core.checkpoint(compute, table.unpack(given, 1, n + inputs.n))
 end
 

@@ -34,16 +34,18 @@ function M.grad_norm(params, opts)
   return core.global_norm(grads, {p = o.p})
 end
 
---- Scales all gradients so that their norm together is at most `limit`.
--- Nothing is read back from the device.
+--- Scales all gradients so that their norm together is at most `limit`. Nothing is read back from
+-- the device. With `group`, its ranks have different parameters, which count together (p = 2).
 -- @return the norm before, a 0-d tensor
 function M.clip_grad_norm_(params, limit, opts)
-  local o = options.check("clip_grad_norm_", opts, {p = 2})
+  local o = options.check("clip_grad_norm_", opts, {p = 2, group = options.none})
   check_limit("clip_grad_norm_", limit)
   local grads = gradients("clip_grad_norm_", params)
   if #grads == 0 then return core.zeros({}) end
   local _ <close> = core.no_grad()
   local norm = core.global_norm(grads, {p = o.p})
+  if o.group and o.p ~= 2 then fail("clip_grad_norm_: over a group p must be 2, got %s", o.p) end
+  if o.group then norm = o.group:all_reduce_(norm:square()):sqrt_() end
   local scale = (limit / (norm + 1e-6)):clamp_{max = 1}
   core.scale_step(scale, grads)
   return norm
