@@ -143,6 +143,23 @@ static int stream_wait(lua_State *L) {
   return 1;
 }
 
+/* s:promise{x, y, ...}: what s has got until now writes them. */
+static int stream_promise(lua_State *L) {
+  fl_lua *st = fll_enter(L);
+  const stream *s = to_stream(L, 1, "promise");
+  luaL_checktype(L, 2, LUA_TTABLE);
+  int n = (int)lua_rawlen(L, 2);
+  fl_tensor **list = fll_scratch(L, ((size_t)n + 1) * sizeof(fl_tensor *));
+  for (int k = 0; k < n; k++) {
+    lua_rawgeti(L, 2, k + 1);
+    list[k] = fll_checktensor(L, -1, "promise", "a tensor of the list");
+    lua_pop(L, 1);
+  }
+  fll_check(L, st, fl_stream_promise(st->rt, s->device, s->number, n, list));
+  lua_settop(L, 1);
+  return 1;
+}
+
 static int stream_synchronize(lua_State *L) {
   fl_lua *st = fll_enter(L);
   stream *s = to_stream(L, 1, "synchronize");
@@ -370,6 +387,7 @@ void fll_stream_core(lua_State *L) {
                                          {NULL, NULL}};
   static const luaL_Reg stream_list[] = {{"run", stream_run},
                                          {"wait", stream_wait},
+                                         {"promise", stream_promise},
                                          {"synchronize", stream_synchronize},
                                          {"record", stream_record},
                                          {"device", stream_device},

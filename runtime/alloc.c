@@ -184,10 +184,12 @@ static inline void block_give(fli_heap *h, fli_block *b) {
 
 /* Other streams have used it: it waits until they have passed this point. */
 static void block_wait(fli_heap *h, fli_block *b) {
-  uint32_t users = b->users & ~FLI_TRAILED;
+  uint32_t users = b->users & ~(FLI_TRAILED | FLI_PROMISED);
   fli_memory *m = h->all;
   if (b->users & FLI_TRAILED)
     fli_trail_drop(h->rt, b);
+  fli_promise_drop(b->promise);
+  b->promise = NULL;
   b->users = 0;
   int n = __builtin_popcount(users);
   fli_waiting *w = n ? malloc(sizeof *w + (size_t)n * sizeof *w->events) : NULL;
@@ -254,8 +256,15 @@ static void block_free(struct fli_allocator *a, fli_block *b) {
     a->trace(a->trace_context, h->device, -(int64_t)bytes, h->all->live);
 }
 
-void fli_block_used(fli_block *b, int stream, uint32_t flags) {
+fl_mark *fli_block_used(fli_block *b, int stream, uint32_t flags) {
   b->users |= flags | (heap_with(b)->stream == stream ? 0 : 1u << stream);
+  return b->promise;
+}
+
+void fli_block_promise(fli_block *b, fl_mark *m) {
+  fli_promise_drop(b->promise);
+  b->promise = m;
+  b->users |= FLI_PROMISED;
 }
 
 static void drain(struct fli_allocator *a) {

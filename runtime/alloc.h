@@ -48,7 +48,8 @@ struct fli_block {
   fli_block *next; /* in its slab's free list, or in the queue of others */
   fli_slab *slab;  /* NULL: this is the head of a fli_span */
   fl_site site;
-  uint32_t users; /* other streams that used it, a bit each; FLI_TRAILED */
+  uint32_t users;   /* other streams that used it, a bit each, and flags */
+  fl_mark *promise; /* behind the writing that goes on, or NULL */
 };
 
 /* A piece of a segment: free, a large block, or the memory of a slab. */

@@ -181,6 +181,8 @@ static fl_status hand_over(fl_tensor *t, intptr_t stream) {
   if (!(fli_backend(rt, d)->flags & FL_BACKEND_ASYNC) ||
       stream == FL_DLPACK_NO_ORDER)
     return FL_OK;
+  if (t->storage->block)
+    FLI_TRY(fli_stream_uses(rt, d, t->storage->block));
   if (stream == FL_DLPACK_WAIT)
     return fli_stream_finish(rt, d);
   FLI_TRY(fl_stream_adopt(rt, d, stream, &other));

@@ -121,6 +121,10 @@ FL_API fl_status fl_stream_handle(fl_runtime *rt, fl_device d, int stream,
  * as long as the runtime: flare can then work in it. Released as any other. */
 FL_API fl_status fl_stream_adopt(fl_runtime *rt, fl_device d, intptr_t handle,
                                  int *stream);
+/* What the stream has got until now writes these tensors: a stream that uses
+ * one of them from now on waits for it, when it first does. */
+FL_API fl_status fl_stream_promise(fl_runtime *rt, fl_device d, int stream,
+                                   int n, fl_tensor *const *of);
 /* Waits for its work, returns its first failure. */
 FL_API fl_status fl_stream_sync(fl_runtime *rt, fl_device d, int stream);
 /* Looks for tensors that two streams use without order, returns whether it did

@@ -66,6 +66,7 @@ static inline fl_dtype fli_part_dtype(fl_dtype d) {
 #define FLI_RING         256        /* launches remembered */
 #define FLI_STREAMS      24         /* of one device */
 #define FLI_TRAILED      (1u << 31) /* among a block's users: has a trail */
+#define FLI_PROMISED     (1u << 30) /* the same: a promise */
 #define FLI_SMALL        32 /* classes of small host blocks, 64 bytes apart */
 
 /* --- operators --- */
@@ -252,8 +253,11 @@ fl_status fli_alloc_open(fl_runtime *rt);
 void fli_alloc_close(fl_runtime *rt);
 void fli_alloc_device(fl_runtime *rt, fl_device d); /* a device appeared */
 void fli_alloc_stream(fl_runtime *rt, fl_device d); /* another is used now */
-/* A stream uses the block; `flags` may be FLI_TRAILED. */
-void fli_block_used(fli_block *b, int stream, uint32_t flags);
+/* A stream uses the block; `flags` may be FLI_TRAILED. Gives back the promise
+ * of its contents, or NULL. */
+fl_mark *fli_block_used(fli_block *b, int stream, uint32_t flags);
+/* Holds m, instead of the promise before. */
+void fli_block_promise(fli_block *b, fl_mark *m);
 /* Host memory for headers and tables; NULL with a message. */
 void *fli_malloc(fl_runtime *rt, size_t bytes);
 void fli_mfree(void *p);
@@ -484,6 +488,9 @@ enum {
 fl_status fli_streams_launch(fl_runtime *rt, fl_device d, const fl_call *c,
                              int n_in, const fl_operand *in, int n_out,
                              fl_tensor *const *out);
+/* The stream in use waits for what was promised of the block that it uses. */
+fl_status fli_stream_uses(fl_runtime *rt, fl_device d, fli_block *b);
+void fli_promise_drop(fl_mark *m); /* may be NULL */
 /* Before something else that the stream in use does with t. */
 fl_status fli_streams_touch(fl_tensor *t, bool writes, const char *what,
                             fl_site site);

@@ -29,7 +29,9 @@ struct fl_mark {
   fl_event *event; /* NULL: not recorded, or nothing to wait for */
   double us;       /* on the host, for devices that do everything at once */
   bool recorded;
-  int stream; /* where */
+  int stream;    /* where */
+  int blocks;    /* of memory that it is a promise of */
+  uint32_t seen; /* by these streams, as a promise */
   fli_clock clock;
   fl_mark *prev, *next;
 };
@@ -221,6 +223,16 @@ fl_status fl_stream_use(fl_runtime *rt, fl_device d, int stream) {
   return FL_OK;
 }
 
+fl_status fli_stream_uses(fl_runtime *rt, fl_device d, fli_block *b) {
+  int now = fl_stream_current(rt, d);
+  fl_mark *m = fli_block_used(b, now, 0);
+  if (FLI_LIKELY(!m) || m->seen >> now & 1)
+    return FL_OK;
+  FLI_TRY(fl_mark_wait(m, d, now));
+  m->seen |= 1u << now;
+  return FL_OK;
+}
+
 fl_status fli_streams_launch(fl_runtime *rt, fl_device d, const fl_call *c,
                              int n_in, const fl_operand *in, int n_out,
                              fl_tensor *const *out) {
@@ -230,7 +242,7 @@ fl_status fli_streams_launch(fl_runtime *rt, fl_device d, const fl_call *c,
   for (int k = 0; k < n_in + n_out && async; k++) {
     const fl_tensor *t = k < n_in ? in[k].tensor : out[k - n_in];
     if (t && t->storage && t->storage->block)
-      fli_block_used(t->storage->block, now, 0);
+      FLI_TRY(fli_stream_uses(rt, d, t->storage->block));
   }
   if (l && async) {
     lane *x = l->lane[now];
@@ -257,7 +269,7 @@ fl_status fli_streams_touch(fl_tensor *t, bool writes, const char *what,
   fl_device d = t->storage->device;
   int now = is_async(rt, d) ? fl_stream_current(rt, d) : -1;
   if (now >= 0 && t->storage->block)
-    fli_block_used(t->storage->block, now, 0);
+    FLI_TRY(fli_stream_uses(rt, d, t->storage->block));
   if (!(rt->watch & FLI_WATCH_RACES))
     return FL_OK;
   if (now >= 0)
@@ -509,4 +521,38 @@ fl_status fl_mark_elapsed(fl_mark *from, fl_mark *to, double *us) {
   *us = from->event ? b->event_elapsed(b, from->event, to->event)
                     : to->us - from->us;
   return FL_OK;
+}
+
+/* --- promises: marks that blocks hold, for whoever uses them --- */
+
+void fli_promise_drop(fl_mark *m) {
+  if (m && --m->blocks == 0)
+    fl_mark_free(m);
+}
+
+fl_status fl_stream_promise(fl_runtime *rt, fl_device d, int stream, int n,
+                            fl_tensor *const *of) {
+  fl_mark *m;
+  FLI_TRY(fli_check_owner(rt));
+  FLI_TRY(check(rt, d, stream));
+  for (int k = 0; k < n; k++)
+    if (fl_tensor_device(of[k]) != d)
+      return fli_fail(FL_EDEVICE, "promise: a tensor of %s, and a stream of %s",
+                      fl_device_name(rt, fl_tensor_device(of[k])),
+                      fl_device_name(rt, d));
+  if (!is_async(rt, d))
+    return FL_OK;
+  FLI_TRY(fl_mark_new(rt, d, &m));
+  fl_status s = fl_mark_record(m, stream);
+  m->seen = 1u << stream;
+  m->blocks = 1;
+  for (int k = 0; k < n && s == FL_OK; k++) {
+    fli_block *b = of[k]->storage ? of[k]->storage->block : NULL;
+    if (!b)
+      continue;
+    m->blocks++;
+    fli_block_promise(b, m);
+  }
+  fli_promise_drop(m);
+  return s;
 }

@@ -47,6 +47,37 @@ describe("streams", function()
     assert.match("^flare.stream %(%d+ of sim:0%)$", tostring(s))
   end)
 
+  it("wait by themselves for what another has promised", function()
+    local s, x, y = flare.stream(device), ones(1000), ones(1000)
+    local third = flare.stream(device)
+    third:wait(first)
+    flare.debug_streams(true)
+    delay(3000)
+    s:wait(first)
+    s:run(function() x:add_(2) y:add_(3) end)
+    s:promise{x, y}
+    local there = third:run(function() return x:narrow(1, 10, 1) * 2 end)
+    local sum = x:sum() + y:sum()
+    delay(0)
+    assert.equal(7000, sum:item())
+    first:wait(third)
+    assert.equal(6, there:item())
+    x:mul_(2) -- s may use it again behind that
+    s:wait(first)
+    s:run(function() y:copy_(x) end)
+    assert.match("without order", fails("mul", function() return y * 2 end))
+    s:promise{y}
+    assert.equal(6, y:max():item())
+    s:run(function() y:add_(1) end)
+    s:promise{y}
+    assert.equal(7, y:to("cpu"):max():item())
+    flare.debug_streams(false)
+    local cpu = ones(3):to "cpu"
+    fails("promise: a tensor of cpu, and a stream of sim:0", s.promise, s, {cpu})
+    fails("promise", s.promise, s, {3})
+    flare.stream("cpu"):promise{cpu}
+  end)
+
   it("nest, and are restored after errors", function()
     local a, b = flare.stream(device), flare.stream(device)
     assert.are_not.equal(a, b)

@@ -56,15 +56,23 @@ function Work:done()
   return not self.seq or comm.done(self.group, self.device, self.lane, self.seq)
 end
 
--- Asynchronous calls of a device go to a stream of the group's own; its event says when.
-local function on_stream(self, device, f, x, o)
+-- Asynchronous calls of a device go to a stream of the group's own.
+local function stream_of(self, device)
   local stream = self.streams[device]
   if not stream then
     stream = core.stream(device)
     self.streams[device] = stream
   end
+  return stream
+end
+
+--- Runs f(...), which writes the tensors of the list, all of the device, aside: behind what the
+-- current stream has got, on the group's own. Other streams wait when they use one of them.
+function Group:aside(device, tensors, f, ...)
+  local stream = stream_of(self, device)
   stream:wait(core.current_stream(device))
-  return stream:run(f, x, o), stream:record()
+  stream:run(f, ...)
+  stream:promise(tensors)
 end
 
 -- f(x, o) or f(o): the core's function of the call.
@@ -86,9 +94,9 @@ local function call(self, f, x, o, device)
   end
   o.async = nil
   local g = x and f or function(_, given) return f(given) end
-  local y, event = on_stream(self, device, g, x, o)
-  local work = Work()
-  work.result, work.event, work.device = y, event, device
+  local stream, work = stream_of(self, device), Work()
+  stream:wait(core.current_stream(device))
+  work.result, work.event, work.device = stream:run(g, x, o), stream:record(), device
   return work
 end
 

@@ -18,8 +18,6 @@ local clip = require "flare.optim.clip"
 
 local ZeRO = class "dist.ZeRO"
 
-local AHEAD = 4 -- parts of others that are on their way
-
 -- Parameters that learn, in the order that backward meets them, cut by size, dtype and device.
 local function divide(named, bytes, group)
   local list, params, names, size = {}, {}, {}, 0
@@ -181,15 +179,13 @@ end
 function ZeRO:_spread()
   local _ <close> = core.no_grad()
   if self.stage == 3 then require "flare.dist.zero3".forget(self) end
-  local works, n = {}, #self.whole
-  for s = 1, n + AHEAD do -- a few are on their way while others are taken apart
-    local last, shard = self.whole[s - AHEAD], self.whole[s]
-    if last then
-      local flat = works[s - AHEAD]:wait()
-      for k, p in ipairs(last.params) do p:copy_(last:view(flat, k)) end
-      works[s - AHEAD] = nil
-    end
-    if shard then works[s] = self.group:all_gather(shard.part:detach(), {async = true}) end
+  for s = #self.whole, 1, -1 do -- as forward needs them, which begins meanwhile
+    local shard = self.whole[s]
+    self.group:aside(shard.device, {shard.part, table.unpack(shard.params)}, function()
+      local flat = shard:gather(shard.part:detach())
+      for k, p in ipairs(shard.params) do p:copy_(shard:view(flat, k)) end
+      flat:close()
+    end)
   end
 end
 
