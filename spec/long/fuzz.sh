@@ -19,8 +19,9 @@ export ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1:hard_
 export UBSAN_OPTIONS=print_stacktrace=1
 
 room=$(mktemp -d)
-first=$(date +%s)
-end=$((first + seconds)) share=$((calls / jobs))
+begun=$(date +%s)
+first=$((begun * 100000)) # no run has seeds of another one
+end=$((begun + seconds)) share=$(((calls + jobs - 1) / jobs))
 
 # $1: operators or files, $2: how many, $3: a seed, $4: whose log. A seed that broke something
 # is run again aloud, so that the log says what was running.
@@ -56,6 +57,6 @@ touch "$room/findings"
 cat "$room/findings"
 found=$(grep -c '^finding:' "$room/findings") || true
 echo "figure: $(cat "$room"/done.* | awk '{c += $1; f += $2} END {print c " calls of operators, " f}')" \
-  "spoiled files, seeds from $first, in $(($(date +%s) - first)) s: $found findings"
+  "spoiled files, seeds from $first, in $(($(date +%s) - begun)) s: $found findings"
 rm -rf "$room"
 [ "$found" = 0 ]
