@@ -17,9 +17,26 @@ static int64_t along(const fl_launch *l, const fl_view *v) {
   return v->ndim ? v->shape[l->attrs->v[0].i] : 1;
 }
 
+/* Threads take v elements of y each. */
+static void by_vectors(const fl_launch *l, int v, resample_args *a) {
+  int64_t along_y = along(l, &l->out[0]);
+  a->total = flc_numel(&l->out[0]) / v;
+  a->by_inner = flc_divisor_of(a->inner > 1 ? a->inner / v : 1);
+  a->by_along = flc_divisor_of(a->inner > 1 ? along_y : along_y / v);
+}
+
+/* 16 bytes of y's elements if that goes, 1 if not. */
+static int vector_of(const fl_launch *l, const resample_args *a) {
+  int v = (int)(16 / fl_dtype_size(l->out[0].dtype));
+  int64_t row = a->inner > 1 ? a->inner : along(l, &l->out[0]);
+  bool whole = a->inner == 1 || flc_aligned(a->x, 16);
+  return row % v == 0 && whole && flc_aligned(a->y, 16) ? v : 1;
+}
+
 /* Everything but the operands; `n` elements, of which there are results. */
 static fl_status prepare(const fl_launch *l, int64_t n, int64_t results,
                          resample_args *a) {
+  fl_dtype wide = flc_wide(l->out[0].dtype);
   const fl_attr *v = l->attrs->v;
   const fl_view *y = &l->out[0];
   int dim = (int)v[0].i;
@@ -41,15 +58,13 @@ static fl_status prepare(const fl_launch *l, int64_t n, int64_t results,
   size_t all = (size_t)(results * s->taps + 1);
   a->count = fl_scratch_get(l, (size_t)(results + 1) * sizeof *a->count);
   a->at = fl_scratch_get(l, all * sizeof *a->at);
-  a->weight = fl_scratch_get(l, all * sizeof *a->weight);
+  a->weight = fl_scratch_get(l, all * fl_dtype_size(wide));
   if (!a->count || !a->at || !a->weight)
     return FL_ENOMEM;
-  a->total = flc_numel(y);
-  a->by_inner = flc_divisor_of(
-      y->ndim ? fl_numel(y->ndim - dim - 1, y->shape + dim + 1) : 1);
-  a->by_along = flc_divisor_of(along(l, y));
+  a->inner = y->ndim ? fl_numel(y->ndim - dim - 1, y->shape + dim + 1) : 1;
   a->y = y->data;
-  flc_spec spec = FLC_SPEC("resample", "terms", 0);
+  by_vectors(l, 1, a);
+  flc_spec spec = FLC_SPEC("resample", "terms", wide);
   return FLC_RUN(l, spec, over(results, 128), *a);
 }
 
@@ -63,8 +78,10 @@ FLC_KERNEL(resample) {
     return status;
   if (!(a.x = flc_input(l, x, y->dtype)))
     return FL_ENOMEM;
-  flc_spec sums = FLC_SPEC("resample", "sums", y->dtype);
-  flc_spec pick = FLC_SPEC("resample", "pick", (int)fl_dtype_size(y->dtype));
+  int v = vector_of(l, &a);
+  flc_spec sums = FLC_SPEC("resample", "sums", y->dtype, v);
+  flc_spec pick = FLC_SPEC("resample", "pick", (int)fl_dtype_size(y->dtype), v);
+  by_vectors(l, v, &a);
   if (a.s.mode != NEAREST)
     return FLC_RUN(l, sums, over(a.total, 256), a);
   a.fill = flc_element(y->dtype, a.s.outside);
@@ -86,16 +103,23 @@ FLC_KERNEL(resample_backward) {
 }
 
 void flc_visit_resample(flc_visitor *v) {
-  flc_spec terms = FLC_SPEC("resample", "terms", 0);
-  v->spec(v, &terms, true);
+  for (fl_dtype d = 0; d <= FL_F32; d++) {
+    flc_spec terms = FLC_SPEC("resample", "terms", d);
+    v->spec(v, &terms, d == FL_F32);
+  }
   for (fl_dtype d = 0; d <= FL_BF16; d++) {
-    flc_spec sums = FLC_SPEC("resample", "sums", d);
+    int many = (int)(16 / fl_dtype_size(d));
+    flc_spec sums = FLC_SPEC("resample", "sums", d, 1);
     flc_spec back = FLC_SPEC("resample", "back", d);
-    v->spec(v, &sums, d == FL_BF16);
+    v->spec(v, &sums, false);
     v->spec(v, &back, d == FL_BF16);
+    sums = FLC_SPEC("resample", "sums", d, many);
+    v->spec(v, &sums, d == FL_BF16);
   }
   for (int size = 1; size <= 8; size *= 2) {
-    flc_spec pick = FLC_SPEC("resample", "pick", size);
+    flc_spec pick = FLC_SPEC("resample", "pick", size, 1);
+    v->spec(v, &pick, false);
+    pick = FLC_SPEC("resample", "pick", size, 16 / size);
     v->spec(v, &pick, size == 4);
   }
 }

@@ -1,14 +1,14 @@
-/* Results along one dim as weighted sums of a few elements: the terms are worked
- * out once, in double, by a thread for each result. Its gradient looks the
- * results up that an element is a term of: no sum depends on what runs when. */
+/* Results along one dim as weighted sums of a few elements: the terms are
+ * worked out once, in double, by a thread for each result. Its gradient looks
+ * the results up that an element is a term of: no sum depends on what runs
+ * when. */
 #include "words.cuh"
 
 #include "resample.h"
 
 enum { NEAREST, LINEAR, CUBIC };
 
-#define EACH(i, n)                                                             \
-  for (int64_t i = fl_thread(); i < (n); i += fl_threads())
+#define EACH(i, n) for (int64_t i = fl_thread(); i < (n); i += fl_threads())
 
 inline double held(double p, int64_t n) {
   return p > 0 ? p < (double)(n - 1) ? p : (double)(n - 1) : 0;
@@ -37,7 +37,8 @@ inline double weight_of(const sampling &s, double d) {
 
 /* The terms of the result at p; returns how many. The first place is there also
  * where there are none. */
-inline int terms_of(const sampling &s, double p, int64_t *at, double *weight) {
+template <class T>
+int terms_of(const sampling &s, double p, int64_t *at, T *weight) {
   at[0] = nearest(s, p);
   weight[0] = 1;
   if (s.outside == s.outside && p != held(p, s.n))
@@ -48,8 +49,8 @@ inline int terms_of(const sampling &s, double p, int64_t *at, double *weight) {
     p = held(p, s.n);
     at[0] = (int64_t)floor(p);
     at[1] = at[0] + 1 < s.n ? at[0] + 1 : at[0];
-    weight[1] = p - floor(p);
-    weight[0] = 1 - weight[1];
+    weight[1] = (T)(p - floor(p));
+    weight[0] = (T)(1 - (p - floor(p)));
     return 2;
   }
   int n = 0;
@@ -60,59 +61,100 @@ inline int terms_of(const sampling &s, double p, int64_t *at, double *weight) {
     if (s.exclude && place != in)
       continue;
     at[n] = (int64_t)in;
-    weight[n++] = w;
+    weight[n++] = (T)w;
     sum += w;
   }
   for (int k = 0; k < n && (s.exclude || s.wide > 1); k++)
-    weight[k] /= sum;
+    weight[k] = (T)((double)weight[k] / sum);
   return n;
 }
 
-template <int UNUSED>
+template <int D>
 __global__ void __launch_bounds__(128)
     terms(const __grid_constant__ resample_args a) {
-  EACH(j, a.s.results) {
-    int64_t *at = a.at + j * a.s.taps;
-    double *weight = a.weight + j * a.s.taps;
-    a.count[j] =
-        terms_of(a.s, a.s.start + (double)j * a.s.step, at, weight);
-  }
+  EACH(j, a.s.results)
+  a.count[j] =
+      terms_of(a.s, a.s.start + (double)j * a.s.step, a.at + j * a.s.taps,
+               (FL_W(D) *)a.weight + j * a.s.taps);
 }
 
-/* Element i of y: which along the dim, and where its line begins in x. */
-inline int64_t line_of(const resample_args &a, int64_t i, int64_t along,
-                       int64_t *j) {
+/* Vector i of V elements: its place j along y's dim, and where its line begins
+ * in x, which has `along` elements there. */
+template <int V>
+int64_t line_of(const resample_args &a, int64_t i, int64_t along, int64_t *j) {
   int64_t rest, outer, in = fl_split(i, a.by_inner, &rest);
   *j = fl_split(rest, a.by_along, &outer);
-  return outer * along * a.by_inner.by + in;
+  if (a.inner > 1)
+    return outer * along * a.inner + in * V;
+  *j *= V;
+  return outer * along;
 }
 
-template <int D>
+template <int D, int V>
 __global__ void __launch_bounds__(256)
     sums(const __grid_constant__ resample_args a) {
+  typedef FL_S(D) S;
   typedef FL_W(D) T;
-  const FL_S(D) *x = (const FL_S(D) *)a.x;
+  const T *weight = (const T *)a.weight;
+  const int taps = (int)a.s.taps;
   EACH(i, a.total) {
-    int64_t j, line = line_of(a, i, a.s.n, &j);
-    int n = a.count[j];
-    T sum = n ? T(0) : (T)a.s.outside;
-    for (int64_t k = j * a.s.taps; n > 0; n--, k++)
-      sum += (T)a.weight[k] *
-             fl_get<T>(x[line + a.at[k] * a.by_inner.by]);
-    ((FL_S(D) *)a.y)[i] = fl_put<FL_S(D)>(sum);
+    int64_t j;
+    const S *x = (const S *)a.x + line_of<V>(a, i, a.s.n, &j);
+    const int64_t first = j * taps;
+    T sum[V];
+    if (a.inner > 1) {
+      int n = a.count[j];
+#pragma unroll
+      for (int v = 0; v < V; v++)
+        sum[v] = n ? T(0) : (T)a.s.outside;
+#pragma unroll 2
+      for (int k = 0; k < n; k++) {
+        fl_vec<S, V> from = fl_read<S, V>(x + a.at[first + k] * a.inner);
+#pragma unroll
+        for (int v = 0; v < V; v++)
+          sum[v] += weight[first + k] * fl_get<T>(from.at[v]);
+      }
+    } else {
+      fl_vec<int, V> n = fl_read<int, V>(a.count + j);
+#pragma unroll
+      for (int v = 0; v < V; v++)
+        sum[v] = n.at[v] ? T(0) : (T)a.s.outside;
+#pragma unroll 2
+      for (int k = 0; k < taps; k++)
+#pragma unroll
+        for (int v = 0; v < V; v++)
+          if (k < n.at[v])
+            sum[v] += weight[first + v * taps + k] *
+                      fl_get<T>(x[a.at[first + v * taps + k]]);
+    }
+    fl_vec<S, V> y;
+#pragma unroll
+    for (int v = 0; v < V; v++)
+      y.at[v] = fl_put<S>(sum[v]);
+    fl_leave((S *)a.y + i * V, y);
   }
 }
 
 /* Single elements, whatever they are. */
-template <int SIZE>
+template <int SIZE, int V>
 __global__ void __launch_bounds__(256)
     pick(const __grid_constant__ resample_args a) {
   typedef FL_BITS(SIZE) W;
-  W none = (W)a.fill;
   EACH(i, a.total) {
-    int64_t j, line = line_of(a, i, a.s.n, &j);
-    ((W *)a.y)[i] =
-        a.count[j] ? ((const W *)a.x)[line + a.at[j] * a.by_inner.by] : none;
+    int64_t j;
+    const W *x = (const W *)a.x + line_of<V>(a, i, a.s.n, &j);
+    fl_vec<W, V> y;
+    if (a.inner > 1)
+      y = fl_read<W, V>(x + a.at[j] * a.inner);
+    else
+#pragma unroll
+      for (int v = 0; v < V; v++)
+        y.at[v] = x[a.at[j + v]];
+#pragma unroll
+    for (int v = 0; v < V; v++)
+      if (a.s.outside == a.s.outside && !a.count[a.inner > 1 ? j : j + v])
+        y.at[v] = (W)a.fill;
+    fl_leave((W *)a.y + i * V, y);
   }
 }
 
@@ -122,9 +164,10 @@ __global__ void __launch_bounds__(256)
     back(const __grid_constant__ resample_args a) {
   typedef FL_W(D) T;
   const FL_S(D) *dy = (const FL_S(D) *)a.x;
+  const T *weight = (const T *)a.weight;
   const sampling &s = a.s;
   EACH(i, a.total) {
-    int64_t k, line = line_of(a, i, s.results, &k), from = 0, to = s.results;
+    int64_t k, line = line_of<1>(a, i, s.results, &k), from = 0, to = s.results;
     bool ordered = s.step >= 0;
     while (ordered && from < to) { /* the first that may reach element k */
       int64_t mid = (from + to) / 2;
@@ -140,8 +183,7 @@ __global__ void __launch_bounds__(256)
         break;
       for (int t = 0; t < a.count[j]; t++)
         if (at[t] == k)
-          sum += (T)a.weight[j * s.taps + t] *
-                 fl_get<T>(dy[line + j * a.by_inner.by]);
+          sum += weight[j * s.taps + t] * fl_get<T>(dy[line + j * a.inner]);
     }
     ((FL_S(D) *)a.y)[i] = fl_put<FL_S(D)>(sum);
   }

@@ -11,18 +11,20 @@ typedef struct sampling {
   int mode, rounding, exclude;
 } sampling;
 
-/* Result j is the sum of count[j] terms, from j * taps on: so much (weight) of
- * element `at`. Places do not decrease with j if step is not negative. */
+/* Result j is the sum of count[j] terms, from j * taps on: so much (weight,
+ * float or double as it is computed) of element `at`. Places do not decrease
+ * with j if step is not negative. Threads take vectors of y: of elements side
+ * by side of one result, or of results where inner is 1. */
 typedef struct resample_args {
   sampling s;
   int *count;
   int64_t *at;
-  double *weight;
+  void *weight;
   const void *x;
   void *y;
-  int64_t total; /* elements of y */
-  flc_divisor by_inner, by_along;
-  uint64_t fill; /* an element, where there is none */
+  int64_t inner, total;           /* total: vectors of y */
+  flc_divisor by_inner, by_along; /* how many vectors there are of each */
+  uint64_t fill;                  /* an element, where there is none */
 } resample_args;
 
 #endif
