@@ -287,7 +287,7 @@ typedef struct scratch {
   fl_device device;
   fl_site site;
   int n;
-  fli_block *blocks[24];
+  fli_block *blocks[48];
 } scratch;
 
 static void *scratch_get(fl_scratch *base, size_t bytes) {

@@ -216,10 +216,10 @@ static int64_t width_of(const job *j, int64_t longest, bool alone) {
   return w < j->lines ? w : j->lines;
 }
 
-/* The transform of `j` from in[0] to out[0]: everything but what is whose size
- * is known. `size` is of the complex transform. */
-static fl_status run(const fl_launch *l, job *j, int dim, int64_t size) {
-  const fl_view *x = &l->in[0], *y = &l->out[0];
+/* The transform of `j` from x to y, which may be the same memory: everything
+ * but what is whose size is known. `size` is of the complex transform. */
+static fl_status run(const fl_launch *l, const fl_view *x, const fl_view *y,
+                     job *j, int dim, int64_t size) {
   fl_dtype d = fl_cpu_wide(x->dtype);
   bool wide = d == FL_F64;
   plan p = {.n = size}, parts[3] = {{0}};
@@ -260,28 +260,65 @@ static fl_status run(const fl_launch *l, job *j, int dim, int64_t size) {
   return s;
 }
 
+/* Room for what one pass leaves to the next: as v, but contiguous and wide. */
+static fl_status between(const fl_launch *l, const fl_view *v, fl_view *to) {
+  int64_t step = 1;
+  fl_view_copy(to, v);
+  to->dtype = fl_cpu_wide(v->dtype);
+  for (int d = v->ndim - 1; d >= 0; step *= v->shape[d--])
+    to->stride[d] = step;
+  to->data = fl_scratch_get(l, (size_t)(step + 1) * fl_dtype_size(to->dtype));
+  return to->data ? FL_OK : FL_ENOMEM;
+}
+
+/* Pairs from x to y, over `dims` dims up to dim. Only the first has the scale.
+ */
+static fl_status run_pairs(const fl_launch *l, const fl_view *x,
+                           const fl_view *y, bool inverse, double scale,
+                           int dim, int64_t dims) {
+  fl_view part;
+  fl_status s = dims > 1 ? between(l, y, &part) : FL_OK;
+  for (; dims > 0 && s == FL_OK; dims--, dim--, x = &part, scale = 1) {
+    job j = {
+        .kind = PAIRS, .n = y->shape[dim], .inverse = inverse, .scale = scale};
+    s = run(l, x, dims > 1 ? &part : y, &j, dim, j.n);
+  }
+  return s;
+}
+
 FL_KERNEL(dft) {
-  int dim = (int)l->attrs->v[0].i;
-  job j = {.kind = PAIRS,
-           .n = l->in[0].shape[dim],
-           .inverse = l->attrs->v[1].i,
-           .scale = l->attrs->v[2].f};
-  return run(l, &j, dim, j.n);
+  const fl_attr *a = l->attrs->v;
+  return run_pairs(l, &l->in[0], &l->out[0], a[1].i, a[2].f, (int)a[0].i,
+                   a[3].i);
 }
 
 FL_KERNEL(rdft) {
-  int dim = (int)l->attrs->v[0].i;
-  job j = {.kind = REAL, .n = l->in[0].shape[dim], .scale = l->attrs->v[1].f};
+  const fl_attr *a = l->attrs->v;
+  const fl_view *x = &l->in[0], *y = &l->out[0];
+  int dim = (int)a[0].i;
+  int64_t others = a[2].i - 1;
+  job j = {.kind = REAL, .n = x->shape[dim], .scale = a[1].f};
   j.half = j.n % 2 == 0;
-  return run(l, &j, dim, j.half ? j.n / 2 : j.n);
+  fl_view part;
+  fl_status s = others ? between(l, y, &part) : FL_OK;
+  if (s == FL_OK)
+    s = run(l, x, others ? &part : y, &j, dim, j.half ? j.n / 2 : j.n);
+  return s ? s : run_pairs(l, &part, y, false, 1, dim - 1, others);
 }
 
 FL_KERNEL(irdft) {
-  int dim = (int)l->attrs->v[1].i;
-  job j = {.kind = HALF,
-           .n = l->attrs->v[0].i,
-           .inverse = true,
-           .scale = l->attrs->v[2].f};
+  const fl_attr *a = l->attrs->v;
+  const fl_view *x = &l->in[0];
+  int dim = (int)a[1].i;
+  int64_t others = a[3].i - 1;
+  job j = {.kind = HALF, .n = a[0].i, .inverse = true, .scale = a[2].f};
   j.half = j.n % 2 == 0;
-  return run(l, &j, dim, j.half ? j.n / 2 : j.n);
+  fl_view part;
+  fl_status s = others ? between(l, x, &part) : FL_OK;
+  if (s == FL_OK)
+    s = run_pairs(l, x, &part, true, 1, dim - 1, others);
+  if (s)
+    return s;
+  return run(l, others ? &part : x, &l->out[0], &j, dim,
+             j.half ? j.n / 2 : j.n);
 }

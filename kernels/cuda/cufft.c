@@ -8,6 +8,7 @@
 #include <string.h>
 
 #define PLANS   64
+#define DIMS    3   /* of a transform */
 #define LOOP    4   /* planes, from which on lines are copied side by side */
 #define ALIGNED 256 /* bytes, of the library's memory */
 
@@ -19,9 +20,10 @@
   } while (0)
 
 /* What a plan depends on; `stride` is between elements of a line, `step`
- * between lines. */
+ * between lines. More than one dim, the last of them n, lie side by side. */
 typedef struct lines {
-  int64_t device, kind, wide, n, stride, in_step, out_step, batch;
+  int64_t device, kind, wide, dims, size[DIMS], stride, in_step, out_step,
+      batch;
 } lines;
 
 typedef struct plan {
@@ -68,8 +70,11 @@ const char *flc_fft_path(void) {
 
 static bool make(const lines *of, plan *p) {
   const flc_fft_table *t = &lib.table;
-  long long n = of->n, half = n / 2 + 1, in = of->kind == FFT_HALF ? half : n,
-            out = of->kind == FFT_REAL ? half : n;
+  long long size[DIMS], n = of->size[of->dims - 1], half = n / 2 + 1,
+                        in = of->kind == FFT_HALF ? half : n,
+                        out = of->kind == FFT_REAL ? half : n;
+  for (int k = 0; k < of->dims; k++)
+    size[k] = of->size[k];
   /* neighbours are told of by NULL: that is quicker */
   long long *in_size = of->stride == 1 ? NULL : &in,
             *out_size = of->stride == 1 ? NULL : &out;
@@ -79,7 +84,7 @@ static bool make(const lines *of, plan *p) {
     return false;
   if (t->cufftSetAutoAllocation(p->handle, 0) == 0 &&
       t->cufftXtMakePlanMany(
-          p->handle, 1, &n, in_size, of->stride, of->in_step,
+          p->handle, (int)of->dims, size, in_size, of->stride, of->in_step,
           of->kind == FFT_REAL ? one : pair, out_size, of->stride, of->out_step,
           of->kind == FFT_HALF ? one : pair, of->batch, &p->room, pair) == 0) {
     p->of = *of;
@@ -112,9 +117,10 @@ typedef struct call {
   const fl_launch *l;
   fl_dtype dtype;
   bool wide, inverse;
-  int kind;
-  int64_t n, in, out; /* of a line: real numbers or pairs, what goes in, out */
-  int64_t outer, inner;
+  int kind, dims;
+  /* of a transform: real numbers or pairs, what goes in, what comes out */
+  int64_t n, in, out;
+  int64_t outer, inner, size[DIMS];
   double scale;
   const void *x;
   void *y;
@@ -197,13 +203,17 @@ static fl_status turn(const call *c, void *to, const void *from, int64_t size,
 }
 
 static fl_status half(const call *c, const void *x, void *y, bool turned) {
-  fft_args a = {.x = x,
-                .y = y,
-                .n = numbers(c, false) / 2,
-                .size = c->in,
-                .inner = turned ? 1 : c->inner,
-                .whole = c->n,
-                .scale = c->scale};
+  int64_t n = c->size[c->dims - 1];
+  fft_args a = {
+      .x = x,
+      .y = y,
+      .n = numbers(c, false) / 2,
+      .plane = {flc_divisor_of(c->dims > 2 ? c->size[0] : 1),
+                flc_divisor_of(c->dims > 1 ? c->size[c->dims - 2] : 1)},
+      .size = flc_divisor_of(n / 2 + 1),
+      .inner = flc_divisor_of(turned ? 1 : c->inner),
+      .whole = n,
+      .scale = c->scale};
   flc_spec spec = FLC_SPEC("fft", "half", c->dtype);
   return FLC_RUN(c->l, spec, over(a.n), a);
 }
@@ -224,7 +234,8 @@ static fl_status transform(const call *c) {
   lines of = {.device = c->l->device,
               .kind = c->kind,
               .wide = c->wide,
-              .n = c->n,
+              .dims = c->dims,
+              .size = {c->size[0], c->size[1], c->size[2]},
               .stride = flat || turned ? 1 : c->inner,
               .in_step = flat || turned ? c->in : 1,
               .out_step = flat || turned ? c->out : 1,
@@ -253,20 +264,36 @@ static fl_status transform(const call *c) {
   return turned ? turn(c, c->y, y, c->out, c->kind != FFT_HALF, true) : FL_OK;
 }
 
-static fl_status run(const fl_launch *l, call *c, int dim) {
-  const fl_view *x = &l->in[0], *y = &l->out[0];
+/* As v, but contiguous at p. */
+static void contiguous(fl_view *to, const fl_view *v, fl_dtype d, void *p) {
+  int64_t step = 1;
+  fl_view_copy(to, v);
+  to->data = p;
+  to->dtype = d;
+  for (int i = v->ndim - 1; i >= 0; step *= v->shape[i--])
+    to->stride[i] = step;
+}
+
+/* Over c->dims dims, of which `dim` is the last, from x to y. */
+static fl_status run(const fl_launch *l, const fl_view *x, const fl_view *y,
+                     call *c, int dim) {
   int pair = c->kind == FFT_REAL ? x->ndim : x->ndim - 1;
   c->l = l;
   c->dtype = flc_wide(x->dtype);
   c->wide = c->dtype == FL_F64;
-  c->in = c->kind == FFT_HALF ? c->n / 2 + 1 : c->n;
-  c->out = c->kind == FFT_REAL ? c->n / 2 + 1 : c->n;
-  c->outer = fl_numel(dim, x->shape);
+  int64_t half = c->n / 2 + 1, above = 1;
+  c->size[c->dims - 1] = c->n;
+  for (int k = 1; k < c->dims; k++) {
+    c->size[c->dims - 1 - k] = x->shape[dim - k];
+    above *= x->shape[dim - k];
+  }
+  c->in = above * (c->kind == FFT_HALF ? half : c->n);
+  c->out = above * (c->kind == FFT_REAL ? half : c->n);
+  c->n *= above;
+  c->outer = fl_numel(dim + 1 - c->dims, x->shape);
   c->inner = fl_numel(pair - dim - 1, x->shape + dim + 1);
   if (flc_numel(y) == 0)
     return FL_OK;
-  if (!flc_fft_get())
-    return flc_on_host(l);
   size_t aligned = 2 * fl_dtype_size(c->dtype);
   if (!(c->x = flc_input(l, x, c->dtype)))
     return FL_ENOMEM;
@@ -281,51 +308,106 @@ static fl_status run(const fl_launch *l, call *c, int dim) {
   bool direct = y->dtype == c->dtype && flc_aligned(y->data, aligned);
   if (!(c->y = direct ? y->data : get(c, numbers(c, true))))
     return FL_ENOMEM;
-  fl_status s;
   if (c->n == 1) {
     flc_spec spec = FLC_SPEC("fft", "single", c->dtype, c->kind);
     fft_args a = {
         .x = c->x, .y = c->y, .n = numbers(c, true), .scale = c->scale};
-    s = FLC_RUN(l, spec, over(a.n), a);
+    TRY(FLC_RUN(l, spec, over(a.n), a));
   } else
-    s = transform(c);
-  if (s == FL_EUNSUPPORTED)
-    return flc_on_host(l);
-  if (s || direct)
-    return s;
+    TRY(transform(c));
+  if (direct)
+    return FL_OK;
   fl_view from;
-  fl_view_copy(&from, y);
-  from.data = c->y;
-  from.dtype = c->dtype;
-  int64_t step = 1;
-  for (int d = y->ndim - 1; d >= 0; step *= y->shape[d--])
-    from.stride[d] = step;
+  contiguous(&from, y, c->dtype, c->y);
   return flc_move(l, y, &from);
 }
 
+/* How many dims are done by one plan: all, or one after the other. */
+static int at_once(const fl_view *x, int64_t n, int dim, int64_t dims,
+                   bool pairs) {
+  bool fits = n > 1 && n < 1 << 30 && dim == x->ndim - 1 - pairs;
+  for (int k = 1; k < dims; k++) {
+    n *= x->shape[dim - k];
+    fits = fits && x->shape[dim - k] > 1 && n < 1 << 30;
+  }
+  return fits ? (int)dims : 1;
+}
+
+/* Room for what one pass leaves to the next: as v, but wide. */
+static fl_status between(const fl_launch *l, const fl_view *v, fl_view *to) {
+  fl_dtype d = flc_wide(v->dtype);
+  size_t bytes = (size_t)(flc_numel(v) + 1) * fl_dtype_size(d);
+  contiguous(to, v, d, fl_scratch_get(l, bytes));
+  return to->data ? FL_OK : FL_ENOMEM;
+}
+
+/* Of pairs from x to y, over `dims` dims up to dim; only the first has the
+ * scale. */
+static fl_status run_pairs(const fl_launch *l, const fl_view *x,
+                           const fl_view *y, call c, int dim, int64_t dims) {
+  fl_view part;
+  c.kind = FFT_PAIRS;
+  for (bool first = true; dims > 0; first = false) {
+    c.n = y->shape[dim];
+    c.dims = at_once(y, c.n, dim, dims, true);
+    dims -= c.dims;
+    if (first && dims)
+      TRY(between(l, y, &part));
+    TRY(run(l, x, dims ? &part : y, &c, dim));
+    dim -= c.dims;
+    x = &part;
+    c.scale = 1;
+  }
+  return FL_OK;
+}
+
+/* All `dims` dims of a row, the last of which has c.n real numbers or pairs. */
+static fl_status run_all(const fl_launch *l, call c, int dim, int64_t dims) {
+  const fl_view *x = &l->in[0], *y = &l->out[0];
+  if (c.kind == FFT_PAIRS)
+    return run_pairs(l, x, y, c, dim, dims);
+  fl_view part;
+  bool real = c.kind == FFT_REAL;
+  c.dims = at_once(x, c.n, dim, dims, !real);
+  int before = dim - c.dims;
+  int64_t left = dims - c.dims;
+  if (!left)
+    return run(l, x, y, &c, dim);
+  TRY(between(l, real ? y : x, &part));
+  call others = c;
+  others.scale = 1;
+  if (real) {
+    TRY(run(l, x, &part, &c, dim));
+    return run_pairs(l, &part, y, others, before, left);
+  }
+  TRY(run_pairs(l, x, &part, others, before, left));
+  return run(l, &part, y, &c, dim);
+}
+
+static fl_status row(const fl_launch *l, call c, int dim, int64_t dims) {
+  if (!flc_fft_get())
+    return flc_on_host(l);
+  fl_status s = run_all(l, c, dim, dims);
+  return s == FL_EUNSUPPORTED ? flc_on_host(l) : s;
+}
+
 FLC_KERNEL(dft) {
-  int dim = (int)l->attrs->v[0].i;
-  call c = {.kind = FFT_PAIRS,
-            .n = l->in[0].shape[dim],
-            .inverse = l->attrs->v[1].i,
-            .scale = l->attrs->v[2].f};
-  return run(l, &c, dim);
+  const fl_attr *a = l->attrs->v;
+  call c = {.kind = FFT_PAIRS, .inverse = a[1].i, .scale = a[2].f};
+  return row(l, c, (int)a[0].i, a[3].i);
 }
 
 FLC_KERNEL(rdft) {
-  int dim = (int)l->attrs->v[0].i;
-  call c = {
-      .kind = FFT_REAL, .n = l->in[0].shape[dim], .scale = l->attrs->v[1].f};
-  return run(l, &c, dim);
+  const fl_attr *a = l->attrs->v;
+  int dim = (int)a[0].i;
+  call c = {.kind = FFT_REAL, .n = l->in[0].shape[dim], .scale = a[1].f};
+  return row(l, c, dim, a[2].i);
 }
 
 FLC_KERNEL(irdft) {
-  int dim = (int)l->attrs->v[1].i;
-  call c = {.kind = FFT_HALF,
-            .n = l->attrs->v[0].i,
-            .inverse = true,
-            .scale = l->attrs->v[2].f};
-  return run(l, &c, dim);
+  const fl_attr *a = l->attrs->v;
+  call c = {.kind = FFT_HALF, .n = a[0].i, .inverse = true, .scale = a[2].f};
+  return row(l, c, (int)a[1].i, a[3].i);
 }
 
 void flc_visit_fft(flc_visitor *v) {

@@ -4,12 +4,15 @@
 
 enum { FFT_PAIRS, FFT_REAL, FFT_HALF }; /* what goes in */
 
+#include "words.h"
+
 typedef struct fft_args {
   const void *x;
   void *y;
-  int64_t n;           /* numbers of y, or pairs */
-  int64_t size, inner; /* half: (.., size, inner) pairs; */
-  int64_t whole;       /* of a real line of so many */
+  int64_t n; /* numbers of y, or pairs */
+  /* half: (.., plane[0], plane[1], size, inner) pairs */
+  flc_divisor plane[2], size, inner;
+  int64_t whole; /* of real lines of so many */
   double scale;
 } fft_args;
 

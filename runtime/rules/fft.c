@@ -11,10 +11,23 @@ void cost_bytes(const fli_infer *c, double *flops, double *bytes);
 void cost_dft(const fli_infer *c, double *flops, double *bytes) {
   cost_bytes(c, flops, bytes);
   const fl_meta *x = c->in[0];
-  int at = c->op->id == FLI_OP_irdft;
+  int at = c->op->id == FLI_OP_irdft, dims = c->op->id == FLI_OP_rdft ? 2 : 3;
   int64_t dim = c->attrs->v[at].i, n = at ? c->attrs->v[0].i : x->shape[dim];
-  double all = (double)fl_numel(x->ndim, x->shape);
-  *flops = 2.5 * all * (n > 1 ? log2((double)n) : 1);
+  double all = (double)fl_numel(x->ndim, x->shape), size = (double)n;
+  for (int64_t k = 1; k < c->attrs->v[dims].i; k++)
+    size *= (double)x->shape[dim - k];
+  *flops = 2.5 * all * (size > 1 ? log2(size) : 1);
+}
+
+/* Over how many dims, dim being the last of them. */
+static fl_status check_dims(const fli_infer *c, int64_t dim, int64_t dims) {
+  int64_t most = dim < 2 ? dim + 1 : 3;
+  if (dims < 1 || dims > most)
+    return fli_fail(FL_EARG,
+                    "%s: dims is %lld, but can be 1 to %lld at dim %lld",
+                    c->op->info.name, (long long)dims, (long long)most,
+                    (long long)(dim + c->base));
+  return FL_OK;
 }
 
 static fl_status check_pairs(const fli_infer *c, int64_t dim) {
@@ -33,6 +46,7 @@ static fl_status check_pairs(const fli_infer *c, int64_t dim) {
 fl_status shape_dft(fli_infer *c) {
   const fl_meta *x = c->in[0];
   FLI_TRY(check_pairs(c, c->attrs->v[0].i));
+  FLI_TRY(check_dims(c, c->attrs->v[0].i, c->attrs->v[3].i));
   c->out[0].ndim = x->ndim;
   memcpy(c->out[0].shape, x->shape, sizeof x->shape);
   return FL_OK;
@@ -46,6 +60,7 @@ fl_status shape_rdft(fli_infer *c) {
                     "rdft: needs a tensor of 1 to %d dims with something along "
                     "dim, got shape %s",
                     FL_MAX_DIMS - 1, fli_shape_text(x->ndim, x->shape));
+  FLI_TRY(check_dims(c, dim, c->attrs->v[2].i));
   c->out[0].ndim = x->ndim + 1;
   memcpy(c->out[0].shape, x->shape, sizeof x->shape);
   c->out[0].shape[dim] = x->shape[dim] / 2 + 1;
@@ -57,6 +72,7 @@ fl_status shape_irdft(fli_infer *c) {
   const fl_meta *x = c->in[0];
   int64_t n = c->attrs->v[0].i, dim = c->attrs->v[1].i;
   FLI_TRY(check_pairs(c, dim));
+  FLI_TRY(check_dims(c, dim, c->attrs->v[3].i));
   if (n < 1 || x->shape[dim] != n / 2 + 1)
     return fli_fail(FL_ESHAPE,
                     "irdft: a result of n = %lld needs n / 2 + 1 = %lld pairs "
@@ -106,6 +122,7 @@ void grad_rdft(fli_grad *g) {
   a.v[0].i = n;
   a.v[1].i = dim;
   a.v[2] = g->attrs->v[1];
+  a.v[3] = g->attrs->v[2];
   g->dx[0] = RUN_A(irdft, &a, scale_inner(g, g->dy[0], dim, n, 0.5));
 }
 
@@ -114,6 +131,7 @@ void grad_irdft(fli_grad *g) {
   fl_attrs a = fli_attrs(&g->e, FLI_OP_rdft);
   a.v[0].i = dim;
   a.v[1] = g->attrs->v[2];
+  a.v[2] = g->attrs->v[3];
   g->dx[0] = scale_inner(g, RUN_A(rdft, &a, g->dy[0]), dim, n, 2);
 }
 

@@ -18,12 +18,6 @@ typedef struct plan {
   int64_t dims[FL_MAX_DIMS], sizes[FL_MAX_DIMS];
 } plan;
 
-static double scale_of(int64_t norm, bool inverse, double count) {
-  if (norm == ORTHO)
-    return 1 / sqrt(count);
-  return (norm == BACKWARD) == inverse ? 1 / count : 1;
-}
-
 static fl_value narrowed(env *g, fl_value x, int64_t dim, int64_t size) {
   return fli_v_narrow(&g->e, x, (int)dim, 0, size, 1);
 }
@@ -104,14 +98,44 @@ static bool read_plan(env *g, plan *p, bool lists, bool half, int fixed) {
   return true;
 }
 
-/* dft over the first n of the plan's dims. */
+/* How many of the plan's last dims are neighbours and lie innermost: up to
+ * three such one row does at once. */
+static int together(const plan *p, int ndim) {
+  int n = 1;
+  while (n < p->n && n < 3 && p->dims[p->n - 1] == ndim - 1 &&
+         p->dims[p->n - n - 1] == p->dims[p->n - n] - 1)
+    n++;
+  return n;
+}
+
+/* x of the lengths that the plan's dims from k on have, the last one's being
+ * `last`. */
+static fl_value sized(env *g, fl_value x, const plan *p, int k, int64_t last) {
+  for (; k < p->n; k++)
+    x = fitted(g, x, p->dims[k], k < p->n - 1 ? p->sizes[k] : last);
+  return x;
+}
+
+/* The scale of the plan's dims `from` to `to`. */
+static double scale_over(const env *g, const plan *p, int from, int to,
+                         bool inverse) {
+  double count = 1;
+  for (int k = from; k < to; k++)
+    count *= (double)p->sizes[k];
+  int64_t norm = g->attrs->v[2].i;
+  if (norm == ORTHO)
+    return 1 / sqrt(count);
+  return (norm == BACKWARD) == inverse ? 1 / count : 1;
+}
+
+/* dft over the first n of the plan's dims, one by one. */
 static fl_value over_dims(env *g, fl_value x, const plan *p, int n,
                           bool inverse) {
   for (int k = 0; k < n; k++) {
     fl_attrs a = fli_attrs(&g->e, FLI_OP_dft);
     a.v[0].i = p->dims[k];
     a.v[1].i = inverse;
-    a.v[2].f = scale_of(g->attrs->v[2].i, inverse, (double)p->sizes[k]);
+    a.v[2].f = scale_over(g, p, k, k + 1, inverse);
     x = RUN_A(dft, &a, fitted(g, x, p->dims[k], p->sizes[k]));
   }
   return x;
@@ -121,11 +145,18 @@ static void whole(env *g, bool lists, int fixed, bool inverse) {
   plan p;
   if (!read_plan(g, &p, lists, false, fixed))
     return;
-  g->out[0] =
-      as_complex(g, over_dims(g, as_pairs(g, g->in[0]), &p, p.n, inverse));
+  int many = together(&p, fli_meta(g->in[0])->ndim), first = p.n - many;
+  fl_value x = over_dims(g, as_pairs(g, g->in[0]), &p, first, inverse);
+  fl_attrs a = fli_attrs(&g->e, FLI_OP_dft);
+  a.v[0].i = p.dims[p.n - 1];
+  a.v[1].i = inverse;
+  a.v[2].f = scale_over(g, &p, first, p.n, inverse);
+  a.v[3].i = many;
+  x = sized(g, x, &p, first, p.sizes[p.n - 1]);
+  g->out[0] = as_complex(g, RUN_A(dft, &a, x));
 }
 
-/* Real numbers: the last dim by rdft, then the others. */
+/* Real numbers: the last dim by rdft, with its neighbours, then the others. */
 static void forward_half(env *g, bool lists, int fixed) {
   plan p;
   fl_value x = g->in[0];
@@ -136,12 +167,13 @@ static void forward_half(env *g, bool lists, int fixed) {
   }
   if (!read_plan(g, &p, lists, false, fixed))
     return;
-  int last = p.n - 1;
+  int many = together(&p, fli_meta(x)->ndim), first = p.n - many;
   fl_attrs a = fli_attrs(&g->e, FLI_OP_rdft);
-  a.v[0].i = p.dims[last];
-  a.v[1].f = scale_of(g->attrs->v[2].i, false, (double)p.sizes[last]);
-  x = fitted(g, as_float(g, x), p.dims[last], p.sizes[last]);
-  x = over_dims(g, RUN_A(rdft, &a, x), &p, last, false);
+  a.v[0].i = p.dims[p.n - 1];
+  a.v[1].f = scale_over(g, &p, first, p.n, false);
+  a.v[2].i = many;
+  x = sized(g, as_float(g, x), &p, first, p.sizes[p.n - 1]);
+  x = over_dims(g, RUN_A(rdft, &a, x), &p, first, false);
   g->out[0] = as_complex(g, x);
 }
 
@@ -149,14 +181,15 @@ static void inverse_half(env *g, bool lists, int fixed) {
   plan p;
   if (!read_plan(g, &p, lists, true, fixed))
     return;
-  int last = p.n - 1;
-  int64_t n = p.sizes[last];
-  fl_value x = over_dims(g, as_pairs(g, g->in[0]), &p, last, true);
+  int many = together(&p, fli_meta(g->in[0])->ndim), first = p.n - many;
+  int64_t n = p.sizes[p.n - 1];
+  fl_value x = over_dims(g, as_pairs(g, g->in[0]), &p, first, true);
   fl_attrs a = fli_attrs(&g->e, FLI_OP_irdft);
   a.v[0].i = n;
-  a.v[1].i = p.dims[last];
-  a.v[2].f = scale_of(g->attrs->v[2].i, true, (double)n);
-  g->out[0] = RUN_A(irdft, &a, fitted(g, x, p.dims[last], n / 2 + 1));
+  a.v[1].i = p.dims[p.n - 1];
+  a.v[2].f = scale_over(g, &p, first, p.n, true);
+  a.v[3].i = many;
+  g->out[0] = RUN_A(irdft, &a, sized(g, x, &p, first, n / 2 + 1));
 }
 
 void compose_fft(env *g) {

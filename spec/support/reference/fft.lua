@@ -26,8 +26,15 @@ local function at(x, index, dim, j, part)
   return x[A.place(x, place, #x.shape)]
 end
 
+-- The dims before the last of a.dims, whose number is dim.
+local function others(a, x, dim, inverse)
+  for d = dim - (a.dims or 1) + 1, dim - 1 do x = R.dft {x = x, dim = d, inverse = inverse} end
+  return x
+end
+
 function R.dft(a)
-  local x, dim = a.x, A.dim(a.dim or -2, #a.x.shape)
+  local dim = A.dim(a.dim or -2, #a.x.shape)
+  local x = others(a, a.x, dim, a.inverse)
   local n, scale = x.shape[dim], a.scale or 1
   return A.build(x.shape, function(index)
     local re, im = transform(n, index[dim] - 1, a.inverse and 1 or -1, function(j)
@@ -42,16 +49,18 @@ function R.rdft(a)
   local n, scale, shape = x.shape[dim], a.scale or 1, A.copy_list(x.shape)
   shape[dim] = n // 2 + 1
   shape[#shape + 1] = 2
-  return A.build(shape, function(index)
+  local y = A.build(shape, function(index)
     local real = A.copy_list(index)
     real[#real] = nil
     local re, im = transform(n, index[dim] - 1, -1, function(j) return at(x, real, dim, j), 0 end)
     return scale * (index[#index] == 1 and re or im)
   end)
+  return others(a, y, dim, false)
 end
 
 function R.irdft(a)
-  local x, dim, n = a.x, A.dim(a.dim or -2, #a.x.shape), a.n
+  local dim, n = A.dim(a.dim or -2, #a.x.shape), a.n
+  local x = others(a, a.x, dim, true)
   local shape = A.copy_list(x.shape)
   shape[#shape] = nil
   shape[dim] = n

@@ -15,6 +15,13 @@ S.dft = {
   {x = f{256, 2}, _grad = false, _dtypes = "f64 f32"},
   {x = f{320, 2}, inverse = true, _grad = false, _dtypes = "f64 f32"},
   {x = f{146, 2}, _grad = false, _dtypes = "f64 f32"},
+  {x = f{4, 3, 2}, dims = 2}, {x = f{2, 3, 4, 5, 2}, dims = 3, inverse = true, scale = 0.5},
+  {x = f{4, 3, 2, 2}, dim = 2, dims = 2},
+  {x = f{3, 1, 4, 2}, dims = 3}, {x = f{0, 3, 2}, dims = 2},
+  {x = f{12, 18, 10, 2}, dims = 3, _grad = false, _dtypes = "f64 f32"},
+  {x = f{4, 2}, dims = 2, _refused = "dims is 2, but can be 1 to 1 at dim 1"},
+  {x = f{2, 2, 2, 2, 2}, dims = 4, _refused = "dims is 4, but can be 1 to 3"},
+  {x = f{4, 2}, dims = 0, _refused = "dims is 0"},
   {x = f{}, _refused = "no dim"}, {x = f{4, 3}, _refused = "last dim of 2"},
   {x = f{4, 2}, dim = 2, _refused = "dim 2 is that of the pairs"},
   {x = f{4, 2}, dim = 3, _refused = "no dim 3"},
@@ -26,6 +33,11 @@ S.rdft = {
   {x = f{20, 48}, _grad = false, _dtypes = "f64 f32"},
   {x = f{512}, _grad = false, _dtypes = "f64 f32"},
   {x = f{30, 19}, dim = 1, _grad = false, _dtypes = "f64 f32"},
+  {x = f{3, 4}, dims = 2}, {x = f{2, 3, 5}, dims = 2, scale = 0.5}, {x = f{2, 3, 4}, dims = 3},
+  {x = f{3, 4, 2}, dim = 2, dims = 2}, {x = f{4, 1}, dims = 2},
+  {x = f{3, 12, 18, 10}, dims = 3, _grad = false, _dtypes = "f64 f32"},
+  {x = f{3, 15, 21}, dims = 2, _grad = false, _dtypes = "f64 f32"},
+  {x = f{4}, dims = 2, _refused = "dims is 2"},
   {x = f{}, _refused = "rdft: needs"}, {x = f{3, 0}, _refused = "something along dim"},
 }
 S.irdft = {
@@ -36,6 +48,12 @@ S.irdft = {
   {x = f{2, 38, 2}, n = 74, _grad = false, _dtypes = "f64 f32"},
   {x = f{257, 2}, n = 512, _grad = false, _dtypes = "f64 f32"},
   {x = f{20, 9, 2}, n = 16, _grad = false, _dtypes = "f64 f32"},
+  {x = f{4, 3, 2}, n = 4, dims = 2}, {x = f{2, 3, 3, 2}, n = 5, dims = 2, scale = 0.5},
+  {x = f{2, 3, 4, 2}, n = 6, dims = 3}, {x = f{3, 3, 2, 2}, n = 4, dim = 2, dims = 2},
+  {x = f{3, 1, 2}, n = 1, dims = 2},
+  {x = f{3, 12, 18, 6, 2}, n = 10, dims = 3, _grad = false, _dtypes = "f64 f32"},
+  {x = f{3, 15, 11, 2}, n = 21, dims = 2, _grad = false, _dtypes = "f64 f32"},
+  {x = f{4, 2}, n = 6, dims = 2, _refused = "dims is 2"},
   {x = f{}, n = 4, _refused = "no dim"}, {x = f{3, 3}, n = 4, _refused = "last dim of 2"},
   {x = f{3, 2}, n = 6, _refused = "needs n / 2 %+ 1 = 4"},
   {x = f{3, 2}, n = 0, _refused = "irdft"}, {x = f{3, 2}, n = -4, _refused = "irdft"},
@@ -96,6 +114,9 @@ for _, name in ipairs {"fft2", "ifft2", "rfft2", "irfft2", "fftn", "ifftn", "rff
 end
 S.rfftn[3], S.irfftn[7], S.fftn[7], S.ifftn[7] = {x = f{0, 3}, s = {3}}, {x = f{0, 3}, s = {3}},
   {x = f{0, 3}, s = {3}}, {x = f{0, 3}, s = {3}}
+for _, name in ipairs {"fftn", "ifftn", "rfftn", "irfftn"} do
+  add(name, {{x = f{2, 2, 3, 2, 3}, _grad = false}, {x = f{2, 3, 2, 4}, dims = {3, 2, 4}}})
+end
 
 for _, name in ipairs {"fftshift", "ifftshift"} do
   S[name] = {
