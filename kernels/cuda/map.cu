@@ -8,20 +8,29 @@
 
 #include "map.h"
 
-template <class T> T param(double v) { return (T)v; }
-template <> inline int64_t param<int64_t>(double v) { return fl_to_int(v); }
-template <class T> T number(const map_number &v) { return (T)v.f; }
-template <> inline int64_t number<int64_t>(const map_number &v) { return v.i; }
+template <class T> T param(double v) {
+  return (T)v;
+}
+template <> inline int64_t param<int64_t>(double v) {
+  return fl_to_int(v);
+}
+template <class T> T number(const map_number &v) {
+  return (T)v.f;
+}
+template <> inline int64_t number<int64_t>(const map_number &v) {
+  return v.i;
+}
 
 /* As rows write them; LOW is `row`'s. */
 #define fl_gelu(x, approx)   fl_gelu_of<LOW, T>(x, approx)
 #define fl_gelu_d(x, approx) fl_gelu_d_of<LOW, T>(x, approx)
 #define fl_exp(x)            fl_row_exp<LOW>(x)
 #define fl_tanh(x)           fl_tanh_of<LOW>(x)
+#define fl_sigmoid(x)        fl_sigmoid_of<LOW>(x)
+#define fl_silu(x)           fl_silu_of<LOW>(x)
 #define fl_silu_d(x)         fl_silu_d_of<LOW>(x)
 
-template <bool LOW, class T>
-T row(const T *v, const double *p, int bits) {
+template <bool LOW, class T> T row(const T *v, const double *p, int bits) {
   const T p0 = param<T>(p[0]), p1 = param<T>(p[1]), p2 = param<T>(p[2]),
           p3 = param<T>(p[3]);
   ROW
@@ -31,44 +40,63 @@ T row(const T *v, const double *p, int bits) {
 #undef fl_gelu_d
 #undef fl_exp
 #undef fl_tanh
+#undef fl_sigmoid
+#undef fl_silu
 #undef fl_silu_d
 
-/* Operand k of V elements from i on into v[][k]; `left` of them there are. */
+/* V elements of one operand from i on into v[][k]. */
 template <class S, class T, int IN, int V>
-inline void take(const map_flat &a, int k, int64_t i, int64_t left,
-                 T (*v)[IN]) {
-  const S *p = (const S *)a.in[k] + i;
-  fl_vec<S, V> x;
-  if (a.in[k] && left >= V)
-    x = fl_read<S, V>(p);
-  else if (a.in[k])
-    for (int j = 0; j < V; j++)
-      x.at[j] = p[j < left ? j : 0];
+inline void take(const map_flat &a, int k, int64_t i, T (*v)[IN]) {
+  fl_vec<S, V> x = fl_read<S, V>((const S *)a.in[k] + i);
 #pragma unroll
   for (int j = 0; j < V; j++)
-    v[j][k] = a.in[k] ? fl_get<T>(x.at[j]) : number<T>(a.number[k]);
+    v[j][k] = fl_get<T>(x.at[j]);
+}
+/* The same of an operand that may be a number, where `left` of them there
+ * are. */
+template <class S, class T, int IN, int V>
+inline void take_some(const map_flat &a, int k, int64_t i, int64_t left,
+                      T (*v)[IN]) {
+  if (a.in[k] && left >= V) {
+    take<S, T, IN, V>(a, k, i, v);
+    return;
+  }
+#pragma unroll
+  for (int j = 0; j < V; j++)
+    v[j][k] = a.in[k] ? fl_get<T>(((const S *)a.in[k])[i + (j < left ? j : 0)])
+                      : number<T>(a.number[k]);
 }
 
-/* D: dtype of the inputs, O: of the result, IN: how many inputs (a number has no
- * memory), V: elements a thread takes at once, E: dtype of the second input. */
+/* D: dtype of the inputs, O: of the result, IN: how many inputs (a number has
+ * no memory), V: elements a thread takes at once, E: dtype of the second input.
+ */
 template <int D, int O, int IN, int V, int E> struct flat_vector {
   typedef FL_S(O) Y;
   typedef FL_W(D) T;
   T v[V][IN];
 
-  void read(const map_flat &a, int64_t i, int64_t left) {
+  void read(const map_flat &a, int64_t i) {
 #pragma unroll
     for (int k = 0; k < IN; k++)
       if (k == 1)
-        take<FL_S(E), T, IN, V>(a, k, i, left, v);
+        take<FL_S(E), T, IN, V>(a, k, i, v);
       else
-        take<FL_S(D), T, IN, V>(a, k, i, left, v);
+        take<FL_S(D), T, IN, V>(a, k, i, v);
+  }
+  void read_some(const map_flat &a, int64_t i, int64_t left) {
+#pragma unroll
+    for (int k = 0; k < IN; k++)
+      if (k == 1)
+        take_some<FL_S(E), T, IN, V>(a, k, i, left, v);
+      else
+        take_some<FL_S(D), T, IN, V>(a, k, i, left, v);
   }
   void write(const map_flat &a, int64_t i, int64_t left) const {
     fl_vec<Y, V> y;
 #pragma unroll
     for (int j = 0; j < V; j++)
-      y.at[j] = fl_put<Y>(row<D == FL_F16 || D == FL_BF16>(v[j], a.p, a.bits));
+      y.at[j] =
+          fl_put<Y>(row < D == FL_F16 || D == FL_BF16 > (v[j], a.p, a.bits));
     if (left >= V)
       fl_leave((Y *)a.y + i, y);
     else
@@ -80,26 +108,32 @@ template <int D, int O, int IN, int V, int E> struct flat_vector {
 };
 
 /* A thread takes MAP_TURNS vectors, far apart: all are under way before the
- * first is needed. */
+ * first is needed, which compilers see to only where none may be a number. */
 template <int D, int O, int IN, int V, int E = D>
-__global__ void __launch_bounds__(256) flat(const __grid_constant__ map_flat a) {
+__global__ void __launch_bounds__(256)
+    flat(const __grid_constant__ map_flat a) {
   enum { TURNS = MAP_TURNS(IN) };
   const int64_t step = fl_threads() * V;
   int64_t i = fl_thread() * V;
+  bool memory = true;
+#pragma unroll
+  for (int k = 0; k < IN; k++)
+    memory = memory && a.in[k];
+  if (memory)
 #pragma unroll 1
-  for (; i + (TURNS - 1) * step + V <= a.n; i += TURNS * step) {
-    flat_vector<D, O, IN, V, E> x[TURNS];
+    for (; i + (TURNS - 1) * step + V <= a.n; i += TURNS * step) {
+      flat_vector<D, O, IN, V, E> x[TURNS];
 #pragma unroll
-    for (int u = 0; u < TURNS; u++)
-      x[u].read(a, i + u * step, V);
+      for (int u = 0; u < TURNS; u++)
+        x[u].read(a, i + u * step);
 #pragma unroll
-    for (int u = 0; u < TURNS; u++)
-      x[u].write(a, i + u * step, V);
-  }
+      for (int u = 0; u < TURNS; u++)
+        x[u].write(a, i + u * step, V);
+    }
 #pragma unroll 1
   for (; i < a.n; i += step) {
     flat_vector<D, O, IN, V, E> x;
-    x.read(a, i, a.n - i);
+    x.read_some(a, i, a.n - i);
     x.write(a, i, a.n - i);
   }
 }
@@ -130,15 +164,17 @@ __global__ void __launch_bounds__(256) any(const __grid_constant__ map_any a) {
       if (e < a.each)
 #pragma unroll
         for (int k = 0; k < IN; k++)
-          v[e][k] = a.data[k + 1]
-                        ? fl_get<T>(((const S *)a.data[k + 1])
-                                        [at[k + 1] + e * a.stride[k + 1][last]])
-                        : number<T>(a.number[k]);
+          v[e][k] =
+              a.data[k + 1]
+                  ? fl_get<T>(
+                        ((const S *)a.data[k + 1])[at[k + 1] +
+                                                   e * a.stride[k + 1][last]])
+                  : number<T>(a.number[k]);
 #pragma unroll
     for (int e = 0; e < 4; e++)
       if (e < a.each)
         ((Y *)a.data[0])[at[0] + e * a.stride[0][last]] =
-            fl_put<Y>(row<D == FL_F16 || D == FL_BF16>(v[e], a.p, a.bits));
+            fl_put<Y>(row < D == FL_F16 || D == FL_BF16 > (v[e], a.p, a.bits));
   }
 }
 
@@ -166,7 +202,8 @@ __global__ void __launch_bounds__(256)
 
 /* From any strides to any, elements of SIZE bytes whatever they mean. */
 template <int SIZE>
-__global__ void __launch_bounds__(256) words(const __grid_constant__ map_any a) {
+__global__ void __launch_bounds__(256)
+    words(const __grid_constant__ map_any a) {
   typedef fl_vec<uint8_t, SIZE> W;
   const int last = a.ndim - 1;
   const int64_t step = fl_threads() * a.each;
@@ -195,7 +232,8 @@ __global__ void __launch_bounds__(256) words(const __grid_constant__ map_any a) 
 
 /* Elements of SIZE bytes, tiles of 32 x 32 through shared memory. */
 template <int SIZE>
-__global__ void __launch_bounds__(256) turn(const __grid_constant__ map_turn a) {
+__global__ void __launch_bounds__(256)
+    turn(const __grid_constant__ map_turn a) {
   typedef fl_vec<uint8_t, SIZE> W;
   __shared__ W tile[32][33];
   int64_t tiles = (a.columns + 31) / 32;
