@@ -55,8 +55,15 @@ FL_SIMD2(hypot)
 #endif
 #endif
 #include <math.h>
+#define FL_MATH 2
 #else
 #define __FP_FAST_FMAF 1
+/* Parsing all this is a fifth of what compiling a small kernel takes, so device
+ * code says what it needs. 0: fl_to_int; 1: the functions of FL_LIBM_NAMES and
+ * FL_BASIC_*; 2: all. */
+#ifndef FL_MATH
+#define FL_MATH 1
+#endif
 #endif
 
 /* A loop with a call that is not inlined is not vectorised. */
@@ -78,6 +85,14 @@ FL_SIMD2(hypot)
 #define FL_SELU_A 1.6732632423543772848
 #define FL_SELU_S 1.0507009873554804934
 
+/* Truncates; saturates; NaN gives 0. */
+static inline int64_t fl_to_int(double x) {
+  return x != x                        ? 0
+         : x >= 9223372036854775808.0  ? INT64_MAX
+         : x <= -9223372036854775808.0 ? INT64_MIN
+                                       : (int64_t)x;
+}
+
 #define FL_LIBM_NAMES(X)                                                       \
   X(sqrt)                                                                      \
   X(exp)                                                                       \
@@ -86,8 +101,11 @@ FL_SIMD2(hypot)
   X(log)                                                                       \
   X(log2)                                                                      \
   X(log10)                                                                     \
-  X(log1p) X(sin) X(cos) X(tan) X(asin) X(acos) X(atan) X(sinh) X(cosh)        \
-      X(tanh) X(asinh) X(acosh) X(atanh) X(erf) X(erfc) X(cbrt)
+  X(log1p)                                                                     \
+  X(sin)                                                                       \
+  X(cos)                                                                       \
+  X(tan) X(asin) X(acos) X(atan) X(sinh) X(cosh) X(tanh) X(asinh) X(acosh)     \
+      X(atanh) X(erf) X(erfc) X(cbrt)
 
 #ifndef __cplusplus
 #define fl_sqrt(x)          FL_FLOATS1(fl_sqrt, x)
@@ -183,6 +201,8 @@ FL_SIMD2(hypot)
 #define fl_expm1_below(x) FL_FLOATS1(fl_expm1_below, x)
 #endif
 
+#if FL_MATH > 0
+
 static inline uint32_t fl_float_bits(float f) {
   uint32_t u;
   memcpy(&u, &f, 4);
@@ -201,6 +221,7 @@ static inline float fl_bits_float(uint32_t u) {
   }
 FL_LIBM_NAMES(FL_F64)
 
+#if FL_MATH > 1
 /* The normal distribution, for gelu. In float Phi(-a) is the bell exp(-a^2 / 2)
  * times a quotient of polynomials (relative error 1.3e-8, before rounding), and
  * the bell 2^n times a polynomial of a^2 + n 2 ln 2 (3e-9). */
@@ -299,6 +320,7 @@ static inline float fl_expm1_below_f32(float x) {
 static inline double fl_expm1_below_f64(double x) {
   return expm1(x);
 }
+#endif
 
 #ifdef __FP_FAST_FMAF
 static inline float fl_fma_f32(float a, float b, float c) {
@@ -329,7 +351,7 @@ static inline double fl_log1p_unit_f64(double x) {
 #ifdef __CUDACC_RTC__
 static inline float fl_gate_f32(float x, float v, float low) {
   float h = expf(-0.5f * fabsf(v)), e = h * h;
-  float y = (v < 0 ? x * h : x) / (1 + e);
+  float y = (v < 0 ? x * h : x) * fl_inverse(1 + e);
   return v < 0 ? (y + y * low) * h : y - y * e * low;
 }
 static inline float fl_log1p_unit_f32(float x) {
@@ -347,7 +369,9 @@ FL_LIBM_NAMES(FL_F32)
 #include "math_float.h"
 #endif
 
+#if FL_MATH > 1
 #include "math_gamma.h"
+#endif
 
 #define T             float
 #define FL_NAME(name) name##_f32
@@ -358,7 +382,9 @@ FL_LIBM_NAMES(FL_F32)
 #define FL_LIBM(name) name
 #include "math_typed.h"
 
+#if FL_MATH > 1
 #include "math_double.h"
+#endif
 
 /* --- integers --- */
 
@@ -435,15 +461,16 @@ static inline int64_t fl_lcm(int64_t a, int64_t b) {
 static inline int64_t fl_not(int64_t x, int bits) {
   return bits == 1 ? x == 0 : ~x;
 }
-/* Truncates; saturates; NaN gives 0. */
-static inline int64_t fl_to_int(double x) {
-  return x != x                        ? 0
-         : x >= 9223372036854775808.0  ? INT64_MAX
-         : x <= -9223372036854775808.0 ? INT64_MIN
-                                       : (int64_t)x;
-}
 
 /* --- the same names in C++ (CUDA), by overloading --- */
+
+/* What FL_MATH 1 has, beside FL_LIBM_NAMES and fl_clamp. */
+#define FL_BASIC_TYPED1(X) X(abs) X(sign) X(floor) X(ceil) X(rint) X(trunc)
+#define FL_BASIC_TYPED2(X)                                                     \
+  X(min)                                                                       \
+  X(max)                                                                       \
+  X(minimum) X(maximum) X(pow) X(floor_div) X(remainder) X(fmod)
+#define FL_BASIC_FLOATS1(X) X(sigmoid) X(softplus) X(logsigmoid) X(silu)
 
 #ifdef __cplusplus
 #define FL_FLOATS1(f, F32, F64)                                                \
@@ -471,33 +498,30 @@ static inline int64_t fl_to_int(double x) {
     return f##_i64(a, b);                                                      \
   }
 #define FL_BOTH(name) FL_FLOATS1(fl_##name, fl_##name##_f32, fl_##name##_f64)
+#define FL_ALL1(name) FL_TYPED1(fl_##name)
+#define FL_ALL2(name) FL_TYPED2(fl_##name)
 FL_LIBM_NAMES(FL_BOTH)
-FL_TYPED1(fl_abs)
-FL_TYPED1(fl_sign)
-FL_TYPED1(fl_floor)
-FL_TYPED1(fl_ceil)
-FL_TYPED1(fl_rint)
-FL_TYPED1(fl_trunc)
-FL_TYPED2(fl_min)
-FL_TYPED2(fl_max)
-FL_TYPED2(fl_minimum)
-FL_TYPED2(fl_maximum)
-FL_TYPED2(fl_pow)
-FL_TYPED2(fl_floor_div)
-FL_TYPED2(fl_remainder)
-FL_TYPED2(fl_fmod)
+FL_BASIC_FLOATS1(FL_BOTH)
+FL_BASIC_TYPED1(FL_ALL1)
+FL_BASIC_TYPED2(FL_ALL2)
+static inline float fl_clamp(float x, float lo, float hi) {
+  return fl_clamp_f32(x, lo, hi);
+}
+static inline double fl_clamp(double x, double lo, double hi) {
+  return fl_clamp_f64(x, lo, hi);
+}
+static inline int64_t fl_clamp(int64_t x, int64_t lo, int64_t hi) {
+  return fl_clamp_i64(x, lo, hi);
+}
+#if FL_MATH > 1
 FL_FLOATS2(fl_atan2, fl_atan2_f32, fl_atan2_f64)
 FL_FLOATS2(fl_gelu, fl_gelu_f32, fl_gelu_f64)
 FL_FLOATS2(fl_gelu_d, fl_gelu_d1_f32, fl_gelu_d1_f64)
 FL_FLOATS2(fl_gelu_dd, fl_gelu_d2_f32, fl_gelu_d2_f64)
-FL_FLOATS1(fl_sigmoid, fl_sigmoid_f32, fl_sigmoid_f64)
-FL_FLOATS1(fl_logsigmoid, fl_logsigmoid_f32, fl_logsigmoid_f64)
-FL_FLOATS1(fl_silu, fl_silu_f32, fl_silu_f64)
 FL_FLOATS1(fl_mish, fl_mish_f32, fl_mish_f64)
 FL_FLOATS1(fl_tanhshrink, fl_tanhshrink_f32, fl_tanhshrink_f64)
 FL_FLOATS1(fl_silu_d, fl_silu_d1_f32, fl_silu_d1_f64)
 FL_FLOATS1(fl_silu_dd, fl_silu_d2_f32, fl_silu_d2_f64)
-FL_FLOATS1(fl_softplus, fl_softplus_f32, fl_softplus_f64)
 FL_FLOATS1(fl_mish_d, fl_mish_d1_f32, fl_mish_d1_f64)
 FL_FLOATS1(fl_mish_dd, fl_mish_d2_f32, fl_mish_d2_f64)
 FL_FLOATS1(fl_expm1_below, fl_expm1_below_f32, fl_expm1_below_f64)
@@ -517,16 +541,10 @@ FL_FLOATS1(fl_sinc, fl_sinc_f32, fl_sinc_f64)
 FL_FLOATS1(fl_sinc_d, fl_sinc_d1_f32, fl_sinc_d1_f64)
 FL_FLOATS1(fl_sinc_dd, fl_sinc_d2_f32, fl_sinc_d2_f64)
 FL_TYPED1(fl_signbit)
-static inline float fl_clamp(float x, float lo, float hi) {
-  return fl_clamp_f32(x, lo, hi);
-}
-static inline double fl_clamp(double x, double lo, double hi) {
-  return fl_clamp_f64(x, lo, hi);
-}
-static inline int64_t fl_clamp(int64_t x, int64_t lo, int64_t hi) {
-  return fl_clamp_i64(x, lo, hi);
-}
 #endif
+#endif
+
+#if FL_MATH > 1
 
 /* --- 16-bit floats --- */
 
@@ -560,5 +578,8 @@ static inline uint16_t fl_to_f16(float f) {
 
 #include "math_special.h"
 #include "math_random.h"
+
+#endif /* FL_MATH > 1 */
+#endif /* FL_MATH > 0 */
 
 #endif

@@ -12,6 +12,13 @@ static inline double fl_logaddexp_f64(double a, double b) {
 static inline float fl_logaddexp_f32(float a, float b) {
   return (float)fl_logaddexp_f64(a, b);
 }
+static inline double fl_logaddexp2_f64(double a, double b) {
+  double d = a == b ? 0 : fabs(a - b);
+  return fl_maximum_f64(a, b) + FL_LOG2E * log1p(exp2(-d));
+}
+static inline float fl_logaddexp2_f32(float a, float b) {
+  return (float)fl_logaddexp2_f64(a, b);
+}
 static inline double fl_sinc_f64(double x) {
   double s, c, z = fl_sinc_parts_f64(x, &s, &c);
   return x == 0 ? 1 : s / z;

@@ -71,6 +71,7 @@ static inline T FL_NAME(fl_silu_d1)(T x) {
   T s = FL_NAME(fl_sigmoid)(x);
   return s * (1 + x * (1 - s));
 }
+#if FL_MATH > 1
 static inline T FL_NAME(fl_silu_d2)(T x) {
   T s = FL_NAME(fl_sigmoid)(x);
   return s * (1 - s) * (2 + x * (1 - 2 * s));
@@ -132,12 +133,6 @@ static inline T FL_NAME(fl_ldexp)(T a, T n) {
 static inline T FL_NAME(fl_hypot)(T a, T b) {
   return FL_LIBM(hypot)(a, b);
 }
-/* Equal infinities have no difference. */
-static inline T FL_NAME(fl_logaddexp2)(T a, T b) {
-  T d = a == b ? (T)0 : FL_LIBM(fabs)(a - b);
-  return FL_NAME(fl_maximum)(a, b) +
-         (T)FL_LOG2E * FL_NAME(fl_log1p)(FL_NAME(fl_exp2)(-d));
-}
 static inline T FL_NAME(fl_xlog1py)(T a, T b) {
   return a == 0 && b == b ? (T)0 : a * FL_NAME(fl_log1p)(b);
 }
@@ -175,6 +170,7 @@ static inline T FL_NAME(fl_sinc_d2)(T x) {
                            u * ((T)1 / 443520 - u * (T)2.1197937864e-8)))));
   return (T)(FL_PI * FL_PI) * ((2 / u - 1) * s - 2 * c / z) / z;
 }
+#endif
 
 #undef T
 #undef FL_NAME

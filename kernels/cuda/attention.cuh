@@ -2,6 +2,7 @@
  * products of 16-bit tiles by 4 warps, each of which owns 16 rows. */
 #pragma once
 
+#define FL_MATH 2
 #include "mma.cuh"
 #include "attention.h"
 

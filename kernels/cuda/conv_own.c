@@ -641,24 +641,22 @@ void flc_visit_conv(flc_visitor *v) {
   for (int i = 0; i < 2; i++) {
     for (int k = 0; k < 2; k++)
       for (int size = 0; size < 3; size++) {
-        flc_spec s = {
-            "conv", tensor[k], NULL, 2, {(int16_t)halves[i], (int16_t)size}};
+        flc_spec s = FLC_SPEC("conv", tensor[k], halves[i], size);
         v->spec(v, &s, i == 0 && size == 1);
       }
     for (int k = 0; k < 3; k++) {
-      flc_spec s = {"conv", single[k], NULL, 1, {(int16_t)halves[i]}};
+      flc_spec s = FLC_SPEC("conv", single[k], halves[i]);
       v->spec(v, &s, i == 0);
     }
     for (int k = 0; k < 2; k++)
       for (int r = 1; r <= 2; r++) {
-        flc_spec s = {
-            "conv_plain", tensor[k], NULL, 2, {(int16_t)wides[i], (int16_t)r}};
+        flc_spec s = FLC_SPEC("conv_plain", tensor[k], wides[i], r);
         v->spec(v, &s, r == 2 && i == 0);
       }
   }
   for (int k = 0; k < 2; k++)
     for (int d = FL_F64; d <= FL_BF16; d++) {
-      flc_spec s = {"conv_plain", each[k], NULL, 1, {(int16_t)d}};
+      flc_spec s = FLC_SPEC("conv_plain", each[k], d);
       v->spec(v, &s, d == FL_F32);
     }
 }

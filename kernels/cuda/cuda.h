@@ -31,6 +31,7 @@ typedef struct flc_spec {
   const char *file, *entry, *text;
   int n;
   int t[FLC_SPEC_ARGS];
+  bool soon; /* made at run time, somebody waits: optimise a little less */
 } flc_spec;
 
 /* FLC_SPEC("softmax", "forward", x->dtype, 4) */

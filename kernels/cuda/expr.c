@@ -4,6 +4,7 @@
 
 #include "expr.h"
 
+#include "../../runtime/math.h"
 #include "../../runtime/program.h"
 
 #include <stdarg.h>
@@ -48,6 +49,27 @@ static void put_reduction(writer *w, const fl_program *p) {
         f ? "double" : "int64_t", f ? real[p->reduce] : whole[p->reduce]);
 }
 
+/* What the functions in a text take of math.h: see FL_MATH there. */
+static int math_of(const char *text) {
+#define TEXT(name) #name,
+  static const char *const basic[] = {FL_LIBM_NAMES(TEXT) FL_BASIC_FLOATS1(
+      TEXT) FL_BASIC_TYPED1(TEXT) FL_BASIC_TYPED2(TEXT) "clamp"};
+  int level = 0;
+  while ((text = strstr(text, "fl_"))) {
+    text += 3;
+    size_t n = strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789_"), k = 0;
+    if (n == 6 && memcmp(text, "to_int", n) == 0)
+      continue;
+    while (k < sizeof basic / sizeof *basic &&
+           !(strlen(basic[k]) == n && memcmp(text, basic[k], n) == 0))
+      k++;
+    if (k == sizeof basic / sizeof *basic)
+      return 2;
+    level = 1;
+  }
+  return level;
+}
+
 static void write_text(writer *w, const fl_launch *l) {
   const fl_program *p = l->program;
   put_reduction(w, p);
@@ -65,7 +87,7 @@ static void write_text(writer *w, const fl_launch *l) {
   for (size_t i = at; i < w->n && i < w->room; i++)
     if (w->to[i] == '\n')
       w->to[i] = ' ';
-  put(w, "\n");
+  put(w, "\n#define FL_MATH %d\n", left ? math_of(w->to + at) : 0);
 }
 
 /* The program for these dtypes; it lives as long as the process. */
@@ -230,6 +252,7 @@ static fl_status run_map(plan *p, const char *text) {
       FLC_SPEC("expr", "map", v, flat, a->n % v != 0, !flat && a->n > INT32_MAX,
                repeated(p, a->n_keep - 1, v));
   spec.text = text;
+  spec.soon = true;
   flc_grid g = {.x = (unsigned)blocks, .block = EXPR_THREADS};
   return FLC_RUN(p->l, spec, g, *a);
 }
@@ -243,11 +266,12 @@ static flc_grid cut(plan *p, int v, bool columns) {
     most = a->n * 32 < busy * EXPR_THREADS ? EXPR_THREADS : 32;
   else if (a->n / v < busy * EXPR_THREADS / 8)
     most = 32;
-  for (a->lanes = 1; a->lanes < most && a->lanes * 2 < steps;)
-    a->lanes *= 2;
-  int64_t blocks = flc_ceil_div(flc_ceil_div(a->n, columns ? v : 1),
-                                EXPR_THREADS / a->lanes);
-  int64_t segments = busy / blocks, worth = steps / (a->lanes * 4);
+  int lanes = 1;
+  for (a->lane_bits = 0; lanes < most && lanes * 2 < steps; lanes *= 2)
+    a->lane_bits++;
+  int64_t blocks =
+      flc_ceil_div(flc_ceil_div(a->n, columns ? v : 1), EXPR_THREADS / lanes);
+  int64_t segments = busy / blocks, worth = steps / (lanes * 4);
   segments = segments < worth ? segments : worth;
   segments = segments < 1 ? 1 : segments > 65535 ? 65535 : segments;
   a->segment = flc_ceil_div(flc_ceil_div(a->reduced, segments), v) * v;
@@ -298,6 +322,7 @@ static fl_status run_reduce(plan *p, const char *text) {
   flc_spec spec = FLC_SPEC("expr", "reduce", v, columns, flat, !flat && big,
                            repeated(p, inner, v));
   spec.text = text;
+  spec.soon = true;
   flc_grid g = cut(p, v, columns);
   if (a->segments > 1 &&
       !(a->partial = fl_scratch_get(l, (size_t)a->segments * (size_t)a->n * 8)))
@@ -321,7 +346,7 @@ FLC_KERNEL(expr) {
   "#define EXPR_REDUCE " reduce "\n#define EXPR_A double\n"                    \
   "#define EXPR_FIRST 0\n#define EXPR_INPUTS(F) F(0, 1, 0, float) "            \
   "F(1, 3, 1, float)\n#define EXPR_RESULTS(F) F(2, 1, 2, float)\n"             \
-  "#define EXPR_BODY const float v2 = v0 * v1;\n"
+  "#define EXPR_BODY const float v2 = v0 * v1;\n#define FL_MATH 0\n"
 
 void flc_visit_expr(flc_visitor *v) {
   flc_spec s = FLC_SPEC("expr", "map", 4, 1, 0, 0, 0);

@@ -1,9 +1,13 @@
 /* Fused expressions: elementwise over any strides, and reduced as they are
  * computed. The program is put in front of this text (expr.c):
  *   EXPR_INPUTS(F), EXPR_RESULTS(F): F(number, dtype, value, type) for each
+ *   FL_MATH: how much of math.h it needs
  *   EXPR_BODY: declares the values from those of the inputs
  *   EXPR_REDUCE: 0, or the fl_reduction; then EXPR_A, the accumulators' type,
  *   and EXPR_FIRST, what they begin with */
+#ifndef EXPR_BODY
+#define FL_MATH 0
+#endif
 #include "flare.cuh"
 #include "expr.h"
 
@@ -63,9 +67,9 @@ void walk(const expr_args &a, const expr_axis *axis, int n, int64_t i,
       i = q;
     }
     EXPR_INPUTS(ADD)
-#if EXPR_REDUCE == 0
-    EXPR_RESULTS(ADD)
-#endif
+    if constexpr (EXPR_REDUCE == 0) {
+      EXPR_RESULTS(ADD)
+    }
   }
 }
 
@@ -73,24 +77,29 @@ void walk(const expr_args &a, const expr_axis *axis, int n, int64_t i,
  * REPEATED. */
 template <int V, int REPEATED, class S, class W>
 void take(W *to, const S *p, int n) {
-  if (REPEATED) {
+  if constexpr (REPEATED) {
     const W one = fl_get<W>(*p);
 #pragma unroll
     for (int j = 0; j < V; j++)
       to[j] = one;
-    return;
-  }
-  fl_vec<S, V> x;
-  if (n >= V)
-    x = fl_read<S, V>(p);
-  else
+  } else {
+    fl_vec<S, V> x;
+    if (n >= V)
+      x = fl_read<S, V>(p);
+    else
+#pragma unroll
+      for (int j = 0; j < V; j++)
+        x.at[j] = p[j < n ? j : 0];
 #pragma unroll
     for (int j = 0; j < V; j++)
-      x.at[j] = p[j < n ? j : 0];
-#pragma unroll
-  for (int j = 0; j < V; j++)
-    to[j] = fl_get<W>(x.at[j]);
+      to[j] = fl_get<W>(x.at[j]);
+  }
 }
+
+enum {
+#define ONE(k, D, value, W) + 1
+  OPERANDS = 0 EXPR_INPUTS(ONE) EXPR_RESULTS(ONE)
+};
 
 /* Only what repeats may be a number, and lie among the arguments. */
 #define BEGIN(k, D, value, W)                                                  \
@@ -101,6 +110,12 @@ void take(W *to, const S *p, int n) {
   W x##k[V];                                                                   \
   take<V, (REPEATS >> k) & 1>(x##k, in##k + at[k], left);
 #define VALUE(k, D, value, W) const W v##value = x##k[j];
+
+/* Element i of the only axis; along it vectors lie side by side. */
+template <int V, int ALONG, int REPEATED>
+inline int64_t flat(int64_t i, int64_t stride) {
+  return V == 1 || !ALONG ? i * stride : REPEATED ? 0 : i;
+}
 
 #if EXPR_REDUCE == 0
 
@@ -113,9 +128,10 @@ __global__ void __launch_bounds__(EXPR_THREADS)
   EXPR_INPUTS(BEGIN)
   if (i < a.n) {
     const int left = TAIL && a.n - i < V ? (int)(a.n - i) : V;
-    int64_t at[EXPR_OPERANDS] = {0};
-    if (FLAT) {
-#define PLACE(k, D, value, W) at[k] = i * a.axis[0].stride[k];
+    int64_t at[OPERANDS] = {0};
+    if constexpr (FLAT) {
+#define PLACE(k, D, value, W)                                                  \
+  at[k] = flat<V, 1, (REPEATS >> k) & 1>(i, a.axis[0].stride[k]);
       EXPR_INPUTS(PLACE)
       EXPR_RESULTS(PLACE)
     } else
@@ -147,17 +163,18 @@ __global__ void __launch_bounds__(EXPR_THREADS)
 
 inline EXPR_A join(EXPR_A a, EXPR_A v) { return joined<EXPR_REDUCE>(a, v); }
 
-/* a.lanes threads share a result. COLUMNS: a thread has V results that lie side
- * by side, and so have its neighbours; otherwise V elements of a result lie so.
- * blockIdx.y is the segment. FLAT: one axis is kept, one reduced. */
+/* 1 << a.lane_bits threads share a result. COLUMNS: a thread has V results that
+ * lie side by side, and so have its neighbours; otherwise V elements of a result
+ * lie so. blockIdx.y is the segment. FLAT: one axis is kept, one reduced. */
 template <int V, int COLUMNS, int FLAT, int BIG, int REPEATS>
 __global__ void __launch_bounds__(EXPR_THREADS)
     reduce(const __grid_constant__ expr_args a) {
   const int KEPT = COLUMNS ? V : 1, RUN = COLUMNS ? 1 : V, left = V;
   __shared__ EXPR_A part[EXPR_THREADS * KEPT];
-  const int groups = EXPR_THREADS / a.lanes, t = threadIdx.x;
-  const int group = COLUMNS ? t % groups : t / a.lanes;
-  const int lane = COLUMNS ? t / groups : t % a.lanes;
+  const int lanes = 1 << a.lane_bits, groups = EXPR_THREADS >> a.lane_bits;
+  const int t = threadIdx.x;
+  const int group = COLUMNS ? t & (groups - 1) : t >> a.lane_bits;
+  const int lane = COLUMNS ? t >> (EXPR_BITS - a.lane_bits) : t & (lanes - 1);
   const int64_t i = ((int64_t)blockIdx.x * groups + group) * KEPT;
   const int64_t begin = blockIdx.y * a.segment;
   const int64_t end = min(begin + a.segment, a.reduced);
@@ -166,18 +183,21 @@ __global__ void __launch_bounds__(EXPR_THREADS)
 #pragma unroll
   for (int j = 0; j < V; j++)
     sum[j] = (EXPR_A)EXPR_FIRST;
-  int64_t from[EXPR_OPERANDS] = {0};
-  if (FLAT) {
-#define KEPT_AT(k, D, value, W) from[k] = i * a.axis[0].stride[k];
+  int64_t from[OPERANDS] = {0};
+  if constexpr (FLAT) {
+#define KEPT_AT(k, D, value, W)                                                \
+  from[k] = flat<V, COLUMNS, (REPEATS >> k) & 1>(i, a.axis[0].stride[k]);
     EXPR_INPUTS(KEPT_AT)
   } else
     walk<BIG>(a, a.axis, a.n_keep, i < a.n ? i : 0, from);
-  for (int64_t r = begin + lane * RUN; r < end && i < a.n; r += a.lanes * RUN) {
-    int64_t at[EXPR_OPERANDS];
+  for (int64_t r = begin + lane * RUN; r < end && i < a.n; r += lanes * RUN) {
+    int64_t at[OPERANDS];
 #define START(k, D, value, W)                                                  \
-  at[k] = from[k] + (FLAT ? r * a.axis[1].stride[k] : 0);
+  at[k] = from[k] +                                                            \
+          (FLAT ? flat<V, !COLUMNS, (REPEATS >> k) & 1>(r, a.axis[1].stride[k]) \
+                : 0);
     EXPR_INPUTS(START)
-    if (!FLAT)
+    if constexpr (!FLAT)
       walk<BIG>(a, a.axis + a.n_keep, a.n_red, r, at);
     EXPR_INPUTS(TAKE)
 #pragma unroll
@@ -196,7 +216,7 @@ __global__ void __launch_bounds__(EXPR_THREADS)
   for (int j = 0; j < KEPT; j++)
     part[(lane * groups + group) * KEPT + j] = sum[j];
 #pragma unroll 1
-  for (int half = a.lanes / 2; half > 0; half /= 2) {
+  for (int half = lanes / 2; half > 0; half /= 2) {
     __syncthreads();
     if (lane < half)
 #pragma unroll 1

@@ -6,7 +6,8 @@
 #define EXPR_IN       14
 #define EXPR_OPERANDS 19 /* the inputs, then the results */
 #define EXPR_DIMS     8
-#define EXPR_THREADS  256
+#define EXPR_BITS     8
+#define EXPR_THREADS  (1 << EXPR_BITS)
 
 typedef struct expr_axis {
   int64_t size;
@@ -19,7 +20,7 @@ typedef struct expr_args {
   int64_t reduced; /* elements of each of them */
   int64_t segment; /* of the reduced ones, what a block takes */
   int segments;
-  int lanes; /* threads that share a result, a power of 2 */
+  int lane_bits; /* 1 << lane_bits threads share a result */
   int n_keep, n_red;
   void *data[EXPR_OPERANDS]; /* NULL: a number */
   void *partial;             /* segments x n accumulators; NULL: one segment */

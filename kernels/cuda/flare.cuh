@@ -18,6 +18,14 @@ typedef uint64_t uintptr_t;
 #define INFINITY  __int_as_float(0x7f800000)
 #define NAN       __int_as_float(0x7fffffff)
 
+/* 1 / x for an x with no need of the division's slow path: with x and 1 / x far
+ * from where floats end. Within 1 unit of the last place. */
+inline float fl_inverse(float x) {
+  float r;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return fmaf(fmaf(-x, r, 1.0f), r, r);
+}
+
 #include "math.h"
 
 /* --- dtypes: their numbers are those of runtime/types.h --- */

@@ -2,6 +2,7 @@
  * where LOW, within 3e-5 or so of each result. NaN stays. */
 #pragma once
 
+#define FL_MATH 2
 #include "flare.cuh"
 
 inline float fl_low_exp2(float x) { /* denormals are 0 */

@@ -1,6 +1,7 @@
 /* Random numbers. Element e takes its bits from Philox counter offset + e / 4,
  * word e % 4 (f64: offset + e / 2, two words; dropout: half a word, so offset
  * + e / 8), as on the CPU: numbers do not depend on the device. */
+#define FL_MATH 2
 #include "flare.cuh"
 #include "random.h"
 
