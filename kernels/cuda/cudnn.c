@@ -518,7 +518,7 @@ static void measure(call *k, const layout y[3], bool own, plan *p) {
   if (k->c->w && (!k->found || !lies_packed(k->c)))
     k->found += build(k->l, k->c, y, false, CUDNN_HEUR_MODE_A, PLANS,
                       k->plans + k->found);
-  int best = flc_fastest(k->l, k->found + own, run_candidate, k);
+  int best = flc_fastest(k->l, k->found + own, FLC_MANY, run_candidate, k);
   p->measured = true;
   if (best >= 0) {
     if (p->made)
