@@ -278,9 +278,12 @@ static void by_key(lua_State *L, fl_lua *st, args *a, int table) {
     }
     if (k < 0) {
       const char *near = fll_nearest(key, info->n_params + 5, param_at, info);
-      fll_error(L, "%s: unknown option '%s'%s%s%s", a->name, key,
-                near ? "; did you mean '" : "", near ? near : "",
-                near ? "'?" : "");
+      if (near)
+        fll_error(L, "%s: unknown option '%s'; did you mean '%s'?", a->name,
+                  key, near);
+      push_usage(L, a->b);
+      fll_error(L, "%s: unknown option '%s': it takes (%s)", a->name, key,
+                lua_tostring(L, -1));
     }
     if (a->at[k])
       fll_error(L, "%s: %s is given twice", a->name, key);

@@ -269,6 +269,9 @@ static int grads_index(lua_State *L) {
   if (lua_type(L, 2) == LUA_TSTRING && strcmp(lua_tostring(L, 2), "get") == 0) {
     fll_pushfunction(L, grads_get);
     return 1;
+  } else if (lua_type(L, 2) == LUA_TSTRING) {
+    fll_error(L, "gradients have no '%s': grads[x] is the one of the tensor x",
+              lua_tostring(L, 2));
   }
   return grads_get(L);
 }

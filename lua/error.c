@@ -280,7 +280,7 @@ const char *fll_nearest(const char *name, int n,
                         const char *(*at)(const void *, int),
                         const void *list) {
   const char *best = NULL;
-  int length = (int)strlen(name), least = length / 3 + 2;
+  int length = (int)strlen(name), least = length / 3 + (length < 6 ? 1 : 2);
   for (int i = 0; i < n; i++) {
     const char *s = at(list, i);
     int d = distance(name, s);
@@ -303,6 +303,23 @@ static const struct {
     {"syntax error near '-'", "Lua has no -= or --: x = x - 1, or x:sub_(1)"},
     {"syntax error near '*'", "Lua has no *=: x = x * 2, or x:mul_(2)"},
     {"syntax error near '/'", "Lua has no /=: x = x / 2, or x:div_(2)"},
+    {"unexpected symbol near '*'", "a power is x ^ y"},
+    {"unexpected symbol near '['", "a list is {1, 2, 3}"},
+    {"unexpected symbol near '{'", "a block has no braces, it ends with end"},
+    {"near '@'", "a product of matrices is x:matmul(y)"},
+    {"near '?'", "Lua chooses by: condition and x or y"},
+    {"near '#'", "a comment begins with --"},
+    {"near '//'", "a comment begins with --"},
+    {"']' expected near ':'", "a range of positions is x[{{first, last}}]"},
+    {"'}' expected near ':'", "a table is {name = value, [key] = value}"},
+    {"')' expected near '='",
+     "what has names is a table: f(x, {name = value})"},
+    {"'then' expected near '='", "Lua compares by =="},
+    {"'then' expected near ':'", "Lua writes: if condition then ... end"},
+    {"'do' expected near", "Lua writes: for ... do ... end"},
+    {"syntax error near 'flare'",
+     "a library is loaded by: local flare = require \"flare\""},
+    {"attempt to add a 'string'", "strings are joined by .."},
     {"near '&'", "Lua writes and, or, not"},
     {"near '|'", "Lua writes and, or, not"},
     {"(global 'flare')",
@@ -311,6 +328,13 @@ static const struct {
      "torch is flare here: local flare = require \"flare\""},
     {"(global 'len')", "a length is #x"},
     {"(global 'range')", "Lua counts by: for i = 1, n do"},
+    {"(global 'enumerate')", "Lua writes: for i, value in ipairs(list) do"},
+    {"(global 'str')", "it is tostring(x)"},
+    {"(global 'int')", "it is math.floor(x)"},
+    {"(method 'cuda')", "it is model:to(\"cuda\")"},
+    {"have no 'cuda'", "it is x:to(\"cuda\")"},
+    {"have no 'cpu'", "it is x:to(\"cpu\")"},
+    {"have no 'numpy'", "files are shared: flare.io.npy.save(path, x)"},
     {"attempt to index a boolean value",
      "== gives true or false; elementwise it is x:eq(y)"},
     {"attempt to index a nil value (local 'self')",
@@ -323,22 +347,56 @@ static int field(lua_State *L) {
   return 1;
 }
 
+/* Pushes the X of "(kind 'X')" in a message. */
+static bool push_name(lua_State *L, const char *text, const char *kind) {
+  const char *name = strstr(text, kind);
+  const char *end = name ? strchr(name += strlen(kind), '\'') : NULL;
+  if (end)
+    lua_pushlstring(L, name, (size_t)(end - name));
+  return end != NULL;
+}
+
 /* Pushes the global that the message lacks, if it is a name of flare's. */
 static bool push_ours(lua_State *L, const char *text) {
-  const char *name = strstr(text, "(global '");
-  const char *end = name ? strchr(name += strlen("(global '"), '\'') : NULL;
-  if (!end)
+  if (!push_name(L, text, "(global '"))
     return false;
   lua_pushcfunction(L, field);
   luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
   int has = lua_getfield(L, -1, "flare");
   lua_remove(L, -2);
-  lua_pushlstring(L, name, (size_t)(end - name));
+  lua_pushvalue(L, 2);
   bool ours =
       has == LUA_TTABLE && lua_pcall(L, 2, 1, 0) == LUA_OK && !lua_isnil(L, -1);
-  lua_settop(L, 1);
-  lua_pushlstring(L, name, (size_t)(end - name));
+  lua_settop(L, 2);
   return ours;
+}
+
+static const char *name_at(const void *list, int i) {
+  return ((const char *const *)list)[i];
+}
+
+/* Pushes the method that was meant, if the message lacks one that has nearly
+ * its name: of all classes that are loaded, as the object is not known. */
+static bool push_method(lua_State *L, const char *text) {
+  enum { MOST = 512 };
+  const char *names[MOST];
+  int n = 0;
+  lua_settop(L, 1);
+  if (!push_name(L, text, "(method '"))
+    return false;
+  luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
+  for (lua_pushnil(L); lua_next(L, 3); lua_settop(L, 4)) {
+    if (!lua_istable(L, 5) || luaL_getmetafield(L, 5, "__call") == LUA_TNIL)
+      continue;
+    lua_settop(L, 5);
+    for (lua_pushnil(L); lua_next(L, 5); lua_pop(L, 1))
+      if (n < MOST && lua_isfunction(L, -1) && lua_type(L, -2) == LUA_TSTRING)
+        names[n++] = lua_tostring(L, -2); /* the class keeps it */
+  }
+  const char *near = fll_nearest(lua_tostring(L, 2), n, name_at, names);
+  lua_settop(L, 1);
+  lua_pushstring(L, near);
+  return near != NULL;
 }
 
 static void push_hinted(lua_State *L, const char *text) {
@@ -349,6 +407,8 @@ static void push_hinted(lua_State *L, const char *text) {
     }
   if (push_ours(L, text))
     lua_pushfstring(L, "%s (here it is flare.%s)", text, lua_tostring(L, -1));
+  else if (push_method(L, text))
+    lua_pushfstring(L, "%s (did you mean '%s'?)", text, lua_tostring(L, -1));
   else
     lua_pushstring(L, text);
 }
@@ -368,10 +428,6 @@ static int raise(lua_State *L) {
 }
 
 /* core.nearest(name, names) */
-static const char *name_at(const void *list, int i) {
-  return ((const char *const *)list)[i];
-}
-
 static int nearest(lua_State *L) {
   const char *name = luaL_checkstring(L, 1);
   luaL_checktype(L, 2, LUA_TTABLE);

@@ -53,7 +53,9 @@ local function traced(problem)
     if type(meta) == "table" and meta.__tostring then return tostring(problem) end
     text = ("(error object is a %s value)"):format(type(problem))
   end
-  return debug.traceback(hinted(text), 3)
+  -- without the lines of this file, which are below all others
+  return (debug.traceback(hinted(text), 3)
+    :gsub("^(.*)\n\t%[C%]: in function 'xpcall'\n\tmain%.lua:.*$", "%1\n\t[C]: in ?"))
 end
 
 -- In a job of several ranks: the others hear of it, and the launcher finds the text.
@@ -84,13 +86,9 @@ local function run_text(text, name, ...)
   return guarded(chunk, ...)
 end
 
+-- A file's text, or that of the standard input.
 local function run_file(path, ...)
-  local chunk, problem
-  if path == nil then
-    chunk, problem = load(function() return io.read(4096) end, "=stdin", "t")
-  else
-    chunk, problem = loadfile(path, "t")
-  end
+  local chunk, problem = loadfile(path, "t")
   if not chunk then
     complain(hinted(problem))
     return false
@@ -101,8 +99,11 @@ end
 local function run_library(word)
   local global, name = word:match("^([^=]+)=(.*)$")
   name = name or word
+  global = global or name:match "^[^-]*"
   return guarded(function()
-    rawset(_G, global or name:match("^[^-]*"), require(name))
+    local ok, library = pcall(require, name)
+    if not ok then error(library, 0) end
+    rawset(_G, global, library)
   end)
 end
 

@@ -28,6 +28,7 @@ describe("the program", function()
     assert.equal("3\n", (flare "-e 'print(1 + 2)'"))
     assert.equal("7\n", (flare("-", "print(3 + 4)")))
     assert.equal("8\n", (flare("", "print(4 + 4)")))
+    assert.equal("9\n", (flare("-", "#!/usr/bin/env flare\nprint(4 + 5)")))
   end)
 
   it("gives scripts their arguments", function()
@@ -48,6 +49,8 @@ describe("the program", function()
     assert.equal(1, status)
     assert.truthy(out:find("no", 1, true))
     assert.truthy(out:find("stack traceback", 1, true))
+    assert.falsy(out:find("main.lua", 1, true)) -- none of the program's own
+    assert.match("^flare: module 'nosuch' not found:\n", (flare "-l nosuch"))
   end)
 
   it("gives a hint with errors of Lua's own", function()

@@ -122,20 +122,35 @@ describe("errors", function()
     assert.matches("Lua writes not equal as ~=", core.hint(err))
     for wrong, hint in pairs {["x += 1"] = "x:add_%(1%)", ["x++"] = "x:add_%(1%)",
         ["x -= 1"] = "x:sub_%(1%)", ["x *= 2"] = "x:mul_%(2%)", ["x /= 2"] = "x:div_%(2%)",
-        ["y = a && b"] = "and, or, not", ["y = a || b"] = "and, or, not"} do
+        ["y = a && b"] = "and, or, not", ["y = a || b"] = "and, or, not",
+        ["y = a ** b"] = "x %^ y", ["y = a @ b"] = "x:matmul%(y%)", ["y = [1, 2]"] = "{1, 2, 3}",
+        ["y = a ? x : b"] = "condition and x or y", ["# a"] = "begins with %-%-",
+        ["; // a"] = "begins with %-%-", ["y = a[1:2]"] = "x%[{{first, last}}%]",
+        ["y = {'a': 2}"] = "{name = value", ["y = f(a=1)"] = "f%(x, {name = value}%)",
+        ["if x = 1 then end"] = "compares by ==", ["if x == 1: y = 2"] = "then ... end",
+        ["for i in x: print(i)"] = "do ... end", ["import flare"] = 'require "flare"',
+        ["function f(x) { return x }"] = "no braces"} do
       local _, problem = load("local x, y, a, b = 1 " .. wrong)
       assert.matches(hint, core.hint(problem))
     end
     assert.matches("for i = 1, n do", core.hint(message("for i in range(3) do end", {})))
     assert.matches("a length is #x", core.hint(message("return len(x)", {})))
     assert.matches('local flare = require "flare"', core.hint(message("return flare.x", {})))
-    require "flare"
+    local flare = require "flare"
     assert.matches("%(here it is flare%.zeros%)$", core.hint(message("return zeros(3)", {})))
     assert.matches("%(global 'zeroes'%)$", core.hint(message("return zeroes(3)", {})))
     assert.matches("called with ':'", core.hint(message(
       "local function f(self) return self.x end return f()", {})))
     err = message("return (x == y):sum()", env)
     assert.matches("elementwise it is x:eq%(y%)", core.hint(err))
+    assert.matches("joined by %.%.", core.hint(message("return 'a' + 'b'", {})))
+    for wrong, right in pairs {["nn.Linear(2, 2):foward(x)"] = "forward",
+        ["optim.SGD({x}):zerograd()"] = "did you mean 'zero_grad'", ["x:cuda()"] = 'x:to%("cuda"%)',
+        ["nn.Linear(2, 2):cuda()"] = 'model:to%("cuda"%)'} do
+      assert.matches(right, core.hint(message("return (" .. wrong .. ")", {
+        x = x, nn = flare.nn, optim = flare.optim})))
+    end
+    assert.matches("%(method 'unheard_of'%)$", core.hint(message("('a'):unheard_of()", {})))
     assert.equal("anything", core.hint("anything"))
     assert.matches("x.shape%[1%]", core.hint(message("return x.shape()", env)))
   end)

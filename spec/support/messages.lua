@@ -29,6 +29,12 @@ return {
    .. "(in BatchNorm1d)"},
   {"local y = x:max{dim = 3}", first .. "max: there is no dim 3 in a tensor of 2 dims"},
   {"local y = x:min{dimm = 1}", first .. "min: unknown option 'dimm'; did you mean 'dims'?"},
+  {"local y = nn.Linear(3, 2, {act = 'rleu'})", first
+   .. "linear: act: expected one of none|relu|gelu|gelu_tanh|silu|tanh|sigmoid, got \"rleu\"; "
+   .. "did you mean \"relu\"? (in Linear)"},
+  {"local y = nn.Conv2d(1, 2, {kernel_size = 3})", first
+   .. "nn.Conv2d: kernel must be a number or 2 of them, got a table with 'kernel_size' "
+   .. "(in Conv2d)"},
   {"local y = nn.Linear(3, 2)()", first
    .. "linear: x: expected a tensor, got nil; methods are called with ':', as in x:sum() "
    .. "(in Linear)"},
@@ -88,6 +94,13 @@ return {
    .. "maximize, weight_decay)"},
   {"local y = optim.Adam({w}, 1e-3)", first
    .. "optim.Adam: options must be a table like {amsgrad = ...}, got number"},
+  {"optim.SGD({w}).step()", first
+   .. "step: an optimizer is expected; methods are called with ':', as in optimizer:step()"},
+  {"optim.SGD({w}):step(1)", first .. "step: the closure must be a function, got number"},
+  {"flare.save('nowhere', {model = nn.Linear(2, 2)})", first
+   .. "save: cannot write a Linear (at 'model'); write what its state_dict() gives"},
+  {"for y in data.Loader(data.Tensors(x)) do end", first
+   .. "a Loader is read by epochs: for x, y in loader:epoch() do"},
   {"local y = optim.Adma", first .. "there is no optim.Adma (did you mean 'Adam'?)"},
   {"local y = data.Loader(x)", first
    .. "data.Loader: a data set with size and fetch is expected, got userdata"},
@@ -120,6 +133,9 @@ return {
   {"local y = x:matmul(flare.zeros(4, 5))", first
    .. "matmul: (2, 3) x (4, 5): inner sizes 3 and 4 differ"},
   {"local y = x:sum(7)", first .. "sum: there is no dim 7 in a tensor of 2 dims"},
+  {"local y = x:sum{axis = 1}", first
+   .. "sum: unknown option 'axis': it takes (x, dims, keepdim)"},
+  {"local y = x:foo()", first .. "tensors have no 'foo'"},
   {"local y = flare.cat{}", first .. "cat: needs at least one tensor"},
   {"local y = flare.cat({x, flare.zeros(3, 3)}, 2)", first
    .. "cat: input 2 has shape (3, 3); beside (2, 3) it must differ in dim 2 only"},
@@ -157,6 +173,8 @@ return {
    .. "backward: this tensor does not depend on anything that requires a gradient"},
   {"flare.no_grad(function() return w:sum() end):backward()", first
    .. "backward: this tensor does not depend on anything that requires a gradient"},
+  {"w:sum():backward():item()", first
+   .. "gradients have no 'item': grads[x] is the one of the tensor x"},
   {"w.grad = flare.zeros(4)", first .. "a gradient has its tensor's shape (3), not (4)"},
   {"flare.grad((w * 2):sum(), x)", first .. "grad: input 1 does not require a gradient"},
   {"local y = flare.zeros(3, {dtype = 'i64', requires_grad = true})", first

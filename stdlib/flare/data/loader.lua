@@ -56,6 +56,10 @@ function Loader:batches()
 end
 Loader.__len = Loader.batches
 
+function Loader:__call()
+  fail("a %s is read by epochs: for x, y in loader:epoch() do", getmetatable(self).__name)
+end
+
 -- The positions of an epoch, kept while it is read.
 function Loader:order(epoch)
   if self._order_epoch ~= epoch then

@@ -47,6 +47,9 @@ local function encode(value, path, tensors, names, depth)
     return {["$tensor"] = names[id]}
   elseif kind ~= "table" then
     fail("save: cannot write a %s (at '%s')", kind, path)
+  elseif type(value.state_dict) == "function" then
+    fail("save: cannot write a %s (at '%s'); write what its state_dict() gives",
+         (getmetatable(value) or {}).__name or "module", path)
   end
   local out = {}
   local list = is_list(value)

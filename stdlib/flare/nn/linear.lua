@@ -20,6 +20,8 @@ function Linear:init(inputs, outputs, opts)
   if o.bias then
     self.bias = self:param(init.uniform(outputs, {low = -bound, high = bound}))
   end
+  -- a wrong act is refused here, not at the first forward
+  if o.act ~= "none" then core.meta(core.linear, self.weight, self.weight, nil, o.act) end
 end
 
 --- (..., inputs) -> (..., outputs)

@@ -13,7 +13,9 @@ function M.list(where, name, value, n, least)
     for i = 1, n do list[i] = value end
   elseif type(value) == "table" then
     if #value ~= n then
-      fail("%s: %s must be a number or %d of them, got %d", where, name, n, #value)
+      local key = next(value)
+      fail("%s: %s must be a number or %d of them, got %s", where, name, n,
+           type(key) == "string" and "a table with '" .. key .. "'" or #value)
     end
     for i = 1, n do list[i] = value[i] end
   else

@@ -117,6 +117,11 @@ end
 -- @param closure a function that computes the loss and its gradients again (optional)
 -- @return what the closure returned
 function Optimizer:step(closure)
+  if not class.is(self, Optimizer) then
+    fail("step: an optimizer is expected; methods are called with ':', as in optimizer:step()")
+  elseif closure ~= nil and type(closure) ~= "function" then
+    fail("step: the closure must be a function, got %s", type(closure))
+  end
   local loss
   if closure then loss = closure() end
   local _ <close> = core.no_grad()
