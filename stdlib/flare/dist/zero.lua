@@ -78,6 +78,7 @@ function ZeRO:init(model, make, o)
   ready.add(self.listener)
   local parts = {}
   for k, shard in ipairs(self.shards) do parts[k] = shard.part end
+  self.device = parts[1].device
   self.optimizer = make(parts)
   self:zero_grad()
 end
@@ -125,6 +126,7 @@ end
 
 function ZeRO:_finish()
   local _ <close> = core.no_grad()
+  self.group:leave_room(self.device, false)
   if self.stage == 3 then require "flare.dist.zero3".finish(self, add_grad) end
   if not self.seen then return end
   for s, shard in ipairs(self.whole) do -- parameters without a gradient count as zeros
@@ -147,6 +149,7 @@ function ZeRO:_finish()
 end
 
 function ZeRO:forward(...)
+  self.group:leave_room(self.device, true)
   if self.stage == 3 then return require "flare.dist.zero3".forward(self, ...) end
   return self.model(...)
 end
@@ -182,7 +185,7 @@ function ZeRO:_spread()
   for s = #self.whole, 1, -1 do -- as forward needs them, which begins meanwhile
     local shard = self.whole[s]
     self.group:aside(shard.device, {shard.part, table.unpack(shard.params)}, function()
-      local flat = shard:gather(shard.part:detach())
+      local flat = self.group:all_gather(shard.part:detach(), {async = true}):wait()
       for k, p in ipairs(shard.params) do p:copy_(shard:view(flat, k)) end
       flat:close()
     end)
