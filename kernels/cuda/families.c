@@ -19,6 +19,7 @@ DECLARE(resample) /* fused rows that have kernels here */
 DECLARE(resample_backward)
 DECLARE(grid_sample)
 DECLARE(grid_sample_backward)
+DECLARE(complex_mul)
 DECLARE(expr)
 DECLARE(raw)
 DECLARE(native)
@@ -42,6 +43,7 @@ ROW(resample)
 ROW(resample_backward)
 ROW(grid_sample)
 ROW(grid_sample_backward)
+ROW(complex_mul)
 ROW(expr) /* of all run-time operators */
 ROW(raw)  /* of users' source */
 ROW(native)
