@@ -12,8 +12,8 @@ typedef enum flc_setting {
   FLC_CONV,          /* and convolutions */
   FLC_TF32,          /* whether products may round f32 on its way in */
   FLC_DETERMINISTIC, /* the same bits in every run (flc_deterministic) */
-  /* Multiprocessors that collectives beside other work take (0: as many as
-   * they like), and whether products leave them free. */
+  /* Multiprocessors that collectives take beside products (0: as many as they
+   * like), and whether there are both: then products leave them free. */
   FLC_BESIDE,
   FLC_RESERVE,
   FLC_SETTINGS

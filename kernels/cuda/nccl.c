@@ -500,7 +500,9 @@ static fl_status meet(link_nccl *l, const fl_comm_note *n,
 static fl_status queue_call(link_nccl *l, const fl_comm_call *c) {
   fl_comm_way way = flc_peers_way(l->peers, c);
   TRY(refuse(l, c, way));
-  if (c->beside && !l->few && flc_setting_of(FLC_BESIDE))
+  bool few =
+      c->beside && flc_setting_of(FLC_BESIDE) && flc_setting_of(FLC_RESERVE);
+  if (few && !l->few)
     TRY(meet(l, c->note, join_few));
   TRY(make_room(l));
   TRY(follow_last(l, c->stream));
@@ -512,7 +514,7 @@ static fl_status queue_call(link_nccl *l, const fl_comm_call *c) {
   d->stream = c->stream;
   d->since = 0;
   d->own = way != FL_COMM_NCCL;
-  d->few = c->beside && l->few;
+  d->few = few;
   if (way == FL_COMM_NCCL) {
     ncclComm_t comm = d->few ? l->few : l->comm;
     FLC_TRY(v, flc_cu->EventRecord(d->start, s), "before a collective");

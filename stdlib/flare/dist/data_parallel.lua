@@ -88,7 +88,9 @@ end
 local function depart(dp)
   while dp.buckets[dp.next] and dp.buckets[dp.next].missing == 0 do
     local bucket = dp.buckets[dp.next]
-    if dp.next == 1 then dp.group:leave_room(bucket.flat.device, true) end
+    if dp.next == 1 or dp.next == #dp.buckets then -- nothing is beside the last one
+      dp.group:leave_room(bucket.flat.device, dp.next < #dp.buckets)
+    end
     dp.works[dp.next] = dp.group:all_reduce_(bucket.flat, {reduce = "mean", async = true})
     dp.next = dp.next + 1
   end
@@ -143,7 +145,6 @@ function DataParallel:_finish()
     bucket:clear()
   end
   dp.works, dp.next, dp.seen = {}, 1, 0
-  dp.group:leave_room(dp.params[1].device, false)
   if not dp.settled and #dp.order == #dp.params then self:_settle() end
   dp.order = {}
 end

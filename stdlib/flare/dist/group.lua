@@ -56,7 +56,8 @@ function Work:done()
   return not self.seq or comm.done(self.group, self.device, self.lane, self.seq)
 end
 
---- Whether products on the device leave multiprocessors to asynchronous calls.
+--- Whether asynchronous calls are beside products on the device from now on: then both leave
+-- multiprocessors to the other.
 function Group:leave_room(device, yes)
   if self.size > 1 and device:find "^cuda" then
     core.backend_control("cuda", "reserve", yes and 1 or 0)

@@ -96,6 +96,9 @@ end
 local function depart(self)
   local shard = self.whole[self.next]
   while shard and self.missing[self.next] == 0 do
+    if self.stage < 3 and self.next == #self.whole then -- nothing is beside it
+      self.group:leave_room(self.device, false)
+    end
     self.works[self.next] = self.group:reduce_scatter(shard.grads, {reduce = "mean", async = true})
     shard.grads, shard.filled = nil, nil
     self.next = self.next + 1
@@ -149,7 +152,7 @@ function ZeRO:_finish()
 end
 
 function ZeRO:forward(...)
-  self.group:leave_room(self.device, true)
+  self.group:leave_room(self.device, core.grad_enabled())
   if self.stage == 3 then return require "flare.dist.zero3".forward(self, ...) end
   return self.model(...)
 end
@@ -182,6 +185,7 @@ end
 function ZeRO:_spread()
   local _ <close> = core.no_grad()
   if self.stage == 3 then require "flare.dist.zero3".forget(self) end
+  self.group:leave_room(self.device, true)
   for s = #self.whole, 1, -1 do -- as forward needs them, which begins meanwhile
     local shard = self.whole[s]
     self.group:aside(shard.device, {shard.part, table.unpack(shard.params)}, function()
