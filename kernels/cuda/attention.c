@@ -134,13 +134,12 @@ void flc_visit_attention(flc_visitor *v) {
   for (int dtype = FL_F16; dtype <= FL_BF16; dtype++)
     for (int w = 64; w <= 128; w += 64) {
       bool quick = dtype == FL_BF16 && w == 128;
-      visit_one(v, wide_forward_spec(dtype, w, 2, 3), quick);
-      for (int more = 0; more < 3; more++) {
-        visit_one(v, wide_forward_spec(dtype, w, 2, more), quick && more == 1);
+      for (int more = 0; more < 4; more++) {
+        visit_one(v, wide_forward_spec(dtype, w, 2, more), quick && more % 2);
         if (w == 64 && more < 2)
           visit_one(v, wide_forward_spec(dtype, w, 3, more),
                     dtype == FL_BF16 && more);
-        visit_one(v, wide_keys_spec(dtype, w, more), quick && more < 2);
+        visit_one(v, wide_keys_spec(dtype, w, more), quick && more != 2);
       }
       visit_one(v, wide_rows_spec(dtype, w), quick);
       visit_one(v, wide_gather_spec(dtype, w), quick);
@@ -456,12 +455,13 @@ static int wide_more(const work *w) {
   return !w->more ? 0 : bits && a->scale > 0 ? 1 : 2;
 }
 
-/* Whether a float mask can be read in pairs of keys. */
-static bool wide_pairs(const attention_args *a) {
+/* Whether a mask of 16-bit floats can be read n keys at a time. */
+static bool wide_lots(const attention_args *a, int n) {
   const attention_mask *m = &a->mask;
-  return m->dtype != FL_BOOL && m->dtype != FL_F32 && m->stride[3] == 1 &&
-         m->stride[0] % 2 == 0 && m->stride[1] % 2 == 0 &&
-         m->stride[2] % 2 == 0 && a->nk % 2 == 0 && flc_aligned(m->data, 4);
+  return m->data && m->dtype != FL_BOOL && m->dtype != FL_F32 &&
+         m->stride[3] == 1 && m->stride[0] % n == 0 && m->stride[1] % n == 0 &&
+         m->stride[2] % n == 0 && a->nk % n == 0 &&
+         flc_aligned(m->data, 2 * (size_t)n);
 }
 
 /* A bool mask as bits, the keys' or (turned) the queries' side by side. Dims in
@@ -561,6 +561,8 @@ static fl_status wide_backward(const work *w, attention_wide *to) {
   int cols = wide_width(w), queries = wide_queries(cols), dtype = (int)w->dtype;
   int64_t tiles = w->heads_all * to->tiles_q;
   size_t bytes = (size_t)tiles * 2 * 8 * 128 * 4 * sizeof(float);
+  to->more = to->more == 2 && wide_lots(&w->a, 8) ? 3 : to->more;
+  int mask = to->more == 3 ? 8 * 32 * queries : 0; /* bytes */
   flc_spec rows = wide_rows_spec(dtype, cols),
            keys = wide_keys_spec(dtype, cols, to->more),
            gather = wide_gather_spec(dtype, cols);
@@ -583,7 +585,7 @@ static fl_status wide_backward(const work *w, attention_wide *to) {
       .block = WIDE_THREADS,
       .shared =
           (unsigned)(1024 + 2 * WIDE_KEYS * cols * 2 + 4 * queries * cols * 2 +
-                     2 * WIDE_KEYS * queries * 2 + 2 * 2 * queries * 4)};
+                     2 * WIDE_KEYS * queries * 2 + 2 * 2 * queries * 4 + mask)};
   if ((s = FLC_RUN(w->l, keys, g, *to)))
     return s;
   g = (flc_grid){.x = (unsigned)(tiles * 2), .block = 128, .shared = 8192};
@@ -625,7 +627,7 @@ FLC_KERNEL(attention) {
   attention_wide wide;
   if (wide_open(&w, &wide,
                 64 * wide_groups(wide_width(&w), w.a.nq, wide_more(&w)))) {
-    wide.more = wide.more == 2 && wide_pairs(&w.a) ? 3 : wide.more;
+    wide.more = wide.more == 2 && wide_lots(&w.a, 2) ? 3 : wide.more;
     s = wide_forward(&w, &wide);
   } else if (w.tensor) {
     s = wide_mask(&w, &l->in[3]);

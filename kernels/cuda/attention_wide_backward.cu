@@ -14,7 +14,7 @@
 template <int W> constexpr int back_queries = W == 64 ? 128 : 64;
 
 /* Shared memory: keys, values, twice queries and dy, twice gradients of scores,
- * twice lse and delta. */
+ * twice lse and delta; each warp's part of a mask where that is fetched. */
 template <int W> struct back_room {
   static constexpr int tile = BACK_KEYS * W * 2;
   static constexpr int step = back_queries<W> * W * 2;
@@ -38,6 +38,9 @@ template <int W> struct back_room {
   }
   inline uint32_t rows(int n) const {
     return at + 2 * tile + 4 * step + 2 * ds_bytes + (n & 1) * row_bytes;
+  }
+  inline uint32_t mask(int warp) const {
+    return rows(0) + 2 * row_bytes + warp * back_queries<W> * 32;
   }
 };
 
@@ -185,6 +188,51 @@ void back_add_mask(const attention_args &a, float (&s)[Q / 8][4], int64_t b,
   }
 }
 
+/* A warp's part of a mask of D, (queries, 16 keys), on its way: rows of 32
+ * bytes. Zeros where there is nothing. */
+template <int Q>
+void back_fetch_mask(const attention_args &a, uint32_t to, int64_t b, int64_t h,
+                     int64_t query, int64_t key) {
+  const attention_mask &m = a.mask;
+  int lane = threadIdx.x & 31, chunk = lane & 1;
+  const uint16_t *from =
+      (const uint16_t *)m.data + b * m.stride[0] + h * m.stride[1];
+  key += 8 * chunk;
+#pragma unroll
+  for (int i = 0; i < Q / 16; i++) {
+    int row = 16 * i + lane / 2;
+    bool there = query + row < a.nq && key < a.nk;
+    fl_copy16(to + fl_swizzle<32>(row, chunk),
+              there ? from + (query + row) * m.stride[2] + key : from, there);
+  }
+  fl_copy_commit();
+}
+
+/* Scores scaled, and that part of the mask once it is there. */
+template <int D, int Q>
+void back_add_fetched(const attention_args &a, float (&s)[Q / 8][4],
+                      uint32_t mask) {
+  int lane = threadIdx.x & 31;
+  float scale = (float)a.scale;
+  fl_copy_wait<0>();
+  __syncwarp();
+#pragma unroll
+  for (int i = 0; i < Q / 16; i++) {
+    uint32_t more[4];
+    fl_ldmatrix_trans(more,
+                      mask + fl_swizzle<32>(16 * i + lane / 16 * 8 + lane % 8,
+                                            lane >> 3 & 1));
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+      float2 v = fl_unpack<D>(more[k]);
+      float *to = &s[2 * i + k / 2][2 * (k & 1)];
+      to[0] = fmaf(to[0], scale, v.x);
+      to[1] = fmaf(to[1], scale, v.y);
+    }
+  }
+  __syncwarp(); /* all have read: the next part may come */
+}
+
 /* What stays, 32 sums to a word; all without dropout. */
 template <int Q>
 void back_keep(const attention_args &a, const att_random &r,
@@ -291,7 +339,8 @@ void back_consume(const attention_wide &w, const back_work &b, back_room<W> m,
   const attention_args &a = w.a;
   int lane = threadIdx.x & 31, warp = threadIdx.x >> 5 & 3,
       local = 64 * group + 16 * warp, key = (int)b.p.first + local;
-  float unit = (float)(MORE == 2 ? FL_LOG2E : a.scale * FL_LOG2E),
+  uint32_t mask = m.mask(4 * group + warp);
+  float unit = (float)(MORE >= 2 ? FL_LOG2E : a.scale * FL_LOG2E),
         keep = MORE && a.drop.limit ? (float)a.drop.keep : 1, dk[W / 8][4] = {},
         dv[W / 8][4] = {};
   att_random random =
@@ -300,6 +349,8 @@ void back_consume(const attention_wide &w, const back_work &b, back_room<W> m,
   uint32_t k = m.k() + group * 64 * 128, v = m.v() + group * 64 * 128;
   fl_barrier_wait(gate.kv(), 0);
   fl_products_hold(dk);
+  if (MORE == 3 && b.all)
+    back_fetch_mask<Q>(a, mask, b.p.b, b.p.h * a.group, b.from * Q, key);
   for (int n = 0; n < b.all; n++) {
     int t = b.from + n % b.tiles, h = (int)b.p.h * a.group + n / b.tiles;
     float s[Q / 8][4], dp[Q / 8][4], dq[8][4];
@@ -315,7 +366,13 @@ void back_consume(const attention_wide &w, const back_work &b, back_room<W> m,
       fl_barrier_arrive(gate.q(n - 1, 1));
     if (MORE == 2)
       back_add_mask<D, Q>(a, s, b.p.b, h, t * Q, key);
-    back_weights<Q, MORE == 2>(s, m.rows(n), unit);
+    if (MORE == 3) {
+      back_add_fetched<D, Q>(a, s, mask);
+      if (n + 1 < b.all)
+        back_fetch_mask<Q>(a, mask, b.p.b, b.p.h * a.group + (n + 1) / b.tiles,
+                           (b.from + (n + 1) % b.tiles) * Q, key);
+    }
+    back_weights<Q, (MORE >= 2)>(s, m.rows(n), unit);
     if (MORE == 1 && a.bits.data)
       wide_words<Q>(wide_mask_of(a.bits, b.p.b, h, key, a.nk), t * Q)
           .hide(s, 0);
@@ -360,8 +417,9 @@ void back_consume(const attention_wide &w, const back_work &b, back_room<W> m,
                  a.dk.row, key, a.nk, a.d);
 }
 
-/* MORE as forward. dk and dv, and sums of dq: those of (batch, head, tile of
- * queries, half) are as the lanes hold them, for `gather`. */
+/* MORE as forward, 3: a mask of D whose keys come 8 at a time. dk and dv, and
+ * sums of dq: those of (batch, head, tile of queries, half) are as the lanes
+ * hold them, for `gather`. */
 template <int D, int W, int MORE>
 __global__ void __launch_bounds__(384, 1)
     keys(const __grid_constant__ attention_wide w) {
@@ -389,9 +447,9 @@ __global__ void __launch_bounds__(384, 1)
 #endif
 }
 
-/* lse (for powers of two unless `more` is 2) and delta of each query, padded to
- * whole tiles such that weights of what is not there, or saw nothing, are 0; 8
- * lanes to a query. */
+/* lse (for powers of two unless `more` is 2 or 3) and delta of each query,
+ * padded to whole tiles such that weights of what is not there, or saw nothing,
+ * are 0; 8 lanes to a query. */
 template <int D, int W>
 __global__ void rows(const __grid_constant__ attention_wide w) {
   const attention_args &a = w.a;
@@ -404,7 +462,7 @@ __global__ void rows(const __grid_constant__ attention_wide w) {
     sum = att_dot<D>(a, bh / a.heads, bh % a.heads, i, lane);
     float known = ((const float *)a.lse)[bh * a.nq + i];
     lse = known == -INFINITY ? INFINITY
-                             : known * (w.more == 2 ? 1 : (float)FL_LOG2E);
+                             : known * (w.more >= 2 ? 1 : (float)FL_LOG2E);
   }
   sum = fl_warp_reduce<8>(sum, fl_sum_of());
   if (bh < w.items && lane == 0) {

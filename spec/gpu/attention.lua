@@ -67,7 +67,8 @@ for _, s in ipairs{{1, 1, 1, 64}, {3, 2, 63, 64}, {5, 3, 129, 64}, {2, 2, 1000, 
 end
 
 -- Masks of each dtype, of every head and repeated, against f64.
-for _, s in ipairs{{2, 3, 200, 64}, {1, 2, 333, 128}, {2, 2, 512, 64}, {1, 4, 70, 128}} do
+for _, s in ipairs{{2, 3, 200, 64}, {1, 2, 333, 128}, {2, 2, 512, 64}, {1, 4, 70, 128},
+                   {1, 2, 264, 128}} do
   local b, h, t, d = table.unpack(s)
   for _, m in ipairs{{"bf16", {b, h, t, t}}, {"bf16", {h, 1, t}}, {"bf16", {t, t}},
                      {"f32", {b, h, t, t}}, {"bool", {b, 1, t, t}}} do

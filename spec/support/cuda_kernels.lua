@@ -18,6 +18,7 @@ return {
   ["attention_wide_backward gather<3, 128>"] = {47, 0, 0},
   ["attention_wide_backward keys<3, 128, 0>"] = {168, 0, 0},
   ["attention_wide_backward keys<3, 128, 1>"] = {168, 0, 0},
+  ["attention_wide_backward keys<3, 128, 3>"] = {168, 0, 0},
   ["attention_wide_backward rows<3, 128>"] = {38, 0, 0},
   ["conv direct<3, 1>"] = {166, 0, 0},
   ["conv pack<3>"] = {31, 0, 0},
