@@ -3,7 +3,8 @@
 # memory of exact sizes: bash spec/gpu/sanitize.sh memcheck|racecheck|initcheck|synccheck [options
 # of spec/support/every_row.lua].
 # Needs 16 cores, and the pack (build*/flare.pack) or a full disk cache. NVIDIA's own libraries
-# are hidden: their kernels are not what is looked at, and take the tools minutes.
+# are hidden: their kernels are not what is looked at, and take the tools minutes. HIDE names others;
+# KERNELS looks only at kernels with that in their names.
 tool=${1:-memcheck}
 shift
 rows="$*"
@@ -13,7 +14,12 @@ out=$out-$name
 mkdir -p "$out"
 rm -f "$out"/*.log
 parts=${PARTS:-48}
-export FLARE_MEMORY=direct FLARE_CUDA_HIDE=libcublasLt,libcudnn,libcusolver,libcufft
+export FLARE_MEMORY=direct FLARE_CUDA_HIDE=${HIDE:-libcublasLt,libcudnn,libcusolver,libcufft}
+filter=
+if [ -n "$KERNELS" ]; then # older versions have another name for it
+  filter="--kernel-name kernel_substring=$KERNELS"
+  compute-sanitizer --help 2>&1 | grep -q -- --kernel-name || filter="--filter kernel_substring=$KERNELS"
+fi
 pack=$(ls build*/flare.pack 2>/dev/null | head -n 1)
 [ -z "$pack" ] || export FLARE_PACK=$PWD/$pack
 limit=${LIMIT:-90}
@@ -21,13 +27,13 @@ cores=$(nproc)
 
 part() { # the rows of one part
   local log=$out/$1.log
-  timeout -k 2 "$(left "$limit")" compute-sanitizer --tool "$tool" --print-limit 8 "$flare" \
+  timeout -k 2 "$(left "$limit")" compute-sanitizer --tool "$tool" $filter --print-limit 8 "$flare" \
     spec/support/every_row.lua --device cuda --dtypes f32,bf16 --verbose --part "$1/$parts" $rows \
     >"$log" 2>&1
   echo "status $?" >>"$log"
 }
 export -f part left
-export out tool flare parts limit started rows
+export out tool filter flare parts limit started rows
 seq "$parts" | xargs -P $((cores > 16 ? 16 : cores)) -I@ bash -c 'part @'
 
 [ -z "$keep" ] || cat "$out"/*.log | gzip >"$keep/$name-parts.log.gz"
