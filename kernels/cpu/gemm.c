@@ -157,7 +157,7 @@ static int64_t room_cols(const fl_launch *l, fl_dtype dtype, int64_t cols) {
 static fl_status in_blocks(job *g, const fl_cpu_product *whole) {
   fl_cpu_product p = *whole;
   int64_t row = p.ldb * (int64_t)fl_dtype_size(g->dtype);
-  bool in_place = !p.tb && row <= 2048 && FL_TILE_ROWS == 14;
+  bool in_place = !p.tb && row <= FL_CLOSE_ROWS && FL_TILE_ROWS == 14;
   int threads = fl_cpu_pool_threads((const fl_cpu_pool *)g->launch->stream);
   g->product = &p;
   g->cut = cut_c(&p, threads);

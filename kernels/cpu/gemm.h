@@ -40,6 +40,10 @@ typedef struct fl_cpu_product {
 #define FL_STRIP_STEPS 256
 #define FL_STRIP_UNIT  32
 
+/* Bytes from row to row of a B that tiles may read where it lies: rows farther
+ * apart share too few sets of the L1 cache, and pages of the TLB. */
+#define FL_CLOSE_ROWS 1024
+
 /* On the calling thread; needs about 200 KiB of stack. Bits of the result do
  * not depend on how C is cut, as long as pieces are no smaller than 32 x 32 and
  * begin at multiples of 32 columns. */

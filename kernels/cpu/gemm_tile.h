@@ -89,7 +89,8 @@ FORCE void tile(bool columns, int mr, int nv, bool partly, int64_t k,
     __builtin_prefetch(next.at, 0, 2);
     __builtin_prefetch(next.at + 64, 0, 2);
     next.at += next.step;
-    add_steps(STEPS, columns, mr, nv, false, in_last, &r, sum);
+    add_steps(2, columns, mr, nv, false, in_last, &r, sum);
+    add_steps(2, columns, mr, nv, false, in_last, &r, sum);
   }
   for (; p < k; p++)
     add_steps(1, columns, mr, nv, partly, in_last, &r, sum);

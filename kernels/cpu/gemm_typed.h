@@ -8,10 +8,11 @@
 #include "gemm.h"
 #include "gemm_tile.h"
 
-#define KC     FL_STRIP_STEPS
-#define NC     (512 / (int)sizeof(T))
-#define KC_DOT 1024 /* of a dot product */
-#define THIN   4    /* so few columns are dot products */
+#define KC      FL_STRIP_STEPS
+#define NC      (512 / (int)sizeof(T))
+#define KC_DOT  1024   /* of a dot product */
+#define THIN    4      /* so few columns are dot products */
+#define FETCHED 262144 /* bytes of a strip of B fetched beside the work */
 
 typedef struct product {
   bool ta, tb;
@@ -176,6 +177,13 @@ static bool thin(const product *g, bool add) {
 
 /* --- tiles --- */
 
+/* What of an operand comes next: `rows` of them, `step` bytes apart and `bytes`
+ * long. Tiles fetch it in columns of two lines, from `row` on. */
+typedef struct coming {
+  const char *at;
+  int64_t rows, step, bytes, row;
+} coming;
+
 /* Some columns of B over some steps of the sum, in panels of NR columns. */
 typedef struct strip {
   int64_t p, k; /* steps p .. p + k */
@@ -187,6 +195,7 @@ typedef struct strip {
   /* of a B that lies where it is: what is more than whole vectors, put in order
    * where parts of vectors are not free; else NULL */
   const T *rest;
+  coming next; /* of B, for the steps after these */
 } strip;
 
 /* Rows of A fall into panels of nearly equal height. */
@@ -200,13 +209,6 @@ static panels cut_rows(int64_t m) {
   int64_t count = (m + MR - 1) / MR;
   return (panels){count, m / count, m % count};
 }
-
-/* What of A comes next: `rows` of them, `step` bytes apart and `bytes` long.
- * Tiles fetch it in columns of two lines, from `row` on. */
-typedef struct coming {
-  const char *at;
-  int64_t rows, step, bytes, row;
-} coming;
 
 /* What a tile of k steps fetches of it. */
 static ahead take_lines(coming *f, int64_t k) {
@@ -222,16 +224,18 @@ static ahead take_lines(coming *f, int64_t k) {
   return now;
 }
 
-/* Rows of C, mr of them, over a strip. */
+/* Rows of C, mr of them, over a strip. Next come f of A and g of B. */
 static void row_of_tiles(bool columns, int mr, const strip *s, const T *a,
-                         int64_t ra, T *c, int64_t ldc, bool add, coming *f) {
+                         int64_t ra, T *c, int64_t ldc, bool add, coming *f,
+                         coming *g) {
   tile_fn whole = tiles[columns][WHOLE][mr - 1],
           two = tiles[columns][TWO][mr - 1], one = tiles[columns][ONE][mr - 1];
   int64_t j = 0, cols = s->rest ? s->cols / VL * VL : s->cols;
   const T *b = s->b;
   ahead none = {(const char *)b, 0};
   for (; j + NR <= cols; j += NR, b += s->panel)
-    whole(s->k, a, ra, b, s->ldb, c + j, ldc, NR, add, take_lines(f, s->k));
+    whole(s->k, a, ra, b, s->ldb, c + j, ldc, NR, add,
+          take_lines(f->bytes > 0 ? f : g, s->k));
   if (j < cols)
     (cols - j > VL ? two : one)(s->k, a, ra, b, s->last, c + j, ldc, cols - j,
                                 add, none);
@@ -241,7 +245,7 @@ static void row_of_tiles(bool columns, int mr, const strip *s, const T *a,
 
 /* Panels of A that pass over a strip together, and how many if copied. */
 #define GROUP   (MR == 14 ? COPIES : 32)
-#define COPIES  (224 / MR / (int)sizeof(T))
+#define COPIES  (128 / MR / (int)sizeof(T))
 #define A_PANEL (A_COLUMN * A_ROW(KC))
 
 /* Columns of a strip over which all panels of a group pass before the next
@@ -301,23 +305,24 @@ static void sweep(const product *g, bool copy_a, const strip *s, bool add,
                   const fl_cpu_product *done) {
   T copy[COPIES * A_PANEL] __attribute__((aligned(FL_ALIGN)));
   panels h = cut_rows(g->m);
+  coming next = s->next;
   group r;
   for (int64_t q = 0, i = 0, rows; q < h.count; q += r.count, i += rows) {
     rows = take_group(g, s, &h, q, i, copy_a, copy, &r);
     for (int64_t j = 0; j < s->cols; j += CHUNK) {
-      strip part = *s;
+      strip some = *s;
       T *c = g->c + i * g->ldc + s->j + j;
-      part.b += j / NR * s->panel;
-      part.cols -= j;
-      if (part.cols > CHUNK) {
-        part.cols = CHUNK;
-        part.rest = NULL;
+      some.b += j / NR * s->panel;
+      some.cols -= j;
+      if (some.cols > CHUNK) {
+        some.cols = CHUNK;
+        some.rest = NULL;
       }
       for (int64_t l = 0, row = i; l < r.count; row += r.mr[l++]) {
-        row_of_tiles(g->ta, r.mr[l], &part, r.a[l], r.ra, c, g->ldc, add,
-                     &r.next);
+        row_of_tiles(g->ta, r.mr[l], &some, r.a[l], r.ra, c, g->ldc, add,
+                     &r.next, &next);
         c += r.mr[l] * g->ldc;
-        if (done && j + part.cols == s->cols)
+        if (done && j + some.cols == s->cols)
           done->done(done->context, done->i0 + row, r.mr[l], done->j0 + s->j,
                      s->cols);
       }
@@ -338,7 +343,7 @@ static bool should_copy(const product *g) {
 static bool in_place(const product *g) {
   int64_t row = g->ldb * (int)sizeof(T);
   return g->m <= 2 * MR || g->k * row <= 32768 ||
-         (row <= 2048 && (MR == 14 || g->m <= 16 * MR));
+         (row <= FL_CLOSE_ROWS && (MR == 14 || g->m <= 16 * MR));
 }
 
 /* Steps of the sum that are done at a time. */
@@ -347,6 +352,23 @@ static int64_t steps(int64_t k) {
     return k;
   int64_t rounds = (k + KC - 1) / KC;
   return ((k + rounds - 1) / rounds + VL - 1) / VL * VL;
+}
+
+/* Steps of the sum from p on, at most `each`; the ones after them are fetched
+ * while these are done, unless they would drive these out of the cache. */
+static void take_steps(const product *g, strip *s, int64_t p, int64_t each) {
+  int64_t unit = (int64_t)sizeof(T), then = p + each;
+  int64_t k = min(g->k - then, each);
+  s->p = p;
+  s->k = min(g->k - p, each);
+  s->next = (coming){.at = (const char *)g->b};
+  if (k <= 0 || k * s->cols * unit > FETCHED)
+    return;
+  s->next = (coming){.at = (const char *)(g->tb ? g->b + s->j * g->ldb + then
+                                                : g->b + then * g->ldb + s->j),
+                     .rows = g->tb ? s->cols : k,
+                     .step = g->ldb * unit,
+                     .bytes = (g->tb ? k : s->cols) * unit};
 }
 
 static void direct(const product *g, bool add, const fl_cpu_product *done) {
@@ -358,8 +380,8 @@ static void direct(const product *g, bool add, const fl_cpu_product *done) {
   int64_t whole = g->n / VL * VL;
   s.rest = whole < g->n ? rest : NULL;
 #endif
-  for (; s.p < g->k; s.p += each) {
-    s.k = min(g->k - s.p, each);
+  for (int64_t p = 0; p < g->k; p += each) {
+    take_steps(g, &s, p, each);
     s.b = g->b + s.p * g->ldb;
 #if !PARTS_ARE_FREE
     if (s.rest)
@@ -377,8 +399,8 @@ static void blocked(const product *g, bool add, const fl_cpu_product *done) {
     s.cols = min(g->n - s.j, g->room_cols);
     int64_t rest = s.cols % NR;
     s.last = rest && rest <= VL ? VL : NR;
-    for (s.p = 0; s.p < g->k; s.p += each) {
-      s.k = min(g->k - s.p, each);
+    for (int64_t p = 0; p < g->k; p += each) {
+      take_steps(g, &s, p, each);
       s.panel = s.k * NR;
       if (g->tb)
         pack_bt(s.k, s.cols, g->b + s.j * g->ldb + s.p, g->ldb, g->room);
