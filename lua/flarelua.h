@@ -27,7 +27,8 @@ typedef struct fl_lua_options {
 /* `options` may be NULL. A new state with Lua's libraries, closed by
  * fl_lua_close. */
 FL_API fl_status fl_lua_open(const fl_lua_options *options, fl_lua **f);
-/* The host's state, which stays the host's; its fl_lua ends with the state, or
+/* The host's state, which stays the host's, and finds the library by
+ * `require "flare"` from then on; its fl_lua ends with the state, or
  * with fl_lua_close: then all tensors in the state are closed. Without options,
  * or where a runtime is open already, the same as `require "flare.core"`. */
 FL_API fl_status fl_lua_attach(lua_State *L, const fl_lua_options *options,

@@ -46,8 +46,7 @@ static void prepend_path(lua_State *L, const char *path) {
   lua_pop(L, 2);
 }
 
-void fll_openlibs(lua_State *L, bool embedded) {
-  luaL_openlibs(L);
+static void preload(lua_State *L, bool embedded) {
   luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_PRELOAD_TABLE);
   lua_pushcfunction(L, luaopen_flare_core);
   lua_setfield(L, -2, "flare.core");
@@ -59,10 +58,15 @@ void fll_openlibs(lua_State *L, bool embedded) {
   lua_pop(L, 1);
 }
 
+void fll_openlibs(lua_State *L, bool embedded) {
+  luaL_openlibs(L);
+  preload(L, embedded);
+}
+
 /* The library's files come from the folder FLARE_PATH, if that is set. */
-static void open_own(lua_State *L) {
+static void find_library(lua_State *L) {
   const char *path = getenv("FLARE_PATH");
-  fll_openlibs(L, !path);
+  preload(L, !path);
   if (path) {
     lua_pushfstring(L, "%s/?.lua;%s/?/init.lua", path, path);
     prepend_path(L, lua_tostring(L, -1));
@@ -87,8 +91,9 @@ static int open_protected(lua_State *L) {
                                                     : sizeof options);
   if (o->own) {
     options.tune_collector = true;
-    open_own(L);
+    luaL_openlibs(L);
   }
+  find_library(L);
   if (options.path)
     prepend_path(L, options.path);
   o->f = fll_open(L, &options);
@@ -274,8 +279,7 @@ static void push_path(lua_State *L, const char *path) {
     size_t n = strcspn(s, ".");
     lua_pushlstring(L, s, n);
     if (lua_isnil(L, -2))
-      luaL_error(L, "there is no '%s' on the way to '%s'", lua_tostring(L, -1),
-                 path);
+      luaL_error(L, "'%s': there is nothing in front of '.%s'", path, s);
     lua_gettable(L, -2);
     lua_remove(L, -2);
     s += n + (s[n] == '.');
@@ -362,6 +366,8 @@ static int call(lua_State *L) {
     luaL_error(L, "types: at most 32 results");
   luaL_checkstack(L, n_args + n_results + 10, "too many arguments");
   push_path(L, w->path);
+  if (lua_isnil(L, -1))
+    luaL_error(L, "there is no function '%s'", w->path);
   for (int i = 0; i < n_args; i++)
     push_argument(L, w, w->types[i]);
   for (int i = 0; i < n_results; i++)
@@ -412,6 +418,8 @@ fl_status fl_lua_set(fl_lua *f, const char *name, fl_tensor *t) {
 
 void fl_lua_push(lua_State *L, fl_tensor *t) {
   fl_lua *st = fll_state_of(L);
+  if (!t)
+    fll_error(L, "NULL is no tensor");
   if (fl_tensor_runtime(t) != st->rt)
     fll_error(L, "a tensor of another runtime cannot enter this Lua state");
   luaL_checkstack(L, 6, NULL);

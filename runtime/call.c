@@ -92,8 +92,8 @@ static fl_status check_inputs(work *w) {
         !fli_complex_passes(op, p, w->metas[k]->dtype))
       return fli_wrong_type(op, k, w->metas[k]->dtype);
   }
-  if (!w->device_known)
-    w->device = w->c->device;
+  if (!w->device_known && (w->device = w->c->device) != 0)
+    FLI_TRY(fli_check_device(w->rt, w->device));
   return FL_OK;
 }
 
@@ -788,6 +788,10 @@ static fl_status run_any(fl_runtime *rt, const fl_call *c) {
 
 fl_status fl_call_run(fl_runtime *rt, const fl_call *c) {
   FLI_TRY(fli_check_owner(rt));
+  if (!FLI_LIKELY(c->op != NULL))
+    return fli_fail(FL_EARG,
+                    "a call has no operator: fl_op_find gives NULL for "
+                    "names that it does not know");
   if (!FLI_LIKELY(rt->autocast == FL_NODTYPE) && !c->inplace &&
       (c->op->cast == FLI_CAST_LOW || c->op->cast == FLI_CAST_WIDE))
     return fli_autocast_run(rt, c, run_any);

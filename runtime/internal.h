@@ -447,6 +447,7 @@ static inline void fli_small_free(fl_runtime *rt, void *p, size_t bytes) {
 }
 
 fl_status fli_check_owner(fl_runtime *rt);
+fl_status fli_check_device(fl_runtime *rt, fl_device d);
 fl_status fli_sites_open(fl_runtime *rt);
 void fli_sites_close(fl_runtime *rt);
 fl_stream *fli_stream_open(fl_runtime *rt, fl_device d);

@@ -256,6 +256,12 @@ fl_status fl_device_find(fl_runtime *rt, const char *name, fl_device *d) {
                   list);
 }
 
+fl_status fli_check_device(fl_runtime *rt, fl_device d) {
+  if (d >= 0 && d >> 8 < rt->n_backends && (d & 255) < rt->n_devices[d >> 8])
+    return FL_OK;
+  return fli_fail(FL_EARG, "there is no device number %d", d);
+}
+
 const char *fl_device_name(fl_runtime *rt, fl_device d) {
   static _Thread_local char rows[4][48];
   static _Thread_local unsigned turn;

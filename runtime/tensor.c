@@ -216,6 +216,8 @@ void fli_tensors_close(fl_runtime *rt) {
 
 fl_status fli_check_size(fl_dtype d, int ndim, const int64_t *shape,
                          size_t *bytes) {
+  if ((unsigned)d >= FL_DTYPES)
+    return fli_fail(FL_EARG, "there is no dtype number %d", (int)d);
   size_t n = (size_t)1 << fli_shift(d);
   bool zero = false;
   if (ndim < 0 || ndim > FL_MAX_DIMS)
@@ -295,12 +297,27 @@ fl_status fli_tensor_view(fl_tensor *x, const fl_meta *m, const int64_t *stride,
   return FL_OK;
 }
 
+static fl_status with_storage(fl_runtime *rt, const fl_meta *m, size_t bytes,
+                              fl_device d, fl_site site, fl_tensor **out) {
+  fl_tensor *t;
+  fl_storage *s;
+  FLI_TRY(fli_tensor_header(rt, &t));
+  fli_tensor_set_shape(t, m);
+  fl_status status = fli_storage_new(rt, bytes, d, site, &s);
+  if (status) {
+    fl_tensor_release(t);
+    return status;
+  }
+  attach(t, s);
+  *out = t;
+  return FL_OK;
+}
+
 fl_status fl_tensor_new(fl_runtime *rt, fl_dtype dtype, int ndim,
                         const int64_t *shape, fl_device d, fl_tensor **out) {
   fl_meta m = {.dtype = dtype, .ndim = ndim};
-  if ((unsigned)dtype >= FL_DTYPES)
-    return fli_fail(FL_EARG, "there is no dtype number %d", (int)dtype);
   size_t bytes;
+  FLI_TRY(fli_check_device(rt, d));
   FLI_TRY(fli_check_size(dtype, ndim, shape, &bytes));
   memcpy(m.shape, shape, (size_t)ndim * sizeof *shape);
   return fli_tensor_make(rt, &m, bytes, d, rt->copy_site, out);
@@ -308,19 +325,10 @@ fl_status fl_tensor_new(fl_runtime *rt, fl_dtype dtype, int ndim,
 
 fl_status fli_tensor_make(fl_runtime *rt, const fl_meta *m, size_t bytes,
                           fl_device d, fl_site site, fl_tensor **out) {
-  fl_tensor *t;
-  FLI_TRY(fli_tensor_header(rt, &t));
-  fli_tensor_set_shape(t, m);
-  if (!rt->meta) {
-    fl_storage *s;
-    fl_status status = fli_storage_new(rt, bytes, d, site, &s);
-    if (status) {
-      fl_tensor_release(t);
-      return status;
-    }
-    attach(t, s);
-  }
-  *out = t;
+  if (!rt->meta)
+    return with_storage(rt, m, bytes, d, site, out);
+  FLI_TRY(fli_tensor_header(rt, out));
+  fli_tensor_set_shape(*out, m);
   return FL_OK;
 }
 
@@ -343,23 +351,16 @@ fl_status fl_tensor_wrap(fl_runtime *rt, void *data, fl_dtype dtype, int ndim,
   fl_meta m = {.dtype = dtype, .ndim = ndim};
   size_t bytes;
   FLI_TRY(fli_check_size(dtype, ndim, shape, &bytes));
+  if (!data && bytes)
+    return fli_fail(FL_EARG, "there is no memory to make a tensor over");
   memcpy(m.shape, shape, (size_t)ndim * sizeof *shape);
-  fl_tensor *t;
-  fl_storage *s;
-  FLI_TRY(fli_tensor_header(rt, &t));
-  fl_status status = fli_storage_new(rt, SIZE_MAX, 0, 0, &s);
-  if (status) {
-    fl_tensor_release(t);
-    return status;
-  }
+  FLI_TRY(with_storage(rt, &m, SIZE_MAX, 0, 0, out));
+  fl_storage *s = (*out)->storage;
   s->data = data;
   s->bytes = bytes;
   s->done = done;
   s->context = context;
   rt->live_bytes += bytes;
-  fli_tensor_set_shape(t, &m);
-  attach(t, s);
-  *out = t;
   return FL_OK;
 }
 
@@ -725,6 +726,7 @@ static fl_status move(fl_tensor *t, fl_device d, fl_dtype dtype, bool async,
     return fli_fail(FL_ECLOSED, "tensor is closed");
   fl_runtime *rt = t->rt;
   bool moves = t->storage && d != t->storage->device;
+  FLI_TRY(fli_check_device(rt, d));
   if (dtype != FL_NODTYPE && dtype != t->meta.dtype && !moves)
     return cast(t, dtype, out);
   if (!moves) {
@@ -788,13 +790,11 @@ bool fli_assign_is_far(const fl_call *c) {
 
 fl_status fli_assign_across(fl_runtime *rt, const fl_call *c) {
   fl_operand in[2] = {c->in[0], c->in[1]};
-  fl_tensor *moved = NULL;
-  FLI_TRY(fl_tensor_to(in[1].tensor, in[0].tensor->storage->device, FL_NODTYPE,
-                       &moved));
-  in[1].tensor = moved;
   fl_call near = *c;
+  FLI_TRY(fl_tensor_to(c->in[1].tensor, c->in[0].tensor->storage->device,
+                       FL_NODTYPE, &in[1].tensor));
   near.in = in;
   fl_status s = fl_call_run(rt, &near);
-  fl_tensor_release(moved);
+  fl_tensor_release(in[1].tensor);
   return s;
 }

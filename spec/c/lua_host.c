@@ -53,9 +53,14 @@ static void test_calls(void) {
   CHECK(strstr(fl_error(), "host.lua:5: attempt to concatenate a nil value"));
   CHECK(strstr(fl_lua_traceback(f), "stack traceback"));
   CHECK(fl_lua_call(f, "model.backward", "") == FL_ELUA);
+  CHECK(strstr(fl_error(), "there is no function 'model.backward'"));
+  CHECK(fl_lua_set(f, "x", NULL) == FL_ELUA);
+  CHECK(strstr(fl_error(), "NULL is no tensor"));
   CHECK(fl_lua_call(f, "model.forward", "q") == FL_ELUA);
   CHECK(strstr(fl_error(), "there is no 'q'"));
   CHECK(fl_lua_get(f, "nothing.at.all", 'd', &scale) == FL_ELUA);
+  CHECK(strstr(fl_error(), "'nothing.at.all': there is nothing in front of "
+                           "'.at.all'"));
   CHECK(fl_lua_get(f, "model.name", 't', &w) == FL_ELUA);
   CHECK(strstr(fl_error(), "expected a tensor, got string"));
   CHECK(fl_lua_run(f, "x = = 1", "=bad") == FL_ELUA);
@@ -100,6 +105,9 @@ static void test_attach(void) {
   CHECK(fl_lua_attach(L, NULL, &again) == FL_OK && again == f);
   CHECK(fl_lua_of(L) == f && fl_lua_state(f) == L);
   CHECK(fl_runtime_threads(fl_lua_runtime(f)) == 1);
+  CHECK(luaL_dostring(L, "package.path, package.cpath = '', ''\n"
+                         "return require('flare').nn.Linear(2, 3)") == 0);
+  lua_settop(L, 0);
   luaL_requiref(L, "flare.core", luaopen_flare_core, 1);
   lua_pop(L, 1);
   CHECK(luaL_dostring(L, "core = package.loaded['flare.core']\n"

@@ -88,8 +88,20 @@ static void test_wrong_calls(void) {
   CHECK(strstr(fl_error(), "there is no operator \"no_such\""));
   CHECK(says(fl_tensor_new(rt, (fl_dtype)99, 0, NULL, 0, &out), FL_EARG,
              "no dtype number 99"));
+  CHECK(says(fl_tensor_wrap(rt, many, (fl_dtype)99, 0, NULL, NULL, NULL, &out),
+             FL_EARG, "no dtype number 99"));
+  CHECK(says(fl_tensor_wrap(rt, NULL, FL_F32, 1, many, NULL, NULL, &out),
+             FL_EARG, "no memory"));
   CHECK(says(fl_tensor_new(rt, FL_F32, 1, &negative, 0, &out), FL_ESHAPE,
              "negative"));
+  for (fl_device wrong = -1; wrong < 1 << 20; wrong += 77777) {
+    CHECK(says(fl_tensor_new(rt, FL_F32, 1, many, wrong, &out), FL_EARG,
+               "no device number"));
+    CHECK(says(fl_tensor_zeros(rt, FL_F32, 1, many, wrong, &out), FL_EARG,
+               "no device number"));
+    CHECK(says(fl_tensor_to(t, wrong, FL_NODTYPE, &out), FL_EARG,
+               "no device number"));
+  }
   CHECK(says(fl_tensor_new(rt, FL_F32, 9, many, 0, &out), FL_ESIZE,
              "at most 8 dims"));
   CHECK(says(fl_tensor_write(t, many, 4), FL_ESIZE, "8"));
@@ -99,6 +111,7 @@ static void test_wrong_calls(void) {
                .in = (fl_operand[]){{.dtype = FL_I64, .i = 1}, {.tensor = t}},
                .out = &out};
   CHECK(says(fl_call_run(rt, &c), FL_EARG, "first input must be a tensor"));
+  CHECK(says(run("no_such", 2, in, &out), FL_EARG, "has no operator"));
   fl_device d;
   CHECK(says(fl_device_find(rt, "sim:x", &d), FL_EARG, "write name:index"));
   fl_tensor_release(t);
