@@ -438,12 +438,12 @@ static inline int64_t fl_pow_i64(int64_t a, int64_t b) {
       r *= s;
   return (int64_t)r;
 }
-/* Shifts by 64 and more empty the number; by less than 0 do nothing. */
+/* Shifts by 64 and more, or by less than 0, leave the sign alone or nothing. */
 static inline int64_t fl_shl(int64_t a, int64_t b) {
-  return b < 0 ? a : b > 63 ? 0 : (int64_t)((uint64_t)a << b);
+  return (uint64_t)b > 63 ? 0 : (int64_t)((uint64_t)a << b);
 }
 static inline int64_t fl_shr(int64_t a, int64_t b) {
-  return b < 0 ? a : a >> (b > 63 ? 63 : b);
+  return a >> ((uint64_t)b > 63 ? 63 : b);
 }
 /* Never negative, but for the least integer, whose size no integer has. */
 static inline int64_t fl_gcd(int64_t a, int64_t b) {

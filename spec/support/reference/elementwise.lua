@@ -382,8 +382,8 @@ local binary = {
   bitwise_and = function(a, b) return a & b end,
   bitwise_or = function(a, b) return a | b end,
   bitwise_xor = function(a, b) return a ~ b end,
-  shift_left = function(a, b) return b < 0 and a or a << b end,
-  shift_right = function(a, b) return b < 0 and a or a // (1 << b) end,
+  shift_left = function(a, b) return b < 0 and 0 or a << b end,
+  shift_right = function(a, b) return b < 0 and (a < 0 and -1 or 0) or a // (1 << b) end,
   eq = function(a, b) return a == b end,
   ne = function(a, b) return a ~= b end,
   lt = function(a, b) return a < b end,
@@ -436,6 +436,7 @@ function R.ldexp(a) return A.map(times_power, a.a, a.n) end
 for name, f in pairs(require "spec.support.reference.special" (R)) do
   R[name] = function(a)
     if a.a then return A.map(f, a.a, a.x) end
+    if a.s then return A.map(f, a.s, a.q) end
     return A.map(f, a.x, a.n)
   end
 end

@@ -31,6 +31,8 @@ end
 
 function M.Swish(n, x) return x * (x * (n.attr.alpha or 1)):sigmoid() end
 
+function M.SwiGLU(n, gate, x) return M.Swish(n, gate) * x end
+
 function M.ThresholdedRelu(n, x)
   return core.where(x:gt(n.attr.alpha or 1), x, core.zeros_like(x))
 end

@@ -15,9 +15,11 @@ end
 
 local inf = math.huge
 
--- What is added to the scores: the mask, what lies in the future, what is padding.
-local function bias_of(q, keys, mask, past, lengths, causal)
-  local dtype, rows, device = q.dtype, q.shape[3], q.device
+-- What is added to the scores: the mask, what lies in the future or outside the window, what is
+-- padding. The first query has as many keys before it as are in the past; where keys are padded,
+-- the queries are the last of those that are not, in each batch.
+local function bias_of(n, q, keys, mask, past, lengths)
+  local a, dtype, rows, device = n.attr, q.dtype, q.shape[3], q.device
   local zero = core.zeros({}, {dtype = dtype, device = device})
   local never = core.full({}, -inf, {dtype = dtype, device = device})
   local bias
@@ -31,12 +33,14 @@ local function bias_of(q, keys, mask, past, lengths, causal)
     local more = core.where(allowed, zero, never)
     bias = bias and bias + more or more
   end
-  if causal then
-    forbid(columns:le(core.arange(0, rows, {device = device}):unsqueeze(2) + past))
-  end
-  if lengths then
-    forbid(columns:lt(lengths:to("i64"):reshape(-1, 1, 1, 1)))
-  end
+  lengths = lengths and lengths:to("i64"):reshape(-1, 1, 1, 1)
+  local at = core.arange(0, rows, {device = device}):unsqueeze(2)
+    + (lengths and lengths - rows or past)
+  local left, right = a.left_window_size or -1, a.right_window_size or -1
+  if a.is_causal == 1 then right = right < 0 and 0 or math.min(right, 0) end
+  if right >= 0 then forbid(columns:le(at + right)) end
+  if left >= 0 then forbid(columns:ge(at - left)) end
+  if lengths then forbid(columns:lt(lengths)) end
   return bias
 end
 
@@ -70,13 +74,14 @@ function M.Attention(n, q, k, v, mask, past_key, past_value, lengths)
   local past = past_key and past_key.shape[3] or 0
   if past_key then k = core.cat({past_key, k}, 3) end
   if past_value then v = core.cat({past_value, v}, 3) end
-  local causal = a.is_causal == 1
+  local windowed = (a.left_window_size or -1) >= 0 or (a.right_window_size or -1) >= 0
+  local square = a.is_causal == 1 and not windowed and not mask and not lengths and past == 0
+    and q.shape[3] == k.shape[3]
   local y, seen
   if n:wants(4) or (a.softcap or 0) > 0 or a.softmax_precision then
-    y, seen = by_steps(a, q, k, v, bias_of(q, k.shape[3], mask, past, lengths, causal))
+    y, seen = by_steps(a, q, k, v, bias_of(n, q, k.shape[3], mask, past, lengths))
   else
-    local square = causal and not mask and not lengths and past == 0 and q.shape[3] == k.shape[3]
-    if not square then mask = bias_of(q, k.shape[3], mask, past, lengths, causal) end
+    if not square then mask = bias_of(n, q, k.shape[3], mask, past, lengths) end
     y = core.attention(q, k, v, {mask = mask, causal = square, scale = a.scale})
   end
   return flat and join(y) or y, k, v, seen

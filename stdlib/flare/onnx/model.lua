@@ -10,7 +10,7 @@ local schema = require "flare.onnx.schema"
 
 local Model = class("Model")
 
-local newest = 27 -- version of the operators that this was written by
+local newest = 28 -- version of the operators that this was written by
 
 -- What becomes of constants: moved to the device, and f32 to the dtype that was asked for.
 local function placer(o)

@@ -4,7 +4,7 @@ local M = {}
 
 local families = {
   activation = [[Celu Elu Gelu HardSigmoid HardSwish Hardmax LeakyRelu LogSoftmax Mish PRelu Relu
-    Selu Shrink Sigmoid Softmax Softplus Softsign Swish Tanh ThresholdedRelu]],
+    Selu Shrink Sigmoid Softmax Softplus Softsign SwiGLU Swish Tanh ThresholdedRelu]],
   attention = "Attention CausalConvWithState LinearAttention RotaryEmbedding TensorScatter",
   control = "If Loop Scan",
   conv = "Col2Im Conv ConvTranspose DeformConv",

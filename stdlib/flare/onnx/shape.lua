@@ -242,7 +242,12 @@ end
 function M.SpaceToDepth(n, x)
   local s = n:shape(x)
   local b = n.attr.blocksize
-  x = x:reshape(s[1], s[2], s[3] // b, b, s[4] // b, b):permute(1, 4, 6, 2, 3, 5)
+  x = x:reshape(s[1], s[2], s[3] // b, b, s[4] // b, b)
+  if n:choice("mode", "DCR", {DCR = true, CRD = true}) == "DCR" then
+    x = x:permute(1, 4, 6, 2, 3, 5)
+  else
+    x = x:permute(1, 2, 4, 6, 3, 5)
+  end
   return x:reshape(s[1], s[2] * b * b, s[3] // b, s[4] // b)
 end
 
