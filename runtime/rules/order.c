@@ -86,6 +86,15 @@ void compose_median(fli_composing *g) {
                          rank(g, &s, s.places, middle)));
 }
 
+/* What lies between a and b, where one may be infinite: a difference is not
+ * asked for there. */
+static fl_value between(fli_composing *g, fl_value a, fl_value b,
+                        fl_value part) {
+  fl_value far = RUN(logical_or, RUN(isinf, a), RUN(isinf, b));
+  fl_value sum = ADD(MUL(a, SUB(NUM(1), part)), MUL(b, part));
+  return RUN(where, far, sum, RUN(lerp, a, b, part));
+}
+
 /* The order of interpolation's enum. */
 enum { LINEAR, LOWER, HIGHER, MIDPOINT, NEAREST };
 
@@ -112,7 +121,7 @@ void compose_quantile(fli_composing *g) {
   fl_value last = rank(g, &s, s.values, s.n - 1);
   fl_value y = rank(g, &s, s.values, (int64_t)low + (part == 1));
   if (part > 0 && part < 1)
-    y = RUN(lerp, y, rank(g, &s, s.values, (int64_t)low + 1), NUM(part));
+    y = between(g, y, rank(g, &s, s.values, (int64_t)low + 1), NUM(part));
   y = RUN(where, RUN(ne, last, last), last, y);
   g->out[0] = shaped(g, &s, CAST(y, d));
 }
@@ -171,7 +180,7 @@ void compose_nanquantile(fli_composing *g) {
   fl_value a = at_rank(g, &s, s.values, low);
   fl_value b = at_rank(g, &s, s.values, next);
   part = CAST(part, fli_meta(s.values)->dtype);
-  fl_value y = RUN(lerp, a, b, part); /* not where one is infinite */
+  fl_value y = between(g, a, b, part);
   y = RUN(where, RUN(eq, part, NUM(1)), b, y);
   y = RUN(where, RUN(eq, part, NUM(0)), a, y);
   g->out[0] = shaped(g, &s, CAST(y, d));

@@ -232,7 +232,10 @@ local quantiles = picked(function(v, _, n, a)
   elseif how == "midpoint" then part = part > 0 and 0.5 or 0
   elseif how == "nearest" then part = part > 0.5 and 1 or 0 end
   local under, over = v[low + 1], v[math.min(low + 2, n)]
-  return part == 0 and under or part == 1 and over or under + part * (over - under), 0
+  if part == 0 then return under, 0 end
+  if part == 1 or under == over then return over, 0 end
+  if under == -math.huge then return over == math.huge and 0/0 or under, 0 end
+  return under + part * (over - under), 0
 end)
 function R.quantile(a) return quantiles(a)[1] end
 

@@ -154,6 +154,10 @@ S.quantile = {
 for _, how in ipairs {"lower", "higher", "midpoint", "nearest"} do
   table.insert(S.quantile, {x = f{6}, q = 0.33, interpolation = how})
 end
+for _, q in ipairs {0.1, 0.4, 0.9} do
+  local x = A.new({3, 4}, {-inf, 1, 2, inf, -inf, -inf, inf, inf, 1, 2, 3, inf})
+  table.insert(S.quantile, {x = x, q = q, dim = 2, _grad = false, _dtypes = "f64 f32"})
+end
 S.unique = {
   {x = f{5}}, {x = f{}}, {x = f{0}}, {x = f{2, 3}}, {x = ties, _grad = false},
   {x = A.whole({3, 4}, 0, 4)}, {x = A.bools({7}, 2)},
