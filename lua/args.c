@@ -278,7 +278,7 @@ static void by_key(lua_State *L, fl_lua *st, args *a, int table) {
     }
     if (k < 0) {
       const char *near = fll_nearest(key, info->n_params + 5, param_at, info);
-      if (near)
+      if (near && strcmp(near, key) != 0) /* which others may take */
         fll_error(L, "%s: unknown option '%s'; did you mean '%s'?", a->name,
                   key, near);
       push_usage(L, a->b);

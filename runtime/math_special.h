@@ -2,6 +2,14 @@
  * are computed in double, floats too: their series lose a few digits near roots
  * and for large arguments, which a float then does not show. */
 
+/* Long functions are called: inlined into some loops and not into others they
+ * would round differently here and there. */
+#ifdef __cplusplus
+#define FL_CALLED static inline
+#else
+#define FL_CALLED static __attribute__((noinline, unused))
+#endif
+
 /* --- Bessel functions --- */
 
 /* Of the first and second kind libm has j0, j1, jn and so on. f(x) / x, at 0
@@ -122,12 +130,11 @@ static inline double fl_entr_f64(double x) {
   return x > 0 ? -x * log(x) : x == 0 ? 0 : x < 0 ? -(double)INFINITY : x;
 }
 
-/* --- polygamma --- */
+/* --- zeta and polygamma --- */
 
-/* The n-th derivative of digamma; from the third on n! times the Hurwitz zeta
- * function by Euler and Maclaurin's sum. Below -10000 that is too far to walk:
- * NaN. */
-static inline double fl_polygamma_f64(double x, double order) {
+/* Hurwitz's zeta function, the sum of (q + k)^-s, by Euler and Maclaurin. Below
+ * -10000 that is too far to walk: NaN. */
+FL_CALLED double fl_zeta_f64(double s, double q) {
   const double b[9] = {1. / 12,
                        -1. / 720,
                        1. / 30240,
@@ -137,25 +144,42 @@ static inline double fl_polygamma_f64(double x, double order) {
                        1. / 74724249600.,
                        -3617. / 10670622842880000.,
                        43867. / 5109094217170944000.};
-  double s = order + 1, sum = 0, factor = 1, w = x;
+  double sum = 0, w = q;
+  if (s == 1)
+    return (double)INFINITY;
+  if (!(s > 1) || !(q > -10000) || (q <= 0 && q != floor(q) && s != floor(s)))
+    return (double)NAN;
+  if (q <= 0 && q == floor(q))
+    return (double)INFINITY;
+  for (double term = 1; w < 12 + s && fabs(term) > 1e-18 * fabs(sum); w += 1) {
+    term = pow(w, -s);
+    sum += term;
+  }
+  double tail = pow(w, -s), power = s * tail / w;
+  if (!(w < (double)INFINITY) || tail == 0)
+    return sum;
+  sum += tail * w / (s - 1) + 0.5 * tail;
+  for (int j = 0; j < 9; j++) {
+    sum += b[j] * power;
+    power *= (s + 2 * j + 1) * (s + 2 * j + 2) / (w * w);
+  }
+  return sum;
+}
+
+/* The n-th derivative of digamma; from the third on n! times zeta. */
+FL_CALLED double fl_polygamma_f64(double x, double order) {
+  double factor = 1;
   if (order == 0)
     return fl_digamma_f64(x);
   if (order == 1)
     return fl_trigamma_f64(x);
   if (order == 2)
     return fl_tetragamma_f64(x);
-  if (!(order > 0) || order > 170 || order != floor(order) || !(x > -10000))
+  if (!(order > 0) || order > 170 || order != floor(order))
     return (double)NAN;
   for (int k = 2; k <= order; k++)
     factor *= k;
-  for (; w < 12 + s; w += 1)
-    sum += pow(w, -s);
-  double tail = pow(w, -s), power = s * tail / w;
-  sum += tail * w / order + 0.5 * tail;
-  for (int j = 0; j < 9; j++) {
-    sum += b[j] * power;
-    power *= (s + 2 * j + 1) * (s + 2 * j + 2) / (w * w);
-  }
+  double sum = fl_zeta_f64(order + 1, x);
   return fmod(order, 2) == 0 ? -factor * sum : factor * sum;
 }
 
@@ -239,17 +263,17 @@ static inline double fl_igamma_of(double a, double x, bool upper) {
   p = fl_gamma_front(a, x) * y[0] * (lower ? 1 : a);
   return lower == upper ? 1 - p : p;
 }
-static inline double fl_igamma_f64(double a, double x) {
+FL_CALLED double fl_igamma_f64(double a, double x) {
   return fl_igamma_of(a, x, false);
 }
-static inline double fl_igammac_f64(double a, double x) {
+FL_CALLED double fl_igammac_f64(double a, double x) {
   return fl_igamma_of(a, x, true);
 }
 
 /* How x moves with a where P(a, x) stays: -(dP/da) / (dP/dx), and what follows
  * from the second derivative by a (the implicit gradients of Figurnov et al.
  * 2018, whose gradient by a at constant x is gamma_daa). */
-static inline double fl_gamma_da_f64(double a, double x) {
+FL_CALLED double fl_gamma_da_f64(double a, double x) {
   double y[3];
   if (!(a > 0) || !(x >= 0))
     return (double)NAN;
@@ -261,7 +285,7 @@ static inline double fl_gamma_da_f64(double a, double x) {
     return -x / a * (y[0] * (log(x) - fl_digamma_f64(a + 1)) + y[1]);
   return x * (y[0] * (log(x) - fl_digamma_f64(a)) + y[1]);
 }
-static inline double fl_gamma_daa_f64(double a, double x) {
+FL_CALLED double fl_gamma_daa_f64(double a, double x) {
   double y[3], first, second, l;
   if (!(a > 0) || !(x >= 0))
     return (double)NAN;
@@ -324,6 +348,7 @@ FL_WIDE1(fl_log_ndtr)
 FL_WIDE1(fl_log_ndtr_d)
 FL_WIDE1(fl_ndtri)
 FL_WIDE1(fl_entr)
+FL_WIDE2(fl_zeta)
 FL_WIDE2(fl_polygamma)
 FL_WIDE2(fl_igamma)
 FL_WIDE2(fl_igammac)
@@ -351,6 +376,7 @@ FL_WIDE2(fl_gamma_daa)
 #define fl_log_ndtr_d(x)   FL_FLOATS1(fl_log_ndtr_d, x)
 #define fl_ndtri(x)        FL_FLOATS1(fl_ndtri, x)
 #define fl_entr(x)         FL_FLOATS1(fl_entr, x)
+#define fl_zeta(a, b)      FL_FLOATS2(fl_zeta, a, b)
 #define fl_polygamma(a, b) FL_FLOATS2(fl_polygamma, a, b)
 #define fl_igamma(a, b)    FL_FLOATS2(fl_igamma, a, b)
 #define fl_igammac(a, b)   FL_FLOATS2(fl_igammac, a, b)

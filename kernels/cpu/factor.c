@@ -102,6 +102,11 @@ fl_status fl_lapack_cholesky(fl_factor *c) {
   return all(c, ONE(cholesky), 1, 0, cube(c) / 3, FL_MATRIX_INDEFINITE);
 }
 
+fl_status fl_lapack_cholesky_pivoted(fl_factor *c) {
+  return all(c, ONE(cholesky_pivoted), 2 * c->n, c->n, cube(c) / 3,
+             FL_MATRIX_STRANGE);
+}
+
 fl_status fl_lapack_triangular_solve(fl_factor *c) {
   if (c->n == 0 || c->k == 0)
     return FL_OK;
@@ -134,6 +139,16 @@ fl_status fl_lapack_qr(fl_factor *c) {
   int64_t k = c->m < c->n ? c->m : c->n;
   return all(c, ONE(qr), c->m * c->n + k + (c->m + c->n) * BLOCK, 0,
              4 * cube(c), FL_MATRIX_SINGULAR);
+}
+
+fl_status fl_lapack_lu_factor(fl_factor *c) {
+  int64_t k = c->m < c->n ? c->m : c->n;
+  return all(c, ONE(lu_factor), c->m * c->n, k, cube(c), FL_MATRIX_SINGULAR);
+}
+
+fl_status fl_lapack_geqrf(fl_factor *c) {
+  return all(c, ONE(geqrf), (c->m + c->n) * BLOCK, 0, 2 * cube(c),
+             FL_MATRIX_SINGULAR);
 }
 
 fl_status fl_lapack_svd(fl_factor *c) {

@@ -29,12 +29,15 @@ typedef fl_status (*fl_factorization)(fl_factor *c);
 
 /* By the names of their rows; attributes are read from the launch. */
 fl_status fl_lapack_cholesky(fl_factor *c);
+fl_status fl_lapack_cholesky_pivoted(fl_factor *c);
 fl_status fl_lapack_triangular_solve(fl_factor *c);
 fl_status fl_lapack_solve(fl_factor *c);
 fl_status fl_lapack_inv(fl_factor *c);
 fl_status fl_lapack_det(fl_factor *c);
 fl_status fl_lapack_slogdet(fl_factor *c);
 fl_status fl_lapack_qr(fl_factor *c);
+fl_status fl_lapack_lu_factor(fl_factor *c);
+fl_status fl_lapack_geqrf(fl_factor *c);
 fl_status fl_lapack_svd(fl_factor *c);
 fl_status fl_lapack_pinv(fl_factor *c);
 fl_status fl_lapack_eigh(fl_factor *c);

@@ -56,12 +56,15 @@ static fl_status run(const fl_launch *l, fl_factorization f, fl_dtype d) {
   }
 
 LINALG(cholesky)
+LINALG(cholesky_pivoted)
 LINALG(triangular_solve)
 LINALG(solve)
 LINALG(inv)
 LINALG(det)
 LINALG(slogdet)
 LINALG(qr)
+LINALG(lu_factor)
+LINALG(geqrf)
 LINALG(svd)
 LINALG(pinv)
 LINALG(eigh)

@@ -557,6 +557,15 @@ FLC_KERNEL(matrix_exp) { /* its coefficients span 17 digits */
   return run(l, matrix_exp, FL_F64);
 }
 
+/* Seldom asked for: the host does them. */
+#define ON_HOST(name)                                                          \
+  FLC_KERNEL(name) {                                                           \
+    return flc_on_host(l);                                                     \
+  }
+ON_HOST(cholesky_pivoted)
+ON_HOST(lu_factor)
+ON_HOST(geqrf)
+
 void flc_visit_linalg(flc_visitor *v) {
   static const char *const entries[] = {"survey",   "blank",   "triangle",
                                         "identity", "reorder", "inverse",

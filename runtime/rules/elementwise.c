@@ -228,6 +228,16 @@ void grad_polygamma(fli_grad *g) {
     g->dx[0] = MUL(g->dy[0], RUN(polygamma, g->in[0], ADD(g->in[1], NUM(1))));
 }
 
+/* Towards s there is no formula in functions that are here. */
+void grad_zeta(fli_grad *g) {
+  fl_value s = g->in[0], q = g->in[1];
+  if (g->need[0])
+    fli_env_fail(&g->e, FL_EAUTOGRAD,
+                 "zeta: there is no gradient towards s, only towards q");
+  if (g->need[1])
+    g->dx[1] = MUL(g->dy[0], NEG(MUL(s, RUN(zeta, ADD(s, NUM(1)), q))));
+}
+
 /* The density of the gamma distribution is the slope by x; that by a follows
  * from how x moves with a. */
 static void grad_incomplete(fli_grad *g, double sign) {

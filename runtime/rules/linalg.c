@@ -88,6 +88,32 @@ fl_status shape_qr(fli_infer *c) {
   return FL_OK;
 }
 
+/* Factors as x, and k numbers for each matrix. */
+static fl_status factors(fli_infer *c, int64_t k) {
+  const fl_meta *x = c->in[0];
+  led(x, &c->out[0], 2, x->shape + x->ndim - 2);
+  led(x, &c->out[1], 1, &k);
+  return FL_OK;
+}
+
+fl_status shape_lu_factor(fli_infer *c) {
+  FLI_TRY(matrices(c));
+  return factors(c, c->in[0]->shape[c->in[0]->ndim - 2]);
+}
+
+fl_status shape_geqrf(fli_infer *c) {
+  const fl_meta *x = c->in[0];
+  FLI_TRY(matrices(c));
+  int64_t m = x->shape[x->ndim - 2], n = x->shape[x->ndim - 1];
+  return factors(c, m < n ? m : n);
+}
+
+fl_status shape_cholesky_pivoted(fli_infer *c) {
+  FLI_TRY(squares(c));
+  led(c->in[0], &c->out[2], 0, NULL);
+  return factors(c, c->in[0]->shape[c->in[0]->ndim - 2]);
+}
+
 fl_status shape_svd(fli_infer *c) {
   const fl_meta *x = c->in[0];
   FLI_TRY(matrices(c));
@@ -132,10 +158,8 @@ fl_status shape_eig_pairs(fli_infer *c) {
 
 /* Phi(L^T dL), the lower triangle with half its diagonal, between L^-T and
  * L^-1; symmetric, since x is meant to be. */
-void grad_cholesky(fli_grad *g) {
+static fl_value symmetric(fli_grad *g, fl_value l, fl_value dl, bool upper) {
   fli_env *e = &g->e;
-  bool upper = g->attrs->v[0].i;
-  fl_value l = g->y[0], dl = g->dy[0];
   if (upper) {
     l = TURN(l);
     dl = TURN(dl);
@@ -146,7 +170,17 @@ void grad_cholesky(fli_grad *g) {
   a.v[1].i = true;
   fl_value half = TURN(RUN_A(triangular_solve, &a, l, p)); /* P^T L^-1 */
   fl_value s = RUN_A(triangular_solve, &a, l, half);
-  g->dx[0] = MUL(ADD(s, TURN(s)), NUM(0.5));
+  return MUL(ADD(s, TURN(s)), NUM(0.5));
+}
+
+void grad_cholesky(fli_grad *g) {
+  g->dx[0] = symmetric(g, g->y[0], g->dy[0], g->attrs->v[0].i);
+}
+
+void grad_cholesky_pivoted(fli_grad *g) {
+  fl_value s = symmetric(g, g->y[0], g->dy[0], g->attrs->v[0].i);
+  fl_value at = fli_inverse_order(&g->e, g->y[1]);
+  g->dx[0] = fli_rows_at(&g->e, fli_rows_at(&g->e, s, at, false), at, true);
 }
 
 /* Matrices of a right-hand side or a result, one column if it is 1-d. */

@@ -32,4 +32,23 @@ static inline fl_value fli_identity(fli_env *e, int64_t n, fl_value like) {
   return fli_triangle(e, fli_triangle(e, one, false, 0), true, 0);
 }
 
+/* Rows of x, or columns, at positions that each matrix has its own of. */
+static inline fl_value fli_rows_at(fli_env *e, fl_value x, fl_value at,
+                                   bool columns) {
+  if (e->status)
+    return x;
+  const fl_meta *m = fli_meta(x);
+  int row = m->ndim - 2, column = m->ndim - 1;
+  fl_attrs a = fli_attrs(e, FLI_OP_gather);
+  a.v[0].i = columns ? column : row;
+  at = fli_v_unsqueeze(e, at, columns ? row : column);
+  at = fli_v_expand(e, at, m->ndim, m->shape);
+  return fli_run(e, FLI_OP_gather, &a, 2, (fl_value[]){x, at});
+}
+
+/* Where each position is in an order of them all. */
+static inline fl_value fli_inverse_order(fli_env *e, fl_value order) {
+  return fli_run(e, FLI_OP_argsort, NULL, 1, &order);
+}
+
 #endif

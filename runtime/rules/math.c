@@ -269,6 +269,38 @@ void compose_frexp(fli_composing *g) {
   g->out[1] = CAST(RUN(where, ok, e, zero), FL_I32);
 }
 
+/* A unit of the last place of a, of the one below where a is a power of two and
+ * b nearer to 0. */
+void compose_nextafter(fli_composing *g) {
+  fl_value a = g->in[0], b = g->in[1], parts[FL_MAX_OUT];
+  fl_value like = RUN(copysign, a, b); /* of the result's dtype and shape */
+  if (g->e.status)
+    return;
+  fl_dtype d = fli_meta(like)->dtype, w = d == FL_F64 ? d : FL_F32;
+  int digits = d == FL_F64 ? 53 : d == FL_F32 ? 24 : d == FL_F16 ? 11 : 8;
+  int least = d == FL_F64 ? -1021 : d == FL_F16 ? -13 : -125;
+  double most = d == FL_F64   ? DBL_MAX
+                : d == FL_F32 ? (double)FLT_MAX
+                : d == FL_F16 ? 65504
+                              : 0x1.fep127;
+  a = CAST(a.tensor ? a : ADD(MUL(like, NUM(0)), a), w);
+  b = CAST(b.tensor ? b : ADD(MUL(like, NUM(0)), b), w);
+  fl_value zero = NUM(0), up = RUN(gt, b, a);
+  RUN_ALL(frexp, NULL, parts, a);
+  fl_value in = RUN(where, RUN(gt, a, zero), RUN(lt, b, a), up);
+  fl_value power = RUN(eq, RUN(abs, parts[0]), NUM(0.5));
+  fl_value e = SUB(CAST(parts[1], w), CAST(RUN(logical_and, in, power), w));
+  e = RUN(where, RUN(eq, a, zero), NUM(least), e);
+  e = SUB(RUN(maximum, e, NUM(least)), NUM(digits));
+  fl_value unit = RUN(ldexp, ADD(MUL(e, zero), NUM(1)), e);
+  fl_value y = ADD(a, RUN(where, up, unit, NEG(unit)));
+  y = RUN(where, RUN(eq, y, zero), RUN(copysign, y, a), y);
+  y = RUN(where, RUN(isinf, a), RUN(copysign, NUM(most), a), y);
+  y = RUN(where, RUN(eq, a, b), b, y);
+  y = RUN(where, RUN(isnan, a), a, RUN(where, RUN(isnan, b), b, y));
+  g->out[0] = CAST(y, d);
+}
+
 void compose_float_power(fli_composing *g) {
   fl_value v[2];
   for (int k = 0; k < 2; k++)

@@ -17,7 +17,8 @@ local function arguments(list, device)
   for name, v in pairs(list) do
     args[name] = type(v) == "table" and type(v[1]) == "string" and tensor(v, device) or v
   end
-  if device ~= "cpu" and next(args) and not args.x and not args.a and not args.y then
+  if device ~= "cpu" and next(args) and not args.x and not args.a and not args.y
+      and not args.s then
     args.device = device
   end
   return args

@@ -196,6 +196,7 @@ return {
   ["map flat<1, 1, 2, 4> const T a = v[0], b = v[1]; return (T)(fl_remainder(a, b));"] = {43, 0, 0},
   ["map flat<1, 1, 2, 4> const T a = v[0], b = v[1]; return (T)(fl_xlog1py(a, b));"] = {40, 0, 0},
   ["map flat<1, 1, 2, 4> const T a = v[0], b = v[1]; return (T)(fl_xlogy(a, b));"] = {37, 0, 0},
+  ["map flat<1, 1, 2, 4> const T a = v[0], b = v[1]; return (T)(fl_zeta(a, b));"] = {70, 0, 0},
   ["map flat<1, 1, 2, 4> const T x = 0, y = 0; return (T)(v[0] * v[1] * ((T)0));"] = {40, 0, 0},
   ["map flat<1, 1, 2, 4> const T x = v[1], y = (T)(fl_abs(x) <= p0 ? (T)0.5 * x * x : p0 * (fl_abs(x) - (T)0.5 * p0)); return (T)(v[0] * (fl_clamp(x, -p0, p0)));"] = {40, 0, 0},
   ["map flat<1, 1, 2, 4> const T x = v[1], y = (T)(fl_abs(x)); return (T)(v[0] * (fl_sign(x)));"] = {38, 0, 0},

@@ -111,6 +111,8 @@ def elementwise():
     case("igammac", {"a": positive[:, None], "x": share}, sp.gammaincc(positive[:, None], share))
     order = np.arange(4)[:, None]
     case("polygamma", {"x": positive, "n": order}, sp.polygamma(order, positive))
+    case("zeta", {"s": positive[:, None] + 1, "q": positive}, sp.zeta(positive[:, None] + 1, positive))
+    case("nextafter", {"a": a, "b": b}, np.nextafter(a, b))
     i, j = r.integers(-40, 40, (3, 1)), r.integers(1, 30, 5)
     for name in "gcd lcm bitwise_and bitwise_or bitwise_xor remainder floor_div".split():
         case(name, {"a": i, "b": j}, getattr(np, names.get(name, name))(i, j))

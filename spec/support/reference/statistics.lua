@@ -34,6 +34,33 @@ function R.float_power(a)
   return A.map(function(x, y) return (x + 0.0) ^ y end, a.a, a.b)
 end
 
+-- The bits of a float as a number that counts up with it: f64, and f32, whose upper half is bf16.
+local function steps(x, y, float, int, shift)
+  local bits = (int):unpack((float):pack(x)) >> shift << shift
+  if x == 0 then return (float):unpack((int):pack(1 << shift)) * (y > 0 and 1 or -1) end
+  local up = (y > x) == (x > 0) and 1 or -1
+  return ((float):unpack((int):pack(bits + (up << shift))))
+end
+
+local function half(x, y)
+  local e = x == 0 and -14 or math.max(math.floor(math.log(math.abs(x), 2)), -14)
+  if math.abs(x) == 2.0 ^ e and e > -14 and (y < x) == (x > 0) then e = e - 1 end
+  return x + 2.0 ^ (e - 10) * (y > x and 1 or -1)
+end
+
+function R.nextafter(a)
+  local dtype = type(a.a) == "table" and a.a.dtype or a.b.dtype
+  return A.map(function(x, y)
+    if x ~= x or y ~= y or x == y then return x == x and y or x end
+    if dtype == "f16" then
+      return math.abs(x) == math.huge and (x > 0 and 65504.0 or -65504.0) or half(x, y)
+    elseif dtype == "f64" then
+      return steps(x, y, "<d", "<i8", 0)
+    end
+    return steps(x, y, "<f", "<i4", dtype == "bf16" and 16 or 0)
+  end, a.a, a.b)
+end
+
 function R.logspace(a)
   return A.build({a.steps}, function(_, k)
     local step = a.steps > 1 and (a.stop - a.start) / (a.steps - 1) or 0

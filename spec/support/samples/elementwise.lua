@@ -171,6 +171,11 @@ S.polygamma = of_gamma("x", "n", function(shape, seed, k)
 end, {"x"})
 table.insert(S.polygamma, {x = A.new({4}, {0.5, 1, 20, 300}), n = A.new({3, 1}, {1, 3, 12}),
   _grad = false, _dtypes = "f64 f32"})
+S.zeta = of_gamma("s", "q", function(shape, seed, k)
+  return A.fill(shape, {from = k == 1 and 1.5 or 0.4, to = k == 1 and 9 or 6, seed = seed})
+end, {"q"})
+table.insert(S.zeta, {s = A.new({6, 1}, {1, 1.001, 2, 3, 60, 0.5}),
+  q = A.new({6}, {0.25, 1, 30, -0.5, 0, -3}), _grad = false, _dtypes = "f64 f32"})
 S.ldexp = of_gamma("a", "n", function(shape, seed, k)
   if k == 2 then return A.whole(shape, -3, 3, seed, "f64") end
   return A.fill(shape, {seed = seed})
@@ -190,6 +195,9 @@ for _, d in ipairs {"i64", "i32", "i16", "i8", "u8"} do
   for _, name in ipairs {"igamma", "igammac", "gamma_da", "gamma_daa"} do
     table.insert(S[name], {a = A.whole({2, 3}, 1, 6, 1, d), x = A.whole({3}, 1, 7, 2, d)})
   end
+end
+for _, d in ipairs {"i64", "i32", "i16", "i8", "u8"} do
+  table.insert(S.zeta, {s = A.whole({2, 3}, 2, 9, 1, d), q = A.whole({3}, 1, 6, 2, d)})
 end
 for _, name in ipairs {"gamma_da", "gamma_daa"} do -- igamma's second gradient is made of them
   for _, s in ipairs(S[name]) do s._grad = false end

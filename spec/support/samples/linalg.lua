@@ -57,11 +57,19 @@ local function with(key, value, list)
   return list
 end
 
-S.cholesky = with("_symmetric", "x", squares(function(s) return symmetric(s, 4 + s[#s]) end, {
+local function definite(s) return symmetric(s, 4 + s[#s]) end
+S.cholesky = with("_symmetric", "x", squares(definite, {
   {x = symmetric({3, 3}, 4), upper = true}, {x = symmetric({2, 4, 4}, 4), upper = true},
   {x = e({3, 3}, -1), _refused = "the matrix is not positive definite"},
   {x = A.new({2, 1, 1}, {1, -1}), _refused = "matrix 2 of the batch is not positive definite"},
   {x = A.new({1, 1}, {nan}), _refused = "not positive definite"},
+}))
+S.cholesky_pivoted = with("_symmetric", "x", squares(definite, {
+  {x = symmetric({3, 3}, 4), upper = true}, {x = symmetric({2, 4, 4}, 4), upper = true},
+  {x = A.new({3, 3}, {4, 2, 2, 2, 1, 1, 2, 1, 10}), _grad = false, _dtypes = "f64 f32"},
+  {x = A.zeros{2, 2}, _grad = false, _dtypes = "f64 f32"},
+  {x = A.new({2, 2}, {4, 0, 0, 0.25}), tol = 0.5, _grad = false, _dtypes = "f64 f32"},
+  {x = A.new({2, 1, 1}, {1, nan}), _refused = "matrix 2 of the batch has an inf or NaN"},
 }))
 S.triangular_solve = {
   {a = e{3, 3}, b = g{3, 2}}, {a = e{3, 3}, b = g{3, 2}, upper = true},
@@ -115,6 +123,49 @@ end
 S.qr = any_matrices {
   {x = f{2, 4}, mode = "complete"}, {x = f{4, 2}, mode = "complete", _grad = false},
   {x = f{2, 3, 3}, mode = "complete"}, {x = f{3, 0}, mode = "complete"},
+}
+S.lu_factor = any_matrices {
+  {x = A.new({2, 2}, {0, 1, 1, 0}), _grad = false}, {x = A.zeros{2, 2}, _grad = false},
+  {x = A.new({2, 2}, {1, 2, 2, 4}), _grad = false},
+}
+S.lu = any_matrices {{x = A.new({2, 2}, {0, 1, 1, 0}), _grad = false}}
+local function order(shape, ...) return A.new(shape, {...}, "i64") end
+S.lu_solve = {
+  {factors = e{3, 3}, order = order({3}, 2, 3, 1), b = g{3, 2}},
+  {factors = e{3, 3}, order = order({3}, 3, 2, 1), b = g{3}},
+  {factors = e{2, 2, 2}, order = order({2, 2}, 1, 2, 2, 1), b = g{2, 3}},
+  {factors = e{2, 1, 2, 2}, order = order({2, 1, 2}, 1, 2, 2, 1), b = g{3, 2, 1}},
+  {factors = e{2, 2, 2}, order = order({2, 2}, 1, 2, 2, 1), b = g{2}},
+  {factors = e{0, 0}, order = order{0}, b = g{0, 2}},
+  {factors = e{2, 2}, order = order({2}, 1, 2), b = g{2, 0}},
+  {factors = e{0, 2, 2}, order = order{0, 2}, b = g{2, 1}},
+  {factors = f{2, 3}, order = order({2}, 1, 2), b = g{2}, _refused = "square matrices"},
+  {factors = f{2, 2}, order = order({1}, 1), b = g{2}, _refused = "do not fit"},
+  {factors = f{2, 2}, order = order({2}, 1, 2), b = g{3, 1}, _refused = "do not fit"},
+  {factors = f{}, order = order({1}, 1), b = g{}, _refused = "do not fit"},
+  {factors = A.new({1, 1}, {0}), order = order({1}, 1), b = g{1}, _refused = "diagonal is zero"},
+}
+S.geqrf = any_matrices {{x = A.new({2, 2}, {1, 0, 0, 1})}}
+local function tau(shape) return f(shape, {from = 0.3, to = 1.6, seed = 3}) end
+S.householder_product = {
+  {x = f{4, 3}, tau = tau{3}}, {x = f{3, 3}, tau = tau{2}}, {x = f{2, 3, 2}, tau = tau{2, 2}},
+  {x = f{3, 2}, tau = tau{0}}, {x = f{2, 0}, tau = tau{0}}, {x = f{0, 2, 2}, tau = tau{0, 2}},
+  {x = f{3, 2}, tau = A.new({2}, {0, 0.5}), _grad = {"x"}},
+  {x = f{2, 3}, tau = tau{2}, _refused = "more columns than rows"},
+  {x = f{3, 2}, tau = tau{3}, _refused = "does not fit"}, {x = f{}, tau = tau{}, _refused = "tau"},
+  {x = f{2, 3, 2}, tau = tau{2}, _refused = "does not fit"},
+}
+S.ormqr = {
+  {x = f{4, 3}, tau = tau{3}, c = g{4, 2}},
+  {x = f{4, 3}, tau = tau{3}, c = g{4, 2}, transpose = true},
+  {x = f{4, 3}, tau = tau{2}, c = g{2, 4}, left = false},
+  {x = f{4, 3}, tau = tau{3}, c = g{2, 4}, left = false, transpose = true},
+  {x = f{2, 3, 2}, tau = tau{2, 2}, c = g{2, 3, 1}}, {x = f{3, 2}, tau = tau{2}, c = g{0, 3, 1}},
+  {x = f{3, 2}, tau = tau{2}, c = g{3, 0}}, {x = f{3, 2}, tau = tau{0}, c = g{3, 2}},
+  {x = f{3, 2}, tau = tau{2}, c = g{2, 2}, _refused = "must have 3 rows"},
+  {x = f{3, 2}, tau = tau{2}, c = g{3, 2}, left = false, _refused = "must have 3 columns"},
+  {x = f{3, 2}, tau = tau{2}, c = g{3}, _refused = "must have 3 rows"},
+  {x = f{}, tau = tau{1}, c = g{3, 2}, _refused = "tau"},
 }
 S.svd = with("_signs", true, any_matrices {
   {x = f{4, 2}, full_matrices = true, _grad = false}, {x = f{3, 3}, full_matrices = true},

@@ -23,6 +23,13 @@ S.float_power = {
   {a = above{2, 3}, b = f{3}}, {a = above{}, b = f{}}, {a = above{0}, b = f{1}},
   {a = above{4}, b = 2}, {a = 2.5, b = f{4}}, {a = above{2}, b = f{3}, _refused = "broadcast"},
 }
+S.nextafter = {
+  {a = f{2, 3}, b = f({3}, {seed = 2}), _grad = {"a"}}, {a = f{}, b = f{}, _grad = false},
+  {a = f{0}, b = f{1}, _grad = false}, {a = f{4}, b = 2, _grad = false},
+  {a = 2.5, b = f{4}, _grad = false}, {a = f{2}, b = f{3}, _refused = "broadcast"},
+  {a = A.new({12}, {0, 0, -0.0, 1, 1, -1, -1, inf, -inf, 2, nan, 0}),
+    b = A.new({12}, {1, -1, 0.0, 2, 0, 0, -2, 0, 0, 2, 0, nan}), _grad = false},
+}
 S.logspace = {
   {start = 0, stop = 2, steps = 5}, {start = -1, stop = 3, steps = 4, base = 2, dtype = "f64"},
   {start = 1, stop = 2, steps = 0}, {start = 1, stop = 2, steps = 1},
