@@ -139,6 +139,7 @@ end
 
 local o, given = flare.options.command(arg or {}, defaults)
 if not o then usage(given) end
+if o.steps < 0 then usage(("--steps cannot be negative, got %d"):format(o.steps)) end
 if o.device == "" then o.device = flare.cuda.available() and "cuda" or "cpu" end
 if o.autocast == "" then o.autocast = o.device:find "^cuda" and "bf16" or "none" end
 local checkpoints = assert(io_.Checkpoint(o.out))
@@ -156,11 +157,16 @@ if o.resume then
     end
     if not given[key] then o[key] = value end
   end
+  if saved.step > o.steps then
+    usage(("--steps %d: the run that goes on has done %d"):format(o.steps, saved.step))
+  end
 end
 local known, problem = pcall(flare.zeros, 1, {device = o.device})
 if not known then usage((problem:gsub("^%S+:%d+: ", ""))) end
 
 local tokens, vocabulary = load_text(o)
+-- what samples go on from: a new line, or how the text begins if it has none
+local start = vocabulary:encode "\n" and "\n" or vocabulary:decode(tokens:narrow(1, 1, 1))
 local n = math.floor(0.9 * #tokens)
 local train, validation = tokens:narrow(1, 1, n), tokens:narrow(1, n + 1, #tokens - n)
 
@@ -201,7 +207,7 @@ local last_step = o.stop > 0 and math.min(o.stop, o.steps) or o.steps
 local function show_sample()
   sampled = true
   if o.quiet then return end
-  local text = sample(model, vocabulary, "\n", 160, flare.generator(o.seed + step), o.device)
+  local text = sample(model, vocabulary, start, 160, flare.generator(o.seed + step), o.device)
   bar:print(("--- step %d writes:%s\n---"):format(step, text))
 end
 
@@ -237,7 +243,7 @@ local value = evaluate(model, validation, o)
 metrics:write{step = step, val_loss = value}
 metrics:close()
 if not o.quiet then
-  print(sample(model, vocabulary, "\n", 400, flare.generator(o.seed), o.device))
+  print(sample(model, vocabulary, start, 400, flare.generator(o.seed), o.device))
   local text, message = log.curve(o.out .. "/metrics.jsonl",
                                   {svg = o.out .. "/loss.svg", title = "loss", smooth = 0.8})
   print(text or message)

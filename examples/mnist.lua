@@ -10,18 +10,15 @@
 local flare = require "flare"
 local nn, optim, data, log = flare.nn, flare.optim, flare.data, flare.log
 
-local o = {images = "", labels = "", model = "mlp", epochs = 0, seed = 0, count = 6000,
-           device = "cpu"}
-for i = 1, #arg, 2 do
-  local key, value = arg[i]:match("^%-%-(%w+)$"), arg[i + 1]
-  if not key or o[key] == nil or not value then
-    local hint = flare.options.hint(key or arg[i], o)
-    io.stderr:write(("mnist: cannot use '%s'%s\n"):format(arg[i], hint))
-    os.exit(2)
-  end
-  if type(o[key]) == "number" then value = assert(math.tointeger(value), key .. ": a number") end
-  o[key] = value
+local function usage(message)
+  io.stderr:write("mnist: ", message, "\n")
+  os.exit(2)
 end
+
+local o, wrong = flare.options.command(arg or {}, {
+  images = "", labels = "", model = "mlp", epochs = 0, seed = 0, count = 6000, device = "cpu",
+})
+if not o then usage(wrong) end
 
 local function model_of(name)
   if name == "mlp" then
@@ -33,20 +30,14 @@ local function model_of(name)
                          nn.Flatten(), nn.Linear(64 * 49, 128), nn.ReLU(), nn.Dropout(0.3),
                          nn.Linear(128, 10)), 15
   end
-  io.stderr:write(("mnist: --model is mlp or cnn, not '%s'\n"):format(name))
-  os.exit(2)
+  usage(("--model is mlp or cnn, not '%s'"):format(name))
 end
 
 flare.manual_seed(o.seed)
 local x, y
 if o.images ~= "" then
-  local message
-  x, message = data.idx.pairs(o.images, o.labels)
-  if not x then
-    io.stderr:write("mnist: ", message, "\n")
-    os.exit(1)
-  end
-  y = message
+  x, y = data.idx.pairs(o.images, o.labels)
+  if not x then usage(y) end
 else
   print(("drawing %d digits"):format(o.count))
   x, y = data.digits(o.count, {seed = o.seed})
@@ -56,7 +47,8 @@ local held = #x // 10
 local train, test = data.split(data.Tensors(x, y), {#x - held, held}, {seed = o.seed})
 local model, epochs = model_of(o.model)
 if o.epochs > 0 then epochs = o.epochs end
-model:to(o.device)
+local known, problem = pcall(model.to, model, o.device)
+if not known then usage((problem:gsub("^%S+:%d+: ", ""))) end
 print(model)
 
 -- share of a data set that the model reads rightly

@@ -105,6 +105,19 @@ describe("examples", function()
       assert.has_error(function() run("char_gpt", "--stepz", "3") end, "exit 2")
       assert.has_error(function() run("char_gpt", "--data", "/no/such/file") end, "exit 2")
       assert.has_error(function() train(out[3], "--resume") end, "exit 2")
+      assert.has_error(function() run("char_gpt", "--steps", "-1") end, "exit 2")
+      assert.has_error(function() train(out[1], "--resume", "--steps", "3") end, "exit 2")
+    end)
+
+    it("writes on from a text without lines", function()
+      local name = os.tmpname()
+      local file <close> = assert(io.open(name, "w"))
+      file:write(("ab"):rep(3000))
+      file:flush()
+      local shown = run("char_gpt", "--data", name, "--steps", "2", "--layers", "1", "--heads", "1",
+                        "--width", "8", "--block", "16", "--out", out[3])
+      assert.is_truthy(shown:find("\na[ab]+\n"))
+      os.remove(name)
     end)
 
     it("learns Shakespeare in 300 steps", function()
@@ -124,7 +137,10 @@ describe("examples", function()
     it("trains the convolutional network, too", function()
       local shown = run("mnist", "--count", "300", "--epochs", "1", "--model", "cnn")
       assert.is_truthy(shown:match("accuracy (%S+)$"))
-      assert.has_error(function() run("mnist", "--model", "rnn") end, "exit 2")
+      for _, wrong in ipairs {{"--model", "rnn"}, {"--epochs", "few"}, {"--device", "none"},
+                              {"--images", "/no/such/file"}, {"--stepz"}} do
+        assert.has_error(function() run("mnist", table.unpack(wrong)) end, "exit 2")
+      end
     end)
 
     it("reads handwritten digits", function()
