@@ -177,15 +177,15 @@ int flc_fastest(const fl_launch *l, int n, int again,
       best = good && (best < 0 || ms < times[best]) ? i : best;
       repeats = best >= 0 && times[best] > LONG ? 1 : REPEATS;
     }
-    /* the first ones ran on a device that had been idle: so the very first has
-     * another try, and short ones count as they are now */
+    /* the first ones ran on a device that had been idle, so the very first has
+     * another try in any case; what is run more often now counts alone */
     float close = best < 0 ? 0 : times[best] * CLOSE;
     bool brief = repeats > 1;
     for (int i = 0; i < n; i++) {
       if ((i == 0 || times[i] <= close) &&
           measure(l, from, to, run, context, i, brief, brief ? again : 1,
                   &ms) &&
-          (brief || ms < times[i]))
+          ((brief && again > REPEATS) || ms < times[i]))
         times[i] = ms;
     }
     for (int i = 0; i < n && best >= 0; i++)

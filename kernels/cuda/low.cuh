@@ -46,9 +46,10 @@ inline float operator/(float a, fl_low_power b) {
   return a * fl_low_inverse(b.v);
 }
 template <bool LOW, class T> inline auto fl_row_exp(T x) {
-  if constexpr (LOW)
-    return fl_low_power{fl_power_of<LOW>(x)};
-  else
+  if constexpr (LOW) { /* by its root, which is no denormal */
+    float root = fl_low_exp2(x * (float)(0.5 * FL_LOG2E));
+    return fl_low_power{root * root};
+  } else
     return fl_power_of<LOW>(x);
 }
 
@@ -75,8 +76,15 @@ template <bool LOW> inline float fl_sigmoid_of(float x) {
 template <bool LOW> inline double fl_sigmoid_of(double x) {
   return fl_sigmoid(x);
 }
+/* x sigmoid(v), v of x's sign; 0 for -inf. */
+inline float fl_low_gate(float x, float v) {
+  return fmaxf(x, -200) * fl_sigmoid_of<true>(v);
+}
 template <bool LOW, class T> T fl_silu_of(T x) {
-  return LOW ? x * fl_sigmoid_of<LOW>(x) : fl_silu(x);
+  if constexpr (LOW)
+    return fl_low_gate(x, x);
+  else
+    return fl_silu(x);
 }
 template <bool LOW> inline float fl_silu_d_of(float x) {
   if (!LOW)
@@ -88,10 +96,16 @@ template <bool LOW> inline double fl_silu_d_of(double x) {
   return fl_silu_d(x);
 }
 
-/* exp(-a^2 / 2), and Phi(-a) over that: a polynomial of 1 / (1 + 3 a / 8), from
- * a least-squares fit on 0 to 13. */
-inline float fl_low_bell(float a) {
-  return fl_low_exp2(-0.5f * (float)FL_LOG2E * a * a);
+/* |x| to where a Phi(-a) is 0. NaN stays. */
+inline float fl_low_normal(float x) {
+  float a = fabsf(x);
+  return a > 14.5f ? 14.5f : a;
+}
+/* The root of the bell exp(-a^2 / 2), which is no denormal, and Phi(-a) over
+ * the bell: a polynomial of 1 / (1 + 3 a / 8), from a least-squares fit on 0 to
+ * 13. */
+inline float fl_low_bell_root(float a) {
+  return fl_low_exp2((float)(-0.25 * FL_LOG2E) * a * a);
 }
 inline float fl_low_mills(float a) {
   float t = fl_low_inverse(fmaf(0.375f, a, 1));
@@ -104,11 +118,10 @@ inline float fl_low_mills(float a) {
 template <bool LOW, class T> T fl_gelu_of(T x, T approx) {
   if constexpr (LOW) {
     if (approx > 0)
-      return fl_quotient_of<LOW>(
-          x, 1 + fl_power_of<LOW>((float)(-2 * FL_SQRT_2_PI) * x *
-                                  (1 + 0.044715f * x * x)));
-    float a = fl_normal_f32(x);
-    return (x < 0 ? 0 : x) - a * (fl_low_bell(a) * fl_low_mills(a));
+      return fl_low_gate(x, (float)(2 * FL_SQRT_2_PI) * x *
+                                (1 + 0.044715f * x * x));
+    float a = fl_low_normal(x), b = fl_low_bell_root(a);
+    return (x < 0 ? 0 : x) - a * b * fl_low_mills(a) * b;
   } else
     return fl_gelu(x, approx);
 }
@@ -118,12 +131,12 @@ template <bool LOW, class T> T fl_gelu_d_of(T x, T approx) {
   if constexpr (LOW) {
     if (approx > 0) {
       float u = (float)FL_SQRT_2_PI * x * (1 + 0.044715f * x * x),
-            s = fl_low_inverse(1 + fl_power_of<LOW>(-2 * u)),
+            s = fl_sigmoid_of<LOW>(2 * u),
             du = (float)FL_SQRT_2_PI * (1 + 0.134145f * x * x);
       return s + x * s * (1 - s) * 2 * du;
     }
-    float a = fl_normal_f32(x);
-    float d = fl_low_bell(a) * (fl_low_mills(a) - (float)FL_1_SQRT2PI * a);
+    float a = fl_low_normal(x), b = fl_low_bell_root(a);
+    float d = b * (fl_low_mills(a) - (float)FL_1_SQRT2PI * a) * b;
     return x < 0 ? d : 1 - d;
   } else
     return fl_gelu_d(x, approx);

@@ -39,6 +39,7 @@ inline double weight_of(const sampling &s, double d) {
  * where there are none. */
 template <class T>
 int terms_of(const sampling &s, double p, int64_t *at, T *weight) {
+  const int64_t by = s.results;
   at[0] = nearest(s, p);
   weight[0] = 1;
   if (s.outside == s.outside && p != held(p, s.n))
@@ -48,8 +49,8 @@ int terms_of(const sampling &s, double p, int64_t *at, T *weight) {
   if (s.mode == LINEAR && s.wide == 1) {
     p = held(p, s.n);
     at[0] = (int64_t)floor(p);
-    at[1] = at[0] + 1 < s.n ? at[0] + 1 : at[0];
-    weight[1] = (T)(p - floor(p));
+    at[by] = at[0] + 1 < s.n ? at[0] + 1 : at[0];
+    weight[by] = (T)(p - floor(p));
     weight[0] = (T)(1 - (p - floor(p)));
     return 2;
   }
@@ -60,12 +61,12 @@ int terms_of(const sampling &s, double p, int64_t *at, T *weight) {
     double w = weight_of(s, s.wide == 1 ? place - p : (place - p) / s.wide);
     if (s.exclude && place != in)
       continue;
-    at[n] = (int64_t)in;
-    weight[n++] = (T)w;
+    at[n * by] = (int64_t)in;
+    weight[n++ * by] = (T)w;
     sum += w;
   }
   for (int k = 0; k < n && (s.exclude || s.wide > 1); k++)
-    weight[k] = (T)((double)weight[k] / sum);
+    weight[k * by] = (T)((double)weight[k * by] / sum);
   return n;
 }
 
@@ -73,9 +74,8 @@ template <int D>
 __global__ void __launch_bounds__(128)
     terms(const __grid_constant__ resample_args a) {
   EACH(j, a.s.results)
-  a.count[j] =
-      terms_of(a.s, a.s.start + (double)j * a.s.step, a.at + j * a.s.taps,
-               (FL_W(D) *)a.weight + j * a.s.taps);
+  a.count[j] = terms_of(a.s, a.s.start + (double)j * a.s.step, a.at + j,
+                        (FL_W(D) *)a.weight + j);
 }
 
 /* Vector i of V elements: its place j along y's dim, and where its line begins
@@ -96,11 +96,10 @@ __global__ void __launch_bounds__(256)
   typedef FL_S(D) S;
   typedef FL_W(D) T;
   const T *weight = (const T *)a.weight;
-  const int taps = (int)a.s.taps;
+  const int64_t by = a.s.results;
   EACH(i, a.total) {
     int64_t j;
     const S *x = (const S *)a.x + line_of<V>(a, i, a.s.n, &j);
-    const int64_t first = j * taps;
     T sum[V];
     if (a.inner > 1) {
       int n = a.count[j];
@@ -109,10 +108,11 @@ __global__ void __launch_bounds__(256)
         sum[v] = n ? T(0) : (T)a.s.outside;
 #pragma unroll 2
       for (int k = 0; k < n; k++) {
-        fl_vec<S, V> from = fl_read<S, V>(x + a.at[first + k] * a.inner);
+        fl_vec<S, V> from = fl_read<S, V>(x + a.at[k * by + j] * a.inner);
+        T w = weight[k * by + j];
 #pragma unroll
         for (int v = 0; v < V; v++)
-          sum[v] += weight[first + k] * fl_get<T>(from.at[v]);
+          sum[v] += w * fl_get<T>(from.at[v]);
       }
     } else {
       fl_vec<int, V> n = fl_read<int, V>(a.count + j);
@@ -120,12 +120,14 @@ __global__ void __launch_bounds__(256)
       for (int v = 0; v < V; v++)
         sum[v] = n.at[v] ? T(0) : (T)a.s.outside;
 #pragma unroll 2
-      for (int k = 0; k < taps; k++)
+      for (int k = 0; k < a.s.taps; k++) {
+        fl_vec<int64_t, V> at = fl_read<int64_t, V>(a.at + k * by + j);
+        fl_vec<T, V> w = fl_read<T, V>(weight + k * by + j);
 #pragma unroll
         for (int v = 0; v < V; v++)
           if (k < n.at[v])
-            sum[v] += weight[first + v * taps + k] *
-                      fl_get<T>(x[a.at[first + v * taps + k]]);
+            sum[v] += w.at[v] * fl_get<T>(x[at.at[v]]);
+      }
     }
     fl_vec<S, V> y;
 #pragma unroll
@@ -146,10 +148,12 @@ __global__ void __launch_bounds__(256)
     fl_vec<W, V> y;
     if (a.inner > 1)
       y = fl_read<W, V>(x + a.at[j] * a.inner);
-    else
+    else {
+      fl_vec<int64_t, V> at = fl_read<int64_t, V>(a.at + j);
 #pragma unroll
       for (int v = 0; v < V; v++)
-        y.at[v] = x[a.at[j + v]];
+        y.at[v] = x[at.at[v]];
+    }
 #pragma unroll
     for (int v = 0; v < V; v++)
       if (a.s.outside == a.s.outside && !a.count[a.inner > 1 ? j : j + v])
@@ -171,19 +175,18 @@ __global__ void __launch_bounds__(256)
     bool ordered = s.step >= 0;
     while (ordered && from < to) { /* the first that may reach element k */
       int64_t mid = (from + to) / 2;
-      if (a.at[mid * s.taps] + s.taps <= k)
+      if (a.at[mid] + s.taps <= k)
         from = mid + 1;
       else
         to = mid;
     }
     T sum = 0;
     for (int64_t j = from; j < s.results; j++) {
-      const int64_t *at = a.at + j * s.taps;
-      if (ordered && at[0] > k)
+      if (ordered && a.at[j] > k)
         break;
       for (int t = 0; t < a.count[j]; t++)
-        if (at[t] == k)
-          sum += weight[j * s.taps + t] * fl_get<T>(dy[line + j * a.inner]);
+        if (a.at[t * s.results + j] == k)
+          sum += weight[t * s.results + j] * fl_get<T>(dy[line + j * a.inner]);
     }
     ((FL_S(D) *)a.y)[i] = fl_put<FL_S(D)>(sum);
   }

@@ -11,10 +11,10 @@ typedef struct sampling {
   int mode, rounding, exclude;
 } sampling;
 
-/* Result j is the sum of count[j] terms, from j * taps on: so much (weight,
- * float or double as it is computed) of element `at`. Places do not decrease
- * with j if step is not negative. Threads take vectors of y: of elements side
- * by side of one result, or of results where inner is 1. */
+/* Result j is the sum of count[j] terms, the k-th at k * results + j: so much
+ * (weight, float or double as it is computed) of element `at`. Places do not
+ * decrease with j if step is not negative. Threads take vectors of y: of
+ * elements side by side of one result, or of results where inner is 1. */
 typedef struct resample_args {
   sampling s;
   int *count;
