@@ -14,6 +14,7 @@
 #define ALONE_QR       32    /* ... where there is one matrix */
 #define SMALL_SVD      32    /* ... that the batched Jacobi takes */
 #define JACOBI         128   /* ... below which Jacobi is as fast */
+#define SINGULAR       1024  /* ... from which squares are nearly singular */
 #define LARGEST        32768 /* ... at all */
 
 /* --- rows --- */
@@ -271,8 +272,10 @@ static fl_status decompose(flc_dense *c, parts *p) {
   TRY(flc_dense_tame(c, 0, false, &p->a));
   if (small)
     TRY(svd_small(c, p));
+  /* large squares would be done twice as a rule: see svd_polar */
+  bool polar = k >= JACOBI && (k < SINGULAR || most >= 2 * k);
   for (int64_t b = 0; b < c->batch && !small; b++)
-    TRY(k < JACOBI ? svd_jacobi(c, p, b) : svd_polar(c, p, b));
+    TRY(polar ? svd_polar(c, p, b) : svd_jacobi(c, p, b));
   return flc_dense_verdict(c, c->batch, FL_MATRIX_SLOW, true);
 }
 
