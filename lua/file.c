@@ -257,10 +257,6 @@ static bool sync_folder(fl_lua *st, const char *path) {
 static bool open_temp(fl_lua *st, const char *path, fll_fd *f) {
   struct stat s;
   bool there = stat(path, &s) == 0;
-  if (there && S_ISDIR(s.st_mode)) {
-    errno = EISDIR;
-    return false;
-  }
   for (int k = 0; k < 100; k++) {
     char temp[PATH_MAX];
     int n =
@@ -323,6 +319,8 @@ static int write_atomic(lua_State *L) {
   /* through a symbolic link: what it points to is replaced */
   if (lstat(given, &s) != 0 || !S_ISLNK(s.st_mode) || !realpath(given, path))
     strcpy(path, given);
+  if (stat(path, &s) == 0 && !S_ISREG(s.st_mode)) /* no device is replaced */
+    return fll_file_failed(L, given, kind_of(s.st_mode));
   o.f = fll_newfd(L);
   bool ok = open_temp(st, path, o.f) && write_pieces(L, &o, 2, last) &&
             finish_temp(st, path, o.f);

@@ -268,6 +268,10 @@ describe("checkpoints", function()
     local first = make()
     train(first, 7)
     local checkpoints = assert(flare.io.Checkpoint(folder))
+    assert.has_error(function() checkpoints:save(1) end,
+                     "Checkpoint:save: the parts must be a table of names and objects, got nil")
+    assert.has_error(function() checkpoints:restore({}, {}) end,
+                     "Checkpoint:restore: what load gave is expected, got table")
     assert(checkpoints:save(7, first, {note = "x"}))
     local second = make()
     flare.rand(5) -- whatever the new process does before

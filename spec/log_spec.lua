@@ -59,7 +59,12 @@ describe("log.metrics", function()
     local rows = log.read_metrics(path)
     assert.equal(2, #rows)
     assert.equal(0.5, rows[1].loss)
-    assert.match("nan", rows[2].loss)
+    assert.equal("nan", rows[2].loss)
+    assert.has_error(function() m:write{step = 3} end, "metrics:write: " .. path .. " is closed")
+    m = assert(log.metrics("/dev/full"))
+    local ok, message = m:write{step = 1}
+    assert.is_nil(ok)
+    assert.equal("/dev/full: No space left on device", message)
   end)
 
   it("takes out what a resumed run will write again, and half a line", function()

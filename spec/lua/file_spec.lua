@@ -93,7 +93,11 @@ describe("core.file", function()
     end
     assert.is_true(calls >= 6)
     assert.equal("new contents", file.read(p))
-    assert.matches("Is a directory", select(2, file.write_atomic(dir, "x")))
+    assert.equal(dir .. ": is a directory, not a file", select(2, file.write_atomic(dir, "x")))
+    assert(os.execute("mkfifo '" .. path("pipe") .. "'"))
+    assert.equal(path("pipe") .. ": is a FIFO, not a file",
+                 select(2, file.write_atomic(path("pipe"), "x")))
+    assert.equal("FIFO", file.exists(path("pipe")))
     assert.matches("No such file", select(2, file.write_atomic(path("no/such"), "x")))
     assert.error_matches(function() file.write_atomic(path("x"), 5) end, "expected a tensor")
     assert.error_matches(function() file.fail(0, 1, "EWHAT") end, "no error 'EWHAT'")

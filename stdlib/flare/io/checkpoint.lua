@@ -92,6 +92,8 @@ end
 function Checkpoint:save(step, parts, extra)
   if math.type(step) ~= "integer" or step < 0 then
     fail("Checkpoint:save: the step must be a whole number, got %s", tostring(step))
+  elseif type(parts) ~= "table" then
+    fail("Checkpoint:save: the parts must be a table of names and objects, got %s", type(parts))
   end
   local ok, message = tree.save(self:path(step), {parts = states(parts), extra = extra or {},
                                                   step = step})
@@ -150,6 +152,9 @@ end
 
 --- Gives the saved states back to their parts. All names must be there.
 function Checkpoint:restore(saved, parts)
+  if type(saved) ~= "table" or type(saved.parts) ~= "table" then
+    fail("Checkpoint:restore: what load gave is expected, got %s", type(saved))
+  end
   for name in pairs(parts) do
     if saved.parts[name] == nil then
       fail("Checkpoint:restore: there is no '%s' in the checkpoint%s", tostring(name),

@@ -47,18 +47,22 @@ function Metrics.open(path, opts)
 end
 
 --- Adds a line. Tensors are read, NaN and infinities become strings.
+-- @return true, or nil and a message
 function Metrics:write(row)
   if type(row) ~= "table" then fail("metrics:write needs a table, got %s", type(row)) end
+  if not self.file then fail("metrics:write: %s is closed", self.path) end
   local out = {seconds = tonumber(("%.3f"):format(clock.now() - self.began))}
   for key, value in pairs(row) do
     if core.is_tensor(value) then value = value:item() end
     if type(value) == "number" and (value ~= value or math.abs(value) == math.huge) then
-      value = tostring(value)
+      value = value ~= value and "nan" or tostring(value) -- without the sign of some NaN
     end
     out[key] = value
   end
-  self.file:write(core.json.encode(out), "\n")
-  self.file:flush()
+  local ok, message = self.file:write(core.json.encode(out), "\n")
+  if ok then ok, message = self.file:flush() end
+  if not ok then return nil, ("%s: %s"):format(self.path, message) end
+  return true
 end
 
 function Metrics:close()

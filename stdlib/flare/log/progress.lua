@@ -6,6 +6,7 @@
 local class = require "flare.class"
 local clock = require "flare.log.clock"
 local core = require "flare.core"
+local fail = require "flare.fail"
 local options = require "flare.options"
 
 local Progress = class("Progress")
@@ -20,6 +21,9 @@ function Progress:init(opts)
   local o = options.check("log.progress", opts,
                           {total = none, label = "", start = 0, width = none, terminal = none,
                            out = none})
+  if o.total and type(o.total) ~= "number" then
+    fail("log.progress: option 'total' must be a number, got %s", type(o.total))
+  end
   self.total, self.label, self.start, self.done = o.total, o.label, o.start, o.start
   self.out = o.out or io.stderr
   self.terminal = o.terminal
