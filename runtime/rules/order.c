@@ -262,41 +262,90 @@ void compose_mode(fli_composing *g) {
   g->out[1] = shaped(g, &s, RUN_A(gather, &take, s.places, best[1]));
 }
 
-void compose_unique(fli_composing *g) {
-  fl_value both[FL_MAX_OUT];
+/* Slices along a dim as rows of a matrix, or elements as rows of one. */
+static fl_value as_rows(fli_composing *g, fl_value x, int64_t dim, int64_t n) {
+  const fl_meta *m = fli_meta(x);
+  int64_t order[FL_MAX_DIMS], shape[2] = {n, 1};
+  if (dim != FL_ATTR_NONE) {
+    for (int d = 0; d < m->ndim; d++)
+      order[d] = d == 0 ? dim : d <= dim ? d - 1 : d;
+    x = fli_v_permute(&g->e, x, order);
+    for (int d = 0; d < m->ndim; d++)
+      shape[1] *= d == dim ? 1 : m->shape[d];
+  }
+  return fli_v_reshape(&g->e, x, 2, shape);
+}
+
+static fl_value selected(fli_composing *g, fl_value x, int64_t dim,
+                         fl_value at) {
+  fl_attrs a = fli_attrs(&g->e, FLI_OP_index_select);
+  a.v[0].i = dim;
+  return RUN_A(index_select, &a, x, at);
+}
+
+/* Where rows come from that are in order, the first column counting most. */
+static fl_value row_order(fli_composing *g, fl_value rows) {
+  fl_value both[FL_MAX_OUT], order = fli_none();
+  if (g->e.status != FL_OK)
+    return order;
+  int64_t n = fli_meta(rows)->shape[0], columns = fli_meta(rows)->shape[1];
+  for (int64_t c = columns; c-- > 0 && g->e.status == FL_OK;) {
+    fl_value column = fli_v_narrow(&g->e, rows, 1, c, 1, 1);
+    column = fli_v_reshape(&g->e, column, 1, &n);
+    bool last = fli_nothing(order);
+    RUN_ALL(sort, NULL, both, last ? column : selected(g, column, 0, order));
+    order = last ? both[1] : selected(g, order, 0, both[1]);
+  }
+  return order;
+}
+
+/* Runs of equal rows, which are in order first if `sorted`. */
+static void distinct(fli_composing *g, bool sorted) {
   const fl_meta *m = fli_meta(g->in[0]);
-  int64_t n = fl_numel(m->ndim, m->shape);
-  fl_value x = fli_v_reshape(&g->e, g->in[0], 1, &n);
-  RUN_ALL(sort, NULL, both, x);
-  fl_value first = starts(g, both[0], 0, n);
-  fl_value values = RUN(masked_select, both[0], first);
-  fl_attrs sum = first_dim(g, FLI_OP_cumsum);
-  fl_attrs put = first_dim(g, FLI_OP_scatter);
-  fl_value which = RUN_A(cumsum, &sum, first); /* from 1 */
-  which = ADD(which, fli_integer(g->e.base - 1));
-  fl_value inverse = filled(g, both[1], FL_I64, 0);
-  inverse = RUN_A(scatter, &put, inverse, both[1], which);
+  int64_t dim = m->ndim ? g->attrs->v[0].i : FL_ATTR_NONE;
+  bool flat = dim == FL_ATTR_NONE;
+  int64_t n = flat ? fl_numel(m->ndim, m->shape) : m->shape[dim];
+  fl_value rows = as_rows(g, g->in[0], dim, n), order = fli_none();
   if (g->e.status != FL_OK)
     return;
-  g->out[0] = values;
-  g->out[1] = RESHAPE(inverse, m);
-  g->out[2] = counted(g, which, fli_meta(values)->shape[0]);
+  if (fli_meta(rows)->shape[1] == 0) /* nothing that could differ */
+    rows = fli_v_zeros(&g->e, FL_BOOL, 2, (int64_t[]){n, 1},
+                       fl_tensor_device(g->in[0].tensor));
+  if (sorted) {
+    order = row_order(g, rows);
+    rows = selected(g, rows, 0, order);
+  }
+  fl_attrs along = fli_attrs(&g->e, FLI_OP_any);
+  fli_set_list(&g->e, &along, 0, 1, (int64_t[]){1});
+  fl_value first = RUN_A(any, &along, starts(g, rows, 0, n));
+  fl_attrs sum = first_dim(g, FLI_OP_cumsum);
+  fl_attrs put = first_dim(g, FLI_OP_scatter);
+  fl_value which = RUN_A(cumsum, &sum, first), inverse; /* from 1 */
+  inverse = which = ADD(which, fli_integer(g->e.base - 1));
+  fl_value at = RUN(nonzero, first);
+  if (g->e.status != FL_OK)
+    return;
+  int64_t many = fli_meta(at)->shape[0];
+  at = fli_v_reshape(&g->e, at, 1, &many);
+  if (sorted) {
+    inverse = filled(g, order, FL_I64, 0);
+    inverse = RUN_A(scatter, &put, inverse, order, which);
+    at = selected(g, order, 0, at);
+  }
+  fl_value x = g->in[0];
+  if (flat)
+    x = fli_v_reshape(&g->e, x, 1, &n);
+  g->out[0] = selected(g, x, flat ? 0 : dim, at);
+  g->out[1] = flat ? RESHAPE(inverse, m) : inverse;
+  g->out[2] = counted(g, which, many);
+}
+
+void compose_unique(fli_composing *g) {
+  distinct(g, true);
 }
 
 void compose_unique_consecutive(fli_composing *g) {
-  const fl_meta *m = fli_meta(g->in[0]);
-  int64_t n = fl_numel(m->ndim, m->shape);
-  fl_value x = fli_v_reshape(&g->e, g->in[0], 1, &n);
-  fl_value first = starts(g, x, 0, n);
-  fl_value values = RUN(masked_select, x, first);
-  fl_attrs sum = first_dim(g, FLI_OP_cumsum);
-  fl_value which = RUN_A(cumsum, &sum, first); /* from 1 */
-  which = ADD(which, fli_integer(g->e.base - 1));
-  if (g->e.status != FL_OK)
-    return;
-  g->out[0] = values;
-  g->out[1] = RESHAPE(which, m);
-  g->out[2] = counted(g, which, fli_meta(values)->shape[0]);
+  distinct(g, false);
 }
 
 /* --- places --- */

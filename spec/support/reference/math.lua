@@ -239,21 +239,50 @@ local quantiles = picked(function(v, _, n, a)
 end)
 function R.quantile(a) return quantiles(a)[1] end
 
-function R.unique(a)
-  local n = A.count(a.x.shape)
-  local s = reduce.sort {x = A.reshape(a.x, {n})}
-  local values, counts, inverse = {}, {}, {shape = a.x.shape}
-  for k = 1, n do
-    if k == 1 or s[1][k] ~= s[1][k - 1] then
-      values[#values + 1] = s[1][k]
-      counts[#values] = 0
-    end
-    counts[#values] = counts[#values] + 1
-    inverse[s[2][k]] = #values
+local function before(x, v, w) -- rows of elements, NaN the largest
+  for k = 1, #v do
+    local p, q = x[v[k]], x[w[k]]
+    if p < q or p == p and q ~= q then return true end
+    if p ~= q then return false end
   end
-  values.shape, counts.shape = {#values}, {#values}
+  return v.number < w.number
+end
+
+local function differ(x, v, w)
+  for k = 1, #v do if x[v[k]] ~= x[w[k]] then return true end end
+  return false
+end
+
+-- Runs of equal elements, or of equal slices along dim; in order first if `sorted`.
+function R._distinct(a, sorted)
+  local x, shape = a.x, A.copy_list(a.x.shape)
+  local d = a.dim and #shape > 0 and A.dim(a.dim, #shape) or nil
+  local n, rows = d and shape[d] or A.count(shape), {}
+  for k = 1, n do rows[k] = {number = k} end
+  A.each(shape, function(index, k) table.insert(rows[d and index[d] or k], k) end)
+  if sorted then table.sort(rows, function(v, w) return before(x, v, w) end) end
+  local firsts, counts, inverse = {}, {}, {shape = d and {n} or shape}
+  for k, row in ipairs(rows) do
+    if k == 1 or differ(x, row, rows[k - 1]) then
+      firsts[#firsts + 1], counts[#counts + 1] = row, 0
+    end
+    counts[#counts] = counts[#counts] + 1
+    inverse[row.number] = #firsts
+  end
+  counts.shape = {#counts}
+  if not d then shape, d = {n}, 1 end
+  local out = A.copy_list(shape)
+  out[d] = #firsts
+  local place = {}
+  local values = A.build(out, function(index)
+    local number = index[d]
+    place[number] = (place[number] or 0) + 1
+    return x[firsts[number][place[number]]]
+  end)
   return {values, inverse, counts}
 end
+
+function R.unique(a) return R._distinct(a, true) end
 
 function R.searchsorted(a)
   local last = #a.sorted.shape

@@ -264,19 +264,7 @@ function R.histogram(a)
   return {list, A.build({bins + 1}, function(_, k) return low + (high - low) * (k - 1) / bins end)}
 end
 
-function R.unique_consecutive(a)
-  local values, counts, inverse = {}, {}, {shape = a.x.shape}
-  for k = 1, A.count(a.x.shape) do
-    if k == 1 or a.x[k] ~= a.x[k - 1] then
-      values[#values + 1] = a.x[k]
-      counts[#values] = 0
-    end
-    counts[#values] = counts[#values] + 1
-    inverse[k] = #values
-  end
-  values.shape, counts.shape = {#values}, {#values}
-  return {values, inverse, counts}
-end
+function R.unique_consecutive(a) return math_rows._distinct(a, false) end
 
 function R.isin(a)
   return A.map(function(x)

@@ -161,6 +161,10 @@ end
 S.unique = {
   {x = f{5}}, {x = f{}}, {x = f{0}}, {x = f{2, 3}}, {x = ties, _grad = false},
   {x = A.whole({3, 4}, 0, 4)}, {x = A.bools({7}, 2)},
+  {x = A.whole({6, 2}, 0, 1), dim = 1}, {x = A.whole({2, 6}, 0, 1), dim = 2},
+  {x = A.whole({2, 5, 2}, 0, 1), dim = -2}, {x = f{3, 2}, dim = 1}, {x = f{0, 2}, dim = 1},
+  {x = f{3, 0}, dim = 1}, {x = f{2, 0}, dim = 2}, {x = f{}, dim = 1},
+  {x = f{2}, dim = 2, _refused = "no dim 2"},
 }
 local stops = A.new({5}, {-1, 0, 0, 1, 1.5})
 S.searchsorted = {

@@ -143,6 +143,9 @@ local ties = A.new({9}, {3, 3, 1, 2, 2, 2, 3, 1, 1})
 S.unique_consecutive = {
   {x = f{5}}, {x = f{}}, {x = f{0}}, {x = f{2, 3}}, {x = ties, _grad = false},
   {x = A.whole({3, 4}, 0, 1)}, {x = A.bools({7}, 2)},
+  {x = A.whole({9, 2}, 0, 1), dim = 1}, {x = A.whole({2, 9}, 0, 1), dim = -1},
+  {x = f{0, 2}, dim = 1},
+  {x = f{3, 0}, dim = 1}, {x = f{}, dim = 1}, {x = f{2}, dim = 2, _refused = "no dim 2"},
 }
 S.isin = {
   {x = ties, values = A.new({2}, {3, 7})}, {x = ties, values = A.new({2}, {3, 7}), invert = true},
