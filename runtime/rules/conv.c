@@ -198,10 +198,25 @@ static int64_t number(fli_composing *g, int k, const char *name, int i, int n,
   return x;
 }
 
+/* x with so many zeros behind it along its last n dims: what output_padding
+ * asks for beyond a stride. */
+static fl_value lengthened(fli_composing *g, fl_value x, int n,
+                           const int64_t *by) {
+  int64_t pads[6] = {0}, any = 0;
+  for (int i = 0; i < n; i++)
+    any |= pads[2 * (n - 1 - i) + 1] = by[i];
+  if (!any || g->e.status != FL_OK)
+    return x;
+  fl_attrs a = fli_attrs(&g->e, FLI_OP_pad);
+  fli_set_list(&g->e, &a, 0, 2 * n, pads);
+  return RUN_A(pad, &a, x);
+}
+
 void compose_conv_transpose(fli_composing *g) {
   const fl_meta *x = fli_meta(g->in[0]), *w = fli_meta(g->in[1]);
   int n = w->ndim - 2, first = x->ndim - n;
-  int64_t list[3][3], shape[FL_MAX_DIMS], groups = g->attrs->v[T_GROUPS].i;
+  int64_t list[3][3], more[3] = {0}, shape[FL_MAX_DIMS],
+                      groups = g->attrs->v[T_GROUPS].i;
   if (n < 1 || n > 3 || (first != 1 && first != 2) || groups < 1 ||
       x->shape[first - 1] != w->shape[0] || w->shape[0] % groups != 0) {
     fli_env_fail(&g->e, FL_ESHAPE,
@@ -224,11 +239,12 @@ void compose_conv_transpose(fli_composing *g) {
     list[2][i] = d;
     shape[first + i] = (x->shape[first + i] - 1) * s - 2 * p +
                        d * (w->shape[2 + i] - 1) + o + 1;
-    if (o >= s)
+    more[i] = s > 0 ? o / s : 0;
+    if (o >= s && o >= d)
       fli_env_fail(&g->e, FL_EARG,
                    "conv_transpose: output_padding must be smaller than the "
-                   "stride %lld, got %lld",
-                   (long long)s, (long long)o);
+                   "stride %lld or the dilation %lld, got %lld",
+                   (long long)s, (long long)d, (long long)o);
     else if (shape[first + i] < 1)
       fli_env_fail(&g->e, FL_ESHAPE,
                    "conv_transpose: size %lld with kernel %lld, stride %lld "
@@ -241,7 +257,8 @@ void compose_conv_transpose(fli_composing *g) {
   for (int k = 0; k < 3 && g->e.status == FL_OK; k++)
     fli_set_list(&g->e, &a, 1 + k, n, list[k]);
   a.v[4].i = groups;
-  fl_value y = RUN_A(conv_input_grad, &a, g->in[0], g->in[1]);
+  fl_value dy = lengthened(g, g->in[0], n, more);
+  fl_value y = RUN_A(conv_input_grad, &a, dy, g->in[1]);
   if (!fli_nothing(g->in[2])) {
     int64_t row[FL_MAX_DIMS] = {
         fl_numel(fli_meta(g->in[2])->ndim, fli_meta(g->in[2])->shape)};

@@ -42,7 +42,7 @@ local cases = {
   {function() return core.conv_transpose(z(1, 2, 5), z(2, 2, 2), {stride = {1 << 40}}) end,
     "conv_transpose: stride 1099511627776 is too large"},
   {function() return core.conv_transpose(z(1, 2, 5), z(2, 2, 2), {output_padding = {1}}) end,
-    "conv_transpose: output_padding must be smaller than the stride 1, got 1"},
+    "conv_transpose: output_padding must be smaller than the stride 1 or the dilation 1, got 1"},
   {function() return core.conv_transpose(z(1, 2, 1), z(2, 2, 1), {padding = {1}}) end,
     "conv_transpose: size 1 with kernel 1, stride 1 and padding 1 leaves nothing"},
   {function() return core.conv_transpose(z(1, 2, 5), z(2, 3, 2), z(2)) end,

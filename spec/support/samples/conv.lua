@@ -59,6 +59,8 @@ S.conv_transpose = {
   {x = f{1, 4, 3, 2}, weight = w{4, 1, 2, 2}, groups = 2, dilation = {2}},
   {x = f{2, 3, 3}, weight = w{2, 2, 2, 2}, bias = b(2)},
   {x = f{1, 1, 2, 2, 2}, weight = w{1, 2, 2, 2, 2}, stride = {2, 1, 2}},
+  {x = f{1, 2, 3, 2}, weight = w{2, 2, 2, 2}, bias = b(2), stride = {1, 2}, padding = {1, 0},
+    dilation = {3, 2}, output_padding = {2, 1}},
   {x = f{0, 2, 4}, weight = w{2, 3, 3}}, {x = f{}, weight = w{2, 3, 3}, _refused = "do not fit"},
   {x = f{1, 2, 4}, weight = w{2, 3, 3}, output_padding = {1}, _refused = "smaller than the stride"},
 }
