@@ -10,6 +10,9 @@
 
 #include "../lua/embed.h"
 
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -161,8 +164,20 @@ static void forget_environment(int argc, char **argv) {
     unsetenv(names[i]);
 }
 
+/* The compiler of kernels takes several MiB for each and gives them back: left
+ * to itself, malloc returns them to the system, and the next kernel meets a
+ * thousand page faults, which take longer than all else where they are slow. */
+static void keep_memory(void) {
+#if defined(__GLIBC__)
+  mallopt(M_TRIM_THRESHOLD, 64 << 20);
+  mallopt(M_TOP_PAD, 1 << 20);
+  mallopt(M_MMAP_THRESHOLD, 4 << 20);
+#endif
+}
+
 int main(int argc, char **argv) {
   forget_environment(argc, argv);
+  keep_memory();
   fl_lua_options options = {.struct_size = sizeof options,
                             .tune_collector = true};
   if (fl_lua_open(&options, &running) != FL_OK) {

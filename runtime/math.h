@@ -104,8 +104,9 @@ static inline int64_t fl_to_int(double x) {
   X(log1p)                                                                     \
   X(sin)                                                                       \
   X(cos)                                                                       \
-  X(tan) X(asin) X(acos) X(atan) X(sinh) X(cosh) X(tanh) X(asinh) X(acosh)     \
-      X(atanh) X(erf) X(erfc) X(cbrt)
+  X(tan)                                                                       \
+  X(asin) X(acos) X(atan) X(sinh) X(cosh) X(tanh) X(asinh) X(acosh) X(atanh)   \
+      X(erf) X(erfc) X(cbrt)
 
 #ifndef __cplusplus
 #define fl_sqrt(x)          FL_FLOATS1(fl_sqrt, x)
@@ -350,9 +351,12 @@ static inline double fl_log1p_unit_f64(double x) {
 
 #ifdef __CUDACC_RTC__
 static inline float fl_gate_f32(float x, float v, float low) {
-  float h = expf(-0.5f * fabsf(v)), e = h * h;
-  float y = (v < 0 ? x * h : x) * fl_inverse(1 + e);
-  return v < 0 ? (y + y * low) * h : y - y * e * low;
+  /* exp(-|v|) = e c, so that what is small keeps its digits */
+  bool far = fabsf(v) > 80;
+  float e = expf(far ? 40 - fabsf(v) : -fabsf(v)),
+        c = far ? 4.24835426e-18f : 1;
+  float q = fl_inverse(1 + e * c), y = x * e * q;
+  return v < 0 ? (y + y * low) * c : x * (q - q * e * c * low);
 }
 static inline float fl_log1p_unit_f32(float x) {
   return log1pf(x);

@@ -19,6 +19,12 @@ static inline double fl_logaddexp2_f64(double a, double b) {
 static inline float fl_logaddexp2_f32(float a, float b) {
   return (float)fl_logaddexp2_f64(a, b);
 }
+static inline double fl_xlog1py_f64(double a, double b) {
+  return a == 0 && b == b ? 0 : a * log1p(b);
+}
+static inline float fl_xlog1py_f32(float a, float b) {
+  return (float)fl_xlog1py_f64(a, b);
+}
 static inline double fl_sinc_f64(double x) {
   double s, c, z = fl_sinc_parts_f64(x, &s, &c);
   return x == 0 ? 1 : s / z;

@@ -7,8 +7,9 @@
 #define FL_LGAMMA(name, x) name##_r(x, &(int){0})
 #endif
 #ifdef __CUDACC_RTC__
+/* lgammaf loses all digits beside the roots below 0. */
 static inline float fl_lgamma_f32(float x) {
-  return FL_LGAMMA(lgammaf, x);
+  return (float)lgamma((double)x);
 }
 #else
 /* In double and without branches, for vectors: below 0.5 by reflection, from

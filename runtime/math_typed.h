@@ -133,9 +133,6 @@ static inline T FL_NAME(fl_ldexp)(T a, T n) {
 static inline T FL_NAME(fl_hypot)(T a, T b) {
   return FL_LIBM(hypot)(a, b);
 }
-static inline T FL_NAME(fl_xlog1py)(T a, T b) {
-  return a == 0 && b == b ? (T)0 : a * FL_NAME(fl_log1p)(b);
-}
 static inline T FL_NAME(fl_xlogy)(T a, T b) {
   return a == 0 && b == b ? (T)0 : a * FL_NAME(fl_log)(b);
 }

@@ -90,6 +90,13 @@ static real add_exp(real a, real b) {
   real d = a == b ? 0 : fabsl(a - b);
   return isnan(a) || isnan(b) ? NAN : fmaxl(a, b) + log1pl(expl(-d));
 }
+static real add_exp2(real a, real b) {
+  real d = a == b ? 0 : fabsl(a - b);
+  return isnan(a) || isnan(b)
+             ? NAN
+             : fmaxl(a, b) +
+                   log1pl(exp2l(-d)) * 1.44269504088896340735992468100189214L;
+}
 
 /* --- the rows --- */
 
@@ -143,13 +150,19 @@ static const char *const isa_names[ISAS] = {"v2", "v3", "v4", "plain"};
   X(softplus, softplus, 1, 2, 0, softplus(a))                                  \
   X(hardsigmoid, hardsigmoid, 0, 2, 0, a > 3 ? 1 : a < -3 ? 0 : (a + 3) / 6)   \
   X(softsign, softsign, 0, 2, 0, a / (1 + fabsl(a)))                           \
-  X(tanhshrink, tanhshrink, 0, 2, 1, tail(a))
+  X(tanhshrink, tanhshrink, 0, 2, 1, tail(a))                                  \
+  X(cbrt, cbrt, 0, 2, 0, cbrtl(a))                                             \
+  X(ndtr, ndtr, 0, 2, 0, phi(a))                                               \
+  X(entr, entr, 0, 2, 0, a < 0 ? -INFINITY : a == 0 ? 0 : -a * logl(a))        \
+  X(hardswish, hardswish, 0, 2, 0, a > 3 ? a : a < -3 ? 0 : a * ((a + 3) / 6))
 #define BINARY(X)                                                              \
   X(pow, pow, 0, 2, 0, powl(a, b))                                             \
   X(atan2, atan2, 0, 2, 0, atan2l(a, b))                                       \
   X(hypot, hypot, 0, 2, 0, hypotl(a, b))                                       \
   X(logaddexp, logaddexp, 0, 2, 0, add_exp(a, b))                              \
-  X(xlogy, xlogy, 0, 2, 0, a == 0 && b == b ? 0 : a * logl(b))
+  X(logaddexp2, logaddexp2, 0, 2, 0, add_exp2(a, b))                           \
+  X(xlogy, xlogy, 0, 2, 0, a == 0 && b == b ? 0 : a * logl(b))                 \
+  X(xlog1py, xlog1py, 0, 2, 0, a == 0 && b == b ? 0 : a * log1pl(b))
 
 #define TRUTH(name, row, p0, bound, slow, f)                                   \
   static real truth_##name(real a, real b) {                                   \

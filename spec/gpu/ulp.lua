@@ -1,18 +1,24 @@
 -- Units of the last place that special functions are off on a device: over all inputs of f16 and
--- bf16, and a sample of f32's bit patterns, against the CPU's rows in f64 (which are good to 1e-13
--- or so, spec/ops/peers_spec.lua: nothing beside a float's 6e-8). Two inputs: as many pairs as
--- there are inputs of one.
---   flare spec/gpu/ulp.lua [DEVICE [SAMPLE [ROW ...]]]      (cuda, 16777216)
+-- bf16, and a sample of f32's bit patterns, against the CPU's rows in f64. Those are within 2e-12
+-- of mpmath and SciPy (spec/ops/peers_spec.lua): nothing beside a float's 6e-8. Two inputs: as
+-- many pairs as there are inputs of one.
+--   flare spec/gpu/ulp.lua [DEVICE [SAMPLE [ROW ...]]]      (cuda, 4194304)
 -- Prints the table of bench/results/ulp.md and ends with PASS or FAIL.
 local flare = require "flare"
 local device = arg[1] or "cuda"
-local sample = math.tointeger(tonumber(arg[2] or 1 << 24))
+local sample = math.tointeger(tonumber(arg[2] or 1 << 22))
 local wanted = #arg > 2 and {} or nil
 for i = 3, #arg do wanted[arg[i]] = true end
 
 local LIMIT = 4
--- Above it, in f32: a product of four rounded factors, at results below 1.4e-8.
-local EXCEPT = {gelu = {f32 = 9}}
+-- Above it, in f32: gelu, a product of four rounded factors, at results below 1.4e-8; erfc, as
+-- CUDA's library has it; Bessel functions of large arguments beside their roots: CUDA's are good to
+-- 5e-12 absolutely, which is less than a unit of their amplitude there.
+local BESIDE_ROOTS = {f32 = 1e4}
+local EXCEPT = {
+  gelu = {f32 = 9}, erfc = {f32 = 5}, bessel_j0 = BESIDE_ROOTS, bessel_j1 = BESIDE_ROOTS,
+  bessel_y0 = BESIDE_ROOTS, bessel_y1 = BESIDE_ROOTS,
+}
 local PIECE = 1 << 21
 local ONE = {
   "reciprocal", "sqrt", "rsqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin",
@@ -23,7 +29,7 @@ local ONE = {
   "softplus", "hardsigmoid", "hardswish", "softsign", "tanhshrink",
 }
 local TWO = {"pow", "atan2", "hypot", "logaddexp", "logaddexp2", "xlogy", "xlog1py", "polygamma",
-  "igamma", "igammac"}
+  "igamma", "igammac", "zeta"}
 
 -- bits of the exponent and of the fraction
 local FORMATS = {
@@ -77,6 +83,8 @@ local function pairs_of(name, f, n, generator)
   local a, b = moderate(), moderate()
   if name == "polygamma" then
     b = (flare.rand({n}, kept) * 6):floor()
+  elseif name == "zeta" then
+    a = a + 1
   elseif not name:find "igamma" then
     b = b * (flare.rand({n}, kept) * 2):floor():mul(2):sub(1)
     local any = (flare.rand({n}, kept) * (1 << (1 + f.exponent + f.fraction))):floor()
@@ -105,7 +113,7 @@ local function measure(name, f, two)
       local i = u:argmax():item()
       worst = {most, a[i]:item(), b and b[i]:item()}
     end
-    sum, count = sum + u:sum():item(), count + n
+    sum, count = sum + u:clamp {max = 1e6}:sum():item(), count + n
     above = above + u:gt(1):sum():item()
   end
   return {worst = worst[1], a = worst[2], b = worst[3], mean = sum / count, above = above}
