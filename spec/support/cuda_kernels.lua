@@ -136,7 +136,7 @@ return {
   ["map flat<1, 1, 1, 4> const T x = v[0]; return (T)(fl_expm1(x));"] = {32, 0, 0},
   ["map flat<1, 1, 1, 4> const T x = v[0]; return (T)(fl_floor(x));"] = {32, 0, 0},
   ["map flat<1, 1, 1, 4> const T x = v[0]; return (T)(fl_gelu(x, p0));"] = {36, 0, 0},
-  ["map flat<1, 1, 1, 4> const T x = v[0]; return (T)(fl_lgamma(x));"] = {30, 0, 0},
+  ["map flat<1, 1, 1, 4> const T x = v[0]; return (T)(fl_lgamma(x));"] = {48, 0, 0},
   ["map flat<1, 1, 1, 4> const T x = v[0]; return (T)(fl_log(x));"] = {32, 0, 0},
   ["map flat<1, 1, 1, 4> const T x = v[0]; return (T)(fl_log10(x));"] = {32, 0, 0},
   ["map flat<1, 1, 1, 4> const T x = v[0]; return (T)(fl_log1p(x));"] = {32, 0, 0},
