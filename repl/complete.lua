@@ -80,7 +80,8 @@ end
 local function sorted(names, start, prefix)
   local list = {}
   for name in pairs(names) do
-    if name:sub(1, #start) == start and (start ~= "" or name:sub(1, 1) ~= "_") then
+    if name:sub(1, #start) == start and (start ~= "" or name:sub(1, 1) ~= "_")
+       and (start:find "_back" or not name:find "_backward%d?$") then -- rows of gradients
       list[#list + 1] = prefix .. name
     end
   end

@@ -5,6 +5,7 @@
 
 #include <lauxlib.h>
 
+#include <locale.h>
 #include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -113,12 +114,25 @@ static char **complete(const char *text, int start, int end) {
   return rl_completion_matches(text, next_word);
 }
 
+/* Letters outside of ASCII, which libedit drops in the locale "C", or, up to
+ * 0xff, takes for keys with Meta. */
+static void read_letters(void) {
+  setlocale(LC_CTYPE, "");
+  if (MB_CUR_MAX == 1)
+    setlocale(LC_CTYPE, "C.UTF-8");
+  rl_initialize();
+  for (int c = 0xa0; c <= 0xff; c++)
+    rl_bind_key(c, rl_insert);
+}
+
 static int set_completer(lua_State *L) {
   luaL_checktype(L, 1, LUA_TFUNCTION);
   lua_settop(L, 1);
   lua_setfield(L, LUA_REGISTRYINDEX, "flare.repl.completer");
   state = L;
   rl_readline_name = "flare";
+  if (isatty(0))
+    read_letters();
   rl_attempted_completion_function = complete;
   rl_completer_word_break_characters = " \t\n\"'`@$><=;|&{}()[]+-*/%^~,#";
   rl_basic_word_break_characters = rl_completer_word_break_characters;
@@ -145,6 +159,17 @@ static int remember(lua_State *L) {
 }
 
 #else
+
+/* Letters outside of ASCII, which libedit drops in the locale "C", or, up to
+ * 0xff, takes for keys with Meta. */
+static void read_letters(void) {
+  setlocale(LC_CTYPE, "");
+  if (MB_CUR_MAX == 1)
+    setlocale(LC_CTYPE, "C.UTF-8");
+  rl_initialize();
+  for (int c = 0xa0; c <= 0xff; c++)
+    rl_bind_key(c, rl_insert);
+}
 
 static int set_completer(lua_State *L) {
   (void)L;

@@ -22,7 +22,7 @@ local help = [[
   ?name                what an operator does (?name or name?)
   :time expression     seconds it takes
   :mem                 live tensors' memory and its biggest holders
-  :help  :quit         Ctrl-D quits, too; Ctrl-C stops what runs or drops what is typed]]
+  :help  :quit         Ctrl-D and exit quit, too; Ctrl-C stops what runs or drops what is typed]]
 
 -- --- names ---
 
@@ -107,21 +107,49 @@ end
 
 local traced -- the handler of errors in what was typed
 
--- The message and the lines of the script, without those of the prompt itself.
+-- The message and the lines of the script, without those of the prompt and the library.
 local function trace(problem)
   local text = core.hint(tostring(problem))
   local lines = {}
   for entry in debug.traceback("", 2):gmatch "\n\t([^\n]+)" do
-    if entry:find("flare/repl/", 1, true) or entry:find("'xpcall'", 1, true) then break end
-    if not entry:find("%[C%]") then lines[#lines + 1] = "  " .. entry end
+    if entry:find("'xpcall'", 1, true) then break end
+    local own = entry:find "^%[C%]" or entry:find "^prompt%.lua:" or entry:find "^<flare>/"
+    if not own then lines[#lines + 1] = "  " .. entry end
   end
   if #lines > 1 then text = text .. "\n" .. table.concat(lines, "\n") end
   return text
 end
 
+-- A plain table by what is in it, the first of many entries and not too deep.
+local function written(value, depth)
+  depth = depth or 0
+  if depth > 0 and type(value) == "string" then return ("%q"):format(value) end
+  if depth > 0 and core.is_tensor(value) then
+    return ("%s %s"):format(value.dtype, value.shape)
+  end
+  if type(value) ~= "table" or getmetatable(value) then return tostring(value) end
+  local parts, keys = {}, {}
+  for key in pairs(value) do
+    if math.type(key) ~= "integer" or key < 1 or key > #value then keys[#keys + 1] = key end
+  end
+  table.sort(keys, function(a, b) return tostring(a) < tostring(b) end)
+  for i = 1, #value + #keys do
+    if i > 12 or depth > 2 then
+      parts[#parts + 1] = "..."
+      break
+    end
+    local key = keys[i - #value]
+    local name = type(key) == "string" and key:find "^[%a_][%w_]*$" and key
+                 or "[" .. written(key, 3) .. "]"
+    parts[i] = key == nil and written(value[i], depth + 1)
+               or name .. " = " .. written(value[key], depth + 1)
+  end
+  return "{" .. table.concat(parts, ", ") .. "}"
+end
+
 local function show(env, results)
   for i = 1, results.n do
-    print((tostring(results[i])))
+    print((written(results[i])))
     if i == 1 then rawset(_G, "_", results[i]) end
   end
   return env
@@ -185,6 +213,12 @@ local function command(text, env)
   end
 end
 
+-- Whether a line asks to leave as other prompts are left.
+local function leaves(text)
+  local name = text:match "^%s*(%a+)%s*%(?%s*%)?%s*$"
+  return (name == "quit" or name == "exit") and rawget(_G, name) == nil
+end
+
 --- Runs the prompt until the input ends. `resume` forgets a Ctrl-C and tells whether there was
 -- one, `calm` makes error handlers; with `greet` the five lines to try are shown first.
 function M.run(resume, calm, greet)
@@ -211,6 +245,10 @@ function M.run(resume, calm, greet)
       local asked = text:match "^%s*%?%s*([%w_.:]+)" or text:match "^([%w_.:]+)%?%s*$"
       if asked then
         require("flare.repl.help").show(asked)
+      elseif text:match "^%s*%?%s*$" then
+        commands.help()
+      elseif leaves(text) then
+        break
       elseif text:match "^%s*:" then
         local done, outcome = xpcall(command, traced, text, env)
         if outcome == "quit" then break end

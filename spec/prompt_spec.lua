@@ -79,6 +79,23 @@ describe("the prompt", function()
     assert.equal("a\n2\n", prompt {"'a', 2"})
   end)
 
+  it("shows what is in plain tables", function()
+    assert.equal('{1, "a", {2, {3, {...}}}, b = true, ["c d"] = f32 (2, 3)}\n',
+                 prompt {"{1, 'a', {2, {3, {4}}}, b = true, ['c d'] = flare.ones(2, 3)}"})
+    assert.equal("{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, ...}\n{}\n",
+                 prompt {"local t = {} for i = 1, 99 do t[i] = i end", "t", "{}"})
+  end)
+
+  it("is left by exit and quit, unless they are something", function()
+    assert.equal("1\n", prompt {"1", "exit", "2"})
+    assert.equal("1\n", prompt {"1", "quit()", "2"})
+    assert.equal("3\n2\n", prompt {"exit = 3", "exit", "2"})
+  end)
+
+  it("leaves its own lines and the library's out of tracebacks", function()
+    assert.equal("prompt:1: there is no flare.soft (did you mean 'sort'?)\n", prompt {"flare.soft"})
+  end)
+
   it("keeps top-level locals", function()
     assert.equal("6\n7\n", prompt {"local a = 5", "a + 1", "a = 6", "a + 1"})
     assert.equal("nil\n", prompt {"do local b = 1 end", "b"})
@@ -102,6 +119,19 @@ describe("the prompt", function()
   it("helps with operators", function()
     assert.truthy(prompt {"?softmax"}:find("divided by their sum", 1, true))
     assert.truthy(prompt {"softmx?"}:find("do you mean softmax?", 1, true))
+    assert.truthy(prompt {"?"}:find(":time expression", 1, true))
+    assert.same({"there is no softmx: do you mean softmax?\n", 1}, {flare "help softmx"})
+  end)
+
+  it("takes letters outside of ASCII on a terminal, whatever the locale", function()
+    if not os.execute "command -v script >/dev/null" then return pending "script(1) is not here" end
+    for _, locale in ipairs {"C", "C.UTF-8"} do
+      local pipe = assert(io.popen(([[printf 'print("\303\251 \346\227\245")\nexit\n' |
+        LC_ALL=%s FLARE_HISTORY= script -qec '%s' /dev/null]]):format(locale, program)))
+      local out = pipe:read "a"
+      pipe:close()
+      assert.match("\n\u{e9} \u{65e5}\r?\n", out)
+    end
   end)
 
   it("stops a Lua loop at an interrupt and goes on", function()
@@ -129,6 +159,9 @@ describe("completion", function()
     local methods = complete.words(env, "x:softm", 0, 7)
     assert.same({"x:softmax", "x:softmax_"}, {methods[1], methods[#methods]})
     assert.same({}, complete.words(env, "nothing.a", 0, 9))
+    local rows = {f = {relu = 1, relu_backward = 2, softshrink_backward2 = 3}}
+    assert.same({"f.relu"}, complete.words(rows, "f.", 0, 2))
+    assert.same({"f.relu_backward"}, complete.words(rows, "f.relu_back", 0, 11))
   end)
 
   it("finds files inside strings", function()
