@@ -290,7 +290,7 @@ static fl_status finish_leaf(pass *p, fl_tensor *leaf) {
 
 /* Before g is added to what others have made. */
 static fl_status note_maker(pass *p, fli_edge *e, const fl_tensor *g) {
-  if (!g || (!e->node && !e->leaf))
+  if (!streams(p) || !g || (!e->node && !e->leaf))
     return FL_OK;
   uint32_t *makers = e->node ? &e->node->makers : &e->leaf->extra->makers;
   fl_status s = await_makers(p, g, *makers);
@@ -300,9 +300,7 @@ static fl_status note_maker(pass *p, fli_edge *e, const fl_tensor *g) {
 
 /* Takes over the reference of g (may be NULL: no influence). */
 static fl_status deliver(pass *p, fli_edge *e, fl_tensor *g) {
-  fl_status s = FL_OK;
-  if (streams(p))
-    s = note_maker(p, e, g);
+  fl_status s = note_maker(p, e, g);
   if (e->node) {
     if (g && e->node->needed && s == FL_OK)
       s = add_up(p, &e->node->grads[e->out], g);
@@ -517,8 +515,8 @@ static fl_status run_custom(pass *p, fl_node *n, fl_tensor **dx) {
 /* Whether the gradient of a part may go straight into the sum for the whole. */
 static bool adds_part(pass *p, const fl_node *n) {
   const fl_node *to = n->edges[0].node;
-  if (n->kind != FLI_NODE_OP || p->create || p->rt->batch || streams(p) ||
-      !to || !to->needed || !fli_is_part(n->op))
+  if (n->kind != FLI_NODE_OP || p->create || p->rt->batch || !to ||
+      !to->needed || !fli_is_part(n->op))
     return false;
   const fl_tensor *sum = to->grads[n->edges[0].out];
   return !sum || (may_add_into(sum) && sum->meta.dtype == n->in_meta[0].dtype);
@@ -565,9 +563,11 @@ static fl_status run_node(pass *p, fl_node *n) {
   if (any && n->needed) {
     s = n->kind == FLI_NODE_REGION ? check_saved(p, n->inner)
                                    : check_saved(p, n);
-    if (s == FL_OK && adds_part(p, n))
-      s = fli_add_part(rt, n, &n->edges[0].node->grads[n->edges[0].out]);
-    else if (s == FL_OK && n->kind == FLI_NODE_OP)
+    if (s == FL_OK && adds_part(p, n)) {
+      fli_edge *e = &n->edges[0];
+      s = note_maker(p, e, n->grads[0]);
+      s = s ? s : fli_add_part(rt, n, &e->node->grads[e->out]);
+    } else if (s == FL_OK && n->kind == FLI_NODE_OP)
       s = apply_rule(p, n, n, n->grads, need, in, values, dx);
     else if (s == FL_OK && n->kind == FLI_NODE_REGION)
       s = run_region(p, n, need, in, values, dx);

@@ -348,6 +348,33 @@ describe("gradients", function()
     end
   end)
 
+  it("of parts are added where they belong, whoever made them", function()
+    local s, t = flare.stream(device), flare.stream(device)
+    local was = flare.debug_streams(true)
+    for _, us in ipairs {0, 300} do
+      delay(us)
+      local x = flare.full({1000}, 1, {device = device, requires_grad = true})
+      local h = x * 2
+      s:wait(first)
+      t:wait(first)
+      local a = s:run(function() return h:narrow(1, 1, 600) * 3 end)
+      local b = t:run(function() return h:narrow(1, 401, 600) * 5 end)
+      local c = h:narrow(1, 501, 1) * 7
+      first:wait(s)
+      first:wait(t)
+      local loss = a:sum() + b:sum() + c:sum()
+      local ops = {}
+      local report = flare.profile(function() loss:backward() end)
+      for _, sum in ipairs(report:sums "op") do ops[sum.name] = sum.calls end
+      assert.is_nil(ops["as_strided_backward (backward)"])
+      delay(0)
+      local at = x.grad:tolist()
+      assert.same({6, 6, 16, 16, 30, 16, 10},
+        {at[1], at[400], at[401], at[500], at[501], at[502], at[1000]})
+    end
+    flare.debug_streams(was)
+  end)
+
   it("come back in the functional form", function()
     local s = flare.stream(device)
     local x = flare.full({4}, 3, {device = device, requires_grad = true})
