@@ -49,7 +49,6 @@ typedef struct cublasLtMatmulHeuristicResult_t {
   V(CUBLASLT_MATMUL_DESC_BIAS_POINTER, 8)                                      \
   V(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, 11)                             \
   V(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, 12)                                  \
-  V(CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, 15)                                  \
   V(CUBLASLT_EPILOGUE_DEFAULT, 1)                                              \
   V(CUBLASLT_EPILOGUE_RELU, 2)                                                 \
   V(CUBLASLT_EPILOGUE_BIAS, 4)                                                 \

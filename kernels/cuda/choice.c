@@ -20,18 +20,10 @@ static struct {
     [FLC_CONV] = {"conv", FLC_AUTO, FLC_AUTO},
     [FLC_TF32] = {"tf32", 1, 0},
     [FLC_DETERMINISTIC] = {"deterministic", 1, 0},
-    [FLC_BESIDE] = {"beside", 32, 0},
-    [FLC_RESERVE] = {"reserve", 1, 0},
 };
 
 int flc_setting_of(flc_setting s) {
   return atomic_load_explicit(&settings[s].value, memory_order_relaxed);
-}
-
-int flc_processors(const flc_chip *chip) {
-  int less = flc_setting_of(FLC_RESERVE) ? flc_setting_of(FLC_BESIDE) : 0;
-  return chip->processors > 2 * less ? chip->processors - less
-                                     : chip->processors;
 }
 
 const char *flc_setting_name(flc_setting s) {
@@ -51,7 +43,7 @@ fl_status flc_control(fl_backend *b, const char *what, double value) {
   }
   return fli_fail(FL_EARG,
                   "cuda has no control \"%s\"; it has matmul, conv, tf32, "
-                  "deterministic, beside, reserve",
+                  "deterministic",
                   what);
 }
 

@@ -12,10 +12,6 @@ typedef enum flc_setting {
   FLC_CONV,          /* and convolutions */
   FLC_TF32,          /* whether products may round f32 on its way in */
   FLC_DETERMINISTIC, /* the same bits in every run (flc_deterministic) */
-  /* Multiprocessors that collectives take beside products (0: as many as they
-   * like), and whether there are both: then products leave them free. */
-  FLC_BESIDE,
-  FLC_RESERVE,
   FLC_SETTINGS
 } flc_setting;
 
@@ -23,8 +19,6 @@ typedef enum flc_setting {
 enum flc_by { FLC_OWN, FLC_LIBRARY, FLC_AUTO };
 
 int flc_setting_of(flc_setting s);
-/* For products. */
-int flc_processors(const flc_chip *chip);
 const char *flc_setting_name(flc_setting s);
 /* fl_backend.control */
 fl_status flc_control(fl_backend *b, const char *what, double value);

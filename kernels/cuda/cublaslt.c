@@ -195,7 +195,6 @@ static bool describe(call *c, int64_t *key) {
   /* lines along k are columns of k: the first operand turned, the second not */
   int op_a = tb ? CUBLAS_OP_N : CUBLAS_OP_T,
       op_b = ta ? CUBLAS_OP_T : CUBLAS_OP_N;
-  int32_t processors = flc_processors(flc_chip_of(c->l));
   choose_epilogue(c);
   bool good = blas.table.cublasLtMatmulDescInit_internal(
                   &c->desc, sizeof c->desc, compute,
@@ -203,9 +202,6 @@ static bool describe(call *c, int64_t *key) {
                   CUBLAS_STATUS_SUCCESS &&
               set_desc(c, CUBLASLT_MATMUL_DESC_TRANSA, &op_a, sizeof op_a) &&
               set_desc(c, CUBLASLT_MATMUL_DESC_TRANSB, &op_b, sizeof op_b) &&
-              (processors == flc_chip_of(c->l)->processors ||
-               set_desc(c, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, &processors,
-                        sizeof processors)) &&
               add_epilogue(c) &&
               set_layout(&c->a, p->dtype, tb ? p->n : p->k, tb ? p->k : p->n,
                          ldb, batch, bs) &&
@@ -232,8 +228,7 @@ static bool describe(call *c, int64_t *key) {
                      flc_aligned(p->a, 16),
                      flc_aligned(p->b, 16),
                      flc_aligned(c->to, 16),
-                     flc_aligned(p->bias, 16),
-                     processors};
+                     flc_aligned(p->bias, 16)};
   memset(key, 0, FLC_KEY * sizeof *key);
   memcpy(key, facts, sizeof facts);
   return good;

@@ -1,6 +1,5 @@
 /* Our own matrix products: which kernel of gemm.cu, with which tiles, and
  * whether the sum is cut into pieces. */
-#include "choice.h"
 #include "library.h"
 #include "product.h"
 #include "gemm.h"
@@ -202,7 +201,7 @@ static fl_status launch(const fl_launch *l, const flc_product *p,
       .x = (unsigned)blocks, .block = block, .shared = (unsigned)shared};
   fl_status st;
   if (h) { /* blocks that stay */
-    int64_t most = flc_processors(flc_chip_of(l));
+    int64_t most = flc_chip_of(l)->processors;
     h->g = a;
     h->items = (uint32_t)blocks;
     grid.x = (unsigned)(blocks < most ? blocks : most);
@@ -298,7 +297,7 @@ static fl_status run_16(const fl_launch *l, const flc_product *p) {
   bool hopper = chip->major == 9 && fit && n == 3 && p->n % 8 == 0 &&
                 flc_aligned(p->c, 16) && flc_aligned(p->pre, 16);
   const shape *list = hopper ? hopper_sizes : sizes;
-  plan q = best(p, fit ? list : sizes + 1, fit ? n : 1, flc_processors(chip),
+  plan q = best(p, fit ? list : sizes + 1, fit ? n : 1, chip->processors,
                 chip->major == 9 ? 1700 : 1000, 64);
   if (!fit)
     q.size = 1;

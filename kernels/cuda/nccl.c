@@ -5,7 +5,6 @@
  * streams end then, and say why. */
 #include "nccl.h"
 #include "backend.h"
-#include "choice.h"
 
 #include <limits.h>
 #include <math.h>
@@ -78,7 +77,6 @@ const char *flc_nccl_path(void) {
 typedef struct deed { /* a call on its way */
   CUevent start, end;
   bool own; /* of our kernels: `mark` tells of its start */
-  bool few; /* by the group's second communicator */
   uint32_t mark;
   const fl_comm_note *note;
   fl_stream *stream;
@@ -93,7 +91,7 @@ typedef struct link_nccl {
   engine *engine;
   flc_device *device;
   flc_backend *backend; /* whose calls it does */
-  ncclComm_t comm, few; /* the second for calls beside others, or NULL */
+  ncclComm_t comm;
   flc_peers *peers;     /* NULL: memory cannot be shared */
   CUdeviceptr token;    /* what a barrier adds up */
   pthread_mutex_t lock; /* of everything below, and of calls of `comm` */
@@ -135,9 +133,7 @@ static void die(link_nccl *l) {
   flc_peers_stop(l->peers);
   if (l->comm)
     lib.table.ncclCommAbort(l->comm);
-  if (l->few)
-    lib.table.ncclCommAbort(l->few);
-  l->comm = l->few = NULL;
+  l->comm = NULL;
   fli_fail(FL_ECOMM, "%s", l->why);
 }
 
@@ -154,13 +150,13 @@ static fl_status failed(link_nccl *l, ncclResult_t e, const char *tried) {
 }
 
 /* A call that NCCL goes on with by itself: until it is queued. */
-static fl_status settle(link_nccl *l, ncclComm_t comm, ncclResult_t e,
-                        const fl_comm_note *n, const char *tried) {
+static fl_status settle(link_nccl *l, ncclResult_t e, const fl_comm_note *n,
+                        const char *tried) {
   fl_board *b = l->engine->o.board;
   double start = now(), next = start + SLICE;
   const struct timespec nap = {.tv_nsec = 20000};
   while (e == ncclInProgress) {
-    ncclResult_t asked = lib.table.ncclCommGetAsyncError(comm, &e);
+    ncclResult_t asked = lib.table.ncclCommGetAsyncError(l->comm, &e);
     if (asked != ncclSuccess)
       return failed(l, asked, tried);
     if (e != ncclInProgress)
@@ -186,7 +182,6 @@ static void follow(link_nccl *l) {
   fl_board *b = l->engine->o.board;
   while (!l->dead && l->first < l->last) {
     deed *d = &l->queue[l->first % QUEUED];
-    ncclComm_t comm = d->few ? l->few : l->comm;
     if (!d->since && (d->own ? flc_peers_begun(l->peers, d->mark)
                              : flc_cu->EventQuery(d->start) == CUDA_SUCCESS)) {
       d->since = now();
@@ -200,7 +195,7 @@ static void follow(link_nccl *l) {
       if (d->since && b->look(b, d->note, waited))
         die(l);
       ncclResult_t state = ncclSuccess;
-      if (!l->dead && lib.table.ncclCommGetAsyncError(comm, &state) == 0 &&
+      if (!l->dead && lib.table.ncclCommGetAsyncError(l->comm, &state) == 0 &&
           state != ncclSuccess && state != ncclInProgress)
         failed(l, state, "a collective");
       return;
@@ -299,8 +294,8 @@ static bool going(ncclResult_t e) {
 }
 
 /* Sends and receives of one call go together, the own block included. */
-static ncclResult_t exchange(const link_nccl *l, ncclComm_t comm,
-                             const fl_comm_call *c, size_t bytes, CUstream s) {
+static ncclResult_t exchange(const link_nccl *l, const fl_comm_call *c,
+                             size_t bytes, CUstream s) {
   const flc_nccl_table *t = &lib.table;
   int rank = l->base.rank, size = l->base.size;
   bool root = c->peer == rank;
@@ -315,18 +310,18 @@ static ncclResult_t exchange(const link_nccl *l, ncclComm_t comm,
     if (to)
       e = t->ncclSend(c->kind == FL_COMM_GATHER ? c->in
                                                 : block(c->in, bytes, k),
-                      bytes, ncclInt8, k, comm, s);
+                      bytes, ncclInt8, k, l->comm, s);
     if (from && going(e))
       e = t->ncclRecv(c->kind == FL_COMM_SCATTER ? c->out
                                                  : block(c->out, bytes, k),
-                      bytes, ncclInt8, k, comm, s);
+                      bytes, ncclInt8, k, l->comm, s);
   }
   end = t->ncclGroupEnd();
   return going(e) ? end : e;
 }
 
-static ncclResult_t queue(const link_nccl *l, ncclComm_t comm,
-                          const fl_comm_call *c, CUstream s) {
+static ncclResult_t queue(const link_nccl *l, const fl_comm_call *c,
+                          CUstream s) {
   static const ncclRedOp_t reductions[] = {
       [FL_COMM_SUM] = ncclSum,
       [FL_COMM_MEAN] = ncclAvg,
@@ -340,25 +335,27 @@ static ncclResult_t queue(const link_nccl *l, ncclComm_t comm,
   void *token = (void *)(uintptr_t)l->token;
   switch (c->kind) {
   case FL_COMM_ALL_REDUCE:
-    return t->ncclAllReduce(c->in, c->out, c->count, type, op, comm, s);
+    return t->ncclAllReduce(c->in, c->out, c->count, type, op, l->comm, s);
   case FL_COMM_REDUCE_SCATTER:
-    return t->ncclReduceScatter(c->in, c->out, c->count, type, op, comm, s);
+    return t->ncclReduceScatter(c->in, c->out, c->count, type, op, l->comm, s);
   case FL_COMM_REDUCE:
     if (c->peer != l->base.rank && c->in != c->out)
       flc_cu->MemcpyDtoDAsync((uintptr_t)c->out, (uintptr_t)c->in, bytes, s);
-    return t->ncclReduce(c->in, c->out, c->count, type, op, c->peer, comm, s);
+    return t->ncclReduce(c->in, c->out, c->count, type, op, c->peer, l->comm,
+                         s);
   case FL_COMM_BROADCAST:
-    return t->ncclBroadcast(c->in, c->out, bytes, ncclInt8, c->peer, comm, s);
+    return t->ncclBroadcast(c->in, c->out, bytes, ncclInt8, c->peer, l->comm,
+                            s);
   case FL_COMM_ALL_GATHER:
-    return t->ncclAllGather(c->in, c->out, bytes, ncclInt8, comm, s);
+    return t->ncclAllGather(c->in, c->out, bytes, ncclInt8, l->comm, s);
   case FL_COMM_SEND:
-    return t->ncclSend(c->in, bytes, ncclInt8, c->peer, comm, s);
+    return t->ncclSend(c->in, bytes, ncclInt8, c->peer, l->comm, s);
   case FL_COMM_RECV:
-    return t->ncclRecv(c->out, bytes, ncclInt8, c->peer, comm, s);
+    return t->ncclRecv(c->out, bytes, ncclInt8, c->peer, l->comm, s);
   case FL_COMM_BARRIER:
-    return t->ncclAllReduce(token, token, 1, ncclInt32, ncclMax, comm, s);
+    return t->ncclAllReduce(token, token, 1, ncclInt32, ncclMax, l->comm, s);
   default:
-    return exchange(l, comm, c, bytes, s);
+    return exchange(l, c, bytes, s);
   }
 }
 
@@ -386,124 +383,9 @@ static fl_status follow_last(const link_nccl *l, fl_stream *s) {
   return FL_OK;
 }
 
-/* --- what ranks tell each other --- */
-
-static ncclConfig_t config_of(int most) { /* multiprocessors; 0: any */
-  const int any = INT_MIN;
-  return (ncclConfig_t){sizeof(ncclConfig_t), 0xcafebeef, OLDEST, 0, any, any,
-                        most ? most : any,    NULL,       any};
-}
-
-/* Until all of the stream has run. */
-static fl_status drain(link_nccl *l, CUstream s, const fl_comm_note *n) {
-  fl_board *b = l->engine->o.board;
-  const struct timespec nap = {.tv_nsec = 100000};
-  double start = now(), next = start + SLICE;
-  CUresult e;
-  while ((e = flc_cu->StreamQuery(s)) == CUDA_ERROR_NOT_READY) {
-    nanosleep(&nap, NULL);
-    if (now() < next)
-      continue;
-    next += SLICE;
-    TRY(b->look(b, n, now() - start));
-  }
-  return e ? flc_failed(l->device, e, "joining a group") : FL_OK;
-}
-
-/* Every rank's `bytes` at `all`, its own among them, through the device. */
-static fl_status swap(link_nccl *l, CUstream s, const fl_comm_note *n,
-                      CUdeviceptr room, unsigned char *all, size_t bytes) {
-  flc_device *v = l->device;
-  size_t mine = (size_t)l->base.rank * bytes;
-  FLC_TRY(v, flc_cu->MemcpyHtoDAsync(room + mine, all + mine, bytes, s),
-          "joining a group");
-  ncclResult_t e = lib.table.ncclAllGather((void *)(uintptr_t)(room + mine),
-                                           (void *)(uintptr_t)room, bytes,
-                                           ncclInt8, l->comm, s);
-  TRY(settle(l, l->comm, e, n, "joining a group"));
-  TRY(drain(l, s, n));
-  FLC_TRY(v,
-          flc_cu->MemcpyDtoHAsync(all, room, bytes * (size_t)l->base.size, s),
-          "joining a group");
-  return drain(l, s, n);
-}
-
-/* Maps the memory of the others, if all ranks can. */
-static fl_status join_peers(link_nccl *l, CUstream s, const fl_comm_note *n,
-                            CUdeviceptr room, unsigned char *cards) {
-  const fl_comm_options *o = &l->engine->o;
-  int size = l->base.size, rank = l->base.rank;
-  double most = o->timeout > o->first ? o->timeout : o->first;
-  unsigned char yes[FL_COMM_RANKS] = {0};
-  l->peers = flc_peers_new(l->device, rank, size, most > 0 ? 2 * most : 1e9,
-                           cards + (size_t)rank * FLC_CARD);
-  fl_status s1 = swap(l, s, n, room, cards, FLC_CARD);
-  yes[rank] = s1 == FL_OK && l->peers && flc_peers_join(l->peers, cards);
-  TRY(s1);
-  TRY(swap(l, s, n, room, yes, 1));
-  if (memchr(yes, 0, (size_t)size)) {
-    flc_peers_free(l->peers);
-    l->peers = NULL;
-  }
-  return FL_OK;
-}
-
-_Static_assert(FLC_CARD >= FL_COMM_TICKET, "a card holds a ticket");
-
-/* A communicator that leaves most multiprocessors to what runs beside it. */
-static fl_status join_few(link_nccl *l, CUstream s, const fl_comm_note *n,
-                          CUdeviceptr room, unsigned char *ids) {
-  ncclConfig_t config = config_of(flc_setting_of(FLC_BESIDE));
-  ncclUniqueId id = {{0}};
-  ncclResult_t e = ncclSuccess;
-  if (l->base.rank == 0)
-    e = lib.table.ncclGetUniqueId(&id);
-  if (e)
-    return failed(l, e, "joining a group");
-  memcpy(ids + (size_t)l->base.rank * FLC_CARD, id.internal,
-         sizeof id.internal);
-  TRY(swap(l, s, n, room, ids, FLC_CARD));
-  memcpy(id.internal, ids, sizeof id.internal);
-  e = lib.table.ncclCommInitRankConfig(&l->few, l->base.size, id, l->base.rank,
-                                       &config);
-  return settle(l, l->few, e, n, "joining a group");
-}
-
-/* Calls f with a stream behind all calls, and room for a card of each rank. */
-static fl_status meet(link_nccl *l, const fl_comm_note *n,
-                      fl_status (*f)(link_nccl *l, CUstream s,
-                                     const fl_comm_note *n, CUdeviceptr room,
-                                     unsigned char *cards)) {
-  const deed *d = &l->queue[(l->last + QUEUED - 1) % QUEUED];
-  size_t bytes = FLC_CARD * (size_t)l->base.size;
-  unsigned char *cards = calloc(1, bytes);
-  CUdeviceptr room = 0;
-  CUstream s = NULL;
-  fl_status status = FL_OK;
-  if (!cards)
-    return fli_fail(FL_ENOMEM, "out of memory: a group of ranks");
-  CUresult e = flc_cu->MemAlloc(&room, bytes);
-  if (!e)
-    e = flc_cu->StreamCreate(&s, CU_STREAM_NON_BLOCKING);
-  if (!e && l->last)
-    e = flc_cu->StreamWaitEvent(s, d->end, 0);
-  status = e ? flc_failed(l->device, e, "memory of a group")
-             : f(l, s, n, room, cards);
-  if (s)
-    flc_cu->StreamDestroy(s);
-  if (room)
-    flc_cu->MemFree(room);
-  free(cards);
-  return status;
-}
-
 static fl_status queue_call(link_nccl *l, const fl_comm_call *c) {
   fl_comm_way way = flc_peers_way(l->peers, c);
   TRY(refuse(l, c, way));
-  bool few =
-      c->beside && flc_setting_of(FLC_BESIDE) && flc_setting_of(FLC_RESERVE);
-  if (few && !l->few)
-    TRY(meet(l, c->note, join_few));
   TRY(make_room(l));
   TRY(follow_last(l, c->stream));
   deed *d = &l->queue[l->last % QUEUED];
@@ -514,13 +396,11 @@ static fl_status queue_call(link_nccl *l, const fl_comm_call *c) {
   d->stream = c->stream;
   d->since = 0;
   d->own = way != FL_COMM_NCCL;
-  d->few = few;
   if (way == FL_COMM_NCCL) {
-    ncclComm_t comm = d->few ? l->few : l->comm;
     FLC_TRY(v, flc_cu->EventRecord(d->start, s), "before a collective");
-    ncclResult_t e = queue(l, comm, c, s);
+    ncclResult_t e = queue(l, c, s);
     if (e != ncclSuccess)
-      TRY(settle(l, comm, e, c->note, "a collective"));
+      TRY(settle(l, e, c->note, "a collective"));
   } else {
     d->mark = flc_peers_next(l->peers);
     TRY(flc_peers_run(l->peers, c, way));
@@ -567,10 +447,87 @@ static fl_status ticket(fl_comm *c, unsigned char *out) {
   return FL_OK;
 }
 
+/* Until all of the stream has run. */
+static fl_status drain(link_nccl *l, CUstream s, const fl_comm_note *n) {
+  fl_board *b = l->engine->o.board;
+  const struct timespec nap = {.tv_nsec = 100000};
+  double start = now(), next = start + SLICE;
+  CUresult e;
+  while ((e = flc_cu->StreamQuery(s)) == CUDA_ERROR_NOT_READY) {
+    nanosleep(&nap, NULL);
+    if (now() < next)
+      continue;
+    next += SLICE;
+    TRY(b->look(b, n, now() - start));
+  }
+  return e ? flc_failed(l->device, e, "joining a group") : FL_OK;
+}
+
+/* Every rank's `bytes` at `all`, its own among them, through the device. */
+static fl_status swap(link_nccl *l, CUstream s, const fl_comm_note *n,
+                      CUdeviceptr room, unsigned char *all, size_t bytes) {
+  flc_device *v = l->device;
+  size_t mine = (size_t)l->base.rank * bytes;
+  FLC_TRY(v, flc_cu->MemcpyHtoDAsync(room + mine, all + mine, bytes, s),
+          "joining a group");
+  ncclResult_t e = lib.table.ncclAllGather((void *)(uintptr_t)(room + mine),
+                                           (void *)(uintptr_t)room, bytes,
+                                           ncclInt8, l->comm, s);
+  TRY(settle(l, e, n, "joining a group"));
+  TRY(drain(l, s, n));
+  FLC_TRY(v,
+          flc_cu->MemcpyDtoHAsync(all, room, bytes * (size_t)l->base.size, s),
+          "joining a group");
+  return drain(l, s, n);
+}
+
+/* Maps the memory of the others, if all ranks can. */
+static fl_status join_peers(link_nccl *l, CUstream s, const fl_comm_note *n,
+                            CUdeviceptr room, unsigned char *cards) {
+  const fl_comm_options *o = &l->engine->o;
+  int size = l->base.size, rank = l->base.rank;
+  double most = o->timeout > o->first ? o->timeout : o->first;
+  unsigned char yes[FL_COMM_RANKS] = {0};
+  l->peers = flc_peers_new(l->device, rank, size, most > 0 ? 2 * most : 1e9,
+                           cards + (size_t)rank * FLC_CARD);
+  fl_status s1 = swap(l, s, n, room, cards, FLC_CARD);
+  yes[rank] = s1 == FL_OK && l->peers && flc_peers_join(l->peers, cards);
+  TRY(s1);
+  TRY(swap(l, s, n, room, yes, 1));
+  if (memchr(yes, 0, (size_t)size)) {
+    flc_peers_free(l->peers);
+    l->peers = NULL;
+  }
+  return FL_OK;
+}
+
+static fl_status meet_peers(link_nccl *l, const fl_comm_note *n) {
+  size_t bytes = FLC_CARD * (size_t)l->base.size;
+  unsigned char *cards = calloc(1, bytes);
+  CUdeviceptr room = 0;
+  CUstream s = NULL;
+  fl_status status = FL_OK;
+  if (!cards)
+    return fli_fail(FL_ENOMEM, "out of memory: a group of ranks");
+  CUresult e = flc_cu->MemAlloc(&room, bytes);
+  if (!e)
+    e = flc_cu->StreamCreate(&s, CU_STREAM_NON_BLOCKING);
+  status = e ? flc_failed(l->device, e, "memory of a group")
+             : join_peers(l, s, n, room, cards);
+  if (s)
+    flc_cu->StreamDestroy(s);
+  if (room)
+    flc_cu->MemFree(room);
+  free(cards);
+  return status;
+}
+
 static fl_status join(link_nccl *l, const unsigned char *ticket) {
+  const int any = INT_MIN;
   flc_device *v = l->device;
   fl_board *b = l->engine->o.board;
-  ncclConfig_t config = config_of(0);
+  ncclConfig_t config = {sizeof config, 0xcafebeef, OLDEST, 0,  any,
+                         any,           any,        NULL,   any};
   fl_comm_note n = {.link = &l->base,
                     .group = l->base.group,
                     .kind = FL_COMM_BARRIER,
@@ -591,9 +548,9 @@ static fl_status join(link_nccl *l, const unsigned char *ticket) {
   b->begin(b, &n);
   ncclResult_t e = lib.table.ncclCommInitRankConfig(&l->comm, l->base.size, id,
                                                     l->base.rank, &config);
-  fl_status s = settle(l, l->comm, e, &n, "joining a group");
+  fl_status s = settle(l, e, &n, "joining a group");
   if (s == FL_OK)
-    s = meet(l, &n, join_peers);
+    s = meet_peers(l, &n);
   b->end(b, &n);
   return s;
 }
@@ -613,7 +570,7 @@ static bool met(link_nccl *l) {
     return false;
   CUresult e = l->last ? flc_cu->StreamWaitEvent(s, d->end, 0) : CUDA_SUCCESS;
   if (e == CUDA_SUCCESS &&
-      settle(l, l->comm,
+      settle(l,
              lib.table.ncclAllReduce(token, token, 1, ncclInt32, ncclMax,
                                      l->comm, s),
              &n, "leaving a group") == FL_OK)
@@ -639,14 +596,10 @@ static void unlink_group(fl_comm *c, fl_comm_link *link) {
     }
   pthread_mutex_unlock(&m->lock);
   if (flc_enter(l->device, &before) == FL_OK) {
-    bool whole = l->comm && met(l);
-    for (int k = 0; k < 2; k++) {
-      ncclComm_t comm = k ? l->comm : l->few;
-      if (comm && whole)
-        lib.table.ncclCommDestroy(comm);
-      else if (comm)
-        lib.table.ncclCommAbort(comm);
-    }
+    if (l->comm && met(l))
+      lib.table.ncclCommDestroy(l->comm);
+    else if (l->comm)
+      lib.table.ncclCommAbort(l->comm);
     flc_peers_stop(l->peers);
     flc_peers_free(l->peers);
     for (int k = 0; k < QUEUED; k++) {

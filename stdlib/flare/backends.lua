@@ -35,7 +35,7 @@ end
 local function current()
   local now = {}
   for name, number in assert(core.backend_query("cuda", "settings")):gmatch "(%w+) (%d+)" do
-    for value, n in pairs(settings[name] or {}) do
+    for value, n in pairs(settings[name]) do
       if n == tonumber(number) then now[name] = value end
     end
   end

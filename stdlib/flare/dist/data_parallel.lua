@@ -88,9 +88,6 @@ end
 local function depart(dp)
   while dp.buckets[dp.next] and dp.buckets[dp.next].missing == 0 do
     local bucket = dp.buckets[dp.next]
-    if dp.next == 1 or dp.next == #dp.buckets then -- nothing is beside the last one
-      dp.group:leave_room(bucket.flat.device, dp.next < #dp.buckets)
-    end
     dp.works[dp.next] = dp.group:all_reduce_(bucket.flat, {reduce = "mean", async = true})
     dp.next = dp.next + 1
   end

@@ -56,14 +56,6 @@ function Work:done()
   return not self.seq or comm.done(self.group, self.device, self.lane, self.seq)
 end
 
---- Whether asynchronous calls are beside products on the device from now on: then both leave
--- multiprocessors to the other.
-function Group:leave_room(device, yes)
-  if self.size > 1 and device:find "^cuda" then
-    core.backend_control("cuda", "reserve", yes and 1 or 0)
-  end
-end
-
 -- Asynchronous calls of a device go to a stream of the group's own.
 local function stream_of(self, device)
   local stream = self.streams[device]
@@ -100,6 +92,7 @@ local function call(self, f, x, o, device)
     if self.size > 1 then work.lane, work.seq = comm.last(self.id, device) end
     return work
   end
+  o.async = nil
   local g = x and f or function(_, given) return f(given) end
   local stream, work = stream_of(self, device), Work()
   stream:wait(core.current_stream(device))

@@ -78,7 +78,6 @@ function ZeRO:init(model, make, o)
   ready.add(self.listener)
   local parts = {}
   for k, shard in ipairs(self.shards) do parts[k] = shard.part end
-  self.device = parts[1].device
   self.optimizer = make(parts)
   self:zero_grad()
 end
@@ -96,9 +95,6 @@ end
 local function depart(self)
   local shard = self.whole[self.next]
   while shard and self.missing[self.next] == 0 do
-    if self.stage < 3 and self.next == #self.whole then -- nothing is beside it
-      self.group:leave_room(self.device, false)
-    end
     self.works[self.next] = self.group:reduce_scatter(shard.grads, {reduce = "mean", async = true})
     shard.grads, shard.filled = nil, nil
     self.next = self.next + 1
@@ -129,7 +125,6 @@ end
 
 function ZeRO:_finish()
   local _ <close> = core.no_grad()
-  self.group:leave_room(self.device, false)
   if self.stage == 3 then require "flare.dist.zero3".finish(self, add_grad) end
   if not self.seen then return end
   for s, shard in ipairs(self.whole) do -- parameters without a gradient count as zeros
@@ -152,7 +147,6 @@ function ZeRO:_finish()
 end
 
 function ZeRO:forward(...)
-  self.group:leave_room(self.device, core.grad_enabled())
   if self.stage == 3 then return require "flare.dist.zero3".forward(self, ...) end
   return self.model(...)
 end
@@ -185,11 +179,10 @@ end
 function ZeRO:_spread()
   local _ <close> = core.no_grad()
   if self.stage == 3 then require "flare.dist.zero3".forget(self) end
-  self.group:leave_room(self.device, true)
   for s = #self.whole, 1, -1 do -- as forward needs them, which begins meanwhile
     local shard = self.whole[s]
     self.group:aside(shard.device, {shard.part, table.unpack(shard.params)}, function()
-      local flat = self.group:all_gather(shard.part:detach(), {async = true}):wait()
+      local flat = shard:gather(shard.part:detach())
       for k, p in ipairs(shard.params) do p:copy_(shard:view(flat, k)) end
       flat:close()
     end)
