@@ -105,7 +105,8 @@ typedef struct fl_comm_call {
   size_t count;
   const void *in; /* contiguous; may be `out` where both have one block */
   void *out;
-  bool async; /* never on a stream: there everything is */
+  bool async;  /* never on a stream: there everything is */
+  bool beside; /* asked for to be async: other work goes on meanwhile */
   int device;
   fl_stream *stream;
 } fl_comm_call;
@@ -115,7 +116,7 @@ typedef struct fl_comm_options {
   size_t struct_size;
   const char *key; /* the job's secret, in hex; the same on all ranks */
   int rank, size;
-  int here; /* the number among the ranks of this host */
+  int here;              /* the number among the ranks of this host */
   double timeout, first; /* seconds; for the first call of a group */
   bool check; /* compare the lines of the script, too, and all engines' calls */
   bool (*interrupted)(void *context); /* this thread only; may be NULL */
@@ -192,6 +193,7 @@ static inline void fl_comm_read(const fl_launch *l, fl_comm_call *c) {
   c->note = n;
   c->kind = n->kind;
   c->async = n->async;
+  c->beside = n->kind != FL_COMM_BARRIER && v[1].i != 0;
   c->reduce = FL_COMM_SUM;
   c->way = FL_COMM_AUTO;
   c->peer = -1;

@@ -94,6 +94,7 @@ typedef struct link_nccl {
   ncclComm_t comm;
   flc_peers *peers;     /* NULL: memory cannot be shared */
   CUdeviceptr token;    /* what a barrier adds up */
+  CUstream ahead;       /* whose blocks are placed before others, or NULL */
   pthread_mutex_t lock; /* of everything below, and of calls of `comm` */
   deed queue[QUEUED];
   uint64_t first, last; /* deeds first..last - 1 are on their way */
@@ -390,7 +391,7 @@ static fl_status queue_call(link_nccl *l, const fl_comm_call *c) {
   TRY(follow_last(l, c->stream));
   deed *d = &l->queue[l->last % QUEUED];
   flc_device *v = l->device;
-  CUstream s = c->stream->handle;
+  CUstream s = c->stream->handle, at = s;
   l->backend = c->stream->backend;
   d->note = c->note;
   d->stream = c->stream;
@@ -398,14 +399,22 @@ static fl_status queue_call(link_nccl *l, const fl_comm_call *c) {
   d->own = way != FL_COMM_NCCL;
   if (way == FL_COMM_NCCL) {
     FLC_TRY(v, flc_cu->EventRecord(d->start, s), "before a collective");
-    ncclResult_t e = queue(l, c, s);
+    if (c->beside) { /* some blocks alone would wait for the others, and keep
+                        multiprocessors from what they are beside */
+      at = l->ahead;
+      FLC_TRY(v, flc_cu->StreamWaitEvent(at, d->start, 0),
+              "before a collective");
+    }
+    ncclResult_t e = queue(l, c, at);
     if (e != ncclSuccess)
       TRY(settle(l, e, c->note, "a collective"));
   } else {
     d->mark = flc_peers_next(l->peers);
     TRY(flc_peers_run(l->peers, c, way));
   }
-  FLC_TRY(v, flc_cu->EventRecord(d->end, s), "after a collective");
+  FLC_TRY(v, flc_cu->EventRecord(d->end, at), "after a collective");
+  if (at != s)
+    FLC_TRY(v, flc_cu->StreamWaitEvent(s, d->end, 0), "after a collective");
   l->last++;
   return FL_OK;
 }
@@ -524,6 +533,7 @@ static fl_status meet_peers(link_nccl *l, const fl_comm_note *n) {
 
 static fl_status join(link_nccl *l, const unsigned char *ticket) {
   const int any = INT_MIN;
+  int first = 0;
   flc_device *v = l->device;
   fl_board *b = l->engine->o.board;
   ncclConfig_t config = {sizeof config, 0xcafebeef, OLDEST, 0,  any,
@@ -545,6 +555,12 @@ static fl_status join(link_nccl *l, const unsigned char *ticket) {
             "events of a group");
   }
   FLC_TRY(v, flc_cu->MemAlloc(&l->token, sizeof(int)), "memory of a group");
+  FLC_TRY(v, flc_cu->CtxGetStreamPriorityRange(NULL, &first),
+          "a stream of a group");
+  FLC_TRY(v,
+          flc_cu->StreamCreateWithPriority(&l->ahead, CU_STREAM_NON_BLOCKING,
+                                           first),
+          "a stream of a group");
   b->begin(b, &n);
   ncclResult_t e = lib.table.ncclCommInitRankConfig(&l->comm, l->base.size, id,
                                                     l->base.rank, &config);
@@ -608,6 +624,8 @@ static void unlink_group(fl_comm *c, fl_comm_link *link) {
       if (l->queue[k].end)
         flc_cu->EventDestroy(l->queue[k].end);
     }
+    if (l->ahead)
+      flc_cu->StreamDestroy(l->ahead);
     if (l->token)
       flc_cu->MemFree(l->token);
     flc_leave(l->device, before);
