@@ -135,6 +135,35 @@ describe("ZeRO", function()
     end)
   end
 
+  it("sends gradients as they come, from the second backward on", function()
+    for stage = 1, 2 do
+      good(2, ([[
+        local model = make()
+        model[6] = nn.Linear(3, 6) -- its weight is used first as well: complete at the end
+        model[6].weight = model[6].weight:detach():to("f64"):requires_grad_(true)
+        model:to "f64"
+        function model:forward(input)
+          local h = nn.functional.linear(input, self[6].weight:transpose(1, 2))
+          h = nn.functional.linear(h, self[6].weight)
+          for k = 1, 5 do h = self[k](h) end
+          return h
+        end
+        local zero = dist.ZeRO(model, adam, {stage = %d, bucket_mb = 0.0001})
+        local before, plain, ready = {}, dist.world.reduce_scatter, 0
+        local heard = zero.listener.ready
+        zero.listener.ready = function(...) ready = ready + 1 heard(...) end
+        dist.world.reduce_scatter = function(...)
+          before[#before + 1] = ready
+          return plain(...)
+        end
+        train(zero, zero, a, b, 1)
+        before, ready = {}, 0
+        train(zero, zero, a, b, 1)
+        assert(before[1] == 1 and before[2] < ready, table.concat(before, " "))
+      ]]):format(stage))
+    end
+  end)
+
   it("is in autocast where one process is", function()
     for stage = 1, 3 do
       good(2, ([[

@@ -17,7 +17,7 @@ function Bucket:init(params)
 end
 
 function Bucket:clear()
-  self.filled, self.missing = {}, #self.params
+  self.grads, self.missing = {}, #self.params
 end
 
 --- The k-th parameter's part, in its shape.
@@ -26,19 +26,32 @@ function Bucket:part(k)
   return self.flat:narrow(1, self.from[k], p:numel()):view(p.shape)
 end
 
---- Takes the gradient of the k-th parameter, nil: zeros. @return whether all are here
+--- Takes the gradient of the k-th parameter, false: zeros.
 function Bucket:take(k, grad)
-  local part = self:part(k)
-  if not grad then part:zero_()
-  elseif not (grad:shares(self.flat)) then part:copy_(grad) end
-  if not self.filled[k] then self.missing = self.missing - 1 end
-  self.filled[k] = true
-  return self.missing == 0
+  if self.grads[k] == nil then self.missing = self.missing - 1 end
+  self.grads[k] = grad
+end
+
+--- Puts what was taken into the flat tensor.
+function Bucket:pack()
+  for k, grad in pairs(self.grads) do
+    local part = self:part(k)
+    if not grad then part:zero_()
+    elseif not grad:shares(self.flat) then part:copy_(grad) end
+  end
 end
 
 --- Makes the parts the gradients of their parameters.
 function Bucket:give()
   for k, p in ipairs(self.params) do p.grad = self:part(k) end
+end
+
+--- How much goes at a time: `mb`, or 25 MB and at least a 64th of all, since a call that takes the
+-- place of others' work should be worth it.
+function Bucket.bytes(params, mb)
+  local all = 0
+  for _, p in ipairs(params) do all = all + p:nbytes() end
+  return mb and math.floor(mb * 2 ^ 20) or math.max(25 << 20, all // 64)
 end
 
 --- Buckets of up to so many bytes, the first one small: it is to leave early.

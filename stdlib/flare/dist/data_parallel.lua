@@ -42,7 +42,7 @@ end
 -- Buckets with the parameters in the order of `list`.
 local function arrange(self, list)
   local dp = rawget(self, "_dp")
-  dp.buckets = Bucket.divide(list, math.floor(dp.options.bucket_mb * 2 ^ 20))
+  dp.buckets = Bucket.divide(list, Bucket.bytes(list, dp.options.bucket_mb))
   dp.place = {}
   for b, bucket in ipairs(dp.buckets) do
     for k, p in ipairs(bucket.params) do dp.place[p.id] = {b, k} end
@@ -50,15 +50,15 @@ local function arrange(self, list)
   dp.works, dp.next, dp.order, dp.seen = {}, 1, {}, 0
 end
 
---- Options: group; bucket_mb, how much goes at a time (25); broadcast_buffers, rank 0's before
--- every forward in training (true); find_unused, parameters without a gradient get zeros (false:
--- they are an error that names them).
+--- Options: group; bucket_mb, how much goes at a time (25, of large models a 64th);
+-- broadcast_buffers, rank 0's before every forward in training (true); find_unused, parameters
+-- without a gradient get zeros (false: they are an error that names them).
 function DataParallel:init(model, o)
   if type(model) ~= "table" or not model.__module then
     fail("DataParallel: a model is expected, got %s", type(model))
   end
   dist.rank()
-  o = options.check("DataParallel", o, {group = dist.world, bucket_mb = 25,
+  o = options.check("DataParallel", o, {group = dist.world, bucket_mb = options.none,
     broadcast_buffers = true, find_unused = false})
   local dp = {model = model, options = o, group = o.group, sync = true, names = {}}
   rawset(self, "_dp", dp)
@@ -88,7 +88,10 @@ end
 local function depart(dp)
   while dp.buckets[dp.next] and dp.buckets[dp.next].missing == 0 do
     local bucket = dp.buckets[dp.next]
-    dp.works[dp.next] = dp.group:all_reduce_(bucket.flat, {reduce = "mean", async = true})
+    dp.works[dp.next] = dp.group:later(bucket.flat.device, function()
+      bucket:pack()
+      return dp.group:all_reduce_(bucket.flat, {reduce = "mean", async = true})
+    end)
     dp.next = dp.next + 1
   end
 end
@@ -114,9 +117,9 @@ local function unused(dp)
   local names = {}
   for _, bucket in ipairs(dp.buckets) do
     for k, p in ipairs(bucket.params) do
-      if not bucket.filled[k] then
+      if bucket.grads[k] == nil then
         names[#names + 1] = dp.names[p.id]
-        if dp.options.find_unused then bucket:take(k, nil) end
+        if dp.options.find_unused then bucket:take(k, false) end
       end
     end
   end
@@ -168,6 +171,7 @@ function DataParallel:_settle()
     bucket:take(place[2], grads[k])
   end
   for _, bucket in ipairs(dp.buckets) do
+    bucket:pack()
     bucket:give()
     bucket:clear()
   end

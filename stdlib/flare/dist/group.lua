@@ -63,15 +63,24 @@ local function stream_of(self, device)
     stream = core.stream(device)
     self.streams[device] = stream
   end
+  stream:wait(core.current_stream(device))
   return stream
 end
 
---- Runs f(...), which writes the tensors of the list, all of the device, aside: behind what the
--- current stream has got, on the group's own. Other streams wait when they use one of them.
-function Group:aside(device, tensors, f, ...)
+--- f() makes an asynchronous call, and what it needs, of tensors of the device; all of it goes to
+-- the group's stream behind what the current one has got. @return its handle
+function Group:later(device, f)
+  if self.size == 1 or device == "cpu" then return f() end
+  local stream, work = stream_of(self, device), Work()
+  work.result = stream:run(function() return f():wait() end)
+  work.event, work.device = stream:record(), device
+  return work
+end
+
+--- The same where f writes the tensors of the list: who uses one of them waits by itself.
+function Group:aside(device, tensors, f)
   local stream = stream_of(self, device)
-  stream:wait(core.current_stream(device))
-  stream:run(f, ...)
+  stream:run(f)
   stream:promise(tensors)
 end
 
@@ -92,11 +101,9 @@ local function call(self, f, x, o, device)
     if self.size > 1 then work.lane, work.seq = comm.last(self.id, device) end
     return work
   end
-  o.async = nil
-  local g = x and f or function(_, given) return f(given) end
   local stream, work = stream_of(self, device), Work()
-  stream:wait(core.current_stream(device))
-  work.result, work.event, work.device = stream:run(g, x, o), stream:record(), device
+  work.result = x and stream:run(f, x, o) or stream:run(f, o)
+  work.event, work.device = stream:record(), device
   return work
 end
 

@@ -23,7 +23,9 @@ end
 
 --- Tensors one after the other; zeros where there is none, and up to a whole number of parts.
 function Shard:flatten(list)
-  local flat = self:room()
+  local all = self.length * self.group.size
+  local flat = core.empty({all}, {dtype = self.dtype, device = self.device})
+  if all > self.numel then flat:narrow(1, self.numel + 1, all - self.numel):zero_() end
   for k in ipairs(self.shapes) do
     local place = self:view(flat, k)
     if list[k] then place:copy_(list[k]) else place:zero_() end
@@ -31,12 +33,12 @@ function Shard:flatten(list)
   return flat
 end
 
---- A flat tensor whose parameters' places are not written yet.
-function Shard:room()
-  local all = self.length * self.group.size
-  local flat = core.empty({all}, {dtype = self.dtype, device = self.device})
-  if all > self.numel then flat:narrow(1, self.numel + 1, all - self.numel):zero_() end
-  return flat
+--- Sends gradients; those of all ranks have their mean in the part of each.
+-- @return a handle of this rank's
+function Shard:reduce(grads)
+  return self.group:later(self.device, function()
+    return self.group:reduce_scatter(self:flatten(grads), {reduce = "mean", async = true})
+  end)
 end
 
 --- This rank's part of a flat tensor.

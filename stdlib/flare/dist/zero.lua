@@ -13,6 +13,7 @@ local dist = require "flare.dist"
 local fail = require "flare.fail"
 local options = require "flare.options"
 local ready = require "flare.dist.ready"
+local Bucket = require "flare.dist.bucket"
 local Shard = require "flare.dist.shard"
 local clip = require "flare.optim.clip"
 
@@ -46,23 +47,24 @@ local function learning(module)
 end
 
 --- @param make a function from a list of parameters to an optimizer
--- Options: stage (1); bucket_mb (25); group; and for stage 3 units, the modules whose parameters
--- come and go together (the model's children; what is in none of them is treated as in stage 2),
--- and recompute: backward gathers a unit's parameters and computes it again (true), or the tape
--- keeps what it needs of them (false: faster, with more memory).
+-- Options: stage (1); group; bucket_mb, how much goes at a time (25, of large models a 64th); and
+-- for stage 3 units, the modules whose parameters come and go together (the model's children; what
+-- is in none of them is treated as in stage 2), and recompute: backward gathers a unit's parameters
+-- and computes it again (true), or the tape keeps what it needs of them (false: faster, with more
+-- memory).
 function ZeRO:init(model, make, o)
   if type(model) ~= "table" or not model.__module then
     fail("ZeRO: a model is expected, got %s", type(model))
   end
   dist.rank()
-  o = options.check("ZeRO", o, {stage = 1, bucket_mb = 25, group = dist.world,
+  o = options.check("ZeRO", o, {stage = 1, bucket_mb = options.none, group = dist.world,
     units = options.none, recompute = true})
   if o.stage ~= 1 and o.stage ~= 2 and o.stage ~= 3 then
     fail("ZeRO: stage must be 1, 2 or 3, got %s", tostring(o.stage))
   end
   self.model, self.group, self.stage = model, o.group, o.stage
   self.recompute = o.recompute
-  self.bytes = math.floor(o.bucket_mb * 2 ^ 20)
+  self.bytes = Bucket.bytes(model:parameters(), o.bucket_mb)
   if self.group.size > 1 then
     local _ <close> = core.no_grad()
     for _, list in ipairs {model:parameters(), model:buffers()} do
@@ -89,17 +91,31 @@ function ZeRO:_keep(named)
     self.shards[#self.shards + 1] = shard
     for k, p in ipairs(shard.params) do self.place[p.id] = {s, k} end
   end
-  self.next, self.missing, self.works = 1, {}, {}
+  self.going = {} -- of their going; that of the first backward from then on
+  for s in ipairs(self.whole) do self.going[s] = s end
+  self.next, self.missing, self.works, self.came = 1, {}, {}, {}
 end
 
 local function depart(self)
-  local shard = self.whole[self.next]
-  while shard and self.missing[self.next] == 0 do
-    self.works[self.next] = self.group:reduce_scatter(shard.grads, {reduce = "mean", async = true})
-    shard.grads, shard.filled = nil, nil
+  local s = self.going[self.next]
+  while s and self.missing[s] == 0 do
+    local shard = self.whole[s]
+    self.works[s] = shard:reduce(shard.grads)
+    shard.grads = nil
     self.next = self.next + 1
-    shard = self.whole[self.next]
+    s = self.going[self.next]
   end
+end
+
+-- After the first backward: rank 0's order, then what has not come.
+local function settle(self)
+  local came, seen = self.came, {}
+  for _, s in ipairs(came) do seen[s] = true end
+  for s in ipairs(self.whole) do
+    if not seen[s] then came[#came + 1] = s end
+  end
+  self.going = self.group:broadcast(core.tensor(came, {dtype = "i64"})):tolist()
+  self.came = nil
 end
 
 function ZeRO:_ready(leaf)
@@ -108,13 +124,13 @@ function ZeRO:_ready(leaf)
   local _ <close> = core.no_grad()
   local shard = self.whole[place[1]]
   if not shard.grads then
-    shard.grads, shard.filled = shard:room(), {}
+    shard.grads = {}
     self.missing[place[1]] = #shard.params
   end
-  shard:view(shard.grads, place[2]):copy_(leaf.grad)
-  shard.filled[place[2]] = true
+  shard.grads[place[2]] = leaf.grad
   if self.stage > 1 then leaf.grad = nil end
   self.missing[place[1]] = self.missing[place[1]] - 1
+  if self.came and self.missing[place[1]] == 0 then self.came[#self.came + 1] = place[1] end
   self.seen = true
   depart(self)
 end
@@ -127,16 +143,13 @@ function ZeRO:_finish()
   local _ <close> = core.no_grad()
   if self.stage == 3 then require "flare.dist.zero3".finish(self, add_grad) end
   if not self.seen then return end
-  for s, shard in ipairs(self.whole) do -- parameters without a gradient count as zeros
-    if s >= self.next then
-      shard.grads, shard.filled = shard.grads or shard:room(), shard.filled or {}
-      for k in ipairs(shard.params) do
-        if not shard.filled[k] then shard:view(shard.grads, k):zero_() end
-      end
-      self.missing[s] = 0
-    end
+  for at = self.next, #self.going do -- parameters without a gradient count as zeros
+    local s = self.going[at]
+    self.whole[s].grads = self.whole[s].grads or {}
+    self.missing[s] = 0
   end
   depart(self)
+  if self.came then settle(self) end
   for s, shard in ipairs(self.whole) do
     add_grad(shard.part, self.works[s]:wait())
     if self.stage == 1 then -- what it has is in the part; the next pass starts from nothing
@@ -179,10 +192,10 @@ end
 function ZeRO:_spread()
   local _ <close> = core.no_grad()
   if self.stage == 3 then require "flare.dist.zero3".forget(self) end
-  for s = #self.whole, 1, -1 do -- as forward needs them, which begins meanwhile
-    local shard = self.whole[s]
+  for at = #self.going, 1, -1 do -- as forward needs them, which begins meanwhile
+    local shard = self.whole[self.going[at]]
     self.group:aside(shard.device, {shard.part, table.unpack(shard.params)}, function()
-      local flat = shard:gather(shard.part:detach())
+      local flat = self.group:all_gather(shard.part:detach(), {async = true}):wait()
       for k, p in ipairs(shard.params) do p:copy_(shard:view(flat, k)) end
       flat:close()
     end)

@@ -44,8 +44,7 @@ local function arrived(zero, shard, work)
       return table.unpack(list)
     end,
     backward = function(_, ...)
-      zero.late[#zero.late + 1] = {shard.part,
-        shard.group:reduce_scatter(shard:flatten{...}, {reduce = "mean", async = true})}
+      zero.late[#zero.late + 1] = {shard.part, shard:reduce{...}}
       return nil
     end,
   }
