@@ -123,6 +123,56 @@ function M.combinations(x, r, opts)
   return x:index_select(1, at):reshape(count, r)
 end
 
+--- The positions in a tensor of that shape of positions counted as if it were flat: a tensor for
+-- each dim.
+function M.unravel_index(index, shape)
+  local left, list = need("unravel_index", index, "index") - 1, {}
+  for d = #shape, 1, -1 do
+    list[d] = left % shape[d] + 1
+    left = left // shape[d]
+  end
+  return table.unpack(list)
+end
+
+--- The opposite of unravel_index: from a list with positions along each dim.
+function M.ravel_multi_index(list, shape)
+  if #list ~= #shape then
+    fail("ravel_multi_index: %d tensors of positions for %d dims", #list, #shape)
+  end
+  local place
+  for d, at in ipairs(list) do
+    place = place and place * shape[d] + at - 1 or need("ravel_multi_index", at, "a position") - 1
+  end
+  return place + 1
+end
+
+-- --- x with a part replaced ---
+
+--- x with src at a position along dim.
+function M.select_scatter(x, src, dim, index)
+  local y = need("select_scatter", x, "x"):clone()
+  y:select(dim, index):copy_(src)
+  return y
+end
+
+--- x with src in a range along dim.
+-- @param range {first, last} or {first, last, step}, as between brackets
+function M.slice_scatter(x, src, dim, range)
+  local y, place = need("slice_scatter", x, "x"):clone(), {}
+  for d = 1, dim_of("slice_scatter", x, dim) do place[d] = {} end
+  place[#place] = range
+  y[place] = src
+  return y
+end
+
+--- x with src on a diagonal.
+-- @param opts {offset = 0, dim1 = 1, dim2 = 2}
+function M.diagonal_scatter(x, src, opts)
+  local y = need("diagonal_scatter", x, "x"):clone()
+  y:diagonal(opts or {}):copy_(src)
+  return y
+end
+
 -- --- curves ---
 
 --- Slopes along a dim: between both neighbours, at the ends towards the only one.
@@ -201,6 +251,25 @@ function M.convolve(a, v, mode)
 end
 
 -- --- products and equations ---
+
+--- Inner products along a dim, the last one if left out; a is conjugated.
+function M.vecdot(a, b, dim)
+  local x = need("vecdot", a, "a")
+  return ((x.dtype:find "^c" and x:conj() or x) * need("vecdot", b, "b")):sum(dim or -1)
+end
+
+--- How many times an error may grow in equations of this matrix: the product of the norms of it
+-- and of its inverse.
+-- @param ord as of matrix_norm, "2" if left out
+function M.cond(x, ord)
+  ord = ord and tostring(ord) or "2"
+  if ord ~= "2" and ord ~= "-2" then
+    return need("cond", x, "x"):matrix_norm(ord) * x:inv():matrix_norm(ord)
+  end
+  local s = need("cond", x, "x"):svdvals()
+  local large, small = s:select(-1, 1), s:select(-1, -1)
+  return ord == "2" and large / small or small / large
+end
 
 -- The cheapest way to bracket a chain (Cormen et al., Introduction to Algorithms, 15.2).
 local function brackets(sizes)

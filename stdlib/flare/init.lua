@@ -40,14 +40,23 @@ local functions = {
 for name in ("block_diag fliplr flipud rot90 take_along_dim"):gmatch "%S+" do
   functions[name] = "flare.stacks"
 end
-for name in ("cartesian_prod combinations convolve dsplit equal gradient hsplit interp multi_dot "
-    .. "polyval tensor_split tensorinv tensorsolve tril_indices triu_indices vsplit"
+for name in ("cartesian_prod combinations cond convolve diagonal_scatter dsplit equal gradient "
+    .. "hsplit interp multi_dot polyval ravel_multi_index select_scatter slice_scatter "
+    .. "tensor_split tensorinv tensorsolve tril_indices triu_indices unravel_index vecdot vsplit"
     ):gmatch "%S+" do
   functions[name] = "flare.arrays"
 end
+for name in ("histogramdd intersect1d nanmax nanmin nanstd nanvar pairwise_distance pdist polyfit "
+    .. "setdiff1d union1d unwrap"):gmatch "%S+" do
+  functions[name] = "flare.statistics"
+end
 local methods = {
   dsplit = "flare.arrays", equal = "flare.arrays", hsplit = "flare.arrays",
-  tensor_split = "flare.arrays", vsplit = "flare.arrays",
+  tensor_split = "flare.arrays", vsplit = "flare.arrays", cond = "flare.arrays",
+  diagonal_scatter = "flare.arrays", select_scatter = "flare.arrays",
+  slice_scatter = "flare.arrays", vecdot = "flare.arrays",
+  nanmax = "flare.statistics", nanmin = "flare.statistics", nanstd = "flare.statistics",
+  nanvar = "flare.statistics",
   fliplr = "flare.stacks", flipud = "flare.stacks", rot90 = "flare.stacks",
   take_along_dim = "flare.stacks",
   rearrange = "flare.rearrange", reduce = "flare.rearrange", tensordot = "flare.einsum",

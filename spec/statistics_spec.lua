@@ -1,0 +1,138 @@
+-- Sets, places, histograms of several variables, what passes over NaN, distances and curves:
+-- values are NumPy's and PyTorch's.
+local flare = require "flare"
+
+local nan = 0 / 0
+
+local function f64(list) return flare.tensor(list, {dtype = "f64"}) end
+local function i64(list) return flare.tensor(list, {dtype = "i64"}) end
+
+local function close(got, want)
+  want = flare.is_tensor(want) and want or f64(want)
+  assert.equal(tostring(want.shape), tostring(got.shape))
+  assert.is_true(flare.allclose(got:to "f64", want, {atol = 1e-9, equal_nan = true}):item(),
+    tostring(got) .. "\n" .. tostring(want))
+end
+
+local function refused(says, f, ...)
+  local ok, why = pcall(f, ...)
+  assert.is_false(ok)
+  assert.is_truthy(why:find(says, 1, true), why)
+end
+
+describe("sets", function()
+  local a, b = i64{{3, 1}, {2, 3}}, i64{5, 3, 1, 1}
+
+  it("are the distinct elements in order", function()
+    assert.same({1, 2, 3, 5}, flare.union1d(a, b):totable())
+    assert.same({1, 3}, flare.intersect1d(a, b):totable())
+    assert.same({2}, flare.setdiff1d(a, b):totable())
+    assert.same({}, flare.setdiff1d(b, b):totable())
+    refused("union1d: b must be a tensor, got number", flare.union1d, a, 3)
+  end)
+end)
+
+describe("places", function()
+  it("count as if the tensor were flat, and back", function()
+    local flat = i64{1, 6, 7, 24}
+    local i, j, k = flare.unravel_index(flat, {2, 3, 4})
+    assert.same({{1, 1, 1, 2}, {1, 2, 2, 3}, {1, 2, 3, 4}},
+      {i:totable(), j:totable(), k:totable()})
+    assert.is_true(flare.ravel_multi_index({i, j, k}, {2, 3, 4}):equal(flat))
+    refused("1 tensors of positions for 2 dims", flare.ravel_multi_index, {i}, {2, 3})
+  end)
+
+  it("take other elements, with gradients", function()
+    local x = flare.zeros(3, 3)
+    assert.same({{0, 0, 0}, {1, 2, 3}, {0, 0, 0}},
+      x:select_scatter(flare.tensor{1, 2, 3}, 1, 2):totable())
+    assert.same({{0, 4, 7}, {0, 5, 8}, {0, 6, 9}},
+      x:slice_scatter(flare.tensor{{4, 7}, {5, 8}, {6, 9}}, 2, {2, -1}):totable())
+    assert.same({{0, 1, 0}, {0, 0, 2}, {0, 0, 0}},
+      x:diagonal_scatter(flare.tensor{1, 2}, {offset = 1}):totable())
+    assert.same({{0, 0, 0}, {0, 0, 0}, {0, 0, 0}}, x:totable())
+    local src = flare.randn({3}, {dtype = "f64"})
+    assert.is_true(flare.gradcheck(function(y, s)
+      return y:select_scatter(s, 2, 1):diagonal_scatter(s * s):slice_scatter(s, 1, {3, 3})
+    end, {flare.randn({3, 3}, {dtype = "f64"}), src}))
+    refused("there is no dim 3", flare.slice_scatter, x, src, 3, {1, 1})
+  end)
+end)
+
+describe("histogramdd", function()
+  local x = f64{{0, 0}, {1, 2}, {0.5, 1}, {1, 1}, {0.25, 2}}
+
+  it("counts points in cells, whose last edges belong to them", function()
+    local counts, edges = flare.histogramdd(x, {bins = {2, 3}})
+    close(counts, {{1, 0, 1}, {0, 2, 1}})
+    close(edges[1], {0, 0.5, 1})
+    close(edges[2], {0, 2 / 3, 4 / 3, 2})
+    close(flare.histogramdd(x, {bins = 1, range = {{0, 0.5}, {0, 1}}}), {{2}})
+    close(flare.histogramdd(x, {bins = {f64{0, 1}, f64{0, 1.5, 2}}, weight = f64{1, 2, 3, 4, 5}}),
+      {{8, 7}})
+    local density = flare.histogramdd(x, {bins = {2, 2}, density = true})
+    close(density:sum() * 0.5, f64(1))
+    close(flare.histogramdd(f64{{nan}, {1}}, {bins = 1, range = {{0, 2}}}), {1})
+  end)
+
+  it("refuses what has no bins", function()
+    refused("a matrix of floats", flare.histogramdd, f64{1, 2})
+    refused("variable 2: a number of bins or a tensor of edges, got 0", flare.histogramdd, x,
+      {bins = {2, 0}})
+    refused("variable 1: 2 to 1 is no range", flare.histogramdd, x, {range = {{2, 1}, {0, 1}}})
+  end)
+end)
+
+describe("NaN", function()
+  local x = f64{{1, nan, 4}, {nan, nan, nan}, {-2, 3, nan}}
+
+  it("is passed over", function()
+    close(x:nanmax(2), {4, nan, 3})
+    close(x:nanmin{dims = {1}, keepdim = true}, {{-2, 3, 4}})
+    close(x:nanmax(), f64(4))
+    close(x:nanvar{dims = {2}}, {4.5, nan, 12.5})
+    close(x:nanvar{dims = {2}, correction = 0, keepdim = true}, {{2.25}, {nan}, {6.25}})
+    close(flare.nanstd(x), f64(2.6457513110645907))
+    assert.equal(3, i64{1, 3}:nanmax():item())
+  end)
+end)
+
+describe("distances", function()
+  it("are norms of differences", function()
+    local x = f64{{0, 0}, {3, 4}, {6, 8}}
+    close(flare.pdist(x), {5, 10, 5})
+    close(flare.pdist(x, 1), {7, 14, 7})
+    close(flare.pdist(x[{{1, 1}}]), flare.zeros({0}, {dtype = "f64"}))
+    close(flare.pairwise_distance(x, x + 1, {eps = 0, p = 1, keepdim = true}), {{2}, {2}, {2}})
+    close(flare.pairwise_distance(f64{1, 1}, f64{1, 1}), f64(1.4142135623730951e-06))
+    close(flare.vecdot(x, x), {0, 25, 100})
+    close(flare.vecdot(x, x, 1), {45, 80})
+    local z = flare.complex(flare.tensor{1}, flare.tensor{2})
+    assert.same({5.0, 0.0}, {flare.vecdot(z, z):item()})
+    refused("a row for each point", flare.pdist, f64{1})
+  end)
+
+  it("of a matrix to a singular one are its condition", function()
+    local x = f64{{1, 2}, {3, 4}}
+    close(x:cond(), f64(14.933034373659268))
+    close(x:cond(1), f64(21))
+    close(x:cond "fro", f64(15))
+    close(x:cond(-2), f64(1 / 14.933034373659268))
+  end)
+end)
+
+describe("curves", function()
+  it("of least squares go through their points", function()
+    local x = flare.linspace(-1, 2, 7, {dtype = "f64"})
+    close(flare.polyfit(x, x * x * 3 - x + 0.5, 2), {3, -1, 0.5})
+    close(flare.polyfit(f64{0, 1, 2}, f64{0, 1, 1}, 1), {0.5, 1 / 6})
+    close(flare.polyfit(x, flare.stack({x, x * 2}, 2), 1), {{1, 2}, {0, 0}})
+    refused("the degree is at least 0", flare.polyfit, x, x, -1)
+  end)
+
+  it("of angles have no jumps", function()
+    close(flare.unwrap(f64{0, 3, 6, 9 - 2 * math.pi, 12 - 2 * math.pi}), {0, 3, 6, 9, 12})
+    close(flare.unwrap(f64{{0, 1}, {3, 2}}, {dim = 1, period = 4}), {{0, 1}, {-1, 2}})
+    close(flare.unwrap(f64{5}), {5})
+  end)
+end)
