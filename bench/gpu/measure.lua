@@ -33,7 +33,7 @@ function M.seconds(f)
   local start = flare.clock()
   f()
   flare.synchronize()
-  local count = math.max(3, math.min(50, math.floor(0.05 / (flare.clock() - start))))
+  local count = math.max(3, math.min(200, math.floor(0.05 / (flare.clock() - start))))
   for round = 1, 5 do
     start = flare.clock()
     for _ = 1, count do f() end

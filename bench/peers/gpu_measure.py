@@ -17,7 +17,7 @@ def seconds(f):
     if once(f) >= .2: return sorted(once(f) for _ in range(3))[1]
     for _ in range(5): f()
     torch.cuda.synchronize(); start = time.perf_counter(); f(); torch.cuda.synchronize()
-    count = max(3, min(50, int(.05 / (time.perf_counter() - start)))); all = []
+    count = max(3, min(200, int(.05 / (time.perf_counter() - start)))); all = []
     for _ in range(5):
         start = time.perf_counter()
         for _ in range(count): f()
