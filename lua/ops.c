@@ -421,6 +421,13 @@ static void push_info(lua_State *L, const fll_op *b) {
     lua_rawseti(L, -2, k + 1);
   }
   lua_setfield(L, -2, "results");
+  lua_newtable(L);
+  for (size_t i = 0; i < sizeof aliases / sizeof aliases[0]; i++)
+    if (strcmp(aliases[i].row, info->name) == 0) {
+      lua_pushstring(L, aliases[i].name);
+      lua_rawseti(L, -2, (lua_Integer)lua_rawlen(L, -2) + 1);
+    }
+  lua_setfield(L, -2, "aliases");
 }
 
 void fll_op_info(lua_State *L, fl_lua *st, const fl_op *op) {

@@ -38,6 +38,10 @@ describe("flare.help", function()
   it("says what is near, or that nothing is known", function()
     assert.equal("there is no softmx: do you mean softmax?", flare.help "softmx")
     assert.equal("there is no nn.Linaer", flare.help("nn.Linaer"):sub(1, 21))
+    has(flare.help "clip", "clamp(x, min", "other names: clip")
+    has(flare.help(flare.mm), "matmul(a, b)", "other names: mm, bmm, mv, dot")
+    has(flare.help(flare.zeros(1).sum), "sum(x, dims?")
+    has(flare.help(flare.zeros(1).sum_), "sum(x, dims?")
     has(flare.help(print), "nothing is written about this function")
     has(flare.help(3), "nothing is written about this number")
   end)
@@ -75,6 +79,7 @@ describe("the definitions for editors", function()
       if not rows.is_inner(row) and row.name ~= "repeat" then
         has(text, ("flare.%s = function("):format(row.name))
         if row.method then has(text, ("function Tensor:%s("):format(row.name)) end
+        for _, alias in ipairs(row.aliases) do has(text, ("flare.%s = function("):format(alias)) end
       end
     end
     has(text, 'flare["repeat"] = function(', "---@param dim? integer\n---@return flare.tensor")

@@ -73,6 +73,11 @@ void compose_lu(fli_composing *g) {
   fli_env *e = &g->e;
   const fl_meta *x = fli_meta(g->in[0]);
   fl_value both[FL_MAX_OUT];
+  if (x->ndim < 2) {
+    fli_env_fail(e, FL_ESHAPE, "lu: needs matrices, got shape %s",
+                 fli_shape_text(x->ndim, x->shape));
+    return;
+  }
   RUN_ALL(lu_factor, NULL, both, g->in[0]);
   if (e->status)
     return;

@@ -55,11 +55,23 @@ local function describe_part(part, path)
   return source.wrapped(path .. " has: ", table.concat(names, ", "))
 end
 
+-- The row that a function, or a method of tensors, is made of.
+local function row_of(value)
+  local methods, x = core.methods(), core.zeros{}
+  local function is(name) return methods[name] and x[name] == value end
+  for _, row in ipairs(core.ops()) do
+    for _, name in ipairs{row.name, table.unpack(row.aliases)} do
+      if core[name] == value or core.ops[name] == value or is(name) or is(name .. "_") then
+        return row
+      end
+    end
+  end
+end
+
 local function describe_value(value, path)
   if type(value) == "function" then
-    for _, row in ipairs(core.ops()) do
-      if core[row.name] == value or core.ops[row.name] == value then return rows.describe(row) end
-    end
+    local row = row_of(value)
+    if row then return rows.describe(row) end
     local doc = source.of(value)
     if not doc then return nil end
     local owner = path or doc.owner .. (doc.method and ":" or ".") .. doc.name

@@ -177,10 +177,13 @@ function M.text()
   for _, row in ipairs(core.ops()) do
     named[row.name] = true
     if row.inplace then named[row.name .. "_"] = true end
+    for _, alias in ipairs(row.aliases) do named[alias] = true end
     if not rows.is_inner(row) then
-      emit_row(out, row, "flare", row.name)
+      for _, name in ipairs{row.name, table.unpack(row.aliases)} do
+        emit_row(out, row, "flare", name)
+        if row.method then emit_row(out, row, "Tensor", name, row.positional[1]) end
+      end
       if row.method then
-        emit_row(out, row, "Tensor", row.name, row.positional[1])
         if row.inplace then emit_row(out, row, "Tensor", row.name .. "_", row.positional[1]) end
       end
     end

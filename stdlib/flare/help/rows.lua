@@ -23,6 +23,9 @@ end
 function M.find(name)
   for _, row in ipairs(core.ops()) do
     if row.name == name or row.inplace and row.name .. "_" == name then return row end
+    for _, alias in ipairs(row.aliases) do
+      if alias == name then return row end
+    end
   end
 end
 
@@ -213,6 +216,9 @@ function M.describe(row)
     local x = row.positional[1] or "x"
     out[#out + 1] = ("  also: %s:%s(...)%s"):format(x, row.name,
       row.inplace and (", %s:%s_(...) in place"):format(x, row.name) or "")
+  end
+  if row.aliases[1] then
+    out[#out + 1] = source.wrapped("  other names: ", table.concat(row.aliases, ", "))
   end
   local text, gives = M.example(row)
   if text then
