@@ -319,7 +319,7 @@ static void given(env *g) {
 static void strided_back(env *g) {
   fl_attrs a = fli_attrs(&g->e, FLI_OP_as_strided_backward);
   for (int k = 0; k < 3; k++) {
-    int64_t list[FL_MAX_DIMS + 1];
+    int64_t list[FL_MAX_LIST + 1]; /* nobody has looked at it yet */
     int n;
     const int64_t *from = fl_attr_list(g->attrs, k, &n);
     for (int d = 0; d < n; d++)

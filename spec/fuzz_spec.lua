@@ -80,6 +80,7 @@ describe("what was wrong once", function()
     local c = core.zeros(3, {dtype = "c64"})
     refused("does not take c64", "scatter_reduce", c, 1, core.tensor({1}, {dtype = "i64"}), c,
             {reduce = "amax", include_self = false})
+    refused("at most 8 dims, not 10", "as_strided_backward", c, {1, 2, 3, 4, 5, 6, 7, 8, 9}, {}, {})
     refused("comm_scatter: a tensor has at most 8 dims, not 9", "comm_scatter", core.zeros(1),
             {shape = {1, 1, 1, 1, 1, 1, 1, 1, 1}})
   end)
