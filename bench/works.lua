@@ -24,26 +24,11 @@ add("overhead", {
     "(w * v + y):relu():sum()", "(w * v + y).relu().sum()", "w v"},
 })
 
--- --- elementwise, at two sizes ---
-
--- Functions of one or two inputs; PyTorch's name where it is another.
-local functions = {"neg", "abs", "square", "reciprocal", "sqrt", "rsqrt", "exp", "expm1", "log",
-  "log1p", "sin", "cos", "tanh", "sigmoid", "erf", "floor", "round", "relu",
-  "leaky_relu F.leaky_relu", "elu F.elu", "gelu F.gelu", "silu F.silu", "softplus F.softplus",
-  "mish F.mish", "hardtanh F.hardtanh", "logsigmoid F.logsigmoid", "add", "sub", "mul", "div",
-  "maximum", "minimum", "lt", "eq", "pow"}
-local two = {add = true, sub = true, mul = true, div = true, maximum = true, minimum = true,
-  lt = true, eq = true, pow = true}
-
-for _, size in ipairs {{"32 KiB", 8192}, {"4 MiB", 1048576}} do
-  local given = ("a = uniform(%d) + 0.5; b = uniform(%d) + 0.5"):format(size[2], size[2])
-  for _, text in ipairs(functions) do
-    local name, theirs = text:match "^(%S+) ?(%S*)$"
-    local inputs = two[name] and "(a, b)" or "(a)"
-    add("elementwise " .. size[1], {{name, given, "flare." .. name .. inputs,
-      (theirs ~= "" and theirs or "torch." .. name) .. inputs}})
-  end
+local folder = arg[0]:match "^(.*/)" or ""
+local function add_file(name)
+  for _, w in ipairs(dofile(folder .. name)) do works[#works + 1] = w end
 end
+add_file "works_elementwise.lua"
 
 -- One kernel each; PyTorch has the operators one by one.
 for _, size in ipairs {{"32 KiB", 8192}, {"4 MiB", 1048576}} do
@@ -100,7 +85,5 @@ add("mlp", {
       .. "optimizer = torch.optim.Adam(model.parameters(), 1e-3)"},
 })
 
-for _, w in ipairs(dofile((arg[0]:match "^(.*/)" or "") .. "works_ops.lua")) do
-  works[#works + 1] = w
-end
+add_file "works_ops.lua"
 return works
