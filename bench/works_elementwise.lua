@@ -23,14 +23,14 @@ for _, name in ipairs {"erfcx", "ndtr", "log_ndtr", "ndtri", "entr", "i1", "i0e"
   "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1"} do
   theirs[name] = ("torch.special.%s(a)"):format(name)
 end
-theirs.xlog1py = "torch.special.xlog1py(a, b)"
+theirs.xlog1py, theirs.zeta = "torch.special.xlog1py(a, b)", "torch.special.zeta(a, b)"
 
 local ours = {clamp = "flare.clamp(a, 0.7, 1.2)", where = "flare.where(c, a, b)",
   addcmul = "flare.addcmul(c, a, b)", addcdiv = "flare.addcdiv(c, a, b)",
   polygamma = "flare.polygamma(a, 1)"}
 
 -- What inputs are drawn from, where it is not 0.5 to 1.5.
-local given = {acosh = "a = uniform(%d) + 1", where = "c = mask(%d)", addcmul = "c = uniform(%d)",
+local given = {acosh = "a = uniform(%d) + 1", zeta = "a = uniform(%d) + 2", where = "c = mask(%d)", addcmul = "c = uniform(%d)",
   addcdiv = "c = uniform(%d)", lerp = "c = uniform(%d)"}
 for _, name in ipairs {"asin", "acos", "atanh", "erfinv", "ndtri"} do
   given[name] = "a = uniform(%d)"

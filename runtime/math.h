@@ -345,6 +345,9 @@ static inline double fl_gate_f64(double x, double v, double low) {
   e = v < 0 ? e + e * low : e - e * low;
   return (v < 0 ? x * e : x) / (1 + e);
 }
+static inline double fl_fmod_f64(double a, double b) {
+  return fmod(a, b);
+}
 static inline double fl_log1p_unit_f64(double x) {
   return log1p(x);
 }
@@ -363,6 +366,9 @@ static inline float fl_log1p_unit_f32(float x) {
 }
 static inline float fl_atan2_f32(float a, float b) {
   return atan2f(a, b);
+}
+static inline float fl_fmod_f32(float a, float b) {
+  return fmodf(a, b);
 }
 #define FL_F32(name)                                                           \
   static inline float fl_##name##_f32(float x) {                               \
@@ -388,6 +394,9 @@ FL_LIBM_NAMES(FL_F32)
 
 #if FL_MATH > 1
 #include "math_double.h"
+#endif
+#ifndef __CUDACC_RTC__
+#include "math_float_special.h"
 #endif
 
 /* --- integers --- */

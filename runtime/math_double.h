@@ -38,9 +38,6 @@ static inline double fl_tanhshrink_f64(double x) {
   double near = 1. / 3 + u * (-2. / 15 + u * (17. / 315 - u * (62. / 2835)));
   return u < 1e-4 ? x * u * near : x - tanh(x);
 }
-static inline float fl_tanhshrink_f32(float x) {
-  return (float)fl_tanhshrink_f64(x);
-}
 /* Winitzki's approximation, within 0.4 %, then Halley's steps, which cube that:
  * against erf in the middle and against erfc towards the ends. */
 static inline double fl_erfinv_by(double x, int steps) {
@@ -59,9 +56,14 @@ static inline double fl_erfinv_by(double x, int steps) {
 static inline double fl_erfinv_f64(double x) {
   return fl_erfinv_by(x, 3);
 }
+#ifdef __CUDACC_RTC__
+static inline float fl_tanhshrink_f32(float x) {
+  return (float)fl_tanhshrink_f64(x);
+}
 static inline float fl_erfinv_f32(float x) {
   return (float)fl_erfinv_by(x, 2);
 }
+#endif
 /* x tanh(log(1 + e^x)); the tanh is n / (n + 2) with n = e^x (e^x + 2). */
 static inline double fl_mish_f64(double x) {
   double e = exp(-fabs(x)), n = e * (e + 2), m = 1 + 2 * e;

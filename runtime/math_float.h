@@ -3,7 +3,7 @@
  * function before rounding, or the function in double. Included by math.h;
  * spec/c/ulp.c measures them all. What is not said is as for any argument. */
 
-/* 2^k for -126 <= k <= 127 */
+/* 2^k for -126 <= k <= 127, 0 for k = -127 */
 static inline float fl_two_to(int32_t k) {
   return fl_bits_float((uint32_t)(k + 127) << 23);
 }
@@ -19,10 +19,11 @@ static inline float fl_two_to(int32_t k) {
 #define FL_EXP_P3     0x1.123a2p-7f
 #define FL_EXP_P4     0x1.6a23dp-10f
 
-/* x = n ln 2 + high - low, |x| < 2^20 */
+/* x = n ln 2 + high - low, |x| < 2^20. Adding 1.5 * 2^23 rounds to integers,
+ * which the sum has in its low bits. */
 FL_INLINE float fl_exp_reduce(float x, float *low, int32_t *n) {
-  float t = rintf(x * FL_EXP_LOG2E);
-  *n = (int32_t)t;
+  float bias = 0x1.8p23f, sum = x * FL_EXP_LOG2E + bias, t = sum - bias;
+  *n = (int32_t)(fl_float_bits(sum) - fl_float_bits(bias));
   *low = t * FL_EXP_LN2_LO;
   return x - t * FL_EXP_LN2_HI;
 }
@@ -34,27 +35,29 @@ FL_INLINE float fl_exp_middle(float high, float low) {
   p = FL_EXP_P0 + r * p;
   return high + ((r * r) * p - low);
 }
-FL_INLINE float fl_exp_f32(float x) {
-  float low, y = x < -104 ? -104 : x;
-  bool tiny = x < -86;
-  int32_t n;
-  float high = fl_exp_reduce(y > 89 ? 89 : y, &low, &n);
-  float p = 1 + fl_exp_middle(high, low);
-  p *= fl_two_to(tiny ? n + 64 : n - 1); /* 2^128 is not a float */
-  return p * (tiny ? 0x1p-64f : 2.0f);
+/* x 2^n for -250 <= n <= 250, rounded once */
+FL_INLINE float fl_scale_f32(float x, int32_t n) {
+  int32_t half = (n + 254) >> 1;
+  float y = x * fl_bits_float((uint32_t)half << 23);
+  return y * fl_bits_float((uint32_t)(n + 254 - half) << 23);
 }
-/* x / (1 + exp(-v - low)) for a v of x's sign and a tiny low; where exp would
- * overflow, everything is 2^-64 times as large. Above 2^23 the 1 goes to what
- * is small, or it would be rounded away. */
-FL_INLINE float fl_gate_f32(float x, float v, float low) {
-  bool far = v < -64;
-  float more, c = far ? 0x1p-64f : 1, y = v < -132 ? 132 : -v;
+FL_INLINE float fl_exp_f32(float x) {
+  float low, a = fabsf(x);
   int32_t n;
-  float high = fl_exp_reduce(y < -64 ? -64 : y, &more, &n);
-  float q = fl_exp_middle(high, more + low), s = fl_two_to(far ? n - 64 : n);
-  bool large = n > 23;
-  q += large ? fl_two_to(n > 99 ? -99 : -n) : 0;
-  return x * c / (s * q + (large ? s : s + c));
+  float high = fl_exp_reduce(copysignf(a > 104 ? 104 : a, x), &low, &n);
+  return fl_scale_f32(1 + fl_exp_middle(high, low), n);
+}
+/* x / (1 + exp(-v - low)) for a v of x's sign and a tiny low. The exponential
+ * is 2^n (1 + q); the denominator is kept at about 1, by 2^-n where n > 0. */
+FL_INLINE float fl_gate_f32(float x, float v, float low) {
+  float more, a = fabsf(v);
+  int32_t n;
+  float high = fl_exp_reduce(copysignf(a > 150 ? 150 : a, -v), &more, &n);
+  float q = fl_exp_middle(high, more + low);
+  int32_t up = n > 0 ? n : 0, down = n < 0 ? n : 0, off = up - down;
+  float r = fl_two_to(down < -127 ? -127 : down);
+  float s = fl_two_to(off > 127 ? -127 : -off);
+  return fl_scale_f32(x / ((r * q + s) + 1), -up);
 }
 static inline float fl_expm1_f32(float x) {
   float y = x < -20 ? -20 : x;
@@ -211,6 +214,23 @@ static inline float fl_acos_f32(float x) {
   return a > 0.5f ? far : 0.5f * FL_PI_HIGH - (y - 0.5f * FL_PI_LOW);
 }
 
+/* What is left of a after whole multiples of b: each step takes 51 bits off
+ * the quotient, without error, since a product of 24 bits and the difference
+ * fit into doubles. */
+static inline float fl_fmod_f32(float a, float b) {
+#ifdef __FP_FAST_FMA
+  double r = fabs((double)a), d = fabs((double)b);
+  d = d > 0x1p200 ? 0x1p200 : d;
+  double over = 1 / d;
+#pragma GCC unroll 6
+  for (int k = 0; k < 6; k++)
+    r = fma(-rint(r * over), d, r);
+  return copysignf((float)(r < 0 ? r + d : r), a);
+#else
+  return fmodf(a, b);
+#endif
+}
+
 #define FL_F32(name)                                                           \
   static inline float fl_##name##_f32(float x) {                               \
     return name##f(x);                                                         \
@@ -234,15 +254,6 @@ FL_BY_F64(sin)
 FL_BY_F64(cos)
 FL_BY_F64(sinh)
 FL_BY_F64(log1p)
-#endif
-#ifdef __AVX512F__
-FL_F32(asinh)
-FL_F32(acosh)
-FL_F32(atanh)
-#else
-FL_BY_F64(asinh)
-FL_BY_F64(acosh)
-FL_BY_F64(atanh)
 #endif
 #undef FL_F32
 #undef FL_BY_F64

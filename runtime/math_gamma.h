@@ -90,7 +90,8 @@ static inline double fl_digamma_f64(double x) {
                    s * (1. / 252 -
                         s * (1. / 240 - s * (1. / 132 - s * 691. / 32760)))));
 }
-static inline double fl_trigamma_f64(double x) {
+/* `from`: where the series begins; 10 for all of a double. */
+static inline double fl_trigamma_by(double x, double from) {
   double y = 0, sign = 1, s;
   if (x <= 0) {
     double sine = sin(FL_PI * (x - rint(x)));
@@ -98,7 +99,7 @@ static inline double fl_trigamma_f64(double x) {
     sign = -1;
     x = 1 - x;
   }
-  for (; x < 10; x += 1)
+  for (; x < from; x += 1)
     y += sign / (x * x);
   s = 1 / (x * x);
   return y + sign *
@@ -109,6 +110,9 @@ static inline double fl_trigamma_f64(double x) {
                                  s * (1. / 30 -
                                       s * (5. / 66 - s * 691. / 2730)))))) /
                  x;
+}
+static inline double fl_trigamma_f64(double x) {
+  return fl_trigamma_by(x, 10);
 }
 static inline double fl_tetragamma_f64(double x) {
   double y = 0, s;
@@ -131,7 +135,7 @@ static inline float fl_digamma_f32(float x) {
   return (float)fl_digamma_f64(x);
 }
 static inline float fl_trigamma_f32(float x) {
-  return (float)fl_trigamma_f64(x);
+  return (float)fl_trigamma_by(x, 4);
 }
 static inline float fl_tetragamma_f32(float x) {
   return (float)fl_tetragamma_f64(x);

@@ -328,16 +328,18 @@ FL_CALLED double fl_gamma_daa_f64(double a, double x) {
     return (float)f##_f64(a, b);                                               \
   }                                                                            \
   FL_SPECIAL2(f)
+FL_WIDE1(fl_bessel_j1x)
+FL_WIDE1(fl_bessel_j2x)
+#ifdef __CUDACC_RTC__ /* else in math_float_special.h */
 FL_WIDE1(fl_bessel_j0)
 FL_WIDE1(fl_bessel_j1)
 FL_WIDE1(fl_bessel_y0)
 FL_WIDE1(fl_bessel_y1)
-FL_WIDE1(fl_bessel_j1x)
-FL_WIDE1(fl_bessel_j2x)
 FL_WIDE1(fl_bessel_i0)
 FL_WIDE1(fl_bessel_i1)
 FL_WIDE1(fl_bessel_i0e)
 FL_WIDE1(fl_bessel_i1e)
+#endif
 FL_WIDE1(fl_bessel_i1x)
 FL_WIDE1(fl_bessel_i2x)
 FL_WIDE1(fl_bessel_i1ex)
@@ -349,7 +351,10 @@ FL_WIDE1(fl_log_ndtr_d)
 FL_WIDE1(fl_ndtri)
 FL_WIDE1(fl_entr)
 FL_WIDE2(fl_zeta)
-FL_WIDE2(fl_polygamma)
+static inline float fl_polygamma_f32(float x, float order) {
+  return order == 1 ? fl_trigamma_f32(x) : (float)fl_polygamma_f64(x, order);
+}
+FL_SPECIAL2(fl_polygamma)
 FL_WIDE2(fl_igamma)
 FL_WIDE2(fl_igammac)
 FL_WIDE2(fl_gamma_da)

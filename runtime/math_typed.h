@@ -38,16 +38,13 @@ static inline T FL_NAME(fl_clamp)(T x, T lo, T hi) {
 static inline T FL_NAME(fl_pow)(T a, T b) {
   return FL_LIBM(pow)(a, b);
 }
-static inline T FL_NAME(fl_fmod)(T a, T b) {
-  return FL_LIBM(fmod)(a, b);
-}
 static inline T FL_NAME(fl_remainder)(T a, T b) {
-  T r = FL_LIBM(fmod)(a, b);
+  T r = FL_NAME(fl_fmod)(a, b);
   return r != 0 && (r < 0) != (b < 0) ? r + b : r;
 }
 /* By the remainder: floor(a / b) is one too many when a / b rounds up. */
 static inline T FL_NAME(fl_floor_div)(T a, T b) {
-  T r = FL_LIBM(fmod)(a, b);
+  T r = FL_NAME(fl_fmod)(a, b);
   if (b == 0)
     return a / b;
   T q = (a - r) / b - (T)(r != 0 && (r < 0) != (b < 0));

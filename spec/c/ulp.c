@@ -83,6 +83,23 @@ static real erfinv(real x) {
   }
   return copysignl(y, x);
 }
+/* exp(-|x|) I_n(x) for n = 0 and 1, as Abramowitz and Stegun have it: 9.6.10,
+ * and from 40 on 9.7.1. */
+static real bessel_ie(int n, real x) {
+  real a = fabsl(x), sum = 1, term = 1;
+  if (a < 40)
+    for (int k = 1; k < 120; k++)
+      sum += term *= a * a / (4.0L * k * (k + n));
+  else
+    for (int k = 1; k < 40; k++)
+      sum += term *= ((2 * k - 1) * (2 * k - 1) - 4.0L * n * n) / (8 * a * k);
+  sum *= a < 40 ? expl(-a) * (n ? 0.5L * a : 1) : 1 / sqrtl(2 * PI * a);
+  return n && x < 0 ? -sum : sum;
+}
+static real bessel_i(int n, real x) {
+  real y = bessel_ie(n, x) * expl(fabsl(x));
+  return fabsl(x) < 200 ? y : n ? x * INFINITY : fabsl(x) * INFINITY;
+}
 static real gamma_log(real x) {
   return lgammal_r(x, &(int){0});
 }
@@ -136,6 +153,10 @@ static const char *const isa_names[ISAS] = {"v2", "v3", "v4", "plain"};
   X(lgamma, lgamma, 0, 2, 0, gamma_log(a))                                     \
   X(digamma, digamma, 0, 2, 1, digamma(a))                                     \
   X(sinc, sinc, 0, 2, 0, sinc(a))                                              \
+  X(i0, i0, 0, 2, 0, bessel_i(0, a))                                           \
+  X(i1, i1, 0, 2, 0, bessel_i(1, a))                                           \
+  X(i0e, i0e, 0, 2, 0, bessel_ie(0, a))                                        \
+  X(i1e, i1e, 0, 2, 0, bessel_ie(1, a))                                        \
   X(sigmoid, sigmoid, 0, 2, 0, sigmoid(a))                                     \
   X(logsigmoid, logsigmoid, 0, 2, 0, -softplus(-a))                            \
   X(leaky_relu, leaky_relu, 0.01, 2, 0, a > 0 ? a : 0.01L * a)                 \
@@ -156,6 +177,7 @@ static const char *const isa_names[ISAS] = {"v2", "v3", "v4", "plain"};
   X(entr, entr, 0, 2, 0, a < 0 ? -INFINITY : a == 0 ? 0 : -a * logl(a))        \
   X(hardswish, hardswish, 0, 2, 0, a > 3 ? a : a < -3 ? 0 : a * ((a + 3) / 6))
 #define BINARY(X)                                                              \
+  X(fmod, fmod, 0, 0.5, 0, fmodl(a, b))                                        \
   X(pow, pow, 0, 2, 0, powl(a, b))                                             \
   X(atan2, atan2, 0, 2, 0, atan2l(a, b))                                       \
   X(hypot, hypot, 0, 2, 0, hypotl(a, b))                                       \
