@@ -30,8 +30,9 @@ local ours = {clamp = "flare.clamp(a, 0.7, 1.2)", where = "flare.where(c, a, b)"
   polygamma = "flare.polygamma(a, 1)"}
 
 -- What inputs are drawn from, where it is not 0.5 to 1.5.
-local given = {acosh = "a = uniform(%d) + 1", zeta = "a = uniform(%d) + 2", where = "c = mask(%d)", addcmul = "c = uniform(%d)",
-  addcdiv = "c = uniform(%d)", lerp = "c = uniform(%d)"}
+local given = {acosh = "a = uniform(%d) + 1", zeta = "a = uniform(%d) + 2",
+  where = "c = mask(%d)", addcmul = "c = uniform(%d)", addcdiv = "c = uniform(%d)",
+  lerp = "c = uniform(%d)"}
 for _, name in ipairs {"asin", "acos", "atanh", "erfinv", "ndtri"} do
   given[name] = "a = uniform(%d)"
 end

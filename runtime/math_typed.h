@@ -73,9 +73,13 @@ static inline T FL_NAME(fl_silu_d2)(T x) {
   T s = FL_NAME(fl_sigmoid)(x);
   return s * (1 - s) * (2 + x * (1 - 2 * s));
 }
-static inline T FL_NAME(fl_mish_d1)(T x) {
-  T t = FL_NAME(fl_tanh)(FL_NAME(fl_softplus)(x)), s = FL_NAME(fl_sigmoid)(x);
-  return t + x * s * (1 - t * t);
+/* The derivative of x n / d is n / d + 4 x k / d^2, all of them of exp(-|x|).
+ */
+FL_INLINE T FL_NAME(fl_mish_d1)(T x) {
+  T e = FL_NAME(fl_exp)(-FL_LIBM(fabs)(x));
+  T n = x < 0 ? e * (e + 2) : 1 + 2 * e, d = n + 2 * (x < 0 ? (T)1 : e * e);
+  T k = (x < 0 ? e : e * e) * (1 + e), over = 1 / d;
+  return over * (n + 4 * x * k * over);
 }
 static inline T FL_NAME(fl_mish_d2)(T x) {
   T t = FL_NAME(fl_tanh)(FL_NAME(fl_softplus)(x)), s = FL_NAME(fl_sigmoid)(x);
