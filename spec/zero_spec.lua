@@ -106,7 +106,7 @@ describe("ZeRO", function()
       dist.world.all_gather = function(...) count = count + 1 return plain(...) end
       local zero = dist.ZeRO(make(rank + 3), adam, {stage = 3, recompute = false})
       train(zero, zero, a, b, 6)
-      assert(count == 6 * #zero.units, count)
+      assert(count == 6 * #zero.units + 1, count) -- the first unit's for the seventh step
       assert(far(zero, alone(6)) < 1e-12, far(zero, alone(6)))
       for _, p in ipairs(zero.model:parameters()) do assert(p:numel() == 0) end
     ]])

@@ -184,14 +184,19 @@ end
 
 --- Updates this rank's parts; of parameters that are whole everybody gets the others'.
 function ZeRO:step()
+  self:_forget()
   self.optimizer:step()
   self:_spread()
+end
+
+-- The parts are about to change.
+function ZeRO:_forget()
+  if self.stage == 3 then require "flare.dist.zero3".forget(self) end
 end
 
 -- The parts have changed.
 function ZeRO:_spread()
   local _ <close> = core.no_grad()
-  if self.stage == 3 then require "flare.dist.zero3".forget(self) end
   for at = #self.going, 1, -1 do -- as forward needs them, which begins meanwhile
     local shard = self.whole[self.going[at]]
     self.group:aside(shard.device, {shard.part, table.unpack(shard.params)}, function()
@@ -200,6 +205,7 @@ function ZeRO:_spread()
       flat:close()
     end)
   end
+  if self.stage == 3 then require "flare.dist.zero3".restart(self) end
 end
 
 --- All parameters and buffers by name, whole, on every rank: as the model's state_dict.

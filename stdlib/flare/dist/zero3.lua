@@ -74,7 +74,7 @@ function Unit:run(original, ...)
   local given = {}
   for s, shard in ipairs(self.shards) do given[s] = shard.part end
   for k = 1, inputs.n do given[n + k] = inputs[k] end
-  local again = self.zero.recompute
+  local again, training = self.zero.recompute, core.grad_enabled()
   local function compute(...)
     local args, whole = table.pack(...), {}
     self:ask()
@@ -88,6 +88,9 @@ function Unit:run(original, ...)
     local r = table.pack(pcall(original, self.module, table.unpack(args, n + 1, n + inputs.n)))
     put(self, nil)
     if not r[1] then error(r[2], 0) end
+    if not ahead and again and training and not core.grad_enabled() then
+      self:ask() -- the last one: backward begins with it
+    end
     return table.unpack(r, 2, r.n)
   end
   if not core.grad_enabled() or not again then
@@ -168,12 +171,17 @@ function M.finish(zero, add)
   zero.late = {}
 end
 
---- What was sent for before the parts have changed.
+--- Before the parts change: waits for what was sent for, which is of no use any more.
 function M.forget(zero)
   for _, unit in ipairs(zero.units) do
     for _, work in ipairs(unit.asked or {}) do work:wait() end
     unit.asked = nil
   end
+end
+
+--- The parts have changed: forward will begin with the first unit.
+function M.restart(zero)
+  if zero.order[1] then zero.order[1]:ask() end
 end
 
 return M

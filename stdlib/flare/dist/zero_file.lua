@@ -112,6 +112,7 @@ local function read(zero, folder)
 end
 
 function M.load(zero, folder)
+  zero:_forget()
   local ok, message = read(zero, folder)
   ok, message = agree(zero.group, ok, message)
   if not ok then return nil, message end
