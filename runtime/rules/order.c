@@ -289,6 +289,8 @@ static fl_value row_order(fli_composing *g, fl_value rows) {
   if (g->e.status != FL_OK)
     return order;
   int64_t n = fli_meta(rows)->shape[0], columns = fli_meta(rows)->shape[1];
+  if (n <= 1 || g->e.rt->meta)
+    columns = columns ? 1 : 0; /* there is no order, however many there are */
   for (int64_t c = columns; c-- > 0 && g->e.status == FL_OK;) {
     fl_value column = fli_v_narrow(&g->e, rows, 1, c, 1, 1);
     column = fli_v_reshape(&g->e, column, 1, &n);
