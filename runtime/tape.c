@@ -258,6 +258,15 @@ static uint32_t saved_inputs(uint32_t saves, const fl_call *c) {
   return which;
 }
 
+/* The first input after those with bits that is saved as well: a list's letter
+ * stands for all its tensors. */
+static int first_further(const fl_op *op, uint32_t which, int n_in) {
+  int list = 0;
+  for (int k = 0; k < op->variadic; k++)
+    list += op->info.params[k].kind == FL_P_TENSOR;
+  return op->variadic >= 0 && which >> list & 1 ? list + 1 : n_in;
+}
+
 static int count_bits(uint32_t bits) {
   int n = 0;
   for (; bits; bits &= bits - 1)
@@ -290,7 +299,8 @@ static fl_status make_node(fl_runtime *rt, const fl_call *c,
   int n_out = op->info.n_out;
   uint32_t ins = saved_inputs(saves, c);
   uint32_t outs = saves >> FLI_SAVE_OUT & ((1u << n_out) - 1);
-  int n_saved = count_bits(ins) + count_bits(outs);
+  int further = first_further(op, ins, c->n_in);
+  int n_saved = count_bits(ins) + c->n_in - further + count_bits(outs);
   fl_node *n;
   FLI_TRY(fli_node_new(rt, FLI_NODE_OP, op, c->n_in, n_out, n_saved,
                        op->info.n_attr ? attrs : NULL, &n));
@@ -312,8 +322,8 @@ static fl_status make_node(fl_runtime *rt, const fl_call *c,
     }
   }
   n->stream = fli_stream_now(rt, n->device);
-  for (int k = 0; ins >> k; k++)
-    if (ins >> k & 1) {
+  for (int k = 0; k < c->n_in && (k >= further || ins >> k); k++)
+    if (k >= further || ins >> k & 1) {
       if (saved[k].tensor)
         fl_tensor_retain(saved[k].tensor);
       save(n, k, saved[k]);

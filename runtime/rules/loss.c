@@ -89,10 +89,10 @@ static fl_value per_class(fli_grad *g, fl_value w, const fl_meta *x, int dim) {
 /* What the loss weighs -log softmax(x) with: the target as probabilities of x's
  * shape, with smoothing and class weights; nothing of it for ignored samples.
  */
-static fl_value soft_targets(fli_grad *g, fl_value x, fl_value t, fl_value w) {
+static fl_value soft_targets(fli_grad *g, fl_value x, fl_value t, fl_value w,
+                             double smoothing) {
   const fl_meta *m = fli_meta(x);
   int dim = m->ndim > 1;
-  double smoothing = g->attrs->v[1].f;
   double even = smoothing / (double)m->shape[dim];
   fl_value soft = t, valid = fli_none();
   if (fl_dtype_kind(fli_meta(t)->dtype) != FL_KIND_FLOAT) {
@@ -116,6 +116,34 @@ static fl_value soft_targets(fli_grad *g, fl_value x, fl_value t, fl_value w) {
   return valid.tensor ? RUN(where, valid, soft, NUM(0)) : soft;
 }
 
+static fl_value sum_per_class(fli_grad *g, fl_value x, int dim) {
+  for (int d = g->in_meta[0].ndim; d-- > 0;)
+    if (d != dim)
+      x = SUM1(x, d, false);
+  return x;
+}
+
+/* How many positions have each class as their target. */
+static fl_value per_class_count(fli_grad *g) {
+  return sum_per_class(g, soft_targets(g, g->in[0], g->in[1], fli_none(), 0),
+                       g->in_meta[0].ndim > 1);
+}
+
+/* Towards class weights: a class's part of the loss over its weight; the mean
+ * over positions, `total` of them, also divides by the weights that they have.
+ */
+static fl_value weight_slope(fli_grad *g, fl_value scale, fl_value logs,
+                             fl_value total) {
+  fl_value a =
+      soft_targets(g, g->in[0], g->in[1], fli_none(), g->attrs->v[1].f);
+  fl_value d =
+      sum_per_class(g, MUL(scale, NEG(MUL(a, logs))), g->in_meta[0].ndim > 1);
+  if (!total.tensor)
+    return d;
+  fl_value loss = SUM(MUL(g->in[2], d), 0, NULL, false);
+  return SUB(d, MUL(per_class_count(g), DIV(loss, total)));
+}
+
 void grad_cross_entropy(fli_grad *g) {
   fl_value x = g->in[0], t = g->in[1], w = g->in[2], dy = g->dy[0];
   const fl_meta *m = fli_meta(x);
@@ -123,30 +151,35 @@ void grad_cross_entropy(fli_grad *g) {
   bool soft = fl_dtype_kind(g->in_meta[1].dtype) == FL_KIND_FLOAT;
   if (fli_nothing(dy)) /* the other results are constants of the loss */
     return;
-  if (g->need[2])
-    fli_env_fail(&g->e, FL_EAUTOGRAD,
-                 "cross_entropy: class weights have no "
-                 "gradient");
   if (g->need[0] && !g->create) {
     g->dx[0] =
         RUN_A(cross_entropy_backward, g->attrs, dy, x, t, w, g->y[1], g->y[2]);
-    if (!g->need[1])
+    if (!g->need[1] && !g->need[2])
       return;
   }
-  fl_value scale = dy;
-  if (g->attrs->v[2].i == MEAN)
-    scale = DIV(dy, g->y[2]);
+  fl_value scale = dy, total = fli_none(); /* of weights, if there are any */
+  if (g->attrs->v[2].i == MEAN) {
+    if (w.tensor && !soft)
+      total =
+          g->create ? SUM(MUL(w, per_class_count(g)), 0, NULL, false) : g->y[2];
+    scale = DIV(dy, total.tensor ? total : g->y[2]);
+  }
   if (g->attrs->v[2].i == NONE_)
     scale = fli_v_unsqueeze(&g->e, dy, dim);
   fl_attrs along = fli_attrs(&g->e, FLI_OP_softmax);
   along.v[0].i = dim;
   if (g->need[0] && g->create) {
-    fl_value a = soft_targets(g, x, t, w);
+    fl_value a = soft_targets(g, x, t, w, g->attrs->v[1].f);
     fl_value p = RUN_A(softmax, &along, x);
     g->dx[0] = MUL(scale, SUB(MUL(SUM1(a, dim, true), p), a));
   }
+  if (!(g->need[1] && soft) && !g->need[2])
+    return;
+  fl_value logs = RUN_A(log_softmax, &along, x);
+  if (g->need[2])
+    g->dx[2] = weight_slope(g, scale, logs, total);
   if (g->need[1] && soft) {
-    fl_value d = MUL(scale, NEG(RUN_A(log_softmax, &along, x)));
+    fl_value d = MUL(scale, NEG(logs));
     d = MUL(d, NUM(1 - g->attrs->v[1].f));
     g->dx[1] = w.tensor ? MUL(d, per_class(g, w, m, dim)) : d;
   }

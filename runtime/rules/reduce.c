@@ -241,25 +241,16 @@ void grad_logsumexp(fli_grad *g) {
   g->dx[0] = MUL(kept(g, g->dy[0], mask), p);
 }
 
-/* sign(x) |x|^(p-1) / y^(p-1), 0 where y is 0. */
-void grad_norm(fli_grad *g) {
-  fl_value x = g->in[0], y = g->y[0], dy = g->dy[0], zero = NUM(0);
-  unsigned mask = mask_of(g->attrs, 1, g->in_meta[0].ndim);
-  double p = g->attrs->v[0].f;
-  if (p == 0) {
-    g->dx[0] = MUL(x, zero);
-    return;
-  }
-  if (p == 1) {
-    g->dx[0] = MUL(kept(g, dy, mask), RUN(sign, x));
-    return;
-  }
-  if (isinf(p)) {
-    g->dx[0] = MUL(shared(g, RUN(abs, x), y, dy, mask), RUN(sign, x));
-    return;
-  }
-  fl_value none = kept(g, RUN(eq, y, zero), mask);
-  fl_value safe = RUN(where, none, NUM(1), kept(g, y, mask)), d;
+/* The slope of a finite p-norm y: sign(x) |x|^(p-1) / y^(p-1), 0 where y is 0.
+ */
+static fl_value norm_slope(fli_grad *g, fl_value x, fl_value y, fl_value dy,
+                           double p) {
+  fl_value zero = NUM(0);
+  if (p == 0)
+    return MUL(x, zero);
+  if (p == 1)
+    return MUL(dy, RUN(sign, x));
+  fl_value none = RUN(eq, y, zero), safe = RUN(where, none, NUM(1), y), d;
   if (p == 2)
     d = DIV(x, safe);
   else {
@@ -268,7 +259,41 @@ void grad_norm(fli_grad *g) {
     a = RUN(where, nothing, NUM(1), a);
     d = MUL(RUN(sign, x), RUN(pow, DIV(a, safe), NUM(p - 1)));
   }
-  g->dx[0] = RUN(where, none, zero, MUL(kept(g, dy, mask), d));
+  return RUN(where, none, zero, MUL(dy, d));
+}
+
+void grad_norm(fli_grad *g) {
+  fl_value x = g->in[0], y = g->y[0], dy = g->dy[0];
+  unsigned mask = mask_of(g->attrs, 1, g->in_meta[0].ndim);
+  double p = g->attrs->v[0].f;
+  if (isinf(p))
+    g->dx[0] = MUL(shared(g, RUN(abs, x), y, dy, mask), RUN(sign, x));
+  else
+    g->dx[0] = norm_slope(g, x, kept(g, y, mask), kept(g, dy, mask), p);
+}
+
+/* As norm's of all tensors in one. */
+void grad_global_norm(fli_grad *g) {
+  fl_value y = g->y[0], dy = g->dy[0];
+  double p = g->attrs->v[0].f;
+  fl_dtype type = g->out_meta[0].dtype;
+  if (isinf(p)) { /* equal extremes share it, whichever tensors have them */
+    fl_value hits = NUM(0);
+    for (int i = 0; i < g->n_in; i++)
+      hits = ADD(hits, SUM(CAST(RUN(eq, RUN(abs, g->in[i]), y), type), 0, NULL,
+                           false));
+    dy = DIV(dy, hits);
+  }
+  for (int i = 0; i < g->n_in; i++) {
+    fl_value x = g->in[i];
+    if (!g->need[i])
+      continue;
+    if (isinf(p))
+      g->dx[i] =
+          MUL(CAST(RUN(eq, RUN(abs, x), y), type), MUL(dy, RUN(sign, x)));
+    else
+      g->dx[i] = norm_slope(g, x, y, dy, p);
+  }
 }
 
 void grad_cumsum(fli_grad *g) {

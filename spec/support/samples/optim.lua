@@ -63,12 +63,14 @@ S.adagrad_step = all(3, three, {{lr = lr}, {lr = scalar, eps = 1e-3, weight_deca
 S.lion_step = all(3, nil, {{lr = lr}, {lr = scalar, beta1 = 0.8, beta2 = 0.9, weight_decay = 0.1}})
 S.lerp_step = all(2, nil, {{weight = 0.3}, {weight = A.scalar(0.75)}})
 S.scale_step = all(1, nil, {{scale = 0.3}, {scale = A.scalar(-2)}, {scale = 1}})
+local many = {}
+for k = 1, 20 do many[k] = f({2}, {seed = k}) end
 S.global_norm = {
   {xs = {f{3, 4}, f({}, {seed = 2}), f({5}, {seed = 3})}}, {xs = {f{3, 4}, f({5},
   {seed = 3})}, p = 1},
   {xs = {f{3, 4}, f({5}, {seed = 3})}, p = 1 / 0}, {xs = {f{3, 4}}, p = 3}, {xs = {f{0}, f{2}}},
   {xs = {f{}}}, {xs = {f{0}}}, {xs = {f{2000}, f({20000}, {seed = 3})}, _dtypes = "f64 f32 bf16"},
-  {xs = {f{2}}, p = -1, _refused = "at least 0"},
+  {xs = {f{2}}, p = -1, _refused = "at least 0"}, {xs = many}, {xs = many, p = 1 / 0},
 }
 -- centred, what is left of the mean of squares may be a small difference
 for _, s in ipairs(S.rmsprop_step) do if s.centered then s._dtypes = "f64 f32" end end
