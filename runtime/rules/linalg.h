@@ -21,15 +21,20 @@ static inline fl_value fli_triangle(fli_env *e, fl_value x, bool upper,
   return fli_run(e, op, &a, 1, &x);
 }
 
-/* Ones on a diagonal of n, of the dtype and on the device of `like`. */
-static inline fl_value fli_identity(fli_env *e, int64_t n, fl_value like) {
+/* Ones on the diagonal of m x n, of the dtype and on the device of `like`. */
+static inline fl_value fli_diagonal(fli_env *e, int64_t m, int64_t n,
+                                    fl_value like) {
   if (e->status)
     return like;
   fl_device device = fl_tensor_device(like.tensor);
   fl_value one =
-      fli_v_zeros(e, fli_meta(like)->dtype, 2, (int64_t[]){n, n}, device);
+      fli_v_zeros(e, fli_meta(like)->dtype, 2, (int64_t[]){m, n}, device);
   one = fli_run(e, FLI_OP_add, NULL, 2, (fl_value[]){one, fli_number(1)});
   return fli_triangle(e, fli_triangle(e, one, false, 0), true, 0);
+}
+
+static inline fl_value fli_identity(fli_env *e, int64_t n, fl_value like) {
+  return fli_diagonal(e, n, n, like);
 }
 
 /* Rows of x, or columns, at positions that each matrix has its own of. */

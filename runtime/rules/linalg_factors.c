@@ -84,12 +84,12 @@ void compose_lu(fli_composing *g) {
   int64_t m = x->shape[x->ndim - 2], n = x->shape[x->ndim - 1];
   int64_t k = m < n ? m : n;
   fl_value low = part(e, both[0], true, 0, k);
-  fl_value one = fli_identity(e, m, low);
+  fl_value one = fli_diagonal(e, m, k, low);
   fl_attrs a = fli_attrs(e, FLI_OP_one_hot);
   a.v[0].i = m ? m : 1; /* of nothing */
   a.v[1].i = x->dtype;
   g->out[0] = part(e, TURN(RUN_A(one_hot, &a, both[1])), false, 0, m);
-  g->out[1] = ADD(fli_triangle(e, low, false, -1), part(e, one, true, 0, k));
+  g->out[1] = ADD(fli_triangle(e, low, false, -1), one);
   g->out[2] = fli_triangle(e, part(e, both[0], false, 0, k), true, 0);
 }
 
@@ -161,9 +161,8 @@ static fl_value reflected(fli_composing *g, fl_value x, fl_value tau,
   const fl_meta *m = fli_meta(x), *t = fli_meta(tau);
   int last = m->ndim - 1;
   int64_t k = t->shape[t->ndim - 1];
-  fl_value one = fli_identity(e, m->shape[last - 1], x);
   fl_value v = ADD(fli_triangle(e, part(e, x, true, 0, k), false, -1),
-                   part(e, one, true, 0, k));
+                   fli_diagonal(e, m->shape[last - 1], k, x));
   fl_value some = fli_v_unsqueeze(e, RUN(ne, tau, NUM(0)), last - 1);
   fl_value scale = fli_v_unsqueeze(e, tau, last - 1);
   v = RUN(where, some, v, NUM(0));
@@ -205,7 +204,7 @@ void compose_householder_product(fli_composing *g) {
                  fli_shape_text(x->ndim, x->shape));
     return;
   }
-  fl_value one = part(&g->e, fli_identity(&g->e, m, g->in[0]), true, 0, n);
+  fl_value one = fli_diagonal(&g->e, m, n, g->in[0]);
   g->out[0] = reflected(g, g->in[0], g->in[1], EXPAND(one, x), false);
 }
 

@@ -283,22 +283,40 @@ static fl_value selected(fli_composing *g, fl_value x, int64_t dim,
   return RUN_A(index_select, &a, x, at);
 }
 
-/* Where rows come from that are in order, the first column counting most. */
+/* In each column the place of its elements among the distinct ones, from 1. */
+static fl_value column_ranks(fli_composing *g, fl_value rows, int64_t n) {
+  fl_value both[FL_MAX_OUT];
+  fl_attrs along = first_dim(g, FLI_OP_sort);
+  fl_attrs sum = first_dim(g, FLI_OP_cumsum);
+  fl_attrs put = first_dim(g, FLI_OP_scatter);
+  RUN_ALL(sort, &along, both, rows);
+  fl_value ranks = RUN_A(cumsum, &sum, starts(g, both[0], 0, n));
+  fl_value zeros = filled(g, both[1], FL_I64, 0);
+  return RUN_A(scatter, &put, zeros, both[1], ranks);
+}
+
+/* Where rows come from that are in order, the first column counting most: two
+ * columns become one, as often as there are two. */
 static fl_value row_order(fli_composing *g, fl_value rows) {
-  fl_value both[FL_MAX_OUT], order = fli_none();
+  fl_value both[FL_MAX_OUT];
   if (g->e.status != FL_OK)
-    return order;
+    return fli_none();
   int64_t n = fli_meta(rows)->shape[0], columns = fli_meta(rows)->shape[1];
-  if (n <= 1 || g->e.rt->meta)
-    columns = columns ? 1 : 0; /* there is no order, however many there are */
-  for (int64_t c = columns; c-- > 0 && g->e.status == FL_OK;) {
-    fl_value column = fli_v_narrow(&g->e, rows, 1, c, 1, 1);
-    column = fli_v_reshape(&g->e, column, 1, &n);
-    bool last = fli_nothing(order);
-    RUN_ALL(sort, NULL, both, last ? column : selected(g, column, 0, order));
-    order = last ? both[1] : selected(g, order, 0, both[1]);
+  fl_attrs join = fli_attrs(&g->e, FLI_OP_cat);
+  join.v[0].i = 1;
+  while (columns > 1 && g->e.status == FL_OK) {
+    fl_value ranks = column_ranks(g, rows, n);
+    int64_t half = columns / 2;
+    rows =
+        ADD(MUL(fli_v_narrow(&g->e, ranks, 1, 0, half, 2), fli_integer(n + 1)),
+            fli_v_narrow(&g->e, ranks, 1, 1, half, 2));
+    if (columns % 2)
+      rows = RUN_A(cat, &join, rows,
+                   fli_v_narrow(&g->e, ranks, 1, columns - 1, 1, 1));
+    columns -= half;
   }
-  return order;
+  RUN_ALL(sort, NULL, both, fli_v_reshape(&g->e, rows, 1, &n));
+  return both[1];
 }
 
 /* Runs of equal rows, which are in order first if `sorted`. */
