@@ -11,13 +11,15 @@
 
 #define PIECE 16384 /* elements a thread takes at a time */
 #define TILE  1024  /* elements gathered at a time */
+#define FEW   4096  /* elements that one thread does whatever they take */
+#define SLOW  6     /* cycles of an element that are many */
 
 typedef struct job {
   fl_map_loop loop;
   double p[FL_MAX_ATTRS];
   int bits, n_in;
   fl_dtype type, out_type; /* of inputs and results of the loop */
-  int64_t n;
+  int64_t n, first; /* elements, of which those before `first` are done */
   fl_tiles tiles;
   fl_tiled op[FL_MAP_IN + 1]; /* the result, the inputs */
 } job;
@@ -29,6 +31,8 @@ static void flat_piece(void *context, int64_t begin, int64_t end) {
   const fl_tiled *y = &j->op[0], *o = &j->op[1];
   const void *in[FL_MAP_IN];
   int step[FL_MAP_IN];
+  begin += j->first;
+  end += j->first;
   for (int k = 0; k < j->n_in; k++) {
     step[k] = !o[k].single;
     in[k] = o[k].single ? (const void *)o[k].value
@@ -36,6 +40,26 @@ static void flat_piece(void *context, int64_t begin, int64_t end) {
   }
   j->loop(end - begin, y->data + (size_t)begin * y->size, in, step, j->p,
           j->bits);
+}
+
+/* How many elements are worth a thread's while: fewer than PIECE where a few,
+ * done at once, have taken long. Returns how many are done. */
+static int64_t try_few(const fl_launch *l, job *j, int64_t *grain) {
+  *grain = PIECE;
+#ifdef __x86_64__
+  if (j->n < FEW || j->n > 4 * PIECE || !l->stream ||
+      fl_cpu_pool_threads((const fl_cpu_pool *)l->stream) == 1)
+    return 0;
+  uint64_t start = __builtin_ia32_rdtsc();
+  flat_piece(j, 0, TILE);
+  uint64_t cycles = __builtin_ia32_rdtsc() - start;
+  if (cycles > SLOW * TILE)
+    *grain = 2 * TILE;
+  return TILE;
+#else
+  (void)l, (void)j;
+  return 0;
+#endif
 }
 
 /* --- tiles --- */
@@ -156,7 +180,7 @@ fl_status FL_CPU(map)(const fl_launch *l, const fl_map *m) {
   static const fl_dtype types[3] = {FL_F32, FL_F64, FL_I64};
   if (l->flat) {
     int64_t n = fl_view_numel(&l->out[0]);
-    if (n <= PIECE) {
+    if (n < FEW) {
       if (n) /* a loop reads its first elements unasked */
         run_flat(l, m, n);
       return FL_OK;
@@ -172,13 +196,16 @@ fl_status FL_CPU(map)(const fl_launch *l, const fl_map *m) {
   while (j.n_in > 0 && !l->in[j.n_in - 1].data)
     j.n_in--; /* a saved operand that the row does not need */
   j.n = fl_view_numel(&l->out[0]);
+  j.first = 0;
   set_params(j.p, l, m);
   if (j.n == 0)
     return FL_OK;
   if (set_flat(&j, l)) {
-    if (j.n > PIECE)
-      return fl_cpu_stoppable(l, j.n, PIECE, flat_piece, &j);
-    flat_piece(&j, 0, j.n);
+    int64_t grain, done = try_few(l, &j, &grain);
+    j.first = done;
+    if (j.n - done > grain)
+      return fl_cpu_stoppable(l, j.n - done, grain, flat_piece, &j);
+    flat_piece(&j, 0, j.n - done);
     return FL_OK;
   }
   fl_tiles *t = &j.tiles;
