@@ -160,17 +160,6 @@ static int remember(lua_State *L) {
 
 #else
 
-/* Letters outside of ASCII, which libedit drops in the locale "C", or, up to
- * 0xff, takes for keys with Meta. */
-static void read_letters(void) {
-  setlocale(LC_CTYPE, "");
-  if (MB_CUR_MAX == 1)
-    setlocale(LC_CTYPE, "C.UTF-8");
-  rl_initialize();
-  for (int c = 0xa0; c <= 0xff; c++)
-    rl_bind_key(c, rl_insert);
-}
-
 static int set_completer(lua_State *L) {
   (void)L;
   return 0;
