@@ -43,7 +43,9 @@ static void flat_piece(void *context, int64_t begin, int64_t end) {
 }
 
 /* How many elements are worth a thread's while: fewer than PIECE where a few,
- * done at once, have taken long. Returns how many are done. */
+ * done at once, have taken long. Returns how many are done. All cuts are at
+ * multiples of TILE, so an element is in a vector, or behind the last one,
+ * whatever was measured, and has the same bits. */
 static int64_t try_few(const fl_launch *l, job *j, int64_t *grain) {
   *grain = PIECE;
 #ifdef __x86_64__
