@@ -1,21 +1,8 @@
 -- What NumPy and PyTorch have besides operators.
+local expect = require "spec.support.expect"
 local flare = require "flare"
 
-local function f64(list) return flare.tensor(list, {dtype = "f64"}) end
-local function i64(list) return flare.tensor(list, {dtype = "i64"}) end
-
-local function close(got, want)
-  want = flare.is_tensor(want) and want or f64(want)
-  assert.equal(tostring(want.shape), tostring(got.shape))
-  assert.is_true(flare.allclose(got:to "f64", want:to "f64", {atol = 1e-12}):item(),
-    tostring(got) .. "\n" .. tostring(want))
-end
-
-local function refused(says, f, ...)
-  local ok, why = pcall(f, ...)
-  assert.is_false(ok)
-  assert.is_truthy(why:find(says, 1, true), why)
-end
+local close, f64, i64, refused = expect.close, expect.f64, expect.i64, expect.refused
 
 local function shapes(list)
   local words = {}

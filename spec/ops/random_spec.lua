@@ -1,5 +1,6 @@
 -- Random numbers: the rows number by number, then what their distributions must be, what fills
 -- tensors in place, and generators.
+local expect = require "spec.support.expect"
 local flare = require "flare"
 
 require "spec.support.declare"("random", describe, it)
@@ -152,11 +153,7 @@ describe("filling in place", function()
   end)
 
   it("refuses what it cannot be, by its own name", function()
-    local function refused(says, f, ...)
-      local ok, why = pcall(f, ...)
-      assert.is_false(ok)
-      assert.is_truthy(why:find(says, 1, true), why)
-    end
+    local refused = expect.refused
     local x = flare.zeros(3)
     refused("exponential_: expected a number, got string", x.exponential_, x, "2")
     refused("exponential_ takes 1 number and a table of options", x.exponential_, x, 1, 2)

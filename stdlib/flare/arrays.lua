@@ -6,14 +6,11 @@ local options = require "flare.options"
 
 local M = {}
 
-local function need(where, x, name)
-  if not core.is_tensor(x) then fail("%s: %s must be a tensor, got %s", where, name, type(x)) end
-  return x
-end
+local need = options.tensor
 
 -- A dim counted from 1.
 local function dim_of(where, x, dim)
-  local nd = need(where, x, "x"):dim()
+  local nd = need(where, "x", x):dim()
   local d = math.type(dim) == "integer" and (dim < 0 and dim + nd + 1 or dim)
   if not d or d < 1 or d > nd then
     fail("%s: there is no dim %s in a tensor of %d dims", where, tostring(dim), nd)
@@ -23,8 +20,8 @@ end
 
 --- Whether two tensors have the same shape and elements, as a boolean.
 function M.equal(x, y)
-  need("equal", x, "x")
-  need("equal", y, "y")
+  need("equal", "x", x)
+  need("equal", "y", y)
   return x.shape == y.shape and core.eq(x, y):all():item()
 end
 
@@ -59,7 +56,7 @@ end
 
 --- Pieces along dim 2, of vectors along dim 1.
 function M.hsplit(x, how)
-  return pieces("hsplit", x, how, dim_of("hsplit", x, need("hsplit", x, "x"):dim() == 1 and 1 or 2))
+  return pieces("hsplit", x, how, dim_of("hsplit", x, need("hsplit", "x", x):dim() == 1 and 1 or 2))
 end
 
 --- Pieces along dim 1 of a tensor of at least 2 dims.
@@ -126,7 +123,7 @@ end
 --- The positions in a tensor of that shape of positions counted as if it were flat: a tensor for
 -- each dim.
 function M.unravel_index(index, shape)
-  local left, list = need("unravel_index", index, "index") - 1, {}
+  local left, list = need("unravel_index", "index", index) - 1, {}
   for d = #shape, 1, -1 do
     list[d] = left % shape[d] + 1
     left = left // shape[d]
@@ -141,7 +138,7 @@ function M.ravel_multi_index(list, shape)
   end
   local place
   for d, at in ipairs(list) do
-    place = place and place * shape[d] + at - 1 or need("ravel_multi_index", at, "a position") - 1
+    place = place and place * shape[d] + at - 1 or need("ravel_multi_index", "a position", at) - 1
   end
   return place + 1
 end
@@ -150,7 +147,7 @@ end
 
 --- x with src at a position along dim.
 function M.select_scatter(x, src, dim, index)
-  local y = need("select_scatter", x, "x"):clone()
+  local y = need("select_scatter", "x", x):clone()
   y:select(dim, index):copy_(src)
   return y
 end
@@ -158,7 +155,7 @@ end
 --- x with src in a range along dim.
 -- @param range {first, last} or {first, last, step}, as between brackets
 function M.slice_scatter(x, src, dim, range)
-  local y, place = need("slice_scatter", x, "x"):clone(), {}
+  local y, place = need("slice_scatter", "x", x):clone(), {}
   for d = 1, dim_of("slice_scatter", x, dim) do place[d] = {} end
   place[#place] = range
   y[place] = src
@@ -168,7 +165,7 @@ end
 --- x with src on a diagonal.
 -- @param opts {offset = 0, dim1 = 1, dim2 = 2}
 function M.diagonal_scatter(x, src, opts)
-  local y = need("diagonal_scatter", x, "x"):clone()
+  local y = need("diagonal_scatter", "x", x):clone()
   y:diagonal(opts or {}):copy_(src)
   return y
 end
@@ -206,9 +203,9 @@ end
 
 --- Values at x of the line through points (xp, fp), which rise in xp; beyond the ends as there.
 function M.interp(x, xp, fp)
-  need("interp", x, "x")
-  need("interp", xp, "xp")
-  need("interp", fp, "fp")
+  need("interp", "x", x)
+  need("interp", "xp", xp)
+  need("interp", "fp", fp)
   local n = xp:numel()
   if xp:dim() ~= 1 or fp:dim() ~= 1 or fp:numel() ~= n or n == 0 then
     fail("interp: xp and fp must be vectors of as many points, got %s and %s", tostring(xp.shape),
@@ -224,8 +221,8 @@ end
 
 --- A polynomial at x; coefficients (a vector) from the highest power on.
 function M.polyval(p, x)
-  need("polyval", p, "p")
-  local y = p:numel() > 0 and need("polyval", x, "x") * 0 or x * 0
+  need("polyval", "p", p)
+  local y = p:numel() > 0 and need("polyval", "x", x) * 0 or x * 0
   for k = 1, p:numel() do y = y * x + p[k] end
   return y
 end
@@ -233,8 +230,8 @@ end
 --- The convolution of two vectors; the longer one may come second.
 -- @param mode "full" (every overlap), "same" (as long as the longer one) or "valid" (whole ones)
 function M.convolve(a, v, mode)
-  need("convolve", a, "a")
-  need("convolve", v, "v")
+  need("convolve", "a", a)
+  need("convolve", "v", v)
   mode = mode or "full"
   if a:dim() ~= 1 or v:dim() ~= 1 or a:numel() == 0 or v:numel() == 0 then
     fail("convolve: needs two vectors with elements, got %s and %s", tostring(a.shape),
@@ -254,8 +251,8 @@ end
 
 --- Inner products along a dim, the last one if left out; a is conjugated.
 function M.vecdot(a, b, dim)
-  local x = need("vecdot", a, "a")
-  return ((x.dtype:find "^c" and x:conj() or x) * need("vecdot", b, "b")):sum(dim or -1)
+  local x = need("vecdot", "a", a)
+  return ((x.dtype:find "^c" and x:conj() or x) * need("vecdot", "b", b)):sum(dim or -1)
 end
 
 --- How many times an error may grow in equations of this matrix: the product of the norms of it
@@ -264,9 +261,9 @@ end
 function M.cond(x, ord)
   ord = ord and tostring(ord) or "2"
   if ord ~= "2" and ord ~= "-2" then
-    return need("cond", x, "x"):matrix_norm(ord) * x:inv():matrix_norm(ord)
+    return need("cond", "x", x):matrix_norm(ord) * x:inv():matrix_norm(ord)
   end
-  local s = need("cond", x, "x"):svdvals()
+  local s = need("cond", "x", x):svdvals()
   local large, small = s:select(-1, 1), s:select(-1, -1)
   return ord == "2" and large / small or small / large
 end
@@ -321,8 +318,8 @@ end
 
 --- x with tensordot(a, x) = b, over the last dims of a.
 function M.tensorsolve(a, b)
-  local n, shape = need("tensorsolve", b, "b"):numel(), {}
-  for d = b:dim() + 1, need("tensorsolve", a, "a"):dim() do shape[#shape + 1] = a:size(d) end
+  local n, shape = need("tensorsolve", "b", b):numel(), {}
+  for d = b:dim() + 1, need("tensorsolve", "a", a):dim() do shape[#shape + 1] = a:size(d) end
   if a:numel() ~= n * n then
     fail("tensorsolve: a of shape %s is no square matrix beside b of shape %s", tostring(a.shape),
       tostring(b.shape))
@@ -333,7 +330,7 @@ end
 --- The inverse of a as a matrix whose rows are its first `ind` dims.
 function M.tensorinv(a, ind)
   ind = ind or 2
-  local shape, nd = {}, need("tensorinv", a, "a"):dim()
+  local shape, nd = {}, need("tensorinv", "a", a):dim()
   local rows, columns = elements(a.shape, 1, ind), elements(a.shape, ind + 1, nd)
   if rows ~= columns then
     fail("tensorinv: %s in front and behind dim %d are no square matrix", tostring(a.shape), ind)

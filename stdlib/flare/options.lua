@@ -82,6 +82,14 @@ function M.count(where, name, value, least)
   return n
 end
 
+--- Checks that `value` is a tensor and returns it.
+function M.tensor(where, name, value)
+  if not core.is_tensor(value) then
+    fail("%s: %s must be a tensor, got %s", where, name, type(value))
+  end
+  return value
+end
+
 -- The value of one option as its default's type wants it; nil and a message.
 local function convert(key, default, text)
   if type(default) ~= "number" then return text end

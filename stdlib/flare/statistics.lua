@@ -6,29 +6,26 @@ local options = require "flare.options"
 
 local M = {}
 
-local function need(where, x, name)
-  if not core.is_tensor(x) then fail("%s: %s must be a tensor, got %s", where, name, type(x)) end
-  return x
-end
+local need = options.tensor
 
 -- --- sets ---
 
 --- The distinct elements of both, in order.
 function M.union1d(a, b)
-  local x, y = need("union1d", a, "a"), need("union1d", b, "b")
+  local x, y = need("union1d", "a", a), need("union1d", "b", b)
   return (core.cat({x:flatten(), y:flatten()}, 1):unique())
 end
 
 --- The distinct elements of a that are in b, too, in order.
 function M.intersect1d(a, b)
-  local x = need("intersect1d", a, "a"):unique()
-  return x:masked_select(x:isin(need("intersect1d", b, "b")))
+  local x = need("intersect1d", "a", a):unique()
+  return x:masked_select(x:isin(need("intersect1d", "b", b)))
 end
 
 --- The distinct elements of a that are not in b, in order.
 function M.setdiff1d(a, b)
-  local x = need("setdiff1d", a, "a"):unique()
-  return x:masked_select(x:isin(need("setdiff1d", b, "b"), {invert = true}))
+  local x = need("setdiff1d", "a", a):unique()
+  return x:masked_select(x:isin(need("setdiff1d", "b", b), {invert = true}))
 end
 
 -- --- histograms ---
@@ -59,7 +56,7 @@ end
 function M.histogramdd(x, opts)
   local o = options.check("histogramdd", opts,
     {bins = options.none, range = options.none, weight = options.none, density = false})
-  if need("histogramdd", x, "x"):dim() ~= 2 or not x.dtype:find "f%d" then
+  if need("histogramdd", "x", x):dim() ~= 2 or not x.dtype:find "f%d" then
     fail("histogramdd: x is a matrix of floats, a row for each point, got %s %s", x.dtype,
       tostring(x.shape))
   end
@@ -98,7 +95,7 @@ end
 
 local function extreme(name, filler)
   return function(x, ...)
-    need("nan" .. name, x, "x")
+    need("nan" .. name, "x", x)
     if not x.dtype:find "f%d" then return x["a" .. name](x, ...) end
     local known = x:isnan():logical_not()
     local y = core.where(known, x, filler)["a" .. name](core.where(known, x, filler), ...)
@@ -117,7 +114,7 @@ M.nanmin = extreme("min", math.huge)
 function M.nanvar(x, opts)
   local o = options.check("nanvar", opts,
     {dim = options.none, dims = options.none, correction = 1, keepdim = false})
-  need("nanvar", x, "x")
+  need("nanvar", "x", x)
   local dims = o.dims or o.dim
   local known = x:isnan():logical_not()
   local mean = x:nanmean{dims = dims, keepdim = true}
@@ -136,12 +133,12 @@ function M.nanstd(x, opts) return M.nanvar(x, opts):sqrt() end
 -- @param opts {p = 2, eps = 1e-6, keepdim = false}
 function M.pairwise_distance(a, b, opts)
   local o = options.check("pairwise_distance", opts, {p = 2, eps = 1e-6, keepdim = false})
-  return (need("pairwise_distance", a, "a") - b + o.eps):norm(o.p, {-1}, {keepdim = o.keepdim})
+  return (need("pairwise_distance", "a", a) - b + o.eps):norm(o.p, {-1}, {keepdim = o.keepdim})
 end
 
 --- The p-norms (2 if left out) of the differences of every two rows, the first row's first.
 function M.pdist(x, p)
-  if need("pdist", x, "x"):dim() ~= 2 then
+  if need("pdist", "x", x):dim() ~= 2 then
     fail("pdist: x is a matrix, a row for each point, got %s", tostring(x.shape))
   end
   local n = x:size(1)
@@ -154,8 +151,8 @@ end
 
 --- Coefficients of the polynomial nearest to the points, from the highest power on.
 function M.polyfit(x, y, degree)
-  need("polyfit", x, "x")
-  need("polyfit", y, "y")
+  need("polyfit", "x", x)
+  need("polyfit", "y", y)
   if x:dim() ~= 1 or y:dim() == 0 or y:size(1) ~= x:numel() or math.type(degree) ~= "integer"
       or degree < 0 then
     fail("polyfit: x is a vector, y has as many rows, and the degree is at least 0; got %s, %s, %s",
@@ -172,7 +169,7 @@ end
 -- @param opts {dim = -1, period = 2 pi}
 function M.unwrap(x, opts)
   local o = options.check("unwrap", opts, {dim = -1, period = 2 * math.pi})
-  local step, half = need("unwrap", x, "x"):diff{dim = o.dim}, o.period / 2
+  local step, half = need("unwrap", "x", x):diff{dim = o.dim}, o.period / 2
   local short = (step + half):remainder(o.period) - half
   short = core.where(short:eq(-half):logical_and(step:gt(0)), half, short)
   local turns = core.where(step:abs():lt(half), 0, short - step):cumsum(o.dim)

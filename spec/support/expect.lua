@@ -1,0 +1,27 @@
+--- What specs of functions beside the operators expect: values near a list of numbers, and
+-- refusals that say why.
+local assert = require "luassert"
+local flare = require "flare"
+
+local M = {}
+
+function M.f64(list) return flare.tensor(list, {dtype = "f64"}) end
+
+function M.i64(list) return flare.tensor(list, {dtype = "i64"}) end
+
+--- The shape and, to 1e-12, the values of a tensor are those of a list or of another tensor.
+function M.close(got, want)
+  want = flare.is_tensor(want) and want or M.f64(want)
+  assert.equal(tostring(want.shape), tostring(got.shape))
+  assert.is_true(flare.allclose(got:to "f64", want:to "f64",
+    {atol = 1e-12, equal_nan = true}):item(), tostring(got) .. "\n" .. tostring(want))
+end
+
+--- f(...) raises an error in which there is what `says` says.
+function M.refused(says, f, ...)
+  local ok, why = pcall(f, ...)
+  assert.is_false(ok)
+  assert.is_truthy(why:find(says, 1, true), why)
+end
+
+return M
