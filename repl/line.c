@@ -160,29 +160,22 @@ static int remember(lua_State *L) {
 
 #else
 
-static int set_completer(lua_State *L) {
-  (void)L;
-  return 0;
-}
-
 static int read_line(lua_State *L) {
   return read_plain(L, luaL_optstring(L, 1, ""));
 }
 
-static int remember(lua_State *L) {
-  (void)L;
-  return 0;
-}
-
 #endif
 
+/* `remember` and `set_completer` are there with libedit alone. */
 int flare_open_line(lua_State *L) {
   static const luaL_Reg functions[] = {{"is_terminal", is_terminal},
                                        {"width", width},
                                        {"pending", pending},
                                        {"read", read_line},
+#ifdef FLARE_HAVE_LIBEDIT
                                        {"remember", remember},
                                        {"set_completer", set_completer},
+#endif
                                        {NULL, NULL}};
   luaL_newlib(L, functions);
   return 1;

@@ -79,7 +79,7 @@ local function compile(text, env)
   local quiet = text:find(";%s*$") ~= nil
   local expression = load("return " .. text:gsub(";%s*$", ""), "=prompt", "t", env)
   if expression then return expression, nil, quiet end
-  local chunk, problem = load(text .. "\n__keep()", "=prompt", "t", env)
+  local chunk, problem = load(text .. "\n;__keep()", "=prompt", "t", env)
   if not chunk then chunk = load(text, "=prompt", "t", env) end
   if chunk then return chunk, nil, true end
   local _, plain = load(text, "=prompt", "t", env)
@@ -226,8 +226,11 @@ function M.run(resume, calm, greet)
   traced = calm(trace)
   rawset(env, "__keep", keeper(kept))
   if greet then print(greeting) end
-  history.load(line.remember)
-  line.set_completer(function(text, from, to) return complete.words(env, text, from, to) end)
+  local remember = line.remember or function() end
+  history.load(remember)
+  if line.set_completer then
+    line.set_completer(function(text, from, to) return complete.words(env, text, from, to) end)
+  end
   if core.interruptible then core.interruptible(true) end
   while true do
     local ok, text = xpcall(read_chunk, calm(tostring), env, resume)
@@ -239,7 +242,7 @@ function M.run(resume, calm, greet)
     else
       resume()
       if not text:match "^%s*$" then
-        line.remember(text)
+        remember(text)
         history.append(text)
       end
       local asked = text:match "^%s*%?%s*([%w_.:]+)" or text:match "^([%w_.:]+)%?%s*$"

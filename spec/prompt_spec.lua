@@ -79,6 +79,12 @@ describe("the prompt", function()
     assert.equal("a\n2\n", prompt {"'a', 2"})
   end)
 
+  it("reads on where a line is no whole statement", function()
+    assert.equal("42\n", prompt {"x = 20 +", "1", "x * 2"})
+    assert.equal("6\n", prompt {"local y =", "6", "y"})
+    assert.equal("3\n", prompt {"for k = 3, 3 do", "print(k)", "end"})
+  end)
+
   it("shows what is in plain tables", function()
     assert.equal('{1, "a", {2, {3, {...}}}, b = true, ["c d"] = f32 (2, 3)}\n',
                  prompt {"{1, 'a', {2, {3, {4}}}, b = true, ['c d'] = flare.ones(2, 3)}"})
@@ -130,7 +136,7 @@ describe("the prompt", function()
         LC_ALL=%s FLARE_HISTORY= script -qec '%s' /dev/null]]):format(locale, program)))
       local out = pipe:read "a"
       pipe:close()
-      assert.match("\n\u{e9} \u{65e5}\r?\n", out)
+      assert.match("\u{e9} \u{65e5}\r?\n", out) -- printed, not echoed
     end
   end)
 

@@ -1,14 +1,21 @@
 --- flare doctor: what this machine and this build have.
 local core = require "flare.core"
 local cuda = require "flare.cuda"
+local line = require "flare.repl.line"
+
+-- What a function of an optional library gave: whether the library is there.
+local function has(_, message) return not (message or ""):find("built without", 1, true) end
 
 return function()
   print(("flare %s, %s"):format(core.version, _VERSION))
   for _, name in ipairs(core.devices()) do print("device   " .. name) end
   print("threads  " .. core.threads())
-  for _, library in ipairs {{"json", "jansson: safetensors, checkpoints"},
-      {"gunzip", "zlib: .gz files"}, {"protobuf", "nanopb: ONNX models"}} do
-    print(("%-8s %s"):format(core[library[1]] and "yes" or "no", library[2]))
+  for _, library in ipairs {
+    {has(core.crc32 ""), "zlib: .gz and .npz files"},
+    {has(core.protobuf("", {})), "nanopb: ONNX models"},
+    {line.remember, "libedit: history and completion at the prompt"},
+    {pcall(core.inv, core.eye(1)), "LAPACK: linear algebra"}} do
+    print(("%-8s %s"):format(library[1] and "yes" or "no", library[2]))
   end
   io.write(cuda.report())
   return 0
