@@ -3,11 +3,13 @@
  * and for large arguments, which a float then does not show. */
 
 /* Long functions are called: inlined into some loops and not into others they
- * would round differently here and there. */
-#ifdef __cplusplus
-#define FL_CALLED static inline
-#else
+ * would round differently here and there, and a GPU's kernel of sixteen
+ * elements a thread would take half a minute to compile. */
 #define FL_CALLED static __attribute__((noinline, unused))
+#ifdef __cplusplus
+#define FL_LONG FL_CALLED
+#else /* compilers know when */
+#define FL_LONG static inline
 #endif
 
 /* --- Bessel functions --- */
@@ -35,7 +37,7 @@ static inline double fl_bessel_j2x_f64(double x) {
 
 /* exp(-|x|) I_n(x): up to 30 the series of (x / 2)^(2k + n) / (k! (k + n)!),
  * from there the asymptotic one (Abramowitz and Stegun 9.6.10, 9.7.1). */
-static inline double fl_bessel_ie(int n, double x) {
+FL_LONG double fl_bessel_ie(int n, double x) {
   double a = fabs(x), sum = 1, term = 1, q = 0.25 * x * x;
   if (a < 30) {
     for (int k = 1; k < 80; k++) {
@@ -87,7 +89,7 @@ static inline double fl_bessel_i2ex_f64(double x) {
 /* --- the normal distribution --- */
 
 /* exp(x^2) erfc(x): by the continued fraction (7.1.14) where that is short. */
-static inline double fl_erfcx_f64(double x) {
+FL_LONG double fl_erfcx_f64(double x) {
   double f = 0;
   if (x < 2)
     return exp(x * x) * erfc(x);
@@ -111,7 +113,7 @@ static inline double fl_log_ndtr_d_f64(double x) {
 }
 /* Where the smaller tail is p: erfinv's start (there in math_typed.h), and
  * Halley's steps against erfc. */
-static inline double fl_ndtri_f64(double x) {
+FL_LONG double fl_ndtri_f64(double x) {
   double p = x < 0.5 ? x : 1 - x;
   if (!(p > 0))
     return p == 0 ? (x < 0.5 ? -(double)INFINITY : (double)INFINITY)
@@ -351,7 +353,7 @@ FL_WIDE1(fl_log_ndtr_d)
 FL_WIDE1(fl_ndtri)
 FL_WIDE1(fl_entr)
 FL_WIDE2(fl_zeta)
-static inline float fl_polygamma_f32(float x, float order) {
+FL_CALLED float fl_polygamma_f32(float x, float order) {
   return order == 1 ? fl_trigamma_f32(x) : (float)fl_polygamma_f64(x, order);
 }
 FL_SPECIAL2(fl_polygamma)

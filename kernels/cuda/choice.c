@@ -119,29 +119,86 @@ bool flc_choice_make(flc_choice *c, int chosen, void *plan) {
 
 /* --- the measurement --- */
 
-#define REPEATS FLC_FEW
+#define REPEATS 3
+#define TURN    2    /* runs of one at a time, in turns */
 #define LONG    0.5f /* ms: no repeats, or a first step takes too long */
+#define VERY    5.0f /* ms: two turns will do */
 #define MOST    32   /* candidates */
 #define CLOSE   1.1f /* times the least: measured again */
-#define SAME    1.005f
+#define SAME    1.01f
+#define FINAL   (FLC_MANY + 1)
+#define EVENTS  (FINAL * FLC_MANY + 1)
+
+typedef struct trial {
+  const fl_launch *l;
+  fl_status (*run)(void *context, int candidate);
+  void *context;
+  CUevent events[EVENTS];
+  int made; /* events */
+  float times[MOST];
+} trial;
+
+static bool begin(trial *t, int events) {
+  while (t->made < events &&
+         flc_cu->EventCreate(&t->events[t->made], 0) == CUDA_SUCCESS)
+    t->made++;
+  return t->made >= events;
+}
+
+static void end(trial *t) {
+  while (t->made > 0)
+    flc_cu->EventDestroy(t->events[--t->made]);
+}
+
+/* Candidate i `count` times, after event `from` and before the next. */
+static bool run_some(trial *t, int from, int i, int count) {
+  for (int k = 0; k < count; k++)
+    if (t->run(t->context, i) != FL_OK)
+      return false;
+  return flc_cu->EventRecord(t->events[from + 1], flc_stream_of(t->l)) ==
+         CUDA_SUCCESS;
+}
+
+static bool between(const trial *t, int from, float *ms) {
+  return flc_cu->EventElapsedTime(ms, t->events[from], t->events[from + 1]) ==
+         CUDA_SUCCESS;
+}
 
 /* One run before loads it, and hides how long a launch takes. */
-static bool measure(const fl_launch *l, CUevent from, CUevent to,
-                    fl_status (*run)(void *context, int candidate),
-                    void *context, int i, bool before, int repeats, float *ms) {
-  CUstream stream = flc_stream_of(l);
-  if ((before && run(context, i) != FL_OK) ||
-      flc_cu->EventRecord(from, stream) != CUDA_SUCCESS)
-    return false;
-  for (int k = 0; k < repeats; k++)
-    if (run(context, i) != FL_OK)
-      return false;
-  bool good = flc_cu->EventRecord(to, stream) == CUDA_SUCCESS &&
-              flc_wait_event(l->stream, to) == FL_OK &&
-              flc_cu->EventElapsedTime(ms, from, to) == CUDA_SUCCESS;
-  if (good)
-    *ms /= (float)repeats;
-  return good;
+static float alone(trial *t, int i, int repeats) {
+  float ms;
+  bool good =
+      t->run(t->context, i) == FL_OK &&
+      flc_cu->EventRecord(t->events[0], flc_stream_of(t->l)) == CUDA_SUCCESS &&
+      run_some(t, 0, i, repeats) &&
+      flc_wait_event(t->l->stream, t->events[1]) == FL_OK && between(t, 0, &ms);
+  return good ? ms / (float)repeats : INFINITY;
+}
+
+static int by_size(const void *a, const void *b) {
+  float x = *(const float *)a, y = *(const float *)b;
+  return (x > y) - (x < y);
+}
+
+/* The close ones in turns, so that a clock that falls under load falls for
+ * each; the median of its turns is what counts. Nothing waits in between. */
+static void in_turns(trial *t, const int *close, int n, int turns, int count) {
+  float all[FLC_MANY];
+  int at = 0;
+  bool good =
+      begin(t, n * turns + 1) &&
+      flc_cu->EventRecord(t->events[0], flc_stream_of(t->l)) == CUDA_SUCCESS;
+  for (int k = 0; k < turns * n && good; k++)
+    good = run_some(t, at++, close[k % n], count);
+  if (!good || flc_wait_event(t->l->stream, t->events[at]) != FL_OK)
+    return;
+  for (int i = 0; i < n; i++) {
+    for (int k = 0; k < turns; k++)
+      if (!between(t, k * n + i, &all[k]))
+        return;
+    qsort(all, (size_t)turns, sizeof *all, by_size);
+    t->times[close[i]] = all[(turns - 1) / 2] / (float)count;
+  }
 }
 
 /* Waiting would break a capture, and what is fastest differs from run to run.
@@ -154,36 +211,40 @@ bool flc_may_measure(const fl_launch *l) {
          capturing == CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
+/* The closest `again`, and the first if it is not far off, as they came: how
+ * many. (The very first run was on a device that had been idle.) */
+static int closest(const trial *t, int n, int again, int *close) {
+  float sorted[MOST];
+  int found = 0;
+  memcpy(sorted, t->times, (size_t)n * sizeof *sorted);
+  qsort(sorted, (size_t)n, sizeof *sorted, by_size);
+  float last = sorted[n < again ? n - 1 : again - 1];
+  float most = fminf(last, sorted[0] * CLOSE);
+  for (int i = 0; i < n && found < FINAL; i++)
+    if (t->times[i] <= (i ? most : sorted[0] * 2) && t->times[i] < INFINITY)
+      close[found++] = i;
+  return found;
+}
+
 int flc_fastest(const fl_launch *l, int n, int again,
                 fl_status (*run)(void *context, int candidate), void *context) {
-  CUevent from, to;
-  float times[MOST], ms;
-  int best = -1, repeats = REPEATS;
-  if (flc_cu->EventCreate(&from, 0) != CUDA_SUCCESS)
-    return -1;
+  trial t = {.l = l, .run = run, .context = context};
+  int close[FINAL], found = 0, best = -1;
+  float least = INFINITY;
   n = n < MOST ? n : MOST;
-  if (flc_cu->EventCreate(&to, 0) == CUDA_SUCCESS) {
+  if (n > 0 && begin(&t, 2)) {
     for (int i = 0; i < n; i++) {
-      bool good = measure(l, from, to, run, context, i, true, repeats, &ms);
-      times[i] = good ? ms : INFINITY;
-      best = good && (best < 0 || ms < times[best]) ? i : best;
-      repeats = best >= 0 && times[best] > LONG ? 1 : REPEATS;
+      t.times[i] = alone(&t, i, least > LONG && i ? 1 : REPEATS);
+      least = fminf(least, t.times[i]);
     }
-    /* the first ones ran on a device that had been idle, so the very first has
-     * another try in any case; what is run more often now counts alone */
-    float close = best < 0 ? 0 : times[best] * CLOSE;
-    bool brief = repeats > 1;
-    for (int i = 0; i < n; i++) {
-      if ((i == 0 || times[i] <= close) &&
-          measure(l, from, to, run, context, i, brief, brief ? again : 1,
-                  &ms) &&
-          ((brief && again > REPEATS) || ms < times[i]))
-        times[i] = ms;
-    }
-    for (int i = 0; i < n && best >= 0; i++)
-      best = times[i] < times[best] ? i : best;
-    flc_cu->EventDestroy(to);
+    found = closest(&t, n, again, close);
   }
-  flc_cu->EventDestroy(from);
-  return best > 0 && times[0] <= times[best] * SAME ? 0 : best;
+  if (found > 1)
+    in_turns(&t, close, found, least > VERY ? 2 : again,
+             least > LONG ? 1 : TURN);
+  for (int i = 0; i < found; i++)
+    if (best < 0 || t.times[close[i]] * SAME < t.times[best])
+      best = close[i];
+  end(&t);
+  return best;
 }

@@ -85,7 +85,7 @@ void take(W *to, const S *p, int n) {
   } else {
     fl_vec<S, V> x;
     if (n >= V)
-      x = fl_read<S, V>(p);
+      x = fl_fetch<S, V>(p);
     else
 #pragma unroll
       for (int j = 0; j < V; j++)
@@ -150,7 +150,7 @@ __global__ void __launch_bounds__(EXPR_THREADS)
   {                                                                            \
     FL_S(D) *to = (FL_S(D) *)a.data[k] + at[k];                                \
     if (left == V)                                                             \
-      fl_write<FL_S(D), V>(to, x##k);                                          \
+      fl_leave<FL_S(D), V>(to, x##k);                                          \
     else                                                                       \
       for (int j = 0; j < left; j++)                                           \
         to[j] = x##k.at[j];                                                    \

@@ -169,18 +169,39 @@ template <class S, int N> fl_vec<S, N> fl_read(const S *p) {
 template <class S, int N> void fl_write(S *p, const fl_vec<S, N> &v) {
   *(fl_vec<S, N> *)p = v;
 }
-/* The same to global memory that the kernel does not read: compilers take
- * vectors apart, and in loops they may not put them together again. */
+/* The same from global memory, and to memory there that the kernel does not
+ * read: compilers take vectors apart, and in loops, or where they are to be
+ * quick, they may not put them together again. */
+template <class S, int N> fl_vec<S, N> fl_fetch(const S *p) {
+  fl_vec<S, N> v;
+  uint32_t w[4];
+  if constexpr (sizeof(v) == 16)
+    asm volatile("ld.global.v4.b32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3])
+                 : "l"(__cvta_generic_to_global(p)));
+  else if constexpr (sizeof(v) == 8)
+    asm volatile("ld.global.v2.b32 {%0, %1}, [%2];"
+                 : "=r"(w[0]), "=r"(w[1])
+                 : "l"(__cvta_generic_to_global(p)));
+  else
+    return fl_read<S, N>(p);
+  memcpy(&v, w, sizeof v);
+  return v;
+}
 template <class S, int N> void fl_leave(S *p, const fl_vec<S, N> &v) {
-  if constexpr (sizeof(v) == 16) {
-    uint32_t w[4];
-    memcpy(w, &v, 16);
+  uint32_t w[4];
+  if constexpr (sizeof(v) == 16 || sizeof(v) == 8)
+    memcpy(w, &v, sizeof v);
+  else
+    fl_write(p, v);
+  if constexpr (sizeof(v) == 16)
     asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(
                      __cvta_generic_to_global(p)),
                  "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3]));
-  } else {
-    fl_write(p, v);
-  }
+  else if constexpr (sizeof(v) == 8)
+    asm volatile("st.global.v2.b32 [%0], {%1, %2};" ::"l"(
+                     __cvta_generic_to_global(p)),
+                 "r"(w[0]), "r"(w[1]));
 }
 
 /* --- reductions: the result is in every lane, or thread --- */

@@ -73,9 +73,17 @@ int terms_of(const sampling &s, double p, int64_t *at, T *weight) {
 template <int D>
 __global__ void __launch_bounds__(128)
     terms(const __grid_constant__ resample_args a) {
-  EACH(j, a.s.results)
-  a.count[j] = terms_of(a.s, a.s.start + (double)j * a.s.step, a.at + j,
-                        (FL_W(D) *)a.weight + j);
+  FL_W(D) *weight = (FL_W(D) *)a.weight;
+  const int64_t by = a.s.results;
+  EACH(j, by) {
+    int n =
+        terms_of(a.s, a.s.start + (double)j * a.s.step, a.at + j, weight + j);
+    a.count[j] = n;
+    for (int64_t k = n ? n : 1; k < a.s.taps; k++) { /* vectors of sums do */
+      a.at[k * by + j] = 0; /* read what is not there for each result */
+      weight[k * by + j] = 0;
+    }
+  }
 }
 
 /* Vector i of V elements: its place j along y's dim, and where its line begins

@@ -2,13 +2,15 @@
 -- bf16, and a sample of f32's bit patterns, against the CPU's rows in f64. Those are within 2e-12
 -- of mpmath and SciPy (spec/ops/peers_spec.lua): nothing beside a float's 6e-8. Two inputs: as
 -- many pairs as there are inputs of one.
---   flare spec/gpu/ulp.lua [DEVICE [SAMPLE [ROW ...]]]      (cuda, 4194304)
+--   flare spec/gpu/ulp.lua [DEVICE [SAMPLE [K/N | ROW ...]]]      (cuda, 4194304)
+-- K/N: each N-th row, from the K-th.
 -- Prints the table of bench/results/ulp.md and ends with PASS or FAIL.
 local flare = require "flare"
 local device = arg[1] or "cuda"
 local sample = math.tointeger(tonumber(arg[2] or 1 << 22))
-local wanted = #arg > 2 and {} or nil
-for i = 3, #arg do wanted[arg[i]] = true end
+local turn, turns = (arg[3] or "1/1"):match "^(%d+)/(%d+)$"
+local wanted = arg[3] and not turn and {} or nil
+for i = 3, wanted and #arg or 0 do wanted[arg[i]] = true end
 
 local LIMIT = 4
 -- Above it, in f32: gelu, a product of four rounded factors, at results below 1.4e-8; erfc, as
@@ -121,13 +123,14 @@ end
 
 local function show(u) return u > 1e6 and "not a number" or ("%.2f"):format(u) end
 
-local failed, took = {}, flare.clock()
+local failed, took, met = {}, flare.clock(), 0
 print(("sample of f32: %d of %s\n"):format(sample, device))
 print "| row | f16 | bf16 | f32 | worst at, f32 | mean | above 1 |"
 print "|---|---|---|---|---|---|---|"
 for _, list in ipairs {ONE, TWO} do
   for _, name in ipairs(list) do
-    if not wanted or wanted[name] then
+    met = met + 1
+    if wanted and wanted[name] or not wanted and met % turns == turn % turns then
       local cells, last = {}, nil
       for _, f in ipairs(FORMATS) do
         last = measure(name, f, list == TWO)
