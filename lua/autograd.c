@@ -385,8 +385,21 @@ void fll_autograd_open(lua_State *L, fl_lua *st) {
   fll_custom_open(L, st);
 }
 
+/* place_grad(p, place): p's gradients are written there; nil: anywhere. */
+static int place_grad(lua_State *L) {
+  fl_lua *st = fll_enter(L);
+  fl_tensor *t = fll_checktensor(L, 1, "place_grad", "p");
+  fl_tensor *place = lua_isnoneornil(L, 2)
+                         ? NULL
+                         : fll_checktensor(L, 2, "place_grad", "place");
+  fll_check(L, st, fl_tensor_place_grad(t, place));
+  return 0;
+}
+
 void fll_autograd_core(lua_State *L) {
-  static const luaL_Reg functions[] = {
-      {"backward", backward}, {"grad", grad}, {NULL, NULL}};
+  static const luaL_Reg functions[] = {{"backward", backward},
+                                       {"grad", grad},
+                                       {"place_grad", place_grad},
+                                       {NULL, NULL}};
   fll_register(L, functions);
 }

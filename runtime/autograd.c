@@ -183,19 +183,18 @@ static bool may_add_into(const fl_tensor *t) {
 
 /* *sum += g; takes over the reference of g. */
 static fl_status add_up(pass *p, fl_tensor **sum, fl_tensor *g) {
-  fl_runtime *rt = p->rt;
   if (!*sum) {
     *sum = g;
     return FL_OK;
   }
   fl_operand in[2] = {{.tensor = *sum}, {.tensor = g}};
   fl_tensor *out;
-  fl_call c = {.op = &rt->ops[FLI_OP_add],
+  fl_call c = {.op = &p->rt->ops[FLI_OP_add],
                .n_in = 2,
                .in = in,
                .out = &out,
                .inplace = !p->create && may_add_into(*sum)};
-  fl_status s = fl_call_run(rt, &c);
+  fl_status s = fl_call_run(p->rt, &c);
   fl_tensor_release(g);
   if (s == FL_OK) {
     fl_tensor_release(*sum);
@@ -235,12 +234,6 @@ static fl_status run_hooks(pass *p, fli_hook *h, int out, fl_tensor *of,
   return FL_OK;
 }
 
-static fl_status copy_of(fl_runtime *rt, fl_tensor *t, fl_tensor **out) {
-  fl_operand in = {.tensor = t};
-  fl_call c = {.op = &rt->ops[FLI_OP_copy], .n_in = 1, .in = &in, .out = out};
-  return fl_call_run(rt, &c);
-}
-
 /* A leaf has all of its gradient. */
 static fl_status finish_here(pass *p, fl_tensor *leaf) {
   fli_extra *x = leaf->extra;
@@ -249,23 +242,26 @@ static fl_status finish_here(pass *p, fl_tensor *leaf) {
   if (!g)
     return FL_OK;
   fl_status s = run_hooks(p, x->hooks, 0, leaf, &g);
-  if (s) {
+  if (s == FL_OK && p->captured && x->capture >= 0) {
+    p->captured[x->capture] = g;
+    return FL_OK;
+  }
+  if (s || p->captured) {
     fl_tensor_release(g);
     return s;
   }
-  if (p->captured) {
-    if (x->capture >= 0)
-      p->captured[x->capture] = g;
-    else
-      fl_tensor_release(g);
-    return FL_OK;
-  }
-  if (x->grad)
+  if (x->place && !p->create && (!x->grad || x->grad == x->place))
+    s = fli_place(p->rt, x, g);
+  else if (x->grad)
     s = add_up(p, &x->grad, g);
   else if (p->create || may_add_into(g))
     x->grad = g;
   else {
-    s = copy_of(p->rt, g, &x->grad);
+    fl_operand in = {.tensor = g};
+    s = fl_call_run(p->rt, &(fl_call){.op = &p->rt->ops[FLI_OP_copy],
+                                      .n_in = 1,
+                                      .in = &in,
+                                      .out = &x->grad});
     fl_tensor_release(g);
   }
   return s ? s : fli_tape_ready(p->rt, leaf);
@@ -370,6 +366,7 @@ static fl_status apply_rule(pass *p, fl_node *n, fl_node *history,
                             fl_value *in, fl_value *dx_values, fl_tensor **dx) {
   fl_value y[FL_MAX_OUT], dys[FL_MAX_OUT];
   fl_tensor *revived[FL_MAX_OUT];
+  bool placing = history == n && !p->create && !p->captured;
   fli_grad g; /* member by member: the room for results is large */
   fli_env_open(&g.e, p->rt, n->base, n->site);
   p->rt->back_part = n->part;
@@ -420,7 +417,8 @@ static fl_status apply_rule(pass *p, fl_node *n, fl_node *history,
       continue;
     if (!fli_same_shape(&v.tensor->meta, &n->in_meta[k]))
       v = fli_v_sum_to(&g.e, v, &n->in_meta[k]);
-    if (g.e.status == FL_OK && v.tensor->meta.dtype != n->in_meta[k].dtype)
+    if (g.e.status == FL_OK && v.tensor->meta.dtype != n->in_meta[k].dtype &&
+        !(placing && fli_only_placed(&n->edges[k])))
       v = fli_v_cast(&g.e, v, n->in_meta[k].dtype);
     if (g.e.status == FL_OK)
       dx[k] = fl_tensor_retain(v.tensor);

@@ -10,6 +10,23 @@ bool fli_is_part(const fl_op *op) {
   return op->grad == grad_part;
 }
 
+fl_status fli_place(fl_runtime *rt, fli_extra *x, fl_tensor *g) {
+  fl_operand in[2] = {{.tensor = x->place}, {.tensor = g}};
+  fl_tensor *old = x->grad, *out;
+  fl_call c = {.op = &rt->ops[old ? FLI_OP_add : FLI_OP_assign],
+               .n_in = 2,
+               .in = in,
+               .inplace = true,
+               .out = &out};
+  fl_status s = fl_call_run(rt, &c);
+  fl_tensor_release(g);
+  if (s == FL_OK) {
+    x->grad = out;
+    fl_tensor_release(old);
+  }
+  return s;
+}
+
 /* *sum (NULL: zeros) += the gradient that node `n` has, at n's place in it. */
 fl_status fli_add_part(fl_runtime *rt, fl_node *n, fl_tensor **sum) {
   fli_env env, *e = &env;

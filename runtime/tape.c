@@ -167,6 +167,7 @@ void fli_extra_free(fl_tensor *t) {
     }
   drop_hooks(t->rt, &x->hooks);
   fl_tensor_release(x->grad);
+  fl_tensor_release(x->place);
   fl_tensor_release(x->sum);
   fli_small_free(t->rt, x, sizeof *x);
 }
@@ -612,6 +613,28 @@ fl_status fl_tensor_set_grad(fl_tensor *t, fl_tensor *grad) {
   FLI_TRY(fli_extra_of(t, &x));
   fl_tensor *old = x->grad;
   x->grad = grad ? fl_tensor_retain(grad) : NULL;
+  fl_tensor_release(old);
+  return FL_OK;
+}
+
+fl_status fl_tensor_place_grad(fl_tensor *t, fl_tensor *place) {
+  fli_extra *x;
+  FLI_TRY(alive(t));
+  if (!t->requires_grad)
+    return fli_fail(FL_EAUTOGRAD, "only a leaf that requires a gradient has a "
+                                  "place for it");
+  if (place && (place->rt != t->rt || fli_wants_grad(place) ||
+                !fli_same_shape(&place->meta, &t->meta) ||
+                place->meta.dtype != t->meta.dtype ||
+                fl_tensor_device(place) != fl_tensor_device(t)))
+    return fli_fail(FL_ESHAPE,
+                    "the place of a gradient has its tensor's shape, dtype and "
+                    "device, %s %s, and needs no gradient itself",
+                    fl_dtype_name(t->meta.dtype),
+                    fli_shape_text(t->meta.ndim, t->meta.shape));
+  FLI_TRY(fli_extra_of(t, &x));
+  fl_tensor *old = x->place;
+  x->place = place ? fl_tensor_retain(place) : NULL;
   fl_tensor_release(old);
   return FL_OK;
 }

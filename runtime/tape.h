@@ -73,10 +73,11 @@ struct fl_node {
 /* What few tensors have. */
 struct fli_extra {
   fl_tensor *grad;
-  fli_hook *hooks; /* of a leaf */
-  bool retain;     /* not a leaf, but wants its gradient kept */
-  fl_tensor *all;  /* of all samples, where this one stands for each */
-  uint64_t level;  /* of vmap (batch.c) */
+  fl_tensor *place; /* where it is to lie, or NULL */
+  fli_hook *hooks;  /* of a leaf */
+  bool retain;      /* not a leaf, but wants its gradient kept */
+  fl_tensor *all;   /* of all samples, where this one stands for each */
+  uint64_t level;   /* of vmap (batch.c) */
   /* of the pass that is running */
   uint64_t pass;
   int deps, capture;
@@ -132,5 +133,14 @@ void fli_tape_close(fl_runtime *rt);
 /* region.c: the gradient of narrow and the like into a sum of gradients. */
 bool fli_is_part(const fl_op *op);
 fl_status fli_add_part(fl_runtime *rt, fl_node *n, fl_tensor **sum);
+/* Whether all that is left to do with a gradient is to put it into the leaf's
+ * place, whatever its dtype is. */
+static inline bool fli_only_placed(const fli_edge *e) {
+  const fli_extra *x = e->leaf ? e->leaf->extra : NULL;
+  return x && x->place && !x->grad && !x->sum && !x->hooks && x->deps == 1;
+}
+/* g, whose reference is taken over, becomes or joins the gradient in its place.
+ */
+fl_status fli_place(fl_runtime *rt, fli_extra *x, fl_tensor *g);
 
 #endif

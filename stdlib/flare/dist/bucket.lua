@@ -1,4 +1,5 @@
---- Gradients of many parameters in a few flat tensors, in the order in which backward makes them.
+--- Gradients of many parameters in a few flat tensors, in the order in which backward makes them,
+-- which writes them there.
 local class = require "flare.class"
 local core = require "flare.core"
 
@@ -7,23 +8,20 @@ local Bucket = class "dist.Bucket"
 --- @param params of one dtype and device
 function Bucket:init(params)
   local n, first = 0, params[1]
-  self.params, self.from = params, {}
-  for k, p in ipairs(params) do
-    self.from[k] = n + 1
-    n = n + p:numel()
-  end
+  for _, p in ipairs(params) do n = n + p:numel() end
+  self.params, self.parts = params, {}
   self.flat = core.zeros({n}, {dtype = first.dtype, device = first.device})
   self:clear()
+  n = 1
+  for k, p in ipairs(params) do
+    self.parts[k] = self.flat:narrow(1, n, p:numel()):view(p.shape)
+    core.place_grad(p, self.parts[k])
+    n = n + p:numel()
+  end
 end
 
 function Bucket:clear()
   self.grads, self.missing = {}, #self.params
-end
-
---- The k-th parameter's part, in its shape.
-function Bucket:part(k)
-  local p = self.params[k]
-  return self.flat:narrow(1, self.from[k], p:numel()):view(p.shape)
 end
 
 --- Takes the gradient of the k-th parameter, false: zeros.
@@ -32,10 +30,10 @@ function Bucket:take(k, grad)
   self.grads[k] = grad
 end
 
---- Puts what was taken into the flat tensor.
+--- Puts what was taken into the flat tensor, where it does not lie there already.
 function Bucket:pack()
   for k, grad in pairs(self.grads) do
-    local part = self:part(k)
+    local part = self.parts[k]
     if not grad then part:zero_()
     elseif not grad:shares(self.flat) then part:copy_(grad) end
   end
@@ -43,7 +41,7 @@ end
 
 --- Makes the parts the gradients of their parameters.
 function Bucket:give()
-  for k, p in ipairs(self.params) do p.grad = self:part(k) end
+  for k, p in ipairs(self.params) do p.grad = self.parts[k] end
 end
 
 --- How much goes at a time: `mb`, or 25 MB and at least a 64th of all, since a call that takes the

@@ -33,11 +33,31 @@ function Shard:flatten(list)
   return flat
 end
 
+--- From now on gradients are written where they are sent from.
+function Shard:place()
+  local _ <close> = core.no_grad()
+  self.flat, self.views = self:flatten {}, {}
+  for k, p in ipairs(self.params) do
+    self.views[k] = self:view(self.flat, k)
+    core.place_grad(p, self.views[k])
+  end
+end
+
+-- What lies in its place is there already.
+function Shard:_packed(grads)
+  for k, place in ipairs(self.views) do
+    if not grads[k] then place:zero_()
+    elseif not grads[k]:shares(self.flat) then place:copy_(grads[k]) end
+  end
+  return self.flat
+end
+
 --- Sends gradients; those of all ranks have their mean in the part of each.
 -- @return a handle of this rank's
 function Shard:reduce(grads)
   return self.group:later(self.device, function()
-    return self.group:reduce_scatter(self:flatten(grads), {reduce = "mean", async = true})
+    local flat = self.flat and self:_packed(grads) or self:flatten(grads)
+    return self.group:reduce_scatter(flat, {reduce = "mean", async = true})
   end)
 end
 

@@ -89,6 +89,7 @@ function ZeRO:_keep(named)
   self.whole, self.place = divide(named, self.bytes, self.group), {}
   for s, shard in ipairs(self.whole) do
     self.shards[#self.shards + 1] = shard
+    if self.stage == 1 then shard:place() end
     for k, p in ipairs(shard.params) do self.place[p.id] = {s, k} end
   end
   self.going = {} -- of their going; that of the first backward from then on
