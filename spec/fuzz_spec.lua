@@ -1,11 +1,19 @@
 -- A little of what spec/long/fuzz.sh does for longer, and what it has found.
-local core = require "flare".core
+local flare = require "flare"
+local core = flare.core
 local fuzz = require "spec.support.fuzz"
+local library = require "spec.support.fuzz_library"
 local parsers = require "spec.support.parsers"
 
 describe("arguments that nobody meant", function()
   it("give results or errors", function()
     assert.is_true(fuzz.operators(100000, 1) > 30000)
+  end)
+end)
+
+describe("the library's other functions", function()
+  it("give results or errors", function()
+    assert.is_true(library.calls(10000, 1) > 2000)
   end)
 end)
 
@@ -87,6 +95,10 @@ describe("what was wrong once", function()
     assert.same({7, (1 << 48) - (1 << 31), 0}, none.shape)
     assert.same({0, 7}, core.diff(core.zeros(3, 7), 9, {dim = 1}).shape)
     refused("at most 8 dims, not 10", "as_strided_backward", c, {1, 2, 3, 4, 5, 6, 7, 8, 9}, {}, {})
+    assert.same({0}, core.multinomial(core.ones(3), 0).shape)
+    local tanh = flare.nn.Tanh()
+    assert.has_error(function() tanh:watch() end,
+                     "watch: a function or nil is expected, got table")
     refused("comm_scatter: a tensor has at most 8 dims, not 9", "comm_scatter", core.zeros(1),
             {shape = {1, 1, 1, 1, 1, 1, 1, 1, 1}})
   end)

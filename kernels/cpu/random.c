@@ -636,7 +636,7 @@ FL_KERNEL(multinomial) {
   }
   if (replacement || c.n == 1)
     fl_cpu_parallel(l, rows * c.n, 256, replace_task, &c);
-  else
+  else if (c.n > 0)
     fl_cpu_parallel(l, rows, 4096 / c.classes + 1, race_task, &c);
   return FL_OK;
 }

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Ten million calls of operators with arguments that nobody meant, and spoiled files of
-# every kind, under the address and undefined-behaviour sanitizers, from seeds that no run
-# had before. limit: 60 min
+# Ten million calls of operators with arguments that nobody meant, of the library's other
+# functions and methods, and spoiled files of every kind, under the address and
+# undefined-behaviour sanitizers, from seeds that no run had before. limit: 60 min
 #   FUZZ_PROGRAM  flare with the sanitizers; left out: it is built
 #   FUZZ_JOBS     processes side by side; FUZZ_CALLS: how many calls in all
 #   FUZZ_SECONDS  after which no more seeds are begun
@@ -23,7 +23,7 @@ begun=$(date +%s)
 first=$((begun * 100000)) # no run has seeds of another one
 end=$((begun + seconds)) share=$(((calls + jobs - 1) / jobs))
 
-# $1: operators or files, $2: how many, $3: a seed, $4: whose log. A seed that broke something
+# $1: operators, library or files, $2: how many, $3: a seed, $4: whose log. A seed that broke something
 # is run again aloud, so that the log says what was running.
 try() {
   timeout -k 5 300 "$program" spec/support/fuzz_run.lua "$1" "$2" "$3" quiet >"$room/log.$4" 2>&1 &&
@@ -38,12 +38,14 @@ try() {
 }
 
 worker() { # $1: its number
-  seed=$((first + $1)) done=0 files=0
+  seed=$((first + $1)) done=0 library=0 files=0
   while [ "$(date +%s)" -lt "$end" ] && [ "$done" -lt "$share" ]; do
     try operators 25000 "$seed" "$1"
+    try library 5000 "$seed" "$1"
     try files 500 "$seed" "$1"
-    done=$((done + 25000)) files=$((files + 500)) seed=$((seed + jobs))
-    echo "$done $files" >"$room/done.$1"
+    done=$((done + 25000)) library=$((library + 5000)) files=$((files + 500))
+    seed=$((seed + jobs))
+    echo "$done $library $files" >"$room/done.$1"
   done
 }
 
@@ -56,7 +58,8 @@ wait
 touch "$room/findings"
 cat "$room/findings"
 found=$(grep -c '^finding:' "$room/findings") || true
-echo "figure: $(cat "$room"/done.* | awk '{c += $1; f += $2} END {print c " calls of operators, " f}')" \
-  "spoiled files, seeds from $first, in $(($(date +%s) - begun)) s: $found findings"
+echo "figure: $(cat "$room"/done.* | awk '{c += $1; l += $2; f += $3}
+  END {print c " calls of operators, " l " of the library, " f " spoiled files"}'), seeds" \
+  "from $first, in $(($(date +%s) - begun)) s: $found findings"
 rm -rf "$room"
 [ "$found" = 0 ]

@@ -38,7 +38,12 @@ local watcher -- what is called instead while a profile runs
 
 --- Lets f(module, run, ...) see every call of a module from now on; run(module, ...) goes on with
 -- it. nil ends that.
-function Module.watch(f) watcher = f end
+function Module.watch(f)
+  if f ~= nil and type(f) ~= "function" then
+    fail("watch: a function or nil is expected, got %s", type(f))
+  end
+  watcher = f
+end
 
 local function run(self, ...)
   if self._hooks then return require("flare.nn.hooks").call(self, ...) end
