@@ -5,6 +5,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <strings.h>
 
 /* --- where: the first line that is not the library's own --- */
 
@@ -236,13 +237,12 @@ int fll_argerror(lua_State *L, const char *where, const char *param,
 }
 
 /* model.forward(x) makes x the self of a function that is no tensor's. */
-const char *fll_selfhint(lua_State *L, int i) {
+const char *fll_selfhint(lua_State *L) {
   lua_Debug ar;
-  i = lua_absindex(L, i);
   if (!lua_getstack(L, 1, &ar))
     return "";
   const char *name = lua_getlocal(L, &ar, 1);
-  bool self = name && strcmp(name, "self") == 0 && lua_rawequal(L, -1, i);
+  bool self = name && strcmp(name, "self") == 0 && fll_test(L, -1);
   lua_pop(L, name != NULL);
   return self ? "; methods are called with ':', as in model:forward(x)" : "";
 }
@@ -276,10 +276,69 @@ static int distance(const char *a, const char *b) {
   return d[la % 3][lb];
 }
 
+/* Names that people bring along from PyTorch, Torch7 and NumPy, where they are
+ * not near to what is meant. */
+static const struct {
+  const char *theirs, *ours;
+} synonyms[] = {
+    {"axis", "dim"},
+    {"axis", "dims"},
+    {"num_layers", "layers"},
+    {"learning_rate", "lr"},
+    {"step_size", "every"},
+    {"batch_size", "batch"},
+    {"num_workers", "workers"},
+    {"array", "tensor"},
+    {"FloatTensor", "tensor"},
+    {"uniform", "rand"},
+    {"normal", "randn"},
+    {"seed", "manual_seed"},
+    {"set_num_threads", "threads"},
+    {"get_num_threads", "threads"},
+    {"astype", "to"},
+    {"data", "detach"},
+    {"list", "totable"},
+    {"resize", "view"},
+    {"resizeAs", "view_as"},
+    {"evaluate", "eval"},
+    {"getParameters", "parameters"},
+    {"zeroGradParameters", "zero_grad"},
+    {"updateOutput", "forward"},
+    {"predict", "forward"},
+    {"DataLoader", "Loader"},
+    {"TensorDataset", "Tensors"},
+    {"TransformerEncoderLayer", "TransformerBlock"},
+    {"LookupTable", "Embedding"},
+    {"SpatialConvolution", "Conv2d"},
+    {"SpatialMaxPooling", "MaxPool2d"},
+    {"SpatialBatchNormalization", "BatchNorm2d"},
+    {"Reshape", "Unflatten"},
+    {"View", "Unflatten"},
+    {"ZeroPad2d", "Pad"},
+    {"CrossEntropyCriterion", "CrossEntropyLoss"},
+    {"ClassNLLCriterion", "NLLLoss"},
+    {"MSECriterion", "MSELoss"},
+    {"BCECriterion", "BCELoss"},
+    {"AbsCriterion", "L1Loss"},
+};
+
+/* That of the list which is meant by another library's name. */
+static const char *synonym(const char *name, int n,
+                           const char *(*at)(const void *, int),
+                           const void *list) {
+  for (size_t k = 0; k < sizeof synonyms / sizeof synonyms[0]; k++)
+    for (int i = 0; i < n && strcasecmp(name, synonyms[k].theirs) == 0; i++)
+      if (strcasecmp(at(list, i), synonyms[k].ours) == 0)
+        return at(list, i);
+  return NULL;
+}
+
 const char *fll_nearest(const char *name, int n,
                         const char *(*at)(const void *, int),
                         const void *list) {
-  const char *best = NULL;
+  const char *best = synonym(name, n, at, list);
+  if (best)
+    return best;
   int length = (int)strlen(name), least = length / 3 + (length < 6 ? 1 : 2);
   for (int i = 0; i < n; i++) {
     const char *s = at(list, i);
@@ -301,7 +360,8 @@ static const struct {
     {"near '!='", "Lua writes not equal as ~= (tensors: x:ne(y))"},
     {"syntax error near '+'", "Lua has no += or ++: x = x + 1, or x:add_(1)"},
     {"syntax error near '-'", "Lua has no -= or --: x = x - 1, or x:sub_(1)"},
-    {"syntax error near '*'", "Lua has no *=: x = x * 2, or x:mul_(2)"},
+    {"syntax error near '*'",
+     "a power is x ^ y; Lua has no *=: x = x * 2, or x:mul_(2)"},
     {"syntax error near '/'", "Lua has no /=: x = x / 2, or x:div_(2)"},
     {"unexpected symbol near '*'", "a power is x ^ y"},
     {"unexpected symbol near '['", "a list is {1, 2, 3}"},
@@ -311,6 +371,11 @@ static const struct {
     {"near '#'", "a comment begins with --"},
     {"near '//'", "a comment begins with --"},
     {"']' expected near ':'", "a range of positions is x[{{first, last}}]"},
+    {"']' expected near ','", "several positions are a table: x[{1, 2}]"},
+    {"unexpected symbol near ':'", "all of a dim is {}: x[{{}, 1}]"},
+    {"<name> expected near 'repeat'",
+     "it is x:tile({2, 1}): repeat is a word of Lua"},
+    {"function arguments expected near", "a method is called: x:dim()"},
     {"'}' expected near ':'", "a table is {name = value, [key] = value}"},
     {"')' expected near '='",
      "what has names is a table: f(x, {name = value})"},
@@ -326,15 +391,40 @@ static const struct {
      "a script starts with: local flare = require \"flare\""},
     {"(global 'torch')",
      "torch is flare here: local flare = require \"flare\""},
+    {"(global 'np')",
+     "arrays are flare's tensors: local flare = require \"flare\""},
+    {"(global 'F')", "its functions are in flare: flare.relu(x)"},
     {"(global 'len')", "a length is #x"},
     {"(global 'range')", "Lua counts by: for i = 1, n do"},
     {"(global 'enumerate')", "Lua writes: for i, value in ipairs(list) do"},
     {"(global 'str')", "it is tostring(x)"},
     {"(global 'int')", "it is math.floor(x)"},
     {"(method 'cuda')", "it is model:to(\"cuda\")"},
+    {"(method 'add')", "it is model:append(layer)"},
     {"have no 'cuda'", "it is x:to(\"cuda\")"},
     {"have no 'cpu'", "it is x:to(\"cpu\")"},
     {"have no 'numpy'", "files are shared: flare.io.npy.save(path, x)"},
+    {"no flare.float", "a dtype is a word: {dtype = \"f32\"}"},
+    {"no flare.int", "a dtype is a word: {dtype = \"i64\"}"},
+    {"no flare.long", "a dtype is a word: {dtype = \"i64\"}"},
+    {"no flare.inf", "it is math.huge"},
+    {"no flare.pi", "it is math.pi"},
+    {"no flare.linalg", "its functions are in flare: flare.inv(x)"},
+    {"no flare.special", "its functions are in flare: flare.erf(x)"},
+    {"no flare.utils", "it is flare.data.Loader, flare.checkpoint"},
+    {"no nn.Parameter", "in a module it is self:param(tensor)"},
+    {"no nn.utils", "it is flare.optim.clip_grad_norm_"},
+    {"no optim.lr_scheduler", "they are in optim: optim.StepLR"},
+    {"attempt to index a function value (field 'fft')", "it is flare.fft(x)"},
+    {"(field 'is_available')", "it is flare.cuda.available()"},
+    {"(field 'param_groups')", "it is optimizer.groups"},
+    {"nil value (field 'grad')",
+     "it is there after backward, if x requires a gradient"},
+    {"(number expected, got flare.tensor)", "a tensor's number is x:item()"},
+    {"attempt to call a string value (", "it is read without (): x.dtype"},
+    {"attempt to call a number value (", "it is read without (): x.ndim"},
+    {"attempt to call a boolean value (",
+     "it is read without (): x.requires_grad"},
     {"attempt to index a boolean value",
      "== gives true or false; elementwise it is x:eq(y)"},
     {"attempt to index a nil value (local 'self')",

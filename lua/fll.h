@@ -224,8 +224,8 @@ int fll_argerror(lua_State *L, const char *where, const char *param,
 /* The name among n that is nearest, NULL if none is near. */
 const char *fll_nearest(const char *name, int n,
                         const char *(*at)(const void *, int), const void *list);
-/* For the value at i: a hint, if it is what a function has for its `self`. */
-const char *fll_selfhint(lua_State *L, int i);
+/* A hint, if the function that runs has a tensor for its `self`. */
+const char *fll_selfhint(lua_State *L);
 /* nil, message: how the world's failures are returned */
 int fll_failed(lua_State *L, const char *format, ...);
 int fll_messageh(lua_State *L); /* adds hints and a traceback */

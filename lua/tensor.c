@@ -106,13 +106,18 @@ static int tensor_order(lua_State *L) {
 
 static int tensor_concat(lua_State *L) {
   fll_enter(L);
-  return fll_error(L, "..: tensors are joined by flare.cat({x, y}, dim)");
+  bool text = lua_isstring(L, 1) || lua_isstring(L, 2);
+  return fll_error(L, text ? "..: a tensor is no text: x:item() is its number, "
+                             "tostring(x) shows it"
+                           : "..: tensors are joined by flare.cat({x, y}, "
+                             "dim)");
 }
 
 static int tensor_call(lua_State *L) {
   fll_enter(L);
-  return fll_error(L, "a tensor is not a function; elements are x[i], "
-                      "x[{i, j}]");
+  const char *self = fll_selfhint(L);
+  return fll_error(L, "a tensor is not a function%s",
+                   self[0] ? self : "; elements are x[i], x[{i, j}]");
 }
 
 /* for i, row in pairs(x) */
@@ -351,7 +356,7 @@ static int no_field(lua_State *L) {
   for (lua_pushnil(L); lua_next(L, FLL_OWN); lua_pop(L, 1))
     list[n++] = lua_tostring(L, -2);
   const char *near = fll_nearest(name, n, listed, list);
-  const char *self = fll_selfhint(L, 1);
+  const char *self = fll_selfhint(L);
   if (near && !self[0])
     fll_error(L, "tensors have no '%s'; did you mean '%s'?", name, near);
   fll_error(L, "tensors have no '%s'%s", name, self);

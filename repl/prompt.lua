@@ -77,13 +77,13 @@ end
 -- text -> function, or nil and the problem; quiet tells that results are not wanted.
 local function compile(text, env)
   local quiet = text:find(";%s*$") ~= nil
-  local expression = load("return " .. text:gsub(";%s*$", ""), "=prompt", "t", env)
+  local expression, open = load("return " .. text:gsub(";%s*$", ""), "=prompt", "t", env)
   if expression then return expression, nil, quiet end
   local chunk, problem = load(text .. "\n;__keep()", "=prompt", "t", env)
   if not chunk then chunk = load(text, "=prompt", "t", env) end
   if chunk then return chunk, nil, true end
   local _, plain = load(text, "=prompt", "t", env)
-  return nil, plain or problem
+  return nil, unfinished(open) and open or plain or problem
 end
 
 -- Lines until they make a chunk; nil at the end of the input. Ctrl-C drops what was typed.

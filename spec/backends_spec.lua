@@ -42,7 +42,8 @@ describe("flare.backends", function()
       'backends: matmul: there is no "openblas"; there are "auto", "cublaslt", "own"')
     refused({matmul = 1}, 'backends: matmul must be one of "auto", "cublaslt", "own", got 1')
     refused({tf32 = "yes"}, "backends: tf32 must be true or false, got yes")
-    refused("own", "backends: options must be a table like {conv = ...}, got string")
+    refused("own", "backends: options must be a table {name = value}, got string (there are: "
+      .. "conv, deterministic, matmul, tf32)")
     assert.same(before, flare.backends())
   end)
 

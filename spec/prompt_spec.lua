@@ -81,7 +81,7 @@ describe("the prompt", function()
 
   it("reads on where a line is no whole statement", function()
     assert.equal("42\n", prompt {"x = 20 +", "1", "x * 2"})
-    assert.equal("6\n", prompt {"local y =", "6", "y"})
+    assert.equal("6\n7\n", prompt {"local y =", "6", "y", "y +", "1"})
     assert.equal("3\n", prompt {"for k = 3, 3 do", "print(k)", "end"})
   end)
 

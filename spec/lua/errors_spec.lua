@@ -129,7 +129,9 @@ describe("errors", function()
         ["y = {'a': 2}"] = "{name = value", ["y = f(a=1)"] = "f%(x, {name = value}%)",
         ["if x = 1 then end"] = "compares by ==", ["if x == 1: y = 2"] = "then ... end",
         ["for i in x: print(i)"] = "do ... end", ["import flare"] = 'require "flare"',
-        ["function f(x) { return x }"] = "no braces"} do
+        ["function f(x) { return x }"] = "no braces", ["y = a[1, 2]"] = "x%[{1, 2}%]",
+        ["y = a[:, 1]"] = "x%[{{}, 1}%]", ["a:repeat(2)"] = "x:tile",
+        ["y = a:dim"] = "x:dim%(%)"} do
       local _, problem = load("local x, y, a, b = 1 " .. wrong)
       assert.matches(hint, core.hint(problem))
     end
@@ -145,10 +147,17 @@ describe("errors", function()
     assert.matches("elementwise it is x:eq%(y%)", core.hint(err))
     assert.matches("joined by %.%.", core.hint(message("return 'a' + 'b'", {})))
     for wrong, right in pairs {["nn.Linear(2, 2):foward(x)"] = "forward",
+        ["x.dtype()"] = "without %(%): x.dtype", ["x.ndim()"] = "without %(%): x.ndim",
+        ["x:requires_grad()"] = "without %(%)", ["x.grad:zero_()"] = "there after backward",
+        ["('%f'):format(x)"] = "number is x:item%(%)", ["flare.float32"] = '"f32"',
+        ["flare.linalg.inv(x)"] = "flare.inv%(x%)", ["flare.cuda.is_available()"] = "available%(%)",
+        ["nn.Sequential():add(nn.ReLU())"] = "model:append",
+        ["nn.Sequential():evaluate()"] = "did you mean 'eval'",
+        ["nn.Parameter(x)"] = "self:param%(tensor%)", ["optim.lr_scheduler"] = "optim.StepLR",
         ["optim.SGD({x}):zerograd()"] = "did you mean 'zero_grad'", ["x:cuda()"] = 'x:to%("cuda"%)',
         ["nn.Linear(2, 2):cuda()"] = 'model:to%("cuda"%)'} do
       assert.matches(right, core.hint(message("return (" .. wrong .. ")", {
-        x = x, nn = flare.nn, optim = flare.optim})))
+        x = x, nn = flare.nn, optim = flare.optim, flare = flare})))
     end
     assert.matches("%(method 'unheard_of'%)$", core.hint(message("('a'):unheard_of()", {})))
     assert.equal("anything", core.hint("anything"))

@@ -90,10 +90,20 @@ return {
   {"local y = optim.Adam({w}, {lr = -1})", first
    .. "optim.Adam: lr must be a number of at least 0, got -1"},
   {"local y = optim.Adam({w}, {learning_rate = 1})", first
-   .. "optim.Adam: unknown option 'learning_rate' (there are: amsgrad, betas, eps, lr, "
-   .. "maximize, weight_decay)"},
+   .. "optim.Adam: unknown option 'learning_rate' (did you mean 'lr'?)"},
   {"local y = optim.Adam({w}, 1e-3)", first
-   .. "optim.Adam: options must be a table like {amsgrad = ...}, got number"},
+   .. "optim.Adam: options must be a table {name = value}, got number (there are: amsgrad, "
+   .. "betas, eps, lr, maximize, weight_decay)"},
+  {"optim.Adam({w}).lr = 1", first .. "options belong to groups: optimizer.groups[1].lr = 1"},
+  {"local y = nn.ReLU(x)", first
+   .. "nn.ReLU: options must be a table {name = value}, got a tensor; a layer is made first and "
+   .. "called then: nn.ReLU()(x) (it takes none) (in ReLU)"},
+  {"local y = nn.Sequential(nn.ReLU()).forward(x)", first
+   .. "a tensor is not a function; methods are called with ':', as in model:forward(x)"},
+  {"local y = nn.Linear{3, 2}", first
+   .. "nn.Linear: inputs must be an integer of at least 1, got a table (in Linear)"},
+  {"local y = nn.SpatialConvolution", first
+   .. "there is no nn.SpatialConvolution (did you mean 'Conv2d'?)"},
   {"optim.SGD({w}).step()", first
    .. "step: an optimizer is expected; methods are called with ':', as in optimizer:step()"},
   {"optim.SGD({w}):step(1)", first .. "step: the closure must be a function, got number"},
@@ -103,7 +113,8 @@ return {
    .. "a Loader is read by epochs: for x, y in loader:epoch() do"},
   {"local y = optim.Adma", first .. "there is no optim.Adma (did you mean 'Adam'?)"},
   {"local y = data.Loader(x)", first
-   .. "data.Loader: a data set with size and fetch is expected, got userdata"},
+   .. "data.Loader: a data set with size and fetch, such as data.Tensors(x, y), is expected, "
+   .. "got a tensor"},
 
   -- shapes, positions, dtypes, devices
   {"local y = flare.zeros(2^40, 2^40)", first
@@ -134,8 +145,12 @@ return {
    .. "matmul: (2, 3) x (4, 5): inner sizes 3 and 4 differ"},
   {"local y = x:sum(7)", first .. "sum: there is no dim 7 in a tensor of 2 dims"},
   {"local y = x:sum{axis = 1}", first
-   .. "sum: unknown option 'axis': it takes (x, dims, keepdim)"},
+   .. "sum: unknown option 'axis'; did you mean 'dims'?"},
   {"local y = x:foo()", first .. "tensors have no 'foo'"},
+  {"local y = 'loss ' .. w", first
+   .. "..: a tensor is no text: x:item() is its number, tostring(x) shows it"},
+  {"local y = flare.full(3, 7)", first
+   .. "full: value is missing: it takes (shape, value, dtype)"},
   {"local y = flare.cat{}", first .. "cat: needs at least one tensor"},
   {"local y = flare.cat({x, flare.zeros(3, 3)}, 2)", first
    .. "cat: input 2 has shape (3, 3); beside (2, 3) it must differ in dim 2 only"},

@@ -38,6 +38,9 @@ function M.hint(name, candidates)
   return " (there are: " .. table.concat(all, ", ") .. ")"
 end
 
+--- What a value is, in a word or two.
+function M.kind(value) return core.is_tensor(value) and "a tensor" or type(value) end
+
 --- A copy of `defaults` with what `given` says.
 -- A default of `options.none` stands for "may be given, is left out otherwise".
 -- @param where the function's name, for errors
@@ -51,8 +54,10 @@ function M.check(where, given, defaults)
   end
   if given == nil then return out end
   if type(given) ~= "table" then
-    fail("%s: options must be a table like {%s = ...}, got %s", where,
-         names_of(defaults)[1] or "key", type(given))
+    local made = core.is_tensor(given) and where:find "^nn%."
+      and ("; a layer is made first and called then: %s()(x)"):format(where) or ""
+    fail("%s: options must be a table {name = value}, got %s%s%s", where, M.kind(given), made,
+      M.hint("", defaults))
   end
   for key, value in pairs(given) do
     local default = defaults[key]
@@ -62,7 +67,7 @@ function M.check(where, given, defaults)
     if default ~= M.none and type(default) ~= type(value)
        and (type(default) == "boolean" or type(default) == "number"
             or type(default) == "string") then
-      fail("%s: option '%s' must be a %s, got %s", where, key, type(default), type(value))
+      fail("%s: option '%s' must be a %s, got %s", where, key, type(default), M.kind(value))
     end
     out[key] = value
   end
@@ -77,7 +82,8 @@ function M.count(where, name, value, least)
   if type(value) ~= "number" or not n or n < (least or 1) then
     fail(type(value) == "string" and "%s: %s must be an integer of at least %d, got '%s'"
          or "%s: %s must be an integer of at least %d, got %s", where, name, least or 1,
-         tostring(value))
+         type(value) == "table" and "a table" or core.is_tensor(value) and "a tensor"
+         or tostring(value))
   end
   return n
 end

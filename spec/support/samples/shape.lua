@@ -34,8 +34,8 @@ S.assign = {
 S.full = {
   {shape = {2, 3}, value = 1.5}, {shape = {}, value = 2}, {shape = {0, 4}, value = 1},
   {shape = {3}, value = 7, dtype = "i64"}, {shape = {3}, value = 1, dtype = "bool"},
-  {shape = {3}, value = -2.5, dtype = "bf16"}, {shape = {3}, dtype = "f64"},
-  {shape = {-1}, _refused = "negative"},
+  {shape = {3}, value = -2.5, dtype = "bf16"}, {shape = {3}, value = 0, dtype = "f64"},
+  {shape = {-1}, value = 0, _refused = "negative"}, {shape = {3}, _refused = "value is missing"},
 }
 S.fill = {
   {x = f{2, 3}, value = 1.5}, {x = f{}, value = 2}, {x = f{0, 4}, value = 1.0},

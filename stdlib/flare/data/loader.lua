@@ -22,7 +22,8 @@ function Loader:init(dataset, opts)
                           {batch = 1, shuffle = false, seed = 0, drop_last = false, workers = 0,
                            prefetch = 2, transform = options.none, shard = options.none})
   if type(dataset) ~= "table" or not dataset.fetch or not dataset.size then
-    fail("data.Loader: a data set with size and fetch is expected, got %s", type(dataset))
+    fail("data.Loader: a data set with size and fetch, such as data.Tensors(x, y), is expected, "
+      .. "got %s", options.kind(dataset))
   end
   self.dataset = dataset
   self.batch = options.count("data.Loader", "batch", o.batch)

@@ -51,6 +51,14 @@ function Optimizer:init(params, opts)
   end
 end
 
+-- optimizer.lr = 0.1 would change nothing.
+function Optimizer:__newindex(key, value)
+  if self.defaults[key] ~= nil then
+    fail("options belong to groups: optimizer.groups[1].%s = %s", key, tostring(value))
+  end
+  rawset(self, key, value)
+end
+
 --- Adds a group {params = {...}, lr = ..., ...}; options left out are the optimizer's.
 function Optimizer:add_group(group)
   local where = "optim." .. getmetatable(self).__name
