@@ -33,7 +33,7 @@ static fl_status check_operands(const fl_meta *q, const fl_meta *k,
                     fli_shape_text(k->ndim, k->shape),
                     fli_shape_text(v->ndim, v->shape));
   int64_t heads = size_at(q, 3), of_keys = size_at(k, 3);
-  if (of_keys == 0 ? heads != 0 : heads % of_keys != 0)
+  if (heads == 0 || of_keys == 0 ? heads != of_keys : heads % of_keys != 0)
     return fli_fail(FL_ESHAPE,
                     "attention: %lld heads of q cannot share %lld heads of k "
                     "equally",

@@ -11,6 +11,8 @@ local cases = {
     .. "got (3)"},
   {function() return core.attention(z(1, 3, 4, 2), z(1, 2, 4, 2), z(1, 2, 4, 2)) end,
     "attention: 3 heads of q cannot share 2 heads of k equally"},
+  {function() return core.attention(z(2, 0, 4, 2), z(2, 3, 4, 2), z(2, 3, 4, 2)) end,
+    "attention: 0 heads of q cannot share 3 heads of k equally"},
   {function() return core.attention(z(4, 2), z(5, 3), z(5, 3)) end,
     "attention: q (4, 2), k (5, 3) and v (5, 3) do not fit: k and v need the same number of "
     .. "keys, q and k the same last size"},
