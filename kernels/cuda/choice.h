@@ -44,7 +44,7 @@ bool flc_choice_make(flc_choice *c, int chosen, void *plan);
 /* Whether candidates may be measured now: not while the stream's work is being
  * captured, and not where every run is to choose the same. */
 bool flc_may_measure(const fl_launch *l);
-enum { FLC_FEW = 4, FLC_MANY = 8 };
+enum { FLC_FEW = 3, FLC_MANY = 8 };
 /* Runs candidates 0 .. n - 1 on the launch's stream and waits for them; the
  * fastest that did not fail, or -1; the first if no other is `worth` times as
  * fast, and else an earlier one within a percent, since what is expected counts
