@@ -142,6 +142,21 @@ static void take_gradient(lua_State *L, request *r, int k, int at) {
               fll_typename(L, at));
 }
 
+/* A tensor's gradient that is left out, or one too many, is a slip. */
+static void check_count(lua_State *L, int slots, int got, int args) {
+  int last = 0;
+  for (int k = 1; lua_rawgeti(L, slots, k) == LUA_TNUMBER; k++) {
+    last = (int)lua_tointeger(L, -1);
+    lua_pop(L, 1);
+  }
+  lua_pop(L, 1);
+  if (got > args || got < last)
+    fll_error(L,
+              "a backward function gave %d gradients for %d arguments: it "
+              "returns one for each, nil where there is none",
+              got, args);
+}
+
 /* The function gives a gradient for each argument of forward, nil where there
  * is none; `slots` says which arguments were tensors. */
 static int run_backward(lua_State *L) {
@@ -160,7 +175,9 @@ static int run_backward(lua_State *L) {
   lua_getfield(L, record, "ctx");
   for (int k = 0; k < r->n_in; k++)
     push_or_nil(L, r->st, r->in[k]);
-  lua_call(L, r->n_in + 1, args);
+  lua_call(L, r->n_in + 1, LUA_MULTRET);
+  check_count(L, slots, lua_gettop(L) - slots, args);
+  luaL_checkstack(L, args + 4, NULL);
   for (int k = 0; k < r->n_out; k++) {
     if (lua_rawgeti(L, slots, k + 1) == LUA_TNUMBER)
       take_gradient(L, r, k, slots + (int)lua_tointeger(L, -1));

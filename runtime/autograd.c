@@ -203,6 +203,18 @@ static fl_status add_up(pass *p, fl_tensor **sum, fl_tensor *g) {
   return s;
 }
 
+/* Takes over g. What users see shares no memory with anything else. */
+static fl_status accumulate(pass *p, fl_tensor **grad, fl_tensor *g) {
+  if (*grad || may_add_into(g))
+    return add_up(p, grad, g);
+  fl_operand in = {.tensor = g};
+  fl_call c = {
+      .op = &p->rt->ops[FLI_OP_copy], .n_in = 1, .in = &in, .out = grad};
+  fl_status s = fl_call_run(p->rt, &c);
+  fl_tensor_release(g);
+  return s;
+}
+
 static fl_status run_hooks(pass *p, fli_hook *h, int out, fl_tensor *of,
                            fl_tensor **grad) {
   fl_runtime *rt = p->rt;
@@ -211,7 +223,7 @@ static fl_status run_hooks(pass *p, fli_hook *h, int out, fl_tensor *of,
     if (h->out != out)
       continue;
     if (h->keep) {
-      FLI_TRY(fl_tensor_set_grad(h->keep, *grad));
+      FLI_TRY(accumulate(p, &h->keep->extra->grad, fl_tensor_retain(*grad)));
       continue;
     }
     fl_tensor *given = fl_tensor_retain(*grad);
@@ -246,24 +258,14 @@ static fl_status finish_here(pass *p, fl_tensor *leaf) {
     p->captured[x->capture] = g;
     return FL_OK;
   }
-  if (s || p->captured) {
+  if (s || p->captured || !leaf->requires_grad) { /* not wanted any more */
     fl_tensor_release(g);
     return s;
   }
   if (x->place && !p->create && (!x->grad || x->grad == x->place))
     s = fli_place(p->rt, x, g);
-  else if (x->grad)
-    s = add_up(p, &x->grad, g);
-  else if (p->create || may_add_into(g))
-    x->grad = g;
-  else {
-    fl_operand in = {.tensor = g};
-    s = fl_call_run(p->rt, &(fl_call){.op = &p->rt->ops[FLI_OP_copy],
-                                      .n_in = 1,
-                                      .in = &in,
-                                      .out = &x->grad});
-    fl_tensor_release(g);
-  }
+  else
+    s = accumulate(p, &x->grad, g);
   return s ? s : fli_tape_ready(p->rt, leaf);
 }
 
@@ -306,16 +308,12 @@ static fl_status deliver(pass *p, fli_edge *e, fl_tensor *g) {
       s = heap_push(p, e->node);
     return s;
   }
-  if (!e->leaf) {
-    fl_tensor_release(g);
-    return FL_OK;
-  }
-  fli_extra *x = e->leaf->extra;
-  if (g && s == FL_OK)
+  fli_extra *x = e->leaf ? e->leaf->extra : NULL;
+  if (g && x && s == FL_OK)
     s = add_up(p, &x->sum, g);
   else
     fl_tensor_release(g);
-  if (--x->deps == 0 && s == FL_OK)
+  if (x && --x->deps == 0 && s == FL_OK)
     s = finish_leaf(p, e->leaf);
   return s;
 }
@@ -395,11 +393,11 @@ static fl_status apply_rule(pass *p, fl_node *n, fl_node *history,
   }
   for (int i = 0; i < n->n_saved && g.e.status == FL_OK; i++) {
     int slot = n->saved[i].slot;
+    fl_tensor *t = n->saved[i].value.tensor;
     if (slot >= 0) {
       in[slot] = n->saved[i].value;
       continue;
     }
-    fl_tensor *t = n->saved[i].value.tensor;
     if (p->create && history) {
       g.e.status = with_history(history, -1 - slot, t, &revived[-1 - slot]);
       t = revived[-1 - slot];
@@ -427,11 +425,10 @@ static fl_status apply_rule(pass *p, fl_node *n, fl_node *history,
   fli_env_close(&g.e);
   for (int k = 0; k < n->n_out; k++)
     fl_tensor_release(revived[k]);
-  if (s)
-    for (int k = 0; k < n->n_in; k++) {
-      fl_tensor_release(dx[k]);
-      dx[k] = NULL;
-    }
+  for (int k = 0; k < n->n_in && s; k++) {
+    fl_tensor_release(dx[k]);
+    dx[k] = NULL;
+  }
   return s;
 }
 
@@ -525,7 +522,7 @@ static fl_status run_node(pass *p, fl_node *n) {
   room few;
   fl_tensor *few_dx[8], **dx = few_dx;
   fl_value *in = few.in, *values = few.dx;
-  bool *need = few.need, any = false;
+  bool *need = few.need, any = false, way = false;
   void *more = NULL;
   for (int k = 0; k < n->n_out; k++) {
     if (n->grads[k] && n->hooks)
@@ -556,9 +553,11 @@ static fl_status run_node(pass *p, fl_node *n) {
     need[k] = e->node
                   ? e->node->needed
                   : e->leaf && (!p->captured || e->leaf->extra->capture >= 0);
+    way = way || need[k];
   }
   fl_status s = FL_OK;
-  if (any && n->needed) {
+  way = way && any && n->needed; /* else only its own gradient is wanted */
+  if (way) {
     s = n->kind == FLI_NODE_REGION ? check_saved(p, n->inner)
                                    : check_saved(p, n);
     if (s == FL_OK && adds_part(p, n)) {
@@ -575,7 +574,7 @@ static fl_status run_node(pass *p, fl_node *n) {
       s = fl_tensor_to(n->grads[0], n->device, FL_NODTYPE, &dx[0]);
   }
   fli_node_drop_grads(n);
-  if (s == FL_OK && !p->retain && any && n->needed)
+  if (s == FL_OK && !p->retain && way)
     fli_node_forget(rt, n);
   for (int k = 0; k < n->n_in; k++) {
     if (s == FL_OK)

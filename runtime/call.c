@@ -636,7 +636,7 @@ static fl_status run_view(work *w) {
     return from_base(w, &attrs);
   fl_tensor *out;
   FLI_TRY(fli_tensor_view(x, &v.out, v.stride, v.offset, &out));
-  out->no_grad_view = !w->rt->grad_enabled;
+  out->no_grad_view = x->no_grad_view || !w->rt->grad_enabled;
   if (records(w)) {
     fl_status s = fli_tape_record(w->rt, w->c, &attrs, w->saves, &out);
     if (s) {

@@ -306,3 +306,13 @@ fl_value fli_g_dy(fli_grad *g, int k) {
   return fli_v_zeros(&g->e, g->out_meta[k].dtype, g->out_meta[k].ndim,
                      g->out_meta[k].shape, d);
 }
+
+fl_value fli_g_none(fli_grad *g) {
+  fli_env *e = &g->e;
+  const fl_meta *m = &g->in_meta[0];
+  fl_dtype d = g->create ? FL_BOOL : m->dtype;
+  fl_value zero = fli_v_zeros(e, d, 0, NULL, e->device);
+  if (g->create) /* what comes of dy, so that there is a gradient of it */
+    return RUN(where, zero, g->dy[0], NUM(0));
+  return fli_v_expand(e, zero, m->ndim, m->shape);
+}

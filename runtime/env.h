@@ -177,5 +177,6 @@ fl_value fli_v_zeros(fli_env *e, fl_dtype d, int ndim, const int64_t *shape,
 /* sums what was broadcast, so that x gets m's shape */
 fl_value fli_v_sum_to(fli_env *e, fl_value x, const fl_meta *m);
 fl_value fli_g_dy(fli_grad *g, int k); /* dy[k], zeros if nothing */
+fl_value fli_g_none(fli_grad *g);      /* zeros, for an input like the result */
 
 #endif

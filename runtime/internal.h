@@ -307,7 +307,7 @@ struct fl_tensor {
   bool contiguous;
   bool requires_grad;  /* a leaf that does; others have a node */
   bool is_view;        /* has a base */
-  bool no_grad_view;   /* made while gradients were off */
+  bool no_grad_view;   /* it or what it views was, while gradients were off */
   bool wrapped_number; /* a 0-d tensor that promotes like a number */
   int node_out;        /* which result of the node */
   fl_storage *storage; /* NULL in meta mode or when closed */

@@ -73,7 +73,7 @@ fl_status fli_node_new(fl_runtime *rt, fli_node_kind kind, const fl_op *op,
   n->n_in = n_in;
   n->n_out = n_out;
   n->bytes = bytes;
-  n->seq = ++rt->node_seq;
+  n->seq = rt->node_seq += 2; /* room for one between: see rederive */
   *out = n;
   return FL_OK;
 }
@@ -180,6 +180,33 @@ bool fli_wants_grad(fl_tensor *t) {
   return t->is_view && t->seen != t->base->rebases && t->base->node;
 }
 
+/* What retain_grad asked for is the gradient of t as it is now. */
+static void move_retain(fl_tensor *t, fl_node *to) {
+  if (!t->extra || !t->extra->retain || !t->node)
+    return;
+  fli_hook **h = &t->node->hooks, **end = &to->hooks;
+  while (*h && (*h)->keep != t)
+    h = &(*h)->next;
+  if (!*h)
+    return;
+  fli_hook *moved = *h;
+  *h = moved->next;
+  while (*end)
+    end = &(*end)->next;
+  moved->next = NULL;
+  moved->out = 0;
+  *end = moved;
+}
+
+/* t's history becomes n, which it takes over. */
+static void set_history(fl_tensor *t, fl_node *n) {
+  move_retain(t, n);
+  if (t->node)
+    fli_node_release(t->rt, t->node);
+  t->node = n;
+  t->node_out = 0;
+}
+
 static fl_status rederive(fl_tensor *t) {
   fl_runtime *rt = t->rt;
   fl_tensor *base = t->base;
@@ -195,16 +222,14 @@ static fl_status rederive(fl_tensor *t) {
   a.v[2].i = t->offset - base->offset;
   FLI_TRY(fli_node_new(rt, FLI_NODE_OP, &rt->ops[FLI_OP_as_strided], 1, 1, 0,
                        &a, &n));
+  n->seq = base->node->seq + 1; /* may be newer than a node that leads here */
   n->site = base->node->site;
   n->device = fl_tensor_device(t);
   n->stream = fli_stream_now(rt, n->device);
   n->in_meta[0] = base->meta;
   n->out_meta[0] = t->meta;
   fli_edge_to(base, &n->edges[0]);
-  if (t->node)
-    fli_node_release(rt, t->node);
-  t->node = n;
-  t->node_out = 0;
+  set_history(t, n);
   t->seen = base->rebases;
   return FL_OK;
 }
@@ -378,7 +403,7 @@ fl_status fli_tape_check_inplace(fl_runtime *rt, const fl_call *c) {
                     name);
   if (!t->is_view)
     return FL_OK;
-  if (t->base->requires_grad && !t->base->node)
+  if (t->base->requires_grad && !t->base->node && !t->no_grad_view)
     return fli_fail(FL_EAUTOGRAD,
                     "%s_: this is a view of a leaf that requires a gradient, "
                     "and cannot be written in place; do it inside no_grad",
@@ -389,7 +414,7 @@ fl_status fli_tape_check_inplace(fl_runtime *rt, const fl_call *c) {
                     "place where gradients are recorded",
                     name, fl_dtype_name(t->meta.dtype),
                     fl_dtype_name(t->base->meta.dtype));
-  if (tracked && t->no_grad_view)
+  if ((tracked || t->base->node) && t->no_grad_view)
     return fli_fail(FL_EAUTOGRAD,
                     "%s_: this view was made inside no_grad, so its base would "
                     "not learn of the write; make the view outside",
@@ -437,10 +462,7 @@ static fl_status rebase(fl_runtime *rt, fl_tensor *t, fl_node *inner) {
   }
   copy_meta(&n->in_meta[0], &base->meta);
   fli_edge_to(base, &n->edges[0]);
-  if (base->node)
-    fli_node_release(rt, base->node);
-  base->node = n;
-  base->node_out = 0;
+  set_history(base, n);
   base->rebases++;
   return rederive(t);
 }
@@ -472,10 +494,7 @@ fl_status fli_tape_record_inplace(fl_runtime *rt, const fl_call *c,
   FLI_TRY(make_node(rt, c, attrs, c->op->saves, &t, saved, &n));
   if (t->is_view)
     return rebase(rt, t, n);
-  if (t->node)
-    fli_node_release(rt, t->node);
-  t->node = n;
-  t->node_out = 0;
+  set_history(t, n);
   t->rebases++;
   return FL_OK;
 }
@@ -645,8 +664,9 @@ static fl_status hook_new(fl_runtime *rt, fli_hook **list, int64_t key, int out,
   if (!h)
     return FL_ENOMEM;
   *h = (fli_hook){.key = key, .out = out, .keep = keep};
-  while (*list) /* hooks run in the order they were added */
+  while (*list && !(*list)->keep) /* in the order they were added, */
     list = &(*list)->next;
+  h->next = *list; /* and what is retained is what they have made of it */
   *list = h;
   return FL_OK;
 }

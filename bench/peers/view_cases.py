@@ -321,7 +321,7 @@ def all_copied_over():
     v = y[0:2]
     y.copy_(w)
     back(v)
-    return dict(v=v, w=w.grad)
+    return dict(v=v, x=x.grad, w=w.grad)
 
 
 @case
@@ -514,6 +514,123 @@ def second_gradient_through_a_view():
     (g,) = torch.autograd.grad((y * y).sum(), x, create_graph=True)
     back(g)
     return dict(g=g, x=x.grad, w=w.grad)
+
+
+@case
+def view_made_without_gradients_changed():
+    y = leaf(4) * 2
+    with torch.no_grad():
+        v = y[0:2]
+    v.mul_(3)
+
+
+@case
+def view_of_a_view_made_without_gradients_changed():
+    y = leaf(4) * 2
+    with torch.no_grad():
+        v = y[0:3]
+    v[0:2].mul_(3)
+
+
+@case
+def view_of_a_leaf_made_without_gradients_changed():
+    x = leaf(4)
+    with torch.no_grad():
+        v = x[0:2]
+    v.mul_(3)
+    back(x * x)
+    return dict(value=x, v=v, x=x.grad)
+
+
+@case
+def zeroed():
+    x = leaf(4)
+    y = x * 2
+    y.zero_()
+    back(y)
+    return dict(y=y, x=x.grad)
+
+
+@case
+def older_view_asked_for_gradients():
+    x, w = leaf(3, 1), leaf(2, 1, seed=1)
+    y = x * 2
+    v = y.unsqueeze(0)[:, :, 0]
+    y[1:] = w * y[:-1].clone()
+    gx, gw = torch.autograd.grad((v * wave(1, 3, seed=3)).sum(), [x, w])
+    return dict(v=v, x=gx, w=gw)
+
+
+@case
+def older_views_of_two_bases_asked_for_gradients():
+    x, w = leaf(4), leaf(4, seed=1)
+    y, z = x * 2, w * w
+    u, v = y[1:3], z[0:2]
+    y.mul_(w)
+    z.mul_(x)
+    (g,) = torch.autograd.grad((u * v).sum(), x, create_graph=True)
+    back(g)
+    return dict(g=g, x=x.grad, w=w.grad)
+
+
+@case
+def gradients_of_a_result_leave_what_made_it():
+    x = leaf(4)
+    y = x * x
+    (g,) = torch.autograd.grad((y * y).sum(), y)
+    back(y)
+    return dict(g=g, x=x.grad)
+
+
+@case
+def gradients_of_a_result_need_not_what_made_it():
+    x = leaf(4)
+    u = x * 2
+    y = u * x
+    u.zero_()
+    (g,) = torch.autograd.grad((y * y).sum(), y)
+    return dict(g=g)
+
+
+@case
+def retained_before_a_write():
+    x = leaf(4)
+    y = x * 2
+    y.retain_grad()
+    y.square_()
+    back(y * 2)
+    return dict(x=x.grad, y=y.grad)
+
+
+@case
+def retained_of_a_view_before_a_write():
+    x, w = leaf(4), leaf(4, seed=1)
+    y = x * 2
+    v = y[1:3]
+    v.retain_grad()
+    y.mul_(w)
+    back(v)
+    return dict(x=x.grad, v=v.grad)
+
+
+@case
+def retained_adds_up():
+    x = leaf(4)
+    y = x * 2
+    y.retain_grad()
+    y.register_hook(lambda g: g * 2)
+    (y * wave(4, seed=3)).sum().backward(retain_graph=True)
+    back(y * y, 1)
+    return dict(x=x.grad, y=y.grad)
+
+
+@case
+def frozen_after_it_was_used():
+    x, w = leaf(4), leaf(4, seed=1)
+    y = x * w
+    x.requires_grad_(False)
+    back(y)
+    return dict(x=x.grad, w=w.grad)
 
 
 def numbers(t):

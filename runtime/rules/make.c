@@ -23,7 +23,8 @@ void grad_copy(fli_grad *g) {
 }
 
 void grad_fill(fli_grad *g) {
-  g->dx[0] = MUL(g->dy[0], NUM(0));
+  if (g->need[0])
+    g->dx[0] = fli_g_none(g);
   if (g->need[1])
     g->dx[1] = SUM(g->dy[0], 0, NULL, false);
 }

@@ -90,6 +90,8 @@ fl_status shape_assign(fli_infer *c) {
 
 /* Nothing of x is left; the engine leads the rest of its base around. */
 void grad_assign(fli_grad *g) {
+  if (g->need[0])
+    g->dx[0] = fli_g_none(g);
   if (g->need[1])
     g->dx[1] = g->dy[0];
 }

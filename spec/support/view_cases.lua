@@ -295,7 +295,7 @@ case("all_copied_over", function()
   local v = y[{{1, 2}}]
   y:copy_(w)
   back(v)
-  return {v = v, w = w.grad}
+  return {v = v, x = x.grad, w = w.grad}
 end)
 
 case("base_gets_a_history", function()
@@ -455,5 +455,7 @@ case("second_gradient_through_a_view", function()
   back(g)
   return {g = g, x = x.grad, w = w.grad}
 end)
+
+require "spec.support.view_grads"(case, wave, leaf, back)
 
 return M

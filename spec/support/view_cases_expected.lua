@@ -148,6 +148,7 @@ return {
   },
   all_copied_over = {
     v = {1.75, 3},
+    x = {0, 0, 0, 0},
     w = {3.75, 5, 0, 0},
   },
   base_gets_a_history = {
@@ -225,5 +226,53 @@ return {
     g = {1.6875, 98, 562.5, 45.5625},
     x = {25.3125, 735, 3712.5, 318.9375},
     w = {560, 2062.5},
+  },
+  view_made_without_gradients_changed = {
+    refused = "A view was created in no_grad mode and is being modified inplace with grad mode ",
+  },
+  view_of_a_view_made_without_gradients_changed = {
+    refused = "Output 0 of SliceBackward0 is a view of a view which was created in no_grad mode",
+  },
+  view_of_a_leaf_made_without_gradients_changed = {
+    value = {2.25, 6, 2.5, 2.25},
+    v = {2.25, 6},
+    x = {16.875, 60, 27.5, 23.625},
+  },
+  zeroed = {
+    y = {0, 0, 0, 0},
+    x = {0, 0, 0, 0},
+  },
+  older_view_asked_for_gradients = {
+    v = {1.5, 2.625, 12},
+    x = {25, 33, 0},
+    w = {7.5, 22},
+  },
+  older_views_of_two_bases_asked_for_gradients = {
+    g = {36.75, 171.28125, 126, 0},
+    x = {91.875, 415.40625, 315, 0},
+    w = {236.25, 1055.90625, 423, 0},
+  },
+  gradients_of_a_result_leave_what_made_it = {
+    g = {1.125, 8, 12.5, 10.125},
+    x = {5.625, 20, 27.5, 23.625},
+  },
+  gradients_of_a_result_need_not_what_made_it = {
+    g = {2.25, 16, 25, 20.25},
+  },
+  retained_before_a_write = {
+    x = {45, 160, 220, 189},
+    y = {7.5, 10, 11, 10.5},
+  },
+  retained_of_a_view_before_a_write = {
+    x = {0, 22.5, 35, 0},
+    v = {3.75, 5},
+  },
+  retained_adds_up = {
+    x = {36, 116, 162, 138},
+    y = {18, 58, 81, 69},
+  },
+  frozen_after_it_was_used = {
+    x = false,
+    w = {2.8125, 10, 13.75, 11.8125},
   },
 }
