@@ -483,10 +483,12 @@ static bool push_method(lua_State *L, const char *text) {
       if (n < MOST && lua_isfunction(L, -1) && lua_type(L, -2) == LUA_TSTRING)
         names[n++] = lua_tostring(L, -2); /* the class keeps it */
   }
-  const char *near = fll_nearest(lua_tostring(L, 2), n, name_at, names);
+  const char *said = lua_tostring(L, 2);
+  const char *near = fll_nearest(said, n, name_at, names);
+  bool other = near && strcmp(near, said) != 0; /* not another class's own */
   lua_settop(L, 1);
   lua_pushstring(L, near);
-  return near != NULL;
+  return other;
 }
 
 static void push_hinted(lua_State *L, const char *text) {

@@ -119,11 +119,21 @@ static int64_t read_all(fl_lua *st, int fd, char *to, size_t n, off_t at) {
   return (int64_t)done;
 }
 
+const char *fll_path(lua_State *L, int i) {
+  if (lua_type(L, i) != LUA_TSTRING)
+    fll_error(L, "a path is a string, got %s", fll_typename(L, i));
+  size_t n;
+  const char *path = lua_tolstring(L, i, &n);
+  if (strlen(path) != n) /* else another file than the one that was meant */
+    fll_error(L, "a path has no zero bytes: \"%s\\0...\"", path);
+  return path;
+}
+
 /* file.read(path): all of it; file.read(path, first, length): bytes counted
  * from 0, fewer at the end. */
 static int read_file(lua_State *L) {
   fl_lua *st = fll_enter(L);
-  const char *path = luaL_checkstring(L, 1), *kind;
+  const char *path = fll_path(L, 1), *kind;
   int64_t first = luaL_optinteger(L, 2, 0), length = luaL_optinteger(L, 3, -1);
   struct stat s;
   if (first < 0)
@@ -305,7 +315,7 @@ static void drop_temp(fll_fd *f) {
  */
 static int write_atomic(lua_State *L) {
   fl_lua *st = fll_enter(L);
-  const char *given = luaL_checkstring(L, 1);
+  const char *given = fll_path(L, 1);
   char path[PATH_MAX];
   int last = lua_gettop(L);
   output o = {.st = st};
@@ -354,7 +364,7 @@ static int done(lua_State *L, bool ok, const char *path) {
  */
 static int make_folder(lua_State *L) {
   fl_lua *st = fll_enter(L);
-  const char *given = luaL_checkstring(L, 1);
+  const char *given = fll_path(L, 1);
   char path[PATH_MAX];
   struct stat s;
   if (strlen(given) >= sizeof path) {
@@ -380,7 +390,7 @@ static int make_folder(lua_State *L) {
 /* file.list(path): the names in a folder, sorted. */
 static int list_folder(lua_State *L) {
   fl_lua *st = fll_enter(L);
-  const char *path = luaL_checkstring(L, 1);
+  const char *path = fll_path(L, 1);
   fll_box *names = fll_newbox(L, NULL);
   DIR *d = fll_file_fault_due(st) ? NULL : opendir(path);
   if (!d)
@@ -425,7 +435,7 @@ static int list_folder(lua_State *L) {
 /* file.exists(path): "file", "directory" ..., or nil. */
 static int exists(lua_State *L) {
   struct stat s;
-  if (stat(luaL_checkstring(L, 1), &s) == 0)
+  if (stat(fll_path(L, 1), &s) == 0)
     lua_pushstring(L, kind_of(s.st_mode));
   else
     lua_pushnil(L);
@@ -435,7 +445,7 @@ static int exists(lua_State *L) {
 /* file.stat(path): {size =, modified =, kind =, mode =} */
 static int stat_file(lua_State *L) {
   struct stat s;
-  const char *path = luaL_checkstring(L, 1);
+  const char *path = fll_path(L, 1);
   if (stat(path, &s) != 0)
     return fll_file_failed(L, path, NULL);
   lua_createtable(L, 0, 4);
@@ -453,13 +463,13 @@ static int stat_file(lua_State *L) {
 /* file.remove(path): a file or an empty folder. */
 static int remove_file(lua_State *L) {
   fl_lua *st = fll_enter(L);
-  const char *path = luaL_checkstring(L, 1);
+  const char *path = fll_path(L, 1);
   return done(L, CALL(st, remove(path)) == 0, path);
 }
 
 static int rename_file(lua_State *L) {
   fl_lua *st = fll_enter(L);
-  const char *from = luaL_checkstring(L, 1), *to = luaL_checkstring(L, 2);
+  const char *from = fll_path(L, 1), *to = fll_path(L, 2);
   bool ok = CALL(st, rename(from, to)) == 0 && sync_folder(st, to);
   return done(L, ok, from);
 }
@@ -476,14 +486,11 @@ void fll_file_core(lua_State *L) {
                                        {"rename", rename_file},
                                        {"fail", fail},
                                        {NULL, NULL}};
-  static const luaL_Reg around[] = {{"gunzip", fll_gunzip},
-                                    {"inflate", fll_inflate},
-                                    {"deflate", fll_deflate},
-                                    {"crc32", fll_crc32},
-                                    {"protobuf", fll_protobuf},
-                                    {"crc32c", fll_crc32c},
-                                    {"xxh64", fll_xxh64},
-                                    {NULL, NULL}};
+  static const luaL_Reg around[] = {
+      {"gunzip", fll_gunzip},     {"inflate", fll_inflate},
+      {"deflate", fll_deflate},   {"crc32", fll_crc32},
+      {"protobuf", fll_protobuf}, {"crc32c", fll_crc32c},
+      {"xxh64", fll_xxh64},       {NULL, NULL}};
   fll_register(L, around);
   lua_newtable(L);
   fll_register(L, functions);

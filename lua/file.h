@@ -13,7 +13,8 @@ typedef struct fll_fd {
   char temp[PATH_MAX];
 } fll_fd;
 
-fll_fd *fll_newfd(lua_State *L); /* pushes what owns it */
+fll_fd *fll_newfd(lua_State *L);           /* pushes what owns it */
+const char *fll_path(lua_State *L, int i); /* the path at i */
 /* Counts a system call; true: it is to fail, errno is set. */
 bool fll_file_fault_due(fl_lua *st);
 /* Opens an ordinary file for reading; false with errno or, for something that

@@ -47,7 +47,7 @@ static const char *inflate_some(lua_State *L, gunzip *g) {
 int fll_gunzip(lua_State *L) {
   static const char *const options[] = {"limit", NULL};
   fl_lua *st = fll_enter(L);
-  const char *path = luaL_checkstring(L, 1), *kind, *message = NULL;
+  const char *path = fll_path(L, 1), *kind, *message = NULL;
   struct stat s;
   lua_settop(L, 2);
   fll_checkoptions(L, 2, "gunzip", options);

@@ -150,6 +150,25 @@ static void put(build *b, int depth, int i) {
   }
 }
 
+/* Lua ends a table before a hole: what lies behind it would be lost. */
+static void check_holes(build *b, int depth, int i, int64_t n) {
+  lua_State *L = b->L;
+  char where[160];
+  n ? lua_pushinteger(L, n) : lua_pushnil(L);
+  for (; lua_next(L, i); lua_pop(L, 1)) {
+    int exact;
+    int64_t k = lua_tointegerx(L, -2, &exact);
+    bool option = depth == 0 && lua_type(L, -2) == LUA_TSTRING;
+    if (option || (exact && k >= 1 && k <= n))
+      continue;
+    b->at[depth] = n + 1;
+    place(b, depth + 1, where, sizeof where);
+    lua_pushvalue(L, -2);
+    fll_error(L, "tensor: there is nothing at %s, but something at the key %s",
+              where, luaL_tolstring(L, -1, NULL));
+  }
+}
+
 static void fill(build *b, int depth, int i) {
   lua_State *L = b->L;
   char where[160];
@@ -179,6 +198,7 @@ static void fill(build *b, int depth, int i) {
     fill(b, depth + 1, lua_gettop(L));
     lua_pop(L, 1);
   }
+  check_holes(b, depth, i, n);
 }
 
 /* Turns the tensor at the top into one of the wanted dtype and device. */

@@ -46,7 +46,7 @@ static map *check(lua_State *L, const char *where) {
 /* file.map(path) */
 int fll_map_file(lua_State *L) {
   fl_lua *st = fll_enter(L);
-  const char *path = luaL_checkstring(L, 1), *kind;
+  const char *path = fll_path(L, 1), *kind;
   struct stat s;
   map *f = fll_newobject(L, FLL_MAP, sizeof *f, 0);
   fll_fd *fd = fll_newfd(L);

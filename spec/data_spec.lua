@@ -102,6 +102,13 @@ describe("data.text", function()
     for i, value in ipairs(seen) do assert.equal(i + 1, value) end
   end)
 
+  it("wants tokens, and windows of some length", function()
+    local tokens = flare.arange(1, 24)
+    assert.error_matches(function() data.text.blocks("text", 5, 3) end, "tokens must be a tensor")
+    assert.error_matches(function() data.text.blocks(tokens, 0, 3) end, "block must be an integer")
+    assert.error_matches(function() data.text.blocks(tokens, 5, 0.5) end, "batch must be an int")
+  end)
+
   it("refuses what is no text", function()
     for text, what in pairs{[""] = "empty", ["a\0b"] = "zero bytes"} do
       local path = write(text)

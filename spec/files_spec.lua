@@ -163,6 +163,22 @@ describe("saving", function()
     assert.is_true(failures >= 20, failures)
   end)
 
+  it("makes a file durable before it takes its name, and then the name", function()
+    local path = folder .. "/durable"
+    -- open, write, sync, close and rename; then open and sync the folder
+    for n = 0, 6 do
+      file.fail(n, 1)
+      assert.is_nil(file.write_atomic(path, "abc"))
+      file.fail(0, 0)
+      assert.equal(n >= 5 and "file" or nil, file.exists(path))
+      os.remove(path)
+    end
+    file.fail(7, 1)
+    assert(file.write_atomic(path, "abc"))
+    file.fail(0, 0)
+    os.remove(path)
+  end)
+
   it("of a checkpoint that fails keeps the ones before", function()
     local checkpoints = assert(flare.io.Checkpoint(folder))
     local model = nn.Linear(8, 8)

@@ -159,6 +159,7 @@ describe("errors", function()
       assert.matches(right, core.hint(message("return (" .. wrong .. ")", {
         x = x, nn = flare.nn, optim = flare.optim, flare = flare})))
     end
+    assert.matches("%(method 'state_dict'%)$", core.hint(message("('a'):state_dict()", {})))
     assert.matches("%(method 'unheard_of'%)$", core.hint(message("('a'):unheard_of()", {})))
     assert.equal("anything", core.hint("anything"))
     assert.matches("x.shape%[1%]", core.hint(message("return x.shape()", env)))

@@ -29,6 +29,14 @@ describe("core.file", function()
     assert.equal("", file.read(write("empty", "")))
   end)
 
+  it("takes paths only", function()
+    assert.error_matches(function() file.read() end, "a path is a string, got no value")
+    for _, f in ipairs {file.stat, file.remove, file.map, require("flare.data").text.load} do
+      assert.error_matches(function() f(3) end, "a path is a string, got an integer")
+      assert.error_matches(function() f(path("a\0b")) end, 'a path has no zero bytes: ".*/a')
+    end
+  end)
+
   it("returns the system's messages with the path", function()
     local x, err = file.read(path("nothing"))
     assert.is_nil(x)

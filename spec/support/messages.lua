@@ -161,6 +161,11 @@ return {
   {"local y = x:to('metal:0')", first
    .. "to: there is no device \"metal:0\"; there are: cpu, sim, cuda"},
   {"local y = flare.tensor{1, nil, 3}", first .. "tensor: there is nothing at [2]"},
+  {"local y = flare.tensor{{1, 2}, {1, 2, [4] = 3}}", first
+   .. "tensor: there is nothing at [2][3], but something at the key 4"},
+  {"local y = flare.tensor{[2] = 1}", first
+   .. "tensor: there is nothing at [1], but something at the key 2"},
+  {"local y = nn.MaxPool2d(2)()", first .. "MaxPool2d: x must be a tensor, got nil (in MaxPool2d)"},
   {"local y = flare.tensor{1, '2'}", first .. "tensor: expected a number at [2], got string"},
   {"local y = flare.tensor{{1, 2}, 3}", first
    .. "tensor: expected a table of 2 at [2], got an integer"},

@@ -1,5 +1,6 @@
 --- Texts as tensors of character numbers.
 local core = require "flare.core"
+local options = require "flare.options"
 local Vocabulary = require "flare.data.vocabulary"
 
 local M = {}
@@ -34,6 +35,9 @@ end
 -- to `batch` at a time; a shorter rest comes last, so that every token is predicted once.
 -- @return an iterator over x, y (rows, block): y is x one further
 function M.blocks(tokens, block, batch)
+  options.tensor("data.text.blocks", "tokens", tokens)
+  options.count("data.text.blocks", "block", block)
+  options.count("data.text.blocks", "batch", batch)
   local usable = #tokens - 1
   local rows, row = usable // block, 1
   local tail = usable % block

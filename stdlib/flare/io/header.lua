@@ -16,6 +16,9 @@ M.dtypes = {F64 = {"f64", 8}, F32 = {"f32", 4}, F16 = {"f16", 2}, BF16 = {"bf16"
 M.names = {}
 for name, kind in pairs(M.dtypes) do M.names[kind[1]] = name end
 
+-- As the file has it: null, a string in quotes, a list.
+local said = core.json.encode
+
 local function whole(value)
   return math.type(value) == "integer" and value >= 0
 end
@@ -32,19 +35,22 @@ local function check_entry(name, entry, data_size)
     end
   end
   local kind = M.dtypes[entry.dtype]
-  if type(entry.dtype) ~= "string" or not kind then
-    return nil, ('unsupported dtype "%s" for tensor "%s"'):format(tostring(entry.dtype), name)
+  if type(entry.dtype) ~= "string" then return bad("the dtype is not a string") end
+  if not kind then
+    return nil, ('unsupported dtype "%s" for tensor "%s"'):format(entry.dtype, name)
   end
   local shape, offsets = entry.shape, entry.data_offsets
   if type(shape) ~= "table" then return bad("the shape is not a list") end
   local count = 0
   for _ in pairs(shape) do count = count + 1 end
-  if count ~= #shape then return bad("the shape is not a list") end
+  if count ~= #shape or (count == 0 and not getmetatable(shape)) then -- an empty list is marked
+    return bad("the shape is not a list")
+  end
   if count > 8 then return bad("%d dims, at most 8 are supported", count) end
   local zero, elements = false, 1
   for i, size in ipairs(shape) do
     if not whole(size) then
-      return bad("dimension %d is %s, not an integer in range", i, tostring(size))
+      return bad("dimension %d is %s, not an integer in range", i, said(size))
     end
     zero = zero or size == 0
   end
@@ -60,7 +66,7 @@ local function check_entry(name, entry, data_size)
   end
   local first, last = offsets[1], offsets[2]
   if not (whole(first) and whole(last)) then
-    return bad("data_offsets [%s, %s] are not integers in range", tostring(first), tostring(last))
+    return bad("data_offsets [%s, %s] are not integers in range", said(first), said(last))
   end
   if last < first then return bad("data_offsets [%d, %d] end before they begin", first, last) end
   if last > data_size then
@@ -137,7 +143,9 @@ function M.parse(text, data_size)
   for name, entry in pairs(json) do
     if type(name) ~= "string" then return nil, "invalid header: a list, not an object" end
     if name == "__metadata__" then
-      if type(entry) ~= "table" then return nil, "__metadata__ is not an object" end
+      if type(entry) ~= "table" or getmetatable(entry) then
+        return nil, "__metadata__ is not an object"
+      end
       for key, value in pairs(entry) do
         if type(key) ~= "string" or type(value) ~= "string" then
           return nil, "__metadata__ must map names to strings"

@@ -46,7 +46,9 @@ local function encode(value, path, tensors, names, depth)
     end
     return {["$tensor"] = names[id]}
   elseif kind ~= "table" then
-    fail("save: cannot write a %s (at '%s')", kind, path)
+    local name = getmetatable(value)
+    fail("save: cannot write a %s (at '%s')", name == "flare.tensor" and "closed tensor"
+         or type(name) == "string" and kind == "userdata" and name or kind, path)
   elseif type(value.state_dict) == "function" then
     fail("save: cannot write a %s (at '%s'); write what its state_dict() gives",
          (getmetatable(value) or {}).__name or "module", path)

@@ -7,6 +7,7 @@ local Module = require "flare.nn.module"
 
 -- The batch dim may be missing: (channels, size...) is a batch of one.
 local function batched(self, x, f)
+  options.tensor(getmetatable(self).__name, "x", x)
   if x:dim() == self.dims + 1 then return (f(x:unsqueeze(1))):squeeze(1) end
   return (f(x))
 end
