@@ -77,8 +77,9 @@ enum {
 };
 
 typedef struct fll_tensor {
-  fl_tensor *t; /* NULL: closed, or not filled in yet */
-  uint32_t flags, magic;
+  fl_tensor *t;         /* NULL: closed, or not filled in yet */
+  uint16_t flags, turn; /* turn: of its birth, in steps of the collector */
+  uint32_t magic;
 } fll_tensor;
 
 /* --- operators as Lua sees them --- */
@@ -132,6 +133,10 @@ struct fl_lua {
   int fresh;                 /* handles to make until the next step */
   size_t soft, last, futile; /* futile: what a full one could not free */
   uint64_t steps, fulls;
+  int kilobytes;  /* of Lua's own that the last full one left */
+  int young;      /* handles made since the last step and not dropped */
+  uint16_t turn;  /* the last bits of steps */
+  bool transient; /* the last step left no young one, and the CPU had them */
   bool generational, reclaiming, collecting;
   /* modes */
   fl_device device;
@@ -375,14 +380,17 @@ static inline fll_tensor *fll_test(lua_State *L, int i) {
   return h && lua_rawlen(L, i) == sizeof *h && h->magic == FLL_OPEN ? h : NULL;
 }
 
+static inline void fll_born(fl_lua *st, fll_tensor *h) {
+  *h = (fll_tensor){.turn = st->turn, .magic = FLL_CLOSED};
+  st->young++;
+}
+
 /* Pushes an empty handle; the metatable of tensors lies at index mt. */
 static inline fll_tensor *fll_new(lua_State *L, fl_lua *st, int mt) {
   if (--st->fresh < 0 || fl_handles_bytes(st->rt, NULL) > st->soft)
     fll_collect(L, st);
   fll_tensor *h = lua_newuserdatauv(L, sizeof *h, 1);
-  h->t = NULL;
-  h->flags = 0;
-  h->magic = FLL_CLOSED;
+  fll_born(st, h);
   lua_pushvalue(L, mt);
   lua_setmetatable(L, -2);
   if (st->scopes)

@@ -16,9 +16,7 @@ void fll_scope_add(lua_State *L) {
 
 void fll_push(lua_State *L, fl_lua *st, fl_tensor *t) {
   fll_tensor *h = lua_newuserdatauv(L, sizeof *h, 1);
-  h->t = NULL;
-  h->flags = 0;
-  h->magic = FLL_CLOSED;
+  fll_born(st, h);
   fll_getkey(L, FLL_TENSOR);
   lua_setmetatable(L, -2);
   if (st->scopes)
@@ -48,6 +46,7 @@ static void drop(fl_lua *st, fll_tensor *h) {
   h->t = NULL;
   h->magic = FLL_CLOSED;
   if (t && st) {
+    st->young -= h->turn == st->turn;
     fl_tensor_handle(t, -1);
     fl_tensor_release(t);
   }

@@ -538,6 +538,7 @@ FL_API const char *fl_tape_text(fl_tensor *t, int most);
 /* The last launches, newest first: "#812 matmul train.lua:41 (2, 3) ..." */
 FL_API const char *fl_launches_text(fl_runtime *rt, int most);
 FL_API uint64_t fl_tensor_count(fl_runtime *rt); /* live tensor headers */
+FL_API fl_tensor *fl_tensor_newest(fl_runtime *rt); /* of these, or NULL */
 
 #include "ranks.h"
 

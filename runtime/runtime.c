@@ -164,6 +164,10 @@ bool fl_anomaly_mode(fl_runtime *rt, bool on) {
   return was;
 }
 
+fl_tensor *fl_tensor_newest(fl_runtime *rt) {
+  return rt->tensors;
+}
+
 uint64_t fl_tensor_count(fl_runtime *rt) {
   return rt->n_tensors;
 }

@@ -39,6 +39,62 @@ describe("the memory of", function()
     assert.is_true(whole <= 16 * MB, whole)
   end)
 
+  -- how far the tensors' bytes rise over those before, once the loop runs steadily; and how
+  -- many steps and full collections there are for each time round
+  local function steady(count, x, body)
+    core.collect()
+    for _ = 1, 200 do body(x) end
+    local before = core.memory.stats(x.device)
+    core.memory.reset_peak(x.device)
+    for _ = 1, count do body(x) end
+    local after = core.memory.stats(x.device)
+    return after.peak - x:nbytes(), (after.steps - before.steps) / count, after.fulls - before.fulls
+  end
+
+  for _, bytes in ipairs {MB, 4 * MB} do
+    it(("temporaries of %d bytes that nothing holds is that of one"):format(bytes), function()
+      local x <close> = core.zeros(bytes, {dtype = "u8"})
+      local live = core.memory.stats().live - bytes
+      local peak = steady(1000, x, function() local _ = x:clone() end)
+      assert.is_true(peak - live <= 2 * bytes, (peak - live) / bytes)
+    end)
+  end
+
+  it("temporaries that live for a while needs no full collection", function()
+    local x <close> = core.zeros(MB, {dtype = "u8"})
+    local big = core.zeros(256 * MB, {dtype = "u8"})
+    local _, steps, fulls = steady(1000, x, function()
+      local a = x:clone()
+      local b = a:clone()
+      local c = b:clone()
+      return a, b, c
+    end)
+    big:close()
+    core.memory.flush()
+    assert.is_true(steps <= 1, steps)
+    assert.equal(0, fulls)
+  end)
+
+  it("a device's temporaries is not worth a step for each", function()
+    local x <close> = core.zeros(MB, {dtype = "u8", device = "sim:0"})
+    local _, steps, fulls = steady(1000, x, function() local _ = x:clone() end)
+    assert.is_true(steps <= 0.3, steps)
+    assert.equal(0, fulls)
+  end)
+
+  it("Lua's own garbage is given back, however old it has become", function()
+    local out = tree.output(("'%s/flare' -e '%s' 2>&1"):format(tree.build, [[
+      local x = require "flare".core.zeros(16)
+      local before = collectgarbage "count"
+      for _ = 1, 3000 do
+        local old = {}
+        for k = 1, 20 do old[k] = {k} end
+        for _ = 1, 600 do local _ = x:clone() end -- steps, which old survives
+      end
+      print(collectgarbage "count" < 3 * before + 1000)]]))
+    assert.equal("true\n", out)
+  end)
+
   for _, bytes in ipairs {1000, 100 << 10, MB, 5 * MB, 20 * MB} do
     it(("temporaries of %d bytes on a device reserves little more"):format(bytes), function()
       core.memory.flush "sim:0"
