@@ -12,10 +12,18 @@ describe("an operator", function()
   local function f(values) return {"f32", values} end
   local function i(values) return {"i64", values} end
 
-  -- {operator, version, attributes, inputs, output}; inputs are {dtype, values}
+  -- {operator, version, attributes, inputs, output, further outputs, their dtypes}; inputs are
+  -- {dtype, values}
   local rows = {
     {"Add", 6, {broadcast = {"i", 1}, axis = {"i", 0}}, {f{{1, 2}, {3, 4}}, f{10, 20}},
      {{11, 12}, {23, 24}}},
+    {"Cast", 1, {to = {"s", "INT32"}}, {f{-1.5, 2}}, {-1, 2}},
+    {"BatchNormalization", 7, {spatial = {"i", 0}, epsilon = {"f", 0}}, {
+      f{{{1, 2}}, {{3, 4}}}, f{{1, 2}}, f{{0, 1}}, f{{1, 2}}, f{{1, 4}}}, {{{0, 1}}, {{2, 3}}}},
+    {"BatchNormalization", 9, {epsilon = {"f", 0}, momentum = {"f", 0.5}}, {
+      f{{1}, {3}}, f{2}, f{1}, f{4}, f{9}}, {{-1}, {3}}, {{3}, {5}, {2}, {1}}},
+    {"LayerNormalization", 17, {epsilon = {"f", 0}}, {{"f64", {1, 3}}, {"f64", {1, 1}}}, {-1, 1},
+     {{2}, {1}}, {"f32", "f32"}},
     {"Softmax", 11, {axis = {"i", 1}}, {f{{{0, 0}, {0, 0}}}}, {{{0.25, 0.25}, {0.25, 0.25}}}},
     {"Softmax", 13, {}, {f{{{0, 0}, {0, 0}}}}, {{{0.5, 0.5}, {0.5, 0.5}}}},
     {"Hardmax", 11, {}, {f{{3, 3}, {1, 2}}}, {{1, 0}, {0, 1}}},
@@ -24,6 +32,7 @@ describe("an operator", function()
      {f{1, 2, 3, 4}}, {2, 3}},
     {"Slice", 13, {}, {f{1, 2, 3, 4}, i{-1}, i{math.mininteger}, i{0}, i{-2}}, {4, 2}},
     {"Slice", 13, {}, {f{1, 2, 3, 4}, i{0}, i{math.maxinteger}, i{0}, i{math.maxinteger}}, {1}},
+    {"Slice", 13, {}, {f{1, 2, 3}, i{-9}, i{math.mininteger}, i{0}, i{-1}}, {1}},
     {"Squeeze", 11, {axes = {"ints", {-1}}}, {f{{1}, {2}}}, {1, 2}},
     {"Unsqueeze", 11, {axes = {"ints", {0, 2}}}, {f{1, 2}}, {{{1}, {2}}}},
     {"ReduceSum", 11, {axes = {"ints", {0}}, keepdims = {"i", 0}}, {f{{1, 2}, {3, 4}}}, {4, 6}},
@@ -35,6 +44,8 @@ describe("an operator", function()
     {"Tile", 1, {}, {f{1, 2}, f(2), f(0)}, {1, 2, 1, 2}},
     {"Upsample", 7, {scales = {"floats", {2}}}, {f{1, 2}}, {1, 1, 2, 2}},
     {"Resize", 10, {mode = {"s", "linear"}}, {f{1, 2}, f{2}}, {1, 1.5, 2, 2}},
+    {"Resize", 10, {}, {f{1, 2, 3, 4}, f{0.6}}, {1, 3}},
+    {"Resize", 13, {mode = {"s", "linear"}}, {f{1, 2}, f{}, f{0.25}}, {}},
     {"Reshape", 13, {}, {f{{1, 2}, {3, 4}}, i{0, -1, 1}}, {{{1}, {2}}, {{3}, {4}}}},
     {"Gather", 13, {}, {f{1, 2, 3}, i{-1, 0}}, {3, 1}},
     {"GatherElements", 13, {}, {f{1, 2, 3}, i{-1, -3}}, {3, 1}},
@@ -79,22 +90,29 @@ describe("an operator", function()
   local function case(row)
     local op, version, attributes, inputs = table.unpack(row, 1, 4)
     local graph, values = {node = {}, input = {}, output = {{name = "y"}}}, {}
-    local names = {}
+    local names, outputs = {}, {"y"}
     for k, input in ipairs(inputs) do
       local x = core.tensor(input[2], {dtype = input[1]})
       names[k], values[k] = "x" .. k, x
       graph.input[k] = w.value(names[k], input[1], table.move(x.shape, 1, x:dim(), 1, {}))
     end
-    graph.node[1] = w.node(op, names, {"y"}, attributes)
+    for k in ipairs(row[6] or {}) do
+      outputs[k + 1] = "y" .. k
+      graph.output[k + 1] = {name = outputs[k + 1]}
+    end
+    graph.node[1] = w.node(op, names, outputs, attributes)
     assert(core.file.write_atomic(path, w.model(graph, version)))
-    return assert(flare.onnx.load(path, {random = true})):run(values)[1]
+    return assert(flare.onnx.load(path, {random = true})):run(values)
   end
 
   for number, row in ipairs(rows) do
     it(("is what version %d says: %s (%d)"):format(row[2], row[1], number), function()
-      local y = case(row)
-      local fine, why = cases.close(y, core.tensor(row[5], {dtype = y.dtype}))
-      assert(fine, why)
+      for k, y in ipairs(case(row)) do
+        local expected = k == 1 and row[5] or row[6][k - 1]
+        local dtype = k > 1 and row[7] and row[7][k - 1] or y.dtype
+        local fine, why = cases.close(y, core.tensor(expected, {dtype = dtype}))
+        assert(fine, why)
+      end
     end)
   end
 end)

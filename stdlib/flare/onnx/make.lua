@@ -9,7 +9,7 @@ local function cast(x, dtype)
   return dtype == "bool" and x.dtype ~= "bool" and x:ne(0) or x:to(dtype)
 end
 
-function M.Cast(n, x) return cast(x, types.dtype(n.attr.to, "the result of Cast")) end
+function M.Cast(n, x) return cast(x, types.dtype(types.code(n.attr.to), "the result of Cast")) end
 function M.CastLike(_, x, like) return cast(x, like.dtype) end
 
 function M.BitCast(n, x)

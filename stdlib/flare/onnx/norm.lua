@@ -21,27 +21,35 @@ local function standard(x, dims, eps)
   return d * rstd, mean, rstd
 end
 
+-- Whether statistics are those of x: versions before 14 say it by further outputs, those before
+-- 7 by an attribute as well.
+local function trains(n)
+  local version = n.version or 14
+  if version >= 14 then return n.attr.training_mode == 1 end
+  return n:wants(2) and (version >= 7 or n.attr.is_test ~= 1)
+end
+
 function M.BatchNormalization(n, x, scale, bias, mean, var)
   local eps, rank = n.attr.epsilon or 1e-5, x:dim()
   local v, dtype = wide(x), x.dtype
-  local training = n.attr.training_mode == 1
-    or ((n.version or 14) < 7 and n.attr.is_test ~= 1 and n:wants(2))
+  local training, each = trains(n), n.attr.spatial == 0 -- each: not channels, but all elements
   local s, b, m, r = wide(scale), wide(bias), wide(mean), wide(var)
-  if not training and mean.dtype == dtype and scale.dtype == dtype then
+  local function meet(t) return each and t or channels(t, rank) end
+  if not training and not each and mean.dtype == dtype and scale.dtype == dtype then
     return x:batch_norm{weight = scale, bias = bias, running_mean = mean, running_var = var,
                         training = false, eps = eps}
   elseif not training then
-    local y = (v - channels(m, rank)) * channels((r + eps):rsqrt() * s, rank) + channels(b, rank)
-    return y:to(dtype)
+    return ((v - meet(m)) * meet((r + eps):rsqrt() * s) + meet(b)):to(dtype)
   end
-  local dims = windows.dims(1, rank)
-  table.remove(dims, 2)
+  local dims = each and {1} or windows.dims(1, rank)
+  if not each then table.remove(dims, 2) end
   local y, now = standard(v, dims, eps)
   local var_now = (v - now):square():mean{dims = dims}
-  local keep = n.attr.momentum or 0.9
-  return (y * channels(s, rank) + channels(b, rank)):to(dtype),
-         (m * keep + now:reshape(-1) * (1 - keep)):to(mean.dtype),
-         (r * keep + var_now * (1 - keep)):to(var.dtype)
+  local keep, mean_now = n.attr.momentum or 0.9, now:reshape(n:shape(mean))
+  return (y * meet(s) + meet(b)):to(dtype),
+         (m * keep + mean_now * (1 - keep)):to(mean.dtype),
+         (r * keep + var_now * (1 - keep)):to(var.dtype),
+         mean_now:to(mean.dtype), var_now:to(var.dtype)
 end
 
 function M.InstanceNormalization(n, x, scale, bias)
@@ -66,7 +74,8 @@ function M.LayerNormalization(n, x, scale, bias)
   local first = n:axis(n.attr.axis or -1, x:dim())
   local y, mean, rstd = standard(wide(x), windows.dims(first, x:dim()), n.attr.epsilon or 1e-5)
   y = y:to(x.dtype) * scale
-  return bias and y + bias or y, mean, rstd
+  local stash = n.attr.stash_type == 16 and "bf16" or "f32"
+  return bias and y + bias or y, mean:to(stash), rstd:to(stash)
 end
 
 function M.RMSNormalization(n, x, scale)

@@ -63,6 +63,7 @@ end
 
 local function resize_axis(n, x, dim, axis)
   local size, coordinates, outside = x.shape[dim], {}, {}
+  if axis.out == 0 then return x:narrow(dim, 1, 0) end
   axis.size, axis.length = size, axis.scale * size
   for k = 1, axis.out do
     axis.x = k - 1
@@ -74,7 +75,7 @@ local function resize_axis(n, x, dim, axis)
   local mask = axis.roi and core.tensor(outside, {dtype = "bool"}):to(x.device):reshape(shape)
   if axis.nearest then
     for k, at in ipairs(coordinates) do
-      coordinates[k] = math.min(math.max(axis.nearest(at), 0), size - 1)
+      coordinates[k] = math.min(math.max(axis.nearest(at, axis.scale), 0), size - 1)
     end
     return x:index_select(dim, n:ints(coordinates), {base = 0}), mask
   end
@@ -173,13 +174,16 @@ function M.Resize(n, x, roi, scales, sizes)
   })
 end
 
+-- As version 10 had it, which knew of no modes: what shrinks takes the next element.
+local function at_hand(x, scale) return scale < 1 and math.ceil(x) or math.floor(x) end
+
 function M.Upsample(n, x, scales)
   local list = numbers(n, scales) or n.attr.scales
     or {1, 1, n.attr.height_scale, n.attr.width_scale}
   local mode = n:choice("mode", "nearest", {nearest = true, linear = true, bilinear = true})
   return resize(n, x, {
     mode = mode == "bilinear" and "linear" or mode, scales = list,
-    transform = transformations.asymmetric, nearest = nearest.floor, kernel = linear,
+    transform = transformations.asymmetric, nearest = at_hand, kernel = linear,
   })
 end
 

@@ -119,7 +119,8 @@ function M.Split(n, x, split)
   return table.unpack(results)
 end
 
--- Elements first, first + step, ... before last of one dim, as Python's slices count them.
+-- Elements first, first + step, ... before last of one dim, as Python's slices count them; but
+-- what is before the first element is the first one where steps go back, too.
 local function slice(x, dim, first, last, step)
   local size = x.shape[dim]
   step = math.max(math.min(step, size + 1), -size - 1)
@@ -128,7 +129,9 @@ local function slice(x, dim, first, last, step)
     if at < 0 then at = at + size end
     return math.min(math.max(at, low), high)
   end
-  first, last = clamp(first), clamp(last)
+  last = clamp(last)
+  low = 0
+  first = clamp(first)
   local count = step > 0 and (last - first + step - 1) // step or (first - last - step - 1) // -step
   if count <= 0 then return x:narrow(dim, 1, 0) end
   if step > 0 then return x:narrow(dim, first + 1, count, step) end

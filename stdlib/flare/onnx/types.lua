@@ -27,6 +27,16 @@ function M.dtype(code, what)
                foreign[code] or "type " .. tostring(code))
 end
 
+-- How the first versions of Cast wrote them.
+local spelt = {FLOAT = 1, UINT8 = 2, INT8 = 3, UINT16 = 4, INT16 = 5, INT32 = 6, INT64 = 7,
+               STRING = 8, BOOL = 9, FLOAT16 = 10, DOUBLE = 11, UINT32 = 12, UINT64 = 13,
+               COMPLEX64 = 14, COMPLEX128 = 15}
+
+--- The code of a type that is given by code or, as in version 1 of Cast, by name.
+function M.code(given)
+  return type(given) == "string" and (spelt[given:upper()] or given) or given
+end
+
 function M.is_float(dtype)
   return dtype == "f32" or dtype == "f64" or dtype == "f16" or dtype == "bf16"
 end
