@@ -351,10 +351,10 @@ static int zero_grad(lua_State *L) {
   return 0;
 }
 
-/* x:trace(most): the graph behind x as a text, a line for each node. */
-static int trace(lua_State *L) {
+/* x:graph(most): the graph behind x as a text, a line for each node. */
+static int graph(lua_State *L) {
   fll_enter(L);
-  fl_tensor *t = fll_checktensor(L, 1, "trace", "x");
+  fl_tensor *t = fll_checktensor(L, 1, "graph", "x");
   lua_pushstring(L, fl_tape_text(t, (int)luaL_optinteger(L, 2, 50)));
   return 1;
 }
@@ -364,7 +364,7 @@ const luaL_Reg fll_autograd_methods[] = {{"backward", backward},
                                          {"requires_grad_", requires_grad_},
                                          {"retain_grad", retain_grad},
                                          {"zero_grad", zero_grad},
-                                         {"trace", trace},
+                                         {"graph", graph},
                                          {NULL, NULL}};
 
 void fll_autograd_open(lua_State *L, fl_lua *st) {

@@ -17,6 +17,7 @@ describe("flare.dist", function()
       assert(dist.all_reduce(x, {reduce = "mean"})[1]:item() == 1)
       assert(dist.all_gather(x, {async = true}):wait():numel() == 2)
       dist.barrier()
+      assert(dist(flare.tensor{4, 5}, x):item() == 5) -- the operator of that name
       print(dist.mesh{dp = 1}.dp.size)
     ]]
     local status, out = launch.shell(folder, "$F script.lua")

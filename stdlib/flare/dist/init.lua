@@ -147,11 +147,14 @@ function dist.share(text, root)
   return dist.world:share(text, root)
 end
 
-return setmetatable(dist, {__index = function(self, name)
-  if not parts[name] then
-    fail("there is no dist.%s%s", tostring(name), options.hint(tostring(name), self))
-  end
-  local value = require(parts[name])
-  rawset(self, name, value)
-  return value
-end})
+return setmetatable(dist, {
+  __index = function(self, name)
+    if not parts[name] then
+      fail("there is no dist.%s%s", tostring(name), options.hint(tostring(name), self))
+    end
+    local value = require(parts[name])
+    rawset(self, name, value)
+    return value
+  end,
+  __call = function(_, ...) return core.dist(...) end, -- the operator of the same name
+})
