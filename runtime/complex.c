@@ -200,8 +200,18 @@ static void choose(env *g) {
 /* --- elements on their way --- */
 
 /* Rows whose dims count from the first: the last one goes along. */
+/* What is done along a dim, to a number without dims. */
+static fl_value alone(env *g) {
+  fl_attrs a = fli_attrs(&g->e, FLI_OP_copy);
+  return RUN_A(copy, &a, g->in[0]);
+}
+
 static void along(env *g) {
   fl_value few[8], *in = g->n_in <= 8 ? few : NULL;
+  if (g->n_in == 1 && fli_meta(g->in[0])->ndim == 0) {
+    g->out[0] = alone(g);
+    return;
+  }
   if (!in && !(in = fli_malloc(g->e.rt, (size_t)g->n_in * sizeof *in))) {
     g->e.status = FL_ENOMEM;
     return;
@@ -226,7 +236,7 @@ static void reduce(env *g) {
   fl_value x = pairs(g, g->in[0]);
   if (a.v[0].list.n == 0 && n)
     fli_set_list(&g->e, &a, 0, n, all);
-  g->out[0] = n ? joined(g, fli_run(&g->e, g->op->id, &a, 1, &x)) : g->in[0];
+  g->out[0] = n ? joined(g, fli_run(&g->e, g->op->id, &a, 1, &x)) : alone(g);
 }
 
 static void repeated(env *g) {
@@ -403,7 +413,9 @@ static fl_status settle(const fl_call *c, fl_attrs *a) {
       int64_t d = v[k] < 0 ? v[k] + n : v[k];
       if (v[k] == FL_ATTR_NONE)
         continue;
-      if (d < 0 || d >= n)
+      if (n == 0 && c->n_in == 1 && (d == 0 || d == -1))
+        d = 0;
+      else if (d < 0 || d >= n)
         return fli_fail(FL_EARG,
                         "%s: there is no dim %lld in a complex tensor of %d "
                         "dims",

@@ -253,13 +253,24 @@ static fl_value for_matrices(fli_grad *g, fl_value x) {
   return fli_v_unsqueeze(&g->e, fli_v_unsqueeze(&g->e, x, n - 2), n - 1);
 }
 
-/* As a matrix of rows it can be differentiated again where there is an inverse.
- */
+/* Whether a determinant is 0, where values are at hand; asked only where the
+ * gradient is recorded. */
+static bool singular(fli_grad *g) {
+  int64_t is = 0;
+  fl_value zero = RUN(any, RUN(eq, g->y[0], NUM(0)));
+  if (g->e.status == FL_OK &&
+      fli_needs_values(g->e.rt, zero.tensor, "det") == FL_OK)
+    g->e.status = fl_tensor_item(zero.tensor, NULL, &is);
+  return is != 0;
+}
+
+/* By the inverse it can be differentiated again at once, by the cofactors where
+ * singular values differ. */
 void grad_det(fli_grad *g) {
   fl_value dy = g->dy[0];
   if (g->in_meta[0].shape[g->in_meta[0].ndim - 1] == 0)
     return;
-  if (g->create)
+  if (g->create && !singular(g))
     g->dx[0] = MUL(for_matrices(g, MUL(dy, g->y[0])), TURN(RUN(inv, g->in[0])));
   else
     g->dx[0] = MUL(for_matrices(g, dy), cofactors(g));

@@ -144,6 +144,12 @@ static fl_value weight_slope(fli_grad *g, fl_value scale, fl_value logs,
   return SUB(d, MUL(per_class_count(g), DIV(loss, total)));
 }
 
+/* What the mean divides by; 1 where nothing weighs anything: without positions
+ * there is no slope, whatever 0 / 0 is, and the kernel gives 0. */
+static fl_value divisor(fli_grad *g, fl_value total) {
+  return RUN(where, RUN(eq, total, NUM(0)), NUM(1), total);
+}
+
 void grad_cross_entropy(fli_grad *g) {
   fl_value x = g->in[0], t = g->in[1], w = g->in[2], dy = g->dy[0];
   const fl_meta *m = fli_meta(x);
@@ -162,7 +168,9 @@ void grad_cross_entropy(fli_grad *g) {
     if (w.tensor && !soft)
       total =
           g->create ? SUM(MUL(w, per_class_count(g)), 0, NULL, false) : g->y[2];
-    scale = DIV(dy, total.tensor ? total : g->y[2]);
+    fl_value by = divisor(g, total.tensor ? total : g->y[2]);
+    scale = DIV(dy, by);
+    total = total.tensor ? by : total;
   }
   if (g->attrs->v[2].i == NONE_)
     scale = fli_v_unsqueeze(&g->e, dy, dim);

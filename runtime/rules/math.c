@@ -344,10 +344,13 @@ void compose_vander(fli_composing *g) {
   }
   if (n == FL_ATTR_NONE)
     n = m->shape[m->ndim - 1];
+  bool real = fl_dtype_kind(m->dtype) >= FL_KIND_FLOAT;
+  fl_dtype d = real ? m->dtype : FL_I64; /* powers are larger than what they
+                                            are made of */
   double last = (double)n;
-  fl_value e = rising ? whole(g, 0, last, 1, m->dtype)
-                      : whole(g, last - 1, -1, -1, m->dtype);
-  g->out[0] = RUN(pow, fli_v_unsqueeze(&g->e, g->in[0], m->ndim), e);
+  fl_value e = rising ? whole(g, 0, last, 1, d) : whole(g, last - 1, -1, -1, d);
+  fl_value x = fli_v_unsqueeze(&g->e, g->in[0], m->ndim);
+  g->out[0] = RUN(pow, CAST(x, d), e);
 }
 
 void compose_logspace(fli_composing *g) {

@@ -89,6 +89,20 @@ describe("losses", function()
     end)
   end)
 
+  it("have no slope where all labels are ignored, recorded or not", function()
+    for _, smoothing in ipairs {0, 0.1} do
+      for _, w in ipairs {false, weight} do
+        local loss = nn.CrossEntropyLoss{ignore_index = 2, label_smoothing = smoothing,
+                                         weight = w or nil}(x, flare.full_like(labels, 2))
+        assert.is_true(loss:isnan():item()) -- the mean of nothing
+        for _, recorded in ipairs {false, true} do
+          local g = flare.grad(loss, {x}, {create_graph = recorded, retain_graph = true})
+          assert.equal(0, g:detach():abs():max():item())
+        end
+      end
+    end
+  end)
+
   it("weights move with the module", function()
     local loss = nn.CrossEntropyLoss{weight = weight}
     loss:to("f32")

@@ -107,6 +107,11 @@ for _, device in ipairs(rows.devices) do
       same(a:sum(-1), p:sum(2))
       same(a:mean(1), p:mean(1))
       same(a:cumsum(2), p:cumsum(2))
+      local one = a[{1, 1}]
+      for _, y in ipairs {one:cumsum(-1), one:flip{1}, one:sum(1), one:mean()} do
+        same(y, pairs_of(one))
+        assert.is_false(y:shares(one))
+      end
       same(flare.cat({a, b}, -1), flare.cat({p, pairs_of(b)}, 2))
       same(flare.stack({a, b}, 1), flare.stack({p, pairs_of(b)}, 1))
       same(a:flip(-1), p:flip(2))

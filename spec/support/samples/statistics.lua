@@ -44,6 +44,7 @@ S.diagflat = {
 local powers = "f64 f32 f16 bf16 i64 i32 i16 i8 u8"
 S.vander = {
   {x = f{4}, _dtypes = powers}, {x = f{3}, n = 5, increasing = true, _dtypes = powers},
+  {x = A.new({2}, {100, -100}, "i8"), n = 3, _grad = false},
   {x = f{2, 3}, n = 2, _dtypes = powers}, {x = f{3}, n = 0, _dtypes = powers},
   {x = f{0}, _dtypes = powers}, {x = f{}, _refused = "numbers"},
   {x = f{2}, n = -1, _refused = "n columns"},
