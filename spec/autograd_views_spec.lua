@@ -88,6 +88,39 @@ describe("as_strided", function()
   end)
 end)
 
+describe("flare.grad", function()
+  local views = {
+    select = function(x) return x:select(1, 2) end, view = function(x) return x:view(-1) end,
+    narrow = function(x) return x:narrow(2, 1, 2) end, transpose = function(x) return x:t() end,
+    twice = function(x) return x:t()[{{1, 2}}] end,
+  }
+  local double = flare.func{
+    name = "double", forward = function(_, x) return x * 2 end,
+    backward = function(_, dy) return dy * 2 end,
+  }
+  local uses = {
+    operator = function(v) return v * 2 end, custom = double,
+    transfer = function(v) return v:to "sim:0" * 2 end,
+    write = function(v) return v:mul_(2) end,
+  }
+  for name, view in pairs(views) do
+    for use, f in pairs(uses) do
+      it(("goes through a %s older than a write, first met by a %s"):format(name, use), function()
+        for _, recorded in ipairs {false, true} do
+          local x = view_cases.wave{3, 3}:requires_grad_(true)
+          local y = x * 1
+          local v = view(y)
+          y:mul_(3)
+          local g = flare.grad(f(v):sum(), {x}, {create_graph = recorded}):detach()
+          local want = flare.zeros_like(x)
+          view(want):add_(6)
+          assert.same(want:tolist(), g:tolist())
+        end
+      end)
+    end
+  end
+end)
+
 describe("second derivatives", function()
   it("go through what was written in place", function()
     local gradcheck = require "flare.gradcheck"
