@@ -307,7 +307,7 @@ int fll_checksizes(lua_State *L, int i, const char *where, int *n,
   } else {
     while (i + count <= top && lua_type(L, i + count) == LUA_TNUMBER)
       count++;
-    if (count == 0 && !lua_isnoneornil(L, i))
+    if (count == 0 && !lua_isnone(L, i))
       fll_error(L, "%s: shape: expected integers or a table of them, got %s",
                 where, fll_typename(L, i));
   }

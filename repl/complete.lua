@@ -30,22 +30,8 @@ local function keys(value, into)
   return into
 end
 
-local function tensor_names(into)
-  for _, row in ipairs(core.ops()) do
-    if row.method then
-      into[row.name] = true
-      if row.inplace then into[row.name .. "_"] = true end
-    end
-  end
-  for _, name in ipairs {"shape", "dtype", "device", "grad", "requires_grad", "ndim", "id", "T",
-      "backward", "item", "numel", "size", "to", "totable", "detach", "clone", "requires_grad_"} do
-    into[name] = true
-  end
-  return into
-end
-
 local function names_of(value, into)
-  if core.is_tensor(value) then return tensor_names(into) end
+  if core.is_tensor(value) then return keys(core.methods(), into) end
   if type(value) == "string" then value = string end
   if type(value) == "userdata" then
     local meta = debug.getmetatable(value)

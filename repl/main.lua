@@ -86,11 +86,18 @@ local function run_text(text, name, ...)
   return guarded(chunk, ...)
 end
 
+-- What is no file may be a slip of a command's name.
+local function meant(path)
+  if not path or path:find "[./]" or is_file(path) then return "" end
+  local near = require("flare.core").nearest(path, commands)
+  return near and (" (did you mean the command %s?)"):format(near) or ""
+end
+
 -- A file's text, or that of the standard input.
 local function run_file(path, ...)
   local chunk, problem = loadfile(path, "t")
   if not chunk then
-    complain(hinted(problem))
+    complain(hinted(problem) .. meant(path))
     return false
   end
   return guarded(chunk, ...)

@@ -19,7 +19,7 @@ type a line of Lua; five to start with:
 local help = [[
   expression           its value is printed; a trailing ; keeps it quiet; _ is the last one
   local v = ...        stays visible on the next lines
-  ?name                what an operator does (?name or name?)
+  ?name                what a function, class or method does (name? or help "name", too)
   :time expression     seconds it takes
   :mem                 live tensors' memory and its biggest holders
   :help  :quit         Ctrl-D and exit quit, too; Ctrl-C stops what runs or drops what is typed]]
@@ -29,8 +29,8 @@ local help = [[
 -- The environment of all chunks: kept locals, then the globals, then flare's own names.
 local function environment()
   local flare = require "flare"
-  local kept, own = {}, {flare = flare}
-  local lazy = {nn = true, optim = true}
+  local kept, own = {}, {flare = flare, help = flare.help}
+  local lazy = {nn = true, optim = true, data = true}
   local env = setmetatable({}, {
     __index = function(_, name)
       if kept[name] ~= nil then return kept[name].value end
@@ -77,8 +77,12 @@ end
 -- text -> function, or nil and the problem; quiet tells that results are not wanted.
 local function compile(text, env)
   local quiet = text:find(";%s*$") ~= nil
-  local expression, open = load("return " .. text:gsub(";%s*$", ""), "=prompt", "t", env)
-  if expression then return expression, nil, quiet end
+  local body = text:gsub(";%s*$", "")
+  local expression, open = load("return " .. body, "=prompt", "t", env)
+  if expression then -- a call around it keeps its line on the stack, for errors
+    local call = "return __all(" .. body .. (body:find("--", 1, true) and "\n)" or ")")
+    return load(call, "=prompt", "t", env), nil, quiet
+  end
   local chunk, problem = load(text .. "\n;__keep()", "=prompt", "t", env)
   if not chunk then chunk = load(text, "=prompt", "t", env) end
   if chunk then return chunk, nil, true end
@@ -90,7 +94,7 @@ end
 local function read_chunk(env, resume)
   local text = line.read "> "
   if text == nil then return nil end
-  text = text:gsub("^f?> ", "")
+  text = text:gsub("^f?>>? ", "")
   if text:match "^%s*$" or text:match "^%s*[:?]" or text:match "^[%w_.]+%?%s*$" then return text end
   while true do
     local chunk, problem = compile(text, env)
@@ -101,23 +105,8 @@ local function read_chunk(env, resume)
       print()
       return ""
     end
-    text = text .. "\n" .. more
+    text = text .. "\n" .. more:gsub("^>> ", "")
   end
-end
-
-local traced -- the handler of errors in what was typed
-
--- The message and the lines of the script, without those of the prompt and the library.
-local function trace(problem)
-  local text = core.hint(tostring(problem))
-  local lines = {}
-  for entry in debug.traceback("", 2):gmatch "\n\t([^\n]+)" do
-    if entry:find("'xpcall'", 1, true) then break end
-    local own = entry:find "^%[C%]" or entry:find "^prompt%.lua:" or entry:find "^<flare>/"
-    if not own then lines[#lines + 1] = "  " .. entry end
-  end
-  if #lines > 1 then text = text .. "\n" .. table.concat(lines, "\n") end
-  return text
 end
 
 -- A plain table by what is in it, the first of many entries and not too deep.
@@ -145,6 +134,21 @@ local function written(value, depth)
                or name .. " = " .. written(value[key], depth + 1)
   end
   return "{" .. table.concat(parts, ", ") .. "}"
+end
+
+local traced -- the handler of errors in what was typed
+
+-- The message and the lines of the script, without those of the prompt and the library.
+local function trace(problem)
+  local text = core.hint(written(problem))
+  local lines = {}
+  for entry in debug.traceback("", 2):gmatch "\n\t([^\n]+)" do
+    if entry:find("'xpcall'", 1, true) then break end
+    local own = entry:find "^%[C%]" or entry:find "^prompt%.lua:" or entry:find "^<flare>/"
+    if not own then lines[#lines + 1] = "  " .. entry end
+  end
+  if #lines > 1 then text = text .. "\n" .. table.concat(lines, "\n") end
+  return text
 end
 
 local function show(env, results)
@@ -196,7 +200,8 @@ end
 
 function commands.time(text, env)
   local chunk, problem = compile(text, env)
-  if not chunk then return print(problem) end
+  if text == "" then problem = "what is to be timed is missing: :time expression" end
+  if text == "" or not chunk then return io.stderr:write(core.hint(problem), "\n") end
   local start = core.clock()
   local ok, trouble = xpcall(chunk, traced)
   if not ok then return io.stderr:write(tostring(trouble), "\n") end
@@ -213,10 +218,10 @@ local function command(text, env)
   end
 end
 
--- Whether a line asks to leave as other prompts are left.
-local function leaves(text)
+-- The name in a line that is nothing but one, or its call, unless it is a variable's.
+local function lone(text)
   local name = text:match "^%s*(%a+)%s*%(?%s*%)?%s*$"
-  return (name == "quit" or name == "exit") and rawget(_G, name) == nil
+  return name and rawget(_G, name) == nil and name
 end
 
 --- Runs the prompt until the input ends. `resume` forgets a Ctrl-C and tells whether there was
@@ -225,6 +230,7 @@ function M.run(resume, calm, greet)
   local env, kept = environment()
   traced = calm(trace)
   rawset(env, "__keep", keeper(kept))
+  rawset(env, "__all", function(...) return ... end)
   if greet then print(greeting) end
   local remember = line.remember or function() end
   history.load(remember)
@@ -248,9 +254,9 @@ function M.run(resume, calm, greet)
       local asked = text:match "^%s*%?%s*([%w_.:]+)" or text:match "^([%w_.:]+)%?%s*$"
       if asked then
         require("flare.repl.help").show(asked)
-      elseif text:match "^%s*%?%s*$" then
+      elseif text:match "^%s*%?%s*$" or lone(text) == "help" then
         commands.help()
-      elseif leaves(text) then
+      elseif lone(text) == "quit" or lone(text) == "exit" then
         break
       elseif text:match "^%s*:" then
         local done, outcome = xpcall(command, traced, text, env)

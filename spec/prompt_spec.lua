@@ -31,6 +31,12 @@ describe("the program", function()
     assert.equal("9\n", (flare("-", "#!/usr/bin/env flare\nprint(4 + 5)")))
   end)
 
+  it("knows its commands, and what is nearly one", function()
+    assert.truthy((flare "doctr"):find("cannot open doctr", 1, true))
+    assert.truthy((flare "doctr"):find("did you mean the command doctor?", 1, true))
+    assert.is_nil((flare "doctr.lua"):find("did you mean", 1, true))
+  end)
+
   it("gives scripts their arguments", function()
     local name = os.tmpname()
     local file = assert(io.open(name, "w"))
@@ -118,8 +124,24 @@ describe("the prompt", function()
   end)
 
   it("knows flare, nn and optim, and remembers the last value", function()
-    assert.equal("true\ntrue\n", prompt {"nn ~= nil and optim ~= nil", "_"})
+    assert.equal("true\ntrue\n", prompt {"nn and optim and data ~= nil", "_"})
     assert.truthy(prompt {"flare.ones(2)"}:find("flare.tensor f32 [2] cpu", 1, true))
+  end)
+
+  it("shows its own lines again, shows tables in errors, and names the line typed", function()
+    assert.equal("3\n7\n", prompt {"> 3", "x = 5 +", ">> 2", "x"})
+    assert.equal('{code = 2}\n', prompt {"error({code = 2})"})
+    assert.match("^prompt:1: summary: give the shape", prompt {"nn.Linear(2, 2):summary()"})
+    assert.equal("4\n2\n", prompt {"(function() return 4, 2 end)() -- both"})
+  end)
+
+  it("helps by name", function()
+    local help = prompt {"help"}
+    assert.equal(help, prompt {"help()"})
+    assert.match(":time expression", help)
+    assert.equal(prompt {"?zeros"}, prompt {'help "zeros"'})
+    assert.match(":time expression", prompt {":time"})
+    assert.equal("5\n", prompt {"help = 5", "help"})
   end)
 
   it("helps with operators", function()

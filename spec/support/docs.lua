@@ -170,6 +170,10 @@ end
 checks["build/flare"] = function(block, command) checks.flare(block, command:match "/(.*)") end
 checks["lua5.4"] = true
 
+function checks.env(block, command) -- a stock Lua has no sanitizer inside
+  if not tree.instrumented() then run(block, (command:gsub("build/", tree.build .. "/"))) end
+end
+
 function M.sh(block)
   for line in (block.text .. "\n"):gmatch "([^\n]*)\n" do
     local command = line:gsub("%s+#.*$", "")

@@ -107,6 +107,10 @@ return {
   {"optim.SGD({w}).step()", first
    .. "step: an optimizer is expected; methods are called with ':', as in optimizer:step()"},
   {"optim.SGD({w}):step(1)", first .. "step: the closure must be a function, got number"},
+  {"optim.clip_grad_norm_({w}, {max_norm = 1})", first
+   .. "clip_grad_norm_: the limit must be a number of at least 0, got table"},
+  {"local y = flare.profile()", first .. "profile: a function is expected, got nil"},
+  {"flare.save('nowhere', x)", first .. "save: a tensor alone goes to a path that ends in .npy"},
   {"flare.save('nowhere', {model = nn.Linear(2, 2)})", first
    .. "save: cannot write a Linear (at 'model'); write what its state_dict() gives"},
   {"for y in data.Loader(data.Tensors(x)) do end", first
@@ -121,6 +125,8 @@ return {
    .. "shape (1099511627776, 1099511627776) of f32 is too large: its bytes do not fit into 62 "
    .. "bits"},
   {"local y = flare.zeros(-1)", first .. "zeros: shape: sizes cannot be negative, got -1"},
+  {"local y = flare.zeros(nil)", first
+   .. "zeros: shape: expected integers or a table of them, got nil"},
   {"local y = flare.zeros(2.5)", first .. "zeros: shape: expected an integer, got 2.5"},
   {"local y = x:reshape(-1, -1)", first .. "reshape: only one size can be -1 in (-1, -1)"},
   {"local y = x:reshape(4)", first .. "reshape: shape (2, 3) has 6 elements, (4) has 4"},

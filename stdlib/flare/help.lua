@@ -6,6 +6,7 @@
 local core = require "flare.core"
 local rows = require "flare.help.rows"
 local source = require "flare.help.source"
+local words = require "flare.help.words"
 
 local M = {}
 
@@ -13,7 +14,9 @@ local overview = [[
 flare.help "softmax"    an operator, also ?softmax at the prompt and `flare help softmax`
 flare.help "nn.Linear"  a class of the library, its arguments and methods
 flare.help "vmap"       a function of the library; flare.help(flare.vmap) is the same
-flare.core.ops()        all operators; docs/ops.md is the page made of them]]
+flare.help "x:view"     a method of tensors, also without x:
+flare.help "nn"         what is in a part: nn, optim, data, io, log, dist, cuda, onnx, memory
+flare.core.ops()        all operators; `flare help` lists them]]
 
 local function is_class(value)
   return type(value) == "table" and rawget(value, "__name") ~= nil
@@ -83,6 +86,20 @@ local function describe_value(value, path)
   end
 end
 
+-- What the words about C functions say: of a function and of a member of that name; of the
+-- member alone, if there is one, where a method is asked for.
+local function describe_words(name, method)
+  local out = {}
+  for _, kind in ipairs {words.functions, words.members} do
+    local said = kind[name]
+    local other = method and kind == words.functions and words.members[name]
+    if said and not other then
+      out[#out + 1] = said.call .. "\n" .. source.wrapped("  ", said.text)
+    end
+  end
+  return out[1] and table.concat(out, "\n")
+end
+
 -- The value at a path of names from `flare`; nil if there is none.
 local function find(path)
   local value = require "flare"
@@ -95,8 +112,17 @@ local function find(path)
   return value
 end
 
+-- The parts of the library in which a name is looked for that `flare` has not.
+local parts = {"nn", "optim", "data", "io", "log"}
+
 local function nearest(name)
   local names = {}
+  for _, part in ipairs(parts) do
+    for key in pairs(require "flare"[part]) do
+      names[#names + 1] = part .. "." .. key
+      names[#names + 1] = key
+    end
+  end
   for _, row in ipairs(core.ops()) do
     if not rows.is_inner(row) then names[#names + 1] = row.name end
   end
@@ -112,14 +138,21 @@ function M.help(what)
   if type(what) ~= "string" then
     return describe_value(what) or "nothing is written about this " .. type(what)
   end
+  if what == "flare" then return overview end
   local path = what:gsub("^flare%.", "")
-  local name = path:match "^[%w_]*:([%w_]+)$" or path
+  local method = path:match "^[%w_]*:([%w_]+)$"
+  local name = method or path
   local row = rows.find(name)
   if row then return rows.describe(row) end
-  local value = find(path)
-  local text = value ~= nil and describe_value(value, "flare." .. path)
+  local text = describe_words(name, method)
   if text then return text end
-  if value ~= nil then return ("nothing is written about flare.%s"):format(path) end
+  local value = find(name)
+  text = value ~= nil and describe_value(value, "flare." .. name)
+  if text then return text end
+  if value ~= nil then return ("nothing is written about flare.%s"):format(name) end
+  for _, part in ipairs(parts) do
+    if find(part .. "." .. name) ~= nil then return M.help(part .. "." .. name) end
+  end
   local near = nearest(name)
   return ("there is no %s%s"):format(what, near and (": do you mean %s?"):format(near) or "")
 end

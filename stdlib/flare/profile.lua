@@ -216,6 +216,9 @@ end
 -- @param f a function; what it returns is in the report's `results`
 -- @return a report: print it, or ask :sums(by), :text(options), :row(i), :trace(path)
 local function run(_, f, ...)
+  if type(f) ~= "function" and not (getmetatable(f) or {}).__call then
+    fail("profile: a function is expected, got %s", type(f))
+  end
   local stop = profile.start()
   local results = table.pack(pcall(f, ...))
   local ok, report = pcall(stop)

@@ -4,6 +4,7 @@
 local core = require "flare.core"
 local rows = require "flare.help.rows"
 local source = require "flare.help.source"
+local words = require "flare.help.words"
 
 local M = {}
 
@@ -89,6 +90,10 @@ local function emit_row(out, row, owner, name, skip)
     if skip then arguments = "self" .. (arguments ~= "" and ", " or "") .. arguments end
     out[#out + 1] = ("%s = function(%s) end\n"):format(field(owner, name), arguments)
   end
+end
+
+local function emit_words(out, said)
+  if said then out[#out + 1] = ("---%s: %s"):format(said.call, said.text) end
 end
 
 local function emit_doc(out, doc, path, mark)
@@ -190,12 +195,14 @@ function M.text()
   end
   for _, name in ipairs(sorted(core.methods())) do
     if not named[name] and not reserved[name] then
+      emit_words(out, words.members[name])
       out[#out + 1] = ("function Tensor:%s(...) end"):format(name)
     end
   end
   out[#out + 1] = ""
   for _, name in ipairs(sorted(core)) do
     if type(core[name]) == "function" and not named[name] and not reserved[name] then
+      emit_words(out, words.functions[name])
       out[#out + 1] = ("function flare.%s(...) end"):format(name)
     end
   end

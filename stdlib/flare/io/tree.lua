@@ -107,6 +107,7 @@ end
 -- @return true, or nil and a message
 function M.save(path, tree)
   if type(path) ~= "string" then fail("save: the path must be a string, got %s", type(path)) end
+  if core.is_tensor(tree) then fail "save: a tensor alone goes to a path that ends in .npy" end
   if type(tree) ~= "table" then fail("save: a table is expected, got %s", type(tree)) end
   local tensors = {}
   local json = core.json.encode(encode(tree, "", tensors, {}, 0))

@@ -17,7 +17,7 @@ end
 
 local ModuleList = class("ModuleList", Module)
 
---- nn.ModuleList{a, b, c} or nn.ModuleList(a, b, c): a list whose members are found.
+--- nn.Sequential(a, b, c), nn.ModuleList(a, b, c) or a table of them: lists of modules.
 -- `list[1]`, `#list`, `ipairs(list)` and negative positions work.
 function ModuleList:init(...)
   local modules = {...}
@@ -47,7 +47,7 @@ end
 
 local Sequential = class("Sequential", ModuleList)
 
---- nn.Sequential(a, b, c) or nn.Sequential{a, b, c}: runs them one after the other.
+--- Runs the modules one after the other.
 function Sequential:forward(x, ...)
   local n = #self
   if n == 0 then return x, ... end

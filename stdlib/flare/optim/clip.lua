@@ -7,7 +7,8 @@ local M = {}
 
 local function check_limit(where, limit)
   if type(limit) ~= "number" or limit < 0 or limit ~= limit then
-    fail("%s: the limit must be a number of at least 0, got %s", where, tostring(limit))
+    fail("%s: the limit must be a number of at least 0, got %s", where,
+      type(limit) == "number" and limit or options.kind(limit))
   end
 end
 

@@ -145,7 +145,7 @@ function Optimizer:step(closure)
       for i = 1, n do bucket.states[i].step = bucket.step + 1 end
     end
   end
-  return loss
+  if closure then return loss end
 end
 
 -- Options of a group that are saved: everything but the tensors.
@@ -223,7 +223,11 @@ function Optimizer:__tostring()
     local keys = {}
     for key in pairs(saved_options(group)) do keys[#keys + 1] = key end
     table.sort(keys)
-    for i, key in ipairs(keys) do keys[i] = ("%s=%s"):format(key, tostring(group[key])) end
+    for i, key in ipairs(keys) do
+      local value = group[key]
+      keys[i] = ("%s=%s"):format(key, type(value) == "table"
+        and ("{%s}"):format(table.concat(value, ", ")) or tostring(value))
+    end
     lines[#lines + 1] = ("  (%d): %d parameters, %s"):format(g, #group.params,
                                                             table.concat(keys, ", "))
   end
