@@ -144,7 +144,8 @@ local function trace(problem)
   local lines = {}
   for entry in debug.traceback("", 2):gmatch "\n\t([^\n]+)" do
     if entry:find("'xpcall'", 1, true) then break end
-    local own = entry:find "^%[C%]" or entry:find "^prompt%.lua:" or entry:find "^<flare>/"
+    local own = entry:find "^%[C%]" or entry:find "^%(%.%.%.tail"
+      or entry:find "^prompt%.lua:" or entry:find "^<flare>/"
     if not own then lines[#lines + 1] = "  " .. entry end
   end
   if #lines > 1 then text = text .. "\n" .. table.concat(lines, "\n") end
@@ -232,11 +233,11 @@ function M.run(resume, calm, greet)
   rawset(env, "__keep", keeper(kept))
   rawset(env, "__all", function(...) return ... end)
   if greet then print(greeting) end
-  local remember = line.remember or function() end
-  history.load(remember)
-  if line.set_completer then
+  if line.set_completer then -- it begins anew: what is remembered before is lost
     line.set_completer(function(text, from, to) return complete.words(env, text, from, to) end)
   end
+  local remember = line.remember or function() end
+  history.load(remember)
   if core.interruptible then core.interruptible(true) end
   while true do
     local ok, text = xpcall(read_chunk, calm(tostring), env, resume)

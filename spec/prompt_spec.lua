@@ -23,6 +23,17 @@ local function prompt(lines)
   return (out:gsub(">+ ", ""))
 end
 
+-- What a terminal shows when these keys, written for printf, are pressed; nil without script(1).
+local function typed(locale, keys, history)
+  if not os.execute "command -v script >/dev/null" then return nil end
+  local pipe = assert(io.popen(([[printf '%sexit\n' |
+    LC_ALL=%s FLARE_HISTORY='%s' script -qec '%s' /dev/null]])
+    :format(keys:gsub("'", "'\\''"), locale, history or "", program)))
+  local out = pipe:read "a"
+  pipe:close()
+  return out
+end
+
 describe("the program", function()
   it("runs texts, files and the standard input", function()
     assert.equal("3\n", (flare "-e 'print(1 + 2)'"))
@@ -131,7 +142,8 @@ describe("the prompt", function()
   it("shows its own lines again, shows tables in errors, and names the line typed", function()
     assert.equal("3\n7\n", prompt {"> 3", "x = 5 +", ">> 2", "x"})
     assert.equal('{code = 2}\n', prompt {"error({code = 2})"})
-    assert.match("^prompt:1: summary: give the shape", prompt {"nn.Linear(2, 2):summary()"})
+    assert.equal("prompt:1: summary: give the shape of the input, like {32, 784}\n",
+      prompt {"nn.Linear(2, 2):summary()"})
     assert.equal("4\n2\n", prompt {"(function() return 4, 2 end)() -- both"})
   end)
 
@@ -152,14 +164,23 @@ describe("the prompt", function()
   end)
 
   it("takes letters outside of ASCII on a terminal, whatever the locale", function()
-    if not os.execute "command -v script >/dev/null" then return pending "script(1) is not here" end
     for _, locale in ipairs {"C", "C.UTF-8"} do
-      local pipe = assert(io.popen(([[printf 'print("\303\251 \346\227\245")\nexit\n' |
-        LC_ALL=%s FLARE_HISTORY= script -qec '%s' /dev/null]]):format(locale, program)))
-      local out = pipe:read "a"
-      pipe:close()
+      local out = typed(locale, [[print("\303\251 \346\227\245")\n]])
+      if not out then return pending "script(1) is not here" end
       assert.match("\u{e9} \u{65e5}\r?\n", out) -- printed, not echoed
     end
+  end)
+
+  it("brings back what was typed in another session", function()
+    local name = os.tmpname()
+    local file = assert(io.open(name, "w"))
+    file:write "print('of ' .. 'old')\n"
+    file:close()
+    local out = typed("C", [[\033[A\n]], name)
+    os.remove(name)
+    if not out then return pending "script(1) is not here" end
+    if not flare "doctor":find "yes +libedit" then return pending "libedit is not here" end
+    assert.match("of old\r?\n", out)
   end)
 
   it("stops a Lua loop at an interrupt and goes on", function()
