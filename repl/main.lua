@@ -15,7 +15,12 @@ options, as those of lua:
   --profile[=FILE]  tell where the script's time went; a trace in FILE (.json or .json.gz)
   --        stop reading options
   -         run the standard input
-commands: %s
+commands:
+  help NAME what an operator, a function or a class does; without a name all operators
+  doctor    which devices and libraries are here
+  launch    a script in several processes
+  kernels   CUDA kernels compiled ahead
+  bench     figures beside others, in flare's source folder
 without any: the prompt, or the standard input if it is not a terminal]=]
 
 -- Names of the files in repl/command; each returns a function(arguments) -> exit status.
@@ -216,11 +221,11 @@ return function(args, resume, calm_)
   local actions, flags, i = read_options(args)
   if not actions then
     complain(flags)
-    io.stderr:write(usage:format(table.concat(commands, ", ")), "\n")
+    io.stderr:write(usage, "\n")
     return 1
   end
   if flags.help then
-    print(usage:format(table.concat(commands, ", ")))
+    print(usage)
     return 0
   end
   if not run_init() then return 1 end

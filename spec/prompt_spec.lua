@@ -46,6 +46,10 @@ describe("the program", function()
     assert.truthy((flare "doctr"):find("cannot open doctr", 1, true))
     assert.truthy((flare "doctr"):find("did you mean the command doctor?", 1, true))
     assert.is_nil((flare "doctr.lua"):find("did you mean", 1, true))
+    assert.match("there are: .*compare, .*peers", (flare "bench nothing"))
+    for _, name in ipairs {"bench", "doctor", "help", "kernels", "launch"} do
+      assert.match("\n  " .. name .. " ", (flare "--help"))
+    end
   end)
 
   it("gives scripts their arguments", function()
