@@ -25,7 +25,8 @@ local function keys(value, into)
         if type(key) == "string" then into[key] = true end
       end
     end
-    value = type(meta) == "table" and rawget(meta, "__index") or nil
+    local behind = type(meta) == "table" and rawget(meta, "__index") or nil
+    value = type(behind) == "function" and meta or behind -- a class may look up by itself
   end
   return into
 end

@@ -148,6 +148,23 @@ Sequential(
 end)
 
 describe("containers", function()
+  it("lists count from 1, or from the end", function()
+    local a, b = nn.ReLU(), nn.Tanh()
+    local list = nn.Sequential(a, b)
+    assert.equal(b, list[-1])
+    assert.equal(a, list[-2])
+    assert.is_nil(list[-3])
+    assert.is_nil(list[3])
+    assert.is_nil(list.weight)
+    local ok, why = pcall(function() return list[0] end)
+    assert.is_false(ok)
+    assert.matches("Sequential%[0%]: positions count from 1", why)
+    local Stack = flare.class("Stack", nn.Sequential)
+    function Stack.twice() return 2 end
+    assert.equal(2, Stack(a):twice())
+    assert.equal(a, Stack(a)[-1])
+  end)
+
   it("ModuleList appends, inserts, counts", function()
     local list = nn.ModuleList{nn.ReLU()}
     list:append(nn.Tanh()):insert(1, nn.Sigmoid())

@@ -7,7 +7,7 @@ local walk = require "flare.nn.walk"
 local function check(where, module)
   if not walk.is_module(module) then
     local what = type(module)
-    if what == "table" and rawget(module, "__index") == module then
+    if what == "table" and rawget(module, "__index") ~= nil then
       what = ("the class %s: call it to make a layer"):format(rawget(module, "__name"))
     end
     fail("%s: a module is expected, got %s", where, what)
@@ -25,6 +25,13 @@ function ModuleList:init(...)
     modules = modules[1]
   end
   for _, module in ipairs(modules) do self:append(module) end
+end
+
+-- Positions from the end: list[-1].
+function ModuleList:__index(key)
+  if math.type(key) ~= "integer" then return getmetatable(self)[key] end
+  if key == 0 then fail("%s[0]: positions count from 1", getmetatable(self).__name) end
+  if key < 0 then return rawget(self, #self + 1 + key) end
 end
 
 --- Adds a module at the end (or a list of them); gives back the container.
