@@ -184,6 +184,8 @@ void fl_comm_close(fl_runtime *rt) {
   struct fli_comm *m = rt->comm;
   if (!m)
     return;
+  if (!m->board) /* a group of one: streams may still be at its collectives */
+    fl_device_sync(rt, -1);
   rt->comm = NULL;
   for (int i = m->n_groups - 1; i >= 0; i--) {
     group *g = m->groups[i];

@@ -453,19 +453,20 @@ void *fl_tensor_data(fl_tensor *t) {
 
 /* --- values in and out --- */
 
-/* A contiguous tensor with the same values: t itself or a copy. New reference,
- * no history. */
+/* A contiguous tensor with the same values, in meta mode, too: t itself or a
+ * copy. New reference, no history. */
 static fl_status plain(fl_tensor *t, fl_tensor **out) {
   if (t->contiguous) {
     *out = fl_tensor_retain(t);
     return FL_OK;
   }
   fl_runtime *rt = t->rt;
-  bool grad = fl_grad_mode(rt, false);
+  bool grad = fl_grad_mode(rt, false), meta = fl_meta_mode(rt, false);
   fl_operand in = {.tensor = t};
   fl_call c = {.op = &rt->ops[FLI_OP_copy], .n_in = 1, .in = &in, .out = out};
   fl_status s = fl_call_run(rt, &c);
   fl_grad_mode(rt, grad);
+  fl_meta_mode(rt, meta);
   return s;
 }
 
@@ -473,8 +474,7 @@ static fl_status check_bytes(const fl_tensor *t, size_t bytes) {
   size_t need = (size_t)t->numel * fl_dtype_size(t->meta.dtype);
   if (bytes != need)
     return fli_fail(FL_ESIZE,
-                    "a tensor of shape %s and dtype %s has %zu "
-                    "bytes, not %zu",
+                    "a tensor of shape %s and dtype %s has %zu bytes, not %zu",
                     fli_shape_text(t->meta.ndim, t->meta.shape),
                     fl_dtype_name(t->meta.dtype), need, bytes);
   return FL_OK;
@@ -747,8 +747,8 @@ static fl_status move(fl_tensor *t, fl_device d, fl_dtype dtype, bool async,
       pin ? fl_tensor_new_pinned(rt, from->meta.dtype, from->meta.ndim,
                                  from->meta.shape, &to)
           : fli_tensor_make(rt, &from->meta, bytes, d, 0, &to);
-  if (s == FL_OK && (s = move_bytes(from, to, async)))
-    fl_tensor_release(to);
+  if (s == FL_OK && to->storage && (s = move_bytes(from, to, async)))
+    fl_tensor_release(to); /* in meta mode there are no bytes */
   fl_tensor_release(from);
   FLI_TRY(s);
   s = fli_tape_transfer(t, to);
