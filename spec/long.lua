@@ -7,16 +7,25 @@ local tree = dofile "spec/support/tree.lua"
 
 local function wanted(path)
   for _, word in ipairs(arg) do
-    if path:find(word, 1, true) then return true end
+    if path:match("[^/]+$"):find(word, 1, true) then return true end
   end
   return #arg == 0
 end
 
 local passed, failed, lines = 0, 0, {}
+local campaigns, names = tree.files("spec/long", ".sh", ".lua"), {}
+for k, path in ipairs(campaigns) do names[k] = path:match "([^/]+)%.%w+$" end
+for _, word in ipairs(arg) do
+  if not table.concat(names, "\n"):find(word, 1, true) then
+    io.stderr:write(("long: no campaign has '%s' in its name: %s\n"):format(word,
+      table.concat(names, ", ")))
+    os.exit(2)
+  end
+end
 assert(os.execute "mkdir -p build/long bench/results")
-for _, path in ipairs(tree.files("spec/long", ".sh", ".lua")) do
+for k, path in ipairs(campaigns) do
   if wanted(path) then
-    local name = path:match "([^/]+)%.%w+$"
+    local name = names[k]
     local minutes = assert(tree.read(path):match "limit: (%d+) min", path .. " has no limit")
     local program = path:find "%.sh$" and "sh" or "build/flare"
     local log = "build/long/" .. name .. ".log"
