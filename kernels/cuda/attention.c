@@ -402,8 +402,7 @@ static fl_status forward16(work *w) {
 static fl_status run_plain(work *w, flc_spec spec, int64_t rows, int64_t heads,
                            int cols, int parts) {
   int tile = 16 * plain_rows((int)w->dtype),
-      numbers = (w->dtype == FL_F32 ? 16 : 16 + ROWS) * (tile + 8) +
-                16 * (ROWS + 8) + 16 * (parts * ROWS + 4);
+      numbers = (16 + ROWS) * (tile + 4) + 16 * (ROWS + 4) + 16 * parts * ROWS;
   w->a.tiles = flc_ceil_div(rows, tile);
   w->a.chunks = cols ? (int)flc_ceil_div(cols, parts * ROWS) : 1;
   flc_grid g = {.x = (unsigned)(w->a.tiles * heads * w->a.chunks),

@@ -123,7 +123,7 @@ bool flc_choice_make(flc_choice *c, int chosen, void *plan) {
 #define TURN    2    /* runs of one at a time, in turns */
 #define LONG    0.5f /* ms: no repeats, or a first step takes too long */
 #define VERY    5.0f /* ms: two turns will do */
-#define MOST    48   /* candidates */
+#define MOST    32   /* candidates */
 #define CLOSE   1.1f /* times the least: measured again */
 #define SAME    1.01f
 #define FINAL   (FLC_MANY + 1)
@@ -226,7 +226,7 @@ static int closest(const trial *t, int n, int again, int *close) {
   return found;
 }
 
-int flc_fastest(const fl_launch *l, int n, int again, float worth,
+int flc_fastest(const fl_launch *l, int n, int again,
                 fl_status (*run)(void *context, int candidate), void *context) {
   trial t = {.l = l, .run = run, .context = context};
   int close[FINAL], found = 0, best = -1;
@@ -243,8 +243,7 @@ int flc_fastest(const fl_launch *l, int n, int again, float worth,
     in_turns(&t, close, found, least > VERY ? 2 : again,
              least > LONG ? 1 : TURN);
   for (int i = 0; i < found; i++)
-    if (best < 0 ||
-        t.times[close[i]] * (best == 0 ? worth : SAME) < t.times[best])
+    if (best < 0 || t.times[close[i]] * SAME < t.times[best])
       best = close[i];
   end(&t);
   return best;

@@ -364,7 +364,7 @@ static fl_status decide(call *c, flc_choice *place, bool own) {
   c->found = ask(c, again ? ALGORITHMS : 1, results);
   int best = c->found == 0 ? 0 : -1;
   if (again && c->found > 0)
-    best = flc_fastest(c->l, c->found + own, FLC_FEW, 1.01f, run_candidate, c);
+    best = flc_fastest(c->l, c->found + own, FLC_FEW, run_candidate, c);
   if (best >= 0)
     keep(place, best, c);
   if (best >= c->found)

@@ -13,11 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PLANS 32 /* that are measured */
-#define LYING 8  /* of them, with operands as they lie */
-/* How much faster than the heuristic's first another has to be: what is less
- * may turn round when the GPU lowers its clock under a load that lasts. */
-#define WORTH     1.03f
+#define PLANS     10                 /* of a heuristic, that are measured */
 #define CONFIGS   40                 /* that are asked for */
 #define PARTS     96                 /* descriptors of a graph */
 #define WORKSPACE ((int64_t)1 << 30) /* bytes that a plan may ask for */
@@ -362,7 +358,7 @@ typedef struct call {
   const fl_launch *l;
   const flc_conv *c;
   int found;
-  plan plans[PLANS + LYING];
+  plan plans[3 * PLANS];
   flc_conv
       packed; /* c on copies with channels innermost, once they are there */
   void *x, *y, *w; /* the copies that are made, or results */
@@ -509,17 +505,20 @@ static int build_packed(call *k, int most, plan *plans) {
       !planes_layout(k->c, &k->packed.y, &last[2]))
     return 0;
   weight_layout(&k->packed, &last[1], true);
-  return build(k->l, &k->packed, last, true, CUDNN_HEUR_MODE_A, most, plans);
+  int n = build(k->l, &k->packed, last, true, CUDNN_HEUR_MODE_A, most, plans);
+  if (most > 1) /* what a slower heuristic knows as well */
+    n +=
+        build(k->l, &k->packed, last, true, CUDNN_HEUR_MODE_B, most, plans + n);
+  return n;
 }
 
 /* Puts the best of several plans into p, which has the first. */
 static void measure(call *k, const layout y[3], bool own, plan *p) {
   k->found = build_packed(k, PLANS, k->plans);
   if (k->c->w && (!k->found || !lies_packed(k->c)))
-    k->found += build(k->l, k->c, y, false, CUDNN_HEUR_MODE_A, LYING,
+    k->found += build(k->l, k->c, y, false, CUDNN_HEUR_MODE_A, PLANS,
                       k->plans + k->found);
-  int best =
-      flc_fastest(k->l, k->found + own, FLC_MANY, WORTH, run_candidate, k);
+  int best = flc_fastest(k->l, k->found + own, FLC_MANY, run_candidate, k);
   p->measured = true;
   if (best >= 0) {
     if (p->made)

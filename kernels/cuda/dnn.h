@@ -17,6 +17,7 @@ typedef void *cudnnBackendDescriptor_t;
   V(CUDNN_DATA_HALF, 2)                                                        \
   V(CUDNN_DATA_BFLOAT16, 9)                                                    \
   V(CUDNN_CROSS_CORRELATION, 1)                                                \
+  V(CUDNN_HEUR_MODE_B, 1)                                                      \
   V(CUDNN_HEUR_MODE_A, 3)                                                      \
   V(CUDNN_NUMERICAL_NOTE_TENSOR_CORE, 0)                                       \
   V(CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS, 1)                               \
