@@ -112,6 +112,7 @@ local words = {
   {"backward", "x:%s({gradient, retain_graph, create_graph})",
    "Adds the gradients of x, a loss, into .grad of the leaves that it depends on."},
   {"requires_grad_", "x:%s(on = true)", "Says whether gradients are computed for x; gives x."},
+  {"graph", "x:%s(most)", "The operators behind x as a text, a line each with what it saves."},
   {"retain_grad", "x:%s()", "Keeps .grad of a tensor that is no leaf."},
   {"register_hook", "x:%s(f)", "f(gradient) may give another one, on its way through x."},
   {"zero_grad", "x:%s()", "Drops x.grad."},
