@@ -59,6 +59,18 @@ describe("hessian", function()
   end)
 end)
 
+describe("logaddexp", function()
+  it("bends where both are the same, and not where both are infinite", function()
+    local a = flare.tensor({1, math.huge}, {dtype = "f64"})
+    for name, unit in pairs {logaddexp = 1, logaddexp2 = math.log(2)} do
+      local b = a:clone():requires_grad_()
+      local g = flare.grad(flare[name](a, b):sum(), {b}, {create_graph = true})
+      assert.same({0.5, 0.5}, g:tolist())
+      near(flare.grad(g[1], {b}), flare.tensor({0.25 * unit, 0}), name)
+    end
+  end)
+end)
+
 describe("products", function()
   local v = flare.tensor({1, -2, 0.5}, {dtype = "f64"})
   local u = flare.tensor({3, -1}, {dtype = "f64"})

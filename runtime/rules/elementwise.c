@@ -184,22 +184,25 @@ void grad_ldexp(fli_grad *g) {
     g->dx[0] = RUN(ldexp, g->dy[0], g->in[1]);
 }
 
+/* By how much input k is above the other; 0 for infinities that are equal. */
+static fl_value ahead(fli_grad *g, int k) {
+  fl_value a = g->in[k], b = g->in[1 - k];
+  fl_value same = RUN(logical_and, RUN(eq, a, b), RUN(isinf, a));
+  return RUN(where, same, NUM(0), SUB(a, b));
+}
+
 /* Each by its share of the sum. */
 void grad_logaddexp(fli_grad *g) {
   for (int k = 0; k < 2; k++) {
-    fl_value d = SUB(g->in[k], g->in[1 - k]);
-    d = RUN(where, RUN(eq, g->in[0], g->in[1]), NUM(0), d);
     if (g->need[k])
-      g->dx[k] = MUL(g->dy[0], RUN(sigmoid, d));
+      g->dx[k] = MUL(g->dy[0], RUN(sigmoid, ahead(g, k)));
   }
 }
 
 void grad_logaddexp2(fli_grad *g) {
   for (int k = 0; k < 2; k++) {
-    fl_value d = SUB(g->in[k], g->in[1 - k]);
-    d = RUN(where, RUN(eq, g->in[0], g->in[1]), NUM(0), d);
     if (g->need[k])
-      g->dx[k] = MUL(g->dy[0], RUN(sigmoid, MUL(d, NUM(FL_LN2))));
+      g->dx[k] = MUL(g->dy[0], RUN(sigmoid, MUL(ahead(g, k), NUM(FL_LN2))));
   }
 }
 
