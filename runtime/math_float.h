@@ -214,6 +214,68 @@ static inline float fl_acos_f32(float x) {
   return a > 0.5f ? far : 0.5f * FL_PI_HIGH - (y - 0.5f * FL_PI_LOW);
 }
 
+/* sin, cos and tan: in double, and quicker up to FL_NEAR where there are fused
+ * products. Loops look first whether all is near (kernels/cpu/near.h). */
+#define FL_NEAR 65536.0f
+#ifdef __FP_FAST_FMAF
+/* x = k pi / 2 + high + low, with pi / 2 in three parts; the first difference
+ * has no error, nor has the second beside the zeros, where digits are lost. */
+FL_INLINE float fl_turn(float x, float *low, uint32_t *k) {
+  float bias = 0x1.8p23f, sum = fmaf(x, 0.636619747f, bias), t = sum - bias;
+  float rest = fmaf(-t, 1.57079637f, x), more = t * -4.37113883e-08f;
+  float lost = fmaf(t, -1.71512451e-15f, fmaf(t, -4.37113883e-08f, -more));
+  float high = rest - more;
+  *low = rest - high - more - lost;
+  *k = fl_float_bits(sum);
+  return high;
+}
+/* sin(x + turns pi / 2); the polynomials are within 4e-9 */
+FL_INLINE float fl_sin_turned(float x, uint32_t turns) {
+  uint32_t k;
+  float low, r = fl_turn(x, &low, &k), s = r * r;
+  float p = 0.00833219197f - 0.000195187793f * s;
+  p = p * s - 0.166666552f;
+  float q = 2.44325656e-05f * s - 0.00138873106f;
+  q = q * s + 0.0416666456f;
+  float sine = r + (r * s * p + low);
+  float cosine = fmaf(s, -0.5f, 1) + fmaf(s * s, q, -r * low);
+  k += turns;
+  float y = k & 1 ? cosine : sine;
+  return fl_bits_float(fl_float_bits(y) ^ (k & 2) << 30);
+}
+FL_INLINE float fl_sin_near(float x) {
+  return fl_sin_turned(x, 0);
+}
+FL_INLINE float fl_cos_near(float x) {
+  return fl_sin_turned(x, 1);
+}
+FL_INLINE float fl_tan_near(float x) { /* 1.3e-9 */
+  uint32_t k;
+  float low, r = fl_turn(x, &low, &k), s = r * r;
+  float p = 0.00437286124f * s + 9.79756078e-05f;
+  p = p * s + 0.0108276047f;
+  p = p * s + 0.0212861672f;
+  p = p * s + 0.0540589169f;
+  p = p * s + 0.133326754f;
+  p = p * s + 0.333333492f;
+  float y = r + (r * s * p + fmaf(low, s, low));
+  return (k & 1 ? -1 : y) / (k & 1 ? y : 1);
+}
+#else
+#define fl_sin_near(x) (float)sin((double)(x))
+#define fl_cos_near(x) (float)cos((double)(x))
+#define fl_tan_near(x) (float)tan((double)(x))
+#endif
+#define FL_TURNING(name)                                                       \
+  FL_INLINE float fl_##name##_f32(float x) {                                   \
+    float far = (float)name((double)x), y = fl_##name##_near(x);               \
+    return fabsf(x) <= FL_NEAR ? y : far;                                      \
+  }
+FL_TURNING(sin)
+FL_TURNING(cos)
+FL_TURNING(tan)
+#undef FL_TURNING
+
 /* What is left of a after whole multiples of b: each step takes 51 bits off
  * the quotient, without error, since a product of 24 bits and the difference
  * fit into doubles. */
@@ -241,16 +303,11 @@ static inline float fl_fmod_f32(float a, float b) {
   }
 FL_F32(sqrt)
 FL_F32(exp2)
-FL_BY_F64(tan)
 FL_F32(erfc)
 #ifdef __FP_FAST_FMAF
-FL_F32(sin)
-FL_F32(cos)
 FL_F32(sinh)
 FL_F32(log1p)
 #else
-FL_BY_F64(sin)
-FL_BY_F64(cos)
 FL_BY_F64(sinh)
 FL_BY_F64(log1p)
 #endif

@@ -12,11 +12,14 @@ static inline float fl_lgamma_f32(float x) {
   return (float)lgamma((double)x);
 }
 #else
-/* In double and without branches, for vectors: below 0.5 by reflection, from
- * 2.5 on Stirling's series, from 8 on or 6 further by recurrence, between them
- * (y - 1) (y - 2) times a polynomial of y - 1.5 (relative error 1.1e-9). */
-static inline float fl_lgamma_f32(float x) {
-  double a = x, y = a < 0.5 ? 1 - a : a, t = y - 1.5;
+/* In double and without branches, for vectors. Of x > 0: up to 2.5
+ * (y - 1) (y - 2) times a polynomial of y - 1.5 (relative error 1.1e-9), with y
+ * = x + 1 below 0.5, up to 8 another (6e-10), then Stirling's series. Else by
+ * reflection, where nothing may be lost beside the roots, and the series begins
+ * 6 further by recurrence. Loops look first whether all is above 0
+ * (kernels/cpu/near.h). */
+FL_INLINE double fl_lgamma_mid(double y) {
+  double t = y - 1.5;
   double mid = 1.9920699972436647e-4;
   mid = mid * t - 2.746830909009112e-4;
   mid = mid * t - 5.165955186986025e-4;
@@ -35,15 +38,46 @@ static inline float fl_lgamma_f32(float x) {
   mid = mid * t - 3.1307953842674485e-2;
   mid = mid * t + 6.291143573138863e-2;
   mid = mid * t - 1.4595990506610176e-1;
-  mid = (mid * t + 4.831289503633568e-1) * (t + 0.5) * (t - 0.5);
-  double z = y < 8 ? y + 6 : y, v = 1 / z, w = v * v;
-  double far =
-      (z - 0.5) * (log(z) - 1) + (0.5 * (1.8378770664093454836 - 1)) +
-      v * (1. / 12 -
-           w * (1. / 360 -
-                w * (1. / 1260 -
-                     w * (1. / 1680 -
-                          w * (1. / 1188 - w * (691. / 360360 - w / 156))))));
+  return (mid * t + 4.831289503633568e-1) * (t + 0.5) * (t - 0.5);
+}
+/* what Stirling's series has beside the logarithm */
+FL_INLINE double fl_lgamma_tail(double z) {
+  double v = 1 / z, w = v * v;
+  return (0.5 * (1.8378770664093454836 - 1)) +
+         v * (1. / 12 -
+              w * (1. / 360 -
+                   w * (1. / 1260 -
+                        w * (1. / 1680 - w * (1. / 1188 - w * (691. / 360360 -
+                                                               w / 156))))));
+}
+FL_INLINE double fl_lgamma_right(float x, double mid, double tail) {
+  double y = (double)x, t = y - 5.25;
+  double p = 3.0658612179932476e-11 * t - 8.6716339788191207e-11;
+  p = p * t - 2.7624888184094456e-10;
+  p = p * t - 7.5291713492756687e-10;
+  p = p * t + 1.2223428415917614e-08;
+  p = p * t - 4.9815819484637457e-08;
+  p = p * t + 2.7589792990276489e-07;
+  p = p * t - 1.9208504302548761e-06;
+  p = p * t + 1.312293126372535e-05;
+  p = p * t - 9.4774256274133233e-05;
+  p = p * t + 0.00076090413074031155;
+  p = p * t - 0.0073070645576270707;
+  p = p * t + 0.10488023245126919;
+  p = p * t + 1.5599773391623843;
+  p = p * t + 3.5613759085318057;
+  float k, f, r = fl_log_reduce(x, &k, &f);
+  double l = (double)k * FL_LN2 + ((double)f + (double)r);
+  mid -= y < 0.5 ? l : 0;
+  return y < 2.5 ? mid : y < 8 ? p : (y - 0.5) * (l - 1) + tail;
+}
+FL_INLINE float fl_lgamma_near(float x) {
+  double a = (double)x, mid = fl_lgamma_mid(a < 0.5 ? a + 1 : a);
+  return (float)fl_lgamma_right(x, mid, fl_lgamma_tail(a));
+}
+static inline float fl_lgamma_f32(float x) {
+  double a = x, y = a > 0 ? a : 1 - a, z = y < 8 ? y + 6 : y;
+  double mid = fl_lgamma_mid(y < 0.5 ? y + 1 : y), tail = fl_lgamma_tail(z);
   double up = y * (y + 1) * (y + 2) * (y + 3) * (y + 4) * (y + 5);
   up = y < 2.5 || y >= 8 ? 1 : up;
   double r = a - rint(a), rr = r * r; /* sin(pi r) */
@@ -58,9 +92,9 @@ static inline float fl_lgamma_f32(float x) {
   sine = sine * rr + 2.5501640398773451;
   sine = sine * rr - 5.1677127800499694;
   sine = fabs((sine * rr + FL_PI) * r);
-  double main = y < 2.5 ? mid : far;
-  double more = log((a < 0.5 ? FL_PI * up : 1) / (a < 0.5 ? sine : up));
-  double sum = a < 0.5 ? more - main : more + main;
+  double main = y < 2.5 ? mid : (z - 0.5) * (log(z) - 1) + tail;
+  double left = log(FL_PI * up / sine) - main;
+  double sum = a > 0 ? fl_lgamma_right(x, mid, tail) : left;
   return fabs(a) == (double)INFINITY ? INFINITY : (float)sum;
 }
 #endif

@@ -2,8 +2,7 @@
  * <row>_backward2 is ddy dy f''. What is saved is x, or y; a row that saves x
  * may use y too, and the compiler drops what it does not use. */
 #include "map.h"
-
-#include "../../runtime/math.h"
+#include "near.h"
 
 /* words of the saves column, as the rows of unary operators use them */
 #define SAVED_X(f)    const T x = s[i * ks], y = (T)(f);
@@ -40,14 +39,21 @@
     T *r = out;                                                                \
     (void)bits, (void)p1, (void)s;                                             \
     if (FL_CHOOSES(sig) && p[0] == 0) {                                        \
+      enum { near = false };                                                   \
       const T p0 = 0;                                                          \
       (void)p0;                                                                \
       RUNS(step_saved, value, saved)                                           \
     } else {                                                                   \
       const T p0 = FL_PARAM(T, p[0]);                                          \
       (void)p0;                                                                \
-      RUNS(step_saved, value, saved)                                           \
+      FL_BY_DISTANCE(T, value, step_saved(step[1]) ? n : 1, s,                 \
+                     RUNS(step_saved, value, saved))                           \
     }                                                                          \
+  }
+#define RUN2(value, ...)                                                       \
+  _Pragma("omp simd") for (int64_t i = 0; i < n; i++) {                        \
+    __VA_ARGS__(void) x, (void)y;                                              \
+    r[i] = (T)(dd[i * kd] * g[i * kg] * (value));                              \
   }
 #define LOOP2(name, suffix, T_, saved, value)                                  \
   static void name##_2nd_##suffix(int64_t n, void *out, const void *const *in, \
@@ -59,10 +65,7 @@
     const int64_t kd = step[0], kg = step[1], ks = step[2];                    \
     T *r = out;                                                                \
     (void)bits, (void)p0, (void)p1, (void)s, (void)ks;                         \
-    _Pragma("omp simd") for (int64_t i = 0; i < n; i++) {                      \
-      saved(void) x, (void)y;                                                  \
-      r[i] = (T)(dd[i * kd] * g[i * kg] * (value));                            \
-    }                                                                          \
+    FL_BY_DISTANCE(T, value, ks ? n : 1, s, RUN2(value, saved))                \
   }
 
 #define FL_UNARY(name, T, sig, cast, saves, f, df, ddf)                        \

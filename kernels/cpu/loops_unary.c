@@ -1,12 +1,17 @@
 /* The loops of unary rows, forward, and their kernels. */
 #include "map.h"
+#include "near.h"
 
-#include "../../runtime/math.h"
-
-#define RUN(R, f)                                                              \
-  _Pragma("omp simd") for (int64_t i = 0; i < n; i++) {                        \
+#define SPAN 1024 /* elements that are near or far together */
+#define RUN_SPAN(R, f)                                                         \
+  _Pragma("omp simd") for (int64_t i = from; i < to; i++) {                    \
     const T x = a[i];                                                          \
     r[i] = (R)(f);                                                             \
+  }
+#define RUN(R, f)                                                              \
+  for (int64_t from = 0, to; from < n; from = to) {                            \
+    to = FL_ASKS_NEAR(T, f) && n - from > SPAN ? from + SPAN : n;              \
+    FL_BY_DISTANCE(T, f, to - from, a + from, RUN_SPAN(R, f))                  \
   }
 #define LOOP(name, sig, suffix, T_, R, f)                                      \
   static void name##_##suffix(int64_t n, void *out, const void *const *in,     \

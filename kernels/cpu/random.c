@@ -8,6 +8,7 @@
  * same elements and are made whole, so that vector loops have no tails whose
  * functions round differently. */
 #include "move.h"
+#include "near.h"
 #include "philox.h"
 
 #include <float.h>
@@ -16,7 +17,8 @@
 #define COUNTERS FL_PHILOX_COUNTERS
 #define WORDS    FL_PHILOX_WORDS
 #define HALVES   (2 * WORDS)
-#define PIECE    128 /* blocks a thread takes at once */
+#define PIECE    128  /* blocks a thread takes at once */
+enum { near = true }; /* all angles are of one turn */
 
 typedef struct drawing drawing;
 struct drawing {
