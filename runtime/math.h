@@ -351,6 +351,7 @@ static inline double fl_fmod_f64(double a, double b) {
 static inline double fl_log1p_unit_f64(double x) {
   return log1p(x);
 }
+#define fl_times_power_f64 ldexp
 
 #ifdef __CUDACC_RTC__
 static inline float fl_gate_f32(float x, float v, float low) {
@@ -364,6 +365,7 @@ static inline float fl_gate_f32(float x, float v, float low) {
 static inline float fl_log1p_unit_f32(float x) {
   return log1pf(x);
 }
+#define fl_times_power_f32 ldexpf
 static inline float fl_atan2_f32(float a, float b) {
   return atan2f(a, b);
 }

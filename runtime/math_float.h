@@ -41,6 +41,14 @@ FL_INLINE float fl_scale_f32(float x, int32_t n) {
   float y = x * fl_bits_float((uint32_t)half << 23);
   return y * fl_bits_float((uint32_t)(n + 254 - half) << 23);
 }
+/* x 2^n: a product without error, rounded once */
+FL_INLINE float fl_times_power_f32(float x, int32_t n) {
+  int32_t most = n < -400 ? -400 : n > 400 ? 400 : n;
+  uint64_t bits = (uint64_t)(most + 1023) << 52;
+  double power;
+  memcpy(&power, &bits, 8);
+  return (float)((double)x * power);
+}
 FL_INLINE float fl_exp_f32(float x) {
   float low, a = fabsf(x);
   int32_t n;

@@ -129,7 +129,7 @@ static inline T FL_NAME(fl_copysign)(T a, T b) {
 /* Exponents beyond what any number has are as good as the last of these. */
 static inline T FL_NAME(fl_ldexp)(T a, T n) {
   T most = n < -5000 ? (T)-5000 : n > 5000 ? (T)5000 : n;
-  return n == n ? FL_LIBM(ldexp)(a, (int)most) : n;
+  return n == n ? FL_NAME(fl_times_power)(a, (int)most) : n;
 }
 static inline T FL_NAME(fl_hypot)(T a, T b) {
   return FL_LIBM(hypot)(a, b);

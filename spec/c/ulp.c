@@ -83,6 +83,29 @@ static real erfinv(real x) {
   }
   return copysignl(y, x);
 }
+/* exp(x^2) erfc(x); from 50 on by the asymptotic series (7.1.23). */
+static real erfcx(real x) {
+  real s = 1 / (2 * x * x);
+  return x < 50 ? expl(x * x) * erfcl(x)
+                : (1 - s * (1 - 3 * s * (1 - 5 * s))) /
+                      (x * 1.77245385090551602729816748334114518L);
+}
+static real log_ndtr(real x) {
+  real y = x * -0.70710678118654752440084436210484904L;
+  return y < 1 ? log1pl(-0.5L * erfcl(-y)) : logl(0.5L * erfcx(y)) - y * y;
+}
+/* Halley's steps towards the smaller tail, from the row in double. */
+static real ndtri(real x) {
+  real p = x < 0.5L ? x : 1 - x, y = -fl_ndtri_f64((double)p);
+  if (!(p > 0))
+    return p == 0 ? copysignl(INFINITY, x - 0.5L) : NAN;
+  for (int k = 0; k < 2; k++) {
+    real off = p - 0.5L * erfcl(y * 0.70710678118654752440084436210484904L);
+    off *= 2.50662827463100050241576528481104525L * expl(0.5L * y * y);
+    y -= off / (1 + 0.5L * y * off);
+  }
+  return x < 0.5L ? -y : y;
+}
 /* exp(-|x|) I_n(x) for n = 0 and 1, as Abramowitz and Stegun have it: 9.6.10,
  * and from 40 on 9.7.1. */
 static real bessel_ie(int n, real x) {
@@ -173,11 +196,16 @@ static const char *const isa_names[ISAS] = {"v2", "v3", "v4", "plain"};
   X(softsign, softsign, 0, 2, 0, a / (1 + fabsl(a)))                           \
   X(tanhshrink, tanhshrink, 0, 2, 1, tail(a))                                  \
   X(cbrt, cbrt, 0, 2, 0, cbrtl(a))                                             \
+  X(erfcx, erfcx, 0, 2, 0, erfcx(a))                                           \
   X(ndtr, ndtr, 0, 2, 0, phi(a))                                               \
+  X(log_ndtr, log_ndtr, 0, 2, 0, log_ndtr(a))                                  \
+  X(ndtri, ndtri, 0, 2, 0, ndtri(a))                                           \
   X(entr, entr, 0, 2, 0, a < 0 ? -INFINITY : a == 0 ? 0 : -a * logl(a))        \
   X(hardswish, hardswish, 0, 2, 0, a > 3 ? a : a < -3 ? 0 : a * ((a + 3) / 6))
 #define BINARY(X)                                                              \
   X(fmod, fmod, 0, 0.5, 0, fmodl(a, b))                                        \
+  X(ldexp, ldexp, 0, 0.5, 0,                                                   \
+    b != b ? b : ldexpl(a, (int)fmaxl(-5000, fminl(b, 5000))))                 \
   X(pow, pow, 0, 2, 0, powl(a, b))                                             \
   X(atan2, atan2, 0, 2, 0, atan2l(a, b))                                       \
   X(hypot, hypot, 0, 2, 0, hypotl(a, b))                                       \
