@@ -15,7 +15,7 @@ end
 return function(arguments)
   local name = table.remove(arguments, 1)
   local root = os.getenv "FLARE_SOURCE" or "."
-  local path = name and ("%s/bench/%s.lua"):format(root, name)
+  local path = name and not name:find "^%-" and ("%s/bench/%s.lua"):format(root, name)
   local chunk, problem = nil, "usage: flare bench NAME [arguments], in flare's source folder"
   if path then chunk, problem = loadfile(path, "t") end
   if not chunk then
