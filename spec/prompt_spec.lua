@@ -23,9 +23,10 @@ local function prompt(lines)
   return (out:gsub(">+ ", ""))
 end
 
--- What a terminal shows when these keys, written for printf, are pressed; nil without script(1).
+-- What a terminal shows when these keys, written for printf, are pressed; nil without script(1) or
+-- pseudo-terminals, which a folder made into a machine may lack.
 local function typed(locale, keys, history)
-  if not os.execute "command -v script >/dev/null" then return nil end
+  if not os.execute "script -qec true /dev/null >/dev/null 2>&1" then return nil end
   local pipe = assert(io.popen(([[printf '%sexit\n' |
     LC_ALL=%s FLARE_HISTORY='%s' script -qec '%s' /dev/null]])
     :format(keys:gsub("'", "'\\''"), locale, history or "", program)))
@@ -170,7 +171,7 @@ describe("the prompt", function()
   it("takes letters outside of ASCII on a terminal, whatever the locale", function()
     for _, locale in ipairs {"C", "C.UTF-8"} do
       local out = typed(locale, [[print("\303\251 \346\227\245")\n]])
-      if not out then return pending "script(1) is not here" end
+      if not out then return pending "there is no pseudo-terminal by script(1)" end
       assert.match("\u{e9} \u{65e5}\r?\n", out) -- printed, not echoed
     end
   end)
@@ -182,7 +183,7 @@ describe("the prompt", function()
     file:close()
     local out = typed("C", [[\033[A\n]], name)
     os.remove(name)
-    if not out then return pending "script(1) is not here" end
+    if not out then return pending "there is no pseudo-terminal by script(1)" end
     if not flare "doctor":find "yes +libedit" then return pending "libedit is not here" end
     assert.match("of old\r?\n", out)
   end)
