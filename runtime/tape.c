@@ -639,7 +639,7 @@ fl_status fl_tensor_set_grad(fl_tensor *t, fl_tensor *grad) {
 fl_status fl_tensor_place_grad(fl_tensor *t, fl_tensor *place) {
   fli_extra *x;
   FLI_TRY(alive(t));
-  if (!t->requires_grad)
+  if (place && !t->requires_grad)
     return fli_fail(FL_EAUTOGRAD, "only a leaf that requires a gradient has a "
                                   "place for it");
   if (place && (place->rt != t->rt || fli_wants_grad(place) ||

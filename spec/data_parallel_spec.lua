@@ -84,6 +84,24 @@ describe("data parallel", function()
     ]])
   end)
 
+  it("has no memory for gradients that were dropped while it goes forward", function()
+    good(2, [[
+      local model = nn.Sequential()
+      for _ = 1, 8 do model:append(nn.Linear(512, 512, {bias = false})) end -- of a MiB each
+      local function live() flare.core.collect() return flare.memory.stats().live / 2 ^ 20 end
+      local input, before = flare.randn(4, 512), live()
+      model = dist.DataParallel(model, {bucket_mb = 1})
+      for _ = 1, 3 do
+        model:no_sync(function() model(input):sum():backward() end)
+        model(input):square():mean():backward()
+        assert(live() - before < 8.2, live() - before) -- they are where the first ones were
+        for _, p in ipairs(model:parameters()) do p.grad = nil end
+        flare.no_grad(model, input)
+        assert(live() - before < 0.1, live() - before)
+      end
+    ]])
+  end)
+
   it("passes for the model inside", function()
     good(2, [[
       local inside = make()

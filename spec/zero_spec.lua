@@ -164,6 +164,45 @@ describe("ZeRO", function()
     end
   end)
 
+  it("has memory for gradients only while they are on their way", function()
+    for stage = 1, 2 do
+      good(2, ([[
+        local mib, layers = 2 ^ 20, 8 -- of a MiB each, as are buckets
+        local model = nn.Sequential()
+        for _ = 1, layers do model:append(nn.Linear(512, 512, {bias = false})) end
+        local zero = dist.ZeRO(model, adam, {stage = %d, bucket_mb = 1})
+        local input = flare.randn(4, 512)
+        local function live() flare.core.collect() return flare.memory.stats().live / mib end
+        local before = live() - 1.5 * layers -- what others have
+        local report, plain = nil, dist.world.reduce_scatter
+        dist.world.reduce_scatter = function(...) -- however fast the others are
+          local work = plain(...)
+          work:wait()
+          return work
+        end
+        for step = 1, 3 do
+          zero:zero_grad()
+          local loss = zero(input):square():mean()
+          flare.memory.reset_peak()
+          report = flare.profile(function() loss:backward() end)
+          local peak = flare.memory.stats().peak / mib - before
+          loss:close()
+          zero:step()
+          -- the parameters; of this rank's half, the part, two moments, and its gradients at last
+          local kept = layers * (1 + 0.5 * (step > 1 and 3 or 1))
+          assert(peak < kept + 0.5 * layers + 2.5, peak .. " " .. kept)
+          assert(live() - before < layers * (1 + 0.5 * 4) + 0.1, live() - before)
+        end
+        local writes = 0 -- the first gradient is copied, the others are written there
+        for _, sum in ipairs(report:sums "op") do
+          if sum.name:find "^assign" then writes = writes + sum.calls end
+          assert(not sum.name:find "^copy", sum.name)
+        end
+        assert(writes == layers, writes)
+      ]]):format(stage))
+    end
+  end)
+
   it("is in autocast where one process is", function()
     for stage = 1, 3 do
       good(2, ([[

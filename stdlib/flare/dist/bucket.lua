@@ -1,26 +1,74 @@
---- Gradients of many parameters in a few flat tensors, in the order in which backward makes them,
--- which writes them there.
+--- Parameters whose gradients lie one after the other in a flat tensor, which is sent. Between open
+-- and close backward writes them there; only then is there memory for it.
 local class = require "flare.class"
 local core = require "flare.core"
 
 local Bucket = class "dist.Bucket"
 
 --- @param params of one dtype and device
-function Bucket:init(params)
-  local n, first = 0, params[1]
-  for _, p in ipairs(params) do n = n + p:numel() end
-  self.params, self.parts = params, {}
-  self.flat = core.zeros({n}, {dtype = first.dtype, device = first.device})
-  self:clear()
-  n = 1
+-- @param parts the flat tensor can be cut into so many (1): zeros at its end
+function Bucket:init(params, parts)
+  self.params, self.shapes, self.from = params, {}, {}
+  local n = 0
   for k, p in ipairs(params) do
-    self.parts[k] = self.flat:narrow(1, n, p:numel()):view(p.shape)
-    core.place_grad(p, self.parts[k])
+    self.shapes[k], self.from[k] = {table.unpack(p.shape, 1, p:dim())}, n + 1
     n = n + p:numel()
+  end
+  parts = parts or 1
+  self.numel, self.size = n, -(-n // parts) * parts
+  self.dtype, self.device = params[1].dtype, params[1].device
+  self:clear()
+end
+
+--- The k-th parameter's place in a flat tensor, a view.
+function Bucket:view(flat, k)
+  local n = 1
+  for _, size in ipairs(self.shapes[k]) do n = n * size end
+  local part <close> = flat:narrow(1, self.from[k], n)
+  return part:view(self.shapes[k])
+end
+
+--- Tensors one after the other, zeros where there is none: in the bucket's own flat tensor while it
+-- is open, where most lie in their places already, else in a new one.
+function Bucket:pack(list)
+  local flat = self.flat or core.empty({self.size}, {dtype = self.dtype, device = self.device})
+  for k in ipairs(self.shapes) do
+    local place = self.views and self.views[k] or self:view(flat, k)
+    if not list[k] then place:zero_()
+    elseif place ~= list[k] then place:copy_(list[k]) end
+    if not self.views then place:close() end
+  end
+  if self.size > self.numel then
+    flat:narrow(1, self.numel + 1, self.size - self.numel):zero_()
+  end
+  return flat
+end
+
+--- From now on gradients are written where they are sent from.
+function Bucket:open()
+  if self.flat then return end
+  self.flat, self.views = core.empty({self.size}, {dtype = self.dtype, device = self.device}), {}
+  for k, p in ipairs(self.params) do
+    self.views[k] = self:view(self.flat, k)
+    if p.requires_grad then core.place_grad(p, self.views[k]) end
   end
 end
 
+--- Gives the memory back, as far as nobody else holds it.
+function Bucket:close()
+  if not self.flat then return end
+  for k, p in ipairs(self.params) do
+    core.place_grad(p, nil)
+    self.views[k]:close()
+  end
+  self.flat:close()
+  self.flat, self.views = nil, nil
+end
+
 function Bucket:clear()
+  for _, grad in pairs(self.grads or {}) do
+    if grad then grad:close() end -- a handle of our own
+  end
   self.grads, self.missing = {}, #self.params
 end
 
@@ -30,18 +78,9 @@ function Bucket:take(k, grad)
   self.grads[k] = grad
 end
 
---- Puts what was taken into the flat tensor, where it does not lie there already.
-function Bucket:pack()
-  for k, grad in pairs(self.grads) do
-    local part = self.parts[k]
-    if not grad then part:zero_()
-    elseif not grad:shares(self.flat) then part:copy_(grad) end
-  end
-end
-
---- Makes the parts the gradients of their parameters.
+--- Makes what lies in the flat tensor the gradients.
 function Bucket:give()
-  for k, p in ipairs(self.params) do p.grad = self.parts[k] end
+  for k, p in ipairs(self.params) do p.grad = self.views[k] end
 end
 
 --- How much goes at a time: `mb`, or 25 MB and at least a 64th of all, since a call that takes the
@@ -52,22 +91,22 @@ function Bucket.bytes(params, mb)
   return mb and math.floor(mb * 2 ^ 20) or math.max(25 << 20, all // 64)
 end
 
---- Buckets of up to so many bytes, the first one small: it is to leave early.
--- @param params in the order in which gradients come
-function Bucket.divide(params, bytes)
-  local list, current, size = {}, {}, 0
-  local limit = math.min(bytes, 1 << 20)
+--- Parameters in lists of one dtype and device, of up to so many bytes.
+-- @param first how many the first list has, if fewer
+function Bucket.divide(params, bytes, first)
+  local lists, size, limit = {}, 0, math.min(bytes, first or bytes)
+  local current
   for _, p in ipairs(params) do
-    local first = current[1]
-    local more = p:numel() * p:element_size()
-    if first and (size + more > limit or first.dtype ~= p.dtype or first.device ~= p.device) then
-      list[#list + 1] = Bucket(current)
-      current, size, limit = {}, 0, bytes
+    local more = p:nbytes()
+    if not current or size + more > limit or current[1].dtype ~= p.dtype
+        or current[1].device ~= p.device then
+      limit = current and bytes or limit
+      current, size = {}, 0
+      lists[#lists + 1] = current
     end
     current[#current + 1], size = p, size + more
   end
-  if #current > 0 then list[#list + 1] = Bucket(current) end
-  return list
+  return lists
 end
 
 return Bucket

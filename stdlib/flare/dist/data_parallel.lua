@@ -42,9 +42,12 @@ end
 -- Buckets with the parameters in the order of `list`.
 local function arrange(self, list)
   local dp = rawget(self, "_dp")
-  dp.buckets = Bucket.divide(list, Bucket.bytes(list, dp.options.bucket_mb))
-  dp.place = {}
-  for b, bucket in ipairs(dp.buckets) do
+  for _, bucket in ipairs(dp.buckets or {}) do bucket:close() end
+  dp.buckets, dp.place = {}, {}
+  local bytes = Bucket.bytes(list, dp.options.bucket_mb)
+  for b, part in ipairs(Bucket.divide(list, bytes, 1 << 20)) do -- the first is to leave early
+    local bucket = Bucket(part)
+    dp.buckets[b] = bucket
     for k, p in ipairs(bucket.params) do dp.place[p.id] = {b, k} end
   end
   dp.works, dp.next, dp.order, dp.seen = {}, 1, {}, 0
@@ -88,9 +91,9 @@ end
 local function depart(dp)
   while dp.buckets[dp.next] and dp.buckets[dp.next].missing == 0 do
     local bucket = dp.buckets[dp.next]
-    dp.works[dp.next] = dp.group:later(bucket.flat.device, function()
-      bucket:pack()
-      return dp.group:all_reduce_(bucket.flat, {reduce = "mean", async = true})
+    bucket:open()
+    dp.works[dp.next] = dp.group:later(bucket.device, function()
+      return dp.group:all_reduce_(bucket:pack(bucket.grads), {reduce = "mean", async = true})
     end)
     dp.next = dp.next + 1
   end
@@ -98,9 +101,12 @@ end
 
 function DataParallel:_ready(leaf)
   local dp = rawget(self, "_dp")
-  local place = dp.sync and dp.place[leaf.id]
+  local place = dp.place[leaf.id]
   if not place then return end
-  local bucket = dp.buckets[place[1]]
+  local bucket, after = dp.buckets[place[1]], dp.buckets[place[1] + 1]
+  bucket:open()
+  if after then after:open() end -- before its gradients come
+  if not dp.sync then return end
   if place[1] < dp.next then
     fail("DataParallel: '%s' gets a second gradient in one step; use no_sync for all but the last "
       .. "backward", dp.names[leaf.id])
@@ -159,27 +165,17 @@ function DataParallel:_settle()
   if dp.group.size > 1 then
     order = dp.group:broadcast(core.tensor(order, {dtype = "i64"})):tolist()
   end
-  local list, grads = {}, {}
-  for k, i in ipairs(order) do
-    list[k] = dp.params[i]
-    grads[k] = list[k].grad
-  end
+  local list = {}
+  for k, i in ipairs(order) do list[k] = dp.params[i] end
   arrange(self, list)
-  for k, p in ipairs(list) do -- they lie in buckets that go
-    local place = dp.place[p.id]
-    local bucket = dp.buckets[place[1]]
-    bucket:take(place[2], grads[k])
-  end
-  for _, bucket in ipairs(dp.buckets) do
-    bucket:pack()
-    bucket:give()
-    bucket:clear()
-  end
 end
 
 --- The model's result; in training, buffers are rank 0's first.
 function DataParallel:forward(...)
   local dp = rawget(self, "_dp")
+  for _, bucket in ipairs(dp.buckets) do
+    if not bucket.params[1].grad then bucket:close() end -- dropped: the memory is of use meanwhile
+  end
   if dp.options.broadcast_buffers and dp.model.training and dp.sync and dp.group.size > 1 then
     broadcast(dp.group, dp.model:buffers())
   end

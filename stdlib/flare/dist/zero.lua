@@ -1,5 +1,6 @@
 --- Data parallel training in which each rank keeps a part of what all need (arXiv:1910.02054):
--- stage 1 of the optimizer's state, 2 of the gradients as well, 3 of the parameters, too.
+-- stages 1 and 2 of the optimizer's state and of the gradients, which leave as they come, 3 of the
+-- parameters, too.
 --
 --     local zero = dist.ZeRO(model, function(params) return optim.AdamW(params) end, {stage = 2})
 --     zero:zero_grad()
@@ -19,22 +20,18 @@ local clip = require "flare.optim.clip"
 
 local ZeRO = class "dist.ZeRO"
 
--- Parameters that learn, in the order that backward meets them, cut by size, dtype and device.
+-- Shards of parameters that learn, in the order that backward meets them.
 local function divide(named, bytes, group)
-  local list, params, names, size = {}, {}, {}, 0
-  local function cut()
-    if #params > 0 then list[#list + 1] = Shard(params, names, group) end
-    params, names, size = {}, {}, 0
-  end
+  local list, params, names = {}, {}, {}
   for k = #named, 1, -1 do
-    local name, p = named[k][1], named[k][2]
-    local more, first = p:numel() * p:element_size(), params[1]
-    if first and (size + more > bytes or first.dtype ~= p.dtype or first.device ~= p.device) then
-      cut()
-    end
-    params[#params + 1], names[#names + 1], size = p, name, size + more
+    params[#params + 1] = named[k][2]
+    names[named[k][2].id] = named[k][1]
   end
-  cut()
+  for s, part in ipairs(Bucket.divide(params, bytes)) do
+    local words = {}
+    for k, p in ipairs(part) do words[k] = names[p.id] end
+    list[s] = Shard(part, words, group)
+  end
   return list
 end
 
@@ -84,38 +81,44 @@ function ZeRO:init(model, make, o)
   self:zero_grad()
 end
 
+-- Shards in the order of their going.
+local function line_up(self, list)
+  self.whole = list
+  for turn, shard in ipairs(list) do shard.turn = turn end
+end
+
 -- Parameters that stay whole: their gradients are reduced to their owners as they come.
 function ZeRO:_keep(named)
-  self.whole, self.place = divide(named, self.bytes, self.group), {}
+  line_up(self, divide(named, self.bytes, self.group))
+  self.place = {}
   for s, shard in ipairs(self.whole) do
     self.shards[#self.shards + 1] = shard
-    if self.stage == 1 then shard:place() end
-    for k, p in ipairs(shard.params) do self.place[p.id] = {s, k} end
+    for k, p in ipairs(shard.params) do self.place[p.id] = {shard, k} end
   end
-  self.going = {} -- of their going; that of the first backward from then on
-  for s in ipairs(self.whole) do self.going[s] = s end
-  self.next, self.missing, self.works, self.came = 1, {}, {}, {}
+  self.next, self.came = 1, {}
 end
 
 local function depart(self)
-  local s = self.going[self.next]
-  while s and self.missing[s] == 0 do
-    local shard = self.whole[s]
-    self.works[s] = shard:reduce(shard.grads)
-    shard.grads = nil
+  local shard = self.whole[self.next]
+  while shard and shard.missing == 0 do
+    shard.work = shard:reduce(shard.grads)
+    for _, p in ipairs(shard.params) do p.grad = nil end -- what it has is in the parts
+    shard:clear()
     self.next = self.next + 1
-    s = self.going[self.next]
+    shard = self.whole[self.next]
   end
 end
 
 -- After the first backward: rank 0's order, then what has not come.
 local function settle(self)
-  local came, seen = self.came, {}
-  for _, s in ipairs(came) do seen[s] = true end
-  for s in ipairs(self.whole) do
-    if not seen[s] then came[#came + 1] = s end
+  local came, list = {}, {}
+  for k, shard in ipairs(self.came) do came[k], list[shard] = shard.turn, true end
+  for turn, shard in ipairs(self.whole) do
+    if not list[shard] then came[#came + 1] = turn end
   end
-  self.going = self.group:broadcast(core.tensor(came, {dtype = "i64"})):tolist()
+  came = self.group:broadcast(core.tensor(came, {dtype = "i64"})):tolist()
+  for k, turn in ipairs(came) do came[k] = self.whole[turn] end
+  line_up(self, came)
   self.came = nil
 end
 
@@ -123,15 +126,12 @@ function ZeRO:_ready(leaf)
   local place = self.place[leaf.id]
   if not place then return end
   local _ <close> = core.no_grad()
-  local shard = self.whole[place[1]]
-  if not shard.grads then
-    shard.grads = {}
-    self.missing[place[1]] = #shard.params
-  end
-  shard.grads[place[2]] = leaf.grad
-  if self.stage > 1 then leaf.grad = nil end
-  self.missing[place[1]] = self.missing[place[1]] - 1
-  if self.came and self.missing[place[1]] == 0 then self.came[#self.came + 1] = place[1] end
+  local shard = place[1]
+  local after = self.whole[shard.turn + 1]
+  shard:open()
+  if after then after:open() end -- before its gradients come
+  shard:take(place[2], leaf.grad)
+  if self.came and shard.missing == 0 then self.came[#self.came + 1] = shard end
   self.seen = true
   depart(self)
 end
@@ -144,20 +144,16 @@ function ZeRO:_finish()
   local _ <close> = core.no_grad()
   if self.stage == 3 then require "flare.dist.zero3".finish(self, add_grad) end
   if not self.seen then return end
-  for at = self.next, #self.going do -- parameters without a gradient count as zeros
-    local s = self.going[at]
-    self.whole[s].grads = self.whole[s].grads or {}
-    self.missing[s] = 0
+  for turn = self.next, #self.whole do -- parameters without a gradient count as zeros
+    self.whole[turn].missing = 0
   end
   depart(self)
-  if self.came then settle(self) end
-  for s, shard in ipairs(self.whole) do
-    add_grad(shard.part, self.works[s]:wait())
-    if self.stage == 1 then -- what it has is in the part; the next pass starts from nothing
-      for _, p in ipairs(shard.params) do p.grad = nil end
-    end
+  for _, shard in ipairs(self.whole) do
+    add_grad(shard.part, shard.work:wait())
+    shard.work = nil
   end
-  self.next, self.missing, self.works, self.seen = 1, {}, {}, false
+  if self.came then settle(self) end
+  self.next, self.seen = 1, false
 end
 
 function ZeRO:forward(...)
@@ -198,12 +194,14 @@ end
 -- The parts have changed.
 function ZeRO:_spread()
   local _ <close> = core.no_grad()
-  for at = #self.going, 1, -1 do -- as forward needs them, which begins meanwhile
-    local shard = self.whole[self.going[at]]
+  for turn = #self.whole, 1, -1 do -- as forward needs them, which begins meanwhile
+    local shard = self.whole[turn]
     self.group:aside(shard.device, {shard.part, table.unpack(shard.params)}, function()
-      local flat = self.group:all_gather(shard.part:detach(), {async = true}):wait()
-      for k, p in ipairs(shard.params) do p:copy_(shard:view(flat, k)) end
-      flat:close()
+      local flat <close> = self.group:all_gather(shard.part:detach(), {async = true}):wait()
+      for k, p in ipairs(shard.params) do
+        local new <close> = shard:view(flat, k)
+        p:copy_(new)
+      end
     end)
   end
   if self.stage == 3 then require "flare.dist.zero3".restart(self) end
@@ -216,7 +214,7 @@ function ZeRO:state_dict()
   for name, t in self.model:named_buffers() do state[name] = t end
   for name, p in self.model:named_parameters() do state[name] = p end
   for _, shard in ipairs(self.shards) do
-    local flat = shard:gather(shard.part:detach())
+    local flat = self.group:all_gather(shard.part:detach())
     for k, name in ipairs(shard.names) do state[name] = shard:view(flat, k):clone() end
   end
   return state
