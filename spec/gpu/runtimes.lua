@@ -4,6 +4,8 @@
 local flare = require "flare"
 local core = flare.core
 local device = arg[1] or "cuda"
+-- who does a product is chosen once for the process, in one runtime earlier than in the others
+flare.backends{deterministic = true}
 
 local text = [[
   local flare = require "flare"

@@ -1,6 +1,6 @@
---- The works of profile.sh, each under NVIDIA's profiler once it has chosen how it is done; a
+--- The works of ncu.sh, each under NVIDIA's profiler once it has chosen how it is done; a
 -- kernel of arange stands before each. With a FILE of ncu's: the table of its kernels.
---   flare spec/gpu/profile.lua LIBRARY | flare spec/gpu/profile.lua table FILE NAMES
+--   flare spec/gpu/ncu.lua LIBRARY | flare spec/gpu/ncu.lua table FILE NAMES
 local flare = require "flare"
 
 local function fields_of(line)

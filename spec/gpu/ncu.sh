@@ -4,9 +4,9 @@
 . spec/gpu/lib.sh
 library=$out/profiler.so
 if command -v "${CC:-cc}" >/dev/null; then
-  "${CC:-cc}" -shared -fPIC -o "$library" spec/gpu/profiler.c -ldl || exit 1
+  "${CC:-cc}" -shared -fPIC -o "$library" spec/gpu/ncu_range.c -ldl || exit 1
 else
-  nvcc -x c -shared -Xcompiler -fPIC -o "$library" spec/gpu/profiler.c -ldl || exit 1
+  nvcc -x c -shared -Xcompiler -fPIC -o "$library" spec/gpu/ncu_range.c -ldl || exit 1
 fi
 stall=smsp__average_warps_issue_stalled
 metrics=gpu__time_duration.sum,dram__bytes_read.sum,dram__bytes_write.sum
@@ -28,9 +28,9 @@ look() { # NAME COMMAND...
   check "$name: what the profiler ends with" $? '==' 0
   [ -s "$out/$name.err" ] && tail -n 5 "$out/$name.err"
   check "$name: works" "$(wc -l <"$out/$name.txt")" '==' 11
-  "$flare" spec/gpu/profile.lua table "$out/$name.csv" "$out/$name.txt"
+  "$flare" spec/gpu/ncu.lua table "$out/$name.csv" "$out/$name.txt"
   [ -z "$keep" ] || cp "$out/$name.csv" "$keep/"
 }
-look flare "$flare" spec/gpu/profile.lua "$PWD/$library"
-look torch "$python" spec/gpu/profile.py
+look flare "$flare" spec/gpu/ncu.lua "$PWD/$library"
+look torch "$python" spec/gpu/ncu.py
 finish

@@ -1,4 +1,4 @@
-"""The peer of spec/gpu/profile.lua in PyTorch."""
+"""The peer of spec/gpu/ncu.lua in PyTorch."""
 import sys, torch, torch.nn.functional as F
 sys.path.insert(0, "bench/peers")
 from gpu_measure import leaf, normal
