@@ -36,17 +36,18 @@ static inline double fl_bessel_j2x_f64(double x) {
 }
 
 /* exp(-|x|) I_n(x): up to 30 the series of (x / 2)^(2k + n) / (k! (k + n)!),
- * from there the asymptotic one (Abramowitz and Stegun 9.6.10, 9.7.1). */
+ * from there the asymptotic one (Abramowitz and Stegun 9.6.10, 9.7.1), as long
+ * as terms change the sum. */
 FL_LONG double fl_bessel_ie(int n, double x) {
   double a = fabs(x), sum = 1, term = 1, q = 0.25 * x * x;
   if (a < 30) {
-    for (int k = 1; k < 80; k++) {
+    for (int k = 1; k < 80 && term > sum * 0x1p-55; k++) {
       term *= q / (k * (double)(k + n));
       sum += term;
     }
     sum *= exp(-a) * (n == 0 ? 1 : n == 1 ? 0.5 * a : 0.5 * q);
   } else {
-    for (int k = 1; k < 30; k++) {
+    for (int k = 1; k < 30 && fabs(term) > 0x1p-55; k++) {
       double odd = 2 * k - 1;
       term *= (odd * odd - 4 * n * n) / (8 * a * k);
       sum += term;
