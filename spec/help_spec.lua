@@ -62,6 +62,25 @@ describe("flare.help", function()
     end
   end)
 
+  it("tells how everything in nn, optim, data, io and log is called", function()
+    for _, part in ipairs{"nn", "optim", "data", "io", "log"} do
+      for name, value in pairs(flare[part]) do
+        local path = part .. "." .. name
+        local text = flare.help(path)
+        assert(not text:find "^nothing is", text)
+        if type(value) == "function" or rawget(value, "__name") and rawget(value, "init") then
+          assert(text:find(path .. "%f[({]"), text)
+        end
+      end
+    end
+    has(flare.help "nn.LeakyReLU", "nn.LeakyReLU({slope = 0.01})", "slope times x")
+    has(flare.help "nn.CrossEntropyLoss", "label_smoothing = 0", 'reduction = "mean"', "weight =")
+    has(flare.help "optim.AdamW", "optim.AdamW(parameters, {lr = 1e-3", ":zero_grad()", ":step(")
+    has(flare.help "optim.StepLR", "{every =, gamma = 0.1}", "gamma every `every` steps", ":step()")
+    has(flare.help "nn.LSTM", ":forward(x, h0, c0)")
+    assert(not flare.help "nn.LSTM":find ":parameters", "what all layers have is told of once")
+  end)
+
   it("looks for a name in the parts of the library, too", function()
     assert.equal(flare.help "nn.Sequential", flare.help "Sequential")
     assert.equal(flare.help "optim.AdamW", flare.help "AdamW")

@@ -177,6 +177,13 @@ describe("schedules", function()
          {1, 0.84, 0.68, 0.52, 0.36, 0.2, 0.2})
     same(rates(function(o) return optim.ExponentialLR(o, {gamma = 0.9}) end, 4),
          {1, 0.9, 0.81, 0.729})
+    same(rates(function(o) return optim.MultiStepLR(o, {at = {2, 5}, gamma = 0.5}) end, 8),
+         {1, 1, 0.5, 0.5, 0.5, 0.25, 0.25, 0.25})
+    same(rates(function(o)
+      return optim.CosineRestartsLR(o, {period = 2, growth = 2, floor = 0.2})
+    end, 8), {1, 0.6, 1, 0.882843, 0.6, 0.317157, 1, 0.969552})
+    same(rates(function(o) return optim.PolynomialLR(o, {total = 4, power = 2}) end, 6),
+         {1, 0.5625, 0.25, 0.0625, 0, 0})
   end)
 
   it("warm up, then come down to the floor", function()

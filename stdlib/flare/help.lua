@@ -4,6 +4,7 @@
 --     print(flare.help "nn.Linear")
 --     print(flare.help(flare.vmap))
 local core = require "flare.core"
+local options = require "flare.options"
 local rows = require "flare.help.rows"
 local source = require "flare.help.source"
 local words = require "flare.help.words"
@@ -23,26 +24,65 @@ local function is_class(value)
          and rawget(value, "__index") ~= nil
 end
 
--- A class: how objects are made, and the methods that have comments.
-local function describe_class(class, path)
-  local doc = class.init and source.of(class.init)
-  local out = {path}
-  for _, line in ipairs(source.top_of(class)) do out[#out + 1] = "  " .. line end
-  if doc then
-    out[#out + 1] = ""
-    for _, line in ipairs(doc.text) do out[#out + 1] = "  " .. line end
-    source.add_arguments(out, doc)
-  end
-  local methods = {}
-  for name, f in next, class do
-    if type(name) == "string" and type(f) == "function" and not name:find "^_" then
-      local about = name ~= "init" and source.of(f)
-      if about then
-        methods[#methods + 1] = ("  :%s(%s)  %s"):format(name, about.args, about.text[1] or "")
+-- What is said of a class's methods, its parents' among them; those that all layers have are
+-- told of nn.Module alone.
+local function methods_of(class)
+  local module = package.loaded["flare.nn.module"]
+  local methods, seen, at = {}, {init = true}, class
+  repeat
+    for name, f in next, at do
+      if type(name) == "string" and type(f) == "function" and not name:find "^_"
+         and not seen[name] then
+        seen[name] = true
+        local about = source.of(f)
+        if about then
+          methods[#methods + 1] = ("  :%s(%s)  %s"):format(name, about.args, about.text[1] or "")
+        end
       end
     end
-  end
+    at = rawget(at, "parent")
+  until not at or at == module
   table.sort(methods)
+  return methods
+end
+
+-- The lines about a layer that is one operator, or one function of nn.functional, and its options.
+local function of_operator(class, path)
+  local given = {}
+  for key, value in pairs(class.defaults or {}) do
+    local shown = math.type(value) and ("%g"):format(value)
+      or type(value) == "string" and ("%q"):format(value) or tostring(value)
+    given[#given + 1] = key .. " =" .. (value == options.none and "" or " " .. shown)
+  end
+  table.sort(given)
+  local row = rows.find(class.operator)
+  local doc = row or source.of(require("flare.nn.functional")[class.operator])
+  return {("%s(%s)"):format(path:gsub("^flare%.", ""),
+                            given[1] and ("{%s}"):format(table.concat(given, ", ")) or ""),
+          row and row.doc or table.concat(doc.text, " "),
+          ("See %s."):format(class.operator)}
+end
+
+-- A class: how objects are made, and the methods that have comments.
+local function describe_class(class, path)
+  local out = {path}
+  local function add(lines)
+    for _, line in ipairs(lines or {}) do out[#out + 1] = "  " .. line end
+  end
+  local top, call = source.of_class(class)
+  local about = rawget(class, "about") or rawget(class, "operator") and of_operator(class, path)
+  local doc = class.init and source.of(class.init)
+  add(top)
+  if top and top[1] and (call or doc) then out[#out + 1] = "" end
+  for _, line in ipairs(about or {}) do out[#out + 1] = source.wrapped("  ", line) end
+  add(call)
+  if doc then
+    -- a class made as its parent or its neighbour is: told by its own name
+    local first = (doc.text[1] or ""):gsub("^%a+%.[%w_]+%f[({]", (path:gsub("^flare%.", "")))
+    add{first, table.unpack(doc.text, 2)}
+    source.add_arguments(out, doc)
+  end
+  local methods = methods_of(class)
   if #methods > 0 then out[#out + 1] = "" end
   table.move(methods, 1, #methods, #out + 1, out)
   return table.concat(out, "\n")
@@ -77,12 +117,15 @@ local function describe_value(value, path)
     if row then return rows.describe(row) end
     local doc = source.of(value)
     if not doc then return nil end
-    local owner = path or doc.owner .. (doc.method and ":" or ".") .. doc.name
+    local owner = path
+      or not doc.name and "f" or doc.owner .. (doc.method and ":" or ".") .. doc.name
     return source.describe(doc, ("%s(%s)"):format(owner, doc.args))
   elseif is_class(value) then
     return describe_class(value, path or tostring(value))
   elseif type(value) == "table" then
-    return describe_part(value, path or "it")
+    local part = describe_part(value, path or "it")
+    local call = (getmetatable(value) or {}).__call and describe_value(rawget(value, "open"), path)
+    return call and call .. "\n" .. part or part
   end
 end
 

@@ -121,7 +121,10 @@ end
 
 local function emit_class(out, class, path, paths)
   local doc = class.init and source.of(class.init)
-  for _, line in ipairs(source.top_of(class)) do out[#out + 1] = "---" .. line end
+  local top, call = source.of_class(class)
+  for _, lines in ipairs {top, call or rawget(class, "about")} do
+    for _, line in ipairs(lines) do out[#out + 1] = "---" .. line end
+  end
   local parent = rawget(class, "parent")
   out[#out + 1] = ("---@class %s%s"):format(path, paths[parent] and ": " .. paths[parent] or "")
   local args = {}

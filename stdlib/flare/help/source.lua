@@ -26,11 +26,12 @@ local function read_comment(lines)
   return doc
 end
 
---- The functions of a file that have comments, and the comment at its top.
+--- The functions of a file that have comments, the comment at its top, and those of classes.
 -- @param text of the file
--- @return a list of {owner, name, method, args, line, text, params, returns}, the top's lines
+-- @return a list of {owner, name, method, args, line, text, params, returns}, the top's lines, and
+--   for names of classes the lines above them
 function M.parse(text)
-  local list, comment, number, top = {}, nil, 0, nil
+  local list, comment, number, top, classes = {}, nil, 0, nil, {}
   for line in (text .. "\n"):gmatch "([^\n]*)\n" do
     number = number + 1
     local first = line:match "^%-%-%-%s?(.*)$"
@@ -42,29 +43,36 @@ function M.parse(text)
     else
       local owner, mark, name, args =
         line:match "^function%s+([%w_]+)([.:])([%w_]+)%s*%(([^)]*)%)"
-      if comment and owner then
+      args = args or line:match "^return%s+function%s*%(([^)]*)%)"
+      local class = line:match '^local%s+[%w_]+%s*=%s*class%("([%w_]+)"'
+      if comment and args then
         local doc = read_comment(comment)
         doc.owner, doc.name, doc.method, doc.args = owner, name, mark == ":", args
         doc.line = number
         list[#list + 1] = doc
+      elseif comment and class and top then
+        classes[class] = comment
       elseif comment and not top then
         top = comment
       end
       comment = nil
     end
   end
-  return list, top or {}
+  return list, top or {}, classes
 end
 
---- The comment at the top of the file that a class is written in, and returned from.
-function M.top_of(class)
+--- The comment at the top of the file that a class is returned from, and the one above it.
+function M.of_class(class)
   for name, value in next, package.loaded do
     if value == class then
       local text = core.source(name:gsub("%.", "/") .. ".lua")
-      if text then return (select(2, M.parse(text))) end
+      if text then
+        local _, top, classes = M.parse(text)
+        return top, classes[class.__name]
+      end
     end
   end
-  return {}
+  return {}, nil
 end
 
 -- The text of the file that a function was loaded from.

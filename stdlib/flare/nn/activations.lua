@@ -31,6 +31,7 @@ for name, row in pairs(rows) do
     if key ~= 1 then defaults[key] = value end
   end
   local cls = class(name, Module)
+  cls.operator, cls.defaults = op, defaults
 
   function cls:init(opts)
     if first[name] and opts ~= nil and type(opts) ~= "table" then opts = {[first[name]] = opts} end

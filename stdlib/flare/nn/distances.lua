@@ -13,6 +13,7 @@ for name, row in pairs{
 } do
   local cls = class(name, Module)
   row[2].reduction = "mean"
+  cls.operator, cls.defaults = row[1], row[2]
 
   function cls:init(opts)
     self._options = options.check("nn." .. name, opts, row[2])

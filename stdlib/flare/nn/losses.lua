@@ -29,6 +29,7 @@ for name, row in pairs(rows) do
   local tensors = row.tensors or {}
   defaults.reduction = "mean"
   local cls = class(name, Module)
+  cls.operator, cls.defaults = op, defaults
 
   function cls:init(opts)
     local o = options.check("nn." .. name, opts, defaults)

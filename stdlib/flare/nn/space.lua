@@ -31,6 +31,7 @@ end
 -- A layer of one operator and one number.
 local function of_number(name, operator, what)
   local Layer = class(name, Module)
+  Layer.operator, Layer.about = operator, {("nn.%s(%s)"):format(name, what)}
   function Layer:init(n)
     if math.type(n) ~= "integer" or n < 1 then
       fail("nn.%s: %s should be an integer above 0, got %s", name, what, tostring(n))

@@ -13,7 +13,8 @@ local files = {
   Adagrad = "adagrad", Lion = "lion", LBFGS = "lbfgs", EMA = "ema",
   StepLR = "schedule", CosineLR = "schedule", WarmupCosineLR = "schedule",
   LinearLR = "schedule", ExponentialLR = "schedule", OneCycleLR = "schedule",
-  LambdaLR = "schedule", PlateauLR = "plateau",
+  LambdaLR = "schedule", MultiStepLR = "schedule", PolynomialLR = "schedule",
+  CosineRestartsLR = "schedule", PlateauLR = "plateau",
   clip_grad_norm_ = "clip", clip_grad_value_ = "clip", grad_norm = "clip",
   GradScaler = "grad_scaler",
 }

@@ -8,6 +8,7 @@ local core = require "flare.core"
 local fail = require "flare.fail"
 local options = require "flare.options"
 
+--- optim.Optimizer(parameters, {lr = 1e-3})
 local Optimizer = class("Optimizer")
 Optimizer.defaults = {lr = 1e-3}
 
@@ -26,8 +27,8 @@ local function check_options(where, o)
   end
 end
 
---- optim.X(parameters, options): `parameters` is a list of tensors, a module, or a list of
--- groups {params = {...}, lr = ..., ...} with options of their own.
+--- `parameters` is a list of tensors, a module, or a list of groups {params = {...}, lr = ..., ...}
+-- with options of their own.
 function Optimizer:init(params, opts)
   local where = "optim." .. getmetatable(self).__name
   local defaults = {}
