@@ -77,7 +77,7 @@ describe("flare.help", function()
     has(flare.help "nn.CrossEntropyLoss", "label_smoothing = 0", 'reduction = "mean"', "weight =")
     has(flare.help "optim.AdamW", "optim.AdamW(parameters, {lr = 1e-3", ":zero_grad()", ":step(")
     has(flare.help "optim.StepLR", "{every =, gamma = 0.1}", "gamma every `every` steps", ":step()")
-    has(flare.help "nn.LSTM", ":forward(x, h0, c0)")
+    has(flare.help "nn.LSTM", ":forward(x, h0, c0, opts)")
     assert(not flare.help "nn.LSTM":find ":parameters", "what all layers have is told of once")
   end)
 

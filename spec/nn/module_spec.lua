@@ -68,6 +68,52 @@ describe("nn.Module", function()
     assert.match("alpha is %(2%), the module has %(1%)", message(b.load_state_dict, b, state))
   end)
 
+  it("takes the names of PyTorch", function()
+    local function renamed(list)
+      local state = {}
+      for _, name in ipairs(list) do state[name] = flare.arange(6) end
+      local all = {}
+      for name in pairs(nn.from_pytorch(state)) do all[#all + 1] = name end
+      table.sort(all)
+      return table.concat(all, " ")
+    end
+    assert.equal("1.weight blocks.11.fc1.bias last.2",
+                 renamed{"0.weight", "blocks.10.fc1.bias", "last.1"})
+    assert.equal("bias_hh_l2_reverse rnn.weight_ih_l1",
+                 renamed{"rnn.weight_ih_l0", "bias_hh_l1_reverse"})
+    assert.equal("a.k.bias a.k.weight a.out.weight a.q.bias a.q.weight a.v.bias a.v.weight",
+                 renamed{"a.in_proj_weight", "a.in_proj_bias", "a.out_proj.weight"})
+    assert.equal("a.out_proj.weight bn.running_var",
+                 renamed{"a.out_proj.weight", "bn.running_var", "bn.num_batches_tracked"})
+    assert.equal("a.weight_g a.weight_v b.1.weight_orig b.1.weight_u",
+                 renamed{"a.parametrizations.weight.original0",
+                         "a.parametrizations.weight.original1",
+                         "b.0.parametrizations.weight.original",
+                         "b.0.parametrizations.weight.0._u"})
+    assert.same({2, 3}, nn.from_pytorch{["a.in_proj_bias"] = flare.arange(6)}["a.k.bias"]:totable())
+    local text = message(function()
+      nn.Sequential(nn.Linear(1, 1)):load_state_dict{["0.weight"] = flare.ones(1, 1)}
+    end)
+    assert.match("nn.from_pytorch%(state%)", text)
+  end)
+
+  it("makes copies that share nothing with it", function()
+    local block = Block()
+    block.tied = block.zeta
+    local x = flare.ones(1, 2)
+    local copy = block:clone()
+    assert.same(block(x):totable(), copy(x):totable())
+    assert.equal(copy.tied, copy.zeta)
+    assert.equal(#block:parameters(), #copy:parameters())
+    assert.equal(#block:buffers(), #copy:buffers())
+    for _, p in ipairs(copy:parameters()) do
+      assert.is_true(p.requires_grad)
+      for _, q in ipairs(block:parameters()) do assert.is_false(p:shares(q)) end
+    end
+    assert.equal("f64", copy:double().zeta.weight.dtype)
+    assert.equal("f32", block.zeta.weight.dtype)
+  end)
+
   it("changes mode, freezes, converts", function()
     local block = Block()
     block:eval()

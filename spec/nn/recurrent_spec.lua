@@ -66,6 +66,53 @@ describe("recurrent layers", function()
     assert.same({2, 450, 3}, {table.unpack(x.grad.shape)})
   end)
 
+  it("end each sequence where it ends, in both directions", function()
+    local lengths = {5, 2, 0, 4}
+    for name, states in pairs{RNN = 1, GRU = 1, LSTM = 2} do
+      local layer = known(nn[name](3, 4, {layers = 2, bidirectional = true}))
+      local x = fill({5, 4, 3}, 0):requires_grad_(true)
+      local h0 = fill({4, 4, 4}, 1)
+      local given = {h0, states == 2 and h0 or nil}
+      local all = {layer(x, given[1], states == 2 and h0 or {lengths = lengths},
+                         states == 2 and {lengths = flare.tensor(lengths, {dtype = "i64"})} or nil)}
+      for k, length in ipairs(lengths) do
+        local own = {narrow = h0:narrow(2, k, 1)}
+        if length > 0 then
+          local alone = {layer(x:narrow(1, 1, length):narrow(2, k, 1), own.narrow,
+                               states == 2 and own.narrow or nil)}
+          near(all[1][{{1, length}, k}]:detach(), alone[1]:detach():reshape(-1):tolist(), 1e-12)
+          for s = 2, 1 + states do
+            near(all[s][{{}, k}]:detach(), alone[s]:detach():reshape(-1):tolist(), 1e-12)
+          end
+        else
+          near(all[2][{{}, k}]:detach(), own.narrow:reshape(-1):tolist(), 0)
+        end
+        if length < 5 then
+          near(all[1][{{length + 1, 5}, k}]:abs():sum():detach(), {0}, 0)
+        end
+      end
+      all[1]:sum():backward()
+      near(x.grad[{{3, 5}, 2}]:abs():sum(), {0}, 0)
+    end
+    local y = nn.GRU(3, 4, {batch_first = true})(flare.ones(2, 5, 3), {lengths = {5, 1}})
+    near(y[{2, {2, 5}}]:abs():sum():detach(), {0}, 0)
+  end)
+
+  it("step by step, as cells", function()
+    for name, states in pairs{RNN = 1, GRU = 1, LSTM = 2} do
+      local layer = known(nn[name](3, 4))
+      local cell = nn[name .. "Cell"](3, 4):double()
+      local state = {}
+      for key, value in pairs(layer:state_dict()) do state[key:gsub("_l1", "")] = value end
+      cell:load_state_dict(state)
+      local x, h, c = fill({5, 2, 3}, 0), nil, nil
+      for t = 1, 5 do h, c = cell(x[t], h, c) end
+      local all = {layer(x)}
+      near(h:detach(), all[2]:detach():reshape(-1):tolist(), 1e-12)
+      if states == 2 then near(c:detach(), all[3]:detach():reshape(-1):tolist(), 1e-12) end
+    end
+  end)
+
   it("say what is wrong", function()
     local layer = nn.LSTM(3, 4)
     local function message(...)
@@ -77,6 +124,10 @@ describe("recurrent layers", function()
                  message(flare.ones(2, 5)))
     assert.match("h0 must be %(1, 2, 4%), got %(1, 3, 4%)",
                  message(flare.ones(5, 2, 3), flare.ones(1, 3, 4)))
+    assert.match("lengths must be 2 numbers", message(flare.ones(5, 2, 3), {lengths = {1}}))
+    assert.match("a length of 6, but there are 5 time steps",
+                 message(flare.ones(5, 2, 3), {lengths = {1, 6}}))
+    assert.match("did you mean 'lengths'", message(flare.ones(5, 2, 3), {lenghts = {1, 6}}))
     assert.has_error(function() nn.RNN(3, 4, {act = "gelu"}) end)
   end)
 end)

@@ -37,7 +37,7 @@ local functions = {
   help = "flare.help",
   jvp = "flare.derivatives", vjp = "flare.derivatives", vmap = "flare.vmap",
 }
-for name in ("block_diag fliplr flipud rot90 take_along_dim"):gmatch "%S+" do
+for name in ("block_diag fliplr flipud pad_sequence rot90 take_along_dim"):gmatch "%S+" do
   functions[name] = "flare.stacks"
 end
 for name in ("cartesian_prod combinations cond convolve diagonal_scatter dsplit equal gradient "

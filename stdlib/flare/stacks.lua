@@ -2,6 +2,7 @@
 -- NumPy and PyTorch have for it.
 local core = require "flare.core"
 local fail = require "flare.fail"
+local options = require "flare.options"
 
 local M = {}
 
@@ -54,6 +55,26 @@ function M.column_stack(...)
   return core.cat(each(list_of("column_stack", ...), function(x)
     return x:dim() < 2 and M.atleast_1d(x):unsqueeze(2) or x
   end), 2)
+end
+
+--- Sequences of different lengths as one tensor, filled up behind their ends.
+-- @param list tensors (time, ...)
+-- @param opts {batch_first = false, value = 0}
+-- @return (longest, n, ...), or (n, longest, ...) with batch_first, and the lengths as i64
+function M.pad_sequence(list, opts)
+  list = list_of("pad_sequence", list)
+  local o = options.check("pad_sequence", opts, {batch_first = false, value = 0})
+  local lengths, shape = {}, {#list, 0}
+  for k, x in ipairs(list) do
+    lengths[k] = x:size(1)
+    shape[2] = math.max(shape[2], lengths[k])
+  end
+  table.move(list[1].shape, 2, list[1]:dim(), 3, shape)
+  local out = core.full(shape, o.value, {dtype = list[1].dtype, device = list[1].device})
+  for k, x in ipairs(list) do
+    if lengths[k] > 0 then out[{k, {1, lengths[k]}}] = x end
+  end
+  return o.batch_first and out or out:transpose(1, 2), core.tensor(lengths, {dtype = "i64"})
 end
 
 --- The shape that all broadcast to.

@@ -26,6 +26,7 @@ local files = {
   LayerNorm = "layer_norm", RMSNorm = "rms_norm", GroupNorm = "group_norm",
   Dropout = "dropout",
   RNN = "recurrent", LSTM = "recurrent", GRU = "recurrent",
+  RNNCell = "recurrent", LSTMCell = "recurrent", GRUCell = "recurrent",
   MultiHeadAttention = "attention", TransformerBlock = "transformer",
   ReLU = "activations", ReLU6 = "activations", LeakyReLU = "activations", ELU = "activations",
   SELU = "activations", CELU = "activations", GELU = "activations", SiLU = "activations",
@@ -47,12 +48,19 @@ local modules = {
   init = "flare.nn.initialize",
 }
 
+-- Functions, and the files that they are in.
+local functions = {
+  from_pytorch = "flare.nn.state",
+  spectral_norm = "flare.nn.reparametrize", weight_norm = "flare.nn.reparametrize",
+}
+
 local nn = {}
 
 local function names()
   local all = {}
   for name in pairs(files) do all[name] = true end
   for name in pairs(modules) do all[name] = true end
+  for name in pairs(functions) do all[name] = true end
   return all
 end
 
@@ -62,6 +70,8 @@ return setmetatable(nn, {
     local value
     if modules[name] then
       value = require(modules[name])
+    elseif functions[name] then
+      value = require(functions[name])[name]
     elseif files[name] then
       value = require("flare.nn." .. files[name])
       -- a file of several classes returns a table of them

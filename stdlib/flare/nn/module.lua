@@ -122,7 +122,8 @@ function Module:freeze(on)
 end
 
 --- Moves to a device and/or converts floating tensors: `model:to("sim:0")`, `model:to("f64")`.
--- The tensors are replaced: make the optimizer afterwards.
+-- The tensors are replaced: make the optimizer afterwards. Short for it are cpu(), cuda(), float(),
+-- double(), half() and bfloat16().
 function Module:to(...)
   local arguments = {...}
   local seen = {}
@@ -144,6 +145,16 @@ function Module:to(...)
   walk.visit(self, move, "parameter", true)
   walk.visit(self, move, "buffer", true)
   return self
+end
+
+for name, where in pairs{cpu = "cpu", cuda = "cuda", float = "f32", double = "f64", half = "f16",
+                         bfloat16 = "bf16"} do
+  Module[name] = function(self) return self:to(where) end
+end
+
+--- A copy with tensors of its own; what the module shares inside, the copy shares as well.
+function Module:clone()
+  return walk.clone(self)
 end
 
 --- All parameters and buffers by name. They share memory with the module's.

@@ -53,8 +53,8 @@ function Recurrent:suffix(layer, direction)
 end
 
 -- One direction of one layer. x: (time, batch, width); returns the outputs as a list in
--- order of time, and the last state.
-function Recurrent:run(x, suffix, direction, h, c)
+-- order of time, and the last state. Where a sequence is not `alive` its state stays.
+function Recurrent:run(x, suffix, direction, h, c, alive)
   local gates = steps.unbind((core.linear(x, self["weight_ih" .. suffix],
                                           self["bias_ih" .. suffix])))
   local weight, bias = self["weight_hh" .. suffix], self["bias_hh" .. suffix]
@@ -62,8 +62,11 @@ function Recurrent:run(x, suffix, direction, h, c)
   local first, last, by = 1, n, 1
   if direction == 2 then first, last, by = n, 1, -1 end
   for t = first, last, by do
-    h, c = self:cell(gates[t], (core.linear(h, weight, bias)), h, c)
-    outputs[t] = h
+    local h2, c2 = self:cell(gates[t], (core.linear(h, weight, bias)), h, c)
+    if alive and alive[t] then
+      h2, c2 = core.where(alive[t], h2, h), c2 and core.where(alive[t], c2, c)
+    end
+    h, c, outputs[t] = h2, c2, h2
   end
   return outputs, h, c
 end
@@ -81,19 +84,47 @@ local function initial(self, given, name, batch, x)
   return given
 end
 
---- y, h = rnn(x, h0); for LSTM y, h, c = lstm(x, h0, c0)
+-- Which sequences are not over: (time, batch, 1) of bool, and a list of its steps without those
+-- in which all go on.
+local function living(where, lengths, time, batch, device)
+  if type(lengths) == "table" then lengths = core.tensor(lengths, {dtype = "i64"}) end
+  if not core.is_tensor(lengths) or lengths:dim() ~= 1 or #lengths ~= batch then
+    fail("%s: lengths must be %d numbers, one for each sequence, got %s", where, batch,
+         core.is_tensor(lengths) and tostring(lengths.shape) or options.kind(lengths))
+  end
+  local least, most = lengths:amin():item(), lengths:amax():item()
+  if least < 0 or most > time then
+    fail("%s: a length of %d, but there are %d time steps", where, least < 0 and least or most,
+         time)
+  end
+  local alive = core.arange(1, time + 1):unsqueeze(2):le(lengths:cpu()):unsqueeze(3):to(device)
+  local list = {}
+  for t = math.tointeger(least) + 1, time do list[t] = alive[t] end
+  return alive, list
+end
+
+--- y, h = rnn(x, h0, {lengths =}); for LSTM y, h, c = lstm(x, h0, c0, {lengths =})
 -- @param x (time, batch, inputs), or batch first if the layer says so
 -- @param h0 (layers * directions, batch, hidden), zeros if left out; c0 the same
+-- @param opts `lengths`: how many steps of each sequence count, a list or a tensor. Behind its end
+--   y is 0; the last states are those at its end, where the other direction begins. Options may
+--   take the place of states that are left out
 -- @return y (time, batch, hidden * directions) in x's layout, and the last states
-function Recurrent:forward(x, h0, c0)
+function Recurrent:forward(x, h0, c0, opts)
+  if type(h0) == "table" then h0, opts = nil, h0 end
+  if type(c0) == "table" then c0, opts = nil, c0 end
+  local where = getmetatable(self).__name
+  local lengths = options.check(where, opts, {lengths = options.none}).lengths
   if x:dim() ~= 3 or x:size(3) ~= self.inputs then
-    fail("%s: the input must be (%s, %d), got (%s)", getmetatable(self).__name,
+    fail("%s: the input must be (%s, %d), got (%s)", where,
          self.batch_first and "batch, time" or "time, batch", self.inputs,
          table.concat(x.shape, ", "))
   end
   if self.batch_first then x = x:transpose(1, 2) end
-  if x:size(1) == 0 then fail("%s: the input has no time steps", getmetatable(self).__name) end
+  if x:size(1) == 0 then fail("%s: the input has no time steps", where) end
   local batch = x:size(2)
+  local alive, steps_alive
+  if lengths then alive, steps_alive = living(where, lengths, x:size(1), batch, x.device) end
   h0 = initial(self, h0, "h0", batch, x)
   c0 = self.two_states and initial(self, c0, "c0", batch, x) or nil
   local hs, cs = {}, {}
@@ -105,11 +136,12 @@ function Recurrent:forward(x, h0, c0)
     for direction = 1, self.directions do
       local k = (layer - 1) * self.directions + direction
       local outputs, h, c = self:run(x, self:suffix(layer, direction), direction, h0[k],
-                                     c0 and c0[k])
+                                     c0 and c0[k], steps_alive)
       sides[direction], hs[k], cs[k] = core.stack(outputs, {dim = 1}), h, c
     end
     x = #sides == 1 and sides[1] or core.cat(sides, {dim = 3})
   end
+  if alive then x = x:masked_fill(alive:logical_not(), 0) end
   if self.batch_first then x = x:transpose(1, 2) end
   if self.two_states then return x, core.stack(hs, {dim = 1}), core.stack(cs, {dim = 1}) end
   return x, core.stack(hs, {dim = 1})
@@ -142,4 +174,41 @@ function GRU:cell(gi, gh, h)
   return (core.gru_cell(gi, gh, h))
 end
 
-return {RNN = RNN, LSTM = LSTM, GRU = GRU}
+local Cell = class("Cell", Module)
+
+--- nn.LSTMCell(inputs, hidden, {bias = true}): one step; nn.RNNCell also has act
+function Cell:init(inputs, hidden, opts)
+  local of, where = self.of, "nn." .. getmetatable(self).__name
+  local o = options.check(where, opts, {bias = true, act = of.acts and "tanh"})
+  self.act, self.inputs = o.act, options.count(where, "inputs", inputs)
+  self.hidden = options.count(where, "hidden", hidden)
+  local rows, bound = of.gates * hidden, 1 / math.sqrt(hidden)
+  for _, part in ipairs{"ih", "hh"} do
+    local width = part == "ih" and inputs or hidden
+    self["weight_" .. part] = self:param(init.uniform({rows, width}, {low = -bound, high = bound}))
+    if o.bias then
+      self["bias_" .. part] = self:param(init.uniform({rows}, {low = -bound, high = bound}))
+    end
+  end
+end
+
+--- h = cell(x, h); for LSTM h, c = cell(x, h, c): states (batch, hidden), zeros if left out
+function Cell:forward(x, h, c)
+  local function zeros()
+    return core.zeros({x:size(1), self.hidden}, {dtype = x.dtype, device = x.device})
+  end
+  h = h or zeros()
+  if self.of.two_states then c = c or zeros() end
+  return self.of.cell(self, (core.linear(x, self.weight_ih, self.bias_ih)),
+                      (core.linear(h, self.weight_hh, self.bias_hh)), h, c)
+end
+
+function Cell:describe() return ("%d -> %d"):format(self.inputs, self.hidden) end
+
+local classes = {RNN = RNN, LSTM = LSTM, GRU = GRU}
+for _, name in ipairs{"RNN", "LSTM", "GRU"} do
+  local cell = class(name .. "Cell", Cell)
+  cell.of = classes[name]
+  classes[name .. "Cell"] = cell
+end
+return classes

@@ -6,6 +6,14 @@ local walk = require "flare.nn.walk"
 
 local M = {}
 
+-- Ends of names in PyTorch, and of ours.
+local renamed = {
+  {"parametrizations%.([%w_]+)%.original0$", "%1_g"},
+  {"parametrizations%.([%w_]+)%.original1$", "%1_v"},
+  {"parametrizations%.([%w_]+)%.original$", "%1_orig"},
+  {"parametrizations%.([%w_]+)%.0%._([uv])$", "%1_%2"},
+}
+
 -- Every name, also those of shared tensors: what is written can be read by a model in
 -- which they are not shared.
 local function collect(module)
@@ -21,6 +29,43 @@ function M.get(module)
   local state = collect(module)
   for name, tensor in pairs(state) do state[name] = tensor:detach() end
   return state
+end
+
+--- The names that flare has for what PyTorch's state dict calls differently: lists and layers of
+-- recurrent networks count from 1, MultiHeadAttention has q, k and v apart, BatchNorm counts no
+-- batches, and the parts of normalised weights are fields of the layer.
+-- @param state names and tensors, as PyTorch writes them
+-- @return a new table
+function M.from_pytorch(state)
+  local out = {}
+  local function next_number(k) return tostring(k + 1) end
+  for name, tensor in pairs(state) do
+    local kind = name:match "in_proj_(%a+)$"
+    local place, out_kind = name:match "^(.-)out_proj(%.%a+)$"
+    for _, pair in ipairs(renamed) do name = name:gsub(pair[1], pair[2]) end
+    if place and state[place .. "in_proj_weight"] then name = place .. "out" .. out_kind end
+    name = name:gsub("%f[%w_]%d+%f[.\0]", next_number)
+               :gsub("^(.-%a_[ih]h_l)(%d+)", function(head, k) return head .. next_number(k) end)
+    if kind then
+      local parts = tensor:chunk(3, 1)
+      for i, part in ipairs {"q", "k", "v"} do
+        out[name:gsub("in_proj_", part .. ".")] = parts[i]
+      end
+    elseif not name:find "num_batches_tracked$" then
+      out[name] = tensor
+    end
+  end
+  return out
+end
+
+-- Whether names are those of PyTorch.
+local function is_foreign(names)
+  for _, name in ipairs(names) do
+    if name:find "%f[%w_]0%f[.\0]" or name:find "_l0$" or name:find "in_proj_"
+       or name:find "num_batches_tracked$" then
+      return true
+    end
+  end
 end
 
 local function shape_text(t)
@@ -65,6 +110,9 @@ function M.set(module, state, opts)
       if near then line = line .. (" (did you mean '%s'?)"):format(near) end
     end
     text[#text + 1] = line
+    if is_foreign(extra) then
+      text[#text + 1] = "names of PyTorch's are turned into ours by nn.from_pytorch(state)"
+    end
   end
   if #wrong > 0 then text[#text + 1] = "shapes differ: " .. sorted(wrong) end
   if #text > 0 then

@@ -128,6 +128,41 @@ function M.iterate(module, want)
   end
 end
 
+--- A copy of a module: its tables and modules, and their tensors without history; other objects
+-- are kept as they are.
+function M.clone(module)
+  local copies, ids = {}, {}
+  local function copy(value)
+    if is_tensor(value) then
+      local new = ids[value.id]
+      if not new then
+        new = value:detach():clone():requires_grad_(value.requires_grad)
+        ids[value.id] = new
+      end
+      return new
+    elseif type(value) ~= "table" or getmetatable(value) ~= nil and not M.is_module(value) then
+      return value
+    elseif not copies[value] then
+      local new = {}
+      copies[value] = new
+      for key, inner in next, value do new[key] = copy(inner) end
+      setmetatable(new, getmetatable(value))
+    end
+    return copies[value]
+  end
+  local root = copy(module)
+  for _, new in pairs(copies) do
+    local marks = rawget(new, "_marks")
+    if M.is_module(new) and marks then
+      rawset(new, "_marks", {})
+      for id, kind in pairs(marks) do
+        if ids[id] then M.mark(new, ids[id], kind) end
+      end
+    end
+  end
+  return root
+end
+
 --- x:to(...) in which a dtype converts floating tensors only.
 function M.convert(tensor, ...)
   local device, dtype
