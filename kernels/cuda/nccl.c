@@ -1,14 +1,22 @@
-/* The engine of GPUs, on one host or many: NCCL, and for small sums kernels of
- * our own (peer.c). Calls are queued on the launch's stream; nobody waits for
- * the device. A thread follows what is queued by two events a call, tells the
- * board, and aborts the group when the board says that the job is over: its
- * streams end then, and say why. */
+/* The engine of GPUs, on one host or many: NCCL, and for small operands kernels
+ * of our own (peer.c). Calls are queued on the launch's stream; nobody waits
+ * for the device. A thread follows what is queued by two events a call, tells
+ * the board, and aborts the group when the board says that the job is over: its
+ * streams end then, and say why.
+ *
+ * Communicators are blocking ones, since a non-blocking one makes a thread for
+ * every call, which costs more than the call. But then joining, and the first
+ * use of a connection, may block for ever. So no call is made by a thread that
+ * anybody needs: each group has a carrier for them, and who waits for it looks
+ * at the board. When the job is over it aborts the communicator, so that the
+ * call comes back, and if it does not, goes on without it. */
 #include "nccl.h"
 #include "backend.h"
+#include "carrier.h"
 
 #include <limits.h>
 #include <math.h>
-#include <signal.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +28,8 @@
 #define OLDEST  21800                /* NCCL 2.18 */
 #define VERDICT 1024
 #define LEAVING 5.0 /* seconds */
+#define COMING  1.0 /* seconds that an aborted call has to come back */
+#define GRACE   2.0 /* seconds until who has died is known to be dead */
 
 #define TRY(call)                                                              \
   do {                                                                         \
@@ -91,7 +101,11 @@ typedef struct link_nccl {
   engine *engine;
   flc_device *device;
   flc_backend *backend; /* whose calls it does */
-  ncclComm_t comm;
+  ncclComm_t comm;      /* set while the carrier joins */
+  flc_carrier *carrier;
+  fl_comm_call call; /* what it is to queue, and where */
+  CUstream at;
+  ncclUniqueId id;
   flc_peers *peers;     /* NULL: memory cannot be shared */
   CUdeviceptr token;    /* what a barrier adds up */
   CUstream ahead;       /* whose blocks are placed before others, or NULL */
@@ -118,6 +132,28 @@ static double now(void) {
   return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
+/* Ends what NCCL's kernels and calls wait for. Between the two calls that make
+ * a group, the communicator is marked at once but freed at the end only, when
+ * nobody is inside any more: never, if somebody stays. */
+static void abort_calls(link_nccl *l) {
+  const struct timespec nap = {.tv_nsec = 100000};
+  ncclComm_t comm = __atomic_load_n(&l->comm, __ATOMIC_ACQUIRE);
+  double start = now();
+  bool back;
+  int e;
+  if (comm) {
+    lib.table.ncclGroupStart();
+    lib.table.ncclCommAbort(comm);
+  }
+  while (!(back = flc_carrier_done(l->carrier, &e)) && now() - start < COMING)
+    nanosleep(&nap, NULL);
+  if (!back)
+    return;
+  if (comm)
+    lib.table.ncclGroupEnd();
+  l->comm = NULL;
+}
+
 /* Ends a group, for the message of this thread's last failure: what its calls
  * would have written is nothing, and whoever waits for their streams hears it.
  */
@@ -132,49 +168,57 @@ static void die(link_nccl *l) {
   if (!whole)
     flc_break(l->backend, l->why);
   flc_peers_stop(l->peers);
-  if (l->comm)
-    lib.table.ncclCommAbort(l->comm);
-  l->comm = NULL;
+  abort_calls(l);
   fli_fail(FL_ECOMM, "%s", l->why);
 }
 
-static fl_status failed(link_nccl *l, ncclResult_t e, const char *tried) {
+/* What NCCL says may be that another rank's connections are closed, which is so
+ * before that one is known to be dead. */
+static fl_status failed(link_nccl *l, ncclResult_t e, const fl_comm_note *n,
+                        const char *tried) {
   fl_board *b = l->engine->o.board;
+  const struct timespec nap = {.tv_nsec = 20000000};
   char what[VERDICT];
   const char *more = l->comm ? lib.table.ncclGetLastError(l->comm) : "";
   snprintf(what, sizeof what, "%s: NCCL: %s%s%.400s", tried,
            lib.table.ncclGetErrorString(e), more && *more ? ": " : "",
            more ? more : "");
-  fl_status s = b->fail(b, -1, what);
+  fl_status s = FL_OK;
+  for (double start = now(); !s && now() - start < GRACE;) {
+    s = b->look(b, n, 0);
+    if (!s)
+      nanosleep(&nap, NULL);
+  }
+  if (!s)
+    s = b->fail(b, -1, what);
   die(l);
   return s;
 }
 
-/* A call that NCCL goes on with by itself: until it is queued. */
-static fl_status settle(link_nccl *l, ncclResult_t e, const fl_comm_note *n,
-                        const char *tried) {
+/* f(l), by the carrier; returns when it has, or when the job is over. */
+static fl_status carried(link_nccl *l, int (*f)(void *), const fl_comm_note *n,
+                         const char *tried) {
   fl_board *b = l->engine->o.board;
-  double start = now(), next = start + SLICE;
   const struct timespec nap = {.tv_nsec = 20000};
-  while (e == ncclInProgress) {
-    ncclResult_t asked = lib.table.ncclCommGetAsyncError(l->comm, &e);
-    if (asked != ncclSuccess)
-      return failed(l, asked, tried);
-    if (e != ncclInProgress)
-      break;
+  double start = now(), next = start + SLICE;
+  int e;
+  flc_carrier_ask(l->carrier, f, l);
+  while (!flc_carrier_done(l->carrier, &e)) {
     double t = now();
     if (t - start > SPIN)
       nanosleep(&nap, NULL);
+    else
+      sched_yield();
     if (t < next)
       continue;
     next += SLICE;
-    fl_status s = b->look(b, n, now() - start);
+    fl_status s = b->look(b, n, t - start);
     if (s) {
       die(l);
       return s;
     }
   }
-  return e == ncclSuccess ? FL_OK : failed(l, e, tried);
+  return e == ncclSuccess ? FL_OK : failed(l, e, n, tried);
 }
 
 /* --- following calls --- */
@@ -198,7 +242,7 @@ static void follow(link_nccl *l) {
       ncclResult_t state = ncclSuccess;
       if (!l->dead && lib.table.ncclCommGetAsyncError(l->comm, &state) == 0 &&
           state != ncclSuccess && state != ncclInProgress)
-        failed(l, state, "a collective");
+        failed(l, state, d->note, "a collective");
       return;
     }
     b->end(b, d->note);
@@ -235,13 +279,9 @@ static void *watch(void *context) {
 }
 
 static fl_status start_watching(engine *m) {
-  sigset_t all, old;
   if (m->started)
     return FL_OK;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &old);
-  int e = pthread_create(&m->thread, NULL, watch, m);
-  pthread_sigmask(SIG_SETMASK, &old, NULL);
+  int e = flc_thread(&m->thread, watch, m);
   if (e)
     return fli_fail(FL_ENOMEM, "cannot start a thread: %s", strerror(e));
   m->started = true;
@@ -259,7 +299,7 @@ static fl_status make_room(link_nccl *l) {
   return l->dead ? fli_fail(FL_ECOMM, "%s", l->why) : FL_OK;
 }
 
-/* --- calls --- */
+/* --- calls of NCCL --- */
 
 static ncclDataType_t type_of(fl_dtype d) { /* -1: NCCL does not add these */
   switch (d) {
@@ -360,6 +400,32 @@ static ncclResult_t queue(const link_nccl *l, const fl_comm_call *c,
   }
 }
 
+/* NCCL_COMM_BLOCKING=0 makes communicators of the other kind. */
+static int ended(link_nccl *l, ncclResult_t e) {
+  const struct timespec nap = {.tv_nsec = 20000};
+  while (e == ncclInProgress) {
+    nanosleep(&nap, NULL);
+    ncclResult_t asked = lib.table.ncclCommGetAsyncError(l->comm, &e);
+    if (asked != ncclSuccess)
+      return asked;
+  }
+  return e;
+}
+
+static int queue_carried(void *context) {
+  link_nccl *l = context;
+  return ended(l, queue(l, &l->call, l->at));
+}
+
+static fl_status queue_nccl(link_nccl *l, const fl_comm_call *c, CUstream s,
+                            const fl_comm_note *n, const char *tried) {
+  l->call = *c;
+  l->at = s;
+  return carried(l, queue_carried, n, tried);
+}
+
+/* --- calls --- */
+
 static fl_status refuse(const link_nccl *l, const fl_comm_call *c,
                         fl_comm_way way) {
   bool adds = c->kind == FL_COMM_ALL_REDUCE || c->kind == FL_COMM_REDUCE ||
@@ -405,9 +471,7 @@ static fl_status queue_call(link_nccl *l, const fl_comm_call *c) {
       FLC_TRY(v, flc_cu->StreamWaitEvent(at, d->start, 0),
               "before a collective");
     }
-    ncclResult_t e = queue(l, c, at);
-    if (e != ncclSuccess)
-      TRY(settle(l, e, c->note, "a collective"));
+    TRY(queue_nccl(l, c, at, c->note, "a collective"));
   } else {
     d->mark = flc_peers_next(l->peers);
     TRY(flc_peers_run(l->peers, c, way));
@@ -479,10 +543,12 @@ static fl_status swap(link_nccl *l, CUstream s, const fl_comm_note *n,
   size_t mine = (size_t)l->base.rank * bytes;
   FLC_TRY(v, flc_cu->MemcpyHtoDAsync(room + mine, all + mine, bytes, s),
           "joining a group");
-  ncclResult_t e = lib.table.ncclAllGather((void *)(uintptr_t)(room + mine),
-                                           (void *)(uintptr_t)room, bytes,
-                                           ncclInt8, l->comm, s);
-  TRY(settle(l, e, n, "joining a group"));
+  fl_comm_call c = {.kind = FL_COMM_ALL_GATHER,
+                    .dtype = FL_U8,
+                    .count = bytes,
+                    .in = (void *)(uintptr_t)(room + mine),
+                    .out = (void *)(uintptr_t)room};
+  TRY(queue_nccl(l, &c, s, n, "joining a group"));
   TRY(drain(l, s, n));
   FLC_TRY(v,
           flc_cu->MemcpyDtoHAsync(all, room, bytes * (size_t)l->base.size, s),
@@ -531,13 +597,23 @@ static fl_status meet_peers(link_nccl *l, const fl_comm_note *n) {
   return status;
 }
 
-static fl_status join(link_nccl *l, const unsigned char *ticket) {
+/* The context stays current for the calls that follow. */
+static int join_carried(void *context) {
   const int any = INT_MIN;
+  link_nccl *l = context;
+  ncclConfig_t config = {sizeof config, 0xcafebeef, OLDEST, 1,  any,
+                         any,           any,        NULL,   any};
+  flc_context before;
+  if (flc_enter(l->device, &before))
+    return ncclUnhandledCudaError;
+  return ended(l, lib.table.ncclCommInitRankConfig(
+                      &l->comm, l->base.size, l->id, l->base.rank, &config));
+}
+
+static fl_status join(link_nccl *l, const unsigned char *ticket) {
   int first = 0;
   flc_device *v = l->device;
   fl_board *b = l->engine->o.board;
-  ncclConfig_t config = {sizeof config, 0xcafebeef, OLDEST, 0,  any,
-                         any,           any,        NULL,   any};
   fl_comm_note n = {.link = &l->base,
                     .group = l->base.group,
                     .kind = FL_COMM_BARRIER,
@@ -546,8 +622,9 @@ static fl_status join(link_nccl *l, const unsigned char *ticket) {
                     .rank = l->base.rank,
                     .size = l->base.size,
                     .site = "the start of the group"};
-  ncclUniqueId id;
-  memcpy(id.internal, ticket, sizeof id.internal);
+  memcpy(l->id.internal, ticket, sizeof l->id.internal);
+  if (!(l->carrier = flc_carrier_start()))
+    return FL_ENOMEM;
   for (int k = 0; k < QUEUED; k++) {
     FLC_TRY(v, flc_cu->EventCreate(&l->queue[k].start, CU_EVENT_DISABLE_TIMING),
             "events of a group");
@@ -562,9 +639,7 @@ static fl_status join(link_nccl *l, const unsigned char *ticket) {
                                            first),
           "a stream of a group");
   b->begin(b, &n);
-  ncclResult_t e = lib.table.ncclCommInitRankConfig(&l->comm, l->base.size, id,
-                                                    l->base.rank, &config);
-  fl_status s = settle(l, e, &n, "joining a group");
+  fl_status s = carried(l, join_carried, &n, "joining a group");
   if (s == FL_OK)
     s = meet_peers(l, &n);
   b->end(b, &n);
@@ -578,7 +653,7 @@ static bool met(link_nccl *l) {
   fl_board *b = l->engine->o.board;
   const struct timespec nap = {.tv_nsec = 1000000};
   fl_comm_note n = {.link = &l->base, .kind = FL_COMM_BARRIER, .peer = -1};
-  void *token = (void *)(uintptr_t)l->token;
+  const fl_comm_call barrier = {.kind = FL_COMM_BARRIER};
   const deed *d = &l->queue[(l->last + QUEUED - 1) % QUEUED];
   double start = now();
   CUstream s;
@@ -586,10 +661,7 @@ static bool met(link_nccl *l) {
     return false;
   CUresult e = l->last ? flc_cu->StreamWaitEvent(s, d->end, 0) : CUDA_SUCCESS;
   if (e == CUDA_SUCCESS &&
-      settle(l,
-             lib.table.ncclAllReduce(token, token, 1, ncclInt32, ncclMax,
-                                     l->comm, s),
-             &n, "leaving a group") == FL_OK)
+      queue_nccl(l, &barrier, s, &n, "leaving a group") == FL_OK)
     do
       nanosleep(&nap, NULL);
     while ((e = flc_cu->StreamQuery(s)) == CUDA_ERROR_NOT_READY &&
@@ -612,11 +684,15 @@ static void unlink_group(fl_comm *c, fl_comm_link *link) {
     }
   pthread_mutex_unlock(&m->lock);
   if (flc_enter(l->device, &before) == FL_OK) {
-    if (l->comm && met(l))
+    if (!l->dead && l->comm && met(l))
       lib.table.ncclCommDestroy(l->comm);
-    else if (l->comm)
-      lib.table.ncclCommAbort(l->comm);
+    else if (!l->dead)
+      abort_calls(l);
     flc_peers_stop(l->peers);
+    if (!flc_carrier_end(l->carrier)) {
+      flc_leave(l->device, before);
+      return; /* what it is in may still use all this */
+    }
     flc_peers_free(l->peers);
     for (int k = 0; k < QUEUED; k++) {
       if (l->queue[k].start)

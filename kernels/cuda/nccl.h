@@ -25,6 +25,7 @@ typedef struct ncclConfig_t {
 /* FLC_NCCL_NUMBERS(V): name, value, for whoever compares them. */
 #define FLC_NCCL_NUMBERS(V)                                                    \
   V(ncclSuccess, 0)                                                            \
+  V(ncclUnhandledCudaError, 1)                                                 \
   V(ncclInProgress, 7)                                                         \
   V(ncclInt8, 0)                                                               \
   V(ncclUint8, 1)                                                              \

@@ -1,13 +1,89 @@
-/* A group that is there: the others of NCCL's functions do nothing. */
+/* A group that is there: NCCL's other functions do nothing. FAKE_HANG_IN is a
+ * function that does not come back until its communicator is aborted ("deaf
+ * NAME": not even then), FAKE_FAIL_IN one that fails; what happens then is told
+ * on stderr. A communicator is freed at the end of the group of calls that
+ * aborts it, which must not be while somebody is inside of it. */
 #include "../../../kernels/cuda/nccl.h"
 
-ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int size, ncclUniqueId id,
-                                    int rank, ncclConfig_t *config);
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define FLC_DL(ret, name, params) ret name params;
+#include "../../../kernels/cuda/dl_nccl.def"
+
+static atomic_bool aborted;
+static atomic_int inside;
+static _Thread_local int depth;
+static _Thread_local bool ending;
+
+/* The blocking call `name`. */
+static ncclResult_t call(const char *name) {
+  const char *hang = getenv("FAKE_HANG_IN"), *fail = getenv("FAKE_FAIL_IN");
+  bool deaf = hang && strncmp(hang, "deaf ", 5) == 0;
+  if (fail && strcmp(fail, name) == 0)
+    return 6;
+  if (!hang || strcmp(hang + (deaf ? 5 : 0), name) != 0)
+    return ncclSuccess;
+  inside++;
+  fprintf(stderr, "[in %s]\n", name);
+  while (deaf || !aborted)
+    usleep(1000);
+  usleep(20000); /* on its way out it looks at the communicator */
+  fprintf(stderr, "[out]\n");
+  inside--;
+  return 3;
+}
+
+const char *ncclGetErrorString(ncclResult_t e) {
+  return e == 6 ? "remote process exited" : "internal error";
+}
 
 ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int size, ncclUniqueId id,
                                     int rank, ncclConfig_t *config) {
   static int group;
-  (void)size, (void)id, (void)rank, (void)config;
+  (void)size, (void)id, (void)rank;
   *comm = (ncclComm_t)&group;
+  return config->blocking == 1 ? call("ncclCommInitRankConfig") : 5;
+}
+
+ncclResult_t ncclBroadcast(const void *in, void *out, size_t count,
+                           ncclDataType_t type, int root, ncclComm_t comm,
+                           CUstream stream) {
+  (void)in, (void)out, (void)count, (void)type, (void)root, (void)comm;
+  (void)stream;
+  return call("ncclBroadcast");
+}
+
+/* --- aborting --- */
+
+static void release(void) {
+  if (ending)
+    fprintf(stderr, inside ? "[freed in mid-call]\n" : "[freed]\n");
+  ending = false;
+}
+
+ncclResult_t ncclGroupStart(void) {
+  depth++;
+  return ncclSuccess;
+}
+
+ncclResult_t ncclGroupEnd(void) {
+  if (--depth == 0)
+    release();
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommAbort(ncclComm_t comm) {
+  (void)comm;
+  if (aborted)
+    fprintf(stderr, "[aborted twice]\n");
+  fprintf(stderr, "[aborted]\n");
+  aborted = true;
+  ending = true;
+  if (depth == 0)
+    release();
   return ncclSuccess;
 }
