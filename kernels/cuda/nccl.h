@@ -57,7 +57,7 @@ typedef struct flc_nccl_table {
 const flc_nccl_table *flc_nccl_get(void);
 const char *flc_nccl_path(void); /* "" if it was not found, or not asked for */
 
-/* --- all_reduce over peer memory, of a group on one host --- */
+/* --- collectives over peer memory, of a group on one host --- */
 
 typedef struct flc_peers flc_peers;
 struct flc_device;

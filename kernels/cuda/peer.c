@@ -1,5 +1,5 @@
-/* all_reduce over memory that the GPUs of one host have mapped of each other:
- * areas made, exchanged and mapped, and the choice of an algorithm. What its
+/* Collectives over memory that the GPUs of one host have mapped of each other:
+ * areas made, exchanged and mapped, and the choice of an algorithm. What the
  * kernels do with them is in peer.cu. */
 #include "nccl.h"
 #include "backend.h"
@@ -9,9 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* bytes up to which it is faster than what follows */
+/* bytes up to which it is faster than what follows; MOVED: of all parts. Two
+ * ranks never need two_shot: it reads as many bytes. */
 #define ONE_SHOT ((size_t)256 << 10)
 #define TWO_SHOT ((size_t)4 << 20)
+#define MOVED    ((size_t)4 << 20)
 
 struct flc_peers {
   flc_device *device;
@@ -105,54 +107,124 @@ void flc_peers_free(flc_peers *p) {
   free(p);
 }
 
+/* Parts of the tensor that has most of them. */
+static size_t parts_of(const flc_peers *p, fl_comm_kind kind) {
+  return kind == FL_COMM_ALL_REDUCE || kind == FL_COMM_BROADCAST
+             ? 1
+             : (size_t)p->size;
+}
+
 fl_comm_way flc_peers_way(const flc_peers *p, const fl_comm_call *c) {
   size_t bytes = c->count * fl_dtype_size(c->dtype);
-  if (c->kind != FL_COMM_ALL_REDUCE || (!p && c->way == FL_COMM_AUTO))
-    return FL_COMM_NCCL;
   if (c->way != FL_COMM_AUTO)
     return c->way;
-  return bytes <= ONE_SHOT   ? FL_COMM_ONE_SHOT
-         : bytes <= TWO_SHOT ? FL_COMM_TWO_SHOT
-                             : FL_COMM_NCCL;
+  if (!p)
+    return FL_COMM_NCCL;
+  switch (c->kind) {
+  case FL_COMM_ALL_REDUCE:
+    return bytes > TWO_SHOT                    ? FL_COMM_NCCL
+           : bytes <= ONE_SHOT || p->size == 2 ? FL_COMM_ONE_SHOT
+                                               : FL_COMM_TWO_SHOT;
+  case FL_COMM_BROADCAST:
+  case FL_COMM_ALL_GATHER:
+  case FL_COMM_REDUCE_SCATTER:
+  case FL_COMM_ALL_TO_ALL:
+  case FL_COMM_GATHER:
+  case FL_COMM_SCATTER:
+    return bytes * parts_of(p, c->kind) <= MOVED ? FL_COMM_ONE_SHOT
+                                                 : FL_COMM_NCCL;
+  default:
+    return FL_COMM_NCCL;
+  }
 }
 
 /* --- calls --- */
 
-static flc_spec spec_of(fl_dtype d, fl_comm_way way, int size) {
+static bool adds(fl_comm_kind kind) {
+  return kind == FL_COMM_ALL_REDUCE || kind == FL_COMM_REDUCE_SCATTER;
+}
+
+static flc_spec spec_of(fl_comm_kind kind, fl_dtype d, fl_comm_way way,
+                        int size) {
   int dtype = d == FL_BOOL ? FL_U8 : (int)d, n = size <= 2   ? 2
                                                  : size <= 4 ? 4
                                                              : PEER_RANKS;
+  if (!adds(kind))
+    return FLC_SPEC("peer", "moved", FL_U8);
   if (way == FL_COMM_RING)
     return FLC_SPEC("peer", "ring", dtype);
   return way == FL_COMM_ONE_SHOT ? FLC_SPEC("peer", "one_shot", dtype, n)
                                  : FLC_SPEC("peer", "two_shot", dtype, n);
 }
 
+/* What this rank brings, and what it wants of whom. */
+static void share_out(peer_args *a, const fl_comm_call *c) {
+  bool root = c->peer == a->rank;
+  a->parts = 1;
+  a->to = a->size;
+  switch (c->kind) {
+  case FL_COMM_SCATTER:
+    a->parts = root ? a->size : 0;
+    a->part = a->rank;
+    a->from = c->peer;
+    a->to = c->peer + 1;
+    break;
+  case FL_COMM_BROADCAST:
+    a->parts = root;
+    a->from = c->peer;
+    a->to = c->peer + 1;
+    break;
+  case FL_COMM_GATHER:
+    a->to = root ? a->size : 0;
+    break;
+  case FL_COMM_ALL_TO_ALL:
+  case FL_COMM_REDUCE_SCATTER:
+    a->parts = a->size;
+    a->part = a->rank;
+    break;
+  default:;
+  }
+}
+
 fl_status flc_peers_run(flc_peers *p, const fl_comm_call *c, fl_comm_way way) {
+  static const char *const names[] = {[FL_COMM_ALL_REDUCE] = "comm_all_reduce",
+                                      [FL_COMM_BROADCAST] = "comm_broadcast",
+                                      [FL_COMM_ALL_GATHER] = "comm_all_gather",
+                                      [FL_COMM_REDUCE_SCATTER] =
+                                          "comm_reduce_scatter",
+                                      [FL_COMM_ALL_TO_ALL] = "comm_all_to_all",
+                                      [FL_COMM_GATHER] = "comm_gather",
+                                      [FL_COMM_SCATTER] = "comm_scatter"};
   fl_launch l = {
-      .op = "comm_all_reduce", .device = c->device, .stream = c->stream};
-  size_t size = fl_dtype_size(c->dtype), most = (size_t)PEER_HALF / size;
-  flc_spec spec = spec_of(c->dtype, way, p->size);
+      .op = names[c->kind], .device = c->device, .stream = c->stream};
+  size_t unit = fl_dtype_size(c->dtype), parts = parts_of(p, c->kind);
+  /* what is only moved is bytes */
+  size_t size = adds(c->kind) ? unit : 1, count = c->count * unit / size;
+  size_t most = (size_t)PEER_HALF / parts / 16 * 16 / size;
+  flc_spec spec = spec_of(c->kind, c->dtype, way, p->size);
   int *host = (int *)(uintptr_t)p->host_at;
-  peer_args a = {.limit = p->limit,
+  peer_args a = {.step = (int64_t)count,
+                 .limit = p->limit,
                  .rank = p->rank,
                  .size = p->size,
                  .reduce = (int)c->reduce,
                  .stop = host,
                  .late = host + 1,
                  .begun = (uint32_t *)(host + 2)};
+  share_out(&a, c);
   for (int k = 0; k < p->size; k++)
     a.area[k] = (char *)(uintptr_t)p->area[k];
-  for (size_t at = 0; at < c->count; at += most) {
+  for (size_t at = 0; at < count; at += most) {
     a.in = (const char *)c->in + at * size;
     a.out = (char *)c->out + at * size;
-    a.n = (int64_t)(c->count - at < most ? c->count - at : most);
+    a.n = (int64_t)(count - at < most ? count - at : most);
     a.half = p->half ^= 1;
     a.phase = p->phase;
     p->phase += way == FL_COMM_ONE_SHOT   ? 1u
                 : way == FL_COMM_TWO_SHOT ? 2u
                                           : 2u * (uint32_t)p->size - 2u;
-    int64_t blocks = flc_ceil_div(a.n * (int64_t)size, 16 * PEER_THREADS);
+    int64_t blocks =
+        flc_ceil_div(a.n * (int64_t)(size * parts), 16 * PEER_THREADS);
     flc_grid grid = {
         .x = (unsigned)(blocks < PEER_BLOCKS ? blocks : PEER_BLOCKS),
         .block = PEER_THREADS};
@@ -189,7 +261,9 @@ void flc_visit_peer(flc_visitor *v) {
   for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++)
     for (int w = 0; w < 3; w++)
       for (int n = 2; n <= (w == 2 ? 2 : PEER_RANKS); n *= 2) {
-        flc_spec s = spec_of(dtypes[d], ways[w], n);
+        flc_spec s = spec_of(FL_COMM_ALL_REDUCE, dtypes[d], ways[w], n);
         v->spec(v, &s, dtypes[d] == FL_BF16 && n == 2);
       }
+  flc_spec s = spec_of(FL_COMM_BROADCAST, FL_U8, FL_COMM_ONE_SHOT, 2);
+  v->spec(v, &s, true);
 }

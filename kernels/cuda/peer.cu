@@ -1,7 +1,9 @@
-/* all_reduce over memory that the GPUs of one host have mapped of each other.
+/* Collectives over memory that the GPUs of one host have mapped of each other.
  *
- * A block does its own chunk of the tensor and meets the blocks of its number
- * on the other ranks, by words in their areas. Halves of the areas take turns:
+ * Every rank puts its parts, one for all or one for each, into its area and
+ * then reads one part of each of some ranks. A block does its own chunk of the
+ * parts and meets the blocks of its number on the other ranks, by words in
+ * their areas. Halves of the areas take turns:
  * who writes one again has met everybody in the call between, who was then
  * through with the one before. Sums go by rank and are rounded once (in the
  * ring: from each part's own rank, at every step), so every run gives the same
@@ -59,9 +61,9 @@ template <int D> VECTOR(D) * stage(const peer_args &a, int k) {
   return (VECTOR(D) *)(a.area[k] + PEER_STAGE + a.half * PEER_HALF);
 }
 
-/* Vector i of the operand, with zeros behind its end. */
-template <int D> VECTOR(D) take(const peer_args &a, int i) {
-  const FL_S(D) *in = (const FL_S(D) *)a.in + (int64_t)i * VEC(D);
+/* Vector i of part k of the operand, with zeros behind its end. */
+template <int D> VECTOR(D) take(const peer_args &a, int k, int i) {
+  const FL_S(D) *in = (const FL_S(D) *)a.in + k * a.step + (int64_t)i * VEC(D);
   int64_t left = a.n - (int64_t)i * VEC(D);
   if (left >= VEC(D) && ((uintptr_t)in & 15) == 0)
     return fl_read<FL_S(D), VEC(D)>(in);
@@ -72,8 +74,10 @@ template <int D> VECTOR(D) take(const peer_args &a, int i) {
   return v;
 }
 
-template <int D> void give(const peer_args &a, int i, const VECTOR(D) & v) {
-  FL_S(D) *out = (FL_S(D) *)a.out + (int64_t)i * VEC(D);
+/* Of part k of the result. */
+template <int D>
+void give(const peer_args &a, int k, int i, const VECTOR(D) & v) {
+  FL_S(D) *out = (FL_S(D) *)a.out + k * a.step + (int64_t)i * VEC(D);
   int64_t left = a.n - (int64_t)i * VEC(D);
   if (left >= VEC(D) && ((uintptr_t)out & 15) == 0)
     return fl_write<FL_S(D), VEC(D)>(out, v);
@@ -125,19 +129,20 @@ template <int D, int N> VECTOR(D) folded(const peer_args &a, int i) {
   return rounded<D>(a, sum, true);
 }
 
-/* --- the block's chunk: vectors from..to - 1, in parts, one for each rank ---
- */
+/* --- the block's chunk: vectors from..to - 1 of a part's `all`; in shares,
+ * one for each rank, where ranks work for each other --- */
 
 struct chunk {
-  int from, to, part;
+  int from, to, all, share;
 };
 
 template <int D> chunk chunk_of(const peer_args &a) {
   int64_t all = (a.n + VEC(D) - 1) / VEC(D);
   chunk c;
+  c.all = (int)all;
   c.from = (int)(all * blockIdx.x / gridDim.x);
   c.to = (int)(all * (blockIdx.x + 1) / gridDim.x);
-  c.part = (c.to - c.from + a.size - 1) / a.size;
+  c.share = (c.to - c.from + a.size - 1) / a.size;
   return c;
 }
 
@@ -145,14 +150,15 @@ template <int D> void bring(const peer_args &a, const chunk &c) {
   if (threadIdx.x == 0 && blockIdx.x == 0)
     *a.begun = a.phase + 1;
   VECTOR(D) *mine = stage<D>(a, a.rank);
+  for (int k = 0; k < a.parts; k++, mine += c.all)
 #pragma unroll 4
-  for (int i = c.from + threadIdx.x; i < c.to; i += blockDim.x)
-    mine[i] = take<D>(a, i);
+    for (int i = c.from + threadIdx.x; i < c.to; i += blockDim.x)
+      mine[i] = take<D>(a, k, i);
 }
 
-/* Part k: its first vector, and the one behind its last. */
+/* Share k: its first vector, and the one behind its last. */
 inline int first_of(const chunk &c, int k) {
-  return c.from + k * c.part;
+  return c.from + k * c.share;
 }
 inline int last_of(const chunk &c, int k) {
   return min(c.to, first_of(c, k + 1));
@@ -160,7 +166,7 @@ inline int last_of(const chunk &c, int k) {
 
 /* --- the algorithms --- */
 
-/* Everybody reduces everything. */
+/* Everybody reduces what it wants. */
 template <int D, int N>
 __global__ void __launch_bounds__(PEER_THREADS)
     one_shot(const __grid_constant__ peer_args a) {
@@ -169,10 +175,26 @@ __global__ void __launch_bounds__(PEER_THREADS)
   if (!meet(a, 1))
     return;
   for (int i = c.from + threadIdx.x; i < c.to; i += blockDim.x)
-    give<D>(a, i, folded<D, N>(a, i));
+    give<D>(a, 0, i, folded<D, N>(a, a.part * c.all + i));
 }
 
-/* Everybody reduces a part, where it lies, and then reads the others'. */
+/* Everybody gets the part of the ranks from..to - 1, side by side. */
+template <int D>
+__global__ void __launch_bounds__(PEER_THREADS)
+    moved(const __grid_constant__ peer_args a) {
+  chunk c = chunk_of<D>(a);
+  bring<D>(a, c);
+  if (!meet(a, 1))
+    return;
+  for (int k = a.from; k < a.to; k++) {
+    const VECTOR(D) *theirs = stage<D>(a, k) + a.part * c.all;
+#pragma unroll 4
+    for (int i = c.from + threadIdx.x; i < c.to; i += blockDim.x)
+      give<D>(a, k - a.from, i, theirs[i]);
+  }
+}
+
+/* Everybody reduces a share, where it lies, and then reads the others'. */
 template <int D, int N>
 __global__ void __launch_bounds__(PEER_THREADS)
     two_shot(const __grid_constant__ peer_args a) {
@@ -188,10 +210,11 @@ __global__ void __launch_bounds__(PEER_THREADS)
     return;
 #pragma unroll 4
   for (int i = c.from + threadIdx.x; i < c.to; i += blockDim.x)
-    give<D>(a, i, stage<D>(a, (i - c.from) / c.part)[i]);
+    give<D>(a, 0, i, stage<D>(a, (i - c.from) / c.share)[i]);
 }
 
-/* Parts go around, each summed from its own rank on, and around again whole. */
+/* Shares go around, each summed from its own rank on, and around again whole.
+ */
 template <int D>
 __global__ void __launch_bounds__(PEER_THREADS)
     ring(const __grid_constant__ peer_args a) {
@@ -225,5 +248,5 @@ __global__ void __launch_bounds__(PEER_THREADS)
   }
   __syncthreads();
   for (int i = c.from + threadIdx.x; i < c.to; i += blockDim.x)
-    give<D>(a, i, mine[i]);
+    give<D>(a, 0, i, mine[i]);
 }

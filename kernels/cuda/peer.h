@@ -16,9 +16,13 @@ typedef struct peer_args {
   const void *in;
   void *out;
   char *area[PEER_RANKS];
-  int64_t n;     /* elements; fill a half at most */
+  int64_t n;     /* elements of a part; all parts fill a half at most */
+  int64_t step;  /* from part to part of the operand, or of the result */
   int64_t limit; /* nanoseconds to wait for a peer */
   int rank, size, half, reduce;
+  int parts;      /* that this rank brings */
+  int part;       /* that it wants */
+  int from, to;   /* the ranks of which, where nothing is reduced */
   uint32_t phase; /* the last one of the call before */
   /* of the host: nobody is waited for any more; 1 + a rank that did not come;
    * the first phase of the last call that has begun */

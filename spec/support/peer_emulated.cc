@@ -36,10 +36,11 @@ static int __syncthreads_or(int v) {
   return result;
 }
 
-enum { F32, I64 };
+enum { F32, I64, U8 };
 template <int D> struct fl_type;
 template <> struct fl_type<F32> { typedef float S, W; };
 template <> struct fl_type<I64> { typedef int64_t S, W; };
+template <> struct fl_type<U8> { typedef uint8_t S; };
 #define FL_S(D) typename fl_type<D>::S
 #define FL_W(D) typename fl_type<D>::W
 template <class W, class S> W fl_get(S s) { return (W)s; }
@@ -101,8 +102,8 @@ struct job {
   }
   ~job() { for (auto p : area) free(p); }
   peer_args args(int r, const void *in, void *out, int n, int reduce, int64_t limit) {
-    peer_args a = {in, out, {}, n, limit, r, (int)area.size(), half, reduce, phase, host, host + 1,
-      (uint32_t *)host + 2};
+    peer_args a = {in, out, {}, n, n, limit, r, (int)area.size(), half, reduce, 1, 0, 0,
+      (int)area.size(), phase, host, host + 1, (uint32_t *)host + 2};
     std::copy(area.begin(), area.end(), a.area);
     return a;
   }
@@ -161,9 +162,52 @@ template <int D> static int calls(int size) {
   return bad;
 }
 
+// Of parts: reduced (way 0), or moved: gathered by all, by one, swapped, scattered, from one.
+template <int D> static int parts(int size) {
+  typedef typename fl_type<D>::S T;
+  job j(size);
+  int bad = 0;
+  for (int turn = 0; turn < 24; turn++) {
+    int n = 1 + rand() % 300, way = D == U8 ? 1 + turn % 5 : 0, root = rand() % size, from = rand() % 3;
+    int step = n + rand() % 2; // of a piece of something longer
+    auto room = size * step + 8;
+    std::vector<std::vector<T>> in(size, std::vector<T>(room)), out(size, std::vector<T>(room, (T)77));
+    for (auto &x : in) for (auto &v : x) v = (T)(rand() % 100);
+    j.half ^= 1;
+    std::vector<peer_args> args;
+    for (int r = 0; r < size; r++) {
+      auto a = j.args(r, in[r].data() + from, out[r].data() + from, n, 0, (int64_t)6e10);
+      bool whole = way == 0 || way == 3 || (way == 4 && r == root);
+      a.step = step;
+      a.parts = whole ? size : way == 4 || (way == 5 && r != root) ? 0 : 1;
+      a.part = way == 0 || way == 3 || way == 4 ? r : 0;
+      if (way >= 4) a.from = root, a.to = root + 1;
+      if (way == 2 && r != root) a.to = 0;
+      args.push_back(a);
+    }
+    if constexpr (D == U8) launch(args, 1 + turn % 3, moved<D>, -1);
+    else launch(args, 1 + turn % 3, one_shot<D, 8>, -1);
+    j.phase++;
+    for (int r = 0; r < size; r++) {
+      std::vector<T> want(room, (T)77);
+      const peer_args &a = args[r];
+      for (int i = 0; i < n; i++) {
+        T sum = 0;
+        for (int k = 0; k < size; k++) sum += in[k][from + a.part * step + i];
+        if (way == 0) want[from + i] = sum;
+        for (int k = a.from; way && k < a.to; k++)
+          want[from + (k - a.from) * step + i] = in[k][from + a.part * step + i];
+      }
+      if (want != out[r] && !bad++) printf("size %d way %d n %d: rank %d\n", size, way, n, r);
+    }
+  }
+  return bad;
+}
+
 int main() {
   int bad = 0;
-  for (int size : {2, 3, 8}) bad += calls<F32>(size) + calls<I64>(size);
+  for (int size : {2, 3, 8})
+    bad += calls<F32>(size) + calls<I64>(size) + parts<F32>(size) + parts<U8>(size);
   printf("bad: %d\n", bad);
   return bad != 0;
 }

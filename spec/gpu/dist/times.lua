@@ -1,9 +1,10 @@
--- Times of all_reduce, back to back, by algorithm and size: "flare WAY BYTES us". Under flare
--- launch. times.lua [auto,nccl,...]
+-- Times of collectives, back to back, by algorithm and size: "flare NAME WAY BYTES us". all_reduce
+-- by the algorithm WAY; the others, with WAY nccl or auto, as FLARE_PEERS says. BYTES are those of
+-- the largest tensor. Under flare launch. times.lua [auto,nccl,...] [DEVICE]
 local flare = require "flare"
 local dist = flare.dist
 
-local rank = dist.init()
+local rank, size = dist.init()
 local device = arg[2] or "cuda:" .. dist.local_rank()
 local clock = flare.clock
 
@@ -23,6 +24,26 @@ local function seconds(f, bytes)
   return all[3]
 end
 
+local function tell(name, way, bytes, f)
+  local t = seconds(f, bytes)
+  if rank == 0 then print(("flare %s %s %d %.2f"):format(name, way, bytes, t * 1e6)) end
+end
+
+local others = {
+  all_gather = function(n)
+    local x = flare.randn({n // size}, {device = device})
+    return function() dist.all_gather(x) end
+  end,
+  reduce_scatter = function(n)
+    local x = flare.randn({n}, {device = device})
+    return function() dist.reduce_scatter(x) end
+  end,
+  broadcast = function(n)
+    local x = flare.randn({n}, {device = device})
+    return function() dist.broadcast_(x) end
+  end,
+}
+
 for way in (arg[1] or "auto"):gmatch "[^,]+" do
   for _, bytes in ipairs {8, 1 << 10, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24,
       1 << 26, 1 << 30} do
@@ -33,8 +54,12 @@ for way in (arg[1] or "auto"):gmatch "[^,]+" do
       if rank == 0 then print("not here: " .. way .. ": " .. tostring(why):match "^[^\n]*") end
       break
     end
-    local t = seconds(function() dist.all_reduce_(x, o) end, bytes)
-    if rank == 0 then print(("flare %s %d %.2f"):format(way, bytes, t * 1e6)) end
+    tell("all_reduce", way, bytes, function() dist.all_reduce_(x, o) end)
     x:close()
+  end
+  for _, name in ipairs(way:find "^[an]" and {"all_gather", "reduce_scatter", "broadcast"} or {}) do
+    for _, bytes in ipairs {1 << 10, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 26} do
+      tell(name, way, bytes, others[name](bytes // 4))
+    end
   end
 end

@@ -1,10 +1,12 @@
 /* A group that is there: NCCL's other functions do nothing. FAKE_HANG_IN is a
  * function that does not come back until its communicator is aborted ("deaf
- * NAME": not even then), FAKE_FAIL_IN one that fails; what happens then is told
- * on stderr. A communicator is freed at the end of the group of calls that
- * aborts it, which must not be while somebody is inside of it. */
+ * NAME": not even then), after a Ctrl-C with FAKE_INTERRUPT; FAKE_FAIL_IN is
+ * one that fails. What happens then is told on stderr. A communicator is freed
+ * at the end of the group of calls that aborts it, which must not be while
+ * somebody is inside of it. */
 #include "../../../kernels/cuda/nccl.h"
 
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,6 +31,8 @@ static ncclResult_t call(const char *name) {
     return ncclSuccess;
   inside++;
   fprintf(stderr, "[in %s]\n", name);
+  if (getenv("FAKE_INTERRUPT"))
+    kill(getpid(), SIGINT);
   while (deaf || !aborted)
     usleep(1000);
   usleep(20000); /* on its way out it looks at the communicator */
