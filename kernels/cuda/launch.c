@@ -6,22 +6,30 @@
 
 #include <string.h>
 
+/* Lets a function have so much dynamic shared memory. */
+static fl_status allow(flc_device *d, flc_function *f, unsigned shared) {
+  CUresult e = CUDA_SUCCESS;
+  pthread_mutex_lock(&flc_lock);
+  if (shared > f->shared)
+    e = flc_cu->FuncSetAttribute(
+        f->handle, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+        (int)shared);
+  if (e == CUDA_SUCCESS && shared > f->shared)
+    f->shared = shared;
+  pthread_mutex_unlock(&flc_lock);
+  return e ? flc_failed(d, e, f->spec.entry) : FL_OK;
+}
+
 fl_status flc_run(const fl_launch *l, const flc_spec *spec, flc_grid g,
                   const void *args, size_t bytes) {
   flc_device *d = l->stream->device;
-  flc_function f;
+  flc_function *f;
   fl_status s = flc_function_get(d, spec, &f);
   if (s)
     return s;
-  if (g.shared > 48u << 10 && g.shared > f.shared) {
-    FLC_TRY(d,
-            flc_cu->FuncSetAttribute(
-                f.handle, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                (int)g.shared),
-            spec->entry);
-    f.shared = g.shared;
-    flc_function_allow(d, &f);
-  }
+  if (g.shared > 48u << 10 && g.shared > f->shared &&
+      (s = allow(d, f, g.shared)) != FL_OK)
+    return s;
   /* one parameter, wherever its alignment has put it; its size the driver knows
    * from the image */
   void *params[] = {(void *)(uintptr_t)args};
@@ -34,9 +42,9 @@ fl_status flc_run(const fl_launch *l, const flc_spec *spec, flc_grid g,
     attribute.value.clusterDim.y = attribute.value.clusterDim.z = 1;
     CUlaunchConfig config = {
         x, y, z, g.block, 1, 1, g.shared, l->stream->handle, &attribute, 1};
-    e = flc_cu->LaunchKernelEx(&config, f.handle, params, NULL);
+    e = flc_cu->LaunchKernelEx(&config, f->handle, params, NULL);
   } else
-    e = flc_cu->LaunchKernel(f.handle, x, y, z, g.block, 1, 1, g.shared,
+    e = flc_cu->LaunchKernel(f->handle, x, y, z, g.block, 1, 1, g.shared,
                              l->stream->handle, params, NULL);
   return e ? flc_failed(d, e, l->op) : FL_OK;
 }

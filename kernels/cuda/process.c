@@ -184,24 +184,23 @@ static bool same(const flc_spec *a, const flc_spec *b) {
   return true;
 }
 
-static flc_function *place_of(flc_function *table, size_t room,
-                              const flc_spec *s, uint64_t hash) {
+static flc_function **place_of(flc_function **table, size_t room,
+                               const flc_spec *s, uint64_t hash) {
   size_t i = hash & (room - 1);
-  while (table[i].handle && (table[i].hash != hash || !same(&table[i].spec, s)))
+  while (table[i] && (table[i]->hash != hash || !same(&table[i]->spec, s)))
     i = (i + 1) & (room - 1);
   return &table[i];
 }
 
 static fl_status grow(flc_device *d) {
   size_t room = d->room * 2;
-  flc_function *table = calloc(room, sizeof *table);
+  flc_function **table = calloc(room, sizeof(flc_function *));
   if (!table)
     return fli_fail(FL_ENOMEM, "out of memory: a table of kernels");
-  for (size_t i = 0; i < d->room; i++) {
-    const flc_function *f = &d->functions[i];
-    if (f->handle)
-      *place_of(table, room, &f->spec, f->hash) = *f;
-  }
+  for (size_t i = 0; i < d->room; i++)
+    if (d->functions[i])
+      *place_of(table, room, &d->functions[i]->spec, d->functions[i]->hash) =
+          d->functions[i];
   free(d->functions);
   d->functions = table;
   d->room = room;
@@ -221,37 +220,47 @@ static fl_status load(flc_device *d, const flc_spec *spec, CUfunction *f) {
   return e ? flc_failed(d, e, spec->entry) : FL_OK;
 }
 
-fl_status flc_function_get(flc_device *d, const flc_spec *spec,
-                           flc_function *f) {
-  uint64_t hash = hash_of(spec);
-  pthread_mutex_lock(&flc_lock);
-  flc_function *p = place_of(d->functions, d->room, spec, hash);
-  *f = *p;
-  pthread_mutex_unlock(&flc_lock);
-  if (f->handle)
-    return FL_OK;
-  fl_status s = load(d, spec, &f->handle);
-  if (s)
-    return s;
-  pthread_mutex_lock(&flc_lock);
-  if (d->used * 2 >= d->room)
-    s = grow(d);
-  p = place_of(d->functions, d->room, spec, hash);
-  if (s == FL_OK && !p->handle) {
-    *p = (flc_function){*spec, hash, f->handle, 0};
+/* Under the lock. Whoever comes second takes the first's. */
+static fl_status keep(flc_device *d, const flc_spec *spec, uint64_t hash,
+                      CUfunction handle, flc_function **f) {
+  if (d->used * 2 >= d->room && grow(d) != FL_OK)
+    return FL_ENOMEM;
+  flc_function **place = place_of(d->functions, d->room, spec, hash);
+  if (!*place) {
+    flc_function *made = malloc(sizeof *made);
+    if (!made)
+      return fli_fail(FL_ENOMEM, "out of memory: a table of kernels");
+    *made = (flc_function){*spec, hash, handle, 0};
+    *place = made;
     d->used++;
   }
-  *f = *p;
-  pthread_mutex_unlock(&flc_lock);
-  return s;
+  *f = *place;
+  return FL_OK;
 }
 
-void flc_function_allow(flc_device *d, const flc_function *f) {
+fl_status flc_function_get(flc_device *d, const flc_spec *spec,
+                           flc_function **f) {
+  uint64_t hash = hash_of(spec);
+  flc_function *_Atomic *recent = &d->recent[hash % FLC_RECENT];
+  *f = atomic_load_explicit(recent, memory_order_acquire);
+  if (*f && (*f)->hash == hash && same(&(*f)->spec, spec))
+    return FL_OK;
   pthread_mutex_lock(&flc_lock);
-  flc_function *p = place_of(d->functions, d->room, &f->spec, f->hash);
-  if (p->handle && p->shared < f->shared)
-    p->shared = f->shared;
+  *f = *place_of(d->functions, d->room, spec, hash);
   pthread_mutex_unlock(&flc_lock);
+  if (!*f) {
+    CUfunction handle;
+    fl_status s = load(d, spec, &handle);
+    if (s)
+      return s;
+    pthread_mutex_lock(&flc_lock);
+    s = keep(d, spec, hash, handle, f);
+    pthread_mutex_unlock(&flc_lock);
+    if (s)
+      return s;
+  }
+  atomic_store_explicit(recent, *f, memory_order_release);
+  return FL_OK;
 }
 
 /* --- texts of kernels --- */

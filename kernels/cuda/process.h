@@ -6,15 +6,18 @@
 #include "library.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #define FLC_DEVICES 16
 
-typedef struct flc_function {
+typedef struct flc_function { /* lives as long as the process */
   flc_spec spec;
   uint64_t hash;
-  CUfunction handle; /* NULL: an empty place of the table */
-  unsigned shared;   /* dynamic shared memory that is allowed already */
+  CUfunction handle;
+  _Atomic unsigned shared; /* dynamic shared memory that is allowed already */
 } flc_function;
+
+#define FLC_RECENT 256 /* functions that are found without the lock */
 
 typedef struct flc_device {
   int index;
@@ -22,13 +25,14 @@ typedef struct flc_device {
   CUdevice handle;
   CUcontext context;
   flc_chip chip;
-  size_t memory;           /* bytes in all */
-  char name[96], arch[16]; /* "sm_90a" */
-  char cause[512];         /* of a fault that stays; "" while all is well */
-  CUresult fault;          /* what CUDA called it */
-  bool named;              /* somebody has looked for where it came from */
-  flc_function *functions; /* open addressing, `room` a power of two */
+  size_t memory;            /* bytes in all */
+  char name[96], arch[16];  /* "sm_90a" */
+  char cause[512];          /* of a fault that stays; "" while all is well */
+  CUresult fault;           /* what CUDA called it */
+  bool named;               /* somebody has looked for where it came from */
+  flc_function **functions; /* open addressing, `room` a power of two */
   size_t room, used;
+  flc_function *_Atomic recent[FLC_RECENT]; /* by their hash */
 } flc_device;
 
 /* How many devices there are; -1 with a message if CUDA cannot be used. */
@@ -59,8 +63,7 @@ void flc_fault_in(flc_device *d, const char *where);
 
 /* The function of a specialisation, compiled or loaded at need. */
 fl_status flc_function_get(flc_device *d, const flc_spec *spec,
-                           flc_function *f);
-void flc_function_allow(flc_device *d, const flc_function *f);
+                           flc_function **f);
 extern pthread_mutex_t flc_lock; /* of everything process-wide */
 
 /* Texts that live as long as the process, by a hash of what they are. `keep`

@@ -277,10 +277,10 @@ static fl_status loaded(text *t) {
   say(t, "%s", "");
   pthread_mutex_lock(&flc_lock);
   for (size_t i = 0; i < d->room; i++) {
-    const flc_spec *s = &d->functions[i].spec;
     char entry[160];
-    if (!d->functions[i].handle)
+    if (!d->functions[i])
       continue;
+    const flc_spec *s = &d->functions[i]->spec;
     flc_spec_text(s, entry, sizeof entry);
     say(t, "0x%08x %s %s\n", flc_core_key(s), s->file, entry);
   }
