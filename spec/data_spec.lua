@@ -120,6 +120,57 @@ describe("data.text", function()
   end)
 end)
 
+describe("data.csv", function()
+  local function read(text, opts)
+    local path = os.tmpname()
+    local file <close> = assert(io.open(path, "wb"))
+    file:write(text)
+    file:close()
+    local t, message = data.csv(path, opts)
+    os.remove(path)
+    return t, message and message:gsub("^.-: ", "", 1)
+  end
+
+  it("gives columns of numbers as tensors, of words as lists", function()
+    local t = read "\xef\xbb\xbfa,b,name\r\n1.5,-2,x\r\n0x10,1e3,\"y, \"\"z\"\"\"\r\n\r\n-inf,,x"
+    assert.same({"a", "b", "name"}, t.columns)
+    assert.equal(3, #t)
+    assert.same({1.5, 16, -math.huge}, t.a:totable())
+    assert.same({-2, 1000}, t.b[{{1, 2}}]:totable())
+    assert.is_true(t.b[3]:isnan():item())
+    assert.same({"x", 'y, "z"', "x"}, t.name)
+    assert.same({2, 1000}, {t:matrix()[{{}, 1}].shape[1] - 1, t:matrix("b", "a")[{2, 1}]:item()})
+    local class, names = t:classes "name"
+    assert.same({1, 2, 1}, class:totable())
+    assert.same({"x", 'y, "z"'}, names)
+  end)
+
+  it("takes other delimiters, no header, other dtypes, names of methods", function()
+    local t = read("1\t2\n3\t4\n", {header = false, delimiter = "\t", dtype = "i64"})
+    assert.same({{1, 2}, {3, 4}}, t:matrix("c1", "c2"):totable())
+    assert.equal("i64", t.c1.dtype)
+    assert.same({"classes_1", "x", "x_3"}, read("classes,x,x\n1,2,3").columns)
+    assert.same({1, 2, 1}, (read("k\n5\n7\n5"):classes "k"):totable())
+    assert.same({5, 6}, read("a;b\n5;6", {delimiter = ";"}):matrix()[1]:totable())
+  end)
+
+  it("says what is wrong, and where", function()
+    assert.same({nil, "line 3 has 1 fields, the first has 2"}, {read "a,b\n1,2\n3\n"})
+    assert.same({nil, "line 2: a quote is not closed"}, {read 'a,b\n1,"2\n3\n'})
+    assert.same({nil, "line 2: text behind a closing quote"}, {read 'a,b\n1,"2"x\n3\n'})
+    assert.match("No such file", select(2, data.csv "/nowhere.csv"))
+    local t = read "size,name\n1,x"
+    for says, f in pairs{
+      ["did you mean 'size'"] = function() t:matrix "siz" end,
+      ["column 'name' has words"] = function() t:matrix "name" end,
+      ["must be one character"] = function() read("a", {delimiter = ", "}) end,
+      ["no column has numbers alone"] = function() read("a\nx"):matrix() end,
+    } do
+      assert.match(says, select(2, pcall(f)), 1, true)
+    end
+  end)
+end)
+
 describe("data sets", function()
   it("Tensors gives rows, Windows gives sequences", function()
     local set = data.Tensors(flare.arange(1, 6), flare.arange(1, 6) * 10)

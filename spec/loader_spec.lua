@@ -142,6 +142,35 @@ describe("data.Loader", function()
     assert.equal(before, flare.rand(1):item())
   end)
 
+  it("puts samples together, whose random numbers do not depend on the workers", function()
+    local seen = {}
+    for _, workers in ipairs{0, 2, 3} do
+      local samples = data.Subset(require "spec.support.samples_set"(7), {7, 1, 2, 3, 4, 5})
+      local loader = data.Loader(samples, {batch = 2, workers = workers, seed = 4})
+      for x, i, half, words, drawn, number in loader:epoch() do
+        assert.equal("f32 i64 f32", table.concat({x.dtype, i.dtype, half.dtype}, " "))
+        assert.same({i:totable(), half:totable()},
+                    {x[{{}, 1}]:totable(), (half * 2 / 2):totable()})
+        assert.equal("s" .. i[2]:item(), words[2])
+        seen[workers] = seen[workers] or {}
+        table.insert(seen[workers], {drawn:totable(), number:totable()})
+      end
+      loader:close()
+    end
+    assert.equal(3, #seen[0])
+    assert.same(seen[0], seen[2])
+    assert.same(seen[0], seen[3])
+    assert.not_same(seen[0][1], seen[0][2])
+    -- math.random goes on by itself, from where it was
+    local function after(loader)
+      math.randomseed(9)
+      for _ in loader:epoch() do math.random() end
+      return math.random()
+    end
+    local other = data.Loader(set, {batch = 5, seed = 5})
+    assert.equal(after(data.Loader(set, {batch = 5})), after(other))
+  end)
+
   it("hands a worker's error on", function()
     local loader = data.Loader(set, {batch = 5, workers = 2, transform = "spec.support.broken"})
     local ok, message = pcall(values, loader:epoch())

@@ -117,7 +117,7 @@ return {
    .. "a Loader is read by epochs: for x, y in loader:epoch() do"},
   {"local y = optim.Adma", first .. "there is no optim.Adma (did you mean 'Adam'?)"},
   {"local y = data.Loader(x)", first
-   .. "data.Loader: a data set with size and fetch, such as data.Tensors(x, y), is expected, "
+   .. "data.Loader: a data set with size and fetch (or get), such as data.Tensors(x, y), is expected, "
    .. "got a tensor"},
 
   -- shapes, positions, dtypes, devices

@@ -5,6 +5,7 @@
 local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"
+local fetch = require "flare.data.fetch"
 local options = require "flare.options"
 local seeds = require "flare.data.seeds"
 
@@ -15,15 +16,17 @@ local Loader = class("Loader")
 -- `workers`: threads that fetch, each with a Lua state of its own; `prefetch`: batches that
 -- each may be ahead. `transform` is applied to what fetch returned: a function, or the name
 -- of a module that returns one (workers need that: functions cannot go to other states).
+-- What data set and transform draw, by flare or by math.random, depends on seed, epoch and batch
+-- alone, not on the workers.
 -- `shard`: a group of ranks, as dist.world: each gets its part of every batch, so that what they
 -- see together, and places in it, do not depend on how many they are.
 function Loader:init(dataset, opts)
   local o = options.check("data.Loader", opts,
                           {batch = 1, shuffle = false, seed = 0, drop_last = false, workers = 0,
                            prefetch = 2, transform = options.none, shard = options.none})
-  if type(dataset) ~= "table" or not dataset.fetch or not dataset.size then
-    fail("data.Loader: a data set with size and fetch, such as data.Tensors(x, y), is expected, "
-      .. "got %s", options.kind(dataset))
+  if type(dataset) ~= "table" or not (dataset.fetch or dataset.get) or not dataset.size then
+    fail("data.Loader: a data set with size and fetch (or get), such as data.Tensors(x, y), is "
+      .. "expected, got %s", options.kind(dataset))
   end
   self.dataset = dataset
   self.batch = options.count("data.Loader", "batch", o.batch)
@@ -41,7 +44,8 @@ function Loader:init(dataset, opts)
     fail("data.Loader: a batch of %d has no row for each of %d ranks", self.batch, self.ranks)
   end
   if self.workers > 0 and not dataset.describe then
-    fail("data.Loader: with workers, the data set needs a method describe")
+    fail("data.Loader: with workers, the data set needs a method describe, which returns the name "
+         .. "of a module that makes it and what that is called with")
   end
   -- the epoch that is being read and how many of its batches have been handed out
   self.at, self.position, self.fresh = 1, 0, true
@@ -86,7 +90,7 @@ function Loader:index(epoch, k)
   return self:order(epoch):narrow(1, first + from, to - from)
 end
 
--- Of what the transform draws for batch k; ranks draw differently.
+-- Of what data set and transform draw for batch k; ranks draw differently.
 function Loader:seed_of(epoch, k)
   local seed = seeds.mix(self.seed, epoch, k)
   return self.rank == 0 and seed or seeds.mix(seed, self.rank)
@@ -95,14 +99,14 @@ end
 -- Batch k of an epoch, made here.
 function Loader:make(epoch, k)
   local index = self:index(epoch, k)
-  if not self.transform then return self.dataset:fetch(index) end
   local f = self.transform
   if type(f) == "string" then
     f = require(f)
     self.transform = f
   end
   return seeds.with(self:seed_of(epoch, k), function()
-    return f(self.dataset:fetch(index))
+    if not f then return fetch(self.dataset, index) end
+    return f(fetch(self.dataset, index))
   end)
 end
 

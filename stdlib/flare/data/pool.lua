@@ -13,7 +13,7 @@ local Pool = class("Pool")
 -- for in vain.
 local WORKER = [[
 local jobs, results, transform, name = ...
-local core = require("flare").core
+local fetch = require "flare.data.fetch"
 local seeds = require "flare.data.seeds"
 local ok, made = pcall(function(...)
   local dataset = require(name)
@@ -30,8 +30,10 @@ while true do
   if job == nil then break end
   local batch = table.pack(pcall(function()
     if problem then error(problem, 0) end
-    if not f then return made:fetch(job.index) end
-    return seeds.with(job.seed, function() return f(made:fetch(job.index)) end)
+    return seeds.with(job.seed, function()
+      if not f then return fetch(made, job.index) end
+      return f(fetch(made, job.index))
+    end)
   end))
   if not batch[1] then batch[2] = tostring(batch[2]) end
   batch.run, batch.k = job.run, job.k

@@ -16,13 +16,17 @@ function M.mix(...)
   return h & math.maxinteger
 end
 
---- Calls f with the state's generator seeded, and puts the generator back.
+--- Calls f with the state's generator and math.random seeded. Afterwards the generator is put
+-- back; math.random cannot be, and goes on from a number drawn before.
 function M.with(seed, f)
   local generator = core.default_generator()
   local before, offset = generator:state()
+  local later = math.random(0)
   core.manual_seed(seed)
+  math.randomseed(seed)
   local results = table.pack(pcall(f))
   generator:set_state(before, offset)
+  math.randomseed(later)
   if not results[1] then error(results[2], 0) end
   return table.unpack(results, 2, results.n)
 end

@@ -2,6 +2,7 @@
 local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"
+local fetch = require "flare.data.fetch"
 
 local Subset = class("Subset")
 
@@ -26,7 +27,7 @@ end
 Subset.__len = Subset.size
 
 function Subset:fetch(index)
-  return self.dataset:fetch(self.index:index_select(1, index))
+  return fetch(self.dataset, self.index:index_select(1, index))
 end
 
 --- What a worker needs to make this data set again.

@@ -44,6 +44,7 @@ function M.parse(text)
       local owner, mark, name, args =
         line:match "^function%s+([%w_]+)([.:])([%w_]+)%s*%(([^)]*)%)"
       args = args or line:match "^return%s+function%s*%(([^)]*)%)"
+        or line:match "^local%s+function%s+[%w_]+%s*%(([^)]*)%)"
       local class = line:match '^local%s+[%w_]+%s*=%s*class%("([%w_]+)"'
       if comment and args then
         local doc = read_comment(comment)
