@@ -117,8 +117,8 @@ return {
    .. "a Loader is read by epochs: for x, y in loader:epoch() do"},
   {"local y = optim.Adma", first .. "there is no optim.Adma (did you mean 'Adam'?)"},
   {"local y = data.Loader(x)", first
-   .. "data.Loader: a data set with size and fetch (or get), such as data.Tensors(x, y), is expected, "
-   .. "got a tensor"},
+   .. "data.Loader: a data set with size and fetch (or get), such as data.Tensors(x, y), is "
+   .. "expected, got a tensor"},
 
   -- shapes, positions, dtypes, devices
   {"local y = flare.zeros(2^40, 2^40)", first
