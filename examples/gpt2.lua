@@ -108,13 +108,9 @@ local batch = batches()
 say("%d parameters, batches of %d x %d on each of %d GPUs", count, o.batch, o.block, size)
 
 local function update()
-  if o.zero > 0 then
-    model:clip_grad_norm_(1.0)
-    model:step()
-    return
-  end
   scaler:unscale_(optimizer)
-  optim.clip_grad_norm_(model:parameters(), 1.0)
+  if o.zero > 0 then model:clip_grad_norm_(1.0)
+  else optim.clip_grad_norm_(model:parameters(), 1.0) end
   scaler:step(optimizer)
   scaler:update()
 end

@@ -2,21 +2,24 @@
 -- and close backward writes them there; only then is there memory for it.
 local class = require "flare.class"
 local core = require "flare.core"
+local fail = require "flare.fail"
 
 local Bucket = class "dist.Bucket"
 
---- @param params of one dtype and device
+--- @param named parameters of one dtype and device, {name, tensor} each
 -- @param parts the flat tensor can be cut into so many (1): zeros at its end
-function Bucket:init(params, parts)
-  self.params, self.shapes, self.from = params, {}, {}
+function Bucket:init(named, parts)
+  self.params, self.names, self.shapes, self.from = {}, {}, {}, {}
   local n = 0
-  for k, p in ipairs(params) do
+  for k, pair in ipairs(named) do
+    local p = pair[2]
+    self.names[k], self.params[k] = pair[1], p
     self.shapes[k], self.from[k] = {table.unpack(p.shape, 1, p:dim())}, n + 1
     n = n + p:numel()
   end
   parts = parts or 1
   self.numel, self.size = n, -(-n // parts) * parts
-  self.dtype, self.device = params[1].dtype, params[1].device
+  self.dtype, self.device = named[1][2].dtype, named[1][2].device
   self:clear()
 end
 
@@ -66,21 +69,14 @@ function Bucket:close()
 end
 
 function Bucket:clear()
-  for _, grad in pairs(self.grads or {}) do
-    if grad then grad:close() end -- a handle of our own
-  end
+  for _, grad in pairs(self.grads or {}) do grad:close() end -- handles of our own
   self.grads, self.missing = {}, #self.params
 end
 
---- Takes the gradient of the k-th parameter, false: zeros.
+--- Takes the gradient of the k-th parameter.
 function Bucket:take(k, grad)
-  if self.grads[k] == nil then self.missing = self.missing - 1 end
+  if self.grads[k] then self.grads[k]:close() end
   self.grads[k] = grad
-end
-
---- Makes what lies in the flat tensor the gradients.
-function Bucket:give()
-  for k, p in ipairs(self.params) do p.grad = self.views[k] end
 end
 
 --- How much goes at a time: `mb`, or 25 MB and at least a 64th of all, since a call that takes the
@@ -88,25 +84,39 @@ end
 function Bucket.bytes(params, mb)
   local all = 0
   for _, p in ipairs(params) do all = all + p:nbytes() end
+  if mb and (type(mb) ~= "number" or mb < 0 or mb ~= mb or mb == math.huge) then
+    fail("bucket_mb must be a number of at least 0, got %s", tostring(mb))
+  end
   return mb and math.floor(mb * 2 ^ 20) or math.max(25 << 20, all // 64)
 end
 
---- Parameters in lists of one dtype and device, of up to so many bytes.
--- @param first how many the first list has, if fewer
-function Bucket.divide(params, bytes, first)
+--- Parameters, the last one first, in lists of one dtype and device, of up to so many bytes.
+-- @param named {name, tensor} each
+-- @param first how many bytes the first list has, if fewer
+function Bucket.divide(named, bytes, first)
   local lists, size, limit = {}, 0, math.min(bytes, first or bytes)
-  local current
-  for _, p in ipairs(params) do
+  local current, before
+  for k = #named, 1, -1 do
+    local p = named[k][2]
     local more = p:nbytes()
-    if not current or size + more > limit or current[1].dtype ~= p.dtype
-        or current[1].device ~= p.device then
+    if not current or size + more > limit or before.dtype ~= p.dtype or before.device ~= p.device
+    then
       limit = current and bytes or limit
       current, size = {}, 0
       lists[#lists + 1] = current
     end
-    current[#current + 1], size = p, size + more
+    current[#current + 1], size, before = named[k], size + more, p
   end
   return lists
+end
+
+--- The parameters of a module that learn, {name, tensor} each.
+function Bucket.learning(module)
+  local list = {}
+  for name, p in module:named_parameters() do
+    if p.requires_grad then list[#list + 1] = {name, p} end
+  end
+  return list
 end
 
 return Bucket

@@ -12,6 +12,7 @@ local dist = require "flare.dist"
 local fail = require "flare.fail"
 local options = require "flare.options"
 local Bucket = require "flare.dist.bucket"
+local Queue = require "flare.dist.queue"
 local ready = require "flare.dist.ready"
 
 local DataParallel = class "dist.DataParallel"
@@ -19,12 +20,13 @@ local DataParallel = class "dist.DataParallel"
 local function own(self, name) return rawget(self, "_dp")[name] end
 
 -- Names, shapes and dtypes must be the same everywhere: said before anything hangs.
-local function compare(group, names, params)
+local function compare(group, named)
   local words = {}
-  for k, p in ipairs(params) do
-    words[k] = ("%s %s %s"):format(names[k], p.dtype, table.concat(p.shape, "x"))
+  for k, pair in ipairs(named) do
+    local p = pair[2]
+    words[k] = ("%s %s %s"):format(pair[1], p.dtype, table.concat(p.shape, "x"))
   end
-  local mine = core.tensor({core.crc32c(table.concat(words, "\n")), #params}, {dtype = "i64"})
+  local mine = core.tensor({core.crc32c(table.concat(words, "\n")), #named}, {dtype = "i64"})
   local all = group:all_gather(mine):tolist()
   for rank = 1, group.size - 1 do
     if all[2 * rank + 1] ~= all[1] then
@@ -39,23 +41,33 @@ local function broadcast(group, tensors)
   for _, t in ipairs(tensors) do group:broadcast_(t) end
 end
 
--- Buckets with the parameters in the order of `list`.
-local function arrange(self, list)
-  local dp = rawget(self, "_dp")
-  for _, bucket in ipairs(dp.buckets or {}) do bucket:close() end
-  dp.buckets, dp.place = {}, {}
-  local bytes = Bucket.bytes(list, dp.options.bucket_mb)
-  for b, part in ipairs(Bucket.divide(list, bytes, 1 << 20)) do -- the first is to leave early
-    local bucket = Bucket(part)
-    dp.buckets[b] = bucket
-    for k, p in ipairs(bucket.params) do dp.place[p.id] = {b, k} end
-  end
-  dp.works, dp.next, dp.order, dp.seen = {}, 1, {}, 0
+local function send(dp, bucket)
+  bucket:open()
+  return dp.group:later(bucket.device, function()
+    return dp.group:all_reduce_(bucket:pack(bucket.grads), {reduce = "mean", async = true})
+  end)
+end
+
+-- Buckets of parameters in the order of the list, backwards.
+local function arrange(dp)
+  local bytes = Bucket.bytes(dp.all, dp.options.bucket_mb)
+  local list = Bucket.divide(dp.named, bytes, 1 << 20) -- the first is to leave early
+  for b, part in ipairs(list) do list[b] = Bucket(part) end
+  dp.queue:line_up(list)
+end
+
+-- What learns, which may have changed since the last forward.
+local function learn(dp)
+  dp.all, dp.learns, dp.named = dp.model:parameters(), {}, Bucket.learning(dp.model)
+  for k, p in ipairs(dp.all) do dp.learns[k] = p.requires_grad end
+  if dp.group.size > 1 then compare(dp.group, dp.named) end
+  dp.queue.expected = nil
+  arrange(dp)
 end
 
 --- Options: group; bucket_mb, how much goes at a time (25, of large models a 64th);
 -- broadcast_buffers, rank 0's before every forward in training (true); find_unused, parameters
--- without a gradient get zeros (false: they are an error that names them).
+-- may be without a gradient (false: they are an error that names them).
 function DataParallel:init(model, o)
   if type(model) ~= "table" or not model.__module then
     fail("DataParallel: a model is expected, got %s", type(model))
@@ -63,117 +75,91 @@ function DataParallel:init(model, o)
   dist.rank()
   o = options.check("DataParallel", o, {group = dist.world, bucket_mb = options.none,
     broadcast_buffers = true, find_unused = false})
-  local dp = {model = model, options = o, group = o.group, sync = true, names = {}}
+  local dp = {model = model, options = o, group = o.group, sync = true}
   rawset(self, "_dp", dp)
-  local params, names = {}, {}
-  for name, p in model:named_parameters() do
-    if p.requires_grad then
-      params[#params + 1], names[#names + 1] = p, name
-      dp.names[p.id] = name
-    end
-  end
-  if #params == 0 then fail "DataParallel: the model has no parameters that learn" end
-  dp.params = params
+  dp.queue = Queue(o.group, function(bucket) return send(dp, bucket) end, 0)
+  learn(dp)
+  if #dp.named == 0 then fail "DataParallel: the model has no parameters that learn" end
   if dp.group.size > 1 then
-    compare(dp.group, names, params)
     broadcast(dp.group, model:parameters())
     broadcast(dp.group, model:buffers())
   end
-  local backwards = {}
-  for k = #params, 1, -1 do backwards[#backwards + 1] = params[k] end
-  arrange(self, backwards)
-  dp.listener = {ready = function(_, leaf) return self:_ready(leaf) end,
+  dp.listener = {ready = function(_, leaf) dp.queue:ready(leaf, not dp.sync) end,
     finish = function() return self:_finish() end}
   ready.add(dp.listener)
 end
 
--- Buckets leave in their order, the same on every rank.
-local function depart(dp)
-  while dp.buckets[dp.next] and dp.buckets[dp.next].missing == 0 do
-    local bucket = dp.buckets[dp.next]
-    bucket:open()
-    dp.works[dp.next] = dp.group:later(bucket.device, function()
-      return dp.group:all_reduce_(bucket:pack(bucket.grads), {reduce = "mean", async = true})
-    end)
-    dp.next = dp.next + 1
-  end
-end
-
-function DataParallel:_ready(leaf)
-  local dp = rawget(self, "_dp")
-  local place = dp.place[leaf.id]
-  if not place then return end
-  local bucket, after = dp.buckets[place[1]], dp.buckets[place[1] + 1]
-  bucket:open()
-  if after then after:open() end -- before its gradients come
-  if not dp.sync then return end
-  if place[1] < dp.next then
-    fail("DataParallel: '%s' gets a second gradient in one step; use no_sync for all but the last "
-      .. "backward", dp.names[leaf.id])
-  end
-  local _ <close> = core.no_grad()
-  bucket:take(place[2], leaf.grad)
-  dp.seen = dp.seen + 1
-  dp.order[#dp.order + 1] = bucket.params[place[2]]
-  depart(dp)
-end
-
--- What the pass has not reached.
-local function unused(dp)
-  local names = {}
-  for _, bucket in ipairs(dp.buckets) do
+-- What the pass has not reached goes with what was added up before, or as zeros.
+-- @return names of what has nothing, whether each parameter has something
+local function unreached(queue)
+  local names, has = {}, {}
+  for _, bucket in ipairs(queue.buckets) do
     for k, p in ipairs(bucket.params) do
-      if bucket.grads[k] == nil then
-        names[#names + 1] = dp.names[p.id]
-        if dp.options.find_unused then bucket:take(k, false) end
-      end
+      local grad = bucket.grads[k] or p.grad
+      bucket.grads[k] = grad
+      if not grad then names[#names + 1] = bucket.names[k] end
+      has[#has + 1] = grad and 1 or 0
     end
   end
   table.sort(names)
-  return names
+  return names, has
+end
+
+-- The means are the gradients; of what has none on any rank they stay nil.
+local function give(dp, has)
+  if has then
+    has = dp.group:all_reduce(core.tensor(has, {dtype = "i32"}), {reduce = "max"}):tolist()
+  end
+  local n, late = 0, nil
+  for _, bucket in ipairs(dp.queue.buckets) do
+    bucket.work:wait()
+    late = late or bucket.late
+    for k, p in ipairs(bucket.params) do
+      n = n + 1
+      p.grad = (not has or has[n] > 0) and bucket.views[k] or nil
+    end
+  end
+  return late
 end
 
 function DataParallel:_finish()
   local dp = rawget(self, "_dp")
-  if not dp.sync or dp.seen == 0 then return end
+  local queue, find = dp.queue, dp.options.find_unused
+  if queue.count == 0 then return end
   local _ <close> = core.no_grad()
-  if dp.seen < #dp.params then
-    local names = unused(dp)
-    if not dp.options.find_unused then
-      fail("DataParallel: no gradient came to %s; pass find_unused = true if that is right",
-        table.concat(names, ", "))
-    end
-    depart(dp)
+  local names, has = {}, nil
+  if find or queue.next <= #queue.buckets then names, has = unreached(queue) end
+  if #names > 0 and not find then
+    queue:reset()
+    fail("DataParallel: no gradient came to %s; pass find_unused = true if that is right",
+      table.concat(names, ", "))
   end
-  for b, bucket in ipairs(dp.buckets) do
-    dp.works[b]:wait()
-    bucket:give()
-    bucket:clear()
+  queue:flush()
+  local late = give(dp, find and has)
+  if late then
+    queue:reset()
+    fail("DataParallel: '%s' had a part of its gradient (one of a checkpoint's, say) that was not "
+      .. "there in the first backward, after it had left", late)
   end
-  dp.works, dp.next, dp.seen = {}, 1, 0
-  if not dp.settled and #dp.order == #dp.params then self:_settle() end
-  dp.order = {}
-end
-
--- After the first pass: buckets in the order in which rank 0's gradients came.
-function DataParallel:_settle()
-  local dp = rawget(self, "_dp")
-  dp.settled = true
-  local at, order = {}, {}
-  for k, p in ipairs(dp.params) do at[p.id] = k end
-  for k, p in ipairs(dp.order) do order[k] = at[p.id] end
-  if dp.group.size > 1 then
-    order = dp.group:broadcast(core.tensor(order, {dtype = "i64"})):tolist()
-  end
-  local list = {}
-  for k, i in ipairs(order) do list[k] = dp.params[i] end
-  arrange(self, list)
+  local order = queue:learn()
+  if not order then return queue:reset() end
+  local at = {}
+  for k, p in ipairs(order) do at[p.id] = -k end
+  table.sort(dp.named, function(a, b) return at[a[2].id] < at[b[2].id] end)
+  arrange(dp)
 end
 
 --- The model's result; in training, buffers are rank 0's first.
 function DataParallel:forward(...)
   local dp = rawget(self, "_dp")
-  for _, bucket in ipairs(dp.buckets) do
+  for k, p in ipairs(dp.all) do
+    if p.requires_grad ~= dp.learns[k] then
+      learn(dp)
+      break
+    end
+  end
+  if dp.queue.count > 0 then dp.queue:reset() end
+  for _, bucket in ipairs(dp.queue.buckets) do
     if not bucket.params[1].grad then bucket:close() end -- dropped: the memory is of use meanwhile
   end
   if dp.options.broadcast_buffers and dp.model.training and dp.sync and dp.group.size > 1 then
@@ -223,7 +209,7 @@ end
 
 function DataParallel:__tostring()
   return ("dist.DataParallel (%d ranks, %d buckets)\n%s"):format(own(self, "group").size,
-    #own(self, "buckets"), tostring(own(self, "model")))
+    #own(self, "queue").buckets, tostring(own(self, "model")))
 end
 
 return DataParallel

@@ -3,23 +3,24 @@ local core = require "flare.core"
 
 local M = {}
 
-local listeners = setmetatable({}, {__mode = "k"})
+-- In the order in which they came, the same on all ranks; weak.
+local listeners, last = setmetatable({}, {__mode = "v"}), 0
 
 local function tell(leaf)
   local name = leaf and "ready" or "finish"
-  for listener in pairs(listeners) do listener[name](listener, leaf) end
+  for k = 1, last do
+    local listener = listeners[k]
+    if listener then listener[name](listener, leaf) end
+  end
 end
 
 --- From now on listener:ready(leaf) and, at the end of each backward pass, listener:finish(). As
 -- long as somebody else holds it.
 function M.add(listener)
-  listeners[listener] = true
+  while last > 0 and not listeners[last] do last = last - 1 end
+  last = last + 1
+  listeners[last] = listener
   core.on_ready(tell)
-end
-
-function M.remove(listener)
-  listeners[listener] = nil
-  if not next(listeners) then core.on_ready(nil) end
 end
 
 return M

@@ -5,14 +5,13 @@ local Bucket = require "flare.dist.bucket"
 
 local Shard = class("dist.Shard", Bucket)
 
---- @param params of one dtype and device, the same on all ranks
--- @param names of them
-function Shard:init(params, names, group)
-  Bucket.init(self, params, group.size)
-  self.names, self.group = names, group
+--- @param named parameters of one dtype and device, {name, tensor} each, the same on all ranks
+function Shard:init(named, group)
+  Bucket.init(self, named, group.size)
+  self.group = group
   self.length = self.size // group.size -- of a rank
   local _ <close> = core.no_grad()
-  self.part = self:mine(self:pack(params)):clone():requires_grad_(true)
+  self.part = self:mine(self:pack(self.params)):clone():requires_grad_(true)
 end
 
 --- Sends gradients; those of all ranks have their mean in the part of each.

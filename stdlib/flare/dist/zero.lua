@@ -15,32 +15,34 @@ local fail = require "flare.fail"
 local options = require "flare.options"
 local ready = require "flare.dist.ready"
 local Bucket = require "flare.dist.bucket"
+local Queue = require "flare.dist.queue"
 local Shard = require "flare.dist.shard"
 local clip = require "flare.optim.clip"
 
 local ZeRO = class "dist.ZeRO"
 
--- Shards of parameters that learn, in the order that backward meets them.
+-- Shards of parameters, in the order that backward meets them.
 local function divide(named, bytes, group)
-  local list, params, names = {}, {}, {}
-  for k = #named, 1, -1 do
-    params[#params + 1] = named[k][2]
-    names[named[k][2].id] = named[k][1]
-  end
-  for s, part in ipairs(Bucket.divide(params, bytes)) do
-    local words = {}
-    for k, p in ipairs(part) do words[k] = names[p.id] end
-    list[s] = Shard(part, words, group)
-  end
+  local list = Bucket.divide(named, bytes)
+  for s, part in ipairs(list) do list[s] = Shard(part, group) end
   return list
 end
 
-local function learning(module)
-  local list = {}
-  for name, p in module:named_parameters() do
-    if p.requires_grad then list[#list + 1] = {name, p} end
+local function optimizer_of(shards, make)
+  local parts, known = {}, {}
+  for k, shard in ipairs(shards) do parts[k], known[shard.part.id] = shard.part, true end
+  local optimizer = make(parts)
+  if type(optimizer) ~= "table" or type(optimizer.groups) ~= "table" then
+    fail("ZeRO: the function must return an optimizer, not %s", type(optimizer))
   end
-  return list
+  for _, group in ipairs(optimizer.groups) do
+    for _, p in ipairs(group.params) do
+      if not known[p.id] then
+        fail "ZeRO: the optimizer must be one of the parts that the function gets, and no others"
+      end
+    end
+  end
+  return optimizer
 end
 
 --- @param make a function from a list of parameters to an optimizer
@@ -52,6 +54,9 @@ end
 function ZeRO:init(model, make, o)
   if type(model) ~= "table" or not model.__module then
     fail("ZeRO: a model is expected, got %s", type(model))
+  end
+  if type(make) ~= "function" then
+    fail("ZeRO: a function that makes the optimizer is expected, got %s", type(make))
   end
   dist.rank()
   o = options.check("ZeRO", o, {stage = 1, bucket_mb = options.none, group = dist.world,
@@ -68,72 +73,33 @@ function ZeRO:init(model, make, o)
       for _, t in ipairs(list) do self.group:broadcast_(t) end
     end
   end
-  self.shards = {}
-  local rest = learning(model)
+  self.shards, self.still = {}, {}
+  for name, p in model:named_parameters() do
+    if not p.requires_grad then self.still[#self.still + 1] = {name, p} end
+  end
+  local rest = Bucket.learning(model)
   if self.stage == 3 then rest = require "flare.dist.zero3".divide(self, rest, o.units) end
   self:_keep(rest)
-  self.listener = {ready = function(_, leaf) self:_ready(leaf) end,
+  self.listener = {ready = function(_, leaf) self.queue:ready(leaf) end,
     finish = function() self:_finish() end}
   ready.add(self.listener)
-  local parts = {}
-  for k, shard in ipairs(self.shards) do parts[k] = shard.part end
-  self.optimizer = make(parts)
+  if #self.shards == 0 then fail "ZeRO: the model has no parameters that learn" end
+  self.optimizer = optimizer_of(self.shards, make)
+  self.groups = self.optimizer.groups -- for schedules and scalers, as an optimizer's
   self:zero_grad()
-end
-
--- Shards in the order of their going.
-local function line_up(self, list)
-  self.whole = list
-  for turn, shard in ipairs(list) do shard.turn = turn end
 end
 
 -- Parameters that stay whole: their gradients are reduced to their owners as they come.
 function ZeRO:_keep(named)
-  line_up(self, divide(named, self.bytes, self.group))
-  self.place = {}
-  for s, shard in ipairs(self.whole) do
-    self.shards[#self.shards + 1] = shard
-    for k, p in ipairs(shard.params) do self.place[p.id] = {shard, k} end
-  end
-  self.next, self.came = 1, {}
-end
-
-local function depart(self)
-  local shard = self.whole[self.next]
-  while shard and shard.missing == 0 do
-    shard.work = shard:reduce(shard.grads)
+  local list = divide(named, self.bytes, self.group)
+  for _, shard in ipairs(list) do self.shards[#self.shards + 1] = shard end
+  self.queue = Queue(self.group, function(shard)
+    local work = shard:reduce(shard.grads)
     for _, p in ipairs(shard.params) do p.grad = nil end -- what it has is in the parts
     shard:clear()
-    self.next = self.next + 1
-    shard = self.whole[self.next]
-  end
-end
-
--- After the first backward: rank 0's order, then what has not come.
-local function settle(self)
-  local came, list = {}, {}
-  for k, shard in ipairs(self.came) do came[k], list[shard] = shard.turn, true end
-  for turn, shard in ipairs(self.whole) do
-    if not list[shard] then came[#came + 1] = turn end
-  end
-  came = self.group:broadcast(core.tensor(came, {dtype = "i64"})):tolist()
-  for k, turn in ipairs(came) do came[k] = self.whole[turn] end
-  line_up(self, came)
-  self.came = nil
-end
-
-function ZeRO:_ready(leaf)
-  local place = self.place[leaf.id]
-  if not place then return end
-  local _ <close> = core.no_grad()
-  local shard = place[1]
-  local after = self.whole[shard.turn + 1]
-  shard:open()
-  if after then after:open() end -- before its gradients come
-  shard:take(place[2], leaf.grad)
-  if self.came and shard.missing == 0 then self.came[#self.came + 1] = shard end
-  self.seen = true
-  depart(self)
+    return work
+  end, 1)
+  self.queue:line_up(list)
 end
 
 local function add_grad(part, grad)
@@ -142,28 +108,53 @@ end
 
 function ZeRO:_finish()
   local _ <close> = core.no_grad()
+  local queue = self.queue
   if self.stage == 3 then require "flare.dist.zero3".finish(self, add_grad) end
-  if not self.seen then return end
-  for turn = self.next, #self.whole do -- parameters without a gradient count as zeros
-    self.whole[turn].missing = 0
+  if queue.count == 0 then return end
+  for turn = queue.next, #queue.buckets do
+    local shard = queue.buckets[turn]
+    for k, p in ipairs(shard.params) do
+      if not p.requires_grad then
+        queue:reset()
+        fail("ZeRO: '%s' has stopped learning: ZeRO has to be made anew", shard.names[k])
+      end
+    end
   end
-  depart(self)
-  for _, shard in ipairs(self.whole) do
+  queue:flush() -- parameters without a gradient count as zeros
+  for _, shard in ipairs(queue.buckets) do
     add_grad(shard.part, shard.work:wait())
-    shard.work = nil
+    if shard.late then add_grad(shard.part, queue.send(shard):wait()) end
   end
-  if self.came then settle(self) end
-  self.next, self.seen = 1, false
+  local order, complete = queue:learn(), {}
+  if not order then return queue:reset() end
+  for at, p in ipairs(order) do complete[queue.place[p.id][1]] = at end
+  local list = table.move(queue.buckets, 1, #queue.buckets, 1, {})
+  table.sort(list, function(a, b) return complete[a] < complete[b] end)
+  queue:line_up(list)
 end
 
 function ZeRO:forward(...)
+  for _, pair in ipairs(self.still) do
+    if pair[2].requires_grad then
+      fail("ZeRO: '%s' has begun to learn: ZeRO has to be made anew", pair[1])
+    end
+  end
   if self.stage == 3 then return require "flare.dist.zero3".forward(self, ...) end
   return self.model(...)
 end
 
 function ZeRO:__call(...) return self:forward(...) end
 
+function ZeRO:train(mode)
+  self.model:train(mode)
+  return self
+end
+
+function ZeRO:eval() return self:train(false) end
+
 function ZeRO:zero_grad()
+  if self.queue.count > 0 then self.queue:reset() end -- a backward has failed
+  if self.stage == 3 then require "flare.dist.zero3".drop(self) end
   for _, shard in ipairs(self.shards) do
     shard.part.grad = nil
     for _, p in ipairs(shard.params or {}) do p.grad = nil end
@@ -177,6 +168,12 @@ function ZeRO:clip_grad_norm_(limit)
   local parts = {}
   for k, shard in ipairs(self.shards) do parts[k] = shard.part end
   return clip.clip_grad_norm_(parts, limit, {group = self.group})
+end
+
+--- Whether `ok` is true on all ranks.
+function ZeRO:agree(ok)
+  local all = core.tensor({ok and 1 or 0}, {dtype = "i32"})
+  return self.group:all_reduce(all, {reduce = "min"}):item() == 1
 end
 
 --- Updates this rank's parts; of parameters that are whole everybody gets the others'.
@@ -194,8 +191,9 @@ end
 -- The parts have changed.
 function ZeRO:_spread()
   local _ <close> = core.no_grad()
-  for turn = #self.whole, 1, -1 do -- as forward needs them, which begins meanwhile
-    local shard = self.whole[turn]
+  local list = self.queue.buckets
+  for turn = #list, 1, -1 do -- as forward needs them, which begins meanwhile
+    local shard = list[turn]
     self.group:aside(shard.device, {shard.part, table.unpack(shard.params)}, function()
       local flat <close> = self.group:all_gather(shard.part:detach(), {async = true}):wait()
       for k, p in ipairs(shard.params) do
@@ -228,6 +226,6 @@ function ZeRO:save(folder) return require "flare.dist.zero_file".save(self, fold
 -- @return true, or nil and a message, the same on every rank
 function ZeRO:load(folder) return require "flare.dist.zero_file".load(self, folder) end
 
-ZeRO.divide, ZeRO.learning = divide, learning
+ZeRO.divide = divide
 
 return ZeRO

@@ -5,6 +5,7 @@
 local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"
+local Bucket = require "flare.dist.bucket"
 local Module = require "flare.nn.module"
 local walk = require "flare.nn.walk"
 
@@ -128,7 +129,7 @@ function M.divide(zero, named, units)
   zero.units, zero.order, zero.late = {}, {}, {}
   for _, module in ipairs(units) do
     local slots, list = slots_of(module), {}
-    for _, pair in ipairs(zero.learning(module)) do
+    for _, pair in ipairs(Bucket.learning(module)) do
       local id = pair[2].id
       if taken[id] then
         fail("ZeRO: '%s' is in two units: stage 3 cannot share it", names[id])
@@ -168,6 +169,12 @@ function M.forward(zero, ...) return zero.model(...) end
 --- At the end of backward: takes the gradients that are on their way.
 function M.finish(zero, add)
   for _, pair in ipairs(zero.late) do add(pair[1], pair[2]:wait()) end
+  zero.late = {}
+end
+
+--- The same gradients are of no use.
+function M.drop(zero)
+  for _, pair in ipairs(zero.late) do pair[2]:wait() end
   zero.late = {}
 end
 

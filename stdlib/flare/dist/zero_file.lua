@@ -86,15 +86,15 @@ local function read(zero, folder)
     files[rank + 1], message = flare.load(place(folder, ("rank-%d"):format(rank)))
     if not files[rank + 1] then return nil, message end
   end
-  local state = files[1].optimizer
-  local at = 0
-  for g, group in ipairs(state.groups) do
-    for i, one in ipairs(group.state) do
-      at = at + 1
-      for k in ipairs(one.moments) do
+  local state, shard_of = files[1].optimizer, {}
+  for _, shard in ipairs(zero.shards) do shard_of[shard.part.id] = shard end
+  for g, group in ipairs(zero.optimizer.groups) do
+    for i, part in ipairs(group.params) do
+      local saved, shard = (state.groups[g] or {state = {}}).state[i], shard_of[part.id]
+      for k in ipairs(saved and shard and saved.moments or {}) do
         local parts = {}
         for r, file in ipairs(files) do parts[r] = file.optimizer.groups[g].state[i].moments[k] end
-        one.moments[k] = mine(zero.shards[at], parts)
+        saved.moments[k] = mine(shard, parts)
       end
     end
   end

@@ -68,6 +68,7 @@ function GradScaler:unscale_(optimizer)
     local most = core.global_norm(list, {p = math.huge}):item()
     finite = finite and most - most == 0
   end
+  if optimizer.agree then finite = optimizer:agree(finite) end -- others have other parts
   self._finite[optimizer] = finite
   return finite
 end
