@@ -263,7 +263,11 @@ describe("a call of NCCL that does not come back", function()
     o.settings = ("%s FLARE_CUDA_PATH='%s' FLARE_CUDA_HIDE=libcublasLt,libcudnn FLARE_PACK=none %s")
       :format(fakes.leaks, place, variable)
     local r = ranks.run(2, ([[
-      local function attach() comm.attach(0, "nccl", "cuda:0", "the fake does not read it") end
+      local function attach()
+        for g = 0, argument == "two groups" and comm.group{0, 1} or 0 do
+          comm.attach(g, "nccl", "cuda:0", "the fake does not read it")
+        end
+      end
       if rank == 1 then
         %s
         os.exit(3, false)
@@ -310,6 +314,14 @@ describe("a call of NCCL that does not come back", function()
     assert.match("rank 1 %(pid %d+%) died", out)
     call[1] = "in ncclCommInitRankConfig"
     assert.same(call, told(out))
+  end)
+
+  it("is aborted with all groups before one is freed", function()
+    local out = first("FAKE_HANG_IN=ncclBroadcast", "attach()", {argument = "two groups"})
+    local list = told(out)
+    table.sort(list)
+    assert.same({"aborted", "aborted", "freed", "in ncclBroadcast", "out"}, list)
+    assert.match("%[freed%]\n[^%[]*$", out)
   end)
 
   it("is left behind if it does not heed that", function()

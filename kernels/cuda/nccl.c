@@ -9,7 +9,13 @@
  * use of a connection, may block for ever. So no call is made by a thread that
  * anybody needs: each group has a carrier for them, and who waits for it looks
  * at the board. When the job is over it aborts the communicator, so that the
- * call comes back, and if it does not, goes on without it. */
+ * call comes back, and goes on without it.
+ *
+ * To abort is to mark at once, for kernels and calls to end, and to free. A
+ * call may be inside, and what frees waits for the whole device, other groups'
+ * calls among it. So communicators are marked between the two calls that make a
+ * group of calls for NCCL, and freed by the second one, when the engine closes;
+ * never if a call has not come back. */
 #include "nccl.h"
 #include "backend.h"
 #include "carrier.h"
@@ -25,7 +31,6 @@
 #define QUEUED  (FL_COMM_NOTES - 32) /* calls followed at a time; notes last */
 #define SLICE   0.05                 /* seconds between looks at the board */
 #define SPIN    1e-3                 /* seconds; queueing takes some us */
-#define OLDEST  21800                /* NCCL 2.18 */
 #define VERDICT 1024
 #define LEAVING 5.0 /* seconds */
 #define COMING  1.0 /* seconds that an aborted call has to come back */
@@ -38,49 +43,7 @@
       return s_;                                                               \
   } while (0)
 
-/* --- the library --- */
-
-static struct {
-  pthread_once_t once;
-  bool open;
-  char where[512], why[800];
-  flc_nccl_table table;
-} lib = {.once = PTHREAD_ONCE_INIT};
-
-static void find(void) {
-  static const char *const names[] = {"libnccl.so.2", "libnccl.so", NULL};
-  static const char *const symbols[] = {
-#define FLC_DL(ret, name, params) #name,
-#include "dl_nccl.def"
-  };
-  int version = 0;
-  void *handle = flc_library_open(names, lib.where);
-  lib.open =
-      handle && flc_library_bind(handle, lib.where, symbols,
-                                 sizeof symbols / sizeof *symbols, &lib.table);
-  if (lib.open && (lib.table.ncclGetVersion(&version) || version < OLDEST)) {
-    fli_fail(FL_EDEVICE, "%s is NCCL %d.%d, 2.18 is needed", lib.where,
-             version / 10000, version / 100 % 100);
-    lib.open = false;
-  }
-  if (!lib.open)
-    snprintf(lib.why, sizeof lib.why,
-             "%s: several GPUs need it; `pip install nvidia-nccl-cu13` or the "
-             "package libnccl2 brings it",
-             fl_error());
-}
-
-const flc_nccl_table *flc_nccl_get(void) {
-  pthread_once(&lib.once, find);
-  if (lib.open)
-    return &lib.table;
-  fli_fail(FL_EDEVICE, "%s", lib.why);
-  return NULL;
-}
-
-const char *flc_nccl_path(void) {
-  return lib.open ? lib.where : "";
-}
+static const flc_nccl_table *nccl; /* of the engine that is open */
 
 /* --- groups --- */
 
@@ -112,7 +75,7 @@ typedef struct link_nccl {
   pthread_mutex_t lock; /* of everything below, and of calls of `comm` */
   deed queue[QUEUED];
   uint64_t first, last; /* deeds first..last - 1 are on their way */
-  bool dead;
+  bool dead, marked;
   char why[VERDICT];
 } link_nccl;
 
@@ -124,6 +87,7 @@ struct engine {
   link_nccl *links;
   pthread_t thread;
   bool started, quit;
+  bool left; /* a call has not come back */
 };
 
 static double now(void) {
@@ -132,26 +96,23 @@ static double now(void) {
   return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* Ends what NCCL's kernels and calls wait for. Between the two calls that make
- * a group, the communicator is marked at once but freed at the end only, when
- * nobody is inside any more: never, if somebody stays. */
-static void abort_calls(link_nccl *l) {
-  const struct timespec nap = {.tv_nsec = 100000};
+static _Thread_local bool marking; /* this thread has some to free */
+
+static void mark(link_nccl *l) {
   ncclComm_t comm = __atomic_load_n(&l->comm, __ATOMIC_ACQUIRE);
-  double start = now();
-  bool back;
-  int e;
-  if (comm) {
-    lib.table.ncclGroupStart();
-    lib.table.ncclCommAbort(comm);
-  }
-  while (!(back = flc_carrier_done(l->carrier, &e)) && now() - start < COMING)
-    nanosleep(&nap, NULL);
-  if (!back)
+  if (!comm || l->marked)
     return;
-  if (comm)
-    lib.table.ncclGroupEnd();
-  l->comm = NULL;
+  l->marked = true;
+  if (!marking)
+    nccl->ncclGroupStart();
+  marking = true;
+  nccl->ncclCommAbort(comm);
+}
+
+static void free_marked(const engine *m) {
+  if (marking && !m->left)
+    nccl->ncclGroupEnd();
+  marking = false;
 }
 
 /* Ends a group, for the message of this thread's last failure: what its calls
@@ -168,7 +129,7 @@ static void die(link_nccl *l) {
   if (!whole)
     flc_break(l->backend, l->why);
   flc_peers_stop(l->peers);
-  abort_calls(l);
+  mark(l);
   fli_fail(FL_ECOMM, "%s", l->why);
 }
 
@@ -179,9 +140,9 @@ static fl_status failed(link_nccl *l, ncclResult_t e, const fl_comm_note *n,
   fl_board *b = l->engine->o.board;
   const struct timespec nap = {.tv_nsec = 20000000};
   char what[VERDICT];
-  const char *more = l->comm ? lib.table.ncclGetLastError(l->comm) : "";
+  const char *more = l->comm ? nccl->ncclGetLastError(l->comm) : "";
   snprintf(what, sizeof what, "%s: NCCL: %s%s%.400s", tried,
-           lib.table.ncclGetErrorString(e), more && *more ? ": " : "",
+           nccl->ncclGetErrorString(e), more && *more ? ": " : "",
            more ? more : "");
   fl_status s = FL_OK;
   for (double start = now(); !s && now() - start < GRACE;) {
@@ -240,7 +201,7 @@ static void follow(link_nccl *l) {
       if (d->since && b->look(b, d->note, waited))
         die(l);
       ncclResult_t state = ncclSuccess;
-      if (!l->dead && lib.table.ncclCommGetAsyncError(l->comm, &state) == 0 &&
+      if (!l->dead && nccl->ncclCommGetAsyncError(l->comm, &state) == 0 &&
           state != ncclSuccess && state != ncclInProgress)
         failed(l, state, d->note, "a collective");
       return;
@@ -275,6 +236,7 @@ static void *watch(void *context) {
     }
   }
   pthread_mutex_unlock(&m->lock);
+  free_marked(m);
   return NULL;
 }
 
@@ -337,7 +299,7 @@ static bool going(ncclResult_t e) {
 /* Sends and receives of one call go together, the own block included. */
 static ncclResult_t exchange(const link_nccl *l, const fl_comm_call *c,
                              size_t bytes, CUstream s) {
-  const flc_nccl_table *t = &lib.table;
+  const flc_nccl_table *t = nccl;
   int rank = l->base.rank, size = l->base.size;
   bool root = c->peer == rank;
   ncclResult_t e = t->ncclGroupStart(), end;
@@ -369,7 +331,7 @@ static ncclResult_t queue(const link_nccl *l, const fl_comm_call *c,
       [FL_COMM_MIN] = ncclMin,
       [FL_COMM_MAX] = ncclMax,
   };
-  const flc_nccl_table *t = &lib.table;
+  const flc_nccl_table *t = nccl;
   size_t bytes = c->count * fl_dtype_size(c->dtype);
   ncclDataType_t type = type_of(c->dtype);
   ncclRedOp_t op = reductions[c->reduce];
@@ -405,7 +367,7 @@ static int ended(link_nccl *l, ncclResult_t e) {
   const struct timespec nap = {.tv_nsec = 20000};
   while (e == ncclInProgress) {
     nanosleep(&nap, NULL);
-    ncclResult_t asked = lib.table.ncclCommGetAsyncError(l->comm, &e);
+    ncclResult_t asked = nccl->ncclCommGetAsyncError(l->comm, &e);
     if (asked != ncclSuccess)
       return asked;
   }
@@ -513,9 +475,9 @@ static fl_status run(const fl_comm_call *c) {
 static fl_status ticket(fl_comm *c, unsigned char *out) {
   ncclUniqueId id;
   (void)c;
-  ncclResult_t e = lib.table.ncclGetUniqueId(&id);
+  ncclResult_t e = nccl->ncclGetUniqueId(&id);
   if (e)
-    return fli_fail(FL_ECOMM, "NCCL: %s", lib.table.ncclGetErrorString(e));
+    return fli_fail(FL_ECOMM, "NCCL: %s", nccl->ncclGetErrorString(e));
   memcpy(out, id.internal, sizeof id.internal);
   return FL_OK;
 }
@@ -601,13 +563,13 @@ static fl_status meet_peers(link_nccl *l, const fl_comm_note *n) {
 static int join_carried(void *context) {
   const int any = INT_MIN;
   link_nccl *l = context;
-  ncclConfig_t config = {sizeof config, 0xcafebeef, OLDEST, 1,  any,
-                         any,           any,        NULL,   any};
+  ncclConfig_t config = {
+      sizeof config, 0xcafebeef, FLC_NCCL_OLDEST, 1, any, any, any, NULL, any};
   flc_context before;
   if (flc_enter(l->device, &before))
     return ncclUnhandledCudaError;
-  return ended(l, lib.table.ncclCommInitRankConfig(
-                      &l->comm, l->base.size, l->id, l->base.rank, &config));
+  return ended(l, nccl->ncclCommInitRankConfig(&l->comm, l->base.size, l->id,
+                                               l->base.rank, &config));
 }
 
 static fl_status join(link_nccl *l, const unsigned char *ticket) {
@@ -672,6 +634,18 @@ static bool met(link_nccl *l) {
   return e == CUDA_SUCCESS;
 }
 
+/* Without the others. */
+static void part(link_nccl *l) {
+  const struct timespec nap = {.tv_nsec = 100000};
+  double start = now();
+  int e;
+  mark(l);
+  while (!flc_carrier_done(l->carrier, &e) && now() - start < COMING) {
+    nanosleep(&nap, NULL);
+    mark(l); /* one that joins may have got it just now */
+  }
+}
+
 static void unlink_group(fl_comm *c, fl_comm_link *link) {
   link_nccl *l = (link_nccl *)link;
   engine *m = c->state;
@@ -685,11 +659,12 @@ static void unlink_group(fl_comm *c, fl_comm_link *link) {
   pthread_mutex_unlock(&m->lock);
   if (flc_enter(l->device, &before) == FL_OK) {
     if (!l->dead && l->comm && met(l))
-      lib.table.ncclCommDestroy(l->comm);
-    else if (!l->dead)
-      abort_calls(l);
+      nccl->ncclCommDestroy(l->comm);
+    else
+      part(l);
     flc_peers_stop(l->peers);
     if (!flc_carrier_end(l->carrier)) {
+      m->left = true;
       flc_leave(l->device, before);
       return; /* what it is in may still use all this */
     }
@@ -753,6 +728,7 @@ static void close_engine(fl_comm *c) {
   pthread_mutex_unlock(&m->lock);
   if (m->started)
     pthread_join(m->thread, NULL);
+  free_marked(m);
   pthread_cond_destroy(&m->stop);
   pthread_mutex_destroy(&m->lock);
   free(m);
@@ -761,7 +737,7 @@ static void close_engine(fl_comm *c) {
 fl_status fl_nccl_open(const fl_comm_options *o, fl_comm **c);
 
 fl_status fl_nccl_open(const fl_comm_options *o, fl_comm **c) {
-  if (flc_devices() < 0 || !flc_nccl_get())
+  if (flc_devices() < 0 || !(nccl = flc_nccl_get()))
     return FL_EDEVICE;
   engine *m = calloc(1, sizeof *m);
   if (!m)

@@ -13,7 +13,9 @@ typedef struct ncclUniqueId {
   char internal[FL_COMM_TICKET];
 } ncclUniqueId;
 
-/* As it was in 2.18: later ones are longer, and take this for what it says. */
+#define FLC_NCCL_OLDEST 21800 /* 2.18 */
+
+/* As it was then: later ones are longer, and take this for what it says. */
 typedef struct ncclConfig_t {
   size_t size;
   unsigned magic, version;

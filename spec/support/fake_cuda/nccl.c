@@ -16,13 +16,13 @@
 #define FLC_DL(ret, name, params) ret name params;
 #include "../../../kernels/cuda/dl_nccl.def"
 
-static atomic_bool aborted;
+static struct ncclComm { atomic_bool aborted; } groups[8];
 static atomic_int inside;
 static _Thread_local int depth;
 static _Thread_local bool ending;
 
 /* The blocking call `name`. */
-static ncclResult_t call(const char *name) {
+static ncclResult_t call(const char *name, ncclComm_t comm) {
   const char *hang = getenv("FAKE_HANG_IN"), *fail = getenv("FAKE_FAIL_IN");
   bool deaf = hang && strncmp(hang, "deaf ", 5) == 0;
   if (fail && strcmp(fail, name) == 0)
@@ -33,7 +33,7 @@ static ncclResult_t call(const char *name) {
   fprintf(stderr, "[in %s]\n", name);
   if (getenv("FAKE_INTERRUPT"))
     kill(getpid(), SIGINT);
-  while (deaf || !aborted)
+  while (deaf || !comm->aborted)
     usleep(1000);
   usleep(20000); /* on its way out it looks at the communicator */
   fprintf(stderr, "[out]\n");
@@ -49,16 +49,16 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int size, ncclUniqueId id,
                                     int rank, ncclConfig_t *config) {
   static int group;
   (void)size, (void)id, (void)rank;
-  *comm = (ncclComm_t)&group;
-  return config->blocking == 1 ? call("ncclCommInitRankConfig") : 5;
+  *comm = &groups[group++];
+  return config->blocking == 1 ? call("ncclCommInitRankConfig", *comm) : 5;
 }
 
 ncclResult_t ncclBroadcast(const void *in, void *out, size_t count,
                            ncclDataType_t type, int root, ncclComm_t comm,
                            CUstream stream) {
-  (void)in, (void)out, (void)count, (void)type, (void)root, (void)comm;
+  (void)in, (void)out, (void)count, (void)type, (void)root;
   (void)stream;
-  return call("ncclBroadcast");
+  return call("ncclBroadcast", comm);
 }
 
 /* --- aborting --- */
@@ -81,11 +81,8 @@ ncclResult_t ncclGroupEnd(void) {
 }
 
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
-  (void)comm;
-  if (aborted)
-    fprintf(stderr, "[aborted twice]\n");
-  fprintf(stderr, "[aborted]\n");
-  aborted = true;
+  fprintf(stderr, comm->aborted ? "[aborted twice]\n" : "[aborted]\n");
+  comm->aborted = true;
   ending = true;
   if (depth == 0)
     release();
