@@ -130,8 +130,37 @@ describe("ZeRO", function()
       for name, t in pairs(zero:state_dict()) do
         assert((t - state[name]):abs():max():item() < 1e-12, name)
       end
+      local small = dist.ZeRO(make():to "f32", rates, {bucket_mb = 0.0015}) -- of half the bytes
+      assert(small:load "checkpoint")
+      train(small, small, a:to "f32", b:to "f32", 1)
+      for _, method in ipairs {"save", "load"} do
+        local ok, message = pcall(small[method], small, 3)
+        assert(not ok and message:find("ZeRO:" .. method .. ": a folder's name is expected", 1, true))
+      end
     ]], folder)
     launch.remove(folder)
+  end)
+
+  it("has parameters of different kinds in different parts", function()
+    good(2, [[
+      local function kind(_, p) return p:dim() > 1 and "decays" or "stays" end
+      local function groups(params, kinds)
+        local of = {decays = {}, stays = {}}
+        for k, p in ipairs(params) do
+          local list = of[ kinds[k] ]
+          list[#list + 1] = p
+        end
+        return optim.AdamW{{params = of.decays, weight_decay = 0.3}, {params = of.stays, lr = 0.02}}
+      end
+      local one, kinds = make(), {}
+      for k, p in ipairs(one:parameters()) do kinds[k] = kind("", p) end
+      train(one, groups(one:parameters(), kinds), x, y, 5)
+      for stage = 1, 3 do
+        local zero = dist.ZeRO(make(), groups, {stage = stage, kind = kind, bucket_mb = 0.003})
+        train(zero, zero, a, b, 5)
+        assert(far(zero, one) < 1e-12, far(zero, one))
+      end
+    ]])
   end)
 
   it("stage 3 without computing again is the same, and needs half of the gathers", function()

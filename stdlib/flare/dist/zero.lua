@@ -21,17 +21,32 @@ local clip = require "flare.optim.clip"
 
 local ZeRO = class "dist.ZeRO"
 
--- Shards of parameters, in the order that backward meets them.
-local function divide(named, bytes, group)
-  local list = Bucket.divide(named, bytes)
-  for s, part in ipairs(list) do list[s] = Shard(part, group) end
+-- Shards of parameters of one kind each, in the order that backward meets them.
+local function divide(self, named, bytes)
+  local kinds, of, list = {}, {}, {}
+  for _, pair in ipairs(named) do
+    local kind = self.kind and self.kind(pair[1], pair[2]) or false
+    if not of[kind] then
+      kinds[#kinds + 1], of[kind] = kind, {}
+    end
+    table.insert(of[kind], pair)
+  end
+  for _, kind in ipairs(kinds) do
+    for _, part in ipairs(Bucket.divide(of[kind], bytes)) do
+      local shard = Shard(part, self.group)
+      shard.kind = kind
+      list[#list + 1] = shard
+    end
+  end
   return list
 end
 
 local function optimizer_of(shards, make)
-  local parts, known = {}, {}
-  for k, shard in ipairs(shards) do parts[k], known[shard.part.id] = shard.part, true end
-  local optimizer = make(parts)
+  local parts, kinds, known = {}, {}, {}
+  for k, shard in ipairs(shards) do
+    parts[k], kinds[k], known[shard.part.id] = shard.part, shard.kind, true
+  end
+  local optimizer = make(parts, kinds)
   if type(optimizer) ~= "table" or type(optimizer.groups) ~= "table" then
     fail("ZeRO: the function must return an optimizer, not %s", type(optimizer))
   end
@@ -46,8 +61,10 @@ local function optimizer_of(shards, make)
 end
 
 --- @param make a function from a list of parameters to an optimizer
--- Options: stage (1); group; bucket_mb, how much goes at a time (25, of large models a 64th); and
--- for stage 3 units, the modules whose parameters come and go together (the model's children; what
+-- Options: stage (1); group; bucket_mb, how much goes at a time (25, of large models a 64th); kind,
+-- a function of a parameter's name and tensor: those of different kinds are in different parts,
+-- and `make` gets a list of the parts' kinds as well, for groups with options of their own; and for
+-- stage 3 units, the modules whose parameters come and go together (the model's children; what
 -- is in none of them is treated as in stage 2), and recompute: backward gathers a unit's parameters
 -- and computes it again (true), or the tape keeps what it needs of them (false: faster, with more
 -- memory).
@@ -60,12 +77,12 @@ function ZeRO:init(model, make, o)
   end
   dist.rank()
   o = options.check("ZeRO", o, {stage = 1, bucket_mb = options.none, group = dist.world,
-    units = options.none, recompute = true})
+    kind = options.none, units = options.none, recompute = true})
   if o.stage ~= 1 and o.stage ~= 2 and o.stage ~= 3 then
     fail("ZeRO: stage must be 1, 2 or 3, got %s", tostring(o.stage))
   end
   self.model, self.group, self.stage = model, o.group, o.stage
-  self.recompute = o.recompute
+  self.recompute, self.kind = o.recompute, o.kind
   self.bytes = Bucket.bytes(model:parameters(), o.bucket_mb)
   if self.group.size > 1 then
     local _ <close> = core.no_grad()
@@ -91,7 +108,7 @@ end
 
 -- Parameters that stay whole: their gradients are reduced to their owners as they come.
 function ZeRO:_keep(named)
-  local list = divide(named, self.bytes, self.group)
+  local list = self:divide(named, self.bytes)
   for _, shard in ipairs(list) do self.shards[#self.shards + 1] = shard end
   self.queue = Queue(self.group, function(shard)
     local work = shard:reduce(shard.grads)

@@ -138,7 +138,7 @@ function M.divide(zero, named, units)
       list[#list + 1] = {names[id], pair[2]}
     end
     if #list > 0 then
-      local shards, places = zero.divide(list, math.maxinteger, zero.group), {}
+      local shards, places = zero:divide(list, math.maxinteger), {}
       for s, shard in ipairs(shards) do
         places[s] = {}
         for k, p in ipairs(shard.params) do

@@ -1,6 +1,7 @@
 --- Sharded checkpoints: a folder with a file of each rank and one that says what is in them. They
 -- are read by any number of ranks.
 local core = require "flare.core"
+local fail = require "flare.fail"
 local flare = require "flare"
 
 local M = {}
@@ -11,6 +12,12 @@ local function agree(group, ok, message)
   local first = group:all_reduce(bad, {reduce = "min"}):item()
   if first == group.size then return true end
   return nil, group:share(group.rank == first and (message or "failed") or nil, first)
+end
+
+local function check(where, folder)
+  if type(folder) ~= "string" then
+    fail("ZeRO:%s: a folder's name is expected, got %s", where, type(folder))
+  end
 end
 
 local function place(folder, name) return folder .. "/" .. name end
@@ -25,6 +32,7 @@ end
 
 --- The folder gets its name when it is whole; until then the one before is there, or in .old.
 function M.save(zero, folder)
+  check("save", folder)
   local group, temp = zero.group, folder .. ".tmp"
   local ok, message = true, nil
   if group.rank == 0 then
@@ -60,13 +68,13 @@ local function mine(shard, parts)
   local flat = core.cat(parts, 1):narrow(1, 1, shard.numel)
   local whole = core.zeros({shard.length * shard.group.size}, {dtype = flat.dtype})
   whole:narrow(1, 1, shard.numel):copy_(flat)
-  return shard:mine(whole):to(shard.device)
+  return shard:mine(whole):to(shard.dtype):to(shard.device)
 end
 
 local function fits(zero, about)
   if #about.shards ~= #zero.shards then
-    return nil, ("the checkpoint has %d parts, this model %d: other units or bucket sizes"):format(
-      #about.shards, #zero.shards)
+    return nil, ("the checkpoint has %d parts, this model %d: other units, kinds or bucket "
+      .. "sizes"):format(#about.shards, #zero.shards)
   end
   for s, shard in ipairs(zero.shards) do
     if about.shards[s].numel ~= shard.numel
@@ -112,6 +120,7 @@ local function read(zero, folder)
 end
 
 function M.load(zero, folder)
+  check("load", folder)
   zero:_forget()
   local ok, message = read(zero, folder)
   ok, message = agree(zero.group, ok, message)
