@@ -27,7 +27,7 @@ good "collectives, $n ranks" 50 bash -c "launch $here/collectives.lua"
 good "training, $n ranks" 25 bash -c "launch $here/training.lua"
 
 # kills at a call of its own, with the engine's choice and with each algorithm
-for way in nccl auto; do
+for way in nccl auto "nccl two groups"; do
   start=$(date +%s%N)
   timeout -k 2 20 bash -c "launch $here/endless.lua '1 700' $way" >"$w/out" 2>&1
   status=$?
