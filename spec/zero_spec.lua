@@ -135,7 +135,7 @@ describe("ZeRO", function()
       train(small, small, a:to "f32", b:to "f32", 1)
       for _, method in ipairs {"save", "load"} do
         local ok, message = pcall(small[method], small, 3)
-        assert(not ok and message:find("ZeRO:" .. method .. ": a folder's name is expected", 1, true))
+        assert(not ok and message:find(method .. ": a folder's name is expected", 1, true))
       end
     ]], folder)
     launch.remove(folder)
