@@ -93,10 +93,11 @@ static inline float fl_cosh_f32(float x) {
  * (log(1 + f) - f). */
 FL_INLINE float fl_log_reduce(float x, float *k, float *f) {
   bool tiny = x < 0x1p-126f;
-  uint32_t u = fl_float_bits(tiny ? x * 0x1p23f : x);
+  float larger = tiny ? x * 0x1p23f : x, less = tiny ? 23 : 0;
+  uint32_t u = fl_float_bits(larger);
   int32_t e = (int32_t)(u - 0x3f3504f3) >> 23;
   float m = fl_bits_float(u - ((uint32_t)e << 23)) - 1;
-  *k = (float)e - (tiny ? 23.0f : 0.0f);
+  *k = (float)e - less;
   *f = m;
   float p = 0.129014209f - 0.0760925636f * m;
   p = p * m - 0.132463455f;
@@ -110,7 +111,8 @@ FL_INLINE float fl_log_reduce(float x, float *k, float *f) {
 }
 /* y is the result for x that is positive, finite and a number. */
 static inline float fl_log_ends(float x, float y) {
-  y = x > 0 ? y : x == 0 ? -INFINITY : NAN;
+  float end = x < 0 ? NAN : -INFINITY;
+  y = x > 0 ? y : end;
   return x < INFINITY ? y : x;
 }
 static inline float fl_log_f32(float x) {
