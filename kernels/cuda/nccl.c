@@ -87,7 +87,8 @@ struct engine {
   link_nccl *links;
   pthread_t thread;
   bool started, quit;
-  bool left; /* a call has not come back */
+  bool left;          /* a call has not come back */
+  flc_device *device; /* of the last group */
 };
 
 static double now(void) {
@@ -110,8 +111,11 @@ static void mark(link_nccl *l) {
 }
 
 static void free_marked(const engine *m) {
-  if (marking && !m->left)
+  flc_context before;
+  if (marking && !m->left && flc_enter(m->device, &before) == FL_OK) {
     nccl->ncclGroupEnd();
+    flc_leave(m->device, before);
+  }
   marking = false;
 }
 
@@ -699,7 +703,7 @@ static fl_status link_group(fl_comm *c, const fl_comm_link *g, int device,
   l->base = *g;
   l->base.engine = c;
   l->engine = m;
-  l->device = d;
+  l->device = m->device = d;
   pthread_mutex_init(&l->lock, NULL);
   fl_status s = flc_enter(d, &before);
   if (s == FL_OK) {
