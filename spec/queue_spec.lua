@@ -216,6 +216,15 @@ describe("ZeRO", function()
       end
       local ok, message = pcall(dist.ZeRO, nn.Tanh(), adamw)
       assert(not ok and message:find("no parameters that learn", 1, true), message)
+      ok, message = pcall(dist.ZeRO, model, adamw, {kind = 3})
+      assert(not ok and message:find("kind must be a function of a name and a parameter", 1, true))
+      for _, f in ipairs {function(o) dist.all_reduce(flare.ones(2), o) end,
+          function(o) dist.ZeRO(model, adamw, o) end, function(o) dist.DataParallel(model, o) end,
+          function(o) dist.LocalSGD(model, adamw(model:parameters()), o) end} do
+        ok, message = pcall(f, {group = 3})
+        assert(not ok and message:find("group must be one that dist.group makes, got number", 1,
+          true), message)
+      end
       ok, message = pcall(dist.ZeRO, model, adamw, {bucket_mb = "x"})
       assert(not ok and message:find("bucket_mb must be a number of at least 0, got x", 1, true))
     ]]

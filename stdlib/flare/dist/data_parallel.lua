@@ -12,6 +12,7 @@ local dist = require "flare.dist"
 local fail = require "flare.fail"
 local options = require "flare.options"
 local Bucket = require "flare.dist.bucket"
+local Group = require "flare.dist.group"
 local Queue = require "flare.dist.queue"
 local ready = require "flare.dist.ready"
 
@@ -75,7 +76,7 @@ function DataParallel:init(model, o)
   dist.rank()
   o = options.check("DataParallel", o, {group = dist.world, bucket_mb = options.none,
     broadcast_buffers = true, find_unused = false})
-  local dp = {model = model, options = o, group = o.group, sync = true}
+  local dp = {model = model, options = o, group = Group.of("DataParallel", o.group), sync = true}
   rawset(self, "_dp", dp)
   dp.queue = Queue(o.group, function(bucket) return send(dp, bucket) end, 0)
   learn(dp)

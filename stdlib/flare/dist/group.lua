@@ -19,6 +19,15 @@ function Group:init(ranks, id)
   self.streams, self.attached = {}, {}
 end
 
+--- `value` if it is a group with this rank in it. @param where the function's name, for errors
+function Group.of(where, value)
+  if not class.is(value, Group) then
+    fail("%s: group must be one that dist.group makes, got %s", where, options.kind(value))
+  end
+  if not value.rank then fail("%s: this rank is not in the group", where) end
+  return value
+end
+
 -- The engine for a device, opened when first needed: all members get here with the same call.
 function Group:attach(device)
   if self.attached[device] then return end

@@ -112,7 +112,7 @@ local function taking(o, name)
   local rest = {}
   for key, value in pairs(o) do rest[key] = value end
   rest.group = nil
-  return o.group or dist.world, rest
+  return Group.of(name, o.group), rest
 end
 
 for name in ("all_reduce reduce broadcast all_gather gather reduce_scatter all_to_all scatter "

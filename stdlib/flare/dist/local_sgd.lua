@@ -9,6 +9,7 @@ local core = require "flare.core"
 local dist = require "flare.dist"
 local fail = require "flare.fail"
 local options = require "flare.options"
+local Group = require "flare.dist.group"
 
 local LocalSGD = class "dist.LocalSGD"
 
@@ -22,7 +23,8 @@ function LocalSGD:init(model, optimizer, o)
   options.count("LocalSGD", "every", o.every)
   if o.outer and o.async then fail "LocalSGD: outer and async do not go together" end
   self.params = type(model) == "table" and model.__module and model:parameters() or model
-  self.optimizer, self.group, self.every, self.async = optimizer, o.group, o.every, o.async
+  self.group = Group.of("LocalSGD", o.group)
+  self.optimizer, self.every, self.async = optimizer, o.every, o.async
   self.steps = 0
   local _ <close> = core.no_grad()
   if self.group.size > 1 then

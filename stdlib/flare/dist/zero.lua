@@ -15,6 +15,7 @@ local fail = require "flare.fail"
 local options = require "flare.options"
 local ready = require "flare.dist.ready"
 local Bucket = require "flare.dist.bucket"
+local Group = require "flare.dist.group"
 local Queue = require "flare.dist.queue"
 local Shard = require "flare.dist.shard"
 local clip = require "flare.optim.clip"
@@ -81,7 +82,10 @@ function ZeRO:init(model, make, o)
   if o.stage ~= 1 and o.stage ~= 2 and o.stage ~= 3 then
     fail("ZeRO: stage must be 1, 2 or 3, got %s", tostring(o.stage))
   end
-  self.model, self.group, self.stage = model, o.group, o.stage
+  if o.kind ~= nil and type(o.kind) ~= "function" then
+    fail("ZeRO: kind must be a function of a name and a parameter, got %s", options.kind(o.kind))
+  end
+  self.model, self.group, self.stage = model, Group.of("ZeRO", o.group), o.stage
   self.recompute, self.kind = o.recompute, o.kind
   self.bytes = Bucket.bytes(model:parameters(), o.bucket_mb)
   if self.group.size > 1 then
