@@ -43,15 +43,15 @@ try() {
     grep -an 'Sanitizer\|runtime error' "$room/log.$4" "$room/aloud.$4" | head -n 4
     tail -n 60 "$room/aloud.$4"
   } >>"$room/findings"
+  return 1
 }
 
 worker() { # $1: its number
   seed=$((first + $1)) done=0 library=0 files=0
   while [ "$(date +%s)" -lt "$end" ] && [ "$done" -lt "$share" ]; do
-    try operators 25000 "$seed" "$1"
-    try library 5000 "$seed" "$1"
-    try files 500 "$seed" "$1"
-    done=$((done + 25000)) library=$((library + 5000)) files=$((files + 500))
+    if try operators 25000 "$seed" "$1"; then done=$((done + 25000)); fi
+    if try library 5000 "$seed" "$1"; then library=$((library + 5000)); fi
+    if try files 500 "$seed" "$1"; then files=$((files + 500)); fi
     seed=$((seed + jobs))
     echo "$done $library $files" >"$room/done.$1"
   done
