@@ -16,6 +16,7 @@
 #define LARGE  (1 << 17) /* elements of a line of which only one is done */
 #define LINES  16        /* side by side, at most */
 #define BUFFER 16384     /* elements of them, unless one alone has more */
+#define AHEAD  32768     /* bytes fetched before they are wanted, at most */
 #define TILE   8         /* elements of a line read or written at once */
 #define PRIMES 31        /* the largest radix */
 #define APART  16 /* rows, so that no two planes lie a power of two apart */
