@@ -58,7 +58,8 @@ typedef enum fl_comm_way {
   FL_COMM_NCCL,
   FL_COMM_RING,
   FL_COMM_ONE_SHOT, /* everybody reads everything: few steps */
-  FL_COMM_TWO_SHOT  /* everybody reduces a part: few bytes */
+  FL_COMM_TWO_SHOT, /* everybody reduces a part: few bytes */
+  FL_COMM_COPIES    /* likewise, moved by what copies beside kernels */
 } fl_comm_way;
 
 typedef struct fl_comm fl_comm;   /* an engine */

@@ -50,7 +50,7 @@ end
 -- Names of the algorithms that this flare has for GPUs.
 local function algorithms()
   local list = {"auto", device:find "^cuda" and "nccl"}
-  for _, way in ipairs {"one_shot", "two_shot", "ring"} do
+  for _, way in ipairs {"one_shot", "two_shot", "ring", "copies"} do
     local ok, why = pcall(dist.all_reduce, flare.ones({4}, {device = device}), {algorithm = way})
     if ok then list[#list + 1] = way
     elseif rank == 0 then print(("not here: %s: %s"):format(way, why)) end
@@ -117,6 +117,20 @@ end
 for k = 40, 1, -1 do
   same("handle", works[k]:wait(), folded(999 * k, "f32", "sum") * k)
 end
+for turn = 1, 3 do -- large ones, beside work
+  local n, here = 3000017, flare.ones({2048, 2048}, {device = device})
+  local x, wide = put(values(rank, n)), put(values(rank, n * size))
+  local all = dist.all_reduce(x * turn, {async = true})
+  for _ = 1, 20 do here = here:matmul(here) / 2048 end
+  local gathered = dist.all_gather(x, {async = true})
+  local scattered = dist.reduce_scatter(wide, {async = true})
+  for _ = 1, 20 do here = here:matmul(here) / 2048 end
+  same("beside: all_reduce", all:wait(), folded(n, "f32", "sum") * turn)
+  same("beside: all_gather", gathered:wait(), flare.cat(each(n, "f32")))
+  same("beside: reduce_scatter", scattered:wait(),
+    folded(n * size, "f32", "sum"):narrow(1, rank * n + 1, n))
+  assert(here:sum():item() == 2048 * 2048, "the work beside it")
+end
 for k = 1, 200 do -- more than the engine follows at a time
   local x = put(values(rank, 100)) + k
   same("many", dist.all_reduce(x), folded(100, "f32", "sum") + k * size)
@@ -177,6 +191,7 @@ for _, dtype in ipairs {"f32", "bf16"} do
     checks = checks + 1
   end
   assert(sums.one_shot == sums.two_shot, "one_shot and two_shot differ")
+  assert(not sums.copies or sums.one_shot == sums.copies, "one_shot and copies differ")
   if rank == 0 then print("bits", dtype, table.concat(ways, " ")) end
 end
 
