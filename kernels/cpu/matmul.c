@@ -213,6 +213,38 @@ static fl_status multiply_integers(const fl_launch *l, batch *g) {
   return fl_cpu_interrupted(l) ? fl_cpu_stopped(l) : FL_OK;
 }
 
+/* The largest magnitude among the elements, -1 for want of memory. */
+static double magnitude(const fl_launch *l, const fl_view *v) {
+  fl_view once;
+  fl_view_copy(&once, v);
+  for (int i = 0; i < once.ndim; i++)
+    if (once.stride[i] == 0)
+      once.shape[i] = 1;
+  const int64_t *x = FL_CPU(input)(l, &once, FL_I64);
+  if (!x)
+    return -1;
+  int64_t n = fl_view_numel(&once), low = 0, high = 0;
+  for (int64_t i = 0; i < n; i++) {
+    low = x[i] < low ? x[i] : low;
+    high = x[i] > high ? x[i] : high;
+  }
+  return fmax((double)high, -(double)low);
+}
+
+/* What integers are multiplied in: floats where every sum is a number that
+ * these have, and there is enough to multiply to be worth looking. */
+static fl_dtype integer_type(const fl_launch *l, const fl_view *a,
+                             const fl_view *b) {
+  double m = (double)a->shape[a->ndim - 2], k = (double)a->shape[a->ndim - 1],
+         n = (double)b->shape[b->ndim - 1];
+  if (m * n < 16 * (m + n) || m * n * k < LARGE / 16)
+    return FL_I64;
+  double x = magnitude(l, a), y = magnitude(l, b), most = x * y * k;
+  if (x < 0 || y < 0)
+    return FL_I64;
+  return most <= 0x1p24 ? FL_F32 : most <= 0x1p53 ? FL_F64 : FL_I64;
+}
+
 /* --- matmul --- */
 
 /* A 1-d operand as a row (a) or as a column (b). */
@@ -233,7 +265,6 @@ static void as_matrix(const fl_view *v, bool column, fl_view *w) {
 FL_KERNEL(matmul) {
   const fl_view *out = &l->out[0];
   bool floats = fl_dtype_kind(out->dtype) == FL_KIND_FLOAT;
-  fl_dtype dtype = floats ? fl_cpu_wide(out->dtype) : FL_I64;
   fl_view a, b;
   batch g; /* large: fields are set one by one */
   if (fl_view_numel(out) == 0)
@@ -241,6 +272,7 @@ FL_KERNEL(matmul) {
   g.launch = l;
   as_matrix(&l->in[0], false, &a);
   as_matrix(&l->in[1], true, &b);
+  fl_dtype dtype = floats ? fl_cpu_wide(out->dtype) : integer_type(l, &a, &b);
   if (take(l, &a, dtype, &g.a) != FL_OK || take(l, &b, dtype, &g.b) != FL_OK)
     return FL_ENOMEM;
   g.ndim = out->ndim - (l->in[0].ndim > 1) - (l->in[1].ndim > 1);
@@ -251,9 +283,16 @@ FL_KERNEL(matmul) {
   g.c = FL_CPU(output)(l, out, dtype);
   if (!g.c)
     return FL_ENOMEM;
-  fl_status s = floats ? multiply(l, &g) : multiply_integers(l, &g);
-  if (s == FL_OK)
+  fl_status s = dtype == FL_I64 ? multiply_integers(l, &g) : multiply(l, &g);
+  if (s == FL_OK && !floats && dtype != FL_I64) { /* i64 wraps as out does */
+    void *whole = FL_CPU(output)(l, out, FL_I64);
+    if (!whole)
+      return FL_ENOMEM;
+    FL_CPU(convert)(fl_view_numel(out), FL_I64, whole, dtype, g.c);
+    FL_CPU(finish)(l, out, FL_I64, whole);
+  } else if (s == FL_OK) {
     FL_CPU(finish)(l, out, dtype, g.c);
+  }
   return s;
 }
 

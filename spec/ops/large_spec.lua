@@ -146,3 +146,20 @@ describe("a large", function()
     end)
   end
 end)
+
+describe("products of integers", function()
+  -- sums that f32 has, that f64 has, and that wrap
+  for _, limit in ipairs {1, 100, 1 << 20, 1 << 40} do
+    it("are exact, or wrap: numbers up to " .. limit, function()
+      for _, dtype in ipairs {"i8", "u8", "i32", "i64"} do
+        local low = dtype == "u8" and 0 or -limit
+        local a = flare.randint(low, limit + 1, {3, 67, 300}, {generator = generator})
+        local b = flare.randint(low, limit + 1, {90, 300}, {generator = generator})
+        a, b = a:to(dtype), b:to(dtype)
+        local want = (a:to "i64":unsqueeze(3) * b:to "i64"):sum(4):to(dtype)
+        assert.is_true(a:matmul(b:t()):equal(want))
+        assert.is_true(a[1]:t():contiguous():t():matmul(b:t()):equal(want[1]))
+      end
+    end)
+  end
+end)
