@@ -72,6 +72,78 @@ describe("losses", function()
     return nn.MarginRankingLoss{margin = 0.3}(x, target, sides)
   end)
 
+  check("GaussianNLLLoss", 1.46150888, 2.23550373, function()
+    return nn.GaussianNLLLoss{full = true, eps = 0.05}(x, target, target:abs())
+  end)
+  check("PoissonNLLLoss", 1.25100944, 1.26042893, function()
+    return nn.PoissonNLLLoss()(x, target:abs() * 3)
+  end)
+  check("PoissonNLLLoss of rates", 2.46917538, 3.33423984, function()
+    return nn.PoissonNLLLoss{log_input = false, full = true}(x:abs() + 0.1, target:abs() * 3)
+  end)
+  check("HingeEmbeddingLoss", 0.673612447, 0.85, function()
+    return nn.HingeEmbeddingLoss{margin = 0.5}(x, sides)
+  end)
+  check("SoftMarginLoss", 0.569236672, 0.413094016, function()
+    return nn.SoftMarginLoss()(x, sides)
+  end)
+  check("MultiMarginLoss", 0.329287375, 1, function()
+    return nn.MultiMarginLoss{margin = 0.7}(x, labels)
+  end)
+  check("MultiMarginLoss of squares", 0.618299352, 1.92713267, function()
+    return nn.MultiMarginLoss{p = 2}(x, labels)
+  end)
+  check("MultiLabelSoftMarginLoss", 0.569236672, 0.413094016, function()
+    return nn.MultiLabelSoftMarginLoss()(x, bits)
+  end)
+
+  describe("CTCLoss", function()
+    local scores, labels_of = nil, flare.tensor({{2, 3, 3}, {4, 2, -7}, {5, 5, 5}}, {dtype = "i64"})
+    before_each(function() scores = fill({6, 3, 5}, 1):requires_grad_(true) end)
+    local function loss(o, inputs, lengths)
+      return nn.CTCLoss(o)(scores:log_softmax(3), labels_of, inputs or {6, 5, 6},
+                           lengths or {3, 2, 3})
+    end
+
+    it("is PyTorch's, and so is its gradient", function()
+      near(loss():detach(), {2.388218584650981}, 1e-12)
+      near(loss{reduction = "sum"}:detach(), {19.076717276955126}, 1e-12)
+      near(loss{reduction = "none"}:detach(),
+           {6.526288992030842, 4.83449996980741, 7.715928315116875}, 1e-12)
+      loss():backward()
+      near(scores.grad:abs():sum(), {2.492525205167116}, 1e-12)
+    end)
+
+    it("has no way where time is too short, and gradients all the same", function()
+      local short = {6, 5, 4}
+      near(loss({reduction = "none", zero_infinity = true}, short):detach(),
+           {6.526288992030842, 4.83449996980741, 0}, 1e-12)
+      assert.equal(math.huge, loss({reduction = "sum"}, short):item())
+      loss({zero_infinity = true}, short, {3, 0, 3}):backward()
+      assert.is_false(scores.grad:isnan():any():item())
+      near(scores.grad[{{}, 3}]:abs():sum(), {0}, 0)
+    end)
+
+    it("of no labels is that of blanks alone", function()
+      local p = scores:detach():log_softmax(3)
+      local none = flare.zeros(3, 0, {dtype = "i64"})
+      near(nn.CTCLoss{reduction = "sum"}(p, none, {6, 6, 6}, {0, 0, 0}),
+           {-p[{{}, {}, 1}]:sum():item()}, 1e-12)
+    end)
+
+    it("refuses lengths that cannot be", function()
+      for says, f in pairs{
+        ["input_lengths must be in 0..6, got 7"] = function() loss({}, {6, 7, 6}) end,
+        ["target_lengths must be 3 numbers"] = function() loss({}, nil, {1}) end,
+        ["reduction is"] = function() loss{reduction = "avg"} end,
+      } do
+        local ok, message = pcall(f)
+        assert.is_false(ok)
+        assert.match(says, message, 1, true)
+      end
+    end)
+  end)
+
   it("TripletMarginLoss is zero when the other one is far", function()
     local far = nn.TripletMarginLoss()(x, target, fill({4, 5}, 3))
     assert.equal(0, far:item())

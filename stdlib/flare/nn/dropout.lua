@@ -11,7 +11,7 @@ local Dropout = class("Dropout", Module)
 function Dropout:init(p)
   p = p or 0.5
   if type(p) ~= "number" or p < 0 or p >= 1 then
-    fail("nn.Dropout: p must be a number in [0, 1), got %s", tostring(p))
+    fail("nn.%s: p must be a number in [0, 1), got %s", getmetatable(self).__name, tostring(p))
   end
   self.p = p
 end

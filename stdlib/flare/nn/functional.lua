@@ -81,6 +81,82 @@ function F.triplet_margin_loss(anchor, same, other, opts)
   return reduce("triplet_margin_loss", core.relu(near - far + o.margin), o.reduction)
 end
 
+--- -log of the density of a normal distribution with mean x and variance `var` at target; `full`
+-- adds log(2 pi) / 2. Variances below eps count as eps.
+function F.gaussian_nll_loss(x, target, var, opts)
+  local o = options.check("gaussian_nll_loss", opts,
+                          {full = false, eps = 1e-6, reduction = "mean"})
+  local below = core.relu(o.eps - var:detach())
+  var = var + below
+  local loss = 0.5 * (var:log() + (x - target) ^ 2 / var)
+  return reduce("gaussian_nll_loss", o.full and loss + 0.5 * math.log(2 * math.pi) or loss,
+                o.reduction)
+end
+
+--- -log of the Poisson distribution with rate exp(x), or x without `log_input`, at target, but for
+-- log(target!), of which `full` adds Stirling's approximation.
+function F.poisson_nll_loss(x, target, opts)
+  local o = options.check("poisson_nll_loss", opts,
+                          {log_input = true, full = false, eps = 1e-8, reduction = "mean"})
+  local loss = o.log_input and x:exp() - target * x or x - target * (x + o.eps):log()
+  if o.full then
+    local more = target * target:log() - target + 0.5 * (2 * math.pi * target):log()
+    loss = loss + core.where(target:gt(1), more, 0)
+  end
+  return reduce("poisson_nll_loss", loss, o.reduction)
+end
+
+--- x where target is 1, max(0, margin - x) where it is -1.
+function F.hinge_embedding_loss(x, target, opts)
+  local o = options.check("hinge_embedding_loss", opts, {margin = 1, reduction = "mean"})
+  return reduce("hinge_embedding_loss", core.where(target:gt(0), x, core.relu(o.margin - x)),
+                o.reduction)
+end
+
+--- log(1 + exp(-target x)), target 1 or -1.
+function F.soft_margin_loss(x, target, opts)
+  local o = options.check("soft_margin_loss", opts, {reduction = "mean"})
+  return reduce("soft_margin_loss", core.softplus(-target * x), o.reduction)
+end
+
+--- The mean of max(0, margin - x[target] + x)^p over the other classes of x (n, classes), with
+-- labels (n).
+function F.multi_margin_loss(x, target, opts)
+  local o = options.check("multi_margin_loss", opts, {margin = 1, p = 1, reduction = "mean"})
+  local at = target:unsqueeze(-1)
+  local over = core.relu(o.margin - x:gather(-1, at) + x) ^ o.p
+  local others = core.one_hot(target, x:size(-1), {dtype = "bool"}):logical_not()
+  return reduce("multi_margin_loss", core.where(others, over, 0):mean(-1), o.reduction)
+end
+
+--- The mean over classes of the cross-entropy between sigmoid(x) and target, both (n, classes).
+function F.multilabel_soft_margin_loss(x, target, opts)
+  local o = options.check("multilabel_soft_margin_loss", opts, {reduction = "mean"})
+  return reduce("multilabel_soft_margin_loss",
+                core.bce_with_logits(x, target, {reduction = "none"}):mean(-1), o.reduction)
+end
+
+--- -log of how likely the labels are, over all ways to place them in time with blanks in between
+-- (Graves and others, 2006).
+-- @param log_probs (time, n, classes), as log_softmax gives them
+-- @param targets (n, most labels), from 1; what is behind a length does not matter
+-- @param input_lengths, target_lengths (n): tensors or lists
+-- @param opts {blank = 1, reduction = "mean", zero_infinity = false}: `blank` is the class that
+--   stands for no label; "mean" divides each by its number of labels first
+function F.ctc_loss(log_probs, targets, input_lengths, target_lengths, opts)
+  return require("flare.nn.ctc").loss(log_probs, targets, input_lengths, target_lengths, opts)
+end
+
+--- The first half of dim times the sigmoid of the second (arXiv:1612.08083).
+function F.glu(x, opts)
+  local o = options.check("glu", type(opts) == "number" and {dim = opts} or opts, {dim = -1})
+  if x:size(o.dim) % 2 == 1 then
+    fail("glu: dim %d has %d elements, which cannot be halved", o.dim, x:size(o.dim))
+  end
+  local halves = x:chunk(2, o.dim)
+  return halves[1] * halves[2]:sigmoid()
+end
+
 --- x where it is positive, weight * x elsewhere; weight has one element or one for each
 -- element of dim 2.
 function F.prelu(x, weight)

@@ -24,7 +24,10 @@ local files = {
   ChannelShuffle = "space", Unfold = "space", Fold = "space", Pad = "space", Unflatten = "space",
   BatchNorm1d = "batch_norm", BatchNorm2d = "batch_norm", BatchNorm3d = "batch_norm",
   LayerNorm = "layer_norm", RMSNorm = "rms_norm", GroupNorm = "group_norm",
-  Dropout = "dropout",
+  InstanceNorm1d = "instance_norm", InstanceNorm2d = "instance_norm",
+  InstanceNorm3d = "instance_norm",
+  Dropout = "dropout", Dropout1d = "dropout_channels", Dropout2d = "dropout_channels",
+  Dropout3d = "dropout_channels",
   RNN = "recurrent", LSTM = "recurrent", GRU = "recurrent",
   RNNCell = "recurrent", LSTMCell = "recurrent", GRUCell = "recurrent",
   MultiHeadAttention = "attention", TransformerBlock = "transformer",
@@ -39,7 +42,10 @@ local files = {
   SmoothL1Loss = "losses", HuberLoss = "losses", BCELoss = "losses",
   BCEWithLogitsLoss = "losses", KLDivLoss = "losses",
   CosineEmbeddingLoss = "distances", MarginRankingLoss = "distances",
-  TripletMarginLoss = "distances", CosineSimilarity = "distances",
+  TripletMarginLoss = "distances", CosineSimilarity = "distances", GLU = "distances",
+  GaussianNLLLoss = "distances", PoissonNLLLoss = "distances", HingeEmbeddingLoss = "distances",
+  SoftMarginLoss = "distances", MultiMarginLoss = "distances",
+  MultiLabelSoftMarginLoss = "distances", CTCLoss = "ctc",
 }
 
 -- Modules under their own names.
