@@ -385,14 +385,17 @@ void fll_autograd_open(lua_State *L, fl_lua *st) {
   fll_custom_open(L, st);
 }
 
-/* place_grad(p, place): p's gradients are written there; nil: anywhere. */
+/* place_grad(p, flat, from): p's gradients are written into flat, from that
+ * position on; nil: anywhere. */
 static int place_grad(lua_State *L) {
   fl_lua *st = fll_enter(L);
-  fl_tensor *t = fll_checktensor(L, 1, "place_grad", "p");
-  fl_tensor *place = lua_isnoneornil(L, 2)
-                         ? NULL
-                         : fll_checktensor(L, 2, "place_grad", "place");
-  fll_check(L, st, fl_tensor_place_grad(t, place));
+  fl_tensor *t = fll_checktensor(L, 1, "place_grad", "p"), *flat = NULL;
+  uint64_t from = 1;
+  if (!lua_isnoneornil(L, 2)) {
+    flat = fll_checktensor(L, 2, "place_grad", "flat");
+    from = (uint64_t)fll_checkint(L, 3, "place_grad", "from");
+  }
+  fll_check(L, st, fl_tensor_place_grad(t, flat, (int64_t)(from - 1)));
   return 0;
 }
 

@@ -446,9 +446,11 @@ FL_API fl_site fl_tensor_node_site(fl_tensor *t);
 /* Borrowed, NULL if there is none. Setting takes a reference of its own. */
 FL_API fl_tensor *fl_tensor_grad(fl_tensor *t);
 FL_API fl_status fl_tensor_set_grad(fl_tensor *t, fl_tensor *grad);
-/* From now on a new gradient of the leaf t is written into `place` (NULL:
- * anywhere), a tensor of its shape, dtype and device, and is that tensor. */
-FL_API fl_status fl_tensor_place_grad(fl_tensor *t, fl_tensor *place);
+/* From now on a new gradient of the leaf t is written into `flat`, a contiguous
+ * tensor of its dtype and device, from that element on (0, ...), and lies there
+ * as a tensor of t's shape. NULL: anywhere. */
+FL_API fl_status fl_tensor_place_grad(fl_tensor *t, fl_tensor *flat,
+                                      int64_t from);
 FL_API fl_status fl_tensor_retain_grad(fl_tensor *t);
 
 enum {

@@ -1,6 +1,6 @@
-/* The gradient of a view that takes a part of a tensor, added where it belongs:
+/* Gradients that are written into a part of another tensor: that of a view,
  * into the sum of what other parts have given, without a tensor of zeros around
- * each part. */
+ * each part; that of a leaf, into the place that it was given. */
 #include "env.h"
 #include "rules.h"
 #include "tape.h"
@@ -8,6 +8,36 @@
 /* Whether no element of the tensor is in the view twice: its row says so. */
 bool fli_is_part(const fl_op *op) {
   return op->grad == grad_part;
+}
+
+fl_status fl_tensor_place_grad(fl_tensor *t, fl_tensor *flat, int64_t from) {
+  fli_extra *x;
+  fl_tensor *place = NULL;
+  if (!t->rt || (flat && !flat->rt))
+    return fli_fail(FL_ECLOSED, "tensor is closed");
+  FLI_TRY(fli_check_owner(t->rt));
+  if (flat && !t->requires_grad)
+    return fli_fail(FL_EAUTOGRAD, "only a leaf that requires a gradient has a "
+                                  "place for it");
+  if (flat && (flat->rt != t->rt || fli_wants_grad(flat) || !flat->contiguous ||
+               flat->meta.dtype != t->meta.dtype ||
+               fl_tensor_device(flat) != fl_tensor_device(t) || from < 0 ||
+               from > flat->numel - t->numel))
+    return fli_fail(FL_ESHAPE,
+                    "the place of a gradient is in a contiguous tensor of its "
+                    "tensor's dtype and device, %s, which needs no gradient "
+                    "itself and has room for %lld elements",
+                    fl_dtype_name(t->meta.dtype), (long long)t->numel);
+  FLI_TRY(fli_extra_of(t, &x));
+  if (flat) {
+    FLI_TRY(fli_tensor_view(flat, &t->meta, t->stride, flat->offset + from,
+                            &place));
+    fli_tensor_set_shape(place, &t->meta);
+    fli_tensor_own(place);
+  }
+  fl_tensor_release(x->place);
+  x->place = place;
+  return FL_OK;
 }
 
 fl_status fli_place(fl_runtime *rt, fli_extra *x, fl_tensor *g) {

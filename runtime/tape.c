@@ -636,28 +636,6 @@ fl_status fl_tensor_set_grad(fl_tensor *t, fl_tensor *grad) {
   return FL_OK;
 }
 
-fl_status fl_tensor_place_grad(fl_tensor *t, fl_tensor *place) {
-  fli_extra *x;
-  FLI_TRY(alive(t));
-  if (place && !t->requires_grad)
-    return fli_fail(FL_EAUTOGRAD, "only a leaf that requires a gradient has a "
-                                  "place for it");
-  if (place && (place->rt != t->rt || fli_wants_grad(place) ||
-                !fli_same_shape(&place->meta, &t->meta) ||
-                place->meta.dtype != t->meta.dtype ||
-                fl_tensor_device(place) != fl_tensor_device(t)))
-    return fli_fail(FL_ESHAPE,
-                    "the place of a gradient has its tensor's shape, dtype and "
-                    "device, %s %s, and needs no gradient itself",
-                    fl_dtype_name(t->meta.dtype),
-                    fli_shape_text(t->meta.ndim, t->meta.shape));
-  FLI_TRY(fli_extra_of(t, &x));
-  fl_tensor *old = x->place;
-  x->place = place ? fl_tensor_retain(place) : NULL;
-  fl_tensor_release(old);
-  return FL_OK;
-}
-
 static fl_status hook_new(fl_runtime *rt, fli_hook **list, int64_t key, int out,
                           fl_tensor *keep) {
   fli_hook *h = fli_malloc(rt, sizeof *h);

@@ -6,9 +6,8 @@ local flare = require "flare"
 describe("a gradient with a place", function()
   local function placed(shape, dtype)
     local x, flat = flare.ones(shape):to(dtype or "f32"):requires_grad_(true), flare.zeros{20}
-    local place = flat:narrow(1, 5, x:numel()):view(x.shape):detach()
-    core.place_grad(x, place)
-    return x, place, flat
+    core.place_grad(x, flat, 5)
+    return x, flat:narrow(1, 5, x:numel()):view(x.shape), flat
   end
 
   it("is written there, added up there, and nowhere else", function()
@@ -63,15 +62,23 @@ describe("a gradient with a place", function()
     assert.same({6, 6, 6}, place:tolist())
   end)
 
-  it("has its tensor's shape, dtype and device", function()
+  it("is in a tensor of its tensor's dtype and device, with room", function()
     local function leaf() return flare.ones({2}, {dtype = "f64"}):requires_grad_(true) end
     local x = leaf()
-    for _, bad in ipairs {flare.zeros({3}, {dtype = "f64"}), flare.zeros{2}, leaf(),
-      flare.zeros({2}, {dtype = "f64", device = "sim:0"})} do
-      assert.error_matches(function() core.place_grad(x, bad) end,
-        "the place of a gradient has its tensor's shape, dtype and device, f64 (2), ", 1, true)
+    local enough = flare.zeros({3}, {dtype = "f64"})
+    for _, bad in ipairs {{enough, 3}, {enough, 0}, {flare.zeros{3}, 1}, {leaf(), 1},
+      {flare.zeros({4, 4}, {dtype = "f64"}):t(), 1},
+      {flare.zeros({2}, {dtype = "f64", device = "sim:0"}), 1}} do
+      assert.error_matches(function() core.place_grad(x, bad[1], bad[2]) end,
+        "the place of a gradient is in a contiguous tensor of its tensor's dtype and device, f64, "
+          .. "which needs no gradient itself and has room for 2 elements", 1, true)
     end
-    assert.error_matches(function() core.place_grad(flare.zeros{2}, flare.zeros{2}) end,
+    core.place_grad(x, enough, 2);
+    (x * 3):sum():backward()
+    assert.same({0, 3, 3}, enough:tolist())
+    assert.error_matches(function() core.place_grad(flare.zeros{2}, flare.zeros{2}, 1) end,
       "only a leaf that requires a gradient has a place for it", 1, true)
+    enough:close()
+    assert.same({3, 3}, x.grad:tolist())
   end)
 end)

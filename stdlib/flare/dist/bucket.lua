@@ -31,15 +31,21 @@ function Bucket:view(flat, k)
   return part:view(self.shapes[k])
 end
 
+--- Whether it is what backward wrote into the k-th parameter's place.
+function Bucket:holds(k, grad)
+  return self.flat and grad and grad:shares(self.flat)
+    and grad:storage_offset() == self.from[k] - 1
+end
+
 --- Tensors one after the other, zeros where there is none: in the bucket's own flat tensor while it
 -- is open, where most lie in their places already, else in a new one.
 function Bucket:pack(list)
   local flat = self.flat or core.empty({self.size}, {dtype = self.dtype, device = self.device})
   for k in ipairs(self.shapes) do
-    local place = self.views and self.views[k] or self:view(flat, k)
-    if not list[k] then place:zero_()
-    elseif place ~= list[k] then place:copy_(list[k]) end
-    if not self.views then place:close() end
+    if not self:holds(k, list[k]) then
+      local place <close> = self:view(flat, k)
+      if list[k] then place:copy_(list[k]) else place:zero_() end
+    end
   end
   if self.size > self.numel then
     flat:narrow(1, self.numel + 1, self.size - self.numel):zero_()
@@ -50,22 +56,18 @@ end
 --- From now on gradients are written where they are sent from.
 function Bucket:open()
   if self.flat then return end
-  self.flat, self.views = core.empty({self.size}, {dtype = self.dtype, device = self.device}), {}
+  self.flat = core.empty({self.size}, {dtype = self.dtype, device = self.device})
   for k, p in ipairs(self.params) do
-    self.views[k] = self:view(self.flat, k)
-    if p.requires_grad then core.place_grad(p, self.views[k]) end
+    if p.requires_grad then core.place_grad(p, self.flat, self.from[k]) end
   end
 end
 
 --- Gives the memory back, as far as nobody else holds it.
 function Bucket:close()
   if not self.flat then return end
-  for k, p in ipairs(self.params) do
-    core.place_grad(p, nil)
-    self.views[k]:close()
-  end
+  for _, p in ipairs(self.params) do core.place_grad(p, nil) end
   self.flat:close()
-  self.flat, self.views = nil, nil
+  self.flat = nil
 end
 
 function Bucket:clear()

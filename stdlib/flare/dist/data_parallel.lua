@@ -117,7 +117,8 @@ local function give(dp, has)
     late = late or bucket.late
     for k, p in ipairs(bucket.params) do
       n = n + 1
-      p.grad = (not has or has[n] > 0) and bucket.views[k] or nil
+      if has and has[n] == 0 then p.grad = nil
+      elseif not bucket:holds(k, bucket.grads[k]) then p.grad = bucket:view(bucket.flat, k) end
     end
   end
   return late
