@@ -154,8 +154,10 @@ describe("errors", function()
         ["nn.Sequential():add(nn.ReLU())"] = "model:append",
         ["nn.Sequential():evaluate()"] = "did you mean 'eval'",
         ["nn.Parameter(x)"] = "self:param%(tensor%)", ["optim.lr_scheduler"] = "optim.StepLR",
-        ["optim.SGD({x}):zerograd()"] = "did you mean 'zero_grad'", ["x:cuda()"] = 'x:to%("cuda"%)',
-        ["nn.Linear(2, 2):cuda()"] = 'model:to%("cuda"%)'} do
+        ["optim.SGD({x}):zerograd()"] = "did you mean 'zero_grad'",
+        ["x:type_as(y)"] = "did you mean 'to'",
+        ["flare.embedding(x, x)"] = 'dtype = "i64"',
+        ["nn.Linear(2, 2):register_buffer('a', x)"] = "self:buffer%(tensor%)"} do
       assert.matches(right, core.hint(message("return (" .. wrong .. ")", {
         x = x, nn = flare.nn, optim = flare.optim, flare = flare})))
     end

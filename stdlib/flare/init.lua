@@ -68,8 +68,20 @@ for name, file in next, methods do
   end
 end
 
+if not there.cuda then core.method("cuda", function(x) return x:to "cuda" end) end
+
 --- `flare.newaxis` between the brackets of x[...] makes a dim of size 1.
 local flare = {core = core, newaxis = "new"}
+
+-- Methods that PyTorch has as functions, too.
+for name in ("chunk detach numel split t unbind"):gmatch "%S+" do
+  flare[name] = function(x, ...)
+    if not core.is_tensor(x) then
+      require("flare.fail")("%s: a tensor is expected, got %s", name, type(x))
+    end
+    return x[name](x, ...)
+  end
+end
 
 -- The reader and writer of a file: NumPy's by its ending, else trees.
 local function format_of(path)
@@ -84,7 +96,8 @@ function flare.save(path, tree)
   return format_of(path).save(path, tree)
 end
 
---- Reads what `flare.save` wrote, or an .npy or .npz file of NumPy's; checksums are verified.
+--- Reads what `flare.save` wrote, an .npy or .npz file of NumPy's, or a safetensors file of others;
+-- checksums are verified.
 -- @return the tree, tensor or table of tensors, or nil and a message
 function flare.load(path)
   return format_of(path).load(path)

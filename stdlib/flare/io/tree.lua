@@ -118,7 +118,8 @@ function M.save(path, tree)
   return safetensors.save(path, tensors, metadata)
 end
 
---- Reads a file that save wrote and verifies its checksum.
+--- Reads a file that save wrote and verifies its checksum; of any other safetensors file the names
+-- and tensors.
 -- @return the tree, or nil and a message that names the file and what is wrong
 function M.load(path)
   local tensors, metadata = safetensors.load(path)
@@ -126,9 +127,7 @@ function M.load(path)
   local function bad(format, ...)
     return nil, ("%s: "):format(path) .. format:format(...)
   end
-  if metadata.format ~= FORMAT then
-    return bad("not written by flare.save; flare.io.safetensors.load reads it")
-  end
+  if metadata.format ~= FORMAT then return tensors end
   if metadata.version ~= VERSION then
     return bad("format version %s, this flare reads %s", tostring(metadata.version), VERSION)
   end

@@ -3,12 +3,14 @@
 local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"
+local options = require "flare.options"
 local Module = require "flare.nn.module"
 
 local Dropout = class("Dropout", Module)
 
---- nn.Dropout(p), p = 0.5 at first
+--- nn.Dropout(p) or nn.Dropout{p = 0.5}, which is what it is at first
 function Dropout:init(p)
+  if type(p) == "table" then p = options.check("nn.Dropout", p, {p = 0.5}).p end
   p = p or 0.5
   if type(p) ~= "number" or p < 0 or p >= 1 then
     fail("nn.%s: p must be a number in [0, 1), got %s", getmetatable(self).__name, tostring(p))

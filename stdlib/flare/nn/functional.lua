@@ -147,6 +147,18 @@ function F.ctc_loss(log_probs, targets, input_lengths, target_lengths, opts)
   return require("flare.nn.ctc").loss(log_probs, targets, input_lengths, target_lengths, opts)
 end
 
+--- A sample of the classes with these logits that has a gradient (arXiv:1611.01144): shares that
+-- a low `tau` brings near 0 and 1, or with `hard` exactly one 1, with the gradient of the shares.
+function F.gumbel_softmax(logits, opts)
+  local o = options.check("gumbel_softmax", opts, {tau = 1, hard = false, dim = -1})
+  local noise = core.empty_like(logits:detach()):exponential_():log()
+  local soft = core.softmax((logits - noise) / o.tau, o.dim)
+  if not o.hard then return soft end
+  local top = soft:detach():argmax{dim = o.dim, keepdim = true}
+  local hard = core.zeros_like(soft:detach()):scatter(o.dim, top, core.ones_like(soft:detach()))
+  return hard - soft:detach() + soft
+end
+
 --- The first half of dim times the sigmoid of the second (arXiv:1612.08083).
 function F.glu(x, opts)
   local o = options.check("glu", type(opts) == "number" and {dim = opts} or opts, {dim = -1})
