@@ -202,6 +202,30 @@ describe("ZeRO", function()
     ]]
   end)
 
+  it("stage 3 has units that take and give tables, and checkpoints inside of units", function()
+    good [[
+      local function make()
+        local model = nn.Module()
+        model.a, model.b, model.c = nn.Module(), nn.Module(), nn.Linear(6, 3)
+        model.a.l, model.b.l = nn.Linear(6, 6), nn.Linear(6, 6)
+        function model.a:forward(t, factor, none)
+          assert(none == nil)
+          return {h = self.l(t[1]) * factor, [2] = {t[1] + 1}}, none, "words"
+        end
+        function model.b:forward(t)
+          return flare.checkpoint(function(h) return self.l(self.l(h):tanh()) end, t.h) + t[2][1]
+        end
+        function model:forward(h)
+          local t, none, words = self.a({self.a({h}, 1).h}, 2, nil)
+          assert(none == nil and words == "words")
+          return self.c(self.b(t))
+        end
+        return model
+      end
+      train(3, make, usual)
+    ]]
+  end)
+
   it("refuses what makes no optimizer of its parts", function()
     good [[
       local model = plain()

@@ -1,11 +1,12 @@
 --- ZeRO's third stage: a unit's parameters are whole only while it computes. Each forward gathers
 -- them, and so does backward, which computes the unit again: the tape keeps its inputs alone. While
 -- a unit computes, the parameters of the next one are on their way, and in backward the gradients
--- of the last one.
+-- of the last one. Tensors may come and go in tables.
 local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"
 local Bucket = require "flare.dist.bucket"
+local nest = require "flare.dist.nest"
 local Module = require "flare.nn.module"
 local walk = require "flare.nn.walk"
 
@@ -28,17 +29,17 @@ function Unit:ask()
   end
 end
 
--- Parameters in a flat tensor that has come, as results of this rank's part: in backward their
--- gradients become one flat tensor, which is reduced to the parts of all ranks and taken by
--- M.finish.
-local function arrived(zero, shard, work)
-  return core.func{
+-- Parameters in a flat tensor that has come, as results of this rank's part, for a tape that keeps
+-- them: in backward their gradients become one flat tensor, which is reduced to the parts of all
+-- ranks and taken by M.finish.
+local function kept(zero, shard, work)
+  return {core.func{
     name = "gathered",
     forward = function()
-      local flat, list = work:wait(), {}
+      local flat <close>, list = work:wait(), {}
       for k in ipairs(shard.shapes) do
-        local p = shard:view(flat, k)
-        -- a small one that the tape keeps must not keep all of them
+        local p <close> = shard:view(flat, k)
+        -- a small one must not keep all of them
         local alone = not zero.recompute and p:numel() * 16 < shard.numel
         list[k] = alone and p:clone() or p:detach()
       end
@@ -48,7 +49,16 @@ local function arrived(zero, shard, work)
       zero.late[#zero.late + 1] = {shard.part, shard:reduce{...}}
       return nil
     end,
-  }
+  }(shard.part)}
+end
+
+-- The same as leaves, whose gradients are written where they are sent from.
+local function leaves(_, shard, work)
+  local flat <close>, list = work:wait(), {}
+  for k in ipairs(shard.shapes) do list[k] = shard:view(flat, k):requires_grad_(true) end
+  shard.params = list
+  shard:open()
+  return list
 end
 
 -- The unit that comes after this one, in forward or backward, by the order of the first forward.
@@ -70,34 +80,96 @@ local function put(self, list)
   end
 end
 
+-- Computes with whole parameters; in backward they stay for checkpoints inside.
+function Unit:compute(back, original, ...)
+  if back then self:release() else self:drop() end
+  self:ask()
+  local asked, ahead, whole = self.asked, after(self, back), {}
+  self.asked, self.last = nil, not ahead
+  if ahead then ahead:ask() end
+  for s, shard in ipairs(self.shards) do
+    whole[s] = (back and leaves or kept)(self.zero, shard, asked[s])
+  end
+  put(self, whole)
+  self.back = back
+  local r = table.pack(pcall(original, self.module, ...))
+  if not back then put(self, nil) end
+  if not r[1] then
+    self:drop()
+    error(r[2], 0)
+  end
+  return table.unpack(r, 2, r.n)
+end
+
+-- Backward is through: gradients go, and so do the parameters.
+function Unit:release()
+  if not self.back then return end
+  local _ <close> = core.no_grad()
+  for _, shard in ipairs(self.shards) do
+    local grads, any = {}, false
+    for k, p in ipairs(shard.params) do
+      grads[k] = p.grad or false
+      any = any or grads[k]
+    end
+    if any then self.zero.late[#self.zero.late + 1] = {shard.part, shard:reduce(grads)} end
+    for k, p in ipairs(shard.params) do -- garbage of Lua's soon, which must not hold the gradients
+      p.grad = nil
+      if grads[k] then grads[k]:close() end
+    end
+  end
+  self:drop()
+end
+
+function Unit:drop()
+  if not self.back then return end
+  for _, shard in ipairs(self.shards) do
+    shard:close()
+    shard.params = nil
+  end
+  put(self, nil)
+  self.back = false
+end
+
+-- Inputs as they are, but for a node of the tape that is reached when the unit's is through.
+local function watched(self, list)
+  local which = {self.shards[1].part}
+  for _, x in ipairs(list) do
+    if x.requires_grad then which[#which + 1] = x end
+  end
+  local results = {core.func{
+    name = "unit",
+    forward = function(_, ...) return ... end,
+    backward = function(_, _, ...)
+      self:release()
+      return nil, ...
+    end,
+  }(table.unpack(which))}
+  local n = 1
+  for k, x in ipairs(list) do
+    if x.requires_grad then
+      n = n + 1
+      list[k] = results[n]
+    end
+  end
+  return results[1], list
+end
+
 function Unit:run(original, ...)
-  local n, inputs = #self.shards, table.pack(...)
-  local given = {}
-  for s, shard in ipairs(self.shards) do given[s] = shard.part end
-  for k = 1, inputs.n do given[n + k] = inputs[k] end
-  local again, training = self.zero.recompute, core.grad_enabled()
-  local function compute(...)
-    local args, whole = table.pack(...), {}
-    self:ask()
-    local asked, ahead = self.asked, after(self, again and core.grad_enabled())
-    self.asked = nil
-    if ahead then ahead:ask() end
-    for s, shard in ipairs(self.shards) do
-      whole[s] = {arrived(self.zero, shard, asked[s])(args[s])}
-    end
-    put(self, whole)
-    local r = table.pack(pcall(original, self.module, table.unpack(args, n + 1, n + inputs.n)))
-    put(self, nil)
-    if not r[1] then error(r[2], 0) end
-    if not ahead and again and training and not core.grad_enabled() then
-      self:ask() -- the last one: backward begins with it
-    end
-    return table.unpack(r, 2, r.n)
+  if not core.grad_enabled() or not self.zero.recompute then
+    return self:compute(false, original, ...)
   end
-  if not core.grad_enabled() or not again then
-    return compute(table.unpack(given, 1, n + inputs.n))
-  end
-  return core.checkpoint(compute, table.unpack(given, 1, n + inputs.n))
+  local list, results = {}, nil
+  local inputs = nest.take(table.pack(...), list)
+  local part, tensors = watched(self, list)
+  local outputs = {core.checkpoint(function(_, ...)
+    local back, args, found = core.grad_enabled(), nest.give(inputs, {...}), {}
+    results = nest.take(table.pack(self:compute(back, original, table.unpack(args, 1, args.n))),
+      found)
+    if not back and self.last then self:ask() end -- backward begins with it
+    return table.unpack(found)
+  end, part, table.unpack(tensors))}
+  results = nest.give(results, outputs)
+  return table.unpack(results, 1, results.n)
 end
 
 -- The model's children; of those that only hold others, theirs.
@@ -168,12 +240,14 @@ function M.forward(zero, ...) return zero.model(...) end
 
 --- At the end of backward: takes the gradients that are on their way.
 function M.finish(zero, add)
+  for _, unit in ipairs(zero.units) do unit:release() end
   for _, pair in ipairs(zero.late) do add(pair[1], pair[2]:wait()) end
   zero.late = {}
 end
 
---- The same gradients are of no use.
+--- After a backward that failed: they are of no use.
 function M.drop(zero)
+  for _, unit in ipairs(zero.units) do unit:drop() end
   for _, pair in ipairs(zero.late) do pair[2]:wait() end
   zero.late = {}
 end
