@@ -36,6 +36,19 @@ describe("transforms", function()
     end
   end)
 
+  it("are sums over all elements in lines that are split", function()
+    for _, n in ipairs {256, 512, 1024, 2048} do
+      local k = flare.range(n, {dtype = "f64"}) - 1
+      local angle = flare.remainder(k:unsqueeze(2) * k, n) * (2 * math.pi / n)
+      local cos, sin = angle:cos(), angle:sin()
+      local x = flare.randn({2, n, 2}, {dtype = "f64", generator = flare.generator(n)})
+      local re, im = x:select(3, 1), x:select(3, 2)
+      local want = flare.stack({re:mm(cos) + im:mm(sin), im:mm(cos) - re:mm(sin)}, -1)
+      near(flare.dft(x), want, 1e-12)
+      near(flare.dft(x:to "f32"):to "f64", want, 1e-6)
+    end
+  end)
+
   it("are as precise as their type in long ones", function()
     local n = 100003 -- a prime
     local x = flare.randn({n, 2}, {generator = flare.generator(2)})
