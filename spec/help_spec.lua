@@ -62,8 +62,8 @@ describe("flare.help", function()
     end
   end)
 
-  it("tells how everything in nn, optim, data, io and log is called", function()
-    for _, part in ipairs{"nn", "optim", "data", "io", "log"} do
+  it("tells how everything in the library's parts is called", function()
+    for _, part in ipairs{"nn", "optim", "data", "io", "log", "distributions"} do
       for name, value in pairs(flare[part]) do
         local path = part .. "." .. name
         local text = flare.help(path)

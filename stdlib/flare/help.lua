@@ -16,7 +16,7 @@ flare.help "softmax"    an operator, also ?softmax at the prompt and `flare help
 flare.help "nn.Linear"  a class of the library, its arguments and methods
 flare.help "vmap"       a function of the library; flare.help(flare.vmap) is the same
 flare.help "x:view"     a method of tensors, also without x:
-flare.help "nn"         what is in a part: nn, optim, data, io, log, dist, cuda, onnx, memory
+flare.help "nn"         what is in a part: nn, optim, data, io, log, distributions, dist, cuda, onnx
 flare.core.ops()        all operators; `flare help` lists them]]
 
 local function is_class(value)
@@ -33,9 +33,9 @@ local function methods_of(class)
     for name, f in next, at do
       if type(name) == "string" and type(f) == "function" and not name:find "^_"
          and not seen[name] then
-        seen[name] = true
-        local about = source.of(f)
+        local about = source.of(f) -- what is not written about is as its parent's
         if about then
+          seen[name] = true
           methods[#methods + 1] = ("  :%s(%s)  %s"):format(name, about.args, about.text[1] or "")
         end
       end
@@ -156,7 +156,7 @@ local function find(path)
 end
 
 -- The parts of the library in which a name is looked for that `flare` has not.
-local parts = {"nn", "optim", "data", "io", "log"}
+local parts = {"nn", "optim", "data", "io", "log", "distributions"}
 
 local function nearest(name)
   local names = {}

@@ -16,6 +16,7 @@ local parts = {
   cuda = "flare.cuda",
   data = "flare.data",
   dist = "flare.dist",
+  distributions = "flare.distributions",
   io = "flare.io",
   log = "flare.log",
   nn = "flare.nn",
