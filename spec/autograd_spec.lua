@@ -325,6 +325,27 @@ describe("recomputation", function()
     assert.same(bits(a), bits(b))
   end)
 
+  it("sees tensors in tables, and leaves other tables alone", function()
+    local function both(call)
+      local x, w = flare.tensor({1, 2}, {requires_grad = true}), flare.tensor{3, 5}
+      w:requires_grad_(true)
+      local options, told = {}, nil
+      local y, rest = call(function(t, o, none)
+        o.seen, told = true, none
+        return {sum = t[1] * w, [1] = {t.deep.x:square(), 7}, o = o}, "more"
+      end, {x * 2, deep = {x = x + 1}}, options, nil)
+      assert.is_nil(told)
+      assert.equal("more", rest)
+      assert.is_true(options.seen and rawequal(options, y.o))
+      assert.equal(7, y[1][2]);
+      (y.sum + y[1][1] * 3):sum():backward()
+      return {y.sum:tolist(), y[1][1]:tolist(), x.grad:tolist(), w.grad:tolist()}
+    end
+    assert.same(both(function(f, ...) return f(...) end), both(flare.checkpoint))
+    assert.error_matches(function() flare.checkpoint(3) end,
+      "checkpoint: expected a function or a module, got an integer", 1, true)
+  end)
+
   it("is in autocast where the first time was", function()
     local function both(wrap)
       local loss, blocks = flare.autocast("bf16", build, wrap)

@@ -32,6 +32,7 @@ local parts = {
 local functions = {
   atleast_1d = "flare.stacks", atleast_2d = "flare.stacks", atleast_3d = "flare.stacks",
   broadcast_tensors = "flare.stacks", column_stack = "flare.stacks", dstack = "flare.stacks",
+  checkpoint = "flare.checkpoint",
   einsum = "flare.einsum", hstack = "flare.stacks", meshgrid = "flare.stacks",
   rearrange = "flare.rearrange", tensordot = "flare.einsum", vstack = "flare.stacks",
   hessian = "flare.derivatives", hvp = "flare.derivatives", jacobian = "flare.derivatives",

@@ -2,11 +2,12 @@
 -- them, and so does backward, which computes the unit again: the tape keeps its inputs alone. While
 -- a unit computes, the parameters of the next one are on their way, and in backward the gradients
 -- of the last one. Tensors may come and go in tables.
+local checkpoint = require("flare.checkpoint").checkpoint
 local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"
 local Bucket = require "flare.dist.bucket"
-local nest = require "flare.dist.nest"
+local nest = require "flare.nest"
 local Module = require "flare.nn.module"
 local walk = require "flare.nn.walk"
 
@@ -158,18 +159,16 @@ function Unit:run(original, ...)
   if not core.grad_enabled() or not self.zero.recompute then
     return self:compute(false, original, ...)
   end
-  local list, results = {}, nil
+  local list = {}
   local inputs = nest.take(table.pack(...), list)
   local part, tensors = watched(self, list)
-  local outputs = {core.checkpoint(function(_, ...)
-    local back, args, found = core.grad_enabled(), nest.give(inputs, {...}), {}
-    results = nest.take(table.pack(self:compute(back, original, table.unpack(args, 1, args.n))),
-      found)
+  inputs = nest.give(inputs, tensors)
+  return checkpoint(function(_, ...)
+    local back = core.grad_enabled()
+    local results = table.pack(self:compute(back, original, ...))
     if not back and self.last then self:ask() end -- backward begins with it
-    return table.unpack(found)
-  end, part, table.unpack(tensors))}
-  results = nest.give(results, outputs)
-  return table.unpack(results, 1, results.n)
+    return table.unpack(results, 1, results.n)
+  end, part, table.unpack(inputs, 1, inputs.n))
 end
 
 -- The model's children; of those that only hold others, theirs.

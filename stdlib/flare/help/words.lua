@@ -31,8 +31,6 @@ local words = {
   {"func", "flare.%s{name, forward, backward}",
    "A function with a gradient of its own: forward(ctx, ...) gives results, backward(ctx, dy, "
    .. "...) a gradient for each argument."},
-  {"checkpoint", "flare.%s(f, ...)",
-   "f(...), of which nothing is kept: backward computes it again."},
   {"anomaly", "flare.%s(true)",
    "Names the operator and the line of the first NaN; with a function, within its call."},
   {"autocast", 'flare.%s("bf16", f, ...)',

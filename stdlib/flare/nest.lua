@@ -10,7 +10,8 @@ local function less(a, b)
   return a < b
 end
 
---- Puts the tensors of a value into a list. @return what M.give makes the value of again
+--- Puts the tensors of a table into a list. Tables in it that have none stay what they are.
+-- @return what M.give makes the table of again
 function M.take(value, list, depth)
   depth = depth or 0
   if core.is_tensor(value) then
@@ -26,11 +27,12 @@ function M.take(value, list, depth)
     else fields[key] = {value = value[key]} end
   end
   table.sort(keys, less)
+  local before = #list
   for _, key in ipairs(keys) do fields[key] = M.take(value[key], list, depth + 1) end
-  return {fields = fields}
+  return (depth == 0 or #list > before) and {fields = fields} or {value = value}
 end
 
---- The value with tensors of the list in their places.
+--- The table with tensors of the list in their places.
 function M.give(taken, list)
   if taken.tensor then return list[taken.tensor] end
   if not taken.fields then return taken.value end
