@@ -132,6 +132,30 @@ describe("data.Loader", function()
     assert.has_error(function() data.Loader(set, {batch = 2, shard = {rank = 0, size = 3}}) end)
   end)
 
+  it("draws rows by weights", function()
+    local weights = flare.zeros(1000)
+    weights[{{1, 2}}] = flare.tensor{3, 1}
+    local rows = data.Tensors(flare.arange(1, 1001))
+    local function drawn(weight, epochs)
+      local all = {}
+      local loader = data.Loader(rows, {batch = 300, weights = weight, seed = 2})
+      for _ = 1, epochs do
+        for x in loader:epoch() do all[#all + 1] = x end
+      end
+      return flare.cat(all, 1)
+    end
+    local x = drawn(weights, 1)
+    assert.equal(1000, #x)
+    assert.is_true(x:le(2):all():item())
+    assert.is_true(math.abs(x:eq(1):float():mean():item() - 0.75) < 0.05)
+    assert.is_true(x:equal(drawn(weights:totable(), 1)))
+    local two = drawn(weights, 2)
+    assert.is_false(two[{{1, 1000}}]:equal(two[{{1001, 2000}}]))
+    local ok, message = pcall(data.Loader, rows, {weights = {1, 2}})
+    assert.is_false(ok)
+    assert.match("weights must be 1000 numbers, one for each row, got %(2%)", message)
+  end)
+
   it("leaves the state's own random numbers alone", function()
     flare.manual_seed(1)
     local before = flare.rand(1):item()

@@ -12,18 +12,21 @@ local seeds = require "flare.data.seeds"
 local Loader = class("Loader")
 
 --- data.Loader(dataset, {batch = 1, shuffle = false, seed = 0, drop_last = false,
---   workers = 0, prefetch = 2, transform = nil})
+--   workers = 0, prefetch = 2, transform = nil, weights = nil})
 -- `workers`: threads that fetch, each with a Lua state of its own; `prefetch`: batches that
 -- each may be ahead. `transform` is applied to what fetch returned: a function, or the name
 -- of a module that returns one (workers need that: functions cannot go to other states).
 -- What data set and transform draw, by flare or by math.random, depends on seed, epoch and batch
 -- alone, not on the workers.
+-- `weights`: a number for each row; an epoch draws as many rows as there are, again and again, each
+-- as often as its weight says.
 -- `shard`: a group of ranks, as dist.world: each gets its part of every batch, so that what they
 -- see together, and places in it, do not depend on how many they are.
 function Loader:init(dataset, opts)
   local o = options.check("data.Loader", opts,
                           {batch = 1, shuffle = false, seed = 0, drop_last = false, workers = 0,
-                           prefetch = 2, transform = options.none, shard = options.none})
+                           prefetch = 2, transform = options.none, shard = options.none,
+                           weights = options.none})
   if type(dataset) ~= "table" or not (dataset.fetch or dataset.get) or not dataset.size then
     fail("data.Loader: a data set with size and fetch (or get), such as data.Tensors(x, y), is "
       .. "expected, got %s", options.kind(dataset))
@@ -38,6 +41,13 @@ function Loader:init(dataset, opts)
          .. "function")
   end
   self.transform = o.transform
+  if o.weights then
+    self.weights = core.is_tensor(o.weights) and o.weights:cpu() or core.tensor(o.weights)
+    if self.weights:dim() ~= 1 or #self.weights ~= dataset:size() then
+      fail("data.Loader: weights must be %d numbers, one for each row, got %s", dataset:size(),
+           tostring(self.weights.shape))
+    end
+  end
   self.rank, self.ranks = 0, 1
   if o.shard then self.rank, self.ranks = o.shard.rank, o.shard.size end
   if self.batch < self.ranks then
@@ -69,8 +79,10 @@ end
 function Loader:order(epoch)
   if self._order_epoch ~= epoch then
     local n = self.dataset:size()
-    if self.shuffle then
-      local generator = core.generator(seeds.mix(self.seed, epoch))
+    local generator = core.generator(seeds.mix(self.seed, epoch))
+    if self.weights then
+      self._order = self.weights:multinomial(n, {replacement = true, generator = generator})
+    elseif self.shuffle then
       self._order = core.randperm(n, {generator = generator})
     else
       self._order = core.arange(1, n + 1)

@@ -49,10 +49,6 @@ function MultiHeadAttention:forward(x, memory, mask)
   local heads = self.heads
   local q, k = split(self.q(x), heads), split(self.k(memory), heads)
   local v = split(self.v(memory), heads)
-  if mask and mask.dtype == "bool" then
-    mask = core.zeros(mask.shape, {device = mask.device}):masked_fill(mask:logical_not(),
-                                                                      -math.huge)
-  end
   local y = core.attention(q, k, v, mask, {causal = self.causal,
                                            dropout = self.training and self.dropout or 0})
   return self.out(y:transpose(2, 3):reshape(x.shape))
