@@ -198,12 +198,16 @@ function M.divide(zero, named, units)
   local names, taken, rest = {}, {}, {}
   for _, pair in ipairs(named) do names[pair[2].id] = pair[1] end
   zero.units, zero.order, zero.late = {}, {}, {}
-  for _, module in ipairs(units) do
+  for u, module in ipairs(units) do
     local slots, list = slots_of(module), {}
     for _, pair in ipairs(Bucket.learning(module)) do
       local id = pair[2].id
       if taken[id] then
-        fail("ZeRO: '%s' is in two units: stage 3 cannot share it", names[id])
+        fail("ZeRO: '%s' is in two units, which stage 3 cannot share: give units without both, so "
+          .. "that it stays whole", names[id])
+      elseif not names[id] then
+        fail("ZeRO: units must be modules of the model; unit %d (%s) has other parameters", u,
+          tostring(getmetatable(module).__name))
       end
       taken[id] = true
       list[#list + 1] = {names[id], pair[2]}
