@@ -106,6 +106,12 @@ describe("distributions", function()
     assert.is_true(d:sample(50):ne(2):all():item())
   end)
 
+  it("take numbers beside tensors of any dtype and device", function()
+    local d = D.Gamma(flare.ones(2, {dtype = "f64", device = "sim:0"}), 1)
+    assert.same({"f64", "sim:0"}, {d.rate.dtype, d:sample(3).device})
+    assert.equal("sim:0", D.Normal(0, flare.ones(2, {device = "sim:0"})):rsample().device)
+  end)
+
   it("count the last dims as one event", function()
     local d = made.Normal[1]
     local one = D.Independent(d)

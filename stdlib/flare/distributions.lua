@@ -15,11 +15,15 @@ local Distribution = class("Distribution")
 local D = {Distribution = Distribution}
 local HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 
--- Puts the parameters of a list of names into fields, in one shape.
+local function like(x) return {dtype = x.dtype, device = x.device} end
+
+-- Puts the parameters of a list of names into fields, in one shape; numbers become tensors like the
+-- others.
 local function take(self, names, ...)
-  local list = {...}
+  local list, first = {...}, nil
+  for i = #names, 1, -1 do first = core.is_tensor(list[i]) and list[i] or first end
   for i, name in ipairs(names) do
-    if type(list[i]) == "number" then list[i] = core.tensor(list[i]) end
+    if type(list[i]) == "number" then list[i] = core.tensor(list[i], first and like(first)) end
     if not core.is_tensor(list[i]) then
       fail("%s: %s must be a tensor or a number, got %s", getmetatable(self).__name, name,
            type(list[i]))
@@ -51,8 +55,6 @@ end
 local function full(shape, of)
   return table.move(of, 1, #of, #shape + 1, {table.unpack(shape)})
 end
-
-local function like(x) return {dtype = x.dtype, device = x.device} end
 
 --- Draws, without a gradient.
 -- @param ... sizes in front
