@@ -146,7 +146,7 @@ local function same(a, b)
   if core.is_tensor(a) then
     return core.is_tensor(b) and a.dtype == b.dtype and a.shape == b.shape
            and a:bytes() == b:bytes()
-  elseif type(a) ~= "table" then
+  elseif type(a) ~= "table" or type(b) ~= "table" then
     return a == b
   end
   for key, v in pairs(a) do if not same(v, b[key]) then return false end end

@@ -127,7 +127,10 @@ function M.load(path)
   local function bad(format, ...)
     return nil, ("%s: "):format(path) .. format:format(...)
   end
-  if metadata.format ~= FORMAT then return tensors end
+  if metadata.format ~= FORMAT then -- another program's, or ours with its name spoiled
+    if not (metadata.tree or metadata.crc32c) then return tensors end
+    return bad("the checksum does not match: the file is damaged")
+  end
   if metadata.version ~= VERSION then
     return bad("format version %s, this flare reads %s", tostring(metadata.version), VERSION)
   end
