@@ -26,7 +26,18 @@ begun=$(date +%s)
 first=$((begun * 100000)) # no run has seeds of another one
 end=$((begun + seconds)) share=$(((calls + jobs - 1) / jobs))
 
-run() { timeout --foreground -k 5 120 "$program" spec/support/fuzz_run.lua "$@"; }
+# Two cores for a process, and so two threads: of as many as there are cores most would wait, in
+# every process.
+allowed=$(taskset -cp $$ | sed 's/.*: //' | tr , '\n' |
+  awk -F - '{for (i = $1; i <= ($2 == "" ? $1 : $2); i++) print i}')
+pair() { # $1: a worker's number
+  echo "$allowed" | awk -v k="$1" -v jobs="$jobs" '{core[NR - 1] = $1}
+    END {first = int(k * NR / jobs); print core[first % NR] "," core[(first + 1) % NR]}'
+}
+
+run() {
+  timeout --foreground -k 5 120 taskset -c "$cores" "$program" spec/support/fuzz_run.lua "$@"
+}
 
 # $1: operators, library or files, $2: how many, $3: a seed, $4: whose log. A seed that broke something
 # is run again aloud, so that the log says what was running. The search for leaks may lose a thread
@@ -47,7 +58,7 @@ try() {
 }
 
 worker() { # $1: its number
-  seed=$((first + $1)) done=0 library=0 files=0
+  seed=$((first + $1)) cores=$(pair "$1") done=0 library=0 files=0
   while [ "$(date +%s)" -lt "$end" ] && [ "$done" -lt "$share" ]; do
     if try operators 25000 "$seed" "$1"; then done=$((done + 25000)); fi
     if try library 5000 "$seed" "$1"; then library=$((library + 5000)); fi

@@ -8,8 +8,6 @@ local run = {
   library = require "spec.support.fuzz_library".calls,
 }
 
--- as on any machine, and many may run side by side: threads that wait for work spin
-require "flare".core.threads(2)
 io.stdout:setvbuf "no"
 local note = arg[4] ~= "quiet" and function(what) io.write(what:sub(1, 300), "\n") end or nil
 print(run[arg[1]](tonumber(arg[2]), tonumber(arg[3]), note))
