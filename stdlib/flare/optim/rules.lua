@@ -9,7 +9,7 @@ local classes = {}
 -- `rule(group, p, g, a, b, step)` writes into the parameter p and its state a, b, zeros at first.
 local function define(name, call, what, defaults, rule)
   local cls = class(name, Optimizer)
-  cls.about = {("optim.%s(parameters, {%s})"):format(name, call), what}
+  cls.about = {("optim.%s(parameters, %s)"):format(name, call), what}
   cls.defaults = defaults
   if defaults.betas then cls.prepare = Adam.prepare end
   function cls:moments() return 2 end
