@@ -11,6 +11,7 @@
 
 /* bytes up to which it is faster than what follows; MOVED: of all parts. Two
  * ranks never need two_shot: it reads as many bytes. */
+#define OF_TWO   ((size_t)16 << 20)
 #define ONE_SHOT ((size_t)256 << 10)
 #define TWO_SHOT ((size_t)4 << 20)
 #define MOVED    ((size_t)4 << 20)
@@ -117,10 +118,14 @@ fl_comm_way flc_peers_way(const flc_peers *p, const fl_comm_call *c) {
     return FL_COMM_COPIES;
   switch (c->kind) {
   case FL_COMM_ALL_REDUCE:
-    return bytes > TWO_SHOT                    ? FL_COMM_NCCL
-           : bytes <= ONE_SHOT || p->size == 2 ? FL_COMM_ONE_SHOT
-                                               : FL_COMM_TWO_SHOT;
-  case FL_COMM_BROADCAST:
+    if (p->size == 2)
+      return bytes <= OF_TWO ? FL_COMM_ONE_SHOT : FL_COMM_NCCL;
+    return bytes <= ONE_SHOT   ? FL_COMM_ONE_SHOT
+           : bytes <= TWO_SHOT ? FL_COMM_TWO_SHOT
+                               : FL_COMM_NCCL;
+  case FL_COMM_BROADCAST: /* all read from one */
+    return bytes * (size_t)(p->size - 1) <= MOVED ? FL_COMM_ONE_SHOT
+                                                  : FL_COMM_NCCL;
   case FL_COMM_ALL_GATHER:
   case FL_COMM_REDUCE_SCATTER:
   case FL_COMM_ALL_TO_ALL:
