@@ -123,3 +123,28 @@ describe("curves", function()
     close(flare.unwrap(f64{5}), {5})
   end)
 end)
+
+describe("cdist", function()
+  -- short rows are summed in another order of dims than long ones
+  for _, sizes in ipairs{{5, 7, 3}, {5, 2, 3}, {40, 50, 32}, {40, 50, 33}, {3, 4, 0}, {0, 3, 2}} do
+    local m, n, size = table.unpack(sizes)
+    it(("is the norm of differences: %d and %d rows of %d"):format(m, n, size), function()
+      local a = flare.randn(2, m, size, {dtype = "f64"})
+      local b = flare.randn(n, size, {dtype = "f64"})
+      for _, p in ipairs{1, 2, math.huge} do
+        if size > 0 or p < math.huge then
+          local want = (a:unsqueeze(3) - b):norm{p = p, dims = {-1}}
+          close(flare.cdist(a, b, p), want)
+        end
+      end
+    end)
+  end
+
+  it("is 0 between equal rows, without a slope", function()
+    local x = flare.randn(3, 2, {requires_grad = true})
+    local d = flare.cdist(x, x:detach())
+    assert.equal(0, d:diagonal():abs():sum():item())
+    d:diagonal():sum():backward()
+    assert.equal(0, x.grad:abs():sum():item())
+  end)
+end)

@@ -210,11 +210,19 @@ void compose_cdist(fli_composing *g) {
     return;
   }
   int n = (a->ndim > b->ndim ? a->ndim : b->ndim) + 1;
-  fl_value x = fli_v_unsqueeze(&g->e, g->in[0], a->ndim - 1);
-  fl_value y = fli_v_unsqueeze(&g->e, g->in[1], b->ndim - 2);
+  int64_t size = a->shape[a->ndim - 1];
+  /* short rows are put in front: what lies side by side are rows of b then */
+  bool front = size <= 32 && size <= b->shape[b->ndim - 2];
+  fl_value x = g->in[0], y = g->in[1];
+  if (front) {
+    x = TRANSPOSE(x, a->ndim - 2, a->ndim - 1);
+    y = RUN(contiguous, TRANSPOSE(y, b->ndim - 2, b->ndim - 1));
+  }
+  x = fli_v_unsqueeze(&g->e, x, front ? a->ndim : a->ndim - 1);
+  y = fli_v_unsqueeze(&g->e, y, front ? b->ndim - 1 : b->ndim - 2);
   fl_attrs p = fli_attrs(&g->e, FLI_OP_norm);
   p.v[0].f = g->attrs->v[0].f;
-  fli_set_list(&g->e, &p, 1, 1, (int64_t[]){n - 1});
+  fli_set_list(&g->e, &p, 1, 1, (int64_t[]){front ? n - 3 : n - 1});
   g->out[0] = RUN_A(norm, &p, SUB(x, y));
 }
 
