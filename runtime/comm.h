@@ -58,8 +58,7 @@ typedef enum fl_comm_way {
   FL_COMM_NCCL,
   FL_COMM_RING,
   FL_COMM_ONE_SHOT, /* everybody reads everything: few steps */
-  FL_COMM_TWO_SHOT, /* everybody reduces a part: few bytes */
-  FL_COMM_COPIES    /* likewise, moved by what copies beside kernels */
+  FL_COMM_TWO_SHOT  /* everybody reduces a part: few bytes */
 } fl_comm_way;
 
 typedef struct fl_comm fl_comm;   /* an engine */

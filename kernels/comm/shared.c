@@ -322,11 +322,10 @@ fl_status fl_host_agree(host_link *l, const fl_comm_call *c, uint64_t seq) {
 
 fl_status fl_host_together(host_link *l, const fl_comm_call *c) {
   int blocks;
-  if (c->way == FL_COMM_NCCL || c->way == FL_COMM_COPIES)
+  if (c->way == FL_COMM_NCCL)
     return fli_fail(FL_EARG,
-                    "comm_all_reduce: algorithm %s is for GPUs; this group's "
-                    "are ring, one_shot, two_shot",
-                    c->way == FL_COMM_NCCL ? "nccl" : "copies");
+                    "comm_all_reduce: algorithm nccl is for GPUs; this "
+                    "group's are ring, one_shot, two_shot");
   if (c->count == 0)
     return fl_host_agree(l, c, c->note->seq);
   begin(l, c, c->note->seq);

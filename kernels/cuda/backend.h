@@ -85,9 +85,6 @@ fl_status flc_tell_fault(fl_stream *s, uint64_t *failed);
 fl_status flc_transfer(fl_backend *b, int device, fl_stream *s,
                        fl_copy_kind kind, void *to, int from_device,
                        const void *from, size_t bytes);
-/* flc_run, on any stream of the device. */
-fl_status flc_run_on(flc_device *d, CUstream stream, const char *op,
-                     const flc_spec *spec, flc_grid g, const void *args);
 fl_status flc_stages_open(fl_stream *s);
 void flc_stages_close(fl_stream *s);
 

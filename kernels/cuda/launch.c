@@ -22,12 +22,7 @@ static fl_status allow(flc_device *d, flc_function *f, unsigned shared) {
 
 fl_status flc_run(const fl_launch *l, const flc_spec *spec, flc_grid g,
                   const void *args, size_t bytes) {
-  (void)bytes; /* the driver knows it from the image */
-  return flc_run_on(l->stream->device, l->stream->handle, l->op, spec, g, args);
-}
-
-fl_status flc_run_on(flc_device *d, CUstream stream, const char *op,
-                     const flc_spec *spec, flc_grid g, const void *args) {
+  flc_device *d = l->stream->device;
   flc_function *f;
   fl_status s = flc_function_get(d, spec, &f);
   if (s)
@@ -35,21 +30,23 @@ fl_status flc_run_on(flc_device *d, CUstream stream, const char *op,
   if (g.shared > 48u << 10 && g.shared > f->shared &&
       (s = allow(d, f, g.shared)) != FL_OK)
     return s;
-  /* one parameter, wherever its alignment has put it */
+  /* one parameter, wherever its alignment has put it; its size the driver knows
+   * from the image */
   void *params[] = {(void *)(uintptr_t)args};
+  (void)bytes;
   unsigned x = g.x ? g.x : 1, y = g.y ? g.y : 1, z = g.z ? g.z : 1;
   CUresult e;
   if (g.cluster > 1) {
     CUlaunchAttribute attribute = {.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION};
     attribute.value.clusterDim.x = g.cluster;
     attribute.value.clusterDim.y = attribute.value.clusterDim.z = 1;
-    CUlaunchConfig config = {x, y,        z,      g.block,    1,
-                             1, g.shared, stream, &attribute, 1};
+    CUlaunchConfig config = {
+        x, y, z, g.block, 1, 1, g.shared, l->stream->handle, &attribute, 1};
     e = flc_cu->LaunchKernelEx(&config, f->handle, params, NULL);
   } else
     e = flc_cu->LaunchKernel(f->handle, x, y, z, g.block, 1, 1, g.shared,
-                             stream, params, NULL);
-  return e ? flc_failed(d, e, op) : FL_OK;
+                             l->stream->handle, params, NULL);
+  return e ? flc_failed(d, e, l->op) : FL_OK;
 }
 
 const flc_chip *flc_chip_of(const fl_launch *l) {

@@ -428,8 +428,8 @@ static fl_status queue_call(link_nccl *l, const fl_comm_call *c) {
   d->note = c->note;
   d->stream = c->stream;
   d->since = 0;
-  d->own = way != FL_COMM_NCCL && way != FL_COMM_COPIES;
-  if (!d->own) {
+  d->own = way != FL_COMM_NCCL;
+  if (way == FL_COMM_NCCL) {
     FLC_TRY(v, flc_cu->EventRecord(d->start, s), "before a collective");
     if (c->beside) { /* some blocks alone would wait for the others, and keep
                         multiprocessors from what they are beside */
@@ -437,10 +437,7 @@ static fl_status queue_call(link_nccl *l, const fl_comm_call *c) {
       FLC_TRY(v, flc_cu->StreamWaitEvent(at, d->start, 0),
               "before a collective");
     }
-    if (way == FL_COMM_COPIES)
-      TRY(flc_copies_run(l->peers, c, at));
-    else
-      TRY(queue_nccl(l, c, at, c->note, "a collective"));
+    TRY(queue_nccl(l, c, at, c->note, "a collective"));
   } else {
     d->mark = flc_peers_next(l->peers);
     TRY(flc_peers_run(l->peers, c, way));

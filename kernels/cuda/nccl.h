@@ -78,8 +78,6 @@ void flc_peers_free(flc_peers *p);
  * (NULL), NCCL's. */
 fl_comm_way flc_peers_way(const flc_peers *p, const fl_comm_call *c);
 fl_status flc_peers_run(flc_peers *p, const fl_comm_call *c, fl_comm_way way);
-/* Of a kind that copies can do (copies.c), on any stream. */
-fl_status flc_copies_run(flc_peers *p, const fl_comm_call *c, CUstream s);
 /* A mark of the call that is next, and whether the device has come to it. */
 uint32_t flc_peers_next(const flc_peers *p);
 bool flc_peers_begun(const flc_peers *p, uint32_t mark);

@@ -3,7 +3,7 @@
  * kernels do with them is in peer.cu. */
 #include "nccl.h"
 #include "backend.h"
-#include "peers.h"
+#include "peer.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,9 +15,17 @@
 #define ONE_SHOT ((size_t)256 << 10)
 #define TWO_SHOT ((size_t)4 << 20)
 #define MOVED    ((size_t)4 << 20)
-/* From here on copies lose less to waiting than NCCL's blocks take from what
- * they are beside. */
-#define COPIES ((size_t)8 << 20)
+
+struct flc_peers {
+  flc_device *device;
+  int rank, size;
+  int64_t limit; /* ns that a kernel waits at most */
+  CUdeviceptr area[PEER_RANKS];
+  int *host; /* pinned: stop, late, begun */
+  CUdeviceptr host_at;
+  uint32_t phase;
+  int half;
+};
 
 /* What the others need to know. */
 typedef struct card {
@@ -113,9 +121,6 @@ fl_comm_way flc_peers_way(const flc_peers *p, const fl_comm_call *c) {
     return c->way;
   if (!p)
     return FL_COMM_NCCL;
-  if (c->beside && bytes * parts_of(p, c->kind) >= COPIES &&
-      flc_copies_can(c->kind))
-    return FL_COMM_COPIES;
   switch (c->kind) {
   case FL_COMM_ALL_REDUCE:
     if (p->size == 2)
@@ -153,14 +158,8 @@ static flc_spec spec_of(fl_comm_kind kind, fl_dtype d, fl_comm_way way,
     return FLC_SPEC("peer", "moved", FL_U8);
   if (way == FL_COMM_RING)
     return FLC_SPEC("peer", "ring", dtype);
-  if (way == FL_COMM_COPIES)
-    return FLC_SPEC("peer", "sum", dtype, n);
   return way == FL_COMM_ONE_SHOT ? FLC_SPEC("peer", "one_shot", dtype, n)
                                  : FLC_SPEC("peer", "two_shot", dtype, n);
-}
-
-flc_spec flc_peers_sum(fl_dtype d, int size) {
-  return spec_of(FL_COMM_ALL_REDUCE, d, FL_COMM_COPIES, size);
 }
 
 /* What this rank brings, and what it wants of whom. */
@@ -242,10 +241,8 @@ fl_status flc_peers_run(flc_peers *p, const fl_comm_call *c, fl_comm_way way) {
 }
 
 void flc_peers_stop(flc_peers *p) {
-  if (!p)
-    return;
-  __atomic_store_n(&p->host[0], 1, __ATOMIC_RELEASE);
-  flc_copies_stop(p);
+  if (p)
+    __atomic_store_n(&p->host[0], 1, __ATOMIC_RELEASE);
 }
 
 uint32_t flc_peers_next(const flc_peers *p) {
@@ -265,10 +262,10 @@ void flc_visit_peer(flc_visitor *v) {
   static const fl_dtype dtypes[] = {FL_F64, FL_F32, FL_F16, FL_BF16,
                                     FL_I64, FL_I32, FL_I8,  FL_U8};
   static const fl_comm_way ways[] = {FL_COMM_ONE_SHOT, FL_COMM_TWO_SHOT,
-                                     FL_COMM_COPIES, FL_COMM_RING};
+                                     FL_COMM_RING};
   for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++)
-    for (int w = 0; w < 4; w++)
-      for (int n = 2; n <= (ways[w] == FL_COMM_RING ? 2 : PEER_RANKS); n *= 2) {
+    for (int w = 0; w < 3; w++)
+      for (int n = 2; n <= (w == 2 ? 2 : PEER_RANKS); n *= 2) {
         flc_spec s = spec_of(FL_COMM_ALL_REDUCE, dtypes[d], ways[w], n);
         v->spec(v, &s, dtypes[d] == FL_BF16 && n == 2);
       }

@@ -111,11 +111,14 @@ rounded(const peer_args &a, FL_W(D) * sum, bool last) {
   return v;
 }
 
-/* All ranks' vectors, reduced. N: at least as many as there are. */
-template <int D, int N>
-VECTOR(D)
-reduced(const peer_args &a, const VECTOR(D) (&v)[N]) {
+/* Vector i of all ranks, reduced. N: at least as many as there are. */
+template <int D, int N> VECTOR(D) folded(const peer_args &a, int i) {
+  VECTOR(D) v[N];
   FL_W(D) sum[VEC(D)];
+#pragma unroll
+  for (int k = 0; k < N; k++)
+    if (k < a.size)
+      v[k] = stage<D>(a, k)[i];
 #pragma unroll
   for (int j = 0; j < VEC(D); j++)
     sum[j] = fl_get<FL_W(D)>(v[0].at[j]);
@@ -124,32 +127,6 @@ reduced(const peer_args &a, const VECTOR(D) (&v)[N]) {
     if (k < a.size)
       combine<D>(a, sum, v[k]);
   return rounded<D>(a, sum, true);
-}
-
-/* Vector i of all ranks, reduced. */
-template <int D, int N> VECTOR(D) folded(const peer_args &a, int i) {
-  VECTOR(D) v[N];
-#pragma unroll
-  for (int k = 0; k < N; k++)
-    if (k < a.size)
-      v[k] = stage<D>(a, k)[i];
-  return reduced<D, N>(a, v);
-}
-
-/* What all others have copied to a.area of this rank, and its own operand. */
-template <int D, int N>
-__global__ void __launch_bounds__(PEER_THREADS)
-    sum(const __grid_constant__ peer_args a) {
-  int all = (int)((a.n + VEC(D) - 1) / VEC(D));
-  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < all;
-       i += gridDim.x * blockDim.x) {
-    VECTOR(D) v[N];
-#pragma unroll
-    for (int k = 0; k < N; k++)
-      if (k < a.size)
-        v[k] = k == a.rank ? take<D>(a, 0, i) : ((VECTOR(D) *)a.area[k])[i];
-    give<D>(a, 0, i, reduced<D, N>(a, v));
-  }
 }
 
 /* --- the block's chunk: vectors from..to - 1 of a part's `all`; in shares,

@@ -1,6 +1,6 @@
 /* What the kernels of collectives over peer memory get. Every rank has an area
  * that all others have mapped: words by which blocks wait for each other, then
- * two halves, used in turns, where operands lie; and two for what is copied. */
+ * two halves, used in turns, where operands lie. */
 #ifndef FL_CUDA_PEER_H
 #define FL_CUDA_PEER_H
 
@@ -10,14 +10,7 @@
 #define PEER_ROW     32                  /* words of a block, one a rank */
 #define PEER_STAGE   ((int64_t)64 << 10) /* where the first half begins */
 #define PEER_HALF    ((int64_t)8 << 20)  /* bytes */
-
-/* Of copies: a word a rank; halves with a place for each rank's operand, and
- * as much for results. */
-#define COPY_WORDS  ((int64_t)32 << 10)
-#define COPY_STAGE  ((int64_t)18 << 20)
-#define COPY_PLACES ((int64_t)16 << 20)
-#define COPY_HALF   (2 * COPY_PLACES)
-#define PEER_AREA   (COPY_STAGE + 2 * COPY_HALF) /* whole pages of 2 MiB */
+#define PEER_AREA    ((int64_t)18 << 20) /* whole pages of 2 MiB */
 
 typedef struct peer_args {
   const void *in;

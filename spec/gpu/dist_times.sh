@@ -3,7 +3,7 @@
 # largest tensor. 2, 4 or 8 H200s. Limit: 95 s.
 # dist_times.sh [RANKS] [auto,nccl,...]
 n=${1:-$(nvidia-smi -L | grep -c '^GPU')}
-ways=${2:-nccl,auto,one_shot,two_shot,ring,copies}
+ways=${2:-nccl,auto,one_shot,two_shot,ring}
 w=$(mktemp -d)
 bad=0
 export NCCL_NVLS_ENABLE=0

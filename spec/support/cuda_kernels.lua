@@ -368,7 +368,6 @@ return {
   ["peer moved<8>"] = {35, 0, 0},
   ["peer one_shot<3, 2>"] = {32, 0, 0},
   ["peer ring<3>"] = {39, 0, 0},
-  ["peer sum<3, 2>"] = {40, 0, 0},
   ["peer two_shot<3, 2>"] = {40, 0, 0},
   ["planes apply<3, 8, 1>"] = {40, 0, 0},
   ["planes batch_backward<0>"] = {38, 0, 0},

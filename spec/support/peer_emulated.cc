@@ -148,26 +148,6 @@ template <int D> static int calls(int size) {
         }
       }
   }
-  for (int turn = 0; turn < 6; turn++) { // what was copied to each rank, and its own
-    int n = 1 + rand() % 700, reduce = rand() % (D == F32 ? 4 : 1), from = turn % 3, room = (n + 15) / 4 * 4;
-    std::vector<std::vector<T>> in(size, std::vector<T>(n + 8)), out(size, std::vector<T>(n + 8, (T)77));
-    for (auto &x : in) for (auto &v : x) v = (T)((rand() % 1000 - 500) * 0.37);
-    std::vector<peer_args> args;
-    for (int r = 0; r < size; r++) {
-      auto a = j.args(r, in[r].data() + from, out[r].data() + from, n, reduce, 0);
-      for (int k = 0; k < size; k++) {
-        a.area[k] = j.area[r] + COPY_STAGE + k * room * sizeof(T);
-        memcpy(a.area[k], k == r ? out[r].data() : in[k].data() + from, n * sizeof(T));
-      }
-      args.push_back(a);
-    }
-    launch(args, 1 + turn % 3, sum<D, 8>, -1);
-    for (int r = 0; r < size; r++)
-      for (int i = 0; i < n + 8; i++) {
-        T want = i >= from && i < from + n ? folded(in, i, reduce) : (T)77;
-        if (out[r][i] != want && !bad++) printf("sum of %d ranks, n %d: rank %d [%d]\n", size, n, r, i);
-      }
-  }
   std::vector<T> in(600, 1), out(600 * size, 5);
   std::vector<peer_args> args;
   j.half ^= 1;
