@@ -9,16 +9,18 @@ static inline double fl_logaddexp_f64(double a, double b) {
   double d = a == b ? 0 : fabs(a - b);
   return fl_maximum_f64(a, b) + log1p(exp(-d));
 }
-static inline float fl_logaddexp_f32(float a, float b) {
-  return (float)fl_logaddexp_f64(a, b);
-}
 static inline double fl_logaddexp2_f64(double a, double b) {
   double d = a == b ? 0 : fabs(a - b);
   return fl_maximum_f64(a, b) + FL_LOG2E * log1p(exp2(-d));
 }
+#ifdef __CUDACC_RTC__ /* else see math_float_special.h */
+static inline float fl_logaddexp_f32(float a, float b) {
+  return (float)fl_logaddexp_f64(a, b);
+}
 static inline float fl_logaddexp2_f32(float a, float b) {
   return (float)fl_logaddexp2_f64(a, b);
 }
+#endif
 static inline double fl_xlog1py_f64(double a, double b) {
   return a == 0 && b == b ? 0 : a * log1p(b);
 }

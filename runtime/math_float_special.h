@@ -331,3 +331,58 @@ static inline float fl_log_ndtr_f32(float x) {
 static inline float fl_log_ndtr_d_f32(float x) {
   return (float)(FL_SQRT_2_PI / fl_erfcx_both((double)x * -FL_1_SQRT2));
 }
+
+/* log(1 + 2^-x) of x >= 0 in double, to 3e-16: sums with it may cancel. Of what
+ * is no number it is nearly 0. 2^-f is a polynomial for |f| <= 1/2, and log(1 +
+ * t) / t one for t <= 1. */
+FL_INLINE double fl_log1p_power(double x) {
+  double most = x < 1000 ? x : 1000, bias = 0x1.8p52, sum = most + bias;
+  double f = most - (sum - bias), p = 7.074194297288521e-09, power;
+  uint64_t bits, zero;
+  p = p - 4.4558179083360645e-10 * f;
+  p = p * f - 1.0178057087733941e-07;
+  p = p * f + 1.3215432535912375e-06;
+  p = p * f - 1.5252733841556773e-05;
+  p = p * f + 0.00015403530463724353;
+  p = p * f - 0.001333355814640647;
+  p = p * f + 0.009618129107587256;
+  p = p * f - 0.055504108664821625;
+  p = p * f + 0.24022650695910158;
+  p = p * f - 0.6931471805599453;
+  p = p * f + 1;
+  memcpy(&bits, &sum, 8);
+  memcpy(&zero, &bias, 8);
+  bits = (1023 + zero - bits) << 52;
+  memcpy(&power, &bits, 8);
+  double t = p * power, q = 0.0004137149986328025;
+  q = q - 3.736111090625511e-05 * t;
+  q = q * t - 0.0021722632494827515;
+  q = q * t + 0.007238154348004206;
+  q = q * t - 0.01733799236127139;
+  q = q * t + 0.032211731805770014;
+  q = q * t - 0.049194866349137806;
+  q = q * t + 0.06504582676908699;
+  q = q * t - 0.07816619989902081;
+  q = q * t + 0.08910457377919344;
+  q = q * t - 0.09950159794480418;
+  q = q * t + 0.11100412403994149;
+  q = q * t - 0.12498253933280125;
+  q = q * t + 0.1428550383563181;
+  q = q * t - 0.16666648665905762;
+  q = q * t + 0.19999998967920216;
+  q = q * t - 0.24999999963629108;
+  q = q * t + 0.3333333333265183;
+  q = q * t - 0.49999999999994904;
+  return t + t * (q * t);
+}
+/* Of infinities only the larger one counts. */
+FL_INLINE float fl_logaddexp_f32(float a, float b) {
+  double apart = fabs((double)a - (double)b);
+  return (float)((double)fl_maximum_f32(a, b) +
+                 fl_log1p_power(apart * FL_LOG2E));
+}
+FL_INLINE float fl_logaddexp2_f32(float a, float b) {
+  double apart = fabs((double)a - (double)b);
+  return (float)((double)fl_maximum_f32(a, b) +
+                 FL_LOG2E * fl_log1p_power(apart));
+}
