@@ -54,8 +54,8 @@ FL_API const char *fl_lua_traceback(fl_lua *f);
 /* Calls the function found at a path of names from the globals ("model.step").
  * `types` has a letter for each argument and, after '>', for each result: i
  * int64_t, d double, b int (a boolean), s const char *, t fl_tensor *. Results
- * are written through pointers: tensors are new references, a string lives
- * until the next call here.
+ * are written through pointers, all of them or, after an error, none: tensors
+ * are new references, strings live until the next call here.
  *
  *   fl_lua_call(f, "train", "ti>d", x, (int64_t)10, &loss); */
 FL_API fl_status fl_lua_call(fl_lua *f, const char *path, const char *types,

@@ -156,7 +156,7 @@ struct fl_lua {
   fll_site sites[FLL_SITES];
   char library[128]; /* files that start so are the library's own */
   /* for the host, state.c */
-  char *traceback, *result;
+  char *traceback;
   pthread_t owner;             /* the thread that opened it */
   struct fll_lending *lending; /* tensors in shared memory, parcel.c */
   fll_file_fault fault;

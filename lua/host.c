@@ -313,47 +313,62 @@ static void push_argument(lua_State *L, work *w, char type) {
   }
 }
 
-static void keep_string(lua_State *L, fl_lua *f, const char **to) {
-  const char *s = lua_tostring(L, -1);
-  if (!s)
-    luaL_error(L, "expected a string, got %s", luaL_typename(L, -1));
-  free(f->result);
-  f->result = copy_text(s);
-  *to = f->result ? f->result : "";
-}
-
-/* Stores the value on top where the host wants it. */
-static void store(lua_State *L, fl_lua *f, char type, void *to) {
+/* Whether the value at `i` is what a letter stands for. A number that a string
+ * is wanted of becomes one. */
+static bool fits(lua_State *L, int i, char type) {
   int ok = 1;
   switch (type) {
   case 'i':
-    *(int64_t *)to = lua_tointegerx(L, -1, &ok);
-    break;
+    lua_tointegerx(L, i, &ok);
+    return ok;
   case 'd':
-    *(double *)to = lua_tonumberx(L, -1, &ok);
-    break;
+    lua_tonumberx(L, i, &ok);
+    return ok;
   case 'b':
-    *(int *)to = lua_toboolean(L, -1);
-    break;
+    return true;
   case 's':
-    keep_string(L, f, to);
-    break;
-  case 't': {
-    fll_tensor *h = fll_test(L, -1);
-    ok = h != NULL;
-    if (ok)
-      *(fl_tensor **)to = fl_tensor_retain(h->t);
-    break;
-  }
+    return lua_tostring(L, i) != NULL;
+  case 't':
+    return fll_test(L, i) != NULL;
   default:
-    luaL_error(L, "types: there is no '%c' (i d b s t)", type);
+    return luaL_error(L, "types: there is no '%c' (i d b s t)", type);
   }
-  if (!ok)
-    luaL_error(L, "expected %s, got %s",
-               type == 't'   ? "a tensor"
-               : type == 'i' ? "an integer"
-                             : "a number",
-               fll_typename(L, -1));
+}
+
+/* The n values from `first` on are checked, and kept until the next call, since
+ * strings lie in them. */
+static void keep(lua_State *L, const work *w, int first, int n,
+                 const char *types) {
+  lua_createtable(L, n, 0);
+  for (int k = 0; k < n; k++) {
+    char type = types[k];
+    if (!fits(L, first + k, type))
+      luaL_error(L, "'%s', value %d: expected %s, got %s", w->path, k + 1,
+                 type == 't'   ? "a tensor"
+                 : type == 'i' ? "an integer"
+                 : type == 's' ? "a string"
+                               : "a number",
+                 fll_typename(L, first + k));
+    if (type == 's') {
+      lua_pushvalue(L, first + k);
+      lua_rawseti(L, -2, k + 1);
+    }
+  }
+  lua_rawsetp(L, LUA_REGISTRYINDEX, w->f);
+}
+
+/* Writes a value that fits where the host wants it. */
+static void store(lua_State *L, int i, char type, void *to) {
+  if (type == 'i')
+    *(int64_t *)to = lua_tointeger(L, i);
+  else if (type == 'd')
+    *(double *)to = lua_tonumber(L, i);
+  else if (type == 'b')
+    *(int *)to = lua_toboolean(L, i);
+  else if (type == 's')
+    *(const char **)to = lua_tostring(L, i);
+  else
+    *(fl_tensor **)to = fl_tensor_retain(fll_test(L, i)->t);
 }
 
 static int call(lua_State *L) {
@@ -373,11 +388,11 @@ static int call(lua_State *L) {
   for (int i = 0; i < n_results; i++)
     to[i] = va_arg(*w->args, void *);
   lua_call(L, n_args, n_results);
-  for (int i = 0; i < n_results; i++) {
-    lua_pushvalue(L, i - n_results);
-    store(L, w->f, results[1 + i], to[i]);
-    lua_pop(L, 1);
-  }
+  int first = lua_gettop(L) - n_results + 1;
+  if (n_results)
+    keep(L, w, first, n_results, results + 1);
+  for (int i = 0; i < n_results; i++)
+    store(L, first + i, results[1 + i], to[i]);
   return 0;
 }
 
@@ -393,7 +408,8 @@ fl_status fl_lua_call(fl_lua *f, const char *path, const char *types, ...) {
 static int get(lua_State *L) {
   work *w = lua_touserdata(L, 1);
   push_path(L, w->path);
-  store(L, w->f, w->type, w->value);
+  keep(L, w, lua_gettop(L), 1, &w->type);
+  store(L, lua_gettop(L), w->type, w->value);
   return 0;
 }
 

@@ -46,8 +46,7 @@ void fll_shut(fl_lua *st) {
   fll_lending_release(st->lending);
   st->lending = NULL;
   free(st->traceback);
-  free(st->result);
-  st->traceback = st->result = NULL;
+  st->traceback = NULL;
 }
 
 static int state_gc(lua_State *L) {

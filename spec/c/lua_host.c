@@ -62,7 +62,20 @@ static void test_calls(void) {
   CHECK(strstr(fl_error(), "'nothing.at.all': there is nothing in front of "
                            "'.at.all'"));
   CHECK(fl_lua_get(f, "model.name", 't', &w) == FL_ELUA);
-  CHECK(strstr(fl_error(), "expected a tensor, got string"));
+  CHECK(strstr(fl_error(), "'model.name', value 1: expected a tensor, got "
+                           "string"));
+  /* several results: all of them are good, or none is written */
+  const char *words[2] = {NULL, NULL};
+  CHECK(fl_lua_run(f,
+                   "function two() return ('a'):rep(99), 2.5 end "
+                   "function odd() return weights, {} end",
+                   "=t") == FL_OK);
+  CHECK(fl_lua_call(f, "two", ">ss", &words[0], &words[1]) == FL_OK);
+  CHECK(strlen(words[0]) == 99 && strspn(words[0], "a") == 99);
+  CHECK(strcmp(words[1], "2.5") == 0);
+  fl_tensor *none = NULL;
+  CHECK(fl_lua_call(f, "odd", ">td", &none, &scale) == FL_ELUA && !none);
+  CHECK(strstr(fl_error(), "'odd', value 2: expected a number, got table"));
   CHECK(fl_lua_run(f, "x = = 1", "=bad") == FL_ELUA);
   CHECK(fl_lua_run(f, "\x1bLua", "=binary") == FL_ELUA);
   CHECK(fl_lua_run_file(f, "/no/such/file.lua", 0, NULL) == FL_ELUA);
