@@ -90,6 +90,8 @@ describe("what was wrong once", function()
             {reduce = "amax", include_self = false})
     local many = core.meta(core.zeros, 1 << 40, 3)
     core.meta(function() refused("depends on values", "unique", many, {dim = 2}) end)
+    local less = core.meta(core.ops.diff, many, {n = 1 << 31, dim = 1}) -- in one step
+    assert.same({(1 << 40) - (1 << 31), 3}, {table.unpack(less.shape)})
     assert.equal(1, #core.unique(core.zeros(1, 1 << 20), {dim = 1}))
     local none = core.diff(core.zeros(7, 1 << 48, 0), 1 << 31, {dim = 2})
     assert.same({7, (1 << 48) - (1 << 31), 0}, none.shape)

@@ -405,7 +405,8 @@ void compose_diff(fli_composing *g) {
     x = neighbours(g, FLI_OP_sub, x, (int)dim);
     if (g->e.status)
       return;
-    if (fl_numel(fli_meta(x)->ndim, fli_meta(x)->shape) == 0) {
+    if (g->e.rt->meta || n >= size ||
+        fl_numel(fli_meta(x)->ndim, fli_meta(x)->shape) == 0) {
       /* only its shape is left to tell, however many steps there are */
       int64_t left = size - 1 - (n - 1 < size - 1 ? n - 1 : size - 1);
       x = fli_v_narrow(&g->e, x, (int)dim, 0, left, 1);
