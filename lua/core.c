@@ -228,16 +228,17 @@ static void stop_hook(lua_State *L, lua_Debug *ar) {
     luaL_error(L, "interrupted!");
 }
 
-/* interruptible(on): Lua code itself also looks whether to stop; coroutines
- * made from now on do, too. */
-static int interruptible(lua_State *L) {
-  fl_lua *st = fll_enter(L);
-  bool on = lua_isnoneornil(L, 1) || lua_toboolean(L, 1);
+void fll_interruptible(lua_State *L, fl_lua *st, bool on) {
   lua_Hook hook = on ? stop_hook : NULL;
   int mask = on ? LUA_MASKCOUNT : 0;
   lua_sethook(L, hook, mask, 1000);
   if (st->main != L)
     lua_sethook(st->main, hook, mask, 1000);
+}
+
+static int interruptible(lua_State *L) {
+  fl_lua *st = fll_enter(L);
+  fll_interruptible(L, st, lua_isnoneornil(L, 1) || lua_toboolean(L, 1));
   return 0;
 }
 

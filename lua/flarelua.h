@@ -22,6 +22,9 @@ typedef struct fl_lua_options {
   /* States that fl_lua_open makes collect garbage in generational mode, with a
    * pause of 120; a host's keep theirs unless this is set. */
   bool tune_collector;
+  /* Lua's own loops look for fl_lua_interrupt, too, by a count hook that takes
+   * half of their speed at most; flare's calls always do. */
+  bool interruptible;
 } fl_lua_options;
 
 /* `options` may be NULL. A new state with Lua's libraries, closed by
@@ -39,7 +42,8 @@ FL_API lua_State *fl_lua_state(fl_lua *f);
 FL_API fl_runtime *fl_lua_runtime(fl_lua *f);
 
 /* Stops what runs, soon, with the error "interrupted!": it stays asked for
- * until fl_lua_resume. From any thread and from signal handlers. */
+ * until fl_lua_resume. From any thread and from signal handlers. Loops that
+ * call nothing of flare's stop if the option `interruptible` was set. */
 FL_API void fl_lua_interrupt(fl_lua *f);
 FL_API void fl_lua_resume(fl_lua *f);
 

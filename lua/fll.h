@@ -468,4 +468,8 @@ static inline fl_site fll_site_here(lua_State *L, fl_lua *st) {
   return fll_site_slow(L, st, &ar, key, instruction);
 }
 
+/* Lua code itself also looks whether to stop; coroutines made from now on do,
+ * too (core.c). */
+void fll_interruptible(lua_State *L, fl_lua *st, bool on);
+
 #endif

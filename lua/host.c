@@ -98,6 +98,8 @@ static int open_protected(lua_State *L) {
     prepend_path(L, options.path);
   o->f = fll_open(L, &options);
   o->f->owns_state = o->own;
+  if (options.interruptible)
+    fll_interruptible(L, o->f, true);
   return 0;
 }
 

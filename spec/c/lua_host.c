@@ -197,9 +197,8 @@ static void test_functions(void) {
 
 static void test_interrupt(void) {
   fl_lua *f;
-  CHECK(fl_lua_open(NULL, &f) == FL_OK);
-  CHECK(fl_lua_run(f, "core = require 'flare.core'; core.interruptible()",
-                   "=t") == FL_OK);
+  fl_lua_options o = {.struct_size = sizeof o, .interruptible = true};
+  CHECK(fl_lua_open(&o, &f) == FL_OK);
   fl_lua_interrupt(f);
   CHECK(fl_lua_run(f, "while true do pcall(function() end) end", "=t") ==
         FL_ELUA);
