@@ -230,6 +230,8 @@ FL_KERNEL(max_pool_backward) {
   p.planes = fl_numel(lead, dx->shape);
   p.in = fl_numel(dx->ndim - lead, dx->shape + lead);
   p.out = fl_numel(dy->ndim - lead, dy->shape + lead);
+  if (fl_view_numel(dx) == 0 && fl_view_numel(dy) == 0)
+    return FL_OK; /* of however many planes */
   p.where = (int64_t *)(uintptr_t)FL_CPU(input)(l, &l->in[1], FL_I64);
   if (!p.where)
     return FL_ENOMEM;
