@@ -1,7 +1,9 @@
 /* Attention: which kernels compute it, and with what. 16-bit floats of up to
  * 256 columns go to tensor cores: attention.cu, attention_backward.cu, on
  * Hopper with up to 128 columns attention_wide.cu, attention_wide_backward.cu.
- * All else goes to attention_plain.cu, as f32 or f64. */
+ * So does f32 of up to 128, unless there is a mask or dropout:
+ * attention_f32.cu, attention_f32_backward.cu. All else goes to
+ * attention_plain.cu, as f32 or f64. */
 #include <math.h>
 #include <string.h>
 
@@ -61,6 +63,21 @@ static flc_spec queries_spec(int dtype, int w, bool more) {
 static flc_spec delta_spec(int dtype) {
   return FLC_SPEC("attention_backward", "delta", dtype);
 }
+/* f32 on tensor cores: a block has 64 rows of `whole` operands in shared memory
+ * and `pairs` of tiles of `step` rows; `blocks` share a processor. For up to 64
+ * columns, and for more. */
+typedef struct f32_kernel {
+  const char *file, *name;
+  int whole, pairs, step[2], blocks[2];
+} f32_kernel;
+static const f32_kernel
+    f32_forward = {"attention_f32", "forward", 1, 1, {64, 32}, {2, 2}},
+    f32_keys = {"attention_f32_backward", "keys", 2, 2, {32, 16}, {3, 2}},
+    f32_queries = {"attention_f32_backward", "queries", 2, 1, {32, 32}, {3, 2}};
+static flc_spec f32_spec(const f32_kernel *k, int w) {
+  return FLC_SPEC(k->file, k->name, w, k->step[w > 64], k->blocks[w > 64], 0);
+}
+
 /* Rows of a thread's part of a tile; a block has 16 times as many. */
 static int plain_rows(int dtype) {
   return dtype == FL_F32 ? 8 : 4;
@@ -146,6 +163,11 @@ void flc_visit_attention(flc_visitor *v) {
     }
   for (int k = 0; k < 4; k++)
     visit_one(v, bits_spec(k / 2, k % 2), k == 3);
+  for (int w = 32; w <= 128; w += 32) {
+    visit_one(v, f32_spec(&f32_forward, w), w % 64 == 0);
+    visit_one(v, f32_spec(&f32_keys, w), w % 64 == 0);
+    visit_one(v, f32_spec(&f32_queries, w), w % 64 == 0);
+  }
   for (int dtype = FL_F64; dtype <= FL_F32; dtype++) {
     visit_one(v, delta_spec(dtype), false);
     for (int parts = 1; parts <= 2; parts++) {
@@ -169,6 +191,8 @@ typedef struct work {
   fl_dtype dtype; /* of the kernels' operands */
   fl_dtype wide;  /* computed in */
   bool tensor;    /* 16-bit kernels */
+  bool f32;       /* those of f32 on tensor cores */
+  int unit;       /* of elements that copies take, 16 bytes or 1 */
   bool more;      /* a mask, dropout, or a scale that is not positive */
   int64_t heads_all, heads_k;
 } work;
@@ -192,18 +216,17 @@ static void contiguous(fl_view *v) {
     v->stride[i] = n;
 }
 
-/* Whether a kernel can read it where it lies: columns side by side and, for 16
- * bits, in whole aligned chunks of 8. */
+/* Whether a kernel can read it where it lies: columns side by side and, on
+ * tensor cores, in whole aligned chunks of 16 bytes. */
 static bool fits(const work *w, const fl_view *v) {
   if (v->dtype != w->dtype || stride_at(v, 1) > 1 || stride_at(v, 1) < 0 ||
       (stride_at(v, 1) == 0 && size_at(v, 1) > 1))
     return false;
-  if (!w->tensor)
-    return true;
-  return size_at(v, 1) % 8 == 0 && stride_at(v, 2) % 8 == 0 &&
-         stride_at(v, 2) >= 0 && stride_at(v, 2) <= INT32_MAX &&
-         stride_at(v, 3) % 8 == 0 && stride_at(v, 4) % 8 == 0 &&
-         flc_aligned(v->data, 16);
+  int n = w->unit;
+  return n == 1 || (size_at(v, 1) % n == 0 && stride_at(v, 2) % n == 0 &&
+                    stride_at(v, 2) >= 0 && stride_at(v, 2) <= INT32_MAX &&
+                    stride_at(v, 3) % n == 0 && stride_at(v, 4) % n == 0 &&
+                    flc_aligned(v->data, 16));
 }
 
 static fl_status take(const work *w, const fl_view *v, attention_rows *r) {
@@ -214,7 +237,7 @@ static fl_status take(const work *w, const fl_view *v, attention_rows *r) {
   fl_view to = *v;
   to.dtype = w->dtype;
   int64_t cols = size_at(v, 1);
-  to.shape[v->ndim - 1] = w->tensor ? flc_ceil_div(cols, 8) * 8 : cols;
+  to.shape[v->ndim - 1] = flc_ceil_div(cols, w->unit) * w->unit;
   contiguous(&to);
   size_t bytes = (size_t)flc_numel(&to) * fl_dtype_size(w->dtype);
   to.data = fl_scratch_get(w->l, bytes + 1);
@@ -308,6 +331,8 @@ static fl_status open(work *w, const fl_launch *l, int first, int mask,
   w->wide = flc_wide(w->dtype);
   if (!w->tensor)
     w->dtype = w->wide;
+  w->f32 = w->dtype == FL_F32 && wider(a) <= 128;
+  w->unit = w->tensor ? 8 : w->f32 ? 4 : 1;
   w->heads_k = size_at(k, 3);
   a->heads = (int)size_at(q, 3);
   a->group = w->heads_k ? (int)(a->heads / w->heads_k) : 1;
@@ -333,6 +358,7 @@ static fl_status open(work *w, const fl_launch *l, int first, int mask,
       (s = open_mask(w, &l->in[mask], w->tensor && a->nq > ROWS)))
     return s;
   w->more = a->mask.data || a->drop.limit || !(a->scale > 0);
+  w->f32 = w->f32 && !w->more;
   return FL_OK;
 }
 
@@ -396,6 +422,18 @@ static fl_status forward16(work *w) {
   flc_spec spec = merge_spec((int)w->dtype);
   flc_grid g = {.x = (unsigned)rows, .block = THREADS};
   return FLC_RUN(w->l, spec, g, *a);
+}
+
+static fl_status run_f32(work *w, const f32_kernel *k, int64_t rows,
+                         int64_t heads) {
+  int cols = width(wider(&w->a)), tiles = 2 * k->pairs * k->step[cols > 64],
+      numbers = k->whole * ROWS * (cols + 4) + tiles * (cols + 5);
+  flc_spec spec = f32_spec(k, cols);
+  w->a.tiles = flc_ceil_div(rows, ROWS);
+  flc_grid g = {.x = (unsigned)(w->a.tiles * heads),
+                .block = THREADS,
+                .shared = (unsigned)numbers * (unsigned)sizeof(float)};
+  return g.x ? FLC_RUN(w->l, spec, g, w->a) : FL_OK;
 }
 
 /* `parts`: columns / 64 of a block's result. */
@@ -632,6 +670,8 @@ FLC_KERNEL(attention) {
   } else if (w.tensor) {
     s = wide_mask(&w, &l->in[3]);
     s = s ? s : forward16(&w);
+  } else if (w.f32) {
+    s = run_f32(&w, &f32_forward, w.a.nq, w.heads_all);
   } else {
     int parts = plain_parts(&w);
     s = run_plain(&w, plain_forward_spec((int)w.dtype, parts), w.a.nq,
@@ -669,6 +709,10 @@ static fl_status run_backward(work *w) {
     return s ? s
              : run16(w, queries_spec(dtype, cols, w->more), w->a.nq,
                      w->heads_all, 2, queries_step(cols), 1);
+  }
+  if (w->f32) {
+    s = run_f32(w, &f32_keys, w->a.nk, w->heads_k);
+    return s ? s : run_f32(w, &f32_queries, w->a.nq, w->heads_all);
   }
   int parts = plain_parts(w);
   /* two results of f64 need too many registers for two parts each */

@@ -288,6 +288,73 @@ inline float att_grown(const attention_args &a) {
   return a.drop.limit ? (float)a.drop.keep : 1;
 }
 
+/* --- backward: weights again, from lse --- */
+
+/* exp(score - lse), 0 for a query that saw nothing. With MORE scores are scaled
+ * already; else EXACT: `unit` does that, not EXACT: it makes powers of two. */
+template <int MORE, int EXACT>
+float att_weight(float s, float lse, float unit) {
+  if (!MORE && !EXACT)
+    return fl_exp2_fast(fmaf(s, unit, -lse * (float)FL_LOG2E));
+  return fl_exp2_fast((MORE ? s - lse : fmaf(s, unit, -lse)) * (float)FL_LOG2E);
+}
+
+/* lse of a query, such that weights of one that saw nothing, or that is not
+ * there, are 0. */
+inline float att_lse(const attention_args &a, int64_t bh, int64_t query) {
+  if (query >= a.nq)
+    return INFINITY;
+  float lse = ((const float *)a.lse)[bh * a.nq + query];
+  return lse == -INFINITY ? INFINITY : lse;
+}
+
+/* lse and delta of N queries, for a tile of keys. */
+template <int N>
+void att_fetch_rows(float *lse, const attention_args &a, int64_t b, int64_t h,
+                    int64_t query) {
+  if (threadIdx.x < N) {
+    int64_t bh = b * a.heads + h, i = query + threadIdx.x;
+    lse[threadIdx.x] = att_lse(a, bh, i);
+    lse[N + threadIdx.x] =
+        i < a.nq ? ((const float *)a.delta)[bh * a.nq + i] : 0;
+  }
+}
+
+/* Scores s and products dp = dy v^T become dropped weights and gradients of
+ * scaled scores. `query` and `key` are those of the warp's first element; FLIP:
+ * rows are keys, else queries. */
+template <int N, int MORE, int FLIP, int EXACT>
+void att_grade(const attention_args &a, const att_random &r, int64_t b,
+               int64_t h, int64_t query, int64_t key, bool cut, float unit,
+               const float *lse, const float *delta, float (&s)[N / 8][4],
+               float (&dp)[N / 8][4]) {
+  int lane = threadIdx.x & 31;
+  uint32_t bits = MORE && a.drop.limit
+                      ? att_kept_tile<N, FLIP, 1>(a, r, b, h, query, key)
+                      : 0;
+#pragma unroll
+  for (int j = 0; j < N / 8; j++)
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+      int row = lane / 4 + 8 * (e >> 1), col = 8 * j + 2 * (lane % 4) + (e & 1),
+          q = FLIP ? col : row, place = FLIP ? q : e >> 1;
+      int64_t i = query + q, at = key + (FLIP ? row : col);
+      float x = s[j][e], keep = 1;
+      if (MORE) {
+        x *= (float)a.scale;
+        if (i < a.nq && at < a.nk)
+          x = att_masked(a, x, b, h, i, at);
+        if (a.drop.limit)
+          keep = att_keep<float>(a, bits, 4 * j + e);
+      }
+      float p = att_weight<MORE, EXACT>(x, lse[place], unit);
+      if (cut && (at >= a.nk || (a.causal && at > i)))
+        p = 0;
+      s[j][e] = p * keep;
+      dp[j][e] = p * (dp[j][e] * keep - delta[place]);
+    }
+}
+
 /* --- copies and products --- */
 
 /* Rows first.. of one head, W columns; zeros after `rows` rows and `cols`

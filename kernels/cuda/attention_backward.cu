@@ -18,55 +18,6 @@ __global__ void delta(const __grid_constant__ attention_args a) {
     ((W *)a.delta)[row] = sum;
 }
 
-/* exp(score - lse), 0 for a query that saw nothing. */
-template <int MORE> float att_weight(float s, float lse, float unit) {
-  return fl_exp2_fast(MORE ? (s - lse) * (float)FL_LOG2E
-                           : fmaf(s, unit, -lse * (float)FL_LOG2E));
-}
-
-/* lse of a query, such that weights of one that saw nothing, or that is not
- * there, are 0. */
-inline float att_lse(const attention_args &a, int64_t bh, int64_t query) {
-  if (query >= a.nq)
-    return INFINITY;
-  float lse = ((const float *)a.lse)[bh * a.nq + query];
-  return lse == -INFINITY ? INFINITY : lse;
-}
-
-/* Scores s and products dp = dy v^T become dropped weights and gradients of
- * scaled scores. `query` and `key` are those of the warp's first element; FLIP:
- * rows are keys, else queries. */
-template <int N, int MORE, int FLIP>
-void att_grade(const attention_args &a, const att_random &r, int64_t b,
-               int64_t h, int64_t query, int64_t key, bool cut, float unit,
-               const float *lse, const float *delta, float (&s)[N / 8][4],
-               float (&dp)[N / 8][4]) {
-  int lane = threadIdx.x & 31;
-  uint32_t bits =
-      MORE && a.drop.limit ? att_kept_tile<N, FLIP, 1>(a, r, b, h, query, key) : 0;
-#pragma unroll
-  for (int j = 0; j < N / 8; j++)
-#pragma unroll
-    for (int e = 0; e < 4; e++) {
-      int row = lane / 4 + 8 * (e >> 1), col = 8 * j + 2 * (lane % 4) + (e & 1),
-          q = FLIP ? col : row, place = FLIP ? q : e >> 1;
-      int64_t i = query + q, at = key + (FLIP ? row : col);
-      float x = s[j][e], keep = 1;
-      if (MORE) {
-        x *= (float)a.scale;
-        if (i < a.nq && at < a.nk)
-          x = att_masked(a, x, b, h, i, at);
-        if (a.drop.limit)
-          keep = att_keep<float>(a, bits, 4 * j + e);
-      }
-      float p = att_weight<MORE>(x, lse[place], unit);
-      if (cut && (at >= a.nk || (a.causal && at > i)))
-        p = 0;
-      s[j][e] = p * keep;
-      dp[j][e] = p * (dp[j][e] * keep - delta[place]);
-    }
-}
-
 /* --- dk and dv --- */
 
 template <int W, int N>
@@ -76,12 +27,7 @@ void att_fetch_queries(uint32_t to, float *lse, const attention_args &a,
   att_fetch<N, W>(to + N * W * 2, att_rows<uint16_t>(a.dy, b, h), a.dy.row,
                   query, a.nq, a.dv_cols);
   fl_copy_commit();
-  if (threadIdx.x < N) {
-    int64_t bh = b * a.heads + h, i = query + threadIdx.x;
-    lse[threadIdx.x] = att_lse(a, bh, i);
-    lse[N + threadIdx.x] =
-        i < a.nq ? ((const float *)a.delta)[bh * a.nq + i] : 0;
-  }
+  att_fetch_rows<N>(lse, a, b, h, query);
 }
 
 /* A block has 64 keys and COLS columns of dk and dv. N: queries of a tile. */
@@ -125,9 +71,9 @@ __global__ void __launch_bounds__(ATT_THREADS)
       float s[N / 8][4], dp[N / 8][4];
       att_scores<D, N, W>(s, k, 16 * warp, q);
       att_scores<D, N, W>(dp, v, 16 * warp, dy);
-      att_grade<N, MORE, 1>(a, r, p.b, h, query, key,
-                            a.causal && key + 16 > query, unit, rows[turn],
-                            rows[turn] + N, s, dp);
+      att_grade<N, MORE, 1, 0>(a, r, p.b, h, query, key,
+                               a.causal && key + 16 > query, unit, rows[turn],
+                               rows[turn] + N, s, dp);
       att_update<D, N, W, COLS>(dv, s, dy, part * COLS);
       att_update<D, N, W, COLS>(dk, dp, q, part * COLS);
       __syncthreads();
@@ -181,9 +127,10 @@ __global__ void __launch_bounds__(ATT_THREADS)
     float s[N / 8][4], dp[N / 8][4];
     att_scores<D, N, W>(s, q, 16 * warp, k);
     att_scores<D, N, W>(dp, dy, 16 * warp, v);
-    att_grade<N, MORE, 0>(a, r, p.b, p.h, query, key,
-                          key + N > a.nk || (a.causal && key + N > query + 1),
-                          unit, lse, delta, s, dp);
+    att_grade<N, MORE, 0, 0>(a, r, p.b, p.h, query, key,
+                             key + N > a.nk ||
+                                 (a.causal && key + N > query + 1),
+                             unit, lse, delta, s, dp);
     att_update<D, N, W, W>(dq, dp, k, 0);
     __syncthreads();
   }

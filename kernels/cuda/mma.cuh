@@ -121,6 +121,17 @@ void fl_mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
                    "r"(b1));
 }
 
+/* c (16, 8) += a (16, 8) * b (8, 8) of floats, whose upper 11 bits count: a's
+ * are (lane / 4, lane % 4), 8 rows after that, both 4 columns on; b's (lane %
+ * 4, lane / 4) and 4 rows after that; c as above. */
+inline void fl_mma_tf32(float (&c)[4], const uint32_t (&a)[4],
+                        const uint32_t (&b)[2]) {
+  asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
 /* c (8, 8) += a (8, 4) * b (4, 8) in double: a is (lane / 4, lane % 4), b is
  * (lane % 4, lane / 4), c[0..1] is (lane / 4, 2 * (lane % 4) + {0, 1}). */
 inline void fl_mma(double (&c)[2], double a, double b) {

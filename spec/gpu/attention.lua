@@ -38,31 +38,36 @@ local function apart(x, reference)
   return ((wide - reference):norm() / reference:norm()):item()
 end
 
+-- In f32 sums are of f32's rounding: unfused they are off by as much, or by a part in a million.
+local slack = {bf16 = {1.2, 1e-3}, f32 = {2, 1e-6}}
+
 flare.manual_seed(1)
 for _, s in ipairs{{1, 1, 1, 64}, {3, 2, 63, 64}, {5, 3, 129, 64}, {2, 2, 1000, 64},
                    {1, 5, 2047, 64}, {7, 1, 65, 128}, {3, 3, 257, 128}, {1, 2, 1023, 128},
                    {2, 3, 333, 72}, {1, 2, 511, 40}, {1, 2, 300, 256}} do
-  for _, causal in ipairs{false, true} do
-    local q, k, v = leaf("bf16", table.unpack(s)), leaf("bf16", table.unpack(s)),
-                    leaf("bf16", table.unpack(s))
-    local dy = flare.randn(s, cuda):to "bf16"
+  for i = 1, 4 do
+    local causal, dtype = i % 2 == 0, i > 2 and "f32" or "bf16"
+    local q, k, v = leaf(dtype, table.unpack(s)), leaf(dtype, table.unpack(s)),
+                    leaf(dtype, table.unpack(s))
+    local dy = flare.randn(s, cuda):to(dtype)
     local ours, worst = run(fused, q, k, v, dy, causal), 0
     local wide = {}
-    for i, x in ipairs{q, k, v} do
-      wide[i] = x:detach():to "f64"
-      wide[i].requires_grad = true
+    for n, x in ipairs{q, k, v} do
+      wide[n] = x:detach():to "f64"
+      wide[n].requires_grad = true
     end
     local exact = run(unfused, wide[1], wide[2], wide[3], dy:to "f64", causal)
     local plain = run(unfused, q, k, v, dy, causal)
     local bound = 0
-    for i = 1, 4 do -- with one key the gradients of queries and keys are nothing
-      if exact[i]:norm():item() > 1e-3 then
-        worst = math.max(worst, apart(ours[i], exact[i]))
-        bound = math.max(bound, apart(plain[i], exact[i]))
+    for n = 1, 4 do -- with one key the gradients of queries and keys are nothing
+      if exact[n]:norm():item() > 1e-3 then
+        worst = math.max(worst, apart(ours[n], exact[n]))
+        bound = math.max(bound, apart(plain[n], exact[n]))
       end
     end
-    check(worst <= 1.2 * bound + 1e-3, "b%d h%d t%d d%d %s: error %.1e, unfused in bf16 %.1e",
-          s[1], s[2], s[3], s[4], causal and "causal" or "full", worst, bound)
+    local most = slack[dtype][1] * bound + slack[dtype][2]
+    check(worst <= most, "%s b%d h%d t%d d%d %s: error %.1e, unfused %.1e", dtype, s[1], s[2], s[3],
+          s[4], causal and "causal" or "full", worst, bound)
   end
 end
 
