@@ -4,6 +4,8 @@
 
 #include <stdio.h>
 
+#define PIECES (1 << 24) /* tensors of a list */
+
 static fl_tensor *self(lua_State *L, const char *where) {
   return fll_checktensor(L, 1, where, "x");
 }
@@ -486,9 +488,17 @@ static int piece_dim(lua_State *L, int i, const char *where, int64_t *size) {
   return (int)d;
 }
 
-static int in_pieces(lua_State *L, fl_lua *st, int d, int64_t size,
-                     int64_t each) {
+/* Dims of an empty tensor may be as long as numbers go. */
+static void some(lua_State *L, const char *where, int64_t pieces) {
+  if (pieces > PIECES)
+    fll_error(L, "%s: a list of %lld tensors, %d at most", where,
+              (long long)pieces, PIECES);
+}
+
+static int in_pieces(lua_State *L, fl_lua *st, const char *where, int d,
+                     int64_t size, int64_t each) {
   int64_t n = 0, at = 0;
+  some(L, where, size / each);
   lua_newtable(L);
   do {
     int64_t length = size - at < each ? size - at : each;
@@ -508,7 +518,7 @@ static int split(lua_State *L) {
     if (each < 1)
       fll_error(L, "split: size: expected at least 1, got %lld",
                 (long long)each);
-    return in_pieces(L, st, d, size, each);
+    return in_pieces(L, st, "split", d, size, each);
   }
   lua_Integer n = (lua_Integer)lua_rawlen(L, 2);
   lua_createtable(L, (int)n, 0);
@@ -536,8 +546,8 @@ static int chunk(lua_State *L) {
   int64_t n = fll_checkint(L, 2, "chunk", "n");
   if (n < 1)
     fll_error(L, "chunk: n: expected at least 1, got %lld", (long long)n);
-  int64_t each = (size + n - 1) / n;
-  return in_pieces(L, st, d, size, each ? each : 1);
+  int64_t each = size / n + (size % n != 0);
+  return in_pieces(L, st, "chunk", d, size, each ? each : 1);
 }
 
 /* x:unbind(dim): x[1], x[2], ... along dim. */
@@ -545,6 +555,7 @@ static int unbind(lua_State *L) {
   fl_lua *st = fll_enter(L);
   int64_t size;
   int d = piece_dim(L, 2, "unbind", &size);
+  some(L, "unbind", size);
   lua_createtable(L, size < 1 << 20 ? (int)size : 0, 0);
   for (int64_t i = 0; i < size; i++)
     add_piece(L, st, d, i, -1, i + 1);

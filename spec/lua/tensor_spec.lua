@@ -245,6 +245,12 @@ describe("a tensor", function()
     assert.error_matches(function() x:split(0) end, "size: expected at least 1, got 0")
     assert.error_matches(function() x:chunk(0) end, "n: expected at least 1, got 0")
     assert.error_matches(function() x:unbind(2) end, "there is no dim 2 in a tensor of 1 dims")
+    local long = core.zeros(0, 1 << 49) -- of nothing
+    assert.error_matches(function() long:unbind(2) end, "unbind: a list of %d+ tensors")
+    assert.error_matches(function() long:split(1, 2) end, "split: a list of %d+ tensors")
+    assert.error_matches(function() long:chunk(1 << 40, 2) end, "chunk: a list of %d+ tensors")
+    assert.equal(3, #long:chunk(3, 2))
+    assert.equal(1, #core.zeros(1):chunk(math.maxinteger))
   end)
 
   it("has the names of PyTorch that differ", function()

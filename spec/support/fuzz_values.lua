@@ -190,9 +190,9 @@ end
 function values.use(x)
   if not core.is_tensor(x) then return end
   assert(x:numel() >= 0)
-  local rows = 1 -- expanded, they may be endless; empty ones are many tables as well
+  local rows = 1.0 -- expanded, they may be endless; empty ones are many tables as well
   for _, size in ipairs(x.shape) do rows = rows * math.max(size, 1) end
-  if rows > 5000 or rows < 0 then return end
+  if rows > 5000 then return end
   x:totable()
   if x.requires_grad and x.dtype:find "^f" then
     x:sum():backward()
