@@ -201,7 +201,10 @@ static const char *const isa_names[ISAS] = {"v2", "v3", "v4", "plain"};
   X(log_ndtr, log_ndtr, 0, 2, 0, log_ndtr(a))                                  \
   X(ndtri, ndtri, 0, 2, 0, ndtri(a))                                           \
   X(entr, entr, 0, 2, 0, a < 0 ? -INFINITY : a == 0 ? 0 : -a * logl(a))        \
-  X(hardswish, hardswish, 0, 2, 0, a > 3 ? a : a < -3 ? 0 : a * ((a + 3) / 6))
+  X(hardswish, hardswish, 0, 2, 0,                                             \
+    a > 3    ? a                                                               \
+    : a < -3 ? 0 * a                                                           \
+             : a * ((a + 3) / 6))
 #define BINARY(X)                                                              \
   X(fmod, fmod, 0, 0.5, 0, fmodl(a, b))                                        \
   X(ldexp, ldexp, 0, 0.5, 0,                                                   \
