@@ -19,8 +19,7 @@
  * what launching them takes. Measured: 1.04 to 1.10 times the peak of exact
  * reference counting over training steps, one or two full collections each. In
  * a host's state, whose collector may be incremental, the same places advance
- * its cycle instead.
- */
+ * its cycle instead. */
 #include "fll.h"
 
 #define HANDLES 256
