@@ -155,9 +155,10 @@ static bool is_dead(seat *t, int *status) {
   if (!pid)
     return false;
 #ifdef __linux__
-  if (read_process(pid, &state, &born, status))
-    return state == 'Z' || state == 'X' || born != atomic_load(&t->born);
-  *status = -1;
+  bool found = read_process(pid, &state, &born, status);
+  if (found && born == atomic_load(&t->born))
+    return state == 'Z' || state == 'X';
+  *status = -1; /* its number is free, or another process's by now */
   return true;
 #else
   (void)state;
