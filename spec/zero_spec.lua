@@ -202,7 +202,8 @@ describe("ZeRO", function()
     for stage = 1, 2 do
       good(2, ([[
         local model = make()
-        model[6] = nn.Linear(3, 6) -- its weight is used first as well: complete at the end
+        -- its weight is used first as well: complete at the end
+        model[6] = nn.Linear(3, 6, {bias = false})
         model[6].weight = model[6].weight:detach():to("f64"):requires_grad_(true)
         model:to "f64"
         function model:forward(input)

@@ -62,13 +62,15 @@ local function optimizer_of(shards, make)
 end
 
 --- @param make a function from a list of parameters to an optimizer
--- Options: stage (1); group; bucket_mb, how much goes at a time (25, of large models a 64th); kind,
--- a function of a parameter's name and tensor: those of different kinds are in different parts,
--- and `make` gets a list of the parts' kinds as well, for groups with options of their own; and for
--- stage 3 units, the modules whose parameters come and go together (the model's children; what
--- is in none of them is treated as in stage 2), and recompute: backward gathers a unit's parameters
--- and computes it again (true), or the tape keeps what it needs of them (false: faster, with more
--- memory).
+-- Options: stage (1); group; bucket_mb, how much goes at a time (25, of large models a 64th);
+-- find_unused, parameters may be
+-- without a gradient, and each is a part of its own (false: they are an error that names them);
+-- kind, a function of a parameter's name and tensor: those of different kinds are in different
+-- parts, and `make` gets a list of the parts' kinds as well, for groups with options of their own;
+-- and for stage 3 units, the modules whose parameters come and go together (the model's children;
+-- what is in none of them is treated as in stage 2), and recompute: backward gathers a unit's
+-- parameters and computes it again (true), or the tape keeps what it needs of them (false: faster,
+-- with more memory).
 function ZeRO:init(model, make, o)
   if type(model) ~= "table" or not model.__module then
     fail("ZeRO: a model is expected, got %s", type(model))
@@ -78,16 +80,20 @@ function ZeRO:init(model, make, o)
   end
   dist.rank()
   o = options.check("ZeRO", o, {stage = 1, bucket_mb = options.none, group = dist.world,
-    kind = options.none, units = options.none, recompute = true})
+    kind = options.none, units = options.none, recompute = true, find_unused = false})
   if o.stage ~= 1 and o.stage ~= 2 and o.stage ~= 3 then
     fail("ZeRO: stage must be 1, 2 or 3, got %s", tostring(o.stage))
   end
   if o.kind ~= nil and type(o.kind) ~= "function" then
     fail("ZeRO: kind must be a function of a name and a parameter, got %s", options.kind(o.kind))
   end
+  if o.find_unused and o.stage == 3 and not o.recompute then
+    fail "ZeRO: find_unused in stage 3 needs recompute = true"
+  end
   self.model, self.group, self.stage = model, Group.of("ZeRO", o.group), o.stage
   self.recompute, self.kind = o.recompute, o.kind
-  self.bytes = Bucket.bytes(model:parameters(), o.bucket_mb)
+  self.find_unused = o.find_unused
+  self.bytes = o.find_unused and 0 or Bucket.bytes(model:parameters(), o.bucket_mb)
   if self.group.size > 1 then
     local _ <close> = core.no_grad()
     for _, list in ipairs {model:parameters(), model:buffers()} do
@@ -123,35 +129,73 @@ function ZeRO:_keep(named)
   self.queue:line_up(list)
 end
 
-local function add_grad(part, grad)
-  if part.grad then part.grad:add_(grad) else part.grad = grad end
+-- What of the parameters that stay whole has no gradient on this rank, which is an error unless
+-- there are parts for each. @return 1 for each part that has something, else 0
+local function unreached(self)
+  local queue, has, names = self.queue, {}, {}
+  for turn, shard in ipairs(queue.buckets) do
+    has[turn] = 1
+    for k, p in ipairs(turn < queue.next and {} or shard.params) do
+      if not p.requires_grad then
+        queue:reset()
+        fail("ZeRO: '%s' has stopped learning: ZeRO has to be made anew", shard.names[k])
+      end
+      if not shard.grads[k] then has[turn], names[#names + 1] = 0, shard.names[k] end
+    end
+  end
+  self:_missing(names)
+  return has
+end
+
+-- What backward has left, if it failed.
+local function reset(self)
+  if self.queue.count > 0 then self.queue:reset() end
+  if self.stage == 3 then require "flare.dist.zero3".drop(self) end
+end
+
+--- Names parameters that no gradient came to, if that is an error.
+function ZeRO:_missing(names)
+  if #names == 0 or self.find_unused then return end
+  reset(self)
+  table.sort(names)
+  fail("ZeRO: no gradient came to %s; pass find_unused = true if that is right",
+    table.concat(names, ", "))
+end
+
+-- Adds what comes to the parts' gradients, but for those that have none on any rank.
+-- @param has 1 for each entry of the list {part, handle} of which this rank has one, else 0
+function ZeRO:_take(list, has)
+  if self.find_unused and #list > 0 then
+    has = self.group:all_reduce(core.tensor(has, {dtype = "i32"}), {reduce = "max"}):tolist()
+  end
+  for k, pair in ipairs(list) do
+    local part, grad = pair[1], pair[2]:wait()
+    if not self.find_unused or has[k] == 1 then
+      if part.grad then part.grad:add_(grad) else part.grad = grad end
+    end
+  end
 end
 
 function ZeRO:_finish()
   local _ <close> = core.no_grad()
   local queue = self.queue
-  if self.stage == 3 then require "flare.dist.zero3".finish(self, add_grad) end
+  if self.stage == 3 then require "flare.dist.zero3".finish(self) end
   if queue.count == 0 then return end
-  for turn = queue.next, #queue.buckets do
-    local shard = queue.buckets[turn]
-    for k, p in ipairs(shard.params) do
-      if not p.requires_grad then
-        queue:reset()
-        fail("ZeRO: '%s' has stopped learning: ZeRO has to be made anew", shard.names[k])
-      end
+  local has, list = unreached(self), {}
+  queue:flush()
+  for turn, shard in ipairs(queue.buckets) do list[turn] = {shard.part, shard.work} end
+  for turn, shard in ipairs(queue.buckets) do
+    if shard.late then
+      list[#list + 1], has[#has + 1] = {shard.part, queue.send(shard)}, has[turn]
     end
   end
-  queue:flush() -- parameters without a gradient count as zeros
-  for _, shard in ipairs(queue.buckets) do
-    add_grad(shard.part, shard.work:wait())
-    if shard.late then add_grad(shard.part, queue.send(shard):wait()) end
-  end
+  self:_take(list, has)
   local order, complete = queue:learn(), {}
   if not order then return queue:reset() end
   for at, p in ipairs(order) do complete[queue.place[p.id][1]] = at end
-  local list = table.move(queue.buckets, 1, #queue.buckets, 1, {})
-  table.sort(list, function(a, b) return complete[a] < complete[b] end)
-  queue:line_up(list)
+  local ahead = table.move(queue.buckets, 1, #queue.buckets, 1, {})
+  table.sort(ahead, function(a, b) return complete[a] < complete[b] end)
+  queue:line_up(ahead)
 end
 
 function ZeRO:forward(...)
@@ -174,8 +218,7 @@ end
 function ZeRO:eval() return self:train(false) end
 
 function ZeRO:zero_grad()
-  if self.queue.count > 0 then self.queue:reset() end -- a backward has failed
-  if self.stage == 3 then require "flare.dist.zero3".drop(self) end
+  reset(self)
   for _, shard in ipairs(self.shards) do
     shard.part.grad = nil
     for _, p in ipairs(shard.params or {}) do p.grad = nil end

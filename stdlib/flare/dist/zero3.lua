@@ -30,36 +30,65 @@ function Unit:ask()
   end
 end
 
--- Parameters in a flat tensor that has come, as results of this rank's part, for a tape that keeps
--- them: in backward their gradients become one flat tensor, which is reduced to the parts of all
--- ranks and taken by M.finish.
-local function kept(zero, shard, work)
-  return {core.func{
+-- What there is of each of a unit's parameters, as a list for each of its shards.
+local function cut(unit, list)
+  local of, n = {}, 0
+  for s, shard in ipairs(unit.shards) do
+    of[s] = table.move(list, n + 1, n + #shard.shapes, 1, {})
+    n = n + #shard.shapes
+  end
+  return of
+end
+
+-- Sends gradients of a unit's parameters to the parts of all ranks; M.finish takes them.
+local function reduce(unit, grads)
+  local late, has, came = unit.zero.late, unit.zero.has, unit.zero.came
+  for s, shard in ipairs(unit.shards) do
+    late[#late + 1], has[#has + 1] = {shard.part, shard:reduce(grads[s])}, 0
+    for k, name in ipairs(shard.names) do
+      if grads[s][k] then has[#has] = 1 end
+      came[name] = came[name] or grads[s][k] ~= nil
+    end
+  end
+end
+
+-- Parameters in flat tensors that have come, as results of this rank's parts, for a tape that keeps
+-- them.
+local function kept(unit, asked)
+  local parts = {}
+  for s, shard in ipairs(unit.shards) do parts[s] = shard.part end
+  return cut(unit, {core.func{
     name = "gathered",
     forward = function()
-      local flat <close>, list = work:wait(), {}
-      for k in ipairs(shard.shapes) do
-        local p <close> = shard:view(flat, k)
-        -- a small one must not keep all of them
-        local alone = not zero.recompute and p:numel() * 16 < shard.numel
-        list[k] = alone and p:clone() or p:detach()
+      local list = {}
+      for s, shard in ipairs(unit.shards) do
+        local flat <close> = asked[s]:wait()
+        for k in ipairs(shard.shapes) do
+          local p <close> = shard:view(flat, k)
+          -- a small one must not keep all of them
+          local alone = not unit.zero.recompute and p:numel() * 16 < shard.numel
+          list[#list + 1] = alone and p:clone() or p:detach()
+        end
       end
       return table.unpack(list)
     end,
     backward = function(_, ...)
-      zero.late[#zero.late + 1] = {shard.part, shard:reduce{...}}
-      return nil
+      reduce(unit, cut(unit, {...}))
+      return table.unpack({}, 1, #parts) -- a nil for each
     end,
-  }(shard.part)}
+  }(table.unpack(parts))})
 end
 
 -- The same as leaves, whose gradients are written where they are sent from.
-local function leaves(_, shard, work)
-  local flat <close>, list = work:wait(), {}
-  for k in ipairs(shard.shapes) do list[k] = shard:view(flat, k):requires_grad_(true) end
-  shard.params = list
-  shard:open()
-  return list
+local function leaves(unit, asked)
+  local whole = {}
+  for s, shard in ipairs(unit.shards) do
+    local flat <close>, list = asked[s]:wait(), {}
+    for k in ipairs(shard.shapes) do list[k] = shard:view(flat, k):requires_grad_(true) end
+    whole[s], shard.params = list, list
+    shard:open()
+  end
+  return whole
 end
 
 -- The unit that comes after this one, in forward or backward, by the order of the first forward.
@@ -83,15 +112,15 @@ end
 
 -- Computes with whole parameters; in backward they stay for checkpoints inside.
 function Unit:compute(back, original, ...)
-  if back then self:release() else self:drop() end
+  local zero = self.zero
+  if not back then self:drop()
+  elseif zero.busy then zero.busy:release() end -- of itself, or one that nothing led through
+  if back then zero.busy = self end
   self:ask()
-  local asked, ahead, whole = self.asked, after(self, back), {}
+  local asked, ahead = self.asked, after(self, back)
   self.asked, self.last = nil, not ahead
   if ahead then ahead:ask() end
-  for s, shard in ipairs(self.shards) do
-    whole[s] = (back and leaves or kept)(self.zero, shard, asked[s])
-  end
-  put(self, whole)
+  put(self, (back and leaves or kept)(self, asked))
   self.back = back
   local r = table.pack(pcall(original, self.module, ...))
   if not back then put(self, nil) end
@@ -106,17 +135,17 @@ end
 function Unit:release()
   if not self.back then return end
   local _ <close> = core.no_grad()
-  for _, shard in ipairs(self.shards) do
-    local grads, any = {}, false
+  local grads = {}
+  for s, shard in ipairs(self.shards) do
+    grads[s] = {}
     for k, p in ipairs(shard.params) do
-      grads[k] = p.grad or false
-      any = any or grads[k]
+      grads[s][k] = p.grad
+      p.grad = nil -- p is garbage of Lua's soon, which must not hold it
     end
-    if any then self.zero.late[#self.zero.late + 1] = {shard.part, shard:reduce(grads)} end
-    for k, p in ipairs(shard.params) do -- garbage of Lua's soon, which must not hold the gradients
-      p.grad = nil
-      if grads[k] then grads[k]:close() end
-    end
+  end
+  reduce(self, grads)
+  for _, list in ipairs(grads) do
+    for _, grad in pairs(list) do grad:close() end
   end
   self:drop()
 end
@@ -197,7 +226,7 @@ function M.divide(zero, named, units)
   units = units or default_units(zero.model)
   local names, taken, rest = {}, {}, {}
   for _, pair in ipairs(named) do names[pair[2].id] = pair[1] end
-  zero.units, zero.order, zero.late = {}, {}, {}
+  zero.units, zero.order, zero.late, zero.has, zero.came = {}, {}, {}, {}, {}
   for u, module in ipairs(units) do
     local slots, list = slots_of(module), {}
     for _, pair in ipairs(Bucket.learning(module)) do
@@ -213,7 +242,7 @@ function M.divide(zero, named, units)
       list[#list + 1] = {names[id], pair[2]}
     end
     if #list > 0 then
-      local shards, places = zero:divide(list, math.maxinteger), {}
+      local shards, places = zero:divide(list, zero.find_unused and 0 or math.maxinteger), {}
       for s, shard in ipairs(shards) do
         places[s] = {}
         for k, p in ipairs(shard.params) do
@@ -242,17 +271,22 @@ end
 function M.forward(zero, ...) return zero.model(...) end
 
 --- At the end of backward: takes the gradients that are on their way.
-function M.finish(zero, add)
+function M.finish(zero)
   for _, unit in ipairs(zero.units) do unit:release() end
-  for _, pair in ipairs(zero.late) do add(pair[1], pair[2]:wait()) end
-  zero.late = {}
+  local missing = {}
+  for name, came in pairs(zero.came) do
+    if not came then missing[#missing + 1] = name end
+  end
+  zero:_missing(missing)
+  zero:_take(zero.late, zero.has)
+  zero.late, zero.has, zero.came = {}, {}, {}
 end
 
 --- After a backward that failed: they are of no use.
 function M.drop(zero)
   for _, unit in ipairs(zero.units) do unit:drop() end
   for _, pair in ipairs(zero.late) do pair[2]:wait() end
-  zero.late = {}
+  zero.late, zero.has, zero.came = {}, {}, {}
 end
 
 --- Before the parts change: waits for what was sent for, which is of no use any more.

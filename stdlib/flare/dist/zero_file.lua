@@ -73,8 +73,8 @@ end
 
 local function fits(zero, about)
   if #about.shards ~= #zero.shards then
-    return nil, ("the checkpoint has %d parts, this model %d: other units, kinds or bucket "
-      .. "sizes"):format(#about.shards, #zero.shards)
+    return nil, ("the checkpoint has %d parts, this model %d: other units, kinds, bucket "
+      .. "sizes or find_unused"):format(#about.shards, #zero.shards)
   end
   for s, shard in ipairs(zero.shards) do
     if about.shards[s].numel ~= shard.numel

@@ -1,0 +1,128 @@
+-- Gradients that are not there, which an optimizer leaves out as in one process.
+local launch = require "spec.support.launch"
+
+local tools = [[
+  local nn, optim = flare.nn, flare.optim
+  local function make()
+    flare.manual_seed(3)
+    return nn.Sequential(nn.Linear(6, 33), nn.Tanh(), nn.LayerNorm(33),
+      nn.Sequential(nn.Linear(33, 20), nn.ReLU()), nn.Linear(20, 3)):to(device)
+  end
+  flare.manual_seed(9)
+  local x, y = flare.randn({8 * size, 6}):to(device), flare.randn({8 * size, 3}):to(device)
+  local function mine(t) return t:narrow(1, rank * 8 + 1, 8) end
+  local a, b = mine(x), mine(y)
+  local function loss(model, input, target) return (model(input) - target):square():mean() end
+  local function sgd(params) return optim.SGD(params, {lr = 0.05, momentum = 0.9}) end
+  local function train(model, o, input, target, steps)
+    for _ = 1, steps do
+      o:zero_grad()
+      loss(model, input, target):backward()
+      o:step()
+    end
+    return model
+  end
+  local function far(state, other)
+    local most = 0
+    for name, t in pairs(state) do
+      most = math.max(most, (t:detach() - other[name]:detach()):abs():max():item())
+    end
+    return most
+  end
+]]
+
+local function good(n, text, device)
+  local status, out, _, folder = launch.run(("-n %d --tee all"):format(n),
+    ("local device = %q\n"):format(device or "cpu") .. tools .. text, 60)
+  launch.remove(folder)
+  assert.equal(0, status, out)
+  return out
+end
+
+describe("parameters without a gradient", function()
+  -- `spare` has none, `once` has one in the first two of four steps, `some` in the others, of the
+  -- last rank's rows alone
+  local model = [[
+    local function wide(seed)
+      local model, extra = make(), nn.Module()
+      extra.spare, extra.once, extra.some = nn.Linear(2, 2), nn.Linear(6, 3), nn.Linear(6, 3)
+      function extra:forward(input, step, rows)
+        if step <= 2 then return self.once(input) end
+        local none = flare.zeros({input:size(1) - rows, 3}, {dtype = "f64"})
+        return rows == 0 and none or flare.cat({none, self.some(input:narrow(1, -rows, rows))}, 1)
+      end
+      model.extra = extra
+      function model:forward(input, step, rows)
+        local h = input
+        for k = 1, 5 do h = self[k](h) end
+        return h + self.extra(input, step, rows)
+      end
+      flare.manual_seed(seed or 4)
+      for _, p in ipairs(model:parameters()) do nn.init.normal_(p, {std = 0.5}) end
+      return model:to "f64"
+    end
+    x, y, a, b = x:to "f64", y:to "f64", a:to "f64", b:to "f64"
+    local function adamw(params) return optim.AdamW(params, {lr = 0.01, weight_decay = 0.1}) end
+    local function go(model, o, input, target, rows, passes)
+      for step = 1, 4 do
+        o:zero_grad()
+        for _ = 1, passes or 1 do
+          (model(input, step, rows) - target):square():mean():backward()
+        end
+        o:step()
+      end
+      return model:state_dict()
+    end
+    local alone, rows = wide(), rank == size - 1 and 8 or 0
+    local want = go(alone, adamw(alone:parameters()), x, y, 8)
+    assert(want["extra.spare.weight"]:eq(wide().extra.spare.weight):all():item())
+  ]]
+
+  for _, n in ipairs {2, 4} do
+    it("stay as in one process, without decay, with " .. n .. " ranks", function()
+      good(n, model .. [[
+        local parallel = dist.DataParallel(wide(rank + 4), {find_unused = true})
+        local state = go(parallel, adamw(parallel:parameters()), a, b, rows)
+        assert(far(want, state) < 1e-12, far(want, state))
+        for stage = 1, 3 do
+          local zero = dist.ZeRO(wide(rank + 4), adamw, {stage = stage, find_unused = true})
+          state = go(zero, zero, a, b, rows)
+          assert(far(want, state) < 1e-12, far(want, state))
+          assert(state["extra.spare.weight"]:eq(want["extra.spare.weight"]):all():item())
+        end
+      ]])
+    end)
+  end
+
+  it("are left out of parts that a checkpoint has, too", function()
+    good(2, model .. [[
+      for stage = 1, 3 do
+        local o = {stage = stage, find_unused = true}
+        local zero = dist.ZeRO(wide(), adamw, o)
+        go(zero, zero, a, b, rows)
+        assert(zero:save("checkpoint-" .. stage))
+        local other = dist.ZeRO(wide(7), adamw, o)
+        assert(other:load("checkpoint-" .. stage))
+        assert(far(go(zero, zero, a, b, rows), go(other, other, a, b, rows)) == 0)
+      end
+    ]])
+  end)
+
+  it("are named where they are not expected", function()
+    good(2, model .. [[
+      for k = 1, 4 do
+        local zero = dist.ZeRO(wide(), adamw, {stage = math.min(k, 3), recompute = k < 4})
+        for _ = 1, 2 do -- and again: nothing is left of the first one
+          zero:zero_grad()
+          local ok, why = pcall(go, zero, zero, a, b, 8)
+          assert(not ok and why:find("ZeRO: no gradient came to extra.some.bias, "
+            .. "extra.some.weight, extra.spare.bias, extra.spare.weight; pass find_unused = true",
+            1, true), why)
+        end
+      end
+      local ok, why = pcall(dist.ZeRO, wide(), adamw, {stage = 3, find_unused = true,
+        recompute = false})
+      assert(not ok and why:find("find_unused in stage 3 needs recompute = true", 1, true), why)
+    ]])
+  end)
+end)
