@@ -1,4 +1,5 @@
--- Gradients that are not there, which an optimizer leaves out as in one process.
+-- Gradients between ranks: those that travel in fewer bits, and those that are not there, which an
+-- optimizer leaves out as in one process.
 local launch = require "spec.support.launch"
 
 local tools = [[
@@ -38,6 +39,124 @@ local function good(n, text, device)
   assert.equal(0, status, out)
   return out
 end
+
+describe("gradients that travel in fewer bits", function()
+  -- the mean of what all ranks have, each rounded, is made in more bits and rounded once
+  local check = [[
+    local function mean(grad, dtype)
+      local list = dist.all_gather(grad:to(dtype):to("f32"):unsqueeze(1))
+      local sum = list[1]
+      for r = 2, size do sum = sum + list[r] end
+      return (sum / size):to(dtype):to "f32"
+    end
+    local function expect(model, grads, dtype)
+      for k, p in ipairs(model:parameters()) do
+        assert(p.grad.dtype == "f32" and p.grad:eq(mean(grads[k], dtype)):all():item(),
+          ("parameter %d in %s"):format(k, dtype))
+      end
+    end
+  ]]
+  for _, device in ipairs {"cpu", "sim:0"} do
+    for _, n in ipairs {2, 4} do
+      it(("are means of rounded ones, rounded, with %d ranks on %s"):format(n, device), function()
+        good(n, check .. [[
+          local alone = make()
+          local params = alone:parameters()
+          local grads = {flare.grad(loss(alone, a, b), params)}
+          for _, dtype in ipairs {"bf16", "f16"} do
+            for _, mb in ipairs {25, 0.001} do
+              local model = dist.DataParallel(make(), {compress = dtype, bucket_mb = mb})
+              for _ = 1, 3 do -- the first one copies gradients into their places
+                loss(model, a, b):backward()
+                expect(model, grads, dtype)
+                for _, p in ipairs(model:parameters()) do p.grad = nil end
+              end
+              model:no_sync(function() loss(model, a, b):backward() end) -- adds up in f32
+              loss(model, a, b):backward()
+              local twice = {}
+              for k, g in ipairs(grads) do twice[k] = g * 2 end
+              expect(model, twice, dtype)
+            end
+          end
+        ]], device)
+      end)
+
+      it(("train as whole ones do, with %d ranks on %s"):format(n, device), function()
+        local text = [[
+          local alone = make()
+          local want = train(alone, sgd(alone:parameters()), x, y, 6):state_dict()
+          local model = dist.DataParallel(make(), {compress = "bf16", bucket_mb = 0.001})
+          train(model, sgd(model:parameters()), a, b, 6)
+          local words = {}
+          local function compare(what, state)
+            assert(far(state, want) < 2e-3, what .. far(state, want))
+            assert(far(state, want) > 0, what)
+            for name, t in pairs(state) do
+              words[#words + 1] = what .. name .. flare.core.crc32c(t:detach():to "cpu")
+            end
+          end
+          compare("parallel", model:state_dict())
+          for k = 1, 4 do
+            local zero = dist.ZeRO(make(), sgd, {stage = math.min(k, 3), bucket_mb = 0.003,
+              recompute = k < 4, compress = "bf16"})
+            train(zero, zero, a, b, 6)
+            compare("zero" .. k, zero:state_dict())
+          end
+          table.sort(words)
+          if rank == 0 then print(table.concat(words, " ")) end
+        ]]
+        local first = good(n, text, device)
+        assert.equal(first, good(n, text, device)) -- the same bits
+      end)
+    end
+  end
+
+  it("may be missing", function()
+    good(2, [[
+      local model = make()
+      model.spare, model.once = nn.Linear(2, 2), nn.Linear(6, 3)
+      local model = dist.DataParallel(model, {compress = "bf16", find_unused = true})
+      for _ = 1, 2 do
+        local out = model(a)
+        if rank == 1 then out = out + model.once(a) end
+        (out - b):square():mean():backward()
+        assert(not model.spare.weight.grad and model.once.weight.grad:abs():max():item() > 0)
+      end
+    ]])
+  end)
+
+  it("are those of f32 and f64; others go as they are", function()
+    good(2, [[
+      for _, dtype in ipairs {"f64", "bf16", "f16"} do
+        local model = dist.DataParallel(make():to(dtype), {compress = "bf16"})
+        loss(model, a:to(dtype), b:to(dtype)):backward()
+        local plain = dist.DataParallel(make():to(dtype))
+        loss(plain, a:to(dtype), b:to(dtype)):backward()
+        for k, p in ipairs(model:parameters()) do
+          local grad = plain:parameters()[k].grad
+          assert(p.grad.dtype == dtype and p.grad:eq(grad):all():item() == (dtype ~= "f64"))
+        end
+      end
+      for _, make_it in ipairs {function(o) return dist.DataParallel(make(), o) end,
+          function(o) return dist.ZeRO(make(), sgd, o) end} do
+        for wrong, got in pairs {f8 = '"f8"', f32 = '"f32"', [true] = "boolean"} do
+          local ok, why = pcall(make_it, {compress = wrong})
+          assert(not ok and why:find('compress must be "bf16" or "f16", got ' .. got, 1, true), why)
+        end
+      end
+    ]])
+  end)
+
+  it("are whole in a job of one", function()
+    good(1, [[
+      local model = dist.DataParallel(make(), {compress = "bf16"})
+      train(model, sgd(model:parameters()), x, y, 3)
+      local plain = make()
+      train(plain, sgd(plain:parameters()), x, y, 3)
+      assert(far(model:state_dict(), plain:state_dict()) == 0)
+    ]])
+  end)
+end)
 
 describe("parameters without a gradient", function()
   -- `spare` has none, `once` has one in the first two of four steps, `some` in the others, of the
@@ -85,10 +204,14 @@ describe("parameters without a gradient", function()
         local state = go(parallel, adamw(parallel:parameters()), a, b, rows)
         assert(far(want, state) < 1e-12, far(want, state))
         for stage = 1, 3 do
-          local zero = dist.ZeRO(wide(rank + 4), adamw, {stage = stage, find_unused = true})
-          state = go(zero, zero, a, b, rows)
-          assert(far(want, state) < 1e-12, far(want, state))
-          assert(state["extra.spare.weight"]:eq(want["extra.spare.weight"]):all():item())
+          for _, compress in ipairs {false, "bf16"} do
+            local zero = dist.ZeRO(wide(rank + 4), adamw, {stage = stage, find_unused = true,
+              compress = compress or nil})
+            state = go(zero, zero, a, b, rows)
+            local most = far(want, state)
+            assert(most < (compress and 0.05 or 1e-12), most)
+            assert(state["extra.spare.weight"]:eq(want["extra.spare.weight"]):all():item())
+          end
         end
       ]])
     end)

@@ -2,6 +2,8 @@
 # PyTorch's DistributedDataParallel in the same run, and how they scale. H200s. PASS: on all GPUs
 # 95 % of so many times flare's own figure on one, no less than PyTorch scales, and (eager) 1.1 times
 # its throughput. Limit: 95 s. dist_gpt2.sh [eager|compile] [GPUs, as in "1 2 4"]
+# COMPRESS=bf16 adds rows for gradients that travel in bf16, before and after those that do not; of two
+# GPUs a run takes 15 s.
 mode=${1:-eager}
 all=$(nvidia-smi -L | grep -c '^GPU')
 counts=$(echo ${2:-$(for n in 1 2 4 8; do [ $n -le "$all" ] && echo $n; done | { [ "$mode" = eager ] && cat || sed -n '1p;$p'; })})
@@ -11,9 +13,9 @@ export NCCL_NVLS_ENABLE=0 PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
 median() { # of tokens/s
   sed -n 's/^step [0-9]*: .* \([0-9]*\) tokens.s.*/\1/p' "$1" | sort -n | awk '{ a[NR] = $1 } END { print a[int((NR + 1) / 2)] }'
 }
-ours() {
+ours() { # GPUs, a name behind theirs, options
   timeout -k 2 40 flare launch -n "$1" --timeout 30 --logs "$w/logs" examples/gpt2.lua --batch 32 \
-    --steps 41 >"$w/flare.$1" 2>"$w/err" || { echo "FAIL flare on $1: $?"; tail -n 20 "$w/err"; bad=1; }
+    --steps 41 $3 >"$w/flare.$1$2" 2>"$w/err" || { echo "FAIL flare on $1$2: $?"; tail -n 20 "$w/err"; bad=1; }
 }
 theirs() {
   local r pids=""
@@ -26,8 +28,13 @@ theirs() {
   mv "$w/torch.$1.0" "$w/torch.$1"
   [ -n "$(median "$w/torch.$1")" ] || { echo "FAIL PyTorch on $1"; tail -n 5 "$w/err.0"; bad=1; }
 }
-for n in $counts; do ours "$n"; theirs "$n"; done
 first=${counts%% *} last=${counts##* }
+for n in $counts; do
+  [ -n "$COMPRESS" ] && [ "$n" -gt 1 ] && ours "$n" .low1 "--compress $COMPRESS"
+  ours "$n"
+  [ -n "$COMPRESS" ] && [ "$n" -gt 1 ] && ours "$n" .low2 "--compress $COMPRESS"
+  theirs "$n"
+done
 printf '%-6s %12s %12s %8s %14s %14s   (PyTorch: %s)\n' GPUs flare PyTorch ratio 'flare scales' 'it scales' "$mode"
 for n in $counts; do
   echo "$n $(median "$w/flare.$n") $(median "$w/torch.$n") $(median "$w/flare.$first") $(median "$w/torch.$first")"
@@ -48,7 +55,14 @@ awk -v first="$first" -v last="$last" -v mode="$mode" '
     if (mode == "eager") asked("flare over PyTorch", ratio, 1.1)
     exit short
   }' "$w/table" || bad=1
-for n in $counts; do grep -h 'loss\|peak' "$w/flare.$n" | sed "s/^/flare $n: /" | sed -n '1p;$p'; done
+for n in $counts; do
+  [ -e "$w/flare.$n.low1" ] && for k in 1 2; do
+    echo "$n $COMPRESS $(median "$w/flare.$n.low$k") $(median "$w/flare.$n") $(median "$w/flare.$first")"
+  done
+done | awk -v first="$first" 'NF == 5 {
+  printf "%d GPUs, gradients in %s: %d tokens/s, %.3f of whole ones, scales %.1f%%\n", $1, $2, $3, $3 / $4, 100 * $3 / $5 / $1 * first
+}'
+for f in "$w"/flare.*; do grep -h 'loss\|peak' "$f" | sed "s/^/${f##*/}: /" | sed -n '1p;$p'; done
 grep -h 'loss\|peak' "$w/torch.$last" | sed 's/^/PyTorch: /' | sed -n '1p;$p'
 rm -rf "$w"
 [ $bad = 0 ] && echo PASS || { echo FAIL; exit 1; }

@@ -3,6 +3,7 @@
 local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"
+local options = require "flare.options"
 
 local Bucket = class "dist.Bucket"
 
@@ -90,6 +91,20 @@ function Bucket.bytes(params, mb)
     fail("bucket_mb must be a number of at least 0, got %s", tostring(mb))
   end
   return mb and math.floor(mb * 2 ^ 20) or math.max(25 << 20, all // 64)
+end
+
+--- Checks what gradients are to travel as; nil: as they are.
+function Bucket.check_compress(where, dtype)
+  if dtype ~= nil and dtype ~= "bf16" and dtype ~= "f16" then
+    fail("%s: compress must be \"bf16\" or \"f16\", got %s", where,
+      type(dtype) == "string" and ("%q"):format(dtype) or options.kind(dtype))
+  end
+end
+
+--- A flat tensor with fewer bits, to be sent instead of it; nil if it goes as it is.
+function Bucket:compressed(flat, group, dtype)
+  if not dtype or group.size == 1 or self.dtype ~= "f32" and self.dtype ~= "f64" then return end
+  return flat:to(dtype)
 end
 
 --- Parameters, the last one first, in lists of one dtype and device, of up to so many bytes.

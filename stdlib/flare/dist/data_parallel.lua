@@ -45,7 +45,15 @@ end
 local function send(dp, bucket)
   bucket:open()
   return dp.group:later(bucket.device, function()
-    return dp.group:all_reduce_(bucket:pack(bucket.grads), {reduce = "mean", async = true})
+    local flat = bucket:pack(bucket.grads)
+    local low = bucket:compressed(flat, dp.group, dp.options.compress)
+    local work = dp.group:all_reduce_(low or flat, {reduce = "mean", async = true})
+    if not low then return work end
+    return work:after(function()
+      flat:copy_(low)
+      low:close()
+      return flat
+    end)
   end)
 end
 
@@ -68,14 +76,16 @@ end
 
 --- Options: group; bucket_mb, how much goes at a time (25, of large models a 64th);
 -- broadcast_buffers, rank 0's before every forward in training (true); find_unused, parameters
--- may be without a gradient (false: they are an error that names them).
+-- may be without a gradient (false: they are an error that names them); compress, "bf16" or "f16"
+-- that f32 and f64 gradients travel as.
 function DataParallel:init(model, o)
   if type(model) ~= "table" or not model.__module then
     fail("DataParallel: a model is expected, got %s", type(model))
   end
   dist.rank()
   o = options.check("DataParallel", o, {group = dist.world, bucket_mb = options.none,
-    broadcast_buffers = true, find_unused = false})
+    broadcast_buffers = true, find_unused = false, compress = options.none})
+  Bucket.check_compress("DataParallel", o.compress)
   local dp = {model = model, options = o, group = Group.of("DataParallel", o.group), sync = true}
   rawset(self, "_dp", dp)
   dp.queue = Queue(o.group, function(bucket) return send(dp, bucket) end, 0)

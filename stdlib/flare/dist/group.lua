@@ -56,7 +56,15 @@ function Work:wait()
   if self.event then core.current_stream(self.device):wait(self.event)
   elseif self.seq then comm.wait(self.group, self.device, self.lane, self.seq) end
   self.event, self.seq = nil, nil
+  local finish = self.finish
+  if finish then self.result, self.finish = finish(self.result), nil end
   return self.result
+end
+
+--- The result is to be f of what comes, which wait() calls. @return the handle
+function Work:after(f)
+  self.finish = f
+  return self
 end
 
 --- Whether wait() would return at once.
@@ -76,8 +84,8 @@ local function stream_of(self, device)
   return stream
 end
 
---- f() makes an asynchronous call, and what it needs, of tensors of the device; all of it goes to
--- the group's stream behind what the current one has got. @return its handle
+--- f() makes an asynchronous call, and what it needs, of tensors of the device; all of it, and what
+-- comes after, goes to the group's stream behind what the current one has got. @return its handle
 function Group:later(device, f)
   if self.size == 1 or device == "cpu" then return f() end
   local stream, work = stream_of(self, device), Work()

@@ -6,9 +6,10 @@ local Bucket = require "flare.dist.bucket"
 local Shard = class("dist.Shard", Bucket)
 
 --- @param named parameters of one dtype and device, {name, tensor} each, the same on all ranks
-function Shard:init(named, group)
+-- @param compress what gradients travel as, if not as they are
+function Shard:init(named, group, compress)
   Bucket.init(self, named, group.size)
-  self.group = group
+  self.group, self.compress = group, compress
   self.length = self.size // group.size -- of a rank
   local _ <close> = core.no_grad()
   self.part = self:mine(self:pack(self.params)):clone():requires_grad_(true)
@@ -19,7 +20,10 @@ end
 function Shard:reduce(grads)
   local work = self.group:later(self.device, function()
     local flat <close> = self:pack(grads)
-    return self.group:reduce_scatter(flat, {reduce = "mean", async = true})
+    local low <close> = self:compressed(flat, self.group, self.compress)
+    local work = self.group:reduce_scatter(low or flat, {reduce = "mean", async = true})
+    if not low then return work end
+    return work:after(function(part) return part:to(self.dtype) end)
   end)
   self:close()
   return work

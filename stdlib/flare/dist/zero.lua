@@ -34,7 +34,7 @@ local function divide(self, named, bytes)
   end
   for _, kind in ipairs(kinds) do
     for _, part in ipairs(Bucket.divide(of[kind], bytes)) do
-      local shard = Shard(part, self.group)
+      local shard = Shard(part, self.group, self.compress)
       shard.kind = kind
       list[#list + 1] = shard
     end
@@ -63,7 +63,7 @@ end
 
 --- @param make a function from a list of parameters to an optimizer
 -- Options: stage (1); group; bucket_mb, how much goes at a time (25, of large models a 64th);
--- find_unused, parameters may be
+-- compress, "bf16" or "f16" that f32 and f64 gradients travel as; find_unused, parameters may be
 -- without a gradient, and each is a part of its own (false: they are an error that names them);
 -- kind, a function of a parameter's name and tensor: those of different kinds are in different
 -- parts, and `make` gets a list of the parts' kinds as well, for groups with options of their own;
@@ -80,18 +80,20 @@ function ZeRO:init(model, make, o)
   end
   dist.rank()
   o = options.check("ZeRO", o, {stage = 1, bucket_mb = options.none, group = dist.world,
-    kind = options.none, units = options.none, recompute = true, find_unused = false})
+    kind = options.none, units = options.none, recompute = true, find_unused = false,
+    compress = options.none})
   if o.stage ~= 1 and o.stage ~= 2 and o.stage ~= 3 then
     fail("ZeRO: stage must be 1, 2 or 3, got %s", tostring(o.stage))
   end
   if o.kind ~= nil and type(o.kind) ~= "function" then
     fail("ZeRO: kind must be a function of a name and a parameter, got %s", options.kind(o.kind))
   end
+  Bucket.check_compress("ZeRO", o.compress)
   if o.find_unused and o.stage == 3 and not o.recompute then
     fail "ZeRO: find_unused in stage 3 needs recompute = true"
   end
   self.model, self.group, self.stage = model, Group.of("ZeRO", o.group), o.stage
-  self.recompute, self.kind = o.recompute, o.kind
+  self.recompute, self.kind, self.compress = o.recompute, o.kind, o.compress
   self.find_unused = o.find_unused
   self.bytes = o.find_unused and 0 or Bucket.bytes(model:parameters(), o.bucket_mb)
   if self.group.size > 1 then
