@@ -175,6 +175,33 @@ describe("ZeRO", function()
     ]])
   end)
 
+  it("stage 3 has checkpoints inside units, whether it computes units again or not", function()
+    good(2, [[
+      local function wrap(model) -- one in the other, with a tensor in a table, and one alone
+        local last = model[5].forward
+        model[4].forward = function(self, input)
+          return flare.checkpoint(function(t)
+            local h = flare.checkpoint(function(u) return self[1](u) end, t.x)
+            return self[2](h) * t.scale
+          end, {x = input, scale = 1})
+        end
+        model[5].forward = function(self, input) return flare.checkpoint(last, self, input) end
+        return model
+      end
+      for _, recompute in ipairs {true, false} do
+        local zero = dist.ZeRO(wrap(make(rank + 3)), adam, {stage = 3, recompute = recompute})
+        train(zero, zero, a, b, 3)
+        flare.no_grad(zero, a)
+        train(zero, zero, a, b, 3)
+        assert(far(zero, alone(6)) < 1e-12, far(zero, alone(6)))
+        for _, p in ipairs(zero.model:parameters()) do assert(p:numel() == 0) end
+        local ok, why = pcall(zero, x:narrow(2, 1, 5))
+        assert(not ok and why:find "linear", why)
+        for _, p in ipairs(zero.model:parameters()) do assert(p:numel() == 0) end
+      end
+    ]])
+  end)
+
   for stage = 1, 4 do
     it(("stage %d is in order on a device with streams"):format(stage), function()
       good(2, ([[

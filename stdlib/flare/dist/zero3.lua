@@ -2,7 +2,7 @@
 -- them, and so does backward, which computes the unit again: the tape keeps its inputs alone. While
 -- a unit computes, the parameters of the next one are on their way, and in backward the gradients
 -- of the last one. Tensors may come and go in tables.
-local checkpoint = require("flare.checkpoint").checkpoint
+local checkpoint = require "flare.checkpoint"
 local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"
@@ -53,11 +53,11 @@ local function reduce(unit, grads)
 end
 
 -- Parameters in flat tensors that have come, as results of this rank's parts, for a tape that keeps
--- them.
+-- them; one list.
 local function kept(unit, asked)
   local parts = {}
   for s, shard in ipairs(unit.shards) do parts[s] = shard.part end
-  return cut(unit, {core.func{
+  return {core.func{
     name = "gathered",
     forward = function()
       local list = {}
@@ -76,19 +76,20 @@ local function kept(unit, asked)
       reduce(unit, cut(unit, {...}))
       return table.unpack({}, 1, #parts) -- a nil for each
     end,
-  }(table.unpack(parts))})
+  }(table.unpack(parts))}
 end
 
 -- The same as leaves, whose gradients are written where they are sent from.
 local function leaves(unit, asked)
-  local whole = {}
+  local all = {}
   for s, shard in ipairs(unit.shards) do
     local flat <close>, list = asked[s]:wait(), {}
     for k in ipairs(shard.shapes) do list[k] = shard:view(flat, k):requires_grad_(true) end
-    whole[s], shard.params = list, list
+    table.move(list, 1, #list, #all + 1, all)
+    shard.params = list
     shard:open()
   end
-  return whole
+  return all
 end
 
 -- The unit that comes after this one, in forward or backward, by the order of the first forward.
@@ -101,13 +102,16 @@ local function after(unit, back)
   return order[unit.turn + (back and -1 or 1)]
 end
 
--- Puts tensors where the parameters were: list[s][k] of the k-th parameter of shard s.
-local function put(self, list)
+-- Puts tensors where the parameters were, or takes them away. @return those that were there
+local function put(self, all)
+  local was, list = self.whole, all and cut(self, all)
+  self.whole = all
   for s, places in ipairs(self.places) do
     for k, slots in ipairs(places) do
       for _, slot in ipairs(slots) do slot.holder[slot.key] = list and list[s][k] or slot.empty end
     end
   end
+  return was
 end
 
 -- Computes with whole parameters; in backward they stay for checkpoints inside.
@@ -120,7 +124,10 @@ function Unit:compute(back, original, ...)
   local asked, ahead = self.asked, after(self, back)
   self.asked, self.last = nil, not ahead
   if ahead then ahead:ask() end
-  put(self, (back and leaves or kept)(self, asked))
+  local all = (back and leaves or kept)(self, asked)
+  local lent <close> = core.grad_enabled() and not zero.recompute
+    and checkpoint.lend(all, function(list) return put(self, list) end)
+  if not lent then put(self, all) end
   self.back = back
   local r = table.pack(pcall(original, self.module, ...))
   if not back then put(self, nil) end
@@ -192,7 +199,7 @@ function Unit:run(original, ...)
   local inputs = nest.take(table.pack(...), list)
   local part, tensors = watched(self, list)
   inputs = nest.give(inputs, tensors)
-  return checkpoint(function(_, ...)
+  return checkpoint.checkpoint(function(_, ...)
     local back = core.grad_enabled()
     local results = table.pack(self:compute(back, original, ...))
     if not back and self.last then self:ask() end -- backward begins with it
