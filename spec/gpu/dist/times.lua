@@ -1,11 +1,12 @@
 -- Times of collectives, back to back, by algorithm and size: "flare NAME WAY BYTES us". all_reduce
 -- by the algorithm WAY; the others, with WAY nccl or auto, as FLARE_PEERS says. BYTES are those of
 -- the largest tensor. Under flare launch. times.lua [auto,nccl,...] [DEVICE]
+-- [BYTES,...]
 local flare = require "flare"
 local dist = flare.dist
 
 local rank, size = dist.init()
-local device = arg[2] or "cuda:" .. dist.local_rank()
+local device = arg[2] and arg[2] ~= "" and arg[2] or "cuda:" .. dist.local_rank()
 local clock = flare.clock
 
 local function seconds(f, bytes)
@@ -29,6 +30,14 @@ local function tell(name, way, bytes, f)
   if rank == 0 then print(("flare %s %s %d %.2f"):format(name, way, bytes, t * 1e6)) end
 end
 
+-- The sizes that the command line has, or those.
+local function sizes(those)
+  if not arg[3] then return those end
+  local list = {}
+  for n in arg[3]:gmatch "%d+" do list[#list + 1] = math.tointeger(n) end
+  return list
+end
+
 local others = {
   all_gather = function(n)
     local x = flare.randn({n // size}, {device = device})
@@ -45,8 +54,8 @@ local others = {
 }
 
 for way in (arg[1] or "auto"):gmatch "[^,]+" do
-  for _, bytes in ipairs {8, 1 << 10, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24,
-      1 << 26, 1 << 30} do
+  for _, bytes in ipairs(sizes {8, 1 << 10, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24,
+      1 << 26, 1 << 30}) do
     local x = flare.randn({math.max(1, bytes // 4)}, {device = device})
     local o = {algorithm = way, reduce = "mean"}
     local ok, why = pcall(dist.all_reduce_, x, o)
@@ -58,7 +67,7 @@ for way in (arg[1] or "auto"):gmatch "[^,]+" do
     x:close()
   end
   for _, name in ipairs(way:find "^[an]" and {"all_gather", "reduce_scatter", "broadcast"} or {}) do
-    for _, bytes in ipairs {1 << 10, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 26} do
+    for _, bytes in ipairs(sizes {1 << 10, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 26}) do
       tell(name, way, bytes, others[name](bytes // 4))
     end
   end
