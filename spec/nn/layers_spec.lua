@@ -36,6 +36,11 @@ describe("convolutions", function()
                                      2.519654, 3.375874})
   end)
 
+  it("padding 'valid' is none", function()
+    local layer = nn.Conv2d(1, 1, 3, {padding = "valid", padding_mode = "reflect"})
+    assert.same({1, 2, 4}, {table.unpack(layer(flare.ones(1, 4, 6)).shape)})
+  end)
+
   it("ConvTranspose2d", function()
     local layer = known(nn.ConvTranspose2d(2, 4, 3, {stride = 2, padding = 1, output_padding = 1,
                                                      groups = 2}), 1, 2)
@@ -134,6 +139,17 @@ describe("small layers", function()
     near(plain(fill({2, 3, 5}, 1)):mean(3), {0, 0, 0, 0, 0, 0}, 1e-12)
     assert.match("InstanceNorm1d: the input must have 3 dims %(batch, 3, size...%), got %(2, 3%)",
                  message(plain, flare.ones(2, 3)))
+    near(plain(fill({3, 5}, 1)), plain(fill({1, 3, 5}, 1)):view(-1):tolist(), 0)
+  end)
+
+  it("InstanceNorm keeps statistics for evaluation, if it is to", function()
+    local layer = known(nn.InstanceNorm2d(3, {affine = true, track = true, momentum = 0.2}), 5, 6)
+    local x = fill({2, 3, 4, 2}, 1)
+    near(layer(x), known(nn.InstanceNorm2d(3, {affine = true}), 5, 6)(x):view(-1):tolist(), 0)
+    near(layer.running_mean, {0.000207615206, 0.00816614614, 0.0124591534}, 1e-10)
+    near(layer.running_var, {0.905351364, 0.911345568, 0.919309728}, 1e-9)
+    layer:eval()
+    near((layer(x) * fill(x.shape, 3)):sum():detach(), {-3.22274971}, 1e-9)
   end)
 
   it("GLU", function()

@@ -66,6 +66,20 @@ describe("recurrent layers", function()
     assert.same({2, 450, 3}, {table.unpack(x.grad.shape)})
   end)
 
+  it("take one sequence without a batch", function()
+    for _, first in ipairs{true, false} do
+      local layer = known(nn.LSTM(3, 4, {layers = 2, bidirectional = true, batch_first = first}))
+      local x, state = fill({5, 3}, 0), fill({4, 4}, 1)
+      local at = first and 1 or 2
+      local y, h, c = layer(x, state, state)
+      local all = {layer(x:unsqueeze(at), state:unsqueeze(2), state:unsqueeze(2))}
+      assert.same({5, 8}, {table.unpack(y.shape)})
+      for i, one in ipairs{y, h, c} do
+        near(one:detach(), all[i]:detach():reshape(-1):tolist(), 0)
+      end
+    end
+  end)
+
   it("end each sequence where it ends, in both directions", function()
     local lengths = {5, 2, 0, 4}
     for name, states in pairs{RNN = 1, GRU = 1, LSTM = 2} do

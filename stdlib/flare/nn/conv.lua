@@ -33,6 +33,7 @@ function Conv:set_padding(where, padding, mode)
     fail("%s: padding_mode '%s' does not exist%s", where, tostring(mode), options.hint(mode, modes))
   end
   local low, high = {}, {}
+  if padding == "valid" then padding = 0 end
   if padding == "same" then
     for i = 1, n do
       if self.stride[i] ~= 1 then fail("%s: padding 'same' needs stride 1", where) end

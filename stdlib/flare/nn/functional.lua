@@ -72,12 +72,14 @@ function F.margin_ranking_loss(a, b, target, opts)
   return reduce("margin_ranking_loss", core.relu(target * (b - a) + o.margin), o.reduction)
 end
 
---- max(0, |anchor - same| - |anchor - other| + margin), distances along the last dim.
+--- max(0, |anchor - same| - |anchor - other| + margin), distances along the last dim; with `swap`
+-- |same - other| in place of |anchor - other| where it is smaller.
 function F.triplet_margin_loss(anchor, same, other, opts)
   local o = options.check("triplet_margin_loss", opts,
-                          {margin = 1, p = 2, eps = 1e-6, reduction = "mean"})
-  local near = core.norm(anchor - same + o.eps, {p = o.p, dims = {-1}})
-  local far = core.norm(anchor - other + o.eps, {p = o.p, dims = {-1}})
+                          {margin = 1, p = 2, eps = 1e-6, swap = false, reduction = "mean"})
+  local function distance(a, b) return core.norm(a - b + o.eps, {p = o.p, dims = {-1}}) end
+  local near, far = distance(anchor, same), distance(anchor, other)
+  if o.swap then far = far:minimum(distance(same, other)) end
   return reduce("triplet_margin_loss", core.relu(near - far + o.margin), o.reduction)
 end
 
@@ -120,20 +122,24 @@ function F.soft_margin_loss(x, target, opts)
 end
 
 --- The mean of max(0, margin - x[target] + x)^p over the other classes of x (n, classes), with
--- labels (n).
+-- labels (n); times the target's `weight` (classes).
 function F.multi_margin_loss(x, target, opts)
-  local o = options.check("multi_margin_loss", opts, {margin = 1, p = 1, reduction = "mean"})
+  local o = options.check("multi_margin_loss", opts,
+                          {margin = 1, p = 1, weight = options.none, reduction = "mean"})
   local at = target:unsqueeze(-1)
   local over = core.relu(o.margin - x:gather(-1, at) + x) ^ o.p
+  if o.weight then over = over * o.weight:take(at) end
   local others = core.one_hot(target, x:size(-1), {dtype = "bool"}):logical_not()
   return reduce("multi_margin_loss", core.where(others, over, 0):mean(-1), o.reduction)
 end
 
---- The mean over classes of the cross-entropy between sigmoid(x) and target, both (n, classes).
+--- The mean over classes of the cross-entropy between sigmoid(x) and target, both (n, classes),
+-- times `weight` (classes).
 function F.multilabel_soft_margin_loss(x, target, opts)
-  local o = options.check("multilabel_soft_margin_loss", opts, {reduction = "mean"})
-  return reduce("multilabel_soft_margin_loss",
-                core.bce_with_logits(x, target, {reduction = "none"}):mean(-1), o.reduction)
+  local o = options.check("multilabel_soft_margin_loss", opts,
+                          {weight = options.none, reduction = "mean"})
+  local each = core.bce_with_logits(x, target, o.weight, nil, {reduction = "none"})
+  return reduce("multilabel_soft_margin_loss", each:mean(-1), o.reduction)
 end
 
 --- -log of how likely the labels are, over all ways to place them in time with blanks in between

@@ -1,4 +1,5 @@
---- Normalises each channel of each sample by its own mean and variance over space.
+--- Normalises each channel of each sample by its own mean and variance over space, or in
+-- evaluation by statistics that it has kept.
 local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"
@@ -7,23 +8,46 @@ local Module = require "flare.nn.module"
 
 local InstanceNorm = class("InstanceNorm", Module)
 
---- nn.InstanceNorm2d(channels, {affine = false, eps = 1e-5})
+--- nn.InstanceNorm2d(channels, {affine = false, track = false, momentum = 0.1, eps = 1e-5})
+-- With `track` the means over the batch are kept while training, for evaluation.
 function InstanceNorm:init(channels, opts)
   local where = "nn." .. getmetatable(self).__name
-  local o = options.check(where, opts, {affine = false, eps = 1e-5})
-  self.channels, self.eps = options.count(where, "channels", channels), o.eps
+  local o = options.check(where, opts,
+                          {affine = false, track = false, momentum = 0.1, eps = 1e-5})
+  self.channels = options.count(where, "channels", channels)
+  self.momentum, self.eps = o.momentum, o.eps
   if o.affine then
     self.weight = self:param(core.ones(channels))
     self.bias = self:param(core.zeros(channels))
   end
+  if o.track then
+    self.running_mean = self:buffer(core.zeros(channels))
+    self.running_var = self:buffer(core.ones(channels))
+  end
 end
 
---- (batch, channels, size...) -> the same shape
+-- Takes the means over the batch into what is kept.
+function InstanceNorm:keep(x)
+  local _ <close> = core.no_grad()
+  local var, mean = core.var_mean(x:flatten(3), {dims = {3}})
+  self.running_mean:lerp_(mean:mean(1), self.momentum)
+  self.running_var:lerp_(var:mean(1), self.momentum)
+end
+
+--- (batch, channels, size...) or (channels, size...) -> the same shape
 function InstanceNorm:forward(x)
+  if x:dim() == self.ndim - 1 and x:size(1) == self.channels then
+    return self:forward(x:unsqueeze(1)):squeeze(1)
+  end
   if x:dim() ~= self.ndim or x:size(2) ~= self.channels then
     fail("%s: the input must have %d dims (batch, %d, size...), got (%s)",
          getmetatable(self).__name, self.ndim, self.channels, table.concat(x.shape, ", "))
   end
+  if self.running_mean and not self.training then
+    return (core.batch_norm(x, self.weight, self.bias, self.running_mean, self.running_var,
+                            {training = false, eps = self.eps}))
+  end
+  if self.running_mean then self:keep(x) end
   return (core.group_norm(x, self.weight, self.bias, self.channels, self.eps))
 end
 

@@ -104,7 +104,8 @@ local function living(where, lengths, time, batch, device)
 end
 
 --- y, h = rnn(x, h0, {lengths =}); for LSTM y, h, c = lstm(x, h0, c0, {lengths =})
--- @param x (time, batch, inputs), or batch first if the layer says so
+-- @param x (time, batch, inputs), or batch first if the layer says so; or one sequence (time,
+--   inputs), whose states and results have no batch either
 -- @param h0 (layers * directions, batch, hidden), zeros if left out; c0 the same
 -- @param opts `lengths`: how many steps of each sequence count, a list or a tensor. Behind its end
 --   y is 0; the last states are those at its end, where the other direction begins. Options may
@@ -113,6 +114,12 @@ end
 function Recurrent:forward(x, h0, c0, opts)
   if type(h0) == "table" then h0, opts = nil, h0 end
   if type(c0) == "table" then c0, opts = nil, c0 end
+  if x:dim() == 2 and x:size(2) == self.inputs then
+    local at = self.batch_first and 1 or 2
+    local y, h, c = self:forward(x:unsqueeze(at), h0 and h0:unsqueeze(2), c0 and c0:unsqueeze(2),
+                                 opts)
+    return y:squeeze(at), h:squeeze(2), c and c:squeeze(2)
+  end
   local where = getmetatable(self).__name
   local lengths = options.check(where, opts, {lengths = options.none}).lengths
   if x:dim() ~= 3 or x:size(3) ~= self.inputs then

@@ -45,11 +45,12 @@ end
 
 local Unfold = class("Unfold", Module)
 
-local windows = {dilation = 1, padding = 0, stride = 1}
+-- A number, or one for each dim.
+local windows = {dilation = options.none, padding = options.none, stride = options.none}
 
 local function window_options(where, opts)
   local o = options.check(where, opts, windows)
-  for name in next, windows do o[name] = list(o[name]) end
+  for name in next, windows do o[name] = list(o[name] or (name == "padding" and 0 or 1)) end
   return o
 end
 

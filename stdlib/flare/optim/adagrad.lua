@@ -3,17 +3,19 @@ local class = require "flare.class"
 local core = require "flare.core"
 local Optimizer = require "flare.optim.optimizer"
 
---- optim.Adagrad(parameters, {lr = 0.01, eps = 1e-10, weight_decay = 0})
+--- optim.Adagrad(parameters, {lr = 0.01, lr_decay = 0, eps = 1e-10, weight_decay = 0,
+--   maximize = false})
 local Adagrad = class("Adagrad", Optimizer)
-Adagrad.defaults = {lr = 0.01, eps = 1e-10, weight_decay = 0}
+Adagrad.defaults = {lr = 0.01, lr_decay = 0, eps = 1e-10, weight_decay = 0, maximize = false}
 
 function Adagrad:moments()
   return 1
 end
 
-function Adagrad:update(group, xs)
-  core.adagrad_step(group.lr, xs, {moments = 1, eps = group.eps,
-                                   weight_decay = group.weight_decay})
+function Adagrad:update(group, xs, step)
+  local lr = group.lr / (1 + (step - 1) * group.lr_decay)
+  core.adagrad_step(lr, xs, {moments = 1, eps = group.eps,
+                             weight_decay = group.weight_decay})
 end
 
 return Adagrad

@@ -9,7 +9,7 @@ local Optimizer = require "flare.optim.optimizer"
 local Adam = class("Adam", Optimizer)
 Adam.defaults = {lr = 1e-3, betas = {0.9, 0.999}, eps = 1e-8, weight_decay = 0, amsgrad = false,
                  maximize = false}
-Adam.decoupled = false
+Adam.decoupled, Adam.ascends = false, true
 
 function Adam:prepare(o)
   local betas = o.betas

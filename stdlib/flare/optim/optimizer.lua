@@ -2,7 +2,8 @@
 --
 -- A subclass has `defaults` (its options), `moments(group)` (how many tensors of state a
 -- parameter has) and `update(group, xs, step, first)`, one call of a fused operator; xs is
--- all parameters, then all gradients, then all first moments, and so on.
+-- all parameters, then all gradients, then all first moments, and so on. Gradients are turned
+-- round for `maximize`, unless the subclass `ascends` by itself.
 local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"
@@ -138,6 +139,9 @@ function Optimizer:step(closure)
     local n_moments = self:moments(group)
     for _, bucket in ipairs(buckets(group, n_moments)) do
       local xs, n = bucket.params, #bucket.params
+      if group.maximize and not self.ascends then
+        for i, grad in ipairs(bucket.grads) do bucket.grads[i] = -grad end
+      end
       table.move(bucket.grads, 1, n, n + 1, xs)
       for k = 1, n_moments do
         for i = 1, n do xs[(k + 1) * n + i] = bucket.states[i].moments[k] end

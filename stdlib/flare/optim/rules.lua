@@ -1,6 +1,7 @@
 --- Optimizers that are rules for one parameter at a time, written in operators: Adadelta, Adamax,
 -- NAdam, RAdam, Rprop. Those with files of their own update many parameters by one launch.
 local class = require "flare.class"
+local core = require "flare.core"
 local Adam = require "flare.optim.adam"
 local Optimizer = require "flare.optim.optimizer"
 
@@ -9,6 +10,7 @@ local classes = {}
 -- `rule(group, p, g, a, b, step)` writes into the parameter p and its state a, b, zeros at first.
 local function define(name, call, what, defaults, rule)
   local cls = class(name, Optimizer)
+  defaults.maximize = false
   cls.about = {("optim.%s(parameters, %s)"):format(name, call), what}
   cls.defaults = defaults
   if defaults.betas then cls.prepare = Adam.prepare end
@@ -17,14 +19,19 @@ local function define(name, call, what, defaults, rule)
     local n = #xs // 4
     for i = 1, n do
       local p, g = xs[i], xs[n + i]
-      if group.weight_decay and group.weight_decay ~= 0 then g = g + group.weight_decay * p end
+      local decay = group.weight_decay or 0
+      if decay ~= 0 and group.decoupled then
+        p:mul_(1 - group.lr * decay)
+      elseif decay ~= 0 then
+        g = g + decay * p
+      end
       rule(group, p, g, xs[2 * n + i], xs[3 * n + i], step)
     end
   end
   classes[name] = cls
 end
 
-define("Adadelta", "{lr = 1, rho = 0.9, eps = 1e-6, weight_decay = 0}",
+define("Adadelta", "{lr = 1, rho = 0.9, eps = 1e-6, weight_decay = 0, maximize = false}",
   "Steps as large as those before were, over the size of gradients (arXiv:1212.5701).",
   {lr = 1, rho = 0.9, eps = 1e-6, weight_decay = 0},
   function(group, p, g, squares, steps)
@@ -34,7 +41,8 @@ define("Adadelta", "{lr = 1, rho = 0.9, eps = 1e-6, weight_decay = 0}",
     p:sub_(group.lr * step)
   end)
 
-define("Adamax", "{lr = 2e-3, betas = {0.9, 0.999}, eps = 1e-8, weight_decay = 0}",
+define("Adamax", "{lr = 2e-3, betas = {0.9, 0.999}, eps = 1e-8, weight_decay = 0, "
+    .. "maximize = false}",
   "Adam by the largest gradient of late in place of its square (arXiv:1412.6980).",
   {lr = 2e-3, betas = {0.9, 0.999}, eps = 1e-8, weight_decay = 0},
   function(group, p, g, mean, most, step)
@@ -64,8 +72,10 @@ local function product(group, step)
 end
 
 define("NAdam", "{lr = 2e-3, betas = {0.9, 0.999}, eps = 1e-8, weight_decay = 0, "
-    .. "momentum_decay = 4e-3}", "Adam with Nesterov's momentum.",
-  {lr = 2e-3, betas = {0.9, 0.999}, eps = 1e-8, weight_decay = 0, momentum_decay = 4e-3},
+    .. "decoupled = false, momentum_decay = 4e-3, maximize = false}",
+  "Adam with Nesterov's momentum.",
+  {lr = 2e-3, betas = {0.9, 0.999}, eps = 1e-8, weight_decay = 0, decoupled = false,
+   momentum_decay = 4e-3},
   function(group, p, g, mean, square, step)
     average(group, g, mean, square)
     local root = (square / (1 - group.betas[2] ^ step)):sqrt_():add_(group.eps)
@@ -74,9 +84,10 @@ define("NAdam", "{lr = 2e-3, betas = {0.9, 0.999}, eps = 1e-8, weight_decay = 0,
     p:sub_((group.lr * later / (1 - all * later)) * (mean / root))
   end)
 
-define("RAdam", "{lr = 1e-3, betas = {0.9, 0.999}, eps = 1e-8, weight_decay = 0}",
+define("RAdam", "{lr = 1e-3, betas = {0.9, 0.999}, eps = 1e-8, weight_decay = 0, "
+    .. "decoupled = false, maximize = false}",
   "Adam that divides by the mean square only when enough steps are in it (arXiv:1908.03265).",
-  {lr = 1e-3, betas = {0.9, 0.999}, eps = 1e-8, weight_decay = 0},
+  {lr = 1e-3, betas = {0.9, 0.999}, eps = 1e-8, weight_decay = 0, decoupled = false},
   function(group, p, g, mean, square, step)
     average(group, g, mean, square)
     local b2 = group.betas[2]
@@ -91,14 +102,15 @@ define("RAdam", "{lr = 1e-3, betas = {0.9, 0.999}, eps = 1e-8, weight_decay = 0}
     p:sub_(change)
   end)
 
-define("Rprop", "{lr = 0.01, etas = {0.5, 1.2}, sizes = {1e-6, 50}}",
+define("Rprop", "{lr = 0.01, etas = {0.5, 1.2}, sizes = {1e-6, 50}, maximize = false}",
   "Steps by the sign of the gradient, longer while it stays and shorter when it turns; for "
     .. "gradients of all data.",
   {lr = 0.01, etas = {0.5, 1.2}, sizes = {1e-6, 50}},
   function(group, p, g, before, size, step)
     if step == 1 then size:fill_(group.lr) end
     local turn = (g * before):sign()
-    size:mul_((turn:gt(0) * (group.etas[2] - 1) + turn:lt(0) * (group.etas[1] - 1)) + 1)
+    local smaller = core.where(turn:lt(0), size * group.etas[1], size)
+    size:copy_(core.where(turn:gt(0), size * group.etas[2], smaller))
     size:clamp_{min = group.sizes[1], max = group.sizes[2]}
     g = g:masked_fill(turn:lt(0), 0)
     p:sub_(g:sign() * size)

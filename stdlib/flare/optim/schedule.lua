@@ -110,12 +110,12 @@ local rows = {
     {f = none}, {"f"}, function(t, o) return o.f(t) end},
   {"OneCycleLR", "{total =, up = 0.3, start = 25, final = 1e4}",
     "up from 1/start to 1 in the first share `up` of all steps, then down to 1/final of where it "
-      .. "began, by cosines",
+      .. "began in the last one, by cosines",
     {total = none, up = 0.3, start = 25, final = 1e4}, {"total"}, function(t, o)
-      local turn, first = o.up * o.total, 1 / o.start
+      local turn, first = o.up * o.total - 1, 1 / o.start
       if t < turn then return 1 + (first - 1) * cosine(t / turn) end
       local last = first / o.final
-      return last + (1 - last) * cosine((t - turn) / math.max(o.total - turn, 1))
+      return last + (1 - last) * cosine((t - turn) / math.max(o.total - 1 - turn, 1))
     end},
 }
 

@@ -9,6 +9,7 @@ local Optimizer = require "flare.optim.optimizer"
 local SGD = class("SGD", Optimizer)
 SGD.defaults = {lr = 1e-3, momentum = 0, dampening = 0, nesterov = false, weight_decay = 0,
                 maximize = false}
+SGD.ascends = true
 
 function SGD:prepare(o)
   if o.nesterov and (o.momentum <= 0 or o.dampening ~= 0) then
