@@ -29,8 +29,9 @@ for name in all_reduce all_gather reduce_scatter broadcast; do
           if (i < k && (way[i], b) in t && (best == "" || t[way[i], b] < t[best, b])) best = way[i]
         }
         ratio = ("auto", b) in t ? t["auto", b] / t[best, b] : 99
-        printf "  %-10s %.2f%s\n", best, ratio, ratio > 1.1 ? " SHORT" : ""
-        if (ratio > 1.1) short = 1
+        slow = ratio > 1.1
+        printf "  %-10s %.2f%s\n", best, ratio, slow ? " SHORT" : ""
+        if (slow) short = 1
         any = 1
       }
       exit short || !any
