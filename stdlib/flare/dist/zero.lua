@@ -131,8 +131,8 @@ function ZeRO:_keep(named)
   self.queue:line_up(list)
 end
 
--- What of the parameters that stay whole has no gradient on this rank, which is an error unless
--- there are parts for each. @return 1 for each part that has something, else 0
+-- What of the parameters that stay whole has no gradient on this rank, nor one of a pass before,
+-- which is an error unless there are parts for each. @return 1 for each part that has something
 local function unreached(self)
   local queue, has, names = self.queue, {}, {}
   for turn, shard in ipairs(queue.buckets) do
@@ -142,7 +142,10 @@ local function unreached(self)
         queue:reset()
         fail("ZeRO: '%s' has stopped learning: ZeRO has to be made anew", shard.names[k])
       end
-      if not shard.grads[k] then has[turn], names[#names + 1] = 0, shard.names[k] end
+      if not shard.grads[k] then
+        has[turn] = 0
+        if not shard.part.grad then names[#names + 1] = shard.names[k] end
+      end
     end
   end
   self:_missing(names)

@@ -47,7 +47,7 @@ local function reduce(unit, grads)
     late[#late + 1], has[#has + 1] = {shard.part, shard:reduce(grads[s])}, 0
     for k, name in ipairs(shard.names) do
       if grads[s][k] then has[#has] = 1 end
-      came[name] = came[name] or grads[s][k] ~= nil
+      came[name] = came[name] or grads[s][k] ~= nil or shard.part.grad ~= nil -- of a pass before
     end
   end
 end
