@@ -327,7 +327,7 @@ FL_API fl_generator *fl_runtime_generator(fl_runtime *rt);
 typedef struct fl_operand {
   fl_tensor *tensor;
   fl_dtype dtype;
-  union {
+  FL_UNNAMED union {
     double f;
     int64_t i;
   };
@@ -539,7 +539,7 @@ FL_API const char *fl_tape_text(fl_tensor *t, int most);
 
 /* The last launches, newest first: "#812 matmul train.lua:41 (2, 3) ..." */
 FL_API const char *fl_launches_text(fl_runtime *rt, int most);
-FL_API uint64_t fl_tensor_count(fl_runtime *rt); /* live tensor headers */
+FL_API uint64_t fl_tensor_count(fl_runtime *rt);    /* live tensor headers */
 FL_API fl_tensor *fl_tensor_newest(fl_runtime *rt); /* of these, or NULL */
 
 #include "ranks.h"

@@ -9,7 +9,7 @@
 #ifndef FL_PROGRAM_H
 #define FL_PROGRAM_H
 
-#include "types.h"
+#include "backend.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -49,7 +49,7 @@ typedef struct fl_instr {
 
 typedef struct fl_constant {
   fl_dtype type;
-  union {
+  FL_UNNAMED union {
     double f;
     int64_t i; /* I64, BOOL */
   };
@@ -66,7 +66,7 @@ typedef enum fl_reduction {
 /* With a reduction there is one result, and the launch has the attributes of
  * the rows `sum`, ...: v[0] the dims, a list, none for all; v[1] keepdim. Sums
  * and products of integers are I64. Programs live as long as their runtime. */
-typedef struct fl_program {
+struct fl_program {
   uint64_t hash; /* of the source text and all types */
   int n_in, n_const, n_instr, n_out;
   int buffers;
@@ -75,7 +75,7 @@ typedef struct fl_program {
   const fl_constant *constants;
   const fl_instr *instrs;
   const uint16_t *out; /* values */
-} fl_program;
+};
 
 static inline fl_dtype fl_program_type(const fl_program *p, int value) {
   if (value < p->n_in)

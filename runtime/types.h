@@ -14,9 +14,11 @@ extern "C" {
 #if defined(__GNUC__)
 #define FL_API          __attribute__((visibility("default")))
 #define FL_PRINTF(f, a) __attribute__((format(printf, f, a)))
+#define FL_UNNAMED      __extension__ /* unions without a name, in C99, too */
 #else
 #define FL_API
 #define FL_PRINTF(f, a)
+#define FL_UNNAMED
 #endif
 
 #define FL_MAX_DIMS   8  /* of a tensor */
