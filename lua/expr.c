@@ -137,8 +137,8 @@ static int read_inputs(lua_State *L, kernel *k, int last, fl_operand *in,
   int want = fl_expr_inputs(k->e), n = last - 1;
   const char *name = fl_expr_name(k->e);
   if (want >= 0 && (n < want || (n > want && !k->reduces)))
-    fll_error(L, "%s takes %d inputs, not %d: %s", name, want, n,
-              fl_expr_signature(k->e));
+    fll_error(L, "%s takes %d input%s, not %d: %s", name, want,
+              want == 1 ? "" : "s", n, fl_expr_signature(k->e));
   if (want < 0 && n > MAX_IN)
     fll_error(L, "%s: %d inputs are too many: at most %d", name, n, MAX_IN);
   n = want < 0 ? n : want;

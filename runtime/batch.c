@@ -181,6 +181,11 @@ fl_status fli_no_values(const fl_tensor *t, const char *who) {
                     "%sinside vmap a tensor stands for many samples: it has a "
                     "shape but no values, and none when vmap is over",
                     who);
+  if (t->rt->trace)
+    return fli_fail(FL_EUNSUPPORTED,
+                    "%sinside flare.kernel a tensor stands for any element: it "
+                    "has no value; where() chooses",
+                    who);
   return fli_fail(FL_EUNSUPPORTED,
                   "%sa tensor made in meta mode has a shape but no values",
                   who);

@@ -70,8 +70,9 @@ static fl_status check_inputs(work *w) {
   const fl_op *op = w->op;
   if (FLI_LIKELY(op->variadic < 0) ? w->n_in != op->info.n_in
                                    : w->n_in < op->info.n_in)
-    return fli_fail(FL_EARG, "%s takes %d inputs, not %d: %s", op->info.name,
-                    op->info.n_in, w->n_in, op->info.signature);
+    return fli_fail(FL_EARG, "%s takes %d input%s, not %d: %s", op->info.name,
+                    op->info.n_in, FLI_S(op->info.n_in), w->n_in,
+                    op->info.signature);
   for (int k = 0; k < w->n_in; k++) {
     const fl_operand *o = &w->in[k];
     int p = k < op->info.n_in ? k : op->info.n_in;

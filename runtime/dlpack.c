@@ -367,6 +367,18 @@ typedef struct given {
   char *first;
 } given;
 
+fl_status fli_check_memory(const char *who, const void *memory, size_t bytes,
+                           fl_dtype d) {
+  size_t size = fl_dtype_size(d);
+  if (bytes && !memory)
+    return fli_fail(FL_EARG, "%s: the tensor has no memory", who);
+  if (bytes && (uintptr_t)memory % size)
+    return fli_fail(FL_EARG,
+                    "%s: the memory is not aligned to elements of %zu bytes",
+                    who, size);
+  return FL_OK;
+}
+
 static fl_status read_description(fl_runtime *rt, const DLTensor *x, given *g) {
   size_t bytes;
   if (x->ndim < 0 || x->ndim > FL_MAX_DIMS)
@@ -387,14 +399,8 @@ static fl_status read_description(fl_runtime *rt, const DLTensor *x, given *g) {
   }
   FLI_TRY(measure(&g->meta, g->stride, &g->low, &g->high));
   g->first = (char *)x->data + x->byte_offset;
-  if (bytes && !x->data)
-    return fli_fail(FL_EARG, "dlpack: the tensor has no memory");
-  if (bytes && (uintptr_t)g->first % fl_dtype_size(g->meta.dtype))
-    return fli_fail(FL_EARG,
-                    "dlpack: the memory is not aligned to elements of "
-                    "%zu bytes",
-                    fl_dtype_size(g->meta.dtype));
-  return FL_OK;
+  return fli_check_memory("dlpack", x->data ? g->first : NULL, bytes,
+                          g->meta.dtype);
 }
 
 /* A tensor over all the memory, and the one that was described as its view. */

@@ -139,8 +139,8 @@ static fl_status check_types(const fli_graph *g, const fl_op *op, int n,
   static const char *const wants[] = {"anything", "numbers", "floats",
                                       "integers", "true or false"};
   if (n != op->info.n_in && !(n == op->info.n_in - 1 && op->in_optional[n]))
-    return fli_fail(FL_EARG, "%s takes %d inputs, not %d: %s", op->info.name,
-                    op->info.n_in, n, op->info.signature);
+    return fli_fail(FL_EARG, "%s takes %d input%s, not %d: %s", op->info.name,
+                    op->info.n_in, FLI_S(op->info.n_in), n, op->info.signature);
   for (int k = 0; k < n; k++) {
     fl_dtype d = fli_graph_dtype(g, in[k]);
     fl_param_type want = (fl_param_type)op->in_type[k];

@@ -164,7 +164,8 @@ static fl_value call(fli_parser *p, const fli_token *name) {
     const fl_param *q = n < n_in ? NULL : param(op, false, n - n_in);
     const char *at = p->t.at;
     if (n >= n_in && !q)
-      return fli_bad(p, at, "%s takes at most %d values", op->info.name, n);
+      return fli_bad(p, at, "%s takes at most %d value%s", op->info.name, n,
+                     FLI_S(n));
     if (q && q->kind == FL_P_ENUM) {
       attrs.v[n - n_in].i = read_choice(p, op, q);
     } else {
@@ -182,8 +183,8 @@ static fl_value call(fli_parser *p, const fli_token *name) {
   }
   fli_expect(p, ")");
   if (n < n_in)
-    return fli_bad(p, name->at, "%s takes %d values, not %d", op->info.name,
-                   n_in, n);
+    return fli_bad(p, name->at, "%s takes %d value%s, not %d", op->info.name,
+                   n_in, FLI_S(n_in), n);
   if (varying)
     return varying_clamp(p, name->at, v, n);
   if (op->id == FLI_OP_where)

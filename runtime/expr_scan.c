@@ -147,12 +147,26 @@ bool fli_accept(fli_parser *p, const char *s) {
   return true;
 }
 
+/* What is written otherwise in Lua, or not at all here. */
+static const char *hint(const fli_token *t) {
+  static const char *const hints[][2] = {
+      {"and", ": and is && here"},
+      {"or", ": or is || here"},
+      {"~", ": not equal is != here"},
+      {"[", ": there are no positions, a kernel sees one element"}};
+  for (size_t k = 0; k < sizeof hints / sizeof *hints; k++)
+    if (fli_is(t, hints[k][0]))
+      return hints[k][1];
+  return "";
+}
+
 void fli_expect(fli_parser *p, const char *s) {
-  if (!fli_accept(p, s))
-    fli_bad(p, p->t.at,
-            p->t.kind == END ? "expected '%s' at the end"
-                             : "expected '%s' before '%.*s'",
-            s, p->t.len, p->t.at);
+  if (fli_accept(p, s))
+    return;
+  fli_bad(p, p->t.at,
+          p->t.kind == END ? "expected '%s' at the end"
+                           : "expected '%s' before '%.*s'%s",
+          s, p->t.len, p->t.at, hint(&p->t));
 }
 
 fli_token fli_peek(const fli_parser *p) {

@@ -313,9 +313,9 @@ fl_status fl_expr_op(fl_expr *e, int n, const fl_operand *in,
   fli_graph graph, backward;
   *op = NULL;
   if (e->body ? n != e->n_in : n > FLI_EXPR_IN)
-    return fli_fail(FL_EARG, "%s takes %s%d inputs, not %d: %s", e->name,
+    return fli_fail(FL_EARG, "%s takes %s%d input%s, not %d: %s", e->name,
                     e->body ? "" : "at most ", e->body ? e->n_in : FLI_EXPR_IN,
-                    n, e->signature);
+                    e->body ? FLI_S(e->n_in) : "s", n, e->signature);
   uint64_t key = key_of(e, n, in);
   for (int k = 0; k < e->n_known; k++)
     if (e->known[k].key == key) {

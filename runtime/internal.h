@@ -16,6 +16,8 @@
     return fli_s_;                                                             \
   } while (0)
 
+#define FLI_S(n) ((n) == 1 ? "" : "s") /* a plural's */
+
 static inline bool fli_same_shape(const fl_meta *a, const fl_meta *b) {
   if (a->ndim != b->ndim)
     return false;
@@ -327,6 +329,9 @@ void fli_tensor_own(fl_tensor *t); /* ends being a view */
 fl_status fli_tensor_view(fl_tensor *x, const fl_meta *m, const int64_t *stride,
                           int64_t offset, fl_tensor **out);
 void fli_tensor_set_shape(fl_tensor *t, const fl_meta *m);
+/* What others give as a tensor's memory: that it is there, and aligned. */
+fl_status fli_check_memory(const char *who, const void *memory, size_t bytes,
+                           fl_dtype d);
 fl_status fli_check_size(fl_dtype d, int ndim, const int64_t *shape,
                          size_t *bytes);
 static inline void *fli_tensor_ptr(const fl_tensor *t) {

@@ -118,7 +118,7 @@ static const char *const families[] = {"unary",  "backward", "backward", "test",
 /* --- signatures --- */
 
 typedef struct reader {
-  const char *at;
+  const char *at, *word; /* the last one began here */
   fl_op *op;
 } reader;
 
@@ -136,6 +136,7 @@ static bool is_word(char c) {
 static bool word(reader *r, char *to, size_t room) {
   size_t n = 0;
   blanks(r);
+  r->word = r->at;
   while (is_word(*r->at) && n + 1 < room)
     to[n++] = *r->at++;
   to[n] = 0;
@@ -220,14 +221,22 @@ static bool read_type(reader *r, fl_param *p) {
     fl_param_kind kind;
     fl_param_type type;
   } types[] = {
-      {"any", FL_P_TENSOR, FL_T_ANY},     {"num", FL_P_TENSOR, FL_T_NUM},
-      {"float", FL_P_TENSOR, FL_T_FLOAT}, {"int", FL_P_TENSOR, FL_T_INT},
-      {"bool", FL_P_TENSOR, FL_T_BOOL},   {"index", FL_P_TENSOR, FL_T_INDEX},
-      {"rng", FL_P_RNG, FL_T_ANY},        {"dim", FL_P_DIM, FL_T_ANY},
-      {"dims", FL_P_DIMS, FL_T_ANY},      {"pos", FL_P_POS, FL_T_ANY},
-      {"ints", FL_P_INTS, FL_T_ANY},      {"shape", FL_P_SHAPE, FL_T_ANY},
-      {"real", FL_P_REAL, FL_T_ANY},      {"flag", FL_P_FLAG, FL_T_ANY},
-      {"dtype", FL_P_DTYPE, FL_T_ANY},    {"enum", FL_P_ENUM, FL_T_ANY},
+      {"any", FL_P_TENSOR, FL_T_ANY},
+      {"num", FL_P_TENSOR, FL_T_NUM},
+      {"float", FL_P_TENSOR, FL_T_FLOAT},
+      {"int", FL_P_TENSOR, FL_T_INT},
+      {"bool", FL_P_TENSOR, FL_T_BOOL},
+      {"index", FL_P_TENSOR, FL_T_INDEX},
+      {"rng", FL_P_RNG, FL_T_ANY},
+      {"dim", FL_P_DIM, FL_T_ANY},
+      {"dims", FL_P_DIMS, FL_T_ANY},
+      {"pos", FL_P_POS, FL_T_ANY},
+      {"ints", FL_P_INTS, FL_T_ANY},
+      {"shape", FL_P_SHAPE, FL_T_ANY},
+      {"real", FL_P_REAL, FL_T_ANY},
+      {"flag", FL_P_FLAG, FL_T_ANY},
+      {"dtype", FL_P_DTYPE, FL_T_ANY},
+      {"enum", FL_P_ENUM, FL_T_ANY},
       {"newdim", FL_P_NEWDIM, FL_T_ANY},
       {"complex", FL_P_TENSOR, FL_T_COMPLEX},
   };
@@ -271,6 +280,8 @@ static bool read_param(reader *r, fl_op *op) {
   if (accept(r, '*'))
     p->variadic = true;
   bool input = p->kind == FL_P_TENSOR || p->kind == FL_P_RNG;
+  if (!input && op->info.n_attr == FL_MAX_ATTRS)
+    return false;
   p->slot = input ? op->info.n_in : op->info.n_attr;
   if (accept(r, '=') && !read_default(r, p))
     return false;
@@ -294,7 +305,7 @@ static bool read_param(reader *r, fl_op *op) {
   if (p->kind == FL_P_DIM || p->kind == FL_P_DIMS)
     op->dims = true;
   op->info.n_params++;
-  return op->info.n_attr <= FL_MAX_ATTRS;
+  return true;
 }
 
 /* An input's name in a rule: its slot, -1 if it is none. */
@@ -323,12 +334,9 @@ static bool read_result(reader *r, fl_op *op) {
   static const struct {
     const char *name;
     fli_out_rule rule;
-  } calls[] = {{"promote", FLI_OUT_PROMOTE},
-               {"float", FLI_OUT_FLOAT},
-               {"acc", FLI_OUT_ACC},
-               {"wide", FLI_OUT_WIDE},
-               {"complex", FLI_OUT_COMPLEX},
-               {"real", FLI_OUT_REAL}};
+  } calls[] = {{"promote", FLI_OUT_PROMOTE}, {"float", FLI_OUT_FLOAT},
+               {"acc", FLI_OUT_ACC},         {"wide", FLI_OUT_WIDE},
+               {"complex", FLI_OUT_COMPLEX}, {"real", FLI_OUT_REAL}};
   for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
     if (strcmp(name, calls[i].name) != 0)
       continue;
@@ -356,28 +364,35 @@ static bool read_result(reader *r, fl_op *op) {
   return true;
 }
 
-static bool parse(fl_op *op) {
-  reader r = {.at = op->info.signature, .op = op};
+static bool read_signature(reader *r, fl_op *op) {
   do {
-    if (!read_param(&r, op))
+    if (!read_param(r, op))
       return false;
-  } while (accept(&r, ','));
-  blanks(&r);
-  if (strncmp(r.at, "->", 2) != 0)
+  } while (accept(r, ','));
+  blanks(r);
+  if (strncmp(r->at, "->", 2) != 0)
     return false;
-  r.at += 2;
+  r->at += 2;
   do {
-    if (!read_result(&r, op))
+    if (!read_result(r, op))
       return false;
-    if (accept(&r, ';')) {
+    if (accept(r, ';')) {
       op->info.n_shown = op->info.n_out;
-      r.at--;
+      r->at--;
     }
-  } while (accept(&r, ',') || accept(&r, ';'));
+  } while (accept(r, ',') || accept(r, ';'));
   if (op->info.n_shown == 0)
     op->info.n_shown = op->info.n_out;
-  blanks(&r);
-  return *r.at == 0;
+  blanks(r);
+  return *r->at == 0;
+}
+
+static fl_status parse(fl_op *op) {
+  reader r = {.at = op->info.signature, .op = op};
+  if (read_signature(&r, op))
+    return FL_OK;
+  return fli_fail(FL_EARG, "%s: bad signature near \"%s\": %s", op->info.name,
+                  r.word, op->info.signature);
 }
 
 /* --- building the table --- */
@@ -427,9 +442,7 @@ static fl_status fill(fl_runtime *rt, fl_op *op, int id) {
     return FL_ENOMEM;
   if (w->family == FLI_UNARY_BACKWARD)
     op->saves = A | B;
-  if (!parse(op))
-    return fli_fail(FL_EARG, "ops.def: bad signature of %s: %s", w->name,
-                    op->info.signature);
+  FLI_TRY(parse(op));
   op->info.view = w->family == FLI_VIEW;
   op->info.inplace = allows_inplace(op);
   op->comm = strncmp(w->name, "comm_", 5) == 0;
@@ -491,8 +504,8 @@ fl_status fli_op_new(fl_runtime *rt, const char *name, const char *signature,
   op->info.family = families[FLI_STRUCTURED];
   op->kernel_name = copies[2];
   op->cost = cost_bytes;
-  if (!parse(op)) {
-    fl_status s = fli_fail(FL_EARG, "%s: bad signature: %s", name, signature);
+  fl_status s = parse(op);
+  if (s) {
     fli_mfree(op);
     return s;
   }

@@ -142,7 +142,10 @@ static fl_status find_kernel(registering *r, const fl_op *op) {
   } else if (!r->kernel && s->library)
     FLI_TRY(open_library(s, r->print, &r->kernel));
   else if (!r->kernel && !s->expression)
-    return fli_fail(FL_EARG, "op.register: %s has no kernel", s->name);
+    return fli_fail(FL_EARG,
+                    "op.register: %s has no kernel: neither a function, nor "
+                    "one of a library, nor a source, nor an expression",
+                    s->name);
   return s->start ? s->start(s->context, s->name, r->print) : FL_OK;
 }
 
@@ -220,14 +223,29 @@ static fl_status complete(const registering *r, fl_op *op) {
   return FL_OK;
 }
 
-fl_status fl_op_register(fl_runtime *rt, const fl_op_spec *s,
+/* A name that can be written in Lua and in C. */
+static bool is_name(const char *s) {
+  static const char letters[] = "0123456789_abcdefghijklmnopqrstuvwxyz"
+                                "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
+  return *s > '9' && s[strspn(s, letters)] == 0;
+}
+
+fl_status fl_op_register(fl_runtime *rt, const fl_op_spec *given,
                          const fl_op **result) {
+  fl_op_spec spec = {0}, *s = &spec;
+  memcpy(s, given,
+         given->struct_size < sizeof *s ? given->struct_size : sizeof *s);
   fl_op *op, *known = rt->more_ops;
   registering r = {.rt = rt, .s = s};
   const char *name = s->backend ? s->backend : s->native ? "cuda" : "cpu";
   FLI_TRY(fli_check_owner(rt));
-  if (s->struct_size != sizeof *s)
-    return fli_fail(FL_EARG, "op.register: fl_op_spec is of another version");
+  if (!s->name || !s->signature)
+    return fli_fail(FL_EARG, "op.register: a name and a signature are needed "
+                             "(and struct_size, from C)");
+  if (!is_name(s->name))
+    return fli_fail(FL_EARG,
+                    "op.register: \"%s\" is no name: letters, digits and _",
+                    s->name);
   while (r.backend < rt->n_backends &&
          strcmp(rt->backends[r.backend]->name, name) != 0)
     r.backend++;

@@ -351,8 +351,7 @@ fl_status fl_tensor_wrap(fl_runtime *rt, void *data, fl_dtype dtype, int ndim,
   fl_meta m = {.dtype = dtype, .ndim = ndim};
   size_t bytes;
   FLI_TRY(fli_check_size(dtype, ndim, shape, &bytes));
-  if (!data && bytes)
-    return fli_fail(FL_EARG, "there is no memory to make a tensor over");
+  FLI_TRY(fli_check_memory("wrap", data, bytes, dtype));
   memcpy(m.shape, shape, (size_t)ndim * sizeof *shape);
   FLI_TRY(with_storage(rt, &m, SIZE_MAX, 0, 0, out));
   fl_storage *s = (*out)->storage;

@@ -32,7 +32,10 @@ describe("wrong text", function()
     {{"T x", "T z", "z = matmul(x, x)"}, "matmul is not elementwise"},
     {{"T x", "T z", "z = exp"}, "exp is a function: exp%(%.%.%.%)"},
     {{"T x", "T z", "z = pow(x)"}, "pow takes 2 values, not 1"},
-    {{"T x", "T z", "z = exp(x, 2)"}, "exp takes at most 1 values"},
+    {{"T x", "T z", "z = exp(x, 2)"}, "exp takes at most 1 value\n"},
+    {{"T x", "T z", "z = x > 0 and x"}, "before 'and': and is && here"},
+    {{"T x", "T z", "z = (x ~= 0)"}, "before '~': not equal is != here"},
+    {{"T x", "T z", "z = x[1]"}, "there are no positions"},
     {{"T x", "T z", "z = gelu(x, 2)"}, "gelu: approx is one of erf|tanh"},
     {{"T x", "T z", "z = leaky_relu(x, x)"}, "leaky_relu: slope must be a number"},
     {{"T x", "T z", "if (x > 0) z = x"}, "if: an expression chooses"},
@@ -115,6 +118,8 @@ describe("wrong text", function()
       flare.kernel(function(t) return t * x end), x))
     assert.match("result 1 of the function must be a tensor", message(
       flare.kernel(function() return 3 end), x))
+    assert.match("item: inside flare.kernel a tensor stands for any element", message(
+      flare.kernel(function(t) return t * t:item() end), x))
     assert.match("1 to 5 tensors", message(flare.kernel(function() end), x))
     assert.match("was not made from its arguments", message(
       flare.kernel(function() return x end), x))

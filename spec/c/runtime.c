@@ -55,11 +55,11 @@ static void *elsewhere(void *x) {
 static void test_owner(void) {
   pthread_t thread;
   fl_tensor *t = ones(rt, 1), *out = NULL;
-  CHECK(says(run("neg", 0, NULL, &out), FL_EARG, "neg takes 1 inputs"));
+  CHECK(says(run("neg", 0, NULL, &out), FL_EARG, "neg takes 1 input, not"));
   CHECK(pthread_create(&thread, NULL, elsewhere, t) == 0);
   int joined = pthread_join(thread, NULL); /* before CHECK counts again */
   CHECK(joined == 0);
-  CHECK(strstr(fl_error(), "neg takes 1 inputs"));
+  CHECK(strstr(fl_error(), "neg takes 1 input, not"));
   fl_tensor_release(t);
 }
 
@@ -92,6 +92,9 @@ static void test_wrong_calls(void) {
              FL_EARG, "no dtype number 99"));
   CHECK(says(fl_tensor_wrap(rt, NULL, FL_F32, 1, many, NULL, NULL, &out),
              FL_EARG, "no memory"));
+  CHECK(says(
+      fl_tensor_wrap(rt, (char *)many + 2, FL_F32, 1, many, NULL, NULL, &out),
+      FL_EARG, "not aligned to elements of 4 bytes"));
   CHECK(says(fl_tensor_new(rt, FL_F32, 1, &negative, 0, &out), FL_ESHAPE,
              "negative"));
   for (fl_device wrong = -1; wrong < 1 << 20; wrong += 77777) {
