@@ -269,6 +269,7 @@ int luaopen_flare_core(lua_State *L) {
                                        {"source", fll_source},
                                        {"backend_query", backend_query},
                                        {"op_register", fll_op_register},
+                                       {"op_find", fll_op_find},
                                        {"backend_control", backend_control},
                                        {"tensors", tensor_count},
                                        {"launches", launches},

@@ -318,6 +318,7 @@ void fll_raw_core(lua_State *L);
 fl_raw *fll_toraw(lua_State *L, int i); /* NULL: it is none */
 /* register.c */
 int fll_op_register(lua_State *L);
+int fll_op_find(lua_State *L);
 /* Runs f(data) protected from inside a call of the runtime: an error becomes
  * FL_ELUA (custom.c). */
 fl_status fll_protect(fl_lua *st, lua_CFunction f, void *data);

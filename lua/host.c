@@ -76,6 +76,20 @@ static void find_library(lua_State *L) {
 
 /* --- opening and closing --- */
 
+/* The library is Lua: a host that left these out of its state would be told so
+ * by some line of it otherwise. */
+static void need_libraries(lua_State *L) {
+  static const char *const names[] = {"package", "string", "table", "math",
+                                      "utf8"};
+  for (size_t k = 0; k < sizeof names / sizeof *names; k++)
+    if (lua_getglobal(L, names[k]) != LUA_TTABLE)
+      luaL_error(L,
+                 "flare needs Lua's library '%s' in the state, as "
+                 "luaL_requiref(L, \"%s\", luaopen_%s, 1) opens it",
+                 names[k], names[k], names[k]);
+  lua_settop(L, 1);
+}
+
 typedef struct opening {
   const fl_lua_options *options;
   fl_lua *f;
@@ -93,6 +107,7 @@ static int open_protected(lua_State *L) {
     options.tune_collector = true;
     luaL_openlibs(L);
   }
+  need_libraries(L);
   find_library(L);
   if (options.path)
     prepend_path(L, options.path);

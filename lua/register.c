@@ -237,6 +237,22 @@ static bool read_kernels(lua_State *L, fl_raw **kernels) {
   return true;
 }
 
+/* The operator as a function, its fingerprint, and what op.info tells. */
+static int push_operator(lua_State *L, fl_lua *st, const fl_op *op) {
+  fll_op_function(L, st, op);
+  lua_pushinteger(L, (lua_Integer)fl_op_fingerprint(op));
+  fll_op_info(L, st, op);
+  return 3;
+}
+
+/* What the host program has registered on this runtime. */
+int fll_op_find(lua_State *L) {
+  fl_lua *st = fll_enter(L);
+  const fl_op *op = fl_op_find(st->rt, luaL_checkstring(L, 1));
+  fll_check(L, st, op ? FL_OK : FL_EARG);
+  return push_operator(L, st, op);
+}
+
 int fll_op_register(lua_State *L) {
   fl_lua *st = fll_enter(L);
   const fl_op *op;
@@ -269,8 +285,5 @@ int fll_op_register(lua_State *L) {
   s.like = (int)luaL_optinteger(L, -1, 1) - 1;
   fll_check(L, st, fl_op_register(st->rt, &s, &op));
   h->info = fl_op_get(op);
-  fll_op_function(L, st, op);
-  lua_pushinteger(L, (lua_Integer)fl_op_fingerprint(op));
-  fll_op_info(L, st, op);
-  return 3;
+  return push_operator(L, st, op);
 }

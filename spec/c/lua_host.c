@@ -145,6 +145,69 @@ static void test_attach(void) {
   lua_close(L);
 }
 
+/* A state that the host gave few libraries: the one that is missing is named;
+ * with what is asked for the library works. */
+static void test_few_libraries(void) {
+  static const luaL_Reg libraries[] = {
+      {"_G", luaopen_base},     {"string", luaopen_string},
+      {"table", luaopen_table}, {"math", luaopen_math},
+      {"utf8", luaopen_utf8},   {"package", luaopen_package}};
+  lua_State *L = luaL_newstate();
+  fl_lua *f = NULL;
+  for (int k = 0; k < 6; k++) {
+    CHECK(fl_lua_attach(L, NULL, &f) == FL_ELUA && !f);
+    CHECK(strstr(fl_error(), "flare needs Lua's library '"));
+    CHECK(lua_gettop(L) == 0);
+    luaL_requiref(L, libraries[k].name, libraries[k].func, 1);
+    lua_pop(L, 1);
+  }
+  CHECK(fl_lua_attach(L, NULL, &f) == FL_OK);
+  CHECK(fl_lua_run(f,
+                   "local flare = require 'flare'\n"
+                   "local model = flare.nn.Linear(2, 1)\n"
+                   "local optimizer = flare.optim.Adam(model, {lr = 0.1})\n"
+                   "model(flare.ones(3, 2)):sum():backward()\n"
+                   "optimizer:step()\n"
+                   "assert(not io and not os and not debug)",
+                   "=few") == FL_OK);
+  fl_lua_close(f);
+  lua_close(L);
+}
+
+static fl_status twice(const fl_launch *l) {
+  for (int64_t i = 0; i < l->in[0].shape[0]; i++)
+    ((float *)l->out[0].data)[i] =
+        2 * ((const float *)l->in[0].data)[i * l->in[0].stride[0]];
+  return FL_OK;
+}
+
+/* What the host registers is an operator of its scripts, too. */
+static void test_operator(void) {
+  fl_lua *f;
+  fl_op_spec s = {.struct_size = sizeof s,
+                  .name = "host_twice",
+                  .signature = "x:float -> y:x",
+                  .kernel = twice,
+                  .gradient = "gx = 2 * gy"};
+  const fl_op *op;
+  CHECK(fl_lua_open(NULL, &f) == FL_OK);
+  CHECK(fl_op_register(fl_lua_runtime(f), &s, &op) == FL_OK);
+  CHECK(fl_lua_run(f,
+                   "local flare = require 'flare'\n"
+                   "local twice = flare.op.find 'host_twice'\n"
+                   "local x = flare.tensor({1, 2}, {requires_grad = true})\n"
+                   "local y = twice(x)\n"
+                   "y:sum():backward()\n"
+                   "assert(y[2]:item() == 4 and x.grad[2]:item() == 2)\n"
+                   "assert(flare.op.find 'host_twice' == twice)\n"
+                   "assert(flare.op.info('host_twice').differentiable)\n"
+                   "assert(flare.op.find 'exp'(x)[1]:item() > 2.7)\n"
+                   "local ok, why = pcall(flare.op.find, 'host_thrice')\n"
+                   "assert(why:find 'no operator \"host_thrice\"')",
+                   "=operator") == FL_OK);
+  fl_lua_close(f);
+}
+
 static void test_two(void) {
   fl_lua *a, *b;
   fl_tensor *t;
@@ -228,6 +291,8 @@ int main(void) {
   test_calls();
   test_library();
   test_attach();
+  test_few_libraries();
+  test_operator();
   test_two();
   test_functions();
   test_interrupt();

@@ -87,6 +87,13 @@ local function kernels(o)
   return made
 end
 
+-- Makes it known under its name.
+local function keep(f, fingerprint, info)
+  registered[info.name] = info
+  core.ops[info.name] = f
+  return f, fingerprint
+end
+
 local none = options.none
 local known = {
   name = none, signature = none, backend = none, fingerprint = none, like = none, shape = none,
@@ -116,10 +123,15 @@ function op.register(given)
   elseif o.launch then
     fail "op.register: launch is for kernels of source or image"
   end
-  local f, fingerprint, info = core.op_register(o)
-  registered[info.name] = info
-  core.ops[info.name] = f
-  return f, fingerprint
+  return keep(core.op_register(o))
+end
+
+--- The operator of a name: a row, what `register` made, or what the program around this script
+-- has registered in C.
+-- @return the operator as a function
+function op.find(name)
+  if type(name) ~= "string" then fail("op.find: expected a name, got %s", type(name)) end
+  return core.ops[name] or (keep(core.op_find(name)))
 end
 
 --- What is known of a registered operator: name, signature, params, results, differentiable.
