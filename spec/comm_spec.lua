@@ -257,7 +257,8 @@ describe("a call of NCCL that does not come back", function()
   end)
   teardown(function() os.execute("rm -rf " .. place) end)
 
-  -- Rank 0 of two with a function of NCCL that hangs or fails; the other one ends, or runs `text`.
+  -- Rank 0 of two with a function of NCCL that hangs or fails; the other one runs `text` and ends,
+  -- not before rank 0 hangs.
   local function first(variable, text, o)
     o = o or {}
     o.settings = ("%s FLARE_CUDA_PATH='%s' FLARE_CUDA_HIDE=libcublasLt,libcudnn FLARE_PACK=none %s")
@@ -270,13 +271,16 @@ describe("a call of NCCL that does not come back", function()
       end
       if rank == 1 then
         %s
+        while %s and not io.open(arg[0] .. ".0"):read("a"):find("[in ", 1, true) do
+          os.execute "sleep 0.02"
+        end
         os.exit(3, false)
       end
       attach()
       local x = flare.ones(3, {device = "cuda:0"})
       x:comm_all_reduce()
       x:comm_broadcast()
-    ]]):format(text or ""), o)[1]
+    ]]):format(text or "", variable:find "HANG" and "true" or "false"), o)[1]
     assert.equal(1, r.status, r.output)
     return r.output
   end

@@ -37,7 +37,7 @@ local tools = [[
 
 local function good(n, text, device)
   local status, out, _, folder = launch.run(("-n %d --tee all"):format(n),
-    (device and ("local device = %q\n"):format(device) or "local device\n") .. tools .. text, 60)
+    (device and ("local device = %q\n"):format(device) or "local device\n") .. tools .. text)
   launch.remove(folder)
   assert.equal(0, status, out)
   return out

@@ -34,7 +34,7 @@ local tools = [[
 
 local function good(n, text, device)
   local status, out, _, folder = launch.run(("-n %d --tee all"):format(n),
-    ("local device = %q\n"):format(device or "cpu") .. tools .. text, 60)
+    ("local device = %q\n"):format(device or "cpu") .. tools .. text)
   launch.remove(folder)
   assert.equal(0, status, out)
   return out

@@ -2,8 +2,8 @@
 -- pipeline of two stages.
 local launch = require "spec.support.launch"
 
-local function good(n, text, seconds)
-  local status, out, _, folder = launch.run(("-n %d --tee all"):format(n), text, seconds or 40)
+local function good(n, text)
+  local status, out, _, folder = launch.run(("-n %d --tee all"):format(n), text)
   launch.remove(folder)
   assert.equal(0, status, out)
   return out

@@ -15,7 +15,7 @@ local function run(n, text, options)
   local modules = tree.output("realpath " .. tree.build .. "/lua"):gsub("\n", "")
   local status, out = launch.shell(folder, ([[export LUA_CPATH='%s/?.so;;'
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-    %s $F script.lua]]):format(modules, options or ("mpirun --oversubscribe -n %d"):format(n)), 60)
+    %s $F script.lua]]):format(modules, options or ("mpirun --oversubscribe -n %d"):format(n)))
   launch.remove(folder)
   return status, out
 end

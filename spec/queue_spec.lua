@@ -48,7 +48,7 @@ local tools = [[
 ]]
 
 local function good(text, n)
-  local status, out, _, folder = launch.run(("-n %d --tee all"):format(n or 2), tools .. text, 60)
+  local status, out, _, folder = launch.run(("-n %d --tee all"):format(n or 2), tools .. text)
   launch.remove(folder)
   assert.equal(0, status, out)
 end

@@ -49,7 +49,7 @@ local function good(n, text, folder)
     "local rank, size = dist.init()\n", tools, text)
   file:close()
   local command = ("exec $F launch -n %d --tee all script.lua"):format(n)
-  local status, out = launch.shell(mine, command, 60)
+  local status, out = launch.shell(mine, command)
   if not folder then launch.remove(mine) end
   assert.equal(0, status, out)
   return out

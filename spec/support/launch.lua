@@ -26,7 +26,7 @@ function M.shell(folder, lines, seconds)
   file:close()
   local core = require "flare.core"
   local start = core.clock()
-  local out = tree.output(("timeout -k 1 %d sh %s 2>&1; echo \"status $?\""):format(seconds or 120,
+  local out = tree.output(("timeout -k 1 %d sh %s 2>&1; echo \"status $?\""):format(seconds or 300,
     name))
   local text, status = out:match "^(.*)status (%d+)\n$"
   return tonumber(status), text, core.clock() - start
@@ -41,15 +41,23 @@ function M.run(options, text, seconds, variables)
   return status, out, took, folder
 end
 
+--- How many seconds may pass on this machine, as busy as it is now, where `promised` may on an idle
+-- one: by the time that a job of four ranks takes to come and go.
+function M.within(promised)
+  local _, _, took, folder = M.run("-n 4", "dist.barrier()")
+  M.remove(folder)
+  return promised + 10 * took
+end
+
 -- How many processes work in the folder.
 local function alive(folder)
   local n = tree.output(("ls -l /proc/[0-9]*/cwd 2>/dev/null | grep -c -- '-> %s$'"):format(folder))
   return tonumber(n)
 end
 
---- Fails if processes are left in the folder, after a moment for those that are ending.
+--- Fails if processes are left in the folder, after a while for those that are ending.
 function M.gone(folder)
-  for _ = 1, 20 do
+  for _ = 1, 300 do
     if alive(folder) == 0 then return end
     os.execute "sleep 0.1"
   end

@@ -12,8 +12,9 @@ function M.key()
 end
 
 --- Runs `text` as n ranks, with the locals flare, comm, rank, size and argument; the job is joined
--- and group 0 has the host's engine. `o`: seconds (limit for the whole), check, timeout, argument,
--- settings (variables of the environment, as a shell writes them).
+-- and group 0 has the host's engine. `o`: seconds (limit for the whole), check, timeout (not for
+-- first calls: ranks may start far apart), argument, settings (variables of the environment, as
+-- a shell writes them).
 -- @return a list of {status, output} by rank, from 1
 function M.run(n, text, o)
   o = o or {}
@@ -25,13 +26,13 @@ function M.run(n, text, o)
     local rank, size, argument = tonumber(arg[1]), %d, %q
     comm.open{key = %q, rank = rank, size = size, timeout = %g, first = %g, check = %s}
     comm.attach(0, "host", "cpu")
-    ]]):format(n, o.argument or "", M.key(), o.timeout or 20, o.timeout or 20,
+    ]]):format(n, o.argument or "", M.key(), o.timeout or 60, 60,
     o.check and "true" or "false"):gsub("\n%s*", " "), "\n", text)
   file:close()
   local lines = {}
   for rank = 0, n - 1 do
     lines[#lines + 1] = ("%s timeout -s KILL %d %s/flare %s %d >%s.%d 2>&1 & pids=\"$pids $!\"")
-      :format(o.settings or "", o.seconds or 30, tree.build, base, rank, base, rank)
+      :format(o.settings or "", o.seconds or 300, tree.build, base, rank, base, rank)
   end
   lines[#lines + 1] = "for p in $pids; do wait $p; echo $?; done"
   local shell <close> = assert(io.popen("exec 2>/dev/null; " .. table.concat(lines, "\n")))
