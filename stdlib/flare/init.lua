@@ -9,63 +9,35 @@ local core = require "flare.core"
 -- Errors are blamed on the nearest line that is not in a file beside this one.
 if debug then core.library((debug.getinfo(1, "S").source:gsub("init%.lua$", ""))) end
 
--- Parts of the library; the file is loaded by the first use of the name.
-local parts = {
-  backends = "flare.backends",
-  class = "flare.class",
-  cuda = "flare.cuda",
-  data = "flare.data",
-  dist = "flare.dist",
-  distributions = "flare.distributions",
-  io = "flare.io",
-  log = "flare.log",
-  nn = "flare.nn",
-  onnx = "flare.onnx",
-  op = "flare.op",
-  optim = "flare.optim",
-  print = "flare.print",
-  profile = "flare.profile",
-  options = "flare.options",
-}
+-- Names and the files that they are in: parts of the library are a file each, functions written in
+-- Lua are several of one.
+local files = {}
+for _, part in ipairs {"backends", "class", "cuda", "data", "dist", "distributions", "io", "log",
+  "nn", "onnx", "op", "optim", "print", "profile", "options", "checkpoint", "help", "vmap"} do
+  files[part] = "flare." .. part
+end
+for file, names in next, {
+  arrays = [[cartesian_prod combinations cond convolve diagonal_scatter dsplit equal gradient hsplit
+    interp multi_dot polyval ravel_multi_index select_scatter slice_scatter tensor_split tensorinv
+    tensorsolve tril_indices triu_indices unravel_index vecdot vsplit]],
+  derivatives = "hessian hvp jacobian jvp vjp",
+  einsum = "einsum tensordot",
+  rearrange = "rearrange",
+  stacks = [[atleast_1d atleast_2d atleast_3d block_diag broadcast_tensors column_stack dstack
+    fliplr flipud hstack meshgrid pad_sequence rot90 take_along_dim vstack]],
+  statistics = [[histogramdd intersect1d nanmax nanmin nanstd nanvar pairwise_distance pdist polyfit
+    setdiff1d union1d unwrap]],
+} do
+  for name in names:gmatch "%S+" do files[name] = "flare." .. file end
+end
 
--- Functions that are written in Lua, by their files; `methods` are those of tensors, too.
-local functions = {
-  atleast_1d = "flare.stacks", atleast_2d = "flare.stacks", atleast_3d = "flare.stacks",
-  broadcast_tensors = "flare.stacks", column_stack = "flare.stacks", dstack = "flare.stacks",
-  checkpoint = "flare.checkpoint",
-  einsum = "flare.einsum", hstack = "flare.stacks", meshgrid = "flare.stacks",
-  rearrange = "flare.rearrange", tensordot = "flare.einsum", vstack = "flare.stacks",
-  hessian = "flare.derivatives", hvp = "flare.derivatives", jacobian = "flare.derivatives",
-  help = "flare.help",
-  jvp = "flare.derivatives", vjp = "flare.derivatives", vmap = "flare.vmap",
-}
-for name in ("block_diag fliplr flipud pad_sequence rot90 take_along_dim"):gmatch "%S+" do
-  functions[name] = "flare.stacks"
-end
-for name in ("cartesian_prod combinations cond convolve diagonal_scatter dsplit equal gradient "
-    .. "hsplit interp multi_dot polyval ravel_multi_index select_scatter slice_scatter "
-    .. "tensor_split tensorinv tensorsolve tril_indices triu_indices unravel_index vecdot vsplit"
-    ):gmatch "%S+" do
-  functions[name] = "flare.arrays"
-end
-for name in ("histogramdd intersect1d nanmax nanmin nanstd nanvar pairwise_distance pdist polyfit "
-    .. "setdiff1d union1d unwrap"):gmatch "%S+" do
-  functions[name] = "flare.statistics"
-end
-local methods = {
-  dsplit = "flare.arrays", equal = "flare.arrays", hsplit = "flare.arrays",
-  tensor_split = "flare.arrays", vsplit = "flare.arrays", cond = "flare.arrays",
-  diagonal_scatter = "flare.arrays", select_scatter = "flare.arrays",
-  slice_scatter = "flare.arrays", vecdot = "flare.arrays",
-  nanmax = "flare.statistics", nanmin = "flare.statistics", nanstd = "flare.statistics",
-  nanvar = "flare.statistics",
-  fliplr = "flare.stacks", flipud = "flare.stacks", rot90 = "flare.stacks",
-  take_along_dim = "flare.stacks",
-  rearrange = "flare.rearrange", reduce = "flare.rearrange", tensordot = "flare.einsum",
-}
+-- Those of them that tensors have as methods.
 local there = core.methods()
-for name, file in next, methods do
+for name in ([[cond diagonal_scatter dsplit equal fliplr flipud hsplit nanmax nanmin nanstd nanvar
+    rearrange reduce rot90 select_scatter slice_scatter take_along_dim tensor_split tensordot vecdot
+    vsplit]]):gmatch "%S+" do
   if not there[name] then
+    local file = files[name] or "flare.rearrange" -- x:reduce is einops' one
     core.method(name, function(...) return require(file)[name](...) end)
   end
 end
@@ -117,41 +89,4 @@ function flare.gradgradcheck(f, inputs, o)
   return require("flare.gradcheck").check_second(f, inputs, o)
 end
 
--- All names there are, for hints and completion.
-local function names()
-  local all = {}
-  for name in next, core do all[name] = true end
-  for name in next, parts do all[name] = true end
-  for name in next, functions do all[name] = true end
-  for name in next, flare do all[name] = true end
-  return all
-end
-
-return setmetatable(flare, {
-  __name = "flare",
-  __index = function(self, name)
-    local value
-    if parts[name] then
-      value = require(parts[name])
-    elseif functions[name] then
-      value = require(functions[name])[name]
-    else
-      value = core[name]
-    end
-    if value == nil then
-      local shown = tostring(name)
-      local hint = type(name) == "string" and require("flare.options").hint(name, names()) or ""
-      require("flare.fail")("there is no flare.%s%s", shown, hint)
-    end
-    rawset(self, name, value)
-    return value
-  end,
-  -- pairs(flare) shows what could be loaded, too: completion and help walk it.
-  __pairs = function(self)
-    local all = names()
-    return function(_, name)
-      local key = next(all, name)
-      if key ~= nil then return key, self[key] end
-    end, self, nil
-  end,
-})
+return require "flare.lazy"("flare", flare, files, core)

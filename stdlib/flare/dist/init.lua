@@ -9,9 +9,6 @@ local fail = require "flare.fail"
 local Group = require "flare.dist.group"
 local options = require "flare.options"
 
-local parts = {DataParallel = "flare.dist.data_parallel", LocalSGD = "flare.dist.local_sgd",
-  ZeRO = "flare.dist.zero"}
-
 local dist = {Group = Group}
 
 local job
@@ -147,14 +144,10 @@ function dist.share(text, root)
   return dist.world:share(text, root)
 end
 
-return setmetatable(dist, {
-  __index = function(self, name)
-    if not parts[name] then
-      fail("there is no dist.%s%s", tostring(name), options.hint(tostring(name), self))
-    end
-    local value = require(parts[name])
-    rawset(self, name, value)
-    return value
-  end,
-  __call = function(_, ...) return core.dist(...) end, -- the operator of the same name
+require "flare.lazy"("dist", dist, {
+  DataParallel = "flare.dist.data_parallel", LocalSGD = "flare.dist.local_sgd",
+  ZeRO = "flare.dist.zero",
 })
+getmetatable(dist).__call = function(_, ...) return core.dist(...) end -- the operator's name
+
+return dist

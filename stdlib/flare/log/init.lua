@@ -9,30 +9,16 @@ require "flare"
 
 local core = require "flare.core"
 
-local parts = {
-  progress = {"flare.log.progress"}, metrics = {"flare.log.metrics"},
-  read_metrics = {"flare.log.metrics", "read"},
-  svg = {"flare.log.svg"}, plot = {"flare.log.plot"}, curve = {"flare.log.curve"},
-}
+local log = {}
 
-return setmetatable({}, {
-  __name = "flare.log",
-  __call = function(_, ...) return core.log(...) end,
-  __index = function(self, name)
-    local part = parts[name]
-    if not part then
-      local hint = require("flare.options").hint(tostring(name), parts)
-      require("flare.fail")("there is no flare.log.%s%s", tostring(name), hint)
-    end
-    local value = require(part[1])
-    if part[2] then value = value[part[2]] end
-    rawset(self, name, value)
-    return value
-  end,
-  __pairs = function(self)
-    return function(_, name)
-      local key = next(parts, name)
-      if key ~= nil then return key, self[key] end
-    end, self, nil
-  end,
+--- All lines of a metrics file that are whole, in order.
+-- @return a list of tables, or nil and a message
+function log.read_metrics(path) return require("flare.log.metrics").read(path) end
+
+require "flare.lazy"("flare.log", log, {
+  progress = "flare.log.progress", metrics = "flare.log.metrics",
+  svg = "flare.log.svg", plot = "flare.log.plot", curve = "flare.log.curve",
 })
+getmetatable(log).__call = function(_, ...) return core.log(...) end
+
+return log

@@ -46,55 +46,10 @@ local files = {
   GaussianNLLLoss = "distances", PoissonNLLLoss = "distances", HingeEmbeddingLoss = "distances",
   SoftMarginLoss = "distances", MultiMarginLoss = "distances",
   MultiLabelSoftMarginLoss = "distances", CTCLoss = "ctc",
+
+  from_pytorch = "state", spectral_norm = "reparametrize", weight_norm = "reparametrize",
+  functional = "functional", init = "initialize",
 }
+for name, file in next, files do files[name] = "flare.nn." .. file end
 
--- Modules under their own names.
-local modules = {
-  functional = "flare.nn.functional",
-  init = "flare.nn.initialize",
-}
-
--- Functions, and the files that they are in.
-local functions = {
-  from_pytorch = "flare.nn.state",
-  spectral_norm = "flare.nn.reparametrize", weight_norm = "flare.nn.reparametrize",
-}
-
-local nn = {}
-
-local function names()
-  local all = {}
-  for name in pairs(files) do all[name] = true end
-  for name in pairs(modules) do all[name] = true end
-  for name in pairs(functions) do all[name] = true end
-  return all
-end
-
-return setmetatable(nn, {
-  __name = "flare.nn",
-  __index = function(self, name)
-    local value
-    if modules[name] then
-      value = require(modules[name])
-    elseif functions[name] then
-      value = require(functions[name])[name]
-    elseif files[name] then
-      value = require("flare.nn." .. files[name])
-      -- a file of several classes returns a table of them
-      if getmetatable(value) == nil then value = value[name] end
-    end
-    if value == nil then
-      local hint = require("flare.options").hint(tostring(name), names())
-      require("flare.fail")("there is no nn.%s%s", tostring(name), hint)
-    end
-    rawset(self, name, value)
-    return value
-  end,
-  __pairs = function(self)
-    local all = names()
-    return function(_, name)
-      local key = next(all, name)
-      if key ~= nil then return key, self[key] end
-    end, self, nil
-  end,
-})
+return require "flare.lazy"("nn", {}, files)

@@ -20,22 +20,6 @@ local files = {
   GradScaler = "grad_scaler",
 }
 
-return setmetatable({}, {
-  __name = "flare.optim",
-  __index = function(self, name)
-    if not files[name] then
-      local hint = require("flare.options").hint(tostring(name), files)
-      require("flare.fail")("there is no optim.%s%s", tostring(name), hint)
-    end
-    local value = require("flare.optim." .. files[name])
-    if getmetatable(value) == nil then value = value[name] end
-    rawset(self, name, value)
-    return value
-  end,
-  __pairs = function(self)
-    return function(_, name)
-      local key = next(files, name)
-      if key ~= nil then return key, self[key] end
-    end, self, nil
-  end,
-})
+for name, file in next, files do files[name] = "flare.optim." .. file end
+
+return require "flare.lazy"("optim", {}, files)
