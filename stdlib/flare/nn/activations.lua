@@ -1,6 +1,6 @@
 --- Activations as layers. One row each: the operator, and its options with defaults.
 local class = require "flare.class"
-local core = require "flare.core"
+local F = require "flare.nn.functional"
 local options = require "flare.options"
 local Module = require "flare.nn.module"
 
@@ -16,12 +16,13 @@ local rows = {
   Hardtanh = {"hardtanh", min = -1, max = 1},
   Softshrink = {"softshrink", lambda = 0.5}, Hardshrink = {"hardshrink", lambda = 0.5},
   Softmax = {"softmax", dim = -1}, LogSoftmax = {"log_softmax", dim = -1},
+  GLU = {"glu", dim = -1},
 }
 
 -- The option that may be given alone: nn.Softmax(1), nn.LeakyReLU(0.2).
 local first = {LeakyReLU = "slope", ELU = "alpha", CELU = "alpha", GELU = "approx",
                Softplus = "beta", Softshrink = "lambda", Hardshrink = "lambda",
-               Softmax = "dim", LogSoftmax = "dim"}
+               Softmax = "dim", LogSoftmax = "dim", GLU = "dim"}
 
 local classes = {}
 for name, row in pairs(rows) do
@@ -41,8 +42,8 @@ for name, row in pairs(rows) do
 
   function cls:forward(x)
     local opts = self._options
-    if opts then return core[op](x, opts) end
-    return core[op](x)
+    if opts then return F[op](x, opts) end
+    return F[op](x)
   end
 
   function cls:describe()

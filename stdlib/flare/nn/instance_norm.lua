@@ -1,29 +1,16 @@
 --- Normalises each channel of each sample by its own mean and variance over space, or in
 -- evaluation by statistics that it has kept.
+local ChannelNorm = require "flare.nn.channel_norm"
 local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"
-local options = require "flare.options"
-local Module = require "flare.nn.module"
 
-local InstanceNorm = class("InstanceNorm", Module)
+local InstanceNorm = class("InstanceNorm", ChannelNorm)
 
 --- nn.InstanceNorm2d(channels, {affine = false, track = false, momentum = 0.1, eps = 1e-5})
 -- With `track` the means over the batch are kept while training, for evaluation.
 function InstanceNorm:init(channels, opts)
-  local where = "nn." .. getmetatable(self).__name
-  local o = options.check(where, opts,
-                          {affine = false, track = false, momentum = 0.1, eps = 1e-5})
-  self.channels = options.count(where, "channels", channels)
-  self.momentum, self.eps = o.momentum, o.eps
-  if o.affine then
-    self.weight = self:param(core.ones(channels))
-    self.bias = self:param(core.zeros(channels))
-  end
-  if o.track then
-    self.running_mean = self:buffer(core.zeros(channels))
-    self.running_var = self:buffer(core.ones(channels))
-  end
+  self:prepare(channels, opts, {affine = false, track = false, momentum = 0.1, eps = 1e-5})
 end
 
 -- Takes the means over the batch into what is kept.
@@ -50,8 +37,6 @@ function InstanceNorm:forward(x)
   if self.running_mean then self:keep(x) end
   return (core.group_norm(x, self.weight, self.bias, self.channels, self.eps))
 end
-
-function InstanceNorm:describe() return tostring(self.channels) end
 
 local classes = {}
 for name, ndim in pairs{InstanceNorm1d = 3, InstanceNorm2d = 4, InstanceNorm3d = 5} do

@@ -3,52 +3,61 @@
 -- All take {reduction = "mean" | "sum" | "none"}. Class labels count from 1;
 -- those of the classifying losses that are `ignore_index`, -100, are left out.
 local class = require "flare.class"
-local core = require "flare.core"
+local F = require "flare.nn.functional"
 local options = require "flare.options"
 local Module = require "flare.nn.module"
 
 local none = options.none
--- tensors: options that are further tensor inputs of the operator, in its order
+-- The function and its options. Tensors among these have no default. `takes`: three of (a, b,
+-- target), (anchor, same, other), (mean, target, variance).
 local rows = {
-  CrossEntropyLoss = {"cross_entropy", tensors = {"weight"},
-                      {weight = none, ignore_index = -100, label_smoothing = 0}},
-  NLLLoss = {"nll_loss", tensors = {"weight"}, {weight = none, ignore_index = -100}},
-  MSELoss = {"mse_loss", {}},
-  L1Loss = {"l1_loss", {}},
-  SmoothL1Loss = {"smooth_l1_loss", {beta = 1}},
-  HuberLoss = {"huber_loss", {delta = 1}},
-  BCELoss = {"bce_loss", tensors = {"weight"}, {weight = none}},
-  BCEWithLogitsLoss = {"bce_with_logits", tensors = {"weight", "pos_weight"},
-                       {weight = none, pos_weight = none}},
-  KLDivLoss = {"kl_div", {log_target = false}},
+  CrossEntropyLoss = {"cross_entropy", weight = none, ignore_index = -100, label_smoothing = 0},
+  NLLLoss = {"nll_loss", weight = none, ignore_index = -100},
+  MSELoss = {"mse_loss"},
+  L1Loss = {"l1_loss"},
+  SmoothL1Loss = {"smooth_l1_loss", beta = 1},
+  HuberLoss = {"huber_loss", delta = 1},
+  BCELoss = {"bce_loss", weight = none},
+  BCEWithLogitsLoss = {"bce_with_logits", weight = none, pos_weight = none},
+  KLDivLoss = {"kl_div", log_target = false},
+  PoissonNLLLoss = {"poisson_nll_loss", log_input = true, full = false, eps = 1e-8},
+  HingeEmbeddingLoss = {"hinge_embedding_loss", margin = 1},
+  SoftMarginLoss = {"soft_margin_loss"},
+  MultiMarginLoss = {"multi_margin_loss", margin = 1, p = 1, weight = none},
+  MultiLabelSoftMarginLoss = {"multilabel_soft_margin_loss", weight = none},
+  CosineEmbeddingLoss = {"cosine_embedding_loss", takes = 3, margin = 0},
+  MarginRankingLoss = {"margin_ranking_loss", takes = 3, margin = 0},
+  TripletMarginLoss = {"triplet_margin_loss", takes = 3, margin = 1, p = 2, eps = 1e-6,
+                       swap = false},
+  GaussianNLLLoss = {"gaussian_nll_loss", takes = 3, full = false, eps = 1e-6},
 }
 
 local classes = {}
 for name, row in pairs(rows) do
-  local op, defaults = row[1], row[2]
-  local tensors = row.tensors or {}
-  defaults.reduction = "mean"
+  local op, takes, tensors = row[1], row.takes, {}
+  local defaults = {reduction = "mean"}
+  for key, value in pairs(row) do
+    if key ~= 1 and key ~= "takes" then defaults[key] = value end
+    if value == none then tensors[#tensors + 1] = key end
+  end
   local cls = class(name, Module)
   cls.operator, cls.defaults = op, defaults
 
   function cls:init(opts)
-    local o = options.check("nn." .. name, opts, defaults)
+    self._options = options.check("nn." .. name, opts, defaults)
     -- tensors are buffers, so that they move with the module
     for _, key in ipairs(tensors) do
-      if o[key] then self[key] = self:buffer(o[key]) end
-      o[key] = nil
+      local tensor = self._options[key]
+      if tensor then self[key] = self:buffer(tensor) end
     end
-    self._options = o
   end
 
   --- (prediction, target) -> a scalar, or one value for each with reduction "none"
-  function cls:forward(x, target)
+  function cls:forward(a, b, c)
     local opts = self._options
-    if #tensors == 0 then return (core[op](x, target, opts)) end
-    local given = {}
-    for i, key in ipairs(tensors) do given[i] = self[key] end
-    if #tensors == 1 then return (core[op](x, target, given[1], opts)) end
-    return (core[op](x, target, given[1], given[2], opts))
+    for _, key in ipairs(tensors) do opts[key] = self[key] end
+    if takes then return F[op](a, b, c, opts) end
+    return (F[op](a, b, opts))
   end
 
   function cls:describe()
