@@ -340,7 +340,7 @@ static bool read_result(reader *r, fl_op *op) {
   for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
     if (strcmp(name, calls[i].name) != 0)
       continue;
-    op->out[k].rule = calls[i].rule;
+    op->out[k].rule = (uint8_t)calls[i].rule;
     if (!accept(r, '('))
       return false;
     op->out[k].a = (int8_t)rule_input(r, op);

@@ -30,13 +30,6 @@ int main(void) {
 }
 ]]
 
-local headers = [[
-#include <flare/flarelua.h>
-#include <flare/dlpack.h>
-#include <flare/program.h>
-int nothing;
-]]
-
 local cmakelists = [[
 cmake_minimum_required(VERSION 3.22)
 project(outside C)
@@ -67,8 +60,7 @@ describe("an installed flare", function()
     assert(os.execute(("mkdir -p '%s/project'"):format(place)))
     run(("cmake --install '%s/%s' --prefix first"):format(root, tree.build))
     run "mv first moved"
-    for name, text in pairs {["main.c"] = main, ["headers.c"] = headers,
-      ["CMakeLists.txt"] = cmakelists} do
+    for name, text in pairs {["main.c"] = main, ["CMakeLists.txt"] = cmakelists} do
       local file = assert(io.open(place .. "/project/" .. name, "w"))
       file:write(text)
       file:close()
@@ -88,21 +80,6 @@ describe("an installed flare", function()
     local module = tree.output("find " .. prefix .. " -name core.so"):match "(.*)/flare/core.so"
     assert.equal("6.0\n", run(("LUA_PATH='%s/?.lua;%s/?/init.lua' LUA_CPATH='%s/?.so' lua5.4 -e %s")
       :format("moved/share/lua/5.4", "moved/share/lua/5.4", module, script)))
-  end)
-
-  it("has headers for every C and C++ since 1999 and 2011, without a warning", function()
-    local strict = "-Wall -Wextra -pedantic -Werror -fsyntax-only -I moved/include"
-    for compiler, standards in pairs {
-      cc = {"c99", "c11", "c17", "c2x"}, ["c++"] = {"c++11", "c++17", "c++20"},
-      clang = {"c99", "c11", "c2x"}, ["clang++"] = {"c++11", "c++20"},
-    } do
-      if os.execute(("command -v %s >/dev/null"):format(compiler)) then
-        for _, standard in ipairs(standards) do
-          run(("%s -x %s -std=%s %s project/headers.c"):format(compiler,
-            standard:match "^c%+*", standard, strict))
-        end
-      end
-    end
   end)
 
   it("builds a project by pkg-config", function()

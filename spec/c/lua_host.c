@@ -209,7 +209,7 @@ static void test_operator(void) {
 }
 
 static void test_two(void) {
-  fl_lua *a, *b;
+  fl_lua *a = NULL, *b = NULL;
   fl_tensor *t;
   double n = 0;
   CHECK(fl_lua_open(NULL, &a) == FL_OK && fl_lua_open(NULL, &b) == FL_OK);
