@@ -116,7 +116,8 @@ static fl_cpu_product part_of(const job *g, int64_t i, int64_t j, int64_t p,
   b.n = begin(b.n, j + 1, g->cut.across, FL_STRIP_UNIT) - col;
   b.k = k;
   b.a = at(b.a, g->dtype, b.ta ? p * b.lda + row : row * b.lda + p);
-  b.b = at(b.b, g->dtype, b.tb ? col * b.ldb + p : p * b.ldb + col);
+  if (!b.packed)
+    b.b = at(b.b, g->dtype, b.tb ? col * b.ldb + p : p * b.ldb + col);
   b.c = (void *)at(b.c, g->dtype, row * b.ldc + col);
   b.i0 += row;
   b.j0 += col;
@@ -125,14 +126,14 @@ static fl_cpu_product part_of(const job *g, int64_t i, int64_t j, int64_t p,
 
 static void blocks_task(void *context, int64_t first, int64_t end) {
   job *g = context;
-  int64_t k = g->product->k;
+  int64_t k = g->product->k, piece = g->product->packed ? k : K_PIECE;
   void *room = g->rooms.memory ? tile_slot_take(&g->rooms) : NULL;
   for (int64_t t = first; t < end; t++) {
     int64_t i = t % g->cut.down, j = t / g->cut.down;
-    for (int64_t p = 0; p < k || p == 0; p += K_PIECE) {
+    for (int64_t p = 0; p < k || p == 0; p += piece) {
       if (fl_cpu_interrupted(g->launch))
         break;
-      int64_t now = k - p < K_PIECE ? k - p : K_PIECE;
+      int64_t now = k - p < piece ? k - p : piece;
       fl_cpu_product b = part_of(g, i, j, p, now);
       b.add = b.add || p;
       if (p + now < k)
@@ -157,7 +158,8 @@ static int64_t room_cols(const fl_launch *l, fl_dtype dtype, int64_t cols) {
 static fl_status in_blocks(job *g, const fl_cpu_product *whole) {
   fl_cpu_product p = *whole;
   int64_t row = p.ldb * (int64_t)fl_dtype_size(g->dtype);
-  bool in_place = !p.tb && row <= FL_CLOSE_ROWS && FL_TILE_ROWS == 14;
+  bool in_place =
+      p.packed || (!p.tb && row <= FL_CLOSE_ROWS && FL_TILE_ROWS == 14);
   int threads = fl_cpu_pool_threads((const fl_cpu_pool *)g->launch->stream);
   g->product = &p;
   g->cut = cut_c(&p, threads);
@@ -244,7 +246,7 @@ fl_status FL_CPU(product)(const fl_launch *l, fl_dtype dtype,
   }
   job g = {.launch = l, .product = p, .dtype = dtype};
   int64_t parts = p->k / SPLIT_STEPS;
-  if (parts > 1 && p->m <= SPLIT_SIDE && p->n <= SPLIT_SIDE &&
+  if (parts > 1 && !p->packed && p->m <= SPLIT_SIDE && p->n <= SPLIT_SIDE &&
       p->m * p->n <= SPLIT_AREA)
     return split(&g, parts < SPLIT_PARTS ? parts : SPLIT_PARTS);
   return in_blocks(&g, p);

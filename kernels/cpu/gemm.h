@@ -26,6 +26,10 @@ typedef struct fl_cpu_product {
    * multiple of FL_STRIP_UNIT. NULL: a narrow one on the stack. */
   void *room;
   int64_t room_cols;
+  /* B lies in order already, by FL_CPU(pack): `b` is the whole of it, `ldb` its
+   * columns by FL_PACKED, and column 0 of C is column j0 of it, a multiple of
+   * FL_STRIP_UNIT. */
+  bool packed;
 } fl_cpu_product;
 
 /* Rows of C in registers, two vectors wide; B is read where it lies for a C of
@@ -49,6 +53,12 @@ typedef struct fl_cpu_product {
  * begin at multiples of 32 columns. */
 void FL_CPU(product_f32)(const fl_cpu_product *p);
 void FL_CPU(product_f64)(const fl_cpu_product *p);
+/* Puts B, stored n x k, in order: FL_PACKED(n) * k elements. */
+#define FL_PACKED(n) (((n) + FL_STRIP_UNIT - 1) / FL_STRIP_UNIT * FL_STRIP_UNIT)
+void FL_CPU(pack_f32)(int64_t n, int64_t k, const void *b, int64_t ldb,
+                      void *to);
+void FL_CPU(pack_f64)(int64_t n, int64_t k, const void *b, int64_t ldb,
+                      void *to);
 /* Over the launch's threads; `dtype` is F32 or F64. */
 fl_status FL_CPU(product)(const fl_launch *l, fl_dtype dtype,
                           const fl_cpu_product *p);

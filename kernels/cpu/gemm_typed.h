@@ -25,6 +25,7 @@ typedef struct product {
   int64_t ldc;
   T *room; /* for a strip of room_cols columns of B, or NULL */
   int64_t room_cols;
+  int64_t j0; /* of a packed B, where C's columns begin; else -1 */
 } product;
 
 static int64_t min(int64_t a, int64_t b) {
@@ -411,6 +412,30 @@ static void blocked(const product *g, bool add, const fl_cpu_product *done) {
   }
 }
 
+/* B in order beforehand, in the strips of steps that `blocked` makes of all
+ * columns. */
+static void in_order(const product *g, bool add, const fl_cpu_product *done) {
+  bool copy_a = should_copy(g);
+  int64_t each = steps(g->k), rest = g->n % NR;
+  strip s = {.cols = g->n, .ldb = NR};
+  s.last = rest && rest <= VL ? VL : NR;
+  s.next = (coming){.at = (const char *)g->b};
+  for (int64_t p = 0; p < g->k; p += each) {
+    s.p = p;
+    s.k = min(g->k - p, each);
+    s.panel = s.k * NR;
+    s.b = g->b + p * g->ldb + g->j0 * s.k;
+    sweep(g, copy_a, &s, add || p, p + s.k == g->k ? done : NULL);
+  }
+}
+
+void PACK(int64_t n, int64_t k, const void *b, int64_t ldb, void *to) {
+  int64_t each = steps(k);
+  for (int64_t p = 0; p < k; p += each)
+    pack_bt(min(k - p, each), n, (const T *)b + p, ldb,
+            (T *)to + p * FL_PACKED(n));
+}
+
 static void __attribute__((noinline))
 blocked_here(product g, bool add, const fl_cpu_product *done) {
   T room[KC * NC] __attribute__((aligned(FL_ALIGN)));
@@ -433,6 +458,9 @@ static void run(const product *g, bool add, const fl_cpu_product *done) {
   if (g->k <= 0) {
     if (!add)
       clear(g);
+  } else if (g->j0 >= 0) {
+    in_order(g, add, done);
+    return;
   } else if (thin(g, add)) {
   } else if (!g->ta && more && more <= THIN && g->n > NR && g->k >= 2 * VL) {
     product l = *g, r = *g;
@@ -456,13 +484,18 @@ static void run(const product *g, bool add, const fl_cpu_product *done) {
 }
 
 void PRODUCT(const fl_cpu_product *p) {
-  product g = {p->ta, p->tb,  p->m, p->n,   p->k,    p->a,        p->lda,
-               p->b,  p->ldb, p->c, p->ldc, p->room, p->room_cols};
+  product g = {p->ta,        p->tb,
+               p->m,         p->n,
+               p->k,         p->a,
+               p->lda,       p->b,
+               p->ldb,       p->c,
+               p->ldc,       p->room,
+               p->room_cols, p->packed ? p->j0 : -1};
   run(&g, p->add, p->done ? p : NULL);
 }
 
 void GEMM(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const T *a,
           int64_t lda, const T *b, int64_t ldb, bool add, T *c, int64_t ldc) {
-  product g = {ta, tb, m, n, k, a, lda, b, ldb, c, ldc, NULL, 0};
+  product g = {ta, tb, m, n, k, a, lda, b, ldb, c, ldc, NULL, 0, -1};
   run(&g, add, NULL);
 }

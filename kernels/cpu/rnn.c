@@ -1,8 +1,8 @@
 /* The elementwise halves of recurrent cells, fused: LSTM (gates in the order
  * input, forget, cell, output) and GRU (reset, update, new), each with its
- * gradient. Loops are in rnn.inc. */
+ * gradient; and an LSTM over time. Loops are in rnn.inc. */
 #include "../../runtime/math.h"
-#include "cpu.h"
+#include "gemm.h"
 
 #include <string.h>
 
@@ -11,6 +11,30 @@ typedef struct rnn {
   const void *in[5]; /* contiguous, of the type computed in; NULL: left out */
   void *out[3];
 } rnn;
+
+/* Sequences for each thread from which each goes through time on its own. */
+#define ENOUGH 8
+
+typedef struct sequence {
+  const fl_launch *launch;
+  fl_dtype dtype;
+  int64_t time, batch, n;
+  bool reverse;
+  const void *gates, *h, *c;
+  void *y, *cs, *act;
+  fl_cpu_product product; /* of a step, without its rows */
+} sequence;
+
+typedef struct moment { /* a step: where it is, and the one before it or -1 */
+  const sequence *of;
+  int64_t now, before;
+} moment;
+
+static moment moment_of(const sequence *s, int64_t k) {
+  if (!s->reverse)
+    return (moment){s, k, k - 1};
+  return (moment){s, s->time - 1 - k, k ? s->time - k : -1};
+}
 
 #define T        float
 #define NM(name) name##_f32
@@ -65,4 +89,57 @@ FL_KERNEL(gru_cell) {
 /* dy, gh, h, act -> dgi, dgh, dh */
 FL_KERNEL(gru_cell_backward) {
   return rnn_run(l, 2, gru_back_f32, gru_back_f64);
+}
+
+/* gates (time, batch, 4 n), weight (4 n, n), h, c (batch, n) -> y, cs, act */
+FL_KERNEL(lstm) {
+  const fl_view *gates = &l->in[0], *y = &l->out[0];
+  sequence s = {.launch = l,
+                .dtype = FL_F32,
+                .time = gates->shape[0],
+                .batch = gates->shape[1],
+                .n = y->shape[2],
+                .reverse = l->attrs->v[0].i};
+  const void *in[4];
+  void *out[3];
+  if (fl_view_numel(y) == 0)
+    return FL_OK;
+  for (int k = 0; k < 4; k++)
+    if (l->in[k].dtype == FL_F64)
+      s.dtype = FL_F64;
+  for (int k = 0; k < 4; k++)
+    if (!(in[k] = FL_CPU(input)(l, &l->in[k], s.dtype)))
+      return FL_ENOMEM;
+  for (int k = 0; k < 3; k++)
+    if (!(out[k] = FL_CPU(output)(l, &l->out[k], s.dtype)))
+      return FL_ENOMEM;
+  s.gates = in[0], s.h = in[2], s.c = in[3];
+  s.y = out[0], s.cs = out[1], s.act = out[2];
+  bool wide = s.dtype == FL_F64;
+  int64_t columns = FL_PACKED(s.n * 4);
+  void *room =
+      fl_scratch_get(l, (size_t)(columns * s.n) * fl_dtype_size(s.dtype));
+  if (!room)
+    return FL_ENOMEM;
+  s.product = (fl_cpu_product){.packed = true,
+                               .m = s.batch,
+                               .n = 4 * s.n,
+                               .k = s.n,
+                               .lda = s.n,
+                               .b = room,
+                               .ldb = columns,
+                               .ldc = 4 * s.n};
+  (wide ? FL_CPU(pack_f64) : FL_CPU(pack_f32))(4 * s.n, s.n, in[1], s.n, room);
+  int64_t threads = fl_cpu_pool_threads((const fl_cpu_pool *)l->stream);
+  fl_status status = FL_OK;
+  if (threads == 1 || s.batch >= ENOUGH * threads)
+    fl_cpu_parallel(l, s.batch, (s.batch + threads - 1) / threads,
+                    wide ? lstm_apart_f64 : lstm_apart_f32, &s);
+  else
+    status = wide ? lstm_together_f64(&s) : lstm_together_f32(&s);
+  if (status == FL_OK && fl_cpu_interrupted(l))
+    status = fl_cpu_stopped(l);
+  for (int k = 0; k < 3 && status == FL_OK; k++)
+    FL_CPU(finish)(l, &l->out[k], s.dtype, out[k]);
+  return status;
 }

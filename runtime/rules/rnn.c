@@ -66,6 +66,39 @@ fl_status shape_gru_cell_backward(fli_infer *c) {
   return FL_OK;
 }
 
+/* gates (time, batch, 4 n), weight (4 n, n), h and c (batch, n). */
+static fl_status check_lstm(const fl_meta *gates, const fl_meta *w,
+                            const fl_meta *h, const fl_meta *c) {
+  bool fits = gates->ndim == 3 && w->ndim == 2 && h->ndim == 2 && c->ndim == 2;
+  if (fits) {
+    int64_t batch = h->shape[0], n = h->shape[1];
+    fits = gates->shape[1] == batch && gates->shape[2] == 4 * n &&
+           w->shape[0] == 4 * n && w->shape[1] == n && c->shape[0] == batch &&
+           c->shape[1] == n;
+  }
+  if (fits)
+    return FL_OK;
+  return fli_fail(FL_ESHAPE,
+                  "lstm: needs gates (time, batch, 4 n), weight (4 n, n), and "
+                  "h and c (batch, n), got %s, %s, %s and %s",
+                  fli_shape_text(gates->ndim, gates->shape),
+                  fli_shape_text(w->ndim, w->shape),
+                  fli_shape_text(h->ndim, h->shape),
+                  fli_shape_text(c->ndim, c->shape));
+}
+
+/* gates, weight, h, c -> y, cs, act */
+fl_status shape_lstm(fli_infer *c) {
+  const fl_meta *gates = c->in[0];
+  FLI_TRY(check_lstm(gates, c->in[1], c->in[2], c->in[3]));
+  for (int k = 0; k < 3; k++) {
+    give(&c->out[k], gates);
+    if (k < 2)
+      c->out[k].shape[2] = c->in[2]->shape[1];
+  }
+  return FL_OK;
+}
+
 /* --- gradients --- */
 
 /* Part k of the last dim, of n elements; nothing of nothing. */
@@ -104,40 +137,46 @@ static fl_value join(fli_grad *g, int n, const fl_value *parts) {
   return fli_run(&g->e, FLI_OP_cat, &a, n, parts);
 }
 
-/* c2 = f c + i n, h = o tanh(c2); dy[2] is of the activated gates. */
-static void lstm_plain(fli_grad *g) {
-  fl_value dh = g->dy[0], dact = g->dy[2], c = g->in[1], c2 = g->y[1],
-           act = g->y[2], a[4], d[4];
-  int64_t n = g->in_meta[1].shape[g->in_meta[1].ndim - 1];
+/* One step: c2 = f c + i n, h = o tanh(c2). d is of h, c2 and the activated
+ * gates. */
+static void lstm_plain(fli_grad *g, const fl_value *d, fl_value c, fl_value c2,
+                       fl_value act, fl_value *dgates, fl_value *dc1) {
+  if (g->e.status)
+    return;
+  const fl_meta *m = fli_meta(c);
+  int64_t n = m->shape[m->ndim - 1];
+  fl_value a[4], p[4];
   for (int k = 0; k < 4; k++)
     a[k] = part(g, act, k, n);
   fl_value t = RUN(tanh, c2);
-  fl_value dc2 = plus(g, g->dy[1], tanh_back(g, times(g, dh, a[3]), t));
-  d[0] = times(g, dc2, a[2]);
-  d[1] = times(g, dc2, c);
-  d[2] = times(g, dc2, a[0]);
-  d[3] = times(g, dh, t);
+  fl_value dc2 = plus(g, d[1], tanh_back(g, times(g, d[0], a[3]), t));
+  p[0] = times(g, dc2, a[2]);
+  p[1] = times(g, dc2, c);
+  p[2] = times(g, dc2, a[0]);
+  p[3] = times(g, d[0], t);
   for (int k = 0; k < 4; k++) {
-    d[k] = plus(g, d[k], part(g, dact, k, n));
-    d[k] = k == 2 ? tanh_back(g, d[k], a[k]) : sigmoid_back(g, d[k], a[k]);
-    d[k] = or_zeros(g, d[k], a[k]);
+    p[k] = plus(g, p[k], part(g, d[2], k, n));
+    p[k] = k == 2 ? tanh_back(g, p[k], a[k]) : sigmoid_back(g, p[k], a[k]);
+    p[k] = or_zeros(g, p[k], a[k]);
   }
-  if (g->need[0])
-    g->dx[0] = join(g, 4, d);
-  if (g->need[1])
-    g->dx[1] = times(g, dc2, a[1]);
+  *dgates = join(g, 4, p);
+  *dc1 = times(g, dc2, a[1]);
+}
+
+static void lstm_back(fli_grad *g, const fl_value *d, fl_value c, fl_value c2,
+                      fl_value act, fl_value *dgates, fl_value *dc1) {
+  fl_value both[FL_MAX_OUT];
+  if (g->create || !fli_nothing(d[2])) {
+    lstm_plain(g, d, c, c2, act, dgates, dc1);
+    return;
+  }
+  RUN_ALL(lstm_cell_backward, NULL, both, d[0], d[1], c, c2, act);
+  *dgates = both[0];
+  *dc1 = both[1];
 }
 
 void grad_lstm_cell(fli_grad *g) {
-  if (g->create || !fli_nothing(g->dy[2])) {
-    lstm_plain(g);
-    return;
-  }
-  fl_value d[FL_MAX_OUT];
-  RUN_ALL(lstm_cell_backward, NULL, d, g->dy[0], g->dy[1], g->in[1], g->y[1],
-          g->y[2]);
-  g->dx[0] = d[0];
-  g->dx[1] = d[1];
+  lstm_back(g, g->dy, g->in[1], g->y[1], g->y[2], &g->dx[0], &g->dx[1]);
 }
 
 /* r, z = sigmoid(gi + gh), n = tanh(gi_n + r gh_n), y = n + z (h - n) */
@@ -169,4 +208,117 @@ void grad_gru_cell(fli_grad *g) {
   RUN_ALL(gru_cell_backward, NULL, d, g->dy[0], g->in[1], g->in[2], g->y[1]);
   for (int k = 0; k < 3; k++)
     g->dx[k] = d[k];
+}
+
+/* --- an LSTM over time --- */
+
+static fl_value at_time(fli_env *e, fl_value x, int64_t t) {
+  fl_attrs a = fli_attrs(e, FLI_OP_select);
+  if (e->status || fli_nothing(x))
+    return x;
+  a.v[0].i = 0;
+  a.v[1].i = t;
+  return fli_run(e, FLI_OP_select, &a, 1, &x);
+}
+
+static fl_value all_times(fli_env *e, int64_t n, const fl_value *xs) {
+  fl_attrs a = fli_attrs(e, FLI_OP_stack);
+  a.v[0].i = 0;
+  return fli_run(e, FLI_OP_stack, &a, (int)n, xs);
+}
+
+/* Room for `lists` values of each of `n` times; NULL: none, and e has failed.
+ */
+static fl_value *lists_of(fli_env *e, int lists, int64_t n) {
+  fl_value *v = NULL;
+  if (n <= INT32_MAX)
+    v = fli_malloc(e->rt, (size_t)(lists * n) * sizeof *v);
+  if (!v)
+    e->status = FL_ENOMEM;
+  return v;
+}
+
+/* A 16-bit float as f32. */
+static fl_value widened(fli_env *e, fl_value x) {
+  return fli_v_cast(e, x, fli_meta(x)->dtype == FL_F64 ? FL_F64 : FL_F32);
+}
+
+void compose_lstm(fli_composing *g) {
+  fli_env *e = &g->e;
+  fl_value in[4], step[FL_MAX_OUT];
+  const fl_meta *m[4];
+  for (int k = 0; k < 4; k++)
+    m[k] = fli_meta(g->in[k]);
+  if ((e->status = check_lstm(m[0], m[1], m[2], m[3])))
+    return;
+  int64_t n = m[0]->shape[0];
+  if (n == 0) {
+    fl_device device = fl_tensor_device(g->in[2].tensor);
+    for (int k = 0; k < 2; k++)
+      g->out[k] =
+          fli_v_zeros(e, m[2 + k]->dtype, 3,
+                      (int64_t[]){0, m[2]->shape[0], m[2]->shape[1]}, device);
+    g->out[2] = g->in[0];
+    return;
+  }
+  for (int k = 0; k < 4; k++)
+    in[k] = widened(e, g->in[k]);
+  fl_value *list = lists_of(e, 3, n);
+  for (int64_t k = 0; k < n && !e->status; k++) {
+    int64_t t = g->attrs->v[0].i ? n - 1 - k : k;
+    fl_value own = RUN(linear, in[2], in[1], fli_none());
+    RUN_ALL(lstm_cell, NULL, step, ADD(at_time(e, in[0], t), own), in[3]);
+    in[2] = list[t] = step[0];
+    in[3] = list[n + t] = step[1];
+    list[2 * n + t] = step[2];
+  }
+  for (int k = 0; k < 3 && !e->status; k++)
+    g->out[k] =
+        CAST(all_times(e, n, list + k * n), m[k < 2 ? k + 2 : 0]->dtype);
+  fli_mfree(list);
+}
+
+/* What h was before each step, as rows. */
+static fl_value states_before(fli_grad *g, int64_t n, bool reverse) {
+  fl_value xs[2] = {fli_v_unsqueeze(&g->e, g->in[2], 0),
+                    fli_v_narrow(&g->e, g->y[0], 0, reverse, n - 1, 1)};
+  fl_attrs a = fli_attrs(&g->e, FLI_OP_cat);
+  a.v[0].i = 0;
+  return RUN_A(cat, &a, xs[reverse], xs[!reverse]);
+}
+
+static fl_value as_rows(fli_env *e, fl_value x) {
+  if (e->status)
+    return x;
+  const fl_meta *m = fli_meta(x);
+  int64_t shape[2] = {m->shape[0] * m->shape[1], m->shape[2]};
+  return fli_v_reshape(e, x, 2, shape);
+}
+
+void grad_lstm(fli_grad *g) {
+  fli_env *e = &g->e;
+  fl_value w = g->in[1], cs = g->y[1], dh = fli_none(), dc = dh;
+  int64_t n = g->in_meta[0].shape[0];
+  bool reverse = g->attrs->v[0].i;
+  if (n == 0)
+    return;
+  fl_value *dgates = lists_of(e, 1, n);
+  for (int64_t k = n - 1; k >= 0 && !e->status; k--) {
+    int64_t t = reverse ? n - 1 - k : k, before = reverse ? t + 1 : t - 1;
+    fl_value d[3] = {plus(g, at_time(e, g->dy[0], t), dh),
+                     plus(g, at_time(e, g->dy[1], t), dc),
+                     at_time(e, g->dy[2], t)};
+    lstm_back(g, d, k ? at_time(e, cs, before) : g->in[3], at_time(e, cs, t),
+              at_time(e, g->y[2], t), &dgates[t], &dc);
+    if (k > 0 || g->need[2])
+      dh = MATMUL(dgates[t], w);
+  }
+  if (!e->status)
+    g->dx[0] = all_times(e, n, dgates);
+  fli_mfree(dgates);
+  if (g->need[1] && !e->status)
+    g->dx[1] = MATMUL(TRANSPOSE(as_rows(e, g->dx[0]), 0, 1),
+                      as_rows(e, states_before(g, n, reverse)));
+  g->dx[2] = dh;
+  g->dx[3] = dc;
 }

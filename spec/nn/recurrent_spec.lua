@@ -127,6 +127,25 @@ describe("recurrent layers", function()
     end
   end)
 
+  it("go through all steps at once as one by one", function()
+    local layer = known(nn.LSTM(3, 4, {layers = 2, bidirectional = true}))
+    local function run(opts)
+      layer:zero_grad()
+      local x = fill({9, 2, 3}, 0):requires_grad_(true)
+      local all = {layer(x, opts)}
+      local sum = 0
+      for k, y in ipairs(all) do sum = sum + (y * fill(y.shape, k)):sum() end
+      sum:backward()
+      all[4] = x.grad
+      for _, p in layer:named_parameters() do all[#all + 1] = p.grad:clone() end
+      return all
+    end
+    local one_by_one = run{lengths = {9, 9}} -- which are cut nowhere
+    for k, y in ipairs(run()) do
+      near(y:detach(), one_by_one[k]:detach():reshape(-1):tolist(), 1e-12)
+    end
+  end)
+
   it("say what is wrong", function()
     local layer = nn.LSTM(3, 4)
     local function message(...)

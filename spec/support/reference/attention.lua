@@ -140,6 +140,29 @@ function R.lstm_cell(a)
   return {h, c2, act}
 end
 
+function R.lstm(a)
+  local time, batch, n = a.gates.shape[1], a.h.shape[1], a.h.shape[2]
+  local y, cs, act = {shape = {time, batch, n}}, {shape = {time, batch, n}}, {shape = a.gates.shape}
+  local h, c = a.h, a.c
+  for k = 1, time do
+    local t = a.reverse and time - k or k - 1
+    local own = {shape = {batch, 4 * n}}
+    for b = 0, batch - 1 do
+      for j = 0, 4 * n - 1 do
+        local sum = a.gates[(t * batch + b) * 4 * n + j + 1]
+        for i = 1, n do sum = sum + h[b * n + i] * a.weight[j * n + i] end
+        own[b * 4 * n + j + 1] = sum
+      end
+    end
+    local out = R.lstm_cell{gates = own, c = {shape = {batch, n}, table.unpack(c)}}
+    h, c = out[1], out[2]
+    for i, to in ipairs{y, cs, act} do
+      table.move(out[i], 1, #out[i], t * #out[i] + 1, to)
+    end
+  end
+  return {y, cs, act}
+end
+
 function R.lstm_cell_backward(a)
   local dgates, dc1 = {shape = a.act.shape}, {shape = a.c.shape}
   local place = gates(a.c, 4)

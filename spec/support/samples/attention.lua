@@ -61,6 +61,20 @@ S.lstm_cell = {
   {gates = f{}, c = f{}, _refused = "does not fit"},
   {gates = f{2, 8}, c = f{2, 3}, _refused = "does not fit"},
 }
+local function sequence(time, batch, n, more)
+  local s = {gates = f{time, batch, 4 * n}, weight = f({4 * n, n}, {seed = 2}),
+    h = f({batch, n}, {seed = 3}), c = f({batch, n}, {seed = 4})}
+  for k, v in pairs(more or {}) do s[k] = v end
+  return s
+end
+S.lstm = {
+  sequence(3, 2, 3), sequence(2, 3, 2, {reverse = true}), sequence(1, 1, 1), sequence(0, 2, 3),
+  sequence(2, 0, 3), sequence(2, 2, 0), sequence(2, 2, 2, {_all = true}),
+  sequence(5, 17, 9, {_grad = false, _dtypes = "f64 f32"}),
+  sequence(4, 33, 70, {_grad = false, _dtypes = "f64 f32", reverse = true}),
+  sequence(2, 2, 3, {weight = f{12, 4}, _refused = "needs gates"}),
+  sequence(2, 2, 3, {gates = f{}, weight = f{}, h = f{}, c = f{}, _refused = "needs gates"}),
+}
 S.gru_cell = {
   {gi = f{2, 9}, gh = f({2, 9}, {seed = 2}), h = f({2, 3}, {seed = 3})},
   {gi = f{6}, gh = f({6}, {seed = 2}), h = f({2}, {seed = 3})},

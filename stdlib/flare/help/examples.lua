@@ -26,6 +26,7 @@ return {
   interpolate = "flare.randn(1, 3, 4, 4), {scale = 2}",
   irdft = "flare.randn(5, 2), 8",
   linear = "flare.randn(2, 3), flare.randn(4, 3)",
+  lstm = "flare.randn(5, 2, 12), flare.randn(12, 3), flare.zeros(2, 3), flare.zeros(2, 3)",
   lstm_cell = "flare.randn(2, 12), flare.randn(2, 3)",
   matmul = "flare.randn(2, 3), flare.randn(3, 4)",
   multinomial = "flare.rand(4), 2",

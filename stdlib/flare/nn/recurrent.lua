@@ -52,8 +52,8 @@ function Recurrent:suffix(layer, direction)
   return ("_l%d%s"):format(layer, direction == 2 and "_reverse" or "")
 end
 
--- One direction of one layer. x: (time, batch, width); returns the outputs as a list in
--- order of time, and the last state. Where a sequence is not `alive` its state stays.
+-- One direction of one layer. x: (time, batch, width); returns the outputs in order of time,
+-- and the last state. Where a sequence is not `alive` its state stays.
 function Recurrent:run(x, suffix, direction, h, c, alive)
   local gates = steps.unbind((core.linear(x, self["weight_ih" .. suffix],
                                           self["bias_ih" .. suffix])))
@@ -68,7 +68,7 @@ function Recurrent:run(x, suffix, direction, h, c, alive)
     end
     h, c, outputs[t] = h2, c2, h2
   end
-  return outputs, h, c
+  return core.stack(outputs, {dim = 1}), h, c
 end
 
 local function initial(self, given, name, batch, x)
@@ -144,7 +144,7 @@ function Recurrent:forward(x, h0, c0, opts)
       local k = (layer - 1) * self.directions + direction
       local outputs, h, c = self:run(x, self:suffix(layer, direction), direction, h0[k],
                                      c0 and c0[k], steps_alive)
-      sides[direction], hs[k], cs[k] = core.stack(outputs, {dim = 1}), h, c
+      sides[direction], hs[k], cs[k] = outputs, h, c
     end
     x = #sides == 1 and sides[1] or core.cat(sides, {dim = 3})
   end
@@ -173,6 +173,22 @@ LSTM.two_states = true
 function LSTM:cell(gi, gh, _, c)
   local h, c2 = core.lstm_cell(gi + gh, c)
   return h, c2
+end
+
+-- Steps from which it pays to put weights in order first, as the CPU's kernel of all steps does.
+-- Elsewhere these are an expression, whose slices have gradients as long as the sequence.
+local MANY = 8
+
+function LSTM:run(x, suffix, direction, h, c, alive)
+  local weight, ih = self["weight_hh" .. suffix], self["weight_ih" .. suffix]
+  if alive or x:size(1) < MANY or weight.device ~= "cpu" then
+    return Recurrent.run(self, x, suffix, direction, h, c, alive)
+  end
+  local bias = self["bias_ih" .. suffix]
+  local gates = core.linear(x, ih, bias and bias + self["bias_hh" .. suffix])
+  local y, cs = core.lstm(gates, weight, h, c, {reverse = direction == 2})
+  local last = direction == 2 and 1 or -1
+  return y, y[last], cs[last]
 end
 
 local GRU = class("GRU", Recurrent)
