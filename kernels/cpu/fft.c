@@ -14,6 +14,7 @@
   16 /* lines across memory: pairs of whole lines of the cache                 \
       */
 #define LARGE  (1 << 17) /* elements of a line of which only one is done */
+#define SHORT  64        /* elements of a line that is never split */
 #define LINES  16        /* side by side, at most */
 #define BUFFER 16384     /* elements of them, unless one alone has more */
 #define AHEAD  32768     /* bytes fetched before they are wanted, at most */
@@ -137,10 +138,11 @@ static bool make_part(const fl_launch *l, plan *p, int64_t n, bool wide,
   return p->roots;
 }
 
-/* How many lines a line of n is split into, 0: it is not. */
+/* How many lines a line of n is split into, 0: it is not. Short ones have the
+ * same order of operations with all instruction sets. */
 static int64_t split_of(int64_t n, bool wide) {
   int64_t q = TILE_BYTES / (wide ? sizeof(double) : sizeof(float));
-  return q >= 4 && n % q == 0 && n / q >= q ? q : 0;
+  return q >= 4 && n > SHORT && n % q == 0 && n / q >= q ? q : 0;
 }
 
 static fl_status make_smooth(const fl_launch *l, plan *p, plan part[2],
