@@ -19,6 +19,7 @@
 #define BUFFER 16384     /* elements of them, unless one alone has more */
 #define AHEAD  32768     /* bytes fetched before they are wanted, at most */
 #define TILE   8         /* elements of a line read or written at once */
+#define FEW    7         /* the largest radix that stays in registers */
 #define PRIMES 31        /* the largest radix */
 #define APART  16 /* rows, so that no two planes lie a power of two apart */
 
