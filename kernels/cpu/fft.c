@@ -1,8 +1,8 @@
 /* Discrete Fourier transforms of any length along one dim: Stockham's passes of
  * radix 4, 2 and odd primes, several lines side by side, or one that is split
- * into as many; lengths with a large prime go by Bluestein's chirp. Complex
- * numbers are pairs in the last dim. Real input of even length is a complex
- * transform of half of it. */
+ * into as many, or a long one as two dims; lengths with a large prime go by
+ * Bluestein's chirp. Complex numbers are pairs in the last dim. Real input of
+ * even length is a complex transform of half of it. */
 #include "tile.h"
 
 #include <math.h>
@@ -15,6 +15,7 @@
       */
 #define LARGE  (1 << 17) /* elements of a line of which only one is done */
 #define SHORT  64        /* elements of a line that is never split */
+#define LONG   (1 << 14) /* elements of a line that is two dims of its own */
 #define LINES  16        /* side by side, at most */
 #define BUFFER 16384     /* elements of them, unless one alone has more */
 #define AHEAD  32768     /* bytes fetched before they are wanted, at most */
@@ -34,19 +35,42 @@ struct plan {
   const void *turn;         /* what lies between: cosines, then sines */
 };
 
+/* Powers of a root: e is a[e % low] b[e / low], low being 1 << log. */
+typedef struct powers {
+  int log;
+  const double *a, *b; /* pairs */
+} powers;
+
+/* Element k of line b is turned by power k b: that of k and the first of lines
+ * done together, times the one of k and how many lines after it. */
+typedef struct turning {
+  powers of;
+  int64_t lines;
+  const double *cos, *sin; /* (elements, LINES) */
+} turning;
+
 enum { PAIRS, REAL, HALF }; /* what goes in */
 
 typedef struct job {
   const plan *plan;
   int kind;
   bool inverse, half;
-  int64_t n, inner, lines; /* n: of the real side, or of the pairs */
+  int64_t n, lines;     /* n: of the real side, or of the pairs */
+  int64_t inner, below; /* lines side by side that go in, and that come out */
   int64_t width, grain;
   double scale;
   const void *x, *roots;
   void *y;
-  tile_slots slots; /* two buffers of lines each */
+  const turning *turn; /* of what comes out, or NULL */
+  tile_slots slots;    /* two buffers of lines each */
 } job;
+
+static inline void power(const powers *p, int64_t e, double *y) {
+  const double *u = p->a + 2 * (e & (((int64_t)1 << p->log) - 1)),
+               *v = p->b + 2 * (e >> p->log);
+  y[0] = u[0] * v[0] - u[1] * v[1];
+  y[1] = u[0] * v[1] + u[1] * v[0];
+}
 
 #define BODY "fft.inc"
 #include "floats.inc"
@@ -86,25 +110,33 @@ static void *kept(const fl_launch *l, int64_t n, double *pairs, bool wide) {
   return wide ? (void *)pairs : f;
 }
 
+/* For the first `count` powers of the n-th root. */
+static bool make_powers(const fl_launch *l, int64_t n, int64_t count,
+                        powers *p) {
+  p->log = 0;
+  while ((int64_t)1 << 2 * p->log < count)
+    p->log++;
+  int64_t low = (int64_t)1 << p->log, high = (count - 1) / low + 1;
+  double *a = fl_scratch_get(l, (size_t)(2 * (low + high)) * sizeof(double));
+  if (!(p->a = a))
+    return false;
+  for (int64_t i = 0; i < low; i++)
+    root(i % n, n, a + 2 * i);
+  p->b = a += 2 * low;
+  for (int64_t i = 0; i < high; i++)
+    root(i * low % n, n, a + 2 * i);
+  return true;
+}
+
 /* `count` first powers of the n-th root: products of two short tables. */
 static void *all_roots(const fl_launch *l, int64_t n, int64_t count, bool wide,
                        double **pairs) {
-  int64_t low = (int64_t)sqrt((double)count) + 1, high = count / low + 1;
-  double *a = fl_scratch_get(l, (size_t)(2 * (low + high)) * sizeof(double));
+  powers p;
   double *y = fl_scratch_get(l, (size_t)(2 * count) * sizeof(double));
-  if (!a || !y)
+  if (!y || !make_powers(l, n, count, &p))
     return NULL;
-  double *b = a + 2 * low;
-  for (int64_t i = 0; i < low; i++)
-    root(i % n, n, a + 2 * i);
-  for (int64_t i = 0; i < high; i++)
-    root(i * low % n, n, b + 2 * i);
-  for (int64_t i = 0, h = 0; i < count; i += low, h++)
-    for (int64_t k = 0; k < low && i + k < count; k++) {
-      const double *u = a + 2 * k, *v = b + 2 * h;
-      y[2 * (i + k)] = u[0] * v[0] - u[1] * v[1];
-      y[2 * (i + k) + 1] = u[0] * v[1] + u[1] * v[0];
-    }
+  for (int64_t i = 0; i < count; i++)
+    power(&p, i, y + 2 * i);
   *pairs = y;
   return kept(l, count, y, wide);
 }
@@ -215,7 +247,7 @@ static int64_t apart(int64_t n, int64_t w, bool wide) {
 static int64_t width_of(const job *j, int64_t longest, bool alone) {
   int64_t w = alone ? 1 : BUFFER / longest;
   w = w < 1 ? 1 : w < LINES ? w : LINES;
-  if (j->inner > 1 && w < ABREAST && longest <= LARGE)
+  if ((j->inner > 1 || j->below > 1) && w < ABREAST && longest <= LARGE)
     w = ABREAST;
   return w < j->lines ? w : j->lines;
 }
@@ -233,9 +265,10 @@ static fl_status run(const fl_launch *l, const fl_view *x, const fl_view *y,
   int pair = j->kind == REAL ? y->ndim - 1 : x->ndim - 1;
   j->inner = fl_numel(pair - dim - 1, x->shape + dim + 1);
   j->lines = fl_numel(dim, x->shape) * j->inner;
+  j->below = j->below ? j->below : j->inner;
   bool smooth = factorize(&p);
   int64_t longest = smooth ? size : chirp_length(size);
-  bool alone = j->inner == 1 && split_of(longest, wide);
+  bool alone = j->below == 1 && split_of(longest, wide);
   fl_status s = smooth ? make_smooth(l, &p, parts, alone, wide)
                        : make_chirp(l, &p, parts, alone, wide);
   if (s)
@@ -275,6 +308,63 @@ static fl_status between(const fl_launch *l, const fl_view *v, fl_view *to) {
   return to->data ? FL_OK : FL_ENOMEM;
 }
 
+/* A long line of n = m q numbers as q lines of m side by side, turned, and then
+ * m lines of q, whose results lie side by side again. So each thread has what
+ * fits its cache, and all have work. */
+static int64_t lines_of_long(int64_t n, int64_t lines) {
+  plan p = {.n = n};
+  int64_t q = 1;
+  if (!lines || n < LONG || (lines > 1 && n <= LARGE) || !factorize(&p))
+    return 0;
+  while (q * q < n)
+    q *= p.factors[--p.n_factors];
+  return q % LINES == 0 && n / q % LINES == 0 ? q : 0;
+}
+
+static bool make_turn(const fl_launch *l, int64_t m, int64_t q, turning *t) {
+  double *c = fl_scratch_get(l, (size_t)(2 * m * LINES) * sizeof *c), *s;
+  if (!c || !make_powers(l, m * q, m * q, &t->of))
+    return false;
+  t->lines = q;
+  t->cos = c;
+  t->sin = s = c + m * LINES;
+  for (int64_t i = 0; i < m * LINES; i++) {
+    double y[2];
+    power(&t->of, i / LINES * (i % LINES), y);
+    c[i] = y[0];
+    s[i] = y[1];
+  }
+  return true;
+}
+
+static fl_status run_long(const fl_launch *l, const fl_view *x,
+                          const fl_view *y, const job *like, int64_t q) {
+  fl_dtype d = fl_cpu_wide(x->dtype);
+  int64_t n = like->n, m = n / q, all = fl_view_numel(y);
+  fl_view a = {.dtype = d,
+               .ndim = 4,
+               .shape = {all / (2 * n), m, q, 2},
+               .stride = {2 * n, 2 * q, 2, 1},
+               .data = (void *)(uintptr_t)FL_CPU(input)(l, x, d)};
+  fl_view b = a, c = a;
+  job first = *like, second = *like;
+  turning t;
+  b.data = fl_scratch_get(l, (size_t)all * fl_dtype_size(d));
+  c.data = FL_CPU(output)(l, y, d);
+  if (!a.data || !b.data || !c.data || !make_turn(l, m, q, &t))
+    return FL_ENOMEM;
+  first.n = m;
+  first.turn = &t;
+  second.n = q;
+  second.below = m;
+  second.scale = 1;
+  fl_status s = run(l, &a, &b, &first, 1, m);
+  s = s ? s : run(l, &b, &c, &second, 2, q);
+  if (s == FL_OK)
+    FL_CPU(finish)(l, y, d, c.data);
+  return s;
+}
+
 /* Pairs from x to y, over `dims` dims up to dim. Only the first has the scale.
  */
 static fl_status run_pairs(const fl_launch *l, const fl_view *x,
@@ -285,7 +375,10 @@ static fl_status run_pairs(const fl_launch *l, const fl_view *x,
   for (; dims > 0 && s == FL_OK; dims--, dim--, x = &part, scale = 1) {
     job j = {
         .kind = PAIRS, .n = y->shape[dim], .inverse = inverse, .scale = scale};
-    s = run(l, x, dims > 1 ? &part : y, &j, dim, j.n);
+    bool last = fl_numel(x->ndim - dim - 2, x->shape + dim + 1) == 1;
+    int64_t q = last ? lines_of_long(j.n, fl_numel(dim, x->shape)) : 0;
+    s = q ? run_long(l, x, dims > 1 ? &part : y, &j, q)
+          : run(l, x, dims > 1 ? &part : y, &j, dim, j.n);
   }
   return s;
 }

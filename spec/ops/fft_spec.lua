@@ -49,6 +49,25 @@ describe("transforms", function()
     end
   end)
 
+  it("are sums over all elements in lines that become two dims", function()
+    for _, shape in ipairs {{1, 16384}, {1, 48000}, {2, 1 << 18}} do
+      local lines, n = table.unpack(shape)
+      local x = flare.randn({lines, n, 2}, {dtype = "f64", generator = flare.generator(n)})
+      local at = flare.tensor({1, 2, 130, n // 3, n}, {dtype = "i64"})
+      local angle = (flare.range(n, {dtype = "i64"}) - 1):unsqueeze(2) * (at - 1)
+      angle = flare.remainder(angle, n):to "f64" * (2 * math.pi / n)
+      local cos, sin = angle:cos(), angle:sin()
+      local re, im = x:select(3, 1), x:select(3, 2)
+      for _, inverse in ipairs {false, true} do
+        local s = inverse and -sin or sin
+        local want = flare.stack({re:mm(cos) + im:mm(s), im:mm(cos) - re:mm(s)}, -1) * 0.5
+        local options = {inverse = inverse, scale = 0.5}
+        near(flare.dft(x, options):index_select(2, at), want, 1e-11)
+        near(flare.dft(x:to "f32", options):index_select(2, at):to "f64", want, 1e-5)
+      end
+    end
+  end)
+
   it("are as precise as their type in long ones", function()
     local n = 100003 -- a prime
     local x = flare.randn({n, 2}, {generator = flare.generator(2)})
