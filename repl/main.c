@@ -13,10 +13,12 @@
 #if defined(__GLIBC__)
 #include <malloc.h>
 #endif
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static fl_lua *running; /* what Ctrl-C stops */
 static volatile sig_atomic_t asked;
@@ -175,7 +177,19 @@ static void keep_memory(void) {
 #endif
 }
 
+/* Who is started without stdin, stdout or stderr must not get a file of its own
+ * with that number, into which others print. */
+static void hold_places(void) {
+  int fd;
+  do
+    fd = open("/dev/null", O_RDWR);
+  while (fd >= 0 && fd < 3);
+  if (fd >= 0)
+    close(fd);
+}
+
 int main(int argc, char **argv) {
+  hold_places();
   forget_environment(argc, argv);
   keep_memory();
   fl_lua_options options = {.struct_size = sizeof options,

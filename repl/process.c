@@ -12,6 +12,7 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,8 +38,13 @@ static void on_signal(int number) {
   errno = e;
 }
 
+static bool ignored(int number) {
+  struct sigaction a;
+  return sigaction(number, NULL, &a) == 0 && a.sa_handler == SIG_IGN;
+}
+
 /* signals() -> a file to read bytes from: the numbers of INT, TERM, HUP, CHLD
- * as they come */
+ * as they come; not HUP under nohup */
 static int signals(lua_State *L) {
   static const int list[] = {SIGINT, SIGTERM, SIGHUP, SIGCHLD};
   struct sigaction a = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
@@ -46,7 +52,8 @@ static int signals(lua_State *L) {
     return failed(L, "pipe");
   sigemptyset(&a.sa_mask);
   for (size_t k = 0; k < sizeof list / sizeof *list; k++)
-    sigaction(list[k], &a, NULL);
+    if (list[k] != SIGHUP || !ignored(SIGHUP))
+      sigaction(list[k], &a, NULL);
   lua_pushinteger(L, signal_pipe[0]);
   return 1;
 }
@@ -130,7 +137,8 @@ static void become(const plan *p) {
     sched_setaffinity(0, sizeof p->cpus, &p->cpus);
   static const int list[] = {SIGINT, SIGTERM, SIGHUP, SIGCHLD};
   for (size_t k = 0; k < sizeof list / sizeof *list; k++)
-    signal(list[k], SIG_DFL);
+    if (list[k] != SIGHUP || !ignored(SIGHUP))
+      signal(list[k], SIG_DFL);
   if (p->in < 0 && isatty(0)) { /* whoever is at the prompt has the terminal */
     signal(SIGTTOU, SIG_IGN);
     tcsetpgrp(0, getpid());

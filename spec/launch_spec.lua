@@ -87,6 +87,43 @@ describe("flare launch", function()
     launch.remove(folder)
   end)
 
+  it("goes on when what it writes to is full, and says so once for each", function()
+    local folder = launch.folder "for k = 1, 3 do dist.barrier() print('line', k) end"
+    local status, out = launch.shell(folder, "mkdir logs; ln -s /dev/full logs/rank-1.log\n"
+      .. "$F launch -n 2 --tee all script.lua 2>&1 >/dev/full")
+    assert.equal(0, status, out)
+    for _, name in ipairs {"standard output", "logs/rank%-1.log"} do
+      local _, n = out:gsub("flare launch: " .. name .. ": No space left on device; no more is "
+        .. "written there\n", "")
+      assert.equal(1, n, out)
+    end
+    assert.equal("line\t1\nline\t2\nline\t3\n", launch.read(folder, "logs/rank-0.log"))
+    status, out = launch.shell(folder, "$F launch -n 2 --logs script.lua/logs script.lua")
+    assert.equal(2, status)
+    assert.truthy(out:find("--logs script.lua/logs: Not a directory", 1, true), out)
+    launch.remove(folder)
+  end)
+
+  it("needs no terminal, nor any of stdin, stdout and stderr", function()
+    local folder = launch.folder [[
+      assert(io.read() == nil)
+      print(rank)
+      dist.barrier()
+      if rank == 0 then print "going" end
+      repeat until dist.share(rank == 0 and (io.open "stop" and "stop" or "on") or nil) == "stop"
+    ]]
+    for _, closed in ipairs {"<&- >&- 2>&-", "<&- >&-", ">&-"} do
+      local status, out = launch.shell(folder, ("rm -rf stop logs; (trap '' HUP; exec $F launch "
+        .. "-n 2 script.lua %s) & L=$!\n"):format(closed) .. under_way
+        .. "kill -HUP $L; touch stop; wait $L")
+      assert.equal(0, status, out)
+      assert.equal("0\ngoing\n", launch.read(folder, "logs/rank-0.log"))
+      assert.equal("1\n", launch.read(folder, "logs/rank-1.log"))
+    end
+    launch.gone(folder)
+    launch.remove(folder)
+  end)
+
   it("leaves nobody when it is killed itself", function()
     local folder = launch.folder("local child = rank == 0 and io.popen 'sleep 60'\n" .. endless)
     launch.shell(folder, "$F launch -n 2 script.lua & L=$!\n" .. under_way .. "kill -KILL $L")
@@ -99,6 +136,7 @@ describe("flare launch", function()
       local turn = tonumber(os.getenv "FLARE_RESTART")
       local place = "state.ckpt"
       local state = flare.load(place) or {step = 0}
+      print("turn", turn)
       while state.step < 6 do
         state.step = state.step + dist.all_reduce(flare.ones{1})[1]:item() / size
         if rank == 0 then assert(flare.save(place, state)) end
@@ -110,6 +148,8 @@ describe("flare launch", function()
     assert.equal(0, status, out)
     assert.truthy(out:find("end at\t6.0\tturn\t2", 1, true), out)
     assert.truthy(out:find("starting again (2 of 2)", 1, true), out)
+    local log = launch.read(folder, "logs/rank-1.log") -- of all attempts
+    assert.truthy(log:find "turn\t0\n.*turn\t1\n.*turn\t2\n", log)
     launch.remove(folder)
   end)
 

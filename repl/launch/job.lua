@@ -89,7 +89,7 @@ local function make_ranks(self)
     local number = self.meeting.before + k
     list[k + 1] = {number = number, here = k, cpus = share(self.o.cpus, k, self.o.n),
       error_file = ("%s/.rank-%d.error"):format(self.o.logs, number),
-      log_file = ("%s/rank-%d.log"):format(self.o.logs, number)}
+      log_file = ("%s/rank-%d.log"):format(self.o.logs, number), again = self.attempt > 0}
   end
   return list
 end
@@ -162,6 +162,7 @@ local function press(self)
   end
 end
 
+-- @return whether ranks have written something
 local function pump(self, ms)
   local read, write = self.meeting:files()
   read[#read + 1] = self.signals
@@ -169,8 +170,9 @@ local function pump(self, ms)
     if rank.output then rank.output:files(read) end
   end
   local ready = net.poll(read, write, ms)
+  local came = false
   for _, rank in ipairs(self.ranks) do
-    if rank.output then rank.output:step(ready) end
+    if rank.output and rank.output:step(ready) then came = true end
   end
   if ready[self.signals] then
     for byte in net.read(self.signals):gmatch "." do on_signal(self, byte:byte()) end
@@ -182,6 +184,7 @@ local function pump(self, ms)
     begin_end(self)
   end
   press(self)
+  return came
 end
 
 -- --- the end ---
@@ -237,8 +240,10 @@ local function attempt(self, number)
     self.left = self.left + 1
   end
   while self.left > 0 do pump(self, 200) end
-  local deadline = core.clock() + 1 -- what is still in the pipes
-  while output.any(self.ranks) and core.clock() < deadline do pump(self, 20) end
+  local deadline = core.clock() + 1 -- what is still in the pipes, which others may have as well
+  while output.any(self.ranks) and core.clock() < deadline do
+    if pump(self, 20) then deadline = core.clock() + 1 end
+  end
   local status = 0
   if self.first or self.interrupted or self.stopped then
     status = self.interrupted and 128 + self.interrupted or nil
@@ -266,8 +271,11 @@ function Job.run(o)
     for _, rank in ipairs(make_ranks(self)) do print(describe(self, rank)) end
     return 0
   end
-  local message
-  core.file.mkdir(o.logs)
+  local ok, message = core.file.mkdir(o.logs)
+  if not ok then
+    io.stderr:write("flare launch: --logs ", message, "\n")
+    return 2
+  end
   self.signals = assert(process.signals())
   self.dog = assert(process.watchdog())
   self.meeting, message = meeting.open(o)

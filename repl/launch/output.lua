@@ -6,18 +6,26 @@ local net = core.net
 local Output = {}
 Output.__index = Output
 
-local function opened(path, mode)
-  local file = io.open(path, mode)
-  if file then file:setvbuf "line" end
-  return file
+local failed = setmetatable({}, {__mode = "k"}) -- files
+
+-- Writes, and says once that it cannot: the job goes on without.
+local function put(file, name, text)
+  if failed[file] then return end
+  local ok, message = file:write(text)
+  if ok then ok, message = file:flush() end
+  if ok then return end
+  failed[file] = true
+  io.stderr:write(("flare launch: %s: %s; no more is written there\n"):format(name, message))
 end
 
 --- @param out, err files to read from
 function Output.open(rank, out, err, o)
   local self = setmetatable({rank = rank}, Output)
-  self.out = {file = out or nil, rest = "", to = io.stdout}
-  self.err = {file = err or nil, rest = "", to = io.stderr}
-  self.log = opened(rank.log_file, rank.again and "a" or "w")
+  self.out = {file = out or nil, rest = "", to = io.stdout, name = "standard output"}
+  self.err = {file = err or nil, rest = "", to = io.stderr, name = "standard error"}
+  local message
+  self.log, message = io.open(rank.log_file, rank.again and "a" or "w")
+  if not self.log then io.stderr:write("flare launch: ", message, "\n") end
   self.shown = rank.number == 0 or o.tee.all or o.tee[tostring(rank.number)]
   local many = o.tee.all or next(o.tee)
   self.prefix = many and ("[%d] "):format(rank.number) or nil
@@ -41,23 +49,24 @@ end
 
 local function show(self, pipe, text)
   if not self.shown then return end
-  if not self.prefix then
-    pipe.to:write(text)
-    pipe.to:flush()
-    return
+  if self.prefix then
+    local lines = {} -- whole ones only, so that ranks do not mix in one
+    pipe.rest = pipe.rest .. text
+    for line in pipe.rest:gmatch "([^\n]*\n)" do lines[#lines + 1] = self.prefix .. line end
+    pipe.rest, text = pipe.rest:match "[^\n]*$", table.concat(lines)
   end
-  pipe.rest = pipe.rest .. text -- whole lines only, so that ranks do not mix in one
-  for line in pipe.rest:gmatch "([^\n]*\n)" do pipe.to:write(self.prefix, line) end
-  pipe.rest = pipe.rest:match "[^\n]*$"
-  pipe.to:flush()
+  put(pipe.to, pipe.name, text)
 end
 
+--- @return whether something came
 function Output:step(ready)
+  local came = false
   for _, pipe in ipairs {self.out, self.err} do
     if pipe.file and ready[pipe.file] then
       local text = net.read(pipe.file)
       if text and text ~= "" then
-        if self.log then self.log:write(text) end
+        came = true
+        if self.log then put(self.log, self.rank.log_file, text) end
         remember(self, text)
         show(self, pipe, text)
       elseif not text then
@@ -67,6 +76,7 @@ function Output:step(ready)
       end
     end
   end
+  return came
 end
 
 function Output:close()
