@@ -130,8 +130,9 @@ fl_status fl_comm_group(fl_runtime *rt, int n, const int *ranks, int *number) {
       if (ranks[k] < 0 || ranks[k] >= m->options.size ||
           (j < k && ranks[j] == ranks[k]))
         return fli_fail(FL_EARG,
-                        j < k ? "rank %d is twice in a group"
-                              : "there is no rank %d in a job of %d",
+                        j < k && ranks[j] == ranks[k]
+                            ? "rank %d is twice in a group"
+                            : "there is no rank %d in a job of %d",
                         ranks[k], m->options.size);
   FLI_TRY(add_group(m, n, ranks));
   *number = m->n_groups - 1;

@@ -102,11 +102,32 @@ describe("data parallel", function()
     ]])
   end)
 
+  it("goes on with the parameters that to() has made", function()
+    good(2, [[
+      local model = dist.DataParallel(make(rank + 3):to "f32", {bucket_mb = 0.001})
+      for k = 1, 2 do
+        local inside = k == 1 and model or model.module
+        inside:to(k == 1 and "f64" or "f32")
+        for _ = 1, 2 do
+          model(part(x):to(k == 1 and "f64" or "f32")):square():mean():backward()
+          for i, p in ipairs(model:parameters()) do
+            assert(dist.broadcast(p.grad):eq(p.grad):all():item(), i .. ": ranks differ")
+            p.grad = nil
+          end
+        end
+      end
+      local zero = dist.ZeRO(make(), optim.SGD)
+      zero.model:to "f32"
+      local ok, why = pcall(zero, part(x):to "f32")
+      assert(not ok and why:find("ZeRO: the model has other parameters now", 1, true), why)
+    ]])
+  end)
+
   it("passes for the model inside", function()
     good(2, [[
       local inside = make()
       local model = dist.DataParallel(inside)
-      assert(rawequal(model:unwrap(), inside))
+      assert(rawequal(model:unwrap(), inside) and rawequal(model.module, inside))
       assert(next(model:state_dict()) and model:state_dict()["1.weight"])
       assert(#model:parameters() == #inside:parameters())
       assert(rawequal(model:eval(), model) and inside.training == false)

@@ -67,6 +67,46 @@ describe("flare.dist", function()
     ]])
   end)
 
+  it("says what is wrong with a call, and goes on", function()
+    good(2, [[
+      local x, other = flare.ones{4}, 1 - rank
+      local model, optim = flare.nn.Linear(2, 2), flare.optim
+      for k, case in ipairs {
+        {"options must be a table, got string", dist.all_reduce, x, "sum"},
+        {"unknown option 'op'", dist.all_reduce, x, {op = "sum"}},
+        {"all_reduce: algorithm nccl is for GPUs; for cpu there are ring", dist.all_reduce, x,
+          {algorithm = "nccl"}},
+        {"all_reduce: algorithm nccl is for GPUs", dist.all_reduce_, x, {algorithm = "nccl"}},
+        {"recv: a shape or a tensor like the one that comes is expected, got string", dist.recv,
+          "x", other},
+        {"recv: a shape or a tensor", dist.recv, nil, other},
+        {"scatter: dim 1 of x (3) must be a multiple of the 2 ranks", dist.scatter,
+          rank == 0 and flare.ones{3} or nil},
+        {"scatter: dim 1 of x () must be", dist.scatter, rank == 0 and flare.tensor(1) or nil},
+        {"group: a list of ranks is expected, as in {0, 2}, got number", dist.group, 2},
+        {"there is no rank 5 in a job of 2", dist.group, {0, 5}},
+        {"rank 0 is twice in a group", dist.group, {0, 0}},
+        {"share: rank " .. rank .. " has to give a string, got nil", dist.share, nil, rank},
+        {"mesh: axes are a table, as in mesh{dp = 4, tp = 2}, got nil", dist.mesh},
+        {"mesh: order has 'tp', which is no axis", dist.mesh, {dp = 2, order = {"tp"}}},
+        {"mesh: an axis cannot be named 'at'", dist.mesh, {at = 2}},
+        {"there is no dist.get_rank; it is dist.rank()", function() return dist.get_rank() end},
+        {"there is no dist.bariere (did you mean 'barrier'?)", function() dist.bariere() end},
+        {"units must be a list of modules, got number", dist.ZeRO, model, optim.SGD,
+          {stage = 3, units = 3}},
+        {"unit 1 is number", dist.ZeRO, model, optim.SGD, {stage = 3, units = {3}}},
+        {"units are those of stage 3", dist.ZeRO, model, optim.SGD, {units = {model}}},
+        {"got dist.ZeRO, which has clip_grad_norm_ itself", optim.clip_grad_norm_,
+          dist.ZeRO(flare.nn.Linear(2, 2), optim.SGD), 1},
+        {"is expected, got SGD", optim.clip_grad_norm_, optim.SGD(model), 1},
+      } do
+        local ok, why = pcall(table.unpack(case, 2, 5))
+        assert(not ok and tostring(why):find(case[1], 1, true), k .. ": " .. tostring(why))
+        assert(dist.all_reduce(x)[1]:item() == 2)
+      end
+    ]])
+  end)
+
   it("makes meshes whose groups are its lines", function()
     good(4, [[
       local mesh = dist.mesh{tp = 2, dp = 2}

@@ -4,6 +4,7 @@ local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"
 local options = require "flare.options"
+local walk = require "flare.nn.walk"
 
 local Bucket = class "dist.Bucket"
 
@@ -125,6 +126,17 @@ function Bucket.divide(named, bytes, first)
     current[#current + 1], size, before = named[k], size + more, p
   end
   return lists
+end
+
+--- A function that tells whether a parameter of the module is still in its place: module:to() puts
+-- others there, of all.
+function Bucket.watch(module, p)
+  local holder, key
+  walk.visit(module, function(_, tensor, _, k, h)
+    if tensor.id == p.id then holder, key = h, k end
+  end, "parameter", true)
+  local value = holder and rawget(holder, key)
+  return function() return not holder or rawequal(rawget(holder, key), value) end
 end
 
 --- The parameters of a module that learn, {name, tensor} each.

@@ -69,6 +69,7 @@ end
 local function learn(dp)
   dp.all, dp.learns, dp.named = dp.model:parameters(), {}, Bucket.learning(dp.model)
   for k, p in ipairs(dp.all) do dp.learns[k] = p.requires_grad end
+  dp.in_place = dp.all[1] and Bucket.watch(dp.model, dp.all[1])
   if dp.group.size > 1 then compare(dp.group, dp.named) end
   dp.queue.expected = nil
   arrange(dp)
@@ -164,6 +165,10 @@ end
 --- The model's result; in training, buffers are rank 0's first.
 function DataParallel:forward(...)
   local dp = rawget(self, "_dp")
+  if dp.in_place and not dp.in_place() then
+    learn(dp)
+    broadcast(dp.group, dp.all)
+  end
   for k, p in ipairs(dp.all) do
     if p.requires_grad ~= dp.learns[k] then
       learn(dp)
@@ -184,6 +189,7 @@ function DataParallel:__call(...) return self:forward(...) end
 
 --- Runs f(...) without averaging: gradients add up on each rank until a backward outside of it.
 function DataParallel:no_sync(f, ...)
+  if f == nil then fail "no_sync: a function is expected, got nil" end
   local dp = rawget(self, "_dp")
   local was = dp.sync
   dp.sync = false
@@ -204,6 +210,7 @@ function DataParallel:__index(name)
   if methods[name] ~= nil then return methods[name] end
   local dp = rawget(self, "_dp")
   local value = dp and dp.model[name]
+  if value == nil and name == "module" and dp then return dp.model end -- as others call it
   if type(value) ~= "function" or not dp then return value end
   return function(first, ...)
     if rawequal(first, self) then

@@ -13,6 +13,9 @@ Group.engine = "host" -- of what lies in the host's memory
 --- @param ranks numbers in the job
 -- @param id of the core; nil makes a new one, which all ranks of the job do at the same time
 function Group:init(ranks, id)
+  if not id and type(ranks) ~= "table" then
+    fail("group: a list of ranks is expected, as in {0, 2}, got %s", options.kind(ranks))
+  end
   self.id = id or comm.group(ranks)
   self.rank, self.ranks = comm.members(self.id)
   self.size = #self.ranks
@@ -144,14 +147,22 @@ local function read(name, o, defaults)
   return given
 end
 
+-- Before the call is counted: the others may have called rightly.
+local function check_algorithm(name, given, device)
+  if given.algorithm == "nccl" and not device:find "^cuda" then
+    fail("%s: algorithm nccl is for GPUs; for %s there are ring, one_shot, two_shot", name, device)
+  end
+end
+
 local function define(name, defaults)
   local f = core["comm_" .. name]
   defaults.async = false
   Group[name] = function(self, x, o)
     check_tensor(name, x)
-    local device = x.device
+    local device, given = x.device, read(name, o, defaults)
+    check_algorithm(name, given, device)
     if not self.attached[device] then self:attach(device) end
-    return call(self, f, x, read(name, o, defaults), device)
+    return call(self, f, x, given, device)
   end
 end
 
@@ -171,6 +182,7 @@ for name, defaults in pairs {all_reduce = {reduce = "sum", algorithm = "auto", a
   Group[name .. "_"] = function(self, x, o)
     check_tensor(name, x)
     local device, given = x.device, read(name, o, defaults)
+    check_algorithm(name, given, device)
     if not self.attached[device] then self:attach(device) end
     if given.async and not x:is_contiguous() then
       fail("%s_: an asynchronous call needs a contiguous tensor", name)
@@ -194,6 +206,9 @@ function Group:recv(shape, peer, o)
   o = options.check("recv", o, {async = false, dtype = given.dtype or "f32",
     device = given.device or "cpu"})
   if core.is_tensor(shape) then shape = shape.shape end
+  if type(shape) ~= "table" and type(shape) ~= "userdata" then
+    fail("recv: a shape or a tensor like the one that comes is expected, got %s", type(shape))
+  end
   local device = o.device
   o.shape, o.peer = {table.unpack(shape, 1, #shape)}, peer
   self:attach(device)
@@ -214,9 +229,13 @@ function Group:scatter(x, o)
   for word in self:share(meta, root):gmatch "%S+" do words[#words + 1] = word end
   local shape = {}
   for k = 3, #words do shape[k - 2] = math.tointeger(tonumber(words[k])) end
+  if (shape[1] or 1) % self.size ~= 0 then -- the same on all ranks: nobody waits
+    fail("scatter: dim 1 of x (%s) must be a multiple of the %d ranks",
+      table.concat(shape, ", "), self.size)
+  end
   if self.rank ~= root then
     x = core.zeros({0}, {dtype = words[2], device = device or words[1]:match "^%a+"})
-    if #shape > 0 then shape[1] = shape[1] // self.size end
+    shape[1] = shape[1] // self.size
     o.shape = shape
   end
   self:attach(x.device)
@@ -231,8 +250,11 @@ end
 
 --- A string of root's on every rank.
 function Group:share(text, root)
-  if self.size == 1 then return text end
   root = root or 0
+  if self.rank == root and type(text) ~= "string" then
+    fail("share: rank %d has to give a string, got %s", root, options.kind(text))
+  end
+  if self.size == 1 then return text end
   self:attach "cpu"
   local mine = self.rank == root
   local n = core.tensor({mine and #text or 0}, {dtype = "i64"})

@@ -11,6 +11,17 @@ local options = require "flare.options"
 
 local dist = {Group = Group}
 
+-- Names that others have for what there is.
+local elsewhere = {get_rank = "dist.rank()", get_world_size = "dist.size()",
+  init_process_group = "dist.init()", destroy_process_group = "dist.close()",
+  is_initialized = "dist.init(), which may be called again", new_group = "dist.group(ranks)",
+  init_device_mesh = "dist.mesh{dp = 2, tp = 2}", DistributedDataParallel = "dist.DataParallel",
+  DDP = "dist.DataParallel", FullyShardedDataParallel = "dist.ZeRO", FSDP = "dist.ZeRO",
+  ZeroRedundancyOptimizer = "dist.ZeRO", isend = "dist.send(x, peer, {async = true})",
+  irecv = "dist.recv(shape, peer, {async = true})", all_gather_into_tensor = "dist.all_gather",
+  reduce_scatter_tensor = "dist.reduce_scatter", all_to_all_single = "dist.all_to_all",
+  broadcast_object_list = "dist.share(text, root)", ReduceOp = "{reduce = \"sum\"}"}
+
 local job
 
 local function flag(name)
@@ -148,6 +159,12 @@ require "flare.lazy"("dist", dist, {
   DataParallel = "flare.dist.data_parallel", LocalSGD = "flare.dist.local_sgd",
   ZeRO = "flare.dist.zero",
 })
-getmetatable(dist).__call = function(_, ...) return core.dist(...) end -- the operator's name
+local meta = getmetatable(dist)
+local find = meta.__index
+meta.__call = function(_, ...) return core.dist(...) end -- the operator's name
+meta.__index = function(self, name)
+  if elsewhere[name] then fail("there is no dist.%s; it is %s", name, elsewhere[name]) end
+  return find(self, name)
+end
 
 return dist

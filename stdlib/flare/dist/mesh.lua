@@ -6,17 +6,27 @@ local Group = require "flare.dist.group"
 local known = {pp = 1, dp = 2, ep = 3, cp = 4, tp = 5}
 
 local function ordered(axes)
+  if type(axes) ~= "table" then
+    fail("mesh: axes are a table, as in mesh{dp = 4, tp = 2}, got %s", type(axes))
+  end
   local names = {}
   for name, size in pairs(axes) do
     if name ~= "order" then
       if type(name) ~= "string" or not math.tointeger(size) or size < 1 then
         fail("mesh: axes are names with sizes, as in mesh{dp = 4, tp = 2}")
+      elseif name == "at" or name == "axes" then
+        fail("mesh: an axis cannot be named '%s': mesh.%s is something else", name, name)
       end
       names[#names + 1] = name
     end
   end
   local place = {}
-  for k, name in ipairs(axes.order or {}) do place[name] = k end
+  for k, name in ipairs(axes.order or {}) do
+    if not axes[name] or name == "order" then
+      fail("mesh: order has '%s', which is no axis", tostring(name))
+    end
+    place[name] = k
+  end
   table.sort(names, function(a, b)
     local p, q = place[a] or known[a] or 0, place[b] or known[b] or 0
     if p ~= q then return p < q end

@@ -42,12 +42,12 @@ local function divide(self, named, bytes)
   return list
 end
 
-local function optimizer_of(shards, make)
+local function optimizer_of(shards, make, kind)
   local parts, kinds, known = {}, {}, {}
   for k, shard in ipairs(shards) do
     parts[k], kinds[k], known[shard.part.id] = shard.part, shard.kind, true
   end
-  local optimizer = make(parts, kinds)
+  local optimizer = make(parts, kind and kinds)
   if type(optimizer) ~= "table" or type(optimizer.groups) ~= "table" then
     fail("ZeRO: the function must return an optimizer, not %s", type(optimizer))
   end
@@ -75,8 +75,9 @@ function ZeRO:init(model, make, o)
   if type(model) ~= "table" or not model.__module then
     fail("ZeRO: a model is expected, got %s", type(model))
   end
-  if type(make) ~= "function" then
-    fail("ZeRO: a function that makes the optimizer is expected, got %s", type(make))
+  if type(make) ~= "function" and not (getmetatable(make) or {}).__call then
+    fail("ZeRO: a function that makes the optimizer is expected, got %s: it is function(params) "
+      .. "return optim.AdamW(params) end", options.kind(make))
   end
   dist.rank()
   o = options.check("ZeRO", o, {stage = 1, bucket_mb = options.none, group = dist.world,
@@ -92,6 +93,7 @@ function ZeRO:init(model, make, o)
   if o.find_unused and o.stage == 3 and not o.recompute then
     fail "ZeRO: find_unused in stage 3 needs recompute = true"
   end
+  if o.units ~= nil and o.stage ~= 3 then fail "ZeRO: units are those of stage 3" end
   self.model, self.group, self.stage = model, Group.of("ZeRO", o.group), o.stage
   self.recompute, self.kind, self.compress = o.recompute, o.kind, o.compress
   self.find_unused = o.find_unused
@@ -108,12 +110,13 @@ function ZeRO:init(model, make, o)
   end
   local rest = Bucket.learning(model)
   if self.stage == 3 then rest = require "flare.dist.zero3".divide(self, rest, o.units) end
+  self.in_place = rest[1] and Bucket.watch(model, rest[1][2])
   self:_keep(rest)
   self.listener = {ready = function(_, leaf) self.queue:ready(leaf) end,
     finish = function() self:_finish() end}
   ready.add(self.listener)
   if #self.shards == 0 then fail "ZeRO: the model has no parameters that learn" end
-  self.optimizer = optimizer_of(self.shards, make)
+  self.optimizer = optimizer_of(self.shards, make, self.kind)
   self.groups = self.optimizer.groups -- for schedules and scalers, as an optimizer's
   self:zero_grad()
 end
@@ -204,6 +207,9 @@ function ZeRO:_finish()
 end
 
 function ZeRO:forward(...)
+  if self.in_place and not self.in_place() then
+    fail "ZeRO: the model has other parameters now (by to(), say): ZeRO has to be made anew"
+  end
   for _, pair in ipairs(self.still) do
     if pair[2].requires_grad then
       fail("ZeRO: '%s' has begun to learn: ZeRO has to be made anew", pair[1])

@@ -8,6 +8,7 @@ local core = require "flare.core"
 local fail = require "flare.fail"
 local Bucket = require "flare.dist.bucket"
 local nest = require "flare.nest"
+local options = require "flare.options"
 local Module = require "flare.nn.module"
 local walk = require "flare.nn.walk"
 
@@ -234,7 +235,13 @@ function M.divide(zero, named, units)
   local names, taken, rest = {}, {}, {}
   for _, pair in ipairs(named) do names[pair[2].id] = pair[1] end
   zero.units, zero.order, zero.late, zero.has, zero.came = {}, {}, {}, {}, {}
+  if type(units) ~= "table" then
+    fail("ZeRO: units must be a list of modules, got %s", options.kind(units))
+  end
   for u, module in ipairs(units) do
+    if not walk.is_module(module) then
+      fail("ZeRO: units must be modules of the model; unit %d is %s", u, options.kind(module))
+    end
     local slots, list = slots_of(module), {}
     for _, pair in ipairs(Bucket.learning(module)) do
       local id = pair[2].id

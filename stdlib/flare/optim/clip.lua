@@ -15,8 +15,11 @@ end
 local function gradients(where, params)
   if type(params) == "table" and params.__module then params = params:parameters() end
   if core.is_tensor(params) then params = {params} end
-  if type(params) ~= "table" then
-    fail("%s: a module or a list of parameters is expected, got %s", where, type(params))
+  local meta = type(params) == "table" and getmetatable(params)
+  if type(params) ~= "table" or meta then
+    fail("%s: a module or a list of parameters is expected, got %s%s", where,
+      meta and meta.__name or type(params), meta and params[where]
+      and (", which has %s itself"):format(where) or "")
   end
   local list = {}
   for _, p in ipairs(params) do
