@@ -145,6 +145,7 @@ describe("examples", function()
 
     it("reads handwritten digits", function()
       if not data_folder then return pending("FLARE_DATA names no folder of texts and digits") end
+      if not flare.core.crc32 "" then return pending "needs zlib" end
       local shown = run("mnist", "--images", data_folder .. "/t10k-images-idx3-ubyte.gz",
                         "--labels", data_folder .. "/t10k-labels-idx1-ubyte.gz")
       assert.is_true(tonumber(shown:match("accuracy (%S+)$")) >= 0.93)

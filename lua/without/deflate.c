@@ -2,8 +2,8 @@
 #include "../file.h"
 
 static int missing(lua_State *L) {
-  return fll_failed(L, "this flare was built without zlib, which .npz files "
-                       "need: install zlib1g-dev and build again");
+  return fll_failed(L, "this flare was built without zlib, which .npz and .gz "
+                       "files need: install zlib1g-dev and build again");
 }
 
 int fll_inflate(lua_State *L) {

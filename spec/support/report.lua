@@ -1,7 +1,9 @@
 -- A busted output handler for spec/run.lua: one line per test into the file
 -- named by -Xoutput (what, seconds, name, reason; between tabs), so that a crash
--- leaves what ran before it; failures in full on standard output.
+-- leaves what ran before it; failures in full on standard output. What fails for
+-- want of a library that this build or machine does without is skipped, by name.
 local pretty = require "pl.pretty"
+local tree = require "spec.support.tree"
 
 local function text(message)
   if type(message) == "string" then return message end
@@ -9,6 +11,19 @@ local function text(message)
     return tostring(message)
   end
   return pretty.write(message)
+end
+
+-- The library that a message says is missing, if `flare doctor` says so, too.
+local lacking
+local function missing(message)
+  local name = message:match "built without (%w+)" or message:match "needs (LAPACK)"
+  if name and not lacking then
+    lacking = {}
+    for library in tree.output(("'%s/flare' doctor"):format(tree.build)):gmatch "\nno +(%w+)" do
+      lacking[library] = true
+    end
+  end
+  return name and lacking[name] and "needs " .. name
 end
 
 return function(options)
@@ -24,7 +39,12 @@ return function(options)
     report:flush()
   end
 
+  local wanted -- the library that the running test lacks
+
   local function failed(element, _, message, trace)
+    wanted = missing(text(message))
+    if wanted and element.descriptor ~= "it" then row("pending", element, wanted) end
+    if wanted then return nil, true end
     io.write(("\n%s\n%s\n"):format(handler.getFullName(element), text(message)))
     if element.descriptor ~= "it" then row("error", element) end
     if trace and trace.traceback then io.write(trace.traceback, "\n") end
@@ -39,8 +59,9 @@ return function(options)
     return nil, true
   end)
   busted.subscribe({"test", "end"}, function(element, _, status)
+    if wanted then status, reason = "pending", wanted end
     row(status, element, status == "pending" and reason or nil)
-    reason = ""
+    reason, wanted = "", nil
     return nil, true
   end)
   busted.subscribe({"suite", "end"}, function()

@@ -20,6 +20,7 @@ end
 
 local function gzip(text)
   local packed, crc = core.deflate(text)
+  if not packed then return nil, crc end -- the message
   return "\31\139\8\0\0\0\0\0\0\255" .. packed .. string.pack("<I4I4", crc, #text & 0xffffffff)
 end
 
@@ -57,5 +58,10 @@ return function(report, path, most)
       :format(id, quoted(name))
   end
   local text = '{"traceEvents":[\n' .. table.concat(parts, ",\n") .. "\n]}\n"
-  return core.file.write_atomic(path, path:find "%.gz$" and gzip(text) or text)
+  if path:find "%.gz$" then
+    local packed, message = gzip(text)
+    if not packed then return nil, ("%s: %s"):format(path, message) end
+    text = packed
+  end
+  return core.file.write_atomic(path, text)
 end
