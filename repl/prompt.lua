@@ -51,7 +51,6 @@ local function environment()
       return next, all, nil
     end,
   })
-  rawset(env, "_ENV_KEPT", nil)
   return env, kept
 end
 
@@ -152,12 +151,11 @@ local function trace(problem)
   return text
 end
 
-local function show(env, results)
+local function show(results)
   for i = 1, results.n do
     print((written(results[i])))
     if i == 1 then rawset(_G, "_", results[i]) end
   end
-  return env
 end
 
 local function run(text, env)
@@ -174,16 +172,16 @@ local function run(text, env)
   if quiet then return end
   table.remove(results, 1)
   results.n = results.n - 1
-  local ok, trouble = xpcall(show, traced, env, results)
+  local ok, trouble = xpcall(show, traced, results)
   if not ok then io.stderr:write(tostring(trouble), "\n") end
 end
 
 -- --- commands ---
 
 local function size(bytes)
-  local units = {"bytes", "KB", "MB", "GB"}
+  local units = {"bytes", "KB", "MB", "GB"} -- of 1000, as errors count them
   local i = 1
-  while bytes >= 1024 and i < #units do bytes, i = bytes / 1024, i + 1 end
+  while bytes >= 1000 and i < #units do bytes, i = bytes / 1000, i + 1 end
   return (i == 1 and "%d %s" or "%.1f %s"):format(bytes, units[i])
 end
 
@@ -194,7 +192,7 @@ function commands.help() print(help) end
 function commands.mem()
   local stats = core.memory.stats()
   print(("%d tensors, %s live, %s at most, %s reserved"):format(core.tensors(),
-    size(stats.live), size(stats.peak_live or stats.peak or 0), size(stats.reserved)))
+    size(stats.live), size(stats.peak), size(stats.reserved)))
   local holders = core.memory.holders()
   if holders and holders ~= "" then print(holders) end
 end
@@ -254,7 +252,7 @@ function M.run(resume, calm, greet)
       end
       local asked = text:match "^%s*%?%s*([%w_.:]+)" or text:match "^([%w_.:]+)%?%s*$"
       if asked then
-        require("flare.repl.help").show(asked)
+        print((require("flare.help").help(asked)))
       elseif text:match "^%s*%?%s*$" or lone(text) == "help" then
         commands.help()
       elseif lone(text) == "quit" or lone(text) == "exit" then
