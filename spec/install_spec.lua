@@ -30,6 +30,58 @@ int main(void) {
 }
 ]]
 
+local plugin = [[
+#include <flare/flarelua.h>
+#define TEXT                                                                   \
+  "local flare = require 'flare'; local x = flare.ones(300, 300);"             \
+  "sum = flare.matmul(x, x):sum():item()"
+FL_API double plug(void);
+double plug(void) {
+  fl_runtime_options r = {.struct_size = sizeof r, .threads = 2};
+  fl_lua_options o = {.struct_size = sizeof o, .runtime = &r};
+  fl_lua *f = NULL;
+  double sum = 0;
+  if (!fl_lua_open(&o, &f) && !fl_lua_run(f, TEXT, "=plug"))
+    fl_lua_get(f, "sum", 'd', &sum);
+  fl_lua_close(f);
+  return sum;
+}
+]]
+
+local loader = [[
+#include <dirent.h>
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+static int entries(const char *path) {
+  DIR *d = opendir(path);
+  int n = 0;
+  while (readdir(d))
+    n++;
+  closedir(d);
+  return n;
+}
+int main(void) {
+  char line[4096];
+  int left = 0, files = 0;
+  for (int k = 0; k < 5; k++) {
+    void *h = dlopen("./plugin.so", RTLD_NOW | RTLD_LOCAL);
+    double (*plug)(void) = h ? (double (*)(void))dlsym(h, "plug") : NULL;
+    if (!plug || plug() != 2.7e7 || dlclose(h))
+      return puts("not loaded"), 1;
+    if (k == 0)
+      files = entries("/proc/self/fd");
+  }
+  FILE *maps = fopen("/proc/self/maps", "r");
+  while (fgets(line, sizeof line, maps))
+    left += strstr(line, "libflare") != NULL;
+  fclose(maps);
+  printf("%d mapped, %d threads, %d files more\n", left,
+         entries("/proc/self/task") - 2, entries("/proc/self/fd") - files);
+  return 0;
+}
+]]
+
 local cmakelists = [[
 cmake_minimum_required(VERSION 3.22)
 project(outside C)
@@ -60,7 +112,8 @@ describe("an installed flare", function()
     assert(os.execute(("mkdir -p '%s/project'"):format(place)))
     run(("cmake --install '%s/%s' --prefix first"):format(root, tree.build))
     run "mv first moved"
-    for name, text in pairs {["main.c"] = main, ["CMakeLists.txt"] = cmakelists} do
+    for name, text in pairs {["main.c"] = main, ["CMakeLists.txt"] = cmakelists,
+      ["plugin.c"] = plugin, ["loader.c"] = loader} do
       local file = assert(io.open(place .. "/project/" .. name, "w"))
       file:write(text)
       file:close()
@@ -85,6 +138,12 @@ describe("an installed flare", function()
   it("builds a project by pkg-config", function()
     run("cc project/main.c -o by_pkg_config " .. flags)
     run "./by_pkg_config"
+  end)
+
+  it("is loaded, closed and loaded again as a plug-in", function()
+    run("cc -shared -fPIC project/plugin.c -o plugin.so " .. flags)
+    run "cc project/loader.c -o loader -ldl"
+    assert.equal("0 mapped, 1 threads, 0 files more\n", run "./loader")
   end)
 
   it("builds a project by find_package", function()
