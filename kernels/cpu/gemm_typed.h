@@ -499,3 +499,5 @@ void GEMM(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const T *a,
   product g = {ta, tb, m, n, k, a, lda, b, ldb, c, ldc, NULL, 0, -1};
   run(&g, add, NULL);
 }
+
+#include "pairs_typed.h"

@@ -197,33 +197,90 @@ void compose_renorm(fli_composing *g) {
 
 /* --- of two --- */
 
-/* Every row of a beside every row of b. */
-void compose_cdist(fli_composing *g) {
-  const fl_meta *a = fli_meta(g->in[0]), *b = fli_meta(g->in[1]);
-  if (a->ndim < 2 || b->ndim < 2 ||
-      a->shape[a->ndim - 1] != b->shape[b->ndim - 1]) {
-    fli_env_fail(&g->e, FL_ESHAPE,
-                 "cdist: needs (..., rows, size) twice with the same size, got "
-                 "%s and %s",
-                 fli_shape_text(a->ndim, a->shape),
-                 fli_shape_text(b->ndim, b->shape));
-    return;
+/* a (..., m, k) and b (..., n, k) give y (..., m, n). */
+static fl_status pairs(const fl_meta *a, const fl_meta *b, fl_meta *y) {
+  int na = a->ndim - 2, nb = b->ndim - 2, n = na > nb ? na : nb;
+  bool fits = na >= 0 && nb >= 0 && a->shape[na + 1] == b->shape[nb + 1];
+  for (int i = 0; i < n && fits; i++) {
+    int64_t sa = i < n - na ? 1 : a->shape[i - (n - na)],
+            sb = i < n - nb ? 1 : b->shape[i - (n - nb)];
+    fits = sa == sb || sa == 1 || sb == 1;
+    y->shape[i] = sa == 1 ? sb : sa;
   }
-  int n = (a->ndim > b->ndim ? a->ndim : b->ndim) + 1;
+  if (!fits)
+    return fli_fail(FL_ESHAPE,
+                    "cdist: needs (..., rows, size) twice with the same size, "
+                    "and leading dims that broadcast, got %s and %s",
+                    fli_shape_text(a->ndim, a->shape),
+                    fli_shape_text(b->ndim, b->shape));
+  y->ndim = n + 2;
+  y->shape[n] = a->shape[na];
+  y->shape[n + 1] = b->shape[nb];
+  return FL_OK;
+}
+
+fl_status shape_pair_distances(fli_infer *c) {
+  return pairs(c->in[0], c->in[1], &c->out[0]);
+}
+
+/* Every row of a beside every row of b. */
+static void distances(fli_composing *g, double power) {
+  const fl_meta *a = fli_meta(g->in[0]), *b = fli_meta(g->in[1]);
+  fl_meta y;
+  if ((g->e.status = pairs(a, b, &y)))
+    return;
+  int n = y.ndim + 1;
   int64_t size = a->shape[a->ndim - 1];
   /* short rows are put in front: what lies side by side are rows of b then */
   bool front = size <= 32 && size <= b->shape[b->ndim - 2];
-  fl_value x = g->in[0], y = g->in[1];
+  fl_value u = g->in[0], v = g->in[1];
   if (front) {
-    x = TRANSPOSE(x, a->ndim - 2, a->ndim - 1);
-    y = RUN(contiguous, TRANSPOSE(y, b->ndim - 2, b->ndim - 1));
+    u = TRANSPOSE(u, a->ndim - 2, a->ndim - 1);
+    v = RUN(contiguous, TRANSPOSE(v, b->ndim - 2, b->ndim - 1));
   }
-  x = fli_v_unsqueeze(&g->e, x, front ? a->ndim : a->ndim - 1);
-  y = fli_v_unsqueeze(&g->e, y, front ? b->ndim - 1 : b->ndim - 2);
+  u = fli_v_unsqueeze(&g->e, u, front ? a->ndim : a->ndim - 1);
+  v = fli_v_unsqueeze(&g->e, v, front ? b->ndim - 1 : b->ndim - 2);
   fl_attrs p = fli_attrs(&g->e, FLI_OP_norm);
-  p.v[0].f = g->attrs->v[0].f;
+  p.v[0].f = power;
   fli_set_list(&g->e, &p, 1, 1, (int64_t[]){front ? n - 3 : n - 1});
-  g->out[0] = RUN_A(norm, &p, SUB(x, y));
+  g->out[0] = RUN_A(norm, &p, SUB(u, v));
+}
+
+void compose_pair_distances(fli_composing *g) {
+  distances(g, 2);
+}
+
+void compose_cdist(fli_composing *g) {
+  if (g->attrs->v[0].f == 2)
+    g->out[0] = RUN(pair_distances, g->in[0], g->in[1]);
+  else
+    distances(g, g->attrs->v[0].f);
+}
+
+/* With w = dy / y, 0 where y is, the gradient towards a row of a is the sum of
+ * w (a - b): its own share and a product. Rows are taken from b's mean, so that
+ * what they have in common takes no digits from what they differ by. */
+void grad_pair_distances(fli_grad *g) {
+  fl_value a = g->in[0], b = g->in[1], y = g->y[0], zero = NUM(0);
+  const fl_meta *m = fli_meta(y), *mb = fli_meta(b);
+  int n = m->ndim;
+  if (fl_numel(n, m->shape) == 0)
+    return;
+  fl_attrs along = fli_attrs(&g->e, FLI_OP_mean);
+  fli_set_list(&g->e, &along, 0, 1, (int64_t[]){mb->ndim - 2});
+  along.v[1].i = true;
+  fl_value middle = RUN_A(mean, &along, b);
+  a = SUB(a, middle);
+  b = SUB(b, middle);
+  fl_value same = RUN(eq, y, zero);
+  fl_value w =
+      RUN(where, same, zero, DIV(g->dy[0], RUN(where, same, NUM(1), y)));
+  if (g->need[0])
+    g->dx[0] = SUB(MUL(a, SUM1(w, n - 1, true)), MATMUL(w, b));
+  if (g->need[1]) {
+    fl_value t = TRANSPOSE(w, n - 2, n - 1);
+    g->dx[1] = SUB(MUL(b, SUM1(t, n - 1, true)), MATMUL(t, a));
+  }
 }
 
 /* Over the last dims; a number multiplies. */

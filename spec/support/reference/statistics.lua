@@ -124,6 +124,10 @@ function R.cdist(a)
   end)
 end
 
+function R.pair_distances(a)
+  return R.cdist {a = a.a, b = a.b, p = 2}
+end
+
 -- --- over dims ---
 
 function R.aminmax(a) return {reduce.amin(a), reduce.amax(a)} end

@@ -62,6 +62,21 @@ S.cdist = {
   {a = f{}, b = f{}, _refused = "rows, size"}, {a = f{3, 2}, b = g{4, 3}, _refused = "rows, size"},
 }
 
+S.pair_distances = {
+  {a = f{3, 2}, b = g{4, 2}}, {a = f{2, 3, 2}, b = g{4, 2}}, {a = f{2, 1, 3, 2}, b = g{3, 4, 2}},
+  {a = f{0, 2}, b = g{4, 2}}, {a = f{3, 2}, b = g{0, 2}}, {a = f{3, 0}, b = g{4, 0}, _grad = false},
+  {a = f{2, 3}, b = g{2, 3}, _all = true},
+  {a = f{7, 300}, b = g{35, 300}, _grad = false, _dtypes = "f64 f32"},
+  {a = f{130, 5}, b = g{19, 5}, _grad = false, _dtypes = "f64 f32"},
+  {a = A.new({2, 2}, {1e-30, 3e-30, 1e30, 0}), b = A.new({2, 2}, {1e-30, 0, 0, 1e30}),
+   _grad = false, _dtypes = "f64 f32"},
+  {a = A.new({1, 2}, {1e-300, 3e-300}), b = A.new({2, 2}, {0, 0, 1e300, 1e300}), _grad = false,
+   _dtypes = "f64"},
+  {a = f{}, b = f{}, _refused = "rows, size"}, {a = f{3}, b = g{2}, _refused = "rows, size"},
+  {a = f{2, 3, 2}, b = g{3, 4, 2},
+   _refused = "leading dims"},
+}
+
 -- --- over dims ---
 
 S.aminmax = {
