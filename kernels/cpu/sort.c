@@ -1,7 +1,8 @@
 /* sort and topk along a dim. A line's elements become unsigned keys that order
  * as the values do (NaN greatest, -0 equal to 0), packed above their positions,
  * so that any order of packed words is stable and each occurs once. Keys of 32
- * bits and fewer go into 64-bit words, the rest into 128-bit ones. */
+ * bits and fewer go into 64-bit words, and those of integers that all lie near
+ * each other; the rest into 128-bit ones. */
 #include "move.h"
 
 #define STACK  1024        /* words of a buffer that goes on the stack */
@@ -24,6 +25,7 @@ typedef struct sorting {
   int64_t *indices;
   int64_t n, k;
   int64_t x_stride, y_stride, base;
+  uint64_t least; /* of long integers in 64-bit words */
   bool descending;
   int ndim;
   int64_t lines[FL_MAX_DIMS]; /* the shape without dim */
@@ -85,6 +87,9 @@ static void load_32(const sorting *c, const char *from, int64_t start,
   case FL_BF16:
     KEYS(fl_word2, key_16(u, 0x7f80));
     break;
+  case FL_I64:
+    KEYS(fl_word8, u - c->least);
+    break;
   case FL_I32:
     KEYS(fl_word4, u ^ 0x80000000u);
     break;
@@ -135,6 +140,22 @@ static void load_64(const sorting *c, const char *from, int64_t start,
 #define FL_NAME(name) name##_64
 #include "sort.inc"
 
+/* Whether integers of 64 bits, which are then looked at, are all less than 2^32
+ * apart. */
+static bool are_near(const fl_view *x, uint64_t *least) {
+  const int64_t *v = x->data;
+  if (x->dtype != FL_I64 || !fl_cpu_contiguous(x))
+    return false;
+  int64_t n = fl_view_numel(x), low = v[0], high = v[0];
+#pragma omp simd reduction(min : low) reduction(max : high)
+  for (int64_t i = 0; i < n; i++) {
+    low = v[i] < low ? v[i] : low;
+    high = v[i] > high ? v[i] : high;
+  }
+  *least = (uint64_t)low;
+  return (uint64_t)high - (uint64_t)low <= UINT32_MAX;
+}
+
 static fl_status run(const fl_launch *l, int64_t k, int dim, bool descending) {
   const fl_view *x = &l->in[0], *y = &l->out[0];
   sorting c = {.l = l, .dtype = x->dtype, .x = x->data, .values = y->data};
@@ -154,7 +175,8 @@ static fl_status run(const fl_launch *l, int64_t k, int dim, bool descending) {
   c.y_stride = x->ndim ? y->stride[dim] : 1;
   if (c.n * fl_numel(c.ndim, c.lines) * k == 0)
     return FL_OK;
-  return c.size == 8 || c.n > UINT32_MAX ? lines_64(&c) : lines_32(&c);
+  bool small = c.size < 8 || (k == c.n && are_near(x, &c.least));
+  return small && c.n <= UINT32_MAX ? lines_32(&c) : lines_64(&c);
 }
 
 FL_KERNEL(sort) {

@@ -71,6 +71,18 @@ describe("a long line", function()
     assert.is_true(values:eq(v):all():item() and indices:eq(i):all():item())
   end)
 
+  it("of integers is sorted by all their bits, near each other or far apart", function()
+    local low, high, apart = math.mininteger, math.maxinteger, 1 << 32
+    for _, list in ipairs {{0, high, low, -1, 1}, {high, high - apart + 1, high - 5},
+      {low + apart, low, low + 7}, {5, apart - 1, 0}, {5, apart, 0}, {-3, apart - 4, -2}} do
+      local x = core.tensor(list, {dtype = "i64"})
+      table.sort(list)
+      equal((x:sort()), list)
+      table.sort(list, function(a, b) return a > b end)
+      equal((x:sort{descending = true}), list)
+    end
+  end)
+
   it("is searched among shorter lines, too", function()
     local n, k = 9000, 300
     local x = core.tensor(numbers(5 * n)):view(5, n)
