@@ -97,6 +97,35 @@ describe("nn.Module", function()
     assert.match("nn.from_pytorch%(state%)", text)
   end)
 
+  it("gives names of PyTorch, which come back", function()
+    local Own = flare.class("Own", nn.Module)
+    function Own:init() -- fields with these names are no attention
+      for _, name in ipairs{"q", "k", "v", "out"} do self[name] = nn.Linear(2, 2) end
+    end
+    local model = nn.Sequential(nn.MultiHeadAttention(4, 2), nn.LSTM(4, 3, {layers = 2}), Own(),
+      nn.weight_norm(nn.Linear(3, 2)), nn.spectral_norm(nn.Linear(2, 2)), nn.BatchNorm1d(2))
+    local state, own = nn.to_pytorch(model), model:state_dict()
+    for there, here in pairs{
+      ["0.in_proj_bias"] = false, ["0.out_proj.weight"] = "1.out.weight",
+      ["1.weight_ih_l0"] = "2.weight_ih_l1", ["1.bias_hh_l1"] = "2.bias_hh_l2",
+      ["2.q.weight"] = "3.q.weight", ["2.out.bias"] = "3.out.bias",
+      ["3.parametrizations.weight.original0"] = "4.weight_g", ["3.bias"] = "4.bias",
+      ["4.parametrizations.weight.original"] = "5.weight_orig",
+      ["4.parametrizations.weight.0._v"] = "5.weight_v", ["5.running_var"] = "6.running_var",
+    } do
+      assert.is_truthy(state[there], there)
+      if here then assert.is_true(state[there]:equal(own[here]), there) end
+    end
+    assert.same({12, 4}, {table.unpack(state["0.in_proj_weight"].shape)})
+    local back, n = nn.from_pytorch(state), 0
+    for name, tensor in pairs(own) do
+      assert.is_true(back[name]:equal(tensor), name)
+      n = n + 1
+    end
+    for _ in pairs(back) do n = n - 1 end
+    assert.equal(0, n)
+  end)
+
   it("makes copies that share nothing with it", function()
     local block = Block()
     block.tied = block.zeta

@@ -46,7 +46,8 @@ local files = {
   SoftMarginLoss = "losses", MultiMarginLoss = "losses", MultiLabelSoftMarginLoss = "losses",
   CosineSimilarity = "cosine_similarity", CTCLoss = "ctc",
 
-  from_pytorch = "state", spectral_norm = "reparametrize", weight_norm = "reparametrize",
+  from_pytorch = "state", to_pytorch = "state",
+  spectral_norm = "reparametrize", weight_norm = "reparametrize",
   functional = "functional", init = "initialize",
 }
 for name, file in next, files do files[name] = "flare.nn." .. file end

@@ -1,4 +1,5 @@
 --- State dicts: a module's parameters and buffers by name, out and in.
+local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"
 local options = require "flare.options"
@@ -54,6 +55,47 @@ function M.from_pytorch(state)
     elseif not name:find "num_batches_tracked$" then
       out[name] = tensor
     end
+  end
+  return out
+end
+
+-- What a part of a normalised weight is called there: the end of its name; nil for other tensors.
+local function parametrization(state, name)
+  local base, part = name:match "^(.*)_(%a+)$"
+  if not base then return nil end
+  if state[base .. "_g"] and state[base .. "_v"] then
+    return part == "g" and "original0" or part == "v" and "original1" or nil
+  elseif state[base .. "_orig"] and state[base .. "_u"] then
+    return part == "orig" and "original" or (part == "u" or part == "v") and "0._" .. part or nil
+  end
+end
+
+--- A module's state with the names that PyTorch has, which from_pytorch turns into ours: saved as
+-- safetensors, `load_state_dict` takes it there.
+-- @param module what is saved
+-- @return a table of names and tensors
+function M.to_pytorch(module)
+  local Attention = require "flare.nn.attention"
+  local attention, state, out = {}, M.get(module), {}
+  for name, layer in module:named_modules() do
+    if class.is(layer, Attention) then attention[name == "" and name or name .. "."] = true end
+  end
+  local function number_before(k) return tostring(k - 1) end
+  for name, tensor in pairs(state) do
+    local place, part, kind = name:match "^(.-)(%a+)%.(%a+)$"
+    local normalised = parametrization(state, name)
+    local there = name:gsub("%f[%w_]%d+%f[.\0]", number_before)
+      :gsub("(%a_[ih]h_l)(%d+)", function(head, k) return head .. number_before(k) end)
+    if attention[place] and part == "out" then
+      there = there:gsub("out(%.%a+)$", "out_proj%1")
+    elseif attention[place] then
+      there = there:gsub("%a+%.%a+$", "in_proj_" .. kind)
+      tensor = core.cat({state[place .. "q." .. kind], state[place .. "k." .. kind],
+                         state[place .. "v." .. kind]}, 1)
+    elseif normalised then
+      there = there:gsub("([^.]+)_%a+$", "parametrizations.%1." .. normalised)
+    end
+    out[there] = tensor
   end
   return out
 end
