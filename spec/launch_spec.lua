@@ -32,6 +32,29 @@ describe("flare launch", function()
     launch.remove(folder)
   end)
 
+  it("shows lines of several ranks whole, however long they are", function()
+    local status, out, _, folder = launch.run("-n 2 --tee all", [[
+      io.write(("x"):rep(300000), "\n", ("y\n"):rep(20000))
+      io.write(("z"):rep(10)) -- without an end
+    ]])
+    launch.remove(folder)
+    assert.equal(0, status)
+    for rank = 0, 1 do
+      local mark = ("[%d] "):format(rank)
+      local x, y, z = 0, 0, 0
+      for line in out:gmatch "[^\n]+" do
+        if line:sub(1, 4) == mark then
+          local text = line:sub(5)
+          if text:find "^x+$" then x = x + #text
+          elseif text == "y" then y = y + 1
+          elseif text == "zzzzzzzzzz" then z = z + 1
+          else error(text) end
+        end
+      end
+      assert.same({300000, 20000, 1}, {x, y, z})
+    end
+  end)
+
   it("says what it would start, and what is wrong with what it was told", function()
     local folder = launch.folder ""
     local status, out = launch.shell(folder, "$F launch -n 2 --dry-run script.lua a b")
@@ -40,7 +63,11 @@ describe("flare launch", function()
     for wrong, message in pairs {["-n 0 script.lua"] = "at least 1",
         ["--tea script.lua"] = "unknown", [""] = "script is missing",
         ["--nnodes 2 script.lua"] = "need --rdzv",
-        ["-n x script.lua"] = "expected a number", ["--rdzv nowhere script.lua"] = "host:port"} do
+        ["-n x script.lua"] = "expected a number", ["-n 5000 script.lua"] = "1024 at most",
+        ["--nproc_per_node 2 script.lua"] = "unknown option '--nproc_per_node'; it is -n",
+        ["--max_restarts=2 script.lua"] = "it is --max-restarts",
+        ["-n2 --tee 1,7 script.lua"] = "--tee 7: the job has the ranks 0 to 1",
+        ["--rdzv nowhere script.lua"] = "host:port"} do
       status, out = launch.shell(folder, "$F launch " .. wrong)
       assert.equal(2, status)
       assert.truthy(out:find(message, 1, true), out)

@@ -18,21 +18,35 @@ usage: flare launch [options] script [arguments]
   --dry-run            show what would be started
   --verbose            show what is started]=]
 
-local function words(text)
+local most = 1024 -- ranks of a job, as the core has them
+
+-- The ranks that --tee lists. @return a set; nil and a message
+local function shown(text, size)
   local set = {}
-  for word in text:gmatch "[^,%s]+" do set[word] = true end
+  for word in text:gmatch "[^,%s]+" do
+    local rank = math.tointeger(tonumber(word))
+    if word ~= "all" and not (rank and rank >= 0 and rank < size) then
+      return nil, ("--tee %s: the job has the ranks 0 to %d"):format(word, size - 1)
+    end
+    set[word] = true
+  end
   return set
 end
 
 local valued = {["-n"] = "n", ["--nnodes"] = "nnodes", ["--node-rank"] = "node",
   ["--rdzv"] = "rdzv", ["--secret"] = "secret", ["--tee"] = "tee", ["--logs"] = "logs",
   ["--timeout"] = "timeout", ["--max-restarts"] = "restarts"}
+-- What other launchers call them.
+local others = {["--nproc-per-node"] = "-n", ["--nproc"] = "-n", ["-np"] = "-n",
+  ["--log-dir"] = "--logs", ["--rdzv-endpoint"] = "--rdzv", ["--master-port"] = "--rdzv host:port",
+  ["--master-addr"] = "--rdzv host:port"}
 local whole = {n = 1, nnodes = 1, node = 0, restarts = 0}
 
 local function read(args)
   local o, k = {}, 1
   while args[k] and args[k]:sub(1, 1) == "-" do
-    local name, value = args[k]:match "^(%-%-[%w-]+)=(.*)$"
+    local name, value = args[k]:match "^(%-%-[%w_-]+)=(.*)$"
+    if not name then name, value = args[k]:match "^(%-n)=?(%d+)$" end
     name = name or args[k]
     local key = valued[name]
     if key then
@@ -55,7 +69,11 @@ local function read(args)
     elseif name == "-i" then o.prompt = true
     elseif name == "--verbose" then o.verbose = true
     elseif name == "--help" or name == "-h" then o.help = true
-    else return nil, ("unknown option '%s'"):format(args[k]) end
+    else
+      local dashed = name:gsub("_", "-")
+      local here = others[dashed] or valued[dashed] and dashed
+      return nil, ("unknown option '%s'%s"):format(args[k], here and "; it is " .. here or "")
+    end
     k = k + 1
   end
   o.command = table.move(args, k, #args, 1, {})
@@ -141,7 +159,11 @@ return function(args)
     return complain "several nodes need --rdzv host:port"
   end
   if o.nnodes > 1 and not o.secret then return complain "several nodes need --secret file" end
-  o.tee = words(o.tee or "")
+  if o.n * o.nnodes > most then
+    return complain(("%d ranks are too many: a job has %d at most"):format(o.n * o.nnodes, most))
+  end
+  o.tee, message = shown(o.tee or "", o.n * o.nnodes)
+  if not o.tee then return complain(message) end
   o.logs = o.logs or "logs"
   if o.secret then
     o.secret, message = shared_secret(o.secret, o.node)

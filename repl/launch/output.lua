@@ -6,6 +6,8 @@ local net = core.net
 local Output = {}
 Output.__index = Output
 
+local longest = 1 << 16 -- bytes of a line that are kept until it ends
+
 local failed = setmetatable({}, {__mode = "k"}) -- files
 
 -- Writes, and says once that it cannot: the job goes on without.
@@ -21,8 +23,8 @@ end
 --- @param out, err files to read from
 function Output.open(rank, out, err, o)
   local self = setmetatable({rank = rank}, Output)
-  self.out = {file = out or nil, rest = "", to = io.stdout, name = "standard output"}
-  self.err = {file = err or nil, rest = "", to = io.stderr, name = "standard error"}
+  self.out = {file = out or nil, parts = {}, size = 0, to = io.stdout, name = "standard output"}
+  self.err = {file = err or nil, parts = {}, size = 0, to = io.stderr, name = "standard error"}
   local message
   self.log, message = io.open(rank.log_file, rank.again and "a" or "w")
   if not self.log then io.stderr:write("flare launch: ", message, "\n") end
@@ -49,11 +51,15 @@ end
 
 local function show(self, pipe, text)
   if not self.shown then return end
-  if self.prefix then
-    local lines = {} -- whole ones only, so that ranks do not mix in one
-    pipe.rest = pipe.rest .. text
-    for line in pipe.rest:gmatch "([^\n]*\n)" do lines[#lines + 1] = self.prefix .. line end
-    pipe.rest, text = pipe.rest:match "[^\n]*$", table.concat(lines)
+  if self.prefix then -- whole lines only, so that ranks do not mix in one
+    local lines = text:match "^.*\n" or pipe.size + #text > longest and text .. "\n" or ""
+    local rest = text:sub(#lines + 1)
+    if lines ~= "" then
+      lines = table.concat(pipe.parts) .. lines
+      pipe.parts, pipe.size = {}, 0
+    end
+    pipe.parts[#pipe.parts + 1], pipe.size = rest, pipe.size + #rest
+    text = lines:gsub("[^\n]*\n", self.prefix .. "%0")
   end
   put(pipe.to, pipe.name, text)
 end
@@ -70,7 +76,7 @@ function Output:step(ready)
         remember(self, text)
         show(self, pipe, text)
       elseif not text then
-        if pipe.rest ~= "" then show(self, pipe, "\n") end
+        if pipe.size > 0 then show(self, pipe, "\n") end
         net.close(pipe.file)
         pipe.file = nil
       end
