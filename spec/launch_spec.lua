@@ -99,6 +99,13 @@ describe("flare launch", function()
     end
     status = launch.run("-n 2", "if rank == 1 then os.exit(7, true) end dist.barrier()")
     assert.equal(7, status)
+    status, out = launch.shell(folder, [[cat >script.lua <<'END'
+      if os.getenv "RANK" == "1" then os.exit(9) end
+      require("flare").dist.init()
+END
+      $F launch -n 2 script.lua]])
+    assert.equal(9, status)
+    assert.truthy(out:find("rank 1 (it has not joined) ended with status 9", 1, true), out)
     launch.gone(folder)
     launch.remove(folder)
   end)

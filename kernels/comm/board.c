@@ -283,12 +283,20 @@ static fl_status board_fail(fl_board *base, int guilty, const char *what) {
   return tell(b);
 }
 
+static const char *say_rank(board *b, int rank, char *text, size_t room) {
+  int pid = atomic_load(&b->s->seats[rank].pid);
+  if (pid)
+    snprintf(text, room, "rank %d (pid %d)", rank, pid);
+  else
+    snprintf(text, room, "rank %d (it has not joined)", rank);
+  return text;
+}
+
 static fl_status gone(board *b, int rank, const char *how) {
-  char what[SPOKEN], doing[400];
-  seat *t = &b->s->seats[rank];
-  say_seat(t, doing, sizeof doing);
-  snprintf(what, sizeof what, "rank %d (pid %d) %s; it %s", rank,
-           atomic_load(&t->pid), how, doing);
+  char what[SPOKEN], doing[400], who[40];
+  say_seat(&b->s->seats[rank], doing, sizeof doing);
+  snprintf(what, sizeof what, "%s %s; it %s",
+           say_rank(b, rank, who, sizeof who), how, doing);
   return board_fail(&b->base, rank, what);
 }
 
@@ -298,7 +306,7 @@ static void name_engine(entry *e, const fl_comm_note *n) {
 }
 
 static fl_status late(board *b, const fl_comm_note *n, double limit) {
-  char what[SPOKEN], mine[400], doing[400];
+  char what[SPOKEN], mine[400], doing[400], who[40];
   entry me = {.group = n->group,
               .kind = (int)n->kind,
               .peer = n->peer,
@@ -319,9 +327,8 @@ static fl_status late(board *b, const fl_comm_note *n, double limit) {
         e->seq >= n->seq && strcmp(e->engine, me.engine) == 0)
       continue;
     say_seat(t, doing, sizeof doing);
-    snprintf(what, sizeof what,
-             "rank %d (pid %d) did not come to %s within %g s; it %s", r,
-             atomic_load(&t->pid), mine, limit, doing);
+    snprintf(what, sizeof what, "%s did not come to %s within %g s; it %s",
+             say_rank(b, r, who, sizeof who), mine, limit, doing);
     return board_fail(&b->base, r, what);
   }
   snprintf(what, sizeof what, "rank %d waited %g s in %s", b->o.rank, limit,
