@@ -12,8 +12,12 @@ typedef struct rnn {
   void *out[3];
 } rnn;
 
-/* Sequences for each thread from which each goes through time on its own. */
-#define ENOUGH 8
+/* Sequences for each thread from which each goes through time on its own, those
+ * that one takes at least, and multiply-adds of a step that are worth going
+ * together. */
+#define ENOUGH   8
+#define LEAST    4
+#define TOGETHER (1 << 20)
 
 typedef struct sequence {
   const fl_launch *launch;
@@ -131,9 +135,12 @@ FL_KERNEL(lstm) {
                                .ldc = 4 * s.n};
   (wide ? FL_CPU(pack_f64) : FL_CPU(pack_f32))(4 * s.n, s.n, in[1], s.n, room);
   int64_t threads = fl_cpu_pool_threads((const fl_cpu_pool *)l->stream);
+  int64_t each = (s.batch + threads - 1) / threads;
+  bool apart = threads == 1 || s.batch >= ENOUGH * threads ||
+               (double)s.batch * (double)s.n * (double)s.n * 4 < TOGETHER;
   fl_status status = FL_OK;
-  if (threads == 1 || s.batch >= ENOUGH * threads)
-    fl_cpu_parallel(l, s.batch, (s.batch + threads - 1) / threads,
+  if (apart)
+    fl_cpu_parallel(l, s.batch, each < LEAST ? LEAST : each,
                     wide ? lstm_apart_f64 : lstm_apart_f32, &s);
   else
     status = wide ? lstm_together_f64(&s) : lstm_together_f32(&s);
