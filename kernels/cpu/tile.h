@@ -56,16 +56,20 @@ static inline void *tile_carve(char **at, int64_t count, size_t size) {
 #define T          float
 #define NM(name)   name##_f32
 #define TILE_DTYPE FL_F32
+#define TILE_SIZE  4
 #include "tile.inc"
 #undef T
 #undef NM
 #undef TILE_DTYPE
+#undef TILE_SIZE
 #define T          double
 #define NM(name)   name##_f64
 #define TILE_DTYPE FL_F64
+#define TILE_SIZE  8
 #include "tile.inc"
 #undef T
 #undef NM
 #undef TILE_DTYPE
+#undef TILE_SIZE
 
 #endif
