@@ -263,6 +263,13 @@ fl_value fli_v_cast(fli_env *e, fl_value x, fl_dtype d) {
   return fli_run(e, FLI_OP_copy, &a, 1, &x);
 }
 
+fl_value fli_v_widened(fli_env *e, fl_value x) {
+  if (e->status)
+    return x;
+  fl_dtype d = fli_meta(x)->dtype;
+  return d == FL_F16 || d == FL_BF16 ? fli_v_cast(e, x, FL_F32) : x;
+}
+
 fl_value fli_v_zeros(fli_env *e, fl_dtype d, int ndim, const int64_t *shape,
                      fl_device device) {
   fl_attrs a = fli_attrs(e, FLI_OP_full);

@@ -172,6 +172,7 @@ fl_value fli_v_unsqueeze(fli_env *e, fl_value x, int dim);
 fl_value fli_v_narrow(fli_env *e, fl_value x, int dim, int64_t start,
                       int64_t length, int64_t step);
 fl_value fli_v_cast(fli_env *e, fl_value x, fl_dtype d);
+fl_value fli_v_widened(fli_env *e, fl_value x); /* f16 and bf16 as f32 */
 fl_value fli_v_zeros(fli_env *e, fl_dtype d, int ndim, const int64_t *shape,
                      fl_device device);
 /* sums what was broadcast, so that x gets m's shape */

@@ -116,9 +116,20 @@ static int sim_device_count(fl_backend *b) {
   return sim_of(b)->devices;
 }
 
+/* Whether `word` is one of a list with commas. */
+static bool listed(const char *list, const char *word) {
+  size_t n = strlen(word);
+  for (const char *at = list; at; at = strchr(at, ',')) {
+    at += *at == ',';
+    if (strncmp(at, word, n) == 0 && (at[n] == ',' || at[n] == 0))
+      return true;
+  }
+  return false;
+}
+
 static fl_kernel sim_kernel(fl_backend *b, const char *op) {
   fl_backend *cpu = sim_of(b)->cpu;
-  return cpu->kernel(cpu, op);
+  return listed(getenv("FLARE_SIM_WITHOUT"), op) ? NULL : cpu->kernel(cpu, op);
 }
 
 fl_status fl_sim_control(fl_backend *b, const char *what, double value) {

@@ -1,7 +1,8 @@
 /* A device that is not there, for tests of everything asynchronous where no GPU
  * is: several devices with memory of their own, streams with a thread each,
- * events, failures that come late. It runs the CPU's kernels. This header is
- * for sim.c (devices, memory, control) and stream.c (what happens in order). */
+ * events, failures that come late. It runs the CPU's kernels, but for those
+ * that FLARE_SIM_WITHOUT lists. This header is for sim.c (devices, memory,
+ * control) and stream.c (what happens in order). */
 #ifndef FL_SIM_H
 #define FL_SIM_H
 

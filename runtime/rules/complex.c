@@ -102,15 +102,17 @@ void compose_complex_mul(fli_composing *g) {
   if ((g->e.status = shape_complex_mul(&c)))
     return;
   for (int k = 0; k < 2; k++) {
-    re[k] = one_of(&g->e, g->in[k], 0);
-    im[k] = one_of(&g->e, g->in[k], 1);
+    fl_value x = fli_v_widened(&g->e, g->in[k]);
+    re[k] = one_of(&g->e, x, 0);
+    im[k] = one_of(&g->e, x, 1);
   }
   if (g->attrs->v[0].i)
     im[1] = NEG(im[1]);
   fl_attrs a = fli_attrs(&g->e, FLI_OP_stack);
   a.v[0].i = m.ndim - 1;
-  g->out[0] = RUN_A(stack, &a, SUB(MUL(re[0], re[1]), MUL(im[0], im[1])),
-                    ADD(MUL(re[0], im[1]), MUL(im[0], re[1])));
+  fl_value y = RUN_A(stack, &a, SUB(MUL(re[0], re[1]), MUL(im[0], im[1])),
+                     ADD(MUL(re[0], im[1]), MUL(im[0], re[1])));
+  g->out[0] = CAST(y, fli_promote(in[0]->dtype, in[1]->dtype));
 }
 
 /* Of L(a b) towards a dy conj(b), towards b dy conj(a); of L(a conj(b)) dy b

@@ -264,8 +264,12 @@ void grad_pair_distances(fli_grad *g) {
   fl_value a = g->in[0], b = g->in[1], y = g->y[0], zero = NUM(0);
   const fl_meta *m = fli_meta(y), *mb = fli_meta(b);
   int n = m->ndim;
-  if (fl_numel(n, m->shape) == 0)
+  if (fl_numel(n, m->shape) == 0) {
+    for (int k = 0; k < 2; k++)
+      g->dx[k] = fli_v_zeros(&g->e, g->in_meta[k].dtype, g->in_meta[k].ndim,
+                             g->in_meta[k].shape, g->e.device);
     return;
+  }
   fl_attrs along = fli_attrs(&g->e, FLI_OP_mean);
   fli_set_list(&g->e, &along, 0, 1, (int64_t[]){mb->ndim - 2});
   along.v[1].i = true;

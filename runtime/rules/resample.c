@@ -20,12 +20,6 @@ static fl_value clamped(fli_env *e, fl_value x, double low, double high) {
   return fli_run(e, FLI_OP_clamp, &a, 1, &x);
 }
 
-/* x as floats that are summed in. */
-static fl_value widened(fli_env *e, fl_value x) {
-  fl_dtype d = fli_meta(x)->dtype;
-  return d == FL_F16 || d == FL_BF16 ? fli_v_cast(e, x, FL_F32) : x;
-}
-
 /* Weights of an element `d` away in cubic convolution (Keys, 1981), for |d| <=
  * 1 and for 1 < |d| < 2. */
 static fl_value near_weight(fli_composing *g, fl_value d, double a) {
@@ -230,7 +224,7 @@ void compose_resample(fli_composing *g) {
   if (s->mode == NEAREST) {
     y = nearest(g, x, p, s);
   } else {
-    x = widened(&g->e, x);
+    x = fli_v_widened(&g->e, x);
     y = between(g, x, p, s);
   }
   if (s->outside == s->outside) {
@@ -381,7 +375,7 @@ void compose_interpolate(fli_composing *g) {
     return;
   }
   if (mode == BY_LINEAR || mode == BY_CUBIC)
-    x = widened(&g->e, x);
+    x = fli_v_widened(&g->e, x);
   bool done[3] = {false}, antialias = a[4].i != 0;
   for (int left = n; left > 0 && g->e.status == FL_OK; left--) {
     int k = next_dim(n, m->shape + 2, sizes, done);
@@ -558,6 +552,15 @@ void grad_grid_sample(fli_grad *g) {
 
 void compose_grid_sample_backward(fli_composing *g) {
   fl_value dx[2] = {fli_none(), fli_none()};
+  fl_meta y[2];
+  const fl_meta *in[3];
+  fl_attrs a;
+  for (int k = 0; k < 3; k++)
+    in[k] = fli_meta(g->in[k]);
+  fl_attrs_copy(&a, g->attrs);
+  fli_infer c = {.op = g->op, .attrs = &a, .out = y, .in = in};
+  if ((g->e.status = shape_grid_sample_backward(&c)))
+    return;
   fli_composed_grad(&g->e, &g->e.rt->ops[FLI_OP_grid_sample], g->attrs, 2,
                     g->in + 1, (bool[2]){true, true}, g->in, dx);
   for (int k = 0; k < 2; k++)
@@ -576,7 +579,8 @@ void compose_grid_sample(fli_composing *g) {
   if ((g->e.status = check_grid("grid_sample", g->attrs, m, s)))
     return;
   fl_dtype d = m->dtype;
-  fl_value x = widened(&g->e, g->in[0]), grid = widened(&g->e, g->in[1]);
+  fl_value x = fli_v_widened(&g->e, g->in[0]),
+           grid = fli_v_widened(&g->e, g->in[1]);
   int64_t space = fl_numel(n, m->shape + 2), batch = m->shape[0];
   int64_t results = fl_numel(n, s->shape + 1), all = batch * results;
   for (int k = 0; k < n; k++) { /* x of the grid goes along the last dim */

@@ -238,11 +238,6 @@ static fl_value *lists_of(fli_env *e, int lists, int64_t n) {
   return v;
 }
 
-/* A 16-bit float as f32. */
-static fl_value widened(fli_env *e, fl_value x) {
-  return fli_v_cast(e, x, fli_meta(x)->dtype == FL_F64 ? FL_F64 : FL_F32);
-}
-
 void compose_lstm(fli_composing *g) {
   fli_env *e = &g->e;
   fl_value in[4], step[FL_MAX_OUT];
@@ -262,7 +257,7 @@ void compose_lstm(fli_composing *g) {
     return;
   }
   for (int k = 0; k < 4; k++)
-    in[k] = widened(e, g->in[k]);
+    in[k] = fli_v_widened(e, g->in[k]);
   fl_value *list = lists_of(e, 3, n);
   for (int64_t k = 0; k < n && !e->status; k++) {
     int64_t t = g->attrs->v[0].i ? n - 1 - k : k;
