@@ -17,7 +17,7 @@
 #define SHORT  64        /* elements of a line that is never split */
 #define LONG   (1 << 14) /* elements of a line that is two dims of its own */
 #define LINES  16        /* side by side, at most */
-#define BUFFER 16384     /* elements of them, unless one alone has more */
+#define BUFFER (1 << 17) /* elements of them, unless one alone has more */
 #define AHEAD  32768     /* bytes fetched before they are wanted, at most */
 #define TILE   8         /* elements of a line read or written at once */
 #define FEW    7         /* the largest radix that stays in registers */
