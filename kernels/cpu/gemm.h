@@ -60,12 +60,10 @@ void FL_CPU(pack_f32)(int64_t n, int64_t k, const void *b, int64_t ldb,
 void FL_CPU(pack_f64)(int64_t n, int64_t k, const void *b, int64_t ldb,
                       void *to);
 /* C (m x n): how far each row of A (m x k) is from each of B (n x k). */
-void FL_CPU(pairs_f32)(int64_t m, int64_t n, int64_t k, const float *a,
-                       int64_t lda, const float *b, int64_t ldb, float *c,
-                       int64_t ldc);
-void FL_CPU(pairs_f64)(int64_t m, int64_t n, int64_t k, const double *a,
-                       int64_t lda, const double *b, int64_t ldb, double *c,
-                       int64_t ldc);
+void FL_CPU(pairs_f32)(int64_t m, int64_t n, int64_t k, const void *a,
+                       const void *b, void *c, int64_t ldc);
+void FL_CPU(pairs_f64)(int64_t m, int64_t n, int64_t k, const void *a,
+                       const void *b, void *c, int64_t ldc);
 /* Over the launch's threads; `dtype` is F32 or F64. */
 fl_status FL_CPU(product)(const fl_launch *l, fl_dtype dtype,
                           const fl_cpu_product *p);

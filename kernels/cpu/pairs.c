@@ -26,13 +26,8 @@ static void pieces(void *context, int64_t begin, int64_t end) {
     const char *a = w->a + (at * w->m + i) * w->k * size,
                *b = w->b + (at * w->n + j) * w->k * size;
     char *c = w->c + ((at * w->m + i) * w->n + j) * size;
-    if (w->dtype == FL_F64)
-      FL_CPU(pairs_f64)
-    (rows, cols, w->k, (const double *)(const void *)a, w->k,
-     (const double *)(const void *)b, w->k, (double *)(void *)c, w->n);
-    else FL_CPU(pairs_f32)(rows, cols, w->k, (const float *)(const void *)a,
-                           w->k, (const float *)(const void *)b, w->k,
-                           (float *)(void *)c, w->n);
+    (w->dtype == FL_F64 ? FL_CPU(pairs_f64)
+                        : FL_CPU(pairs_f32))(rows, cols, w->k, a, b, c, w->n);
   }
 }
 

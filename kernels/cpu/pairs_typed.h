@@ -72,8 +72,7 @@ static T far_pair(int64_t k, const T *a, const T *b) {
   return most * ROOT(sum);
 }
 
-static void pair_roots(int64_t n, int64_t k, const T *a, const T *b,
-                       int64_t ldb, T *c) {
+static void pair_roots(int64_t n, int64_t k, const T *a, const T *b, T *c) {
   int strange = 0;
 #pragma omp simd reduction(| : strange)
   for (int64_t j = 0; j < n; j++) {
@@ -82,24 +81,27 @@ static void pair_roots(int64_t n, int64_t k, const T *a, const T *b,
   }
   for (int64_t j = 0; strange && j < n; j++)
     if (c[j] < ROOT_LEAST || c[j] > ROOT_MOST)
-      c[j] = far_pair(k, a, b + j * ldb);
+      c[j] = far_pair(k, a, b + j * k);
 }
 
-/* C (m x n): how far each row of A (m x k) is from each of B (n x k). */
-void PAIRS(int64_t m, int64_t n, int64_t k, const T *a, int64_t lda, const T *b,
-           int64_t ldb, T *c, int64_t ldc) {
+/* C (m x n): how far each row of A (m x k) is from each of B (n x k); rows of C
+ * are ldc apart. */
+void PAIRS(int64_t m, int64_t n, int64_t k, const void *a, const void *b,
+           void *c, int64_t ldc) {
   T panel[KC * NR] __attribute__((aligned(FL_ALIGN)));
   for (int64_t j = 0; j < n; j += NR) {
+    const T *rows = (const T *)b + j * k;
+    T *to = (T *)c + j;
     int64_t cols = min(n - j, NR);
     for (int64_t p = 0; p < k || p == 0; p += KC) {
       int64_t now = min(k - p, KC);
-      pack_bt(now, cols, b + j * ldb + p, ldb, panel);
+      pack_bt(now, cols, rows + p, k, panel);
       if (cols > VL)
-        pair_panel(2, m, cols, now, a + p, lda, panel, p > 0, c + j, ldc);
+        pair_panel(2, m, cols, now, (const T *)a + p, k, panel, p > 0, to, ldc);
       else
-        pair_panel(1, m, cols, now, a + p, lda, panel, p > 0, c + j, ldc);
+        pair_panel(1, m, cols, now, (const T *)a + p, k, panel, p > 0, to, ldc);
     }
     for (int64_t i = 0; i < m; i++)
-      pair_roots(cols, k, a + i * lda, b + j * ldb, ldb, c + i * ldc + j);
+      pair_roots(cols, k, (const T *)a + i * k, rows, to + i * ldc);
   }
 }
