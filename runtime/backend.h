@@ -146,6 +146,13 @@ typedef enum fl_matrix_fault {
 FL_API fl_status fli_fail_matrix(const char *op, fl_matrix_fault f,
                                  int64_t which, int base, int number);
 
+/* Fourier transforms (roots.c). The factors of n, positive, in the order of
+ * their passes: fours, a two, odd primes; how many, -1: one is too large. */
+#define FL_FACTORS 40 /* at most */
+FL_API int fli_factors(int64_t n, int *factors);
+/* exp(-2 pi i k / n) for 0 <= k < n. */
+FL_API void fli_root(int64_t k, int64_t n, double *y);
+
 typedef enum fl_copy_kind {
   FL_COPY_IN,     /* host to device */
   FL_COPY_OUT,    /* device to host */

@@ -21,13 +21,12 @@
 #define AHEAD  32768     /* bytes fetched before they are wanted, at most */
 #define TILE   8         /* elements of a line read or written at once */
 #define FEW    7         /* the largest radix that stays in registers */
-#define PRIMES 31        /* the largest radix */
 #define APART  16 /* rows, so that no two planes lie a power of two apart */
 
 typedef struct plan plan;
 struct plan {
   int64_t n, far; /* far: from a line's real to its imaginary elements */
-  int n_factors, factors[64];
+  int n_factors, factors[FL_FACTORS];
   const void *roots; /* exp(-2 pi i k / n), or the chirp; pairs */
   const plan *inner; /* Bluestein's smooth transform, or NULL */
   const void *spectrum;
@@ -75,33 +74,6 @@ static inline void power(const powers *p, int64_t e, double *y) {
 #define BODY "fft.inc"
 #include "floats.inc"
 
-/* exp(-2 pi i k / n) for 0 <= k < n, the angle brought below an eighth first,
- * so that the multiples of a quarter are exact. */
-static void root(int64_t k, int64_t n, double *y) {
-  int64_t eighth = 8 * k / n, rest = 8 * k - eighth * n; /* of 8 n */
-  bool back = eighth & 1;
-  double angle = (double)(back ? n - rest : rest) * (M_PI / 4) / (double)n;
-  double c = cos(angle), s = sin(angle);
-  if (back) { /* seen from the next quarter's side */
-    double t = c;
-    c = s;
-    s = t;
-  }
-  switch (eighth / 2) {
-  case 0:
-    y[0] = c, y[1] = -s;
-    break;
-  case 1:
-    y[0] = -s, y[1] = -c;
-    break;
-  case 2:
-    y[0] = -c, y[1] = s;
-    break;
-  default:
-    y[0] = s, y[1] = c;
-  }
-}
-
 /* Pairs in double, as the type computed in. */
 static void *kept(const fl_launch *l, int64_t n, double *pairs, bool wide) {
   float *f = wide ? NULL : fl_scratch_get(l, (size_t)(2 * n) * sizeof *f);
@@ -121,10 +93,10 @@ static bool make_powers(const fl_launch *l, int64_t n, int64_t count,
   if (!(p->a = a))
     return false;
   for (int64_t i = 0; i < low; i++)
-    root(i % n, n, a + 2 * i);
+    fli_root(i % n, n, a + 2 * i);
   p->b = a += 2 * low;
   for (int64_t i = 0; i < high; i++)
-    root(i * low % n, n, a + 2 * i);
+    fli_root(i * low % n, n, a + 2 * i);
   return true;
 }
 
@@ -141,20 +113,11 @@ static void *all_roots(const fl_launch *l, int64_t n, int64_t count, bool wide,
   return kept(l, count, y, wide);
 }
 
-/* Factors of n, fours first; false: one is too large. */
+/* false: a factor is too large. */
 static bool factorize(plan *p) {
-  int64_t rest = p->n;
   p->far = p->n + APART;
-  p->n_factors = 0;
-  for (int r = 4; rest > 1 && r <= PRIMES;) {
-    if (rest % r) {
-      r = r == 4 ? 2 : r == 2 ? 3 : r + 2;
-      continue;
-    }
-    p->factors[p->n_factors++] = r;
-    rest /= r;
-  }
-  return rest == 1;
+  p->n_factors = fli_factors(p->n, p->factors);
+  return p->n_factors >= 0;
 }
 
 /* A part of a plan: every step-th of the roots is its own. */
@@ -223,7 +186,7 @@ static fl_status make_chirp(const fl_launch *l, plan *p, plan inner[3],
     return FL_ENOMEM;
   uint64_t n = (uint64_t)p->n, square = 0;
   for (uint64_t j = 0; j < n; j++) {
-    root((int64_t)square, 2 * p->n, pairs + 2 * j);
+    fli_root((int64_t)square, 2 * p->n, pairs + 2 * j);
     square = (square + 2 * j + 1) % (2 * n);
   }
   p->roots = kept(l, p->n, pairs, wide);

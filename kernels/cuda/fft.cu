@@ -1,5 +1,5 @@
 /* What cuFFT does not do of the Fourier rows: scales, the parts of a half
- * spectrum that do not count, and lines of one element. */
+ * spectrum that do not count, and short lines. */
 #include "words.cuh"
 
 #include "fft.h"
@@ -48,19 +48,211 @@ __global__ void __launch_bounds__(256)
   }
 }
 
-/* Lines of one element are their own transforms. */
+/* --- short lines ---
+ * A block has some of them in shared memory, element j of line b at j * pitch +
+ * b, and does the passes of kernels/cpu/fft.inc in their order of operations.
+ * Products are rounded before they are added: in f32 the results are those of a
+ * CPU without fused multiplication and addition, to the bit. */
+
+inline float product(float a, float b) {
+  return __fmul_rn(a, b);
+}
+inline double product(double a, double b) {
+  return __dmul_rn(a, b);
+}
+
+template <class T> using pair = fl_vec<T, 2>;
+template <class T> pair<T> operator+(pair<T> a, pair<T> b) {
+  return {a.at[0] + b.at[0], a.at[1] + b.at[1]};
+}
+template <class T> pair<T> operator-(pair<T> a, pair<T> b) {
+  return {a.at[0] - b.at[0], a.at[1] - b.at[1]};
+}
+template <class T> pair<T> operator*(pair<T> a, pair<T> w) {
+  return {product(a.at[0], w.at[0]) - product(a.at[1], w.at[1]),
+          product(a.at[0], w.at[1]) + product(a.at[1], w.at[0])};
+}
+
+inline int over(int n, const flc_divisor &d) {
+  return (int)((__umulhi((uint32_t)n, d.magic) + (uint32_t)n) >> d.shift);
+}
+
+/* Butterfly u of m = n / r reads every m-th element from u on, and leaves every
+ * span-th: t and `at` are u's place in its span and where that begins. */
+template <int R, class T>
+void pass_of(const fft_short_args &a, const flc_divisor &span,
+             const pair<T> *root, const pair<T> *x, pair<T> *y) {
+  int m = a.n / R, last = (1 << a.log) - 1, pitch = last + 2;
+  int far = m * pitch, next = (int)span.by * pitch;
+  for (int i = threadIdx.x; i < m << a.log; i += blockDim.x) {
+    int b = i & last, u = i >> a.log, at = over(u, span) * (int)span.by;
+    const pair<T> *from = x + u * pitch + b, *w = root;
+    pair<T> *to = y + (u + (R - 1) * at) * pitch + b;
+    int turn = at * a.by;
+    if constexpr (R == 2) {
+      pair<T> p = from[0], q = from[far];
+      to[0] = p + q;
+      to[next] = (p - q) * w[turn];
+    } else {
+      pair<T> p = from[0], q = from[far], r = from[2 * far], s = from[3 * far];
+      pair<T> d = {q.at[1] - s.at[1], s.at[0] - q.at[0]};
+      to[0] = (p + r) + (q + s);
+      to[next] = ((p - r) + d) * w[turn];
+      to[2 * next] = ((p + r) - (q + s)) * w[2 * turn];
+      to[3 * next] = ((p - r) - d) * w[3 * turn];
+    }
+  }
+}
+
+/* Of any factor: a thread for each result. */
+template <class T>
+void pass_any(const fft_short_args &a, int r, const flc_divisor &span,
+              const pair<T> *root, const pair<T> *x, pair<T> *y) {
+  int m = a.n / r, last = (1 << a.log) - 1, pitch = last + 2;
+  for (int i = threadIdx.x; i < a.n << a.log; i += blockDim.x) {
+    int b = i & last, k = i >> a.log, j = k / m, u = k - j * m;
+    int at = over(u, span) * (int)span.by;
+    const pair<T> *from = x + u * pitch + b;
+    pair<T> sum = from[0];
+    for (int k = 1, turn = j; k < r; k++) {
+      sum = sum + from[k * m * pitch] * root[turn * m * a.by];
+      turn += j;
+      turn -= turn < r ? 0 : r;
+    }
+    y[(u + (r - 1) * at + j * (int)span.by) * pitch + b] =
+        sum * root[j * at * a.by];
+  }
+}
+
+/* Lines that a block has at a time. `base` is where the memory begins that the
+ * first of them shares with others side by side, in lines, and `place` its
+ * place there. */
+struct tile {
+  int64_t base;
+  int place, lines;
+};
+
+/* Where element k of a line of `size` lies. */
+inline int64_t where(const fft_short_args &a, const tile &t, int line, int k,
+                     int size) {
+  int p = t.place + line, outer = over(p, a.inner);
+  return t.base * size + (outer * (size - 1) + k) * a.inner.by + p;
+}
+
+/* Element k of what is transformed: a pair, or two real numbers, or what a half
+ * spectrum becomes, as HALF_OF and WHOLE_OF of fft.inc say. */
+template <int KIND, class T>
+pair<T> taken(const fft_short_args &a, const pair<T> *root, const tile &t,
+              int line, int k) {
+  const T *x = (const T *)a.x;
+  if constexpr (KIND == FFT_PAIRS) {
+    pair<T> v = fl_read<T, 2>(x + 2 * where(a, t, line, k, a.n));
+    return a.inverse ? pair<T>{v.at[1], v.at[0]} : v;
+  } else if constexpr (KIND == FFT_REAL) {
+    x += where(a, t, line, a.by * k, a.by * a.n);
+    return {x[0], a.half ? x[a.inner.by] : T(0)};
+  } else {
+    int size = a.by * a.n / 2 + 1, other = a.n - k;
+    int near = a.half || k < other ? k : other;
+    pair<T> u = fl_read<T, 2>(x + 2 * where(a, t, line, near, size));
+    u.at[1] = k ? u.at[1] : T(0);
+    if (!a.half)
+      return {near < k ? -u.at[1] : u.at[1], u.at[0]};
+    pair<T> v = fl_read<T, 2>(x + 2 * where(a, t, line, other, size));
+    v.at[1] = k ? v.at[1] : T(0);
+    pair<T> d = {u.at[0] - v.at[0], u.at[1] + v.at[1]}, w = root[k];
+    return {u.at[1] - v.at[1] +
+                (product(d.at[0], w.at[0]) + product(d.at[1], w.at[1])),
+            u.at[0] + v.at[0] -
+                (product(d.at[1], w.at[0]) - product(d.at[0], w.at[1]))};
+  }
+}
+
+/* Of the line's transform z to element k of the result. */
+template <int KIND, class T>
+void left(const fft_short_args &a, const pair<T> *root, const tile &t, int line,
+          int k, const pair<T> *z, int pitch) {
+  T *y = (T *)a.y, by = (T)a.scale;
+  pair<T> u = z[(k < a.n ? k : 0) * pitch];
+  if constexpr (KIND == FFT_HALF) {
+    y += where(a, t, line, a.by * k, a.by * a.n);
+    y[0] = u.at[1] * by;
+    if (a.half)
+      y[a.inner.by] = u.at[0] * by;
+    return;
+  }
+  if (KIND == FFT_PAIRS && a.inverse)
+    u = {u.at[1], u.at[0]};
+  if (KIND == FFT_REAL && a.half) {
+    pair<T> v = z[(k ? a.n - k : 0) * pitch];
+    pair<T> e = {(u.at[0] + v.at[0]) / 2, (u.at[1] - v.at[1]) / 2};
+    pair<T> d = {(u.at[1] + v.at[1]) / 2, (v.at[0] - u.at[0]) / 2};
+    u = e + d * root[k];
+    u.at[1] = k == 0 || k == a.n ? T(0) : u.at[1];
+  }
+  fl_write<T, 2>(y + 2 * where(a, t, line, k, (int)a.out.by),
+                 {u.at[0] * by, u.at[1] * by});
+}
+
+/* Line and element of the i-th of all that go in, or come out. */
+inline int line_of(const fft_short_args &a, int i, const flc_divisor &size,
+                   int *k) {
+  int along = over(i, size), last = (1 << a.log) - 1;
+  *k = a.down ? i >> a.log : i - along * (int)size.by;
+  return a.down ? i & last : along;
+}
+
+#define ABREAST 4 /* elements that a thread waits for at once */
+
 template <int D, int KIND>
 __global__ void __launch_bounds__(256)
-    single(const __grid_constant__ fft_args a) {
+    few(const __grid_constant__ fft_short_args a) {
   typedef FL_S(D) T;
-  const T *x = (const T *)a.x;
-  T *y = (T *)a.y, by = (T)a.scale;
-  EACH(i, a.n) {
-    if constexpr (KIND == FFT_PAIRS)
-      y[i] = x[i] * by;
-    else if constexpr (KIND == FFT_HALF)
-      y[i] = x[2 * i] * by;
-    else
-      y[i] = i % 2 ? T(0) : x[i / 2] * by;
+  __shared__ pair<T> root[FFT_SHORT],
+      room[2][FFT_ROOM / sizeof(pair<T>) + FFT_SHORT];
+  const int wide = 1 << a.log, pitch = wide + 1, step = blockDim.x;
+  const int in = a.n << a.log, out = (int)a.out.by << a.log;
+  for (int k = threadIdx.x; k < a.n * a.by; k += step)
+    root[k] = {(T)a.root[2 * k], (T)a.root[2 * k + 1]};
+  for (int64_t first = (int64_t)blockIdx.x << a.log; first < a.lines;
+       first += (int64_t)gridDim.x << a.log) {
+    tile t;
+    t.lines = a.lines - first < wide ? (int)(a.lines - first) : wide;
+    t.place = (int)fl_split(first, a.inner, &t.base);
+    t.base *= a.inner.by;
+    pair<T> *x = room[0], *y = room[1], v[ABREAST];
+    int line, k;
+    __syncthreads();
+    /* the last one again rather than none: so nothing waits for a branch */
+    for (int begin = threadIdx.x; begin < in; begin += ABREAST * step) {
+#pragma unroll
+      for (int q = 0; q < ABREAST; q++) {
+        line = line_of(a, min(begin + q * step, in - 1), a.in, &k);
+        v[q] = taken<KIND, T>(a, root, t, min(line, t.lines - 1), k);
+      }
+#pragma unroll
+      for (int q = 0; q < ABREAST; q++) {
+        line = line_of(a, min(begin + q * step, in - 1), a.in, &k);
+        x[k * pitch + line] = v[q];
+      }
+    }
+    for (int f = 0; f < a.n_factors; f++) {
+      __syncthreads();
+      if (a.factor[f] == 4)
+        pass_of<4>(a, a.span[f], root, x, y);
+      else if (a.factor[f] == 2)
+        pass_of<2>(a, a.span[f], root, x, y);
+      else
+        pass_any(a, a.factor[f], a.span[f], root, x, y);
+      pair<T> *swap = x;
+      x = y;
+      y = swap;
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < out; i += step) {
+      line = line_of(a, i, a.out, &k);
+      if (line < t.lines)
+        left<KIND, T>(a, root, t, line, k, x + line, pitch);
+    }
   }
 }

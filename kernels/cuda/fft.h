@@ -16,4 +16,23 @@ typedef struct fft_args {
   double scale;
 } fft_args;
 
+#define FFT_SHORT   64    /* elements of a line that needs no library */
+#define FFT_FACTORS 4     /* it has at most */
+#define FFT_ROOM    16384 /* bytes of the lines that a block has at a time */
+
+/* Short lines, 1 << log at a time: complex ones of n, or (half) real ones of 2
+ * n, which is `by` in the table of roots. A thread after the other reads and
+ * leaves elements of a line, or (down) of lines side by side. */
+typedef struct fft_short_args {
+  const void *x;
+  void *y;
+  int64_t lines;
+  int n, by, log;
+  bool inverse, half, down;
+  flc_divisor in, out, inner; /* pairs of a line before and after; lines */
+  int n_factors, factor[FFT_FACTORS];
+  flc_divisor span[FFT_FACTORS]; /* the product of the factors before */
+  double scale, root[2 * FFT_SHORT];
+} fft_short_args;
+
 #endif

@@ -1,6 +1,7 @@
 -- Fourier transforms and windows.
 local flare = require "flare"
 local peers = require "spec.support.peers_data"
+local rows = require "spec.support.rows"
 
 require "spec.support.declare"("fft", describe, it)
 
@@ -33,6 +34,23 @@ describe("transforms", function()
       near(y, x, 1e-14)
       local r = x:select(3, 1)
       near(flare.irdft(flare.rdft(r), {n = n, scale = 1 / n}), r, 1e-14)
+    end
+  end)
+
+  it("of short lines are on each device what they are on the CPU", function()
+    local generator = flare.generator(3)
+    for _, device in ipairs(rows.devices) do
+      for n = 1, 66 do
+        for _, shape in ipairs {{2, n, 1}, {3, n, 5}, {1, n, 40}, {300, n, 1}} do
+          local x = flare.randn({shape[1], n, shape[3], 2}, {generator = generator})
+          local there, options = x:to(device), {dim = 2, inverse = n % 2 == 0, scale = 1 / n}
+          near(flare.dft(there, options):to "cpu", flare.dft(x, options), 1e-6)
+          local y = flare.rdft(x:select(-1, 1), {dim = 2})
+          near(flare.rdft(there:select(-1, 1), {dim = 2}):to "cpu", y, 1e-6)
+          options = {dim = 2, n = n, scale = 1 / n}
+          near(flare.irdft(y:to(device), options):to "cpu", flare.irdft(y, options), 1e-6)
+        end
+      end
     end
   end)
 

@@ -28,20 +28,14 @@ local tolerance = {
   f16 = {1e-3, 2e-3}, bf16 = {1e-2, 1.6e-2}, [""] = {1e-7, 1e-3},
 }
 
--- Cases whose expected values are the rounding errors of what made them, by device, with the
--- error. test_dft_inverse: 0 in exact arithmetic, and in NumPy's own transform in double; the file
--- has 1.9e-7, from NumPy's in float, one unit of the last place of a sum. The CPU's transform adds
--- in that order, cuFFT does not and has 0.
-local noise = {test_dft_inverse = {cuda = 1.92e-7}}
-
---- Whether two tensors are close, or what differs. `atol` replaces the type's.
-function M.close(got, want, atol)
+--- Whether two tensors are close, or what differs.
+function M.close(got, want)
   if got.dtype ~= want.dtype then return nil, ("%s, not %s"):format(got.dtype, want.dtype) end
   if got.shape ~= want.shape then return nil, ("shape %s, not %s"):format(got.shape, want.shape) end
   if want:numel() == 0 then return true end
   local a, b = got:to("cpu"):to("f64"):reshape(-1), want:to("f64"):reshape(-1)
   local t = tolerance[want.dtype] or tolerance[""]
-  local near = (a - b):abs():le(b:abs() * t[2] + (atol or t[1]))
+  local near = (a - b):abs():le(b:abs() * t[2] + t[1])
   near = near:logical_or(a:eq(b)):logical_or(a:isnan():logical_and(b:isnan()))
   if near:all():item() then return true end
   local at = near:logical_not():nonzero():reshape(-1)[1]:item()
@@ -60,10 +54,8 @@ local function load_all(folder, kind, count)
   return list
 end
 
---- Runs a case: "passed", "refused", "noise" or "failed", and why.
+--- Runs a case: "passed", "refused" or "failed", and why.
 function M.run(case, device)
-  local error_of = noise[case:match "[^/]*$"] or {}
-  local atol, noisy = error_of[device:match "^%a+"], false
   local model, message = flare.onnx.load(case .. "/model.onnx", {device = device})
   if not model then return "refused", message end
   local ok, problem = pcall(function()
@@ -75,14 +67,11 @@ function M.run(case, device)
       for k = 1, #model.outputs do
         assert(wanted[k], "there is nothing to compare with")
         local fine, why = M.close(results[k], wanted[k])
-        if not fine and atol then
-          fine, noisy = M.close(results[k], wanted[k], atol), true
-        end
         if not fine then error(("output %d: %s"):format(k, why), 0) end
       end
     end
   end)
-  if ok then return noisy and "noise" or "passed" end
+  if ok then return "passed" end
   return "failed", tostring(problem)
 end
 
