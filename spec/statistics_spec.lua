@@ -2,6 +2,7 @@
 -- values are NumPy's and PyTorch's.
 local expect = require "spec.support.expect"
 local flare = require "flare"
+local rows = require "spec.support.rows"
 
 local nan = 0 / 0
 
@@ -139,6 +140,39 @@ describe("cdist", function()
       end
     end)
   end
+
+  it("is on each device what it is on the CPU", function()
+    local generator = flare.generator(5)
+    local function randn(...) return flare.randn({...}, {generator = generator}) end
+    local few, many = randn(70, 24), randn(1500, 20)
+    local cases = {
+      {many, randn(20, 1400):t()}, {randn(20, 1500):t(), many}, -- large tiles
+      {randn(2, 70000), randn(3, 70000)}, {randn(3, 1, 9, 700), randn(2, 5, 700)}, -- sums in pieces
+      {randn(257, 3), randn(300, 3)}, {randn(300, 1), randn(33, 1)},
+      {few, few}, {few, few:clone()}, {few + 1000, few * (1 + 1e-6) + 1000}, -- equal and near rows
+      {randn(2, 40):expand(3, 2, 40), randn(9, 80):narrow(2, 5, 40)},
+      {few * 1e-30, few * 1e-30}, {few * 1e30, few * -1e30}, {few * 1e-30, few * 1e30},
+    }
+    for k, case in ipairs(cases) do
+      local a, b = case[1], case[2]
+      local want = flare.cdist(a, b)
+      for _, device in ipairs(rows.devices) do
+        local got = flare.cdist(a:to(device), b:to(device)):to "cpu"
+        local most = 1e-6 * math.sqrt(a.shape[-1])
+        local off = flare.where(want:ne(0), got / want - 1, got):abs():max():item()
+        assert(off <= most, ("case %d on %s: off by %g"):format(k, device, off))
+        for _, low in ipairs{"f16", "bf16"} do
+          if k <= 6 then
+            local x, y = a:to(low), b:to(low)
+            local exact = flare.cdist(x:to "f64", y:to "f64")
+            got = flare.cdist(x:to(device), y:to(device)):to "cpu":to "f64"
+            off = ((got - exact):abs() - exact * (low == "f16" and 5e-4 or 4e-3)):max():item()
+            assert(off <= 0.0001, ("case %d in %s on %s: off by %g"):format(k, low, device, off))
+          end
+        end
+      end
+    end
+  end)
 
   it("is 0 between equal rows, without a slope", function()
     local x = flare.randn(3, 2, {requires_grad = true})

@@ -20,6 +20,7 @@ DECLARE(resample_backward)
 DECLARE(grid_sample)
 DECLARE(grid_sample_backward)
 DECLARE(complex_mul)
+DECLARE(pair_distances)
 DECLARE(expr)
 DECLARE(raw)
 DECLARE(native)
@@ -44,14 +45,14 @@ ROW(resample_backward)
 ROW(grid_sample)
 ROW(grid_sample_backward)
 ROW(complex_mul)
+ROW(pair_distances)
 ROW(expr) /* of all run-time operators */
 ROW(raw)  /* of users' source */
 ROW(native)
 };
 /* clang-format on */
 
-#define VISIT(family)                                                          \
-  void flc_visit_##family(flc_visitor *v);
+#define VISIT(family) void flc_visit_##family(flc_visitor *v);
 FLC_FAMILIES(VISIT)
 
 #define NAME(family) flc_visit_##family,

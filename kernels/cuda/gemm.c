@@ -171,6 +171,8 @@ static fl_status gather(const fl_launch *l, const flc_product *p,
   int64_t blocks = flc_ceil_div(n, 256 * (a->wide ? 4 : 1));
   flc_spec spec =
       FLC_SPEC("gemm", "gather", (int16_t)p->dtype, (int16_t)a->wide);
+  if (p->apart)
+    spec = FLC_SPEC("gemm_apart", "gather", (int16_t)p->dtype);
   flc_grid grid = {.x = (unsigned)(blocks < 65536 ? blocks : 65536),
                    .block = 256};
   return FLC_RUN(l, spec, grid, *a);
@@ -318,9 +320,13 @@ static fl_status run_simt(const fl_launch *l, const flc_product *p) {
   bool ak = p->ak == 1 || p->am != 1, bk = p->bk == 1 && p->bn != 1;
   double rate = p->dtype == FL_F64 ? 90 : p->dtype == FL_F32 ? 90 : 45;
   int n = flc_simt_sizes(chip, p->dtype);
+  if (p->apart) { /* two instructions, none of them a tensor core's */
+    rate = p->dtype == FL_F64 ? 22 : 45;
+    n = p->dtype == FL_F64 ? 1 : flc_simt_sizes(chip, FL_F32);
+  }
   plan q = best(p, simt_sizes, n, chip->processors, rate, 16);
-  flc_spec spec = FLC_SPEC("gemm", "simt", (int16_t)p->dtype,
-                           (int16_t)(q.size + 1), ak, bk);
+  flc_spec spec = FLC_SPEC(p->apart ? "gemm_apart" : "gemm", "simt",
+                           (int16_t)p->dtype, (int16_t)(q.size + 1), ak, bk);
   return launch(l, p, &spec, &q, &simt_sizes[q.size], 16, 256,
                 flc_simt_shared(p->dtype, q.size + 1), NULL);
 }
@@ -328,7 +334,7 @@ static fl_status run_simt(const fl_launch *l, const flc_product *p) {
 fl_status flc_product_own(const fl_launch *l, const flc_product *p) {
   if (p->m == 0 || p->n == 0 || flc_product_batch(p) == 0)
     return FL_OK;
-  if (p->dtype == FL_F16 || p->dtype == FL_BF16)
+  if (!p->apart && (p->dtype == FL_F16 || p->dtype == FL_BF16))
     return run_16(l, p);
   return run_simt(l, p);
 }
@@ -351,9 +357,23 @@ static void visit_16(flc_visitor *v, fl_dtype d) {
   }
 }
 
+static void visit_apart(flc_visitor *v, fl_dtype d) {
+  int most = d == FL_F64 ? 1 : 2;
+  for (int r = 1; r <= most; r++)
+    for (int i = 0; i < 4; i++) {
+      flc_spec s = FLC_SPEC("gemm_apart", "simt", (int16_t)d, (int16_t)r,
+                            (int16_t)(i & 1), (int16_t)(i >> 1));
+      v->spec(v, &s, r == most && d <= FL_F32 && i == 3);
+    }
+  flc_spec s = FLC_SPEC("gemm_apart", "gather", (int16_t)d);
+  v->spec(v, &s, d == FL_F32);
+}
+
 void flc_visit_gemm(flc_visitor *v) {
   visit_16(v, FL_BF16);
   visit_16(v, FL_F16);
+  for (fl_dtype d = 0; d <= FL_BF16; d++)
+    visit_apart(v, d);
   for (int d = 0; d < FL_REALS; d++) {
     bool half = d == FL_F16 || d == FL_BF16;
     for (int i = 0; i < 4 && !half; i++)

@@ -92,22 +92,11 @@ template <int D, int R, int AK, int BK>
 __global__ void __launch_bounds__(FL_SIMT)
     simt(const __grid_constant__ gemm_args a) {
   typedef fl_simt<D, R> Tile;
-  typedef typename Tile::S S;
   typedef typename Tile::W W;
   extern __shared__ __align__(1024) unsigned char shared[];
-  place p = place_of(a, blockIdx.x, Tile::SIZE, Tile::SIZE);
-  fl_simt_matrix<Tile, AK> am((const S *)a.a + p.a, p.row, a.am, a.ak,
-                              a.m - p.row, a.k);
-  fl_simt_matrix<Tile, BK> bm((const S *)a.b + p.b, p.col, a.bn, a.bk,
-                              a.n - p.col, a.k);
-  int64_t steps = (a.k + FL_SIMT_STEP - 1) / FL_SIMT_STEP;
-  int64_t begin = (int64_t)p.split * a.steps, end = begin + a.steps;
   Tile tile;
-  fl_simt_multiply(tile, am, bm, begin, end < steps ? end : steps, (S *)shared);
-  __syncthreads();
-  W *c = (W *)shared;
-  tile.put(c);
-  store<D, Tile::SIZE, Tile::SIZE, Tile::LINE, FL_SIMT>(a, p, c);
+  place p = simt_tile<AK, BK>(a, tile, shared);
+  store<D, Tile::SIZE, Tile::SIZE, Tile::LINE, FL_SIMT>(a, p, (W *)shared);
 }
 
 /* Adds the pieces of the sum up, 16 bytes (WIDE) or an element at a time. */

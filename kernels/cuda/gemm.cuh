@@ -27,8 +27,9 @@ template <bool FAST, class W, int N> void activate(W (&v)[N], int act) {
   case GELU:
     EACH((fl_gelu_of<FAST, W>(x, W(0))))
   case GELU_TANH:
-    EACH(fl_quotient_of<FAST>(x, 1 + fl_power_of<FAST>(W(-2 * FL_SQRT_2_PI) * x *
-                                           (1 + W(0.044715) * x * x))))
+    EACH(fl_quotient_of<FAST>(x,
+                              1 + fl_power_of<FAST>(W(-2 * FL_SQRT_2_PI) * x *
+                                                    (1 + W(0.044715) * x * x))))
   case SILU:
     EACH(fl_quotient_of<FAST>(x, 1 + fl_power_of<FAST>(-x)))
   case TANH:
@@ -98,6 +99,18 @@ struct place {
   int64_t a, b; /* elements to the matrices of the operands */
 };
 
+/* Where the operands of a matrix of the batch begin. */
+inline void matrices_of(const gemm_args &g, uint32_t left, int64_t *a,
+                        int64_t *b) {
+  *a = *b = 0;
+  for (int i = g.dims - 1; i >= 0; i--) {
+    uint32_t size = (uint32_t)g.size[i], at = left % size;
+    left /= size;
+    *a += at * g.astep[i];
+    *b += at * g.bstep[i];
+  }
+}
+
 /* Tiles go down 8 rows of tiles at a time, so that neighbours in time share
  * what is in the cache. */
 inline place place_of(const gemm_args &a, uint32_t item, int size_m,
@@ -111,14 +124,24 @@ inline place place_of(const gemm_args &a, uint32_t item, int size_m,
   p.row = (int64_t)(group * 8 + inside % high) * size_m;
   p.col = (int64_t)(inside / high) * size_n;
   p.split = (int)(z % a.splits);
-  uint32_t left = z / a.splits;
-  p.matrix = left;
-  p.a = p.b = 0;
-  for (int i = a.dims - 1; i >= 0; i--) {
-    uint32_t size = (uint32_t)a.size[i], at = left % size;
-    left /= size;
-    p.a += at * a.astep[i];
-    p.b += at * a.bstep[i];
-  }
+  p.matrix = z / a.splits;
+  matrices_of(a, z / a.splits, &p.a, &p.b);
+  return p;
+}
+
+/* The block's tile, in shared memory, in rows of Tile::LINE. */
+template <int AK, int BK, class Tile>
+place simt_tile(const gemm_args &a, Tile &tile, unsigned char *shared) {
+  typedef typename Tile::S S;
+  place p = place_of(a, blockIdx.x, Tile::SIZE, Tile::SIZE);
+  fl_simt_matrix<Tile, AK> am((const S *)a.a + p.a, p.row, a.am, a.ak,
+                              a.m - p.row, a.k);
+  fl_simt_matrix<Tile, BK> bm((const S *)a.b + p.b, p.col, a.bn, a.bk,
+                              a.n - p.col, a.k);
+  int64_t steps = (a.k + FL_SIMT_STEP - 1) / FL_SIMT_STEP;
+  int64_t begin = (int64_t)p.split * a.steps, end = begin + a.steps;
+  fl_simt_multiply(tile, am, bm, begin, end < steps ? end : steps, (S *)shared);
+  __syncthreads();
+  tile.put((typename Tile::W *)shared);
   return p;
 }

@@ -1,6 +1,6 @@
-/* The rows matmul (all ranks, broadcast batches, any strides, integers too) and
- * linear (x W^T + bias, then an activation): views made into one product. The
- * products themselves are in gemm.c and cublaslt.c. */
+/* The rows matmul (all ranks, broadcast batches, any strides, integers too),
+ * linear (x W^T + bias, then an activation) and pair_distances: views made into
+ * one product. The products themselves are in gemm.c and cublaslt.c. */
 #include "product.h"
 
 /* An operand: matrices (rows, cols) with any strides, and a batch of them. */
@@ -134,15 +134,35 @@ FLC_KERNEL(matmul) {
   return flc_multiply(l, &p);
 }
 
+/* Columns in the place of rows. */
+static matrices turn(const matrices *m) {
+  matrices t = *m;
+  t.rows = m->cols;
+  t.cols = m->rows;
+  t.down = m->along;
+  t.along = m->down;
+  return t;
+}
+
+FLC_KERNEL(pair_distances) {
+  const fl_view *out = &l->out[0];
+  matrices a, b;
+  flc_product p = {.dtype = out->dtype, .c = out->data, .apart = true};
+  if (flc_numel(out) == 0)
+    return FL_OK;
+  if (take(l, &l->in[0], out->dtype, &a) != FL_OK ||
+      take(l, &l->in[1], out->dtype, &b) != FL_OK)
+    return FL_ENOMEM;
+  b = turn(&b);
+  join(&p, &a, &b, out->ndim - 2, out->shape);
+  return flc_product_own(l, &p);
+}
+
 /* Rows of x, evenly spaced, or a copy that is. */
 static fl_status take_rows(const fl_launch *l, const fl_view *x, fl_dtype dtype,
                            const matrices *w, flc_product *p) {
   fl_view v;
-  matrices m, turned = *w;
-  turned.rows = w->cols;
-  turned.cols = w->rows;
-  turned.down = w->along;
-  turned.along = w->down;
+  matrices m, turned = turn(w);
   as_matrix(x, false, &v);
   if (take(l, &v, dtype, &m) != FL_OK)
     return FL_ENOMEM;

@@ -31,6 +31,7 @@ typedef struct flc_product {
   fl_dtype bias_dtype;
   bool bias_down; /* bias (m) is added to rows instead */
   flc_act act;
+  bool apart; /* C: how far rows of A are from columns of B, nothing else */
 } flc_product;
 
 /* By our own kernels or the library: whichever is set, or known to be faster

@@ -30,9 +30,22 @@ template <class W> W fl_simt_get(bf16 s) {
   return fl_get<W>(s);
 }
 
+/* What elements of A and B add to sums. */
+struct fl_simt_product {
+  template <class W> static W add(W sum, W a, W b) {
+    return sum + a * b;
+  }
+};
+struct fl_simt_square { /* of their difference */
+  template <class W> static W add(W sum, W a, W b) {
+    W d = a - b;
+    return sum + d * d;
+  }
+};
+
 /* C (SIZE, SIZE), SIZE = 64 * R; a warp has (16 R, 32 R) of it, as R x R pieces
  * of which a lane has 4 x 4. */
-template <int D, int R> struct fl_simt {
+template <int D, int R, class Term> struct fl_simt_plain {
   typedef FL_S(D) S;
   typedef typename fl_simt_type<D>::W W;
   static constexpr int SIZE = 64 * R, LINE = SIZE + 4;
@@ -40,7 +53,7 @@ template <int D, int R> struct fl_simt {
   W sum[R * 4][R * 4];
   int row, col; /* of its first piece */
 
-  fl_simt() {
+  fl_simt_plain() {
     int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
     row = (warp & 3) * 16 * R + (lane >> 3) * 4;
     col = (warp >> 2) * 32 * R + (lane & 7) * 4;
@@ -63,9 +76,10 @@ template <int D, int R> struct fl_simt {
       }
   }
 
-  void step(const S *at) {
+  /* The first N elements of a step. */
+  template <int N = FL_SIMT_STEP> void step(const S *at) {
 #pragma unroll
-    for (int k = 0; k < FL_SIMT_STEP; k++) {
+    for (int k = 0; k < N; k++) {
       W a[R * 4], b[R * 4];
 #pragma unroll
       for (int i = 0; i < R; i++) {
@@ -82,10 +96,13 @@ template <int D, int R> struct fl_simt {
       for (int i = 0; i < R * 4; i++)
 #pragma unroll
         for (int j = 0; j < R * 4; j++)
-          sum[i][j] += a[i] * b[j];
+          sum[i][j] = Term::add(sum[i][j], a[i], b[j]);
     }
   }
 };
+
+template <int D, int R>
+struct fl_simt : fl_simt_plain<D, R, fl_simt_product> {};
 
 /* A warp has 2 R x 4 R pieces of 8 x 8. */
 template <int R> struct fl_simt<FL_F64, R> {
