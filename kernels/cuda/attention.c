@@ -1,9 +1,8 @@
 /* Attention: which kernels compute it, and with what. 16-bit floats of up to
  * 256 columns go to tensor cores: attention.cu, attention_backward.cu, on
  * Hopper with up to 128 columns attention_wide.cu, attention_wide_backward.cu.
- * So does f32 of up to 128, unless there is a mask or dropout:
- * attention_f32.cu, attention_f32_backward.cu. All else goes to
- * attention_plain.cu, as f32 or f64. */
+ * So does f32 of up to 128: attention_f32.cu, attention_f32_backward.cu. All
+ * else goes to attention_plain.cu, as f32 or f64. */
 #include <math.h>
 #include <string.h>
 
@@ -74,8 +73,9 @@ static const f32_kernel
     f32_forward = {"attention_f32", "forward", 1, 1, {64, 32}, {2, 2}},
     f32_keys = {"attention_f32_backward", "keys", 2, 2, {32, 16}, {3, 2}},
     f32_queries = {"attention_f32_backward", "queries", 2, 1, {32, 32}, {3, 2}};
-static flc_spec f32_spec(const f32_kernel *k, int w) {
-  return FLC_SPEC(k->file, k->name, w, k->step[w > 64], k->blocks[w > 64], 0);
+static flc_spec f32_spec(const f32_kernel *k, int w, bool more) {
+  return FLC_SPEC(k->file, k->name, w, k->step[w > 64], k->blocks[w > 64],
+                  more);
 }
 
 /* Rows of a thread's part of a tile; a block has 16 times as many. */
@@ -163,15 +163,17 @@ void flc_visit_attention(flc_visitor *v) {
     }
   for (int k = 0; k < 4; k++)
     visit_one(v, bits_spec(k / 2, k % 2), k == 3);
-  for (int w = 32; w <= 128; w += 32) {
-    visit_one(v, f32_spec(&f32_forward, w), w % 64 == 0);
-    visit_one(v, f32_spec(&f32_keys, w), w % 64 == 0);
-    visit_one(v, f32_spec(&f32_queries, w), w % 64 == 0);
-  }
+  for (int w = 32; w <= 128; w += 32)
+    for (int more = 0; more < 2; more++) {
+      bool quick = w == 64 || (w == 128 && more);
+      visit_one(v, f32_spec(&f32_forward, w, more), quick);
+      visit_one(v, f32_spec(&f32_keys, w, more), quick);
+      visit_one(v, f32_spec(&f32_queries, w, more), quick);
+    }
   for (int dtype = FL_F64; dtype <= FL_F32; dtype++) {
     visit_one(v, delta_spec(dtype), false);
-    for (int parts = 1; parts <= 2; parts++) {
-      bool quick = dtype == FL_F32 && parts == 1;
+    for (int parts = dtype == FL_F32 ? 2 : 1; parts <= 2; parts++) {
+      bool quick = dtype == FL_F32;
       visit_one(v, plain_forward_spec(dtype, parts), quick);
       visit_one(v, plain_keys_spec(dtype, parts), quick);
       visit_one(v, plain_queries_spec(dtype, parts), quick);
@@ -358,7 +360,6 @@ static fl_status open(work *w, const fl_launch *l, int first, int mask,
       (s = open_mask(w, &l->in[mask], w->tensor && a->nq > ROWS)))
     return s;
   w->more = a->mask.data || a->drop.limit || !(a->scale > 0);
-  w->f32 = w->f32 && !w->more;
   return FL_OK;
 }
 
@@ -428,7 +429,7 @@ static fl_status run_f32(work *w, const f32_kernel *k, int64_t rows,
                          int64_t heads) {
   int cols = width(wider(&w->a)), tiles = 2 * k->pairs * k->step[cols > 64],
       numbers = k->whole * ROWS * (cols + 4) + tiles * (cols + 5);
-  flc_spec spec = f32_spec(k, cols);
+  flc_spec spec = f32_spec(k, cols, w->more);
   w->a.tiles = flc_ceil_div(rows, ROWS);
   flc_grid g = {.x = (unsigned)(w->a.tiles * heads),
                 .block = THREADS,

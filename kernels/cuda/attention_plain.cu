@@ -1,7 +1,7 @@
-/* Attention for f32 and f64, forward and backward, without tensor cores: tiles
- * of 16 R x 64 scores, R x 4 to each of 256 threads; what multiplies rows of
- * another operand goes through shared memory. Any number of columns. The same
- * division of the work as for 16-bit floats: no atomics. */
+/* Attention for f64, and f32 of many columns, forward and backward, without
+ * tensor cores: tiles of 16 R x 64 scores, R x 4 to each of 256 threads; what
+ * multiplies rows of another operand goes through shared memory. Any number of
+ * columns. The same division of the work as for 16-bit floats: no atomics. */
 #include "attention.cuh"
 
 #define SIDE  64 /* columns of a tile, and of a part of a result */
@@ -146,7 +146,7 @@ uint32_t att_kept_own(const attention_args &a, const att_random &r, int64_t b,
 
 /* A block has 16 R queries and NC * 64 columns of the result. */
 template <int D, int NC, int R>
-__global__ void __launch_bounds__(256, D == FL_F32 && NC == 1 ? 2 : 1)
+__global__ void __launch_bounds__(256)
     forward(const __grid_constant__ attention_args a) {
   typedef FL_W(D) T;
   extern __shared__ double room[];
