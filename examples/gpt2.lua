@@ -8,7 +8,7 @@
 -- without one the tokens are random. --weights: a file to start from, by the names below.
 -- Other options: --layers --heads --width --block --vocabulary --lr --seed --device --autocast, and
 -- --zero 1, 2 or 3: the optimizer's state, gradients, blocks in parts on several GPUs; with 3,
--- --recompute 0 for more speed and memory. --compress bf16: gradients travel in half the bytes.
+-- --recompute 1 for less memory, and speed. --compress bf16: gradients travel in half the bytes.
 local flare = require "flare"
 local nn, optim, dist, F = flare.nn, flare.optim, flare.dist, flare.nn.functional
 local rank, size = dist.init()
@@ -16,7 +16,7 @@ local rank, size = dist.init()
 local o = assert(flare.options.command(arg or {}, {
   data = "", weights = "", batch = 16, steps = 20, layers = 12, heads = 12, width = 768,
   block = 1024, vocabulary = 50304, lr = 3e-4, seed = 1, device = "cuda", autocast = "bf16",
-  every = 10, zero = 0, recompute = 1, compress = ""}))
+  every = 10, zero = 0, recompute = 0, compress = ""}))
 local compress = o.compress ~= "" and o.compress or nil
 
 local function say(...)

@@ -94,6 +94,7 @@ describe("flare.dist", function()
         {"there is no dist.bariere (did you mean 'barrier'?)", function() dist.bariere() end},
         {"units must be a list of modules, got number", dist.ZeRO, model, optim.SGD,
           {stage = 3, units = 3}},
+        {"option 'recompute' must be a boolean", dist.ZeRO, model, optim.SGD, {recompute = 1}},
         {"unit 1 is number", dist.ZeRO, model, optim.SGD, {stage = 3, units = {3}}},
         {"units are those of stage 3", dist.ZeRO, model, optim.SGD, {units = {model}}},
         {"got dist.ZeRO, which has clip_grad_norm_ itself", optim.clip_grad_norm_,

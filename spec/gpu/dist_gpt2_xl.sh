@@ -1,8 +1,10 @@
 # GPT-2 1.5B, batches of 8 x 1024 on each GPU, bf16: flare data parallel and with ZeRO 1 and 3 on all
 # GPUs, PyTorch's DistributedDataParallel, and both on one GPU, in one run. 2 or 4 H200s. PASS: each of
 # flare's has 95 % of so many times its figure on one GPU, scales no less than PyTorch does, and has
-# 1.1 times its throughput. Limit: 95 s for two words. dist_gpt2_xl.sh [parallel] [zero1] [zero3] [keep]
-words=${*:-parallel zero1 zero3 keep}
+# 1.1 times its throughput; but for recompute, which goes forward twice. A word with .bf16 behind it is
+# one whose gradients travel in bf16. Limit: 50 s, and 13 s for each word.
+# dist_gpt2_xl.sh [parallel] [zero1] [zero3] [recompute]
+words=${*:-parallel parallel.bf16 zero1 zero1.bf16 zero3 zero3.bf16 recompute}
 all=$(nvidia-smi -L | grep -c '^GPU')
 w=$(mktemp -d)
 bad=0
@@ -30,10 +32,13 @@ theirs() { # GPUs, steps
 }
 ours one 1
 for word in $words; do
+  low=
+  case $word in *.*) low="--compress ${word#*.}" ;; esac
   case $word in
-    parallel) ours parallel "$all" ;;
-    keep) ours keep "$all" "--zero 3 --recompute 0" ;;
-    *) ours "$word" "$all" "--zero ${word#zero}" ;;
+    parallel*) ours "$word" "$all" "$low" ;;
+    recompute*) ours "$word" "$all" "--zero 3 --recompute 1 $low" ;;
+    zero[123]*) way=${word#zero}; ours "$word" "$all" "--zero ${way%%.*} $low" ;;
+    *) echo "FAIL no such word: $word"; bad=1 ;;
   esac
 done
 theirs 1 21
@@ -47,6 +52,7 @@ awk -v n="$all" '
     return sprintf("%6.3f (>= %.3f)%s", got, least, got >= least ? "" : " SHORT")
   }
   NF != 5 { bad = 1; print $1 ": not measured"; next }
+  /^recompute/ { print $1 ": over " n " times one " $2 / $3 / n ", over PyTorch " $2 / $4; next }
   {
     ours = $2 / $3 / n; theirs = $4 / $5 / n
     print $1 ": over " n " times one" asked(ours, 0.95) ", beside what PyTorch scales" asked(ours, theirs) \

@@ -68,9 +68,9 @@ end
 -- kind, a function of a parameter's name and tensor: those of different kinds are in different
 -- parts, and `make` gets a list of the parts' kinds as well, for groups with options of their own;
 -- and for stage 3 units, the modules whose parameters come and go together (the model's children;
--- what is in none of them is treated as in stage 2), and recompute: backward gathers a unit's
--- parameters and computes it again (true), or the tape keeps what it needs of them (false: faster,
--- with more memory).
+-- what is in none of them is treated as in stage 2), and recompute: the tape keeps what backward
+-- needs of a unit (false), or backward gathers its parameters and computes it again (true: slower,
+-- with less memory, and what find_unused needs).
 function ZeRO:init(model, make, o)
   if type(model) ~= "table" or not model.__module then
     fail("ZeRO: a model is expected, got %s", type(model))
@@ -81,8 +81,8 @@ function ZeRO:init(model, make, o)
   end
   dist.rank()
   o = options.check("ZeRO", o, {stage = 1, bucket_mb = options.none, group = dist.world,
-    kind = options.none, units = options.none, recompute = true, find_unused = false,
-    compress = options.none})
+    kind = options.none, units = options.none, recompute = options.none,
+    find_unused = false, compress = options.none})
   if o.stage ~= 1 and o.stage ~= 2 and o.stage ~= 3 then
     fail("ZeRO: stage must be 1, 2 or 3, got %s", tostring(o.stage))
   end
@@ -90,7 +90,10 @@ function ZeRO:init(model, make, o)
     fail("ZeRO: kind must be a function of a name and a parameter, got %s", options.kind(o.kind))
   end
   Bucket.check_compress("ZeRO", o.compress)
-  if o.find_unused and o.stage == 3 and not o.recompute then
+  if o.recompute == nil then o.recompute = o.find_unused
+  elseif type(o.recompute) ~= "boolean" then
+    fail("ZeRO: option 'recompute' must be a boolean, got %s", options.kind(o.recompute))
+  elseif o.find_unused and o.stage == 3 and not o.recompute then
     fail "ZeRO: find_unused in stage 3 needs recompute = true"
   end
   if o.units ~= nil and o.stage ~= 3 then fail "ZeRO: units are those of stage 3" end
