@@ -83,7 +83,7 @@ describe("nn.Module", function()
                  renamed{"rnn.weight_ih_l0", "bias_hh_l1_reverse"})
     assert.equal("a.k.bias a.k.weight a.out.weight a.q.bias a.q.weight a.v.bias a.v.weight",
                  renamed{"a.in_proj_weight", "a.in_proj_bias", "a.out_proj.weight"})
-    assert.equal("a.out_proj.weight bn.running_var",
+    assert.equal("a.out_proj.weight bn.num_batches_tracked bn.running_var",
                  renamed{"a.out_proj.weight", "bn.running_var", "bn.num_batches_tracked"})
     assert.equal("a.weight_g a.weight_v b.1.weight_orig b.1.weight_u",
                  renamed{"a.parametrizations.weight.original0",

@@ -9,12 +9,14 @@ local Linear = require "flare.nn.linear"
 
 local MultiHeadAttention = class("MultiHeadAttention", Module)
 
---- nn.MultiHeadAttention(width, heads, {bias = true, dropout = 0, causal = false})
--- `dropout` acts on the attention weights, while training. The projections are q, k, v and
--- out, each (width, width).
+--- nn.MultiHeadAttention(width, heads, {bias = true, dropout = 0, causal = false,
+--   memory = width})
+-- `dropout` acts on the attention weights, while training; `memory` is the width of what is
+-- attended to. The projections are q, k, v and out, each (width, width), k and v (width, memory).
 function MultiHeadAttention:init(width, heads, opts)
   local where = "nn.MultiHeadAttention"
-  local o = options.check(where, opts, {bias = true, dropout = 0, causal = false})
+  local o = options.check(where, opts, {bias = true, dropout = 0, causal = false,
+                                        memory = options.none})
   self.width = options.count(where, "width", width)
   self.heads = options.count(where, "heads", heads)
   if width % heads ~= 0 then
@@ -22,7 +24,8 @@ function MultiHeadAttention:init(width, heads, opts)
   end
   self.dropout, self.causal = o.dropout, o.causal
   for _, name in ipairs{"q", "k", "v", "out"} do
-    local layer = Linear(width, width, {bias = o.bias})
+    local from = (name == "k" or name == "v") and o.memory or width
+    local layer = Linear(from, width, {bias = o.bias})
     if name ~= "out" then init.xavier_(layer.weight) end
     if o.bias then init.zeros_(layer.bias) end
     self[name] = layer
@@ -52,6 +55,23 @@ function MultiHeadAttention:forward(x, memory, mask)
   local y = core.attention(q, k, v, mask, {causal = self.causal,
                                            dropout = self.training and self.dropout or 0})
   return self.out(y:transpose(2, 3):reshape(x.shape))
+end
+
+--- How much attention each place pays to each, what forward makes means with: (batch, heads, time,
+-- other time). Takes what forward does.
+function MultiHeadAttention:weights(x, memory, mask)
+  local q, k = split(self.q(x), self.heads), split(self.k(memory or x), self.heads)
+  local scores = q:matmul(k:transpose(3, 4)) / math.sqrt(self.width // self.heads)
+  if self.causal then
+    local past = core.ones(x:size(2), scores:size(4), {device = x.device}):tril():gt(0)
+    scores = scores:masked_fill(past:logical_not(), -math.huge)
+  end
+  if mask and mask.dtype == "bool" then
+    scores = scores:masked_fill(mask:logical_not(), -math.huge)
+  elseif mask then
+    scores = scores + mask
+  end
+  return scores:softmax(-1)
 end
 
 function MultiHeadAttention:describe()

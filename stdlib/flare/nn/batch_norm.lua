@@ -6,10 +6,27 @@ local fail = require "flare.fail"
 
 local BatchNorm = class("BatchNorm", ChannelNorm)
 
---- nn.BatchNorm2d(channels, {affine = true, track = true, momentum = 0.1, eps = 1e-5})
--- Without `track` the batch's own statistics are used in evaluation, too.
+--- nn.BatchNorm2d(channels, {affine = true, track = true, momentum = 0.1, cumulative = false,
+--   eps = 1e-5})
+-- Without `track` the batch's own statistics are used in evaluation, too. With `cumulative` what is
+-- remembered is the mean of all batches alike, whatever the momentum.
 function BatchNorm:init(channels, opts)
-  self:prepare(channels, opts, {affine = true, track = true, momentum = 0.1, eps = 1e-5})
+  local o = self:prepare(channels, opts, {affine = true, track = true, momentum = 0.1,
+                                          cumulative = false, eps = 1e-5})
+  if o.cumulative and o.track then
+    self.num_batches_tracked = self:buffer(core.zeros({}, {dtype = "i64"}))
+  end
+end
+
+-- Training in which every batch so far has the same share in what is remembered.
+function BatchNorm:accumulate(x)
+  local mean, var = core.zeros_like(self.running_mean), core.zeros_like(self.running_var)
+  local y = core.batch_norm(x, self.weight, self.bias, mean, var, {momentum = 1, eps = self.eps})
+  local _ <close> = core.no_grad()
+  local share = self.num_batches_tracked:add_(1):to(mean.dtype):reciprocal()
+  self.running_mean:lerp_(mean, share)
+  self.running_var:lerp_(var, share)
+  return y
 end
 
 --- (batch, channels, ...) -> the same shape
@@ -21,6 +38,7 @@ function BatchNorm:forward(x)
          getmetatable(self).__name, least == most and least or least .. " or " .. most,
          table.concat(x.shape, ", "))
   end
+  if self.training and self.num_batches_tracked then return self:accumulate(x) end
   local batch = self.training or not self.running_mean
   -- the operator itself takes the batch into the running statistics
   return (core.batch_norm(x, self.weight, self.bias, self.running_mean, self.running_var,

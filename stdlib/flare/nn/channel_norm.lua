@@ -20,6 +20,7 @@ function ChannelNorm:prepare(channels, opts, defaults)
     self.running_mean = self:buffer(core.zeros(channels))
     self.running_var = self:buffer(core.ones(channels))
   end
+  return o
 end
 
 function ChannelNorm:describe() return tostring(self.channels) end

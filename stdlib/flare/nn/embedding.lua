@@ -7,20 +7,30 @@ local Module = require "flare.nn.module"
 
 local Embedding = class("Embedding", Module)
 
---- nn.Embedding(rows, width, {padding = row that stays zero and gets no gradient})
--- weight is (rows, width), normal with standard deviation 1 at first.
+--- nn.Embedding(rows, width, {padding = row that stays zero and gets no gradient, max_norm = })
+-- weight is (rows, width), normal with standard deviation 1 at first. Rows that are looked up are
+-- scaled down to a length of `max_norm` before.
 function Embedding:init(rows, width, opts)
-  local o = options.check("nn.Embedding", opts, {padding = options.none})
-  self.rows = options.count("nn.Embedding", "rows", rows)
-  self.width = options.count("nn.Embedding", "width", width)
-  self.padding = o.padding
+  local where = "nn." .. getmetatable(self).__name
+  local o = options.check(where, opts, {padding = options.none, max_norm = options.none})
+  self.rows = options.count(where, "rows", rows)
+  self.width = options.count(where, "width", width)
+  self.padding, self.max_norm = o.padding, o.max_norm
   self.weight = init.normal(rows, width)
   if o.padding then self.weight[o.padding]:zero_() end
   self:param(self.weight)
 end
 
+-- Brings the rows at these positions, which may be there several times, to max_norm.
+function Embedding:limit(index)
+  local _ <close> = core.no_grad()
+  local at = index:reshape(-1)
+  self.weight:index_copy_(1, at, self.weight:index_select(1, at):renorm(2, 1, self.max_norm))
+end
+
 --- Positions of any shape -> the same shape with `width` behind it.
 function Embedding:forward(index)
+  if self.max_norm then self:limit(index) end
   return core.embedding(self.weight, index, self.padding)
 end
 

@@ -29,6 +29,17 @@ function F.embedding(index, weight, opts)
   return core.embedding(weight, index, opts)
 end
 
+--- Rows of `weight` (rows, width) at `index`, put together by bags: (bags, width).
+-- @param index (bags, size), or (n) with `offsets`, the place in it at which each bag begins
+-- @param opts {mode = "mean", "sum" or "max", offsets =, weights = factors of the rows for "sum",
+--   padding = row that counts for nothing}
+function F.embedding_bag(index, weight, opts)
+  local none = options.none
+  local o = options.check("embedding_bag", opts, {mode = "mean", offsets = none, weights = none,
+                                                  padding = none})
+  return require("flare.nn.embedding_bag").pool("embedding_bag", index, weight, o)
+end
+
 --- The grid for grid_sample that an affine map makes.
 -- @param theta (n, 2, 3), or (n, 3, 4) for three dims of space
 -- @param size the result's shape, (n, channels, height, width)

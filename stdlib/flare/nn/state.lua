@@ -33,8 +33,8 @@ function M.get(module)
 end
 
 --- The names that flare has for what PyTorch's state dict calls differently: lists and layers of
--- recurrent networks count from 1, MultiHeadAttention has q, k and v apart, BatchNorm counts no
--- batches, and the parts of normalised weights are fields of the layer.
+-- recurrent networks count from 1, MultiHeadAttention has q, k and v apart, and the parts of
+-- normalised weights are fields of the layer.
 -- @param state names and tensors, as PyTorch writes them
 -- @return a new table
 function M.from_pytorch(state)
@@ -44,7 +44,10 @@ function M.from_pytorch(state)
     local kind = name:match "in_proj_(%a+)$"
     local place, out_kind = name:match "^(.-)out_proj(%.%a+)$"
     for _, pair in ipairs(renamed) do name = name:gsub(pair[1], pair[2]) end
-    if place and state[place .. "in_proj_weight"] then name = place .. "out" .. out_kind end
+    name = name:gsub("([qkv])_proj_weight$", "%1.weight")
+    if place and (state[place .. "in_proj_weight"] or state[place .. "q_proj_weight"]) then
+      name = place .. "out" .. out_kind
+    end
     name = name:gsub("%f[%w_]%d+%f[.\0]", next_number)
                :gsub("^(.-%a_[ih]h_l)(%d+)", function(head, k) return head .. next_number(k) end)
     if kind then
@@ -52,7 +55,7 @@ function M.from_pytorch(state)
       for i, part in ipairs {"q", "k", "v"} do
         out[name:gsub("in_proj_", part .. ".")] = parts[i]
       end
-    elseif not name:find "num_batches_tracked$" then
+    else
       out[name] = tensor
     end
   end
@@ -88,6 +91,9 @@ function M.to_pytorch(module)
       :gsub("(%a_[ih]h_l)(%d+)", function(head, k) return head .. number_before(k) end)
     if attention[place] and part == "out" then
       there = there:gsub("out(%.%a+)$", "out_proj%1")
+    elseif attention[place] and kind == "weight"
+           and state[place .. "q.weight"]:size(2) ~= state[place .. "k.weight"]:size(2) then
+      there = there:gsub("(%a+)%.weight$", "%1_proj_weight")
     elseif attention[place] then
       there = there:gsub("%a+%.%a+$", "in_proj_" .. kind)
       tensor = core.cat({state[place .. "q." .. kind], state[place .. "k." .. kind],
@@ -103,8 +109,7 @@ end
 -- Whether names are those of PyTorch.
 local function is_foreign(names)
   for _, name in ipairs(names) do
-    if name:find "%f[%w_]0%f[.\0]" or name:find "_l0$" or name:find "in_proj_"
-       or name:find "num_batches_tracked$" then
+    if name:find "%f[%w_]0%f[.\0]" or name:find "_l0$" or name:find "in_proj_" then
       return true
     end
   end
@@ -141,7 +146,10 @@ function M.set(module, state, opts)
     end
   end
   for name in pairs(state) do
-    if own[name] == nil then extra[#extra + 1] = tostring(name) end
+    -- BatchNorm of PyTorch's counts batches whether it needs to or not
+    if own[name] == nil and not tostring(name):find "num_batches_tracked$" then
+      extra[#extra + 1] = tostring(name)
+    end
   end
   local text = {}
   if opts.strict and #missing > 0 then text[#text + 1] = "missing: " .. sorted(missing) end

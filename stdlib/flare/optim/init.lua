@@ -15,7 +15,8 @@ local files = {
   StepLR = "schedule", CosineLR = "schedule", WarmupCosineLR = "schedule",
   LinearLR = "schedule", ExponentialLR = "schedule", OneCycleLR = "schedule",
   LambdaLR = "schedule", MultiStepLR = "schedule", PolynomialLR = "schedule",
-  CosineRestartsLR = "schedule", PlateauLR = "plateau",
+  CosineRestartsLR = "schedule", ConstantLR = "schedule", CyclicLR = "schedule",
+  SequentialLR = "schedule", ChainedLR = "schedule", PlateauLR = "plateau",
   clip_grad_norm_ = "clip", clip_grad_value_ = "clip", grad_norm = "clip",
   GradScaler = "grad_scaler",
 }

@@ -2,7 +2,8 @@
 --
 -- A schedule sets the rate of the first step when it is made; `schedule:step()` after each
 -- optimizer step sets the next. A row below is a name, options and what it does for readers, the
--- options, those of them that are needed, and the factor at step t (0, 1, ...).
+-- options, those of them that are needed, the factor at step t (0, 1, ...) and, where momentum may
+-- go the other way, how near the highest rate that is, from 0 to 1; last what checks the options.
 local class = require "flare.class"
 local fail = require "flare.fail"
 local options = require "flare.options"
@@ -20,13 +21,20 @@ function Schedule:init(optimizer, opts)
   for _, key in ipairs(self.needed) do
     if o[key] == nil then fail("%s: the option %s is needed", where, key) end
   end
+  if self.check then self.check(where, o, optimizer) end
   self.options, self.t = o, 0
   self:set()
 end
 
 function Schedule:set()
+  local factor, height = self.factor(self.t, self.options)
+  local momentum = self.options.momentum
   for _, group in ipairs(self.optimizer.groups) do
-    group.lr = group.initial_lr * self.factor(self.t, self.options)
+    group.lr = group.initial_lr * factor
+    if momentum then
+      local now = momentum[2] + (momentum[1] - momentum[2]) * height
+      if group.betas then group.betas = {now, group.betas[2]} else group.momentum = now end
+    end
   end
 end
 
@@ -73,6 +81,52 @@ local function phase(t, period, growth)
   return t / period
 end
 
+-- The range of the momentum.
+local function check_momentum(where, o, optimizer)
+  local m = o.momentum
+  if m == nil then return end
+  if type(m) ~= "table" or type(m[1]) ~= "number" or type(m[2]) ~= "number" then
+    fail("%s: momentum must be two numbers, like {0.85, 0.95}", where)
+  end
+  for _, group in ipairs(optimizer.groups) do
+    if not group.betas and (group.momentum or 0) == 0 then
+      fail("%s: the optimizer has no momentum to be changed", where)
+    end
+  end
+end
+
+local shapes = {triangular = true, triangular2 = true, exp_range = true}
+
+local function check_cycle(where, o, optimizer)
+  o.down = o.down or o.up
+  options.count(where, "up", o.up)
+  options.count(where, "down", o.down)
+  if not shapes[o.mode] then
+    fail("%s: unknown mode '%s'%s", where, o.mode, options.hint(o.mode, shapes))
+  end
+  check_momentum(where, o, optimizer)
+end
+
+-- Schedules that are parts of one.
+local function check_parts(where, o, optimizer)
+  if type(o.schedules) ~= "table" or #o.schedules == 0 then
+    fail("%s: schedules must be a list of them", where)
+  end
+  for i, schedule in ipairs(o.schedules) do
+    if not class.is(schedule, Schedule) or schedule.optimizer ~= optimizer then
+      fail("%s: entry %d of schedules is no schedule of this optimizer's", where, i)
+    end
+  end
+end
+
+local function check_sequence(where, o, optimizer)
+  check_parts(where, o, optimizer)
+  if type(o.at) ~= "table" or #o.at ~= #o.schedules - 1 then
+    fail("%s: %d schedules need %d steps in at = {...}, at which the next begins", where,
+         #o.schedules, #o.schedules - 1)
+  end
+end
+
 local none = options.none
 local rows = {
   {"StepLR", "{every =, gamma = 0.1}", "times gamma every `every` steps",
@@ -108,15 +162,51 @@ local rows = {
     {gamma = none}, {"gamma"}, function(t, o) return o.gamma ^ t end},
   {"LambdaLR", "{f = function(t) ... end}", "f(t) at step t; the first is 0",
     {f = none}, {"f"}, function(t, o) return o.f(t) end},
-  {"OneCycleLR", "{total =, up = 0.3, start = 25, final = 1e4}",
+  {"ConstantLR", "{total = 5, factor = 1 / 3}", "`factor` for `total` steps, 1 from then on",
+    {total = 5, factor = 1 / 3}, {}, function(t, o) return t < o.total and o.factor or 1 end},
+  {"OneCycleLR", "{total =, up = 0.3, start = 25, final = 1e4, momentum =}",
     "up from 1/start to 1 in the first share `up` of all steps, then down to 1/final of where it "
-      .. "began in the last one, by cosines",
-    {total = none, up = 0.3, start = 25, final = 1e4}, {"total"}, function(t, o)
+      .. "began in the last one, by cosines. momentum = {0.85, 0.95} goes from the second to the "
+      .. "first meanwhile, and back",
+    {total = none, up = 0.3, start = 25, final = 1e4, momentum = none}, {"total"}, function(t, o)
       local turn, first = o.up * o.total - 1, 1 / o.start
-      if t < turn then return 1 + (first - 1) * cosine(t / turn) end
-      local last = first / o.final
-      return last + (1 - last) * cosine((t - turn) / math.max(o.total - 1 - turn, 1))
-    end},
+      local height, low
+      if t < turn then
+        height, low = 1 - cosine(t / turn), first
+      else
+        height, low = cosine((t - turn) / math.max(o.total - 1 - turn, 1)), first / o.final
+      end
+      return low + (1 - low) * height, height
+    end, check_momentum},
+  {"CyclicLR", "{floor =, up = 2000, down = up, mode = \"triangular\", gamma = 1, momentum =}",
+    "up from floor to 1 in a straight line of `up` steps, down again in `down`, and so on "
+      .. "(arXiv:1506.01186). mode = \"triangular2\" halves the height each time, \"exp_range\" "
+      .. "multiplies it by gamma every step. momentum = {0.8, 0.9} goes the other way",
+    {floor = none, up = 2000, down = none, mode = "triangular", gamma = 1, momentum = none},
+    {"floor"}, function(t, o)
+      local whole = o.up + o.down
+      local at = t % whole
+      local height = at <= o.up and at / o.up or (whole - at) / o.down
+      if o.mode == "triangular2" then height = height / 2 ^ (t // whole) end
+      if o.mode == "exp_range" then height = height * o.gamma ^ t end
+      return o.floor + (1 - o.floor) * height, height
+    end, check_cycle},
+  {"SequentialLR", "{schedules = {a, b, ...}, at = {step, ...}}",
+    "that of the first schedule up to the first of the steps `at`, then that of the second from "
+      .. "its beginning, and so on",
+    {schedules = none, at = none}, {"schedules", "at"}, function(t, o)
+      local k = passed(t, o.at)
+      local schedule = o.schedules[k + 1]
+      return schedule.factor(t - (o.at[k] or 0), schedule.options)
+    end, check_sequence},
+  {"ChainedLR", "{schedules = {a, b, ...}}", "those of all schedules multiplied",
+    {schedules = none}, {"schedules"}, function(t, o)
+      local factor = 1
+      for _, schedule in ipairs(o.schedules) do
+        factor = factor * schedule.factor(t, schedule.options)
+      end
+      return factor
+    end, check_parts},
 }
 
 local classes = {Schedule = Schedule}
@@ -125,6 +215,7 @@ for _, row in ipairs(rows) do
   cls.about = {("optim.%s(optimizer, %s)"):format(row[1], row[2]),
                ("The factor: %s."):format(row[3])}
   cls.defaults, cls.needed, cls.factor = row[4], row[5], row[6]
+  cls.check = row[7]
   classes[row[1]] = cls
 end
 return classes

@@ -1,0 +1,142 @@
+"""Layers, losses and schedules by PyTorch in f64, as data for spec/nn/peers_spec.lua and
+spec/optim_peers_spec.lua:
+
+    python3 spec/support/layers_data.py > spec/support/layers_data.lua
+
+Tensors are fill(shape, c), as spec/support/fill.lua makes them. Those of a module are numbered by
+the order of their names. A row has the sum of the result times fill(shape, 3), then the sums of
+magnitudes of gradients towards the leaves, those of a module's parameters in one.
+"""
+import textwrap
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+torch.set_default_dtype(torch.float64)
+
+
+def fill(shape, c):
+    n = 1
+    for size in shape:
+        n *= size
+    return torch.sin(0.7 * torch.arange(1, n + 1) + c).reshape(shape)
+
+
+def leaf(shape, c):
+    return fill(shape, c).requires_grad_()
+
+
+def emit(name, values):
+    text = "%s = {%s}," % (name, ", ".join("%.13g" % float(torch.as_tensor(v).detach()) for v in values))
+    print(textwrap.fill(text, 98, initial_indent="  ", subsequent_indent="    ",
+                        break_long_words=False))
+
+
+def row(name, y, leaves, module=None):
+    value = (y * fill(y.shape, 3)).sum()
+    own = list(module.parameters()) if module else []
+    grads = torch.autograd.grad(value, leaves + own, allow_unused=True)
+    sums = [0 if g is None else g.abs().sum() for g in grads]
+    emit(name, [value] + sums[:len(leaves)] + ([sum(sums[len(leaves):])] if own else []))
+
+
+def known(module):
+    state = {k: v for k, v in module.state_dict().items() if "num_batches" not in k}
+    for number, name in enumerate(sorted(state), 1):
+        state[name].copy_(fill(state[name].shape, number) * 0.3)
+    return module
+
+
+print("-- Made by spec/support/layers_data.py with PyTorch %s." % torch.__version__.split("+")[0])
+print("return {")
+
+# bags
+one = torch.tensor([2, 5, 1, 1, 3, 4, 1]) - 1
+offsets = torch.tensor([1, 3, 3, 5, 7]) - 1
+for mode in ("sum", "mean", "max"):
+    for padding in (None, 1):
+        w = leaf((5, 3), 1)
+        name = "bag_%s%s" % (mode, "_padded" if padding else "")
+        pad = padding and padding - 1
+        row(name, F.embedding_bag(one, w, offsets, mode=mode, padding_idx=pad), [w])
+        row(name + "_2d", F.embedding_bag(one[:6].reshape(2, 3), w, mode=mode, padding_idx=pad),
+            [w])
+w, share = leaf((5, 3), 1), leaf((7,), 2)
+row("bag_weights", F.embedding_bag(one, w, offsets, mode="sum", per_sample_weights=share),
+    [w, share])
+row("bag_weights_padded", F.embedding_bag(one, w, offsets, mode="sum", per_sample_weights=share,
+                                          padding_idx=0), [w, share])
+e = nn.Embedding(5, 3, max_norm=0.9)
+e.weight.data.copy_(fill((5, 3), 1))
+row("embedding_max_norm", e(one), [], e)
+emit("embedding_max_norm_weight", e.weight.detach().flatten())
+
+# transformers
+options = dict(dim_feedforward=10, dropout=0.0, batch_first=True)
+past = nn.Transformer.generate_square_subsequent_mask(3)
+for first in (False, True):
+    x, memory = leaf((2, 3, 6), 1), leaf((2, 4, 6), 2)
+    end = "_first" if first else ""
+    m = known(nn.TransformerEncoderLayer(6, 2, norm_first=first, **options))
+    row("encoder_layer" + end, m(x, src_mask=past), [x], m)
+    m = known(nn.TransformerDecoderLayer(6, 2, norm_first=first, activation="gelu", **options))
+    row("decoder_layer" + end, m(x, memory, tgt_mask=past), [x, memory], m)
+    m = known(nn.Transformer(6, 3, num_encoder_layers=2, num_decoder_layers=1, norm_first=first,
+                             **options))
+    row("transformer" + end, m(memory, x, tgt_mask=past), [memory, x], m)
+m = known(nn.MultiheadAttention(6, 2, kdim=5, vdim=5, batch_first=True))
+x, memory = leaf((2, 3, 6), 1), leaf((2, 4, 5), 2)
+y, weights = m(x, memory, memory, average_attn_weights=False)
+row("attention_memory", y, [x, memory], m)
+emit("attention_weights", weights.detach().flatten())
+
+# norms
+m = nn.BatchNorm1d(3, momentum=None)
+for c in (1, 2, 4):
+    y = m(fill((4, 3, 2), c))
+row("batch_norm_cumulative", y, [], m)
+emit("batch_norm_cumulative_stats", torch.cat([m.running_mean, m.running_var]))
+
+
+def rates(name, make, n, lr=1.0):
+    p = torch.zeros(1, requires_grad=True)
+    o = torch.optim.SGD([p], lr=lr, momentum=0.9)
+    schedule = make(o)
+    values = []
+    for _ in range(n):
+        values += [o.param_groups[0]["lr"]]
+        o.step()
+        schedule.step()
+    emit(name, values)
+
+
+def momenta(name, make, n, adam=False):
+    p = torch.zeros(1, requires_grad=True)
+    o = torch.optim.Adam([p]) if adam else torch.optim.SGD([p], lr=1, momentum=0.9)
+    schedule = make(o)
+    values = []
+    for _ in range(n):
+        group = o.param_groups[0]
+        values += [group["betas"][0] if adam else group["momentum"]]
+        o.step()
+        schedule.step()
+    emit(name, values)
+
+
+s = torch.optim.lr_scheduler
+for mode in ("triangular", "triangular2", "exp_range"):
+    rates("cyclic_" + mode, lambda o: s.CyclicLR(
+        o, base_lr=0.1, max_lr=1, step_size_up=3, step_size_down=2, mode=mode, gamma=0.9), 13)
+rates("cyclic_even", lambda o: s.CyclicLR(o, base_lr=0.25, max_lr=1, step_size_up=2), 9)
+rates("constant", lambda o: s.ConstantLR(o, factor=0.25, total_iters=3), 6)
+rates("sequential", lambda o: s.SequentialLR(o, [
+    s.LinearLR(o, start_factor=0.25, end_factor=1, total_iters=3), s.ExponentialLR(o, 0.5),
+    s.StepLR(o, 2, 0.1)], milestones=[3, 6]), 11)
+rates("chained", lambda o: s.ChainedScheduler([
+    s.ConstantLR(o, factor=0.25, total_iters=3), s.ExponentialLR(o, 0.5)]), 6)
+momenta("cyclic_momentum", lambda o: s.CyclicLR(
+    o, base_lr=0.1, max_lr=1, step_size_up=3, step_size_down=2), 7)
+momenta("one_cycle_momentum", lambda o: s.OneCycleLR(o, 1, total_steps=10), 10)
+momenta("one_cycle_beta", lambda o: s.OneCycleLR(o, 1, total_steps=10), 10, adam=True)
+print("}")
