@@ -89,3 +89,79 @@ describe("schedules", function()
     refused("schedules must be a list", optim.ChainedLR, opt, {schedules = 3})
   end)
 end)
+
+describe("optimizers", function()
+  local fill = require("spec.support.fill").fill
+
+  local function problem()
+    return fill({3, 4}, 1):float():requires_grad_(true),
+           fill({4, 2}, 2):float():requires_grad_(true)
+  end
+  local function run(opt, p, q, n)
+    local sign = opt.groups[1].maximize and -1 or 1
+    for _ = 1, n do
+      opt:zero_grad();
+      (sign * (p:matmul(q):square():sum() + (p:sin() * 0.3):sum())):backward()
+      opt:step()
+    end
+  end
+  local function all(p, q) return flare.cat({p:detach():view(-1), q:detach():view(-1)}, 1) end
+
+  for name, case in pairs{
+    asgd = {"ASGD", {lr = 0.05, t0 = 2, lambda = 0.1, weight_decay = 0.1}, 3e-6},
+    adafactor = {"Adafactor", {lr = 0.3, weight_decay = 0.1}, 3e-5},
+    adafactor_far = {"Adafactor", {lr = 0.9, limit = 1.5, eps = 1e-4, floor = 0.9,
+                                   beta2_decay = -0.5}, 3e-5},
+    muon = {"Muon", {lr = 0.05, dtype = "f32"}, 3e-5},
+    muon_rms = {"Muon", {lr = 0.1, nesterov = false, momentum = 0.8, weight_decay = 0,
+                         dtype = "f32", adjust = "match_rms_adamw"}, 3e-5},
+  } do
+    it(name .. " takes PyTorch's steps, upwards too, and goes on", function()
+      local p, q = problem()
+      local opt = optim[case[1]]({p, q}, case[2])
+      run(opt, p, q, 3)
+      local p2 = p:detach():clone():requires_grad_(true)
+      local q2 = q:detach():clone():requires_grad_(true)
+      local other = optim[case[1]]({p2, q2}, case[2]):load_state_dict(opt:state_dict())
+      run(opt, p, q, 3)
+      run(other, p2, q2, 3)
+      near(all(p, q), peers[name], case[3])
+      assert.is_true(all(p, q):equal(all(p2, q2)))
+      local options = {maximize = true}
+      for key, value in pairs(case[2]) do options[key] = value end
+      p, q = problem()
+      run(optim[case[1]]({p, q}, options), p, q, 6)
+      near(all(p, q), peers[name], case[3])
+    end)
+  end
+
+  it("Adafactor keeps rows and columns of matrices, all of vectors", function()
+    local v = flare.ones(5, {requires_grad = true})
+    local w = flare.ones(2, 3, 4, {requires_grad = true})
+    local opt = optim.Adafactor({v, w})
+    for _ = 1, 2 do
+      opt:zero_grad();
+      ((v * fill({5}, 1):float()):sum() + (w * fill({2, 3, 4}, 2):float()):sum()):backward()
+      opt:step()
+    end
+    local shapes = {}
+    for _, state in ipairs(opt:state_dict().groups[1].state) do
+      for _, m in ipairs(state.moments) do shapes[#shapes + 1] = tostring(m.shape) end
+    end
+    assert.same({"(5)", "(0)", "(2, 3, 1)", "(2, 1, 4)"}, shapes)
+    assert.is_true(v:isfinite():all():item() and w:isfinite():all():item())
+  end)
+
+  it("Muon takes matrices alone, and bf16 is enough for it", function()
+    local w = flare.zeros(6, 4, {requires_grad = true})
+    w.grad = fill({6, 4}, 1):float() + flare.eye(6)[{{}, {1, 4}}] * 3
+    optim.Muon({w}, {lr = 1}):step()
+    local s = (w:detach() / 1.5 ^ 0.5):svdvals()
+    assert.is_true(s:gt(0.6):all():item() and s:lt(1.3):all():item())
+    local v = flare.ones(5, {requires_grad = true})
+    refused("parameters must be matrices, parameter 1 is (5); AdamW takes the others", optim.Muon,
+            {v})
+    refused("unknown adjust 'orignal' (did you mean 'original'?)", optim.Muon,
+            {flare.ones(2, 2, {requires_grad = true})}, {adjust = "orignal"})
+  end)
+end)

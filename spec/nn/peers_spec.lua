@@ -206,3 +206,201 @@ describe("BatchNorm", function()
             nn.BatchNorm1d(3):state_dict())
   end)
 end)
+
+describe("small layers", function()
+  local x, other, third
+  before_each(function()
+    x, other, third = leaf({2, 5}, 1), leaf({2, 5}, 4), leaf({2, 5}, 2)
+  end)
+  local labels = i64{{4, 1, 0, 2, 0}, {5, 3, 2, 1, 4}}
+
+  it("LocalResponseNorm", function()
+    local space = leaf({2, 5, 3}, 1)
+    local layer = nn.LocalResponseNorm(4, {alpha = 0.3, beta = 0.6, k = 0.9})
+    check("local_response_norm", layer(space), {space})
+    check("local_response_norm_flat", nn.LocalResponseNorm(3)(x), {x})
+    second(layer, {fill({2, 5, 3}, 1)})
+    refused("must be (batch, channels, ...), got (3)", nn.LocalResponseNorm(2), flare.ones(3))
+    refused("size must be an integer of at least 1", nn.LocalResponseNorm, 0)
+  end)
+
+  it("Threshold, Softmin, RReLU, PairwiseDistance", function()
+    check("threshold", nn.Threshold{threshold = 0.2, value = -3}(x), {x})
+    check("softmin", nn.Softmin(2)(x), {x})
+    local layer = nn.RReLU{lower = 0.2, upper = 0.6}
+    check("rrelu", layer:eval()(x), {x})
+    assert.equal("lower=0.2, upper=0.6", layer:describe())
+    local slope = layer:train()(flare.full({5000}, -1))
+    assert.is_true(slope:amin():item() > -0.6 and slope:amax():item() <= -0.2)
+    assert.is_true(math.abs(slope:mean():item() + 0.4) < 0.01)
+    check("pairwise_distance", nn.PairwiseDistance{p = 3, eps = 1e-3, keepdim = true}(x, other),
+          {x, other})
+  end)
+
+  it("MultiLabelMarginLoss", function()
+    for _, how in ipairs{"mean", "sum", "none"} do
+      check("multilabel_margin_" .. how, nn.MultiLabelMarginLoss{reduction = how}(x, labels), {x})
+    end
+    check("multilabel_margin_one", F.multilabel_margin_loss(x[1], labels[1]), {x})
+    refused("got (2, 5) and (5)", F.multilabel_margin_loss, x, labels[1])
+  end)
+
+  it("TripletMarginLoss by any distance", function()
+    local loss = nn.TripletMarginLoss{margin = 2, swap = true,
+                                      distance = function(a, b) return (a - b):abs():sum(-1) end}
+    check("triplet_distance", loss(x, other, third), {x, other, third})
+  end)
+
+  it("AlphaDropout keeps mean and variance", function()
+    flare.manual_seed(5)
+    local layer, normal = nn.AlphaDropout(0.2), flare.randn(200, 300):selu()
+    local y = layer(normal)
+    assert.is_true(math.abs(y:mean():item()) < 0.03 and math.abs(y:std():item() - 1) < 0.03)
+    local lowest = y:eq(y:amin()):float():mean():item()
+    assert.is_true(math.abs(lowest - 0.2) < 0.01)
+    assert.is_true(layer:eval()(normal):equal(normal))
+    local channels = nn.FeatureAlphaDropout(0.4)(flare.randn(100, 50, 4):selu())
+    local same = channels:eq(channels:amin()):sum(3)
+    assert.is_true(same:eq(0):logical_or(same:eq(4)):all():item())
+    assert.is_true(math.abs(same:eq(4):float():mean():item() - 0.4) < 0.03)
+    refused("p must be a number in [0, 1), got 1", nn.AlphaDropout, 1)
+  end)
+
+  it("init.dirac, eye and sparse", function()
+    near(nn.init.dirac(4, 3, 4), peers.dirac_1, 0)
+    near(nn.init.dirac({4, 2, 3, 2}, {groups = 2}), peers.dirac_2, 0)
+    near(nn.init.dirac(3, 3, 1, 2, 3), peers.dirac_3, 0)
+    near(nn.init.eye(2, 3), {1, 0, 0, 0, 1, 0}, 0)
+    local x0 = nn.init.sparse({40, 7}, {sparsity = 0.25, std = 2})
+    assert.same({10, 10, 10, 10, 10, 10, 10}, x0:eq(0):sum(1):totable())
+    refused("2 dims are needed, got 1", nn.init.eye, 3)
+    refused("a convolution's weight", nn.init.dirac, 3, 3)
+    refused("outputs for 2 groups", nn.init.dirac, {3, 3, 3}, {groups = 2})
+  end)
+end)
+
+describe("weights made of others", function()
+  local function linear(inputs, c)
+    local layer = nn.Linear(inputs, 3):double()
+    layer.weight:detach():copy_(fill({3, inputs}, c))
+    return layer
+  end
+
+  it("prune holds the least at 0, again and again", function()
+    local layer = linear(4, 1)
+    nn.prune(layer, 0.3)
+    near(layer.weight:detach(), peers.prune_once, 1e-12)
+    nn.prune(layer, 2)
+    near(layer.weight:detach(), peers.prune_twice, 1e-12)
+    nn.prune(layer, 1, {dim = 2})
+    near(layer.weight:detach(), peers.prune_slices, 1e-12)
+    layer(fill({2, 4}, 3)):square():sum():backward()
+    assert.is_true((layer.weight_orig.grad * (1 - layer.weight_mask)):eq(0):all():item())
+    local other = nn.prune(linear(4, 2), 0)
+    other:load_state_dict(nn.from_pytorch(nn.to_pytorch(layer)))
+    local x = fill({2, 4}, 3)
+    near(other(x):detach(), layer(x):detach():view(-1):totable(), 1e-12)
+    nn.remove_parametrization(layer)
+    near(layer.weight:detach(), peers.prune_slices, 1e-12)
+    assert.equal(2, #layer:parameters())
+    assert.is_nil(layer.weight_mask)
+  end)
+
+  it("prune compares several layers, and draws", function()
+    local layers = nn.prune({linear(4, 1), linear(2, 2)}, 7)
+    near(flare.cat({layers[1].weight:view(-1), layers[2].weight:view(-1)}, 1):detach(),
+         peers.prune_global, 1e-12)
+    local drawn = nn.prune(nn.Linear(20, 10), 0.25, {by = "random"})
+    assert.equal(150, drawn.weight:count_nonzero():item())
+    nn.prune(drawn, 0.5, {by = "random", dim = 1})
+    assert.equal(5, drawn.weight:abs():sum(2):count_nonzero():item())
+    refused("amount must be a share", nn.prune, nn.Linear(2, 2), 5)
+    refused("amount must be a share", nn.prune, nn.Linear(2, 2), 1.5)
+    refused("by is 'size' or 'random', got 'l1'", nn.prune, nn.Linear(2, 2), 1, {by = "l1"})
+    refused("a layer or a list of them", nn.prune, {}, 1)
+    refused("no tensor 'wieght'", nn.prune, nn.Linear(2, 2), 1, {name = "wieght"})
+  end)
+
+  it("parametrize takes a function or a module", function()
+    local layer = linear(4, 1)
+    local upper = nn.parametrize(layer, function(w) return w:triu() end)
+    assert.equal(layer, upper)
+    local x = fill({2, 4}, 3)
+    near(layer(x):detach(), (x:matmul(fill({3, 4}, 1):triu():t()) + layer.bias):detach()
+                              :view(-1):totable(), 1e-12)
+    layer(x):sum():backward()
+    assert.is_true(layer.weight_orig.grad:tril(-1):eq(0):all():item())
+    local state = nn.to_pytorch(layer)
+    assert.is_truthy(state["parametrizations.weight.original"])
+    layer:load_state_dict(nn.from_pytorch(state))
+    local copy = layer:clone()
+    nn.remove_parametrization(copy)
+    flare.no_grad(function() copy.weight:add_(1) end)
+    copy(x)
+    near(copy.weight:detach(), (fill({3, 4}, 1):triu() + 1):view(-1):totable(), 1e-12)
+    near(layer(x):detach(), (x:matmul(fill({3, 4}, 1):triu():t()) + layer.bias):detach()
+                              :view(-1):totable(), 1e-12)
+    local scaled = nn.parametrize(linear(4, 1), nn.PReLU():double())
+    assert.equal(3, #scaled:parameters())
+    nn.remove_parametrization(scaled)
+    assert.equal(2, #scaled:parameters())
+  end)
+
+  it("an ordinary weight comes back from norms", function()
+    for _, how in ipairs{"weight_norm", "spectral_norm"} do
+      local layer = nn[how](linear(4, 1)):eval()
+      local x = fill({2, 4}, 3)
+      local y = layer(x):detach()
+      nn.remove_parametrization(layer)
+      near(layer(x):detach(), y:view(-1):totable(), 1e-12)
+      local state = layer:state_dict()
+      assert.is_truthy(state.weight)
+      state.weight, state.bias = nil, nil
+      assert.is_nil(next(state))
+      refused("'weight' is not made of other parameters", nn.remove_parametrization, layer)
+    end
+    refused("'weight' is made of other parameters", nn.weight_norm, nn.weight_norm(linear(4, 1)))
+    refused("a function or a module is expected", nn.parametrize, linear(4, 1), 3)
+    refused("of weight (3, 4) the function makes (4, 3)", nn.parametrize, linear(4, 1),
+            function(w) return w:t() end)
+  end)
+
+  it("parameters become a vector, and come back", function()
+    local model = nn.Sequential(linear(4, 1), linear(2, 2))
+    local v = nn.parameters_to_vector(model)
+    assert.equal(model:count(), #v)
+    assert.is_true(v.requires_grad)
+    local other = nn.Sequential(linear(4, 5), linear(2, 6))
+    nn.vector_to_parameters(v:detach(), other)
+    assert.is_true(nn.parameters_to_vector(other:parameters()):equal(v))
+    refused("a vector of 24 elements is needed, got (5)", nn.vector_to_parameters, flare.ones(5),
+            other)
+    refused("an empty one", nn.parameters_to_vector, {})
+  end)
+
+  it("a norm becomes part of the layer before it", function()
+    local function trained(channels, kind)
+      local norm = nn[kind](channels):double()
+      for k, t in ipairs{norm.weight, norm.bias, norm.running_mean} do
+        t:detach():copy_(fill({channels}, k))
+      end
+      norm.running_var:copy_(fill({channels}, 4):abs() + 0.2)
+      return norm:eval()
+    end
+    local pairs_ = {
+      {nn.Linear(3, 4), trained(4, "BatchNorm1d"), {5, 3}},
+      {nn.Conv2d(2, 4, 3, {groups = 2, bias = false}), trained(4, "BatchNorm2d"), {2, 2, 5, 5}},
+      {nn.ConvTranspose1d(4, 6, 3, {groups = 2}), trained(6, "BatchNorm1d"), {2, 4, 5}},
+    }
+    for _, case in ipairs(pairs_) do
+      local layer, norm, x = case[1]:double(), case[2], fill(case[3], 7)
+      local fused = nn.fuse_norm(layer, norm)
+      near(fused(x):detach(), norm(layer(x)):detach():reshape(-1):totable(), 1e-10)
+      assert.is_false(fused.weight:equal(layer.weight))
+    end
+    refused("a Linear or a convolution is expected, got ReLU", nn.fuse_norm, nn.ReLU(),
+            nn.BatchNorm1d(3))
+    refused("a BatchNorm of 3 channels with statistics", nn.fuse_norm, nn.Linear(2, 3),
+            nn.BatchNorm1d(4))
+  end)
+end)

@@ -11,6 +11,7 @@ import textwrap
 
 import torch
 import torch.nn.functional as F
+import torch.nn.utils.prune as prune
 from torch import nn
 
 torch.set_default_dtype(torch.float64)
@@ -28,7 +29,8 @@ def leaf(shape, c):
 
 
 def emit(name, values):
-    text = "%s = {%s}," % (name, ", ".join("%.13g" % float(torch.as_tensor(v).detach()) for v in values))
+    numbers = ["%.13g" % (0.0 + float(torch.as_tensor(v).detach())) for v in values]
+    text = "%s = {%s}," % (name, ", ".join(numbers))
     print(textwrap.fill(text, 98, initial_indent="  ", subsequent_indent="    ",
                         break_long_words=False))
 
@@ -97,6 +99,66 @@ for c in (1, 2, 4):
     y = m(fill((4, 3, 2), c))
 row("batch_norm_cumulative", y, [], m)
 emit("batch_norm_cumulative_stats", torch.cat([m.running_mean, m.running_var]))
+
+# small layers
+x = leaf((2, 5, 3), 1)
+row("local_response_norm", F.local_response_norm(x, 4, 0.3, 0.6, 0.9), [x])
+x = leaf((2, 5), 1)
+row("local_response_norm_flat", F.local_response_norm(x.unsqueeze(2), 3).squeeze(2), [x])
+row("threshold", F.threshold(x, 0.2, -3.0), [x])
+row("softmin", F.softmin(x, 1), [x])
+row("rrelu", F.rrelu(x, 0.2, 0.6), [x])
+other = leaf((2, 5), 4)
+row("pairwise_distance", nn.PairwiseDistance(3, 1e-3, keepdim=True)(x, other), [x, other])
+labels = torch.tensor([[4, 1, 0, 2, 0], [5, 3, 2, 1, 4]]) - 1
+for how in ("mean", "sum", "none"):
+    row("multilabel_margin_" + how, F.multilabel_margin_loss(x, labels, reduction=how), [x])
+row("multilabel_margin_one", F.multilabel_margin_loss(x[0], labels[0]), [x])
+third = leaf((2, 5), 2)
+row("triplet_distance", F.triplet_margin_with_distance_loss(
+    x, other, third, distance_function=lambda a, b: (a - b).abs().sum(-1), margin=2, swap=True),
+    [x, other, third])
+for name, shape, groups in (("1", (4, 3, 4), 1), ("2", (4, 2, 3, 2), 2), ("3", (3, 3, 1, 2, 3), 1)):
+    w = torch.empty(shape)
+    nn.init.dirac_(w, groups)
+    emit("dirac_" + name, w.flatten())
+
+# weights made of others
+m = nn.Linear(4, 3)
+m.weight.data.copy_(fill((3, 4), 1))
+prune.l1_unstructured(m, "weight", 0.3)
+emit("prune_once", m.weight.flatten())
+prune.l1_unstructured(m, "weight", 2)
+emit("prune_twice", m.weight.flatten())
+prune.ln_structured(m, "weight", 1, n=2, dim=1)
+emit("prune_slices", m.weight.flatten())
+layers = [nn.Linear(4, 3), nn.Linear(2, 3)]
+for c, m in enumerate(layers, 1):
+    m.weight.data.copy_(fill(m.weight.shape, c))
+prune.global_unstructured([(m, "weight") for m in layers],
+                                   prune.L1Unstructured, amount=7)
+emit("prune_global", torch.cat([m.weight.flatten() for m in layers]))
+
+# optimizers
+def steps(name, optimizer, n=6, **options):
+    p = fill((3, 4), 1).float().requires_grad_()
+    q = fill((4, 2), 2).float().requires_grad_()
+    o = optimizer([p, q], **options)
+    for _ in range(n):
+        o.zero_grad()
+        ((p @ q).square().sum() + (p.sin() * 0.3).sum()).backward()
+        o.step()
+    emit(name, torch.cat([p.flatten(), q.flatten()]))
+
+
+optim = torch.optim
+steps("asgd", optim.ASGD, lr=0.05, t0=2, lambd=0.1, weight_decay=0.1)
+steps("adafactor", optim.Adafactor, lr=0.3, weight_decay=0.1)
+steps("adafactor_far", optim.Adafactor, lr=0.9, d=1.5, eps=(1e-4, 0.9), beta2_decay=-0.5)
+torch.Tensor.bfloat16 = lambda x: x.clone()  # Muon in f32, as sums in bf16 depend on their order
+steps("muon", optim.Muon, lr=0.05)
+steps("muon_rms", optim.Muon, lr=0.1, nesterov=False, momentum=0.8, weight_decay=0,
+      adjust_lr_fn="match_rms_adamw")
 
 
 def rates(name, make, n, lr=1.0):

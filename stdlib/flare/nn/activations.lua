@@ -16,13 +16,19 @@ local rows = {
   Hardtanh = {"hardtanh", min = -1, max = 1},
   Softshrink = {"softshrink", lambda = 0.5}, Hardshrink = {"hardshrink", lambda = 0.5},
   Softmax = {"softmax", dim = -1}, LogSoftmax = {"log_softmax", dim = -1},
-  GLU = {"glu", dim = -1},
+  GLU = {"glu", dim = -1}, Softmin = {"softmin", dim = -1},
+  Threshold = {"threshold", threshold = 0, value = 0},
+  RReLU = {"rrelu", lower = 1 / 8, upper = 1 / 3},
 }
+
+-- What it does in training is said by the layer.
+local trains = {RReLU = true}
 
 -- The option that may be given alone: nn.Softmax(1), nn.LeakyReLU(0.2).
 local first = {LeakyReLU = "slope", ELU = "alpha", CELU = "alpha", GELU = "approx",
                Softplus = "beta", Softshrink = "lambda", Hardshrink = "lambda",
-               Softmax = "dim", LogSoftmax = "dim", GLU = "dim"}
+               Softmax = "dim", LogSoftmax = "dim", GLU = "dim",
+               Softmin = "dim"}
 
 local classes = {}
 for name, row in pairs(rows) do
@@ -42,14 +48,16 @@ for name, row in pairs(rows) do
 
   function cls:forward(x)
     local opts = self._options
+    if trains[name] then opts.training = self.training end
     if opts then return F[op](x, opts) end
     return F[op](x)
   end
 
   function cls:describe()
     local parts = {}
-    for key, value in pairs(self._options or {}) do
-      if value ~= defaults[key] then parts[#parts + 1] = ("%s=%s"):format(key, value) end
+    for key, default in pairs(defaults) do
+      local value = self._options[key]
+      if value ~= default then parts[#parts + 1] = ("%s=%s"):format(key, value) end
     end
     table.sort(parts)
     return table.concat(parts, ", ")

@@ -85,10 +85,15 @@ end
 
 --- max(0, |anchor - same| - |anchor - other| + margin), distances along the last dim; with `swap`
 -- |same - other| in place of |anchor - other| where it is smaller.
+-- @param opts {margin = 1, p = 2, eps = 1e-6, swap = false, reduction = "mean", distance = f(a, b)
+--   in place of the p-norm}
 function F.triplet_margin_loss(anchor, same, other, opts)
   local o = options.check("triplet_margin_loss", opts,
-                          {margin = 1, p = 2, eps = 1e-6, swap = false, reduction = "mean"})
-  local function distance(a, b) return core.norm(a - b + o.eps, {p = o.p, dims = {-1}}) end
+                          {margin = 1, p = 2, eps = 1e-6, swap = false, reduction = "mean",
+                           distance = options.none})
+  local distance = o.distance or function(a, b)
+    return core.norm(a - b + o.eps, {p = o.p, dims = {-1}})
+  end
   local near, far = distance(anchor, same), distance(anchor, other)
   if o.swap then far = far:minimum(distance(same, other)) end
   return reduce("triplet_margin_loss", core.relu(near - far + o.margin), o.reduction)
@@ -144,6 +149,24 @@ function F.multi_margin_loss(x, target, opts)
   return reduce("multi_margin_loss", core.where(others, over, 0):mean(-1), o.reduction)
 end
 
+--- The sum of max(0, 1 - x[label] + x[other]) over all labels and all others of x (n, classes) or
+-- (classes), over the number of classes.
+-- @param target labels in x's shape, from 1; those behind the first 0 do not count
+function F.multilabel_margin_loss(x, target, opts)
+  local where = "multilabel_margin_loss"
+  local o = options.check(where, opts, {reduction = "mean"})
+  if tostring(x.shape) ~= tostring(target.shape) or x:dim() < 1 or x:dim() > 2 then
+    fail("%s: x and target must be (n, classes) or (classes) both, got %s and %s", where,
+         tostring(x.shape), tostring(target.shape))
+  end
+  local real = target:gt(0):to("i64"):cumprod(-1)
+  local at = target:clamp(1)
+  local labels = core.zeros_like(target):scatter_add(-1, at, real):gt(0)
+  local over = core.relu(1 - x:gather(-1, at):unsqueeze(-1) + x:unsqueeze(-2))
+  local counts = real:gt(0):unsqueeze(-1) & labels:logical_not():unsqueeze(-2)
+  return reduce(where, core.where(counts, over, 0):sum{dims = {-2, -1}} / x:size(-1), o.reduction)
+end
+
 --- The mean over classes of the cross-entropy between sigmoid(x) and target, both (n, classes),
 -- times `weight` (classes).
 function F.multilabel_soft_margin_loss(x, target, opts)
@@ -174,6 +197,73 @@ function F.gumbel_softmax(logits, opts)
   local top = soft:detach():argmax{dim = o.dim, keepdim = true}
   local hard = core.zeros_like(soft:detach()):scatter(o.dim, top, core.ones_like(soft:detach()))
   return hard - soft:detach() + soft
+end
+
+--- x where it is above `threshold`, `value` elsewhere.
+function F.threshold(x, opts)
+  local o = options.check("threshold", opts, {threshold = 0, value = 0})
+  return core.where(x:gt(o.threshold), x, o.value)
+end
+
+--- softmax of -x.
+function F.softmin(x, opts)
+  local o = options.check("softmin", type(opts) == "number" and {dim = opts} or opts, {dim = -1})
+  return core.softmax(-x, o.dim)
+end
+
+--- x where it is positive, elsewhere times a factor between lower and upper: another for each
+-- element in training, else the one in the middle (arXiv:1505.00853).
+function F.rrelu(x, opts)
+  local o = options.check("rrelu", opts, {lower = 1 / 8, upper = 1 / 3, training = false})
+  if not o.training then return core.leaky_relu(x, (o.lower + o.upper) / 2) end
+  return core.where(x:gt(0), x, x * core.empty_like(x:detach()):uniform_(o.lower, o.upper))
+end
+
+-- Dropout that keeps the mean and the variance of what selu gives (arXiv:1706.02515): what is
+-- dropped takes the value that selu goes to far below 0.
+local function alpha_dropout(where, x, shape, opts)
+  if type(opts) == "number" then opts = {p = opts} end
+  local o = options.check(where, opts, {p = 0.5, training = true})
+  if not o.training or o.p == 0 then return x end
+  local floor = -1.7580993408473766
+  local scale = ((1 - o.p) * (1 + o.p * floor ^ 2)) ^ -0.5
+  local kept = core.full(shape, 1 - o.p, {dtype = x.dtype, device = x.device}):bernoulli():gt(0)
+  return core.where(kept, x, floor) * scale - scale * floor * o.p
+end
+
+--- Drops elements with probability p so that the mean and the variance of what selu gives stay.
+-- @param opts {p = 0.5, training = true}
+function F.alpha_dropout(x, opts)
+  return alpha_dropout("alpha_dropout", x, x.shape, opts)
+end
+
+--- alpha_dropout of whole channels of (batch, channels, ...).
+-- @param opts {p = 0.5, training = true}
+function F.feature_alpha_dropout(x, opts)
+  if x:dim() < 2 then
+    fail("feature_alpha_dropout: the input must be (batch, channels, ...), got %s",
+         tostring(x.shape))
+  end
+  local shape = {x:size(1), x:size(2)}
+  for d = 3, x:dim() do shape[d] = 1 end
+  return alpha_dropout("feature_alpha_dropout", x, shape, opts)
+end
+
+--- x of (batch, channels, ...) over (k + alpha times the mean square of `size` channels around) to
+-- the power beta.
+function F.local_response_norm(x, size, opts)
+  local where = "local_response_norm"
+  local o = options.check(where, opts, {alpha = 1e-4, beta = 0.75, k = 1})
+  options.count(where, "size", size)
+  if x:dim() < 2 then
+    fail("%s: the input must be (batch, channels, ...), got %s", where, tostring(x.shape))
+  end
+  local space = 1
+  for d = 3, x:dim() do space = space * x:size(d) end
+  local squares = x:square():reshape(x:size(1), 1, x:size(2), space)
+  local means = core.avg_pool(squares:pad{0, 0, size // 2, (size - 1) // 2}, {size, 1},
+                              {stride = 1})
+  return x / (means:view(x.shape) * o.alpha + o.k) ^ o.beta
 end
 
 --- The first half of dim times the sigmoid of the second (arXiv:1612.08083).

@@ -4,6 +4,21 @@ local core = require "flare.core"
 
 local M = {}
 
+-- Takes out the first hook that is `matches`.
+local function take(module, hooks, where, matches)
+  for i, entry in ipairs(hooks[where]) do
+    if matches(entry) then table.remove(hooks[where], i) break end
+  end
+  if #hooks.before + #hooks.after + #hooks.backward == 0 and rawget(module, "_hooks") == hooks then
+    rawset(module, "_hooks", nil)
+  end
+end
+
+--- Takes away a hook by its function, which a copy of the module has as well.
+function M.remove(module, where, f)
+  take(module, module._hooks, where, function(entry) return entry.f == f end)
+end
+
 --- Adds a hook; the object returned has remove().
 function M.add(module, where, f)
   if type(f) ~= "function" then fail("a hook must be a function, got %s", type(f)) end
@@ -16,13 +31,7 @@ function M.add(module, where, f)
   table.insert(hooks[where], entry)
   return {
     remove = function()
-      for i, other in ipairs(hooks[where]) do
-        if other == entry then table.remove(hooks[where], i) break end
-      end
-      if #hooks.before + #hooks.after + #hooks.backward == 0
-         and rawget(module, "_hooks") == hooks then
-        rawset(module, "_hooks", nil)
-      end
+      take(module, hooks, where, function(other) return other == entry end)
     end,
   }
 end

@@ -90,6 +90,38 @@ local schemes = {
     local bound = std * math.sqrt(3)
     return uniform(x, -bound, bound, o.generator)
   end},
+  -- ones where both positions are the same
+  eye = {{}, function(x)
+    if x:dim() ~= 2 then fail("eye: 2 dims are needed, got %d", x:dim()) end
+    x:zero_():diagonal():fill_(1)
+    return x
+  end},
+  -- convolutions that hand on as many channels of each group as there are
+  dirac = {{groups = 1}, function(x, o)
+    local shape = x.shape
+    if #shape < 3 or #shape > 5 or shape[1] % o.groups ~= 0 then
+      fail("dirac: a convolution's weight with outputs for %d groups is needed, got %s", o.groups,
+           tostring(shape))
+    end
+    x:zero_()
+    local rows, middle = shape[1] // o.groups, {}
+    for d = 3, #shape do middle[d - 2] = shape[d] // 2 + 1 end
+    for g = 0, o.groups - 1 do
+      for k = 1, math.min(rows, shape[2]) do
+        x[{g * rows + k, k, table.unpack(middle)}] = 1
+      end
+    end
+    return x
+  end},
+  -- normal, with this share of each column 0
+  sparse = {{sparsity = 0.1, std = 0.01, generator = none}, function(x, o)
+    if x:dim() ~= 2 then fail("sparse: 2 dims are needed, got %d", x:dim()) end
+    normal(x, 0, o.std, o.generator)
+    local rows, columns = x:size(1), x:size(2)
+    local order = core.rand(rows, columns, {device = x.device, generator = o.generator}):argsort(1)
+    local out = order:narrow(1, 1, math.min(math.ceil(o.sparsity * rows), rows))
+    return x:scatter_(1, out, core.zeros(out.shape, {dtype = x.dtype, device = x.device}))
+  end},
   -- rows (or columns, if there are fewer) that are orthonormal, times gain
   orthogonal = {{gain = 1, generator = none}, function(x, o)
     local shape = x.shape

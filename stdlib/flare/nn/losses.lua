@@ -3,13 +3,14 @@
 -- All take {reduction = "mean" | "sum" | "none"}. Class labels count from 1;
 -- those of the classifying losses that are `ignore_index`, -100, are left out.
 local class = require "flare.class"
+local core = require "flare.core"
 local F = require "flare.nn.functional"
 local options = require "flare.options"
 local Module = require "flare.nn.module"
 
 local none = options.none
--- The function and its options. Tensors among these have no default. `takes`: three of (a, b,
--- target), (anchor, same, other), (mean, target, variance).
+-- The function and its options. Tensors and functions among these have no default. `takes`: three
+-- of (a, b, target), (anchor, same, other), (mean, target, variance).
 local rows = {
   CrossEntropyLoss = {"cross_entropy", weight = none, ignore_index = -100, label_smoothing = 0},
   NLLLoss = {"nll_loss", weight = none, ignore_index = -100},
@@ -24,11 +25,12 @@ local rows = {
   HingeEmbeddingLoss = {"hinge_embedding_loss", margin = 1},
   SoftMarginLoss = {"soft_margin_loss"},
   MultiMarginLoss = {"multi_margin_loss", margin = 1, p = 1, weight = none},
+  MultiLabelMarginLoss = {"multilabel_margin_loss"},
   MultiLabelSoftMarginLoss = {"multilabel_soft_margin_loss", weight = none},
   CosineEmbeddingLoss = {"cosine_embedding_loss", takes = 3, margin = 0},
   MarginRankingLoss = {"margin_ranking_loss", takes = 3, margin = 0},
   TripletMarginLoss = {"triplet_margin_loss", takes = 3, margin = 1, p = 2, eps = 1e-6,
-                       swap = false},
+                       swap = false, distance = none},
   GaussianNLLLoss = {"gaussian_nll_loss", takes = 3, full = false, eps = 1e-6},
 }
 
@@ -48,14 +50,14 @@ for name, row in pairs(rows) do
     -- tensors are buffers, so that they move with the module
     for _, key in ipairs(tensors) do
       local tensor = self._options[key]
-      if tensor then self[key] = self:buffer(tensor) end
+      if core.is_tensor(tensor) then self[key] = self:buffer(tensor) end
     end
   end
 
   --- (prediction, target) -> a scalar, or one value for each with reduction "none"
   function cls:forward(a, b, c)
     local opts = self._options
-    for _, key in ipairs(tensors) do opts[key] = self[key] end
+    for _, key in ipairs(tensors) do opts[key] = self[key] or opts[key] end
     if takes then return F[op](a, b, c, opts) end
     return (F[op](a, b, opts))
   end

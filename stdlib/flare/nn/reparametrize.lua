@@ -1,4 +1,4 @@
---- Weights that are made of other parameters before every forward: their length apart from their
+--- Weights that are made of other parameters before every forward: by a function, of a length and a
 -- direction, or divided by their largest singular value. The names of the parts are PyTorch's.
 local core = require "flare.core"
 local fail = require "flare.fail"
@@ -7,19 +7,77 @@ local walk = require "flare.nn.walk"
 
 local M = {}
 
--- Takes the weight out of the module's fields and lets `make(module)` put another one there.
-local function replace(where, module, name, least, make)
+--- Takes the weight out of the module's fields and lets `make(module)` put another one there before
+-- each forward. `parts`: for each end of the names of what it is made of, what PyTorch calls it
+-- below "parametrizations", false for the same. The module keeps make and parts, by which
+-- remove_parametrization and nn.to_pytorch go.
+function M.replace(where, module, name, least, parts, make)
   if not walk.is_module(module) then
     fail("%s: a layer is expected, got %s", where, options.kind(module))
+  end
+  local made = rawget(module, "_made") or {}
+  if made[name] then
+    fail("%s: '%s' is made of other parameters; nn.remove_parametrization ends that", where, name)
   elseif not core.is_tensor(module[name]) then
     fail("%s: the layer has no tensor '%s'", where, tostring(name))
   elseif module[name]:dim() < least then
     fail("%s: '%s' has %d dims, at least %d are needed", where, name, module[name]:dim(), least)
   end
   local weight = module[name]:detach()
+  local function hook(layer) layer[name] = make(layer) end
+  made[name] = {hook = hook, parts = parts}
+  rawset(module, "_made", made)
   module[name] = nil
-  module:register_forward_pre_hook(function(layer) layer[name] = make(layer) end)
+  module:register_forward_pre_hook(hook)
   return weight
+end
+
+--- Ends what weight_norm, spectral_norm, parametrize or prune began: the weight as it is now is a
+-- parameter again.
+-- @param module a layer
+-- @param opts {name = "weight"}
+-- @return the layer
+function M.remove_parametrization(module, opts)
+  local name = options.check("remove_parametrization", opts, {name = "weight"}).name
+  local made = walk.is_module(module) and rawget(module, "_made")
+  if not made or not made[name] then
+    fail("remove_parametrization: '%s' is not made of other parameters", tostring(name))
+  end
+  local hook, parts = made[name].hook, made[name].parts
+  core.no_grad(function() hook(module) end)
+  require("flare.nn.hooks").remove(module, "before", hook)
+  for part in pairs(parts) do module[name .. "_" .. part] = nil end
+  made[name] = nil
+  module[name] = module:param(module[name]:detach():clone())
+  return module
+end
+
+--- Lets a layer use f of what it learns: <name>_orig is learned, f makes the weight of it before
+-- each forward.
+-- @param module a layer
+-- @param f a function or a module, which becomes the field <name>_map
+-- @param opts {name = "weight"}
+-- @return the layer
+function M.parametrize(module, f, opts)
+  local name = options.check("parametrize", opts, {name = "weight"}).name
+  local orig, map = name .. "_orig", name .. "_map"
+  if type(f) ~= "function" and not walk.is_module(f) then
+    fail("parametrize: a function or a module is expected, got %s", options.kind(f))
+  end
+  local function make(layer)
+    local weight = (layer[map] or f)(layer[orig])
+    if tostring(weight.shape) ~= tostring(layer[orig].shape) then
+      fail("parametrize: of %s %s the function makes %s", name, tostring(layer[orig].shape),
+           tostring(weight.shape))
+    end
+    return weight
+  end
+  local weight = M.replace("parametrize", module, name, 0, {orig = "original", map = false},
+                           make)
+  if type(f) ~= "function" then module[map] = f end
+  module[orig] = module:param(weight:clone())
+  module[name] = make(module)
+  return module
 end
 
 -- All dims but one; all of them for `false`.
@@ -45,7 +103,8 @@ function M.weight_norm(module, opts)
   local g, v = o.name .. "_g", o.name .. "_v"
   local function length(x) return x:norm{dims = others(x, dim), keepdim = true} end
   local function make(layer) return layer[v] * (layer[g] / length(layer[v])) end
-  local weight = replace("weight_norm", module, o.name, 1, make)
+  local weight = M.replace("weight_norm", module, o.name, 1,
+                           {g = "original0", v = "original1"}, make)
   module[v], module[g] = module:param(weight:clone()), module:param(length(weight))
   module[o.name] = make(module)
   return module
@@ -80,7 +139,8 @@ function M.spectral_norm(module, opts)
     local u, v = layer[left]:clone(), layer[right]:clone()
     return layer[orig] / u:dot(matrix(layer[orig]):matmul(v))
   end
-  local weight = replace("spectral_norm", module, o.name, 2, make)
+  local weight = M.replace("spectral_norm", module, o.name, 2,
+                           {orig = "original", u = "0._u", v = "0._v"}, make)
   local shape, like = matrix(weight).shape, {dtype = weight.dtype, device = weight.device}
   module[orig] = module:param(weight:clone())
   module[left] = module:buffer(unit(core.randn({shape[1]}, like)))

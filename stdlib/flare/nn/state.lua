@@ -62,15 +62,21 @@ function M.from_pytorch(state)
   return out
 end
 
--- What a part of a normalised weight is called there: the end of its name; nil for other tensors.
-local function parametrization(state, name)
-  local base, part = name:match "^(.*)_(%a+)$"
-  if not base then return nil end
-  if state[base .. "_g"] and state[base .. "_v"] then
-    return part == "g" and "original0" or part == "v" and "original1" or nil
-  elseif state[base .. "_orig"] and state[base .. "_u"] then
-    return part == "orig" and "original" or (part == "u" or part == "v") and "0._" .. part or nil
+-- For the parts of weights that are made of others: what they are called there behind the layer's
+-- name.
+local function parametrizations(module)
+  local names = {}
+  for path, layer in module:named_modules() do
+    for name, made in pairs(rawget(layer, "_made") or {}) do
+      for part, there in pairs(made.parts) do
+        if there then
+          names[(path == "" and "" or path .. ".") .. name .. "_" .. part]
+            = ("parametrizations.%s.%s"):format(name, there)
+        end
+      end
+    end
   end
+  return names
 end
 
 --- A module's state with the names that PyTorch has, which from_pytorch turns into ours: saved as
@@ -80,13 +86,13 @@ end
 function M.to_pytorch(module)
   local Attention = require "flare.nn.attention"
   local attention, state, out = {}, M.get(module), {}
+  local normalised = parametrizations(module)
   for name, layer in module:named_modules() do
     if class.is(layer, Attention) then attention[name == "" and name or name .. "."] = true end
   end
   local function number_before(k) return tostring(k - 1) end
   for name, tensor in pairs(state) do
     local place, part, kind = name:match "^(.-)(%a+)%.(%a+)$"
-    local normalised = parametrization(state, name)
     local there = name:gsub("%f[%w_]%d+%f[.\0]", number_before)
       :gsub("(%a_[ih]h_l)(%d+)", function(head, k) return head .. number_before(k) end)
     if attention[place] and part == "out" then
@@ -98,8 +104,8 @@ function M.to_pytorch(module)
       there = there:gsub("%a+%.%a+$", "in_proj_" .. kind)
       tensor = core.cat({state[place .. "q." .. kind], state[place .. "k." .. kind],
                          state[place .. "v." .. kind]}, 1)
-    elseif normalised then
-      there = there:gsub("([^.]+)_%a+$", "parametrizations.%1." .. normalised)
+    elseif normalised[name] then
+      there = there:gsub("[^.]+$", normalised[name])
     end
     out[there] = tensor
   end

@@ -12,6 +12,7 @@ local files = {
   Optimizer = "optimizer", SGD = "sgd", Adam = "adam", AdamW = "adamw", RMSprop = "rmsprop",
   Adagrad = "adagrad", Lion = "lion", LBFGS = "lbfgs", EMA = "ema",
   Adadelta = "rules", Adamax = "rules", NAdam = "rules", RAdam = "rules", Rprop = "rules",
+  ASGD = "rules", Adafactor = "rules", Muon = "rules",
   StepLR = "schedule", CosineLR = "schedule", WarmupCosineLR = "schedule",
   LinearLR = "schedule", ExponentialLR = "schedule", OneCycleLR = "schedule",
   LambdaLR = "schedule", MultiStepLR = "schedule", PolynomialLR = "schedule",

@@ -1,9 +1,10 @@
 --- What all optimizers are: groups of parameters with options, and state for each parameter.
 --
 -- A subclass has `defaults` (its options), `moments(group)` (how many tensors of state a
--- parameter has) and `update(group, xs, step, first)`, one call of a fused operator; xs is
--- all parameters, then all gradients, then all first moments, and so on. Gradients are turned
--- round for `maximize`, unless the subclass `ascends` by itself.
+-- parameter has), `moment(p, k)` where one is not of p's shape, and
+-- `update(group, xs, step, first)`, one call of a fused operator; xs is all parameters, then all
+-- gradients, then all first moments, and so on. Gradients are turned round for `maximize`, unless
+-- the subclass `ascends` by itself.
 local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"
@@ -97,9 +98,14 @@ function Optimizer:zero_grad()
   end
 end
 
+-- The k-th tensor of a parameter's state, at first.
+function Optimizer:moment(p)
+  return core.zeros_like(p)
+end
+
 -- Parameters with gradients, put together as the fused operators want them: by how often
 -- they have been updated and where they are, which for most models is one list.
-local function buckets(group, n_moments)
+local function buckets(self, group, n_moments)
   local list, by_key = {}, {}
   for i, p in ipairs(group.params) do
     local grad = p.grad
@@ -107,7 +113,7 @@ local function buckets(group, n_moments)
       local state = group.state[i]
       if not state.moments then
         state.moments = {}
-        for k = 1, n_moments do state.moments[k] = core.zeros_like(p) end
+        for k = 1, n_moments do state.moments[k] = self:moment(p, k) end
       end
       local key = state.step .. p.device
       local bucket = by_key[key]
@@ -137,7 +143,7 @@ function Optimizer:step(closure)
   local _ <close> = core.no_grad()
   for _, group in ipairs(self.groups) do
     local n_moments = self:moments(group)
-    for _, bucket in ipairs(buckets(group, n_moments)) do
+    for _, bucket in ipairs(buckets(self, group, n_moments)) do
       local xs, n = bucket.params, #bucket.params
       if group.maximize and not self.ascends then
         for i, grad in ipairs(bucket.grads) do bucket.grads[i] = -grad end
@@ -195,12 +201,12 @@ function Optimizer:load_state_dict(saved)
            #group.params)
     end
     for i, state in ipairs(states) do
-      for _, moment in ipairs(state.moments) do
+      for k, moment in ipairs(state.moments) do
         local has = table.concat(moment.shape, ", ")
-        local wants = table.concat(group.params[i].shape, ", ")
+        local wants = table.concat(self:moment(group.params[i], k).shape, ", ")
         if has ~= wants then
-          fail("%s: the state of parameter %d in group %d is (%s), the parameter (%s)", name, i,
-               g, has, wants)
+          fail("%s: the state of parameter %d in group %d is (%s), the parameter's is (%s)", name,
+               i, g, has, wants)
         end
       end
     end
@@ -212,7 +218,7 @@ function Optimizer:load_state_dict(saved)
       for k, moment in ipairs(state.moments) do
         moments = moments or {}
         -- a copy of its own: the state may be a live optimizer's
-        moments[k] = core.empty_like(group.params[i])
+        moments[k] = self:moment(group.params[i], k)
         local _ <close> = core.no_grad()
         moments[k]:copy_(moment)
       end

@@ -1,13 +1,17 @@
 --- Optimizers that are rules for one parameter at a time, written in operators: Adadelta, Adamax,
--- NAdam, RAdam, Rprop. Those with files of their own update many parameters by one launch.
+-- NAdam, RAdam, Rprop, ASGD, Adafactor, Muon. Those with files of their own update many parameters
+-- by one launch.
 local class = require "flare.class"
 local core = require "flare.core"
+local fail = require "flare.fail"
+local options = require "flare.options"
 local Adam = require "flare.optim.adam"
 local Optimizer = require "flare.optim.optimizer"
 
 local classes = {}
 
 -- `rule(group, p, g, a, b, step)` writes into the parameter p and its state a, b, zeros at first.
+-- @return the class, to which methods may be added
 local function define(name, call, what, defaults, rule)
   local cls = class(name, Optimizer)
   defaults.maximize = false
@@ -15,20 +19,21 @@ local function define(name, call, what, defaults, rule)
   cls.defaults = defaults
   if defaults.betas then cls.prepare = Adam.prepare end
   function cls:moments() return 2 end
-  function cls:update(group, xs, step)
-    local n = #xs // 4
+  function cls:update(group, xs, step, moments)
+    local n = #xs // (2 + moments)
     for i = 1, n do
       local p, g = xs[i], xs[n + i]
-      local decay = group.weight_decay or 0
-      if decay ~= 0 and group.decoupled then
+      local decay = not cls.decays and group.weight_decay or 0
+      if decay ~= 0 and (group.decoupled or cls.decoupled) then
         p:mul_(1 - group.lr * decay)
       elseif decay ~= 0 then
         g = g + decay * p
       end
-      rule(group, p, g, xs[2 * n + i], xs[3 * n + i], step)
+      rule(group, p, g, xs[2 * n + i], moments > 1 and xs[3 * n + i] or nil, step)
     end
   end
   classes[name] = cls
+  return cls
 end
 
 define("Adadelta", "{lr = 1, rho = 0.9, eps = 1e-6, weight_decay = 0, maximize = false}",
@@ -116,5 +121,102 @@ define("Rprop", "{lr = 0.01, etas = {0.5, 1.2}, sizes = {1e-6, 50}, maximize = f
     p:sub_(g:sign() * size)
     before:copy_(g)
   end)
+
+local ASGD = define("ASGD", "{lr = 0.01, lambda = 1e-4, alpha = 0.75, t0 = 1e6, weight_decay = 0, "
+    .. "maximize = false}",
+  "Gradient descent whose parameters, from step t0 on, are averaged in state (Polyak, 1992).",
+  {lr = 0.01, lambda = 1e-4, alpha = 0.75, t0 = 1e6, weight_decay = 0},
+  function(group, p, g, mean, _, step)
+    local rate = group.lr / (1 + group.lambda * group.lr * (step - 1)) ^ group.alpha
+    p:mul_(1 - group.lambda * rate):sub_(rate * g)
+    mean:lerp_(p, 1 / math.max(1, step - 1 - group.t0))
+  end)
+function ASGD:moments() return 1 end
+
+local precision = {f64 = 0x1p-52, f32 = 0x1p-23, f16 = 0x1p-10, bf16 = 0x1p-7}
+
+local Adafactor = define("Adafactor", "{lr = 0.01, beta2_decay = -0.8, eps = that of the dtype, "
+    .. "floor = 1e-3, limit = 1, weight_decay = 0, maximize = false}",
+  "Steps in proportion to a parameter's size, over mean squares that are kept by rows and by "
+    .. "columns alone (arXiv:1804.04235).",
+  {lr = 0.01, beta2_decay = -0.8, eps = options.none, floor = 1e-3, limit = 1, weight_decay = 0},
+  function(group, p, g, rows, columns, step)
+    local eps = group.eps or precision[p.dtype]
+    local share, squares = step ^ group.beta2_decay, g:square()
+    local mean
+    if p:dim() > 1 then
+      rows:lerp_(squares:mean{dims = {-1}, keepdim = true}, share)
+      columns:lerp_(squares:mean{dims = {-2}, keepdim = true}, share)
+      mean = rows:matmul(columns) / rows:mean{dims = {-2}, keepdim = true}:clamp(eps)
+    else
+      mean = rows:lerp_(squares, share)
+    end
+    local root = p:numel() ^ 0.5
+    local change = g * mean:clamp(eps ^ 2):rsqrt()
+    local size = (p:norm() / root):clamp(group.floor) * math.min(group.lr, step ^ -0.5)
+    local limit = (change:norm() / (root * group.limit)):clamp(1)
+    p:mul_(1 - group.lr * group.weight_decay):sub_(change * (size / limit))
+  end)
+
+Adafactor.decays = true -- by itself, since the step goes by the size before
+
+-- Of matrices, means by rows and by columns; of vectors and what the second is not needed for, all.
+function Adafactor:moment(p, k)
+  local shape = {table.unpack(p.shape)}
+  if #shape > 1 then shape[k == 1 and #shape or #shape - 1] = 1 elseif k == 2 then shape = {0} end
+  return core.zeros(shape, {dtype = p.dtype, device = p.device})
+end
+
+-- A matrix of nearly the same singular vectors, whose singular values are near 1, by a polynomial
+-- that is applied `steps` times; bf16 is enough for it.
+local function orthogonal(group, x)
+  local tall = x:size(1) > x:size(2)
+  local y, c = x:to(group.dtype), group.coefficients
+  if tall then y = y:t() end
+  y = y / y:norm():clamp(group.eps)
+  for _ = 1, group.steps do
+    local gram = y:matmul(y:t())
+    y = core.addmm(y, core.addmm(gram, gram, gram, {beta = c[2], alpha = c[3]}), y, {beta = c[1]})
+  end
+  return (tall and y:t() or y):to(x.dtype)
+end
+
+local Muon = define("Muon", "{lr = 1e-3, momentum = 0.95, nesterov = true, weight_decay = 0.1, "
+    .. "steps = 5, coefficients = {3.4445, -4.775, 2.0315}, eps = 1e-7, dtype = \"bf16\", "
+    .. "adjust = \"original\", maximize = false}",
+  "For the matrices inside a network: the mean gradient with all singular values brought near 1. "
+    .. "adjust = \"match_rms_adamw\" takes steps of AdamW's size (arXiv:2502.16982). Other "
+    .. "parameters, embeddings and the last layer belong to AdamW.",
+  {lr = 1e-3, momentum = 0.95, nesterov = true, weight_decay = 0.1, steps = 5,
+   coefficients = {3.4445, -4.775, 2.0315}, eps = 1e-7, dtype = "bf16",
+   adjust = "original"},
+  function(group, p, g, mean)
+    mean:lerp_(g, 1 - group.momentum)
+    local change = orthogonal(group, group.nesterov and g:lerp(mean, group.momentum) or mean)
+    local rows, columns = p:size(1), p:size(2)
+    local rate = group.adjust == "original" and math.max(1, rows / columns) ^ 0.5
+      or 0.2 * math.max(rows, columns) ^ 0.5
+    p:sub_(change * (group.lr * rate))
+  end)
+Muon.decoupled = true
+function Muon:moments() return 1 end
+
+function Muon:prepare(o)
+  local modes = {original = true, match_rms_adamw = true}
+  if not modes[o.adjust] then
+    fail("optim.Muon: unknown adjust '%s'%s", o.adjust, options.hint(o.adjust, modes))
+  end
+end
+
+function Muon:add_group(group)
+  Optimizer.add_group(self, group)
+  for i, p in ipairs(self.groups[#self.groups].params) do
+    if p:dim() ~= 2 then
+      fail("optim.Muon: parameters must be matrices, parameter %d is %s; AdamW takes the others", i,
+           tostring(p.shape))
+    end
+  end
+  return self
+end
 
 return classes

@@ -1,0 +1,42 @@
+--- All parameters as one vector, and back.
+local core = require "flare.core"
+local fail = require "flare.fail"
+
+local M = {}
+
+local function list(where, params)
+  if type(params) == "table" and params.__module then params = params:parameters() end
+  if type(params) ~= "table" or #params == 0 then
+    fail("%s: a module or a list of parameters is expected, got %s", where,
+         type(params) == "table" and "an empty one" or type(params))
+  end
+  return params
+end
+
+--- One vector of all elements, with gradients towards each.
+-- @param params a module or a list of tensors
+function M.parameters_to_vector(params)
+  local parts = {}
+  for i, p in ipairs(list("parameters_to_vector", params)) do parts[i] = p:reshape(-1) end
+  return core.cat(parts, 1)
+end
+
+--- Writes the elements of a vector into parameters, in their order.
+-- @param params a module or a list of tensors
+function M.vector_to_parameters(vector, params)
+  params = list("vector_to_parameters", params)
+  local total = 0
+  for _, p in ipairs(params) do total = total + p:numel() end
+  if not core.is_tensor(vector) or vector:dim() ~= 1 or #vector ~= total then
+    fail("vector_to_parameters: a vector of %d elements is needed, got %s", total,
+         core.is_tensor(vector) and tostring(vector.shape) or type(vector))
+  end
+  local _ <close> = core.no_grad()
+  local at = 1
+  for _, p in ipairs(params) do
+    p:copy_(vector:narrow(1, at, p:numel()):view(p.shape))
+    at = at + p:numel()
+  end
+end
+
+return M
