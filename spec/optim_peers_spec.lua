@@ -75,6 +75,8 @@ describe("schedules", function()
     refused("the option floor is needed", optim.CyclicLR, opt, {})
     refused("unknown mode 'triangle' (did you mean", optim.CyclicLR, opt,
             {floor = 0.1, mode = "triangle"})
+    refused("optim.CyclicLR: floor must be a number, got string", optim.CyclicLR, opt,
+            {floor = "low"})
     refused("up must be an integer of at least 1", optim.CyclicLR, opt, {floor = 0.1, up = 0})
     refused("momentum must be two numbers, like {0.85, 0.95}", optim.OneCycleLR, opt,
             {total = 5, momentum = {0.9}})

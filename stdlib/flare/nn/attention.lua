@@ -32,6 +32,13 @@ function MultiHeadAttention:init(width, heads, opts)
   end
 end
 
+local function check(x)
+  if not core.is_tensor(x) or x:dim() ~= 3 then
+    fail("MultiHeadAttention: the input must be (batch, time, width), got %s",
+         core.is_tensor(x) and tostring(x.shape) or options.kind(x))
+  end
+end
+
 -- (batch, time, width) -> (batch, heads, time, width / heads), without moving anything
 local function split(x, heads)
   local shape = x.shape
@@ -44,10 +51,8 @@ end
 --   broadcasts to (batch, heads, time, other time)
 -- @return (batch, time, width)
 function MultiHeadAttention:forward(x, memory, mask)
-  if x:dim() ~= 3 then
-    fail("MultiHeadAttention: the input must be (batch, time, width), got (%s)",
-         table.concat(x.shape, ", "))
-  end
+  check(x)
+  if memory then check(memory) end
   memory = memory or x
   local heads = self.heads
   local q, k = split(self.q(x), heads), split(self.k(memory), heads)
@@ -60,6 +65,7 @@ end
 --- How much attention each place pays to each, what forward makes means with: (batch, heads, time,
 -- other time). Takes what forward does.
 function MultiHeadAttention:weights(x, memory, mask)
+  check(x)
   local q, k = split(self.q(x), self.heads), split(self.k(memory or x), self.heads)
   local scores = q:matmul(k:transpose(3, 4)) / math.sqrt(self.width // self.heads)
   if self.causal then

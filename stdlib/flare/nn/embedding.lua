@@ -1,6 +1,7 @@
 --- A table of vectors, looked up by position (1 is the first row).
 local class = require "flare.class"
 local core = require "flare.core"
+local fail = require "flare.fail"
 local init = require "flare.nn.initialize"
 local options = require "flare.options"
 local Module = require "flare.nn.module"
@@ -16,6 +17,11 @@ function Embedding:init(rows, width, opts)
   self.rows = options.count(where, "rows", rows)
   self.width = options.count(where, "width", width)
   self.padding, self.max_norm = o.padding, o.max_norm
+  if o.padding and options.count(where, "padding", o.padding) > rows then
+    fail("%s: padding %d is no row of %d", where, o.padding, rows)
+  elseif o.max_norm and not (type(o.max_norm) == "number" and o.max_norm >= 0) then
+    fail("%s: max_norm must be a number of at least 0, got %s", where, tostring(o.max_norm))
+  end
   self.weight = init.normal(rows, width)
   if o.padding then self.weight[o.padding]:zero_() end
   self:param(self.weight)

@@ -202,6 +202,7 @@ end
 --- x where it is above `threshold`, `value` elsewhere.
 function F.threshold(x, opts)
   local o = options.check("threshold", opts, {threshold = 0, value = 0})
+  options.tensor("threshold", "x", x)
   return core.where(x:gt(o.threshold), x, o.value)
 end
 
@@ -224,6 +225,7 @@ end
 local function alpha_dropout(where, x, shape, opts)
   if type(opts) == "number" then opts = {p = opts} end
   local o = options.check(where, opts, {p = 0.5, training = true})
+  if o.p < 0 or o.p >= 1 then fail("%s: p must be a number in [0, 1), got %g", where, o.p) end
   if not o.training or o.p == 0 then return x end
   local floor = -1.7580993408473766
   local scale = ((1 - o.p) * (1 + o.p * floor ^ 2)) ^ -0.5
@@ -255,6 +257,7 @@ function F.local_response_norm(x, size, opts)
   local where = "local_response_norm"
   local o = options.check(where, opts, {alpha = 1e-4, beta = 0.75, k = 1})
   options.count(where, "size", size)
+  options.tensor(where, "x", x)
   if x:dim() < 2 then
     fail("%s: the input must be (batch, channels, ...), got %s", where, tostring(x.shape))
   end

@@ -116,6 +116,9 @@ local schemes = {
   -- normal, with this share of each column 0
   sparse = {{sparsity = 0.1, std = 0.01, generator = none}, function(x, o)
     if x:dim() ~= 2 then fail("sparse: 2 dims are needed, got %d", x:dim()) end
+    if o.sparsity < 0 or o.sparsity > 1 then
+      fail("sparse: sparsity must be from 0 to 1, got %g", o.sparsity)
+    end
     normal(x, 0, o.std, o.generator)
     local rows, columns = x:size(1), x:size(2)
     local order = core.rand(rows, columns, {device = x.device, generator = o.generator}):argsort(1)

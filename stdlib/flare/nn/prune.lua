@@ -21,10 +21,12 @@ end
 -- How much each element, or each slice along o.dim, is worth.
 local function worth(o, weight)
   if o.dim then
-    local dims = {}
-    for d = 1, weight:dim() do
-      if d ~= (o.dim < 0 and weight:dim() + 1 + o.dim or o.dim) then dims[#dims + 1] = d end
+    local n, dims = weight:dim(), {}
+    local dim = math.type(o.dim) == "integer" and o.dim < 0 and n + 1 + o.dim or o.dim
+    for d = 1, n do
+      if d ~= dim then dims[#dims + 1] = d end
     end
+    if #dims == n then fail("prune: dim %s is not among 1 to %d", tostring(o.dim), n) end
     weight = weight:norm{p = o.p, dims = dims, keepdim = true}
   end
   return o.by == "random" and core.rand(weight.shape, {device = weight.device}) or weight:abs()

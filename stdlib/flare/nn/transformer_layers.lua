@@ -82,6 +82,7 @@ end
 
 --- (batch, time, width), (batch, other time, width) -> the first shape
 function TransformerDecoderLayer:forward(x, memory, mask, memory_mask)
+  options.tensor("TransformerDecoderLayer", "memory", memory)
   x = self:around(self.norm1, x, function(y) return self.self_attn(y, nil, mask) end)
   x = self:around(self.norm2, x, function(y)
     return self.multihead_attn(y, memory, memory_mask)
@@ -145,6 +146,7 @@ function Transformer:forward(source, target, opts)
   local none = options.none
   local o = options.check("nn.Transformer", opts, {source_mask = none, target_mask = none,
                                                    memory_mask = none})
+  options.tensor("Transformer", "target", target)
   return self.decoder(target, self.encoder(source, o.source_mask), o.target_mask, o.memory_mask)
 end
 

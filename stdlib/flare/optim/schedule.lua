@@ -10,6 +10,9 @@ local options = require "flare.options"
 
 local Schedule = class("Schedule")
 
+-- Options that are numbers without having a default.
+local numbers = {"every", "total", "period", "gamma", "warmup", "floor"}
+
 --- The rate that a group of the optimizer has now is the one that is multiplied.
 function Schedule:init(optimizer, opts)
   local where = "optim." .. getmetatable(self).__name
@@ -20,6 +23,11 @@ function Schedule:init(optimizer, opts)
   local o = options.check(where, opts, self.defaults)
   for _, key in ipairs(self.needed) do
     if o[key] == nil then fail("%s: the option %s is needed", where, key) end
+  end
+  for _, key in ipairs(numbers) do
+    if o[key] ~= nil and type(o[key]) ~= "number" then
+      fail("%s: %s must be a number, got %s", where, key, options.kind(o[key]))
+    end
   end
   if self.check then self.check(where, o, optimizer) end
   self.options, self.t = o, 0
