@@ -247,9 +247,13 @@ if not o.quiet then
   local text, message = log.curve(o.out .. "/metrics.jsonl",
                                   {svg = o.out .. "/loss.svg", title = "loss", smooth = 0.8})
   print(text or message)
-  print(("\nIn %s: checkpoints, metrics.jsonl, loss.svg. Try next:"):format(o.out))
-  print("  flare examples/char_gpt.lua --data your.txt --out your.out")
-  print("  flare examples/char_gpt.lua --data your.txt --layers 6 --width 192 --block 128")
-  print("  flare examples/mnist.lua        digits;  flare  alone: the prompt")
+  local program = arg[-1] or "flare"
+  print(([[
+
+In %s: checkpoints, metrics.jsonl, loss.svg. Try next:
+  %s examples/char_gpt.lua --data your.txt --out your.out
+  %s examples/char_gpt.lua --data your.txt --layers 6 --width 192 --block 128
+  %s examples/mnist.lua   digits
+  %s                      the prompt]]):format(o.out, program, program, program, program))
 end
 print(("val_loss %.4f"):format(value))

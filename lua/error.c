@@ -462,6 +462,8 @@ static const struct {
      "== gives true or false; elementwise it is x:eq(y)"},
     {"attempt to index a nil value (local 'self')",
      "methods are called with ':', as in model:forward(x)"},
+    {"attempt to index a nil value (global 'self')",
+     "methods are defined with ':', as in function Net:forward(x)"},
     {"attempt to call a flare.shape value", "shape is a table: x.shape[1]"},
 };
 

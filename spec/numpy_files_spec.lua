@@ -162,7 +162,7 @@ describe("an .npy file", function()
       {shaped("(1,1,1,1,1,1,1,1,1)", 4), "9 dims, at most 8 are supported"},
       {file(dict("'<f4'", "Falsey", "(2,)"), 8), "expected True or False"},
       {file(dict("'<f4'", "0", "(2,)"), 8), "expected True or False"},
-      {file(dict("'=f4'", "False", "(2,)"), 8), "unsupported dtype '=f4'"},
+      {file(dict("'=f4'", "False", "(2,)"), 8), "unsupported dtype '=f4': the order of its bytes"},
       {file(dict("'|f4'", "False", "(2,)"), 8), "unsupported dtype '|f4'"},
       {file(dict("'O'", "False", "(2,)"), 8), "pickled Python objects"},
       {file(dict("'\\x3cf4'", "False", "(2,)"), 8), "expected a type"},

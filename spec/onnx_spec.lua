@@ -270,6 +270,10 @@ describe("a model", function()
   it("is refused by name", function()
     local x = {w.value("x", "f32", {1})}
     refused("operators: there is no Frobnicate (ai.onnx, version 17)", single("Frobnicate", x))
+    local many = single("Frobnicate", x)
+    many.node[2] = w.node("Frobnicate", {"y"}, {"z"})
+    many.node[3] = w.node("Grumble", {"z"}, {"w"})
+    refused("there is no Frobnicate (ai.onnx, version 17), no Grumble (ai.onnx, version 17)", many)
     local g = single("FusedGemm", x)
     g.node[1].domain = "com.microsoft"
     refused("operators: there is no FusedGemm (com.microsoft, version 1)", g, 17,

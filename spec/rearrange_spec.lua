@@ -67,6 +67,7 @@ describe("rearrange", function()
     r("'c+' is no name, 1 or ...", "b c+ h w -> b h w")
     r("one -> is between the sides", "b c h w")
     r("... is on the right only", "b c h w -> b c h w ...")
+    r("... is on the left only", "b c h w ... -> b c h w") -- though there are no dims for it
     r("there is no q in it", "b c h w -> b c h w", {q = 4})
     r("the size of b should be an integer, got 2.5", "b c h w -> b c h w", {b = 2.5})
     r("sizes: expected a table like {h = 4}, got number", "b c h w -> b c h w", 3)

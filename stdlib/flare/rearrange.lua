@@ -62,6 +62,8 @@ local function parse(what, pattern)
   end
   if p.on_right["..."] and not p.on_left["..."] then
     fail("%s: ... is on the right only", where)
+  elseif what == "rearrange" and p.on_left["..."] and not p.on_right["..."] then
+    fail("%s: ... is on the left only; x:reduce takes dims away", where)
   end
   if parsed_count > 500 then parsed, parsed_count = {rearrange = {}, reduce = {}}, 0 end
   parsed[what][pattern], parsed_count = p, parsed_count + 1

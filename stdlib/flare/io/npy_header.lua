@@ -30,7 +30,8 @@ local function parse_descr(descr)
     return {dtype = type_[1], size = type_[2], becomes = type_[3], mask = type_[4],
             big = order == ">"}
   end
-  local what = others[descr:match "^[<>|=]?(%a)" or ""]
+  local what = types[descr:match "^[|=]?(.*)"] and "the order of its bytes is not said"
+    or others[descr:match "^[<>|=]?(%a)" or ""]
   return nil, ("unsupported dtype '%s'%s"):format(descr:sub(1, 40), what and ": " .. what or "")
 end
 

@@ -87,7 +87,9 @@ local function find(step, c)
     refuse.raise("%s: %s is not supported", operators.refused[name], title)
   end
   local f = operators.find(domain, name)
-  if not f then c.missing[#c.missing + 1] = title end
+  if not f and not c.missing[title] then
+    c.missing[title], c.missing[#c.missing + 1] = true, title
+  end
   return type(f) == "table" and f.load(step) or f
 end
 

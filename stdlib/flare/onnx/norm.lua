@@ -21,6 +21,28 @@ local function standard(x, dims, eps)
   return d * rstd, mean, rstd
 end
 
+-- Whether a row takes all of them as they are.
+local function alike(x, scale, bias)
+  return scale.dtype == x.dtype and (not bias or bias.dtype == x.dtype)
+end
+
+local function groups_of(n, x, scale, bias, groups)
+  return (x:group_norm{weight = scale, bias = bias, groups = groups, eps = n.attr.epsilon or 1e-5})
+end
+
+-- The number of dims from `first` on, if scale and bias have all of them and only y is wanted: so
+-- much a row normalises in one pass.
+local function last_dims(n, x, first, scale, bias)
+  if n:wants(2) or n:wants(3) or not alike(x, scale, bias) then return nil end
+  for _, v in ipairs{scale, bias} do
+    if v:dim() ~= x:dim() - first + 1 then return nil end
+    for d = 1, v:dim() do
+      if v.shape[d] ~= x.shape[first + d - 1] then return nil end
+    end
+  end
+  return scale:dim()
+end
+
 -- Whether statistics are those of x: versions before 14 say it by further outputs, those before
 -- 7 by an attribute as well.
 local function trains(n)
@@ -54,6 +76,7 @@ end
 
 function M.InstanceNormalization(n, x, scale, bias)
   local rank = x:dim()
+  if rank > 2 and alike(x, scale, bias) then return groups_of(n, x, scale, bias, x.shape[2]) end
   local y = standard(wide(x), windows.dims(3, rank), n.attr.epsilon or 1e-5)
   return (y * channels(wide(scale), rank) + channels(wide(bias), rank)):to(x.dtype)
 end
@@ -61,6 +84,9 @@ end
 -- Since version 21 there is a scale for each channel; before, one for each group.
 function M.GroupNormalization(n, x, scale, bias)
   local groups, shape = n.attr.num_groups, n:shape(x)
+  if (n.version or 21) >= 21 and #shape > 2 and alike(x, scale, bias) then
+    return groups_of(n, x, scale, bias, groups)
+  end
   local v = wide(x):reshape(shape[1], groups, -1)
   local y = standard(v, {3}, n.attr.epsilon or 1e-5)
   local s, b = wide(scale), wide(bias)
@@ -71,17 +97,22 @@ function M.GroupNormalization(n, x, scale, bias)
 end
 
 function M.LayerNormalization(n, x, scale, bias)
-  local first = n:axis(n.attr.axis or -1, x:dim())
-  local y, mean, rstd = standard(wide(x), windows.dims(first, x:dim()), n.attr.epsilon or 1e-5)
+  local first, eps = n:axis(n.attr.axis or -1, x:dim()), n.attr.epsilon or 1e-5
+  local dims = last_dims(n, x, first, scale, bias)
+  if dims then return (x:layer_norm{weight = scale, bias = bias, dims = dims, eps = eps}) end
+  local y, mean, rstd = standard(wide(x), windows.dims(first, x:dim()), eps)
   y = y:to(x.dtype) * scale
   local stash = n.attr.stash_type == 16 and "bf16" or "f32"
   return bias and y + bias or y, mean:to(stash), rstd:to(stash)
 end
 
 function M.RMSNormalization(n, x, scale)
-  local dims = windows.dims(n:axis(n.attr.axis or -1, x:dim()), x:dim())
+  local first, eps = n:axis(n.attr.axis or -1, x:dim()), n.attr.epsilon or 1e-5
+  local last = last_dims(n, x, first, scale)
+  if last then return (x:rms_norm{weight = scale, dims = last, eps = eps}) end
   local v = wide(x)
-  local rstd = (v:square():mean{dims = dims, keepdim = true} + (n.attr.epsilon or 1e-5)):rsqrt()
+  local dims = windows.dims(first, x:dim())
+  local rstd = (v:square():mean{dims = dims, keepdim = true} + eps):rsqrt()
   return (v * rstd):to(x.dtype) * scale
 end
 

@@ -8,10 +8,11 @@ local M = {}
 
 local ranges = {u8 = {0, 255}, i8 = {-128, 127}, i16 = {-32768, 32767}}
 
+-- What is no number becomes the lowest, as the instructions have it that others use.
 local function saturate(n, x, dtype)
   local range = ranges[dtype]
   if not range then n:fail("numbers cannot be quantised to %s", dtype) end
-  return x:clamp(range[1], range[2]):to(dtype)
+  return x:fmax(range[1]):minimum(range[2]):to(dtype)
 end
 
 -- A scale or zero point shaped to meet x: one for all, for each position of an axis, or for

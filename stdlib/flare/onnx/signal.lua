@@ -41,7 +41,9 @@ function M.DFT(n, x, length, axis)
   return fit(x, dim, count):dft{dim = dim, inverse = true, scale = 1 / count}
 end
 
+-- Exporters write real signals without the last dim, too.
 function M.STFT(n, x, step, window, frame_length)
+  if x:dim() == 2 then x = x:unsqueeze(3) end
   local length = frame_length and n:number(frame_length) or window and window.shape[1]
     or x.shape[2]
   local frames = x:unfold(2, length, n:number(step)):transpose(3, 4)
