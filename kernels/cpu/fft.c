@@ -164,12 +164,13 @@ static fl_status make_smooth(const fl_launch *l, plan *p, plan part[2],
   return p->turn ? FL_OK : FL_ENOMEM;
 }
 
-/* Of the transforms that one of n, with a large prime in it, is made of. */
+/* Of the transforms that one of n, with a large prime in it, is made of: a
+ * power of two, or five or three of them that are fewer. */
 static int64_t chirp_length(int64_t n) {
-  int64_t m = 1;
-  while (m < 2 * n - 1)
+  int64_t m = 8, least = 2 * n - 1;
+  while (m < least)
     m *= 2;
-  return m;
+  return m / 8 * 5 >= least ? m / 8 * 5 : m / 4 * 3 >= least ? m / 4 * 3 : m;
 }
 
 /* exp(-pi i j^2 / n): j^2 counts modulo 2 n. */
