@@ -73,6 +73,9 @@ static inline void power(const powers *p, int64_t e, double *y) {
 
 #define BODY "fft.inc"
 #include "floats.inc"
+#if TILE_BYTES == 64
+#include "fft_short.h"
+#endif
 
 /* Pairs in double, as the type computed in. */
 static void *kept(const fl_launch *l, int64_t n, double *pairs, bool wide) {
@@ -216,6 +219,37 @@ static int64_t width_of(const job *j, int64_t longest, bool alone) {
   return w < j->lines ? w : j->lines;
 }
 
+#if TILE_BYTES == 64
+static void rooms(void *context, int64_t begin, int64_t end) {
+  const job *j = context;
+  int64_t at = begin * ROOM, all = j->lines * j->n, pairs = end * ROOM;
+  pairs = (pairs < all ? pairs : all) - at;
+  short_lines(j->n, pairs, (const float *)j->x + 2 * at, (float *)j->y + 2 * at,
+              j->roots, j->inverse, (float)j->scale);
+}
+
+static fl_status run_rooms(const fl_launch *l, const fl_view *x,
+                           const fl_view *y, job *j) {
+  double *pairs;
+  float *table = fl_scratch_get(l, SHORT_TABLE * sizeof *table);
+  if (!table || !all_roots(l, j->n, j->n, true, &pairs))
+    return FL_ENOMEM;
+  short_table(j->n, pairs, j->inverse, table);
+  j->roots = table;
+  j->x = FL_CPU(input)(l, x, FL_F32);
+  j->y = FL_CPU(output)(l, y, FL_F32);
+  if (!j->x || !j->y)
+    return FL_ENOMEM;
+  int64_t all = (j->lines * j->n + ROOM - 1) / ROOM;
+  j->grain = (all + SHARES - 1) / SHARES;
+  j->grain = j->grain > GRAIN / ROOM ? j->grain : GRAIN / ROOM;
+  fl_status s = fl_cpu_stoppable(l, all, j->grain, rooms, j);
+  if (s == FL_OK)
+    FL_CPU(finish)(l, y, FL_F32, j->y);
+  return s;
+}
+#endif
+
 /* The transform of `j` from x to y, which may be the same memory: everything
  * but what is whose size is known. `size` is of the complex transform. */
 static fl_status run(const fl_launch *l, const fl_view *x, const fl_view *y,
@@ -230,6 +264,11 @@ static fl_status run(const fl_launch *l, const fl_view *x, const fl_view *y,
   j->inner = fl_numel(pair - dim - 1, x->shape + dim + 1);
   j->lines = fl_numel(dim, x->shape) * j->inner;
   j->below = j->below ? j->below : j->inner;
+#if TILE_BYTES == 64
+  if (!wide && j->kind == PAIRS && j->inner == 1 && j->below == 1 && !j->turn &&
+      has_short(j->n))
+    return run_rooms(l, x, y, j);
+#endif
   bool smooth = factorize(&p);
   int64_t longest = smooth ? size : chirp_length(size);
   bool alone = j->below == 1 && split_of(longest, wide);
