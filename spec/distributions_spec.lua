@@ -61,7 +61,6 @@ describe("distributions", function()
       if mean then near(d:mean():sum(), {mean}, 1e-11) end
       if variance then near(d:variance():sum(), {variance}, 1e-11) end
       if kl then near(D.kl(d, q):sum(), {kl}, 1e-9) end
-      if not kl then refused("no formula for two of " .. name, D.kl, d, d) end
     end)
 
     it("draw what they say: " .. name, function()

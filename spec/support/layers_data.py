@@ -1,5 +1,5 @@
-"""Layers, losses and schedules by PyTorch in f64, as data for spec/nn/peers_spec.lua and
-spec/optim_peers_spec.lua:
+"""Layers, optimizers, schedules and distributions by PyTorch in f64, as data for
+spec/nn/peers_spec.lua, spec/optim_peers_spec.lua and spec/distributions_peers_spec.lua:
 
     python3 spec/support/layers_data.py > spec/support/layers_data.lua
 
@@ -51,6 +51,7 @@ def known(module):
 
 
 print("-- Made by spec/support/layers_data.py with PyTorch %s." % torch.__version__.split("+")[0])
+print("local nan, inf = 0 / 0, math.huge")
 print("return {")
 
 # bags
@@ -159,6 +160,81 @@ torch.Tensor.bfloat16 = lambda x: x.clone()  # Muon in f32, as sums in bf16 depe
 steps("muon", optim.Muon, lr=0.05)
 steps("muon_rms", optim.Muon, lr=0.1, nesterov=False, momentum=0.8, weight_decay=0,
       adjust_lr_fn="match_rms_adamw")
+
+
+# distributions: sums of log_prob, entropy, mean, variance, cdf, icdf and divergence, nan for none
+def figures(name, d, x, other=None, share=None):
+    def of(f):
+        try:
+            return f().sum()
+        except (NotImplementedError, AttributeError, TypeError):
+            return float("nan")
+    emit("d_" + name, [of(f) for f in (
+        lambda: d.log_prob(x), d.entropy, lambda: d.mean, lambda: d.variance,
+        lambda: d.cdf(x), lambda: d.icdf(share),
+        lambda: torch.distributions.kl_divergence(d, other))])
+
+
+D = torch.distributions
+s, u = (4, 3), (fill((4, 3), 9) + 1) / 2.2 + 0.02
+
+
+def positive(shape, c):
+    return fill(shape, c).abs() + 0.3
+
+
+figures("Normal", D.Normal(fill((3,), 1), positive((4, 1), 2)), fill(s, 5), share=u)
+figures("Uniform", D.Uniform(fill(s, 1) - 1, fill(s, 1) + 1.5), fill(s, 2),
+        D.Uniform(fill(s, 1) - 2, fill(s, 1) + 1.7), u)
+figures("Exponential", D.Exponential(positive(s, 1)), positive(s, 3), share=u)
+figures("Laplace", D.Laplace(fill(s, 1), positive((3,), 2)), fill(s, 5),
+        D.Laplace(fill(s, 3), positive(s, 4)), u)
+figures("Gamma", D.Gamma(positive(s, 1), positive((3,), 2)), positive(s, 5))
+figures("Poisson", D.Poisson(positive(s, 1) * 3), torch.arange(12.0).remainder(5).view(s),
+        D.Poisson(positive(s, 2)))
+figures("LogNormal", D.LogNormal(fill(s, 1), positive((3,), 2)), positive(s, 5),
+        D.LogNormal(fill(s, 3), positive(s, 4)), u)
+figures("Cauchy", D.Cauchy(fill(s, 1), positive((3,), 2)), fill(s, 5),
+        D.Cauchy(fill(s, 3), positive(s, 4)), u)
+figures("HalfNormal", D.HalfNormal(positive(s, 2)), positive(s, 5), D.HalfNormal(positive(s, 4)),
+        u)
+figures("HalfCauchy", D.HalfCauchy(positive(s, 2)), positive(s, 5), share=u)
+figures("StudentT", D.StudentT(positive(s, 2) + 2, fill((3,), 1), positive(s, 3)), fill(s, 5))
+figures("Chi2", D.Chi2(positive(s, 2) * 3), positive(s, 5), D.Chi2(positive(s, 3)))
+figures("InverseGamma", D.InverseGamma(positive(s, 2) + 2, positive(s, 3)), positive(s, 5),
+        D.InverseGamma(positive(s, 4) + 2, positive(s, 5)))
+figures("Gumbel", D.Gumbel(fill(s, 1), positive((3,), 2)), fill(s, 5),
+        D.Gumbel(fill(s, 3), positive(s, 4)), u)
+figures("Weibull", D.Weibull(positive(s, 1), positive(s, 2) + 1), positive(s, 5), share=u)
+figures("Pareto", D.Pareto(positive(s, 1), positive(s, 2) + 2), positive(s, 1) + 0.5, share=u)
+figures("Geometric", D.Geometric(logits=fill(s, 1)), torch.arange(12.0).remainder(5).view(s),
+        D.Geometric(probs=u))
+figures("Binomial", D.Binomial(torch.tensor(6.0), logits=fill(s, 1) * 2),
+        torch.arange(12.0).remainder(7).view(s))
+figures("NegativeBinomial", D.NegativeBinomial(positive((3,), 2) * 4, probs=u * 0.7),
+        torch.arange(12.0).remainder(7).view(s))
+classes = torch.tensor([1, 3, 2, 2]) - 1
+figures("OneHotCategorical", D.OneHotCategorical(logits=fill(s, 1) * 2), F.one_hot(classes, 3),
+        D.OneHotCategorical(probs=positive(s, 2)))
+figures("Multinomial", D.Multinomial(5, logits=fill((3,), 1) * 2),
+        torch.tensor([[5.0, 0, 0], [1, 2, 2], [0, 4, 1]]))
+figures("MixtureSameFamily", D.MixtureSameFamily(
+    D.Categorical(logits=fill((3,), 1)), D.Normal(fill(s, 2), positive(s, 3))), fill((4,), 5))
+figures("MixtureOfVectors", D.MixtureSameFamily(
+    D.Categorical(logits=fill((4,), 1)), D.Independent(D.Normal(fill(s, 2), positive(s, 3)), 1)),
+    fill((5, 3), 5))
+t = D.transforms
+for name, list_, at in (
+        ("Affine", [t.AffineTransform(0.5, fill((3,), 4))], fill(s, 5)),
+        ("Exp", [t.ExpTransform()], positive(s, 5)),
+        ("Power", [t.ExpTransform(), t.PowerTransform(torch.tensor(-1.5))], positive(s, 5)),
+        ("Sigmoid", [t.SigmoidTransform()], u),
+        ("Softplus", [t.SoftplusTransform()], positive(s, 5)),
+        ("Tanh", [t.TanhTransform(), t.AffineTransform(0.5, torch.tensor(-2.0))], fill(s, 5))):
+    figures("Transformed" + name, D.TransformedDistribution(
+        D.Normal(fill(s, 1), positive(s, 2)), list_), at)
+figures("TransformedVector", D.TransformedDistribution(
+    D.Independent(D.Normal(fill(s, 1), positive(s, 2)), 1), [t.TanhTransform()]), fill(s, 5) * 0.9)
 
 
 def rates(name, make, n, lr=1.0):
