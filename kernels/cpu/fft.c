@@ -220,27 +220,46 @@ static int64_t width_of(const job *j, int64_t longest, bool alone) {
 }
 
 #if TILE_BYTES == 64
+#define AT_ONCE 16 /* rooms between which and memory real lines are changed */
+
+/* ROOM pairs after the other, of lines of j->n pairs or 2 m real numbers. */
 static void rooms(void *context, int64_t begin, int64_t end) {
   const job *j = context;
-  int64_t at = begin * ROOM, all = j->lines * j->n, pairs = end * ROOM;
-  pairs = (pairs < all ? pairs : all) - at;
-  short_lines(j->n, pairs, (const float *)j->x + 2 * at, (float *)j->y + 2 * at,
-              j->roots, j->inverse, (float)j->scale);
+  int64_t m = j->half ? j->n / 2 : j->n, last = end * ROOM / m;
+  int64_t in = 2 * (m + (j->kind == HALF)), out = 2 * (m + (j->kind == REAL));
+  int64_t step = j->half ? AT_ONCE * ROOM / m : j->lines;
+  const float *table = j->roots, *mirror = table + SHORT_TABLE;
+  float z[2 * (AT_ONCE * ROOM + LANES)], scale = (float)j->scale;
+  last = last < j->lines ? last : j->lines;
+  for (int64_t at = begin * ROOM / m; at < last; at += step) {
+    int64_t lines = last - at < step ? last - at : step, pairs = lines * m;
+    const float *x = (const float *)j->x + at * in;
+    float *y = (float *)j->y + at * out;
+    if (j->kind == HALF)
+      whole_lines(m, lines, x, z, mirror);
+    short_lines(m, pairs, j->kind == HALF ? z : x, j->kind == REAL ? z : y,
+                table, j->inverse, j->kind == REAL ? 1 : scale);
+    if (j->kind == REAL)
+      half_lines(m, lines, z, y, mirror, scale);
+  }
 }
 
 static fl_status run_rooms(const fl_launch *l, const fl_view *x,
-                           const fl_view *y, job *j) {
+                           const fl_view *y, job *j, int64_t m) {
   double *pairs;
-  float *table = fl_scratch_get(l, SHORT_TABLE * sizeof *table);
+  float *table =
+      fl_scratch_get(l, (SHORT_TABLE + ROOM / LANES * ALIKE) * sizeof *table);
   if (!table || !all_roots(l, j->n, j->n, true, &pairs))
     return FL_ENOMEM;
-  short_table(j->n, pairs, j->inverse, table);
+  short_table(m, pairs, j->n / m, j->inverse, table);
+  if (j->half)
+    mirror_table(m, pairs, j->kind == HALF, j->scale, table + SHORT_TABLE);
   j->roots = table;
   j->x = FL_CPU(input)(l, x, FL_F32);
   j->y = FL_CPU(output)(l, y, FL_F32);
   if (!j->x || !j->y)
     return FL_ENOMEM;
-  int64_t all = (j->lines * j->n + ROOM - 1) / ROOM;
+  int64_t all = (j->lines * m + ROOM - 1) / ROOM;
   j->grain = (all + SHARES - 1) / SHARES;
   j->grain = j->grain > GRAIN / ROOM ? j->grain : GRAIN / ROOM;
   fl_status s = fl_cpu_stoppable(l, all, j->grain, rooms, j);
@@ -265,9 +284,9 @@ static fl_status run(const fl_launch *l, const fl_view *x, const fl_view *y,
   j->lines = fl_numel(dim, x->shape) * j->inner;
   j->below = j->below ? j->below : j->inner;
 #if TILE_BYTES == 64
-  if (!wide && j->kind == PAIRS && j->inner == 1 && j->below == 1 && !j->turn &&
-      has_short(j->n))
-    return run_rooms(l, x, y, j);
+  if (!wide && j->inner == 1 && j->below == 1 && !j->turn && has_short(size) &&
+      (j->half || j->kind == PAIRS))
+    return run_rooms(l, x, y, j, size);
 #endif
   bool smooth = factorize(&p);
   int64_t longest = smooth ? size : chirp_length(size);

@@ -24,6 +24,14 @@ typedef double units __attribute__((vector_size(64))); /* a pair each */
   __builtin_shufflevector(a, a, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12,  \
                           15, 14)
 
+SHORT_INLINE lanes alternating(float even, float odd) {
+  lanes a;
+#pragma GCC unroll 16
+  for (int i = 0; i < 2 * LANES; i++)
+    a[i] = i % 2 ? odd : even;
+  return a;
+}
+
 /* Columns become rows: of 8 vectors, or of halves of 4. */
 SHORT_INLINE void transpose8(lanes *a) {
   lanes b[8], c[8];
@@ -105,8 +113,9 @@ SHORT_INLINE lanes halves_at(const float *x, int far) {
   return __builtin_shufflevector(u, v, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12,
                                  13, 14, 15);
 }
+#define LOW_HALF(a) __builtin_shufflevector(a, a, 0, 1, 2, 3, 4, 5, 6, 7)
 SHORT_INLINE void halves_to(float *y, int far, lanes a) {
-  *(half_lanes *)y = __builtin_shufflevector(a, a, 0, 1, 2, 3, 4, 5, 6, 7);
+  *(half_lanes *)y = LOW_HALF(a);
   *(half_lanes *)(y + 2 * far) =
       __builtin_shufflevector(a, a, 8, 9, 10, 11, 12, 13, 14, 15);
 }
@@ -158,9 +167,7 @@ SHORT_INLINE void short_room(int n, const float *x, float *y,
 
 SHORT_INLINE void short_rooms(int n, int64_t pairs, const float *x, float *y,
                               const float *table, bool inverse, float scale) {
-  lanes quarter;
-  for (int i = 0; i < 2 * LANES; i++)
-    quarter[i] = (i % 2 == 0) == inverse ? -1 : 1;
+  lanes quarter = inverse ? alternating(-1, 1) : alternating(1, -1);
   for (; pairs >= ROOM; pairs -= ROOM, x += 2 * ROOM, y += 2 * ROOM)
     short_room(n, x, y, table, quarter, scale);
   if (pairs == 0)
@@ -200,19 +207,88 @@ TILE_UNWATCHED static void short_lines(int64_t n, int64_t pairs, const float *x,
 
 #define SHORT_TABLE (7 * 4 * LANES) /* floats */
 
-/* Of the n-th root's powers (pairs): what short_lines turns by. */
-static void short_table(int64_t n, const double *roots, bool inverse,
-                        float *table) {
+/* Of the powers of a root, of which every step-th is one of n: what short_lines
+ * turns by. */
+static void short_table(int64_t n, const double *roots, int64_t step,
+                        bool inverse, float *table) {
   int64_t across = n < 64 ? 4 : 8, along = n / across;
   for (int64_t k = 1; k < across; k++)
     for (int64_t i = 0; i < LANES; i++) {
-      const double *w = roots + 2 * (k * (i % along));
+      const double *w = roots + 2 * step * (k * (i % along));
       float s = (float)(inverse ? -w[1] : w[1]);
       float *to = table + (k - 1) * 4 * LANES + 2 * i;
       to[0] = to[1] = (float)w[0];
       to[2 * LANES] = -s;
       to[2 * LANES + 1] = s;
     }
+}
+
+/* --- real lines of 2 m, whose pairs are the lines of m above --- */
+
+#define ALIKE    (2 * LANES * 2) /* floats of a table for LANES pairs */
+#define REVERSED 7, 6, 5, 4, 3, 2, 1, 0
+
+/* u, its mirror image v and the table's part for them to (u + v*) by + (u - v*)
+ * w, v* being v's conjugate. */
+SHORT_INLINE lanes mirrored(lanes u, lanes v, const float *table, lanes by) {
+  const lanes *w = (const lanes *)table;
+  lanes conjugate = alternating(1, -1);
+  lanes e = u + v * conjugate, d = u - v * conjugate;
+  return e * by + (d * w[0] + SWAPPED(d) * w[1]);
+}
+
+/* Of the n-th root's powers: `mirrored` makes a half spectrum times `scale` of
+ * the pairs' transform by them, or (back) what is to be transformed of it. */
+static void mirror_table(int64_t m, const double *roots, bool back,
+                         double scale, float *table) {
+  for (int64_t k = 0; k < m || k < LANES; k++) {
+    const double *w = roots + 2 * (k % m);
+    float *to = table + k / LANES * ALIKE + k % LANES * 2;
+    to[0] = to[1] = (float)(back ? w[1] : w[1] * scale / 2);
+    to[2 * LANES + 1] = (float)(back ? w[0] : -w[0] * scale / 2);
+    to[2 * LANES] = -to[2 * LANES + 1];
+  }
+}
+
+/* z has LANES pairs more than are read. */
+TILE_UNWATCHED static void half_lines(int64_t m, int64_t lines, const float *z,
+                                      float *y, const float *table,
+                                      float scale) {
+  lanes by = alternating(scale / 2, scale / 2);
+  for (int64_t i = 0; i < lines; i++, z += 2 * m, y += 2 * m + 2) {
+    if (m == 4) {
+      lanes u = *(const lanes *)z;
+      u = mirrored(u, MIX(u, u, 0, 3, 2, 1, 4, 7, 6, 5), table, by);
+      *(half_lanes *)y = LOW_HALF(u);
+    }
+    for (int64_t k = 0; k + LANES <= m; k += LANES)
+      *(lanes *)(y + 2 * k) =
+          mirrored(*(const lanes *)(z + 2 * k),
+                   MIX(*(const lanes *)(z + 2 * (m - k - 7)), by, REVERSED),
+                   table + k / LANES * ALIKE, by);
+    y[0] = (z[0] + z[1]) * scale;
+    y[2 * m] = (z[0] - z[1]) * scale;
+    y[1] = y[2 * m + 1] = 0;
+  }
+}
+
+TILE_UNWATCHED static void whole_lines(int64_t m, int64_t lines, const float *x,
+                                       float *z, const float *table) {
+  lanes by = alternating(1, 1);
+  for (int64_t i = 0; i < lines; i++, x += 2 * m + 2, z += 2 * m) {
+    if (m == 4) {
+      lanes u = halves_at(x, 0), v = halves_at(x + 2, 0);
+      u = mirrored(u, MIX(v, v, 3, 2, 1, 0, 7, 6, 5, 4), table, by);
+      *(half_lanes *)z = LOW_HALF(u);
+    }
+    for (int64_t k = 0; k + LANES <= m; k += LANES)
+      *(lanes *)(z + 2 * k) =
+          mirrored(*(const lanes *)(x + 2 * k),
+                   MIX(*(const lanes *)(x + 2 * (m - k - 7)), by, REVERSED),
+                   table + k / LANES * ALIKE, by);
+    z[0] = x[0] + x[2 * m];
+    z[1] = x[0] - x[2 * m];
+  }
 }
 
 #endif
