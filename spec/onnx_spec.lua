@@ -274,9 +274,9 @@ describe("a model", function()
     many.node[2] = w.node("Frobnicate", {"y"}, {"z"})
     many.node[3] = w.node("Grumble", {"z"}, {"w"})
     refused("there is no Frobnicate (ai.onnx, version 17), no Grumble (ai.onnx, version 17)", many)
-    local g = single("FusedGemm", x)
+    local g = single("Frobnicate", x)
     g.node[1].domain = "com.microsoft"
-    refused("operators: there is no FusedGemm (com.microsoft, version 1)", g, 17,
+    refused("operators: there is no Frobnicate (com.microsoft, version 1)", g, 17,
             {opset_import = {{version = 17}, {domain = "com.microsoft", version = 1}}})
     refused("image decoding: ImageDecoder (ai.onnx, version 20)", single("ImageDecoder", x), 20)
     refused("random numbers: Bernoulli (ai.onnx, version 17)", single("Bernoulli", x))

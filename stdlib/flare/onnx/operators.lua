@@ -2,7 +2,7 @@
 -- loaded when a model has one of its operators.
 local M = {}
 
-local families = {
+local standard = {
   activation = [[Celu Elu Gelu HardSigmoid HardSwish Hardmax LeakyRelu LogSoftmax Mish PRelu Relu
     Selu Shrink Sigmoid Softmax Softplus Softsign SwiGLU Swish Tanh ThresholdedRelu]],
   attention = "Attention CausalConvWithState LinearAttention RotaryEmbedding TensorScatter",
@@ -40,10 +40,28 @@ local families = {
   text = "TfIdfVectorizer",
 }
 
-local file_of = {}
-for family, names in pairs(families) do
-  for name in names:gmatch "%w+" do file_of[name] = family end
+-- What onnxruntime writes into models that it optimises or quantises; one of them it puts into
+-- the default domain.
+local microsoft = {
+  microsoft = [[Attention BiasGelu EmbedLayerNormalization FastGelu FusedConv FusedGemm FusedMatMul
+    Gelu MultiHeadAttention QuickGelu RotaryEmbedding SimplifiedLayerNormalization
+    SkipLayerNormalization SkipSimplifiedLayerNormalization]],
+  microsoft_quantized = [[DynamicQuantizeMatMul MatMulIntegerToFloat MatMulNBits QGemm QLinearAdd
+    QLinearAveragePool QLinearConcat QLinearGlobalAveragePool QLinearLeakyRelu QLinearMul
+    QLinearSigmoid QLinearSoftmax QLinearWhere]],
+  quantize = "DequantizeLinear QuantizeLinear",
+}
+
+local function files_of(families)
+  local files = {}
+  for family, names in pairs(families) do
+    for name in names:gmatch "%w+" do files[name] = family end
+  end
+  return files
 end
+
+local domains = {[""] = files_of(standard), ["com.microsoft"] = files_of(microsoft)}
+domains[""].SimplifiedLayerNormalization = "microsoft"
 
 --- Operators that are refused, and the class of the reason.
 M.refused = {
@@ -53,14 +71,14 @@ M.refused = {
 
 --- The function of an operator, or nil.
 function M.find(domain, name)
-  if domain ~= "" or not file_of[name] then return nil end
-  return require("flare.onnx." .. file_of[name])[name]
+  local file = domains[domain] and domains[domain][name]
+  return file and require("flare.onnx." .. file)[name]
 end
 
---- The names of all operators there are.
-function M.names()
+--- The names of all operators there are, in the default domain or another.
+function M.names(domain)
   local list = {}
-  for name in pairs(file_of) do list[#list + 1] = name end
+  for name in pairs(domains[domain or ""] or {}) do list[#list + 1] = name end
   table.sort(list)
   return list
 end
