@@ -9,6 +9,7 @@ require "flare"
 return require "flare.lazy"("flare.data", {}, {
   Loader = "flare.data.loader",
   Tensors = "flare.data.tensors", Subset = "flare.data.subset",
+  Concat = "flare.data.concat", transforms = "flare.data.transforms",
   split = "flare.data.split", Windows = "flare.data.windows",
   Vocabulary = "flare.data.vocabulary",
   idx = "flare.data.idx", text = "flare.data.text", csv = "flare.data.csv",
