@@ -249,3 +249,39 @@ describe("parameters without a gradient", function()
     ]])
   end)
 end)
+
+describe("norms over all ranks", function()
+  for _, device in ipairs {"cpu", "sim:0"} do
+    it("are those of one process with all batches, on " .. device, function()
+      good(2, [[
+        local function net(cumulative)
+          flare.manual_seed(5)
+          return nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4, {cumulative = cumulative}),
+            nn.Tanh(), nn.Linear(4, 3)):double():to(device)
+        end
+        x, y = x:double(), y:double()
+        -- ranks have batches of different sizes
+        local from, n = rank == 0 and 1 or 6, rank == 0 and 5 or 11
+        for _, cumulative in ipairs {false, true} do
+          local alone, model = net(cumulative), nn.sync_norms(net(cumulative), dist.world)
+          for _ = 1, 2 do
+            local whole = (alone(x) - y):square()
+            local part = (model(x:narrow(1, from, n)) - y:narrow(1, from, n)):square()
+            assert((part - whole:narrow(1, from, n)):abs():max():item() < 1e-12)
+            alone:zero_grad()
+            model:zero_grad()
+            whole:sum():backward()
+            part:sum():backward()
+          end
+          for name, p in alone:named_parameters() do
+            local all = model
+            for part in name:gmatch "[^.]+" do all = all[math.tointeger(part) or part] end
+            assert((dist.all_reduce(all.grad) - p.grad):abs():max():item() < 1e-10, name)
+          end
+          assert(far(alone:state_dict(), model:state_dict()) < 1e-12)
+          assert(far({alone:eval()(x)}, {model:eval()(x)}) < 1e-12)
+        end
+      ]], device)
+    end)
+  end
+end)

@@ -18,15 +18,51 @@ function BatchNorm:init(channels, opts)
   end
 end
 
--- Training in which every batch so far has the same share in what is remembered.
+-- Takes a batch's mean and variance into what is remembered, every batch alike if it is cumulative.
+function BatchNorm:remember(mean, var)
+  local _ <close> = core.no_grad()
+  local share = self.momentum
+  if self.num_batches_tracked then
+    share = self.num_batches_tracked:add_(1):to(mean.dtype):reciprocal()
+  end
+  self.running_mean:lerp_(mean, share)
+  self.running_var:lerp_(var, share)
+end
+
 function BatchNorm:accumulate(x)
   local mean, var = core.zeros_like(self.running_mean), core.zeros_like(self.running_var)
   local y = core.batch_norm(x, self.weight, self.bias, mean, var, {momentum = 1, eps = self.eps})
-  local _ <close> = core.no_grad()
-  local share = self.num_batches_tracked:add_(1):to(mean.dtype):reciprocal()
-  self.running_mean:lerp_(mean, share)
-  self.running_var:lerp_(var, share)
+  self:remember(mean, var)
   return y
+end
+
+-- Training by the statistics of what all ranks of a group have.
+function BatchNorm:together(x)
+  local group, dims, shape = self._group, {1}, {1, self.channels}
+  for d = 3, x:dim() do dims[d - 1], shape[d] = d, 1 end
+  local v = (x.dtype == "f16" or x.dtype == "bf16") and x:float() or x
+  local count = core.full({1}, v:numel() // self.channels, {dtype = v.dtype, device = v.device})
+  local sums = group:all_reduce(core.cat({v:sum(dims), count}, 1))
+  local n = sums[{{-1, -1}}]:detach()
+  local mean = sums[{{1, -2}}] / n
+  local apart = v - mean:view(shape)
+  local squares = group:all_reduce(apart:square():sum(dims))
+  local y = apart * (squares / n + self.eps):rsqrt():view(shape)
+  if self.weight then y = y * self.weight:view(shape) + self.bias:view(shape) end
+  if self.running_mean then self:remember(mean, squares / (n - 1)) end
+  return y:to(x.dtype)
+end
+
+--- nn.sync_norms(model, group): lets the BatchNorms in a model normalise by what all ranks of a
+-- group, as dist.world, have together while they train.
+-- @return the model
+local function sync_norms(model, group)
+  if type(group) ~= "table" or not group.all_reduce then
+    fail("sync_norms: a group of ranks, as dist.world, is expected, got %s", type(group))
+  end
+  return model:apply(function(layer)
+    if class.is(layer, BatchNorm) then layer._group = group end
+  end)
 end
 
 --- (batch, channels, ...) -> the same shape
@@ -38,6 +74,7 @@ function BatchNorm:forward(x)
          getmetatable(self).__name, least == most and least or least .. " or " .. most,
          table.concat(x.shape, ", "))
   end
+  if self.training and self._group then return self:together(x) end
   if self.training and self.num_batches_tracked then return self:accumulate(x) end
   local batch = self.training or not self.running_mean
   -- the operator itself takes the batch into the running statistics
@@ -45,7 +82,7 @@ function BatchNorm:forward(x)
                           {training = batch, momentum = self.momentum, eps = self.eps}))
 end
 
-local classes = {}
+local classes = {sync_norms = sync_norms}
 for name, dims in pairs{BatchNorm1d = {2, 3}, BatchNorm2d = {4, 4}, BatchNorm3d = {5, 5}} do
   local cls = class(name, BatchNorm)
   cls.least, cls.most = dims[1], dims[2]

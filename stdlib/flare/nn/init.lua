@@ -24,6 +24,7 @@ local files = {
   Upsample = "space", PixelShuffle = "space", PixelUnshuffle = "space",
   ChannelShuffle = "space", Unfold = "space", Fold = "space", Pad = "space", Unflatten = "space",
   BatchNorm1d = "batch_norm", BatchNorm2d = "batch_norm", BatchNorm3d = "batch_norm",
+  sync_norms = "batch_norm",
   LayerNorm = "layer_norm", RMSNorm = "rms_norm", GroupNorm = "group_norm",
   LocalResponseNorm = "local_response_norm",
   InstanceNorm1d = "instance_norm", InstanceNorm2d = "instance_norm",
