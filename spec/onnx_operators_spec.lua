@@ -129,4 +129,21 @@ describe("an operator", function()
       end
     end)
   end
+
+  it("of recurrence gives by a row what it gives step by step", function()
+    local g = flare.generator(1)
+    local function values(...) return {"f32", flare.randn({...}, {generator = g}):totable()} end
+    for _, kind in ipairs{{"LSTM", 4}, {"GRU", 3}} do
+      local inputs = {values(5, 2, 3), values(2, kind[2] * 4, 3), values(2, kind[2] * 4, 4),
+                      values(2, kind[2] * 8)}
+      local function give(attributes)
+        attributes.direction, attributes.hidden_size = {"s", "bidirectional"}, {"i", 4}
+        attributes.linear_before_reset = {"i", 1}
+        return case{kind[1], 14, attributes, inputs, nil, {0}}
+      end
+      local rows, steps = give{}, give{clip = {"f", 1e9}} -- no row clips
+      for k = 1, 2 do assert(cases.close(rows[k], steps[k])) end
+      assert.same({5, 2, 2, 4}, table.move(rows[1].shape, 1, 4, 1, {}))
+    end
+  end)
 end)

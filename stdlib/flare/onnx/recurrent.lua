@@ -38,6 +38,15 @@ local function choose(n, defaults, directions)
   return list
 end
 
+-- Whether a direction does what the rows for recurrent layers do.
+local function usual(n, defaults)
+  local names = n.attr.activations or {}
+  for k, name in ipairs(names) do
+    if name:lower() ~= defaults[(k - 1) % #defaults + 1]:lower() then return false end
+  end
+  return not n.attr.clip
+end
+
 -- One direction. step(projected x, h, c) gives the next h and c.
 local function walk(x, h, c, step, backwards, lengths)
   local size, ys = x.shape[1], {}
@@ -56,8 +65,8 @@ local function walk(x, h, c, step, backwards, lengths)
   return core.stack(ys, 1), h, c
 end
 
--- All directions. make(n, functions, weights of a direction) gives its step and the projection
--- of the whole input.
+-- All directions. make(n, functions, weights of a direction) gives the projection of the whole
+-- input, a step, and what does all steps if a row does.
 local function layer(make, defaults)
   return function(n, x, w, r, b, lengths, h0, c0, p)
     local way = n:choice("direction", "forward",
@@ -69,17 +78,22 @@ local function layer(make, defaults)
     end
     local directions, hidden = w.shape[1], r.shape[3]
     local functions = choose(n, defaults, directions)
+    local plain = not lengths and usual(n, defaults)
     local zeros = core.zeros({x.shape[2], hidden}, {dtype = x.dtype, device = x.device})
     local ys, hs, cs = {}, {}, {}
     for d = 1, directions do
       local own = table.move(functions, (d - 1) * #defaults + 1, d * #defaults, 1, {})
-      local projected, step = make(n, own, x, {
+      local projected, step, all = make(n, own, x, {
         w = w:select(1, d), r = r:select(1, d), b = b and b:select(1, d),
-        p = p and p:select(1, d), hidden = hidden,
+        p = p and p:select(1, d), hidden = hidden, plain = plain,
       })
       local backwards = way == "reverse" or d == 2
-      ys[d], hs[d], cs[d] = walk(projected, h0 and h0:select(1, d) or zeros,
-                                 c0 and c0:select(1, d) or zeros, step, backwards, lengths)
+      local h, c = h0 and h0:select(1, d) or zeros, c0 and c0:select(1, d) or zeros
+      if all then
+        ys[d], hs[d], cs[d] = all(projected, h, c, backwards)
+      else
+        ys[d], hs[d], cs[d] = walk(projected, h, c, step, backwards, lengths)
+      end
     end
     local at = batch_first and 2 or 1
     local y = core.stack(ys, 2)
@@ -98,6 +112,14 @@ end
 
 local function with(x, bias) return bias and x + bias or x end
 
+-- The gates that lie along dim 1 in another order.
+local function ordered(x, order, hidden)
+  local parts = {}
+  for k, at in ipairs(order) do parts[k] = x:narrow(1, (at - 1) * hidden + 1, hidden) end
+  return core.cat(parts, 1)
+end
+
+
 M.RNN = layer(function(_, f, x, v)
   local bw, br = biases(v, 1)
   local r = v.r:transpose(1, 2)
@@ -106,7 +128,20 @@ M.RNN = layer(function(_, f, x, v)
   end
 end, {"Tanh"})
 
+-- The row's order of gates is reset, update, new.
+local function gru_by_row(x, v)
+  local size, order = v.hidden, {2, 1, 3}
+  local bw, br = biases(v, 3)
+  local weight, bias = ordered(v.r, order, size), br and ordered(br, order, size)
+  local gates = core.linear(x, ordered(v.w, order, size), bw and ordered(bw, order, size))
+  return gates, function(xt, h, c)
+    local h2 = core.gru_cell(xt, core.linear(h, weight, bias), h)
+    return h2, c
+  end
+end
+
 M.GRU = layer(function(n, f, x, v)
+  if v.plain and n.attr.linear_before_reset == 1 then return gru_by_row(x, v) end
   local bw, br = biases(v, 3)
   local size, r = v.hidden, v.r:transpose(1, 2)
   local r_gates, r_new = r:narrow(2, 1, 2 * size), r:narrow(2, 2 * size + 1, size)
@@ -126,11 +161,24 @@ M.GRU = layer(function(n, f, x, v)
   end
 end, {"Sigmoid", "Tanh"})
 
+-- The row's order of gates is input, forget, cell, output.
+local function lstm_by_row(x, v)
+  local size, order = v.hidden, {1, 3, 4, 2}
+  local bw, br = biases(v, 4)
+  local gates = core.linear(x, ordered(v.w, order, size), bw and ordered(bw + br, order, size))
+  local weight = ordered(v.r, order, size)
+  return gates, nil, function(projected, h, c, backwards)
+    local y, cs = core.lstm(projected, weight, h, c, {reverse = backwards})
+    local last = backwards and 1 or -1
+    return y, y[last], cs[last]
+  end
+end
+
 M.LSTM = layer(function(n, f, x, v)
+  local coupled, p = n.attr.input_forget == 1, v.p
+  if v.plain and not coupled and not p then return lstm_by_row(x, v) end
   local bw, br = biases(v, 4)
   local size, r = v.hidden, v.r:transpose(1, 2)
-  local p = v.p
-  local coupled = n.attr.input_forget == 1
   local function peep(gate, k, c) return p and gate + part(p, k, size) * c or gate end
   return with(with(x:matmul(v.w:transpose(1, 2)), bw), br), function(xt, h, c)
     local gates = xt + h:matmul(r)
