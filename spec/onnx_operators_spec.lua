@@ -141,9 +141,9 @@ describe("an operator", function()
         attributes.linear_before_reset = {"i", 1}
         return case{kind[1], 14, attributes, inputs, nil, {0}}
       end
-      local rows, steps = give{}, give{clip = {"f", 1e9}} -- no row clips
-      for k = 1, 2 do assert(cases.close(rows[k], steps[k])) end
-      assert.same({5, 2, 2, 4}, table.move(rows[1].shape, 1, 4, 1, {}))
+      local whole, steps = give{}, give{clip = {"f", 1e9}} -- no row clips
+      for k = 1, 2 do assert(cases.close(whole[k], steps[k])) end
+      assert.same({5, 2, 2, 4}, table.move(whole[1].shape, 1, 4, 1, {}))
     end
   end)
 end)
