@@ -71,10 +71,17 @@ static inline void power(const powers *p, int64_t e, double *y) {
   y[1] = u[0] * v[1] + u[1] * v[0];
 }
 
+/* A line that is next comes from memory while this one is transformed: lines
+ * often are pages, and the processor looks no further than those. */
+static void fetch_ahead(const void *x, int64_t bytes) {
+  for (int64_t i = 0; i < bytes && i < AHEAD; i += 64)
+    __builtin_prefetch((const char *)x + i, 0, 2);
+}
+
 #define BODY "fft.inc"
 #include "floats.inc"
 #if TILE_BYTES == 64
-#include "fft_short.h"
+#include "fft_lanes.h"
 #endif
 
 /* Pairs in double, as the type computed in. */
@@ -222,47 +229,87 @@ static int64_t width_of(const job *j, int64_t longest, bool alone) {
 #if TILE_BYTES == 64
 #define AT_ONCE 16 /* rooms between which and memory real lines are changed */
 
-/* ROOM pairs after the other, of lines of j->n pairs or 2 m real numbers. */
-static void rooms(void *context, int64_t begin, int64_t end) {
-  const job *j = context;
-  int64_t m = j->half ? j->n / 2 : j->n, last = end * ROOM / m;
-  int64_t in = 2 * (m + (j->kind == HALF)), out = 2 * (m + (j->kind == REAL));
-  int64_t step = j->half ? AT_ONCE * ROOM / m : j->lines;
-  const float *table = j->roots, *mirror = table + SHORT_TABLE;
-  float z[2 * (AT_ONCE * ROOM + LANES)], scale = (float)j->scale;
-  last = last < j->lines ? last : j->lines;
-  for (int64_t at = begin * ROOM / m; at < last; at += step) {
-    int64_t lines = last - at < step ? last - at : step, pairs = lines * m;
-    const float *x = (const float *)j->x + at * in;
-    float *y = (float *)j->y + at * out;
-    if (j->kind == HALF)
-      whole_lines(m, lines, x, z, mirror);
-    short_lines(m, pairs, j->kind == HALF ? z : x, j->kind == REAL ? z : y,
-                table, j->inverse, j->kind == REAL ? 1 : scale);
-    if (j->kind == REAL)
-      half_lines(m, lines, z, y, mirror, scale);
-  }
+/* What lines of pairs, or of 2 n real numbers, are done by. */
+typedef struct straight {
+  job *j;
+  lanes_plan plan; /* of lines that are not short */
+  int64_t n;
+  const float *table, *mirror;
+} straight;
+
+/* `lines` of them from x to y, or between memory and z. */
+static void some_lines(const straight *c, int64_t lines, const float *x,
+                       float *y, float *z) {
+  const job *j = c->j;
+  int64_t n = c->n;
+  float scale = (float)j->scale, *to = j->kind == REAL ? z : y;
+  const float *from = j->kind == HALF ? z : x;
+  if (j->kind == HALF)
+    whole_lines(n, lines, x, z, c->mirror);
+  scale = j->kind == REAL ? 1 : scale;
+  if (has_short(n))
+    short_lines(n, lines * n, from, to, c->table, j->inverse, scale);
+  else
+    lanes_line(&c->plan, from, to, z + 2 * (n + LANES), z + 4 * (n + LANES),
+               j->inverse, scale);
+  if (j->kind == REAL)
+    half_lines(n, lines, z, y, c->mirror, (float)j->scale);
 }
 
-static fl_status run_rooms(const fl_launch *l, const fl_view *x,
-                           const fl_view *y, job *j, int64_t m) {
+static void straight_lines(void *context, int64_t begin, int64_t end) {
+  const straight *c = context;
+  const job *j = c->j;
+  int64_t in = 2 * (c->n + (j->kind == HALF)),
+          out = 2 * (c->n + (j->kind == REAL));
+  int64_t step = !has_short(c->n)   ? 1
+                 : j->kind == PAIRS ? end - begin
+                                    : AT_ONCE * ROOM / c->n;
+  float *z = tile_slot_take(&c->j->slots);
+  for (int64_t at = begin; at < end; at += step) {
+    const float *x = (const float *)j->x + at * in;
+    if (at + 1 < end && step == 1)
+      fetch_ahead(x + in, in * (int64_t)sizeof *x);
+    some_lines(c, end - at < step ? end - at : step, x,
+               (float *)j->y + at * out, z);
+  }
+  tile_slot_give(&c->j->slots, z);
+}
+
+static bool can_straight(const job *j, int64_t n) {
+  lanes_plan p;
+  return j->inner == 1 && j->below == 1 && !j->turn &&
+         (j->half || j->kind == PAIRS) &&
+         (has_short(n) || lanes_factorize(n, &p));
+}
+
+static fl_status run_straight(const fl_launch *l, const fl_view *x,
+                              const fl_view *y, job *j, int64_t n) {
+  straight c = {.j = j, .n = n};
   double *pairs;
-  float *table =
-      fl_scratch_get(l, (SHORT_TABLE + ROOM / LANES * ALIKE) * sizeof *table);
+  int64_t size = has_short(n) ? SHORT_TABLE : lanes_room(n);
+  float *table = fl_scratch_get(l, (size_t)(size + (n / LANES + 1) * ALIKE) *
+                                       sizeof *table);
   if (!table || !all_roots(l, j->n, j->n, true, &pairs))
     return FL_ENOMEM;
-  short_table(m, pairs, j->n / m, j->inverse, table);
+  c.table = table;
+  c.mirror = table + size;
+  if (has_short(n))
+    short_table(n, pairs, j->n / n, j->inverse, table);
+  else if (lanes_factorize(n, &c.plan))
+    lanes_tables(&c.plan, pairs, j->n / n, j->inverse, table);
   if (j->half)
-    mirror_table(m, pairs, j->kind == HALF, j->scale, table + SHORT_TABLE);
-  j->roots = table;
+    mirror_table(n, pairs, j->kind == HALF, j->scale, table + size);
+  j->grain = (j->lines + SHARES - 1) / SHARES;
+  j->grain = j->grain > GRAIN / n ? j->grain : GRAIN / n + 1;
+  int64_t room = has_short(n) ? AT_ONCE * ROOM + LANES : 3 * (n + LANES);
+  if (!tile_slots_open(l, &j->slots, (j->lines + j->grain - 1) / j->grain,
+                       (size_t)(2 * room) * sizeof(float)))
+    return FL_ENOMEM;
   j->x = FL_CPU(input)(l, x, FL_F32);
   j->y = FL_CPU(output)(l, y, FL_F32);
   if (!j->x || !j->y)
     return FL_ENOMEM;
-  int64_t all = (j->lines * m + ROOM - 1) / ROOM;
-  j->grain = (all + SHARES - 1) / SHARES;
-  j->grain = j->grain > GRAIN / ROOM ? j->grain : GRAIN / ROOM;
-  fl_status s = fl_cpu_stoppable(l, all, j->grain, rooms, j);
+  fl_status s = fl_cpu_stoppable(l, j->lines, j->grain, straight_lines, &c);
   if (s == FL_OK)
     FL_CPU(finish)(l, y, FL_F32, j->y);
   return s;
@@ -284,9 +331,8 @@ static fl_status run(const fl_launch *l, const fl_view *x, const fl_view *y,
   j->lines = fl_numel(dim, x->shape) * j->inner;
   j->below = j->below ? j->below : j->inner;
 #if TILE_BYTES == 64
-  if (!wide && j->inner == 1 && j->below == 1 && !j->turn && has_short(size) &&
-      (j->half || j->kind == PAIRS))
-    return run_rooms(l, x, y, j, size);
+  if (!wide && can_straight(j, size))
+    return run_straight(l, x, y, j, size);
 #endif
   bool smooth = factorize(&p);
   int64_t longest = smooth ? size : chirp_length(size);
