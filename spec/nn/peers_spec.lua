@@ -207,6 +207,8 @@ describe("BatchNorm", function()
     for _, each in ipairs{layer, other} do each(fill({4, 3, 2}, 5)) end
     near(stats(other), stats(layer):totable(), 0)
     nn.BatchNorm1d(3):load_state_dict(layer:state_dict())
+    refused("a module is expected, got number", nn.sync_norms, 3)
+    refused("a group of ranks, as dist.world, is expected, got nil", nn.sync_norms, layer)
     refused("missing: num_batches_tracked", layer.load_state_dict, layer,
             nn.BatchNorm1d(3):state_dict())
   end)
@@ -410,5 +412,41 @@ describe("weights made of others", function()
             nn.BatchNorm1d(3))
     refused("a BatchNorm of 3 channels with statistics", nn.fuse_norm, nn.Linear(2, 3),
             nn.BatchNorm1d(4))
+  end)
+end)
+
+describe("LSTM with a projection", function()
+  for ending, o in pairs{[""] = {}, _deep = {layers = 2, bidirectional = true}} do
+    it("is PyTorch's" .. ending, function()
+      o.projection = 2
+      local layer, n = known(nn.LSTM(3, 5, o)), o.layers and 4 or 1
+      local x, h, c = leaf({6, 2, 3}, 1), leaf({n, 2, 2}, 2), leaf({n, 2, 5}, 3)
+      local y, h1, c1 = layer(x, h, c)
+      check("lstm_projection" .. ending, flare.cat({y:reshape(-1), h1:view(-1), c1:view(-1)}, 1),
+            {x, h, c}, layer)
+      local names = {}
+      for name in pairs(nn.to_pytorch(layer)) do names[name] = true end
+      assert.is_true(names.weight_hr_l0 and not names.weight_hr_l2)
+      local whole, short = layer(x), layer(x, {lengths = {6, 3}})
+      near(short[{{}, 1}]:detach(), whole[{{}, 1}]:detach():reshape(-1):totable(), 1e-12)
+      assert.equal(0, short[{{4, 6}, 2}]:abs():sum():item())
+    end)
+  end
+
+  it("says what does not fit, and goes on from one sequence", function()
+    local layer = nn.LSTM(3, 5, {projection = 2})
+    assert.equal("3 -> 5, projection=2", layer:describe())
+    assert.same({6, 2}, {table.unpack(layer(flare.ones(6, 3)).shape)})
+    layer:double()
+    second(function(x, w)
+      layer.weight_hr_l1 = w
+      return (layer(x))
+    end, {fill({2, 1, 3}, 1), fill({2, 5}, 2)})
+    refused("projection must be below hidden, 5, got 5", nn.LSTM, 3, 5, {projection = 5})
+    refused("projection must be an integer of at least 0, got -1", nn.LSTM, 3, 5,
+            {projection = -1})
+    refused("unknown option 'projection'", nn.GRU, 3, 5, {projection = 2})
+    refused("h0 must be (1, 4, 2), got (1, 4, 5)", layer, flare.ones(6, 4, 3),
+            flare.ones(1, 4, 5))
   end)
 end)

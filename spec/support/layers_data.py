@@ -94,6 +94,14 @@ y, weights = m(x, memory, memory, average_attn_weights=False)
 row("attention_memory", y, [x, memory], m)
 emit("attention_weights", weights.detach().flatten())
 
+# recurrent layers
+for end, options in (("", {}), ("_deep", dict(num_layers=2, bidirectional=True))):
+    m = known(nn.LSTM(3, 5, proj_size=2, **options))
+    n = 4 if options else 1
+    x, h, c = leaf((6, 2, 3), 1), leaf((n, 2, 2), 2), leaf((n, 2, 5), 3)
+    y, (h1, c1) = m(x, (h, c))
+    row("lstm_projection" + end, torch.cat([y.flatten(), h1.flatten(), c1.flatten()]), [x, h, c], m)
+
 # norms
 m = nn.BatchNorm1d(3, momentum=None)
 for c in (1, 2, 4):

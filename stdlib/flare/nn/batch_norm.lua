@@ -3,6 +3,8 @@ local ChannelNorm = require "flare.nn.channel_norm"
 local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"
+local options = require "flare.options"
+local walk = require "flare.nn.walk"
 
 local BatchNorm = class("BatchNorm", ChannelNorm)
 
@@ -39,6 +41,10 @@ end
 -- Training by the statistics of what all ranks of a group have.
 function BatchNorm:together(x)
   local group, dims, shape = self._group, {1}, {1, self.channels}
+  if x:size(2) ~= self.channels then
+    fail("%s: %d channels are expected, got %s", getmetatable(self).__name, self.channels,
+         tostring(x.shape))
+  end
   for d = 3, x:dim() do dims[d - 1], shape[d] = d, 1 end
   local v = (x.dtype == "f16" or x.dtype == "bf16") and x:float() or x
   local count = core.full({1}, v:numel() // self.channels, {dtype = v.dtype, device = v.device})
@@ -57,7 +63,9 @@ end
 -- group, as dist.world, have together while they train.
 -- @return the model
 local function sync_norms(model, group)
-  if type(group) ~= "table" or not group.all_reduce then
+  if not walk.is_module(model) then
+    fail("sync_norms: a module is expected, got %s", options.kind(model))
+  elseif type(group) ~= "table" or not group.all_reduce then
     fail("sync_norms: a group of ranks, as dist.world, is expected, got %s", type(group))
   end
   return model:apply(function(layer)

@@ -14,15 +14,18 @@ local Module = require "flare.nn.module"
 local Recurrent = class("Recurrent", Module)
 
 --- nn.LSTM(inputs, hidden, {layers = 1, bidirectional = false, bias = true, dropout = 0,
---   batch_first = false}); nn.RNN also has act = "tanh" or "relu"
--- `dropout` acts between layers, while training. Parameters are weight_ih_l1 (gates * hidden,
--- inputs), weight_hh_l1 (gates * hidden, hidden), bias_ih_l1, bias_hh_l1, the same with
--- "_reverse" behind for the other direction, and l2, l3 ... for more layers.
+--   batch_first = false}); nn.RNN also has act = "tanh" or "relu", nn.LSTM projection = 0
+-- `dropout` acts between layers, while training. `projection`: a width that h is brought to by
+-- weight_hr_l1 (projection, hidden) after each step (arXiv:1402.1128); 0 for none. Parameters are
+-- weight_ih_l1 (gates * hidden, inputs), weight_hh_l1 (gates * hidden, width of h), bias_ih_l1,
+-- bias_hh_l1, the same with "_reverse" behind for the other direction, and l2, l3 ... for more
+-- layers.
 function Recurrent:init(inputs, hidden, opts)
   local where = "nn." .. getmetatable(self).__name
   local defaults = {layers = 1, bidirectional = false, bias = true, dropout = 0,
                     batch_first = false}
   if self.acts then defaults.act = "tanh" end
+  if self.two_states then defaults.projection = 0 end
   local o = options.check(where, opts, defaults)
   self.inputs = options.count(where, "inputs", inputs)
   self.hidden = options.count(where, "hidden", hidden)
@@ -31,15 +34,23 @@ function Recurrent:init(inputs, hidden, opts)
     fail("%s: act is 'tanh' or 'relu', got '%s'", where, tostring(o.act))
   end
   self.act, self.dropout, self.batch_first = o.act, o.dropout, o.batch_first
+  if o.projection and options.count(where, "projection", o.projection, 0) >= hidden then
+    fail("%s: projection must be below hidden, %d, got %d", where, hidden, o.projection)
+  end
+  self.projection = (o.projection or 0) > 0 and o.projection or nil
+  self.width = self.projection or hidden -- of h
   self.directions = o.bidirectional and 2 or 1
   local bound = {low = -1 / math.sqrt(hidden), high = 1 / math.sqrt(hidden)}
   local rows = self.gates * hidden
   for layer = 1, self.layers do
-    local width = layer == 1 and inputs or hidden * self.directions
+    local width = layer == 1 and inputs or self.width * self.directions
     for direction = 1, self.directions do
       local suffix = self:suffix(layer, direction)
       self["weight_ih" .. suffix] = self:param(init.uniform({rows, width}, bound))
-      self["weight_hh" .. suffix] = self:param(init.uniform({rows, hidden}, bound))
+      self["weight_hh" .. suffix] = self:param(init.uniform({rows, self.width}, bound))
+      if self.projection then
+        self["weight_hr" .. suffix] = self:param(init.uniform({self.projection, hidden}, bound))
+      end
       if o.bias then
         self["bias_ih" .. suffix] = self:param(init.uniform({rows}, bound))
         self["bias_hh" .. suffix] = self:param(init.uniform({rows}, bound))
@@ -58,11 +69,13 @@ function Recurrent:run(x, suffix, direction, h, c, alive)
   local gates = steps.unbind((core.linear(x, self["weight_ih" .. suffix],
                                           self["bias_ih" .. suffix])))
   local weight, bias = self["weight_hh" .. suffix], self["bias_hh" .. suffix]
+  local project = self["weight_hr" .. suffix]
   local outputs, n = {}, #gates
   local first, last, by = 1, n, 1
   if direction == 2 then first, last, by = n, 1, -1 end
   for t = first, last, by do
     local h2, c2 = self:cell(gates[t], (core.linear(h, weight, bias)), h, c)
+    if project then h2 = core.linear(h2, project) end
     if alive and alive[t] then
       h2, c2 = core.where(alive[t], h2, h), c2 and core.where(alive[t], c2, c)
     end
@@ -71,15 +84,15 @@ function Recurrent:run(x, suffix, direction, h, c, alive)
   return core.stack(outputs, {dim = 1}), h, c
 end
 
-local function initial(self, given, name, batch, x)
+local function initial(self, given, name, width, batch, x)
   local n = self.layers * self.directions
   if given == nil then
-    return core.zeros({n, batch, self.hidden}, {dtype = x.dtype, device = x.device})
+    return core.zeros({n, batch, width}, {dtype = x.dtype, device = x.device})
   end
   local shape = given.shape
-  if #shape ~= 3 or shape[1] ~= n or shape[2] ~= batch or shape[3] ~= self.hidden then
+  if #shape ~= 3 or shape[1] ~= n or shape[2] ~= batch or shape[3] ~= width then
     fail("%s: %s must be (%d, %d, %d), got (%s)", getmetatable(self).__name, name, n, batch,
-         self.hidden, table.concat(shape, ", "))
+         width, table.concat(shape, ", "))
   end
   return given
 end
@@ -106,7 +119,8 @@ end
 --- y, h = rnn(x, h0, {lengths =}); for LSTM y, h, c = lstm(x, h0, c0, {lengths =})
 -- @param x (time, batch, inputs), or batch first if the layer says so; or one sequence (time,
 --   inputs), whose states and results have no batch either
--- @param h0 (layers * directions, batch, hidden), zeros if left out; c0 the same
+-- @param h0 (layers * directions, batch, hidden or projection), zeros if left out; c0 the same, of
+--   width hidden
 -- @param opts `lengths`: how many steps of each sequence count, a list or a tensor. Behind its end
 --   y is 0; the last states are those at its end, where the other direction begins. Options may
 --   take the place of states that are left out
@@ -132,8 +146,8 @@ function Recurrent:forward(x, h0, c0, opts)
   local batch = x:size(2)
   local alive, steps_alive
   if lengths then alive, steps_alive = living(where, lengths, x:size(1), batch, x.device) end
-  h0 = initial(self, h0, "h0", batch, x)
-  c0 = self.two_states and initial(self, c0, "c0", batch, x) or nil
+  h0 = initial(self, h0, "h0", self.width, batch, x)
+  c0 = self.two_states and initial(self, c0, "c0", self.hidden, batch, x) or nil
   local hs, cs = {}, {}
   for layer = 1, self.layers do
     if layer > 1 and self.training and self.dropout > 0 then
@@ -155,7 +169,8 @@ function Recurrent:forward(x, h0, c0, opts)
 end
 
 function Recurrent:describe()
-  return ("%d -> %d%s%s"):format(self.inputs, self.hidden,
+  return ("%d -> %d%s%s%s"):format(self.inputs, self.hidden,
+                                 self.projection and ", projection=" .. self.projection or "",
                                  self.layers > 1 and ", layers=" .. self.layers or "",
                                  self.directions > 1 and ", bidirectional" or "")
 end
@@ -180,6 +195,7 @@ end
 local MANY = 8
 
 function LSTM:run(x, suffix, direction, h, c, alive)
+  if self.projection then return Recurrent.run(self, x, suffix, direction, h, c, alive) end
   local weight, ih = self["weight_hh" .. suffix], self["weight_ih" .. suffix]
   if alive or x:size(1) < MANY or weight.device ~= "cpu" then
     return Recurrent.run(self, x, suffix, direction, h, c, alive)

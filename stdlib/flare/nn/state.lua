@@ -49,7 +49,7 @@ function M.from_pytorch(state)
       name = place .. "out" .. out_kind
     end
     name = name:gsub("%f[%w_]%d+%f[.\0]", next_number)
-               :gsub("^(.-%a_[ih]h_l)(%d+)", function(head, k) return head .. next_number(k) end)
+               :gsub("^(.-%a_[ih][hr]_l)(%d+)", function(head, k) return head .. next_number(k) end)
     if kind then
       local parts = tensor:chunk(3, 1)
       for i, part in ipairs {"q", "k", "v"} do
@@ -94,7 +94,7 @@ function M.to_pytorch(module)
   for name, tensor in pairs(state) do
     local place, part, kind = name:match "^(.-)(%a+)%.(%a+)$"
     local there = name:gsub("%f[%w_]%d+%f[.\0]", number_before)
-      :gsub("(%a_[ih]h_l)(%d+)", function(head, k) return head .. number_before(k) end)
+      :gsub("(%a_[ih][hr]_l)(%d+)", function(head, k) return head .. number_before(k) end)
     if attention[place] and part == "out" then
       there = there:gsub("out(%.%a+)$", "out_proj%1")
     elseif attention[place] and kind == "weight"
