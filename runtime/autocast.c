@@ -2,7 +2,7 @@
  * low type, those of class WIDE in f32; the others as they are given. Casts are
  * ordinary calls, so gradients arrive in the type of what was cast. A parameter
  * is cast once: the copy is kept until the mode ends, backward begins, or the
- * parameter changes. */
+ * parameter changes. One of meta mode has no values and is not kept. */
 #include "internal.h"
 
 #define SLOTS 1024 /* of parameters that were cast, by their ids */
@@ -55,7 +55,7 @@ static fl_status cast(fl_runtime *rt, const fl_call *c, fl_tensor *t,
 static fl_status cast_of(fl_runtime *rt, const fl_call *c, fl_tensor *t,
                          fl_dtype d, fl_tensor **out) {
   bool parameter = t->requires_grad && !t->node && !t->is_view && t->storage &&
-                   rt->grad_enabled;
+                   rt->grad_enabled && !rt->meta;
   if (!parameter)
     return cast(rt, c, t, d, out);
   if (!rt->casts) {

@@ -43,6 +43,12 @@ def row(name, y, leaves, module=None):
     emit(name, [value] + sums[:len(leaves)] + ([sum(sums[len(leaves):])] if own else []))
 
 
+def names(name, module):
+    words = ['"%s"' % k for k in sorted(module.state_dict()) if "num_batches" not in k]
+    print(textwrap.fill("%s_names = {%s}," % (name, ", ".join(words)), 98, initial_indent="  ",
+                        subsequent_indent="    ", break_long_words=False, break_on_hyphens=False))
+
+
 def known(module):
     state = {k: v for k, v in module.state_dict().items() if "num_batches" not in k}
     for number, name in enumerate(sorted(state), 1):
@@ -88,10 +94,12 @@ for first in (False, True):
     m = known(nn.Transformer(6, 3, num_encoder_layers=2, num_decoder_layers=1, norm_first=first,
                              **options))
     row("transformer" + end, m(memory, x, tgt_mask=past), [memory, x], m)
+names("transformer", m)
 m = known(nn.MultiheadAttention(6, 2, kdim=5, vdim=5, batch_first=True))
 x, memory = leaf((2, 3, 6), 1), leaf((2, 4, 5), 2)
 y, weights = m(x, memory, memory, average_attn_weights=False)
 row("attention_memory", y, [x, memory], m)
+names("attention_memory", m)
 emit("attention_weights", weights.detach().flatten())
 
 # recurrent layers
@@ -101,6 +109,7 @@ for end, options in (("", {}), ("_deep", dict(num_layers=2, bidirectional=True))
     x, h, c = leaf((6, 2, 3), 1), leaf((n, 2, 2), 2), leaf((n, 2, 5), 3)
     y, (h1, c1) = m(x, (h, c))
     row("lstm_projection" + end, torch.cat([y.flatten(), h1.flatten(), c1.flatten()]), [x, h, c], m)
+names("lstm_projection_deep", m)
 
 # norms
 m = nn.BatchNorm1d(3, momentum=None)
@@ -147,6 +156,12 @@ for c, m in enumerate(layers, 1):
 prune.global_unstructured([(m, "weight") for m in layers],
                                    prune.L1Unstructured, amount=7)
 emit("prune_global", torch.cat([m.weight.flatten() for m in layers]))
+
+m = nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(4, 3)),
+                  nn.utils.parametrizations.spectral_norm(nn.Linear(3, 3)), nn.Linear(3, 2),
+                  nn.EmbeddingBag(3, 2), nn.BatchNorm1d(2))
+prune.l1_unstructured(m[2], "weight", 2)
+names("made_of_others", m)
 
 # optimizers
 def steps(name, optimizer, n=6, **options):

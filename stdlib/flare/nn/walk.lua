@@ -136,7 +136,8 @@ function M.clone(module)
     if is_tensor(value) then
       local new = ids[value.id]
       if not new then
-        new = value:detach():clone():requires_grad_(value.requires_grad)
+        -- what is made of parameters is none, and made anew
+        new = value:detach():clone():requires_grad_(value.requires_grad and value.is_leaf)
         ids[value.id] = new
       end
       return new
