@@ -77,30 +77,35 @@ inline int over(int n, const flc_divisor &d) {
   return (int)((__umulhi((uint32_t)n, d.magic) + (uint32_t)n) >> d.shift);
 }
 
+/* What a butterfly reads is `far` apart, what it leaves `next`. Turned by the
+ * root's powers 0, `turn`, 2 `turn`, 3 `turn`. */
+template <int R, class T>
+void butterfly(const pair<T> *from, int far, const pair<T> *w, int turn,
+               pair<T> *to, int next) {
+  if constexpr (R == 2) {
+    pair<T> p = from[0], q = from[far];
+    to[0] = p + q;
+    to[next] = (p - q) * w[turn];
+  } else {
+    pair<T> p = from[0], q = from[far], r = from[2 * far], s = from[3 * far];
+    pair<T> d = {q.at[1] - s.at[1], s.at[0] - q.at[0]};
+    to[0] = (p + r) + (q + s);
+    to[next] = ((p - r) + d) * w[turn];
+    to[2 * next] = ((p + r) - (q + s)) * w[2 * turn];
+    to[3 * next] = ((p - r) - d) * w[3 * turn];
+  }
+}
+
 /* Butterfly u of m = n / r reads every m-th element from u on, and leaves every
  * span-th: t and `at` are u's place in its span and where that begins. */
 template <int R, class T>
 void pass_of(const fft_short_args &a, const flc_divisor &span,
              const pair<T> *root, const pair<T> *x, pair<T> *y) {
   int m = a.n / R, last = (1 << a.log) - 1, pitch = last + 2;
-  int far = m * pitch, next = (int)span.by * pitch;
   for (int i = threadIdx.x; i < m << a.log; i += blockDim.x) {
     int b = i & last, u = i >> a.log, at = over(u, span) * (int)span.by;
-    const pair<T> *from = x + u * pitch + b, *w = root;
-    pair<T> *to = y + (u + (R - 1) * at) * pitch + b;
-    int turn = at * a.by;
-    if constexpr (R == 2) {
-      pair<T> p = from[0], q = from[far];
-      to[0] = p + q;
-      to[next] = (p - q) * w[turn];
-    } else {
-      pair<T> p = from[0], q = from[far], r = from[2 * far], s = from[3 * far];
-      pair<T> d = {q.at[1] - s.at[1], s.at[0] - q.at[0]};
-      to[0] = (p + r) + (q + s);
-      to[next] = ((p - r) + d) * w[turn];
-      to[2 * next] = ((p + r) - (q + s)) * w[2 * turn];
-      to[3 * next] = ((p - r) - d) * w[3 * turn];
-    }
+    butterfly<R>(x + u * pitch + b, m * pitch, root, at * a.by,
+                 y + (u + (R - 1) * at) * pitch + b, (int)span.by * pitch);
   }
 }
 
@@ -139,8 +144,22 @@ inline int64_t where(const fft_short_args &a, const tile &t, int line, int k,
   return t.base * size + (outer * (size - 1) + k) * a.inner.by + p;
 }
 
+/* HALF_OF and WHOLE_OF of fft.inc: u and its mirror image v, w the root. */
+template <class T> pair<T> half_of(pair<T> u, pair<T> v, pair<T> w) {
+  pair<T> e = {(u.at[0] + v.at[0]) / 2, (u.at[1] - v.at[1]) / 2};
+  pair<T> d = {(u.at[1] + v.at[1]) / 2, (v.at[0] - u.at[0]) / 2};
+  return e + d * w;
+}
+template <class T> pair<T> whole_of(pair<T> u, pair<T> v, pair<T> w) {
+  pair<T> d = {u.at[0] - v.at[0], u.at[1] + v.at[1]};
+  return {u.at[1] - v.at[1] +
+              (product(d.at[0], w.at[0]) + product(d.at[1], w.at[1])),
+          u.at[0] + v.at[0] -
+              (product(d.at[1], w.at[0]) - product(d.at[0], w.at[1]))};
+}
+
 /* Element k of what is transformed: a pair, or two real numbers, or what a half
- * spectrum becomes, as HALF_OF and WHOLE_OF of fft.inc say. */
+ * spectrum becomes. */
 template <int KIND, class T>
 pair<T> taken(const fft_short_args &a, const pair<T> *root, const tile &t,
               int line, int k) {
@@ -160,11 +179,7 @@ pair<T> taken(const fft_short_args &a, const pair<T> *root, const tile &t,
       return {near < k ? -u.at[1] : u.at[1], u.at[0]};
     pair<T> v = fl_read<T, 2>(x + 2 * where(a, t, line, other, size));
     v.at[1] = k ? v.at[1] : T(0);
-    pair<T> d = {u.at[0] - v.at[0], u.at[1] + v.at[1]}, w = root[k];
-    return {u.at[1] - v.at[1] +
-                (product(d.at[0], w.at[0]) + product(d.at[1], w.at[1])),
-            u.at[0] + v.at[0] -
-                (product(d.at[1], w.at[0]) - product(d.at[0], w.at[1]))};
+    return whole_of(u, v, root[k]);
   }
 }
 
@@ -185,9 +200,7 @@ void left(const fft_short_args &a, const pair<T> *root, const tile &t, int line,
     u = {u.at[1], u.at[0]};
   if (KIND == FFT_REAL && a.half) {
     pair<T> v = z[(k ? a.n - k : 0) * pitch];
-    pair<T> e = {(u.at[0] + v.at[0]) / 2, (u.at[1] - v.at[1]) / 2};
-    pair<T> d = {(u.at[1] + v.at[1]) / 2, (v.at[0] - u.at[0]) / 2};
-    u = e + d * root[k];
+    u = half_of(u, v, root[k]);
     u.at[1] = k == 0 || k == a.n ? T(0) : u.at[1];
   }
   fl_write<T, 2>(y + 2 * where(a, t, line, k, (int)a.out.by),
@@ -255,4 +268,175 @@ __global__ void __launch_bounds__(256)
         left<KIND, T>(a, root, t, line, k, x + line, pitch);
     }
   }
+}
+
+/* --- short lines, many of them ---
+ * A thread has a whole line of a power of two in its registers, and the same
+ * operations. Lines that follow each other come and go through memory that a
+ * warp shares, lines side by side directly. */
+
+/* The pass of span SPAN and those after it, in x. */
+template <int N, int SPAN, int BY, class T>
+void passes_from(const pair<T> *root, pair<T> *x) {
+  if constexpr (SPAN < N) {
+    constexpr int R = N / SPAN % 4 ? 2 : 4;
+    pair<T> y[N];
+#pragma unroll
+    for (int u = 0; u < N / R; u++) {
+      int at = u / SPAN * SPAN;
+      butterfly<R>(x + u, N / R, root, at * BY, y + u + (R - 1) * at, SPAN);
+    }
+#pragma unroll
+    for (int k = 0; k < N; k++)
+      x[k] = y[k];
+    passes_from<N, SPAN * R, BY>(root, x);
+  }
+}
+
+/* What `taken` and `left` do, of a whole line: x has N elements, of a half
+ * spectrum N + 1. */
+template <int KIND, int N, class T>
+void transform(const fft_line_args &a, pair<T> *x) {
+  const pair<T> *root = (const pair<T> *)a.root;
+  T by = (T)a.scale;
+  if constexpr (KIND == FFT_HALF) {
+    x[0].at[1] = x[N].at[1] = 0;
+#pragma unroll
+    for (int k = 0; k <= N / 2; k++) {
+      pair<T> u = x[k], v = x[N - k];
+      x[k] = whole_of(u, v, root[k]);
+      if (k)
+        x[N - k] = whole_of(v, u, root[N - k]);
+    }
+  }
+  passes_from<N, 1, KIND == FFT_PAIRS ? 1 : 2>(root, x);
+  if constexpr (KIND == FFT_REAL) {
+    x[N] = x[0];
+#pragma unroll
+    for (int k = 0; k <= N / 2; k++) {
+      pair<T> u = x[k], v = x[N - k];
+      x[k] = half_of(u, v, root[k]);
+      x[N - k] = half_of(v, u, root[N - k]);
+    }
+    x[0].at[1] = x[N].at[1] = 0;
+  }
+#pragma unroll
+  for (int k = 0; k < N + (KIND == FFT_REAL); k++)
+    x[k] = {x[k].at[0] * by, x[k].at[1] * by};
+}
+
+/* Lines of N pairs that follow each other: a warp reads and leaves them as they
+ * lie in memory, W pairs a thread, and a thread a line of them in memory that
+ * the warp shares. Lines there are PITCH apart, so that neither has to wait for
+ * the same banks. */
+template <int N> struct rows {
+  static constexpr int W = N % 2 ? 1 : 2, PITCH = N + (N % 2 ? 0 : 2);
+  typedef fl_vec<float, 2 * W> some;
+  static float *at(float *room, int i) {
+    return room + 2 * (i / (N / W) * PITCH + i % (N / W) * W);
+  }
+  static void come(const float *from, int lines, float *room, pair<float> *x) {
+    int lane = threadIdx.x % 32;
+    some v[N / W];
+    /* the last one again rather than none: so nothing waits for a branch */
+#pragma unroll
+    for (int k = 0; k < N / W; k++)
+      v[k] = fl_fetch<float, 2 * W>(
+          from + 2 * W * min(k * 32 + lane, lines * (N / W) - 1));
+#pragma unroll
+    for (int k = 0; k < N / W; k++)
+      fl_write(at(room, k * 32 + lane), v[k]);
+    __syncwarp();
+#pragma unroll
+    for (int k = 0; k < N / W; k++) {
+      some u = fl_read<float, 2 * W>(room + 2 * (lane * PITCH + k * W));
+#pragma unroll
+      for (int i = 0; i < W; i++)
+        x[W * k + i] = {u.at[2 * i], u.at[2 * i + 1]};
+    }
+    __syncwarp();
+  }
+  static void go(float *to, int lines, float *room, const pair<float> *x) {
+    int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int k = 0; k < N / W; k++) {
+      some u;
+#pragma unroll
+      for (int i = 0; i < W; i++) {
+        u.at[2 * i] = x[W * k + i].at[0];
+        u.at[2 * i + 1] = x[W * k + i].at[1];
+      }
+      fl_write(room + 2 * (lane * PITCH + k * W), u);
+    }
+    __syncwarp();
+#pragma unroll
+    for (int k = 0; k < N / W; k++)
+      if (k * 32 + lane < lines * (N / W))
+        fl_leave(to + 2 * W * (k * 32 + lane),
+                 fl_read<float, 2 * W>(at(room, k * 32 + lane)));
+  }
+};
+
+/* Lines side by side: N pairs that are `inner` apart, or (REAL) 2 N numbers. */
+template <int N, bool REAL> struct column {
+  static void come(const float *p, int64_t inner, pair<float> *x) {
+#pragma unroll
+    for (int k = 0; k < N; k++)
+      x[k] = REAL ? pair<float>{p[2 * k * inner], p[(2 * k + 1) * inner]}
+                  : fl_fetch<float, 2>(p + 2 * k * inner);
+  }
+  static void go(float *p, int64_t inner, const pair<float> *x) {
+#pragma unroll
+    for (int k = 0; k < N; k++)
+      if (REAL) {
+        p[2 * k * inner] = x[k].at[0];
+        p[(2 * k + 1) * inner] = x[k].at[1];
+      } else
+        fl_leave(p + 2 * k * inner, x[k]);
+  }
+};
+
+template <int N> void exchange(pair<float> *x) {
+#pragma unroll
+  for (int k = 0; k < N; k++)
+    x[k] = {x[k].at[1], x[k].at[0]};
+}
+
+template <int KIND, int N, bool DOWN>
+__global__ void __launch_bounds__(FFT_LINES(N))
+    line(const __grid_constant__ fft_line_args a) {
+  constexpr int IN = N + (KIND == FFT_HALF), OUT = N + (KIND == FFT_REAL);
+  constexpr int PITCH = rows<N>::PITCH;
+  __shared__ fl_vec<float, 4> rooms[DOWN ? 1 : FFT_LINES(N) * PITCH / 2];
+  int64_t first = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, outer, at = 0;
+  int lane = threadIdx.x % 32;
+  float *room = rooms->at + (threadIdx.x - lane) * 2 * PITCH;
+  const float *from = (const float *)a.x;
+  float *to = (float *)a.y;
+  if (DOWN) {
+    at = fl_split(first, a.inner, &outer);
+    from += 2 * outer * a.inner.by * IN + (KIND == FFT_REAL ? at : 2 * at);
+    to += 2 * outer * a.inner.by * OUT + (KIND == FFT_HALF ? at : 2 * at);
+  } else {
+    first -= lane;
+    from += 2 * first * IN;
+    to += 2 * first * OUT;
+  }
+  if (first >= a.lines)
+    return;
+  int lines = a.lines - first < 32 ? (int)(a.lines - first) : 32;
+  pair<float> x[N + 1];
+  if (DOWN)
+    column<IN, KIND == FFT_REAL>::come(from, a.inner.by, x);
+  else
+    rows<IN>::come(from, lines, room, x);
+  if (KIND == FFT_PAIRS && a.inverse)
+    exchange<N>(x);
+  transform<KIND, N>(a, x);
+  if (KIND == FFT_HALF || (KIND == FFT_PAIRS && a.inverse))
+    exchange<N>(x);
+  if (DOWN)
+    column<OUT, KIND == FFT_HALF>::go(to, a.inner.by, x);
+  else
+    rows<OUT>::go(to, lines, room, x);
 }

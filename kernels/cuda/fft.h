@@ -35,4 +35,17 @@ typedef struct fft_short_args {
   double scale, root[2 * FFT_SHORT];
 } fft_short_args;
 
+/* Many short lines, of n or 2 n. */
+#define FFT_LINES(n) ((n) > 32 ? 64 : 128) /* that a block has, and threads */
+
+typedef struct fft_line_args {
+  const void *x;
+  void *y;
+  int64_t lines;
+  bool inverse;
+  flc_divisor inner;
+  double scale;
+  float root[2 * FFT_SHORT];
+} fft_line_args;
+
 #endif
