@@ -53,23 +53,50 @@ static fl_tensor *true_positions(fll_plan_run *r, fl_tensor *mask) {
   return flat(r, at);
 }
 
-static bool any_negative(fl_tensor *t) {
-  const fl_meta *m = fl_tensor_meta(t);
-  int64_t n = fl_tensor_numel(t), bits = 0;
+static int64_t position(const fl_tensor *t, const void *p, int64_t i) {
+  return fl_tensor_meta(t)->dtype == FL_I64 ? ((const int64_t *)p)[i]
+                                            : ((const int32_t *)p)[i];
+}
+
+/* Looks at positions along a dim of n on the host: whether all are 1 to n. One
+ * that is none, not even from the end, fails as the script wrote it. */
+static bool all_from_start(fll_plan_run *r, fl_tensor *t, int64_t n) {
   const void *p = fl_tensor_data(t);
-  if (!p)
-    return false;
-  for (int64_t i = 0; i < n; i++)
-    bits |=
-        m->dtype == FL_I32 ? ((const int32_t *)p)[i] : ((const int64_t *)p)[i];
-  return bits < 0;
+  int64_t count = fl_tensor_numel(t);
+  if (!p) /* of many samples, inside vmap, or none */
+    return count == 0;
+  uint64_t outside = 0; /* the sign of what is below 1 or above n */
+  if (fl_tensor_meta(t)->dtype == FL_I64)
+    for (int64_t i = 0; i < count; i++) {
+      uint64_t v = ((const uint64_t *)p)[i];
+      outside |= (v - 1) | ((uint64_t)n - v);
+    }
+  else
+    for (int64_t i = 0; i < count; i++) {
+      int64_t v = ((const int32_t *)p)[i];
+      outside |= (uint64_t)(v - 1) | (uint64_t)(n - v);
+    }
+  if (!(outside >> 63))
+    return true;
+  for (int64_t i = 0; i < count && r->status == FL_OK; i++) {
+    int64_t v = position(t, p, i);
+    if (v < -n || v == 0 || v > n)
+      r->status =
+          fli_fail(FL_EINDEX, "x[...]: position %lld is out of range 1..%lld%s",
+                   (long long)v, (long long)n,
+                   v ? "" : ": data that counts from 0 is x[index + 1] here");
+  }
+  return false;
 }
 
 /* Positions along a dim of n without those from the end, -1 being the last. The
  * host looks first where that is no wait. */
 static fl_tensor *from_start(fll_plan_run *r, fl_tensor *t, int64_t n) {
-  if (fl_tensor_device(t) == 0 && fl_tensor_contiguous(t) && !any_negative(t))
+  if (fl_tensor_device(t) == 0 && fl_tensor_contiguous(t) &&
+      all_from_start(r, t, n))
     return t;
+  if (r->status != FL_OK)
+    return NULL;
   fl_runtime *rt = r->st->rt;
   fl_tensor *negative = two(r, fl_op_find(rt, "lt"), of(t), whole(0));
   fl_tensor *far = two(r, r->st->add, of(t), whole(n + 1));

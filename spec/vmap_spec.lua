@@ -132,6 +132,14 @@ describe("vmap", function()
     same(flare.vmap(function(_) return w end)(x), flare.stack({w, w, w, w, w}, 1), "constant")
   end)
 
+  it("indexes by what each sample has, from the end, too", function()
+    local table_ = flare.arange(1, 13):view(3, 4)
+    local wanted = flare.tensor({{1, -1}, {-2, 2}, {3, 4}}, {dtype = "i64"})
+    local pick = flare.vmap(function(row, k) return row[k] end)
+    assert.same({{1, 4}, {7, 6}, {11, 12}}, pick(table_, wanted):totable())
+    assert.has_error(function() pick(table_, wanted - 9) end)
+  end)
+
   it("takes and gives tables", function()
     local f = flare.vmap(function(p, a) return {y = p.w:matmul(a) + p.b, n = 3} end,
                          {in_dims = {{w = 1, b = false}, 1}})

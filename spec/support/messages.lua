@@ -145,6 +145,9 @@ return {
    .. "x[...]: position 9007199254740993 is out of range 1..2 (dim 1 of (2, 3))"},
   {"local y = x[0 / 0]", first .. "x[...]: positions are integers, got nan"},
   {"x[3] = 0", first .. "x[...]: position 3 is out of range 1..2 (dim 1 of (2, 3))"},
+  {"local y = x[i - 5]", first .. "x[...]: position -4 is out of range 1..2"},
+  {"x[{{}, i - 1}] = 0", first
+   .. "x[...]: position 0 is out of range 1..3: data that counts from 0 is x[index + 1] here"},
   {"local y = x:gather(2, flare.tensor({{1}, {9}}, {dtype = 'i64'}))", first
    .. "gather: position 9 is out of range 1..3"},
   {"local y = x:matmul(flare.zeros(4, 5))", first
