@@ -177,6 +177,8 @@ describe("Transformer", function()
   it("says what does not fit", function()
     refused("nn.TransformerEncoderLayer: unknown option 'nrom_first' (did you mean 'norm_first'?)",
             nn.TransformerEncoderLayer, 8, 2, {nrom_first = true})
+    refused("unknown option 'dim_feedforward' (did you mean 'hidden'?)", nn.Transformer, 8, 2,
+            {dim_feedforward = 16})
     refused("a width of 8 cannot be cut into 3 equal heads", nn.TransformerDecoderLayer, 8, 3)
     refused("dropout must be in [0, 1), got 1", nn.TransformerEncoderLayer, 8, 2, {dropout = 1})
     refused("a layer is expected, got number", nn.TransformerEncoder, 3, 2)
@@ -293,6 +295,8 @@ describe("small layers", function()
     local x0 = nn.init.sparse({40, 7}, {sparsity = 0.25, std = 2})
     assert.same({10, 10, 10, 10, 10, 10, 10}, x0:eq(0):sum(1):totable())
     refused("2 dims are needed, got 1", nn.init.eye, 3)
+    refused("there is no nn.init.kaiming_uniform_ (did you mean 'kaiming_'?)",
+            function() return nn.init.kaiming_uniform_ end)
     refused("sparsity must be from 0 to 1, got 2", nn.init.sparse, 3, 3, {sparsity = 2})
     refused("a convolution's weight", nn.init.dirac, 3, 3)
     refused("outputs for 2 groups", nn.init.dirac, {3, 3, 3}, {groups = 2})

@@ -172,4 +172,4 @@ for name, scheme in pairs(schemes) do
   end
 end
 
-return M
+return require "flare.lazy"("nn.init", M, {})
