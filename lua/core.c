@@ -257,6 +257,16 @@ static int now(lua_State *L) {
   return 1;
 }
 
+/* has_kernel(row, device): or an expression runs there. */
+static int has_kernel(lua_State *L) {
+  fl_lua *st = fll_enter(L);
+  const fl_op *op = fl_op_find(st->rt, luaL_checkstring(L, 1));
+  fll_check(L, st, op ? FL_OK : FL_EARG);
+  lua_pushboolean(
+      L, fl_op_has_kernel(op, fll_checkdevice(L, st, 2, "has_kernel")));
+  return 1;
+}
+
 static int is_terminal(lua_State *L) {
   lua_pushboolean(L, isatty((int)luaL_optinteger(L, 1, 1)));
   return 1;
@@ -270,6 +280,7 @@ int luaopen_flare_core(lua_State *L) {
                                        {"backend_query", backend_query},
                                        {"op_register", fll_op_register},
                                        {"op_find", fll_op_find},
+                                       {"has_kernel", has_kernel},
                                        {"backend_control", backend_control},
                                        {"tensors", tensor_count},
                                        {"launches", launches},

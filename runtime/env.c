@@ -144,7 +144,8 @@ void fli_composed_grad(fli_env *e, const fl_op *op, const fl_attrs *attrs,
   if (c.e.status == FL_OK)
     op->compose(&c);
   for (int k = 0; k < op->info.n_out; k++)
-    if (c.e.status == FL_OK && dy[k].tensor) {
+    if (c.e.status == FL_OK && dy[k].tensor &&
+        fli_wants_grad(c.out[k].tensor)) { /* of constants: nothing */
       roots[n_roots] = c.out[k].tensor;
       seeds[n_roots++] = dy[k].tensor;
     }

@@ -273,6 +273,9 @@ FL_API const fl_op *fl_op_find(fl_runtime *rt, const char *name);
 FL_API int fl_op_count(fl_runtime *rt);
 FL_API const fl_op *fl_op_at(fl_runtime *rt, int i);
 FL_API const fl_op_info *fl_op_get(const fl_op *op);
+/* Whether the device's backend has a kernel for it; else, if anything, it runs
+ * an expression there. */
+FL_API bool fl_op_has_kernel(const fl_op *op, fl_device d);
 
 /* --- operators from outside --- */
 

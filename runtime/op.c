@@ -542,6 +542,10 @@ const fl_op_info *fl_op_get(const fl_op *op) {
   return &op->info;
 }
 
+bool fl_op_has_kernel(const fl_op *op, fl_device d) {
+  return op->kernel[d >> 8] != NULL;
+}
+
 const fl_attrs *fl_op_defaults(const fl_op *op) {
   return &op->defaults;
 }

@@ -53,11 +53,11 @@ typedef struct fl_cpu_product {
  * begin at multiples of 32 columns. */
 void FL_CPU(product_f32)(const fl_cpu_product *p);
 void FL_CPU(product_f64)(const fl_cpu_product *p);
-/* Puts B, stored n x k, in order: FL_PACKED(n) * k elements. */
+/* Puts B, stored n x k if `tb`, in order: FL_PACKED(n) * k elements. */
 #define FL_PACKED(n) (((n) + FL_STRIP_UNIT - 1) / FL_STRIP_UNIT * FL_STRIP_UNIT)
-void FL_CPU(pack_f32)(int64_t n, int64_t k, const void *b, int64_t ldb,
+void FL_CPU(pack_f32)(bool tb, int64_t n, int64_t k, const void *b, int64_t ldb,
                       void *to);
-void FL_CPU(pack_f64)(int64_t n, int64_t k, const void *b, int64_t ldb,
+void FL_CPU(pack_f64)(bool tb, int64_t n, int64_t k, const void *b, int64_t ldb,
                       void *to);
 /* C (m x n): how far each row of A (m x k) is from each of B (n x k). */
 void FL_CPU(pairs_f32)(int64_t m, int64_t n, int64_t k, const void *a,

@@ -429,11 +429,15 @@ static void in_order(const product *g, bool add, const fl_cpu_product *done) {
   }
 }
 
-void PACK(int64_t n, int64_t k, const void *b, int64_t ldb, void *to) {
+void PACK(bool tb, int64_t n, int64_t k, const void *b, int64_t ldb, void *to) {
   int64_t each = steps(k);
-  for (int64_t p = 0; p < k; p += each)
-    pack_bt(min(k - p, each), n, (const T *)b + p, ldb,
-            (T *)to + p * FL_PACKED(n));
+  for (int64_t p = 0; p < k; p += each) {
+    T *some = (T *)to + p * FL_PACKED(n);
+    if (tb)
+      pack_bt(min(k - p, each), n, (const T *)b + p, ldb, some);
+    else
+      pack_b(min(k - p, each), n, (const T *)b + p * ldb, ldb, some);
+  }
 }
 
 static void __attribute__((noinline))

@@ -26,6 +26,8 @@ typedef struct sequence {
   bool reverse;
   const void *gates, *h, *c;
   void *y, *cs, *act;
+  const void *dy, *dcs, *dact; /* NULL: left out */
+  void *dgates, *dh, *dc;
   fl_cpu_product product; /* of a step, without its rows */
 } sequence;
 
@@ -95,58 +97,123 @@ FL_KERNEL(gru_cell_backward) {
   return rnn_run(l, 2, gru_back_f32, gru_back_f64);
 }
 
+/* Whether each thread takes some of the batch through all of time; how many it
+ * takes at least. */
+static bool apart(const sequence *s, int64_t *least) {
+  int64_t threads = fl_cpu_pool_threads((const fl_cpu_pool *)s->launch->stream);
+  int64_t each = (s->batch + threads - 1) / threads;
+  *least = each < LEAST ? LEAST : each;
+  return threads == 1 || s->batch >= ENOUGH * threads ||
+         (double)s->batch * (double)s->n * (double)s->n * 4 < TOGETHER;
+}
+
+/* The share of the state in a step is a product with weight (4 n, n), or with
+ * its transpose, which is put in order once. */
+static fl_status ready(sequence *s, bool turned, const void *weight) {
+  int64_t n = turned ? 4 * s->n : s->n, k = turned ? s->n : 4 * s->n;
+  int64_t columns = FL_PACKED(n);
+  void *room = fl_scratch_get(s->launch,
+                              (size_t)(columns * k) * fl_dtype_size(s->dtype));
+  if (!room)
+    return FL_ENOMEM;
+  s->product = (fl_cpu_product){.packed = true,
+                                .n = n,
+                                .k = k,
+                                .lda = k,
+                                .b = room,
+                                .ldb = columns,
+                                .ldc = n};
+  (s->dtype == FL_F64 ? FL_CPU(pack_f64)
+                      : FL_CPU(pack_f32))(turned, n, k, weight, s->n, room);
+  return FL_OK;
+}
+
+/* The operands of a launch as contiguous memory of the type computed in. */
+static fl_status take(sequence *s, const void **in, void **out) {
+  const fl_launch *l = s->launch;
+  s->dtype = FL_F32;
+  for (int k = 0; k < l->n_in; k++)
+    if (l->in[k].data && l->in[k].dtype == FL_F64)
+      s->dtype = FL_F64;
+  for (int k = 0; k < l->n_in; k++) {
+    in[k] = NULL;
+    if (l->in[k].data && !(in[k] = FL_CPU(input)(l, &l->in[k], s->dtype)))
+      return FL_ENOMEM;
+  }
+  for (int k = 0; k < l->n_out; k++)
+    if (!(out[k] = FL_CPU(output)(l, &l->out[k], s->dtype)))
+      return FL_ENOMEM;
+  return FL_OK;
+}
+
+static fl_status give(const sequence *s, fl_status status, void **out) {
+  const fl_launch *l = s->launch;
+  if (status == FL_OK && fl_cpu_interrupted(l))
+    status = fl_cpu_stopped(l);
+  for (int k = 0; k < l->n_out && status == FL_OK; k++)
+    FL_CPU(finish)(l, &l->out[k], s->dtype, out[k]);
+  return status;
+}
+
 /* gates (time, batch, 4 n), weight (4 n, n), h, c (batch, n) -> y, cs, act */
 FL_KERNEL(lstm) {
-  const fl_view *gates = &l->in[0], *y = &l->out[0];
+  const fl_view *y = &l->out[0];
   sequence s = {.launch = l,
-                .dtype = FL_F32,
-                .time = gates->shape[0],
-                .batch = gates->shape[1],
+                .time = y->shape[0],
+                .batch = y->shape[1],
                 .n = y->shape[2],
                 .reverse = l->attrs->v[0].i};
   const void *in[4];
   void *out[3];
+  int64_t least;
   if (fl_view_numel(y) == 0)
     return FL_OK;
-  for (int k = 0; k < 4; k++)
-    if (l->in[k].dtype == FL_F64)
-      s.dtype = FL_F64;
-  for (int k = 0; k < 4; k++)
-    if (!(in[k] = FL_CPU(input)(l, &l->in[k], s.dtype)))
-      return FL_ENOMEM;
-  for (int k = 0; k < 3; k++)
-    if (!(out[k] = FL_CPU(output)(l, &l->out[k], s.dtype)))
-      return FL_ENOMEM;
+  fl_status status = take(&s, in, out);
+  if (status != FL_OK)
+    return status;
   s.gates = in[0], s.h = in[2], s.c = in[3];
   s.y = out[0], s.cs = out[1], s.act = out[2];
+  if ((status = ready(&s, true, in[1])) != FL_OK)
+    return status;
   bool wide = s.dtype == FL_F64;
-  int64_t columns = FL_PACKED(s.n * 4);
-  void *room =
-      fl_scratch_get(l, (size_t)(columns * s.n) * fl_dtype_size(s.dtype));
-  if (!room)
-    return FL_ENOMEM;
-  s.product = (fl_cpu_product){.packed = true,
-                               .m = s.batch,
-                               .n = 4 * s.n,
-                               .k = s.n,
-                               .lda = s.n,
-                               .b = room,
-                               .ldb = columns,
-                               .ldc = 4 * s.n};
-  (wide ? FL_CPU(pack_f64) : FL_CPU(pack_f32))(4 * s.n, s.n, in[1], s.n, room);
-  int64_t threads = fl_cpu_pool_threads((const fl_cpu_pool *)l->stream);
-  int64_t each = (s.batch + threads - 1) / threads;
-  bool apart = threads == 1 || s.batch >= ENOUGH * threads ||
-               (double)s.batch * (double)s.n * (double)s.n * 4 < TOGETHER;
-  fl_status status = FL_OK;
-  if (apart)
-    fl_cpu_parallel(l, s.batch, each < LEAST ? LEAST : each,
-                    wide ? lstm_apart_f64 : lstm_apart_f32, &s);
+  if (apart(&s, &least))
+    fl_cpu_parallel(l, s.batch, least, wide ? lstm_apart_f64 : lstm_apart_f32,
+                    &s);
   else
     status = wide ? lstm_together_f64(&s) : lstm_together_f32(&s);
-  if (status == FL_OK && fl_cpu_interrupted(l))
-    status = fl_cpu_stopped(l);
-  for (int k = 0; k < 3 && status == FL_OK; k++)
-    FL_CPU(finish)(l, &l->out[k], s.dtype, out[k]);
-  return status;
+  return give(&s, status, out);
+}
+
+/* dy, dcs, dact, weight, c, cs, act -> dgates, dh, dc */
+FL_KERNEL(lstm_backward) {
+  const fl_view *cs = &l->in[5];
+  sequence s = {.launch = l,
+                .time = cs->shape[0],
+                .batch = cs->shape[1],
+                .n = cs->shape[2],
+                .reverse = l->attrs->v[0].i};
+  const void *in[7];
+  void *out[3];
+  int64_t least, state = s.batch * s.n;
+  if (state == 0)
+    return FL_OK;
+  fl_status status = take(&s, in, out);
+  if (status != FL_OK)
+    return status;
+  bool wide = s.dtype == FL_F64;
+  size_t size = fl_dtype_size(s.dtype);
+  s.dy = in[0], s.dcs = in[1], s.dact = in[2];
+  s.c = in[4], s.cs = (void *)(uintptr_t)in[5];
+  s.act = (void *)(uintptr_t)in[6];
+  s.dgates = out[0], s.dh = out[1], s.dc = out[2];
+  memset(s.dh, 0, (size_t)state * size);
+  memset(s.dc, 0, (size_t)state * size);
+  if ((status = ready(&s, false, in[3])) != FL_OK)
+    return status;
+  if (apart(&s, &least))
+    fl_cpu_parallel(l, s.batch, least,
+                    wide ? lstm_back_apart_f64 : lstm_back_apart_f32, &s);
+  else
+    status = wide ? lstm_back_together_f64(&s) : lstm_back_together_f32(&s);
+  return give(&s, status, out);
 }

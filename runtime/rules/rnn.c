@@ -67,7 +67,8 @@ fl_status shape_gru_cell_backward(fli_infer *c) {
 }
 
 /* gates (time, batch, 4 n), weight (4 n, n), h and c (batch, n). */
-static fl_status check_lstm(const fl_meta *gates, const fl_meta *w,
+static fl_status check_lstm(const char *op, const char *name,
+                            const fl_meta *gates, const fl_meta *w,
                             const fl_meta *h, const fl_meta *c) {
   bool fits = gates->ndim == 3 && w->ndim == 2 && h->ndim == 2 && c->ndim == 2;
   if (fits) {
@@ -79,9 +80,9 @@ static fl_status check_lstm(const fl_meta *gates, const fl_meta *w,
   if (fits)
     return FL_OK;
   return fli_fail(FL_ESHAPE,
-                  "lstm: needs gates (time, batch, 4 n), weight (4 n, n), and "
-                  "h and c (batch, n), got %s, %s, %s and %s",
-                  fli_shape_text(gates->ndim, gates->shape),
+                  "%s: needs %s (time, batch, 4 n), weight (4 n, n), and h and "
+                  "c (batch, n), got %s, %s, %s and %s",
+                  op, name, fli_shape_text(gates->ndim, gates->shape),
                   fli_shape_text(w->ndim, w->shape),
                   fli_shape_text(h->ndim, h->shape),
                   fli_shape_text(c->ndim, c->shape));
@@ -90,7 +91,7 @@ static fl_status check_lstm(const fl_meta *gates, const fl_meta *w,
 /* gates, weight, h, c -> y, cs, act */
 fl_status shape_lstm(fli_infer *c) {
   const fl_meta *gates = c->in[0];
-  FLI_TRY(check_lstm(gates, c->in[1], c->in[2], c->in[3]));
+  FLI_TRY(check_lstm("lstm", "gates", gates, c->in[1], c->in[2], c->in[3]));
   for (int k = 0; k < 3; k++) {
     give(&c->out[k], gates);
     if (k < 2)
@@ -99,104 +100,130 @@ fl_status shape_lstm(fli_infer *c) {
   return FL_OK;
 }
 
+/* The inputs of lstm_backward; those before WEIGHT may be left out. */
+enum { DY, DCS, DACT, WEIGHT, C0, CS, ACT, IN_BACK };
+
+static fl_status check_lstm_backward(const fl_meta *const *in) {
+  const fl_meta *act = in[ACT], *cs = in[CS], *like[3] = {cs, cs, act};
+  FLI_TRY(check_lstm("lstm_backward", "act", act, in[WEIGHT], in[C0], in[C0]));
+  FLI_TRY(check_parts("lstm_backward", "act", act, 4, cs));
+  for (int k = 0; k < 3; k++)
+    if (in[k])
+      FLI_TRY(check_parts("lstm_backward", "a gradient", in[k], 1, like[k]));
+  return FL_OK;
+}
+
+/* dy, dcs, dact, weight, c, cs, act -> dgates, dh, dc */
+fl_status shape_lstm_backward(fli_infer *c) {
+  FLI_TRY(check_lstm_backward(c->in));
+  give(&c->out[0], c->in[ACT]);
+  give(&c->out[1], c->in[C0]);
+  give(&c->out[2], c->in[C0]);
+  return FL_OK;
+}
+
 /* --- gradients --- */
 
 /* Part k of the last dim, of n elements; nothing of nothing. */
-static fl_value part(fli_grad *g, fl_value x, int64_t k, int64_t n) {
+static fl_value part(fli_env *e, fl_value x, int64_t k, int64_t n) {
   if (fli_nothing(x))
     return x;
-  return fli_v_narrow(&g->e, x, fli_meta(x)->ndim - 1, k * n, n, 1);
+  return fli_v_narrow(e, x, fli_meta(x)->ndim - 1, k * n, n, 1);
+}
+
+static fl_value two(fli_env *e, int op, fl_value a, fl_value b) {
+  return fli_run(e, op, NULL, 2, (fl_value[]){a, b});
 }
 
 /* Sums and products in which nothing stands for 0. */
-static fl_value plus(fli_grad *g, fl_value a, fl_value b) {
-  return fli_nothing(a) ? b : fli_nothing(b) ? a : ADD(a, b);
+static fl_value plus(fli_env *e, fl_value a, fl_value b) {
+  return fli_nothing(a) ? b : fli_nothing(b) ? a : two(e, FLI_OP_add, a, b);
 }
 
-static fl_value times(fli_grad *g, fl_value a, fl_value b) {
-  return fli_nothing(a) ? a : MUL(a, b);
+static fl_value times(fli_env *e, fl_value a, fl_value b) {
+  return fli_nothing(a) ? a : two(e, FLI_OP_mul, a, b);
+}
+
+static fl_value from_one(fli_env *e, fl_value x) {
+  return two(e, FLI_OP_sub, NUM(1), x);
 }
 
 /* Through a sigmoid or tanh with the result y. */
-static fl_value sigmoid_back(fli_grad *g, fl_value d, fl_value y) {
-  return times(g, d, MUL(y, SUB(NUM(1), y)));
+static fl_value sigmoid_back(fli_env *e, fl_value d, fl_value y) {
+  return times(e, d, times(e, y, from_one(e, y)));
 }
 
-static fl_value tanh_back(fli_grad *g, fl_value d, fl_value y) {
-  return times(g, d, SUB(NUM(1), MUL(y, y)));
+static fl_value tanh_back(fli_env *e, fl_value d, fl_value y) {
+  return times(e, d, from_one(e, times(e, y, y)));
 }
 
-static fl_value or_zeros(fli_grad *g, fl_value x, fl_value like) {
-  return fli_nothing(x) ? MUL(like, NUM(0)) : x;
+static fl_value or_zeros(fli_env *e, fl_value x, fl_value like) {
+  return fli_nothing(x) ? times(e, like, NUM(0)) : x;
 }
 
-static fl_value join(fli_grad *g, int n, const fl_value *parts) {
-  fl_attrs a = fli_attrs(&g->e, FLI_OP_cat);
+static fl_value join(fli_env *e, int n, const fl_value *parts) {
+  fl_attrs a = fli_attrs(e, FLI_OP_cat);
   int ndim = fli_meta(parts[0])->ndim;
   a.v[0].i = ndim ? ndim - 1 : 0;
-  return fli_run(&g->e, FLI_OP_cat, &a, n, parts);
+  return fli_run(e, FLI_OP_cat, &a, n, parts);
 }
 
 /* One step: c2 = f c + i n, h = o tanh(c2). d is of h, c2 and the activated
  * gates. */
-static void lstm_plain(fli_grad *g, const fl_value *d, fl_value c, fl_value c2,
+static void lstm_plain(fli_env *e, const fl_value *d, fl_value c, fl_value c2,
                        fl_value act, fl_value *dgates, fl_value *dc1) {
-  if (g->e.status)
+  if (e->status)
     return;
   const fl_meta *m = fli_meta(c);
   int64_t n = m->shape[m->ndim - 1];
   fl_value a[4], p[4];
   for (int k = 0; k < 4; k++)
-    a[k] = part(g, act, k, n);
-  fl_value t = RUN(tanh, c2);
-  fl_value dc2 = plus(g, d[1], tanh_back(g, times(g, d[0], a[3]), t));
-  p[0] = times(g, dc2, a[2]);
-  p[1] = times(g, dc2, c);
-  p[2] = times(g, dc2, a[0]);
-  p[3] = times(g, d[0], t);
+    a[k] = part(e, act, k, n);
+  fl_value t = fli_run(e, FLI_OP_tanh, NULL, 1, &c2);
+  fl_value dc2 = plus(e, d[1], tanh_back(e, times(e, d[0], a[3]), t));
+  p[0] = times(e, dc2, a[2]);
+  p[1] = times(e, dc2, c);
+  p[2] = times(e, dc2, a[0]);
+  p[3] = times(e, d[0], t);
   for (int k = 0; k < 4; k++) {
-    p[k] = plus(g, p[k], part(g, d[2], k, n));
-    p[k] = k == 2 ? tanh_back(g, p[k], a[k]) : sigmoid_back(g, p[k], a[k]);
-    p[k] = or_zeros(g, p[k], a[k]);
+    p[k] = plus(e, p[k], part(e, d[2], k, n));
+    p[k] = k == 2 ? tanh_back(e, p[k], a[k]) : sigmoid_back(e, p[k], a[k]);
+    p[k] = or_zeros(e, p[k], a[k]);
   }
-  *dgates = join(g, 4, p);
-  *dc1 = times(g, dc2, a[1]);
-}
-
-static void lstm_back(fli_grad *g, const fl_value *d, fl_value c, fl_value c2,
-                      fl_value act, fl_value *dgates, fl_value *dc1) {
-  fl_value both[FL_MAX_OUT];
-  if (g->create || !fli_nothing(d[2])) {
-    lstm_plain(g, d, c, c2, act, dgates, dc1);
-    return;
-  }
-  RUN_ALL(lstm_cell_backward, NULL, both, d[0], d[1], c, c2, act);
-  *dgates = both[0];
-  *dc1 = both[1];
+  *dgates = join(e, 4, p);
+  *dc1 = times(e, dc2, a[1]);
 }
 
 void grad_lstm_cell(fli_grad *g) {
-  lstm_back(g, g->dy, g->in[1], g->y[1], g->y[2], &g->dx[0], &g->dx[1]);
+  fl_value both[FL_MAX_OUT], *d = g->dy, c = g->in[1];
+  if (g->create || !fli_nothing(d[2])) {
+    lstm_plain(&g->e, d, c, g->y[1], g->y[2], &g->dx[0], &g->dx[1]);
+    return;
+  }
+  RUN_ALL(lstm_cell_backward, NULL, both, d[0], d[1], c, g->y[1], g->y[2]);
+  g->dx[0] = both[0];
+  g->dx[1] = both[1];
 }
 
 /* r, z = sigmoid(gi + gh), n = tanh(gi_n + r gh_n), y = n + z (h - n) */
 static void gru_plain(fli_grad *g) {
   fl_value dy = g->dy[0], gh = g->in[1], h = g->in[2], act = g->y[1];
+  fli_env *e = &g->e;
   int64_t n = g->in_meta[2].shape[g->in_meta[2].ndim - 1];
-  fl_value r = part(g, act, 0, n), z = part(g, act, 1, n),
-           new = part(g, act, 2, n), dact = g->dy[1];
+  fl_value r = part(e, act, 0, n), z = part(e, act, 1, n),
+           new = part(e, act, 2, n), dact = g->dy[1];
   fl_value dn = tanh_back(
-      g, plus(g, times(g, dy, SUB(NUM(1), z)), part(g, dact, 2, n)), new);
+      e, plus(e, times(e, dy, SUB(NUM(1), z)), part(e, dact, 2, n)), new);
   fl_value dr = sigmoid_back(
-      g, plus(g, times(g, dn, part(g, gh, 2, n)), part(g, dact, 0, n)), r);
+      e, plus(e, times(e, dn, part(e, gh, 2, n)), part(e, dact, 0, n)), r);
   fl_value dz = sigmoid_back(
-      g, plus(g, times(g, dy, SUB(h, new)), part(g, dact, 1, n)), z);
+      e, plus(e, times(e, dy, SUB(h, new)), part(e, dact, 1, n)), z);
   if (g->need[0])
-    g->dx[0] = join(g, 3, (fl_value[]){dr, dz, dn});
+    g->dx[0] = join(e, 3, (fl_value[]){dr, dz, dn});
   if (g->need[1])
-    g->dx[1] = join(g, 3, (fl_value[]){dr, dz, MUL(dn, r)});
+    g->dx[1] = join(e, 3, (fl_value[]){dr, dz, MUL(dn, r)});
   if (g->need[2])
-    g->dx[2] = times(g, dy, z);
+    g->dx[2] = times(e, dy, z);
 }
 
 void grad_gru_cell(fli_grad *g) {
@@ -244,7 +271,7 @@ void compose_lstm(fli_composing *g) {
   const fl_meta *m[4];
   for (int k = 0; k < 4; k++)
     m[k] = fli_meta(g->in[k]);
-  if ((e->status = check_lstm(m[0], m[1], m[2], m[3])))
+  if ((e->status = check_lstm("lstm", "gates", m[0], m[1], m[2], m[3])))
     return;
   int64_t n = m[0]->shape[0];
   if (n == 0) {
@@ -290,30 +317,56 @@ static fl_value as_rows(fli_env *e, fl_value x) {
   return fli_v_reshape(e, x, 2, shape);
 }
 
-void grad_lstm(fli_grad *g) {
+/* From the last step to the first: what a step gets of h and c is what was
+ * asked for there, and what the step after it has sent back. */
+void compose_lstm_backward(fli_composing *g) {
   fli_env *e = &g->e;
-  fl_value w = g->in[1], cs = g->y[1], dh = fli_none(), dc = dh;
-  int64_t n = g->in_meta[0].shape[0];
-  bool reverse = g->attrs->v[0].i;
-  if (n == 0)
+  const fl_meta *m[IN_BACK];
+  fl_value in[IN_BACK], dh = fli_none(), dc = dh;
+  for (int k = 0; k < IN_BACK; k++)
+    m[k] = fli_nothing(g->in[k]) ? NULL : fli_meta(g->in[k]);
+  if ((e->status = check_lstm_backward(m)))
     return;
+  for (int k = 0; k < IN_BACK; k++)
+    in[k] = m[k] ? fli_v_widened(e, g->in[k]) : g->in[k];
+  int64_t n = m[ACT]->shape[0];
+  bool reverse = g->attrs->v[0].i;
   fl_value *dgates = lists_of(e, 1, n);
   for (int64_t k = n - 1; k >= 0 && !e->status; k--) {
     int64_t t = reverse ? n - 1 - k : k, before = reverse ? t + 1 : t - 1;
-    fl_value d[3] = {plus(g, at_time(e, g->dy[0], t), dh),
-                     plus(g, at_time(e, g->dy[1], t), dc),
-                     at_time(e, g->dy[2], t)};
-    lstm_back(g, d, k ? at_time(e, cs, before) : g->in[3], at_time(e, cs, t),
-              at_time(e, g->y[2], t), &dgates[t], &dc);
-    if (k > 0 || g->need[2])
-      dh = MATMUL(dgates[t], w);
+    fl_value d[3] = {plus(e, at_time(e, in[DY], t), dh),
+                     plus(e, at_time(e, in[DCS], t), dc),
+                     at_time(e, in[DACT], t)};
+    lstm_plain(e, d, k ? at_time(e, in[CS], before) : in[C0],
+               at_time(e, in[CS], t), at_time(e, in[ACT], t), &dgates[t], &dc);
+    dh = two(e, FLI_OP_matmul, dgates[t], in[WEIGHT]);
   }
-  if (!e->status)
-    g->dx[0] = all_times(e, n, dgates);
+  if (!e->status) {
+    fl_value all = n ? all_times(e, n, dgates) : in[ACT];
+    g->out[0] = CAST(all, m[ACT]->dtype);
+    g->out[1] = CAST(or_zeros(e, dh, in[C0]), m[C0]->dtype);
+    g->out[2] = CAST(or_zeros(e, dc, in[C0]), m[C0]->dtype);
+  }
   fli_mfree(dgates);
+}
+
+void grad_lstm_backward(fli_grad *g) {
+  fli_composed_grad(&g->e, g->op, g->attrs, IN_BACK, g->in, g->need, g->dy,
+                    g->dx);
+}
+
+void grad_lstm(fli_grad *g) {
+  fli_env *e = &g->e;
+  fl_value *y = g->y, *dy = g->dy, all[FL_MAX_OUT];
+  if (g->in_meta[0].shape[0] == 0)
+    return;
+  RUN_ALL(lstm_backward, g->attrs, all, dy[0], dy[1], dy[2], g->in[1], g->in[3],
+          y[1], y[2]);
+  g->dx[0] = all[0];
   if (g->need[1] && !e->status)
-    g->dx[1] = MATMUL(TRANSPOSE(as_rows(e, g->dx[0]), 0, 1),
-                      as_rows(e, states_before(g, n, reverse)));
-  g->dx[2] = dh;
-  g->dx[3] = dc;
+    g->dx[1] = MATMUL(
+        TRANSPOSE(as_rows(e, all[0]), 0, 1),
+        as_rows(e, states_before(g, g->in_meta[0].shape[0], g->attrs->v[0].i)));
+  g->dx[2] = all[1];
+  g->dx[3] = all[2];
 }

@@ -1,5 +1,5 @@
--- Attention and recurrent cells; and attention of lengths and sizes that devices have kernels
--- of their own for, against the CPU in f64.
+-- Attention and recurrent cells; and attention and LSTMs of lengths and sizes that devices have
+-- kernels of their own for, against the CPU in f64.
 require "spec.support.declare"("attention", describe, it)
 
 local flare = require "flare"
@@ -65,6 +65,44 @@ describe("attention of any length", function()
             local most = tolerance[dtype] * w:abs():max():item()
             assert(off <= most, ("%s of size %d, %d queries, %d keys: off by %g, not %g")
               :format(name, c[1], c[2], c[3], off, most))
+          end
+        end
+      end)
+    end
+  end
+end)
+
+-- time, batch, n; from the last time to the first
+local sequences = {{12, 3, 128}, {5, 17, 70, true}, {3, 64, 256}, {2, 24, 512}, {2, 130, 40, true},
+                   {2, 2, 1200}, {9, 8, 33}}
+
+local function lstm(s, t, device, dtype)
+  local x = {}
+  for i = 1, 4 do x[i] = leaf(t[i], device, dtype) end
+  local y, cs = flare.lstm(x[1], x[2], x[3], x[4], {reverse = s[4] or false})
+  local dy = {t[5]:to(device):to(dtype), t[6]:to(device):to(dtype)}
+  local dx = table.pack(flare.grad({y, cs}, x, {gradient = dy}))
+  return {y = y:detach(), cs = cs:detach(), gates = dx[1], weight = dx[2], h = dx[3], c = dx[4]}
+end
+
+describe("an LSTM of any size", function()
+  for _, device in ipairs(rows.devices) do
+    for _, dtype in ipairs {"f64", "f32", "f16", "bf16"} do
+      it(("is what f64 gives, %s in %s"):format(device, dtype), function()
+        local g = flare.generator(4)
+        local function draw(scale, ...)
+          return (flare.randn({...}, {generator = g}) * scale):to(dtype)
+        end
+        for _, s in ipairs(sequences) do
+          local time, batch, n = table.unpack(s)
+          local t = {draw(1, time, batch, 4 * n), draw(n ^ -0.5, 4 * n, n), draw(0.5, batch, n),
+                     draw(1, batch, n), draw(1, time, batch, n), draw(1, time, batch, n)}
+          local want, got = lstm(s, t, "cpu", "f64"), lstm(s, t, device, dtype)
+          for name, w in pairs(want) do
+            local off = (got[name]:to("cpu"):to("f64") - w):abs():max():item()
+            local most = tolerance[dtype] * w:abs():max():item()
+            assert(off <= most, ("%s of %d x %d x %d: off by %g, not %g")
+              :format(name, time, batch, n, off, most))
           end
         end
       end)

@@ -181,6 +181,46 @@ function R.lstm_cell_backward(a)
   return {dgates, dc1}
 end
 
+function R.lstm_backward(a)
+  local time, batch, n = a.cs.shape[1], a.c.shape[1], a.c.shape[2]
+  local function slice(x, t, width)
+    if not x then return nil end
+    local size = batch * width
+    return {shape = {batch, width}, table.unpack(x, t * size + 1, (t + 1) * size)}
+  end
+  local dgates = {shape = a.act.shape}
+  local dh, dc = {shape = a.c.shape}, {shape = a.c.shape}
+  for i = 1, batch * n do dh[i], dc[i] = 0, 0 end
+  for k = time - 1, 0, -1 do
+    local t = a.reverse and time - 1 - k or k
+    local before = a.reverse and t + 1 or t - 1
+    local dy, dcs, dact = slice(a.dy, t, n), slice(a.dcs, t, n), slice(a.dact, t, 4 * n)
+    for i = 1, batch * n do
+      dh[i], dc[i] = dh[i] + (dy and dy[i] or 0), dc[i] + (dcs and dcs[i] or 0)
+    end
+    local act = slice(a.act, t, 4 * n)
+    local out = R.lstm_cell_backward{dh = dh, dc = dc, c = k > 0 and slice(a.cs, before, n) or a.c,
+      c2 = slice(a.cs, t, n), act = act}
+    local dg = out[1]
+    dh, dc = {shape = a.c.shape}, {shape = a.c.shape, table.unpack(out[2])}
+    for i = 1, #dg do
+      if dact then
+        local x = act[i]
+        dg[i] = dg[i] + dact[i] * ((i - 1) // n % 4 == 2 and 1 - x * x or x * (1 - x))
+      end
+      dgates[t * batch * 4 * n + i] = dg[i]
+    end
+    for b = 0, batch - 1 do
+      for j = 1, n do
+        local sum = 0
+        for r = 0, 4 * n - 1 do sum = sum + dg[b * 4 * n + r + 1] * a.weight[r * n + j] end
+        dh[b * n + j] = sum
+      end
+    end
+  end
+  return {dgates, dh, dc}
+end
+
 function R.gru_cell(a)
   local y, act = {shape = a.h.shape}, {shape = a.gi.shape}
   local place = gates(a.h, 3)

@@ -84,6 +84,26 @@ S.gru_cell = {
   {seed = 3}), _grad = false, _dtypes = "f64 f32"},
   {gi = f{}, gh = f{}, h = f{}, _refused = "does not fit"},
 }
+S.lstm_backward = {}
+for _, i in ipairs {1, 2, 3, 4, 5, 6, 8, 9} do
+  local s = S.lstm[i]
+  local out = reference.lstm(s)
+  for _, x in ipairs(out) do x.dtype = "f64" end
+  local function with(dy, dcs, dact)
+    table.insert(S.lstm_backward, {dy = dy and f(out[1].shape, {seed = 5}) or nil,
+      dcs = dcs and f(out[1].shape, {seed = 6}) or nil,
+      dact = dact and f(out[3].shape, {seed = 7}) or nil, weight = s.weight, c = s.c,
+      cs = out[2], act = out[3], reverse = s.reverse, _grad = s._grad, _dtypes = "f64 f32"})
+  end
+  with(true, true, i < 8)
+  if i < 3 then
+    with(true, false, false)
+    with(false, true, false)
+    with(false, false, true)
+  end
+end
+table.insert(S.lstm_backward, {dy = f{}, weight = f{}, c = f{}, cs = f{}, act = f{},
+  _refused = "needs act"})
 S.lstm_cell_backward, S.gru_cell_backward = {}, {}
 for _, i in ipairs {1, 2, 4, 7} do
   local s = S.lstm_cell[i]

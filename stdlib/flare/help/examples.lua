@@ -27,6 +27,8 @@ return {
   irdft = "flare.randn(5, 2), 8",
   linear = "flare.randn(2, 3), flare.randn(4, 3)",
   lstm = "flare.randn(5, 2, 12), flare.randn(12, 3), flare.zeros(2, 3), flare.zeros(2, 3)",
+  lstm_backward = "nil, nil, nil, flare.randn(12, 3), flare.zeros(2, 3), "
+    .. "flare.randn(5, 2, 3), flare.randn(5, 2, 12)",
   lstm_cell = "flare.randn(2, 12), flare.randn(2, 3)",
   matmul = "flare.randn(2, 3), flare.randn(3, 4)",
   multinomial = "flare.rand(4), 2",

@@ -191,13 +191,13 @@ function LSTM:cell(gi, gh, _, c)
 end
 
 -- Steps from which it pays to put weights in order first, as the CPU's kernel of all steps does.
--- Elsewhere these are an expression, whose slices have gradients as long as the sequence.
+-- Where there is no such kernel it is an expression, whose slices cost more than steps do.
 local MANY = 8
 
 function LSTM:run(x, suffix, direction, h, c, alive)
   if self.projection then return Recurrent.run(self, x, suffix, direction, h, c, alive) end
   local weight, ih = self["weight_hh" .. suffix], self["weight_ih" .. suffix]
-  if alive or x:size(1) < MANY or weight.device ~= "cpu" then
+  if alive or x:size(1) < MANY or not core.has_kernel("lstm", weight.device) then
     return Recurrent.run(self, x, suffix, direction, h, c, alive)
   end
   local bias = self["bias_ih" .. suffix]
