@@ -193,13 +193,14 @@ fl_status fli_no_values(const fl_tensor *t, const char *who) {
 
 fl_status fli_needs_values(const fl_runtime *rt, const fl_tensor *x,
                            const char *op) {
-  if (rt->one || (x && x->extra && x->extra->level))
+  bool own = x && x->extra && x->extra->level;
+  if (own || (rt->one && !(x && x->storage)))
     return fli_fail(FL_EUNSUPPORTED,
                     "%s: the size of the result depends on values, which "
                     "inside vmap are those of many samples; use a mask of a "
                     "fixed size, or call it outside",
                     op);
-  if (rt->meta || (x && !x->storage))
+  if ((rt->meta && !rt->one) || (x && !x->storage))
     return fli_fail(FL_EUNSUPPORTED,
                     "%s: the size of the result depends on values, which there "
                     "are none of in meta mode",

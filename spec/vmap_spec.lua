@@ -138,6 +138,15 @@ describe("vmap", function()
     local pick = flare.vmap(function(row, k) return row[k] end)
     assert.same({{1, 4}, {7, 6}, {11, 12}}, pick(table_, wanted):totable())
     assert.has_error(function() pick(table_, wanted - 9) end)
+    local mask = flare.tensor({true, false, false, true}, {dtype = "bool"})
+    local masked = flare.vmap(function(row) return row[mask] end) -- the same for all samples
+    assert.same({{1, 4}, {5, 8}, {9, 12}}, masked(table_):totable())
+    local learned = table_:to("f32"):requires_grad_()
+    masked(learned):square():sum():backward()
+    assert.same({10, 0, 0, 16}, learned.grad[2]:totable())
+    local reason = "masked_select: the size of the result depends on values, which inside vmap"
+    local ok, why = pcall(flare.vmap(function(row) return row[row:gt(2)] end), table_)
+    assert.is_truthy(not ok and why:find(reason, 1, true))
   end)
 
   it("takes and gives tables", function()

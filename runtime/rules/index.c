@@ -291,11 +291,16 @@ static fl_status count_nonzero(fli_infer *c, int k, int64_t *n) {
   }
   fl_tensor *count;
   bool grad = fl_grad_mode(c->rt, false);
+  /* what is the same for all samples of vmap has values */
+  bool one = c->rt->one, meta = fl_meta_mode(c->rt, false);
+  c->rt->one = false;
   fl_call call = {.op = &c->rt->ops[FLI_OP_count_nonzero],
                   .n_in = 1,
                   .in = x,
                   .out = &count};
   fl_status s = fl_call_run(c->rt, &call);
+  c->rt->one = one;
+  fl_meta_mode(c->rt, meta);
   fl_grad_mode(c->rt, grad);
   if (s == FL_OK) {
     s = fl_tensor_item(count, NULL, n);
