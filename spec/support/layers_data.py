@@ -1,5 +1,6 @@
 """Layers, optimizers, schedules and distributions by PyTorch in f64, as data for
-spec/nn/peers_spec.lua, spec/optim_peers_spec.lua and spec/distributions_peers_spec.lua:
+spec/nn/peers_spec.lua, spec/nn/weights_spec.lua, spec/optim_peers_spec.lua and
+spec/distributions_peers_spec.lua:
 
     python3 spec/support/layers_data.py > spec/support/layers_data.lua
 
@@ -102,6 +103,18 @@ row("attention_memory", y, [x, memory], m)
 names("attention_memory", m)
 emit("attention_weights", weights.detach().flatten())
 
+# averages of weights
+m = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
+m[0].weight.data.copy_(fill((2, 3), 1))
+m[0].bias.data.copy_(fill((2,), 2))
+swa = torch.optim.swa_utils.AveragedModel(m)
+for c in (3, 4, 5):
+    m[0].weight.data.copy_(fill((2, 3), c))
+    swa.update_parameters(m)
+torch.optim.swa_utils.update_bn([fill((4, 3), 6), fill((5, 3), 7)], swa)
+emit("swa", torch.cat([t.flatten() for t in (
+    swa.module[0].weight, swa.module[1].running_mean, swa.module[1].running_var)]))
+
 # recurrent layers
 for end, options in (("", {}), ("_deep", dict(num_layers=2, bidirectional=True))):
     m = known(nn.LSTM(3, 5, proj_size=2, **options))
@@ -140,6 +153,14 @@ for name, shape, groups in (("1", (4, 3, 4), 1), ("2", (4, 2, 3, 2), 2), ("3", (
     w = torch.empty(shape)
     nn.init.dirac_(w, groups)
     emit("dirac_" + name, w.flatten())
+
+# many classes
+m = known(nn.AdaptiveLogSoftmaxWithLoss(6, 12, [3, 7], div_value=2.0, head_bias=True))
+x = leaf((5, 6), 1)
+y, loss = m(x, torch.tensor([1, 12, 4, 8, 7]) - 1)
+row("adaptive", torch.cat([y, loss.view(1)]), [x], m)
+emit("adaptive_all", m.log_prob(x).flatten())
+names("adaptive", m)
 
 # weights made of others
 m = nn.Linear(4, 3)

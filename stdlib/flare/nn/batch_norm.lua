@@ -90,7 +90,38 @@ function BatchNorm:forward(x)
                           {training = batch, momentum = self.momentum, eps = self.eps}))
 end
 
-local classes = {sync_norms = sync_norms}
+--- nn.measure_norms(model, batches): what the BatchNorms in a model remember is the mean of these
+-- batches alone, all alike; for weights that are an average, as optim.EMA's.
+-- @param batches what `for x in ... do` takes, as loader:epoch(); the model is called with x
+-- @return the model
+local function measure_norms(model, ...)
+  if not walk.is_module(model) then
+    fail("measure_norms: a module is expected, got %s", options.kind(model))
+  elseif (...) == nil then
+    fail "measure_norms: batches are needed, as loader:epoch()"
+  end
+  local norms, modes = {}, {}
+  for _, layer in ipairs(model:modules()) do
+    modes[layer] = layer.training
+    if class.is(layer, BatchNorm) and layer.running_mean then
+      norms[#norms + 1] = {layer = layer, momentum = layer.momentum}
+      if layer.num_batches_tracked then layer.num_batches_tracked:zero_() end
+    end
+  end
+  model:train()
+  local _ <close> = core.no_grad()
+  local k = 0
+  for x in ... do
+    k = k + 1
+    for _, norm in ipairs(norms) do norm.layer.momentum = 1 / k end
+    model(x)
+  end
+  for _, norm in ipairs(norms) do norm.layer.momentum = norm.momentum end
+  for layer, training in pairs(modes) do layer.training = training end
+  return model
+end
+
+local classes = {sync_norms = sync_norms, measure_norms = measure_norms}
 for name, dims in pairs{BatchNorm1d = {2, 3}, BatchNorm2d = {4, 4}, BatchNorm3d = {5, 5}} do
   local cls = class(name, BatchNorm)
   cls.least, cls.most = dims[1], dims[2]

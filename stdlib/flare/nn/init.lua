@@ -24,7 +24,7 @@ local files = {
   Upsample = "space", PixelShuffle = "space", PixelUnshuffle = "space",
   ChannelShuffle = "space", Unfold = "space", Fold = "space", Pad = "space", Unflatten = "space",
   BatchNorm1d = "batch_norm", BatchNorm2d = "batch_norm", BatchNorm3d = "batch_norm",
-  sync_norms = "batch_norm",
+  sync_norms = "batch_norm", measure_norms = "batch_norm",
   LayerNorm = "layer_norm", RMSNorm = "rms_norm", GroupNorm = "group_norm",
   LocalResponseNorm = "local_response_norm",
   InstanceNorm1d = "instance_norm", InstanceNorm2d = "instance_norm",
@@ -52,7 +52,7 @@ local files = {
   CosineEmbeddingLoss = "losses", MarginRankingLoss = "losses", TripletMarginLoss = "losses",
   GaussianNLLLoss = "losses", PoissonNLLLoss = "losses", HingeEmbeddingLoss = "losses",
   SoftMarginLoss = "losses", MultiMarginLoss = "losses", MultiLabelSoftMarginLoss = "losses",
-  MultiLabelMarginLoss = "losses",
+  MultiLabelMarginLoss = "losses", AdaptiveLogSoftmaxWithLoss = "adaptive_softmax",
   CosineSimilarity = "distances", PairwiseDistance = "distances", CTCLoss = "ctc",
 
   from_pytorch = "state", to_pytorch = "state",

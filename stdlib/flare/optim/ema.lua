@@ -6,10 +6,11 @@ local options = require "flare.options"
 
 local EMA = class("EMA")
 
---- optim.EMA(model or list of parameters, {decay = 0.999, warmup = true})
--- With `warmup` the decay starts low: min(decay, (1 + n) / (10 + n)) at update n.
+--- optim.EMA(model or list of parameters, {decay = 0.999, warmup = true, mean = false})
+-- With `warmup` the decay starts low: min(decay, (1 + n) / (10 + n)) at update n. With `mean` the
+-- average is that of all updates alike (arXiv:1803.05407), for which nn.measure_norms is there.
 function EMA:init(params, opts)
-  local o = options.check("optim.EMA", opts, {decay = 0.999, warmup = true})
+  local o = options.check("optim.EMA", opts, {decay = 0.999, warmup = true, mean = false})
   if o.decay < 0 or o.decay >= 1 then
     fail("optim.EMA: decay must be in [0, 1), got %g", o.decay)
   end
@@ -17,7 +18,7 @@ function EMA:init(params, opts)
   if type(params) ~= "table" or #params == 0 then
     fail("optim.EMA: a module or a list of parameters is expected")
   end
-  self.decay, self.warmup, self.updates = o.decay, o.warmup, 0
+  self.decay, self.warmup, self.mean, self.updates = o.decay, o.warmup, o.mean, 0
   self.params, self.averages = params, {}
   for i, p in ipairs(params) do self.averages[i] = p:detach():clone() end
 end
@@ -27,6 +28,7 @@ function EMA:update()
   local n = self.updates
   self.updates = n + 1
   local decay = self.warmup and math.min(self.decay, (1 + n) / (10 + n)) or self.decay
+  if self.mean then decay = n / (n + 1) end
   local _ <close> = core.no_grad()
   local xs = table.move(self.averages, 1, #self.averages, 1, {})
   for i, p in ipairs(self.params) do xs[#self.averages + i] = p end
