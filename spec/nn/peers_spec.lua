@@ -77,6 +77,18 @@ describe("EmbeddingBag", function()
     refused("nn.EmbeddingBag: rows must be", nn.EmbeddingBag, 0, 3)
   end)
 
+  it("and Embedding take a weight that is there", function()
+    local w = fill({5, 3}, 1)
+    for _, kind in ipairs{"Embedding", "EmbeddingBag"} do
+      local layer = nn[kind](5, 3, {weight = w}):freeze()
+      near(layer.weight, w:view(-1):totable(), 0)
+      assert.is_false(layer(two).requires_grad)
+      layer.weight:add_(1)
+      refused(kind .. ": weight must be (5, 4), got (5, 3)", nn[kind], 5, 4, {weight = w})
+    end
+    near(w, fill({5, 3}, 1):view(-1):totable(), 0)
+  end)
+
   it("and Embedding hold rows to max_norm", function()
     local layer = nn.Embedding(5, 3, {max_norm = 0.9}):double()
     layer.weight:detach():copy_(fill({5, 3}, 1))
@@ -186,6 +198,13 @@ describe("small layers", function()
     second(layer, {fill({2, 5, 3}, 1)})
     refused("must be (batch, channels, ...), got (3)", nn.LocalResponseNorm(2), flare.ones(3))
     refused("size must be an integer of at least 1", nn.LocalResponseNorm, 0)
+  end)
+
+  it("instance_norm is the layer's", function()
+    local space = fill({2, 4, 3, 2}, 1)
+    near(F.instance_norm(space, {eps = 1e-3}), nn.InstanceNorm2d(4, {eps = 1e-3})(space):view(-1)
+                                                :totable(), 0)
+    refused("must be (batch, channels, size...), got (2, 5)", F.instance_norm, x)
   end)
 
   it("Threshold, Softmin, RReLU, PairwiseDistance", function()

@@ -8,12 +8,14 @@ local Module = require "flare.nn.module"
 
 local Embedding = class("Embedding", Module)
 
---- nn.Embedding(rows, width, {padding = row that stays zero and gets no gradient, max_norm = })
--- weight is (rows, width), normal with standard deviation 1 at first. Rows that are looked up are
--- scaled down to a length of `max_norm` before.
+--- nn.Embedding(rows, width, {padding = row that stays zero and gets no gradient, max_norm =,
+--   weight =})
+-- weight is (rows, width), normal with standard deviation 1 at first, or a copy of the one given;
+-- `layer:freeze()` keeps it as it is. Rows that are looked up are scaled down to a length of
+-- `max_norm` before.
 function Embedding:init(rows, width, opts)
-  local where = "nn." .. getmetatable(self).__name
-  local o = options.check(where, opts, {padding = options.none, max_norm = options.none})
+  local where, none = "nn." .. getmetatable(self).__name, options.none
+  local o = options.check(where, opts, {padding = none, max_norm = none, weight = none})
   self.rows = options.count(where, "rows", rows)
   self.width = options.count(where, "width", width)
   self.padding, self.max_norm = o.padding, o.max_norm
@@ -22,8 +24,16 @@ function Embedding:init(rows, width, opts)
   elseif o.max_norm and not (type(o.max_norm) == "number" and o.max_norm >= 0) then
     fail("%s: max_norm must be a number of at least 0, got %s", where, tostring(o.max_norm))
   end
-  self.weight = init.normal(rows, width)
-  if o.padding then self.weight[o.padding]:zero_() end
+  if o.weight then
+    local shape = options.tensor(where, "weight", o.weight).shape
+    if #shape ~= 2 or shape[1] ~= rows or shape[2] ~= width then
+      fail("%s: weight must be (%d, %d), got %s", where, rows, width, tostring(shape))
+    end
+    self.weight = o.weight:detach():clone()
+  else
+    self.weight = init.normal(rows, width)
+    if o.padding then self.weight[o.padding]:zero_() end
+  end
   self:param(self.weight)
 end
 

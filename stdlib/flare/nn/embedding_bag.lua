@@ -91,13 +91,14 @@ local EmbeddingBag = class("EmbeddingBag", Embedding)
 M.EmbeddingBag = EmbeddingBag
 
 --- nn.EmbeddingBag(rows, width, {mode = "mean", padding = row that counts for nothing,
---   max_norm = })
+--   max_norm =, weight =})
 -- `mode`: "sum", "mean" or "max"; weight is (rows, width), as nn.Embedding's.
 function EmbeddingBag:init(rows, width, opts)
   local o = options.check("nn.EmbeddingBag", opts,
-                          {mode = "mean", padding = none, max_norm = none})
+                          {mode = "mean", padding = none, max_norm = none, weight = none})
   self.mode = check_mode("nn.EmbeddingBag", o.mode)
-  Embedding.init(self, rows, width, {padding = o.padding, max_norm = o.max_norm})
+  Embedding.init(self, rows, width, {padding = o.padding, max_norm = o.max_norm,
+                                       weight = o.weight})
 end
 
 --- Positions (bags, size), or (n) with the place at which each bag begins -> (bags, width). A bag

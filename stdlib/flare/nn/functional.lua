@@ -251,6 +251,18 @@ function F.feature_alpha_dropout(x, opts)
   return alpha_dropout("feature_alpha_dropout", x, shape, opts)
 end
 
+--- x of (batch, channels, ...) with each channel of each sample normalised by its own mean and
+-- variance.
+-- @param opts {weight =, bias =, eps = 1e-5}, weight and bias (channels)
+function F.instance_norm(x, opts)
+  local where, none = "instance_norm", options.none
+  local o = options.check(where, opts, {weight = none, bias = none, eps = 1e-5})
+  if options.tensor(where, "x", x):dim() < 3 then
+    fail("%s: the input must be (batch, channels, size...), got %s", where, tostring(x.shape))
+  end
+  return (core.group_norm(x, o.weight, o.bias, x:size(2), o.eps))
+end
+
 --- x of (batch, channels, ...) over (k + alpha times the mean square of `size` channels around) to
 -- the power beta.
 function F.local_response_norm(x, size, opts)
