@@ -249,9 +249,10 @@ static void some_lines(const straight *c, int64_t lines, const float *x,
   scale = j->kind == REAL ? 1 : scale;
   if (has_short(n))
     short_lines(n, lines * n, from, to, c->table, j->inverse, scale);
+  else if (c->plan.alone)
+    lanes_line(&c->plan, from, to, z + 2 * (n + LANES), j->inverse, scale);
   else
-    lanes_line(&c->plan, from, to, z + 2 * (n + LANES), z + 4 * (n + LANES),
-               j->inverse, scale);
+    lanes_lines(&c->plan, lines, from, to, z, j->inverse, scale);
   if (j->kind == REAL)
     half_lines(n, lines, z, y, c->mirror, (float)j->scale);
 }
@@ -261,14 +262,14 @@ static void straight_lines(void *context, int64_t begin, int64_t end) {
   const job *j = c->j;
   int64_t in = 2 * (c->n + (j->kind == HALF)),
           out = 2 * (c->n + (j->kind == REAL));
-  int64_t step = !has_short(c->n)   ? 1
+  int64_t step = !has_short(c->n)   ? c->plan.alone ? 1 : LANES
                  : j->kind == PAIRS ? end - begin
                                     : AT_ONCE * ROOM / c->n;
   float *z = tile_slot_take(&c->j->slots);
   for (int64_t at = begin; at < end; at += step) {
     const float *x = (const float *)j->x + at * in;
-    if (at + 1 < end && step == 1)
-      fetch_ahead(x + in, in * (int64_t)sizeof *x);
+    if (at + step < end && step <= LANES)
+      fetch_ahead(x + step * in, step * in * (int64_t)sizeof *x);
     some_lines(c, end - at < step ? end - at : step, x,
                (float *)j->y + at * out, z);
   }
@@ -279,14 +280,20 @@ static bool can_straight(const job *j, int64_t n) {
   lanes_plan p;
   return j->inner == 1 && j->below == 1 && !j->turn &&
          (j->half || j->kind == PAIRS) &&
-         (has_short(n) || lanes_factorize(n, &p));
+         (has_short(n) ||
+          (lanes_factorize(n, j->lines, &p) && (p.alone || !j->half)));
 }
 
 static fl_status run_straight(const fl_launch *l, const fl_view *x,
                               const fl_view *y, job *j, int64_t n) {
   straight c = {.j = j, .n = n};
   double *pairs;
-  int64_t size = has_short(n) ? SHORT_TABLE : lanes_room(n);
+  int64_t size = SHORT_TABLE, room = AT_ONCE * ROOM + LANES, unit = 1;
+  if (!has_short(n) && lanes_factorize(n, j->lines, &c.plan)) {
+    size = lanes_room(&c.plan);
+    room = lanes_pairs(&c.plan);
+    unit = c.plan.alone ? 1 : LANES;
+  }
   float *table = fl_scratch_get(l, (size_t)(size + (n / LANES + 1) * ALIKE) *
                                        sizeof *table);
   if (!table || !all_roots(l, j->n, j->n, true, &pairs))
@@ -295,13 +302,12 @@ static fl_status run_straight(const fl_launch *l, const fl_view *x,
   c.mirror = table + size;
   if (has_short(n))
     short_table(n, pairs, j->n / n, j->inverse, table);
-  else if (lanes_factorize(n, &c.plan))
+  else
     lanes_tables(&c.plan, pairs, j->n / n, j->inverse, table);
   if (j->half)
     mirror_table(n, pairs, j->kind == HALF, j->scale, table + size);
   j->grain = (j->lines + SHARES - 1) / SHARES;
-  j->grain = j->grain > GRAIN / n ? j->grain : GRAIN / n + 1;
-  int64_t room = has_short(n) ? AT_ONCE * ROOM + LANES : 3 * (n + LANES);
+  j->grain = tile_up(j->grain > GRAIN / n ? j->grain : GRAIN / n + 1, unit);
   if (!tile_slots_open(l, &j->slots, (j->lines + j->grain - 1) / j->grain,
                        (size_t)(2 * room) * sizeof(float)))
     return FL_ENOMEM;

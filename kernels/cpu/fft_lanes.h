@@ -1,6 +1,7 @@
-/* Transforms of one line of 64 float pairs and more, with vectors of 8 pairs:
- * a pass of radix 8 along the line, whose eighths are transposed, leaves 8
- * lines side by side; passes across vectors then end in natural order. */
+/* Transforms of float pairs with vectors of 8 of them, of 8 lines side by side,
+ * or of one line of 64 pairs and more: a pass of radix 8 along it, whose
+ * eighths are transposed, leaves 8 lines, and passes across vectors then end in
+ * natural order. */
 #ifndef FL_CPU_FFT_LANES_H
 #define FL_CPU_FFT_LANES_H
 
@@ -9,21 +10,25 @@
 #define LANES_MOST    (1 << 14) /* pairs of a line */
 #define LANES_FACTORS 12
 
+#define LANES_LEAST 16 /* of a line of 8, and at most: */
+#define LANES_LARGE 512
+
 typedef struct lanes_plan {
   int64_t n;
-  int n_factors, factors[LANES_FACTORS]; /* of n / 8 */
+  bool alone;                            /* one line, not 8 */
+  int n_factors, factors[LANES_FACTORS]; /* of n, or alone of n / 8 */
   const float *first; /* what each 8 columns are turned by in the first pass */
-  const float *roots; /* powers of the (n / 8)-th: (cos, cos, -sin, sin) */
+  const float *roots; /* powers of the root: (cos, cos, -sin, sin) */
 } lanes_plan;
 
 /* false: not with these radices, or too few. */
-static bool lanes_factorize(int64_t n, lanes_plan *p) {
+static bool lanes_factorize(int64_t n, int64_t lines, lanes_plan *p) {
   int64_t m = n / LANES;
-  if (n % LANES || m < LANES || n > LANES_MOST)
+  *p = (lanes_plan){.n = n};
+  p->alone = n % LANES == 0 && m >= LANES && n <= LANES_MOST;
+  if (!p->alone && (lines < LANES || n < LANES_LEAST || n > LANES_LARGE))
     return false;
-  p->n = n;
-  p->n_factors = 0;
-  while (m > 1) {
+  for (m = p->alone ? m : n; m > 1;) {
     int r = m % 8 == 0 && m != 16 ? 8
             : m % 4 == 0          ? 4
             : m % 2 == 0          ? 2
@@ -38,8 +43,14 @@ static bool lanes_factorize(int64_t n, lanes_plan *p) {
 }
 
 /* Floats of both tables. */
-static int64_t lanes_room(int64_t n) {
-  return n / LANES * (7 * 4) + 4 * LANES * 7 + n / LANES * 4;
+static int64_t lanes_room(const lanes_plan *p) {
+  int64_t m = p->n / LANES;
+  return p->alone ? m * (7 * 4) + 4 * LANES * 7 + m * 4 : p->n * 4;
+}
+
+/* Pairs of the room that lines are transformed in. */
+static int64_t lanes_pairs(const lanes_plan *p) {
+  return 3 * (p->alone ? p->n + LANES : LANES * p->n);
 }
 
 /* Where the i-th 8 columns of m begin: the last ones end with the line. */
@@ -49,10 +60,10 @@ SHORT_INLINE int64_t lanes_column(int64_t i, int64_t m) {
 
 static void lanes_tables(lanes_plan *p, const double *roots, int64_t step,
                          bool inverse, float *table) {
-  int64_t m = p->n / LANES;
+  int64_t m = p->alone ? p->n / LANES : p->n;
   float sign = inverse ? -1 : 1;
   p->first = table;
-  for (int64_t i = 0; i * LANES < m; i++)
+  for (int64_t i = 0; p->alone && i * LANES < m; i++)
     for (int64_t k = 1; k < 8; k++, table += 4 * LANES)
       for (int64_t lane = 0; lane < LANES; lane++) {
         const double *w = roots + 2 * step * k * (lanes_column(i, m) + lane);
@@ -63,7 +74,7 @@ static void lanes_tables(lanes_plan *p, const double *roots, int64_t step,
       }
   p->roots = table;
   for (int64_t k = 0; k < m; k++, table += 4) {
-    const double *w = roots + 2 * step * 8 * k;
+    const double *w = roots + 2 * step * (p->n / m) * k;
     table[0] = table[1] = (float)w[0];
     table[3] = sign * (float)w[1];
     table[2] = -table[3];
@@ -150,25 +161,11 @@ SHORT_INLINE void lanes_pass(int r, int64_t m, int64_t s, const float *roots,
     lanes_radix(r, m, s, roots, x, y, quarter, false, 1);
 }
 
-/* A line from x to y, which may be the same memory, by way of a and b. */
-TILE_UNWATCHED static void lanes_line(const lanes_plan *p, const float *x,
-                                      float *y, float *a, float *b,
-                                      bool inverse, float scale) {
-  lanes quarter = inverse ? alternating(-1, 1) : alternating(1, -1), v[8];
-  int64_t m = p->n / LANES, s = 1;
-  const float *table = p->first;
-  for (int64_t i = 0; i * LANES < m; i++, table += 7 * 4 * LANES) {
-    int64_t column = lanes_column(i, m);
-#pragma GCC unroll 8
-    for (int k = 0; k < 8; k++)
-      v[k] = *(const lanes *)(x + 2 * (column + k * m));
-    across8(v, quarter);
-    turn_by(v, 8, table);
-    transpose8(v);
-#pragma GCC unroll 8
-    for (int k = 0; k < 8; k++)
-      *(lanes *)(a + 2 * LANES * (column + k)) = v[k];
-  }
+/* Passes over m vectors in a, by way of b, to y. */
+TILE_UNWATCHED static void lanes_passes(const lanes_plan *p, int64_t m,
+                                        float *a, float *b, float *y,
+                                        lanes quarter, float scale) {
+  int64_t s = 1;
   for (int i = 0; i < p->n_factors; i++) {
     int r = p->factors[i];
     float *to = i + 1 < p->n_factors ? b : y;
@@ -193,6 +190,66 @@ TILE_UNWATCHED static void lanes_line(const lanes_plan *p, const float *x,
     b = a;
     a = to;
   }
+}
+
+/* A line from x to y, which may be the same memory. */
+TILE_UNWATCHED static void lanes_line(const lanes_plan *p, const float *x,
+                                      float *y, float *a, bool inverse,
+                                      float scale) {
+  lanes quarter = inverse ? alternating(-1, 1) : alternating(1, -1), v[8];
+  int64_t m = p->n / LANES;
+  const float *table = p->first;
+  for (int64_t i = 0; i * LANES < m; i++, table += 7 * 4 * LANES) {
+    int64_t column = lanes_column(i, m);
+#pragma GCC unroll 8
+    for (int k = 0; k < 8; k++)
+      v[k] = *(const lanes *)(x + 2 * (column + k * m));
+    across8(v, quarter);
+    turn_by(v, 8, table);
+    transpose8(v);
+#pragma GCC unroll 8
+    for (int k = 0; k < 8; k++)
+      *(lanes *)(a + 2 * LANES * (column + k)) = v[k];
+  }
+  lanes_passes(p, m, a, a + 2 * p->n, y, quarter, scale);
+}
+
+/* 8 lines of n pairs that follow each other to n vectors, or (back) from them.
+ */
+TILE_UNWATCHED static void lanes_turn(int64_t n, const float *x, float *y,
+                                      bool back) {
+  lanes v[8];
+  int64_t in = back ? LANES : n, out = back ? n : LANES;
+  for (int64_t i = 0; i * LANES < n; i++) {
+    int64_t column = lanes_column(i, n);
+    const float *from = x + 2 * column * (back ? LANES : 1);
+    float *to = y + 2 * column * (back ? 1 : LANES);
+#pragma GCC unroll 8
+    for (int k = 0; k < 8; k++)
+      v[k] = *(const lanes *)(from + 2 * k * in);
+    transpose8(v);
+#pragma GCC unroll 8
+    for (int k = 0; k < 8; k++)
+      *(lanes *)(to + 2 * k * out) = v[k];
+  }
+}
+
+/* Up to 8 lines from x to y, which may be the same memory. */
+static void lanes_lines(const lanes_plan *p, int64_t lines, const float *x,
+                        float *y, float *a, bool inverse, float scale) {
+  int64_t n = p->n, all = 2 * LANES * n;
+  size_t bytes = (size_t)(2 * lines * n) * sizeof(float);
+  float *b = a + all, *c = b + all;
+  lanes quarter = inverse ? alternating(-1, 1) : alternating(1, -1);
+  if (lines < LANES) {
+    memset(c, 0, (size_t)all * sizeof(float));
+    x = memcpy(c, x, bytes);
+  }
+  lanes_turn(n, x, a, false);
+  lanes_passes(p, n, a, b, c, quarter, scale);
+  lanes_turn(n, c, lines < LANES ? a : y, true);
+  if (lines < LANES)
+    memcpy(y, a, bytes);
 }
 
 #endif
