@@ -113,6 +113,77 @@ static int on_ready(lua_State *L) {
   return 0;
 }
 
+typedef struct lent {
+  fl_lua *st;
+  int64_t key;
+  fl_dtype dtype;
+  fl_tensor **flat;
+} lent;
+
+static int run_lent(lua_State *L) {
+  lent *r = lua_touserdata(L, 1);
+  if (!fll_function(L, r->key))
+    fll_error(L, "who lent a tensor is gone");
+  lua_pushstring(L, fl_dtype_name(r->dtype));
+  lua_call(L, 1, 1);
+  fll_tensor *h = fll_test(L, -1);
+  if (!h)
+    fll_error(L, "what was lent must come back as a tensor, not %s",
+              fll_typename(L, -1));
+  *r->flat = fl_tensor_retain(h->t);
+  return 0;
+}
+
+static fl_status give_lent(void *context, int64_t key, fl_dtype d,
+                           fl_tensor **flat) {
+  lent r = {context, key, d, flat};
+  return fll_protect(r.st, run_lent, &r);
+}
+
+/* lend(flat, f): what the tape would keep of flat's memory, f(dtype) gives once
+ * more in backward. f is the caller's to keep. */
+static int lend(lua_State *L) {
+  fl_lua *st = fll_enter(L);
+  fl_tensor *flat = fll_checktensor(L, 1, "lend", "flat");
+  luaL_checktype(L, 2, LUA_TFUNCTION);
+  lua_settop(L, 2);
+  if (fll_getkey(L, FLL_LENT) != LUA_TTABLE) {
+    lua_pop(L, 1);
+    lua_newtable(L);
+    lua_createtable(L, 0, 1); /* weak: they may reach tensors of the graph */
+    lua_pushliteral(L, "v");
+    lua_setfield(L, -2, "__mode");
+    lua_setmetatable(L, -2);
+    lua_pushvalue(L, -1);
+    fll_setkey(L, FLL_LENT);
+  }
+  lua_insert(L, 2);
+  int64_t key = fll_hold(L, st, 2);
+  fl_status s = fl_tensor_lend(flat, key);
+  if (s != FL_OK) {
+    fll_forget(st, key);
+    fll_raise(L, st, s);
+  }
+  return 0;
+}
+
+/* stand_in(t, leaf): leaf gets the gradients of t. */
+static int stand_in(lua_State *L) {
+  fl_lua *st = fll_enter(L);
+  fll_check(L, st,
+            fl_tensor_stand_in(fll_checktensor(L, 1, "stand_in", "t"),
+                               fll_checktensor(L, 2, "stand_in", "leaf")));
+  return 0;
+}
+
+/* held(t): whether others than Lua hold it, the tape, say. */
+static int held(lua_State *L) {
+  fll_enter(L);
+  fl_tensor *t = fll_checktensor(L, 1, "held", "t");
+  lua_pushboolean(L, fl_tensor_held(t));
+  return 1;
+}
+
 /* What was saved must be as it was: table at `saved`, versions in `ctx`. */
 static void check_versions(lua_State *L, int record) {
   lua_getfield(L, record, "ctx");
@@ -557,16 +628,15 @@ static int checkpoint(lua_State *L) {
 }
 
 void fll_custom_open(lua_State *L, fl_lua *st) {
-  fl_tape_host host = {backward, hook, fll_forget, st};
+  fl_tape_host host = {backward, hook, fll_forget, give_lent, st};
   (void)L;
   fl_tape_set_host(st->rt, &host);
 }
 
 void fll_custom_core(lua_State *L) {
-  static const luaL_Reg functions[] = {{"func", func},
-                                       {"custom", custom},
-                                       {"checkpoint", checkpoint},
-                                       {"on_ready", on_ready},
-                                       {NULL, NULL}};
+  static const luaL_Reg functions[] = {
+      {"func", func},         {"custom", custom}, {"checkpoint", checkpoint},
+      {"on_ready", on_ready}, {"lend", lend},     {"stand_in", stand_in},
+      {"held", held},         {NULL, NULL}};
   fll_register(L, functions);
 }

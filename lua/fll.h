@@ -51,6 +51,7 @@ enum {
   FLL_PASS,      /* gradients that Lua functions gave in a recorded pass */
   FLL_SCOPES,    /* handles made in each open scope */
   FLL_READY,     /* the function told of gradients */
+  FLL_LENT,      /* weak: functions that give what was lent */
   FLL_KEYS
 };
 extern const char fll_keys[FLL_KEYS];

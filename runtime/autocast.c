@@ -48,14 +48,16 @@ static fl_status cast(fl_runtime *rt, const fl_call *c, fl_tensor *t,
                   .attrs = &attrs,
                   .out = out,
                   .site = c->site};
-  return fl_call_run(rt, &call);
+  FLI_TRY(fl_call_run(rt, &call));
+  fli_loan_pass(t, *out);
+  return FL_OK;
 }
 
 /* A new reference to t as d. */
 static fl_status cast_of(fl_runtime *rt, const fl_call *c, fl_tensor *t,
                          fl_dtype d, fl_tensor **out) {
   bool parameter = t->requires_grad && !t->node && !t->is_view && t->storage &&
-                   rt->grad_enabled && !rt->meta;
+                   rt->grad_enabled && !rt->meta && !t->storage->loan;
   if (!parameter)
     return cast(rt, c, t, d, out);
   if (!rt->casts) {

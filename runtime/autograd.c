@@ -395,7 +395,7 @@ static fl_status apply_rule(pass *p, fl_node *n, fl_node *history,
     int slot = n->saved[i].slot;
     fl_tensor *t = n->saved[i].value.tensor;
     if (slot >= 0) {
-      in[slot] = n->saved[i].value;
+      in[slot] = fli_is_mark(t) ? fli_loan_fetch(&g.e, t) : n->saved[i].value;
       continue;
     }
     if (p->create && history) {

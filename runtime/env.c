@@ -46,6 +46,10 @@ static bool keep(fli_env *e, fl_tensor *t) {
   return true;
 }
 
+fl_value fli_env_own(fli_env *e, fl_tensor *t) {
+  return keep(e, t) ? fli_given(t) : fli_none();
+}
+
 fl_value fli_env_fail(fli_env *e, fl_status s, const char *format, ...) {
   char text[900];
   va_list args;

@@ -103,6 +103,8 @@ static inline fl_value fli_given(fl_tensor *t) {
   return v;
 }
 
+/* A new tensor, released with the environment. */
+fl_value fli_env_own(fli_env *e, fl_tensor *t);
 /* Fails the environment with a message. */
 fl_value fli_env_fail(fli_env *e, fl_status s, const char *format, ...)
     FL_PRINTF(3, 4);

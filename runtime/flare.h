@@ -450,11 +450,17 @@ FL_API fl_site fl_tensor_node_site(fl_tensor *t);
 FL_API fl_tensor *fl_tensor_grad(fl_tensor *t);
 FL_API fl_status fl_tensor_set_grad(fl_tensor *t, fl_tensor *grad);
 /* From now on a new gradient of the leaf t is written into `flat`, a contiguous
- * tensor of its dtype and device, from that element on (0, ...), and lies there
- * as a tensor of t's shape. NULL: anywhere. */
+ * tensor on its device, from that element on (0, ...), and lies there as a
+ * tensor of t's shape, of flat's dtype. NULL: anywhere. */
 FL_API fl_status fl_tensor_place_grad(fl_tensor *t, fl_tensor *flat,
                                       int64_t from);
 FL_API fl_status fl_tensor_retain_grad(fl_tensor *t);
+/* What lies in flat's memory is there for a while: what the tape would keep of
+ * it, the host gives once more, by `key`, when backward needs it. */
+FL_API fl_status fl_tensor_lend(fl_tensor *flat, int64_t key);
+/* `leaf` gets the gradients of t, which becomes a leaf itself. */
+FL_API fl_status fl_tensor_stand_in(fl_tensor *t, fl_tensor *leaf);
+FL_API bool fl_tensor_held(const fl_tensor *t); /* not by handles alone */
 
 enum {
   FL_BACKWARD_RETAIN = 1, /* keep what was saved, to go again */
@@ -480,6 +486,8 @@ typedef struct fl_tape_host {
   fl_status (*hook)(void *context, int64_t key, fl_tensor *of,
                     fl_tensor **grad);
   void (*forget)(void *context, int64_t key); /* may be NULL */
+  /* All that was lent as `key` (a new reference), on the stream in use. */
+  fl_status (*lent)(void *context, int64_t key, fl_dtype d, fl_tensor **flat);
   void *context;
 } fl_tape_host;
 FL_API void fl_tape_set_host(fl_runtime *rt, const fl_tape_host *host);

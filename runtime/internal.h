@@ -285,14 +285,18 @@ typedef struct fl_storage {
   void *context;
   uint32_t version; /* counts in-place writes */
   fl_site write_site;
-  bool host_only; /* counted in rt->host_only */
-  bool read_only; /* another library's, which must not be written */
+  struct fli_loan *loan; /* or NULL; its element 0 is */
+  int64_t loan_at;       /* this one of what was lent: see loan.c */
+  bool host_only;        /* counted in rt->host_only */
+  bool read_only;        /* another library's, which must not be written */
 } fl_storage;
 
 fl_status fli_storage_new(fl_runtime *rt, size_t bytes, fl_device d,
                           fl_site site, fl_storage **s);
 void fli_storage_retain(fl_storage *s);
 void fli_storage_release(fl_storage *s);
+void fli_loan_leave(fl_storage *s);
+void fli_loan_pass(const fl_tensor *from, fl_tensor *to);
 
 /* --- tensors --- */
 

@@ -19,20 +19,22 @@ fl_status fl_tensor_place_grad(fl_tensor *t, fl_tensor *flat, int64_t from) {
   if (flat && !t->requires_grad)
     return fli_fail(FL_EAUTOGRAD, "only a leaf that requires a gradient has a "
                                   "place for it");
-  if (flat && (flat->rt != t->rt || fli_wants_grad(flat) || !flat->contiguous ||
-               flat->meta.dtype != t->meta.dtype ||
-               fl_tensor_device(flat) != fl_tensor_device(t) || from < 0 ||
-               from > flat->numel - t->numel))
+  if (flat &&
+      (flat->rt != t->rt || fli_wants_grad(flat) || !flat->contiguous ||
+       !fli_is_float(flat->meta.dtype) != !fli_is_float(t->meta.dtype) ||
+       fl_tensor_device(flat) != fl_tensor_device(t) || from < 0 ||
+       from > flat->numel - t->numel))
     return fli_fail(FL_ESHAPE,
-                    "the place of a gradient is in a contiguous tensor of its "
-                    "tensor's dtype and device, %s, which needs no gradient "
-                    "itself and has room for %lld elements",
-                    fl_dtype_name(t->meta.dtype), (long long)t->numel);
+                    "the place of a gradient is in a contiguous tensor on its "
+                    "tensor's device, of floats for floats, which needs no "
+                    "gradient itself and has room for %lld elements",
+                    (long long)t->numel);
   FLI_TRY(fli_extra_of(t, &x));
   if (flat) {
-    FLI_TRY(fli_tensor_view(flat, &t->meta, t->stride, flat->offset + from,
-                            &place));
-    fli_tensor_set_shape(place, &t->meta);
+    fl_meta m = t->meta;
+    m.dtype = flat->meta.dtype;
+    FLI_TRY(fli_tensor_view(flat, &m, t->stride, flat->offset + from, &place));
+    fli_tensor_set_shape(place, &m);
     fli_tensor_own(place);
   }
   fl_tensor_release(x->place);

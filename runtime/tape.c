@@ -169,6 +169,7 @@ void fli_extra_free(fl_tensor *t) {
   fl_tensor_release(x->grad);
   fl_tensor_release(x->place);
   fl_tensor_release(x->sum);
+  fli_extra_drop_loan(t->rt, x);
   fli_small_free(t->rt, x, sizeof *x);
 }
 
@@ -255,7 +256,7 @@ void fli_edge_to(fl_tensor *t, fli_edge *e) {
     e->node = n;
     e->out = t->node_out;
   } else if (t->requires_grad)
-    e->leaf = fl_tensor_retain(t);
+    e->leaf = fl_tensor_retain(fli_stand_in(t));
 }
 
 static void copy_meta(fl_meta *to, const fl_meta *from) {
@@ -350,9 +351,13 @@ static fl_status make_node(fl_runtime *rt, const fl_call *c,
   n->stream = fli_stream_now(rt, n->device);
   for (int k = 0; k < c->n_in && (k >= further || ins >> k); k++)
     if (k >= further || ins >> k & 1) {
-      if (saved[k].tensor)
-        fl_tensor_retain(saved[k].tensor);
-      save(n, k, saved[k]);
+      fl_operand kept = saved[k];
+      if (kept.tensor && kept.tensor->storage && kept.tensor->storage->loan)
+        s = s ? s : fli_loan_mark(saved[k].tensor, &kept.tensor);
+      else if (kept.tensor)
+        fl_tensor_retain(kept.tensor);
+      if (s == FL_OK)
+        save(n, k, kept);
     }
   for (int k = 0; k < n_out; k++) {
     copy_meta(&n->out_meta[k], &out[k]->meta);

@@ -73,11 +73,13 @@ struct fl_node {
 /* What few tensors have. */
 struct fli_extra {
   fl_tensor *grad;
-  fl_tensor *place; /* where it is to lie, or NULL */
-  fli_hook *hooks;  /* of a leaf */
-  bool retain;      /* not a leaf, but wants its gradient kept */
-  fl_tensor *all;   /* of all samples, where this one stands for each */
-  uint64_t level;   /* of vmap (batch.c) */
+  fl_tensor *place;      /* where it is to lie, or NULL */
+  fl_tensor *stand;      /* the leaf that gets its gradient, or NULL: itself */
+  struct fli_loan *loan; /* of a mark; see loan.c */
+  fli_hook *hooks;       /* of a leaf */
+  bool retain;           /* not a leaf, but wants its gradient kept */
+  fl_tensor *all;        /* of all samples, where this one stands for each */
+  uint64_t level;        /* of vmap (batch.c) */
   /* of the pass that is running */
   uint64_t pass;
   int deps, capture;
@@ -129,6 +131,18 @@ fl_status fli_node_part(fl_runtime *rt, fl_node *region, fl_node **out);
 fl_status fli_tape_ready(fl_runtime *rt, fl_tensor *leaf);
 fl_status fli_tape_open(fl_runtime *rt);
 void fli_tape_close(fl_runtime *rt);
+
+/* loan.c: what the tape keeps of t, and what that is in backward; a leaf's
+ * stand-in. */
+fl_status fli_loan_mark(fl_tensor *t, fl_tensor **mark);
+fl_value fli_loan_fetch(fli_env *e, fl_tensor *mark);
+void fli_extra_drop_loan(fl_runtime *rt, fli_extra *x);
+static inline bool fli_is_mark(const fl_tensor *t) {
+  return t && !t->storage && t->extra && t->extra->loan;
+}
+static inline fl_tensor *fli_stand_in(fl_tensor *leaf) {
+  return leaf->extra && leaf->extra->stand ? leaf->extra->stand : leaf;
+}
 
 /* region.c: the gradient of narrow and the like into a sum of gradients. */
 bool fli_is_part(const fl_op *op);

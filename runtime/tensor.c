@@ -41,8 +41,8 @@ fl_status fli_storage_new(fl_runtime *rt, size_t bytes, fl_device d,
   s->bytes = bytes;
   s->rt = rt;
   s->done = NULL;
-  s->version = 0;
-  s->write_site = 0;
+  s->version = s->write_site = 0;
+  s->loan = NULL;
   s->host_only = s->read_only = false;
   rt->live_bytes += bytes;
   *out = s;
@@ -77,17 +77,15 @@ fl_status fli_tensor_header(fl_runtime *rt, fl_tensor **out) {
   else if (!(t = fli_malloc(rt, sizeof *t)))
     return FL_ENOMEM;
   /* everything but shape and strides, which come with the value */
-  t->offset = 0;
   t->rc = 1;
-  t->handles = 0;
+  t->handles = t->node_out = 0;
   t->requires_grad = t->is_view = t->no_grad_view = t->wrapped_number = false;
-  t->node_out = 0;
   t->storage = NULL;
   t->rt = rt;
   t->id = ++rt->next_id;
   t->node = NULL;
   t->base = NULL;
-  t->rebases = t->seen = 0;
+  t->offset = t->rebases = t->seen = 0;
   t->extra = NULL;
   t->prev = NULL;
   t->next = rt->tensors;
@@ -113,6 +111,8 @@ static void detach_storage(fl_tensor *t) {
   t->storage = NULL;
   s->handles -= t->handles;
   account(s);
+  if (s->loan && (!s->refs || atomic_load(&s->rc) == 1))
+    fli_loan_leave(s);
   fli_storage_release(s);
 }
 

@@ -62,16 +62,32 @@ describe("a gradient with a place", function()
     assert.same({6, 6, 6}, place:tolist())
   end)
 
-  it("is in a tensor of its tensor's dtype and device, with room", function()
+  it("may be of another dtype", function()
+    local x, flat = flare.ones({3}):requires_grad_(true), flare.zeros({4}, {dtype = "bf16"})
+    core.place_grad(x, flat, 2);
+    (x * 1.001):sum():backward()
+    assert.equal("bf16", x.grad.dtype)
+    assert.same({0, 1, 1, 1}, flat:tolist())
+    x:sum():backward() -- adds up there
+    assert.same({0, 2, 2, 2}, flat:tolist())
+    x.grad = flare.zeros{3}
+    x:sum():backward() -- as what is there is
+    assert.equal("f32", x.grad.dtype)
+    assert.same({1, 1, 1}, x.grad:tolist())
+    assert.error_matches(function() core.place_grad(x, flare.zeros({4}, {dtype = "i32"}), 1) end,
+      "of floats for floats", 1, true)
+  end)
+
+  it("is in a tensor on its tensor's device, with room", function()
     local function leaf() return flare.ones({2}, {dtype = "f64"}):requires_grad_(true) end
     local x = leaf()
     local enough = flare.zeros({3}, {dtype = "f64"})
-    for _, bad in ipairs {{enough, 3}, {enough, 0}, {flare.zeros{3}, 1}, {leaf(), 1},
+    for _, bad in ipairs {{enough, 3}, {enough, 0}, {flare.zeros{1}, 1}, {leaf(), 1},
       {flare.zeros({4, 4}, {dtype = "f64"}):t(), 1},
       {flare.zeros({2}, {dtype = "f64", device = "sim:0"}), 1}} do
       assert.error_matches(function() core.place_grad(x, bad[1], bad[2]) end,
-        "the place of a gradient is in a contiguous tensor of its tensor's dtype and device, f64, "
-          .. "which needs no gradient itself and has room for 2 elements", 1, true)
+        "the place of a gradient is in a contiguous tensor on its tensor's device, of floats for "
+          .. "floats, which needs no gradient itself and has room for 2 elements", 1, true)
     end
     core.place_grad(x, enough, 2);
     (x * 3):sum():backward()
