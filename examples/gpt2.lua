@@ -8,7 +8,8 @@
 -- without one the tokens are random. --weights: a file to start from, by the names below.
 -- Other options: --layers --heads --width --block --vocabulary --lr --seed --device --autocast, and
 -- --zero 1, 2 or 3: the optimizer's state, gradients, blocks in parts on several GPUs; with 3,
--- --recompute 1 for less memory, and speed. --compress bf16: gradients travel in half the bytes.
+-- --recompute 1 for less memory, and speed, --regather 0 for more, --gather bf16 for parameters
+-- that travel in half the bytes. --compress bf16: gradients that do.
 local flare = require "flare"
 local nn, optim, dist, F = flare.nn, flare.optim, flare.dist, flare.nn.functional
 local rank, size = dist.init()
@@ -16,7 +17,8 @@ local rank, size = dist.init()
 local o = assert(flare.options.command(arg or {}, {
   data = "", weights = "", batch = 16, steps = 20, layers = 12, heads = 12, width = 768,
   block = 1024, vocabulary = 50304, lr = 3e-4, seed = 1, device = "cuda", autocast = "bf16",
-  every = 10, zero = 0, recompute = 0, compress = ""}))
+  every = 10, zero = 0, recompute = 0, regather = 1, gather = "",
+  compress = ""}))
 local compress = o.compress ~= "" and o.compress or nil
 
 local function say(...)
@@ -97,7 +99,8 @@ if o.zero > 0 then
   local units = {}
   for i = 1, #model.blocks do units[i] = model.blocks[i] end
   model = dist.ZeRO(model, adamw, {stage = o.zero, units = o.zero == 3 and units or nil,
-    recompute = o.recompute ~= 0, compress = compress})
+    recompute = o.recompute ~= 0, regather = o.regather ~= 0,
+    gather = o.gather ~= "" and o.gather or nil, compress = compress})
   optimizer = model
 else
   if size > 1 then model = dist.DataParallel(model, {compress = compress}) end

@@ -116,10 +116,40 @@ describe("data parallel", function()
           end
         end
       end
-      local zero = dist.ZeRO(make(), optim.SGD)
-      zero.model:to "f32"
-      local ok, why = pcall(zero, part(x):to "f32")
-      assert(not ok and why:find("ZeRO: the model has other parameters now", 1, true), why)
+      for stage = 1, 3 do
+        local zero = dist.ZeRO(make(), optim.SGD, {stage = stage})
+        zero.model:to "f32"
+        local ok, why = pcall(zero, part(x):to "f32")
+        assert(not ok and why:find("ZeRO: the model has other parameters now", 1, true), why)
+      end
+    ]])
+  end)
+
+  it("names a parameter that has come later", function()
+    good(2, [[
+      local function go(model, of)
+        local outer = flare.ones({1}, {dtype = "f64"}):requires_grad_(true) -- of nobody
+        ;(model(part(x)) * outer):square():mean():backward()
+      end
+      local model = dist.DataParallel(make())
+      local other = dist.DataParallel(make())
+      go(model)
+      model[6] = nn.Sequential(model[6], nn.Linear(3, 3):to "f64")
+      for _ = 1, 2 do
+        local ok, why = pcall(go, model)
+        assert(not ok and why:find("DataParallel: '6.2.bias' has come into the model since it was "
+          .. "wrapped", 1, true), why)
+      end
+      go(other) -- which knows nothing of it
+      for stage = 1, 3 do
+        local inner = make()
+        local zero = dist.ZeRO(inner, optim.SGD, {stage = stage})
+        go(zero)
+        zero:step()
+        inner[7] = nn.Linear(3, 3):to "f64"
+        local ok, why = pcall(go, zero)
+        assert(not ok and why:find("ZeRO: '7.bias' has come into the model since", 1, true), why)
+      end
     ]])
   end)
 

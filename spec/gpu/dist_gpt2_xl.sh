@@ -3,8 +3,8 @@
 # flare's has 95 % of so many times its figure on one GPU, scales no less than PyTorch does, and has
 # 1.1 times its throughput; but for recompute, which goes forward twice. A word with .bf16 behind it is
 # one whose gradients travel in bf16. Limit: 50 s, and 13 s for each word.
-# dist_gpt2_xl.sh [parallel] [zero1] [zero3] [recompute]
-words=${*:-parallel parallel.bf16 zero1 zero1.bf16 zero3 zero3.bf16 recompute}
+# dist_gpt2_xl.sh [parallel] [zero1] [zero3] [keep] [recompute] [low] [lowkeep]
+words=${*:-parallel parallel.bf16 zero1 zero1.bf16 zero3 zero3.bf16 keep low lowkeep recompute}
 all=$(nvidia-smi -L | grep -c '^GPU')
 w=$(mktemp -d)
 bad=0
@@ -36,6 +36,9 @@ for word in $words; do
   case $word in *.*) low="--compress ${word#*.}" ;; esac
   case $word in
     parallel*) ours "$word" "$all" "$low" ;;
+    low) ours low "$all" "--zero 3 --gather bf16 --compress bf16" ;;
+    lowkeep) ours lowkeep "$all" "--zero 3 --regather 0 --gather bf16 --compress bf16" ;;
+    keep*) ours "$word" "$all" "--zero 3 --regather 0 $low" ;;
     recompute*) ours "$word" "$all" "--zero 3 --recompute 1 $low" ;;
     zero[123]*) way=${word#zero}; ours "$word" "$all" "--zero ${way%%.*} $low" ;;
     *) echo "FAIL no such word: $word"; bad=1 ;;

@@ -4,13 +4,13 @@ local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"
 local options = require "flare.options"
-local walk = require "flare.nn.walk"
 
 local Bucket = class "dist.Bucket"
 
 --- @param named parameters of one dtype and device, {name, tensor} each
 -- @param parts the flat tensor can be cut into so many (1): zeros at its end
-function Bucket:init(named, parts)
+-- @param compress what f32 and f64 gradients travel as, if not as they are
+function Bucket:init(named, parts, compress)
   self.params, self.names, self.shapes, self.from = {}, {}, {}, {}
   local n = 0
   for k, pair in ipairs(named) do
@@ -22,6 +22,7 @@ function Bucket:init(named, parts)
   parts = parts or 1
   self.numel, self.size = n, -(-n // parts) * parts
   self.dtype, self.device = named[1][2].dtype, named[1][2].device
+  self.sends = (self.dtype == "f32" or self.dtype == "f64") and compress or self.dtype
   self:clear()
 end
 
@@ -40,9 +41,9 @@ function Bucket:holds(k, grad)
 end
 
 --- Tensors one after the other, zeros where there is none: in the bucket's own flat tensor while it
--- is open, where most lie in their places already, else in a new one.
-function Bucket:pack(list)
-  local flat = self.flat or core.empty({self.size}, {dtype = self.dtype, device = self.device})
+-- is open, where most lie in their places already, else in a new one of the dtype.
+function Bucket:pack(list, dtype)
+  local flat = self.flat or core.empty({self.size}, {dtype = dtype, device = self.device})
   for k in ipairs(self.shapes) do
     if not self:holds(k, list[k]) then
       local place <close> = self:view(flat, k)
@@ -56,9 +57,10 @@ function Bucket:pack(list)
 end
 
 --- From now on gradients are written where they are sent from.
-function Bucket:open()
-  if self.flat then return end
-  self.flat = core.empty({self.size}, {dtype = self.dtype, device = self.device})
+-- @param hold they stay, more is to come: not where they would be rounded
+function Bucket:open(hold)
+  if self.flat or hold and self.sends ~= self.dtype then return end
+  self.flat = core.empty({self.size}, {dtype = self.sends, device = self.device})
   for k, p in ipairs(self.params) do
     if p.requires_grad then core.place_grad(p, self.flat, self.from[k]) end
   end
@@ -94,18 +96,30 @@ function Bucket.bytes(params, mb)
   return mb and math.floor(mb * 2 ^ 20) or math.max(25 << 20, all // 64)
 end
 
---- Checks what gradients are to travel as; nil: as they are.
-function Bucket.check_compress(where, dtype)
+--- Checks what something is to travel as; nil: as it is.
+function Bucket.check_low(where, option, dtype)
   if dtype ~= nil and dtype ~= "bf16" and dtype ~= "f16" then
-    fail("%s: compress must be \"bf16\" or \"f16\", got %s", where,
+    fail("%s: %s must be \"bf16\" or \"f16\", got %s", where, option,
       type(dtype) == "string" and ("%q"):format(dtype) or options.kind(dtype))
   end
 end
 
---- A flat tensor with fewer bits, to be sent instead of it; nil if it goes as it is.
-function Bucket:compressed(flat, group, dtype)
-  if not dtype or group.size == 1 or self.dtype ~= "f32" and self.dtype ~= "f64" then return end
-  return flat:to(dtype)
+--- Names, shapes and dtypes must be the same everywhere: said before anything hangs.
+function Bucket.compare(where, group, named)
+  if group.size == 1 then return end
+  local words = {}
+  for k, pair in ipairs(named) do
+    local p = pair[2]
+    words[k] = ("%s %s %s"):format(pair[1], p.dtype, table.concat(p.shape, "x"))
+  end
+  local mine = core.tensor({core.crc32c(table.concat(words, "\n")), #named}, {dtype = "i64"})
+  local all = group:all_gather(mine):tolist()
+  for rank = 1, group.size - 1 do
+    if all[2 * rank + 1] ~= all[1] then
+      fail("%s: the model of rank %d has other parameters (%d tensors) than that of rank %d "
+        .. "(%d tensors)", where, group.ranks[rank + 1], all[2 * rank + 2], group.ranks[1], all[2])
+    end
+  end
 end
 
 --- Parameters, the last one first, in lists of one dtype and device, of up to so many bytes.
@@ -126,17 +140,6 @@ function Bucket.divide(named, bytes, first)
     current[#current + 1], size, before = named[k], size + more, p
   end
   return lists
-end
-
---- A function that tells whether a parameter of the module is still in its place: module:to() puts
--- others there, of all.
-function Bucket.watch(module, p)
-  local holder, key
-  walk.visit(module, function(_, tensor, _, k, h)
-    if tensor.id == p.id then holder, key = h, k end
-  end, "parameter", true)
-  local value = holder and rawget(holder, key)
-  return function() return not holder or rawequal(rawget(holder, key), value) end
 end
 
 --- The parameters of a module that learn, {name, tensor} each.

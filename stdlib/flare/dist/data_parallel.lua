@@ -15,27 +15,11 @@ local Bucket = require "flare.dist.bucket"
 local Group = require "flare.dist.group"
 local Queue = require "flare.dist.queue"
 local ready = require "flare.dist.ready"
+local Watch = require "flare.dist.watch"
 
 local DataParallel = class "dist.DataParallel"
 
 local function own(self, name) return rawget(self, "_dp")[name] end
-
--- Names, shapes and dtypes must be the same everywhere: said before anything hangs.
-local function compare(group, named)
-  local words = {}
-  for k, pair in ipairs(named) do
-    local p = pair[2]
-    words[k] = ("%s %s %s"):format(pair[1], p.dtype, table.concat(p.shape, "x"))
-  end
-  local mine = core.tensor({core.crc32c(table.concat(words, "\n")), #named}, {dtype = "i64"})
-  local all = group:all_gather(mine):tolist()
-  for rank = 1, group.size - 1 do
-    if all[2 * rank + 1] ~= all[1] then
-      fail("DataParallel: the model of rank %d has other parameters (%d tensors) than that of rank "
-        .. "%d (%d tensors)", group.ranks[rank + 1], all[2 * rank + 2], group.ranks[1], all[2])
-    end
-  end
-end
 
 local function broadcast(group, tensors)
   local _ <close> = core.no_grad()
@@ -45,15 +29,9 @@ end
 local function send(dp, bucket)
   bucket:open()
   return dp.group:later(bucket.device, function()
-    local flat = bucket:pack(bucket.grads)
-    local low = bucket:compressed(flat, dp.group, dp.options.compress)
-    local work = dp.group:all_reduce_(low or flat, {reduce = "mean", async = true})
-    if not low then return work end
-    return work:after(function()
-      flat:copy_(low)
-      low:close()
-      return flat
-    end)
+    local flat = bucket:pack(bucket.grads, bucket.sends)
+    local work = dp.group:all_reduce_(flat, {reduce = "mean", async = true})
+    return work:after(function() return flat:to(bucket.dtype) end)
   end)
 end
 
@@ -61,16 +39,18 @@ end
 local function arrange(dp)
   local bytes = Bucket.bytes(dp.all, dp.options.bucket_mb)
   local list = Bucket.divide(dp.named, bytes, 1 << 20) -- the first is to leave early
-  for b, part in ipairs(list) do list[b] = Bucket(part) end
+  local compress = dp.group.size > 1 and dp.options.compress
+  for b, part in ipairs(list) do list[b] = Bucket(part, 1, compress) end
   dp.queue:line_up(list)
 end
 
 -- What learns, which may have changed since the last forward.
 local function learn(dp)
-  dp.all, dp.learns, dp.named = dp.model:parameters(), {}, Bucket.learning(dp.model)
-  for k, p in ipairs(dp.all) do dp.learns[k] = p.requires_grad end
-  dp.in_place = dp.all[1] and Bucket.watch(dp.model, dp.all[1])
-  if dp.group.size > 1 then compare(dp.group, dp.named) end
+  local named = {}
+  for name, p in dp.model:named_parameters() do named[#named + 1] = {name, p} end
+  dp.all, dp.named = dp.model:parameters(), Bucket.learning(dp.model)
+  dp.watch = Watch(dp.model, named)
+  Bucket.compare("DataParallel", dp.group, dp.named)
   dp.queue.expected = nil
   arrange(dp)
 end
@@ -86,7 +66,7 @@ function DataParallel:init(model, o)
   dist.rank()
   o = options.check("DataParallel", o, {group = dist.world, bucket_mb = options.none,
     broadcast_buffers = true, find_unused = false, compress = options.none})
-  Bucket.check_compress("DataParallel", o.compress)
+  Bucket.check_low("DataParallel", "compress", o.compress)
   local dp = {model = model, options = o, group = Group.of("DataParallel", o.group), sync = true}
   rawset(self, "_dp", dp)
   dp.queue = Queue(o.group, function(bucket) return send(dp, bucket) end, 0)
@@ -96,8 +76,12 @@ function DataParallel:init(model, o)
     broadcast(dp.group, model:parameters())
     broadcast(dp.group, model:buffers())
   end
-  dp.listener = {ready = function(_, leaf) dp.queue:ready(leaf, not dp.sync) end,
-    finish = function() return self:_finish() end}
+  dp.listener = {
+    ready = function(_, leaf)
+      if not dp.queue:ready(leaf, not dp.sync) then dp.watch:meet(leaf) end
+    end,
+    finish = function() return self:_finish() end,
+  }
   ready.add(dp.listener)
 end
 
@@ -124,12 +108,18 @@ local function give(dp, has)
   end
   local n, late = 0, nil
   for _, bucket in ipairs(dp.queue.buckets) do
-    bucket.work:wait()
+    local flat = bucket.work:wait()
     late = late or bucket.late
     for k, p in ipairs(bucket.params) do
       n = n + 1
       if has and has[n] == 0 then p.grad = nil
-      elseif not bucket:holds(k, bucket.grads[k]) then p.grad = bucket:view(bucket.flat, k) end
+      elseif not flat:shares(bucket.flat) or not bucket:holds(k, bucket.grads[k]) then
+        p.grad = bucket:view(flat, k)
+      end
+    end
+    if bucket.sends ~= bucket.dtype then
+      bucket:close()
+      flat:close()
     end
   end
   return late
@@ -139,6 +129,12 @@ function DataParallel:_finish()
   local dp = rawget(self, "_dp")
   local queue, find = dp.queue, dp.options.find_unused
   if queue.count == 0 then return end
+  local stranger = dp.watch:stranger()
+  if stranger then
+    queue:reset()
+    fail("DataParallel: '%s' has come into the model since it was wrapped, and is not averaged: "
+      .. "add all parameters first", stranger)
+  end
   local _ <close> = core.no_grad()
   local names, has = {}, nil
   if find or queue.next <= #queue.buckets then names, has = unreached(queue) end
@@ -165,15 +161,9 @@ end
 --- The model's result; in training, buffers are rank 0's first.
 function DataParallel:forward(...)
   local dp = rawget(self, "_dp")
-  if dp.in_place and not dp.in_place() then
+  if dp.watch:change() then
     learn(dp)
     broadcast(dp.group, dp.all)
-  end
-  for k, p in ipairs(dp.all) do
-    if p.requires_grad ~= dp.learns[k] then
-      learn(dp)
-      break
-    end
   end
   if dp.queue.count > 0 then dp.queue:reset() end
   for _, bucket in ipairs(dp.queue.buckets) do

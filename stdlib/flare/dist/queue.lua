@@ -53,16 +53,17 @@ end
 
 --- A leaf has a gradient.
 -- @param hold it stays, more is to come
+-- @return whether some queue sends it
 function Queue:ready(leaf, hold)
   local id = leaf.id
   local place = self.place[id]
-  if not place or self.mine == 0 then return end
+  if not place or self.mine == 0 then return newest[id] ~= nil end
   local bucket, k = place[1], place[2]
   local after = self.buckets[bucket.turn + 1]
   local _ <close> = core.no_grad()
-  if bucket.turn >= self.next then bucket:open() end
-  if after and bucket.turn + 1 >= self.next then after:open() end -- before its gradients come
-  if hold then return end
+  if bucket.turn >= self.next then bucket:open(hold) end
+  if after and bucket.turn + 1 >= self.next then after:open(hold) end -- before its gradients come
+  if hold then return true end
   local parts = (self.parts[id] or 0) + 1
   self.count = self.count + 1
   self.parts[id], self.last[id] = parts, self.count
@@ -73,6 +74,7 @@ function Queue:ready(leaf, hold)
     bucket.missing = bucket.missing - 1
     depart(self)
   end
+  return true
 end
 
 --- Sends what has not left.

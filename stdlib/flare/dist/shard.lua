@@ -8,21 +8,19 @@ local Shard = class("dist.Shard", Bucket)
 --- @param named parameters of one dtype and device, {name, tensor} each, the same on all ranks
 -- @param compress what gradients travel as, if not as they are
 function Shard:init(named, group, compress)
-  Bucket.init(self, named, group.size)
-  self.group, self.compress = group, compress
+  Bucket.init(self, named, group.size, group.size > 1 and compress)
+  self.group = group
   self.length = self.size // group.size -- of a rank
   local _ <close> = core.no_grad()
-  self.part = self:mine(self:pack(self.params)):clone():requires_grad_(true)
+  self.part = self:mine(self:pack(self.params, self.dtype)):clone():requires_grad_(true)
 end
 
 --- Sends gradients; those of all ranks have their mean in the part of each.
 -- @return a handle of this rank's
 function Shard:reduce(grads)
   local work = self.group:later(self.device, function()
-    local flat <close> = self:pack(grads)
-    local low <close> = self:compressed(flat, self.group, self.compress)
-    local work = self.group:reduce_scatter(low or flat, {reduce = "mean", async = true})
-    if not low then return work end
+    local flat <close> = self:pack(grads, self.sends)
+    local work = self.group:reduce_scatter(flat, {reduce = "mean", async = true})
     return work:after(function(part) return part:to(self.dtype) end)
   end)
   self:close()

@@ -18,6 +18,7 @@ local Bucket = require "flare.dist.bucket"
 local Group = require "flare.dist.group"
 local Queue = require "flare.dist.queue"
 local Shard = require "flare.dist.shard"
+local Watch = require "flare.dist.watch"
 local clip = require "flare.optim.clip"
 
 local ZeRO = class "dist.ZeRO"
@@ -68,9 +69,10 @@ end
 -- kind, a function of a parameter's name and tensor: those of different kinds are in different
 -- parts, and `make` gets a list of the parts' kinds as well, for groups with options of their own;
 -- and for stage 3 units, the modules whose parameters come and go together (the model's children;
--- what is in none of them is treated as in stage 2), and recompute: the tape keeps what backward
--- needs of a unit (false), or backward gathers its parameters and computes it again (true: slower,
--- with less memory, and what find_unused needs).
+-- what is in none of them is treated as in stage 2), gather, "bf16" or "f16" that their parameters
+-- are gathered and used as, regather: backward gathers again what it needs of them (true), or the
+-- tape keeps it (false: less traffic, more memory), and
+-- recompute: backward computes units again (true: slower, with less memory; find_unused needs it).
 function ZeRO:init(model, make, o)
   if type(model) ~= "table" or not model.__module then
     fail("ZeRO: a model is expected, got %s", type(model))
@@ -82,41 +84,50 @@ function ZeRO:init(model, make, o)
   dist.rank()
   o = options.check("ZeRO", o, {stage = 1, bucket_mb = options.none, group = dist.world,
     kind = options.none, units = options.none, recompute = options.none,
-    find_unused = false, compress = options.none})
+    regather = true, gather = options.none, find_unused = false, compress = options.none})
   if o.stage ~= 1 and o.stage ~= 2 and o.stage ~= 3 then
     fail("ZeRO: stage must be 1, 2 or 3, got %s", tostring(o.stage))
   end
   if o.kind ~= nil and type(o.kind) ~= "function" then
     fail("ZeRO: kind must be a function of a name and a parameter, got %s", options.kind(o.kind))
   end
-  Bucket.check_compress("ZeRO", o.compress)
+  Bucket.check_low("ZeRO", "compress", o.compress)
+  Bucket.check_low("ZeRO", "gather", o.gather)
   if o.recompute == nil then o.recompute = o.find_unused
   elseif type(o.recompute) ~= "boolean" then
     fail("ZeRO: option 'recompute' must be a boolean, got %s", options.kind(o.recompute))
   elseif o.find_unused and o.stage == 3 and not o.recompute then
     fail "ZeRO: find_unused in stage 3 needs recompute = true"
   end
-  if o.units ~= nil and o.stage ~= 3 then fail "ZeRO: units are those of stage 3" end
+  for _, name in ipairs {"units", "gather"} do
+    if o[name] ~= nil and o.stage ~= 3 then fail("ZeRO: %s are those of stage 3", name) end
+  end
   self.model, self.group, self.stage = model, Group.of("ZeRO", o.group), o.stage
-  self.recompute, self.kind, self.compress = o.recompute, o.kind, o.compress
+  self.recompute, self.regather = o.recompute, o.regather
+  self.kind, self.compress, self.gather = o.kind, o.compress, o.gather
   self.find_unused = o.find_unused
   self.bytes = o.find_unused and 0 or Bucket.bytes(model:parameters(), o.bucket_mb)
+  local rest, whole = Bucket.learning(model), {}
+  Bucket.compare("ZeRO", self.group, rest)
   if self.group.size > 1 then
     local _ <close> = core.no_grad()
     for _, list in ipairs {model:parameters(), model:buffers()} do
       for _, t in ipairs(list) do self.group:broadcast_(t) end
     end
   end
-  self.shards, self.still = {}, {}
-  for name, p in model:named_parameters() do
-    if not p.requires_grad then self.still[#self.still + 1] = {name, p} end
-  end
-  local rest = Bucket.learning(model)
+  self.shards = {}
   if self.stage == 3 then rest = require "flare.dist.zero3".divide(self, rest, o.units) end
-  self.in_place = rest[1] and Bucket.watch(model, rest[1][2])
+  for name, p in model:named_parameters() do whole[#whole + 1] = {name, p} end
+  self.watch = Watch(model, whole)
   self:_keep(rest)
-  self.listener = {ready = function(_, leaf) self.queue:ready(leaf) end,
-    finish = function() self:_finish() end}
+  local units = self.stage == 3 and require "flare.dist.zero3"
+  self.listener = {
+    ready = function(_, leaf)
+      if units and units.ready(self, leaf) or self.queue:ready(leaf) then return end
+      self.watch:meet(leaf)
+    end,
+    finish = function() self:_finish() end,
+  }
   ready.add(self.listener)
   if #self.shards == 0 then fail "ZeRO: the model has no parameters that learn" end
   self.optimizer = optimizer_of(self.shards, make, self.kind)
@@ -143,11 +154,7 @@ local function unreached(self)
   local queue, has, names = self.queue, {}, {}
   for turn, shard in ipairs(queue.buckets) do
     has[turn] = 1
-    for k, p in ipairs(turn < queue.next and {} or shard.params) do
-      if not p.requires_grad then
-        queue:reset()
-        fail("ZeRO: '%s' has stopped learning: ZeRO has to be made anew", shard.names[k])
-      end
+    for k in ipairs(turn < queue.next and {} or shard.params) do
       if not shard.grads[k] then
         has[turn] = 0
         if not shard.part.grad then names[#names + 1] = shard.names[k] end
@@ -190,7 +197,13 @@ end
 function ZeRO:_finish()
   local _ <close> = core.no_grad()
   local queue = self.queue
-  if self.stage == 3 then require "flare.dist.zero3".finish(self) end
+  local came = self.stage == 3 and require "flare.dist.zero3".finish(self) or queue.count > 0
+  local stranger = came and self.watch:stranger()
+  if stranger then
+    reset(self)
+    fail("ZeRO: '%s' has come into the model since, and is not updated: add all parameters first",
+      stranger)
+  end
   if queue.count == 0 then return end
   local has, list = unreached(self), {}
   queue:flush()
@@ -210,14 +223,8 @@ function ZeRO:_finish()
 end
 
 function ZeRO:forward(...)
-  if self.in_place and not self.in_place() then
-    fail "ZeRO: the model has other parameters now (by to(), say): ZeRO has to be made anew"
-  end
-  for _, pair in ipairs(self.still) do
-    if pair[2].requires_grad then
-      fail("ZeRO: '%s' has begun to learn: ZeRO has to be made anew", pair[1])
-    end
-  end
+  local change = self.watch:change()
+  if change then fail("ZeRO: %s: ZeRO has to be made anew", change) end
   if self.stage == 3 then return require "flare.dist.zero3".forward(self, ...) end
   return self.model(...)
 end

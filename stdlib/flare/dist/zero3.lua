@@ -1,12 +1,13 @@
 --- ZeRO's third stage: a unit's parameters are whole only while it computes. Each forward gathers
--- them, and so does backward, which computes the unit again: the tape keeps its inputs alone. While
--- a unit computes, the parameters of the next one are on their way, and in backward the gradients
--- of the last one. Tensors may come and go in tables.
+-- them, and backward again what it needs of them (call.lua), or all, where it computes units again
+-- and the tape keeps their inputs alone. While a unit computes, the parameters of the next one are
+-- on their way, and in backward the gradients of the last one. Tensors may come and go in tables.
 local checkpoint = require "flare.checkpoint"
 local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"
 local Bucket = require "flare.dist.bucket"
+local Call = require "flare.dist.call"
 local nest = require "flare.nest"
 local options = require "flare.options"
 local Module = require "flare.nn.module"
@@ -19,6 +20,7 @@ local Unit = class "dist.Unit"
 
 function Unit:init(zero, module, shards, places)
   self.zero, self.module, self.shards, self.places = zero, module, shards, places
+  self.used = {} -- what backward has gathered again, {shard, dtype} each
 end
 
 -- Sends for all of the unit's parameters, unless that has been done.
@@ -27,7 +29,8 @@ function Unit:ask()
   local _ <close> = core.no_grad()
   self.asked = {}
   for s, shard in ipairs(self.shards) do
-    self.asked[s] = shard.group:all_gather(shard.part:detach(), {async = true})
+    local part = shard.part:detach()
+    self.asked[s] = shard.group:all_gather(part:to(self.zero.gather or part.dtype), {async = true})
   end
 end
 
@@ -53,31 +56,14 @@ local function reduce(unit, grads)
   end
 end
 
--- Parameters in flat tensors that have come, as results of this rank's parts, for a tape that keeps
--- them; one list.
-local function kept(unit, asked)
-  local parts = {}
-  for s, shard in ipairs(unit.shards) do parts[s] = shard.part end
-  return {core.func{
-    name = "gathered",
-    forward = function()
-      local list = {}
-      for s, shard in ipairs(unit.shards) do
-        local flat <close> = asked[s]:wait()
-        for k in ipairs(shard.shapes) do
-          local p <close> = shard:view(flat, k)
-          -- a small one must not keep all of them
-          local alone = not unit.zero.recompute and p:numel() * 16 < shard.numel
-          list[#list + 1] = alone and p:clone() or p:detach()
-        end
-      end
-      return table.unpack(list)
-    end,
-    backward = function(_, ...)
-      reduce(unit, cut(unit, {...}))
-      return table.unpack({}, 1, #parts) -- a nil for each
-    end,
-  }(table.unpack(parts))}
+-- Parameters in flat tensors that have come, one list.
+local function whole(unit, asked)
+  local all = {}
+  for s, shard in ipairs(unit.shards) do
+    local flat <close> = asked[s]:wait()
+    for k in ipairs(shard.shapes) do all[#all + 1] = shard:view(flat, k) end
+  end
+  return all
 end
 
 -- The same as leaves, whose gradients are written where they are sent from.
@@ -85,7 +71,10 @@ local function leaves(unit, asked)
   local all = {}
   for s, shard in ipairs(unit.shards) do
     local flat <close>, list = asked[s]:wait(), {}
-    for k in ipairs(shard.shapes) do list[k] = shard:view(flat, k):requires_grad_(true) end
+    for k in ipairs(shard.shapes) do
+      list[k] = shard:view(flat, k):requires_grad_(true)
+      unit.zero.leaves[list[k].id] = true
+    end
     table.move(list, 1, #list, #all + 1, all)
     shard.params = list
     shard:open()
@@ -125,7 +114,12 @@ function Unit:compute(back, original, ...)
   local asked, ahead = self.asked, after(self, back)
   self.asked, self.last = nil, not ahead
   if ahead then ahead:ask() end
-  local all = (back and leaves or kept)(self, asked)
+  local all
+  if back then all = leaves(self, asked)
+  elseif core.grad_enabled() and not zero.recompute then
+    -- backward begins with the last one, which there is no sense in gathering again
+    all = Call(self):lay(asked, zero.regather and (ahead or zero.steps == 0))
+  else all = whole(self, asked) end
   local lent <close> = core.grad_enabled() and not zero.recompute
     and checkpoint.lend(all, function(list) return put(self, list) end)
   if not lent then put(self, all) end
@@ -139,9 +133,8 @@ function Unit:compute(back, original, ...)
   return table.unpack(r, 2, r.n)
 end
 
--- Backward is through: gradients go, and so do the parameters.
-function Unit:release()
-  if not self.back then return end
+-- Gradients go.
+local function send(self)
   local _ <close> = core.no_grad()
   local grads = {}
   for s, shard in ipairs(self.shards) do
@@ -155,15 +148,25 @@ function Unit:release()
   for _, list in ipairs(grads) do
     for _, grad in pairs(list) do grad:close() end
   end
+end
+
+local function close(self)
+  for _, shard in ipairs(self.shards) do
+    shard:close()
+    shard.params = nil
+  end
+end
+
+-- Backward is through: gradients go, and so do the parameters.
+function Unit:release()
+  if not self.back then return end
+  send(self)
   self:drop()
 end
 
 function Unit:drop()
   if not self.back then return end
-  for _, shard in ipairs(self.shards) do
-    shard:close()
-    shard.params = nil
-  end
+  close(self)
   put(self, nil)
   self.back = false
 end
@@ -235,6 +238,7 @@ function M.divide(zero, named, units)
   local names, taken, rest = {}, {}, {}
   for _, pair in ipairs(named) do names[pair[2].id] = pair[1] end
   zero.units, zero.order, zero.late, zero.has, zero.came = {}, {}, {}, {}, {}
+  zero.calls, zero.leaves, zero.steps = {}, {}, 0
   if type(units) ~= "table" then
     fail("ZeRO: units must be a list of modules, got %s", options.kind(units))
   end
@@ -282,23 +286,56 @@ function M.divide(zero, named, units)
   return rest
 end
 
-function M.forward(zero, ...) return zero.model(...) end
+function M.forward(zero, ...)
+  Call.prune(zero)
+  return zero.model(...)
+end
 
---- At the end of backward: takes the gradients that are on their way.
+-- Backward has left a call.
+local function leave(zero)
+  local call = zero.current
+  if not call then return end
+  zero.current = nil
+  send(call.unit)
+  close(call.unit)
+  call:drop()
+  call.done = true
+end
+
+--- A leaf has a gradient. @return whether it stands for a unit's parameter
+function M.ready(zero, leaf)
+  local call = zero.leaves[leaf.id]
+  if not call or call == true then return call or false end -- true: computed again
+  if zero.current ~= call then
+    leave(zero)
+    zero.current = call
+    call:begin()
+  end
+  if call:ready() then leave(zero) end
+  return true
+end
+
+--- At the end of backward: takes the gradients that are on their way. @return whether any came
 function M.finish(zero)
   for _, unit in ipairs(zero.units) do unit:release() end
+  leave(zero)
   local missing = {}
   for name, came in pairs(zero.came) do
     if not came then missing[#missing + 1] = name end
   end
   zero:_missing(missing)
+  local any = #zero.late > 0
   zero:_take(zero.late, zero.has)
   zero.late, zero.has, zero.came = {}, {}, {}
+  return any
 end
 
 --- After a backward that failed: they are of no use.
 function M.drop(zero)
   for _, unit in ipairs(zero.units) do unit:drop() end
+  if zero.current then close(zero.current.unit) end
+  for _, call in ipairs(zero.calls) do call:drop() end
+  zero.current = nil
   for _, pair in ipairs(zero.late) do pair[2]:wait() end
   zero.late, zero.has, zero.came = {}, {}, {}
 end
@@ -309,6 +346,8 @@ function M.forget(zero)
     for _, work in ipairs(unit.asked or {}) do work:wait() end
     unit.asked = nil
   end
+  for _, call in ipairs(zero.calls) do call:drop() end
+  zero.steps = zero.steps + 1
 end
 
 --- The parts have changed: forward will begin with the first unit.
