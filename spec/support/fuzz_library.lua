@@ -180,15 +180,26 @@ end
 local modes = {[1] = in_coroutine, [2] = core.no_grad, [3] = core.meta, [4] = core.anomaly}
 local function plain(f, ...) return f(...) end
 
--- Modes end; what cannot be closed is refused.
+-- Modes end, those inside others first; what cannot be closed is refused.
 local function close(x) local _ <close> = x end
+
+local function shut(...)
+  for i = 1, math.min(select("#", ...), 8) do
+    local x = select(i, ...)
+    if type(x) == "userdata" and not core.is_tensor(x) then pcall(close, x) end
+  end
+  return ...
+end
+
+local function run(f, ...) return shut(f(...)) end
 
 local function call(note, name, f, list)
   if note then note(name .. " " .. values.written(list)) end
   learned[name] = learned[name] or {}
   hearing = learned[name]
   debug.sethook(enough, "", steps)
-  local results = table.pack(pcall(modes[random(60)] or plain, f, table.unpack(list, 1, list.n)))
+  local mode = modes[random(60)] or plain
+  local results = table.pack(pcall(mode, run, f, table.unpack(list, 1, list.n)))
   debug.sethook()
   hearing = nil
   if not results[1] then
@@ -197,7 +208,6 @@ local function call(note, name, f, list)
   end
   for i = 2, math.min(results.n, 9) do
     local x = results[i]
-    if type(x) == "userdata" and not core.is_tensor(x) then pcall(close, x) end
     pcall(values.use, x)
     keep(x)
   end
