@@ -58,6 +58,22 @@ describe("schedules", function()
            function(group) return group.betas[1] end)
   end)
 
+  it("have a function for each group", function()
+    local function p() return flare.zeros(1, {requires_grad = true}) end
+    local opt = optim.SGD({{params = {p()}, lr = 1}, {params = {p()}, lr = 4}}, {lr = 1})
+    local each = optim.LambdaLR(opt, {f = {function(t) return 1 / (t + 1) end,
+                                           function(t) return t end}})
+    assert.same({1, 0}, {each:lr()})
+    local both = optim.ChainedLR(opt, {schedules = {each, optim.StepLR(opt, {every = 2})}})
+    both:step()
+    assert.same({0.5, 4}, {both:lr()})
+    both:step()
+    near(flare.tensor({both:lr()}, {dtype = "f64"}), {0.1 / 3, 0.8}, 1e-12)
+    refused("1 functions for 2 groups", optim.LambdaLR, opt, {f = {print}})
+    refused("f must be a function at 2, got number", optim.LambdaLR, opt, {f = {print, 3}})
+    refused("f must be a function, got number", optim.LambdaLR, opt, {f = 3})
+  end)
+
   it("go on from a saved place, in parts as well", function()
     local function make(opt)
       return optim.SequentialLR(opt, {schedules = {optim.LinearLR(opt, {from = 0.1, to = 1,

@@ -2,8 +2,9 @@
 --
 -- A schedule sets the rate of the first step when it is made; `schedule:step()` after each
 -- optimizer step sets the next. A row below is a name, options and what it does for readers, the
--- options, those of them that are needed, the factor at step t (0, 1, ...) and, where momentum may
--- go the other way, how near the highest rate that is, from 0 to 1; last what checks the options.
+-- options, those of them that are needed, the factor at step t (0, 1, ...) for the i-th group and,
+-- where momentum may go the other way, how near the highest rate that is, from 0 to 1; last what
+-- checks the options.
 local class = require "flare.class"
 local fail = require "flare.fail"
 local options = require "flare.options"
@@ -35,9 +36,9 @@ function Schedule:init(optimizer, opts)
 end
 
 function Schedule:set()
-  local factor, height = self.factor(self.t, self.options)
   local momentum = self.options.momentum
-  for _, group in ipairs(self.optimizer.groups) do
+  for i, group in ipairs(self.optimizer.groups) do
+    local factor, height = self.factor(self.t, self.options, i)
     group.lr = group.initial_lr * factor
     if momentum then
       local now = momentum[2] + (momentum[1] - momentum[2]) * height
@@ -115,6 +116,19 @@ local function check_cycle(where, o, optimizer)
   check_momentum(where, o, optimizer)
 end
 
+-- A function, or one for each group.
+local function check_functions(where, o, optimizer)
+  local list, n = type(o.f) == "table" and o.f or {o.f}, #optimizer.groups
+  for i, f in ipairs(list) do
+    if type(f) ~= "function" then
+      fail("%s: f must be a function%s, got %s", where, list == o.f and " at " .. i or "", type(f))
+    end
+  end
+  if list == o.f and #list ~= n then
+    fail("%s: %d functions for %d groups of the optimizer", where, #list, n)
+  end
+end
+
 -- Schedules that are parts of one.
 local function check_parts(where, o, optimizer)
   if type(o.schedules) ~= "table" or #o.schedules == 0 then
@@ -168,8 +182,11 @@ local rows = {
     end},
   {"ExponentialLR", "{gamma =}", "times gamma every step",
     {gamma = none}, {"gamma"}, function(t, o) return o.gamma ^ t end},
-  {"LambdaLR", "{f = function(t) ... end}", "f(t) at step t; the first is 0",
-    {f = none}, {"f"}, function(t, o) return o.f(t) end},
+  {"LambdaLR", "{f = function(t) ... end}",
+    "f(t) at step t; the first is 0. A list has a function for each group of the optimizer",
+    {f = none}, {"f"}, function(t, o, i)
+      return type(o.f) == "table" and o.f[i](t) or o.f(t)
+    end, check_functions},
   {"ConstantLR", "{total = 5, factor = 1 / 3}", "`factor` for `total` steps, 1 from then on",
     {total = 5, factor = 1 / 3}, {}, function(t, o) return t < o.total and o.factor or 1 end},
   {"OneCycleLR", "{total =, up = 0.3, start = 25, final = 1e4, momentum =}",
@@ -202,16 +219,16 @@ local rows = {
   {"SequentialLR", "{schedules = {a, b, ...}, at = {step, ...}}",
     "that of the first schedule up to the first of the steps `at`, then that of the second from "
       .. "its beginning, and so on",
-    {schedules = none, at = none}, {"schedules", "at"}, function(t, o)
+    {schedules = none, at = none}, {"schedules", "at"}, function(t, o, i)
       local k = passed(t, o.at)
       local schedule = o.schedules[k + 1]
-      return schedule.factor(t - (o.at[k] or 0), schedule.options)
+      return schedule.factor(t - (o.at[k] or 0), schedule.options, i)
     end, check_sequence},
   {"ChainedLR", "{schedules = {a, b, ...}}", "those of all schedules multiplied",
-    {schedules = none}, {"schedules"}, function(t, o)
+    {schedules = none}, {"schedules"}, function(t, o, i)
       local factor = 1
       for _, schedule in ipairs(o.schedules) do
-        factor = factor * schedule.factor(t, schedule.options)
+        factor = factor * schedule.factor(t, schedule.options, i)
       end
       return factor
     end, check_parts},
