@@ -125,6 +125,20 @@ describe("data parallel", function()
     ]])
   end)
 
+  it("refuses a model that is another one elsewhere", function()
+    good(2, [[
+      for stage = 0, 3 do
+        local model = rank == 1 and nn.Linear(6, 4) or nn.Linear(6, 3)
+        local ok, why = pcall(function()
+          return stage == 0 and dist.DataParallel(model)
+            or dist.ZeRO(model, optim.SGD, {stage = math.max(stage, 1)})
+        end)
+        assert(not ok and why:find("the model of rank 1 has other parameters (2 tensors) than that "
+          .. "of rank 0", 1, true), why)
+      end
+    ]])
+  end)
+
   it("names a parameter that has come later", function()
     good(2, [[
       local function go(model, of)
