@@ -1,7 +1,7 @@
 --- What all optimizers are: groups of parameters with options, and state for each parameter.
 --
 -- A subclass has `defaults` (its options), `moments(group)` (how many tensors of state a
--- parameter has), `moment(p, k)` where one is not of p's shape, and
+-- parameter has), `moment_shape(p, k)` where the k-th is not of p's shape, and
 -- `update(group, xs, step, first)`, one call of a fused operator; xs is all parameters, then all
 -- gradients, then all first moments, and so on. Gradients are turned round for `maximize`, unless
 -- the subclass `ascends` by itself.
@@ -98,9 +98,15 @@ function Optimizer:zero_grad()
   end
 end
 
+function Optimizer:moment_shape(p)
+  return p.shape
+end
+
 -- The k-th tensor of a parameter's state, at first.
-function Optimizer:moment(p)
-  return core.zeros_like(p)
+local function moment_of(self, p, k)
+  local shape = self:moment_shape(p, k)
+  if shape == p.shape then return core.zeros_like(p) end
+  return core.zeros(shape, {dtype = p.dtype, device = p.device})
 end
 
 -- Parameters with gradients, put together as the fused operators want them: by how often
@@ -113,7 +119,7 @@ local function buckets(self, group, n_moments)
       local state = group.state[i]
       if not state.moments then
         state.moments = {}
-        for k = 1, n_moments do state.moments[k] = self:moment(p, k) end
+        for k = 1, n_moments do state.moments[k] = moment_of(self, p, k) end
       end
       local key = state.step .. p.device
       local bucket = by_key[key]
@@ -203,7 +209,7 @@ function Optimizer:load_state_dict(saved)
     for i, state in ipairs(states) do
       for k, moment in ipairs(state.moments) do
         local has = table.concat(moment.shape, ", ")
-        local wants = table.concat(self:moment(group.params[i], k).shape, ", ")
+        local wants = table.concat(self:moment_shape(group.params[i], k), ", ")
         if has ~= wants then
           fail("%s: the state of parameter %d in group %d is (%s), the parameter's is (%s)", name,
                i, g, has, wants)
@@ -218,7 +224,7 @@ function Optimizer:load_state_dict(saved)
       for k, moment in ipairs(state.moments) do
         moments = moments or {}
         -- a copy of its own: the state may be a live optimizer's
-        moments[k] = self:moment(group.params[i], k)
+        moments[k] = moment_of(self, group.params[i], k)
         local _ <close> = core.no_grad()
         moments[k]:copy_(moment)
       end

@@ -161,10 +161,10 @@ local Adafactor = define("Adafactor", "{lr = 0.01, beta2_decay = -0.8, eps = tha
 Adafactor.decays = true -- by itself, since the step goes by the size before
 
 -- Of matrices, means by rows and by columns; of vectors and what the second is not needed for, all.
-function Adafactor:moment(p, k)
+function Adafactor:moment_shape(p, k)
   local shape = {table.unpack(p.shape)}
   if #shape > 1 then shape[k == 1 and #shape or #shape - 1] = 1 elseif k == 2 then shape = {0} end
-  return core.zeros(shape, {dtype = p.dtype, device = p.device})
+  return shape
 end
 
 -- A matrix of nearly the same singular vectors, whose singular values are near 1, by a polynomial
