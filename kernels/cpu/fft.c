@@ -227,7 +227,8 @@ static int64_t width_of(const job *j, int64_t longest, bool alone) {
 }
 
 #if TILE_BYTES == 64
-#define AT_ONCE 16 /* rooms between which and memory real lines are changed */
+#define AT_ONCE 16   /* rooms between which and memory real lines are changed */
+#define WORTH   8192 /* pairs of them that are worth a thread's while */
 
 /* What lines of pairs, or of 2 n real numbers, are done by. */
 typedef struct straight {
@@ -307,7 +308,7 @@ static fl_status run_straight(const fl_launch *l, const fl_view *x,
   if (j->half)
     mirror_table(n, pairs, j->kind == HALF, j->scale, table + size);
   j->grain = (j->lines + SHARES - 1) / SHARES;
-  j->grain = tile_up(j->grain > GRAIN / n ? j->grain : GRAIN / n + 1, unit);
+  j->grain = tile_up(j->grain > WORTH / n ? j->grain : WORTH / n + 1, unit);
   if (!tile_slots_open(l, &j->slots, (j->lines + j->grain - 1) / j->grain,
                        (size_t)(2 * room) * sizeof(float)))
     return FL_ENOMEM;
