@@ -92,6 +92,13 @@ static int shares(lua_State *L) {
   return 1;
 }
 
+static int protect(lua_State *L) {
+  fll_enter(L);
+  fl_tensor_protect(self(L, "protect"));
+  lua_settop(L, 1);
+  return 1;
+}
+
 /* The first element's address, for C modules. */
 static int data_ptr(lua_State *L) {
   fl_lua *st = fll_enter(L);
@@ -574,6 +581,7 @@ const luaL_Reg fll_convert_methods[] = {
     {"is_contiguous", is_contiguous},
     {"is_floating_point", is_floating_point},
     {"shares", shares},
+    {"protect", protect},
     {"data_ptr", data_ptr},
     {"item", item},
     {"totable", totable},

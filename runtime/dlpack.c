@@ -34,12 +34,17 @@ static const struct {
               {"cuda", kDLCUDAManaged}};
 #define PLACES (sizeof places / sizeof places[0])
 
+void fl_tensor_protect(fl_tensor *t) {
+  if (t->storage)
+    t->storage->read_only = true;
+}
+
 fl_status fli_check_writable(const fl_tensor *t, const char *op,
                              const char *suffix) {
   if (t->storage && t->storage->read_only)
     return fli_fail(FL_EARG,
-                    "%s%s: the tensor lies in memory of another library that "
-                    "may only be read: clone() it first",
+                    "%s%s: the tensor lies in memory that may only be read: "
+                    "clone() it first",
                     op, suffix);
   if (!t->contiguous && fli_overlaps_itself(t))
     return fli_fail(

@@ -181,6 +181,8 @@ FL_API uint32_t fl_tensor_version(const fl_tensor *t); /* of its storage */
 FL_API bool fl_tensor_closed(const fl_tensor *t);      /* its runtime is gone */
 /* True if both have the same storage. */
 FL_API bool fl_tensor_shares(const fl_tensor *a, const fl_tensor *b);
+/* From now on its memory, and so that of its views, may only be read. */
+FL_API void fl_tensor_protect(fl_tensor *t);
 /* How many handles of a garbage-collected host stand for it (+1, -1). */
 FL_API void fl_tensor_handle(fl_tensor *t, int change);
 /* Bytes that only such handles keep alive, over all devices, and the bytes of

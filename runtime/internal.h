@@ -288,7 +288,7 @@ typedef struct fl_storage {
   struct fli_loan *loan; /* or NULL; its element 0 is */
   int64_t loan_at;       /* this one of what was lent: see loan.c */
   bool host_only;        /* counted in rt->host_only */
-  bool read_only;        /* another library's, which must not be written */
+  bool read_only;        /* nothing is written in place */
 } fl_storage;
 
 fl_status fli_storage_new(fl_runtime *rt, size_t bytes, fl_device d,

@@ -144,6 +144,18 @@ describe("a model", function()
     assert.equal(5, zeros:run{s}[1]:numel())
   end)
 
+  it("keeps its constants from those who write in its outputs", function()
+    local model = assert(load{
+      node = {w.node("Reshape", {"w", "shape"}, {"y"})}, input = {}, output = {{name = "y"}},
+      initializer = {w.tensor("w", "f32", {4}, {1, 2, 3, 4}),
+                     w.tensor("shape", "i64", {2}, {2, 2})},
+    })
+    assert.has_error(function() model:run{}[1]:add_(1) end,
+                     "add_: the tensor lies in memory that may only be read: clone() it first")
+    model:run{}[1]:clone():add_(1)
+    assert.same({{1, 2}, {3, 4}}, model:run{}[1]:totable())
+  end)
+
   it("lets gradients pass to its inputs", function()
     local model = assert(load(single("Mul", {w.value("a", "f32", {2}), w.value("b", "f32", {2})})))
     local a = flare.tensor({1, 2}, {requires_grad = true})

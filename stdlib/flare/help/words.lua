@@ -92,6 +92,7 @@ local words = {
   {"shares", "x:%s(y)", "Whether both look at the same memory."},
   {"version", "x.%s", "How often it was written in place."},
   {"site", "x.%s", "The line that made it."},
+  {"protect", "x:%s()", "x; its memory, and so that of its views, may only be read from now on."},
   {"data_ptr", "x:%s()", "The address of the first element, for modules in C."},
   {"is", 'x:%s("b t d", names)',
    "x itself if it has such a shape, else an error that says what it should be."},

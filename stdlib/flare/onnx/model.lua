@@ -12,7 +12,8 @@ local Model = class("Model")
 
 local newest = 28 -- version of the operators that this was written by
 
--- What becomes of constants: moved to the device, and f32 to the dtype that was asked for.
+-- What becomes of constants: moved to the device, and f32 to the dtype that was asked for. Outputs
+-- may be views of them, which nobody writes to.
 local function placer(o)
   return function(x)
     if o.dtype and x.dtype == "f32" then x = x:to(o.dtype) end
@@ -20,7 +21,7 @@ local function placer(o)
     if moved.dtype == "i64" and x:dim() < 2 and x:numel() <= 64 and o.device ~= "cpu" then
       Node.remember(moved, Node:list(x))
     end
-    return moved
+    return moved:protect()
   end
 end
 
