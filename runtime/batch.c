@@ -629,8 +629,11 @@ static fl_status run_level(work *w, fl_operand *in, fl_value *all) {
   c.in = in;
   w->in = in;
   w->all = all;
-  for (int k = 0; k < c.n_in; k++)
+  for (int k = 0; k < c.n_in; k++) {
     all[k] = is_batched(w, k) ? fli_given(in[k].tensor->extra->all) : in[k];
+    if (all[k].tensor)
+      c.device = fl_tensor_device(all[k].tensor);
+  }
   FLI_TRY(run_one(w, &c));
   fli_env_open(&w->e, w->rt, c.base, c.site);
   w->e.device = c.device;

@@ -44,24 +44,21 @@ static fl_status check_tensor(work *w, int k, fl_tensor *t) {
                           w->op->info.name, k + 1)
                : fli_fail(FL_ECLOSED, "%s: tensor is closed (input %d)",
                           w->op->info.name, k + 1);
-  if (!t->storage && w->op->family == FLI_COMPOSE && w->rt->batch) {
-    w->device = fl_tensor_device(t); /* its rows say what is missing */
-    return FL_OK;
-  }
-  if (!t->storage)
+  bool stands = !t->storage && w->op->family == FLI_COMPOSE && w->rt->batch;
+  if (!t->storage && !stands) /* its rows say what is missing */
     return w->rt->meta ? FL_OK
                        : fli_fail(FL_EUNSUPPORTED,
                                   "%s: input %d was made in meta mode and has "
                                   "no values",
                                   w->op->info.name, k + 1);
+  fl_device d = stands ? fl_tensor_device(t) : t->storage->device;
   if (!w->device_known) {
-    w->device = t->storage->device;
+    w->device = d;
     w->device_known = true;
-  } else if (w->device != t->storage->device) {
+  } else if (w->device != d) {
     const char *name = fl_device_name(w->rt, w->device);
     return fli_fail(FL_EDEVICE, "%s: input %d is on %s, the ones before on %s",
-                    w->op->info.name, k + 1,
-                    fl_device_name(w->rt, t->storage->device), name);
+                    w->op->info.name, k + 1, fl_device_name(w->rt, d), name);
   }
   return FL_OK;
 }

@@ -4,7 +4,6 @@ local families = require "spec.support.families"
 local flare = require "flare"
 local rows = require "spec.support.rows"
 
-local device = rows.devices[1]
 
 local function same(got, want, how)
   if not flare.is_tensor(want) then return assert.same(want, got) end
@@ -55,7 +54,7 @@ local function with(args, where, tensors)
 end
 
 -- Compares a row's call over samples of the tensors at `where` with three calls.
-local function check(row, sample, where)
+local function check(row, sample, where, device)
   local args = rows.with_options(row, sample, rows.tensors(sample, device), device, true)
   local stacks, singles = {}, {{}, {}, {}}
   for k, place in ipairs(where) do
@@ -67,7 +66,11 @@ local function check(row, sample, where)
   local function call(...) return table.unpack(rows.call(row, with(args, where, {...}))) end
   local wants = {}
   for b = 1, 3 do
-    local ok, want = pcall(function() return table.pack(call(table.unpack(singles[b]))) end)
+    local ok, want = pcall(function()
+      local results = table.pack(call(table.unpack(singles[b])))
+      flare.synchronize(device)
+      return results
+    end)
     if not ok then return false end -- a sample that is refused when it is turned over
     wants[b] = want
   end
@@ -86,8 +89,10 @@ local function check(row, sample, where)
 end
 
 describe("vmap gives what a loop gives", function()
-  for _, family in ipairs(families) do
-    it("for " .. family, function()
+  for n = 1, #families * #rows.devices do
+    local family = families[(n - 1) % #families + 1]
+    local device = rows.devices[(n - 1) // #families + 1]
+    it(("for %s on %s"):format(family, device), function()
       local samples, checked = require("spec.support.samples." .. family), 0
       for name, list in pairs(samples) do
         local row = rows.rows[name]
@@ -95,10 +100,10 @@ describe("vmap gives what a loop gives", function()
           for i, sample in ipairs(rows.accepted(list)) do
             local where = places(rows.tensors(sample, device))
             if #where > 0 and i <= 6 then
-              if check(row, sample, where) then checked = checked + 1 end
+              if check(row, sample, where, device) then checked = checked + 1 end
               if #where > 1 then
-                check(row, sample, {where[1]})
-                check(row, sample, {where[#where]})
+                check(row, sample, {where[1]}, device)
+                check(row, sample, {where[#where]}, device)
               end
             end
           end
