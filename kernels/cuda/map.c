@@ -292,6 +292,64 @@ fl_status flc_map(const fl_launch *l, const flc_row *r, const fl_view *y,
 
 /* --- moving --- */
 
+/* The dims in the order of `to`'s memory: more of them become one. */
+static void by_memory(fl_view *to, fl_view *from) {
+  for (int i = 1; i < to->ndim; i++)
+    for (int k = i; k > 0 && to->stride[k - 1] < to->stride[k]; k--) {
+#define SWAP(a)                                                                \
+  do {                                                                         \
+    int64_t t_ = a[k];                                                         \
+    a[k] = a[k - 1];                                                           \
+    a[k - 1] = t_;                                                             \
+  } while (0)
+      SWAP(to->shape);
+      SWAP(to->stride);
+      SWAP(from->shape);
+      SWAP(from->stride);
+#undef SWAP
+    }
+}
+
+/* Pairs of elements become one as long as they stay together; returns the size
+ * reached. */
+static int widen(map_any *a, int size) {
+  int last = a->ndim - 1;
+  bool even = a->stride[0][last] == 1 && a->stride[1][last] == 1;
+  for (; even && size < 16; size *= 2) {
+    even = a->size[last] % 2 == 0;
+    for (int k = 0; k < 2 && even; k++) {
+      even = flc_aligned(a->data[k], 2 * (size_t)size);
+      for (int d = 0; d < last && even; d++)
+        even = a->stride[k][d] % 2 == 0;
+    }
+    if (!even)
+      break;
+    for (int d = 0; d < last; d++) {
+      a->stride[0][d] /= 2;
+      a->stride[1][d] /= 2;
+    }
+    a->size[last] /= 2;
+    a->n /= 2;
+  }
+  a->each = size < 16 && a->size[last] % 4 == 0 ? 4 : 1;
+  return size;
+}
+
+static fl_status move_words(const fl_launch *l, const fl_view *to,
+                            const fl_view *from) {
+  map_any a;
+  fl_view x, y;
+  fl_view_copy(&x, from);
+  fl_view_copy(&y, to);
+  if (same_shape(&y, &x))
+    by_memory(&y, &x);
+  set_any(&a, &y, &x, 1);
+  int size = widen(&a, (int)fl_dtype_size(to->dtype));
+  flc_spec spec = FLC_SPEC("map", "words", size);
+  spec.text = identity.text;
+  return run_pieces(l, &spec, &a, (size_t)size, (size_t)size);
+}
+
 /* A matrix (or a row of them) read along its columns: true if `from` is one,
  * with the last two merged dims exchanged against `to`'s order. */
 static bool turned(const fl_view *to, const fl_view *from, map_turn *t,
@@ -358,15 +416,9 @@ fl_status flc_move(const fl_launch *l, const fl_view *to, const fl_view *from) {
   if (d <= FL_BF16 && to->dtype <= FL_BF16 && is_flat(to, from, 1) &&
       run_flat(l, &identity, to, from, 1, d, &s))
     return s;
-  if (to->dtype == from->dtype && !flc_is_number(from)) {
-    map_any a;
-    size_t size = fl_dtype_size(to->dtype);
-    set_any(&a, to, from, 1);
-    flc_spec spec = FLC_SPEC("map", "words", (int)size);
-    spec.text = identity.text;
-    return run_pieces(l, &spec, &a, size, size);
-  }
-  return convert(l, to, from);
+  return to->dtype == from->dtype && !flc_is_number(from)
+             ? move_words(l, to, from)
+             : convert(l, to, from);
 }
 
 FLC_KERNEL(copy) {

@@ -203,7 +203,7 @@ __global__ void __launch_bounds__(256)
 template <int SIZE>
 __global__ void __launch_bounds__(256)
     words(const __grid_constant__ map_any a) {
-  typedef fl_vec<uint8_t, SIZE> W;
+  typedef FL_BITS(SIZE) W;
   const int last = a.ndim - 1;
   const int64_t step = fl_threads() * a.each;
   for (int64_t first = fl_thread() * a.each; first < a.n; first += step) {
@@ -233,7 +233,7 @@ __global__ void __launch_bounds__(256)
 template <int SIZE>
 __global__ void __launch_bounds__(256)
     turn(const __grid_constant__ map_turn a) {
-  typedef fl_vec<uint8_t, SIZE> W;
+  typedef FL_BITS(SIZE) W;
   __shared__ W tile[32][33];
   int64_t tiles = (a.columns + 31) / 32;
   int64_t r0 = blockIdx.x / tiles * 32, c0 = blockIdx.x % tiles * 32;
