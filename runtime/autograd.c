@@ -300,6 +300,7 @@ static fl_status note_maker(pass *p, fli_edge *e, const fl_tensor *g) {
 static fl_status deliver(pass *p, fli_edge *e, fl_tensor *g) {
   fl_status s = note_maker(p, e, g);
   if (e->node) {
+    s = s || !g ? s : fli_finish_sum(p->rt, e->node);
     if (g && e->node->needed && s == FL_OK)
       s = add_up(p, &e->node->grads[e->out], g);
     else
@@ -524,6 +525,7 @@ static fl_status run_node(pass *p, fl_node *n) {
   fl_value *in = few.in, *values = few.dx;
   bool *need = few.need, any = false, way = false;
   void *more = NULL;
+  FLI_TRY(fli_finish_sum(rt, n));
   for (int k = 0; k < n->n_out; k++) {
     if (n->grads[k] && n->hooks)
       FLI_TRY(run_hooks(p, n->hooks, k, NULL, &n->grads[k]));
@@ -563,7 +565,7 @@ static fl_status run_node(pass *p, fl_node *n) {
     if (s == FL_OK && adds_part(p, n)) {
       fli_edge *e = &n->edges[0];
       s = note_maker(p, e, n->grads[0]);
-      s = s ? s : fli_add_part(rt, n, &e->node->grads[e->out]);
+      s = s ? s : fli_add_part(rt, n);
     } else if (s == FL_OK && n->kind == FLI_NODE_OP)
       s = apply_rule(p, n, n, n->grads, need, in, values, dx);
     else if (s == FL_OK && n->kind == FLI_NODE_REGION)

@@ -137,6 +137,7 @@ typedef void (*fli_compose_fn)(fli_composing *c);
 /* Lays a fresh result out, given the first input; it is contiguous before. */
 typedef void (*fli_layout_fn)(const fl_tensor *x, fl_tensor *y);
 void fli_conv_layout(const fl_tensor *x, fl_tensor *y);
+void fli_heads_layout(const fl_tensor *q, fl_tensor *y);
 
 struct fl_op {
   fl_op_info info;

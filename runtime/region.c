@@ -5,6 +5,8 @@
 #include "rules.h"
 #include "tape.h"
 
+#include <string.h>
+
 /* Whether no element of the tensor is in the view twice: its row says so. */
 bool fli_is_part(const fl_op *op) {
   return op->grad == grad_part;
@@ -59,21 +61,150 @@ fl_status fli_place(fl_runtime *rt, fli_extra *x, fl_tensor *g) {
   return s;
 }
 
-/* *sum (NULL: zeros) += the gradient that node `n` has, at n's place in it. */
-fl_status fli_add_part(fl_runtime *rt, fl_node *n, fl_tensor **sum) {
+/* --- sums of parts --- */
+
+#define SLABS 8
+
+/* What of a sum has been written, where only slabs across one dim have: [from,
+ * to) each, in order, none touching the next. Nothing else has a value yet. */
+struct fli_slabs {
+  int out, dim, n;
+  int64_t from[SLABS], to[SLABS];
+};
+
+/* false: it overlaps others, or there are too many. */
+static bool take_slab(fli_slabs *p, int64_t from, int64_t to) {
+  int i = 0;
+  while (i < p->n && p->to[i] < from)
+    i++;
+  bool below = i < p->n && p->to[i] == from; /* [i] goes on */
+  int k = i + below;
+  if (k < p->n && p->from[k] < to)
+    return false;
+  bool above = k < p->n && p->from[k] == to;
+  int more = 1 - below - above;
+  if (p->n + more > SLABS)
+    return false;
+  from = below ? p->from[i] : from;
+  to = above ? p->to[k] : to;
+  int rest = i + below + above;
+  size_t bytes = (size_t)(p->n - rest) * sizeof *p->from;
+  memmove(p->from + i + 1, p->from + rest, bytes);
+  memmove(p->to + i + 1, p->to + rest, bytes);
+  p->from[i] = from;
+  p->to[i] = to;
+  p->n += more;
+  return true;
+}
+
+static void zero(fli_env *e, fl_value x) {
+  fli_run_inplace(e, FLI_OP_assign, NULL, 2, (fl_value[]){x, fli_number(0)});
+}
+
+fl_status fli_fill_slabs(fl_runtime *rt, fl_node *n) {
   fli_env env, *e = &env;
-  const fl_meta *m = &n->in_meta[0];
-  fl_tensor *dy = n->grads[0], *out;
-  bool first = !*sum;
+  fli_slabs *p = n->slabs;
   fli_env_open(e, rt, n->base, n->site);
-  fl_value whole =
-      first ? fli_v_zeros(e, m->dtype, m->ndim, m->shape, fl_tensor_device(dy))
-            : fli_given(*sum);
-  fl_value part = fli_run(e, n->op->id, n->attrs, 1, &whole);
+  fl_value sum = fli_given(n->grads[p->out]);
+  int64_t at = 0, size = fli_meta(sum)->shape[p->dim];
+  for (int k = 0; k <= p->n; k++) {
+    int64_t to = k < p->n ? p->from[k] : size;
+    if (at < to)
+      zero(e, fli_v_narrow(e, sum, p->dim, at, to - at, 1));
+    at = k < p->n ? p->to[k] : size;
+  }
   fl_status s = e->status;
+  fli_env_close(e);
+  fli_mfree(p);
+  n->slabs = NULL;
+  return s;
+}
+
+/* Memory for the gradient of `to`'s result. That of a permutation lies so that
+ * what comes out of it, the gradient before the permutation, is contiguous. */
+static fl_status open_sum(fl_runtime *rt, const fl_node *to, int out,
+                          fl_dtype dtype, fl_device d, fl_tensor **sum) {
+  bool turned = to->kind == FLI_NODE_OP && (to->op->id == FLI_OP_permute ||
+                                            to->op->id == FLI_OP_transpose);
+  fl_meta meta = turned ? to->in_meta[0] : to->out_meta[out];
+  fl_tensor *t;
+  size_t bytes;
+  meta.dtype = dtype;
+  FLI_TRY(fli_check_size(meta.dtype, meta.ndim, meta.shape, &bytes));
+  FLI_TRY(fli_tensor_make(rt, &meta, bytes, d, to->site, &t));
+  if (!turned) {
+    *sum = t;
+    return FL_OK;
+  }
+  fl_operand in = {.tensor = t};
+  fl_call c = {.op = to->op,
+               .n_in = 1,
+               .in = &in,
+               .attrs = to->attrs,
+               .base = to->base,
+               .out = sum};
+  fl_status s = fl_call_run(rt, &c);
+  if (s == FL_OK)
+    fli_tensor_own(*sum);
+  fl_tensor_release(t);
+  return s;
+}
+
+/* Whether node n took a slab across a dim, the first of its attributes. */
+static bool takes_slab(const fl_node *n) {
+  const fl_meta *m = &n->in_meta[0];
+  return (n->op->id == FLI_OP_select ||
+          (n->op->id == FLI_OP_narrow && n->attrs->v[3].i == 1)) &&
+         fl_numel(m->ndim, m->shape) > 0;
+}
+
+/* Whether the part is the first thing to be written where it lies in `sum`, and
+ * is now counted as written. */
+static bool is_new(fli_slabs *p, const fl_node *n, const fl_tensor *part,
+                   const fl_tensor *sum) {
+  int dim = (int)n->attrs->v[0].i;
+  int64_t from = (part->offset - sum->offset) / sum->stride[dim];
+  int64_t size = n->op->id == FLI_OP_select ? 1 : part->meta.shape[dim];
+  return p->out == n->edges[0].out && p->dim == dim &&
+         take_slab(p, from, from + size);
+}
+
+static fl_status begin_sum(fli_env *e, fl_node *n, fl_tensor **sum) {
+  fl_node *to = n->edges[0].node;
+  int out = n->edges[0].out;
+  fl_device d = fl_tensor_device(n->grads[0]);
+  FLI_TRY(fli_finish_sum(e->rt, to)); /* of another result */
+  FLI_TRY(open_sum(e->rt, to, out, n->in_meta[0].dtype, d, sum));
+  if (!takes_slab(n)) {
+    zero(e, fli_given(*sum));
+    return e->status;
+  }
+  to->slabs = fli_malloc(e->rt, sizeof *to->slabs);
+  if (!to->slabs)
+    return FL_ENOMEM;
+  *to->slabs = (fli_slabs){.out = out, .dim = (int)n->attrs->v[0].i};
+  return FL_OK;
+}
+
+fl_status fli_add_part(fl_runtime *rt, fl_node *n) {
+  fli_env env, *e = &env;
+  fl_node *to = n->edges[0].node;
+  fl_tensor **sum = &to->grads[n->edges[0].out], *out;
+  bool fresh = !*sum;
+  fli_env_open(e, rt, n->base, n->site);
+  fl_status s = fresh ? begin_sum(e, n, sum) : FL_OK;
+  fl_value whole = fli_given(*sum), part = fli_none();
   if (s == FL_OK) {
-    fl_operand in[2] = {{.tensor = part.tensor}, {.tensor = dy}};
-    fl_call c = {.op = &rt->ops[first ? FLI_OP_assign : FLI_OP_add],
+    part = fli_run(e, n->op->id, n->attrs, 1, &whole);
+    s = e->status;
+  }
+  if (s == FL_OK && to->slabs) {
+    fresh = takes_slab(n) && is_new(to->slabs, n, part.tensor, *sum);
+    s = fresh ? FL_OK : fli_fill_slabs(rt, to);
+  }
+  if (s == FL_OK) {
+    fl_operand in[2] = {{.tensor = part.tensor}, {.tensor = n->grads[0]}};
+    fl_call c = {.op = &rt->ops[fresh ? FLI_OP_assign : FLI_OP_add],
                  .n_in = 2,
                  .in = in,
                  .inplace = true,
@@ -81,11 +212,8 @@ fl_status fli_add_part(fl_runtime *rt, fl_node *n, fl_tensor **sum) {
                  .out = &out};
     s = fl_call_run(rt, &c);
   }
-  if (s == FL_OK) {
+  if (s == FL_OK)
     fl_tensor_release(out);
-    if (first)
-      *sum = fl_tensor_retain(whole.tensor);
-  }
   fli_env_close(e);
   return s;
 }

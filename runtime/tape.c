@@ -105,8 +105,7 @@ static void drop_hooks(fl_runtime *rt, fli_hook **list) {
 static void destroy(fl_runtime *rt, fl_node *n) {
   fli_node_forget(rt, n);
   drop_hooks(rt, &n->hooks);
-  for (int k = 0; k < n->n_out; k++)
-    fl_tensor_release(n->grads[k]);
+  fli_node_drop_grads(n);
   for (int k = 0; k < n->n_in; k++) {
     if (n->edges[k].node)
       fli_node_release(rt, n->edges[k].node);

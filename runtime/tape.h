@@ -35,6 +35,8 @@ typedef enum fli_node_kind {
   FLI_NODE_TRANSFER
 } fli_node_kind;
 
+typedef struct fli_slabs fli_slabs;
+
 struct fl_node {
   int rc;
   fli_node_kind kind;
@@ -68,6 +70,7 @@ struct fl_node {
   int deps;
   uint32_t makers;   /* streams that made its gradients, a bit each */
   fl_tensor **grads; /* n_out */
+  fli_slabs *slabs;  /* NULL: no gradient has holes (region.c) */
 };
 
 /* What few tensors have. */
@@ -92,6 +95,8 @@ static inline void fli_node_drop_grads(fl_node *n) {
     fl_tensor_release(n->grads[k]);
     n->grads[k] = NULL;
   }
+  fli_mfree(n->slabs);
+  n->slabs = NULL;
 }
 void fli_node_release(fl_runtime *rt, fl_node *n);
 void fli_node_forget(fl_runtime *rt, fl_node *n); /* drops what it saved */
@@ -146,7 +151,12 @@ static inline fl_tensor *fli_stand_in(fl_tensor *leaf) {
 
 /* region.c: the gradient of narrow and the like into a sum of gradients. */
 bool fli_is_part(const fl_op *op);
-fl_status fli_add_part(fl_runtime *rt, fl_node *n, fl_tensor **sum);
+fl_status fli_add_part(fl_runtime *rt, fl_node *n);
+/* Zeros where no part of a gradient of n has been. */
+fl_status fli_fill_slabs(fl_runtime *rt, fl_node *n);
+static inline fl_status fli_finish_sum(fl_runtime *rt, fl_node *n) {
+  return n->slabs ? fli_fill_slabs(rt, n) : FL_OK;
+}
 /* Whether all that is left to do with a gradient is to put it into the leaf's
  * place, whatever its dtype is. */
 static inline bool fli_only_placed(const fli_edge *e) {

@@ -262,11 +262,12 @@ static fl_status take(const work *w, const fl_view *v, attention_rows *r) {
 static fl_status open_out(const work *w, const fl_view *out, fl_dtype dtype,
                           fl_view *temp) {
   *temp = *out;
-  temp->dtype = dtype;
-  contiguous(temp);
-  if (out->dtype != dtype)
+  if (out->dtype != dtype) {
+    temp->dtype = dtype;
+    contiguous(temp);
     temp->data =
         fl_scratch_get(w->l, (size_t)flc_numel(out) * fl_dtype_size(dtype) + 1);
+  }
   return temp->data || !flc_numel(out) ? FL_OK : FL_ENOMEM;
 }
 static fl_status give(const work *w, const fl_view *out, const fl_view *temp) {

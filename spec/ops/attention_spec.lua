@@ -109,3 +109,39 @@ describe("an LSTM of any size", function()
     end
   end
 end)
+
+describe("attention of heads that lie inside rows", function()
+  -- (batch, heads, rows, size), lying as (batch, rows, heads, size)
+  local function heads(rows_, count, size, device, dtype)
+    local x = flare.randn({2, rows_, count, size}, {generator = flare.generator(rows_)})
+    return x:to(device):to(dtype):transpose(2, 3)
+  end
+  local function run_one(q, k, v, dy)
+    local leaves = {q:requires_grad_(true), k:requires_grad_(true), v:requires_grad_(true)}
+    local y = flare.attention(q, k, v)
+    return y, flare.grad((y * dy):sum(), leaves)
+  end
+
+  for _, device in ipairs(rows.devices) do
+    for _, dtype in ipairs {"f64", "f32", "bf16"} do
+      for _, size in ipairs {64, 24} do
+        it(("gives what lies so, too, %s in %s of %d"):format(device, dtype, size), function()
+          for _, queries in ipairs {1, 70} do
+            local t = {heads(queries, 6, size, device, dtype), heads(90, 3, size, device, dtype),
+              heads(91, 3, size, device, dtype):narrow(3, 1, 90),
+              heads(queries, 6, size, device, dtype)}
+            local y, dq, dk, dv = run_one(t[1]:detach(), t[2]:detach(), t[3]:detach(), t[4])
+            assert.is_true(y:transpose(2, 3):is_contiguous())
+            for i = 1, 4 do t[i] = t[i]:contiguous() end
+            local want = {run_one(table.unpack(t))}
+            assert.is_true(want[1]:is_contiguous())
+            for i, got in ipairs {y, dq, dk, dv} do
+              local off = (got - want[i]):abs():max():item()
+              assert(off <= tolerance[dtype] * want[i]:abs():max():item(), off)
+            end
+          end
+        end)
+      end
+    end
+  end
+end)
