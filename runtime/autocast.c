@@ -1,5 +1,6 @@
 /* Autocast: while it is on, operators of class LOW take their floats in the
- * low type, those of class WIDE in f32; the others as they are given. Casts are
+ * low type, those of class WIDE in f32; the others as they are given. Those of
+ * class GIVES round what they give to the low type themselves. Casts are
  * ordinary calls, so gradients arrive in the type of what was cast. A parameter
  * is cast once: the copy is kept until the mode ends, backward begins, or the
  * parameter changes. One of meta mode has no values and is not kept. */
@@ -84,8 +85,28 @@ static bool wants_cast(const fl_tensor *t, fl_dtype to) {
   return d != to && (d == FL_F32 || d == FL_F16 || d == FL_BF16);
 }
 
+/* A call of class GIVES. A dtype that was asked for stays. */
+static fl_status give(fl_runtime *rt, const fl_call *c,
+                      fl_status (*run)(fl_runtime *, const fl_call *)) {
+  const fl_op_info *info = &c->op->info;
+  fl_call inner = *c;
+  fl_attrs attrs;
+  if (c->n_in == 0 || !wants_cast(c->in[0].tensor, rt->autocast))
+    return run(rt, c);
+  fl_attrs_copy(&attrs, c->attrs ? c->attrs : &c->op->defaults);
+  for (int i = 0; i < info->n_params; i++) {
+    const fl_param *p = &info->params[i];
+    if (p->kind == FL_P_DTYPE && attrs.v[p->slot].i == FL_ATTR_NONE)
+      attrs.v[p->slot].i = rt->autocast;
+  }
+  inner.attrs = &attrs;
+  return run(rt, &inner);
+}
+
 fl_status fli_autocast_run(fl_runtime *rt, const fl_call *c,
                            fl_status (*run)(fl_runtime *, const fl_call *)) {
+  if (c->op->cast == FLI_CAST_GIVES)
+    return give(rt, c, run);
   fl_dtype to = c->op->cast == FLI_CAST_LOW ? rt->autocast : FL_F32;
   fl_operand few[FEW], *in = few;
   fl_status s = FL_OK;

@@ -791,7 +791,7 @@ fl_status fl_call_run(fl_runtime *rt, const fl_call *c) {
                     "a call has no operator: fl_op_find gives NULL for "
                     "names that it does not know");
   if (!FLI_LIKELY(rt->autocast == FL_NODTYPE) && !c->inplace &&
-      (c->op->cast == FLI_CAST_LOW || c->op->cast == FLI_CAST_WIDE))
+      c->op->cast >= FLI_CAST_LOW)
     return fli_autocast_run(rt, c, run_any);
   return run_any(rt, c);
 }

@@ -109,7 +109,13 @@ enum { /* saves */
        FLI_SAVE_OUT = 16         /* bit of the first output */
 };
 
-enum { FLI_CAST_NONE, FLI_CAST_LOW, FLI_CAST_WIDE, FLI_CAST_PROMOTE };
+enum { /* what autocast does; it looks at those from LOW on */
+       FLI_CAST_NONE,
+       FLI_CAST_PROMOTE,
+       FLI_CAST_LOW,
+       FLI_CAST_WIDE,
+       FLI_CAST_GIVES
+};
 
 typedef enum fli_out_rule {
   FLI_OUT_INPUT,   /* dtype of input `a` */

@@ -51,6 +51,7 @@ enum { /* the words of the saves column */
 #define cast_LOW     FLI_CAST_LOW
 #define cast_WIDE    FLI_CAST_WIDE
 #define cast_PROMOTE FLI_CAST_PROMOTE
+#define cast_GIVES   FLI_CAST_GIVES
 
 static const row rows[] = {
 #define FL_UNARY(name, T, sig, cast, saves, f, df, ddf)                        \

@@ -19,6 +19,32 @@ describe("autocast", function()
     end)
   end
 
+  for _, dtype in ipairs {"bf16", "f16"} do
+    it("lets norms of lines take what there is and give " .. dtype, function()
+      local x, w = flare.randn(6, 40):requires_grad_(true), flare.rand(40):requires_grad_(true)
+      for _, name in ipairs {"layer_norm", "rms_norm"} do
+        local norm = flare[name]
+        local y = flare.autocast(dtype, norm, x, w)
+        assert.equal(dtype, y.dtype)
+        assert.is_true(flare.equal(norm(x, w):to(dtype), y)) -- rounded once
+        local low = x:detach():to(dtype)
+        assert.is_true(flare.equal(norm(low, w, {dtype = dtype}),
+          flare.autocast(dtype, norm, low, w)))
+        flare.autocast(dtype, function()
+          assert.equal("f32", norm(x, w, {dtype = "f32"}).dtype) -- as asked for
+          assert.equal("f64", norm(x:to "f64", w).dtype)
+        end)
+        local dy = flare.randn(6, 40, {dtype = dtype})
+        local got = {flare.grad(y, {x, w}, {gradient = dy})}
+        local want = {flare.grad(norm(x, w), {x, w}, {gradient = dy:to "f32"})}
+        for k = 1, 2 do
+          assert.equal("f32", got[k].dtype)
+          assert.is_true(flare.allclose(got[k], want[k], {rtol = 1e-5, atol = 1e-5}):item())
+        end
+      end
+    end)
+  end
+
   it("leaves f64, integers and writing in place alone", function()
     local _ <close> = flare.autocast "bf16"
     local d, i = flare.randn(3, 3, {dtype = "f64"}), flare.ones(3, 3, {dtype = "i64"})

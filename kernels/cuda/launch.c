@@ -27,8 +27,8 @@ fl_status flc_run(const fl_launch *l, const flc_spec *spec, flc_grid g,
   fl_status s = flc_function_get(d, spec, &f);
   if (s)
     return s;
-  if (g.shared > 48u << 10 && g.shared > f->shared &&
-      (s = allow(d, f, g.shared)) != FL_OK)
+  /* without it 48 KiB are allowed, less what the kernel has of its own */
+  if (g.shared > f->shared && (s = allow(d, f, g.shared)) != FL_OK)
     return s;
   /* one parameter, wherever its alignment has put it; its size the driver knows
    * from the image */

@@ -153,20 +153,22 @@ template <int D, int VEC> struct fl_packed {
     return r;
   }
 };
-template <int D> struct fl_packed_16 {
-  static fl_vec<FL_S(D), 8> of(const float *v) {
-    fl_vec<FL_S(D), 8> r;
-    uint32_t w[4];
+template <int D, int VEC> struct fl_packed_16 {
+  static fl_vec<FL_S(D), VEC> of(const float *v) {
+    fl_vec<FL_S(D), VEC> r;
+    uint32_t w[VEC / 2];
 #pragma unroll
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < VEC / 2; i++)
       w[i] = D == FL_BF16 ? fl_pack_bf16(v[2 * i], v[2 * i + 1])
                           : fl_pack_f16(v[2 * i], v[2 * i + 1]);
-    memcpy(&r, w, 16);
+    memcpy(&r, w, sizeof r);
     return r;
   }
 };
-template <> struct fl_packed<FL_BF16, 8> : fl_packed_16<FL_BF16> {};
-template <> struct fl_packed<FL_F16, 8> : fl_packed_16<FL_F16> {};
+template <> struct fl_packed<FL_BF16, 8> : fl_packed_16<FL_BF16, 8> {};
+template <> struct fl_packed<FL_BF16, 4> : fl_packed_16<FL_BF16, 4> {};
+template <> struct fl_packed<FL_F16, 8> : fl_packed_16<FL_F16, 8> {};
+template <> struct fl_packed<FL_F16, 4> : fl_packed_16<FL_F16, 4> {};
 
 /* Stored elements as they are computed with: 16-bit ones two from a word. */
 template <int D, int VEC> struct fl_unpacked {
@@ -176,17 +178,19 @@ template <int D, int VEC> struct fl_unpacked {
       v[i] = fl_get<V>(x.at[i]);
   }
 };
-template <> struct fl_unpacked<FL_BF16, 8> {
-  static void to(const fl_vec<bf16, 8> &x, float *v) {
-    uint32_t w[4];
-    memcpy(w, &x, 16);
+template <int VEC> struct fl_unpacked_bf16 {
+  static void to(const fl_vec<bf16, VEC> &x, float *v) {
+    uint32_t w[VEC / 2];
+    memcpy(w, &x, sizeof x);
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < VEC / 2; i++) {
       v[2 * i] = __uint_as_float(w[i] << 16);
       v[2 * i + 1] = __uint_as_float(w[i] & 0xffff0000u);
     }
   }
 };
+template <> struct fl_unpacked<FL_BF16, 8> : fl_unpacked_bf16<8> {};
+template <> struct fl_unpacked<FL_BF16, 4> : fl_unpacked_bf16<4> {};
 
 /* x where `on`, else VEC times `other`. */
 template <class S, int VEC>

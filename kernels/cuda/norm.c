@@ -7,6 +7,7 @@
 #include "reduce.h"
 
 #define LONG_THREADS 512
+#define MOST_OF_WARP 32 /* elements a thread of a warp's line (gradients) */
 #define LONG_CHUNK                                                             \
   4096 /* elements of a long line for a block, as in norm.cu                   \
         */
@@ -17,6 +18,33 @@ static int most_of(fl_dtype d, int vec) {
 }
 
 /* --- what both directions are given --- */
+
+/* Whether there are kernels for x of d and y (dy) of r. */
+static bool a_pair(fl_dtype d, fl_dtype r) {
+  return r == d || (d == FL_F32 && (r == FL_F16 || r == FL_BF16));
+}
+
+/* Where a result is made that a kernel gives as d: in its own memory, or on the
+ * way to it. */
+static void *made_as(const fl_launch *l, const fl_view *v, fl_dtype d) {
+  size_t bytes = (size_t)flc_numel(v) * fl_dtype_size(d);
+  return v->dtype == d ? v->data : fl_scratch_get(l, bytes);
+}
+
+static fl_status hand_over(const fl_launch *l, const fl_view *v, fl_dtype d,
+                           void *made) {
+  if (made == v->data)
+    return FL_OK;
+  fl_view from = {.data = made,
+                  .dtype = d,
+                  .ndim = 1,
+                  .shape = {flc_numel(v)},
+                  .stride = {1}};
+  fl_view to = from;
+  to.data = v->data;
+  to.dtype = v->dtype;
+  return flc_move(l, &to, &from);
+}
 
 /* weight, and bias where there is one: as they are if both are of x's dtype,
  * else both of the wide one. */
@@ -49,8 +77,8 @@ static flc_grid long_grid(const norm_args *a) {
 
 /* --- forward --- */
 
-static flc_spec forward_spec(fl_dtype d, const flc_line *p) {
-  return FLC_SPEC("norm", "forward", d, p->vec, p->each, p->block);
+static flc_spec forward_spec(fl_dtype d, fl_dtype r, const flc_line *p) {
+  return FLC_SPEC("norm", "forward", d, r, p->vec, p->each, p->block);
 }
 
 /* Much to do for a thread of a block: what a line costs it beside that, two
@@ -66,7 +94,8 @@ static bool forward_line(int64_t n, fl_dtype d, bool is_aligned, flc_line *p) {
   return p->threads <= 512;
 }
 
-static fl_status long_forward(const fl_launch *l, fl_dtype d, norm_args *a) {
+static fl_status long_forward(const fl_launch *l, fl_dtype d, fl_dtype r,
+                              norm_args *a) {
   fl_view v = {.data = (void *)(uintptr_t)a->x,
                .dtype = d,
                .ndim = 2,
@@ -76,15 +105,16 @@ static fl_status long_forward(const fl_launch *l, fl_dtype d, norm_args *a) {
   if (!a->sums)
     return FL_ENOMEM;
   fl_status s = flc_moments(l, &v, 2, a->sums, a->sums + a->lines);
-  flc_spec spec = FLC_SPEC("norm", "long_forward", d);
+  flc_spec spec = FLC_SPEC("norm", "long_forward", d, r);
   return s == FL_OK ? FLC_RUN(l, spec, long_grid(a), *a) : s;
 }
 
 static fl_status forward(const fl_launch *l, const fl_view *bias,
                          const fl_view *mean, const fl_view *rstd) {
-  const fl_view *x = &l->in[0];
-  fl_dtype d = l->out[0].dtype;
-  norm_args a = {.y = l->out[0].data,
+  const fl_view *x = &l->in[0], *y = &l->out[0];
+  fl_dtype d = a_pair(x->dtype, y->dtype) ? x->dtype : flc_wide(x->dtype);
+  fl_dtype r = a_pair(d, y->dtype) ? y->dtype : d;
+  norm_args a = {.y = made_as(l, y, r),
                  .mean = mean ? mean->data : NULL,
                  .rstd = rstd->data,
                  .eps = l->attrs->v[1].f};
@@ -93,19 +123,21 @@ static fl_status forward(const fl_launch *l, const fl_view *bias,
   if (a.lines == 0)
     return FL_OK;
   a.x = flc_input(l, x, d);
-  if (!a.x)
+  if (!a.x || (flc_numel(y) && !a.y))
     return FL_ENOMEM;
   fl_status s = set_weights(l, d, &l->in[1], bias, &a);
   if (s != FL_OK)
     return s;
-  bool fits = forward_line(a.n, d, aligned(&a), &p);
-  if (!fits || a.n == 0)
-    return long_forward(l, d, &a);
-  a.lanes = p.lanes;
-  flc_spec spec = forward_spec(d, &p);
-  flc_grid grid = {.x = flc_line_grid(&p, a.lines),
-                   .block = (unsigned)p.threads};
-  return FLC_RUN(l, spec, grid, a);
+  if (!forward_line(a.n, d, aligned(&a), &p) || a.n == 0)
+    s = long_forward(l, d, r, &a);
+  else {
+    a.lanes = p.lanes;
+    flc_spec spec = forward_spec(d, r, &p);
+    flc_grid grid = {.x = flc_line_grid(&p, a.lines),
+                     .block = (unsigned)p.threads};
+    s = FLC_RUN(l, spec, grid, a);
+  }
+  return s == FL_OK && a.n ? hand_over(l, y, r, a.y) : s;
 }
 
 FLC_KERNEL(layer_norm) {
@@ -118,8 +150,10 @@ FLC_KERNEL(rms_norm) {
 
 /* --- backward --- */
 
-/* Lines in blocks of at most 512 threads, whose sums towards the weights stay
- * in registers; lines on their way wait in shared memory. */
+/* Lines by warps, or by blocks of at most 512 threads, whose sums towards the
+ * weights stay in registers; lines on their way wait in shared memory. A warp
+ * takes as much as its registers hold: nobody waits for others there, and its
+ * block has the sums of four lines. */
 static bool backward_line(int64_t n, fl_dtype d, bool is_aligned, flc_line *p) {
   flc_line_of(n, d, is_aligned, 8, p);
   int size = (int)fl_dtype_size(d), most = p->vec == 1 || size == 8 ? 8
@@ -127,6 +161,11 @@ static bool backward_line(int64_t n, fl_dtype d, bool is_aligned, flc_line *p) {
                                                                     : 32;
   if (p->vec == 1 && size == 8)
     most = p->each = 4;
+  if (p->block && p->vec > 1 && size < 8 && n <= 32 * MOST_OF_WARP) {
+    p->block = 0;
+    p->threads = 128;
+    p->each = n <= 32 * 24 ? 24 : 32;
+  }
   if (!p->block && n <= 32 * p->each) {
     p->lanes = flc_power(flc_ceil_div(n, p->each), 32);
     return true;
@@ -137,15 +176,26 @@ static bool backward_line(int64_t n, fl_dtype d, bool is_aligned, flc_line *p) {
   return p->threads <= 512;
 }
 
-static flc_spec backward_spec(fl_dtype d, const flc_line *p, bool centre) {
-  return FLC_SPEC("norm", "backward", d, p->vec, p->each, p->block, centre);
+static flc_spec backward_spec(fl_dtype d, fl_dtype r, const flc_line *p,
+                              bool centre) {
+  return FLC_SPEC("norm", "backward", d, r, p->vec, p->each, p->block, centre);
 }
 
-static fl_status sum_weights(const fl_launch *l, fl_dtype d, norm_args *a) {
-  flc_spec spec = FLC_SPEC("norm", "weights", d);
+/* dw and db, of weight's dtype. */
+static fl_status sum_weights(const fl_launch *l, fl_dtype d, const fl_view *dw,
+                             const fl_view *db, norm_args *a) {
+  fl_dtype to = flc_wide(dw->dtype) == flc_wide(d) ? dw->dtype : flc_wide(d);
+  flc_spec spec = FLC_SPEC("norm", "weights", to);
   flc_grid grid = {
-      .x = (unsigned)flc_ceil_div(a->n, 32), .y = a->db ? 2 : 1, .block = 512};
-  return FLC_RUN(l, spec, grid, *a);
+      .x = (unsigned)flc_ceil_div(a->n, 32), .y = db ? 2 : 1, .block = 1024};
+  a->dw = made_as(l, dw, to);
+  a->db = db ? made_as(l, db, to) : NULL;
+  if (!a->dw || (db && !a->db))
+    return FL_ENOMEM;
+  fl_status s = FLC_RUN(l, spec, grid, *a);
+  if (s == FL_OK)
+    s = hand_over(l, dw, to, a->dw);
+  return s == FL_OK && db ? hand_over(l, db, to, a->db) : s;
 }
 
 static fl_status set_parts(const fl_launch *l, fl_dtype d, int64_t parts,
@@ -156,10 +206,11 @@ static fl_status set_parts(const fl_launch *l, fl_dtype d, int64_t parts,
   return a->weight && !a->parts ? FL_ENOMEM : FL_OK;
 }
 
-static fl_status long_backward(const fl_launch *l, fl_dtype d, norm_args *a) {
-  flc_spec sums = FLC_SPEC("norm", "long_sums", d);
-  flc_spec dx = FLC_SPEC("norm", "long_backward", d);
-  flc_spec weights = FLC_SPEC("norm", "long_weights", d);
+static fl_status long_backward(const fl_launch *l, fl_dtype d, fl_dtype r,
+                               norm_args *a) {
+  flc_spec sums = FLC_SPEC("norm", "long_sums", d, r);
+  flc_spec dx = FLC_SPEC("norm", "long_backward", d, r);
+  flc_spec weights = FLC_SPEC("norm", "long_weights", d, r);
   a->sums = fl_scratch_get(l, (size_t)a->lines * 2 * sizeof(double));
   if (!a->sums)
     return FL_ENOMEM;
@@ -176,60 +227,73 @@ static fl_status long_backward(const fl_launch *l, fl_dtype d, norm_args *a) {
   parts = flc_ceil_div(a->lines, a->piece);
   s = set_parts(l, d, parts, a);
   flc_grid grid = {.x = (unsigned)blocks, .y = (unsigned)parts, .block = 256};
-  if (s == FL_OK)
-    s = FLC_RUN(l, weights, grid, *a);
-  return s == FL_OK ? sum_weights(l, d, a) : s;
+  return s == FL_OK ? FLC_RUN(l, weights, grid, *a) : s;
+}
+
+/* Bytes of shared memory that a block takes beside the lines on their way: the
+ * sums of a warp's line, and what the system keeps for itself. */
+static int beside(const flc_line *p) {
+  return 2048 + (p->block ? 0 : 256 * p->each);
 }
 
 /* Blocks that run at once, and no more: each goes through many lines. */
-static int64_t blocks_for(const fl_launch *l, const flc_line *p,
+static int64_t blocks_for(const fl_launch *l, const flc_line *p, int shared,
                           int64_t lines) {
+  const flc_chip *chip = flc_chip_of(l);
   int each = p->each > 16 ? 512 : p->each > 8 ? 640 : 1024;
   int64_t most = each / p->threads > 1 ? each / p->threads : 1;
   int64_t groups = p->block ? 1 : p->threads / p->lanes;
-  most = flc_chip_of(l)->processors * (most > 16 ? 16 : most);
+  int64_t room = (chip->shared + 1024) / (shared + beside(p));
+  most = most > room ? room : most > 16 ? 16 : most;
+  most = chip->processors * (most > 1 ? most : 1);
   lines = flc_ceil_div(lines, 4 * groups);
   return lines < most ? lines : most;
 }
 
 static fl_status backward(const fl_launch *l, const fl_view *mean,
                           const fl_view *rstd, const fl_view *db) {
-  const fl_view *x = &l->in[1], *w = &l->in[2], *dw = &l->out[1];
-  fl_dtype d = l->out[0].dtype, wide = flc_wide(d);
-  norm_args a = {.y = l->out[0].data, .db = db ? db->data : NULL};
+  const fl_view *dy = &l->in[0], *x = &l->in[1], *dx = &l->out[0],
+                *dw = &l->out[1];
+  bool pair = a_pair(x->dtype, dy->dtype);
+  fl_dtype wide = flc_wide(x->dtype), d = pair ? x->dtype : wide;
+  fl_dtype r = pair ? dy->dtype : wide;
+  norm_args a = {.y = made_as(l, dx, d)};
   flc_line p;
   set_lines(&a, flc_numel(rstd), flc_numel(x));
   if (flc_numel(x) == 0) { /* no lines, but perhaps weights */
-    size_t bytes = (size_t)flc_numel(dw) * fl_dtype_size(d);
+    size_t bytes = (size_t)flc_numel(dw) * fl_dtype_size(dw->dtype);
     fl_status s = bytes ? flc_zero(l, dw->data, bytes) : FL_OK;
     return s == FL_OK && bytes && db ? flc_zero(l, db->data, bytes) : s;
   }
-  a.dw = dw->data;
-  a.dy = flc_input(l, &l->in[0], d);
+  a.dy = flc_input(l, dy, r);
   a.x = flc_input(l, x, d);
   a.mean = mean ? (void *)(uintptr_t)flc_input(l, mean, wide) : NULL;
   a.rstd = (void *)(uintptr_t)flc_input(l, rstd, wide);
-  if (!a.dy || !a.x || !a.rstd || (mean && !a.mean))
+  if (!a.y || !a.dy || !a.x || !a.rstd || (mean && !a.mean))
     return FL_ENOMEM;
-  fl_status s = set_weights(l, d, w, NULL, &a);
+  fl_status s = set_weights(l, d, &l->in[2], NULL, &a);
   if (s != FL_OK)
     return s;
   bool fits = backward_line(a.n, d, aligned(&a), &p);
-  unsigned shared = p.vec > 1 ? (unsigned)(p.threads * p.each * 4) *
-                                    (unsigned)fl_dtype_size(d)
-                              : 0;
-  if (!fits || (int)shared + 4096 > flc_chip_of(l)->shared)
-    return long_backward(l, d, &a);
-  int64_t blocks = blocks_for(l, &p, a.lines);
-  s = set_parts(l, d, blocks, &a);
-  if (s != FL_OK)
-    return s;
-  a.lanes = p.lanes;
-  flc_spec spec = backward_spec(d, &p, mean != NULL);
-  flc_grid grid = {
-      .x = (unsigned)blocks, .block = (unsigned)p.threads, .shared = shared};
-  s = FLC_RUN(l, spec, grid, a);
-  return s == FL_OK && a.weight ? sum_weights(l, d, &a) : s;
+  size_t each = fl_dtype_size(d) + fl_dtype_size(r); /* two lines ahead */
+  unsigned shared =
+      p.vec > 1 ? (unsigned)(p.threads * p.each * 2) * (unsigned)each : 0;
+  if (!fits || (int)shared + beside(&p) > flc_chip_of(l)->shared)
+    s = long_backward(l, d, r, &a);
+  else {
+    int64_t blocks = blocks_for(l, &p, (int)shared, a.lines);
+    s = set_parts(l, d, blocks, &a);
+    if (s != FL_OK)
+      return s;
+    a.lanes = p.lanes;
+    flc_spec spec = backward_spec(d, r, &p, mean != NULL);
+    flc_grid grid = {
+        .x = (unsigned)blocks, .block = (unsigned)p.threads, .shared = shared};
+    s = FLC_RUN(l, spec, grid, a);
+  }
+  if (s == FL_OK && a.weight)
+    s = sum_weights(l, d, dw, db, &a);
+  return s == FL_OK ? hand_over(l, dx, d, a.y) : s;
 }
 
 FLC_KERNEL(layer_norm_backward) {
@@ -242,7 +306,7 @@ FLC_KERNEL(rms_norm_backward) {
 
 /* --- what the pack holds --- */
 
-static void visit_backward(flc_visitor *v, fl_dtype d) {
+static void visit_backward(flc_visitor *v, fl_dtype d, fl_dtype r) {
   int size = (int)fl_dtype_size(d);
   for (int k = 0; k < 2; k++) {
     int vec = k ? 1 : flc_lot(d);
@@ -250,35 +314,48 @@ static void visit_backward(flc_visitor *v, fl_dtype d) {
     int most = vec == 1 || size == 8 ? least : size == 4 ? 16 : 32;
     for (int centre = 0; centre < 2; centre++) {
       flc_line p = {.vec = vec, .each = least};
-      flc_spec s = backward_spec(d, &p, centre);
+      flc_spec s = backward_spec(d, r, &p, centre);
       v->spec(v, &s, false);
+      for (p.each = 24; vec > 1 && size < 8 && p.each <= MOST_OF_WARP;
+           p.each += 8) {
+        s = backward_spec(d, r, &p, centre);
+        v->spec(v, &s, r == FL_BF16 && centre);
+      }
       p.block = 1;
       p.each = most;
-      s = backward_spec(d, &p, centre);
-      v->spec(v, &s, d == FL_BF16 && vec > 1 && centre);
+      s = backward_spec(d, r, &p, centre);
+      v->spec(v, &s, r == FL_BF16 && vec > 1 && centre);
     }
   }
 }
 
-void flc_visit_norm(flc_visitor *v) {
-  static const char *const others[] = {"weights", "long_forward", "long_sums",
+static void visit_pair(flc_visitor *v, fl_dtype d, fl_dtype r) {
+  static const char *const others[] = {"long_forward", "long_sums",
                                        "long_backward", "long_weights"};
+  bool quick = r == FL_BF16;
+  flc_line p;
+  for (int k = 0; k < 2; k++) {
+    int vec = k ? 1 : flc_lot(d);
+    for (int n = 0; flc_line_next(&n, d, most_of(d, vec), &p);) {
+      flc_spec s = forward_spec(d, r, &p);
+      if (p.vec == vec && !(p.block && p.each < most_of(d, vec)))
+        v->spec(v, &s, quick && !k && p.block);
+    }
+  }
+  visit_backward(v, d, r);
+  for (int k = 0; k < 4; k++) {
+    flc_spec s = FLC_SPEC("norm", others[k], d, r);
+    v->spec(v, &s, quick && d == r);
+  }
+}
+
+void flc_visit_norm(flc_visitor *v) {
   for (fl_dtype d = FL_F64; d <= FL_BF16; d++) {
-    bool quick = d == FL_BF16;
-    flc_line p;
-    for (int k = 0; k < 2; k++) {
-      int vec = k ? 1 : flc_lot(d);
-      for (int n = 0; flc_line_next(&n, d, most_of(d, vec), &p);) {
-        flc_spec s = forward_spec(d, &p);
-        if (p.vec == vec && !(p.block && p.each < most_of(d, vec)))
-          v->spec(v, &s, quick && !k && p.block);
-      }
-    }
-    visit_backward(v, d);
-    for (int k = 0; k < 5; k++) {
-      flc_spec s = FLC_SPEC("norm", others[k], d);
-      v->spec(v, &s, quick);
-    }
+    flc_spec weights = FLC_SPEC("norm", "weights", d);
+    v->spec(v, &weights, d == FL_BF16);
+    for (fl_dtype r = FL_F64; r <= FL_BF16; r++)
+      if (a_pair(d, r))
+        visit_pair(v, d, r);
   }
   flc_visit_planes(v);
 }

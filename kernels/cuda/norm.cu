@@ -1,6 +1,7 @@
 /* layer_norm and rms_norm and their gradients: lines in registers, read once;
  * towards the weights every block sums its lines, and `weights` sums the
- * blocks. Lines too long for that are read twice. */
+ * blocks. Lines too long for that are read twice. D is x's dtype (and dx's), R
+ * that of y and of dy: D, or 16 bits where D is f32. */
 #include "line.cuh"
 #include "norm.h"
 
@@ -24,7 +25,7 @@ void weights_at(const void *w, int wide, int i, FL_W(D) (&to)[VEC]) {
 }
 
 /* Weights of x's dtype are asked for before the last sum is waited for. */
-template <int D, int VEC, int E, int BLOCK>
+template <int D, int R, int VEC, int E, int BLOCK>
 __global__ void __launch_bounds__(!BLOCK   ? 128
                                   : E > 16 ? 512
                                            : 1024)
@@ -84,25 +85,42 @@ __global__ void __launch_bounds__(!BLOCK   ? 128
       h = a.weight ? h * by[k] : h;
       v[c * VEC + k] = a.bias ? h + to[k] : h;
     }
-    fl_write<S, VEC>((S *)a.y + at + i, fl_packed<D, VEC>::of(v + c * VEC));
+    fl_write<FL_S(R), VEC>((FL_S(R) *)a.y + at + i,
+                           fl_packed<R, VEC>::of(v + c * VEC));
   }
 }
 
 /* Lines of x and dy on their way: two ahead in shared memory, where every
  * thread has places of its own, or, without 16-byte accesses, in registers when
  * they are wanted. */
-template <int D, int VEC, int E> struct ahead {
+template <int D, int R, int VEC, int E, int THREADS> struct ahead {
   typedef FL_S(D) S;
-  enum { CHUNKS = E / VEC, SHARED = VEC > 1 };
-  typedef fl_vec<S, VEC> vec;
-  uint32_t at; /* this thread's first place */
-  fl_line<D, VEC, SHARED ? VEC : E> now[2];
+  typedef FL_S(R) SR;
+  typedef FL_W(D) V;
+  enum {
+    CHUNKS = E / VEC,
+    SHARED = VEC > 1,
+    KEEP = SHARED ? VEC : E,
+    XB = VEC * sizeof(S), /* bytes of a thread's piece of x, and of dy */
+    DB = VEC * sizeof(SR)
+  };
+  uint32_t at;
+  fl_line<D, VEC, KEEP> x;
+  fl_line<R, VEC, KEEP> dy;
 
-  static uint32_t place(int stage, int which, int c) {
-    return ((stage * 2 + which) * CHUNKS + c) * blockDim.x * 16;
+  /* Where this thread's piece c of x lies, and of dy behind all of x. */
+  static uint32_t x_place(int stage, int c) {
+    uint32_t threads = THREADS ? THREADS : blockDim.x;
+    return stage * CHUNKS * threads * (XB + DB) + threadIdx.x * XB +
+           c * threads * XB;
+  }
+  static uint32_t dy_place(int stage, int c) {
+    uint32_t threads = THREADS ? THREADS : blockDim.x;
+    return stage * CHUNKS * threads * (XB + DB) + threadIdx.x * DB +
+           CHUNKS * threads * XB + c * threads * DB;
   }
   void start() {
-    at = SHARED ? fl_shared(fl_dynamic()) + threadIdx.x * 16 : 0;
+    at = SHARED ? fl_shared(fl_dynamic()) : 0;
   }
   static char *fl_dynamic() {
     extern __shared__ __align__(16) char memory[];
@@ -111,17 +129,20 @@ template <int D, int VEC, int E> struct ahead {
   void send(const norm_args &a, int stage, int64_t line, int lane, int lanes) {
     if (!SHARED)
       return;
-    if (line < a.lines)
+    if (line < a.lines) {
+      const S *x = (const S *)a.x + line * a.n + lane * VEC;
+      const SR *dy = (const SR *)a.dy + line * a.n + lane * VEC;
+      int n = (int)a.n;
 #pragma unroll
       for (int c = 0; c < CHUNKS; c++) {
-        int i = (c * lanes + lane) * VEC;
-        if (i >= a.n)
+        if ((c * lanes + lane) * VEC >= n)
           break;
-        fl_copy16(at + place(stage, 0, c), (const S *)a.x + line * a.n + i,
-                  true);
-        fl_copy16(at + place(stage, 1, c), (const S *)a.dy + line * a.n + i,
-                  true);
+        fl_copy_part<SHARED ? XB : 16>(at + x_place(stage, c),
+                                       x + c * lanes * VEC, XB);
+        fl_copy_part<SHARED ? DB : 16>(at + dy_place(stage, c),
+                                       dy + c * lanes * VEC, DB);
       }
+    }
     fl_copy_commit();
   }
   void wait(const norm_args &a, int64_t line, int lane, int lanes) {
@@ -132,14 +153,19 @@ template <int D, int VEC, int E> struct ahead {
     bool any = line < a.lines;
     int n = any ? (int)a.n : 0;
     int64_t first = any ? line * a.n : 0; /* loads have to read something */
-    now[0].load((const S *)a.x + first, n, lane, lanes);
-    now[1].load((const S *)a.dy + first, n, lane, lanes);
+    x.load((const S *)a.x + first, n, lane, lanes);
+    dy.load((const SR *)a.dy + first, n, lane, lanes);
   }
-  vec get(int stage, int which, int c) const {
-    if (!SHARED)
-      return now[which].at[c];
-    return *(const vec *)(fl_dynamic() + threadIdx.x * 16 +
-                          place(stage, which, c));
+  void get(int stage, int c, V (&vx)[VEC], V (&vd)[VEC]) const {
+    const char *from = fl_dynamic();
+    fl_unpacked<D, VEC>::to(
+        SHARED ? fl_read<S, VEC>((const S *)(from + x_place(stage, c)))
+               : x.at[SHARED ? 0 : c],
+        vx);
+    fl_unpacked<R, VEC>::to(
+        SHARED ? fl_read<SR, VEC>((const SR *)(from + dy_place(stage, c)))
+               : dy.at[SHARED ? 0 : c],
+        vd);
   }
 };
 
@@ -157,13 +183,14 @@ void weights_or_one(const norm_args &a, int i, FL_W(D) (&to)[VEC]) {
  * a mean (rms) the middle term goes. A group takes every step-th line. What an
  * element costs counts as much as memory: multiply-adds, and as few as there
  * can be. */
-template <int D, int VEC, int E, int BLOCK, int CENTRE>
+template <int D, int R, int VEC, int E, int BLOCK, int CENTRE>
 __global__ void __launch_bounds__(BLOCK ? 512 : 128)
     backward(const __grid_constant__ norm_args a) {
   typedef FL_S(D) S;
   typedef FL_W(D) V;
-  fl_group<BLOCK> g(a.lanes);
-  ahead<D, VEC, E> in;
+  /* sizes that the compiler knows are steps in addresses, no arithmetic */
+  fl_group<BLOCK> g(!BLOCK && E > 8 ? 32 : a.lanes);
+  ahead<D, R, VEC, E, BLOCK ? 0 : 128> in;
   V dw[E], db[E];
   int stage = 0;
 #pragma unroll
@@ -191,8 +218,7 @@ __global__ void __launch_bounds__(BLOCK ? 512 : 128)
       if (i >= n)
         continue;
       V vx[VEC], vd[VEC], w[VEC];
-      fl_unpacked<D, VEC>::to(in.get(stage, 0, c), vx);
-      fl_unpacked<D, VEC>::to(in.get(stage, 1, c), vd);
+      in.get(stage, c, vx, vd);
       weights_or_one<D, VEC>(a, i, w);
 #pragma unroll
       for (int k = 0; k < VEC; k++) {
@@ -216,8 +242,7 @@ __global__ void __launch_bounds__(BLOCK ? 512 : 128)
       if (i >= n)
         continue;
       V vx[VEC], vd[VEC], w[VEC], v[VEC];
-      fl_unpacked<D, VEC>::to(in.get(stage, 0, c), vx);
-      fl_unpacked<D, VEC>::to(in.get(stage, 1, c), vd);
+      in.get(stage, c, vx, vd);
       weights_or_one<D, VEC>(a, i, w);
 #pragma unroll
       for (int k = 0; k < VEC; k++)
@@ -260,23 +285,23 @@ __global__ void __launch_bounds__(BLOCK ? 512 : 128)
 
 /* dw and db: the parts' sums. 32 columns a block, in double. */
 template <int D>
-__global__ void __launch_bounds__(512)
+__global__ void __launch_bounds__(1024)
     weights(const __grid_constant__ norm_args a) {
   typedef FL_S(D) S;
   typedef FL_W(D) V;
-  __shared__ double sum[16][33];
+  __shared__ double sum[32][33];
   int tx = threadIdx.x & 31, ty = threadIdx.x >> 5;
   int64_t i = (int64_t)blockIdx.x * 32 + tx;
   bool bias = blockIdx.y;
   const V *part = (const V *)a.parts + (bias ? a.n : 0) + i;
   double s = 0;
   if (i < a.n)
-#pragma unroll 4
-    for (int p = ty; p < a.n_parts; p += 16)
+#pragma unroll 8
+    for (int p = ty; p < a.n_parts; p += 32)
       s += (double)part[(int64_t)p * 2 * a.n];
   sum[ty][tx] = s;
   __syncthreads();
-  for (int k = 8; k > 0; k /= 2) {
+  for (int k = 16; k > 0; k /= 2) {
     if (ty < k)
       sum[ty][tx] += sum[ty + k][tx];
     __syncthreads();
@@ -294,7 +319,7 @@ template <class V> V weight_of(const void *w, int wide, int dtype, int64_t i) {
 }
 
 /* From a.sums: mean and variance of every line. */
-template <int D>
+template <int D, int R>
 __global__ void __launch_bounds__(512)
     long_forward(const __grid_constant__ norm_args a) {
   typedef FL_S(D) S;
@@ -319,12 +344,12 @@ __global__ void __launch_bounds__(512)
       h *= weight_of<V>(a.weight, a.wide, D, i);
     if (a.bias)
       h += weight_of<V>(a.bias, a.wide, D, i);
-    ((S *)a.y)[line * a.n + i] = fl_put<S>(h);
+    ((FL_S(R) *)a.y)[line * a.n + i] = fl_put<FL_S(R)>(h);
   }
 }
 
 /* Into a.sums: the means of g and of g h. */
-template <int D>
+template <int D, int R>
 __global__ void __launch_bounds__(512)
     long_sums(const __grid_constant__ norm_args a) {
   typedef FL_S(D) S;
@@ -334,7 +359,7 @@ __global__ void __launch_bounds__(512)
   double s1 = 0, s2 = 0;
 #pragma unroll 4
   for (int64_t i = threadIdx.x; i < a.n; i += blockDim.x) {
-    V u = fl_get<V>(((const S *)a.dy)[at + i]);
+    V u = fl_get<V>(((const FL_S(R) *)a.dy)[at + i]);
     if (a.weight)
       u *= weight_of<V>(a.weight, a.wide, D, i);
     s1 += (double)u;
@@ -348,7 +373,7 @@ __global__ void __launch_bounds__(512)
   }
 }
 
-template <int D>
+template <int D, int R>
 __global__ void __launch_bounds__(512)
     long_backward(const __grid_constant__ norm_args a) {
   typedef FL_S(D) S;
@@ -360,7 +385,7 @@ __global__ void __launch_bounds__(512)
   int64_t end = (chunk + 1) * CHUNK < a.n ? (chunk + 1) * CHUNK : a.n;
 #pragma unroll 4
   for (int64_t i = chunk * CHUNK + threadIdx.x; i < end; i += blockDim.x) {
-    V u = fl_get<V>(((const S *)a.dy)[line * a.n + i]);
+    V u = fl_get<V>(((const FL_S(R) *)a.dy)[line * a.n + i]);
     V d = fl_get<V>(((const S *)a.x)[line * a.n + i]) - mean;
     if (a.weight)
       u *= weight_of<V>(a.weight, a.wide, D, i);
@@ -369,7 +394,7 @@ __global__ void __launch_bounds__(512)
 }
 
 /* dw and db of a.piece lines. */
-template <int D>
+template <int D, int R>
 __global__ void __launch_bounds__(256)
     long_weights(const __grid_constant__ norm_args a) {
   typedef FL_S(D) S;
@@ -381,7 +406,7 @@ __global__ void __launch_bounds__(256)
   V dw = 0, db = 0;
 #pragma unroll 4
   for (; line < end; line++) {
-    V d = fl_get<V>(((const S *)a.dy)[line * a.n + i]);
+    V d = fl_get<V>(((const FL_S(R) *)a.dy)[line * a.n + i]);
     V x = fl_get<V>(((const S *)a.x)[line * a.n + i]);
     V mean = a.mean ? ((const V *)a.mean)[line] : V(0);
     dw += d * ((x - mean) * ((const V *)a.rstd)[line]);

@@ -4,7 +4,7 @@
 #define FL_CUDA_NORM_H
 
 typedef struct norm_args {
-  const void *x, *dy;
+  const void *x, *dy;        /* of dtypes of their own, as y */
   const void *weight, *bias; /* NULL: left out */
   void *y;                   /* or dx */
   void *mean, *rstd;         /* of the wide type; mean NULL: rms_norm */

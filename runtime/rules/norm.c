@@ -42,6 +42,9 @@ fl_status shape_layer_norm(fli_infer *c) {
   const fl_meta *x = c->in[0];
   int64_t dims = c->attrs->v[0].i;
   FLI_TRY(check_dims(c, x));
+  if (!fli_is_float(c->out[0].dtype))
+    return fli_fail(FL_EDTYPE, "%s: dtype is a float type, not %s",
+                    c->op->info.name, fl_dtype_name(c->out[0].dtype));
   int rows = x->ndim - (int)dims;
   for (int k = 1; k < c->n_in; k++)
     FLI_TRY(matches(c, k, (int)dims, x->shape + rows, false));
@@ -194,9 +197,10 @@ static void rows_again(fli_grad *g, bool centre) {
   int64_t dims[FL_MAX_DIMS];
   for (int i = 0; i < n; i++)
     dims[i] = x->ndim - n + i;
-  fl_value dy = g->dy[0], w = g->in[1], r;
-  fl_value xhat =
-      normalised(g, g->in[0], n, dims, g->attrs->v[1].f, centre, &r);
+  fl_dtype wide = x->dtype == FL_F64 ? FL_F64 : FL_F32;
+  fl_value dy = CAST(g->dy[0], wide), w = g->in[1], r;
+  fl_value xhat = normalised(g, CAST(g->in[0], wide), n, dims, g->attrs->v[1].f,
+                             centre, &r);
   fl_value h = w.tensor ? MUL(dy, w) : dy;
   if (g->need[0])
     g->dx[0] = through(g, h, xhat, r, n, dims, centre);

@@ -102,7 +102,7 @@ function M.results(row, args)
         end
         d = d or "f32"
       else
-        d = promote_all(inputs(args, rule))
+        d = promote_all(inputs(args, rule)) or "f32" -- an optional input that is not there
       end
     end
     list[#list + 1] = d

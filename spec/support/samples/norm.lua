@@ -19,6 +19,11 @@ S.layer_norm = {
   {x = f{0, 4}, weight = w{4}, bias = b{4}}, {x = f{2, 0}, _grad = false},
   {x = f{7, 300}, weight = w{300}, bias = b{300}, _grad = false, _dtypes = "f32 bf16"},
   {x = f({2, 64}, {from = 1000, to = 1001}), _grad = false, _dtypes = "f64"},
+  {x = f{3, 8}, weight = w{8}, bias = b{8}, dtype = "bf16", _grad = false},
+  {x = f{3, 9}, weight = w{9}, dtype = "f16", _grad = false},
+  {x = f{9}, dtype = "f32", _grad = false},
+  {x = f{0, 4}, weight = w{4}, dtype = "bf16", _grad = false},
+  {x = f{2, 3}, dtype = "i64", _refused = "layer_norm: dtype is a float type, not i64"},
   {x = f{}, _refused = "cannot normalise"},
   {x = f{2, 3}, weight = w{2}, _refused = "x must end with weight's sizes"},
 }
@@ -27,7 +32,10 @@ S.rms_norm = {
   {x = f{2, 3, 4}, weight = w{3, 4}, dims = 2}, {x = f{0, 4}, weight = w{4}},
   {x = f{2, 0}, _grad = false},
   {x = f{7, 300}, weight = w{300}, _grad = false, _dtypes = "f32 bf16"},
+  {x = f{3, 8}, weight = w{8}, dtype = "bf16", _grad = false},
+  {x = f{3, 9}, dtype = "f16", _grad = false}, {x = f{9}, dtype = "f32", _grad = false},
   {x = f{}, _refused = "cannot normalise"},
+  {x = f{2, 3}, dtype = "bool", _refused = "rms_norm: dtype is a float type, not bool"},
 }
 S.group_norm = {
   {x = f{2, 4}, groups = 2}, {x = f{2, 4, 3}, weight = w{4}, bias = b{4}, groups = 2},
