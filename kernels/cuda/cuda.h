@@ -46,6 +46,7 @@ typedef struct flc_grid {
   unsigned block;   /* threads, one dimension */
   unsigned shared;  /* bytes of dynamic shared memory, up to the chip's most */
   unsigned cluster; /* blocks of a cluster along x; 0: none */
+  bool together;    /* all blocks run at the same time, or it fails */
 } flc_grid;
 
 /* Queues the kernel on the launch's stream. It gets `args` by value as its one

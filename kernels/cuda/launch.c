@@ -36,10 +36,14 @@ fl_status flc_run(const fl_launch *l, const flc_spec *spec, flc_grid g,
   (void)bytes;
   unsigned x = g.x ? g.x : 1, y = g.y ? g.y : 1, z = g.z ? g.z : 1;
   CUresult e;
-  if (g.cluster > 1) {
-    CUlaunchAttribute attribute = {.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION};
-    attribute.value.clusterDim.x = g.cluster;
-    attribute.value.clusterDim.y = attribute.value.clusterDim.z = 1;
+  if (g.cluster > 1 || g.together) {
+    CUlaunchAttribute attribute = {.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE};
+    attribute.value.cooperative = 1;
+    if (g.cluster > 1) {
+      attribute.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+      attribute.value.clusterDim.x = g.cluster;
+      attribute.value.clusterDim.y = attribute.value.clusterDim.z = 1;
+    }
     CUlaunchConfig config = {
         x, y, z, g.block, 1, 1, g.shared, l->stream->handle, &attribute, 1};
     e = flc_cu->LaunchKernelEx(&config, f->handle, params, NULL);

@@ -50,6 +50,7 @@ typedef struct CUtensorMap {
   V(CU_MEM_LOCATION_TYPE_DEVICE, 1)                                            \
   V(CU_MEM_ACCESS_FLAGS_PROT_READWRITE, 3)                                     \
   V(CU_MEM_ALLOC_GRANULARITY_MINIMUM, 0)                                       \
+  V(CU_LAUNCH_ATTRIBUTE_COOPERATIVE, 2)                                        \
   V(CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, 4)                                  \
   V(CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 6)                                        \
   V(CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 9)                                       \
@@ -98,6 +99,7 @@ typedef struct CUlaunchAttribute {
     struct {
       unsigned x, y, z;
     } clusterDim;
+    int cooperative;
   } value;
 } CUlaunchAttribute;
 typedef struct CUlaunchConfig {

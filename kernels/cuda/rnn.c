@@ -1,6 +1,7 @@
-/* Launches of the recurrent cells. */
-#include "cuda.h"
+/* Launches of the recurrent cells, and of an LSTM over time step by step. */
+#include "product.h"
 #include "rnn.h"
+#include "rnn_time.h"
 
 #define BLOCK 256
 
@@ -19,42 +20,65 @@ static fl_dtype common(const fl_launch *l) {
   return same ? d : wide;
 }
 
+/* The operands of a launch as contiguous memory of one dtype. */
+typedef struct operands {
+  const fl_launch *l;
+  fl_dtype dtype;
+  const char *in[8];
+  fl_view out[3];
+} operands;
+
+static fl_status take(const fl_launch *l, operands *o) {
+  fl_dtype d = common(l);
+  *o = (operands){.l = l, .dtype = d};
+  for (int k = 0; k < l->n_in; k++)
+    if (l->in[k].data && !(o->in[k] = flc_input(l, &l->in[k], d)))
+      return FL_ENOMEM;
+  for (int k = 0; k < l->n_out; k++) {
+    fl_view *v = &o->out[k];
+    *v = l->out[k];
+    v->dtype = d;
+    if (l->out[k].dtype != d &&
+        !(v->data = fl_scratch_get(l, (size_t)flc_numel(v) * fl_dtype_size(d))))
+      return FL_ENOMEM;
+  }
+  return FL_OK;
+}
+
+static fl_status give(const operands *o, fl_status s) {
+  const fl_launch *l = o->l;
+  for (int k = 0; k < l->n_out && s == FL_OK; k++)
+    if (l->out[k].dtype != o->dtype)
+      s = flc_move(l, &l->out[k], &o->out[k]);
+  return s;
+}
+
+/* A cell; four elements a thread where all of them lie so. */
+static fl_status launch(const operands *o, const char *entry,
+                        const rnn_args *a) {
+  int v = a->n % 4 == 0 ? 4 : 1;
+  for (int k = 0; k < 8; k++)
+    if (!flc_aligned(a->in[k], 4 * fl_dtype_size(o->dtype)))
+      v = 1;
+  flc_spec spec = FLC_SPEC("rnn", entry, (int16_t)o->dtype, v);
+  flc_grid g = {.x = (unsigned)flc_ceil_div(a->all / v, BLOCK), .block = BLOCK};
+  return FLC_RUN(o->l, spec, g, *a);
+}
+
 /* Over the rows of a state like in[`state`]. */
 static fl_status run(const fl_launch *l, const char *entry, int state) {
   const fl_view *like = &l->in[state];
   rnn_args a = {.all = flc_numel(like)};
-  fl_dtype d = common(l);
-  fl_view made[3];
+  operands o;
   if (a.all == 0)
     return FL_OK;
   a.n = like->shape[like->ndim - 1];
-  int v = a.n % 4 == 0 ? 4 : 1;
-  for (int k = 0; k < l->n_in; k++) {
-    if (!l->in[k].data)
-      continue;
-    a.in[k] = flc_input(l, &l->in[k], d);
-    if (!a.in[k])
-      return FL_ENOMEM;
-    if (!flc_aligned(a.in[k], 4 * fl_dtype_size(d)))
-      v = 1;
-  }
-  for (int k = 0; k < l->n_out; k++) {
-    made[k] = l->out[k];
-    made[k].dtype = d;
-    if (l->out[k].dtype != d)
-      made[k].data =
-          fl_scratch_get(l, (size_t)flc_numel(&l->out[k]) * fl_dtype_size(d));
-    a.out[k] = made[k].data;
-    if (!a.out[k])
-      return FL_ENOMEM;
-  }
-  flc_spec spec = FLC_SPEC("rnn", entry, d, v);
-  flc_grid g = {.x = (unsigned)flc_ceil_div(a.all / v, BLOCK), .block = BLOCK};
-  fl_status s = FLC_RUN(l, spec, g, a);
-  for (int k = 0; k < l->n_out && s == FL_OK; k++)
-    if (l->out[k].dtype != d)
-      s = flc_move(l, &l->out[k], &made[k]);
-  return s;
+  fl_status s = take(l, &o);
+  for (int k = 0; k < l->n_in; k++)
+    a.in[k] = o.in[k];
+  for (int k = 0; k < l->n_out; k++)
+    a.out[k] = o.out[k].data;
+  return s == FL_OK ? give(&o, launch(&o, entry, &a)) : s;
 }
 
 /* gates, c -> h, c2, act */
@@ -77,6 +101,269 @@ FLC_KERNEL(gru_cell_backward) {
   return run(l, "gru_back", 2);
 }
 
+/* --- an LSTM over time --- */
+
+typedef struct sequence {
+  operands o;
+  int64_t time, batch, n;
+  size_t state, gates; /* bytes of a step's */
+  bool reverse;
+  void *room; /* for a state as it is computed, of 16 bits; else NULL */
+} sequence;
+
+/* `cs` is a result or an input (time, batch, n); false: nothing is in it. */
+static bool begin(const fl_launch *l, const fl_view *cs, sequence *s) {
+  *s = (sequence){.time = cs->shape[0],
+                  .batch = cs->shape[1],
+                  .n = cs->shape[2],
+                  .reverse = l->attrs->v[0].i};
+  return s->batch && s->n;
+}
+
+static fl_status ready(const fl_launch *l, sequence *s) {
+  fl_status status = take(l, &s->o);
+  size_t size = fl_dtype_size(s->o.dtype);
+  s->state = (size_t)(s->batch * s->n) * size;
+  s->gates = 4 * s->state;
+  if (status == FL_OK && size == 2 &&
+      !(s->room = fl_scratch_get(l, s->state * 2)))
+    return FL_ENOMEM;
+  return status;
+}
+
+/* Where step k is, of things of so many bytes each; NULL of nothing. */
+static void *step_of(const sequence *s, const void *all, size_t bytes,
+                     int64_t k) {
+  int64_t t = s->reverse ? s->time - 1 - k : k;
+  return all ? (char *)(uintptr_t)all + (size_t)t * bytes : NULL;
+}
+
+/* Scratch memory of a step, which the next one has again. */
+typedef struct scratch {
+  fl_scratch base;
+  fl_scratch *all;
+  int used, n;
+  void *block[16];
+  size_t bytes[16];
+} scratch;
+
+static void *scratch_get(fl_scratch *base, size_t bytes) {
+  scratch *s = (scratch *)base;
+  int k = s->used++;
+  if (k >= 16)
+    return s->all->get(s->all, bytes);
+  if (k >= s->n || s->bytes[k] < bytes) {
+    s->block[k] = s->all->get(s->all, bytes);
+    s->bytes[k] = s->block[k] ? bytes : 0;
+    s->n = k < s->n ? s->n : k + 1;
+  }
+  return s->block[k];
+}
+
+static fl_status multiply(const fl_launch *l, scratch *room, flc_product *p) {
+  fl_launch step = *l;
+  room->base.get = scratch_get;
+  room->all = l->scratch;
+  room->used = 0;
+  step.scratch = &room->base;
+  return flc_multiply(&step, p);
+}
+
+/* One product and one cell a step. */
+static fl_status forward(const sequence *s) {
+  const operands *o = &s->o;
+  const void *gates = o->in[0], *h = o->in[2], *c = o->in[3];
+  void *own = fl_scratch_get(o->l, s->gates);
+  scratch room = {.n = 0};
+  fl_status status = own ? FL_OK : FL_ENOMEM;
+  for (int64_t k = 0; k < s->time && status == FL_OK; k++) {
+    flc_product p = {.dtype = o->dtype,
+                     .m = s->batch,
+                     .n = 4 * s->n,
+                     .k = s->n,
+                     .am = s->n,
+                     .ak = 1,
+                     .bk = 1,
+                     .bn = s->n,
+                     .a = h,
+                     .b = o->in[1],
+                     .c = own};
+    bool kept = s->room && k > 0;
+    rnn_args a = {.n = s->n,
+                  .all = s->batch * s->n,
+                  .in = {step_of(s, gates, s->gates, k), kept ? NULL : c, own,
+                         kept ? s->room : NULL},
+                  .out = {step_of(s, o->out[0].data, s->state, k),
+                          step_of(s, o->out[1].data, s->state, k),
+                          step_of(s, o->out[2].data, s->gates, k), s->room}};
+    status = multiply(o->l, &room, &p);
+    if (status == FL_OK)
+      status = launch(o, "lstm", &a);
+    h = a.out[0];
+    c = a.out[1];
+  }
+  return status;
+}
+
+static fl_status backward(const sequence *s) {
+  const operands *o = &s->o;
+  const char *dy = o->in[0], *dcs = o->in[1], *dact = o->in[2], *c = o->in[4],
+             *cs = o->in[5], *act = o->in[6];
+  void *dh = o->out[1].data, *dc = o->out[2].data;
+  void *kept = s->room ? s->room : dc;
+  scratch room = {.n = 0};
+  fl_status status = FL_OK;
+  for (int64_t k = s->time - 1; k >= 0 && status == FL_OK; k--) {
+    bool last = k == s->time - 1;
+    rnn_args a = {
+        .n = s->n,
+        .all = s->batch * s->n,
+        .in = {step_of(s, dy, s->state, k), step_of(s, dcs, s->state, k),
+               k ? step_of(s, cs, s->state, k - 1) : c,
+               step_of(s, cs, s->state, k), step_of(s, act, s->gates, k),
+               last ? NULL : dh, last ? NULL : kept,
+               step_of(s, dact, s->gates, k)},
+        .out = {step_of(s, o->out[0].data, s->gates, k), dc, s->room}};
+    flc_product p = {.dtype = o->dtype,
+                     .m = s->batch,
+                     .n = s->n,
+                     .k = 4 * s->n,
+                     .am = 4 * s->n,
+                     .ak = 1,
+                     .bk = s->n,
+                     .bn = 1,
+                     .a = a.out[0],
+                     .b = o->in[3],
+                     .c = dh};
+    status = launch(o, "lstm_back", &a);
+    if (status == FL_OK)
+      status = multiply(o->l, &room, &p);
+  }
+  return status;
+}
+
+/* --- all of time in one launch, where the weight fits on the chip --- */
+
+static const struct {
+  int u, s; /* groups of four columns and sequences of a warp */
+} sizes[] = {{1, 4}, {2, 8}, {4, 8}};
+#define SIZES ((int)(sizeof sizes / sizeof *sizes))
+
+/* Of a block: those that work, and as many as have something to stage. */
+static int threads_of(const rnn_time_args *a, int k) {
+  int most = RNN_TIME_WARPS(sizes[k].u, sizes[k].s), least = a->wide * a->tall;
+  int64_t staged = flc_ceil_div((int64_t)a->chunk * a->tall * sizes[k].s, 128);
+  return 32 * (staged > most ? most : staged > least ? (int)staged : least);
+}
+
+/* Cycles of a step, roughly, with a plan in `a`, whose chunk is set; 0: it does
+ * not fit. */
+static double cycles_of(const flc_chip *chip, int64_t groups, int size,
+                        rnn_time_args *a, int k) {
+  int u = sizes[k].u, s = sizes[k].s, warps = a->wide * a->tall;
+  int64_t blocks =
+      flc_ceil_div(groups, u * a->wide) * flc_ceil_div(a->batch, s * a->tall);
+  int64_t room = chip->shared - (int64_t)a->wide * u * a->depth * 4 * size;
+  int64_t chunk = room / (a->tall * s * 4) / 32 * 32;
+  if (blocks > chip->processors || chunk < 64)
+    return 0;
+  a->parts = (int)flc_ceil_div(groups, u * a->wide);
+  a->chunk = chunk < a->depth ? (int)chunk : a->depth;
+  double rounds = (double)flc_ceil_div(a->depth, 32);
+  double multiply = rounds * (double)flc_ceil_div(warps, 4) * u * 4 * s;
+  double read = rounds * warps * (u * size + s);
+  double stage = (double)a->depth * a->tall * s * 4 / 24; /* bytes a cycle */
+  stage += 600 * (double)flc_ceil_div((int64_t)a->depth * a->tall * (s / 4),
+                                      threads_of(a, k) * 4);
+  return (multiply > read ? multiply : read) + stage + warps * u * 4 * s +
+         200 * (double)flc_ceil_div(a->depth, a->chunk);
+}
+
+/* The best plan into `a`; -1: there is none, else which of the sizes. */
+static int plan(const fl_launch *l, fl_dtype d, int64_t groups,
+                rnn_time_args *a) {
+  double best = 0;
+  int found = -1;
+  if (d == FL_F64)
+    return -1;
+  for (int k = 0; k < SIZES; k++)
+    for (int warps = 0; warps < 256; warps++) {
+      rnn_time_args b = *a;
+      b.tall = warps / 16 + 1;
+      b.wide = warps % 16 + 1;
+      if (b.tall * b.wide > RNN_TIME_WARPS(sizes[k].u, sizes[k].s))
+        continue;
+      double t =
+          cycles_of(flc_chip_of(l), groups, (int)fl_dtype_size(d), &b, k);
+      if (t > 0 && (found < 0 || t < best)) {
+        best = t;
+        found = k;
+        *a = b;
+      }
+    }
+  return found;
+}
+
+/* False: it cannot be done so. */
+static bool at_once(const sequence *s, const char *entry, bool forward,
+                    fl_status *status) {
+  const operands *o = &s->o;
+  rnn_time_args a = {.reverse = s->reverse};
+  int64_t depth = forward ? s->n : 4 * s->n;
+  if (s->time > INT32_MAX || s->batch > INT32_MAX || depth > INT32_MAX)
+    return false;
+  a.time = (int)s->time;
+  a.batch = (int)s->batch;
+  a.n = (int)s->n;
+  a.depth = (int)depth;
+  int k = plan(o->l, o->dtype, forward ? s->n : flc_ceil_div(s->n, 4), &a);
+  if (k < 0)
+    return false;
+  for (int i = 0; i < o->l->n_in; i++)
+    a.in[i] = o->in[i];
+  for (int i = 0; i < 3; i++)
+    a.out[i] = o->out[i].data;
+  size_t bytes = (size_t)(2 * flc_ceil_div(s->batch, 4) * 4 * depth) * 4;
+  a.posted = fl_scratch_get(o->l, bytes);
+  *status = a.posted ? flc_zero(o->l, a.posted, bytes) : FL_ENOMEM;
+  if (*status != FL_OK)
+    return true;
+  int u = sizes[k].u, q = sizes[k].s;
+  flc_spec spec = FLC_SPEC("rnn_time", entry, (int16_t)o->dtype, u, q);
+  flc_grid g = {.x = (unsigned)(a.parts * flc_ceil_div(a.batch, q * a.tall)),
+                .block = (unsigned)threads_of(&a, k),
+                .together = true};
+  g.shared =
+      (unsigned)((size_t)(a.wide * u * a.depth * 4) * fl_dtype_size(o->dtype) +
+                 (size_t)(a.tall * q * a.chunk) * 4);
+  *status = FLC_RUN(o->l, spec, g, a);
+  return true;
+}
+
+/* gates, weight, h, c -> y, cs, act */
+FLC_KERNEL(lstm) {
+  sequence s;
+  if (!begin(l, &l->out[1], &s) || s.time == 0)
+    return FL_OK;
+  fl_status status = ready(l, &s);
+  if (status == FL_OK && !at_once(&s, "forward", true, &status))
+    status = forward(&s);
+  return status == FL_OK ? give(&s.o, status) : status;
+}
+
+/* dy, dcs, dact, weight, c, cs, act -> dgates, dh, dc */
+FLC_KERNEL(lstm_backward) {
+  sequence s;
+  if (!begin(l, &l->in[5], &s))
+    return FL_OK;
+  fl_status status = ready(l, &s);
+  for (int k = 1; k < 3 && status == FL_OK && s.time == 0; k++)
+    status = flc_zero(l, s.o.out[k].data, s.state);
+  if (status == FL_OK && s.time && !at_once(&s, "backward", false, &status))
+    status = backward(&s);
+  return status == FL_OK ? give(&s.o, status) : status;
+}
+
 void flc_visit_rnn(flc_visitor *v) {
   static const char *const entries[] = {"lstm", "lstm_back", "gru", "gru_back"};
   for (int d = FL_F64; d <= FL_BF16; d++)
@@ -84,5 +371,12 @@ void flc_visit_rnn(flc_visitor *v) {
       for (int n = 1; n <= 4; n += 3) {
         flc_spec s = FLC_SPEC("rnn", entries[i], d, n);
         v->spec(v, &s, d == FL_F32 && n == 4);
+      }
+  for (int d = FL_F32; d <= FL_BF16; d++)
+    for (int i = 0; i < 2; i++)
+      for (int k = 0; k < SIZES; k++) {
+        flc_spec s = FLC_SPEC("rnn_time", i ? "backward" : "forward", d,
+                              sizes[k].u, sizes[k].s);
+        v->spec(v, &s, d == FL_F32 && k == SIZES - 1);
       }
 }

@@ -23,6 +23,8 @@ template <int D, int V> struct some {
       at[j] = fl_get<FL_W(D)>(v.at[j]);
   }
   void save(void *p, int64_t i) const {
+    if (!p)
+      return;
     fl_vec<FL_S(D), V> v;
 #pragma unroll
     for (int j = 0; j < V; j++)
@@ -40,22 +42,30 @@ template <int D, int V> struct some {
         true)
 #define FOR_V _Pragma("unroll") for (int k = 0; k < V; k++)
 
+/* gates and what is added to them, c -> h, c2, act. Over time the cell is kept
+ * as it is computed: read from in[3] then, and written to out[3]. */
 template <int D, int V>
 __global__ void lstm(const __grid_constant__ rnn_args a) {
   typedef some<D, V> S;
+  typedef some<D == FL_F64 ? FL_F64 : FL_F32, V> Wide;
   EACH(4) {
     S i(a.in[0], g), f(a.in[0], g + n), x(a.in[0], g + 2 * n),
-        o(a.in[0], g + 3 * n), c(a.in[1], s), h, c2;
+        o(a.in[0], g + 3 * n), h;
+    S hi(a.in[2], g), hf(a.in[2], g + n), hx(a.in[2], g + 2 * n),
+        ho(a.in[2], g + 3 * n), c(a.in[1], s);
+    Wide kept(a.in[3], s);
     FOR_V {
-      i.at[k] = fl_sigmoid(i.at[k]);
-      f.at[k] = fl_sigmoid(f.at[k]);
-      x.at[k] = fl_tanh(x.at[k]);
-      o.at[k] = fl_sigmoid(o.at[k]);
-      c2.at[k] = f.at[k] * c.at[k] + i.at[k] * x.at[k];
-      h.at[k] = o.at[k] * fl_tanh(c2.at[k]);
+      i.at[k] = fl_sigmoid(i.at[k] + hi.at[k]);
+      f.at[k] = fl_sigmoid(f.at[k] + hf.at[k]);
+      x.at[k] = fl_tanh(x.at[k] + hx.at[k]);
+      o.at[k] = fl_sigmoid(o.at[k] + ho.at[k]);
+      c.at[k] = f.at[k] * (c.at[k] + kept.at[k]) + i.at[k] * x.at[k];
+      h.at[k] = o.at[k] * fl_tanh(c.at[k]);
+      kept.at[k] = c.at[k];
     }
     h.save(a.out[0], s);
-    c2.save(a.out[1], s);
+    c.save(a.out[1], s);
+    kept.save(a.out[3], s);
     i.save(a.out[2], g);
     f.save(a.out[2], g + n);
     x.save(a.out[2], g + 2 * n);
@@ -63,28 +73,35 @@ __global__ void lstm(const __grid_constant__ rnn_args a) {
   }
 }
 
+/* dh, dc, c, c2, act; over time also what the step after has sent back to h and
+ * to c, and the gradient of act -> dgates, dc1, and this as it is computed. */
 template <int D, int V>
 __global__ void lstm_back(const __grid_constant__ rnn_args a) {
   typedef some<D, V> S;
+  typedef some<D == FL_F64 ? FL_F64 : FL_F32, V> Wide;
   EACH(4) {
     S dh(a.in[0], s), dc(a.in[1], s), c(a.in[2], s), c2(a.in[3], s);
     S i(a.in[4], g), f(a.in[4], g + n), x(a.in[4], g + 2 * n),
-        o(a.in[4], g + 3 * n);
+        o(a.in[4], g + 3 * n), back(a.in[5], s);
+    S di(a.in[7], g), df(a.in[7], g + n), dx(a.in[7], g + 2 * n),
+        d_o(a.in[7], g + 3 * n);
+    Wide kept(a.in[6], s);
     FOR_V {
-      FL_W(D) one = 1, t = fl_tanh(c2.at[k]), d = dh.at[k];
-      FL_W(D) u = dc.at[k] + d * o.at[k] * (one - t * t);
+      FL_W(D) one = 1, t = fl_tanh(c2.at[k]), d = dh.at[k] + back.at[k];
+      FL_W(D) u = dc.at[k] + kept.at[k] + d * o.at[k] * (one - t * t);
       FL_W(D) gi = i.at[k], gf = f.at[k], gx = x.at[k], go = o.at[k];
-      i.at[k] = u * gx * gi * (one - gi);
-      f.at[k] = u * c.at[k] * gf * (one - gf);
-      x.at[k] = u * gi * (one - gx * gx);
-      o.at[k] = d * t * go * (one - go);
-      c.at[k] = u * gf;
+      i.at[k] = (u * gx + di.at[k]) * gi * (one - gi);
+      f.at[k] = (u * c.at[k] + df.at[k]) * gf * (one - gf);
+      x.at[k] = (u * gi + dx.at[k]) * (one - gx * gx);
+      o.at[k] = (d * t + d_o.at[k]) * go * (one - go);
+      c.at[k] = kept.at[k] = u * gf;
     }
     i.save(a.out[0], g);
     f.save(a.out[0], g + n);
     x.save(a.out[0], g + 2 * n);
     o.save(a.out[0], g + 3 * n);
     c.save(a.out[1], s);
+    kept.save(a.out[2], s);
   }
 }
 

@@ -3,8 +3,8 @@
 #define FL_CUDA_RNN_H
 
 typedef struct rnn_args {
-  const void *in[5]; /* contiguous; NULL: left out */
-  void *out[3];
+  const void *in[8]; /* contiguous; NULL: left out */
+  void *out[4];
   int64_t n, all; /* size of a state, and of all of them */
 } rnn_args;
 

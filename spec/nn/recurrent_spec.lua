@@ -1,6 +1,8 @@
 -- Recurrent layers against figures computed by PyTorch 2.11 from the same values.
 local flare = require "flare"
+local core = require "flare.core"
 local nn = flare.nn
+local rows = require "spec.support.rows"
 local support = require "spec.support.fill"
 local fill, near = support.fill, support.near
 
@@ -44,6 +46,24 @@ describe("recurrent layers", function()
       near(layer.bias_ih_l1.grad:abs():sum(), {case[7]}, 1e-9)
     end)
   end
+
+  it("take an LSTM's steps in one call where the device has a kernel for them", function()
+    local layer = known(nn.LSTM(3, 4))
+    for _, device in ipairs(rows.devices) do
+      assert.is_true(core.has_kernel("lstm", device))
+      layer:to(device)
+      local function launches(time)
+        local before = core.launches(1):match "#(%d+)"
+        local y = layer(fill({time, 2, 3}, 0):to(device))
+        y:sum():backward()
+        return core.launches(1):match "#(%d+)" - before
+      end
+      launches(10)
+      assert.equal(launches(10), launches(40))
+    end
+    assert.is_false(core.has_kernel("channel_shuffle", "cpu"))
+    assert.has_error(function() core.has_kernel("lstn", "cpu") end)
+  end)
 
   it("go on from given states", function()
     local layer = known(nn.LSTM(3, 4, {layers = 2, bidirectional = false}))
