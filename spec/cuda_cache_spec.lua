@@ -36,8 +36,10 @@ local function count()
   local pipe = io.popen "ls '%s' 2>&1 | wc -l"
   return pipe:read "n", pipe:close()
 end
-local last, same = -1, 0
+local last, same, turns = -1, 0, 0
 while same < 3 do
+  turns = turns + 1
+  assert(turns < 1000, "no more than " .. last .. " files have come")
   os.execute "sleep 0.1"
   local n = count()
   same, last = n == last and n >= %d and same + 1 or 0, n
