@@ -66,6 +66,21 @@ describe("data parallel", function()
     ]], "sim:0")
   end)
 
+  it("averages as long as there is the model, held by somebody or not", function()
+    good(2, [[
+      local model = make()
+      local loss = (dist.DataParallel(model)(part(x)) - part(y)):square():mean()
+      for _ = 1, 3 do collectgarbage() end
+      loss:backward()
+      for i, p in ipairs(model:parameters()) do
+        assert(dist.broadcast(p.grad):eq(p.grad):all():item(), i .. ": ranks differ")
+      end
+      local gone = setmetatable({dist.DataParallel(make())}, {__mode = "v"})
+      for _ = 1, 3 do collectgarbage() end
+      assert(gone[1] == nil)
+    ]])
+  end)
+
   it("accumulates gradients without talking", function()
     good(2, [[
       local model = dist.DataParallel(make())
@@ -189,7 +204,7 @@ describe("data parallel", function()
     local status, out, _, folder = launch.run("-n 2", "local device\n" .. tools .. [[
       local model = make()
       model.spare = nn.Linear(2, 2):to "f64"
-      local parallel = dist.DataParallel(model) -- which averages as long as somebody holds it
+      local parallel = dist.DataParallel(model)
       parallel(part(x)):sum():backward()
     ]])
     launch.remove(folder)

@@ -19,6 +19,9 @@ local Watch = require "flare.dist.watch"
 
 local DataParallel = class "dist.DataParallel"
 
+-- By model: what averages its gradients lives as long as it does, held by somebody or not.
+local wrappers = setmetatable({}, {__mode = "k"})
+
 local function own(self, name) return rawget(self, "_dp")[name] end
 
 local function broadcast(group, tensors)
@@ -83,6 +86,7 @@ function DataParallel:init(model, o)
     finish = function() return self:_finish() end,
   }
   ready.add(dp.listener)
+  wrappers[model] = self
 end
 
 -- What the pass has not reached goes with what was added up before, or as zeros.
