@@ -105,7 +105,8 @@ typedef struct fl_native {
  * reading memory: counts, dtypes, shapes, attributes. Dims in attributes are
  * 0-based and not negative. An optional input left out has data == NULL. With
  * an in-place call out[0] and in[0] are the same memory; otherwise outputs
- * overlap nothing and are contiguous, but for rows with a layout (layout.c). */
+ * overlap nothing and are contiguous, unless the row's shape rule has laid them
+ * out in another way (layout.c). */
 struct fl_launch {
   const char *op;
   int n_in, n_out;

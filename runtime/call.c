@@ -26,6 +26,8 @@ typedef struct work {
   fl_dtype common; /* of elementwise inputs: what numbers are converted to */
   uint32_t saves;
   fl_meta out[FL_MAX_OUT];
+  int64_t draws;
+  fli_layout_fn layout;
 } work;
 
 static const fl_meta number_meta[] = {
@@ -266,7 +268,8 @@ static fl_status infer_structured(work *w, fl_attrs *attrs) {
                  .out = w->out,
                  .attrs = attrs,
                  .base = w->c->base,
-                 .saves = w->saves};
+                 .saves = w->saves,
+                 .draws = -1};
   for (int k = 0; k < w->n_out; k++) {
     w->out[k].dtype = out_dtype(w, k);
     if (!FLI_LIKELY(!fli_is_complex(w->out[k].dtype)))
@@ -274,6 +277,8 @@ static fl_status infer_structured(work *w, fl_attrs *attrs) {
   }
   FLI_TRY(w->op->shape(&f));
   w->saves = f.saves;
+  w->draws = f.draws;
+  w->layout = f.layout;
   return FL_OK;
 }
 
@@ -421,8 +426,8 @@ static fl_status allocate(work *w, fl_tensor **out) {
     if (s == FL_OK)
       s = fli_tensor_make(w->rt, &w->out[k], bytes, w->device, w->c->site,
                           &out[k]);
-    if (s == FL_OK && w->op->layout)
-      w->op->layout(w->in[0].tensor, out[k]);
+    if (s == FL_OK && w->layout)
+      w->layout(w->in[0].tensor, out[k]);
     if (s == FL_OK)
       continue;
     while (k)
@@ -691,12 +696,8 @@ static void fill_rng(work *w, fl_operand *in) {
  * bits. */
 static void advance_rng(work *w) {
   fl_generator *g = w->c->generator ? w->c->generator : &w->rt->generator;
-  int64_t n = fl_numel(w->out[0].ndim, w->out[0].shape);
-  /* attention draws for its virtual matrix of scores */
-  if (w->op->id == FLI_OP_attention)
-    n = w->attrs->v[2].f == 0 ? 0
-                              : fl_numel(w->out[1].ndim, w->out[1].shape) *
-                                    w->metas[1]->shape[w->metas[1]->ndim - 2];
+  int64_t n =
+      w->draws < 0 ? fl_numel(w->out[0].ndim, w->out[0].shape) : w->draws;
   int per = w->out[0].dtype == FL_F64 ? 2 : 4;
   g->offset += (uint64_t)((n + per - 1) / per);
 }
@@ -761,6 +762,7 @@ static fl_status run_general(fl_runtime *rt, const fl_call *c) {
   w.saves = c->op->saves;
   w.device = 0;
   w.device_known = false;
+  w.layout = NULL;
   if (c->n_in > FEW &&
       !(metas = fli_malloc(rt, (size_t)c->n_in * sizeof *metas)))
     return FL_ENOMEM;

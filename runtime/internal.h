@@ -167,7 +167,6 @@ struct fl_op {
   fli_cost_fn cost;
   fli_view_fn view;
   fli_compose_fn compose;
-  fli_layout_fn layout;    /* NULL: results are contiguous */
   const char *kernel_name; /* of a run-time operator; rows have their own */
   const fl_program *program;
   struct fli_expr_op *expr;  /* of an expression (expr.h) */
@@ -232,7 +231,10 @@ struct fli_infer {
   fl_meta *out;
   fl_attrs *attrs;
   int base;
-  uint32_t saves; /* a rule may clear what this call's gradient will not need */
+  /* for the rule to change: */
+  uint32_t saves;       /* without what this call's gradient will not need */
+  int64_t draws;        /* random numbers; < 0: as out[0] has elements */
+  fli_layout_fn layout; /* of results; NULL: they are contiguous */
 };
 
 /* View rules: read `x` (shape, strides, offset in elements), write `out`. */

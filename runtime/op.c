@@ -435,10 +435,6 @@ static fl_status fill(fl_runtime *rt, fl_op *op, int id) {
   op->cost = w->cost;
   op->view = w->view;
   op->compose = w->compose;
-  if (id == FLI_OP_conv || id == FLI_OP_conv_input_grad)
-    op->layout = fli_conv_layout;
-  if (id == FLI_OP_attention || id == FLI_OP_attention_backward)
-    op->layout = fli_heads_layout;
   if (w->family == FLI_UNARY_BACKWARD || w->family == FLI_UNARY_BACKWARD2)
     op->info.signature = backward_signature(rt, w);
   if (!op->info.signature)

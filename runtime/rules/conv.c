@@ -63,12 +63,12 @@ fl_status shape_conv(fli_infer *c) {
     return fli_fail(FL_ESHAPE, "conv: the bias must be (%lld), got %s",
                     (long long)w->shape[0],
                     fli_shape_text(bias->ndim, bias->shape));
+  c->layout = fli_conv_layout;
   return FL_OK;
 }
 
 /* dy and weight, or dy and x; the shape of the missing one is an attribute. */
-fl_status shape_conv_grad(fli_infer *c) {
-  bool of_input = c->op->id == FLI_OP_conv_input_grad;
+static fl_status shape_grad(fli_infer *c, bool of_input) {
   const fl_meta *dy = c->in[0], *other = c->in[1];
   int n;
   const int64_t *shape = fl_attr_list(c->attrs, 0, &n);
@@ -88,6 +88,15 @@ fl_status shape_conv_grad(fli_infer *c) {
   for (int i = 0; i < missing.ndim; i++)
     c->out[0].shape[i] = missing.shape[i];
   return FL_OK;
+}
+
+fl_status shape_conv_input_grad(fli_infer *c) {
+  c->layout = fli_conv_layout;
+  return shape_grad(c, true);
+}
+
+fl_status shape_conv_weight_grad(fli_infer *c) {
+  return shape_grad(c, false);
 }
 
 /* A multiply-add for each result and weight of its channel. */
