@@ -21,12 +21,12 @@ void grad_none(fli_grad *g) {
 
 typedef struct row {
   const char *name, *sig;
-  fli_family family;
   int cast;
   uint32_t saves;
-  fli_shape_fn shape;
   fli_grad_fn grad;
   fli_cost_fn cost;
+  fli_family family;
+  fli_shape_fn shape;
   fli_view_fn view;
   fli_compose_fn compose;
 } row;
@@ -47,60 +47,37 @@ enum { /* the words of the saves column */
        Y2 = 2 << FLI_SAVE_OUT,
        Y3 = 4 << FLI_SAVE_OUT
 };
-#define cast_NONE    FLI_CAST_NONE
-#define cast_LOW     FLI_CAST_LOW
-#define cast_WIDE    FLI_CAST_WIDE
-#define cast_PROMOTE FLI_CAST_PROMOTE
-#define cast_GIVES   FLI_CAST_GIVES
 
+#define ROW(name, sig, kind, cast, saves, grad, cost, ...)                     \
+  {name, sig,  FLI_CAST_##cast,      saves,                                    \
+   grad, cost, .family = FLI_##kind, __VA_ARGS__},
 static const row rows[] = {
 #define FL_UNARY(name, T, sig, cast, saves, f, df, ddf)                        \
-  {#name, sig,        FLI_UNARY,  cast_##cast, saves,                          \
-   NULL,  grad_unary, cost_bytes, NULL,        NULL},                          \
-      {#name "_backward",                                                      \
-       sig,                                                                    \
-       FLI_UNARY_BACKWARD,                                                     \
-       cast_##cast,                                                            \
-       B,                                                                      \
-       NULL,                                                                   \
-       grad_unary_backward,                                                    \
-       cost_bytes,                                                             \
-       NULL,                                                                   \
-       NULL},                                                                  \
-      {#name "_backward2",                                                     \
-       sig,                                                                    \
-       FLI_UNARY_BACKWARD2,                                                    \
-       cast_##cast,                                                            \
-       NONE,                                                                   \
-       NULL,                                                                   \
-       grad_unary_backward2,                                                   \
-       cost_bytes,                                                             \
-       NULL,                                                                   \
-       NULL},
+  ROW(#name, sig, UNARY, cast, saves, grad_unary, cost_bytes)                  \
+  ROW(#name "_backward", sig, UNARY_BACKWARD, cast, B, grad_unary_backward,    \
+      cost_bytes)                                                              \
+  ROW(#name "_backward2", sig, UNARY_BACKWARD2, cast, NONE,                    \
+      grad_unary_backward2, cost_bytes)
 #define FL_TEST(name, T, sig, f)                                               \
-  {#name, sig,       FLI_TEST,   cast_NONE, NONE,                              \
-   NULL,  grad_none, cost_bytes, NULL,      NULL},
+  ROW(#name, sig, TEST, NONE, NONE, grad_none, cost_bytes)
 #define FL_BINARY(name, T, sig, cast, saves, f)                                \
-  {#name,      sig,  FLI_BINARY, cast_##cast, saves, NULL, grad_of_##T(name),  \
-   cost_bytes, NULL, NULL},
+  ROW(#name, sig, BINARY, cast, saves, grad_of_##T(name), cost_bytes)
 #define FL_COMPARE(name, sig, f)                                               \
-  {#name, sig,       FLI_COMPARE, cast_PROMOTE, NONE,                          \
-   NULL,  grad_none, cost_bytes,  NULL,         NULL},
+  ROW(#name, sig, COMPARE, PROMOTE, NONE, grad_none, cost_bytes)
 #define FL_TERNARY(name, T, sig, cast, saves, f)                               \
-  {#name,      sig,  FLI_TERNARY, cast_##cast, saves, NULL, grad_of_##T(name), \
-   cost_bytes, NULL, NULL},
-#define FL_OP(name, sig, cast, saves, shape, grad, cost)                       \
-  {#name,         sig,         FLI_STRUCTURED, cast_##cast, saves,             \
-   shape_##shape, grad_##grad, cost_##cost,    NULL,        NULL},
-#define FL_FUSED(name, sig, cast, saves, shape, grad, cost)                    \
-  {#name,         sig,         FLI_STRUCTURED, cast_##cast, saves,             \
-   shape_##shape, grad_##grad, cost_##cost,    NULL,        compose_##name},
+  ROW(#name, sig, TERNARY, cast, saves, grad_of_##T(name), cost_bytes)
+#define FL_OP(name, sig, cast, saves, rule, grad, cost)                        \
+  ROW(#name, sig, STRUCTURED, cast, saves, grad_##grad, cost_##cost,           \
+      .shape = shape_##rule)
+#define FL_FUSED(name, sig, cast, saves, rule, grad, cost)                     \
+  ROW(#name, sig, STRUCTURED, cast, saves, grad_##grad, cost_##cost,           \
+      .shape = shape_##rule, .compose = compose_##name)
 #define FL_VIEW(name, sig, grad)                                               \
-  {#name, sig,         FLI_VIEW,   cast_NONE,   NONE,                          \
-   NULL,  grad_##grad, cost_bytes, view_##name, NULL},
+  ROW(#name, sig, VIEW, NONE, NONE, grad_##grad, cost_bytes,                   \
+      .view = view_##name)
 #define FL_COMPOSE(name, sig)                                                  \
-  {#name, sig,       FLI_COMPOSE, cast_NONE, NONE,                             \
-   NULL,  grad_none, cost_bytes,  NULL,      compose_##name},
+  ROW(#name, sig, COMPOSE, NONE, NONE, grad_none, cost_bytes,                  \
+      .compose = compose_##name)
 #include "ops.def"
 };
 
