@@ -83,7 +83,7 @@ enum {
 #define FL_COMPARE(name, sig, f)                         FLI_OP_##name,
 #define FL_TERNARY(name, T, sig, cast, saves, f)         FLI_OP_##name,
 #define FL_OP(name, sig, cast, saves, shape, grad, cost) FLI_OP_##name,
-#define FL_VIEW(name, sig, grad)                         FLI_OP_##name,
+#define FL_VIEW(name, sig, shows, grad)                  FLI_OP_##name,
 #define FL_COMPOSE(name, sig)                            FLI_OP_##name,
 #include "ops.def"
   FLI_OPS
@@ -108,6 +108,13 @@ enum { /* saves */
        FLI_SAVE_IN = 14,         /* inputs that have a bit */
        FLI_SAVE_OUT = 16         /* bit of the first output */
 };
+
+typedef enum fli_shows { /* what views have of their input: see ops.def */
+                         FLI_SHOWS_ANY,
+                         FLI_SHOWS_TURNED,
+                         FLI_SHOWS_PART,
+                         FLI_SHOWS_SLAB
+} fli_shows;
 
 enum { /* what autocast does; it looks at those from LOW on */
        FLI_CAST_NONE,
@@ -151,6 +158,7 @@ struct fl_op {
   fli_family family;
   int cast;
   uint32_t saves;
+  fli_shows shows; /* of a view */
   int flat; /* inputs of a row that may take the short road (flat.c), or 0 */
   int variadic; /* the parameter's number, -1 if there is none */
   bool dims;    /* has attributes that name dims */

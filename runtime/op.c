@@ -28,6 +28,7 @@ typedef struct row {
   fli_family family;
   fli_shape_fn shape;
   fli_view_fn view;
+  fli_shows shows;
   fli_compose_fn compose;
 } row;
 
@@ -72,9 +73,9 @@ static const row rows[] = {
 #define FL_FUSED(name, sig, cast, saves, rule, grad, cost)                     \
   ROW(#name, sig, STRUCTURED, cast, saves, grad_##grad, cost_##cost,           \
       .shape = shape_##rule, .compose = compose_##name)
-#define FL_VIEW(name, sig, grad)                                               \
+#define FL_VIEW(name, sig, what, grad)                                         \
   ROW(#name, sig, VIEW, NONE, NONE, grad_##grad, cost_bytes,                   \
-      .view = view_##name)
+      .view = view_##name, .shows = FLI_SHOWS_##what)
 #define FL_COMPOSE(name, sig)                                                  \
   ROW(#name, sig, COMPOSE, NONE, NONE, grad_none, cost_bytes,                  \
       .compose = compose_##name)
@@ -412,6 +413,7 @@ static fl_status fill(fl_runtime *rt, fl_op *op, int id) {
   op->cost = w->cost;
   op->view = w->view;
   op->compose = w->compose;
+  op->shows = w->shows;
   if (w->family == FLI_UNARY_BACKWARD || w->family == FLI_UNARY_BACKWARD2)
     op->info.signature = backward_signature(rt, w);
   if (!op->info.signature)

@@ -7,9 +7,8 @@
 
 #include <string.h>
 
-/* Whether no element of the tensor is in the view twice: its row says so. */
 bool fli_is_part(const fl_op *op) {
-  return op->grad == grad_part;
+  return op->shows >= FLI_SHOWS_PART;
 }
 
 fl_status fl_tensor_place_grad(fl_tensor *t, fl_tensor *flat, int64_t from) {
@@ -122,16 +121,17 @@ fl_status fli_fill_slabs(fl_runtime *rt, fl_node *n) {
 
 /* Memory for the gradient of `to`'s result. That of a permutation lies so that
  * what comes out of it, the gradient before the permutation, is contiguous. */
-static fl_status open_sum(fl_runtime *rt, const fl_node *to, int out,
-                          fl_dtype dtype, fl_device d, fl_tensor **sum) {
-  bool turned = to->kind == FLI_NODE_OP && (to->op->id == FLI_OP_permute ||
-                                            to->op->id == FLI_OP_transpose);
-  fl_meta meta = turned ? to->in_meta[0] : to->out_meta[out];
+static fl_status open_sum(fl_runtime *rt, const fl_node *n, fl_tensor **sum) {
+  fl_node *to = n->edges[0].node;
+  bool turned = to->kind == FLI_NODE_OP && to->op->shows == FLI_SHOWS_TURNED;
+  fl_meta meta = turned ? to->in_meta[0] : to->out_meta[n->edges[0].out];
   fl_tensor *t;
   size_t bytes;
-  meta.dtype = dtype;
+  meta.dtype = n->in_meta[0].dtype;
+  FLI_TRY(fli_finish_sum(rt, to)); /* of another result */
   FLI_TRY(fli_check_size(meta.dtype, meta.ndim, meta.shape, &bytes));
-  FLI_TRY(fli_tensor_make(rt, &meta, bytes, d, to->site, &t));
+  FLI_TRY(fli_tensor_make(rt, &meta, bytes, fl_tensor_device(n->grads[0]),
+                          to->site, &t));
   if (!turned) {
     *sum = t;
     return FL_OK;
@@ -150,12 +150,14 @@ static fl_status open_sum(fl_runtime *rt, const fl_node *to, int out,
   return s;
 }
 
-/* Whether node n took a slab across a dim, the first of its attributes. */
-static bool takes_slab(const fl_node *n) {
-  const fl_meta *m = &n->in_meta[0];
-  return (n->op->id == FLI_OP_select ||
-          (n->op->id == FLI_OP_narrow && n->attrs->v[3].i == 1)) &&
-         fl_numel(m->ndim, m->shape) > 0;
+/* Whether the part is all of `sum` between two positions of a dim. */
+static bool is_slab(const fl_node *n, const fl_tensor *part,
+                    const fl_tensor *sum) {
+  if (n->op->shows != FLI_SHOWS_SLAB || sum->numel == 0)
+    return false;
+  int dim = (int)n->attrs->v[0].i;
+  return part->meta.ndim < sum->meta.ndim ||
+         part->stride[dim] == sum->stride[dim];
 }
 
 /* Whether the part is the first thing to be written where it lies in `sum`, and
@@ -164,25 +166,23 @@ static bool is_new(fli_slabs *p, const fl_node *n, const fl_tensor *part,
                    const fl_tensor *sum) {
   int dim = (int)n->attrs->v[0].i;
   int64_t from = (part->offset - sum->offset) / sum->stride[dim];
-  int64_t size = n->op->id == FLI_OP_select ? 1 : part->meta.shape[dim];
+  int64_t size = part->meta.ndim < sum->meta.ndim ? 1 : part->meta.shape[dim];
   return p->out == n->edges[0].out && p->dim == dim &&
          take_slab(p, from, from + size);
 }
 
-static fl_status begin_sum(fli_env *e, fl_node *n, fl_tensor **sum) {
+/* Before the first part: zeros, or nothing is written yet. */
+static fl_status begin_sum(fli_env *e, fl_node *n, fl_tensor *sum, bool slab) {
   fl_node *to = n->edges[0].node;
-  int out = n->edges[0].out;
-  fl_device d = fl_tensor_device(n->grads[0]);
-  FLI_TRY(fli_finish_sum(e->rt, to)); /* of another result */
-  FLI_TRY(open_sum(e->rt, to, out, n->in_meta[0].dtype, d, sum));
-  if (!takes_slab(n)) {
-    zero(e, fli_given(*sum));
+  if (!slab) {
+    zero(e, fli_given(sum));
     return e->status;
   }
   to->slabs = fli_malloc(e->rt, sizeof *to->slabs);
   if (!to->slabs)
     return FL_ENOMEM;
-  *to->slabs = (fli_slabs){.out = out, .dim = (int)n->attrs->v[0].i};
+  *to->slabs =
+      (fli_slabs){.out = n->edges[0].out, .dim = (int)n->attrs->v[0].i};
   return FL_OK;
 }
 
@@ -192,14 +192,17 @@ fl_status fli_add_part(fl_runtime *rt, fl_node *n) {
   fl_tensor **sum = &to->grads[n->edges[0].out], *out;
   bool fresh = !*sum;
   fli_env_open(e, rt, n->base, n->site);
-  fl_status s = fresh ? begin_sum(e, n, sum) : FL_OK;
+  fl_status s = fresh ? open_sum(rt, n, sum) : FL_OK;
   fl_value whole = fli_given(*sum), part = fli_none();
   if (s == FL_OK) {
     part = fli_run(e, n->op->id, n->attrs, 1, &whole);
     s = e->status;
   }
+  bool slab = s == FL_OK && is_slab(n, part.tensor, *sum);
+  if (s == FL_OK && fresh)
+    s = begin_sum(e, n, *sum, slab);
   if (s == FL_OK && to->slabs) {
-    fresh = takes_slab(n) && is_new(to->slabs, n, part.tensor, *sum);
+    fresh = slab && is_new(to->slabs, n, part.tensor, *sum);
     s = fresh ? FL_OK : fli_fill_slabs(rt, to);
   }
   if (s == FL_OK) {

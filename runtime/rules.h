@@ -23,7 +23,7 @@ void grad_none(fli_grad *g);
 #define FL_FUSED(name, sig, cast, saves, shape, grad, cost)                    \
   FL_OP(name, sig, cast, saves, shape, grad, cost)                             \
   FL_COMPOSE(name, sig)
-#define FL_VIEW(name, sig, grad)                                               \
+#define FL_VIEW(name, sig, shows, grad)                                        \
   fl_status view_##name(fli_viewing *v);                                       \
   void grad_##grad(fli_grad *g);
 #define FL_COMPOSE(name, sig) void compose_##name(fli_composing *g);

@@ -403,9 +403,3 @@ void grad_strided(fli_grad *g) {
   a.v[3].i = v.offset;
   g->dx[0] = RUN_A(as_strided_backward, &a, g->dy[0]);
 }
-
-/* The same where no element is taken twice; the tape may add such gradients in
- * place (region.c). */
-void grad_part(fli_grad *g) {
-  grad_strided(g);
-}
