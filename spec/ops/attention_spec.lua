@@ -122,6 +122,17 @@ describe("attention of heads that lie inside rows", function()
     return y, flare.grad((y * dy):sum(), leaves)
   end
 
+  it("gives heads that are joined once they are back in their rows", function()
+    local x = heads(70, 6, 8, "cpu", "f32")
+    local y = flare.attention(x, x, x)
+    local ok, text = pcall(y.view, y, 2, 6 * 70 * 8)
+    assert.is_false(ok)
+    assert.matches("view: a tensor of shape (2, 6, 70, 8) with strides (3360, 8, 48, 1) cannot be "
+      .. "seen as (2, 3360) without a copy: use reshape", text, 1, true)
+    assert.same(y:reshape(2, 6 * 70 * 8):tolist(), y:contiguous():view(2, 6 * 70 * 8):tolist())
+    assert.same({2, 70, 48}, {table.unpack(y:transpose(2, 3):view(2, 70, 48).shape)})
+  end)
+
   for _, device in ipairs(rows.devices) do
     for _, dtype in ipairs {"f64", "f32", "bf16"} do
       for _, size in ipairs {64, 24} do
