@@ -12,6 +12,7 @@ local function needs(what, there, name, f)
   end)
 end
 
+-- Here, not in spec/support: errors quote the file that f is called from.
 local function message(f, ...)
   local ok, why = pcall(f, ...)
   assert.is_false(ok, "it did not fail")

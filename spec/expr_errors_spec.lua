@@ -1,11 +1,6 @@
 -- What wrong kernels say: the place in the text, the line of the script, what would be right.
 local flare = require "flare"
-
-local function message(f, ...)
-  local ok, why = pcall(f, ...)
-  assert.is_false(ok)
-  return why
-end
+local message = require "spec.support.expect".message
 
 describe("wrong text", function()
   local cases = {

@@ -1,6 +1,7 @@
 -- Kernels as strings and as Lua functions: values against the operators one by one, shapes and
 -- dtypes, gradients by differences. What wrong ones say is in expr_errors_spec.lua.
 local flare = require "flare"
+local message = require "spec.support.expect".message
 
 local devices = {"cpu", "sim:0"}
 
@@ -13,14 +14,14 @@ local function numbers(dtype, ...)
   return x:to(dtype):reshape(shape)
 end
 
-local function same(got, want, message)
-  message = message or ""
-  assert.equal(want.dtype, got.dtype, message)
-  assert.equal(tostring(want.shape), tostring(got.shape), message)
+local function same(got, want, what)
+  what = what or ""
+  assert.equal(want.dtype, got.dtype, what)
+  assert.equal(tostring(want.shape), tostring(got.shape), what)
   got, want = got:to("cpu"):reshape(-1):totable(), want:to("cpu"):reshape(-1):totable()
   for i = 1, #want do
     if got[i] ~= want[i] and (got[i] == got[i] or want[i] == want[i]) then
-      error(("%s at %d: %s, not %s"):format(message, i, got[i], want[i]), 2)
+      error(("%s at %d: %s, not %s"):format(what, i, got[i], want[i]), 2)
     end
   end
 end
@@ -29,12 +30,6 @@ local function close(got, want, tolerance)
   assert.equal(tostring(want.shape), tostring(got.shape))
   local off = (got:to("f64") - want:to("f64")):abs() - (want:to("f64"):abs() + 1) * tolerance
   assert.is_true(off:max():item() <= 0, tostring(off:max():item()))
-end
-
-local function message(f, ...)
-  local ok, why = pcall(f, ...)
-  assert.is_false(ok)
-  return why
 end
 
 local rows = {}

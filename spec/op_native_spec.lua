@@ -22,6 +22,7 @@ for name, samples in pairs(native.samples) do
   end)
 end
 
+-- Here, not in spec/support: errors quote the file that f is called from.
 local function message(f, ...)
   local ok, why = pcall(f, ...)
   assert.is_false(ok, "it did not fail")

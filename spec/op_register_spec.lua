@@ -1,6 +1,7 @@
 -- Operators of a shared library (spec/c/op_module.c): like any other from then on, with init hook,
 -- gradient and fingerprint; wrong ones are refused.
 local flare = require "flare"
+local message = require "spec.support.expect".message
 
 local library = (os.getenv "FLARE_BUILD" or "build") .. "/spec/op_module.so"
 
@@ -9,12 +10,6 @@ local function register(more)
              symbol = "scale", init = "scale_init", backward = "outside_plain_backward"}
   for key, value in pairs(more or {}) do o[key] = value end
   return flare.op.register(o)
-end
-
-local function message(f, ...)
-  local ok, why = pcall(f, ...)
-  assert.is_false(ok)
-  return tostring(why)
 end
 
 describe("an operator from a shared library", function()

@@ -2,6 +2,7 @@ local flare = require "flare"
 local optim = flare.optim
 local nn = flare.nn
 local support = require "spec.support.fill"
+local message = require "spec.support.expect".message
 
 local function problem()
   return flare.tensor({1, -2, 0.5}, {requires_grad = true}),
@@ -151,11 +152,6 @@ describe("optim", function()
 
   it("refuses what cannot be meant, by name", function()
     local p = flare.ones(2, {requires_grad = true})
-    local function message(f, ...)
-      local ok, text = pcall(f, ...)
-      assert.is_false(ok)
-      return text
-    end
     assert.match("unknown option 'learning_rate'", message(optim.SGD, {p}, {learning_rate = 1}))
     assert.match("did you mean 'momentum'", message(optim.SGD, {p}, {momentun = 1}))
     assert.match("lr must be a number", message(optim.SGD, {p}, {lr = -1}))

@@ -2,13 +2,8 @@
 local flare = require "flare"
 local nn = flare.nn
 local support = require "spec.support.fill"
+local message = require "spec.support.expect".message
 local fill, near = support.fill, support.near
-
-local function message(f, ...)
-  local ok, text = pcall(f, ...)
-  assert.is_false(ok)
-  return text
-end
 
 -- A layer in f64 with weight and bias of known values.
 local function known(layer, weight, bias)

@@ -1,11 +1,6 @@
 local flare = require "flare"
 local nn = flare.nn
-
-local function message(f, ...)
-  local ok, text = pcall(f, ...)
-  assert.is_false(ok)
-  return text
-end
+local message = require "spec.support.expect".message
 
 local function names(iterator)
   local list = {}

@@ -2,13 +2,10 @@
 local flare = require "flare"
 local nn = flare.nn
 local F = nn.functional
-local expect = require "spec.support.expect"
 local layers = require "spec.support.layers"
-local peers = require "spec.support.layers_data"
-local support = require "spec.support.fill"
-local fill, near, i64, refused = support.fill, support.near, expect.i64, expect.refused
+local fill, near, i64, refused = layers.fill, layers.near, layers.i64, layers.refused
 local known, check, leaf = layers.known, layers.check, layers.leaf
-local named, second = layers.named, layers.second
+local named, second, peers = layers.named, layers.second, layers.peers
 
 describe("EmbeddingBag", function()
   local index, offsets = i64{2, 5, 1, 1, 3, 4, 1}, {1, 3, 3, 5, 7}

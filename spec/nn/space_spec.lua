@@ -3,13 +3,8 @@ local flare = require "flare"
 local nn = flare.nn
 local F = nn.functional
 local support = require "spec.support.fill"
+local message = require "spec.support.expect".message
 local fill, near = support.fill, support.near
-
-local function message(f, ...)
-  local ok, text = pcall(f, ...)
-  assert.is_false(ok)
-  return text
-end
 
 local x, s = fill({1, 1, 5, 4}, 1), fill({1, 1, 3, 2}, 2)
 

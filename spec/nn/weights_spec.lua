@@ -1,13 +1,10 @@
 -- Statistics, many classes, projected states and weights made of others, against PyTorch's figures.
 local flare = require "flare"
 local nn = flare.nn
-local expect = require "spec.support.expect"
 local layers = require "spec.support.layers"
-local peers = require "spec.support.layers_data"
-local support = require "spec.support.fill"
-local fill, near, i64, refused = support.fill, support.near, expect.i64, expect.refused
+local fill, near, i64, refused = layers.fill, layers.near, layers.i64, layers.refused
 local known, check, leaf = layers.known, layers.check, layers.leaf
-local named, second = layers.named, layers.second
+local named, second, peers = layers.named, layers.second, layers.peers
 
 describe("BatchNorm", function()
   it("is measured anew for weights that are a mean", function()

@@ -17,10 +17,16 @@ function M.close(got, want)
     {atol = 1e-12, equal_nan = true}):item(), tostring(got) .. "\n" .. tostring(want))
 end
 
+--- What f(...) says when it fails, as it must.
+function M.message(f, ...)
+  local ok, why = pcall(f, ...)
+  assert.is_false(ok, "it did not fail")
+  return tostring(why)
+end
+
 --- f(...) raises an error in which there is what `says` says.
 function M.refused(says, f, ...)
-  local ok, why = pcall(f, ...)
-  assert.is_false(ok)
+  local why = M.message(f, ...)
   assert.is_truthy(why:find(says, 1, true), why)
 end
 

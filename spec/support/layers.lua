@@ -1,12 +1,14 @@
---- Modules beside those of PyTorch, whose figures spec/support/layers_data.py has made.
+--- Modules beside those of PyTorch, whose figures spec/support/layers_data.py has made: all that
+-- specs of them need.
 local assert = require "luassert"
 local flare = require "flare"
 local nn = flare.nn
+local expect = require "spec.support.expect"
 local peers = require "spec.support.layers_data"
 local support = require "spec.support.fill"
 local fill, near = support.fill, support.near
 
-local M = {}
+local M = {fill = fill, near = near, i64 = expect.i64, refused = expect.refused, peers = peers}
 
 function M.leaf(shape, c) return fill(shape, c):requires_grad_(true) end
 
