@@ -17,6 +17,7 @@
 
 enum { MEAN = 1, MIN, MAX }; /* fl_comm_reduce */
 enum { PATIENCE = 4096 };    /* looks at a word between looks at the time */
+enum { AHEAD = 4 };          /* vectors that a thread reads before it writes */
 
 /* --- meeting --- */
 
@@ -57,6 +58,16 @@ inline bool meet(const peer_args &a, int phase) {
 
 /* --- vectors of 16 bytes --- */
 
+/* One that nobody looks into: compilers would take its elements apart. */
+typedef fl_vec<uint32_t, 4> whole;
+
+inline whole fetch(const void *p) {
+  return fl_read<uint32_t, 4>((const uint32_t *)p);
+}
+inline void put(void *p, const whole &v) {
+  fl_write<uint32_t, 4>((uint32_t *)p, v);
+}
+
 template <int D> VECTOR(D) * stage(const peer_args &a, int k) {
   return (VECTOR(D) *)(a.area[k] + PEER_STAGE + a.half * PEER_HALF);
 }
@@ -85,6 +96,23 @@ void give(const peer_args &a, int k, int i, const VECTOR(D) & v) {
   for (int j = 0; j < VEC(D); j++)
     if (j < left)
       out[j] = v.at[j];
+}
+
+/* write(i, read(i)) for from..to - 1. What is written may be what is read next,
+ * for all that a compiler knows: so some are read by name. */
+template <class R, class W> void each(int from, int to, R read, W write) {
+  int step = blockDim.x;
+  for (int i = from + threadIdx.x; i < to; i += AHEAD * step) {
+    whole v[AHEAD];
+#pragma unroll
+    for (int j = 0; j < AHEAD; j++)
+      if (i + j * step < to)
+        v[j] = read(i + j * step);
+#pragma unroll
+    for (int j = 0; j < AHEAD; j++)
+      if (i + j * step < to)
+        write(i + j * step, v[j]);
+  }
 }
 
 template <int D>
@@ -146,14 +174,26 @@ template <int D> chunk chunk_of(const peer_args &a) {
   return c;
 }
 
+/* Up to here the chunk's vectors are whole ones of this part of an operand, on
+ * 16 bytes. */
+template <int D>
+int whole_to(const peer_args &a, const chunk &c, const void *part) {
+  return (uintptr_t)part & 15 ? c.from : min(c.to, (int)(a.n / VEC(D)));
+}
+
 template <int D> void bring(const peer_args &a, const chunk &c) {
   if (threadIdx.x == 0 && blockIdx.x == 0)
     *a.begun = a.phase + 1;
   VECTOR(D) *mine = stage<D>(a, a.rank);
-  for (int k = 0; k < a.parts; k++, mine += c.all)
-#pragma unroll 4
-    for (int i = c.from + threadIdx.x; i < c.to; i += blockDim.x)
+  for (int k = 0; k < a.parts; k++, mine += c.all) {
+    const FL_S(D) *in = (const FL_S(D) *)a.in + k * a.step;
+    int until = whole_to<D>(a, c, in);
+    each(
+        c.from, until, [&](int i) { return fetch(in + (int64_t)i * VEC(D)); },
+        [&](int i, const whole &v) { put(mine + i, v); });
+    for (int i = until + threadIdx.x; i < c.to; i += blockDim.x)
       mine[i] = take<D>(a, k, i);
+  }
 }
 
 /* Share k: its first vector, and the one behind its last. */
@@ -178,7 +218,9 @@ __global__ void __launch_bounds__(PEER_THREADS)
     give<D>(a, 0, i, folded<D, N>(a, a.part * c.all + i));
 }
 
-/* Everybody gets the part of the ranks from..to - 1, side by side. */
+/* Everybody gets the part of the ranks from..to - 1, side by side. Where that
+ * is all ranks, each begins with another one: a GPU that all read at once gives
+ * each of them little. */
 template <int D>
 __global__ void __launch_bounds__(PEER_THREADS)
     moved(const __grid_constant__ peer_args a) {
@@ -186,15 +228,23 @@ __global__ void __launch_bounds__(PEER_THREADS)
   bring<D>(a, c);
   if (!meet(a, 1))
     return;
-  for (int k = a.from; k < a.to; k++) {
-    const VECTOR(D) *theirs = stage<D>(a, k) + a.part * c.all;
-#pragma unroll 4
-    for (int i = c.from + threadIdx.x; i < c.to; i += blockDim.x)
-      give<D>(a, k - a.from, i, theirs[i]);
-  }
+  int length = c.to - c.from, n = a.to - a.from;
+  auto part_of = [&](int i) { return (i / length + a.rank) % n; };
+  each(
+      0, length * n,
+      [&](int i) {
+        return fetch(stage<D>(a, a.from + part_of(i)) + a.part * c.all +
+                     c.from + i % length);
+      },
+      [&](int i, const whole &v) {
+        VECTOR(D) bytes;
+        memcpy(&bytes, &v, sizeof v);
+        give<D>(a, part_of(i), c.from + i % length, bytes);
+      });
 }
 
-/* Everybody reduces a share, where it lies, and then reads the others'. */
+/* Everybody reduces a share, where it lies, and then reads the others', from
+ * its own on. */
 template <int D, int N>
 __global__ void __launch_bounds__(PEER_THREADS)
     two_shot(const __grid_constant__ peer_args a) {
@@ -208,9 +258,20 @@ __global__ void __launch_bounds__(PEER_THREADS)
     mine[i] = folded<D, N>(a, i);
   if (!meet(a, 2))
     return;
-#pragma unroll 4
-  for (int i = c.from + threadIdx.x; i < c.to; i += blockDim.x)
-    give<D>(a, 0, i, stage<D>(a, (i - c.from) / c.share)[i]);
+  int until = whole_to<D>(a, c, a.out), length = until - c.from;
+  int first = min(first_of(c, a.rank), until);
+  auto place_of = [&](int i) {
+    int at = first + i;
+    return at < until ? at : at - length;
+  };
+  auto there = [&](int i) { return stage<D>(a, (i - c.from) / c.share) + i; };
+  each(
+      0, length, [&](int i) { return fetch(there(place_of(i))); },
+      [&](int i, const whole &v) {
+        put((FL_S(D) *)a.out + (int64_t)place_of(i) * VEC(D), v);
+      });
+  for (int i = until + threadIdx.x; i < c.to; i += blockDim.x)
+    give<D>(a, 0, i, *there(i));
 }
 
 /* Shares go around, each summed from its own rank on, and around again whole.
