@@ -139,6 +139,35 @@ fl_status fl_comm_group(fl_runtime *rt, int n, const int *ranks, int *number) {
   return FL_OK;
 }
 
+/* Of the host's memory: the first backend's. */
+static fl_status swap(void *swapper, int number, const void *mine, void *all,
+                      size_t bytes) {
+  struct fli_comm *m = swapper;
+  group *g = m->groups[number];
+  fl_comm_link *link = g->link[0];
+  if (!link)
+    return fli_fail(FL_EUNSUPPORTED,
+                    "no engine carries the host's memory in group %d", number);
+  fl_comm_note n = {.link = link,
+                    .group = number,
+                    .rank = g->rank,
+                    .size = g->size,
+                    .kind = FL_COMM_ALL_GATHER,
+                    .lane = FL_COMM_TOGETHER,
+                    .seq = ++g->seq[0][FL_COMM_TOGETHER],
+                    .x = {.dtype = FL_U8, .ndim = 1, .shape = {(int64_t)bytes}},
+                    .peer = -1,
+                    .site = "the start of the group"};
+  const fl_comm_call c = {.note = &n,
+                          .kind = n.kind,
+                          .dtype = FL_U8,
+                          .peer = -1,
+                          .count = bytes,
+                          .in = mine,
+                          .out = all};
+  return link->engine->run(&c);
+}
+
 /* --- the job --- */
 
 fl_status fl_comm_open(fl_runtime *rt, const fl_comm_options *o) {
@@ -161,6 +190,8 @@ fl_status fl_comm_open(fl_runtime *rt, const fl_comm_options *o) {
   if (s == FL_OK)
     s = fl_board_open(&m->options, &m->board);
   m->options.board = m->board;
+  m->options.swap = swap;
+  m->options.swapper = m;
   rt->comm = m;
   if (s)
     fl_comm_close(rt);

@@ -121,7 +121,12 @@ typedef struct fl_comm_options {
   bool check; /* compare the lines of the script, too, and all engines' calls */
   bool (*interrupted)(void *context); /* this thread only; may be NULL */
   void *context;
-  fl_board *board; /* set by the runtime */
+  fl_board *board; /* set by the runtime, as is what follows */
+  /* For link(): `bytes` of every rank of the group, at `all` in order, by what
+   * carries its memory of the host; EUNSUPPORTED: nothing does yet. */
+  fl_status (*swap)(void *swapper, int group, const void *mine, void *all,
+                    size_t bytes);
+  void *swapper;
 } fl_comm_options;
 
 /* Functions may be NULL where a comment says so. */

@@ -197,8 +197,8 @@ describe("two engines in one group", function()
   local fakes = require "spec.support.fakes"
   local place = os.tmpname() .. ".d"
 
-  local settings = ("FLARE_CUDA_PATH='%s' FLARE_CUDA_HIDE=libcublasLt,libcudnn FLARE_PACK=none")
-    :format(place)
+  local settings = ("FLARE_CUDA_PATH='%s' FLARE_CUDA_HIDE=libcublasLt,libcudnn FLARE_PACK=none "
+    .. "FLARE_PEERS=0"):format(place)
 
   setup(function()
     fakes.machine(place)
@@ -228,7 +228,7 @@ describe("two engines in one group", function()
         "all_reduce #2 f32 %(4%) sum by nccl at"},
       {"far:to('f64'):comm_all_reduce()", "all_reduce #2 f64 %(3%) sum by nccl at"},
       {"far:comm_all_reduce{reduce = 'max'}", "all_reduce #2 f32 %(3%) max by nccl at"},
-      {"near:comm_all_reduce()", "all_reduce #2 f32 %(3%) sum at"},
+      {"near:comm_all_reduce()", "all_reduce #4 f32 %(3%) sum at"},
     }
     for _, case in ipairs(cases) do
       local results = ranks.run(2, ([[
@@ -261,8 +261,8 @@ describe("a call of NCCL that does not come back", function()
   -- not before rank 0 hangs.
   local function first(variable, text, o)
     o = o or {}
-    o.settings = ("%s FLARE_CUDA_PATH='%s' FLARE_CUDA_HIDE=libcublasLt,libcudnn FLARE_PACK=none %s")
-      :format(fakes.leaks, place, variable)
+    o.settings = ("%s FLARE_CUDA_PATH='%s' FLARE_CUDA_HIDE=libcublasLt,libcudnn FLARE_PACK=none "
+      .. "FLARE_PEERS=0 %s"):format(fakes.leaks, place, variable)
     local r = ranks.run(2, ([[
       local function attach()
         for g = 0, argument == "two groups" and comm.group{0, 1} or 0 do
@@ -337,7 +337,8 @@ describe("a call of NCCL that does not come back", function()
 
   it("is left behind if it does not heed that", function()
     for _, name in ipairs {"ncclBroadcast", "ncclCommInitRankConfig"} do
-      local out = first(("FAKE_HANG_IN='deaf %s'"):format(name))
+      local out = first(("FAKE_HANG_IN='deaf %s'"):format(name),
+        name == "ncclBroadcast" and "attach()" or "")
       gone(out)
       assert.same({"in " .. name, "aborted"}, told(out))
     end

@@ -1,25 +1,45 @@
 -- The kernels of collectives over peer memory, on threads of the host: no GPU is needed for what
 -- they do, only for how fast.
+local fakes = require "spec.support.fakes"
 local tree = require "spec.support.tree"
 
+local compiler = os.getenv "CXX" or "c++"
+local place = os.tmpname() .. ".d"
+
+-- Compiles a source with the kernels in it. @return the command's output, "" where all is well
+local function compile(source, out, options)
+  local kernels = tree.read "kernels/cuda/peer.h"
+    .. tree.read "kernels/cuda/peer.cu":gsub('#include "[^\n]*\n', "")
+  local text = tree.read(source):gsub("// KERNELS", function() return kernels end)
+  local file <close> = assert(io.open(place .. "/source.cc", "w"))
+  file:write(text)
+  file:close()
+  return tree.output(("%s -std=gnu++17 -O1 -w -pthread -I. %s -o %s/%s %s/source.cc 2>&1"):format(
+    compiler, options, place, out, place))
+end
+
 describe("collectives over peer memory", function()
+  if not os.execute(compiler .. " --version >/dev/null 2>&1") then
+    pending "there is no C++ compiler"
+    return
+  end
+  setup(function() os.execute("mkdir -p " .. place) end)
+  teardown(function() os.execute("rm -rf " .. place) end)
+
   it("give the sums, in order, and end when a rank does not come", function()
-    local compiler = os.getenv "CXX" or "c++"
-    if not os.execute(compiler .. " --version >/dev/null 2>&1") then
-      pending "there is no C++ compiler"
-      return
-    end
-    local kernels = tree.read "kernels/cuda/peer.h"
-      .. tree.read "kernels/cuda/peer.cu":gsub('#include "[^\n]*\n', "")
-    local text = tree.read "spec/support/peer_emulated.cc":gsub("// KERNELS",
-      function() return kernels end)
-    local base = os.tmpname()
-    local file <close> = assert(io.open(base .. ".cc", "w"))
-    file:write(text)
-    file:close()
-    local out = tree.output(("%s -std=c++17 -O1 -w -pthread -o %s.run %s.cc 2>&1 && timeout 300 "
-      .. "%s.run"):format(compiler, base, base, base))
-    os.execute(("rm -f %s %s.cc %s.run"):format(base, base, base))
+    assert.equal("", compile("spec/support/peer_emulated.cc", "emulated", ""))
+    local out = tree.output(("timeout 300 %s/emulated"):format(place))
     assert.truthy(out:find "bad: 0\n$", out)
+  end)
+
+  it("work among eight processes on two devices, without NCCL", function()
+    fakes.machine(place)
+    assert.equal("", compile("spec/support/fake_cuda/peers.cc", "peers.o", "-fPIC -c"))
+    fakes.build(place, "libcuda.so.1", "all machine", ("-D DRIVER -Wl,--allow-multiple-definition "
+      .. "%s/peers.o -lstdc++"):format(place))
+    local launch = ("launch -n 8 --logs %s/logs spec/gpu/dist/eight.lua quick"):format(place)
+    local out = tree.output(fakes.command(place, "FLARE_PEERS=only FLARE_CACHE=off "
+      .. "FLARE_CUDA_HIDE=libcublasLt,libcudnn,libnccl", launch) .. " 2>&1")
+    assert.truthy(out:find "right: %d+ checks", out)
   end)
 end)

@@ -1,8 +1,8 @@
 /* The engine of GPUs, on one host or many: NCCL, and for small operands kernels
- * of our own (peer.c). Calls are queued on the launch's stream; nobody waits
- * for the device. A thread follows what is queued by two events a call, tells
- * the board, and aborts the group when the board says that the job is over: its
- * streams end then, and say why.
+ * of our own (peer.c), or those for everything. Calls are queued on the
+ * launch's stream; nobody waits for the device. A thread follows what is queued
+ * by two events a call, tells the board, and aborts the group when the board
+ * says that the job is over: its streams end then, and say why.
  *
  * Communicators are blocking ones, since a non-blocking one makes a thread for
  * every call, which costs more than the call. But then joining, and the first
@@ -43,7 +43,8 @@
       return s_;                                                               \
   } while (0)
 
-static const flc_nccl_table *nccl; /* of the engine that is open */
+/* of the engine that is open; NULL: our kernels do all there is */
+static const flc_nccl_table *nccl;
 
 /* --- groups --- */
 
@@ -64,7 +65,7 @@ typedef struct link_nccl {
   engine *engine;
   flc_device *device;
   flc_backend *backend; /* whose calls it does */
-  ncclComm_t comm;      /* set while the carrier joins */
+  ncclComm_t comm;      /* set while the carrier joins; NULL without NCCL */
   flc_carrier *carrier;
   fl_comm_call call; /* what it is to queue, and where */
   CUstream at;
@@ -205,7 +206,8 @@ static void follow(link_nccl *l) {
       if (d->since && b->look(b, d->note, waited))
         die(l);
       ncclResult_t state = ncclSuccess;
-      if (!l->dead && nccl->ncclCommGetAsyncError(l->comm, &state) == 0 &&
+      if (!l->dead && l->comm &&
+          nccl->ncclCommGetAsyncError(l->comm, &state) == 0 &&
           state != ncclSuccess && state != ncclInProgress)
         failed(l, state, d->note, "a collective");
       return;
@@ -396,6 +398,12 @@ static fl_status refuse(const link_nccl *l, const fl_comm_call *c,
                         fl_comm_way way) {
   bool adds = c->kind == FL_COMM_ALL_REDUCE || c->kind == FL_COMM_REDUCE ||
               c->kind == FL_COMM_REDUCE_SCATTER;
+  if (way == FL_COMM_NCCL && !l->comm)
+    return fli_fail(FL_EUNSUPPORTED,
+                    "%s is NCCL's, and FLARE_PEERS=only does without it",
+                    c->kind == FL_COMM_ALL_REDUCE ? "the algorithm \"nccl\""
+                    : c->kind == FL_COMM_SEND     ? "send"
+                                                  : "recv");
   if (way == FL_COMM_NCCL && adds && type_of(c->dtype) < 0)
     return fli_fail(FL_EDTYPE, "NCCL does not reduce %s: convert to i32 first",
                     fl_dtype_name(c->dtype));
@@ -479,6 +487,8 @@ static fl_status run(const fl_comm_call *c) {
 static fl_status ticket(fl_comm *c, unsigned char *out) {
   ncclUniqueId id;
   (void)c;
+  if (!nccl)
+    return FL_OK;
   ncclResult_t e = nccl->ncclGetUniqueId(&id);
   if (e)
     return fli_fail(FL_ECOMM, "NCCL: %s", nccl->ncclGetErrorString(e));
@@ -486,81 +496,34 @@ static fl_status ticket(fl_comm *c, unsigned char *out) {
   return FL_OK;
 }
 
-/* Until all of the stream has run. */
-static fl_status drain(link_nccl *l, CUstream s, const fl_comm_note *n) {
-  fl_board *b = l->engine->o.board;
-  const struct timespec nap = {.tv_nsec = 100000};
-  double start = now(), next = start + SLICE;
-  CUresult e;
-  while ((e = flc_cu->StreamQuery(s)) == CUDA_ERROR_NOT_READY) {
-    nanosleep(&nap, NULL);
-    if (now() < next)
-      continue;
-    next += SLICE;
-    TRY(b->look(b, n, now() - start));
-  }
-  return e ? flc_failed(l->device, e, "joining a group") : FL_OK;
-}
-
-/* Every rank's `bytes` at `all`, its own among them, through the device. */
-static fl_status swap(link_nccl *l, CUstream s, const fl_comm_note *n,
-                      CUdeviceptr room, unsigned char *all, size_t bytes) {
-  flc_device *v = l->device;
-  size_t mine = (size_t)l->base.rank * bytes;
-  FLC_TRY(v, flc_cu->MemcpyHtoDAsync(room + mine, all + mine, bytes, s),
-          "joining a group");
-  fl_comm_call c = {.kind = FL_COMM_ALL_GATHER,
-                    .dtype = FL_U8,
-                    .count = bytes,
-                    .in = (void *)(uintptr_t)(room + mine),
-                    .out = (void *)(uintptr_t)room};
-  TRY(queue_nccl(l, &c, s, n, "joining a group"));
-  TRY(drain(l, s, n));
-  FLC_TRY(v,
-          flc_cu->MemcpyDtoHAsync(all, room, bytes * (size_t)l->base.size, s),
-          "joining a group");
-  return drain(l, s, n);
-}
-
 /* Maps the memory of the others, if all ranks can. */
-static fl_status join_peers(link_nccl *l, CUstream s, const fl_comm_note *n,
-                            CUdeviceptr room, unsigned char *cards) {
+static fl_status join_peers(link_nccl *l) {
   const fl_comm_options *o = &l->engine->o;
-  int size = l->base.size, rank = l->base.rank;
+  int size = l->base.size, group = l->base.group;
   double most = o->timeout > o->first ? o->timeout : o->first;
-  unsigned char yes[FL_COMM_RANKS] = {0};
-  l->peers = flc_peers_new(l->device, rank, size, most > 0 ? 2 * most : 1e9,
-                           cards + (size_t)rank * FLC_CARD);
-  fl_status s1 = swap(l, s, n, room, cards, FLC_CARD);
-  yes[rank] = s1 == FL_OK && l->peers && flc_peers_join(l->peers, cards);
-  TRY(s1);
-  TRY(swap(l, s, n, room, yes, 1));
-  if (memchr(yes, 0, (size_t)size)) {
-    flc_peers_free(l->peers);
-    l->peers = NULL;
-  }
-  return FL_OK;
-}
-
-static fl_status meet_peers(link_nccl *l, const fl_comm_note *n) {
-  size_t bytes = FLC_CARD * (size_t)l->base.size;
-  unsigned char *cards = calloc(1, bytes);
-  CUdeviceptr room = 0;
-  CUstream s = NULL;
-  fl_status status = FL_OK;
+  unsigned char card[FLC_CARD], yes, all[FL_COMM_RANKS];
+  unsigned char *cards = malloc(FLC_CARD * (size_t)size);
   if (!cards)
     return fli_fail(FL_ENOMEM, "out of memory: a group of ranks");
-  CUresult e = flc_cu->MemAlloc(&room, bytes);
-  if (!e)
-    e = flc_cu->StreamCreate(&s, CU_STREAM_NON_BLOCKING);
-  status = e ? flc_failed(l->device, e, "memory of a group")
-             : join_peers(l, s, n, room, cards);
-  if (s)
-    flc_cu->StreamDestroy(s);
-  if (room)
-    flc_cu->MemFree(room);
+  l->peers = flc_peers_new(l->device, l->base.rank, size,
+                           most > 0 ? 2 * most : 1e9, card);
+  fl_status s = o->swap(o->swapper, group, card, cards, FLC_CARD);
+  yes = s == FL_OK && l->peers && flc_peers_join(l->peers, cards);
   free(cards);
-  return status;
+  if (s == FL_OK)
+    s = o->swap(o->swapper, group, &yes, all, 1);
+  if (s == FL_OK && !memchr(all, 0, (size_t)size))
+    return FL_OK;
+  flc_peers_free(l->peers);
+  l->peers = NULL;
+  if (s != FL_OK && s != FL_EUNSUPPORTED)
+    return s;
+  if (nccl)
+    return FL_OK;
+  return fli_fail(FL_EUNSUPPORTED,
+                  "FLARE_PEERS=only: group %d has more than 8 ranks, or GPUs "
+                  "with no memory in common",
+                  group);
 }
 
 /* The context stays current for the calls that follow. */
@@ -604,12 +567,13 @@ static fl_status join(link_nccl *l, const unsigned char *ticket) {
           flc_cu->StreamCreateWithPriority(&l->ahead, CU_STREAM_NON_BLOCKING,
                                            first),
           "a stream of a group");
-  b->begin(b, &n);
-  fl_status s = carried(l, join_carried, &n, "joining a group");
-  if (s == FL_OK)
-    s = meet_peers(l, &n);
-  b->end(b, &n);
-  return s;
+  if (nccl) {
+    b->begin(b, &n);
+    fl_status s = carried(l, join_carried, &n, "joining a group");
+    b->end(b, &n);
+    TRY(s);
+  }
+  return join_peers(l);
 }
 
 /* Whether everybody has come to the end: what one has sent may still be on its
@@ -619,15 +583,18 @@ static bool met(link_nccl *l) {
   fl_board *b = l->engine->o.board;
   const struct timespec nap = {.tv_nsec = 1000000};
   fl_comm_note n = {.link = &l->base, .kind = FL_COMM_BARRIER, .peer = -1};
-  const fl_comm_call barrier = {.kind = FL_COMM_BARRIER};
+  fl_stream on = {.device = l->device};
+  const fl_comm_call barrier = {.kind = FL_COMM_BARRIER, .stream = &on};
   const deed *d = &l->queue[(l->last + QUEUED - 1) % QUEUED];
   double start = now();
   CUstream s;
   if (b->look(b, &n, 0) || flc_cu->StreamCreate(&s, CU_STREAM_NON_BLOCKING))
     return false;
   CUresult e = l->last ? flc_cu->StreamWaitEvent(s, d->end, 0) : CUDA_SUCCESS;
+  on.handle = s;
   if (e == CUDA_SUCCESS &&
-      queue_nccl(l, &barrier, s, &n, "leaving a group") == FL_OK)
+      (l->comm ? queue_nccl(l, &barrier, s, &n, "leaving a group")
+               : flc_peers_run(l->peers, &barrier, FL_COMM_ONE_SHOT)) == FL_OK)
     do
       nanosleep(&nap, NULL);
     while ((e = flc_cu->StreamQuery(s)) == CUDA_ERROR_NOT_READY &&
@@ -662,10 +629,10 @@ static void unlink_group(fl_comm *c, fl_comm_link *link) {
     }
   pthread_mutex_unlock(&m->lock);
   if (flc_enter(l->device, &before) == FL_OK) {
-    if (!l->dead && l->comm && met(l))
-      nccl->ncclCommDestroy(l->comm);
-    else
+    if (l->dead || !(l->comm || l->peers) || !met(l))
       part(l);
+    else if (l->comm)
+      nccl->ncclCommDestroy(l->comm);
     flc_peers_stop(l->peers);
     if (!flc_carrier_end(l->carrier)) {
       m->left = true;
@@ -741,7 +708,7 @@ static void close_engine(fl_comm *c) {
 fl_status fl_nccl_open(const fl_comm_options *o, fl_comm **c);
 
 fl_status fl_nccl_open(const fl_comm_options *o, fl_comm **c) {
-  if (flc_devices() < 0 || !(nccl = flc_nccl_get()))
+  if (flc_devices() < 0 || (!flc_peers_only() && !(nccl = flc_nccl_get())))
     return FL_EDEVICE;
   engine *m = calloc(1, sizeof *m);
   if (!m)

@@ -66,6 +66,8 @@ struct flc_device;
 
 #define FLC_CARD 128 /* bytes that the others need to know of this rank */
 
+/* FLARE_PEERS=only: there is no NCCL, so ranks may share a GPU. */
+bool flc_peers_only(void);
 /* This rank's area. NULL without a message where there is no such thing: the
  * group is too large, or memory cannot be shared. The device's context is
  * current, here and below. */

@@ -19,6 +19,7 @@
 struct flc_peers {
   flc_device *device;
   int rank, size;
+  bool only;     /* nobody else is there for what they are slower at */
   int64_t limit; /* ns that a kernel waits at most */
   CUdeviceptr area[PEER_RANKS];
   int *host; /* pinned: stop, late, begun */
@@ -55,12 +56,20 @@ static bool make_area(flc_peers *p, card *mine) {
          flc_cu->MemHostGetDevicePointer(&p->host_at, p->host, 0) == 0;
 }
 
+static bool asked_for(const char *word) {
+  const char *wish = getenv("FLARE_PEERS");
+  return wish && strcmp(wish, word) == 0;
+}
+
+bool flc_peers_only(void) {
+  return asked_for("only");
+}
+
 flc_peers *flc_peers_new(flc_device *d, int rank, int size, double limit,
                          unsigned char *to) {
   card mine = {.host = ""};
-  const char *wish = getenv("FLARE_PEERS");
   memset(to, 0, FLC_CARD);
-  if (size > PEER_RANKS || (wish && strcmp(wish, "0") == 0))
+  if (size > PEER_RANKS || asked_for("0"))
     return NULL;
   flc_peers *p = calloc(1, sizeof *p);
   if (!p)
@@ -69,6 +78,7 @@ flc_peers *flc_peers_new(flc_device *d, int rank, int size, double limit,
   p->rank = rank;
   p->size = size;
   p->limit = (int64_t)(limit * 1e9);
+  p->only = flc_peers_only();
   if (!make_area(p, &mine)) {
     flc_peers_free(p);
     return NULL;
@@ -110,43 +120,50 @@ void flc_peers_free(flc_peers *p) {
 
 /* Parts of the tensor that has most of them. */
 static size_t parts_of(const flc_peers *p, fl_comm_kind kind) {
-  return kind == FL_COMM_ALL_REDUCE || kind == FL_COMM_BROADCAST
+  return kind == FL_COMM_ALL_REDUCE || kind == FL_COMM_REDUCE ||
+                 kind == FL_COMM_BROADCAST
              ? 1
              : (size_t)p->size;
 }
 
 fl_comm_way flc_peers_way(const flc_peers *p, const fl_comm_call *c) {
-  size_t bytes = c->count * fl_dtype_size(c->dtype);
+  fl_comm_way way = FL_COMM_ONE_SHOT;
+  size_t bytes = c->count * fl_dtype_size(c->dtype), n, most = 0;
   if (c->way != FL_COMM_AUTO)
     return c->way;
   if (!p)
     return FL_COMM_NCCL;
+  n = (size_t)p->size;
   switch (c->kind) {
   case FL_COMM_ALL_REDUCE:
-    if (p->size == 2)
-      return bytes <= OF_TWO ? FL_COMM_ONE_SHOT : FL_COMM_NCCL;
-    return bytes <= ONE_SHOT   ? FL_COMM_ONE_SHOT
-           : bytes <= TWO_SHOT ? FL_COMM_TWO_SHOT
-                               : FL_COMM_NCCL;
+    most = n == 2 ? OF_TWO : TWO_SHOT;
+    if (n > 2 && bytes > ONE_SHOT)
+      way = FL_COMM_TWO_SHOT;
+    break;
   case FL_COMM_BROADCAST: /* all read from one */
-    return bytes * (size_t)(p->size - 1) <= MOVED ? FL_COMM_ONE_SHOT
-                                                  : FL_COMM_NCCL;
+    most = MOVED / (n - 1);
+    break;
   case FL_COMM_ALL_GATHER:
   case FL_COMM_REDUCE_SCATTER:
   case FL_COMM_ALL_TO_ALL:
   case FL_COMM_GATHER:
   case FL_COMM_SCATTER:
-    return bytes * parts_of(p, c->kind) <= MOVED ? FL_COMM_ONE_SHOT
-                                                 : FL_COMM_NCCL;
+    most = MOVED / n;
+    break;
+  case FL_COMM_REDUCE:
+  case FL_COMM_BARRIER:
+    break;
   default:
     return FL_COMM_NCCL;
   }
+  return p->only || (most && bytes <= most) ? way : FL_COMM_NCCL;
 }
 
 /* --- calls --- */
 
 static bool adds(fl_comm_kind kind) {
-  return kind == FL_COMM_ALL_REDUCE || kind == FL_COMM_REDUCE_SCATTER;
+  return kind == FL_COMM_ALL_REDUCE || kind == FL_COMM_REDUCE ||
+         kind == FL_COMM_REDUCE_SCATTER;
 }
 
 static flc_spec spec_of(fl_comm_kind kind, fl_dtype d, fl_comm_way way,
@@ -179,6 +196,7 @@ static void share_out(peer_args *a, const fl_comm_call *c) {
     a->from = c->peer;
     a->to = c->peer + 1;
     break;
+  case FL_COMM_REDUCE:
   case FL_COMM_GATHER:
     a->to = root ? a->size : 0;
     break;
@@ -193,13 +211,15 @@ static void share_out(peer_args *a, const fl_comm_call *c) {
 
 fl_status flc_peers_run(flc_peers *p, const fl_comm_call *c, fl_comm_way way) {
   static const char *const names[] = {[FL_COMM_ALL_REDUCE] = "comm_all_reduce",
+                                      [FL_COMM_REDUCE] = "comm_reduce",
                                       [FL_COMM_BROADCAST] = "comm_broadcast",
                                       [FL_COMM_ALL_GATHER] = "comm_all_gather",
                                       [FL_COMM_REDUCE_SCATTER] =
                                           "comm_reduce_scatter",
                                       [FL_COMM_ALL_TO_ALL] = "comm_all_to_all",
                                       [FL_COMM_GATHER] = "comm_gather",
-                                      [FL_COMM_SCATTER] = "comm_scatter"};
+                                      [FL_COMM_SCATTER] = "comm_scatter",
+                                      [FL_COMM_BARRIER] = "comm_barrier"};
   fl_launch l = {
       .op = names[c->kind], .device = c->device, .stream = c->stream};
   size_t unit = fl_dtype_size(c->dtype), parts = parts_of(p, c->kind);
@@ -219,7 +239,13 @@ fl_status flc_peers_run(flc_peers *p, const fl_comm_call *c, fl_comm_way way) {
   share_out(&a, c);
   for (int k = 0; k < p->size; k++)
     a.area[k] = (char *)(uintptr_t)p->area[k];
-  for (size_t at = 0; at < count; at += most) {
+  if (c->kind == FL_COMM_REDUCE && c->peer != p->rank && c->in != c->out)
+    FLC_TRY(p->device,
+            flc_cu->MemcpyDtoDAsync((uintptr_t)c->out, (uintptr_t)c->in,
+                                    count * size, c->stream->handle),
+            l.op);
+  size_t at = 0;
+  do { /* a barrier has nothing to move, and meets once */
     a.in = (const char *)c->in + at * size;
     a.out = (char *)c->out + at * size;
     a.n = (int64_t)(count - at < most ? count - at : most);
@@ -236,7 +262,7 @@ fl_status flc_peers_run(flc_peers *p, const fl_comm_call *c, fl_comm_way way) {
     fl_status s = FLC_RUN(&l, spec, grid, a);
     if (s)
       return s;
-  }
+  } while ((at += most) < count);
   return FL_OK;
 }
 

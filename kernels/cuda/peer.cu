@@ -206,13 +206,13 @@ inline int last_of(const chunk &c, int k) {
 
 /* --- the algorithms --- */
 
-/* Everybody reduces what it wants. */
+/* Everybody reduces what it wants, or nothing. */
 template <int D, int N>
 __global__ void __launch_bounds__(PEER_THREADS)
     one_shot(const __grid_constant__ peer_args a) {
   chunk c = chunk_of<D>(a);
   bring<D>(a, c);
-  if (!meet(a, 1))
+  if (!meet(a, 1) || a.to == 0)
     return;
   for (int i = c.from + threadIdx.x; i < c.to; i += blockDim.x)
     give<D>(a, 0, i, folded<D, N>(a, a.part * c.all + i));

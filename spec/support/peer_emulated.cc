@@ -1,69 +1,13 @@
 // Runs kernels/cuda/peer.cu on threads of the host, a thread for each of the device's, with as many
 // areas as ranks: results against sums made here, operands anywhere, words that have wrapped, a rank
 // that does not come. peer_spec.lua puts the kernels' source where it says so.
-#include <algorithm>
-#include <atomic>
+#include "spec/support/peer_host.h"
+
 #include <cmath>
-#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
-#include <pthread.h>
 #include <thread>
-#include <time.h>
-#include <unistd.h>
 #include <vector>
-using std::min;
-
-// --- what flare.cuh and peer.cuh give on a device ---
-
-#define __global__
-#define __launch_bounds__(x)
-#define __grid_constant__
-struct place { int x; };
-static thread_local place blockIdx, threadIdx, gridDim, blockDim;
-struct block {
-  pthread_barrier_t barrier;
-  std::atomic<int> any{0};
-};
-static thread_local block *here;
-static void __syncthreads() { pthread_barrier_wait(&here->barrier); }
-static int __syncthreads_or(int v) {
-  if (v) here->any = 1;
-  __syncthreads();
-  int result = here->any;
-  __syncthreads();
-  return result;
-}
-
-enum { F32, I64, U8 };
-template <int D> struct fl_type;
-template <> struct fl_type<F32> { typedef float S, W; };
-template <> struct fl_type<I64> { typedef int64_t S, W; };
-template <> struct fl_type<U8> { typedef uint8_t S; };
-#define FL_S(D) typename fl_type<D>::S
-#define FL_W(D) typename fl_type<D>::W
-template <class W, class S> W fl_get(S s) { return (W)s; }
-template <class S, class W> S fl_put(W w) { return (S)w; }
-template <class S, int N> struct alignas(sizeof(S) * N) fl_vec { S at[N]; };
-template <class S, int N> fl_vec<S, N> fl_read(const S *p) { return *(const fl_vec<S, N> *)p; }
-template <class S, int N> void fl_write(S *p, const fl_vec<S, N> &v) { *(fl_vec<S, N> *)p = v; }
-struct fl_max_of {
-  template <class T> T operator()(T a, T b) const { return a > b || a != a ? a : b; }
-};
-struct fl_min_of {
-  template <class T> T operator()(T a, T b) const { return a < b || a != a ? a : b; }
-};
-static void fl_word_set(uint32_t *w, uint32_t v) { __atomic_store_n(w, v, __ATOMIC_RELEASE); }
-static uint32_t fl_word_get(const uint32_t *w) {
-  usleep(20); // there are more threads than cores
-  return __atomic_load_n(w, __ATOMIC_ACQUIRE);
-}
-static uint64_t fl_nanoseconds() {
-  timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-}
 
 // KERNELS
 
@@ -121,7 +65,7 @@ template <int D> static int calls(int size) {
   job j(size);
   int bad = 0;
   for (int turn = 0; turn < 18; turn++) {
-    int n = 1 + rand() % 700, way = turn % 3, reduce = rand() % (D == F32 ? 4 : 1), from = rand() % 3;
+    int n = 1 + rand() % 700, way = turn % 3, reduce = rand() % (D == FL_F32 ? 4 : 1), from = rand() % 3;
     bool in_place = turn % 2;
     std::vector<std::vector<T>> in(size, std::vector<T>(n + 8)), out;
     for (auto &x : in) for (auto &v : x) v = (T)((rand() % 1000 - 500) * 0.37);
@@ -141,7 +85,7 @@ template <int D> static int calls(int size) {
         bool inside = i >= from && i < from + n;
         T got = out[r][i], want = inside ? folded(in, i, reduce) : in_place ? in[r][i] : (T)77;
         // the ring sums from each part's own rank, which rounds otherwise
-        double most = inside && way == 2 && D == F32 ? 1e-3 : 0;
+        double most = inside && way == 2 && D == FL_F32 ? 1e-3 : 0;
         if (std::fabs((double)got - (double)want) > most || (inside && got != out[0][i])) {
           if (!bad++) printf("size %d way %d n %d: rank %d [%d] is %g, not %g\n", size, way, n, r, i,
             (double)got, (double)want);
@@ -168,7 +112,7 @@ template <int D> static int parts(int size) {
   job j(size);
   int bad = 0;
   for (int turn = 0; turn < 24; turn++) {
-    int n = 1 + rand() % 300, way = D == U8 ? 1 + turn % 5 : 0, root = rand() % size, from = rand() % 3;
+    int n = 1 + rand() % 300, way = D == FL_U8 ? 1 + turn % 5 : 0, root = rand() % size, from = rand() % 3;
     int step = n + rand() % 2; // of a piece of something longer
     auto room = size * step + 8;
     std::vector<std::vector<T>> in(size, std::vector<T>(room)), out(size, std::vector<T>(room, (T)77));
@@ -185,7 +129,7 @@ template <int D> static int parts(int size) {
       if (way == 2 && r != root) a.to = 0;
       args.push_back(a);
     }
-    if constexpr (D == U8) launch(args, 1 + turn % 3, moved<D>, -1);
+    if constexpr (D == FL_U8) launch(args, 1 + turn % 3, moved<D>, -1);
     else launch(args, 1 + turn % 3, one_shot<D, 8>, -1);
     j.phase++;
     for (int r = 0; r < size; r++) {
@@ -206,8 +150,8 @@ template <int D> static int parts(int size) {
 
 int main() {
   int bad = 0;
-  for (int size : {2, 3, 8})
-    bad += calls<F32>(size) + calls<I64>(size) + parts<F32>(size) + parts<U8>(size);
+  for (int size : {2, 3, 5, 8})
+    bad += calls<FL_F32>(size) + calls<FL_I64>(size) + parts<FL_F32>(size) + parts<FL_U8>(size);
   printf("bad: %d\n", bad);
   return bad != 0;
 }

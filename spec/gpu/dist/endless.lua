@@ -4,7 +4,7 @@ local flare = require "flare"
 local dist = flare.dist
 
 local rank, size = dist.init()
-local device = "cuda:" .. dist.local_rank()
+local device = "cuda"
 local victim, call = (arg[1] or ""):match "^(%d+) (%d+)$"
 local way = arg[2] or "auto"
 local x, y = flare.ones({70000}, {device = device}), flare.ones({3000000}, {device = device})
