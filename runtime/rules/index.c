@@ -17,6 +17,12 @@ static fl_value zeros_like(fli_grad *g, const fl_meta *m) {
                      dy.tensor ? fl_tensor_device(dy.tensor) : 0);
 }
 
+/* One zero in every place, to be added to. */
+static fl_value zero_like(fli_grad *g, const fl_meta *m) {
+  fl_meta none = {.dtype = m->dtype};
+  return EXPAND(zeros_like(g, &none), m);
+}
+
 /* A row's attributes with the dim of another row's. */
 static fl_attrs along(fli_grad *g, int op, int64_t dim) {
   fl_attrs a = fli_attrs(&g->e, op);
@@ -151,7 +157,7 @@ fl_status shape_scatter(fli_infer *c) {
 void grad_gather(fli_grad *g) {
   fl_attrs a = along(g, FLI_OP_scatter_add, g->attrs->v[0].i);
   g->dx[0] =
-      RUN_A(scatter_add, &a, zeros_like(g, &g->in_meta[0]), g->in[1], g->dy[0]);
+      RUN_A(scatter_add, &a, zero_like(g, &g->in_meta[0]), g->in[1], g->dy[0]);
 }
 
 /* What src gave: dy at the positions, and zeros where src is larger than
@@ -239,7 +245,7 @@ fl_status shape_index_add(fli_infer *c) {
 void grad_index_select(fli_grad *g) {
   fl_attrs a = along(g, FLI_OP_index_add, g->attrs->v[0].i);
   g->dx[0] =
-      RUN_A(index_add, &a, zeros_like(g, &g->in_meta[0]), g->in[1], g->dy[0]);
+      RUN_A(index_add, &a, zero_like(g, &g->in_meta[0]), g->in[1], g->dy[0]);
 }
 
 static fl_value selected(fli_grad *g) {
