@@ -22,10 +22,8 @@ static fl_view vector(const fl_view *v) {
   return x;
 }
 
-/* The positions in v, contiguous and still counted from the base; all lie in
- * [0, bound) once shifted. */
-static fl_status positions(const fl_launch *l, const fl_view *v, int64_t bound,
-                           const int64_t **index) {
+fl_status FL_CPU(positions)(const fl_launch *l, const fl_view *v, int64_t bound,
+                            const int64_t **index) {
   const int64_t *p = FL_CPU(input)(l, v, FL_I64);
   if (!p)
     return FL_ENOMEM;
@@ -108,7 +106,7 @@ static fl_status select_slices(const fl_launch *l, const fl_view *given,
   selection c = {.size = size_of(&x), .x = &x, .ndim = dim, .y = y};
   c.base = l->base;
   c.n = fl_view_numel(index);
-  fl_status s = positions(l, index, x.shape[dim], &c.index);
+  fl_status s = FL_CPU(positions)(l, index, x.shape[dim], &c.index);
   int64_t inner = 1;
   bool whole = true;
   for (int d = x.ndim - 1; d > dim; d--) {
@@ -310,7 +308,7 @@ static fl_status insert(const fl_launch *l, bool add) {
   c.bound = x.shape[dim];
   c.inner = fl_numel(x.ndim - dim - 1, x.shape + dim + 1);
   c.single = src->ndim == 0;
-  fl_status s = positions(l, &l->in[1], c.bound, &c.index);
+  fl_status s = FL_CPU(positions)(l, &l->in[1], c.bound, &c.index);
   if (s != FL_OK)
     return s;
   c.src = FL_CPU(input)(l, src, type);
@@ -344,7 +342,7 @@ FL_KERNEL(embedding_backward) {
   c.n = fl_view_numel(&l->in[1]);
   c.bound = y->shape[0];
   c.inner = fl_numel(y->ndim - 1, y->shape + 1);
-  fl_status s = positions(l, &l->in[1], c.bound, &c.index);
+  fl_status s = FL_CPU(positions)(l, &l->in[1], c.bound, &c.index);
   if (s != FL_OK)
     return s;
   c.src = FL_CPU(input)(l, dy, wide);
@@ -383,7 +381,7 @@ FL_KERNEL(gather) {
   int dim = (int)l->attrs->v[0].i;
   picking c = {.each = gather_line, .size = size_of(&x), .src = x.data};
   c.y = l->out[0].data;
-  fl_status s = positions(l, &index, x.shape[dim], &c.index);
+  fl_status s = FL_CPU(positions)(l, &index, x.shape[dim], &c.index);
   if (s != FL_OK)
     return s;
   pick_plan(l, &c, &index, dim, true);
@@ -426,7 +424,7 @@ static fl_status place(const fl_launch *l, int how) {
   int dim = (int)l->attrs->v[0].i;
   fl_dtype type = how == WRITE ? x.dtype : sum_type(x.dtype);
   picking c = {.size = fl_dtype_size(type), .src = src->data};
-  fl_status s = positions(l, &index, x.shape[dim], &c.index);
+  fl_status s = FL_CPU(positions)(l, &index, x.shape[dim], &c.index);
   if (s != FL_OK)
     return s;
   pick_plan(l, &c, &index, dim, false);
@@ -718,7 +716,7 @@ FL_KERNEL(one_hot) {
   hot c = {.size = size_of(y), .classes = l->attrs->v[0].i, .base = l->base};
   c.y = y->data;
   c.one = fl_element(y->dtype, 1, &room);
-  fl_status s = positions(l, &l->in[0], c.classes, &c.index);
+  fl_status s = FL_CPU(positions)(l, &l->in[0], c.classes, &c.index);
   if (s == FL_OK)
     fl_cpu_parallel(l, fl_view_numel(&l->in[0]), grain_of(c.classes),
                     one_hot_task, &c);

@@ -150,6 +150,7 @@ typedef void (*flc_visit)(flc_visitor *v);
   F(norm)                                                                      \
   F(loss)                                                                      \
   F(index)                                                                     \
+  F(bag)                                                                       \
   F(sort)                                                                      \
   F(shape)                                                                     \
   F(random)                                                                    \

@@ -234,17 +234,21 @@ FLC_KERNEL(index_add) {
   return s == FL_OK ? add_slices(l, &a, &l->in[1], &l->in[2], -1) : s;
 }
 
-/* dy (index..., width...) summed into y (rows, width...). */
-FLC_KERNEL(embedding_backward) {
+fl_status flc_sum_rows(const fl_launch *l, const fl_view *index,
+                       const fl_view *src, int64_t skip) {
   const fl_view *y = &l->out[0];
-  int64_t padding = l->attrs->v[1].i;
   sums_args a = {.outer = 1,
                  .bound = y->shape[0],
                  .inner = fl_numel(y->ndim - 1, y->shape + 1)};
   fl_status s = clear(l, y);
-  return s == FL_OK ? add_slices(l, &a, &l->in[1], &l->in[0],
-                                 padding == FL_ATTR_NONE ? -1 : padding)
-                    : s;
+  return s == FL_OK ? add_slices(l, &a, index, src, skip) : s;
+}
+
+/* dy (index..., width...) summed into y (rows, width...). */
+FLC_KERNEL(embedding_backward) {
+  int64_t padding = l->attrs->v[1].i;
+  return flc_sum_rows(l, &l->in[1], &l->in[0],
+                      padding == FL_ATTR_NONE ? -1 : padding);
 }
 
 /* --- single elements: gather, scatter, scatter_add --- */

@@ -27,6 +27,11 @@ fl_status flc_sum_at(const fl_launch *l, const fl_view *src, int64_t n,
                                          fl_dtype type, void *context),
                      void *context);
 
+/* Sums of slices: the launch's first result (rows, width...) gets src, slices
+ * at the positions in index; those at `skip` (-1: none) count for nothing. */
+fl_status flc_sum_rows(const fl_launch *l, const fl_view *index,
+                       const fl_view *src, int64_t skip);
+
 /* Bytes that positions below `bound` need. */
 static inline int flc_order_bytes(int64_t bound) {
   int bytes = 1;

@@ -119,6 +119,155 @@ void grad_embedding_backward(fli_grad *g) {
   g->dx[0] = RESHAPE(dx, dy);
 }
 
+/* --- embedding_bag --- */
+
+enum { BAG_SUM, BAG_MEAN, BAG_MAX }; /* the order of its modes */
+
+/* Inputs 1 to 3: index, offsets and factors; `last`: offsets end with where
+ * the last bag ends. */
+static fl_status count_bags(fli_infer *c, int64_t mode, bool last,
+                            int64_t *bags) {
+  const fl_meta *index = c->in[1], *offsets = c->in[2], *factors = c->in[3];
+  const char *name = c->op->info.name;
+  if (index->ndim != (offsets ? 1 : 2))
+    return fli_fail(FL_ESHAPE,
+                    "%s: index must be (bags, size), or (n) with offsets, got "
+                    "%s%s",
+                    name, fli_shape_text(index->ndim, index->shape),
+                    offsets ? " with offsets" : "");
+  if (offsets && (offsets->ndim != 1 || offsets->shape[0] < last))
+    return fli_fail(FL_ESHAPE, "%s: offsets must be a vector%s, got shape %s",
+                    name, last ? " that ends with the last bag" : "",
+                    fli_shape_text(offsets->ndim, offsets->shape));
+  if (factors && mode != BAG_SUM)
+    return fli_fail(FL_EARG, "%s: weights go with mode = 'sum'", name);
+  if (factors && !fli_same_shape(factors, index))
+    return fli_fail(FL_ESHAPE,
+                    "%s: weights must have the shape of index, %s, got %s",
+                    name, fli_shape_text(index->ndim, index->shape),
+                    fli_shape_text(factors->ndim, factors->shape));
+  *bags = offsets ? offsets->shape[0] - last : index->shape[0];
+  return FL_OK;
+}
+
+/* The second result is where the largest elements were, empty for the other
+ * modes. */
+fl_status shape_embedding_bag(fli_infer *c) {
+  const fl_meta *weight = c->in[0];
+  fl_meta *y = &c->out[0], *where = &c->out[1];
+  fl_attr *v = c->attrs->v;
+  int64_t bags, none = 0;
+  if (weight->ndim != 2)
+    return fli_fail(FL_ESHAPE,
+                    "embedding_bag: weight must be (rows, width), got shape %s",
+                    fli_shape_text(weight->ndim, weight->shape));
+  FLI_TRY(settle_padding(c, &v[1].i, weight->shape[0]));
+  FLI_TRY(count_bags(c, v[0].i, v[2].i != 0, &bags));
+  set_shape(y, 2, (int64_t[]){bags, weight->shape[1]});
+  set_shape(where, 1, &none);
+  if (v[0].i == BAG_MAX)
+    set_shape(where, 2, y->shape);
+  else
+    c->saves &= ~(2u << FLI_SAVE_OUT);
+  if (!c->in[3])
+    c->saves &= ~1u;
+  return FL_OK;
+}
+
+fl_status shape_embedding_bag_backward(fli_infer *c) {
+  const fl_meta *dy = c->in[0];
+  fl_attr *v = c->attrs->v;
+  int64_t bags;
+  FLI_TRY(count_bags(c, v[1].i, v[3].i != 0, &bags));
+  if (dy->ndim != 2 || dy->shape[0] != bags || v[0].i < 0)
+    return fli_fail(FL_ESHAPE,
+                    "embedding_bag_backward: dy must be (%lld, width), got "
+                    "shape %s for %lld rows",
+                    (long long)bags, fli_shape_text(dy->ndim, dy->shape),
+                    (long long)v[0].i);
+  FLI_TRY(settle_padding(c, &v[2].i, v[0].i));
+  set_shape(&c->out[0], 2, (int64_t[]){v[0].i, dy->shape[1]});
+  if (!c->in[3])
+    c->saves &= ~1u;
+  return FL_OK;
+}
+
+/* What each position gets of dy (bags, width): its bag's row, or a row of zeros
+ * that follows them where it lies behind the last bag. */
+static fl_value by_position(fli_grad *g, fl_value dy, int64_t n) {
+  fl_value offsets = g->in[2];
+  fl_attrs a = fli_attrs(&g->e, FLI_OP_arange);
+  if (fli_nothing(offsets))
+    return fli_v_unsqueeze(&g->e, dy, 1);
+  a.v[0].f = (double)g->e.base;
+  a.v[1].f = (double)(g->e.base + n);
+  a.v[3].i = FL_I64;
+  g->e.device = fl_tensor_device(dy.tensor);
+  fl_value k = fli_run(&g->e, FLI_OP_arange, &a, 0, NULL);
+  a = fli_attrs(&g->e, FLI_OP_searchsorted);
+  a.v[0].i = true; /* right */
+  fl_value bag = SUB(RUN_A(searchsorted, &a, offsets, k), fli_integer(1));
+  fl_meta row = *fli_meta(dy);
+  row.shape[0] = 1;
+  fl_value more = fli_v_zeros(&g->e, row.dtype, 2, row.shape, g->e.device);
+  a = along(g, FLI_OP_cat, 0);
+  dy = RUN_A(cat, &a, dy, more);
+  a = along(g, FLI_OP_index_select, 0);
+  return RUN_A(index_select, &a, dy, bag);
+}
+
+/* The gradient of the factors: products of the rows of a table with those of
+ * dy. */
+static fl_value of_factors(fli_grad *g, fl_value table, fl_value dy,
+                           int64_t padding) {
+  const fl_meta *m = &g->in_meta[1];
+  fl_attrs a = fli_attrs(&g->e, FLI_OP_embedding);
+  a.v[0].i = padding;
+  fl_value index = g->in[1], rows = RUN_A(embedding, &a, table, index);
+  dy = by_position(g, dy, m->shape[0]);
+  fl_value d = MUL(fli_v_widened(&g->e, rows), fli_v_widened(&g->e, dy));
+  d = SUM1(d, m->ndim, false);
+  if (padding == FL_ATTR_NONE)
+    return d;
+  fl_value out = RUN(eq, index, fli_integer(padding + g->e.base));
+  return RUN(where, out, NUM(0), d);
+}
+
+/* Each element of dy goes where its largest one was, if there was any. */
+static fl_value of_largest(fli_grad *g) {
+  fl_value dy = g->dy[0], where = g->y[1], base = fli_integer(g->e.base);
+  fl_attrs a = along(g, FLI_OP_scatter_add, 0);
+  fl_value zeros = zero_like(g, &g->in_meta[0]), some = RUN(ge, where, base);
+  if (g->in_meta[0].shape[0] == 0)
+    return zeros;
+  dy = RUN(where, some, dy, NUM(0));
+  return RUN_A(scatter_add, &a, zeros, RUN(where, some, where, base), dy);
+}
+
+void grad_embedding_bag(fli_grad *g) {
+  const fl_attr *v = g->attrs->v;
+  fl_attrs a = fli_attrs(&g->e, FLI_OP_embedding_bag_backward);
+  a.v[0].i = g->in_meta[0].shape[0];
+  memcpy(a.v + 1, v, 3 * sizeof *v);
+  if (g->need[0])
+    g->dx[0] = v[0].i == BAG_MAX ? of_largest(g)
+                                 : RUN_A(embedding_bag_backward, &a, g->dy[0],
+                                         g->in[1], g->in[2], g->in[3]);
+  if (g->need[3])
+    g->dx[3] = of_factors(g, g->in[0], g->dy[0], v[1].i);
+}
+
+/* It is linear in dy: its gradient is embedding_bag itself. */
+void grad_embedding_bag_backward(fli_grad *g) {
+  const fl_attr *v = g->attrs->v;
+  fl_attrs a = fli_attrs(&g->e, FLI_OP_embedding_bag);
+  memcpy(a.v, v + 1, 3 * sizeof *v);
+  if (g->need[0])
+    g->dx[0] = RUN_A(embedding_bag, &a, g->dy[0], g->in[1], g->in[2], g->in[3]);
+  if (g->need[3])
+    g->dx[3] = of_factors(g, g->dy[0], g->in[0], v[2].i);
+}
+
 /* --- gather and scatter --- */
 
 /* In every dim but `dim`, index must lie within m. */

@@ -29,6 +29,56 @@ function R.embedding_backward(a)
   return dx
 end
 
+-- Calls f(bag, position in index, row, how many rows the bag has) for every position that counts.
+local function each_of_bags(a, rows, f)
+  local n, each, o = A.count(a.index.shape), a.index.shape[2], a.offsets
+  local bags = o and o.shape[1] - (a.include_last and 1 or 0) or a.index.shape[1]
+  local padding = a.padding and position(a.padding, rows)
+  for b = 1, bags do
+    local from = o and o[b] or (b - 1) * each + 1
+    local to = o and (o[b + 1] or n + 1) - 1 or from + each - 1
+    local list = {}
+    for k = from, to do
+      if a.index[k] ~= padding then list[#list + 1] = k end
+    end
+    for _, k in ipairs(list) do f(b, k, a.index[k], #list) end
+  end
+  return bags
+end
+
+function R.embedding_bag(a)
+  local rows, width = a.weight.shape[1], a.weight.shape[2]
+  local y, begun, mode = {}, {}, a.mode or "mean"
+  local bags = each_of_bags(a, rows, function(b, k, row, n)
+    local first = not begun[b]
+    begun[b] = true
+    for c = 1, width do
+      local at, v = (b - 1) * width + c, a.weight[(row - 1) * width + c]
+      if mode == "max" then
+        y[at] = first and v or math.max(y[at], v)
+      else
+        y[at] = (y[at] or 0) + v * (a.weights and a.weights[k] or 1) / (mode == "mean" and n or 1)
+      end
+    end
+  end)
+  for at = 1, bags * width do y[at] = y[at] or 0 end
+  y.shape = {bags, width}
+  return {y}
+end
+
+function R.embedding_bag_backward(a)
+  local width = a.dy.shape[2]
+  local dx = A.zeros{a.rows, width}
+  each_of_bags(a, a.rows, function(b, k, row, n)
+    local f = a.mode == "sum" and (a.weights and a.weights[k] or 1) or 1 / n
+    for c = 1, width do
+      local at = (row - 1) * width + c
+      dx[at] = dx[at] + f * a.dy[(b - 1) * width + c]
+    end
+  end)
+  return dx
+end
+
 -- Calls f(number in x, number of index) for every position of index.
 local function each_position(x, dim, index, f)
   dim = A.dim(dim, #x.shape)

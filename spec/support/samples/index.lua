@@ -25,6 +25,62 @@ S.embedding_backward = {
   {dy = f{60, 33}, index = at({60}, 9), rows = 9, _grad = false, _dtypes = "f64 f32"},
   {dy = f{3, 2}, index = at({2}, 4), rows = 4, _refused = "must begin with"},
 }
+-- Bags of rows, and their gradient, in every mode.
+local five = list(2, 5, 2, 1, 3)
+S.embedding_bag, S.embedding_bag_backward = {}, {
+  {dy = f{2}, index = five, rows = 5, _refused = "must be %(bags, size%)"},
+  {dy = f{2, 3}, index = at({3, 2}, 5), rows = 5, _refused = "must be %(3, width%)"},
+  {dy = f{}, index = at({3, 2}, 5), rows = 5, _refused = "must be %(3, width%)"},
+  {dy = f{3, 2}, index = at({3, 2}, 5), rows = 5, padding = 6, _refused = "no row of 5"},
+}
+for _, mode in ipairs{"mean", "sum", "max"} do
+  local function add(index, more, n, width)
+    local s = {weight = f{n or 5, width or 3}, index = index, mode = mode}
+    for key, v in pairs(more or {}) do s[key] = v end
+    table.insert(S.embedding_bag, s)
+    if mode == "max" then return end
+    local bags = s.offsets and s.offsets.shape[1] - (s.include_last and 1 or 0) or index.shape[1]
+    local back = {dy = f({bags, width or 3}, {seed = 5}), rows = n or 5, index = index, mode = mode}
+    for key, v in pairs(more or {}) do back[key] = v end
+    table.insert(S.embedding_bag_backward, back)
+  end
+  add(at({3, 4}, 5))
+  add(at({3, 4}, 5, 7, "i32"), {padding = 2})
+  add(five, {offsets = list(1, 3, 3)})
+  add(five, {offsets = A.new({3}, {1, 2, 6}, "i32"), padding = -1})
+  add(five, {offsets = list(1, 3, 5), include_last = true})
+  add(five, {offsets = list(1), padding = 2}, 5, 4)
+  add(at({0}, 5), {offsets = list(1, 1)})
+  add(at({2, 0}, 5))
+  add(at({0, 2}, 5))
+  add(at({2, 2}, 5), nil, 5, 0)
+  add(at({0}, 5), {offsets = list(1)}, 0)
+  add(at({9, 12}, 30), {_grad = false}, 30, 150)
+  add(list(2, 2, 2), {offsets = list(1, 2), padding = 2})
+  if mode == "sum" then
+    add(at({3, 4}, 5), {weights = f({3, 4}, {seed = 7})})
+    add(five, {offsets = list(1, 3, 3), weights = f({5}, {seed = 7}), padding = 2})
+    add(five, {offsets = list(1, 3, 4), weights = f({5}, {seed = 7}), include_last = true})
+  end
+end
+for _, s in ipairs{
+  {index = five, _refused = "must be %(bags, size%), or %(n%) with offsets, got %(5%)"},
+  {index = at({2, 3}, 5), offsets = list(1), _refused = "got %(2, 3%) with offsets"},
+  {index = five, offsets = at({1, 1}, 1), _refused = "offsets must be a vector, got"},
+  {index = five, offsets = at({0}, 1), include_last = true, _refused = "ends with the last bag"},
+  {index = five, offsets = list(2, 3), _refused = "rise to 6 at most, number 1 is 2"},
+  {index = five, offsets = list(1, 7), _refused = "number 2 is 7"},
+  {index = five, offsets = list(1, 4, 3), _refused = "number 3 is 3"},
+  {index = list(1, 6), offsets = list(1), _refused = "6"},
+  {index = at({2, 3}, 5), padding = 6, _refused = "padding 6 is no row of 5"},
+  {index = at({2, 3}, 5), weights = f{2, 3}, _refused = "weights go with mode = 'sum'"},
+  {index = at({2, 3}, 5), weights = f{2, 1}, mode = "sum", _refused = "the shape of index"},
+  {weight = f{5}, index = at({2, 3}, 5), _refused = "must be %(rows, width%)"},
+  {weight = f{}, index = at({2, 3}, 5), _refused = "must be %(rows, width%)"},
+} do
+  s.weight = s.weight or f{5, 3}
+  table.insert(S.embedding_bag, s)
+end
 S.gather = {
   {x = f{3, 4}, dim = 1, index = at({2, 4}, 3)}, {x = f{3, 4}, dim = 2, index = at({3, 6}, 4)},
   {x = f{3, 4}, dim = -1, index = at({2, 3}, 4, 9, "i32")},

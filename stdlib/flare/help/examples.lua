@@ -14,6 +14,7 @@ return {
   householder_product = "flare.randn(4, 3):geqrf()",
   dft = "flare.randn(8, 2)",
   embedding = "flare.randn(10, 4), flare.tensor({1, 3}, {dtype = \"i64\"})",
+  embedding_bag = "flare.randn(10, 4), flare.tensor({{1, 3}, {2, 2}}, {dtype = \"i64\"})",
   fill = "flare.randn(2, 3), 0",
   fold = "flare.randn(1, 4, 4), {size = {3, 3}, kernel = {2, 2}}",
   gamma = "flare.rand(2, 3) + 1",

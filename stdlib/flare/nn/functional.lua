@@ -32,12 +32,19 @@ end
 --- Rows of `weight` (rows, width) at `index`, put together by bags: (bags, width).
 -- @param index (bags, size), or (n) with `offsets`, the place in it at which each bag begins
 -- @param opts {mode = "mean", "sum" or "max", offsets =, weights = factors of the rows for "sum",
---   padding = row that counts for nothing}
+--   padding = row that counts for nothing, include_last = whether offsets end with the place
+--   behind the last bag}
 function F.embedding_bag(index, weight, opts)
   local none = options.none
   local o = options.check("embedding_bag", opts, {mode = "mean", offsets = none, weights = none,
-                                                  padding = none})
-  return require("flare.nn.embedding_bag").pool("embedding_bag", index, weight, o)
+                                                  padding = none, include_last = false})
+  local offsets = o.offsets
+  if type(offsets) == "table" then
+    offsets = core.tensor(offsets, {dtype = "i64", device = index.device})
+  end
+  return (core.embedding_bag(weight, index, {
+    offsets = offsets, weights = o.weights, mode = o.mode, padding = o.padding,
+    include_last = o.include_last}))
 end
 
 --- The grid for grid_sample that an affine map makes.
