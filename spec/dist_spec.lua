@@ -136,6 +136,12 @@ describe("flare.dist", function()
           assert(works[k]:done())
         end
       end
+      for _, device in ipairs {"cpu", "sim:0"} do
+        local work = dist.send((flare.ones{3} * rank):to(device), 1 - rank, {async = true})
+        local there = dist.recv({3}, 1 - rank, {device = device, async = true}):wait()
+        work:wait()
+        assert(there:eq(1 - rank):all():item())
+      end
       local got = dist.scatter(rank == 1 and flare.arange(0, 6):view(6, 1) or nil, {root = 1})
       assert(got.shape[1] == 3 and got[1]:item() == 3 * rank)
       assert(dist.share(rank == 0 and "a word" or nil) == "a word")

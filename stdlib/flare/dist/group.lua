@@ -122,7 +122,7 @@ local function call(self, f, x, o, device)
     return work
   end
   local stream, work = stream_of(self, device), Work()
-  work.result = x and stream:run(f, x, o) or stream:run(f, o)
+  if x then work.result = stream:run(f, x, o) else work.result = stream:run(f, o) end
   work.event, work.device = stream:record(), device
   return work
 end
