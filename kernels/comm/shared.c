@@ -50,10 +50,15 @@ static void describe(const fl_comm_call *c, deed *d) {
   memcpy(d->site, n->site, sizeof d->site);
 }
 
+static bool alike(const fl_meta *a, const fl_meta *b) {
+  return a->ndim == b->ndim &&
+         memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape) == 0;
+}
+
 static bool same(const deed *a, const deed *b, bool lines) {
   return strcmp(a->engine, b->engine) == 0 && a->seq == b->seq &&
          a->kind == b->kind && a->reduce == b->reduce && a->way == b->way &&
-         a->peer == b->peer && a->count == b->count &&
+         a->peer == b->peer && a->count == b->count && alike(&a->x, &b->x) &&
          (a->dtype == b->dtype || a->kind == FL_COMM_BARRIER) &&
          (!lines || strcmp(a->site, b->site) == 0);
 }
@@ -73,7 +78,8 @@ static void say(const deed *d, char *text, size_t room) {
              d->site);
     return;
   }
-  if (d->peer >= 0)
+  bool passed = d->kind == FL_COMM_SEND || d->kind == FL_COMM_RECV;
+  if (d->peer >= 0 && !passed)
     snprintf(root, sizeof root, " root %d", d->peer);
   bool sums = d->kind == FL_COMM_ALL_REDUCE || d->kind == FL_COMM_REDUCE ||
               d->kind == FL_COMM_REDUCE_SCATTER;
@@ -97,12 +103,12 @@ static fl_status compare(host_link *l) {
   if (!differ)
     return FL_OK;
   for (int k = 0; k < n; k++) {
-    int alike = 0;
+    int agree = 0;
     for (int j = 0; j < n; j++)
-      alike += same(&member_of(l, k)->deeds[half],
+      agree += same(&member_of(l, k)->deeds[half],
                     &member_of(l, j)->deeds[half], lines);
-    if (alike > votes) {
-      votes = alike;
+    if (agree > votes) {
+      votes = agree;
       best = k;
     }
   }
@@ -349,7 +355,7 @@ static fl_status pass_differs(host_link *l, const fl_comm_call *c,
   describe(c, &mine);
   say(there, theirs, sizeof theirs);
   say(&mine, ours, sizeof ours);
-  snprintf(what, sizeof what, "rank %d called %s, but rank %d %s",
+  snprintf(what, sizeof what, "rank %d called %s, but rank %d called %s",
            l->base.ranks[c->peer], theirs, l->base.ranks[l->base.rank], ours);
   fl_board *board = l->host->o.board;
   return board->fail(board, l->base.ranks[c->peer], what);
@@ -378,7 +384,7 @@ fl_status fl_host_pass(host_link *l, const fl_comm_call *c) {
       memcpy(half, (const char *)c->in + at, n);
     } else {
       if (at == 0 &&
-          (q->deed.count != c->count || q->deed.dtype != (int)c->dtype))
+          (!alike(&q->deed.x, &c->note->x) || q->deed.dtype != (int)c->dtype))
         return pass_differs(l, c, &q->deed);
       memcpy((char *)c->out + at, half, n);
     }
