@@ -149,6 +149,8 @@ describe("a rank out of step", function()
       .. "all_reduce #2 f32 %(4%) sum at script.lua:5"},
     {"has another shape", "dist.all_reduce(flare.ones{5})", "dist.all_reduce(x)",
       "rank 2 called all_reduce #2 f32 %(5%) sum at script.lua:5"},
+    {"has as many elements in another shape", "dist.all_reduce(x:view(2, 2))",
+      "dist.all_reduce(x)", "rank 2 called all_reduce #2 f32 %(2, 2%) sum at script.lua:5"},
     {"has another dtype", "dist.all_reduce(x:to 'f64')", "dist.all_reduce(x)",
       "rank 2 called all_reduce #2 f64 %(4%) sum at script.lua:5"},
     {"reduces otherwise", "dist.all_reduce(x, {reduce = 'max'})", "dist.all_reduce(x)",
@@ -173,4 +175,22 @@ describe("a rank out of step", function()
       verdicts(logs, 2, case[4])
     end)
   end
+
+  it("is told when it receives what nobody sends, or makes another group", function()
+    local logs = run([[
+      if rank == 1 then dist.send(flare.ones{2, 3}, 2) end
+      if rank == 2 then dist.recv({3, 2}, 1) end
+      dist.barrier()
+    ]])
+    verdicts(logs, -1, "^rank 1 called send #1 f32 %(2, 3%) at script.lua:4, but rank 2 called "
+      .. "recv #1 f32 %(3, 2%) at script.lua:5")
+    logs = run [[
+      local g = dist.group(rank == 2 and {0, 2} or {2, 0})
+      if g.rank then g:barrier() end
+    ]]
+    for _, rank in ipairs {0, 2} do
+      assert.truthy(logs[rank]:find("made group 1 of the ranks [02] [02], but rank [02] of [02] "
+        .. "[02]: all ranks of the job make all groups, the same in the same order"), logs[rank])
+    end
+  end)
 end)

@@ -287,6 +287,39 @@ static void host_unlink(fl_comm *c, fl_comm_link *link) {
   free(l);
 }
 
+static void say_ranks(int n, const int *ranks, char *text, size_t room) {
+  size_t at = 0;
+  text[0] = 0;
+  for (int k = 0; k < n && at < room; k++)
+    at += (size_t)snprintf(text + at, room - at, " %d", ranks[k]);
+}
+
+/* Whoever is here first says who the members are; the others have to agree. */
+static fl_status agree_members(host_link *l, const fl_comm_note *n) {
+  const fl_comm_link *g = &l->base;
+  area *a = (area *)l->memory;
+  int first = 0, me = g->ranks[g->rank];
+  size_t bytes = (size_t)g->size * sizeof *g->ranks;
+  if (atomic_compare_exchange_strong(&a->first, &first, me + 1)) {
+    a->size = g->size;
+    memcpy(a->ranks, g->ranks, bytes);
+    fl_host_set(&a->told, 1);
+    return FL_OK;
+  }
+  fl_status s = fl_host_await(l, n, &a->told, 1);
+  if (s || (a->size == g->size && memcmp(a->ranks, g->ranks, bytes) == 0))
+    return s;
+  char mine[300], theirs[300], what[900];
+  say_ranks(g->size, g->ranks, mine, sizeof mine);
+  say_ranks(a->size, a->ranks, theirs, sizeof theirs);
+  snprintf(what, sizeof what,
+           "rank %d made group %d of the ranks%s, but rank %d of%s: all ranks "
+           "of the job make all groups, the same in the same order",
+           me, g->group, mine, first - 1, theirs);
+  fl_board *board = l->host->o.board;
+  return board->fail(board, me, what);
+}
+
 /* Waits until all members have opened the segment; the last one takes its name
  * away. */
 static fl_status meet(host_link *l, const char *what) {
@@ -300,16 +333,14 @@ static fl_status meet(host_link *l, const char *what) {
                        .site = "the start of the group"};
   fl_board *board = l->host->o.board;
   note.seq = 1;
-  unsigned before = atomic_fetch_add(&a->joined.value, 1);
-  if (before + 1 > n)
-    return fli_fail(FL_ECOMM, "group %d has more members than %u",
-                    l->base.group, n);
-  if (before + 1 == n) {
+  board->begin(board, &note);
+  fl_status s = agree_members(l, &note);
+  if (!s && atomic_fetch_add(&a->joined.value, 1) + 1 == n) {
     fl_host_set(&a->joined, n);
     fl_segment_forget(l->host->o.key, what);
   }
-  board->begin(board, &note);
-  fl_status s = fl_host_await(l, &note, &a->joined, n);
+  if (!s)
+    s = fl_host_await(l, &note, &a->joined, n);
   board->end(board, &note);
   return s;
 }

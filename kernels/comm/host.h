@@ -36,7 +36,9 @@ typedef struct pair { /* from one member to another */
 } pair;
 
 typedef struct area {
-  word joined;
+  word joined, told;
+  _Atomic int first; /* 1 + the rank that says who the members are */
+  int size, ranks[FL_HOST_RANKS];
 } area;
 
 typedef struct task {
