@@ -228,6 +228,36 @@ END]])
     launch.remove(folder)
   end)
 
+  it("says why launchers do not meet, and heeds Ctrl-C meanwhile", function()
+    local folder = launch.folder ""
+    local listener, port = net.listen("127.0.0.1", 0)
+    launch.shell(folder, "(umask 077; printf %064d 1 >right; printf %064d 2 >wrong)")
+    local function node(k, nodes, secret)
+      return ("timeout -k 1 60 $F launch --nnodes %d --rdzv 127.0.0.1:%d --secret %s -n 1 "
+        .. "--logs l%d --node-rank %d script.lua"):format(nodes, port, secret, k, k)
+    end
+    local function tells(text, lines)
+      local status, out = launch.shell(folder, lines)
+      assert.truthy(out:find(text, 1, true), out)
+      return status, out
+    end
+    tells("it is no launcher: it says nothing", node(1, 2, "right"))
+    net.close(listener)
+    assert.equal(130, (tells("flare launch: interrupted", node(1, 2, "right")
+      .. " & sleep 0.5; kill -INT $(pgrep -P $!); wait $!")))
+    local zero = node(0, 3, "right") .. " & Z=$!; sleep 0.3\n"
+    local stop = "\nkill -INT $(pgrep -P $Z); wait $Z"
+    tells("does not take our secret: --secret must be the same file everywhere",
+      zero .. node(1, 3, "wrong") .. stop)
+    tells("node 1 was started with --nnodes 2, node 0 with 3", zero .. node(1, 2, "right") .. stop)
+    local again = node(1, 3, "right") -- it comes, leaves, and comes again
+    assert.equal(0, (tells("flare launch: node 1 is here already", zero .. again .. " & A=$!\n"
+      .. "sleep 0.3\n" .. again .. "\nkill -INT $(pgrep -P $A); wait $A\n" .. again
+      .. " & sleep 0.1; " .. node(2, 3, "right") .. "; wait $Z")))
+    launch.gone(folder)
+    launch.remove(folder)
+  end)
+
   it("has a prompt that runs texts on all ranks", function()
     local folder = launch.folder ""
     local status, out = launch.shell(folder, [==[cat > lines <<'END'

@@ -150,6 +150,10 @@ local function on_signal(self, number)
   self.meeting:failed "interrupted"
 end
 
+local function take_signals(self)
+  for byte in net.read(self.signals):gmatch "." do on_signal(self, byte:byte()) end
+end
+
 local function press(self)
   if not self.ending then return end
   local since = core.clock() - self.ending
@@ -174,9 +178,7 @@ local function pump(self, ms)
   for _, rank in ipairs(self.ranks) do
     if rank.output and rank.output:step(ready) then came = true end
   end
-  if ready[self.signals] then
-    for byte in net.read(self.signals):gmatch "." do on_signal(self, byte:byte()) end
-  end
+  if ready[self.signals] then take_signals(self) end
   self.meeting:step(ready)
   if self.meeting.stop and not self.ending then
     self.stopped = self.meeting.stop
@@ -248,10 +250,8 @@ local function attempt(self, number)
   if self.first or self.interrupted or self.stopped then
     status = self.interrupted and 128 + self.interrupted or nil
     if not self.interrupted then
+      if self.stopped then io.stderr:write("flare launch: stopped: ", self.stopped, "\n") end
       status = self.first and report(self) or 1
-      if self.stopped and not self.first then
-        io.stderr:write("flare launch: stopped: ", self.stopped, "\n")
-      end
     end
   end
   for _, rank in ipairs(self.ranks) do
@@ -278,15 +278,19 @@ function Job.run(o)
   end
   self.signals = assert(process.signals())
   self.dog = assert(process.watchdog())
+  self.ranks, self.meeting = {}, {failed = function() end}
+  function o.interrupted() -- while it looks for node 0
+    take_signals(self)
+    return self.interrupted
+  end
   self.meeting, message = meeting.open(o)
   if self.meeting then
-    self.ranks = {}
     while self.meeting:waiting() and not self.interrupted do pump(self, 200) end
     message = self.meeting.problem
   end
   if message or self.interrupted then
-    io.stderr:write("flare launch: ", message or "interrupted", "\n")
-    return 1
+    io.stderr:write("flare launch: ", self.interrupted and "interrupted" or message, "\n")
+    return self.interrupted and 128 + self.interrupted or 1
   end
   self.size = self.meeting.all
   local number, status = 0

@@ -5,6 +5,9 @@ local env = require "flare.dist.env"
 local Rendezvous = require "flare.dist.rendezvous"
 
 local patience = 300 -- seconds for all nodes to come
+local quiet = 5 -- seconds of them without a word
+
+local function tell(text) io.stderr:write("flare launch: ", text, "\n") end
 
 -- The machine, as the kernel names it since it started.
 local function host()
@@ -28,19 +31,31 @@ local function hear(self, words)
   end
 end
 
+-- Whether to wait on for all nodes; says once, after a while, for whom.
 local function waiting(self)
   if self.all or self.problem then return false end
-  if core.clock() > self.deadline then
-    self.problem = ("not all nodes came within %d s"):format(patience)
-    return false
+  local now = core.clock()
+  if now > self.deadline then
+    self.problem = ("%s did not come within %d s"):format(self:missing(), patience)
+  elseif now > self.deadline - patience + quiet and not self.said then
+    self.said = true
+    tell(("waiting for %s, for %d s"):format(self:missing(), patience))
   end
-  return true
+  return not self.problem
 end
 
 -- --- node 0 ---
 
 local First = {waiting = waiting}
 First.__index = First
+
+function First:missing()
+  local list = {}
+  for node = 1, self.server.nodes - 1 do
+    if not self.server.here[node] then list[#list + 1] = node end
+  end
+  return (#list == 1 and "node " or "nodes ") .. table.concat(list, ", ")
+end
 
 function First:files() return self.server:files() end
 
@@ -77,7 +92,7 @@ local function first(o)
   local self = setmetatable({server = server, port = server.port}, First)
   self.deadline = core.clock() + patience
   self.here = {file = true, node = 0, send = function(_, ...) hear(self, {...}) end}
-  server:hello(self.here, "0", tostring(o.n), host())
+  server:hello(self.here, "0", tostring(o.n), host(), tostring(o.nnodes))
   return self
 end
 
@@ -85,6 +100,8 @@ end
 
 local Other = {waiting = waiting}
 Other.__index = Other
+
+function Other:missing() return "other nodes" end
 
 function Other:files()
   if not self.channel then return {}, {} end
@@ -130,11 +147,20 @@ function Other:close(well)
 end
 
 local function other(o)
-  local channel, message = Channel.connect(o.host, o.port, o.secret, patience)
-  if not channel then return nil, ("%s:%d: %s"):format(o.host, o.port, message) end
+  local place, began, said = ("%s:%d"):format(o.host, o.port), core.clock(), false
+  local channel, message = Channel.connect(o.host, o.port, o.secret, patience, function(problem)
+    if not said and core.clock() > began + quiet then
+      said = true
+      tell(("waiting for node 0 at %s, for %d s: %s"):format(place, patience, problem))
+    end
+    return o.interrupted()
+  end)
+  if not channel then
+    return nil, message:find(place, 1, true) and message or place .. ": " .. message
+  end
   local self = setmetatable({channel = channel, port = o.port}, Other)
   self.deadline = core.clock() + patience
-  channel:send("hello", tostring(o.node), tostring(o.n), host())
+  channel:send("hello", tostring(o.node), tostring(o.n), host(), tostring(o.nnodes))
   channel:flush()
   return self
 end

@@ -149,23 +149,36 @@ function Channel:close(at_once)
   self.file = nil
 end
 
---- Connects to a launcher and proves who we are. @return a channel; nil and a message
-function Channel.connect(host, port, key, seconds)
+-- Why there was no proof, from what is known of the other end.
+local function stranger(channel, why)
+  if not channel.nonce then return why or "it is no launcher: it says nothing" end
+  if channel.server_nonce and why ~= "the launcher does not know the secret" then
+    return "the launcher there does not take our secret: --secret must be the same file everywhere"
+  end
+  return why
+end
+
+--- Connects to a launcher and proves who we are.
+-- @param wait is called with the problem as long as nobody listens; true ends it
+-- @return a channel; nil and a message
+function Channel.connect(host, port, key, seconds, wait)
   local deadline = core.clock() + seconds
   local file, problem = net.connect(host, port, 2)
   while not file and core.clock() < deadline do
+    if wait and wait(problem) then return nil, "interrupted" end
     net.poll({}, {}, 100)
     file, problem = net.connect(host, port, 2)
   end
   if not file then return nil, problem end
   local channel = Channel(file, "client", key)
   channel.waiting = {}
+  deadline = core.clock() + 10
   while not channel.open do
     net.poll({file}, {}, 100)
     local list, why = channel:receive()
     if not list or core.clock() > deadline then
       channel:close()
-      return nil, why or "no answer"
+      return nil, stranger(channel, not list and why or nil)
     end
     for _, m in ipairs(list) do table.insert(channel.waiting, m) end
   end

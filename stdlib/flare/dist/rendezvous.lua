@@ -1,7 +1,8 @@
 --- Where the launchers of a job meet, and where its processes leave words for each other: a server
 -- on one address, for those who know the job's secret. It runs inside the launcher of node 0.
 --
---     hello NODE RANKS HOST   ->  start HOSTS RANKS_BEFORE ALL_RANKS, when all nodes are there
+--     hello NODE RANKS HOST NODES  ->  start HOSTS RANKS_BEFORE ALL_RANKS, when all nodes are
+--                                      there, or refused WHY
 --     set NAME VALUE          get NAME  ->  value VALUE, as soon as there is one
 --     drop NAME
 --     failed TEXT             ->  stop TEXT, to all nodes
@@ -70,10 +71,16 @@ end
 
 local verbs = {}
 
-function verbs:hello(channel, node, ranks, host)
+function verbs:hello(channel, node, ranks, host, nodes)
   node, ranks = math.tointeger(tonumber(node)), math.tointeger(tonumber(ranks))
-  if not (node and ranks and host) or node < 0 or node >= self.nodes or ranks < 1 then
+  nodes = math.tointeger(tonumber(nodes))
+  if not (node and ranks and host and nodes) or node < 0 or ranks < 1 then
     return "there is no such node"
+  end
+  if nodes ~= self.nodes then
+    channel:send("refused", ("node %d was started with --nnodes %d, node 0 with %d"):format(node,
+      nodes, self.nodes))
+    return
   end
   if self.here[node] then
     channel:send("refused", ("node %d is here already"):format(node))
@@ -117,6 +124,7 @@ function verbs:drop(_, name)
 end
 
 function verbs:failed(channel, text)
+  if not self.started then return end
   for _, one in pairs(self.here) do
     if one.channel ~= channel and one.channel.file then one.channel:send("stop", text or "") end
   end
@@ -175,8 +183,10 @@ local function read(self, channel)
       verbs.failed(self, channel, ("the launcher of node %d is gone"):format(channel.node))
     end
     drop(self, channel)
-    local one = self.started and self.here[channel.node]
-    if one then
+    local one = self.here[channel.node]
+    if one and not self.started then -- it may come again
+      self.here[channel.node] = nil
+    elseif one then
       one.gone = true
       for _, other in pairs(self.here) do
         if other.attempt then turn(self, other.attempt) end
