@@ -14,30 +14,49 @@ local function agree(group, ok, message)
   return nil, group:share(group.rank == first and (message or "failed") or nil, first)
 end
 
+-- The folder's name without a slash at its end.
 local function check(where, folder)
   if type(folder) ~= "string" then
     fail("ZeRO:%s: a folder's name is expected, got %s", where, type(folder))
   end
+  return folder:match "^(.*[^/])/*$" or folder
 end
 
 local function place(folder, name) return folder .. "/" .. name end
 
--- Takes a checkpoint away, if there is one.
+-- Takes a checkpoint away, if there is one, or what was left of it by somebody who was killed.
+-- @return true, or nil and a message
 local function clear(folder)
   for _, name in ipairs(core.file.list(folder) or {}) do
-    if name == "about" or name:find "^rank%-%d+$" then core.file.remove(place(folder, name)) end
+    local whole = name:match "^(.*)%.tmp%-%d+%-%d+$" or name
+    if whole == "about" or whole:find "^rank%-%d+$" then core.file.remove(place(folder, name)) end
   end
   core.file.remove(folder)
+  if not core.file.exists(folder) then return true end
+  return nil, folder .. ": there are other files than a checkpoint's"
+end
+
+-- The folder gets its name; what had it before is in .old until then.
+local function rename(temp, folder)
+  local old = folder .. ".old"
+  local ok, message = true, nil
+  if core.file.exists(folder) then -- else .old may be all that there is
+    ok, message = clear(old)
+    if ok then ok, message = core.file.rename(folder, old) end
+  end
+  if ok then ok, message = core.file.rename(temp, folder) end
+  if ok then clear(old) end
+  return ok, message
 end
 
 --- The folder gets its name when it is whole; until then the one before is there, or in .old.
 function M.save(zero, folder)
-  check("save", folder)
+  folder = check("save", folder)
   local group, temp = zero.group, folder .. ".tmp"
   local ok, message = true, nil
   if group.rank == 0 then
-    clear(temp)
-    ok, message = core.file.mkdir(temp)
+    ok, message = clear(temp)
+    if ok then ok, message = core.file.mkdir(temp) end
   end
   ok, message = agree(group, ok, message)
   if not ok then return nil, message end
@@ -53,12 +72,7 @@ function M.save(zero, folder)
     end
     for name, t in zero.model:named_buffers() do about.buffers[name] = t end
     ok, message = flare.save(place(temp, "about"), about)
-    if ok then
-      clear(folder .. ".old")
-      core.file.rename(folder, folder .. ".old")
-      ok, message = core.file.rename(temp, folder)
-    end
-    if ok then clear(folder .. ".old") end
+    if ok then ok, message = rename(temp, folder) end
   end
   return agree(group, ok, message)
 end
@@ -73,8 +87,9 @@ end
 
 local function fits(zero, about)
   if #about.shards ~= #zero.shards then
-    return nil, ("the checkpoint has %d parts, this model %d: other units, kinds, bucket "
-      .. "sizes or find_unused"):format(#about.shards, #zero.shards)
+    return nil, ("the checkpoint, of stage %d, has %d parts, this model, of stage %d, %d: other "
+      .. "units, kinds, bucket sizes or find_unused"):format(about.stage, #about.shards,
+      zero.stage, #zero.shards)
   end
   for s, shard in ipairs(zero.shards) do
     if about.shards[s].numel ~= shard.numel
@@ -86,6 +101,9 @@ local function fits(zero, about)
 end
 
 local function read(zero, folder)
+  if not core.file.exists(folder) and core.file.exists(folder .. ".old") then
+    folder = folder .. ".old" -- somebody was killed between two names
+  end
   local about, message = flare.load(place(folder, "about"))
   if not about then return nil, message end
   local files, misfit = {}, select(2, fits(zero, about))
@@ -120,7 +138,7 @@ local function read(zero, folder)
 end
 
 function M.load(zero, folder)
-  check("load", folder)
+  folder = check("load", folder)
   zero:_forget()
   local ok, message = read(zero, folder)
   ok, message = agree(zero.group, ok, message)
