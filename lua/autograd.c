@@ -385,6 +385,16 @@ void fll_autograd_open(lua_State *L, fl_lua *st) {
   fll_custom_open(L, st);
 }
 
+/* place(p, flat, from): p lies in flat from now on, from that position on. */
+static int place(lua_State *L) {
+  fl_lua *st = fll_enter(L);
+  fl_tensor *t = fll_checktensor(L, 1, "place", "p");
+  fl_tensor *flat = fll_checktensor(L, 2, "place", "flat");
+  uint64_t from = (uint64_t)fll_checkint(L, 3, "place", "from");
+  fll_check(L, st, fl_tensor_place(t, flat, (int64_t)(from - 1)));
+  return 0;
+}
+
 /* place_grad(p, flat, from): p's gradients are written into flat, from that
  * position on; nil: anywhere. */
 static int place_grad(lua_State *L) {
@@ -402,6 +412,7 @@ static int place_grad(lua_State *L) {
 void fll_autograd_core(lua_State *L) {
   static const luaL_Reg functions[] = {{"backward", backward},
                                        {"grad", grad},
+                                       {"place", place},
                                        {"place_grad", place_grad},
                                        {NULL, NULL}};
   fll_register(L, functions);

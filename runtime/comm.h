@@ -103,7 +103,9 @@ typedef struct fl_comm_call {
    * (elsewhere whatever it is is not read). Block k is of rank k. REDUCE gives
    * its input to all but the root. */
   size_t count;
-  const void *in; /* contiguous; may be `out` where both have one block */
+  /* Contiguous. May be `out` where both have one block, and this rank's block
+   * of it for ALL_GATHER. */
+  const void *in;
   void *out;
   bool async;  /* never on a stream: there everything is */
   bool beside; /* asked for to be async: other work goes on meanwhile */
@@ -223,6 +225,8 @@ static inline void fl_comm_read(const fl_launch *l, fl_comm_call *c) {
     c->count /= (size_t)n->size;
     break;
   case FL_COMM_ALL_GATHER:
+    if (v[2].i)
+      c->count /= (size_t)n->size;
     break;
   case FL_COMM_BARRIER:
     c->count = 0;
@@ -230,6 +234,16 @@ static inline void fl_comm_read(const fl_launch *l, fl_comm_call *c) {
   default: /* x of a note on scatter and receive is the result */
     c->peer = (int)v[2].i;
   }
+}
+
+/* What this rank gives of x, contiguous at `x`: its part, where x has the place
+ * of all ranks' parts. */
+static inline const void *fl_comm_given(const fl_launch *l,
+                                        const fl_comm_call *c, const void *x) {
+  bool whole = c->kind == FL_COMM_ALL_GATHER && l->attrs->v[2].i != 0;
+  return x && whole ? (const char *)x + (size_t)c->note->rank * c->count *
+                                            fl_dtype_size(c->dtype)
+                    : x;
 }
 
 /* A collective of nobody but oneself: whether out is a copy of in. */

@@ -451,6 +451,11 @@ FL_API fl_site fl_tensor_node_site(fl_tensor *t);
 /* Borrowed, NULL if there is none. Setting takes a reference of its own. */
 FL_API fl_tensor *fl_tensor_grad(fl_tensor *t);
 FL_API fl_status fl_tensor_set_grad(fl_tensor *t, fl_tensor *grad);
+/* Moves the elements of t, which has no history, into `flat`, a contiguous
+ * tensor of its dtype on its device, from that element on (0, ...): they lie
+ * there from now on. Views of t, and others that see nothing beyond it, come
+ * along if it is contiguous. */
+FL_API fl_status fl_tensor_place(fl_tensor *t, fl_tensor *flat, int64_t from);
 /* From now on a new gradient of the leaf t is written into `flat`, a contiguous
  * tensor on its device, from that element on (0, ...), and lies there as a
  * tensor of t's shape, of flat's dtype. NULL: anywhere. */

@@ -347,6 +347,8 @@ struct fl_tensor {
 /* New reference; storage's reference is taken over. */
 fl_status fli_tensor_header(fl_runtime *rt, fl_tensor **t);
 void fli_tensor_own(fl_tensor *t); /* ends being a view */
+/* t lies in s from now on, with so many references that storages count. */
+void fli_tensor_rehouse(fl_tensor *t, fl_storage *s, int refs);
 fl_status fli_tensor_view(fl_tensor *x, const fl_meta *m, const int64_t *stride,
                           int64_t offset, fl_tensor **out);
 void fli_tensor_set_shape(fl_tensor *t, const fl_meta *m);

@@ -116,6 +116,16 @@ static void detach_storage(fl_tensor *t) {
   fli_storage_release(s);
 }
 
+void fli_tensor_rehouse(fl_tensor *t, fl_storage *s, int refs) {
+  t->storage->refs -= refs;
+  detach_storage(t);
+  fli_storage_retain(s);
+  t->storage = s;
+  s->refs += refs;
+  s->handles += t->handles;
+  account(s);
+}
+
 fl_tensor *fl_tensor_retain(fl_tensor *t) {
   t->rc++;
   if (t->storage) {

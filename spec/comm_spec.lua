@@ -72,6 +72,12 @@ describe("the engine of one host", function()
             local all, last = {}, size - 1
             for r = 0, last do table.move(values(r, m), 1, m, #all + 1, all) end
             same(x:comm_all_gather(), all, "all_gather")
+            local own = flare.zeros({m * size}, {device = device})
+            own:narrow(1, rank * m + 1, m):copy_(x)
+            same(own:comm_all_gather{whole = true}, all, "all_gather of the whole")
+            local kept = own:comm_all_gather_{whole = true}
+            assert(kept.id == own.id)
+            same(own, all, "all_gather_")
             same(x:comm_gather{root = last}, rank == last and all or {}, "gather")
             same(x:comm_broadcast{root = last}, values(last, m), "broadcast")
             local sum = folded(m, "f32", "sum")
@@ -103,6 +109,12 @@ describe("the engine of one host", function()
       assert(x:sum():item() == 16 * (rank + 1) + 8 * 3)
       x:comm_broadcast_{root = 1}
       assert(x[{1, 1}]:item() == 2 and x[{1, 2}]:item() == 3)
+      x:fill_(rank + 1):transpose(1, 2):comm_all_gather_{whole = true}
+      assert(x:sum{dim = 1}:eq(flare.tensor{4, 4, 4, 8, 8, 8}):all():item())
+      local ok, why = pcall(x.comm_all_gather_, x:narrow(1, 1, 3), {whole = true})
+      assert(not ok and tostring(why):find("x (3, 6) must be a multiple of the 2 ranks", 1, true))
+      ok, why = pcall(x.comm_all_gather_, x)
+      assert(not ok and tostring(why):find("the result has shape (8, 6)", 1, true))
     ]])
   end)
 
@@ -189,6 +201,10 @@ describe("the engine of one host", function()
       local x = leaf()
       local g = flare.grad((x:comm_all_gather() * (rank + 1)):sum(), {x})
       assert(g:eq(3):all():item())
+      check(function(x) return x:comm_all_gather{whole = true} end,
+        rank == 0 and {3, 30, 0, 0} or {0, 0, 300, 3000})
+      check(function(x) return (x * 1):comm_all_gather_{whole = true} end,
+        rank == 0 and {3, 30, 0, 0} or {0, 0, 300, 3000})
     ]])
   end)
 end)

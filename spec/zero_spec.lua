@@ -382,6 +382,28 @@ describe("ZeRO", function()
     ]])
   end)
 
+  it("updates parameters where they lie, whoever holds or fills them", function()
+    good(2, [[
+      local model = make()
+      local w = model:parameters()[1]
+      local turned = w:t()
+      local zero = dist.ZeRO(model, adam)
+      assert(model:parameters()[1].id == w.id)
+      model:load_state_dict(make():state_dict())
+      flare.no_grad(function() w:fill_(0.5) end) -- the parts as well
+      for _ = 1, 3 do
+        zero:zero_grad();
+        (zero(a) - b):square():mean():backward()
+        zero:step()
+        local all = zero:state_dict()
+        for name, p in model:named_parameters() do assert(p:eq(all[name]):all():item()) end
+        assert(turned:t():eq(w):all():item())
+      end
+      assert(not w:eq(0.5):any():item())
+      assert(dist.all_reduce(w, {reduce = "max"}):eq(w):all():item())
+    ]])
+  end)
+
   it("clips by the norm over all ranks", function()
     good(2, [[
       local model = make()

@@ -19,6 +19,7 @@ static fl_status run(const fl_launch *l) {
   if (c.async && ((x && c.in != x->data) || (y && c.out != y->data)))
     return fli_fail(
         FL_EARG, "%s: an asynchronous call needs a contiguous tensor", l->op);
+  c.in = fl_comm_given(l, &c, c.in);
   fl_status s = FL_OK;
   if (!fl_comm_alone(l))
     s = l->comm->link->engine->run(&c);

@@ -15,6 +15,7 @@ static fl_status run(const fl_launch *l) {
   c.out = straight ? (y ? y->data : NULL) : fl_scratch_get(l, bytes);
   if ((x && !c.in) || (y && !c.out))
     return FL_ENOMEM;
+  c.in = fl_comm_given(l, &c, c.in);
   fl_status s = FL_OK;
   if (!fl_comm_alone(l))
     s = l->comm->link->engine->run(&c);

@@ -60,35 +60,47 @@ fl_status shape_comm_rooted(fli_infer *c) {
   return as_x(c);
 }
 
-fl_status shape_comm_all_gather(fli_infer *c) {
-  int rank = 0, size = 1;
+/* x, one row if it is a number, so many times. */
+static fl_status joined(fli_infer *c, int64_t times) {
   fl_meta *y = &c->out[0];
-  FLI_TRY(group_of(c, &rank, &size));
   as_x(c);
   if (y->ndim == 0) {
     y->ndim = 1;
     y->shape[0] = 1;
   }
-  if (c->op->id == FLI_OP_comm_gather) {
-    FLI_TRY(check_rank(c, c->attrs->v[OWN].i, size));
-    if (rank != c->attrs->v[OWN].i)
-      y->shape[0] = 0;
-  }
-  if (__builtin_mul_overflow(y->shape[0], (int64_t)size, &y->shape[0]))
+  if (__builtin_mul_overflow(y->shape[0], times, &y->shape[0]))
     return fli_fail(FL_ESIZE, "%s: the result is too large", c->op->info.name);
   return FL_OK;
 }
 
-/* The part of each rank: x's first dim by the number of ranks. */
-static fl_status split(fli_infer *c, int size) {
+/* x, which has a part for each rank. */
+static fl_status parted(fli_infer *c, int size) {
   const fl_meta *x = c->in[0];
-  as_x(c);
   if (x->ndim == 0)
     return fli_fail(FL_ESHAPE, "%s: a number has no parts", c->op->info.name);
   if (x->shape[0] % size)
     return fli_fail(FL_ESHAPE,
                     "%s: dim 1 of x %s must be a multiple of the %d ranks",
                     c->op->info.name, fli_shape_text(x->ndim, x->shape), size);
+  return as_x(c);
+}
+
+fl_status shape_comm_all_gather(fli_infer *c) {
+  int rank = 0, size = 1;
+  FLI_TRY(group_of(c, &rank, &size));
+  return c->attrs->v[OWN].i ? parted(c, size) : joined(c, size);
+}
+
+fl_status shape_comm_gather(fli_infer *c) {
+  int rank = 0, size = 1;
+  FLI_TRY(group_of(c, &rank, &size));
+  FLI_TRY(check_rank(c, c->attrs->v[OWN].i, size));
+  return joined(c, rank == c->attrs->v[OWN].i ? size : 0);
+}
+
+/* The part of each rank. */
+static fl_status split(fli_infer *c, int size) {
+  FLI_TRY(parted(c, size));
   if (c->op->id != FLI_OP_comm_all_to_all)
     c->out[0].shape[0] /= size;
   return FL_OK;
@@ -215,10 +227,24 @@ void grad_comm_broadcast(fli_grad *g) {
   g->dx[0] = is_root(g) ? dx : MUL(dx, NUM(0));
 }
 
+/* This rank's part where it lies in x, zeros around it. */
+static fl_value among_parts(fli_grad *g, fl_value part) {
+  const fl_meta *x = &g->in_meta[0];
+  int rank = 0, size = 1, first = 2 * (x->ndim - 1);
+  int64_t ends[2 * FL_MAX_DIMS] = {0};
+  fli_comm_group(g->e.rt, g->attrs->v[GROUP].i, &rank, &size);
+  ends[first] = x->shape[0] / size * rank;
+  ends[first + 1] = x->shape[0] / size * (size - 1 - rank);
+  fl_attrs a = fli_attrs(&g->e, FLI_OP_pad);
+  fli_set_list(&g->e, &a, 0, first + 2, ends);
+  return RUN_A(pad, &a, part);
+}
+
 void grad_comm_all_gather(fli_grad *g) {
   fl_attrs a = in_group(g, FLI_OP_comm_reduce_scatter, FL_COMM_SUM);
   fl_value dx = RUN_A(comm_reduce_scatter, &a, fli_g_dy(g, 0));
-  g->dx[0] = RESHAPE(dx, &g->in_meta[0]);
+  g->dx[0] =
+      g->attrs->v[OWN].i ? among_parts(g, dx) : RESHAPE(dx, &g->in_meta[0]);
 }
 
 void grad_comm_reduce_scatter(fli_grad *g) {

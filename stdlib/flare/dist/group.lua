@@ -176,9 +176,14 @@ define("all_to_all", {})
 
 -- The same, written over x.
 for name, defaults in pairs {all_reduce = {reduce = "sum", algorithm = "auto", async = false},
-    broadcast = {root = 0, async = false}, reduce = {reduce = "sum", root = 0, async = false}} do
+    broadcast = {root = 0, async = false}, reduce = {reduce = "sum", root = 0, async = false},
+    all_gather = {async = false}} do
   local method = "comm_" .. name .. "_"
-  local function f(x, given) return x[method](x, given) end
+  local whole = name == "all_gather" or nil -- x has all parts, of which each rank gives its own
+  local function f(x, given)
+    given.whole = whole
+    return x[method](x, given)
+  end
   Group[name .. "_"] = function(self, x, o)
     check_tensor(name, x)
     local device, given = x.device, read(name, o, defaults)

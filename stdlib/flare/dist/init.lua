@@ -124,7 +124,7 @@ local function taking(o, name)
 end
 
 for name in ("all_reduce reduce broadcast all_gather gather reduce_scatter all_to_all scatter "
-    .. "all_reduce_ reduce_ broadcast_"):gmatch "%S+" do
+    .. "all_reduce_ reduce_ broadcast_ all_gather_"):gmatch "%S+" do
   dist[name] = function(x, o)
     here()
     local group, rest = taking(o, name)

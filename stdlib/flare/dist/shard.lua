@@ -7,12 +7,21 @@ local Shard = class("dist.Shard", Bucket)
 
 --- @param named parameters of one dtype and device, {name, tensor} each, the same on all ranks
 -- @param compress what gradients travel as, if not as they are
-function Shard:init(named, group, compress)
+-- @param stay the parameters stay whole: they lie in one flat tensor from now on, `whole`, of which
+-- the leaf is a part
+function Shard:init(named, group, compress, stay)
   Bucket.init(self, named, group.size, group.size > 1 and compress)
   self.group = group
   self.length = self.size // group.size -- of a rank
   local _ <close> = core.no_grad()
-  self.part = self:mine(self:pack(self.params, self.dtype)):clone():requires_grad_(true)
+  if stay then
+    self.whole = core.zeros({self.size}, {dtype = self.dtype, device = self.device})
+    for k, p in ipairs(self.params) do core.place(p, self.whole, self.from[k]) end
+    self.part = self:mine(self.whole):detach()
+  else
+    self.part = self:mine(self:pack(self.params, self.dtype)):clone()
+  end
+  self.part:requires_grad_(true)
 end
 
 --- Sends gradients; those of all ranks have their mean in the part of each.

@@ -24,7 +24,7 @@ local clip = require "flare.optim.clip"
 local ZeRO = class "dist.ZeRO"
 
 -- Shards of parameters of one kind each, in the order that backward meets them.
-local function divide(self, named, bytes)
+local function divide(self, named, bytes, stay)
   local kinds, of, list = {}, {}, {}
   for _, pair in ipairs(named) do
     local kind = self.kind and self.kind(pair[1], pair[2]) or false
@@ -35,7 +35,7 @@ local function divide(self, named, bytes)
   end
   for _, kind in ipairs(kinds) do
     for _, part in ipairs(Bucket.divide(of[kind], bytes)) do
-      local shard = Shard(part, self.group, self.compress)
+      local shard = Shard(part, self.group, self.compress, stay)
       shard.kind = kind
       list[#list + 1] = shard
     end
@@ -137,7 +137,7 @@ end
 
 -- Parameters that stay whole: their gradients are reduced to their owners as they come.
 function ZeRO:_keep(named)
-  local list = self:divide(named, self.bytes)
+  local list = self:divide(named, self.bytes, true)
   for _, shard in ipairs(list) do self.shards[#self.shards + 1] = shard end
   self.queue = Queue(self.group, function(shard)
     local work = shard:reduce(shard.grads)
@@ -279,12 +279,8 @@ function ZeRO:_spread()
   local list = self.queue.buckets
   for turn = #list, 1, -1 do -- as forward needs them, which begins meanwhile
     local shard = list[turn]
-    self.group:aside(shard.device, {shard.part, table.unpack(shard.params)}, function()
-      local flat <close> = self.group:all_gather(shard.part:detach(), {async = true}):wait()
-      for k, p in ipairs(shard.params) do
-        local new <close> = shard:view(flat, k)
-        p:copy_(new)
-      end
+    self.group:aside(shard.device, {shard.whole}, function()
+      self.group:all_gather_(shard.whole, {async = true}):wait()
     end)
   end
   if self.stage == 3 then require "flare.dist.zero3".restart(self) end
