@@ -32,14 +32,41 @@ describe("collectives over peer memory", function()
     assert.truthy(out:find "bad: 0\n$", out)
   end)
 
-  it("work among eight processes on two devices, without NCCL", function()
+  -- Eight processes on two devices, without NCCL.
+  local function eight(script)
     fakes.machine(place)
     assert.equal("", compile("spec/support/fake_cuda/peers.cc", "peers.o", "-fPIC -c"))
     fakes.build(place, "libcuda.so.1", "all machine", ("-D DRIVER -Wl,--allow-multiple-definition "
       .. "%s/peers.o -lstdc++"):format(place))
-    local launch = ("launch -n 8 --logs %s/logs spec/gpu/dist/eight.lua quick"):format(place)
-    local out = tree.output(fakes.command(place, "FLARE_PEERS=only FLARE_CACHE=off "
+    local launch = ("launch -n 8 --timeout 60 --logs %s/logs %s"):format(place, script)
+    return tree.output(fakes.command(place, "FLARE_PEERS=only FLARE_CACHE=off "
       .. "FLARE_CUDA_HIDE=libcublasLt,libcudnn,libnccl", launch) .. " 2>&1")
+  end
+
+  it("work among eight processes without NCCL", function()
+    local out = eight "spec/gpu/dist/eight.lua quick"
     assert.truthy(out:find "right: %d+ checks", out)
+  end)
+
+  it("end when one of eight processes dies", function()
+    local file <close> = assert(io.open(place .. "/dies.lua", "w"))
+    file:write [[
+      local flare = require "flare"
+      local x = flare.ones({70000}):to "cuda"
+      for k = 1, math.maxinteger do
+        if k == 20 and flare.dist.rank() == 1 then
+          flare.synchronize()
+          os.execute("kill -KILL " .. flare.core.net.pid())
+        end
+        flare.dist.all_reduce_(x, {reduce = "mean"})
+      end
+    ]]
+    file:close()
+    local out, told = eight(place .. "/dies.lua"), 0
+    for rank = 0, 7 do
+      local log = tree.read(("%s/logs/rank-%d.log"):format(place, rank))
+      if log:find "rank 1 %(pid %d+%) died: signal 9" then told = told + 1 end
+    end
+    assert.equal(7, told, out)
   end)
 end)

@@ -1,7 +1,7 @@
 // machine.c's driver where GPUs of other processes can be reached: memory that is handed out is a
-// file, which others map, and the kernels of collectives are run, by some threads of the host, block
-// after block. A launch returns when the kernel has ended. Linked in front of machine.c.
-// peers_spec.lua puts the kernels' source where it says so.
+// file, which others map, and the kernels of collectives are run, one after the other, by some
+// threads of the host, block after block. A launch returns at once; what touches memory waits.
+// Linked in front of machine.c. peer_spec.lua puts the kernels' source where it says so.
 #include "spec/support/peer_host.h"
 
 #define _Alignas alignas
@@ -9,15 +9,115 @@ extern "C" {
 #include "kernels/cuda/library.h"
 }
 
+#include <condition_variable>
 #include <cstdio>
+#include <deque>
 #include <fcntl.h>
 #include <map>
+#include <mutex>
 #include <string>
 #include <sys/mman.h>
 #include <thread>
 #include <vector>
 
 // KERNELS
+
+// --- one queue for all streams ---
+
+enum { THREADS = PEER_RANKS, BLOCKS = 3 }; // at most: blocks are slow here
+typedef void (*kernel)(const peer_args);
+struct task { kernel f; int grid; peer_args a; };
+
+static std::mutex lock;
+static std::condition_variable &moved_on = *new std::condition_variable; // outlives who waits
+static std::deque<task> tasks;
+static uint64_t asked, done;
+
+static void run(const task &k) {
+  block one;
+  pthread_barrier_init(&one.barrier, nullptr, THREADS);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < THREADS; t++)
+    threads.emplace_back([&, t] {
+      threadIdx.x = t, blockDim.x = THREADS, gridDim.x = k.grid;
+      here = &one;
+      for (int b = 0; b < k.grid; b++) {
+        blockIdx.x = b;
+        k.f(k.a);
+      }
+    });
+  for (auto &t : threads) t.join();
+}
+
+static void work() {
+  std::unique_lock<std::mutex> held(lock);
+  for (;;) {
+    moved_on.wait(held, [] { return !tasks.empty(); });
+    task k = tasks.front();
+    tasks.pop_front();
+    held.unlock();
+    run(k);
+    held.lock();
+    done++;
+    moved_on.notify_all();
+  }
+}
+
+static CUresult drain() {
+  std::unique_lock<std::mutex> held(lock);
+  moved_on.wait(held, [] { return done == asked; });
+  return CUDA_SUCCESS;
+}
+
+static CUresult at(uint64_t number) {
+  std::unique_lock<std::mutex> held(lock);
+  return done >= number ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+
+extern "C" CUresult cuEventCreate(CUevent *e, unsigned) {
+  *e = (CUevent) new uint64_t(0);
+  return CUDA_SUCCESS;
+}
+
+extern "C" CUresult cuEventDestroy_v2(CUevent e) {
+  delete (uint64_t *)e;
+  return CUDA_SUCCESS;
+}
+
+extern "C" CUresult cuEventRecord(CUevent e, CUstream) {
+  *(uint64_t *)e = asked;
+  return CUDA_SUCCESS;
+}
+
+extern "C" CUresult cuEventQuery(CUevent e) { return at(*(uint64_t *)e); }
+extern "C" CUresult cuStreamQuery(CUstream) { return at(asked); }
+extern "C" CUresult cuEventSynchronize(CUevent) { return drain(); }
+extern "C" CUresult cuStreamSynchronize(CUstream) { return drain(); }
+extern "C" CUresult cuCtxSynchronize() { return drain(); }
+
+static CUresult copy(void *to, const void *from, size_t bytes) {
+  drain();
+  memcpy(to, from, bytes);
+  return CUDA_SUCCESS;
+}
+
+extern "C" CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t n, CUstream) {
+  return copy((void *)to, from, n);
+}
+
+extern "C" CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t n, CUstream) {
+  return copy(to, (void *)from, n);
+}
+
+extern "C" CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t n, CUstream) {
+  return copy((void *)to, (void *)from, n);
+}
+
+extern "C" CUresult cuMemsetD8Async(CUdeviceptr p, unsigned char value, size_t n, CUstream) {
+  drain();
+  memset((void *)p, value, n);
+  return CUDA_SUCCESS;
+}
 
 // --- memory: a handle is who has it, and which of its files it is ---
 
@@ -40,6 +140,7 @@ extern "C" CUresult cuMemAlloc_v2(CUdeviceptr *p, size_t bytes) {
 }
 
 extern "C" CUresult cuMemFree_v2(CUdeviceptr p) {
+  drain();
   extent e = extents[p];
   extents.erase(p);
   munmap((void *)p, e.bytes);
@@ -72,9 +173,6 @@ extern "C" CUresult cuDeviceGetCount(int *count) {
 
 // --- kernels, by their names ---
 
-enum { THREADS = PEER_RANKS, BLOCKS = 3 }; // at most: blocks are slow here
-typedef void (*kernel)(const peer_args);
-
 template <int D> static void add(std::map<std::string, kernel> &all) {
   std::string d = "<" + std::to_string(D);
   all["ring" + d + ">"] = ring<D>;
@@ -99,20 +197,9 @@ extern "C" CUresult cuLaunchKernel(CUfunction function, unsigned x, unsigned, un
   static const std::map<std::string, kernel> all = known();
   auto f = all.find((const char *)function);
   if (f == all.end()) return CUDA_SUCCESS;
-  const peer_args &a = *(const peer_args *)params[0];
-  block one;
-  pthread_barrier_init(&one.barrier, nullptr, THREADS);
-  std::vector<std::thread> threads;
-  int grid = min((int)x, (int)BLOCKS);
-  for (int t = 0; t < THREADS; t++)
-    threads.emplace_back([&, t] {
-      threadIdx.x = t, blockDim.x = THREADS, gridDim.x = grid;
-      here = &one;
-      for (int b = 0; b < grid; b++) {
-        blockIdx.x = b;
-        f->second(a);
-      }
-    });
-  for (auto &t : threads) t.join();
+  std::unique_lock<std::mutex> held(lock);
+  if (asked++ == 0) std::thread(work).detach();
+  tasks.push_back({f->second, min((int)x, (int)BLOCKS), *(const peer_args *)params[0]});
+  moved_on.notify_all();
   return CUDA_SUCCESS;
 }
