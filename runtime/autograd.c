@@ -232,9 +232,7 @@ static fl_status run_hooks(pass *p, fli_hook *h, int out, fl_tensor *of,
             ? rt->tape_host.hook(rt->tape_host.context, h->key, of, grad)
             : fli_fail(FL_EAUTOGRAD, "a hook's function is gone");
     const fl_meta *was = &given->meta, *is = &(*grad)->meta;
-    if (!s && (is->ndim != was->ndim ||
-               memcmp(is->shape, was->shape,
-                      (size_t)was->ndim * sizeof *was->shape) != 0))
+    if (!s && !fli_same_shape(is, was))
       s = fli_fail(FL_ESHAPE, "a hook gave a gradient of shape %s for %s",
                    fli_shape_text(is->ndim, is->shape),
                    fli_shape_text(was->ndim, was->shape));
@@ -496,8 +494,7 @@ static fl_status run_custom(pass *p, fl_node *n, fl_tensor **dx) {
     const fl_meta *m = &n->in_meta[k];
     if (!dx[k] || m->dtype == FL_NODTYPE)
       continue;
-    if (dx[k]->meta.ndim != m->ndim ||
-        memcmp(dx[k]->meta.shape, m->shape, (size_t)m->ndim * 8) != 0)
+    if (!fli_same_shape(&dx[k]->meta, m))
       return fli_fail(FL_EAUTOGRAD,
                       "the backward function of %s gave a gradient of shape %s "
                       "for input %d of shape %s",
@@ -619,9 +616,7 @@ static fl_status seed(pass *p, fl_tensor *root, fl_tensor *given,
                       fl_tensor **out) {
   fl_runtime *rt = p->rt;
   if (given) {
-    if (given->meta.ndim != root->meta.ndim ||
-        memcmp(given->meta.shape, root->meta.shape,
-               (size_t)root->meta.ndim * 8) != 0)
+    if (!fli_same_shape(&given->meta, &root->meta))
       return fli_fail(FL_ESHAPE,
                       "backward: the gradient has shape %s, the "
                       "tensor %s",

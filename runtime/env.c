@@ -214,9 +214,7 @@ fl_value fli_v_sum(fli_env *e, fl_value x, int n, const int64_t *dims,
 
 static fl_value shaped(fli_env *e, int op, fl_value x, int ndim,
                        const int64_t *shape) {
-  const fl_meta *m = fli_meta(x);
-  if (m->ndim == ndim &&
-      (ndim == 0 || memcmp(m->shape, shape, (size_t)ndim * 8) == 0))
+  if (fli_has_shape(fli_meta(x), ndim, shape))
     return x;
   fl_attrs a = fli_attrs(e, op);
   fli_set_list(e, &a, 0, ndim, shape);

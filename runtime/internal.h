@@ -18,13 +18,18 @@
 
 #define FLI_S(n) ((n) == 1 ? "" : "s") /* a plural's */
 
-static inline bool fli_same_shape(const fl_meta *a, const fl_meta *b) {
-  if (a->ndim != b->ndim)
+static inline bool fli_has_shape(const fl_meta *m, int ndim,
+                                 const int64_t *shape) {
+  if (m->ndim != ndim)
     return false;
-  for (int i = 0; i < a->ndim; i++)
-    if (a->shape[i] != b->shape[i])
+  for (int i = 0; i < ndim; i++)
+    if (m->shape[i] != shape[i])
       return false;
   return true;
+}
+
+static inline bool fli_same_shape(const fl_meta *a, const fl_meta *b) {
+  return fli_has_shape(a, b->ndim, b->shape);
 }
 
 /* log2 of a dtype's bytes: fl_dtype_size without a call. */

@@ -625,9 +625,7 @@ fl_tensor *fl_tensor_grad(fl_tensor *t) {
 fl_status fl_tensor_set_grad(fl_tensor *t, fl_tensor *grad) {
   fli_extra *x;
   FLI_TRY(alive(t));
-  if (grad &&
-      (grad->rt != t->rt || grad->meta.ndim != t->meta.ndim ||
-       memcmp(grad->meta.shape, t->meta.shape, (size_t)t->meta.ndim * 8) != 0))
+  if (grad && (grad->rt != t->rt || !fli_same_shape(&grad->meta, &t->meta)))
     return fli_fail(FL_ESHAPE, "a gradient has its tensor's shape %s, not %s",
                     fli_shape_text(t->meta.ndim, t->meta.shape),
                     fli_shape_text(grad->meta.ndim, grad->meta.shape));

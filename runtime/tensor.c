@@ -641,9 +641,8 @@ bool fli_overlaps_itself(const fl_tensor *t) {
 }
 
 bool fli_same_place(const fl_tensor *a, const fl_tensor *b) {
-  return a->offset == b->offset && a->meta.ndim == b->meta.ndim &&
-         a->meta.dtype == b->meta.dtype &&
-         memcmp(a->meta.shape, b->meta.shape, (size_t)a->meta.ndim * 8) == 0 &&
+  return a->offset == b->offset && a->meta.dtype == b->meta.dtype &&
+         fli_same_shape(&a->meta, &b->meta) &&
          memcmp(a->stride, b->stride, (size_t)a->meta.ndim * 8) == 0;
 }
 

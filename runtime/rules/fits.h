@@ -5,15 +5,11 @@
 
 #include "../env.h"
 
-#include <string.h>
-
 /* Input k, if it is there, has this shape. */
 static inline fl_status fli_fits(const fli_infer *c, int k, int ndim,
                                  const int64_t *shape) {
   const fl_meta *m = c->in[k];
-  if (!m || (m->ndim == ndim &&
-             (ndim == 0 ||
-              memcmp(m->shape, shape, (size_t)ndim * sizeof *shape) == 0)))
+  if (!m || fli_has_shape(m, ndim, shape))
     return FL_OK;
   return fli_fail(FL_ESHAPE, "%s: %s has shape %s, but must have %s",
                   c->op->info.name, c->op->info.params[k].name,

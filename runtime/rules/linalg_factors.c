@@ -119,9 +119,7 @@ void compose_lu_solve(fli_composing *g) {
   if (vector)
     b = fli_v_unsqueeze(e, b, 1);
   int n = a->ndim;
-  bool fits =
-      n >= 2 && m->ndim > 0 && o->ndim == n - 1 &&
-      memcmp(a->shape, o->shape, (size_t)o->ndim * sizeof(int64_t)) == 0;
+  bool fits = n >= 2 && m->ndim > 0 && fli_has_shape(o, n - 1, a->shape);
   fits = fits && a->shape[n - 1] == a->shape[n - 2];
   if (e->status || !fits ||
       fli_meta(b)->shape[fli_meta(b)->ndim - 2] != a->shape[n - 1] ||

@@ -2,6 +2,7 @@
 #include "fits.h"
 
 #include <math.h>
+#include <string.h>
 
 enum { MEAN, SUM_, NONE_, BATCHMEAN };
 

@@ -4,6 +4,8 @@
  * mean(h) - xhat mean(h xhat)), h = dy weight. */
 #include "fits.h"
 
+#include <string.h>
+
 /* --- shapes --- */
 
 static void copy_shape(fl_meta *to, const fl_meta *from) {
@@ -16,8 +18,7 @@ static fl_status matches(const fli_infer *c, int k, int ndim,
                          const int64_t *shape, bool channels) {
   const fl_meta *x = c->in[0], *p = c->in[k];
   const char *name = c->op->info.params[k].name;
-  if (!p || (p->ndim == ndim &&
-             memcmp(p->shape, shape, (size_t)ndim * sizeof *shape) == 0))
+  if (!p || fli_has_shape(p, ndim, shape))
     return FL_OK;
   return fli_fail(FL_ESHAPE, "%s: x %s and %s %s do not fit: %s%s%s",
                   c->op->info.name, fli_shape_text(x->ndim, x->shape), name,

@@ -2,8 +2,6 @@
  * place agree in shape. */
 #include "../env.h"
 
-#include <string.h>
-
 /* Groups of state that a rule keeps; -2: as many as `moments` says. */
 static int kept(const fli_infer *c) {
   const fl_attr *a = c->attrs->v;
@@ -48,8 +46,7 @@ fl_status shape_step(fli_infer *c) {
                   *x = c->in[from + i];
     if (!c->operands[from + i].tensor)
       return fli_fail(FL_EARG, "%s: tensor %d is missing", name, i + 1);
-    if (x->ndim != p->ndim ||
-        memcmp(x->shape, p->shape, (size_t)x->ndim * sizeof *x->shape))
+    if (!fli_same_shape(x, p))
       return fli_fail(FL_ESHAPE,
                       "%s: tensor %d of group %d has shape %s, the first "
                       "group's has %s",

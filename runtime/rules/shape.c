@@ -164,8 +164,7 @@ void compose_stack(fli_composing *g) {
     dim += first->ndim + 1;
   for (int i = 0; i < n; i++) {
     const fl_meta *m = fli_meta(g->in[i]);
-    if (!g->in[i].tensor || m->ndim != first->ndim ||
-        memcmp(m->shape, first->shape, (size_t)m->ndim * sizeof *m->shape)) {
+    if (!g->in[i].tensor || !fli_same_shape(m, first)) {
       fli_env_fail(&g->e, FL_ESHAPE,
                    "stack: input %d has shape %s and the first %s; they must "
                    "be the same",
@@ -238,8 +237,7 @@ fl_status shape_pad_backward(fli_infer *c) {
   FLI_TRY(take_shape(c));
   FLI_TRY(pad_shape("pad_backward", &c->out[0], n, list, (int)c->attrs->v[2].i,
                     big));
-  if (dy->ndim != c->out[0].ndim ||
-      memcmp(dy->shape, big, (size_t)dy->ndim * sizeof *big))
+  if (!fli_has_shape(dy, c->out[0].ndim, big))
     return fli_fail(FL_ESHAPE, "pad_backward: dy has shape %s and must have %s",
                     fli_shape_text(dy->ndim, dy->shape),
                     fli_shape_text(c->out[0].ndim, big));
@@ -387,8 +385,7 @@ fl_status shape_as_strided_backward(fli_infer *c) {
   const int64_t *stride = fl_attr_list(c->attrs, 2, &m);
   int64_t first = c->attrs->v[3].i, last = first;
   FLI_TRY(take_shape(c));
-  if (n != m || n != dy->ndim ||
-      memcmp(size, dy->shape, (size_t)n * sizeof *size))
+  if (n != m || !fli_has_shape(dy, n, size))
     return fli_fail(FL_ESHAPE,
                     "as_strided_backward: dy has shape %s, size is %s with %d "
                     "strides",
