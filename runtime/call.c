@@ -477,7 +477,7 @@ static fl_status check_target(work *w) {
   if (!t)
     return fli_fail(FL_EARG, "%s_: the first input must be a tensor", name);
   FLI_TRY(fli_check_writable(t, name, "_"));
-  return w->rt->grad_enabled ? fli_tape_check_inplace(w->rt, w->c) : FL_OK;
+  return w->rt->grad_enabled ? fli_tape_check_inplace(w->c) : FL_OK;
 }
 
 /* Whether a result r of an operator can be kept in a tensor t. */

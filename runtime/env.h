@@ -40,9 +40,10 @@ struct fli_env {
 
 /* A gradient rule's context. in[k]: a saved input (nothing if the row does not
  * save it), y[k]: a saved output, dy[k]: the gradient of output k (nothing: it
- * had no influence; g_dy makes zeros of it). dx[k] is left nothing where there
- * is no gradient. `create`: the result must be differentiable itself, so a rule
- * that has a fused kernel takes the expression of ordinary rows instead. */
+ * had no influence; fli_g_dy makes zeros of it). dx[k] is left nothing where
+ * there is no gradient. `create`: the result must be differentiable itself, so
+ * a rule that has a fused kernel takes the expression of ordinary rows instead.
+ */
 struct fli_grad {
   fli_env e;
   const fl_op *op;
@@ -155,7 +156,7 @@ void fli_set_list(fli_env *e, fl_attrs *a, int k, int n, const int64_t *v);
 #define SQRT(a)      RUN(sqrt, a)
 #define MATMUL(a, b) RUN(matmul, a, b)
 #define NUM(x)       fli_number(x)
-/* in all of these the environment comes first; dims are 0-based */
+
 #define SUM(x, n, dims, keep) fli_v_sum(&g->e, x, n, dims, keep)
 #define SUM1(x, dim, keep)    fli_v_sum(&g->e, x, 1, (int64_t[]){dim}, keep)
 #define RESHAPE(x, m)         fli_v_reshape(&g->e, x, (m)->ndim, (m)->shape)
@@ -163,6 +164,7 @@ void fli_set_list(fli_env *e, fl_attrs *a, int k, int n, const int64_t *v);
 #define TRANSPOSE(x, d0, d1)  fli_v_transpose(&g->e, x, d0, d1)
 #define CAST(x, dt)           fli_v_cast(&g->e, x, dt)
 
+/* Dims count from 0. */
 fl_value fli_v_sum(fli_env *e, fl_value x, int n, const int64_t *dims,
                    bool keepdim); /* n = 0: over everything */
 fl_value fli_v_reshape(fli_env *e, fl_value x, int ndim, const int64_t *shape);

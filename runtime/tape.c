@@ -393,13 +393,12 @@ fl_status fli_tape_record(fl_runtime *rt, const fl_call *c,
 
 /* --- in place --- */
 
-fl_status fli_tape_check_inplace(fl_runtime *rt, const fl_call *c) {
+fl_status fli_tape_check_inplace(const fl_call *c) {
   fl_tensor *t = c->in[0].tensor;
   const char *name = c->op->info.name;
   bool tracked = false;
   for (int k = 0; k < c->n_in; k++)
     tracked = tracked || (c->in[k].tensor && fli_wants_grad(c->in[k].tensor));
-  (void)rt;
   if (t->requires_grad && !t->node)
     return fli_fail(FL_EAUTOGRAD,
                     "%s_: a leaf that requires a gradient cannot be written in "

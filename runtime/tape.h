@@ -123,7 +123,7 @@ fl_status fli_tape_record(fl_runtime *rt, const fl_call *c,
                           fl_tensor **out);
 /* Before and after an in-place call on in[0]; `saved` are the inputs to save:
  * copies where the write has changed them. */
-fl_status fli_tape_check_inplace(fl_runtime *rt, const fl_call *c);
+fl_status fli_tape_check_inplace(const fl_call *c);
 fl_status fli_tape_record_inplace(fl_runtime *rt, const fl_call *c,
                                   const fl_attrs *attrs,
                                   const fl_operand *saved);

@@ -8,8 +8,6 @@
 enum { Q, K, VALUE, MASK, SEED, OFFSET }; /* inputs */
 enum { CAUSAL, SCALE, DROPOUT };          /* attributes, of both rows */
 
-void cost_bytes(const fli_infer *c, double *flops, double *bytes);
-
 /* Counted from the last dim; 1 for a dim that is not there. */
 static int64_t size_at(const fl_meta *m, int from_last) {
   return from_last <= m->ndim ? m->shape[m->ndim - from_last] : 1;

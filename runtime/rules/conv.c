@@ -5,8 +5,6 @@
 
 enum { STRIDE, PADDING, DILATION, GROUPS }; /* from conv's first attribute on */
 
-void cost_bytes(const fli_infer *c, double *flops, double *bytes);
-
 static const int64_t ones[3] = {1, 1, 1}, zeros[3] = {0, 0, 0};
 
 /* The shape of a convolution of x with weight; attributes begin at `at`. */

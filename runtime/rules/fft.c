@@ -5,8 +5,6 @@
 #include <math.h>
 #include <string.h>
 
-void cost_bytes(const fli_infer *c, double *flops, double *bytes);
-
 /* 5 n log2(n) is what a transform of radix 2 takes. */
 void cost_dft(const fli_infer *c, double *flops, double *bytes) {
   cost_bytes(c, flops, bytes);

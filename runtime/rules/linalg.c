@@ -5,8 +5,6 @@
 
 #include <string.h>
 
-void cost_bytes(const fli_infer *c, double *flops, double *bytes);
-
 void cost_cubic(const fli_infer *c, double *flops, double *bytes) {
   const fl_meta *x = c->in[0];
   cost_bytes(c, flops, bytes);

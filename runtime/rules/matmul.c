@@ -4,8 +4,6 @@
 #include <math.h>
 #include <string.h>
 
-void cost_bytes(const fli_infer *c, double *flops, double *bytes);
-
 /* --- matmul --- */
 
 static fl_status bad_product(const fli_infer *c, const char *why, int64_t a,
