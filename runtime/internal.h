@@ -196,18 +196,6 @@ fl_status fli_anomaly(fl_runtime *rt, const fl_call *c, int n_out,
 fl_status fli_autocast_run(fl_runtime *rt, const fl_call *c,
                            fl_status (*run)(fl_runtime *, const fl_call *));
 void fli_autocast_forget(fl_runtime *rt); /* casts of parameters */
-/* Around a launch while rt->profile is set (profile.c). */
-typedef struct fli_profiled { /* what is known of a launch before it is sent */
-  const char *op;
-  fl_site site;
-  fl_device device;
-  fl_dtype dtype;
-  bool transfer;
-  double flops, bytes;
-} fli_profiled;
-size_t fli_profile_begin(fl_runtime *rt, const fli_profiled *what,
-                         fl_stream *s);
-void fli_profile_end(fl_runtime *rt, size_t row, fl_stream *s);
 void fli_profile_close(fl_runtime *rt);
 /* The backend's copy on the stream in use, with a row of its own. */
 fl_status fli_copy(fl_runtime *rt, fl_device d, fl_copy_kind kind, void *to,

@@ -1,9 +1,22 @@
-/* What the two roads of a call, general (call.c) and short (flat.c), share on
- * the way to a kernel. */
+/* What the roads of a call, general (call.c), short (flat.c) and that of users'
+ * kernels (raw.c), share on the way to a kernel. */
 #ifndef FL_LAUNCH_H
 #define FL_LAUNCH_H
 
 #include "internal.h"
+
+/* Around a launch while rt->profile is set (profile.c). */
+typedef struct fli_profiled { /* what is known of a launch before it is sent */
+  const char *op;
+  fl_site site;
+  fl_device device;
+  fl_dtype dtype;
+  bool transfer;
+  double flops, bytes;
+} fli_profiled;
+size_t fli_profile_begin(fl_runtime *rt, const fli_profiled *what,
+                         fl_stream *s);
+void fli_profile_end(fl_runtime *rt, size_t row, fl_stream *s);
 
 static inline void fli_view_of(const fl_tensor *t, fl_view *v) {
   v->data = fli_tensor_ptr(t);

@@ -2,7 +2,7 @@
  * operator, line, module, host time and, on devices that run behind the host,
  * the time between two events. Rows are made readable when it ends; adding them
  * up is the library's business (flare.profile). */
-#include "internal.h"
+#include "launch.h"
 
 #include <stdio.h>
 #include <stdlib.h>
