@@ -39,17 +39,7 @@ fl_dtype fl_autocast_now(const fl_runtime *rt) {
 
 static fl_status cast(fl_runtime *rt, const fl_call *c, fl_tensor *t,
                       fl_dtype d, fl_tensor **out) {
-  const fl_op *copy = &rt->ops[FLI_OP_copy];
-  fl_attrs attrs = copy->defaults;
-  attrs.v[0].i = d;
-  fl_operand in = {.tensor = t};
-  fl_call call = {.op = copy,
-                  .n_in = 1,
-                  .in = &in,
-                  .attrs = &attrs,
-                  .out = out,
-                  .site = c->site};
-  FLI_TRY(fl_call_run(rt, &call));
+  FLI_TRY(fli_tensor_copy(rt, t, d, c->site, out));
   fli_loan_pass(t, *out);
   return FL_OK;
 }

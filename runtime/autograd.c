@@ -207,10 +207,7 @@ static fl_status add_up(pass *p, fl_tensor **sum, fl_tensor *g) {
 static fl_status accumulate(pass *p, fl_tensor **grad, fl_tensor *g) {
   if (*grad || may_add_into(g))
     return add_up(p, grad, g);
-  fl_operand in = {.tensor = g};
-  fl_call c = {
-      .op = &p->rt->ops[FLI_OP_copy], .n_in = 1, .in = &in, .out = grad};
-  fl_status s = fl_call_run(p->rt, &c);
+  fl_status s = fli_tensor_copy(p->rt, g, FL_NODTYPE, 0, grad);
   fl_tensor_release(g);
   return s;
 }

@@ -258,18 +258,23 @@ static fl_status infer_elementwise(work *w) {
   return FL_OK;
 }
 
+/* What shape and cost rules see. */
+static inline fli_infer facts(work *w, fl_attrs *attrs) {
+  return (fli_infer){.rt = w->rt,
+                     .op = w->op,
+                     .n_in = w->n_in,
+                     .n_out = w->n_out,
+                     .in = w->metas,
+                     .operands = w->in,
+                     .out = w->out,
+                     .attrs = attrs,
+                     .base = w->c->base,
+                     .saves = w->saves,
+                     .draws = -1};
+}
+
 static fl_status infer_structured(work *w, fl_attrs *attrs) {
-  fli_infer f = {.rt = w->rt,
-                 .op = w->op,
-                 .n_in = w->n_in,
-                 .n_out = w->n_out,
-                 .in = w->metas,
-                 .operands = w->in,
-                 .out = w->out,
-                 .attrs = attrs,
-                 .base = w->c->base,
-                 .saves = w->saves,
-                 .draws = -1};
+  fli_infer f = facts(w, attrs);
   for (int k = 0; k < w->n_out; k++) {
     w->out[k].dtype = out_dtype(w, k);
     if (!FLI_LIKELY(!fli_is_complex(w->out[k].dtype)))
@@ -343,14 +348,7 @@ static fl_status send(fl_runtime *rt, fl_device d, fl_kernel kernel,
 }
 
 static fl_status send_timed(work *w, fl_kernel kernel, const fl_launch *l) {
-  fli_infer f = {.rt = w->rt,
-                 .op = w->op,
-                 .n_in = w->n_in,
-                 .n_out = w->n_out,
-                 .in = w->metas,
-                 .operands = w->in,
-                 .out = w->out,
-                 .attrs = (fl_attrs *)(uintptr_t)w->attrs};
+  fli_infer f = facts(w, (fl_attrs *)(uintptr_t)w->attrs);
   fli_profiled what = {.op = l->op, .site = w->c->site, .device = w->device};
   what.dtype = l->n_in ? l->in[0].dtype : FL_NODTYPE;
   w->op->cost(&f, &what.flops, &what.bytes);
@@ -499,9 +497,7 @@ static fl_status check_result(const char *op, const fl_meta *t,
 /* The values as they are, with t's history, for second derivatives. */
 static fl_status clone_old(fl_runtime *rt, fl_tensor *t, fl_tensor **out) {
   bool grad = fl_grad_mode(rt, false);
-  fl_operand in = {.tensor = t};
-  fl_call c = {.op = &rt->ops[FLI_OP_copy], .n_in = 1, .in = &in, .out = out};
-  fl_status s = fl_call_run(rt, &c);
+  fl_status s = fli_tensor_copy(rt, t, FL_NODTYPE, 0, out);
   fl_grad_mode(rt, grad);
   return s == FL_OK ? fli_tape_transfer(t, *out) : s;
 }

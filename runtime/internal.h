@@ -361,6 +361,9 @@ fl_status fli_tensor_make(fl_runtime *rt, const fl_meta *m, size_t bytes,
 void fli_tensors_close(fl_runtime *rt);
 /* The same without history; `bare`: what it stands for inside vmap, too. */
 fl_status fli_tensor_alias(fl_tensor *x, bool bare, fl_tensor **out);
+/* The row `copy`, as d or, FL_NODTYPE, as it is. */
+fl_status fli_tensor_copy(fl_runtime *rt, fl_tensor *t, fl_dtype d,
+                          fl_site site, fl_tensor **out);
 bool fli_overlaps_itself(const fl_tensor *t);
 bool fli_same_place(const fl_tensor *a, const fl_tensor *b);
 double fli_half_value(fl_dtype d, uint16_t bits);

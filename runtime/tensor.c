@@ -462,6 +462,19 @@ void *fl_tensor_data(fl_tensor *t) {
 
 /* --- values in and out --- */
 
+fl_status fli_tensor_copy(fl_runtime *rt, fl_tensor *t, fl_dtype d,
+                          fl_site site, fl_tensor **out) {
+  const fl_op *copy = &rt->ops[FLI_OP_copy];
+  fl_operand in = {.tensor = t};
+  fl_attrs a;
+  fl_attrs_copy(&a, &copy->defaults);
+  if (d != FL_NODTYPE)
+    a.v[0].i = d;
+  fl_call c = {
+      .op = copy, .n_in = 1, .in = &in, .attrs = &a, .site = site, .out = out};
+  return fl_call_run(rt, &c);
+}
+
 /* A contiguous tensor with the same values, in meta mode, too: t itself or a
  * copy. New reference, no history. */
 static fl_status plain(fl_tensor *t, fl_tensor **out) {
@@ -471,9 +484,7 @@ static fl_status plain(fl_tensor *t, fl_tensor **out) {
   }
   fl_runtime *rt = t->rt;
   bool grad = fl_grad_mode(rt, false), meta = fl_meta_mode(rt, false);
-  fl_operand in = {.tensor = t};
-  fl_call c = {.op = &rt->ops[FLI_OP_copy], .n_in = 1, .in = &in, .out = out};
-  fl_status s = fl_call_run(rt, &c);
+  fl_status s = fli_tensor_copy(rt, t, FL_NODTYPE, 0, out);
   fl_grad_mode(rt, grad);
   fl_meta_mode(rt, meta);
   return s;
@@ -715,19 +726,6 @@ static fl_status move_bytes(fl_tensor *from, fl_tensor *to, bool async) {
   return s;
 }
 
-static fl_status cast(fl_tensor *t, fl_dtype dtype, fl_tensor **out) {
-  fl_runtime *rt = t->rt;
-  fl_attrs a = *fl_op_defaults(&rt->ops[FLI_OP_copy]);
-  a.v[0].i = dtype;
-  fl_operand in = {.tensor = t};
-  fl_call c = {.op = &rt->ops[FLI_OP_copy],
-               .n_in = 1,
-               .in = &in,
-               .attrs = &a,
-               .out = out};
-  return fl_call_run(rt, &c);
-}
-
 static fl_status move(fl_tensor *t, fl_device d, fl_dtype dtype, bool async,
                       fl_tensor **out) {
   if (!t->rt)
@@ -736,14 +734,15 @@ static fl_status move(fl_tensor *t, fl_device d, fl_dtype dtype, bool async,
   bool moves = t->storage && d != t->storage->device;
   FLI_TRY(fli_check_device(rt, d));
   if (dtype != FL_NODTYPE && dtype != t->meta.dtype && !moves)
-    return cast(t, dtype, out);
+    return fli_tensor_copy(rt, t, dtype, 0, out);
   if (!moves) {
     *out = fl_tensor_retain(t);
     return FL_OK;
   }
   fl_tensor *from, *to;
   if (async && dtype != FL_NODTYPE && dtype != t->meta.dtype) {
-    FLI_TRY(cast(t, dtype, &from)); /* the host cannot while it arrives */
+    /* the host cannot while it arrives */
+    FLI_TRY(fli_tensor_copy(rt, t, dtype, 0, &from));
     fl_status s = move(from, d, FL_NODTYPE, true, out);
     fl_tensor_release(from);
     return s;
@@ -761,7 +760,7 @@ static fl_status move(fl_tensor *t, fl_device d, fl_dtype dtype, bool async,
   FLI_TRY(s);
   s = fli_tape_transfer(t, to);
   if (s == FL_OK && dtype != FL_NODTYPE && dtype != to->meta.dtype) {
-    s = cast(to, dtype, out);
+    s = fli_tensor_copy(rt, to, dtype, 0, out);
     fl_tensor_release(to);
     return s;
   }
