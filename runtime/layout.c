@@ -1,8 +1,44 @@
-/* Results that lie in memory as an input does, where that saves copies: those
- * of convolutions of 16-bit floats with channels innermost, as matrix units
- * want them, and of attention with heads inside rows, as projections give and
- * take them. */
+/* How elements lie in memory: whether they overlap, and results that lie as an
+ * input does, where that saves copies: those of convolutions of 16-bit floats
+ * with channels innermost, as matrix units want them, and of attention with
+ * heads inside rows, as projections give and take them. */
 #include "internal.h"
+
+#include <string.h>
+
+/* Whether elements may share memory: some dim does not step over all that the
+ * dims with smaller steps reach. */
+bool fli_overlaps_itself(const fl_tensor *t) {
+  int64_t step[FL_MAX_DIMS], reach[FL_MAX_DIMS], all = 0;
+  int n = 0;
+  for (int i = 0; i < t->meta.ndim; i++) {
+    int64_t s = t->stride[i] < 0 ? -t->stride[i] : t->stride[i];
+    int k = n;
+    if (t->meta.shape[i] == 0)
+      return false;
+    if (t->meta.shape[i] == 1)
+      continue;
+    for (; k > 0 && step[k - 1] > s; k--) {
+      step[k] = step[k - 1];
+      reach[k] = reach[k - 1];
+    }
+    step[k] = s;
+    reach[k] = (t->meta.shape[i] - 1) * s;
+    n++;
+  }
+  for (int k = 0; k < n; k++) {
+    if (step[k] <= all)
+      return true;
+    all += reach[k];
+  }
+  return false;
+}
+
+bool fli_same_place(const fl_tensor *a, const fl_tensor *b) {
+  return a->offset == b->offset && a->meta.dtype == b->meta.dtype &&
+         fli_same_shape(&a->meta, &b->meta) &&
+         memcmp(a->stride, b->stride, (size_t)a->meta.ndim * 8) == 0;
+}
 
 void fli_conv_layout(const fl_tensor *x, fl_tensor *y) {
   const int64_t *size = y->meta.shape;

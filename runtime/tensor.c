@@ -623,40 +623,6 @@ fl_status fl_tensor_item(fl_tensor *t, double *f, int64_t *i) {
   return FL_OK;
 }
 
-/* Whether elements may share memory: some dim does not step over all that the
- * dims with smaller steps reach. */
-bool fli_overlaps_itself(const fl_tensor *t) {
-  int64_t step[FL_MAX_DIMS], reach[FL_MAX_DIMS], all = 0;
-  int n = 0;
-  for (int i = 0; i < t->meta.ndim; i++) {
-    int64_t s = t->stride[i] < 0 ? -t->stride[i] : t->stride[i];
-    int k = n;
-    if (t->meta.shape[i] == 0)
-      return false;
-    if (t->meta.shape[i] == 1)
-      continue;
-    for (; k > 0 && step[k - 1] > s; k--) {
-      step[k] = step[k - 1];
-      reach[k] = reach[k - 1];
-    }
-    step[k] = s;
-    reach[k] = (t->meta.shape[i] - 1) * s;
-    n++;
-  }
-  for (int k = 0; k < n; k++) {
-    if (step[k] <= all)
-      return true;
-    all += reach[k];
-  }
-  return false;
-}
-
-bool fli_same_place(const fl_tensor *a, const fl_tensor *b) {
-  return a->offset == b->offset && a->meta.dtype == b->meta.dtype &&
-         fli_same_shape(&a->meta, &b->meta) &&
-         memcmp(a->stride, b->stride, (size_t)a->meta.ndim * 8) == 0;
-}
-
 /* --- to another device or dtype --- */
 
 /* Behind what the source's stream has to do; the backend lets that stream wait
