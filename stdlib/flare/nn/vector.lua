@@ -1,11 +1,12 @@
 --- All parameters as one vector, and back.
 local core = require "flare.core"
 local fail = require "flare.fail"
+local walk = require "flare.nn.walk"
 
 local M = {}
 
 local function list(where, params)
-  if type(params) == "table" and params.__module then params = params:parameters() end
+  params = walk.parameters(params)
   if type(params) ~= "table" or #params == 0 then
     fail("%s: a module or a list of parameters is expected, got %s", where,
          type(params) == "table" and "an empty one" or type(params))

@@ -31,6 +31,11 @@ function M.is_module(value)
   return meta and meta.__module == true or false
 end
 
+--- The parameters of a module; what is no module is given back, a list of them as a rule.
+function M.parameters(value)
+  return M.is_module(value) and value:parameters() or value
+end
+
 local function key_less(a, b)
   local ta, tb = type(a), type(b)
   if ta ~= tb then return ta == "number" end
@@ -71,17 +76,14 @@ local function descend(state, owner, holder, prefix, depth)
       end
     elseif type(value) == "table" then
       local name = join(prefix, key)
-      if getmetatable(value) == nil or M.is_module(value) then
+      local module = M.is_module(value)
+      if module or getmetatable(value) == nil then
         if state.path[value] then
           fail("%s contains itself at '%s'", tostring(getmetatable(state.root).__name), name)
         end
         state.path[value] = true
-        if getmetatable(value) ~= nil then
-          if state.want == "module" then state.visit(name, value, owner, key, holder) end
-          descend(state, value, value, name, depth + 1)
-        else
-          descend(state, owner, value, name, depth + 1)
-        end
+        if module and state.want == "module" then state.visit(name, value, owner, key, holder) end
+        descend(state, module and value or owner, value, name, depth + 1)
         state.path[value] = nil
       end
     end

@@ -2,6 +2,7 @@
 local core = require "flare.core"
 local fail = require "flare.fail"
 local options = require "flare.options"
+local walk = require "flare.nn.walk"
 
 local M = {}
 
@@ -13,7 +14,7 @@ local function check_limit(where, limit)
 end
 
 local function gradients(where, params)
-  if type(params) == "table" and params.__module then params = params:parameters() end
+  params = walk.parameters(params)
   if core.is_tensor(params) then params = {params} end
   local meta = type(params) == "table" and getmetatable(params)
   if type(params) ~= "table" or meta then

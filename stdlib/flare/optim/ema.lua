@@ -3,6 +3,7 @@ local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"
 local options = require "flare.options"
+local walk = require "flare.nn.walk"
 
 local EMA = class("EMA")
 
@@ -14,7 +15,7 @@ function EMA:init(params, opts)
   if o.decay < 0 or o.decay >= 1 then
     fail("optim.EMA: decay must be in [0, 1), got %g", o.decay)
   end
-  if type(params) == "table" and params.__module then params = params:parameters() end
+  params = walk.parameters(params)
   if type(params) ~= "table" or #params == 0 then
     fail("optim.EMA: a module or a list of parameters is expected")
   end

@@ -2,13 +2,15 @@
 --
 -- A subclass has `defaults` (its options), `moments(group)` (how many tensors of state a
 -- parameter has), `moment_shape(p, k)` where the k-th is not of p's shape, and
--- `update(group, xs, step, first)`, one call of a fused operator; xs is all parameters, then all
--- gradients, then all first moments, and so on. Gradients are turned round for `maximize`, unless
--- the subclass `ascends` by itself.
+-- `update(group, xs, step, moments)`, as a rule one call of a fused operator; xs is all parameters,
+-- then all gradients, then all first moments, and so on; step counts from 1. Gradients are turned
+-- round for `maximize`, unless the subclass `ascends` by itself. `prepare(options)` checks options
+-- of its own.
 local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"
 local options = require "flare.options"
+local walk = require "flare.nn.walk"
 
 --- optim.Optimizer(parameters, {lr = 1e-3})
 local Optimizer = class("Optimizer")
@@ -40,7 +42,7 @@ function Optimizer:init(params, opts)
   check_options(where, self.options)
   self.groups = {}
   self._known = {}
-  if type(params) == "table" and params.__module then params = params:parameters() end
+  params = walk.parameters(params)
   if core.is_tensor(params) then fail("%s: a list of parameters is expected, got one tensor",
                                       where) end
   if type(params) ~= "table" or #params == 0 then
@@ -69,7 +71,7 @@ function Optimizer:add_group(group)
   for key, value in pairs(group) do
     if key == "params" then params = value else given[key] = value end
   end
-  if type(params) == "table" and params.__module then params = params:parameters() end
+  params = walk.parameters(params)
   if type(params) ~= "table" then fail("%s: a group needs params = {...}", where) end
   local o = options.check(where .. " group", given, self.options)
   if self.prepare then self:prepare(o) end
