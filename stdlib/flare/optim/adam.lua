@@ -11,13 +11,13 @@ Adam.defaults = {lr = 1e-3, betas = {0.9, 0.999}, eps = 1e-8, weight_decay = 0, 
                  maximize = false}
 Adam.decoupled, Adam.ascends = false, true
 
+local function is_beta(b)
+  return type(b) == "number" and b >= 0 and b < 1
+end
+
 function Adam:prepare(o)
   local betas = o.betas
-  local ok = type(betas) == "table" and #betas == 2
-  for i = 1, ok and 2 or 0 do
-    ok = ok and type(betas[i]) == "number" and betas[i] >= 0 and betas[i] < 1
-  end
-  if not ok then
+  if type(betas) ~= "table" or #betas ~= 2 or not (is_beta(betas[1]) and is_beta(betas[2])) then
     fail("optim.%s: betas must be two numbers in [0, 1), like {0.9, 0.999}",
          getmetatable(self).__name)
   end
