@@ -6,7 +6,6 @@
 
 #include <string.h>
 
-/* Where there is no result, an empty one. */
 static fl_status run(const fl_launch *l) {
   fl_comm_call c;
   const fl_view *x = l->n_in ? &l->in[0] : NULL;
