@@ -106,20 +106,8 @@ static inline double att_exp_f64(double x) {
   return fl_exp(x);
 }
 
-#define T          float
-#define NM(name)   name##_f32
-#define TILE_DTYPE FL_F32
-#include "attention.inc"
-#undef T
-#undef NM
-#undef TILE_DTYPE
-#define T          double
-#define NM(name)   name##_f64
-#define TILE_DTYPE FL_F64
-#include "attention.inc"
-#undef T
-#undef NM
-#undef TILE_DTYPE
+#define BODY "attention.inc"
+#include "floats.inc"
 
 static bool att_is_f64(const att *a) {
   return a->q.dtype == FL_F64 || a->k.dtype == FL_F64 || a->v.dtype == FL_F64;

@@ -381,20 +381,8 @@ static bool conv_plan(conv *c, int at, int spatial, fl_dtype dtype) {
   return conv_alloc_subs(c, dims);
 }
 
-#define T          float
-#define NM(name)   name##_f32
-#define TILE_DTYPE FL_F32
-#include "conv.inc"
-#undef T
-#undef NM
-#undef TILE_DTYPE
-#define T          double
-#define NM(name)   name##_f64
-#define TILE_DTYPE FL_F64
-#include "conv.inc"
-#undef T
-#undef NM
-#undef TILE_DTYPE
+#define BODY "conv.inc"
+#include "floats.inc"
 
 /* --- kernels --- */
 

@@ -305,16 +305,8 @@ typedef struct map {
   void *pre, *y;    /* the same where the activation's input is not kept */
 } map;
 
-#define T          float
-#define NAME(name) name##_f32
-#include "matmul_typed.h"
-#undef T
-#undef NAME
-#define T          double
-#define NAME(name) name##_f64
-#include "matmul_typed.h"
-#undef T
-#undef NAME
+#define BODY "matmul_typed.h"
+#include "floats.inc"
 
 /* x (..., inputs) as rows: its own memory if they are evenly spaced. */
 static fl_status take_rows(const fl_launch *l, const fl_view *v, fl_dtype dtype,

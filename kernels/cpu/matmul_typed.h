@@ -1,8 +1,8 @@
-/* What matmul.c does to the blocks of a linear map, for one T; included for
- * float and double with T and NAME defined. */
+/* What matmul.c does to the blocks of a linear map, for one T; included by
+ * floats.inc. */
 
 /* n elements: y = act(x), x and y may be the same. */
-static void NAME(activate)(fl_cpu_act act, int64_t n, const T *x, T *y) {
+static void F(activate)(fl_cpu_act act, int64_t n, const T *x, T *y) {
   switch (act) {
   case FL_ACT_RELU:
 #pragma omp simd
@@ -40,8 +40,8 @@ static void NAME(activate)(fl_cpu_act act, int64_t n, const T *x, T *y) {
 }
 
 /* A finished block of x W^T: adds the bias to it, then y = act of it. */
-static void NAME(finish_block)(void *context, int64_t i, int64_t rows,
-                               int64_t j, int64_t cols) {
+static void F(finish_block)(void *context, int64_t i, int64_t rows, int64_t j,
+                            int64_t cols) {
   const map *g = context;
   const T *bias = (const T *)g->bias + j;
   for (int64_t r = i; r < i + rows; r++) {
@@ -51,6 +51,6 @@ static void NAME(finish_block)(void *context, int64_t i, int64_t rows,
       for (int64_t c = 0; c < cols; c++)
         pre[c] += bias[c];
     }
-    NAME(activate)(g->act, cols, pre, y);
+    F(activate)(g->act, cols, pre, y);
   }
 }

@@ -38,12 +38,8 @@ typedef struct stepping {
   const memory *at;     /* (groups, count) */
 } stepping;
 
-#define T             float
-#define FL_NAME(name) name##_f32
-#include "optim.inc"
-#define T             double
-#define FL_NAME(name) name##_f64
-#include "optim.inc"
+#define BODY "optim.inc"
+#include "floats.inc"
 
 /* n elements of tensor i from element k on, by way of buffers for what is not
  * of the loop's type. */

@@ -334,12 +334,8 @@ typedef struct strided_work {
   const int64_t *size, *stride;
 } strided_work;
 
-#define T             float
-#define FL_NAME(name) name##_f32
-#include "shape.inc"
-#define T             double
-#define FL_NAME(name) name##_f64
-#include "shape.inc"
+#define BODY "shape.inc"
+#include "floats.inc"
 
 FL_KERNEL(pad_backward) {
   const fl_view *dy = &l->in[0], *dx = &l->out[0];

@@ -56,23 +56,23 @@ static inline void *tile_carve(char **at, int64_t count, size_t size) {
 #else
 #define TILE_ONCE __attribute__((noinline, noclone))
 #endif
-#define T          float
-#define NM(name)   name##_f32
-#define TILE_DTYPE FL_F32
-#define TILE_SIZE  4
+#define T         float
+#define F(name)   name##_f32
+#define DTYPE     FL_F32
+#define TILE_SIZE 4
 #include "tile.inc"
 #undef T
-#undef NM
-#undef TILE_DTYPE
+#undef F
+#undef DTYPE
 #undef TILE_SIZE
-#define T          double
-#define NM(name)   name##_f64
-#define TILE_DTYPE FL_F64
-#define TILE_SIZE  8
+#define T         double
+#define F(name)   name##_f64
+#define DTYPE     FL_F64
+#define TILE_SIZE 8
 #include "tile.inc"
 #undef T
-#undef NM
-#undef TILE_DTYPE
+#undef F
+#undef DTYPE
 #undef TILE_SIZE
 
 #endif
