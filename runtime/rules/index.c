@@ -156,7 +156,7 @@ fl_status shape_embedding_bag(fli_infer *c) {
   const fl_meta *weight = c->in[0];
   fl_meta *y = &c->out[0], *where = &c->out[1];
   fl_attr *v = c->attrs->v;
-  int64_t bags, none = 0;
+  int64_t bags = 0, none = 0;
   if (weight->ndim != 2)
     return fli_fail(FL_ESHAPE,
                     "embedding_bag: weight must be (rows, width), got shape %s",
@@ -177,7 +177,7 @@ fl_status shape_embedding_bag(fli_infer *c) {
 fl_status shape_embedding_bag_backward(fli_infer *c) {
   const fl_meta *dy = c->in[0];
   fl_attr *v = c->attrs->v;
-  int64_t bags;
+  int64_t bags = 0;
   FLI_TRY(count_bags(c, v[1].i, v[3].i != 0, &bags));
   if (dy->ndim != 2 || dy->shape[0] != bags || v[0].i < 0)
     return fli_fail(FL_ESHAPE,
