@@ -1,6 +1,6 @@
 /* The elementwise halves of recurrent cells, fused: LSTM (gates in the order
  * input, forget, cell, output) and GRU (reset, update, new), each with its
- * gradient; and an LSTM over time. Loops are in rnn.inc. */
+ * gradient; and both over time. Loops are in rnn.inc. */
 #include "../../runtime/math.h"
 #include "gemm.h"
 
@@ -23,11 +23,15 @@ typedef struct sequence {
   const fl_launch *launch;
   fl_dtype dtype;
   int64_t time, batch, n;
+  int64_t parts; /* of a product: 4 of an LSTM, 3 of a GRU */
   bool reverse;
-  const void *gates, *h, *c;
+  void (*cells)(void *moment, int64_t i, int64_t rows, int64_t j, int64_t cols);
+  fl_cpu_task back_cells;
+  const void *gates, *bias, *h, *c;
   void *y, *cs, *act;
   const void *dy, *dcs, *dact; /* NULL: left out */
   void *dgates, *dh, *dc;
+  void *dsums;            /* of what the products gave */
   fl_cpu_product product; /* of a step, without its rows */
 } sequence;
 
@@ -107,11 +111,11 @@ static bool apart(const sequence *s, int64_t *least) {
          (double)s->batch * (double)s->n * (double)s->n * 4 < TOGETHER;
 }
 
-/* The share of the state in a step is a product with weight (4 n, n), or with
- * its transpose, which is put in order once. */
+/* The share of the state in a step is a product with weight (parts n, n), or
+ * with its transpose, which is put in order once. Rows of act have 4 n. */
 static fl_status ready(sequence *s, bool turned, const void *weight) {
-  int64_t n = turned ? 4 * s->n : s->n, k = turned ? s->n : 4 * s->n;
-  int64_t columns = FL_PACKED(n);
+  int64_t sums = s->parts * s->n, n = turned ? sums : s->n,
+          k = turned ? s->n : sums, columns = FL_PACKED(n);
   void *room = fl_scratch_get(s->launch,
                               (size_t)(columns * k) * fl_dtype_size(s->dtype));
   if (!room)
@@ -122,7 +126,7 @@ static fl_status ready(sequence *s, bool turned, const void *weight) {
                                 .lda = k,
                                 .b = room,
                                 .ldb = columns,
-                                .ldc = n};
+                                .ldc = turned ? 4 * s->n : n};
   (s->dtype == FL_F64 ? FL_CPU(pack_f64)
                       : FL_CPU(pack_f32))(turned, n, k, weight, s->n, room);
   return FL_OK;
@@ -155,65 +159,116 @@ static fl_status give(const sequence *s, fl_status status, void **out) {
   return status;
 }
 
+/* All of time, once s has the operands. */
+static fl_status run_steps(sequence *s, const void *weight, void **out) {
+  bool wide = s->dtype == FL_F64;
+  int64_t least;
+  fl_status status = ready(s, true, weight);
+  if (status != FL_OK)
+    return status;
+  if (apart(s, &least))
+    fl_cpu_parallel(s->launch, s->batch, least, wide ? apart_f64 : apart_f32,
+                    s);
+  else
+    status = wide ? together_f64(s) : together_f32(s);
+  return give(s, status, out);
+}
+
+static fl_status run_back(sequence *s, const void *weight, bool add,
+                          void **out) {
+  bool wide = s->dtype == FL_F64;
+  int64_t least;
+  size_t state = (size_t)(s->batch * s->n) * fl_dtype_size(s->dtype);
+  memset(s->dh, 0, state);
+  if (s->dc)
+    memset(s->dc, 0, state);
+  fl_status status = ready(s, false, weight);
+  if (status != FL_OK)
+    return status;
+  s->product.add = add;
+  if (apart(s, &least))
+    fl_cpu_parallel(s->launch, s->batch, least,
+                    wide ? back_apart_f64 : back_apart_f32, s);
+  else
+    status = wide ? back_together_f64(s) : back_together_f32(s);
+  return give(s, status, out);
+}
+
+/* Of a state (time, batch, n) and the gates of each. */
+static sequence sequence_of(const fl_launch *l, const fl_view *y,
+                            int64_t parts) {
+  return (sequence){.launch = l,
+                    .time = y->shape[0],
+                    .batch = y->shape[1],
+                    .n = y->shape[2],
+                    .parts = parts,
+                    .reverse = l->attrs->v[0].i};
+}
+
 /* gates (time, batch, 4 n), weight (4 n, n), h, c (batch, n) -> y, cs, act */
 FL_KERNEL(lstm) {
-  const fl_view *y = &l->out[0];
-  sequence s = {.launch = l,
-                .time = y->shape[0],
-                .batch = y->shape[1],
-                .n = y->shape[2],
-                .reverse = l->attrs->v[0].i};
+  sequence s = sequence_of(l, &l->out[0], 4);
   const void *in[4];
   void *out[3];
-  int64_t least;
-  if (fl_view_numel(y) == 0)
+  if (fl_view_numel(&l->out[0]) == 0)
     return FL_OK;
   fl_status status = take(&s, in, out);
   if (status != FL_OK)
     return status;
   s.gates = in[0], s.h = in[2], s.c = in[3];
   s.y = out[0], s.cs = out[1], s.act = out[2];
-  if ((status = ready(&s, true, in[1])) != FL_OK)
-    return status;
-  bool wide = s.dtype == FL_F64;
-  if (apart(&s, &least))
-    fl_cpu_parallel(l, s.batch, least, wide ? lstm_apart_f64 : lstm_apart_f32,
-                    &s);
-  else
-    status = wide ? lstm_together_f64(&s) : lstm_together_f32(&s);
-  return give(&s, status, out);
+  s.cells = s.dtype == FL_F64 ? lstm_cells_f64 : lstm_cells_f32;
+  return run_steps(&s, in[1], out);
 }
 
 /* dy, dcs, dact, weight, c, cs, act -> dgates, dh, dc */
 FL_KERNEL(lstm_backward) {
-  const fl_view *cs = &l->in[5];
-  sequence s = {.launch = l,
-                .time = cs->shape[0],
-                .batch = cs->shape[1],
-                .n = cs->shape[2],
-                .reverse = l->attrs->v[0].i};
+  sequence s = sequence_of(l, &l->in[5], 4);
   const void *in[7];
   void *out[3];
-  int64_t least, state = s.batch * s.n;
-  if (state == 0)
+  if (s.batch * s.n == 0)
     return FL_OK;
   fl_status status = take(&s, in, out);
   if (status != FL_OK)
     return status;
-  bool wide = s.dtype == FL_F64;
-  size_t size = fl_dtype_size(s.dtype);
   s.dy = in[0], s.dcs = in[1], s.dact = in[2];
   s.c = in[4], s.cs = (void *)(uintptr_t)in[5];
   s.act = (void *)(uintptr_t)in[6];
-  s.dgates = out[0], s.dh = out[1], s.dc = out[2];
-  memset(s.dh, 0, (size_t)state * size);
-  memset(s.dc, 0, (size_t)state * size);
-  if ((status = ready(&s, false, in[3])) != FL_OK)
+  s.dgates = s.dsums = out[0], s.dh = out[1], s.dc = out[2];
+  s.back_cells = s.dtype == FL_F64 ? lstm_back_cells_f64 : lstm_back_cells_f32;
+  return run_back(&s, in[3], false, out);
+}
+
+/* gates (time, batch, 3 n), weight (3 n, n), bias, h (batch, n) -> y, act */
+FL_KERNEL(gru) {
+  sequence s = sequence_of(l, &l->out[0], 3);
+  const void *in[4];
+  void *out[2];
+  if (fl_view_numel(&l->out[0]) == 0)
+    return FL_OK;
+  fl_status status = take(&s, in, out);
+  if (status != FL_OK)
     return status;
-  if (apart(&s, &least))
-    fl_cpu_parallel(l, s.batch, least,
-                    wide ? lstm_back_apart_f64 : lstm_back_apart_f32, &s);
-  else
-    status = wide ? lstm_back_together_f64(&s) : lstm_back_together_f32(&s);
-  return give(&s, status, out);
+  s.gates = in[0], s.bias = in[2], s.h = in[3];
+  s.y = out[0], s.act = out[1];
+  s.cells = s.dtype == FL_F64 ? gru_cells_f64 : gru_cells_f32;
+  return run_steps(&s, in[1], out);
+}
+
+/* dy, dact, weight, h, y, act -> dgates, dsums, dh */
+FL_KERNEL(gru_backward) {
+  sequence s = sequence_of(l, &l->in[4], 3);
+  const void *in[6];
+  void *out[3];
+  if (s.batch * s.n == 0)
+    return FL_OK;
+  fl_status status = take(&s, in, out);
+  if (status != FL_OK)
+    return status;
+  s.dy = in[0], s.dact = in[1], s.h = in[3];
+  s.y = (void *)(uintptr_t)in[4];
+  s.act = (void *)(uintptr_t)in[5];
+  s.dgates = out[0], s.dsums = out[1], s.dh = out[2];
+  s.back_cells = s.dtype == FL_F64 ? gru_back_cells_f64 : gru_back_cells_f32;
+  return run_back(&s, in[2], true, out);
 }

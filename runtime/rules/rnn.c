@@ -122,6 +122,63 @@ fl_status shape_lstm_backward(fli_infer *c) {
   return FL_OK;
 }
 
+/* gates (time, batch, 3 n), weight (3 n, n), bias (3 n) and h (batch, n). */
+static fl_status check_gru(const char *op, const fl_meta *gates, int64_t parts,
+                           const fl_meta *w, const fl_meta *bias,
+                           const fl_meta *h) {
+  bool fits = gates->ndim == 3 && w->ndim == 2 && h->ndim == 2;
+  if (fits) {
+    int64_t n = h->shape[1];
+    fits = gates->shape[1] == h->shape[0] && gates->shape[2] == parts * n &&
+           w->shape[0] == 3 * n && w->shape[1] == n &&
+           (!bias || (bias->ndim == 1 && bias->shape[0] == 3 * n));
+  }
+  if (fits)
+    return FL_OK;
+  return fli_fail(FL_ESHAPE,
+                  "%s: needs %s (time, batch, %d n), weight (3 n, n), bias "
+                  "(3 n) and h (batch, n), got %s, %s, %s and %s",
+                  op, parts == 3 ? "gates" : "act", (int)parts,
+                  fli_shape_text(gates->ndim, gates->shape),
+                  fli_shape_text(w->ndim, w->shape),
+                  bias ? fli_shape_text(bias->ndim, bias->shape) : "none",
+                  fli_shape_text(h->ndim, h->shape));
+}
+
+/* gates, weight, bias, h -> y, act: the gates, and behind them what the reset
+ * gate was multiplied with */
+fl_status shape_gru(fli_infer *c) {
+  const fl_meta *gates = c->in[0], *h = c->in[3];
+  FLI_TRY(check_gru("gru", gates, 3, c->in[1], c->in[2], h));
+  for (int k = 0; k < 2; k++) {
+    give(&c->out[k], gates);
+    c->out[k].shape[2] = h->shape[1] * (k ? 4 : 1);
+  }
+  return FL_OK;
+}
+
+static fl_status check_gru_backward(const fl_meta *const *in) {
+  const fl_meta *y = in[4], *act = in[5];
+  FLI_TRY(check_gru("gru_backward", act, 4, in[2], NULL, in[3]));
+  FLI_TRY(check_parts("gru_backward", "act", act, 4, y));
+  if (in[0])
+    FLI_TRY(check_parts("gru_backward", "a gradient", in[0], 1, y));
+  if (in[1])
+    FLI_TRY(check_parts("gru_backward", "a gradient", in[1], 1, act));
+  return FL_OK;
+}
+
+/* dy, dact, weight, h, y, act -> dgates, dsums, dh */
+fl_status shape_gru_backward(fli_infer *c) {
+  FLI_TRY(check_gru_backward(c->in));
+  for (int k = 0; k < 2; k++) {
+    give(&c->out[k], c->in[4]);
+    c->out[k].shape[2] *= 3;
+  }
+  give(&c->out[2], c->in[3]);
+  return FL_OK;
+}
+
 /* --- gradients --- */
 
 /* Part k of the last dim, of n elements; nothing of nothing. */
@@ -205,30 +262,38 @@ void grad_lstm_cell(fli_grad *g) {
   g->dx[1] = both[1];
 }
 
-/* r, z = sigmoid(gi + gh), n = tanh(gi_n + r gh_n), y = n + z (h - n) */
-static void gru_plain(fli_grad *g) {
-  fl_value dy = g->dy[0], gh = g->in[1], h = g->in[2], act = g->y[1];
+/* r, z = sigmoid(gi + gh), x = tanh(gi_n + r gh_n), y = x + z (h - x); d is of
+ * y and of what act holds: r, z, x and, over time, gh_n. To the parts of gi,
+ * and the last of gh. */
+static void gru_plain(fli_env *e, const fl_value *d, fl_value hn, fl_value h,
+                      fl_value act, int64_t n, fl_value *to) {
+  fl_value r = part(e, act, 0, n), z = part(e, act, 1, n),
+           x = part(e, act, 2, n);
+  fl_value dx = plus(e, times(e, d[0], from_one(e, z)), part(e, d[1], 2, n));
+  to[2] = tanh_back(e, dx, x);
+  to[0] = plus(e, times(e, to[2], hn), part(e, d[1], 0, n));
+  to[0] = sigmoid_back(e, to[0], r);
+  to[1] = times(e, d[0], two(e, FLI_OP_sub, h, x));
+  to[1] = sigmoid_back(e, plus(e, to[1], part(e, d[1], 1, n)), z);
+  to[3] = times(e, to[2], r);
+}
+
+static void gru_cell_plain(fli_grad *g) {
+  fl_value gh = g->in[1], act = g->y[1], p[4];
   fli_env *e = &g->e;
   int64_t n = g->in_meta[2].shape[g->in_meta[2].ndim - 1];
-  fl_value r = part(e, act, 0, n), z = part(e, act, 1, n),
-           new = part(e, act, 2, n), dact = g->dy[1];
-  fl_value dn = tanh_back(
-      e, plus(e, times(e, dy, SUB(NUM(1), z)), part(e, dact, 2, n)), new);
-  fl_value dr = sigmoid_back(
-      e, plus(e, times(e, dn, part(e, gh, 2, n)), part(e, dact, 0, n)), r);
-  fl_value dz = sigmoid_back(
-      e, plus(e, times(e, dy, SUB(h, new)), part(e, dact, 1, n)), z);
+  gru_plain(e, g->dy, part(e, gh, 2, n), g->in[2], act, n, p);
   if (g->need[0])
-    g->dx[0] = join(e, 3, (fl_value[]){dr, dz, dn});
+    g->dx[0] = join(e, 3, p);
   if (g->need[1])
-    g->dx[1] = join(e, 3, (fl_value[]){dr, dz, MUL(dn, r)});
+    g->dx[1] = join(e, 3, (fl_value[]){p[0], p[1], p[3]});
   if (g->need[2])
-    g->dx[2] = times(e, dy, z);
+    g->dx[2] = times(e, g->dy[0], part(e, act, 1, n));
 }
 
 void grad_gru_cell(fli_grad *g) {
   if (g->create || !fli_nothing(g->dy[1])) {
-    gru_plain(g);
+    gru_cell_plain(g);
     return;
   }
   fl_value d[FL_MAX_OUT];
@@ -237,7 +302,7 @@ void grad_gru_cell(fli_grad *g) {
     g->dx[k] = d[k];
 }
 
-/* --- an LSTM over time --- */
+/* --- over time --- */
 
 static fl_value at_time(fli_env *e, fl_value x, int64_t t) {
   fl_attrs a = fli_attrs(e, FLI_OP_select);
@@ -301,8 +366,9 @@ void compose_lstm(fli_composing *g) {
 }
 
 /* What h was before each step, as rows. */
-static fl_value states_before(fli_grad *g, int64_t n, bool reverse) {
-  fl_value xs[2] = {fli_v_unsqueeze(&g->e, g->in[2], 0),
+static fl_value states_before(fli_grad *g, fl_value h, int64_t n,
+                              bool reverse) {
+  fl_value xs[2] = {fli_v_unsqueeze(&g->e, h, 0),
                     fli_v_narrow(&g->e, g->y[0], 0, reverse, n - 1, 1)};
   fl_attrs a = fli_attrs(&g->e, FLI_OP_cat);
   a.v[0].i = 0;
@@ -364,9 +430,106 @@ void grad_lstm(fli_grad *g) {
           y[1], y[2]);
   g->dx[0] = all[0];
   if (g->need[1] && !e->status)
-    g->dx[1] = MATMUL(
-        TRANSPOSE(as_rows(e, all[0]), 0, 1),
-        as_rows(e, states_before(g, g->in_meta[0].shape[0], g->attrs->v[0].i)));
+    g->dx[1] =
+        MATMUL(TRANSPOSE(as_rows(e, all[0]), 0, 1),
+               as_rows(e, states_before(g, g->in[2], g->in_meta[0].shape[0],
+                                        g->attrs->v[0].i)));
   g->dx[2] = all[1];
+  g->dx[3] = all[2];
+}
+
+void compose_gru(fli_composing *g) {
+  fli_env *e = &g->e;
+  const fl_meta *m[4];
+  fl_value in[4], step[FL_MAX_OUT];
+  for (int k = 0; k < 4; k++) {
+    m[k] = fli_nothing(g->in[k]) ? NULL : fli_meta(g->in[k]);
+    in[k] = m[k] ? fli_v_widened(e, g->in[k]) : g->in[k];
+  }
+  if (e->status || (e->status = check_gru("gru", m[0], 3, m[1], m[2], m[3])))
+    return;
+  int64_t n = m[0]->shape[0], size = m[3]->shape[1];
+  if (n == 0) {
+    for (int k = 0; k < 2; k++)
+      g->out[k] =
+          fli_v_zeros(e, m[k ? 0 : 3]->dtype, 3,
+                      (int64_t[]){0, m[3]->shape[0], size * (k ? 4 : 1)},
+                      fl_tensor_device(g->in[3].tensor));
+    return;
+  }
+  fl_value *list = lists_of(e, 2, n);
+  for (int64_t k = 0; k < n && !e->status; k++) {
+    int64_t t = g->attrs->v[0].i ? n - 1 - k : k;
+    fl_value own = RUN(linear, in[3], in[1], in[2]);
+    RUN_ALL(gru_cell, NULL, step, at_time(e, in[0], t), own, in[3]);
+    in[3] = list[t] = step[0];
+    list[n + t] = join(e, 2, (fl_value[]){step[1], part(e, own, 2, size)});
+  }
+  for (int k = 0; k < 2 && !e->status; k++)
+    g->out[k] = CAST(all_times(e, n, list + k * n), m[k ? 0 : 3]->dtype);
+  fli_mfree(list);
+}
+
+/* The inputs of gru_backward; those before G_WEIGHT may be left out. */
+enum { G_DY, G_DACT, G_WEIGHT, G_H0, G_Y, G_ACT, G_BACK };
+
+void compose_gru_backward(fli_composing *g) {
+  fli_env *e = &g->e;
+  const fl_meta *m[G_BACK];
+  fl_value in[G_BACK], dh = fli_none(), p[4];
+  for (int k = 0; k < G_BACK; k++) {
+    m[k] = fli_nothing(g->in[k]) ? NULL : fli_meta(g->in[k]);
+    in[k] = m[k] ? fli_v_widened(e, g->in[k]) : g->in[k];
+  }
+  if (e->status || (e->status = check_gru_backward(m)))
+    return;
+  int64_t n = m[G_ACT]->shape[0], size = m[G_H0]->shape[1];
+  bool reverse = g->attrs->v[0].i;
+  fl_value *list = lists_of(e, 2, n);
+  for (int64_t k = n - 1; k >= 0 && !e->status; k--) {
+    int64_t t = reverse ? n - 1 - k : k, before = reverse ? t + 1 : t - 1;
+    fl_value act = at_time(e, in[G_ACT], t);
+    fl_value d[2] = {plus(e, at_time(e, in[G_DY], t), dh),
+                     at_time(e, in[G_DACT], t)};
+    gru_plain(e, d, part(e, act, 3, size),
+              k ? at_time(e, in[G_Y], before) : in[G_H0], act, size, p);
+    p[3] = plus(e, p[3], part(e, d[1], 3, size));
+    for (int i = 0; i < 4; i++)
+      p[i] = or_zeros(e, p[i], in[G_H0]);
+    list[t] = join(e, 3, p);
+    list[n + t] = join(e, 3, (fl_value[]){p[0], p[1], p[3]});
+    dh = plus(e, two(e, FLI_OP_matmul, list[n + t], in[G_WEIGHT]),
+              times(e, d[0], part(e, act, 1, size)));
+  }
+  for (int k = 0; k < 2 && !e->status; k++)
+    g->out[k] = CAST(n ? all_times(e, n, list + k * n)
+                       : fli_v_narrow(e, in[G_ACT], 2, 0, 3 * size, 1),
+                     m[G_ACT]->dtype);
+  if (!e->status)
+    g->out[2] = CAST(or_zeros(e, dh, in[G_H0]), m[G_H0]->dtype);
+  fli_mfree(list);
+}
+
+void grad_gru_backward(fli_grad *g) {
+  fli_composed_grad(&g->e, g->op, g->attrs, G_BACK, g->in, g->need, g->dy,
+                    g->dx);
+}
+
+void grad_gru(fli_grad *g) {
+  fli_env *e = &g->e;
+  fl_value *y = g->y, *dy = g->dy, all[FL_MAX_OUT];
+  int64_t n = g->in_meta[0].shape[0];
+  if (n == 0)
+    return;
+  RUN_ALL(gru_backward, g->attrs, all, dy[0], dy[1], g->in[1], g->in[3], y[0],
+          y[1]);
+  g->dx[0] = all[0];
+  fl_value sums = as_rows(e, all[1]);
+  if (g->need[1] && !e->status)
+    g->dx[1] =
+        MATMUL(TRANSPOSE(sums, 0, 1),
+               as_rows(e, states_before(g, g->in[3], n, g->attrs->v[0].i)));
+  if (g->need[2])
+    g->dx[2] = SUM1(sums, 0, false);
   g->dx[3] = all[2];
 }

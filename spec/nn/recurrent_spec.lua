@@ -47,19 +47,21 @@ describe("recurrent layers", function()
     end)
   end
 
-  it("take an LSTM's steps in one call where the device has a kernel for them", function()
-    local layer = known(nn.LSTM(3, 4))
+  it("take all steps in one call where the device has a kernel for them", function()
+    assert.is_true(core.has_kernel("gru", "cpu"))
     for _, device in ipairs(rows.devices) do
       assert.is_true(core.has_kernel("lstm", device))
-      layer:to(device)
-      local function launches(time)
-        local before = core.launches(1):match "#(%d+)"
-        local y = layer(fill({time, 2, 3}, 0):to(device))
-        y:sum():backward()
-        return core.launches(1):match "#(%d+)" - before
+      for _, name in ipairs{"LSTM", core.has_kernel("gru", device) and "GRU"} do
+        local layer = known(nn[name](3, 4)):to(device)
+        local function launches(time)
+          local before = core.launches(1):match "#(%d+)"
+          local y = layer(fill({time, 2, 3}, 0):to(device))
+          y:sum():backward()
+          return core.launches(1):match "#(%d+)" - before
+        end
+        launches(10)
+        assert.equal(launches(10), launches(40))
       end
-      launches(10)
-      assert.equal(launches(10), launches(40))
     end
     assert.is_false(core.has_kernel("channel_shuffle", "cpu"))
     assert.has_error(function() core.has_kernel("lstn", "cpu") end)
@@ -74,6 +76,21 @@ describe("recurrent layers", function()
     near(flare.cat({y1, y2}, 1):detach(), y:detach():reshape(-1):tolist(), 1e-12)
     near(h2:detach(), h:detach():reshape(-1):tolist(), 1e-12)
     near(c2:detach(), c:detach():reshape(-1):tolist(), 1e-12)
+  end)
+
+  it("give the same in one call and step by step", function()
+    for _, bias in ipairs{true, false} do
+      local layer = known(nn.GRU(3, 4, {layers = 2, bidirectional = true, bias = bias})):double()
+      local function run(opts)
+        local x = fill({9, 2, 3}, 0):requires_grad_(true)
+        local y, h = layer(x, fill({4, 2, 4}, 1), opts)
+        local dx = flare.grad({(y * fill({9, 2, 8}, 2)):sum() + h:square():sum()},
+                              {x, table.unpack(layer:parameters())})
+        return {y:detach(), h:detach(), table.unpack(dx)}
+      end
+      local steps = run{lengths = {9, 9}}
+      for i, v in ipairs(run()) do near(v, steps[i]:reshape(-1):tolist(), 1e-12) end
+    end
   end)
 
   it("take the batch first if asked, and long sequences", function()

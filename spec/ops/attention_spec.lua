@@ -85,7 +85,24 @@ local function lstm(s, t, device, dtype)
   return {y = y:detach(), cs = cs:detach(), gates = dx[1], weight = dx[2], h = dx[3], c = dx[4]}
 end
 
-describe("an LSTM of any size", function()
+local function gru(s, t, device, dtype)
+  local x = {}
+  for i = 1, 4 do x[i] = leaf(t[i], device, dtype) end
+  local y = flare.gru(x[1], x[2], x[3], x[4], {reverse = s[4] or false})
+  local dx = table.pack(flare.grad({y}, x, {gradient = {t[5]:to(device):to(dtype)}}))
+  return {y = y:detach(), gates = dx[1], weight = dx[2], bias = dx[3], h = dx[4]}
+end
+
+describe("an LSTM or a GRU of any size", function()
+  local function check(run_one, s, t, device, dtype)
+    local want, got = run_one(s, t, "cpu", "f64"), run_one(s, t, device, dtype)
+    for name, w in pairs(want) do
+      local off = (got[name]:to("cpu"):to("f64") - w):abs():max():item()
+      local most = tolerance[dtype] * w:abs():max():item()
+      assert(off <= most, ("%s of %d x %d x %d: off by %g, not %g")
+        :format(name, s[1], s[2], s[3], off, most))
+    end
+  end
   for _, device in ipairs(rows.devices) do
     for _, dtype in ipairs {"f64", "f32", "f16", "bf16"} do
       it(("is what f64 gives, %s in %s"):format(device, dtype), function()
@@ -97,13 +114,10 @@ describe("an LSTM of any size", function()
           local time, batch, n = table.unpack(s)
           local t = {draw(1, time, batch, 4 * n), draw(n ^ -0.5, 4 * n, n), draw(0.5, batch, n),
                      draw(1, batch, n), draw(1, time, batch, n), draw(1, time, batch, n)}
-          local want, got = lstm(s, t, "cpu", "f64"), lstm(s, t, device, dtype)
-          for name, w in pairs(want) do
-            local off = (got[name]:to("cpu"):to("f64") - w):abs():max():item()
-            local most = tolerance[dtype] * w:abs():max():item()
-            assert(off <= most, ("%s of %d x %d x %d: off by %g, not %g")
-              :format(name, time, batch, n, off, most))
-          end
+          check(lstm, s, t, device, dtype)
+          t = {draw(1, time, batch, 3 * n), draw(n ^ -0.5, 3 * n, n), draw(1, 3 * n),
+               draw(0.5, batch, n), t[5]}
+          check(gru, s, t, device, dtype)
         end
       end)
     end

@@ -251,4 +251,71 @@ function R.gru_cell_backward(a)
   return {dgi, dgh, dh}
 end
 
+local function slice(x, t, batch, width)
+  if not x then return nil end
+  local size = batch * width
+  return {shape = {batch, width}, table.unpack(x, t * size + 1, (t + 1) * size)}
+end
+
+function R.gru(a)
+  local time, batch, n = a.gates.shape[1], a.h.shape[1], a.h.shape[2]
+  local y, act = {shape = {time, batch, n}}, {shape = {time, batch, 4 * n}}
+  local h = a.h
+  for k = 1, time do
+    local t = a.reverse and time - k or k - 1
+    local gh = {shape = {batch, 3 * n}}
+    for b = 0, batch - 1 do
+      for j = 1, 3 * n do
+        local sum = a.bias and a.bias[j] or 0
+        for i = 1, n do sum = sum + h[b * n + i] * a.weight[(j - 1) * n + i] end
+        gh[b * 3 * n + j] = sum
+      end
+    end
+    local out = R.gru_cell{gi = slice(a.gates, t, batch, 3 * n), gh = gh,
+                           h = {shape = {batch, n}, table.unpack(h)}}
+    h = out[1]
+    for b = 0, batch - 1 do
+      table.move(h, b * n + 1, b * n + n, (t * batch + b) * n + 1, y)
+      local to = (t * batch + b) * 4 * n + 1
+      table.move(out[2], b * 3 * n + 1, b * 3 * n + 3 * n, to, act)
+      table.move(gh, b * 3 * n + 2 * n + 1, b * 3 * n + 3 * n, to + 3 * n, act)
+    end
+  end
+  return {y, act}
+end
+
+function R.gru_backward(a)
+  local time, batch, n = a.y.shape[1], a.h.shape[1], a.h.shape[2]
+  local di, ds = {shape = {time, batch, 3 * n}}, {shape = {time, batch, 3 * n}}
+  local dh = {shape = a.h.shape}
+  for i = 1, batch * n do dh[i] = 0 end
+  for k = time - 1, 0, -1 do
+    local t = a.reverse and time - 1 - k or k
+    local h = k > 0 and slice(a.y, a.reverse and t + 1 or t - 1, batch, n) or a.h
+    for i = 1, batch * n do
+      local row = t * batch + (i - 1) // n
+      local at, to = row * 4 * n + (i - 1) % n + 1, row * 3 * n + (i - 1) % n + 1
+      local function of(g) return a.act[at + g * n], a.dact and a.dact[at + g * n] or 0 end
+      local r, d_r = of(0)
+      local z, d_z = of(1)
+      local x, d_x = of(2)
+      local own, d_own = of(3)
+      local d = dh[i] + (a.dy and a.dy[t * batch * n + i] or 0)
+      local dx = (d * (1 - z) + d_x) * (1 - x * x)
+      di[to] = (dx * own + d_r) * r * (1 - r)
+      di[to + n] = (d * (h[i] - x) + d_z) * z * (1 - z)
+      di[to + 2 * n] = dx
+      ds[to], ds[to + n], ds[to + 2 * n] = di[to], di[to + n], dx * r + d_own
+      dh[i] = d * z
+    end
+    for i = 1, batch * n do
+      local from = (t * batch + (i - 1) // n) * 3 * n
+      for j = 1, 3 * n do
+        dh[i] = dh[i] + ds[from + j] * a.weight[(j - 1) * n + (i - 1) % n + 1]
+      end
+    end
+  end
+  return {di, ds, dh}
+end
+
 return R

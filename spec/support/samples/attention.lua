@@ -84,6 +84,37 @@ S.gru_cell = {
   {seed = 3}), _grad = false, _dtypes = "f64 f32"},
   {gi = f{}, gh = f{}, h = f{}, _refused = "does not fit"},
 }
+local function gru(time, batch, n, more)
+  local s = {gates = f{time, batch, 3 * n}, weight = f({3 * n, n}, {seed = 2}),
+    bias = f({3 * n}, {seed = 4}), h = f({batch, n}, {seed = 3})}
+  for k, v in pairs(more or {}) do s[k] = v or nil end -- false: left out
+  return s
+end
+S.gru = {
+  gru(3, 2, 3), gru(2, 3, 2, {reverse = true, bias = false}), gru(1, 1, 1), gru(0, 2, 3),
+  gru(2, 0, 3), gru(2, 2, 0), gru(2, 2, 2, {_all = true}),
+  gru(5, 17, 9, {_grad = false, _dtypes = "f64 f32"}),
+  gru(4, 33, 70, {_grad = false, _dtypes = "f64 f32", reverse = true}),
+  gru(2, 2, 3, {weight = f{9, 4}, _refused = "needs gates"}),
+  gru(2, 2, 3, {bias = f{3}, _refused = "needs gates"}),
+  gru(2, 2, 3, {gates = f{}, weight = f{}, h = f{}, _refused = "needs gates"}),
+}
+S.gru_backward = {{dy = f{}, weight = f{}, h = f{}, y = f{}, act = f{}, _refused = "needs act"}}
+for _, i in ipairs {1, 2, 3, 4, 5, 6, 8, 9} do
+  local s = S.gru[i]
+  local out = reference.gru(s)
+  for _, x in ipairs(out) do x.dtype = "f64" end
+  local function with(dy, dact)
+    table.insert(S.gru_backward, {dy = dy and f(out[1].shape, {seed = 5}) or nil,
+      dact = dact and f(out[2].shape, {seed = 7}) or nil, weight = s.weight, h = s.h, y = out[1],
+      act = out[2], reverse = s.reverse, _grad = s._grad, _dtypes = "f64 f32"})
+  end
+  with(true, i < 8)
+  if i < 3 then
+    with(true, false)
+    with(false, true)
+  end
+end
 S.lstm_backward = {}
 for _, i in ipairs {1, 2, 3, 4, 5, 6, 8, 9} do
   local s = S.lstm[i]

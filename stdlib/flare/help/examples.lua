@@ -22,6 +22,9 @@ return {
   grid_sample_backward =
     "flare.randn(1, 3, 2, 2), flare.randn(1, 3, 4, 4), flare.randn(1, 2, 2, 2)",
   resample_backward = "flare.randn(2, 8), 2, 4, {step = 0.5}",
+  gru = "flare.randn(5, 2, 9), flare.randn(9, 3), nil, flare.zeros(2, 3)",
+  gru_backward = "nil, nil, flare.randn(9, 3), flare.zeros(2, 3), "
+    .. "flare.randn(5, 2, 3), flare.randn(5, 2, 12)",
   gru_cell = "flare.randn(2, 9), flare.randn(2, 9), flare.randn(2, 3)",
   index_fill = "flare.randn(3, 2), 1, flare.tensor({1, 3}, {dtype = \"i64\"}), 0",
   interpolate = "flare.randn(1, 3, 4, 4), {scale = 2}",

@@ -194,12 +194,15 @@ end
 -- Where there is no such kernel it is an expression, whose slices cost more than steps do.
 local MANY = 8
 
+local function at_once(row, x, alive)
+  return not alive and x:size(1) >= MANY and core.has_kernel(row, x.device)
+end
+
 function LSTM:run(x, suffix, direction, h, c, alive)
-  if self.projection then return Recurrent.run(self, x, suffix, direction, h, c, alive) end
-  local weight, ih = self["weight_hh" .. suffix], self["weight_ih" .. suffix]
-  if alive or x:size(1) < MANY or not core.has_kernel("lstm", weight.device) then
+  if self.projection or not at_once("lstm", x, alive) then
     return Recurrent.run(self, x, suffix, direction, h, c, alive)
   end
+  local weight, ih = self["weight_hh" .. suffix], self["weight_ih" .. suffix]
   local bias = self["bias_ih" .. suffix]
   local gates = core.linear(x, ih, bias and bias + self["bias_hh" .. suffix])
   local y, cs = core.lstm(gates, weight, h, c, {reverse = direction == 2})
@@ -211,6 +214,16 @@ local GRU = class("GRU", Recurrent)
 GRU.gates = 3
 function GRU:cell(gi, gh, h)
   return (core.gru_cell(gi, gh, h))
+end
+
+function GRU:run(x, suffix, direction, h, c, alive)
+  if not at_once("gru", x, alive) then
+    return Recurrent.run(self, x, suffix, direction, h, c, alive)
+  end
+  local gates = core.linear(x, self["weight_ih" .. suffix], self["bias_ih" .. suffix])
+  local y = core.gru(gates, self["weight_hh" .. suffix], self["bias_hh" .. suffix], h,
+                     {reverse = direction == 2})
+  return y, y[direction == 2 and 1 or -1]
 end
 
 local Cell = class("Cell", Module)
