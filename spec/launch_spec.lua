@@ -265,6 +265,7 @@ ranks[[ rank * 10 ]]
 ranks[[ x = flare.ones{2} * (rank + 1) ]]
 ranks[[ dist.all_reduce(x):sum():item() ]]
 ranks[[ nil + 1 ]]
+ranks[[ setmetatable({}, {__tostring = function() error "no words" end}) ]]
 ranks(string.dump(function() end))
 print("size", size)
 END
@@ -273,6 +274,7 @@ $F launch -n 2 -i < lines]==])
     assert.truthy(out:find "0  0\n +1  10\n", out)
     assert.truthy(out:find "0  6.0\n +1  6.0\n", out)
     assert.truthy(out:find "0  error: ranks:1: attempt .-\n +1  error: ranks:1: attempt", out)
+    assert.equal(2, select(2, out:gsub("error: ranks:1: no words", "")))
     assert.truthy(out:find("binary chunks are refused", 1, true), out)
     assert.truthy(out:find("size\t2", 1, true), out)
     launch.gone(folder)

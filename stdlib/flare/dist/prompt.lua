@@ -31,11 +31,14 @@ local function run(text)
   local message
   if not chunk then chunk, message = load(text, "=ranks", "t") end
   if not chunk then return message end
-  local r = table.pack(pcall(chunk))
-  if not r[1] then return "error: " .. tostring(r[2]) end
-  local words = {}
-  for k = 2, r.n do words[k - 1] = tostring(r[k]) end
-  return table.concat(words, "  "):sub(1, most)
+  local function show(...)
+    local words = table.pack(...)
+    for k = 1, words.n do words[k] = tostring(words[k]) end
+    return table.concat(words, "  ")
+  end
+  local ok, result = pcall(function() return show(chunk()) end)
+  if not ok then result = "error: " .. select(2, pcall(tostring, result)) end
+  return result:sub(1, most)
 end
 
 -- The value of a name, as soon as there is one.
