@@ -173,6 +173,10 @@ struct fl_board {
    * verdict, which is one for the whole job, if a rank of the group is gone or
    * the time is over; FL_EINTERRUPT if the user wants to stop. */
   fl_status (*look)(fl_board *b, const fl_comm_note *n, double waited);
+  /* The same where a rank may have done its part and then gone: there is no
+   * verdict if over(wait) is true when that has been seen. */
+  fl_status (*look_unless)(fl_board *b, const fl_comm_note *n, double waited,
+                           bool (*over)(const void *wait), const void *wait);
   /* Ends the job with a verdict of one's own; if there is one already, that
    * one stays. `guilty`: a rank of the job, or -1. Returns FL_ECOMM. */
   fl_status (*fail)(fl_board *b, int guilty, const char *what);

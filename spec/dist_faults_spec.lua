@@ -132,12 +132,29 @@ describe("a rank that hangs", function()
     end
   end)
 
-  it("is named when it sends nothing", function()
+  it("is named when it sends nothing, or has never come", function()
     local logs = run([[
       if rank == 1 then dist.recv({3}, 3) elseif rank ~= 3 then dist.recv({3}, 1) end
       if rank == 3 then dist.recv({3}, 0) end
     ]], "--timeout 3")
+    verdicts(run("if rank == 2 then while true do end end dist.barrier()", "--timeout 1"), 2,
+      "^rank 2 .* did not come to barrier #1 at script.lua:4 within 5 s; it has called no "
+      .. "collective")
     verdicts(logs, -1, "^rank %d .* did not come to recv #1 f32 %(3%) from rank %d at script.lua:")
+  end)
+end)
+
+describe("a rank that has done its part and left", function()
+  it("is no fault to one that slept meanwhile", function()
+    local _, out, status = run [[
+      local pair, pid = dist.group{1, 2}, flare.core.net.pid()
+      local pause = "(sleep 0.2; kill -STOP %d; sleep 0.6; kill -CONT %d) >pauses 2>&1 &"
+      if rank == 1 then os.execute(pause:format(pid, pid)) end
+      if rank == 0 then os.execute "sleep 0.5" end
+      dist.barrier()
+      if pair.rank then pair:barrier() end
+    ]]
+    assert.equal(0, status, out)
   end)
 end)
 

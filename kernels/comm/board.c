@@ -170,9 +170,10 @@ static bool is_dead(seat *t, int *status) {
 /* --- words --- */
 
 static size_t say_call(const entry *e, char *text, size_t room) {
-  int n = snprintf(text, room, "%s #%llu", names[e->kind],
-                   (unsigned long long)e->seq);
-  size_t at = (size_t)n;
+  size_t at = (size_t)snprintf(text, room, "%s", names[e->kind]);
+  if (e->seq)
+    at += (size_t)snprintf(text + at, room - at, " #%llu",
+                           (unsigned long long)e->seq);
   if (e->group)
     at += (size_t)snprintf(text + at, room - at, " of group %d", e->group);
   if (e->kind != FL_COMM_BARRIER)
@@ -223,7 +224,8 @@ static void say_seat(seat *t, char *text, size_t room) {
   size_t at = 0;
   read_seat(t, lanes);
   for (int k = 0; k < FL_COMM_LANES; k++) {
-    if (lanes[k].seq && (!last || lanes[k].since > last->since))
+    bool used = lanes[k].seq || lanes[k].busy;
+    if (used && (!last || lanes[k].since > last->since))
       last = &lanes[k];
     if (lanes[k].busy && (!busy || lanes[k].since > busy->since))
       busy = &lanes[k];
@@ -336,8 +338,9 @@ static fl_status late(board *b, const fl_comm_note *n, double limit) {
   return board_fail(&b->base, -1, what);
 }
 
-static fl_status board_look(fl_board *base, const fl_comm_note *n,
-                            double waited) {
+static fl_status look_unless(fl_board *base, const fl_comm_note *n,
+                             double waited, bool (*over)(const void *wait),
+                             const void *wait) {
   board *b = (board *)base;
   char how[80];
   int status;
@@ -354,14 +357,23 @@ static fl_status board_look(fl_board *base, const fl_comm_note *n,
     bool left = atomic_load(&t->left), dead = is_dead(t, &status);
     if (!left && !dead)
       continue;
+    if (over && over(wait))
+      return FL_OK;
     if (dead && !left)
       say_end(status, how, sizeof how);
     else
       snprintf(how, sizeof how, "left the job");
     return gone(b, r, how);
   }
-  double limit = n->seq == 1 ? b->o.first : b->o.timeout;
-  return limit > 0 && waited > limit ? late(b, n, limit) : FL_OK;
+  double limit = n->seq <= 1 ? b->o.first : b->o.timeout;
+  if (limit <= 0 || waited <= limit || (over && over(wait)))
+    return FL_OK;
+  return late(b, n, limit);
+}
+
+static fl_status board_look(fl_board *base, const fl_comm_note *n,
+                            double waited) {
+  return look_unless(base, n, waited, NULL, NULL);
 }
 
 /* --- this rank's seat --- */
@@ -457,8 +469,9 @@ fl_status fl_board_open(const fl_comm_options *o, fl_board **out) {
     free(b);
     return fli_fail(FL_ENOMEM, "out of memory: a job");
   }
-  b->base = (fl_board){board_begin, board_end,     board_look,   board_fail,
-                       board_table, board_verdict, board_exited, board_close};
+  b->base = (fl_board){board_begin,   board_end,    board_look,
+                       look_unless,   board_fail,   board_table,
+                       board_verdict, board_exited, board_close};
   b->o = *o;
   b->owner = pthread_self();
   b->bytes = sizeof(shared) + (size_t)o->size * sizeof(seat);

@@ -50,6 +50,16 @@ static bool reached(word *w, unsigned value) {
          0;
 }
 
+typedef struct wish { /* what somebody waits for */
+  word *w;
+  unsigned value;
+} wish;
+
+static bool granted(const void *context) {
+  const wish *one = context;
+  return reached(one->w, one->value);
+}
+
 static fl_status stopped(const host_link *l) {
   return atomic_load(&l->stop)
              ? fli_fail(FL_ECOMM, "the group is closed while a call is under "
@@ -60,6 +70,7 @@ static fl_status stopped(const host_link *l) {
 fl_status fl_host_await(host_link *l, const fl_comm_note *n, word *w,
                         unsigned value) {
   fl_board *board = l->host->o.board;
+  wish mine = {w, value};
   for (int k = 0; k < l->spins; k++) {
     if (reached(w, value))
       return FL_OK;
@@ -79,8 +90,8 @@ fl_status fl_host_await(host_link *l, const fl_comm_note *n, word *w,
     next = now + SLICE;
     fl_status s = stopped(l);
     if (!s)
-      s = board->look(board, n, now - start);
-    if (s && !reached(w, value)) /* it may have come and gone since */
+      s = board->look_unless(board, n, now - start, granted, &mine);
+    if (s && !reached(w, value)) /* it may have come since */
       return s;
   }
 }
@@ -332,8 +343,7 @@ static fl_status meet(host_link *l, const char *what) {
                        .size = l->base.size,
                        .site = "the start of the group"};
   fl_board *board = l->host->o.board;
-  note.seq = 1;
-  board->begin(board, &note);
+  board->begin(board, &note); /* number 0: it is none of the group's calls */
   fl_status s = agree_members(l, &note);
   if (!s && atomic_fetch_add(&a->joined.value, 1) + 1 == n) {
     fl_host_set(&a->joined, n);
