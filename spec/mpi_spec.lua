@@ -95,6 +95,17 @@ describe("the MPI engine", function()
     assert.truthy(out:find("well", 1, true), out)
   end)
 
+  try("ends the job when a rank has failed", function()
+    local status, out = run(3, [[
+      local pair = dist.group{0, 1}
+      dist.barrier()
+      if rank == 1 then error "odd" end
+      dist.barrier()
+    ]], "timeout 60 mpirun --oversubscribe -n 3")
+    assert.equal(1, status, out)
+    assert.truthy(out:find("script.lua:6: odd", 1, true), out)
+  end)
+
   it("is started by mpirun or srun only", function()
     local status, out = run(2, "", "env RANK=0 WORLD_SIZE=2 LOCAL_WORLD_SIZE=2")
     assert.equal(1, status)

@@ -278,9 +278,17 @@ static bool mpi_done(fl_comm_link *link, int lane, uint64_t seq) {
 
 /* --- groups --- */
 
+/* Leaving takes all ranks: with one that has failed they would wait on. */
+static void abort_failed(const engine *e) {
+  char why[1024];
+  e->o.board->verdict(e->o.board, why, sizeof why);
+  if (why[0])
+    MPI_Abort(MPI_COMM_WORLD, 1);
+}
+
 static void mpi_unlink(fl_comm *c, fl_comm_link *link) {
   mpi_link *l = (mpi_link *)link;
-  (void)c;
+  abort_failed(c->state);
   drop_sends(l, UINT64_MAX, true);
   MPI_Comm_free(&l->comm);
   free(l->stage);
@@ -319,6 +327,8 @@ static void mpi_close(fl_comm *c) {
   engine *e = c->state;
   int over = 0;
   MPI_Finalized(&over);
+  if (!over)
+    abort_failed(e);
   if (e->ours && !over)
     MPI_Finalize();
   free(e);

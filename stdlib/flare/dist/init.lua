@@ -50,7 +50,7 @@ end
 -- The module flare/mpi.so, which is built where MPI is.
 local function load_mpi()
   local path, tried = package.searchpath("flare.mpi", package.cpath)
-  if not path then fail("dist.init: this flare has no MPI (no flare/mpi.so):%s", tried) end
+  if not path then fail("dist.init: this flare has no MPI (no flare/mpi.so):\n\t%s", tried) end
   core.comm.load(path)
 end
 
