@@ -138,6 +138,18 @@ END
     launch.remove(folder)
   end)
 
+  it("does not write over the logs of another job", function()
+    local folder = launch.folder(endless)
+    local status, out = launch.shell(folder, "$F launch -n 2 script.lua & L=$!\n" .. under_way
+      .. "$F launch -n 1 script.lua; S=$?; kill -INT $L; wait $L; exit $S")
+    assert.equal(2, status, out)
+    assert.truthy(out:find("another job writes logs/rank-0.log: give this one a folder of its own, "
+      .. "as in --logs logs-2", 1, true), out)
+    assert.equal("going\n", launch.read(folder, "logs/rank-0.log"):match "^going\n")
+    launch.gone(folder)
+    launch.remove(folder)
+  end)
+
   it("needs no terminal, nor any of stdin, stdout and stderr", function()
     local folder = launch.folder [[
       assert(io.read() == nil)

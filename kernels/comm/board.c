@@ -96,8 +96,11 @@ fl_status fl_segment_open(const char *key, const char *what, size_t bytes,
     e = errno;
   close(fd);
   if (e)
-    return fli_fail(FL_ECOMM, "shared memory %s, %zu bytes: %s", name, bytes,
-                    strerror(e));
+    return fli_fail(FL_ECOMM, "shared memory %s, %zu bytes: %s%s", name, bytes,
+                    strerror(e),
+                    e == ENOSPC ? ": /dev/shm is full, or too small (that of a "
+                                  "container: --shm-size)"
+                                : "");
   return FL_OK;
 }
 

@@ -230,12 +230,14 @@ local function attempt(self, number)
   self.attempt, self.by_pid, self.left = number, {}, 0
   self.first, self.ending, self.asked, self.forced, self.stopped = nil, nil, nil, nil, nil
   self.secret = env.key(self.o.secret, "attempt " .. number)
-  self.board = core.comm.watch(env.key(self.secret, "board"), self.size)
+  local ok, board = pcall(core.comm.watch, env.key(self.secret, "board"), self.size)
+  if not ok then return nil, (board:gsub("^[^:]*:%d+: ", "")) end
+  self.board = board
   self.ranks = make_ranks(self)
   for _, rank in ipairs(self.ranks) do
     if self.o.verbose then io.stderr:write(describe(self, rank), "\n") end
-    local ok, message = start(self, rank)
-    if not ok then
+    local started, message = start(self, rank)
+    if not started then
       signal_all(self, KILL)
       return nil, message
     end
@@ -292,7 +294,15 @@ function Job.run(o)
     io.stderr:write("flare launch: ", self.interrupted and "interrupted" or message, "\n")
     return self.interrupted and 128 + self.interrupted or 1
   end
-  self.size = self.meeting.all
+  self.size, self.attempt = self.meeting.all, 0
+  for _, rank in ipairs(make_ranks(self)) do
+    if not process.hold(rank.log_file) then
+      io.stderr:write(("flare launch: another job writes %s: give this one a folder of its own, as "
+        .. "in --logs logs-2\n"):format(rank.log_file))
+      self.meeting:close(false)
+      return 2
+    end
+  end
   local number, status = 0
   while true do
     status, message = attempt(self, number)
