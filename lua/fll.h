@@ -98,7 +98,6 @@ typedef struct fll_op {
   uint8_t simple;             /* inputs, if nothing else must be given; or 0 */
   uint8_t n_in;               /* all inputs, the variadic one aside */
   bool views;                 /* a result may share memory with input 1 */
-  bool comm;                  /* a collective: its script's line is told */
   char inplace_name[28];      /* "add_" */
 } fll_op;
 

@@ -54,7 +54,6 @@ static void describe(fl_lua *st, fll_op *b, const fl_op *op) {
   b->n_ret = (uint8_t)b->info->n_shown;
   snprintf(b->inplace_name, sizeof b->inplace_name, "%s_", b->info->name);
   find_simple(b);
-  b->comm = strncmp(b->info->name, "comm_", 5) == 0;
   b->views = b->info->view || strcmp(b->info->family, "composite") == 0;
 }
 

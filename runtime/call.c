@@ -402,7 +402,8 @@ static fl_status launch(work *w, fl_tensor **out) {
                  .scratch = &s.base,
                  .seq = seq};
   fli_note_launch(rt, l.op, w->c->site, seq, w->n_in, w->metas);
-  fl_status status = w->op->comm ? fli_comm_begin(rt, w->c, &l, out) : FL_OK;
+  fl_status status =
+      w->op->info.collective ? fli_comm_begin(rt, w->c, &l, out) : FL_OK;
   if (rt->watch && !status)
     status =
         fli_streams_launch(rt, w->device, w->c, w->n_in, w->in, w->n_out, out);
@@ -587,7 +588,7 @@ static fl_status run_then_assign(work *w) {
 
 static bool writes_over(const fl_op *op) {
   return op->family < FLI_STRUCTURED || op->id == FLI_OP_assign ||
-         op->id == FLI_OP_fill || op->comm;
+         op->id == FLI_OP_fill || op->info.collective;
 }
 
 /* --- views and composed operators --- */

@@ -268,7 +268,7 @@ typedef struct fl_op_info {
   int n_in, n_attr, n_out; /* n_in without the elements of a variadic one */
   int n_shown; /* results for users; the rest are kept for gradients */
   char out_name[FL_MAX_OUT][20];
-  bool differentiable, inplace, view, random;
+  bool differentiable, inplace, view, random, collective;
 } fl_op_info;
 
 FL_API const fl_op *fl_op_find(fl_runtime *rt, const char *name);

@@ -167,7 +167,6 @@ struct fl_op {
   int flat; /* inputs of a row that may take the short road (flat.c), or 0 */
   int variadic; /* the parameter's number, -1 if there is none */
   bool dims;    /* has attributes that name dims */
-  bool comm;    /* a collective */
   /* of the inputs by slot; a variadic one's come last */
   uint8_t in_type[FL_MAX_PARAMS], in_optional[FL_MAX_PARAMS];
   struct {

@@ -423,7 +423,7 @@ static fl_status fill(fl_runtime *rt, fl_op *op, int id) {
   FLI_TRY(parse(op));
   op->info.view = w->family == FLI_VIEW;
   op->info.inplace = allows_inplace(op);
-  op->comm = strncmp(w->name, "comm_", 5) == 0;
+  op->info.collective = strncmp(w->name, "comm_", 5) == 0;
   op->flat = fli_flat_inputs(op);
   op->info.differentiable =
       (op->grad && op->grad != grad_once) || w->family == FLI_COMPOSE;
