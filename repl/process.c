@@ -44,17 +44,24 @@ static bool ignored(int number) {
   return sigaction(number, NULL, &a) == 0 && a.sa_handler == SIG_IGN;
 }
 
-/* signals() -> a file to read bytes from: the numbers of INT, TERM, HUP, CHLD
- * as they come; not HUP under nohup */
+static const int heeded[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGCHLD};
+#define HEEDED (sizeof heeded / sizeof *heeded)
+
+/* nohup, and those who have their own way with pipes, are left alone. */
+static bool left_alone(int number) {
+  return (number == SIGHUP || number == SIGPIPE) && ignored(number);
+}
+
+/* signals() -> a file to read bytes from: the numbers of INT, TERM, HUP, PIPE
+ * and CHLD as they come */
 static int signals(lua_State *L) {
-  static const int list[] = {SIGINT, SIGTERM, SIGHUP, SIGCHLD};
   struct sigaction a = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
   if (pipe2(signal_pipe, O_CLOEXEC | O_NONBLOCK) != 0)
     return failed(L, "pipe");
   sigemptyset(&a.sa_mask);
-  for (size_t k = 0; k < sizeof list / sizeof *list; k++)
-    if (list[k] != SIGHUP || !ignored(SIGHUP))
-      sigaction(list[k], &a, NULL);
+  for (size_t k = 0; k < HEEDED; k++)
+    if (!left_alone(heeded[k]))
+      sigaction(heeded[k], &a, NULL);
   lua_pushinteger(L, signal_pipe[0]);
   return 1;
 }
@@ -136,10 +143,9 @@ static void become(const plan *p) {
     _exit(127);
   if (p->n_cpus)
     sched_setaffinity(0, sizeof p->cpus, &p->cpus);
-  static const int list[] = {SIGINT, SIGTERM, SIGHUP, SIGCHLD};
-  for (size_t k = 0; k < sizeof list / sizeof *list; k++)
-    if (list[k] != SIGHUP || !ignored(SIGHUP))
-      signal(list[k], SIG_DFL);
+  for (size_t k = 0; k < HEEDED; k++)
+    if (!left_alone(heeded[k]))
+      signal(heeded[k], SIG_DFL);
   if (p->in < 0 && isatty(0)) { /* whoever is at the prompt has the terminal */
     signal(SIGTTOU, SIG_IGN);
     tcsetpgrp(0, getpid());

@@ -121,6 +121,17 @@ END
     launch.remove(folder)
   end)
 
+  it("ends everything when nobody reads what it writes", function()
+    local folder = launch.folder "while true do print(dist.all_reduce(flare.ones{1}):item()) end"
+    local _, out = launch.shell(folder, "{ $F launch -n 2 script.lua 2>&1; echo $? >status; } "
+      .. "| head -n 1")
+    assert.equal("2.0\n", out)
+    assert.equal("141\n", launch.read(folder, "status"))
+    assert.truthy(launch.read(folder, "logs/rank-1.log"):find "2.0\n") -- to the end of a line
+    launch.gone(folder)
+    launch.remove(folder)
+  end)
+
   it("goes on when what it writes to is full, and says so once for each", function()
     local folder = launch.folder "for k = 1, 3 do dist.barrier() print('line', k) end"
     local status, out = launch.shell(folder, "mkdir logs; ln -s /dev/full logs/rank-1.log\n"

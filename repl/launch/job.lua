@@ -7,7 +7,7 @@ local output = require "flare.repl.launch.output"
 local process = require "flare.repl.process"
 
 local net = core.net
-local INT, KILL, TERM, CHLD = 2, 9, 15, 17
+local INT, KILL, PIPE, TERM, CHLD = 2, 9, 13, 15, 17
 
 -- Seconds after a failure, or after Ctrl-C, until ranks that are still there are asked to end and
 -- then ended: five in all.
@@ -141,7 +141,7 @@ local function on_signal(self, number)
     return
   end
   if self.interrupted then -- once more: at once
-    signal_all(self, KILL)
+    if number ~= PIPE then signal_all(self, KILL) end
     return
   end
   self.interrupted = number
