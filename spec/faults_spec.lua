@@ -1,14 +1,9 @@
 -- What a script can do to the library with debug functions, hooks that misbehave, tables
 -- without end and numbers out of range: clean errors, and everything as it was before.
 local flare = require "flare"
+local fails = require "spec.support.expect".refused
 local core, nn, optim = flare.core, flare.nn, flare.optim
 local tree = require "spec.support.tree"
-
-local function fails(message, f, ...)
-  local ok, err = pcall(f, ...)
-  assert(not ok, "no error, but: " .. message)
-  if not tostring(err):find(message, 1, true) then assert.equal(message, tostring(err)) end
-end
 
 local function same(a, b) return a:eq(b):all():item() end
 

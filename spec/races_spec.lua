@@ -1,17 +1,11 @@
 -- The search for tensors that two streams use without order: twenty programs that forget a
 -- wait, found, and the same ones with it, which pass.
 local flare = require "flare"
+local fails = require "spec.support.expect".fails
 local device = "sim:0"
 local first = flare.current_stream(device)
 
 local function line() return debug.getinfo(2, "l").currentline end
-
-local function fails(pattern, f, ...)
-  local ok, err = pcall(f, ...)
-  assert(not ok, "no error, but: " .. pattern)
-  assert.match(pattern, tostring(err))
-  return tostring(err)
-end
 
 local function ones(...) return flare.ones({...}, {device = device}) end
 

@@ -1,5 +1,6 @@
 -- Dims by name: x:rearrange and x:reduce; hstack and its like.
 local flare = require "flare"
+local fails = require "spec.support.expect".refused
 local gradcheck = require "flare.gradcheck"
 
 local x = flare.arange(0, 240):to "f64":view(2, 6, 4, 5)
@@ -7,11 +8,6 @@ local x = flare.arange(0, 240):to "f64":view(2, 6, 4, 5)
 local function same(want, got)
   assert.equal(tostring(want.shape), tostring(got.shape))
   assert.same(want:totable(), got:totable())
-end
-
-local function fails(why, f, ...)
-  local ok, message = pcall(f, ...)
-  assert(not ok and message:find(why, 1, true), message)
 end
 
 describe("rearrange", function()

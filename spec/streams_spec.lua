@@ -1,19 +1,13 @@
 -- Users' streams on a device that is not there: order by waits alone, memory that streams
 -- share, failures by line, gradients across streams, pinned memory.
 local flare = require "flare"
+local fails = require "spec.support.expect".fails
 local device = "sim:0"
 local first = flare.current_stream(device)
 
 local function delay(us) flare.core.backend_control("sim", "delay_us", us) end
 
 local function line() return debug.getinfo(2, "l").currentline end
-
-local function fails(pattern, f, ...)
-  local ok, err = pcall(f, ...)
-  assert(not ok, "no error, but: " .. pattern)
-  assert.match(pattern, tostring(err))
-  return tostring(err)
-end
 
 local function ones(...) return flare.ones({...}, {device = device}) end
 

@@ -2,6 +2,7 @@
 -- whole functions with their gradients, inside and through.
 local families = require "spec.support.families"
 local flare = require "flare"
+local fails = require "spec.support.expect".refused
 local rows = require "spec.support.rows"
 
 
@@ -295,11 +296,6 @@ describe("vmap", function()
   end)
 
   it("refuses what it cannot do", function()
-    local function fails(message, f, ...)
-      local ok, said = pcall(f, ...)
-      assert.is_false(ok)
-      assert.is_truthy(tostring(said):find(message, 1, true), said)
-    end
     local id = flare.vmap(function(a) return a end)
     fails("argument 1 has no dim", id, flare.tensor(1))
     fails("no argument has samples", flare.vmap(function() end, {in_dims = false}), x)

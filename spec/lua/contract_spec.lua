@@ -1,11 +1,6 @@
 -- x:is "b t d": shapes said and held to.
 local core = require "flare.core"
-
-local function fails(why, f, ...)
-  local ok, message = pcall(f, ...)
-  assert(not ok, "was accepted")
-  assert(message:find(why, 1, true), message)
-end
+local fails = require "spec.support.expect".refused
 
 describe("x:is", function()
   local x = core.zeros(4, 5, 6)

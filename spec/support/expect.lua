@@ -24,6 +24,14 @@ function M.message(f, ...)
   return tostring(why)
 end
 
+--- f(...) raises an error that the pattern matches.
+-- @return what it says
+function M.fails(pattern, f, ...)
+  local why = M.message(f, ...)
+  assert.match(pattern, why)
+  return why
+end
+
 --- f(...) raises an error in which there is what `says` says.
 function M.refused(says, f, ...)
   local why = M.message(f, ...)
