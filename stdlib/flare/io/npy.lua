@@ -70,27 +70,35 @@ function M.decode(source)
   return convert(x, h)
 end
 
+--- A file as a source of bytes; its `problem` is what the system last said, which has the path.
+-- @param where the function's name, for errors
+-- @return the source, or nil and a message
+function M.source(where, path)
+  if type(path) ~= "string" then
+    fail("%s: the path must be a string, got %s", where, type(path))
+  end
+  local head, message = core.file.read(path, 0, 1) -- a folder has a size, too
+  if not head then return nil, message end
+  local stat
+  stat, message = core.file.stat(path)
+  if not stat then return nil, message end
+  local source = {size = stat.size}
+  function source.read(first, n)
+    local text, problem = core.file.read(path, first, n)
+    source.problem = problem
+    return text, problem
+  end
+  return source
+end
+
 --- Reads a file.
 -- @param opts {map = true}: over the file's memory, without copying where its bytes are as they
 --   are needed. The file must not be cut short as long as the tensor lives.
 -- @return the tensor, or nil and a message
 function M.load(path, opts)
   local o = options.check("npy.load", opts, {map = false})
-  if type(path) ~= "string" then
-    fail("npy.load: the path must be a string, got %s", type(path))
-  end
-  local head, message = core.file.read(path, 0, 1)
-  if not head then return nil, message end
-  local stat
-  stat, message = core.file.stat(path)
-  if not stat then return nil, message end
-  local source = {size = stat.size}
-  local failed -- messages of the system have the path already
-  function source.read(first, n)
-    local text
-    text, failed = core.file.read(path, first, n)
-    return text, failed
-  end
+  local source, message = M.source("npy.load", path)
+  if not source then return nil, message end
   if o.map then
     source.map, message = core.file.map(path)
     if not source.map then return nil, message end
@@ -98,7 +106,7 @@ function M.load(path, opts)
   local x
   x, message = M.decode(source)
   if source.map then source.map:close() end
-  if not x then return nil, failed or ("%s: %s"):format(path, message) end
+  if not x then return nil, source.problem or ("%s: %s"):format(path, message) end
   return x
 end
 

@@ -30,9 +30,10 @@ function Reader:tensor(name)
     return nil, ("%s: there is no array '%s'%s"):format(self.path, tostring(name),
                                                       options.hint(tostring(name), self._by_name))
   end
-  self._failed = nil
-  local text, message = zip.extract(self._read, e, self._limit)
-  if not text then return nil, self._failed or ("%s: %s"):format(self.path, message) end
+  local source = self._source
+  source.problem = nil
+  local text, message = zip.extract(source.read, e, self._limit)
+  if not text then return nil, source.problem or ("%s: %s"):format(self.path, message) end
   local x
   x, message = npy.decode{size = #text, read = function(first, n)
     return text:sub(first + 1, first + n)
@@ -46,23 +47,13 @@ end
 -- @return a reader with the field path, or nil and a message
 function M.open(path, opts)
   local o = options.check("npz.open", opts, {limit = 1 << 32})
-  if type(path) ~= "string" then
-    fail("npz.open: the path must be a string, got %s", type(path))
-  end
-  local head, message = core.file.read(path, 0, 1)
-  if not head then return nil, message end
-  local stat
-  stat, message = core.file.stat(path)
-  if not stat then return nil, message end
+  local source, message = npy.source("npz.open", path)
+  if not source then return nil, message end
+  local entries
+  entries, message = zip.entries(source.read, source.size)
+  if not entries then return nil, source.problem or ("%s: %s"):format(path, message) end
   local self = Reader()
-  self.path, self._limit, self._by_name = path, o.limit, {}
-  function self._read(first, n)
-    local text, problem = core.file.read(path, first, n)
-    if not text then self._failed = problem end -- has the path already
-    return text, problem
-  end
-  local entries, problem = zip.entries(self._read, stat.size)
-  if not entries then return nil, self._failed or ("%s: %s"):format(path, problem) end
+  self.path, self._source, self._limit, self._by_name = path, source, o.limit, {}
   for _, e in ipairs(entries) do
     if e.name:sub(-4) ~= ".npy" then
       return nil, ("%s: member '%s' is not an .npy file"):format(path, e.name)
