@@ -244,6 +244,9 @@ END]])
     assert.truthy(out:find "end\t1\n", out)
     assert.truthy(out:find "\n0\n$", out)
     assert.equal(2, select(2, out:gsub("starting again %(1 of 2%)", "")))
+    for _, log in ipairs {"logs0/rank-0.log", "logs0/rank-1.log", "logs1/rank-2.log"} do
+      assert.truthy(launch.read(folder, log):find "rank 3 %(pid %d+%) left the job; it has done")
+    end
     launch.gone(folder)
     status, out = launch.shell(folder, "chmod 644 secret; $F launch " .. zero)
     assert.equal(2, status)

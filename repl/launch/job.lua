@@ -182,7 +182,6 @@ local function pump(self, ms)
   self.meeting:step(ready)
   if self.meeting.stop and not self.ending then
     self.stopped = self.meeting.stop
-    signal_all(self, TERM)
     begin_end(self)
   end
   press(self)
