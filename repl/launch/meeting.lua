@@ -151,7 +151,7 @@ local function other(o)
   local channel, message = Channel.connect(o.host, o.port, o.secret, patience, function(problem)
     if not said and core.clock() > began + quiet then
       said = true
-      tell(("waiting for node 0 at %s, for %d s: %s"):format(place, patience, problem))
+      tell(("waiting for node 0, for %d s: %s"):format(patience, problem))
     end
     return o.interrupted()
   end)
