@@ -207,43 +207,27 @@ static void set_history(fl_tensor *t, fl_node *n) {
   t->node_out = 0;
 }
 
-static void copy_meta(fl_meta *to, const fl_meta *from) {
-  to->dtype = from->dtype;
-  to->ndim = from->ndim;
-  for (int i = 0; i < from->ndim; i++)
-    to->shape[i] = from->shape[i];
-}
-
-/* A node of a part of its input, with these strides; its edge is to be set. */
-static fl_status part_node(fl_runtime *rt, const fl_meta *whole,
-                           const fl_meta *part, const int64_t *stride,
-                           int64_t offset, fl_node **out) {
-  const fl_op *op = &rt->ops[FLI_OP_as_strided];
-  fl_attrs a = op->defaults;
-  FLI_TRY(fl_attrs_list(&a, 0, part->ndim, part->shape));
-  FLI_TRY(fl_attrs_list(&a, 1, part->ndim, stride));
-  a.v[2].i = offset;
-  FLI_TRY(fli_node_new(rt, FLI_NODE_OP, op, 1, 1, 0, &a, out));
-  copy_meta(&(*out)->in_meta[0], whole);
-  copy_meta(&(*out)->out_meta[0], part);
-  return FL_OK;
-}
-
 static fl_status rederive(fl_tensor *t) {
   fl_runtime *rt = t->rt;
   fl_tensor *base = t->base;
+  fl_attrs a = rt->ops[FLI_OP_as_strided].defaults;
   fl_node *n;
   if (t->meta.dtype != base->meta.dtype)
     return fli_fail(FL_EAUTOGRAD,
                     "a tensor was written in place after this "
                     "view of it as %s was made; make it again",
                     fl_dtype_name(t->meta.dtype));
-  FLI_TRY(part_node(rt, &base->meta, &t->meta, t->stride,
-                    t->offset - base->offset, &n));
+  FLI_TRY(fl_attrs_list(&a, 0, t->meta.ndim, t->meta.shape));
+  FLI_TRY(fl_attrs_list(&a, 1, t->meta.ndim, t->stride));
+  a.v[2].i = t->offset - base->offset;
+  FLI_TRY(fli_node_new(rt, FLI_NODE_OP, &rt->ops[FLI_OP_as_strided], 1, 1, 0,
+                       &a, &n));
   n->seq = base->node->seq + 1; /* may be newer than a node that leads here */
   n->site = base->node->site;
   n->device = fl_tensor_device(t);
   n->stream = fli_stream_now(rt, n->device);
+  n->in_meta[0] = base->meta;
+  n->out_meta[0] = t->meta;
   fli_edge_to(base, &n->edges[0]);
   set_history(t, n);
   t->seen = base->rebases;
@@ -272,6 +256,13 @@ void fli_edge_to(fl_tensor *t, fli_edge *e) {
     e->out = t->node_out;
   } else if (t->requires_grad)
     e->leaf = fl_tensor_retain(fli_stand_in(t));
+}
+
+static void copy_meta(fl_meta *to, const fl_meta *from) {
+  to->dtype = from->dtype;
+  to->ndim = from->ndim;
+  for (int i = 0; i < from->ndim; i++)
+    to->shape[i] = from->shape[i];
 }
 
 /* --- recording --- */
@@ -481,12 +472,18 @@ static fl_status rebase(fl_runtime *rt, fl_tensor *t, fl_node *inner) {
 
 fl_status fli_node_part(fl_runtime *rt, fl_node *region, fl_node **out) {
   const struct fli_geometry *r = region->region;
-  FLI_TRY(part_node(rt, &region->out_meta[0], &region->inner->out_meta[0],
-                    r->stride, r->offset, out));
+  fl_attrs a = rt->ops[FLI_OP_as_strided].defaults;
+  FLI_TRY(fl_attrs_list(&a, 0, r->ndim, r->shape));
+  FLI_TRY(fl_attrs_list(&a, 1, r->ndim, r->stride));
+  a.v[2].i = r->offset;
+  FLI_TRY(fli_node_new(rt, FLI_NODE_OP, &rt->ops[FLI_OP_as_strided], 1, 1, 0,
+                       &a, out));
   fl_node *n = *out;
   n->site = region->site;
   n->device = region->device;
   n->stream = region->stream;
+  copy_meta(&n->in_meta[0], &region->out_meta[0]);
+  copy_meta(&n->out_meta[0], &region->inner->out_meta[0]);
   n->edges[0] = (fli_edge){.node = region};
   region->rc++;
   return FL_OK;
