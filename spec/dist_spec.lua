@@ -197,6 +197,39 @@ describe("flare.dist", function()
     ]])
   end)
 
+  it("goes on from a state in the middle of local SGD's steps, bit for bit", function()
+    good(2, [[
+      local nn, optim = flare.nn, flare.optim
+      flare.manual_seed(2 + rank)
+      local x = flare.randn({8, 5}, {dtype = "f64"})
+      local function outer(params) return optim.SGD(params, {lr = 0.7, momentum = 0.9}) end
+      local function make(o)
+        local model = nn.Linear(5, 3):to "f64"
+        local inner = optim.Adam(model:parameters(), {lr = 0.1})
+        return model, inner, dist.LocalSGD(model, inner, o)
+      end
+      local function train(model, inner, sgd, steps)
+        for _ = 1, steps do
+          inner:zero_grad()
+          model(x):square():mean():backward()
+          sgd:step()
+        end
+      end
+      for _, o in ipairs {{every = 3}, {every = 2, async = true}, {every = 2, outer = outer}} do
+        local a, b = {make(o)}, {make(o)}
+        train(a[1], a[2], a[3], 5)
+        local place = "state-" .. rank
+        assert(flare.save(place, {a[1]:state_dict(), a[2]:state_dict(), a[3]:state_dict()}))
+        for k, state in ipairs(flare.load(place)) do b[k]:load_state_dict(state) end
+        train(a[1], a[2], a[3], 4)
+        train(b[1], b[2], b[3], 4)
+        assert(a[1].weight:eq(b[1].weight):all():item())
+        local ok, why = pcall(b[3].load_state_dict, b[3], {steps = 1, outer = not o.outer or nil})
+        assert(not ok and why:find(o.outer and "without an outer" or "with an outer", 1, true), why)
+      end
+    ]])
+  end)
+
   it("trains a pipeline of two stages, with gradients sent back across the cut", function()
     good(2, [[
       local nn, optim = flare.nn, flare.optim

@@ -85,4 +85,44 @@ function LocalSGD:finish()
   end
 end
 
+local function copies(list)
+  local all = {}
+  for k, t in ipairs(list) do all[k] = t:detach():clone() end
+  return all
+end
+
+--- What going on exactly needs beside the states of the model and the optimizer: each rank's own,
+-- as those are between means.
+function LocalSGD:state_dict()
+  local state = {steps = self.steps}
+  if self.outer then state.outer, state.kept = self.outer:state_dict(), copies(self.kept) end
+  if self.works then
+    local means = {}
+    for k, work in ipairs(self.works) do means[k] = work:wait() end
+    state.means, state.sent = copies(means), copies(self.sent)
+  end
+  return state
+end
+
+--- Takes over a state. The model's is loaded after this was made, which begins with rank 0's.
+function LocalSGD:load_state_dict(state)
+  if type(state) ~= "table" or not state.steps then
+    fail "LocalSGD:load_state_dict: a table is expected that state_dict() gave"
+  elseif (state.outer ~= nil) ~= (self.outer ~= nil) then
+    fail("LocalSGD:load_state_dict: the state is of one with%s an outer optimizer",
+      state.outer and "" or "out")
+  end
+  local _ <close> = core.no_grad()
+  self.steps, self.works = state.steps, nil
+  if self.outer then
+    self.outer:load_state_dict(state.outer)
+    for k, t in ipairs(state.kept) do self.kept[k]:copy_(t) end
+  end
+  if state.means then
+    local works, means = {}, copies(state.means)
+    for k, mean in ipairs(means) do works[k] = {wait = function() return mean end} end
+    self.works, self.sent = works, copies(state.sent)
+  end
+end
+
 return LocalSGD
