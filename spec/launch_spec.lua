@@ -121,6 +121,21 @@ END
     launch.remove(folder)
   end)
 
+  it("ends everything on Ctrl-C while nobody reads what it writes", function()
+    local folder, limit = launch.folder "for k = 1, 40000 do print(k) end", launch.within(5)
+    local _, slow = launch.shell(folder, "$F launch -n 2 script.lua | (sleep 3; tail -n 1)")
+    assert.equal("40000\n", slow) -- what somebody reads late
+    launch.shell(folder, "rm -r logs\necho \"print 'going' while true do print(1) end\" "
+      .. ">script.lua")
+    local status, out = launch.shell(folder, "mkfifo full; sleep 60 <full & R=$!\n"
+      .. "$F launch -n 2 script.lua >full & L=$!\n" .. under_way .. "sleep 0.5\n"
+      .. "date +%s.%N >began; kill -INT $L; wait $L; S=$?; date +%s.%N >ended; kill $R; exit $S")
+    assert.equal(130, status, out)
+    assert.is_true(launch.read(folder, "ended") - launch.read(folder, "began") < limit)
+    launch.gone(folder)
+    launch.remove(folder)
+  end)
+
   it("ends everything when nobody reads what it writes", function()
     local folder = launch.folder "while true do print(dist.all_reduce(flare.ones{1}):item()) end"
     local _, out = launch.shell(folder, "{ $F launch -n 2 script.lua 2>&1; echo $? >status; } "

@@ -173,7 +173,9 @@ local function pump(self, ms)
   for _, rank in ipairs(self.ranks) do
     if rank.output then rank.output:files(read) end
   end
+  output.files(write)
   local ready = net.poll(read, write, ms)
+  output.step()
   local came = false
   for _, rank in ipairs(self.ranks) do
     if rank.output and rank.output:step(ready) then came = true end
@@ -244,8 +246,9 @@ local function attempt(self, number)
   end
   while self.left > 0 do pump(self, 200) end
   local deadline = core.clock() + 1 -- what is still in the pipes, which others may have as well
-  while output.any(self.ranks) and core.clock() < deadline do
+  while (output.any(self.ranks) or output.files {}) and core.clock() < deadline do
     if pump(self, 20) then deadline = core.clock() + 1 end
+    if output.files {} and not self.interrupted then deadline = core.clock() + 1 end
   end
   local status = 0
   if self.first or self.interrupted or self.stopped then

@@ -8,23 +8,42 @@ Output.__index = Output
 
 local longest = 1 << 16 -- bytes of a line that are kept until it ends
 
-local failed = setmetatable({}, {__mode = "k"}) -- files
+-- The terminal, or what there is in its place. Nobody may be reading there: what it does not take
+-- waits, and so do the ranks that write it, but not the launcher.
+local screens = {{file = 1, name = "standard output", text = ""},
+  {file = 2, name = "standard error", text = ""}}
+local atom = 4096 -- bytes that a pipe takes at once, if any
 
--- Writes, and says once that it cannot: the job goes on without.
-local function put(file, name, text)
-  if failed[file] then return end
-  local ok, message = file:write(text)
-  if ok then ok, message = file:flush() end
-  if ok then return end
-  failed[file] = true
+local function give_up(name, message)
   io.stderr:write(("flare launch: %s: %s; no more is written there\n"):format(name, message))
+end
+
+local function drain(screen)
+  while screen.text ~= "" and net.poll({}, {screen.file}, 0)[screen.file] do
+    local n, message = net.write(screen.file, screen.text:sub(1, atom))
+    if n then screen.text = screen.text:sub(n + 1)
+    else
+      screen.failed, screen.text = true, ""
+      give_up(screen.name, message:gsub("^writing: ", ""))
+    end
+  end
+end
+
+-- Writes into a log, and says once that it cannot: the job goes on without.
+local function put(self, text)
+  if not self.log then return end
+  local ok, message = self.log:write(text)
+  if ok then ok, message = self.log:flush() end
+  if ok then return end
+  give_up(self.rank.log_file, message)
+  self.log = nil
 end
 
 --- @param out, err files to read from
 function Output.open(rank, out, err, o)
   local self = setmetatable({rank = rank}, Output)
-  self.out = {file = out or nil, parts = {}, size = 0, to = io.stdout, name = "standard output"}
-  self.err = {file = err or nil, parts = {}, size = 0, to = io.stderr, name = "standard error"}
+  self.out = {file = out or nil, parts = {}, size = 0, screen = screens[1]}
+  self.err = {file = err or nil, parts = {}, size = 0, screen = screens[2]}
   local message
   self.log, message = io.open(rank.log_file, rank.again and "a" or "w")
   if not self.log then io.stderr:write("flare launch: ", message, "\n") end
@@ -37,7 +56,8 @@ end
 
 function Output:files(list)
   for _, pipe in ipairs {self.out, self.err} do
-    if pipe.file then list[#list + 1] = pipe.file end
+    local waits = self.shown and pipe.screen.text ~= ""
+    if pipe.file and not waits then list[#list + 1] = pipe.file end
   end
 end
 
@@ -61,7 +81,9 @@ local function show(self, pipe, text)
     pipe.parts[#pipe.parts + 1], pipe.size = rest, pipe.size + #rest
     text = lines:gsub("[^\n]*\n", self.prefix .. "%0")
   end
-  put(pipe.to, pipe.name, text)
+  if pipe.screen.failed then return end
+  pipe.screen.text = pipe.screen.text .. text
+  drain(pipe.screen)
 end
 
 --- @return whether something came
@@ -72,7 +94,7 @@ function Output:step(ready)
       local text = net.read(pipe.file)
       if text and text ~= "" then
         came = true
-        if self.log then put(self.log, self.rank.log_file, text) end
+        put(self, text)
         remember(self, text)
         show(self, pipe, text)
       elseif not text then
@@ -95,6 +117,18 @@ function Output:close()
 end
 
 local M = {open = Output.open}
+
+--- Files to write to, of screens that have not taken all yet.
+function M.files(list)
+  for _, screen in ipairs(screens) do
+    if screen.text ~= "" then list[#list + 1] = screen.file end
+  end
+  return #list > 0
+end
+
+function M.step()
+  for _, screen in ipairs(screens) do drain(screen) end
+end
 
 --- Whether something may still come from any rank.
 function M.any(ranks)
