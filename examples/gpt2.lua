@@ -7,9 +7,9 @@
 -- --data: a file with a tensor "tokens" of token ids that count from 0 (any integer dtype);
 -- without one the tokens are random. --weights: a file to start from, by the names below.
 -- Other options: --layers --heads --width --block --vocabulary --lr --seed --device --autocast, and
--- --zero 1, 2 or 3: the optimizer's state, gradients, blocks in parts on several GPUs; with 3,
--- --recompute 1 for less memory, and speed, --regather 0 for more, --gather bf16 for parameters
--- that travel in half the bytes. --compress bf16: gradients that do.
+-- --zero 1, 2 or 3: the optimizer's state, gradients, blocks in parts on several GPUs; --gather
+-- bf16: blocks' parameters travel in half the bytes; with 3, --recompute 1 for less memory, and
+-- speed, --regather 0 for more. --compress bf16: gradients that travel in half the bytes.
 local flare = require "flare"
 local nn, optim, dist, F = flare.nn, flare.optim, flare.dist, flare.nn.functional
 local rank, size = dist.init()
@@ -98,7 +98,8 @@ local optimizer
 if o.zero > 0 then
   local units = {}
   for i = 1, #model.blocks do units[i] = model.blocks[i] end
-  model = dist.ZeRO(model, adamw, {stage = o.zero, units = o.zero == 3 and units or nil,
+  local apart = o.zero == 3 or o.gather ~= ""
+  model = dist.ZeRO(model, adamw, {stage = o.zero, units = apart and units or nil,
     recompute = o.recompute ~= 0, regather = o.regather ~= 0,
     gather = o.gather ~= "" and o.gather or nil, compress = compress})
   optimizer = model

@@ -404,6 +404,78 @@ describe("ZeRO", function()
     ]])
   end)
 
+  it("has low parameters in units, and parts as they were", function()
+    good(2, [[
+      for stage = 1, 2 do
+        local model, plain, low = make(), make(), make()
+        local first = model[1]
+        local function sgd(params) return optim.SGD(params, {lr = 0.1, momentum = 0.9}) end
+        local zero = dist.ZeRO(model, sgd, {stage = stage, gather = "bf16", bucket_mb = 0.003})
+        for _, p in ipairs(model:parameters()) do
+          assert(p.dtype == "bf16" and p.requires_grad and p.is_leaf)
+        end
+        assert(model[1] == first and zero:state_dict()["1.weight"].dtype == "f64")
+        assert(far(zero, plain) == 0) -- nothing is lost before the first step
+        for _, shard in ipairs(zero.shards) do
+          assert(shard.part.dtype == "f64" and shard.whole.dtype == "bf16")
+        end
+        -- one process whose parameters are rounded for each pass
+        local optimizer = sgd(plain:parameters())
+        for _ = 1, 3 do
+          zero:zero_grad();
+          (zero(a:to "bf16"):to "f64" - b):square():mean():backward()
+          zero:step()
+          local state = {}
+          for name, p in plain:named_parameters() do state[name] = p:detach():to "bf16":to "f64" end
+          low:load_state_dict(state)
+          low:to "bf16"
+          low:zero_grad();
+          (low(x:to "bf16"):to "f64" - y):square():mean():backward()
+          local grads = {}
+          for name, p in low:named_parameters() do grads[name] = p.grad:to "f64" end
+          for name, p in plain:named_parameters() do p.grad = grads[name] end
+          low:to "f64"
+          optimizer:step()
+        end
+        assert(far(zero, plain) < 1e-3, far(zero, plain)) -- gradients of 8 bits, steps of 0.1
+        local state = zero:state_dict()
+        for name, p in zero.model:named_parameters() do
+          assert(p:eq(state[name]:to "bf16"):all():item(), name)
+        end
+      end
+      local model = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3))
+      local zero = dist.ZeRO(model, adam, {gather = "bf16", units = {model[3]}})
+      assert(model[1].weight.dtype == "f32" and model[3].weight.dtype == "bf16")
+      flare.autocast("bf16", zero, flare.randn{4, 6}):sum():backward()
+      zero:step()
+    ]])
+  end)
+
+  it("takes over a whole state, and says what does not fit", function()
+    good(2, [[
+      local function model(seed)
+        local m = make(seed)
+        m[1].bias:requires_grad_(false)
+        m[3].steps = m[3]:buffer(flare.zeros{1})
+        return m
+      end
+      local function sgd(params) return optim.SGD(params, {lr = 0.1}) end
+      local from = model(7)
+      for stage = 1, 3 do
+        local zero = dist.ZeRO(model(3), sgd, {stage = stage, bucket_mb = 0.003})
+        train(zero, zero, a, b, 2)
+        zero:load_state_dict(from:state_dict())
+        assert(far(zero, from) == 0)
+        train(zero, zero, a, b, 2)
+        local one = model(7)
+        train(one, sgd(one), x, y, 2)
+        assert(far(zero, one) < 1e-12, far(zero, one))
+        local ok, why = pcall(zero.load_state_dict, zero, {})
+        assert(not ok and why:find("' is nil, here it is ", 1, true), why)
+      end
+    ]])
+  end)
+
   it("clips by the norm over all ranks", function()
     good(2, [[
       local model = make()

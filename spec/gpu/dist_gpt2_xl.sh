@@ -3,8 +3,9 @@
 # flare's has 95 % of so many times its figure on one GPU, scales no less than PyTorch does, and has
 # 1.1 times its throughput; but for recompute, which goes forward twice. A word with .bf16 behind it is
 # one whose gradients travel in bf16. Limit: 50 s, and 13 s for each word.
-# dist_gpt2_xl.sh [parallel] [zero1] [zero3] [keep] [recompute] [low] [lowkeep]
-words=${*:-parallel parallel.bf16 zero1 zero1.bf16 zero3 zero3.bf16 keep low lowkeep recompute}
+# low: blocks' parameters and gradients travel in bf16, in stages 1 (low1) and 3.
+# dist_gpt2_xl.sh [parallel] [zero1] [low1] [zero3] [low] [keep] [lowkeep] [recompute]
+words=${*:-parallel parallel.bf16 zero1 zero1.bf16 low1 zero3 zero3.bf16 keep low lowkeep recompute}
 all=$(nvidia-smi -L | grep -c '^GPU')
 w=$(mktemp -d)
 bad=0
@@ -36,6 +37,7 @@ for word in $words; do
   case $word in *.*) low="--compress ${word#*.}" ;; esac
   case $word in
     parallel*) ours "$word" "$all" "$low" ;;
+    low1) ours low1 "$all" "--zero 1 --gather bf16 --compress bf16" ;;
     low) ours low "$all" "--zero 3 --gather bf16 --compress bf16" ;;
     lowkeep) ours lowkeep "$all" "--zero 3 --regather 0 --gather bf16 --compress bf16" ;;
     keep*) ours "$word" "$all" "--zero 3 --regather 0 $low" ;;

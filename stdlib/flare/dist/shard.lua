@@ -7,19 +7,24 @@ local Shard = class("dist.Shard", Bucket)
 
 --- @param named parameters of one dtype and device, {name, tensor} each, the same on all ranks
 -- @param compress what gradients travel as, if not as they are
--- @param stay the parameters stay whole: they lie in one flat tensor from now on, `whole`, of which
--- the leaf is a part
+-- @param stay the parameters stay whole, in one flat tensor from now on, `whole`: as they are
+-- (true), so that the leaf is a part of it, or as others of a lower dtype, then `params`
 function Shard:init(named, group, compress, stay)
   Bucket.init(self, named, group.size, group.size > 1 and compress)
   self.group = group
   self.length = self.size // group.size -- of a rank
   local _ <close> = core.no_grad()
-  if stay then
+  if stay == true or stay == self.dtype then
     self.whole = core.zeros({self.size}, {dtype = self.dtype, device = self.device})
     for k, p in ipairs(self.params) do core.place(p, self.whole, self.from[k]) end
     self.part = self:mine(self.whole):detach()
   else
-    self.part = self:mine(self:pack(self.params, self.dtype)):clone()
+    local flat = self:pack(self.params, self.dtype)
+    self.part = self:mine(flat):clone()
+    self.whole = stay and flat:to(stay)
+    for k in ipairs(self.whole and self.params or {}) do
+      self.params[k] = self:view(self.whole, k):requires_grad_(true)
+    end
   end
   self.part:requires_grad_(true)
 end
@@ -34,6 +39,15 @@ function Shard:reduce(grads)
   end)
   self:close()
   return work
+end
+
+--- After the leaf has changed: the parameters that stay whole follow, beside other work; who uses
+-- one of them waits.
+function Shard:spread()
+  self.group:aside(self.device, {self.whole}, function()
+    if self.whole.dtype ~= self.dtype then self:mine(self.whole):copy_(self.part) end
+    self.group:all_gather_(self.whole, {async = true}):wait()
+  end)
 end
 
 --- This rank's part of a flat tensor.

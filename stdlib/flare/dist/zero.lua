@@ -20,6 +20,7 @@ local Queue = require "flare.dist.queue"
 local Shard = require "flare.dist.shard"
 local Watch = require "flare.dist.watch"
 local clip = require "flare.optim.clip"
+local walk = require "flare.nn.walk"
 
 local ZeRO = class "dist.ZeRO"
 
@@ -68,10 +69,11 @@ end
 -- without a gradient, and each is a part of its own (false: they are an error that names them);
 -- kind, a function of a parameter's name and tensor: those of different kinds are in different
 -- parts, and `make` gets a list of the parts' kinds as well, for groups with options of their own;
--- and for stage 3 units, the modules whose parameters come and go together (the model's children;
--- what is in none of them is treated as in stage 2), gather, "bf16" or "f16" that their parameters
--- are gathered and used as, regather: backward gathers again what it needs of them (true), or the
--- tape keeps it (false: less traffic, more memory), and
+-- units, the modules whose parameters come and go together in stage 3 (the model's children; what
+-- is in none of them is treated as in stage 2); gather, "bf16" or "f16" that parameters of units
+-- are gathered and used as: in stages 1 and 2 others of that dtype take their places in the model;
+-- and for stage 3 regather: backward gathers again what it needs of them (true), or the tape keeps
+-- it (false: less traffic, more memory), and
 -- recompute: backward computes units again (true: slower, with less memory; find_unused needs it).
 function ZeRO:init(model, make, o)
   if type(model) ~= "table" or not model.__module then
@@ -99,8 +101,8 @@ function ZeRO:init(model, make, o)
   elseif o.find_unused and o.stage == 3 and not o.recompute then
     fail "ZeRO: find_unused in stage 3 needs recompute = true"
   end
-  for _, name in ipairs {"units", "gather"} do
-    if o[name] ~= nil and o.stage ~= 3 then fail("ZeRO: %s are those of stage 3", name) end
+  if o.units ~= nil and o.stage ~= 3 and not o.gather then
+    fail "ZeRO: units are those of stage 3, or of gather"
   end
   self.model, self.group, self.stage = model, Group.of("ZeRO", o.group), o.stage
   self.recompute, self.regather = o.recompute, o.regather
@@ -116,10 +118,12 @@ function ZeRO:init(model, make, o)
     end
   end
   self.shards = {}
-  if self.stage == 3 then rest = require "flare.dist.zero3".divide(self, rest, o.units) end
+  local low = {}
+  if self.stage == 3 then rest = require "flare.dist.zero3".divide(self, rest, o.units)
+  elseif o.gather then low, rest = self:_lower(rest, o.units) end
   for name, p in model:named_parameters() do whole[#whole + 1] = {name, p} end
   self.watch = Watch(model, whole)
-  self:_keep(rest)
+  self:_keep(low, rest)
   local units = self.stage == 3 and require "flare.dist.zero3"
   self.listener = {
     ready = function(_, leaf)
@@ -135,9 +139,36 @@ function ZeRO:init(model, make, o)
   self:zero_grad()
 end
 
+-- Shards of the parameters in units, whose places in the model others take, of lower dtype.
+-- @return these, and the parameters in no unit
+function ZeRO:_lower(named, units)
+  local zero3 = require "flare.dist.zero3"
+  local inside, low, rest, old = {}, {}, {}, {}
+  for _, unit in ipairs(zero3.units(self, named, units)) do
+    for _, pair in ipairs(unit.named) do inside[pair[2].id] = true end
+  end
+  for _, pair in ipairs(named) do
+    local list = inside[pair[2].id] and low or rest
+    list[#list + 1] = pair
+    old[pair[1]] = pair[2].id
+  end
+  local slots, shards = zero3.slots(self.model), self:divide(low, self.bytes, self.gather)
+  for _, shard in ipairs(shards) do
+    for k, name in ipairs(shard.names) do
+      for _, slot in ipairs(slots[old[name]]) do
+        walk.mark(slot.owner, shard.params[k], "parameter")
+        slot.holder[slot.key] = shard.params[k]
+      end
+    end
+  end
+  return shards, rest
+end
+
 -- Parameters that stay whole: their gradients are reduced to their owners as they come.
-function ZeRO:_keep(named)
+-- @param low shards of such ones
+function ZeRO:_keep(low, named)
   local list = self:divide(named, self.bytes, true)
+  table.move(low, 1, #low, #list + 1, list)
   for _, shard in ipairs(list) do self.shards[#self.shards + 1] = shard end
   self.queue = Queue(self.group, function(shard)
     local work = shard:reduce(shard.grads)
@@ -277,12 +308,7 @@ end
 function ZeRO:_spread()
   local _ <close> = core.no_grad()
   local list = self.queue.buckets
-  for turn = #list, 1, -1 do -- as forward needs them, which begins meanwhile
-    local shard = list[turn]
-    self.group:aside(shard.device, {shard.whole}, function()
-      self.group:all_gather_(shard.whole, {async = true}):wait()
-    end)
-  end
+  for turn = #list, 1, -1 do list[turn]:spread() end -- as forward needs them, meanwhile
   if self.stage == 3 then require "flare.dist.zero3".restart(self) end
 end
 
@@ -297,6 +323,36 @@ function ZeRO:state_dict()
     for k, name in ipairs(shard.names) do state[name] = shard:view(flat, k):clone() end
   end
   return state
+end
+
+--- Takes over what state_dict() gave, this one's or a plain model's: the same on every rank.
+function ZeRO:load_state_dict(state)
+  local _ <close> = core.no_grad()
+  local whole, sharded = {}, {}
+  local function value(name, shape)
+    local t = state[name]
+    local found = core.is_tensor(t) and table.concat(t.shape, "x") or type(t)
+    if found ~= table.concat(shape, "x") then
+      fail("ZeRO:load_state_dict: '%s' is %s, here it is %s", name, found, table.concat(shape, "x"))
+    end
+    return t
+  end
+  for _, shard in ipairs(self.shards) do
+    for k, name in ipairs(shard.names) do sharded[name] = value(name, shard.shapes[k]) end
+  end
+  for name, t in self.model:named_buffers() do whole[t] = value(name, t.shape) end
+  for name, p in self.model:named_parameters() do
+    if not sharded[name] then whole[p] = value(name, p.shape) end
+  end
+  self:zero_grad()
+  self:_forget()
+  for t, new in pairs(whole) do t:copy_(new) end
+  for _, shard in ipairs(self.shards) do
+    local list = {}
+    for k, name in ipairs(shard.names) do list[k] = sharded[name] end
+    shard.part:copy_(shard:mine(shard:pack(list, shard.dtype)))
+  end
+  self:_spread()
 end
 
 --- Writes parameters, buffers and the optimizer's state into a folder, each rank its part.

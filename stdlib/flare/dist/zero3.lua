@@ -223,7 +223,8 @@ local function default_units(model)
   return units
 end
 
-local function slots_of(module)
+--- Where each parameter of a module is, by its id: a list of {holder, key, owner}.
+function M.slots(module)
   local by_id = {}
   walk.visit(module, function(_, tensor, owner, key, holder)
     by_id[tensor.id] = by_id[tensor.id] or {}
@@ -232,34 +233,50 @@ local function slots_of(module)
   return by_id
 end
 
---- Takes the parameters of units out of the model into shards. @return the others
-function M.divide(zero, named, units)
+--- The modules that come and go together, {module, named} each: `named` are their parameters that
+-- learn, {name, tensor}, by the model's names.
+-- @param named the model's
+-- @param units a list of modules, or nil
+function M.units(zero, named, units)
   units = units or default_units(zero.model)
-  local names, taken, rest = {}, {}, {}
-  for _, pair in ipairs(named) do names[pair[2].id] = pair[1] end
-  zero.units, zero.order, zero.late, zero.has, zero.came = {}, {}, {}, {}, {}
-  zero.calls, zero.leaves, zero.steps = {}, {}, 0
   if type(units) ~= "table" then
     fail("ZeRO: units must be a list of modules, got %s", options.kind(units))
   end
+  local names, all = {}, {}
+  for _, pair in ipairs(named) do names[pair[2].id] = pair[1] end
   for u, module in ipairs(units) do
     if not walk.is_module(module) then
       fail("ZeRO: units must be modules of the model; unit %d is %s", u, options.kind(module))
     end
-    local slots, list = slots_of(module), {}
-    for _, pair in ipairs(Bucket.learning(module)) do
-      local id = pair[2].id
-      if taken[id] then
-        fail("ZeRO: '%s' is in two units, which stage 3 cannot share: give units without both, so "
-          .. "that it stays whole", names[id])
-      elseif not names[id] then
+    all[u] = {module = module, named = {}}
+    for k, pair in ipairs(Bucket.learning(module)) do
+      local name = names[pair[2].id]
+      if not name then
         fail("ZeRO: units must be modules of the model; unit %d (%s) has other parameters", u,
           tostring(getmetatable(module).__name))
       end
-      taken[id] = true
-      list[#list + 1] = {names[id], pair[2]}
+      all[u].named[k] = {name, pair[2]}
+    end
+  end
+  return all
+end
+
+--- Takes the parameters of units out of the model into shards. @return the others
+function M.divide(zero, named, units)
+  local taken, rest = {}, {}
+  zero.units, zero.order, zero.late, zero.has, zero.came = {}, {}, {}, {}, {}
+  zero.calls, zero.leaves, zero.steps = {}, {}, 0
+  for _, one in ipairs(M.units(zero, named, units)) do
+    local module, list = one.module, one.named
+    for _, pair in ipairs(list) do
+      if taken[pair[2].id] then
+        fail("ZeRO: '%s' is in two units, which stage 3 cannot share: give units without both, so "
+          .. "that it stays whole", pair[1])
+      end
+      taken[pair[2].id] = true
     end
     if #list > 0 then
+      local slots = M.slots(module)
       local shards, places = zero:divide(list, zero.find_unused and 0 or math.maxinteger), {}
       for s, shard in ipairs(shards) do
         places[s] = {}
