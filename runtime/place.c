@@ -1,9 +1,6 @@
 /* Tensors that move into a part of another one's memory, with all that sees
  * them there: parameters that are sent from where they lie, and received. */
-#include "env.h"
 #include "tape.h"
-
-#include <string.h>
 
 /* The elements of its storage that t may reach, from the first to behind the
  * last. */
@@ -48,10 +45,9 @@ fl_status fl_tensor_place(fl_tensor *t, fl_tensor *flat, int64_t from) {
   FLI_TRY(check(t, flat, from));
   fl_storage *old = t->storage, *s = flat->storage;
   fl_meta m = t->meta;
-  int64_t stride[FL_MAX_DIMS], first, end, at, to, n = 1;
-  for (int i = m.ndim - 1; i >= 0; n *= m.shape[i--])
-    stride[i] = n;
-  FLI_TRY(fli_tensor_view(flat, &m, stride, flat->offset + from, &place));
+  int64_t first, end, at, to;
+  FLI_TRY(fli_tensor_view(flat, &m, t->stride, flat->offset + from, &place));
+  fli_tensor_set_shape(place, &m);
   fl_operand in[2] = {{.tensor = place}, {.tensor = t}};
   fl_call c = {.op = &t->rt->ops[FLI_OP_assign],
                .n_in = 2,
@@ -81,8 +77,7 @@ fl_status fl_tensor_place(fl_tensor *t, fl_tensor *flat, int64_t from) {
     }
   }
   fli_storage_release(old);
-  memcpy(t->stride, stride, sizeof stride);
-  t->contiguous = true;
+  fli_tensor_set_shape(t, &m);
   fli_tensor_own(t);
   return FL_OK;
 }
