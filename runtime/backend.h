@@ -147,7 +147,7 @@ typedef enum fl_matrix_fault {
 FL_API fl_status fli_fail_matrix(const char *op, fl_matrix_fault f,
                                  int64_t which, int base, int number);
 
-/* Fourier transforms (roots.c). The factors of n, positive, in the order of
+/* Fourier transforms (fourier.c). The factors of n, positive, in the order of
  * their passes: fours, a two, odd primes; how many, -1: one is too large. */
 #define FL_FACTORS 40 /* at most */
 FL_API int fli_factors(int64_t n, int *factors);

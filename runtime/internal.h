@@ -211,7 +211,7 @@ fl_status fli_op_new(fl_runtime *rt, const char *name, const char *signature,
                      const char *kernel, fl_op **op);
 void fli_exprs_close(fl_runtime *rt);
 void fli_native_free(struct fli_native *n);
-/* A function of a shared object, which stays open (backend_load.c). */
+/* A function of a shared object, which stays open (load.c). */
 fl_status fli_library_symbol(const char *path, const char *name,
                              void *function);
 fl_status fli_engine_symbol(const char *path, void *function);
@@ -560,7 +560,7 @@ bool fli_pin_fits(const struct fli_pin *p, fl_device d);
 fl_status fli_pin_used(struct fli_pin *p, fl_device d);
 void fli_pins_close(fl_runtime *rt);
 
-/* --- vmap (batch.c) --- */
+/* --- vmap (vmap.c) --- */
 
 /* A call while a level is open: false if it is none of its business. */
 bool fli_batch_run(fl_runtime *rt, const fl_call *c, fl_status *status);

@@ -4,8 +4,8 @@
 #define _GNU_SOURCE /* sched_getaffinity */
 #endif
 #include "internal.h"
-#include "math.h"
-#include "tape.h"
+#include "math/math.h"
+#include "tape/tape.h"
 
 #include <sched.h>
 #include <stdio.h>

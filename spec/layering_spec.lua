@@ -4,7 +4,7 @@ local tree = require "spec.support.tree"
 
 -- What a folder's quoted includes may resolve to, as patterns of paths.
 local contracts = {"^runtime/types%.h$", "^runtime/backend%.h$", "^runtime/program%.h$",
-  "^runtime/comm%.h$", "^runtime/math%.h$", "^runtime/%w+%.def$"}
+  "^runtime/comm%.h$", "^runtime/math/math%.h$", "^runtime/%w+%.def$"}
 local may_include = {
   runtime = {"^runtime/"},
   kernels = {"^(kernels/%w+/)", table.unpack(contracts)},
@@ -84,7 +84,7 @@ describe("layering", function()
     -- backends from outside come in through one file, LAPACK through another
     none(matches("runtime/rules kernels/sim lua", "%f[%w_](dlopen)%f[^%w_]"))
     none(matches("kernels/cpu", "%f[%w_](dlopen)%f[^%w_]", "^kernels/cpu/lapack%.c$"))
-    none(matches("runtime", "%f[%w_](dlopen)%f[^%w_]", "^runtime/backend_load%.c$"))
+    none(matches("runtime", "%f[%w_](dlopen)%f[^%w_]", "^runtime/register/load%.c$"))
     -- names of headers' guards go on after it
     none(matches("runtime kernels lua repl", "#%s*if[^\n]*(CUDA)%f[^%w_]"))
     none(matches("runtime kernels lua repl", "#%s*if[^\n]*HAVE_(%w*CUDA%w*)"))

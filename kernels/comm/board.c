@@ -19,7 +19,7 @@
 
 #define SPOKEN 900 /* bytes of a verdict: a message holds 1024 */
 #define TABLE  16384
-#define GROUPS 4096 /* at most, see runtime/comm.c */
+#define GROUPS 4096 /* at most, see runtime/call/collective.c */
 
 typedef struct entry { /* what a rank does in a lane, or did last */
   char engine[8];

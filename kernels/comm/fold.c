@@ -2,7 +2,7 @@
  * in, part after part, so that the order never depends on time. */
 #include "comm.h"
 
-#include "../../runtime/math.h"
+#include "../../runtime/math/math.h"
 
 #include <string.h>
 

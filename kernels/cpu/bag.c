@@ -1,6 +1,6 @@
 /* embedding_bag and its gradient: rows of a table put together by bags of
  * positions, without the rows in between. Loops are in bag.inc. */
-#include "../../runtime/math.h"
+#include "../../runtime/math/math.h"
 #include "move.h"
 
 #define COLUMNS 64        /* of a bag that are added up at once */

@@ -1,7 +1,7 @@
 /* Between dtypes, and between strided views and contiguous memory: how every
  * kernel gets its operands in the type that it computes in. Also small helpers
  * on views that all kernel files share. */
-#include "../../runtime/math.h"
+#include "../../runtime/math/math.h"
 #include "move.h"
 
 /* --- n contiguous elements --- */

@@ -5,7 +5,7 @@
 
 #include "move.h"
 
-#include "../../runtime/math.h"
+#include "../../runtime/math/math.h"
 
 #include <string.h>
 

@@ -2,7 +2,7 @@
  * masked_*, nonzero, one_hot. Positions in tensors count from the launch's base
  * and are all checked before anything is written. Where several land in one
  * place they take effect in the order of the index, whatever the threads. */
-#include "../../runtime/math.h"
+#include "../../runtime/math/math.h"
 #include "move.h"
 
 #define PIECE (16 << 10) /* elements of light work for a thread */

@@ -2,7 +2,7 @@
  * 1 or 0, and the usual cases are compiled apart so that they vectorise. */
 #include "map.h"
 
-#include "../../runtime/math.h"
+#include "../../runtime/math/math.h"
 
 #define RUN(A, B, f)                                                           \
   _Pragma("omp simd") for (int64_t i = 0; i < n; i++) {                        \

@@ -2,7 +2,7 @@
  * fill. Sequences and rearrangements are in shape.c. */
 #include "cpu.h"
 
-#include "../../runtime/math.h"
+#include "../../runtime/math/math.h"
 
 #include <string.h>
 

@@ -5,7 +5,7 @@
 #include "map.h"
 #include "tiled.h"
 
-#include "../../runtime/math.h"
+#include "../../runtime/math/math.h"
 
 #include <string.h>
 

@@ -2,7 +2,7 @@
  * (x W^T + bias, then an activation, block by block). The products themselves
  * are in gemm.c. */
 
-#include "../../runtime/math.h"
+#include "../../runtime/math/math.h"
 #include "gemm.h"
 
 /* Multiply-adds from which one matrix of a batch is worth all threads. */

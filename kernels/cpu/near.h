@@ -4,7 +4,7 @@
 #ifndef FL_CPU_NEAR_H
 #define FL_CPU_NEAR_H
 
-#include "../../runtime/math.h"
+#include "../../runtime/math/math.h"
 
 #define FL_NEAR_OR_FAR(f, x)                                                   \
   _Generic((x), float                                                          \

@@ -6,7 +6,7 @@
  */
 #include "move.h"
 
-#include "../../runtime/math.h"
+#include "../../runtime/math/math.h"
 
 #define PIECE  (16 << 10) /* elements a thread takes at once */
 #define CHUNK  1024       /* elements converted at once */

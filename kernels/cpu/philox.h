@@ -3,7 +3,7 @@
 #ifndef FL_CPU_PHILOX_H
 #define FL_CPU_PHILOX_H
 
-#include "../../runtime/math.h"
+#include "../../runtime/math/math.h"
 
 #define FL_PHILOX_COUNTERS 32
 #define FL_PHILOX_WORDS    128

@@ -2,7 +2,7 @@
  * windows, means to a given size, and the gradients. Means are sums over boxes:
  * along each dim a result has a first and a last element and a weight. Loops
  * are in pooling.inc. */
-#include "../../runtime/math.h"
+#include "../../runtime/math/math.h"
 #include "cpu.h"
 
 #include <stdatomic.h>

@@ -4,7 +4,7 @@
 #include "gather.h"
 #include "move.h"
 
-#include "../../runtime/math.h"
+#include "../../runtime/math/math.h"
 
 #include <math.h>
 

@@ -1,7 +1,7 @@
 /* The elementwise halves of recurrent cells, fused: LSTM (gates in the order
  * input, forget, cell, output) and GRU (reset, update, new), each with its
  * gradient; and both over time. Loops are in rnn.inc. */
-#include "../../runtime/math.h"
+#include "../../runtime/math/math.h"
 #include "gemm.h"
 
 #include <string.h>

@@ -4,7 +4,7 @@
 #ifndef FL_CPU_ROWS_H
 #define FL_CPU_ROWS_H
 
-#include "../../runtime/math.h"
+#include "../../runtime/math/math.h"
 #include "cpu.h"
 
 #if defined(__AVX512F__)

@@ -4,7 +4,7 @@
  */
 #include "move.h"
 
-#include "../../runtime/math.h"
+#include "../../runtime/math/math.h"
 
 #define PIECE (16 << 10) /* elements of light work for a thread */
 #define CHUNK 256        /* elements made at once before conversion */

@@ -4,7 +4,7 @@
 #ifndef FL_CPU_TILE_H
 #define FL_CPU_TILE_H
 
-#include "../../runtime/math.h"
+#include "../../runtime/math/math.h"
 #include "cpu.h"
 #include "slots.h"
 

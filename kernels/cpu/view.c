@@ -2,7 +2,7 @@
  * set; compiled once. */
 #include "cpu.h"
 
-#include "../../runtime/math.h"
+#include "../../runtime/math/math.h"
 
 #include <string.h>
 

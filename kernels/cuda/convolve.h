@@ -18,8 +18,8 @@ typedef struct flc_planes {
   int64_t image, channel, place[3]; /* strides in elements */
 } flc_planes;
 
-/* All of one dtype; weights are contiguous: (outputs, inputs, kernel). What is
- * written is contiguous, or has channels innermost (runtime/layout.c). */
+/* All of one dtype; weights are contiguous: (outputs, inputs, kernel). The
+ * output is contiguous or channels-last (runtime/tensor/layout.c). */
 typedef struct flc_conv {
   flc_conv_kind kind;
   fl_dtype dtype;

@@ -4,7 +4,7 @@
 
 #include "expr.h"
 
-#include "../../runtime/math.h"
+#include "../../runtime/math/math.h"
 #include "../../runtime/program.h"
 
 #include <stdarg.h>

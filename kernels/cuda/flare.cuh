@@ -1,7 +1,7 @@
 /* What device code shares: dtypes and conversions, vectors of 16 bytes,
  * reductions over warps and blocks, positions and their faults, and all inline
  * PTX. Compiled by NVRTC with everything being a device function by default;
- * the formulas' functions come from runtime/math.h. */
+ * the formulas' functions come from runtime/math/math.h. */
 #pragma once
 
 typedef signed char int8_t;

@@ -2,7 +2,7 @@
  * small facts about launches and views. */
 #include "backend.h"
 
-#include "../../runtime/math.h"
+#include "../../runtime/math/math.h"
 
 #include <string.h>
 

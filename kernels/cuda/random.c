@@ -3,7 +3,7 @@
 #include "order.h"
 #include "random.h"
 
-#include "../../runtime/math.h"
+#include "../../runtime/math/math.h"
 
 #include <stdio.h>
 

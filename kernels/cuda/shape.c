@@ -3,7 +3,7 @@
 #include "cuda.h"
 #include "shape.h"
 
-#include "../../runtime/math.h"
+#include "../../runtime/math/math.h"
 
 #define BLOCK SHAPE_THREADS
 

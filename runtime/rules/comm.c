@@ -1,7 +1,7 @@
 /* Rules of the collectives. Gradients are collectives, too: every rank of the
  * group must go backward through the call. Where ranks reduce by min or max,
  * equal elements share the gradient. */
-#include "../env.h"
+#include "env.h"
 #include "../comm.h"
 
 #include <string.h>

@@ -1,7 +1,7 @@
 /* Complex tensors and the pairs of floats that they are: views between them,
  * and the rows that make complex numbers or take them apart. */
-#include "../complex.h"
-#include "../env.h"
+#include "../modes/complex.h"
+#include "env.h"
 
 #include <string.h>
 

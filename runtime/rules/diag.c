@@ -1,5 +1,5 @@
 /* Composed operators between diagonals and matrices, and unflatten. */
-#include "../env.h"
+#include "env.h"
 
 #include <string.h>
 

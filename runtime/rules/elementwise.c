@@ -1,7 +1,7 @@
 /* Gradients of the elementwise rows, and what a plain row costs. Unary rows
  * share one rule: their formulas are the derivatives. */
-#include "../env.h"
-#include "../math.h"
+#include "env.h"
+#include "../math/math.h"
 
 void cost_bytes(const fli_infer *c, double *flops, double *bytes) {
   double n = 0;

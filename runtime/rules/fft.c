@@ -1,6 +1,6 @@
 /* Discrete Fourier transforms of complex numbers kept as pairs in a last dim.
  * They are linear: each row's gradient is the other way round. */
-#include "../env.h"
+#include "env.h"
 
 #include <math.h>
 #include <string.h>

@@ -2,8 +2,8 @@
  * lengths and scales: made of dft, rdft and irdft (fft.c), so that gradients
  * are theirs. Also what goes with spectra: shifts, frequencies, windows in
  * time. */
-#include "../complex.h"
-#include "../env.h"
+#include "../modes/complex.h"
+#include "env.h"
 
 #include <math.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 #ifndef FL_RULES_FITS_H
 #define FL_RULES_FITS_H
 
-#include "../env.h"
+#include "env.h"
 
 /* Input k, if it is there, has this shape. */
 static inline fl_status fli_fits(const fli_infer *c, int k, int ndim,

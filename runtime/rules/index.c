@@ -2,7 +2,7 @@
  * sums into zeros at the same positions, and those of writing are reads. Where
  * scatter or index_copy write one place several times, every source gets the
  * gradient of that place. */
-#include "../env.h"
+#include "env.h"
 
 #include <string.h>
 

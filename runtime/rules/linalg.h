@@ -3,7 +3,7 @@
 #ifndef FL_RULES_LINALG_H
 #define FL_RULES_LINALG_H
 
-#include "../env.h"
+#include "env.h"
 
 /* The last two dims the other way round. */
 static inline fl_value fli_turn(fli_env *e, fl_value x) {

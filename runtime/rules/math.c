@@ -1,7 +1,7 @@
 /* Composed operators by element, over dims, of two tensors and along one dim:
  * angles, closeness, what to do about NaN, means with their variance,
  * distances, differences, sorting. */
-#include "../env.h"
+#include "env.h"
 
 #include <float.h>
 #include <math.h>

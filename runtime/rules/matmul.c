@@ -1,5 +1,5 @@
 /* Matrix products and linear maps: shapes, gradients, cost. */
-#include "../env.h"
+#include "env.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* Rules of the optimizer steps: how many groups xs has and that tensors of one
  * place agree in shape. */
-#include "../env.h"
+#include "env.h"
 
 /* Groups of state that a rule keeps; -2: as many as `moments` says. */
 static int kept(const fli_infer *c) {

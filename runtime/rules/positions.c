@@ -1,7 +1,7 @@
 /* Rules of scatter_prod and its like, and the composed operators that read and
  * write at positions: scatter_reduce, gather_nd, scatter_nd, take, put,
  * index_fill. Positions count from the call's base. */
-#include "../env.h"
+#include "env.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* Rules of the reductions: which dims go, and gradients. */
-#include "../env.h"
+#include "env.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* Recurrent cells: shapes and gradients. Fused backward rows do the usual; what
  * must be differentiable again is written out in ordinary operators. */
-#include "../env.h"
+#include "env.h"
 
 /* x (..., parts * n) beside like (..., n). */
 static fl_status check_parts(const char *op, const char *name, const fl_meta *x,

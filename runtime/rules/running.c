@@ -1,5 +1,5 @@
 /* Gradients of running products, extremes and logarithms of sums. */
-#include "../env.h"
+#include "env.h"
 
 static fl_value turned(fli_grad *g, int64_t dim, fl_value x) {
   fl_attrs a = fli_attrs(&g->e, FLI_OP_flip);

@@ -1,5 +1,5 @@
 /* Gradients of softmax and log_softmax, and of those gradients. */
-#include "../env.h"
+#include "env.h"
 
 void grad_softmax(fli_grad *g) {
   g->dx[0] = RUN_A(softmax_backward, g->attrs, g->dy[0], g->y[0]);

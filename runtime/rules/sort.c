@@ -1,5 +1,5 @@
 /* Rules of sort and topk. */
-#include "../env.h"
+#include "env.h"
 
 #include <string.h>
 

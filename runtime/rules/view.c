@@ -1,7 +1,7 @@
 /* Views: how each one maps shape, strides and offset, and their gradients. Also
  * the composed operators that are a view when they can be one: reshape,
  * flatten, contiguous. */
-#include "../env.h"
+#include "env.h"
 
 #include <string.h>
 

@@ -3,7 +3,7 @@
 #ifndef FL_RULES_WINDOW_H
 #define FL_RULES_WINDOW_H
 
-#include "../env.h"
+#include "env.h"
 
 #include <stdio.h>
 

@@ -13,7 +13,7 @@
 
 #define FL_ISA v2
 #include "../../kernels/cpu/map.h"
-#include "../../runtime/math.h"
+#include "../../runtime/math/math.h"
 
 #include <pthread.h>
 #include <stdlib.h>

@@ -34,6 +34,6 @@ chroot "$root" /flare/bootstrap build </dev/null || status=$?
 failed=0
 timed './bootstrap demo --yes'
 timed './bootstrap test --yes'
-touch "$root/flare/runtime/op.c"
+touch "$root/flare/runtime/ops/op.c"
 timed './bootstrap test --yes # again, one file changed'
 exit $failed

@@ -124,7 +124,7 @@ end
 
 function M.c(block)
   local lua = tree.output "pkg-config --cflags lua5.4 || pkg-config --cflags lua":gsub("%s+", " ")
-  local folder = block.text:find '#include "../env.h"' and "/runtime/rules/"
+  local folder = block.text:find '#include "env.h"' and "/runtime/rules/"
     or block.text:find '#include "cpu.h"' and "/kernels/cpu/"
   local place = folder and with_rows(block.path) or os.tmpname()
   local name = place .. (folder or "") .. "block.c"

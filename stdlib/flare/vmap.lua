@@ -3,7 +3,7 @@
 --     local distances = flare.vmap(function(a, b) return (a - b):norm() end)
 --     print(distances(x, y))               -- x, y: (n, d); the result: (n)
 --
--- Each call inside becomes one call over all samples (runtime/batch.c).
+-- Each call inside becomes one call over all samples (runtime/modes/vmap.c).
 local core = require "flare.core"
 local fail = require "flare.fail"
 local options = require "flare.options"

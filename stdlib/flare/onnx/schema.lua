@@ -1,5 +1,5 @@
 --- The messages of ONNX's protobuf, as far as they are read here: the number of a field, its
--- name, and its kind (see lua/protobuf.c) or its message. Numbers are those of onnx.proto.
+-- name, and its kind (see lua/io/protobuf.c) or its message. Numbers are those of onnx.proto.
 local function many(name, kind) return {name, kind, many = true} end
 
 local M = {}

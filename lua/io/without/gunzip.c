@@ -1,0 +1,9 @@
+/* Replaces lua/io/gunzip.c in builds without zlib. */
+#include "../file.h"
+
+int fll_gunzip(lua_State *L) {
+  return fll_failed(L,
+                    "%s: this flare was built without zlib, which reads .gz "
+                    "files: install zlib1g-dev and build again",
+                    luaL_checkstring(L, 1));
+}

@@ -1,9 +1,0 @@
-/* In the place of lua/protobuf.c where there was no nanopb. */
-#include "../file.h"
-
-int fll_protobuf(lua_State *L) {
-  return fll_failed(L,
-                    "%s: this flare was built without nanopb, which reads "
-                    "protobuf files: install libnanopb-dev and build again",
-                    luaL_checkstring(L, 1));
-}

@@ -1,0 +1,471 @@
+/* Groups of ranks: their numbers, the engines that carry their tensors, and
+ * what the dispatcher tells a collective's kernel. The engines are in
+ * kernels/. */
+#include "../internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ENGINES 4
+#define GROUPS  4096
+
+typedef struct pending { /* operands of an asynchronous call */
+  fl_comm_link *link;
+  int lane;
+  uint64_t seq;
+  fl_tensor *keep[2];
+} pending;
+
+typedef struct group {
+  int rank, size;
+  int *ranks;
+  fl_comm_link *link[FLI_MAX_BACKENDS];
+  /* by the first backend of a link: engines count their own calls alone */
+  uint64_t seq[FLI_MAX_BACKENDS][FL_COMM_LANES];
+  uint64_t count; /* all calls */
+  fl_comm_note notes[FL_COMM_NOTES];
+} group;
+
+struct fli_comm {
+  fl_comm_options options;
+  char *key;
+  fl_board *board;
+  fl_comm *engines[ENGINES];
+  int n_engines;
+  group **groups;
+  int n_groups;
+  pending *pending;
+  size_t n_pending, room;
+};
+
+/* --- groups --- */
+
+static fl_status add_group(struct fli_comm *m, int n, const int *ranks) {
+  group *g = calloc(1, sizeof *g);
+  int *copy = calloc((size_t)n, sizeof *copy);
+  group **list = realloc(m->groups, (size_t)(m->n_groups + 1) * sizeof *list);
+  if (list)
+    m->groups = list;
+  if (!g || !copy || !list) {
+    free(g);
+    free(copy);
+    return fli_fail(FL_ENOMEM, "out of memory: a group of ranks");
+  }
+  g->rank = -1;
+  g->size = n;
+  g->ranks = copy;
+  for (int k = 0; k < n; k++) {
+    copy[k] = ranks ? ranks[k] : k;
+    if (copy[k] == m->options.rank)
+      g->rank = k;
+  }
+  m->groups[m->n_groups++] = g;
+  return FL_OK;
+}
+
+/* The runtime's groups; without a job there is one of this process alone. */
+static fl_status comm_of(fl_runtime *rt, struct fli_comm **m) {
+  if (rt->comm) {
+    *m = rt->comm;
+    return FL_OK;
+  }
+  struct fli_comm *fresh = calloc(1, sizeof *fresh);
+  if (!fresh)
+    return fli_fail(FL_ENOMEM, "out of memory: groups of ranks");
+  fresh->options.size = 1;
+  fl_status s = add_group(fresh, 1, NULL);
+  if (s) {
+    free(fresh);
+    return s;
+  }
+  *m = rt->comm = fresh;
+  return FL_OK;
+}
+
+static fl_status group_of(fl_runtime *rt, int64_t number, group **g) {
+  struct fli_comm *m = NULL;
+  FLI_TRY(comm_of(rt, &m));
+  if (number < 0 || number >= m->n_groups)
+    return fli_fail(FL_EARG, "there is no group %lld of ranks",
+                    (long long)number);
+  *g = m->groups[number];
+  return FL_OK;
+}
+
+int fli_comm_here(const fl_runtime *rt) {
+  return rt->comm ? rt->comm->options.here : 0;
+}
+
+fl_status fli_comm_group(fl_runtime *rt, int64_t number, int *rank, int *size) {
+  group *g = NULL;
+  FLI_TRY(group_of(rt, number, &g));
+  if (g->rank < 0)
+    return fli_fail(FL_EARG, "rank %d is not in group %lld",
+                    rt->comm->options.rank, (long long)number);
+  *rank = g->rank;
+  *size = g->size;
+  return FL_OK;
+}
+
+fl_status fl_comm_members(fl_runtime *rt, int number, int *rank, int *size,
+                          const int **ranks) {
+  group *g = NULL;
+  FLI_TRY(group_of(rt, number, &g));
+  *rank = g->rank;
+  *size = g->size;
+  *ranks = g->ranks;
+  return FL_OK;
+}
+
+fl_status fl_comm_group(fl_runtime *rt, int n, const int *ranks, int *number) {
+  struct fli_comm *m = NULL;
+  FLI_TRY(fli_check_owner(rt));
+  FLI_TRY(comm_of(rt, &m));
+  if (n < 1 || m->n_groups == GROUPS)
+    return fli_fail(FL_EARG, n < 1 ? "a group needs a rank at least"
+                                   : "there are too many groups of ranks");
+  for (int k = 0; k < n; k++)
+    for (int j = 0; j <= k; j++)
+      if (ranks[k] < 0 || ranks[k] >= m->options.size ||
+          (j < k && ranks[j] == ranks[k]))
+        return fli_fail(FL_EARG,
+                        j < k && ranks[j] == ranks[k]
+                            ? "rank %d is twice in a group"
+                            : "there is no rank %d in a job of %d",
+                        ranks[k], m->options.size);
+  FLI_TRY(add_group(m, n, ranks));
+  *number = m->n_groups - 1;
+  return FL_OK;
+}
+
+/* Of the host's memory: the first backend's. */
+static fl_status swap(void *swapper, int number, const void *mine, void *all,
+                      size_t bytes) {
+  struct fli_comm *m = swapper;
+  group *g = m->groups[number];
+  fl_comm_link *link = g->link[0];
+  if (!link)
+    return fli_fail(FL_EUNSUPPORTED,
+                    "no engine carries the host's memory in group %d", number);
+  fl_comm_note n = {.link = link,
+                    .group = number,
+                    .rank = g->rank,
+                    .size = g->size,
+                    .kind = FL_COMM_ALL_GATHER,
+                    .lane = FL_COMM_TOGETHER,
+                    .seq = ++g->seq[0][FL_COMM_TOGETHER],
+                    .x = {.dtype = FL_U8, .ndim = 1, .shape = {(int64_t)bytes}},
+                    .peer = -1,
+                    .site = "the start of the group"};
+  const fl_comm_call c = {.note = &n,
+                          .kind = n.kind,
+                          .dtype = FL_U8,
+                          .peer = -1,
+                          .count = bytes,
+                          .in = mine,
+                          .out = all};
+  return link->engine->run(&c);
+}
+
+/* --- the job --- */
+
+fl_status fl_comm_open(fl_runtime *rt, const fl_comm_options *o) {
+  FLI_TRY(fli_check_owner(rt));
+  if (rt->comm && rt->comm->board)
+    return fli_fail(FL_EARG, "this process has joined a job already");
+  if (o->size < 1 || o->size > FL_COMM_RANKS || o->rank < 0 ||
+      o->rank >= o->size)
+    return fli_fail(FL_EARG, "there is no rank %d in a job of %d", o->rank,
+                    o->size);
+  fl_comm_close(rt); /* a group of one, without a job */
+  struct fli_comm *m = calloc(1, sizeof *m);
+  if (!m || !(m->key = strdup(o->key ? o->key : ""))) {
+    free(m);
+    return fli_fail(FL_ENOMEM, "out of memory: a job");
+  }
+  m->options = *o;
+  m->options.key = m->key;
+  fl_status s = add_group(m, o->size, NULL);
+  if (s == FL_OK)
+    s = fl_board_open(&m->options, &m->board);
+  m->options.board = m->board;
+  m->options.swap = swap;
+  m->options.swapper = m;
+  rt->comm = m;
+  if (s)
+    fl_comm_close(rt);
+  return s;
+}
+
+static void drop_pending(struct fli_comm *m, bool all) {
+  size_t kept = 0;
+  for (size_t k = 0; k < m->n_pending; k++) {
+    pending *p = &m->pending[k];
+    if (!all && !p->link->engine->done(p->link, p->lane, p->seq)) {
+      m->pending[kept++] = *p;
+      continue;
+    }
+    fl_tensor_release(p->keep[0]);
+    fl_tensor_release(p->keep[1]);
+  }
+  m->n_pending = kept;
+}
+
+void fl_comm_close(fl_runtime *rt) {
+  struct fli_comm *m = rt->comm;
+  if (!m)
+    return;
+  if (!m->board) /* a group of one: streams may still be at its collectives */
+    fl_device_sync(rt, -1);
+  rt->comm = NULL;
+  for (int i = m->n_groups - 1; i >= 0; i--) {
+    group *g = m->groups[i];
+    for (int k = 0; k < FLI_MAX_BACKENDS; k++) {
+      fl_comm_link *link = g->link[k];
+      for (int j = k; j < FLI_MAX_BACKENDS; j++)
+        if (g->link[j] == link)
+          g->link[j] = NULL;
+      if (link)
+        link->engine->unlink(link->engine, link);
+    }
+  }
+  drop_pending(m, true);
+  for (int i = 0; i < m->n_groups; i++) {
+    free(m->groups[i]->ranks);
+    free(m->groups[i]);
+  }
+  for (int i = 0; i < m->n_engines; i++)
+    m->engines[i]->close(m->engines[i]);
+  if (m->board)
+    m->board->close(m->board);
+  free(m->groups);
+  free(m->pending);
+  free(m->key);
+  free(m);
+}
+
+/* --- engines --- */
+
+static fl_status engine_of(fl_runtime *rt, const char *name, fl_comm **c) {
+  struct fli_comm *m = rt->comm;
+  int n;
+  const fl_builtin_comm *all = fl_builtin_comms(&n);
+  if (!m || !m->board)
+    return fli_fail(FL_EARG, "this process has not joined a job");
+  for (int i = 0; i < m->n_engines; i++)
+    if (strcmp(m->engines[i]->name, name) == 0) {
+      *c = m->engines[i];
+      return FL_OK;
+    }
+  for (int i = 0; i < n && m->n_engines < ENGINES; i++)
+    if (strcmp(all[i].name, name) == 0) {
+      FLI_TRY(all[i].open(&m->options, c));
+      m->engines[m->n_engines++] = *c;
+      return FL_OK;
+    }
+  return fli_fail(FL_EUNSUPPORTED, "there is no engine \"%s\" for collectives",
+                  name);
+}
+
+fl_status fl_comm_load(fl_runtime *rt, const char *path) {
+  struct fli_comm *m = rt->comm;
+  fl_status (*open)(const fl_comm_options *o, fl_comm **c);
+  FLI_TRY(fli_check_owner(rt));
+  if (!m || !m->board || m->n_engines == ENGINES)
+    return fli_fail(FL_EARG, "an engine needs a job, and one has %d at most",
+                    ENGINES);
+  FLI_TRY(fli_engine_symbol(path, &open));
+  FLI_TRY(open(&m->options, &m->engines[m->n_engines]));
+  m->n_engines++;
+  return FL_OK;
+}
+
+fl_status fl_comm_ticket(fl_runtime *rt, const char *engine,
+                         unsigned char *ticket) {
+  fl_comm *c;
+  memset(ticket, 0, FL_COMM_TICKET);
+  FLI_TRY(engine_of(rt, engine, &c));
+  return c->ticket ? c->ticket(c, ticket) : FL_OK;
+}
+
+/* Whether a word of the engine's list is this backend's name. */
+static bool carries(const fl_comm *c, const char *backend) {
+  size_t n = strlen(backend);
+  for (const char *p = c->backends; (p = strstr(p, backend)); p += n)
+    if ((p == c->backends || p[-1] == ' ') && (p[n] == ' ' || !p[n]))
+      return true;
+  return false;
+}
+
+fl_status fl_comm_attach(fl_runtime *rt, int number, const char *engine,
+                         fl_device d, const unsigned char *ticket) {
+  group *g = NULL;
+  fl_comm *c;
+  FLI_TRY(fli_check_owner(rt));
+  FLI_TRY(group_of(rt, number, &g));
+  FLI_TRY(engine_of(rt, engine, &c));
+  if (!carries(c, fli_backend(rt, d)->name))
+    return fli_fail(FL_EARG, "the engine %s does not carry tensors of %s",
+                    engine, fl_device_name(rt, d));
+  if (g->rank < 0 || g->size == 1 || g->link[d >> 8])
+    return FL_OK;
+  fl_comm_link wish = {c, number, g->rank, g->size, g->ranks}, *link;
+  bool host = fli_backend(rt, d)->flags & FL_BACKEND_HOST;
+  FLI_TRY(c->link(c, &wish, host ? -1 : d & 255, ticket, &link));
+  for (int k = 0; k < rt->n_backends; k++)
+    if (!g->link[k] && carries(c, rt->backends[k]->name))
+      g->link[k] = link;
+  return FL_OK;
+}
+
+const char *fl_comm_engine(fl_runtime *rt, int number, fl_device d) {
+  group *g = NULL;
+  if (group_of(rt, number, &g) || !g->link[d >> 8])
+    return NULL;
+  return g->link[d >> 8]->engine->name;
+}
+
+/* --- calls --- */
+
+static fl_status keep(struct fli_comm *m, const fl_comm_note *n, fl_tensor *in,
+                      fl_tensor *out) {
+  drop_pending(m, false);
+  if (m->n_pending == m->room) {
+    size_t room = m->room ? 2 * m->room : 16;
+    pending *more = realloc(m->pending, room * sizeof *more);
+    if (!more)
+      return fli_fail(FL_ENOMEM, "out of memory: a collective");
+    m->pending = more;
+    m->room = room;
+  }
+  m->pending[m->n_pending++] = (pending){
+      n->link,
+      n->lane,
+      n->seq,
+      {in ? fl_tensor_retain(in) : NULL, out ? fl_tensor_retain(out) : NULL}};
+  return FL_OK;
+}
+
+static void fill(fl_runtime *rt, fl_comm_note *n, const fl_call *c,
+                 const fl_launch *l, const group *g) {
+  int kind = c->op->id - FLI_OP_comm_all_reduce;
+  const fl_view *x = l->n_in ? &l->in[0] : l->n_out ? &l->out[0] : NULL;
+  if (kind == FL_COMM_SCATTER)
+    x = &l->out[0];
+  n->group = (int)l->attrs->v[0].i;
+  n->rank = g->rank;
+  n->size = g->size;
+  n->kind = (fl_comm_kind)kind;
+  n->lane = kind == FL_COMM_SEND   ? FL_COMM_SENDS
+            : kind == FL_COMM_RECV ? FL_COMM_RECEIVES
+                                   : FL_COMM_TOGETHER;
+  n->peer = n->lane == FL_COMM_TOGETHER ? -1 : g->ranks[l->attrs->v[2].i];
+  n->x.dtype = x ? x->dtype : FL_U8;
+  n->x.ndim = x ? x->ndim : 0;
+  for (int i = 0; i < n->x.ndim; i++)
+    n->x.shape[i] = x->shape[i];
+  snprintf(n->site, sizeof n->site, "%s",
+           c->site ? fl_site_text(rt, c->site) : "");
+}
+
+/* With `check`, calls of an engine that does not compare them are compared by
+ * the group's first one that does. */
+static fl_status agree(fl_runtime *rt, group *g, const fl_launch *l) {
+  const fl_comm_note *n = l->comm;
+  if (!rt->comm->options.check || !n->link || n->link->engine->agree ||
+      n->lane != FL_COMM_TOGETHER)
+    return FL_OK;
+  for (int k = 0; k < FLI_MAX_BACKENDS; k++)
+    if (g->link[k] && g->link[k]->engine->agree) {
+      fl_comm_call c = {.in = NULL};
+      fl_comm_read(l, &c);
+      return g->link[k]->engine->agree(g->link[k], &c,
+                                       ++g->seq[k][FL_COMM_TOGETHER]);
+    }
+  return FL_OK;
+}
+
+fl_status fli_comm_begin(fl_runtime *rt, const fl_call *c, fl_launch *l,
+                         fl_tensor *const *out) {
+  group *g = NULL;
+  FLI_TRY(group_of(rt, l->attrs->v[0].i, &g));
+  fl_tensor *in = c->n_in ? c->in[0].tensor : NULL;
+  fl_tensor *any = in ? in : l->n_out ? out[0] : NULL;
+  fl_device d = any ? any->storage->device : c->device;
+  fl_comm_link *link = g->link[d >> 8];
+  if (g->size > 1 && !link)
+    return fli_fail(FL_ECOMM, "%s: no engine carries tensors of %s in group %d",
+                    c->op->info.name, fl_device_name(rt, d),
+                    (int)l->attrs->v[0].i);
+  fl_comm_note *n = &g->notes[g->count++ % FL_COMM_NOTES];
+  fill(rt, n, c, l, g);
+  n->link = link;
+  int first = 0;
+  while (g->link[first] != link)
+    first++;
+  n->seq = ++g->seq[first][n->lane];
+  n->async = n->kind != FL_COMM_BARRIER && l->attrs->v[1].i != 0 && link &&
+             !(fli_backend(rt, d)->flags & FL_BACKEND_ASYNC);
+  l->comm = n;
+  FLI_TRY(agree(rt, g, l));
+  return n->async ? keep(rt->comm, n, in, l->n_out ? out[0] : NULL) : FL_OK;
+}
+
+fl_status fl_comm_last(fl_runtime *rt, int number, fl_device d, int *lane,
+                       uint64_t *seq) {
+  group *g = NULL;
+  (void)d;
+  FLI_TRY(group_of(rt, number, &g));
+  const fl_comm_note *n = &g->notes[(g->count - 1) % FL_COMM_NOTES];
+  *lane = n->lane;
+  *seq = n->seq;
+  return FL_OK;
+}
+
+fl_status fl_comm_wait(fl_runtime *rt, int number, fl_device d, int lane,
+                       uint64_t seq) {
+  group *g = NULL;
+  FLI_TRY(fli_check_owner(rt));
+  FLI_TRY(group_of(rt, number, &g));
+  fl_comm_link *link = g->link[d >> 8];
+  fl_status s =
+      link && link->engine->wait ? link->engine->wait(link, lane, seq) : FL_OK;
+  drop_pending(rt->comm, false);
+  return s;
+}
+
+bool fl_comm_done(fl_runtime *rt, int number, fl_device d, int lane,
+                  uint64_t seq) {
+  group *g = NULL;
+  if (group_of(rt, number, &g))
+    return true;
+  fl_comm_link *link = g->link[d >> 8];
+  return !link || !link->engine->done || link->engine->done(link, lane, seq);
+}
+
+/* --- failures --- */
+
+const char *fl_comm_verdict(fl_runtime *rt) {
+  const size_t room = 64 << 10;
+  char *text = rt->comm && rt->comm->board ? fli_text(rt, room) : NULL;
+  if (!text)
+    return "";
+  rt->comm->board->verdict(rt->comm->board, text, room);
+  return text;
+}
+
+void fl_comm_fail(fl_runtime *rt, const char *why) {
+  struct fli_comm *m = rt->comm;
+  char what[1024];
+  if (!m || !m->board)
+    return;
+  snprintf(what, sizeof what, "rank %d failed: %s", m->options.rank, why);
+  m->board->fail(m->board, m->options.rank, what);
+}
+
+fl_status fl_comm_watch(const char *key, int size, fl_board **b) {
+  fl_comm_options o = {
+      .struct_size = sizeof o, .key = key, .rank = -1, .size = size};
+  return fl_board_open(&o, b);
+}

@@ -1,0 +1,164 @@
+/* The short road of the commonest calls: elementwise, over one or two
+ * contiguous tensors of one shape and one wide float dtype, one of which may be
+ * a number or a single element instead. It does what call.c does in general, in
+ * one go; every other call, and every one that fails a check, takes the general
+ * road. */
+#include "launch.h"
+#include "../tape/tape.h"
+
+#include <string.h>
+
+/* How many inputs a row has here; 0: it never comes this way. */
+int fli_flat_inputs(const fl_op *op) {
+  bool floats = op->in_type[0] != FL_T_INT && op->in_type[0] != FL_T_BOOL;
+  switch (op->family) {
+  case FLI_UNARY:
+  case FLI_TEST:
+    return floats ? 1 : 0;
+  case FLI_BINARY:
+  case FLI_COMPARE:
+  case FLI_UNARY_BACKWARD:
+    return floats ? 2 : 0;
+  default:
+    return 0;
+  }
+}
+
+static inline bool usable(const fl_runtime *rt, const fl_tensor *t) {
+  return t && t->rt == rt && t->storage &&
+         (t->meta.dtype == FL_F32 || t->meta.dtype == FL_F64);
+}
+
+/* Whether t is one element, which is read for all of a result of `shape`. */
+static bool repeats(const fl_tensor *t, const fl_meta *shape) {
+  if (t->numel == 1)
+    return t->meta.ndim <= shape->ndim;
+  if (t->contiguous || !fli_same_shape(&t->meta, shape))
+    return false;
+  for (int i = 0; i < t->meta.ndim; i++)
+    if (t->meta.shape[i] != 1 && t->stride[i])
+      return false;
+  return true;
+}
+
+/* The one of two tensors that has the result's elements: the other has them,
+ * too, or repeats. */
+static inline fl_tensor *full(fl_tensor *a, fl_tensor *b) {
+  if (a->meta.dtype != b->meta.dtype ||
+      a->storage->device != b->storage->device)
+    return NULL;
+  if (a->contiguous && b->contiguous && fli_same_shape(&a->meta, &b->meta))
+    return a;
+  if (a->contiguous && repeats(b, &a->meta))
+    return a;
+  return b->contiguous && repeats(a, &b->meta) ? b : NULL;
+}
+
+/* The tensor that has the result's shape; NULL: not a call for this road. */
+static inline fl_tensor *shape_of(const fl_runtime *rt, const fl_call *c) {
+  fl_tensor *a = c->in[0].tensor, *b = c->n_in > 1 ? c->in[1].tensor : NULL;
+  if (a && b)
+    return usable(rt, a) && usable(rt, b) ? full(a, b) : NULL;
+  if (c->n_in > 1 && c->in[a != NULL].dtype == FL_NODTYPE)
+    return NULL;
+  fl_tensor *y = a ? a : b;
+  return usable(rt, y) && y->contiguous ? y : NULL;
+}
+
+static inline void view_number(const fl_operand *o, fl_dtype d, fl_view *v) {
+  double f = o->dtype == FL_F64 ? o->f : (double)o->i;
+  v->data = v->imm;
+  v->dtype = d;
+  v->ndim = 0;
+  if (d == FL_F64)
+    *(double *)(void *)v->imm = f;
+  else
+    *(float *)(void *)v->imm = (float)f;
+}
+
+/* n elements as one dim, or one that repeats as a number. */
+static inline void view_of(const fl_tensor *t, int64_t n, fl_view *v) {
+  v->data = fli_tensor_ptr(t);
+  v->dtype = t->meta.dtype;
+  v->ndim = 1;
+  v->shape[0] = n;
+  v->stride[0] = 1;
+  if (FLI_LIKELY(t->contiguous && t->numel == n))
+    return;
+  memcpy(v->imm, v->data, (size_t)1 << fli_shift(v->dtype));
+  v->data = v->imm;
+  v->ndim = 0;
+}
+
+static inline void view_operand(const fl_operand *o, const fl_tensor *y,
+                                fl_view *v) {
+  if (FLI_LIKELY(o->tensor != NULL))
+    view_of(o->tensor, y->numel, v);
+  else
+    view_number(o, y->meta.dtype, v);
+}
+
+/* Kernels here ask for no memory but by mistake of theirs. */
+static void *no_scratch(fl_scratch *s, size_t bytes) {
+  (void)s, (void)bytes;
+  fli_fail(FL_ENOMEM, "an elementwise kernel has no scratch");
+  return NULL;
+}
+
+static inline bool wants(fl_tensor *t) {
+  return t && (t->requires_grad || t->node || t->is_view) && fli_wants_grad(t);
+}
+
+/* False: not a call for this road, nothing has happened. */
+bool fli_flat_run(fl_runtime *rt, const fl_call *c, fl_status *status) {
+  const fl_op *op = c->op;
+  if (c->n_in != op->flat || c->inplace || rt->meta || rt->anomaly)
+    return false;
+  fl_tensor *y = shape_of(rt, c);
+  if (!y)
+    return false;
+  fl_device d = y->storage->device;
+  fl_kernel kernel = op->kernel[d >> 8];
+  fl_backend *backend = fli_backend(rt, d);
+  if (!kernel || !(backend->flags & FL_BACKEND_HOST) || backend->launch)
+    return false;
+  const fl_meta *shape = &y->meta;
+  fl_meta test;
+  if (op->family == FLI_TEST || op->family == FLI_COMPARE) {
+    test = y->meta;
+    test.dtype = FL_BOOL;
+    shape = &test;
+  }
+  fl_tensor **out = c->out;
+  *status = fli_tensor_make(
+      rt, shape, (size_t)y->numel << fli_shift(shape->dtype), d, c->site, out);
+  if (*status)
+    return true;
+  fl_view in[2], to;
+  fl_scratch scratch = {no_scratch};
+  view_operand(&c->in[0], y, &in[0]);
+  if (op->flat == 2)
+    view_operand(&c->in[1], y, &in[1]);
+  view_of(*out, y->numel, &to);
+  const fl_attrs *attrs = c->attrs ? c->attrs : &op->defaults;
+  fli_note_launch(rt, op->info.name, c->site, ++rt->seq, 1, &shape);
+  fl_launch l = {.op = op->info.name,
+                 .n_in = op->flat,
+                 .n_out = 1,
+                 .in = in,
+                 .out = &to,
+                 .attrs = attrs,
+                 .base = c->base,
+                 .flat = true,
+                 .device = d & 255,
+                 .stream = fli_stream(rt, d),
+                 .scratch = &scratch,
+                 .seq = rt->seq};
+  *status = kernel(&l);
+  if (*status == FL_OK && rt->grad_enabled && op->grad &&
+      (wants(c->in[0].tensor) || (op->flat == 2 && wants(c->in[1].tensor))))
+    *status = fli_tape_record(rt, c, attrs, op->saves, out);
+  if (*status)
+    fl_tensor_release(*out);
+  return true;
+}

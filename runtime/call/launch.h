@@ -1,0 +1,49 @@
+/* What the roads of a call, general (call.c), short (flat.c) and that of users'
+ * kernels (raw.c), share on the way to a kernel. */
+#ifndef FL_LAUNCH_H
+#define FL_LAUNCH_H
+
+#include "../internal.h"
+
+/* Around a launch while rt->profile is set (profile.c). */
+typedef struct fli_profiled { /* what is known of a launch before it is sent */
+  const char *op;
+  fl_site site;
+  fl_device device;
+  fl_dtype dtype;
+  bool transfer;
+  double flops, bytes;
+} fli_profiled;
+size_t fli_profile_begin(fl_runtime *rt, const fli_profiled *what,
+                         fl_stream *s);
+void fli_profile_end(fl_runtime *rt, size_t row, fl_stream *s);
+
+static inline void fli_view_of(const fl_tensor *t, fl_view *v) {
+  v->data = fli_tensor_ptr(t);
+  v->dtype = t->meta.dtype;
+  v->ndim = t->meta.ndim;
+  for (int i = 0; i < v->ndim; i++) {
+    v->shape[i] = t->meta.shape[i];
+    v->stride[i] = t->stride[i];
+  }
+}
+
+/* Remembers launch `seq` and the shapes of its first one or two inputs. `op`
+ * lives as long as the runtime. */
+static inline void fli_note_launch(fl_runtime *rt, const char *op, fl_site site,
+                                   uint64_t seq, int n,
+                                   const fl_meta *const *metas) {
+  fli_launch_note *note = &rt->ring[seq % FLI_RING];
+  note->seq = seq;
+  note->op = op;
+  note->site = site;
+  note->n = (uint8_t)(n < 2 ? n : 2);
+  for (int k = 0; k < note->n; k++) {
+    const fl_meta *m = metas[k];
+    note->ndim[k] = m ? (uint8_t)m->ndim : 0;
+    for (int i = 0; m && i < m->ndim && i < 4; i++)
+      note->shape[k][i] = m->shape[i];
+  }
+}
+
+#endif

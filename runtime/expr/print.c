@@ -1,0 +1,128 @@
+/* Programs as text: the formulas of ops.def, stringised, in the order of the
+ * instructions. Nothing is compiled here. */
+#include "../internal.h"
+
+#include "../program.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef struct formula {
+  const char *params, *saved, *text;
+} formula;
+
+#define XY      "x, y"
+#define X(f)    "const T x = s, y = (T)(" f ");"
+#define Y(f)    "const T y = s, x = y;"
+#define NONE(f) "const T x = 0, y = 0;"
+
+static const formula formulas[FL_ROWS] = {
+#define FL_UNARY(name, T, sig, cast, saves, f, df, ddf)                        \
+  [FL_ROW_##name] = {"x", "", #f},                                             \
+  [FL_ROW_##name##_backward] = {"gs", saves(#f), "g * (" #df ")"},             \
+  [FL_ROW_##name##_backward2] = {"dgs", saves(#f), "d * g * (" #ddf ")"},
+#define FL_TEST(name, T, sig, f) [FL_ROW_##name] = {"x", "", #f},
+#define FL_BINARY(name, T, sig, cast, saves, f)                                \
+  [FL_ROW_##name] = {"ab", "", #f},
+#define FL_COMPARE(name, sig, f) [FL_ROW_##name] = {"ab", "", #f},
+#define FL_TERNARY(name, T, sig, cast, saves, f)                               \
+  [FL_ROW_##name] = {"abc", "", #f},
+#include "../ops.def"
+    [FL_ROW_mul_add] = {"abc", "", "a * b + c"},
+    [FL_ROW_mul_sub] = {"abc", "", "a * b - c"},
+    [FL_ROW_sub_mul] = {"abc", "", "c - a * b"},
+};
+
+typedef struct printer {
+  char *to;
+  size_t room, n;
+} printer;
+
+static void FL_PRINTF(2, 3) put(printer *w, const char *format, ...) {
+  size_t left = w->n < w->room ? w->room - w->n : 0;
+  va_list args;
+  va_start(args, format);
+  int n = vsnprintf(left ? w->to + w->n : NULL, left, format, args);
+  va_end(args);
+  w->n += n > 0 ? (size_t)n : 0;
+}
+
+static const char *c_type(fl_dtype d) {
+  return d == FL_F64    ? "double"
+         : d == FL_F32  ? "float"
+         : d == FL_BOOL ? "bool"
+                        : "long long";
+}
+
+static void put_real(printer *w, double v) {
+  if (isnan(v))
+    put(w, "(0.0 / 0.0)");
+  else if (isinf(v))
+    put(w, v > 0 ? "(1.0 / 0.0)" : "(-1.0 / 0.0)");
+  else
+    put(w, "(%.17g)", v);
+}
+
+static void put_number(printer *w, fl_dtype type, double f, int64_t i) {
+  put(w, "(%s)", c_type(type));
+  if (fl_dtype_kind(type) == FL_KIND_FLOAT)
+    put_real(w, f);
+  else if (i == INT64_MIN)
+    put(w, "(-9223372036854775807LL - 1)");
+  else
+    put(w, "%lldLL", (long long)i);
+}
+
+/* Attributes by the names p0 and p1, where the formula has them. */
+static void put_params(printer *w, const fl_instr *x, const formula *f) {
+  for (int k = 0; k < 2; k++) {
+    const char name[] = {'p', (char)('0' + k), 0};
+    if (!strstr(f->text, name) && !strstr(f->saved, name))
+      continue;
+    put(w, " const T %s = ", name);
+    put_number(w, (fl_dtype)x->type, x->p[k], fli_to_integer(x->p[k]));
+    put(w, ";");
+  }
+}
+
+static void put_instr(printer *w, const fl_instr *x, int value) {
+  const char *result = c_type((fl_dtype)x->result);
+  if (x->row == FL_ROW_convert) {
+    bool to_int = x->result == FL_I64 &&
+                  fl_dtype_kind((fl_dtype)x->type) == FL_KIND_FLOAT;
+    if (x->result == FL_BOOL)
+      put(w, "const bool v%d = v%d != 0;\n", value, x->in[0]);
+    else if (to_int)
+      put(w, "const long long v%d = fl_to_int((double)v%d);\n", value,
+          x->in[0]);
+    else
+      put(w, "const %s v%d = (%s)v%d;\n", result, value, result, x->in[0]);
+    return;
+  }
+  const formula *f = &formulas[x->row];
+  put(w, "%s v%d; { typedef %s T;", result, value, c_type((fl_dtype)x->type));
+  for (int k = 0; k < x->n_in; k++)
+    put(w, " const T %c = v%d;", f->params[k], x->in[k]);
+  put_params(w, x, f);
+  if (strstr(f->text, "bits"))
+    put(w, " const int bits = 64;");
+  put(w, " %s v%d = (%s)(%s); }\n", f->saved, value, result, f->text);
+}
+
+size_t fl_program_source(const fl_program *p, char *text, size_t room) {
+  printer w = {text, room, 0};
+  int v = p->n_in;
+  if (room)
+    *text = 0;
+  for (int k = 0; k < p->n_const; k++, v++) {
+    const fl_constant *c = &p->constants[k];
+    put(&w, "const %s v%d = ", c_type(c->type), v);
+    put_number(&w, c->type, c->f, c->i);
+    put(&w, ";\n");
+  }
+  for (int k = 0; k < p->n_instr; k++, v++)
+    put_instr(&w, &p->instrs[k], v);
+  return w.n;
+}

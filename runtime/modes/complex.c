@@ -1,0 +1,486 @@
+/* What rows do with complex tensors, in real rows on the pairs of numbers that
+ * they are: so gradients, devices and strides come by themselves. The gradient
+ * of a real result towards x + i y is d/dx + i d/dy. */
+#include "complex.h"
+#include "../rules/env.h"
+#include "../tape/tape.h"
+
+#include <string.h>
+
+bool fli_complex_passes(const fl_op *op, int p, fl_dtype d) {
+  return fli_is_complex(d) && op->in_type[p] == FL_T_ANY &&
+         (op->family == FLI_VIEW || op->family == FLI_COMPOSE);
+}
+
+fl_status fli_wrong_type(const fl_op *op, int k, fl_dtype d) {
+  static const char *const wants[] = {"any dtype", "numbers",
+                                      "floats",    "integers",
+                                      "bool",      "positions (i64 or i32)",
+                                      "complex"};
+  int p = k < op->info.n_in ? k : op->info.n_in;
+  if (k < 0 || (fli_is_complex(d) && op->in_type[p] < FL_T_INT))
+    return fli_fail(FL_EDTYPE, "%s: does not %s %s yet", op->info.name,
+                    k < 0 ? "make" : "take", fl_dtype_name(d));
+  return fli_fail(FL_EDTYPE, "%s: input %d is %s, but must be %s",
+                  op->info.name, k + 1, fl_dtype_name(d),
+                  wants[op->in_type[p]]);
+}
+
+/* --- pairs and parts --- */
+
+typedef fli_composing env; /* in[]: what the row was given, dims settled */
+
+static bool is_complex(fl_value v) {
+  return v.tensor && fli_is_complex(fli_meta(v)->dtype);
+}
+
+/* What complex dtype the inputs make together: only tensors with dims widen. */
+static fl_dtype common(const env *g) {
+  fl_dtype d = FL_C64;
+  for (int k = 0; k < g->n_in; k++)
+    if (g->in[k].tensor && (is_complex(g->in[k]) || fli_meta(g->in[k])->ndim))
+      d = fli_promote(d, fli_meta(g->in[k])->dtype);
+  return d;
+}
+
+static fl_value last_dim(env *g, fl_value v) {
+  return v.tensor && !g->e.status ? fli_v_unsqueeze(&g->e, v, fli_meta(v)->ndim)
+                                  : v;
+}
+
+/* Zeros beside real numbers. */
+static fl_value beside_zeros(env *g, fl_value re) {
+  fl_attrs a = fli_attrs(&g->e, FLI_OP_pad);
+  fli_set_list(&g->e, &a, 0, 2, (int64_t[]){0, 1});
+  return RUN_A(pad, &a, last_dim(g, re));
+}
+
+/* Any operand as (..., 2) of floats. */
+static fl_value pairs(env *g, fl_value v) {
+  fl_dtype d = fli_part_dtype(common(g));
+  if (fli_nothing(v))
+    return v;
+  if (is_complex(v))
+    return CAST(RUN(view_as_real, v), d);
+  if (v.tensor)
+    return beside_zeros(g, CAST(v, d));
+  fl_attrs a = fli_attrs(&g->e, FLI_OP_full);
+  a.v[1].f = v.dtype == FL_F64 ? v.f : (double)v.i;
+  a.v[2].i = d;
+  return beside_zeros(g, fli_run(&g->e, FLI_OP_full, &a, 0, NULL));
+}
+
+static fl_value part(env *g, fl_value pair, int64_t k) {
+  fl_attrs a = fli_attrs(&g->e, FLI_OP_select);
+  a.v[0].i = fli_meta(pair)->ndim - 1;
+  a.v[1].i = k;
+  return g->e.status ? pair : RUN_A(select, &a, pair);
+}
+
+static fl_value joined(env *g, fl_value pair) {
+  return RUN(view_as_complex, RUN(contiguous, pair));
+}
+
+static fl_value join(env *g, fl_value re, fl_value im) {
+  fl_attrs a = fli_attrs(&g->e, FLI_OP_stack);
+  a.v[0].i = fli_meta(re)->ndim;
+  return RUN(view_as_complex, RUN_A(stack, &a, re, im));
+}
+
+/* --- arithmetic --- */
+
+static void on_pairs(env *g) {
+  fl_value in[3];
+  for (int k = 0; k < g->n_in; k++)
+    in[k] = pairs(g, g->in[k]);
+  g->out[0] = joined(g, fli_run(&g->e, g->op->id, g->attrs, g->n_in, in));
+}
+
+/* The row on both parts of one operand; the other is real. */
+static void beside_real(env *g, int k) {
+  fl_dtype d = fli_part_dtype(common(g));
+  fl_value in[2] = {g->in[0], g->in[1]};
+  in[k] = pairs(g, in[k]);
+  in[1 - k] = last_dim(g, in[1 - k].tensor ? CAST(in[1 - k], d) : in[1 - k]);
+  g->out[0] = joined(g, fli_run(&g->e, g->op->id, NULL, 2, in));
+}
+
+static void multiply(env *g) {
+  if (!is_complex(g->in[0]) || !is_complex(g->in[1])) {
+    beside_real(g, is_complex(g->in[0]) ? 0 : 1);
+    return;
+  }
+  g->out[0] = RUN(view_as_complex,
+                  RUN(complex_mul, pairs(g, g->in[0]), pairs(g, g->in[1])));
+}
+
+/* b is brought near 1 first, so that its square neither overflows nor vanishes.
+ * What by does not matter, so it needs no gradient. */
+static void divide(env *g) {
+  if (!is_complex(g->in[1])) {
+    beside_real(g, 0);
+    return;
+  }
+  fl_value a = pairs(g, g->in[0]), b = pairs(g, g->in[1]);
+  fl_value ar = part(g, a, 0), ai = part(g, a, 1);
+  fl_value br = part(g, b, 0), bi = part(g, b, 1);
+  bool grad = fl_grad_mode(g->e.rt, false);
+  fl_value size = RUN(maximum, RUN(abs, br), RUN(abs, bi));
+  fl_grad_mode(g->e.rt, grad);
+  br = DIV(br, size);
+  bi = DIV(bi, size);
+  fl_value by = MUL(ADD(MUL(br, br), MUL(bi, bi)), size);
+  g->out[0] = join(g, DIV(ADD(MUL(ar, br), MUL(ai, bi)), by),
+                   DIV(SUB(MUL(ai, br), MUL(ar, bi)), by));
+}
+
+static void reciprocal(env *g) {
+  g->out[0] = RUN(div, NUM(1), g->in[0]);
+}
+
+static void square(env *g) {
+  g->out[0] = RUN(mul, g->in[0], g->in[0]);
+}
+
+/* The larger part first: no overflow, and no gradient at 0. */
+static void magnitude(env *g) {
+  fl_value x = pairs(g, g->in[0]);
+  fl_attrs a = fli_attrs(&g->e, FLI_OP_norm);
+  fli_set_list(&g->e, &a, 1, 1, (int64_t[]){fli_meta(g->in[0])->ndim});
+  g->out[0] = RUN_A(norm, &a, x);
+}
+
+static void exponential(env *g) {
+  fl_value x = pairs(g, g->in[0]), size = EXP(part(g, x, 0));
+  fl_value angle = part(g, x, 1);
+  g->out[0] = join(g, MUL(size, RUN(cos, angle)), MUL(size, RUN(sin, angle)));
+}
+
+static void logarithm(env *g) {
+  fl_value x = pairs(g, g->in[0]);
+  g->out[0] = join(g, LOG(RUN(abs, g->in[0])),
+                   RUN(atan2, part(g, x, 1), part(g, x, 0)));
+}
+
+static void equality(env *g) {
+  bool not = g->op->id == FLI_OP_ne;
+  int over = not ? FLI_OP_any : FLI_OP_all;
+  fl_value in[2] = {pairs(g, g->in[0]), pairs(g, g->in[1])};
+  fl_value y = fli_run(&g->e, g->op->id, NULL, 2, in);
+  fl_attrs a = fli_attrs(&g->e, over);
+  fli_set_list(&g->e, &a, 0, 1, (int64_t[]){fli_meta(y)->ndim - 1});
+  g->out[0] = fli_run(&g->e, over, &a, 1, &y);
+}
+
+static void product(env *g) {
+  fl_value in[2] = {g->in[0], g->in[1]}, re[2], im[2];
+  fl_dtype d = fli_part_dtype(common(g));
+  for (int k = 0; k < 2; k++) {
+    fl_value p = is_complex(in[k]) ? pairs(g, in[k]) : fli_none();
+    re[k] = fli_nothing(p) ? CAST(in[k], d) : part(g, p, 0);
+    im[k] = fli_nothing(p) ? p : part(g, p, 1);
+  }
+  fl_value r = MATMUL(re[0], re[1]), i = fli_none();
+  if (!fli_nothing(im[0]) && !fli_nothing(im[1]))
+    r = SUB(r, MATMUL(im[0], im[1]));
+  if (!fli_nothing(im[1]))
+    i = MATMUL(re[0], im[1]);
+  if (!fli_nothing(im[0])) {
+    fl_value more = MATMUL(im[0], re[1]);
+    i = fli_nothing(i) ? more : ADD(i, more);
+  }
+  g->out[0] = join(g, r, i);
+}
+
+static void choose(env *g) {
+  g->out[0] = joined(g, RUN(where, last_dim(g, g->in[0]), pairs(g, g->in[1]),
+                            pairs(g, g->in[2])));
+}
+
+/* --- elements on their way --- */
+
+/* Rows whose dims count from the first: the last one goes along. */
+/* What is done along a dim, to a number without dims. */
+static fl_value alone(env *g) {
+  fl_attrs a = fli_attrs(&g->e, FLI_OP_copy);
+  return RUN_A(copy, &a, g->in[0]);
+}
+
+static void along(env *g) {
+  fl_value few[8], *in = g->n_in <= 8 ? few : NULL;
+  if (g->n_in == 1 && fli_meta(g->in[0])->ndim == 0) {
+    g->out[0] = alone(g);
+    return;
+  }
+  if (!in && !(in = fli_malloc(g->e.rt, (size_t)g->n_in * sizeof *in))) {
+    g->e.status = FL_ENOMEM;
+    return;
+  }
+  for (int k = 0; k < g->n_in; k++) {
+    bool index = g->op->variadic < 0 && g->op->in_type[k] >= FL_T_BOOL;
+    in[k] = index ? g->in[k] : pairs(g, g->in[k]);
+  }
+  g->out[0] = joined(g, fli_run(&g->e, g->op->id, g->attrs, g->n_in, in));
+  if (in != few)
+    fli_mfree(in);
+}
+
+/* Sums and means: over all dims but that of the pairs. */
+static void reduce(env *g) {
+  int64_t all[FL_MAX_DIMS];
+  fl_attrs a;
+  fl_attrs_copy(&a, g->attrs);
+  int n = fli_meta(g->in[0])->ndim;
+  for (int d = 0; d < n; d++)
+    all[d] = d;
+  fl_value x = pairs(g, g->in[0]);
+  if (a.v[0].list.n == 0 && n)
+    fli_set_list(&g->e, &a, 0, n, all);
+  g->out[0] = n ? joined(g, fli_run(&g->e, g->op->id, &a, 1, &x)) : alone(g);
+}
+
+static void repeated(env *g) {
+  int64_t times[FL_MAX_DIMS + 1];
+  int n;
+  const int64_t *list = fl_attr_list(g->attrs, 0, &n);
+  if (n >= FL_MAX_DIMS) {
+    fli_env_fail(&g->e, FL_ESHAPE, "repeat: complex tensors have %d dims",
+                 FL_MAX_DIMS - 1);
+    return;
+  }
+  memcpy(times, list, (size_t)n * sizeof *times);
+  times[n] = 1;
+  fl_attrs a = fli_attrs(&g->e, FLI_OP_repeat);
+  fli_set_list(&g->e, &a, 0, n + 1, times);
+  g->out[0] = joined(g, RUN_A(repeat, &a, pairs(g, g->in[0])));
+}
+
+/* Positions for both parts of each element. */
+static fl_value for_both(env *g, fl_value index) {
+  const fl_meta *m = fli_meta(index);
+  int64_t shape[FL_MAX_DIMS + 1];
+  if (g->e.status || m->ndim == FL_MAX_DIMS)
+    return index;
+  memcpy(shape, m->shape, (size_t)m->ndim * sizeof *shape);
+  shape[m->ndim] = 2;
+  return fli_v_expand(&g->e, last_dim(g, index), m->ndim + 1, shape);
+}
+
+static void gathered(env *g) {
+  fl_value y =
+      RUN_A(gather, g->attrs, pairs(g, g->in[0]), for_both(g, g->in[1]));
+  g->out[0] = joined(g, y);
+}
+
+static void masked(env *g) {
+  fl_value y = RUN(masked_select, pairs(g, g->in[0]), for_both(g, g->in[1]));
+  g->out[0] = joined(g, fli_v_reshape(&g->e, y, 2, (int64_t[]){-1, 2}));
+}
+
+/* Triangles are of the last two dims: the pairs go first for that. */
+static void triangle(env *g) {
+  fl_value x = pairs(g, g->in[0]);
+  int n = fli_meta(x)->ndim;
+  int64_t first[FL_MAX_DIMS], back[FL_MAX_DIMS];
+  for (int d = 0; d < n; d++) {
+    first[d] = d ? d - 1 : n - 1;
+    back[d] = d == n - 1 ? 0 : d + 1;
+  }
+  x = g->e.status ? x : fli_v_permute(&g->e, x, first);
+  x = fli_run(&g->e, g->op->id, g->attrs, 1, &x);
+  g->out[0] = joined(g, g->e.status ? x : fli_v_permute(&g->e, x, back));
+}
+
+/* Another dtype. Parts are only dropped by those who say so. */
+static void copied(env *g) {
+  int64_t to = g->attrs->v[0].i;
+  fl_dtype from = fli_meta(g->in[0])->dtype;
+  if (to == FL_ATTR_NONE)
+    to = from;
+  if (!fli_is_complex((fl_dtype)to)) {
+    fli_env_fail(&g->e, FL_EDTYPE,
+                 "copy: %s as %s would lose the imaginary part: take real() or "
+                 "abs() of it",
+                 fl_dtype_name(from), fl_dtype_name((fl_dtype)to));
+    return;
+  }
+  fl_attrs a = fli_attrs(&g->e, FLI_OP_copy);
+  a.v[0].i = fli_part_dtype((fl_dtype)to);
+  fl_value x = fli_is_complex(from) ? RUN(view_as_real, g->in[0]) : g->in[0];
+  x = RUN_A(copy, &a, x);
+  g->out[0] =
+      RUN(view_as_complex, fli_is_complex(from) ? x : beside_zeros(g, x));
+}
+
+static void filled_new(env *g) {
+  fl_attrs a;
+  fl_attrs_copy(&a, g->attrs);
+  a.v[2].i = fli_part_dtype((fl_dtype)a.v[2].i);
+  fl_value y = fli_run(&g->e, FLI_OP_full, &a, 0, NULL);
+  g->out[0] = RUN(view_as_complex, beside_zeros(g, y));
+}
+
+/* fill and assign: the new elements, which the call then writes. */
+static void given(env *g) {
+  fl_value y = joined(g, pairs(g, g->in[1]));
+  g->out[0] = g->e.status ? y : EXPAND(y, fli_meta(g->in[0]));
+}
+
+static void strided_back(env *g) {
+  fl_attrs a = fli_attrs(&g->e, FLI_OP_as_strided_backward);
+  for (int k = 0; k < 3; k++) {
+    int64_t list[FL_MAX_LIST + 1]; /* nobody has looked at it yet */
+    int n;
+    const int64_t *from = fl_attr_list(g->attrs, k, &n);
+    for (int d = 0; d < n; d++)
+      list[d] = k == 2 ? 2 * from[d] : from[d];
+    list[n] = k == 2 ? 1 : 2;
+    fli_set_list(&g->e, &a, k, n + 1, list);
+  }
+  a.v[3].i = 2 * g->attrs->v[3].i;
+  g->out[0] = joined(g, RUN_A(as_strided_backward, &a, pairs(g, g->in[0])));
+}
+
+/* --- the table --- */
+
+static const struct {
+  int op;
+  void (*run)(env *g);
+} rows[] = {
+    {FLI_OP_add, on_pairs},
+    {FLI_OP_sub, on_pairs},
+    {FLI_OP_neg, on_pairs},
+    {FLI_OP_mul, multiply},
+    {FLI_OP_div, divide},
+    {FLI_OP_reciprocal, reciprocal},
+    {FLI_OP_square, square},
+    {FLI_OP_abs, magnitude},
+    {FLI_OP_exp, exponential},
+    {FLI_OP_log, logarithm},
+    {FLI_OP_eq, equality},
+    {FLI_OP_ne, equality},
+    {FLI_OP_matmul, product},
+    {FLI_OP_where, choose},
+    {FLI_OP_copy, copied},
+    {FLI_OP_assign, given},
+    {FLI_OP_fill, given},
+    {FLI_OP_full, filled_new},
+    {FLI_OP_cat, along},
+    {FLI_OP_flip, along},
+    {FLI_OP_cumsum, along},
+    {FLI_OP_index_select, along},
+    {FLI_OP_index_add, along},
+    {FLI_OP_index_copy, along},
+    {FLI_OP_repeat, repeated},
+    {FLI_OP_gather, gathered},
+    {FLI_OP_masked_select, masked},
+    {FLI_OP_tril, triangle},
+    {FLI_OP_triu, triangle},
+    {FLI_OP_sum, reduce},
+    {FLI_OP_mean, reduce},
+    {FLI_OP_as_strided_backward, strided_back},
+};
+
+/* --- the call --- */
+
+static bool concerned(fl_runtime *rt, const fl_call *c, const fl_attrs *a) {
+  for (int k = 0; k < c->n_in; k++)
+    if (c->in[k].tensor) {
+      if (c->in[k].tensor->rt != rt)
+        return false;
+      if (fli_is_complex(c->in[k].tensor->meta.dtype))
+        return true;
+    }
+  for (int i = 0; i < c->op->info.n_params; i++) {
+    const fl_param *p = &c->op->info.params[i];
+    if (p->kind == FL_P_DTYPE && a->v[p->slot].i != FL_ATTR_NONE &&
+        fli_is_complex((fl_dtype)a->v[p->slot].i))
+      return true;
+  }
+  return false;
+}
+
+/* Dims count from the first one of the complex tensor. */
+static fl_status settle(const fl_call *c, fl_attrs *a) {
+  int n = c->n_in && c->in[0].tensor ? c->in[0].tensor->meta.ndim : 0;
+  for (int i = 0; i < c->op->info.n_params; i++) {
+    const fl_param *p = &c->op->info.params[i];
+    bool list = p->kind == FL_P_DIMS;
+    int64_t *v = list ? a->list + a->v[p->slot].list.at : &a->v[p->slot].i;
+    if (!list && p->kind != FL_P_DIM)
+      continue;
+    for (uint32_t k = 0; k < (list ? a->v[p->slot].list.n : 1); k++) {
+      int64_t d = v[k] < 0 ? v[k] + n : v[k];
+      if (v[k] == FL_ATTR_NONE)
+        continue;
+      if (n == 0 && c->n_in == 1 && (d == 0 || d == -1))
+        d = 0;
+      else if (d < 0 || d >= n)
+        return fli_fail(FL_EARG,
+                        "%s: there is no dim %lld in a complex tensor of %d "
+                        "dims",
+                        c->op->info.name,
+                        (long long)(v[k] < 0 ? v[k] : v[k] + c->base), n);
+      v[k] = d;
+    }
+  }
+  return FL_OK;
+}
+
+/* Elements take the place of those of in[0]; where gradients are recorded the
+ * tape would have to see parts of elements. */
+static fl_status overwrite(env *g, const fl_call *c) {
+  fl_value x = g->in[0];
+  if (!is_complex(x))
+    return fli_fail(FL_EDTYPE,
+                    "%s_: the result is complex and cannot be kept in a %s "
+                    "tensor",
+                    c->op->info.name, fl_dtype_name(fli_meta(x)->dtype));
+  for (int k = 0; k < c->n_in; k++)
+    if (g->e.rt->grad_enabled && c->in[k].tensor &&
+        fli_wants_grad(c->in[k].tensor))
+      return fli_fail(FL_EAUTOGRAD,
+                      "%s_: complex tensors cannot be written in place where "
+                      "gradients are recorded; do it inside no_grad",
+                      c->op->info.name);
+  bool grad = fl_grad_mode(g->e.rt, false);
+  fl_value to = RUN(view_as_real, x);
+  fl_value from = RUN(view_as_real, g->out[0]);
+  if (g->e.status == FL_OK && !fli_same_shape(fli_meta(to), fli_meta(from)))
+    g->e.status = fli_fail(
+        FL_ESHAPE, "%s_: the result has shape %s and does not fit into %s",
+        c->op->info.name,
+        fli_shape_text(fli_meta(from)->ndim - 1, fli_meta(from)->shape),
+        fli_shape_text(fli_meta(to)->ndim - 1, fli_meta(to)->shape));
+  fli_run_inplace(&g->e, FLI_OP_assign, NULL, 2, (fl_value[]){to, from});
+  fl_grad_mode(g->e.rt, grad);
+  g->out[0] = x;
+  return g->e.status;
+}
+
+fl_status fli_complex_run(fl_runtime *rt, const fl_call *c) {
+  const fl_attrs *asked = c->attrs ? c->attrs : &c->op->defaults;
+  size_t i = 0, n = sizeof rows / sizeof *rows;
+  while (i < n && rows[i].op != c->op->id)
+    i++;
+  if (i == n || !concerned(rt, c, asked))
+    return FL_EDTYPE;
+  fl_attrs attrs;
+  fl_attrs_copy(&attrs, asked);
+  FLI_TRY(settle(c, &attrs));
+  env g = {.op = c->op, .attrs = &attrs, .n_in = c->n_in, .in = c->in};
+  fli_env_open(&g.e, rt, c->base, c->site);
+  g.e.device = c->device;
+  for (int k = 0; k < c->n_in; k++)
+    if (c->in[k].tensor)
+      g.e.device = fl_tensor_device(c->in[k].tensor);
+  g.out[0] = fli_none();
+  rows[i].run(&g);
+  fl_status s = g.e.status;
+  if (s == FL_OK && c->inplace)
+    s = overwrite(&g, c);
+  if (s == FL_OK)
+    c->out[0] = fl_tensor_retain(g.out[0].tensor);
+  fli_env_close(&g.e);
+  return s;
+}

@@ -1,0 +1,683 @@
+/* vmap: a function written for one sample runs on all of them at once. Inside
+ * it a tensor stands for one sample: it has that sample's shape and no values,
+ * and holds the tensor of all samples, which has one more dim in front. A call
+ * on such tensors is made twice: for its shapes and its history, as in meta
+ * mode, and on the tensors of all samples, by a rule that follows from the
+ * row's kind; rows without a rule run sample by sample. The rules are rows
+ * themselves, so gradients pass through, levels nest, and a gradient taken
+ * inside is one for each sample. */
+#include "../program.h"
+#include "../tape/tape.h"
+
+#include <string.h>
+
+struct fli_batch { /* an open level */
+  uint64_t id;     /* later ones lie inside */
+  int64_t size;
+  struct fli_batch *outer;
+};
+
+typedef struct work {
+  fl_runtime *rt;
+  const fl_call *c;
+  uint64_t level;
+  int64_t size;
+  int n_in, n_out;
+  const fl_operand *in;
+  fl_value *all;              /* the inputs: of all samples, or as they are */
+  fl_tensor *one[FL_MAX_OUT]; /* the results for one sample */
+  fl_value out[FL_MAX_OUT];   /* for all */
+  fli_env e;
+} work;
+
+/* --- levels --- */
+
+static const struct fli_batch *level_of(const fl_runtime *rt,
+                                        const fl_tensor *t) {
+  if (!t || !t->extra || !t->extra->all)
+    return NULL;
+  const struct fli_batch *b = rt->batch;
+  while (b && b->id != t->extra->level)
+    b = b->outer;
+  return b;
+}
+
+static fl_status stand(fl_tensor *t, fl_tensor *all, uint64_t level) {
+  fli_extra *x;
+  FLI_TRY(fli_extra_of(t, &x));
+  x->all = fl_tensor_retain(all);
+  x->level = level;
+  return FL_OK;
+}
+
+fl_status fl_vmap_open(fl_runtime *rt, int64_t n) {
+  FLI_TRY(fli_check_owner(rt));
+  if (n < 1)
+    return fli_fail(FL_EARG, "vmap: there must be a sample, not %lld",
+                    (long long)n);
+  if (rt->trace)
+    return fli_fail(FL_EUNSUPPORTED, "vmap: not while a kernel is recorded");
+  struct fli_batch *b = fli_malloc(rt, sizeof *b);
+  if (!b)
+    return FL_ENOMEM;
+  *b = (struct fli_batch){++rt->next_id, n, rt->batch};
+  rt->batch = b;
+  return FL_OK;
+}
+
+/* What t stands for is its own no more; NULL if there is nothing. */
+static fl_tensor *let_go(fl_tensor *t) {
+  fl_tensor *all = t->extra->all;
+  t->extra->all = NULL;
+  if (all && !t->node)
+    fl_tensor_handle(all, -t->handles);
+  return all;
+}
+
+/* Only the host keeps what a tensor without history stands for. */
+void fli_batch_handle(fl_tensor *t, int change) {
+  if (t->extra->all && !t->node)
+    fl_tensor_handle(t->extra->all, change);
+}
+
+void fli_batch_drop(fl_tensor *t) {
+  fl_tensor_release(let_go(t));
+}
+
+/* Tensors made inside that are still held stand for nothing from now on: their
+ * memory must not wait for the host's collector. The list begins with the
+ * newest, and letting one go may change it. */
+static void end_level(fl_runtime *rt, uint64_t level) {
+  size_t n = 0;
+  for (fl_tensor *t = rt->tensors; t && t->id > level; t = t->next)
+    n += t->extra && t->extra->level == level;
+  fl_tensor **all = n ? fli_malloc(rt, n * sizeof *all) : NULL;
+  size_t k = 0;
+  for (fl_tensor *t = rt->tensors; all && t && t->id > level; t = t->next)
+    if (t->extra && t->extra->level == level)
+      all[k++] = let_go(t);
+  while (k)
+    fl_tensor_release(all[--k]);
+  fli_mfree(all);
+}
+
+void fl_vmap_close(fl_runtime *rt) {
+  struct fli_batch *b = rt->batch;
+  if (b) {
+    rt->batch = b->outer;
+    end_level(rt, b->id);
+    fli_mfree(b);
+  }
+}
+
+static fl_status need_level(fl_runtime *rt) {
+  FLI_TRY(fli_check_owner(rt));
+  return rt->batch ? FL_OK : fli_fail(FL_EARG, "vmap: none is open");
+}
+
+fl_status fl_vmap_in(fl_runtime *rt, fl_tensor *t, fl_tensor **one) {
+  FLI_TRY(need_level(rt));
+  if (t->meta.ndim == 0 || t->meta.shape[0] != rt->batch->size)
+    return fli_fail(FL_ESHAPE, "vmap: %s has not %lld samples in its first dim",
+                    fli_shape_text(t->meta.ndim, t->meta.shape),
+                    (long long)rt->batch->size);
+  fl_meta m = {.dtype = t->meta.dtype, .ndim = t->meta.ndim - 1};
+  memcpy(m.shape, t->meta.shape + 1, (size_t)m.ndim * sizeof *m.shape);
+  FLI_TRY(fli_tensor_header(rt, one));
+  fli_tensor_set_shape(*one, &m);
+  fl_status s = stand(*one, t, rt->batch->id);
+  if (s) {
+    fl_tensor_release(*one);
+    return s;
+  }
+  (*one)->requires_grad = fli_is_float(m.dtype) && fli_wants_grad(t);
+  return FL_OK;
+}
+
+fl_status fl_vmap_out(fl_runtime *rt, fl_tensor *t, fl_tensor **all) {
+  FLI_TRY(need_level(rt));
+  if (level_of(rt, t) == rt->batch) {
+    *all = fl_tensor_retain(t->extra->all);
+    return FL_OK;
+  }
+  int64_t shape[FL_MAX_DIMS];
+  if (t->meta.ndim == FL_MAX_DIMS)
+    return fli_fail(FL_ESIZE,
+                    "vmap: a result has %d dims, there is no room "
+                    "for the samples'",
+                    FL_MAX_DIMS);
+  shape[0] = rt->batch->size; /* the same for every sample */
+  memcpy(shape + 1, t->meta.shape, (size_t)t->meta.ndim * sizeof *shape);
+  fl_attrs a = rt->ops[FLI_OP_expand].defaults;
+  FLI_TRY(fl_attrs_list(&a, 0, t->meta.ndim + 1, shape));
+  fl_operand in = {.tensor = t};
+  fl_call c = {.op = &rt->ops[FLI_OP_expand],
+               .n_in = 1,
+               .in = &in,
+               .attrs = &a,
+               .out = all};
+  return fl_call_run(rt, &c);
+}
+
+fl_status fli_batch_custom(fl_runtime *rt, const char *name, int n,
+                           fl_tensor *const *ins) {
+  for (int k = 0; k < n; k++)
+    if (level_of(rt, ins[k]) && fli_wants_grad(ins[k]->extra->all))
+      return fli_fail(FL_EUNSUPPORTED,
+                      "%s: inside vmap gradients do not pass through a "
+                      "function of one's own, or checkpoint, to what is "
+                      "outside",
+                      name);
+  return FL_OK;
+}
+
+fl_device fli_batch_device(const fl_tensor *t) {
+  return t->extra && t->extra->all ? fl_tensor_device(t->extra->all) : 0;
+}
+
+fl_status fli_no_values(const fl_tensor *t, const char *who) {
+  if (t->extra && t->extra->level)
+    return fli_fail(FL_EUNSUPPORTED,
+                    "%sinside vmap a tensor stands for many samples: it has a "
+                    "shape but no values, and none when vmap is over",
+                    who);
+  if (t->rt->trace)
+    return fli_fail(FL_EUNSUPPORTED,
+                    "%sinside flare.kernel a tensor stands for any element: it "
+                    "has no value; where() chooses",
+                    who);
+  return fli_fail(FL_EUNSUPPORTED,
+                  "%sa tensor made in meta mode has a shape but no values",
+                  who);
+}
+
+fl_status fli_needs_values(const fl_runtime *rt, const fl_tensor *x,
+                           const char *op) {
+  bool own = x && x->extra && x->extra->level;
+  if (own || (rt->one && !(x && x->storage)))
+    return fli_fail(FL_EUNSUPPORTED,
+                    "%s: the size of the result depends on values, which "
+                    "inside vmap are those of many samples; use a mask of a "
+                    "fixed size, or call it outside",
+                    op);
+  if ((rt->meta && !rt->one) || (x && !x->storage))
+    return fli_fail(FL_EUNSUPPORTED,
+                    "%s: the size of the result depends on values, which there "
+                    "are none of in meta mode",
+                    op);
+  return FL_OK;
+}
+
+/* An alias made for the tape, or a detached one: what it stands for goes along.
+ * Releases `to` if it fails. */
+fl_status fli_batch_alias(fl_tensor *from, fl_tensor *to, bool bare) {
+  fl_tensor *all = from->extra ? from->extra->all : NULL, *cut = NULL;
+  if (!all)
+    return FL_OK;
+  fl_status s = bare ? fl_tensor_detach(all, &cut) : FL_OK;
+  if (s == FL_OK)
+    s = stand(to, bare ? cut : all, from->extra->level);
+  fl_tensor_release(cut);
+  if (s)
+    fl_tensor_release(to);
+  return s;
+}
+
+/* --- tools of the rules --- */
+
+static int ndim_of(const work *w, int k) { /* for one sample */
+  return w->in[k].tensor ? w->in[k].tensor->meta.ndim : 0;
+}
+
+static bool is_batched(const work *w, int k) {
+  const struct fli_batch *b = level_of(w->rt, w->in[k].tensor);
+  return b && b->id == w->level;
+}
+
+/* Dims of size 1 behind the first, so that n others follow it. */
+static fl_value align(work *w, int k, int n) {
+  int64_t shape[FL_MAX_DIMS + 1];
+  const fl_meta *m = fli_meta(w->all[k]);
+  int have = m->ndim - 1;
+  if (!is_batched(w, k) || have >= n)
+    return w->all[k];
+  if (n + 1 > FL_MAX_DIMS)
+    return fli_env_fail(&w->e, FL_ESIZE,
+                        "vmap: %s: %d dims and the samples' are too many",
+                        w->c->op->info.name, n);
+  shape[0] = w->size;
+  for (int i = 0; i < n; i++)
+    shape[i + 1] = i < n - have ? 1 : m->shape[i + 1 - (n - have)];
+  return fli_v_reshape(&w->e, w->all[k], n + 1, shape);
+}
+
+/* With the samples' dim, whether it depends on them or not. */
+static fl_value spread(work *w, int k) {
+  int64_t shape[FL_MAX_DIMS + 1];
+  const fl_meta *m = fli_meta(w->all[k]);
+  if (is_batched(w, k) || !w->in[k].tensor)
+    return w->all[k];
+  if (m->ndim == FL_MAX_DIMS)
+    return fli_env_fail(&w->e, FL_ESIZE, "vmap: %s: %d dims are too many",
+                        w->c->op->info.name, m->ndim);
+  shape[0] = w->size;
+  memcpy(shape + 1, m->shape, (size_t)m->ndim * sizeof *shape);
+  return fli_v_expand(&w->e, w->all[k], m->ndim + 1, shape);
+}
+
+static const fl_attrs *given_attrs(const work *w) {
+  return w->c->attrs ? w->c->attrs : &w->c->op->defaults;
+}
+
+static void run_row(work *w, const fl_attrs *a, int n, const fl_value *in) {
+  fli_run_op(&w->e, w->c->op, a, n, in, w->out);
+}
+
+/* --- rules --- */
+
+static void rule_elementwise(work *w) {
+  int most = 0;
+  for (int k = 0; k < w->n_in; k++)
+    most = ndim_of(w, k) > most ? ndim_of(w, k) : most;
+  for (int k = 0; k < w->n_in; k++)
+    w->all[k] = align(w, k, most);
+  run_row(w, given_attrs(w), w->n_in, w->all);
+}
+
+/* Leading dims are free: nothing to do. */
+static void rule_leading(work *w) {
+  run_row(w, given_attrs(w), w->n_in, w->all);
+}
+
+/* The row's dims are one further behind; no list of them means all. A 0-d
+ * sample counts as one of size 1. */
+static bool rule_dims(work *w) {
+  const fl_op_info *info = &w->c->op->info;
+  const fl_attrs *given = given_attrs(w);
+  fl_attrs a;
+  int n = ndim_of(w, info->params[0].kind == FL_P_TENSOR ? 0 : w->n_in - 1);
+  int room = n ? n : 1;
+  fl_attrs_copy(&a, given); /* the tape keeps no more than what is used */
+  for (int k = 0; k < w->n_in; k++)
+    if (w->in[k].tensor && ndim_of(w, k) != n)
+      return false;
+  for (int i = 0; i < info->n_params; i++)
+    if (info->params[i].kind == FL_P_DIM &&
+        given->v[info->params[i].slot].i == FL_ATTR_NONE)
+      return false;
+  for (int k = 0; k < w->n_in; k++) {
+    w->all[k] = spread(w, k);
+    if (w->in[k].tensor && n == 0)
+      w->all[k] = fli_v_reshape(&w->e, w->all[k], 2, (int64_t[]){w->size, 1});
+  }
+  a.used = 0;
+  for (int i = 0; i < info->n_params; i++) {
+    const fl_param *p = &info->params[i];
+    int64_t list[FL_MAX_LIST];
+    int count;
+    const int64_t *was;
+    switch (p->kind) {
+    case FL_P_DIM:
+      a.v[p->slot].i += given->v[p->slot].i < 0 ? room + 1 : 1;
+      break;
+    case FL_P_DIMS:
+      was = fl_attr_list(given, p->slot, &count);
+      for (int j = 0; j < (count ? count : room); j++)
+        list[j] = count ? was[j] + (was[j] < 0 ? room + 1 : 1) : j + 1;
+      fli_set_list(&w->e, &a, p->slot, count ? count : room, list);
+      break;
+    case FL_P_INTS:
+    case FL_P_SHAPE:
+      was = fl_attr_list(given, p->slot, &count);
+      fli_set_list(&w->e, &a, p->slot, count, was);
+      break;
+    default:
+      break;
+    }
+  }
+  run_row(w, &a, w->n_in, w->all);
+  return true;
+}
+
+/* A view, by the shape that it has for one sample. */
+static bool rule_view(work *w) {
+  const fl_meta *m = &w->one[0]->meta;
+  int64_t shape[FL_MAX_DIMS + 1] = {w->size};
+  const fl_attrs *given = given_attrs(w);
+  memcpy(shape + 1, m->shape, (size_t)m->ndim * sizeof *shape);
+  switch (w->c->op->id) {
+  case FLI_OP_view:
+  case FLI_OP_squeeze:
+  case FLI_OP_unsqueeze:
+    w->out[0] = fli_v_reshape(&w->e, w->all[0], m->ndim + 1, shape);
+    return true;
+  case FLI_OP_expand:
+    w->out[0] = fli_v_expand(&w->e, align(w, 0, m->ndim), m->ndim + 1, shape);
+    return true;
+  case FLI_OP_permute: {
+    int n;
+    int64_t order[FL_MAX_DIMS + 1] = {0};
+    const int64_t *was = fl_attr_list(given, 0, &n);
+    for (int i = 0; i < n; i++)
+      order[i + 1] = was[i] + (was[i] < 0 ? n + 1 : 1);
+    w->out[0] = fli_v_permute(&w->e, w->all[0], order);
+    return true;
+  }
+  case FLI_OP_as_strided:
+    return false;
+  default:
+    return rule_dims(w);
+  }
+}
+
+/* Both as matrices, with their leading dims aligned. */
+static void rule_matmul(work *w) {
+  const fl_meta *a = fli_meta(w->all[0]), *b = fli_meta(w->all[1]);
+  int na = ndim_of(w, 0), nb = ndim_of(w, 1);
+  if (na == 1) {
+    int64_t row[3] = {w->size, 1, a->shape[a->ndim - 1]};
+    bool all = is_batched(w, 0);
+    w->all[0] = fli_v_reshape(&w->e, w->all[0], 2 + all, row + !all);
+  }
+  if (nb == 1) {
+    int64_t column[3] = {w->size, b->shape[b->ndim - 1], 1};
+    bool all = is_batched(w, 1);
+    w->all[1] = fli_v_reshape(&w->e, w->all[1], 2 + all, column + !all);
+  }
+  na = na < 2 ? 2 : na;
+  nb = nb < 2 ? 2 : nb;
+  w->all[0] = align(w, 0, na > nb ? na : nb);
+  w->all[1] = align(w, 1, na > nb ? na : nb);
+  run_row(w, NULL, 2, w->all);
+}
+
+static fl_value matmul_of(work *w, fl_value a, fl_value b) {
+  return fli_run(&w->e, FLI_OP_matmul, NULL, 2, (fl_value[]){a, b});
+}
+
+/* Without a weight for each sample that is a row of more lines; with one, a
+ * product, a sum and the activation. */
+static void rule_linear(work *w) {
+  static const int acts[] = {
+      -1,          FLI_OP_relu, FLI_OP_gelu,   FLI_OP_gelu,
+      FLI_OP_silu, FLI_OP_tanh, FLI_OP_sigmoid};
+  fli_env *e = &w->e;
+  int act = (int)given_attrs(w)->v[0].i, n = ndim_of(w, 0);
+  bool bias = w->in[2].tensor != NULL;
+  if (!is_batched(w, 1) && !is_batched(w, 2)) {
+    rule_leading(w);
+    return;
+  }
+  /* (B, lines, in) x (B, in, out) */
+  fl_value x = w->all[0], weight = fli_v_transpose(e, w->all[1], -2, -1);
+  const fl_meta *m = fli_meta(x);
+  bool all = is_batched(w, 0);
+  int64_t in = m->shape[m->ndim - 1];
+  int64_t lines = 1;
+  for (int i = all; i < m->ndim - 1; i++)
+    lines *= m->shape[i];
+  x = fli_v_reshape(e, x, 2 + all, (int64_t[]){w->size, lines, in} + !all);
+  fl_value y = matmul_of(w, x, weight);
+  if (bias) {
+    fl_value b = w->all[2];
+    if (is_batched(w, 2))
+      b = fli_v_unsqueeze(e, b, 1);
+    y = fli_run(e, FLI_OP_add, NULL, 2, (fl_value[]){y, b});
+  }
+  int64_t shape[FL_MAX_DIMS + 1] = {w->size};
+  const fl_meta *one = &w->one[0]->meta;
+  memcpy(shape + 1, one->shape, (size_t)one->ndim * sizeof *shape);
+  if (e->status == FL_OK)
+    y = fli_v_reshape(e, y, n + 1, shape);
+  w->out[0] = y;
+  w->out[1] =
+      fli_v_zeros(e, fli_meta(y)->dtype, 2, (int64_t[]){w->size, 0}, e->device);
+  if (act > 0 && e->status == FL_OK) {
+    fl_attrs a = fli_attrs(e, acts[act]);
+    w->out[1] = y;
+    if (acts[act] == FLI_OP_gelu)
+      a.v[0].i = act == 3;
+    w->out[0] = fli_run(e, acts[act], &a, 1, &y);
+  }
+}
+
+/* One sample after the other, stacked: right for every row. */
+static void rule_loop(work *w) {
+  fli_env *e = &w->e;
+  int64_t n = w->size;
+  size_t room = (size_t)n * (size_t)w->n_out;
+  fl_value *in = fli_malloc(w->rt, ((size_t)w->n_in + room) * sizeof *in);
+  if (!in) {
+    e->status = FL_ENOMEM;
+    return;
+  }
+  fl_value *made = in + w->n_in;
+  for (int64_t b = 0; b < n && e->status == FL_OK; b++) {
+    fl_value out[FL_MAX_OUT];
+    for (int k = 0; k < w->n_in; k++) {
+      in[k] = w->all[k];
+      if (!is_batched(w, k))
+        continue;
+      fl_attrs a = fli_attrs(e, FLI_OP_select);
+      a.v[0].i = 0;
+      a.v[1].i = b;
+      in[k] = fli_run(e, FLI_OP_select, &a, 1, &w->all[k]);
+    }
+    if (e->status == FL_OK)
+      fli_run_op(e, w->c->op, w->c->attrs, w->n_in, in, out);
+    for (int k = 0; k < w->n_out && e->status == FL_OK; k++)
+      made[k * n + b] = out[k];
+  }
+  for (int k = 0; k < w->n_out && e->status == FL_OK; k++)
+    w->out[k] = fli_run(e, FLI_OP_stack, NULL, (int)n, made + k * n);
+  fli_mfree(in);
+}
+
+static bool others_batched(const work *w) { /* than the first input */
+  for (int k = 1; k < w->n_in; k++)
+    if (is_batched(w, k))
+      return true;
+  return false;
+}
+
+/* Whether there was a rule. */
+static bool rule_structured(work *w) {
+  switch (w->c->op->id) {
+  case FLI_OP_sum:
+  case FLI_OP_mean:
+  case FLI_OP_prod:
+  case FLI_OP_amax:
+  case FLI_OP_amin:
+  case FLI_OP_max_dim:
+  case FLI_OP_min_dim:
+  case FLI_OP_argmax:
+  case FLI_OP_argmin:
+  case FLI_OP_any:
+  case FLI_OP_all:
+  case FLI_OP_count_nonzero:
+  case FLI_OP_var:
+  case FLI_OP_logsumexp:
+  case FLI_OP_norm:
+  case FLI_OP_cumsum:
+  case FLI_OP_cumprod:
+  case FLI_OP_logcumsumexp:
+  case FLI_OP_cummax:
+  case FLI_OP_cummin:
+  case FLI_OP_softmax:
+  case FLI_OP_log_softmax:
+  case FLI_OP_softmax_backward:
+  case FLI_OP_log_softmax_backward:
+  case FLI_OP_flip:
+  case FLI_OP_sort:
+  case FLI_OP_topk:
+  case FLI_OP_cat:
+  case FLI_OP_gather:
+  case FLI_OP_scatter:
+  case FLI_OP_scatter_add:
+    return rule_dims(w);
+  case FLI_OP_matmul:
+    rule_matmul(w);
+    return true;
+  case FLI_OP_linear:
+    rule_linear(w);
+    return true;
+  case FLI_OP_copy:
+  case FLI_OP_dropout:
+  case FLI_OP_bernoulli:
+  case FLI_OP_gamma:
+  case FLI_OP_poisson:
+  case FLI_OP_tril:
+  case FLI_OP_triu:
+  case FLI_OP_one_hot:
+  case FLI_OP_layer_norm:
+  case FLI_OP_rms_norm:
+    if (others_batched(w))
+      return false;
+    rule_leading(w);
+    return true;
+  case FLI_OP_embedding:
+    if (is_batched(w, 0))
+      return false;
+    rule_leading(w);
+    return true;
+  default:
+    return false;
+  }
+}
+
+/* --- a call --- */
+
+/* The shapes, dtypes and history of one sample. */
+static fl_status run_one(work *w, const fl_call *c) {
+  fl_runtime *rt = w->rt;
+  fl_call one = *c;
+  struct fli_batch *open = rt->batch;
+  bool meta = fl_meta_mode(rt, true), anomaly = fl_anomaly_mode(rt, false);
+  bool was = rt->one;
+  one.out = w->one;
+  rt->batch = NULL;
+  rt->one = true;
+  fl_status s = fl_call_run(rt, &one);
+  rt->one = was;
+  rt->batch = open;
+  fl_anomaly_mode(rt, anomaly);
+  fl_meta_mode(rt, meta);
+  return s;
+}
+
+static void run_all(work *w) {
+  const fl_op *op = w->c->op;
+  bool done = true;
+  if (op->family < FLI_STRUCTURED || (op->expr && !op->program->reduce))
+    rule_elementwise(w);
+  else
+    done = op->family == FLI_VIEW ? rule_view(w) : rule_structured(w);
+  if (!done && w->e.status == FL_OK)
+    rule_loop(w);
+}
+
+/* What the results for one sample stand for: dtype and shape are theirs. */
+static fl_status settle(work *w, int k) {
+  const fl_meta *m = &w->one[k]->meta;
+  int64_t shape[FL_MAX_DIMS + 1] = {w->size};
+  memcpy(shape + 1, m->shape, (size_t)m->ndim * sizeof *shape);
+  fl_value v = fli_v_cast(&w->e, w->out[k], m->dtype);
+  if (w->e.status == FL_OK)
+    v = fli_v_reshape(&w->e, v, m->ndim + 1, shape);
+  FLI_TRY(w->e.status);
+  FLI_TRY(stand(w->one[k], v.tensor, w->level));
+  fl_node *n = NULL; /* some results may have none, but be saved */
+  for (int i = 0; i < w->n_out && !n; i++)
+    n = w->one[i]->node;
+  for (int i = 0; n && i < n->n_saved; i++) {
+    fl_tensor *t = n->saved[i].value.tensor;
+    if (n->saved[i].slot == -1 - k && t && !t->extra)
+      FLI_TRY(stand(t, v.tensor, w->level));
+  }
+  return FL_OK;
+}
+
+/* Random numbers are drawn once, for all samples: history and values must speak
+ * of the same ones. */
+static void draw(const work *w, fl_operand *in) {
+  fl_generator *g =
+      w->c->generator ? w->c->generator : fl_runtime_generator(w->rt);
+  const fl_op_info *info = &w->c->op->info;
+  bool drew = false;
+  for (int i = 0; info->random && i < info->n_params; i++) {
+    const fl_param *p = &info->params[i];
+    if (p->kind != FL_P_RNG || in[p->slot].tensor ||
+        in[p->slot].dtype != FL_NODTYPE)
+      continue;
+    in[p->slot].dtype = FL_I64;
+    in[p->slot].i = (int64_t)(drew ? g->offset : g->seed);
+    drew = true;
+  }
+  /* enough for the largest input at one counter a number */
+  int64_t most = 1;
+  for (int k = 0; k < w->n_in; k++)
+    if (in[k].tensor && in[k].tensor->numel > most)
+      most = in[k].tensor->numel;
+  if (drew)
+    g->offset += (uint64_t)(most * w->size);
+}
+
+static fl_status run_level(work *w, fl_operand *in, fl_value *all) {
+  fl_call c = *w->c;
+  memcpy(in, c.in, (size_t)c.n_in * sizeof *in);
+  draw(w, in);
+  c.in = in;
+  w->in = in;
+  w->all = all;
+  for (int k = 0; k < c.n_in; k++) {
+    all[k] = is_batched(w, k) ? fli_given(in[k].tensor->extra->all) : in[k];
+    if (all[k].tensor)
+      c.device = fl_tensor_device(all[k].tensor);
+  }
+  FLI_TRY(run_one(w, &c));
+  fli_env_open(&w->e, w->rt, c.base, c.site);
+  w->e.device = c.device;
+  for (int k = 0; k < w->n_out; k++)
+    w->out[k] = fli_none();
+  run_all(w);
+  fl_status s = w->e.status;
+  for (int k = 0; k < w->n_out && s == FL_OK; k++)
+    if (w->out[k].tensor)
+      s = settle(w, k);
+  fli_env_close(&w->e);
+  for (int k = 0; k < w->n_out; k++)
+    if (s)
+      fl_tensor_release(w->one[k]);
+    else
+      w->c->out[k] = w->one[k];
+  return s;
+}
+
+bool fli_batch_run(fl_runtime *rt, const fl_call *c, fl_status *status) {
+  const struct fli_batch *level = NULL;
+  for (int k = 0; k < c->n_in; k++) {
+    const struct fli_batch *b = level_of(rt, c->in[k].tensor);
+    if (b && (!level || b->id > level->id))
+      level = b;
+  }
+  if (!level || c->op->family == FLI_COMPOSE)
+    return false;
+  const char *name = c->op->info.name;
+  if (c->inplace || c->op->info.n_out == 0) {
+    *status = fli_fail(FL_EUNSUPPORTED,
+                       "%s%s: inside vmap nothing is written in place: several "
+                       "samples would be written at once",
+                       name, c->inplace ? "_" : "");
+    return true;
+  }
+  work w = {.rt = rt,
+            .c = c,
+            .level = level->id,
+            .size = level->size,
+            .n_in = c->n_in,
+            .n_out = c->op->info.n_out};
+  fl_operand *room = fli_malloc(rt, 2 * (size_t)c->n_in * sizeof *room);
+  *status = room ? run_level(&w, room, room + c->n_in) : FL_ENOMEM;
+  fli_mfree(room);
+  return true;
+}

@@ -1,0 +1,567 @@
+/* The op table in memory: rows of ops.def become fl_op structs, their
+ * signatures parsed once when a runtime opens. Run-time facts about an operator
+ * are looked up here and nowhere else. */
+#include "../rules/rules.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define grad_of_F(name) grad_##name
+#define grad_of_N(name) grad_##name
+#define grad_of_I(name) grad_none
+
+/* Never called: the mark of rows whose results need no gradients. */
+void grad_none(fli_grad *g) {
+  (void)g;
+}
+
+/* --- rows --- */
+
+typedef struct row {
+  const char *name, *sig;
+  int cast;
+  uint32_t saves;
+  fli_grad_fn grad;
+  fli_cost_fn cost;
+  fli_family family;
+  fli_shape_fn shape;
+  fli_view_fn view;
+  fli_shows shows;
+  fli_compose_fn compose;
+} row;
+
+enum { /* the words of the saves column */
+       NONE = 0,
+       A = 1,
+       B = 2,
+       C = 4,
+       D = 8,
+       E = 16,
+       F = 32,
+       G = 64,
+       X = A,
+       CROSS = FLI_SAVE_CROSS,
+       ALONE = FLI_SAVE_ALONE,
+       Y = 1 << FLI_SAVE_OUT,
+       Y2 = 2 << FLI_SAVE_OUT,
+       Y3 = 4 << FLI_SAVE_OUT
+};
+
+#define ROW(name, sig, kind, cast, saves, grad, cost, ...)                     \
+  {name, sig,  FLI_CAST_##cast,      saves,                                    \
+   grad, cost, .family = FLI_##kind, __VA_ARGS__},
+static const row rows[] = {
+#define FL_UNARY(name, T, sig, cast, saves, f, df, ddf)                        \
+  ROW(#name, sig, UNARY, cast, saves, grad_unary, cost_bytes)                  \
+  ROW(#name "_backward", sig, UNARY_BACKWARD, cast, B, grad_unary_backward,    \
+      cost_bytes)                                                              \
+  ROW(#name "_backward2", sig, UNARY_BACKWARD2, cast, NONE,                    \
+      grad_unary_backward2, cost_bytes)
+#define FL_TEST(name, T, sig, f)                                               \
+  ROW(#name, sig, TEST, NONE, NONE, grad_none, cost_bytes)
+#define FL_BINARY(name, T, sig, cast, saves, f)                                \
+  ROW(#name, sig, BINARY, cast, saves, grad_of_##T(name), cost_bytes)
+#define FL_COMPARE(name, sig, f)                                               \
+  ROW(#name, sig, COMPARE, PROMOTE, NONE, grad_none, cost_bytes)
+#define FL_TERNARY(name, T, sig, cast, saves, f)                               \
+  ROW(#name, sig, TERNARY, cast, saves, grad_of_##T(name), cost_bytes)
+#define FL_OP(name, sig, cast, saves, rule, grad, cost)                        \
+  ROW(#name, sig, STRUCTURED, cast, saves, grad_##grad, cost_##cost,           \
+      .shape = shape_##rule)
+#define FL_FUSED(name, sig, cast, saves, rule, grad, cost)                     \
+  ROW(#name, sig, STRUCTURED, cast, saves, grad_##grad, cost_##cost,           \
+      .shape = shape_##rule, .compose = compose_##name)
+#define FL_VIEW(name, sig, what, grad)                                         \
+  ROW(#name, sig, VIEW, NONE, NONE, grad_##grad, cost_bytes,                   \
+      .view = view_##name, .shows = FLI_SHOWS_##what)
+#define FL_COMPOSE(name, sig)                                                  \
+  ROW(#name, sig, COMPOSE, NONE, NONE, grad_none, cost_bytes,                  \
+      .compose = compose_##name)
+#include "../ops.def"
+};
+
+static const struct {
+  int id;
+  const char *text;
+} docs[] = {
+#define FL_DOC(name, text) {FLI_OP_##name, text},
+#include "../ops.def"
+};
+
+static const char *const families[] = {"unary",  "backward", "backward", "test",
+                                       "binary", "compare",  "ternary",  "op",
+                                       "view",   "compose"};
+
+/* --- signatures --- */
+
+typedef struct reader {
+  const char *at, *word; /* the last one began here */
+  fl_op *op;
+} reader;
+
+static void blanks(reader *r) {
+  while (*r->at == ' ')
+    r->at++;
+}
+
+static bool is_word(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+         (c >= '0' && c <= '9') || c == '_';
+}
+
+/* Copies an identifier; false if there is none or it is too long. */
+static bool word(reader *r, char *to, size_t room) {
+  size_t n = 0;
+  blanks(r);
+  r->word = r->at;
+  while (is_word(*r->at) && n + 1 < room)
+    to[n++] = *r->at++;
+  to[n] = 0;
+  return n > 0 && !is_word(*r->at);
+}
+
+static bool accept(reader *r, char c) {
+  blanks(r);
+  if (*r->at != c)
+    return false;
+  r->at++;
+  return true;
+}
+
+static int find_dtype(const char *name) {
+  for (int d = 0; d < FL_DTYPES; d++)
+    if (strcmp(fl_dtype_name((fl_dtype)d), name) == 0)
+      return d;
+  return -1;
+}
+
+static int find_param(const fl_op *op, const char *name) {
+  for (int i = 0; i < op->info.n_params; i++)
+    if (strcmp(op->info.params[i].name, name) == 0)
+      return i;
+  return -1;
+}
+
+static bool choice(fl_param *p, const char *name, size_t len, int64_t *n) {
+  const char *s = p->choices, *end = s + p->choices_len;
+  for (*n = 0; s < end; ++*n) {
+    const char *bar = memchr(s, '|', (size_t)(end - s));
+    size_t here = (size_t)((bar ? bar : end) - s);
+    if (here == len && memcmp(s, name, len) == 0)
+      return true;
+    s += here + 1;
+  }
+  return false;
+}
+
+/* The text after '=': ends at ',' or " ->". Nothing there: left out. */
+static bool read_default(reader *r, fl_param *p) {
+  const char *s = r->at;
+  size_t n = strcspn(s, ",");
+  const char *arrow = strstr(s, " ->");
+  if (arrow && (size_t)(arrow - s) < n)
+    n = (size_t)(arrow - s);
+  while (n && s[n - 1] == ' ')
+    n--;
+  r->at += n;
+  char text[32] = "";
+  if (n >= sizeof text)
+    return false;
+  memcpy(text, s, n);
+  p->has_default = true;
+  switch (p->kind) {
+  case FL_P_REAL:
+    p->value.f = n == 0 ? NAN : strtod(text, NULL);
+    return true;
+  case FL_P_FLAG:
+    p->value.i = strcmp(text, "true") == 0;
+    return true;
+  case FL_P_ENUM:
+    return choice(p, text, n, &p->value.i);
+  case FL_P_DTYPE:
+    p->value.i = n == 0 ? FL_ATTR_NONE : find_dtype(text);
+    return n == 0 || p->value.i >= 0;
+  case FL_P_DIMS:
+  case FL_P_INTS:
+  case FL_P_SHAPE:
+    p->value.i = 0; /* list.n = list.at = 0 */
+    return n == 0;
+  default:
+    p->value.i = n == 0 ? FL_ATTR_NONE : strtoll(text, NULL, 10);
+    return true;
+  }
+}
+
+static bool read_type(reader *r, fl_param *p) {
+  static const struct {
+    const char *name;
+    fl_param_kind kind;
+    fl_param_type type;
+  } types[] = {
+      {"any", FL_P_TENSOR, FL_T_ANY},
+      {"num", FL_P_TENSOR, FL_T_NUM},
+      {"float", FL_P_TENSOR, FL_T_FLOAT},
+      {"int", FL_P_TENSOR, FL_T_INT},
+      {"bool", FL_P_TENSOR, FL_T_BOOL},
+      {"index", FL_P_TENSOR, FL_T_INDEX},
+      {"rng", FL_P_RNG, FL_T_ANY},
+      {"dim", FL_P_DIM, FL_T_ANY},
+      {"dims", FL_P_DIMS, FL_T_ANY},
+      {"pos", FL_P_POS, FL_T_ANY},
+      {"ints", FL_P_INTS, FL_T_ANY},
+      {"shape", FL_P_SHAPE, FL_T_ANY},
+      {"real", FL_P_REAL, FL_T_ANY},
+      {"flag", FL_P_FLAG, FL_T_ANY},
+      {"dtype", FL_P_DTYPE, FL_T_ANY},
+      {"enum", FL_P_ENUM, FL_T_ANY},
+      {"newdim", FL_P_NEWDIM, FL_T_ANY},
+      {"complex", FL_P_TENSOR, FL_T_COMPLEX},
+  };
+  char name[20];
+  if (!word(r, name, sizeof name))
+    return false;
+  size_t i = 0;
+  while (i < sizeof types / sizeof *types && strcmp(types[i].name, name) != 0)
+    i++;
+  if (i == sizeof types / sizeof *types)
+    return false;
+  p->kind = types[i].kind;
+  p->type = types[i].type;
+  if (p->kind == FL_P_ENUM) {
+    if (!accept(r, '('))
+      return false;
+    p->choices = r->at;
+    p->choices_len = (int)strcspn(r->at, ")");
+    r->at += p->choices_len;
+    return accept(r, ')');
+  }
+  return true;
+}
+
+/* "int" is an integer input in elementwise rows and a count in all others. */
+static void settle_int(fl_op *op, fl_param *p) {
+  if (p->kind == FL_P_TENSOR && p->type == FL_T_INT &&
+      op->family >= FLI_STRUCTURED)
+    p->kind = FL_P_INT;
+}
+
+static bool read_param(reader *r, fl_op *op) {
+  if (op->info.n_params == FL_MAX_PARAMS)
+    return false;
+  fl_param *p = &op->info.params[op->info.n_params];
+  if (!word(r, p->name, sizeof p->name) || !accept(r, ':') || !read_type(r, p))
+    return false;
+  settle_int(op, p);
+  if (accept(r, '?'))
+    p->optional = true;
+  if (accept(r, '*'))
+    p->variadic = true;
+  bool input = p->kind == FL_P_TENSOR || p->kind == FL_P_RNG;
+  if (!input && op->info.n_attr == FL_MAX_ATTRS)
+    return false;
+  p->slot = input ? op->info.n_in : op->info.n_attr;
+  if (accept(r, '=') && !read_default(r, p))
+    return false;
+  if (!p->has_default && p->kind == FL_P_REAL)
+    p->value.f = NAN;
+  else if (!p->has_default && p->kind != FL_P_DIMS && p->kind != FL_P_INTS &&
+           p->kind != FL_P_SHAPE)
+    p->value.i = FL_ATTR_NONE;
+  if (input) {
+    op->in_type[p->slot] = (uint8_t)p->type;
+    op->in_optional[p->slot] = p->optional || p->kind == FL_P_RNG;
+  }
+  if (p->variadic)
+    op->variadic = op->info.n_params;
+  else if (input)
+    op->info.n_in++;
+  if (!input)
+    op->defaults.v[op->info.n_attr++] = p->value;
+  if (p->kind == FL_P_RNG)
+    op->info.random = true;
+  if (p->kind == FL_P_DIM || p->kind == FL_P_DIMS)
+    op->dims = true;
+  op->info.n_params++;
+  return true;
+}
+
+/* An input's name in a rule: its slot, -1 if it is none. */
+static int rule_input(reader *r, const fl_op *op) {
+  char name[20];
+  if (!word(r, name, sizeof name))
+    return -1;
+  int p = find_param(op, name);
+  return p < 0 ? -1 : op->info.params[p].slot;
+}
+
+static bool read_result(reader *r, fl_op *op) {
+  int k = op->info.n_out;
+  char name[20];
+  if (k == FL_MAX_OUT || !word(r, name, sizeof name))
+    return false;
+  if (accept(r, ':')) {
+    strcpy(op->info.out_name[k], name);
+    if (!word(r, name, sizeof name))
+      return false;
+  }
+  if (strcmp(name, "none") == 0)
+    return true;
+  op->info.n_out++;
+  op->out[k].b = -1;
+  static const struct {
+    const char *name;
+    fli_out_rule rule;
+  } calls[] = {{"promote", FLI_OUT_PROMOTE}, {"float", FLI_OUT_FLOAT},
+               {"acc", FLI_OUT_ACC},         {"wide", FLI_OUT_WIDE},
+               {"complex", FLI_OUT_COMPLEX}, {"real", FLI_OUT_REAL}};
+  for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+    if (strcmp(name, calls[i].name) != 0)
+      continue;
+    op->out[k].rule = (uint8_t)calls[i].rule;
+    if (!accept(r, '('))
+      return false;
+    op->out[k].a = (int8_t)rule_input(r, op);
+    if (accept(r, ','))
+      op->out[k].b = (int8_t)rule_input(r, op);
+    else if (op->variadic >= 0)
+      op->out[k].b = -2; /* all from a on */
+    return accept(r, ')');
+  }
+  int d = find_dtype(name), p = find_param(op, name);
+  if (d >= 0 && p < 0) {
+    op->out[k].rule = FLI_OUT_FIXED;
+    op->out[k].a = (int8_t)d;
+    return true;
+  }
+  if (p < 0)
+    return false;
+  op->out[k].rule =
+      op->info.params[p].kind == FL_P_DTYPE ? FLI_OUT_ATTR : FLI_OUT_INPUT;
+  op->out[k].a = (int8_t)op->info.params[p].slot;
+  return true;
+}
+
+static bool read_signature(reader *r, fl_op *op) {
+  do {
+    if (!read_param(r, op))
+      return false;
+  } while (accept(r, ','));
+  blanks(r);
+  if (strncmp(r->at, "->", 2) != 0)
+    return false;
+  r->at += 2;
+  do {
+    if (!read_result(r, op))
+      return false;
+    if (accept(r, ';')) {
+      op->info.n_shown = op->info.n_out;
+      r->at--;
+    }
+  } while (accept(r, ',') || accept(r, ';'));
+  if (op->info.n_shown == 0)
+    op->info.n_shown = op->info.n_out;
+  blanks(r);
+  return *r->at == 0;
+}
+
+static fl_status parse(fl_op *op) {
+  reader r = {.at = op->info.signature, .op = op};
+  if (read_signature(&r, op))
+    return FL_OK;
+  return fli_fail(FL_EARG, "%s: bad signature near \"%s\": %s", op->info.name,
+                  r.word, op->info.signature);
+}
+
+/* --- building the table --- */
+
+/* The signature of gelu_backward from that of gelu: its input gives way to what
+ * backward takes, its attributes stay. Where f' is a constant nothing is saved.
+ */
+static const char *backward_signature(fl_runtime *rt, const row *w) {
+  const char *attrs = strchr(w->sig, ','), *arrow = strstr(w->sig, " ->");
+  bool first = w->family == FLI_UNARY_BACKWARD;
+  int n = attrs && attrs < arrow ? (int)(arrow - attrs) : 0;
+  char *text = fli_malloc(rt, 64 + (size_t)n);
+  if (text)
+    sprintf(text, "%sdy:float, saved:float%s%.*s -> dy",
+            first ? "" : "ddx:float, ",
+            (first ? w[-1].saves : w[-2].saves) == NONE ? "?" : "", n,
+            n ? attrs : "");
+  return text;
+}
+
+static bool allows_inplace(const fl_op *op) {
+  return op->info.n_out >= 1 && op->family != FLI_VIEW &&
+         op->family != FLI_TEST && op->info.n_in > 0 &&
+         op->info.params[0].kind == FL_P_TENSOR && !op->info.params[0].variadic;
+}
+
+static fl_status fill(fl_runtime *rt, fl_op *op, int id) {
+  const row *w = &rows[id];
+  op->id = id;
+  op->family = w->family;
+  op->cast = w->cast;
+  op->saves = w->saves;
+  op->variadic = -1;
+  op->info.name = w->name;
+  op->info.signature = w->sig;
+  op->info.family = families[w->family];
+  op->shape = w->shape;
+  op->grad = w->grad == grad_none ? NULL : w->grad;
+  op->cost = w->cost;
+  op->view = w->view;
+  op->compose = w->compose;
+  op->shows = w->shows;
+  if (w->family == FLI_UNARY_BACKWARD || w->family == FLI_UNARY_BACKWARD2)
+    op->info.signature = backward_signature(rt, w);
+  if (!op->info.signature)
+    return FL_ENOMEM;
+  if (w->family == FLI_UNARY_BACKWARD)
+    op->saves = A | B;
+  FLI_TRY(parse(op));
+  op->info.view = w->family == FLI_VIEW;
+  op->info.inplace = allows_inplace(op);
+  op->info.collective = strncmp(w->name, "comm_", 5) == 0;
+  op->flat = fli_flat_inputs(op);
+  op->info.differentiable =
+      (op->grad && op->grad != grad_once) || w->family == FLI_COMPOSE;
+  return FL_OK;
+}
+
+fl_status fli_ops_init(fl_runtime *rt) {
+  int n = (int)(sizeof rows / sizeof *rows);
+  rt->ops = fli_malloc(rt, (size_t)n * sizeof *rt->ops);
+  if (!rt->ops)
+    return FL_ENOMEM;
+  memset(rt->ops, 0, (size_t)n * sizeof *rt->ops);
+  rt->n_ops = n;
+  for (int i = 0; i < n; i++)
+    FLI_TRY(fill(rt, &rt->ops[i], i));
+  for (size_t i = 0; i < sizeof docs / sizeof *docs; i++)
+    rt->ops[docs[i].id].info.doc = docs[i].text;
+  return FL_OK;
+}
+
+void fli_ops_close(fl_runtime *rt) {
+  for (int i = 0; i < rt->n_ops && rt->ops; i++)
+    if (rt->ops[i].info.signature != rows[i].sig)
+      fli_mfree((void *)(uintptr_t)rt->ops[i].info.signature);
+  fli_mfree(rt->ops);
+  rt->ops = NULL;
+  for (fl_op *op = rt->more_ops, *next; op; op = next) {
+    next = op->next;
+    fli_native_free(op->native);
+    fli_mfree(op);
+  }
+  rt->more_ops = NULL;
+}
+
+fl_status fli_op_new(fl_runtime *rt, const char *name, const char *signature,
+                     const char *kernel, fl_op **result) {
+  const char *const texts[] = {name, signature, kernel};
+  char *copies[3];
+  size_t room = sizeof(fl_op);
+  for (int k = 0; k < 3; k++)
+    room += strlen(texts[k]) + 1;
+  fl_op *op = fli_malloc(rt, room);
+  if (!op)
+    return FL_ENOMEM;
+  memset(op, 0, sizeof *op);
+  char *at = (char *)(op + 1);
+  for (int k = 0; k < 3; k++) {
+    copies[k] = strcpy(at, texts[k]);
+    at += strlen(at) + 1;
+  }
+  op->id = FLI_OPS;
+  op->family = FLI_STRUCTURED;
+  op->variadic = -1;
+  op->info.name = copies[0];
+  op->info.signature = copies[1];
+  op->info.family = families[FLI_STRUCTURED];
+  op->kernel_name = copies[2];
+  op->cost = cost_bytes;
+  fl_status s = parse(op);
+  if (s) {
+    fli_mfree(op);
+    return s;
+  }
+  for (int k = 0; k < rt->n_backends; k++)
+    op->kernel[k] = rt->backends[k]->kernel(rt->backends[k], kernel);
+  op->next = rt->more_ops;
+  rt->more_ops = op;
+  *result = op;
+  return FL_OK;
+}
+
+/* --- looking up --- */
+
+const fl_op *fl_op_find(fl_runtime *rt, const char *name) {
+  for (int i = 0; i < rt->n_ops; i++)
+    if (strcmp(rt->ops[i].info.name, name) == 0)
+      return &rt->ops[i];
+  for (const fl_op *op = rt->more_ops; op; op = op->next)
+    if (op->native && strcmp(op->info.name, name) == 0)
+      return op;
+  fli_fail(FL_EARG, "there is no operator \"%s\"", name);
+  return NULL;
+}
+
+int fl_op_count(fl_runtime *rt) {
+  return rt->n_ops;
+}
+
+const fl_op *fl_op_at(fl_runtime *rt, int i) {
+  return i >= 0 && i < rt->n_ops ? &rt->ops[i] : NULL;
+}
+
+const fl_op_info *fl_op_get(const fl_op *op) {
+  return &op->info;
+}
+
+bool fl_op_has_kernel(const fl_op *op, fl_device d) {
+  return op->kernel[d >> 8] != NULL;
+}
+
+const fl_attrs *fl_op_defaults(const fl_op *op) {
+  return &op->defaults;
+}
+
+fl_status fl_attrs_list(fl_attrs *a, int k, int n, const int64_t *v) {
+  if (k < 0 || k >= FL_MAX_ATTRS || n < 0 ||
+      a->used + (uint32_t)n > FL_MAX_LIST)
+    return fli_fail(FL_ESIZE, "a list of %d numbers is too long", n);
+  a->v[k].list.n = (uint32_t)n;
+  a->v[k].list.at = a->used;
+  if (n)
+    memcpy(a->list + a->used, v, (size_t)n * sizeof *v);
+  a->used += (uint32_t)n;
+  return FL_OK;
+}
+
+/* Steps of optimizers: no results, they write their tensors, all but the
+ * gradients (the second of the groups; see ops.def). */
+bool fli_step_writes(const fl_op *op, const fl_attrs *a, int n_in, int k) {
+  int64_t moments = (a ? a : &op->defaults)->v[0].i;
+  int first = op->info.n_in, n = n_in - first, i = k - first;
+  int count = moments < 0 ? n : n / (int)(2 + moments);
+  return op->info.n_out == 0 && i >= 0 &&
+         (moments < 0 || i < count || i >= 2 * count);
+}
+
+fl_status fli_step_marks(const fl_op *op, const fl_attrs *a, int n_in,
+                         const fl_operand *in, const fl_site *site) {
+  for (int k = 0; k < n_in; k++) {
+    fl_tensor *t = in[k].tensor;
+    if (!t || !t->storage || !fli_step_writes(op, a, n_in, k))
+      continue;
+    if (!site) {
+      FLI_TRY(fli_check_writable(t, op->info.name, ""));
+      continue;
+    }
+    t->storage->version++;
+    t->storage->write_site = *site;
+  }
+  return FL_OK;
+}
