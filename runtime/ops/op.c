@@ -90,6 +90,16 @@ static const struct {
 #include "../ops.def"
 };
 
+/* By operator: what ops.def says of it in a section of its own. */
+enum { WRITES_FIRST = 1, CONSTANT = 2 };
+static const struct {
+  int id, what;
+} marks[] = {
+#define FL_INPLACE(name)  {FLI_OP_##name, WRITES_FIRST},
+#define FL_CONSTANT(name) {FLI_OP_##name, CONSTANT},
+#include "../ops.def"
+};
+
 static const char *const families[] = {"unary",  "backward", "backward", "test",
                                        "binary", "compare",  "ternary",  "op",
                                        "view",   "compose"};
@@ -392,10 +402,54 @@ static const char *backward_signature(fl_runtime *rt, const row *w) {
   return text;
 }
 
+static bool has_mark(const fl_op *op, int what) {
+  for (size_t i = 0; i < sizeof marks / sizeof *marks; i++)
+    if (marks[i].id == op->id && marks[i].what == what)
+      return true;
+  return false;
+}
+
+static bool keeps_shape(const fl_op *op) {
+  return op->shape == shape_same || op->family == FLI_UNARY ||
+         op->family == FLI_BINARY || op->family == FLI_COMPARE ||
+         op->family == FLI_TERNARY;
+}
+
+/* Whether the result can be written over the first input: there is one, of the
+ * first input's shape and of a dtype that follows its dtype (or a truth value,
+ * which is stored as 0 or 1). */
 static bool allows_inplace(const fl_op *op) {
-  return op->info.n_out >= 1 && op->family != FLI_VIEW &&
-         op->family != FLI_TEST && op->info.n_in > 0 &&
-         op->info.params[0].kind == FL_P_TENSOR && !op->info.params[0].variadic;
+  bool follows = op->out[0].rule == FLI_OUT_FIXED || op->out[0].a == 0;
+  return op->info.n_shown == 1 && op->info.n_in > 0 &&
+         op->info.params[0].kind == FL_P_TENSOR &&
+         !op->info.params[0].variadic &&
+         (has_mark(op, WRITES_FIRST) || (keeps_shape(op) && follows));
+}
+
+static bool takes_floats(const fl_op *op) {
+  for (int k = 0; k < op->info.n_params; k++) {
+    const fl_param *p = &op->info.params[k];
+    if (p->kind == FL_P_TENSOR && p->type != FL_T_INT && p->type != FL_T_BOOL &&
+        p->type != FL_T_INDEX)
+      return true;
+  }
+  return false;
+}
+
+static bool gives_floats(const fl_op *op) {
+  for (int k = 0; k < op->info.n_shown; k++)
+    if (op->out[k].rule != FLI_OUT_FIXED ||
+        fli_is_float((fl_dtype)op->out[k].a))
+      return true;
+  return false;
+}
+
+/* Whether gradients go through it: a composed row has no rule of its own, but
+ * those of the rows it is made of. */
+static bool is_differentiable(const fl_op *op) {
+  bool rule = op->family == FLI_COMPOSE ? !has_mark(op, CONSTANT)
+                                        : op->grad && op->grad != grad_once;
+  return rule && takes_floats(op) && gives_floats(op);
 }
 
 static fl_status fill(fl_runtime *rt, fl_op *op, int id) {
@@ -425,8 +479,7 @@ static fl_status fill(fl_runtime *rt, fl_op *op, int id) {
   op->info.inplace = allows_inplace(op);
   op->info.collective = strncmp(w->name, "comm_", 5) == 0;
   op->flat = fli_flat_inputs(op);
-  op->info.differentiable =
-      (op->grad && op->grad != grad_once) || w->family == FLI_COMPOSE;
+  op->info.differentiable = is_differentiable(op);
   return FL_OK;
 }
 

@@ -2,6 +2,7 @@
 --   build/flare spec/support/ops_page.lua > docs/ops.md
 -- As a module: a function that gives the page's text.
 local core = require "flare.core"
+local rows = require "flare.help.rows"
 
 local head = [[
 # Operators
@@ -10,14 +11,14 @@ Made from the rows of [runtime/ops.def](../runtime/ops.def) by `spec/support/ops
 edit. `?name` at the prompt and `flare help name` say the same.
 
 Each is a function `flare.name(...)`. *method*: also `x:name(...)`, x being the first input.
-*in place*: also `x:name_(...)`, which writes the result into x. *grad*: gradients go through it.
+*in place*: also `x:name_(...)`, which writes the result into x. *grad*: gradients pass through it.
 
-In a signature `x:float` is an input and the dtypes it may have, `?` one that may be left out, `*`
-any number of them (a table), `=` a default. Behind `->` are the results and their dtypes: `x` is
-x's own, `promote(a,b)` the smallest that holds both, `float(x)` the same with integers as f32,
-`acc(x)` with integers as i64, `wide(x)` f64 for f64 and otherwise f32. Dims and positions count
-from 1 in Lua and from 0 in C; defaults are shown as C counts them. Results behind a `;` are kept
-for the gradient and not returned.
+The signature lists the arguments in the order of a call, each with its type. For a tensor the type
+gives the dtypes that it may have; `?` marks an argument that may be left out, `*` a table of
+tensors, and `=` a default. Dims and positions count from 1; -1 is the last. Behind `->` are the
+dtypes of the results: `x` is the dtype of x, `promote(a,b)` the smallest that holds both,
+`float(x)` the same with integers as f32, `acc(x)` with integers as i64, `wide(x)` f64 for f64 and
+f32 otherwise.
 ]]
 
 -- Names of the sections in ops.def, by operator.
@@ -37,11 +38,6 @@ local function sections()
   return of, order
 end
 
--- Rows that gradients are made of, apart from what people call.
-local function is_inner(row)
-  return row.name:find "_backward$" or row.name:find "^conv_%w+_grad$"
-end
-
 local function cell(text)
   return (text:gsub("|", "\\|"):gsub("%*", "\\*"))
 end
@@ -59,7 +55,7 @@ local function page()
   local groups = {}
   for _, row in ipairs(core.ops()) do
     if row.family ~= "backward" then -- those derive from the formulas of unary rows
-      local section = is_inner(row) and "derivatives" or of[row.name]
+      local section = rows.is_inner(row) and "derivatives" or of[row.name]
       groups[section] = groups[section] or {}
       table.insert(groups[section], row)
     end
@@ -71,7 +67,7 @@ local function page()
       out[#out + 1] = "| name | signature | what it does | |\n|---|---|---|---|"
       for _, row in ipairs(groups[section]) do
         out[#out + 1] = ("| `%s` | `%s` | %s | %s |"):format(row.name,
-          row.signature:gsub("|", "\\|"), cell(row.doc or ""), forms(row))
+          rows.signature(row):gsub("|", "\\|"), cell(row.doc or ""), forms(row))
       end
       out[#out + 1] = ""
     end

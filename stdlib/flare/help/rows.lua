@@ -19,31 +19,40 @@ function M.is_inner(row)
   return row.family == "backward" or row.name:find "_backward$" or row.name:find "^conv_%w+_grad$"
 end
 
+local by_name -- every name of a row, made when the first one is asked for
+
 --- The row of a name, also as a method in place; nil if there is none.
 function M.find(name)
-  for _, row in ipairs(core.ops()) do
-    if row.name == name or row.inplace and row.name .. "_" == name then return row end
-    for _, alias in ipairs(row.aliases) do
-      if alias == name then return row end
+  if not by_name then
+    by_name = {}
+    for _, row in ipairs(core.ops()) do
+      by_name[row.name] = row
+      if row.inplace and row.method then by_name[row.name .. "_"] = row end
+      for _, alias in ipairs(row.aliases) do by_name[alias] = row end
     end
   end
+  return by_name[name]
 end
 
--- Parameters that a caller gives.
+-- Parameters that a caller gives, in the order of a call: a list of tensors comes first.
 local function params(row)
-  local list = {}
+  local list, place = {}, {}
+  for i, name in ipairs(row.positional) do place[name] = i end
   for _, p in ipairs(row.params) do
     if p.kind ~= "rng" then list[#list + 1] = p end
   end
+  table.sort(list, function(a, b) return (place[a.name] or 99) < (place[b.name] or 99) end)
   return list
 end
+M.params = params
 
+-- A default as it is written in Lua; dims and positions count from 1.
 local function default_text(p)
   local value = p.default
   if value == nil then return nil end
   if value == math.huge then return "inf" end
   if value == -math.huge then return "-inf" end
-  if p.kind == "enum" then return ('"%s"'):format(value) end
+  if p.kind == "enum" or p.kind == "dtype" then return ('"%s"'):format(value) end
   return tostring(math.type(value) == "float" and math.tointeger(value) or value)
 end
 
@@ -59,6 +68,22 @@ function M.call(row)
   end
   if #rest > 0 then first[#first + 1] = "{" .. table.concat(rest, ", ") .. "}" end
   return ("%s(%s)"):format(row.name, table.concat(first, ", "))
+end
+
+--- "x:float, dim:dim=-1 -> x": the row's signature as Lua sees it, in the order of a call, with
+-- defaults that count from 1 and without results that only gradients use.
+function M.signature(row)
+  local list = {}
+  for _, p in ipairs(params(row)) do
+    local kind = p.kind == "tensor" and p.type or p.kind
+    if p.kind == "enum" then kind = ("enum(%s)"):format(p.choices) end
+    local value = p.default
+    if math.type(value) == "float" and math.tointeger(value) then value = math.tointeger(value) end
+    local default = value ~= nil and "=" .. tostring(value) or p.optional and "?" or ""
+    list[#list + 1] = p.name .. ":" .. kind .. (p.variadic and "*" or "") .. default
+  end
+  local results = row.signature:match "%->%s*([^;]*)" or ""
+  return table.concat(list, ", ") .. " -> " .. results:match "^(.-)%s*$"
 end
 
 --- What an argument is, "a tensor of floats".
