@@ -26,14 +26,14 @@ inline float fl_inverse(float x) {
   return fmaf(fmaf(-x, r, 1.0f), r, r);
 }
 
-#include "math.h"
+#include "../../runtime/math/math.h"
 
 /* --- dtypes: their numbers are those of runtime/types.h --- */
 
 enum fl_dtype {
 #define FL_DTYPE(NAME, name, T, size, kind, C)   FL_##NAME,
 #define FL_DTYPE_COMPLEX(NAME, name, part, size) FL_##NAME,
-#include "dtype.def"
+#include "../../runtime/dtype.def"
   FL_NODTYPE
 };
 
@@ -144,7 +144,7 @@ template <class W> W fl_load(const void *p, int dtype, int64_t i) {
 #define FL_DTYPE(NAME, name, T, size, kind, C)                                 \
   case FL_##NAME:                                                              \
     return fl_get<W>(((const FL_S(FL_##NAME) *)p)[i]);
-#include "dtype.def"
+#include "../../runtime/dtype.def"
   }
   return W(0);
 }
@@ -154,7 +154,7 @@ template <class W> void fl_save(void *p, int dtype, int64_t i, W w) {
   case FL_##NAME:                                                              \
     ((FL_S(FL_##NAME) *)p)[i] = fl_put<FL_S(FL_##NAME)>(w);                    \
     break;
-#include "dtype.def"
+#include "../../runtime/dtype.def"
   }
 }
 

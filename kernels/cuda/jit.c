@@ -27,60 +27,26 @@ void flc_spec_text(const flc_spec *s, char *out, size_t room) {
     snprintf(out + at, room - at, ">");
 }
 
-static const flc_source *source_of(const char *name) {
+static const flc_source *find_source(const char *name) {
   for (const flc_source *s = flc_sources; s->name; s++)
     if (strcmp(s->name, name) == 0)
       return s;
   return NULL;
 }
 
-#define SOURCES 192
-
-/* Of a source's text, read once. */
-static uint64_t source_hash(const flc_source *s) {
-  static uint64_t known[SOURCES];
-  size_t i = (size_t)(s - flc_sources);
-  uint64_t h = i < SOURCES ? __atomic_load_n(&known[i], __ATOMIC_RELAXED) : 0;
-  if (h)
-    return h;
-  h = flc_hash(FLC_HASH, s->text, s->size);
-  if (i < SOURCES)
-    __atomic_store_n(&known[i], h, __ATOMIC_RELAXED);
-  return h;
-}
-
-static bool is_header(const flc_source *s) {
-  const char *dot = strrchr(s->file, '.');
-  return strcmp(dot, ".cu") != 0;
-}
-
-/* Of all headers: a change of one is a change of every kernel. */
-static uint64_t headers_hash(void) {
-  static uint64_t known;
-  uint64_t h = __atomic_load_n(&known, __ATOMIC_RELAXED);
-  if (h)
-    return h;
-  h = FLC_HASH;
-  for (const flc_source *s = flc_sources; s->name; s++)
-    if (is_header(s))
-      h = flc_hash(h, s->text, s->size);
-  __atomic_store_n(&known, h, __ATOMIC_RELAXED);
-  return h;
-}
-
+/* The key of a compiled kernel: the chip, the entry, and the digest of its
+ * source with the headers that this includes. Other headers do not count. */
 void flc_pack_key(const char *arch, const flc_spec *spec, uint64_t key[2]) {
-  char file[64], entry[160];
-  snprintf(file, sizeof file, "%s.cu", spec->file);
-  const flc_source *s = source_of(file);
+  char entry[160];
+  const flc_source *s = find_source(spec->file);
   flc_spec_text(spec, entry, sizeof entry);
-  uint64_t text = s ? source_hash(s) : 0;
   for (int k = 0; k < 2; k++) {
-    uint64_t h = flc_hash(headers_hash() + (uint64_t)k, arch, strlen(arch));
+    uint64_t h = flc_hash(FLC_HASH + (uint64_t)k, arch, strlen(arch));
     h = flc_hash(h, entry, strlen(entry));
-    h = flc_hash(h, file, strlen(file));
+    h = flc_hash(h, spec->file, strlen(spec->file));
     if (spec->text)
       h = flc_hash(h, spec->text, strlen(spec->text));
-    key[k] = flc_hash(h, &text, sizeof text);
+    key[k] = s ? flc_hash(h, s->digest, strlen(s->digest)) : h;
   }
 }
 
@@ -111,20 +77,11 @@ static void note_of(const char *text, const char *entry, char *note) {
            stack ? stack : "");
 }
 
-#define HEADERS 64
-
-static fl_status create(const flc_compiler *rtc, const flc_spec *spec,
-                        const char *file, nvrtcProgram *p) {
-  const char *texts[HEADERS], *names[HEADERS];
-  const flc_source *s = source_of(file);
-  int n = 0;
+static fl_status create_program(const flc_compiler *rtc, const flc_spec *spec,
+                                nvrtcProgram *p) {
+  const flc_source *s = find_source(spec->file);
   if (!s)
-    return fli_fail(FL_EDEVICE, "there is no kernel source %s", file);
-  for (const flc_source *h = flc_sources; h->name; h++)
-    if (is_header(h) && n < HEADERS) {
-      texts[n] = h->text;
-      names[n++] = h->name;
-    }
+    return fli_fail(FL_EDEVICE, "there is no kernel source %s.cu", spec->file);
   size_t prefix = spec->text ? strlen(spec->text) : 0;
   char *whole = malloc(prefix + s->size + 2);
   if (!whole)
@@ -132,9 +89,10 @@ static fl_status create(const flc_compiler *rtc, const flc_spec *spec,
   memcpy(whole, spec->text ? spec->text : "", prefix);
   whole[prefix] = '\n';
   memcpy(whole + prefix + 1, s->text, s->size + 1);
-  nvrtcResult e = rtc->CreateProgram(p, whole, file, n, texts, names);
+  nvrtcResult e = rtc->CreateProgram(p, whole, s->file, s->count,
+                                     s->header_texts, s->headers);
   free(whole);
-  return e ? nvrtc_failed(rtc, file, NULL, NULL) : FL_OK;
+  return e ? nvrtc_failed(rtc, s->file, NULL, NULL) : FL_OK;
 }
 
 static fl_status take(const flc_compiler *rtc, nvrtcProgram p,
@@ -174,7 +132,7 @@ fl_status flc_compile(const char *arch, const flc_spec *specs, int n,
     return FL_EDEVICE;
   snprintf(file, sizeof file, "%s.cu", specs->file);
   snprintf(target, sizeof target, "--gpu-architecture=%s", arch);
-  fl_status s = create(rtc, specs, file, &p);
+  fl_status s = create_program(rtc, specs, &p);
   if (s)
     return s;
   int major = 0, minor = 0;

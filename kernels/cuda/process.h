@@ -146,13 +146,17 @@ fl_status flc_raw_new(fl_backend *b, const fl_raw_source *s, fl_raw **k,
 fl_status flc_raw_facts(fl_backend *b, fl_raw *k, int device,
                         fl_raw_facts *facts);
 
-/* --- sources.c (made by cmake): every .cu, .cuh and header for them --- */
+/* --- cuda_sources.c, made by cmake/embed_kernels.cmake --- */
 
-typedef struct flc_source {
-  const char *name, *file, *text;
-  size_t size;
+typedef struct flc_source { /* a .cu file with all headers that it includes */
+  const char *name, *file, *text; /* "gemm", its path, its text */
+  const char *digest;             /* of its text and those headers' */
+  const char *const *headers;     /* their names, and their texts */
+  const char *const *header_texts;
+  size_t size; /* of its text */
+  int count;   /* of the headers */
 } flc_source;
-extern const flc_source flc_sources[];
+extern const flc_source flc_sources[]; /* ends with a row without a name */
 
 /* --- families.c --- */
 
