@@ -75,9 +75,9 @@ typedef struct fl_comm_link {
  * sends, what it receives. */
 enum { FL_COMM_TOGETHER, FL_COMM_SENDS, FL_COMM_RECEIVES, FL_COMM_LANES };
 
-/* One call as people are told of it. It outlives its launch by FL_COMM_NOTES
- * others of its group. */
-#define FL_COMM_NOTES 128
+/* Describes one call, for messages and for the board. The runtime owns it and
+ * keeps it until the kernel returns: an engine or a stream that works on the
+ * call after that copies the note. */
 typedef struct fl_comm_note {
   fl_comm_link *link; /* NULL: a group of one */
   int group, rank, size;

@@ -106,6 +106,22 @@ describe("the MPI engine", function()
     assert.truthy(out:find("script.lua:6: odd", 1, true), out)
   end)
 
+  try("keeps ten thousand sends in flight", function()
+    local status, out = run(2, [[
+      local works, n = {}, 10000
+      if rank == 0 then
+        for k = 1, n do works[k] = dist.send(flare.full({100}, k), 1, {async = true}) end
+        for k = n, 1, -1 do works[k]:wait() end
+      else
+        for k = 1, n do assert(dist.recv({100}, 0)[100]:item() == k) end
+      end
+      dist.barrier()
+      for k = 1, 1000 do works[k] = dist.all_reduce(flare.full({3}, k), {async = true}) end
+      for k = 1, 1000 do assert(works[k]:wait()[3]:item() == 2 * k) end
+    ]], "timeout 60 mpirun --oversubscribe -n 2")
+    assert.equal(0, status, out)
+  end)
+
   it("is started by mpirun or srun only", function()
     local status, out = run(2, "", "env RANK=0 WORLD_SIZE=2 LOCAL_WORLD_SIZE=2")
     assert.equal(1, status)

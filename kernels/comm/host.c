@@ -98,9 +98,16 @@ fl_status fl_host_await(host_link *l, const fl_comm_note *n, word *w,
 
 /* --- lanes: calls of one kind are done in the order they were asked for --- */
 
+static void lane_begin(lane *q) {
+  pthread_mutex_lock(&q->lock);
+  q->active = true;
+  pthread_mutex_unlock(&q->lock);
+}
+
 static void lane_end(lane *q, uint64_t seq, fl_status s, bool by_worker) {
   pthread_mutex_lock(&q->lock);
   q->done = seq;
+  q->active = false;
   if (by_worker)
     q->worked = seq;
   if (s && !q->status) {
@@ -120,17 +127,38 @@ static void soon(struct timespec *t) {
   }
 }
 
+/* A call that has a number and never ran (its kernel failed before it reached
+ * the engine) would stop its lane for good: the timeout of the job holds for
+ * that, too. */
+static fl_status lane_stuck(const host_link *l, const lane *q, double waited) {
+  const fl_comm_options *o = &l->host->o;
+  double limit = q->done ? o->timeout : o->first;
+  if (q->active || limit <= 0 || waited <= limit)
+    return FL_OK;
+  return fli_fail(FL_ECOMM,
+                  "call #%llu of group %d did not run within %g s: an earlier "
+                  "error of this rank stopped it",
+                  (unsigned long long)q->done + 1, l->base.group, limit);
+}
+
 /* Until the lane has done `seq`; what went wrong there on the way. */
 static fl_status lane_wait(host_link *l, lane *q, uint64_t seq) {
   fl_status s = FL_OK;
   const fl_comm_options *o = &l->host->o;
   bool mine = pthread_equal(pthread_self(), l->host->owner);
   struct timespec t;
+  double since = 0; /* the lane has been idle */
   pthread_mutex_lock(&q->lock);
   while (q->done < seq && !q->status && !s) {
+    uint64_t before = q->done;
     soon(&t);
     pthread_cond_timedwait(&q->moved, &q->lock, &t);
+    double now = fl_comm_now();
+    if (!since || q->active || q->done != before)
+      since = now;
     s = stopped(l);
+    if (!s)
+      s = lane_stuck(l, q, now - since);
     if (!s && mine && o->interrupted && o->interrupted(o->context)) {
       atomic_store(&l->stop, true);
       s = fli_fail(FL_EINTERRUPT, "interrupted!");
@@ -142,12 +170,13 @@ static fl_status lane_wait(host_link *l, lane *q, uint64_t seq) {
   return s;
 }
 
-static fl_status perform(const fl_comm_call *c) {
+static fl_status perform_call(const fl_comm_call *c) {
   host_link *l = (host_link *)c->note->link;
   fl_board *board = l->host->o.board;
   lane *q = &l->lanes[c->note->lane];
   fl_status s = lane_wait(l, q, c->note->seq - 1);
   if (!s) {
+    lane_begin(q);
     board->begin(board, c->note);
     s = c->note->lane == FL_COMM_TOGETHER ? fl_host_together(l, c)
                                           : fl_host_pass(l, c);
@@ -167,7 +196,7 @@ static void *work(void *context) {
     if (!t)
       break;
     pthread_mutex_unlock(&q->lock);
-    perform(&t->call);
+    perform_call(&t->call);
     pthread_mutex_lock(&q->lock);
     q->first = t->next;
     if (!q->first)
@@ -204,7 +233,7 @@ static fl_status host_run(const fl_comm_call *c) {
     return FL_EINTERRUPT;
   }
   if (!c->async)
-    return perform(c);
+    return perform_call(c);
   task *t = malloc(sizeof *t);
   fl_status s =
       t ? start_worker(q) : fli_fail(FL_ENOMEM, "out of memory: a collective");
@@ -214,6 +243,8 @@ static fl_status host_run(const fl_comm_call *c) {
     return s;
   }
   t->call = *c;
+  t->note = *c->note;
+  t->call.note = &t->note;
   t->next = NULL;
   pthread_mutex_lock(&q->lock);
   *(q->last ? &q->last->next : &q->first) = t;
@@ -230,6 +261,7 @@ static fl_status host_agree(fl_comm_link *link, const fl_comm_call *c,
   lane *q = &l->lanes[FL_COMM_TOGETHER];
   fl_status s = lane_wait(l, q, seq - 1);
   if (!s) {
+    lane_begin(q);
     board->begin(board, c->note);
     s = fl_host_agree(l, c, seq);
     board->end(board, c->note);

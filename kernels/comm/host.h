@@ -41,9 +41,10 @@ typedef struct area {
   int size, ranks[FL_HOST_RANKS];
 } area;
 
-typedef struct task {
+typedef struct task { /* an asynchronous call in the queue of a lane */
   struct task *next;
   fl_comm_call call;
+  fl_comm_note note; /* call.note points here */
 } task;
 
 typedef struct lane {
@@ -55,6 +56,7 @@ typedef struct lane {
   task *first, *last;
   pthread_t thread;
   bool started, quit;
+  bool active; /* a call is under way, and looks at the time itself */
 } lane;
 
 typedef struct host {

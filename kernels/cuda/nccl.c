@@ -28,9 +28,9 @@
 #include <string.h>
 #include <time.h>
 
-#define QUEUED  (FL_COMM_NOTES - 32) /* calls followed at a time; notes last */
-#define SLICE   0.05                 /* seconds between looks at the board */
-#define SPIN    1e-3                 /* seconds; queueing takes some us */
+#define QUEUED  96   /* calls followed at a time */
+#define SLICE   0.05 /* seconds between looks at the board */
+#define SPIN    1e-3 /* seconds; queueing takes some us */
 #define VERDICT 1024
 #define LEAVING 5.0 /* seconds */
 #define COMING  1.0 /* seconds that an aborted call has to come back */
@@ -52,7 +52,7 @@ typedef struct deed { /* a call on its way */
   CUevent start, end;
   bool own; /* of our kernels: `mark` tells of its start */
   uint32_t mark;
-  const fl_comm_note *note;
+  fl_comm_note note;
   fl_stream *stream;
   double since; /* when the device came to it; 0: not yet */
 } deed;
@@ -196,23 +196,23 @@ static void follow(link_nccl *l) {
     if (!d->since && (d->own ? flc_peers_begun(l->peers, d->mark)
                              : flc_cu->EventQuery(d->start) == CUDA_SUCCESS)) {
       d->since = now();
-      b->begin(b, d->note);
+      b->begin(b, &d->note);
     }
     bool late = flc_peers_late(l->peers) >= 0;
     CUresult e =
         d->since && !late ? flc_cu->EventQuery(d->end) : CUDA_ERROR_NOT_READY;
     if (e == CUDA_ERROR_NOT_READY) {
       double waited = late ? HUGE_VAL : now() - d->since;
-      if (d->since && b->look(b, d->note, waited))
+      if (d->since && b->look(b, &d->note, waited))
         die(l);
       ncclResult_t state = ncclSuccess;
       if (!l->dead && l->comm &&
           nccl->ncclCommGetAsyncError(l->comm, &state) == 0 &&
           state != ncclSuccess && state != ncclInProgress)
-        failed(l, state, d->note, "a collective");
+        failed(l, state, &d->note, "a collective");
       return;
     }
-    b->end(b, d->note);
+    b->end(b, &d->note);
     l->first++;
   }
 }
@@ -433,7 +433,7 @@ static fl_status queue_call(link_nccl *l, const fl_comm_call *c) {
   flc_device *v = l->device;
   CUstream s = c->stream->handle, at = s;
   l->backend = c->stream->backend;
-  d->note = c->note;
+  d->note = *c->note;
   d->stream = c->stream;
   d->since = 0;
   d->own = way != FL_COMM_NCCL;

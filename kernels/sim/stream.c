@@ -1,9 +1,12 @@
 /* What happens in order on a sim device: a stream is a queue of tasks and a
  * thread that runs them. Launches are copied whole, so the caller's views and
- * attributes may be gone when they run; failures are kept until somebody asks.
- * As on a GPU, a failed kernel does not stop the ones behind it, but those that
- * change state for good (optimizer steps, running statistics) do nothing. */
+ * attributes may be gone when they run; failures are kept until they are asked
+ * for. As on a GPU, a failed kernel does not stop the ones behind it, but those
+ * that change state for good (optimizer steps, running statistics) do nothing.
+ */
 #include "sim.h"
+
+#include "../../runtime/comm.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -38,7 +41,7 @@ struct fl_sim_task {
   fl_event *event;
   fl_stream *leader; /* FOLLOW: until it has done `ticket` tasks */
   uint64_t ticket;
-  /* views and attributes of a launch, or staged bytes */
+  /* views, attributes and note of a launch, or staged bytes */
   _Alignas(FL_ALIGN) unsigned char payload[];
 };
 
@@ -273,8 +276,9 @@ static fl_status move_view(fl_sim *sim, const fl_launch *l, fl_view *to,
 fl_status fl_sim_launch(fl_backend *b, fl_kernel k, const fl_launch *l) {
   fl_sim *sim = b->state;
   size_t views = (size_t)(l->n_in + l->n_out);
-  fl_sim_task *t = task_new(LAUNCH, views * sizeof(fl_view) +
-                                        (l->attrs ? sizeof *l->attrs : 0));
+  size_t attrs = l->attrs ? sizeof *l->attrs : 0;
+  fl_sim_task *t = task_new(LAUNCH, views * sizeof(fl_view) + attrs +
+                                        (l->comm ? sizeof *l->comm : 0));
   if (!t)
     return FL_ENOMEM;
   fl_view *v = (fl_view *)t->payload;
@@ -286,6 +290,11 @@ fl_status fl_sim_launch(fl_backend *b, fl_kernel k, const fl_launch *l) {
   if (l->attrs) {
     fl_attrs_copy((fl_attrs *)(v + views), l->attrs);
     t->launch.attrs = (fl_attrs *)(v + views);
+  }
+  if (l->comm) {
+    fl_comm_note *note = (fl_comm_note *)((char *)(v + views) + attrs);
+    *note = *l->comm;
+    t->launch.comm = note;
   }
   fl_status status = FL_OK;
   for (int i = 0; i < l->n_in && !status; i++)

@@ -1,5 +1,6 @@
-/* Groups of ranks: their numbers, the engines that carry their tensors, and
- * what the dispatcher tells a collective's kernel. The engines are in
+/* Process groups: their numbers, the engines that carry their tensors, the
+ * note that the dispatcher hands to a collective's kernel, and the queues of
+ * asynchronous calls whose operands must stay alive. The engines are in
  * kernels/. */
 #include "../internal.h"
 
@@ -11,20 +12,30 @@
 #define GROUPS  4096
 
 typedef struct pending { /* operands of an asynchronous call */
-  fl_comm_link *link;
-  int lane;
   uint64_t seq;
   fl_tensor *keep[2];
 } pending;
+
+/* Asynchronous calls of one lane in the order of their numbers. Calls complete
+ * in order, so only the head is ever asked for: a call costs O(1) however many
+ * are pending. */
+typedef struct pending_queue {
+  pending *list;
+  size_t first, n, room;
+} pending_queue;
+
+typedef struct lane_calls {
+  uint64_t seq; /* the last call's number */
+  pending_queue pending;
+} lane_calls;
 
 typedef struct group {
   int rank, size;
   int *ranks;
   fl_comm_link *link[FLI_MAX_BACKENDS];
-  /* by the first backend of a link: engines count their own calls alone */
-  uint64_t seq[FLI_MAX_BACKENDS][FL_COMM_LANES];
-  uint64_t count; /* all calls */
-  fl_comm_note notes[FL_COMM_NOTES];
+  /* by the first backend of a link: each engine counts its own calls */
+  lane_calls lanes[FLI_MAX_BACKENDS][FL_COMM_LANES];
+  fl_comm_note note; /* of the newest call */
 } group;
 
 struct fli_comm {
@@ -35,8 +46,6 @@ struct fli_comm {
   int n_engines;
   group **groups;
   int n_groups;
-  pending *pending;
-  size_t n_pending, room;
 };
 
 /* --- groups --- */
@@ -154,7 +163,7 @@ static fl_status swap(void *swapper, int number, const void *mine, void *all,
                     .size = g->size,
                     .kind = FL_COMM_ALL_GATHER,
                     .lane = FL_COMM_TOGETHER,
-                    .seq = ++g->seq[0][FL_COMM_TOGETHER],
+                    .seq = ++g->lanes[0][FL_COMM_TOGETHER].seq,
                     .x = {.dtype = FL_U8, .ndim = 1, .shape = {(int64_t)bytes}},
                     .peer = -1,
                     .site = "the start of the group"};
@@ -198,18 +207,56 @@ fl_status fl_comm_open(fl_runtime *rt, const fl_comm_options *o) {
   return s;
 }
 
-static void drop_pending(struct fli_comm *m, bool all) {
-  size_t kept = 0;
-  for (size_t k = 0; k < m->n_pending; k++) {
-    pending *p = &m->pending[k];
-    if (!all && !p->link->engine->done(p->link, p->lane, p->seq)) {
-      m->pending[kept++] = *p;
-      continue;
+static pending *pending_head(pending_queue *q) {
+  return q->n ? &q->list[q->first] : NULL;
+}
+
+static void pop_pending(pending_queue *q) {
+  pending p = q->list[q->first];
+  q->first = (q->first + 1) % q->room;
+  q->n--;
+  fl_tensor_release(p.keep[0]);
+  fl_tensor_release(p.keep[1]);
+}
+
+/* Releases the operands of calls that are done. */
+static void drop_done(lane_calls *calls, fl_comm_link *link, int lane) {
+  pending *p;
+  while ((p = pending_head(&calls->pending)) &&
+         link->engine->done(link, lane, p->seq))
+    pop_pending(&calls->pending);
+}
+
+static void drop_lanes(group *g) {
+  for (int k = 0; k < FLI_MAX_BACKENDS; k++)
+    for (int lane = 0; lane < FL_COMM_LANES; lane++) {
+      pending_queue *q = &g->lanes[k][lane].pending;
+      while (q->n)
+        pop_pending(q);
+      free(q->list);
     }
-    fl_tensor_release(p->keep[0]);
-    fl_tensor_release(p->keep[1]);
-  }
-  m->n_pending = kept;
+}
+
+/* Room for one more call, so that appending it cannot fail. */
+static fl_status reserve_pending(pending_queue *q) {
+  if (q->n < q->room)
+    return FL_OK;
+  size_t room = q->room ? 2 * q->room : 16;
+  pending *list = calloc(room, sizeof *list);
+  if (!list)
+    return fli_fail(FL_ENOMEM, "out of memory: a collective");
+  for (size_t k = 0; k < q->n; k++)
+    list[k] = q->list[(q->first + k) % q->room];
+  free(q->list);
+  *q = (pending_queue){.list = list, .n = q->n, .room = room};
+  return FL_OK;
+}
+
+static void append_pending(pending_queue *q, uint64_t seq, fl_tensor *in,
+                           fl_tensor *out) {
+  q->list[(q->first + q->n++) % q->room] = (pending){
+      seq,
+      {in ? fl_tensor_retain(in) : NULL, out ? fl_tensor_retain(out) : NULL}};
 }
 
 void fl_comm_close(fl_runtime *rt) {
@@ -230,8 +277,8 @@ void fl_comm_close(fl_runtime *rt) {
         link->engine->unlink(link->engine, link);
     }
   }
-  drop_pending(m, true);
   for (int i = 0; i < m->n_groups; i++) {
+    drop_lanes(m->groups[i]);
     free(m->groups[i]->ranks);
     free(m->groups[i]);
   }
@@ -240,7 +287,6 @@ void fl_comm_close(fl_runtime *rt) {
   if (m->board)
     m->board->close(m->board);
   free(m->groups);
-  free(m->pending);
   free(m->key);
   free(m);
 }
@@ -328,27 +374,16 @@ const char *fl_comm_engine(fl_runtime *rt, int number, fl_device d) {
 
 /* --- calls --- */
 
-static fl_status keep(struct fli_comm *m, const fl_comm_note *n, fl_tensor *in,
-                      fl_tensor *out) {
-  drop_pending(m, false);
-  if (m->n_pending == m->room) {
-    size_t room = m->room ? 2 * m->room : 16;
-    pending *more = realloc(m->pending, room * sizeof *more);
-    if (!more)
-      return fli_fail(FL_ENOMEM, "out of memory: a collective");
-    m->pending = more;
-    m->room = room;
-  }
-  m->pending[m->n_pending++] = (pending){
-      n->link,
-      n->lane,
-      n->seq,
-      {in ? fl_tensor_retain(in) : NULL, out ? fl_tensor_retain(out) : NULL}};
-  return FL_OK;
+/* The calls of a link and lane: kept at the link's first backend. */
+static lane_calls *calls_of(group *g, const fl_comm_link *link, int lane) {
+  int first = 0;
+  while (g->link[first] != link)
+    first++;
+  return &g->lanes[first][lane];
 }
 
-static void fill(fl_runtime *rt, fl_comm_note *n, const fl_call *c,
-                 const fl_launch *l, const group *g) {
+static void fill_note(fl_runtime *rt, fl_comm_note *n, const fl_call *c,
+                      const fl_launch *l, const group *g) {
   int kind = c->op->id - FLI_OP_comm_all_reduce;
   const fl_view *x = l->n_in ? &l->in[0] : l->n_out ? &l->out[0] : NULL;
   if (kind == FL_COMM_SCATTER)
@@ -381,7 +416,7 @@ static fl_status agree(fl_runtime *rt, group *g, const fl_launch *l) {
       fl_comm_call c = {.in = NULL};
       fl_comm_read(l, &c);
       return g->link[k]->engine->agree(g->link[k], &c,
-                                       ++g->seq[k][FL_COMM_TOGETHER]);
+                                       ++g->lanes[k][FL_COMM_TOGETHER].seq);
     }
   return FL_OK;
 }
@@ -398,18 +433,22 @@ fl_status fli_comm_begin(fl_runtime *rt, const fl_call *c, fl_launch *l,
     return fli_fail(FL_ECOMM, "%s: no engine carries tensors of %s in group %d",
                     c->op->info.name, fl_device_name(rt, d),
                     (int)l->attrs->v[0].i);
-  fl_comm_note *n = &g->notes[g->count++ % FL_COMM_NOTES];
-  fill(rt, n, c, l, g);
+  fl_comm_note *n = &g->note;
+  fill_note(rt, n, c, l, g);
   n->link = link;
-  int first = 0;
-  while (g->link[first] != link)
-    first++;
-  n->seq = ++g->seq[first][n->lane];
+  lane_calls *calls = calls_of(g, link, n->lane);
+  n->seq = calls->seq + 1;
   n->async = n->kind != FL_COMM_BARRIER && l->attrs->v[1].i != 0 && link &&
              !(fli_backend(rt, d)->flags & FL_BACKEND_ASYNC);
   l->comm = n;
   FLI_TRY(agree(rt, g, l));
-  return n->async ? keep(rt->comm, n, in, l->n_out ? out[0] : NULL) : FL_OK;
+  if (n->async) {
+    drop_done(calls, link, n->lane);
+    FLI_TRY(reserve_pending(&calls->pending));
+    append_pending(&calls->pending, n->seq, in, l->n_out ? out[0] : NULL);
+  }
+  calls->seq = n->seq; /* nothing can fail any more: the call is counted */
+  return FL_OK;
 }
 
 fl_status fl_comm_last(fl_runtime *rt, int number, fl_device d, int *lane,
@@ -417,9 +456,8 @@ fl_status fl_comm_last(fl_runtime *rt, int number, fl_device d, int *lane,
   group *g = NULL;
   (void)d;
   FLI_TRY(group_of(rt, number, &g));
-  const fl_comm_note *n = &g->notes[(g->count - 1) % FL_COMM_NOTES];
-  *lane = n->lane;
-  *seq = n->seq;
+  *lane = g->note.lane;
+  *seq = g->note.seq;
   return FL_OK;
 }
 
@@ -429,9 +467,12 @@ fl_status fl_comm_wait(fl_runtime *rt, int number, fl_device d, int lane,
   FLI_TRY(fli_check_owner(rt));
   FLI_TRY(group_of(rt, number, &g));
   fl_comm_link *link = g->link[d >> 8];
-  fl_status s =
-      link && link->engine->wait ? link->engine->wait(link, lane, seq) : FL_OK;
-  drop_pending(rt->comm, false);
+  if (!link || !link->engine->wait)
+    return FL_OK;
+  if (lane < 0 || lane >= FL_COMM_LANES)
+    return fli_fail(FL_EARG, "wait: there is no lane %d", lane);
+  fl_status s = link->engine->wait(link, lane, seq);
+  drop_done(calls_of(g, link, lane), link, lane);
   return s;
 }
 

@@ -19,8 +19,8 @@ typedef struct sending {
 typedef struct mpi_link {
   fl_comm_link base;
   MPI_Comm comm;
-  char *stage; /* `size` pieces */
-  sending *sends;
+  char *stage;            /* `size` pieces */
+  sending *sends, **last; /* by number; where the next one goes */
 } mpi_link;
 
 typedef struct engine {
@@ -180,23 +180,21 @@ static fl_status move(mpi_link *l, const fl_comm_call *c) {
 
 /* --- from one rank to another --- */
 
+/* Completes sends up to number `upto`, or those that are done already. The list
+ * is in the order of the numbers, so that a thousand pending sends are not
+ * tested for each that ends. */
 static fl_status drop_sends(mpi_link *l, uint64_t upto, bool wait) {
   fl_status s = FL_OK;
-  for (sending **at = &l->sends; *at;) {
+  while (l->sends && l->sends->seq <= upto) {
     int done = 1;
-    sending *one = *at;
-    if (one->seq > upto) {
-      at = &one->next;
-      continue;
-    }
+    sending *one = l->sends;
     int e = wait ? MPI_Wait(&one->request, MPI_STATUS_IGNORE)
                  : MPI_Test(&one->request, &done, MPI_STATUS_IGNORE);
     s = s ? s : check(e, "MPI_Isend");
-    if (!done) {
-      at = &one->next;
-      continue;
-    }
-    *at = one->next;
+    if (!done)
+      break;
+    if (!(l->sends = one->next))
+      l->last = &l->sends;
     free(one);
   }
   return s;
@@ -218,8 +216,9 @@ static fl_status pass(mpi_link *l, const fl_comm_call *c) {
       if (!one)
         return fli_fail(FL_ENOMEM, "out of memory: sending");
       one->seq = c->note->seq;
-      one->next = l->sends;
-      l->sends = one;
+      one->next = NULL;
+      *l->last = one;
+      l->last = &one->next;
       s = check(MPI_Isend((const char *)c->in + at, n, MPI_BYTE, c->peer, 2,
                           l->comm, &one->request),
                 "MPI_Isend");
@@ -270,10 +269,7 @@ static bool mpi_done(fl_comm_link *link, int lane, uint64_t seq) {
   if (lane != FL_COMM_SENDS)
     return true;
   drop_sends(l, seq, false);
-  for (sending *one = l->sends; one; one = one->next)
-    if (one->seq <= seq)
-      return false;
-  return true;
+  return !l->sends || l->sends->seq > seq;
 }
 
 /* --- groups --- */
@@ -307,6 +303,7 @@ static fl_status mpi_link_new(fl_comm *c, const fl_comm_link *g, int device,
   }
   l->base = *g;
   l->base.engine = c;
+  l->last = &l->sends;
   MPI_Comm_group(MPI_COMM_WORLD, &all);
   MPI_Group_incl(all, g->size, g->ranks, &some);
   fl_status s =
