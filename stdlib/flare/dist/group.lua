@@ -265,14 +265,8 @@ function Group:share(text, root)
   local n = core.tensor({mine and #text or 0}, {dtype = "i64"})
   n = core.comm_broadcast(n, {group = self.id, root = root}):item()
   if n == 0 then return "" end
-  local bytes = mine and core.tensor({text:byte(1, -1)}, {dtype = "u8"})
-    or core.zeros({n}, {dtype = "u8"})
-  local list = core.comm_broadcast(bytes, {group = self.id, root = root}):tolist()
-  local parts = {}
-  for k = 1, n, 100 do
-    parts[#parts + 1] = string.char(table.unpack(list, k, math.min(k + 99, n)))
-  end
-  return table.concat(parts)
+  local bytes = mine and core.from_bytes(text, "u8") or core.zeros({n}, {dtype = "u8"})
+  return core.comm_broadcast(bytes, {group = self.id, root = root}):bytes()
 end
 
 function Group:__tostring()
