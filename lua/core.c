@@ -151,10 +151,12 @@ static void before_allocation(void *context, fl_device d, int64_t bytes,
   if (bytes < 0 || d != e->device || !e->st->L || e->st->collecting)
     return;
   lua_State *L = e->st->L;
+  fll_frame f;
+  fll_callback_begin(L, e->st, &f);
   e->st->collecting = e->st->reclaiming = true;
   lua_gc(L, LUA_GCCOLLECT);
   e->st->collecting = e->st->reclaiming = false;
-  e->st->L = L;
+  fll_callback_end(L, e->st, &f);
   fl_memory_get(e->st->rt, d, &s);
   live = s.live + (size_t)bytes;
   if (live > e->peak)
@@ -308,6 +310,7 @@ int luaopen_flare_core(lua_State *L) {
   fll_autograd_core(L);
   fll_custom_core(L);
   fll_modes_core(L);
+  fll_scope_core(L);
   fll_stream_core(L);
   fll_comm_core(L);
   fll_dlpack_core(L);

@@ -18,10 +18,12 @@ fl_status fll_protect(fl_lua *st, lua_CFunction f, void *data) {
   lua_State *L = st->L;
   if (!L || !lua_checkstack(L, 20))
     return fli_fail(FL_ENOMEM, "out of memory: Lua's stack");
+  fll_frame frame;
   lua_pushcfunction(L, f);
   lua_pushlightuserdata(L, data);
+  fll_callback_begin(L, st, &frame);
   int s = lua_pcall(L, 1, 0, 0);
-  st->L = L;
+  fll_callback_end(L, st, &frame);
   if (s == LUA_OK)
     return FL_OK;
   const char *text = lua_tostring(L, -1);
@@ -82,6 +84,29 @@ static fl_status hook(void *context, int64_t key, fl_tensor *of,
   else
     fl_tensor_release(result);
   return s;
+}
+
+/* Where the function of a key is written. Nothing here raises: it comes from
+ * inside the runtime. */
+static fl_site written_at(void *context, int64_t key) {
+  fl_lua *st = context;
+  lua_State *L = st->L;
+  lua_Debug ar;
+  fl_site site = 0;
+  if (!L || !lua_checkstack(L, 6) || !fll_function(L, key))
+    return 0;
+  if (lua_istable(L, -1)) { /* a record */
+    lua_pushliteral(L, "backward");
+    lua_rawget(L, -2);
+    lua_remove(L, -2);
+  }
+  if (lua_isfunction(L, -1) && !lua_iscfunction(L, -1)) {
+    lua_getinfo(L, ">S", &ar);
+    lua_pushnil(L);
+    site = fl_site_intern(st->rt, ar.short_src, ar.linedefined);
+  }
+  lua_pop(L, 2);
+  return site;
 }
 
 typedef struct notice {
@@ -299,12 +324,9 @@ static bool wants_grad(lua_State *L, fl_lua *st, int first, int n) {
 
 /* Calls what lies on the stack without recording; raises what it raises. */
 static void call_bare(lua_State *L, fl_lua *st, int n) {
-  bool was = fl_grad_mode(st->rt, false);
-  int s = lua_pcall(L, n, LUA_MULTRET, 0);
-  st->L = L;
+  int s = fll_with_modes(L, st, FLL_GRAD_MODE, &(fll_modes){.grad = false}, n);
   if (!st->rt)
     fll_error(L, "the runtime is closed");
-  fl_grad_mode(st->rt, was);
   if (s != LUA_OK)
     lua_error(L);
 }
@@ -529,12 +551,10 @@ static int recompute(lua_State *L) {
   lua_getfield(L, 1, "f");
   for (int i = 0; i < n; i++)
     lua_pushvalue(L, first + i);
-  fl_grad_mode(st->rt, true);
-  low = fl_autocast(st->rt, low);
-  int s = lua_pcall(L, n, LUA_MULTRET, 0);
-  st->L = L;
-  fl_autocast(st->rt, low);
-  fl_grad_mode(st->rt, false);
+  fll_modes modes = {.grad = true, .autocast = low};
+  int s = fll_with_modes(L, st, FLL_GRAD_MODE | FLL_AUTOCAST_MODE, &modes, n);
+  if (!st->rt)
+    fll_error(L, "the runtime is closed");
   *g = now;
   if (s != LUA_OK)
     return lua_error(L);
@@ -628,7 +648,7 @@ static int checkpoint(lua_State *L) {
 }
 
 void fll_custom_open(lua_State *L, fl_lua *st) {
-  fl_tape_host host = {backward, hook, fll_forget, give_lent, st};
+  fl_tape_host host = {backward, hook, fll_forget, give_lent, st, written_at};
   (void)L;
   fl_tape_set_host(st->rt, &host);
 }

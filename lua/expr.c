@@ -110,8 +110,10 @@ static const fl_op *record(lua_State *L, kernel *k, int n,
   fll_check(L, k->st, fl_trace_begin(k->e, n, in, args));
   for (int i = 0; i < n; i++)
     fll_fill(lua_touserdata(L, top + 2 + i), args[i]);
+  fll_frame f;
+  fll_callback_begin(L, k->st, &f);
   failed = lua_pcall(L, n, LUA_MULTRET, 0);
-  k->st->L = L;
+  fll_callback_end(L, k->st, &f);
   if (failed) {
     fl_trace_end(k->e, -1, NULL, NULL);
     lua_error(L);

@@ -52,6 +52,7 @@ enum {
   FLL_SCOPES,    /* handles made in each open scope */
   FLL_READY,     /* the function told of gradients */
   FLL_LENT,      /* weak: functions that give what was lent */
+  FLL_COROUTINE, /* the one that called last */
   FLL_KEYS
 };
 extern const char fll_keys[FLL_KEYS];
@@ -113,6 +114,33 @@ typedef struct fll_site {
   fl_site site;
 } fll_site;
 
+/* Modes that guards set: see modes.c. */
+enum {
+  FLL_GRAD_MODE = 1,
+  FLL_META_MODE = 2,
+  FLL_ANOMALY_MODE = 4,
+  FLL_AUTOCAST_MODE = 8,
+  FLL_DEVICE_MODE = 16,
+  FLL_ALL_MODES = 31
+};
+
+typedef struct fll_modes {
+  bool grad, anomaly;
+  bool meta, runtime_meta; /* they differ while a kernel is recorded */
+  fl_dtype autocast;
+  fl_device device;
+  fl_site grad_site; /* where recording was turned off */
+} fll_modes;
+
+/* Modes that hold in the coroutine `co` and in those that it resumes. */
+typedef struct fll_frame {
+  struct fll_frame *outer, *inner; /* older, newer */
+  lua_State *co;
+  unsigned which;
+  bool alone; /* a callback's: there was no other */
+  fll_modes modes;
+} fll_frame;
+
 /* Faults to order for the file functions. */
 typedef struct fll_file_fault {
   int64_t skip, count; /* count 0: none */
@@ -139,6 +167,10 @@ struct fl_lua {
   bool transient; /* the last step left no young one, and the CPU had them */
   bool generational, reclaiming, collecting;
   /* modes */
+  lua_State *modes_of; /* whose are in the runtime; NULL: they have changed */
+  fll_frame *frames;   /* newest first */
+  fll_modes base;      /* without frames */
+  int callbacks;       /* Lua code inside a call of the runtime */
   fl_device device;
   bool meta, anomaly;
   int scopes;
@@ -305,6 +337,20 @@ void fll_op_info(lua_State *L, fl_lua *st, const fl_op *op); /* as a table */
 void fll_ops_methods(lua_State *L, fl_lua *st);   /* into the table on top */
 void fll_ops_metatable(lua_State *L, fl_lua *st); /* likewise */
 
+/* modes.c */
+void fll_modes_start(lua_State *L, fl_lua *st);
+void fll_modes_switch(lua_State *L, fl_lua *st);
+/* The caller sets `which` and `modes`; a frame outlives what it spans. */
+void fll_modes_open(lua_State *L, fl_lua *st, fll_frame *f);
+void fll_modes_close(lua_State *L, fl_lua *st, fll_frame *f);
+/* lua_pcall(L, n, LUA_MULTRET, 0) in these modes; its status. */
+int fll_with_modes(lua_State *L, fl_lua *st, unsigned which,
+                   const fll_modes *modes, int n);
+/* Around Lua code that the runtime calls in the middle of its own work: that
+ * code's guards do not reach the work, and the code has the modes of it. */
+void fll_callback_begin(lua_State *L, fl_lua *st, fll_frame *f);
+void fll_callback_end(lua_State *L, fl_lua *st, fll_frame *f);
+
 /* index.c */
 int fll_index_get(lua_State *L, fl_lua *st);
 int fll_index_set(lua_State *L, fl_lua *st);
@@ -343,6 +389,7 @@ extern const luaL_Reg fll_autograd_methods[];
 void fll_custom_open(lua_State *L, fl_lua *st);
 void fll_custom_core(lua_State *L);
 void fll_modes_core(lua_State *L);
+void fll_scope_core(lua_State *L);
 void fll_file_core(lua_State *L);
 void fll_json_core(lua_State *L);
 void fll_thread_core(lua_State *L);
@@ -350,9 +397,16 @@ void fll_lending_release(struct fll_lending *l);
 
 /* --- what is on the hot path --- */
 
+/* L makes a call: the runtime gets the modes of its coroutine. */
+static inline void fll_arrive(lua_State *L, fl_lua *st) {
+  st->L = L;
+  if (!FLL_LIKELY(st->modes_of == L))
+    fll_modes_switch(L, st);
+}
+
 static inline fl_lua *fll_peek(lua_State *L) { /* may be closed */
   fl_lua *st = lua_touserdata(L, lua_upvalueindex(1));
-  st->L = L;
+  fll_arrive(L, st);
   return st;
 }
 
@@ -366,7 +420,7 @@ static inline fl_lua *fll_enter(lua_State *L) {
 /* The same for a closure over a row: one look-up instead of two. */
 static inline const fll_op *fll_enter_op(lua_State *L) {
   const fll_op *b = lua_touserdata(L, lua_upvalueindex(3));
-  b->st->L = L;
+  fll_arrive(L, b->st);
   if (!FLL_LIKELY(b->st->rt != NULL))
     luaL_error(L, "flare: the runtime of this state is closed");
   return b;

@@ -149,9 +149,11 @@ bool fll_reclaim(void *context, fl_device device, size_t bytes) {
     fl_handles_bytes(st->rt, &live);
     st->reclaiming = st->collecting = true;
     lua_State *L = st->L;
+    fll_frame f;
+    fll_callback_begin(L, st, &f);
     lua_gc(L, LUA_GCCOLLECT);
     lua_gc(L, LUA_GCCOLLECT);
-    st->L = L;
+    fll_callback_end(L, st, &f);
     st->reclaiming = st->collecting = false;
     fl_handles_bytes(st->rt, &left);
     settle(L, st);

@@ -1,87 +1,245 @@
-/* Modes of the runtime as scopes: no_grad, enable_grad, meta, anomaly,
- * autocast, device. Each takes a function (and its arguments), or gives a guard
- * for `local _ <close> = flare.no_grad()`. And scope(f), which closes what f
- * leaves behind. */
+/* Modes as scopes: no_grad, enable_grad, meta, anomaly, autocast, device. Each
+ * takes a function (and its arguments), or gives a guard for `local _ <close> =
+ * flare.no_grad()`.
+ *
+ * A guard belongs to the coroutine that made it. What is open is a list of
+ * frames; the modes of a coroutine are those of its own frames, newest first,
+ * then those of the coroutines that wait for it (it runs inside them), then the
+ * program's. The runtime has the modes of one coroutine, st->modes_of: the
+ * first call from another one puts them there anew. Guards are closed by
+ * <close>, by close() or, at the latest, by the collector. */
 #include "fll.h"
 
-typedef enum mode { GRAD, META, ANOMALY, AUTOCAST, DEVICE } mode;
+/* --- which modes hold --- */
 
-typedef struct guard {
-  uint64_t magic; /* of no use to anybody, but 16 bytes are a tensor's size */
-  mode mode;
-  int was;
-  bool active;
-} guard;
-
-static int set_mode(fl_lua *st, mode m, int value) {
-  int was;
-  switch (m) {
-  case GRAD:
-    return fl_grad_mode(st->rt, value);
-  case META:
-    st->meta = value;
-    return fl_meta_mode(st->rt, value);
-  case ANOMALY:
-    st->anomaly = value;
-    return fl_anomaly_mode(st->rt, value);
-  case AUTOCAST:
-    return (int)fl_autocast(st->rt, (fl_dtype)value);
-  default:
-    was = st->device;
-    st->device = value;
-    return was;
-  }
+static void read_modes(fl_lua *st, fll_modes *m) {
+  m->grad = fl_grad_enabled(st->rt);
+  m->grad_site = fl_grad_site(st->rt, 0);
+  fl_grad_site(st->rt, m->grad_site);
+  m->runtime_meta = fl_meta_mode(st->rt, true);
+  fl_meta_mode(st->rt, m->runtime_meta);
+  m->meta = st->meta;
+  m->anomaly = st->anomaly;
+  m->autocast = fl_autocast_now(st->rt);
+  m->device = st->device;
 }
 
-/* Calls the function at index f with what lies above it, and undoes the mode
- * whatever happens. Yielding across it is not possible. */
-static int with_mode(lua_State *L, fl_lua *st, mode m, int value, int f) {
-  int was = set_mode(st, m, value);
-  int s = lua_pcall(L, lua_gettop(L) - f, LUA_MULTRET, 0);
+static void write_modes(fl_lua *st, const fll_modes *m) {
+  fl_grad_mode(st->rt, m->grad);
+  fl_grad_site(st->rt, m->grad_site);
+  fl_meta_mode(st->rt, m->runtime_meta);
+  st->meta = m->meta;
+  fl_anomaly_mode(st->rt, m->anomaly);
+  st->anomaly = m->anomaly;
+  fl_autocast(st->rt, m->autocast);
+  st->device = m->device;
+}
+
+static void copy_modes(fll_modes *to, const fll_modes *from, unsigned which) {
+  if (which & FLL_GRAD_MODE) {
+    to->grad = from->grad;
+    to->grad_site = from->grad_site;
+  }
+  if (which & FLL_META_MODE) {
+    to->meta = from->meta;
+    to->runtime_meta = from->runtime_meta;
+  }
+  if (which & FLL_ANOMALY_MODE)
+    to->anomaly = from->anomaly;
+  if (which & FLL_AUTOCAST_MODE)
+    to->autocast = from->autocast;
+  if (which & FLL_DEVICE_MODE)
+    to->device = from->device;
+}
+
+/* Whether co waits for the coroutine that runs: it has resumed it, or one that
+ * has. A coroutine that has yielded or ended waits for nothing. */
+static bool waits_inside(const fl_lua *st, lua_State *co) {
+  lua_Debug ar;
+  return co == st->main ||
+         (lua_status(co) == LUA_OK && lua_getstack(co, 0, &ar));
+}
+
+static bool frame_holds(const fl_lua *st, const fll_frame *f, lua_State *L,
+                        bool own) {
+  return own ? f->co == L : f->co != L && waits_inside(st, f->co);
+}
+
+static void apply_modes(lua_State *L, fl_lua *st) {
+  fll_modes m = st->base;
+  unsigned open = FLL_ALL_MODES;
+  for (int own = 1; own >= 0; own--)
+    for (fll_frame *f = st->frames; f && open; f = f->outer)
+      if (f->which & open && frame_holds(st, f, L, own)) {
+        copy_modes(&m, &f->modes, f->which & open);
+        open &= ~f->which;
+      }
+  write_modes(st, &m);
+}
+
+void fll_modes_switch(lua_State *L, fl_lua *st) {
+  if (!st->rt)
+    return;
+  if (st->frames || !st->modes_of)
+    apply_modes(L, st);
+  st->modes_of = L;
+  lua_pushthread(L); /* lives until then: its address stays its own */
+  fll_setkey(L, FLL_COROUTINE);
+}
+
+static void link_frame(lua_State *L, fl_lua *st, fll_frame *f) {
+  f->co = L;
+  f->inner = NULL;
+  f->outer = st->frames;
+  if (f->outer)
+    f->outer->inner = f;
+  st->frames = f;
+}
+
+static void unlink_frame(fl_lua *st, fll_frame *f) {
+  if (f->outer)
+    f->outer->inner = f->inner;
+  if (f->inner)
+    f->inner->outer = f->outer;
+  else
+    st->frames = f->outer;
+  f->co = NULL;
+}
+
+void fll_modes_open(lua_State *L, fl_lua *st, fll_frame *f) {
+  if (!st->frames && !st->callbacks)
+    read_modes(st, &st->base);
+  link_frame(L, st, f);
+  apply_modes(L, st);
+}
+
+void fll_modes_close(lua_State *L, fl_lua *st, fll_frame *f) {
+  unlink_frame(st, f);
   if (st->rt)
-    set_mode(st, m, was);
+    apply_modes(L, st);
+  st->modes_of = L;
+}
+
+void fll_callback_begin(lua_State *L, fl_lua *st, fll_frame *f) {
+  st->callbacks++;
+  f->which = FLL_ALL_MODES;
+  f->alone = !st->frames;
+  read_modes(st, &f->modes);
+  link_frame(L, st, f);
+}
+
+void fll_callback_end(lua_State *L, fl_lua *st, fll_frame *f) {
+  st->callbacks--;
+  unlink_frame(st, f);
   st->L = L;
-  if (s != LUA_OK)
+  if (!st->rt)
+    return;
+  write_modes(st, &f->modes);
+  st->modes_of = f->alone && !st->frames && st->modes_of ? L : NULL;
+}
+
+/* Of a setting without an end: in the innermost frame that has the mode. */
+static void set_mode(lua_State *L, fl_lua *st, unsigned which,
+                     const fll_modes *m) {
+  if (!st->frames && !st->callbacks)
+    read_modes(st, &st->base);
+  fll_modes *to = &st->base;
+  for (int own = 0; own < 2; own++) {
+    fll_frame *f = st->frames;
+    while (f && !(f->which & which && frame_holds(st, f, L, own)))
+      f = f->outer;
+    to = f ? &f->modes : to;
+  }
+  copy_modes(to, m, which);
+  apply_modes(L, st);
+}
+
+void fll_modes_start(lua_State *L, fl_lua *st) {
+  read_modes(st, &st->base);
+  st->modes_of = L;
+  lua_pushthread(L);
+  fll_setkey(L, FLL_COROUTINE);
+}
+
+/* --- functions and guards --- */
+
+typedef struct guard {
+  uint64_t magic;
+  bool open;
+  fll_frame frame;
+} guard;
+
+int fll_with_modes(lua_State *L, fl_lua *st, unsigned which,
+                   const fll_modes *modes, int n) {
+  fll_frame f = {.which = which, .modes = *modes};
+  fll_modes_open(L, st, &f);
+  int s = lua_pcall(L, n, LUA_MULTRET, 0);
+  st->L = L;
+  fll_modes_close(L, st, &f);
+  return s;
+}
+
+/* The function at index f with what lies above it. Yielding across it is not
+ * possible. */
+static int call_function(lua_State *L, fl_lua *st, unsigned which,
+                         const fll_modes *m, int f) {
+  if (fll_with_modes(L, st, which, m, lua_gettop(L) - f) != LUA_OK)
     return lua_error(L);
   return lua_gettop(L) - f + 1;
 }
 
-static int push_guard(lua_State *L, fl_lua *st, mode m, int value) {
-  guard *g = fll_newobject(L, FLL_GUARD, sizeof *g, 0);
-  g->mode = m;
-  g->was = set_mode(st, m, value);
-  g->active = true;
+/* The guard keeps its coroutine, whose state the frame points to. */
+static int push_guard(lua_State *L, fl_lua *st, unsigned which,
+                      const fll_modes *m) {
+  guard *g = fll_newobject(L, FLL_GUARD, sizeof *g, 1);
+  lua_pushthread(L);
+  lua_setiuservalue(L, -2, 1);
+  g->frame.which = which;
+  g->frame.modes = *m;
+  fll_modes_open(L, st, &g->frame);
+  g->open = true;
   return 1;
 }
 
 /* f(...) or a guard, from argument i on. */
-static int scoped(lua_State *L, mode m, int value, int i, const char *where) {
+static int scoped(lua_State *L, unsigned which, const fll_modes *m, int i,
+                  const char *where) {
   fl_lua *st = fll_enter(L);
   if (lua_isnoneornil(L, i))
-    return push_guard(L, st, m, value);
+    return push_guard(L, st, which, m);
   if (!lua_isfunction(L, i) && luaL_getmetafield(L, i, "__call") == LUA_TNIL)
     fll_error(L, "%s: expected a function or nothing, got %s", where,
               fll_typename(L, i));
   if (!lua_isfunction(L, i))
     lua_pop(L, 1); /* a module, say */
-  return with_mode(L, st, m, value, i);
+  return call_function(L, st, which, m, i);
 }
 
 static int guard_close(lua_State *L) {
   fl_lua *st = fll_peek(L);
   guard *g = fll_checktype(L, 1, FLL_GUARD, sizeof *g);
-  if (g->active && st->rt)
-    set_mode(st, g->mode, g->was);
-  g->active = false;
+  if (g->open) {
+    unlink_frame(st, &g->frame);
+    st->modes_of = NULL;
+  }
+  g->open = false;
   return 0;
 }
 
+static int guard_text(lua_State *L) {
+  guard *g = fll_checktype(L, 1, FLL_GUARD, sizeof *g);
+  lua_pushfstring(L, "flare.guard (%s)", g->open ? "open" : "closed");
+  return 1;
+}
+
 static int no_grad(lua_State *L) {
-  return scoped(L, GRAD, 0, 1, "no_grad");
+  fll_modes m = {.grad = false};
+  m.grad_site = fll_site_here(L, fll_enter(L));
+  return scoped(L, FLL_GRAD_MODE, &m, 1, "no_grad");
 }
 
 static int enable_grad(lua_State *L) {
-  return scoped(L, GRAD, 1, 1, "enable_grad");
+  return scoped(L, FLL_GRAD_MODE, &(fll_modes){.grad = true}, 1, "enable_grad");
 }
 
 static int grad_enabled(lua_State *L) {
@@ -90,15 +248,19 @@ static int grad_enabled(lua_State *L) {
 }
 
 static int meta(lua_State *L) {
-  return scoped(L, META, 1, 1, "meta");
+  fll_modes m = {.meta = true, .runtime_meta = true};
+  return scoped(L, FLL_META_MODE, &m, 1, "meta");
 }
 
 /* anomaly(true), anomaly(false), anomaly(f, ...), or a guard. */
 static int anomaly(lua_State *L) {
   fl_lua *st = fll_enter(L);
+  fll_modes m = {.anomaly = true};
   if (!lua_isboolean(L, 1))
-    return scoped(L, ANOMALY, 1, 1, "anomaly");
-  lua_pushboolean(L, set_mode(st, ANOMALY, lua_toboolean(L, 1)));
+    return scoped(L, FLL_ANOMALY_MODE, &m, 1, "anomaly");
+  m.anomaly = lua_toboolean(L, 1);
+  lua_pushboolean(L, st->anomaly);
+  set_mode(L, st, FLL_ANOMALY_MODE, &m);
   return 1;
 }
 
@@ -111,103 +273,21 @@ static int autocast(lua_State *L) {
     if (d != FL_BF16 && d != FL_F16)
       fll_error(L, "autocast: bf16 or f16, not %s", fl_dtype_name(d));
   }
-  return scoped(L, AUTOCAST, (int)d, 2, "autocast");
+  return scoped(L, FLL_AUTOCAST_MODE, &(fll_modes){.autocast = d}, 2,
+                "autocast");
 }
 
 /* device(): the default one; device(name) sets it; device(name, f, ...). */
 static int device(lua_State *L) {
   fl_lua *st = fll_enter(L);
   if (!lua_isnoneornil(L, 1)) {
-    fl_device d = fll_checkdevice(L, st, 1, "device");
+    fll_modes m = {.device = fll_checkdevice(L, st, 1, "device")};
     if (lua_gettop(L) > 1)
-      return scoped(L, DEVICE, d, 2, "device");
-    st->device = d;
+      return scoped(L, FLL_DEVICE_MODE, &m, 2, "device");
+    set_mode(L, st, FLL_DEVICE_MODE, &m);
   }
   lua_pushstring(L, fl_device_name(st->rt, st->device));
   return 1;
-}
-
-/* --- scope(f, ...): tensors that f makes and does not return are closed --- */
-
-/* Marks handles among the value at i, and inside tables, in the table at
- * `keep`. */
-static void mark(lua_State *L, int i, int keep, int depth) {
-  luaL_checkstack(L, 6, NULL);
-  if (fll_test(L, i)) {
-    lua_pushvalue(L, i);
-    lua_pushboolean(L, 1);
-    lua_rawset(L, keep);
-  } else if (lua_istable(L, i) && depth > 0) {
-    lua_pushvalue(L, i);
-    if (lua_rawget(L, keep) == LUA_TNIL) {
-      lua_pushvalue(L, i);
-      lua_pushboolean(L, 1);
-      lua_rawset(L, keep);
-      lua_pushnil(L);
-      while (lua_next(L, i)) {
-        mark(L, lua_gettop(L), keep, depth - 1);
-        lua_pop(L, 1);
-      }
-    }
-    lua_pop(L, 1);
-  }
-}
-
-/* Takes the innermost list off, closes its handles except those in `keep` (0:
- * none), which go to the list outside. */
-static void end_scope(lua_State *L, fl_lua *st, int keep) {
-  fll_getkey(L, FLL_SCOPES);
-  int scopes = lua_gettop(L);
-  lua_rawgeti(L, scopes, st->scopes);
-  lua_pushnil(L);
-  lua_rawseti(L, scopes, st->scopes);
-  st->scopes--;
-  lua_pushnil(L);
-  while (lua_next(L, scopes + 1)) {
-    bool kept = false;
-    fll_tensor *h = fll_test(L, -1);
-    if (h && keep) {
-      lua_pushvalue(L, -1);
-      kept = lua_rawget(L, keep) != LUA_TNIL;
-      lua_pop(L, 1);
-    }
-    if (kept && st->scopes)
-      fll_scope_add(L);
-    else if (h && !kept)
-      fll_close(L, st, h);
-    lua_pop(L, 1);
-  }
-  lua_settop(L, scopes - 1);
-}
-
-static int scope(lua_State *L) {
-  fl_lua *st = fll_enter(L);
-  luaL_checktype(L, 1, LUA_TFUNCTION);
-  luaL_checkstack(L, 20, NULL);
-  fll_getkey(L, FLL_SCOPES);
-  lua_newtable(L);
-  lua_createtable(L, 0, 1); /* weak: what is collected before is gone */
-  lua_pushliteral(L, "v");
-  lua_setfield(L, -2, "__mode");
-  lua_setmetatable(L, -2);
-  lua_rawseti(L, -2, st->scopes + 1);
-  lua_pop(L, 1);
-  st->scopes++;
-  int s = lua_pcall(L, lua_gettop(L) - 1, LUA_MULTRET, 0);
-  st->L = L;
-  if (!st->rt)
-    return s == LUA_OK ? lua_gettop(L) : lua_error(L);
-  if (s != LUA_OK) {
-    end_scope(L, st, 0);
-    return lua_error(L);
-  }
-  int n = lua_gettop(L);
-  lua_newtable(L);
-  for (int i = 1; i <= n; i++)
-    mark(L, i, n + 1, 8);
-  end_scope(L, st, n + 1);
-  lua_settop(L, n);
-  return n;
 }
 
 void fll_modes_core(lua_State *L) {
@@ -219,9 +299,11 @@ void fll_modes_core(lua_State *L) {
                                        {"autocast", autocast},
                                        {"device", device},
                                        {"set_default_device", device},
-                                       {"scope", scope},
                                        {NULL, NULL}};
-  static const luaL_Reg type[] = {{"__close", guard_close}, {NULL, NULL}};
+  static const luaL_Reg type[] = {{"__close", guard_close},
+                                  {"__gc", guard_close},
+                                  {"__tostring", guard_text},
+                                  {NULL, NULL}};
   fll_newtype(L, FLL_GUARD, "flare.guard", type);
   lua_createtable(L, 0, 1);
   fll_pushfunction(L, guard_close);

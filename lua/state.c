@@ -152,6 +152,7 @@ fl_lua *fll_open(lua_State *L, const fl_lua_options *o) {
   fll_autograd_open(L, st);
   fll_site_open(L, st);
   fll_gc_open(L, st, o && o->tune_collector);
+  fll_modes_start(L, st);
   return st;
 }
 

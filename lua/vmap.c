@@ -2,16 +2,19 @@
  * stand for one sample. */
 #include "fll.h"
 
-/* vmap_open(samples) */
-static int vmap_open(lua_State *L) {
+/* vmap_run(samples, f, ...): f(...) inside a level, which is closed whatever
+ * happens. Levels are the runtime's, so f cannot yield out of it. */
+static int vmap_run(lua_State *L) {
   fl_lua *st = fll_enter(L);
+  luaL_checktype(L, 2, LUA_TFUNCTION);
   fll_check(L, st, fl_vmap_open(st->rt, fll_checkint(L, 1, "vmap", "samples")));
-  return 0;
-}
-
-static int vmap_close(lua_State *L) {
-  fl_vmap_close(fll_enter(L)->rt);
-  return 0;
+  int s = lua_pcall(L, lua_gettop(L) - 2, LUA_MULTRET, 0);
+  st->L = L;
+  if (st->rt)
+    fl_vmap_close(st->rt);
+  if (s != LUA_OK)
+    return lua_error(L);
+  return lua_gettop(L) - 1;
 }
 
 /* A tensor made of the one at 1, with its history. */
@@ -39,8 +42,7 @@ static int vmap_out(lua_State *L) {
 }
 
 void fll_vmap_core(lua_State *L) {
-  static const luaL_Reg functions[] = {{"vmap_open", vmap_open},
-                                       {"vmap_close", vmap_close},
+  static const luaL_Reg functions[] = {{"vmap_run", vmap_run},
                                        {"vmap_in", vmap_in},
                                        {"vmap_out", vmap_out},
                                        {NULL, NULL}};

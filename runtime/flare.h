@@ -442,6 +442,8 @@ FL_API fl_status fl_vmap_out(fl_runtime *rt, fl_tensor *t, fl_tensor **all);
 /* --- autograd --- */
 
 FL_API bool fl_grad_mode(fl_runtime *rt, bool on); /* returns what it was */
+/* Where recording was turned off, for messages; returns what it was. */
+FL_API fl_site fl_grad_site(fl_runtime *rt, fl_site site);
 FL_API bool fl_grad_enabled(fl_runtime *rt);
 FL_API fl_status fl_tensor_require_grad(fl_tensor *t, bool on);
 FL_API bool fl_tensor_requires_grad(fl_tensor *t);
@@ -496,6 +498,8 @@ typedef struct fl_tape_host {
   /* All that was lent as `key` (a new reference), on the stream in use. */
   fl_status (*lent)(void *context, int64_t key, fl_dtype d, fl_tensor **flat);
   void *context;
+  /* Where the function `key` is written, for messages; may be NULL. */
+  fl_site (*where)(void *context, int64_t key);
 } fl_tape_host;
 FL_API void fl_tape_set_host(fl_runtime *rt, const fl_tape_host *host);
 /* Makes `outs` (fresh results without history) depend on `ins` through the

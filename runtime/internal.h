@@ -403,6 +403,7 @@ struct fl_runtime {
   fl_runtime_options options;
   bool grad_enabled, meta, anomaly, in_backward, closing;
   fl_dtype autocast; /* the low type, FL_NODTYPE: off */
+  fl_site grad_site; /* where recording was turned off */
   struct fli_cast *casts;
   struct fli_profile *profile, *profiled; /* running; the last one */
   fl_profile_part part, back_part; /* of launches, of those in backward */

@@ -96,7 +96,7 @@ static void drop_hooks(fl_runtime *rt, fli_hook **list) {
   while (*list) {
     fli_hook *h = *list;
     *list = h->next;
-    if (!h->keep && rt->tape_host.forget)
+    if (!h->keep && !h->dropped && rt->tape_host.forget)
       rt->tape_host.forget(rt->tape_host.context, h->key);
     fli_mfree(h);
   }
@@ -566,6 +566,12 @@ bool fl_grad_mode(fl_runtime *rt, bool on) {
   return was;
 }
 
+fl_site fl_grad_site(fl_runtime *rt, fl_site site) {
+  fl_site was = rt->grad_site;
+  rt->grad_site = site;
+  return was;
+}
+
 bool fl_grad_enabled(fl_runtime *rt) {
   return rt->grad_enabled;
 }
@@ -628,6 +634,13 @@ fl_status fl_tensor_set_grad(fl_tensor *t, fl_tensor *grad) {
     return fli_fail(FL_ESHAPE, "a gradient has its tensor's shape %s, not %s",
                     fli_shape_text(t->meta.ndim, t->meta.shape),
                     fli_shape_text(grad->meta.ndim, grad->meta.shape));
+  if (grad && fl_dtype_kind(grad->meta.dtype) != fl_dtype_kind(t->meta.dtype))
+    return fli_fail(FL_EDTYPE, "a gradient of a %s tensor cannot be %s",
+                    fl_dtype_name(t->meta.dtype),
+                    fl_dtype_name(grad->meta.dtype));
+  if (grad && grad->storage && t->storage &&
+      grad->storage->device != t->storage->device)
+    return fli_fail(FL_EDEVICE, "a gradient lies on its tensor's device");
   if (!grad && !t->extra)
     return FL_OK;
   FLI_TRY(fli_extra_of(t, &x));
@@ -669,8 +682,12 @@ void fl_tensor_drop_hook(fl_tensor *t, int64_t key) {
                          t->extra ? &t->extra->hooks : NULL};
   for (int i = 0; i < 2; i++)
     for (fli_hook **h = lists[i]; h && *h; h = &(*h)->next)
-      if ((*h)->key == key && !(*h)->keep) {
+      if ((*h)->key == key && !(*h)->keep && !(*h)->dropped) {
         fli_hook *dead = *h;
+        if (t->rt && t->rt->in_backward) {
+          dead->dropped = true;
+          return;
+        }
         *h = dead->next;
         fli_mfree(dead);
         return;

@@ -17,7 +17,7 @@ local left = {}
 for name in ([[raw_about raw_call raw_new raw_plan raw_run from_dlpack load_backend library method
   raise interrupt interruptible spawn channel shared net limit fail threads backend_control
   comm init is_terminal collect pack on_ready kernel profile profile_start debug_streams
-  set_default_device device watch anomaly vmap_open vmap_close vmap_in vmap_out]]):gmatch "%S+" do
+  set_default_device device watch anomaly vmap_run vmap_in vmap_out]]):gmatch "%S+" do
   left[name] = true
 end
 

@@ -56,12 +56,9 @@ local function count(given, dims)
   return n
 end
 
-local guard = setmetatable({}, {__close = function() core.vmap_close() end})
-
-local function run(f, o, given)
+-- Inside a level of vmap.
+local function run_level(f, o, given)
   local inner = {n = given.n}
-  core.vmap_open(count(given, o.in_dims))
-  local _ <close> = guard
   for k = 1, given.n do
     inner[k] = map(given[k], dim_of(o.in_dims, k), function(x, dim)
       if not dim then return x end
@@ -93,7 +90,8 @@ function M.vmap(f, opts)
     fail("vmap: a function is expected, got %s", type(f))
   end
   return function(...)
-    local results = run(f, o, table.pack(...))
+    local given = table.pack(...)
+    local results = core.vmap_run(count(given, o.in_dims), run_level, f, o, given)
     return table.unpack(results, 1, results.n)
   end
 end
