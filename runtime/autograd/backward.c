@@ -2,41 +2,12 @@
  * their gradients go. Nodes are counted first (how many others feed each one),
  * then run newest first as soon as all their gradients are in; nothing
  * recurses, so the length of a chain does not matter. */
-#include "../tape/tape.h"
+#include "pass.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* A leaf that a pass has reached, and what a pass around it (a backward
- * function may go backward itself) had noted there. */
-typedef struct reached {
-  fl_tensor *leaf;
-  uint64_t pass;
-  int deps, capture;
-  fl_tensor *sum;
-} reached;
-
 #define FEW 16 /* of each in a pass that needs no memory for them */
-
-typedef struct pass {
-  fl_runtime *rt;
-  uint64_t id;
-  bool create, retain;
-  fl_node **nodes; /* all that take part */
-  size_t n_nodes, nodes_room;
-  fl_node **heap; /* the ready ones, newest on top */
-  size_t n_heap, heap_room;
-  reached *leaves;
-  size_t n_leaves, leaves_room;
-  /* fl_grad: gradients wanted back instead of accumulated */
-  int n_inputs;
-  fl_tensor *const *inputs;
-  fl_node **input_nodes;
-  fl_tensor **captured; /* NULL: accumulate into leaves */
-  bool away; /* a node runs, on its stream of `device` instead of `home` */
-  fl_device device;
-  int home;
-} pass;
 
 /* --- vectors --- */
 
@@ -53,7 +24,7 @@ static fl_status grow(void *list, size_t *room, size_t each) {
   return FL_OK;
 }
 
-static fl_status heap_push(pass *p, fl_node *n) {
+static fl_status heap_push(fli_pass *p, fl_node *n) {
   if (p->n_heap == p->heap_room)
     FLI_TRY(grow(&p->heap, &p->heap_room, sizeof *p->heap));
   size_t i = p->n_heap++;
@@ -63,7 +34,7 @@ static fl_status heap_push(pass *p, fl_node *n) {
   return FL_OK;
 }
 
-static fl_node *heap_pop(pass *p) {
+static fl_node *heap_pop(fli_pass *p) {
   fl_node *top = p->heap[0], *last = p->heap[--p->n_heap];
   size_t i = 0, n = p->n_heap;
   for (size_t k; (k = 2 * i + 1) < n; i = k) {
@@ -79,7 +50,7 @@ static fl_node *heap_pop(pass *p) {
 
 /* --- who takes part --- */
 
-static fl_status enter(pass *p, fl_node *n) {
+static fl_status enter(fli_pass *p, fl_node *n) {
   if (n->active)
     return fli_fail(FL_EAUTOGRAD,
                     "backward inside backward over the same "
@@ -97,14 +68,14 @@ static fl_status enter(pass *p, fl_node *n) {
   return FL_OK;
 }
 
-static fl_status meet_leaf(pass *p, fl_tensor *leaf) {
+static fl_status meet_leaf(fli_pass *p, fl_tensor *leaf) {
   fli_extra *x;
   FLI_TRY(fli_extra_of(leaf, &x));
   if (x->pass != p->id) {
     if (p->n_leaves == p->leaves_room)
       FLI_TRY(grow(&p->leaves, &p->leaves_room, sizeof *p->leaves));
-    p->leaves[p->n_leaves++] =
-        (reached){fl_tensor_retain(leaf), x->pass, x->deps, x->capture, x->sum};
+    p->leaves[p->n_leaves++] = (fli_reached){fl_tensor_retain(leaf), x->pass,
+                                             x->deps, x->capture, x->sum};
     x->pass = p->id;
     x->deps = 0;
     x->capture = -1;
@@ -114,7 +85,7 @@ static fl_status meet_leaf(pass *p, fl_tensor *leaf) {
   return FL_OK;
 }
 
-static fl_status explore(pass *p) {
+static fl_status explore(fli_pass *p) {
   for (size_t i = 0; i < p->n_nodes; i++) {
     fl_node *n = p->nodes[i];
     for (int k = 0; k < n->n_in && !n->end; k++) {
@@ -138,7 +109,7 @@ static int older_first(const void *a, const void *b) {
 
 /* fl_grad: only nodes on a way to an input need to run. An edge always leads to
  * an older node, so one sweep from the oldest settles it. */
-static void prune(pass *p) {
+static void prune(fli_pass *p) {
   for (int i = 0; i < p->n_inputs; i++)
     if (p->input_nodes[i] && p->input_nodes[i]->pass == p->id)
       p->input_nodes[i]->needed = true;
@@ -158,97 +129,31 @@ static void prune(pass *p) {
  * on the one that backward was called on. A stream waits for those that made
  * what it is about to read: `makers` has a bit for each. */
 
-static inline bool streams(const pass *p) {
+static inline bool streams(const fli_pass *p) {
   return p->rt->watch & FLI_WATCH_STREAMS;
 }
 
 /* The stream in use is about to read g, or what is there already of its sum. */
-static fl_status await_makers(pass *p, const fl_tensor *g, uint32_t makers) {
+static fl_status await_makers(fli_pass *p, const fl_tensor *g,
+                              uint32_t makers) {
   if (!g || !g->storage || !makers)
     return FL_OK;
   return fli_stream_follow(p->rt, g->storage->device, makers);
 }
 
-static uint32_t maker_of(pass *p, const fl_tensor *g) {
+static uint32_t maker_of(fli_pass *p, const fl_tensor *g) {
   return g && g->storage ? 1u << fl_stream_current(p->rt, g->storage->device)
                          : 0;
 }
 
-/* --- adding gradients up --- */
-
-static bool may_add_into(const fl_tensor *t) {
-  return t->rc == 1 && !t->is_view && !t->node && t->storage && !t->rt->batch &&
-         atomic_load(&t->storage->rc) == 1;
-}
-
-/* *sum += g; takes over the reference of g. */
-static fl_status add_up(pass *p, fl_tensor **sum, fl_tensor *g) {
-  if (!*sum) {
-    *sum = g;
-    return FL_OK;
-  }
-  fl_operand in[2] = {{.tensor = *sum}, {.tensor = g}};
-  fl_tensor *out;
-  fl_call c = {.op = &p->rt->ops[FLI_OP_add],
-               .n_in = 2,
-               .in = in,
-               .out = &out,
-               .inplace = !p->create && may_add_into(*sum)};
-  fl_status s = fl_call_run(p->rt, &c);
-  fl_tensor_release(g);
-  if (s == FL_OK) {
-    fl_tensor_release(*sum);
-    *sum = out;
-  }
-  return s;
-}
-
-/* Takes over g. What users see shares no memory with anything else. */
-static fl_status accumulate(pass *p, fl_tensor **grad, fl_tensor *g) {
-  if (*grad || may_add_into(g))
-    return add_up(p, grad, g);
-  fl_status s = fli_tensor_copy(p->rt, g, FL_NODTYPE, 0, grad);
-  fl_tensor_release(g);
-  return s;
-}
-
-static fl_status run_hooks(pass *p, fli_hook *h, int out, fl_tensor *of,
-                           fl_tensor **grad) {
-  fl_runtime *rt = p->rt;
-  for (fli_hook *next; h && *grad; h = next) {
-    next = h->next;
-    if (h->out != out)
-      continue;
-    if (h->keep) {
-      FLI_TRY(accumulate(p, &h->keep->extra->grad, fl_tensor_retain(*grad)));
-      continue;
-    }
-    fl_tensor *given = fl_tensor_retain(*grad);
-    fl_status s =
-        rt->tape_host.hook
-            ? rt->tape_host.hook(rt->tape_host.context, h->key, of, grad)
-            : fli_fail(FL_EAUTOGRAD, "a hook's function is gone");
-    const fl_meta *was = &given->meta, *is = &(*grad)->meta;
-    if (!s && !fli_same_shape(is, was))
-      s = fli_fail(FL_ESHAPE, "a hook gave a gradient of shape %s for %s",
-                   fli_shape_text(is->ndim, is->shape),
-                   fli_shape_text(was->ndim, was->shape));
-    if (*grad != given) /* replaced: the old one has lost its owner */
-      fl_tensor_release(given);
-    fl_tensor_release(given);
-    FLI_TRY(s);
-  }
-  return FL_OK;
-}
-
 /* A leaf has all of its gradient. */
-static fl_status finish_here(pass *p, fl_tensor *leaf) {
+static fl_status finish_here(fli_pass *p, fl_tensor *leaf) {
   fli_extra *x = leaf->extra;
   fl_tensor *g = x->sum;
   x->sum = NULL;
   if (!g)
     return FL_OK;
-  fl_status s = run_hooks(p, x->hooks, 0, leaf, &g);
+  fl_status s = fli_pass_hooks(p, x->hooks, 0, leaf, &g);
   if (s == FL_OK && p->captured && x->capture >= 0) {
     p->captured[x->capture] = g;
     return FL_OK;
@@ -260,11 +165,11 @@ static fl_status finish_here(pass *p, fl_tensor *leaf) {
   if (x->place && !p->create && (!x->grad || x->grad == x->place))
     s = fli_place(p->rt, x, g);
   else
-    s = accumulate(p, &x->grad, g);
+    s = fli_sum_keep(p, &x->grad, g);
   return s ? s : fli_tape_ready(p->rt, leaf);
 }
 
-static fl_status finish_leaf(pass *p, fl_tensor *leaf) {
+static fl_status finish_leaf(fli_pass *p, fl_tensor *leaf) {
   fli_extra *x = leaf->extra;
   if (!streams(p) || !x->sum || !x->sum->storage)
     return finish_here(p, leaf);
@@ -282,7 +187,7 @@ static fl_status finish_leaf(pass *p, fl_tensor *leaf) {
 }
 
 /* Before g is added to what others have made. */
-static fl_status note_maker(pass *p, fli_edge *e, const fl_tensor *g) {
+static fl_status note_maker(fli_pass *p, fli_edge *e, const fl_tensor *g) {
   if (!streams(p) || !g || (!e->node && !e->leaf))
     return FL_OK;
   uint32_t *makers = e->node ? &e->node->makers : &e->leaf->extra->makers;
@@ -292,12 +197,12 @@ static fl_status note_maker(pass *p, fli_edge *e, const fl_tensor *g) {
 }
 
 /* Takes over the reference of g (may be NULL: no influence). */
-static fl_status deliver(pass *p, fli_edge *e, fl_tensor *g) {
+static fl_status deliver(fli_pass *p, fli_edge *e, fl_tensor *g) {
   fl_status s = note_maker(p, e, g);
   if (e->node) {
     s = s || !g ? s : fli_finish_sum(p->rt, e->node);
     if (g && e->node->needed && s == FL_OK)
-      s = add_up(p, &e->node->grads[e->out], g);
+      s = fli_sum_add(p, &e->node->grads[e->out], g);
     else
       fl_tensor_release(g);
     if (--e->node->deps == 0 && s == FL_OK)
@@ -306,7 +211,7 @@ static fl_status deliver(pass *p, fli_edge *e, fl_tensor *g) {
   }
   fli_extra *x = e->leaf ? e->leaf->extra : NULL;
   if (g && x && s == FL_OK)
-    s = add_up(p, &x->sum, g);
+    s = fli_sum_add(p, &x->sum, g);
   else
     fl_tensor_release(g);
   if (x && --x->deps == 0 && s == FL_OK)
@@ -316,7 +221,7 @@ static fl_status deliver(pass *p, fli_edge *e, fl_tensor *g) {
 
 /* --- running a node --- */
 
-static fl_status check_saved(pass *p, fl_node *n) {
+static fl_status check_saved(fli_pass *p, fl_node *n) {
   fl_runtime *rt = p->rt;
   if (n->released)
     return fli_fail(FL_EAUTOGRAD,
@@ -355,7 +260,7 @@ typedef struct room { /* a rule's arrays, for nodes of up to 8 inputs */
 } room;
 
 /* Runs the rule of `n` for dy; dx[k] get new references or NULL. */
-static fl_status apply_rule(pass *p, fl_node *n, fl_node *history,
+static fl_status apply_rule(fli_pass *p, fl_node *n, fl_node *history,
                             fl_tensor *const *dy, const bool *need,
                             fl_value *in, fl_value *dx_values, fl_tensor **dx) {
   fl_value y[FL_MAX_OUT], dys[FL_MAX_OUT];
@@ -430,8 +335,8 @@ static fl_status apply_rule(pass *p, fl_node *n, fl_node *history,
 
 /* A write into a region of the base: the gradient passes around it, and through
  * the operation inside. */
-static fl_status run_region(pass *p, fl_node *n, const bool *need, fl_value *in,
-                            fl_value *values, fl_tensor **dx) {
+static fl_status run_region(fli_pass *p, fl_node *n, const bool *need,
+                            fl_value *in, fl_value *values, fl_tensor **dx) {
   fl_runtime *rt = p->rt;
   struct fli_geometry *r = n->region;
   fli_env env, *e = &env;
@@ -480,39 +385,18 @@ static fl_status run_region(pass *p, fl_node *n, const bool *need, fl_value *in,
   return s;
 }
 
-static fl_status run_custom(pass *p, fl_node *n, fl_tensor **dx) {
-  fl_runtime *rt = p->rt;
-  if (!rt->tape_host.backward || !n->key)
-    return fli_fail(FL_EAUTOGRAD, "the backward function of %s is gone",
-                    n->name);
-  FLI_TRY(rt->tape_host.backward(rt->tape_host.context, n->key, n->n_out,
-                                 n->grads, n->n_in, dx));
-  for (int k = 0; k < n->n_in; k++) {
-    const fl_meta *m = &n->in_meta[k];
-    if (!dx[k] || m->dtype == FL_NODTYPE)
-      continue;
-    if (!fli_same_shape(&dx[k]->meta, m))
-      return fli_fail(FL_EAUTOGRAD,
-                      "the backward function of %s gave a gradient of shape %s "
-                      "for input %d of shape %s",
-                      n->name,
-                      fli_shape_text(dx[k]->meta.ndim, dx[k]->meta.shape),
-                      k + 1, fli_shape_text(m->ndim, m->shape));
-  }
-  return FL_OK;
-}
-
 /* Whether the gradient of a part may go straight into the sum for the whole. */
-static bool adds_part(pass *p, const fl_node *n) {
+static bool adds_part(fli_pass *p, const fl_node *n) {
   const fl_node *to = n->edges[0].node;
   if (n->kind != FLI_NODE_OP || p->create || p->rt->batch || !to ||
       !to->needed || !fli_is_part(n->op))
     return false;
   const fl_tensor *sum = to->grads[n->edges[0].out];
-  return !sum || (may_add_into(sum) && sum->meta.dtype == n->in_meta[0].dtype);
+  return !sum ||
+         (fli_sum_is_free(sum) && sum->meta.dtype == n->in_meta[0].dtype);
 }
 
-static fl_status run_node(pass *p, fl_node *n) {
+static fl_status run_node(fli_pass *p, fl_node *n) {
   fl_runtime *rt = p->rt;
   room few;
   fl_tensor *few_dx[8], **dx = few_dx;
@@ -522,7 +406,7 @@ static fl_status run_node(pass *p, fl_node *n) {
   FLI_TRY(fli_finish_sum(rt, n));
   for (int k = 0; k < n->n_out; k++) {
     if (n->grads[k] && n->hooks)
-      FLI_TRY(run_hooks(p, n->hooks, k, NULL, &n->grads[k]));
+      FLI_TRY(fli_pass_hooks(p, n->hooks, k, NULL, &n->grads[k]));
     any = any || n->grads[k];
   }
   for (int i = 0; i < p->n_inputs; i++)
@@ -565,7 +449,7 @@ static fl_status run_node(pass *p, fl_node *n) {
     else if (s == FL_OK && n->kind == FLI_NODE_REGION)
       s = run_region(p, n, need, in, values, dx);
     else if (s == FL_OK && n->kind == FLI_NODE_CUSTOM)
-      s = run_custom(p, n, dx);
+      s = fli_pass_custom(p, n, dx);
     else if (s == FL_OK) /* a transfer: back to where it came from */
       s = fl_tensor_to(n->grads[0], n->device, FL_NODTYPE, &dx[0]);
   }
@@ -582,7 +466,7 @@ static fl_status run_node(pass *p, fl_node *n) {
   return s;
 }
 
-static fl_status run_on_stream(pass *p, fl_node *n) {
+static fl_status run_on_stream(fli_pass *p, fl_node *n) {
   fl_runtime *rt = p->rt;
   fl_tensor *g = NULL;
   if (!streams(p))
@@ -609,7 +493,7 @@ static fl_status run_on_stream(pass *p, fl_node *n) {
 
 /* --- the pass --- */
 
-static fl_status seed(pass *p, fl_tensor *root, fl_tensor *given,
+static fl_status seed(fli_pass *p, fl_tensor *root, fl_tensor *given,
                       fl_tensor **out) {
   fl_runtime *rt = p->rt;
   if (given) {
@@ -646,7 +530,18 @@ static fl_status seed(pass *p, fl_tensor *root, fl_tensor *given,
   return fl_call_run(rt, &c);
 }
 
-static fl_status start(pass *p, int n, fl_tensor *const *roots,
+static fl_status fail_without_graph(const fli_pass *p) {
+  const char *what = "backward: this tensor does not depend on anything that "
+                     "requires a gradient";
+  if (p->recorded)
+    return fli_fail(FL_EAUTOGRAD, "%s", what);
+  if (!p->rt->grad_site)
+    return fli_fail(FL_EAUTOGRAD, "%s: recording is off", what);
+  return fli_fail(FL_EAUTOGRAD, "%s: recording is off, by no_grad at %s", what,
+                  fl_site_text(p->rt, p->rt->grad_site));
+}
+
+static fl_status start(fli_pass *p, int n, fl_tensor *const *roots,
                        fl_tensor *const *seeds) {
   for (int i = 0; i < n; i++) {
     fl_node *node;
@@ -654,9 +549,7 @@ static fl_status start(pass *p, int n, fl_tensor *const *roots,
       return fli_fail(FL_ECLOSED, "backward: tensor is closed");
     FLI_TRY(fli_node_of(roots[i], &node));
     if (!node && !roots[i]->requires_grad)
-      return fli_fail(FL_EAUTOGRAD,
-                      "backward: this tensor does not depend on anything that "
-                      "requires a gradient");
+      return fail_without_graph(p);
     if (node && (node->pass != p->id || !node->active))
       FLI_TRY(enter(p, node));
     if (!node)
@@ -675,7 +568,7 @@ static fl_status start(pass *p, int n, fl_tensor *const *roots,
     FLI_TRY(seed(p, roots[i], seeds ? seeds[i] : NULL, &g));
     if (node) {
       node->makers |= maker_of(p, g);
-      FLI_TRY(add_up(p, &node->grads[roots[i]->node_out], g));
+      FLI_TRY(fli_sum_add(p, &node->grads[roots[i]->node_out], g));
       continue;
     }
     fli_edge e = {.leaf = roots[i]};
@@ -691,7 +584,7 @@ static fl_status start(pass *p, int n, fl_tensor *const *roots,
   return FL_OK;
 }
 
-static void finish(pass *p) {
+static void finish(fli_pass *p) {
   for (size_t i = 0; i < p->n_nodes; i++) {
     fl_node *n = p->nodes[i];
     n->active = n->end = false;
@@ -699,7 +592,7 @@ static void finish(pass *p) {
     fli_node_release(p->rt, n);
   }
   for (size_t i = 0; i < p->n_leaves; i++) {
-    reached *r = &p->leaves[i];
+    fli_reached *r = &p->leaves[i];
     fli_extra *x = r->leaf->extra;
     fl_tensor_release(x->sum); /* left over by a failure */
     x->pass = r->pass;
@@ -716,11 +609,11 @@ static void finish(pass *p) {
     free(p->leaves);
 }
 
-static fl_status run_pass(pass *p, int n, fl_tensor *const *roots,
+static fl_status run_pass(fli_pass *p, int n, fl_tensor *const *roots,
                           fl_tensor *const *seeds, unsigned flags) {
   fl_runtime *rt = p->rt;
   fl_node *nodes[FEW], *heap[FEW];
-  reached leaves[FEW];
+  fli_reached leaves[FEW];
   FLI_TRY(fli_check_owner(rt));
   p->nodes = nodes;
   p->heap = heap;
@@ -730,6 +623,7 @@ static fl_status run_pass(pass *p, int n, fl_tensor *const *roots,
   p->create = flags & FL_BACKWARD_CREATE;
   p->retain = p->create || (flags & FL_BACKWARD_RETAIN);
   bool grad = fl_grad_mode(rt, p->create), inside = rt->in_backward;
+  p->recorded = grad;
   rt->in_backward = true;
   fl_dtype low = fl_autocast(rt, FL_NODTYPE); /* and forgets casts */
   fl_status s = start(p, n, roots, seeds);
@@ -744,7 +638,7 @@ static fl_status run_pass(pass *p, int n, fl_tensor *const *roots,
 
 fl_status fl_backward(fl_runtime *rt, int n, fl_tensor *const *roots,
                       fl_tensor *const *seeds, unsigned flags) {
-  pass p = {.rt = rt};
+  fli_pass p = {.rt = rt};
   if (rt->batch)
     return fli_fail(FL_EAUTOGRAD, "backward: inside vmap use grad");
   fl_status s = run_pass(&p, n, roots, seeds, flags);
@@ -754,7 +648,7 @@ fl_status fl_backward(fl_runtime *rt, int n, fl_tensor *const *roots,
 fl_status fl_grad(fl_runtime *rt, int n, fl_tensor *const *roots,
                   fl_tensor *const *seeds, int n_inputs,
                   fl_tensor *const *inputs, unsigned flags, fl_tensor **grads) {
-  pass p = {
+  fli_pass p = {
       .rt = rt, .n_inputs = n_inputs, .inputs = inputs, .captured = grads};
   fl_status s = FL_OK;
   p.input_nodes =

@@ -24,6 +24,7 @@ typedef struct fli_saved {
 typedef struct fli_hook {
   int64_t key;
   int out;
+  bool dropped;    /* while a pass runs, which may be in the list */
   fl_tensor *keep; /* retain_grad: put the gradient here (not a reference) */
   struct fli_hook *next;
 } fli_hook;

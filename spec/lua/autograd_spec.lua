@@ -316,8 +316,8 @@ describe("functions with gradients of their own", function()
     local f = core.custom("bad", function(_, t) return t * 1 end,
                           function() return core.zeros(3, {dtype = "f64"}) end)
     assert.error_matches(function() f(x):sum():backward() end,
-                         "backward function of bad gave a gradient of shape %(3%) for input 1 of "
-                         .. "shape %(2%)")
+                         "backward function of bad .*gave a gradient of shape %(3%) for input 1, "
+                         .. "not %(2%)")
     f = core.custom("bad", function(_, t) return t * 1 end, function() return 5 end)
     assert.error_matches(function() f(x):sum():backward() end, "gradient 1 is not a tensor")
     f = core.custom("bad", function() error("on purpose") end, print)
