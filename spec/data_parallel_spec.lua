@@ -166,8 +166,8 @@ describe("data parallel", function()
       model[6] = nn.Sequential(model[6], nn.Linear(3, 3):to "f64")
       for _ = 1, 2 do
         local ok, why = pcall(go, model)
-        assert(not ok and why:find("DataParallel: '6.2.bias' has come into the model since it was "
-          .. "wrapped", 1, true), why)
+        assert(not ok and why:find("DataParallel: '6.2.weight' has come into the model since it "
+          .. "was wrapped", 1, true), why)
       end
       go(other) -- which knows nothing of it
       for stage = 1, 3 do
@@ -177,7 +177,7 @@ describe("data parallel", function()
         zero:step()
         inner[7] = nn.Linear(3, 3):to "f64"
         local ok, why = pcall(go, zero)
-        assert(not ok and why:find("ZeRO: '7.bias' has come into the model since", 1, true), why)
+        assert(not ok and why:find("ZeRO: '7.weight' has come into the model since", 1, true), why)
       end
     ]])
   end)

@@ -7,12 +7,10 @@ local support = require "spec.support.fill"
 local fill, near = support.fill, support.near
 
 local function known(layer)
-  layer:to("f64")
-  local k = 0
-  for _, p in layer:named_parameters() do
-    k = k + 1
-    p:detach():copy_(fill(p.shape, k) * 0.5)
-  end
+  local state, names = layer:to("f64"):state_dict(), {}
+  for name in pairs(state) do names[#names + 1] = name end
+  table.sort(names)
+  for k, name in ipairs(names) do state[name]:copy_(fill(state[name].shape, k) * 0.5) end
   return layer
 end
 

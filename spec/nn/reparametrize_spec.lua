@@ -29,6 +29,7 @@ describe("weight_norm", function()
     assert.equal(1, layer.weight_g:numel())
     local x = flare.randn(4, 3, {dtype = "f64"})
     assert.is_true(flare.gradcheck(function(g, v)
+      layer.weight_g, layer.weight_v = nil, nil
       layer.weight_g, layer.weight_v = g, v
       return layer(x)
     end, {layer.weight_g:detach(), layer.weight_v:detach()}, {second = true}))

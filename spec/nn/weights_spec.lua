@@ -245,6 +245,7 @@ describe("LSTM with a projection", function()
     assert.same({6, 2}, {table.unpack(layer(flare.ones(6, 3)).shape)})
     layer:double()
     second(function(x, w)
+      layer.weight_hr_l1 = nil
       layer.weight_hr_l1 = w
       return (layer(x))
     end, {fill({2, 1, 3}, 1), fill({2, 5}, 2)})

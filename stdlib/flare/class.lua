@@ -11,6 +11,8 @@ local fail = require "flare.fail"
 
 local function construct(cls, ...)
   local object = setmetatable({}, cls)
+  local begin = cls.__begin
+  if begin then begin(object) end
   local init = cls.init
   if init then init(object, ...) end
   return object

@@ -65,9 +65,13 @@ end
 
 local ModuleDict = class("ModuleDict", Module)
 
---- nn.ModuleDict{first = a, second = b}: modules under names, as fields.
+--- nn.ModuleDict{first = a, second = b}: modules under names, as fields. Those of the table come in
+-- alphabetical order, those of `set` behind them.
 function ModuleDict:init(modules)
-  for name, module in pairs(modules or {}) do self:set(name, module) end
+  local names = {}
+  for name in pairs(modules or {}) do names[#names + 1] = name end
+  table.sort(names, function(a, b) return tostring(a) < tostring(b) end)
+  for _, name in ipairs(names) do self:set(name, modules[name]) end
 end
 
 --- Puts a module under a name; nil takes it away.
@@ -78,7 +82,9 @@ function ModuleDict:set(name, module)
   end
   if ModuleDict[name] ~= nil then fail("ModuleDict: '%s' is the name of a method", name) end
   if module ~= nil then check("ModuleDict", module) end
-  rawset(self, name, module)
+  rawset(self, name, nil)
+  self[name] = module
+  rawset(self, "_last", nil) -- each call is a statement of its own
   return self
 end
 

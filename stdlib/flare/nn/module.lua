@@ -1,31 +1,35 @@
 --- What all layers are: an object with parameters, buffers, children and `forward`.
 --
--- Fields are looked at in sorted order (numbers first), so names and their order are stable.
--- A field is a parameter when it holds a tensor that `self:param` returned or one that
--- requires gradients, a buffer when it came from `self:buffer`, a child when it is a module;
--- plain tables are searched too. Names that begin with "_" are private to the object.
+-- A field is a parameter when it holds a tensor that `self:param` returned or one that requires
+-- gradients, a buffer when it came from `self:buffer`, a child when it is a module; plain tables
+-- are searched too. The order is that of first assignment; positions in tables come first and in
+-- ascending order, names in plain tables in alphabetical order. Names that begin with "_" are
+-- private to the object. What assignment to the name of a parameter does is in fields.lua.
 local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"
+local fields = require "flare.nn.fields"
 local walk = require "flare.nn.walk"
 
 local Module = class("Module")
 Module.__module = true
 Module.training = true
+Module.__newindex = fields.assign
+Module.__begin = fields.begin
 
 --- Marks a tensor as a parameter: learned, saved, moved with the module.
 -- @return the tensor, requiring gradients
 function Module:param(tensor)
   if not core.is_tensor(tensor) then fail("param: a tensor is expected, got %s", type(tensor)) end
   tensor:requires_grad_(true)
-  walk.mark(self, tensor, "parameter")
+  fields.register(self, tensor, "parameter")
   return tensor
 end
 
 --- Marks a tensor as a buffer: saved and moved with the module, but not learned.
 function Module:buffer(tensor)
   if not core.is_tensor(tensor) then fail("buffer: a tensor is expected, got %s", type(tensor)) end
-  walk.mark(self, tensor, "buffer")
+  fields.register(self, tensor, "buffer")
   return tensor
 end
 
@@ -62,9 +66,9 @@ function Module:named_parameters()
   return walk.iterate(self, "parameter")
 end
 
---- A list of all parameters, in the order of their names.
+--- A list of all parameters, in the order in which they were assigned.
 function Module:parameters()
-  return (walk.list(self, "parameter"))
+  return walk.parameter_list(self)
 end
 
 --- Iterates over name, tensor of all buffers.

@@ -48,7 +48,9 @@ function M.remove_parametrization(module, opts)
   require("flare.nn.hooks").remove(module, "before", hook)
   for part in pairs(parts) do module[name .. "_" .. part] = nil end
   made[name] = nil
-  module[name] = module:param(module[name]:detach():clone())
+  local weight = module[name]:detach():clone()
+  module[name] = nil -- the computed one
+  module[name] = module:param(weight)
   return module
 end
 
@@ -105,7 +107,8 @@ function M.weight_norm(module, opts)
   local function make(layer) return layer[v] * (layer[g] / length(layer[v])) end
   local weight = M.replace("weight_norm", module, o.name, 1,
                            {g = "original0", v = "original1"}, make)
-  module[v], module[g] = module:param(weight:clone()), module:param(length(weight))
+  module[g] = module:param(length(weight))
+  module[v] = module:param(weight:clone())
   module[o.name] = make(module)
   return module
 end

@@ -98,7 +98,8 @@ function Stack:init(layer, count, opts)
   if not walk.is_module(layer) then
     fail("%s: a layer is expected, got %s", where, options.kind(layer))
   end
-  self.layers, self.norm = ModuleList(), o.norm
+  self.layers = ModuleList()
+  self.norm = o.norm
   for _ = 1, options.count(where, "count", count) do self.layers:append(layer:clone()) end
 end
 

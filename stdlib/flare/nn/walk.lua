@@ -1,4 +1,9 @@
 --- Finding a module's parameters, buffers and children, in stable order.
+--
+-- A module's own parameters and buffers are not fields of its table but of a table behind it
+-- (`_tensors`), so that every assignment to their names is seen (fields.lua). Private fields:
+-- `_marks`, what a tensor is by its id; `_kinds`, what each name in `_tensors` is; `_order`, when
+-- each name was first assigned; `_inner`, the parameters and buffers seen in plain tables.
 local core = require "flare.core"
 local fail = require "flare.fail"
 
@@ -7,14 +12,19 @@ local M = {}
 local is_tensor = core.is_tensor
 local DEPTH = 200 -- of nested modules and tables; more is a mistake
 
+--- A private table of a module, made when it is first wanted.
+function M.private(module, name)
+  local t = rawget(module, name)
+  if not t then
+    t = {}
+    rawset(module, name, t)
+  end
+  return t
+end
+
 --- Remembers what a tensor is to the module that owns it.
 function M.mark(module, tensor, kind)
-  local marks = rawget(module, "_marks")
-  if not marks then
-    marks = {}
-    rawset(module, "_marks", marks)
-  end
-  marks[tensor.id] = kind
+  M.private(module, "_marks")[tensor.id] = kind
 end
 
 --- "parameter", "buffer" or nil: what a tensor in a field of `module` is.
@@ -36,15 +46,22 @@ function M.parameters(value)
   return M.is_module(value) and value:parameters() or value
 end
 
-local function key_less(a, b)
-  local ta, tb = type(a), type(b)
-  if ta ~= tb then return ta == "number" end
-  return a < b
+-- Numbers first, then names by the order of their first assignment where it is known, then names
+-- by the alphabet.
+local function in_order(order)
+  return function(a, b)
+    local ta, tb = type(a), type(b)
+    if ta ~= tb then return ta == "number" end
+    local ka, kb = order and order[a], order and order[b]
+    if ka and kb then return ka < kb end
+    if ka or kb then return ka ~= nil end
+    return a < b
+  end
 end
+local by_name = in_order(nil)
 
--- Keys that can be part of a name: positive integers and strings without "_" in front.
-local function sorted_keys(t)
-  local keys, n = {}, 0
+local function add_keys(keys, t)
+  local n = #keys
   for key, value in next, t do
     local kind = type(value)
     if (kind == "table" or kind == "userdata")
@@ -54,7 +71,16 @@ local function sorted_keys(t)
       keys[n] = key
     end
   end
-  table.sort(keys, key_less)
+end
+
+-- Keys that can be part of a name: positive integers and strings without "_" in front.
+local function sorted_keys(t, module, alphabetical)
+  local keys = {}
+  add_keys(keys, t)
+  local tensors = module and rawget(t, "_tensors")
+  if tensors then add_keys(keys, tensors) end
+  local order = module and not alphabetical and rawget(t, "_order")
+  table.sort(keys, order and in_order(order) or by_name)
   return keys
 end
 
@@ -62,17 +88,76 @@ local function join(prefix, key)
   return prefix == "" and tostring(key) or prefix .. "." .. tostring(key)
 end
 
+--- Makes a tensor the module's own under a name; fields.lua gives the module what reads it.
+function M.hold(module, key, tensor, kind)
+  local tensors = rawget(module, "_tensors") or require("flare.nn.fields").attach(module)
+  rawset(module, key, nil)
+  tensors[key] = tensor
+  M.private(module, "_kinds")[key] = kind
+  M.mark(module, tensor, kind)
+end
+
+-- What a tensor in a plain table of a module's is. One that takes the place of a parameter without
+-- being one is an error; in the place of a buffer it is the buffer.
+local function inner_kind(owner, holder, key, value, name)
+  local kind = M.kind(owner, value)
+  local inner = rawget(owner, "_inner")
+  if not inner then
+    if not kind then return end
+    inner = setmetatable({}, {__mode = "k"})
+    rawset(owner, "_inner", inner)
+  end
+  local kinds = inner[holder]
+  local was = kinds and kinds[key]
+  if not kind and was == "parameter" then
+    fail("%s: '%s' was a parameter and holds a plain tensor now; make it one by "
+      .. "module:param(tensor), or copy values by copy_() inside flare.no_grad",
+      getmetatable(owner).__name, name)
+  elseif not kind and was then
+    M.mark(owner, value, was)
+    kind = was
+  end
+  if kind ~= was then
+    if not kinds then
+      kinds = {}
+      inner[holder] = kinds
+    end
+    kinds[key] = kind
+  end
+  return kind
+end
+
+-- A module's own field, or nil: its kind and the table that holds it.
+local function own_kind(module, key, value)
+  local tensors = rawget(module, "_tensors")
+  if tensors and rawequal(rawget(tensors, key), value) then
+    return rawget(module, "_kinds")[key], tensors
+  end
+  local kind = M.kind(module, value)
+  if not kind then return end
+  M.hold(module, key, value, kind) -- became one after it was assigned
+  return kind, rawget(module, "_tensors")
+end
+
 -- `holder` is the table that has the fields: the module or a plain table inside it.
 local function descend(state, owner, holder, prefix, depth)
   if depth > DEPTH then
     fail("%s...: modules are nested more than %d deep", prefix:sub(1, 40), DEPTH)
   end
-  for _, key in ipairs(sorted_keys(holder)) do
+  local is_own = rawequal(owner, holder)
+  local tensors = is_own and rawget(holder, "_tensors")
+  for _, key in ipairs(sorted_keys(holder, is_own, state.alphabetical)) do
     local value = rawget(holder, key)
+    if value == nil and tensors then value = rawget(tensors, key) end
     if is_tensor(value) then
-      local kind = M.kind(owner, value)
+      local kind, at
+      if is_own then
+        kind, at = own_kind(holder, key, value)
+      else
+        kind, at = inner_kind(owner, holder, key, value, join(prefix, key)), holder
+      end
       if kind and kind == state.want then
-        state.visit(join(prefix, key), value, owner, key, holder)
+        state.visit(join(prefix, key), value, owner, key, at)
       end
     elseif type(value) == "table" then
       local name = join(prefix, key)
@@ -92,7 +177,8 @@ end
 
 --- Calls visit(name, value, owner, key, holder) for everything of one kind.
 -- @param all visit a shared one at each place, not only at the first
-function M.visit(module, visit, want, all)
+-- @param alphabetical in the order of names instead of that of assignment
+function M.visit(module, visit, want, all, alphabetical)
   if not M.is_module(module) then
     fail("expected a module, got %s; methods are called with ':', as in model:parameters()",
          module == nil and "nothing" or core.is_tensor(module) and "a tensor" or type(module))
@@ -105,19 +191,44 @@ function M.visit(module, visit, want, all)
     visit(name, value, ...)
   end
   local state = {root = module, want = want, visit = all and visit or once,
-                 path = {[module] = true}}
+                 path = {[module] = true}, alphabetical = alphabetical}
   if want == "module" then state.visit("", module) end
   descend(state, module, module, "", 0)
 end
 
 --- A list of values, and a list of their names.
-function M.list(module, want, all)
+function M.list(module, want, all, alphabetical)
   local values, names = {}, {}
   M.visit(module, function(name, value)
     values[#values + 1] = value
     names[#names + 1] = name
-  end, want, all)
+  end, want, all, alphabetical)
   return values, names
+end
+
+local sources = setmetatable({}, {__mode = "k"}) -- of lists that parameters() gave: the modules
+
+--- The list that Module:parameters gives; the module that it is of is remembered.
+function M.parameter_list(module)
+  local list = M.list(module, "parameter")
+  sources[list] = module
+  return list
+end
+
+--- The names of what parameters() gave, or nil for any other list.
+-- @return names, and names in the order that versions before 0.2 gave, the alphabetical one
+function M.names(list)
+  local module = sources[list]
+  if not module then return end
+  local values, names = M.list(module, "parameter")
+  if #values ~= #list then return end
+  for i, value in ipairs(values) do
+    if value ~= list[i] then return end
+  end
+  local name_of, old = {}, {}
+  for i, value in ipairs(values) do name_of[value.id] = names[i] end
+  for i, value in ipairs(M.list(module, "parameter", false, true)) do old[i] = name_of[value.id] end
+  return names, old
 end
 
 --- An iterator over name, value.
@@ -148,8 +259,13 @@ function M.clone(module)
     elseif not copies[value] then
       local new = {}
       copies[value] = new
-      for key, inner in next, value do new[key] = copy(inner) end
+      for key, inner in next, value do
+        if key ~= "_tensors" and key ~= "_inner" then new[key] = copy(inner) end
+      end
       setmetatable(new, getmetatable(value))
+      for key, tensor in next, rawget(value, "_tensors") or {} do
+        M.hold(new, key, copy(tensor), value._kinds[key])
+      end
     end
     return copies[value]
   end

@@ -1,0 +1,260 @@
+-- Assignment to the fields of modules, and the order of their names.
+local flare = require "flare"
+local nn, optim = flare.nn, flare.optim
+local message = require "spec.support.expect".message
+
+local function names(iterator)
+  local list = {}
+  for name in iterator do list[#list + 1] = name end
+  return table.concat(list, " ")
+end
+
+local function set(module, key, value)
+  return message(function() module[key] = value end)
+end
+
+local Net = flare.class("Net", nn.Module)
+function Net:init()
+  self.stem = nn.Linear(2, 3)
+  self.blocks = {nn.Linear(3, 3), nn.ReLU()}
+  self.head = nn.Linear(3, 1, {bias = false})
+  self.scale = self:param(flare.ones(1))
+  self.steps = self:buffer(flare.zeros(1))
+  self.gains = {self:param(flare.ones(1)), self:param(flare.ones(1)),
+                seen = self:buffer(flare.zeros(1))}
+  self.width = 3
+end
+function Net:forward(x)
+  x = self.stem(x)
+  x = self.blocks[2](self.blocks[1](x))
+  return self.head(x) * self.scale * self.gains[1] * self.gains[2]
+end
+
+describe("assignment to a parameter's name", function()
+  it("is an error for what is no parameter, and changes nothing", function()
+    for class, layer in pairs {Linear = nn.Linear(4, 4), LayerNorm = nn.LayerNorm(4),
+                               Conv2d = nn.Conv2d(4, 4, 3), Embedding = nn.Embedding(4, 4),
+                               LSTMCell = nn.LSTMCell(4, 4)} do
+      local before = #layer:parameters()
+      for name, p in layer:named_parameters() do
+        for what, value in pairs {["a plain tensor"] = p:detach() + 1, ["a number"] = 3,
+                                  ["a string"] = "x", ["a table"] = {}, ["a boolean"] = false} do
+          local text = set(layer, name, value)
+          assert.match(("%s: '%s' is a parameter, %s cannot"):format(class, name, what), text)
+          assert.match(":copy_%(tensor%) inside flare.no_grad", text)
+          assert.match("layer:param%(tensor%)", text)
+        end
+        assert.equal(p, layer[name])
+      end
+      assert.equal(before, #layer:parameters())
+    end
+  end)
+
+  it("names the user's line", function()
+    local layer = nn.Linear(2, 2)
+    assert.match("^%S*fields_spec.lua:%d+: Linear:", set(layer, "weight", flare.ones(2, 2)))
+  end)
+
+  it("takes a parameter: learned, saved, moved in the place of the old one", function()
+    local layer = nn.Linear(2, 2)
+    layer.weight = layer:param(flare.ones(2, 2))
+    layer.bias = flare.zeros(2, {requires_grad = true})
+    assert.equal("weight bias", names(layer:named_parameters()))
+    assert.is_true(layer:state_dict().weight:eq(1):all():item())
+    layer(flare.ones(1, 2)):sum():backward()
+    assert.is_true(layer.weight.grad:eq(1):all():item())
+    layer:to "f64"
+    assert.equal("f64", layer.weight.dtype)
+    assert.match("is a parameter", set(layer, "weight", flare.ones(2, 2)))
+    layer:load_state_dict(nn.Linear(2, 2):state_dict())
+  end)
+
+  it("with nil removes it", function()
+    local layer = nn.Linear(2, 2)
+    layer.bias = nil
+    assert.is_nil(layer.bias)
+    assert.equal("weight", names(layer:named_parameters()))
+    assert.match("not in the module: bias", message(layer.load_state_dict, layer,
+                                                    nn.Linear(2, 2):state_dict()))
+    assert.equal("(1, 2)", tostring(layer(flare.ones(1, 2)).shape))
+    layer.bias = flare.ones(2) -- a constant now
+    assert.equal("weight", names(layer:named_parameters()))
+    assert.is_true(layer(flare.zeros(1, 2)):eq(1):all():item())
+    layer.bias = layer:param(flare.ones(2))
+    assert.equal("weight bias", names(layer:named_parameters()))
+    assert.match("is a parameter", set(layer, "bias", flare.ones(2)))
+  end)
+
+  it("holds after clone, to, freeze, load_state_dict, training and hooks", function()
+    local a = nn.Linear(2, 2)
+    a:freeze():freeze(false)
+    a:load_state_dict(a:state_dict())
+    a:register_forward_hook(function() end):remove()
+    for _, layer in ipairs {a, a:clone(), a:clone():to "f64", a:freeze(), a:clone()} do
+      assert.match("is a parameter", set(layer, "weight", flare.ones(2, 2)))
+      assert.equal(2, #layer:parameters())
+    end
+    a.weight:requires_grad_(true)
+    a.weight:requires_grad_(false) -- by hand
+    assert.equal("weight bias", names(a:named_parameters()))
+  end)
+
+  it("is seen for a field that became a parameter after it was assigned", function()
+    local Late = flare.class("Late", nn.Module)
+    function Late:init()
+      self.w = flare.ones(2)
+      self.w:requires_grad_(true)
+    end
+    local late = Late()
+    assert.equal("w", names(late:named_parameters()))
+    assert.match("is a parameter", set(late, "w", flare.ones(2)))
+  end)
+
+  it("ties weights, which stay one", function()
+    local a, b = nn.Linear(2, 2, {bias = false}), nn.Linear(2, 2, {bias = false})
+    local tied = nn.Sequential(a, b)
+    b.weight = a.weight
+    assert.equal(1, #tied:parameters())
+    assert.is_truthy(tied:state_dict()["2.weight"])
+    local copy = tied:clone()
+    assert.equal(1, #copy:parameters())
+    assert.equal(copy[1].weight, copy[2].weight)
+    assert.is_true(copy[1].weight ~= a.weight)
+    tied:to "f64"
+    assert.equal(tied[1].weight, tied[2].weight)
+    local opt = optim.SGD(tied)
+    assert.equal(1, #opt.groups[1].params)
+  end)
+
+  it("is open to parametrizations, whose parts are parameters", function()
+    local layer = nn.weight_norm(nn.Linear(3, 2))
+    assert.equal("bias weight_g weight_v", names(layer:named_parameters()))
+    assert.match("is a parameter", set(layer, "weight_g", flare.ones(2, 1)))
+    layer(flare.ones(1, 3))
+    layer(flare.ones(1, 3))
+    nn.remove_parametrization(layer)
+    assert.equal("weight bias", names(layer:named_parameters()))
+    assert.match("is a parameter", set(layer, "weight", flare.ones(2, 3)))
+    nn.prune(layer, 0.5)
+    layer(flare.ones(1, 3))
+    assert.match("is a buffer, a number", set(layer, "weight_mask", 1))
+  end)
+end)
+
+describe("assignment to a buffer's name", function()
+  it("takes any tensor as the buffer, and nothing else", function()
+    local net = Net()
+    net.steps = net.steps + 1
+    assert.equal("steps gains.seen", names(net:named_buffers()))
+    assert.equal(1, net:state_dict().steps:item())
+    assert.match("'steps' is a buffer, a number", set(net, "steps", 1))
+    assert.equal("f64", net:to("f64").steps.dtype)
+    net.steps = nil
+    assert.equal("gains.seen", names(net:named_buffers()))
+  end)
+end)
+
+describe("assignment inside plain tables", function()
+  it("keeps what parameters() has seen there", function()
+    local net = Net()
+    assert.equal(1 + 2 + 2 + 2 + 1 + 1 - 1, #net:parameters())
+    net.gains[1] = flare.ones(1)
+    assert.match("'gains.1' was a parameter and holds a plain tensor now",
+                 message(net.parameters, net))
+    net.gains[1] = net:param(flare.ones(1))
+    net.gains.seen = flare.ones(1)
+    assert.equal(8, #net:parameters())
+    assert.equal(1, net:state_dict()["gains.seen"]:item())
+    net.gains[2] = nil
+    assert.equal(7, #net:parameters())
+  end)
+
+  it("replaces modules, also of lists", function()
+    local net = Net()
+    net.blocks[1] = nn.Linear(3, 3, {bias = false})
+    net.blocks[2] = nil
+    net.head = nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 1))
+    assert.equal("stem.weight stem.bias blocks.1.weight head.1.weight head.1.bias head.2.weight "
+      .. "head.2.bias scale gains.1 gains.2", names(net:named_parameters()))
+    local list = nn.Sequential(nn.Linear(1, 1), nn.ReLU())
+    list[1] = nn.Tanh()
+    list[2] = nil
+    assert.equal("Sequential(\n  (1): Tanh()\n)", tostring(list))
+    net.head = nil
+    assert.is_nil(tostring(net):find "head")
+  end)
+end)
+
+describe("the order of names", function()
+  it("is that of assignment for all that lists them", function()
+    local net = Net()
+    assert.equal("stem.weight stem.bias blocks.1.weight blocks.1.bias head.weight scale gains.1 "
+      .. "gains.2", names(net:named_parameters()))
+    assert.equal(" stem blocks.1 blocks.2 head", names(net:named_modules()))
+    assert.equal([[
+Net(
+  (stem): Linear(2 -> 3)
+  (blocks.1): Linear(3 -> 3)
+  (blocks.2): ReLU()
+  (head): Linear(3 -> 1, bias=false)
+)]], tostring(net))
+    local at = 0
+    for _, name in ipairs {"stem", "blocks.1", "blocks.2", "head", "(whole)"} do
+      local here = net:summary({4, 2}):find("\n" .. name, 1, true)
+      assert.is_true(here > at)
+      at = here
+    end
+    assert.equal(names(net:named_parameters()), names(net:clone():named_parameters()))
+    net.stem = nn.Linear(2, 3) -- keeps its place
+    assert.match("^stem.weight", names(net:named_parameters()))
+    assert.equal(names(net:named_parameters()), names(net:to("f64"):named_parameters()))
+  end)
+
+  it("holds for classes that derive from others and from Sequential", function()
+    local Wide = flare.class("Wide", Net)
+    function Wide:init()
+      self.after = nn.ReLU()
+      Net.init(self)
+      self.again = nn.ReLU()
+    end
+    assert.match("^ after stem .* head again$", names(Wide():named_modules()))
+    local Scaled = flare.class("Scaled", nn.Sequential)
+    function Scaled:init(...)
+      nn.Sequential.init(self, ...)
+      self.zeta, self.alpha = self:param(flare.ones(1)), self:param(flare.ones(1))
+    end
+    local scaled = Scaled(nn.Linear(1, 1))
+    assert.equal("1.weight 1.bias zeta alpha", names(scaled:named_parameters()))
+    assert.equal(scaled[1], scaled[-1])
+    assert.equal(Scaled, getmetatable(scaled))
+    assert.is_true(flare.class.is(scaled, nn.Module))
+    assert.is_nil(scaled.none)
+  end)
+
+  it("is that of the text where one statement assigns several", function()
+    local Many = flare.class("Many", nn.Module)
+    function Many:init()
+      self.up, self.act, self.down = nn.Linear(1, 1), nn.ReLU(), nn.Linear(1, 1)
+      self.zeta, self.alpha = self:param(flare.ones(1)), self:param(flare.ones(1))
+      for i = 1, 3 do self["l" .. i] = nn.ReLU() end
+      for _, name in ipairs {"b", "a"} do self[name] = self:param(flare.ones(1)) end
+      local made = {nn.Tanh(), nn.Tanh()}
+      for i, name in ipairs {"n", "m"} do self[name] = made[i] end
+      local x, y = nn.Tanh(), nn.Tanh()
+      self.y = y
+      self.x = x
+      self.list, self.last = nn.ModuleList(nn.ReLU()), nn.ReLU()
+    end
+    assert.equal(" up act down l1 l2 l3 n m y x list list.1 last", names(Many():named_modules()))
+    assert.equal("up.weight up.bias down.weight down.bias zeta alpha b a",
+                 names(Many():named_parameters()))
+  end)
+
+  it("of a ModuleDict is that of the alphabet, then of set", function()
+    local dict = nn.ModuleDict {b = nn.ReLU(), a = nn.Tanh()}
+    dict:set("aa", nn.Sigmoid())
+    assert.equal(" a b aa", names(dict:named_modules()))
+    dict:set("b", nil)
+    assert.equal(" a aa", names(dict:named_modules()))
+  end)
+end)
