@@ -70,7 +70,7 @@ template <int RULE, class T> struct rule {
       s[0] = b2 * s[0] + c2 * g;
       p = p * keep - lr * fl_sign(u);
     } else if constexpr (RULE == OPTIM_LERP) {
-      p += lr * (g - p);
+      p = lr == 1 ? g : p + lr * (g - p); /* p may be infinite */
     } else if constexpr (RULE == OPTIM_SCALE) {
       p *= lr;
     } else {

@@ -93,7 +93,7 @@ return {
    .. "optim.Adam: unknown option 'learning_rate' (did you mean 'lr'?)"},
   {"local y = optim.Adam({w}, 1e-3)", first
    .. "optim.Adam: options must be a table {name = value}, got number (there are: amsgrad, "
-   .. "betas, eps, lr, maximize, weight_decay)"},
+   .. "betas, eps, lr, master, maximize, weight_decay)"},
   {"optim.Adam({w}).lr = 1", first .. "options belong to groups: optimizer.groups[1].lr = 1"},
   {"local y = nn.ReLU(x)", first
    .. "nn.ReLU: options must be a table {name = value}, got a tensor; a layer is made first and "

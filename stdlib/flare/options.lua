@@ -74,6 +74,24 @@ function M.check(where, given, defaults)
   return out
 end
 
+-- A value of an option as text.
+local function value_text(value)
+  if type(value) == "number" then return ("%g"):format(value) end
+  if type(value) == "string" then return ("%q"):format(value) end
+  if type(value) ~= "table" or getmetatable(value) then return tostring(value):gsub(":.*", "") end
+  local parts = {}
+  for i, part in ipairs(value) do parts[i] = value_text(part) end
+  return "{" .. table.concat(parts, ", ") .. "}"
+end
+
+--- An object as text: Name(option=value, ..., rest), the options in alphabetical order.
+function M.describe(name, o, rest)
+  local parts = names_of(o)
+  for i, key in ipairs(parts) do parts[i] = key .. "=" .. value_text(o[key]) end
+  parts[#parts + 1] = rest
+  return ("%s(%s)"):format(name, table.concat(parts, ", "))
+end
+
 M.none = setmetatable({}, {__name = "left out"})
 
 --- Checks that `value` is a positive integer and returns it.

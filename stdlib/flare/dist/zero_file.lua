@@ -122,6 +122,11 @@ local function read(zero, folder)
         for r, file in ipairs(files) do parts[r] = file.optimizer.groups[g].state[i].moments[k] end
         saved.moments[k] = mine(shard, parts)
       end
+      if saved and shard and saved.master then
+        local parts = {}
+        for r, file in ipairs(files) do parts[r] = file.optimizer.groups[g].state[i].master end
+        saved.master = mine(shard, parts)
+      end
     end
   end
   local _ <close> = core.no_grad()

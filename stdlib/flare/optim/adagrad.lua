@@ -4,7 +4,7 @@ local core = require "flare.core"
 local Optimizer = require "flare.optim.optimizer"
 
 --- optim.Adagrad(parameters, {lr = 0.01, lr_decay = 0, eps = 1e-10, weight_decay = 0,
---   maximize = false})
+--   maximize = false, master = true})
 local Adagrad = class("Adagrad", Optimizer)
 Adagrad.defaults = {lr = 0.01, lr_decay = 0, eps = 1e-10, weight_decay = 0, maximize = false}
 

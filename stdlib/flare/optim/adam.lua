@@ -5,7 +5,7 @@ local fail = require "flare.fail"
 local Optimizer = require "flare.optim.optimizer"
 
 --- optim.Adam(parameters, {lr = 1e-3, betas = {0.9, 0.999}, eps = 1e-8, weight_decay = 0,
---   amsgrad = false, maximize = false})
+--   amsgrad = false, maximize = false, master = true})
 local Adam = class("Adam", Optimizer)
 Adam.defaults = {lr = 1e-3, betas = {0.9, 0.999}, eps = 1e-8, weight_decay = 0, amsgrad = false,
                  maximize = false}

@@ -21,7 +21,11 @@ function EMA:init(params, opts)
   end
   self.decay, self.warmup, self.mean, self.updates = o.decay, o.warmup, o.mean, 0
   self.params, self.averages = params, {}
-  for i, p in ipairs(params) do self.averages[i] = p:detach():clone() end
+  for i, p in ipairs(params) do
+    -- in f32 where p has 16 bits, in which 0.001 of a difference would be lost
+    local low = p.dtype == "f16" or p.dtype == "bf16"
+    self.averages[i] = low and p:detach():to("f32") or p:detach():clone()
+  end
 end
 
 --- Takes the present weights in; call it after each optimizer step.
@@ -37,22 +41,16 @@ function EMA:update()
   return self
 end
 
--- Exchanges averages and weights.
-function EMA:swap()
-  local _ <close> = core.no_grad()
-  for i, p in ipairs(self.params) do
-    local kept = p:detach():clone()
-    p:copy_(self.averages[i])
-    self.averages[i]:copy_(kept)
-  end
-end
-
 --- Calls f with the averages in place of the weights, and puts the weights back.
 -- @return what f returns
 function EMA:with(f, ...)
-  self:swap()
+  local kept = {}
+  for i, p in ipairs(self.params) do kept[i] = p:detach():clone() end
+  self:copy_to()
   local results = table.pack(pcall(f, ...))
-  self:swap()
+  core.no_grad(function()
+    for i, p in ipairs(self.params) do p:copy_(kept[i]) end
+  end)
   if not results[1] then error(results[2], 0) end
   return table.unpack(results, 2, results.n)
 end
@@ -68,6 +66,9 @@ function EMA:state_dict()
 end
 
 function EMA:load_state_dict(saved)
+  if type(saved) ~= "table" or type(saved.averages) ~= "table" then
+    fail("EMA: this is not the state of averages, but %s", options.kind(saved))
+  end
   if #saved.averages ~= #self.averages then
     fail("EMA: the state has %d tensors, the model %d", #saved.averages, #self.averages)
   end
@@ -75,6 +76,12 @@ function EMA:load_state_dict(saved)
   for i, average in ipairs(saved.averages) do self.averages[i]:copy_(average) end
   self.updates = saved.updates
   return self
+end
+
+function EMA:__tostring()
+  return ("EMA(%s, %d tensors, %d updates)"):format(
+    self.mean and "mean" or ("decay=%g, warmup=%s"):format(self.decay, tostring(self.warmup)),
+    #self.params, self.updates)
 end
 
 return EMA

@@ -115,4 +115,11 @@ function GradScaler:load_state_dict(saved)
   return self
 end
 
+function GradScaler:__tostring()
+  local o = self.options
+  if not self.enabled then return "GradScaler(enabled=false)" end
+  return ("GradScaler(scale=%g, growth=%g, backoff=%g, interval=%d, %d steps skipped)"):format(
+    self.factor, o.growth, o.backoff, o.interval, self.skipped)
+end
+
 return GradScaler

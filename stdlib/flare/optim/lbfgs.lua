@@ -4,10 +4,12 @@ local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"
 local line_search = require "flare.optim.line_search"
+local master = require "flare.optim.master"
 local Optimizer = require "flare.optim.optimizer"
 
 --- optim.LBFGS(parameters, {lr = 1, max_iter = 20, max_eval = max_iter * 1.25,
---   history = 10, tolerance_grad = 1e-7, tolerance_change = 1e-9, line_search = "wolfe"})
+--   history = 10, tolerance_grad = 1e-7, tolerance_change = 1e-9, line_search = "wolfe",
+--   master = true})
 -- `line_search`: "wolfe" (strong Wolfe conditions) or "none" (steps of lr).
 local LBFGS = class("LBFGS", Optimizer)
 LBFGS.defaults = {lr = 1, max_iter = 20, max_eval = 0, history = 10, tolerance_grad = 1e-7,
@@ -26,24 +28,26 @@ function LBFGS:add_group(group)
   return self
 end
 
--- All gradients as one vector; missing ones are zeros.
-local function gather(params)
+-- All gradients as one vector of the dtypes of `copies`; missing ones are zeros.
+local function gather(params, copies)
   local list = {}
   for i, p in ipairs(params) do
-    list[i] = p.grad and p.grad:reshape(-1) or core.zeros({p:numel()}, {dtype = p.dtype,
-                                                                        device = p.device})
+    local dtype = copies[i].dtype
+    list[i] = p.grad and p.grad:reshape(-1):to(dtype)
+      or core.zeros({p:numel()}, {dtype = dtype, device = p.device})
   end
   return core.cat(list, {dim = 1})
 end
 
--- p = start + t * direction, piece by piece.
-local function move(params, start, direction, t)
+-- p = start + t * direction, piece by piece; `copies` are the parameters or their master copies.
+local function move(group, copies, start, direction, t)
   local at = 1
-  for i, p in ipairs(params) do
+  for i, p in ipairs(copies) do
     local n = p:numel()
     p:copy_(start[i] + direction:narrow(1, at, n):view(p.shape) * t)
     at = at + n
   end
+  master.write(group.params, copies, group.state)
 end
 
 -- The two-loop recursion: -H * gradient from the pairs (s, y) remembered.
@@ -93,7 +97,9 @@ function LBFGS:step(closure)
   local first = evaluate()
   local loss = first
   local _ <close> = core.no_grad()
-  local gradient = gather(params)
+  local copies = {}
+  for i, p in ipairs(params) do copies[i] = master.of(group, p, group.state[i]) end
+  local gradient = gather(params, copies)
   if gradient:abs():amax():item() <= group.tolerance_grad then return first end
 
   for _ = 1, group.max_iter do
@@ -106,17 +112,17 @@ function LBFGS:step(closure)
       t = math.min(1, 1 / gradient:abs():sum():item()) * group.lr
     end
     local start = {}
-    for i, p in ipairs(params) do start[i] = p:detach():clone() end
+    for i, p in ipairs(copies) do start[i] = p:detach():clone() end
     local old_loss, old_gradient = loss, gradient
     local function try(step)
-      move(params, start, direction, step)
+      move(group, copies, start, direction, step)
       local value = evaluate()
-      local g = gather(params)
+      local g = gather(params, copies)
       return value, (g * direction):sum():item(), g
     end
     if group.line_search == "wolfe" then
       t, loss, gradient = line_search(try, t, loss, slope, gradient, group.tolerance_change)
-      move(params, start, direction, t)
+      move(group, copies, start, direction, t)
     else
       loss, _, gradient = try(t)
     end

@@ -4,7 +4,7 @@ local core = require "flare.core"
 local Optimizer = require "flare.optim.optimizer"
 local Adam = require "flare.optim.adam"
 
---- optim.Lion(parameters, {lr = 1e-4, betas = {0.9, 0.99}, weight_decay = 0})
+--- optim.Lion(parameters, {lr = 1e-4, betas = {0.9, 0.99}, weight_decay = 0, master = true})
 local Lion = class("Lion", Optimizer)
 Lion.defaults = {lr = 1e-4, betas = {0.9, 0.99}, weight_decay = 0}
 Lion.prepare = Adam.prepare

@@ -5,15 +5,19 @@
 -- `update(group, xs, step, moments)`, as a rule one call of a fused operator; xs is all parameters,
 -- then all gradients, then all first moments, and so on; step counts from 1. Gradients are turned
 -- round for `maximize`, unless the subclass `ascends` by itself. `prepare(options)` checks options
--- of its own.
+-- of its own. Of 16-bit parameters it gets f32 copies (master.lua), unless the group's `master` is
+-- false.
 local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"
+local master = require "flare.optim.master"
 local options = require "flare.options"
 local walk = require "flare.nn.walk"
 
---- optim.Optimizer(parameters, {lr = 1e-3})
+--- optim.Optimizer(parameters, {lr = 1e-3, master = true})
+-- `master`: f16 and bf16 parameters have f32 copies, which are updated and rounded to them.
 local Optimizer = class("Optimizer")
+local VERSION = 2 -- of state_dict: 1, without the field, had parameters in alphabetical order
 Optimizer.defaults = {lr = 1e-3}
 
 -- Options that must not be negative, and those that must be below 1 as well.
@@ -35,13 +39,13 @@ end
 -- with options of their own.
 function Optimizer:init(params, opts)
   local where = "optim." .. getmetatable(self).__name
-  local defaults = {}
+  local defaults = {master = true}
   for key, value in pairs(self.defaults) do defaults[key] = value end
   self.options = options.check(where, opts, defaults)
   if self.prepare then self:prepare(self.options) end
   check_options(where, self.options)
   self.groups = {}
-  self._known = {}
+  self._known, self._names = {}, {}
   params = walk.parameters(params)
   if core.is_tensor(params) then fail("%s: a list of parameters is expected, got one tensor",
                                       where) end
@@ -58,7 +62,7 @@ end
 
 -- optimizer.lr = 0.1 would change nothing.
 function Optimizer:__newindex(key, value)
-  if self.defaults[key] ~= nil then
+  if self.defaults[key] ~= nil or key == "master" then
     fail("options belong to groups: optimizer.groups[1].%s = %s", key, tostring(value))
   end
   rawset(self, key, value)
@@ -90,6 +94,8 @@ function Optimizer:add_group(group)
   end
   o.initial_lr = o.lr
   self.groups[#self.groups + 1] = o
+  local names, old = walk.names(params)
+  self._names[#self.groups] = names and {now = names, old = old}
   return self
 end
 
@@ -104,11 +110,12 @@ function Optimizer:moment_shape(p)
   return p.shape
 end
 
--- The k-th tensor of a parameter's state, at first.
-local function moment_of(self, p, k)
+-- The k-th tensor of a parameter's state, at first; in f32 where there is a master copy.
+local function moment_of(self, group, p, k)
   local shape = self:moment_shape(p, k)
-  if shape == p.shape then return core.zeros_like(p) end
-  return core.zeros(shape, {dtype = p.dtype, device = p.device})
+  local dtype = master.wanted(group, p) and "f32" or p.dtype
+  if shape == p.shape then return core.zeros_like(p, {dtype = dtype}) end
+  return core.zeros(shape, {dtype = dtype, device = p.device})
 end
 
 -- Parameters with gradients, put together as the fused operators want them: by how often
@@ -121,17 +128,18 @@ local function buckets(self, group, n_moments)
       local state = group.state[i]
       if not state.moments then
         state.moments = {}
-        for k = 1, n_moments do state.moments[k] = moment_of(self, p, k) end
+        for k = 1, n_moments do state.moments[k] = moment_of(self, group, p, k) end
       end
       local key = state.step .. p.device
       local bucket = by_key[key]
       if not bucket then
-        bucket = {step = state.step, params = {}, grads = {}, states = {}}
+        bucket = {step = state.step, params = {}, grads = {}, states = {}, xs = {}}
         by_key[key] = bucket
         list[#list + 1] = bucket
       end
       local n = #bucket.params + 1
       bucket.params[n], bucket.grads[n], bucket.states[n] = p, grad, state
+      bucket.xs[n] = master.of(group, p, state)
     end
   end
   return list
@@ -152,7 +160,8 @@ function Optimizer:step(closure)
   for _, group in ipairs(self.groups) do
     local n_moments = self:moments(group)
     for _, bucket in ipairs(buckets(self, group, n_moments)) do
-      local xs, n = bucket.params, #bucket.params
+      local n = #bucket.params
+      local xs = table.move(bucket.xs, 1, n, 1, {})
       if group.maximize and not self.ascends then
         for i, grad in ipairs(bucket.grads) do bucket.grads[i] = -grad end
       end
@@ -161,6 +170,7 @@ function Optimizer:step(closure)
         for i = 1, n do xs[(k + 1) * n + i] = bucket.states[i].moments[k] end
       end
       self:update(group, xs, bucket.step + 1, n_moments)
+      master.write(bucket.params, bucket.xs, bucket.states)
       for i = 1, n do bucket.states[i].step = bucket.step + 1 end
     end
   end
@@ -176,21 +186,43 @@ local function saved_options(group)
   return out
 end
 
---- Options, step counts and moments as a tree of tables, numbers and tensors.
+--- Options, step counts, moments and master copies as a tree of tables, numbers and tensors. With
+-- the names of the parameters where the optimizer was made of a module or of its parameters().
 function Optimizer:state_dict()
   local groups = {}
   for g, group in ipairs(self.groups) do
     local states = {}
     for i, state in ipairs(group.state) do
-      states[i] = {step = state.step, moments = state.moments or {}}
+      states[i] = {step = state.step, moments = state.moments or {}, master = state.master}
     end
-    groups[g] = {options = saved_options(group), state = states}
+    local names = self._names[g]
+    groups[g] = {options = saved_options(group), state = states, names = names and names.now}
   end
-  return {class = getmetatable(self).__name, groups = groups}
+  return {class = getmetatable(self).__name, groups = groups, version = VERSION}
 end
 
---- Takes over what state_dict returned, for the same parameters in the same order.
--- Everything is checked before anything changes.
+-- For each parameter of group g, where its state is among the saved ones: by name where both sides
+-- have the same names; of a state from before there were names, in the alphabetical order of names
+-- that parameters() had then; otherwise in the same order.
+local function places(self, g, saved)
+  local own, list = self._names[g], {}
+  local from = saved.groups[g].names or saved.version == nil and own and own.old
+  local at, n = {}, 0
+  for i, name in ipairs(from or {}) do at[name], n = i, i end
+  for i in ipairs(self.groups[g].params) do
+    local place = own and n == #self.groups[g].params and at[own.now[i]]
+    if not place then
+      for k in ipairs(self.groups[g].params) do list[k] = k end
+      break
+    end
+    list[i] = place
+  end
+  return list
+end
+
+--- Takes over what state_dict returned, for the same parameters: by their names where the
+-- optimizer and the state have them, otherwise in the same order. Everything is checked before
+-- anything changes.
 function Optimizer:load_state_dict(saved)
   local name = getmetatable(self).__name
   if type(saved) ~= "table" or type(saved.groups) ~= "table" then
@@ -202,13 +234,16 @@ function Optimizer:load_state_dict(saved)
   if #saved.groups ~= #self.groups then
     fail("%s: the state has %d groups, the optimizer %d", name, #saved.groups, #self.groups)
   end
+  local at = {}
   for g, group in ipairs(self.groups) do
     local states = saved.groups[g].state
     if #states ~= #group.params then
       fail("%s: group %d of the state has %d parameters, the optimizer %d", name, g, #states,
            #group.params)
     end
-    for i, state in ipairs(states) do
+    at[g] = places(self, g, saved)
+    for i, place in ipairs(at[g]) do
+      local state = states[place]
       for k, moment in ipairs(state.moments) do
         local has = table.concat(moment.shape, ", ")
         local wants = table.concat(self:moment_shape(group.params[i], k), ", ")
@@ -217,20 +252,28 @@ function Optimizer:load_state_dict(saved)
                i, g, has, wants)
         end
       end
+      if state.master and tostring(state.master.shape) ~= tostring(group.params[i].shape) then
+        fail("%s: the master copy of parameter %d in group %d is %s, the parameter %s", name, i, g,
+             tostring(state.master.shape), tostring(group.params[i].shape))
+      end
     end
   end
   for g, group in ipairs(self.groups) do
     for key, value in pairs(saved.groups[g].options) do group[key] = value end
-    for i, state in ipairs(saved.groups[g].state) do
-      local moments
+    for i, place in ipairs(at[g]) do
+      local state, p = saved.groups[g].state[place], group.params[i]
+      local moments, copy
+      local _ <close> = core.no_grad()
       for k, moment in ipairs(state.moments) do
         moments = moments or {}
         -- a copy of its own: the state may be a live optimizer's
-        moments[k] = moment_of(self, group.params[i], k)
-        local _ <close> = core.no_grad()
+        moments[k] = moment_of(self, group, p, k)
         moments[k]:copy_(moment)
       end
-      group.state[i] = {step = state.step, moments = moments}
+      if state.master and master.wanted(group, p) then
+        copy = core.zeros_like(p, {dtype = "f32"}):copy_(state.master)
+      end
+      group.state[i] = {step = state.step, moments = moments, master = copy}
     end
   end
   return self
@@ -240,7 +283,11 @@ function Optimizer:__tostring()
   local lines = {getmetatable(self).__name .. "("}
   for g, group in ipairs(self.groups) do
     local keys = {}
-    for key in pairs(saved_options(group)) do keys[#keys + 1] = key end
+    local copies = false
+    for _, p in ipairs(group.params) do copies = copies or master.wanted(group, p) end
+    for key in pairs(saved_options(group)) do
+      if key ~= "master" or copies then keys[#keys + 1] = key end
+    end
     table.sort(keys)
     for i, key in ipairs(keys) do
       local value = group[key]

@@ -61,9 +61,17 @@ function PlateauLR:state_dict()
 end
 
 function PlateauLR:load_state_dict(saved)
+  if type(saved) ~= "table" or type(saved.rates) ~= "table" then
+    fail("PlateauLR: this is not a schedule's state, but %s", options.kind(saved))
+  end
   self.bad, self.rest, self.best = saved.bad, saved.rest, saved.best
   for i, group in ipairs(self.optimizer.groups) do group.lr = saved.rates[i] or group.lr end
   return self
+end
+
+function PlateauLR:__tostring()
+  return options.describe("PlateauLR", self.options,
+    ("%d without improvement, best %s"):format(self.bad, tostring(self.best or "none yet")))
 end
 
 return PlateauLR

@@ -4,7 +4,7 @@ local core = require "flare.core"
 local Optimizer = require "flare.optim.optimizer"
 
 --- optim.RMSprop(parameters, {lr = 0.01, alpha = 0.99, eps = 1e-8, weight_decay = 0,
---   momentum = 0, centered = false, maximize = false})
+--   momentum = 0, centered = false, maximize = false, master = true})
 local RMSprop = class("RMSprop", Optimizer)
 RMSprop.defaults = {lr = 0.01, alpha = 0.99, eps = 1e-8, weight_decay = 0, momentum = 0,
                     centered = false, maximize = false}

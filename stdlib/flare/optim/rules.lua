@@ -23,6 +23,7 @@ local function define(name, call, what, defaults, rule)
     local n = #xs // (2 + moments)
     for i = 1, n do
       local p, g = xs[i], xs[n + i]
+      if g.dtype ~= p.dtype then g = g:to(p.dtype) end -- p is a master copy
       local decay = not cls.decays and group.weight_decay or 0
       if decay ~= 0 and (group.decoupled or cls.decoupled) then
         p:mul_(1 - group.lr * decay)
@@ -36,7 +37,8 @@ local function define(name, call, what, defaults, rule)
   return cls
 end
 
-define("Adadelta", "{lr = 1, rho = 0.9, eps = 1e-6, weight_decay = 0, maximize = false}",
+define("Adadelta", "{lr = 1, rho = 0.9, eps = 1e-6, weight_decay = 0, "
+    .. "maximize = false, master = true}",
   "Steps as large as those before were, over the size of gradients (arXiv:1212.5701).",
   {lr = 1, rho = 0.9, eps = 1e-6, weight_decay = 0},
   function(group, p, g, squares, steps)
@@ -47,7 +49,7 @@ define("Adadelta", "{lr = 1, rho = 0.9, eps = 1e-6, weight_decay = 0, maximize =
   end)
 
 define("Adamax", "{lr = 2e-3, betas = {0.9, 0.999}, eps = 1e-8, weight_decay = 0, "
-    .. "maximize = false}",
+    .. "maximize = false, master = true}",
   "Adam by the largest gradient of late in place of its square (arXiv:1412.6980).",
   {lr = 2e-3, betas = {0.9, 0.999}, eps = 1e-8, weight_decay = 0},
   function(group, p, g, mean, most, step)
@@ -77,7 +79,7 @@ local function product(group, step)
 end
 
 define("NAdam", "{lr = 2e-3, betas = {0.9, 0.999}, eps = 1e-8, weight_decay = 0, "
-    .. "decoupled = false, momentum_decay = 4e-3, maximize = false}",
+    .. "decoupled = false, momentum_decay = 4e-3, maximize = false, master = true}",
   "Adam with Nesterov's momentum.",
   {lr = 2e-3, betas = {0.9, 0.999}, eps = 1e-8, weight_decay = 0, decoupled = false,
    momentum_decay = 4e-3},
@@ -90,7 +92,7 @@ define("NAdam", "{lr = 2e-3, betas = {0.9, 0.999}, eps = 1e-8, weight_decay = 0,
   end)
 
 define("RAdam", "{lr = 1e-3, betas = {0.9, 0.999}, eps = 1e-8, weight_decay = 0, "
-    .. "decoupled = false, maximize = false}",
+    .. "decoupled = false, maximize = false, master = true}",
   "Adam that divides by the mean square only when enough steps are in it (arXiv:1908.03265).",
   {lr = 1e-3, betas = {0.9, 0.999}, eps = 1e-8, weight_decay = 0, decoupled = false},
   function(group, p, g, mean, square, step)
@@ -107,7 +109,8 @@ define("RAdam", "{lr = 1e-3, betas = {0.9, 0.999}, eps = 1e-8, weight_decay = 0,
     p:sub_(change)
   end)
 
-define("Rprop", "{lr = 0.01, etas = {0.5, 1.2}, sizes = {1e-6, 50}, maximize = false}",
+define("Rprop", "{lr = 0.01, etas = {0.5, 1.2}, sizes = {1e-6, 50}, "
+    .. "maximize = false, master = true}",
   "Steps by the sign of the gradient, longer while it stays and shorter when it turns; for "
     .. "gradients of all data.",
   {lr = 0.01, etas = {0.5, 1.2}, sizes = {1e-6, 50}},
@@ -123,7 +126,7 @@ define("Rprop", "{lr = 0.01, etas = {0.5, 1.2}, sizes = {1e-6, 50}, maximize = f
   end)
 
 local ASGD = define("ASGD", "{lr = 0.01, lambda = 1e-4, alpha = 0.75, t0 = 1e6, weight_decay = 0, "
-    .. "maximize = false}",
+    .. "maximize = false, master = true}",
   "Gradient descent whose parameters, from step t0 on, are averaged in state (Polyak, 1992).",
   {lr = 0.01, lambda = 1e-4, alpha = 0.75, t0 = 1e6, weight_decay = 0},
   function(group, p, g, mean, _, step)
@@ -136,7 +139,7 @@ function ASGD:moments() return 1 end
 local precision = {f64 = 0x1p-52, f32 = 0x1p-23, f16 = 0x1p-10, bf16 = 0x1p-7}
 
 local Adafactor = define("Adafactor", "{lr = 0.01, beta2_decay = -0.8, eps = that of the dtype, "
-    .. "floor = 1e-3, limit = 1, weight_decay = 0, maximize = false}",
+    .. "floor = 1e-3, limit = 1, weight_decay = 0, maximize = false, master = true}",
   "Steps in proportion to a parameter's size, over mean squares that are kept by rows and by "
     .. "columns alone (arXiv:1804.04235).",
   {lr = 0.01, beta2_decay = -0.8, eps = options.none, floor = 1e-3, limit = 1, weight_decay = 0},
@@ -183,7 +186,7 @@ end
 
 local Muon = define("Muon", "{lr = 1e-3, momentum = 0.95, nesterov = true, weight_decay = 0.1, "
     .. "steps = 5, coefficients = {3.4445, -4.775, 2.0315}, eps = 1e-7, dtype = \"bf16\", "
-    .. "adjust = \"original\", maximize = false}",
+    .. "adjust = \"original\", maximize = false, master = true}",
   "For the matrices inside a network: the mean gradient with all singular values brought near 1. "
     .. "adjust = \"match_rms_adamw\" takes steps of AdamW's size (arXiv:2502.16982). Other "
     .. "parameters, embeddings and the last layer belong to AdamW.",

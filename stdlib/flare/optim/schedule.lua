@@ -73,6 +73,13 @@ function Schedule:load_state_dict(saved)
   return self
 end
 
+function Schedule:__tostring()
+  local rates = {self:lr()}
+  for i, rate in ipairs(rates) do rates[i] = ("%g"):format(rate) end
+  return options.describe(getmetatable(self).__name, self.options,
+    ("step %d, lr %s"):format(self.t, table.concat(rates, " ")))
+end
+
 local function cosine(q)
   return 0.5 * (1 + math.cos(math.pi * math.min(math.max(q, 0), 1)))
 end

@@ -5,7 +5,7 @@ local fail = require "flare.fail"
 local Optimizer = require "flare.optim.optimizer"
 
 --- optim.SGD(parameters, {lr = 1e-3, momentum = 0, dampening = 0, nesterov = false,
---   weight_decay = 0, maximize = false})
+--   weight_decay = 0, maximize = false, master = true})
 local SGD = class("SGD", Optimizer)
 SGD.defaults = {lr = 1e-3, momentum = 0, dampening = 0, nesterov = false, weight_decay = 0,
                 maximize = false}

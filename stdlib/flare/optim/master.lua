@@ -1,0 +1,49 @@
+--- Master weights: f32 copies of 16-bit parameters that an optimizer updates in their place.
+--
+-- bf16 has 8 significant bits: an update below 1/256 of a weight is lost when it is added to the
+-- weight itself. Added to an f32 copy, which is rounded to the weight after each step, it counts.
+local core = require "flare.core"
+
+local M = {}
+
+local low = {f16 = true, bf16 = true}
+
+--- Whether the group keeps a master copy of parameter p.
+function M.wanted(group, p)
+  return group.master and low[p.dtype] or false
+end
+
+--- What a step updates in the place of p: its master copy, made when it is first asked for, or p.
+-- @param state of p; `master` is the copy, `version` the version of p when the two agreed
+function M.of(group, p, state)
+  if not M.wanted(group, p) then return p end
+  local copy = state.master
+  if not copy then
+    copy = p:detach():to("f32")
+    state.master = copy
+  elseif state.version ~= p.version then
+    -- p has been written by others: where it is not the copy rounded, p counts
+    copy:copy_(core.where(copy:to(p.dtype):eq(p), copy, p:detach():to("f32")))
+  end
+  return copy
+end
+
+--- Rounds the copies to their parameters, all by one call, after a step.
+-- @param params a list of parameters
+-- @param copies a list of what M.of gave for them
+-- @param states a list of their states
+function M.write(params, copies, states)
+  local xs, list = {}, {}
+  for i, p in ipairs(params) do
+    if copies[i] ~= p then
+      list[#list + 1] = i
+      xs[#xs + 1] = p
+    end
+  end
+  if #list == 0 then return end
+  for _, i in ipairs(list) do xs[#xs + 1] = copies[i] end
+  core.lerp_step(1, xs)
+  for _, i in ipairs(list) do states[i].version = params[i].version end
+end
+
+return M
