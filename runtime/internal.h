@@ -164,9 +164,10 @@ struct fl_op {
   int cast;
   uint32_t saves;
   fli_shows shows; /* of a view */
-  int flat; /* inputs of a row that may take the short road (flat.c), or 0 */
-  int variadic; /* the parameter's number, -1 if there is none */
-  bool dims;    /* has attributes that name dims */
+  int flat; /* inputs of a row that may take the short path (flat.c), or 0 */
+  unsigned modes; /* that always look at its calls: see modes.def */
+  int variadic;   /* the parameter's number, -1 if there is none */
+  bool dims;      /* has attributes that name dims */
   /* of the inputs by slot; a variadic one's come last */
   uint8_t in_type[FL_MAX_PARAMS], in_optional[FL_MAX_PARAMS];
   struct {
@@ -191,16 +192,12 @@ struct fl_op {
 /* After a call in anomaly mode. */
 fl_status fli_anomaly(fl_runtime *rt, const fl_call *c, int n_out,
                       fl_tensor *const *out);
-/* A call while autocast is on: its floats cast by the row's class, then run. */
-fl_status fli_autocast_run(fl_runtime *rt, const fl_call *c,
-                           fl_status (*run)(fl_runtime *, const fl_call *));
 void fli_autocast_forget(fl_runtime *rt); /* casts of parameters */
 void fli_profile_close(fl_runtime *rt);
 /* The backend's copy on the stream in use, with a row of its own. */
 fl_status fli_copy(fl_runtime *rt, fl_device d, fl_copy_kind kind, void *to,
                    fl_device from_device, const void *from, size_t bytes);
 size_t fli_memory_live(fl_runtime *rt, fl_device d);
-int fli_flat_inputs(const fl_op *op);
 bool fli_flat_run(fl_runtime *rt, const fl_call *c, fl_status *status);
 fl_status fli_ops_init(fl_runtime *rt); /* fills rt->ops from ops.def */
 void fli_ops_close(fl_runtime *rt);
@@ -249,6 +246,25 @@ struct fli_viewing {
   int64_t stride[FL_MAX_DIMS];
   int64_t offset;
 };
+
+/* --- modes (modes.def) --- */
+
+typedef bool (*fli_mode_fn)(fl_runtime *rt, const fl_call *c,
+                            fl_status *status);
+enum {
+#define FL_MODE(NAME, name) FLI_MODE_##NAME,
+#include "call/modes.def"
+  FLI_MODES
+};
+#define FL_MODE(NAME, name)                                                    \
+  bool fli_mode_##name(fl_runtime *rt, const fl_call *c, fl_status *status);
+#include "call/modes.def"
+
+/* The call as the modes inside `mode` see it. */
+fl_status fli_call_below(fl_runtime *rt, const fl_call *c, int mode);
+/* Whether its inputs are there: as many as the row takes, open, on one device.
+ * Dtypes are not looked at. */
+fl_status fli_check_call(fl_runtime *rt, const fl_call *c);
 
 /* --- memory --- */
 
@@ -365,6 +381,8 @@ fl_status fli_tensor_copy(fl_runtime *rt, fl_tensor *t, fl_dtype d,
                           fl_site site, fl_tensor **out);
 bool fli_overlaps_itself(const fl_tensor *t);
 bool fli_same_place(const fl_tensor *a, const fl_tensor *b);
+/* Fails unless t has memory, and the caller is the owner thread. */
+fl_status fli_need_memory(const fl_tensor *t, const char *who);
 double fli_half_value(fl_dtype d, uint16_t bits);
 int64_t fli_to_integer(double f);
 
@@ -378,6 +396,35 @@ typedef struct fli_launch_note {
   uint8_t ndim[3];
   int64_t shape[3][4];
 } fli_launch_note;
+
+struct fli_graph;
+struct fli_native;
+
+/* The calls from a lower group of folders to a higher one: the runtime has the
+ * table (runtime.c), so that includes and calls run one way. */
+typedef struct fli_upcalls {
+  /* memory -> tensor: takes in what other libraries gave back (dlpack.c) */
+  void (*drain)(fl_runtime *rt);
+  /* tensor -> tape: a tensor with a node goes away */
+  void (*node_release)(fl_runtime *rt, fl_node *n);
+  void (*node_unretain)(fl_tensor *t);
+  /* tensor -> runtime.c: other libraries hold nothing any more */
+  void (*end)(fl_runtime *rt);
+  /* ops -> register: a registered operator goes away */
+  void (*native_free)(struct fli_native *n);
+  /* call -> modes */
+  const fli_mode_fn *mode;
+  /* call -> rules: a composed row; attrs are settled */
+  fl_status (*compose)(fl_runtime *rt, const fl_call *c, const fl_attrs *attrs,
+                       fl_device d);
+  /* rules -> expr: a row becomes nodes of a graph */
+  fl_status (*graph_apply)(struct fli_graph *g, int op, const fl_attrs *attrs,
+                           int n, const fl_operand *in, fl_operand *out);
+  /* rules -> autograd */
+  fl_status (*grad)(fl_runtime *rt, int n_roots, fl_tensor *const *roots,
+                    fl_tensor *const *seeds, int n_inputs,
+                    fl_tensor *const *inputs, unsigned flags, fl_tensor **out);
+} fli_upcalls;
 
 struct fl_runtime {
   fl_op *ops;
@@ -417,7 +464,10 @@ struct fl_runtime {
   struct fli_sites *sites;
   struct fli_tape *tape;
   fl_tape_host tape_host;
+  const fli_upcalls *up;
+  unsigned modes;        /* that are on, a bit each: see modes.def */
   struct fli_comm *comm; /* groups, NULL: none was asked for */
+  int local_rank;        /* this process among the ranks of its host */
   fl_status (*on_ready)(void *context, fl_tensor *leaf);
   void *on_ready_context;
   uintptr_t owner;             /* the thread that opened it */
@@ -426,6 +476,10 @@ struct fl_runtime {
   fl_backend *cpu;
   fli_launch_note ring[FLI_RING];
 };
+
+static inline void fli_mode_set(fl_runtime *rt, int mode, bool on) {
+  rt->modes = on ? rt->modes | 1u << mode : rt->modes & ~(1u << mode);
+}
 
 static inline fl_backend *fli_backend(fl_runtime *rt, fl_device d) {
   return rt->backends[d >> 8];
@@ -480,9 +534,6 @@ static inline fl_stream *fli_stream(fl_runtime *rt, fl_device d) {
   return FLI_LIKELY(s != NULL) ? s : fli_stream_open(rt, d);
 }
 char *fli_text(fl_runtime *rt, size_t room); /* for fl_..._text */
-/* x:copy_(from) between devices. */
-bool fli_assign_is_far(const fl_call *c);
-fl_status fli_assign_across(fl_runtime *rt, const fl_call *c);
 /* Fails with the site of a launch whose failure came later, from the ring. */
 fl_status fli_late_failure(fl_runtime *rt, fl_status s,
                            const fli_launch_note *n, uint64_t seq);
@@ -496,83 +547,16 @@ fl_status fli_step_marks(const fl_op *op, const fl_attrs *a, int n_in,
 /* --- groups of ranks (comm.c) --- */
 
 /* Rank and size of a group; EARG: there is none. Group 0 is the job. */
-int fli_comm_here(const fl_runtime *rt); /* the rank's number on its host */
 fl_status fli_comm_group(fl_runtime *rt, int64_t group, int *rank, int *size);
 /* Gives a collective's launch its note and remembers what it does. */
 fl_status fli_comm_begin(fl_runtime *rt, const fl_call *c, fl_launch *l,
                          fl_tensor *const *out);
 
-/* --- streams (stream.c, race.c, pin.c) --- */
-
-enum {
-  FLI_WATCH_STREAMS = 1, /* some device has several */
-  FLI_WATCH_RACES = 2    /* looked for: flare.debug_streams(true) */
-};
-
-/* Before a launch while rt->watch is set. */
-fl_status fli_streams_launch(fl_runtime *rt, fl_device d, const fl_call *c,
-                             int n_in, const fl_operand *in, int n_out,
-                             fl_tensor *const *out);
-/* The stream in use waits for what was promised of the block that it uses. */
-fl_status fli_stream_uses(fl_runtime *rt, fl_device d, fli_block *b);
-void fli_promise_drop(fl_mark *m); /* may be NULL */
-/* Before something else that the stream in use does with t. */
-fl_status fli_streams_touch(fl_tensor *t, bool writes, const char *what,
-                            fl_site site);
-/* The stream in use waits for others, a bit each. */
-fl_status fli_stream_follow(fl_runtime *rt, fl_device d, uint32_t others);
-/* The same for `stream`. */
-fl_status fli_stream_order(fl_runtime *rt, fl_device d, int stream,
-                           uint32_t others);
-/* The host waits for them; failures stay to be told. */
-void fli_stream_settle(fl_runtime *rt, fl_device d, uint32_t which);
-/* The host waits for the stream in use. */
-fl_status fli_stream_finish(fl_runtime *rt, fl_device d);
-/* An event behind all that the stream has to do; NULL: it has been waited for.
- */
-fl_event *fli_stream_event(fl_runtime *rt, fl_device d, int stream);
-void fli_marks_close(fl_runtime *rt);
-void fli_streams_close(fl_runtime *rt);
-static inline uint8_t fli_stream_now(fl_runtime *rt, fl_device d) {
-  return rt->watch ? (uint8_t)fl_stream_current(rt, d) : 0;
-}
-
-/* Who has seen what of whom: of each clock (the host's is 0) how many accesses
- * are known to have passed. */
-#define FLI_CLOCKS 64
-typedef struct fli_clock {
-  uint64_t seen[FLI_CLOCKS];
-} fli_clock;
-fli_clock *fli_stream_clock(fl_runtime *rt, fl_device d, int stream, int *id);
-void fli_clock_join(fli_clock *c, const fli_clock *other);
-void fli_host_seen(fl_runtime *rt, const fli_clock *c);
-/* Before stream `stream` of d (< 0: the host) reads or writes t. */
-fl_status fli_race_check(fl_runtime *rt, fl_device d, int stream,
-                         const fl_tensor *t, bool writes, const char *op,
-                         fl_site site);
-void fli_trail_drop(fl_runtime *rt, const void *memory);
-void fli_races_close(fl_runtime *rt);
-
-/* The pinned memory behind a storage, NULL if it is of another kind. */
-struct fli_pin *fli_pin_of(const fl_storage *s);
-/* A copy of pinned memory begins on the stream in use; false: it is not for
- * that device. */
-bool fli_pin_fits(const struct fli_pin *p, fl_device d);
-fl_status fli_pin_used(struct fli_pin *p, fl_device d);
-void fli_pins_close(fl_runtime *rt);
+#include "memory/stream.h"
 
 /* --- vmap (vmap.c) --- */
 
-/* A call while a level is open: false if it is none of its business. */
-bool fli_batch_run(fl_runtime *rt, const fl_call *c, fl_status *status);
-fl_status fli_batch_alias(fl_tensor *from, fl_tensor *to, bool bare);
-fl_device fli_batch_device(const fl_tensor *t); /* of one without storage */
-/* Whether a function of the host may stand between tensors and gradients. */
-fl_status fli_batch_custom(fl_runtime *rt, const char *name, int n,
-                           fl_tensor *const *ins);
-/* The host has a handle more or less. */
-void fli_batch_handle(fl_tensor *t, int change);
-void fli_batch_drop(fl_tensor *t); /* what it stands for; it has an extra */
+/* extra.c */
 /* Fails with why a tensor has none. */
 fl_status fli_no_values(const fl_tensor *t, const char *who);
 /* For rows whose result's size depends on values; x NULL: a number. */

@@ -84,7 +84,7 @@ describe("layering", function()
     -- backends from outside come in through one file, LAPACK through another
     none(matches("runtime/rules kernels/sim lua", "%f[%w_](dlopen)%f[^%w_]"))
     none(matches("kernels/cpu", "%f[%w_](dlopen)%f[^%w_]", "^kernels/cpu/lapack%.c$"))
-    none(matches("runtime", "%f[%w_](dlopen)%f[^%w_]", "^runtime/register/load%.c$"))
+    none(matches("runtime", "%f[%w_](dlopen)%f[^%w_]", "^runtime/memory/load%.c$"))
     -- names of headers' guards go on after it
     none(matches("runtime kernels lua repl", "#%s*if[^\n]*(CUDA)%f[^%w_]"))
     none(matches("runtime kernels lua repl", "#%s*if[^\n]*HAVE_(%w*CUDA%w*)"))
@@ -97,6 +97,69 @@ describe("layering", function()
         if not name:find "^flare%f[.\0]" then
           offences[#offences + 1] = path .. " requires " .. name
         end
+      end
+    end
+    none(offences)
+  end)
+end)
+
+-- The groups of runtime/ from the lowest to the highest; runtime.c is above them.
+-- Calls that must go up are in the table fli_upcalls (runtime/internal.h).
+local groups = {}
+for place, name in ipairs {"math", "base", "memory", "tensor", "ops", "tape", "call", "rules",
+  "expr", "modes", "autograd", "register"} do
+  groups[name] = place
+end
+
+local function group_of(path) -- of a source or an object; nil: a file of runtime/ itself
+  return path:match "runtime/(%w+)/"
+end
+
+describe("groups of runtime/", function()
+  it("are all in the order", function()
+    local offences = {}
+    for _, path in ipairs(tree.files("runtime", ".c", ".h", ".def")) do
+      local group = group_of(path)
+      if group and not groups[group] then offences[#offences + 1] = path end
+    end
+    none(offences)
+  end)
+
+  it("include only what is in or below them", function()
+    local offences = {}
+    for _, path in ipairs(tree.files("runtime", ".c", ".h")) do
+      local from = group_of(path)
+      for include in tree.read(path):gmatch '#%s*include%s+"(.-)"' do
+        local to = resolve(path, include)
+        local group = group_of(to)
+        if from and group and groups[group] > groups[from] then
+          offences[#offences + 1] = path .. " includes " .. to
+        end
+      end
+    end
+    none(offences)
+  end)
+
+  it("call only what is in or below them", function()
+    local objects = tree.build .. "/CMakeFiles/flare_core.dir/runtime"
+    local found = tree.output(("find '%s' -name '*.o' | xargs nm -A"):format(objects))
+    local home, uses, offences = {}, {}, {}
+    for path, kind, name in found:gmatch "([^\n:]+):%s*%x*%s+(%a)%s+([%w_]+)" do
+      local source = path:match "(runtime/.*)%.o$"
+      local here = tree.exists(source) -- else an old object of a source that has moved
+      if here and kind == "U" then uses[#uses + 1] = {source, name} end
+      if here and ("TDRBV"):find(kind) then home[name] = source end
+    end
+    assert(#uses > 1000, "no symbols in " .. objects)
+    for _, use in ipairs(uses) do
+      local source, name = table.unpack(use)
+      local from, to = group_of(source), home[name] and group_of(home[name])
+      local above = home[name] and groups[from] and (not to or groups[to] > groups[from])
+      -- the op table holds the addresses of the rules
+      local row = from == "ops" and to == "rules"
+        and name:find "^[a-z]+_" and not name:find "^fl_" and not name:find "^fli_"
+      if above and not row then
+        offences[#offences + 1] = ("%s uses %s of %s"):format(source, name, home[name])
       end
     end
     none(offences)

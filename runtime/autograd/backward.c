@@ -259,6 +259,13 @@ typedef struct room { /* a rule's arrays, for nodes of up to 8 inputs */
   bool need[8];
 } room;
 
+static fl_value fetch_lent(fli_env *e, fl_tensor *mark) {
+  fl_tensor *t = NULL;
+  if (e->status == FL_OK)
+    e->status = fli_loan_fetch(e->rt, mark, &t);
+  return e->status ? fli_none() : fli_env_own(e, t);
+}
+
 /* Runs the rule of `n` for dy; dx[k] get new references or NULL. */
 static fl_status apply_rule(fli_pass *p, fl_node *n, fl_node *history,
                             fl_tensor *const *dy, const bool *need,
@@ -296,7 +303,7 @@ static fl_status apply_rule(fli_pass *p, fl_node *n, fl_node *history,
     int slot = n->saved[i].slot;
     fl_tensor *t = n->saved[i].value.tensor;
     if (slot >= 0) {
-      in[slot] = fli_is_mark(t) ? fli_loan_fetch(&g.e, t) : n->saved[i].value;
+      in[slot] = fli_is_mark(t) ? fetch_lent(&g.e, t) : n->saved[i].value;
       continue;
     }
     if (p->create && history) {

@@ -3,7 +3,7 @@
 #ifndef FL_PASS_H
 #define FL_PASS_H
 
-#include "../tape/tape.h"
+#include "autograd.h"
 
 /* A leaf that a pass has reached, and what a pass around it (a backward
  * function may go backward itself) had noted there. */

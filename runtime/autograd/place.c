@@ -1,6 +1,6 @@
 /* Tensors that move into a part of another one's memory, with all that sees
  * them there: parameters that are sent from where they lie, and received. */
-#include "../tape/tape.h"
+#include "autograd.h"
 
 /* The elements of its storage that t may reach, from the first to behind the
  * last. */

@@ -1,6 +1,29 @@
 /* Anomaly mode: every result is looked at, and the first NaN is an error that
  * names the operator and where it was asked for. */
-#include "../rules/env.h"
+#include "../internal.h"
+
+/* Runs the row `op`, which takes one tensor and has no attributes to set. */
+static fl_status run_on(fl_runtime *rt, int op, fl_tensor *x, fl_site site,
+                        fl_tensor **out) {
+  fl_operand in = {.tensor = x};
+  fl_call c = {
+      .op = &rt->ops[op], .n_in = 1, .in = &in, .site = site, .out = out};
+  return fl_call_run(rt, &c);
+}
+
+static fl_status find_nan(fl_runtime *rt, fl_tensor *x, fl_site site,
+                          bool *found) {
+  fl_tensor *nan, *any;
+  FLI_TRY(run_on(rt, FLI_OP_isnan, x, site, &nan));
+  fl_status s = run_on(rt, FLI_OP_any, nan, site, &any);
+  fl_tensor_release(nan);
+  FLI_TRY(s);
+  int64_t is = 0;
+  s = fl_tensor_item(any, NULL, &is);
+  fl_tensor_release(any);
+  *found = is != 0;
+  return s;
+}
 
 fl_status fli_anomaly(fl_runtime *rt, const fl_call *c, int n_out,
                       fl_tensor *const *out) {
@@ -10,17 +33,7 @@ fl_status fli_anomaly(fl_runtime *rt, const fl_call *c, int n_out,
   for (int k = 0; k < n_out && s == FL_OK && !found; k++) {
     if (fl_dtype_kind(out[k]->meta.dtype) != FL_KIND_FLOAT || !out[k]->numel)
       continue;
-    fli_env e;
-    fli_env_open(&e, rt, 0, c->site);
-    fl_value nan =
-        fli_run(&e, FLI_OP_isnan, NULL, 1, &(fl_value){.tensor = out[k]});
-    nan = fli_run(&e, FLI_OP_any, NULL, 1, &nan);
-    int64_t is = 0;
-    s = e.status;
-    if (s == FL_OK)
-      s = fl_tensor_item(nan.tensor, NULL, &is);
-    found = is != 0;
-    fli_env_close(&e);
+    s = find_nan(rt, out[k], c->site, &found);
   }
   fl_grad_mode(rt, grad);
   rt->anomaly = true;

@@ -30,6 +30,7 @@ fl_dtype fl_autocast(fl_runtime *rt, fl_dtype low) {
   if (low != was)
     fli_autocast_forget(rt);
   rt->autocast = low;
+  fli_mode_set(rt, FLI_MODE_AUTOCAST, low != FL_NODTYPE);
   return was;
 }
 
@@ -76,13 +77,12 @@ static bool wants_cast(const fl_tensor *t, fl_dtype to) {
 }
 
 /* A call of class GIVES. A dtype that was asked for stays. */
-static fl_status give(fl_runtime *rt, const fl_call *c,
-                      fl_status (*run)(fl_runtime *, const fl_call *)) {
+static fl_status run_giving(fl_runtime *rt, const fl_call *c) {
   const fl_op_info *info = &c->op->info;
   fl_call inner = *c;
   fl_attrs attrs;
   if (c->n_in == 0 || !wants_cast(c->in[0].tensor, rt->autocast))
-    return run(rt, c);
+    return fli_call_below(rt, c, FLI_MODE_AUTOCAST);
   fl_attrs_copy(&attrs, c->attrs ? c->attrs : &c->op->defaults);
   for (int i = 0; i < info->n_params; i++) {
     const fl_param *p = &info->params[i];
@@ -90,13 +90,10 @@ static fl_status give(fl_runtime *rt, const fl_call *c,
       attrs.v[p->slot].i = rt->autocast;
   }
   inner.attrs = &attrs;
-  return run(rt, &inner);
+  return fli_call_below(rt, &inner, FLI_MODE_AUTOCAST);
 }
 
-fl_status fli_autocast_run(fl_runtime *rt, const fl_call *c,
-                           fl_status (*run)(fl_runtime *, const fl_call *)) {
-  if (c->op->cast == FLI_CAST_GIVES)
-    return give(rt, c, run);
+static fl_status run_cast(fl_runtime *rt, const fl_call *c) {
   fl_dtype to = c->op->cast == FLI_CAST_LOW ? rt->autocast : FL_F32;
   fl_operand few[FEW], *in = few;
   fl_status s = FL_OK;
@@ -115,10 +112,17 @@ fl_status fli_autocast_run(fl_runtime *rt, const fl_call *c,
   fl_call inner = *c;
   inner.in = in;
   if (s == FL_OK)
-    s = run(rt, &inner);
+    s = fli_call_below(rt, &inner, FLI_MODE_AUTOCAST);
   while (n > 0)
     fl_tensor_release(in[--n].tensor);
   if (in != few)
     fli_mfree(in);
   return s;
+}
+
+bool fli_mode_autocast(fl_runtime *rt, const fl_call *c, fl_status *status) {
+  if (c->inplace || c->op->cast < FLI_CAST_LOW)
+    return false;
+  *status = c->op->cast == FLI_CAST_GIVES ? run_giving(rt, c) : run_cast(rt, c);
+  return true;
 }

@@ -1,12 +1,11 @@
-/* The dispatcher: the one road of every operation. check -> infer -> allocate
- * -> kernel -> tape node. Views and composed operators branch off early;
- * in-place calls of structured operators run out of place and are then
+/* The dispatcher, the path of every operation: modes -> check -> infer ->
+ * allocate -> kernel -> tape node. Views and composed operators branch off
+ * early; in-place calls of structured operators run out of place and are then
  * assigned. */
 #include "../internal.h"
-#include "../expr/expr.h"
-#include "../modes/complex.h"
-#include "launch.h"
+#include "../ops/types.h"
 #include "../tape/tape.h"
+#include "launch.h"
 
 #include <math.h>
 #include <string.h>
@@ -23,6 +22,7 @@ typedef struct work {
   const fl_meta **metas;
   fl_device device;
   bool device_known;
+  bool any_dtype;  /* inputs are not checked for theirs */
   fl_dtype common; /* of elementwise inputs: what numbers are converted to */
   uint32_t saves;
   fl_meta out[FL_MAX_OUT];
@@ -88,7 +88,7 @@ static fl_status check_inputs(work *w) {
       w->metas[k] = &number_meta[o->dtype];
     if (!FLI_LIKELY(
             fli_type_fits((fl_param_type)op->in_type[p], w->metas[k]->dtype)) &&
-        (o->tensor || op->in_type[p] != FL_T_FLOAT) &&
+        (o->tensor || op->in_type[p] != FL_T_FLOAT) && !w->any_dtype &&
         !fli_complex_passes(op, p, w->metas[k]->dtype))
       return fli_wrong_type(op, k, w->metas[k]->dtype);
   }
@@ -591,7 +591,7 @@ static bool writes_over(const fl_op *op) {
          op->id == FLI_OP_fill || op->info.collective;
 }
 
-/* --- views and composed operators --- */
+/* --- views --- */
 
 /* The gradient of as_strided takes its input's elements to lie in order. Of a
  * view that is not so, the same memory is seen from its base. */
@@ -652,25 +652,7 @@ static fl_status run_composed(work *w) {
   fl_attrs attrs;
   fl_attrs_copy(&attrs, w->attrs);
   FLI_TRY(settle_attrs(w, &attrs));
-  fli_composing g = {
-      .op = w->op, .attrs = &attrs, .n_in = w->n_in, .in = w->in};
-  fli_env_open(&g.e, w->rt, w->c->base, w->c->site);
-  g.e.device = w->device;
-  bool some = w->n_in == 0;
-  for (int k = 0; k < w->n_in; k++)
-    some = some || w->in[k].tensor;
-  for (int k = 0; k < FL_MAX_OUT; k++)
-    g.out[k] = fli_none();
-  if (some)
-    w->op->compose(&g);
-  fl_status s = g.e.status;
-  for (int k = 0; k < w->n_out && s == FL_OK; k++)
-    if (!g.out[k].tensor) /* numbers went through all of it */
-      s = fli_no_tensor(w->op);
-  for (int k = 0; k < w->n_out && s == FL_OK; k++)
-    w->c->out[k] = fl_tensor_retain(g.out[k].tensor);
-  fli_env_close(&g.e);
-  return s == FL_OK ? s : fli_told(w->op->info.name, s);
+  return w->rt->up->compose(w->rt, w->c, &attrs, w->device);
 }
 
 /* --- random numbers --- */
@@ -742,45 +724,65 @@ static fl_status run(work *w) {
   return run_fresh(w);
 }
 
+/* Opens the work of a call; `few` are places for up to FEW metas. */
+static fl_status open_work(work *w, fl_runtime *rt, const fl_call *c,
+                           const fl_meta **few) {
+  /* member by member: `out` is large and written before it is read */
+  w->rt = rt;
+  w->c = c;
+  w->op = c->op;
+  w->n_in = c->n_in;
+  w->in = c->in;
+  w->attrs = c->attrs ? c->attrs : &c->op->defaults;
+  w->n_out = c->op->info.n_out;
+  w->saves = c->op->saves;
+  w->device = 0;
+  w->device_known = w->any_dtype = false;
+  w->layout = NULL;
+  w->metas = few;
+  if (c->n_in > FEW)
+    w->metas = fli_malloc(rt, (size_t)c->n_in * sizeof *w->metas);
+  return w->metas ? FL_OK : FL_ENOMEM;
+}
+
+fl_status fli_check_call(fl_runtime *rt, const fl_call *c) {
+  const fl_meta *few[FEW];
+  work w;
+  FLI_TRY(open_work(&w, rt, c, few));
+  w.any_dtype = true;
+  fl_status s = check_inputs(&w);
+  if (w.metas != few)
+    fli_mfree(w.metas);
+  return s;
+}
+
 static fl_status run_general(fl_runtime *rt, const fl_call *c) {
-  if (rt->trace && c->op->family != FLI_COMPOSE)
-    return fli_trace_call(rt, c);
-  if (c->op->id == FLI_OP_assign && fli_assign_is_far(c))
-    return fli_assign_across(rt, c);
-  const fl_meta *few[FEW], **metas = few;
-  work w; /* member by member: `out` is large and written before it is read */
-  w.rt = rt;
-  w.c = c;
-  w.op = c->op;
-  w.n_in = c->n_in;
-  w.in = c->in;
-  w.attrs = c->attrs ? c->attrs : &c->op->defaults;
-  w.n_out = c->op->info.n_out;
-  w.saves = c->op->saves;
-  w.device = 0;
-  w.device_known = false;
-  w.layout = NULL;
-  if (c->n_in > FEW &&
-      !(metas = fli_malloc(rt, (size_t)c->n_in * sizeof *metas)))
-    return FL_ENOMEM;
-  w.metas = metas;
+  const fl_meta *few[FEW];
+  work w;
+  FLI_TRY(open_work(&w, rt, c, few));
   fl_status s = check_inputs(&w);
   if (s == FL_OK && c->inplace)
     s = check_target(&w);
   if (s == FL_OK)
     s = c->inplace && !writes_over(c->op) ? run_then_assign(&w) : run(&w);
-  if (metas != few)
-    fli_mfree(metas);
-  return FLI_LIKELY(s != FL_EDTYPE) ? s : fli_complex_run(rt, c);
+  if (w.metas != few)
+    fli_mfree(w.metas);
+  return s;
 }
 
-static fl_status run_any(fl_runtime *rt, const fl_call *c) {
+static fl_status run_from(fl_runtime *rt, const fl_call *c, unsigned modes) {
   fl_status s;
-  if (!FLI_LIKELY(rt->batch == NULL) && fli_batch_run(rt, c, &s))
+  if (FLI_LIKELY(!(rt->modes & modes)) && c->op->flat &&
+      fli_flat_run(rt, c, &s))
     return s;
-  if (c->op->flat && !rt->profile && fli_flat_run(rt, c, &s))
-    return s;
+  for (unsigned on = (rt->modes | c->op->modes) & modes; on; on &= on - 1)
+    if (rt->up->mode[__builtin_ctz(on)](rt, c, &s))
+      return s;
   return run_general(rt, c);
+}
+
+fl_status fli_call_below(fl_runtime *rt, const fl_call *c, int mode) {
+  return run_from(rt, c, ~0u << (mode + 1));
 }
 
 fl_status fl_call_run(fl_runtime *rt, const fl_call *c) {
@@ -789,8 +791,5 @@ fl_status fl_call_run(fl_runtime *rt, const fl_call *c) {
     return fli_fail(FL_EARG,
                     "a call has no operator: fl_op_find gives NULL for "
                     "names that it does not know");
-  if (!FLI_LIKELY(rt->autocast == FL_NODTYPE) && !c->inplace &&
-      c->op->cast >= FLI_CAST_LOW)
-    return fli_autocast_run(rt, c, run_any);
-  return run_any(rt, c);
+  return run_from(rt, c, ~0u);
 }

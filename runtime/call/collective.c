@@ -102,10 +102,6 @@ static fl_status group_of(fl_runtime *rt, int64_t number, group **g) {
   return FL_OK;
 }
 
-int fli_comm_here(const fl_runtime *rt) {
-  return rt->comm ? rt->comm->options.here : 0;
-}
-
 fl_status fli_comm_group(fl_runtime *rt, int64_t number, int *rank, int *size) {
   group *g = NULL;
   FLI_TRY(group_of(rt, number, &g));
@@ -202,6 +198,7 @@ fl_status fl_comm_open(fl_runtime *rt, const fl_comm_options *o) {
   m->options.swap = swap;
   m->options.swapper = m;
   rt->comm = m;
+  rt->local_rank = o->here;
   if (s)
     fl_comm_close(rt);
   return s;
@@ -266,6 +263,7 @@ void fl_comm_close(fl_runtime *rt) {
   if (!m->board) /* a group of one: streams may still be at its collectives */
     fl_device_sync(rt, -1);
   rt->comm = NULL;
+  rt->local_rank = 0;
   for (int i = m->n_groups - 1; i >= 0; i--) {
     group *g = m->groups[i];
     for (int k = 0; k < FLI_MAX_BACKENDS; k++) {

@@ -8,22 +8,6 @@
 
 #include <string.h>
 
-/* How many inputs a row has here; 0: it never comes this way. */
-int fli_flat_inputs(const fl_op *op) {
-  bool floats = op->in_type[0] != FL_T_INT && op->in_type[0] != FL_T_BOOL;
-  switch (op->family) {
-  case FLI_UNARY:
-  case FLI_TEST:
-    return floats ? 1 : 0;
-  case FLI_BINARY:
-  case FLI_COMPARE:
-  case FLI_UNARY_BACKWARD:
-    return floats ? 2 : 0;
-  default:
-    return 0;
-  }
-}
-
 static inline bool usable(const fl_runtime *rt, const fl_tensor *t) {
   return t && t->rt == rt && t->storage &&
          (t->meta.dtype == FL_F32 || t->meta.dtype == FL_F64);
@@ -112,7 +96,8 @@ static inline bool wants(fl_tensor *t) {
 /* False: not a call for this road, nothing has happened. */
 bool fli_flat_run(fl_runtime *rt, const fl_call *c, fl_status *status) {
   const fl_op *op = c->op;
-  if (c->n_in != op->flat || c->inplace || rt->meta || rt->anomaly)
+  if (c->n_in != op->flat || c->inplace || rt->meta || rt->anomaly ||
+      rt->profile)
     return false;
   fl_tensor *y = shape_of(rt, c);
   if (!y)

@@ -143,7 +143,6 @@ fl_status fli_expr_formula(fli_graph *g, const char *name, const char *text,
 /* --- recording (trace.c) --- */
 
 /* Takes a call while a function is being recorded. */
-fl_status fli_trace_call(fl_runtime *rt, const fl_call *c);
 /* How much of a say a tensor has in promotion. */
 int fli_trace_weak(const fl_runtime *rt, const fl_tensor *t);
 /* Remembers the operator for inputs of these dtypes. */

@@ -2,7 +2,7 @@
  * elementwise rows. One pass: nodes are made while the text is read. */
 #include "scan.h"
 #include "../math/math.h"
-#include "../rules/rules.h"
+#include "../ops/rules.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -58,6 +58,7 @@ static fl_status stand_in(fl_runtime *rt, fl_value v, fl_site site,
 static void end(fl_runtime *rt) {
   struct fli_trace *t = rt->trace;
   rt->trace = t->outer;
+  fli_mode_set(rt, FLI_MODE_TRACE, t->outer != NULL);
   fl_meta_mode(rt, t->was_meta);
   fl_grad_mode(rt, t->was_grad);
   for (int k = 0; k < t->n_in; k++)
@@ -87,6 +88,7 @@ fl_status fl_trace_begin(fl_expr *e, int n, const fl_operand *in,
   }
   t->outer = rt->trace;
   rt->trace = t;
+  fli_mode_set(rt, FLI_MODE_TRACE, true);
   t->was_meta = fl_meta_mode(rt, true);
   t->was_grad = fl_grad_mode(rt, false);
   fl_status s = FL_OK;
@@ -143,7 +145,7 @@ static fl_status inlined(fl_runtime *rt, const fl_call *c, fl_value *out) {
   return FL_OK;
 }
 
-fl_status fli_trace_call(fl_runtime *rt, const fl_call *c) {
+static fl_status trace_call(fl_runtime *rt, const fl_call *c) {
   struct fli_trace *t = rt->trace;
   fl_value in[3] = {{0}}, out[FL_MAX_OUT];
   const char *name = fl_expr_name(t->e);
@@ -179,6 +181,13 @@ fl_status fli_trace_call(fl_runtime *rt, const fl_call *c) {
       fl_tensor_release(c->out[j]);
   }
   return s;
+}
+
+bool fli_mode_trace(fl_runtime *rt, const fl_call *c, fl_status *status) {
+  if (c->op->family == FLI_COMPOSE) /* its rows come one by one */
+    return false;
+  *status = trace_call(rt, c);
+  return true;
 }
 
 static fl_status finish(fl_runtime *rt, int n, fl_tensor *const *results,

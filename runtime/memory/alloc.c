@@ -524,7 +524,7 @@ static fl_status alloc_slow(fl_runtime *rt, fl_device d, size_t bytes,
   fli_heap *h = heap_of(rt, d);
   if (!h)
     return fli_fail(FL_ENOMEM, "out of memory on the host");
-  fli_lending_drain(rt);
+  rt->up->drain(rt);
   drain(a);
   if (h->all->first)
     give_waiting(h->all, false);

@@ -22,7 +22,7 @@ typedef struct fli_pin {
 } fli_pin;
 
 /* From any thread: the owner takes them up (collect). */
-static void give_back(void *context, void *data) {
+void fli_pin_release(void *context, void *data) {
   fli_pin *p = context;
   fl_runtime *rt = p->rt;
   (void)data;
@@ -34,7 +34,7 @@ static void give_back(void *context, void *data) {
 }
 
 struct fli_pin *fli_pin_of(const fl_storage *s) {
-  return !s->block && s->done == give_back ? s->context : NULL;
+  return !s->block && s->done == fli_pin_release ? s->context : NULL;
 }
 
 bool fli_pin_fits(const fli_pin *p, fl_device d) {
@@ -98,8 +98,12 @@ static fl_backend *pinning(fl_runtime *rt) {
   return NULL;
 }
 
-static fl_status pin_new(fl_runtime *rt, fl_backend *b, size_t bytes,
-                         fli_pin **out) {
+fl_status fli_pin_new(fl_runtime *rt, size_t bytes, fli_pin **out) {
+  fl_backend *b = pinning(rt);
+  *out = NULL;
+  if (!b)
+    return FL_OK;
+  FLI_TRY(fli_check_owner(rt));
   collect(rt);
   for (fli_pin **at = &rt->pins; *at; at = &(*at)->next) {
     fli_pin *p = *at;
@@ -126,25 +130,8 @@ static fl_status pin_new(fl_runtime *rt, fl_backend *b, size_t bytes,
   return FL_OK;
 }
 
-fl_status fl_tensor_new_pinned(fl_runtime *rt, fl_dtype dtype, int ndim,
-                               const int64_t *shape, fl_tensor **t) {
-  fl_backend *b = rt->meta ? NULL : pinning(rt);
-  fli_pin *p = NULL;
-  if (!b)
-    return fl_tensor_new(rt, dtype, ndim, shape, 0, t);
-  size_t bytes;
-  FLI_TRY(fli_check_owner(rt));
-  FLI_TRY(fli_check_size(dtype, ndim, shape, &bytes));
-  FLI_TRY(pin_new(rt, b, bytes, &p));
-  fl_status s =
-      fl_tensor_wrap(rt, p->memory, dtype, ndim, shape, give_back, p, t);
-  if (s)
-    give_back(p, NULL);
-  return s;
-}
-
-bool fl_tensor_pinned(const fl_tensor *t) {
-  return t->storage && fli_pin_of(t->storage);
+void *fli_pin_memory(const fli_pin *p) {
+  return p->memory;
 }
 
 fl_status fli_pin_used(fli_pin *p, fl_device d) {

@@ -233,34 +233,14 @@ fl_status fli_stream_uses(fl_runtime *rt, fl_device d, fli_block *b) {
   return FL_OK;
 }
 
-fl_status fli_streams_launch(fl_runtime *rt, fl_device d, const fl_call *c,
-                             int n_in, const fl_operand *in, int n_out,
-                             fl_tensor *const *out) {
+fl_status fli_stream_note(fl_runtime *rt, fl_device d) {
   struct fli_lanes *l = lanes_of(rt, d);
-  bool async = is_async(rt, d);
-  int now = async ? l ? l->now : 0 : -1;
-  for (int k = 0; k < n_in + n_out && async; k++) {
-    const fl_tensor *t = k < n_in ? in[k].tensor : out[k - n_in];
-    if (t && t->storage && t->storage->block)
-      FLI_TRY(fli_stream_uses(rt, d, t->storage->block));
-  }
-  if (l && async) {
-    lane *x = l->lane[now];
+  if (l && is_async(rt, d)) {
+    lane *x = l->lane[l->now];
     x->ring[x->n_notes++ % FLI_RING] = rt->ring[rt->seq % FLI_RING];
   }
-  if (!(rt->watch & FLI_WATCH_RACES))
-    return FL_OK;
-  if (async)
-    FLI_TRY(lanes_open(rt, d));
-  const char *op = c->op->info.name;
-  for (int k = 0; k < n_in; k++)
-    if (in[k].tensor)
-      FLI_TRY(fli_race_check(rt, d, now, in[k].tensor,
-                             fli_step_writes(c->op, c->attrs, n_in, k), op,
-                             c->site));
-  for (int k = 0; k < n_out; k++)
-    FLI_TRY(fli_race_check(rt, d, now, out[k], true, op, c->site));
-  return FL_OK;
+  return is_async(rt, d) && rt->watch & FLI_WATCH_RACES ? lanes_open(rt, d)
+                                                        : FL_OK;
 }
 
 fl_status fli_streams_touch(fl_tensor *t, bool writes, const char *what,
@@ -535,11 +515,12 @@ fl_status fl_stream_promise(fl_runtime *rt, fl_device d, int stream, int n,
   fl_mark *m;
   FLI_TRY(fli_check_owner(rt));
   FLI_TRY(check(rt, d, stream));
-  for (int k = 0; k < n; k++)
-    if (fl_tensor_device(of[k]) != d)
+  for (int k = 0; k < n; k++) {
+    fl_device here = of[k]->storage ? of[k]->storage->device : d;
+    if (here != d)
       return fli_fail(FL_EDEVICE, "promise: a tensor of %s, and a stream of %s",
-                      fl_device_name(rt, fl_tensor_device(of[k])),
-                      fl_device_name(rt, d));
+                      fl_device_name(rt, here), fl_device_name(rt, d));
+  }
   if (!is_async(rt, d))
     return FL_OK;
   FLI_TRY(fl_mark_new(rt, d, &m));

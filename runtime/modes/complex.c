@@ -7,25 +7,6 @@
 
 #include <string.h>
 
-bool fli_complex_passes(const fl_op *op, int p, fl_dtype d) {
-  return fli_is_complex(d) && op->in_type[p] == FL_T_ANY &&
-         (op->family == FLI_VIEW || op->family == FLI_COMPOSE);
-}
-
-fl_status fli_wrong_type(const fl_op *op, int k, fl_dtype d) {
-  static const char *const wants[] = {"any dtype", "numbers",
-                                      "floats",    "integers",
-                                      "bool",      "positions (i64 or i32)",
-                                      "complex"};
-  int p = k < op->info.n_in ? k : op->info.n_in;
-  if (k < 0 || (fli_is_complex(d) && op->in_type[p] < FL_T_INT))
-    return fli_fail(FL_EDTYPE, "%s: does not %s %s yet", op->info.name,
-                    k < 0 ? "make" : "take", fl_dtype_name(d));
-  return fli_fail(FL_EDTYPE, "%s: input %d is %s, but must be %s",
-                  op->info.name, k + 1, fl_dtype_name(d),
-                  wants[op->in_type[p]]);
-}
-
 /* --- pairs and parts --- */
 
 typedef fli_composing env; /* in[]: what the row was given, dims settled */
@@ -458,14 +439,10 @@ static fl_status overwrite(env *g, const fl_call *c) {
   return g->e.status;
 }
 
-fl_status fli_complex_run(fl_runtime *rt, const fl_call *c) {
-  const fl_attrs *asked = c->attrs ? c->attrs : &c->op->defaults;
-  size_t i = 0, n = sizeof rows / sizeof *rows;
-  while (i < n && rows[i].op != c->op->id)
-    i++;
-  if (i == n || !concerned(rt, c, asked))
-    return FL_EDTYPE;
+static fl_status run_row(fl_runtime *rt, const fl_call *c,
+                         const fl_attrs *asked, void (*run)(env *)) {
   fl_attrs attrs;
+  FLI_TRY(fli_check_call(rt, c));
   fl_attrs_copy(&attrs, asked);
   FLI_TRY(settle(c, &attrs));
   env g = {.op = c->op, .attrs = &attrs, .n_in = c->n_in, .in = c->in};
@@ -475,7 +452,7 @@ fl_status fli_complex_run(fl_runtime *rt, const fl_call *c) {
     if (c->in[k].tensor)
       g.e.device = fl_tensor_device(c->in[k].tensor);
   g.out[0] = fli_none();
-  rows[i].run(&g);
+  run(&g);
   fl_status s = g.e.status;
   if (s == FL_OK && c->inplace)
     s = overwrite(&g, c);
@@ -483,4 +460,20 @@ fl_status fli_complex_run(fl_runtime *rt, const fl_call *c) {
     c->out[0] = fl_tensor_retain(g.out[0].tensor);
   fli_env_close(&g.e);
   return s;
+}
+
+bool fli_mode_complex(fl_runtime *rt, const fl_call *c, fl_status *status) {
+  const fl_attrs *asked = c->attrs ? c->attrs : &c->op->defaults;
+  if (!concerned(rt, c, asked))
+    return false;
+  size_t i = 0;
+  while (rows[i].op != c->op->id)
+    i++;
+  *status = run_row(rt, c, asked, rows[i].run);
+  return true;
+}
+
+void fli_complex_init(fl_runtime *rt) {
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+    rt->ops[rows[i].op].modes |= 1u << FLI_MODE_COMPLEX;
 }

@@ -7,6 +7,7 @@
  * themselves, so gradients pass through, levels nest, and a gradient taken
  * inside is one for each sample. */
 #include "../program.h"
+#include "../rules/env.h"
 #include "../tape/tape.h"
 
 #include <string.h>
@@ -42,14 +43,6 @@ static const struct fli_batch *level_of(const fl_runtime *rt,
   return b;
 }
 
-static fl_status stand(fl_tensor *t, fl_tensor *all, uint64_t level) {
-  fli_extra *x;
-  FLI_TRY(fli_extra_of(t, &x));
-  x->all = fl_tensor_retain(all);
-  x->level = level;
-  return FL_OK;
-}
-
 fl_status fl_vmap_open(fl_runtime *rt, int64_t n) {
   FLI_TRY(fli_check_owner(rt));
   if (n < 1)
@@ -62,26 +55,8 @@ fl_status fl_vmap_open(fl_runtime *rt, int64_t n) {
     return FL_ENOMEM;
   *b = (struct fli_batch){++rt->next_id, n, rt->batch};
   rt->batch = b;
+  fli_mode_set(rt, FLI_MODE_VMAP, true);
   return FL_OK;
-}
-
-/* What t stands for is its own no more; NULL if there is nothing. */
-static fl_tensor *let_go(fl_tensor *t) {
-  fl_tensor *all = t->extra->all;
-  t->extra->all = NULL;
-  if (all && !t->node)
-    fl_tensor_handle(all, -t->handles);
-  return all;
-}
-
-/* Only the host keeps what a tensor without history stands for. */
-void fli_batch_handle(fl_tensor *t, int change) {
-  if (t->extra->all && !t->node)
-    fl_tensor_handle(t->extra->all, change);
-}
-
-void fli_batch_drop(fl_tensor *t) {
-  fl_tensor_release(let_go(t));
 }
 
 /* Tensors made inside that are still held stand for nothing from now on: their
@@ -95,7 +70,7 @@ static void end_level(fl_runtime *rt, uint64_t level) {
   size_t k = 0;
   for (fl_tensor *t = rt->tensors; all && t && t->id > level; t = t->next)
     if (t->extra && t->extra->level == level)
-      all[k++] = let_go(t);
+      all[k++] = fli_extra_let_go(t);
   while (k)
     fl_tensor_release(all[--k]);
   fli_mfree(all);
@@ -105,6 +80,7 @@ void fl_vmap_close(fl_runtime *rt) {
   struct fli_batch *b = rt->batch;
   if (b) {
     rt->batch = b->outer;
+    fli_mode_set(rt, FLI_MODE_VMAP, rt->batch != NULL);
     end_level(rt, b->id);
     fli_mfree(b);
   }
@@ -125,7 +101,7 @@ fl_status fl_vmap_in(fl_runtime *rt, fl_tensor *t, fl_tensor **one) {
   memcpy(m.shape, t->meta.shape + 1, (size_t)m.ndim * sizeof *m.shape);
   FLI_TRY(fli_tensor_header(rt, one));
   fli_tensor_set_shape(*one, &m);
-  fl_status s = stand(*one, t, rt->batch->id);
+  fl_status s = fli_extra_stand(*one, t, rt->batch->id);
   if (s) {
     fl_tensor_release(*one);
     return s;
@@ -157,70 +133,6 @@ fl_status fl_vmap_out(fl_runtime *rt, fl_tensor *t, fl_tensor **all) {
                .attrs = &a,
                .out = all};
   return fl_call_run(rt, &c);
-}
-
-fl_status fli_batch_custom(fl_runtime *rt, const char *name, int n,
-                           fl_tensor *const *ins) {
-  for (int k = 0; k < n; k++)
-    if (level_of(rt, ins[k]) && fli_wants_grad(ins[k]->extra->all))
-      return fli_fail(FL_EUNSUPPORTED,
-                      "%s: inside vmap gradients do not pass through a "
-                      "function of one's own, or checkpoint, to what is "
-                      "outside",
-                      name);
-  return FL_OK;
-}
-
-fl_device fli_batch_device(const fl_tensor *t) {
-  return t->extra && t->extra->all ? fl_tensor_device(t->extra->all) : 0;
-}
-
-fl_status fli_no_values(const fl_tensor *t, const char *who) {
-  if (t->extra && t->extra->level)
-    return fli_fail(FL_EUNSUPPORTED,
-                    "%sinside vmap a tensor stands for many samples: it has a "
-                    "shape but no values, and none when vmap is over",
-                    who);
-  if (t->rt->trace)
-    return fli_fail(FL_EUNSUPPORTED,
-                    "%sinside flare.kernel a tensor stands for any element: it "
-                    "has no value; where() chooses",
-                    who);
-  return fli_fail(FL_EUNSUPPORTED,
-                  "%sa tensor made in meta mode has a shape but no values",
-                  who);
-}
-
-fl_status fli_needs_values(const fl_runtime *rt, const fl_tensor *x,
-                           const char *op) {
-  bool own = x && x->extra && x->extra->level;
-  if (own || (rt->one && !(x && x->storage)))
-    return fli_fail(FL_EUNSUPPORTED,
-                    "%s: the size of the result depends on values, which "
-                    "inside vmap are those of many samples; use a mask of a "
-                    "fixed size, or call it outside",
-                    op);
-  if ((rt->meta && !rt->one) || (x && !x->storage))
-    return fli_fail(FL_EUNSUPPORTED,
-                    "%s: the size of the result depends on values, which there "
-                    "are none of in meta mode",
-                    op);
-  return FL_OK;
-}
-
-/* An alias made for the tape, or a detached one: what it stands for goes along.
- * Releases `to` if it fails. */
-fl_status fli_batch_alias(fl_tensor *from, fl_tensor *to, bool bare) {
-  fl_tensor *all = from->extra ? from->extra->all : NULL, *cut = NULL;
-  if (!all)
-    return FL_OK;
-  fl_status s = bare ? fl_tensor_detach(all, &cut) : FL_OK;
-  if (s == FL_OK)
-    s = stand(to, bare ? cut : all, from->extra->level);
-  fl_tensor_release(cut);
-  if (s)
-    fl_tensor_release(to);
-  return s;
 }
 
 /* --- tools of the rules --- */
@@ -556,10 +468,12 @@ static fl_status run_one(work *w, const fl_call *c) {
   bool was = rt->one;
   one.out = w->one;
   rt->batch = NULL;
+  fli_mode_set(rt, FLI_MODE_VMAP, false);
   rt->one = true;
   fl_status s = fl_call_run(rt, &one);
   rt->one = was;
   rt->batch = open;
+  fli_mode_set(rt, FLI_MODE_VMAP, open != NULL);
   fl_anomaly_mode(rt, anomaly);
   fl_meta_mode(rt, meta);
   return s;
@@ -585,14 +499,14 @@ static fl_status settle(work *w, int k) {
   if (w->e.status == FL_OK)
     v = fli_v_reshape(&w->e, v, m->ndim + 1, shape);
   FLI_TRY(w->e.status);
-  FLI_TRY(stand(w->one[k], v.tensor, w->level));
+  FLI_TRY(fli_extra_stand(w->one[k], v.tensor, w->level));
   fl_node *n = NULL; /* some results may have none, but be saved */
   for (int i = 0; i < w->n_out && !n; i++)
     n = w->one[i]->node;
   for (int i = 0; n && i < n->n_saved; i++) {
     fl_tensor *t = n->saved[i].value.tensor;
     if (n->saved[i].slot == -1 - k && t && !t->extra)
-      FLI_TRY(stand(t, v.tensor, w->level));
+      FLI_TRY(fli_extra_stand(t, v.tensor, w->level));
   }
   return FL_OK;
 }
@@ -600,8 +514,7 @@ static fl_status settle(work *w, int k) {
 /* Random numbers are drawn once, for all samples: history and values must speak
  * of the same ones. */
 static void draw(const work *w, fl_operand *in) {
-  fl_generator *g =
-      w->c->generator ? w->c->generator : fl_runtime_generator(w->rt);
+  fl_generator *g = w->c->generator ? w->c->generator : &w->rt->generator;
   const fl_op_info *info = &w->c->op->info;
   bool drew = false;
   for (int i = 0; info->random && i < info->n_params; i++) {
@@ -653,7 +566,7 @@ static fl_status run_level(work *w, fl_operand *in, fl_value *all) {
   return s;
 }
 
-bool fli_batch_run(fl_runtime *rt, const fl_call *c, fl_status *status) {
+bool fli_mode_vmap(fl_runtime *rt, const fl_call *c, fl_status *status) {
   const struct fli_batch *level = NULL;
   for (int k = 0; k < c->n_in; k++) {
     const struct fli_batch *b = level_of(rt, c->in[k].tensor);

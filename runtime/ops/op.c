@@ -1,7 +1,7 @@
 /* The op table in memory: rows of ops.def become fl_op structs, their
  * signatures parsed once when a runtime opens. Run-time facts about an operator
  * are looked up here and nowhere else. */
-#include "../rules/rules.h"
+#include "rules.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -452,6 +452,22 @@ static bool is_differentiable(const fl_op *op) {
   return rule && takes_floats(op) && gives_floats(op);
 }
 
+/* How many inputs a row has on the short path (flat.c); 0: never takes it. */
+static int count_flat_inputs(const fl_op *op) {
+  bool floats = op->in_type[0] != FL_T_INT && op->in_type[0] != FL_T_BOOL;
+  switch (op->family) {
+  case FLI_UNARY:
+  case FLI_TEST:
+    return floats ? 1 : 0;
+  case FLI_BINARY:
+  case FLI_COMPARE:
+  case FLI_UNARY_BACKWARD:
+    return floats ? 2 : 0;
+  default:
+    return 0;
+  }
+}
+
 static fl_status fill(fl_runtime *rt, fl_op *op, int id) {
   const row *w = &rows[id];
   op->id = id;
@@ -478,7 +494,7 @@ static fl_status fill(fl_runtime *rt, fl_op *op, int id) {
   op->info.view = w->family == FLI_VIEW;
   op->info.inplace = allows_inplace(op);
   op->info.collective = strncmp(w->name, "comm_", 5) == 0;
-  op->flat = fli_flat_inputs(op);
+  op->flat = count_flat_inputs(op);
   op->info.differentiable = is_differentiable(op);
   return FL_OK;
 }
@@ -494,6 +510,7 @@ fl_status fli_ops_init(fl_runtime *rt) {
     FLI_TRY(fill(rt, &rt->ops[i], i));
   for (size_t i = 0; i < sizeof docs / sizeof *docs; i++)
     rt->ops[docs[i].id].info.doc = docs[i].text;
+  rt->ops[FLI_OP_assign].modes |= 1u << FLI_MODE_TRANSFER;
   return FL_OK;
 }
 
@@ -505,7 +522,8 @@ void fli_ops_close(fl_runtime *rt) {
   rt->ops = NULL;
   for (fl_op *op = rt->more_ops, *next; op; op = next) {
     next = op->next;
-    fli_native_free(op->native);
+    if (op->native)
+      rt->up->native_free(op->native);
     fli_mfree(op);
   }
   rt->more_ops = NULL;

@@ -1,7 +1,6 @@
 /* The language of gradient rules and composed operators; see env.h. */
 #include "env.h"
 
-#include "../expr/expr.h"
 #include "../tape/tape.h"
 
 #include <stdarg.h>
@@ -103,7 +102,7 @@ void fli_run_all(fli_env *e, int op, const fl_attrs *attrs, int n,
   for (int k = 0; k < e->rt->ops[op].info.n_out; k++)
     out[k] = fli_none();
   if (e->status == FL_OK)
-    e->status = fli_graph_apply(e->graph, op, attrs, n, in, out);
+    e->status = e->rt->up->graph_apply(e->graph, op, attrs, n, in, out);
 }
 
 /* An input of a graph for the time being: where its history counts a view of
@@ -156,8 +155,8 @@ void fli_composed_grad(fli_env *e, const fl_op *op, const fl_attrs *attrs,
   unsigned flags = FL_BACKWARD_UNUSED | FLI_BACKWARD_STOP |
                    (record ? FL_BACKWARD_CREATE : 0);
   if (c.e.status == FL_OK && n_roots && n_inputs)
-    c.e.status =
-        fl_grad(e->rt, n_roots, roots, seeds, n_inputs, inputs, flags, got);
+    c.e.status = e->rt->up->grad(e->rt, n_roots, roots, seeds, n_inputs, inputs,
+                                 flags, got);
   else
     n_inputs = 0;
   e->status = c.e.status;

@@ -17,7 +17,7 @@
 #define FL_ENV_H
 
 #include "../internal.h"
-#include "rules.h"
+#include "../ops/rules.h"
 
 /* A tensor, a number, nothing, or, where an environment extends an expression
  * graph, node `i` of it: then dtype is FLI_NODE. */
@@ -55,6 +55,10 @@ struct fli_grad {
   const bool *need;
   bool create;
 };
+
+/* A call of a composed row; its attributes are settled. */
+fl_status fli_compose_call(fl_runtime *rt, const fl_call *c,
+                           const fl_attrs *attrs, fl_device d);
 
 /* A composed operator's context: in[] given, out[] to be set. */
 struct fli_composing {

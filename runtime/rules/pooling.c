@@ -174,10 +174,9 @@ static fl_status backward_windows(fli_infer *c, fl_meta *x, bool *ceil) {
   *ceil = false;
   for (int i = w.first; i < x->ndim && c->in[0]->ndim == x->ndim; i++) {
     int k = i - w.first;
-    *ceil = *ceil ||
-            c->in[0]->shape[i] > fli_window_count(x->shape[i], w.kernel[k],
-                                                  w.stride[k], w.padding[k], 1,
-                                                  false);
+    *ceil = *ceil || c->in[0]->shape[i] >
+                         fli_window_count(x->shape[i], w.kernel[k], w.stride[k],
+                                          w.padding[k], 1, false);
   }
   FLI_TRY(pooled(c, x, &w, *ceil, &y));
   return expect(c, c->in[0], &y);

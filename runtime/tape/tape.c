@@ -92,19 +92,9 @@ void fli_node_forget(fl_runtime *rt, fl_node *n) {
     fli_node_forget(rt, n->inner);
 }
 
-static void drop_hooks(fl_runtime *rt, fli_hook **list) {
-  while (*list) {
-    fli_hook *h = *list;
-    *list = h->next;
-    if (!h->keep && !h->dropped && rt->tape_host.forget)
-      rt->tape_host.forget(rt->tape_host.context, h->key);
-    fli_mfree(h);
-  }
-}
-
 static void destroy(fl_runtime *rt, fl_node *n) {
   fli_node_forget(rt, n);
-  drop_hooks(rt, &n->hooks);
+  fli_hooks_drop(rt, &n->hooks);
   fli_node_drop_grads(n);
   for (int k = 0; k < n->n_in; k++) {
     if (n->edges[k].node)
@@ -136,49 +126,20 @@ void fli_node_release(fl_runtime *rt, fl_node *n) {
   tape->releasing = false;
 }
 
-/* --- what belongs to a tensor --- */
-
-fl_status fli_extra_of(fl_tensor *t, fli_extra **x) {
-  if (!t->extra) {
-    t->extra = fli_small_new(t->rt, sizeof *t->extra);
-    if (!t->extra)
-      return FL_ENOMEM;
-    memset(t->extra, 0, sizeof *t->extra);
-    t->extra->capture = -1;
-  }
-  *x = t->extra;
-  return FL_OK;
-}
-
-void fli_extra_free(fl_tensor *t) {
-  fli_extra *x = t->extra;
-  fli_batch_drop(t);
-  t->extra = NULL;
-  if (x->retain && t->node)
-    for (fli_hook **h = &t->node->hooks; *h;) {
-      fli_hook *dead = *h;
-      if (dead->keep != t) {
-        h = &dead->next;
-        continue;
-      }
-      *h = dead->next;
-      fli_mfree(dead);
+/* A tensor whose gradient retain_grad keeps goes away: its node forgets it. */
+void fli_node_unretain(fl_tensor *t) {
+  for (fli_hook **h = &t->node->hooks; *h;) {
+    fli_hook *dead = *h;
+    if (dead->keep != t) {
+      h = &dead->next;
+      continue;
     }
-  drop_hooks(t->rt, &x->hooks);
-  fl_tensor_release(x->grad);
-  fl_tensor_release(x->place);
-  fl_tensor_release(x->sum);
-  fli_extra_drop_loan(t->rt, x);
-  fli_small_free(t->rt, x, sizeof *x);
+    *h = dead->next;
+    fli_mfree(dead);
+  }
 }
 
 /* --- histories --- */
-
-bool fli_wants_grad(fl_tensor *t) {
-  if (t->requires_grad || t->node)
-    return true;
-  return t->is_view && t->seen != t->base->rebases && t->base->node;
-}
 
 /* What retain_grad asked for is the gradient of t as it is now. */
 static void move_retain(fl_tensor *t, fl_node *to) {
@@ -518,12 +479,26 @@ fl_status fli_tape_transfer(fl_tensor *t, fl_tensor *to) {
   return FL_OK;
 }
 
+static fl_status check_outside_vmap(const char *name, int n,
+                                    fl_tensor *const *ins) {
+  for (int k = 0; k < n; k++) {
+    fl_tensor *all = ins[k]->extra ? ins[k]->extra->all : NULL;
+    if (all && fli_wants_grad(all))
+      return fli_fail(FL_EUNSUPPORTED,
+                      "%s: inside vmap gradients do not pass through a "
+                      "function of one's own, or checkpoint, to what is "
+                      "outside",
+                      name);
+  }
+  return FL_OK;
+}
+
 fl_status fl_tape_custom(fl_runtime *rt, const char *name, int64_t key,
                          fl_site site, int n_in, fl_tensor *const *ins,
                          int n_out, fl_tensor *const *outs) {
   fl_node *n;
   FLI_TRY(fli_check_owner(rt));
-  FLI_TRY(fli_batch_custom(rt, name, n_in, ins));
+  FLI_TRY(check_outside_vmap(name, n_in, ins));
   FLI_TRY(fli_node_new(rt, FLI_NODE_CUSTOM, NULL, n_in, n_out, 0, NULL, &n));
   size_t len = strlen(name) + 1;
   char *copy = fli_malloc(rt, len);

@@ -3,7 +3,7 @@
  * runtime; it may be given back on any thread. */
 #include "../dlpack.h"
 #include "../internal.h"
-#include "../tape/tape.h"
+#include "extra.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -127,7 +127,7 @@ static void give_back(lent *x) {
   pthread_mutex_unlock(&l->lock);
   if (last) {
     lending_free(l);
-    fli_runtime_end(rt);
+    rt->up->end(rt);
   }
 }
 

@@ -1,7 +1,7 @@
 /* Storages and tensor headers: making, sharing, counting, reading and writing
- * them. What operators do to tensors is in call.c, histories in backward.c. */
+ * them. */
 #include "../internal.h"
-#include "../tape/tape.h"
+#include "extra.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -149,7 +149,7 @@ static void drop(fl_tensor *t) {
   if (t->extra)
     fli_extra_free(t);
   if (t->node)
-    fli_node_release(rt, t->node);
+    rt->up->node_release(rt, t->node);
   detach_storage(t);
   if (t->prev)
     t->prev->next = t->next;
@@ -180,7 +180,7 @@ void fl_tensor_release(fl_tensor *t) {
 void fl_tensor_handle(fl_tensor *t, int change) {
   t->handles += change;
   if (t->extra)
-    fli_batch_handle(t, change);
+    fli_extra_handle(t, change);
   if (t->storage) {
     t->storage->handles += change;
     account(t->storage);
@@ -202,7 +202,7 @@ void fli_tensors_close(fl_runtime *rt) {
     if (t->extra)
       fli_extra_free(t);
     if (t->node)
-      fli_node_release(rt, t->node);
+      rt->up->node_release(rt, t->node);
     t->node = NULL;
     detach_storage(t);
     if (t->base)
@@ -342,18 +342,6 @@ fl_status fli_tensor_make(fl_runtime *rt, const fl_meta *m, size_t bytes,
   return FL_OK;
 }
 
-fl_status fl_tensor_zeros(fl_runtime *rt, fl_dtype dtype, int ndim,
-                          const int64_t *shape, fl_device d, fl_tensor **t) {
-  fl_attrs a = *fl_op_defaults(&rt->ops[FLI_OP_full]);
-  size_t bytes;
-  FLI_TRY(fli_check_size(dtype, ndim, shape, &bytes));
-  FLI_TRY(fl_attrs_list(&a, 0, ndim, shape));
-  a.v[1].f = 0;
-  a.v[2].i = dtype;
-  fl_call c = {.op = &rt->ops[FLI_OP_full], .attrs = &a, .device = d, .out = t};
-  return fl_call_run(rt, &c);
-}
-
 fl_status fl_tensor_wrap(fl_runtime *rt, void *data, fl_dtype dtype, int ndim,
                          const int64_t *shape,
                          void (*done)(void *context, void *data), void *context,
@@ -373,6 +361,22 @@ fl_status fl_tensor_wrap(fl_runtime *rt, void *data, fl_dtype dtype, int ndim,
   return FL_OK;
 }
 
+fl_status fl_tensor_new_pinned(fl_runtime *rt, fl_dtype dtype, int ndim,
+                               const int64_t *shape, fl_tensor **t) {
+  struct fli_pin *p = NULL;
+  size_t bytes;
+  FLI_TRY(fli_check_size(dtype, ndim, shape, &bytes));
+  if (!rt->meta)
+    FLI_TRY(fli_pin_new(rt, bytes, &p));
+  if (!p)
+    return fl_tensor_new(rt, dtype, ndim, shape, 0, t);
+  fl_status s = fl_tensor_wrap(rt, fli_pin_memory(p), dtype, ndim, shape,
+                               fli_pin_release, p, t);
+  if (s)
+    fli_pin_release(p, NULL);
+  return s;
+}
+
 fl_status fli_tensor_alias(fl_tensor *x, bool bare, fl_tensor **out) {
   fl_tensor *t;
   if (!x->rt)
@@ -382,7 +386,7 @@ fl_status fli_tensor_alias(fl_tensor *x, bool bare, fl_tensor **out) {
   t->base = NULL;
   t->is_view = false;
   *out = t;
-  return fli_batch_alias(x, t, bare);
+  return fli_extra_alias(x, t, bare);
 }
 
 fl_status fl_tensor_detach(fl_tensor *x, fl_tensor **out) {
@@ -414,7 +418,7 @@ int64_t fl_tensor_numel(const fl_tensor *t) {
   return t->numel;
 }
 fl_device fl_tensor_device(const fl_tensor *t) {
-  return t->storage ? t->storage->device : fli_batch_device(t);
+  return t->storage ? t->storage->device : fli_extra_device(t);
 }
 uint64_t fl_tensor_id(const fl_tensor *t) {
   return t->id;
@@ -431,11 +435,14 @@ uint32_t fl_tensor_version(const fl_tensor *t) {
 bool fl_tensor_closed(const fl_tensor *t) {
   return !t->rt;
 }
+bool fl_tensor_pinned(const fl_tensor *t) {
+  return t->storage && fli_pin_of(t->storage);
+}
 bool fl_tensor_shares(const fl_tensor *a, const fl_tensor *b) {
   return a->storage && a->storage == b->storage;
 }
 
-static fl_status need_memory(const fl_tensor *t, const char *who) {
+fl_status fli_need_memory(const fl_tensor *t, const char *who) {
   if (!t->rt)
     return fli_fail(FL_ECLOSED, "tensor is closed");
   if (!t->storage)
@@ -444,7 +451,7 @@ static fl_status need_memory(const fl_tensor *t, const char *who) {
 }
 
 void *fl_tensor_data(fl_tensor *t) {
-  if (need_memory(t, ""))
+  if (fli_need_memory(t, ""))
     return NULL;
   fl_device d = t->storage->device;
   if (!(fli_backend(t->rt, d)->flags & FL_BACKEND_HOST)) {
@@ -458,316 +465,4 @@ void *fl_tensor_data(fl_tensor *t) {
       (t->rt->watch && fli_streams_touch(t, false, "a copy", 0)))
     return NULL;
   return fli_tensor_ptr(t);
-}
-
-/* --- values in and out --- */
-
-fl_status fli_tensor_copy(fl_runtime *rt, fl_tensor *t, fl_dtype d,
-                          fl_site site, fl_tensor **out) {
-  const fl_op *copy = &rt->ops[FLI_OP_copy];
-  fl_operand in = {.tensor = t};
-  fl_attrs a;
-  fl_attrs_copy(&a, &copy->defaults);
-  if (d != FL_NODTYPE)
-    a.v[0].i = d;
-  fl_call c = {
-      .op = copy, .n_in = 1, .in = &in, .attrs = &a, .site = site, .out = out};
-  return fl_call_run(rt, &c);
-}
-
-/* A contiguous tensor with the same values, in meta mode, too: t itself or a
- * copy. New reference, no history. */
-static fl_status plain(fl_tensor *t, fl_tensor **out) {
-  if (t->contiguous) {
-    *out = fl_tensor_retain(t);
-    return FL_OK;
-  }
-  fl_runtime *rt = t->rt;
-  bool grad = fl_grad_mode(rt, false), meta = fl_meta_mode(rt, false);
-  fl_status s = fli_tensor_copy(rt, t, FL_NODTYPE, 0, out);
-  fl_grad_mode(rt, grad);
-  fl_meta_mode(rt, meta);
-  return s;
-}
-
-static fl_status check_bytes(const fl_tensor *t, size_t bytes) {
-  size_t need = (size_t)t->numel * fl_dtype_size(t->meta.dtype);
-  if (bytes != need)
-    return fli_fail(FL_ESIZE,
-                    "a tensor of shape %s and dtype %s has %zu bytes, not %zu",
-                    fli_shape_text(t->meta.ndim, t->meta.shape),
-                    fl_dtype_name(t->meta.dtype), need, bytes);
-  return FL_OK;
-}
-
-static inline fl_status watched(fl_tensor *t, bool writes) {
-  return t->rt->watch ? fli_streams_touch(t, writes, "a copy", t->rt->copy_site)
-                      : FL_OK;
-}
-
-fl_status fl_tensor_read(fl_tensor *t, void *to, size_t bytes) {
-  fl_tensor *p;
-  FLI_TRY(need_memory(t, "reading values: "));
-  FLI_TRY(check_bytes(t, bytes));
-  if (bytes == 0)
-    return FL_OK;
-  FLI_TRY(plain(t, &p));
-  fl_device d = p->storage->device;
-  fl_backend *b = fli_backend(t->rt, d);
-  fl_status s = watched(p, false);
-  if (s == FL_OK && !(b->flags & FL_BACKEND_HOST))
-    s = fli_copy(t->rt, d, FL_COPY_OUT, to, d, fli_tensor_ptr(p), bytes);
-  else if (s == FL_OK)
-    memcpy(to, fli_tensor_ptr(p), bytes);
-  if (s == FL_OK || s == FL_EFAULT)
-    s = fli_stream_finish(t->rt, d);
-  fl_tensor_release(p);
-  return s;
-}
-
-fl_status fl_tensor_write(fl_tensor *t, const void *from, size_t bytes) {
-  FLI_TRY(need_memory(t, "writing values: "));
-  FLI_TRY(check_bytes(t, bytes));
-  if (bytes == 0)
-    return FL_OK;
-  FLI_TRY(fli_check_writable(t, "write", ""));
-  fl_runtime *rt = t->rt;
-  if (!t->contiguous) { /* through a contiguous tensor, and assign */
-    fl_tensor *p, *same;
-    FLI_TRY(fl_tensor_new(rt, t->meta.dtype, t->meta.ndim, t->meta.shape,
-                          t->storage->device, &p));
-    fl_status s = fl_tensor_write(p, from, bytes);
-    fl_operand in[2] = {{.tensor = t}, {.tensor = p}};
-    fl_call c = {.op = &rt->ops[FLI_OP_assign],
-                 .n_in = 2,
-                 .in = in,
-                 .inplace = true,
-                 .out = &same};
-    if (s == FL_OK && (s = fl_call_run(rt, &c)) == FL_OK)
-      fl_tensor_release(same);
-    fl_tensor_release(p);
-    return s;
-  }
-  fl_device d = t->storage->device;
-  fl_backend *b = fli_backend(rt, d);
-  FLI_TRY(watched(t, true));
-  t->storage->version++;
-  if (b->flags & FL_BACKEND_HOST) {
-    memcpy(fli_tensor_ptr(t), from, bytes);
-    return FL_OK;
-  }
-  return fli_copy(rt, d, FL_COPY_IN, fli_tensor_ptr(t), d, from, bytes);
-}
-
-fl_status fl_tensor_item(fl_tensor *t, double *f, int64_t *i) {
-  union {
-    uint16_t h;
-    float f;
-    double d;
-    int64_t l;
-    int32_t w;
-    int16_t s;
-    int8_t c;
-    uint8_t u;
-  } v;
-  FLI_TRY(need_memory(t, "item: "));
-  if (t->numel != 1)
-    return fli_fail(FL_ESHAPE,
-                    "item: a tensor of shape %s has %lld elements, "
-                    "not one",
-                    fli_shape_text(t->meta.ndim, t->meta.shape),
-                    (long long)t->numel);
-  if (fli_is_complex(t->meta.dtype))
-    return fli_fail(FL_EDTYPE, "item: %s has two parts: take real() or imag()",
-                    fl_dtype_name(t->meta.dtype));
-  FLI_TRY(fl_tensor_read(t, &v, fl_dtype_size(t->meta.dtype)));
-  int64_t whole = 0;
-  double real = 0;
-  switch (t->meta.dtype) {
-  case FL_F64:
-    real = v.d;
-    break;
-  case FL_F32:
-    real = v.f;
-    break;
-  case FL_F16:
-    real = fli_half_value(FL_F16, v.h);
-    break;
-  case FL_BF16:
-    real = fli_half_value(FL_BF16, v.h);
-    break;
-  case FL_I64:
-    whole = v.l;
-    break;
-  case FL_I32:
-    whole = v.w;
-    break;
-  case FL_I16:
-    whole = v.s;
-    break;
-  case FL_I8:
-    whole = v.c;
-    break;
-  default:
-    whole = v.u;
-    break;
-  }
-  if (fl_dtype_kind(t->meta.dtype) == FL_KIND_FLOAT)
-    whole = fli_to_integer(real);
-  else
-    real = (double)whole;
-  if (f)
-    *f = real;
-  if (i)
-    *i = whole;
-  return FL_OK;
-}
-
-/* --- to another device or dtype --- */
-
-/* Behind what the source's stream has to do; the backend lets that stream wait
- * for the copy. */
-static fl_status move_peer(fl_tensor *from, fl_tensor *to, size_t bytes) {
-  fl_runtime *rt = from->rt;
-  fl_device df = from->storage->device, dt = to->storage->device;
-  fl_backend *b = fli_backend(rt, dt);
-  FLI_TRY(watched(from, false));
-  fl_event *e = fli_stream_event(rt, df, fl_stream_current(rt, df));
-  fl_status s = e ? b->event_wait(b, e, fli_stream(rt, dt)) : FL_OK;
-  if (e)
-    b->event_free(b, e);
-  FLI_TRY(s);
-  return fli_copy(rt, dt, FL_COPY_PEER, fli_tensor_ptr(to), df,
-                  fli_tensor_ptr(from), bytes);
-}
-
-/* One side is pinned memory, nobody waits. */
-static fl_status move_pinned(fl_tensor *from, fl_tensor *to, size_t bytes,
-                             struct fli_pin *pin, bool in) {
-  fl_runtime *rt = from->rt;
-  fl_device d = (in ? to : from)->storage->device;
-  FLI_TRY(watched(in ? to : from, in));
-  FLI_TRY(fli_copy(rt, d, in ? FL_COPY_IN_PINNED : FL_COPY_OUT_PINNED,
-                   fli_tensor_ptr(to), d, fli_tensor_ptr(from), bytes));
-  if (rt->watch & FLI_WATCH_RACES)
-    FLI_TRY(fli_race_check(rt, d, fl_stream_current(rt, d), in ? from : to, !in,
-                           "a copy", rt->copy_site));
-  return fli_pin_used(pin, d);
-}
-
-/* Bytes of a contiguous tensor across devices: at once within a backend,
- * through host memory otherwise. */
-static fl_status move_bytes(fl_tensor *from, fl_tensor *to, bool async) {
-  fl_runtime *rt = from->rt;
-  size_t bytes = (size_t)from->numel * fl_dtype_size(from->meta.dtype);
-  fl_device df = from->storage->device, dt = to->storage->device;
-  fl_backend *bf = fli_backend(rt, df), *bt = fli_backend(rt, dt);
-  if (bytes == 0)
-    return FL_OK;
-  if (bf == bt && !(bf->flags & FL_BACKEND_HOST)) {
-    if (!async)
-      FLI_TRY(fl_device_sync(rt, df));
-    return move_peer(from, to, bytes);
-  }
-  bool in = bf->flags & FL_BACKEND_HOST;
-  struct fli_pin *pin = fli_pin_of((in ? from : to)->storage);
-  if (async && pin && fli_pin_fits(pin, in ? dt : df))
-    return move_pinned(from, to, bytes, pin, in);
-  if (bt->flags & FL_BACKEND_HOST)
-    return fl_tensor_read(from, fli_tensor_ptr(to), bytes);
-  if (in) {
-    FLI_TRY(watched(from, false));
-    FLI_TRY(fl_tensor_write(to, fli_tensor_ptr(from), bytes));
-    return async ? FL_OK : fli_stream_finish(rt, dt);
-  }
-  void *host = fli_malloc(rt, bytes);
-  if (!host)
-    return FL_ENOMEM;
-  fl_status s = fl_tensor_read(from, host, bytes);
-  if (s == FL_OK)
-    s = fl_tensor_write(to, host, bytes);
-  if (s == FL_OK)
-    s = fli_stream_finish(rt, dt);
-  fli_mfree(host);
-  return s;
-}
-
-static fl_status move(fl_tensor *t, fl_device d, fl_dtype dtype, bool async,
-                      fl_tensor **out) {
-  if (!t->rt)
-    return fli_fail(FL_ECLOSED, "tensor is closed");
-  fl_runtime *rt = t->rt;
-  bool moves = t->storage && d != t->storage->device;
-  FLI_TRY(fli_check_device(rt, d));
-  if (dtype != FL_NODTYPE && dtype != t->meta.dtype && !moves)
-    return fli_tensor_copy(rt, t, dtype, 0, out);
-  if (!moves) {
-    *out = fl_tensor_retain(t);
-    return FL_OK;
-  }
-  fl_tensor *from, *to;
-  if (async && dtype != FL_NODTYPE && dtype != t->meta.dtype) {
-    /* the host cannot while it arrives */
-    FLI_TRY(fli_tensor_copy(rt, t, dtype, 0, &from));
-    fl_status s = move(from, d, FL_NODTYPE, true, out);
-    fl_tensor_release(from);
-    return s;
-  }
-  FLI_TRY(plain(t, &from));
-  size_t bytes = (size_t)from->numel * fl_dtype_size(from->meta.dtype);
-  bool pin = async && fli_backend(rt, d)->flags & FL_BACKEND_HOST && !rt->meta;
-  fl_status s =
-      pin ? fl_tensor_new_pinned(rt, from->meta.dtype, from->meta.ndim,
-                                 from->meta.shape, &to)
-          : fli_tensor_make(rt, &from->meta, bytes, d, 0, &to);
-  if (s == FL_OK && to->storage && (s = move_bytes(from, to, async)))
-    fl_tensor_release(to); /* in meta mode there are no bytes */
-  fl_tensor_release(from);
-  FLI_TRY(s);
-  s = fli_tape_transfer(t, to);
-  if (s == FL_OK && dtype != FL_NODTYPE && dtype != to->meta.dtype) {
-    s = fli_tensor_copy(rt, to, dtype, 0, out);
-    fl_tensor_release(to);
-    return s;
-  }
-  if (s) {
-    fl_tensor_release(to);
-    return s;
-  }
-  *out = to;
-  return FL_OK;
-}
-
-fl_status fl_tensor_to(fl_tensor *t, fl_device d, fl_dtype dtype,
-                       fl_tensor **out) {
-  return move(t, d, dtype, false, out);
-}
-
-fl_status fl_tensor_to_async(fl_tensor *t, fl_device d, fl_dtype dtype,
-                             fl_site site, fl_tensor **out) {
-  fl_runtime *rt = t->rt;
-  if (rt)
-    rt->copy_site = site;
-  fl_status s = move(t, d, dtype, true, out);
-  if (rt)
-    rt->copy_site = 0;
-  return s;
-}
-
-/* assign is the one row whose inputs may lie on two devices. */
-bool fli_assign_is_far(const fl_call *c) {
-  const fl_tensor *x = c->in[0].tensor, *from = c->in[1].tensor;
-  return c->n_in == 2 && x && from && x->storage && from->storage &&
-         x->rt == from->rt && x->storage->device != from->storage->device;
-}
-
-fl_status fli_assign_across(fl_runtime *rt, const fl_call *c) {
-  fl_operand in[2] = {c->in[0], c->in[1]};
-  fl_call near = *c;
-  FLI_TRY(fl_tensor_to(c->in[1].tensor, c->in[0].tensor->storage->device,
-                       FL_NODTYPE, &in[1].tensor));
-  near.in = in;
-  fl_status s = fl_call_run(rt, &near);
-  fl_tensor_release(in[1].tensor);
-  return s;
 }

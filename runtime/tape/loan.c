@@ -2,23 +2,9 @@
  * parameters of a model that is kept in parts. Of what lies there, and of casts
  * by autocast, the tape keeps marks without memory: the backward pass asks the
  * host, once more, for all that was lent, in the dtype that was used. */
-#include "../rules/env.h"
-#include "../tape/tape.h"
+#include "tape.h"
 
 #include <string.h>
-
-struct fli_loan {
-  int rc; /* storages and marks */
-  int64_t key;
-};
-
-static void give_back(fl_runtime *rt, struct fli_loan *loan) {
-  if (--loan->rc)
-    return;
-  if (rt->tape_host.forget)
-    rt->tape_host.forget(rt->tape_host.context, loan->key);
-  fli_small_free(rt, loan, sizeof *loan);
-}
 
 fl_status fl_tensor_lend(fl_tensor *flat, int64_t key) {
   if (!flat->rt || !flat->storage)
@@ -35,22 +21,6 @@ fl_status fl_tensor_lend(fl_tensor *flat, int64_t key) {
   flat->storage->loan = loan;
   flat->storage->loan_at = 0;
   return FL_OK;
-}
-
-/* The last tensor leaves the storage. */
-void fli_loan_leave(fl_storage *s) {
-  give_back(s->rt, s->loan);
-  s->loan = NULL;
-}
-
-/* `to`, new, is what `from` is, element by element, in another dtype. */
-void fli_loan_pass(const fl_tensor *from, fl_tensor *to) {
-  const fl_storage *s = from->storage;
-  if (!s || !s->loan || !from->contiguous || !to->storage || to->storage->loan)
-    return;
-  s->loan->rc++;
-  to->storage->loan = s->loan;
-  to->storage->loan_at = s->loan_at + from->offset - to->offset;
 }
 
 /* What t is a result of, for one that stands for it. */
@@ -91,13 +61,7 @@ fl_status fli_loan_mark(fl_tensor *t, fl_tensor **out) {
   return s;
 }
 
-void fli_extra_drop_loan(fl_runtime *rt, fli_extra *x) {
-  if (x->loan)
-    give_back(rt, x->loan);
-  fl_tensor_release(x->stand);
-}
-
-static fl_status fetch(fl_runtime *rt, fl_tensor *mark, fl_tensor **out) {
+fl_status fli_loan_fetch(fl_runtime *rt, fl_tensor *mark, fl_tensor **out) {
   fl_tensor *flat = NULL;
   if (!rt->tape_host.lent)
     return fli_fail(FL_EAUTOGRAD, "who lent a tensor is gone");
@@ -124,14 +88,6 @@ static fl_status fetch(fl_runtime *rt, fl_tensor *mark, fl_tensor **out) {
   }
   fl_tensor_release(flat);
   return s;
-}
-
-fl_value fli_loan_fetch(fli_env *e, fl_tensor *mark) {
-  fl_tensor *t = NULL;
-  if (e->status)
-    return fli_none();
-  e->status = fetch(e->rt, mark, &t);
-  return e->status ? fli_none() : fli_env_own(e, t);
 }
 
 fl_status fl_tensor_stand_in(fl_tensor *t, fl_tensor *leaf) {

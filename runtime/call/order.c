@@ -1,0 +1,27 @@
+/* Orders a launch on a device with several streams: its stream waits for the
+ * blocks that it uses, and the race checker sees its operands. */
+#include "../internal.h"
+
+fl_status fli_streams_launch(fl_runtime *rt, fl_device d, const fl_call *c,
+                             int n_in, const fl_operand *in, int n_out,
+                             fl_tensor *const *out) {
+  bool async = fli_backend(rt, d)->flags & FL_BACKEND_ASYNC;
+  int now = async ? fl_stream_current(rt, d) : -1;
+  for (int k = 0; k < n_in + n_out && async; k++) {
+    const fl_tensor *t = k < n_in ? in[k].tensor : out[k - n_in];
+    if (t && t->storage && t->storage->block)
+      FLI_TRY(fli_stream_uses(rt, d, t->storage->block));
+  }
+  FLI_TRY(fli_stream_note(rt, d));
+  if (!(rt->watch & FLI_WATCH_RACES))
+    return FL_OK;
+  const char *op = c->op->info.name;
+  for (int k = 0; k < n_in; k++)
+    if (in[k].tensor)
+      FLI_TRY(fli_race_check(rt, d, now, in[k].tensor,
+                             fli_step_writes(c->op, c->attrs, n_in, k), op,
+                             c->site));
+  for (int k = 0; k < n_out; k++)
+    FLI_TRY(fli_race_check(rt, d, now, out[k], true, op, c->site));
+  return FL_OK;
+}

@@ -1,0 +1,335 @@
+/* Values that enter or leave tensors, and tensors that move to another device
+ * or dtype. Strided tensors are copied by calls of operators. */
+#include "../internal.h"
+#include "../tape/tape.h"
+
+#include <string.h>
+
+fl_status fl_tensor_zeros(fl_runtime *rt, fl_dtype dtype, int ndim,
+                          const int64_t *shape, fl_device d, fl_tensor **t) {
+  fl_attrs a = *fl_op_defaults(&rt->ops[FLI_OP_full]);
+  size_t bytes;
+  FLI_TRY(fli_check_size(dtype, ndim, shape, &bytes));
+  FLI_TRY(fl_attrs_list(&a, 0, ndim, shape));
+  a.v[1].f = 0;
+  a.v[2].i = dtype;
+  fl_call c = {.op = &rt->ops[FLI_OP_full], .attrs = &a, .device = d, .out = t};
+  return fl_call_run(rt, &c);
+}
+
+fl_status fli_tensor_copy(fl_runtime *rt, fl_tensor *t, fl_dtype d,
+                          fl_site site, fl_tensor **out) {
+  const fl_op *copy = &rt->ops[FLI_OP_copy];
+  fl_operand in = {.tensor = t};
+  fl_attrs a;
+  fl_attrs_copy(&a, &copy->defaults);
+  if (d != FL_NODTYPE)
+    a.v[0].i = d;
+  fl_call c = {
+      .op = copy, .n_in = 1, .in = &in, .attrs = &a, .site = site, .out = out};
+  return fl_call_run(rt, &c);
+}
+
+/* A contiguous tensor with the same values, in meta mode, too: t itself or a
+ * copy. New reference, no history. */
+static fl_status plain(fl_tensor *t, fl_tensor **out) {
+  if (t->contiguous) {
+    *out = fl_tensor_retain(t);
+    return FL_OK;
+  }
+  fl_runtime *rt = t->rt;
+  bool grad = fl_grad_mode(rt, false), meta = fl_meta_mode(rt, false);
+  fl_status s = fli_tensor_copy(rt, t, FL_NODTYPE, 0, out);
+  fl_grad_mode(rt, grad);
+  fl_meta_mode(rt, meta);
+  return s;
+}
+
+static fl_status check_bytes(const fl_tensor *t, size_t bytes) {
+  size_t need = (size_t)t->numel * fl_dtype_size(t->meta.dtype);
+  if (bytes != need)
+    return fli_fail(FL_ESIZE,
+                    "a tensor of shape %s and dtype %s has %zu bytes, not %zu",
+                    fli_shape_text(t->meta.ndim, t->meta.shape),
+                    fl_dtype_name(t->meta.dtype), need, bytes);
+  return FL_OK;
+}
+
+static inline fl_status watched(fl_tensor *t, bool writes) {
+  return t->rt->watch ? fli_streams_touch(t, writes, "a copy", t->rt->copy_site)
+                      : FL_OK;
+}
+
+fl_status fl_tensor_read(fl_tensor *t, void *to, size_t bytes) {
+  fl_tensor *p;
+  FLI_TRY(fli_need_memory(t, "reading values: "));
+  FLI_TRY(check_bytes(t, bytes));
+  if (bytes == 0)
+    return FL_OK;
+  FLI_TRY(plain(t, &p));
+  fl_device d = p->storage->device;
+  fl_backend *b = fli_backend(t->rt, d);
+  fl_status s = watched(p, false);
+  if (s == FL_OK && !(b->flags & FL_BACKEND_HOST))
+    s = fli_copy(t->rt, d, FL_COPY_OUT, to, d, fli_tensor_ptr(p), bytes);
+  else if (s == FL_OK)
+    memcpy(to, fli_tensor_ptr(p), bytes);
+  if (s == FL_OK || s == FL_EFAULT)
+    s = fli_stream_finish(t->rt, d);
+  fl_tensor_release(p);
+  return s;
+}
+
+fl_status fl_tensor_write(fl_tensor *t, const void *from, size_t bytes) {
+  FLI_TRY(fli_need_memory(t, "writing values: "));
+  FLI_TRY(check_bytes(t, bytes));
+  if (bytes == 0)
+    return FL_OK;
+  FLI_TRY(fli_check_writable(t, "write", ""));
+  fl_runtime *rt = t->rt;
+  if (!t->contiguous) { /* through a contiguous tensor, and assign */
+    fl_tensor *p, *same;
+    FLI_TRY(fl_tensor_new(rt, t->meta.dtype, t->meta.ndim, t->meta.shape,
+                          t->storage->device, &p));
+    fl_status s = fl_tensor_write(p, from, bytes);
+    fl_operand in[2] = {{.tensor = t}, {.tensor = p}};
+    fl_call c = {.op = &rt->ops[FLI_OP_assign],
+                 .n_in = 2,
+                 .in = in,
+                 .inplace = true,
+                 .out = &same};
+    if (s == FL_OK && (s = fl_call_run(rt, &c)) == FL_OK)
+      fl_tensor_release(same);
+    fl_tensor_release(p);
+    return s;
+  }
+  fl_device d = t->storage->device;
+  fl_backend *b = fli_backend(rt, d);
+  FLI_TRY(watched(t, true));
+  t->storage->version++;
+  if (b->flags & FL_BACKEND_HOST) {
+    memcpy(fli_tensor_ptr(t), from, bytes);
+    return FL_OK;
+  }
+  return fli_copy(rt, d, FL_COPY_IN, fli_tensor_ptr(t), d, from, bytes);
+}
+
+fl_status fl_tensor_item(fl_tensor *t, double *f, int64_t *i) {
+  union {
+    uint16_t h;
+    float f;
+    double d;
+    int64_t l;
+    int32_t w;
+    int16_t s;
+    int8_t c;
+    uint8_t u;
+  } v;
+  FLI_TRY(fli_need_memory(t, "item: "));
+  if (t->numel != 1)
+    return fli_fail(FL_ESHAPE,
+                    "item: a tensor of shape %s has %lld elements, "
+                    "not one",
+                    fli_shape_text(t->meta.ndim, t->meta.shape),
+                    (long long)t->numel);
+  if (fli_is_complex(t->meta.dtype))
+    return fli_fail(FL_EDTYPE, "item: %s has two parts: take real() or imag()",
+                    fl_dtype_name(t->meta.dtype));
+  FLI_TRY(fl_tensor_read(t, &v, fl_dtype_size(t->meta.dtype)));
+  int64_t whole = 0;
+  double real = 0;
+  switch (t->meta.dtype) {
+  case FL_F64:
+    real = v.d;
+    break;
+  case FL_F32:
+    real = v.f;
+    break;
+  case FL_F16:
+    real = fli_half_value(FL_F16, v.h);
+    break;
+  case FL_BF16:
+    real = fli_half_value(FL_BF16, v.h);
+    break;
+  case FL_I64:
+    whole = v.l;
+    break;
+  case FL_I32:
+    whole = v.w;
+    break;
+  case FL_I16:
+    whole = v.s;
+    break;
+  case FL_I8:
+    whole = v.c;
+    break;
+  default:
+    whole = v.u;
+    break;
+  }
+  if (fl_dtype_kind(t->meta.dtype) == FL_KIND_FLOAT)
+    whole = fli_to_integer(real);
+  else
+    real = (double)whole;
+  if (f)
+    *f = real;
+  if (i)
+    *i = whole;
+  return FL_OK;
+}
+
+/* --- to another device or dtype --- */
+
+/* Behind what the source's stream has to do; the backend lets that stream wait
+ * for the copy. */
+static fl_status move_peer(fl_tensor *from, fl_tensor *to, size_t bytes) {
+  fl_runtime *rt = from->rt;
+  fl_device df = from->storage->device, dt = to->storage->device;
+  fl_backend *b = fli_backend(rt, dt);
+  FLI_TRY(watched(from, false));
+  fl_event *e = fli_stream_event(rt, df, fl_stream_current(rt, df));
+  fl_status s = e ? b->event_wait(b, e, fli_stream(rt, dt)) : FL_OK;
+  if (e)
+    b->event_free(b, e);
+  FLI_TRY(s);
+  return fli_copy(rt, dt, FL_COPY_PEER, fli_tensor_ptr(to), df,
+                  fli_tensor_ptr(from), bytes);
+}
+
+/* One side is pinned memory, nobody waits. */
+static fl_status move_pinned(fl_tensor *from, fl_tensor *to, size_t bytes,
+                             struct fli_pin *pin, bool in) {
+  fl_runtime *rt = from->rt;
+  fl_device d = (in ? to : from)->storage->device;
+  FLI_TRY(watched(in ? to : from, in));
+  FLI_TRY(fli_copy(rt, d, in ? FL_COPY_IN_PINNED : FL_COPY_OUT_PINNED,
+                   fli_tensor_ptr(to), d, fli_tensor_ptr(from), bytes));
+  if (rt->watch & FLI_WATCH_RACES)
+    FLI_TRY(fli_race_check(rt, d, fl_stream_current(rt, d), in ? from : to, !in,
+                           "a copy", rt->copy_site));
+  return fli_pin_used(pin, d);
+}
+
+/* Bytes of a contiguous tensor across devices: at once within a backend,
+ * through host memory otherwise. */
+static fl_status move_bytes(fl_tensor *from, fl_tensor *to, bool async) {
+  fl_runtime *rt = from->rt;
+  size_t bytes = (size_t)from->numel * fl_dtype_size(from->meta.dtype);
+  fl_device df = from->storage->device, dt = to->storage->device;
+  fl_backend *bf = fli_backend(rt, df), *bt = fli_backend(rt, dt);
+  if (bytes == 0)
+    return FL_OK;
+  if (bf == bt && !(bf->flags & FL_BACKEND_HOST)) {
+    if (!async)
+      FLI_TRY(fl_device_sync(rt, df));
+    return move_peer(from, to, bytes);
+  }
+  bool in = bf->flags & FL_BACKEND_HOST;
+  struct fli_pin *pin = fli_pin_of((in ? from : to)->storage);
+  if (async && pin && fli_pin_fits(pin, in ? dt : df))
+    return move_pinned(from, to, bytes, pin, in);
+  if (bt->flags & FL_BACKEND_HOST)
+    return fl_tensor_read(from, fli_tensor_ptr(to), bytes);
+  if (in) {
+    FLI_TRY(watched(from, false));
+    FLI_TRY(fl_tensor_write(to, fli_tensor_ptr(from), bytes));
+    return async ? FL_OK : fli_stream_finish(rt, dt);
+  }
+  void *host = fli_malloc(rt, bytes);
+  if (!host)
+    return FL_ENOMEM;
+  fl_status s = fl_tensor_read(from, host, bytes);
+  if (s == FL_OK)
+    s = fl_tensor_write(to, host, bytes);
+  if (s == FL_OK)
+    s = fli_stream_finish(rt, dt);
+  fli_mfree(host);
+  return s;
+}
+
+static fl_status move(fl_tensor *t, fl_device d, fl_dtype dtype, bool async,
+                      fl_tensor **out) {
+  if (!t->rt)
+    return fli_fail(FL_ECLOSED, "tensor is closed");
+  fl_runtime *rt = t->rt;
+  bool moves = t->storage && d != t->storage->device;
+  FLI_TRY(fli_check_device(rt, d));
+  if (dtype != FL_NODTYPE && dtype != t->meta.dtype && !moves)
+    return fli_tensor_copy(rt, t, dtype, 0, out);
+  if (!moves) {
+    *out = fl_tensor_retain(t);
+    return FL_OK;
+  }
+  fl_tensor *from, *to;
+  if (async && dtype != FL_NODTYPE && dtype != t->meta.dtype) {
+    /* the host cannot while it arrives */
+    FLI_TRY(fli_tensor_copy(rt, t, dtype, 0, &from));
+    fl_status s = move(from, d, FL_NODTYPE, true, out);
+    fl_tensor_release(from);
+    return s;
+  }
+  FLI_TRY(plain(t, &from));
+  size_t bytes = (size_t)from->numel * fl_dtype_size(from->meta.dtype);
+  bool pin = async && fli_backend(rt, d)->flags & FL_BACKEND_HOST && !rt->meta;
+  fl_status s =
+      pin ? fl_tensor_new_pinned(rt, from->meta.dtype, from->meta.ndim,
+                                 from->meta.shape, &to)
+          : fli_tensor_make(rt, &from->meta, bytes, d, 0, &to);
+  if (s == FL_OK && to->storage && (s = move_bytes(from, to, async)))
+    fl_tensor_release(to); /* in meta mode there are no bytes */
+  fl_tensor_release(from);
+  FLI_TRY(s);
+  s = fli_tape_transfer(t, to);
+  if (s == FL_OK && dtype != FL_NODTYPE && dtype != to->meta.dtype) {
+    s = fli_tensor_copy(rt, to, dtype, 0, out);
+    fl_tensor_release(to);
+    return s;
+  }
+  if (s) {
+    fl_tensor_release(to);
+    return s;
+  }
+  *out = to;
+  return FL_OK;
+}
+
+fl_status fl_tensor_to(fl_tensor *t, fl_device d, fl_dtype dtype,
+                       fl_tensor **out) {
+  return move(t, d, dtype, false, out);
+}
+
+fl_status fl_tensor_to_async(fl_tensor *t, fl_device d, fl_dtype dtype,
+                             fl_site site, fl_tensor **out) {
+  fl_runtime *rt = t->rt;
+  if (rt)
+    rt->copy_site = site;
+  fl_status s = move(t, d, dtype, true, out);
+  if (rt)
+    rt->copy_site = 0;
+  return s;
+}
+
+/* assign is the one row whose inputs may lie on two devices. */
+static bool assign_is_far(const fl_call *c) {
+  const fl_tensor *x = c->in[0].tensor, *from = c->in[1].tensor;
+  return c->n_in == 2 && x && from && x->storage && from->storage &&
+         x->rt == from->rt && x->storage->device != from->storage->device;
+}
+
+static fl_status assign_across(fl_runtime *rt, const fl_call *c) {
+  fl_operand in[2] = {c->in[0], c->in[1]};
+  fl_call near = *c;
+  FLI_TRY(fl_tensor_to(c->in[1].tensor, c->in[0].tensor->storage->device,
+                       FL_NODTYPE, &in[1].tensor));
+  near.in = in;
+  fl_status s = fl_call_run(rt, &near);
+  fl_tensor_release(in[1].tensor);
+  return s;
+}
+
+bool fli_mode_transfer(fl_runtime *rt, const fl_call *c, fl_status *status) {
+  if (!assign_is_far(c))
+    return false;
+  *status = assign_across(rt, c);
+  return true;
+}

@@ -1,0 +1,25 @@
+/* Runs composed rows: calls that are made of other calls. */
+#include "env.h"
+
+fl_status fli_compose_call(fl_runtime *rt, const fl_call *c,
+                           const fl_attrs *attrs, fl_device d) {
+  fli_composing g = {.op = c->op, .attrs = attrs, .n_in = c->n_in, .in = c->in};
+  fli_env_open(&g.e, rt, c->base, c->site);
+  g.e.device = d;
+  bool some = c->n_in == 0;
+  for (int k = 0; k < c->n_in; k++)
+    some = some || c->in[k].tensor;
+  for (int k = 0; k < FL_MAX_OUT; k++)
+    g.out[k] = fli_none();
+  if (some)
+    c->op->compose(&g);
+  fl_status s = g.e.status;
+  int n_out = c->op->info.n_out;
+  for (int k = 0; k < n_out && s == FL_OK; k++)
+    if (!g.out[k].tensor) /* every input was a number */
+      s = fli_no_tensor(c->op);
+  for (int k = 0; k < n_out && s == FL_OK; k++)
+    c->out[k] = fl_tensor_retain(g.out[k].tensor);
+  fli_env_close(&g.e);
+  return s == FL_OK ? s : fli_told(c->op->info.name, s);
+}
