@@ -23,10 +23,12 @@ function MultiHeadAttention:init(width, heads, opts)
     fail("%s: a width of %d cannot be cut into %d equal heads", where, width, heads)
   end
   self.dropout, self.causal = o.dropout, o.causal
+  -- q, k and v are one (3 width, width) matrix in PyTorch, unless the memory has a width of its own
+  local gain = (o.memory or width) == width and math.sqrt(0.5) or 1
   for _, name in ipairs{"q", "k", "v", "out"} do
     local from = (name == "k" or name == "v") and o.memory or width
     local layer = Linear(from, width, {bias = o.bias})
-    if name ~= "out" then init.xavier_(layer.weight) end
+    if name ~= "out" then init.xavier_(layer.weight, {gain = gain}) end
     if o.bias then init.zeros_(layer.bias) end
     self[name] = layer
   end

@@ -18,15 +18,22 @@ function M.fans(x)
 end
 
 local gains = {
-  linear = 1, conv = 1, sigmoid = 1, tanh = 5 / 3, relu = math.sqrt(2), selu = 3 / 4,
+  none = 1, linear = 1, conv = 1, conv1d = 1, conv2d = 1, conv3d = 1, sigmoid = 1,
+  tanh = 5 / 3, relu = math.sqrt(2), selu = 3 / 4,
   gelu = math.sqrt(2), silu = math.sqrt(2),
 }
 
 --- The factor that keeps the variance through an activation.
--- @param name "linear", "relu", "leaky_relu", "tanh", "sigmoid", "selu", "gelu", "silu"
+-- @param name "none", "linear", "conv1d" and so on, "relu",
+--   "leaky_relu", "tanh", "sigmoid", "selu", "gelu", "silu"
 -- @param slope of leaky_relu
 function M.gain(name, slope)
-  if name == "leaky_relu" then return math.sqrt(2 / (1 + (slope or 0.01) ^ 2)) end
+  if name == "leaky_relu" then
+    if slope ~= nil and type(slope) ~= "number" then
+      fail("initialize: the slope must be a number, got %s", options.kind(slope))
+    end
+    return math.sqrt(2 / (1 + (slope or 0.01) ^ 2))
+  end
   local gain = gains[name]
   if not gain then
     fail("initialize: unknown activation '%s'%s", name, options.hint(name, gains))
@@ -48,21 +55,32 @@ local schemes = {
   ones = {{}, function(x) return x:fill_(1) end},
   constant = {{value = 0}, function(x, o) return x:fill_(o.value) end},
   -- between low and high
-  uniform = {{low = -1, high = 1, generator = none}, function(x, o)
+  uniform = {{low = 0, high = 1, generator = none}, function(x, o)
     return uniform(x, o.low, o.high, o.generator)
   end},
   normal = {{mean = 0, std = 1, generator = none}, function(x, o)
     return normal(x, o.mean, o.std, o.generator)
   end},
-  -- a normal distribution cut at `bound` standard deviations
-  truncated_normal = {{mean = 0, std = 1, bound = 2, generator = none}, function(x, o)
+  -- a normal distribution without what is more than `bound` standard deviations from the mean, or
+  -- below `low` and above `high` where they are given
+  truncated_normal = {{mean = 0, std = 1, bound = 2, low = none, high = none, generator = none},
+                      function(x, o)
     local root = math.sqrt(2)
+    local from, to = o.mean - o.bound * o.std, o.mean + o.bound * o.std
+    if o.low or o.high then from, to = o.low or -math.huge, o.high or math.huge end
+    if type(from) ~= "number" or type(to) ~= "number" or not (from < to and o.std > 0) then
+      fail("truncated_normal: std must be above 0 and low below high, got %s, %s and %s",
+           tostring(o.std), tostring(o.low), tostring(o.high))
+    end
+    -- in standard deviations; 9 of them are further than any f64 draw
+    from, to = math.max((from - o.mean) / o.std, -9), math.min((to - o.mean) / o.std, 9)
     local u = core.rand(x.shape, {device = x.device, generator = o.generator, dtype = "f64"})
     -- by bisection on erf, which needs no inverse of it: 50 halvings reach f64
-    local edge = core.tensor(o.bound / root, {dtype = "f64"}):erf():item()
-    local goal = (u * 2 - 1) * edge
-    local low = core.full(x.shape, -o.bound, {dtype = "f64", device = x.device})
-    local high = -low
+    local edges = core.tensor({from / root, to / root}, {dtype = "f64"}):erf()
+    local least, most = edges[1]:item(), edges[2]:item()
+    local goal = u * (most - least) + least
+    local low = core.full(x.shape, from, {dtype = "f64", device = x.device})
+    local high = core.full(x.shape, to, {dtype = "f64", device = x.device})
     for _ = 1, 50 do
       local middle = (low + high) / 2
       local below = (middle / root):erf():lt(goal)
@@ -77,14 +95,16 @@ local schemes = {
     local bound = std * math.sqrt(3)
     return uniform(x, -bound, bound, o.generator)
   end},
-  -- act: the activation behind the layer; mode "in" or "out": which fan keeps its variance
-  kaiming = {{act = "leaky_relu", slope = math.sqrt(5), mode = "in", normal = false,
+  -- act: the activation behind the layer, with the slope of leaky_relu; mode "in" or "out": which
+  -- fan keeps its variance
+  kaiming = {{act = "leaky_relu", slope = 0, mode = "in", normal = false,
               generator = none}, function(x, o)
     local fan_in, fan_out = M.fans(x)
-    if o.mode ~= "in" and o.mode ~= "out" then
+    local mode = o.mode:gsub("^fan_", "")
+    if mode ~= "in" and mode ~= "out" then
       fail("kaiming: mode is 'in' or 'out', got '%s'", o.mode)
     end
-    local fan = o.mode == "in" and fan_in or fan_out
+    local fan = mode == "in" and fan_in or fan_out
     local std = M.gain(o.act, o.slope) / math.sqrt(math.max(fan, 1))
     if o.normal then return normal(x, 0, std, o.generator) end
     local bound = std * math.sqrt(3)

@@ -134,8 +134,10 @@ function Transformer:init(width, heads, opts)
   o.causal = causal
   self.decoder = TransformerDecoder(TransformerDecoderLayer(width, heads, o), decoder,
                                     {norm = LayerNorm(width, norm)})
-  for _, p in self:named_parameters() do
-    if p:dim() > 1 then init.xavier_(p) end
+  for name, p in self:named_parameters() do
+    -- q, k and v of an attention are one matrix for this
+    local joined = name:find "%.[qkv]%.weight$"
+    if p:dim() > 1 then init.xavier_(p, {gain = joined and math.sqrt(0.5) or 1}) end
   end
 end
 
