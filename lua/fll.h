@@ -35,6 +35,7 @@ enum {
   FLL_CHANNEL,
   FLL_WORKER,
   FLL_MAP,
+  FLL_FILE,
   FLL_ARRAY,
   FLL_KERNEL,
   FLL_RAW,

@@ -1,7 +1,7 @@
 /* The file choke point: whole files in, whole files out, atomically. Faults can
  * be ordered for every system call here. The world's failures are returned as
- * nil and a message with the path; nothing is raised but misuse. Mapped files
- * are in map.c, compressed ones in gunzip.c. */
+ * nil and a message with the path; nothing is raised but misuse. Open files
+ * are in handle.c, mapped ones in mmap.c, compressed ones in gunzip.c. */
 #include "file.h"
 
 #include <dirent.h>
@@ -97,6 +97,8 @@ bool fll_open_file(fl_lua *st, const char *path, fll_fd *f, struct stat *s,
 }
 
 int fll_file_failed(lua_State *L, const char *path, const char *kind) {
+  if (!*path)
+    return fll_failed(L, "\"\": the path is empty");
   if (kind)
     return fll_failed(L, "%s: is a %s, not a file", path, kind);
   return fll_failed(L, "%s: %s", path, strerror(errno));
@@ -129,30 +131,63 @@ const char *fll_path(lua_State *L, int i) {
   return path;
 }
 
+/* Files without a size (/proc) are read until they end. */
+static int64_t read_to_end(lua_State *L, fl_lua *st, int fd, int64_t first,
+                           int64_t n) {
+  enum { PIECE = 1 << 16 };
+  fll_box *b = fll_newbox(L, NULL);
+  int64_t k = 1;
+  int error = 0;
+  while (k > 0 && (n < 0 || (int64_t)b->n < n)) {
+    size_t want = n >= 0 && n - (int64_t)b->n < PIECE
+                      ? (size_t)(n - (int64_t)b->n)
+                      : PIECE;
+    char *p = fll_boxroom(L, b, want);
+    k = read_all(st, fd, p, want, first + (int64_t)b->n);
+    error = errno;
+    b->n += k > 0 ? (size_t)k : 0;
+  }
+  lua_pushlstring(L, b->n ? b->p : "", b->n);
+  fll_emptybox(b);
+  errno = error;
+  return k;
+}
+
+bool fll_push_bytes(lua_State *L, fl_lua *st, int fd, int64_t size,
+                    int64_t first, int64_t n) {
+  if (size == 0)
+    return read_to_end(L, st, fd, first, n) >= 0;
+  int64_t rest = size > first ? size - first : 0;
+  if (n < 0 || n > rest)
+    n = rest;
+  luaL_Buffer b;
+  char *p = luaL_buffinitsize(L, &b, (size_t)n);
+  int64_t got = read_all(st, fd, p, (size_t)n, first);
+  int error = errno;
+  luaL_pushresultsize(&b, got < 0 ? 0 : (size_t)got);
+  errno = error;
+  return got >= 0;
+}
+
 /* file.read(path): all of it; file.read(path, first, length): bytes counted
  * from 0, fewer at the end. */
 static int read_file(lua_State *L) {
   fl_lua *st = fll_enter(L);
-  const char *path = fll_path(L, 1), *kind;
+  const char *path, *kind;
   int64_t first = luaL_optinteger(L, 2, 0), length = luaL_optinteger(L, 3, -1);
   struct stat s;
   if (first < 0)
     fll_error(L, "file.read: first: cannot be negative");
+  fll_check_input(L, 1);
   fll_fd *f = fll_newfd(L);
-  if (!fll_open_file(st, path, f, &s, &kind))
+  if (!fll_open_input(L, st, 1, f, &s, &path, &kind))
     return fll_file_failed(L, path, kind);
-  int64_t rest = s.st_size > first ? s.st_size - first : 0;
-  if (length < 0 || length > rest)
-    length = rest;
-  luaL_Buffer b;
-  char *p = luaL_buffinitsize(L, &b, (size_t)length);
-  int64_t n = read_all(st, f->fd, p, (size_t)length, first);
+  bool ok = fll_push_bytes(L, st, f->fd, s.st_size, first, length);
   int error = errno;
-  luaL_pushresultsize(&b, n < 0 ? 0 : (size_t)n);
   close(f->fd);
   f->fd = -1;
   errno = error;
-  return n < 0 ? fll_file_failed(L, path, NULL) : 1;
+  return ok ? 1 : fll_file_failed(L, path, NULL);
 }
 
 /* --- writing --- */
@@ -322,6 +357,10 @@ static int write_atomic(lua_State *L) {
   for (int i = 2; i <= last; i++)
     o.total += piece_bytes(L, i, 0);
   struct stat s;
+  if (!*given) {
+    errno = ENOENT;
+    return fll_file_failed(L, given, NULL);
+  }
   if (strlen(given) >= sizeof path - 32) {
     errno = ENAMETOOLONG;
     return fll_file_failed(L, given, NULL);
@@ -460,6 +499,16 @@ static int stat_file(lua_State *L) {
   return 1;
 }
 
+/* file.real(path): the absolute path, with all symbolic links resolved. */
+static int real_path(lua_State *L) {
+  char real[PATH_MAX];
+  const char *path = fll_path(L, 1);
+  if (!realpath(path, real))
+    return fll_file_failed(L, path, NULL);
+  lua_pushstring(L, real);
+  return 1;
+}
+
 /* file.remove(path): a file or an empty folder. */
 static int remove_file(lua_State *L) {
   fl_lua *st = fll_enter(L);
@@ -476,6 +525,8 @@ static int rename_file(lua_State *L) {
 
 void fll_file_core(lua_State *L) {
   static const luaL_Reg functions[] = {{"read", read_file},
+                                       {"open", fll_open_handle},
+                                       {"real", real_path},
                                        {"write_atomic", write_atomic},
                                        {"map", fll_map_file},
                                        {"mkdir", make_folder},
@@ -496,4 +547,5 @@ void fll_file_core(lua_State *L) {
   fll_register(L, functions);
   lua_setfield(L, -2, "file");
   fll_map_open(L);
+  fll_handle_open(L);
 }

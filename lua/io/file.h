@@ -21,12 +21,22 @@ bool fll_file_fault_due(fl_lua *st);
  * is no file, its kind. */
 bool fll_open_file(fl_lua *st, const char *path, fll_fd *f, struct stat *s,
                    const char **kind);
+void fll_check_input(lua_State *L, int i); /* a path or an open file */
+/* As a file that is opened, or one that is open already (file.open) at `i`. */
+bool fll_open_input(lua_State *L, fl_lua *st, int i, fll_fd *f, struct stat *s,
+                    const char **path, const char **kind);
+/* Pushes bytes [first, first + n) of a file of `size` bytes, n < 0: all that
+ * follow; fewer at the end. false with errno: it cannot be read. */
+bool fll_push_bytes(lua_State *L, fl_lua *st, int fd, int64_t size,
+                    int64_t first, int64_t n);
 /* nil, "path: why" */
 int fll_file_failed(lua_State *L, const char *path, const char *kind);
 /* The bytes of a string or tensor at i; may push a copy. */
 const char *fll_piece(lua_State *L, fl_lua *st, int i, size_t *n,
                       const char *where);
 
+int fll_open_handle(lua_State *L);
+void fll_handle_open(lua_State *L);
 int fll_map_file(lua_State *L);
 void fll_map_open(lua_State *L);
 int fll_gunzip(lua_State *L);

@@ -43,12 +43,14 @@ static const char *inflate_some(lua_State *L, gunzip *g) {
   return NULL;
 }
 
-/* gunzip(path, {limit = bytes}): the contents, or nil and a message. */
+/* gunzip(path or open file, {limit = bytes}): the contents, or nil and a
+ * message. */
 int fll_gunzip(lua_State *L) {
   static const char *const options[] = {"limit", NULL};
   fl_lua *st = fll_enter(L);
-  const char *path = fll_path(L, 1), *kind, *message = NULL;
+  const char *path, *kind, *message = NULL;
   struct stat s;
+  fll_check_input(L, 1);
   lua_settop(L, 2);
   fll_checkoptions(L, 2, "gunzip", options);
   gunzip g = {.limit = (size_t)1 << 32, .ended = false};
@@ -57,7 +59,7 @@ int fll_gunzip(lua_State *L) {
   fll_fd *f = fll_newfd(L);
   fll_box *z = fll_newbox(L, end);
   g.out = fll_newbox(L, NULL);
-  if (!fll_open_file(st, path, f, &s, &kind))
+  if (!fll_open_input(L, st, 1, f, &s, &path, &kind))
     return fll_file_failed(L, path, kind);
   g.z = calloc(1, sizeof *g.z);
   if (!g.z || inflateInit2(g.z, 16 + MAX_WBITS) != Z_OK) {
@@ -66,14 +68,15 @@ int fll_gunzip(lua_State *L) {
   }
   z->p = (char *)g.z;
   unsigned char *in = fll_scratch(L, PIECE);
-  for (;;) {
-    ssize_t n = fll_file_fault_due(st) ? -1 : read(f->fd, in, PIECE);
+  for (off_t at = 0;;) {
+    ssize_t n = fll_file_fault_due(st) ? -1 : pread(f->fd, in, PIECE, at);
     if (n < 0 && errno == EINTR)
       continue;
     if (n < 0)
       return fll_file_failed(L, path, NULL);
     if (n == 0)
       break;
+    at += n;
     g.z->next_in = in;
     g.z->avail_in = (uInt)n;
     message = inflate_some(L, &g);

@@ -233,6 +233,9 @@ static void write_object(writer *w, int i) {
   add(w, "{");
   w->depth++;
   for (k = 0; k < n; k++) {
+    if (strlen(keys[k].s) != keys[k].n) /* decode would refuse it */
+      fll_error(L, "json.encode: a name has a zero byte: \"%s\\0...\"",
+                keys[k].s);
     if (k)
       add(w, ",");
     new_line(w);

@@ -43,14 +43,16 @@ static map *check(lua_State *L, const char *where) {
   return f;
 }
 
-/* file.map(path) */
+/* file.map(path), or of an open file */
 int fll_map_file(lua_State *L) {
   fl_lua *st = fll_enter(L);
-  const char *path = fll_path(L, 1), *kind;
+  const char *path, *kind;
   struct stat s;
+  fll_check_input(L, 1);
   map *f = fll_newobject(L, FLL_MAP, sizeof *f, 0);
   fll_fd *fd = fll_newfd(L);
-  if (!fll_open_file(st, path, fd, &s, &kind))
+  int top = lua_gettop(L);
+  if (!fll_open_input(L, st, 1, fd, &s, &path, &kind))
     return fll_file_failed(L, path, kind);
   mapping *m = calloc(1, sizeof *m);
   if (!m)
@@ -68,7 +70,7 @@ int fll_map_file(lua_State *L) {
   }
   close(fd->fd);
   fd->fd = -1;
-  lua_pop(L, 1);
+  lua_settop(L, top - 1);
   return 1;
 }
 

@@ -307,17 +307,18 @@ static bool push_message(pb_istream_t *s, int schema, int depth) {
   return true;
 }
 
-/* protobuf(path, schema): the file's message as tables; nil, message. A schema
- * has an entry for each number of a field that is wanted. */
+/* protobuf(path or open file, schema): the file's message as tables; nil,
+ * message. A schema has an entry for each number of a field that is wanted. */
 int fll_protobuf(lua_State *L) {
   fl_lua *st = fll_enter(L);
-  const char *path = luaL_checkstring(L, 1), *what;
+  const char *path, *what;
   luaL_checktype(L, 2, LUA_TTABLE);
+  fll_check_input(L, 1);
   lua_settop(L, 2);
   struct stat stat;
   fll_fd *f = fll_newfd(L);
   reader r = {.L = L, .st = st, .data = fll_newbox(L, NULL)};
-  if (!fll_open_file(st, path, f, &stat, &what))
+  if (!fll_open_input(L, st, 1, f, &stat, &path, &what))
     return fll_file_failed(L, path, what);
   r.fd = f->fd;
   r.piece = fll_scratch(L, PIECE);

@@ -66,8 +66,8 @@ end
 --- Writes a tree of tables, numbers, strings and tensors to one file, atomically; a tensor if
 -- the path ends in .npy, a table of tensors if it ends in .npz. `flare.load` reads it back.
 -- @return true, or nil and a message
-function flare.save(path, tree)
-  return format_of(path).save(path, tree)
+function flare.save(path, tree, ...)
+  return format_of(path).save(path, tree, ...)
 end
 
 --- Reads what `flare.save` wrote, an .npy or .npz file of NumPy's, or a safetensors file of others;

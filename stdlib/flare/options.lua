@@ -41,6 +41,20 @@ end
 --- What a value is, in a word or two.
 function M.kind(value) return core.is_tensor(value) and "a tensor" or type(value) end
 
+--- ": " and a reader's message, where what it gave, nil and that message, was handed on unlooked at
+-- as f(load(path)); else nothing. For the end of an error.
+function M.reason(value, message)
+  return value == nil and type(message) == "string" and ": " .. message or ""
+end
+
+--- Checks that `value` is a table, as load_state_dict needs.
+-- @param message what came with nil in its place
+function M.state(where, value, message)
+  if type(value) == "table" then return value end
+  fail("%s: a table that state_dict() gave is expected, got %s%s", where, M.kind(value),
+       M.reason(value, message))
+end
+
 --- A copy of `defaults` with what `given` says.
 -- A default of `options.none` stands for "may be given, is left out otherwise".
 -- @param where the function's name, for errors

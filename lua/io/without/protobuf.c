@@ -5,5 +5,5 @@ int fll_protobuf(lua_State *L) {
   return fll_failed(L,
                     "%s: this flare was built without nanopb, which reads "
                     "protobuf files: install libnanopb-dev and build again",
-                    luaL_checkstring(L, 1));
+                    luaL_tolstring(L, 1, NULL));
 }

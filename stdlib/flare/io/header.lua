@@ -7,17 +7,28 @@ local core = require "flare.core"
 
 local M = {}
 
-M.LIMIT = 25 << 20 -- bytes of JSON; a hundred thousand tensors need a third of it
+M.LIMIT = 100000000 -- bytes of JSON, as in the format's own library
 
--- Type in the file: ours, bytes of an element.
+-- Type in the file: ours, bytes of an element, what its bytes are read as if that differs, and how
+-- they become ours ("unsigned" numbers are widened).
 M.dtypes = {F64 = {"f64", 8}, F32 = {"f32", 4}, F16 = {"f16", 2}, BF16 = {"bf16", 2},
             I64 = {"i64", 8}, I32 = {"i32", 4}, I16 = {"i16", 2}, I8 = {"i8", 1},
-            U8 = {"u8", 1}, BOOL = {"bool", 1}, C64 = {"c64", 8}}
-M.names = {}
-for name, kind in pairs(M.dtypes) do M.names[kind[1]] = name end
+            U8 = {"u8", 1}, BOOL = {"bool", 1, "u8"}, C64 = {"c64", 8},
+            U16 = {"i32", 2, "i16", 0xffff}, U32 = {"i64", 4, "i32", 0xffffffff},
+            U64 = {"i64", 8, "i64", -1}}
+-- Types that other programs write and flare has not; of those without a size nothing is checked.
+local others = {F8_E4M3 = 1, F8_E5M2 = 1, F8_E8M0 = 1, F8_E4M3FNUZ = 1, F8_E5M2FNUZ = 1}
+M.names = {c128 = "F64"} -- with one more dim, see COMPLEX
+for name, kind in pairs(M.dtypes) do
+  if not kind[3] or kind[1] == "bool" then M.names[kind[1]] = name end
+end
+
+-- The format has no c128. Such a tensor is written as pairs of F64, (..., 2), and its name into a
+-- list under this key of the metadata.
+local COMPLEX = "flare.c128"
 
 -- As the file has it: null, a string in quotes, a list.
-local said = core.json.encode
+local said, quote = core.json.encode, core.json.encode
 
 local function whole(value)
   return math.type(value) == "integer" and value >= 0
@@ -34,11 +45,9 @@ local function check_entry(name, entry, data_size)
       return bad('unknown key "%s"', tostring(key))
     end
   end
-  local kind = M.dtypes[entry.dtype]
   if type(entry.dtype) ~= "string" then return bad("the dtype is not a string") end
-  if not kind then
-    return nil, ('unsupported dtype "%s" for tensor "%s"'):format(entry.dtype, name)
-  end
+  local kind = M.dtypes[entry.dtype]
+  local width = kind and kind[2] or others[entry.dtype]
   local shape, offsets = entry.shape, entry.data_offsets
   if type(shape) ~= "table" then return bad("the shape is not a list") end
   local count = 0
@@ -56,11 +65,12 @@ local function check_entry(name, entry, data_size)
   end
   for _, size in ipairs(shape) do
     if size > 0 then
-      if elements > math.maxinteger // kind[2] // size then return bad("the shape overflows") end
+      if elements > math.maxinteger // (width or 1) // size then
+        return bad("the shape overflows")
+      end
       elements = elements * size
     end
   end
-  local bytes = zero and 0 or elements * kind[2]
   if type(offsets) ~= "table" or #offsets ~= 2 or next(offsets, 2) ~= nil then
     return bad("data_offsets is not a list of two")
   end
@@ -73,12 +83,32 @@ local function check_entry(name, entry, data_size)
     return bad("data_offsets [%d, %d] reach past the end of the data (%d bytes)", first, last,
                data_size)
   end
-  if last - first ~= bytes then
+  local bytes = zero and 0 or elements * (width or 0)
+  if width and last - first ~= bytes then
     return bad("%s of (%s) needs %d bytes, has %d", entry.dtype, table.concat(shape, ", "), bytes,
                last - first)
   end
-  return {name = name, dtype = kind[1], shape = table.move(shape, 1, count, 1, {}),
-          first = first, last = last}
+  return {name = name, dtype = kind and kind[1] or entry.dtype, stored = entry.dtype,
+          reads = kind and (kind[3] or kind[1]), mask = kind and kind[4],
+          shape = table.move(shape, 1, count, 1, {}), first = first, last = last}
+end
+
+-- Makes the pairs of numbers that the metadata name complex numbers again.
+local function join_pairs(entries, metadata)
+  local text = metadata[COMPLEX]
+  if not text then return true end
+  local names, by_name = core.json.decode(text), {}
+  for _, e in ipairs(entries) do by_name[e.name] = e end
+  for _, name in ipairs(type(names) == "table" and names or {false}) do
+    local e = by_name[name]
+    if not e or e.stored ~= "F64" or e.shape[#e.shape] ~= 2 then
+      return nil, ('__metadata__: "%s" is not a list of pairs of F64'):format(COMPLEX)
+    end
+    e.dtype, e.reads, by_name[name] = "c128", "c128", nil
+    e.shape[#e.shape] = nil
+  end
+  metadata[COMPLEX] = nil
+  return true
 end
 
 local function overlap(a, b, at)
@@ -123,7 +153,8 @@ function M.length(head, file_size)
       length < 0 and "above 2^63" or length, file_size)
   end
   if length > M.LIMIT then
-    return nil, ("header too large (%d bytes, the limit is %d)"):format(length, M.LIMIT)
+    return nil, ("header too large (%d bytes of names, shapes and metadata, the limit is %d)")
+      :format(length, M.LIMIT)
   end
   return length
 end
@@ -163,39 +194,49 @@ function M.parse(text, data_size)
     end
   end
   local ok, problem = check_cover(entries, data_size)
+  if ok then ok, problem = join_pairs(entries, metadata) end
   if not ok then return nil, problem end
   return entries, metadata
 end
 
-local function quote(text)
-  return core.json.encode(text)
+-- What is written of a tensor: dtype and sizes in the file.
+local function written(entry)
+  local shape = table.concat(entry.shape, ",")
+  if entry.dtype == "c128" then shape = shape .. (shape == "" and "2" or ",2") end
+  return M.names[entry.dtype], shape
 end
 
 --- A header for tensors that will follow it in this order.
 -- @param entries a list of {name, dtype (ours), shape, bytes}
 -- @param metadata names and strings, or nil
 -- @return eight bytes of length and the JSON, padded so that the data begins at a multiple
---   of 64
+--   of 64; or nil and a message if M.parse would refuse it
 function M.make(entries, metadata)
-  local parts = {}
-  if metadata and next(metadata) then
-    local keys, pairs_ = {}, {}
-    for key in pairs(metadata) do keys[#keys + 1] = key end
-    table.sort(keys)
-    for i, key in ipairs(keys) do pairs_[i] = quote(key) .. ":" .. quote(metadata[key]) end
-    parts[1] = '"__metadata__":{' .. table.concat(pairs_, ",") .. "}"
+  local parts, complex, strings = {}, {}, {}
+  for _, entry in ipairs(entries) do
+    if entry.dtype == "c128" then complex[#complex + 1] = entry.name end
   end
+  for key, value in pairs(metadata or {}) do
+    if key == COMPLEX then return nil, ('the name "%s" in the metadata is taken'):format(key) end
+    strings[key] = value
+  end
+  if #complex > 0 then strings[COMPLEX] = quote(complex) end
+  if next(strings) then parts[1] = '"__metadata__":' .. quote(strings) end
   local at = 0
   for _, entry in ipairs(entries) do
+    local dtype, shape = written(entry)
     parts[#parts + 1] = ('%s:{"dtype":"%s","shape":[%s],"data_offsets":[%d,%d]}'):format(
-      quote(entry.name), M.names[entry.dtype], table.concat(entry.shape, ","), at,
-      at + entry.bytes)
+      quote(entry.name), dtype, shape, at, at + entry.bytes)
     at = at + entry.bytes
   end
   local text = "{" .. table.concat(parts, ",") .. "}"
   local padded = (8 + #text + 63) // 64 * 64 - 8
   text = text .. (" "):rep(padded - #text)
-  return string.pack("<I8", #text) .. text
+  local head = string.pack("<I8", #text) .. text
+  local ok, problem = M.length(head, #head + at)
+  if ok then ok, problem = M.parse(text, at) end
+  if not ok then return nil, problem end
+  return head
 end
 
 return M

@@ -6,6 +6,7 @@
 local core = require "flare.core"
 local fail = require "flare.fail"
 local header = require "flare.io.npy_header"
+local kind = require "flare.io.kind"
 local options = require "flare.options"
 
 local M = {}
@@ -26,7 +27,7 @@ end
 -- What the file's type becomes: unsigned integers the next wider type that holds them.
 local function convert(x, h)
   if h.becomes == "bool" then return x:ne(0) end
-  if h.becomes == "complex" then return x end
+  if h.becomes == "complex" then return h.big and core.view_as_complex(x) or x end
   if h.becomes == "unsigned" then
     if x:numel() > 0 and x:min():item() < 0 then
       return nil, "unsigned 64-bit numbers above 2^63 - 1 do not fit i64"
@@ -42,49 +43,51 @@ function M.decode(source)
   local h, message = header.parse(source)
   if not h then return nil, message end
   local shape = h.fortran and backwards(h.shape) or h.shape
-  local n, complex = #shape, h.becomes == "complex"
-  if complex then
-    if n == 8 then return nil, "8 dims, at most 7 are supported of complex numbers" end
+  local n, dtype = #shape, h.dtype
+  if h.becomes == "complex" and h.big then -- parts of numbers, which are turned round one by one
+    if n == 8 then
+      return nil, "8 dims, at most 7 are supported of complex numbers in big-endian order"
+    end
     shape = table.move(shape, 1, n, 1, {})
     shape[n + 1] = 2
+  elseif h.becomes == "complex" then
+    dtype = dtype == "f32" and "c64" or "c128"
   end
   local x
   if h.bytes == 0 then
-    x = core.zeros(shape, {dtype = h.dtype})
+    x = core.zeros(shape, {dtype = dtype})
   elseif source.map and not h.big then
     if #source.map < h.start + h.bytes then return nil, "the file became shorter" end
-    x = source.map:tensor(h.start, h.dtype, shape)
+    x = source.map:tensor(h.start, dtype, shape)
   else
     local text
     text, message = source.read(h.start, h.bytes)
     if not text then return nil, message end
     if #text ~= h.bytes then return nil, "the file became shorter while it was read" end
     if h.big then -- all bytes backwards are the elements backwards
-      x = core.from_bytes(text:reverse(), h.dtype):flip(1):view(shape)
+      x = core.from_bytes(text:reverse(), dtype):flip(1):view(shape)
     else
-      x = core.from_bytes(text, h.dtype, shape)
+      x = core.from_bytes(text, dtype, shape)
     end
   end
-  if complex then x = core.view_as_complex(x) end
-  if h.fortran then x = reverse_dims(x, n):contiguous() end
-  return convert(x, h)
+  x, message = convert(x, h)
+  if x and h.fortran then x = reverse_dims(x, n):contiguous() end
+  return x, message
 end
 
---- A file as a source of bytes; its `problem` is what the system last said, which has the path.
+--- A file as a source of bytes, held open as `file`; its `problem` is what the system last said,
+-- which has the path.
 -- @param where the function's name, for errors
 -- @return the source, or nil and a message
 function M.source(where, path)
   if type(path) ~= "string" then
     fail("%s: the path must be a string, got %s", where, type(path))
   end
-  local head, message = core.file.read(path, 0, 1) -- a folder has a size, too
-  if not head then return nil, message end
-  local stat
-  stat, message = core.file.stat(path)
-  if not stat then return nil, message end
-  local source = {size = stat.size}
+  local file, message = core.file.open(path)
+  if not file then return nil, message end
+  local source = {size = #file, file = file}
   function source.read(first, n)
-    local text, problem = core.file.read(path, first, n)
+    local text, problem = file:read(first, n)
     source.problem = problem
     return text, problem
   end
@@ -99,22 +102,27 @@ function M.load(path, opts)
   local o = options.check("npy.load", opts, {map = false})
   local source, message = M.source("npy.load", path)
   if not source then return nil, message end
+  local _ <close> = source.file
   if o.map then
-    source.map, message = core.file.map(path)
+    source.map, message = source.file:map()
     if not source.map then return nil, message end
   end
   local x
   x, message = M.decode(source)
   if source.map then source.map:close() end
-  if not x then return nil, source.problem or ("%s: %s"):format(path, message) end
-  return x
+  if x then return x end
+  if source.problem then return nil, source.problem end
+  local head = source.read(0, kind.BYTES) or ""
+  return nil, ("%s: %s%s"):format(path, message,
+                                  head:sub(1, 6) ~= "\x93NUMPY" and kind.hint(head, path) or "")
 end
 
 --- The bytes of a file as pieces: a header and a tensor on the host, in order.
 -- @param where the function's name, for errors
-function M.encode(where, x)
+-- @param message what came with nil in the place of x, for the error
+function M.encode(where, x, message)
   if not core.is_tensor(x) then
-    fail("%s: a tensor is expected, got %s", where, type(x))
+    fail("%s: a tensor is expected, got %s%s", where, type(x), options.reason(x, message))
   end
   if not header.names[x.dtype] then
     fail("%s: NumPy has no %s; save x:to(\"f32\")", where, x.dtype)
@@ -125,11 +133,11 @@ end
 
 --- Writes a tensor, atomically: under the name there is the old file or the whole new one.
 -- @return true, or nil and a message
-function M.save(path, x)
+function M.save(path, x, message)
   if type(path) ~= "string" then
     fail("npy.save: the path must be a string, got %s", type(path))
   end
-  return core.file.write_atomic(path, M.encode("npy.save", x))
+  return core.file.write_atomic(path, M.encode("npy.save", x, message))
 end
 
 return M

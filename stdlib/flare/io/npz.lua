@@ -7,11 +7,14 @@
 local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"
+local kind = require "flare.io.kind"
 local npy = require "flare.io.npy"
 local options = require "flare.options"
 local zip = require "flare.io.zip"
 
 local M = {}
+
+local LIMIT = 1 << 32 -- bytes that one compressed array may become
 
 local Reader = class("Reader")
 
@@ -31,6 +34,7 @@ function Reader:tensor(name)
                                                       options.hint(tostring(name), self._by_name))
   end
   local source = self._source
+  if not source then return nil, ("%s: the reader is closed"):format(self.path) end
   source.problem = nil
   local text, message = zip.extract(source.read, e, self._limit)
   if not text then return nil, source.problem or ("%s: %s"):format(self.path, message) end
@@ -42,24 +46,52 @@ function Reader:tensor(name)
   return x
 end
 
---- Reads the directory; arrays are read by reader:tensor(name).
+function Reader:__tostring()
+  return ("npz reader: %s, %d arrays%s"):format(self.path, #self._entries,
+                                               self._source and "" or ", closed")
+end
+
+--- Closes the file.
+function Reader:close()
+  if self._source then self._source.file:close() end
+  self._source = nil
+end
+Reader.__close = Reader.close
+
+-- The entries of a source; nil and a message.
+local function read_entries(source, path)
+  local entries, message = zip.entries(source.read, source.size)
+  if not entries and source.problem then return nil, source.problem end
+  if not entries then
+    local head = source.read(0, kind.BYTES) or ""
+    local hint = (head:sub(1, 2) ~= "PK" or head:find "data%.pkl") and kind.hint(head, path) or ""
+    return nil, ("%s: %s%s"):format(path, message, hint)
+  end
+  for _, e in ipairs(entries) do
+    if e.name:sub(-4) ~= ".npy" then
+      return nil, ("%s: member '%s' is not an .npy file%s"):format(
+        path, e.name, kind.hint(source.read(0, kind.BYTES) or "", path))
+    end
+  end
+  return entries
+end
+
+--- Reads the directory; the reader keeps the file open. Arrays are read by reader:tensor(name).
 -- @param opts {limit = bytes}: the most that one compressed array may become, else 4 GiB
 -- @return a reader with the field path, or nil and a message
 function M.open(path, opts)
-  local o = options.check("npz.open", opts, {limit = 1 << 32})
+  local o = options.check("npz.open", opts, {limit = LIMIT})
   local source, message = npy.source("npz.open", path)
   if not source then return nil, message end
   local entries
-  entries, message = zip.entries(source.read, source.size)
-  if not entries then return nil, source.problem or ("%s: %s"):format(path, message) end
+  entries, message = read_entries(source, path)
+  if not entries then
+    source.file:close()
+    return nil, message
+  end
   local self = Reader()
   self.path, self._source, self._limit, self._by_name = path, source, o.limit, {}
-  for _, e in ipairs(entries) do
-    if e.name:sub(-4) ~= ".npy" then
-      return nil, ("%s: member '%s' is not an .npy file"):format(path, e.name)
-    end
-    self._by_name[e.name:sub(1, -5)] = e
-  end
+  for _, e in ipairs(entries) do self._by_name[e.name:sub(1, -5)] = e end
   self._entries = entries
   return self
 end
@@ -70,6 +102,7 @@ end
 function M.load(path, opts)
   local reader, message = M.open(path, opts)
   if not reader then return nil, message end
+  local _ <close> = reader
   local tensors = {}
   for _, name in ipairs(reader:names()) do
     local t, problem = reader:tensor(name)
@@ -81,14 +114,21 @@ end
 
 -- A list's elements are arr_0, arr_1 ... as NumPy calls them; names in alphabetical order.
 local function named(tensors)
-  local list = {}
+  local list, seen = {}, {}
   for key, t in pairs(tensors) do
     local name = key
     if math.type(key) == "integer" then name = ("arr_%d"):format(key - 1) end
-    if type(name) ~= "string" or name == "" or not utf8.len(name) or name:find "^/"
-       or name:find "[%z\\]" or ("/" .. name .. "/"):find("/../", 1, true) then
-      fail("npz.save: %s cannot be an array's name", tostring(key))
+    local ok, why = type(name) == "string" and name ~= "", nil
+    if ok then ok, why = zip.check_name(name .. ".npy") end
+    if not ok then
+      fail("npz.save: %s cannot be an array's name%s",
+           type(key) == "string" and ("%q"):format(key:sub(1, 80)) or tostring(key),
+           why and ": " .. why or "")
+    elseif seen[name] then
+      fail("npz.save: two arrays would have the name %s: [%d] and '%s'", name,
+           tonumber(name:match "%d+$") + 1, name)
     end
+    seen[name] = true
     list[#list + 1] = {name = name, tensor = t}
   end
   table.sort(list, function(a, b) return a.name < b.name end)
@@ -100,18 +140,19 @@ end
 -- @param opts {compress = true}: as savez_compressed
 -- @return true, or nil and a message
 function M.save(path, tensors, opts)
-  local o = options.check("npz.save", opts, {compress = false})
   if type(path) ~= "string" then
     fail("npz.save: the path must be a string, got %s", type(path))
   end
   if type(tensors) ~= "table" then
-    fail("npz.save: a table of names and tensors is expected, got %s", type(tensors))
+    fail("npz.save: a table of names and tensors is expected, got %s%s", type(tensors),
+         options.reason(tensors, opts))
   end
+  local o = options.check("npz.save", opts, {compress = false})
   local members = {}
   for i, item in ipairs(named(tensors)) do
     local head, t = npy.encode(("npz.save: '%s'"):format(item.name), item.tensor)
     local m = {name = item.name .. ".npy"}
-    if o.compress then
+    if o.compress and #head + t:nbytes() <= LIMIT then -- more than that load would refuse
       local text, crc, size = core.deflate(head, t)
       if not text then return nil, ("%s: %s"):format(path, crc) end
       m.pieces, m.bytes, m.crc, m.size, m.deflated = {text}, #text, crc, size, true
@@ -122,7 +163,9 @@ function M.save(path, tensors, opts)
     end
     members[i] = m
   end
-  return core.file.write_atomic(path, zip.pack(members))
+  local pieces, problem = zip.pack(members)
+  if not pieces then fail("npz.save: %s could not be read back: %s", path, problem) end
+  return core.file.write_atomic(path, pieces)
 end
 
 return M

@@ -7,25 +7,52 @@ local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"
 local header = require "flare.io.header"
+local kind = require "flare.io.kind"
 local options = require "flare.options"
 
 local M = {}
 
+local PIECE = 16 << 20 -- bytes that a checksum takes at once
+
 local Reader = class("Reader")
 
 --- Names, dtypes and shapes in the order of the file.
--- @return a list of {name, dtype, shape}
+-- @return a list of {name, dtype, shape, stored}: `dtype` is what reader:tensor gives, `stored`
+--   what the file has ("U16" is read as i32); of a type that flare cannot read both are the file's
 function Reader:entries()
   local list = {}
   for i, e in ipairs(self._entries) do
-    list[i] = {name = e.name, dtype = e.dtype, shape = table.move(e.shape, 1, #e.shape, 1, {})}
+    list[i] = {name = e.name, dtype = e.dtype, stored = e.stored,
+               shape = table.move(e.shape, 1, #e.shape, 1, {})}
   end
   return list
 end
 
--- Bytes of a file are 0 or 1 in a good bool tensor; anything else counts as true.
-local function as_bool(x, dtype)
-  return dtype == "bool" and x:ne(0) or x
+function Reader:__tostring()
+  return ("safetensors reader: %s, %d tensors%s"):format(self.path, #self._entries,
+                                                        self._file and "" or ", closed")
+end
+
+-- A tensor as it is read: bytes of bool are 0 or 1 in a good file, anything else counts as true;
+-- unsigned integers get the next wider type that holds them.
+local function convert(x, e)
+  if e.dtype == "bool" then return x:ne(0) end
+  if e.mask == -1 then
+    if x:numel() > 0 and x:min():item() < 0 then
+      return nil, "unsigned 64-bit numbers above 2^63 - 1 do not fit i64"
+    end
+    return x
+  end
+  return e.mask and core.bitwise_and(x:to(e.dtype), e.mask) or x
+end
+
+-- The entry of a name; nil and a message.
+local function find(self, name)
+  if not self._file then return nil, ("%s: the reader is closed"):format(self.path) end
+  local e = self._by_name[name]
+  if e then return e end
+  return nil, ('%s: there is no tensor "%s"%s'):format(self.path, tostring(name),
+                                                    options.hint(tostring(name), self._by_name))
 end
 
 --- One tensor by its name.
@@ -34,67 +61,112 @@ end
 -- @return the tensor, or nil and a message
 function Reader:tensor(name, opts)
   local o = options.check("tensor", opts, {map = false})
-  local e = self._by_name[name]
-  if not e then
-    return nil, ('%s: there is no tensor "%s"%s'):format(self.path, tostring(name),
-                                                      options.hint(tostring(name), self._by_name))
+  local e, message = find(self, name)
+  if not e then return nil, message end
+  if not e.reads then
+    return nil, ('%s: unsupported dtype "%s" for tensor "%s"'):format(self.path,
+                                                                   e.stored:sub(1, 40), name)
   end
-  local stored = e.dtype == "bool" and "u8" or e.dtype
   local bytes = e.last - e.first
   if bytes == 0 then return core.zeros(e.shape, {dtype = e.dtype}) end
+  local function short(size)
+    return nil, ('%s: "%s" needs %d bytes, the file has %d'):format(self.path, name, bytes, size)
+  end
+  local x
   if o.map then
     if not self._map then
-      local map, message = core.file.map(self.path)
-      if not map then return nil, message end
-      self._map = map
+      self._map, message = self._file:map()
+      if not self._map then return nil, message end
     end
     if #self._map < self._start + e.last then
-      return nil, ('%s: "%s" needs %d bytes, the file has %d'):format(
-        self.path, name, self._start + e.last, #self._map)
+      return short(math.max(#self._map - self._start - e.first, 0))
     end
-    return as_bool(self._map:tensor(self._start + e.first, stored, e.shape), e.dtype)
+    x = self._map:tensor(self._start + e.first, e.reads, e.shape)
+  else
+    local text
+    text, message = self._file:read(self._start + e.first, bytes)
+    if not text then return nil, message end
+    if #text ~= bytes then return short(#text) end
+    x = core.from_bytes(text, e.reads, e.shape)
   end
-  local text, message = core.file.read(self.path, self._start + e.first, bytes)
-  if not text then return nil, message end
-  if #text ~= bytes then
-    return nil, ('%s: "%s" needs %d bytes, the file has %d'):format(self.path, name, bytes, #text)
-  end
-  return as_bool(core.from_bytes(text, stored, e.shape), e.dtype)
+  x, message = convert(x, e)
+  if not x then return nil, ('%s: "%s": %s'):format(self.path, name, message) end
+  return x
 end
 
---- Forgets the file; tensors over its memory stay good.
+--- The CRC-32C of a tensor's bytes as they are in the file, read piece by piece.
+-- @return an integer, or nil and a message
+function Reader:crc32c(name)
+  local e, message = find(self, name)
+  if not e then return nil, message end
+  local crc = 0
+  for at = e.first, e.last - 1, PIECE do
+    local n = math.min(PIECE, e.last - at)
+    local text, problem = self._file:read(self._start + at, n)
+    if not text then return nil, problem end
+    if #text ~= n then return nil, self.path .. ": the file became shorter while it was read" end
+    crc = core.crc32c(text, crc)
+  end
+  return crc
+end
+
+--- Closes the file; tensors over its memory stay good.
 function Reader:close()
   if self._map then self._map:close() end
-  self._map = nil
+  if self._file then self._file:close() end
+  self._map, self._file = nil, nil
 end
 Reader.__close = Reader.close
 
---- Reads and checks the header; data are read by reader:tensor(name).
+-- The header of an open file; nil and a message.
+local function read_header(file, path)
+  local function bad(problem)
+    return nil, ("%s: %s"):format(path, problem)
+  end
+  local head, message = file:read(0, kind.BYTES)
+  if not head then return nil, message end
+  -- a name in front of the data is what all such files have; what begins otherwise is something
+  -- else, and its first bytes are not a length
+  if head:byte(9) ~= 0x7b then
+    local what = kind.describe(head, path)
+    if #head < 8 then
+      return bad(("header too small (%d bytes, need 8)%s"):format(
+        #head, what and "; the file is " .. what or ""))
+    elseif what then
+      return bad("this is not a safetensors file; it is " .. what)
+    elseif #head > 8 then
+      return bad "not a safetensors file: invalid header: it does not begin with '{'"
+    end
+  end
+  local length
+  length, message = header.length(head, #file)
+  if not length then return bad(message) end
+  local text
+  text, message = file:read(8, length)
+  if not text then return nil, message end
+  if #text ~= length then return bad("the file became shorter while it was read") end
+  local entries, metadata = header.parse(text, #file - 8 - length)
+  if not entries then return bad(metadata) end
+  return entries, metadata, 8 + length
+end
+
+--- Reads and checks the header; data are read by reader:tensor(name). The reader keeps the file
+-- open: what takes its name meanwhile is not mixed with it.
 -- @return a reader with the fields path and metadata, or nil and a message
 function M.open(path)
   if type(path) ~= "string" then
     fail("safetensors.open: the path must be a string, got %s", type(path))
   end
-  local head, message = core.file.read(path, 0, 8)
-  if not head then return nil, message end
-  local stat
-  stat, message = core.file.stat(path)
-  if not stat then return nil, message end
-  local function bad(problem)
-    return nil, ("%s: %s"):format(path, problem)
+  local file, message = core.file.open(path)
+  if not file then return nil, message end
+  local entries, metadata, start = read_header(file, path)
+  if not entries then
+    file:close()
+    return nil, metadata
   end
-  local length
-  length, message = header.length(head, stat.size)
-  if not length then return bad(message) end
-  local text
-  text, message = core.file.read(path, 8, length)
-  if not text then return nil, message end
-  if #text ~= length then return bad("the file became shorter while it was read") end
-  local entries, metadata = header.parse(text, stat.size - 8 - length)
-  if not entries then return bad(metadata) end
   local self = Reader()
-  self.path, self.metadata = path, metadata
-  self._entries, self._by_name, self._start = entries, {}, 8 + length
+  self.path, self.metadata, self._file = path, metadata, file
+  self._entries, self._by_name, self._start = entries, {}, start
   for _, e in ipairs(entries) do self._by_name[e.name] = e end
   return self
 end
@@ -105,14 +177,43 @@ end
 function M.load(path, opts)
   local reader, message = M.open(path)
   if not reader then return nil, message end
-  local tensors = {}
+  local _ <close> = reader
+  local tensors, others = {}, "; reader:tensor(name) of safetensors.open(path) reads the others"
+  for _, e in ipairs(reader._entries) do -- before any data are read
+    if not e.reads then return nil, select(2, reader:tensor(e.name)) .. others end
+  end
   for _, e in ipairs(reader._entries) do
     local t, problem = reader:tensor(e.name, opts)
     if not t then return nil, problem end
     tensors[e.name] = t
   end
-  reader:close()
   return tensors, reader.metadata
+end
+
+-- Names and tensors as entries of a header: wide dtypes first, each group by name.
+local function list_entries(tensors)
+  local entries = {}
+  for name, t in pairs(tensors) do
+    if type(name) ~= "string" or name == "__metadata__" or not utf8.len(name)
+       or name:find "\0" then
+      fail("safetensors.save: %s cannot be a tensor's name",
+           type(name) == "string" and ("%q"):format(name) or tostring(name))
+    end
+    if not core.is_tensor(t) then
+      fail("safetensors.save: '%s' is a %s, not a tensor", name, type(t))
+    end
+    local dtype = t.dtype
+    if not header.names[dtype] then
+      fail("safetensors.save: '%s' is %s, which the format does not have", name, dtype)
+    end
+    entries[#entries + 1] = {name = name, dtype = dtype, shape = t.shape, bytes = t:nbytes(),
+                             size = t:element_size(), tensor = t}
+  end
+  table.sort(entries, function(a, b)
+    if a.size ~= b.size then return a.size > b.size end
+    return a.name < b.name
+  end)
+  return entries
 end
 
 --- Writes tensors to a file, atomically: under its name there is the old file or the whole
@@ -127,29 +228,20 @@ function M.save(path, tensors, metadata)
   if type(tensors) ~= "table" then
     fail("safetensors.save: a table of names and tensors is expected, got %s", type(tensors))
   end
-  local entries = {}
-  for name, t in pairs(tensors) do
-    if type(name) ~= "string" or name == "__metadata__" or not utf8.len(name) then
-      fail("safetensors.save: %s cannot be a tensor's name", tostring(name))
-    end
-    if not core.is_tensor(t) then
-      fail("safetensors.save: '%s' is a %s, not a tensor", name, type(t))
-    end
-    entries[#entries + 1] = {name = name, dtype = t.dtype, shape = t.shape, bytes = t:nbytes(),
-                             size = t:element_size(), tensor = t}
-  end
-  table.sort(entries, function(a, b)
-    if a.size ~= b.size then return a.size > b.size end
-    return a.name < b.name
-  end)
+  local entries = list_entries(tensors)
   for key, value in pairs(metadata or {}) do
     if type(key) ~= "string" or type(value) ~= "string" then
       fail("safetensors.save: metadata are names and strings")
+    elseif not utf8.len(key) or key:find "\0" or not utf8.len(value) then
+      fail("safetensors.save: the metadata '%s' must be UTF-8, its name without zero bytes",
+           ("%q"):format(key))
     end
   end
   local data = {}
   for i, e in ipairs(entries) do data[i] = e.tensor end
-  return core.file.write_atomic(path, header.make(entries, metadata), data)
+  local head, problem = header.make(entries, metadata)
+  if not head then fail("save: %s could not be read back: %s", path, problem) end
+  return core.file.write_atomic(path, head, data)
 end
 
 return M

@@ -2,15 +2,19 @@
 --
 -- The file is safetensors; its metadata hold the tree as JSON, in which a tensor is
 -- {"$tensor": name}, and one checksum over everything: names, types, shapes, the bytes of
--- each tensor, and the tree. A tensor that occurs twice is stored once.
+-- each tensor, and the tree. A tensor that occurs twice is stored once. Long lists of numbers and
+-- long strings are stored as tensors, too: {"$list": name}, {"$text": name}.
 local core = require "flare.core"
 local fail = require "flare.fail"
+local options = require "flare.options"
 local safetensors = require "flare.io.safetensors"
 
 local M = {}
 
-local FORMAT, VERSION = "flare.tree", "1"
+-- Version 2 has "$list", "$text", "$key:..." and c128; files that need none of them are version 1.
+local FORMAT, VERSIONS = "flare.tree", {["1"] = true, ["2"] = true}
 local DEPTH = 100
+local LONG_LIST, LONG_TEXT = 256, 4096
 
 local function is_list(t)
   local n = #t
@@ -22,29 +26,105 @@ local function is_list(t)
   return count == n and n > 0
 end
 
--- JSON has no NaN, no infinities: those and names that begin with "$" are wrapped.
-local function encode(value, path, tensors, names, depth)
+-- Why a table is neither a list nor a table of names.
+local function check_keys(t, path)
+  local position, last, name
+  for key in pairs(t) do
+    if type(key) == "string" then
+      name = key
+    elseif math.type(key) == "integer" and key >= 1 then
+      position, last = position or key, math.max(last or 1, key)
+    else
+      fail("save: keys are strings or positions 1, 2, 3 ...; got %s, a %s (at '%s')",
+           tostring(key), type(key), path)
+    end
+  end
+  if position and name then
+    fail("save: a table has names or positions, not both: this one has '%s' and %d (at '%s')",
+         name, position, path)
+  elseif position then
+    local hole = 1
+    while t[hole] ~= nil do hole = hole + 1 end
+    fail("save: a list has no holes: position %d is nil, %d is not (at '%s')", hole, last, path)
+  end
+end
+
+-- What is being written: `tensors` by their names, `names` by the tensors' ids, and whether the
+-- file needs version 2.
+local Writer = {}
+Writer.__index = Writer
+
+-- A name of its own for the tensor at a path.
+function Writer:name(path)
+  local name, n = path, 1
+  if path == "" or path == "__metadata__" or path:find "\0" or not utf8.len(path) then
+    path = "tensor"
+    name = path
+  end
+  while self.tensors[name] do
+    n = n + 1
+    name = ("%s#%d"):format(path, n)
+  end
+  return name
+end
+
+function Writer:tensor(value, path)
+  local id = value.id
+  if not self.names[id] then
+    self.names[id] = self:name(path)
+    self.tensors[self.names[id]] = value
+    if value.dtype == "c128" then self.new = true end
+  end
+  return {["$tensor"] = self.names[id]}
+end
+
+function Writer:as_tensor(kind, tensor, path)
+  local name = self:name(path)
+  self.tensors[name], self.new = tensor, true
+  return {[kind] = name}
+end
+
+-- JSON has no NaN, no infinities, and only UTF-8.
+function Writer:scalar(value, path)
+  if type(value) == "number" then
+    if value ~= value then return {["$number"] = "nan"} end
+    if value == math.huge then return {["$number"] = "inf"} end
+    if value == -math.huge then return {["$number"] = "-inf"} end
+  elseif type(value) == "string" then
+    if #value >= LONG_TEXT then
+      return self:as_tensor("$text", core.from_bytes(value, "u8"), path)
+    elseif not utf8.len(value) then
+      return {["$bytes"] = (value:gsub(".", function(c) return ("%02x"):format(c:byte()) end))}
+    end
+  end
+  return value
+end
+
+-- A key of an object: "$" in front is doubled, what JSON cannot have is in hexadecimal digits.
+function Writer:key(key)
+  if utf8.len(key) and not key:find "\0" then return (key:gsub("^%$", "$$")) end
+  self.new = true
+  return "$key:" .. key:gsub(".", function(c) return ("%02x"):format(c:byte()) end)
+end
+
+-- All integers or all floats: "i64", "f64"; else nil.
+local function number_list(list)
+  local kind = math.type(list[1])
+  for i = 1, kind and #list or 0 do
+    if math.type(list[i]) ~= kind then return nil end
+  end
+  return kind == "integer" and "i64" or kind and "f64"
+end
+
+function Writer:encode(value, path, depth)
   if depth > DEPTH then
     fail("save: the tree is nested more than %d deep at '%s...'", DEPTH, path:sub(1, 40))
   end
   local kind = type(value)
-  if kind == "number" then
-    if value ~= value then return {["$number"] = "nan"} end
-    if value == math.huge then return {["$number"] = "inf"} end
-    if value == -math.huge then return {["$number"] = "-inf"} end
-    return value
-  elseif kind == "string" or kind == "boolean" then
-    if kind == "string" and not utf8.len(value) then
-      return {["$bytes"] = (value:gsub(".", function(c) return ("%02x"):format(c:byte()) end))}
-    end
-    return value
+  if kind == "number" or kind == "string" or kind == "boolean" then
+    return self:scalar(value, path)
   elseif core.is_tensor(value) then
-    local id = value.id
-    if not names[id] then
-      names[id] = path
-      tensors[path] = value
-    end
-    return {["$tensor"] = names[id]}
+    return self:tensor(value, path)
   elseif kind ~= "table" then
     local name = getmetatable(value)
     fail("save: cannot write a %s (at '%s')", name == "flare.tensor" and "closed tensor"
@@ -53,95 +133,148 @@ local function encode(value, path, tensors, names, depth)
     fail("save: cannot write a %s (at '%s'); write what its state_dict() gives",
          (getmetatable(value) or {}).__name or "module", path)
   end
-  local out = {}
   local list = is_list(value)
+  local dtype = list and #value >= LONG_LIST and number_list(value)
+  if dtype then
+    return self:as_tensor("$list", core.tensor(value, {dtype = dtype, device = "cpu"}), path)
+  elseif not list then
+    check_keys(value, path)
+  end
+  local out = {}
   for key, inner in pairs(value) do
-    if not list and type(key) ~= "string" then
-      fail("save: keys are strings or 1, 2, 3 ...; got %s (at '%s')", tostring(key), path)
-    end
-    local name = list and key or key:gsub("^%$", "$$")
-    out[name] = encode(inner, path == "" and tostring(key) or path .. "." .. tostring(key),
-                       tensors, names, depth + 1)
+    out[list and key or self:key(key)] = self:encode(
+      inner, path == "" and tostring(key) or path .. "." .. tostring(key), depth + 1)
   end
   return out
+end
+
+local function unhex(text)
+  return (text:gsub("%x%x", function(hex) return string.char(tonumber(hex, 16)) end))
 end
 
 local function decode(value, tensors)
   if type(value) ~= "table" then return value end
   local special = next(value)
-  if type(special) == "string" and special:find("^%$[^$]") and next(value, special) == nil then
+  if type(special) == "string" and special:find "^%$[^$]" and not special:find "^%$key:"
+     and next(value, special) == nil then
     local inner = value[special]
-    if special == "$tensor" then
-      return tensors[inner] or error(("the tensor '%s' is missing"):format(tostring(inner)), 0)
-    elseif special == "$number" then
+    if special == "$number" then
       if inner == "nan" then return 0 / 0 end
       return inner == "inf" and math.huge or -math.huge
     elseif special == "$bytes" then
-      return (inner:gsub("%x%x", function(hex) return string.char(tonumber(hex, 16)) end))
+      return unhex(inner)
+    elseif special ~= "$tensor" and special ~= "$list" and special ~= "$text" then
+      error(("unknown kind of value '%s'"):format(special), 0)
     end
-    error(("unknown kind of value '%s'"):format(special), 0)
+    local t = tensors[inner] or error(("the tensor '%s' is missing"):format(tostring(inner)), 0)
+    if special == "$tensor" then return t end
+    return special == "$list" and t:totable() or t:bytes()
   end
   local out = {}
   for key, inner in pairs(value) do
-    if type(key) == "string" then key = key:gsub("^%$%$", "$") end
+    if type(key) == "string" then
+      key = key:find "^%$key:" and unhex(key:sub(6)) or key:gsub("^%$%$", "$")
+    end
     out[key] = decode(inner, tensors)
   end
   return out
 end
 
 -- What the checksum covers, as one text.
-local function digest(tensors, tree)
-  local names, parts = {}, {}
-  for name in pairs(tensors) do names[#names + 1] = name end
-  table.sort(names)
-  for _, name in ipairs(names) do
-    local t = tensors[name]
-    parts[#parts + 1] = ("%s\0%s\0%s\0%08x\n"):format(name, t.dtype, table.concat(t.shape, ","),
-                                                    core.crc32c(t))
+-- @param parts a list of {name, dtype, shape, crc}
+local function digest(parts, tree)
+  table.sort(parts, function(a, b) return a.name < b.name end)
+  local lines = {}
+  for i, part in ipairs(parts) do
+    lines[i] = ("%s\0%s\0%s\0%08x\n"):format(part.name, part.dtype,
+                                             table.concat(part.shape, ","), part.crc)
   end
-  parts[#parts + 1] = tree
-  return ("%08x"):format(core.crc32c(table.concat(parts)))
+  lines[#lines + 1] = tree
+  return ("%08x"):format(core.crc32c(table.concat(lines)))
+end
+
+local function digest_tensors(tensors, tree)
+  local parts = {}
+  for name, t in pairs(tensors) do
+    parts[#parts + 1] = {name = name, dtype = t.dtype, shape = t.shape, crc = core.crc32c(t)}
+  end
+  return digest(parts, tree)
 end
 
 --- Writes a tree to a file, atomically.
+-- @param message what came with nil in the place of a tree, for the error
 -- @return true, or nil and a message
-function M.save(path, tree)
+function M.save(path, tree, message)
   if type(path) ~= "string" then fail("save: the path must be a string, got %s", type(path)) end
   if core.is_tensor(tree) then fail "save: a tensor alone goes to a path that ends in .npy" end
-  if type(tree) ~= "table" then fail("save: a table is expected, got %s", type(tree)) end
-  local tensors = {}
-  local json = core.json.encode(encode(tree, "", tensors, {}, 0))
+  if type(tree) ~= "table" then
+    fail("save: a table is expected, got %s%s", type(tree), options.reason(tree, message))
+  end
+  local writer = setmetatable({tensors = {}, names = {}}, Writer)
+  local json = core.json.encode(writer:encode(tree, "", 0))
   -- bytes in order and on the host, once for the checksum and for writing
+  local tensors = writer.tensors
   for name, t in pairs(tensors) do tensors[name] = t:detach():to("cpu"):contiguous() end
-  local metadata = {format = FORMAT, version = VERSION, tree = json,
-                    crc32c = digest(tensors, json)}
+  local metadata = {format = FORMAT, version = writer.new and "2" or "1", tree = json,
+                    crc32c = digest_tensors(tensors, json)}
   return safetensors.save(path, tensors, metadata)
+end
+
+local function damaged(path)
+  return nil, path .. ": the checksum does not match: the file is damaged"
+end
+
+-- Whether a file with these metadata is a tree; nil and a message.
+local function check_format(path, metadata)
+  if metadata.format ~= FORMAT then -- another program's, or ours with its name spoiled
+    if not (metadata.tree or metadata.crc32c) then return false end
+    return damaged(path)
+  end
+  if not VERSIONS[metadata.version] then
+    return nil, ("%s: format version %s, this flare reads 1 and 2"):format(
+      path, tostring(metadata.version))
+  end
+  if not metadata.tree then return damaged(path) end
+  return true
+end
+
+--- Reads back a file that save wrote, without keeping it: sizes, checksum, tree.
+-- @return true, or nil and a message
+function M.verify(path)
+  local reader, message = safetensors.open(path)
+  if not reader then return nil, message end
+  local _ <close> = reader
+  local metadata = reader.metadata
+  local ours, problem = check_format(path, metadata)
+  if not ours then return nil, problem or path .. ": not a file of flare.save" end
+  local parts = reader:entries()
+  for _, part in ipairs(parts) do
+    part.crc, message = reader:crc32c(part.name)
+    if not part.crc then return nil, message end
+  end
+  if digest(parts, metadata.tree) ~= metadata.crc32c then return damaged(path) end
+  local tree
+  tree, message = core.json.decode(metadata.tree)
+  if tree == nil then return nil, ("%s: %s"):format(path, message) end
+  return true
 end
 
 --- Reads a file that save wrote and verifies its checksum; of any other safetensors file the names
 -- and tensors.
 -- @return the tree, or nil and a message that names the file and what is wrong
 function M.load(path)
+  if type(path) ~= "string" then fail("load: the path must be a string, got %s", type(path)) end
   local tensors, metadata = safetensors.load(path)
   if not tensors then return nil, metadata end
-  local function bad(format, ...)
-    return nil, ("%s: "):format(path) .. format:format(...)
-  end
-  if metadata.format ~= FORMAT then -- another program's, or ours with its name spoiled
-    if not (metadata.tree or metadata.crc32c) then return tensors end
-    return bad("the checksum does not match: the file is damaged")
-  end
-  if metadata.version ~= VERSION then
-    return bad("format version %s, this flare reads %s", tostring(metadata.version), VERSION)
-  end
+  local ours, problem = check_format(path, metadata)
+  if ours == nil then return nil, problem end
+  if not ours then return tensors end
   local json = metadata.tree
-  if not json or digest(tensors, json) ~= metadata.crc32c then
-    return bad("the checksum does not match: the file is damaged")
-  end
+  if digest_tensors(tensors, json) ~= metadata.crc32c then return damaged(path) end
   local decoded, message = core.json.decode(json)
-  if decoded == nil then return bad("%s", message) end
+  if decoded == nil then return nil, ("%s: %s"):format(path, message) end
   local ok, tree = pcall(decode, decoded, tensors)
-  if not ok then return bad("%s", tree) end
+  if not ok then return nil, ("%s: %s"):format(path, tree) end
   return tree
 end
 

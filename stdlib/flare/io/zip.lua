@@ -36,7 +36,9 @@ local function widen(extra, fields)
 end
 
 local function check_name(name)
-  if name == "" or name:find "[%z\\]" or not utf8.len(name) then
+  if #name > SHORT then
+    return nil, ("a name of %d bytes, at most %d are possible"):format(#name, SHORT)
+  elseif name == "" or name:find "[%z\\]" or not utf8.len(name) then
     return nil, ("bad name '%s'"):format(name:gsub("[^%g ]", "?"):sub(1, 80))
   end
   if name:sub(1, 1) == "/" or name:find "^%a:" or ("/" .. name .. "/"):find("/../", 1, true) then
@@ -44,6 +46,10 @@ local function check_name(name)
   end
   return true
 end
+
+--- Whether this can be a member's name.
+-- @return true, or nil and a message
+M.check_name = check_name
 
 -- One entry of the directory and where the next begins; nil and a message.
 local function parse_entry(text, at)
@@ -204,6 +210,7 @@ end
 -- @param members a list of {name, pieces = strings and tensors, bytes, crc, and if it is
 --   deflated: deflated = true, size}
 -- @param narrow the largest size that is written in 32 bits (for tests)
+-- @return the pieces, or nil and a message if M.entries would refuse the archive
 function M.pack(members, narrow)
   narrow = narrow or NARROW - 1
   local pieces, directory, at = {}, {}, 0
@@ -222,6 +229,10 @@ function M.pack(members, narrow)
     at = at + #head + e.packed
   end
   local text, count = table.concat(directory), #members
+  if #text > DIRECTORY then
+    return nil, ("directory too large (%d bytes of names, the limit is %d)"):format(#text,
+                                                                                  DIRECTORY)
+  end
   if at > narrow or count >= SHORT then
     text = text .. "PK\6\6" .. string.pack("<i8I2I2I4I4i8i8i8i8", 44, 45, 45, 0, 0, count, count,
                                          #text, at)
