@@ -2,6 +2,7 @@
 local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"
+local options = require "flare.options"
 
 local Vocabulary = class("Vocabulary")
 
@@ -49,6 +50,10 @@ function Vocabulary:size()
   return #self.characters
 end
 Vocabulary.__len = Vocabulary.size
+
+function Vocabulary:__tostring()
+  return ("Vocabulary: %d %s"):format(#self.characters, self.bytes and "bytes" or "characters")
+end
 
 --- A text as a tensor of numbers from 1 (i64).
 -- @return the tensor, or nil and a message that names a character that is not known
@@ -98,7 +103,8 @@ function Vocabulary:state_dict()
   return {characters = table.move(self.characters, 1, #self.characters, 1, {})}
 end
 
-function Vocabulary:load_state_dict(saved)
+function Vocabulary:load_state_dict(saved, message)
+  options.state("Vocabulary", saved, message)
   self:init(saved.characters)
   return self
 end

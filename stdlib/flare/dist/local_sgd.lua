@@ -105,8 +105,9 @@ function LocalSGD:state_dict()
 end
 
 --- Takes over a state. The model's is loaded after this was made, which begins with rank 0's.
-function LocalSGD:load_state_dict(state)
-  if type(state) ~= "table" or not state.steps then
+function LocalSGD:load_state_dict(state, message)
+  options.state("LocalSGD:load_state_dict", state, message)
+  if not state.steps then
     fail "LocalSGD:load_state_dict: a table is expected that state_dict() gave"
   elseif (state.outer ~= nil) ~= (self.outer ~= nil) then
     fail("LocalSGD:load_state_dict: the state is of one with%s an outer optimizer",

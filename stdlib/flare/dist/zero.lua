@@ -326,7 +326,8 @@ function ZeRO:state_dict()
 end
 
 --- Takes over what state_dict() gave, this one's or a plain model's: the same on every rank.
-function ZeRO:load_state_dict(state)
+function ZeRO:load_state_dict(state, message)
+  options.state("ZeRO:load_state_dict", state, message)
   local _ <close> = core.no_grad()
   local whole, sharded = {}, {}
   local function value(name, shape)

@@ -37,7 +37,8 @@ end
 -- normalised weights are fields of the layer.
 -- @param state names and tensors, as PyTorch writes them
 -- @return a new table
-function M.from_pytorch(state)
+function M.from_pytorch(state, message)
+  options.state("from_pytorch", state, message)
   local out = {}
   local function next_number(k) return tostring(k + 1) end
   for name, tensor in pairs(state) do
@@ -132,12 +133,23 @@ local function sorted(names)
   return #names > most and ("%s and %d more"):format(text, #names - most) or text
 end
 
+-- Whether these are the metadata that safetensors.load gives behind the tensors: names and strings.
+local function is_metadata(opts)
+  if type(opts) ~= "table" or opts.strict ~= nil then return false end
+  for key, value in pairs(opts) do
+    if type(key) ~= "string" or type(value) ~= "string" then return false end
+  end
+  return true
+end
+
 --- Copies `state` into the module's tensors after checking all of it.
 function M.set(module, state, opts)
-  opts = options.check("load_state_dict", opts, {strict = true})
   if type(state) ~= "table" then
-    fail("load_state_dict: a table of names and tensors is expected, got %s", type(state))
+    fail("load_state_dict: a table of names and tensors is expected, got %s%s", type(state),
+         options.reason(state, opts))
   end
+  if is_metadata(opts) then opts = nil end
+  opts = options.check("load_state_dict", opts, {strict = true})
   local own = collect(module)
   local missing, extra, wrong = {}, {}, {}
   for name, tensor in pairs(own) do

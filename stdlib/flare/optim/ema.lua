@@ -65,10 +65,9 @@ function EMA:state_dict()
   return {updates = self.updates, averages = self.averages}
 end
 
-function EMA:load_state_dict(saved)
-  if type(saved) ~= "table" or type(saved.averages) ~= "table" then
-    fail("EMA: this is not the state of averages, but %s", options.kind(saved))
-  end
+function EMA:load_state_dict(saved, message)
+  options.state("EMA", saved, message)
+  if type(saved.averages) ~= "table" then fail("EMA: this is not the state of averages") end
   if #saved.averages ~= #self.averages then
     fail("EMA: the state has %d tensors, the model %d", #saved.averages, #self.averages)
   end

@@ -107,8 +107,9 @@ function GradScaler:state_dict()
   return {factor = self.factor, good = self.good, skipped = self.skipped}
 end
 
-function GradScaler:load_state_dict(saved)
-  if type(saved) ~= "table" or type(saved.factor) ~= "number" or saved.factor <= 0 then
+function GradScaler:load_state_dict(saved, message)
+  options.state("GradScaler", saved, message)
+  if type(saved.factor) ~= "number" or saved.factor <= 0 then
     fail("GradScaler: this is not a scaler's state")
   end
   self.factor, self.good, self.skipped = saved.factor, saved.good or 0, saved.skipped or 0

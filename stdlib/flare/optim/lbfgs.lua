@@ -145,8 +145,8 @@ function LBFGS:state_dict()
   return saved
 end
 
-function LBFGS:load_state_dict(saved)
-  Optimizer.load_state_dict(self, saved)
+function LBFGS:load_state_dict(saved, message)
+  Optimizer.load_state_dict(self, saved, message)
   local memory = saved.memory or {s = {}, y = {}, rho = {}, scale = 1, iterations = 0}
   self.memory = {s = table.move(memory.s, 1, #memory.s, 1, {}),
                  y = table.move(memory.y, 1, #memory.y, 1, {}),

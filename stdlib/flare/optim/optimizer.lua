@@ -223,9 +223,10 @@ end
 --- Takes over what state_dict returned, for the same parameters: by their names where the
 -- optimizer and the state have them, otherwise in the same order. Everything is checked before
 -- anything changes.
-function Optimizer:load_state_dict(saved)
+function Optimizer:load_state_dict(saved, message)
   local name = getmetatable(self).__name
-  if type(saved) ~= "table" or type(saved.groups) ~= "table" then
+  options.state(name, saved, message)
+  if type(saved.groups) ~= "table" then
     fail("%s: this is not an optimizer's state", name)
   end
   if saved.class ~= name then

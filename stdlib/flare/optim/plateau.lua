@@ -60,10 +60,9 @@ function PlateauLR:state_dict()
   return {bad = self.bad, rest = self.rest, best = self.best, rates = rates}
 end
 
-function PlateauLR:load_state_dict(saved)
-  if type(saved) ~= "table" or type(saved.rates) ~= "table" then
-    fail("PlateauLR: this is not a schedule's state, but %s", options.kind(saved))
-  end
+function PlateauLR:load_state_dict(saved, message)
+  options.state("PlateauLR", saved, message)
+  if type(saved.rates) ~= "table" then fail("PlateauLR: this is not a schedule's state") end
   self.bad, self.rest, self.best = saved.bad, saved.rest, saved.best
   for i, group in ipairs(self.optimizer.groups) do group.lr = saved.rates[i] or group.lr end
   return self

@@ -64,8 +64,9 @@ function Schedule:state_dict()
   return {t = self.t}
 end
 
-function Schedule:load_state_dict(saved)
-  if type(saved) ~= "table" or math.type(saved.t) ~= "integer" then
+function Schedule:load_state_dict(saved, message)
+  options.state(getmetatable(self).__name, saved, message)
+  if math.type(saved.t) ~= "integer" then
     fail("%s: this is not a schedule's state", getmetatable(self).__name)
   end
   self.t = saved.t
