@@ -1,12 +1,17 @@
 --- Checkpoints of a training: a folder of files step-00000100.flare, each complete in itself.
 --
 --     local checkpoints = assert(flare.io.Checkpoint("run"))
---     assert(checkpoints:save(step, {model = model, optimizer = opt, loader = loader}))
 --     local saved = checkpoints:load()                 -- the newest that is whole
 --     if saved then checkpoints:restore(saved, {model = model, optimizer = opt}) end
+--     assert(checkpoints:save(step, {model = model, optimizer = opt, loader = loader}))
 --
 -- A part is anything with state_dict and load_state_dict, or a generator. A file appears
 -- under its name only when all of it is on the disk; the one before stays until then.
+--
+-- A folder can have several runs. A program that has loaded goes on with the run of what it loaded;
+-- one that saves without having loaded, or goes back to an earlier step, begins a run of its own,
+-- whose files are step-00000100.run-2.flare. What a program did not write or go on from, it never
+-- deletes.
 local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"
@@ -15,22 +20,50 @@ local tree = require "flare.io.tree"
 
 local Checkpoint = class("Checkpoint")
 
-local PATTERN = "^step%-(%d+)%.flare$"
-
 -- A save that was killed leaves its unfinished file; its name has the process in it.
 local function sweep(folder)
   for _, name in ipairs(core.file.list(folder) or {}) do
-    local process = name:match("^step%-%d+%.flare%.tmp%-(%d+)%-%d+$")
+    local process = name:match("^step%-%d+[%w.-]*%.flare%.tmp%-(%d+)%-%d+$")
     if process and core.file.exists("/proc/self") and not core.file.exists("/proc/" .. process) then
       core.file.remove(folder .. "/" .. name)
     end
   end
 end
 
---- flare.io.Checkpoint(folder, {keep = 2}), `keep`: how many files stay
--- @return the object, or nil and a message if the folder cannot be made
+-- Step and run of a file's name.
+local function parse_name(name)
+  local digits, rest = name:match "^step%-(%d+)(.*)%.flare$"
+  local run = rest == "" and "1" or rest and rest:match "^%.run%-(%d+)$"
+  return digits and run and math.tointeger(digits), math.tointeger(run)
+end
+
+local function path_of(folder, run, step)
+  return ("%s/step-%08d%s.flare"):format(folder, step, run > 1 and ".run-" .. run or "")
+end
+
+-- The runs in a folder, each a list of steps in ascending order, and the number of the newest run
+-- (0: there is none); nil and a message.
+local function scan(folder)
+  local names, message = core.file.list(folder)
+  if not names then return nil, message end
+  local runs, newest = {}, 0
+  for _, name in ipairs(names) do
+    local step, run = parse_name(name)
+    if step and run then
+      runs[run] = runs[run] or {}
+      table.insert(runs[run], step)
+      newest = math.max(newest, run)
+    end
+  end
+  for _, steps in pairs(runs) do table.sort(steps) end
+  return runs, newest
+end
+
+--- flare.io.Checkpoint(folder, {keep = 2, run = nil})
+-- `keep`: how many files of its own stay; `run`: the run to go on with, else the newest
+-- @return the object, or nil and a message if the folder cannot be made or has no such run
 function Checkpoint.open(folder, opts)
-  local o = options.check("io.Checkpoint", opts, {keep = 2})
+  local o = options.check("io.Checkpoint", opts, {keep = 2, run = options.none})
   if type(folder) ~= "string" then
     fail("io.Checkpoint: the folder must be a string, got %s", type(folder))
   end
@@ -40,26 +73,43 @@ function Checkpoint.open(folder, opts)
   sweep(folder)
   local self = Checkpoint()
   self.folder, self.keep = folder, o.keep
+  -- `run`, `last`: where a save goes on, if anything was loaded or saved; `own`: the files that it
+  -- wrote or goes on from, the oldest first
+  self.own, self.damaged = {}, {}
+  if o.run ~= nil then
+    local runs
+    options.count("io.Checkpoint", "run", o.run)
+    runs, message = scan(folder)
+    if not runs then return nil, message end
+    if not runs[o.run] then return nil, ("%s: there is no run %d"):format(folder, o.run) end
+    self.chosen = o.run
+  end
   return self
 end
 
---- The file of a step.
-function Checkpoint:path(step)
-  return ("%s/step-%08d.flare"):format(self.folder, step)
+-- The run that load reads: this program's, once it has saved, else the newest.
+local function current(self, newest)
+  return self.saved and self.run or self.chosen or newest
 end
 
---- The steps that have files, in ascending order.
+function Checkpoint:__tostring()
+  return ("Checkpoint: %s, steps {%s}, keeps %d"):format(
+    self.folder, table.concat(self:steps() or {}, ", "), self.keep)
+end
+
+--- The file of a step: of this run, or of the newest before anything is saved.
+function Checkpoint:path(step)
+  local runs, newest = scan(self.folder)
+  return path_of(self.folder, current(self, runs and math.max(newest, 1) or 1), step)
+end
+
+--- The steps that have files, in ascending order: of this run, or of the newest before anything is
+-- saved.
 -- @return a list, or nil and a message
 function Checkpoint:steps()
-  local names, message = core.file.list(self.folder)
-  if not names then return nil, message end
-  local steps = {}
-  for _, name in ipairs(names) do
-    local digits = name:match("[^/]*$"):match(PATTERN)
-    if digits then steps[#steps + 1] = math.tointeger(digits) end
-  end
-  table.sort(steps)
-  return steps
+  local runs, newest = scan(self.folder)
+  if not runs then return nil, newest end
+  return runs[current(self, newest)] or {}
 end
 
 -- A generator of random numbers is two integers.
@@ -84,7 +134,47 @@ local function states(parts)
   return out
 end
 
---- Writes the state of all parts under a step's name, then removes the oldest files.
+-- Which run the next file belongs to: the one that goes on if nothing in it is later than what this
+-- program loaded or saved last, else a new one.
+local function choose_run(self, step, runs, newest)
+  local run = self.run
+  if not run or not self.last then return newest + 1 end
+  if step < self.last then return newest + 1 end
+  for _, other in ipairs(runs[run] or {}) do
+    if other > self.last and not self.damaged[path_of(self.folder, run, other)] then
+      return newest + 1
+    end
+  end
+  return run
+end
+
+-- Puts a file at the end of the own ones and removes the oldest of them.
+local function keep_newest(self, path)
+  for i, own in ipairs(self.own) do
+    if own == path then table.remove(self.own, i) break end
+  end
+  table.insert(self.own, path)
+  while #self.own > self.keep do
+    -- what cannot be removed now is tried again after the next save
+    if not core.file.remove(self.own[1]) and core.file.exists(self.own[1]) then break end
+    table.remove(self.own, 1)
+  end
+end
+
+-- Names that the table of load has for itself.
+local function check_extra(extra, step)
+  if type(extra) ~= "table" then
+    fail("Checkpoint:save: the plain values must be a table with names, got %s", type(extra))
+  end
+  for _, name in ipairs {"step", "parts", "skipped"} do
+    if extra[name] ~= nil and not (name == "step" and extra.step == step) then
+      fail("Checkpoint:save: load gives its own '%s'; another name is needed for the value", name)
+    end
+  end
+end
+
+--- Writes the state of all parts under a step's name, reads it back, then removes the oldest files
+-- of its own.
 -- @param step a whole number
 -- @param parts names and objects with state_dict
 -- @param extra a table of plain values to go with them (optional)
@@ -95,20 +185,22 @@ function Checkpoint:save(step, parts, extra)
   elseif type(parts) ~= "table" then
     fail("Checkpoint:save: the parts must be a table of names and objects, got %s", type(parts))
   end
-  local ok, message = tree.save(self:path(step), {parts = states(parts), extra = extra or {},
-                                                  step = step})
+  check_extra(extra or {}, step)
+  local runs, newest = scan(self.folder)
+  if not runs then return nil, newest end
+  local run = choose_run(self, step, runs, newest)
+  local path = path_of(self.folder, run, step)
+  local ok, message = tree.save(path, {parts = states(parts), extra = extra or {}, step = step})
+  if ok then ok, message = tree.verify(path) end
+  self.damaged[path] = not ok or nil
   if not ok then return nil, message end
-  local steps = self:steps() or {}
-  for i = 1, #steps - self.keep do
-    -- never the one just written, even if others have later steps
-    if steps[i] ~= step then core.file.remove(self:path(steps[i])) end
-  end
+  self.run, self.last, self.saved = run, step, true
+  keep_newest(self, path)
   return true
 end
 
 -- The tree of a step's file, or nil and a message.
-local function read(self, step)
-  local path = self:path(step)
+local function read(path, step)
   local saved, problem = tree.load(path)
   if saved and (type(saved.parts) ~= "table" or saved.step ~= step) then
     return nil, ("%s: not a checkpoint of step %d"):format(path, step)
@@ -116,44 +208,88 @@ local function read(self, step)
   return saved, problem
 end
 
---- Reads the newest checkpoint that is whole, or that of a given step.
+-- Goes on from a step of a run: what is there up to it is this program's now.
+local function adopt(self, run, steps, step)
+  local known = {}
+  for _, path in ipairs(self.own) do known[path] = true end
+  local own = {}
+  for _, other in ipairs(steps) do
+    local path = path_of(self.folder, run, other)
+    if other <= step and not known[path] and not self.damaged[path] then own[#own + 1] = path end
+  end
+  self.own = table.move(self.own, 1, #self.own, #own + 1, own)
+  self.run, self.last = run, step
+end
+
+-- What load gives for a file's tree.
+local function present(saved, skipped)
+  local out = {step = saved.step, parts = saved.parts, skipped = skipped}
+  for key, value in pairs(saved.extra or {}) do
+    if out[key] == nil then out[key] = value end
+  end
+  return out
+end
+
+local function load_step(self, step, run, steps)
+  local saved, problem = read(path_of(self.folder, run, step), step)
+  if saved then
+    adopt(self, run, steps, step)
+    return present(saved, {})
+  end
+  local others = {}
+  for _, other in ipairs(steps) do
+    if other ~= step then others[#others + 1] = tostring(other) end
+  end
+  return nil, ("%s (other steps here: %s)"):format(
+    problem, #others > 0 and table.concat(others, ", ") or "none")
+end
+
+local function load_newest(self, run, steps)
+  local skipped = {}
+  for i = #steps, 1, -1 do
+    local path = path_of(self.folder, run, steps[i])
+    local saved, problem = read(path, steps[i])
+    if saved then
+      self.damaged[path] = nil
+      adopt(self, run, steps, steps[i])
+      return present(saved, skipped)
+    end
+    skipped[#skipped + 1], self.damaged[path] = problem, true
+  end
+  return nil, table.concat(skipped, "\n")
+end
+
+--- Reads the newest checkpoint that is whole, or that of a given step: of this program's run, or of
+-- the newest one if it has neither saved nor loaded. A save afterwards goes on with that run.
 -- @return a table with step, parts (trees) and the extra values by their names; its field
 --   `skipped` lists messages about newer files that were damaged. Or nil and a message.
 function Checkpoint:load(step)
-  local steps, message = self:steps()
-  if not steps then return nil, message end
-  if #steps == 0 then return nil, ("%s: there is no checkpoint"):format(self.folder) end
-  if step then
-    local saved, problem = read(self, step)
-    if not saved then
-      local others = {}
-      for _, other in ipairs(steps) do
-        if other ~= step then others[#others + 1] = tostring(other) end
-      end
-      return nil, ("%s (other steps here: %s)"):format(
-        problem, #others > 0 and table.concat(others, ", ") or "none")
+  local saved, message
+  for _ = 1, 5 do -- another program may replace the files meanwhile
+    local runs, newest = scan(self.folder)
+    if not runs then return nil, newest end
+    local run = current(self, newest)
+    local steps = runs[run] or {}
+    if #steps == 0 then
+      message = ("%s: there is no checkpoint"):format(self.folder)
+      break
+    elseif step then
+      saved, message = load_step(self, step, run, steps)
+    else
+      saved, message = load_newest(self, run, steps)
     end
-    steps = {step}
+    local now = scan(self.folder)
+    if saved or table.concat(now and now[run] or {}, " ") == table.concat(steps, " ") then break end
   end
-  local skipped = {}
-  for i = #steps, 1, -1 do
-    local saved, problem = read(self, steps[i])
-    if saved then
-      local out = {step = saved.step, parts = saved.parts, skipped = skipped}
-      for key, value in pairs(saved.extra or {}) do
-        if out[key] == nil then out[key] = value end
-      end
-      return out
-    end
-    skipped[#skipped + 1] = problem
-  end
-  return nil, table.concat(skipped, "\n")
+  self.problem = message
+  return saved, message
 end
 
 --- Gives the saved states back to their parts. All names must be there.
 function Checkpoint:restore(saved, parts)
   if type(saved) ~= "table" or type(saved.parts) ~= "table" then
-    fail("Checkpoint:restore: what load gave is expected, got %s", type(saved))
+    fail("Checkpoint:restore: what load gave is expected, got %s%s", type(saved),
+         options.reason(saved, self.problem))
   end
   for name in pairs(parts) do
     if saved.parts[name] == nil then
