@@ -73,6 +73,42 @@ describe("a tensor's file", function()
     assert.is_truthy(why:find("not below the model's folder", 1, true), why)
   end)
 
+  it("has data outside of the model's folder is refused, by links too", function()
+    local schema = require "flare.onnx.schema"
+    local inside = folder .. "/inside"
+    assert(flare.core.file.mkdir(inside .. "/real"))
+    file(string.pack("<ff", 3, 4), "secret")
+    file(string.pack("<ff", 5, 6), "inside/data.bin")
+    os.execute(("cd '%s' && ln -s ../secret link && ln -s .. up && ln -s data.bin alias"
+      .. " && ln -s link chain && ln -s '%s/secret' far"):format(inside, folder))
+    local function tensor(location, name)
+      local proto = {dims = {2}, data_type = 1, data_location = 1,
+                     external_data = {{key = "location", value = location}}}
+      return flare.onnx.load_tensor(file(w.encode(schema.Tensor, proto), name or "inside/t.pb"))
+    end
+    assert.same({5, 6}, tensor("data.bin"):totable())
+    assert.same({5, 6}, tensor("alias"):totable())
+    for _, location in ipairs {"link", "up/secret", "chain", "far", "real/../../secret",
+                               "../secret", folder .. "/secret", "", "up/inside/../secret"} do
+      local x, why = tensor(location)
+      assert.is_nil(x, location)
+      assert.is_truthy(why:find("not below the model's folder", 1, true), why)
+    end
+    local x, why = tensor("data.bin\0x")
+    assert.is_nil(x)
+    assert.is_truthy(why:find("name has a zero byte: 'data.bin\\0x'", 1, true), why)
+    x, why = tensor("real")
+    assert.is_nil(x)
+    assert.match("is a directory, not a file", why)
+    -- a model that is a link finds its data beside itself, as in a cache of downloads
+    assert(flare.core.file.mkdir(folder .. "/blobs"))
+    file(string.pack("<ff", 8, 9), "blobs/d")
+    tensor("model.data", "blobs/m")
+    os.execute(("cd '%s' && ln -sf ../blobs/m model && ln -sf ../blobs/d model.data")
+      :format(inside))
+    assert.same({8, 9}, flare.onnx.load_tensor(inside .. "/model"):totable())
+  end)
+
   it("is refused with a reason", function()
     local function fails(message, bytes)
       local x, why = flare.onnx.load_tensor(file(bytes))

@@ -36,7 +36,7 @@ local function attribute(a, c)
   local value = field and a[field]
   if value == nil then value = field and empty[field] or {} end
   if field == "t" then
-    local x = tensor.read(value, c.path)
+    local x = tensor.read(value, c.files)
     return c.place(x)
   elseif field == "g" then
     return M.compile(value, c, c.names)
@@ -192,7 +192,7 @@ function M.compile(proto, c, outer)
   if proto.sparse_initializer then refuse.raise("element types: an initializer is sparse") end
   for _, t in ipairs(proto.initializer or {}) do
     if (t.name or "") == "" then refuse.raise("graph: an initializer has no name") end
-    graph.initial[t.name] = c.place(tensor.read(t, c.path))
+    graph.initial[t.name] = c.place(tensor.read(t, c.files))
     give(t.name)
   end
   for k, input in ipairs(proto.input or {}) do

@@ -35,9 +35,13 @@ end
 -- @return a tensor on the CPU, or nil and a message
 function M.load_tensor(path)
   check_path("load_tensor", path)
-  local proto, message = core.protobuf(path, require("flare.onnx.schema").Tensor)
-  if not proto then return nil, message end
-  local x, problem = refuse.catch(require("flare.onnx.tensor").read, proto, path)
+  local files, message = require("flare.onnx.files").open(path)
+  if not files then return nil, message end
+  local _ <close> = files
+  local proto
+  proto, message = core.protobuf(files.main, require("flare.onnx.schema").Tensor)
+  if not proto then return nil, files:explain(message) end
+  local x, problem = refuse.catch(require("flare.onnx.tensor").read, proto, files)
   if x then return x end
   return nil, path .. ": " .. problem
 end

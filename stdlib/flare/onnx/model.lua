@@ -2,6 +2,7 @@
 local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"
+local Files = require "flare.onnx.files"
 local graph = require "flare.onnx.graph"
 local Node = require "flare.onnx.node"
 local options = require "flare.options"
@@ -26,11 +27,17 @@ local function placer(o)
 end
 
 local function read(path, o)
-  local proto, message = core.protobuf(path, schema.Model)
-  if not proto then return nil, message end
-  if not proto.graph then refuse.raise("this is no ONNX model: it has no graph") end
+  local files, message = Files.open(path)
+  if not files then return nil, message end
+  local _ <close> = files
+  local proto
+  proto, message = core.protobuf(files.main, schema.Model)
+  if not proto then return nil, files:explain(message) end
+  if not proto.graph then
+    refuse.raise("%s", files:explain "this is no ONNX model: it has no graph")
+  end
   local c = {
-    path = path, opsets = graph.opsets(proto.opset_import), functions = {}, missing = {},
+    files = files, opsets = graph.opsets(proto.opset_import), functions = {}, missing = {},
     graphs = {}, count = {steps = 0}, progress = {},
     device = o.device, place = placer(o), random = o.random,
   }

@@ -27,25 +27,21 @@ local function count(dims, what)
 end
 
 -- Where data lie that are in another file, beside the model's.
-local function external(proto, path, what)
+local function external(proto, files, what)
   local o = {}
   for _, entry in ipairs(proto.external_data or {}) do
     if entry.key then o[entry.key] = entry.value end
   end
-  local name = o.location or ""
-  if name == "" or name:sub(1, 1) == "/" or ("/" .. name .. "/"):find("/../", 1, true) then
-    refuse.raise("%s is in the file '%s', which is not below the model's folder", what, name)
-  end
   local first, length = math.tointeger(tonumber(o.offset or 0)), tonumber(o.length)
   if not first or first < 0 then refuse.raise("%s has a bad offset", what) end
-  return (path:match "^(.*/)" or "") .. name, {first = first, length = length}
+  return files:beside(o.location or "", what), {first = first, length = length}
 end
 
-local function read(path, span, size, what)
+local function read(file, span, size, what)
   if span.length and span.length ~= size then
     refuse.raise("%s needs %d bytes, the file has %d", what, size, span.length)
   end
-  local text, message = core.file.read(path, span.first, size)
+  local text, message = file:read(span.first, size)
   if not text then refuse.raise("%s: %s", what, message) end
   if #text ~= size then refuse.raise("%s needs %d bytes, the file has %d", what, size, #text) end
   return text
@@ -74,8 +70,8 @@ local function typed(proto, dtype, dims, n, what)
 end
 
 --- The tensor of a TensorProto, on the CPU; a refusal if there is none.
--- @param path of the file that it came from
-function M.read(proto, path)
+-- @param files of the model that it came from (flare.onnx.files)
+function M.read(proto, files)
   local what = proto.name and proto.name ~= "" and ("tensor '%s'"):format(proto.name)
     or "the tensor"
   local dtype = types.dtype(proto.data_type or 0, what)
@@ -84,10 +80,10 @@ function M.read(proto, path)
   if n == 0 then return core.zeros(dims, {dtype = dtype}) end
   local bytes = n * types.bytes[dtype]
   if proto.data_location == 1 then
-    local file, span = external(proto, path, what)
+    local file, span = external(proto, files, what)
     return from_bytes(read(file, span, bytes, what), dtype, dims)
   elseif proto.raw_data then
-    return from_bytes(read(path, proto.raw_data, bytes, what), dtype, dims)
+    return from_bytes(read(files.main, proto.raw_data, bytes, what), dtype, dims)
   end
   return typed(proto, dtype, dims, n, what)
 end
