@@ -77,6 +77,69 @@ describe("data.Loader", function()
         other:close()
       end)
 
+      -- What an uninterrupted loader gives in three epochs is what two give, the second of which
+      -- has the state of the first, wherever that was taken.
+      it("goes on from wherever a state was taken, bit for bit", function()
+        local weights = flare.rand(23, {generator = flare.generator(3)})
+        for _, opts in ipairs {
+          {}, {shuffle = true}, {shuffle = true, drop_last = true}, {weights = weights},
+          {shuffle = true, transform = "spec.support.transform"}, {batch = 23},
+          {shuffle = true, shard = {rank = 1, size = 2}},
+        } do
+          local function new(seed)
+            local o = {seed = seed}
+            for key, value in pairs(opts) do o[key] = value end
+            return make(o)
+          end
+          local plain, all, per = new(5), {}, nil
+          for _ = 1, 3 do
+            for _, batch in ipairs(values(plain:epoch())) do all[#all + 1] = batch end
+            per = per or #all
+          end
+          plain:close()
+          for taken = 0, 2 * per do -- after so many batches, inside of the loop
+            local first, other = new(5), new(8)
+            local place, n = first:state_dict(), 0
+            for _ = 1, 2 do
+              if n >= taken then break end
+              for _ in first:epoch() do
+                n = n + 1
+                if n == taken then
+                  place = first:state_dict()
+                  break
+                end
+              end
+            end
+            other:load_state_dict(place)
+            assert.same(place, other:state_dict())
+            local rest = {}
+            for _ = taken // per + 1, 3 do
+              for _, batch in ipairs(values(other:epoch())) do rest[#rest + 1] = batch end
+            end
+            assert.same(table.move(all, taken + 1, #all, 1, {}), rest)
+            first:close()
+            other:close()
+          end
+        end
+      end)
+
+      it("begins the next epoch after a state that was taken behind the loop", function()
+        local loader = make{shuffle = true, seed = 9}
+        values(loader:epoch())
+        local place = loader:state_dict()
+        local second = values(loader:epoch())
+        local other = make{shuffle = true}:load_state_dict(place)
+        assert.same(second, values(other:epoch()))
+        assert.equal(2, other.at)
+        other = make{shuffle = true}:load_state_dict(place)
+        assert.same(second, values(other:forever(), 5))
+        -- in the loader itself, too
+        loader:load_state_dict(place)
+        assert.same(second, values(loader:epoch()))
+        loader:close()
+        other:close()
+      end)
+
       it("goes on for ever when asked", function()
         local loader = make()
         assert.equal(12, #values(loader:forever(), 12))
@@ -193,6 +256,110 @@ describe("data.Loader", function()
     end
     local other = data.Loader(set, {batch = 5, seed = 5})
     assert.equal(after(data.Loader(set, {batch = 5})), after(other))
+  end)
+
+  it("refuses the state of a loader with other batches", function()
+    local place = data.Loader(set, {batch = 5, shuffle = true}):state_dict()
+    local function says(message, opts, changed)
+      for key, value in pairs(changed or {}) do place[key] = value end
+      local loader = data.Loader(set, opts)
+      assert.error_matches(function() loader:load_state_dict(place) end, message, 1, true)
+    end
+    says("batches of 5, this has 23 in 6", {batch = 6, shuffle = true})
+    says("with shuffle = true, here it is false", {batch = 5})
+    says("with drop_last = false, here it is true", {batch = 5, shuffle = true, drop_last = true})
+    says("with weights = false, here it is true", {batch = 5, shuffle = true,
+                                                   weights = flare.ones(23)})
+    says("not a loader's state", {batch = 5, shuffle = true}, {position = -1})
+    says("not a loader's state", {batch = 5, shuffle = true}, {position = 0, epoch = 1.5})
+    -- states of before these were written
+    local old = {seed = 3, epoch = 2, position = 1, batch = 5, size = 23}
+    assert.equal(2, data.Loader(set, {batch = 5, shuffle = true}):load_state_dict(old).at)
+    assert.equal(3, data.Loader(set, {seed = 3.0}):state_dict().seed)
+    assert.error_matches(function() data.Loader(set, {seed = 0.5}) end, "seed must be an integer")
+  end)
+
+  it("takes objects that can be called as transforms, in workers too", function()
+    local t = data.transforms
+    local images = flare.rand(12, 3, 8, 8)
+    local change = t.Compose{t.RandomCrop(6, {padding = 1}), t.RandomHorizontalFlip(),
+                             t.Compose{t.ColorJitter{brightness = 0.2}},
+                             t.Normalize({0.5, 0.5, 0.5}, {0.2, 0.2, 0.2}), t.MixUp{classes = 3}}
+    local both = data.Tensors(images, flare.randint(1, 4, {12}))
+    local function batches(workers)
+      local loader <close> = data.Loader(both, {batch = 5, workers = workers, transform = change})
+      local list = {}
+      for x, y in loader:epoch() do list[#list + 1] = {tostring(x.shape), x:bytes(), y:bytes()} end
+      return list
+    end
+    local single = batches(0)
+    assert.equal("(5, 3, 6, 6)", single[1][1])
+    assert.same(single, batches(2))
+  end)
+
+  it("refuses at once what cannot go to workers", function()
+    local t = data.transforms
+    local function says(message, dataset, transform, workers)
+      assert.error_matches(function()
+        data.Loader(dataset, {transform = transform, workers = workers or 1})
+      end, message, 1, true)
+    end
+    local Plain = flare.class "Plain"
+    function Plain:__call(x) return x end
+    says("this Plain has none", set, Plain())
+    says("a Plain has no method describe", set, t.Compose{Plain()})
+    says("a function cannot be sent to worker threads", set, t.Compose{function(x) return x end})
+    says("must be the name of a module", set, function(x) return x end)
+    says("got table", set, {1, 2}, 0)
+    says("got number", set, 3, 0)
+    assert(data.Loader(set, {transform = Plain()}):epoch()())
+    function Plain:describe() return "plain", {f = print} end
+    says("a function cannot be sent to worker threads (argument [1][f] of what describe gives)",
+         set, Plain())
+    local bare = {size = function() return 3 end, get = function(_, i) return i end}
+    says("needs a method describe", bare)
+    says("has no method describe, which workers need", data.Subset(bare, {1, 2}))
+    says("has no method describe, which workers need", data.Concat(bare, bare))
+  end)
+
+  it("gives pinned tensors when asked, or as the transform does, in workers too", function()
+    for _, workers in ipairs {0, 2} do
+      local pinned = data.Loader(set, {batch = 5, workers = workers, pin = true})
+      for x in pinned:epoch() do assert.is_true(x:is_pinned()) end
+      local plain = data.Loader(set, {batch = 5, workers = workers})
+      assert.is_false(plain:epoch()():is_pinned())
+      local own = data.Loader(set, {batch = 5, workers = workers, transform = "spec.support.pin"})
+      local n = 0
+      for x, y in own:epoch() do
+        assert.is_true(x:is_pinned())
+        assert.is_false(y:is_pinned())
+        assert.same(x:tolist(), y:tolist())
+        n = n + #x
+      end
+      assert.equal(23, n)
+      pinned:close()
+      plain:close()
+      own:close()
+    end
+  end)
+
+  it("says what it is", function()
+    local loader = data.Loader(set, {batch = 5, shuffle = true})
+    loader:epoch()()
+    assert.equal("Loader: 5 batches of 5 out of 23 rows, shuffled; epoch 1, 1 handed out",
+                 tostring(loader))
+    assert.equal("Tensors: 23 rows of i64 ()", tostring(set))
+    local two = data.Tensors(flare.ones(4, 2, 3), flare.ones(4))
+    assert.equal("Tensors: 4 rows of f32 (2, 3), f32 ()", tostring(two))
+    assert.equal("Subset: 2 of 4 rows, of Tensors: 4 rows of f32 (2, 3), f32 ()",
+                 tostring(data.Subset(two, {1, 3})))
+    assert.match("^Concat: 8 rows\n  Tensors: 4", tostring(data.Concat(two, two)))
+    assert.equal("Windows: 20 of 3 tokens out of 23",
+                 tostring(data.Windows(flare.arange(1, 24), 3)))
+    assert.equal("Vocabulary: 3 bytes", tostring(data.Vocabulary "abc"))
+    assert.equal("Compose(RandomHorizontalFlip(p = 0.5), Normalize(mean = {0.5}, std = {2.0}))",
+                 tostring(data.transforms.Compose{data.transforms.RandomHorizontalFlip(),
+                                                  data.transforms.Normalize({0.5}, {2})}))
   end)
 
   it("hands a worker's error on", function()

@@ -22,6 +22,12 @@ end
 function Concat:size() return self.total end
 Concat.__len = Concat.size
 
+function Concat:__tostring()
+  local parts = {}
+  for i, set in ipairs(self.sets) do parts[i] = "  " .. tostring(set) end
+  return ("Concat: %d rows\n%s"):format(self.total, table.concat(parts, "\n"))
+end
+
 --- The samples at a tensor of positions: those of each part at once, then put in order.
 function Concat:fetch(index)
   local found, places, n = {}, {}, 0

@@ -145,4 +145,8 @@ end
 
 function Table:__len() return self.rows end
 
+function Table:__tostring()
+  return ("csv: %d rows of %s"):format(self.rows, table.concat(self.columns, ", "))
+end
+
 return read

@@ -8,13 +8,14 @@ local types = {[0x08] = {"u8", 1}, [0x09] = {"i8", 1}, [0x0B] = {"i16", 2},
                [0x0C] = {"i32", 4}, [0x0D] = {"f32", 4}, [0x0E] = {"f64", 8}}
 
 local function content(path)
-  local text, message = core.file.read(path)
-  if not text then return nil, message end
-  if text:sub(1, 2) == "\x1f\x8b" then
-    text, message = core.gunzip(path)
-    if not text then return nil, message end
-  end
-  return text
+  local file, message = core.file.open(path)
+  if not file then return nil, message end
+  local _ <close> = file
+  local head
+  head, message = file:read(0, 2)
+  if not head then return nil, message end
+  if head == "\x1f\x8b" then return core.gunzip(file) end
+  return file:read()
 end
 
 --- Reads a file.

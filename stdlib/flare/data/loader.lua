@@ -7,15 +7,45 @@ local core = require "flare.core"
 local fail = require "flare.fail"
 local fetch = require "flare.data.fetch"
 local options = require "flare.options"
+local recipe = require "flare.data.recipe"
 local seeds = require "flare.data.seeds"
 
 local Loader = class("Loader")
 
+local function check_transform(f)
+  local called = type(f) == "table" and getmetatable(f) and getmetatable(f).__call
+  if f ~= nil and type(f) ~= "function" and type(f) ~= "string" and not called then
+    fail("data.Loader: transform must be a function, an object that can be called, or the name of "
+         .. "a module that returns one, got %s", options.kind(f))
+  end
+end
+
+-- What worker threads need to make data set and transform again.
+local function describe_parts(self)
+  if type(self.dataset.describe) ~= "function" then
+    fail("data.Loader: with workers, the data set needs a method describe, which returns the name "
+         .. "of a module that makes it and what that is called with")
+  end
+  self.made_from = recipe.of("data.Loader: the data set", self.dataset)
+  local f = self.transform
+  if type(f) == "function" then
+    fail("data.Loader: with workers, transform must be the name of a module that returns the "
+         .. "function")
+  elseif type(f) == "table" and type(f.describe) ~= "function" then
+    fail("data.Loader: with workers, a transform needs a method describe, which returns the name "
+         .. "of a module that makes it and what that is called with; this %s has none",
+         getmetatable(f).__name or "table")
+  end
+  self.transform_from = f and recipe.of("data.Loader: the transform", f)
+end
+
 --- data.Loader(dataset, {batch = 1, shuffle = false, seed = 0, drop_last = false,
---   workers = 0, prefetch = 2, transform = nil, weights = nil})
+--   workers = 0, prefetch = 2, transform = nil, weights = nil, pin = false})
 -- `workers`: threads that fetch, each with a Lua state of its own; `prefetch`: batches that
--- each may be ahead. `transform` is applied to what fetch returned: a function, or the name
--- of a module that returns one (workers need that: functions cannot go to other states).
+-- each may be ahead. `transform` is applied to what fetch returned: a function, an object that can
+-- be called, or the name of a module that returns one. Workers take no functions, which cannot be
+-- sent to other states, and only objects with a method describe, such as data.transforms'.
+-- `pin`: the tensors of a batch are in pinned memory.
 -- What data set and transform draw, by flare or by math.random, depends on seed, epoch and batch
 -- alone, not on the workers.
 -- `weights`: a number for each row; an epoch draws as many rows as there are, again and again, each
@@ -26,7 +56,7 @@ function Loader:init(dataset, opts)
   local o = options.check("data.Loader", opts,
                           {batch = 1, shuffle = false, seed = 0, drop_last = false, workers = 0,
                            prefetch = 2, transform = options.none, shard = options.none,
-                           weights = options.none})
+                           weights = options.none, pin = false})
   if type(dataset) ~= "table" or not (dataset.fetch or dataset.get) or not dataset.size then
     fail("data.Loader: a data set with size and fetch (or get), such as data.Tensors(x, y), is "
       .. "expected, got %s", options.kind(dataset))
@@ -35,12 +65,11 @@ function Loader:init(dataset, opts)
   self.batch = options.count("data.Loader", "batch", o.batch)
   self.workers = options.count("data.Loader", "workers", o.workers, 0)
   self.prefetch = options.count("data.Loader", "prefetch", o.prefetch)
-  self.shuffle, self.seed, self.drop_last = o.shuffle, o.seed, o.drop_last
-  if type(o.transform) == "function" and self.workers > 0 then
-    fail("data.Loader: with workers, transform must be the name of a module that returns the "
-         .. "function")
+  self.shuffle, self.seed, self.drop_last = o.shuffle, math.tointeger(o.seed), o.drop_last
+  if not self.seed then
+    fail("data.Loader: the seed must be an integer, got %s", tostring(o.seed))
   end
-  self.transform = o.transform
+  self.transform, self.pin = o.transform, o.pin
   if o.weights then
     self.weights = core.is_tensor(o.weights) and o.weights:cpu() or core.tensor(o.weights)
     if self.weights:dim() ~= 1 or #self.weights ~= dataset:size() then
@@ -53,10 +82,8 @@ function Loader:init(dataset, opts)
   if self.batch < self.ranks then
     fail("data.Loader: a batch of %d has no row for each of %d ranks", self.batch, self.ranks)
   end
-  if self.workers > 0 and not dataset.describe then
-    fail("data.Loader: with workers, the data set needs a method describe, which returns the name "
-         .. "of a module that makes it and what that is called with")
-  end
+  check_transform(o.transform)
+  if self.workers > 0 then describe_parts(self) end
   -- the epoch that is being read and how many of its batches have been handed out
   self.at, self.position, self.fresh = 1, 0, true
   if self:batches() == 0 then
@@ -70,6 +97,16 @@ function Loader:batches()
   return self.drop_last and n // self.batch or (n + self.batch - 1) // self.batch
 end
 Loader.__len = Loader.batches
+
+function Loader:__tostring()
+  local words = {}
+  if self.shuffle then words[1] = ", shuffled" end
+  if self.weights then words[#words + 1] = ", drawn by weights" end
+  if self.workers > 0 then words[#words + 1] = (", %d workers"):format(self.workers) end
+  return ("%s: %d batches of %d out of %d rows%s; epoch %d, %d handed out"):format(
+    getmetatable(self).__name, self:batches(), self.batch, self.dataset:size(),
+    table.concat(words), self.at, self.position)
+end
 
 function Loader:__call()
   fail("a %s is read by epochs: for x, y in loader:epoch() do", getmetatable(self).__name)
@@ -122,18 +159,38 @@ function Loader:make(epoch, k)
   end)
 end
 
-function Loader:next()
-  local k = self.position + 1
-  if k > self:batches() then return nil end
-  self.position = k
+-- The tensors among the values of a batch and in its lists, in pinned memory.
+local function pin(...)
+  local values = table.pack(...)
+  for i = 1, values.n do
+    local value = values[i]
+    if core.is_tensor(value) then
+      values[i] = value.device == "cpu" and value:pin_memory() or value
+    elseif type(value) == "table" and getmetatable(value) == nil then
+      for key, inner in pairs(value) do value[key] = pin(inner) end
+    end
+  end
+  return table.unpack(values, 1, values.n)
+end
+
+local function fetch_next(self, k)
   if self.workers == 0 then return self:make(self.at, k) end
   self.pool = self.pool or require("flare.data.pool")(self)
   return self.pool:take(self.at, k)
 end
 
--- Goes on to the next epoch if this one has been begun.
+function Loader:next()
+  local k = self.position + 1
+  if k > self:batches() then return nil end
+  self.position = k
+  if self.pin then return pin(fetch_next(self, k)) end
+  return fetch_next(self, k)
+end
+
+-- Goes on to the next epoch if this one has been begun, or if all of it had been handed out where a
+-- loaded state was taken.
 function Loader:begin()
-  if self.position > 0 and not self.fresh then
+  if self.position > 0 and not self.fresh or self.position >= self:batches() then
     self.at, self.position = self.at + 1, 0
   end
   self.fresh = false
@@ -164,18 +221,33 @@ end
 --- The place: seed, epoch, batches handed out.
 function Loader:state_dict()
   return {seed = self.seed, epoch = self.at, position = self.position, batch = self.batch,
-          size = self.dataset:size()}
+          size = self.dataset:size(), shuffle = self.shuffle, drop_last = self.drop_last,
+          weighted = self.weights ~= nil}
 end
 
---- Goes to a place; the next loop starts there.
-function Loader:load_state_dict(saved)
-  if type(saved) ~= "table" or math.type(saved.position) ~= "integer" then
+-- What the state of a loader with other batches would mean something else for.
+local function check_state(self, saved)
+  if math.type(saved.position) ~= "integer" or math.type(saved.epoch) ~= "integer"
+     or math.type(saved.seed) ~= "integer" or saved.position < 0 or saved.epoch < 1 then
     fail("Loader: this is not a loader's state")
   end
   if saved.size ~= self.dataset:size() or saved.batch ~= self.batch then
     fail("Loader: the place is in a data set of %s rows in batches of %s, this has %d in %d",
          tostring(saved.size), tostring(saved.batch), self.dataset:size(), self.batch)
   end
+  local here = self:state_dict()
+  for _, key in ipairs {"shuffle", "drop_last", "weighted"} do
+    if saved[key] ~= nil and saved[key] ~= here[key] then
+      fail("Loader: the state is that of a loader with %s = %s, here it is %s",
+           key == "weighted" and "weights" or key, tostring(saved[key]), tostring(here[key]))
+    end
+  end
+end
+
+--- Goes to a place; the next loop starts there.
+function Loader:load_state_dict(saved, message)
+  options.state("Loader", saved, message)
+  check_state(self, saved)
   self.seed, self.at, self.position, self.fresh = saved.seed, saved.epoch, saved.position, true
   self._order_epoch = nil
   if self.pool then self.pool:forget() end

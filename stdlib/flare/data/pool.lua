@@ -12,17 +12,16 @@ local Pool = class("Pool")
 -- What a worker runs. A batch that fails is sent as its message, so that nothing is waited
 -- for in vain.
 local WORKER = [[
-local jobs, results, transform, name = ...
+local jobs, results, dataset, transform = ...
+local core = require "flare.core"
 local fetch = require "flare.data.fetch"
+local recipe = require "flare.data.recipe"
 local seeds = require "flare.data.seeds"
-local ok, made = pcall(function(...)
-  local dataset = require(name)
-  return (dataset.from or dataset)(...)
-end, select(5, ...))
+local ok, made = pcall(recipe.make, dataset)
 local problem = not ok and made or nil
 local f
 if transform and ok then
-  ok, f = pcall(require, transform)
+  ok, f = pcall(recipe.make, transform)
   problem = not ok and f or nil
 end
 while true do
@@ -36,6 +35,11 @@ while true do
     end)
   end))
   if not batch[1] then batch[2] = tostring(batch[2]) end
+  -- pinned memory does not cross threads: which tensors are to be pinned again
+  batch.pinned = {}
+  for i = 2, batch.n do
+    batch.pinned[i] = core.is_tensor(batch[i]) and batch[i]:is_pinned()
+  end
   batch.run, batch.k = job.run, job.k
   if not results:push(batch) then break end
 end
@@ -47,8 +51,8 @@ function Pool:init(loader)
   self.jobs, self.results = core.channel(ahead + 1), core.channel(ahead + 1)
   self.workers = {}
   for i = 1, loader.workers do
-    self.workers[i] = core.spawn(WORKER, self.jobs, self.results, loader.transform or false,
-                                 loader.dataset:describe())
+    self.workers[i] = core.spawn(WORKER, self.jobs, self.results, loader.made_from,
+                                 loader.transform_from or false)
   end
   self.run, self.waiting, self.sent = 0, {}, 0
   self:forget()
@@ -72,12 +76,12 @@ function Pool:feed()
   end
 end
 
--- A worker that ended without being told to can only have failed.
+-- A worker that ended although the pool is open has failed.
 function Pool:check()
   for _, worker in ipairs(self.workers) do
     if not worker:alive() then
       local ok, message = worker:join()
-      fail("data.Loader: a worker has ended: %s", ok and "it was told to" or message)
+      fail("data.Loader: a worker has ended: %s", ok and "its channel is closed" or message)
     end
   end
 end
@@ -104,6 +108,9 @@ function Pool:take(epoch, k)
   local batch = self.waiting[k]
   self.waiting[k] = nil
   if not batch[1] then fail("data.Loader: a worker failed: %s", batch[2]) end
+  for i, pinned in pairs(batch.pinned) do
+    if pinned then batch[i] = batch[i]:pin_memory() end
+  end
   return table.unpack(batch, 2, batch.n)
 end
 

@@ -26,12 +26,20 @@ function Subset:size()
 end
 Subset.__len = Subset.size
 
+function Subset:__tostring()
+  return ("Subset: %d of %d rows, of %s"):format(#self.index, self.dataset:size(),
+                                                tostring(self.dataset))
+end
+
 function Subset:fetch(index)
   return fetch(self.dataset, self.index:index_select(1, index))
 end
 
 --- What a worker needs to make this data set again.
 function Subset:describe()
+  if not self.dataset.describe then
+    fail("data.Subset: the data set has no method describe, which workers need")
+  end
   return "flare.data.subset", self.index, self.dataset:describe()
 end
 

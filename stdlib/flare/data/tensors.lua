@@ -24,6 +24,14 @@ function Tensors:size()
 end
 Tensors.__len = Tensors.size
 
+function Tensors:__tostring()
+  local rows = {}
+  for i, t in ipairs(self.tensors) do
+    rows[i] = ("%s (%s)"):format(t.dtype, table.concat(t.shape, ", ", 2))
+  end
+  return ("Tensors: %d rows of %s"):format(self:size(), table.concat(rows, ", "))
+end
+
 --- The rows at a tensor of positions, of each tensor.
 function Tensors:fetch(index)
   local out = {}

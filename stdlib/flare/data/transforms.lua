@@ -25,6 +25,26 @@ function Transform:__call(x, ...)
   return self:apply(x:unsqueeze(1)):squeeze(1), ...
 end
 
+function Transform:__tostring()
+  local fields = {}
+  for key, value in pairs(self) do
+    if key == "list" then
+      for i, part in ipairs(value) do fields[i] = tostring(part) end
+    elseif key ~= "where" then
+      fields[#fields + 1] = ("%s = %s"):format(key, core.is_tensor(value)
+        and "{" .. table.concat(value:view(-1):totable(), ", ") .. "}"
+        or type(value) == "table" and "{" .. table.concat(value, ", ") .. "}" or tostring(value))
+    end
+  end
+  if not self.list then table.sort(fields) end
+  return ("%s(%s)"):format(getmetatable(self).__name, table.concat(fields, ", "))
+end
+
+--- What worker threads make it from again.
+function Transform:describe()
+  return require("flare.data.recipe").describe_transform(self)
+end
+
 -- A transform: `take(...)` gives its fields, `apply(self, x, ...)` the new batch and what follows,
 -- `images(self, x)` the new batch alone.
 local function define(name, call, what, take, methods)

@@ -26,6 +26,10 @@ function Windows:size()
 end
 Windows.__len = Windows.size
 
+function Windows:__tostring()
+  return ("Windows: %d of %d tokens out of %d"):format(self:size(), self.block, #self.tokens)
+end
+
 --- x, y (rows, block) for a tensor of positions (rows)
 function Windows:fetch(index)
   local at = (index:unsqueeze(2) + self.reach):view(-1)

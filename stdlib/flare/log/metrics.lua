@@ -49,7 +49,10 @@ end
 --- Adds a line. Tensors are read, NaN and infinities become strings.
 -- @return true, or nil and a message
 function Metrics:write(row)
-  if type(row) ~= "table" then fail("metrics:write needs a table, got %s", type(row)) end
+  if type(row) ~= "table" then
+    fail("metrics:write needs a table, as in metrics:write{step = 1, loss = 0.5}; got %s",
+         type(row))
+  end
   if not self.file then fail("metrics:write: %s is closed", self.path) end
   local out = {seconds = tonumber(("%.3f"):format(clock.now() - self.began))}
   for key, value in pairs(row) do
@@ -63,6 +66,10 @@ function Metrics:write(row)
   if ok then ok, message = self.file:flush() end
   if not ok then return nil, ("%s: %s"):format(self.path, message) end
   return true
+end
+
+function Metrics:__tostring()
+  return ("Metrics: %s%s"):format(self.path, self.file and "" or ", closed")
 end
 
 function Metrics:close()
