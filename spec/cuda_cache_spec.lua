@@ -120,12 +120,12 @@ describe("compiled kernels on disk", function()
   end)
 
   it("of core.def are what a GPT asks for first", function()
-    assert(tree.read "kernels/cuda/core.def" == core_kernels.page(), "build/flare "
-      .. "spec/support/core_kernels.lua > kernels/cuda/core.def brings it up to date")
+    assert(tree.read "kernels/cuda/driver/core.def" == core_kernels.page(), "build/flare "
+      .. "spec/support/core_kernels.lua > kernels/cuda/driver/core.def brings it up to date")
   end)
 
   it("of core.def come into being as soon as a device is used, no others", function()
-    local _, core = tree.read "kernels/cuda/core.def":gsub("CORE%(0x", "")
+    local _, core = tree.read "kernels/cuda/driver/core.def":gsub("CORE%(0x", "")
     local said, status = fakes.run(place, ("FLARE_CACHE='%s'"):format(cache),
       "require [[flare]].ones(4):to [[cuda]]\n" .. settled:format(cache, core))
     assert.equal("", said)

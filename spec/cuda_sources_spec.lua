@@ -22,7 +22,7 @@ local function embed()
   local out = place .. "/sources.c"
   os.remove(out)
   local said = tree.output(("cmake -D OUTPUT=%s -D ROOT=%s '-DUNITS=%s' -D HEADER=%s -P %s 2>&1")
-    :format(out, place, table.concat(units, "|"), place .. "/kernels/cuda/process.h",
+    :format(out, place, table.concat(units, "|"), place .. "/kernels/cuda/driver/process.h",
       "cmake/embed_kernels.cmake"))
   local rows = {}
   if not tree.exists(out) then return rows, said end

@@ -60,9 +60,9 @@ void FL_CPU(pack_f32)(bool tb, int64_t n, int64_t k, const void *b, int64_t ldb,
 void FL_CPU(pack_f64)(bool tb, int64_t n, int64_t k, const void *b, int64_t ldb,
                       void *to);
 /* C (m x n): how far each row of A (m x k) is from each of B (n x k). */
-void FL_CPU(pairs_f32)(int64_t m, int64_t n, int64_t k, const void *a,
+void FL_CPU(pairwise_f32)(int64_t m, int64_t n, int64_t k, const void *a,
                        const void *b, void *c, int64_t ldc);
-void FL_CPU(pairs_f64)(int64_t m, int64_t n, int64_t k, const void *a,
+void FL_CPU(pairwise_f64)(int64_t m, int64_t n, int64_t k, const void *a,
                        const void *b, void *c, int64_t ldc);
 /* Over the launch's threads; `dtype` is F32 or F64. */
 fl_status FL_CPU(product)(const fl_launch *l, fl_dtype dtype,

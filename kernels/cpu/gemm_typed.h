@@ -504,4 +504,4 @@ void GEMM(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const T *a,
   run(&g, add, NULL);
 }
 
-#include "pairs_typed.h"
+#include "pairwise_typed.h"

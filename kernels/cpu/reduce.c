@@ -1,6 +1,6 @@
 /* Reductions over any set of dims: one driver that cuts any strided input into
  * blocks of rows or columns, and the loops of reduce.inc. Reductions that give
- * positions and running sums are in scan.inc. */
+ * positions are in extremes.inc, running sums in scan.c. */
 #include "rows.h"
 
 #define MAX_TILE   FL_COLUMNS   /* results computed together */
@@ -88,13 +88,6 @@ typedef struct extreme {
   int64_t *at;
 } extreme;
 
-typedef struct scan {
-  const void *x;
-  void *y;
-  int64_t n, inner, tiles, piece, pieces;
-  slot *sums; /* of each piece, then of all before it */
-} scan;
-
 #define T       float
 #define F(name) name##_f32
 #define SLOT    f
@@ -103,7 +96,7 @@ typedef struct scan {
 #define FLOATS  1
 #define LOWEST  (-INFINITY)
 #include "reduce.inc"
-#include "scan.inc"
+#include "extremes.inc"
 #undef T
 #undef F
 #undef SPOT
@@ -111,7 +104,7 @@ typedef struct scan {
 #define F(name) name##_f64
 #define SPOT    int64_t
 #include "reduce.inc"
-#include "scan.inc"
+#include "extremes.inc"
 #undef T
 #undef F
 #undef SLOT
@@ -127,7 +120,7 @@ typedef struct scan {
 #define FLOATS  0
 #define LOWEST  INT64_MIN
 #include "reduce.inc"
-#include "scan.inc"
+#include "extremes.inc"
 #undef T
 #undef F
 #undef SLOT
@@ -534,7 +527,7 @@ FL_KERNEL(norm) {
   return reduce(l, K_POWERS, DONE_ROOT, 1, p, FL_F64);
 }
 
-/* --- extremes with positions, running sums --- */
+/* --- extremes with positions --- */
 
 static fl_dtype compute_type(fl_dtype d) {
   return fl_dtype_kind(d) == FL_KIND_FLOAT ? fl_cpu_wide(d) : FL_I64;
@@ -567,9 +560,6 @@ typedef struct typed {
   }
 TYPED_TASK(arg_cols, extreme)
 TYPED_TASK(arg_rows, extreme)
-TYPED_TASK(scan_sums, scan)
-TYPED_TASK(scan_rows, scan)
-TYPED_TASK(scan_cols, scan)
 
 /* Rows longer than two pieces are cut. */
 static void cut_row(int64_t n, int64_t *piece, int64_t *pieces) {
@@ -638,51 +628,4 @@ FL_KERNEL(argmax) {
 
 FL_KERNEL(argmin) {
   return extremes(l, true, NULL, &l->out[0]);
-}
-
-FL_KERNEL(cumsum) {
-  const fl_view *v = &l->in[0], *out = &l->out[0];
-  fl_dtype type = compute_type(v->dtype);
-  scan e = {0};
-  typed t = {type, &e};
-  int64_t outer = around(v, v->ndim ? l->attrs->v[0].i : -1, &e.n, &e.inner);
-  if (fl_view_numel(v) == 0)
-    return FL_OK;
-  if (!(e.x = FL_CPU(input)(l, v, type)) ||
-      !(e.y = FL_CPU(output)(l, out, type)))
-    return FL_ENOMEM;
-  if (e.inner > 1) {
-    e.tiles = ceil_div(e.inner, MAX_TILE);
-    int64_t cost = e.n * (e.inner < MAX_TILE ? e.inner : MAX_TILE);
-    fl_status s = fl_cpu_stoppable(
-        l, outer * e.tiles, clamp(GRAIN / cost, 1, GRAIN), scan_cols, &t);
-    if (s == FL_OK)
-      FL_CPU(finish)(l, out, type, e.y);
-    return s;
-  }
-  cut_row(e.n, &e.piece, &e.pieces);
-  int64_t tasks = outer * e.pieces, grain = clamp(GRAIN / e.piece, 1, GRAIN);
-  if (e.pieces > 1) {
-    e.sums = fl_scratch_get(l, (size_t)tasks * sizeof(slot));
-    if (!e.sums)
-      return FL_ENOMEM;
-    fl_status s = fl_cpu_stoppable(l, tasks, grain, scan_sums, &t);
-    if (s != FL_OK)
-      return s;
-    for (int64_t row = 0; row < outer; row++) {
-      slot c = {.i = 0}, *sums = e.sums + row * e.pieces;
-      for (int64_t i = 0; i < e.pieces; i++) {
-        slot sum = sums[i];
-        sums[i] = c;
-        if (type == FL_I64)
-          c.i += sum.i;
-        else
-          c.f += sum.f;
-      }
-    }
-  }
-  fl_status s = fl_cpu_stoppable(l, tasks, grain, scan_rows, &t);
-  if (s == FL_OK)
-    FL_CPU(finish)(l, out, type, e.y);
-  return s;
 }

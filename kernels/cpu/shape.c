@@ -1,7 +1,6 @@
 /* Kernels that move elements or make them from attributes alone: cat, pad,
- * flip, roll, repeat, triangles, assign, arange, linspace, eye, and the
- * backward kernels of pad and as_strided. Plain copies and fills are in map.c.
- */
+ * flip, roll, repeat, triangles, arange, linspace, eye, and the backward
+ * kernels of pad and as_strided. Copies and fills are in copy.c. */
 #include "move.h"
 
 #include "../../runtime/math/math.h"
@@ -15,60 +14,6 @@ static size_t size_of(const fl_view *v) {
 
 static void *at(const fl_view *v, int64_t offset) {
   return (char *)v->data + offset * (int64_t)size_of(v);
-}
-
-/* --- assign --- */
-
-/* Whether two views share bytes; may say so of interleaved ones. */
-static bool overlap(const fl_view *a, const fl_view *b) {
-  const char *low[2], *high[2];
-  for (int k = 0; k < 2; k++) {
-    const fl_view *v = k ? b : a;
-    int64_t least = 0, most = 0;
-    for (int d = 0; d < v->ndim; d++) {
-      int64_t span = (v->shape[d] - 1) * v->stride[d];
-      *(span < 0 ? &least : &most) += span;
-    }
-    low[k] = at(v, least);
-    high[k] = at(v, most + 1);
-  }
-  return low[0] < high[1] && low[1] < high[0];
-}
-
-/* out[0] is in[0]'s memory with in[0]'s strides: the one kernel of this file
- * that writes an input. */
-FL_KERNEL(assign) {
-  const fl_view *to = &l->out[0], *from = &l->in[1];
-  fl_view v;
-  if (fl_view_numel(to) == 0)
-    return FL_OK;
-  fl_view_copy(&v, from);
-  if (overlap(to, from)) { /* x[2..n] = x[1..n-1] reads before it writes */
-    size_t bytes = (size_t)fl_view_numel(from) * size_of(from);
-    void *copy = fl_scratch_get(l, bytes);
-    if (!copy)
-      return FL_ENOMEM;
-    fl_row_major(v.ndim, v.shape, v.stride);
-    FL_CPU(move)
-    (l, size_of(from), v.ndim, v.shape, copy, v.stride, from->data,
-     from->stride);
-    v.data = copy;
-  }
-  if (v.dtype != to->dtype && fl_view_numel(&v) < fl_view_numel(to)) {
-    const void *p = FL_CPU(input)(l, &v, to->dtype); /* the few, once */
-    if (!p)
-      return FL_ENOMEM;
-    v.data = (void *)p;
-    v.dtype = to->dtype;
-    fl_row_major(v.ndim, v.shape, v.stride);
-  }
-  int64_t stride[FL_MAX_DIMS];
-  fl_broadcast_strides(&v, to->ndim, stride);
-  v.ndim = to->ndim;
-  memcpy(v.shape, to->shape, sizeof v.shape);
-  memcpy(v.stride, stride, sizeof v.stride);
-  FL_CPU(move_view)(l, to, &v);
-  return FL_OK;
 }
 
 /* --- cat, flip, roll, repeat --- */

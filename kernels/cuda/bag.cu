@@ -1,7 +1,7 @@
 /* embedding_bag: a thread for a vector of N columns of a bag, which it adds up
  * in the order of the index; and what each position gets of the gradient. A bad
  * position is reported and counts for nothing. */
-#include "words.cuh"
+#include "device/divisor.cuh"
 
 #include "bag.h"
 

@@ -2,7 +2,7 @@
 #ifndef FL_CUDA_BAG_H
 #define FL_CUDA_BAG_H
 
-#include "words.h"
+#include "device/divisor.h"
 
 #define BAG_THREADS 128
 

@@ -165,7 +165,7 @@ typedef void (*flc_visit)(flc_visitor *v);
   F(cumulate)                                                                  \
   F(linalg)                                                                    \
   F(fft)                                                                       \
-  F(pairs)                                                                     \
+  F(complex)                                                                   \
   F(peer)                                                                      \
   F(expr)
 #define FLC_VISIT(family) void flc_visit_##family(flc_visitor *v);

@@ -1,7 +1,7 @@
 /* Running products, and running extremes with their positions: lines by a
  * block, columns by a thread each. What is long is cut into pieces, which are
  * put together first (WRITE = 0). */
-#include "flare.cuh"
+#include "device/flare.cuh"
 
 #include "cumulate.h"
 

@@ -1,6 +1,6 @@
 /* The kernel "expr": programs of run-time operators as CUDA text, and the cuts,
  * axes and grids of their launches. */
-#include "process.h"
+#include "driver/process.h"
 
 #include "expr.h"
 

@@ -8,7 +8,7 @@
 #ifndef EXPR_BODY
 #define FL_MATH 0
 #endif
-#include "flare.cuh"
+#include "device/flare.cuh"
 #include "expr.h"
 
 /* A bool is a number where it is stored. */

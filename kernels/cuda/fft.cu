@@ -1,6 +1,6 @@
 /* What cuFFT does not do of the Fourier rows: scales, the parts of a half
  * spectrum that do not count, and short lines. */
-#include "words.cuh"
+#include "device/divisor.cuh"
 
 #include "fft.h"
 

@@ -4,7 +4,7 @@
 
 enum { FFT_PAIRS, FFT_REAL, FFT_HALF }; /* what goes in */
 
-#include "words.h"
+#include "device/divisor.h"
 
 typedef struct fft_args {
   const void *x;

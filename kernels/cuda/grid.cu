@@ -2,7 +2,7 @@
  * for all channels where it reads and how that is weighed. Sums for dx meet:
  * they are atomic, or, where every run has to give the same bits, made by a
  * thread for each plane. */
-#include "flare.cuh"
+#include "device/flare.cuh"
 
 #include "grid.h"
 

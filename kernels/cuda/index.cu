@@ -4,7 +4,7 @@
  * the same every time. Only scatter_add of many floats with many positions for
  * a place (add) adds in whatever order the device happens to take, unless
  * results have to be the same in every run. */
-#include "words.cuh"
+#include "device/divisor.cuh"
 #include "index.h"
 
 /* Position k of the index; false if it is bad. */

@@ -2,7 +2,7 @@
 #ifndef FL_CUDA_INDEX_H
 #define FL_CUDA_INDEX_H
 
-#include "words.h"
+#include "device/divisor.h"
 
 #define INDEX_DIMS    8
 #define INDEX_THREADS 256

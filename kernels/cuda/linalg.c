@@ -2,8 +2,8 @@
  * ours are columns of the library's: it is given the transposed matrix, and
  * calls are chosen so that little needs to be turned round. What cannot be done
  * goes to the error word. */
-#include "dense.h"
-#include "product.h"
+#include "linalg_steps.h"
+#include "gemm/product.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -21,7 +21,7 @@
 
 /* The right-hand sides, broadcast, into `y`, column by column if they are to be
  * turned. */
-static fl_status right_sides(const flc_dense *c, void *y, bool columns) {
+static fl_status right_sides(const flc_linalg *c, void *y, bool columns) {
   const fl_view *b = &c->l->in[1];
   int own = b->ndim > 1 ? 2 : 1;
   fl_view to = {.data = y, .dtype = c->dtype, .ndim = c->lead + own}, from;
@@ -45,20 +45,20 @@ static fl_status right_sides(const flc_dense *c, void *y, bool columns) {
 /* Of what lies column by column the library reads and writes the lower
  * triangle, which is quicker; a lower one of ours is turned for it if it is
  * large. */
-static fl_status cholesky(flc_dense *c) {
+static fl_status cholesky(flc_linalg *c) {
   bool upper = c->l->attrs->v[0].i;
   int64_t n = c->n, size = n * n;
   bool turned = !upper && n > SMALL_CHOLESKY;
   int uplo = upper || turned ? CUBLAS_FILL_MODE_LOWER : CUBLAS_FILL_MODE_UPPER;
   size_t device = 0, host = 0;
-  void *y = turned ? flc_dense_get(c, c->batch * size) : c->out[0];
+  void *y = turned ? flc_linalg_get(c, c->batch * size) : c->out[0];
   if (!y)
     return FL_ENOMEM;
-  fl_view columns = flc_dense_strided(c, y, n, n, size, 1, n);
-  TRY(turned ? flc_dense_move(c, columns, flc_dense_by_rows(c, c->in, n, n))
-             : flc_dense_copy(c, y, c->in, c->batch * size));
+  fl_view columns = flc_linalg_strided(c, y, n, n, size, 1, n);
+  TRY(turned ? flc_linalg_move(c, columns, flc_linalg_by_rows(c, c->in, n, n))
+             : flc_linalg_copy(c, y, c->in, c->batch * size));
   if (c->batch > 1 && n <= FLC_SMALL_LU && c->batch <= INT32_MAX) {
-    void *p = flc_dense_pointers(c, y, size, c->batch);
+    void *p = flc_linalg_pointers(c, y, size, c->batch);
     if (!p)
       return FL_ENOMEM;
     SOLVER(potrfBatched, c->s.handle, uplo, (int)n, p, (int)n, c->info,
@@ -66,81 +66,81 @@ static fl_status cholesky(flc_dense *c) {
   } else {
     CHECK(S(Xpotrf_bufferSize)(c->s.handle, c->s.params, uplo, n, c->type, y, n,
                                c->type, &device, &host));
-    TRY(flc_dense_rooms(c, device, host));
+    TRY(flc_linalg_rooms(c, device, host));
     for (int64_t b = 0; b < c->batch; b++)
       CHECK(S(Xpotrf)(c->s.handle, c->s.params, uplo, n, c->type,
-                      flc_dense_at(c, y, b * size), n, c->type, ROOMS,
+                      flc_linalg_at(c, y, b * size), n, c->type, ROOMS,
                       c->info + b));
   }
-  TRY(flc_dense_diagonal(c, y, c->batch, false));
+  TRY(flc_linalg_diagonal(c, y, c->batch, false));
   if (turned)
-    TRY(flc_dense_move(c, flc_dense_by_rows(c, c->out[0], n, n), columns));
-  TRY(flc_dense_triangle(c, c->out[0], n, upper));
-  return flc_dense_verdict(c, c->batch, FL_MATRIX_INDEFINITE, false);
+    TRY(flc_linalg_move(c, flc_linalg_by_rows(c, c->out[0], n, n), columns));
+  TRY(flc_linalg_triangle(c, c->out[0], n, upper));
+  return flc_linalg_verdict(c, c->batch, FL_MATRIX_INDEFINITE, false);
 }
 
-static fl_status triangular_solve(flc_dense *c) {
+static fl_status triangular_solve(flc_linalg *c) {
   const fl_attr *v = c->l->attrs->v;
-  bool columns = flc_dense_columns(c, c->k);
-  void *y = columns ? flc_dense_get(c, c->batch * c->n * c->k) : c->out[0];
+  bool columns = flc_linalg_columns(c, c->k);
+  void *y = columns ? flc_linalg_get(c, c->batch * c->n * c->k) : c->out[0];
   if (!y)
     return FL_ENOMEM;
   TRY(right_sides(c, y, columns));
   if (!v[2].i) {
-    TRY(flc_dense_diagonal(c, c->in, c->many, true));
-    TRY(flc_dense_verdict(c, c->many, FL_MATRIX_DIAGONAL, false));
+    TRY(flc_linalg_diagonal(c, c->in, c->many, true));
+    TRY(flc_linalg_verdict(c, c->many, FL_MATRIX_DIAGONAL, false));
   }
-  TRY(flc_dense_by_triangle(c, c->in, y, c->k, v[0].i, v[1].i, v[2].i,
-                            columns));
+  TRY(flc_linalg_by_triangle(c, c->in, y, c->k, v[0].i, v[1].i, v[2].i,
+                             columns));
   if (!columns)
     return FL_OK;
-  return flc_dense_move(
-      c, flc_dense_by_rows(c, c->out[0], c->n, c->k),
-      flc_dense_strided(c, y, c->n, c->k, c->n * c->k, 1, c->n));
+  return flc_linalg_move(
+      c, flc_linalg_by_rows(c, c->out[0], c->n, c->k),
+      flc_linalg_strided(c, y, c->n, c->k, c->n * c->k, 1, c->n));
 }
 
-static fl_status solve(flc_dense *c) {
+static fl_status solve(flc_linalg *c) {
   lu_args a = {0};
-  void *y = flc_dense_get(c, c->batch * c->n * c->k);
+  void *y = flc_linalg_get(c, c->batch * c->n * c->k);
   if (!y)
     return FL_ENOMEM;
-  TRY(flc_dense_survey(c, 0));
-  TRY(right_sides(c, y, flc_dense_columns(c, c->k)));
-  TRY(flc_dense_factors(c, &a));
-  TRY(flc_dense_by_factors(c, &a, y, c->k, c->out[0]));
-  return flc_dense_verdict(c, c->many, FL_MATRIX_SINGULAR, false);
+  TRY(flc_linalg_survey(c, 0));
+  TRY(right_sides(c, y, flc_linalg_columns(c, c->k)));
+  TRY(flc_linalg_factors(c, &a));
+  TRY(flc_linalg_by_factors(c, &a, y, c->k, c->out[0]));
+  return flc_linalg_verdict(c, c->many, FL_MATRIX_SINGULAR, false);
 }
 
-static fl_status inv(flc_dense *c) {
+static fl_status inv(flc_linalg *c) {
   lu_args a = {0};
-  void *y = flc_dense_get(c, c->batch * c->n * c->n);
+  void *y = flc_linalg_get(c, c->batch * c->n * c->n);
   if (!y)
     return FL_ENOMEM;
-  TRY(flc_dense_survey(c, 0));
-  TRY(flc_dense_identity(c, y, c->n));
-  TRY(flc_dense_factors(c, &a));
-  TRY(flc_dense_by_factors(c, &a, y, c->n, c->out[0]));
-  return flc_dense_verdict(c, c->many, FL_MATRIX_SINGULAR, false);
+  TRY(flc_linalg_survey(c, 0));
+  TRY(flc_linalg_identity(c, y, c->n));
+  TRY(flc_linalg_factors(c, &a));
+  TRY(flc_linalg_by_factors(c, &a, y, c->n, c->out[0]));
+  return flc_linalg_verdict(c, c->many, FL_MATRIX_SINGULAR, false);
 }
 
 /* det, and slogdet with two results. */
-static fl_status determinant(flc_dense *c) {
+static fl_status determinant(flc_linalg *c) {
   lu_args a = {.sign = c->out[0], .size = c->out[1]};
-  TRY(flc_dense_factors(c, &a));
+  TRY(flc_linalg_factors(c, &a));
   flc_spec spec = FLC_SPEC("linalg", "lu_end", c->dtype, false);
   flc_grid grid = {.x = (unsigned)c->batch, .block = 128};
   return FLC_RUN(c->l, spec, grid, a);
 }
 
 /* By our own kernel, if two matrices fit in shared memory. */
-static bool qr_fits(const flc_dense *c, int64_t wide, size_t *bytes) {
+static bool qr_fits(const flc_linalg *c, int64_t wide, size_t *bytes) {
   int64_t most = c->m > c->n ? c->m : c->n;
   *bytes = (size_t)(c->m * (c->n + wide) + most) * c->size;
   return most <= (c->batch > 1 ? SMALL_QR : ALONE_QR) &&
          *bytes <= (size_t)flc_chip_of(c->l)->shared - 2048;
 }
 
-static fl_status qr_small(flc_dense *c, int64_t wide, size_t bytes) {
+static fl_status qr_small(flc_linalg *c, int64_t wide, size_t bytes) {
   qr_args a = {.x = c->in,
                .q = c->out[0],
                .r = c->out[1],
@@ -153,7 +153,7 @@ static fl_status qr_small(flc_dense *c, int64_t wide, size_t bytes) {
   return FLC_RUN(c->l, spec, grid, a);
 }
 
-static fl_status qr(flc_dense *c) {
+static fl_status qr(flc_linalg *c) {
   int64_t m = c->m, n = c->n, k = m < n ? m : n,
           wide = c->l->attrs->v[0].i ? m : k, room = n > wide ? n : wide;
   size_t device = 0, host = 0;
@@ -161,35 +161,35 @@ static fl_status qr(flc_dense *c) {
   size_t bytes;
   if (qr_fits(c, wide, &bytes))
     return qr_small(c, wide, bytes);
-  void *a = flc_dense_get(c, c->batch * m * room), *tau = flc_dense_get(c, k);
+  void *a = flc_linalg_get(c, c->batch * m * room), *tau = flc_linalg_get(c, k);
   if (!a || !tau)
     return FL_ENOMEM;
-  fl_view turned = flc_dense_strided(c, a, m, n, m * room, 1, m), r = turned,
+  fl_view turned = flc_linalg_strided(c, a, m, n, m * room, 1, m), r = turned,
           q = turned;
   r.shape[1] = q.shape[2] = wide;
-  TRY(flc_dense_move(c, turned, flc_dense_by_rows(c, c->in, m, n)));
+  TRY(flc_linalg_move(c, turned, flc_linalg_by_rows(c, c->in, m, n)));
   CHECK(S(Xgeqrf_bufferSize)(c->s.handle, c->s.params, m, n, c->type, a, m,
                              c->type, tau, c->type, &device, &host));
   SOLVER(orgqr_bufferSize, c->s.handle, (int)m, (int)wide, (int)k, a, (int)m,
          tau, &lwork);
   size_t more = (size_t)lwork * c->size;
-  TRY(flc_dense_rooms(c, device > more ? device : more, host));
+  TRY(flc_linalg_rooms(c, device > more ? device : more, host));
   /* r lies where q will: what is above the diagonal goes first */
   for (int64_t b = 0; b < c->batch; b++) {
-    void *x = flc_dense_at(c, a, b * m * room);
-    fl_view to = flc_dense_by_rows(c, flc_dense_at(c, c->out[1], b * wide * n),
-                                   wide, n),
+    void *x = flc_linalg_at(c, a, b * m * room);
+    fl_view to = flc_linalg_by_rows(
+                c, flc_linalg_at(c, c->out[1], b * wide * n), wide, n),
             from = r;
     from.data = x;
     from.shape[0] = to.shape[0] = 1;
     CHECK(S(Xgeqrf)(c->s.handle, c->s.params, m, n, c->type, x, m, c->type, tau,
                     c->type, ROOMS, c->info));
-    TRY(flc_dense_move(c, to, from));
+    TRY(flc_linalg_move(c, to, from));
     SOLVER(orgqr, c->s.handle, (int)m, (int)wide, (int)k, x, (int)m, tau,
            c->room, lwork, c->info);
   }
-  TRY(flc_dense_triangle(c, c->out[1], wide, true));
-  return flc_dense_move(c, flc_dense_by_rows(c, c->out[0], m, wide), q);
+  TRY(flc_linalg_triangle(c, c->out[1], wide, true));
+  return flc_linalg_move(c, flc_linalg_by_rows(c, c->out[0], m, wide), q);
 }
 
 /* Of A^T = U S V^T, both column by column: u (n x wu) and v (m x wv), `full` or
@@ -200,26 +200,26 @@ typedef struct parts {
   bool full;
 } parts;
 
-static fl_status svd_small(flc_dense *c, const parts *p) {
+static fl_status svd_small(flc_linalg *c, const parts *p) {
   int m = (int)c->m, n = (int)c->n, lwork = 0, batch = (int)c->batch;
   SOLVER(gesvdjBatched_bufferSize, c->s.handle, CUSOLVER_EIG_MODE_VECTOR, n, m,
          p->a, n, p->s, p->u, n, p->v, m, &lwork, c->s.jacobi, batch);
-  TRY(flc_dense_rooms(c, (size_t)lwork * c->size, 0));
+  TRY(flc_linalg_rooms(c, (size_t)lwork * c->size, 0));
   SOLVER(gesvdjBatched, c->s.handle, CUSOLVER_EIG_MODE_VECTOR, n, m, p->a, n,
          p->s, p->u, n, p->v, m, c->room, lwork, c->info, c->s.jacobi, batch);
   return FL_OK;
 }
 
-static fl_status svd_jacobi(flc_dense *c, const parts *p, int64_t b) {
+static fl_status svd_jacobi(flc_linalg *c, const parts *p, int64_t b) {
   int m = (int)c->m, n = (int)c->n, lwork = 0, econ = !p->full;
   int64_t k = c->m < c->n ? c->m : c->n;
-  void *a = flc_dense_at(c, p->a, b * c->m * c->n),
-       *s = flc_dense_at(c, p->s, b * k),
-       *u = flc_dense_at(c, p->u, b * c->n * p->wu),
-       *v = flc_dense_at(c, p->v, b * c->m * p->wv);
+  void *a = flc_linalg_at(c, p->a, b * c->m * c->n),
+       *s = flc_linalg_at(c, p->s, b * k),
+       *u = flc_linalg_at(c, p->u, b * c->n * p->wu),
+       *v = flc_linalg_at(c, p->v, b * c->m * p->wv);
   SOLVER(gesvdj_bufferSize, c->s.handle, CUSOLVER_EIG_MODE_VECTOR, econ, n, m,
          a, n, s, u, n, v, m, &lwork, c->s.jacobi);
-  TRY(flc_dense_rooms(c, (size_t)lwork * c->size, 0));
+  TRY(flc_linalg_rooms(c, (size_t)lwork * c->size, 0));
   SOLVER(gesvdj, c->s.handle, CUSOLVER_EIG_MODE_VECTOR, econ, n, m, a, n, s, u,
          n, v, m, c->room, lwork, c->info + b, c->s.jacobi);
   return FL_OK;
@@ -228,22 +228,23 @@ static fl_status svd_jacobi(flc_dense *c, const parts *p, int64_t b) {
 /* By the polar decomposition, which changes matrices that are nearly singular,
  * and says by how much; where that is more than rounding, they are done again.
  */
-static fl_status svd_polar(flc_dense *c, const parts *p, int64_t b) {
+static fl_status svd_polar(flc_linalg *c, const parts *p, int64_t b) {
   int64_t m = c->m, n = c->n, k = m < n ? m : n, size = m * n;
   size_t device = 0, host = 0;
   double changed = 0;
   int econ = !p->full;
-  void *a = flc_dense_at(c, p->a, b * size), *s = flc_dense_at(c, p->s, b * k),
-       *u = flc_dense_at(c, p->u, b * n * p->wu),
-       *v = flc_dense_at(c, p->v, b * m * p->wv),
-       *kept = flc_dense_get(c, size);
+  void *a = flc_linalg_at(c, p->a, b * size),
+       *s = flc_linalg_at(c, p->s, b * k),
+       *u = flc_linalg_at(c, p->u, b * n * p->wu),
+       *v = flc_linalg_at(c, p->v, b * m * p->wv),
+       *kept = flc_linalg_get(c, size);
   if (!kept)
     return FL_ENOMEM;
-  TRY(flc_dense_copy(c, kept, a, size));
+  TRY(flc_linalg_copy(c, kept, a, size));
   CHECK(S(Xgesvdp_bufferSize)(
       c->s.handle, c->s.params, CUSOLVER_EIG_MODE_VECTOR, econ, n, m, c->type,
       a, n, c->type, s, c->type, u, n, c->type, v, m, c->type, &device, &host));
-  TRY(flc_dense_rooms(c, device, host));
+  TRY(flc_linalg_rooms(c, device, host));
   CHECK(S(Xgesvdp)(c->s.handle, c->s.params, CUSOLVER_EIG_MODE_VECTOR, econ, n,
                    m, c->type, a, n, c->type, s, c->type, u, n, c->type, v, m,
                    c->type, ROOMS, c->info + b, &changed));
@@ -255,46 +256,46 @@ static fl_status svd_polar(flc_dense *c, const parts *p, int64_t b) {
   }
   if (changed <= most * eps * (double)(m > n ? m : n) / 4)
     return FL_OK;
-  TRY(flc_dense_copy(c, a, kept, size));
+  TRY(flc_linalg_copy(c, a, kept, size));
   return svd_jacobi(c, p, b);
 }
 
-static fl_status decompose(flc_dense *c, parts *p) {
+static fl_status decompose(flc_linalg *c, parts *p) {
   int64_t k = c->m < c->n ? c->m : c->n, most = c->m > c->n ? c->m : c->n;
   bool small = most <= SMALL_SVD && c->batch <= INT32_MAX;
   p->wu = p->full || small ? c->n : k;
   p->wv = p->full || small ? c->m : k;
   if (!p->u || p->wu != (p->full ? c->n : k))
-    p->u = flc_dense_get(c, c->batch * c->n * p->wu);
-  p->v = flc_dense_get(c, c->batch * c->m * p->wv);
+    p->u = flc_linalg_get(c, c->batch * c->n * p->wu);
+  p->v = flc_linalg_get(c, c->batch * c->m * p->wv);
   if (!p->u || !p->v)
     return FL_ENOMEM;
-  TRY(flc_dense_tame(c, 0, false, &p->a));
+  TRY(flc_linalg_tame(c, 0, false, &p->a));
   if (small)
     TRY(svd_small(c, p));
   /* large squares would be done twice as a rule: see svd_polar */
   bool polar = k >= JACOBI && (k < SINGULAR || most >= 2 * k);
   for (int64_t b = 0; b < c->batch && !small; b++)
     TRY(polar ? svd_polar(c, p, b) : svd_jacobi(c, p, b));
-  return flc_dense_verdict(c, c->batch, FL_MATRIX_SLOW, true);
+  return flc_linalg_verdict(c, c->batch, FL_MATRIX_SLOW, true);
 }
 
 /* u of ours is v, row by row; vh is u. */
-static fl_status svd(flc_dense *c) {
+static fl_status svd(flc_linalg *c) {
   int64_t k = c->m < c->n ? c->m : c->n;
   parts p = {.u = c->out[2], .s = c->out[1], .full = c->l->attrs->v[0].i};
   int64_t wu = p.full ? c->n : k, wv = p.full ? c->m : k;
   TRY(decompose(c, &p));
   if (p.u != c->out[2])
-    TRY(flc_dense_move(
-        c, flc_dense_by_rows(c, c->out[2], wu, c->n),
-        flc_dense_strided(c, p.u, wu, c->n, c->n * p.wu, c->n, 1)));
-  return flc_dense_move(
-      c, flc_dense_by_rows(c, c->out[0], c->m, wv),
-      flc_dense_strided(c, p.v, c->m, wv, c->m * p.wv, 1, c->m));
+    TRY(flc_linalg_move(
+        c, flc_linalg_by_rows(c, c->out[2], wu, c->n),
+        flc_linalg_strided(c, p.u, wu, c->n, c->n * p.wu, c->n, 1)));
+  return flc_linalg_move(
+      c, flc_linalg_by_rows(c, c->out[0], c->m, wv),
+      flc_linalg_strided(c, p.v, c->m, wv, c->m * p.wv, 1, c->m));
 }
 
-static fl_status multiply(const flc_dense *c, flc_product *p, int64_t astep,
+static fl_status multiply(const flc_linalg *c, flc_product *p, int64_t astep,
                           int64_t bstep) {
   p->dtype = c->dtype;
   if (c->batch > 1) {
@@ -306,10 +307,10 @@ static fl_status multiply(const flc_dense *c, flc_product *p, int64_t astep,
   return flc_multiply(c->l, p);
 }
 
-static fl_status pinv(flc_dense *c) {
+static fl_status pinv(flc_linalg *c) {
   int64_t m = c->m, n = c->n, k = m < n ? m : n;
   double rcond = c->l->attrs->v[0].f;
-  parts p = {.s = flc_dense_get(c, c->batch * k)};
+  parts p = {.s = flc_linalg_get(c, c->batch * k)};
   if (!p.s)
     return FL_ENOMEM;
   TRY(decompose(c, &p));
@@ -323,7 +324,7 @@ static fl_status pinv(flc_dense *c) {
                     .step = n * p.wu,
                     .rcond = rcond};
   flc_spec spec = FLC_SPEC("linalg", "inverse", c->dtype);
-  TRY(FLC_RUN(c->l, spec, flc_dense_over(c->batch * n * k), a));
+  TRY(FLC_RUN(c->l, spec, flc_linalg_over(c->batch * n * k), a));
   flc_product by = {.m = n,
                     .n = m,
                     .k = k,
@@ -337,61 +338,61 @@ static fl_status pinv(flc_dense *c) {
   return multiply(c, &by, n * p.wu, m * p.wv);
 }
 
-static fl_status eigh(flc_dense *c) {
+static fl_status eigh(flc_linalg *c) {
   bool upper = c->l->attrs->v[0].i;
   int uplo = upper ? CUBLAS_FILL_MODE_LOWER : CUBLAS_FILL_MODE_UPPER,
       job = CUSOLVER_EIG_MODE_VECTOR;
   int64_t n = c->n, size = n * n;
   size_t device = 0, host = 0;
   void *a, *w = c->out[0];
-  TRY(flc_dense_tame(c, upper ? 1 : -1, false, &a));
+  TRY(flc_linalg_tame(c, upper ? 1 : -1, false, &a));
   if (c->batch > 1) {
     CHECK(S(XsyevBatched_bufferSize)(c->s.handle, c->s.params, job, uplo, n,
                                      c->type, a, n, c->type, w, c->type,
                                      &device, &host, c->batch));
-    TRY(flc_dense_rooms(c, device, host));
+    TRY(flc_linalg_rooms(c, device, host));
     CHECK(S(XsyevBatched)(c->s.handle, c->s.params, job, uplo, n, c->type, a, n,
                           c->type, w, c->type, ROOMS, c->info, c->batch));
   } else {
     CHECK(S(Xsyevd_bufferSize)(c->s.handle, c->s.params, job, uplo, n, c->type,
                                a, n, c->type, w, c->type, &device, &host));
-    TRY(flc_dense_rooms(c, device, host));
+    TRY(flc_linalg_rooms(c, device, host));
     CHECK(S(Xsyevd)(c->s.handle, c->s.params, job, uplo, n, c->type, a, n,
                     c->type, w, c->type, ROOMS, c->info));
   }
-  TRY(flc_dense_verdict(c, c->batch, FL_MATRIX_SLOW, true));
-  return flc_dense_move(c, flc_dense_by_rows(c, c->out[1], n, n),
-                        flc_dense_strided(c, a, n, n, size, 1, n));
+  TRY(flc_linalg_verdict(c, c->batch, FL_MATRIX_SLOW, true));
+  return flc_linalg_move(c, flc_linalg_by_rows(c, c->out[1], n, n),
+                         flc_linalg_strided(c, a, n, n, size, 1, n));
 }
 
-static fl_status eig_pairs(flc_dense *c) {
+static fl_status eig_pairs(flc_linalg *c) {
   int64_t n = c->n, size = n * n;
   int none = CUSOLVER_EIG_MODE_NOVECTOR, job = CUSOLVER_EIG_MODE_VECTOR,
       pair = c->wide ? CUDA_C_64F : CUDA_C_32F;
   size_t device = 0, host = 0;
-  void *a, *w = c->out[0], *v = flc_dense_get(c, c->batch * size);
+  void *a, *w = c->out[0], *v = flc_linalg_get(c, c->batch * size);
   if (!v)
     return FL_ENOMEM;
-  TRY(flc_dense_tame(c, 0, true, &a));
+  TRY(flc_linalg_tame(c, 0, true, &a));
   CHECK(S(Xgeev_bufferSize)(c->s.handle, c->s.params, none, job, n, c->type, a,
                             n, pair, w, c->type, NULL, n, c->type, v, n,
                             c->type, &device, &host));
-  TRY(flc_dense_rooms(c, device, host));
+  TRY(flc_linalg_rooms(c, device, host));
   for (int64_t b = 0; b < c->batch; b++)
     CHECK(S(Xgeev)(c->s.handle, c->s.params, none, job, n, c->type,
-                   flc_dense_at(c, a, b * size), n, pair,
-                   flc_dense_at(c, w, 2 * b * n), c->type, NULL, n, c->type,
-                   flc_dense_at(c, v, b * size), n, c->type, ROOMS,
+                   flc_linalg_at(c, a, b * size), n, pair,
+                   flc_linalg_at(c, w, 2 * b * n), c->type, NULL, n, c->type,
+                   flc_linalg_at(c, v, b * size), n, c->type, ROOMS,
                    c->info + b));
-  TRY(flc_dense_verdict(c, c->batch, FL_MATRIX_SLOW, true));
+  TRY(flc_linalg_verdict(c, c->batch, FL_MATRIX_SLOW, true));
   pairs_args p = {.v = v, .w = w, .y = c->out[1], .batch = c->batch, .n = n};
   flc_spec spec = FLC_SPEC("linalg", "to_pairs", c->dtype);
-  return FLC_RUN(c->l, spec, flc_dense_over(c->batch * size), p);
+  return FLC_RUN(c->l, spec, flc_linalg_over(c->batch * size), p);
 }
 
 /* --- the exponential: how often to square is read back --- */
 
-static fl_status square_product(const flc_dense *c, const double *a,
+static fl_status square_product(const flc_linalg *c, const double *a,
                                 const double *b, double *y) {
   flc_product p = {.m = c->n,
                    .n = c->n,
@@ -406,17 +407,17 @@ static fl_status square_product(const flc_dense *c, const double *a,
   return multiply(c, &p, c->n * c->n, c->n * c->n);
 }
 
-static fl_status exp_sum(const flc_dense *c, const exp_args *a, int what) {
+static fl_status exp_sum(const flc_linalg *c, const exp_args *a, int what) {
   flc_spec spec = FLC_SPEC("linalg", "exp_sum", what);
-  return FLC_RUN(c->l, spec, flc_dense_over(c->batch * c->n * c->n), *a);
+  return FLC_RUN(c->l, spec, flc_linalg_over(c->batch * c->n * c->n), *a);
 }
 
 /* The Taylor polynomial of degree 20 of A / 2^s, by powers of A^4 (Paterson and
  * Stockmeyer 1973), squared s times. Unlike the CPU's fraction it needs
  * products alone. */
-static fl_status matrix_exp(flc_dense *c) {
+static fl_status matrix_exp(flc_linalg *c) {
   int64_t size = c->batch * c->n * c->n;
-  double *room = flc_dense_get(c, 6 * size);
+  double *room = flc_linalg_get(c, 6 * size);
   size_t bytes = (size_t)(c->batch + 1) * sizeof(int);
   int *squares = fl_scratch_get(c->l, bytes), most = 0;
   if (!room || !squares)
@@ -458,7 +459,7 @@ static fl_status matrix_exp(flc_dense *c) {
 /* --- reading a launch --- */
 
 /* One matrix for all, or the input with the leading dims of `like`. */
-static fl_status matrices(flc_dense *c, const fl_view *like) {
+static fl_status matrices(flc_linalg *c, const fl_view *like) {
   fl_view v;
   const fl_view *x = &c->l->in[0];
   fl_view_copy(&v, x);
@@ -480,13 +481,13 @@ static fl_status matrices(flc_dense *c, const fl_view *like) {
 
 /* Memory for a result: its own, or scratch where that has another dtype or is
  * the input's. */
-static void *result(const flc_dense *c, const fl_view *y) {
+static void *result(const flc_linalg *c, const fl_view *y) {
   if (y->dtype == c->dtype && y->data != c->l->in[0].data)
     return y->data;
-  return flc_dense_get(c, flc_numel(y));
+  return flc_linalg_get(c, flc_numel(y));
 }
 
-static fl_status finish(const flc_dense *c) {
+static fl_status finish(const flc_linalg *c) {
   for (int k = 0; k < c->l->n_out; k++) {
     const fl_view *y = &c->l->out[k];
     fl_view from;
@@ -503,7 +504,7 @@ static fl_status finish(const flc_dense *c) {
   return FL_OK;
 }
 
-static fl_status prepare(flc_dense *c) {
+static fl_status prepare(flc_linalg *c) {
   const fl_launch *l = c->l;
   TRY(matrices(c, l->n_in > 1 ? &l->out[0] : &l->in[0]));
   for (int k = 0; k < l->n_out; k++)
@@ -516,10 +517,10 @@ static fl_status prepare(flc_dense *c) {
   return FL_OK;
 }
 
-static fl_status run(const fl_launch *l, fl_status (*f)(flc_dense *),
+static fl_status run(const fl_launch *l, fl_status (*f)(flc_linalg *),
                      fl_dtype d) {
   const fl_view *x = &l->in[0];
-  flc_dense c = {.l = l, .dtype = d, .wide = d == FL_F64, .k = 1};
+  flc_linalg c = {.l = l, .dtype = d, .wide = d == FL_F64, .k = 1};
   int right = l->n_in > 1 ? l->in[1].ndim > 1 ? 2 : 1 : 0;
   c.size = fl_dtype_size(d);
   c.type = c.wide ? CUDA_R_64F : CUDA_R_32F;

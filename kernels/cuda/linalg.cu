@@ -1,7 +1,7 @@
 /* What surrounds the library's factorizations: whether matrices can be done,
  * what their results mean as ours, and determinants. Also the sums of the
  * exponential. Nothing here waits for the host. */
-#include "flare.cuh"
+#include "device/flare.cuh"
 
 #include "linalg.h"
 

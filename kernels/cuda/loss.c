@@ -1,6 +1,6 @@
 /* Cross-entropy and its gradient. The other losses are composed of rows
  * (runtime/rules/loss.c). */
-#include "line.h"
+#include "device/line.h"
 
 #include "loss.h"
 

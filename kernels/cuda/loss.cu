@@ -1,7 +1,7 @@
 /* Cross-entropy of scores against class positions or probabilities, and its
  * gradient: scores are read once each way, the maximum and the sum of
  * exponentials are taken together. */
-#include "line.cuh"
+#include "device/line.cuh"
 #include "loss.h"
 
 /* --- targets --- */

@@ -1,6 +1,6 @@
-/* The one driver of elementwise rows, and what is one more of them: copy,
- * assign, full, fill. A row comes here as text (rows.c); which of map.cu's
- * kernels runs it depends on the operands alone. */
+/* The one driver of elementwise rows, and flc_move, which copies any view into
+ * another. A row comes here as text (rows.c); which of map.cu's kernels runs it
+ * depends on the operands alone. */
 #include "rows.h"
 
 #include "map.h"
@@ -419,36 +419,6 @@ fl_status flc_move(const fl_launch *l, const fl_view *to, const fl_view *from) {
   return to->dtype == from->dtype && !flc_is_number(from)
              ? move_words(l, to, from)
              : convert(l, to, from);
-}
-
-FLC_KERNEL(copy) {
-  return flc_move(l, &l->out[0], &l->in[0]);
-}
-
-FLC_KERNEL(assign) {
-  return flc_move(l, &l->out[0], &l->in[1]);
-}
-
-FLC_KERNEL(fill) {
-  const fl_view *v = &l->in[1];
-  if (flc_numel(v) != 1)
-    return fli_fail(FL_ESHAPE, "fill: the value must be one element, not %s",
-                    fli_shape_text(v->ndim, v->shape));
-  fl_view one;
-  fl_view_copy(&one, v);
-  one.ndim = 0;
-  return flc_move(l, &l->out[0], &one);
-}
-
-FLC_KERNEL(full) {
-  fl_view v = {.dtype = FL_F64, .ndim = 0};
-  double f = l->attrs->v[1].f;
-  int64_t i = fl_to_int(f);
-  bool whole = l->out[0].dtype > FL_BF16 && l->out[0].dtype != FL_BOOL;
-  v.data = v.imm;
-  v.dtype = whole ? FL_I64 : FL_F64;
-  memcpy(v.imm, whole ? (void *)&i : (void *)&f, 8);
-  return flc_move(l, &l->out[0], &v);
 }
 
 const void *flc_input(const fl_launch *l, const fl_view *v, fl_dtype dtype) {

@@ -2,8 +2,8 @@
  * coordinates. The row itself is put in front of this text as ROW: the body of
  * a function of v[] (operands), p0..p3 (attributes) and bits that gives a T;
  * tests give 1 or 0. */
-#include "low.cuh"
-#include "words.cuh"
+#include "device/approx.cuh"
+#include "device/divisor.cuh"
 
 #include "map.h"
 

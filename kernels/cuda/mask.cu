@@ -1,7 +1,7 @@
 /* masked_select, masked_scatter and nonzero: flags are counted by tiles, counts
  * summed up, and elements moved in order. A warp has consecutive elements, 32
  * at a time. */
-#include "words.cuh"
+#include "device/divisor.cuh"
 #include "index.h"
 
 #define WARPS (MASK_THREADS / 32)

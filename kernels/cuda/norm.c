@@ -1,9 +1,9 @@
 /* layer_norm and rms_norm over the last dims, and their gradients. group_norm
- * and batch_norm are in planes.c. */
-#include "line.h"
+ * and batch_norm are in batch_norm.c. */
+#include "device/line.h"
 
 #include "norm.h"
-#include "planes.h"
+#include "batch_norm.h"
 #include "reduce.h"
 
 #define LONG_THREADS 512
@@ -357,5 +357,5 @@ void flc_visit_norm(flc_visitor *v) {
       if (a_pair(d, r))
         visit_pair(v, d, r);
   }
-  flc_visit_planes(v);
+  flc_visit_batch_norm(v);
 }

@@ -2,7 +2,7 @@
  * towards the weights every block sums its lines, and `weights` sums the
  * blocks. Lines too long for that are read twice. D is x's dtype (and dx's), R
  * that of y and of dy: D, or 16 bits where D is f32. */
-#include "line.cuh"
+#include "device/line.cuh"
 #include "norm.h"
 
 /* Weights i to i + VEC - 1 of either type. */

@@ -1,7 +1,7 @@
 /* Optimizer steps over many tensors in one launch, and the norm over many. A
  * block finds its tensor in the table among the arguments and takes a chunk of
  * it. Formulas are the CPU's. */
-#include "flare.cuh"
+#include "device/flare.cuh"
 #include "optim.h"
 
 /* The parts of a chunk: where it lies in each group, how long it is. */

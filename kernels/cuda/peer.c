@@ -1,8 +1,8 @@
 /* Collectives over memory that the GPUs of one host have mapped of each other:
  * areas made, exchanged and mapped, and the choice of an algorithm. What the
  * kernels do with them is in peer.cu. */
-#include "nccl.h"
-#include "backend.h"
+#include "vendor/nccl.h"
+#include "driver/backend.h"
 #include "peer.h"
 
 #include <stdio.h>

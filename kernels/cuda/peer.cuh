@@ -2,7 +2,7 @@
  * another, with everything written before. */
 #pragma once
 
-#include "flare.cuh"
+#include "device/flare.cuh"
 
 inline void fl_word_set(uint32_t *word, uint32_t value) {
   asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(word), "r"(value)

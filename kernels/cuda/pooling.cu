@@ -3,7 +3,7 @@
  * in. The gradient of maxima adds by atomics: where windows overlap so that
  * more than two have the same maximum, the order of the sum is not fixed;
  * where it has to be, the places are put in order first. */
-#include "words.cuh"
+#include "device/divisor.cuh"
 #include "pooling.h"
 
 /* What places within a plane are counted in. */

@@ -2,7 +2,7 @@
 #ifndef FL_CUDA_POOLING_H
 #define FL_CUDA_POOLING_H
 
-#include "words.h"
+#include "device/divisor.h"
 
 /* Spatial dims are (depth, height, width); those that are not there have size 1
  * and windows of 1. */

@@ -2,7 +2,7 @@
  * word e % 4 (f64: offset + e / 2, two words; dropout: half a word, so offset
  * + e / 8), as on the CPU: numbers do not depend on the device. */
 #define FL_MATH 2
-#include "flare.cuh"
+#include "device/flare.cuh"
 #include "random.h"
 
 inline uint64_t number(const random_number &r) {

@@ -50,8 +50,8 @@ enum { RANDOM_WEIGHT = 1, RANDOM_TOTAL, RANDOM_FEW };
 typedef struct sample_args {
   random_number seed, offset;
   const void *p; /* (rows, classes), doubles but for `draw` */
-  double *sums;    /* running sums of p, or times of arrival */
-  int64_t *y;      /* (rows, n) */
+  double *sums;  /* running sums of p, or times of arrival */
+  int64_t *y;    /* (rows, n) */
   int64_t rows, classes, n, base;
   int replacement;
   random_refusal *refusal;

@@ -2,7 +2,7 @@
  * over the columns), and the pieces of both put together. Results do not
  * depend on what runs when: every element has its thread, every merge its
  * place. */
-#include "line.cuh"
+#include "device/line.cuh"
 #include "reduce.h"
 
 /* --- what values are computed in --- */

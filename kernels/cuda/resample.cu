@@ -2,7 +2,7 @@
  * worked out once, in double, by a thread for each result. Its gradient looks
  * the results up that an element is a term of: no sum depends on what runs
  * when. */
-#include "words.cuh"
+#include "device/divisor.cuh"
 
 #include "resample.h"
 

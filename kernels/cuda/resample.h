@@ -2,7 +2,7 @@
 #ifndef FL_CUDA_RESAMPLE_H
 #define FL_CUDA_RESAMPLE_H
 
-#include "words.h"
+#include "device/divisor.h"
 
 /* Where results lie among n elements, as the row's attributes say. */
 typedef struct sampling {

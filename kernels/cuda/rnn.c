@@ -1,5 +1,5 @@
 /* Launches of the recurrent cells, and of an LSTM over time step by step. */
-#include "product.h"
+#include "gemm/product.h"
 #include "rnn.h"
 #include "rnn_time.h"
 

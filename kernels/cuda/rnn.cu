@@ -1,7 +1,7 @@
 /* The elementwise halves of recurrent cells, fused: LSTM (gates in the order
  * input, forget, cell, output) and GRU (reset, update, new), each with its
  * gradient. A thread has V neighbouring elements of a state. */
-#include "words.cuh"
+#include "device/divisor.cuh"
 #include "rnn.h"
 
 /* V elements from i on; 0 of what was left out. */

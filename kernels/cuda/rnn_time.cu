@@ -5,7 +5,7 @@
  * its lanes dealing out the sum. Forward, four columns are a unit's gates;
  * backward they are four units. Sums are in float, in one order, of
  * states or gradients that have lost the lowest bit on their way. */
-#include "post.cuh"
+#include "device/mailbox.cuh"
 
 #include "rnn_time.h"
 

@@ -11,12 +11,12 @@
 #define SAVED_Y(i, f)    "const T y = v[" #i "], x = y; "
 #define SAVED_NONE(i, f) "const T x = 0, y = 0; "
 /* rows that autocast leaves to the widest input meet f32 beside 16 bits */
-#define MIXES_PROMOTE    1
-#define MIXES_WIDE       0
-#define MIXES_NONE       0
-#define READS_X          1
-#define READS_Y          1
-#define READS_NONE       0
+#define MIXES_PROMOTE 1
+#define MIXES_WIDE    0
+#define MIXES_NONE    0
+#define READS_X       1
+#define READS_Y       1
+#define READS_NONE    0
 
 /* clang-format off */
 enum {

@@ -1,5 +1,5 @@
 /* Running sums. */
-#include "line.h"
+#include "device/line.h"
 
 #include "scan.h"
 

@@ -1,7 +1,7 @@
 /* Running sums, in double or int64_t: lines by a warp's lanes or a block, or
  * columns by a thread each. What is long is cut into pieces, which are summed
  * first. */
-#include "line.cuh"
+#include "device/line.cuh"
 #include "scan.h"
 
 template <int D> struct scan_type {

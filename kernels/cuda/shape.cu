@@ -1,7 +1,7 @@
 /* Kernels that rearrange elements or make them from numbers: flip, roll, repeat
  * and pad are one (remap); gradients collect what came from an element, so
  * their sums have one order. */
-#include "words.cuh"
+#include "device/divisor.cuh"
 #include "shape.h"
 
 /* --- remap --- */

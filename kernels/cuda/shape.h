@@ -2,7 +2,7 @@
 #ifndef FL_CUDA_SHAPE_H
 #define FL_CUDA_SHAPE_H
 
-#include "words.h"
+#include "device/divisor.h"
 
 enum { SHAPE_CONSTANT, SHAPE_REFLECT, SHAPE_REPLICATE, SHAPE_CIRCULAR };
 

@@ -1,6 +1,6 @@
 /* softmax, log_softmax and their gradients: lines in registers, long lines in
  * pieces, columns. */
-#include "line.h"
+#include "device/line.h"
 
 #include "softmax.h"
 

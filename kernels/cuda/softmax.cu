@@ -1,7 +1,7 @@
 /* softmax, log_softmax and their gradients: lines in registers, read once; long
  * ones in pieces, read twice; columns where the dim is not the last. Lines of
  * nothing but -inf, and those with +inf or NaN, come out as NaN. */
-#include "line.cuh"
+#include "device/line.cuh"
 #include "softmax.h"
 
 /* Sums that are taken off something of their own size are taken in double. */

@@ -3,7 +3,7 @@
  * keys keep the order of their positions. Short rows: bitonic networks in
  * shared memory. A few of long rows: digit by digit selection in pieces. Long
  * rows: radix sort, from the lowest byte, in one kernel a pass. */
-#include "words.cuh"
+#include "device/divisor.cuh"
 #include "sort.h"
 
 #define SIZE(D) ((int)sizeof(FL_S(D)))

@@ -64,11 +64,11 @@
 #define cudnnBackendAttributeName_t      our_cudnnBackendAttributeName_t
 #define cudnnBackendAttributeType_t      our_cudnnBackendAttributeType_t
 
-#include "../../kernels/cuda/library.h"
-#include "../../kernels/cuda/blas.h"
-#include "../../kernels/cuda/dnn.h"
-#include "../../kernels/cuda/nccl.h"
-#include "../../kernels/cuda/solver.h"
+#include "../../kernels/cuda/driver/library.h"
+#include "../../kernels/cuda/vendor/cublaslt.h"
+#include "../../kernels/cuda/vendor/cudnn.h"
+#include "../../kernels/cuda/vendor/nccl.h"
+#include "../../kernels/cuda/vendor/cusolver.h"
 
 #undef CUresult
 #undef CUdeviceptr
@@ -211,7 +211,7 @@ PLACE(CUlaunchConfig, attrs)
 PLACE(CUlaunchConfig, numAttrs)
 
 #define FLC_CU(ret, name, symbol, params) FUNCTION(ret, symbol, params)
-#include "../../kernels/cuda/dl.def"
+#include "../../kernels/cuda/driver/dl.def"
 
 #endif
 
@@ -222,7 +222,7 @@ PLACE(CUlaunchConfig, numAttrs)
 
 SIZE(nvrtcResult)
 #define FLC_RTC(ret, name, symbol, params) FUNCTION(ret, symbol, params)
-#include "../../kernels/cuda/dl.def"
+#include "../../kernels/cuda/driver/dl.def"
 
 #else
 #pragma message "skipped: there is no <nvrtc.h>"
@@ -257,7 +257,7 @@ PLACE(cublasLtMatmulHeuristicResult_t, state)
 PLACE(cublasLtMatmulHeuristicResult_t, wavesCount)
 
 #define FLC_DL(ret, name, params) FUNCTION(ret, name, params)
-#include "../../kernels/cuda/dl_blas.def"
+#include "../../kernels/cuda/vendor/dl_cublaslt.def"
 
 #endif
 
@@ -283,9 +283,9 @@ SIZE(cublasOperation_t)
 SIZE(cublasDiagType_t)
 
 #define FLC_DL(ret, name, params) FUNCTION(ret, name, params)
-#include "../../kernels/cuda/dl_cublas.def"
+#include "../../kernels/cuda/vendor/dl_cublas.def"
 #define FLC_DL(ret, name, params) FUNCTION(ret, name, params)
-#include "../../kernels/cuda/dl_cusolver.def"
+#include "../../kernels/cuda/vendor/dl_cusolver.def"
 
 #endif
 
@@ -304,7 +304,7 @@ SIZE(cufftResult)
 SIZE(cufftHandle)
 
 #define FLC_DL(ret, name, params) FUNCTION(ret, name, params)
-#include "../../kernels/cuda/dl_cufft.def"
+#include "../../kernels/cuda/vendor/dl_cufft.def"
 
 #endif
 
@@ -326,7 +326,7 @@ SIZE(cudnnBackendAttributeName_t)
 SIZE(cudnnBackendAttributeType_t)
 
 #define FLC_DL(ret, name, params) FUNCTION(ret, name, params)
-#include "../../kernels/cuda/dl_dnn.def"
+#include "../../kernels/cuda/vendor/dl_cudnn.def"
 
 #endif
 
@@ -357,6 +357,6 @@ PLACE(ncclConfig_t, netName)
 PLACE(ncclConfig_t, splitShare)
 
 #define FLC_DL(ret, name, params) FUNCTION(ret, name, params)
-#include "../../kernels/cuda/dl_nccl.def"
+#include "../../kernels/cuda/vendor/dl_nccl.def"
 
 #endif

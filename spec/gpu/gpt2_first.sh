@@ -35,7 +35,7 @@ FLARE_CACHE=$cache/cold FLARE_PACK=none "$flare" -e 'arg = {[0] = "x", "--steps"
   dofile "examples/gpt2.lua"
   print(require "flare.core".backend_query("cuda", "loaded"))' | sed -n 's/^0x/CORE(0x/p' |
   while read -r key name; do
-    grep -qF "$key" kernels/cuda/core.def || echo "  $name"
+    grep -qF "$key" kernels/cuda/driver/core.def || echo "  $name"
   done
 rm -rf "$cache"
 finish

@@ -1,13 +1,13 @@
 --- The kernels that a GPT's first training step asks for, the slowest to compile first: what
--- kernels/cuda/core.def lists, which threads compile ahead.
---   build/flare spec/support/core_kernels.lua > kernels/cuda/core.def
+-- kernels/cuda/driver/core.def lists, which threads compile ahead.
+--   build/flare spec/support/core_kernels.lua > kernels/cuda/driver/core.def
 package.path = "./?.lua;" .. package.path
 local fakes = require "spec.support.fakes"
 
 local M = {}
 
 -- by how long NVRTC takes; the others after them
-local slow = {"gemm_hopper", "attention_wide", "attention_wide_backward", "gemm", "reduce", "loss",
+local slow = {"gemm_sm90", "attention_sm90", "attention_sm90_backward", "gemm", "reduce", "loss",
               "norm", "optim", "index", "map"}
 for i, file in ipairs(slow) do slow[file] = i end
 

@@ -1,6 +1,6 @@
 /* NVRTC 13.0 that compiles anything into an image of the same 64 bytes; the
  * names are added to the file FAKE_COMPILED, a line for each. */
-#include "../../../kernels/cuda/library.h"
+#include "../../../kernels/cuda/driver/library.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 
 #define RTC(ret, name, symbol, params) ret symbol params;
 #define FLC_RTC                        RTC
-#include "../../../kernels/cuda/dl.def"
+#include "../../../kernels/cuda/driver/dl.def"
 
 nvrtcResult nvrtcVersion(int *major, int *minor) {
   *major = 13;

@@ -1,7 +1,7 @@
 /* A driver with VERSION, INIT's answer, DEVICES of compute capability
  * MAJOR.MINOR.
  */
-#include "../../../kernels/cuda/library.h"
+#include "../../../kernels/cuda/driver/library.h"
 
 #include <stdio.h>
 

@@ -1,6 +1,6 @@
 /* cuBLAS, cuSOLVER and cuFFT that can be opened, and do nothing with what they
  * get: -D CUBLAS, CUSOLVER or CUFFT, linked with all.c. */
-#include "../../../kernels/cuda/solver.h"
+#include "../../../kernels/cuda/vendor/cusolver.h"
 
 #define MAKE(T, symbol)                                                        \
   int symbol(T *handle);                                                       \

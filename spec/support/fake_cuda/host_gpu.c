@@ -1,7 +1,7 @@
 /* A driver whose GPU is the host's memory: everything has happened when a call
  * returns. A few kernels are known by name and told of on stderr as they run;
  * after one called "fault" the device is broken, as a real one would be. */
-#include "../../../kernels/cuda/library.h"
+#include "../../../kernels/cuda/driver/library.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
  * file that gets the names of what is launched, FAKE_MAJOR its compute
  * capability (9). Whoever waits for what never ends, other than by asking, is
  * stopped with status 99. */
-#include "../../../kernels/cuda/library.h"
+#include "../../../kernels/cuda/driver/library.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 
 #define CU(ret, name, symbol, params) ret symbol params;
 #define FLC_CU                        CU
-#include "../../../kernels/cuda/dl.def"
+#include "../../../kernels/cuda/driver/dl.def"
 
 typedef struct segment {
   CUdeviceptr at;

@@ -4,7 +4,7 @@
  * one that fails. What happens then is told on stderr. A communicator is freed
  * at the end of the group of calls that aborts it, which must not be while
  * somebody is inside of it. */
-#include "../../../kernels/cuda/nccl.h"
+#include "../../../kernels/cuda/vendor/nccl.h"
 
 #include <signal.h>
 #include <stdatomic.h>
@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #define FLC_DL(ret, name, params) ret name params;
-#include "../../../kernels/cuda/dl_nccl.def"
+#include "../../../kernels/cuda/vendor/dl_nccl.def"
 
 static struct ncclComm { atomic_bool aborted; } groups[8];
 static atomic_int inside;

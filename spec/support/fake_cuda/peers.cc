@@ -6,7 +6,7 @@
 
 #define _Alignas alignas
 extern "C" {
-#include "kernels/cuda/library.h"
+#include "kernels/cuda/driver/library.h"
 }
 
 #include <condition_variable>

@@ -1,0 +1,366 @@
+/* group_norm and batch_norm, over planes (the space of one sample and channel),
+ * and their gradients. */
+#include "rows.h"
+
+#include <string.h>
+
+#define GRAIN       16384 /* elements worth a thread's while */
+#define MOST_PIECES 64    /* partial sums of weights' gradients */
+#define SPELL       128   /* rows summed in T before they go into doubles */
+#define PLANE       32    /* smaller planes are taken as columns */
+
+/* x is (samples, channels, size). In columns it is samples rows of width =
+ * channels x size; a piece is `grain` of them. */
+typedef struct planes_job {
+  int64_t samples, channels, size, groups;
+  int64_t width, grain, pieces, tiles;
+  int64_t light; /* rows worth a thread's while */
+  bool weigh;    /* s1 are means, not sums */
+  double eps;
+  const void *x, *dy, *weight, *bias;
+  void *y; /* or dx */
+  void *mean, *rstd;
+  double *s1, *s2;     /* of every plane (or piece and column): mean and squared
+                          deviations, or sums of dy and dy (x - mean) */
+  void *a, *b, *c, *m; /* of every channel (or column): what to apply */
+} planes_job;
+
+static int64_t at_least(int64_t v, int64_t least) {
+  return v < least ? least : v;
+}
+
+static int64_t ceil_div(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+
+#define BODY "batch_norm.inc"
+#include "floats.inc"
+
+#define BY_TYPE(type, name) ((type) == FL_F64 ? name##_f64 : name##_f32)
+
+/* An input that may be left out: false if there was no memory for it. */
+static bool optional(const fl_launch *l, const fl_view *v, fl_dtype type,
+                     const void **to) {
+  *to = v && v->data ? FL_CPU(input)(l, v, type) : NULL;
+  return *to || !v || !v->data;
+}
+
+static void zero(const fl_view *v) {
+  if (v)
+    memset(v->data, 0, (size_t)fl_view_numel(v) * fl_dtype_size(v->dtype));
+}
+
+/* --- planes --- */
+
+static void set_planes(const fl_view *x, planes_job *j) {
+  j->samples = x->shape[0];
+  j->channels = x->shape[1];
+  j->size = 1;
+  for (int i = 2; i < x->ndim; i++)
+    j->size *= x->shape[i];
+  j->width = j->channels * j->size;
+  j->tiles = ceil_div(j->width, FL_COLUMNS);
+  j->light = at_least(GRAIN / at_least(j->width, 1), 1);
+  j->grain = at_least(j->light, ceil_div(j->samples, MOST_PIECES));
+  /* the pieces' sums must cost little beside the pieces */
+  j->grain = at_least(j->grain, j->tiles < 16 ? 16 : j->samples);
+  j->pieces = ceil_div(j->samples, at_least(j->grain, 1));
+}
+
+/* Pieces of work that are planes, or groups of `planes` of them. */
+static void over_planes(const fl_launch *l, planes_job *j, int64_t planes,
+                        fl_cpu_task f) {
+  int64_t each = at_least(j->size * planes, 1);
+  int64_t tasks = planes > 0 ? j->samples * j->channels / planes
+                             : j->samples * j->groups; /* of nothing */
+  fl_cpu_parallel(l, tasks, each < GRAIN ? GRAIN / each : 1, f, j);
+}
+
+static void over_columns(const fl_launch *l, planes_job *j, fl_cpu_task f) {
+  fl_cpu_parallel(l, j->pieces * j->tiles, 1, f, j);
+}
+
+static void *numbers(const fl_launch *l, int64_t n, fl_dtype type) {
+  return fl_scratch_get(l, (size_t)(n + 1) * fl_dtype_size(type));
+}
+
+/* group_norm: a task is a group of a sample. */
+FL_KERNEL(group_norm) {
+  const fl_view *x = &l->in[0];
+  fl_dtype type = fl_cpu_wide(x->dtype);
+  planes_job j = {.groups = l->attrs->v[0].i, .eps = l->attrs->v[1].f};
+  set_planes(x, &j);
+  if (j.samples * j.groups == 0)
+    return FL_OK;
+  j.x = FL_CPU(input)(l, x, type);
+  j.y = FL_CPU(output)(l, &l->out[0], type);
+  j.mean = FL_CPU(output)(l, &l->out[1], type);
+  j.rstd = FL_CPU(output)(l, &l->out[2], type);
+  if (!j.x || !j.y || !j.mean || !j.rstd ||
+      !optional(l, &l->in[1], type, &j.weight) ||
+      !optional(l, &l->in[2], type, &j.bias))
+    return FL_ENOMEM;
+  over_planes(l, &j, j.channels / j.groups, BY_TYPE(type, group_forward));
+  FL_CPU(finish)(l, &l->out[0], type, j.y);
+  FL_CPU(finish)(l, &l->out[1], type, j.mean);
+  FL_CPU(finish)(l, &l->out[2], type, j.rstd);
+  return FL_OK;
+}
+
+/* What the gradients of both have in common. in: dy, x, weight, mean, rstd;
+ * out: dx, dw, db. */
+static fl_status set_backward(const fl_launch *l, fl_dtype type,
+                              planes_job *j) {
+  const void *mean, *rstd;
+  set_planes(&l->in[1], j);
+  j->dy = FL_CPU(input)(l, &l->in[0], type);
+  j->x = FL_CPU(input)(l, &l->in[1], type);
+  j->y = FL_CPU(output)(l, &l->out[0], type);
+  if (!j->dy || !j->x || !j->y || !optional(l, &l->in[2], type, &j->weight) ||
+      !optional(l, &l->in[3], type, &mean) ||
+      !optional(l, &l->in[4], type, &rstd))
+    return FL_ENOMEM;
+  j->mean = (void *)(uintptr_t)mean;
+  j->rstd = (void *)(uintptr_t)rstd;
+  return FL_OK;
+}
+
+/* dw and db from their sums of every channel. */
+static void put_weights(const fl_launch *l, const planes_job *j,
+                        const double *dw, const double *db) {
+  if (!j->weight)
+    return;
+  FL_CPU(finish)(l, &l->out[1], FL_F64, dw);
+  FL_CPU(finish)(l, &l->out[2], FL_F64, db);
+}
+
+FL_KERNEL(group_norm_backward) {
+  fl_dtype type = fl_cpu_wide(l->in[1].dtype);
+  planes_job j = {.groups = l->attrs->v[0].i};
+  if (fl_view_numel(&l->in[1]) == 0) {
+    zero(&l->out[1]);
+    zero(&l->out[2]);
+    return FL_OK;
+  }
+  fl_status s = set_backward(l, type, &j);
+  int64_t planes = j.samples * j.channels;
+  if (s != FL_OK)
+    return s;
+  double *sums = numbers(l, 2 * planes + 2 * j.channels, FL_F64);
+  if (!sums)
+    return FL_ENOMEM;
+  j.s1 = sums + 2 * j.channels;
+  j.s2 = j.s1 + planes;
+  over_planes(l, &j, j.channels / j.groups, BY_TYPE(type, group_backward));
+  FL_CPU(finish)(l, &l->out[0], type, j.y);
+  if (j.weight) { /* s2 has been multiplied by its group's rstd */
+    double *dw = sums, *db = dw + j.channels;
+    memset(sums, 0, (size_t)(2 * j.channels) * sizeof *sums);
+    for (int64_t p = 0; p < planes; p += j.channels)
+      for (int64_t c = 0; c < j.channels; c++) {
+        dw[c] += j.s2[p + c];
+        db[c] += j.s1[p + c];
+      }
+    put_weights(l, &j, dw, db);
+  }
+  return FL_OK;
+}
+
+/* --- batch_norm --- */
+
+/* Adds up the figures of every channel: of every sample and channel, or of
+ * every piece and column. With `about`, s1's squared distances from it,
+ * weighted. */
+static void add_figures(const planes_job *j, const double *about, double *s1,
+                        double *s2) {
+  bool columns = j->size < PLANE;
+  int64_t rows = columns ? j->pieces : j->samples;
+  int64_t each = columns ? j->size : 1, at = 0;
+  for (int64_t r = 0; r < rows; r++) {
+    int64_t left = j->samples - r * j->grain;
+    double n = (double)(!columns ? j->size : left < j->grain ? left : j->grain);
+    for (int64_t c = 0; c < j->channels; c++)
+      for (int64_t i = 0; i < each; i++, at++) {
+        double d = about ? j->s1[at] - about[c] : 0;
+        if (about)
+          s2[c] += n * d * d;
+        else {
+          s1[c] += j->weigh ? n * j->s1[at] : j->s1[at];
+          s2[c] += j->s2[at];
+        }
+      }
+  }
+}
+
+static fl_status set_figures(const fl_launch *l, planes_job *j, double *s1,
+                             double *s2) {
+  int64_t rows = j->size < PLANE ? j->pieces : j->samples;
+  int64_t n = rows * (j->size < PLANE ? j->width : j->channels);
+  j->s1 = numbers(l, 2 * n, FL_F64);
+  if (!j->s1)
+    return FL_ENOMEM;
+  j->s2 = j->s1 + n;
+  for (int64_t c = 0; c < j->channels; c++)
+    s1[c] = s2[c] = 0;
+  return FL_OK;
+}
+
+/* Mean and squared deviations of every channel into mean[] and m2[]. */
+static fl_status channel_moments(const fl_launch *l, fl_dtype type,
+                                 planes_job *j, double *mean, double *m2) {
+  fl_status s = set_figures(l, j, mean, m2);
+  if (s != FL_OK)
+    return s;
+  if (j->size < PLANE)
+    over_columns(l, j, BY_TYPE(type, column_moments));
+  else
+    over_planes(l, j, 1, BY_TYPE(type, plane_moments));
+  j->weigh = true;
+  add_figures(j, NULL, mean, m2);
+  for (int64_t c = 0; c < j->channels; c++)
+    mean[c] /= (double)(j->samples * j->size);
+  add_figures(j, mean, NULL, m2);
+  return FL_OK;
+}
+
+/* running = (1 - m) running + m batch */
+static fl_status update_running(const fl_launch *l, const fl_view *v, double m,
+                                int64_t n, const double *batch, double scale) {
+  const void *given;
+  if (!v->data)
+    return FL_OK;
+  double *now = numbers(l, n, FL_F64);
+  if (!now || !optional(l, v, FL_F64, &given))
+    return FL_ENOMEM;
+  const double *old = given;
+  for (int64_t i = 0; i < n; i++)
+    now[i] = (1 - m) * old[i] + m * (batch[i] * scale);
+  FL_CPU(finish)(l, v, FL_F64, now);
+  return FL_OK;
+}
+
+/* Room for what is applied: figures of every channel, or of every column. */
+static fl_status set_factors(const fl_launch *l, fl_dtype type, planes_job *j) {
+  int64_t n = j->size < PLANE ? j->width : j->channels;
+  j->a = numbers(l, n, type);
+  j->b = numbers(l, n, type);
+  j->c = numbers(l, n, type);
+  j->m = numbers(l, n, type);
+  return j->a && j->b && j->c && j->m ? FL_OK : FL_ENOMEM;
+}
+
+/* attrs: training, momentum, eps; in: x, weight, bias, running mean and var */
+FL_KERNEL(batch_norm) {
+  const fl_view *x = &l->in[0];
+  fl_dtype type = fl_cpu_wide(x->dtype);
+  planes_job j = {.eps = l->attrs->v[2].f};
+  set_planes(x, &j);
+  int64_t n = j.channels;
+  double *mean = numbers(l, n, FL_F64), *var = numbers(l, n, FL_F64);
+  double *rstd = numbers(l, n, FL_F64);
+  if (!mean || !var || !rstd || !optional(l, &l->in[1], FL_F64, &j.weight) ||
+      !optional(l, &l->in[2], FL_F64, &j.bias))
+    return FL_ENOMEM;
+  fl_status s = FL_OK;
+  if (fl_view_numel(x)) {
+    j.x = FL_CPU(input)(l, x, type);
+    j.y = FL_CPU(output)(l, &l->out[0], type);
+    if (!j.x || !j.y)
+      return FL_ENOMEM;
+  }
+  if (l->attrs->v[0].i) {
+    double m = l->attrs->v[1].f, count = (double)(j.samples * j.size);
+    s = channel_moments(l, type, &j, mean, var);
+    for (int64_t c = 0; c < n; c++)
+      var[c] /= count;
+    if (s == FL_OK && count > 0)
+      s = update_running(l, &l->in[3], m, n, mean, 1);
+    if (s == FL_OK && count > 0)
+      s = update_running(l, &l->in[4], m, n, var,
+                         count > 1 ? count / (count - 1) : 1);
+  } else {
+    const void *from, *of;
+    if (!optional(l, &l->in[3], FL_F64, &from) ||
+        !optional(l, &l->in[4], FL_F64, &of))
+      return FL_ENOMEM;
+    memcpy(mean, from, (size_t)n * sizeof *mean);
+    memcpy(var, of, (size_t)n * sizeof *var);
+  }
+  if (s == FL_OK)
+    s = set_factors(l, type, &j);
+  if (s != FL_OK)
+    return s;
+  const double *w = j.weight, *b = j.bias;
+  for (int64_t c = 0; c < n; c++)
+    rstd[c] = 1 / sqrt(var[c] + j.eps);
+  if (type == FL_F64)
+    forward_factors_f64(&j, mean, rstd, w, b);
+  else
+    forward_factors_f32(&j, mean, rstd, w, b);
+  if (j.x) {
+    if (j.size < PLANE)
+      fl_cpu_parallel(l, j.samples, j.light, BY_TYPE(type, column_apply), &j);
+    else
+      over_planes(l, &j, 1, BY_TYPE(type, plane_apply));
+    FL_CPU(finish)(l, &l->out[0], type, j.y);
+  }
+  FL_CPU(finish)(l, &l->out[1], FL_F64, mean);
+  FL_CPU(finish)(l, &l->out[2], FL_F64, rstd);
+  return FL_OK;
+}
+
+/* Sums of dy and of dy (x - mean) of every channel. */
+static fl_status channel_sums(const fl_launch *l, fl_dtype type, planes_job *j,
+                              double *s1, double *s2) {
+  fl_status s = set_figures(l, j, s1, s2);
+  if (s != FL_OK)
+    return s;
+  if (j->size < PLANE)
+    over_columns(l, j, BY_TYPE(type, column_sums));
+  else
+    over_planes(l, j, 1, BY_TYPE(type, plane_sums));
+  add_figures(j, NULL, s1, s2);
+  return FL_OK;
+}
+
+/* With constant statistics (not training) only dy's own term is left. */
+FL_KERNEL(batch_norm_backward) {
+  fl_dtype type = fl_cpu_wide(l->in[1].dtype);
+  planes_job j = {0};
+  const void *weight, *rstd;
+  if (fl_view_numel(&l->in[1]) == 0) {
+    zero(&l->out[1]);
+    zero(&l->out[2]);
+    return FL_OK;
+  }
+  fl_status s = set_backward(l, type, &j);
+  if (s == FL_OK)
+    s = set_factors(l, type, &j);
+  if (s != FL_OK)
+    return s;
+  int64_t n = j.channels;
+  double *db = numbers(l, n, FL_F64), *dw = numbers(l, n, FL_F64);
+  if (!db || !dw || !optional(l, &l->in[2], FL_F64, &weight) ||
+      !optional(l, &l->in[4], FL_F64, &rstd))
+    return FL_ENOMEM;
+  if (type == FL_F64)
+    backward_means_f64(&j);
+  else
+    backward_means_f32(&j);
+  s = channel_sums(l, type, &j, db, dw);
+  if (s != FL_OK)
+    return s;
+  for (int64_t c = 0; c < n; c++)
+    dw[c] *= ((const double *)rstd)[c];
+  if (type == FL_F64)
+    backward_factors_f64(&j, rstd, weight, db, dw, l->attrs->v[0].i);
+  else
+    backward_factors_f32(&j, rstd, weight, db, dw, l->attrs->v[0].i);
+  if (j.size < PLANE)
+    fl_cpu_parallel(l, j.samples, j.light, BY_TYPE(type, column_apply), &j);
+  else
+    over_planes(l, &j, 1, BY_TYPE(type, plane_apply));
+  FL_CPU(finish)(l, &l->out[0], type, j.y);
+  put_weights(l, &j, dw, db);
+  return FL_OK;
+}

@@ -1,0 +1,240 @@
+/* group_norm and batch_norm and their gradients: sums by reduce.c, then what
+ * the kernels of batch_norm.cu make of them. */
+#include "device/line.h"
+
+#include "batch_norm.h"
+#include "reduce.h"
+
+#define THREADS 256
+
+/* --- what all have in common --- */
+
+static void set_planes(const fl_view *x, planes_args *p) {
+  p->samples = x->shape[0];
+  p->channels = x->shape[1];
+  p->size = 1;
+  for (int i = 2; i < x->ndim; i++)
+    p->size *= x->shape[i];
+  p->total = p->samples * p->channels * p->size;
+}
+
+static plane_numbers numbers_of(const fl_view *v) {
+  plane_numbers n = {v->data, 1, v->dtype};
+  if (v->data && v->ndim == 1)
+    n.stride = v->stride[0];
+  return n;
+}
+
+/* The statistics (N, groups) or (C) that forward saved, as they lie. */
+static fl_status set_saved(const fl_launch *l, const fl_view *v,
+                           plane_numbers *n) {
+  *n = (plane_numbers){(void *)(uintptr_t)flc_input(l, v, v->dtype), 1,
+                       v->dtype};
+  return n->data ? FL_OK : FL_ENOMEM;
+}
+
+/* n results of two sums in doubles, and m factors of four kinds. */
+static fl_status set_room(const fl_launch *l, fl_dtype d, int64_t n, int64_t m,
+                          planes_args *p) {
+  size_t each = fl_dtype_size(flc_wide(d)) * (size_t)m;
+  p->s1 = fl_scratch_get(l, (size_t)(n + 1) * 2 * sizeof(double));
+  char *a = fl_scratch_get(l, 4 * each + 1);
+  if (!p->s1 || !a)
+    return FL_ENOMEM;
+  p->s2 = p->s1 + n;
+  p->a = a;
+  p->b = a + each;
+  p->c = a + 2 * each;
+  p->m = a + 3 * each;
+  p->factors = m;
+  p->wide = flc_wide(d);
+  return FL_OK;
+}
+
+static fl_view view_of(const planes_args *p, fl_dtype d, int64_t n,
+                       int64_t each) {
+  return (fl_view){.data = (void *)(uintptr_t)p->x,
+                   .dtype = d,
+                   .ndim = 3,
+                   .shape = {n, each, p->total / n / each},
+                   .stride = {p->total / n, p->total / n / each, 1}};
+}
+
+/* `entry` with a thread for each of n. */
+static fl_status small(const fl_launch *l, const char *entry, int64_t n,
+                       const planes_args *p) {
+  flc_spec spec = FLC_SPEC("batch_norm", entry, 0);
+  flc_grid grid = {.x = (unsigned)flc_ceil_div(n, THREADS), .block = THREADS};
+  return n ? FLC_RUN(l, spec, grid, *p) : FL_OK;
+}
+
+static fl_status apply(const fl_launch *l, fl_dtype d, const planes_args *p) {
+  int vec = flc_lot(d);
+  if (p->total % vec || !flc_aligned(p->x, 16) || !flc_aligned(p->dy, 16))
+    vec = 1;
+  flc_spec spec = FLC_SPEC("batch_norm", "apply", d, vec, p->dy != NULL);
+  int64_t blocks = flc_ceil_div(p->total, (int64_t)THREADS * vec);
+  int64_t most = (int64_t)flc_chip_of(l)->processors * 64;
+  flc_grid grid = {.x = (unsigned)(blocks < most ? blocks : most),
+                   .block = THREADS};
+  return p->total ? FLC_RUN(l, spec, grid, *p) : FL_OK;
+}
+
+static fl_status no_elements(const fl_launch *l) {
+  fl_status s = FL_OK;
+  for (int k = 1; k < 3 && s == FL_OK; k++) {
+    const fl_view *v = &l->out[k];
+    size_t bytes = (size_t)flc_numel(v) * fl_dtype_size(v->dtype);
+    s = bytes ? flc_zero(l, v->data, bytes) : FL_OK;
+  }
+  return s;
+}
+
+/* in: dy, x, weight, mean, rstd; out: dx, dw, db */
+static fl_status set_backward(const fl_launch *l, fl_dtype d, planes_args *p) {
+  const fl_view *w = &l->in[2];
+  set_planes(&l->in[1], p);
+  p->dy = flc_input(l, &l->in[0], d);
+  p->x = flc_input(l, &l->in[1], d);
+  p->y = l->out[0].data;
+  p->weight = numbers_of(w);
+  if (w->data) {
+    p->dw = numbers_of(&l->out[1]);
+    p->db = numbers_of(&l->out[2]);
+  }
+  if (!p->dy || !p->x || set_saved(l, &l->in[3], &p->mean) != FL_OK ||
+      set_saved(l, &l->in[4], &p->rstd) != FL_OK)
+    return FL_ENOMEM;
+  return FL_OK;
+}
+
+/* --- group_norm --- */
+
+FLC_KERNEL(group_norm) {
+  const fl_view *x = &l->in[0];
+  fl_dtype d = l->out[0].dtype;
+  planes_args p = {.y = l->out[0].data, .eps = l->attrs->v[1].f};
+  int64_t groups = l->attrs->v[0].i, n, planes;
+  set_planes(x, &p);
+  n = p.samples * groups;
+  planes = p.samples * p.channels;
+  if (n == 0 || planes == 0)
+    return FL_OK;
+  p.group = p.channels / groups;
+  p.x = flc_input(l, x, d);
+  p.weight = numbers_of(&l->in[1]);
+  p.bias = numbers_of(&l->in[2]);
+  p.mean = (plane_numbers){l->out[1].data, 1, l->out[1].dtype};
+  p.rstd = (plane_numbers){l->out[2].data, 1, l->out[2].dtype};
+  fl_status s = set_room(l, d, n, planes, &p);
+  if (s != FL_OK || !p.x)
+    return FL_ENOMEM;
+  fl_view v = {.data = (void *)(uintptr_t)p.x,
+               .dtype = d,
+               .ndim = 2,
+               .shape = {n, p.group * p.size},
+               .stride = {p.group * p.size, 1}};
+  s = flc_moments(l, &v, 2, p.s1, p.s2);
+  if (s == FL_OK)
+    s = small(l, "group_forward", planes, &p);
+  return s == FL_OK ? apply(l, d, &p) : s;
+}
+
+FLC_KERNEL(group_norm_backward) {
+  fl_dtype d = l->out[0].dtype;
+  planes_args p = {0};
+  if (flc_numel(&l->in[1]) == 0)
+    return no_elements(l);
+  fl_status s = set_backward(l, d, &p);
+  int64_t planes = p.samples * p.channels;
+  if (s == FL_OK)
+    s = set_room(l, d, planes, planes, &p);
+  if (s != FL_OK)
+    return s;
+  p.group = p.channels / l->attrs->v[0].i;
+  fl_view v = view_of(&p, d, planes, 1);
+  const void *mean = flc_input(l, &l->in[3], flc_wide(d));
+  if (!mean)
+    return FL_ENOMEM;
+  s = flc_products(l, &v, p.dy, mean, p.group, 4, p.s1, p.s2);
+  if (s == FL_OK)
+    s = small(l, "group_backward", planes / p.group * 32, &p);
+  if (s == FL_OK && p.weight.data)
+    s = small(l, "group_weights", p.channels * 32, &p);
+  return s == FL_OK ? apply(l, d, &p) : s;
+}
+
+/* --- batch_norm --- */
+
+/* attrs: training, momentum, eps; in: x, weight, bias, running mean and var */
+FLC_KERNEL(batch_norm) {
+  const fl_view *x = &l->in[0];
+  fl_dtype d = l->out[0].dtype;
+  planes_args p = {.y = l->out[0].data,
+                   .training = l->attrs->v[0].i != 0,
+                   .momentum = l->attrs->v[1].f,
+                   .eps = l->attrs->v[2].f,
+                   .fault = flc_fault_of(l)};
+  set_planes(x, &p);
+  p.count = (double)(p.samples * p.size);
+  p.weight = numbers_of(&l->in[1]);
+  p.bias = numbers_of(&l->in[2]);
+  p.running_mean = numbers_of(&l->in[3]);
+  p.running_var = numbers_of(&l->in[4]);
+  p.mean = numbers_of(&l->out[1]);
+  p.rstd = numbers_of(&l->out[2]);
+  if (p.channels == 0)
+    return FL_OK;
+  fl_status s = set_room(l, d, p.channels, p.channels, &p);
+  p.x = p.total ? flc_input(l, x, d) : NULL;
+  if (s != FL_OK || (p.total && !p.x))
+    return FL_ENOMEM;
+  if (p.training) {
+    fl_view v = {.data = (void *)(uintptr_t)p.x,
+                 .dtype = d,
+                 .ndim = 3,
+                 .shape = {p.samples, p.channels, p.size},
+                 .stride = {p.channels * p.size, p.size, 1}};
+    s = flc_moments(l, &v, 5, p.s1, p.s2);
+  }
+  if (s == FL_OK)
+    s = small(l, "batch_forward", p.channels, &p);
+  return s == FL_OK ? apply(l, d, &p) : s;
+}
+
+FLC_KERNEL(batch_norm_backward) {
+  fl_dtype d = l->out[0].dtype;
+  planes_args p = {.training = l->attrs->v[0].i != 0};
+  if (flc_numel(&l->in[1]) == 0)
+    return no_elements(l);
+  fl_status s = set_backward(l, d, &p);
+  if (s == FL_OK)
+    s = set_room(l, d, p.channels, p.channels, &p);
+  if (s != FL_OK)
+    return s;
+  p.count = (double)(p.samples * p.size);
+  fl_view v = view_of(&p, d, p.samples, p.channels);
+  const void *mean = flc_input(l, &l->in[3], flc_wide(d));
+  if (!mean)
+    return FL_ENOMEM;
+  s = flc_products(l, &v, p.dy, mean, 1, 5, p.s1, p.s2);
+  if (s == FL_OK)
+    s = small(l, "batch_backward", p.channels, &p);
+  return s == FL_OK ? apply(l, d, &p) : s;
+}
+
+void flc_visit_batch_norm(flc_visitor *v) {
+  static const char *const others[] = {"batch_forward", "batch_backward",
+                                       "group_forward", "group_backward",
+                                       "group_weights"};
+  for (fl_dtype d = FL_F64; d <= FL_BF16; d++)
+    for (int k = 0; k < 4; k++) {
+      flc_spec s =
+          FLC_SPEC("batch_norm", "apply", d, k % 2 ? 1 : flc_lot(d), k / 2);
+      v->spec(v, &s, d == FL_BF16 && k == 2);
+    }
+  for (int k = 0; k < 5; k++) {
+    flc_spec s = FLC_SPEC("batch_norm", others[k], 0);
+    v->spec(v, &s, true);
+  }
+}

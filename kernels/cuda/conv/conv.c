@@ -1,0 +1,173 @@
+/* The rows conv, conv_input_grad and conv_weight_grad: what a launch asks for,
+ * as a record. How it is done is in conv_native.c and cudnn.c. */
+#include "convolve.h"
+
+#include <string.h>
+
+static void open_planes(flc_planes *p, const fl_view *v, int spatial) {
+  int first = v->ndim - spatial; /* 1 without a dim for the batch */
+  *p = (flc_planes){.data = v->data, .images = 1, .size = {1, 1, 1}};
+  if (first == 2) {
+    p->images = v->shape[0];
+    p->image = v->shape[0] == 1 ? 0 : v->stride[0];
+  }
+  p->channels = v->shape[first - 1];
+  p->channel = v->stride[first - 1];
+  for (int i = 0; i < spatial; i++) {
+    p->size[3 - spatial + i] = v->shape[first + i];
+    p->place[3 - spatial + i] =
+        v->shape[first + i] == 1 ? 0 : v->stride[first + i];
+  }
+}
+
+/* Planes in `dtype`: the view's own, whatever its strides, or a copy. */
+static fl_status read_planes(const fl_launch *l, flc_planes *p,
+                             const fl_view *v, int spatial, fl_dtype dtype) {
+  fl_view w;
+  if (v->dtype == dtype) {
+    open_planes(p, v, spatial);
+    return FL_OK;
+  }
+  fl_view_copy(&w, v);
+  w.data = (void *)(uintptr_t)flc_input(l, v, dtype);
+  int64_t n = 1;
+  for (int i = v->ndim - 1; i >= 0; n *= v->shape[i--])
+    w.stride[i] = n;
+  open_planes(p, &w, spatial);
+  return w.data ? FL_OK : FL_ENOMEM;
+}
+
+/* Attribute lists are complete: one number for each dim of space. */
+static void read_list(const fl_attrs *a, int k, int spatial, int64_t missing,
+                      int64_t out[3]) {
+  int n;
+  const int64_t *v = fl_attr_list(a, k, &n);
+  for (int i = 0; i < 3; i++) {
+    int at = i - (3 - spatial);
+    out[i] = at >= 0 && at < n ? v[at] : missing;
+  }
+}
+
+/* All but the operands. stride, padding, dilation, groups are attributes from
+ * `at` on; `w` has the weight's shape. */
+static void read_window(const fl_launch *l, flc_conv *c, int at,
+                        const fl_view *w) {
+  c->spatial = w->ndim - 2;
+  c->outputs = w->shape[0];
+  c->inputs = w->shape[1];
+  for (int i = 0; i < 3; i++) {
+    int k = i - (3 - c->spatial);
+    c->kernel[i] = k >= 0 ? w->shape[2 + k] : 1;
+  }
+  read_list(l->attrs, at, c->spatial, 1, c->stride);
+  read_list(l->attrs, at + 1, c->spatial, 0, c->pad);
+  read_list(l->attrs, at + 2, c->spatial, 1, c->dilation);
+  c->groups = l->attrs->v[at + 3].i;
+}
+
+/* Whether weights have their inputs innermost, in order. */
+static bool inputs_last(const fl_view *w) {
+  int64_t n = w->shape[1];
+  return w->ndim == 4 && w->stride[1] == 1 && w->stride[3] == n &&
+         w->stride[2] == n * w->shape[3] &&
+         w->stride[0] == n * w->shape[3] * w->shape[2] && !flc_contiguous(w);
+}
+
+fl_status flc_conv_weights(const fl_launch *l, flc_conv *c) {
+  int64_t taps = flc_volume(c->kernel), n = c->outputs * c->inputs * taps;
+  if (fl_dtype_size(c->dtype) == 2) {
+    c->w = fl_scratch_get(l, (size_t)n * 2);
+    return c->w ? flc_conv_turn_weights(l, c, c->w_last, c->w, true)
+                : FL_ENOMEM;
+  }
+  fl_view from = {.data = (void *)(uintptr_t)c->w_last,
+                  .dtype = c->dtype,
+                  .ndim = 3,
+                  .shape = {c->outputs, c->inputs, taps},
+                  .stride = {c->inputs * taps, 1, c->inputs}};
+  fl_view to = from;
+  to.stride[1] = taps;
+  to.stride[2] = 1;
+  c->w = to.data = fl_scratch_get(l, (size_t)n * fl_dtype_size(c->dtype));
+  return c->w ? flc_move(l, &to, &from) : FL_ENOMEM;
+}
+
+static fl_status read_weight(const fl_launch *l, flc_conv *c,
+                             const fl_view *w) {
+  if (w->dtype == c->dtype && c->groups == 1 && inputs_last(w)) {
+    c->w_last = w->data;
+    return FL_OK;
+  }
+  c->w = (void *)(uintptr_t)flc_input(l, w, c->dtype);
+  return c->w ? FL_OK : FL_ENOMEM;
+}
+
+/* What a gradient is computed in: its operands may differ. */
+static fl_dtype common(const fl_launch *l) {
+  fl_dtype a = l->in[0].dtype, b = l->in[1].dtype;
+  return a == b ? a : a == FL_F64 || b == FL_F64 ? FL_F64 : FL_F32;
+}
+
+/* Runs c, whose result is `out`; through memory of c's dtype if out has another
+ * one. `to` is where c keeps the pointer to its result. */
+static fl_status run_into(const fl_launch *l, flc_conv *c, const fl_view *out,
+                          void **to) {
+  if (out->dtype == c->dtype)
+    return flc_convolve(l, c);
+  fl_view v;
+  fl_view_copy(&v, out);
+  v.dtype = c->dtype;
+  v.data = fl_scratch_get(l, (size_t)flc_numel(out) * fl_dtype_size(c->dtype));
+  if (!v.data)
+    return FL_ENOMEM;
+  *to = v.data;
+  fl_status s = flc_convolve(l, c);
+  return s == FL_OK ? flc_move(l, out, &v) : s;
+}
+
+FLC_KERNEL(conv) {
+  const fl_view *out = &l->out[0], *bias = &l->in[2];
+  flc_conv c = {.kind = FLC_CONV_FORWARD, .dtype = out->dtype};
+  if (flc_numel(out) == 0)
+    return FL_OK;
+  read_window(l, &c, 0, &l->in[1]);
+  open_planes(&c.y, out, c.spatial);
+  if (read_planes(l, &c.x, &l->in[0], c.spatial, c.dtype) != FL_OK ||
+      read_weight(l, &c, &l->in[1]) != FL_OK)
+    return FL_ENOMEM;
+  if (bias->data) {
+    c.bias_dtype = bias->dtype;
+    c.bias = flc_input(l, bias, bias->dtype);
+    if (!c.bias)
+      return FL_ENOMEM;
+  }
+  return flc_convolve(l, &c);
+}
+
+FLC_KERNEL(conv_input_grad) {
+  const fl_view *out = &l->out[0];
+  flc_conv c = {.kind = FLC_CONV_INPUT, .dtype = common(l)};
+  if (flc_numel(out) == 0)
+    return FL_OK;
+  read_window(l, &c, 1, &l->in[1]);
+  open_planes(&c.x, out, c.spatial);
+  if (read_planes(l, &c.y, &l->in[0], c.spatial, c.dtype) != FL_OK ||
+      read_weight(l, &c, &l->in[1]) != FL_OK)
+    return FL_ENOMEM;
+  return run_into(l, &c, out, &c.x.data);
+}
+
+FLC_KERNEL(conv_weight_grad) {
+  const fl_view *out = &l->out[0];
+  flc_conv c = {.kind = FLC_CONV_WEIGHT, .dtype = common(l), .w = out->data};
+  if (flc_numel(out) == 0)
+    return FL_OK;
+  if (flc_numel(&l->in[0]) == 0) /* an empty batch */
+    return flc_zero(l, out->data,
+                    (size_t)flc_numel(out) * fl_dtype_size(out->dtype));
+  read_window(l, &c, 1, out);
+  if (read_planes(l, &c.y, &l->in[0], c.spatial, c.dtype) != FL_OK ||
+      read_planes(l, &c.x, &l->in[1], c.spatial, c.dtype) != FL_OK)
+    return FL_ENOMEM;
+  return run_into(l, &c, out, &c.w);
+}

@@ -1,0 +1,127 @@
+/* What kernels' host code calls: launching a specialisation on the stream, and
+ * small facts about launches and views. */
+#include "backend.h"
+
+#include "../../../runtime/math/math.h"
+
+#include <string.h>
+
+/* Lets a function have so much dynamic shared memory. */
+static fl_status allow(flc_device *d, flc_function *f, unsigned shared) {
+  CUresult e = CUDA_SUCCESS;
+  pthread_mutex_lock(&flc_lock);
+  if (shared > f->shared)
+    e = flc_cu->FuncSetAttribute(
+        f->handle, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+        (int)shared);
+  if (e == CUDA_SUCCESS && shared > f->shared)
+    f->shared = shared;
+  pthread_mutex_unlock(&flc_lock);
+  return e ? flc_failed(d, e, f->spec.entry) : FL_OK;
+}
+
+fl_status flc_run(const fl_launch *l, const flc_spec *spec, flc_grid g,
+                  const void *args, size_t bytes) {
+  flc_device *d = l->stream->device;
+  flc_function *f;
+  fl_status s = flc_function_get(d, spec, &f);
+  if (s)
+    return s;
+  /* without it 48 KiB are allowed, less what the kernel has of its own */
+  if (g.shared > f->shared && (s = allow(d, f, g.shared)) != FL_OK)
+    return s;
+  /* one parameter, wherever its alignment has put it; its size the driver knows
+   * from the image */
+  void *params[] = {(void *)(uintptr_t)args};
+  (void)bytes;
+  unsigned x = g.x ? g.x : 1, y = g.y ? g.y : 1, z = g.z ? g.z : 1;
+  CUresult e;
+  if (g.cluster > 1 || g.together) {
+    CUlaunchAttribute attribute = {.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE};
+    attribute.value.cooperative = 1;
+    if (g.cluster > 1) {
+      attribute.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+      attribute.value.clusterDim.x = g.cluster;
+      attribute.value.clusterDim.y = attribute.value.clusterDim.z = 1;
+    }
+    CUlaunchConfig config = {
+        x, y, z, g.block, 1, 1, g.shared, l->stream->handle, &attribute, 1};
+    e = flc_cu->LaunchKernelEx(&config, f->handle, params, NULL);
+  } else
+    e = flc_cu->LaunchKernel(f->handle, x, y, z, g.block, 1, 1, g.shared,
+                             l->stream->handle, params, NULL);
+  return e ? flc_failed(d, e, l->op) : FL_OK;
+}
+
+const flc_chip *flc_chip_of(const fl_launch *l) {
+  return &l->stream->device->chip;
+}
+
+CUstream flc_stream_of(const fl_launch *l) {
+  return l->stream->handle;
+}
+
+flc_fault flc_fault_of(const fl_launch *l) {
+  return (flc_fault){(void *)(uintptr_t)l->stream->word, l->seq, l->base};
+}
+
+fl_status flc_copy(const fl_launch *l, void *to, const void *from,
+                   size_t bytes) {
+  if (bytes == 0)
+    return FL_OK;
+  FLC_TRY(l->stream->device,
+          flc_cu->MemcpyDtoDAsync((uintptr_t)to, (uintptr_t)from, bytes,
+                                  l->stream->handle),
+          l->op);
+  return FL_OK;
+}
+
+fl_status flc_zero(const fl_launch *l, void *p, size_t bytes) {
+  if (bytes == 0)
+    return FL_OK;
+  FLC_TRY(l->stream->device,
+          flc_cu->MemsetD8Async((uintptr_t)p, 0, bytes, l->stream->handle),
+          l->op);
+  return FL_OK;
+}
+
+fl_status flc_read(const fl_launch *l, void *to, const void *from,
+                   size_t bytes) {
+  return flc_transfer(&l->stream->backend->base, l->device, l->stream,
+                      FL_COPY_OUT, to, l->device, from, bytes);
+}
+
+bool flc_contiguous(const fl_view *v) {
+  int64_t expect = 1;
+  for (int i = v->ndim - 1; i >= 0; i--) {
+    if (v->shape[i] != 1 && v->stride[i] != expect)
+      return false;
+    expect *= v->shape[i];
+  }
+  return true;
+}
+
+double flc_number(const fl_view *v) {
+  float f;
+  double d;
+  int64_t i;
+  switch (v->dtype) {
+  case FL_F32:
+    memcpy(&f, v->imm, sizeof f);
+    return f;
+  case FL_F64:
+    memcpy(&d, v->imm, sizeof d);
+    return d;
+  default:
+    memcpy(&i, v->imm, sizeof i);
+    return (double)i;
+  }
+}
+
+int64_t flc_number_int(const fl_view *v) {
+  int64_t i;
+  if (v->dtype == FL_F32 || v->dtype == FL_F64)
+    return fl_to_int(flc_number(v));
+  memcpy(&i, v->imm, sizeof i);
+  return i;
+}

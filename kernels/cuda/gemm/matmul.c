@@ -1,0 +1,179 @@
+/* The rows matmul (all ranks, broadcast batches, any strides, integers too) and
+ * linear (x W^T + bias, then an activation): views made into one product. The
+ * products themselves are in gemm.c and vendor/cublaslt.c. */
+#include "product.h"
+
+static void read_view(const fl_view *v, flc_matrices *m) {
+  m->data = v->data;
+  m->ndim = v->ndim - 2;
+  m->rows = v->shape[m->ndim];
+  m->cols = v->shape[m->ndim + 1];
+  m->down = v->stride[m->ndim];
+  m->along = v->stride[m->ndim + 1];
+  for (int i = 0; i < m->ndim; i++) {
+    m->shape[i] = v->shape[i];
+    m->step[i] = v->shape[i] == 1 ? 0 : v->stride[i];
+  }
+}
+
+/* A copy holds every matrix once: dims along which a batch only repeats keep
+ * step 0. */
+fl_status flc_matrices_read(const fl_launch *l, const fl_view *v,
+                            fl_dtype dtype, flc_matrices *m) {
+  bool half = dtype == FL_F16 || dtype == FL_BF16;
+  read_view(v, m);
+  if (v->dtype == dtype &&
+      (!half || flc_product_lines(m->rows, m->cols, m->down, m->along)))
+    return FL_OK;
+  fl_view w;
+  fl_view_copy(&w, v);
+  for (int i = 0; i < m->ndim; i++)
+    if (m->step[i] == 0)
+      w.shape[i] = 1;
+  int64_t n = 1;
+  const void *data = flc_input(l, &w, dtype);
+  if (!data)
+    return FL_ENOMEM;
+  for (int i = w.ndim - 1; i >= 0; n *= w.shape[i--])
+    w.stride[i] = n;
+  for (int i = 0; i < m->ndim; i++)
+    m->step[i] = w.shape[i] == 1 ? 0 : w.stride[i];
+  m->data = data;
+  m->down = m->cols;
+  m->along = 1;
+  return FL_OK;
+}
+
+/* A 1-d operand as a row (a) or as a column (b). */
+static void as_matrix(const fl_view *v, bool column, fl_view *w) {
+  if (v->ndim > 1) {
+    fl_view_copy(w, v);
+    return;
+  }
+  w->data = v->data;
+  w->dtype = v->dtype;
+  w->ndim = 2;
+  w->shape[column] = 1;
+  w->stride[column] = 0;
+  w->shape[!column] = v->shape[0];
+  w->stride[!column] = v->stride[0];
+}
+
+/* Adds a dim of the batch, outermost first; one that continues the last is
+ * merged with it. */
+static void add_dim(flc_product *p, int64_t size, int64_t a, int64_t b) {
+  int last = p->dims - 1;
+  if (size == 1)
+    return;
+  if (last >= 0 && p->astep[last] == a * size && p->bstep[last] == b * size) {
+    p->size[last] *= size;
+    p->astep[last] = a;
+    p->bstep[last] = b;
+    return;
+  }
+  p->size[p->dims] = size;
+  p->astep[p->dims] = a;
+  p->bstep[p->dims++] = b;
+}
+
+/* The last dims of the batch become rows where B repeats and A goes on evenly.
+ */
+static void flatten(flc_product *p) {
+  for (; p->dims > 0; p->dims--) {
+    int last = p->dims - 1;
+    if (p->bstep[last] != 0)
+      return;
+    if (p->m == 1)
+      p->am = p->astep[last];
+    else if (p->astep[last] != p->m * p->am)
+      return;
+    p->m *= p->size[last];
+  }
+}
+
+void flc_product_join(flc_product *p, const flc_matrices *a,
+                      const flc_matrices *b, int ndim, const int64_t *shape) {
+  p->m = a->rows;
+  p->n = b->cols;
+  p->k = a->cols;
+  p->am = a->down;
+  p->ak = a->along;
+  p->bk = b->down;
+  p->bn = b->along;
+  p->a = a->data;
+  p->b = b->data;
+  for (int i = 0; i < ndim; i++) {
+    int ia = i - (ndim - a->ndim), ib = i - (ndim - b->ndim);
+    add_dim(p, shape[i], ia < 0 ? 0 : a->step[ia], ib < 0 ? 0 : b->step[ib]);
+  }
+  flatten(p);
+}
+
+FLC_KERNEL(matmul) {
+  const fl_view *out = &l->out[0];
+  fl_view a, b;
+  flc_matrices ma, mb;
+  flc_product p = {.dtype = out->dtype, .c = out->data};
+  if (flc_numel(out) == 0)
+    return FL_OK;
+  as_matrix(&l->in[0], false, &a);
+  as_matrix(&l->in[1], true, &b);
+  if (flc_matrices_read(l, &a, out->dtype, &ma) != FL_OK ||
+      flc_matrices_read(l, &b, out->dtype, &mb) != FL_OK)
+    return FL_ENOMEM;
+  flc_product_join(&p, &ma, &mb,
+                   out->ndim - (l->in[0].ndim > 1) - (l->in[1].ndim > 1),
+                   out->shape);
+  return flc_multiply(l, &p);
+}
+
+flc_matrices flc_matrices_transposed(const flc_matrices *m) {
+  flc_matrices t = *m;
+  t.rows = m->cols;
+  t.cols = m->rows;
+  t.down = m->along;
+  t.along = m->down;
+  return t;
+}
+
+/* Rows of x, evenly spaced, or a copy that is. */
+static fl_status take_rows(const fl_launch *l, const fl_view *x, fl_dtype dtype,
+                           const flc_matrices *w, flc_product *p) {
+  fl_view v;
+  flc_matrices m, turned = flc_matrices_transposed(w);
+  as_matrix(x, false, &v);
+  if (flc_matrices_read(l, &v, dtype, &m) != FL_OK)
+    return FL_ENOMEM;
+  flc_product_join(p, &m, &turned, m.ndim, m.shape);
+  if (p->dims == 0)
+    return FL_OK;
+  p->a = flc_input(l, x, dtype);
+  p->m = p->k ? flc_numel(x) / p->k : 0;
+  p->am = p->k;
+  p->ak = 1;
+  p->dims = 0;
+  return p->a ? FL_OK : FL_ENOMEM;
+}
+
+FLC_KERNEL(linear) {
+  const fl_view *out = &l->out[0], *bias = &l->in[2];
+  bool keeps = flc_numel(&l->out[1]) > 0;
+  flc_matrices w;
+  flc_product p = {.dtype = out->dtype,
+                   .c = out->data,
+                   .pre = keeps ? l->out[1].data : NULL,
+                   .act = (flc_act)l->attrs->v[0].i};
+  if (flc_numel(out) == 0)
+    return FL_OK;
+  if (flc_matrices_read(l, &l->in[1], out->dtype, &w) != FL_OK ||
+      take_rows(l, &l->in[0], out->dtype, &w, &p) != FL_OK)
+    return FL_ENOMEM;
+  p.m = flc_numel(out) / p.n; /* also where nothing is summed */
+  if (bias->data) {
+    p.bias_dtype = bias->dtype;
+    p.bias = flc_input(l, bias, bias->dtype);
+    if (!p.bias)
+      return FL_ENOMEM;
+  }
+  return flc_multiply(l, &p);
+}

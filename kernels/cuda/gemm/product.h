@@ -1,0 +1,70 @@
+/* A matrix product as a record: what matmul.c and conv.c ask for, and what our
+ * own kernels (gemm.c) and the library (cublaslt.c) answer. */
+#ifndef FL_CUDA_PRODUCT_H
+#define FL_CUDA_PRODUCT_H
+
+#include "../cuda.h"
+
+#define FLC_BATCH_DIMS 6
+
+typedef enum flc_act { /* the order of linear's enum */
+                       FLC_ACT_NONE,
+                       FLC_ACT_RELU,
+                       FLC_ACT_GELU,
+                       FLC_ACT_GELU_TANH,
+                       FLC_ACT_SILU,
+                       FLC_ACT_TANH,
+                       FLC_ACT_SIGMOID
+} flc_act;
+
+/* C (m, n) = act(A (m, k) B (k, n) + bias (n)) for each matrix of a batch, all
+ * of one dtype; C is contiguous, and so is `pre` (or NULL), which gets what the
+ * activation is applied to. Strides and steps of the batch are in elements. */
+typedef struct flc_product {
+  fl_dtype dtype;
+  int64_t m, n, k, am, ak, bk, bn;
+  const void *a, *b;
+  void *c, *pre;
+  int dims;
+  int64_t size[FLC_BATCH_DIMS], astep[FLC_BATCH_DIMS], bstep[FLC_BATCH_DIMS];
+  const void *bias; /* contiguous, or NULL */
+  fl_dtype bias_dtype;
+  bool bias_down; /* bias (m) is added to rows instead */
+  flc_act act;
+  bool apart; /* C: how far rows of A are from columns of B, nothing else */
+} flc_product;
+
+/* An operand: matrices (rows, cols) with any strides, and a batch of them. */
+typedef struct flc_matrices {
+  const void *data;
+  int64_t rows, cols, down, along;
+  int ndim;
+  int64_t shape[FL_MAX_DIMS], step[FL_MAX_DIMS];
+} flc_matrices;
+
+/* Of a view with at least 2 dims, copied where its dtype or its lines do not
+ * suit the kernels. */
+fl_status flc_matrices_read(const fl_launch *l, const fl_view *v,
+                            fl_dtype dtype, flc_matrices *m);
+flc_matrices flc_matrices_transposed(const flc_matrices *m);
+/* Sets p to the product of a and b over a batch of `ndim` dims. */
+void flc_product_join(flc_product *p, const flc_matrices *a,
+                      const flc_matrices *b, int ndim, const int64_t *shape);
+
+/* By our own kernels or the library: whichever is set, or known to be faster
+ * for this shape. */
+fl_status flc_multiply(const fl_launch *l, flc_product *p);
+
+/* Whether lines of 16-bit elements can be read as they are. */
+bool flc_product_lines(int64_t rows, int64_t k, int64_t down, int64_t along);
+/* Copies 16-bit operands whose lines do not begin at multiples of 16 bytes. */
+fl_status flc_product_align(const fl_launch *l, flc_product *p);
+fl_status flc_product_own(const fl_launch *l, const flc_product *p);
+/* The plain tiles (simt.cuh) of 64 r: shared memory, and the largest r. */
+size_t flc_simt_shared(fl_dtype dtype, int r);
+int flc_simt_sizes(const flc_chip *chip, fl_dtype dtype);
+static inline int64_t flc_product_batch(const flc_product *p) {
+  return fl_numel(p->dims, p->size);
+}
+
+#endif

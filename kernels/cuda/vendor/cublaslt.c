@@ -1,0 +1,401 @@
+/* Matrix products by cuBLASLt where it is: row-major by swapped operands,
+ * epilogues where they mean the same as ours. For a shape that comes again the
+ * first algorithms of its heuristic and our own kernels are measured once. */
+#include "cublaslt.h"
+#include "../driver/autotune.h"
+#include "../driver/process.h"
+#include "../gemm/product.h"
+#include "../gemm/gemm.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ALGORITHMS 8
+#define WORKSPACE  ((size_t)32 << 20) /* bytes */
+#define ALIGNED    256                /* of it */
+#define OWN        1000               /* as a choice: our own kernels */
+/* Multiply-adds below which our own kernels do it without asking. */
+#define SMALL ((double)(1 << 21))
+
+/* --- the library --- */
+
+static struct {
+  pthread_once_t once;
+  bool open;
+  char where[512], why[700];
+  flc_blas_table table;
+  cublasLtHandle_t handles[FLC_DEVICES];
+} blas = {.once = PTHREAD_ONCE_INIT};
+
+static void find(void) {
+  static const char *const names[] = {"libcublasLt.so.13", "libcublasLt.so.12",
+                                      NULL};
+  static const char *const symbols[] = {
+#define FLC_DL(ret, name, params) #name,
+#include "dl_cublaslt.def"
+  };
+  void *handle = flc_library_open(names, blas.where);
+  blas.open =
+      handle && flc_library_bind(handle, blas.where, symbols,
+                                 sizeof symbols / sizeof *symbols, &blas.table);
+  if (!blas.open)
+    snprintf(blas.why, sizeof blas.why,
+             "%s: products are done by flare's own kernels; "
+             "`pip install nvidia-cublas` or a CUDA toolkit brings it",
+             fl_error());
+}
+
+const flc_blas_table *flc_blas_get(void) {
+  pthread_once(&blas.once, find);
+  if (blas.open)
+    return &blas.table;
+  fli_fail(FL_EDEVICE, "%s", blas.why);
+  return NULL;
+}
+
+const char *flc_blas_path(void) {
+  return blas.open ? blas.where : "";
+}
+
+/* The handle of the launch's device, NULL if there is none. */
+static cublasLtHandle_t handle_of(const fl_launch *l) {
+  cublasLtHandle_t *h = &blas.handles[l->device];
+  pthread_mutex_lock(&flc_lock);
+  if (!*h && blas.table.cublasLtCreate(h) != CUBLAS_STATUS_SUCCESS)
+    *h = NULL;
+  cublasLtHandle_t found = *h;
+  pthread_mutex_unlock(&flc_lock);
+  return found;
+}
+
+/* --- a product in the library's terms --- */
+
+typedef struct call {
+  const fl_launch *l;
+  const flc_product *p;
+  cublasLtHandle_t handle;
+  cublasLtMatmulDescOpaque_t desc;
+  cublasLtMatrixLayoutOpaque_t a, b, c; /* of B^T, A^T, C^T by columns */
+  int epilogue;
+  bool inside; /* the epilogue is all there is to do afterwards */
+  bool biased; /* the epilogue adds the bias, at least */
+  void *to;    /* what the library writes */
+  void *room;  /* the library's workspace */
+  int found;
+  cublasLtMatmulHeuristicResult_t *results;
+} call;
+
+typedef struct plan { /* what is kept for a shape */
+  cublasLtMatmulAlgo_t algorithm;
+  size_t workspace;
+} plan;
+
+static int type_of(fl_dtype d) {
+  return d == FL_F64   ? CUDA_R_64F
+         : d == FL_F32 ? CUDA_R_32F
+         : d == FL_F16 ? CUDA_R_16F
+                       : CUDA_R_16BF;
+}
+
+/* As the library wants an operand: lines `ld` apart, not overlapping. */
+static bool lines_of(int64_t rows, int64_t k, int64_t down, int64_t along,
+                     bool *turned, int64_t *ld) {
+  if ((along == 1 || k == 1) && (down >= k || rows == 1)) {
+    *turned = false;
+    *ld = rows == 1 ? k : down;
+    return true;
+  }
+  *turned = true;
+  *ld = k == 1 ? rows : along;
+  return (down == 1 || rows == 1) && *ld >= rows;
+}
+
+static bool set_desc(call *c, int what, const void *value, size_t size) {
+  return blas.table.cublasLtMatmulDescSetAttribute(
+             &c->desc, what, value, size) == CUBLAS_STATUS_SUCCESS;
+}
+
+static bool set_layout(cublasLtMatrixLayoutOpaque_t *m, fl_dtype d,
+                       int64_t rows, int64_t cols, int64_t ld, int64_t batch,
+                       int64_t step) {
+  int32_t count = (int32_t)batch;
+  const flc_blas_table *t = &blas.table;
+  return t->cublasLtMatrixLayoutInit_internal(m, sizeof *m, type_of(d),
+                                              (uint64_t)rows, (uint64_t)cols,
+                                              ld) == CUBLAS_STATUS_SUCCESS &&
+         (batch == 1 || (t->cublasLtMatrixLayoutSetAttribute(
+                             m, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count,
+                             sizeof count) == CUBLAS_STATUS_SUCCESS &&
+                         t->cublasLtMatrixLayoutSetAttribute(
+                             m, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                             &step, sizeof step) == CUBLAS_STATUS_SUCCESS));
+}
+
+/* What of bias and activation the library does itself. Its gelu is the tanh
+ * form; everything is rounded once, as in our own kernels. */
+static void choose_epilogue(call *c) {
+  const flc_product *p = c->p;
+  bool bias = p->bias && p->bias_dtype == p->dtype && p->dtype != FL_F64 &&
+              !p->bias_down;
+  c->inside = true;
+  c->biased = bias;
+  c->to = p->c;
+  c->epilogue = bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+  if (p->bias && !bias)
+    c->inside = false;
+  else if (p->act == FLC_ACT_RELU && p->dtype != FL_F64)
+    c->epilogue = bias ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU;
+  else if (p->act == FLC_ACT_GELU_TANH && p->pre && p->n % 8 == 0 &&
+           fl_dtype_size(p->dtype) == 2 && flc_aligned(p->pre, 16))
+    c->epilogue =
+        bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+  else if (p->act != FLC_ACT_NONE)
+    c->inside = false;
+  if (!c->inside && p->pre)
+    c->to = p->pre;
+}
+
+static bool add_epilogue(call *c) {
+  const flc_product *p = c->p;
+  int e = c->epilogue;
+  if (e == CUBLASLT_EPILOGUE_DEFAULT)
+    return true;
+  bool good = set_desc(c, CUBLASLT_MATMUL_DESC_EPILOGUE, &e, sizeof e);
+  if (e & CUBLASLT_EPILOGUE_BIAS)
+    good = good && set_desc(c, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &p->bias,
+                            sizeof p->bias);
+  if (e & 128)
+    good =
+        good &&
+        set_desc(c, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &p->pre,
+                 sizeof p->pre) &&
+        set_desc(c, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &p->n, sizeof p->n);
+  return good;
+}
+
+/* False: the library cannot do it. */
+static bool describe(call *c, int64_t *key) {
+  const flc_product *p = c->p;
+  bool ta, tb;
+  int64_t lda, ldb, batch = flc_product_batch(p);
+  if (p->dims > 1 || batch > INT32_MAX ||
+      fl_dtype_kind(p->dtype) != FL_KIND_FLOAT)
+    return false;
+  if (!lines_of(p->m, p->k, p->am, p->ak, &ta, &lda) ||
+      !lines_of(p->n, p->k, p->bn, p->bk, &tb, &ldb))
+    return false;
+  int64_t as = p->dims ? p->astep[0] : 0, bs = p->dims ? p->bstep[0] : 0;
+  if (as < 0 || bs < 0)
+    return false;
+  int compute = p->dtype == FL_F64 ? CUBLAS_COMPUTE_64F
+                : p->dtype == FL_F32 && flc_setting_of(FLC_TF32)
+                    ? CUBLAS_COMPUTE_32F_FAST_TF32
+                    : CUBLAS_COMPUTE_32F;
+  /* lines along k are columns of k: the first operand turned, the second not */
+  int op_a = tb ? CUBLAS_OP_N : CUBLAS_OP_T,
+      op_b = ta ? CUBLAS_OP_T : CUBLAS_OP_N;
+  choose_epilogue(c);
+  bool good = blas.table.cublasLtMatmulDescInit_internal(
+                  &c->desc, sizeof c->desc, compute,
+                  p->dtype == FL_F64 ? CUDA_R_64F : CUDA_R_32F) ==
+                  CUBLAS_STATUS_SUCCESS &&
+              set_desc(c, CUBLASLT_MATMUL_DESC_TRANSA, &op_a, sizeof op_a) &&
+              set_desc(c, CUBLASLT_MATMUL_DESC_TRANSB, &op_b, sizeof op_b) &&
+              add_epilogue(c) &&
+              set_layout(&c->a, p->dtype, tb ? p->n : p->k, tb ? p->k : p->n,
+                         ldb, batch, bs) &&
+              set_layout(&c->b, p->dtype, ta ? p->m : p->k, ta ? p->k : p->m,
+                         lda, batch, as) &&
+              set_layout(&c->c, p->dtype, p->n, p->m, p->n, batch, p->m * p->n);
+  int64_t facts[] = {1,
+                     c->l->device,
+                     p->dtype,
+                     p->m,
+                     p->n,
+                     p->k,
+                     batch,
+                     lda,
+                     ldb,
+                     as,
+                     bs,
+                     ta,
+                     tb,
+                     compute,
+                     c->epilogue,
+                     p->act,
+                     p->bias != NULL,
+                     flc_aligned(p->a, 16),
+                     flc_aligned(p->b, 16),
+                     flc_aligned(c->to, 16),
+                     flc_aligned(p->bias, 16)};
+  memset(key, 0, FLC_KEY * sizeof *key);
+  memcpy(key, facts, sizeof facts);
+  return good;
+}
+
+/* --- running it --- */
+
+/* The rest, of what the library has written. */
+static fl_status apply(const fl_launch *l, const flc_product *p,
+                       const void *from, bool biased) {
+  int width = (int)(16 / fl_dtype_size(p->dtype));
+  gemm_args a = {.a = from,
+                 .bias = biased ? NULL : p->bias,
+                 .bias_dtype = p->bias_dtype,
+                 .bias_down = p->bias_down,
+                 .act = (int)p->act,
+                 .c = p->c,
+                 .pre = from == p->pre && (biased || !p->bias) ? NULL : p->pre,
+                 .m = p->m,
+                 .n = p->n,
+                 .batch = flc_product_batch(p)};
+  a.wide = p->n % width == 0 && flc_aligned(from, 16) && flc_aligned(p->c, 16);
+  if (a.wide && !a.bias && !a.pre) {
+    flc_spec only = FLC_SPEC("gemm", "activation", p->dtype, p->act);
+    flc_grid g = {.x = (unsigned)flc_ceil_div(a.m * a.n * a.batch,
+                                              256 * 4 * (int64_t)width),
+                  .block = 256};
+    return FLC_RUN(l, only, g, a);
+  }
+  flc_spec spec = FLC_SPEC("gemm", "apply", (int16_t)p->dtype, (int16_t)a.wide);
+  int64_t blocks =
+      flc_ceil_div(a.m * a.n * a.batch, 256 * (a.wide ? width : 1));
+  flc_grid grid = {.x = (unsigned)(blocks < 1 << 20 ? blocks : 1 << 20),
+                   .block = 256};
+  return FLC_RUN(l, spec, grid, a);
+}
+
+static fl_status run(call *c, const cublasLtMatmulAlgo_t *algorithm,
+                     size_t workspace) {
+  static const float one = 1, zero = 0;
+  static const double one64 = 1, zero64 = 0;
+  const flc_product *p = c->p;
+  bool wide = p->dtype == FL_F64;
+  if (workspace && !c->room) {
+    char *room = fl_scratch_get(c->l, WORKSPACE + ALIGNED);
+    if (!room)
+      return FL_ENOMEM;
+    c->room = room + (ALIGNED - (uintptr_t)room % ALIGNED) % ALIGNED;
+  }
+  workspace = c->room ? WORKSPACE : 0;
+  int e = blas.table.cublasLtMatmul(
+      c->handle, &c->desc, wide ? (const void *)&one64 : &one, p->b, &c->a,
+      p->a, &c->b, wide ? (const void *)&zero64 : &zero, c->to, &c->c, c->to,
+      &c->c, algorithm, c->room, workspace, flc_stream_of(c->l));
+  if (e != CUBLAS_STATUS_SUCCESS)
+    return fli_fail(FL_EDEVICE, "%s: cuBLASLt failed with status %d", c->l->op,
+                    e);
+  return c->inside ? FL_OK : apply(c->l, p, c->to, c->biased);
+}
+
+static fl_status run_candidate(void *context, int i) {
+  call *c = context;
+  if (i == c->found)
+    return flc_product_own(c->l, c->p);
+  return run(c, &c->results[i].algo, c->results[i].workspaceSize);
+}
+
+static uint32_t alignment(const void *p) {
+  uint32_t a = 256;
+  while (a > 1 && !flc_aligned(p, a))
+    a /= 2;
+  return a;
+}
+
+/* The heuristic's first `wanted`. */
+static int ask(call *c, int wanted, cublasLtMatmulHeuristicResult_t *results) {
+  const flc_blas_table *t = &blas.table;
+  cublasLtMatmulPreferenceOpaque_t pref;
+  size_t most = WORKSPACE;
+  /* no sums in place: their order would differ from run to run */
+  uint32_t scheme = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+  const void *at[] = {c->p->b, c->p->a, c->to, c->to};
+  int found = 0;
+  t->cublasLtMatmulPreferenceInit_internal(&pref, sizeof pref);
+  t->cublasLtMatmulPreferenceSetAttribute(
+      &pref, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &most, sizeof most);
+  t->cublasLtMatmulPreferenceSetAttribute(
+      &pref, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &scheme,
+      sizeof scheme);
+  for (int i = 0; i < 4; i++) {
+    uint32_t a = alignment(at[i]);
+    t->cublasLtMatmulPreferenceSetAttribute(
+        &pref, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES + i, &a, sizeof a);
+  }
+  if (t->cublasLtMatmulAlgoGetHeuristic(c->handle, &c->desc, &c->a, &c->b,
+                                        &c->c, &c->c, &pref, wanted, results,
+                                        &found) != CUBLAS_STATUS_SUCCESS)
+    return 0;
+  int good = 0;
+  for (int i = 0; i < found; i++)
+    if (results[i].state == CUBLAS_STATUS_SUCCESS)
+      results[good++] = results[i];
+  return good;
+}
+
+static void keep(flc_tuned *place, int chosen, const call *c) {
+  plan *kept = NULL;
+  if (chosen < c->found) {
+    kept = malloc(sizeof *kept);
+    if (!kept)
+      return;
+    kept->algorithm = c->results[chosen].algo;
+    kept->workspace = c->results[chosen].workspaceSize;
+  }
+  if (!flc_tuned_make(place, chosen < c->found ? chosen : OWN, kept))
+    free(kept);
+}
+
+/* By the library, or, if it refuses, by ourselves. */
+static fl_status run_or_own(call *c, const cublasLtMatmulAlgo_t *algorithm,
+                            size_t workspace) {
+  return run(c, algorithm, workspace) == FL_OK ? FL_OK
+                                               : flc_product_own(c->l, c->p);
+}
+
+/* A shape for which nothing is chosen: the first times the heuristic's first,
+ * then a measurement. */
+static fl_status decide(call *c, flc_tuned *place, bool own) {
+  cublasLtMatmulHeuristicResult_t results[ALGORITHMS];
+  bool again = flc_may_measure(c->l) &&
+               __atomic_add_fetch(&place->seen, 1, __ATOMIC_RELAXED) > 2;
+  c->results = results;
+  c->found = ask(c, again ? ALGORITHMS : 1, results);
+  int best = c->found == 0 ? 0 : -1;
+  if (again && c->found > 0)
+    best = flc_fastest(c->l, c->found + own, FLC_FEW, run_candidate, c);
+  if (best >= 0)
+    keep(place, best, c);
+  if (best >= c->found)
+    return flc_product_own(c->l, c->p);
+  best = best < 0 ? 0 : best;
+  return run_or_own(c, &results[best].algo, results[best].workspaceSize);
+}
+
+fl_status flc_multiply(const fl_launch *l, flc_product *p) {
+  int by = flc_setting_of(FLC_MATMUL);
+  double work =
+      (double)p->m * (double)p->n * (double)p->k * (double)flc_product_batch(p);
+  call c = {.l = l, .p = p};
+  int64_t key[FLC_KEY];
+  if (work == 0)
+    return flc_product_own(l, p);
+  fl_status s = flc_product_align(l, p);
+  if (s)
+    return s;
+  if (by == FLC_OWN || (by == FLC_AUTO && work < SMALL) || !flc_blas_get() ||
+      !(c.handle = handle_of(l)) || !describe(&c, key))
+    return flc_product_own(l, p);
+  key[FLC_KEY - 1] = by * 2 + flc_deterministic();
+  flc_tuned *place = flc_tuned_of(key);
+  if (!place)
+    return FL_ENOMEM;
+  int chosen = flc_tuned_made(place);
+  if (chosen < 0)
+    return decide(&c, place, by == FLC_AUTO);
+  const plan *kept = place->plan;
+  if (chosen == OWN || !kept)
+    return flc_product_own(l, p);
+  return run_or_own(&c, &kept->algorithm, kept->workspace);
+}
