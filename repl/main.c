@@ -23,6 +23,10 @@
 static fl_lua *running; /* what Ctrl-C stops */
 static volatile sig_atomic_t asked;
 
+bool flare_interrupted(void) {
+  return asked != 0;
+}
+
 static void stop_hook(lua_State *L, lua_Debug *ar) {
   (void)ar;
   luaL_where(L, 0); /* level 0: a hook is no function of its own */

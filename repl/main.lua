@@ -246,9 +246,14 @@ return function(args, resume, calm_)
     complain "--profile wants a script"
     return 1
   end
-  if flags.profile and not profile_script(args, i, flags.profile) then return 1 end
-  if script and not flags.profile and not run_script(args, i) then return 1 end
-  if flags.i then
+  local good = true
+  if flags.profile then
+    good = profile_script(args, i, flags.profile)
+  elseif script then
+    good = run_script(args, i)
+  end
+  if flags.i then -- after an error, too: its globals can be looked at
+    resume()
     require("flare.repl.prompt").run(resume, calm)
   elseif not script and #actions == 0 and not flags.version then
     if line.is_terminal(0) then
@@ -258,5 +263,5 @@ return function(args, resume, calm_)
       return 1
     end
   end
-  return 0
+  return good and 0 or 1
 end

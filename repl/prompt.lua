@@ -1,10 +1,20 @@
 --- The prompt: reads chunks, runs them, shows results. What a person types is compiled as an
 -- expression first and as statements otherwise; a top-level `local` stays visible on the next
 -- lines; errors and Ctrl-C come back here.
-local core = require "flare.core"
-local line = require "flare.repl.line"
+local chunks = require "flare.repl.chunk"
 local complete = require "flare.repl.complete"
+local core = require "flare.core"
 local history = require "flare.repl.history"
+local line = require "flare.repl.line"
+local names = require "flare.repl.names"
+local value_help = require "flare.repl.value"
+
+-- The prompt goes on whatever a chunk does to these globals.
+local print, type, tostring, xpcall = print or io.write, type, tostring, xpcall
+local rawget, rawset, pairs, getmetatable = rawget, rawset, pairs, getmetatable
+local require, table, debug, math, os, io = require, table, debug, math, os, io
+local _G = _G
+local stderr, stdout = io.stderr, io.stdout
 
 local M = {}
 
@@ -19,86 +29,67 @@ type a line of Lua; five to start with:
 local help = [[
   expression           its value is printed; a trailing ; keeps it quiet; _ is the last one
   local v = ...        stays visible on the next lines
-  ?name                what a function, class or method does (name? or help "name", too)
+  :method(...)         continues the expression or assignment of the line before
+  ?name                what a function, class or method does, or what your own variable is
+                       (name? and help "name", too)
   :time expression     seconds it takes
   :mem                 live tensors' memory and its biggest holders
+  :close name          closes a local that was declared <close>; without a name all of them
+  :!command            runs a command of the shell
   :help  :quit         Ctrl-D and exit quit, too; Ctrl-C stops what runs or drops what is typed]]
 
--- --- names ---
+-- --- reading ---
 
--- The environment of all chunks: kept locals, then the globals, then flare's own names.
-local function environment()
-  local flare = require "flare"
-  local kept, own = {}, {flare = flare, help = flare.help}
-  local lazy = {nn = true, optim = true, data = true}
-  local env = setmetatable({}, {
-    __index = function(_, name)
-      if kept[name] ~= nil then return kept[name].value end
-      local value = rawget(_G, name)
-      if value ~= nil then return value end
-      if lazy[name] then own[name] = flare[name] end
-      return own[name]
-    end,
-    __newindex = function(_, name, value)
-      if kept[name] then kept[name].value = value else rawset(_G, name, value) end
-    end,
-    __pairs = function()
-      local all = {}
-      for name in pairs(_G) do all[name] = true end
-      for name in pairs(kept) do all[name] = true end
-      for name in pairs(lazy) do all[name] = true end
-      all.flare = true
-      return next, all, nil
-    end,
-  })
-  return env, kept
+local commands = {}
+local ahead -- a line that was read before its turn
+
+local function command_name(text)
+  local name = text:match "^%s*:%s*([%a!]%w*)"
+  if name and (name:sub(1, 1) == "!") then return "!" end
+  return name and (commands[name] or name == "quit" or name == "q") and name
 end
 
--- Called as the last statement of a chunk: its locals become names of the environment.
-local function keeper(kept)
-  return function()
-    local i = 1
-    while true do
-      local name, value = debug.getlocal(2, i)
-      if not name then return end
-      if name:match "^[%a_]" then kept[name] = {value = value} end
-      i = i + 1
-    end
-  end
+-- Whether a line is for the prompt: a command, or a question.
+local function is_alone(text)
+  return text:find "^%s*%?" or text:find "^%s*[%w_.:]+%?%s*$" or text:find "^%s*:%s*[%a!]"
+         and (command_name(text) or not chunks.continues(text)) and true
 end
 
--- --- chunks ---
-
-local function unfinished(problem)
-  return problem:find("<eof>['\"]?$") ~= nil
+-- A paste as one text: its first line was just read.
+local function read_paste(text, rest, partial)
+  stdout:write((rest:gsub("\n$", ""):gsub("[^\n]+", ">> %0")), "\n")
+  text = text .. "\n" .. rest
+  if partial then text = text .. (line.read ">> " or "") end
+  return (text:gsub("\n$", ""))
 end
 
--- text -> function, or nil and the problem; quiet tells that results are not wanted.
-local function compile(text, env)
-  local quiet = text:find(";%s*$") ~= nil
-  local body = text:gsub(";%s*$", "")
-  local expression, open = load("return " .. body, "=prompt", "t", env)
-  if expression then -- a call around it keeps its line on the stack, for errors
-    local call = "return __all(" .. body .. (body:find("--", 1, true) and "\n)" or ")")
-    return load(call, "=prompt", "t", env), nil, quiet
-  end
-  local chunk, problem = load(text .. "\n;__keep()", "=prompt", "t", env)
-  if not chunk then chunk = load(text, "=prompt", "t", env) end
-  if chunk then return chunk, nil, true end
-  local _, plain = load(text, "=prompt", "t", env)
-  return nil, unfinished(open) and open or plain or problem
-end
-
--- Lines until they make a chunk; nil at the end of the input. Ctrl-C drops what was typed.
+-- Lines until they make a chunk, and whether they are a paste; nil at the end of the input. Ctrl-C
+-- drops what was typed.
 local function read_chunk(env, resume)
-  local text = line.read "> "
+  local text = ahead or line.read "> "
+  ahead = nil
   if text == nil then return nil end
+  if line.pasted then
+    local rest, partial = line.pasted()
+    if rest then return read_paste(text, rest, partial), true end
+  end
   text = text:gsub("^f?>>? ", "")
   if text:match "^%s*$" or text:match "^%s*[:?]" or text:match "^[%w_.]+%?%s*$" then return text end
   while true do
-    local chunk, problem = compile(text, env)
-    if chunk or not unfinished(problem) then return text end
-    local more = line.read ">> "
+    local chunk, problem = chunks.compile(text, env)
+    local more
+    if chunk then -- a pasted chain of methods goes on at the next line
+      if not (line.peek() or ""):find "[ \t:.]" then return text end
+      more = line.read ">> "
+      if not more or command_name(more) or not chunks.goes_on(text, more, env) then
+        ahead = more
+        return text
+      end
+    elseif not chunks.is_unfinished(problem) then
+      return text
+    else
+      more = line.read ">> "
+    end
     if more == nil then
       if not resume() then return text end
       print()
@@ -107,6 +98,8 @@ local function read_chunk(env, resume)
     text = text .. "\n" .. more:gsub("^>> ", "")
   end
 end
+
+-- --- results ---
 
 -- A plain table by what is in it, the first of many entries and not too deep.
 local function written(value, depth)
@@ -135,16 +128,18 @@ local function written(value, depth)
   return "{" .. table.concat(parts, ", ") .. "}"
 end
 
+local running -- the chunk
 local traced -- the handler of errors in what was typed
 
 -- The message and the lines of the script, without those of the prompt and the library.
 local function trace(problem)
+  if running then names.close_failed(running, problem) end
   local text = core.hint(written(problem))
   local lines = {}
   for entry in debug.traceback("", 2):gmatch "\n\t([^\n]+)" do
     if entry:find("'xpcall'", 1, true) then break end
-    local own = entry:find "^%[C%]" or entry:find "^%(%.%.%.tail"
-      or entry:find "^prompt%.lua:" or entry:find "^<flare>/"
+    local own = entry:find "^%[C%]" or entry:find "^%(%.%.%.tail" or entry:find "^<flare>/"
+      or entry:find "^prompt%.lua:" or entry:find "^names%.lua:"
     if not own then lines[#lines + 1] = "  " .. entry end
   end
   if #lines > 1 then text = text .. "\n" .. table.concat(lines, "\n") end
@@ -158,22 +153,48 @@ local function show(results)
   end
 end
 
+local target -- what `:method()` on the next line goes on with: "_", a variable or nil
+
+-- The variable that a text assigns to, "_" for an expression.
+local function target_of(text, quiet)
+  local name = text:match "^%s*local%s+([%a_][%w_]*)%s*=[^=]"
+               or text:match "^%s*([%a_][%w_.]*)%s*=[^=]"
+  return name or not quiet and "_" or nil
+end
+
+-- Runs a text and shows its results; false after an error.
 local function run(text, env)
-  local chunk, problem, quiet = compile(text, env)
+  local chunk, problem = chunks.compile(text, env)
   if not chunk then
-    io.stderr:write(core.hint(problem), "\n")
-    return
+    stderr:write(core.hint(problem), "\n")
+    return false
   end
-  local results = table.pack(xpcall(chunk, traced))
+  value_help.remember(text)
+  running, target = chunk, nil
+  local results = table.pack(xpcall(chunk.run, traced))
+  running = nil
   if not results[1] then
-    io.stderr:write(tostring(results[2]), "\n")
-    return
+    local interrupted = tostring(results[2]):find "^[^\n]*interrupted!"
+    if interrupted and line.is_terminal(2) then stderr:write "\n" end -- behind ^C or a progress bar
+    stderr:write(tostring(results[2]), "\n")
+    return false
   end
-  if quiet then return end
+  target = target_of(text, chunk.quiet)
+  if chunk.quiet then return true end
   table.remove(results, 1)
   results.n = results.n - 1
   local ok, trouble = xpcall(show, traced, results)
-  if not ok then io.stderr:write(tostring(trouble), "\n") end
+  if not ok then stderr:write(tostring(trouble), "\n") end
+  return ok
+end
+
+-- `:method(...)` on a line of its own.
+local function run_continued(text, env)
+  if not target then
+    stderr:write(text:match "^%s*(.-)%s*$", " continues the line before, which has no value\n")
+    return false
+  end
+  return run(target == "_" and "_" .. text or ("%s = %s%s"):format(target, target, text), env)
 end
 
 -- --- commands ---
@@ -184,8 +205,6 @@ local function size(bytes)
   while bytes >= 1000 and i < #units do bytes, i = bytes / 1000, i + 1 end
   return (i == 1 and "%d %s" or "%.1f %s"):format(bytes, units[i])
 end
-
-local commands = {}
 
 function commands.help() print(help) end
 
@@ -198,22 +217,44 @@ function commands.mem()
 end
 
 function commands.time(text, env)
-  local chunk, problem = compile(text, env)
-  if text == "" then problem = "what is to be timed is missing: :time expression" end
-  if text == "" or not chunk then return io.stderr:write(core.hint(problem), "\n") end
+  local chunk, problem = chunks.compile(text, env)
+  if text == "" then problem = "the expression is missing: :time expression" end
+  if text == "" or not chunk then return stderr:write(core.hint(problem), "\n") end
   local start = core.clock()
-  local ok, trouble = xpcall(chunk, traced)
-  if not ok then return io.stderr:write(tostring(trouble), "\n") end
+  local ok, trouble = xpcall(chunk.run, traced)
+  if not ok then return stderr:write(tostring(trouble), "\n") end
   print(("%.6f s"):format(core.clock() - start))
 end
 
-local function command(text, env)
-  local name, rest = text:match "^%s*:(%w+)%s*(.*)$"
+commands["!"] = function(text)
+  stdout:flush()
+  local ok, how, status = os.execute(text)
+  if not ok then
+    stderr:write(how == "signal" and "ended by signal " or "exit status ", tostring(status), "\n")
+  end
+end
+
+function commands.close(name, _, kept)
+  local found, problem = names.close(kept, name ~= "" and name or nil)
+  if problem then stderr:write(problem, "\n") end
+  if not found then
+    stderr:write("no local ", name, name ~= "" and " " or "", "is declared <close>\n")
+  end
+end
+
+-- Runs `:name rest`; "quit" if the prompt is to end.
+local function command(text, env, kept)
+  local name = command_name(text)
+  local rest = name == "!" and text:match "!%s*(.*)$" or text:match "^%s*:%s*%w*%s*(.-)%s*$"
   if name == "quit" or name == "q" then return "quit" end
-  if commands[name] then
-    commands[name](rest, env)
+  if name == "help" and rest ~= "" then
+    print((require("flare.help").help(rest)))
+  elseif name then
+    commands[name](rest, env, kept)
+  elseif chunks.continues(text) then
+    run_continued(text, env)
   else
-    io.stderr:write("there is no command :", tostring(name), "; :help lists them\n")
+    stderr:write("there is no command :", text:match "^%s*:%s*(%S*)", "; :help lists them\n")
   end
 end
 
@@ -223,50 +264,79 @@ local function lone(text)
   return name and rawget(_G, name) == nil and name
 end
 
+local function tell(name, env, kept)
+  print(value_help.describe(env, kept, name) or (require("flare.help").help(name)))
+end
+
+-- Runs one text; false after an error, "quit" to end.
+local function run_text(text, env, kept)
+  local asked = text:match "^%s*%?%s*([%w_.:]+)" or text:match "^%s*([%w_.:]+)%?%s*$"
+  if asked then
+    tell(asked, env, kept)
+  elseif text:match "^%s*%?%s*$" or lone(text) == "help" then
+    commands.help()
+  elseif lone(text) == "quit" or lone(text) == "exit" then
+    return "quit"
+  elseif text:match "^%s*:" then
+    return command(text, env, kept)
+  elseif not text:match "^%s*$" then
+    return run(text, env)
+  end
+end
+
+-- A paste runs whole; what follows an error is left out.
+local function run_paste(text, env, kept)
+  local units = chunks.units(text, env, is_alone)
+  for i, unit in ipairs(units) do
+    local outcome = run_text(unit, env, kept)
+    if outcome == "quit" then return outcome end
+    if outcome == false then
+      if units[i + 1] then stderr:write "the rest of the paste was not run\n" end
+      return
+    end
+  end
+end
+
+-- Reads and runs once; "quit" at the end.
+local function step(env, kept, resume, remember)
+  local ok, text, is_paste = xpcall(read_chunk, traced, env, resume)
+  if not ok then -- Ctrl-C while typing drops what was typed
+    stderr:write(tostring(text), "\n")
+    return
+  elseif text == nil then
+    if not resume() then return "quit" end
+    print()
+    return
+  end
+  resume()
+  if not text:match "^%s*$" then
+    remember(text)
+    history.append(text)
+  end
+  return (is_paste and run_paste or run_text)(text, env, kept)
+end
+
 --- Runs the prompt until the input ends. `resume` forgets a Ctrl-C and tells whether there was
 -- one, `calm` makes error handlers; with `greet` the five lines to try are shown first.
 function M.run(resume, calm, greet)
-  local env, kept = environment()
+  local env, kept = names.environment()
   traced = calm(trace)
-  rawset(env, "__keep", keeper(kept))
-  rawset(env, "__all", function(...) return ... end)
   if greet then print(greeting) end
+  if not line.is_terminal(0) then line.unbuffer() end
   if line.set_completer then -- it begins anew: what is remembered before is lost
     line.set_completer(function(text, from, to) return complete.words(env, text, from, to) end)
   end
   local remember = line.remember or function() end
   history.load(remember)
   if core.interruptible then core.interruptible(true) end
-  while true do
-    local ok, text = xpcall(read_chunk, calm(tostring), env, resume)
-    if not ok then -- Ctrl-C while typing drops what was typed
-      io.stderr:write(text, "\n")
-    elseif text == nil then
-      if not resume() then break end
-      print()
-    else
-      resume()
-      if not text:match "^%s*$" then
-        remember(text)
-        history.append(text)
-      end
-      local asked = text:match "^%s*%?%s*([%w_.:]+)" or text:match "^([%w_.:]+)%?%s*$"
-      if asked then
-        print((require("flare.help").help(asked)))
-      elseif text:match "^%s*%?%s*$" or lone(text) == "help" then
-        commands.help()
-      elseif lone(text) == "quit" or lone(text) == "exit" then
-        break
-      elseif text:match "^%s*:" then
-        local done, outcome = xpcall(command, traced, text, env)
-        if outcome == "quit" then break end
-        if not done then io.stderr:write(tostring(outcome), "\n") end
-      elseif not text:match "^%s*$" then
-        run(text, env)
-      end
-      resume()
-    end
-  end
+  local failed = 0 -- in a row: what a chunk has broken may keep the prompt from reading
+  repeat
+    local ok, outcome = xpcall(step, traced, env, kept, resume, remember)
+    failed = ok and 0 or failed + 1
+    if not ok then stderr:write(tostring(outcome), "\n") end
+    resume()
+  until ok and outcome == "quit" or failed == 100
+  names.close(kept)
   if line.is_terminal(0) then print() end
 end
 

@@ -4,9 +4,14 @@
 
 #include <lua.h>
 
+#include <stdbool.h>
+
 /* The module flare.repl.line: reading lines from a person (line.c). */
 int flare_open_line(lua_State *L);
 /* The module flare.repl.process: starting and watching ranks (process.c). */
 int flare_open_process(lua_State *L);
+
+/* Whether a Ctrl-C has come since the last one was forgotten. */
+bool flare_interrupted(void);
 
 #endif

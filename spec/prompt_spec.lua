@@ -32,7 +32,7 @@ local function typed(locale, keys, history)
     :format(keys:gsub("'", "'\\''"), locale, history or "", program)))
   local out = pipe:read "a"
   pipe:close()
-  return out
+  return (out:gsub("\27%[%?2004[hl]", "")) -- bracketed paste, on and off
 end
 
 describe("the program", function()
@@ -176,6 +176,101 @@ describe("the prompt", function()
     end
   end)
 
+  it("takes a method on the next line as part of the expression or assignment", function()
+    assert.equal("6.0\n", prompt {"z = flare.ones(3)", "  :mul(2)", "  :sum()", "z:item()"})
+    assert.equal("12.0\n", prompt {"z = flare.ones(3)", ":mul(2)", ":mul(2)", "z:sum():item()"})
+    assert.equal("ab\n", prompt {"local s = 'a'", "  .. 'b'", "s"})
+    assert.equal(":z() continues the line before, which has no value\n",
+                 prompt {"do end", ":z()"})
+    -- typed later, when the line before has run
+    local out = typed("C", [[z = flare.ones(3)\n:mul(4)\nz:sum():item()\n]])
+    if not out then return pending "there is no pseudo-terminal by script(1)" end
+    assert.match("\n12.0\r?\n", out)
+  end)
+
+  it("takes a bracketed paste whole and stops at its first error", function()
+    local out = typed("C", [[\033[200~local a = 6\nfunction f(x)\n  return x * a\nend\nf(7)\n]]
+      .. [[z = flare.ones(3)\n  :mul(2)\n  :sum()\nz:item()\n\033[201~]])
+    if not out then return pending "there is no pseudo-terminal by script(1)" end
+    if not flare "doctor":find "yes +libedit" then return pending "libedit is not here" end
+    assert.match("\n42\r?\n6.0\r?\n", out)
+    out = typed("C", [[\033[200~print(40 + 1)\nnosuch()\nprint(40 + 2)\n\033[201~print(40 + 3)\n]])
+    assert.match("\n41\r?\n", out)
+    assert.match("the rest of the paste was not run", out)
+    assert.is_nil(out:find("\n42\r?\n"))
+    assert.match("\n43\r?\n", out)
+  end)
+
+  it("keeps constants, and values to be closed until they are replaced", function()
+    assert.equal("4\n", prompt {"local c <const> = 3", "c + 1"})
+    assert.match("attempt to assign to const variable 'c'", prompt {"local c <const> = 3", "c = 4"})
+    local guard = "setmetatable({}, {__close = function() print(%q) end})"
+    local function open(name, said)
+      return ("local %s <close> = %s"):format(name, guard:format(said))
+    end
+    assert.equal("1\nclosed\n2\n", prompt {open("g", "closed"), "1", "g = nil", "2"})
+    assert.equal("old\n1\nnew\n", prompt {open("g", "old"), open("g", "new"), "1"})
+    assert.equal("closed\n1\n", prompt {open("g", "closed"), ":close g", "1"})
+    assert.equal("1\nb\na\n", prompt {open("a", "a"), open("b", "b"), "1"})
+    assert.equal("false\ntrue\n", prompt {"local _ <close> = flare.no_grad()",
+      "flare.grad_enabled()", ":close", "flare.grad_enabled()"})
+    local out = prompt {open("g", "closed") .. " error 'oops'", "g == nil"}
+    assert.match("closed\n.*oops\n", out)
+    assert.match("\ntrue\n$", out)
+    assert.equal("inner\n1\n", prompt {"do " .. open("g", "inner") .. " end", "1"})
+    assert.match("no local h is declared <close>", prompt {":close h"})
+  end)
+
+  it("prints what return and = give, and the last expression of a line", function()
+    assert.equal("5\n", prompt {"return 5"})
+    assert.equal("7\n", prompt {"x = 7;", "= x"})
+    assert.equal("3\n", prompt {"x = 3; x"})
+    assert.equal("4\n5\n", prompt {"local a, b = 4, 5; a", "b"})
+  end)
+
+  it("runs commands of the shell and names unknown commands", function()
+    assert.equal("from sh\n", prompt {":!echo from sh"})
+    assert.match("exit status 3", prompt {":! exit 3"})
+    assert.match("there is no command :nosuch; :help lists them", prompt {":nosuch"})
+    assert.equal(prompt {"?softmax"}, prompt {":help softmax"})
+  end)
+
+  it("tells of one's own values", function()
+    local out = prompt {"x = flare.ones(2, 3)", "?x"}
+    assert.match("^x: a tensor, f32 %(2, 3%) on cpu", out)
+    out = prompt {"-- Adds one.", "function f(a, b) return a + 1 end", "?f"}
+    assert.equal("f(a, b)  prompt:1\n  Adds one.\n    function f(a, b) return a + 1 end\n", out)
+    assert.match("^m: a module, Linear, 9 parameters\n", prompt {"m = nn.Linear(2, 3)", "?m"})
+    assert.match("^m.fc.weight: a tensor, f32 %(3, 2%)",
+                 prompt {"m = {fc = nn.Linear(2, 3)}", "?m.fc.weight"})
+    assert.match("^t: a table of 2 entries\n  a  number\n", prompt {"t = {1, a = 2}", "t?"})
+    assert.match("^s: a string, \"a\"", prompt {"local s = 'a'", "?s"})
+    assert.equal(prompt {"?nn.Linear"}, prompt {"nn = flare.nn", "?nn.Linear"})
+  end)
+
+  it("goes on whatever a chunk does to the globals", function()
+    assert.match("divided by their sum", prompt {"print = nil", "?softmax"})
+    assert.equal("4\n", prompt {"print, type, tostring, pcall, table, io = nil", "4"})
+  end)
+
+  it("opens after a script that failed, with its globals", function()
+    local name = os.tmpname()
+    local file = assert(io.open(name, "w"))
+    file:write "value = 41\nerror 'stopped here'\n"
+    file:close()
+    local out, status = flare("-i " .. name, "value + 1\n")
+    os.remove(name)
+    assert.match("stopped here", out)
+    assert.match("42\n", out)
+    assert.equal(1, status)
+  end)
+
+  it("survives Alt-x with an open quote", function()
+    local out = typed("C", [[\033x} " =\nprint(6 * 7)\n]])
+    if not out then return pending "there is no pseudo-terminal by script(1)" end
+    assert.match("\n42\r?\n", out)
+  end)
+
   it("brings back what was typed in another session", function()
     local name = os.tmpname()
     local file = assert(io.open(name, "w"))
@@ -216,6 +311,38 @@ describe("completion", function()
     local rows = {f = {relu = 1, relu_backward = 2, softshrink_backward2 = 3}}
     assert.same({"f.relu"}, complete.words(rows, "f.", 0, 2))
     assert.same({"f.relu_backward"}, complete.words(rows, "f.relu_back", 0, 11))
+  end)
+
+  -- What is offered at the end of a line, the word begun after one of libedit's breaks.
+  local function offered(env, text)
+    local from = #text
+    while from > 0 and not text:sub(from, from):find "[%s\"'`@$><=;|&{}()%[%]+%-*/%%^~,#]" do
+      from = from - 1
+    end
+    return complete.words(env, text, from, #text)
+  end
+
+  it("finds names to be asked about, commands and options", function()
+    local flare_ = require "flare"
+    local env = {flare = flare_, nn = flare_.nn, optim = flare_.optim, x = ones(2), m = {fc = 1}}
+    assert.same({"?softmax"}, offered(env, "?softma"))
+    assert.same({"softmax"}, offered(env, ":help softma"))
+    assert.same({"nn.Linear"}, offered(env, "help 'nn.Linea"))
+    assert.same({":time"}, offered(env, ":t"))
+    assert.same({"bias = "}, offered(env, "nn.Linear(2, 3, {bi"))
+    assert.same({"lr = "}, offered(env, "optim.Adam(m, {betas = {0.9, 0.99}, l"))
+    assert.same({"keepdim = "}, offered(env, "x:sum{k"))
+    assert.same({"dim = "}, offered(env, "flare.cat(xs, {d"))
+    assert.same({"requires_grad = "}, offered(env, "flare.zeros(2, {req"))
+    assert.same({"nn.Linear"}, offered(env, "{1, nn.Linea"))
+  end)
+
+  it("finds fields behind positions", function()
+    local env = {t = {{grad_one = 1}, inner = {{two = {three = 1}}}}}
+    assert.same({".grad_one"}, offered(env, "t[1].gr"))
+    assert.same({}, offered(env, "t[2].gr"))
+    assert.same({".two"}, offered(env, "t.inner[1]."))
+    assert.same({}, offered(env, "t[1].debu"))
   end)
 
   it("finds files inside strings", function()

@@ -1,0 +1,130 @@
+--- The names that chunks of the prompt see: locals that stay, globals, and flare's own. A local
+-- declared <close> stays open until it gets another value, `:close` or the end of the prompt.
+local M = {}
+
+local _G = _G
+local rawequal, rawget, rawset, next, pairs, ipairs = rawequal, rawget, rawset, next, pairs, ipairs
+local setmetatable, type, error, pcall = setmetatable, type, error, pcall
+local tostring, table, debug = tostring, table, debug
+
+local function close_value(entry, problem)
+  local meta = debug.getmetatable(entry.value)
+  local close = type(meta) == "table" and meta.__close
+  if close then close(entry.value, problem) end
+end
+
+local count = 0 -- of values that were kept: they are closed in the opposite order
+
+-- Gives a local of the prompt a value; one that was to be closed and is replaced is closed.
+local function keep(kept, name, entry)
+  local old = kept[name]
+  count = count + 1
+  entry.order = count
+  kept[name] = entry
+  if old and old.close and not rawequal(old.value, entry and entry.value) then close_value(old) end
+end
+
+-- The key under which a local is kept: `_` is also the last value and stays free for it.
+local function key_of(name) return name == "_" and "_ <close>" or name end
+
+-- Called as the last statement of a chunk: its locals become names of the environment.
+local function keeper(kept)
+  return function(closed, ...)
+    closed = " " .. closed .. " "
+    local i = 1
+    while true do
+      local name, value = debug.getlocal(2, i)
+      if not name then break end
+      local close = closed:find(" " .. name .. " ", 1, true) ~= nil
+      if name:find "^[%a_]" and (close or name ~= "_") then
+        keep(kept, key_of(name), {value = value, close = close})
+      end
+      i = i + 1
+    end
+    for _, constant in ipairs {...} do
+      keep(kept, constant[1], {value = constant[2], const = true})
+    end
+  end
+end
+
+--- The environment of all chunks: kept locals, then the globals, then flare's own names.
+function M.environment()
+  local flare = require "flare"
+  local kept, own = {}, {flare = flare, help = flare.help}
+  local lazy = {nn = true, optim = true, data = true}
+  local env = setmetatable({}, {
+    __index = function(_, name)
+      if kept[name] ~= nil then return kept[name].value end
+      local value = rawget(_G, name)
+      if value ~= nil then return value end
+      if lazy[name] then own[name] = flare[name] end
+      return own[name]
+    end,
+    __newindex = function(_, name, value)
+      local old = kept[name]
+      if not old then
+        rawset(_G, name, value)
+      elseif old.const then
+        error(("attempt to assign to const variable '%s'"):format(name), 2)
+      elseif old.close then
+        keep(kept, name, {value = value})
+      else
+        old.value = value
+      end
+    end,
+    __pairs = function()
+      local all = {}
+      for name in next, _G do all[name] = true end
+      for name in pairs(kept) do all[name] = true end
+      for name in pairs(lazy) do all[name] = true end
+      all.flare = true
+      return next, all, nil
+    end,
+  })
+  rawset(env, "__keep", keeper(kept))
+  rawset(env, "__all", function(...) return ... end)
+  return env, kept
+end
+
+--- Closes the values of a chunk that ends by an error, which are not kept; called while it is still
+-- on the stack.
+function M.close_failed(chunk, problem)
+  local level = 3
+  while #chunk.closed > 0 do
+    local info = debug.getinfo(level, "f")
+    if not info then return end
+    if info.func == chunk.run then
+      local i = 1
+      while true do
+        local name, value = debug.getlocal(level, i)
+        if not name then return end
+        for _, closed in ipairs(chunk.closed) do
+          if name == closed then pcall(close_value, {value = value}, problem) end
+        end
+        i = i + 1
+      end
+    end
+    level = level + 1
+  end
+end
+
+--- Closes the value that was declared <close> under a name, or all of them.
+-- @param kept the locals
+-- @param name of a local, or nil
+-- @return whether there was one, and the message of the last one that failed
+function M.close(kept, name)
+  local found, problem = {}, nil
+  for key, entry in pairs(kept) do
+    if entry.close and (name == nil or key == key_of(name)) then found[#found + 1] = key end
+  end
+  table.sort(found, function(a, b) return kept[a].order > kept[b].order end)
+  for _, key in ipairs(found) do
+    local entry = kept[key]
+    kept[key] = nil
+    local ok, message = pcall(close_value, entry)
+    if not ok then problem = tostring(message) end
+  end
+  return found[1] ~= nil, problem
+end
+
+return M

@@ -1,0 +1,142 @@
+--- What the prompt says of one's own variables: ?x for a tensor, a model, a function, a table.
+local complete = require "flare.repl.complete"
+local core = require "flare.core"
+
+local M = {}
+
+local chunks = {} -- texts that were run, the latest last
+
+--- Keeps the text of a chunk, for the functions that it defines.
+function M.remember(text)
+  chunks[#chunks + 1] = text
+  if #chunks > 200 then table.remove(chunks, 1) end
+end
+
+local function lines_of(text)
+  local lines = {}
+  for line in (text .. "\n"):gmatch "([^\n]*)\n" do lines[#lines + 1] = line end
+  return lines
+end
+
+-- The lines of the text in which a function was written, and where.
+local function source_of(info)
+  local path = info.source:match "^@(.*)$"
+  if path then
+    local file <close> = io.open(path)
+    return file and lines_of(file:read "a"), ("%s:%d"):format(path, info.linedefined)
+  end
+  for i = #chunks, 1, -1 do
+    local lines = lines_of(chunks[i])
+    local first = lines[info.linedefined]
+    local before = chunks[i - 1]
+    if before and not ("\n" .. before):gsub("\n%s*%-%-[^\n]*", ""):find "%S" then
+      local comment = lines_of(before) -- typed on lines of its own
+      local all = table.move(lines, 1, #lines, #comment + 1, comment)
+      if first and first:find("function", 1, true) then
+        return all, ("%s:%d"):format(info.short_src, info.linedefined), #comment - #lines
+      end
+    end
+    if first and first:find("function", 1, true) and lines[info.lastlinedefined]
+       and lines[info.lastlinedefined]:find("end", 1, true) then
+      return lines, ("%s:%d"):format(info.short_src, info.linedefined)
+    end
+  end
+  return nil, ("%s:%d"):format(info.short_src, info.linedefined)
+end
+
+local function describe_function(f, name)
+  local info = debug.getinfo(f, "Su")
+  if info.what == "C" then return name .. "(...): a function written in C" end
+  local arguments = {}
+  for i = 1, info.nparams do arguments[i] = debug.getlocal(f, i) end
+  if info.isvararg then arguments[#arguments + 1] = "..." end
+  local lines, place, shift = source_of(info)
+  shift = shift or 0
+  local out = {("%s(%s)  %s"):format(name, table.concat(arguments, ", "), place)}
+  if not lines then return out[1] end
+  local start, stop = info.linedefined + shift, info.lastlinedefined + shift
+  local first = start
+  while first > 1 and lines[first - 1]:find "^%s*%-%-" do first = first - 1 end
+  for i = first, start - 1 do
+    out[#out + 1] = "  " .. lines[i]:gsub("^%s*%-%-+%s?", "")
+  end
+  local last = math.min(stop, start + 19)
+  for i = start, last do out[#out + 1] = "    " .. (lines[i] or "") end
+  if last < stop then out[#out + 1] = "    ..." end
+  return table.concat(out, "\n")
+end
+
+local function describe_tensor(x, name)
+  if x.closed then return name .. ": a tensor that was closed" end
+  local words = {("%s: a tensor, %s %s on %s"):format(name, x.dtype, x.shape, x.device)}
+  if x.requires_grad then words[#words + 1] = "requires_grad" end
+  if x.grad_fn then words[#words + 1] = "grad_fn " .. tostring(x.grad_fn) end
+  if x.grad then words[#words + 1] = "has a gradient" end
+  return table.concat(words, ", ") .. (x.site and "\n  made at " .. tostring(x.site) or "")
+end
+
+local function describe_object(value, name, class)
+  local out = {("%s: an object of the class %s"):format(name, class)}
+  if type(value) == "table" and type(value.parameters) == "function" then
+    local ok, count = pcall(function() return value:count() end)
+    out[1] = ("%s: a module, %s%s"):format(name, class,
+      ok and math.type(count) and (", %d parameters"):format(count) or "")
+  end
+  local ok, text = pcall(tostring, value)
+  if ok and not text:find("0x", 1, true) then
+    for _, line in ipairs(lines_of(text)) do out[#out + 1] = "  " .. line end
+  end
+  return table.concat(out, "\n")
+end
+
+local function describe_table(value, name)
+  local count, fields = 0, {}
+  for key, inner in next, value do
+    count = count + 1
+    if type(key) == "string" and #fields < 20 then
+      fields[#fields + 1] = ("  %s  %s"):format(key, core.is_tensor(inner)
+        and ("tensor %s %s"):format(inner.dtype, inner.shape) or type(inner))
+    end
+  end
+  table.sort(fields)
+  return table.concat({("%s: a table of %d %s"):format(name, count, count == 1 and "entry"
+                       or "entries"), table.unpack(fields)}, "\n")
+end
+
+local standard = {}
+for name in ([[assert collectgarbage dofile error getmetatable ipairs load loadfile next pairs pcall
+    print rawequal rawget rawlen rawset require select setmetatable tonumber tostring type warn
+    xpcall _G _VERSION coroutine debug io math os package string table utf8 arg]]):gmatch "%S+" do
+  standard[name] = true
+end
+
+--- What `name`, a path such as x or model.fc, is, if it begins with a variable of the person's.
+-- @param kept the locals of the prompt
+-- @return a text, or nil
+function M.describe(env, kept, name)
+  local root = name:match "^[%a_][%w_]*"
+  local global = root and rawget(_G, root) ~= nil and not standard[root]
+  if not root or not (kept[root] or global) then return nil end
+  local value = complete.find(env, name)
+  local known, same = pcall(complete.find, {flare = require "flare"},
+                            "flare." .. name:gsub("^flare%.", ""))
+  if value == nil or known and rawequal(same, value) then
+    return nil -- the library's own, by its own name
+  end
+  if core.is_tensor(value) then return describe_tensor(value, name) end
+  local meta = debug.getmetatable(value)
+  local class = type(meta) == "table" and rawget(meta, "__name")
+  local library = type(value) == "function" or type(value) == "table" and rawget(value, "__index")
+                  or type(class) == "string" and class:find "^flare"
+  if library then
+    local text = require("flare.help").help(value)
+    if not text:find "^nothing is written" then return name .. ": " .. text end
+  end
+  if type(value) == "function" then return describe_function(value, name) end
+  if class then return describe_object(value, name, class) end
+  if type(value) == "table" then return describe_table(value, name) end
+  return ("%s: a %s, %s"):format(name, type(value), type(value) == "string"
+    and ("%q"):format(value) or tostring(value))
+end
+
+return M
