@@ -1,4 +1,4 @@
--- Asynchronous calls, far more of them in flight at a time than any buffer of fixed size has room for.
+-- Asynchronous calls: far more of them are in flight than a buffer of fixed size holds.
 local launch = require "spec.support.launch"
 local ranks = require "spec.support.ranks"
 

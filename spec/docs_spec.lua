@@ -31,6 +31,14 @@ describe("the documentation", function()
     assert(#broken == 0, "\n  " .. table.concat(broken, "\n  "))
   end)
 
+  it("has every page in the site's navigation", function()
+    local site, missing = tree.read "docs/mkdocs.yml", {}
+    for _, path in ipairs(docs.pages) do
+      if not site:find(": " .. path .. "\n", 1, true) then missing[#missing + 1] = path end
+    end
+    assert(#missing == 0, "docs/mkdocs.yml: " .. table.concat(missing, ", "))
+  end)
+
   it("stays within 120 columns, tables aside", function()
     local over = {}
     for _, path in ipairs(docs.pages) do
