@@ -319,6 +319,7 @@ int luaopen_flare_core(lua_State *L) {
   fll_vmap_core(L);
   fll_gc_core(L);
   fll_error_core(L);
+  fll_missing_core(L);
   fll_profile_core(L);
   fll_register(L, functions);
   lua_newtable(L);

@@ -561,13 +561,18 @@ static bool push_method(lua_State *L, const char *text) {
   return other;
 }
 
-static void push_hinted(lua_State *L, const char *text) {
+const char *fll_hint_of(const char *text) {
   for (size_t i = 0; i < sizeof hints / sizeof hints[0]; i++)
-    if (strstr(text, hints[i].part)) {
-      lua_pushfstring(L, "%s (%s)", text, hints[i].hint);
-      return;
-    }
-  if (push_ours(L, text))
+    if (strstr(text, hints[i].part))
+      return hints[i].hint;
+  return NULL;
+}
+
+static void push_hinted(lua_State *L, const char *text) {
+  const char *known = fll_hint_of(text);
+  if (known)
+    lua_pushfstring(L, "%s (%s)", text, known);
+  else if (push_ours(L, text))
     lua_pushfstring(L, "%s (here it is flare.%s)", text, lua_tostring(L, -1));
   else if (push_method(L, text))
     lua_pushfstring(L, "%s (did you mean '%s'?)", text, lua_tostring(L, -1));

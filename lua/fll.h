@@ -266,8 +266,10 @@ const char *fll_nearest(const char *name, int n,
 const char *fll_selfhint(lua_State *L);
 /* nil, message: how the world's failures are returned */
 int fll_failed(lua_State *L, const char *format, ...);
+const char *fll_hint_of(const char *text); /* NULL: none is known */
 int fll_messageh(lua_State *L); /* adds hints and a traceback */
 void fll_error_core(lua_State *L);
+void fll_missing_core(lua_State *L); /* missing.c */
 void fll_profile_core(lua_State *L);
 
 static inline void fll_check(lua_State *L, fl_lua *st, fl_status s) {

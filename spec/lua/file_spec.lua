@@ -29,6 +29,52 @@ describe("core.file", function()
     assert.equal("", file.read(write("empty", "")))
   end)
 
+  it("reads files that have no size, such as those of /proc", function()
+    if not file.exists "/proc/self/status" then return pending "there is no /proc" end
+    local text = file.read "/proc/self/status"
+    assert.match("^Name:.*\nVmPeak:", text)
+    assert.equal(text:sub(3, 7), file.read("/proc/self/status", 2, 5))
+    local h <close> = file.open "/proc/self/status"
+    assert.equal(text:sub(1, 5), h:read(0, 5))
+    local maps = file.read "/proc/self/maps"
+    assert.is_true(#maps > 4096)
+    assert.equal("\n", maps:sub(-1))
+  end)
+
+  it("holds files open", function()
+    local p = write("held", "hello world")
+    local h = file.open(p)
+    assert.equal(11, #h)
+    assert(file.write_atomic(p, "another"))
+    assert.equal("hello world", h:read())
+    assert.equal("world", h:read(6))
+    assert.equal("lo", h:read(3, 2))
+    assert.equal("", h:read(11, 5))
+    assert.equal(p, h:path())
+    local m = h:map()
+    assert.equal("hello world", m:bytes())
+    assert.equal(("flare.file: %s, 11 bytes"):format(p), tostring(h))
+    os.execute(("ln -s held %s"):format(path("alias")))
+    local alias <close> = file.open(path("alias"))
+    assert.equal(file.real(p), alias:real())
+    assert.equal(path("alias"), alias:path())
+    h:close()
+    h:close()
+    assert.equal("hello", m:bytes(0, 5))
+    for _, name in ipairs {"read", "map", "real"} do
+      assert.error_matches(function() h[name](h) end, "the file is closed")
+    end
+    assert.matches("closed$", tostring(h))
+    assert.equal(path("nothing") .. ": No such file or directory",
+                 select(2, file.open(path("nothing"))))
+    assert.matches("is a directory", select(2, file.open(dir)))
+    assert.error_matches(function() file.open() end, "a path is a string, got no value")
+    assert.error_matches(function() alias:read(-1) end, "first: cannot be negative")
+    assert.matches("No such file", select(2, file.real(path("nothing"))))
+    assert.equal('"": the path is empty', select(2, file.read ""))
+    assert.equal('"": the path is empty', select(2, file.write_atomic("", "x")))
+  end)
+
   it("takes paths only", function()
     assert.error_matches(function() file.read() end, "a path is a string, got no value")
     for _, f in ipairs {file.stat, file.remove, file.map, require("flare.data").text.load} do

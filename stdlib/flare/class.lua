@@ -7,6 +7,7 @@
 --
 -- A class is the metatable of its objects. Calling it makes one and runs `init`; methods
 -- are looked up in the class, then in its parents; `Class.parent` is the parent.
+local core = require "flare.core"
 local fail = require "flare.fail"
 
 local function construct(cls, ...)
@@ -35,7 +36,7 @@ local function class(name, parent)
   cls.parent = parent
   if not parent or parent.__index == parent then cls.__index = cls end
   return setmetatable(cls, {
-    __index = parent,
+    __index = parent or core.missing, -- which names the method that was probably meant
     __call = construct,
     __name = name,
     __tostring = function() return "class " .. name end,
