@@ -3,6 +3,7 @@
 local core = require "flare.core"
 local fail = require "flare.fail"
 local flare = require "flare"
+local tree = require "flare.io.tree"
 
 local M = {}
 
@@ -49,6 +50,13 @@ local function rename(temp, folder)
   return ok, message
 end
 
+-- Saves and reads back: the checkpoint before goes only after that.
+local function write(path, part)
+  local ok, message = flare.save(path, part)
+  if ok then ok, message = tree.verify(path) end
+  return ok, message
+end
+
 --- The folder gets its name when it is whole; until then the one before is there, or in .old.
 function M.save(zero, folder)
   folder = check("save", folder)
@@ -62,7 +70,7 @@ function M.save(zero, folder)
   if not ok then return nil, message end
   local part = {parts = {}, optimizer = zero.optimizer:state_dict()}
   for s, shard in ipairs(zero.shards) do part.parts[s] = shard.part:detach() end
-  ok, message = flare.save(place(temp, ("rank-%d"):format(group.rank)), part)
+  ok, message = write(place(temp, ("rank-%d"):format(group.rank)), part)
   ok, message = agree(group, ok, message)
   if not ok then return nil, message end
   if group.rank == 0 then
@@ -71,7 +79,7 @@ function M.save(zero, folder)
       about.shards[s] = {numel = shard.numel, names = shard.names}
     end
     for name, t in zero.model:named_buffers() do about.buffers[name] = t end
-    ok, message = flare.save(place(temp, "about"), about)
+    ok, message = write(place(temp, "about"), about)
     if ok then ok, message = rename(temp, folder) end
   end
   return agree(group, ok, message)
