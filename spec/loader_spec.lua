@@ -343,6 +343,16 @@ describe("data.Loader", function()
     end
   end)
 
+  it("reads data that are on a device", function()
+    local there = data.Tensors(flare.arange(1, 5, {device = "sim:0"}), flare.arange(1, 5))
+    local loader = data.Loader(there, {batch = 2, shuffle = true, pin = true})
+    for x, y in loader:epoch() do
+      assert.equal("sim:0", x.device)
+      assert.same(x:tolist(), y:tolist())
+      assert.is_true(y:is_pinned())
+    end
+  end)
+
   it("says what it is", function()
     local loader = data.Loader(set, {batch = 5, shuffle = true})
     loader:epoch()()

@@ -35,7 +35,7 @@ end
 --- The rows at a tensor of positions, of each tensor.
 function Tensors:fetch(index)
   local out = {}
-  for i, t in ipairs(self.tensors) do out[i] = t:index_select(1, index) end
+  for i, t in ipairs(self.tensors) do out[i] = t:index_select(1, index:to(t.device)) end
   return table.unpack(out)
 end
 
