@@ -141,6 +141,23 @@ describe("flare.save", function()
     assert.equal(4, #back["a.b#2"])
   end)
 
+  it("reads no file whose tree makes no sense", function()
+    for json, message in pairs {
+      ["null"] = "there is no table in it", ["3"] = "there is no table in it",
+      ['{"$number":"nan"}'] = "there is no table in it",
+      ['{"a":{"$bytes":5}}'] = "'$bytes' must be followed by a string",
+      ['{"a":{"$tensor":{"b":1}}}'] = "'$tensor' must be followed by a string",
+      ['{"a":{"$list":"zz"}}'] = "the tensor 'zz' is missing",
+      ['{"a":{"$odd":"x"}}'] = "unknown kind of value '$odd'",
+    } do
+      assert(safetensors.save(path, {}, {format = "flare.tree", version = "2", tree = json,
+                                         crc32c = ("%08x"):format(core.crc32c(json))}))
+      local tree, said = flare.load(path)
+      assert.is_nil(tree)
+      assert.equal(path .. ": " .. message, said)
+    end
+  end)
+
   it("says which key a table cannot have", function()
     local function says(tree, message)
       assert.error_matches(function() flare.save(path, tree) end, message, 1, true)

@@ -99,7 +99,7 @@ local function join_pairs(entries, metadata)
   if not text then return true end
   local names, by_name = core.json.decode(text), {}
   for _, e in ipairs(entries) do by_name[e.name] = e end
-  for _, name in ipairs(type(names) == "table" and names or {false}) do
+  for _, name in ipairs(type(names) == "table" and names[1] ~= nil and names or {false}) do
     local e = by_name[name]
     if not e or e.stored ~= "F64" or e.shape[#e.shape] ~= 2 then
       return nil, ('__metadata__: "%s" is not a list of pairs of F64'):format(COMPLEX)

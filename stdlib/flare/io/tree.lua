@@ -158,7 +158,9 @@ local function decode(value, tensors)
   if type(special) == "string" and special:find "^%$[^$]" and not special:find "^%$key:"
      and next(value, special) == nil then
     local inner = value[special]
-    if special == "$number" then
+    if type(inner) ~= "string" then
+      error(("'%s' must be followed by a string"):format(special), 0)
+    elseif special == "$number" then
       if inner == "nan" then return 0 / 0 end
       return inner == "inf" and math.huge or -math.huge
     elseif special == "$bytes" then
@@ -166,8 +168,9 @@ local function decode(value, tensors)
     elseif special ~= "$tensor" and special ~= "$list" and special ~= "$text" then
       error(("unknown kind of value '%s'"):format(special), 0)
     end
-    local t = tensors[inner] or error(("the tensor '%s' is missing"):format(tostring(inner)), 0)
+    local t = tensors[inner] or error(("the tensor '%s' is missing"):format(inner), 0)
     if special == "$tensor" then return t end
+    if special == "$list" and t:dim() ~= 1 then error("a list has more than one dim", 0) end
     return special == "$list" and t:totable() or t:bytes()
   end
   local out = {}
@@ -274,7 +277,8 @@ function M.load(path)
   local decoded, message = core.json.decode(json)
   if decoded == nil then return nil, ("%s: %s"):format(path, message) end
   local ok, tree = pcall(decode, decoded, tensors)
-  if not ok then return nil, ("%s: %s"):format(path, tree) end
+  if ok and type(tree) ~= "table" then ok, tree = false, "there is no table in it" end
+  if not ok then return nil, ("%s: %s"):format(path, tostring(tree)) end
   return tree
 end
 
