@@ -143,6 +143,7 @@ static void run_instr(const fl_machine *m, int k, int64_t n, void *out,
                       const void *const *at, const uint8_t *steps) {
   const fl_instr *x = &m->program->instrs[k];
   const void *in[3];
+  uint64_t one[3];
   int step[3] = {0, 0, 0};
   if (!m->loop[k]) {
     FL_CPU(convert)
@@ -153,6 +154,8 @@ static void run_instr(const fl_machine *m, int k, int64_t n, void *out,
     int v = x->in[i < x->n_in ? i : 0];
     in[i] = at[v];
     step[i] = steps[v];
+    if (at[v] == out && !step[i]) /* read for each element, and written over */
+      in[i] = memcpy(&one[i], at[v], sizeof one[i]);
   }
   m->loop[k](n, out, in, step, x->p, 64);
 }
