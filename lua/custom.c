@@ -25,7 +25,9 @@ fl_status fll_protect(fl_lua *st, lua_CFunction f, void *data) {
   int s = lua_pcall(L, 1, 0, 0);
   fll_callback_end(L, st, &frame);
   if (s == LUA_OK)
-    return FL_OK;
+    return st->closing ? fli_fail(FL_ECLOSED, "the runtime was closed by a "
+                                              "function that it had called")
+                       : FL_OK;
   const char *text = lua_tostring(L, -1);
   fl_status status = fli_fail(FL_ELUA, "%s", text ? text : "error in Lua code");
   fll_getkey(L, FLL_ERROR); /* a table with room: nothing is allocated */

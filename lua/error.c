@@ -187,7 +187,14 @@ int fll_error(lua_State *L, const char *format, ...) {
   __builtin_unreachable();
 }
 
+/* The runtime has come back to Lua, so this is where a close in one of its
+ * callbacks may take place. */
 int fll_raise(lua_State *L, fl_lua *st, fl_status s) {
+  if (st->closing) {
+    lua_pushstring(L, fl_error());
+    fll_shut_soon(st);
+    raise_text(L, lua_tostring(L, -1));
+  }
   if (s == FL_ELUA && st->error) {
     st->error = false;
     fll_getkey(L, FLL_ERROR);

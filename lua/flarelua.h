@@ -36,7 +36,11 @@ FL_API fl_status fl_lua_open(const fl_lua_options *options, fl_lua **f);
  * or where a runtime is open already, the same as `require "flare.core"`. */
 FL_API fl_status fl_lua_attach(lua_State *L, const fl_lua_options *options,
                                fl_lua **f);
-FL_API void fl_lua_close(fl_lua *f);    /* NULL is fine */
+/* NULL is fine. From inside a function that Lua or the runtime has called, the
+ * runtime is closed when its own call is over, which fails with FL_ECLOSED, and
+ * a state of fl_lua_open when the outermost fl_lua_run or fl_lua_call returns;
+ * `f` must not be used after that. */
+FL_API void fl_lua_close(fl_lua *f);
 FL_API fl_lua *fl_lua_of(lua_State *L); /* NULL: nothing is open there */
 FL_API lua_State *fl_lua_state(fl_lua *f);
 FL_API fl_runtime *fl_lua_runtime(fl_lua *f);

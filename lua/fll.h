@@ -154,6 +154,9 @@ struct fl_lua {
   lua_State *L;   /* the thread that entered last */
   lua_State *main;
   bool owns_state;
+  bool closing;            /* as soon as the runtime is at rest */
+  bool closing_state;      /* and the state as soon as Lua is */
+  int entries;             /* calls of the host that run */
   fll_heap *heap;          /* of a state that is ours */
   const char *row, *known; /* a row that runs by another name, for messages */
   atomic_bool interrupted;
@@ -198,6 +201,9 @@ struct fl_lua {
 /* state.c */
 fl_lua *fll_open(lua_State *L, const fl_lua_options *o);
 void fll_shut(fl_lua *st);
+/* The same, at once or when neither a call of the runtime nor a finalizer is
+ * under way: its callers use what would be freed. */
+void fll_shut_soon(fl_lua *st);
 void fll_find_library(lua_State *L, fl_lua *st);
 fl_lua *fll_state_of(lua_State *L); /* raises if there is none */
 /* Makes the closures of `reg` fields of the table at the top, with `nup`

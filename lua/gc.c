@@ -159,8 +159,10 @@ bool fll_reclaim(void *context, fl_device device, size_t bytes) {
     settle(L, st);
     again = left < live;
   }
+  st->callbacks++;
   if (st->host.reclaim && st->host.reclaim(st->host.context, device, bytes))
     again = true;
+  st->callbacks--;
   return again;
 }
 

@@ -157,16 +157,41 @@ fl_status fl_lua_attach(lua_State *L, const fl_lua_options *options,
   return s;
 }
 
+/* Whether Lua code of f's state is running, called by us or by the host. */
+static bool runs(const fl_lua *f) {
+  lua_Debug ar;
+  return f->entries || lua_getstack(f->main, 0, &ar);
+}
+
+static void close_state(fl_lua *f) {
+  fll_heap *heap = f->heap;
+  lua_close(f->main);
+  fll_heap_close(heap);
+}
+
 void fl_lua_close(fl_lua *f) {
   if (!f)
     return;
-  if (f->owns_state) {
-    fll_heap *heap = f->heap;
-    lua_close(f->main);
-    fll_heap_close(heap);
+  if (f->owns_state && !runs(f)) {
+    close_state(f);
     return;
   }
-  fll_shut(f);
+  f->closing_state = f->owns_state;
+  if (f->rt)
+    fll_shut_soon(f);
+}
+
+/* A call of the host is over; f may end with it. */
+static fl_status leave_state(fl_lua *f, fl_status s) {
+  f->entries--;
+  if (f->closing)
+    fll_shut_soon(f);
+  if (!f->closing_state || runs(f))
+    return s;
+  close_state(f);
+  return s == FL_OK ? fli_fail(FL_ECLOSED, "the Lua state was closed by a "
+                                           "function that it had called")
+                    : s;
 }
 
 fl_lua *fl_lua_of(lua_State *L) {
@@ -175,7 +200,7 @@ fl_lua *fl_lua_of(lua_State *L) {
   fll_getkey(L, FLL_STATE);
   fl_lua *st = lua_touserdata(L, -1);
   lua_pop(L, 1);
-  return st && st->rt ? st : NULL;
+  return st && st->rt && !st->closing ? st : NULL;
 }
 
 lua_State *fl_lua_state(fl_lua *f) {
@@ -228,7 +253,7 @@ static int note_traceback(lua_State *L) {
 static fl_status protect(lua_CFunction function, work *w) {
   fl_lua *f = w->f;
   lua_State *L = f->main;
-  if (!f->rt)
+  if (!f->rt || f->closing)
     return fli_fail(FL_ECLOSED, "the runtime of this Lua state is closed");
   if (!lua_checkstack(L, 20))
     return fli_fail(FL_ENOMEM, "out of memory: Lua's stack");
@@ -238,12 +263,13 @@ static fl_status protect(lua_CFunction function, work *w) {
   lua_pushlightuserdata(L, w);
   fl_status s = FL_OK;
   int base = lua_gettop(L) - 2;
+  f->entries++;
   if (lua_pcall(L, 1, 0, base) != LUA_OK) {
     const char *text = lua_tostring(L, -1);
     s = fli_fail(FL_ELUA, "%s", text ? text : "error in Lua code");
   }
   lua_settop(L, base - 1);
-  return s;
+  return leave_state(f, s);
 }
 
 const char *fl_lua_traceback(fl_lua *f) {

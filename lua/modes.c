@@ -78,11 +78,13 @@ static void apply_modes(lua_State *L, fl_lua *st) {
 }
 
 void fll_modes_switch(lua_State *L, fl_lua *st) {
+  if (st->closing)
+    fll_shut_soon(st);
   if (!st->rt)
     return;
   if (st->frames || !st->modes_of)
     apply_modes(L, st);
-  st->modes_of = L;
+  st->modes_of = st->closing ? NULL : L;
   lua_pushthread(L); /* lives until then: its address stays its own */
   fll_setkey(L, FLL_COROUTINE);
 }
@@ -117,7 +119,7 @@ void fll_modes_close(lua_State *L, fl_lua *st, fll_frame *f) {
   unlink_frame(st, f);
   if (st->rt)
     apply_modes(L, st);
-  st->modes_of = L;
+  st->modes_of = st->closing ? NULL : L;
 }
 
 void fll_callback_begin(lua_State *L, fl_lua *st, fll_frame *f) {
@@ -135,7 +137,8 @@ void fll_callback_end(lua_State *L, fl_lua *st, fll_frame *f) {
   if (!st->rt)
     return;
   write_modes(st, &f->modes);
-  st->modes_of = f->alone && !st->frames && st->modes_of ? L : NULL;
+  bool same = f->alone && !st->frames && st->modes_of;
+  st->modes_of = same && !st->closing ? L : NULL;
 }
 
 /* Of a setting without an end: in the innermost frame that has the mode. */

@@ -22,13 +22,20 @@ static bool interrupted(void *context) {
   fl_lua *st = context;
   if (atomic_load_explicit(&st->interrupted, memory_order_relaxed))
     return true;
-  return st->host.interrupted && st->host.interrupted(st->host.context);
+  if (!st->host.interrupted)
+    return false;
+  st->callbacks++;
+  bool stop = st->host.interrupted(st->host.context);
+  st->callbacks--;
+  return stop;
 }
 
 static void log_message(void *context, const char *message) {
   fl_lua *st = context;
+  st->callbacks++;
   if (st->host.log)
     st->host.log(st->host.context, message);
+  st->callbacks--;
 }
 
 /* --- opening and closing --- */
@@ -37,6 +44,7 @@ static void log_message(void *context, const char *message) {
 void fll_shut(fl_lua *st) {
   fl_runtime *rt = st->rt;
   st->rt = NULL;
+  st->closing = false;
   st->fresh = -1;
   st->L = NULL;
   if (rt) {
@@ -47,6 +55,25 @@ void fll_shut(fl_lua *st) {
   st->lending = NULL;
   free(st->traceback);
   st->traceback = NULL;
+}
+
+/* A finalizer runs in the middle of anything that allocates. Lua's collector
+ * answers nothing for its length; older ones only say that they stand still. */
+static bool in_finalizer(lua_State *L) {
+#if LUA_VERSION_RELEASE_NUM >= 50404
+  return lua_gc(L, LUA_GCCOUNT) < 0;
+#else
+  return !lua_gc(L, LUA_GCISRUNNING);
+#endif
+}
+
+void fll_shut_soon(fl_lua *st) {
+  if (st->rt && (st->callbacks || in_finalizer(st->main))) {
+    st->closing = true;
+    st->modes_of = NULL; /* the next call looks again */
+  } else {
+    fll_shut(st);
+  }
 }
 
 static int state_gc(lua_State *L) {

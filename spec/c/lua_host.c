@@ -287,6 +287,127 @@ static void test_many(void) {
   }
 }
 
+/* --- closing from inside --- */
+
+static fl_lua *inside;
+
+static int close_it(lua_State *L) {
+  (void)L;
+  fl_lua_close(inside);
+  return 0;
+}
+
+static bool close_when_asked(void *context) {
+  bool *armed = context;
+  if (*armed)
+    fl_lua_close(inside);
+  *armed = false;
+  return false;
+}
+
+/* Each ends in a close by a function that Lua or the runtime calls. */
+static const char *const closers[] = {
+    "x:register_hook(function(g) close() return g * 2 end)\n"
+    "y = (x * 2):sum() y:backward()",
+    "z = x * 2 z:register_hook(function(g) close() end) z:sum():backward()",
+    "z = x * 2 z:register_hook(function(g) close() end)\n"
+    "c.grad((z * z):sum(), {x}, {create_graph = true})",
+    "f = c.func{forward = function(_, a) return a * 2 end,\n"
+    "           backward = function(_, g) close() return g end}\n"
+    "f(x):sum():backward()",
+    "f = c.func{forward = function(_, a) close() return a * 2 end,\n"
+    "           backward = function(_, g) return g end}\n"
+    "f(x):sum():backward()",
+    "c.on_ready(close); (x * 2):sum():backward()",
+    "y = c.checkpoint(function(a) if n then close() end n = 1 return a * 2 end,"
+    " x)\n"
+    "y:sum():backward()",
+    "c.checkpoint(function(a) close() return a * 2 end, x)",
+    "c.no_grad(function() close() return x * 2 end)",
+    "c.scope(function() local y = x * 2 close() return y end)",
+    "c.kernel(function(a) close() return a * 2 end)(x)",
+    "c.kernel(function(a) local b = a * 2 close() return b end)(x)",
+    "c.vmap_run(3, function() close() return c.vmap_in(x) * 2 end)",
+    "x:register_hook(function()\n"
+    "  local w, _ <close> = c.ones(3, {requires_grad = true}), "
+    "c.enable_grad()\n"
+    "  w:register_hook(close); (w * 2):sum():backward()\n"
+    "end); (x * 2):sum():backward()",
+    "setmetatable({}, {__gc = close})\n"
+    "for i = 1, 1e4 do local y = x * 2 + 1 end",
+    "setmetatable({}, {__gc = function() close() local y = x * 2 end})\n"
+    "for i = 1, 1e4 do local y = c.tensor{{1, 2}, {3, 4}} end",
+    "setmetatable({}, {__gc = close}) c.memory.limit(1 << 20)\n"
+    "collectgarbage 'stop' keep = {} for i = 1, 1000 do keep[i % 2] = "
+    "c.zeros(30000) end",
+    "coroutine.wrap(function() local _ <close> = c.no_grad() close() end)()",
+    "setmetatable(x.shape, nil)", /* fails, and closes nothing */
+    "close() x:sum()",
+};
+
+static void test_close_inside(void) {
+  for (size_t k = 0; k < 2 * sizeof closers / sizeof *closers; k++) {
+    bool own = k % 2;
+    lua_State *L = own ? NULL : luaL_newstate();
+    if (own)
+      CHECK(fl_lua_open(NULL, &inside) == FL_OK);
+    else {
+      luaL_openlibs(L);
+      CHECK(fl_lua_attach(L, NULL, &inside) == FL_OK);
+    }
+    L = fl_lua_state(inside);
+    lua_register(L, "close", close_it);
+    CHECK(fl_lua_run(inside,
+                     "c = require 'flare.core'\n"
+                     "x = c.ones(3, {requires_grad = true})\n",
+                     "=t") == FL_OK);
+    fl_status s = fl_lua_run(inside, closers[k / 2], "=t");
+    bool closes = strstr(closers[k / 2], "close") != NULL;
+    CHECK(own && closes ? s != FL_OK : true);
+    if (closes && s == FL_ELUA)
+      CHECK(strstr(fl_error(), "closed"));
+    if (own && !closes)
+      fl_lua_close(inside);
+    if (own)
+      continue;
+    if (closes) {
+      CHECK(fl_lua_of(L) == NULL);
+      CHECK(luaL_dostring(L, "return c.zeros(1)") != 0);
+      CHECK(strstr(lua_tostring(L, -1), "closed"));
+      CHECK(luaL_dostring(L, "assert(x.closed)") == 0);
+    }
+    lua_close(L);
+  }
+}
+
+/* The host's own callbacks, in the middle of a long operator. */
+static void test_close_interrupted(void) {
+  bool armed = true;
+  fl_runtime_options r = {.struct_size = sizeof r,
+                          .interrupted = close_when_asked,
+                          .context = &armed};
+  fl_lua_options o = {.struct_size = sizeof o, .runtime = &r};
+  CHECK(fl_lua_open(&o, &inside) == FL_OK);
+  CHECK(fl_lua_run(inside,
+                   "local c = require 'flare.core'\n"
+                   "for i = 1, 100 do local y = c.ones(500, 500):matmul("
+                   "c.ones(500, 500)) end",
+                   "=t") != FL_OK);
+  CHECK(!armed);
+}
+
+/* A state whose collector was stopped is closed like any other. */
+static void test_close_stopped(void) {
+  lua_State *L = luaL_newstate();
+  luaL_openlibs(L);
+  CHECK(fl_lua_attach(L, NULL, &inside) == FL_OK);
+  CHECK(luaL_dostring(L, "collectgarbage 'stop'\n"
+                         "x = require('flare.core').ones(3)") == 0);
+  fl_lua_close(inside);
+  CHECK(luaL_dostring(L, "assert(x.closed)") == 0);
+  lua_close(L);
+}
+
 int main(void) {
   test_calls();
   test_library();
@@ -297,5 +418,8 @@ int main(void) {
   test_functions();
   test_interrupt();
   test_many();
+  test_close_inside();
+  test_close_interrupted();
+  test_close_stopped();
   return check_done("lua_host");
 }
