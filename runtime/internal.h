@@ -420,6 +420,8 @@ typedef struct fli_upcalls {
   /* rules -> expr: a row becomes nodes of a graph */
   fl_status (*graph_apply)(struct fli_graph *g, int op, const fl_attrs *attrs,
                            int n, const fl_operand *in, fl_operand *out);
+  /* rules -> expr: the gradient of a row by that of its expression */
+  void (*row_grad)(fli_grad *g);
   /* rules -> autograd */
   fl_status (*grad)(fl_runtime *rt, int n_roots, fl_tensor *const *roots,
                     fl_tensor *const *seeds, int n_inputs,

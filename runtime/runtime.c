@@ -55,6 +55,7 @@ static const fli_upcalls upcalls = {.drain = fli_lending_drain,
                                     .mode = modes,
                                     .compose = fli_compose_call,
                                     .graph_apply = fli_graph_apply,
+                                    .row_grad = fli_expr_row_grad,
                                     .grad = fl_grad};
 
 /* The cores that this process may use. */

@@ -106,6 +106,12 @@ fl_status fli_expr_intern(fl_runtime *rt, const fli_op_request *q,
                           const fl_op **op);
 /* The attributes of an elementwise row as p0 and p1 of its formula. */
 void fli_attributes(const fl_op *op, const fl_attr *a, double p[2]);
+/* The elementwise row of g as an expression of tensors, and the gradients of an
+ * expression in the place of the row's own rule. */
+fl_status fli_expr_of_row(const fli_grad *g, const fl_op **op);
+void fli_expr_flow_back(fli_grad *g, const fl_op *op);
+/* The gradient of the row of g by that of its expression (order.c). */
+void fli_expr_row_grad(fli_grad *g);
 /* Graph to straight-line code; one block, freed with fli_mfree. */
 fl_status fli_expr_lower(const fli_graph *g, int n_out, const fl_value *out,
                          const fl_dtype *out_dtype, fl_reduction reduce,

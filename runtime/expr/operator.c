@@ -553,6 +553,34 @@ static void through_reduction(fli_grad *g, fli_expr_op *x) {
     flow_back(g, plain, &value, &d);
 }
 
+fl_status fli_expr_of_row(const fli_grad *g, const fl_op **op) {
+  fli_graph graph;
+  fl_value in[FLI_EXPR_IN], out;
+  fl_dtype d = g->out_meta[0].dtype;
+  fli_graph_open(&graph, g->e.rt);
+  fl_status s = FL_OK;
+  for (int k = 0; k < g->n_in && s == FL_OK; k++)
+    s = fli_graph_input(&graph, g->in_meta[k].dtype, FLI_TENSOR, &in[k]);
+  if (s == FL_OK)
+    s = fli_graph_apply(&graph, g->op->id, g->attrs, g->n_in, in, &out);
+  if (s == FL_OK)
+    s = fli_graph_cast(&graph, out, d, &out);
+  if (s == FL_OK)
+    s = fli_expr_intern(g->e.rt,
+                        &(fli_op_request){.name = g->op->info.name,
+                                          .graph = &graph,
+                                          .n_out = 1,
+                                          .out = &out,
+                                          .out_dtype = &d},
+                        op);
+  fli_graph_close(&graph);
+  return s;
+}
+
+void fli_expr_flow_back(fli_grad *g, const fl_op *op) {
+  flow_back(g, op->expr, g->y, g->dy);
+}
+
 static void grad_expr(fli_grad *g) {
   fli_expr_op *x = g->op->expr;
   if (x->program->reduce)

@@ -1,6 +1,7 @@
-/* Third and higher derivatives of unary rows in expressions: rows carry f, f'
- * and f'' as loops; from there on f'' is an expression itself, read from the
- * row's formula. */
+/* Third and higher derivatives of unary rows: rows carry f, f' and f'' as
+ * loops; from there on f'' is an expression itself, read from the row's
+ * formula. In an eager call the second derivative is taken for an expression of
+ * one row. */
 #include "expr.h"
 
 typedef enum saved { X, Y, NONE } saved;
@@ -112,4 +113,20 @@ fl_status fli_graph_third(fli_graph *g, int i, fl_value dy, int n,
   FLI_TRY(fli_graph_apply(g, FLI_OP_mul, NULL, 2, (fl_value[]){product, all},
                           &all));
   return fli_graph_gradient(g, 1, &all, &dy, n, wanted, dx);
+}
+
+void fli_expr_row_grad(fli_grad *g) {
+  const fl_op *op;
+  fl_status s = FL_OK;
+  bool numbers = false;
+  for (int k = 0; k < g->n_in; k++)
+    numbers = numbers || fli_is_number(g->in[k]);
+  if (numbers)
+    s = fli_fail(FL_EUNSUPPORTED,
+                 "its derivatives are for tensors, not for numbers");
+  s = s ? s : fli_expr_of_row(g, &op);
+  if (s)
+    fli_env_fail(&g->e, s, "%s: %s", g->op->info.name, fl_error());
+  else
+    fli_expr_flow_back(g, op);
 }

@@ -490,6 +490,8 @@ static fl_status fill(fl_runtime *rt, fl_op *op, int id) {
     return FL_ENOMEM;
   if (w->family == FLI_UNARY_BACKWARD)
     op->saves = A | B;
+  if (w->family == FLI_UNARY_BACKWARD2)
+    op->saves = A | B | C;
   FLI_TRY(parse(op));
   op->info.view = w->family == FLI_VIEW;
   op->info.inplace = allows_inplace(op);

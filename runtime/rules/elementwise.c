@@ -40,9 +40,9 @@ void grad_unary_backward(fli_grad *g) {
         fli_run(&g->e, g->op->id + 1, g->attrs, 3, (fl_value[]){ddx, dy, s});
 }
 
+/* f''' and what follows are by the expression of the formula. */
 void grad_unary_backward2(fli_grad *g) {
-  fli_env_fail(&g->e, FL_EAUTOGRAD, "%s: a third derivative is not available",
-               g->op->info.name);
+  g->e.rt->up->row_grad(g);
 }
 
 /* What has no gradient and must not be passed over in silence. */
@@ -274,7 +274,8 @@ void grad_gamma_da(fli_grad *g) {
 }
 
 void grad_gamma_daa(fli_grad *g) {
-  grad_unary_backward2(g);
+  fli_env_fail(&g->e, FL_EAUTOGRAD,
+               "gamma_daa: a third derivative by a is not available");
 }
 
 /* --- ternary --- */
