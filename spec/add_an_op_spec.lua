@@ -14,8 +14,8 @@ local function shell(command)
 end
 
 local function compile(file, options)
-  local ok, text = shell(("cd '%s' && ${CC:-cc} -std=gnu11 -Wall -Wextra -Wno-psabi -fopenmp-simd -Werror %s "
-    .. "-c %s -o one.o && nm one.o"):format(place, options or "", file))
+  local ok, text = shell(("cd '%s' && ${CC:-cc} -std=gnu11 -Wall -Wextra -Wno-psabi -Werror "
+    .. "-fopenmp-simd %s -c %s -o one.o && nm one.o"):format(place, options or "", file))
   assert(ok, text)
   return text
 end

@@ -13,7 +13,8 @@ if debug then core.library((debug.getinfo(1, "S").source:gsub("init%.lua$", ""))
 -- Lua are several of one.
 local files = {}
 for _, part in ipairs {"backends", "class", "cuda", "data", "dist", "distributions", "io", "log",
-  "nn", "onnx", "op", "optim", "print", "profile", "options", "checkpoint", "help", "vmap"} do
+  "nn", "onnx", "op", "optim", "print", "profile", "options", "checkpoint", "help", "vmap",
+  "strict"} do
   files[part] = "flare." .. part
 end
 for file, names in next, {
