@@ -41,8 +41,51 @@ describe("an operator from a shared library", function()
     assert.same({3}, again(flare.tensor {1}):totable())
     assert.truthy(message(register, {fingerprint = fingerprint + 1})
       :find("another signature was meant", 1, true))
-    assert.truthy(message(register, {signature = "x:float, y:float, by:real=2 -> z:x"})
-      :find("there is a outside_scale already, with the signature x:float, by:real=2", 1, true))
+  end)
+
+  it("may be registered again, as a script that is run twice does", function()
+    local first = {name = "outside_again", signature = "x:float -> y:x", expression = "y = x * x"}
+    local f = flare.op.register(first)
+    local g = flare.op.register(first)
+    assert.same({9}, f(flare.tensor {3}):totable())
+    assert.same({9}, g(flare.tensor {3}):totable())
+    assert.same({{7}}, {register {name = "outside_third"}(flare.tensor {3}):totable()})
+    assert.same({{7}}, {register {name = "outside_third"}(flare.tensor {3}):totable()})
+  end)
+
+  it("is replaced by another definition, for new calls", function()
+    local function define(expression, more)
+      local o = {name = "outside_new", signature = "x:float -> y:x", expression = expression}
+      for key, value in pairs(more or {}) do o[key] = value end
+      return flare.op.register(o)
+    end
+    local x = flare.tensor({3}, {requires_grad = true})
+    local before = define "y = x * x"
+    local y = before(x)
+    local after = define "y = x * x * x"
+    assert.same({27}, after(x):totable())
+    assert.same({27}, flare.op.find "outside_new"(x):totable())
+    assert.same({9}, before(x):totable()) -- a function keeps what it was made for
+    y:backward()
+    assert.same({6}, x.grad:totable()) -- so does a graph
+    local two = define("y = x + by", {signature = "x:float, by:real=2 -> y:x"})
+    assert.same({5}, two(x):totable())
+    assert.same({4}, two(x, {by = 1}):totable())
+    assert.equal("x:float, by:real=2 -> y:x", flare.op.info "outside_new".signature)
+    x.grad = nil
+    define("y = 3 * x", {gradient = "gx = gy * 5"})(x):backward()
+    assert.same({5}, x.grad:totable())
+    x.grad = nil
+    define("y = 3 * x", {gradient = "gx = gy * 7"})(x):backward()
+    assert.same({7}, x.grad:totable())
+  end)
+
+  it("is known to help, by name and as a function", function()
+    local f = flare.op.register {name = "outside_told", signature = "x:float, by:real=2 -> y:x",
+      expression = "y = x * by"}
+    local text = flare.help "outside_told"
+    assert.truthy(text:find("outside_told(x, by = 2)", 1, true), text)
+    assert.equal(text, flare.help(f))
   end)
 
   it("is refused where something is missing or wrong", function()

@@ -99,8 +99,7 @@ typedef struct registering {
   const fl_op *backward;
 } registering;
 
-static fl_status check(const registering *r, const fl_op *op,
-                       const fl_op *known) {
+static fl_status check(const registering *r, const fl_op *op) {
   const fl_op_spec *s = r->s;
   if (s->fingerprint && s->fingerprint != r->print)
     return fli_fail(FL_EARG,
@@ -108,18 +107,9 @@ static fl_status check(const registering *r, const fl_op *op,
                     "another signature was meant",
                     s->name, (unsigned long long)r->print,
                     (unsigned long long)s->fingerprint);
-  if (known && fl_op_fingerprint(known) != r->print)
-    return fli_fail(FL_EARG,
-                    "op.register: there is a %s already, with the signature %s",
-                    s->name, known->info.signature);
   if (s->like < 0 || s->like >= op->info.n_in)
     return fli_fail(FL_EARG, "op.register: %s has no input %d", s->name,
                     s->like + 1);
-  if (known && (s->expression || s->gradient))
-    return fli_fail(FL_EARG,
-                    "op.register: %s is there already: what is added to it is "
-                    "a kernel of another backend",
-                    s->name);
   if (s->backward && s->gradient)
     return fli_fail(FL_EARG, "op.register: %s has two gradients", s->name);
   return FL_OK;
@@ -149,9 +139,13 @@ static fl_status find_kernel(registering *r, const fl_op *op) {
   return s->start ? s->start(s->context, s->name, r->print) : FL_OK;
 }
 
+/* The operator that has the kernels: with an expression there are two. */
+static fl_op *with_kernels(fl_op *op) {
+  return op->native->inner ? op->native->inner : op;
+}
+
 static void add_kernel(const registering *r, fl_op *op) {
-  if (op->native->inner)
-    op = op->native->inner;
+  op = with_kernels(op);
   if (!r->kernel)
     return;
   op->kernel[r->backend] = r->kernel;
@@ -159,6 +153,43 @@ static void add_kernel(const registering *r, fl_op *op) {
     op->native->plan = r->plan;
     op->plan = &op->native->plan;
   }
+}
+
+static bool has_text(const char *wanted, const char *text) {
+  return !wanted || (text && strcmp(wanted, text) == 0);
+}
+
+/* Whether the spec says what `known` is, or adds a kernel for a backend that
+ * has none yet. Anything else is a new definition. */
+static bool is_known(const registering *r, fl_op *known) {
+  const fl_op_spec *s = r->s;
+  if (!known || fl_op_fingerprint(known) != r->print)
+    return false;
+  const fli_native *n = known->native;
+  fl_kernel kernel = with_kernels(known)->kernel[r->backend];
+  bool same_kernel =
+      !r->kernel || !kernel || (kernel == r->kernel && !s->native);
+  bool same_gradient = !s->backward || r->backward == n->backward;
+  bool same_shape = !s->shape || !kernel ||
+                    (s->shape == n->shape && s->context == n->context);
+  return same_kernel && same_gradient && same_shape && s->like == n->like &&
+         has_text(s->expression, n->expression) &&
+         has_text(s->gradient, n->gradient);
+}
+
+/* A new definition with the old signature keeps the kernels of other backends
+ * if they compute the same. */
+static void take_kernels(const registering *r, fl_op *op, fl_op *known) {
+  const fl_op_spec *s = r->s;
+  if (!known || fl_op_fingerprint(known) != r->print ||
+      !has_text(s->expression, known->native->expression))
+    return;
+  fl_op *to = with_kernels(op), *from = with_kernels(known);
+  for (int b = 0; b < r->rt->n_backends; b++)
+    if (!to->kernel[b] && b != r->backend)
+      to->kernel[b] = from->kernel[b];
+  if (!to->plan)
+    to->plan = from->plan;
 }
 
 static fl_status copy_text(fl_runtime *rt, const char *text, char **copy) {
@@ -259,19 +290,22 @@ fl_status fl_op_register(fl_runtime *rt, const fl_op_spec *given,
     known = known->next;
   FLI_TRY(fli_op_new(rt, s->name, s->signature, s->name, &op));
   r.print = fl_op_fingerprint(op);
-  fl_status status = check(&r, op, known);
+  fl_status status = check(&r, op);
   if (status == FL_OK)
     status = find_backward(rt, s, op, &r.backward);
   if (status == FL_OK)
     status = find_kernel(&r, op);
-  if (status == FL_OK && !known)
+  bool old = status == FL_OK && is_known(&r, known);
+  if (status == FL_OK && !old)
     status = complete(&r, op);
-  if (status || known)
+  if (status || old)
     drop(rt, op);
   if (status)
     return status;
-  if (known)
+  if (old && !with_kernels(known)->kernel[r.backend])
     add_kernel(&r, known);
-  *result = known ? known : rt->more_ops;
+  else if (!old)
+    take_kernels(&r, rt->more_ops, known);
+  *result = old ? known : rt->more_ops;
   return FL_OK;
 }

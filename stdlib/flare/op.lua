@@ -8,8 +8,8 @@ local signature = require "flare.cuda.signature"
 
 local op = {}
 
--- What was registered, by name.
-local registered = {}
+-- What was registered, by name, and what each function that came of it is.
+local registered, rows = {}, setmetatable({}, {__mode = "k"})
 
 local c_types = {f32 = "float", f64 = "double", f16 = "__half", bf16 = "__nv_bfloat16",
   i64 = "long long", i32 = "int", i16 = "short", i8 = "signed char", u8 = "unsigned char",
@@ -89,7 +89,7 @@ end
 
 -- Makes it known under its name.
 local function keep(f, fingerprint, info)
-  registered[info.name] = info
+  registered[info.name], rows[f] = info, info
   core.ops[info.name] = f
   return f, fingerprint
 end
@@ -102,7 +102,9 @@ local known = {
   arch = none,
 }
 
---- Makes an operator of this runtime, or gives one that is there another backend's kernel.
+--- Makes an operator of this runtime, or gives one that is there another backend's kernel. The same
+-- definition once more changes nothing; another one of that name takes the place of the old one for
+-- calls from now on, while graphs that were recorded keep theirs.
 -- @param given name, signature; one or more of: source or image with symbol (a kernel in CUDA C++
 -- or a cubin), library with symbol (a function of a shared library), expression ("y = a * x");
 -- dtypes (of the kernel, {"f32"}), launch(names) -> blocks, threads, bytes; init(name,
@@ -137,5 +139,9 @@ end
 --- What is known of a registered operator: name, signature, params, results, differentiable.
 -- @return a table, or nil
 function op.info(name) return registered[name] end
+
+--- What `info` says of an operator that is given as the function that `register` returned.
+-- @return a table, or nil
+function op.row_of(f) return rows[f] end
 
 return op
