@@ -130,7 +130,8 @@ function M.describe(env, kept, name)
                   or type(class) == "string" and class:find "^flare"
   if library then
     local text = require("flare.help").help(value)
-    if not text:find "^nothing is written" then return name .. ": " .. text end
+    local documented = not text:find "^nothing is written" and not text:find "^function%("
+    if documented then return name .. ": " .. text end
   end
   if type(value) == "function" then return describe_function(value, name) end
   if class then return describe_object(value, name, class) end

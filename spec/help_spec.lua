@@ -89,6 +89,55 @@ describe("flare.help", function()
     assert.equal("there is no Sequental: do you mean Sequential?", flare.help "Sequental")
   end)
 
+  it("explains every public name, and no other is public", function()
+    local missing, count, seen = {}, 0, {[core] = true}
+    local function visit(part, path)
+      if seen[part] then return end
+      seen[part] = true
+      for name, value in pairs(part) do
+        if type(name) == "string" and not name:find "^_" and value ~= core then
+          count = count + 1
+          local text = flare.help(path .. name)
+          if text:find "^nothing is" or text:find "^there is no" then
+            missing[#missing + 1] = path .. name
+          end
+          local is_class = type(value) == "table" and rawget(value, "__index")
+          if type(value) == "table" and not is_class and select(2, path:gsub("%.", "")) < 2 then
+            visit(value, path .. name .. ".")
+          end
+        end
+      end
+    end
+    visit(flare, "")
+    table.sort(missing)
+    assert.same({}, missing)
+    assert(count > 900)
+    for name in ([[raw_new raw_run lend held place collect collector profile_push profile_start
+        vmap_in vmap_out on_ready op_register method methods library raise hint nearest secret comm
+        json file net protobuf deflate gunzip crc32 xxh64 custom stand_in interruptible]])
+        :gmatch "%S+" do
+      assert(core[name] ~= nil, name)
+      assert.is_false(pcall(function() return flare[name] end), name)
+    end
+    assert.is_nil(flare.memory.fail)
+  end)
+
+  it("explains collectives, initializers, memory and parts with an operator's name", function()
+    has(flare.help "dist.all_reduce", "dist.all_reduce(x, {reduce")
+    has(flare.help(flare.nn.init.kaiming_), "nn.init.kaiming_(x, {act")
+    has(flare.help "memory.stats", "flare.memory.stats(device)", "peak")
+    has(flare.help "dist", "flare.dist has: ", "dist(a, b, p = 2)")
+    has(flare.help "x:dist", "The p-norm of a - b")
+    has(flare.help "memory", "holders, limit")
+  end)
+
+  it("explains functions of one's own by the comment above them", function()
+    -- Twice as much.
+    local function double(a, b) return a * 2, b end
+    has(flare.help(double), "function(a, b)  spec/help_spec.lua:", "\n  Twice as much.")
+    has(flare.help(has), "function(text, ...)  spec/help_spec.lua:")
+  end)
+
   it("says what is near, or that nothing is known", function()
     assert.equal("there is no softmx: do you mean softmax?", flare.help "softmx")
     has(flare.help "clip", "clamp(x, min", "other names: clip")

@@ -102,6 +102,8 @@ end
 local function row_of(value)
   local methods, x = core.methods(), core.zeros{}
   local function is(name) return methods[name] and x[name] == value end
+  local own = require("flare.op").row_of(value)
+  if own then return own end
   for _, row in ipairs(core.ops()) do
     for _, name in ipairs{row.name, table.unpack(row.aliases)} do
       if core[name] == value or core.ops[name] == value or is(name) or is(name .. "_") then
@@ -111,12 +113,51 @@ local function row_of(value)
   end
 end
 
+-- What the words say about a member of a part: "nn.init.zeros_".
+local function describe_member(path)
+  local said = words.paths[path]
+  return said and said.call .. "\n" .. source.wrapped("  ", said.text)
+end
+
+-- The path of a function that words tell of, looked up by the function itself.
+local function member_of(value)
+  local flare = require "flare"
+  for path in pairs(words.paths) do
+    local part, name = path:match "^(.*)%.([^.]+)$"
+    local owner = flare
+    for key in part:gmatch "[^.]+" do owner = owner[key] end
+    if rawequal(owner[name], value) then return path end
+  end
+  for name in pairs(words.functions) do
+    if rawequal(flare[name], value) then return name end
+  end
+end
+
+-- A Lua function that has no comment of three dashes: its arguments, its place, the comment above.
+local function describe_plain(f, name)
+  local info = debug and debug.getinfo(f, "Su")
+  if not info or info.what == "C" then return nil end
+  local arguments = {}
+  for i = 1, info.nparams do arguments[i] = debug.getlocal(f, i) end
+  if info.isvararg then arguments[#arguments + 1] = "..." end
+  local out = {("%s(%s)  %s:%d"):format(name or "function", table.concat(arguments, ", "),
+                                       info.short_src, info.linedefined)}
+  for _, line in ipairs(source.above(f)) do out[#out + 1] = "  " .. line end
+  return table.concat(out, "\n")
+end
+
+local describe_words
+
 local function describe_value(value, path)
   if type(value) == "function" then
     local row = row_of(value)
     if row then return rows.describe(row) end
     local doc = source.of(value)
-    if not doc then return nil end
+    if not doc then
+      local member = member_of(value)
+      return member and (describe_member(member) or describe_words(member))
+             or describe_plain(value, path)
+    end
     local owner = path
       or not doc.name and "f" or doc.owner .. (doc.method and ":" or ".") .. doc.name
     return source.describe(doc, ("%s(%s)"):format(owner, doc.args))
@@ -131,7 +172,7 @@ end
 
 -- What the words about C functions say: of a function and of a member of that name; of the
 -- member alone, if there is one, where a method is asked for.
-local function describe_words(name, method)
+function describe_words(name, method)
   local out = {}
   for _, kind in ipairs {words.functions, words.members} do
     local said = kind[name]
@@ -156,7 +197,8 @@ local function find(path)
 end
 
 -- The parts of the library in which a name is looked for that `flare` has not.
-local parts = {"nn", "optim", "data", "io", "log", "distributions"}
+local parts = {"nn", "optim", "data", "io", "log", "distributions", "dist", "cuda", "onnx", "op",
+               "memory"}
 
 local function nearest(name)
   local names = {}
@@ -185,9 +227,13 @@ function M.help(what)
   local path = what:gsub("^flare%.", "")
   local method = path:match "^[%w_]*:([%w_]+)$"
   local name = method or path
-  local row = rows.find(name)
+  local row = rows.find(name) or require("flare.op").info(name)
+  local both = row and not method and find(name)
+  if type(both) == "table" then -- dist: a part of the library and a method
+    return ("%s\n%s"):format(describe_value(both, "flare." .. name), rows.describe(row))
+  end
   if row then return rows.describe(row) end
-  local text = describe_words(name, method)
+  local text = describe_member(name) or describe_words(name, method)
   if text then return text end
   local value = find(name)
   text = value ~= nil and describe_value(value, "flare." .. name)

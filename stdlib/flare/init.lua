@@ -90,4 +90,19 @@ function flare.gradgradcheck(f, inputs, o)
   return require("flare.gradcheck").check_second(f, inputs, o)
 end
 
-return require "flare.lazy"("flare", flare, files, core)
+-- What the core has for users: operators and the functions named here. Its other functions serve
+-- the library's files, and are in flare.core alone.
+local public = {version = core.version, memory = {}}
+for name in next, core.ops do public[name] = core[name] end
+for name in ([[anomaly autocast backward clock current_stream debug_streams default_generator
+    default_stream device devices elementwise empty empty_like enable_grad event from_bytes
+    from_dlpack full_like func generator grad grad_enabled is_tensor kernel load_backend manual_seed
+    max meta min no_grad ones ones_like rand_like randn_like range reduce scope set_default_device
+    spawn stream synchronize tensor threads zeros zeros_like]]):gmatch "%S+" do
+  public[name] = core[name]
+end
+for name in ("flush holders limit reset_peak stats"):gmatch "%S+" do
+  public.memory[name] = core.memory[name]
+end
+
+return require "flare.lazy"("flare", flare, files, public)

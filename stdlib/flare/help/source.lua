@@ -104,6 +104,20 @@ function M.of(f)
   return nil, known[2]
 end
 
+--- The lines of a comment directly above a Lua function in a file; none for other functions.
+function M.above(f)
+  local info = debug.getinfo(f, "S")
+  local text = info.what == "Lua" and text_of(info.source)
+  local lines, out = {}, {}
+  for line in ((text or "") .. "\n"):gmatch "([^\n]*)\n" do lines[#lines + 1] = line end
+  local at = info.linedefined - 1
+  while lines[at] and lines[at]:find "^%s*%-%-" do
+    table.insert(out, 1, (lines[at]:gsub("^%s*%-%-+%s?", "")))
+    at = at - 1
+  end
+  return out
+end
+
 --- Words in lines of 96 characters; the first begins with `start`, the others below it.
 function M.wrapped(start, text)
   local lines, line = {}, start

@@ -56,6 +56,10 @@ local words = {
   {"spawn", "flare.%s(source, ...)",
    "Runs a text of Lua on a thread of its own, in a state of its own."},
 
+  {"clock", "flare.%s()", "Seconds since some moment, with nanoseconds; it is never set back."},
+  {"version", "flare.%s", "The version of flare, a string."},
+  {"newaxis", "x[{{}, flare.%s}]", "Between the brackets of x[...]: a dim of size 1."},
+
   -- random numbers, kernels
   {"manual_seed", "flare.%s(seed)", "Begins the random numbers anew."},
   {"generator", "flare.%s(seed)", "A source of random numbers, for {generator = ...}."},
@@ -135,10 +139,86 @@ local words = {
   {"random_", "x:%s(low, high, {generator})", "Writes random integers; high is not among them."},
 }
 
+-- Names of the library's parts whose functions are made in loops or are written in C.
+local parts = {
+  memory = {
+    {"stats", "flare.memory.%s(device)",
+     "Bytes in a table: live, peak, reserved from the system, and how often it was asked."},
+    {"limit", "flare.memory.%s(bytes, device)",
+     "The most that tensors may take; beyond it an operation fails with the biggest holders."},
+    {"flush", "flare.memory.%s(device)", "Gives cached blocks back to the system."},
+    {"reset_peak", "flare.memory.%s(device)", "Makes what is live now the peak."},
+    {"holders", "flare.memory.%s(device)",
+     "A text: the lines of the script whose tensors hold most memory."},
+  },
+  ["nn.init"] = {
+    {"zeros ones", "nn.init.%s_(x)", "Writes zeros, or ones, into x."},
+    {"constant", "nn.init.%s_(x, {value = 0})", "Writes one value."},
+    {"uniform", "nn.init.%s_(x, {low = 0, high = 1, generator =})",
+     "Numbers that are uniform between low and high."},
+    {"normal", "nn.init.%s_(x, {mean = 0, std = 1, generator =})", "Normal numbers."},
+    {"truncated_normal", "nn.init.%s_(x, {mean = 0, std = 1, bound = 2, low =, high =})",
+     "Normal numbers within `bound` standard deviations, or between low and high."},
+    {"xavier", "nn.init.%s_(x, {gain = 1, normal = false, generator =})",
+     "Glorot: keeps the variance forward and backward; uniform, or normal."},
+    {"kaiming", 'nn.init.%s_(x, {act = "leaky_relu", slope = 0, mode = "in", normal = false})',
+     'He: keeps the variance through the activation behind the layer; mode "in" counts inputs, '
+     .. '"out" outputs.'},
+    {"eye", "nn.init.%s_(x)", "The identity matrix."},
+    {"dirac", "nn.init.%s_(x, {groups = 1})",
+     "A convolution's weight that passes channels through unchanged."},
+    {"sparse", "nn.init.%s_(x, {sparsity = 0.1, std = 0.01, generator =})",
+     "Normal numbers, with this share of each column 0."},
+    {"orthogonal", "nn.init.%s_(x, {gain = 1, generator =})",
+     "Orthonormal rows, or columns if there are fewer, times gain."},
+  },
+  dist = {
+    {"all_reduce", 'dist.%s(x, {reduce = "sum", async = false})',
+     "The sum (mean, min, max) of the ranks' x, on every rank, as a new tensor."},
+    {"all_reduce_ broadcast_", "dist.%s(x, {async = false})",
+     "The same function without _, written over x."},
+    {"reduce", 'dist.%s(x, {root = 0, reduce = "sum"})', "The sum on root; x on the others."},
+    {"broadcast", "dist.%s(x, {root = 0})", "Root's x on every rank."},
+    {"all_gather", "dist.%s(x)", "The x of every rank in order, joined along dim 1."},
+    {"all_gather_", "dist.%s(x)",
+     "x has the place of all parts along dim 1, of which each rank gives its own."},
+    {"gather", "dist.%s(x, {root = 0})",
+     "The x of every rank, joined along dim 1, on root; nothing on the others."},
+    {"reduce_scatter", 'dist.%s(x, {reduce = "sum"})',
+     "The sum of the ranks' x, of which each rank gets its part along dim 1."},
+    {"all_to_all", "dist.%s(x)",
+     "Part k of x along dim 1 goes to rank k; the result has the parts that the others sent."},
+    {"reduce_", 'dist.%s(x, {root = 0, reduce = "sum"})', "The sum, written over root's x."},
+    {"scatter", "dist.%s(x, {root = 0, shape =})",
+     "Parts of root's x along dim 1, one for each rank; the others say the shape."},
+    {"send", "dist.%s(x, peer, {async = false})", "Sends x to the rank peer."},
+    {"recv", "dist.%s(shape, peer, {dtype, device, async = false})",
+     "What the rank peer sends; shape may be a tensor like it."},
+    {"barrier", "dist.%s()", "Waits until every rank is here."},
+  },
+}
+
+M.paths = {} -- "nn.init.zeros_" -> {call =, text =}
+
 for _, entry in ipairs(words) do
-  local into = entry[2]:find "^flare" and M.functions or M.members
+  local into = entry[2]:find "flare" and M.functions or M.members
   for name in entry[1]:gmatch "%S+" do
     into[name] = {call = entry[2]:gsub("%%s", name), text = entry[3]}
+  end
+end
+
+for part, entries in pairs(parts) do
+  for _, entry in ipairs(entries) do
+    for name in entry[1]:gmatch "%S+" do
+      if part == "nn.init" then
+        local call = entry[2]:gsub("%%s", name)
+        M.paths["nn.init." .. name .. "_"] = {call = call, text = entry[3]}
+        M.paths["nn.init." .. name] = {call = call:gsub("_%(x", "(shape"),
+          text = "A new tensor of that shape. " .. entry[3]}
+      else
+        M.paths[part .. "." .. name] = {call = entry[2]:gsub("%%s", name), text = entry[3]}
+      end
+    end
   end
 end
 
