@@ -316,6 +316,8 @@ describe("data.Loader", function()
     function Plain:describe() return "plain", {f = print} end
     says("a function cannot be sent to worker threads (argument [1][f] of what describe gives)",
          set, Plain())
+    function Plain:describe() return "plain", {flare.core.channel(1), flare.ones(2)} end
+    data.Loader(set, {transform = Plain(), workers = 1}):close()
     local bare = {size = function() return 3 end, get = function(_, i) return i end}
     says("needs a method describe", bare)
     says("has no method describe, which workers need", data.Subset(bare, {1, 2}))

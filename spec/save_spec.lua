@@ -162,7 +162,7 @@ describe("flare.save", function()
     local function says(tree, message)
       assert.error_matches(function() flare.save(path, tree) end, message, 1, true)
     end
-    says({1, nil, 3}, "a list has no holes: position 2 is nil, 3 is not (at '')")
+    says({1, nil, 3}, "a list has no holes: position 2 is nil, 3 is not")
     says({x = {[5] = 1}}, "a list has no holes: position 1 is nil, 5 is not (at 'x')")
     says({x = {1, 2, n = 2}}, "a table has names or positions, not both: this one has 'n' and ")
     says({[0] = 1}, "keys are strings or positions 1, 2, 3 ...; got 0, a number")

@@ -138,7 +138,8 @@ static int close_handle(lua_State *L) {
 static int show_handle(lua_State *L) {
   handle *h = fll_checktype(L, 1, FLL_FILE, sizeof *h);
   if (h->opened)
-    lua_pushfstring(L, "flare.file: %s, %I bytes", path_of(L, 1), h->size);
+    lua_pushfstring(L, "flare.file: %s, %I bytes", path_of(L, 1),
+                    (lua_Integer)h->size);
   else
     lua_pushfstring(L, "flare.file: %s, closed", path_of(L, 1));
   return 1;

@@ -8,7 +8,8 @@ local M = {}
 -- What cannot be sent, and where in `value` it is; nil if everything can.
 local function find_unsent(value, path, depth)
   local kind = type(value)
-  if kind == "function" or kind == "thread" or kind == "userdata" and not core.is_tensor(value) then
+  local sent = core.is_tensor(value) or getmetatable(value) == "flare.channel"
+  if kind == "function" or kind == "thread" or kind == "userdata" and not sent then
     return kind, path
   elseif kind ~= "table" then
     return nil

@@ -26,6 +26,11 @@ local function is_list(t)
   return count == n and n > 0
 end
 
+-- Where in the tree, for the end of an error.
+local function place(path)
+  return path == "" and "" or (" (at '%s')"):format(path)
+end
+
 -- Why a table is neither a list nor a table of names.
 local function check_keys(t, path)
   local position, last, name
@@ -35,17 +40,18 @@ local function check_keys(t, path)
     elseif math.type(key) == "integer" and key >= 1 then
       position, last = position or key, math.max(last or 1, key)
     else
-      fail("save: keys are strings or positions 1, 2, 3 ...; got %s, a %s (at '%s')",
-           tostring(key), type(key), path)
+      fail("save: keys are strings or positions 1, 2, 3 ...; got %s, a %s%s",
+           tostring(key), type(key), place(path))
     end
   end
   if position and name then
-    fail("save: a table has names or positions, not both: this one has '%s' and %d (at '%s')",
-         name, position, path)
+    fail("save: a table has names or positions, not both: this one has '%s' and %d%s",
+         name, position, place(path))
   elseif position then
     local hole = 1
     while t[hole] ~= nil do hole = hole + 1 end
-    fail("save: a list has no holes: position %d is nil, %d is not (at '%s')", hole, last, path)
+    fail("save: a list has no holes: position %d is nil, %d is not%s", hole, last,
+         place(path))
   end
 end
 
