@@ -1,8 +1,9 @@
 --- RNN, LSTM and GRU: several layers, one or two directions.
 --
--- Inputs are (time, batch, inputs), or (batch, time, inputs) with batch_first; states are
--- (layers * directions, batch, hidden). The input's share of all time steps is one product;
--- a step then costs one product and one fused cell.
+-- The time comes first: inputs are (time, batch, inputs), as PyTorch's are by default, or (batch,
+-- time, inputs) with batch_first = true. (Attention and transformers are always batch first.)
+-- States are (layers * directions, batch, hidden). The input's share of all time steps is one
+-- product; a step then costs one product and one fused cell.
 local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"
@@ -15,6 +16,7 @@ local Recurrent = class("Recurrent", Module)
 
 --- nn.LSTM(inputs, hidden, {layers = 1, bidirectional = false, bias = true, dropout = 0,
 --   batch_first = false}); nn.RNN also has act = "tanh" or "relu", nn.LSTM projection = 0
+-- The input is (time, batch, inputs), with batch_first = true it is (batch, time, inputs).
 -- `dropout` acts between layers, while training. `projection`: a width that h is brought to by
 -- weight_hr_l1 (projection, hidden) after each step (arXiv:1402.1128); 0 for none. Parameters are
 -- weight_ih_l1 (gates * hidden, inputs), weight_hh_l1 (gates * hidden, width of h), bias_ih_l1,
