@@ -1,9 +1,14 @@
-/* Jobs of several processes for Lua: joining one, groups of its ranks, engines,
- * waiting for asynchronous collectives. The collectives themselves are
- * operators; flare.dist makes all this pleasant. */
+/* Lua binding of jobs of several processes: joining a job, process groups,
+ * communication engines, waiting for asynchronous collectives. The collectives
+ * are operators; the user's interface is flare.dist, in Lua. */
+#define _GNU_SOURCE /* dladdr */
 #include "fll.h"
 
+#include <dlfcn.h>
+#include <limits.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 /* A state that is closing has no runtime any more, while groups still part. */
 static bool interrupted(void *context) {
@@ -96,6 +101,34 @@ static int comm_load(lua_State *L) {
   fl_lua *st = fll_enter(L);
   fll_check(L, st, fl_comm_load(st->rt, luaL_checkstring(L, 1)));
   return 0;
+}
+
+static int push_folder(lua_State *L, const char *path, int n) {
+  const char *end = path ? strrchr(path, '/') : NULL;
+  if (!end)
+    return n;
+  lua_pushlstring(L, path, (size_t)(end - path));
+  lua_rawseti(L, -2, n + 1);
+  return n + 1;
+}
+
+/* comm_folders() -> where the program, this library and the runtime are: what
+ * belongs to them is searched for from there. */
+static int comm_folders(lua_State *L) {
+  char path[PATH_MAX];
+  Dl_info info;
+  int n = 0;
+  lua_newtable(L);
+  ssize_t bytes = readlink("/proc/self/exe", path, sizeof path - 1);
+  if (bytes > 0) {
+    path[bytes] = 0;
+    n = push_folder(L, path, n);
+  }
+  void *const inside[] = {(void *)comm_folders, (void *)fl_comm_open};
+  for (int k = 0; k < 2; k++)
+    if (dladdr(inside[k], &info))
+      n = push_folder(L, info.dli_fname, n);
+  return 1;
 }
 
 /* comm_attach(group, engine, device, ticket) */
@@ -215,21 +248,15 @@ static int board_close(lua_State *L) {
 }
 
 void fll_comm_core(lua_State *L) {
-  static const luaL_Reg functions[] = {{"open", comm_open},
-                                       {"close", comm_close},
-                                       {"group", comm_group},
-                                       {"members", comm_members},
-                                       {"ticket", comm_ticket},
-                                       {"attach", comm_attach},
-                                       {"engine", comm_engine},
-                                       {"last", comm_last},
-                                       {"wait", comm_wait},
-                                       {"done", comm_done},
-                                       {"verdict", comm_verdict},
-                                       {"fail", comm_fail},
-                                       {"watch", comm_watch},
-                                       {"load", comm_load},
-                                       {NULL, NULL}};
+  static const luaL_Reg functions[] = {
+      {"open", comm_open},       {"close", comm_close},
+      {"group", comm_group},     {"members", comm_members},
+      {"ticket", comm_ticket},   {"attach", comm_attach},
+      {"engine", comm_engine},   {"last", comm_last},
+      {"wait", comm_wait},       {"done", comm_done},
+      {"verdict", comm_verdict}, {"fail", comm_fail},
+      {"watch", comm_watch},     {"load", comm_load},
+      {"folders", comm_folders}, {NULL, NULL}};
   static const luaL_Reg meta[] = {
       {"__gc", board_close}, {"__close", board_close}, {NULL, NULL}};
   static const luaL_Reg methods[] = {{"exited", board_exited},

@@ -6,16 +6,19 @@ local there = tree.exists(tree.build .. "/lua/flare/mpi.so")
   and tree.output "command -v mpirun" ~= ""
 local try = there and it or pending
 
-local function run(n, text, options)
+-- @param program a copy in another place, with its libraries
+local function run(n, text, options, program)
   local folder = launch.folder ""
   local file <close> = assert(io.open(folder .. "/script.lua", "w"))
   file:write('local flare = require "flare"\nlocal dist = flare.dist\n',
     'local rank, size = dist.init{engine = "mpi"}\n', text)
   file:close()
-  local modules = tree.output("realpath " .. tree.build .. "/lua"):gsub("\n", "")
-  local status, out = launch.shell(folder, ([[export LUA_CPATH='%s/?.so;;'
+  local status, out = launch.shell(folder, ([[unset LUA_CPATH LUA_CPATH_5_4
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-    %s $F script.lua]]):format(modules, options or ("mpirun --oversubscribe -n %d"):format(n)))
+    F=%s
+    export LD_LIBRARY_PATH=${F%%/*}:$LD_LIBRARY_PATH
+    %s $F script.lua]]):format(program or launch.program,
+    options or ("mpirun --oversubscribe -n %d"):format(n)))
   launch.remove(folder)
   return status, out
 end
@@ -120,6 +123,21 @@ describe("the MPI engine", function()
       for k = 1, 1000 do assert(works[k]:wait()[3]:item() == 2 * k) end
     ]], "timeout 60 mpirun --oversubscribe -n 2")
     assert.equal(0, status, out)
+  end)
+
+  try("is found where the program is, and asked for by name where it is not", function()
+    local folder = launch.folder ""
+    launch.shell(folder, "mkdir -p a/bin b/bin a/lib/lua/5.4/flare\n"
+      .. "B=$(dirname $F); for d in a/bin b/bin; do cp $F $B/libflare.so.0 $d; done\n"
+      .. "cp $B/lua/flare/mpi.so a/lib/lua/5.4/flare")
+    local status, out = run(2, "dist.barrier() print 'well'", nil, folder .. "/a/bin/flare")
+    assert.equal(0, status, out)
+    assert.equal("well\nwell\n", out)
+    status, out = run(2, "", nil, folder .. "/b/bin/flare")
+    launch.remove(folder)
+    assert.not_equal(0, status)
+    assert.truthy(out:find("dist.init: the MPI engine, flare/mpi.so, is missing", 1, true), out)
+    assert.truthy(out:find("/b/bin/lua/flare/mpi.so", 1, true), out)
   end)
 
   it("is started by mpirun or srun only", function()

@@ -47,11 +47,25 @@ local function choose(found, wish)
   return "mpi"
 end
 
--- The module flare/mpi.so, which is built where MPI is.
+-- From the folder of the program or of a library of ours: a build folder, the folder of core.so,
+-- an installed tree.
+local places = {"lua/flare/mpi.so", "mpi.so", "flare/mpi.so", "lua/5.4/flare/mpi.so",
+  "../lib/lua/5.4/flare/mpi.so", "../lib64/lua/5.4/flare/mpi.so"}
+
+-- Loads the MPI engine, a shared object that is built where MPI's headers are.
 local function load_mpi()
   local path, tried = package.searchpath("flare.mpi", package.cpath)
-  if not path then fail("dist.init: this flare has no MPI (no flare/mpi.so):\n\t%s", tried) end
-  core.comm.load(path)
+  if path then return core.comm.load(path) end
+  for _, folder in ipairs(core.comm.folders()) do
+    for _, place in ipairs(places) do
+      local name = folder .. "/" .. place
+      if core.file.exists(name) then return core.comm.load(name) end
+      if not tried:find(name, 1, true) then tried = tried .. "\n\tno file '" .. name .. "'" end
+    end
+  end
+  fail("dist.init: the MPI engine, flare/mpi.so, is missing. It is built if mpicc and MPI's headers "
+    .. "are there (Debian: libopenmpi-dev), but not into the portable program. Looked for it as:%s%s",
+    tried:find "^%s*\n" and "" or "\n\t", tried)
 end
 
 --- Joins the job that the environment tells of. Without one this process is alone: rank 0 of 1.
