@@ -330,6 +330,22 @@ static int private_file(lua_State *L) {
   return 1;
 }
 
+/* temporary("/tmp/name-XXXXXX") -> a new folder that only this user can enter
+ */
+static int temporary_folder(lua_State *L) {
+  char path[4096];
+  const char *pattern = luaL_checkstring(L, 1);
+  if (strlen(pattern) >= sizeof path) {
+    errno = ENAMETOOLONG;
+    return failed(L, pattern);
+  }
+  strcpy(path, pattern);
+  if (!mkdtemp(path))
+    return failed(L, pattern);
+  lua_pushstring(L, path);
+  return 1;
+}
+
 /* signal_name(number) -> "Killed" */
 static int signal_name(lua_State *L) {
   lua_pushstring(L, strsignal((int)luaL_checkinteger(L, 1)));
@@ -348,6 +364,7 @@ int flare_open_process(lua_State *L) {
                                        {"environment", environment},
                                        {"letter", letter},
                                        {"private", private_file},
+                                       {"temporary", temporary_folder},
                                        {"hold", hold},
                                        {"signal_name", signal_name},
                                        {NULL, NULL}};

@@ -101,10 +101,10 @@ describe("a job with restarts", function()
       if rank == 0 then print("weights", table.concat(words, " ")) end
     ]]
     local folder = launch.folder(text)
-    local status, out = launch.shell(folder, "$F launch -n 4 script.lua 0")
+    local status, out = launch.shell(folder, "$J -n 4 script.lua 0")
     assert.equal(0, status, out)
     local want = out:match "weights[^\n]*"
-    status, out = launch.shell(folder, "$F launch -n 4 --max-restarts 4 script.lua 4")
+    status, out = launch.shell(folder, "$J -n 4 --max-restarts 4 script.lua 4")
     assert.equal(0, status, out)
     assert.equal(4, select(2, out:gsub("starting again", "")))
     assert.equal(want, out:match "weights[^\n]*")

@@ -25,7 +25,7 @@ describe("flare launch", function()
       assert.equal(("rank %d of 3: 3 -\n"):format(rank),
         launch.read(folder, ("logs/rank-%d.log"):format(rank)))
     end
-    status, out = launch.shell(folder, "$F launch -n 2 --tee 1 script.lua x")
+    status, out = launch.shell(folder, "$J -n 2 --tee 1 script.lua x")
     assert.equal(0, status)
     local first = out:match "%[0%] rank 0 of 2: 1 x\n"
     assert.truthy(first and out:find("[1] rank 1 of 2: 1 x\n", 1, true), out)
@@ -57,7 +57,7 @@ describe("flare launch", function()
 
   it("says what it would start, and what is wrong with what it was told", function()
     local folder = launch.folder ""
-    local status, out = launch.shell(folder, "$F launch -n 2 --dry-run script.lua a b")
+    local status, out = launch.shell(folder, "$J -n 2 --dry-run script.lua a b")
     assert.equal(0, status)
     assert.truthy(out:find "rank 1: cores .* RANK=1 WORLD_SIZE=2 flare script.lua a b")
     for wrong, message in pairs {["-n 0 script.lua"] = "at least 1",
@@ -67,7 +67,15 @@ describe("flare launch", function()
         ["--nproc_per_node 2 script.lua"] = "unknown option '--nproc_per_node'; it is -n",
         ["--max_restarts=2 script.lua"] = "it is --max-restarts",
         ["-n2 --tee 1,7 script.lua"] = "--tee 7: the job has the ranks 0 to 1",
-        ["--rdzv nowhere script.lua"] = "host:port"} do
+        ["--rdzv nowhere script.lua"] = "host:port", ["--rdzv :5 script.lua"] = "host:port",
+        ["--rdzv a:99999 script.lua"] = "a port is at most 65535",
+        ["--timeout 1e999 script.lua"] = "expected 1000000000 at most",
+        ["--timeout nan script.lua"] = "a number of at least 0", ["--timeout= x"] = "needs a value",
+        ["--timeout -1 script.lua"] = "a number of at least 0", ["-n -1 script.lua"] = "at least 1",
+        ["-n 1.5 script.lua"] = "at least 1, without a fraction", ["-n2x script.lua"] = "-n 2x",
+        ["-n 9223372036854775807 --nnodes 2 --rdzv a:1 --secret s x"] = "1024 at most",
+        ["--logs '' script.lua"] = "--logs needs a value", ["nosuch.lua"] = "there is no script",
+        ["--max-restarts 1e400 script.lua"] = "at least 0, without a fraction"} do
       status, out = launch.shell(folder, "$F launch " .. wrong)
       assert.equal(2, status)
       assert.truthy(out:find(message, 1, true), out)
@@ -103,7 +111,7 @@ describe("flare launch", function()
       if os.getenv "RANK" == "1" then os.exit(9) end
       require("flare").dist.init()
 END
-      $F launch -n 2 script.lua]])
+      $J -n 2 script.lua]])
     assert.equal(9, status)
     assert.truthy(out:find("rank 1 (it has not joined) ended with status 9", 1, true), out)
     launch.gone(folder)
@@ -112,7 +120,7 @@ END
 
   it("ends everything on Ctrl-C within 5 seconds", function()
     local folder, limit = launch.folder(endless), launch.within(5)
-    local status, out = launch.shell(folder, "$F launch -n 2 script.lua & L=$!\n" .. under_way
+    local status, out = launch.shell(folder, "$J -n 2 script.lua & L=$!\n" .. under_way
       .. "date +%s.%N >began; kill -INT $L; wait $L; S=$?; date +%s.%N >ended; exit $S")
     assert.equal(130, status, out)
     local took = launch.read(folder, "ended") - launch.read(folder, "began")
@@ -123,12 +131,12 @@ END
 
   it("ends everything on Ctrl-C while nobody reads what it writes", function()
     local folder, limit = launch.folder "for k = 1, 40000 do print(k) end", launch.within(5)
-    local _, slow = launch.shell(folder, "$F launch -n 2 script.lua | (sleep 3; tail -n 1)")
+    local _, slow = launch.shell(folder, "$J -n 2 script.lua | (sleep 3; tail -n 1)")
     assert.equal("40000\n", slow) -- what somebody reads late
     launch.shell(folder, "rm -r logs\necho \"print 'going' while true do print(1) end\" "
       .. ">script.lua")
     local status, out = launch.shell(folder, "mkfifo full; sleep 60 <full & R=$!\n"
-      .. "$F launch -n 2 script.lua >full & L=$!\n" .. under_way .. "sleep 0.5\n"
+      .. "$J -n 2 script.lua >full & L=$!\n" .. under_way .. "sleep 0.5\n"
       .. "date +%s.%N >began; kill -INT $L; wait $L; S=$?; date +%s.%N >ended; kill $R; exit $S")
     assert.equal(130, status, out)
     assert.is_true(launch.read(folder, "ended") - launch.read(folder, "began") < limit)
@@ -138,7 +146,7 @@ END
 
   it("ends everything when nobody reads what it writes", function()
     local folder = launch.folder "while true do print(dist.all_reduce(flare.ones{1}):item()) end"
-    local _, out = launch.shell(folder, "{ $F launch -n 2 script.lua 2>&1; echo $? >status; } "
+    local _, out = launch.shell(folder, "{ $J -n 2 script.lua 2>&1; echo $? >status; } "
       .. "| head -n 1")
     assert.equal("2.0\n", out)
     assert.equal("141\n", launch.read(folder, "status"))
@@ -150,7 +158,7 @@ END
   it("goes on when what it writes to is full, and says so once for each", function()
     local folder = launch.folder "for k = 1, 3 do dist.barrier() print('line', k) end"
     local status, out = launch.shell(folder, "mkdir logs; ln -s /dev/full logs/rank-1.log\n"
-      .. "$F launch -n 2 --tee all script.lua 2>&1 >/dev/full")
+      .. "$J -n 2 --tee all script.lua 2>&1 >/dev/full")
     assert.equal(0, status, out)
     for _, name in ipairs {"standard output", "logs/rank%-1.log"} do
       local _, n = out:gsub("flare launch: " .. name .. ": No space left on device; no more is "
@@ -166,8 +174,8 @@ END
 
   it("does not write over the logs of another job", function()
     local folder = launch.folder(endless)
-    local status, out = launch.shell(folder, "$F launch -n 2 script.lua & L=$!\n" .. under_way
-      .. "$F launch -n 1 script.lua; S=$?; kill -INT $L; wait $L; exit $S")
+    local status, out = launch.shell(folder, "$J -n 2 script.lua & L=$!\n" .. under_way
+      .. "$J -n 1 script.lua; S=$?; kill -INT $L; wait $L; exit $S")
     assert.equal(2, status, out)
     assert.truthy(out:find("another job writes logs/rank-0.log: give this one a folder of its own, "
       .. "as in --logs logs-2", 1, true), out)
@@ -185,7 +193,7 @@ END
       repeat until dist.share(rank == 0 and (io.open "stop" and "stop" or "on") or nil) == "stop"
     ]]
     for _, closed in ipairs {"<&- >&- 2>&-", "<&- >&-", ">&-"} do
-      local status, out = launch.shell(folder, ("rm -rf stop logs; (trap '' HUP; exec $F launch "
+      local status, out = launch.shell(folder, ("rm -rf stop logs; (trap '' HUP; exec $J "
         .. "-n 2 script.lua %s) & L=$!\n"):format(closed) .. under_way
         .. "kill -HUP $L; touch stop; wait $L")
       assert.equal(0, status, out)
@@ -198,7 +206,7 @@ END
 
   it("leaves nobody when it is killed itself", function()
     local folder = launch.folder("local child = rank == 0 and io.popen 'sleep 60'\n" .. endless)
-    launch.shell(folder, "$F launch -n 2 script.lua & L=$!\n" .. under_way .. "kill -KILL $L")
+    launch.shell(folder, "$J -n 2 script.lua & L=$!\n" .. under_way .. "kill -KILL $L")
     launch.gone(folder)
     launch.remove(folder)
   end)
@@ -222,6 +230,43 @@ END
     assert.truthy(out:find("starting again (2 of 2)", 1, true), out)
     local log = launch.read(folder, "logs/rank-1.log") -- of all attempts
     assert.truthy(log:find "turn\t0\n.*turn\t1\n.*turn\t2\n", log)
+    launch.remove(folder)
+  end)
+
+  it("waits longer before each further attempt", function()
+    local status, out, took, folder = launch.run("-n 1 --max-restarts 2", "error 'odd'")
+    launch.remove(folder)
+    assert.equal(1, status)
+    assert.truthy(out:find "starting again %(1 of 2%) in 1 s\n.*starting again %(2 of 2%) in 2 s\n",
+      out)
+    assert.is_true(took >= 3, took)
+    local restart, pauses = require("flare.repl.launch.restart").new(), {}
+    for k, ran in ipairs {0, 0, 0, 0, 0, 0, 0, 0, 61, 1} do pauses[k] = restart:pause(ran) end
+    assert.same({1, 2, 4, 8, 16, 32, 60, 60, 1, 2}, pauses)
+  end)
+
+  it("heeds Ctrl-C between two attempts", function()
+    local folder, limit = launch.folder "error 'odd'", launch.within(5)
+    local status, out, took = launch.shell(folder, "$F launch -n 1 --max-restarts 20 script.lua & "
+      .. "L=$!\nsleep 6; kill -INT $L; wait $L")
+    assert.equal(130, status, out)
+    assert.is_true(took < 6 + limit, took)
+    launch.gone(folder)
+    launch.remove(folder)
+  end)
+
+  it("leaves nothing in the folder of a user who does not ask for logs", function()
+    local folder = launch.folder "if arg[1] then error 'odd' end print(rank)"
+    local list = "ls -A | grep -v .shell; "
+    local status, out = launch.shell(folder, "mkdir t; export TMPDIR=$PWD/t\n"
+      .. "$F launch -n 2 script.lua; S=$?; " .. list .. "ls t; exit $S")
+    assert.equal(0, status, out)
+    assert.equal("0\nscript.lua\nt\n", out)
+    status, out = launch.shell(folder, "export TMPDIR=$PWD/t\n$F launch -n 2 script.lua x; S=$?; "
+      .. list .. "cat t/flare-launch-*/rank-1.log; ls -ld t/flare*; exit $S")
+    assert.equal(1, status, out)
+    assert.truthy(out:find "the output of all ranks is in %S+/t/flare%-launch%-%w+\n", out)
+    assert.truthy(out:find "\nscript.lua\nt\n.*script.lua:4: odd.*\ndrwx%-%-%-%-%-%- ", out)
     launch.remove(folder)
   end)
 
@@ -310,7 +355,7 @@ ranks[[ setmetatable({}, {__tostring = function() error "no words" end}) ]]
 ranks(string.dump(function() end))
 print("size", size)
 END
-$F launch -n 2 -i < lines]==])
+$J -n 2 -i < lines]==])
     assert.equal(0, status, out)
     assert.truthy(out:find "0  0\n +1  10\n", out)
     assert.truthy(out:find "0  6.0\n +1  6.0\n", out)
@@ -319,12 +364,12 @@ $F launch -n 2 -i < lines]==])
     assert.truthy(out:find("binary chunks are refused", 1, true), out)
     assert.truthy(out:find("size\t2", 1, true), out)
     launch.gone(folder)
-    assert.equal(2, (launch.shell(folder, "$F launch -n 2 -i script.lua")))
+    assert.equal(2, (launch.shell(folder, "$J -n 2 -i script.lua")))
     -- other jobs do not listen
     status, out = launch.shell(folder, [[cat > script.lua <<'END'
       require "flare.dist.prompt".lead()
 END
-      $F launch -n 2 script.lua]])
+      $J -n 2 script.lua]])
     assert.equal(1, status)
     assert.truthy(out:find("not started with -i", 1, true), out)
     launch.remove(folder)

@@ -11,9 +11,11 @@ usage: flare launch [options] script [arguments]
   --rdzv host:port     ... where that of node 0 listens (default 127.0.0.1, any port) ...
   --secret file        ... and a file only you can read, with the job's secret; node 0 makes it
   --tee LIST           also show the output of these ranks, as in 1,3, or of all
-  --logs folder        where rank-N.log are written (default logs)
-  --timeout seconds    that ranks wait for each other
-  --max-restarts K     start again so often when a rank fails; FLARE_RESTART counts, node 0 decides
+  --logs folder        keep the output of each rank there, as rank-N.log (default: a temporary
+                       folder, which is kept and named if the job fails)
+  --timeout seconds    how long ranks wait for each other (default 120; 0: without limit)
+  --max-restarts K     start again at most K times when a rank fails, after a pause of 1 s, 2 s,
+                       4 s ... 60 s; FLARE_RESTART counts, node 0 decides
   -i                   no script: a prompt on rank 0, where ranks[[ text ]] runs text on all
   --dry-run            show what would be started
   --verbose            show what is started]=]
@@ -41,12 +43,30 @@ local others = {["--nproc-per-node"] = "-n", ["--nproc"] = "-n", ["-np"] = "-n",
   ["--log-dir"] = "--logs", ["--rdzv-endpoint"] = "--rdzv", ["--master-port"] = "--rdzv host:port",
   ["--master-addr"] = "--rdzv host:port"}
 local whole = {n = 1, nnodes = 1, node = 0, restarts = 0}
+local limits = {n = most, nnodes = most, node = most, timeout = 1e9}
+
+-- The number that an option is given. @return it; nil and a message
+local function number_of(name, text, key)
+  local least, highest, number = whole[key] or 0, limits[key], tonumber(text)
+  if whole[key] then number = math.tointeger(number) end
+  if not number or number < least then
+    return nil, ("%s %s: expected a number of at least %d%s"):format(name, text,
+      least, whole[key] and ", without a fraction" or "")
+  end
+  if highest and number > highest then
+    if key == "n" or key == "nnodes" then
+      return nil, ("%s %s: too many ranks: a job has %d at most"):format(name, text, most)
+    end
+    return nil, ("%s %s: expected %d at most"):format(name, text, highest)
+  end
+  return number
+end
 
 local function read(args)
   local o, k = {}, 1
   while args[k] and args[k]:sub(1, 1) == "-" do
     local name, value = args[k]:match "^(%-%-[%w_-]+)=(.*)$"
-    if not name then name, value = args[k]:match "^(%-n)=?(%d+)$" end
+    if not name then name, value = args[k]:match "^(%-n)=?(%-?%d.*)$" end
     name = name or args[k]
     local key = valued[name]
     if key then
@@ -54,15 +74,11 @@ local function read(args)
         k = k + 1
         value = args[k]
       end
-      if not value then return nil, name .. " needs a value" end
+      if not value or value == "" then return nil, name .. " needs a value" end
       if whole[key] or key == "timeout" then
-        local number = tonumber(value)
-        if whole[key] then number = math.tointeger(number) end
-        if not number or number < (whole[key] or 0) then
-          return nil, ("%s %s: expected a number of at least %d"):format(name, value,
-            whole[key] or 0)
-        end
-        value = number
+        local message
+        value, message = number_of(name, value, key)
+        if not value then return nil, message end
       end
       o[key] = value
     elseif name == "--dry-run" then o.dry = true
@@ -122,7 +138,7 @@ local function shared_secret(path, node)
       core.net.poll({}, {}, 100)
     end
   until core.clock() > deadline
-  return nil, path .. ": it does not come"
+  return nil, path .. ": node 0 has not written the secret within 60 s"
 end
 
 local function complain(text)
@@ -154,7 +170,12 @@ return function(args)
   if o.rdzv then
     o.host, o.port = o.rdzv:match "^%[?(.-)%]?:(%d+)$"
     o.port = math.tointeger(tonumber(o.port or ""))
-    if not o.port then return complain("--rdzv must be host:port, not " .. o.rdzv) end
+    if not o.port or o.host == "" then
+      return complain("--rdzv must be host:port, not " .. o.rdzv)
+    end
+    if o.port > 65535 then
+      return complain(("--rdzv %s: a port is at most 65535"):format(o.rdzv))
+    end
   elseif o.nnodes > 1 then
     return complain "several nodes need --rdzv host:port"
   end
@@ -164,7 +185,10 @@ return function(args)
   end
   o.tee, message = shown(o.tee or "", o.n * o.nnodes)
   if not o.tee then return complain(message) end
-  o.logs = o.logs or "logs"
+  local script = o.command[1]
+  if script and not o.dry and not core.file.stat(script) then
+    return complain(("there is no script %s"):format(script))
+  end
   if o.secret then
     o.secret, message = shared_secret(o.secret, o.node)
     if not o.secret then return complain(message) end

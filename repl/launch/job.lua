@@ -1,10 +1,12 @@
---- A job under way: starts the ranks of this machine, passes on what they write, notices who ends,
--- and sees to it that nobody is left when one has failed.
+--- A running job: starts the ranks of this machine, forwards their output, watches for their exit,
+-- and ends the others when one has failed.
 local core = require "flare.core"
 local env = require "flare.dist.env"
+local Logs = require "flare.repl.launch.logs"
 local meeting = require "flare.repl.launch.meeting"
 local output = require "flare.repl.launch.output"
 local process = require "flare.repl.process"
+local Restart = require "flare.repl.launch.restart"
 
 local net = core.net
 local INT, KILL, PIPE, TERM, CHLD = 2, 9, 13, 15, 17
@@ -88,8 +90,8 @@ local function make_ranks(self)
   for k = 0, self.o.n - 1 do
     local number = self.meeting.before + k
     list[k + 1] = {number = number, here = k, cpus = share(self.o.cpus, k, self.o.n),
-      error_file = ("%s/.rank-%d.error"):format(self.o.logs, number),
-      log_file = ("%s/rank-%d.log"):format(self.o.logs, number), again = self.attempt > 0}
+      error_file = ("%s/.rank-%d.error"):format(self.logs.folder, number),
+      log_file = self.logs:path(number), again = self.attempt > 0}
   end
   return list
 end
@@ -253,6 +255,7 @@ local function attempt(self, number)
   local status = 0
   if self.first or self.interrupted or self.stopped then
     status = self.interrupted and 128 + self.interrupted or nil
+    self.logs:tell()
     if not self.interrupted then
       if self.stopped then io.stderr:write("flare launch: stopped: ", self.stopped, "\n") end
       status = self.first and report(self) or 1
@@ -266,22 +269,10 @@ local function attempt(self, number)
   return status
 end
 
---- Runs a job as the options of the command say. @return its status
-function Job.run(o)
-  local self = setmetatable({o = o}, Job)
-  if o.dry then
-    self.meeting = {before = o.node * o.n, port = o.port, hosts = 1}
-    self.size, self.attempt = o.n * o.nnodes, 0
-    for _, rank in ipairs(make_ranks(self)) do print(describe(self, rank)) end
-    return 0
-  end
-  local ok, message = core.file.mkdir(o.logs)
-  if not ok then
-    io.stderr:write("flare launch: --logs ", message, "\n")
-    return 2
-  end
-  self.signals = assert(process.signals())
-  self.dog = assert(process.watchdog())
+-- The ranks' places among all, when the launchers of all nodes are there.
+-- @return true; nil and a status
+local function meet(self)
+  local o, message = self.o, nil
   self.ranks, self.meeting = {}, {failed = function() end}
   function o.interrupted() -- while it looks for node 0
     take_signals(self)
@@ -294,7 +285,7 @@ function Job.run(o)
   end
   if message or self.interrupted then
     io.stderr:write("flare launch: ", self.interrupted and "interrupted" or message, "\n")
-    return self.interrupted and 128 + self.interrupted or 1
+    return nil, self.interrupted and 128 + self.interrupted or 1
   end
   self.size, self.attempt = self.meeting.all, 0
   for _, rank in ipairs(make_ranks(self)) do
@@ -302,22 +293,64 @@ function Job.run(o)
       io.stderr:write(("flare launch: another job writes %s: give this one a folder of its own, as "
         .. "in --logs logs-2\n"):format(rank.log_file))
       self.meeting:close(false)
-      return 2
+      return nil, 2
     end
   end
-  local number, status = 0
+  return true
+end
+
+-- Waits before the next attempt. @return whether it is to begin
+local function pause(self, seconds, number)
+  io.stderr:write(("flare launch: starting again (%d of %s) in %g s\n"):format(number,
+    self.o.restarts or "?", seconds))
+  local deadline = core.clock() + seconds
+  while core.clock() < deadline and not self.interrupted and self.meeting.turn == "again" do
+    pump(self, math.ceil(1000 * math.min(0.2, math.max(0, deadline - core.clock()))))
+  end
+  return not self.interrupted and self.meeting.turn == "again"
+end
+
+-- Attempts until one ends well or there are no restarts left. @return the job's status
+local function run_attempts(self)
+  local number, restart = 0, Restart.new()
   while true do
-    status, message = attempt(self, number)
+    local began = core.clock()
+    local status, message = attempt(self, number)
     if not status then io.stderr:write("flare launch: ", message, "\n") end
     self.meeting:ended(number, (not status or self.interrupted) and "final"
       or status == 0 and "good" or "bad")
     status = status or 1
     while not self.meeting.turn and not self.interrupted do pump(self, 200) end
-    if self.meeting.turn ~= "again" then break end
+    if self.meeting.turn ~= "again" then return status end
     number = number + 1
-    io.stderr:write(("flare launch: starting again (%d of %s)\n"):format(number, o.restarts or "?"))
+    if not pause(self, restart:pause(core.clock() - began), number) then
+      return self.interrupted and 128 + self.interrupted or status
+    end
   end
-  self.meeting:close(status == 0)
+end
+
+--- Runs a job as the options of the command say. @return its status
+function Job.run(o)
+  local self, message = setmetatable({o = o}, Job), nil
+  self.logs, message = Logs.open(o.logs, o.dry)
+  if not self.logs then
+    io.stderr:write("flare launch: ", message, "\n")
+    return 2
+  end
+  if o.dry then
+    self.meeting = {before = o.node * o.n, port = o.port, hosts = 1}
+    self.size, self.attempt = o.n * o.nnodes, 0
+    for _, rank in ipairs(make_ranks(self)) do print(describe(self, rank)) end
+    return 0
+  end
+  self.signals = assert(process.signals())
+  self.dog = assert(process.watchdog())
+  local met, status = meet(self)
+  if met then
+    status = run_attempts(self)
+    self.meeting:close(status == 0)
+  end
+  self.logs:close(status == 0 or not met)
   return status
 end
 

@@ -17,12 +17,13 @@ end
 
 function M.remove(folder) os.execute("rm -rf " .. folder) end
 
---- Runs shell lines in the folder, with $F as the program, at most so many seconds.
+--- Runs shell lines in the folder, with $F as the program and $J as flare launch --logs logs, at
+-- most so many seconds.
 -- @return status, what was written, seconds
 function M.shell(folder, lines, seconds)
   local name = folder .. "/.shell"
   local file <close> = assert(io.open(name, "w"))
-  file:write("cd ", folder, "\nF=", M.program, "\n", lines, "\n")
+  file:write("cd ", folder, "\nF=", M.program, "\nJ=\"$F launch --logs logs\"\n", lines, "\n")
   file:close()
   local core = require "flare.core"
   local start = core.clock()
@@ -32,11 +33,11 @@ function M.shell(folder, lines, seconds)
   return tonumber(status), text, core.clock() - start
 end
 
---- flare launch OPTIONS script.lua on a text. @return status, output, seconds, folder
+--- flare launch --logs logs OPTIONS script.lua on a text. @return status, output, seconds, folder
 -- @param variables "NAME=value ..." of the environment
 function M.run(options, text, seconds, variables)
   local folder = M.folder(text)
-  local status, out, took = M.shell(folder, ("exec env %s $F launch %s script.lua"):format(
+  local status, out, took = M.shell(folder, ("exec env %s $J %s script.lua"):format(
     variables or "", options), seconds)
   return status, out, took, folder
 end
