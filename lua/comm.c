@@ -103,6 +103,27 @@ static int comm_load(lua_State *L) {
   return 0;
 }
 
+/* comm_reset(groups, lead) */
+static int comm_reset(lua_State *L) {
+  fl_lua *st = fll_enter(L);
+  fll_check(
+      L, st,
+      fl_comm_reset(st->rt, (int)luaL_checkinteger(L, 1), lua_toboolean(L, 2)));
+  return 0;
+}
+
+/* comm_discards() -> whether the function that asks is called as a statement */
+static int comm_discards(lua_State *L) {
+  lua_pushboolean(L, fll_discards(L, fll_enter(L)));
+  return 1;
+}
+
+/* comm_groups() -> how many groups there are */
+static int comm_groups(lua_State *L) {
+  lua_pushinteger(L, fl_comm_groups(fll_enter(L)->rt));
+  return 1;
+}
+
 static int push_folder(lua_State *L, const char *path, int n) {
   const char *end = path ? strrchr(path, '/') : NULL;
   if (!end)
@@ -248,15 +269,25 @@ static int board_close(lua_State *L) {
 }
 
 void fll_comm_core(lua_State *L) {
-  static const luaL_Reg functions[] = {
-      {"open", comm_open},       {"close", comm_close},
-      {"group", comm_group},     {"members", comm_members},
-      {"ticket", comm_ticket},   {"attach", comm_attach},
-      {"engine", comm_engine},   {"last", comm_last},
-      {"wait", comm_wait},       {"done", comm_done},
-      {"verdict", comm_verdict}, {"fail", comm_fail},
-      {"watch", comm_watch},     {"load", comm_load},
-      {"folders", comm_folders}, {NULL, NULL}};
+  static const luaL_Reg functions[] = {{"open", comm_open},
+                                       {"close", comm_close},
+                                       {"group", comm_group},
+                                       {"members", comm_members},
+                                       {"ticket", comm_ticket},
+                                       {"attach", comm_attach},
+                                       {"engine", comm_engine},
+                                       {"last", comm_last},
+                                       {"wait", comm_wait},
+                                       {"done", comm_done},
+                                       {"verdict", comm_verdict},
+                                       {"fail", comm_fail},
+                                       {"watch", comm_watch},
+                                       {"load", comm_load},
+                                       {"reset", comm_reset},
+                                       {"discards", comm_discards},
+                                       {"groups", comm_groups},
+                                       {"folders", comm_folders},
+                                       {NULL, NULL}};
   static const luaL_Reg meta[] = {
       {"__gc", board_close}, {"__close", board_close}, {NULL, NULL}};
   static const luaL_Reg methods[] = {{"exited", board_exited},

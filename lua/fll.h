@@ -187,6 +187,7 @@ struct fl_lua {
       *index_copy, *masked_scatter, *masked_fill, *nonzero, *reshape, *expand,
       *view, *unsqueeze, *permute, *mul, *add, *full, *copy;
   /* call sites, site.c */
+  bool result_counts; /* fll_discards works with this Lua */
   bool site_cache;
   uint64_t epoch; /* in the high bits of keys */
   fll_site sites[FLL_SITES];
@@ -255,6 +256,9 @@ void fll_gc_core(lua_State *L);
 /* site.c */
 fl_site fll_site_slow(lua_State *L, fl_lua *st, lua_Debug *ar, uint64_t key,
                       uint32_t instruction);
+/* Whether the caller of the running function is called as a statement, so that
+ * its results are lost; false if this Lua does not tell. */
+bool fll_discards(lua_State *L, const fl_lua *st);
 void fll_site_open(lua_State *L, fl_lua *st);
 /* The nearest line that is not the library's. */
 fl_site fll_site_script(lua_State *L, fl_lua *st);
@@ -273,7 +277,7 @@ const char *fll_selfhint(lua_State *L);
 /* nil, message: how the world's failures are returned */
 int fll_failed(lua_State *L, const char *format, ...);
 const char *fll_hint_of(const char *text); /* NULL: none is known */
-int fll_messageh(lua_State *L); /* adds hints and a traceback */
+int fll_messageh(lua_State *L);            /* adds hints and a traceback */
 void fll_error_core(lua_State *L);
 void fll_missing_core(lua_State *L); /* missing.c */
 void fll_profile_core(lua_State *L);

@@ -57,11 +57,26 @@ typedef struct probe {
   int n;
   bool c_function[8];
   const char *pc[8];
+  short results[8];
 } probe;
+
+/* How many results a call's record asks for; -1: as many as there are. */
+static short results_of(const lua_Debug *ar) {
+  short n;
+  memcpy(&n, (const char *)ar->i_ci + 60, sizeof n);
+  return n;
+}
+
+bool fll_discards(lua_State *L, const fl_lua *st) {
+  lua_Debug ar;
+  return st->result_counts && lua_getstack(L, 1, &ar) && results_of(&ar) == 0;
+}
 
 static int probe_call(lua_State *L) {
   probe *p = lua_touserdata(L, lua_upvalueindex(1));
   lua_Debug ar;
+  if (p->n < 8 && lua_getstack(L, 0, &ar))
+    p->results[p->n] = results_of(&ar);
   if (p->n >= 8 || !lua_getstack(L, 1, &ar))
     return 0;
   const char *record = (const char *)ar.i_ci;
@@ -81,17 +96,24 @@ static const char probe_chunk[] = "local f, call = ...\n"
                                   "for i = 1, 2 do f() end\n"
                                   "f()\n\n\n"
                                   "f(1, 2)\n"
+                                  "local x = f()\n"
+                                  "x = {f()}\n"
                                   "call(f)\n";
 
 static bool probe_passes(const probe *p) {
-  if (p->n != 5 || !p->c_function[4])
+  if (p->n != 7 || !p->c_function[6])
     return false;
-  for (int i = 0; i < 4; i++)
+  for (int i = 0; i < 6; i++)
     if (p->c_function[i] || !p->pc[i] || (uintptr_t)p->pc[i] & 3 ||
         (uintptr_t)p->pc[i] >> 47)
       return false;
   return p->pc[0] == p->pc[1] && p->pc[2] > p->pc[1] && p->pc[3] > p->pc[2] &&
          p->pc[3] - p->pc[0] < 64;
+}
+
+static bool counts_results(const probe *p) {
+  static const short right[] = {0, 0, 0, 0, 1, -1, 0};
+  return p->n == 7 && memcmp(p->results, right, sizeof right) == 0;
 }
 
 void fll_site_open(lua_State *L, fl_lua *st) {
@@ -108,6 +130,7 @@ void fll_site_open(lua_State *L, fl_lua *st) {
   } else {
     lua_pop(L, 1);
   }
+  st->result_counts = counts_results(&p);
   lua_newuserdatauv(L, 0, 0);
   lua_createtable(L, 0, 1);
   fll_pushfunction(L, sentinel_gc);

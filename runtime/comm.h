@@ -188,6 +188,9 @@ struct fl_board {
   /* What wait status (as of waitpid) rank's process had: from who started it.
    */
   void (*exited)(fl_board *b, int rank, int status);
+  /* Forgets what this rank has done; `lead`: also the verdict, and segments of
+   * groups that were never complete. */
+  void (*reset)(fl_board *b, bool lead);
   void (*close)(fl_board *b); /* leaves the job */
 };
 

@@ -15,6 +15,12 @@ extern "C" {
  * alone). EARG: this runtime has joined one already. */
 FL_API fl_status fl_comm_open(fl_runtime *rt, const fl_comm_options *o);
 FL_API void fl_comm_close(fl_runtime *rt);
+/* After a failure that all ranks have survived: forgets every call and link, so
+ * that the numbers of calls agree again, and the groups beyond `groups`. All
+ * ranks call it between two collectives; one of them, after the others, with
+ * `lead`, which clears the verdict. Groups must be attached again. */
+FL_API fl_status fl_comm_reset(fl_runtime *rt, int groups, bool lead);
+FL_API int fl_comm_groups(const fl_runtime *rt); /* how many there are */
 /* A group of some ranks, a number. Every rank of the job makes all groups in
  * the same order, its own or not. */
 FL_API fl_status fl_comm_group(fl_runtime *rt, int n, const int *ranks,

@@ -430,18 +430,39 @@ static void board_exited(fl_board *base, int rank, int status) {
     atomic_store(&b->s->seats[rank].exited, status + 1);
 }
 
+/* The names of groups that have not all met are still there. */
+static void forget_groups(board *b) {
+  for (int k = 0; k < GROUPS; k++) {
+    char what[32];
+    snprintf(what, sizeof what, "group-%d", k);
+    fl_segment_forget(b->key, what);
+  }
+}
+
+static void board_reset(fl_board *base, bool lead) {
+  board *b = (board *)base;
+  seat *t = &b->s->seats[b->o.rank];
+  pthread_mutex_lock(&b->lock);
+  atomic_fetch_add(&t->turn, 1);
+  memset(t->lanes, 0, sizeof t->lanes);
+  atomic_fetch_add(&t->turn, 1);
+  pthread_mutex_unlock(&b->lock);
+  if (!lead)
+    return;
+  forget_groups(b);
+  b->s->guilty = -1;
+  b->s->what[0] = b->s->table[0] = 0;
+  atomic_store(&b->s->state, 0);
+}
+
 static void board_close(fl_board *base) {
   board *b = (board *)base;
   if (b->s && b->o.rank >= 0)
     atomic_store(&b->s->seats[b->o.rank].left, 1);
   if (b->s) /* of a job on several hosts nobody was the last to come */
     fl_segment_forget(b->key, "board");
-  if (b->s && b->o.rank < 0) /* and of groups that have not all met */
-    for (int k = 0; k < GROUPS; k++) {
-      char what[32];
-      snprintf(what, sizeof what, "group-%d", k);
-      fl_segment_forget(b->key, what);
-    }
+  if (b->s && b->o.rank < 0)
+    forget_groups(b);
   if (b->s)
     fl_segment_close(b->s, b->bytes);
   pthread_mutex_destroy(&b->lock);
@@ -472,9 +493,9 @@ fl_status fl_board_open(const fl_comm_options *o, fl_board **out) {
     free(b);
     return fli_fail(FL_ENOMEM, "out of memory: a job");
   }
-  b->base = (fl_board){board_begin,   board_end,    board_look,
-                       look_unless,   board_fail,   board_table,
-                       board_verdict, board_exited, board_close};
+  b->base = (fl_board){board_begin, board_end,   board_look,    look_unless,
+                       board_fail,  board_table, board_verdict, board_exited,
+                       board_reset, board_close};
   b->o = *o;
   b->owner = pthread_self();
   b->bytes = sizeof(shared) + (size_t)o->size * sizeof(seat);

@@ -256,6 +256,17 @@ static void append_pending(pending_queue *q, uint64_t seq, fl_tensor *in,
       {in ? fl_tensor_retain(in) : NULL, out ? fl_tensor_retain(out) : NULL}};
 }
 
+static void unlink_group(group *g) {
+  for (int k = 0; k < FLI_MAX_BACKENDS; k++) {
+    fl_comm_link *link = g->link[k];
+    for (int j = k; j < FLI_MAX_BACKENDS; j++)
+      if (g->link[j] == link)
+        g->link[j] = NULL;
+    if (link)
+      link->engine->unlink(link->engine, link);
+  }
+}
+
 void fl_comm_close(fl_runtime *rt) {
   struct fli_comm *m = rt->comm;
   if (!m)
@@ -264,17 +275,8 @@ void fl_comm_close(fl_runtime *rt) {
     fl_device_sync(rt, -1);
   rt->comm = NULL;
   rt->local_rank = 0;
-  for (int i = m->n_groups - 1; i >= 0; i--) {
-    group *g = m->groups[i];
-    for (int k = 0; k < FLI_MAX_BACKENDS; k++) {
-      fl_comm_link *link = g->link[k];
-      for (int j = k; j < FLI_MAX_BACKENDS; j++)
-        if (g->link[j] == link)
-          g->link[j] = NULL;
-      if (link)
-        link->engine->unlink(link->engine, link);
-    }
-  }
+  for (int i = m->n_groups - 1; i >= 0; i--)
+    unlink_group(m->groups[i]);
   for (int i = 0; i < m->n_groups; i++) {
     drop_lanes(m->groups[i]);
     free(m->groups[i]->ranks);
@@ -287,6 +289,34 @@ void fl_comm_close(fl_runtime *rt) {
   free(m->groups);
   free(m->key);
   free(m);
+}
+
+fl_status fl_comm_reset(fl_runtime *rt, int groups, bool lead) {
+  struct fli_comm *m = rt->comm;
+  FLI_TRY(fli_check_owner(rt));
+  if (!m || !m->board)
+    return fli_fail(FL_EARG, "this process has not joined a job");
+  if (groups < 1 || groups > m->n_groups)
+    return fli_fail(FL_EARG, "there are %d groups of ranks, not %d",
+                    m->n_groups, groups);
+  fl_device_sync(rt, -1); /* what failed there is known: it led here */
+  for (int i = m->n_groups - 1; i >= 0; i--) {
+    group *g = m->groups[i];
+    unlink_group(g);
+    drop_lanes(g);
+    memset(g->lanes, 0, sizeof g->lanes);
+    if (i < groups)
+      continue;
+    free(g->ranks);
+    free(g);
+    m->n_groups--;
+  }
+  m->board->reset(m->board, lead);
+  return FL_OK;
+}
+
+int fl_comm_groups(const fl_runtime *rt) {
+  return rt->comm ? rt->comm->n_groups : 0;
 }
 
 /* --- engines --- */

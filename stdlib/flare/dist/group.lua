@@ -8,6 +8,9 @@ local comm = core.comm
 
 local Group = class "dist.Group"
 
+-- All groups, to attach them again after a reset; how many resets there were.
+local groups, resets = setmetatable({}, {__mode = "k"}), 0
+
 Group.engine = "host" -- of what lies in the host's memory
 
 --- @param ranks numbers in the job
@@ -20,6 +23,14 @@ function Group:init(ranks, id)
   self.rank, self.ranks = comm.members(self.id)
   self.size = #self.ranks
   self.streams, self.attached = {}, {}
+  groups[self] = true
+end
+
+-- After core.comm.reset: engines are opened again when they are next needed, and handles of
+-- earlier calls have no result.
+function Group.reset()
+  resets = resets + 1
+  for group in pairs(groups) do group.attached = {} end
 end
 
 --- `value` if it is a group with this rank in it. @param where the function's name, for errors
@@ -56,6 +67,10 @@ local Work = class "dist.Work"
 --- Waits until the call is done (a device: lets its current stream wait).
 -- @return the result
 function Work:wait()
+  if self.seq and self.resets ~= resets then
+    self.seq, self.finish = nil, nil
+    fail "wait: the call ended with the failure of the ranks before this line"
+  end
   if self.event then core.current_stream(self.device):wait(self.event)
   elseif self.seq then comm.wait(self.group, self.device, self.lane, self.seq) end
   self.event, self.seq = nil, nil
@@ -73,7 +88,8 @@ end
 --- Whether wait() would return at once.
 function Work:done()
   if self.event then return self.event:query() end
-  return not self.seq or comm.done(self.group, self.device, self.lane, self.seq)
+  return not self.seq or self.resets ~= resets
+    or comm.done(self.group, self.device, self.lane, self.seq)
 end
 
 -- Asynchronous calls of a device go to a stream of the group's own.
@@ -118,7 +134,10 @@ local function call(self, f, x, o, device)
     if x then y = f(x, o) else y = f(o) end
     local work = Work()
     work.result, work.group, work.device = y, self.id, device
-    if self.size > 1 then work.lane, work.seq = comm.last(self.id, device) end
+    if self.size > 1 then
+      work.lane, work.seq = comm.last(self.id, device)
+      work.resets = resets
+    end
     return work
   end
   local stream, work = stream_of(self, device), Work()
@@ -154,10 +173,36 @@ local function check_algorithm(name, given, device)
   end
 end
 
+local discards = comm.discards
+-- Written once for each name, to a user of another library's collectives, which change x.
+local warned = {}
+-- Ranks that have nothing to gain from the result: root of a broadcast, all others of the rest.
+local useless = {broadcast = function(self, root) return self.rank == root end,
+  reduce = function(self, root) return self.rank ~= root end,
+  gather = function(self, root) return self.rank ~= root end}
+local in_place = {all_reduce = true, reduce = true, broadcast = true}
+
+-- The result of a call that is a statement is lost, and x has not changed.
+local function warn_discarded(self, name, o)
+  local has_none = useless[name]
+  if has_none and has_none(self, type(o) == "table" and o.root or 0) then return end
+  local level, info = 2, nil
+  repeat
+    level = level + 1
+    info = debug.getinfo(level, "Sl")
+  until not info or info.currentline > 0 and info.short_src:sub(1, 7) ~= "<flare>"
+  if not info then return end
+  warned[name] = true
+  io.stderr:write(("flare: %s:%d: the result of %s is not used, and its argument is unchanged: "
+    .. "y = dist.%s(...)%s\n"):format(info.short_src, info.currentline, name, name,
+    in_place[name] and (", or dist.%s_(x), which writes over x"):format(name) or ""))
+end
+
 local function define(name, defaults)
   local f = core["comm_" .. name]
   defaults.async = false
   Group[name] = function(self, x, o)
+    if not warned[name] and discards() then warn_discarded(self, name, o) end
     check_tensor(name, x)
     local device, given = x.device, read(name, o, defaults)
     check_algorithm(name, given, device)
@@ -207,6 +252,7 @@ end
 
 --- What `peer` sends. @param shape of it, or a tensor of the same shape, dtype and device
 function Group:recv(shape, peer, o)
+  if not warned.recv and discards() then warn_discarded(self, "recv") end
   local given = core.is_tensor(shape) and {dtype = shape.dtype, device = shape.device} or {}
   o = options.check("recv", o, {async = false, dtype = given.dtype or "f32",
     device = given.device or "cpu"})

@@ -1,7 +1,9 @@
---- Several ranks at one prompt: rank 0 has it, the others run what it sends them. Texts go through
--- the job's rendezvous, to those who know its secret; binary chunks are refused, and only jobs that
--- `flare launch -i` has started listen at all.
+--- The prompt of `flare launch -i`: rank 0 reads lines, and ranks[[ text ]] sends a text to the
+-- other ranks, which run it and send back its result. Messages go through the job's rendezvous,
+-- which authenticates them by the job's secret; binary chunks are refused. Jobs that were started
+-- in another way do not listen.
 local Channel = require "flare.dist.channel"
+local core = require "flare.core"
 local dist = require "flare.dist"
 local env = require "flare.dist.env"
 local fail = require "flare.fail"
@@ -9,6 +11,8 @@ local fail = require "flare.fail"
 local M = {}
 
 local most = 60000 -- bytes of a text
+-- Commands of rank 0 to the others. No text begins with this byte: it marks binary chunks.
+local COUNT, RESET = "\27count", "\27reset "
 
 local function connect()
   if not os.getenv "FLARE_PROMPT" then fail "ranks: this job was not started with -i" end
@@ -25,19 +29,29 @@ local function send(channel, ...)
   channel:flush()
 end
 
--- What a text gives, as text.
+local function show(...)
+  local words = table.pack(...)
+  for k = 1, words.n do words[k] = tostring(words[k]) end
+  return table.concat(words, "  ")
+end
+
+-- Runs a text, an expression or statements. @return its results as text, or its error
 local function run(text)
-  local chunk = load("return " .. text, "=ranks", "t")
-  local message
-  if not chunk then chunk, message = load(text, "=ranks", "t") end
+  local expression, message = load("return " .. text, "=ranks", "t"), nil
+  local chunk
+  -- as an argument an expression is no tail call, so that errors in it have its line
+  if expression then chunk = load("return (...)(" .. text .. "\n)", "=ranks", "t")
+  else chunk, message = load(text, "=ranks", "t") end
   if not chunk then return message end
-  local function show(...)
-    local words = table.pack(...)
-    for k = 1, words.n do words[k] = tostring(words[k]) end
-    return table.concat(words, "  ")
+  local ok, result = pcall(function()
+    if expression then return chunk(show) end
+    return show(chunk())
+  end)
+  if not ok then
+    local why = select(2, pcall(tostring, result))
+    core.comm.fail(why) -- ranks that wait for this one in a collective end it
+    result = "error: " .. why
   end
-  local ok, result = pcall(function() return show(chunk()) end)
-  if not ok then result = "error: " .. select(2, pcall(tostring, result)) end
   return result:sub(1, most)
 end
 
@@ -51,6 +65,21 @@ local function get(channel, name)
   end
 end
 
+local function reset(count, lead)
+  core.comm.reset(count, lead)
+  dist.Group.reset()
+end
+
+-- The answer of a rank to a text or a command.
+local function answer(text)
+  if text == COUNT then return tostring(core.comm.groups()) end
+  if text:sub(1, #RESET) == RESET then
+    reset(math.tointeger(tonumber(text:sub(#RESET + 1))), false)
+    return "ready"
+  end
+  return run(text)
+end
+
 --- Of ranks other than 0: runs what comes until the job ends.
 function M.follow()
   local channel, k = connect(), 0
@@ -58,28 +87,47 @@ function M.follow()
     k = k + 1
     local text = get(channel, "run " .. k)
     if not text then return end
-    send(channel, "set", ("result %d %d"):format(k, _G.rank), run(text))
+    send(channel, "set", ("result %d %d"):format(k, _G.rank), answer(text))
   end
 end
 
---- Of rank 0: makes the global `ranks`, so that ranks[[ x:sum() ]] runs on all.
+-- Sends a text to all other ranks, calls f and then each(rank, answer).
+local function ask(channel, number, text, f, each)
+  send(channel, "set", "run " .. number, text)
+  f()
+  for other = 1, _G.size - 1 do
+    local name = ("result %d %d"):format(number, other)
+    local result, why = get(channel, name)
+    if not result then fail("ranks: %s", why) end
+    each(other, result)
+    send(channel, "drop", name)
+  end
+  send(channel, "drop", "run " .. number)
+end
+
+local function nothing() end
+
+--- Of rank 0: makes the global `ranks`, so that ranks[[ x:sum() ]] runs on all. A failure of the
+-- line before (ranks that called different collectives, an error on one of them) is cleared first:
+-- all ranks forget their calls, so that their numbers agree, and keep the groups that all have.
 function M.lead()
   local channel, k = connect(), 0
+  local function heal()
+    local count = core.comm.groups()
+    k = k + 1
+    ask(channel, k, COUNT, nothing, function(_, n) count = math.min(count, math.tointeger(n)) end)
+    k = k + 1
+    ask(channel, k, RESET .. count, nothing, nothing)
+    reset(count, true)
+  end
   function _G.ranks(text)
     if type(text) ~= "string" then fail("ranks: a text is expected, got %s", type(text)) end
     if #text > most then fail("ranks: a text of %d bytes at most", most) end
     if text:byte(1) == 27 then fail "ranks: binary chunks are refused" end
+    if core.comm.verdict() ~= "" then heal() end
     k = k + 1
-    send(channel, "set", "run " .. k, text)
-    print(("%4d  %s"):format(0, run(text)))
-    for other = 1, _G.size - 1 do
-      local name = ("result %d %d"):format(k, other)
-      local result, why = get(channel, name)
-      if not result then fail("ranks: %s", why) end
-      print(("%4d  %s"):format(other, result))
-      send(channel, "drop", name)
-    end
-    send(channel, "drop", "run " .. k)
+    ask(channel, k, text, function() print(("%4d  %s"):format(0, run(text))) end,
+      function(other, result) print(("%4d  %s"):format(other, result)) end)
   end
 end
 
