@@ -17,7 +17,7 @@ function Logs.open(folder, dry)
       self.folder = "(a temporary folder)"
       return self
     end
-    local parent, message = os.getenv "TMPDIR" or "/tmp", nil
+    local parent, message = os.getenv "TMPDIR" or "/tmp"
     self.folder, message = process.temporary(parent .. "/flare-launch-XXXXXX")
     if not self.folder then
       return nil, message .. ": cannot make a temporary folder for logs: give one with --logs"

@@ -186,11 +186,12 @@ local in_place = {all_reduce = true, reduce = true, broadcast = true}
 local function warn_discarded(self, name, o)
   local has_none = useless[name]
   if has_none and has_none(self, type(o) == "table" and o.root or 0) then return end
-  local level, info = 2, nil
-  repeat
+  local level = 3
+  local info = debug.getinfo(level, "Sl")
+  while info and (info.currentline < 0 or info.short_src:sub(1, 7) == "<flare>") do
     level = level + 1
     info = debug.getinfo(level, "Sl")
-  until not info or info.currentline > 0 and info.short_src:sub(1, 7) ~= "<flare>"
+  end
   if not info then return end
   warned[name] = true
   io.stderr:write(("flare: %s:%d: the result of %s is not used, and its argument is unchanged: "

@@ -63,8 +63,8 @@ local function load_mpi()
       if not tried:find(name, 1, true) then tried = tried .. "\n\tno file '" .. name .. "'" end
     end
   end
-  fail("dist.init: the MPI engine, flare/mpi.so, is missing. It is built if mpicc and MPI's headers "
-    .. "are there (Debian: libopenmpi-dev), but not into the portable program. Looked for it as:%s%s",
+  fail("dist.init: the MPI engine, flare/mpi.so, is missing. It is built if mpicc and MPI's "
+    .. "headers are there (Debian: libopenmpi-dev), not into the portable program. Tried:%s%s",
     tried:find "^%s*\n" and "" or "\n\t", tried)
 end
 
