@@ -272,7 +272,7 @@ end
 -- The ranks' places among all, when the launchers of all nodes are there.
 -- @return true; nil and a status
 local function meet(self)
-  local o, message = self.o, nil
+  local o, message = self.o
   self.ranks, self.meeting = {}, {failed = function() end}
   function o.interrupted() -- while it looks for node 0
     take_signals(self)
@@ -331,9 +331,10 @@ end
 
 --- Runs a job as the options of the command say. @return its status
 function Job.run(o)
-  local self, message = setmetatable({o = o}, Job), nil
-  self.logs, message = Logs.open(o.logs, o.dry)
-  if not self.logs then
+  local self = setmetatable({o = o}, Job)
+  local logs, message = Logs.open(o.logs, o.dry)
+  self.logs = logs
+  if not logs then
     io.stderr:write("flare launch: ", message, "\n")
     return 2
   end
