@@ -53,6 +53,15 @@ describe("the documentation", function()
     assert(#over == 0, "\n  " .. table.concat(over, "\n  "))
   end)
 
+  it("has reference pages as the sources say", function()
+    local folder = os.tmpname()
+    os.remove(folder)
+    local make = "mkdir '%s' && '%s/flare' spec/support/reference_pages.lua '%s' 2>&1"
+    assert.equal("", tree.output(make:format(folder, tree.build, folder)))
+    local stale = tree.output(("diff -rq docs/reference '%s'; rm -rf '%s'"):format(folder, folder))
+    assert(stale == "", "build/flare spec/support/reference_pages.lua writes them anew\n" .. stale)
+  end)
+
   it("describes every operator as its row does", function()
     assert(tree.read "docs/ops.md" == require "spec.support.ops_page"(),
       "docs/ops.md is not up to date: build/flare spec/support/ops_page.lua > docs/ops.md")

@@ -145,7 +145,8 @@ local function run(block, command)
   assert(out:find "status=0\n$", ("%s:%d: %s\n%s"):format(block.path, block.line, command, out))
 end
 
-local checks = {export = true, cmake = true, cc = true, git = true, cd = true, lua5 = true, sudo = true}
+local checks = {export = true, cmake = true, cc = true, git = true, cd = true, lua5 = true,
+                sudo = true}
 checks["apt-get"] = true
 
 checks["./bootstrap"] = function(block, command)

@@ -36,7 +36,8 @@ local function methods_of(class)
         local about = source.of(f) -- what is not written about is as its parent's
         if about then
           seen[name] = true
-          methods[#methods + 1] = ("  :%s(%s)  %s"):format(name, about.args, about.text[1] or "")
+          methods[#methods + 1] = ("  :%s(%s)"):format(name, about.args)
+                                  .. source.paragraph(about.text)
         end
       end
     end
@@ -166,6 +167,10 @@ local function describe_value(value, path)
   elseif type(value) == "table" then
     local part = describe_part(value, path or "it")
     local call = (getmetatable(value) or {}).__call and describe_value(rawget(value, "open"), path)
+    local class = rawget(value, "class")
+    if call and class and is_class(class) then -- what the call returns
+      return call .. "\n" .. table.concat(methods_of(class), "\n")
+    end
     return call and call .. "\n" .. part or part
   end
 end

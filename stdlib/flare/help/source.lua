@@ -132,6 +132,19 @@ function M.wrapped(start, text)
   return table.concat(lines, "\n")
 end
 
+--- The lines up to the first empty or indented one as text behind two spaces, or below in lines of
+-- 96 characters that are indented by six.
+function M.paragraph(lines)
+  local words = {}
+  for _, line in ipairs(lines) do
+    if line:find "^%s" or line == "" then break end
+    words[#words + 1] = line
+  end
+  local text = table.concat(words, " ")
+  if #text == 0 then return "" end
+  return #text <= 50 and "  " .. text or "\n" .. M.wrapped("      ", text)
+end
+
 --- What is said of arguments and results, added to the lines `out`.
 function M.add_arguments(out, doc)
   for _, p in ipairs(doc.params) do

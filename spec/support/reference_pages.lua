@@ -1,0 +1,127 @@
+--- The reference pages of the library's parts, out of the comments of their Lua files, and of the C
+-- interface, out of the comments of its headers. Writes all of them:
+--   build/flare spec/support/reference_pages.lua [folder]
+local flare = require "flare"
+
+local parts = {
+  {"nn", "Layers, containers and losses", "nn.md", "Layers, optimizers, data"},
+  {"optim", "Optimizers and schedules", "nn.md", "Layers, optimizers, data"},
+  {"data", "Data sets and loaders", "nn.md", "Layers, optimizers, data"},
+  {"io", "Files", "files.md", "Files"},
+  {"log", "Progress, metrics and plots", "training.md", "Training"},
+  {"dist", "Several processes", "distributed.md", "Distributed training"},
+}
+
+local function sorted(part)
+  local names = {}
+  for name in pairs(part) do
+    if not name:find "^_" then names[#names + 1] = name end
+  end
+  table.sort(names, function(a, b)
+    if a:lower() ~= b:lower() then return a:lower() < b:lower() end
+    return a < b
+  end)
+  return names
+end
+
+-- What help says, cut to the width of a page.
+local function entry(path)
+  local lines = {}
+  for line in (flare.help(path) .. "\n"):gmatch "([^\n]*)\n" do
+    if #line > 110 then line = require "flare.help.source".wrapped(line:match "^%s*", line) end
+    lines[#lines + 1] = line:gsub("%s+$", "")
+  end
+  return ("## %s\n\n```text\n%s\n```\n"):format(path, table.concat(lines, "\n"):gsub("%s+$", ""))
+end
+
+local function part_page(name, title, guide, guide_title)
+  local out = {("# %s: flare.%s\n"):format(title, name),
+    ("Every name in `flare.%s`, as `?%s.NAME` at the prompt and `flare help %s.NAME` explain it.\n"
+     .. "Made by `build/flare spec/support/reference_pages.lua` from the comments of the Lua files "
+     .. "in `stdlib/flare`; do\nnot edit. The guide is [%s](../%s).\n")
+      :format(name, name, name, guide_title, guide)}
+  for _, key in ipairs(sorted(flare[name])) do
+    out[#out + 1] = entry(name .. "." .. key)
+    local inner = flare[name][key]
+    local is_part = type(inner) == "table" and not rawget(inner, "__index")
+    if is_part and not rawget(inner, "class") then
+      for _, deeper in ipairs(sorted(inner)) do
+        local shown = type(inner[deeper]) == "function" and deeper ~= "open"
+        if shown and (name ~= "nn" or key == "init") then
+          out[#out + 1] = entry(name .. "." .. key .. "." .. deeper)
+        end
+      end
+    end
+  end
+  return table.concat(out, "\n")
+end
+
+-- Blocks of a header: a comment with the declarations under it, up to an empty line or the next
+-- comment at the left edge; marks of sections are headings.
+local function header_sections(path, out)
+  local declared, comment = {}, {}
+  local function flush()
+    if #declared > 0 then
+      for _, line in ipairs(comment) do out[#out + 1] = line end
+      if #comment > 0 then out[#out + 1] = "" end
+      out[#out + 1] = "```text\n" .. table.concat(declared, "\n") .. "\n```\n"
+    end
+    declared, comment = {}, {}
+  end
+  local inside, depth, top = false, 0, true
+  for line in io.lines(path) do
+    local section = line:match "^/%* %-%-%- (.-) %-%-%- %*/$"
+    local first = line:match "^/%*%s?(.*)$"
+    if section then
+      flush()
+      out[#out + 1] = "### " .. section:gsub("^%l", string.upper) .. "\n"
+    elseif inside or first then
+      if first then flush() end
+      local text = (first or line:gsub("^%s*%*?%s?", "")):gsub("%s*%*/%s*$", "")
+      comment[#comment + 1] = text
+      inside = not line:find "%*/"
+      if not inside and top then -- the file's own comment
+        for _, words in ipairs(comment) do out[#out + 1] = words end
+        out[#out + 1] = ""
+        comment, top = {}, false
+      end
+    elseif line == "" and depth == 0 then
+      flush()
+    elseif not line:find "^#" and not line:find '^extern "C"' and not line:find "^}$" then
+      declared[#declared + 1] = line
+      depth = depth + select(2, line:gsub("{", "")) - select(2, line:gsub("}", ""))
+    end
+  end
+  flush()
+end
+
+local function c_page()
+  local out = {[[
+# The C interface: flare.h and flarelua.h
+
+Every declaration of the two public headers, with the comment above it. Made by
+`build/flare spec/support/reference_pages.lua`; do not edit. The guide is
+[embedding](../embedding.md).
+]]}
+  for _, header in ipairs {"runtime/flare.h", "lua/flarelua.h"} do
+    out[#out + 1] = ("## %s\n"):format(header:match "[^/]+$")
+    header_sections(header, out)
+  end
+  return (table.concat(out, "\n"):gsub("\n+$", "\n"))
+end
+
+local function pages()
+  local list = {}
+  for _, part in ipairs(parts) do
+    list[#list + 1] = {part[1] .. ".md", part_page(table.unpack(part))}
+  end
+  list[#list + 1] = {"c.md", c_page()}
+  return list
+end
+
+local folder = (...) or "docs/reference"
+for _, page in ipairs(pages()) do
+  local file = assert(io.open(folder .. "/" .. page[1], "w"))
+  file:write(page[2])
+  file:close()
+end
