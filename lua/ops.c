@@ -378,6 +378,7 @@ static void push_param(lua_State *L, const fl_param *p) {
   set_string(L, "type", kind_name(p));
   set_flag(L, "optional", p->optional || p->has_default);
   set_flag(L, "variadic", p->variadic);
+  set_flag(L, "written", p->written);
   if (p->has_default) {
     push_default(L, p);
     lua_setfield(L, -2, "default");

@@ -258,6 +258,8 @@ typedef struct fl_param {
   fl_attr value;       /* the default; lists are empty */
   const char *choices; /* "erf|tanh" for ENUM, in the signature's text */
   int choices_len;
+  bool written;           /* an input that a call writes ... */
+  const char *written_if; /* ... if this flag is on, in the signature's text */
 } fl_param;
 
 typedef struct fl_op_info {

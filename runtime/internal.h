@@ -114,6 +114,12 @@ enum { /* saves */
        FLI_SAVE_OUT = 16         /* bit of the first output */
 };
 
+enum { /* whether a call writes an input */
+       FLI_WRITES_NOT,
+       FLI_WRITES,
+       FLI_WRITES_IF /* and above: if the flag with this attribute is on */
+};
+
 typedef enum fli_shows { /* what views have of their input: see ops.def */
                          FLI_SHOWS_ANY,
                          FLI_SHOWS_TURNED,
@@ -170,6 +176,8 @@ struct fl_op {
   bool dims;      /* has attributes that name dims */
   /* of the inputs by slot; a variadic one's come last */
   uint8_t in_type[FL_MAX_PARAMS], in_optional[FL_MAX_PARAMS];
+  bool writes;                      /* some of its inputs */
+  uint8_t in_writes[FL_MAX_PARAMS]; /* FLI_WRITES_... */
   struct {
     uint8_t rule; /* fli_out_rule */
     int8_t a, b;
@@ -540,11 +548,14 @@ char *fli_text(fl_runtime *rt, size_t room); /* for fl_..._text */
 fl_status fli_late_failure(fl_runtime *rt, fl_status s,
                            const fli_launch_note *n, uint64_t seq);
 
-/* Whether a call without results writes its input k. */
-bool fli_step_writes(const fl_op *op, const fl_attrs *a, int n_in, int k);
-/* What it writes: whether it may (site NULL: before), and that it has. */
-fl_status fli_step_marks(const fl_op *op, const fl_attrs *a, int n_in,
-                         const fl_operand *in, const fl_site *site);
+/* Whether a call that is not in place writes its input k: what the row's
+ * signature says. */
+bool fli_op_writes(const fl_op *op, const fl_attrs *a, int n_in, int k);
+/* Whether a call may write its inputs, and that it has (writes.c). */
+fl_status fli_writes_check(fl_runtime *rt, const fl_op *op, const fl_attrs *a,
+                           int n_in, const fl_operand *in);
+void fli_writes_note(const fl_op *op, const fl_attrs *a, int n_in,
+                     const fl_operand *in, fl_site site);
 
 /* --- groups of ranks (comm.c) --- */
 

@@ -452,8 +452,8 @@ static inline bool records(const work *w) {
 
 static fl_status run_fresh(work *w) {
   fl_tensor **out = w->c->out;
-  if (w->n_out == 0)
-    FLI_TRY(fli_step_marks(w->op, w->attrs, w->n_in, w->in, NULL));
+  if (w->op->writes)
+    FLI_TRY(fli_writes_check(w->rt, w->op, w->attrs, w->n_in, w->in));
   FLI_TRY(allocate(w, out));
   fl_status s = w->rt->meta ? FL_OK : launch(w, out);
   if (s == FL_OK && w->rt->anomaly)
@@ -463,8 +463,8 @@ static fl_status run_fresh(work *w) {
   if (s)
     for (int k = 0; k < w->n_out; k++)
       fl_tensor_release(out[k]);
-  else if (w->n_out == 0)
-    s = fli_step_marks(w->op, w->attrs, w->n_in, w->in, &w->c->site);
+  else if (w->op->writes)
+    fli_writes_note(w->op, w->attrs, w->n_in, w->in, w->c->site);
   return s;
 }
 

@@ -19,7 +19,7 @@ fl_status fli_streams_launch(fl_runtime *rt, fl_device d, const fl_call *c,
   for (int k = 0; k < n_in; k++)
     if (in[k].tensor)
       FLI_TRY(fli_race_check(rt, d, now, in[k].tensor,
-                             fli_step_writes(c->op, c->attrs, n_in, k), op,
+                             fli_op_writes(c->op, c->attrs, n_in, k), op,
                              c->site));
   for (int k = 0; k < n_out; k++)
     FLI_TRY(fli_race_check(rt, d, now, out[k], true, op, c->site));

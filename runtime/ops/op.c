@@ -268,6 +268,12 @@ static bool read_param(reader *r, fl_op *op) {
     p->optional = true;
   if (accept(r, '*'))
     p->variadic = true;
+  if (accept(r, '!')) {
+    p->written = true;
+    p->written_if = r->at;
+    while (is_word(*r->at))
+      r->at++;
+  }
   bool input = p->kind == FL_P_TENSOR || p->kind == FL_P_RNG;
   if (!input && op->info.n_attr == FL_MAX_ATTRS)
     return false;
@@ -353,11 +359,36 @@ static bool read_result(reader *r, fl_op *op) {
   return true;
 }
 
+/* Inputs with a mark: whether they are always written, or by which flag. */
+static bool settle_writes(reader *r, fl_op *op) {
+  for (int k = 0; k < op->info.n_params; k++) {
+    const fl_param *p = &op->info.params[k];
+    const char *end = r->at;
+    char name[20];
+    if (!p->written)
+      continue;
+    op->writes = true;
+    op->in_writes[p->slot] = FLI_WRITES;
+    r->at = p->written_if;
+    if (word(r, name, sizeof name)) {
+      int flag = find_param(op, name);
+      if (flag < 0 || op->info.params[flag].kind != FL_P_FLAG)
+        return false;
+      op->in_writes[p->slot] =
+          (uint8_t)(FLI_WRITES_IF + op->info.params[flag].slot);
+    }
+    r->at = end;
+  }
+  return true;
+}
+
 static bool read_signature(reader *r, fl_op *op) {
   do {
     if (!read_param(r, op))
       return false;
   } while (accept(r, ','));
+  if (!settle_writes(r, op))
+    return false;
   blanks(r);
   if (strncmp(r->at, "->", 2) != 0)
     return false;
@@ -613,28 +644,20 @@ fl_status fl_attrs_list(fl_attrs *a, int k, int n, const int64_t *v) {
   return FL_OK;
 }
 
-/* Steps of optimizers: no results, they write their tensors, all but the
- * gradients (the second of the groups; see ops.def). */
-bool fli_step_writes(const fl_op *op, const fl_attrs *a, int n_in, int k) {
-  int64_t moments = (a ? a : &op->defaults)->v[0].i;
-  int first = op->info.n_in, n = n_in - first, i = k - first;
+/* A list is written in groups of as many tensors: all but the gradients, the
+ * second of them (the steps of optimizers; see ops.def). */
+static bool writes_of_list(const fl_attrs *a, int n, int i) {
+  int64_t moments = a->v[0].i;
   int count = moments < 0 ? n : n / (int)(2 + moments);
-  return op->info.n_out == 0 && i >= 0 &&
-         (moments < 0 || i < count || i >= 2 * count);
+  return moments < 0 || i < count || i >= 2 * count;
 }
 
-fl_status fli_step_marks(const fl_op *op, const fl_attrs *a, int n_in,
-                         const fl_operand *in, const fl_site *site) {
-  for (int k = 0; k < n_in; k++) {
-    fl_tensor *t = in[k].tensor;
-    if (!t || !t->storage || !fli_step_writes(op, a, n_in, k))
-      continue;
-    if (!site) {
-      FLI_TRY(fli_check_writable(t, op->info.name, ""));
-      continue;
-    }
-    t->storage->version++;
-    t->storage->write_site = *site;
-  }
-  return FL_OK;
+bool fli_op_writes(const fl_op *op, const fl_attrs *a, int n_in, int k) {
+  int first = op->info.n_in, how = op->in_writes[k < first ? k : first];
+  if (!op->writes || how == FLI_WRITES_NOT)
+    return false;
+  a = a ? a : &op->defaults;
+  if (how >= FLI_WRITES_IF)
+    return a->v[how - FLI_WRITES_IF].i != 0;
+  return k < first || writes_of_list(a, n_in - first, k - first);
 }
