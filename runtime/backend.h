@@ -47,11 +47,16 @@ static inline void fl_attrs_copy(fl_attrs *to, const fl_attrs *from) {
                    offsetof(fl_attrs, list) + from->used * sizeof *from->list);
 }
 
-/* A kernel's temporary memory, FL_ALIGN-aligned, uninitialised, gone when the
- * kernel has run; NULL when there is none (the message is set). */
+/* A kernel's temporary memory, FL_ALIGN-aligned, uninitialised, freed when the
+ * kernel has run; NULL when there is none (the message is set). A kernel may
+ * take any number of blocks. */
 typedef struct fl_scratch fl_scratch;
 struct fl_scratch {
   void *(*get)(fl_scratch *s, size_t bytes);
+  /* Frees the blocks after the first `keep`, in the order of the stream; NULL:
+   * all stay until the kernel has run. */
+  void (*release)(fl_scratch *s, int keep);
+  int taken; /* blocks so far, where there is a release */
 };
 
 /* A launch of the kernel "raw": arguments as they are, pointers to their bytes.
@@ -130,6 +135,15 @@ struct fl_launch {
 
 static inline void *fl_scratch_get(const fl_launch *l, size_t bytes) {
   return l->scratch->get(l->scratch, bytes);
+}
+/* Around a part of a kernel that runs many times: what it took is freed, so
+ * that memory does not grow with the number of times. */
+static inline int fl_scratch_mark(const fl_launch *l) {
+  return l->scratch->taken;
+}
+static inline void fl_scratch_release(const fl_launch *l, int mark) {
+  if (l->scratch->release)
+    l->scratch->release(l->scratch, mark);
 }
 
 typedef fl_status (*fl_kernel)(const fl_launch *l);

@@ -138,35 +138,12 @@ static void *step_of(const sequence *s, const void *all, size_t bytes,
   return all ? (char *)(uintptr_t)all + (size_t)t * bytes : NULL;
 }
 
-/* Scratch memory of a step, which the next one has again. */
-typedef struct scratch {
-  fl_scratch base;
-  fl_scratch *all;
-  int used, n;
-  void *block[16];
-  size_t bytes[16];
-} scratch;
-
-static void *scratch_get(fl_scratch *base, size_t bytes) {
-  scratch *s = (scratch *)base;
-  int k = s->used++;
-  if (k >= 16)
-    return s->all->get(s->all, bytes);
-  if (k >= s->n || s->bytes[k] < bytes) {
-    s->block[k] = s->all->get(s->all, bytes);
-    s->bytes[k] = s->block[k] ? bytes : 0;
-    s->n = k < s->n ? s->n : k + 1;
-  }
-  return s->block[k];
-}
-
-static fl_status multiply(const fl_launch *l, scratch *room, flc_product *p) {
-  fl_launch step = *l;
-  room->base.get = scratch_get;
-  room->all = l->scratch;
-  room->used = 0;
-  step.scratch = &room->base;
-  return flc_multiply(&step, p);
+/* The product of a step; the next step has its scratch memory again. */
+static fl_status multiply(const fl_launch *l, flc_product *p) {
+  int mark = fl_scratch_mark(l);
+  fl_status s = flc_multiply(l, p);
+  fl_scratch_release(l, mark);
+  return s;
 }
 
 /* One product and one cell a step. */
@@ -174,7 +151,6 @@ static fl_status forward(const sequence *s) {
   const operands *o = &s->o;
   const void *gates = o->in[0], *h = o->in[2], *c = o->in[3];
   void *own = fl_scratch_get(o->l, s->gates);
-  scratch room = {.n = 0};
   fl_status status = own ? FL_OK : FL_ENOMEM;
   for (int64_t k = 0; k < s->time && status == FL_OK; k++) {
     flc_product p = {.dtype = o->dtype,
@@ -196,7 +172,7 @@ static fl_status forward(const sequence *s) {
                   .out = {step_of(s, o->out[0].data, s->state, k),
                           step_of(s, o->out[1].data, s->state, k),
                           step_of(s, o->out[2].data, s->gates, k), s->room}};
-    status = multiply(o->l, &room, &p);
+    status = multiply(o->l, &p);
     if (status == FL_OK)
       status = launch(o, "lstm", &a);
     h = a.out[0];
@@ -211,7 +187,6 @@ static fl_status backward(const sequence *s) {
              *cs = o->in[5], *act = o->in[6];
   void *dh = o->out[1].data, *dc = o->out[2].data;
   void *kept = s->room ? s->room : dc;
-  scratch room = {.n = 0};
   fl_status status = FL_OK;
   for (int64_t k = s->time - 1; k >= 0 && status == FL_OK; k--) {
     bool last = k == s->time - 1;
@@ -237,7 +212,7 @@ static fl_status backward(const sequence *s) {
                      .c = dh};
     status = launch(o, "lstm_back", &a);
     if (status == FL_OK)
-      status = multiply(o->l, &room, &p);
+      status = multiply(o->l, &p);
   }
   return status;
 }

@@ -289,28 +289,6 @@ static fl_status infer_structured(work *w, fl_attrs *attrs) {
 
 /* --- run --- */
 
-typedef struct scratch {
-  fl_scratch base;
-  fl_runtime *rt;
-  fl_device device;
-  fl_site site;
-  int n;
-  fli_block *blocks[48];
-} scratch;
-
-static void *scratch_get(fl_scratch *base, size_t bytes) {
-  scratch *s = (scratch *)base;
-  void *memory;
-  if (s->n == (int)(sizeof s->blocks / sizeof *s->blocks)) {
-    fli_fail(FL_ENOMEM, "a kernel asked for more than %d scratch blocks", s->n);
-    return NULL;
-  }
-  if (fli_alloc(s->rt, s->device, bytes, s->site, &s->blocks[s->n], &memory))
-    return NULL;
-  s->n++;
-  return memory;
-}
-
 /* A number as a 0-d view; in elementwise calls in the common dtype, otherwise
  * in its own: results may take that from it. */
 static void view_number(const work *w, const fl_operand *o, fl_view *v) {
@@ -381,12 +359,8 @@ static fl_status launch(work *w, fl_tensor **out) {
   }
   for (int k = 0; k < w->n_out; k++)
     fli_view_of(out[k], &to[k]);
-  scratch s;
-  s.base.get = scratch_get;
-  s.rt = rt;
-  s.device = w->device;
-  s.site = w->c->site;
-  s.n = 0;
+  fli_scratch s;
+  fli_scratch_open(&s, rt, w->device, w->c->site);
   uint64_t seq = ++rt->seq;
   fl_launch l = {.op = w->op->info.name,
                  .n_in = w->n_in,
@@ -410,8 +384,7 @@ static fl_status launch(work *w, fl_tensor **out) {
   if (FLI_LIKELY(status == FL_OK))
     status = rt->profile ? send_timed(w, kernel, &l)
                          : send(rt, w->device, kernel, &l);
-  while (s.n)
-    fli_free(rt, s.blocks[--s.n]);
+  fli_scratch_close(&s);
   if (in != few)
     fli_mfree(in);
   return status;

@@ -120,7 +120,7 @@ bool fli_flat_run(fl_runtime *rt, const fl_call *c, fl_status *status) {
   if (*status)
     return true;
   fl_view in[2], to;
-  fl_scratch scratch = {no_scratch};
+  fl_scratch scratch = {no_scratch, NULL, 0};
   view_operand(&c->in[0], y, &in[0]);
   if (op->flat == 2)
     view_operand(&c->in[1], y, &in[1]);

@@ -18,6 +18,20 @@ size_t fli_profile_begin(fl_runtime *rt, const fli_profiled *what,
                          fl_stream *s);
 void fli_profile_end(fl_runtime *rt, size_t row, fl_stream *s);
 
+/* The scratch memory of one launch (scratch.c). */
+#define FLI_SCRATCH 32 /* blocks that need no list of their own */
+typedef struct fli_scratch {
+  fl_scratch base; /* its release frees all from `keep` on */
+  fl_runtime *rt;
+  fl_device device;
+  fl_site site;
+  int room;
+  fli_block **blocks, *few[FLI_SCRATCH];
+} fli_scratch;
+void fli_scratch_open(fli_scratch *s, fl_runtime *rt, fl_device d,
+                      fl_site site);
+void fli_scratch_close(fli_scratch *s);
+
 static inline void fli_view_of(const fl_tensor *t, fl_view *v) {
   v->data = fli_tensor_ptr(t);
   v->dtype = t->meta.dtype;

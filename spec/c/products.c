@@ -220,7 +220,7 @@ static void check_threads(const isa *s, fl_cpu_pool *const pools[3]) {
                    .m = m,
                    .n = n,
                    .k = k};
-      arena memory = {{arena_get}, NULL};
+      arena memory = {{.get = arena_get}, NULL};
       fl_launch l = {.op = "matmul",
                      .scratch = &memory.base,
                      .stream = (fl_stream *)pools[1]};

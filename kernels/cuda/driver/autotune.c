@@ -150,10 +150,19 @@ static void end(trial *t) {
     flc_cu->EventDestroy(t->events[--t->made]);
 }
 
+/* A candidate may run a hundred times within one launch: each run's scratch
+ * memory is released, in stream order, before the next. */
+static bool run_candidate(trial *t, int i) {
+  int mark = fl_scratch_mark(t->l);
+  fl_status s = t->run(t->context, i);
+  fl_scratch_release(t->l, mark);
+  return s == FL_OK;
+}
+
 /* Candidate i `count` times, after event `from` and before the next. */
 static bool run_some(trial *t, int from, int i, int count) {
   for (int k = 0; k < count; k++)
-    if (t->run(t->context, i) != FL_OK)
+    if (!run_candidate(t, i))
       return false;
   return flc_cu->EventRecord(t->events[from + 1], flc_stream_of(t->l)) ==
          CUDA_SUCCESS;
@@ -168,7 +177,7 @@ static bool between(const trial *t, int from, float *ms) {
 static float alone(trial *t, int i, int repeats) {
   float ms;
   bool good =
-      t->run(t->context, i) == FL_OK &&
+      run_candidate(t, i) &&
       flc_cu->EventRecord(t->events[0], flc_stream_of(t->l)) == CUDA_SUCCESS &&
       run_some(t, 0, i, repeats) &&
       flc_wait_event(t->l->stream, t->events[1]) == FL_OK && between(t, 0, &ms);

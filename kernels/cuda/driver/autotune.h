@@ -48,9 +48,10 @@ enum { FLC_FEW = 3, FLC_MANY = 8 };
 /* Runs candidates 0 .. n - 1 on the launch's stream and waits for them; the
  * fastest that did not fail, or -1; an earlier one if it is within a percent,
  * since what is expected counts more than noise. Each must do the whole work,
- * and leave the same result when it does it again. `again`: how many of the
- * closest are run once more in turns, and how many turns; few where a first
- * step waits for it. */
+ * leave the same result when it does it again, and keep no scratch memory,
+ * which is released after each run. `again`: how many of the closest are run
+ * once more in turns, and how many turns; few where a first step waits for it.
+ */
 int flc_fastest(const fl_launch *l, int n, int again,
                 fl_status (*run)(void *context, int candidate), void *context);
 

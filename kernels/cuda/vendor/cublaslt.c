@@ -293,7 +293,8 @@ static fl_status run_candidate(void *context, int i) {
   call *c = context;
   if (i == c->found)
     return flc_product_own(c->l, c->p);
-  return run(c, &c->results[i].algo, c->results[i].workspaceSize);
+  call once = *c; /* scratch memory taken by one run is not there in the next */
+  return run(&once, &c->results[i].algo, c->results[i].workspaceSize);
 }
 
 static uint32_t alignment(const void *p) {

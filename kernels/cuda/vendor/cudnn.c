@@ -495,7 +495,8 @@ static fl_status run_candidate(void *context, int i) {
   call *k = context;
   if (i == k->found)
     return flc_conv_native(k->l, k->c);
-  return execute(k, &k->plans[i]);
+  call once = *k; /* scratch memory taken by one run is not there in the next */
+  return execute(&once, &k->plans[i]);
 }
 
 static int build_packed(call *k, int most, plan *plans) {

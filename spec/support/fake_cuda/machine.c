@@ -209,6 +209,13 @@ CUresult cuCtxSynchronize(void) {
   return wait_for_all();
 }
 
+/* Everything takes 10 microseconds: candidates of autotuning are all close. */
+CUresult cuEventElapsedTime(float *ms, CUevent from, CUevent to) {
+  (void)from, (void)to;
+  *ms = 0.01f;
+  return broken;
+}
+
 /* --- kernels: a function is its name --- */
 
 CUresult cuModuleLoadData(CUmodule *module, const void *image) {

@@ -1,0 +1,69 @@
+-- What autotuning takes of a launch: candidates run a hundred times within one, each with scratch
+-- memory of its own. The GPU computes nothing, and the libraries' heuristics name many algorithms.
+local fakes = require "spec.support.fakes"
+
+local place = os.tmpname() .. ".d"
+local settings = "FLARE_CACHE=off FLARE_CUDA_HIDE=none FLARE_PACK=none"
+
+local function run(script)
+  local said, status = fakes.run(place, settings, script)
+  return said, status
+end
+
+describe("a launch on a GPU", function()
+  setup(function()
+    fakes.machine(place)
+    fakes.build(place, "libcublasLt.so.13", "all tuning", "-D BLAS")
+    fakes.build(place, "libcudnn.so.9", "all tuning", "-D DNN")
+  end)
+  teardown(function() os.execute("rm -rf " .. place) end)
+
+  it("trains a U-Net in bf16, whose convolutions and products are autotuned", function()
+    local said, status = run [[
+package.path = "./?.lua;" .. package.path
+local losses = require("spec.support.unet").train("cuda", 5, 64, 32)
+print(#losses)
+]]
+    assert.equal("5\n", said)
+    assert.equal(0, status)
+  end)
+
+  it("returns the memory of one candidate before the next runs", function()
+    local said, status = run [[
+local flare = require "flare"
+local x = flare.ones({8, 64, 64, 64}, {dtype = "bf16", device = "cuda"})
+local w = flare.ones({64, 64, 3, 3}, {dtype = "bf16", device = "cuda"})
+local function peak()
+  flare.memory.reset_peak "cuda"
+  local before = flare.memory.stats "cuda".live
+  local y = flare.nn.functional.conv(x, w, nil, {padding = 1})
+  return flare.memory.stats "cuda".peak - before
+end
+peak()
+local plain = peak()
+local tuned = peak() -- the third call is the one that measures
+assert(tuned < 4 * plain + 64 * 2 ^ 20, plain .. " bytes, then " .. tuned)
+]]
+    assert.equal("", said)
+    assert.equal(0, status)
+  end)
+
+  it("may have more operands to copy than a hundred", function()
+    local said, status = run [[
+local flare = require "flare"
+local core = require "flare.core"
+for _, dtype in ipairs {"f32", "bf16"} do
+  local list = {}
+  for k = 1, 150 do
+    list[k] = flare.ones({4, 3}, {dtype = k % 2 == 0 and dtype or "f32", device = "cuda"}):t()
+  end
+  core.ops.global_norm(list)
+  core.ops.scale_step(2, list)
+  core.ops.lerp_step(0.5, list)
+  flare.cat(list)
+end
+]]
+    assert.equal("", said)
+    assert.equal(0, status)
+  end)
+end)
