@@ -25,11 +25,28 @@ describe("on a GPU that computes nothing", function()
     assert.is_true(tonumber(pieces) > 500 and tonumber(calls) > 9000, out)
   end
 
-  for _, major in ipairs {8, 9} do
-    it(("of compute capability %d.0 every row is launched on its samples"):format(major), function()
-      launch(("FAKE_MAJOR=%d"):format(major))
+  -- compute capability and KiB of shared memory that a block may ask for
+  for _, chip in ipairs {{8, 0, 163}, {8, 6, 99}, {8, 9, 99}, {9, 0, 227}, {12, 0, 99}} do
+    local settings = ("FAKE_MAJOR=%d FAKE_MINOR=%d FAKE_SHARED=%d"):format(chip[1], chip[2],
+      chip[3] * 1024)
+    local name = ("of compute capability %d.%d "):format(chip[1], chip[2])
+
+    it(name .. "every row is launched on its samples", function() launch(settings) end)
+
+    it(name .. "large calls ask for no more shared memory than it has", function()
+      local out = tree.output(fakes.command(place, "FLARE_CACHE=off FLARE_MEMORY=direct "
+        .. settings, "spec/support/large_calls.lua 2>&1"))
+      assert.equal("done\n", out)
     end)
   end
+
+  it("a launch that asks for more shared memory than the chip has is refused by name", function()
+    local out = tree.output(fakes.command(place, "FLARE_CACHE=off FAKE_SHARED=4096",
+      "-e 'require([[flare]]).ones({64, 64}, {device = [[cuda]]}):matmul("
+      .. "require([[flare]]).ones({64, 64}, {device = [[cuda]]}))' 2>&1"))
+    assert.truthy(out:find("matmul: its kernel %w+ needs %d+ bytes of shared memory, "
+      .. "cuda:0 has 4096"), out)
+  end)
 
   it("the pack has every kernel that the rows ask for", function()
     local pack = place .. "/flare.pack"

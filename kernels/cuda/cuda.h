@@ -67,6 +67,12 @@ typedef struct flc_chip {
   int shared;       /* bytes of shared memory a block may ask for */
 } flc_chip;
 const flc_chip *flc_chip_of(const fl_launch *l);
+/* Whether a block may have so much dynamic shared memory: 99 KiB at compute
+ * capability 8.6, 8.9 and 12.0, 163 KiB at 8.0, 227 KiB at 9.0. Whatever
+ * chooses tiles that may need more than 99 KiB asks this. */
+static inline bool flc_fits(const flc_chip *chip, size_t shared) {
+  return shared <= (size_t)chip->shared;
+}
 CUstream flc_stream_of(const fl_launch *l);
 
 /* What a kernel reports a bad position to (flare.cuh: fl_position), and what

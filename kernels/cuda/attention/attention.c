@@ -78,6 +78,12 @@ static flc_spec f32_spec(const f32_kernel *k, int w, bool more) {
                   more);
 }
 
+static unsigned f32_shared(const f32_kernel *k, int cols) {
+  int tiles = 2 * k->pairs * k->step[cols > 64],
+      numbers = k->whole * ROWS * (cols + 4) + tiles * (cols + 5);
+  return (unsigned)numbers * (unsigned)sizeof(float);
+}
+
 /* Rows of a thread's part of a tile; a block has 16 times as many. */
 static int plain_rows(int dtype) {
   return dtype == FL_F32 ? 8 : 4;
@@ -312,8 +318,21 @@ static void open_number(const fl_view *v, uint64_t *value, const void **at,
   *dtype = (int)v->dtype;
 }
 
-/* Operands from input `first` on are q, k, v; all of `floats` inputs from there
- * decide on the kernels. */
+/* Whether f32 goes to tensor cores: up to 128 columns, as far as the tiles fit
+ * into the chip's shared memory. */
+static bool takes_f32(const work *w, bool backward) {
+  const flc_chip *chip = flc_chip_of(w->l);
+  int cols = wider(&w->a);
+  if (w->dtype != FL_F32 || cols > 128)
+    return false;
+  cols = width(cols);
+  return backward ? flc_fits(chip, f32_shared(&f32_keys, cols)) &&
+                        flc_fits(chip, f32_shared(&f32_queries, cols))
+                  : flc_fits(chip, f32_shared(&f32_forward, cols));
+}
+
+/* Operands from input `first` on are q, k, v (first 1: backward); the inputs up
+ * to v decide on the kernels. */
 static fl_status open(work *w, const fl_launch *l, int first, int mask,
                       int random) {
   const fl_view *q = &l->in[first], *k = q + 1, *v = q + 2;
@@ -334,7 +353,7 @@ static fl_status open(work *w, const fl_launch *l, int first, int mask,
   w->wide = flc_wide(w->dtype);
   if (!w->tensor)
     w->dtype = w->wide;
-  w->f32 = w->dtype == FL_F32 && wider(a) <= 128;
+  w->f32 = takes_f32(w, first == 1);
   w->unit = w->tensor ? 8 : w->f32 ? 4 : 1;
   w->heads_k = size_at(k, 3);
   a->heads = (int)size_at(q, 3);
@@ -428,13 +447,12 @@ static fl_status forward16(work *w) {
 
 static fl_status run_f32(work *w, const f32_kernel *k, int64_t rows,
                          int64_t heads) {
-  int cols = width(wider(&w->a)), tiles = 2 * k->pairs * k->step[cols > 64],
-      numbers = k->whole * ROWS * (cols + 4) + tiles * (cols + 5);
+  int cols = width(wider(&w->a));
   flc_spec spec = f32_spec(k, cols, w->more);
   w->a.tiles = flc_ceil_div(rows, ROWS);
   flc_grid g = {.x = (unsigned)(w->a.tiles * heads),
                 .block = THREADS,
-                .shared = (unsigned)numbers * (unsigned)sizeof(float)};
+                .shared = f32_shared(k, cols)};
   return g.x ? FLC_RUN(w->l, spec, g, w->a) : FL_OK;
 }
 
@@ -463,7 +481,8 @@ static int plain_parts(const work *w) {
 static bool wide_map(const work *w, attention_map *map, const attention_rows *r,
                      int cols, int64_t rows, int64_t heads, int tile) {
   const flc_driver *cu = flc_driver_get();
-  enum { F16 = 6, BF16 = 9, NO_INTERLEAVE = 0, SWIZZLE_128 = 3, L2_256 = 3 };
+  int type = w->dtype == FL_BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
+                                 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
   int64_t batch = w->heads_all / w->a.heads,
           stride[3] = {r->row, r->head, r->batch};
   uint64_t size[4] = {(uint64_t)cols, (uint64_t)rows, (uint64_t)heads,
@@ -478,10 +497,11 @@ static bool wide_map(const work *w, attention_map *map, const attention_rows *r,
     bytes[i] = (uint64_t)stride[i] * 2;
   }
   return cols > 0 && rows > 0 && rows < INT32_MAX - WIDE_KEYS &&
-         cu->TensorMapEncodeTiled((CUtensorMap *)map,
-                                  w->dtype == FL_BF16 ? BF16 : F16, 4, r->data,
-                                  size, bytes, box, step, NO_INTERLEAVE,
-                                  SWIZZLE_128, L2_256, 0) == CUDA_SUCCESS;
+         cu->TensorMapEncodeTiled(
+             (CUtensorMap *)map, type, 4, r->data, size, bytes, box, step,
+             CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+             CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+             CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
 static int wide_width(const work *w) {

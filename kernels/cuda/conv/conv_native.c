@@ -326,7 +326,7 @@ static int size_of(const fl_launch *l, int64_t m, int64_t n, int64_t times) {
     int64_t tm = tiles_of[size].m, tn = tiles_of[size].n;
     int64_t tiles = flc_ceil_div(m, tm) * flc_ceil_div(n, tn) * times;
     if (m > 64 && n > tn / 2 && (n % tn == 0 || n % tn > tn / 2) &&
-        tiles >= chip->processors && chip->shared >= (int)shared_of(chip, size))
+        tiles >= chip->processors && flc_fits(chip, shared_of(chip, size)))
       return size;
   }
   return 0;
@@ -452,7 +452,7 @@ static fl_status weight_tensor(const fl_launch *l, const flc_conv *c,
   int64_t bytes = c->outputs * width * 4;
   const flc_chip *chip = flc_chip_of(l);
   int size = a->rows <= 64 || width <= 64 ? 0 : width % 256 == 0 ? 2 : 1;
-  while (size > 0 && chip->shared < (int)shared_of(chip, size))
+  while (size > 0 && !flc_fits(chip, shared_of(chip, size)))
     size--;
   a->tiles_m = flc_ceil_div(a->rows, tiles_of[size].m);
   a->tiles_n = flc_ceil_div(width, tiles_of[size].n);

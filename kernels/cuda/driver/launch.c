@@ -24,6 +24,12 @@ fl_status flc_run(const fl_launch *l, const flc_spec *spec, flc_grid g,
                   const void *args, size_t bytes) {
   flc_device *d = l->stream->device;
   flc_function *f;
+  if (!flc_fits(&d->chip, g.shared))
+    return fli_fail(
+        FL_EDEVICE,
+        "%s: its kernel %s needs %u bytes of shared memory, cuda:%d "
+        "has %d for a block",
+        l->op, spec->entry, g.shared, d->index, d->chip.shared);
   fl_status s = flc_function_get(d, spec, &f);
   if (s)
     return s;

@@ -234,7 +234,7 @@ size_t flc_simt_shared(fl_dtype dtype, int r) {
 
 int flc_simt_sizes(const flc_chip *chip, fl_dtype dtype) {
   bool large = dtype == FL_F32 || dtype == FL_F64;
-  return large && chip->shared >= (int)flc_simt_shared(dtype, 2) ? 2 : 1;
+  return large && flc_fits(chip, flc_simt_shared(dtype, 2)) ? 2 : 1;
 }
 
 /* --- Hopper --- */
@@ -295,7 +295,7 @@ static fl_status run_16(const fl_launch *l, const flc_product *p) {
                  : fits(p->a, p->k, p->m, p->ak, p, p->astep)) &&
              (bk ? fits(p->b, p->n, p->k, p->bn, p, p->bstep)
                  : fits(p->b, p->k, p->n, p->bk, p, p->bstep));
-  int n = chip->shared < (int)shared_of(chip, 2) ? 2 : 3;
+  int n = flc_fits(chip, shared_of(chip, 2)) ? 3 : 2;
   bool hopper = chip->major == 9 && fit && n == 3 && p->n % 8 == 0 &&
                 flc_aligned(p->c, 16) && flc_aligned(p->pre, 16);
   const shape *list = hopper ? hopper_sizes : sizes;

@@ -1,9 +1,10 @@
 /* A driver with one GPU whose memory is the host's and whose kernels do nothing
  * but what FAKE_FAULT and FAKE_HANG say: "name:700" leaves that error for good,
  * "name" never ends. FAKE_MEMORY is how many bytes there are, FAKE_LAUNCHED a
- * file that gets the names of what is launched, FAKE_MAJOR its compute
- * capability (9). Whoever waits for what never ends, other than by asking, is
- * stopped with status 99. */
+ * file that gets the names of what is launched, FAKE_MAJOR and FAKE_MINOR its
+ * compute capability (9.0), FAKE_SHARED the bytes of shared memory that a block
+ * may ask for. A program that waits for what never ends, other than by asking,
+ * is stopped with status 99. */
 #include "../../../kernels/cuda/driver/library.h"
 
 #include <stdio.h>
@@ -28,6 +29,11 @@ static segment segments[1024];
 static size_t total(void) {
   const char *said = getenv("FAKE_MEMORY");
   return said ? strtoull(said, NULL, 10) : (size_t)1 << 32;
+}
+
+static int number_of(const char *variable, int otherwise) {
+  const char *said = getenv(variable);
+  return said ? atoi(said) : otherwise;
 }
 
 static CUresult wait_for_all(void) {
@@ -62,13 +68,13 @@ CUresult cuDeviceGetName(char *name, int room, CUdevice device) {
 
 CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute what,
                               CUdevice device) {
-  const char *major = getenv("FAKE_MAJOR");
   (void)device;
   *value = what == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
-               ? (major ? atoi(major) : 9)
-           : what == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR ? 0
+               ? number_of("FAKE_MAJOR", 9)
+           : what == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR
+               ? number_of("FAKE_MINOR", 0)
            : what == CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
-               ? 227 << 10
+               ? number_of("FAKE_SHARED", 227 << 10)
                : 8;
   return CUDA_SUCCESS;
 }
@@ -238,7 +244,17 @@ CUresult cuFuncGetAttribute(int *value, CUfunction_attribute what,
   return broken;
 }
 
-static CUresult launch(CUfunction function) {
+/* As a driver refuses it: more shared memory than the chip has. */
+CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute what,
+                            int value) {
+  (void)function;
+  if (what == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES &&
+      value > number_of("FAKE_SHARED", 227 << 10))
+    return CUDA_ERROR_INVALID_VALUE;
+  return broken;
+}
+
+static CUresult launch(CUfunction function, unsigned shared) {
   const char *name = (const char *)function, *fault = getenv("FAKE_FAULT"),
              *hang = getenv("FAKE_HANG"),
              *code = fault ? strchr(fault, ':') : 0;
@@ -250,6 +266,8 @@ static CUresult launch(CUfunction function) {
   }
   if (broken)
     return broken;
+  if (shared > (unsigned)number_of("FAKE_SHARED", 227 << 10))
+    return CUDA_ERROR_INVALID_VALUE;
   if (code && strncmp(name, fault, (size_t)(code - fault)) == 0)
     broken = atoi(code + 1);
   if (hang && strcmp(name, hang) == 0)
@@ -260,13 +278,13 @@ static CUresult launch(CUfunction function) {
 CUresult cuLaunchKernel(CUfunction function, unsigned x, unsigned y, unsigned z,
                         unsigned bx, unsigned by, unsigned bz, unsigned shared,
                         CUstream stream, void **params, void **extra) {
-  (void)x, (void)y, (void)z, (void)bx, (void)by, (void)bz, (void)shared;
+  (void)x, (void)y, (void)z, (void)bx, (void)by, (void)bz;
   (void)stream, (void)params, (void)extra;
-  return launch(function);
+  return launch(function, shared);
 }
 
 CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function,
                           void **params, void **extra) {
-  (void)config, (void)params, (void)extra;
-  return launch(function);
+  (void)params, (void)extra;
+  return launch(function, config->sharedMemBytes);
 }
