@@ -3,6 +3,7 @@
 #include "fll.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 #define FEW 16
 
@@ -151,17 +152,85 @@ static void close_pass(lua_State *L, fl_lua *st, int outer, int first, int n) {
 
 /* --- backward --- */
 
+/* --- the gradient map: grads:get(x), pairs(grads) ---
+ *
+ * The gradients of one pass. They share memory with x.grad where the pass was
+ * the first to give one; the next pass then adds into new memory, since it sees
+ * that the map has the old. */
+
+typedef struct grads {
+  uint64_t magic;
+  int n, room;
+  fl_tensor **t; /* leaf, gradient, leaf ... */
+} grads;
+
+static int grads_gc(lua_State *L) {
+  grads *g = fll_totype(L, 1, FLL_GRADS, sizeof *g);
+  for (int k = 0; g && k < 2 * g->n; k++) {
+    fl_tensor_handle(g->t[k], -1);
+    fl_tensor_release(g->t[k]);
+  }
+  if (g) {
+    free(g->t);
+    g->t = NULL;
+    g->n = g->room = 0;
+  }
+  return 0;
+}
+
+static fl_status note_gradient(void *context, fl_tensor *leaf,
+                               fl_tensor *gradient) {
+  grads *g = context;
+  if (g->n == g->room) {
+    int room = g->room ? 2 * g->room : 16;
+    fl_tensor **t = realloc(g->t, 2 * (size_t)room * sizeof(fl_tensor *));
+    if (!t)
+      return fli_fail(FL_ENOMEM, "out of memory: the gradients of a pass");
+    g->t = t;
+    g->room = room;
+  }
+  fl_tensor *both[2] = {fl_tensor_retain(leaf), fl_tensor_retain(gradient)};
+  for (int k = 0; k < 2; k++) {
+    fl_tensor_handle(both[k], 1);
+    g->t[2 * g->n + k] = both[k];
+  }
+  g->n++;
+  return FL_OK;
+}
+
+/* Whether the script drops the result: the call's instruction wants none. Where
+ * Lua's records are not as expected, it may want one. */
+static bool drops_result(lua_State *L, const fl_lua *st) {
+  enum { OPCODE_CALL = 68 };
+  lua_Debug ar;
+  if (!st->site_cache || LUA_VERSION_NUM != 504 || !lua_getstack(L, 1, &ar))
+    return false;
+  const char *record = (const char *)ar.i_ci;
+  if (record[62] & 2)
+    return false;
+  uint32_t i = fll_word(((char *const *)(const void *)record)[4] - 4);
+  return (i & 127) == OPCODE_CALL && i >> 24 == 1;
+}
+
+static grads *new_grads(lua_State *L, const fl_lua *st) {
+  return drops_result(L, st) ? NULL
+                             : fll_newobject(L, FLL_GRADS, sizeof(grads), 0);
+}
+
 /* Without userdata for the plain case: one root, no options. */
 static int plain_backward(lua_State *L, fl_lua *st) {
   fll_collect_pass(L, st);
   fll_tensor *h = fll_test(L, 1);
+  grads *g = new_grads(L, st); /* making it may run finalisers */
+  if (!fll_test(L, 1))
+    fll_error(L, "backward: tensor is closed");
   fl_tensor *t = fl_tensor_retain(h->t);
-  fl_status s = fl_backward(st->rt, 1, &t, NULL, 0);
+  fl_status s =
+      fl_backward_each(st->rt, 1, &t, NULL, 0, g ? note_gradient : NULL, g);
   fl_tensor_release(t);
   st->L = L;
   fll_check(L, st, s);
-  fll_getkey(L, FLL_GRADS);
-  return 1;
+  return g ? 1 : 0;
 }
 
 /* loss:backward(), loss:backward(gradient), loss:backward{retain_graph = ...};
@@ -188,15 +257,18 @@ static int backward(lua_State *L) {
   list *roots = check_list(L, 1, -1, false, "backward", "x");
   fl_tensor **from = seeds(L, 2, roots->n, "backward");
   unsigned flags = pass_flags(L, 2);
+  grads *g = new_grads(L, st);
+  int map = lua_gettop(L);
   open_pass(L, flags);
   int outer = lua_gettop(L);
   fll_collect_pass(L, st);
-  fl_status s = fl_backward(st->rt, roots->n, roots->t, from, flags);
+  fl_status s = fl_backward_each(st->rt, roots->n, roots->t, from, flags,
+                                 g ? note_gradient : NULL, g);
   st->L = L;
   close_pass(L, st, outer, 0, 0);
   fll_check(L, st, s);
-  fll_getkey(L, FLL_GRADS);
-  return 1;
+  lua_settop(L, map);
+  return g ? 1 : 0;
 }
 
 /* flare.grad(loss, {x, y}, options): the gradients, one value each. */
@@ -245,22 +317,53 @@ static int grad(lua_State *L) {
   return n;
 }
 
-/* --- the gradient map: grads[x], grads:get(x) ---
- * It asks tensors, so one object does for all passes. */
+/* --- asking the gradient map --- */
 
 static int grads_get(lua_State *L) {
   fl_lua *st = fll_enter(L);
-  fll_checktensor(L, 2, "grads", "x");
-  fll_tensor *g = fll_new(L, st, FLL_MT), *x = fll_test(L, 2);
-  if (x && fl_tensor_grad(x->t)) /* making g may run finalisers */
-    fll_fill(g, fl_tensor_retain(fl_tensor_grad(x->t)));
-  else
-    lua_pushnil(L);
+  grads *g = fll_checktype(L, 1, FLL_GRADS, sizeof *g);
+  fl_tensor *x = fll_checktensor(L, 2, "grads", "x");
+  for (int k = 0; k < g->n; k++)
+    if (g->t[2 * k] == x) {
+      fll_push(L, st, g->t[2 * k + 1]);
+      return 1;
+    }
+  lua_pushnil(L);
+  return 1;
+}
+
+static int grads_next(lua_State *L) {
+  fl_lua *st = fll_enter(L);
+  grads *g = fll_checktype(L, 1, FLL_GRADS, sizeof *g);
+  fll_tensor *x = fll_test(L, 2);
+  int k = 0;
+  while (x && k < g->n && g->t[2 * k++] != x->t)
+    continue;
+  if (k == g->n)
+    return 0;
+  fll_push(L, st, g->t[2 * k]);
+  fll_push(L, st, g->t[2 * k + 1]);
+  return 2;
+}
+
+static int grads_pairs(lua_State *L) {
+  fll_checktype(L, 1, FLL_GRADS, sizeof(grads));
+  fll_pushfunction(L, grads_next);
+  lua_pushvalue(L, 1);
+  lua_pushnil(L);
+  return 3;
+}
+
+static int grads_count(lua_State *L) {
+  grads *g = fll_checktype(L, 1, FLL_GRADS, sizeof *g);
+  lua_pushinteger(L, g->n);
   return 1;
 }
 
 static int grads_text(lua_State *L) {
-  lua_pushliteral(L, "flare.gradients: grads[x] or grads:get(x) is x's");
+  grads *g = fll_checktype(L, 1, FLL_GRADS, sizeof *g);
+  lua_pushfstring(L, "flare.gradients of %d tensor%s: grads:get(x) is x's",
+                  g->n, g->n == 1 ? "" : "s");
   return 1;
 }
 
@@ -368,13 +471,12 @@ const luaL_Reg fll_autograd_methods[] = {{"backward", backward},
                                          {NULL, NULL}};
 
 void fll_autograd_open(lua_State *L, fl_lua *st) {
-  static const luaL_Reg grads[] = {
-      {"__index", grads_index}, {"__tostring", grads_text}, {NULL, NULL}};
+  static const luaL_Reg map[] = {
+      {"__index", grads_index}, {"__pairs", grads_pairs},
+      {"__len", grads_count},   {"__tostring", grads_text},
+      {"__gc", grads_gc},       {NULL, NULL}};
   static const luaL_Reg array[] = {{"__gc", list_gc}, {NULL, NULL}};
-  lua_newuserdatauv(L, 1, 0);
-  fll_newtype(L, FLL_GRADS, "flare.gradients", grads);
-  lua_setmetatable(L, -2);
-  fll_setkey(L, FLL_GRADS);
+  fll_newtype(L, FLL_GRADS, "flare.gradients", map);
   fll_newtype(L, FLL_ARRAY, "flare.list", array);
   fll_newtype(L, FLL_HOOK, "flare.hook", NULL);
   lua_createtable(L, 0, 1);

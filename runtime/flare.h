@@ -482,6 +482,14 @@ enum {
  * an element NULL: ones, for one-element roots only. */
 FL_API fl_status fl_backward(fl_runtime *rt, int n, fl_tensor *const *roots,
                              fl_tensor *const *seeds, unsigned flags);
+/* The same; `each` learns of the gradient that this pass gives a leaf (both
+ * borrowed, the gradient without those of other passes). A failure ends it. */
+typedef fl_status (*fl_grad_fn)(void *context, fl_tensor *leaf,
+                                fl_tensor *grad);
+FL_API fl_status fl_backward_each(fl_runtime *rt, int n,
+                                  fl_tensor *const *roots,
+                                  fl_tensor *const *seeds, unsigned flags,
+                                  fl_grad_fn each, void *context);
 /* The same, but returned for `inputs` (leaves or not), accumulated nowhere. */
 FL_API fl_status fl_grad(fl_runtime *rt, int n, fl_tensor *const *roots,
                          fl_tensor *const *seeds, int n_inputs,

@@ -162,10 +162,13 @@ static fl_status finish_here(fli_pass *p, fl_tensor *leaf) {
     fl_tensor_release(g);
     return s;
   }
-  if (x->place && !p->create && (!x->grad || x->grad == x->place))
-    s = fli_place(p->rt, x, g);
-  else
-    s = fli_sum_keep(p, &x->grad, g);
+  bool placed = x->place && !p->create && (!x->grad || x->grad == x->place);
+  bool first = !x->grad && !placed; /* then it becomes leaf's, without a copy */
+  fl_tensor *own = p->each && !first ? fl_tensor_retain(g) : NULL;
+  s = placed ? fli_place(p->rt, x, g) : fli_sum_keep(p, &x->grad, g);
+  if (p->each && s == FL_OK)
+    s = p->each(p->context, leaf, first ? x->grad : own);
+  fl_tensor_release(own);
   return s ? s : fli_tape_ready(p->rt, leaf);
 }
 
@@ -645,7 +648,13 @@ static fl_status run_pass(fli_pass *p, int n, fl_tensor *const *roots,
 
 fl_status fl_backward(fl_runtime *rt, int n, fl_tensor *const *roots,
                       fl_tensor *const *seeds, unsigned flags) {
-  fli_pass p = {.rt = rt};
+  return fl_backward_each(rt, n, roots, seeds, flags, NULL, NULL);
+}
+
+fl_status fl_backward_each(fl_runtime *rt, int n, fl_tensor *const *roots,
+                           fl_tensor *const *seeds, unsigned flags,
+                           fl_grad_fn each, void *context) {
+  fli_pass p = {.rt = rt, .each = each, .context = context};
   if (rt->batch)
     return fli_fail(FL_EAUTOGRAD, "backward: inside vmap use grad");
   fl_status s = run_pass(&p, n, roots, seeds, flags);

@@ -30,6 +30,8 @@ typedef struct fli_pass {
   fl_tensor *const *inputs;
   fl_node **input_nodes;
   fl_tensor **captured; /* NULL: accumulate into leaves */
+  fl_grad_fn each;      /* of fl_backward_each, or NULL */
+  void *context;
   bool away; /* a node runs, on its stream of `device` instead of `home` */
   fl_device device;
   int home;
