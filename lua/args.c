@@ -331,6 +331,16 @@ static void collect(lua_State *L, fl_lua *st, args *a) {
 
 /* --- attributes --- */
 
+/* The least i64 stands for an attribute that is left out, and is no size,
+ * offset or position that could be meant. */
+static int64_t optional_int(lua_State *L, const args *a, const fl_param *p,
+                            int64_t v) {
+  if (v == FL_ATTR_NONE && p->has_default && p->value.i == FL_ATTR_NONE)
+    fll_error(L, "%s: %s: %lld is out of range", a->name, p->name,
+              (long long)v);
+  return v;
+}
+
 static void list_attribute(lua_State *L, const args *a, const fl_param *p,
                            int number, fl_attrs *attrs) {
   int64_t v[FL_MAX_LIST];
@@ -366,16 +376,19 @@ static void attribute(lua_State *L, const args *a, const fl_param *p,
     v->i = fll_dim(L, fll_checkint(L, at, a->name, p->name), a->name, p->name);
     break;
   case FL_P_POS:
-    v->i = position(L, fll_checkint(L, at, a->name, p->name), a, p->name);
+    v->i = fll_checkint(L, at, a->name, p->name);
+    v->i = position(L, optional_int(L, a, p, v->i), a, p->name);
     break;
   case FL_P_INT:
-    v->i = fll_checkint(L, at, a->name, p->name);
+    v->i = optional_int(L, a, p, fll_checkint(L, at, a->name, p->name));
     break;
   case FL_P_REAL:
     if (lua_type(L, at) != LUA_TNUMBER)
       fll_error(L, "%s: %s: expected a number, got %s", a->name, p->name,
                 fll_typename(L, at));
     v->f = lua_tonumber(L, at);
+    if (p->whole && lua_isinteger(L, at))
+      attrs->v[p->whole].i = lua_tointeger(L, at);
     break;
   case FL_P_FLAG:
     if (!lua_isboolean(L, at))

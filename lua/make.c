@@ -327,12 +327,18 @@ int fll_checksizes(lua_State *L, int i, const char *where, int *n,
   return table ? 1 : count;
 }
 
+typedef struct number {
+  double f;
+  int64_t i; /* the same where it is an integer */
+} number;
+
 static int make(lua_State *L, fl_lua *st, const options *o, int n,
-                const int64_t *sizes, double value) {
+                const int64_t *sizes, number value) {
   fl_tensor *out[FL_MAX_OUT];
   fl_attrs a = *fl_op_defaults(st->full);
   fll_check(L, st, fl_attrs_list(&a, 0, n, sizes));
-  a.v[1].f = value;
+  a.v[1].f = value.f;
+  a.v[3].i = value.i;
   a.v[2].i = o->dtype == FL_NODTYPE ? FL_F32 : o->dtype;
   fll_tensor *h = fll_new(L, st, FLL_MT);
   fl_call c = {.op = st->full,
@@ -358,7 +364,7 @@ static int filled(lua_State *L, const char *where, double value) {
     i = has_names(L, 1) ? 1 : 2;
   fll_checkoptions(L, i, where, make_options);
   options o = read_options(L, st, i, where);
-  return make(L, st, &o, n, sizes, value);
+  return make(L, st, &o, n, sizes, (number){value, (int64_t)value});
 }
 
 static int zeros(lua_State *L) {
@@ -419,7 +425,7 @@ static void push_like(lua_State *L, fl_lua *st, int i, const char *where) {
   }
 }
 
-static int like(lua_State *L, const char *where, double value) {
+static int like(lua_State *L, const char *where, number value) {
   fl_lua *st = fll_enter(L);
   fll_checktensor(L, 1, where, "x");
   lua_settop(L, 2);
@@ -431,15 +437,15 @@ static int like(lua_State *L, const char *where, double value) {
 }
 
 static int zeros_like(lua_State *L) {
-  return like(L, "zeros_like", 0);
+  return like(L, "zeros_like", (number){0, 0});
 }
 
 static int ones_like(lua_State *L) {
-  return like(L, "ones_like", 1);
+  return like(L, "ones_like", (number){1, 1});
 }
 
 static int empty_like(lua_State *L) {
-  return like(L, "empty_like", 0);
+  return like(L, "empty_like", (number){0, 0});
 }
 
 static int full_like(lua_State *L) {
@@ -447,7 +453,9 @@ static int full_like(lua_State *L) {
   if (lua_type(L, 2) != LUA_TNUMBER)
     fll_error(L, "full_like: value: expected a number, got %s",
               fll_typename(L, 2));
-  double value = lua_tonumber(L, 2);
+  number value = {lua_tonumber(L, 2), 0};
+  if (lua_isinteger(L, 2))
+    value.i = lua_tointeger(L, 2);
   lua_remove(L, 2);
   return like(L, "full_like", value);
 }
@@ -499,15 +507,9 @@ static int sequence(lua_State *L, const char *where, bool inclusive) {
     lua_pushinteger(L, 1);
     lua_insert(L, 3);
   }
-  double a = lua_tonumber(L, 1), b = lua_tonumber(L, 2),
-         step = lua_tonumber(L, 3);
-  if (inclusive && step != 0) { /* half a step further lets stop in */
-    lua_pushnumber(L, a + (floor((b - a) / step + 1e-9) + 0.5) * step);
-    lua_replace(L, 2);
-  }
   options o = read_options(L, st, 4, where);
   lua_settop(L, 3);
-  lua_createtable(L, 0, 3);
+  lua_createtable(L, 0, 4);
   lua_pushstring(L, fl_dtype_name(o.dtype != FL_NODTYPE ? o.dtype
                                   : floats              ? FL_F32
                                                         : FL_I64));
@@ -516,6 +518,8 @@ static int sequence(lua_State *L, const char *where, bool inclusive) {
   lua_setfield(L, 4, "device");
   lua_pushboolean(L, o.requires_grad);
   lua_setfield(L, 4, "requires_grad");
+  lua_pushboolean(L, inclusive);
+  lua_setfield(L, 4, "inclusive");
   return fll_run(L, st, fll_findop(st, "arange"), false);
 }
 

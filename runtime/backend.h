@@ -41,6 +41,21 @@ static inline const int64_t *fl_attr_list(const fl_attrs *a, int k, int *n) {
   return a->list + a->v[k].list.at;
 }
 
+/* A `number` parameter is a real, attribute `real`. Where it is an integer that
+ * no double holds, attribute `whole` has it. False: it is no integer. Callers
+ * may set the real alone. */
+static inline bool fl_attr_whole(const fl_attrs *a, int real, int whole,
+                                 int64_t *value) {
+  double f = a->v[real].f;
+  *value = a->v[whole].i;
+  if ((double)*value == f)
+    return true;
+  if (!(f >= -9223372036854775808.0 && f < 9223372036854775808.0))
+    return false;
+  *value = (int64_t)f;
+  return (double)*value == f;
+}
+
 /* Copies what is in use: the tape keeps no more of a call's attributes. */
 static inline void fl_attrs_copy(fl_attrs *to, const fl_attrs *from) {
   __builtin_memcpy(to, from,

@@ -260,6 +260,7 @@ typedef struct fl_param {
   int choices_len;
   bool written;           /* an input that a call writes ... */
   const char *written_if; /* ... if this flag is on, in the signature's text */
+  int whole; /* of a `number`: the attribute with it as an integer, else 0 */
 } fl_param;
 
 typedef struct fl_op_info {

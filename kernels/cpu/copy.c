@@ -48,7 +48,9 @@ static fl_status fill(const fl_launch *l, fl_dtype from, const void *value) {
 FL_KERNEL(full);
 FL_KERNEL(full) {
   double v = l->attrs->v[1].f;
-  int64_t i = fl_to_int(v);
+  int64_t i;
+  if (!fl_attr_whole(l->attrs, 1, 3, &i))
+    i = fl_to_int(v);
   if (l->out[0].dtype > FL_BF16 && l->out[0].dtype != FL_BOOL)
     return fill(l, FL_I64, &i);
   return fill(l, FL_F64, &v);

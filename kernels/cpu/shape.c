@@ -250,6 +250,9 @@ FL_KERNEL(pad) {
   if (numel == 0)
     return FL_OK;
   const void *value = fl_element(x->dtype, l->attrs->v[2].f, &room);
+  int64_t whole;
+  if (x->dtype == FL_I64 && fl_attr_whole(l->attrs, 2, 3, &whole))
+    room = (uint64_t)whole;
   if (x->ndim == 0 || fl_view_numel(x) == 0) {
     FL_CPU(move_fill)
     (l, size_of(x), numel, y->data, x->ndim == 0 ? x->data : value);
@@ -395,7 +398,22 @@ typedef struct sequence {
   int64_t n, istart, istep;
   bool whole; /* integer results of integer steps: exact beyond 2^53 */
   bool both_ends;
+  bool even; /* integers from istart to istep in even steps */
 } sequence;
+
+/* Element j of the integers from start to stop in `last` even steps, fewer than
+ * 2^31, without its fraction. */
+static int64_t even_step(int64_t start, int64_t stop, int64_t j, int64_t last) {
+  bool up = stop >= start;
+  uint64_t from = (uint64_t)start, to = (uint64_t)stop;
+  uint64_t way = up ? to - from : from - to, n = (uint64_t)last;
+  uint64_t part = way % n * (uint64_t)j;
+  uint64_t whole = way / n * (uint64_t)j + part / n;
+  int64_t y = (int64_t)(up ? from + whole : from - whole);
+  if (part % n == 0)
+    return y;
+  return up && y < 0 ? y + 1 : !up && y > 0 ? y - 1 : y;
+}
 
 static void sequence_task(void *context, int64_t begin, int64_t end) {
   const sequence *c = context;
@@ -405,7 +423,10 @@ static void sequence_task(void *context, int64_t begin, int64_t end) {
   } u;
   for (int64_t i = begin; i < end; i += CHUNK) {
     int64_t n = end - i < CHUNK ? end - i : CHUNK, half = c->n / 2;
-    if (c->whole)
+    if (c->even)
+      for (int64_t j = 0; j < n; j++)
+        u.i[j] = even_step(c->istart, c->istep, i + j, c->n - 1);
+    else if (c->whole)
       for (int64_t j = 0; j < n; j++)
         u.i[j] = c->istart + (i + j) * c->istep;
     else if (c->both_ends) /* so that the last one is `stop` itself */
@@ -416,7 +437,7 @@ static void sequence_task(void *context, int64_t begin, int64_t end) {
       for (int64_t j = 0; j < n; j++)
         u.f[j] = c->start + (double)(i + j) * c->step;
     FL_CPU(convert)
-    (n, c->y->dtype, at(c->y, i), c->whole ? FL_I64 : FL_F64, &u);
+    (n, c->y->dtype, at(c->y, i), c->whole || c->even ? FL_I64 : FL_F64, &u);
   }
 }
 
@@ -424,10 +445,9 @@ FL_KERNEL(arange) {
   const fl_attr *a = l->attrs->v;
   const fl_view *y = &l->out[0];
   sequence c = {.y = y, .start = a[0].f, .step = a[2].f, .n = y->shape[0]};
-  c.istart = fl_to_int(c.start);
-  c.istep = fl_to_int(c.step);
   c.whole = fl_dtype_kind(y->dtype) != FL_KIND_FLOAT &&
-            (double)c.istart == c.start && (double)c.istep == c.step;
+            fl_attr_whole(l->attrs, 0, 5, &c.istart) &&
+            fl_attr_whole(l->attrs, 2, 7, &c.istep);
   fl_cpu_parallel(l, c.n, PIECE, sequence_task, &c);
   return FL_OK;
 }
@@ -439,6 +459,12 @@ FL_KERNEL(linspace) {
   c.both_ends = c.n > 1;
   if (c.both_ends)
     c.step = (c.stop - c.start) / (double)(c.n - 1);
+  c.even = c.both_ends && c.n <= INT32_MAX &&
+           fl_dtype_kind(y->dtype) != FL_KIND_FLOAT &&
+           fl_attr_whole(l->attrs, 0, 4, &c.istart) &&
+           fl_attr_whole(l->attrs, 1, 5, &c.istep);
+  c.whole = c.n == 1 && fl_dtype_kind(y->dtype) != FL_KIND_FLOAT &&
+            fl_attr_whole(l->attrs, 0, 4, &c.istart);
   fl_cpu_parallel(l, c.n, PIECE, sequence_task, &c);
   return FL_OK;
 }

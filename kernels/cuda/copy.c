@@ -27,7 +27,9 @@ FLC_KERNEL(fill) {
 FLC_KERNEL(full) {
   fl_view v = {.dtype = FL_F64, .ndim = 0};
   double f = l->attrs->v[1].f;
-  int64_t i = fl_to_int(f);
+  int64_t i;
+  if (!fl_attr_whole(l->attrs, 1, 3, &i))
+    i = fl_to_int(f);
   bool whole = l->out[0].dtype > FL_BF16 && l->out[0].dtype != FL_BOOL;
   v.data = v.imm;
   v.dtype = whole ? FL_I64 : FL_F64;

@@ -190,6 +190,9 @@ FLC_KERNEL(pad) {
   for (int i = 0; i < x->ndim && 2 * i < n; i++)
     a.before[i] = list[2 * i];
   uint64_t bits = flc_element(x->dtype, l->attrs->v[2].f);
+  int64_t whole;
+  if (x->dtype == FL_I64 && fl_attr_whole(l->attrs, 2, 3, &whole))
+    bits = (uint64_t)whole;
   for (int size = 8 * size_of(x); size < 64; size *= 2)
     bits |= bits << size;
   a.value[0] = a.value[1] = bits;
@@ -399,10 +402,9 @@ static fl_status sequence(const fl_launch *l, sequence_args *a) {
 FLC_KERNEL(arange) {
   const fl_attr *t = l->attrs->v;
   sequence_args a = {.start = t[0].f, .step = t[2].f, .kind = SHAPE_STEPS};
-  a.first = fl_to_int(a.start);
-  a.by = fl_to_int(a.step);
   if (fl_dtype_kind(l->out[0].dtype) != FL_KIND_FLOAT &&
-      (double)a.first == a.start && (double)a.by == a.step)
+      fl_attr_whole(l->attrs, 0, 5, &a.first) &&
+      fl_attr_whole(l->attrs, 2, 7, &a.by))
     a.kind = SHAPE_WHOLE; /* exact beyond 2^53 */
   return sequence(l, &a);
 }
@@ -415,6 +417,10 @@ FLC_KERNEL(linspace) {
     a.step = (a.stop - a.start) / (double)(n - 1);
     a.kind = SHAPE_ENDS; /* so that the last one is `stop` itself */
   }
+  if (n <= INT32_MAX && fl_dtype_kind(l->out[0].dtype) != FL_KIND_FLOAT &&
+      fl_attr_whole(l->attrs, 0, 4, &a.first) &&
+      fl_attr_whole(l->attrs, 1, 5, &a.by))
+    a.kind = n > 1 ? SHAPE_EVEN : SHAPE_WHOLE;
   return sequence(l, &a);
 }
 

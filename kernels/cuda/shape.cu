@@ -183,6 +183,21 @@ __global__ void unstride(const __grid_constant__ unstride_args a) {
 
 /* --- made from numbers --- */
 
+/* Element j of the integers from start to stop in `last` even steps, fewer than
+ * 2^31, without its fraction. */
+inline int64_t even_step(int64_t start, int64_t stop, int64_t j,
+                         int64_t last) {
+  bool up = stop >= start;
+  uint64_t from = (uint64_t)start, to = (uint64_t)stop;
+  uint64_t way = up ? to - from : from - to, n = (uint64_t)last;
+  uint64_t part = way % n * (uint64_t)j;
+  uint64_t whole = way / n * (uint64_t)j + part / n;
+  int64_t y = (int64_t)(up ? from + whole : from - whole);
+  if (part % n == 0)
+    return y;
+  return up && y < 0 ? y + 1 : !up && y > 0 ? y - 1 : y;
+}
+
 template <int D>
 __global__ void sequence(const __grid_constant__ sequence_args a) {
   typedef FL_S(D) S;
@@ -191,6 +206,8 @@ __global__ void sequence(const __grid_constant__ sequence_args a) {
     if (a.kind == SHAPE_DIAGONAL) {
       int64_t q, c = fl_split(i, a.by, &q);
       y[i] = fl_put<S>(FL_W(D)(c == q));
+    } else if (a.kind == SHAPE_EVEN) {
+      y[i] = fl_put<S>(even_step(a.first, a.by, i, a.n - 1));
     } else if (a.kind == SHAPE_WHOLE) {
       y[i] = fl_put<S>(a.first + i * a.by);
     } else {

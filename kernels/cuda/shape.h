@@ -60,13 +60,14 @@ typedef struct triangle_args {
   int upper;
 } triangle_args;
 
-enum { SHAPE_STEPS, SHAPE_WHOLE, SHAPE_ENDS, SHAPE_DIAGONAL };
+enum { SHAPE_STEPS, SHAPE_WHOLE, SHAPE_EVEN, SHAPE_ENDS, SHAPE_DIAGONAL };
 
 typedef struct sequence_args {
   void *y;
   int64_t n;
   double start, stop, step;
-  int64_t first, by; /* whole numbers; by: columns of a diagonal */
+  int64_t first, by; /* integers; by: the step, the last one of even
+                        steps, columns of a diagonal */
   int kind;
 } sequence_args;
 

@@ -3,6 +3,7 @@
  * early; in-place calls of structured operators run out of place and are then
  * assigned. */
 #include "../internal.h"
+#include "../ops/number.h"
 #include "../ops/types.h"
 #include "../tape/tape.h"
 #include "launch.h"
@@ -248,6 +249,8 @@ static fl_status infer_elementwise(work *w) {
   w->common = out->dtype;
   if (w->op->family == FLI_COMPARE)
     w->common = promote_inputs(w, 0, w->n_in);
+  else if (fli_is_integer(out->dtype))
+    FLI_TRY(fli_numbers_fit(w->c, w->n_in, w->in, out->dtype));
   bool same = a && w->n_in <= 2 && w->in[0].tensor &&
               (!b || !w->in[1].tensor || fli_same_shape(a, b));
   if (!same)
@@ -275,6 +278,9 @@ static inline fli_infer facts(work *w, fl_attrs *attrs) {
 
 static fl_status infer_structured(work *w, fl_attrs *attrs) {
   fli_infer f = facts(w, attrs);
+  if (w->n_in > 1 && w->in[0].tensor && !w->op->info.random &&
+      fli_is_integer(w->metas[0]->dtype) && w->op->out[0].rule == FLI_OUT_INPUT)
+    FLI_TRY(fli_numbers_fit(w->c, w->n_in, w->in, w->metas[0]->dtype));
   for (int k = 0; k < w->n_out; k++) {
     w->out[k].dtype = out_dtype(w, k);
     if (!FLI_LIKELY(!fli_is_complex(w->out[k].dtype)))
@@ -288,30 +294,6 @@ static fl_status infer_structured(work *w, fl_attrs *attrs) {
 }
 
 /* --- run --- */
-
-/* A number as a 0-d view; in elementwise calls in the common dtype, otherwise
- * in its own: results may take that from it. */
-static void view_number(const work *w, const fl_operand *o, fl_view *v) {
-  bool own = w->op->family >= FLI_STRUCTURED;
-  fl_dtype d = own ? o->dtype : w->common;
-  double f = o->dtype == FL_F64 ? o->f : (double)o->i;
-  int64_t i = o->dtype == FL_F64 ? fli_to_integer(o->f) : o->i;
-  if (d == FL_BOOL && own)
-    i = i != 0; /* its first byte, then */
-  else if (fl_dtype_kind(d) != FL_KIND_FLOAT)
-    d = FL_I64;
-  else if (d != FL_F64)
-    d = FL_F32; /* 16-bit floats compute in f32 anyway */
-  float single = (float)f;
-  v->data = v->imm;
-  v->dtype = d;
-  v->ndim = 0;
-  memcpy(v->imm,
-         d == FL_F64   ? (void *)&f
-         : d == FL_F32 ? (void *)&single
-                       : (void *)&i,
-         d == FL_F32 ? 4 : 8);
-}
 
 static fl_status send(fl_runtime *rt, fl_device d, fl_kernel kernel,
                       const fl_launch *l) {
@@ -350,7 +332,9 @@ static fl_status launch(work *w, fl_tensor **out) {
     if (w->in[k].tensor)
       fli_view_of(w->in[k].tensor, &in[k]);
     else if (w->in[k].dtype != FL_NODTYPE)
-      view_number(w, &w->in[k], &in[k]);
+      fli_view_number(&w->in[k],
+                      w->op->family >= FLI_STRUCTURED ? FL_NODTYPE : w->common,
+                      &in[k]);
     else {
       in[k].data = NULL;
       in[k].ndim = 0;

@@ -2,6 +2,7 @@
  * rules, and their gradients by the rows' gradient rules, which see nodes where
  * they see tensors otherwise. */
 #include "expr.h"
+#include "../ops/number.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -244,11 +245,42 @@ static fl_status refuse(const fl_op *op) {
                   op->info.name);
 }
 
+static bool is_integer_node(const fli_graph *g, fl_value v) {
+  return v.dtype == FLI_NODE && fli_is_integer(g->nodes[v.i].dtype);
+}
+
+/* What fli_run_integers does to calls, done to nodes. */
+static bool is_exact(fli_graph *g, const fl_op *op, const fl_attrs *a, int n,
+                     const fl_value *in, fl_value *out, fl_status *s) {
+  if (op->id == FLI_OP_clamp) {
+    if (!is_integer_node(g, in[0]))
+      return false;
+    *out = in[0];
+    *s = FL_OK;
+    for (int k = 0; k < 2 && *s == FL_OK; k++) {
+      fl_value both[2] = {*out};
+      if (fli_clamp_bound(a, k, &both[1]))
+        *s = fli_graph_apply(g, k ? FLI_OP_minimum : FLI_OP_maximum, NULL, 2,
+                             both, out);
+    }
+    return true;
+  }
+  int real = in[0].dtype == FL_F64 ? 0 : 1, id = op->id;
+  if (n != 2 || in[real].dtype != FL_F64 || !is_integer_node(g, in[1 - real]))
+    return false;
+  fl_value both[2] = {in[0], in[1]};
+  fli_compare_exactly(&id, &both[real], real == 0);
+  *s = fli_graph_apply(g, id, NULL, 2, both, out);
+  return true;
+}
+
 fl_status fli_graph_apply(fli_graph *g, int id, const fl_attrs *attrs, int n,
                           const fl_value *in, fl_value *out) {
   const fl_op *op = &g->rt->ops[id];
-  const fl_attr *a = attrs ? attrs->v : op->defaults.v;
+  const fl_attrs *given = attrs ? attrs : &op->defaults;
+  const fl_attr *a = given->v;
   fli_expr_node node = {.op = id};
+  fl_status s;
   while (n > 1 && fli_nothing(in[n - 1]))
     n--;
   if (id == FLI_OP_contiguous) {
@@ -261,6 +293,9 @@ fl_status fli_graph_apply(fli_graph *g, int id, const fl_attrs *attrs, int n,
   if (op->family >= FLI_STRUCTURED)
     return refuse(op);
   FLI_TRY(check_types(g, op, n, in));
+  if (op->modes & 1u << FLI_MODE_INTEGERS &&
+      is_exact(g, op, given, n, in, out, &s))
+    return s;
   if (n < 3 && (fold(id, n, in, out) || (n == 2 && vanishes(g, id, in, out))))
     return FL_OK;
   for (int k = 0; k < op->info.n_attr && k < 2; k++)
@@ -269,6 +304,10 @@ fl_status fli_graph_apply(fli_graph *g, int id, const fl_attrs *attrs, int n,
     node.in[k] = in[k];
   node.n_in = n;
   infer(g, op, &node);
+  if (op->family != FLI_COMPARE && fli_is_integer(node.dtype))
+    for (int k = 0; k < n; k++)
+      if (fli_is_number(in[k]))
+        FLI_TRY(fli_number_fits(op->info.name, false, &in[k], node.dtype));
   return add_node(g, &node, out);
 }
 

@@ -223,6 +223,7 @@ static bool read_type(reader *r, fl_param *p) {
       {"ints", FL_P_INTS, FL_T_ANY},
       {"shape", FL_P_SHAPE, FL_T_ANY},
       {"real", FL_P_REAL, FL_T_ANY},
+      {"number", FL_P_REAL, FL_T_ANY},
       {"flag", FL_P_FLAG, FL_T_ANY},
       {"dtype", FL_P_DTYPE, FL_T_ANY},
       {"enum", FL_P_ENUM, FL_T_ANY},
@@ -239,6 +240,7 @@ static bool read_type(reader *r, fl_param *p) {
     return false;
   p->kind = types[i].kind;
   p->type = types[i].type;
+  p->whole = strcmp(name, "number") == 0;
   if (p->kind == FL_P_ENUM) {
     if (!accept(r, '('))
       return false;
@@ -382,6 +384,15 @@ static bool settle_writes(reader *r, fl_op *op) {
   return true;
 }
 
+/* The integers of `number` parameters lie behind the last attribute. */
+static bool place_wholes(fl_op *op) {
+  int next = op->info.n_attr;
+  for (int i = 0; i < op->info.n_params; i++)
+    if (op->info.params[i].whole)
+      op->info.params[i].whole = next++;
+  return next <= FL_MAX_ATTRS;
+}
+
 static bool read_signature(reader *r, fl_op *op) {
   do {
     if (!read_param(r, op))
@@ -404,7 +415,7 @@ static bool read_signature(reader *r, fl_op *op) {
   if (op->info.n_shown == 0)
     op->info.n_shown = op->info.n_out;
   blanks(r);
-  return *r->at == 0;
+  return *r->at == 0 && place_wholes(op);
 }
 
 static fl_status parse(fl_op *op) {
@@ -544,6 +555,9 @@ fl_status fli_ops_init(fl_runtime *rt) {
   for (size_t i = 0; i < sizeof docs / sizeof *docs; i++)
     rt->ops[docs[i].id].info.doc = docs[i].text;
   rt->ops[FLI_OP_assign].modes |= 1u << FLI_MODE_TRANSFER;
+  rt->ops[FLI_OP_clamp].modes |= 1u << FLI_MODE_INTEGERS;
+  for (int id = FLI_OP_eq; id <= FLI_OP_ge; id++)
+    rt->ops[id].modes |= 1u << FLI_MODE_INTEGERS;
   return FL_OK;
 }
 

@@ -182,13 +182,10 @@ void compose_matrix_power(fli_composing *g) {
   const fl_meta *m = fli_meta(x);
   if (!is_matrix(g, x, true))
     return;
-  if (n == FL_ATTR_NONE || n == INT64_MIN) {
-    fli_env_fail(&g->e, FL_EARG, "matrix_power: n is missing");
-    return;
-  }
   if (n < 0)
     x = RUN(inv, x);
-  for (uint64_t left = (uint64_t)(n < 0 ? -n : n); left && !g->e.status;) {
+  for (uint64_t left = n < 0 ? 0 - (uint64_t)n : (uint64_t)n;
+       left && !g->e.status;) {
     if (left & 1)
       y = fli_nothing(y) ? x : MATMUL(y, x);
     if (left >>= 1)

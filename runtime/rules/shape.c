@@ -2,6 +2,7 @@
  * triangles, assign, backward of as_strided) or make them from attributes, and
  * of stack and repeat_interleave, which are composed of such. */
 #include "env.h"
+#include "../ops/number.h"
 
 #include <math.h>
 #include <string.h>
@@ -36,6 +37,60 @@ fl_status shape_full(fli_infer *c) {
 
 /* --- made from attributes --- */
 
+/* A `number` parameter fits the result's dtype. */
+static fl_status check_number(const fli_infer *c, const char *name) {
+  const fl_op_info *op = &c->op->info;
+  for (int k = 0; k < op->n_params; k++)
+    if (strcmp(op->params[k].name, name) == 0) {
+      fl_operand o = fli_attr_operand(c->attrs, &op->params[k]);
+      return fli_number_fits(op->name, false, &o, c->out[0].dtype);
+    }
+  return FL_OK;
+}
+
+fl_status shape_filled(fli_infer *c) {
+  FLI_TRY(check_number(c, "value"));
+  return take_shape(c);
+}
+
+typedef struct steps {
+  int64_t start, stop, step;
+} steps;
+
+/* Integers are counted as such: doubles lose them beyond 2^53. */
+static bool whole_steps(const fl_attrs *a, steps *s) {
+  return fl_attr_whole(a, 0, 5, &s->start) &&
+         fl_attr_whole(a, 1, 6, &s->stop) && fl_attr_whole(a, 2, 7, &s->step);
+}
+
+/* How many there are, as a double: it may be more than memory could hold. The
+ * distance of two i64 fits u64. */
+static double count_steps(const fl_attrs *a, bool inclusive) {
+  double n = (a->v[1].f - a->v[0].f) / a->v[2].f;
+  steps s;
+  if (!whole_steps(a, &s)) /* a step's rounding lets stop in */
+    return inclusive ? floor(n + 1e-9) + 1 : ceil(n);
+  uint64_t from = (uint64_t)s.start, to = (uint64_t)s.stop,
+           by = (uint64_t)s.step;
+  uint64_t way = s.step > 0 ? to - from : from - to;
+  by = s.step > 0 ? by : 0 - by;
+  return (double)(way / by) + (inclusive || way % by ? 1 : 0);
+}
+
+/* The last element fits, and so do all. */
+static fl_status check_last(const fli_infer *c, int64_t n) {
+  const fl_attrs *a = c->attrs;
+  fl_operand last = {.dtype = FL_F64,
+                     .f = a->v[0].f + (double)(n - 1) * a->v[2].f};
+  steps s;
+  if (whole_steps(a, &s)) {
+    last.dtype = FL_I64;
+    last.i = s.start + (n - 1) * s.step;
+  }
+  FLI_TRY(check_number(c, "start"));
+  return fli_number_fits("arange", false, &last, c->out[0].dtype);
+}
+
 fl_status shape_arange(fli_infer *c) {
   const fl_attr *a = c->attrs->v;
   double start = a[0].f, stop = a[1].f, step = a[2].f;
@@ -44,12 +99,18 @@ fl_status shape_arange(fli_infer *c) {
                     "arange: needs finite bounds and a step other than 0, got "
                     "%g to %g by %g",
                     start, stop, step);
-  if ((stop - start) * step < 0)
+  steps s;
+  bool back = whole_steps(c->attrs, &s)
+                  ? (s.step > 0 ? s.stop < s.start : s.stop > s.start)
+                  : (stop - start) * step < 0;
+  if (back)
     return fli_fail(FL_EARG, "arange: steps of %g do not lead from %g to %g",
                     step, start, stop);
-  double n = ceil((stop - start) / step);
+  double n = count_steps(c->attrs, a[4].i);
   if (n > 0x1p53)
     return fli_fail(FL_ESIZE, "arange: %g elements are too many", n);
+  if (n > 0)
+    FLI_TRY(check_last(c, (int64_t)n));
   return set_shape(&c->out[0], 1, (int64_t[]){(int64_t)n});
 }
 
@@ -60,6 +121,10 @@ fl_status shape_linspace(fli_infer *c) {
                     "linspace: needs finite bounds and at least 0 steps, got "
                     "%g to %g in %lld",
                     a[0].f, a[1].f, (long long)a[2].i);
+  if (a[2].i > 0)
+    FLI_TRY(check_number(c, "start"));
+  if (a[2].i > 1)
+    FLI_TRY(check_number(c, "stop"));
   return set_shape(&c->out[0], 1, (int64_t[]){a[2].i});
 }
 
@@ -225,6 +290,7 @@ fl_status shape_pad(fli_infer *c) {
   int n;
   const int64_t *list = fl_attr_list(c->attrs, 0, &n);
   c->out[0].ndim = c->in[0]->ndim;
+  FLI_TRY(check_number(c, "value"));
   return pad_shape("pad", c->in[0], n, list, (int)c->attrs->v[1].i,
                    c->out[0].shape);
 }

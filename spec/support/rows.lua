@@ -152,8 +152,16 @@ end
 
 local known = setmetatable({}, {__mode = "k"})
 
+-- A number below 0 is no u8: spec/ops/numbers_spec.lua has the refusals.
+local function is_negative(sample)
+  for _, name in ipairs {"b", "min", "max", "alpha", "beta"} do
+    if type(sample[name]) == "number" and sample[name] < 0 then return true end
+  end
+end
+
 function M.retyped(row, sample, dtype)
   if dtype == "f64" then return sample end
+  if dtype == "u8" and is_negative(sample) then return nil end
   local made = known[sample] or {}
   known[sample] = made
   if made[dtype] == nil then made[dtype] = retype(row, sample, dtype) or false end
