@@ -51,6 +51,27 @@ FL_FORCE T F(fl_row_sum_block)(const T *x, int64_t n) {
   return s + rest;
 }
 
+/* Sum of x - from, likewise. */
+FL_FORCE T F(fl_row_offsets_block)(const T *x, int64_t n, T from) {
+  T lane[64], s = 0;
+  int64_t i = 0;
+  if (n >= 256) {
+    for (int j = 0; j < 64; j++)
+      lane[j] = 0;
+    for (; i + 64 <= n; i += 64)
+      for (int j = 0; j < 64; j++)
+        lane[j] += x[i + j] - from;
+#pragma omp simd reduction(+ : s)
+    for (int j = 0; j < 64; j++)
+      s += lane[j];
+  }
+  T rest = 0;
+#pragma omp simd reduction(+ : rest)
+  for (int64_t j = i; j < n; j++)
+    rest += x[j] - from;
+  return s + rest;
+}
+
 FL_FORCE T F(fl_row_dot_block)(const T *x, const T *y, int64_t n) {
   T s = 0;
 #pragma omp simd reduction(+ : s)
@@ -83,6 +104,17 @@ static inline double F(fl_row_sum)(const T *x, int64_t n) {
     s +=
         F(fl_row_sum_block)(x + i, n - i < FL_ROW_BLOCK ? n - i : FL_ROW_BLOCK);
   return s;
+}
+
+/* The mean, summed from the first element: the sum then is as small as the
+ * spread, and 0 where all elements are equal. */
+static inline double F(fl_row_mean)(const T *x, int64_t n) {
+  double s = 0;
+  T from = n ? x[0] : 0;
+  for (int64_t i = 0; i < n; i += FL_ROW_BLOCK)
+    s += F(fl_row_offsets_block)(
+        x + i, n - i < FL_ROW_BLOCK ? n - i : FL_ROW_BLOCK, from);
+  return (double)from + s / (double)n;
 }
 
 /* Sum of exp(x - m). */

@@ -39,9 +39,14 @@ __global__ void __launch_bounds__(!BLOCK   ? 128
   bool early = E <= 16 && !a.wide;
   fl_line<D, VEC, E> x, w, b;
   x.load((const S *)a.x + at, n, g.lane, g.lanes);
-  V v[E], s = 0, q = 0, mean = 0;
+  V v[E], s = 0, q = 0, from = 0, mean = 0;
   x.get(v);
   if (a.mean) {
+    /* summed from the first element: the sum then is as small as the spread */
+    from = on ? fl_get<V>(((const S *)a.x)[at]) : V(0);
+#pragma unroll
+    for (int k = 0; k < E; k++)
+      v[k] = x.place(k / VEC, g.lane, g.lanes) < n ? v[k] - from : V(0);
     s = fl_tree(v);
     mean = g.sum(s) * (V)a.part;
   }
@@ -62,7 +67,7 @@ __global__ void __launch_bounds__(!BLOCK   ? 128
   V rstd = 1 / fl_sqrt(g.sum(q) * (V)a.part + (V)a.eps);
   if (on && g.lane == 0) {
     if (a.mean)
-      ((V *)a.mean)[g.line] = mean;
+      ((V *)a.mean)[g.line] = from + mean;
     ((V *)a.rstd)[g.line] = rstd;
   }
 #pragma unroll

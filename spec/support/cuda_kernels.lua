@@ -448,7 +448,7 @@ return {
   ["scan sums<3>"] = {22, 0, 0},
   ["shape lay<16>"] = {39, 0, 0},
   ["shape remap<4, 4>"] = {48, 0, 0},
-  ["shape sequence<1>"] = {30, 0, 0},
+  ["shape sequence<1>"] = {40, 0, 0},
   ["shape triangle<4, 4>"] = {28, 0, 0},
   ["shape unpad<1, 3>"] = {71, 0, 0},
   ["shape unstride<1, 3>"] = {56, 0, 0},
