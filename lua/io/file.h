@@ -22,6 +22,8 @@ bool fll_file_fault_due(fl_lua *st);
 bool fll_open_file(fl_lua *st, const char *path, fll_fd *f, struct stat *s,
                    const char **kind);
 void fll_check_input(lua_State *L, int i); /* a path or an open file */
+/* Its path; may push a value. */
+const char *fll_input_path(lua_State *L, int i);
 /* As a file that is opened, or one that is open already (file.open) at `i`. */
 bool fll_open_input(lua_State *L, fl_lua *st, int i, fll_fd *f, struct stat *s,
                     const char **path, const char **kind);

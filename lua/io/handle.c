@@ -60,6 +60,11 @@ void fll_check_input(lua_State *L, int i) {
     fll_path(L, i);
 }
 
+const char *fll_input_path(lua_State *L, int i) {
+  return fll_totype(L, i, FLL_FILE, sizeof(handle)) ? path_of(L, i)
+                                                    : fll_path(L, i);
+}
+
 /* Opens what is at `i`, a path or an open file, for reading; `path` is its
  * name for messages. The descriptor is the caller's either way. */
 bool fll_open_input(lua_State *L, fl_lua *st, int i, fll_fd *f, struct stat *s,

@@ -55,8 +55,15 @@ static bool collect(void *context, fl_device d, size_t bytes) {
   return true;
 }
 
+static void drain_nothing(fl_runtime *rt) {
+  (void)rt;
+}
+
+static const fli_upcalls upcalls = {.drain = drain_nothing};
+
 static void open_runtime(fl_runtime *rt, garbage *g) {
   memset(rt, 0, sizeof *rt);
+  rt->up = &upcalls;
   rt->backends[0] = rt->cpu = &backend;
   rt->n_backends = rt->n_devices[0] = 1;
   rt->owner = fli_self();

@@ -38,7 +38,7 @@ function starve.steps()
   end
 
   local w = flare.rand{4, 4, requires_grad = true}
-  local double = flare.custom("double", function(ctx, t) ctx:save(t) return t * 2 end,
+  local double = core.custom("double", function(ctx, t) ctx:save(t) return t * 2 end,
                               function(ctx, dy) return dy * 2 + 0 * ctx.saved[1] end)
   steps.functions = function()
     local h = double(w)

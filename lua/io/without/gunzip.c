@@ -5,5 +5,5 @@ int fll_gunzip(lua_State *L) {
   return fll_failed(L,
                     "%s: this flare was built without zlib, which reads .gz "
                     "files: install zlib1g-dev and build again",
-                    luaL_tolstring(L, 1, NULL));
+                    fll_input_path(L, 1));
 }

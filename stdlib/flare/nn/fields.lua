@@ -73,9 +73,9 @@ local function place(module, key, value)
   if order[key] then return end
   local n = (order[0] or 0) + 1
   order[0], order[key] = n, n
-  local line = debug.getinfo(3, "l").currentline
+  local line = debug and debug.getinfo(3, "l").currentline -- a host may have no debug library
   local last = rawget(module, "_last")
-  if not (last and last.line == line and made and made < last.time
+  if not (last and line and last.line == line and made and made < last.time
           and made < (last.made or 0)) then
     rawset(module, "_last", {line = line, time = tick(), made = made, key})
     return
