@@ -351,6 +351,8 @@ static void list_attribute(lua_State *L, const args *a, const fl_param *p,
                                               : lua_rawlen(L, at));
   else if (n == 0)
     n = 1;
+  if (table && n == 0)
+    fll_checklist(L, at, a->name, p->name);
   if (n > FL_MAX_LIST)
     fll_error(L, "%s: %s: %d numbers are too many", a->name, p->name, n);
   for (int k = 0; k < n; k++) {

@@ -241,6 +241,8 @@ static int backward(lua_State *L) {
   fl_lua *st = fll_enter(L);
   if (FLL_LIKELY(fll_test(L, 1) && lua_isnoneornil(L, 2)))
     return plain_backward(L, st);
+  if (lua_isnoneornil(L, 1))
+    fll_argerror(L, "backward", "x", "a tensor", 1);
   lua_settop(L, 3);
   if (fll_test(L, 2)) { /* backward(gradient, options) */
     if (lua_isnil(L, 3)) {

@@ -166,10 +166,58 @@ static const char *rename_row(lua_State *L, fl_lua *st, const char *text) {
   return text;
 }
 
+/* Whether the value on top is a part of the library, such as flare or nn. */
+static bool is_part(lua_State *L) {
+  if (lua_type(L, -1) != LUA_TTABLE || !lua_getmetatable(L, -1))
+    return false;
+  lua_pushliteral(L, "__pairs");
+  lua_rawget(L, -2);
+  lua_pushliteral(L, "__name");
+  lua_rawget(L, -3);
+  bool part = lua_isfunction(L, -2) && lua_type(L, -1) == LUA_TSTRING;
+  lua_pop(L, 3);
+  return part;
+}
+
+/* The last word of a part's name on top: "init" of nn.init. */
+static const char *part_name(lua_State *L) {
+  const char *name = "", *last;
+  if (luaL_getmetafield(L, -1, "__name") == LUA_TSTRING)
+    name = lua_tostring(L, -1);
+  last = strrchr(name, '.');
+  return last ? last + 1 : name;
+}
+
+/* What to add where a part of the library was passed as the first argument of
+ * a function of the library, as by flare:zeros(2); "" elsewhere. */
+static const char *colon_hint(lua_State *L, const fl_lua *st) {
+  lua_Debug ar;
+  const char *part = NULL, *f = "f";
+  for (int level = 0; level < 12 && lua_getstack(L, level, &ar); level++) {
+    lua_getinfo(L, "Sln", &ar);
+    if (ar.currentline >= 0 && st && !is_library(st, &ar))
+      break;
+    if (strcmp(ar.namewhat, "metamethod") == 0) /* of nn.Linaer: its index */
+      return "";
+    if (strcmp(ar.namewhat, "method") == 0)
+      f = ar.name;
+    for (int i = 1; i <= 2 && !part && lua_getlocal(L, &ar, i); i++)
+      if (is_part(L))
+        part = part_name(L);
+      else
+        lua_pop(L, 1);
+  }
+  if (!part)
+    return "";
+  return lua_pushfstring(L, "; call it with a dot: %s.%s(...), not %s:%s(...)",
+                         part, f, part, f);
+}
+
 static int raise_text(lua_State *L, const char *text) {
   fl_lua *st = state_or_null(L);
   luaL_checkstack(L, 20, NULL);
   text = rename_row(L, st, text);
+  text = lua_pushfstring(L, "%s%s", text, colon_hint(L, st));
   push_where(L, st);
   lua_pushstring(L, text);
   lua_concat(L, 2);
@@ -243,6 +291,14 @@ int fll_argerror(lua_State *L, const char *where, const char *param,
             fll_typename(L, i), hint);
 }
 
+/* Refuses a table without elements but with names, such as flare itself. */
+void fll_checklist(lua_State *L, int i, const char *where, const char *param) {
+  i = lua_absindex(L, i);
+  lua_pushnil(L);
+  if (lua_next(L, i))
+    fll_error(L, "%s: %s: expected a list, got a table of names", where, param);
+}
+
 /* model.forward(x) makes x the self of a function that is no tensor's. */
 const char *fll_selfhint(lua_State *L) {
   lua_Debug ar;
@@ -294,6 +350,7 @@ static const struct {
     {"learning_rate", "lr"},
     {"step_size", "every"},
     {"batch_size", "batch"},
+    {"sum_to_size", "sum_to"},
     {"num_workers", "workers"},
     {"unbiased", "correction"},
     {"ddof", "correction"},

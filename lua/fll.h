@@ -267,6 +267,7 @@ fl_site fll_site_script(lua_State *L, fl_lua *st);
 int fll_error(lua_State *L, const char *format, ...) __attribute__((noreturn));
 /* Raises what a failed call of the runtime said. */
 int fll_raise(lua_State *L, fl_lua *st, fl_status s) __attribute__((noreturn));
+void fll_checklist(lua_State *L, int i, const char *where, const char *param);
 int fll_argerror(lua_State *L, const char *where, const char *param,
                  const char *wanted, int i) __attribute__((noreturn));
 /* The name among n that is nearest, NULL if none is near. */

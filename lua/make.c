@@ -237,6 +237,8 @@ static int tensor(lua_State *L) {
     fll_error(L, "tensor: expected a number or a table of numbers, got %s",
               fll_typename(L, 1));
   lua_settop(L, 2);
+  if (data == LUA_TTABLE && lua_rawlen(L, 1) == 0 && !lua_isnil(L, 2))
+    fll_checklist(L, 1, "tensor", "numbers");
   if (lua_isnil(L, 2) && data == LUA_TTABLE && has_names(L, 1))
     lua_copy(L, 1, 2); /* {1, 2, dtype = "f64"} */
   fll_checkoptions(L, 2, "tensor", make_options);

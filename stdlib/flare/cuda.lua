@@ -51,4 +51,4 @@ end
 -- @return what was written, in words, or nil and a message
 function cuda.pack(archs, path) return core.backend_query("cuda", "pack", archs .. " " .. path) end
 
-return cuda
+return require "flare.lazy"("flare.cuda", cuda, {})

@@ -104,5 +104,6 @@ end
 for name in ("flush holders limit reset_peak stats"):gmatch "%S+" do
   public.memory[name] = core.memory[name]
 end
+public.memory = require "flare.lazy"("flare.memory", public.memory, {})
 
 return require "flare.lazy"("flare", flare, files, public)

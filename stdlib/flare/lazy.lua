@@ -26,6 +26,11 @@ return function(where, self, files, also)
       value = also[name]
     end
     if value == nil then
+      local path = (where .. "." .. tostring(name)):gsub("^flare%.", "")
+      local instead = require "flare.foreign"[path]
+      if instead then
+        require("flare.fail")("there is no %s.%s: %s", where, tostring(name), instead)
+      end
       local hint = require("flare.options").hint(tostring(name), names())
       require("flare.fail")("there is no %s.%s%s", where, tostring(name), hint)
     end

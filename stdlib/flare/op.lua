@@ -144,4 +144,4 @@ function op.info(name) return registered[name] end
 -- @return a table, or nil
 function op.row_of(f) return rows[f] end
 
-return op
+return require "flare.lazy"("flare.op", op, {})

@@ -51,4 +51,4 @@ function M.operators()
   return require("flare.onnx.operators").names()
 end
 
-return M
+return require "flare.lazy"("flare.onnx", M, {})

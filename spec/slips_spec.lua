@@ -1,0 +1,78 @@
+-- What errors say about a colon for a dot, a dot for a colon, and names of other libraries.
+local flare = require "flare"
+
+local function message(text)
+  local chunk = assert(load("local flare, nn, optim, data = ... " .. text, "=slip"))
+  local ok, why = pcall(chunk, flare, flare.nn, flare.optim, flare.data)
+  assert.is_false(ok, text .. " did not fail")
+  return why
+end
+
+local function says(text, ...)
+  local why = message(text)
+  for _, part in ipairs {...} do
+    assert(why:find(part, 1, true), ("%s: no %q in:\n%s"):format(text, part, why))
+  end
+end
+
+describe("an error", function()
+  it("names the dot where a function of the library is called with a colon", function()
+    says("flare:zeros(2)", "call it with a dot: flare.zeros(...), not flare:zeros(...)")
+    says("flare:arange(5)", "flare.arange(...)")
+    says("flare:softmax(flare.ones(2))", "flare.softmax(...)")
+    says("flare:randn(2, 3)", "flare.randn(...)")
+    says("flare:tensor{1, 2}", "flare.tensor(...)")
+    says("flare:save(3)", "call it with a dot")
+    says("nn:Linear(2, 3)", "nn.Linear(...), not nn:Linear(...)")
+    says("optim:Adam({flare.ones(1)})", "optim.Adam(...)")
+    says("data:Loader(3)", "data.Loader(...)")
+    says("nn.init:zeros_(flare.ones(2))", "init.zeros_(...)")
+  end)
+
+  it("names the colon where a method is called with a dot", function()
+    local hint = "methods are called with ':'"
+    says("local l = flare.ones(1, {requires_grad = true}) l.backward()", hint)
+    says("local x = flare.ones(2) x.sum()", hint)
+    says("local m = nn.Linear(2, 2) m.parameters()", hint)
+    says("local m = nn.Linear(2, 2) m.forward(flare.ones(2, 2))", hint)
+  end)
+
+  it("does so nowhere else", function()
+    for _, text in ipairs {"nn.Linear(-1, 2)", "nn.Linaer(1, 2)", "flare.softmx(3)",
+                           "flare.ones(2):view(3)", "flare.cuda.nothing()"} do
+      assert.is_nil(message(text):find("with a dot", 1, true), text)
+    end
+    assert.equal("f64", flare.tensor({}, {dtype = "f64"}).dtype)
+    assert.equal(0, flare.zeros({}):dim())
+  end)
+
+  it("says what takes the place of a name of PyTorch, in parts, too", function()
+    says("flare.onnx.save()", "there is no flare.onnx.save: models are read, not written")
+    says("flare.cuda.is_available()", "cuda.available()")
+    says("flare.cuda.synchronize()", 'flare.synchronize("cuda")')
+    says("flare.compile()", "flare.kernel(f)")
+    says("nn.Parameter(flare.ones(2))", "self:param(tensor)")
+    says("nn.utils.clip_grad_norm_()", "optim.clip_grad_norm_")
+    says("optim.lr_scheduler.StepLR()", "optim.StepLR")
+    says("data.DataLoader()", "data.Loader(dataset")
+    says("flare.ones(2):sum_to_size(1)", "did you mean 'sum_to'")
+    says("flare.memory.stat()", "did you mean 'stats'")
+    says("flare.op.registr()", "did you mean 'register'")
+    says("flare.onnx.laod()", "did you mean 'load'")
+  end)
+
+  it("names only what is there, in place of what is not", function()
+    for path, instead in pairs(require "flare.foreign") do
+      local value = flare
+      local there = pcall(function()
+        for name in path:gmatch "[^.]+" do value = value[name] end
+      end)
+      assert(not (there and value ~= nil), path .. " is there")
+      for found in instead:gmatch "%f[%w_](%a+%.[%a_][%w_.]*)%(" do
+        local at = flare
+        for name in found:gsub("^flare%.", ""):gmatch "[^.]+" do at = at[name] end
+        assert(at ~= nil, path .. ": " .. found)
+      end
+    end
+  end)
+end)
