@@ -211,6 +211,10 @@ local _, exact_gradients = pcall(gradients, implementation(ways[1]), exact_input
 if type(exact_gradients) ~= "table" then exact_gradients = nil end
 
 local both = {measure(ways[1]), measure(ways[2])}
+if tostring(both[1].y.shape) ~= tostring(both[2].y.shape) then
+  stop("the results have different shapes: %s gives %s, %s gives %s", ways[1],
+       tostring(both[1].y.shape), ways[2], tostring(both[2].y.shape))
+end
 for _, m in ipairs(both) do
   m.error = difference(m.y, reference)
   for k, g in ipairs(m.gradients or {}) do

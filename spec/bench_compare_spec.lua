@@ -30,6 +30,20 @@ describe("flare bench compare", function()
     os.remove(path)
   end)
 
+  it("refuses results of different shapes, which broadcasting would hide", function()
+    local out = compare [["x:sum(2)" "x:sum(2, true)" --inputs "x = randn(4, 4)"]]
+    assert.truthy(out:find("different shapes: x:sum(2) gives (4), x:sum(2, true) gives (4, 1)", 1,
+                           true), out)
+    assert.truthy(out:find "status=1\n$", out)
+  end)
+
+  it("says where to run it outside of the source folder", function()
+    local out = tree.output(("cd / && '%s/flare' bench compare a b 2>&1; echo status=$?"):format(
+      tree.output("pwd"):match "[^\n]+" .. "/" .. tree.build))
+    assert.truthy(out:find("FLARE_SOURCE", 1, true), out)
+    assert.truthy(out:find "status=1\n$", out)
+  end)
+
   it("says what is wrong", function()
     assert.truthy(compare "relu":find "usage: flare bench compare A B.*status=1")
     assert.truthy(compare "relu 'x:rely()'":find "x:rely%(%).*no 'rely'.*status=1")

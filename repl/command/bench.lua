@@ -20,6 +20,10 @@ return function(arguments)
   if path then chunk, problem = loadfile(path, "t") end
   if not chunk then
     local there = programs(root .. "/bench")
+    if there == "" then
+      problem = ("there is no folder %s/bench: run it in flare's source folder, or name that "
+                 .. "folder by the variable FLARE_SOURCE"):format(root)
+    end
     io.stderr:write("flare: ", problem, there ~= "" and "; there are: " .. there or "", "\n")
     return 1
   end
