@@ -50,3 +50,27 @@ describe("flare bench compare", function()
     assert.truthy(compare "relu relu --inputs 'x ='":find "inputs.*status=1")
   end)
 end)
+
+describe("bench/check", function()
+  -- The arguments of the comparisons that it would make on a processor of this name.
+  local function compared(cpu)
+    local place = tree.output "mktemp -d":match "[^\n]+"
+    local script = [[
+      cp -r --parents bench/check bench/results PLACE && mkdir PLACE/build &&
+      printf '#!/bin/sh\necho "$@"\n' > PLACE/build/flare && chmod +x PLACE/build/flare &&
+      FLARE_BENCH_CPU='CPU' PLACE/bench/check 2>&1; echo status=$?; rm -rf PLACE]]
+    local out = tree.output((script:gsub("PLACE", place):gsub("CPU'", cpu .. "'")))
+    return out
+  end
+
+  it("compares with tables of the same kind of processor only", function()
+    local amd = compared "AMD EPYC 9654"
+    assert.truthy(amd:find("peers-epyc-1t.md", 1, true), amd)
+    assert.truthy(amd:find("peers-epyc-2t.md", 1, true), amd)
+    assert.is_nil(amd:find("/peers-1t.md", 1, true))
+    local intel = compared "Intel Xeon Platinum 8480C"
+    assert.truthy(intel:find("/peers-1t.md", 1, true), intel)
+    assert.is_nil(intel:find("epyc", 1, true))
+    assert.truthy(compared "Other":find "no table .* was measured on 'Other'.*status=1")
+  end)
+end)
