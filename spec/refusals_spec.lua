@@ -11,16 +11,36 @@ local path = "docs/refusals.md"
 local heading = [[
 # What cannot be differentiated
 
-Every operator that has a gradient has a second one, too, by ordinary rules; these are all the
-exceptions. Each is an error that names the operator, never a gradient that is silently missing.
+After this page you know which gradients flare does not have, and what to use instead.
 
-| what | asked for | message | instead |
+Every operator with a gradient has second and higher derivatives too. The table lists all
+exceptions. Each of them raises an error that names the operator; no gradient is missing silently.
+
+```lua
+local flare = require "flare"
+local x = flare.tensor({{1, 2}, {3, 4}}, {requires_grad = true})
+print(pcall(function() return x:geqrf():sum():backward() end))
+local q = x:qr()                                   -- has a gradient
+q:sum():backward()
+print(x.grad.shape)
+```
+```output
+false	...geqrf: its results cannot be differentiated
+(2, 2)
+```
+
+| operator | derivative | message | use instead |
 |---|---|---|---|
+]]
+local footer = [[
+
+See also: [autograd](autograd.md), [custom functions](autograd.md#custom-functions-and-hooks),
+[every operator](ops.md).
 ]]
 
 -- What to do about each; a refusal that is not here fails.
 local instead = {
-  ["gamma, igamma, igammac by a"] = "the derivative by the other input",
+  ["gamma, igamma, igammac by a"] = "derivatives by the other input",
   attention_backward = "`attention`, whose gradient is differentiable",
   batch_norm_backward = "`batch_norm`, whose gradient is differentiable",
   cross_entropy_backward = "`cross_entropy`, whose gradient is differentiable",
@@ -30,7 +50,7 @@ local instead = {
   layer_norm_backward = "`layer_norm`, whose gradient is differentiable",
   lstm_cell_backward = "`lstm_cell`, whose gradient is differentiable",
   rms_norm_backward = "`rms_norm`, whose gradient is differentiable",
-  zeta = "a gradient towards `q` alone: give `s` without one",
+  zeta = "an `s` that does not require a gradient",
   checkpoint = "call the function itself",
 }
 
@@ -74,7 +94,12 @@ local function try(row, sample)
       local f, inputs = gradients.prepared(row, one)
       local leaves, y = {}, nil
       for k, x in ipairs(inputs) do leaves[k] = x:detach():requires_grad_(true) end
-      for _, r in ipairs(table.pack(f(table.unpack(leaves)))) do
+      local results = table.pack(pcall(f, table.unpack(leaves)))
+      -- An input that the call writes, such as running_mean, cannot require a gradient.
+      local is_written = p.written and not results[1] and
+        tostring(results[2]):find "is written, so it cannot require a gradient"
+      assert(results[1] or is_written, results[2])
+      for _, r in ipairs(results[1] and table.pack(table.unpack(results, 2)) or {}) do
         if flare.is_tensor(r) and r.requires_grad then
           y = y and y + r:square():sum() or r:square():sum()
         end
@@ -111,6 +136,7 @@ local function written()
         name:find " " and name or "`" .. name .. "`", orders[order], message, instead[name] or "?")
     end
   end
+  lines[#lines + 1] = footer
   return table.concat(lines), names
 end
 
