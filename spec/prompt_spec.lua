@@ -161,6 +161,16 @@ describe("the prompt", function()
     assert.equal("5\n", prompt {"help = 5", "help"})
   end)
 
+  it("lists operators in groups where no name is given, on one screen", function()
+    local out = flare "help"
+    assert.match("several inputs, by element:\n  add ", out)
+    assert.match("\n  .*%f[%w_]softmax%f[^%w_]", out)
+    for inner in ("gamma_daa comm_all_reduce lstm_cell adam_step _backward"):gmatch "%S+" do
+      assert.is_nil(out:find(inner, 1, true), inner)
+    end
+    assert(select(2, out:gsub("\n", "")) < 60)
+  end)
+
   it("helps with operators", function()
     assert.truthy(prompt {"?softmax"}:find("divided by their sum", 1, true))
     assert.truthy(prompt {"softmx?"}:find("do you mean softmax?", 1, true))

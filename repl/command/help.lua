@@ -1,5 +1,32 @@
 --- flare help NAME: what an operator, function or class takes, gives and does; without a name
 -- all operators. flare help --luacats [FILE]: the definitions for editors.
+local groups = {
+  {"one input, by element", "unary test"},
+  {"several inputs, by element", "binary compare ternary"},
+  {"views", "view"}, {"others", "op compose"},
+}
+
+-- What can be asked for: the parts of the library and the names of operators, without those that
+-- other operators are made of.
+local function overview()
+  local rows, source = require "flare.help.rows", require "flare.help.source"
+  local out = {require("flare.help").help()}
+  for _, group in ipairs(groups) do
+    local names = {}
+    for _, row in ipairs(require("flare.core").ops()) do
+      local inner = rows.is_inner(row) or row.name:find "^comm_" or row.name:find "_step$"
+                    or row.name:find "^gamma_d" or row.name:find "_cell$"
+      if (" " .. group[2] .. " "):find(" " .. row.family .. " ", 1, true) and not inner then
+        names[#names + 1] = row.name
+      end
+    end
+    table.sort(names)
+    out[#out + 1] = "\n" .. group[1] .. ":"
+    out[#out + 1] = source.wrapped("  ", table.concat(names, " "))
+  end
+  return table.concat(out, "\n")
+end
+
 return function(arguments)
   if arguments[1] == "--luacats" then
     local text = require("flare.help.luacats").text()
@@ -17,8 +44,6 @@ return function(arguments)
     print(text)
     return text:find "^there is no " and 1 or 0
   end
-  for _, row in ipairs(require("flare.core").ops()) do
-    if row.family ~= "backward" then print(("%-22s %s"):format(row.name, row.doc or "")) end
-  end
+  print(overview())
   return 0
 end
