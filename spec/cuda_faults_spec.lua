@@ -133,4 +133,23 @@ print(flare.zeros(2000000, {device = "cuda"}):numel())
     assert(math.abs(free - (200 - reserved)) < 1, said)
     says(said, "\n2000000\n")
   end)
+
+  it("draws do not wait for what is queued before them", function()
+    local said, status = fakes.run(place, "FLARE_CACHE=off FAKE_HANG='randn<1>'", [[
+local flare = require "flare"
+local half = flare.full({4, 8}, 0.5, {device = "cuda"})
+flare.randn({8}, {device = "cuda"}) -- never ends: whoever waits leaves with status 99
+local core = require "flare.core"
+core.ops.bernoulli(half)
+core.ops.poisson(half)
+core.ops.gamma(half)
+for _, n in ipairs {1, 3, 20} do core.ops.multinomial(half, n, {replacement = true}) end
+core.ops.multinomial(half, 3)
+print "queued"
+io.stdout:flush()
+os.exit(0, false)
+]])
+    assert.equal("queued\n", said)
+    assert.equal(0, status)
+  end)
 end)

@@ -156,17 +156,9 @@ __global__ void __launch_bounds__(256)
   }
 }
 
-/* Tells of the first matrix with a code. One block. */
+/* Reports the first matrix with a code. One block. */
 inline void tell(const verdict_args &a, int64_t b, int what) {
-  const flc_fault &f = a.fault;
-  if (atomicCAS((unsigned long long *)&f.word->seq, 0ull,
-                (unsigned long long)f.seq) != 0)
-    return;
-  fl_fault_word *m = f.word->mirror;
-  *(volatile int64_t *)&m->position = a.batch == 1 ? -1 : b;
-  *(volatile int64_t *)&m->bound = -1 - (int64_t)what;
-  __threadfence_system();
-  *(volatile uint64_t *)&m->seq = f.seq;
+  fl_report(a.fault, a.batch == 1 ? -1 : b, -1 - (int64_t)what);
 }
 
 template <int UNUSED>

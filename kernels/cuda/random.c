@@ -1,11 +1,13 @@
-/* Launches of the random rows. Refusals that depend on values (probabilities,
- * weights) wait for the device; all else does not. */
+/* Launches of the random rows. Nothing waits for the device: values that a row
+ * refuses (probabilities, weights) become errors through the error word. */
+#include "driver/backend.h"
 #include "order.h"
 #include "random.h"
 
 #include "../../runtime/math/math.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #define BLOCK 256
 
@@ -165,41 +167,43 @@ FLC_KERNEL(randperm) {
 
 /* --- bernoulli, dropout --- */
 
-static random_refusal *refusal(const fl_launch *l) {
-  random_refusal *r = fl_scratch_get(l, sizeof *r);
-  return r && flc_zero(l, r, sizeof *r) == FL_OK ? r : NULL;
+/* What the error word says, in the CPU's words. */
+fl_status flc_random_refused(const char *op, int64_t bits, int64_t code) {
+  static const char *const says[] = {
+      "%g is not a probability (0 to 1)", "%g is no shape (above 0, finite)",
+      "%g is no rate (0 or more, finite)",
+      "weights must be finite and not negative, got %g",
+      "the weights of a row sum to %g"};
+  double value;
+  char text[80];
+  memcpy(&value, &bits, sizeof value);
+  int64_t what = (code - INT64_MIN) % 16, draws = (code - INT64_MIN) / 16;
+  if (what >= RANDOM_FEW)
+    return fli_fail(FL_EARG,
+                    "%s: %lld draws without replacement from %.0f classes with "
+                    "a weight",
+                    op, (long long)draws, value);
+  snprintf(text, sizeof text, says[what], value);
+  return fli_fail(FL_EARG, "%s: %s", op, text);
 }
 
-/* Of each element of the input by itself; `says` has a %g for the first one
- * that is out of bounds. */
-static fl_status draw_of(const fl_launch *l, const char *entry,
-                         const char *says) {
+/* Of each element of the input by itself. */
+static fl_status draw_of(const fl_launch *l, const char *entry) {
   const fl_view *p = &l->in[0];
-  draw_args a = {.x = flc_input(l, p, p->dtype)};
-  a.refusal = a.x ? refusal(l) : NULL;
-  random_refusal r = {0};
-  if (!a.refusal)
-    return FL_ENOMEM;
-  fl_status s = draw(l, entry, &a, 1);
-  if (s == FL_OK)
-    s = flc_read(l, &r, a.refusal, sizeof r);
-  if (s != FL_OK || r.what == 0)
-    return s;
-  char text[80];
-  snprintf(text, sizeof text, says, r.value);
-  return fli_fail(FL_EARG, "%s: %s", l->op, text);
+  draw_args a = {.x = flc_input(l, p, p->dtype), .fault = flc_fault_of(l)};
+  return a.x ? draw(l, entry, &a, 1) : FL_ENOMEM;
 }
 
 FLC_KERNEL(bernoulli) {
-  return draw_of(l, "bernoulli", "%g is not a probability (0 to 1)");
+  return draw_of(l, "bernoulli");
 }
 
 FLC_KERNEL(gamma) {
-  return draw_of(l, "gammas", "%g is no shape (above 0, finite)");
+  return draw_of(l, "gammas");
 }
 
 FLC_KERNEL(poisson) {
-  return draw_of(l, "poissons", "%g is no rate (0 or more, finite)");
+  return draw_of(l, "poissons");
 }
 
 static fl_status drop(const fl_launch *l) {
@@ -231,25 +235,6 @@ FLC_KERNEL(dropout_backward) {
 
 /* --- multinomial --- */
 
-static fl_status refused(const fl_launch *l, const sample_args *a) {
-  random_refusal r;
-  fl_status s = flc_read(l, &r, a->refusal, sizeof r);
-  if (s != FL_OK || r.what == 0)
-    return s;
-  if (r.what == RANDOM_WEIGHT)
-    return fli_fail(FL_EARG,
-                    "multinomial: weights must be finite and not negative, "
-                    "got %g",
-                    r.value);
-  if (r.what == RANDOM_TOTAL)
-    return fli_fail(FL_EARG, "multinomial: the weights of a row sum to %g",
-                    r.value);
-  return fli_fail(FL_EARG,
-                  "multinomial: %lld draws without replacement from %.0f "
-                  "classes with a weight",
-                  (long long)a->n, r.value);
-}
-
 FLC_KERNEL(multinomial) {
   const fl_view *p = &l->in[0];
   flc_spec sums = FLC_SPEC("random", "sums", 0);
@@ -262,28 +247,30 @@ FLC_KERNEL(multinomial) {
                    .n = l->attrs->v[0].i,
                    .base = l->base,
                    .y = l->out[0].data,
-                   .replacement = l->attrs->v[1].i != 0};
+                   .replacement = l->attrs->v[1].i != 0,
+                   .fault = flc_fault_of(l)};
   if (a.rows == 0)
     return FL_OK;
+  if (!a.replacement && a.n > a.classes)
+    return fli_fail(FL_EARG,
+                    "multinomial: %lld draws without replacement from %lld "
+                    "classes",
+                    (long long)a.n, (long long)a.classes);
   unsigned block = a.classes > 256 ? 1024 : 128;
   bool few = (a.n == 1 || a.replacement) && a.n <= SAMPLE_DRAWS &&
              a.classes <= (int64_t)SAMPLE_TILES * SAMPLE_EACH * block;
   fl_dtype d = few && is_float(p->dtype) ? p->dtype : FL_F64;
   a.p = flc_input(l, p, d);
-  a.refusal = refusal(l);
   if (!few)
     a.sums = fl_scratch_get(l, (size_t)(a.rows * a.classes) * sizeof(double));
-  if (!a.p || !a.refusal || !(few || a.sums))
+  if (!a.p || !(few || a.sums))
     return FL_ENOMEM;
   flc_grid each = {.x = (unsigned)a.rows, .block = block};
   if (few) {
     flc_spec draw = FLC_SPEC("random", "draw", d);
-    fl_status s = FLC_RUN(l, draw, each, a);
-    return s == FL_OK ? refused(l, &a) : s;
+    return FLC_RUN(l, draw, each, a);
   }
   fl_status s = FLC_RUN(l, sums, each, a);
-  if (s == FL_OK)
-    s = refused(l, &a);
   if (s != FL_OK || a.n == 0)
     return s;
   if (a.replacement || a.n == 1)

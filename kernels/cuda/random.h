@@ -9,12 +9,6 @@ typedef struct random_number {
   int dtype;
 } random_number;
 
-/* What a kernel that refuses values says of the first one it met. */
-typedef struct random_refusal {
-  uint64_t what; /* 0: nothing */
-  double value;
-} random_refusal;
-
 typedef struct draw_args {
   random_number seed, offset;
   const void *x;
@@ -23,9 +17,9 @@ typedef struct draw_args {
   double low, width, most; /* randn: low is the mean, width the deviation */
   int64_t first;           /* randint: low and how many */
   uint64_t range;
-  uint32_t limit; /* dropout: words below it drop */
-  int wide;       /* x may be read by whole counters */
-  random_refusal *refusal;
+  uint32_t limit;  /* dropout: words below it drop */
+  int wide;        /* x may be read by whole counters */
+  flc_fault fault; /* of values that are refused */
 } draw_args;
 
 /* randperm: place[i] is where step i puts its number. */
@@ -41,7 +35,17 @@ typedef struct shuffle_args {
   int dtype;
 } shuffle_args;
 
-enum { RANDOM_WEIGHT = 1, RANDOM_TOTAL, RANDOM_FEW };
+/* What the error word says of a refused value: `position` has the bits of the
+ * value, a double, and `bound` this code, with the number of draws above it. */
+enum {
+  RANDOM_PROBABILITY,
+  RANDOM_SHAPE,
+  RANDOM_RATE,
+  RANDOM_WEIGHT,
+  RANDOM_TOTAL,
+  RANDOM_FEW
+};
+#define RANDOM_CODE(what, draws) (INT64_MIN + (what) + 16 * (int64_t)(draws))
 
 #define SAMPLE_EACH  4    /* classes of a thread at a time */
 #define SAMPLE_TILES 1024 /* most tiles of a row that `draw` takes */
@@ -54,7 +58,7 @@ typedef struct sample_args {
   int64_t *y;    /* (rows, n) */
   int64_t rows, classes, n, base;
   int replacement;
-  random_refusal *refusal;
+  flc_fault fault; /* of weights that are refused */
 } sample_args;
 
 #endif

@@ -266,6 +266,18 @@ inline bool fl_faulty(const flc_fault &f) {
   return *(volatile uint64_t *)&f.word->seq != 0;
 }
 
+/* Reports the first fault of a stream: the host reads the mirror. */
+inline void fl_report(const flc_fault &f, int64_t position, int64_t bound) {
+  if (atomicCAS((unsigned long long *)&f.word->seq, 0ull,
+                (unsigned long long)f.seq) != 0)
+    return;
+  fl_fault_word *m = f.word->mirror;
+  *(volatile int64_t *)&m->position = position;
+  *(volatile int64_t *)&m->bound = bound;
+  __threadfence_system();
+  *(volatile uint64_t *)&m->seq = f.seq;
+}
+
 /* Position `stored`, counted from f.base, as one from 0 below bound. A bad one
  * is reported once, and 0 is taken instead: read or write nothing harmful. */
 inline int64_t fl_position(const flc_fault &f, int64_t stored, int64_t bound,
@@ -276,14 +288,7 @@ inline int64_t fl_position(const flc_fault &f, int64_t stored, int64_t bound,
     *good = ok;
   if (ok)
     return i;
-  if (atomicCAS((unsigned long long *)&f.word->seq, 0ull,
-                (unsigned long long)f.seq) == 0) {
-    fl_fault_word *m = f.word->mirror;
-    *(volatile int64_t *)&m->position = i;
-    *(volatile int64_t *)&m->bound = bound;
-    __threadfence_system();
-    *(volatile uint64_t *)&m->seq = f.seq;
-  }
+  fl_report(f, i, bound);
   return 0;
 }
 

@@ -281,7 +281,9 @@ static fl_status tell(fl_stream *s, uint64_t *failed) {
   const char *op = known ? s->names[k].op : "?";
   if (failed)
     *failed = seq;
-  if (s->mirror->bound < 0) { /* a matrix, as linalg.cu tells of it */
+  if (s->mirror->bound < INT64_MIN / 2) /* a value, as random.cu reports it */
+    return flc_random_refused(op, s->mirror->position, s->mirror->bound);
+  if (s->mirror->bound < 0) { /* a matrix, as linalg.cu reports it */
     int64_t what = -1 - s->mirror->bound;
     return fli_fail_matrix(op, (fl_matrix_fault)(what % 16),
                            s->mirror->position, base, (int)(what / 16));
