@@ -32,19 +32,24 @@ extern "C" {
 #define FL_COMM_TICKET 128 /* bytes */
 #define FL_COMM_RANKS  1024
 
-typedef enum fl_comm_kind { /* the order of the rows */
-                            FL_COMM_ALL_REDUCE,
-                            FL_COMM_REDUCE,
-                            FL_COMM_BROADCAST,
-                            FL_COMM_ALL_GATHER,
-                            FL_COMM_REDUCE_SCATTER,
-                            FL_COMM_ALL_TO_ALL,
-                            FL_COMM_GATHER,
-                            FL_COMM_SCATTER,
-                            FL_COMM_SEND,
-                            FL_COMM_RECV,
-                            FL_COMM_BARRIER
+typedef enum fl_comm_kind {
+#define FL_COLLECTIVE(name, kind) FL_COMM_##kind,
+#include "ops.def"
+  FL_COMM_KINDS
 } fl_comm_kind;
+
+/* The operator, "comm_all_reduce", and the collective, "all_reduce". */
+static inline const char *fl_comm_op_name(int kind) {
+  static const char *const names[] = {
+#define FL_COLLECTIVE(name, kind) "comm_" #name,
+#include "ops.def"
+  };
+  return kind >= 0 && kind < FL_COMM_KINDS ? names[kind] : "comm_?";
+}
+
+static inline const char *fl_comm_kind_name(int kind) {
+  return fl_comm_op_name(kind) + sizeof "comm_" - 1;
+}
 
 typedef enum fl_comm_reduce { /* the order of the rows' enums */
                               FL_COMM_SUM,

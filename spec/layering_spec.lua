@@ -90,6 +90,37 @@ describe("layering", function()
     none(matches("runtime kernels lua repl", "#%s*if[^\n]*HAVE_(%w*CUDA%w*)"))
   end)
 
+  it("lists the collectives in ops.def alone", function()
+    local rows, listed, offences = {}, {}, {}
+    local text = tree.read "runtime/ops.def"
+    for name in text:gmatch "FL_OP%s*%(comm_([%w_]+)," do rows[name] = true end
+    for name in text:gmatch "FL_COLLECTIVE%(([%w_]+), [%u_]+%)" do listed[name] = true end
+    for name in pairs(rows) do
+      if not listed[name] then offences[#offences + 1] = "no FL_COLLECTIVE for comm_" .. name end
+    end
+    for name in pairs(listed) do
+      if not rows[name] then offences[#offences + 1] = "no row for FL_COLLECTIVE " .. name end
+    end
+    for _, path in ipairs(tree.files("runtime kernels", ".c", ".h", ".inc")) do
+      local source = tree.read(path)
+      if source:find 'str%w+%s*%([^;]*"comm_' then
+        offences[#offences + 1] = path .. " finds collectives by their prefix"
+      end
+      local strings = 0 -- "gather" and "scatter" are index operators as well
+      for name in pairs(listed) do
+        local literal = source:find(('"%s"'):format(name), 1, true)
+          or source:find(('"comm_%s"'):format(name), 1, true)
+        strings = strings + (literal and 1 or 0)
+      end
+      local macros = select(2, source:gsub("\n[%u_]+%(comm_[%w_]+%)", ""))
+      if strings > 2 or macros > 1 then
+        offences[#offences + 1] = path .. " has a list of collectives of its own"
+      end
+    end
+    assert(next(rows))
+    none(offences)
+  end)
+
   it("keeps the standard library to itself", function()
     local offences = {}
     for _, path in ipairs(tree.files("stdlib", ".lua")) do

@@ -56,11 +56,6 @@ typedef struct board {
   size_t bytes;
 } board;
 
-static const char *const names[] = {
-    "all_reduce",     "reduce",     "broadcast", "all_gather",
-    "reduce_scatter", "all_to_all", "gather",    "scatter",
-    "send",           "recv",       "barrier"};
-
 double fl_comm_now(void) {
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
@@ -173,7 +168,7 @@ static bool is_dead(seat *t, int *status) {
 /* --- words --- */
 
 static size_t say_call(const entry *e, char *text, size_t room) {
-  size_t at = (size_t)snprintf(text, room, "%s", names[e->kind]);
+  size_t at = (size_t)snprintf(text, room, "%s", fl_comm_kind_name(e->kind));
   if (e->seq)
     at += (size_t)snprintf(text + at, room - at, " #%llu",
                            (unsigned long long)e->seq);

@@ -64,10 +64,6 @@ static bool same(const deed *a, const deed *b, bool lines) {
 }
 
 static void say(const deed *d, char *text, size_t room) {
-  static const char *const kinds[] = {
-      "all_reduce",     "reduce",     "broadcast", "all_gather",
-      "reduce_scatter", "all_to_all", "gather",    "scatter",
-      "send",           "recv",       "barrier"};
   static const char *const reduces[] = {"sum", "mean", "min", "max"};
   static const char *const ways[] = {"auto", "nccl", "ring", "one_shot",
                                      "two_shot"};
@@ -84,7 +80,7 @@ static void say(const deed *d, char *text, size_t room) {
   bool sums = d->kind == FL_COMM_ALL_REDUCE || d->kind == FL_COMM_REDUCE ||
               d->kind == FL_COMM_REDUCE_SCATTER;
   snprintf(text, room, "%s #%llu %s %s%s%s%s%s%s%s%.7s at %.95s",
-           kinds[d->kind % 11], (unsigned long long)d->seq,
+           fl_comm_kind_name(d->kind), (unsigned long long)d->seq,
            fl_dtype_name((fl_dtype)d->dtype),
            fli_shape_text(d->x.ndim, d->x.shape), sums ? " " : "",
            sums ? reduces[d->reduce & 3] : "", d->way ? " " : "",

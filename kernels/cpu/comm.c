@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-static fl_status run(const fl_launch *l) {
+static fl_status run_collective(const fl_launch *l) {
   fl_comm_call c;
   const fl_view *x = l->n_in ? &l->in[0] : NULL;
   const fl_view *y = l->n_out ? &l->out[0] : NULL;
@@ -29,18 +29,8 @@ static fl_status run(const fl_launch *l) {
   return s;
 }
 
-#define COLLECTIVE(name)                                                       \
-  FL_KERNEL(name) {                                                            \
-    return run(l);                                                             \
+#define FL_COLLECTIVE(name, kind)                                              \
+  FL_KERNEL(comm_##name) {                                                     \
+    return run_collective(l);                                                  \
   }
-COLLECTIVE(comm_all_reduce)
-COLLECTIVE(comm_reduce)
-COLLECTIVE(comm_broadcast)
-COLLECTIVE(comm_all_gather)
-COLLECTIVE(comm_reduce_scatter)
-COLLECTIVE(comm_all_to_all)
-COLLECTIVE(comm_gather)
-COLLECTIVE(comm_scatter)
-COLLECTIVE(comm_send)
-COLLECTIVE(comm_recv)
-COLLECTIVE(comm_barrier)
+#include "../../runtime/ops.def"

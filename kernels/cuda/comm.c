@@ -4,7 +4,7 @@
 
 #include "../../runtime/comm.h"
 
-static fl_status run(const fl_launch *l) {
+static fl_status run_collective(const fl_launch *l) {
   fl_comm_call c;
   const fl_view *x = l->n_in ? &l->in[0] : NULL;
   const fl_view *y = l->n_out ? &l->out[0] : NULL;
@@ -30,18 +30,8 @@ static fl_status run(const fl_launch *l) {
   return flc_move(l, y, &flat);
 }
 
-#define COLLECTIVE(name)                                                       \
-  FLC_KERNEL(name) {                                                           \
-    return run(l);                                                             \
+#define FL_COLLECTIVE(name, kind)                                              \
+  FLC_KERNEL(comm_##name) {                                                    \
+    return run_collective(l);                                                  \
   }
-COLLECTIVE(comm_all_reduce)
-COLLECTIVE(comm_reduce)
-COLLECTIVE(comm_broadcast)
-COLLECTIVE(comm_all_gather)
-COLLECTIVE(comm_reduce_scatter)
-COLLECTIVE(comm_all_to_all)
-COLLECTIVE(comm_gather)
-COLLECTIVE(comm_scatter)
-COLLECTIVE(comm_send)
-COLLECTIVE(comm_recv)
-COLLECTIVE(comm_barrier)
+#include "../../runtime/ops.def"

@@ -212,18 +212,8 @@ static void share_out(peer_args *a, const fl_comm_call *c) {
 }
 
 fl_status flc_peers_run(flc_peers *p, const fl_comm_call *c, fl_comm_way way) {
-  static const char *const names[] = {[FL_COMM_ALL_REDUCE] = "comm_all_reduce",
-                                      [FL_COMM_REDUCE] = "comm_reduce",
-                                      [FL_COMM_BROADCAST] = "comm_broadcast",
-                                      [FL_COMM_ALL_GATHER] = "comm_all_gather",
-                                      [FL_COMM_REDUCE_SCATTER] =
-                                          "comm_reduce_scatter",
-                                      [FL_COMM_ALL_TO_ALL] = "comm_all_to_all",
-                                      [FL_COMM_GATHER] = "comm_gather",
-                                      [FL_COMM_SCATTER] = "comm_scatter",
-                                      [FL_COMM_BARRIER] = "comm_barrier"};
   fl_launch l = {
-      .op = names[c->kind], .device = c->device, .stream = c->stream};
+      .op = fl_comm_op_name(c->kind), .device = c->device, .stream = c->stream};
   size_t unit = fl_dtype_size(c->dtype), parts = parts_of(p, c->kind);
   /* what is only moved is bytes */
   size_t size = adds(c->kind) ? unit : 1, count = c->count * unit / size;

@@ -410,9 +410,20 @@ static lane_calls *calls_of(group *g, const fl_comm_link *link, int lane) {
   return &g->lanes[first][lane];
 }
 
+static int kind_of(int op) {
+  switch (op) {
+#define FL_COLLECTIVE(name, kind)                                              \
+  case FLI_OP_comm_##name:                                                     \
+    return FL_COMM_##kind;
+#include "../ops.def"
+  default:
+    return FL_COMM_BARRIER;
+  }
+}
+
 static void fill_note(fl_runtime *rt, fl_comm_note *n, const fl_call *c,
                       const fl_launch *l, const group *g) {
-  int kind = c->op->id - FLI_OP_comm_all_reduce;
+  int kind = kind_of(c->op->id);
   const fl_view *x = l->n_in ? &l->in[0] : l->n_out ? &l->out[0] : NULL;
   if (kind == FL_COMM_SCATTER)
     x = &l->out[0];

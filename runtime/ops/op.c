@@ -91,12 +91,13 @@ static const struct {
 };
 
 /* By operator: what ops.def says of it in a section of its own. */
-enum { WRITES_FIRST = 1, CONSTANT = 2 };
+enum { WRITES_FIRST = 1, CONSTANT = 2, COLLECTIVE = 3 };
 static const struct {
   int id, what;
 } marks[] = {
-#define FL_INPLACE(name)  {FLI_OP_##name, WRITES_FIRST},
-#define FL_CONSTANT(name) {FLI_OP_##name, CONSTANT},
+#define FL_INPLACE(name)          {FLI_OP_##name, WRITES_FIRST},
+#define FL_CONSTANT(name)         {FLI_OP_##name, CONSTANT},
+#define FL_COLLECTIVE(name, kind) {FLI_OP_comm_##name, COLLECTIVE},
 #include "../ops.def"
 };
 
@@ -537,7 +538,7 @@ static fl_status fill(fl_runtime *rt, fl_op *op, int id) {
   FLI_TRY(parse(op));
   op->info.view = w->family == FLI_VIEW;
   op->info.inplace = allows_inplace(op);
-  op->info.collective = strncmp(w->name, "comm_", 5) == 0;
+  op->info.collective = has_mark(op, COLLECTIVE);
   op->flat = count_flat_inputs(op);
   op->info.differentiable = is_differentiable(op);
   return FL_OK;

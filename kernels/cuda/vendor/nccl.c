@@ -399,18 +399,18 @@ static fl_status refuse(const link_nccl *l, const fl_comm_call *c,
   bool adds = c->kind == FL_COMM_ALL_REDUCE || c->kind == FL_COMM_REDUCE ||
               c->kind == FL_COMM_REDUCE_SCATTER;
   if (way == FL_COMM_NCCL && !l->comm)
-    return fli_fail(FL_EUNSUPPORTED,
-                    "%s is NCCL's, and FLARE_PEERS=only does without it",
-                    c->kind == FL_COMM_ALL_REDUCE ? "the algorithm \"nccl\""
-                    : c->kind == FL_COMM_SEND     ? "send"
-                                                  : "recv");
+    return fli_fail(
+        FL_EUNSUPPORTED, "%s: %s needs NCCL, which FLARE_PEERS=only excludes",
+        fl_comm_kind_name(c->kind),
+        c->kind == FL_COMM_ALL_REDUCE ? "the algorithm \"nccl\"" : "the call");
   if (way == FL_COMM_NCCL && adds && type_of(c->dtype) < 0)
     return fli_fail(FL_EDTYPE, "NCCL does not reduce %s: convert to i32 first",
                     fl_dtype_name(c->dtype));
   if (way != FL_COMM_NCCL && !l->peers)
     return fli_fail(FL_EUNSUPPORTED,
-                    "all_reduce: this group has the algorithm \"nccl\" alone: "
-                    "its GPUs have no memory in common");
+                    "%s: this group has only the algorithm \"nccl\": its "
+                    "GPUs cannot access each other's memory",
+                    fl_comm_kind_name(c->kind));
   return FL_OK;
 }
 
