@@ -43,7 +43,17 @@ local inputs = {UNARY = "(a)", TEST = "(a)", BINARY = "(a, b)", COMPARE = "(a, b
   TERNARY = "(a, b, c)"}
 
 local rows = {}
-for line in io.lines(root .. "runtime/ops.def") do
+local function rows_of_table() -- the lines of the elementwise families
+  local text = ""
+  for _, family in ipairs {"unary", "binary"} do
+    local file = assert(io.open(("%sruntime/ops/%s.def"):format(root, family)))
+    text = text .. file:read "a"
+    file:close()
+  end
+  return text:gmatch "[^\n]+"
+end
+
+for line in rows_of_table() do
   local kind, name, type = line:match "^FL_(%u+)%s*%(([%w_]+),%s*(%u?)"
   if inputs[kind] and theirs[name] ~= false then
     rows[#rows + 1] = {name = name, integers = type == "I", ours = ours[name]

@@ -34,6 +34,8 @@ install(TARGETS flare_shared flare_static flarelua_shared flarelua_static
 install(FILES ${PROJECT_BINARY_DIR}/luacats/flare.lua
   DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/flare/luacats)
 install(FILES ${public_headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/flare)
+install(DIRECTORY runtime/ops DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/flare
+  FILES_MATCHING PATTERN *.def)
 install(EXPORT flare_targets NAMESPACE flare:: DESTINATION ${package_dir})
 configure_package_config_file(cmake/flareConfig.cmake.in flareConfig.cmake
   INSTALL_DESTINATION ${package_dir})

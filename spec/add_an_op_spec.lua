@@ -34,16 +34,10 @@ local function write(path, text)
   file:close()
 end
 
--- Puts a page's rows, an operator's and its line of help, before those of `neighbour`.
-local function add_rows(text, neighbour)
-  local all = tree.read "runtime/ops.def"
-  if io.open(place .. "/runtime/ops.def") then all = tree.read(place .. "/runtime/ops.def") end
-  local row, help = text:match "^(.-)\n(FL_DOC.*)$"
-  for kind, line in pairs {["FL_%u+ *%("] = row, ["FL_DOC%("] = help} do
-    local at = assert(all:find("\n" .. kind .. neighbour .. "[,)]"))
-    all = all:sub(1, at) .. line .. all:sub(at)
-  end
-  write("runtime/ops.def", all)
+-- Puts a page's rows, an operator's and its line of help, at the end of a family.
+local function add_rows(text, family)
+  local path = "runtime/ops/" .. family .. ".def"
+  write(path, tree.read(place .. "/" .. path) .. text)
 end
 
 describe("the pages on adding an operator", function()
@@ -53,8 +47,8 @@ describe("the pages on adding an operator", function()
     place = os.tmpname()
     os.remove(place)
     assert(shell(("mkdir '%s' && cp -r runtime kernels '%s'"):format(place, place)))
-    add_rows(block(op, "FL_UNARY(gaussian"), "tanh")
-    add_rows(block(op, "FL_OP(discount"), "softmax")
+    add_rows(block(op, "FL_UNARY(gaussian"), "unary")
+    add_rows(block(op, "FL_OP(discount"), "norm")
     write("runtime/rules/discount.c", block(op, "/* Gradient of discount"))
     write("kernels/cpu/discount.c", block(op, "/* Discounted sums: y"))
     write("kernels/cuda/discount.h", block(kernel, "/* What the kernel"))

@@ -12,7 +12,7 @@ local busted = tree.output("command -v busted"):match "%S+"
 
 describe("where there is no kernel", function()
   local count = 0
-  for row in tree.read("runtime/ops.def"):gmatch "\nFL_FUSED%(([%w_]+)" do
+  for row in tree.op_table():gmatch "\nFL_FUSED%(([%w_]+)" do
     count = count + 1
     it("the expression is taken for " .. row, function()
       local family = assert(family_of(row), "there are no samples")

@@ -107,17 +107,15 @@ local function rows_of(path)
   for _, block in ipairs(M.blocks(path)) do
     if block.kind == "text" and block.text:find "^FL_" then rows[#rows + 1] = block.text end
   end
-  return table.concat(rows, "\n"):gsub("FL_DOC[^\n]*", "")
+  return table.concat(rows, "\n") .. "\n"
 end
 
 -- A copy of the sources with a page's rows in it.
 local function with_rows(path)
   local place = os.tmpname() .. ".d"
   tree.output(("mkdir '%s' && cp -r runtime kernels '%s'"):format(place, place))
-  local name = place .. "/runtime/ops.def"
-  local text = tree.read(name)
-  local file = assert(io.open(name, "w"))
-  file:write((text:gsub("\n/%* %-%-%- what they do", function(at) return rows_of(path) .. at end)))
+  local file = assert(io.open(place .. "/runtime/ops/norm.def", "a"))
+  file:write(rows_of(path))
   file:close()
   return place
 end

@@ -3,6 +3,7 @@
 -- As a module: a function that gives the page's text.
 local core = require "flare.core"
 local rows = require "flare.help.rows"
+local tree = require "spec.support.tree"
 
 local head = [[
 # Operators
@@ -21,12 +22,11 @@ dtypes of the results: `x` is the dtype of x, `promote(a,b)` the smallest that h
 f32 otherwise.
 ]]
 
--- Names of the sections in ops.def, by operator.
+-- The titles of the families of the op table, by operator.
 local function sections()
   local of, order, section = {}, {}, nil
-  for line in io.lines "runtime/ops.def" do
-    local title = line:match "^/%* %-%-%- (.-) %-%-%- %*/"
-    if title and title:find "reference page" then break end
+  for line in tree.op_table():gmatch "[^\n]+" do
+    local title = line:match "^/%* (.-)%. The columns are explained"
     if title then
       section = title
       order[#order + 1] = title

@@ -25,6 +25,15 @@ function tree.files(folders, ...)
   return list
 end
 
+--- The op table: runtime/ops.def with the families that it includes, or that of a copy of the
+-- sources in `root`.
+function tree.op_table(root)
+  local folder = (root and root .. "/" or "") .. "runtime/"
+  return (tree.read(folder .. "ops.def"):gsub('#include "(ops/%w+%.def)"\n', function(path)
+    return tree.read(folder .. path)
+  end))
+end
+
 function tree.read(path)
   local file = assert(io.open(path))
   local text = file:read "a"
