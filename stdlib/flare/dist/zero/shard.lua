@@ -1,7 +1,7 @@
 --- A bucket of which every rank keeps one part, a leaf that optimizers update.
 local class = require "flare.class"
 local core = require "flare.core"
-local Bucket = require "flare.dist.bucket"
+local Bucket = require "flare.dist.gradients.bucket"
 
 local Shard = class("dist.Shard", Bucket)
 

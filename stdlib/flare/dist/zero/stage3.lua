@@ -6,11 +6,10 @@ local checkpoint = require "flare.checkpoint"
 local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"
-local Bucket = require "flare.dist.bucket"
-local Call = require "flare.dist.call"
+local Call = require "flare.dist.zero.call"
+local modules = require "flare.dist.zero.modules"
+local parts = require "flare.dist.zero.parts"
 local nest = require "flare.nest"
-local options = require "flare.options"
-local Module = require "flare.nn.module"
 local walk = require "flare.nn.walk"
 
 local M = {}
@@ -211,62 +210,12 @@ function Unit:run(original, ...)
   end, part, table.unpack(inputs, 1, inputs.n))
 end
 
--- The model's children; of those that only hold others, theirs.
-local function default_units(model)
-  local units, last = {}, " "
-  for name, module in model:named_modules() do
-    local inside = name:sub(1, #last + 1) == last .. "."
-    if name ~= "" and not inside and module.forward ~= Module.forward then
-      units[#units + 1], last = module, name
-    end
-  end
-  return units
-end
-
---- Where each parameter of a module is, by its id: a list of {holder, key, owner}.
-function M.slots(module)
-  local by_id = {}
-  walk.visit(module, function(_, tensor, owner, key, holder)
-    by_id[tensor.id] = by_id[tensor.id] or {}
-    table.insert(by_id[tensor.id], {holder = holder, key = key, owner = owner})
-  end, "parameter", true)
-  return by_id
-end
-
---- The modules that come and go together, {module, named} each: `named` are their parameters that
--- learn, {name, tensor}, by the model's names.
--- @param named the model's
--- @param units a list of modules, or nil
-function M.units(zero, named, units)
-  units = units or default_units(zero.model)
-  if type(units) ~= "table" then
-    fail("ZeRO: units must be a list of modules, got %s", options.kind(units))
-  end
-  local names, all = {}, {}
-  for _, pair in ipairs(named) do names[pair[2].id] = pair[1] end
-  for u, module in ipairs(units) do
-    if not walk.is_module(module) then
-      fail("ZeRO: units must be modules of the model; unit %d is %s", u, options.kind(module))
-    end
-    all[u] = {module = module, named = {}}
-    for k, pair in ipairs(Bucket.learning(module)) do
-      local name = names[pair[2].id]
-      if not name then
-        fail("ZeRO: units must be modules of the model; unit %d (%s) has other parameters", u,
-          tostring(getmetatable(module).__name))
-      end
-      all[u].named[k] = {name, pair[2]}
-    end
-  end
-  return all
-end
-
 --- Takes the parameters of units out of the model into shards. @return the others
 function M.divide(zero, named, units)
   local taken, rest = {}, {}
   zero.units, zero.order, zero.late, zero.has, zero.came = {}, {}, {}, {}, {}
   zero.calls, zero.leaves, zero.steps = {}, {}, 0
-  for _, one in ipairs(M.units(zero, named, units)) do
+  for _, one in ipairs(modules.units(zero, named, units)) do
     local module, list = one.module, one.named
     for _, pair in ipairs(list) do
       if taken[pair[2].id] then
@@ -276,8 +225,8 @@ function M.divide(zero, named, units)
       taken[pair[2].id] = true
     end
     if #list > 0 then
-      local slots = M.slots(module)
-      local shards, places = zero:divide(list, zero.find_unused and 0 or math.maxinteger), {}
+      local slots = modules.slots(module)
+      local shards, places = parts.divide(zero, list, zero.find_unused and 0 or math.maxinteger), {}
       for s, shard in ipairs(shards) do
         places[s] = {}
         for k, p in ipairs(shard.params) do
@@ -332,7 +281,8 @@ function M.ready(zero, leaf)
   return true
 end
 
---- At the end of backward: takes the gradients that are on their way. @return whether any came
+--- At the end of backward: adds the gradients that are on their way to those of the parts.
+-- @return whether any came; names of parameters without one, if there are and that is an error
 function M.finish(zero)
   for _, unit in ipairs(zero.units) do unit:release() end
   leave(zero)
@@ -340,9 +290,9 @@ function M.finish(zero)
   for name, came in pairs(zero.came) do
     if not came then missing[#missing + 1] = name end
   end
-  zero:_missing(missing)
+  if #missing > 0 and not zero.find_unused then return true, missing end
   local any = #zero.late > 0
-  zero:_take(zero.late, zero.has)
+  parts.add(zero, zero.late, zero.has)
   zero.late, zero.has, zero.came = {}, {}, {}
   return any
 end

@@ -152,12 +152,8 @@ end
 
 function M.load(zero, folder)
   folder = check("load", folder)
-  zero:_forget()
   local ok, message = read(zero, folder)
-  ok, message = agree(zero.group, ok, message)
-  if not ok then return nil, message end
-  zero:_spread()
-  return true
+  return agree(zero.group, ok, message)
 end
 
 return M
