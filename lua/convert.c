@@ -131,7 +131,7 @@ static int item(lua_State *L) {
   fl_tensor *t = self(L, "item");
   fl_dtype d = fl_tensor_meta(t)->dtype;
   fl_copy_site(st->rt, fll_site_here(L, st));
-  if (d >= FL_REALS)
+  if (fl_dtype_is_complex(d))
     return two_numbers(L, st, t);
   fll_check(L, st, fl_tensor_item(t, &f, &i));
   if (d == FL_BOOL)
@@ -232,7 +232,7 @@ static int totable(lua_State *L) {
   size_t bytes =
       (size_t)fl_tensor_numel(fll_test(L, 2)->t) * fl_dtype_size(m.dtype);
   void *p = fll_scratch(L, bytes + 8);
-  if (m.dtype >= FL_REALS) {
+  if (fl_dtype_is_complex(m.dtype)) {
     if (m.ndim == FL_MAX_DIMS)
       fll_error(L,
                 "totable: %d dims leave none for the parts of complex numbers",

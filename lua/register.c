@@ -221,7 +221,7 @@ static const char *read_init(lua_State *L, hooks *h) {
 }
 
 /* Kernels by the dtype's name. */
-static bool read_kernels(lua_State *L, fl_raw **kernels) {
+static bool read_kernels(lua_State *L, fl_native_kernel *kernels, int *n) {
   if (lua_getfield(L, 1, "kernels") != LUA_TTABLE)
     return false;
   lua_pushnil(L);
@@ -231,7 +231,7 @@ static bool read_kernels(lua_State *L, fl_raw **kernels) {
     if (!k)
       fll_error(L, "op.register: this is no kernel, but %s",
                 fll_typename(L, -1));
-    kernels[d] = k;
+    kernels[(*n)++] = (fl_native_kernel){d, k};
     lua_pop(L, 1);
   }
   return true;
@@ -256,7 +256,7 @@ int fll_op_find(lua_State *L) {
 int fll_op_register(lua_State *L) {
   fl_lua *st = fll_enter(L);
   const fl_op *op;
-  fl_raw *kernels[FL_DTYPES] = {NULL};
+  fl_native_kernel kernels[FL_DTYPES];
   luaL_checktype(L, 1, LUA_TTABLE);
   luaL_checkstack(L, 30, NULL);
   hooks *h = lua_newuserdatauv(L, sizeof *h, 0);
@@ -273,7 +273,7 @@ int fll_op_register(lua_State *L) {
                   .init = read_init(L, h),
                   .context = h};
   s.symbol = text(L, "symbol", s.library != NULL);
-  s.native = read_kernels(L, kernels) ? kernels : NULL;
+  s.native = read_kernels(L, kernels, &s.n_native) ? kernels : NULL;
   h->launch = function(L, "launch");
   h->shape = function(L, "shape");
   s.configure = h->launch ? configure : NULL;

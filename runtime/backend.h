@@ -107,9 +107,14 @@ typedef struct fl_raw_facts {
  * gets a pointer for each input (NULL: left out) and each result, contiguous,
  * then the attributes (double, int64_t or bool), then how many elements the
  * first result has (int64_t). */
-#define FL_NATIVE_OWN ((int)FL_DTYPES + 1)
+#define FL_NATIVE_OWN (-1)
+typedef struct fl_native_kernel {
+  fl_dtype dtype; /* of the tensors that it takes */
+  fl_raw *kernel;
+} fl_native_kernel;
 typedef struct fl_native {
-  fl_raw *kernel[FL_DTYPES]; /* by what tensors come as; NULL: none for it */
+  int n_kernels;
+  const fl_native_kernel *kernels; /* at most one for each dtype */
   /* what inputs and results come as: a dtype, FL_NODTYPE: what the kernel is
    * for, FL_NATIVE_OWN: as they are */
   int in_as[FL_MAX_NATIVE], out_as[FL_MAX_OUT];

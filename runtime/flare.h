@@ -24,6 +24,7 @@ typedef struct fl_runtime fl_runtime;
 typedef struct fl_tensor fl_tensor;
 typedef struct fl_op fl_op;
 typedef int fl_device; /* backend * 256 + index; 0 is "cpu" */
+typedef struct fl_budget fl_budget; /* a memory limit that runtimes share */
 
 FL_API const char *fl_status_name(fl_status s); /* "ESHAPE" */
 FL_API const char *fl_status_text(fl_status s); /* "shapes do not match" */
@@ -41,6 +42,7 @@ typedef struct fl_runtime_options {
   bool (*reclaim)(void *context, fl_device device, size_t bytes);
   void (*log)(void *context, const char *message);
   void *context;
+  fl_budget *budget; /* of another runtime: its limit holds for both; or NULL */
 } fl_runtime_options;
 
 /* `options` may be NULL. Closing releases what is left; tensors still held then
@@ -50,6 +52,9 @@ FL_API fl_status fl_runtime_open(const fl_runtime_options *options,
 FL_API void fl_runtime_close(fl_runtime *rt);
 FL_API bool fl_runtime_interrupted(fl_runtime *rt);
 FL_API int fl_runtime_threads(fl_runtime *rt);
+/* From now on the CPU's kernels use so many threads, the calling one counted.
+ * EARG: not from 1 to 1024. */
+FL_API fl_status fl_runtime_set_threads(fl_runtime *rt, int threads);
 
 /* --- devices --- */
 
@@ -86,7 +91,17 @@ typedef struct fl_memory_stats {
 } fl_memory_stats;
 FL_API void fl_memory_get(fl_runtime *rt, fl_device d, fl_memory_stats *s);
 FL_API void fl_memory_reset_peak(fl_runtime *rt, fl_device d);
+/* On the CPU the limit is that of the runtime's budget. */
 FL_API void fl_memory_limit(fl_runtime *rt, fl_device d, size_t bytes);
+/* The budget of a runtime, which every runtime has: borrowed, good as long as
+ * the runtime is open; whoever keeps it longer retains it. From any thread. */
+FL_API fl_budget *fl_runtime_budget(fl_runtime *rt);
+FL_API fl_budget *fl_budget_retain(fl_budget *b);
+FL_API void fl_budget_release(fl_budget *b); /* NULL is fine */
+/* Counts memory of the host's own (bytes) against the limit, until as much is
+ * given back. false: the limit does not allow it, nothing was counted. */
+FL_API bool fl_budget_take(fl_budget *b, size_t bytes);
+FL_API void fl_budget_give(fl_budget *b, size_t bytes);
 FL_API void fl_memory_flush(fl_runtime *rt, fl_device d);
 /* Tests: after `skip` more allocations (memory and headers alike) let the next
  * `count` fail; count < 0: all. Returns how many have been asked for since. */
@@ -297,9 +312,10 @@ typedef struct fl_op_spec {
   /* NULL, or a function of the library: fl_status f(const char *name, uint64_t
    * fingerprint), called before; what it fails with is the outcome */
   const char *init;
-  /* a native one instead of these: kernels of fl_raw_new, FL_DTYPES places, and
-   * what sets their grid (fl_native in backend.h) */
-  fl_raw *const *native;
+  /* instead of these kernels of fl_raw_new, copied, and what sets their grid
+   * (fl_native in backend.h); NULL: none */
+  const fl_native_kernel *native;
+  int n_native;
   fl_status (*configure)(void *context, const fl_launch *l, fl_raw_call *c);
   /* NULL, or called before; what it fails with is the outcome */
   fl_status (*start)(void *context, const char *name, uint64_t fingerprint);

@@ -214,6 +214,9 @@ void fli_ops_close(fl_runtime *rt);
  * its kernel on every backend. */
 fl_status fli_op_new(fl_runtime *rt, const char *name, const char *signature,
                      const char *kernel, fl_op **op);
+/* A public function's pointer that must be there. */
+#define FLI_NEED(p, what)                                                      \
+  FLI_TRY((p) ? FL_OK : fli_fail(FL_EARG, "%s: %s is NULL", __func__, what))
 void fli_exprs_close(fl_runtime *rt);
 void fli_native_free(struct fli_native *n);
 /* A function of a shared object, which stays open (load.c). */
@@ -440,7 +443,10 @@ struct fl_runtime {
   fl_op *ops;
   int n_ops;
   fl_op *more_ops; /* made at run time */
-  struct fli_expr_op *exprs;
+  fl_budget *budget;
+  struct fli_expr_op *exprs;       /* all of them */
+  struct fli_expr_op **expr_slots; /* by hash, chained; a power of two */
+  uint32_t n_exprs, n_expr_slots;
   struct fli_trace *trace; /* of a function that is being recorded */
   struct fli_batch *batch; /* vmap's innermost open level */
   bool one;                /* vmap asks for the shapes of one sample */

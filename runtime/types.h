@@ -3,6 +3,7 @@
 #ifndef FL_TYPES_H
 #define FL_TYPES_H
 
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -33,15 +34,8 @@ typedef enum fl_dtype {
 #define FL_DTYPE_COMPLEX(NAME, name, part, size) FL_##NAME,
 #include "dtype.def"
   FL_DTYPES, /* how many there are; also "none" */
-  FL_NODTYPE = FL_DTYPES,
-  FL_REALS = FL_C64 /* how many are not complex: what kernels meet */
+  FL_NODTYPE = FL_DTYPES
 } fl_dtype;
-
-typedef enum fl_status {
-#define FL_STATUS(NAME, text) FL_##NAME,
-#include "status.def"
-  FL_STATUSES
-} fl_status;
 
 typedef enum fl_kind {
   FL_KIND_BOOL,
@@ -50,6 +44,73 @@ typedef enum fl_kind {
   FL_KIND_FLOAT,
   FL_KIND_COMPLEX
 } fl_kind;
+
+typedef enum fl_status {
+#define FL_STATUS(NAME, text) FL_##NAME,
+#include "status.def"
+  FL_STATUSES
+} fl_status;
+
+/* Sets of dtypes, a bit for each, from the rows of dtype.def. The order of the
+ * enumerators means nothing: code asks the functions below and never compares
+ * dtypes by < or <=. */
+enum {
+#define FL_DTYPE(NAME, name, T, size, kind, C)                                 \
+  | (FL_KIND_##kind == FL_KIND_FLOAT) << FL_##NAME
+  FL_SET_FLOAT = 0
+#include "dtype.def"
+  ,
+#define FL_DTYPE(NAME, name, T, size, kind, C)                                 \
+  | (FL_KIND_##kind == FL_KIND_FLOAT && (size) < 4) << FL_##NAME
+  FL_SET_LOW = 0
+#include "dtype.def"
+  ,
+#define FL_DTYPE(NAME, name, T, size, kind, C)                                 \
+  | (FL_KIND_##kind == FL_KIND_INT || FL_KIND_##kind == FL_KIND_UINT)          \
+          << FL_##NAME
+  FL_SET_INT = 0
+#include "dtype.def"
+  ,
+#define FL_DTYPE_COMPLEX(NAME, name, part, size) | 1 << FL_##NAME
+  FL_SET_COMPLEX = 0
+#include "dtype.def"
+};
+
+static inline bool fl_dtype_in(fl_dtype d, int set) {
+  return (unsigned)d < FL_DTYPES && (set >> d & 1);
+}
+
+static inline bool fl_dtype_is_float(fl_dtype d) { /* not complex */
+  return fl_dtype_in(d, FL_SET_FLOAT);
+}
+
+/* A float of less than 32 bits, which is computed in f32. */
+static inline bool fl_dtype_is_low(fl_dtype d) {
+  return fl_dtype_in(d, FL_SET_LOW);
+}
+
+/* f32 and f64. */
+static inline bool fl_dtype_is_wide(fl_dtype d) {
+  return fl_dtype_in(d, FL_SET_FLOAT & ~FL_SET_LOW);
+}
+
+static inline bool fl_dtype_is_int(fl_dtype d) { /* not bool */
+  return fl_dtype_in(d, FL_SET_INT);
+}
+
+static inline bool fl_dtype_is_complex(fl_dtype d) {
+  return fl_dtype_in(d, FL_SET_COMPLEX);
+}
+
+/* What kernels meet: complex tensors reach them as their parts. */
+static inline bool fl_dtype_is_real(fl_dtype d) {
+  return (unsigned)d < FL_DTYPES && !fl_dtype_is_complex(d);
+}
+
+/* A loop over the dtypes for which one of the functions above is true. */
+#define FL_EACH_DTYPE(d, is)                                                   \
+  for (fl_dtype d = (fl_dtype)0; d < FL_DTYPES; d = (fl_dtype)(d + 1))         \
+    if (is(d))
 
 /* Bytes of one element, name ("f32") and kind; d < FL_DTYPES. */
 FL_API size_t fl_dtype_size(fl_dtype d);
@@ -95,6 +156,28 @@ FL_API fl_status fli_fail(fl_status s, const char *format, ...) FL_PRINTF(2, 3);
 
 /* The last failure's message of this thread, "" at first. */
 FL_API const char *fl_error(void);
+
+/* strtod, snprintf and vsnprintf with a decimal point, whatever locale the host
+ * has set: for text that is read again. */
+FL_API double fli_strtod(const char *text, char **end);
+FL_API int fli_snprintf(char *to, size_t room, const char *format, ...)
+    FL_PRINTF(3, 4);
+FL_API int fli_vsnprintf(char *to, size_t room, const char *format,
+                         va_list args) FL_PRINTF(3, 0);
+/* Between the two this thread writes and reads numbers with a decimal point,
+ * for code that is not ours (Lua's string.format); leave takes what enter
+ * returned. Costs nothing where the locale has a decimal point anyway. */
+FL_API void *fli_numeric_enter(void);
+FL_API void fli_numeric_leave(void *was);
+
+/* The library that has this address stays in the process for good, whatever
+ * dlclose is asked: a thread that cannot be ended runs its code. */
+FL_API void fli_keep_loaded(const void *address);
+/* Threads of this process that nothing could stop and that still run code which
+ * flare called (a function of LAPACK, os.execute). A program that ends while
+ * there are some should use _exit: destructors free what they use. */
+FL_API int fl_threads_left(void);
+FL_API void fli_thread_left(int by); /* counts them */
 
 /* "(2, 3)" in one of a few rotating thread-local buffers, for messages. */
 FL_API const char *fli_shape_text(int ndim, const int64_t *shape);

@@ -121,6 +121,22 @@ describe("layering", function()
     none(offences)
   end)
 
+  it("asks what a dtype is, and never compares dtypes by their order", function()
+    -- so a new row of dtype.def needs no place among the others
+    local text = assert(io.open "runtime/dtype.def"):read "a"
+    local names, found = {}, {}
+    for name in text:gmatch "FL_DTYPE[_A-Z]*%((%u%w+)," do names["FL_" .. name] = true end
+    for _, pattern in ipairs{"[%w_%)%]]%s[<>]=?%s(FL_%w+)%f[^%w_]",
+                             "%f[%w_](FL_%w+)%s[<>]=?%s[%w_%(]"} do
+      for _, match in ipairs(matches("runtime kernels lua repl", pattern)) do
+        if names[match:match "%S+$"] then found[#found + 1] = match end
+      end
+    end
+    none(found)
+    -- how many there are is no part of the interface
+    none(matches("runtime", "(%[FL_DTYPES%])", "^runtime/%w+/"))
+  end)
+
   it("keeps the standard library to itself", function()
     local offences = {}
     for _, path in ipairs(tree.files("stdlib", ".lua")) do

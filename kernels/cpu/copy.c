@@ -51,7 +51,7 @@ FL_KERNEL(full) {
   int64_t i;
   if (!fl_attr_whole(l->attrs, 1, 3, &i))
     i = fl_to_int(v);
-  if (l->out[0].dtype > FL_BF16 && l->out[0].dtype != FL_BOOL)
+  if (fl_dtype_is_int(l->out[0].dtype))
     return fill(l, FL_I64, &i);
   return fill(l, FL_F64, &v);
 }

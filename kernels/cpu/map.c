@@ -103,7 +103,7 @@ static int type_of(const fl_launch *l, const fl_map *m) {
     if (!l->in[k].data)
       continue;
     f64 = f64 || l->in[k].dtype == FL_F64;
-    floats = floats || l->in[k].dtype <= FL_BF16;
+    floats = floats || fl_dtype_is_float(l->in[k].dtype);
   }
   if (!m->loop[0])
     return 2;

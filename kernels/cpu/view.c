@@ -53,11 +53,11 @@ static int64_t int_at(const fl_view *v) {
 }
 
 double fl_cpu_scalar(const fl_view *v) {
-  return v->dtype <= FL_BF16 ? float_at(v) : (double)int_at(v);
+  return fl_dtype_is_float(v->dtype) ? float_at(v) : (double)int_at(v);
 }
 
 int64_t fl_cpu_scalar_int(const fl_view *v) {
-  return v->dtype <= FL_BF16 ? fl_to_int(float_at(v)) : int_at(v);
+  return fl_dtype_is_float(v->dtype) ? fl_to_int(float_at(v)) : int_at(v);
 }
 
 fl_status fl_cpu_bad_position(const fl_launch *l, int64_t shifted,

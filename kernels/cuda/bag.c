@@ -93,16 +93,16 @@ FLC_KERNEL(embedding_bag_backward) {
 }
 
 void flc_visit_bag(flc_visitor *v) {
-  for (fl_dtype d = FL_F64; d <= FL_BF16; d++)
-    for (int whole = 0; whole < 2; whole++) {
-      int n = whole ? 16 / (int)fl_dtype_size(d) : 1;
-      flc_spec sums = FLC_SPEC("bag", "sums", d, n),
-               most = FLC_SPEC("bag", "most", d, n),
-               spread = FLC_SPEC("bag", "spread", d, n);
-      bool quick = d == FL_F32 && whole;
-      v->spec(v, &sums, quick);
-      v->spec(v, &most, quick);
-      if (d == flc_wide(d))
-        v->spec(v, &spread, quick);
-    }
+  FL_EACH_DTYPE(d, fl_dtype_is_float)
+  for (int whole = 0; whole < 2; whole++) {
+    int n = whole ? 16 / (int)fl_dtype_size(d) : 1;
+    flc_spec sums = FLC_SPEC("bag", "sums", d, n),
+             most = FLC_SPEC("bag", "most", d, n),
+             spread = FLC_SPEC("bag", "spread", d, n);
+    bool quick = d == FL_F32 && whole;
+    v->spec(v, &sums, quick);
+    v->spec(v, &most, quick);
+    if (d == flc_wide(d))
+      v->spec(v, &spread, quick);
+  }
 }

@@ -58,7 +58,7 @@ FLC_KERNEL(complex_mul) {
 }
 
 void flc_visit_complex(flc_visitor *v) {
-  for (fl_dtype d = 0; d <= FL_BF16; d++) {
+  FL_EACH_DTYPE(d, fl_dtype_is_float) {
     flc_spec s = FLC_SPEC("complex", "product", d);
     v->spec(v, &s, d == FL_F32);
   }

@@ -30,7 +30,7 @@ FLC_KERNEL(full) {
   int64_t i;
   if (!fl_attr_whole(l->attrs, 1, 3, &i))
     i = fl_to_int(f);
-  bool whole = l->out[0].dtype > FL_BF16 && l->out[0].dtype != FL_BOOL;
+  bool whole = fl_dtype_is_int(l->out[0].dtype);
   v.data = v.imm;
   v.dtype = whole ? FL_I64 : FL_F64;
   memcpy(v.imm, whole ? (void *)&i : (void *)&f, 8);

@@ -73,11 +73,11 @@ FLC_KERNEL(cummin) {
 }
 
 void flc_visit_cumulate(flc_visitor *v) {
-  for (fl_dtype d = 0; d < FL_REALS; d++)
-    for (int k = 0; k < (fl_dtype_kind(d) == FL_KIND_FLOAT ? 6 : 4); k++) {
-      flc_spec lines = FLC_SPEC("cumulate", "lines", k / 2, d, k % 2);
-      flc_spec columns = FLC_SPEC("cumulate", "columns", k / 2, d, k % 2);
-      v->spec(v, &lines, d == FL_BF16 && k % 2 && k > 1);
-      v->spec(v, &columns, d == FL_BF16 && k % 2 && k > 1);
-    }
+  FL_EACH_DTYPE(d, fl_dtype_is_real)
+  for (int k = 0; k < (fl_dtype_kind(d) == FL_KIND_FLOAT ? 6 : 4); k++) {
+    flc_spec lines = FLC_SPEC("cumulate", "lines", k / 2, d, k % 2);
+    flc_spec columns = FLC_SPEC("cumulate", "columns", k / 2, d, k % 2);
+    v->spec(v, &lines, d == FL_BF16 && k % 2 && k > 1);
+    v->spec(v, &columns, d == FL_BF16 && k % 2 && k > 1);
+  }
 }

@@ -11,7 +11,7 @@ template <> struct product_of<int64_t> { typedef int64_t T; };
 /* What a run of elements comes to; `then` is what follows it. */
 template <int K, int D> struct run {
   typedef typename product_of<FL_W(D)>::T T;
-  enum { OUT = D > FL_BF16 ? FL_I64 : D };
+  enum { OUT = !FL_IS_FLOAT(D) ? FL_I64 : D };
   T p;
   void start() {
     p = 1;

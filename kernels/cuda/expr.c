@@ -22,7 +22,7 @@ static const char *c_type(fl_dtype d) {
 }
 
 static bool is_real(fl_dtype d) {
-  return d <= FL_BF16;
+  return fl_dtype_is_float(d);
 }
 
 typedef struct writer {
@@ -358,7 +358,9 @@ void flc_visit_expr(flc_visitor *v) {
     v->spec(v, &s, columns == 0);
   }
   for (int reduce = 1; reduce <= 4; reduce++)
-    for (fl_dtype d = FL_F32; d <= FL_I64; d++) {
+    FL_EACH_DTYPE(d, fl_dtype_is_real) {
+      if (d == FL_F64 || (!is_real(d) && d != FL_I64))
+        continue;
       s = FLC_SPEC("expr", "fold", reduce, !is_real(d), d);
       v->spec(v, &s, reduce == 1 && d == FL_F32);
     }

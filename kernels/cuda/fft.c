@@ -394,7 +394,7 @@ FLC_KERNEL(irdft) {
 }
 
 void flc_visit_fft(flc_visitor *v) {
-  for (fl_dtype d = FL_F64; d <= FL_F32; d++) {
+  FL_EACH_DTYPE(d, fl_dtype_is_wide) {
     flc_spec one = FLC_SPEC("fft", "scale", d, 1);
     flc_spec lot = FLC_SPEC("fft", "scale", d, d == FL_F64 ? 2 : 4);
     flc_spec half = FLC_SPEC("fft", "half", d);

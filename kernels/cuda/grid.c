@@ -119,11 +119,11 @@ FLC_KERNEL(grid_sample_backward) {
 void flc_visit_grid(flc_visitor *v) {
   static const char *const entries[] = {"read", "slopes", "spread",
                                         "spread_planes"};
-  for (fl_dtype d = FL_F64; d <= FL_F32; d++)
-    for (int n = 2; n <= 3; n++)
-      for (int taps = 1; taps <= 4; taps *= 2)
-        for (int i = 0; i < 4; i++) {
-          flc_spec s = FLC_SPEC("grid", entries[i], d, n, taps);
-          v->spec(v, &s, d == FL_F32 && n == 2 && taps == 2);
-        }
+  FL_EACH_DTYPE(d, fl_dtype_is_wide)
+  for (int n = 2; n <= 3; n++)
+    for (int taps = 1; taps <= 4; taps *= 2)
+      for (int i = 0; i < 4; i++) {
+        flc_spec s = FLC_SPEC("grid", entries[i], d, n, taps);
+        v->spec(v, &s, d == FL_F32 && n == 2 && taps == 2);
+      }
 }

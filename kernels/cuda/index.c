@@ -497,7 +497,7 @@ void flc_visit_index(flc_visitor *v) {
     visit(v, FLC_SPEC("index", "gather", size), size == 4);
     visit(v, FLC_SPEC("index", "scatter", size, 4), size == 4);
   }
-  for (int d = 0; d < FL_REALS; d++) {
+  FL_EACH_DTYPE(d, fl_dtype_is_real) {
     visit(v, FLC_SPEC("index", "hot", d), d == FL_F32);
     visit(v, FLC_SPEC("index", "add_lanes", d), d == FL_F32);
     for (int how = INDEX_SUM; how <= INDEX_MIN; how++) {

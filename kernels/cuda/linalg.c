@@ -574,7 +574,7 @@ void flc_visit_linalg(flc_visitor *v) {
   static const char *const entries[] = {"survey",   "blank",   "triangle",
                                         "identity", "reorder", "inverse",
                                         "to_pairs", "qr_small"};
-  for (fl_dtype d = FL_F64; d <= FL_F32; d++) {
+  FL_EACH_DTYPE(d, fl_dtype_is_wide) {
     bool quick = d == FL_F64;
     for (size_t i = 0; i < sizeof entries / sizeof *entries; i++) {
       flc_spec s = FLC_SPEC("linalg", entries[i], d);

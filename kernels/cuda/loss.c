@@ -164,7 +164,7 @@ void flc_visit_loss(flc_visitor *v) {
   static const char *const others[] = {"columns_backward", "whole", "shares"};
   flc_spec gather = FLC_SPEC("loss", "gather", 0);
   v->spec(v, &gather, true);
-  for (fl_dtype d = FL_F64; d <= FL_BF16; d++) {
+  FL_EACH_DTYPE(d, fl_dtype_is_float) {
     bool quick = d == FL_BF16;
     for (int k = 0; k < 12; k++)
       for (int one = 0; one < 2; one++) {

@@ -31,7 +31,7 @@ static fl_dtype compute_type(const fl_launch *l, const flc_row *r, int n_in) {
   bool f64 = l->out[0].dtype == FL_F64, floats = false;
   for (int k = 0; k < n_in; k++) {
     f64 = f64 || l->in[k].dtype == FL_F64;
-    floats = floats || l->in[k].dtype <= FL_BF16;
+    floats = floats || fl_dtype_is_float(l->in[k].dtype);
   }
   if (r->type == FLC_ROW_I || (!floats && r->type == FLC_ROW_N))
     return FL_I64;
@@ -40,7 +40,7 @@ static fl_dtype compute_type(const fl_launch *l, const flc_row *r, int n_in) {
 
 /* What an element of dtype d is computed in. */
 static fl_dtype wide(fl_dtype d) {
-  return d > FL_BF16 ? FL_I64 : flc_wide(d);
+  return fl_dtype_is_float(d) ? flc_wide(d) : FL_I64;
 }
 
 static map_number number_of(const fl_view *v) {
@@ -281,8 +281,8 @@ fl_status flc_map(const fl_launch *l, const flc_row *r, const fl_view *y,
       is_flat(y, in, n_in) && run_flat(l, r, y, in, n_in, in[0].dtype, &s))
     return s;
   /* floats have kernels of their own, the rest goes by what computes it */
-  bool own =
-      d <= FL_BF16 && wide(d) == t && y->dtype == (r->test ? FL_BOOL : d);
+  bool own = fl_dtype_is_float(d) && wide(d) == t &&
+             y->dtype == (r->test ? FL_BOOL : d);
   if (own && d != FL_F64 && is_flat(y, in, n_in) &&
       run_flat(l, r, y, in, n_in, d, &s))
     return s;
@@ -413,8 +413,8 @@ fl_status flc_move(const fl_launch *l, const fl_view *to, const fl_view *from) {
   /* floats among themselves, and numbers, in one pass of 16 bytes */
   fl_dtype d = flc_is_number(from) ? to->dtype : from->dtype;
   fl_status s;
-  if (d <= FL_BF16 && to->dtype <= FL_BF16 && is_flat(to, from, 1) &&
-      run_flat(l, &identity, to, from, 1, d, &s))
+  if (fl_dtype_is_float(d) && fl_dtype_is_float(to->dtype) &&
+      is_flat(to, from, 1) && run_flat(l, &identity, to, from, 1, d, &s))
     return s;
   return to->dtype == from->dtype && !flc_is_number(from)
              ? move_words(l, to, from)
@@ -468,15 +468,15 @@ static void visit_row(flc_visitor *v, const flc_row *r) {
 void flc_visit_map(flc_visitor *v) {
   for (const flc_row *r = flc_rows; r->text; r++)
     visit_row(v, r);
-  for (int from = FL_F64; from <= FL_BF16; from++)
-    for (int to = FL_F64; to <= FL_BF16; to++) {
-      int size = (int)fl_dtype_size((fl_dtype)from),
-          other = (int)fl_dtype_size((fl_dtype)to);
-      flc_spec s = FLC_SPEC("map", "flat", from, to, 1,
-                            16 / (size > other ? size : other));
-      s.text = identity.text;
-      v->spec(v, &s, false);
-    }
+  FL_EACH_DTYPE(from, fl_dtype_is_float)
+  FL_EACH_DTYPE(to, fl_dtype_is_float) {
+    int size = (int)fl_dtype_size((fl_dtype)from),
+        other = (int)fl_dtype_size((fl_dtype)to);
+    flc_spec s = FLC_SPEC("map", "flat", from, to, 1,
+                          16 / (size > other ? size : other));
+    s.text = identity.text;
+    v->spec(v, &s, false);
+  }
   static const fl_dtype types[] = {FL_F32, FL_F64, FL_I64};
   for (int k = 0; k < 3; k++) {
     flc_spec s = FLC_SPEC("map", "convert", types[k]);

@@ -350,12 +350,12 @@ static void visit_pair(flc_visitor *v, fl_dtype d, fl_dtype r) {
 }
 
 void flc_visit_norm(flc_visitor *v) {
-  for (fl_dtype d = FL_F64; d <= FL_BF16; d++) {
+  FL_EACH_DTYPE(d, fl_dtype_is_float) {
     flc_spec weights = FLC_SPEC("norm", "weights", d);
     v->spec(v, &weights, d == FL_BF16);
-    for (fl_dtype r = FL_F64; r <= FL_BF16; r++)
-      if (a_pair(d, r))
-        visit_pair(v, d, r);
+    FL_EACH_DTYPE(r, fl_dtype_is_float)
+    if (a_pair(d, r))
+      visit_pair(v, d, r);
   }
   flc_visit_batch_norm(v);
 }

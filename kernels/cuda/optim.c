@@ -298,9 +298,9 @@ void flc_visit_optim(flc_visitor *v) {
               i == 0 && r == OPTIM_ADAM);
     }
   for (int k = OPTIM_COUNT; k <= OPTIM_ANY; k++) {
-    for (int d = FL_F64; d <= FL_BF16; d++)
-      visit(v, FLC_SPEC("optim", "norm", k, d),
-            k == OPTIM_SQUARES && d == FL_F32);
+    FL_EACH_DTYPE(d, fl_dtype_is_float)
+    visit(v, FLC_SPEC("optim", "norm", k, d),
+          k == OPTIM_SQUARES && d == FL_F32);
     visit(v, FLC_SPEC("optim", "finish", k), k == OPTIM_SQUARES);
   }
   visit(v, FLC_SPEC("optim", "prepare", 0), true);

@@ -196,14 +196,14 @@ static void visit(flc_visitor *v, flc_spec s, bool quick) {
 }
 
 void flc_visit_pooling(flc_visitor *v) {
-  for (int d = 0; d < FL_REALS; d++) {
+  FL_EACH_DTYPE(d, fl_dtype_is_real) {
     visit(v, FLC_SPEC("pooling", "most", d, 0), d == FL_F32);
-    if (d > FL_BF16)
+    if (!fl_dtype_is_float(d))
       continue;
     visit(v, FLC_SPEC("pooling", "mean", d, 1, 0), d == FL_F32);
     visit(v, FLC_SPEC("pooling", "mean", d, 32, 0), false);
     visit(v, FLC_SPEC("pooling", "unmean", d, 0), d == FL_F32);
-    if (d <= FL_F32)
+    if (fl_dtype_is_wide(d))
       visit(v, FLC_SPEC("pooling", "put", d), d == FL_F32);
   }
   visit(v, FLC_SPEC("pooling", "places", FL_I32), true);

@@ -292,7 +292,7 @@ void flc_visit_random(flc_visitor *v) {
                                        "dropout", "gammas",     "poissons"};
   static const char *const steps[] = {"places", "groups", "follow"};
   static const char *const samples[] = {"sums", "replace", "race"};
-  for (int d = 0; d < FL_REALS; d++) {
+  FL_EACH_DTYPE(d, fl_dtype_is_real) {
     flc_spec s = FLC_SPEC("random", "randint", d);
     v->spec(v, &s, d == FL_I64);
     s = FLC_SPEC("random", "geometric", d);
@@ -302,7 +302,7 @@ void flc_visit_random(flc_visitor *v) {
       v->spec(v, &s, d == FL_F32);
     }
   }
-  for (int d = 0; d <= FL_BF16; d++) {
+  FL_EACH_DTYPE(d, fl_dtype_is_float) {
     flc_spec s = FLC_SPEC("random", "draw", d);
     v->spec(v, &s, d == FL_F32);
   }

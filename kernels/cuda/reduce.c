@@ -470,7 +470,7 @@ FLC_KERNEL(argmin) {
 
 void flc_visit_reduce(flc_visitor *v) {
   for (int kind = 0; kind < REDUCE_KINDS; kind++)
-    for (fl_dtype d = 0; d < FL_REALS; d++) {
+    FL_EACH_DTYPE(d, fl_dtype_is_real) {
       if (!takes(kind, d))
         continue;
       bool quick = kind == REDUCE_SUM && d == FL_BF16;

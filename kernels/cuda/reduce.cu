@@ -11,7 +11,7 @@ template <bool B, class X, class Y> struct choose { typedef X T; };
 template <class X, class Y> struct choose<false, X, Y> { typedef Y T; };
 
 template <int K, int D> struct value_of {
-  enum { WIDE = D > FL_BF16 && (K == REDUCE_MEAN || K == REDUCE_MOMENTS) };
+  enum { WIDE = !FL_IS_FLOAT(D) && (K == REDUCE_MEAN || K == REDUCE_MOMENTS) };
   typedef typename choose<WIDE, double, FL_W(D)>::T T;
 };
 
@@ -288,7 +288,7 @@ ACC(REDUCE_PLACE, places)
  * counted, which a.finish tells. */
 template <int K, int D> struct stored {
   enum {
-    WHOLE = D > FL_BF16,
+    WHOLE = !FL_IS_FLOAT(D),
     MEANS = K == REDUCE_MEAN || K == REDUCE_MOMENTS,
     ADDS = K == REDUCE_SUM || K == REDUCE_PROD,
     T = WHOLE && MEANS  ? FL_F32

@@ -26,10 +26,12 @@ enum reduce_done {             /* how a result comes from it */
                    DONE_COUNT
 };
 
+#define REDUCE_NARROW(dtype)                                                   \
+  (dtype == FL_I16 || dtype == FL_I8 || dtype == FL_U8 || dtype == FL_BOOL)
 /* Blocks of a processor that run at once: what the registers allow. */
 #define REDUCE_ROW_BLOCKS(kind, dtype)                                         \
   (kind == REDUCE_POWERS || (kind == REDUCE_LSE && dtype == FL_F64) ? 2        \
-   : kind >= REDUCE_LSE || dtype == FL_F64 || dtype >= FL_I16       ? 3        \
+   : kind >= REDUCE_LSE || dtype == FL_F64 || REDUCE_NARROW(dtype)  ? 3        \
                                                                     : 4)
 #define REDUCE_COLUMN_BLOCKS(kind)                                             \
   (kind == REDUCE_POWERS || kind >= REDUCE_LSE ? 2 : 3)

@@ -103,11 +103,11 @@ FLC_KERNEL(resample_backward) {
 }
 
 void flc_visit_resample(flc_visitor *v) {
-  for (fl_dtype d = 0; d <= FL_F32; d++) {
+  FL_EACH_DTYPE(d, fl_dtype_is_wide) {
     flc_spec terms = FLC_SPEC("resample", "terms", d);
     v->spec(v, &terms, d == FL_F32);
   }
-  for (fl_dtype d = 0; d <= FL_BF16; d++) {
+  FL_EACH_DTYPE(d, fl_dtype_is_float) {
     int many = (int)(16 / fl_dtype_size(d));
     flc_spec sums = FLC_SPEC("resample", "sums", d, 1);
     flc_spec back = FLC_SPEC("resample", "back", d);

@@ -341,17 +341,17 @@ FLC_KERNEL(lstm_backward) {
 
 void flc_visit_rnn(flc_visitor *v) {
   static const char *const entries[] = {"lstm", "lstm_back", "gru", "gru_back"};
-  for (int d = FL_F64; d <= FL_BF16; d++)
-    for (int i = 0; i < 4; i++)
-      for (int n = 1; n <= 4; n += 3) {
-        flc_spec s = FLC_SPEC("rnn", entries[i], d, n);
-        v->spec(v, &s, d == FL_F32 && n == 4);
-      }
-  for (int d = FL_F32; d <= FL_BF16; d++)
-    for (int i = 0; i < 2; i++)
-      for (int k = 0; k < SIZES; k++) {
-        flc_spec s = FLC_SPEC("rnn_time", i ? "backward" : "forward", d,
-                              sizes[k].u, sizes[k].s);
-        v->spec(v, &s, d == FL_F32 && k == SIZES - 1);
-      }
+  FL_EACH_DTYPE(d, fl_dtype_is_float)
+  for (int i = 0; i < 4; i++)
+    for (int n = 1; n <= 4; n += 3) {
+      flc_spec s = FLC_SPEC("rnn", entries[i], d, n);
+      v->spec(v, &s, d == FL_F32 && n == 4);
+    }
+  FL_EACH_DTYPE(d, fl_dtype_is_float)
+  for (int i = 0; i < 2 && d != FL_F64; i++)
+    for (int k = 0; k < SIZES; k++) {
+      flc_spec s = FLC_SPEC("rnn_time", i ? "backward" : "forward", d,
+                            sizes[k].u, sizes[k].s);
+      v->spec(v, &s, d == FL_F32 && k == SIZES - 1);
+    }
 }

@@ -83,7 +83,7 @@ FLC_KERNEL(cumsum) {
 
 void flc_visit_scan(flc_visitor *v) {
   static const char *const others[] = {"sums", "column_sums", "columns"};
-  for (fl_dtype d = 0; d < FL_REALS; d++) {
+  FL_EACH_DTYPE(d, fl_dtype_is_real) {
     bool quick = d == FL_BF16;
     for (int k = 0; k < 4; k++) {
       flc_spec s = FLC_SPEC("scan", "lines", d, k % 2 ? 1 : lot_of(d), k / 2);

@@ -5,7 +5,7 @@
 #include "scan.h"
 
 template <int D> struct scan_type {
-  enum { OUT = D > FL_BF16 ? FL_I64 : D };
+  enum { OUT = !FL_IS_FLOAT(D) ? FL_I64 : D };
   typedef FL_S(D) S;
   typedef FL_S(OUT) T; /* of results */
 };

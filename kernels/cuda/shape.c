@@ -434,8 +434,8 @@ static void visit(flc_visitor *v, flc_spec s, bool quick) {
 }
 
 void flc_visit_shape(flc_visitor *v) {
-  for (int d = 0; d < FL_REALS; d++)
-    visit(v, FLC_SPEC("shape", "sequence", d), d == FL_F32);
+  FL_EACH_DTYPE(d, fl_dtype_is_real)
+  visit(v, FLC_SPEC("shape", "sequence", d), d == FL_F32);
   for (int size = 1; size <= 16; size *= 2) {
     visit(v, FLC_SPEC("shape", "lay", size), size == 16);
     for (int n = 1; n <= 16 / size; n *= 2) {
@@ -444,10 +444,10 @@ void flc_visit_shape(flc_visitor *v) {
         visit(v, FLC_SPEC("shape", "triangle", size, n), size == 4 && n == 4);
     }
   }
-  for (int d = FL_F64; d <= FL_BF16; d++)
-    for (int n = 0; n <= FL_MAX_DIMS; n++) {
-      if (n > 0 && n <= 4)
-        visit(v, FLC_SPEC("shape", "unpad", d, n), d == FL_F32 && n == 3);
-      visit(v, FLC_SPEC("shape", "unstride", d, n), d == FL_F32 && n == 3);
-    }
+  FL_EACH_DTYPE(d, fl_dtype_is_float)
+  for (int n = 0; n <= FL_MAX_DIMS; n++) {
+    if (n > 0 && n <= 4)
+      visit(v, FLC_SPEC("shape", "unpad", d, n), d == FL_F32 && n == 3);
+    visit(v, FLC_SPEC("shape", "unstride", d, n), d == FL_F32 && n == 3);
+  }
 }

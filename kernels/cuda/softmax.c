@@ -123,7 +123,7 @@ FLC_KERNEL(log_softmax_backward) {
 
 void flc_visit_softmax(flc_visitor *v) {
   flc_line p;
-  for (fl_dtype d = FL_F64; d <= FL_BF16; d++) {
+  FL_EACH_DTYPE(d, fl_dtype_is_float) {
     bool quick = d == FL_BF16;
     for (int back = 0; back < 2; back++)
       for (int n = 0; flc_line_next(&n, d, most_of(d, back), &p);) {

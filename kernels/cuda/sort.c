@@ -225,9 +225,9 @@ FLC_KERNEL(topk) {
 
 void flc_visit_sort(flc_visitor *v) {
   static const char *const entries[] = {"rows", "select", "count", "spread"};
-  for (int d = 0; d < FL_REALS; d++)
-    for (int i = 0; i < 4; i++) {
-      flc_spec s = FLC_SPEC("sort", entries[i], d);
-      v->spec(v, &s, d == FL_F32);
-    }
+  FL_EACH_DTYPE(d, fl_dtype_is_real)
+  for (int i = 0; i < 4; i++) {
+    flc_spec s = FLC_SPEC("sort", entries[i], d);
+    v->spec(v, &s, d == FL_F32);
+  }
 }

@@ -7,13 +7,13 @@
 static inline bool fli_type_fits(fl_param_type want, fl_dtype d) {
   switch (want) {
   case FL_T_ANY:
-    return d < FL_REALS;
+    return fl_dtype_is_real(d);
   case FL_T_NUM:
-    return d < FL_BOOL;
+    return fli_is_float(d) || fl_dtype_is_int(d);
   case FL_T_FLOAT:
     return fli_is_float(d);
   case FL_T_INT:
-    return !fli_is_float(d) && d < FL_REALS;
+    return fl_dtype_is_int(d) || d == FL_BOOL;
   case FL_T_BOOL:
     return d == FL_BOOL || d == FL_U8;
   case FL_T_COMPLEX:

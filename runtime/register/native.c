@@ -40,7 +40,7 @@ static void FL_PRINTF(2, 3) put(writer *w, const char *format, ...) {
   va_list args;
   va_start(args, format);
   size_t left = w->n < TEXT ? TEXT - w->n : 0;
-  int n = vsnprintf(left ? w->text + w->n : NULL, left, format, args);
+  int n = fli_vsnprintf(left ? w->text + w->n : NULL, left, format, args);
   va_end(args);
   w->n += (size_t)n;
 }
@@ -224,19 +224,25 @@ static int comes_as(int type) {
   }
 }
 
-fl_status fli_native_plan(const fl_op *op, fl_raw *const *kernels,
-                          fl_native *plan) {
+fl_status fli_native_plan(const fl_op *op, int n,
+                          const fl_native_kernel *kernels, fl_native *plan) {
   const fl_op_info *i = &op->info;
-  bool any = false;
   if (op->variadic >= 0)
     return fli_fail(FL_EARG,
                     "op.register: %s takes any number of inputs, and cannot be "
                     "a kernel",
                     i->name);
-  for (int k = 0; k < FL_DTYPES; k++)
-    any = (plan->kernel[k] = kernels[k]) || any;
-  if (!any)
-    return fli_fail(FL_EARG, "op.register: %s has no kernel", i->name);
+  if (n < 1 || n > FL_DTYPES)
+    return fli_fail(FL_EARG, "op.register: %s has %s", i->name,
+                    n < 1 ? "no kernel" : "more kernels than there are dtypes");
+  for (int k = 0; k < n; k++)
+    if ((unsigned)kernels[k].dtype >= FL_DTYPES || !kernels[k].kernel)
+      return fli_fail(FL_EARG,
+                      "op.register: %s: kernel %d is NULL, or for no "
+                      "dtype",
+                      i->name, k + 1);
+  plan->n_kernels = n;
+  plan->kernels = kernels;
   for (int k = 0; k < i->n_in; k++)
     plan->in_as[k] = comes_as(op->in_type[k]);
   for (int k = 0; k < i->n_out; k++) {

@@ -12,6 +12,7 @@ typedef struct fli_native {
   void *context;
   const fl_op *backward;
   fl_native plan;
+  fl_native_kernel kernels[FL_DTYPES]; /* of the plan */
   /* With an expression the operator is composed: of `inner`, which has the
    * kernels, where there is one, else of the expression. */
   fl_op *inner;
@@ -25,7 +26,7 @@ void fli_native_gradient(fli_grad *g);
 /* Whether its texts can be read at all. */
 fl_status fli_native_check(fl_runtime *rt, const fl_op *op);
 /* What a kernel in the backend's language gets. */
-fl_status fli_native_plan(const fl_op *op, fl_raw *const *kernels,
-                          fl_native *plan);
+fl_status fli_native_plan(const fl_op *op, int n,
+                          const fl_native_kernel *kernels, fl_native *plan);
 
 #endif

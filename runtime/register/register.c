@@ -121,7 +121,7 @@ static fl_status find_kernel(registering *r, const fl_op *op) {
   fl_backend *b = r->rt->backends[r->backend];
   r->kernel = s->kernel;
   if (s->native) {
-    FLI_TRY(fli_native_plan(op, s->native, &r->plan));
+    FLI_TRY(fli_native_plan(op, s->n_native, s->native, &r->plan));
     r->plan.configure = s->configure;
     r->plan.context = s->context;
     if (!(r->kernel = b->kernel(b, "native")))
@@ -150,7 +150,10 @@ static void add_kernel(const registering *r, fl_op *op) {
     return;
   op->kernel[r->backend] = r->kernel;
   if (r->s->native) {
+    memcpy(op->native->kernels, r->plan.kernels,
+           (size_t)r->plan.n_kernels * sizeof *r->plan.kernels);
     op->native->plan = r->plan;
+    op->native->plan.kernels = op->native->kernels;
     op->plan = &op->native->plan;
   }
 }
@@ -263,6 +266,9 @@ static bool is_name(const char *s) {
 
 fl_status fl_op_register(fl_runtime *rt, const fl_op_spec *given,
                          const fl_op **result) {
+  FLI_NEED(rt, "rt");
+  FLI_NEED(given, "given");
+  FLI_NEED(result, "result");
   fl_op_spec spec = {0}, *s = &spec;
   memcpy(s, given,
          given->struct_size < sizeof *s ? given->struct_size : sizeof *s);

@@ -82,7 +82,7 @@ static void expression(fl_runtime *rt) {
       "__global__ void twice(const float *x, float *y, double by, long long n) "
       "{ long long i = blockIdx.x * 32ll + threadIdx.x; "
       "if (i < n) y[i] = x[i] * (float)by; }";
-  fl_raw *kernels[FL_DTYPES] = {NULL};
+  fl_native_kernel kernels[1] = {{FL_F32, NULL}};
   const fl_op *op, *same;
   fl_device d;
   char *log;
@@ -103,7 +103,8 @@ static void expression(fl_runtime *rt) {
   if (fl_device_find(rt, "cuda", &d) != FL_OK)
     return;
   fl_raw_source source = {.text = text, .name = "twice"};
-  CHECK(fl_raw_new(rt, "cuda", &source, &kernels[FL_F32], &log) == FL_OK);
+  CHECK(fl_raw_new(rt, "cuda", &source, &kernels[0].kernel, &log) == FL_OK);
+  s.n_native = 1;
   free(log);
   s.configure = blocks;
   CHECK(fl_op_register(rt, &s, &same) == FL_OK && same == op && calls == 200);

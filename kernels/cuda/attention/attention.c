@@ -139,7 +139,7 @@ static void visit_one(flc_visitor *v, flc_spec s, bool quick) {
 
 void flc_visit_attention(flc_visitor *v) {
   static const int common[] = {32, 64, 96, 128, 192, 256};
-  for (int dtype = FL_F16; dtype <= FL_BF16; dtype++) {
+  FL_EACH_DTYPE(dtype, fl_dtype_is_low) {
     visit_one(v, delta_spec(dtype), dtype == FL_BF16);
     visit_one(v, merge_spec(dtype), dtype == FL_BF16);
     for (int w = 64; w <= 256; w *= 2)
@@ -154,19 +154,19 @@ void flc_visit_attention(flc_visitor *v) {
         visit_one(v, queries_spec(dtype, common[i], more), quick);
       }
   }
-  for (int dtype = FL_F16; dtype <= FL_BF16; dtype++)
-    for (int w = 64; w <= 128; w += 64) {
-      bool quick = dtype == FL_BF16 && w == 128;
-      for (int more = 0; more < 4; more++) {
-        visit_one(v, wide_forward_spec(dtype, w, 2, more), quick && more % 2);
-        if (w == 64 && more < 2)
-          visit_one(v, wide_forward_spec(dtype, w, 3, more),
-                    dtype == FL_BF16 && more);
-        visit_one(v, wide_keys_spec(dtype, w, more), quick && more != 2);
-      }
-      visit_one(v, wide_rows_spec(dtype, w), quick);
-      visit_one(v, wide_gather_spec(dtype, w), quick);
+  FL_EACH_DTYPE(dtype, fl_dtype_is_low)
+  for (int w = 64; w <= 128; w += 64) {
+    bool quick = dtype == FL_BF16 && w == 128;
+    for (int more = 0; more < 4; more++) {
+      visit_one(v, wide_forward_spec(dtype, w, 2, more), quick && more % 2);
+      if (w == 64 && more < 2)
+        visit_one(v, wide_forward_spec(dtype, w, 3, more),
+                  dtype == FL_BF16 && more);
+      visit_one(v, wide_keys_spec(dtype, w, more), quick && more != 2);
     }
+    visit_one(v, wide_rows_spec(dtype, w), quick);
+    visit_one(v, wide_gather_spec(dtype, w), quick);
+  }
   for (int k = 0; k < 4; k++)
     visit_one(v, bits_spec(k / 2, k % 2), k == 3);
   for (int w = 32; w <= 128; w += 32)
@@ -176,7 +176,7 @@ void flc_visit_attention(flc_visitor *v) {
       visit_one(v, f32_spec(&f32_keys, w, more), quick);
       visit_one(v, f32_spec(&f32_queries, w, more), quick);
     }
-  for (int dtype = FL_F64; dtype <= FL_F32; dtype++) {
+  FL_EACH_DTYPE(dtype, fl_dtype_is_wide) {
     visit_one(v, delta_spec(dtype), false);
     for (int parts = dtype == FL_F32 ? 2 : 1; parts <= 2; parts++) {
       bool quick = dtype == FL_F32;

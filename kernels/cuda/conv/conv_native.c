@@ -655,7 +655,7 @@ void flc_visit_conv(flc_visitor *v) {
       }
   }
   for (int k = 0; k < 2; k++)
-    for (int d = FL_F64; d <= FL_BF16; d++) {
+    FL_EACH_DTYPE(d, fl_dtype_is_float) {
       flc_spec s = FLC_SPEC("conv_plain", each[k], d);
       v->spec(v, &s, d == FL_F32);
     }

@@ -37,6 +37,15 @@ enum fl_dtype {
   FL_NODTYPE
 };
 
+enum { FL_KIND_BOOL, FL_KIND_UINT, FL_KIND_INT, FL_KIND_FLOAT };
+enum {
+#define FL_DTYPE(NAME, name, T, size, kind, C)                                 \
+  | (FL_KIND_##kind == FL_KIND_FLOAT) << FL_##NAME
+  FL_SET_FLOAT = 0
+#include "../../../runtime/dtype.def"
+};
+#define FL_IS_FLOAT(d) (FL_SET_FLOAT >> (d) & 1)
+
 struct f16 {
   uint16_t bits;
 };

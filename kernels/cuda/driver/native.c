@@ -14,6 +14,13 @@ typedef union word { /* an argument */
 
 #define MOST (FL_MAX_NATIVE + FL_MAX_OUT + FL_MAX_ATTRS + 1)
 
+static fl_raw *kernel_for(const fl_native *n, fl_dtype d) {
+  for (int k = 0; k < n->n_kernels; k++)
+    if (n->kernels[k].dtype == d)
+      return n->kernels[k].kernel;
+  return NULL;
+}
+
 /* The type of the first operand that the kernel may be for; else what there is,
  * f32 first. */
 static fl_dtype choose(const fl_launch *l) {
@@ -21,16 +28,11 @@ static fl_dtype choose(const fl_launch *l) {
   for (int k = 0; k < l->n_in; k++)
     if (n->in_as[k] == FL_NODTYPE && l->in[k].data &&
         !flc_is_number(&l->in[k])) {
-      if (n->kernel[l->in[k].dtype])
+      if (kernel_for(n, l->in[k].dtype))
         return l->in[k].dtype;
       break;
     }
-  if (n->kernel[FL_F32])
-    return FL_F32;
-  int d = 0;
-  while (!n->kernel[d])
-    d++;
-  return (fl_dtype)d;
+  return kernel_for(n, FL_F32) ? FL_F32 : n->kernels[0].dtype;
 }
 
 static fl_dtype as(int how, fl_dtype kernel, fl_dtype own) {
@@ -101,7 +103,7 @@ FLC_KERNEL(native) {
   fl_view made[FL_MAX_OUT];
   int64_t count = flc_numel(&l->out[0]);
   int at = l->n_in + l->n_out;
-  fl_raw_call c = {.kernel = n->kernel[kernel],
+  fl_raw_call c = {.kernel = kernel_for(n, kernel),
                    .grid = {(unsigned)flc_ceil_div(count, 256), 1, 1},
                    .block = {256, 1, 1},
                    .args = args};

@@ -362,7 +362,7 @@ static void visit_apart(flc_visitor *v, fl_dtype d) {
     for (int i = 0; i < 4; i++) {
       flc_spec s = FLC_SPEC("pairwise", "simt", (int16_t)d, (int16_t)r,
                             (int16_t)(i & 1), (int16_t)(i >> 1));
-      v->spec(v, &s, r == most && d <= FL_F32 && i == 3);
+      v->spec(v, &s, r == most && fl_dtype_is_wide(d) && i == 3);
     }
   flc_spec s = FLC_SPEC("pairwise", "gather", (int16_t)d);
   v->spec(v, &s, d == FL_F32);
@@ -371,12 +371,12 @@ static void visit_apart(flc_visitor *v, fl_dtype d) {
 void flc_visit_gemm(flc_visitor *v) {
   visit_16(v, FL_BF16);
   visit_16(v, FL_F16);
-  for (fl_dtype d = 0; d <= FL_BF16; d++)
-    visit_apart(v, d);
-  for (int d = 0; d < FL_REALS; d++) {
+  FL_EACH_DTYPE(d, fl_dtype_is_float)
+  visit_apart(v, d);
+  FL_EACH_DTYPE(d, fl_dtype_is_real) {
     bool half = d == FL_F16 || d == FL_BF16;
     for (int i = 0; i < 4 && !half; i++)
-      for (int r = 1; r <= (d <= FL_F32 ? 2 : 1); r++) {
+      for (int r = 1; r <= (fl_dtype_is_wide(d) ? 2 : 1); r++) {
         flc_spec s = FLC_SPEC("gemm", "simt", (int16_t)d, (int16_t)r,
                               (int16_t)(i & 1), (int16_t)(i >> 1));
         v->spec(v, &s, d == FL_F32 && r == 2 && i == 1);
