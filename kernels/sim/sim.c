@@ -176,7 +176,7 @@ static void sim_close(fl_backend *b) {
 static double wish(const char *name, double otherwise) {
   const char *text = getenv(name);
   char *end;
-  double value = text ? strtod(text, &end) : 0;
+  double value = text ? fli_strtod(text, &end) : 0;
   return text && end != text && value >= 0 ? value : otherwise;
 }
 

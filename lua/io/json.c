@@ -163,16 +163,13 @@ static void write_number(writer *w, int i) {
     fll_error(w->L, "json.encode: JSON has no %s",
               isnan(v) ? "NaN" : "infinity");
   for (int digits = 15; digits <= 17; digits++) {
-    snprintf(text, sizeof text, "%.*g", digits, v);
-    if (strtod(text, NULL) == v)
+    fli_snprintf(text, sizeof text, "%.*g", digits, v);
+    if (fli_strtod(text, NULL) == v)
       break;
   }
   bool whole = true;
-  for (char *s = text; *s; s++) {
-    if (*s == ',') /* a locale's decimal point */
-      *s = '.';
+  for (char *s = text; *s; s++)
     whole = whole && (*s == '-' || (*s >= '0' && *s <= '9'));
-  }
   add(w, text);
   if (whole)
     add(w, ".0");

@@ -12,7 +12,7 @@ fl_status fli_fail(fl_status s, const char *format, ...) {
   char text[sizeof message]; /* an argument may be the old message */
   va_list args;
   va_start(args, format);
-  vsnprintf(text, sizeof text, format, args);
+  fli_vsnprintf(text, sizeof text, format, args);
   va_end(args);
   memcpy(message, text, sizeof message);
   return s;

@@ -54,7 +54,7 @@ static fl_value read_number(fli_parser *p) {
     return fli_bad(p, t.at, "\"%.*s...\" is no number", t.len, t.at);
   if (whole || hex)
     return fli_integer((int64_t)strtoull(t.at, NULL, hex ? 16 : 10));
-  return fli_number(strtod(t.at, NULL));
+  return fli_number(fli_strtod(t.at, NULL));
 }
 
 static fli_variable *find_var(fli_parser *p, const fli_token *t) {

@@ -44,7 +44,7 @@ static void FL_PRINTF(2, 3) put(printer *w, const char *format, ...) {
   size_t left = w->n < w->room ? w->room - w->n : 0;
   va_list args;
   va_start(args, format);
-  int n = vsnprintf(left ? w->to + w->n : NULL, left, format, args);
+  int n = fli_vsnprintf(left ? w->to + w->n : NULL, left, format, args);
   va_end(args);
   w->n += n > 0 ? (size_t)n : 0;
 }

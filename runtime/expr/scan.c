@@ -104,7 +104,7 @@ const char *fli_skip_blanks(const char *s) {
 
 static const char *number_end(const char *s) {
   char *end;
-  strtod(s, &end);
+  fli_strtod(s, &end);
   while (*end && strchr("fFuUlL", *end))
     end++;
   return end;
@@ -194,9 +194,9 @@ static const struct {
                {"long", FL_I64},   {"int", FL_I32},   {"short", FL_I16}};
 
 fl_dtype fli_named_type(const fli_token *t) {
-  for (int d = 0; d < FL_REALS; d++)
-    if (fli_is(t, fl_dtype_name((fl_dtype)d)))
-      return (fl_dtype)d;
+  FL_EACH_DTYPE(d, fl_dtype_is_real)
+  if (fli_is(t, fl_dtype_name((fl_dtype)d)))
+    return (fl_dtype)d;
   for (size_t k = 0; k < sizeof c_types / sizeof *c_types; k++)
     if (fli_is(t, c_types[k].name))
       return c_types[k].dtype;
@@ -217,8 +217,8 @@ int fli_find_letter(const fli_parser *p, const fli_token *t) {
 fl_value fli_no_type(fli_parser *p, const fli_token *t) {
   fli_nearest n = {t->at, t->len, 3, NULL};
   char hint[80];
-  for (int d = 0; d < FL_REALS; d++)
-    fli_consider(&n, fl_dtype_name((fl_dtype)d));
+  FL_EACH_DTYPE(d, fl_dtype_is_real)
+  fli_consider(&n, fl_dtype_name((fl_dtype)d));
   for (size_t k = 0; k < sizeof c_types / sizeof *c_types; k++)
     fli_consider(&n, c_types[k].name);
   for (int k = 0; k < p->n_types; k++)

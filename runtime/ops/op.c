@@ -184,7 +184,7 @@ static bool read_default(reader *r, fl_param *p) {
   p->has_default = true;
   switch (p->kind) {
   case FL_P_REAL:
-    p->value.f = n == 0 ? NAN : strtod(text, NULL);
+    p->value.f = n == 0 ? NAN : fli_strtod(text, NULL);
     return true;
   case FL_P_FLAG:
     p->value.i = strcmp(text, "true") == 0;
@@ -617,6 +617,8 @@ fl_status fli_op_new(fl_runtime *rt, const char *name, const char *signature,
 /* --- looking up --- */
 
 const fl_op *fl_op_find(fl_runtime *rt, const char *name) {
+  if (!name)
+    return NULL;
   for (int i = 0; i < rt->n_ops; i++)
     if (strcmp(rt->ops[i].info.name, name) == 0)
       return &rt->ops[i];

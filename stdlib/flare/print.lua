@@ -16,7 +16,7 @@ local function number_text(value)
   if type(value) == "boolean" then return tostring(value) end
   if math.type(value) == "integer" then return ("%d"):format(value) end
   if value ~= value then return "nan" end
-  return ("%.4g"):format(value)
+  return core.format("%.4g", value)
 end
 
 -- The shown part on the CPU as nested lists; elements are cut where they are, so that a

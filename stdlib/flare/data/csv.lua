@@ -43,7 +43,9 @@ local function numbers(column)
   for i, field in ipairs(column) do
     local word = field:lower():match "^%s*(.-)%s*$"
     local missing = word == "" or word == "na" or word == "nan" or word == "null"
-    list[i] = missing and 0 / 0 or tonumber(word) or word:match "^[+-]?inf$" and
+    -- tonumber takes a locale's decimal comma, too
+    local number = not word:find(",", 1, true) and tonumber(word)
+    list[i] = missing and 0 / 0 or number or word:match "^[+-]?inf$" and
       (word:byte() == 45 and -math.huge or math.huge)
     if not list[i] then return nil end
   end

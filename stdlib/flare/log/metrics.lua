@@ -54,7 +54,7 @@ function Metrics:write(row)
          type(row))
   end
   if not self.file then fail("metrics:write: %s is closed", self.path) end
-  local out = {seconds = tonumber(("%.3f"):format(clock.now() - self.began))}
+  local out = {seconds = tonumber(core.format("%.3f", clock.now() - self.began))}
   for key, value in pairs(row) do
     if core.is_tensor(value) then value = value:item() end
     if type(value) == "number" and (value ~= value or math.abs(value) == math.huge) then

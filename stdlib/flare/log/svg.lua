@@ -19,7 +19,7 @@ local function path(s, px, py)
   local function flush()
     if column then
       for _, y in ipairs(low == high and {low} or {low, high, last}) do
-        parts[#parts + 1] = ("%s%.1f %.1f"):format(pen and "L" or "M", column, y)
+        parts[#parts + 1] = core.format("%s%.1f %.1f", pen and "L" or "M", column, y)
         pen = true
       end
     end
@@ -59,7 +59,7 @@ return function(series, opts)
   local function px(x) return LEFT + (x - x0) / (x1 - x0) * w end
   local function py(y) return TOP + (y1 - y) / (y1 - y0) * h end
   local out = {}
-  local function put(format, ...) out[#out + 1] = format:format(...) end
+  local function put(format, ...) out[#out + 1] = core.format(format, ...) end
   put('<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" '
       .. 'font-family="sans-serif" font-size="11">', o.width, o.height, o.width, o.height)
   put('<rect width="%d" height="%d" fill="#ffffff"/>', o.width, o.height)

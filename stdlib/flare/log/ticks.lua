@@ -1,4 +1,6 @@
 --- Round numbers along an axis.
+local core = require "flare.core"
+
 local M = {}
 
 --- Positions 1, 2 or 5 times a power of ten apart, inside [low, high].
@@ -22,9 +24,9 @@ end
 --- A short text for a tick: no exponent where it can be avoided, thousands as "k".
 function M.label(value)
   if value ~= 0 and math.abs(value) >= 10000 and value % 1000 == 0 then
-    return ("%gk"):format(value / 1000)
+    return core.format("%gk", value / 1000)
   end
-  return ("%.6g"):format(value)
+  return core.format("%.6g", value)
 end
 
 --- The smallest and largest finite x and y of a list of series {x = {...}, y = {...}}.

@@ -38,10 +38,11 @@ return function(report, path, most)
     return threads[name]
   end
   local function event(r, name, on, start, time)
-    parts[#parts + 1] = ('{"name":%s,"cat":"%s","ph":"X","pid":1,"tid":%d,"ts":%.3f,"dur":%.3f,'
-      .. '"args":{"line":%s,"module":%s,"flops":%.0f,"bytes":%.0f}}')
-      :format(quoted(name), r.transfer and "transfer" or r.backward and "backward" or "forward",
-              thread(on), start, time, quoted(r.line), quoted(r.module), r.flops, r.bytes)
+    parts[#parts + 1] = core.format(
+      '{"name":%s,"cat":"%s","ph":"X","pid":1,"tid":%d,"ts":%.3f,"dur":%.3f,'
+      .. '"args":{"line":%s,"module":%s,"flops":%.0f,"bytes":%.0f}}', quoted(name),
+      r.transfer and "transfer" or r.backward and "backward" or "forward",
+      thread(on), start, time, quoted(r.line), quoted(r.module), r.flops, r.bytes)
   end
   for i = 1, report.count do
     local r = report:row(i)
