@@ -86,7 +86,7 @@ typedef struct fli_expr_op {
   uint32_t uses; /* inputs and results that the whole gradient needs */
   bool uses_known;
   fli_derived *derived;
-  struct fli_expr_op *next;
+  struct fli_expr_op *next, *next_in_slot;
 } fli_expr_op;
 
 typedef struct fli_op_request {

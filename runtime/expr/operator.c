@@ -5,6 +5,7 @@
 #include "../tape/tape.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* --- interning --- */
@@ -87,6 +88,27 @@ void fli_exprs_close(fl_runtime *rt) {
     free_op(x);
   }
   rt->exprs = NULL;
+  free(rt->expr_slots);
+  rt->expr_slots = NULL;
+  rt->n_exprs = rt->n_expr_slots = 0;
+}
+
+/* As many slots as expressions at least; with less memory chains are longer. */
+static bool grow_slots(fl_runtime *rt) {
+  if (rt->n_exprs < rt->n_expr_slots)
+    return true;
+  uint32_t n = rt->n_expr_slots ? 2 * rt->n_expr_slots : 64;
+  fli_expr_op **slots = calloc(n, sizeof(fli_expr_op *));
+  if (!slots)
+    return rt->n_expr_slots > 0;
+  for (fli_expr_op *x = rt->exprs; x; x = x->next) {
+    x->next_in_slot = slots[x->hash & (n - 1)];
+    slots[x->hash & (n - 1)] = x;
+  }
+  free(rt->expr_slots);
+  rt->expr_slots = slots;
+  rt->n_expr_slots = n;
+  return true;
 }
 
 /* --- making one --- */
@@ -148,8 +170,14 @@ static fl_status make(fl_runtime *rt, const fli_op_request *q, fli_expr_op *x) {
   x->op->info.doc = "An expression.";
   x->op->program = x->program;
   x->op->expr = x;
+  if (!grow_slots(rt))
+    return fli_fail(FL_ENOMEM, "out of memory: expressions");
+  fli_expr_op **slot = &rt->expr_slots[x->hash & (rt->n_expr_slots - 1)];
+  x->next_in_slot = *slot;
+  *slot = x;
   x->next = rt->exprs;
   rt->exprs = x;
+  rt->n_exprs++;
   return FL_OK;
 }
 
@@ -159,7 +187,9 @@ fl_status fli_expr_intern(fl_runtime *rt, const fli_op_request *q,
   if (q->graph->n_in > FL_PROGRAM_IN)
     return fli_fail(FL_ESIZE, "%s: %d inputs are too many: at most %d", q->name,
                     q->graph->n_in, FL_PROGRAM_IN);
-  for (fli_expr_op *x = rt->exprs; x; x = x->next)
+  uint32_t mask = rt->n_expr_slots - 1; /* without slots: not looked at */
+  fli_expr_op *first = rt->n_exprs ? rt->expr_slots[h & mask] : NULL;
+  for (fli_expr_op *x = first; x; x = x->next_in_slot)
     if (x->hash == h && is_the_one(x, q)) {
       *op = x->op;
       return FL_OK;
