@@ -4,21 +4,44 @@
 #include "parcel.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #define MAX_DEPTH 100
 
 /* --- blocks --- */
 
-fll_block *fll_block_new(size_t bytes) {
-  fll_block *b = malloc(sizeof *b);
+/* Takes bytes from the budget; garbage and cached memory make room if need be.
+ */
+static fl_budget *reserve_bytes(lua_State *L, fl_lua *st, size_t bytes) {
+  fl_budget *budget = fl_runtime_budget(st->rt);
+  for (int attempt = 0; !fl_budget_take(budget, bytes); attempt++) {
+    if (attempt > 0)
+      return NULL;
+    lua_gc(L, LUA_GCCOLLECT);
+    fl_memory_flush(st->rt, 0);
+  }
+  return fl_budget_retain(budget);
+}
+
+static void unreserve_bytes(fl_budget *budget, size_t bytes) {
+  fl_budget_give(budget, bytes);
+  fl_budget_release(budget);
+}
+
+fll_block *fll_block_new(lua_State *L, fl_lua *st, size_t bytes) {
   size_t room = (bytes + FL_ALIGN) / FL_ALIGN * FL_ALIGN;
-  if (!b || room < bytes || !(b->p = aligned_alloc(FL_ALIGN, room))) {
+  fl_budget *budget = room < bytes ? NULL : reserve_bytes(L, st, bytes);
+  fll_block *b = budget ? malloc(sizeof *b) : NULL;
+  if (!b || !(b->p = aligned_alloc(FL_ALIGN, room))) {
+    if (budget)
+      unreserve_bytes(budget, bytes);
     free(b);
     return NULL;
   }
   atomic_init(&b->rc, 1);
   b->bytes = bytes;
+  b->budget = budget;
   return b;
 }
 
@@ -26,6 +49,7 @@ void fll_block_release(fll_block *b) {
   if (!b || atomic_fetch_sub_explicit(&b->rc, 1, memory_order_acq_rel) != 1)
     return;
   free(b->p);
+  unreserve_bytes(b->budget, b->bytes);
   free(b);
 }
 
@@ -125,6 +149,17 @@ static void release_block(void *p) {
   fll_block_release(p);
 }
 
+static void refuse_block(lua_State *L, fl_lua *st, const char *where,
+                         size_t bytes) {
+  fl_memory_stats s;
+  char limit[48] = "";
+  fl_memory_get(st->rt, 0, &s);
+  if (s.limit)
+    snprintf(limit, sizeof limit, ", the limit is %zu", s.limit);
+  fll_error(L, "%s: out of memory: %zu bytes for a tensor%s", where, bytes,
+            limit);
+}
+
 /* shared(shape, {dtype = }): zeros in memory that crosses threads as it is. */
 int fll_shared(lua_State *L) {
   static const char *const options[] = {"dtype", NULL};
@@ -142,9 +177,9 @@ int fll_shared(lua_State *L) {
       fll_error(L, "shared: the size of %s overflows",
                 fli_shape_text(n, sizes));
   fll_box *box = fll_newbox(L, release_block);
-  fll_block *b = fll_block_new(bytes);
+  fll_block *b = fll_block_new(L, st, bytes);
   if (!b)
-    fll_error(L, "shared: out of memory: %zu bytes", bytes);
+    refuse_block(L, st, "shared", bytes);
   box->p = (char *)b;
   memset(b->p, 0, bytes);
   push_over(L, st, b, d, n, sizes);
@@ -162,6 +197,8 @@ void fll_parcel_free(fll_parcel *p) {
     if (p->cargo[i].channel)
       fll_channel_release(p->cargo[i].channel);
   }
+  if (p->budget)
+    unreserve_bytes(p->budget, p->n);
   free(p->cargo);
   free(p->data);
   free(p);
@@ -224,10 +261,9 @@ static void pack_tensor(packer *k, int i) {
   c->block = block_of(k->st, t, bytes);
   if (c->block)
     return;
-  c->block = fll_block_new(bytes);
+  c->block = fll_block_new(k->L, k->st, bytes);
   if (!c->block)
-    fll_error(k->L, "%s: out of memory: %zu bytes for a tensor", k->where,
-              bytes);
+    refuse_block(k->L, k->st, k->where, bytes);
   fll_check(k->L, k->st, fl_tensor_read(t, c->block->p, bytes));
 }
 
@@ -303,6 +339,8 @@ fll_parcel *fll_parcel_pack(lua_State *L, fl_lua *st, int first, int last,
   box->p = (char *)k.p;
   for (int i = first; i <= last; i++)
     pack(&k, i, 0);
+  if (!(k.p->budget = reserve_bytes(L, st, k.p->n)))
+    refuse_block(L, st, where, k.p->n);
   return k.p;
 }
 

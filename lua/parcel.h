@@ -11,9 +11,11 @@ typedef struct fll_block {
   atomic_int rc;
   size_t bytes;
   void *p;
+  fl_budget *budget; /* that the bytes count against */
 } fll_block;
 
-fll_block *fll_block_new(size_t bytes); /* NULL: no memory */
+/* NULL: no memory, or the state's limit does not allow it. */
+fll_block *fll_block_new(lua_State *L, fl_lua *st, size_t bytes);
 void fll_block_release(fll_block *b);
 
 typedef struct fll_channel fll_channel;
@@ -26,6 +28,7 @@ typedef struct fll_parcel {
   struct fll_parcel *next;
   char *data;
   size_t n, room;
+  fl_budget *budget; /* counts the n bytes while it is under way; or NULL */
   struct fll_cargo {
     fll_block *block; /* one of the two */
     fll_channel *channel;

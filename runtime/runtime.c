@@ -3,6 +3,7 @@
 #define _GNU_SOURCE /* sched_getaffinity */
 #endif
 #include "internal.h"
+#include "memory/alloc.h"
 #include "expr/expr.h"
 #include "modes/complex.h"
 #include "register/native.h"
@@ -70,6 +71,7 @@ static int cores(void) {
 }
 
 fl_status fl_runtime_open(const fl_runtime_options *options, fl_runtime **out) {
+  FLI_NEED(out, "out");
   fl_runtime *rt = calloc(1, sizeof *rt);
   if (!rt)
     return fli_fail(FL_ENOMEM, "out of memory: a runtime");
@@ -84,7 +86,12 @@ fl_status fl_runtime_open(const fl_runtime_options *options, fl_runtime **out) {
   rt->autocast = FL_NODTYPE;
   rt->generator.seed = 0x5eed;
   rt->up = &upcalls;
-  fl_status s = fli_sites_open(rt);
+  rt->budget = fl_budget_retain(rt->options.budget);
+  fl_status s = FL_OK;
+  if (!rt->budget && !(rt->budget = fli_budget_new()))
+    s = fli_fail(FL_ENOMEM, "out of memory: a runtime");
+  if (s == FL_OK)
+    s = fli_sites_open(rt);
   if (s == FL_OK)
     s = fli_alloc_open(rt);
   if (s == FL_OK)
@@ -99,7 +106,7 @@ fl_status fl_runtime_open(const fl_runtime_options *options, fl_runtime **out) {
     fl_runtime_close(rt);
     return s;
   }
-  if (rt->options.memory_limit)
+  if (rt->options.memory_limit && !rt->options.budget)
     fl_memory_limit(rt, 0, rt->options.memory_limit);
   *out = rt;
   return FL_OK;
@@ -149,11 +156,20 @@ void fli_runtime_end(fl_runtime *rt) {
   fli_ops_close(rt);
   fli_sites_close(rt);
   free(rt->text);
+  fl_budget_release(rt->budget);
   free(rt);
 }
 
 int fl_runtime_threads(fl_runtime *rt) {
   return rt->options.threads;
+}
+
+fl_status fl_runtime_set_threads(fl_runtime *rt, int threads) {
+  FLI_NEED(rt, "rt");
+  FLI_TRY(fli_check_owner(rt));
+  FLI_TRY(fl_backend_control(rt, "cpu", "threads", threads));
+  rt->options.threads = threads;
+  return FL_OK;
 }
 
 fl_generator *fl_runtime_generator(fl_runtime *rt) {

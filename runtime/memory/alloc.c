@@ -363,9 +363,13 @@ static size_t largest_free(const fli_memory *m) {
   return most;
 }
 
+static size_t limit_of(const fli_memory *m) {
+  return m->budget ? fli_budget_limit(m->budget) : m->limit;
+}
+
 static fl_status out_of_memory(fli_heap *h, size_t bytes, const char *why) {
   char asked[16], live[16], reserved[16], limit[16], largest[16], part[16];
-  char most[256] = "", there_is[64] = "";
+  char most[256] = "", there_is[96] = "";
   size_t at = 0, left = 0, total = 0;
   const fli_memory *m = h->all;
   fl_backend *b = h->backend;
@@ -376,6 +380,11 @@ static fl_status out_of_memory(fli_heap *h, size_t bytes, const char *why) {
     snprintf(there_is, sizeof there_is, "; the device has %s free of %s",
              bytes_text(part, left), bytes_text(there, total));
   }
+  size_t used = m->budget ? fli_budget_used(m->budget) : 0;
+  if (used > m->reserved)
+    snprintf(there_is, sizeof there_is,
+             "; other threads and shared memory have %s of the limit",
+             bytes_text(part, used - m->reserved));
   size_t n = holdings(m, &list);
   for (size_t i = 0; i < n && i < 3 && list[i].bytes; i++) {
     at += (size_t)snprintf(
@@ -392,7 +401,7 @@ static fl_status out_of_memory(fli_heap *h, size_t bytes, const char *why) {
       "%s, limit %s, largest free block %s%s%s",
       fl_device_name(h->rt, h->device), why, bytes_text(asked, bytes),
       bytes_text(live, m->live), m->blocks, bytes_text(reserved, m->reserved),
-      m->limit ? bytes_text(limit, m->limit) : "none",
+      limit_of(m) ? bytes_text(limit, limit_of(m)) : "none",
       bytes_text(largest, largest_free(m)), there_is, most);
 }
 
@@ -468,8 +477,10 @@ static fl_status block_force(struct fli_allocator *a, fli_heap *h, size_t bytes,
 static fli_memory *memory_of(fl_runtime *rt, fl_device d) {
   struct fli_allocator *a = rt->allocator;
   fli_memory **m = &a->memory[d >> 8][d & 255];
-  if (!*m && (*m = calloc(1, sizeof **m)))
+  if (!*m && (*m = calloc(1, sizeof **m))) {
     (*m)->limit = a->limit[d >> 8][d & 255];
+    (*m)->budget = d == 0 ? rt->budget : NULL;
+  }
   return *m;
 }
 
@@ -637,7 +648,7 @@ void fl_memory_get(fl_runtime *rt, fl_device d, fl_memory_stats *s) {
                          .peak_live = m->peak,
                          .reserved = m->reserved,
                          .peak_reserved = m->peak_reserved,
-                         .limit = m->limit,
+                         .limit = limit_of(m),
                          .blocks = m->blocks,
                          .largest_free = largest_free(m),
                          .allocations = m->allocations,
@@ -663,6 +674,8 @@ void fl_memory_limit(fl_runtime *rt, fl_device d, size_t bytes) {
   struct fli_allocator *a = rt->allocator;
   fli_memory *m = memory_of(rt, d);
   a->limit[d >> 8][d & 255] = bytes;
+  if (d == 0)
+    fli_budget_set(rt->budget, bytes);
   if (!m)
     return;
   m->limit = bytes;

@@ -92,6 +92,12 @@ typedef struct fli_waiting {
   fl_event *events[];
 } fli_waiting;
 
+/* memory/budget.c */
+fl_budget *fli_budget_new(void);
+size_t fli_budget_used(fl_budget *b);
+size_t fli_budget_limit(fl_budget *b); /* 0: none */
+void fli_budget_set(fl_budget *b, size_t limit);
+
 /* All memory of one device: a heap for each of its streams, so that what one
  * has done with is not given to another that may be ahead of it. */
 struct fli_memory {
@@ -101,6 +107,7 @@ struct fli_memory {
   uint64_t segments_taken, flushes;
   fli_heap *heap[FLI_STREAMS];
   fli_waiting *first, *last;
+  fl_budget *budget; /* of the CPU: holds the limit; else NULL */
 };
 
 struct fli_heap {

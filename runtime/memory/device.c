@@ -48,6 +48,8 @@ static int count_devices(fl_runtime *rt, int k) {
 }
 
 fl_status fl_backend_register(fl_runtime *rt, fl_backend *b) {
+  FLI_NEED(rt, "rt");
+  FLI_NEED(b, "b");
   if (rt->n_backends == FLI_MAX_BACKENDS)
     return fli_fail(FL_ESIZE, "there is room for %d backends only",
                     FLI_MAX_BACKENDS);
@@ -86,6 +88,9 @@ fl_stream *fli_stream_open(fl_runtime *rt, fl_device d) {
 }
 
 fl_status fl_device_find(fl_runtime *rt, const char *name, fl_device *d) {
+  FLI_NEED(rt, "rt");
+  FLI_NEED(name, "name");
+  FLI_NEED(d, "d");
   const char *colon = strchr(name, ':');
   size_t len = colon ? (size_t)(colon - name) : strlen(name);
   char *end;
@@ -160,6 +165,10 @@ static fl_backend *backend_named(fl_runtime *rt, const char *name) {
 fl_status fl_backend_query(fl_runtime *rt, const char *backend,
                            const char *what, const char *argument,
                            char **text) {
+  FLI_NEED(rt, "rt");
+  FLI_NEED(backend, "backend");
+  FLI_NEED(what, "what");
+  FLI_NEED(text, "text");
   fl_backend *b = backend_named(rt, backend);
   if (!b)
     return FL_EARG;
@@ -170,6 +179,9 @@ fl_status fl_backend_query(fl_runtime *rt, const char *backend,
 
 fl_status fl_backend_control(fl_runtime *rt, const char *backend,
                              const char *what, double value) {
+  FLI_NEED(rt, "rt");
+  FLI_NEED(backend, "backend");
+  FLI_NEED(what, "what");
   fl_backend *b = backend_named(rt, backend);
   if (!b)
     return FL_EARG;

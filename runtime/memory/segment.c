@@ -132,6 +132,8 @@ static void segment_free(fli_segment *g) {
     g->next->prev = g->prev;
   h->reserved -= g->size;
   h->all->reserved -= g->size;
+  if (h->all->budget)
+    fl_budget_give(h->all->budget, g->size);
   FLI_UNPOISON(h, g->memory, g->size);
   h->backend->release(h->backend, h->device & 255, g->memory, g->size);
   free(g);
@@ -182,7 +184,9 @@ static fl_status segment_new(fli_heap *h, int pool, size_t size, bool exact) {
     bytes = (bytes + page - 1) / page * page;
   fli_heap_trim(h, allowance(h, busy_of(h) + bytes) - bytes);
   size_t reserved = h->all->reserved;
-  if (limit && (reserved > limit || bytes > limit - reserved))
+  fl_budget *budget = h->all->budget;
+  if (budget ? !fl_budget_take(budget, bytes)
+             : limit && (reserved > limit || bytes > limit - reserved))
     return FL_ENOMEM;
   fli_segment *g = calloc(1, sizeof *g);
   fli_span *s = calloc(1, sizeof *s);
@@ -193,6 +197,8 @@ static fl_status segment_new(fli_heap *h, int pool, size_t size, bool exact) {
   if (status) { /* a device that has failed is not one without memory */
     free(g);
     free(s);
+    if (budget)
+      fl_budget_give(budget, bytes);
     return status == FL_EFAULT ? status : FL_ENOMEM;
   }
   *g = (fli_segment){.heap = h,
