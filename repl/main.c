@@ -192,7 +192,22 @@ static void hold_places(void) {
     close(fd);
 }
 
+/* What still runs in a library must not see it taken down: a script that was
+ * interrupted in a call of LAPACK ends at once and with its own status. */
+#if defined(__GLIBC__)
+static void leave_at_once(int status, void *context) {
+  (void)context;
+  if (fl_threads_left() > 0) {
+    fflush(NULL);
+    _exit(status);
+  }
+}
+#endif
+
 int main(int argc, char **argv) {
+#if defined(__GLIBC__)
+  on_exit(leave_at_once, NULL);
+#endif
   hold_places();
   forget_environment(argc, argv);
   keep_memory();

@@ -159,6 +159,18 @@ static fl_status stream_new(fl_backend *b, int device, fl_stream **s) {
   return FL_OK;
 }
 
+static fl_status control(fl_backend *b, const char *what, double value) {
+  fl_cpu_pool *pool = ((cpu *)b)->pool;
+  if (strcmp(what, "threads") != 0)
+    return fli_fail(FL_EARG, "cpu: there is no '%s' to set, only 'threads'",
+                    what);
+  if (!(value >= 1 && value <= FL_CPU_MOST_THREADS))
+    return fli_fail(FL_EARG, "cpu: threads must be from 1 to %d, got %g",
+                    FL_CPU_MOST_THREADS, value);
+  fl_cpu_pool_resize(pool, (int)value);
+  return FL_OK;
+}
+
 static void close_cpu(fl_backend *b) {
   fl_cpu_pool_close(((cpu *)b)->pool);
   free(b);
@@ -190,6 +202,7 @@ fl_status fl_cpu_open(const fl_backend_options *o, fl_backend *none,
       .memory_info = memory_info,
       .copy = copy_bytes,
       .stream_new = stream_new,
+      .control = control,
       .close = close_cpu,
   };
   *out = &c->base;

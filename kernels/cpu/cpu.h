@@ -25,6 +25,7 @@
 
 /* --- threads (pool.c, compiled once) --- */
 
+#define FL_CPU_MOST_THREADS 1024
 typedef struct fl_cpu_pool fl_cpu_pool;
 typedef void (*fl_cpu_task)(void *context, int64_t begin, int64_t end);
 /* Calls f for pieces [0, grain), [grain, 2 grain) ... of [0, n), on several
@@ -40,11 +41,15 @@ fl_status fl_cpu_stoppable(const fl_launch *l, int64_t n, int64_t grain,
 fl_status fl_cpu_pool_open(int threads, fl_cpu_pool **pool);
 void fl_cpu_pool_close(fl_cpu_pool *pool);
 int fl_cpu_pool_threads(const fl_cpu_pool *pool);
+/* Between launches only; fewer threads may come than were asked for. */
+void fl_cpu_pool_resize(fl_cpu_pool *pool, int threads);
 size_t fl_cpu_pool_cache(const fl_cpu_pool *pool); /* bytes of a core's L2 */
 /* true when the user wants to stop; long kernels ask between pieces of a
  * millisecond or so, from any thread, and return fl_cpu_stopped(l) */
 bool fl_cpu_interrupted(const fl_launch *l);
 fl_status fl_cpu_stopped(const fl_launch *l);
+/* Whether it can ever be true. */
+bool fl_cpu_can_stop(const fl_launch *l);
 /* What answers that question; called on the launching thread only. */
 void fl_cpu_pool_on_interrupt(fl_cpu_pool *pool,
                               bool (*interrupt)(void *context), void *context);

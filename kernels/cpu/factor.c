@@ -8,6 +8,7 @@
 
 #define GRAIN   16384 /* multiplications worth a thread's while */
 #define SHARES  32    /* pieces of a batch */
+#define LONG    3e7   /* multiplications of a matrix that take tens of ms */
 #define BLOCK   64    /* LAPACK's blocks are no wider */
 #define STRANGE -1000 /* an inf or NaN where that cannot be */
 #define LARGEST 16384 /* rows or columns whose workspace LAPACK can count */
@@ -34,11 +35,9 @@
 #undef F
 #undef LA
 
-typedef int (*step)(const fl_factor *c, int64_t b, void *room);
-
 typedef struct deal {
   const fl_factor *c;
-  step f;
+  fl_lapack_step f;
   int64_t grain;
   size_t each;
   char *room;
@@ -49,7 +48,8 @@ typedef struct deal {
 static void pieces(void *context, int64_t begin, int64_t end) {
   deal *d = context;
   int64_t share = begin / d->grain;
-  for (int64_t b = begin; b < end && d->bad[share] < 0; b++)
+  for (int64_t b = begin;
+       b < end && d->bad[share] < 0 && !fl_cpu_interrupted(d->c->l); b++)
     if ((d->info[share] = d->f(d->c, b, d->room + (size_t)share * d->each)))
       d->bad[share] = b;
 }
@@ -64,7 +64,7 @@ static fl_status failed(const fl_factor *c, int64_t b, int info,
 
 /* f for every matrix, with room for so many numbers and integers; `what` it
  * means if it fails. */
-static fl_status all(const fl_factor *c, step f, int64_t numbers,
+static fl_status all(const fl_factor *c, fl_lapack_step f, int64_t numbers,
                      int64_t integers, double work, fl_matrix_fault what) {
   deal d = {.c = c, .f = f};
   if (c->m > LARGEST || c->n > LARGEST || c->k > INT32_MAX)
@@ -76,14 +76,22 @@ static fl_status all(const fl_factor *c, step f, int64_t numbers,
   d.grain = (c->batch + SHARES - 1) / SHARES;
   d.grain = d.grain > worth ? d.grain : worth;
   int64_t shares = (c->batch + d.grain - 1) / d.grain;
+  bool aside = work > LONG && fl_cpu_can_stop(c->l);
   d.each = (size_t)numbers * (c->wide ? 8 : 4) + (size_t)integers * 4;
   d.each = (d.each + FL_ALIGN) / FL_ALIGN * FL_ALIGN;
   d.room = fl_scratch_get(c->l, d.each * (size_t)shares);
   if (!d.room)
     return FL_ENOMEM;
+  if (aside) { /* uses memory of its own; that above counts it */
+    fl_status outcome = fl_lapack_aside(c, f, d.each, &d.bad[0], &d.info[0]);
+    return outcome || d.bad[0] < 0 ? outcome
+                                   : failed(c, d.bad[0], d.info[0], what);
+  }
   for (int64_t k = 0; k < shares; k++)
     d.bad[k] = -1;
   fl_status s = fl_cpu_stoppable(c->l, c->batch, d.grain, pieces, &d);
+  if (s == FL_OK && fl_cpu_interrupted(c->l))
+    s = fl_cpu_stopped(c->l);
   for (int64_t k = 0; k < shares && s == FL_OK; k++)
     if (d.bad[k] >= 0)
       s = failed(c, d.bad[k], d.info[k], what);
@@ -182,6 +190,8 @@ fl_status fl_lapack_eig_pairs(fl_factor *c) {
 
 static void product(const fl_factor *c, const double *a, const double *b,
                     double by, double *y) {
+  if (fl_lapack_abandoned(c)) /* y is not read then */
+    return;
   double zero = 0;
   int n = (int)c->n;
   c->lib->dgemm_("N", "N", &n, &n, &n, &by, a, &n, b, &n, &zero, y, &n, 1, 1);
@@ -250,6 +260,8 @@ static int exponential(const fl_factor *c, int64_t b, void *room) {
     y[i] = even + u[i];
     v[i] = even - u[i];
   }
+  if (fl_lapack_abandoned(c))
+    return 0;
   c->lib->dgetrf_(&rows, &rows, v, &rows, pivots, &info);
   /* (V - U) Y = V + U, column by column: forward, then back */
   double one = 1;
@@ -263,7 +275,7 @@ static int exponential(const fl_factor *c, int64_t b, void *room) {
                  1, 1, 1);
   c->lib->dtrsm_("L", "U", "N", "N", &rows, &rows, &one, v, &rows, y, &rows, 1,
                  1, 1, 1);
-  for (int s = 0; s < squares; s++) {
+  for (int s = 0; s < squares && !fl_lapack_abandoned(c); s++) {
     product(c, y, y, 1, t);
     memcpy(y, t, (size_t)size * sizeof *y);
   }

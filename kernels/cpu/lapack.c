@@ -14,6 +14,7 @@
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static fl_lapack table;
 static char why[600]; /* "": the table is complete */
+static atomic_int left; /* threads that nothing can stop */
 
 /* Threads of its own would fight with the pool, which has a matrix of the batch
  * for each of its threads. A library that the host has loaded before is left as
@@ -86,4 +87,20 @@ const fl_lapack *fl_lapack_get(const char *op) {
     return &table;
   fli_fail(FL_EUNSUPPORTED, "%s: needs LAPACK, and %s", op, why);
   return NULL;
+}
+
+/* --- threads that outlive their caller, in LAPACK and elsewhere --- */
+
+void fli_keep_loaded(const void *address) {
+  Dl_info info;
+  if (dladdr(address, &info) && info.dli_fname && *info.dli_fname)
+    dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD | RTLD_NODELETE);
+}
+
+void fli_thread_left(int by) {
+  atomic_fetch_add(&left, by);
+}
+
+int fl_threads_left(void) {
+  return atomic_load(&left);
 }

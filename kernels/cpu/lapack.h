@@ -6,6 +6,8 @@
 
 #include "cpu.h"
 
+#include <stdatomic.h>
+
 typedef struct fl_lapack {
 #define FL_LAPACK(T, name, symbol, params) void(*symbol) params;
 #include "lapack.def"
@@ -23,7 +25,23 @@ typedef struct fl_factor {
   int64_t k; /* columns of the right-hand sides */
   const void *in[2];
   void *out[3];
+  size_t in_bytes[2], out_bytes[3];
+  const atomic_bool *abandoned; /* NULL: the caller waits for the result */
 } fl_factor;
+
+/* What is done with matrix b; 0, or what went wrong. */
+typedef int (*fl_lapack_step)(const fl_factor *c, int64_t b, void *room);
+
+/* f for every matrix on threads aside, each with so many bytes of working
+ * memory (aside.c). EINTERRUPT: the caller is to stop, the threads go on.
+ * *bad: the first matrix that failed, or -1. */
+fl_status fl_lapack_aside(const fl_factor *c, fl_lapack_step f, size_t each,
+                          int64_t *bad, int *info);
+
+/* The result is not wanted any more: between two calls of LAPACK. */
+static inline bool fl_lapack_abandoned(const fl_factor *c) {
+  return c->abandoned && atomic_load(c->abandoned);
+}
 
 typedef fl_status (*fl_factorization)(fl_factor *c);
 

@@ -38,7 +38,10 @@ static fl_status run(const fl_launch *l, fl_factorization f, fl_dtype d) {
     spread(&l->in[k], k ? right : 2, right ? y : a, lead, &v);
     if (!(c.in[k] = FL_CPU(input)(l, &v, d)))
       return FL_ENOMEM;
+    c.in_bytes[k] = (size_t)fl_view_numel(&v) * fl_dtype_size(d);
   }
+  for (int k = 0; k < l->n_out; k++)
+    c.out_bytes[k] = (size_t)fl_view_numel(&l->out[k]) * fl_dtype_size(d);
   for (int k = 0; k < l->n_out; k++)
     if (!(c.out[k] = FL_CPU(output)(l, &l->out[k], d)))
       return FL_ENOMEM;

@@ -23,7 +23,6 @@
  * anybody would notice. */
 #define SPIN_NS     50000
 #define STACK_BYTES (4 << 20)
-#define MAX_THREADS 1024
 #define LEAST_CACHE (512 << 10) /* where the system does not tell */
 
 /* A 32-bit word that threads can sleep on. */
@@ -292,6 +291,11 @@ void fl_cpu_pool_on_interrupt(fl_cpu_pool *pool,
   pool->interrupt_context = context;
 }
 
+bool fl_cpu_can_stop(const fl_launch *l) {
+  const fl_cpu_pool *p = (const fl_cpu_pool *)l->stream;
+  return p && p->interrupt;
+}
+
 /* The callback is the host's, so only the launching thread calls it; the others
  * see what it was told. */
 bool fl_cpu_interrupted(const fl_launch *l) {
@@ -365,15 +369,24 @@ static size_t core_cache(void) {
   return bytes > 0 ? (size_t)bytes : LEAST_CACHE;
 }
 
+static void open_seats(fl_cpu_pool *p, int threads) {
+  for (int i = 0; i < threads; i++) {
+    atomic_init(&p->seat[i].range, 0);
+    p->seat[i].pool = p;
+  }
+  p->workers = start_workers(p, threads - 1);
+}
+
 /* `threads` counts the launching one; 0: as many as cores. A system that gives
  * fewer threads makes a smaller pool, not a failure. */
 fl_status fl_cpu_pool_open(int threads, fl_cpu_pool **pool) {
   if (threads < 1)
     threads = 1;
-  if (threads > MAX_THREADS)
-    threads = MAX_THREADS;
-  int workers = threads - 1;
-  size_t bytes = sizeof(fl_cpu_pool) + (size_t)threads * sizeof(seat);
+  if (threads > FL_CPU_MOST_THREADS)
+    threads = FL_CPU_MOST_THREADS;
+  /* seats for all that there may ever be: the pool's address is known */
+  size_t bytes =
+      sizeof(fl_cpu_pool) + (size_t)FL_CPU_MOST_THREADS * sizeof(seat);
   bytes = (bytes + FL_ALIGN - 1) / FL_ALIGN * FL_ALIGN;
   fl_cpu_pool *p = aligned_alloc(FL_ALIGN, bytes);
   if (!p)
@@ -388,24 +401,34 @@ fl_status fl_cpu_pool_open(int threads, fl_cpu_pool **pool) {
   atomic_init(&p->stopped, 0);
   word_open(&p->left);
   word_open(&p->wake);
-  for (int i = 0; i < threads; i++) {
-    atomic_init(&p->seat[i].range, 0);
-    p->seat[i].pool = p;
-  }
   p->cache = core_cache();
-  p->workers = start_workers(p, workers);
+  open_seats(p, threads);
   *pool = p;
   return FL_OK;
 }
 
-void fl_cpu_pool_close(fl_cpu_pool *p) {
-  if (!p)
-    return;
+static void end_workers(fl_cpu_pool *p) {
   atomic_store(&p->quit, true);
   atomic_fetch_add(&p->wake.value, 1);
   word_wake(&p->wake, p->workers + 1);
   for (int i = 0; i < p->workers; i++)
     pthread_join(p->seat[i + 1].thread, NULL);
+  p->workers = 0;
+}
+
+void fl_cpu_pool_resize(fl_cpu_pool *p, int threads) {
+  if (p->busy || threads < 1 || threads > FL_CPU_MOST_THREADS ||
+      threads == p->workers + 1)
+    return;
+  end_workers(p);
+  atomic_store(&p->quit, false);
+  open_seats(p, threads);
+}
+
+void fl_cpu_pool_close(fl_cpu_pool *p) {
+  if (!p)
+    return;
+  end_workers(p);
   word_close(&p->left);
   word_close(&p->wake);
   free(p);

@@ -57,6 +57,11 @@ interrupt.cases = {
     "w = flare.ones{1500, 1500, requires_grad = true};",
     "while true do local y = w for _ = 1, 20 do y = y:matmul(w) * 0 end y:sum():backward() end",
   },
+  ["a singular value decomposition"] = {"a = flare.rand(2500, 2500);", "a:svd()"},
+  ["an inverse"] = {"a = flare.rand(4000, 4000);", "a:inv()"},
+  ["eigenvalues"] = {"a = flare.rand(1800, 1800);", "a:eig()"},
+  ["a matrix exponential"] = {"a = flare.rand(2500, 2500);", "a:matrix_exp()"},
+  ["many factorizations"] = {"a = flare.rand(20000, 60, 60);", "while true do a:svd() end"},
   ["the loader"] = {
     "set = flare.data.Tensors(flare.rand(4096, 16)); l = flare.data.Loader(set, {workers = 2});",
     "for x in l:forever() do n = #x end",
