@@ -547,8 +547,7 @@ static int run_parsed(lua_State *L, fl_lua *st, args *a, bool inplace) {
                .attrs = a->attributes ? &attrs : NULL,
                .base = a->base,
                .inplace = inplace,
-               .site = a->b->info->collective ? fll_site_script(L, st)
-                                              : fll_site_here(L, st),
+               .site = fll_site_here(L, st),
                .device = a->device,
                .generator = a->generator};
   return finish(L, st, a, &c, flags);

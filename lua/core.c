@@ -192,8 +192,16 @@ static int launches(lua_State *L) {
   return 1;
 }
 
+/* threads(n): how many threads the CPU's kernels use; n sets it. */
 static int threads(lua_State *L) {
-  lua_pushinteger(L, fl_runtime_threads(fll_enter(L)->rt));
+  fl_lua *st = fll_enter(L);
+  if (!lua_isnoneornil(L, 1)) {
+    int64_t n = fll_checkint(L, 1, "threads", "n");
+    if (n < 1 || n > INT_MAX)
+      fll_error(L, "threads: n must be at least 1, got %lld", (long long)n);
+    fll_check(L, st, fl_runtime_set_threads(st->rt, (int)n));
+  }
+  lua_pushinteger(L, fl_runtime_threads(st->rt));
   return 1;
 }
 
@@ -213,6 +221,12 @@ static int is_interrupted(lua_State *L) {
   return 1;
 }
 
+void fll_ask_host(lua_State *L, fl_lua *st) {
+  st->asks = FLL_ASKS;
+  if (st->rt && fl_runtime_interrupted(st->rt))
+    fll_error(L, "interrupted!");
+}
+
 /* Once it is asked for, every instruction raises, so that a loop around pcall
  * ends too; the prompt takes the request back. */
 static void stop_hook(lua_State *L, lua_Debug *ar) {
@@ -222,7 +236,7 @@ static void stop_hook(lua_State *L, lua_Debug *ar) {
   lua_pop(L, 1);
   if (!st || !st->rt)
     return;
-  bool now = atomic_load_explicit(&st->interrupted, memory_order_relaxed);
+  bool now = fl_runtime_interrupted(st->rt);
   int count = lua_gethookcount(L);
   if (now != (count == 1))
     lua_sethook(L, stop_hook, LUA_MASKCOUNT, now ? 1 : 1000);
@@ -246,6 +260,12 @@ static int interruptible(lua_State *L) {
 
 /* --- odds and ends --- */
 
+/* pass(...): its arguments. `return pass(f(x))` keeps the caller's frame on the
+ * stack for as long as f runs, which `return f(x)` does not. */
+static int pass(lua_State *L) {
+  return lua_gettop(L);
+}
+
 static int is_tensor(lua_State *L) {
   lua_pushboolean(L, fll_test(L, 1) != NULL);
   return 1;
@@ -257,6 +277,27 @@ static int now(lua_State *L) {
   clock_gettime(CLOCK_MONOTONIC, &t);
   lua_pushnumber(L, (double)t.tv_sec + 1e-9 * (double)t.tv_nsec);
   return 1;
+}
+
+/* format(...): string.format with a decimal point in every locale, for texts
+ * that are read again. */
+static int format_text(lua_State *L) {
+  void *was = fli_numeric_enter();
+  lua_pushvalue(L, FLL_OWN);
+  lua_insert(L, 1);
+  int s = lua_pcall(L, lua_gettop(L) - 1, 1, 0);
+  fli_numeric_leave(was);
+  return s == LUA_OK ? 1 : lua_error(L);
+}
+
+static void add_format(lua_State *L) {
+  fll_getkey(L, FLL_STATE);
+  fll_getkey(L, FLL_TENSOR);
+  lua_getglobal(L, "string");
+  lua_getfield(L, -1, "format");
+  lua_remove(L, -2);
+  lua_pushcclosure(L, format_text, 3);
+  lua_setfield(L, -2, "format");
 }
 
 /* has_kernel(row, device): or an expression runs there. */
@@ -328,6 +369,9 @@ int luaopen_flare_core(lua_State *L) {
   fll_file_core(L);
   fll_json_core(L);
   fll_thread_core(L);
+  add_format(L);
+  lua_pushcfunction(L, pass);
+  lua_setfield(L, -2, "pass");
   lua_pushliteral(L, FL_VERSION);
   lua_setfield(L, -2, "version");
   return 1;

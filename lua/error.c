@@ -9,36 +9,21 @@
 
 /* --- where: the first line that is not the library's own --- */
 
-static bool is_library(const fl_lua *st, const lua_Debug *ar) {
-  size_t n = st ? strlen(st->library) : 0;
-  return n && strncmp(ar->source, st->library, n) == 0;
-}
-
-static void push_where(lua_State *L, const fl_lua *st) {
+static void push_where(lua_State *L, fl_lua *st) {
   lua_Debug ar;
-  char first[LUA_IDSIZE + 24] = "";
+  fl_site site = st && st->rt ? fll_site_from(L, st, 0) : 0;
+  if (site) {
+    lua_pushfstring(L, "%s: ", fl_site_text(st->rt, site));
+    return;
+  }
   for (int level = 0; lua_getstack(L, level, &ar); level++) {
     lua_getinfo(L, "Sl", &ar);
-    if (ar.currentline < 0)
-      continue;
-    if (!is_library(st, &ar)) {
+    if (ar.currentline >= 0) {
       lua_pushfstring(L, "%s:%d: ", ar.short_src, ar.currentline);
       return;
     }
-    if (!first[0])
-      snprintf(first, sizeof first, "%s:%d: ", ar.short_src, ar.currentline);
   }
-  lua_pushstring(L, first);
-}
-
-fl_site fll_site_user(lua_State *L, fl_lua *st) {
-  lua_Debug ar;
-  for (int level = 0; lua_getstack(L, level, &ar); level++) {
-    lua_getinfo(L, "Sl", &ar);
-    if (ar.currentline >= 0 && !is_library(st, &ar))
-      return fl_site_intern(st->rt, ar.short_src, ar.currentline);
-  }
-  return 0;
+  lua_pushliteral(L, "");
 }
 
 /* --- in which module: the `self`s of the running functions --- */
@@ -78,6 +63,10 @@ static bool push_name_in(lua_State *L, int outer, int inner, int depth) {
     lua_pop(L, 1);
   }
   return false;
+}
+
+bool fll_push_name_in(lua_State *L, int outer, int inner) {
+  return push_name_in(L, outer, lua_absindex(L, inner), 2);
 }
 
 static bool is_module(lua_State *L, int i) {
@@ -195,7 +184,7 @@ static const char *colon_hint(lua_State *L, const fl_lua *st) {
   const char *part = NULL, *f = "f";
   for (int level = 0; level < 12 && lua_getstack(L, level, &ar); level++) {
     lua_getinfo(L, "Sln", &ar);
-    if (ar.currentline >= 0 && st && !is_library(st, &ar))
+    if (ar.currentline >= 0 && st && !fll_is_library(st, ar.source))
       break;
     if (strcmp(ar.namewhat, "metamethod") == 0) /* of nn.Linaer: its index */
       return "";
@@ -229,7 +218,7 @@ int fll_error(lua_State *L, const char *format, ...) {
   char text[1024];
   va_list args;
   va_start(args, format);
-  vsnprintf(text, sizeof text, format, args);
+  fli_vsnprintf(text, sizeof text, format, args);
   va_end(args);
   raise_text(L, text);
   __builtin_unreachable();
@@ -262,7 +251,7 @@ int fll_failed(lua_State *L, const char *format, ...) {
   char text[1024];
   va_list args;
   va_start(args, format);
-  vsnprintf(text, sizeof text, format, args);
+  fli_vsnprintf(text, sizeof text, format, args);
   va_end(args);
   lua_pushnil(L);
   lua_pushstring(L, text);

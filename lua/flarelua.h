@@ -22,8 +22,10 @@ typedef struct fl_lua_options {
   /* States that fl_lua_open makes collect garbage in generational mode, with a
    * pause of 120; a host's keep theirs unless this is set. */
   bool tune_collector;
-  /* Lua's own loops look for fl_lua_interrupt, too, by a count hook that takes
-   * half of their speed at most; flare's calls always do. */
+  /* Lua's own loops stop by fl_lua_interrupt and by the runtime's `interrupted`
+   * as well, by a count hook that takes about half of a loop's speed; calls of
+   * flare always stop. States of fl_lua_open with an `interrupted` have it
+   * anyway. */
   bool interruptible;
 } fl_lua_options;
 

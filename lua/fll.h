@@ -54,6 +54,7 @@ enum {
   FLL_READY,     /* the function told of gradients */
   FLL_LENT,      /* weak: functions that give what was lent */
   FLL_COROUTINE, /* the one that called last */
+  FLL_TAILS,     /* lines of tail calls, tail.c */
   FLL_KEYS
 };
 extern const char fll_keys[FLL_KEYS];
@@ -163,6 +164,7 @@ struct fl_lua {
   fl_runtime_options host; /* what the host asked for */
   /* the collector, gc.c */
   int fresh;                 /* handles to make until the next step */
+  int asks;                  /* calls until the host is asked whether to stop */
   size_t soft, last, futile; /* futile: what a full one could not free */
   uint64_t steps, fulls;
   int kilobytes;  /* of Lua's own that the last full one left */
@@ -191,11 +193,13 @@ struct fl_lua {
   bool site_cache;
   uint64_t epoch; /* in the high bits of keys */
   fll_site sites[FLL_SITES];
+  struct fll_tail *tails;
   char library[128]; /* files that start so are the library's own */
   /* for the host, state.c */
   char *traceback;
   pthread_t owner;             /* the thread that opened it */
   struct fll_lending *lending; /* tensors in shared memory, parcel.c */
+  struct fll_worker *workers;  /* threads not joined, thread.c */
   fll_file_fault fault;
 };
 
@@ -254,14 +258,21 @@ void fll_gc_open(lua_State *L, fl_lua *st, bool tune);
 void fll_gc_core(lua_State *L);
 
 /* site.c */
-fl_site fll_site_slow(lua_State *L, fl_lua *st, lua_Debug *ar, uint64_t key,
-                      uint32_t instruction);
 /* Whether the caller of the running function is called as a statement, so that
  * its results are lost; false if this Lua does not tell. */
 bool fll_discards(lua_State *L, const fl_lua *st);
+/* Marks in the cache in place of a site: the line is the library's, or that of
+ * Module:__call, whose frames say which modules run. */
+#define FLL_IN_LIBRARY     UINT32_MAX
+#define FLL_IN_MODULE_CALL (UINT32_MAX - 1)
+/* The innermost line from that level on that is the user's; where there is
+ * none, the innermost one of the library. */
+fl_site fll_site_from(lua_State *L, fl_lua *st, int level);
+bool fll_is_library(const fl_lua *st, const char *source);
+/* tail.c: the user's line between two frames of Module:__call, or 0. */
+fl_site fll_site_tail(lua_State *L, fl_lua *st, lua_Debug *inner,
+                      lua_Debug *outer);
 void fll_site_open(lua_State *L, fl_lua *st);
-/* The nearest line that is not the library's. */
-fl_site fll_site_script(lua_State *L, fl_lua *st);
 
 /* error.c */
 int fll_error(lua_State *L, const char *format, ...) __attribute__((noreturn));
@@ -278,7 +289,10 @@ const char *fll_selfhint(lua_State *L);
 /* nil, message: how the world's failures are returned */
 int fll_failed(lua_State *L, const char *format, ...);
 const char *fll_hint_of(const char *text); /* NULL: none is known */
-int fll_messageh(lua_State *L);            /* adds hints and a traceback */
+/* Pushes "blocks.2" for the table at `inner` inside the one at `outer`, or
+ * returns false. May raise: fields are read. */
+bool fll_push_name_in(lua_State *L, int outer, int inner);
+int fll_messageh(lua_State *L); /* adds hints and a traceback */
 void fll_error_core(lua_State *L);
 void fll_missing_core(lua_State *L); /* missing.c */
 void fll_profile_core(lua_State *L);
@@ -408,6 +422,9 @@ void fll_file_core(lua_State *L);
 void fll_json_core(lua_State *L);
 void fll_thread_core(lua_State *L);
 void fll_lending_release(struct fll_lending *l);
+/* Ends the state's threads; one that does not end in time keeps the libraries
+ * loaded. */
+void fll_threads_end(fl_lua *st);
 
 /* --- what is on the hot path --- */
 
@@ -431,12 +448,21 @@ static inline fl_lua *fll_enter(lua_State *L) {
   return st;
 }
 
+/* Asks the host, every FLL_ASKS times, whether to stop (core.c). */
+#define FLL_ASKS 16
+void fll_ask_host(lua_State *L, fl_lua *st);
+static inline void fll_ask(lua_State *L, fl_lua *st) {
+  if (!FLL_LIKELY(--st->asks >= 0))
+    fll_ask_host(L, st);
+}
+
 /* The same for a closure over a row: one look-up instead of two. */
 static inline const fll_op *fll_enter_op(lua_State *L) {
   const fll_op *b = lua_touserdata(L, lua_upvalueindex(3));
   fll_arrive(L, b->st);
   if (!FLL_LIKELY(b->st->rt != NULL))
     luaL_error(L, "flare: the runtime of this state is closed");
+  fll_ask(L, b->st);
   return b;
 }
 
@@ -458,6 +484,7 @@ static inline void fll_born(fl_lua *st, fll_tensor *h) {
 static inline fll_tensor *fll_new(lua_State *L, fl_lua *st, int mt) {
   if (--st->fresh < 0 || fl_handles_bytes(st->rt, NULL) > st->soft)
     fll_collect(L, st);
+  fll_ask(L, st);
   fll_tensor *h = lua_newuserdatauv(L, sizeof *h, 1);
   fll_born(st, h);
   lua_pushvalue(L, mt);
@@ -511,8 +538,6 @@ static inline uint32_t fll_word(const void *p) {
   return w;
 }
 
-/* The first line that is not the library's own; slower than the following. */
-fl_site fll_site_user(lua_State *L, fl_lua *st);
 /* fl_tensor_new, from the script's line. */
 fl_status fll_tensor_new(lua_State *L, fl_lua *st, fl_dtype dtype, int ndim,
                          const int64_t *shape, fl_device d, fl_tensor **t);
@@ -526,15 +551,16 @@ static inline fl_site fll_site_here(lua_State *L, fl_lua *st) {
     return 0;
   const char *record = (const char *)ar.i_ci;
   if (!st->site_cache || record[62] & 2)
-    return fll_site_slow(L, st, &ar, 0, 0);
+    return fll_site_from(L, st, 1);
   const char *pc = ((char *const *)(const void *)record)[4];
   uint64_t key = (uint64_t)(uintptr_t)pc;
   const fll_site *s = &st->sites[(key >> 2) % FLL_SITES];
   uint32_t instruction = fll_word(pc - 4);
   key |= st->epoch;
-  if (FLL_LIKELY(s->key == key && s->instruction == instruction))
+  if (FLL_LIKELY(s->key == key && s->instruction == instruction &&
+                 s->site < FLL_IN_MODULE_CALL))
     return s->site;
-  return fll_site_slow(L, st, &ar, key, instruction);
+  return fll_site_from(L, st, 1);
 }
 
 /* Lua code itself also looks whether to stop; coroutines made from now on do,

@@ -74,6 +74,10 @@ static void find_library(lua_State *L) {
   }
 }
 
+static fl_status is_null(const char *where, const char *what) {
+  return fli_fail(FL_EARG, "%s: %s is NULL", where, what);
+}
+
 /* --- opening and closing --- */
 
 /* The library is Lua: a host that left these out of its state would be told so
@@ -113,7 +117,7 @@ static int open_protected(lua_State *L) {
     prepend_path(L, options.path);
   o->f = fll_open(L, &options);
   o->f->owns_state = o->own;
-  if (options.interruptible)
+  if (options.interruptible || (o->own && o->f->host.interrupted))
     fll_interruptible(L, o->f, true);
   return 0;
 }
@@ -133,6 +137,8 @@ static fl_status open_in(lua_State *L, opening *o) {
 
 fl_status fl_lua_open(const fl_lua_options *options, fl_lua **f) {
   opening o = {options, NULL, true};
+  if (!f)
+    return is_null("fl_lua_open", "f");
   lua_State *L = luaL_newstate();
   if (!L)
     return fli_fail(FL_ENOMEM, "out of memory: a Lua state");
@@ -151,6 +157,8 @@ fl_status fl_lua_open(const fl_lua_options *options, fl_lua **f) {
 fl_status fl_lua_attach(lua_State *L, const fl_lua_options *options,
                         fl_lua **f) {
   opening o = {options, NULL, false};
+  if (!L || !f)
+    return is_null("fl_lua_attach", L ? "f" : "L");
   fl_status s = open_in(L, &o);
   if (s == FL_OK)
     *f = o.f;
@@ -165,6 +173,7 @@ static bool runs(const fl_lua *f) {
 
 static void close_state(fl_lua *f) {
   fll_heap *heap = f->heap;
+  fll_threads_end(f);
   lua_close(f->main);
   fll_heap_close(heap);
 }
@@ -195,7 +204,7 @@ static fl_status leave_state(fl_lua *f, fl_status s) {
 }
 
 fl_lua *fl_lua_of(lua_State *L) {
-  if (!lua_checkstack(L, 2))
+  if (!L || !lua_checkstack(L, 2))
     return NULL;
   fll_getkey(L, FLL_STATE);
   fl_lua *st = lua_touserdata(L, -1);
@@ -212,11 +221,13 @@ fl_runtime *fl_lua_runtime(fl_lua *f) {
 }
 
 void fl_lua_interrupt(fl_lua *f) {
-  atomic_store_explicit(&f->interrupted, true, memory_order_relaxed);
+  if (f)
+    atomic_store_explicit(&f->interrupted, true, memory_order_relaxed);
 }
 
 void fl_lua_resume(fl_lua *f) {
-  atomic_store_explicit(&f->interrupted, false, memory_order_relaxed);
+  if (f)
+    atomic_store_explicit(&f->interrupted, false, memory_order_relaxed);
 }
 
 /* --- protected work --- */
@@ -252,6 +263,8 @@ static int note_traceback(lua_State *L) {
 
 static fl_status protect(lua_CFunction function, work *w) {
   fl_lua *f = w->f;
+  if (!f)
+    return is_null("flare", "the fl_lua");
   lua_State *L = f->main;
   if (!f->rt || f->closing)
     return fli_fail(FL_ECLOSED, "the runtime of this Lua state is closed");
@@ -264,7 +277,10 @@ static fl_status protect(lua_CFunction function, work *w) {
   fl_status s = FL_OK;
   int base = lua_gettop(L) - 2;
   f->entries++;
-  if (lua_pcall(L, 1, 0, base) != LUA_OK) {
+  void *was = fli_numeric_enter();
+  int outcome = lua_pcall(L, 1, 0, base);
+  fli_numeric_leave(was);
+  if (outcome != LUA_OK) {
     const char *text = lua_tostring(L, -1);
     s = fli_fail(FL_ELUA, "%s", text ? text : "error in Lua code");
   }
@@ -273,7 +289,7 @@ static fl_status protect(lua_CFunction function, work *w) {
 }
 
 const char *fl_lua_traceback(fl_lua *f) {
-  return f->traceback ? f->traceback : "";
+  return f && f->traceback ? f->traceback : "";
 }
 
 static int run_text(lua_State *L) {
@@ -287,6 +303,8 @@ static int run_text(lua_State *L) {
 
 fl_status fl_lua_run(fl_lua *f, const char *text, const char *name) {
   work w = {.f = f, .text = text, .name = name};
+  if (!text)
+    return is_null("fl_lua_run", "text");
   return protect(run_text, &w);
 }
 
@@ -312,6 +330,8 @@ static int run_file(lua_State *L) {
 fl_status fl_lua_run_file(fl_lua *f, const char *path, int argc,
                           const char *const *argv) {
   work w = {.f = f, .path = path, .argc = argc, .argv = argv};
+  if (!path || (argc > 0 && !argv))
+    return is_null("fl_lua_run_file", path ? "argv" : "path");
   return protect(run_file, &w);
 }
 
@@ -429,7 +449,8 @@ static int call(lua_State *L) {
   for (int i = 0; i < n_args; i++)
     push_argument(L, w, w->types[i]);
   for (int i = 0; i < n_results; i++)
-    to[i] = va_arg(*w->args, void *);
+    if (!(to[i] = va_arg(*w->args, void *)))
+      luaL_error(L, "'%s': the pointer for result %d is NULL", w->path, i + 1);
   lua_call(L, n_args, n_results);
   int first = lua_gettop(L) - n_results + 1;
   if (n_results)
@@ -441,6 +462,8 @@ static int call(lua_State *L) {
 
 fl_status fl_lua_call(fl_lua *f, const char *path, const char *types, ...) {
   va_list args;
+  if (!path || !types)
+    return is_null("fl_lua_call", path ? "types" : "path");
   va_start(args, types);
   work w = {.f = f, .path = path, .types = types, .args = &args};
   fl_status s = protect(call, &w);
@@ -458,6 +481,8 @@ static int get(lua_State *L) {
 
 fl_status fl_lua_get(fl_lua *f, const char *path, char type, void *value) {
   work w = {.f = f, .path = path, .type = type, .value = value};
+  if (!path || !value)
+    return is_null("fl_lua_get", path ? "value" : "path");
   return protect(get, &w);
 }
 
@@ -470,6 +495,8 @@ static int set(lua_State *L) {
 
 fl_status fl_lua_set(fl_lua *f, const char *name, fl_tensor *t) {
   work w = {.f = f, .name = name, .tensor = t};
+  if (!name)
+    return is_null("fl_lua_set", "name");
   return protect(set, &w);
 }
 

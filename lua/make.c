@@ -379,7 +379,7 @@ static int ones(lua_State *L) {
 
 fl_status fll_tensor_new(lua_State *L, fl_lua *st, fl_dtype dtype, int ndim,
                          const int64_t *shape, fl_device d, fl_tensor **t) {
-  fl_copy_site(st->rt, fll_site_user(L, st));
+  fl_copy_site(st->rt, fll_site_here(L, st));
   fl_status s = fl_tensor_new(st->rt, dtype, ndim, shape, d, t);
   fl_copy_site(st->rt, 0);
   return s;

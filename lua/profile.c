@@ -102,7 +102,7 @@ static int profile_row(lua_State *L) {
 static int profile_push(lua_State *L) {
   fl_lua *st = fll_enter(L);
   fl_profile_part before =
-      fl_profile_push(st->rt, luaL_checkstring(L, 1), fll_site_script(L, st));
+      fl_profile_push(st->rt, luaL_checkstring(L, 1), fll_site_here(L, st));
   lua_pushinteger(L, (lua_Integer)before.module << 32 | before.caller);
   return 1;
 }

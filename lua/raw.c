@@ -110,7 +110,7 @@ static int raw_run(lua_State *L) {
         h ? NULL : (void *)(uintptr_t)luaL_checkstring(L, first + k)};
   }
   fll_check(L, st,
-            fl_raw_run(st->rt, kept(L, 2), fll_site_user(L, st), &c, n, args));
+            fl_raw_run(st->rt, kept(L, 2), fll_site_here(L, st), &c, n, args));
   return 0;
 }
 
@@ -274,7 +274,7 @@ static int raw_call(lua_State *L) {
     args[k] = (fl_raw_arg){t, true, NULL};
   }
   fll_check(L, st,
-            fl_raw_run(st->rt, q->name, fll_site_user(L, st), &c, q->n, args));
+            fl_raw_run(st->rt, q->name, fll_site_here(L, st), &c, q->n, args));
   return q->n_out;
 }
 

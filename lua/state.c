@@ -43,6 +43,8 @@ static void log_message(void *context, const char *message) {
 /* The runtime goes; handles that are left become closed tensors. */
 void fll_shut(fl_lua *st) {
   fl_runtime *rt = st->rt;
+  if (rt)
+    fll_threads_end(st);
   st->rt = NULL;
   st->closing = false;
   st->fresh = -1;
@@ -53,6 +55,8 @@ void fll_shut(fl_lua *st) {
   }
   fll_lending_release(st->lending);
   st->lending = NULL;
+  free(st->tails);
+  st->tails = NULL;
   free(st->traceback);
   st->traceback = NULL;
 }

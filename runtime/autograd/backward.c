@@ -655,6 +655,9 @@ fl_status fl_backward_each(fl_runtime *rt, int n, fl_tensor *const *roots,
                            fl_tensor *const *seeds, unsigned flags,
                            fl_grad_fn each, void *context) {
   fli_pass p = {.rt = rt, .each = each, .context = context};
+  FLI_NEED(rt, "rt");
+  if (n > 0)
+    FLI_NEED(roots, "roots");
   if (rt->batch)
     return fli_fail(FL_EAUTOGRAD, "backward: inside vmap use grad");
   fl_status s = run_pass(&p, n, roots, seeds, flags);

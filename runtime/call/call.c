@@ -744,6 +744,7 @@ fl_status fli_call_below(fl_runtime *rt, const fl_call *c, int mode) {
 
 fl_status fl_call_run(fl_runtime *rt, const fl_call *c) {
   FLI_TRY(fli_check_owner(rt));
+  FLI_NEED(c, "c");
   if (!FLI_LIKELY(c->op != NULL))
     return fli_fail(FL_EARG,
                     "a call has no operator: fl_op_find gives NULL for "

@@ -7,6 +7,8 @@
 
 fl_status fl_tensor_zeros(fl_runtime *rt, fl_dtype dtype, int ndim,
                           const int64_t *shape, fl_device d, fl_tensor **t) {
+  FLI_NEED(rt, "rt");
+  FLI_NEED(t, "t");
   fl_attrs a = *fl_op_defaults(&rt->ops[FLI_OP_full]);
   size_t bytes;
   FLI_TRY(fli_check_size(dtype, ndim, shape, &bytes));
@@ -61,11 +63,13 @@ static inline fl_status watched(fl_tensor *t, bool writes) {
 }
 
 fl_status fl_tensor_read(fl_tensor *t, void *to, size_t bytes) {
+  FLI_NEED(t, "t");
   fl_tensor *p;
   FLI_TRY(fli_need_memory(t, "reading values: "));
   FLI_TRY(check_bytes(t, bytes));
   if (bytes == 0)
     return FL_OK;
+  FLI_NEED(to, "to");
   FLI_TRY(plain(t, &p));
   fl_device d = p->storage->device;
   fl_backend *b = fli_backend(t->rt, d);
@@ -81,10 +85,12 @@ fl_status fl_tensor_read(fl_tensor *t, void *to, size_t bytes) {
 }
 
 fl_status fl_tensor_write(fl_tensor *t, const void *from, size_t bytes) {
+  FLI_NEED(t, "t");
   FLI_TRY(fli_need_memory(t, "writing values: "));
   FLI_TRY(check_bytes(t, bytes));
   if (bytes == 0)
     return FL_OK;
+  FLI_NEED(from, "from");
   FLI_TRY(fli_check_writable(t, "write", ""));
   fl_runtime *rt = t->rt;
   if (!t->contiguous) { /* through a contiguous tensor, and assign */
@@ -115,6 +121,7 @@ fl_status fl_tensor_write(fl_tensor *t, const void *from, size_t bytes) {
 }
 
 fl_status fl_tensor_item(fl_tensor *t, double *f, int64_t *i) {
+  FLI_NEED(t, "t");
   union {
     uint16_t h;
     float f;
@@ -295,11 +302,15 @@ static fl_status move(fl_tensor *t, fl_device d, fl_dtype dtype, bool async,
 
 fl_status fl_tensor_to(fl_tensor *t, fl_device d, fl_dtype dtype,
                        fl_tensor **out) {
+  FLI_NEED(t, "t");
+  FLI_NEED(out, "out");
   return move(t, d, dtype, false, out);
 }
 
 fl_status fl_tensor_to_async(fl_tensor *t, fl_device d, fl_dtype dtype,
                              fl_site site, fl_tensor **out) {
+  FLI_NEED(t, "t");
+  FLI_NEED(out, "out");
   fl_runtime *rt = t->rt;
   if (rt)
     rt->copy_site = site;

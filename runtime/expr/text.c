@@ -162,6 +162,12 @@ static fl_status fill(fl_expr *e, const char *inputs, const char *outputs,
 fl_status fl_expr_new(fl_runtime *rt, const char *inputs, const char *outputs,
                       const char *body, const fl_expr_options *o,
                       fl_expr **result) {
+  FLI_NEED(rt, "rt");
+  FLI_NEED(result, "e");
+  if (body) { /* without one it is to be recorded */
+    FLI_NEED(inputs, "inputs");
+    FLI_NEED(outputs, "outputs");
+  }
   fl_expr_options none = {.struct_size = sizeof none};
   FLI_TRY(fli_check_owner(rt));
   fl_expr *e = fli_malloc(rt, sizeof *e);
@@ -310,6 +316,8 @@ static fl_status build(fl_expr *e, const fl_operand *in, fli_graph *graph,
 
 fl_status fl_expr_op(fl_expr *e, int n, const fl_operand *in,
                      const fl_op **op) {
+  FLI_NEED(e, "e");
+  FLI_NEED(op, "op");
   fli_graph graph, backward;
   *op = NULL;
   if (e->body ? n != e->n_in : n > FLI_EXPR_IN)

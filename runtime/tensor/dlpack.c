@@ -261,6 +261,8 @@ static void deleter_old(DLManagedTensor *m) {
 
 fl_status fl_tensor_to_dlpack(fl_tensor *t, const fl_dlpack_options *o,
                               struct DLManagedTensorVersioned **m) {
+  FLI_NEED(t, "t");
+  FLI_NEED(m, "m");
   lent *x;
   FLI_TRY(lend(t, o, &x));
   x->managed.version = (DLPackVersion){MAJOR, MINOR};
@@ -403,7 +405,11 @@ static fl_status read_description(fl_runtime *rt, const DLTensor *x, given *g) {
       n = 0; /* there is a size 0, and no element to step to */
   }
   FLI_TRY(measure(&g->meta, g->stride, &g->low, &g->high));
-  g->first = (char *)x->data + x->byte_offset;
+  if (x->byte_offset > UINTPTR_MAX / 2 ||
+      (uintptr_t)x->data > UINTPTR_MAX - x->byte_offset)
+    return fli_fail(FL_ESIZE, "dlpack: a byte_offset of %llu overflows",
+                    (unsigned long long)x->byte_offset);
+  g->first = x->data ? (char *)x->data + x->byte_offset : NULL;
   return fli_check_memory("dlpack", x->data ? g->first : NULL, bytes,
                           g->meta.dtype);
 }
@@ -462,6 +468,9 @@ static fl_status take(fl_runtime *rt, const DLTensor *x, bool read_only,
 fl_status fl_tensor_from_dlpack(fl_runtime *rt,
                                 struct DLManagedTensorVersioned *m,
                                 const fl_dlpack_options *o, fl_tensor **t) {
+  FLI_NEED(rt, "rt");
+  FLI_NEED(m, "m");
+  FLI_NEED(t, "t");
   if (m->version.major != MAJOR)
     return fli_fail(FL_EUNSUPPORTED,
                     "dlpack: version %u.%u, this flare knows version %d",
@@ -472,5 +481,8 @@ fl_status fl_tensor_from_dlpack(fl_runtime *rt,
 
 fl_status fl_tensor_from_dlpack_old(fl_runtime *rt, struct DLManagedTensor *m,
                                     const fl_dlpack_options *o, fl_tensor **t) {
+  FLI_NEED(rt, "rt");
+  FLI_NEED(m, "m");
+  FLI_NEED(t, "t");
   return take(rt, &m->dl_tensor, false, o, (borrowed){.old = m}, t);
 }

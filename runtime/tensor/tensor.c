@@ -233,6 +233,8 @@ fl_status fli_check_size(fl_dtype d, int ndim, const int64_t *shape,
   if (ndim < 0 || ndim > FL_MAX_DIMS)
     return fli_fail(FL_ESIZE, "a tensor has at most %d dims, not %d",
                     FL_MAX_DIMS, ndim);
+  if (ndim > 0 && !shape)
+    return fli_fail(FL_EARG, "the shape of %d dims is NULL", ndim);
   for (int i = 0; i < ndim; i++) {
     if (shape[i] < 0)
       return fli_fail(FL_ESHAPE, "size %lld in shape %s is negative",
@@ -325,6 +327,8 @@ static fl_status with_storage(fl_runtime *rt, const fl_meta *m, size_t bytes,
 
 fl_status fl_tensor_new(fl_runtime *rt, fl_dtype dtype, int ndim,
                         const int64_t *shape, fl_device d, fl_tensor **out) {
+  FLI_NEED(rt, "rt");
+  FLI_NEED(out, "t");
   fl_meta m = {.dtype = dtype, .ndim = ndim};
   size_t bytes;
   FLI_TRY(fli_check_device(rt, d));
@@ -346,6 +350,8 @@ fl_status fl_tensor_wrap(fl_runtime *rt, void *data, fl_dtype dtype, int ndim,
                          const int64_t *shape,
                          void (*done)(void *context, void *data), void *context,
                          fl_tensor **out) {
+  FLI_NEED(rt, "rt");
+  FLI_NEED(out, "t");
   fl_meta m = {.dtype = dtype, .ndim = ndim};
   size_t bytes;
   FLI_TRY(fli_check_size(dtype, ndim, shape, &bytes));
@@ -363,6 +369,8 @@ fl_status fl_tensor_wrap(fl_runtime *rt, void *data, fl_dtype dtype, int ndim,
 
 fl_status fl_tensor_new_pinned(fl_runtime *rt, fl_dtype dtype, int ndim,
                                const int64_t *shape, fl_tensor **t) {
+  FLI_NEED(rt, "rt");
+  FLI_NEED(t, "t");
   struct fli_pin *p = NULL;
   size_t bytes;
   FLI_TRY(fli_check_size(dtype, ndim, shape, &bytes));
@@ -390,6 +398,8 @@ fl_status fli_tensor_alias(fl_tensor *x, bool bare, fl_tensor **out) {
 }
 
 fl_status fl_tensor_detach(fl_tensor *x, fl_tensor **out) {
+  FLI_NEED(x, "x");
+  FLI_NEED(out, "out");
   return fli_tensor_alias(x, true, out);
 }
 

@@ -349,6 +349,8 @@ static void refuses_to_take(fl_runtime *rt) {
   REFUSED(p.strides[1] = INT64_MAX, FL_ESIZE, "overflow");
   REFUSED(p.m.dl_tensor.data = NULL, FL_EARG, "no memory");
   REFUSED(p.m.dl_tensor.byte_offset = 2, FL_EARG, "not aligned");
+  REFUSED(p.m.dl_tensor.byte_offset = UINT64_C(1) << 63, FL_ESIZE, "overflows");
+  REFUSED(p.m.dl_tensor.byte_offset = UINT64_MAX - 3, FL_ESIZE, "overflows");
 }
 
 static void survives_lack_of_memory(fl_runtime *rt) {

@@ -273,6 +273,136 @@ static void test_interrupt(void) {
   fl_lua_close(f);
 }
 
+static bool asked_often(void *context) {
+  return ++*(int *)context > 1000;
+}
+
+/* The host's `interrupted` ends loops of small calls, and loops of nothing in a
+ * state of flare's own. */
+static void test_host_interrupts(void) {
+  static const char *const loops[] = {
+      "while true do core.ones(10) end",
+      "while true do x:add_(1) end",
+      "while true do local _ = x[1] end",
+      "while true do pcall(core.ones, 10) end",
+      "coroutine.wrap(function() while true do core.zeros(3) end end)()",
+      "while true do x:sum():item() end",
+      "while true do end",
+  };
+  int calls = 0;
+  fl_runtime_options r = {
+      .struct_size = sizeof r, .interrupted = asked_often, .context = &calls};
+  fl_lua_options o = {.struct_size = sizeof o, .runtime = &r};
+  for (size_t k = 0; k < sizeof loops / sizeof *loops; k++) {
+    fl_lua *f;
+    char text[256];
+    calls = 0;
+    CHECK(fl_lua_open(&o, &f) == FL_OK);
+    snprintf(text, sizeof text,
+             "local core = require 'flare.core' local x = core.ones(10) %s",
+             loops[k]);
+    CHECK(fl_lua_run(f, text, "=t") == FL_ELUA);
+    CHECK(strstr(fl_error(), "interrupted!"), "%s: %s", loops[k], fl_error());
+    fl_lua_close(f);
+  }
+  lua_State *L = luaL_newstate();
+  fl_lua *f;
+  luaL_openlibs(L);
+  calls = 0;
+  CHECK(fl_lua_attach(L, &o, &f) == FL_OK);
+  CHECK(luaL_dostring(L, "local core = require 'flare.core' "
+                         "while true do core.ones(10) end"));
+  CHECK(strstr(lua_tostring(L, -1), "interrupted!"));
+  CHECK(lua_gethook(L) == NULL); /* the state's loops are the host's */
+  lua_close(L);
+}
+
+/* A limit holds for a state, its threads, and what is between them. */
+static void test_limit(void) {
+  static const char *const greedy[] = {
+      "local t = flare.spawn [[local flare = require 'flare' "
+      "T = {} for i = 1, 40 do T[i] = flare.zeros(2500000) end]] "
+      "local ok, said = t:join() assert(not ok) error(said)",
+      "T = {} for i = 1, 40 do T[i] = flare.core.shared(2500000) end",
+      "local c = flare.core.channel(1000) local x = flare.zeros(2500000) "
+      "for i = 1, 40 do c:push(x) end",
+      "local c, s = flare.core.channel(1000), ('x'):rep(10000000) "
+      "for i = 1, 40 do c:push(s) end",
+      "local t = {} for i = 1, 4 do t[i] = flare.spawn([[local flare = require "
+      "'flare' local c, gate = ... local x = flare.zeros(7500000) c:push(1) "
+      "gate:pop() return 1]], flare.core.channel(1), flare.core.channel(1)) "
+      "end "
+      "local all = true for i = 1, 4 do local ok, said = t[i]:join(2) "
+      "if not ok and said ~= 'timeout' then error(said) end end",
+  };
+  fl_runtime_options r = {
+      .struct_size = sizeof r, .threads = 1, .memory_limit = 100000000};
+  fl_lua_options o = {.struct_size = sizeof o, .runtime = &r};
+  fl_lua *f;
+  CHECK(fl_lua_open(&o, &f) == FL_OK);
+  CHECK(fl_lua_run(f, "flare = require 'flare'", "=t") == FL_OK);
+  for (size_t k = 0; k < sizeof greedy / sizeof *greedy; k++) {
+    CHECK(fl_lua_run(f, greedy[k], "=t") == FL_ELUA, "%s", greedy[k]);
+    CHECK(strstr(fl_error(), "out of memory"), "%s", fl_error());
+    /* all of it comes back */
+    CHECK(fl_lua_run(f, "T = nil collectgarbage() flare.zeros(20000000)",
+                     "=t") == FL_OK,
+          "%s", fl_error());
+    CHECK(fl_lua_run(f, "collectgarbage()", "=t") == FL_OK);
+  }
+  fl_lua_close(f);
+}
+
+/* A pointer that is missing is an error, not a crash. */
+static void test_null(void) {
+  fl_lua *f;
+  fl_tensor *x = NULL;
+  int64_t shape[1] = {3};
+  CHECK(fl_lua_open(NULL, NULL) == FL_EARG && strstr(fl_error(), "f is NULL"));
+  CHECK(fl_lua_attach(NULL, NULL, &f) == FL_EARG);
+  CHECK(fl_lua_open(NULL, &f) == FL_OK);
+  fl_runtime *rt = fl_lua_runtime(f);
+  CHECK(fl_lua_run(f, NULL, "=t") == FL_EARG);
+  CHECK(fl_lua_run(NULL, "x = 1", "=t") == FL_EARG);
+  CHECK(fl_lua_run(f, "function one() return 1 end", NULL) == FL_OK);
+  CHECK(fl_lua_run_file(f, NULL, 0, NULL) == FL_EARG);
+  CHECK(fl_lua_run_file(f, "x.lua", 1, NULL) == FL_EARG);
+  CHECK(fl_lua_call(f, NULL, "") == FL_EARG);
+  CHECK(fl_lua_call(f, "one", NULL) == FL_EARG);
+  CHECK(fl_lua_call(f, "one", ">i", (int64_t *)NULL) == FL_ELUA);
+  CHECK(strstr(fl_error(), "the pointer for result 1 is NULL"));
+  CHECK(fl_lua_get(f, "one", 'i', NULL) == FL_EARG);
+  CHECK(fl_lua_set(f, NULL, NULL) == FL_EARG);
+  CHECK(fl_lua_of(NULL) == NULL && !*fl_lua_traceback(NULL));
+  fl_lua_interrupt(NULL);
+  fl_lua_resume(NULL);
+  CHECK(fl_runtime_open(NULL, NULL) == FL_EARG);
+  CHECK(fl_tensor_new(rt, FL_F32, 1, shape, 0, NULL) == FL_EARG);
+  CHECK(fl_tensor_new(rt, FL_F32, 1, NULL, 0, &x) == FL_EARG);
+  CHECK(fl_tensor_new(NULL, FL_F32, 1, shape, 0, &x) == FL_EARG);
+  CHECK(fl_tensor_zeros(rt, FL_F32, 1, shape, 0, NULL) == FL_EARG);
+  CHECK(fl_tensor_wrap(rt, shape, FL_I64, 1, shape, NULL, NULL, NULL) ==
+        FL_EARG);
+  CHECK(fl_tensor_wrap(rt, NULL, FL_I64, 1, shape, NULL, NULL, &x) == FL_EARG);
+  CHECK(fl_tensor_read(NULL, shape, 8) == FL_EARG);
+  CHECK(fl_tensor_item(NULL, NULL, NULL) == FL_EARG);
+  CHECK(fl_tensor_detach(NULL, &x) == FL_EARG);
+  CHECK(fl_tensor_to(NULL, 0, FL_F32, &x) == FL_EARG);
+  CHECK(fl_call_run(rt, NULL) == FL_EARG);
+  CHECK(fl_device_find(rt, NULL, NULL) == FL_EARG);
+  CHECK(fl_op_find(rt, NULL) == NULL);
+  CHECK(fl_op_register(rt, NULL, NULL) == FL_EARG);
+  CHECK(fl_expr_new(rt, NULL, "T z", "z = 1", NULL, NULL) == FL_EARG);
+  CHECK(fl_backward(rt, 1, NULL, NULL, 0) == FL_EARG);
+  CHECK(fl_tensor_zeros(rt, FL_F32, 1, shape, 0, &x) == FL_OK);
+  CHECK(fl_tensor_read(x, NULL, 12) == FL_EARG);
+  CHECK(fl_tensor_write(x, NULL, 12) == FL_EARG);
+  CHECK(fl_tensor_item(x, NULL, NULL) != FL_OK);
+  CHECK(fl_tensor_to(x, 0, FL_F64, NULL) == FL_EARG);
+  fl_tensor_release(x);
+  fl_lua_close(f);
+}
+
 static void test_many(void) {
   for (int i = 0; i < 100; i++) {
     fl_lua *f;
@@ -417,6 +547,9 @@ int main(void) {
   test_two();
   test_functions();
   test_interrupt();
+  test_host_interrupts();
+  test_limit();
+  test_null();
   test_many();
   test_close_inside();
   test_close_interrupted();

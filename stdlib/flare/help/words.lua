@@ -43,7 +43,8 @@ local words = {
    "Makes new tensors on that device from now on, with a function behind it within its call; "
    .. "flare.device() tells which it is."},
   {"devices", "flare.%s()", "The names of the devices there are."},
-  {"threads", "flare.%s()", "How many threads the CPU's kernels have: one for each core allowed."},
+  {"threads", "flare.%s(n)",
+   "How many threads the CPU's kernels use, at first one for each core allowed; n sets it."},
   {"synchronize", "flare.%s(device)", "Waits until the device has done what it was given."},
   {"stream", "flare.%s(device)", "A queue of its own: s:run(f), s:wait(other), s:synchronize()."},
   {"current_stream default_stream", "flare.%s(device)",

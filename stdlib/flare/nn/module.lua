@@ -11,6 +11,8 @@ local fail = require "flare.fail"
 local fields = require "flare.nn.fields"
 local walk = require "flare.nn.walk"
 
+local pass = core.pass
+
 local Module = class("Module")
 Module.__module = true
 Module.training = true
@@ -49,16 +51,18 @@ function Module.watch(f)
   watcher = f
 end
 
+-- Through `pass` these are no tail calls: what errors and call sites say of modules is read off
+-- the frames of __call, whose first local is `self`.
 local function run(self, ...)
-  if self._hooks then return require("flare.nn.hooks").call(self, ...) end
-  return self:forward(...)
+  if self._hooks then return pass(require("flare.nn.hooks").call(self, ...)) end
+  return pass(self:forward(...))
 end
 
 function Module:__call(...)
-  if watcher then return watcher(self, run, ...) end
+  if watcher then return pass(watcher(self, run, ...)) end
   -- run, written out: a call of it costs 20 ns
-  if self._hooks then return require("flare.nn.hooks").call(self, ...) end
-  return self:forward(...)
+  if self._hooks then return pass(require("flare.nn.hooks").call(self, ...)) end
+  return pass(self:forward(...))
 end
 
 --- Iterates over name, tensor of all parameters; a shared one comes once.

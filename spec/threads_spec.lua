@@ -1,0 +1,54 @@
+-- How many threads the CPU's kernels use, and what ends a thread of a script.
+local flare = require "flare"
+
+local function tasks()
+  local pipe <close> = assert(io.popen("ls /proc/$PPID/task | wc -l"))
+  return pipe:read "n"
+end
+
+describe("flare.threads", function()
+  it("sets and tells how many threads the CPU's kernels use", function()
+    local before = flare.threads()
+    assert.are.equal(1, flare.threads(1))
+    local alone = tasks()
+    assert.are.equal(4, flare.threads(4))
+    assert.are.equal(4, flare.threads())
+    assert.are.equal(alone + 3, tasks())
+    local x = flare.rand(300, 300)
+    local four = x:matmul(x)
+    assert.are.equal(2, flare.threads(2))
+    assert.are.equal(alone + 1, tasks())
+    assert.is_true(x:matmul(x):eq(four):all():item())
+    assert.are.equal(before, flare.threads(before))
+  end)
+
+  it("refuses what is no number of threads", function()
+    for _, n in ipairs{0, -1, 1 << 40, 1.5, "two"} do
+      local ok, message = pcall(flare.threads, n)
+      assert.is_false(ok)
+      assert.matches("threads", message)
+    end
+  end)
+end)
+
+describe("t:stop", function()
+  for name, text in pairs{
+    ["an empty loop"] = "while true do end",
+    ["a loop around pcall"] = "while true do pcall(error) end",
+    ["a coroutine's loop"] = "coroutine.wrap(function() while true do end end)()",
+    ["a loop of small calls"] = "local x = require('flare.core').ones(3) "
+      .. "while true do x:add_(1) end",
+    ["a factorization"] = "require('flare').rand(2000, 2000):svd()",
+    ["a thread that waits for another"] = "local flare = require 'flare' "
+      .. "flare.spawn('while true do end'):join()",
+  } do
+    it("ends " .. name, function()
+      local t = assert(flare.spawn(text))
+      assert.are.same({nil, "timeout"}, {t:join(0.2)})
+      t:stop()
+      local ok, message = t:join(60)
+      assert.is_nil(ok)
+      assert.matches("interrupted!", message)
+    end)
+  end
+end)
