@@ -5,22 +5,35 @@ local core = require "flare.core"
 local rows = require "flare.help.rows"
 local tree = require "spec.support.tree"
 
-local head = [[
+local head = [=[
 # Operators
 
-Made from the rows of [runtime/ops.def](../runtime/ops.def) by `spec/support/ops_page.lua`; do not
-edit. `?name` at the prompt and `flare help name` say the same.
+After this page you know every operator of flare, its arguments, dtypes and gradient. The page is
+made from the op table, [runtime/ops.def](../runtime/ops.def), by `spec/support/ops_page.lua`; do
+not edit it. `?name` at the prompt and `flare help name` show the same.
 
-Each is a function `flare.name(...)`. *method*: also `x:name(...)`, x being the first input.
-*in place*: also `x:name_(...)`, which writes the result into x. *grad*: gradients pass through it.
+```lua
+local flare = require "flare"
+local x = flare.tensor {{1, 3, 2}, {6, 5, 4}}
+print(flare.amax(x, 2), x:amax(2), x:amax {dims = 1, keepdim = true})
+```
+```output
+[3, 6]
+flare.tensor f32 [2] cpu	[3, 6]
+flare.tensor f32 [2] cpu	[[6, 5, 4]]
+flare.tensor f32 [1 x 3] cpu
+```
 
-The signature lists the arguments in the order of a call, each with its type. For a tensor the type
-gives the dtypes that it may have; `?` marks an argument that may be left out, `*` a table of
-tensors, and `=` a default. Dims and positions count from 1; -1 is the last. Behind `->` are the
-dtypes of the results: `x` is the dtype of x, `promote(a,b)` the smallest that holds both,
-`float(x)` the same with integers as f32, `acc(x)` with integers as i64, `wide(x)` f64 for f64 and
-f32 otherwise.
-]]
+An operator is a function `flare.name(...)`. *method*: also a method `x:name(...)` of the first
+input. *in place*: also a method `x:name_(...)`, which writes the result into x. *grad*: it has a
+gradient.
+
+The signature lists the arguments in the order of a call, each with its type. The type of a tensor
+is the set of dtypes that it may have; `?` marks an optional argument, `*` a table of tensors, and
+`=` a default value. Dims and positions count from 1; -1 is the last. After `->` are the dtypes of
+the results: `x` is the dtype of x; `promote(a,b)` the smallest dtype that holds both; `float(x)`
+the same, but f32 for integers; `acc(x)` i64 for integers; `wide(x)` f64 for f64, otherwise f32.
+]=]
 
 -- The titles of the families of the op table, by operator.
 local function sections()
@@ -72,6 +85,8 @@ local function page()
       out[#out + 1] = ""
     end
   end
+  out[#out + 1] = "See also: [tensors](tensors.md), [linear algebra](linalg.md), "
+    .. "[autograd](autograd.md),\n[adding an operator](add-an-op.md).\n"
   return table.concat(out, "\n")
 end
 
