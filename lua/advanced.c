@@ -357,6 +357,7 @@ static fl_tensor *as_tensor(fll_plan_run *r, fl_operand value, fl_tensor *x) {
     return s == FL_OK ? fll_keep(r, t) : NULL;
   }
   fl_attrs a = *fl_op_defaults(r->st->full);
+  a.v[1].f = 0; /* value, for now */
   a.v[2].i = d;
   t = fll_do(r, r->st->full, &a, 0, NULL, false);
   return t ? fll_do(r, r->st->assign, NULL, 2, (fl_operand[]){of(t), value},

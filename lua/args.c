@@ -71,11 +71,20 @@ static const struct {
     {"byte", "u8"},        {"boolean", "bool"}, {"complex64", "c64"},
     {"complex128", "c128"}};
 
+const char *fll_checkname(lua_State *L, int i, const char *where,
+                          const char *what) {
+  size_t n;
+  const char *s = lua_tolstring(L, i, &n);
+  if (strlen(s) != n)
+    fll_error(L, "%s: %s: \"%s\" is followed by a zero byte", where, what, s);
+  return s;
+}
+
 fl_dtype fll_checkdtype(lua_State *L, int i, const char *where) {
   if (lua_type(L, i) != LUA_TSTRING)
     fll_error(L, "%s: dtype: expected a name such as \"f32\", got %s", where,
               fll_typename(L, i));
-  const char *s = lua_tostring(L, i), *near = NULL;
+  const char *s = fll_checkname(L, i, where, "dtype"), *near = NULL;
   for (int d = 0; d < FL_DTYPES; d++)
     if (strcmp(s, fl_dtype_name((fl_dtype)d)) == 0)
       return (fl_dtype)d;
@@ -96,7 +105,8 @@ fl_device fll_checkdevice(lua_State *L, fl_lua *st, int i, const char *where) {
     fll_error(L, "%s: device: expected a name such as \"cpu\", got %s", where,
               fll_typename(L, i));
   fl_device d = 0;
-  fl_status s = fl_device_find(st->rt, lua_tostring(L, i), &d);
+  fl_status s =
+      fl_device_find(st->rt, fll_checkname(L, i, where, "device"), &d);
   if (s != FL_OK)
     fll_error(L, "%s: %s", where, fl_error());
   return d;
@@ -122,7 +132,9 @@ static int64_t enumerated(lua_State *L, int i, const char *where,
     snprintf(c.text[c.n++], sizeof c.text[0], "%.*s", (int)n, s);
     s += n + 1;
   }
-  const char *v = lua_type(L, i) == LUA_TSTRING ? lua_tostring(L, i) : NULL;
+  const char *v = lua_type(L, i) == LUA_TSTRING
+                      ? fll_checkname(L, i, where, p->name)
+                      : NULL;
   for (int k = 0; v && k < c.n; k++)
     if (strcmp(v, c.text[k]) == 0)
       return k;
@@ -270,7 +282,7 @@ static void by_key(lua_State *L, fl_lua *st, args *a, int table) {
     if (lua_type(L, -2) != LUA_TSTRING)
       fll_error(L, "%s: options have names, got a key that is %s", a->name,
                 fll_typename(L, -2));
-    const char *key = lua_tostring(L, -2);
+    const char *key = fll_checkname(L, -2, a->name, "option");
     int k = by_name(info, key);
     if (k < 0 && common_key(L, st, a, key)) {
       lua_pop(L, 1);

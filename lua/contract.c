@@ -1,7 +1,7 @@
-/* x:is("b t d", names): says what shape a tensor has, and holds it to that.
- * Names are sizes: with a table they are put there when they are first met and
- * compared from then on; without one those of the same pattern are compared. It
- * allocates nothing. */
+/* x:is("b t d", names, dtype): says what shape and dtype a tensor has, and
+ * holds it to that. Names are sizes: with a table they are put there when they
+ * are first met and compared from then on; without one those of the same
+ * pattern are compared. It allocates nothing. */
 #include "fll.h"
 
 #include <ctype.h>
@@ -121,8 +121,10 @@ static int is(lua_State *L) {
     fll_argerror(L, "is", "pattern", "a string like \"b t d\"", 2);
   if (!table && !lua_isnoneornil(L, 3))
     fll_argerror(L, "is", "names", "a table", 3);
-  p.text = lua_tostring(L, 2);
+  p.text = fll_checkname(L, 2, "is", "pattern");
   p.m = fl_tensor_meta(h->t);
+  if (lua_gettop(L) > 4)
+    fll_error(L, "is: too many arguments: it takes (pattern, names, dtype)");
   read_pattern(L, &p);
   int fixed = p.n - (p.rest >= 0);
   if (p.rest >= 0 ? p.m->ndim < fixed : p.m->ndim != fixed)
@@ -140,6 +142,12 @@ static int is(lua_State *L) {
                            : known(L, &p, k, size, table);
     if (want >= 0 && want != size)
       return fail_size(L, &p, dim, want, w);
+  }
+  if (!lua_isnoneornil(L, 4)) {
+    fl_dtype d = fll_checkdtype(L, 4, "is");
+    if (d != p.m->dtype)
+      fll_error(L, "is \"%s\": x is %s, not %s", p.text,
+                fl_dtype_name(p.m->dtype), fl_dtype_name(d));
   }
   lua_settop(L, 1);
   return 1;

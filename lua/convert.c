@@ -354,7 +354,7 @@ static int to(lua_State *L) {
       if (lua_type(L, i) != LUA_TSTRING)
         fll_error(L, "to: expected a dtype, a device or a tensor, got %s",
                   fll_typename(L, i));
-      const char *s = lua_tostring(L, i);
+      const char *s = fll_checkname(L, i, "to", "x");
       if (is_dtype(s, &dtype))
         continue;
       bool device = strchr(s, ':') || strcmp(s, "cuda") == 0 ||

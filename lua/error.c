@@ -3,6 +3,7 @@
  * The one place that raises. */
 #include "fll.h"
 
+#include <ctype.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <strings.h>
@@ -148,8 +149,11 @@ static fl_lua *state_or_null(lua_State *L) {
 /* What the user called, where that is not the row's name. */
 static const char *rename_row(lua_State *L, fl_lua *st, const char *text) {
   size_t n = st && st->row ? strlen(st->row) : 0;
-  if (n > 0 && strncmp(text, st->row, n) == 0 && text[n] == ':')
-    text = lua_pushfstring(L, "%s%s", st->known, text + n);
+  if (n > 0 && strncmp(text, st->row, n) == 0) {
+    n += text[n] == '_'; /* in place */
+    if (text[n] == ':')
+      text = lua_pushfstring(L, "%s%s", st->known, text + n);
+  }
   if (st)
     st->row = NULL;
   return text;
@@ -441,6 +445,22 @@ static const char *synonym(const char *name, int n,
   return NULL;
 }
 
+/* The name without "_" of a form in place, unless one was asked for. */
+static const char *plain_twin(const char *name, const char *best, int n,
+                              const char *(*at)(const void *, int),
+                              const void *list) {
+  size_t length = strlen(best), asked = strlen(name);
+  if (length < 2 || best[length - 1] != '_' ||
+      (asked && name[asked - 1] == '_'))
+    return best;
+  for (int i = 0; i < n; i++) {
+    const char *s = at(list, i);
+    if (strlen(s) == length - 1 && memcmp(s, best, length - 1) == 0)
+      return s;
+  }
+  return best;
+}
+
 const char *fll_nearest(const char *name, int n,
                         const char *(*at)(const void *, int),
                         const void *list) {
@@ -456,7 +476,7 @@ const char *fll_nearest(const char *name, int n,
       best = s;
     }
   }
-  return best;
+  return best ? plain_twin(name, best, n, at, list) : NULL;
 }
 
 /* --- hints for errors that Lua itself raises --- */
@@ -614,9 +634,20 @@ static bool push_method(lua_State *L, const char *text) {
   return other;
 }
 
+/* Whether the text has the part, and no longer name where the part ends in one:
+ * "no flare.int" is found in "no flare.int32", not in "no flare.integer". */
+static bool has_part(const char *text, const char *part) {
+  size_t n = strlen(part);
+  bool name = isalpha((unsigned char)part[n - 1]);
+  for (const char *s = strstr(text, part); s; s = strstr(s + 1, part))
+    if (!name || !(isalpha((unsigned char)s[n]) || s[n] == '_'))
+      return true;
+  return false;
+}
+
 const char *fll_hint_of(const char *text) {
   for (size_t i = 0; i < sizeof hints / sizeof hints[0]; i++)
-    if (strstr(text, hints[i].part))
+    if (has_part(text, hints[i].part))
       return hints[i].hint;
   return NULL;
 }

@@ -37,7 +37,7 @@ static const char *text_option(lua_State *L, int i, const char *where,
                                const char *name) {
   const char *text = NULL;
   if (fll_option(L, i, name) == LUA_TSTRING)
-    text = lua_tostring(L, -1);
+    text = fll_checkname(L, -1, where, name);
   else if (!lua_isnil(L, -1))
     fll_error(L, "%s: option '%s' must be a string, got %s", where, name,
               fll_typename(L, -1));
@@ -49,7 +49,7 @@ static const char *text_argument(lua_State *L, int i, const char *where,
   if (lua_type(L, i) != LUA_TSTRING)
     fll_error(L, "%s: %s must be a string, got %s", where, what,
               fll_typename(L, i));
-  return lua_tostring(L, i);
+  return fll_checkname(L, i, where, "the text");
 }
 
 static int new_kernel(lua_State *L, const char *where, bool text,

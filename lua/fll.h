@@ -337,6 +337,9 @@ void fll_convert_methods_more(lua_State *L);
 extern const luaL_Reg fll_contract_methods[];
 
 /* args.c */
+/* The text at i, a string; one with a zero byte in it is refused. */
+const char *fll_checkname(lua_State *L, int i, const char *where,
+                          const char *what);
 fl_dtype fll_checkdtype(lua_State *L, int i, const char *where);
 fl_device fll_checkdevice(lua_State *L, fl_lua *st, int i, const char *where);
 /* A dim or position counted from 1 as one counted from 0. */

@@ -106,7 +106,7 @@ static void read_range(lua_State *L, fll_item *it) {
 }
 
 static bool is_word(lua_State *L, const char *word) {
-  return lua_type(L, -1) == LUA_TSTRING &&
+  return lua_type(L, -1) == LUA_TSTRING && lua_rawlen(L, -1) == strlen(word) &&
          strcmp(lua_tostring(L, -1), word) == 0;
 }
 
@@ -339,6 +339,29 @@ int fll_index_get(lua_State *L, fl_lua *st) {
   return 1;
 }
 
+/* The user has written an index, not the rows that carry it out. */
+static void check_write(lua_State *L, fl_lua *st, fl_status status) {
+  static const char *const rows[] = {"assign",         "full",   "expand",
+                                     "index_copy",     "where",  "masked_fill",
+                                     "masked_scatter", "reshape"};
+  if (status == FL_OK)
+    return;
+  const char *text = fl_error();
+  for (size_t k = 0; k < sizeof rows / sizeof rows[0]; k++) {
+    size_t n = strlen(rows[k]);
+    if (strncmp(text, rows[k], n) != 0)
+      continue;
+    n += text[n] == '_';
+    if (strncmp(text + n, ": ", 2) != 0)
+      continue;
+    text += n + 2;
+    k = (size_t)-1; /* a row of a row */
+  }
+  if (text != fl_error())
+    fli_fail(status, "x[...] = value: %s", text);
+  fll_check(L, st, status);
+}
+
 int fll_index_set(lua_State *L, fl_lua *st) {
   fll_plan p;
   fll_plan_run r;
@@ -362,7 +385,7 @@ int fll_index_set(lua_State *L, fl_lua *st) {
     fll_do(&r, st->assign, NULL, 2, in, true);
   }
   fll_run_close(&r);
-  fll_check(L, st, r.status);
+  check_write(L, st, r.status);
   if (flags)
     fll_inherit_from(L, st, 1, 3);
   return 0;

@@ -140,35 +140,55 @@ static void push_closure(lua_State *L, lua_CFunction f, const fll_op *b) {
   lua_pushcclosure(L, f, 3);
 }
 
-/* x:max(), x:max(dim), x:max(y): three operators. Upvalue 3 is a string of
- * their names: over all, along a dim, of two. */
-static int extreme(lua_State *L) {
-  fl_lua *st = fll_enter(L);
-  bool max = strcmp(lua_tostring(L, FLL_OWN), "max") == 0;
-  const char *name = max ? "amax" : "amin";
-  if (fll_test(L, 2)) {
-    name = max ? "maximum" : "minimum";
-  } else if (lua_istable(L, 2)) {
-    if (fll_option(L, 2, "dim") == LUA_TNUMBER)
-      name = max ? "max_dim" : "min_dim";
-    lua_pop(L, 1);
-  } else if (lua_type(L, 2) == LUA_TNUMBER) {
-    name = max ? "max_dim" : "min_dim";
-  }
-  const fll_op *b = fll_findop(st, name);
-  st->row = name;
-  st->known = max ? "max" : "min";
-  check_self(L, b, false);
-  int n = fll_run(L, st, b, false);
+/* Runs a row by another name, which is the one that messages have. */
+static int run_known(lua_State *L, const fll_op *b, const char *known,
+                     bool inplace) {
+  fl_lua *st = b->st;
+  st->row = b->info->name;
+  st->known = known;
+  check_self(L, b, inplace);
+  int n = fll_run(L, st, b, inplace);
   st->row = NULL;
   return n;
 }
 
-static void push_extreme(lua_State *L, const char *name) {
+/* The rows of max or min: over all, along a dim, of two. */
+typedef struct extremes {
+  const char *name;
+  const fll_op *all, *along, *two;
+} extremes;
+
+/* x:max(), x:max(dim), x:max(y): three operators. Upvalue 3 has them. */
+static int extreme(lua_State *L) {
+  fll_enter(L);
+  const extremes *e = lua_touserdata(L, FLL_OWN);
+  const fll_op *b = e->all;
+  if (fll_test(L, 2)) {
+    b = e->two;
+  } else if (lua_istable(L, 2)) {
+    if (fll_option(L, 2, "dim") == LUA_TNUMBER)
+      b = e->along;
+    lua_pop(L, 1);
+  } else if (lua_type(L, 2) == LUA_TNUMBER) {
+    b = e->along;
+  }
+  return run_known(L, b, e->name, false);
+}
+
+static void push_extreme(lua_State *L, fl_lua *st, bool max) {
   fll_getkey(L, FLL_STATE);
   fll_getkey(L, FLL_TENSOR);
-  lua_pushstring(L, name);
+  extremes *e = lua_newuserdatauv(L, sizeof *e, 0);
+  e->name = max ? "max" : "min";
+  e->all = fll_findop(st, max ? "amax" : "amin");
+  e->along = fll_findop(st, max ? "max_dim" : "min_dim");
+  e->two = fll_findop(st, max ? "maximum" : "minimum");
   lua_pushcclosure(L, extreme, 3);
+}
+
+static int copy_into(lua_State *L) {
+  const fll_op *b = fll_enter_op(L);
+  return run_known(L, b, "copy_", true);
 }
 
 /* --- names --- */
@@ -284,13 +304,13 @@ void fll_ops_methods(lua_State *L, fl_lua *st) {
     push_closure(L, method, b);
     lua_setfield(L, -2, aliases[i].name);
   }
-  push_extreme(L, "max");
+  push_extreme(L, st, true);
   lua_setfield(L, -2, "max");
-  push_extreme(L, "min");
+  push_extreme(L, st, false);
   lua_setfield(L, -2, "min");
   const fll_op *b = fll_findop(st, "assign");
   if (b) {
-    push_closure(L, inplace, b);
+    push_closure(L, copy_into, b);
     lua_setfield(L, -2, "copy_");
   }
 }
@@ -471,8 +491,8 @@ void fll_ops_core(lua_State *L) {
   lua_setfield(L, -2, "__call");
   lua_setmetatable(L, -2);
   lua_setfield(L, -2, "ops");
-  push_extreme(L, "max");
+  push_extreme(L, st, true);
   lua_setfield(L, -2, "max");
-  push_extreme(L, "min");
+  push_extreme(L, st, false);
   lua_setfield(L, -2, "min");
 }

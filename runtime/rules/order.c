@@ -423,14 +423,19 @@ void compose_bucketize(fli_composing *g) {
 
 /* Found where it would be put. */
 void compose_isin(fli_composing *g) {
+  bool invert = g->attrs->v[0].i != 0;
+  if (!g->in[0].tensor) {
+    fli_env_fail(&g->e, FL_EARG, "isin: x must be a tensor, got a number");
+    return;
+  }
+  if (!g->in[1].tensor) {
+    fl_value hit = RUN(eq, g->in[0], g->in[1]);
+    g->out[0] = invert ? RUN(logical_not, hit) : hit;
+    return;
+  }
   const fl_meta *m = fli_meta(g->in[1]), *mx = fli_meta(g->in[0]);
   int64_t n = fl_numel(m->ndim, m->shape);
   fl_value seq = fli_v_reshape(&g->e, g->in[1], 1, &n), hit, both[FL_MAX_OUT];
-  bool invert = g->attrs->v[0].i != 0;
-  if (!g->in[0].tensor)
-    fli_env_fail(&g->e, FL_EARG, "isin: x must be a tensor, got a number");
-  if (g->e.status != FL_OK)
-    return;
   if (n == 0) {
     hit = filled(g, g->in[0], FL_BOOL, 0);
   } else {

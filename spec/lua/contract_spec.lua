@@ -52,6 +52,18 @@ describe("x:is", function()
     fails("is: names: expected a table, got an integer", x.is, x, "b t d", 3)
   end)
 
+  it("compares the dtype", function()
+    assert.equal(x, x:is("b t d", nil, "f32"))
+    local s = {}
+    assert.equal(x, x:is("b t d", s, "f32"))
+    assert.same({b = 4, t = 5, d = 6}, s)
+    fails('is "b t d": x is f32, not f64', x.is, x, "b t d", nil, "f64")
+    fails('is "...": x is f32, not i64', x.is, x, "...", {}, "i64")
+    fails('there is no dtype "float64"; did you mean "f64"?', x.is, x, "b t d", nil, "float64")
+    fails("dtype: expected a name", x.is, x, "b t d", nil, 64)
+    fails("too many arguments: it takes (pattern, names, dtype)", x.is, x, "b t d", nil, "f32", 1)
+  end)
+
   it("knows shapes without values", function()
     local _ <close> = core.meta()
     local s = {}
