@@ -3,26 +3,42 @@
  * one is told from calling a method by the instruction that asks. */
 #include "fll.h"
 
-enum { OP_SELF = 20, MOST = 512, DEEPEST = 64 };
+enum { OP_SELF = 20, MOST = 512, DEEPEST = 64, MOST_INDEXES = 4 };
 
 static const char *name_at(const void *list, int i) {
   return ((const char *const *)list)[i];
 }
 
-/* Pushes the object whose method the calling Lua function looks up; false if it
- * does something else. Records of calls are read as fll_site_here does. */
+/* Whether a Lua function is an __index that was called with the key at 2. */
+static bool looks_up_key(lua_State *L, const lua_Debug *ar) {
+  if (!lua_getlocal(L, ar, 2))
+    return false;
+  bool same = lua_rawequal(L, 2, -1);
+  lua_pop(L, 1);
+  return same;
+}
+
+/* Pushes the object whose method is looked up; false if the script reads a
+ * field instead. Between this function and the one that calls the method there
+ * may be __index functions of classes, which ask their parents for the key.
+ * Records of calls are read as fll_site_here does. */
 static bool push_receiver(lua_State *L, const fl_lua *st) {
   lua_Debug ar;
-  if (!st || !st->site_cache || !lua_getstack(L, 1, &ar))
+  if (!st || !st->site_cache)
     return false;
-  const char *record = (const char *)ar.i_ci;
-  if (record[62] & 2)
-    return false;
-  const char *pc = ((char *const *)(const void *)record)[4];
-  uint32_t instruction = fll_word(pc - 4);
-  if ((instruction & 0x7f) != OP_SELF)
-    return false;
-  return lua_getlocal(L, &ar, (int)(instruction >> 16 & 0xff) + 1) != NULL;
+  for (int level = 1; level <= MOST_INDEXES && lua_getstack(L, level, &ar);
+       level++) {
+    const char *record = (const char *)ar.i_ci;
+    if (record[62] & 2)
+      return false;
+    const char *pc = ((char *const *)(const void *)record)[4];
+    uint32_t instruction = fll_word(pc - 4);
+    if ((instruction & 0x7f) == OP_SELF)
+      return lua_getlocal(L, &ar, (int)(instruction >> 16 & 0xff) + 1) != NULL;
+    if (!looks_up_key(L, &ar))
+      return false;
+  }
+  return false;
 }
 
 /* Replaces the object at the top by its class; modules have metatables of their

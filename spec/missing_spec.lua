@@ -33,6 +33,27 @@ describe("a method that is missing", function()
     says("Linear has no method 'qqqqqq'", function() model:qqqqqq() end)
   end)
 
+  it("is named by classes that have an __index of their own", function()
+    says("Sequential has no method 'paramters' (did you mean 'parameters'?)",
+         function() nn.Sequential(model):paramters() end)
+    says("ModuleList has no method 'appendd' (did you mean 'append'?)",
+         function() nn.ModuleList(model):appendd(model) end)
+    local Net = flare.class("Net", nn.Sequential)
+    function Net:init() self.scale = self:buffer(flare.ones(2)) end
+    says("Net has no method 'foward' (did you mean 'forward'?)",
+         function() Net():foward(flare.ones(2)) end)
+    local Open = flare.class("Open", nn.Module)
+    function Open.__index(object, name)
+      if rawget(object, "_nothing") or Open[name] == nil and object._other then return end
+      return Open[name]
+    end
+    says("Open has no method 'evall' (did you mean 'eval'?)", function() Open():evall() end)
+    assert.is_nil(nn.Sequential(model).paramters)
+    assert.is_nil(Net().foward)
+    local function read(list) return list.appendd end
+    assert.is_nil(read(nn.ModuleList()))
+  end)
+
   it("is looked for in classes of the user's and what they come from", function()
     local Net = flare.class("Net", nn.Module)
     function Net:init() self.layer = nn.Linear(2, 2) end

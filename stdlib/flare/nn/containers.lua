@@ -27,11 +27,12 @@ function ModuleList:init(...)
   for _, module in ipairs(modules) do self:append(module) end
 end
 
--- Positions from the end: list[-1].
-function ModuleList:__index(key)
-  if math.type(key) ~= "integer" then return getmetatable(self)[key] end
-  if key == 0 then fail("%s[0]: positions count from 1", getmetatable(self).__name) end
-  if key < 0 then return rawget(self, #self + 1 + key) end
+-- Negative positions count from the end. The first parameter is not named self: errors would take
+-- a look-up for a module that runs.
+function ModuleList.__index(list, key)
+  if math.type(key) ~= "integer" then return getmetatable(list)[key] end
+  if key == 0 then fail("%s[0]: positions count from 1", getmetatable(list).__name) end
+  if key < 0 then return rawget(list, #list + 1 + key) end
 end
 
 --- Adds a module at the end (or a list of them); gives back the container.
