@@ -13,6 +13,46 @@ local function set(module, key, value)
   return message(function() module[key] = value end)
 end
 
+describe("a field with the name of a method", function()
+  local says = "Net: the %s '%s' would hide the method Net:%s; give it another name, such as '%s'"
+
+  it("is refused for buffers, parameters, tensors, modules and lists", function()
+    local Net = flare.class("Net", nn.Module)
+    local net = Net()
+    function Net.helper() end
+    local cases = {
+      count = {"buffer", net:buffer(flare.ones(2))}, to = {"parameter", net:param(flare.ones(2))},
+      train = {"module", nn.ReLU()}, modules = {"list", {nn.ReLU()}},
+      helper = {"tensor", flare.ones(2)},
+    }
+    for name, case in pairs(cases) do
+      local what, value = table.unpack(case)
+      assert.is_truthy(set(net, name, value):find(
+        says:format(what, name, name, name .. "_" .. what), 1, true), set(net, name, value))
+    end
+    assert.equal(0, net:count())
+    net.number = net:buffer(flare.ones(2))
+    net.number = net:buffer(flare.ones(3))
+    assert.equal(3, net.number:numel())
+  end)
+
+  it("is refused where the class is a list, or has buffers already", function()
+    local Net = flare.class("Net", nn.ModuleList)
+    local net = Net()
+    net.mean = net:buffer(flare.ones(2))
+    assert.is_truthy(set(net, "append", net:buffer(flare.ones(2))):find(
+      says:format("buffer", "append", "append", "append_buffer"), 1, true))
+  end)
+
+  it("may be a function or what can be called", function()
+    local net = nn.Module()
+    net.forward = function(_, x) return x + 1 end
+    assert.equal(2, net(flare.ones(1)):item())
+    net.describe = setmetatable({}, {__call = function() return "words" end})
+    assert.equal("words", net:describe())
+  end)
+end)
+
 local Net = flare.class("Net", nn.Module)
 function Net:init()
   self.stem = nn.Linear(2, 3)

@@ -43,6 +43,14 @@ local function refuse(module, key, value, was)
     core.is_tensor(value) and "a plain tensor" or "a " .. type(value), key, key, make, key)
 end
 
+-- A field hides the method of the same name in the class: module:count() would call the tensor.
+local function check_name(module, key, what)
+  local cls = getmetatable(module)
+  if type(cls[key]) ~= "function" then return end
+  fail("%s: the %s '%s' would hide the method %s:%s; give it another name, such as '%s_%s'",
+    cls.__name, what, key, cls.__name, key, key, what)
+end
+
 -- What happens to modules in order: one is made, one is assigned to.
 local clock = 0
 local born = setmetatable({}, {__mode = "k"}) -- of modules: when they were made
@@ -100,6 +108,10 @@ function M.assign(module, key, value)
   if (tensor or type(value) == "table") and type(key) == "string" and key:byte() ~= 95 then
     local kind = tensor and (walk.kind(module, value) or was == "buffer" and was)
     if was and not (tensor and kind) then refuse(module, key, value, was) end
+    if not was and not (getmetatable(value) and not tensor and not walk.is_module(value)) then
+      check_name(module, key, kind or tensor and "tensor" or walk.is_module(value) and "module"
+                              or "list")
+    end
     place(module, key, value)
     if kind then return walk.hold(module, key, value, kind) end
   elseif was then
