@@ -5,7 +5,9 @@
 --   --check FILE     a table written before: writes nothing, and fails if a ratio has become more
 --                    than 10 % worse
 --   --part SECONDS   adds to the table what is not in it yet, for so long; run it until it has all
-local options = {python = "python3", threads = "1", rounds = "3", out = "bench/results/peers.md"}
+local folder = arg[0]:match "^(.*/)" or ""
+local options = {python = "python3", threads = "1", rounds = "3",
+                 out = folder .. "results/peers.md"}
 local words, i = {}, 1
 while arg[i] do
   local name = arg[i]:match "^%-%-(%w+)$"
@@ -13,9 +15,9 @@ while arg[i] do
   i = i + 1
 end
 
-local works = dofile((arg[0]:match "^(.*/)" or "") .. "works.lua")
+local works = dofile(folder .. "works.lua")
 local program = arg[-1] and arg[-1]:find "flare" and arg[-1] or os.getenv "FLARE_PROGRAM"
-  or "build/flare"
+  or folder .. "../build/flare"
 local cores = options.threads == "1" and "0" or ("0-%d"):format(options.threads - 1)
 
 local function wanted(name)
@@ -41,8 +43,9 @@ local function start(command)
   end
 end
 
-local ours = start(program .. " bench/suite.lua")
-local theirs = start(("%s bench/peers/suite.py %s"):format(options.python, options.threads))
+local ours = start(("'%s' '%ssuite.lua'"):format(program, folder))
+local theirs = start(("%s '%speers/suite.py' %s"):format(options.python, folder,
+                                                 options.threads))
 
 local function median(values)
   table.sort(values)

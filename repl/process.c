@@ -369,5 +369,9 @@ int flare_open_process(lua_State *L) {
                                        {"signal_name", signal_name},
                                        {NULL, NULL}};
   luaL_newlib(L, functions);
+#ifdef FLARE_SOURCE_DIR
+  lua_pushliteral(L, FLARE_SOURCE_DIR);
+  lua_setfield(L, -2, "source_folder");
+#endif
   return 1;
 }

@@ -37,10 +37,31 @@ describe("flare bench compare", function()
     assert.truthy(out:find "status=1\n$", out)
   end)
 
-  it("says where to run it outside of the source folder", function()
-    local out = tree.output(("cd / && '%s/flare' bench compare a b 2>&1; echo status=$?"):format(
-      tree.output("pwd"):match "[^\n]+" .. "/" .. tree.build))
-    assert.truthy(out:find("FLARE_SOURCE", 1, true), out)
+  local function elsewhere(arguments, variables)
+    local folder = tree.build:find "^/" and "" or tree.output("pwd"):match "[^\n]+" .. "/"
+    return tree.output(("cd / && %s '%s%s/flare' bench %s 2>&1; echo status=$?"):format(
+      variables or "", folder, tree.build, arguments))
+  end
+
+  it("finds the folder that the program was built from", function()
+    local out = elsewhere [[compare relu relu --inputs "x = randn(4)"]]
+    assert.truthy(out:find "forward and backward.*status=0\n$", out)
+    out = elsewhere [[compare relu relu --inputs "x = randn(4)"]]
+    assert.is_nil(out:find("FLARE_SOURCE", 1, true), out)
+    out = elsewhere "--help"
+    assert.truthy(out:find "^usage: flare bench NAME .*: .*compare, .*peers.*status=0\n$", out)
+  end)
+
+  it("says where to run it where there are no sources", function()
+    local out = elsewhere("compare a b", "FLARE_SOURCE=/nowhere")
+    assert.truthy(out:find("there is no folder /nowhere/bench: run it in flare's source folder, or "
+      .. "name that folder by the variable FLARE_SOURCE", 1, true), out)
+    assert.truthy(out:find "status=1\n$", out)
+  end)
+
+  it("names the program that was probably meant", function()
+    local out = elsewhere "compar"
+    assert.truthy(out:find "/bench/compar%.lua %(did you mean 'compare'%?%); there are: ", out)
     assert.truthy(out:find "status=1\n$", out)
   end)
 
