@@ -43,10 +43,10 @@ end
 
 -- The value at a path of names, by raw look-ups and __index tables only.
 local function find(env, path)
-  local value = env
+  local value, world = env, debug.getmetatable(env)
   for name in path:gmatch "[^.:]+" do
     if value == env then
-      value = env[name]
+      if world and world.peek then value = world.peek(name) else value = env[name] end
     elseif type(value) == "table" then
       local meta, found = debug.getmetatable(value), rawget(value, name)
       if found == nil and meta and rawget(meta, "__pairs") then found = value[name] end

@@ -49,20 +49,39 @@ end
 
 --- The environment of all chunks: kept locals, then the globals, then flare's own names.
 function M.environment()
-  local flare = require "flare"
+  local flare, strict = require "flare", require "flare.strict"
   local kept, own = {}, {flare = flare, help = flare.help}
   local lazy = {nn = true, optim = true, data = true}
+  local function look_up(name)
+    local value = rawget(_G, name)
+    if value ~= nil then return value end
+    if lazy[name] then own[name] = flare[name] end
+    return own[name]
+  end
+  local function known()
+    local all = {}
+    for name in pairs(kept) do all[name] = true end
+    for name in pairs(lazy) do all[name] = true end
+    for name in pairs(own) do all[name] = true end
+    return all
+  end
   local env = setmetatable({}, {
     __index = function(_, name)
       if kept[name] ~= nil then return kept[name].value end
-      local value = rawget(_G, name)
-      if value ~= nil then return value end
-      if lazy[name] then own[name] = flare[name] end
-      return own[name]
+      local value = look_up(name)
+      local problem = value == nil and name ~= "_" and strict.problem(name, known)
+      if problem then error(problem, 2) end
+      return value
+    end,
+    -- as __index, but nil for an unknown name in strict mode, too: for completion and help
+    peek = function(name)
+      if kept[name] ~= nil then return kept[name].value end
+      return look_up(name)
     end,
     __newindex = function(_, name, value)
       local old = kept[name]
       if not old then
+        strict.assign(name)
         rawset(_G, name, value)
       elseif old.const then
         error(("attempt to assign to const variable '%s'"):format(name), 2)

@@ -124,6 +124,20 @@ describe("the prompt", function()
     assert.equal("prompt:1: there is no flare.soft (did you mean 'sort'?)\n", prompt {"flare.soft"})
   end)
 
+  it("refuses unknown names in strict mode, and knows all that have a value", function()
+    assert.equal("prompt:1: there is no variable 'learnrate' (did you mean 'learn_rate'?)\n"
+      .. "prompt:1: there is no variable 'flar' (did you mean 'flare'?)\n"
+      .. "prompt:1: there is no variable 'kpet' (did you mean 'kept'?)\n"
+      .. "nil\nnil\ntrue\nnil\nnil\n",
+      prompt {"learn_rate = 0.1; local kept, empty = 1", "flare.strict()", "learnrate", "flar.ones",
+              "kpet + 1", "given = nil", "given", "empty", "nn ~= nil", "flare.strict(false)",
+              "learnrate", "rawget(_G, 'learnrate')"})
+    assert.equal("prompt:1: there is no variable 'widht' (did you mean 'width'?)\n"
+      .. "  prompt:1: in function 'area'\n  prompt:1: in main chunk\n",
+      prompt {"flare.strict()", "function area(width) return widht end", "area(1)"})
+    assert.is_nil(prompt {"flare.strict()", "?nothing"}:find("no variable", 1, true))
+  end)
+
   it("keeps top-level locals", function()
     assert.equal("6\n7\n", prompt {"local a = 5", "a + 1", "a = 6", "a + 1"})
     assert.equal("nil\n", prompt {"do local b = 1 end", "b"})

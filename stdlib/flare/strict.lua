@@ -1,17 +1,22 @@
---- Global names that were never assigned as errors.
+--- Makes reading a global name that was never assigned an error.
 local fail = require "flare.fail"
 local options = require "flare.options"
 
 local M = {}
 
-local state -- while it is on: the metatable, what it had before, and names that were set to nil
+-- While strict mode is on: the metatable of _G, what it had before, and the names that were
+-- assigned, also those that hold nil now.
+local state
 
--- Names that may have been meant: globals, and locals of the reading function and its callers.
-local function candidates()
+-- Names that may have been meant: globals, those of `more`, and locals of the reading function and
+-- of its callers.
+local function candidates(more)
   local all = {}
   for name in next, _G do all[name] = true end
-  for level = 3, 6 do
-    local i, name = 1, debug.getinfo(level, "l") and debug.getlocal(level, 1)
+  for name in pairs(more and more() or {}) do all[name] = true end
+  for level = 3, 7 do
+    local info = debug.getinfo(level, "l")
+    local i, name = 1, info and debug.getlocal(level, 1)
     while name do
       if name:byte() ~= 40 then all[name] = true end -- "(": the interpreter's own
       i = i + 1
@@ -21,10 +26,27 @@ local function candidates()
   return all
 end
 
---- From now on reading a global name that was never assigned is an error that names it. Otherwise
--- it is nil, and {lr = learnrate} with a misspelt name is an empty table: Lua drops a nil there,
--- and the optimizer takes its default.
--- @param on false ends it
+--- What is wrong with reading a name that has no value: nil if strict mode is off or the name was
+-- assigned. Environments other than _G, such as the prompt's, ask here.
+-- @param name the name that was read
+-- @param more a function that returns a table whose keys are the names of that environment
+-- @return a message, or nil
+function M.problem(name, more)
+  if not state or state.assigned[name] then return end
+  local near = options.nearest(tostring(name), candidates(more))
+  return ("there is no variable '%s'%s"):format(tostring(name),
+    near and (" (did you mean '%s'?)"):format(near) or "")
+end
+
+--- Notes that an environment other than _G assigned a global name.
+function M.assign(name)
+  if state then state.assigned[name] = true end
+end
+
+--- Makes reading a global name that was never assigned an error that names it and the nearest
+-- name. Without strict mode such a name is nil, and {lr = learnrate} with a misspelt name is an
+-- empty table, so that the optimizer uses its default.
+-- @param on false turns strict mode off
 function M.strict(on)
   if on == false then
     if state then
@@ -36,16 +58,15 @@ function M.strict(on)
     return
   end
   local meta = getmetatable(_G) or {}
-  state = {meta = meta, index = meta.__index, newindex = meta.__newindex}
-  local before, assigned = state.index, {}
+  state = {meta = meta, index = meta.__index, newindex = meta.__newindex, assigned = {}}
+  local before, assigned = state.index, state.assigned
   meta.__index = function(t, name)
     local value
     if type(before) == "function" then value = before(t, name)
     elseif before then value = before[name] end
-    if value ~= nil or assigned[name] then return value end
-    local near = options.nearest(tostring(name), candidates())
-    fail("there is no variable '%s'%s", tostring(name),
-         near and (" (did you mean '%s'?)"):format(near) or "")
+    local problem = value == nil and M.problem(name)
+    if problem then fail("%s", problem) end
+    return value
   end
   local store = state.newindex
   meta.__newindex = function(t, name, value)
