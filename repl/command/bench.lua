@@ -1,6 +1,6 @@
 --- flare bench NAME: runs bench/NAME.lua of flare's sources. Their folder is the one that the
--- variable FLARE_SOURCE names; otherwise the current folder, if it is one; otherwise the folder that
--- the program was built from.
+-- variable FLARE_SOURCE names; otherwise the current folder, if it has them; otherwise the folder
+-- that the program was built from.
 local core = require "flare.core"
 local process = require "flare.repl.process"
 
@@ -14,7 +14,7 @@ local function programs(root)
   return names
 end
 
--- The current folder may have a bench/ of another project: flare's sources have runtime/ops.def too.
+-- The current folder may have a bench/ of another project.
 local function is_source(folder)
   return core.file.exists(folder .. "/runtime/ops.def") and #programs(folder) > 0
 end
