@@ -63,7 +63,7 @@ describe("flare.help", function()
   end)
 
   it("tells how everything in the library's parts is called", function()
-    for _, part in ipairs{"nn", "optim", "data", "io", "log", "distributions"} do
+    for _, part in ipairs{"nn", "optim", "data", "io", "log", "distributions", "dist"} do
       for name, value in pairs(flare[part]) do
         local path = part .. "." .. name
         local text = flare.help(path)
@@ -129,6 +129,26 @@ describe("flare.help", function()
     has(flare.help "dist", "flare.dist has: ", "dist(a, b, p = 2)")
     has(flare.help "x:dist", "The p-norm of a - b")
     has(flare.help "memory", "holders, limit")
+  end)
+
+  it("explains each argument of the functions and classes of dist", function()
+    local source, count = require "flare.help.source", 0
+    for name, value in pairs(flare.dist) do
+      local f = type(value) == "function" and value or type(value) == "table" and value.init
+      local doc = f and source.of(f)
+      if f then assert(doc and doc.text[1], name) end
+      local params = {}
+      for _, p in ipairs(doc and doc.params or {}) do params[p.name:match "^%w+"] = p.text end
+      for argument in (doc and doc.args or ""):gmatch "[%w_]+" do
+        assert(params[argument], ("dist.%s: no @param %s"):format(name, argument))
+        count = count + 1
+      end
+      if name ~= "send" and name ~= "barrier" and name ~= "close" then
+        assert(type(value) ~= "function" or doc.returns, ("dist.%s: no @return"):format(name))
+      end
+    end
+    assert(count > 40, count)
+    has(flare.help "dist.ZeRO", "arXiv:1910.02054", "o.stage")
   end)
 
   it("explains functions of one's own by the comment above them", function()

@@ -1,11 +1,11 @@
---- Data parallel: every rank has the model and a part of the batch; gradients are averaged while
--- backward goes on.
+--- Data parallel training: every rank has a replica of the model and computes a part of the batch.
+-- Gradients are averaged in buckets while backward runs.
 --
 --     model = dist.DataParallel(model)
 --     loss(model(x), y):backward()         -- p.grad is the mean over all ranks
 --
--- Everything that a model has, parameters(), state_dict() and its fields, is that of the model
--- inside; names are unchanged.
+-- Methods and fields of the wrapped model, such as parameters() and state_dict(), are used as
+-- before; names are unchanged.
 local class = require "flare.class"
 local core = require "flare.core"
 local dist = require "flare.dist"
@@ -19,7 +19,7 @@ local Watch = require "flare.dist.gradients.watch"
 
 local DataParallel = class "dist.DataParallel"
 
--- By model: what averages its gradients lives as long as it does, held by somebody or not.
+-- Wrappers by model: a wrapper lives as long as its model, even if the script drops it.
 local wrappers = setmetatable({}, {__mode = "k"})
 
 local function own(self, name) return rawget(self, "_dp")[name] end
@@ -38,16 +38,16 @@ local function send(dp, bucket)
   end)
 end
 
--- Buckets of parameters in the order of the list, backwards.
+-- Makes buckets of the parameters, the last parameter first.
 local function arrange(dp)
   local bytes = Bucket.bytes(dp.all, dp.options.bucket_mb)
-  local list = Bucket.divide(dp.named, bytes, 1 << 20) -- the first is to leave early
+  local list = Bucket.divide(dp.named, bytes, 1 << 20) -- a small first bucket is sent early
   local compress = dp.group.size > 1 and dp.options.compress
   for b, part in ipairs(list) do list[b] = Bucket(part, 1, compress) end
   dp.queue:line_up(list)
 end
 
--- What learns, which may have changed since the last forward.
+-- Reads the parameters that learn again, which may have changed since the last forward.
 local function learn(dp)
   local named = {}
   for name, p in dp.model:named_parameters() do named[#named + 1] = {name, p} end
@@ -58,10 +58,16 @@ local function learn(dp)
   arrange(dp)
 end
 
---- Options: group; bucket_mb, how much goes at a time (25, of large models a 64th);
--- broadcast_buffers, rank 0's before every forward in training (true); find_unused, parameters
--- may be without a gradient (false: they are an error that names them); compress, "bf16" or "f16"
--- that f32 and f64 gradients travel as.
+--- dist.DataParallel(model, {bucket_mb = 25}). All ranks start with rank 0's parameters and
+-- buffers.
+-- @param model a module
+-- @param o.group the ranks that work together, default dist.world
+-- @param o.bucket_mb size of a bucket of gradients; default 25, and a 64th of large models
+-- @param o.broadcast_buffers whether forward, in training, first copies rank 0's buffers to all
+--   ranks; default true
+-- @param o.find_unused true: parameters may have no gradient; default false, they are an error that
+--   names them
+-- @param o.compress "bf16" or "f16": the dtype in which gradients of f32 and f64 are sent
 function DataParallel:init(model, o)
   if type(model) ~= "table" or not model.__module then
     fail("DataParallel: a model is expected, got %s", type(model))
@@ -89,8 +95,9 @@ function DataParallel:init(model, o)
   wrappers[model] = self
 end
 
--- What the pass has not reached goes with what was added up before, or as zeros.
--- @return names of what has nothing, whether each parameter has something
+-- A parameter that backward has not reached is sent with the gradient of earlier passes, or as
+-- zeros.
+-- @return names of the parameters without a gradient; for each parameter 1 if it has one, else 0
 local function unreached(queue)
   local names, has = {}, {}
   for _, bucket in ipairs(queue.buckets) do
@@ -105,7 +112,7 @@ local function unreached(queue)
   return names, has
 end
 
--- The means are the gradients; of what has none on any rank they stay nil.
+-- Sets the gradients to the means; a parameter without a gradient on any rank keeps nil.
 local function give(dp, has)
   if has then
     has = dp.group:all_reduce(core.tensor(has, {dtype = "i32"}), {reduce = "max"}):tolist()
@@ -162,7 +169,8 @@ function DataParallel:_finish()
   arrange(dp)
 end
 
---- The model's result; in training, buffers are rank 0's first.
+--- Calls the model; in training, with rank 0's buffers.
+-- @return the model's results
 function DataParallel:forward(...)
   local dp = rawget(self, "_dp")
   if dp.watch:change() then
@@ -171,7 +179,7 @@ function DataParallel:forward(...)
   end
   if dp.queue.count > 0 then dp.queue:reset() end
   for _, bucket in ipairs(dp.queue.buckets) do
-    if not bucket.params[1].grad then bucket:close() end -- dropped: the memory is of use meanwhile
+    if not bucket.params[1].grad then bucket:close() end -- no gradients are held: free the memory
   end
   if dp.options.broadcast_buffers and dp.model.training and dp.sync and dp.group.size > 1 then
     broadcast(dp.group, dp.model:buffers())
@@ -182,6 +190,8 @@ end
 function DataParallel:__call(...) return self:forward(...) end
 
 --- Runs f(...) without averaging: gradients add up on each rank until a backward outside of it.
+-- @param f a function
+-- @return the results of f
 function DataParallel:no_sync(f, ...)
   if f == nil then fail "no_sync: a function is expected, got nil" end
   local dp = rawget(self, "_dp")
@@ -193,18 +203,19 @@ function DataParallel:no_sync(f, ...)
   return table.unpack(results, 2, results.n)
 end
 
---- The model inside.
+--- The wrapped model.
+-- @return a module
 function DataParallel:unwrap() return own(self, "model") end
 
 local methods = {}
 for name, f in pairs(DataParallel) do methods[name] = f end
 
--- All else is the model's; its methods get the model, not this.
+-- Other names are the model's; its methods get the model in place of the wrapper.
 function DataParallel:__index(name)
   if methods[name] ~= nil then return methods[name] end
   local dp = rawget(self, "_dp")
   local value = dp and dp.model[name]
-  if value == nil and name == "module" and dp then return dp.model end -- as others call it
+  if value == nil and name == "module" and dp then return dp.model end -- PyTorch's name
   if type(value) ~= "function" or not dp then return value end
   return function(first, ...)
     if rawequal(first, self) then

@@ -1,4 +1,7 @@
---- Groups of ranks, and collectives as their methods.
+--- A process group, as dist.group and dist.mesh make it and dist.world is one. The collectives are
+-- its methods: g:all_reduce(x, o) is dist.all_reduce(x, {group = g, ...}), and so for all others.
+-- g.rank is this process's number in it, nil outside, g.size the number of its ranks, and g.ranks
+-- the list of their numbers in the job.
 local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"
@@ -8,13 +11,15 @@ local comm = core.comm
 
 local Group = class "dist.Group"
 
--- All groups, to attach them again after a reset; how many resets there were.
+-- All groups, whose engines a reset detaches, and the number of resets.
 local groups, resets = setmetatable({}, {__mode = "k"}), 0
 
-Group.engine = "host" -- of what lies in the host's memory
+Group.engine = "host" -- for tensors in the host's memory
 
---- @param ranks numbers in the job
--- @param id of the core; nil makes a new one, which all ranks of the job do at the same time
+--- dist.Group(ranks) is dist.group(ranks).
+-- @param ranks a list of ranks of the job
+-- @param id the number of a group that the runtime has already; nil: makes one, which all ranks of
+--   the job do in the same order
 function Group:init(ranks, id)
   if not id and type(ranks) ~= "table" then
     fail("group: a list of ranks is expected, as in {0, 2}, got %s", options.kind(ranks))
@@ -26,14 +31,14 @@ function Group:init(ranks, id)
   groups[self] = true
 end
 
--- After core.comm.reset: engines are opened again when they are next needed, and handles of
--- earlier calls have no result.
+-- Called after core.comm.reset: engines are attached again when they are next needed, and handles
+-- of earlier calls have no result.
 function Group.reset()
   resets = resets + 1
   for group in pairs(groups) do group.attached = {} end
 end
 
---- `value` if it is a group with this rank in it. @param where the function's name, for errors
+-- Returns `value` if it is a group with this rank in it. `where`: the function's name, for errors.
 function Group.of(where, value)
   if not class.is(value, Group) then
     fail("%s: group must be one that dist.group makes, got %s", where, options.kind(value))
@@ -42,7 +47,7 @@ function Group.of(where, value)
   return value
 end
 
--- The engine for a device, opened when first needed: all members get here with the same call.
+-- Attaches the engine for a device at the first call that needs it, which all members make.
 function Group:attach(device)
   if self.attached[device] then return end
   if self.size > 1 and not comm.engine(self.id, device) then self:_attach(device) end
@@ -64,7 +69,7 @@ end
 
 local Work = class "dist.Work"
 
---- Waits until the call is done (a device: lets its current stream wait).
+--- Waits until the call is done; on a device, makes the current stream wait for it.
 -- @return the result
 function Work:wait()
   if self.seq and self.resets ~= resets then
@@ -79,20 +84,22 @@ function Work:wait()
   return self.result
 end
 
---- The result is to be f of what comes, which wait() calls. @return the handle
+--- Lets wait() return f(result).
+-- @return the handle
 function Work:after(f)
   self.finish = f
   return self
 end
 
---- Whether wait() would return at once.
+--- Tells whether wait() would return at once.
+-- @return a boolean
 function Work:done()
   if self.event then return self.event:query() end
   return not self.seq or self.resets ~= resets
     or comm.done(self.group, self.device, self.lane, self.seq)
 end
 
--- Asynchronous calls of a device go to a stream of the group's own.
+-- Asynchronous calls on a device run on a stream that belongs to the group.
 local function stream_of(self, device)
   local stream = self.streams[device]
   if not stream then
@@ -103,8 +110,9 @@ local function stream_of(self, device)
   return stream
 end
 
---- f() makes an asynchronous call, and what it needs, of tensors of the device; all of it, and what
--- comes after, goes to the group's stream behind what the current one has got. @return its handle
+-- Calls f, which starts an asynchronous call on tensors of the device. All that f launches, and
+-- what Work:after adds, runs on the group's stream, after the work that is queued on the current
+-- stream. Returns the handle.
 function Group:later(device, f)
   if self.size == 1 or device == "cpu" then return f() end
   local stream, work = stream_of(self, device), Work()
@@ -113,14 +121,14 @@ function Group:later(device, f)
   return work
 end
 
---- The same where f writes the tensors of the list: who uses one of them waits by itself.
+-- The same for f that writes the given tensors; later uses of one of them wait for it.
 function Group:aside(device, tensors, f)
   local stream = stream_of(self, device)
   stream:run(f)
   stream:promise(tensors)
 end
 
--- f(x, o) or f(o): the core's function of the call.
+-- Calls the function f of the core, as f(x, o), or f(o) without x.
 local function call(self, f, x, o, device)
   o.group = self.id
   if not o.async then
@@ -153,8 +161,8 @@ local function check_tensor(name, x)
   return x
 end
 
--- What a call says, for the core, which has the same defaults. Small tensors take less time than a
--- table with all of them.
+-- The options of a call for the core, which has the same defaults. Only those that are given: a
+-- full table takes longer than a collective of small tensors.
 local function read(name, o, defaults)
   local given = {}
   if o == nil then return given end
@@ -166,7 +174,7 @@ local function read(name, o, defaults)
   return given
 end
 
--- Before the call is counted: the others may have called rightly.
+-- Refused before the call is counted, because the calls of the other ranks may be valid.
 local function check_algorithm(name, given, device)
   if given.algorithm == "nccl" and not device:find "^cuda" then
     fail("%s: algorithm nccl is for GPUs; for %s there are ring, one_shot, two_shot", name, device)
@@ -174,15 +182,15 @@ local function check_algorithm(name, given, device)
 end
 
 local discards = comm.discards
--- Written once for each name, to a user of another library's collectives, which change x.
+-- Collectives whose lost result was reported; in other libraries collectives write over x.
 local warned = {}
--- Ranks that have nothing to gain from the result: root of a broadcast, all others of the rest.
+-- Whether the result is of no use to this rank.
 local useless = {broadcast = function(self, root) return self.rank == root end,
   reduce = function(self, root) return self.rank ~= root end,
   gather = function(self, root) return self.rank ~= root end}
 local in_place = {all_reduce = true, reduce = true, broadcast = true}
 
--- The result of a call that is a statement is lost, and x has not changed.
+-- Reports a call that is a statement: its result is lost, and x has not changed.
 local function warn_discarded(self, name, o)
   local has_none = useless[name]
   if has_none and has_none(self, type(o) == "table" and o.root or 0) then return end
@@ -220,12 +228,12 @@ define("gather", {root = 0})
 define("reduce_scatter", {reduce = "sum"})
 define("all_to_all", {})
 
--- The same, written over x.
+-- The variants that write over x.
 for name, defaults in pairs {all_reduce = {reduce = "sum", algorithm = "auto", async = false},
     broadcast = {root = 0, async = false}, reduce = {reduce = "sum", root = 0, async = false},
     all_gather = {async = false}} do
   local method = "comm_" .. name .. "_"
-  local whole = name == "all_gather" or nil -- x has all parts, of which each rank gives its own
+  local whole = name == "all_gather" or nil -- x has the parts of all ranks
   local function f(x, given)
     given.whole = whole
     return x[method](x, given)
@@ -242,7 +250,7 @@ for name, defaults in pairs {all_reduce = {reduce = "sum", algorithm = "auto", a
   end
 end
 
---- Sends x to the rank `peer` of the group.
+--- See dist.send.
 function Group:send(x, peer, o)
   check_tensor("send", x)
   self:attach(x.device)
@@ -251,7 +259,7 @@ function Group:send(x, peer, o)
   return call(self, core.comm_send, x, o, x.device)
 end
 
---- What `peer` sends. @param shape of it, or a tensor of the same shape, dtype and device
+--- See dist.recv.
 function Group:recv(shape, peer, o)
   if not warned.recv and discards() then warn_discarded(self, "recv") end
   local given = core.is_tensor(shape) and {dtype = shape.dtype, device = shape.device} or {}
@@ -267,7 +275,7 @@ function Group:recv(shape, peer, o)
   return call(self, core.comm_recv, nil, o, device)
 end
 
---- Root's x in parts along dim 1, one for each rank; the others give nothing.
+--- See dist.scatter.
 function Group:scatter(x, o)
   o = options.check("scatter", o, {root = 0, async = false, device = options.none})
   local root, device, meta = o.root, o.device, nil
@@ -281,7 +289,7 @@ function Group:scatter(x, o)
   for word in self:share(meta, root):gmatch "%S+" do words[#words + 1] = word end
   local shape = {}
   for k = 3, #words do shape[k - 2] = math.tointeger(tonumber(words[k])) end
-  if (shape[1] or 1) % self.size ~= 0 then -- the same on all ranks: nobody waits
+  if (shape[1] or 1) % self.size ~= 0 then -- all ranks raise it
     fail("scatter: dim 1 of x (%s) must be a multiple of the %d ranks",
       table.concat(shape, ", "), self.size)
   end
@@ -294,13 +302,13 @@ function Group:scatter(x, o)
   return call(self, core.comm_scatter, x, o, x.device)
 end
 
---- Waits until every rank of the group is here.
+--- See dist.barrier.
 function Group:barrier()
   self:attach "cpu"
   core.comm_barrier{group = self.id}
 end
 
---- A string of root's on every rank.
+--- See dist.share.
 function Group:share(text, root)
   root = root or 0
   if self.rank == root and type(text) ~= "string" then

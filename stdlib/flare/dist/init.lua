@@ -1,9 +1,10 @@
---- Jobs of several processes (ranks): the same script on each, working together.
+--- Training with several processes. Each process is a rank of a job and runs the same script.
 --
 --     local dist = flare.dist
---     dist.init()                          -- says who we are; alone without a launcher
+--     local rank, size = dist.init()       -- joins the job; without a launcher rank 0 of 1
 --     x = dist.all_reduce(x, {reduce = "mean"})
 local core = require "flare.core"
+local engine = require "flare.dist.engine"
 local env = require "flare.dist.env"
 local fail = require "flare.fail"
 local Group = require "flare.dist.group"
@@ -11,7 +12,7 @@ local options = require "flare.options"
 
 local dist = {Group = Group}
 
--- Names that others have for what there is.
+-- Names in other libraries and what takes their place here.
 local elsewhere = {get_rank = "dist.rank()", get_world_size = "dist.size()",
   init_process_group = "dist.init()", destroy_process_group = "dist.close()",
   is_initialized = "dist.init(), which may be called again", new_group = "dist.group(ranks)",
@@ -22,102 +23,112 @@ local elsewhere = {get_rank = "dist.rank()", get_world_size = "dist.size()",
   reduce_scatter_tensor = "dist.reduce_scatter", all_to_all_single = "dist.all_to_all",
   broadcast_object_list = "dist.share(text, root)", ReduceOp = "{reduce = \"sum\"}"}
 
+local MOST = 1000000000 -- seconds of a time-out
+
 local job
 
+-- Whether a variable of the environment is set, and not to 0.
 local function flag(name)
   local value = os.getenv(name)
   return value ~= nil and value ~= "0" and value ~= ""
 end
 
--- What carries tensors in the host's memory.
-local function choose(found, wish)
-  local by_mpi = found.launcher == "Open MPI" or found.launcher == "PMI"
-    or found.launcher == "Slurm"
-  if wish ~= "" and wish ~= "host" and wish ~= "mpi" then
-    fail("dist.init: engine must be host or mpi, got '%s'", wish)
+-- The number that a variable of the environment holds; `default` if it is not set.
+local function seconds(name, default)
+  local text = os.getenv(name)
+  if text == nil or text == "" then return default end
+  local number = tonumber(text)
+  if not number or number < 0 or number > MOST then
+    fail("dist.init: %s must be a number of seconds from 0 to %d, got '%s'", name, MOST, text)
   end
-  if wish == "mpi" and found.size > 1 and not by_mpi then
-    fail("dist.init: MPI is started by mpirun or srun: mpirun -n %d flare script.lua", found.size)
-  end
-  if found.hosts == 1 then return wish == "mpi" and found.size > 1 and "mpi" or "host" end
-  if wish == "host" or not by_mpi then
-    fail("dist.init: the ranks are on several hosts, which the host engine cannot reach: start "
-      .. "them on one, or with MPI: mpirun -n %d flare script.lua", found.size)
-  end
-  return "mpi"
+  return number
 end
 
--- From the folder of the program or of a library of ours: a build folder, the folder of core.so,
--- an installed tree.
-local places = {"lua/flare/mpi.so", "mpi.so", "flare/mpi.so", "lua/5.4/flare/mpi.so",
-  "../lib/lua/5.4/flare/mpi.so", "../lib64/lua/5.4/flare/mpi.so"}
-
--- Loads the MPI engine, a shared object that is built where MPI's headers are.
-local function load_mpi()
-  local path, tried = package.searchpath("flare.mpi", package.cpath)
-  if path then return core.comm.load(path) end
-  for _, folder in ipairs(core.comm.folders()) do
-    for _, place in ipairs(places) do
-      local name = folder .. "/" .. place
-      if core.file.exists(name) then return core.comm.load(name) end
-      if not tried:find(name, 1, true) then tried = tried .. "\n\tno file '" .. name .. "'" end
-    end
+local function check_seconds(name, value)
+  if not (value >= 0 and value <= MOST) then -- NaN is neither
+    fail("dist.init: %s must be a number of seconds from 0 to %d, got %s", name, MOST,
+      value == value and ("%g"):format(value) or "NaN")
   end
-  fail("dist.init: the MPI engine, flare/mpi.so, is missing. It is built if mpicc and MPI's "
-    .. "headers are there (Debian: libopenmpi-dev), not into the portable program. Tried:%s%s",
-    tried:find "^%s*\n" and "" or "\n\t", tried)
 end
 
---- Joins the job that the environment tells of. Without one this process is alone: rank 0 of 1.
--- Options: timeout, the seconds that ranks wait for each other (120); first, for the first call of
--- a group (five times that); check, compare the script's lines, too (or FLARE_DIST_CHECK=1). From
--- now on "cuda" is this rank's GPU.
+--- Joins the job that the launcher describes in the environment. Without a launcher the process is
+-- alone: rank 0 of 1. Afterwards "cuda" is this rank's GPU, and dist.world the group of all ranks.
+-- Later calls return the same numbers.
+-- @param o.timeout seconds that a rank waits for the others in a collective, 0 for no limit;
+--   default the variable FLARE_DIST_TIMEOUT, or 120
+-- @param o.first the same for the first call of a group; default, and for 0, 5 * timeout
+-- @param o.check true: compares the lines of the script that call collectives, and collectives of
+--   GPU tensors as well; default the variable FLARE_DIST_CHECK
+-- @param o.engine "host" or "mpi", which carries tensors in the host's memory; default the one that
+--   reaches all ranks
 -- @return rank, size
 function dist.init(o)
-  o = options.check("dist.init", o, {timeout = tonumber(os.getenv "FLARE_DIST_TIMEOUT") or 120,
-    first = 0, check = flag "FLARE_DIST_CHECK", engine = ""})
+  o = options.check("dist.init", o, {timeout = options.none, first = options.none,
+    check = flag "FLARE_DIST_CHECK", engine = ""})
+  for _, name in ipairs {"timeout", "first"} do
+    if o[name] ~= nil and type(o[name]) ~= "number" then
+      fail("dist.init: option '%s' must be a number, got %s", name, options.kind(o[name]))
+    end
+    if o[name] then check_seconds(name, o[name]) end
+  end
   if job then return job.rank, job.size end
+  local timeout = o.timeout or seconds("FLARE_DIST_TIMEOUT", 120)
   local found, message = env.read()
   if not found then fail("dist.init: %s", message) end
-  local engine = choose(found, o.engine)
+  local chosen = engine.choose(found, o.engine)
   if found.size > 1 then
+    local first = o.first and o.first > 0 and o.first or 5 * timeout
     core.comm.open{key = found.key, rank = found.rank, size = found.size, here = found.here,
-      timeout = o.timeout, first = o.first > 0 and o.first or 5 * o.timeout, check = o.check}
+      timeout = timeout, first = first, check = o.check}
   end
   job = found
-  Group.engine = engine
-  if engine == "mpi" then load_mpi() end
+  Group.engine = chosen
+  if chosen == "mpi" then engine.load_mpi() end
   dist.world = Group(nil, 0)
   if found.size > 1 then dist.world:attach "cpu" end
   return job.rank, job.size
 end
 
-local function here()
+-- The job, which the first use of flare.dist joins.
+local function joined()
   if not job then dist.init() end
   return job
 end
 
---- This process's number, from 0.
-function dist.rank() return here().rank end
+--- The number of this process in the job, from 0.
+-- @return an integer
+function dist.rank() return joined().rank end
 
---- How many processes there are.
-function dist.size() return here().size end
+--- The number of processes in the job.
+-- @return an integer
+function dist.size() return joined().size end
 
---- The number among those of this host, and of the GPU that "cuda" is.
-function dist.local_rank() return here().here end
+--- The number of this process among those of its host, from 0. It is also the number of the GPU
+-- that "cuda" is.
+-- @return an integer
+function dist.local_rank() return joined().here end
 
---- A group of some ranks. All ranks of the job make it, members or not.
+--- Makes a process group. All ranks of the job call it with the same ranks and in the same order,
+-- members or not.
+-- @param ranks a list of ranks, as in {0, 2}
+-- @return a dist.Group
 function dist.group(ranks)
-  here()
+  joined()
   return Group(ranks)
 end
 
---- The ranks as a grid: dist.mesh{dp = 4, tp = 2}; see flare.dist.mesh.
+--- Arranges the ranks as a grid with named axes: dist.mesh{dp = 4, tp = 2}. All ranks call it.
+-- @param axes sizes by name, which multiply to dist.size(). Ranks that are neighbours along the
+--   last axis have successive numbers; the order is pp, dp, ep, cp, tp, or that of the list
+--   `axes.order`, as in {tp = 2, dp = 4, order = {"tp", "dp"}}
+-- @return a table: mesh.dp is the group of this rank along dp, mesh.at.dp its place in it, from 0,
+--   and mesh.axes the list of names
 function dist.mesh(axes)
-  return require "flare.dist.mesh"(axes, here().rank, here().size)
+  return require "flare.dist.mesh"(axes, joined().rank, joined().size)
 end
 
---- Why the job has failed and where each rank was, "" if it has not.
+--- Why the job has failed, and what each rank was doing.
+-- @return a text, "" if the job has not failed
 function dist.verdict() return core.comm.verdict() end
 
 --- Leaves the job.
@@ -126,8 +137,9 @@ function dist.close()
   job, dist.world = nil, nil
 end
 
--- dist.all_reduce(x, {group = g}) is g:all_reduce(x), of all ranks without a group.
-local function taking(o, name)
+-- The group of a call, and its options without that: dist.all_reduce(x, {group = g}) is
+-- g:all_reduce(x).
+local function split(o, name)
   if o == nil then return dist.world, nil end
   if type(o) ~= "table" then fail("%s: options must be a table, got %s", name, type(o)) end
   if o.group == nil then return dist.world, o end
@@ -137,35 +149,148 @@ local function taking(o, name)
   return Group.of(name, o.group), rest
 end
 
-for name in ("all_reduce reduce broadcast all_gather gather reduce_scatter all_to_all scatter "
-    .. "all_reduce_ reduce_ broadcast_ all_gather_"):gmatch "%S+" do
-  dist[name] = function(x, o)
-    here()
-    local group, rest = taking(o, name)
-    return group[name](group, x, rest)
-  end
+local function call(name, x, o)
+  joined()
+  local group, rest = split(o, name)
+  return group[name](group, x, rest)
 end
 
-function dist.send(x, peer, o)
-  here()
-  local group, rest = taking(o, "send")
-  return group:send(x, peer, rest)
+local function exchange(name, x, peer, o)
+  joined()
+  local group, rest = split(o, name)
+  return group[name](group, x, peer, rest)
 end
 
-function dist.recv(shape, peer, o)
-  here()
-  local group, rest = taking(o, "recv")
-  return group:recv(shape, peer, rest)
-end
+--- Combines the tensors of all ranks: y = dist.all_reduce(x, {reduce = "sum"}).
+-- @param x a tensor of any dtype and device, of the same shape on all ranks; it is not changed
+-- @param o.reduce "sum" (the default), "mean", "min" or "max"
+-- @param o.algorithm "auto" (the default), "one_shot", "two_shot", "ring", on GPUs also "nccl"
+-- @param o.group the ranks that take part, default dist.world
+-- @param o.async true: returns at once a handle, whose wait() returns the result and whose done()
+--   tells whether wait() would return at once
+-- @return the result, on every rank
+function dist.all_reduce(x, o) return call("all_reduce", x, o) end
 
+--- As all_reduce, and writes the result over x.
+-- @param x a tensor, contiguous if `async`
+-- @param o.reduce "sum" (the default), "mean", "min" or "max"
+-- @param o.algorithm as of all_reduce
+-- @param o.group the ranks that take part, default dist.world
+-- @param o.async true: returns a handle
+-- @return x
+function dist.all_reduce_(x, o) return call("all_reduce_", x, o) end
+
+--- Combines the tensors of all ranks on one: y = dist.reduce(x, {root = 0, reduce = "sum"}).
+-- @param x a tensor, of the same shape on all ranks
+-- @param o.root the rank of the group that gets the result, default 0
+-- @param o.reduce "sum" (the default), "mean", "min" or "max"
+-- @param o.group the ranks that take part, default dist.world
+-- @param o.async true: returns a handle
+-- @return the result on root, x on the other ranks
+function dist.reduce(x, o) return call("reduce", x, o) end
+
+--- As reduce, and writes the result over root's x.
+-- @param x a tensor, contiguous if `async`
+-- @param o.root the rank of the group that gets the result, default 0
+-- @param o.reduce "sum" (the default), "mean", "min" or "max"
+-- @param o.group the ranks that take part, default dist.world
+-- @param o.async true: returns a handle
+-- @return x
+function dist.reduce_(x, o) return call("reduce_", x, o) end
+
+--- Sends root's tensor to all ranks: y = dist.broadcast(x, {root = 0}).
+-- @param x a tensor, of the same shape and dtype on all ranks
+-- @param o.root the rank of the group whose x is sent, default 0
+-- @param o.group the ranks that take part, default dist.world
+-- @param o.async true: returns a handle
+-- @return root's x, on every rank
+function dist.broadcast(x, o) return call("broadcast", x, o) end
+
+--- As broadcast, and writes root's tensor over x.
+-- @param x a tensor, contiguous if `async`
+-- @param o.root the rank of the group whose x is sent, default 0
+-- @param o.group the ranks that take part, default dist.world
+-- @param o.async true: returns a handle
+-- @return x
+function dist.broadcast_(x, o) return call("broadcast_", x, o) end
+
+--- Concatenates the tensors of all ranks along dim 1, in the order of the ranks.
+-- @param x a tensor, of the same shape on all ranks
+-- @param o.group the ranks that take part, default dist.world
+-- @param o.async true: returns a handle
+-- @return the result, on every rank
+function dist.all_gather(x, o) return call("all_gather", x, o) end
+
+--- As all_gather, and fills x. The part of x along dim 1 that belongs to this rank is sent.
+-- @param x a tensor with as many equal parts along dim 1 as there are ranks
+-- @param o.group the ranks that take part, default dist.world
+-- @param o.async true: returns a handle
+-- @return x
+function dist.all_gather_(x, o) return call("all_gather_", x, o) end
+
+--- Concatenates the tensors of all ranks along dim 1 on one rank.
+-- @param x a tensor, of the same shape on all ranks
+-- @param o.root the rank of the group that gets the result, default 0
+-- @param o.group the ranks that take part, default dist.world
+-- @param o.async true: returns a handle
+-- @return the result on root, an empty tensor on the other ranks
+function dist.gather(x, o) return call("gather", x, o) end
+
+--- Combines the tensors of all ranks and gives each rank its part along dim 1.
+-- @param x a tensor with as many equal parts along dim 1 as there are ranks
+-- @param o.reduce "sum" (the default), "mean", "min" or "max"
+-- @param o.group the ranks that take part, default dist.world
+-- @param o.async true: returns a handle
+-- @return this rank's part of the result
+function dist.reduce_scatter(x, o) return call("reduce_scatter", x, o) end
+
+--- Sends part k of x along dim 1 to rank k of the group.
+-- @param x a tensor with as many equal parts along dim 1 as there are ranks
+-- @param o.group the ranks that take part, default dist.world
+-- @param o.async true: returns a handle
+-- @return the parts that all ranks sent to this one, in the order of the ranks
+function dist.all_to_all(x, o) return call("all_to_all", x, o) end
+
+--- Divides root's tensor along dim 1 into equal parts and sends one to each rank.
+-- @param x on root a tensor with as many equal parts along dim 1 as there are ranks; the other
+--   ranks pass nil
+-- @param o.root the rank of the group whose x is divided, default 0
+-- @param o.device where the other ranks get their parts; default the kind of device of root's x
+-- @param o.group the ranks that take part, default dist.world
+-- @param o.async true: returns a handle
+-- @return this rank's part
+function dist.scatter(x, o) return call("scatter", x, o) end
+
+--- Sends a tensor to one rank, which calls recv. The call may return before or after that.
+-- @param x a tensor
+-- @param peer the rank of the group that receives it
+-- @param o.group the group, default dist.world
+-- @param o.async true: returns a handle
+function dist.send(x, peer, o) return exchange("send", x, peer, o) end
+
+--- Receives a tensor that one rank sends.
+-- @param shape of the tensor, or a tensor of the same shape, dtype and device
+-- @param peer the rank of the group that sends it
+-- @param o.dtype its dtype, default "f32"
+-- @param o.device where it is put, default "cpu"
+-- @param o.group the group, default dist.world
+-- @param o.async true: returns a handle
+-- @return a new tensor
+function dist.recv(shape, peer, o) return exchange("recv", shape, peer, o) end
+
+--- Waits until every rank of the group has called barrier.
+-- @param o.group the ranks that take part, default dist.world
 function dist.barrier(o)
-  here()
-  return (taking(o, "barrier")):barrier()
+  joined()
+  return (split(o, "barrier")):barrier()
 end
 
---- A string of root's on every rank.
+--- Sends a string of one rank to all.
+-- @param text a string on root; ignored on the other ranks
+-- @param root the rank that sends it, default 0
+-- @return root's text, on every rank
 function dist.share(text, root)
-  here()
+  joined()
   return dist.world:share(text, root)
 end
 
@@ -175,7 +300,7 @@ require "flare.lazy"("dist", dist, {
 })
 local meta = getmetatable(dist)
 local find = meta.__index
-meta.__call = function(_, ...) return core.dist(...) end -- the operator's name
+meta.__call = function(_, ...) return core.dist(...) end -- dist is an operator as well
 meta.__index = function(self, name)
   if elsewhere[name] then fail("there is no dist.%s; it is %s", name, elsewhere[name]) end
   return find(self, name)

@@ -1,5 +1,5 @@
---- Local SGD (arXiv:1805.09767): ranks train for themselves and every K steps take the mean of
--- their parameters, by themselves or as a step of an optimizer outside (arXiv:2311.08105).
+--- Local SGD (arXiv:1805.09767): ranks train independently and average their parameters every K
+-- steps, directly or as a step of an outer optimizer (DiLoCo, arXiv:2311.08105).
 --
 --     local sgd = dist.LocalSGD(model, optimizer, {every = 8})
 --     loss:backward()
@@ -13,9 +13,14 @@ local Group = require "flare.dist.group"
 
 local LocalSGD = class "dist.LocalSGD"
 
---- Options: every, steps between means (1: with plain SGD the same as data parallel); group; outer,
--- a function from the parameters to an optimizer whose gradient is how far they have moved;
--- async, the mean arrives while the next K steps go on, and what they change is kept.
+--- dist.LocalSGD(model, optimizer, {every = 1}). All ranks start with rank 0's parameters.
+-- @param model a module, or a list of parameters
+-- @param optimizer which each rank steps by itself
+-- @param o.every steps between two means; default 1, which with plain SGD equals data parallel
+-- @param o.group the ranks that work together, default dist.world
+-- @param o.outer a function from a list of parameters to the outer optimizer; its gradient is the
+--   distance that the parameters moved since the last mean
+-- @param o.async true: the mean is applied K steps later, and the steps taken meanwhile are kept
 function LocalSGD:init(model, optimizer, o)
   dist.rank()
   o = options.check("LocalSGD", o, {every = 1, group = dist.world, outer = options.none,
@@ -37,7 +42,7 @@ function LocalSGD:init(model, optimizer, o)
   end
 end
 
--- What was sent K steps ago has come back: its mean, and what has changed here since.
+-- The mean of the parameters of K steps ago has arrived: applies it, and keeps the steps since.
 local function arrive(self)
   for k, p in ipairs(self.params) do
     local mean = self.works[k]:wait()
@@ -67,7 +72,7 @@ local function average(self)
   for k, p in ipairs(self.params) do p:copy_(self.kept[k]:detach()) end
 end
 
---- One step of the optimizer; every K-th also takes the mean.
+--- Steps the optimizer; every K-th step then averages the parameters.
 function LocalSGD:step()
   self.optimizer:step()
   self.steps = self.steps + 1
@@ -76,7 +81,8 @@ function LocalSGD:step()
   average(self)
 end
 
---- Waits for a mean that is under way, and takes one last, so that all ranks are the same.
+--- Ends training: waits for a pending mean and averages once more, so that all ranks have the same
+-- parameters.
 function LocalSGD:finish()
   local _ <close> = core.no_grad()
   if self.works then arrive(self) end
@@ -91,8 +97,9 @@ local function copies(list)
   return all
 end
 
---- What going on exactly needs beside the states of the model and the optimizer: each rank's own,
--- as those are between means.
+--- The state that an exact continuation needs in addition to those of the model and the optimizer.
+-- Each rank has its own, and between two means its own model and optimizer.
+-- @return a table
 function LocalSGD:state_dict()
   local state = {steps = self.steps}
   if self.outer then state.outer, state.kept = self.outer:state_dict(), copies(self.kept) end
@@ -104,7 +111,10 @@ function LocalSGD:state_dict()
   return state
 end
 
---- Takes over a state. The model's is loaded after this was made, which begins with rank 0's.
+--- Loads a state. The model's state is loaded after LocalSGD is made, because that copies rank 0's
+-- parameters.
+-- @param state what state_dict() returned
+-- @param message what a reader returned with nil in place of the state
 function LocalSGD:load_state_dict(state, message)
   options.state("LocalSGD:load_state_dict", state, message)
   if not state.steps then

@@ -1,8 +1,8 @@
---- Meshes: the ranks of a job as a grid with named axes, and a group for each line of it.
+--- Meshes: the ranks of a job as a grid with named axes, with a group for each line of the grid.
 local fail = require "flare.fail"
 local Group = require "flare.dist.group"
 
--- From the axis whose neighbours are farthest apart to the one whose are next to each other.
+-- The default order, from the axis with the most distant neighbours to that with successive ranks.
 local known = {pp = 1, dp = 2, ep = 3, cp = 4, tp = 5}
 
 local function ordered(axes)
@@ -35,9 +35,11 @@ local function ordered(axes)
   return names
 end
 
---- @param axes sizes by name; `order` lists the names if pp, dp, ep, cp, tp is not meant: ranks
--- that are neighbours along the last are next to each other
--- @return a table: mesh.dp is the group of this rank along dp; mesh.at.dp its place there, from 0
+--- Makes a mesh, see dist.mesh.
+-- @param axes sizes by name, and optionally `order`, the list of names
+-- @param rank of this process
+-- @param size of the job
+-- @return a table: mesh.dp is the group of this rank along dp, mesh.at.dp its place in it, from 0
 return function(axes, rank, size)
   local names, total = ordered(axes), 1
   for _, name in ipairs(names) do total = total * axes[name] end
@@ -48,7 +50,7 @@ return function(axes, rank, size)
   for k = #names, 1, -1 do
     local name, n = names[k], axes[names[k]]
     mesh.at[name] = rank // step % n
-    for first = 0, size - 1 do -- of every line, in the same order everywhere
+    for first = 0, size - 1 do -- all lines, in the same order on every rank
       if first // step % n == 0 then
         local ranks = {}
         for i = 0, n - 1 do ranks[i + 1] = first + i * step end

@@ -66,7 +66,8 @@ end
 function M.of_class(class)
   for name, value in next, package.loaded do
     if value == class then
-      local text = core.source(name:gsub("%.", "/") .. ".lua")
+      local path = name:gsub("%.", "/")
+      local text = core.source(path .. ".lua") or core.source(path .. "/init.lua")
       if text then
         local _, top, classes = M.parse(text)
         return top, classes[class.__name]

@@ -167,7 +167,7 @@ local function spread(self)
   if self.stage == 3 then stage3.restart(self) end
 end
 
---- Makes ZeRO of a model. All ranks start with the parameters and buffers of rank 0.
+--- dist.ZeRO(model, make, {stage = 1}). All ranks start with rank 0's parameters and buffers.
 -- @param model a module
 -- @param make a function from a list of parameters, this rank's parts, to an optimizer; with
 --   `o.kind` its second argument is the list of the parts' kinds
