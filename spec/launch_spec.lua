@@ -314,6 +314,24 @@ END]])
     launch.remove(folder)
   end)
 
+  it("lets launchers wait for each other as long as --timeout says", function()
+    local folder = launch.folder ""
+    local listener, port = net.listen("127.0.0.1", 0)
+    net.close(listener)
+    local command = ("timeout -k 1 60 $F launch --nnodes 2 --rdzv 127.0.0.1:%d --secret secret "
+      .. "-n 1 --timeout 0.5 --node-rank %%d script.lua"):format(port)
+    for _, case in ipairs { -- node 0 makes the secret's file
+        {1, "secret: node 0 has not written the secret within 0.5 s", 2},
+        {0, "flare launch: node 1 did not come within 0.5 s", 1},
+        {1, "Connection refused", 1}} do
+      local status, out = launch.shell(folder, command:format(case[1]))
+      assert.equal(case[3], status, out)
+      assert.truthy(out:find(case[2], 1, true), out)
+    end
+    launch.gone(folder)
+    launch.remove(folder)
+  end)
+
   it("says why launchers do not meet, and heeds Ctrl-C meanwhile", function()
     local folder = launch.folder ""
     local listener, port = net.listen("127.0.0.1", 0)

@@ -13,7 +13,8 @@ usage: flare launch [options] script [arguments]
   --tee LIST           also show the output of these ranks, as in 1,3, or of all
   --logs folder        keep the output of each rank there, as rank-N.log (default: a temporary
                        folder, which is kept and named if the job fails)
-  --timeout seconds    how long ranks wait for each other (default 120; 0: without limit)
+  --timeout seconds    how long ranks wait for each other in a collective (default 120; 0: without
+                       limit), and launchers for each other (default 300)
   --max-restarts K     start again at most K times when a rank fails, after a pause of 1 s, 2 s,
                        4 s ... 60 s; FLARE_RESTART counts, node 0 decides
   -i                   no script: a prompt on rank 0, where ranks[[ text ]] runs text on all
@@ -117,9 +118,11 @@ local function hex(bytes)
   return (bytes:gsub(".", function(c) return ("%02x"):format(c:byte()) end))
 end
 
--- The secret that several launchers share: node 0 makes the file where there is none.
-local function shared_secret(path, node)
-  local deadline = core.clock() + 60
+-- Reads the secret that several launchers share; node 0 creates the file if there is none. The
+-- others wait for it for --timeout seconds, 0 for no limit.
+local function shared_secret(path, node, timeout)
+  local patience = timeout == 0 and math.huge or timeout or 60
+  local deadline = core.clock() + patience
   repeat
     local file <close> = io.open(path)
     local text = file and file:read "l"
@@ -138,7 +141,7 @@ local function shared_secret(path, node)
       core.net.poll({}, {}, 100)
     end
   until core.clock() > deadline
-  return nil, path .. ": node 0 has not written the secret within 60 s"
+  return nil, ("%s: node 0 has not written the secret within %g s"):format(path, patience)
 end
 
 local function complain(text)
@@ -190,7 +193,7 @@ return function(args)
     return complain(("there is no script %s"):format(script))
   end
   if o.secret then
-    o.secret, message = shared_secret(o.secret, o.node)
+    o.secret, message = shared_secret(o.secret, o.node, o.timeout)
     if not o.secret then return complain(message) end
   else
     o.secret = hex(core.secret.random(32))

@@ -1,21 +1,31 @@
---- How the launchers of a job find each other: node 0 has the rendezvous, the others go there.
+--- The rendezvous of a job's launchers: node 0 runs the server, the other nodes connect to it.
 local core = require "flare.core"
 local Channel = require "flare.dist.channel"
 local env = require "flare.dist.env"
 local Rendezvous = require "flare.dist.rendezvous"
 
-local patience = 300 -- seconds for all nodes to come
-local quiet = 5 -- seconds of them without a word
+local quiet = 5 -- seconds of waiting before the user is told
+
+-- Seconds to wait for all nodes: those of --timeout, 0 for no limit.
+local function patience_of(o)
+  if o.timeout == 0 then return math.huge end
+  return o.timeout or 300
+end
+
+-- How long the launcher waits, for messages.
+local function limit_text(patience)
+  return patience == math.huge and "without limit" or ("for %g s"):format(patience)
+end
 
 local function tell(text) io.stderr:write("flare launch: ", text, "\n") end
 
--- The machine, as the kernel names it since it started.
+-- Identifies the machine: the kernel's random number of this boot.
 local function host()
   local file <close> = io.open "/proc/sys/kernel/random/boot_id"
   return file and file:read "l" or "?"
 end
 
--- What both kinds of node do with a message.
+-- Handles a message of the server, on every node.
 local function hear(self, words)
   if words[1] == "start" then
     self.hosts, self.before, self.all = table.unpack(words, 2)
@@ -31,17 +41,22 @@ local function hear(self, words)
   end
 end
 
--- Whether to wait on for all nodes; says once, after a while, for whom.
+-- Whether the launcher still waits for other nodes. Tells the user once, after a while, for which.
 local function waiting(self)
   if self.all or self.problem then return false end
   local now = core.clock()
   if now > self.deadline then
-    self.problem = ("%s did not come within %d s"):format(self:missing(), patience)
-  elseif now > self.deadline - patience + quiet and not self.said then
+    self.problem = ("%s did not come within %g s"):format(self:missing(), self.patience)
+  elseif now > self.began + quiet and not self.said then
     self.said = true
-    tell(("waiting for %s, for %d s"):format(self:missing(), patience))
+    tell(("waiting for %s, %s"):format(self:missing(), limit_text(self.patience)))
   end
   return not self.problem
+end
+
+local function start_waiting(self, o)
+  self.began, self.patience = core.clock(), patience_of(o)
+  self.deadline = self.began + self.patience
 end
 
 -- --- node 0 ---
@@ -68,7 +83,8 @@ function First:failed(text)
   end
 end
 
---- This node's attempt has ended, "good", "bad" or "final"; meeting.turn says what is next.
+--- Reports that this node's attempt has ended, "good", "bad" or "final"; the answer is in
+-- meeting.turn.
 function First:ended(attempt, how)
   self.turn = nil
   self.server:ended(self.here, tostring(attempt), how)
@@ -84,13 +100,13 @@ function First:close()
 end
 
 local function first(o)
-  -- at a prompt, ranks are those that talk, and they know the secret of their attempt
+  -- at a prompt the ranks use the rendezvous as well, with the secret of their attempt
   local secret = o.prompt and env.key(o.secret, "attempt 0") or o.secret
   local server, message = Rendezvous.open{host = o.host, port = o.port, secret = secret,
     nodes = o.nnodes, ranks = o.n * o.nnodes, restarts = o.restarts}
   if not server then return nil, message end
   local self = setmetatable({server = server, port = server.port}, First)
-  self.deadline = core.clock() + patience
+  start_waiting(self, o)
   self.here = {file = true, node = 0, send = function(_, ...) hear(self, {...}) end}
   server:hello(self.here, "0", tostring(o.n), host(), tostring(o.nnodes))
   return self
@@ -148,10 +164,11 @@ end
 
 local function other(o)
   local place, began, said = ("%s:%d"):format(o.host, o.port), core.clock(), false
+  local patience = patience_of(o)
   local channel, message = Channel.connect(o.host, o.port, o.secret, patience, function(problem)
     if not said and core.clock() > began + quiet then
       said = true
-      tell(("waiting for node 0, for %d s: %s"):format(patience, problem))
+      tell(("waiting for node 0, %s: %s"):format(limit_text(patience), problem))
     end
     return o.interrupted()
   end)
@@ -159,7 +176,7 @@ local function other(o)
     return nil, message:find(place, 1, true) and message or place .. ": " .. message
   end
   local self = setmetatable({channel = channel, port = o.port}, Other)
-  self.deadline = core.clock() + patience
+  start_waiting(self, o)
   channel:send("hello", tostring(o.node), tostring(o.n), host(), tostring(o.nnodes))
   channel:flush()
   return self

@@ -183,6 +183,11 @@ fl_status fl_comm_open(fl_runtime *rt, const fl_comm_options *o) {
       o->rank >= o->size)
     return fli_fail(FL_EARG, "there is no rank %d in a job of %d", o->rank,
                     o->size);
+  if (!(o->timeout >= 0) || !(o->first >= 0)) /* NaN is neither */
+    return fli_fail(FL_EARG,
+                    "a job's time-outs are seconds of at least 0, got %g and "
+                    "%g for the first call of a group",
+                    o->timeout, o->first);
   fl_comm_close(rt); /* a group of one, without a job */
   struct fli_comm *m = calloc(1, sizeof *m);
   if (!m || !(m->key = strdup(o->key ? o->key : ""))) {
