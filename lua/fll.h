@@ -216,7 +216,7 @@ fl_lua *fll_state_of(lua_State *L); /* raises if there is none */
 void fll_register(lua_State *L, const luaL_Reg *reg);
 void fll_pushfunction(lua_State *L, lua_CFunction f);
 /* A metatable in its registry slot, left on the stack: __name and __metatable
- * are set, and whoever writes to it from Lua cannot reach it. */
+ * are set, so that scripts cannot get or change it. */
 void fll_newtype(lua_State *L, int key, const char *name, const luaL_Reg *reg);
 /* A userdata of zeros of the type `key`, whose first member is a magic word: a
  * metatable alone, which Lua can swap, does not make it of the type. */

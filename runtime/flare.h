@@ -93,8 +93,8 @@ FL_API void fl_memory_get(fl_runtime *rt, fl_device d, fl_memory_stats *s);
 FL_API void fl_memory_reset_peak(fl_runtime *rt, fl_device d);
 /* On the CPU the limit is that of the runtime's budget. */
 FL_API void fl_memory_limit(fl_runtime *rt, fl_device d, size_t bytes);
-/* The budget of a runtime, which every runtime has: borrowed, good as long as
- * the runtime is open; whoever keeps it longer retains it. From any thread. */
+/* The budget of a runtime; every runtime has one. Borrowed: it is valid as long
+ * as the runtime is open, unless you retain it. From any thread. */
 FL_API fl_budget *fl_runtime_budget(fl_runtime *rt);
 FL_API fl_budget *fl_budget_retain(fl_budget *b);
 FL_API void fl_budget_release(fl_budget *b); /* NULL is fine */
@@ -121,7 +121,7 @@ FL_API void fl_memory_trace(fl_runtime *rt,
 
 /* --- streams: queues of work of one device, numbers; 0 is the first --- */
 
-/* A stream that nobody else has. ESIZE: there are too many. */
+/* A stream that no other caller has. ESIZE: there are too many. */
 FL_API fl_status fl_stream_new(fl_runtime *rt, fl_device d, int *stream);
 FL_API void fl_stream_retain(fl_runtime *rt, fl_device d, int stream);
 /* What it has to do goes on. */
@@ -176,7 +176,7 @@ FL_API fl_status fl_tensor_zeros(fl_runtime *rt, fl_dtype dtype, int ndim,
                                  const int64_t *shape, fl_device d,
                                  fl_tensor **t);
 /* A CPU tensor over memory of yours, contiguous, not copied; `done` (may be
- * NULL) is called once when nobody needs it any more. New reference. */
+ * NULL) is called once, when no tensor uses it any more. New reference. */
 FL_API fl_status fl_tensor_wrap(fl_runtime *rt, void *data, fl_dtype dtype,
                                 int ndim, const int64_t *shape,
                                 void (*done)(void *context, void *data),
@@ -357,7 +357,7 @@ typedef struct fl_operand {
   };
 } fl_operand;
 
-/* One operation, the one record for whoever asks. Zeroed members mean the
+/* One operation: every call is such a record. Zeroed members mean the
  * default. With `inplace` the result is written into in[0]'s tensor and out[0]
  * is that tensor. `out` gets new references. */
 typedef struct fl_call {
@@ -569,8 +569,8 @@ FL_API fl_status fl_profile_stop(fl_runtime *rt, const fl_profile_row **rows,
 FL_API fl_profile_part fl_profile_push(fl_runtime *rt, const char *path,
                                        fl_site caller);
 FL_API void fl_profile_pop(fl_runtime *rt, fl_profile_part before);
-/* The most that was live on a device at a launch, and who held it then, as
- * fl_memory_holders tells it; of the last profile. */
+/* The peak of live bytes on a device at a launch of the last profile, and the
+ * call sites that held them, as text like fl_memory_holders'. */
 FL_API size_t fl_profile_peak(fl_runtime *rt, fl_device d, const char **held);
 /* Copies, and tensors made without an operator, are from that line until the
  * next call of this. */

@@ -254,7 +254,7 @@ function Loader:load_state_dict(saved, message)
   return self
 end
 
---- Ends the workers. The collector does it, too, when nobody has the loader any more.
+--- Ends the workers. The garbage collector does so too when it frees the loader.
 function Loader:close()
   if self.pool then self.pool:close() end
   self.pool = nil

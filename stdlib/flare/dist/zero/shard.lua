@@ -41,8 +41,8 @@ function Shard:reduce(grads)
   return work
 end
 
---- After the leaf has changed: the parameters that stay whole follow, beside other work; who uses
--- one of them waits.
+--- After the leaf has changed: updates the parameters that stay whole, beside other work; calls
+-- that use one of them wait.
 function Shard:spread()
   self.group:aside(self.device, {self.whole}, function()
     if self.whole.dtype ~= self.dtype then self:mine(self.whole):copy_(self.part) end
