@@ -42,13 +42,19 @@ static inline T FL_NAME(fl_remainder)(T a, T b) {
   T r = FL_NAME(fl_fmod)(a, b);
   return r != 0 && (r < 0) != (b < 0) ? r + b : r;
 }
-/* By the remainder: floor(a / b) is one too many when a / b rounds up. */
+/* By the remainder: floor(a / b) is one too many when a / b rounds up. From
+ * `large` on, the rounding of a - r reaches the quotient's last digits; the
+ * product, exact in an fma, says by how many it is off. */
 static inline T FL_NAME(fl_floor_div)(T a, T b) {
+  const T large = sizeof(T) == 4 ? (T)0x1p20 : (T)0x1p48;
   T r = FL_NAME(fl_fmod)(a, b);
   if (b == 0)
     return a / b;
-  T q = (a - r) / b - (T)(r != 0 && (r < 0) != (b < 0));
-  return FL_LIBM(rint)(q);
+  T q = FL_LIBM(rint)((a - r) / b);
+  T off = (T)(r != 0 && (r < 0) != (b < 0));
+  if (FL_LIBM(fabs)(q) >= large && q - q == 0)
+    off -= FL_LIBM(rint)((FL_LIBM(fma)(-q, b, a) - r) / b);
+  return q - off;
 }
 static inline T FL_NAME(fl_sigmoid)(T x) {
   return FL_NAME(fl_gate)(1, x, 0);

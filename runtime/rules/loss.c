@@ -31,6 +31,12 @@ static fl_status check_scores(const fli_infer *c, int first, fl_meta *lse) {
                     "cross_entropy: targets of shape %s are class positions "
                     "and must be i64 or i32, not %s",
                     fli_shape_text(t->ndim, t->shape), fl_dtype_name(t->dtype));
+  if (!soft && fli_same_shape(t, x))
+    return fli_fail(FL_EDTYPE,
+                    "cross_entropy: targets of the scores' shape %s are "
+                    "probabilities and must be floats, not %s (one-hot targets "
+                    "of integers: target:to \"f32\")",
+                    fli_shape_text(t->ndim, t->shape), fl_dtype_name(t->dtype));
   if (!fli_same_shape(t, soft ? x : lse))
     return fli_fail(FL_ESHAPE,
                     "cross_entropy: scores of shape %s take targets of shape "
@@ -349,16 +355,47 @@ static fl_value wide(fli_composing *g, fl_value x) {
   return d == FL_F16 || d == FL_BF16 ? CAST(x, FL_F32) : x;
 }
 
+/* x times a power of 2 for each vector along dim, so that its largest element
+ * is near 1 and products neither overflow nor vanish. The power, in *scale, is
+ * a constant to gradients: it has come by way of integers. */
+static fl_value scaled(fli_composing *g, fl_value x, int64_t dim,
+                       fl_value *scale) {
+  fl_attrs top = fli_attrs(&g->e, FLI_OP_norm);
+  top.v[0].f = INFINITY;
+  fli_set_list(&g->e, &top, 1, 1, &dim);
+  fl_value most = RUN_A(norm, &top, x);
+  const fl_meta *m = fli_meta(x);
+  bool f64 = x.tensor && m->dtype == FL_F64;
+  fl_attrs range = fli_attrs(&g->e, FLI_OP_clamp);
+  range.v[0].f = f64 ? -1000 : -120;
+  range.v[1].f = f64 ? 1000 : 120;
+  fl_value power = RUN_A(clamp, &range, RUN(floor, RUN(log2, most)));
+  power = CAST(CAST(power, FL_I64), f64 ? FL_F64 : FL_F32);
+  *scale = RUN(exp2, NEG(power));
+  if (g->e.status != FL_OK)
+    return fli_none();
+  fl_meta kept = *m;
+  if (kept.ndim)
+    kept.shape[dim] = 1;
+  return MUL(x, RESHAPE(*scale, &kept));
+}
+
+static fl_value norm_along(fli_composing *g, fl_value x, int64_t dim) {
+  fl_attrs a = fli_attrs(&g->e, FLI_OP_norm);
+  fli_set_list(&g->e, &a, 1, 1, &dim);
+  return RUN_A(norm, &a, x);
+}
+
 /* attrs: dim, eps */
 void compose_cosine_similarity(fli_composing *g) {
-  fl_value a = wide(g, g->in[0]), b = wide(g, g->in[1]);
+  fl_value a = wide(g, g->in[0]), b = wide(g, g->in[1]), by_a, by_b;
   int64_t dim = g->attrs->v[0].i;
-  fl_attrs floor = fli_attrs(&g->e, FLI_OP_clamp);
   double eps = g->attrs->v[1].f;
-  floor.v[0].f = eps * eps;
-  fl_value aa = RUN_A(clamp, &floor, SUM1(RUN(square, a), dim, false));
-  fl_value bb = RUN_A(clamp, &floor, SUM1(RUN(square, b), dim, false));
-  fl_value y = DIV(SUM1(MUL(a, b), dim, false), MUL(SQRT(aa), SQRT(bb)));
+  a = scaled(g, a, dim, &by_a);
+  b = scaled(g, b, dim, &by_b);
+  fl_value na = RUN(maximum, norm_along(g, a, dim), MUL(by_a, NUM(eps)));
+  fl_value nb = RUN(maximum, norm_along(g, b, dim), MUL(by_b, NUM(eps)));
+  fl_value y = DIV(DIV(SUM1(MUL(a, b), dim, false), na), nb);
   fl_dtype da = fli_meta(g->in[0])->dtype, db = fli_meta(g->in[1])->dtype;
   g->out[0] = CAST(y, fli_promote(da, db));
 }

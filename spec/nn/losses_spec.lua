@@ -191,3 +191,17 @@ describe("losses", function()
     assert.equal("f32", loss.weight.dtype)
   end)
 end)
+
+describe("cross_entropy", function()
+  it("says that one-hot targets must be floats", function()
+    local refused = require "spec.support.expect".refused
+    local x = flare.randn(3, 4)
+    local hot = flare.tensor({1, 2, 4}, {dtype = "i64"}):one_hot(4)
+    for _, dtype in ipairs {"i64", "i32", "u8", "bool"} do
+      refused("of the scores' shape (3, 4) are probabilities and must be floats, not " .. dtype,
+        flare.cross_entropy, x, hot:to(dtype))
+    end
+    local at = x:cross_entropy(flare.tensor({1, 2, 4}, {dtype = "i64"})):item()
+    assert(math.abs(at - x:cross_entropy(hot:to "f32"):item()) < 1e-6)
+  end)
+end)
