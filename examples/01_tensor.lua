@@ -1,5 +1,6 @@
 -- Tensors: making them, looking at them, computing with them.
 local flare = require "flare"
+flare.args(arg, "Makes tensors, shows them and computes with them.")
 
 local x = flare.tensor{{1, 2, 3}, {4, 5, 6}}
 print(x)                       -- elements, then dtype, shape and device

@@ -1,5 +1,6 @@
 -- Positions count from 1, -1 is the last, ranges include both ends.
 local flare = require "flare"
+flare.args(arg, "Reads and writes parts of tensors by position, range and mask.")
 
 local x = flare.arange(1, 13):view(3, 4)
 print(x)

@@ -1,5 +1,6 @@
 -- Gradients: what requires them is followed, backward computes them.
 local flare = require "flare"
+flare.args(arg, "Computes gradients, and gradients of gradients.")
 
 local x = flare.tensor({1, 2, 3}, {requires_grad = true})
 local y = (x ^ 2):sum()

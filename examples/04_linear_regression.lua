@@ -1,5 +1,6 @@
 -- A straight line through noisy points, by hand: no layers, no optimizer.
 local flare = require "flare"
+flare.args(arg, "Fits a straight line to noisy points, without layers or an optimizer.")
 
 flare.manual_seed(1)
 local x = flare.rand(200, 1) * 4 - 2

@@ -1,5 +1,6 @@
 -- A small network learns two spirals: layers, a loss, an optimizer.
 local flare = require "flare"
+flare.args(arg, "Trains a small network to tell two spirals apart.")
 local nn, optim = flare.nn, flare.optim
 
 flare.manual_seed(1)

@@ -1,6 +1,7 @@
 -- A layer of one's own: a class with init and forward. Parameters and layers in its fields
 -- are found by themselves.
 local flare = require "flare"
+flare.args(arg, "Trains a network with a layer of its own, a class.")
 local nn, optim = flare.nn, flare.optim
 
 local Residual = flare.class("Residual", nn.Module)

@@ -1,6 +1,7 @@
 -- A function with a gradient of one's own: forward computes, backward says what the chain
 -- rule gets. Here rounding, whose real gradient is zero everywhere, lets gradients through.
 local flare = require "flare"
+flare.args(arg, "Trains through rounding, by a function with a gradient of its own.")
 
 local round = flare.func{
   name = "round_through",

@@ -1,6 +1,7 @@
 -- Batches of a data set: shuffled by seed and epoch, made ahead by threads, and able to go
 -- on where they stopped.
 local flare = require "flare"
+flare.args(arg, "Loads batches of a data set, and resumes in the middle of an epoch.")
 local data = flare.data
 
 local x = flare.arange(1, 101):to("f32")

@@ -1,5 +1,6 @@
 -- A recurrent network learns to go on with a text.
 local flare = require "flare"
+flare.args(arg, "Trains a recurrent network to continue a text.")
 local nn, optim, data = flare.nn, flare.optim, flare.data
 
 local text = ("she sells sea shells by the sea shore. "):rep(20)

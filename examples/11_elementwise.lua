@@ -1,6 +1,7 @@
 -- A kernel of one's own: a robust loss that no library has, written as a string, fitted to a
 -- line with outliers. One pass over the data, and its gradient is derived.
 local flare = require "flare"
+flare.args(arg, "Fits a line to points with outliers by a loss that is written as a string.")
 
 -- Barron's general loss for alpha = -2 (Geman and McClure): far points hardly count.
 local robust = flare.elementwise("T error, T scale", "T loss",

@@ -1,6 +1,7 @@
 -- A kernel in CUDA C++, from a string to a function with a gradient: each row of a matrix is
 -- normalised by a block. Without a GPU it shows what the compiler says, and how errors look.
 local flare = require "flare"
+flare.args(arg, "Compiles a kernel in CUDA C++ and uses it with a gradient.")
 
 local source = [[
 #include <cub/block/block_reduce.cuh>

@@ -1,6 +1,7 @@
 -- Streams: the next batch is copied to the device while the one before is computed on.
 -- On "cuda" where there is one, otherwise on a device that is simulated.
 local flare = require "flare"
+flare.args(arg, "Copies batches to a device on one stream while another one computes.")
 
 local device = flare.cuda.available() and "cuda" or "sim"
 local compute, copies = flare.current_stream(device), flare.stream(device)

@@ -1,6 +1,7 @@
 -- Parameters, gradients and the optimizer's state in parts, one on each rank:
 -- flare launch -n 2 examples/15_zero.lua
 local flare = require "flare"
+flare.args(arg, "Trains with parameters, gradients and optimizer state divided among processes.")
 local nn, optim, dist = flare.nn, flare.optim, flare.dist
 local rank, size = dist.init()
 

@@ -4,19 +4,23 @@
 --     flare examples/char_gpt.lua --data FILE         learns from any text
 --     flare examples/char_gpt.lua --resume            goes on where the last run stopped
 --
--- Options: --data FILE, --steps N, --device NAME (cuda where it is, else cpu), --layers N,
--- --heads N, --width N, --block N, --batch N, --dropout P, --lr RATE, --seed N, --out DIR,
--- --resume; --autocast TYPE (bf16 on cuda, else none); --stop N ends early, as a power cut would,
--- --quiet leaves out samples and curves.
+-- --help lists the options.
 local flare = require "flare"
 local nn, optim, data, io_, log = flare.nn, flare.optim, flare.data, flare.io, flare.log
 local F = nn.functional
 
--- what can be given, with what is used otherwise
-local defaults = {
-  data = "", steps = 6000, device = "", layers = 4, heads = 4, width = 128, block = 64,
-  batch = 12, dropout = 0.0, lr = 1e-3, seed = 1337, out = "char_gpt.out", resume = false,
-  stop = 0, quiet = false, autocast = "",
+local settings = {
+  data = {"", "file with the text to learn"},
+  steps = {6000, "training steps"},
+  device = {"", "cuda where there is a GPU, else cpu"},
+  autocast = {"", "dtype of products: bf16, f16 or none; bf16 on cuda, else none"},
+  layers = {4, "transformer blocks"}, heads = {4, "attention heads"}, width = {128, "features"},
+  block = {64, "characters that the model sees"}, batch = {12, "texts of a step"},
+  dropout = {0.0, "probability"}, lr = {1e-3, "learning rate"}, seed = {1337, "of random numbers"},
+  out = {"char_gpt.out", "folder for checkpoints, metrics and the curve of the loss"},
+  resume = {false, "go on from the last checkpoint in the folder"},
+  stop = {0, "end after that many steps, as a power cut would"},
+  quiet = {false, "print no samples and no curves"},
 }
 
 local function usage(message)
@@ -137,8 +141,8 @@ end
 
 ---------------------------------------------------------------- training
 
-local o, given = flare.options.command(arg or {}, defaults)
-if not o then usage(given) end
+local o, given = flare.args(arg, "Trains a small GPT to write, one character after the other.",
+                            settings)
 if o.steps < 0 then usage(("--steps cannot be negative, got %d"):format(o.steps)) end
 if o.device == "" then o.device = flare.cuda.available() and "cuda" or "cpu" end
 if o.autocast == "" then o.autocast = o.device:find "^cuda" and "bf16" or "none" end

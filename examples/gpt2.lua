@@ -4,21 +4,26 @@
 --   flare examples/gpt2.lua --data tokens.safetensors --batch 16 --steps 200
 --   flare launch -n 4 examples/gpt2.lua --batch 32        (32 on each GPU)
 --
--- --data: a file with a tensor "tokens" of token ids that count from 0 (any integer dtype);
--- without one the tokens are random. --weights: a file to start from, by the names below.
--- Other options: --layers --heads --width --block --vocabulary --lr --seed --device --autocast, and
--- --zero 1, 2 or 3: the optimizer's state, gradients, blocks in parts on several GPUs; --gather
--- bf16: blocks' parameters travel in half the bytes; with 3, --recompute 1 for less memory, and
--- speed, --regather 0 for more. --compress bf16: gradients that travel in half the bytes.
+-- --help lists the options. Without --data the tokens are random.
 local flare = require "flare"
 local nn, optim, dist, F = flare.nn, flare.optim, flare.dist, flare.nn.functional
-local rank, size = dist.init()
 
-local o = assert(flare.options.command(arg or {}, {
-  data = "", weights = "", batch = 16, steps = 20, layers = 12, heads = 12, width = 768,
-  block = 1024, vocabulary = 50304, lr = 3e-4, seed = 1, device = "cuda", autocast = "bf16",
-  every = 10, zero = 0, recompute = 0, regather = 1, gather = "",
-  compress = ""}))
+local o = flare.args(arg, "Trains GPT-2 on one GPU or several.", {
+  data = {"", "file with a tensor \"tokens\" of token ids that count from 0"},
+  weights = {"", "safetensors file to start from"},
+  batch = {16, "texts of a step on each GPU"}, steps = {20, "training steps"},
+  layers = {12, "transformer blocks"}, heads = {12, "attention heads"}, width = {768, "features"},
+  block = {1024, "tokens of a text"}, vocabulary = {50304, "token ids"},
+  lr = {3e-4, "learning rate"}, seed = {1, "of random numbers"}, device = {"cuda", "cuda or cpu"},
+  autocast = {"bf16", "dtype of products: bf16, f16 or none"},
+  every = {10, "steps between lines of output"},
+  zero = {0, "1, 2 or 3: divide optimizer state, gradients, parameters among the GPUs"},
+  recompute = {0, "1: recompute activations in backward, for less memory; with --zero 3"},
+  regather = {1, "0: keep gathered parameters until backward, for speed; with --zero 3"},
+  gather = {"", "dtype in which parameters are gathered, such as bf16"},
+  compress = {"", "dtype in which gradients are exchanged, such as bf16"},
+})
+local rank, size = dist.init()
 local compress = o.compress ~= "" and o.compress or nil
 
 local function say(...)

@@ -4,9 +4,8 @@
 --     flare examples/mnist.lua --images t10k-images-idx3-ubyte.gz \
 --                              --labels t10k-labels-idx1-ubyte.gz
 --
--- Options: --images FILE --labels FILE (idx, gzipped or not), --model mlp|cnn, --epochs N,
--- --seed N, --count N (digits to draw), --device NAME. A tenth is held out; the last line is
--- the share of it that is read rightly.
+-- --help lists the options. A tenth of the digits is held out; the last line of the output is the
+-- share of them that the network classifies correctly.
 local flare = require "flare"
 local nn, optim, data, log = flare.nn, flare.optim, flare.data, flare.log
 
@@ -15,10 +14,15 @@ local function usage(message)
   os.exit(2)
 end
 
-local o, wrong = flare.options.command(arg or {}, {
-  images = "", labels = "", model = "mlp", epochs = 0, seed = 0, count = 6000, device = "cpu",
+local o = flare.args(arg, "Trains a network to read handwritten digits.", {
+  images = {"", "file of images in idx format, gzipped or not; without one digits are drawn"},
+  labels = {"", "file of their labels"},
+  model = {"mlp", "mlp or cnn"},
+  epochs = {0, "0: 20 for mlp, 15 for cnn"},
+  count = {6000, "digits to draw"},
+  device = {"cpu", "cpu, cuda or sim:0"},
+  seed = {0, "of the weights, the digits and their order"},
 })
-if not o then usage(wrong) end
 
 local function model_of(name)
   if name == "mlp" then

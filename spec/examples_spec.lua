@@ -1,5 +1,6 @@
 -- Every example runs; the two trainings learn, and one that was stopped goes on exactly.
 local flare = require "flare"
+local tree = require "spec.support.tree"
 
 -- Runs a script with arguments in this process; gives back what it printed.
 local function run(name, ...)
@@ -10,15 +11,16 @@ local function run(name, ...)
     out[#out + 1] = table.concat(parts, "\t")
   end
   local quiet = {write = function(self) return self end, flush = function() end}
-  local env = {
-    print = emit, arg = {[0] = "examples/" .. name .. ".lua", ...},
-    io = setmetatable({stderr = quiet}, {__index = io}),
-    os = setmetatable({exit = function(code) error("exit " .. tostring(code), 0) end},
-                      {__index = os}),
-  }
+  local env = {print = emit, arg = {[0] = "examples/" .. name .. ".lua", ...}}
   local chunk = assert(loadfile("examples/" .. name .. ".lua", "t",
                                 setmetatable(env, {__index = _G})))
-  chunk()
+  local exit, stderr = os.exit, io.stderr
+  -- luacheck: push ignore 122
+  os.exit, io.stderr = function(code) error("exit " .. tostring(code), 0) end, quiet
+  local ok, problem = pcall(chunk)
+  os.exit, io.stderr = exit, stderr
+  -- luacheck: pop
+  if not ok then error(problem, 0) end
   return table.concat(out, "\n")
 end
 
@@ -151,4 +153,29 @@ describe("examples", function()
       assert.is_true(tonumber(shown:match("accuracy (%S+)$")) >= 0.93)
     end)
   end)
+end)
+
+describe("each program in examples/", function()
+  local program = os.getenv "FLARE_PROGRAM" or tree.build .. "/flare"
+  local function said(path, word)
+    return tree.output(("'%s' %s %s 2>&1; echo status=$?"):format(program, path, word))
+  end
+
+  for _, path in ipairs(tree.files("examples", ".lua")) do
+    if not path:find "/embed/" then
+      it("prints its options and refuses unknown ones: " .. path, function()
+        local text = said(path, "--help")
+        local usage = "^usage: flare " .. path:gsub("%p", "%%%0")
+        assert.match(usage .. "[^\n]*\n%u[^\n]*%.\n\n", text)
+        assert.match("\n  %-%-help +print this and exit\nstatus=0\n$", text)
+        local name = path:match "([^/]*)%.lua$"
+        assert.equal(name .. ": unknown option '--hepl' (did you mean '--help'?)\nstatus=2\n",
+                     said(path, "--hepl"))
+        for option in text:gmatch "\n  %-%-(%w+)" do
+          local message = "%s: unknown option '--%sx' (did you mean '--%s'?)\nstatus=2\n"
+          assert.equal(message:format(name, option, option), said(path, "--" .. option .. "x"))
+        end
+      end)
+    end
+  end
 end)

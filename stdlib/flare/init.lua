@@ -12,8 +12,8 @@ if debug then core.library((debug.getinfo(1, "S").source:gsub("init%.lua$", ""))
 -- Names and the files that they are in: parts of the library are a file each, functions written in
 -- Lua are several of one.
 local files = {}
-for _, part in ipairs {"backends", "class", "cuda", "data", "dist", "distributions", "io", "log",
-  "nn", "onnx", "op", "optim", "print", "profile", "options", "checkpoint", "help", "vmap",
+for _, part in ipairs {"args", "backends", "class", "cuda", "data", "dist", "distributions", "io",
+  "log", "nn", "onnx", "op", "optim", "print", "profile", "options", "checkpoint", "help", "vmap",
   "strict"} do
   files[part] = "flare." .. part
 end

@@ -128,42 +128,4 @@ function M.tensor(where, name, value)
   return value
 end
 
--- The value of one option as its default's type wants it; nil and a message.
-local function convert(key, default, text)
-  if type(default) ~= "number" then return text end
-  local number = tonumber(text)
-  if not number then return nil, ("--%s needs a number, got '%s'"):format(key, text) end
-  if math.type(default) == "float" then return number end
-  number = math.tointeger(number)
-  if not number then return nil, ("--%s needs a whole number, got '%s'"):format(key, text) end
-  return number
-end
-
---- Reads a script's options: `--name value`, or `--name` alone for those that are booleans.
--- @param argv the words, as in `arg`
--- @param defaults names and default values; their types decide what is read
--- @return the options and the set of names that were given, or nil and a message
-function M.command(argv, defaults)
-  local o, given, i = {}, {}, 1
-  for key, value in pairs(defaults) do o[key] = value end
-  while argv[i] do
-    local key = argv[i]:match "^%-%-([%w_]+)$"
-    if not key or defaults[key] == nil then
-      return nil, ("unknown option '%s'%s"):format(argv[i], M.hint(key or argv[i], defaults))
-    end
-    if type(defaults[key]) == "boolean" then
-      o[key] = true
-    else
-      i = i + 1
-      if not argv[i] then return nil, "--" .. key .. " needs a value" end
-      local value, message = convert(key, defaults[key], argv[i])
-      if value == nil then return nil, message end
-      o[key] = value
-    end
-    given[key] = true
-    i = i + 1
-  end
-  return o, given
-end
-
 return M

@@ -1,0 +1,53 @@
+-- Options of a script's command line.
+local flare = require "flare"
+local args = require "flare.args"
+
+local defaults = {steps = 200, lr = 0.1, device = "cpu", quiet = false}
+
+describe("flare.args", function()
+  it("reads numbers, texts and switches, and knows which were given", function()
+    local o, given = args.read({"--steps", "3", "--lr=1e-3", "--quiet"}, defaults)
+    assert.same({steps = 3, lr = 1e-3, device = "cpu", quiet = true}, o)
+    assert.same({steps = true, lr = true, quiet = true}, given)
+    assert.equal("a=b", args.read({"--device=a=b"}, defaults).device)
+    assert.equal("", args.read({"--device="}, defaults).device)
+    assert.equal(-1, args.read({"--steps", "-1"}, defaults).steps)
+    assert.same({steps = 200, lr = 0.1, device = "cpu", quiet = false}, (flare.args(nil, "", {
+      steps = {200, "steps"}, lr = 0.1, device = {"cpu"}, quiet = {false, "less"}})))
+  end)
+
+  it("names what it does not know, and the nearest option", function()
+    for words, message in pairs {
+      ["--stesp 3"] = "unknown option '--stesp' (did you mean '--steps'?)",
+      ["--STEPS 3"] = "unknown option '--STEPS' (did you mean '--steps'?)",
+      ["--xyz=3"] = "unknown option '--xyz' (there are: --device, --help, --lr, --quiet, --steps)",
+      ["fast"] = "unexpected argument 'fast' (there are: --device, --help, --lr, --quiet, --steps)",
+      ["--steps"] = "--steps needs a value",
+      ["--steps few"] = "--steps needs a number, got 'few'",
+      ["--steps 1.5"] = "--steps needs a whole number, got '1.5'",
+      ["--lr="] = "--lr needs a number, got ''",
+      ["--quiet=yes"] = "--quiet takes no value, got 'yes'",
+    } do
+      local list = {}
+      for word in words:gmatch "%S+" do list[#list + 1] = word end
+      local o, said = args.read(list, defaults)
+      assert.is_nil(o)
+      assert.equal(message, said)
+    end
+  end)
+
+  it("writes the usage with meanings and defaults", function()
+    assert.equal([[
+usage: flare fit.lua [options]
+Fits a line.
+
+  --device TEXT      default cpu
+  --lr X             learning rate (default 0.1)
+  --out TEXT         folder
+  --quiet            print less
+  --steps N          default 200
+  --help             print this and exit]], args.usage("fit.lua", "Fits a line.", {
+      steps = 200, lr = {0.1, "learning rate"}, device = "cpu", out = {"", "folder"},
+      quiet = {false, "print less"}}))
+  end)
+end)

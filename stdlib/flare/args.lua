@@ -1,0 +1,132 @@
+--- Options of a script's command line: `--name value`, `--name=value`, or `--name` for a switch.
+--
+--     local o = flare.args(arg, "Fits a line to noisy points.", {
+--       steps = {200, "training steps"}, device = {"cpu", "where to compute"}, quiet = false})
+local options = require "flare.options"
+
+local M = {}
+
+local function quoted(name) return "--" .. name end
+
+-- " (did you mean '--steps'?)", or the list of options.
+local function hint(name, defaults)
+  local all = {help = true}
+  for key in pairs(defaults) do all[key] = true end
+  local near = options.nearest(name, all)
+  if near then return (" (did you mean '%s'?)"):format(quoted(near)) end
+  local names = {}
+  for key in pairs(all) do names[#names + 1] = quoted(key) end
+  table.sort(names)
+  return " (there are: " .. table.concat(names, ", ") .. ")"
+end
+
+-- The value of an option, converted to the type of its default; nil and a message.
+local function convert(key, default, text)
+  if type(default) ~= "number" then return text end
+  local number = tonumber(text)
+  if not number then return nil, ("--%s needs a number, got '%s'"):format(key, text) end
+  if math.type(default) == "float" then return number end
+  number = math.tointeger(number)
+  if not number then return nil, ("--%s needs a whole number, got '%s'"):format(key, text) end
+  return number
+end
+
+--- Reads options from a list of words.
+-- @param argv the words, as in `arg`
+-- @param defaults names and default values; the type of a default is the type of the option, and a
+-- boolean is a switch
+-- @return the options and the set of names that were given, or nil and a message
+function M.read(argv, defaults)
+  local o, given, i = {}, {}, 1
+  for key, value in pairs(defaults) do o[key] = value end
+  while argv[i] do
+    local key, text = argv[i]:match "^%-%-([%w_]+)=(.*)$"
+    key = key or argv[i]:match "^%-%-([%w_]+)$"
+    local default = key and defaults[key]
+    if default == nil then
+      return nil, key and ("unknown option '--%s'%s"):format(key, hint(key, defaults))
+        or ("unexpected argument '%s'%s"):format(argv[i], hint(argv[i], defaults))
+    elseif type(default) == "boolean" then
+      if text then return nil, ("--%s takes no value, got '%s'"):format(key, text) end
+      o[key] = true
+    else
+      if not text then
+        i = i + 1
+        text = argv[i]
+      end
+      if not text then return nil, ("--%s needs a value"):format(key) end
+      local value, message = convert(key, default, text)
+      if value == nil then return nil, message end
+      o[key] = value
+    end
+    given[key] = true
+    i = i + 1
+  end
+  return o, given
+end
+
+-- Options are given as a default, or as {default, "what it means"}.
+local function split(list)
+  local defaults, meanings = {}, {}
+  for key, value in pairs(list or {}) do
+    if type(value) == "table" then value, meanings[key] = value[1], value[2] end
+    defaults[key] = value
+  end
+  return defaults, meanings
+end
+
+local function option_text(key, default)
+  if type(default) == "boolean" then return quoted(key) end
+  local value = type(default) == "string" and "TEXT" or math.type(default) == "float" and "X" or "N"
+  return quoted(key) .. " " .. value
+end
+
+--- The text that --help prints: a line of usage, what the script does, and a line for each option
+-- with its default.
+function M.usage(script, about, list)
+  local defaults, meanings = split(list)
+  local names, lines = {}, {}
+  for key in pairs(defaults) do names[#names + 1] = key end
+  table.sort(names)
+  for _, key in ipairs(names) do
+    local default = defaults[key]
+    local shown = default ~= "" and type(default) ~= "boolean"
+      and ("default %s"):format(type(default) == "number" and ("%.14g"):format(default) or default)
+    local parts = {meanings[key]}
+    parts[#parts + 1] = shown and (meanings[key] and "(" .. shown .. ")" or shown) or nil
+    lines[#lines + 1] = ("  %-18s %s"):format(option_text(key, default), table.concat(parts, " "))
+      :gsub("%s+$", "")
+  end
+  lines[#lines + 1] = ("  %-18s %s"):format("--help", "print this and exit")
+  return ("usage: flare %s%s\n%s\n\n%s"):format(script, names[1] and " [options]" or "", about,
+    table.concat(lines, "\n"))
+end
+
+-- Of the ranks of a job, the first one prints the help.
+local function is_first() return (os.getenv "RANK" or "0") == "0" end
+
+--- Reads the options of a script. For --help it prints the usage and exits with status 0; for an
+-- unknown option, or a value of the wrong type, it prints a message that names the option and the
+-- nearest one, and exits with status 2.
+-- @param argv the words of the command line: `arg`; nil for none
+-- @param about what the script does, in a sentence
+-- @param list names with default values, or with {default, meaning}; the type of a default is the
+-- type of the option, and a boolean is a switch
+-- @return a table of the options, and the set of names that were given
+function M.args(argv, about, list)
+  argv = argv or {}
+  local script = argv[0] or "script.lua"
+  for i = 1, #argv do
+    if argv[i] == "--help" then
+      if is_first() then io.stdout:write(M.usage(script, about, list), "\n") end
+      os.exit(0)
+    end
+  end
+  local o, given = M.read(argv, (split(list)))
+  if o then return o, given end
+  local name = script:match "([^/]*)$":gsub("%.lua$", "")
+  io.stderr:write(name, ": ", given, "\n")
+  os.exit(2)
+end
+
+return M
