@@ -1,7 +1,7 @@
---- Batches of a data set, in order or shuffled, made by worker threads ahead of their use.
+--- Batches of a data set, in order or shuffled, which worker threads prepare ahead of time.
 --
--- The order is a function of seed and epoch alone, so a place in the data is three numbers
--- and a run that goes on sees exactly what it would have seen.
+-- The order depends on seed and epoch only, so three numbers describe a position in the data,
+-- and a resumed run gets exactly the batches that it would have got without the interruption.
 local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"
@@ -41,15 +41,15 @@ end
 
 --- data.Loader(dataset, {batch = 1, shuffle = false, seed = 0, drop_last = false,
 --   workers = 0, prefetch = 2, transform = nil, weights = nil, pin = false})
--- `workers`: threads that fetch, each with a Lua state of its own; `prefetch`: batches that
--- each may be ahead. `transform` is applied to what fetch returned: a function, an object that can
--- be called, or the name of a module that returns one. Workers take no functions, which cannot be
--- sent to other states, and only objects with a method describe, such as data.transforms'.
+-- `workers`: the number of threads that fetch, each with a Lua state of its own; `prefetch`: how
+-- many batches each may be ahead. `transform` is applied to what fetch returned: a function, an
+-- object that can be called, or the name of a module that returns one. With workers it cannot be a
+-- function, and an object must have a method describe, as those of data.transforms do.
 -- `pin`: the tensors of a batch are in pinned memory.
--- What data set and transform draw, by flare or by math.random, depends on seed, epoch and batch
--- alone, not on the workers.
--- `weights`: a number for each row; an epoch draws as many rows as there are, again and again, each
--- as often as its weight says.
+-- The random numbers of data set and transform, from flare or math.random, depend on seed, epoch
+-- and batch only, not on the workers.
+-- `weights`: a number for each row; an epoch draws as many rows as the data set has, with
+-- replacement, with probabilities proportional to the weights.
 -- `shard`: a group of ranks, as dist.world: each gets its part of every batch, so that what they
 -- see together, and places in it, do not depend on how many they are.
 function Loader:init(dataset, opts)
@@ -91,7 +91,7 @@ function Loader:init(dataset, opts)
   end
 end
 
---- How many batches an epoch has.
+--- The number of batches of an epoch.
 function Loader:batches()
   local n = self.dataset:size()
   return self.drop_last and n // self.batch or (n + self.batch - 1) // self.batch
@@ -197,8 +197,8 @@ function Loader:begin()
 end
 
 --- Iterates over the batches of one epoch: `for x, y in loader:epoch() do`.
--- After a loop was left by break the next call begins the next epoch; after load_state_dict
--- it goes on from the place that was saved.
+-- After a break the next call begins the next epoch; after load_state_dict it continues from the
+-- saved position.
 function Loader:epoch()
   self:begin()
   local mine = self.at
@@ -218,7 +218,7 @@ function Loader:forever()
   end
 end
 
---- The place: seed, epoch, batches handed out.
+--- The position: seed, epoch, and the number of batches returned.
 function Loader:state_dict()
   return {seed = self.seed, epoch = self.at, position = self.position, batch = self.batch,
           size = self.dataset:size(), shuffle = self.shuffle, drop_last = self.drop_last,
@@ -244,7 +244,7 @@ local function check_state(self, saved)
   end
 end
 
---- Goes to a place; the next loop starts there.
+--- Restores a position; the next loop starts there.
 function Loader:load_state_dict(saved, message)
   options.state("Loader", saved, message)
   check_state(self, saved)

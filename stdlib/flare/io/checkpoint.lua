@@ -8,10 +8,9 @@
 -- A part is anything with state_dict and load_state_dict, or a generator. A file appears
 -- under its name only when all of it is on the disk; the one before stays until then.
 --
--- A folder can have several runs. A program that has loaded goes on with the run of what it loaded;
--- one that saves without having loaded, or goes back to an earlier step, begins a run of its own,
--- whose files are step-00000100.run-2.flare. What a program did not write or go on from, it never
--- deletes.
+-- A folder can have several runs. A program that has loaded a checkpoint continues its run. One
+-- that saves without having loaded, or goes back to an earlier step, begins a new run, whose files
+-- are step-00000100.run-2.flare. A program deletes only files that it wrote or continued from.
 local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"
@@ -60,7 +59,7 @@ local function scan(folder)
 end
 
 --- flare.io.Checkpoint(folder, {keep = 2, run = nil})
--- `keep`: how many files of its own stay; `run`: the run to go on with, else the newest
+-- `keep`: how many files of its run it keeps; `run`: the run to continue, by default the newest
 -- @return the object, or nil and a message if the folder cannot be made or has no such run
 function Checkpoint.open(folder, opts)
   local o = options.check("io.Checkpoint", opts, {keep = 2, run = options.none})
@@ -260,7 +259,7 @@ local function load_newest(self, run, steps)
 end
 
 --- Reads the newest checkpoint that is whole, or that of a given step: of this program's run, or of
--- the newest one if it has neither saved nor loaded. A save afterwards goes on with that run.
+-- the newest one if it has neither saved nor loaded. A later save continues that run.
 -- @return a table with step, parts (trees) and the extra values by their names; its field
 --   `skipped` lists messages about newer files that were damaged. Or nil and a message.
 function Checkpoint:load(step)
@@ -285,7 +284,7 @@ function Checkpoint:load(step)
   return saved, message
 end
 
---- Gives the saved states back to their parts. All names must be there.
+--- Restores the saved states of the parts. All names must exist.
 function Checkpoint:restore(saved, parts)
   if type(saved) ~= "table" or type(saved.parts) ~= "table" then
     fail("Checkpoint:restore: what load gave is expected, got %s%s", type(saved),

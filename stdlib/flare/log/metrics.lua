@@ -23,8 +23,8 @@ function Metrics.read(path)
 end
 
 --- flare.log.metrics(path, {after = step})
--- Writes to the end of the file. `after`: the step that a resumed run goes on from; later
--- lines of the run before are taken out first, so that no step comes twice.
+-- Appends to the file. `after`: the step from which a resumed run continues; later lines of the
+-- earlier run are removed first, so that no step occurs twice.
 -- @return the writer, or nil and a message
 function Metrics.open(path, opts)
   local o = options.check("log.metrics", opts, {after = options.none})

@@ -15,7 +15,7 @@ local PERIOD = 0.1 -- seconds between drawings
 
 --- flare.log.progress{total = steps, label = "", start = 0, width = columns,
 --   terminal = whether to draw over a line, out = io.stderr}
--- `start`: how many steps were done before, in a run that goes on.
+-- `start`: the number of steps done before, in a resumed run.
 function Progress:init(opts)
   local none = options.none
   local o = options.check("log.progress", opts,

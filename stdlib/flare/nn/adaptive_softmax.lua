@@ -1,5 +1,5 @@
---- log_softmax over many classes, most of them rare: the common ones and groups of rare ones
--- are told apart first, then the classes of a group, by smaller and smaller layers
+--- log_softmax over many classes, most of them rare: a first layer predicts the common classes and
+-- groups of rare ones, smaller and smaller layers predict the classes of a group
 -- (arXiv:1609.04309).
 local class = require "flare.class"
 local core = require "flare.core"
@@ -12,9 +12,9 @@ local containers = require "flare.nn.containers"
 local Adaptive = class("AdaptiveLogSoftmaxWithLoss", Module)
 
 --- nn.AdaptiveLogSoftmaxWithLoss(inputs, classes, cutoffs, {shrink = 4, bias = false})
--- Classes are in order of how common they are; cutoffs {100, 1000}: those up to 100 are told apart
--- at once, those up to 1000 are a group, and so are the rest. The k-th group has a layer of width
--- inputs / shrink^k; `bias` is about the first layer.
+-- Classes are ordered from the most to the least frequent. With cutoffs {100, 1000} the first layer
+-- predicts classes up to 100; those up to 1000 are one group, the rest another. The k-th group has
+-- a layer of width inputs / shrink^k; `bias` is for the first layer.
 function Adaptive:init(inputs, classes, cutoffs, opts)
   local where = "nn.AdaptiveLogSoftmaxWithLoss"
   local o = options.check(where, opts, {shrink = 4, bias = false})

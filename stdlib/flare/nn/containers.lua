@@ -75,7 +75,7 @@ function ModuleDict:init(modules)
   for _, name in ipairs(names) do self:set(name, modules[name]) end
 end
 
---- Puts a module under a name; nil takes it away.
+--- Adds a module under a name; nil removes it.
 function ModuleDict:set(name, module)
   if type(name) ~= "string" or name:find(".", 1, true) or name:sub(1, 1) == "_" then
     fail("ModuleDict: a name is a string without '.' and without '_' in front, got %s",

@@ -1,4 +1,4 @@
---- Gives back what it gets: a place holder.
+--- Returns its input unchanged: a placeholder.
 local class = require "flare.class"
 local Module = require "flare.nn.module"
 

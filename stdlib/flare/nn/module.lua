@@ -1,4 +1,4 @@
---- What all layers are: an object with parameters, buffers, children and `forward`.
+--- The base class of all layers: an object with parameters, buffers, children and `forward`.
 --
 -- A field is a parameter when it holds a tensor that `self:param` returned or one that requires
 -- gradients, a buffer when it came from `self:buffer`, a child when it is a module; plain tables
@@ -35,15 +35,15 @@ function Module:buffer(tensor)
   return tensor
 end
 
---- What the module computes. Every layer has its own.
+--- Computes the result of the module; every layer defines it.
 function Module:forward()
   fail("%s has no forward method", getmetatable(self).__name)
 end
 
 local watcher -- what is called instead while a profile runs
 
---- Lets f(module, run, ...) see every call of a module from now on; run(module, ...) goes on with
--- it. nil ends that.
+--- Calls f(module, run, ...) in place of every call of a module; run(module, ...) makes the call.
+-- nil ends this.
 function Module.watch(f)
   if f ~= nil and type(f) ~= "function" then
     fail("watch: a function or nil is expected, got %s", type(f))
@@ -102,7 +102,8 @@ function Module:apply(f)
   return self
 end
 
---- Training mode: Dropout drops, BatchNorm measures. `false` is the same as eval().
+--- Training mode: Dropout drops, BatchNorm uses the statistics of the batch. `false` is the same
+-- as eval().
 function Module:train(on)
   on = on ~= false
   for _, module in ipairs(self:modules()) do module.training = on end
@@ -120,7 +121,7 @@ function Module:zero_grad()
   return self
 end
 
---- Stops learning of all parameters (`freeze(false)` lets them learn again).
+--- Turns requires_grad of all parameters off (`freeze(false)` turns it on).
 function Module:freeze(on)
   local learn = on == false
   walk.visit(self, function(_, tensor, owner)
@@ -197,7 +198,7 @@ function Module:register_backward_hook(f)
   return require("flare.nn.hooks").add(self, "backward", f)
 end
 
---- Backward driven by hand: adds to the parameters' gradients, returns the input's.
+--- A backward pass by hand: adds to the gradients of the parameters, returns that of the input.
 -- @param x the input of forward, or a list of inputs
 -- @param dy the gradient of the output (left out: ones)
 -- @param y the output, if it is still there and x required gradients when it was made;
@@ -221,14 +222,14 @@ function Module:backward(x, dy, y)
   return table.unpack(out, 1, #inputs)
 end
 
---- How many numbers the parameters have.
+--- The number of elements of all parameters.
 function Module:count()
   local n = 0
   for _, p in ipairs(self:parameters()) do n = n + p:numel() end
   return n
 end
 
---- What tostring shows between the parentheses, for layers without children.
+--- The text between the parentheses of tostring, for layers without children.
 function Module:describe()
   return ""
 end

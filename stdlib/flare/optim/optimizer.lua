@@ -1,12 +1,11 @@
---- What all optimizers are: groups of parameters with options, and state for each parameter.
+--- The base class of all optimizers: groups of parameters with options, and state for each one.
 --
 -- A subclass has `defaults` (its options), `moments(group)` (how many tensors of state a
--- parameter has), `moment_shape(p, k)` where the k-th is not of p's shape, and
--- `update(group, xs, step, moments)`, as a rule one call of a fused operator; xs is all parameters,
--- then all gradients, then all first moments, and so on; step counts from 1. Gradients are turned
--- round for `maximize`, unless the subclass `ascends` by itself. `prepare(options)` checks options
--- of its own. Of 16-bit parameters it gets f32 copies (master.lua), unless the group's `master` is
--- false.
+-- parameter has), `moment_shape(p, k)` where the k-th is not of p's shape, and `update(group, xs,
+-- step, moments)`, as a rule one call of a fused operator; xs is all parameters, then all
+-- gradients, then all first moments, and so on; step counts from 1. `maximize` negates gradients,
+-- unless the subclass has `ascends`. `prepare(options)` checks the options of the subclass. For
+-- 16-bit parameters `update` gets f32 copies (master.lua), unless the group's `master` is false.
 local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"

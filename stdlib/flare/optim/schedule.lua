@@ -14,7 +14,7 @@ local Schedule = class("Schedule")
 -- Options that are numbers without having a default.
 local numbers = {"every", "total", "period", "gamma", "warmup", "floor"}
 
---- The rate that a group of the optimizer has now is the one that is multiplied.
+--- The schedule multiplies the learning rate that each group has now.
 function Schedule:init(optimizer, opts)
   local where = "optim." .. getmetatable(self).__name
   if type(optimizer) ~= "table" or type(optimizer.groups) ~= "table" then
