@@ -25,6 +25,7 @@ typedef struct att {
   int64_t tiles;               /* of queries, forward */
   int64_t chunks;              /* of keys, backward */
   bool causal;
+  int64_t ahead; /* keys - queries: query i sees keys up to i + ahead */
   double scale, dropout;
   uint64_t seed, offset;
   void *lse;     /* (batch, heads, nq) of the type computed in */
@@ -74,6 +75,7 @@ static void att_open(att *a, const fl_launch *l, int first, int mask,
   a->d = att_dim(q, 1);
   a->dv_cols = att_dim(v, 1);
   a->causal = l->attrs->v[0].i != 0;
+  a->ahead = a->nk - a->nq;
   a->scale = l->attrs->v[1].f;
   a->dropout = l->attrs->v[2].f;
   if (a->scale != a->scale)

@@ -113,8 +113,12 @@ void cost_attention(const fli_infer *c, double *flops, double *bytes) {
   double d = (double)size_at(q, 1), dv = (double)size_at(v, 1);
   cost_bytes(c, flops, bytes);
   *flops = 2 * scores * (back ? 3 * d + 2 * dv : d + dv);
-  if (c->attrs->v[CAUSAL].i)
-    *flops /= 2;
+  if (c->attrs->v[CAUSAL].i) {
+    double nq = (double)size_at(q, 2), nk = (double)size_at(k, 2);
+    double all = nq * nk, cut = nk < nq ? nk * nk : nq * nq;
+    if (all > 0) /* queries that see nothing are skipped */
+      *flops *= ((nk < nq ? 0 : all) + (nk < nq ? cut : -cut) / 2) / all;
+  }
 }
 
 /* --- the gradient --- */
@@ -143,12 +147,14 @@ static fl_value dropped(fli_grad *g, const plain *a, fl_value x) {
   return RUN_A(dropout_backward, &attrs, x, a->keep_seed, a->keep_offset);
 }
 
-/* true where key j <= query i: (nq, nk) */
+/* true where key j <= query i + nk - nq: (nq, nk) */
 static fl_value causal_mask(fli_grad *g, const plain *a) {
   int64_t shape[2] = {a->nq, a->nk};
   fl_value zeros =
       fli_v_zeros(&g->e, FL_BOOL, 2, shape, fl_tensor_device(g->in[Q].tensor));
-  return RUN(tril, RUN(logical_not, zeros));
+  fl_attrs attrs = fli_attrs(&g->e, FLI_OP_tril);
+  attrs.v[0].i = a->nk - a->nq;
+  return RUN_A(tril, &attrs, RUN(logical_not, zeros));
 }
 
 /* Scores of the forward pass -> a->p, a->dropped. */
@@ -156,6 +162,9 @@ static void recompute(fli_grad *g, plain *a) {
   int64_t shape[5] = {a->batch, a->heads, a->group, a->nq, a->nk};
   fl_value s = MUL(MATMUL(a->q, TRANSPOSE(a->k, 3, 4)), NUM(a->scale));
   fl_value alive = fli_none();
+  /* whether some queries may see nothing */
+  bool blind =
+      !fli_nothing(g->in[MASK]) || (g->attrs->v[CAUSAL].i && a->nq > a->nk);
   if (!fli_nothing(g->in[MASK])) {
     fl_value mask = g->in[MASK];
     fl_meta m = *fli_meta(mask);
@@ -167,7 +176,7 @@ static void recompute(fli_grad *g, plain *a) {
   }
   if (g->attrs->v[CAUSAL].i)
     s = RUN(where, causal_mask(g, a), s, NUM(-INFINITY));
-  if (!fli_nothing(g->in[MASK])) { /* queries that see nothing give 0 */
+  if (blind) { /* those give 0 */
     fl_attrs keep = fli_attrs(&g->e, FLI_OP_any);
     fli_set_list(&g->e, &keep, 0, 1, (int64_t[]){4});
     keep.v[1].i = 1;

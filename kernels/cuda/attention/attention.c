@@ -362,7 +362,8 @@ static fl_status open(work *w, const fl_launch *l, int first, int mask,
   w->heads_k *= size_at(q, 4);
   a->nq = size_at(q, 2);
   a->nk = size_at(k, 2);
-  a->causal = l->attrs->v[0].i != 0;
+  a->causal = l->attrs->v[0].i != 0 && a->nq > 1; /* one query sees all */
+  a->ahead = a->nk - a->nq;
   a->scale = l->attrs->v[1].f;
   if (a->scale != a->scale)
     a->scale = a->d ? 1 / sqrt((double)a->d) : 1;

@@ -58,8 +58,8 @@ __global__ void __launch_bounds__(ATT_THREADS)
     att_scores<D, N, W>(s, q, 16 * warp, k);
     if (MORE)
       att_add_mask<D, N>(a, s, p, query, key);
-    if (key + N > end || (a.causal && key + N > query + 1))
-      att_cut<N>(s, a.nk - key, a.causal ? query - key : N);
+    if (key + N > end || (a.causal && key + N > query + a.ahead + 1))
+      att_cut<N>(s, a.nk - key, a.causal ? query + a.ahead - key : N);
     att_soften<N, MORE>(state, s, unit);
     att_shrink<W>(o, state);
     if (MORE && a.drop.limit)
@@ -189,7 +189,7 @@ __global__ void __launch_bounds__(ATT_THREADS, Q == 1 ? 8 : 1)
         for (int e = 0; e < 8; e++)
           dot += q[i][e] * x[e];
         dot = fl_warp_reduce<LANES>(dot, fl_sum_of()) * (float)a.scale;
-        bool seen = key < end && i < a.nq && !(a.causal && key > i);
+        bool seen = key < end && i < a.nq && !(a.causal && key > i + a.ahead);
         s[i][u] = seen ? att_masked(a, dot, b, h, i, key) : -INFINITY;
       }
     }

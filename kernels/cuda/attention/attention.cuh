@@ -23,8 +23,20 @@ inline att_place att_here(const attention_args &a, int64_t block, int heads,
 
 /* Keys before this one are seen by some of `rows` queries from `first`. */
 inline int64_t att_keys(const attention_args &a, int64_t first, int rows) {
-  int64_t end = first + rows;
-  return a.causal && end < a.nk ? end : a.nk;
+  int64_t end = first + rows + a.ahead;
+  return !a.causal || end > a.nk ? a.nk : end > 0 ? end : 0;
+}
+
+/* The first of the queries that see key `first`, in whole tiles of `rows`. */
+inline int64_t att_queries(const attention_args &a, int64_t first, int rows) {
+  return a.causal && first > a.ahead ? (first - a.ahead) / rows * rows : 0;
+}
+
+/* How many keys from `key` on the query sees; negative: none. */
+inline int64_t att_keys_left(const attention_args &a, int64_t query,
+                             int64_t key) {
+  int64_t end = query + a.ahead + 1;
+  return (a.causal && end < a.nk ? end : a.nk) - key;
 }
 
 /* A scaled score with the mask; -inf where it forbids. */
@@ -332,6 +344,13 @@ void att_grade(const attention_args &a, const att_random &r, int64_t b,
   uint32_t bits = MORE && a.drop.limit
                       ? att_kept_tile<N, FLIP, 1>(a, r, b, h, query, key)
                       : 0;
+  /* columns that rows lane / 4 and lane / 4 + 8 see */
+  int end[2] = {N, N};
+#pragma unroll
+  for (int half = 0; half < 2 && !FLIP; half++) {
+    int64_t left = att_keys_left(a, query + lane / 4 + 8 * half, key);
+    end[half] = (left < N ? (int)left : N) - 2 * (lane % 4);
+  }
 #pragma unroll
   for (int j = 0; j < N / 8; j++)
 #pragma unroll
@@ -348,7 +367,8 @@ void att_grade(const attention_args &a, const att_random &r, int64_t b,
           keep = att_keep<float>(a, bits, 4 * j + e);
       }
       float p = att_weight<MORE, EXACT>(x, lse[place], unit);
-      if (cut && (at >= a.nk || (a.causal && at > i)))
+      bool hidden = at >= a.nk || (a.causal && at > i + a.ahead);
+      if (cut && (FLIP ? hidden : 8 * j + (e & 1) >= end[e >> 1]))
         p = 0;
       s[j][e] = p * keep;
       dp[j][e] = p * (dp[j][e] * keep - delta[place]);

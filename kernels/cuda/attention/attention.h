@@ -48,7 +48,8 @@ typedef struct attention_args {
   int heads, group;      /* heads of q; q's heads to one of k */
   int d, dv_cols;        /* columns of q and k, of v */
   int chunks;            /* parts of the columns of a result */
-  int causal;            /* query i sees keys up to i */
+  int causal;            /* query i sees keys up to i + ahead */
+  int64_t ahead;         /* keys - queries: the last query sees all keys */
   double scale;
   void *lse, *delta; /* (batch, heads, nq), of the type computed in */
   int parts; /* more than 1: that many blocks share the keys of a tile, */

@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(ATT_THREADS)
   int warp = threadIdx.x >> 5, part = blockIdx.x % (W / COLS);
   att_place p =
       att_here(a, blockIdx.x / (W / COLS), a.heads / a.group, ATT_ROWS, false);
-  int64_t key = p.first + 16 * warp, from = a.causal ? p.first / N * N : 0,
+  int64_t key = p.first + 16 * warp, from = att_queries(a, p.first, N),
           tiles = from < a.nq ? (a.nq - from + N - 1) / N : 0;
   att_random r = MORE && a.drop.limit ? att_random_of(a) : att_random{0, 0};
   float unit = (float)(a.scale * FL_LOG2E), dk[COLS / 8][4] = {},
@@ -72,8 +72,8 @@ __global__ void __launch_bounds__(ATT_THREADS)
       att_scores<D, N, W>(s, k, 16 * warp, q);
       att_scores<D, N, W>(dp, v, 16 * warp, dy);
       att_grade<N, MORE, 1, 0>(a, r, p.b, h, query, key,
-                               a.causal && key + 16 > query, unit, rows[turn],
-                               rows[turn] + N, s, dp);
+                               a.causal && key + 16 > query + a.ahead, unit,
+                               rows[turn], rows[turn] + N, s, dp);
       att_update<D, N, W, COLS>(dv, s, dy, part * COLS);
       att_update<D, N, W, COLS>(dk, dp, q, part * COLS);
       __syncthreads();
@@ -129,7 +129,7 @@ __global__ void __launch_bounds__(ATT_THREADS)
     att_scores<D, N, W>(dp, dy, 16 * warp, v);
     att_grade<N, MORE, 0, 0>(a, r, p.b, p.h, query, key,
                              key + N > a.nk ||
-                                 (a.causal && key + N > query + 1),
+                                 (a.causal && key + N > query + a.ahead + 1),
                              unit, lse, delta, s, dp);
     att_update<D, N, W, W>(dq, dp, k, 0);
     __syncthreads();

@@ -33,8 +33,8 @@ __global__ void __launch_bounds__(ATT_THREADS, BLOCKS)
     att_scores32<W, N>(s, q + 16 * warp * pitch, k);
     if (MORE)
       att_add_mask<FL_F32, N>(a, s, p, query, key);
-    if (key + N > end || (a.causal && key + N > query + 1))
-      att_cut<N>(s, a.nk - key, a.causal ? query - key : N);
+    if (key + N > end || (a.causal && key + N > query + a.ahead + 1))
+      att_cut<N>(s, a.nk - key, a.causal ? query + a.ahead - key : N);
     att_soften<N, 1>(state, s, unit);
     if (MORE && a.drop.limit)
       att_drop<N, 1>(a, r, s, p, query, key);

@@ -26,7 +26,7 @@ __global__ void __launch_bounds__(ATT_THREADS, BLOCKS)
   float(*rows)[2 * N] = (float(*)[2 * N])(pairs + 2 * pair);
   int warp = threadIdx.x >> 5;
   att_place p = att_here(a, blockIdx.x, a.heads / a.group, ATT_ROWS, false);
-  int64_t key = p.first + 16 * warp, from = a.causal ? p.first / N * N : 0,
+  int64_t key = p.first + 16 * warp, from = att_queries(a, p.first, N),
           tiles = from < a.nq ? (a.nq - from + N - 1) / N : 0;
   att_random r = MORE && a.drop.limit ? att_random_of(a) : att_random{0, 0};
   float dk[W / 8][4] = {}, dv[W / 8][4] = {}, one[2] = {1, 1},
@@ -55,7 +55,7 @@ __global__ void __launch_bounds__(ATT_THREADS, BLOCKS)
       att_scores32<W, N>(s, k + 16 * warp * pitch, q);
       att_scores32<W, N>(dp, v + 16 * warp * pitch, q + N * pitch);
       att_grade<N, MORE, 1, 1>(a, r, p.b, h, query, key,
-                               a.causal && key + 16 > query, scale[0],
+                               a.causal && key + 16 > query + a.ahead, scale[0],
                                rows[turn], rows[turn] + N, s, dp);
       const float *numbers = (const float *)(pairs + turn * pair);
       att_update32<W, N>(dv, one, s, numbers + N * pitch / 4);
@@ -111,7 +111,7 @@ __global__ void __launch_bounds__(ATT_THREADS, BLOCKS)
     att_scores32<W, N>(dp, dy + 16 * warp * pitch, v);
     att_grade<N, MORE, 0, 1>(a, r, p.b, p.h, query, key,
                              key + N > a.nk ||
-                                 (a.causal && key + N > query + 1),
+                                 (a.causal && key + N > query + a.ahead + 1),
                              scale[0], lse, delta, s, dp);
     att_update32<W, N>(dq, one, dp, numbers);
     __syncthreads();

@@ -120,7 +120,8 @@ void att_limit(const attention_args &a, T (&s)[R][4], int64_t b, int64_t h,
   for (int i = 0; i < 4 * R; i++) {
     int row = ty + i / 4, col = tx + i % 4;
     int64_t q = query + (FLIP ? col : row), k = key + (FLIP ? row : col);
-    bool seen = q < a.nq && k < a.nk && !(a.causal && k > q);
+    int64_t q_left = a.nq - q, k_left = a.nk - k;
+    bool seen = q_left > 0 && k_left > 0 && !(a.causal && k_left < q_left);
     s[i / 4][i % 4] =
         seen ? att_masked<T>(a, s[i / 4][i % 4] * (T)a.scale, b, h, q, k)
              : T(-INFINITY);
@@ -244,8 +245,7 @@ __global__ void __launch_bounds__(256)
   T dk[NC][R][4] = {}, dv[NC][R][4] = {}, s[R][4], dp[R][4];
   for (int g = 0; g < a.group; g++) {
     int64_t h = p.h * a.group + g;
-    for (int64_t i = a.causal ? p.first / SIDE * SIDE : 0; i < a.nq;
-         i += SIDE) {
+    for (int64_t i = att_queries(a, p.first, SIDE); i < a.nq; i += SIDE) {
       att_strip<T> q = att_strip_of<T>(a.q, p.b, h, i, a.nq, a.d),
                    dy = att_strip_of<T>(a.dy, p.b, h, i, a.nq, a.dv_cols);
       att_scores(m, s, k, q);

@@ -63,7 +63,8 @@ template <int G> wide_item wide_at(const attention_sm90 &w, int i) {
   tile = w.a.causal ? all - 1 - tile : tile;
   item.p = {head / w.a.heads, head % w.a.heads, (int64_t)tile * 64 * G};
   int64_t end = att_keys(w.a, item.p.first, 64 * G);
-  item.tiles = (int)((end + WIDE_KEYS - 1) / WIDE_KEYS);
+  /* queries that see no key go through one tile, all of which is cut */
+  item.tiles = end > 0 ? (int)((end + WIDE_KEYS - 1) / WIDE_KEYS) : 1;
   return item;
 }
 
@@ -264,7 +265,8 @@ void wide_consume(const attention_sm90 &w, wide_room<W, G, STAGES> m,
       if (item.tiles > 1)
         pairs.fetch(key - WIDE_KEYS, WIDE_KEYS);
     }
-    att_cut<128>(s, w.a.nk - key, w.a.causal ? query - key : 128);
+    att_cut<128>(s, w.a.nk - key,
+                 w.a.causal ? query + (int)w.a.ahead - key : 128);
     wide_soften<MORE>(w.a, s, r, random, mask, item.p, query, key, unit);
     wide_pack<D, 128>(p, s);
     if (item.tiles > 1)
@@ -290,8 +292,8 @@ void wide_consume(const attention_sm90 &w, wide_room<W, G, STAGES> m,
         if (t > 1)
           pairs.fetch(key - WIDE_KEYS, WIDE_KEYS);
       }
-      if (G == 3 && w.a.causal && key + WIDE_KEYS > query)
-        att_cut<128>(s, 128, query - key);
+      if (w.a.causal && key + WIDE_KEYS > query + (int)w.a.ahead)
+        att_cut<128>(s, 128, query + (int)w.a.ahead - key);
       wide_soften<MORE>(w.a, s, r, random, mask, item.p, query, key, unit);
       fl_products_hold(s);
       /* also keeps the exponentials before the next wait: compilers move what

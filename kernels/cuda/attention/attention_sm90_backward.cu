@@ -71,7 +71,7 @@ struct back_work {
 template <int W> back_work back_here(const attention_sm90 &w) {
   back_work b;
   b.p = att_here(w.a, blockIdx.x, w.a.heads / w.a.group, BACK_KEYS, false);
-  b.from = w.a.causal ? (int)(b.p.first / back_queries<W>) : 0;
+  b.from = (int)att_queries(w.a, b.p.first, back_queries<W>) / back_queries<W>;
   b.tiles = b.from < w.tiles_q ? (int)w.tiles_q - b.from : 0;
   b.all = b.tiles * w.a.group;
   return b;
@@ -376,8 +376,9 @@ void back_consume(const attention_sm90 &w, const back_work &b, back_room<W> m,
     if (MORE == 1 && a.bits.data)
       wide_words<Q>(wide_mask_of(a.bits, b.p.b, h, key, a.nk), t * Q)
           .hide(s, 0);
-    if (short_of || (a.causal && b.p.first + BACK_KEYS > t * Q + 1))
-      back_cut<Q>(s, (int)a.nk, key, t * Q, a.causal);
+    int last = t * Q + (int)a.ahead; /* key that the first query sees */
+    if (short_of || (a.causal && b.p.first + BACK_KEYS > last + 1))
+      back_cut<Q>(s, (int)a.nk, key, last, a.causal);
     wide_pack<D, Q>(p, s);
     fl_products_wait<0>();
     fl_products_hold(dp);

@@ -37,7 +37,7 @@ local function probabilities(a)
         local m = a.mask[A.place(a.mask, index)]
         if a.mask.dtype == "bool" then s[j] = m ~= 0 and s[j] or -inf else s[j] = s[j] + m end
       end
-      if a.causal and j > i then s[j] = -inf end
+      if a.causal and j > i + keys - T then s[j] = -inf end
       top = math.max(top, s[j])
     end
     local total = 0.0

@@ -12,7 +12,8 @@ local MultiHeadAttention = class("MultiHeadAttention", Module)
 --- nn.MultiHeadAttention(width, heads, {bias = true, dropout = 0, causal = false,
 --   memory = width})
 -- `dropout` acts on the attention weights, while training; `memory` is the width of what is
--- attended to. The projections are q, k, v and out, each (width, width), k and v (width, memory).
+-- attended to. With `causal` the last place of x sees all of the memory, the one before all but the
+-- last of it. The projections are q, k, v and out, each (width, width), k and v (width, memory).
 function MultiHeadAttention:init(width, heads, opts)
   local where = "nn.MultiHeadAttention"
   local o = options.check(where, opts, {bias = true, dropout = 0, causal = false,
@@ -71,7 +72,8 @@ function MultiHeadAttention:weights(x, memory, mask)
   local q, k = split(self.q(x), self.heads), split(self.k(memory or x), self.heads)
   local scores = q:matmul(k:transpose(3, 4)) / math.sqrt(self.width // self.heads)
   if self.causal then
-    local past = core.ones(x:size(2), scores:size(4), {device = x.device}):tril():gt(0)
+    local past = core.ones(x:size(2), scores:size(4), {device = x.device})
+      :tril(scores:size(4) - x:size(2)):gt(0)
     scores = scores:masked_fill(past:logical_not(), -math.huge)
   end
   if mask and mask.dtype == "bool" then
