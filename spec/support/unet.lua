@@ -45,7 +45,7 @@ end
 function M.train(device, steps, channels, size)
   flare.manual_seed(1)
   local model = UNet(channels):to(device)
-  local opt = flare.optim.AdamW(model:parameters(), {lr = 1e-3})
+  local opt = flare.optim.AdamW(model:parameters(), {lr = 2e-4})
   local x = flare.randn(2, 3, size, size, {device = device})
   local losses = {}
   for step = 1, steps do
