@@ -15,16 +15,16 @@ typedef struct merged {
   fl_meta before;            /* after permuting, before merging */
 } merged;
 
-static fl_operand of(fl_tensor *t) {
+static fl_operand advanced_of(fl_tensor *t) {
   return (fl_operand){.tensor = t, .dtype = FL_NODTYPE};
 }
 
-static fl_operand whole(int64_t i) {
+static fl_operand advanced_whole(int64_t i) {
   return (fl_operand){.tensor = NULL, .dtype = FL_I64, .i = i};
 }
 
-static fl_tensor *two(fll_plan_run *r, const fl_op *op, fl_operand a,
-                      fl_operand b) {
+static fl_tensor *advanced_two(fll_plan_run *r, const fl_op *op, fl_operand a,
+                               fl_operand b) {
   return fll_do(r, op, NULL, 2, (fl_operand[]){a, b}, false);
 }
 
@@ -33,10 +33,10 @@ static fl_tensor *index_select(fll_plan_run *r, fl_tensor *x, int dim,
   fl_attrs a = {.used = 0};
   a.v[0].i = dim;
   return fll_do(r, r->st->index_select, &a, 2,
-                (fl_operand[]){of(x), of(positions)}, false);
+                (fl_operand[]){advanced_of(x), advanced_of(positions)}, false);
 }
 
-static fl_tensor *flat(fll_plan_run *r, fl_tensor *t) {
+static fl_tensor *advanced_flat(fll_plan_run *r, fl_tensor *t) {
   if (!t)
     return NULL;
   int64_t n = fl_tensor_numel(t);
@@ -47,13 +47,13 @@ static fl_tensor *flat(fll_plan_run *r, fl_tensor *t) {
 
 /* Where a mask is true, as positions among its elements counted from 1. */
 static fl_tensor *true_positions(fll_plan_run *r, fl_tensor *mask) {
-  fl_tensor *m = flat(r, mask);
-  fl_operand in = of(m);
+  fl_tensor *m = advanced_flat(r, mask);
+  fl_operand in = advanced_of(m);
   fl_tensor *at = m ? fll_do(r, r->st->nonzero, NULL, 1, &in, false) : NULL;
-  return flat(r, at);
+  return advanced_flat(r, at);
 }
 
-static int64_t position(const fl_tensor *t, const void *p, int64_t i) {
+static int64_t advanced_position(const fl_tensor *t, const void *p, int64_t i) {
   return fl_tensor_meta(t)->dtype == FL_I64 ? ((const int64_t *)p)[i]
                                             : ((const int32_t *)p)[i];
 }
@@ -79,7 +79,7 @@ static bool all_from_start(fll_plan_run *r, fl_tensor *t, int64_t n) {
   if (!(outside >> 63))
     return true;
   for (int64_t i = 0; i < count && r->status == FL_OK; i++) {
-    int64_t v = position(t, p, i);
+    int64_t v = advanced_position(t, p, i);
     if (v < -n || v == 0 || v > n)
       r->status =
           fli_fail(FL_EINDEX, "x[...]: position %lld is out of range 1..%lld%s",
@@ -98,11 +98,15 @@ static fl_tensor *from_start(fll_plan_run *r, fl_tensor *t, int64_t n) {
   if (r->status != FL_OK)
     return NULL;
   fl_runtime *rt = r->st->rt;
-  fl_tensor *negative = two(r, fl_op_find(rt, "lt"), of(t), whole(0));
-  fl_tensor *far = two(r, r->st->add, of(t), whole(n + 1));
+  fl_tensor *negative =
+      advanced_two(r, fl_op_find(rt, "lt"), advanced_of(t), advanced_whole(0));
+  fl_tensor *far =
+      advanced_two(r, r->st->add, advanced_of(t), advanced_whole(n + 1));
   return far && negative
              ? fll_do(r, fl_op_find(rt, "where"), NULL, 3,
-                      (fl_operand[]){of(negative), of(far), of(t)}, false)
+                      (fl_operand[]){advanced_of(negative), advanced_of(far),
+                                     advanced_of(t)},
+                      false)
              : NULL;
 }
 
@@ -118,7 +122,8 @@ static fl_tensor *from_zero(fll_plan_run *r, fl_tensor *t, int64_t n) {
 }
 
 /* The common shape of the index tensors. */
-static bool broadcast(fll_plan_run *r, fl_tensor *const *t, int n, merged *m) {
+static bool advanced_broadcast(fll_plan_run *r, fl_tensor *const *t, int n,
+                               merged *m) {
   for (int k = 0; k < n; k++) {
     const fl_meta *s = fl_tensor_meta(t[k]);
     if (s->ndim > m->index_ndim) {
@@ -148,24 +153,28 @@ static bool broadcast(fll_plan_run *r, fl_tensor *const *t, int n, merged *m) {
 
 /* Several index tensors: position = ((i * n2) + j) * n3 + k ... along the
  * merged dim. */
-static void combine(fll_plan_run *r, fl_tensor *const *t, int n, merged *m) {
+static void advanced_combine(fll_plan_run *r, fl_tensor *const *t, int n,
+                             merged *m) {
   fl_tensor *sum = NULL;
-  if (!broadcast(r, t, n, m))
+  if (!advanced_broadcast(r, t, n, m))
     return;
   for (int k = 0; k < n && r->status == FL_OK; k++) {
     int64_t size = m->before.shape[m->dim + k];
     fl_tensor *e = from_start(r, t[k], size);
     if (e)
       e = fll_do_ints(r, r->st->expand, e, m->index_ndim, m->index_shape);
-    fl_tensor *p = e ? from_zero(r, flat(r, e), size) : NULL;
+    fl_tensor *p = e ? from_zero(r, advanced_flat(r, e), size) : NULL;
     if (sum && p) {
-      sum = two(r, r->st->mul, of(sum), whole(size));
-      sum = sum ? two(r, r->st->add, of(sum), of(p)) : NULL;
+      sum = advanced_two(r, r->st->mul, advanced_of(sum), advanced_whole(size));
+      sum = sum ? advanced_two(r, r->st->add, advanced_of(sum), advanced_of(p))
+                : NULL;
     } else {
       sum = p;
     }
   }
-  m->positions = sum ? two(r, r->st->add, of(sum), whole(1)) : NULL;
+  m->positions =
+      sum ? advanced_two(r, r->st->add, advanced_of(sum), advanced_whole(1))
+          : NULL;
 }
 
 /* Brings the indexed dims together: in place if they are neighbours, else in
@@ -225,11 +234,11 @@ static void spread_masks(fll_plan_run *r, const fll_gather *g, fl_tensor *x,
       continue;
     }
     r->status = check_mask(g->tensor[k], fl_tensor_meta(x), g->dim[k]);
-    fl_operand mask = of(g->tensor[k]);
+    fl_operand mask = advanced_of(g->tensor[k]);
     fl_tensor *rows = fll_do(r, r->st->nonzero, NULL, 1, &mask, false);
     for (int d = 0; d < s->ndim && rows; d++) {
       fl_attrs a = {.used = 0};
-      fl_operand in = of(rows);
+      fl_operand in = advanced_of(rows);
       a.v[0].i = 1;
       a.v[1].i = d;
       all->dim[all->n] = g->dim[k] + d;
@@ -239,8 +248,8 @@ static void spread_masks(fll_plan_run *r, const fll_gather *g, fl_tensor *x,
 }
 
 /* One index tensor, or one mask of any dims. */
-static fl_tensor *alone(fll_plan_run *r, fl_tensor *t, fl_tensor *x,
-                        merged *m) {
+static fl_tensor *advanced_alone(fll_plan_run *r, fl_tensor *t, fl_tensor *x,
+                                 merged *m) {
   const fl_meta *s = fl_tensor_meta(t);
   if (s->dtype == FL_BOOL) {
     r->status = check_mask(t, fl_tensor_meta(x), m->dim);
@@ -254,11 +263,11 @@ static fl_tensor *alone(fll_plan_run *r, fl_tensor *t, fl_tensor *x,
   s = fl_tensor_meta(t);
   m->index_ndim = s->ndim;
   memcpy(m->index_shape, s->shape, sizeof m->index_shape);
-  return flat(r, t);
+  return advanced_flat(r, t);
 }
 
-static void merge(fll_plan_run *r, const fll_gather *given, fl_tensor *x,
-                  merged *m) {
+static void advanced_merge(fll_plan_run *r, const fll_gather *given,
+                           fl_tensor *x, merged *m) {
   fll_gather all;
   const fll_gather *g = given;
   if (given->n > 1) {
@@ -272,9 +281,9 @@ static void merge(fll_plan_run *r, const fll_gather *given, fl_tensor *x,
   if (!y)
     return;
   if (g->n == 1)
-    m->positions = alone(r, g->tensor[0], x, m);
+    m->positions = advanced_alone(r, g->tensor[0], x, m);
   else
-    combine(r, g->tensor, g->n, m);
+    advanced_combine(r, g->tensor, g->n, m);
   if (r->status != FL_OK)
     return;
   int64_t shape[FL_MAX_DIMS + 1], size = 1;
@@ -318,11 +327,12 @@ static bool is_full_mask(const fll_gather *g, const fl_tensor *x) {
 fl_tensor *fll_gather_read(fll_plan_run *r, const fll_gather *g, fl_tensor *x) {
   if (is_full_mask(g, x)) {
     r->status = check_mask(g->tensor[0], fl_tensor_meta(x), 0);
-    return two(r, r->st->masked_select, of(x), of(g->tensor[0]));
+    return advanced_two(r, r->st->masked_select, advanced_of(x),
+                        advanced_of(g->tensor[0]));
   }
   merged m = {0};
   int64_t shape[FL_MAX_DIMS];
-  merge(r, g, x, &m);
+  advanced_merge(r, g, x, &m);
   fl_tensor *y =
       m.x && m.positions ? index_select(r, m.x, m.dim, m.positions) : NULL;
   int n = y ? result_shape(r, &m, shape) : 0;
@@ -338,12 +348,13 @@ static void write_mask(fll_plan_run *r, fl_tensor *mask, fl_tensor *x,
   r->status = check_mask(mask, fl_tensor_meta(x), 0);
   if (!value.tensor || fl_tensor_numel(value.tensor) == 1)
     y = fll_do(r, r->st->masked_fill, NULL, 3,
-               (fl_operand[]){of(x), of(mask), value}, false);
+               (fl_operand[]){advanced_of(x), advanced_of(mask), value}, false);
   else
     y = fll_do(r, r->st->masked_scatter, NULL, 3,
-               (fl_operand[]){of(x), of(mask), value}, false);
+               (fl_operand[]){advanced_of(x), advanced_of(mask), value}, false);
   if (y)
-    fll_do(r, r->st->assign, NULL, 2, (fl_operand[]){of(x), of(y)}, true);
+    fll_do(r, r->st->assign, NULL, 2,
+           (fl_operand[]){advanced_of(x), advanced_of(y)}, true);
 }
 
 /* The value as a tensor of x's dtype. */
@@ -360,8 +371,8 @@ static fl_tensor *as_tensor(fll_plan_run *r, fl_operand value, fl_tensor *x) {
   a.v[1].f = 0; /* value, for now */
   a.v[2].i = d;
   t = fll_do(r, r->st->full, &a, 0, NULL, false);
-  return t ? fll_do(r, r->st->assign, NULL, 2, (fl_operand[]){of(t), value},
-                    true)
+  return t ? fll_do(r, r->st->assign, NULL, 2,
+                    (fl_operand[]){advanced_of(t), value}, true)
            : NULL;
 }
 
@@ -375,7 +386,7 @@ void fll_gather_write(fll_plan_run *r, const fll_gather *g, fl_tensor *x,
   }
   merged m = {0};
   int64_t shape[FL_MAX_DIMS];
-  merge(r, g, x, &m);
+  advanced_merge(r, g, x, &m);
   int n = m.x && m.positions ? result_shape(r, &m, shape) : 0;
   fl_tensor *v = r->status == FL_OK ? as_tensor(r, value, x) : NULL;
   v = v ? fll_do_ints(r, r->st->expand, v, n, shape) : NULL;
@@ -390,12 +401,15 @@ void fll_gather_write(fll_plan_run *r, const fll_gather *g, fl_tensor *x,
   a.v[0].i = m.dim;
   fl_tensor *y =
       v ? fll_do(r, r->st->index_copy, &a, 3,
-                 (fl_operand[]){of(m.x), of(m.positions), of(v)}, false)
+                 (fl_operand[]){advanced_of(m.x), advanced_of(m.positions),
+                                advanced_of(v)},
+                 false)
         : NULL;
   if (y && m.dims > 1)
     y = fll_do_ints(r, r->st->reshape, y, m.before.ndim, m.before.shape);
   if (y && m.moved)
     y = fll_do_ints(r, r->st->permute, y, m.before.ndim, m.back);
   if (y)
-    fll_do(r, r->st->assign, NULL, 2, (fl_operand[]){of(x), of(y)}, true);
+    fll_do(r, r->st->assign, NULL, 2,
+           (fl_operand[]){advanced_of(x), advanced_of(y)}, true);
 }

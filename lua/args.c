@@ -45,8 +45,8 @@ int64_t fll_dim(lua_State *L, int64_t d, const char *where, const char *name) {
   return d > 0 ? d - 1 : d;
 }
 
-static int64_t position(lua_State *L, int64_t p, const args *a,
-                        const char *name) {
+static int64_t args_position(lua_State *L, int64_t p, const args *a,
+                             const char *name) {
   if (p == 0 && a->base)
     fll_error(L,
               "%s: %s: positions count from 1, 0 is none; for positions "
@@ -176,7 +176,7 @@ static bool greedy(const args *a, int k) {
   return true;
 }
 
-static int take(lua_State *L, args *a, int k, int i, int last) {
+static int args_take(lua_State *L, args *a, int k, int i, int last) {
   int number = a->b->pos[k], n = 1;
   const fl_param *p = &a->b->info->params[number];
   if (lua_isnil(L, i))
@@ -209,7 +209,7 @@ static void push_usage(lua_State *L, const fll_op *b) {
 static void by_position(lua_State *L, args *a, int last) {
   int i = 1;
   for (int k = 0; k < a->b->n_pos && i <= last; k++)
-    i += take(L, a, k, i, last);
+    i += args_take(L, a, k, i, last);
   if (i <= last) {
     push_usage(L, a->b);
     fll_error(L, "%s: too many arguments: it takes (%s)", a->name,
@@ -330,7 +330,7 @@ static bool is_options(lua_State *L, const args *a, int i) {
   return true;
 }
 
-static void collect(lua_State *L, fl_lua *st, args *a) {
+static void args_collect(lua_State *L, fl_lua *st, args *a) {
   int last = a->top;
   if (last > 0 && is_options(L, a, last)) {
     /* {2, 3, dtype = "f64"}: the numbers are a list given by position */
@@ -391,7 +391,7 @@ static void attribute(lua_State *L, const args *a, const fl_param *p,
     break;
   case FL_P_POS:
     v->i = fll_checkint(L, at, a->name, p->name);
-    v->i = position(L, optional_int(L, a, p, v->i), a, p->name);
+    v->i = args_position(L, optional_int(L, a, p, v->i), a, p->name);
     break;
   case FL_P_INT:
     v->i = optional_int(L, a, p, fll_checkint(L, at, a->name, p->name));
@@ -486,7 +486,8 @@ static void check_given(lua_State *L, const args *a) {
 /* --- running --- */
 
 /* Hands the results to the handles that wait for them at [first, first + n). */
-static void fill(lua_State *L, int first, int n, int n_out, fl_tensor **out) {
+static void args_fill(lua_State *L, int first, int n, int n_out,
+                      fl_tensor **out) {
   for (int k = 0; k < n_out; k++) {
     if (k >= n)
       fl_tensor_release(out[k]);
@@ -500,8 +501,8 @@ static void fill(lua_State *L, int first, int n, int n_out, fl_tensor **out) {
     }
 }
 
-static int finish(lua_State *L, fl_lua *st, const args *a, fl_call *c,
-                  unsigned flags) {
+static int args_finish(lua_State *L, fl_lua *st, const args *a, fl_call *c,
+                       unsigned flags) {
   fl_tensor *out[FL_MAX_OUT] = {NULL};
   int n_out = a->b->info->n_out, first = lua_gettop(L) + 1;
   int n = c->inplace ? 0 : a->all ? n_out : a->b->n_ret;
@@ -514,7 +515,7 @@ static int finish(lua_State *L, fl_lua *st, const args *a, fl_call *c,
     s = fl_tensor_require_grad(out[0], true);
   bool view = a->b->views && !c->inplace && c->in[0].tensor &&
               fl_tensor_shares(out[0], c->in[0].tensor);
-  fill(L, first, n, n_out, out);
+  args_fill(L, first, n, n_out, out);
   fll_check(L, st, s);
   if (c->inplace) {
     lua_pushvalue(L, 1);
@@ -562,7 +563,7 @@ static int run_parsed(lua_State *L, fl_lua *st, args *a, bool inplace) {
                .site = fll_site_here(L, st),
                .device = a->device,
                .generator = a->generator};
-  return finish(L, st, a, &c, flags);
+  return args_finish(L, st, a, &c, flags);
 }
 
 int fll_run(lua_State *L, fl_lua *st, const fll_op *b, bool inplace) {
@@ -575,7 +576,7 @@ int fll_run(lua_State *L, fl_lua *st, const fll_op *b, bool inplace) {
             .top = top,
             .device = st->device};
   luaL_checkstack(L, FL_MAX_PARAMS + 20, NULL);
-  collect(L, st, &a);
+  args_collect(L, st, &a);
   return run_parsed(L, st, &a, inplace);
 }
 

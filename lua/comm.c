@@ -11,12 +11,12 @@
 #include <unistd.h>
 
 /* A state that is closing has no runtime any more, while groups still part. */
-static bool interrupted(void *context) {
+static bool comm_interrupted(void *context) {
   fl_runtime *rt = ((fl_lua *)context)->rt;
   return rt && fl_runtime_interrupted(rt);
 }
 
-static double number(lua_State *L, const char *name, double otherwise) {
+static double comm_number(lua_State *L, const char *name, double otherwise) {
   lua_getfield(L, 1, name);
   double v = luaL_optnumber(L, -1, otherwise);
   lua_pop(L, 1);
@@ -28,12 +28,12 @@ static int comm_open(lua_State *L) {
   fl_lua *st = fll_enter(L);
   luaL_checktype(L, 1, LUA_TTABLE);
   fl_comm_options o = {.struct_size = sizeof o,
-                       .rank = (int)number(L, "rank", 0),
-                       .size = (int)number(L, "size", 1),
-                       .here = (int)number(L, "here", 0),
-                       .timeout = number(L, "timeout", 120),
-                       .first = number(L, "first", 600),
-                       .interrupted = interrupted,
+                       .rank = (int)comm_number(L, "rank", 0),
+                       .size = (int)comm_number(L, "size", 1),
+                       .here = (int)comm_number(L, "here", 0),
+                       .timeout = comm_number(L, "timeout", 120),
+                       .first = comm_number(L, "first", 600),
+                       .interrupted = comm_interrupted,
                        .context = st};
   lua_getfield(L, 1, "check");
   o.check = lua_toboolean(L, -1);

@@ -40,7 +40,7 @@ static bool is_name(const word *w) {
 }
 
 /* Number of the digits; -1: it is none. */
-static int64_t number(const word *w) {
+static int64_t contract_number(const word *w) {
   int64_t v = 0;
   for (int i = 0; i < w->n; i++) {
     if (!isdigit((unsigned char)w->s[i]) || v > INT64_MAX / 10 - 9)
@@ -71,7 +71,7 @@ static void read_pattern(lua_State *L, pattern *p) {
                   p->text);
       p->rest = p->n;
     } else if (!is_name(&w) ||
-               (isdigit((unsigned char)w.s[0]) && number(&w) < 0)) {
+               (isdigit((unsigned char)w.s[0]) && contract_number(&w) < 0)) {
       fll_error(L,
                 "is \"%s\": '%.*s' is no name or number; \"_\" is any size, "
                 "\"...\" any dims",
@@ -138,7 +138,7 @@ static int is(lua_State *L) {
       continue;
     int64_t size = p.m->shape[dim];
     lua_Integer want = isdigit((unsigned char)w->s[0])
-                           ? number(w)
+                           ? contract_number(w)
                            : known(L, &p, k, size, table);
     if (want >= 0 && want != size)
       return fail_size(L, &p, dim, want, w);

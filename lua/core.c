@@ -236,11 +236,11 @@ static void stop_hook(lua_State *L, lua_Debug *ar) {
   lua_pop(L, 1);
   if (!st || !st->rt)
     return;
-  bool now = fl_runtime_interrupted(st->rt);
+  bool core_now = fl_runtime_interrupted(st->rt);
   int count = lua_gethookcount(L);
-  if (now != (count == 1))
-    lua_sethook(L, stop_hook, LUA_MASKCOUNT, now ? 1 : 1000);
-  if (now)
+  if (core_now != (count == 1))
+    lua_sethook(L, stop_hook, LUA_MASKCOUNT, core_now ? 1 : 1000);
+  if (core_now)
     luaL_error(L, "interrupted!");
 }
 
@@ -262,7 +262,7 @@ static int interruptible(lua_State *L) {
 
 /* pass(...): its arguments. `return pass(f(x))` keeps the caller's frame on the
  * stack for as long as f runs, which `return f(x)` does not. */
-static int pass(lua_State *L) {
+static int core_pass(lua_State *L) {
   return lua_gettop(L);
 }
 
@@ -272,7 +272,7 @@ static int is_tensor(lua_State *L) {
 }
 
 /* Seconds from some moment on, never set back. */
-static int now(lua_State *L) {
+static int core_now(lua_State *L) {
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
   lua_pushnumber(L, (double)t.tv_sec + 1e-9 * (double)t.tv_nsec);
@@ -332,7 +332,7 @@ int luaopen_flare_core(lua_State *L) {
                                        {"interrupted", is_interrupted},
                                        {"interruptible", interruptible},
                                        {"is_tensor", is_tensor},
-                                       {"clock", now},
+                                       {"clock", core_now},
                                        {"is_terminal", is_terminal},
                                        {NULL, NULL}};
   static const luaL_Reg memory[] = {
@@ -370,7 +370,7 @@ int luaopen_flare_core(lua_State *L) {
   fll_json_core(L);
   fll_thread_core(L);
   add_format(L);
-  lua_pushcfunction(L, pass);
+  lua_pushcfunction(L, core_pass);
   lua_setfield(L, -2, "pass");
   lua_pushliteral(L, FL_VERSION);
   lua_setfield(L, -2, "version");

@@ -54,7 +54,7 @@ static void set_soft(fl_lua *st, size_t bytes, size_t live) {
 }
 
 /* After a full collection. */
-static void settle(lua_State *L, fl_lua *st) {
+static void gc_settle(lua_State *L, fl_lua *st) {
   size_t live;
   st->kilobytes = lua_gc(L, LUA_GCCOUNT);
   st->last = fl_handles_bytes(st->rt, &live);
@@ -62,22 +62,22 @@ static void settle(lua_State *L, fl_lua *st) {
   st->fresh = HANDLES;
 }
 
-static void full(lua_State *L, fl_lua *st) {
+static void gc_full(lua_State *L, fl_lua *st) {
   lua_gc(L, LUA_GCCOLLECT);
   st->fulls++;
-  settle(L, st);
+  gc_settle(L, st);
 }
 
 /* It puts off Lua's own full collections, which wait for debt: without ours,
  * what has become old would never go. */
-static void step(lua_State *L, fl_lua *st) {
+static void gc_step(lua_State *L, fl_lua *st) {
   bool near = st->generational && on_cpu(st);
   lua_gc(L, LUA_GCSTEP, st->generational ? 0 : 32);
   st->turn = (uint16_t)++st->steps;
   st->transient = near && st->young == 0;
   st->young = 0;
   if (st->generational && lua_gc(L, LUA_GCCOUNT) / 2 > st->kilobytes)
-    full(L, st);
+    gc_full(L, st);
 }
 
 /* Called when it may be time; nothing of ours is held by C alone here. */
@@ -103,14 +103,14 @@ void fll_collect(lua_State *L, fl_lua *st) {
     return;
   }
   st->collecting = true;
-  step(L, st);
+  gc_step(L, st);
   bytes = fl_handles_bytes(st->rt, &live);
   if (bytes < st->futile) /* slowly: that much may be needed again */
     st->futile -= (st->futile - bytes + 7) / 8;
   if (heavy && bytes > tenth_more(st->last) + slack(st, live) / 2 &&
       bytes > tenth_more(st->futile)) {
     size_t before = bytes;
-    full(L, st);
+    gc_full(L, st);
     bytes = st->last;
     st->futile = bytes > before - before / 10 ? bytes : 0;
   }
@@ -131,7 +131,7 @@ void fll_collect_pass(lua_State *L, fl_lua *st) {
       !lua_gc(L, LUA_GCISRUNNING))
     return;
   st->collecting = true;
-  step(L, st);
+  gc_step(L, st);
   st->collecting = false;
   bytes = fl_handles_bytes(st->rt, &live);
   set_soft(st, bytes, live);
@@ -156,7 +156,7 @@ bool fll_reclaim(void *context, fl_device device, size_t bytes) {
     fll_callback_end(L, st, &f);
     st->reclaiming = st->collecting = false;
     fl_handles_bytes(st->rt, &left);
-    settle(L, st);
+    gc_settle(L, st);
     again = left < live;
   }
   st->callbacks++;
@@ -170,11 +170,11 @@ static void tune(lua_State *L, fl_lua *st) {
   lua_gc(L, LUA_GCINC, 120, 0, 0);
   lua_gc(L, LUA_GCGEN, 0, 0);
   st->generational = true;
-  settle(L, st);
+  gc_settle(L, st);
 }
 
 void fll_gc_open(lua_State *L, fl_lua *st, bool tuned) {
-  settle(L, st);
+  gc_settle(L, st);
   if (tuned)
     tune(L, st);
 }
@@ -201,16 +201,16 @@ static int collector(lua_State *L) {
 }
 
 /* Everything that is garbage, now. */
-static int collect(lua_State *L) {
+static int gc_collect(lua_State *L) {
   fl_lua *st = fll_enter(L);
   lua_gc(L, LUA_GCCOLLECT);
   lua_gc(L, LUA_GCCOLLECT);
-  settle(L, st);
+  gc_settle(L, st);
   return 0;
 }
 
 void fll_gc_core(lua_State *L) {
   static const luaL_Reg functions[] = {
-      {"collector", collector}, {"collect", collect}, {NULL, NULL}};
+      {"collector", collector}, {"collect", gc_collect}, {NULL, NULL}};
   fll_register(L, functions);
 }

@@ -13,14 +13,14 @@ struct fll_heap {
   int n[SIZES + 1];
 };
 
-static inline bool listed(size_t bytes) {
+static inline bool heap_listed(size_t bytes) {
   return bytes % 8 == 0 && bytes - 1 < SIZES * 8;
 }
 
-static void *allocate(void *context, void *p, size_t old, size_t bytes) {
+static void *heap_allocate(void *context, void *p, size_t old, size_t bytes) {
   fll_heap *h = context;
   if (!p) {
-    void **block = listed(bytes) ? h->free[bytes / 8] : NULL;
+    void **block = heap_listed(bytes) ? h->free[bytes / 8] : NULL;
     if (!block)
       return bytes ? malloc(bytes) : NULL;
     h->free[bytes / 8] = *block;
@@ -29,7 +29,7 @@ static void *allocate(void *context, void *p, size_t old, size_t bytes) {
   }
   if (bytes)
     return realloc(p, bytes);
-  if (listed(old) && h->n[old / 8] < KEPT) {
+  if (heap_listed(old) && h->n[old / 8] < KEPT) {
     *(void **)p = h->free[old / 8];
     h->free[old / 8] = p;
     h->n[old / 8]++;
@@ -44,7 +44,7 @@ fll_heap *fll_heap_open(lua_State *L) {
   fll_heap *h = calloc(1, sizeof *h);
 #ifndef __SANITIZE_ADDRESS__ /* which would not see into the lists */
   if (h)
-    lua_setallocf(L, allocate, h);
+    lua_setallocf(L, heap_allocate, h);
 #endif
   return h;
 }

@@ -261,7 +261,7 @@ static int note_traceback(lua_State *L) {
   return 1;
 }
 
-static fl_status protect(lua_CFunction function, work *w) {
+static fl_status host_protect(lua_CFunction function, work *w) {
   fl_lua *f = w->f;
   if (!f)
     return is_null("flare", "the fl_lua");
@@ -305,7 +305,7 @@ fl_status fl_lua_run(fl_lua *f, const char *text, const char *name) {
   work w = {.f = f, .text = text, .name = name};
   if (!text)
     return is_null("fl_lua_run", "text");
-  return protect(run_text, &w);
+  return host_protect(run_text, &w);
 }
 
 static int run_file(lua_State *L) {
@@ -332,7 +332,7 @@ fl_status fl_lua_run_file(fl_lua *f, const char *path, int argc,
   work w = {.f = f, .path = path, .argc = argc, .argv = argv};
   if (!path || (argc > 0 && !argv))
     return is_null("fl_lua_run_file", path ? "argv" : "path");
-  return protect(run_file, &w);
+  return host_protect(run_file, &w);
 }
 
 /* Pushes what is at "a.b.c" from the globals. */
@@ -378,7 +378,7 @@ static void push_argument(lua_State *L, work *w, char type) {
 
 /* Whether the value at `i` is what a letter stands for. A number that a string
  * is wanted of becomes one. */
-static bool fits(lua_State *L, int i, char type) {
+static bool host_fits(lua_State *L, int i, char type) {
   int ok = 1;
   switch (type) {
   case 'i':
@@ -400,12 +400,12 @@ static bool fits(lua_State *L, int i, char type) {
 
 /* The n values from `first` on are checked, and kept until the next call, since
  * strings lie in them. */
-static void keep(lua_State *L, const work *w, int first, int n,
-                 const char *types) {
+static void host_keep(lua_State *L, const work *w, int first, int n,
+                      const char *types) {
   lua_createtable(L, n, 0);
   for (int k = 0; k < n; k++) {
     char type = types[k];
-    if (!fits(L, first + k, type))
+    if (!host_fits(L, first + k, type))
       luaL_error(L, "'%s', value %d: expected %s, got %s", w->path, k + 1,
                  type == 't'   ? "a tensor"
                  : type == 'i' ? "an integer"
@@ -421,7 +421,7 @@ static void keep(lua_State *L, const work *w, int first, int n,
 }
 
 /* Writes a value that fits where the host wants it. */
-static void store(lua_State *L, int i, char type, void *to) {
+static void host_store(lua_State *L, int i, char type, void *to) {
   if (type == 'i')
     *(int64_t *)to = lua_tointeger(L, i);
   else if (type == 'd')
@@ -434,7 +434,7 @@ static void store(lua_State *L, int i, char type, void *to) {
     *(fl_tensor **)to = fl_tensor_retain(fll_test(L, i)->t);
 }
 
-static int call(lua_State *L) {
+static int host_call(lua_State *L) {
   work *w = lua_touserdata(L, 1);
   const char *results = strchr(w->types, '>');
   int n_args = results ? (int)(results - w->types) : (int)strlen(w->types);
@@ -454,9 +454,9 @@ static int call(lua_State *L) {
   lua_call(L, n_args, n_results);
   int first = lua_gettop(L) - n_results + 1;
   if (n_results)
-    keep(L, w, first, n_results, results + 1);
+    host_keep(L, w, first, n_results, results + 1);
   for (int i = 0; i < n_results; i++)
-    store(L, first + i, results[1 + i], to[i]);
+    host_store(L, first + i, results[1 + i], to[i]);
   return 0;
 }
 
@@ -466,16 +466,16 @@ fl_status fl_lua_call(fl_lua *f, const char *path, const char *types, ...) {
     return is_null("fl_lua_call", path ? "types" : "path");
   va_start(args, types);
   work w = {.f = f, .path = path, .types = types, .args = &args};
-  fl_status s = protect(call, &w);
+  fl_status s = host_protect(host_call, &w);
   va_end(args);
   return s;
 }
 
-static int get(lua_State *L) {
+static int host_get(lua_State *L) {
   work *w = lua_touserdata(L, 1);
   push_path(L, w->path);
-  keep(L, w, lua_gettop(L), 1, &w->type);
-  store(L, lua_gettop(L), w->type, w->value);
+  host_keep(L, w, lua_gettop(L), 1, &w->type);
+  host_store(L, lua_gettop(L), w->type, w->value);
   return 0;
 }
 
@@ -483,10 +483,10 @@ fl_status fl_lua_get(fl_lua *f, const char *path, char type, void *value) {
   work w = {.f = f, .path = path, .type = type, .value = value};
   if (!path || !value)
     return is_null("fl_lua_get", path ? "value" : "path");
-  return protect(get, &w);
+  return host_protect(host_get, &w);
 }
 
-static int set(lua_State *L) {
+static int host_set(lua_State *L) {
   work *w = lua_touserdata(L, 1);
   fl_lua_push(L, w->tensor);
   lua_setglobal(L, w->name);
@@ -497,7 +497,7 @@ fl_status fl_lua_set(fl_lua *f, const char *name, fl_tensor *t) {
   work w = {.f = f, .name = name, .tensor = t};
   if (!name)
     return is_null("fl_lua_set", "name");
-  return protect(set, &w);
+  return host_protect(host_set, &w);
 }
 
 /* --- for functions written against Lua's own interface --- */

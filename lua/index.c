@@ -74,7 +74,7 @@ static int bad_position(lua_State *L, int64_t i, int dim, const fl_meta *m) {
                    fli_shape_text(m->ndim, m->shape));
 }
 
-static bool whole(lua_State *L, int i, int64_t *v) {
+static bool index_whole(lua_State *L, int i, int64_t *v) {
   int exact;
   *v = lua_tointegerx(L, i, &exact);
   return exact && lua_type(L, i) == LUA_TNUMBER;
@@ -87,7 +87,7 @@ static void read_range(lua_State *L, fll_item *it) {
   for (int k = 0; k < 3; k++) {
     lua_rawgeti(L, -1, k + 1);
     given[k] = !lua_isnil(L, -1);
-    if (given[k] && !whole(L, -1, &v[k]))
+    if (given[k] && !index_whole(L, -1, &v[k]))
       fll_error(L,
                 "x[...]: a range is {first, last, step} of integers, got "
                 "%s",
@@ -125,7 +125,7 @@ static void read_item(lua_State *L, fll_item *it) {
                 "x[...]: an index tensor is i64, i32 or bool (a mask), "
                 "this one is %s",
                 fl_dtype_name(d));
-  } else if (whole(L, -1, &it->a)) {
+  } else if (index_whole(L, -1, &it->a)) {
     it->kind = FLL_INT;
   } else if (lua_type(L, -1) == LUA_TNUMBER) {
     double n = lua_tonumber(L, -1); /* a nan has a sign that nobody asked for */
@@ -152,7 +152,7 @@ static int dims_of(const fll_item *it) {
 }
 
 /* "..." becomes as many {} as are needed. */
-static void spread(lua_State *L, fll_plan *p, const fl_meta *m) {
+static void index_spread(lua_State *L, fll_plan *p, const fl_meta *m) {
   int used = 0, at = -1;
   for (int k = 0; k < p->n; k++) {
     used += dims_of(&p->item[k]);
@@ -194,11 +194,11 @@ static void read_plan(lua_State *L, fll_plan *p, const fl_meta *m) {
       lua_pop(L, 1);
     }
   }
-  spread(L, p, m);
+  index_spread(L, p, m);
 }
 
 /* Positions counted from the end, and checks, against the sizes. */
-static void settle(lua_State *L, fll_plan *p, const fl_meta *m) {
+static void index_settle(lua_State *L, fll_plan *p, const fl_meta *m) {
   int dim = 0;
   for (int k = 0; k < p->n; k++) {
     fll_item *it = &p->item[k];
@@ -322,7 +322,7 @@ int fll_index_get(lua_State *L, fl_lua *st) {
   if (!h)
     fll_argerror(L, "x[...]", "x", "a tensor", 1);
   read_plan(L, &p, fl_tensor_meta(h->t));
-  settle(L, &p, fl_tensor_meta(h->t));
+  index_settle(L, &p, fl_tensor_meta(h->t));
   fll_run_open(&r, L, st);
   r.device = fl_tensor_device(h->t);
   fl_tensor *x = basic(&r, &p, h->t, &g);
@@ -374,7 +374,7 @@ int fll_index_set(lua_State *L, fl_lua *st) {
   if (!fll_operand(L, 3, &value, &flags))
     fll_argerror(L, "x[...] = value", "value", "a tensor or a number", 3);
   read_plan(L, &p, fl_tensor_meta(h->t));
-  settle(L, &p, fl_tensor_meta(h->t));
+  index_settle(L, &p, fl_tensor_meta(h->t));
   fll_run_open(&r, L, st);
   r.device = fl_tensor_device(h->t);
   fl_tensor *x = basic(&r, &p, h->t, &g);

@@ -45,7 +45,7 @@ static void find_simple(fll_op *b) {
     b->simple = (uint8_t)inputs;
 }
 
-static void describe(fl_lua *st, fll_op *b, const fl_op *op) {
+static void ops_describe(fl_lua *st, fll_op *b, const fl_op *op) {
   memset(b, 0, sizeof *b);
   b->st = st;
   b->op = op;
@@ -57,7 +57,7 @@ static void describe(fl_lua *st, fll_op *b, const fl_op *op) {
   b->views = b->info->view || strcmp(b->info->family, "composite") == 0;
 }
 
-static const fl_op *row(fl_lua *st, const char *name) {
+static const fl_op *ops_row(fl_lua *st, const char *name) {
   return fl_op_find(st->rt, name);
 }
 
@@ -68,24 +68,24 @@ void fll_ops_open(lua_State *L, fl_lua *st) {
   lua_setiuservalue(L, -2, 1);
   lua_pop(L, 1);
   for (int i = 0; i < st->n_ops; i++)
-    describe(st, &st->ops[i], fl_op_at(st->rt, i));
-  st->select = row(st, "select");
-  st->narrow = row(st, "narrow");
-  st->assign = row(st, "assign");
-  st->index_select = row(st, "index_select");
-  st->masked_select = row(st, "masked_select");
-  st->index_copy = row(st, "index_copy");
-  st->masked_scatter = row(st, "masked_scatter");
-  st->masked_fill = row(st, "masked_fill");
-  st->nonzero = row(st, "nonzero");
-  st->reshape = row(st, "reshape");
-  st->expand = row(st, "expand");
-  st->permute = row(st, "permute");
-  st->mul = row(st, "mul");
-  st->add = row(st, "add");
-  st->full = row(st, "full");
-  st->copy = row(st, "copy");
-  st->unsqueeze = row(st, "unsqueeze");
+    ops_describe(st, &st->ops[i], fl_op_at(st->rt, i));
+  st->select = ops_row(st, "select");
+  st->narrow = ops_row(st, "narrow");
+  st->assign = ops_row(st, "assign");
+  st->index_select = ops_row(st, "index_select");
+  st->masked_select = ops_row(st, "masked_select");
+  st->index_copy = ops_row(st, "index_copy");
+  st->masked_scatter = ops_row(st, "masked_scatter");
+  st->masked_fill = ops_row(st, "masked_fill");
+  st->nonzero = ops_row(st, "nonzero");
+  st->reshape = ops_row(st, "reshape");
+  st->expand = ops_row(st, "expand");
+  st->permute = ops_row(st, "permute");
+  st->mul = ops_row(st, "mul");
+  st->add = ops_row(st, "add");
+  st->full = ops_row(st, "full");
+  st->copy = ops_row(st, "copy");
+  st->unsqueeze = ops_row(st, "unsqueeze");
 }
 
 const fll_op *fll_findop(fl_lua *st, const char *name) {
@@ -97,7 +97,7 @@ const fll_op *fll_findop(fl_lua *st, const char *name) {
 
 /* --- closures; upvalue 3 is the row --- */
 
-static int function(lua_State *L) {
+static int ops_function(lua_State *L) {
   const fll_op *b = fll_enter_op(L);
   return fll_run(L, b->st, b, false);
 }
@@ -108,7 +108,7 @@ static void check_self(lua_State *L, const fll_op *b, bool inplace) {
                  b->info->params[b->pos[0]].name, "a tensor", 1);
 }
 
-static int method(lua_State *L) {
+static int ops_method(lua_State *L) {
   const fll_op *b = fll_enter_op(L);
   check_self(L, b, false);
   return fll_run(L, b->st, b, false);
@@ -120,14 +120,14 @@ static int inplace(lua_State *L) {
   return fll_run(L, b->st, b, true);
 }
 
-static int binary(lua_State *L) {
+static int ops_binary(lua_State *L) {
   const fll_op *b = fll_enter_op(L);
   if (lua_gettop(L) != 2)
     lua_settop(L, 2);
   return fll_run_simple(L, b->st, b, 2, false);
 }
 
-static int unary(lua_State *L) {
+static int ops_unary(lua_State *L) {
   const fll_op *b = fll_enter_op(L);
   lua_settop(L, 1);
   return fll_run_simple(L, b->st, b, 1, false);
@@ -159,7 +159,7 @@ typedef struct extremes {
 } extremes;
 
 /* x:max(), x:max(dim), x:max(y): three operators. Upvalue 3 has them. */
-static int extreme(lua_State *L) {
+static int ops_extreme(lua_State *L) {
   fll_enter(L);
   const extremes *e = lua_touserdata(L, FLL_OWN);
   const fll_op *b = e->all;
@@ -183,7 +183,7 @@ static void push_extreme(lua_State *L, fl_lua *st, bool max) {
   e->all = fll_findop(st, max ? "amax" : "amin");
   e->along = fll_findop(st, max ? "max_dim" : "min_dim");
   e->two = fll_findop(st, max ? "maximum" : "minimum");
-  lua_pushcclosure(L, extreme, 3);
+  lua_pushcclosure(L, ops_extreme, 3);
 }
 
 static int copy_into(lua_State *L) {
@@ -290,7 +290,7 @@ void fll_ops_methods(lua_State *L, fl_lua *st) {
     const fll_op *b = &st->ops[i];
     if (!is_method(b))
       continue;
-    push_closure(L, method, b);
+    push_closure(L, ops_method, b);
     lua_setfield(L, -2, b->info->name);
     if (!b->info->inplace)
       continue;
@@ -301,7 +301,7 @@ void fll_ops_methods(lua_State *L, fl_lua *st) {
     const fll_op *b = fll_findop(st, aliases[i].row);
     if (!b || !is_method(b))
       continue;
-    push_closure(L, method, b);
+    push_closure(L, ops_method, b);
     lua_setfield(L, -2, aliases[i].name);
   }
   push_extreme(L, st, true);
@@ -331,7 +331,7 @@ void fll_ops_metatable(lua_State *L, fl_lua *st) {
     const fll_op *b = fll_findop(st, events[i].row);
     if (!b)
       continue;
-    push_closure(L, events[i].two ? binary : unary, b);
+    push_closure(L, events[i].two ? ops_binary : ops_unary, b);
     lua_setfield(L, -2, events[i].event);
   }
 }
@@ -339,8 +339,8 @@ void fll_ops_metatable(lua_State *L, fl_lua *st) {
 void fll_op_function(lua_State *L, fl_lua *st, const fl_op *op) {
   fll_getkey(L, FLL_STATE);
   fll_getkey(L, FLL_TENSOR);
-  describe(st, lua_newuserdatauv(L, sizeof(fll_op), 0), op);
-  lua_pushcclosure(L, function, 3);
+  ops_describe(st, lua_newuserdatauv(L, sizeof(fll_op), 0), op);
+  lua_pushcclosure(L, ops_function, 3);
 }
 
 /* --- core.ops(): the rows as tables, for specs, help and documents --- */
@@ -452,7 +452,7 @@ static void push_info(lua_State *L, const fll_op *b) {
 
 void fll_op_info(lua_State *L, fl_lua *st, const fl_op *op) {
   fll_op *b = lua_newuserdatauv(L, sizeof *b, 0);
-  describe(st, b, op);
+  ops_describe(st, b, op);
   push_info(L, b);
   lua_remove(L, -2);
 }
@@ -472,7 +472,7 @@ static void check_tensor_op(lua_State *L, fl_lua *st, const char *name,
   const fll_op *b = fll_findop(st, name);
   if (!b)
     return;
-  push_closure(L, function, b);
+  push_closure(L, ops_function, b);
   lua_pushvalue(L, -1);
   lua_setfield(L, -4, as);
   lua_setfield(L, -2, as);

@@ -215,7 +215,7 @@ typedef struct packer {
   const char *where;
 } packer;
 
-static void add(packer *k, const void *data, size_t n) {
+static void parcel_add(packer *k, const void *data, size_t n) {
   fll_parcel *p = k->p;
   if (n > p->room - p->n) {
     size_t room = 2 * p->room + n + 64;
@@ -231,7 +231,7 @@ static void add(packer *k, const void *data, size_t n) {
 }
 
 static void add_tag(packer *k, char tag) {
-  add(k, &tag, 1);
+  parcel_add(k, &tag, 1);
 }
 
 static struct fll_cargo *add_cargo(packer *k) {
@@ -256,8 +256,8 @@ static void pack_tensor(packer *k, int i) {
   struct fll_cargo *c = add_cargo(k);
   int64_t head[2] = {m->dtype, m->ndim};
   add_tag(k, 'X');
-  add(k, head, sizeof head);
-  add(k, m->shape, sizeof(int64_t) * (size_t)m->ndim);
+  parcel_add(k, head, sizeof head);
+  parcel_add(k, m->shape, sizeof(int64_t) * (size_t)m->ndim);
   c->block = block_of(k->st, t, bytes);
   if (c->block)
     return;
@@ -267,7 +267,7 @@ static void pack_tensor(packer *k, int i) {
   fll_check(k->L, k->st, fl_tensor_read(t, c->block->p, bytes));
 }
 
-static void pack(packer *k, int i, int depth) {
+static void parcel_pack(packer *k, int i, int depth) {
   lua_State *L = k->L;
   size_t n;
   int64_t whole;
@@ -283,18 +283,18 @@ static void pack(packer *k, int i, int depth) {
     if (lua_isinteger(L, i)) {
       whole = lua_tointeger(L, i);
       add_tag(k, 'i');
-      add(k, &whole, sizeof whole);
+      parcel_add(k, &whole, sizeof whole);
     } else {
       real = lua_tonumber(L, i);
       add_tag(k, 'd');
-      add(k, &real, sizeof real);
+      parcel_add(k, &real, sizeof real);
     }
     return;
   case LUA_TSTRING: {
     const char *s = lua_tolstring(L, i, &n);
     add_tag(k, 's');
-    add(k, &n, sizeof n);
-    add(k, s, n);
+    parcel_add(k, &n, sizeof n);
+    parcel_add(k, s, n);
     return;
   }
   case LUA_TTABLE:
@@ -306,8 +306,8 @@ static void pack(packer *k, int i, int depth) {
     lua_pushnil(L);
     while (lua_next(L, i)) {
       int top = lua_gettop(L);
-      pack(k, top - 1, depth + 1);
-      pack(k, top, depth + 1);
+      parcel_pack(k, top - 1, depth + 1);
+      parcel_pack(k, top, depth + 1);
       lua_pop(L, 1);
     }
     add_tag(k, '}');
@@ -338,7 +338,7 @@ fll_parcel *fll_parcel_pack(lua_State *L, fl_lua *st, int first, int last,
     luaL_error(L, "out of memory");
   box->p = (char *)k.p;
   for (int i = first; i <= last; i++)
-    pack(&k, i, 0);
+    parcel_pack(&k, i, 0);
   if (!(k.p->budget = reserve_bytes(L, st, k.p->n)))
     refuse_block(L, st, where, k.p->n);
   return k.p;
@@ -360,24 +360,24 @@ typedef struct reader {
   size_t at, cargo;
 } reader;
 
-static void get(reader *r, void *to, size_t n) {
+static void parcel_get(reader *r, void *to, size_t n) {
   memcpy(to, r->p->data + r->at, n);
   r->at += n;
 }
 
-static void unpack(reader *r);
+static void parcel_unpack(reader *r);
 
 static void unpack_table(reader *r) {
   lua_newtable(r->L);
   while (r->p->data[r->at] != '}') {
-    unpack(r);
-    unpack(r);
+    parcel_unpack(r);
+    parcel_unpack(r);
     lua_rawset(r->L, -3);
   }
   r->at++;
 }
 
-static void unpack(reader *r) {
+static void parcel_unpack(reader *r) {
   lua_State *L = r->L;
   int64_t whole, head[2], shape[FL_MAX_DIMS];
   double real;
@@ -391,15 +391,15 @@ static void unpack(reader *r) {
     lua_pushboolean(L, 0);
     break;
   case 'i':
-    get(r, &whole, sizeof whole);
+    parcel_get(r, &whole, sizeof whole);
     lua_pushinteger(L, whole);
     break;
   case 'd':
-    get(r, &real, sizeof real);
+    parcel_get(r, &real, sizeof real);
     lua_pushnumber(L, real);
     break;
   case 's':
-    get(r, &n, sizeof n);
+    parcel_get(r, &n, sizeof n);
     lua_pushlstring(L, r->p->data + r->at, n);
     r->at += n;
     break;
@@ -407,8 +407,8 @@ static void unpack(reader *r) {
     unpack_table(r);
     break;
   case 'X':
-    get(r, head, sizeof head);
-    get(r, shape, sizeof(int64_t) * (size_t)head[1]);
+    parcel_get(r, head, sizeof head);
+    parcel_get(r, shape, sizeof(int64_t) * (size_t)head[1]);
     push_over(L, r->st, r->p->cargo[r->cargo++].block, (fl_dtype)head[0],
               (int)head[1], shape);
     break;
@@ -427,7 +427,7 @@ int fll_parcel_unpack(lua_State *L, fl_lua *st, fll_parcel *p) {
   fll_box *box = fll_newbox(L, release_parcel);
   box->p = (char *)p;
   while (r.at < p->n) {
-    unpack(&r);
+    parcel_unpack(&r);
     n++;
   }
   fll_emptybox(box);

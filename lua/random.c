@@ -16,7 +16,7 @@ static generator *new_generator(lua_State *L) {
   return g;
 }
 
-static generator *check(lua_State *L, int i) {
+static generator *random_check(lua_State *L, int i) {
   return fll_checktype(L, i, FLL_GENERATOR, sizeof(generator));
 }
 
@@ -35,7 +35,7 @@ static uint64_t check_seed(lua_State *L, int i, const char *where) {
 }
 
 /* flare.generator(seed) */
-static int make(lua_State *L) {
+static int random_make(lua_State *L) {
   fll_enter(L);
   uint64_t seed = lua_isnoneornil(L, 1) ? 0 : check_seed(L, 1, "generator");
   new_generator(L)->own.seed = seed;
@@ -58,7 +58,7 @@ static int manual_seed(lua_State *L) {
 
 static int seed(lua_State *L) {
   fll_enter(L);
-  *check(L, 1)->g = (fl_generator){check_seed(L, 2, "manual_seed"), 0};
+  *random_check(L, 1)->g = (fl_generator){check_seed(L, 2, "manual_seed"), 0};
   lua_settop(L, 1);
   return 1;
 }
@@ -66,7 +66,7 @@ static int seed(lua_State *L) {
 /* g:state() -> seed, offset; g:set_state(seed, offset) */
 static int state(lua_State *L) {
   fll_enter(L);
-  const fl_generator *g = check(L, 1)->g;
+  const fl_generator *g = random_check(L, 1)->g;
   lua_pushinteger(L, (lua_Integer)g->seed);
   lua_pushinteger(L, (lua_Integer)g->offset);
   return 2;
@@ -74,7 +74,7 @@ static int state(lua_State *L) {
 
 static int set_state(lua_State *L) {
   fll_enter(L);
-  fl_generator *g = check(L, 1)->g;
+  fl_generator *g = random_check(L, 1)->g;
   int64_t s = fll_checkint(L, 2, "set_state", "seed");
   int64_t o = fll_checkint(L, 3, "set_state", "offset");
   *g = (fl_generator){(uint64_t)s, (uint64_t)o};
@@ -84,15 +84,15 @@ static int set_state(lua_State *L) {
 
 static int clone(lua_State *L) {
   fll_enter(L);
-  fl_generator now = *check(L, 1)->g;
+  fl_generator now = *random_check(L, 1)->g;
   new_generator(L)->own = now;
   return 1;
 }
 
-static int get(lua_State *L) {
+static int random_get(lua_State *L) {
   fll_enter(L);
   const char *name = lua_tostring(L, 2);
-  const fl_generator *g = check(L, 1)->g;
+  const fl_generator *g = random_check(L, 1)->g;
   if (name && strcmp(name, "seed") == 0)
     lua_pushinteger(L, (lua_Integer)g->seed);
   else if (name && strcmp(name, "offset") == 0)
@@ -104,10 +104,10 @@ static int get(lua_State *L) {
   return 1;
 }
 
-static int set(lua_State *L) {
+static int random_set(lua_State *L) {
   fll_enter(L);
   const char *name = luaL_checkstring(L, 2);
-  fl_generator *g = check(L, 1)->g;
+  fl_generator *g = random_check(L, 1)->g;
   if (strcmp(name, "seed") == 0)
     g->seed = (uint64_t)fll_checkint(L, 3, "generator", name);
   else if (strcmp(name, "offset") == 0)
@@ -119,7 +119,7 @@ static int set(lua_State *L) {
 }
 
 static int tostring(lua_State *L) {
-  const fl_generator *g = check(L, 1)->g;
+  const fl_generator *g = random_check(L, 1)->g;
   lua_pushfstring(L, "flare.generator: seed %I, offset %I",
                   (LUAI_UACINT)g->seed, (LUAI_UACINT)g->offset);
   return 1;
@@ -138,8 +138,8 @@ typedef struct filling {
 } filling;
 
 /* x, up to two numbers, a table of options. */
-static void begin(lua_State *L, filling *f, const char *where, int most,
-                  bool floats, double a, double b) {
+static void random_begin(lua_State *L, filling *f, const char *where, int most,
+                         bool floats, double a, double b) {
   static const char *const options[] = {"generator", NULL};
   f->st = fll_enter(L);
   f->where = where;
@@ -174,7 +174,7 @@ static void begin(lua_State *L, filling *f, const char *where, int most,
 }
 
 /* y into x; x is returned. */
-static int end(lua_State *L, filling *f, fl_tensor *y) {
+static int random_end(lua_State *L, filling *f, fl_tensor *y) {
   fl_operand in[2] = {{.tensor = f->x, .dtype = FL_NODTYPE},
                       {.tensor = y, .dtype = FL_NODTYPE}};
   if (y)
@@ -187,7 +187,8 @@ static int end(lua_State *L, filling *f, fl_tensor *y) {
 
 /* What a row makes with x's shape and dtype; the shape is its attribute `at`,
  * the dtype its last one. */
-static fl_tensor *draw(filling *f, const char *op, fl_attrs *attrs, int at) {
+static fl_tensor *random_draw(filling *f, const char *op, fl_attrs *attrs,
+                              int at) {
   const fl_op *row = fl_op_find(f->st->rt, op);
   fl_operand nothing[2] = {{.dtype = FL_NODTYPE}, {.dtype = FL_NODTYPE}};
   fl_attrs_list(attrs, at, f->m->ndim, f->m->shape);
@@ -196,41 +197,41 @@ static fl_tensor *draw(filling *f, const char *op, fl_attrs *attrs, int at) {
 }
 
 /* No default, and whole numbers, if a is NaN. */
-static int fill(lua_State *L, const char *where, const char *op, double a,
-                double b) {
+static int random_fill(lua_State *L, const char *where, const char *op,
+                       double a, double b) {
   filling f;
   fl_lua *st = fll_enter(L);
   int most = fl_op_get(fl_op_find(st->rt, op))->n_attr - 2;
-  begin(L, &f, where, most, a == a, a, b);
+  random_begin(L, &f, where, most, a == a, a, b);
   const fl_op *row = fl_op_find(f.st->rt, op);
   fl_attrs attrs = *fl_op_defaults(row);
   for (int k = 0; k < fl_op_get(row)->n_attr - 2; k++)
     attrs.v[k + 1].f = f.v[k];
-  return end(L, &f, draw(&f, op, &attrs, 0));
+  return random_end(L, &f, random_draw(&f, op, &attrs, 0));
 }
 
 static int uniform_(lua_State *L) {
-  return fill(L, "uniform_", "rand", 0, 1);
+  return random_fill(L, "uniform_", "rand", 0, 1);
 }
 
 static int normal_(lua_State *L) {
-  return fill(L, "normal_", "randn", 0, 1);
+  return random_fill(L, "normal_", "randn", 0, 1);
 }
 
 static int exponential_(lua_State *L) {
-  return fill(L, "exponential_", "exponential", 1, 0);
+  return random_fill(L, "exponential_", "exponential", 1, 0);
 }
 
 static int cauchy_(lua_State *L) {
-  return fill(L, "cauchy_", "cauchy", 0, 1);
+  return random_fill(L, "cauchy_", "cauchy", 0, 1);
 }
 
 static int log_normal_(lua_State *L) {
-  return fill(L, "log_normal_", "log_normal", 1, 2);
+  return random_fill(L, "log_normal_", "log_normal", 1, 2);
 }
 
 static int geometric_(lua_State *L) {
-  return fill(L, "geometric_", "geometric", NAN, 0);
+  return random_fill(L, "geometric_", "geometric", NAN, 0);
 }
 
 /* The integers from 0 on that a dtype tells apart: how many. */
@@ -256,13 +257,13 @@ static double range_of(fl_dtype d) {
  * that are below high. */
 static int random_(lua_State *L) {
   filling f;
-  begin(L, &f, "random_", 2, false, 0, 0);
+  random_begin(L, &f, "random_", 2, false, 0, 0);
   fl_attrs attrs = *fl_op_defaults(fl_op_find(f.st->rt, "randint"));
   double low = f.n == 2 ? f.v[0] : 0;
   double high = f.n == 2 ? f.v[1] : f.n == 1 ? f.v[0] : range_of(f.m->dtype);
   attrs.v[0].i = low <= -0x1p63 ? INT64_MIN : (int64_t)low;
   attrs.v[1].i = high >= 0x1p63 ? INT64_MAX : (int64_t)high;
-  return end(L, &f, draw(&f, "randint", &attrs, 2));
+  return random_end(L, &f, random_draw(&f, "randint", &attrs, 2));
 }
 
 /* x:bernoulli_(p): ones with this probability, or with those of a tensor;
@@ -275,7 +276,7 @@ static int bernoulli_(lua_State *L) {
     return fll_run(L, st, fll_findop(st, "bernoulli"), true);
   }
   fll_tensor *given = fll_test(L, 2);
-  begin(L, &f, "bernoulli_", 1, false, 0, 0);
+  random_begin(L, &f, "bernoulli_", 1, false, 0, 0);
   fl_operand p[3] = {{.tensor = given ? given->t : NULL, .dtype = FL_NODTYPE},
                      {.dtype = FL_NODTYPE},
                      {.dtype = FL_NODTYPE}};
@@ -292,7 +293,7 @@ static int bernoulli_(lua_State *L) {
   fl_tensor *y = NULL;
   if (p[0].tensor)
     y = fll_do(&f.r, fl_op_find(f.st->rt, "bernoulli"), NULL, 3, p, false);
-  return end(L, &f, y);
+  return random_end(L, &f, y);
 }
 
 const luaL_Reg fll_random_methods[] = {{"uniform_", uniform_},
@@ -306,12 +307,12 @@ const luaL_Reg fll_random_methods[] = {{"uniform_", uniform_},
                                        {NULL, NULL}};
 
 void fll_random_core(lua_State *L) {
-  static const luaL_Reg functions[] = {{"generator", make},
+  static const luaL_Reg functions[] = {{"generator", random_make},
                                        {"default_generator", default_generator},
                                        {"manual_seed", manual_seed},
                                        {NULL, NULL}};
   static const luaL_Reg meta[] = {
-      {"__newindex", set}, {"__tostring", tostring}, {NULL, NULL}};
+      {"__newindex", random_set}, {"__tostring", tostring}, {NULL, NULL}};
   static const luaL_Reg methods[] = {{"manual_seed", seed},
                                      {"state", state},
                                      {"set_state", set_state},
@@ -322,7 +323,7 @@ void fll_random_core(lua_State *L) {
   fll_getkey(L, FLL_TENSOR);
   lua_newtable(L);
   fll_register(L, methods);
-  lua_pushcclosure(L, get, 3);
+  lua_pushcclosure(L, random_get, 3);
   lua_setfield(L, -2, "__index");
   lua_pop(L, 1);
   fll_register(L, functions);

@@ -71,7 +71,7 @@ static unsigned size_at(lua_State *L, int i) {
 
 /* The string at i as one that lives as long as the state: launches and profiles
  * keep the names of kernels that are gone. */
-static const char *kept(lua_State *L, int i) {
+static const char *raw_kept(lua_State *L, int i) {
   luaL_checkstring(L, i);
   luaL_getsubtable(L, LUA_REGISTRYINDEX, "flare.raw.names");
   lua_pushvalue(L, i);
@@ -109,8 +109,9 @@ static int raw_run(lua_State *L) {
         h ? h->t : NULL, writes >> k & 1,
         h ? NULL : (void *)(uintptr_t)luaL_checkstring(L, first + k)};
   }
-  fll_check(L, st,
-            fl_raw_run(st->rt, kept(L, 2), fll_site_here(L, st), &c, n, args));
+  fll_check(
+      L, st,
+      fl_raw_run(st->rt, raw_kept(L, 2), fll_site_here(L, st), &c, n, args));
   return 0;
 }
 
@@ -160,7 +161,7 @@ static int raw_plan(lua_State *L) {
   const int list = 10;
   plan *q = fll_newobject(L, FLL_RAW_PLAN, sizeof *q, 0);
   q->k = r->k;
-  q->name = kept(L, 2);
+  q->name = raw_kept(L, 2);
   q->shared = (size_t)luaL_checkinteger(L, 9);
   q->n = (int)luaL_len(L, list) / 3;
   q->n_given = q->n_out = 0;
@@ -188,7 +189,7 @@ static int raw_plan(lua_State *L) {
 }
 
 /* The number at i as p's bytes; false: it is not one of p's. */
-static bool pack(lua_State *L, int i, const param *p, uint64_t *to) {
+static bool raw_pack(lua_State *L, int i, const param *p, uint64_t *to) {
   int type = lua_type(L, i), exact;
   if (p->kind == BOOL) {
     *to = (uint64_t)lua_toboolean(L, i);
@@ -211,7 +212,7 @@ static bool pack(lua_State *L, int i, const param *p, uint64_t *to) {
 }
 
 /* Whether tensor t fits p, on the device of those before it. */
-static bool fits(fl_lua *st, fl_tensor *t, const param *p, fl_device *d) {
+static bool raw_fits(fl_lua *st, fl_tensor *t, const param *p, fl_device *d) {
   fl_device here = fl_tensor_device(t);
   if (fl_tensor_meta(t)->dtype != p->dtype || !fl_tensor_contiguous(t) ||
       (fl_grad_enabled(st->rt) && fl_tensor_requires_grad(t)))
@@ -238,8 +239,8 @@ static int raw_call(lua_State *L) {
       continue;
     fll_tensor *h = p->flags & POINTER ? fll_test(L, at) : NULL;
     args[k] = (fl_raw_arg){h ? h->t : NULL, p->flags & WRITTEN, &numbers[k]};
-    good = p->flags & POINTER ? h && fits(st, h->t, p, &d)
-                              : pack(L, at, p, &numbers[k]);
+    good = p->flags & POINTER ? h && raw_fits(st, h->t, p, &d)
+                              : raw_pack(L, at, p, &numbers[k]);
     at++;
   }
   for (int k = 0; k < 3; k++) {

@@ -185,7 +185,8 @@ static int run_init(lua_State *L) {
   return 0;
 }
 
-static fl_status start(void *context, const char *name, uint64_t fingerprint) {
+static fl_status register_start(void *context, const char *name,
+                                uint64_t fingerprint) {
   const hooks *h = context;
   work w = {
       .h = h, .function = h->init, .name = name, .fingerprint = fingerprint};
@@ -278,7 +279,7 @@ int fll_op_register(lua_State *L) {
   h->shape = function(L, "shape");
   s.configure = h->launch ? configure : NULL;
   s.shape = h->shape ? shape : NULL;
-  s.start = h->init ? start : NULL;
+  s.start = h->init ? register_start : NULL;
   lua_getfield(L, 1, "fingerprint");
   s.fingerprint = (uint64_t)luaL_optinteger(L, -1, 0);
   lua_getfield(L, 1, "like");

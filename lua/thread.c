@@ -73,7 +73,7 @@ static char *copy_text(const char *s) {
 
 /* --- in the thread --- */
 
-static bool stopped(void *context) {
+static bool thread_stopped(void *context) {
   worker *w = context;
   return atomic_load_explicit(&w->stop, memory_order_relaxed);
 }
@@ -91,14 +91,14 @@ static void set_path(lua_State *L, const char *field, const char *path) {
   lua_pop(L, 1);
 }
 
-static int prepare(lua_State *L) {
+static int thread_prepare(lua_State *L) {
   worker *w = lua_touserdata(L, 1);
   fll_openlibs(L, w->embedded);
   set_path(L, "path", w->path);
   set_path(L, "cpath", w->cpath);
   fl_runtime_options r = {.struct_size = sizeof r,
                           .threads = w->threads,
-                          .interrupted = stopped,
+                          .interrupted = thread_stopped,
                           .context = w,
                           .budget = w->budget};
   fl_lua_options o = {
@@ -130,14 +130,14 @@ static int body(lua_State *L) {
   return 0;
 }
 
-static bool run(worker *w) {
+static bool thread_run(worker *w) {
   lua_State *L = luaL_newstate();
   if (!L) {
     w->error = copy_text("out of memory");
     return false;
   }
   lua_pushcfunction(L, traceback);
-  lua_pushcfunction(L, prepare);
+  lua_pushcfunction(L, thread_prepare);
   lua_pushlightuserdata(L, w);
   bool ok = lua_pcall(L, 1, 0, 1) == LUA_OK;
   if (ok) {
@@ -157,7 +157,7 @@ static bool run(worker *w) {
 static void *thread_main(void *context) {
   worker *w = context;
   void *was = fli_numeric_enter();
-  bool ok = run(w);
+  bool ok = thread_run(w);
   fli_numeric_leave(was);
   pthread_mutex_lock(&w->lock);
   w->failed = !ok;
@@ -217,7 +217,7 @@ static bool has_embedded(lua_State *L) {
 
 /* spawn(source, ...): runs the text in a new thread, with the values as its
  * arguments. spawn({source = , name = , threads = }, ...) says more. */
-static int spawn(lua_State *L) {
+static int thread_spawn(lua_State *L) {
   static const char *const options[] = {"source", "name", "threads", NULL};
   fl_lua *st = fll_enter(L);
   int last = lua_gettop(L), threads = 1;
@@ -265,7 +265,7 @@ static int spawn(lua_State *L) {
   return 1;
 }
 
-static handle *check(lua_State *L) {
+static handle *thread_check(lua_State *L) {
   handle *h = fll_checktype(L, 1, FLL_WORKER, sizeof *h);
   if (!h->w)
     fll_error(L, "the thread is joined already");
@@ -284,9 +284,9 @@ static bool wait_for(worker *w, fl_lua *st, double until) {
 
 /* t:join(timeout): true and what the text returned; nil and the message with
  * its traceback; nil and "timeout". */
-static int join(lua_State *L) {
+static int thread_join(lua_State *L) {
   fl_lua *st = fll_enter(L);
-  handle *h = check(L);
+  handle *h = thread_check(L);
   double until = fll_deadline(L, 2, "join");
   if (!wait_for(h->w, st, until)) {
     if (fl_runtime_interrupted(st->rt))
@@ -318,12 +318,12 @@ static int join(lua_State *L) {
 /* t:stop(): asks it to end. Lua code and what waits or computes in the runtime
  * does within milliseconds; a C function of others' goes on to its end. */
 static int stop(lua_State *L) {
-  handle *h = check(L);
+  handle *h = thread_check(L);
   atomic_store(&h->w->stop, true);
   return 0;
 }
 
-static int alive(lua_State *L) {
+static int thread_alive(lua_State *L) {
   handle *h = fll_checktype(L, 1, FLL_WORKER, sizeof *h);
   bool done = true;
   if (h->w) {
@@ -389,9 +389,11 @@ void fll_threads_end(fl_lua *st) {
 void fll_thread_core(lua_State *L) {
   static const luaL_Reg meta[] = {
       {"__gc", worker_gc}, {"__close", worker_gc}, {NULL, NULL}};
-  static const luaL_Reg methods[] = {
-      {"join", join}, {"stop", stop}, {"alive", alive}, {NULL, NULL}};
-  static const luaL_Reg functions[] = {{"spawn", spawn}, {NULL, NULL}};
+  static const luaL_Reg methods[] = {{"join", thread_join},
+                                     {"stop", stop},
+                                     {"alive", thread_alive},
+                                     {NULL, NULL}};
+  static const luaL_Reg functions[] = {{"spawn", thread_spawn}, {NULL, NULL}};
   fll_register(L, functions);
   fll_newtype(L, FLL_WORKER, "flare.thread", meta);
   lua_newtable(L);

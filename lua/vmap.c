@@ -18,8 +18,9 @@ static int vmap_run(lua_State *L) {
 }
 
 /* A tensor made of the one at 1, with its history. */
-static int through(lua_State *L, const char *name,
-                   fl_status (*f)(fl_runtime *, fl_tensor *, fl_tensor **)) {
+static int vmap_through(lua_State *L, const char *name,
+                        fl_status (*f)(fl_runtime *, fl_tensor *,
+                                       fl_tensor **)) {
   fl_lua *st = fll_enter(L);
   fll_checktensor(L, 1, "vmap", name);
   fll_tensor *h = fll_new(L, st, FLL_MT), *x = fll_test(L, 1);
@@ -33,12 +34,12 @@ static int through(lua_State *L, const char *name,
 
 /* vmap_in(x): a tensor that stands for x[1], x[2] ... */
 static int vmap_in(lua_State *L) {
-  return through(L, "x", fl_vmap_in);
+  return vmap_through(L, "x", fl_vmap_in);
 }
 
 /* vmap_out(y): what y stands for. */
 static int vmap_out(lua_State *L) {
-  return through(L, "y", fl_vmap_out);
+  return vmap_through(L, "y", fl_vmap_out);
 }
 
 void fll_vmap_core(lua_State *L) {

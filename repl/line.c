@@ -28,7 +28,7 @@ static int is_terminal(lua_State *L) {
 }
 
 /* Columns of the terminal at fd, nil if it is none. */
-static int width(lua_State *L) {
+static int line_width(lua_State *L) {
   struct winsize w;
   if (ioctl((int)luaL_optinteger(L, 1, 1), TIOCGWINSZ, &w) != 0 || !w.ws_col)
     return 0;
@@ -328,7 +328,7 @@ static bool have_common_prefix(size_t n) {
   return words && words[0] && words[0][n];
 }
 
-static char **complete(const char *text, int start, int end) {
+static char **line_complete(const char *text, int start, int end) {
   lua_pushcfunction(state, ask_completer);
   lua_pushstring(state, rl_line_buffer);
   lua_pushinteger(state, start);
@@ -368,7 +368,7 @@ static int set_completer(lua_State *L) {
   rl_readline_name = "flare";
   if (isatty(0))
     read_letters();
-  rl_attempted_completion_function = complete;
+  rl_attempted_completion_function = line_complete;
   rl_completer_word_break_characters = " \t\n\"'`@$><=;|&{}()[]+-*/%^~,#";
   rl_basic_word_break_characters = rl_completer_word_break_characters;
   return 0;
@@ -394,7 +394,7 @@ static int read_line(lua_State *L) {
   return 1;
 }
 
-static int remember(lua_State *L) {
+static int line_remember(lua_State *L) {
   const char *line = luaL_checkstring(L, 1);
   add_history(line);
   return 0;
@@ -411,12 +411,12 @@ static int read_line(lua_State *L) {
 /* `remember` and `set_completer` are there with libedit alone. */
 int flare_open_line(lua_State *L) {
   static const luaL_Reg functions[] = {{"is_terminal", is_terminal},
-                                       {"width", width},
+                                       {"width", line_width},
                                        {"peek", peek},
                                        {"unbuffer", unbuffer},
                                        {"read", read_line},
 #ifdef FLARE_HAVE_LIBEDIT
-                                       {"remember", remember},
+                                       {"remember", line_remember},
                                        {"pasted", pasted},
                                        {"set_completer", set_completer},
 #endif

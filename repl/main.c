@@ -92,7 +92,7 @@ static int calm(lua_State *L) {
 }
 
 /* package.searchers: text that is compiled in, by the name of the module. */
-static int search(lua_State *L) {
+static int main_search(lua_State *L) {
   const fll_module *m = lua_touserdata(L, lua_upvalueindex(1));
   const char *name = luaL_checkstring(L, 1);
   for (; m->name; m++)
@@ -112,7 +112,7 @@ static void add_searcher(lua_State *L, const fll_module *modules) {
   lua_getglobal(L, "package");
   lua_getfield(L, -1, "searchers");
   lua_pushlightuserdata(L, (void *)(uintptr_t)modules);
-  lua_pushcclosure(L, search, 1);
+  lua_pushcclosure(L, main_search, 1);
   lua_rawseti(L, -2, (lua_Integer)lua_rawlen(L, -2) + 1);
   lua_pop(L, 2);
 }
@@ -130,7 +130,7 @@ static void add_path(lua_State *L) {
   lua_pop(L, 2);
 }
 
-static int run(lua_State *L) {
+static int main_run(lua_State *L) {
   int argc = (int)lua_tointeger(L, 1);
   char **argv = lua_touserdata(L, 2);
   lua_settop(L, 0);
@@ -218,7 +218,7 @@ int main(int argc, char **argv) {
     return EXIT_FAILURE;
   }
   lua_State *L = fl_lua_state(running);
-  lua_pushcfunction(L, run);
+  lua_pushcfunction(L, main_run);
   lua_pushinteger(L, argc);
   lua_pushlightuserdata(L, argv);
   int status = EXIT_FAILURE;

@@ -17,7 +17,7 @@
 
 /* --- opening and closing --- */
 
-static bool interrupted(void *context) {
+static bool runtime_interrupted(void *context) {
   return fl_runtime_interrupted(context);
 }
 
@@ -25,7 +25,7 @@ static fl_status open_backends(fl_runtime *rt) {
   int n;
   const fl_builtin_backend *list = fl_builtin_backends(&n);
   fl_backend_options o = {.threads = rt->options.threads,
-                          .interrupted = interrupted,
+                          .interrupted = runtime_interrupted,
                           .context = rt};
   for (int i = 0; i < n; i++) {
     fl_backend *b;

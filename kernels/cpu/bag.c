@@ -87,8 +87,8 @@ static fl_status check_offsets(const fl_launch *l, const bagging *c) {
 }
 
 /* Everything but the table, what is written and the mode. */
-static fl_status take(const fl_launch *l, int64_t padding, fl_dtype wide,
-                      bagging *c) {
+static fl_status bag_take(const fl_launch *l, int64_t padding, fl_dtype wide,
+                          bagging *c) {
   const fl_view *index = &l->in[1], *offsets = &l->in[2], *factors = &l->in[3];
   fl_status s = FL_CPU(positions)(l, index, c->rows, &c->index);
   if (s != FL_OK)
@@ -115,7 +115,7 @@ FL_KERNEL(embedding_bag) {
   c.width = y->shape[1];
   c.y = y->data;
   c.where = l->out[1].data;
-  fl_status s = take(l, v[1].i, fl_cpu_wide(w.dtype), &c);
+  fl_status s = bag_take(l, v[1].i, fl_cpu_wide(w.dtype), &c);
   if (s != FL_OK || c.bags * c.width == 0)
     return s;
   if (w.stride[1] != 1 && c.width > 1) {
@@ -171,7 +171,7 @@ FL_KERNEL(embedding_bag_backward) {
   bagging c = {.mode = (int)v[1].i, .last = v[3].i, .rows = y->shape[0]};
   c.bags = dy->shape[0];
   c.width = y->shape[1];
-  fl_status s = take(l, v[2].i, wide, &c);
+  fl_status s = bag_take(l, v[2].i, wide, &c);
   if (s != FL_OK || c.rows * c.width == 0)
     return s;
   c.weight = FL_CPU(input)(l, dy, wide);

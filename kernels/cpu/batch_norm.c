@@ -39,13 +39,13 @@ static int64_t ceil_div(int64_t a, int64_t b) {
 #define BY_TYPE(type, name) ((type) == FL_F64 ? name##_f64 : name##_f32)
 
 /* An input that may be left out: false if there was no memory for it. */
-static bool optional(const fl_launch *l, const fl_view *v, fl_dtype type,
-                     const void **to) {
+static bool batch_norm_optional(const fl_launch *l, const fl_view *v,
+                                fl_dtype type, const void **to) {
   *to = v && v->data ? FL_CPU(input)(l, v, type) : NULL;
   return *to || !v || !v->data;
 }
 
-static void zero(const fl_view *v) {
+static void batch_norm_zero(const fl_view *v) {
   if (v)
     memset(v->data, 0, (size_t)fl_view_numel(v) * fl_dtype_size(v->dtype));
 }
@@ -80,7 +80,7 @@ static void over_columns(const fl_launch *l, planes_job *j, fl_cpu_task f) {
   fl_cpu_parallel(l, j->pieces * j->tiles, 1, f, j);
 }
 
-static void *numbers(const fl_launch *l, int64_t n, fl_dtype type) {
+static void *batch_norm_numbers(const fl_launch *l, int64_t n, fl_dtype type) {
   return fl_scratch_get(l, (size_t)(n + 1) * fl_dtype_size(type));
 }
 
@@ -97,8 +97,8 @@ FL_KERNEL(group_norm) {
   j.mean = FL_CPU(output)(l, &l->out[1], type);
   j.rstd = FL_CPU(output)(l, &l->out[2], type);
   if (!j.x || !j.y || !j.mean || !j.rstd ||
-      !optional(l, &l->in[1], type, &j.weight) ||
-      !optional(l, &l->in[2], type, &j.bias))
+      !batch_norm_optional(l, &l->in[1], type, &j.weight) ||
+      !batch_norm_optional(l, &l->in[2], type, &j.bias))
     return FL_ENOMEM;
   over_planes(l, &j, j.channels / j.groups, BY_TYPE(type, group_forward));
   FL_CPU(finish)(l, &l->out[0], type, j.y);
@@ -116,9 +116,10 @@ static fl_status set_backward(const fl_launch *l, fl_dtype type,
   j->dy = FL_CPU(input)(l, &l->in[0], type);
   j->x = FL_CPU(input)(l, &l->in[1], type);
   j->y = FL_CPU(output)(l, &l->out[0], type);
-  if (!j->dy || !j->x || !j->y || !optional(l, &l->in[2], type, &j->weight) ||
-      !optional(l, &l->in[3], type, &mean) ||
-      !optional(l, &l->in[4], type, &rstd))
+  if (!j->dy || !j->x || !j->y ||
+      !batch_norm_optional(l, &l->in[2], type, &j->weight) ||
+      !batch_norm_optional(l, &l->in[3], type, &mean) ||
+      !batch_norm_optional(l, &l->in[4], type, &rstd))
     return FL_ENOMEM;
   j->mean = (void *)(uintptr_t)mean;
   j->rstd = (void *)(uintptr_t)rstd;
@@ -138,15 +139,15 @@ FL_KERNEL(group_norm_backward) {
   fl_dtype type = fl_cpu_wide(l->in[1].dtype);
   planes_job j = {.groups = l->attrs->v[0].i};
   if (fl_view_numel(&l->in[1]) == 0) {
-    zero(&l->out[1]);
-    zero(&l->out[2]);
+    batch_norm_zero(&l->out[1]);
+    batch_norm_zero(&l->out[2]);
     return FL_OK;
   }
   fl_status s = set_backward(l, type, &j);
   int64_t planes = j.samples * j.channels;
   if (s != FL_OK)
     return s;
-  double *sums = numbers(l, 2 * planes + 2 * j.channels, FL_F64);
+  double *sums = batch_norm_numbers(l, 2 * planes + 2 * j.channels, FL_F64);
   if (!sums)
     return FL_ENOMEM;
   j.s1 = sums + 2 * j.channels;
@@ -196,7 +197,7 @@ static fl_status set_figures(const fl_launch *l, planes_job *j, double *s1,
                              double *s2) {
   int64_t rows = j->size < PLANE ? j->pieces : j->samples;
   int64_t n = rows * (j->size < PLANE ? j->width : j->channels);
-  j->s1 = numbers(l, 2 * n, FL_F64);
+  j->s1 = batch_norm_numbers(l, 2 * n, FL_F64);
   if (!j->s1)
     return FL_ENOMEM;
   j->s2 = j->s1 + n;
@@ -229,8 +230,8 @@ static fl_status update_running(const fl_launch *l, const fl_view *v, double m,
   const void *given;
   if (!v->data)
     return FL_OK;
-  double *now = numbers(l, n, FL_F64);
-  if (!now || !optional(l, v, FL_F64, &given))
+  double *now = batch_norm_numbers(l, n, FL_F64);
+  if (!now || !batch_norm_optional(l, v, FL_F64, &given))
     return FL_ENOMEM;
   const double *old = given;
   for (int64_t i = 0; i < n; i++)
@@ -242,10 +243,10 @@ static fl_status update_running(const fl_launch *l, const fl_view *v, double m,
 /* Room for what is applied: figures of every channel, or of every column. */
 static fl_status set_factors(const fl_launch *l, fl_dtype type, planes_job *j) {
   int64_t n = j->size < PLANE ? j->width : j->channels;
-  j->a = numbers(l, n, type);
-  j->b = numbers(l, n, type);
-  j->c = numbers(l, n, type);
-  j->m = numbers(l, n, type);
+  j->a = batch_norm_numbers(l, n, type);
+  j->b = batch_norm_numbers(l, n, type);
+  j->c = batch_norm_numbers(l, n, type);
+  j->m = batch_norm_numbers(l, n, type);
   return j->a && j->b && j->c && j->m ? FL_OK : FL_ENOMEM;
 }
 
@@ -256,10 +257,12 @@ FL_KERNEL(batch_norm) {
   planes_job j = {.eps = l->attrs->v[2].f};
   set_planes(x, &j);
   int64_t n = j.channels;
-  double *mean = numbers(l, n, FL_F64), *var = numbers(l, n, FL_F64);
-  double *rstd = numbers(l, n, FL_F64);
-  if (!mean || !var || !rstd || !optional(l, &l->in[1], FL_F64, &j.weight) ||
-      !optional(l, &l->in[2], FL_F64, &j.bias))
+  double *mean = batch_norm_numbers(l, n, FL_F64),
+         *var = batch_norm_numbers(l, n, FL_F64);
+  double *rstd = batch_norm_numbers(l, n, FL_F64);
+  if (!mean || !var || !rstd ||
+      !batch_norm_optional(l, &l->in[1], FL_F64, &j.weight) ||
+      !batch_norm_optional(l, &l->in[2], FL_F64, &j.bias))
     return FL_ENOMEM;
   fl_status s = FL_OK;
   if (fl_view_numel(x)) {
@@ -280,8 +283,8 @@ FL_KERNEL(batch_norm) {
                          count > 1 ? count / (count - 1) : 1);
   } else {
     const void *from, *of;
-    if (!optional(l, &l->in[3], FL_F64, &from) ||
-        !optional(l, &l->in[4], FL_F64, &of))
+    if (!batch_norm_optional(l, &l->in[3], FL_F64, &from) ||
+        !batch_norm_optional(l, &l->in[4], FL_F64, &of))
       return FL_ENOMEM;
     memcpy(mean, from, (size_t)n * sizeof *mean);
     memcpy(var, of, (size_t)n * sizeof *var);
@@ -329,8 +332,8 @@ FL_KERNEL(batch_norm_backward) {
   planes_job j = {0};
   const void *weight, *rstd;
   if (fl_view_numel(&l->in[1]) == 0) {
-    zero(&l->out[1]);
-    zero(&l->out[2]);
+    batch_norm_zero(&l->out[1]);
+    batch_norm_zero(&l->out[2]);
     return FL_OK;
   }
   fl_status s = set_backward(l, type, &j);
@@ -339,9 +342,10 @@ FL_KERNEL(batch_norm_backward) {
   if (s != FL_OK)
     return s;
   int64_t n = j.channels;
-  double *db = numbers(l, n, FL_F64), *dw = numbers(l, n, FL_F64);
-  if (!db || !dw || !optional(l, &l->in[2], FL_F64, &weight) ||
-      !optional(l, &l->in[4], FL_F64, &rstd))
+  double *db = batch_norm_numbers(l, n, FL_F64),
+         *dw = batch_norm_numbers(l, n, FL_F64);
+  if (!db || !dw || !batch_norm_optional(l, &l->in[2], FL_F64, &weight) ||
+      !batch_norm_optional(l, &l->in[4], FL_F64, &rstd))
     return FL_ENOMEM;
   if (type == FL_F64)
     backward_means_f64(&j);

@@ -62,7 +62,7 @@ static bool whole_pairs(const fl_view *v, fl_dtype d) {
 }
 
 /* Joins dims that run on in both. */
-static void merge(product *p) {
+static void complex_merge(product *p) {
   int n = 0;
   for (int d = 1; d < p->ndim; d++) {
     bool on = true;
@@ -101,7 +101,7 @@ FL_KERNEL(complex_mul) {
   if (p.ndim == 0)
     p.ndim = (int)(p.shape[0] = 1);
   if (numel > 0) {
-    merge(&p);
+    complex_merge(&p);
     int64_t line = p.shape[p.ndim - 1];
     p.cut = line < PIECE ? line : PIECE;
     p.cuts = (line + p.cut - 1) / p.cut;

@@ -33,7 +33,8 @@ static void fill_piece(void *context, int64_t begin, int64_t end) {
   }
 }
 
-static fl_status fill(const fl_launch *l, fl_dtype from, const void *value) {
+static fl_status copy_fill(const fl_launch *l, fl_dtype from,
+                           const void *value) {
   const fl_view *y = &l->out[0];
   filling f = {.size = fl_dtype_size(y->dtype)};
   FL_CPU(convert)(1, y->dtype, f.value, from, value);
@@ -52,8 +53,8 @@ FL_KERNEL(full) {
   if (!fl_attr_whole(l->attrs, 1, 3, &i))
     i = fl_to_int(v);
   if (fl_dtype_is_int(l->out[0].dtype))
-    return fill(l, FL_I64, &i);
-  return fill(l, FL_F64, &v);
+    return copy_fill(l, FL_I64, &i);
+  return copy_fill(l, FL_F64, &v);
 }
 
 FL_KERNEL(fill);
@@ -62,7 +63,7 @@ FL_KERNEL(fill) {
   if (fl_view_numel(v) != 1)
     return fli_fail(FL_ESHAPE, "fill: the value must be one element, not %s",
                     fli_shape_text(v->ndim, v->shape));
-  return fill(l, v->dtype, v->data);
+  return copy_fill(l, v->dtype, v->data);
 }
 
 /* --- assign --- */

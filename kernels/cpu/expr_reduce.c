@@ -104,7 +104,7 @@ static void set_loops(job *j, const fl_program *p) {
   j->fold = loops[p->reduce][real ? 1 : 2];
 }
 
-static fl_view together(const fl_launch *l) {
+static fl_view expr_reduce_together(const fl_launch *l) {
   fl_view all = {.ndim = 0};
   for (int k = 0; k < l->n_in; k++)
     if (l->in[k].ndim > all.ndim)
@@ -120,8 +120,8 @@ static fl_view together(const fl_launch *l) {
 
 /* Dims in the order of the walk: kept, reduced and, if the innermost ones are
  * kept, those last. The result has stride 0 along reduced ones. */
-static void plan(job *j, const fl_launch *l) {
-  fl_view all = together(l);
+static void expr_reduce_plan(job *j, const fl_launch *l) {
+  fl_view all = expr_reduce_together(l);
   int n, order[FL_MAX_DIMS], at = 0;
   const int64_t *dims = fl_attr_list(l->attrs, 0, &n);
   uint32_t mask = n ? 0 : (1u << all.ndim) - 1;
@@ -165,7 +165,8 @@ static void plan(job *j, const fl_launch *l) {
 
 /* --- running --- */
 
-static void finish(const job *j, int64_t at, int64_t n, const acc *a) {
+static void expr_reduce_finish(const job *j, int64_t at, int64_t n,
+                               const acc *a) {
   FL_CPU(convert)
   (n, j->out_dtype, j->out + (size_t)at * j->out_size, j->acc_type, a);
 }
@@ -224,7 +225,7 @@ static void whole_groups(const job *j, fl_machine_run *r, int64_t begin,
     if (j->reduced)
       FL_CPU(machine_seek)(r, t * j->reduced * j->width);
     reduce(j, r, n, j->reduced, j->width, a);
-    finish(j, t * j->width, n * j->width, a);
+    expr_reduce_finish(j, t * j->width, n * j->width, a);
   }
 }
 
@@ -256,19 +257,19 @@ static void tasks(void *context, int64_t begin, int64_t end) {
       reduce(j, &r, 1, 1, n, a);
     }
     if (!j->partial)
-      finish(j, outer * j->width + b * j->block, n, a);
+      expr_reduce_finish(j, outer * j->width + b * j->block, n, a);
   }
 }
 
 /* Partial results in the order of their segments. */
-static void combine(const job *j) {
+static void expr_reduce_combine(const job *j) {
   for (int64_t t = 0; t < j->kept / j->width * j->blocks; t++) {
     acc *a = j->partial + t * j->segments * j->block;
     int64_t b = t % j->blocks, n = j->width - b * j->block;
     n = n < j->block ? n : j->block;
     for (int64_t s = 1; s < j->segments; s++)
       j->fold(1, 1, n, a, a + s * j->block);
-    finish(j, t / j->blocks * j->width + b * j->block, n, a);
+    expr_reduce_finish(j, t / j->blocks * j->width + b * j->block, n, a);
   }
 }
 
@@ -279,7 +280,7 @@ static int64_t at_least_one(int64_t n) {
 fl_status FL_CPU(expr_reduce)(const fl_launch *l) {
   job j;
   set_loops(&j, l->program);
-  plan(&j, l);
+  expr_reduce_plan(&j, l);
   j.out = l->out[0].data;
   j.out_dtype = l->out[0].dtype;
   j.out_size = fl_dtype_size(j.out_dtype);
@@ -306,6 +307,6 @@ fl_status FL_CPU(expr_reduce)(const fl_launch *l) {
   int64_t cost = j.block * (j.reduced < j.segment ? j.reduced : j.segment);
   fl_cpu_parallel(l, n, at_least_one(PIECE / at_least_one(cost)), tasks, &j);
   if (j.partial)
-    combine(&j);
+    expr_reduce_combine(&j);
   return FL_OK;
 }

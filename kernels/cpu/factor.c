@@ -45,7 +45,7 @@ typedef struct deal {
   int info[SHARES];
 } deal;
 
-static void pieces(void *context, int64_t begin, int64_t end) {
+static void factor_pieces(void *context, int64_t begin, int64_t end) {
   deal *d = context;
   int64_t share = begin / d->grain;
   for (int64_t b = begin;
@@ -54,8 +54,8 @@ static void pieces(void *context, int64_t begin, int64_t end) {
       d->bad[share] = b;
 }
 
-static fl_status failed(const fl_factor *c, int64_t b, int info,
-                        fl_matrix_fault what) {
+static fl_status factor_failed(const fl_factor *c, int64_t b, int info,
+                               fl_matrix_fault what) {
   if (info < 0 && info != STRANGE)
     return fli_fail(FL_EARG, "%s: LAPACK refused argument %d", c->l->op, -info);
   return fli_fail_matrix(c->l->op, info < 0 ? FL_MATRIX_STRANGE : what,
@@ -84,17 +84,18 @@ static fl_status all(const fl_factor *c, fl_lapack_step f, int64_t numbers,
     return FL_ENOMEM;
   if (aside) { /* uses memory of its own; that above counts it */
     fl_status outcome = fl_lapack_aside(c, f, d.each, &d.bad[0], &d.info[0]);
-    return outcome || d.bad[0] < 0 ? outcome
-                                   : failed(c, d.bad[0], d.info[0], what);
+    return outcome || d.bad[0] < 0
+               ? outcome
+               : factor_failed(c, d.bad[0], d.info[0], what);
   }
   for (int64_t k = 0; k < shares; k++)
     d.bad[k] = -1;
-  fl_status s = fl_cpu_stoppable(c->l, c->batch, d.grain, pieces, &d);
+  fl_status s = fl_cpu_stoppable(c->l, c->batch, d.grain, factor_pieces, &d);
   if (s == FL_OK && fl_cpu_interrupted(c->l))
     s = fl_cpu_stopped(c->l);
   for (int64_t k = 0; k < shares && s == FL_OK; k++)
     if (d.bad[k] >= 0)
-      s = failed(c, d.bad[k], d.info[k], what);
+      s = factor_failed(c, d.bad[k], d.info[k], what);
   return s;
 }
 
@@ -188,8 +189,8 @@ fl_status fl_lapack_eig_pairs(fl_factor *c) {
  * times, exact to the last bits of double where the norm is below THETA. */
 #define THETA 5.371920351148152
 
-static void product(const fl_factor *c, const double *a, const double *b,
-                    double by, double *y) {
+static void factor_product(const fl_factor *c, const double *a, const double *b,
+                           double by, double *y) {
   if (fl_lapack_abandoned(c)) /* y is not read then */
     return;
   double zero = 0;
@@ -208,7 +209,7 @@ static double norm_of(int64_t n, const double *a) { /* NaN: not finite */
   return most <= 0x1p1000 ? most : NAN;
 }
 
-static int exponential(const fl_factor *c, int64_t b, void *room) {
+static int factor_exponential(const fl_factor *c, int64_t b, void *room) {
   static const double p[] = {64764752532480000.,
                              32382376266240000.,
                              7771770303897600.,
@@ -239,20 +240,20 @@ static int exponential(const fl_factor *c, int64_t b, void *room) {
     frexp(norm / THETA, &squares);
   for (int64_t i = 0; i < size; i++)
     a[i] = ldexp(x[i], -squares);
-  product(c, a, a, 1, a2);
-  product(c, a2, a2, 1, a4);
-  product(c, a2, a4, 1, a6);
+  factor_product(c, a, a, 1, a2);
+  factor_product(c, a2, a2, 1, a4);
+  factor_product(c, a2, a4, 1, a6);
   for (int64_t i = 0; i < size; i++) {
     bool diagonal = i % (n + 1) == 0;
     t[i] = p[13] * a6[i] + p[11] * a4[i] + p[9] * a2[i];
     y[i] = p[7] * a6[i] + p[5] * a4[i] + p[3] * a2[i] + p[1] * diagonal;
     v[i] = p[12] * a6[i] + p[10] * a4[i] + p[8] * a2[i];
   }
-  product(c, a6, t, 1, u);
+  factor_product(c, a6, t, 1, u);
   for (int64_t i = 0; i < size; i++)
     t[i] = u[i] + y[i];
-  product(c, a, t, 1, u); /* odd powers */
-  product(c, a6, v, 1, t);
+  factor_product(c, a, t, 1, u); /* odd powers */
+  factor_product(c, a6, v, 1, t);
   for (int64_t i = 0; i < size; i++) {
     bool diagonal = i % (n + 1) == 0;
     double even =
@@ -276,7 +277,7 @@ static int exponential(const fl_factor *c, int64_t b, void *room) {
   c->lib->dtrsm_("L", "U", "N", "N", &rows, &rows, &one, v, &rows, y, &rows, 1,
                  1, 1, 1);
   for (int s = 0; s < squares && !fl_lapack_abandoned(c); s++) {
-    product(c, y, y, 1, t);
+    factor_product(c, y, y, 1, t);
     memcpy(y, t, (size_t)size * sizeof *y);
   }
   return 0;
@@ -285,6 +286,6 @@ static int exponential(const fl_factor *c, int64_t b, void *room) {
 fl_status fl_lapack_matrix_exp(fl_factor *c) {
   if (c->n == 0)
     return FL_OK;
-  return all(c, exponential, 7 * c->n * c->n, c->n, 10 * cube(c),
+  return all(c, factor_exponential, 7 * c->n * c->n, c->n, 10 * cube(c),
              FL_MATRIX_SINGULAR);
 }

@@ -85,7 +85,7 @@ static void fetch_ahead(const void *x, int64_t bytes) {
 #endif
 
 /* Pairs in double, as the type computed in. */
-static void *kept(const fl_launch *l, int64_t n, double *pairs, bool wide) {
+static void *fft_kept(const fl_launch *l, int64_t n, double *pairs, bool wide) {
   float *f = wide ? NULL : fl_scratch_get(l, (size_t)(2 * n) * sizeof *f);
   for (int64_t i = 0; f && i < 2 * n; i++)
     f[i] = (float)pairs[i];
@@ -120,7 +120,7 @@ static void *all_roots(const fl_launch *l, int64_t n, int64_t count, bool wide,
   for (int64_t i = 0; i < count; i++)
     power(&p, i, y + 2 * i);
   *pairs = y;
-  return kept(l, count, y, wide);
+  return fft_kept(l, count, y, wide);
 }
 
 /* false: a factor is too large. */
@@ -140,7 +140,7 @@ static bool make_part(const fl_launch *l, plan *p, int64_t n, bool wide,
     own[2 * i] = pairs[2 * i * step];
     own[2 * i + 1] = pairs[2 * i * step + 1];
   }
-  p->roots = own ? kept(l, n, own, wide) : NULL;
+  p->roots = own ? fft_kept(l, n, own, wide) : NULL;
   return p->roots;
 }
 
@@ -168,7 +168,7 @@ static fl_status make_smooth(const fl_launch *l, plan *p, plan part[2],
       turn[i] = pairs[2 * k * b];
       turn[n + i] = pairs[2 * k * b + 1];
     }
-  p->turn = kept(l, n, turn, wide);
+  p->turn = fft_kept(l, n, turn, wide);
   p->low = &part[0];
   p->across = &part[1];
   return p->turn ? FL_OK : FL_ENOMEM;
@@ -200,7 +200,7 @@ static fl_status make_chirp(const fl_launch *l, plan *p, plan inner[3],
     fli_root((int64_t)square, 2 * p->n, pairs + 2 * j);
     square = (square + 2 * j + 1) % (2 * n);
   }
-  p->roots = kept(l, p->n, pairs, wide);
+  p->roots = fft_kept(l, p->n, pairs, wide);
   p->inner = inner;
   p->spectrum = spectrum;
   if (!p->roots)
@@ -212,7 +212,7 @@ static fl_status make_chirp(const fl_launch *l, plan *p, plan inner[3],
 /* From real to imaginary elements of w lines: so that of two buffers no two
  * planes lie at the same place of a page, where writing one would hold up
  * reading the other. */
-static int64_t apart(int64_t n, int64_t w, bool wide) {
+static int64_t fft_apart(int64_t n, int64_t w, bool wide) {
   int64_t row = w * (wide ? 8 : 4), page = 4096;
   return ((n * row + page - 1) / page * page + page / 4 + row - 1) / row;
 }
@@ -325,8 +325,8 @@ static fl_status run_straight(const fl_launch *l, const fl_view *x,
 
 /* The transform of `j` from x to y, which may be the same memory: everything
  * but what is whose size is known. `size` is of the complex transform. */
-static fl_status run(const fl_launch *l, const fl_view *x, const fl_view *y,
-                     job *j, int dim, int64_t size) {
+static fl_status fft_run(const fl_launch *l, const fl_view *x, const fl_view *y,
+                         job *j, int dim, int64_t size) {
   fl_dtype d = fl_cpu_wide(x->dtype);
   bool wide = d == FL_F64;
   plan p = {.n = size}, parts[3] = {{0}};
@@ -352,8 +352,8 @@ static fl_status run(const fl_launch *l, const fl_view *x, const fl_view *y,
   if (j->half && !(j->roots = all_roots(l, j->n, size + 1, wide, &pairs)))
     return FL_ENOMEM;
   j->width = width_of(j, longest, alone);
-  p.far = apart(p.n, j->width, wide);
-  parts[0].far = apart(longest, j->width, wide);
+  p.far = fft_apart(p.n, j->width, wide);
+  parts[0].far = fft_apart(longest, j->width, wide);
   int64_t groups = (j->lines + j->width - 1) / j->width,
           worth = GRAIN / (longest * j->width) + 1;
   j->grain = (groups + SHARES - 1) / SHARES;
@@ -373,7 +373,8 @@ static fl_status run(const fl_launch *l, const fl_view *x, const fl_view *y,
 }
 
 /* Room for what one pass leaves to the next: as v, but contiguous and wide. */
-static fl_status between(const fl_launch *l, const fl_view *v, fl_view *to) {
+static fl_status fft_between(const fl_launch *l, const fl_view *v,
+                             fl_view *to) {
   int64_t step = 1;
   fl_view_copy(to, v);
   to->dtype = fl_cpu_wide(v->dtype);
@@ -433,8 +434,8 @@ static fl_status run_long(const fl_launch *l, const fl_view *x,
   second.n = q;
   second.below = m;
   second.scale = 1;
-  fl_status s = run(l, &a, &b, &first, 1, m);
-  s = s ? s : run(l, &b, &c, &second, 2, q);
+  fl_status s = fft_run(l, &a, &b, &first, 1, m);
+  s = s ? s : fft_run(l, &b, &c, &second, 2, q);
   if (s == FL_OK)
     FL_CPU(finish)(l, y, d, c.data);
   return s;
@@ -446,14 +447,14 @@ static fl_status run_pairs(const fl_launch *l, const fl_view *x,
                            const fl_view *y, bool inverse, double scale,
                            int dim, int64_t dims) {
   fl_view part;
-  fl_status s = dims > 1 ? between(l, y, &part) : FL_OK;
+  fl_status s = dims > 1 ? fft_between(l, y, &part) : FL_OK;
   for (; dims > 0 && s == FL_OK; dims--, dim--, x = &part, scale = 1) {
     job j = {
         .kind = PAIRS, .n = y->shape[dim], .inverse = inverse, .scale = scale};
     bool last = fl_numel(x->ndim - dim - 2, x->shape + dim + 1) == 1;
     int64_t q = last ? lines_of_long(j.n, fl_numel(dim, x->shape)) : 0;
     s = q ? run_long(l, x, dims > 1 ? &part : y, &j, q)
-          : run(l, x, dims > 1 ? &part : y, &j, dim, j.n);
+          : fft_run(l, x, dims > 1 ? &part : y, &j, dim, j.n);
   }
   return s;
 }
@@ -472,9 +473,9 @@ FL_KERNEL(rdft) {
   job j = {.kind = REAL, .n = x->shape[dim], .scale = a[1].f};
   j.half = j.n % 2 == 0;
   fl_view part;
-  fl_status s = others ? between(l, y, &part) : FL_OK;
+  fl_status s = others ? fft_between(l, y, &part) : FL_OK;
   if (s == FL_OK)
-    s = run(l, x, others ? &part : y, &j, dim, j.half ? j.n / 2 : j.n);
+    s = fft_run(l, x, others ? &part : y, &j, dim, j.half ? j.n / 2 : j.n);
   return s ? s : run_pairs(l, &part, y, false, 1, dim - 1, others);
 }
 
@@ -486,11 +487,11 @@ FL_KERNEL(irdft) {
   job j = {.kind = HALF, .n = a[0].i, .inverse = true, .scale = a[2].f};
   j.half = j.n % 2 == 0;
   fl_view part;
-  fl_status s = others ? between(l, x, &part) : FL_OK;
+  fl_status s = others ? fft_between(l, x, &part) : FL_OK;
   if (s == FL_OK)
     s = run_pairs(l, x, &part, true, 1, dim - 1, others);
   if (s)
     return s;
-  return run(l, others ? &part : x, &l->out[0], &j, dim,
-             j.half ? j.n / 2 : j.n);
+  return fft_run(l, others ? &part : x, &l->out[0], &j, dim,
+                 j.half ? j.n / 2 : j.n);
 }

@@ -45,7 +45,7 @@ static int64_t quotient_up(int64_t a, int64_t b) {
 }
 
 /* Where block i of n begins among `size` rows, or columns in units. */
-static int64_t begin(int64_t size, int64_t i, int64_t n, int64_t unit) {
+static int64_t gemm_begin(int64_t size, int64_t i, int64_t n, int64_t unit) {
   int64_t units = size / unit;
   return i == n ? size : units * i / n * unit;
 }
@@ -95,14 +95,14 @@ static cut cut_c(const fl_cpu_product *p, int threads) {
   return best;
 }
 
-static void run(fl_dtype dtype, const fl_cpu_product *p) {
+static void gemm_run(fl_dtype dtype, const fl_cpu_product *p) {
   if (dtype == FL_F64)
     FL_CPU(product_f64)(p);
   else
     FL_CPU(product_f32)(p);
 }
 
-static const void *at(const void *base, fl_dtype dtype, int64_t elements) {
+static const void *gemm_at(const void *base, fl_dtype dtype, int64_t elements) {
   return (const char *)base + elements * (int64_t)fl_dtype_size(dtype);
 }
 
@@ -110,15 +110,15 @@ static const void *at(const void *base, fl_dtype dtype, int64_t elements) {
 static fl_cpu_product part_of(const job *g, int64_t i, int64_t j, int64_t p,
                               int64_t k) {
   fl_cpu_product b = *g->product;
-  int64_t row = begin(b.m, i, g->cut.down, 1),
-          col = begin(b.n, j, g->cut.across, FL_STRIP_UNIT);
-  b.m = begin(b.m, i + 1, g->cut.down, 1) - row;
-  b.n = begin(b.n, j + 1, g->cut.across, FL_STRIP_UNIT) - col;
+  int64_t row = gemm_begin(b.m, i, g->cut.down, 1),
+          col = gemm_begin(b.n, j, g->cut.across, FL_STRIP_UNIT);
+  b.m = gemm_begin(b.m, i + 1, g->cut.down, 1) - row;
+  b.n = gemm_begin(b.n, j + 1, g->cut.across, FL_STRIP_UNIT) - col;
   b.k = k;
-  b.a = at(b.a, g->dtype, b.ta ? p * b.lda + row : row * b.lda + p);
+  b.a = gemm_at(b.a, g->dtype, b.ta ? p * b.lda + row : row * b.lda + p);
   if (!b.packed)
-    b.b = at(b.b, g->dtype, b.tb ? col * b.ldb + p : p * b.ldb + col);
-  b.c = (void *)at(b.c, g->dtype, row * b.ldc + col);
+    b.b = gemm_at(b.b, g->dtype, b.tb ? col * b.ldb + p : p * b.ldb + col);
+  b.c = (void *)gemm_at(b.c, g->dtype, row * b.ldc + col);
   b.i0 += row;
   b.j0 += col;
   return b;
@@ -139,7 +139,7 @@ static void blocks_task(void *context, int64_t first, int64_t end) {
       if (p + now < k)
         b.done = NULL;
       b.room = room;
-      run(g->dtype, &b);
+      gemm_run(g->dtype, &b);
     }
   }
   if (room)
@@ -179,20 +179,20 @@ static fl_status in_blocks(job *g, const fl_cpu_product *whole) {
 
 /* --- cut sums --- */
 
-static void parts_task(void *context, int64_t begin, int64_t end) {
+static void parts_task(void *context, int64_t gemm_begin, int64_t end) {
   const job *g = context;
   const fl_cpu_product *all = g->product;
-  for (int64_t t = begin; t < end; t++) {
+  for (int64_t t = gemm_begin; t < end; t++) {
     int64_t from = t * g->k, to = from + g->k < all->k ? from + g->k : all->k;
     for (int64_t p = from; p < to && !fl_cpu_interrupted(g->launch);
          p += K_PIECE) {
       int64_t now = to - p < K_PIECE ? to - p : K_PIECE;
       fl_cpu_product b = part_of(g, 0, 0, p, now);
-      b.c = (void *)at(g->to, g->dtype, t * all->m * all->n);
+      b.c = (void *)gemm_at(g->to, g->dtype, t * all->m * all->n);
       b.ldc = all->n;
       b.add = p > from;
       b.done = NULL;
-      run(g->dtype, &b);
+      gemm_run(g->dtype, &b);
     }
   }
 }
@@ -220,7 +220,7 @@ static void add_parts(const job *g, int64_t parts) {
     p->done(p->context, p->i0, p->m, p->j0, p->n);
 }
 
-static fl_status split(job *g, int64_t parts) {
+static fl_status gemm_split(job *g, int64_t parts) {
   const fl_cpu_product *p = g->product;
   g->k = quotient_up(p->k, parts);
   parts = quotient_up(p->k, g->k);
@@ -241,14 +241,14 @@ fl_status FL_CPU(product)(const fl_launch *l, fl_dtype dtype,
   if (p->m <= 0 || p->n <= 0)
     return FL_OK;
   if (p->m < 256 && p->n < 256 && p->k < 256 && p->m * p->n * p->k < 2 * UNIT) {
-    run(dtype, p);
+    gemm_run(dtype, p);
     return FL_OK;
   }
   job g = {.launch = l, .product = p, .dtype = dtype};
   int64_t parts = p->k / SPLIT_STEPS;
   if (parts > 1 && !p->packed && p->m <= SPLIT_SIDE && p->n <= SPLIT_SIDE &&
       p->m * p->n <= SPLIT_AREA)
-    return split(&g, parts < SPLIT_PARTS ? parts : SPLIT_PARTS);
+    return gemm_split(&g, parts < SPLIT_PARTS ? parts : SPLIT_PARTS);
   return in_blocks(&g, p);
 }
 

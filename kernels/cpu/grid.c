@@ -49,7 +49,7 @@ typedef struct sampling {
 #undef RINT
 
 /* Everything but what is read and written; `in` is x's place among inputs. */
-static void open(sampling *s, const fl_launch *l, int in) {
+static void grid_open(sampling *s, const fl_launch *l, int in) {
   const fl_view *x = &l->in[in], *grid = &l->in[in + 1];
   const fl_attr *a = l->attrs->v;
   memset(s, 0, sizeof *s);
@@ -74,7 +74,7 @@ static void open(sampling *s, const fl_launch *l, int in) {
 }
 
 /* Where everything is read, for all results. */
-static fl_status find(const fl_launch *l, sampling *s, bool wide) {
+static fl_status grid_find(const fl_launch *l, sampling *s, bool wide) {
   if (s->plane > INT32_MAX)
     return fli_fail(FL_ESIZE, "%s: planes of %lld elements are too large",
                     l->op, (long long)s->plane);
@@ -95,7 +95,7 @@ FL_KERNEL(grid_sample) {
                    : FL_F32;
   bool wide = d == FL_F64;
   sampling s;
-  open(&s, l, 0);
+  grid_open(&s, l, 0);
   if (fl_view_numel(y) == 0)
     return FL_OK;
   s.x = FL_CPU(input)(l, x, d);
@@ -103,7 +103,7 @@ FL_KERNEL(grid_sample) {
   s.y = FL_CPU(output)(l, y, d);
   if (!s.x || !s.grid || !s.y)
     return FL_ENOMEM;
-  fl_status status = find(l, &s, wide);
+  fl_status status = grid_find(l, &s, wide);
   if (status)
     return status;
   fl_cpu_parallel(l, s.batch * s.channels * s.cuts,
@@ -121,7 +121,7 @@ FL_KERNEL(grid_sample_backward) {
                    : FL_F32;
   bool wide = d == FL_F64;
   sampling s;
-  open(&s, l, 1);
+  grid_open(&s, l, 1);
   s.dy = FL_CPU(input)(l, &l->in[0], d);
   s.x = FL_CPU(input)(l, x, d);
   s.grid = FL_CPU(input)(l, &l->in[2], d);
@@ -132,7 +132,7 @@ FL_KERNEL(grid_sample_backward) {
   memset(s.dx, 0, (size_t)fl_view_numel(dx) * fl_dtype_size(d));
   memset(s.dgrid, 0, (size_t)fl_view_numel(dgrid) * fl_dtype_size(d));
   if (s.batch * s.results * s.channels > 0) {
-    fl_status status = find(l, &s, wide);
+    fl_status status = grid_find(l, &s, wide);
     if (status)
       return status;
     fl_cpu_parallel(l, s.batch * s.channels, PIECE / (s.results * s.reads) + 1,

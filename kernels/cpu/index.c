@@ -12,7 +12,7 @@ static size_t size_of(const fl_view *v) {
 }
 
 /* A number counts as a vector of one element. */
-static fl_view vector(const fl_view *v) {
+static fl_view index_vector(const fl_view *v) {
   fl_view x = *v;
   if (x.ndim == 0) {
     x.ndim = 1;
@@ -102,7 +102,7 @@ static void select_elements(void *context, int64_t begin, int64_t end) {
 /* y = x at `index` along dim, contiguous. */
 static fl_status select_slices(const fl_launch *l, const fl_view *given,
                                int dim, const fl_view *index, void *y) {
-  fl_view x = vector(given);
+  fl_view x = index_vector(given);
   selection c = {.size = size_of(&x), .x = &x, .ndim = dim, .y = y};
   c.base = l->base;
   c.n = fl_view_numel(index);
@@ -299,7 +299,7 @@ static void *start_with(const fl_launch *l, const fl_view *x, fl_dtype wide) {
 }
 
 static fl_status insert(const fl_launch *l, bool add) {
-  fl_view x = vector(&l->in[0]);
+  fl_view x = index_vector(&l->in[0]);
   const fl_view *src = &l->in[2], *y = &l->out[0];
   int dim = (int)l->attrs->v[0].i;
   fl_dtype type = add ? sum_type(x.dtype) : x.dtype;
@@ -377,7 +377,7 @@ static void gather_line(const picking *c, const pick_line *p) {
 }
 
 FL_KERNEL(gather) {
-  fl_view x = vector(&l->in[0]), index = vector(&l->in[1]);
+  fl_view x = index_vector(&l->in[0]), index = index_vector(&l->in[1]);
   int dim = (int)l->attrs->v[0].i;
   picking c = {.each = gather_line, .size = size_of(&x), .src = x.data};
   c.y = l->out[0].data;
@@ -418,8 +418,8 @@ static void (*const lines[][3])(const picking *c, const pick_line *p) = {
     LINES(max_line),
     LINES(min_line)};
 
-static fl_status place(const fl_launch *l, int how) {
-  fl_view x = vector(&l->in[0]), index = vector(&l->in[1]);
+static fl_status index_place(const fl_launch *l, int how) {
+  fl_view x = index_vector(&l->in[0]), index = index_vector(&l->in[1]);
   const fl_view *src = &l->in[2], *y = &l->out[0];
   int dim = (int)l->attrs->v[0].i;
   fl_dtype type = how == WRITE ? x.dtype : sum_type(x.dtype);
@@ -447,23 +447,23 @@ static fl_status place(const fl_launch *l, int how) {
 }
 
 FL_KERNEL(scatter) {
-  return place(l, WRITE);
+  return index_place(l, WRITE);
 }
 
 FL_KERNEL(scatter_add) {
-  return place(l, ADD);
+  return index_place(l, ADD);
 }
 
 FL_KERNEL(scatter_prod) {
-  return place(l, MUL);
+  return index_place(l, MUL);
 }
 
 FL_KERNEL(scatter_amax) {
-  return place(l, MAX);
+  return index_place(l, MAX);
 }
 
 FL_KERNEL(scatter_amin) {
-  return place(l, MIN);
+  return index_place(l, MIN);
 }
 
 /* --- one_hot --- */

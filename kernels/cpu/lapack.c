@@ -13,7 +13,7 @@
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static fl_lapack table;
-static char why[600]; /* "": the table is complete */
+static char why[600];   /* "": the table is complete */
 static atomic_int left; /* threads that nothing can stop */
 
 /* Threads of its own would fight with the pool, which has a matrix of the batch
@@ -38,7 +38,7 @@ static void *open_serial(const char *name) {
   return handle;
 }
 
-static void find(void) {
+static void lapack_find(void) {
   static const char *const names[] = {
       "libopenblas.so.0",
       "liblapack.so.3",
@@ -82,7 +82,7 @@ static void find(void) {
 }
 
 const fl_lapack *fl_lapack_get(const char *op) {
-  pthread_once(&once, find);
+  pthread_once(&once, lapack_find);
   if (!why[0])
     return &table;
   fli_fail(FL_EUNSUPPORTED, "%s: needs LAPACK, and %s", op, why);

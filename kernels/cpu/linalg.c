@@ -5,8 +5,8 @@
 
 /* `v` with the leading dims of `like`, a repeated one at stride 0; `own` last
  * dims are v's. */
-static void spread(const fl_view *v, int own, const fl_view *like, int lead,
-                   fl_view *out) {
+static void linalg_spread(const fl_view *v, int own, const fl_view *like,
+                          int lead, fl_view *out) {
   fl_view_copy(out, v);
   out->ndim = lead + own;
   for (int d = out->ndim - 1; d >= 0; d--) {
@@ -18,7 +18,8 @@ static void spread(const fl_view *v, int own, const fl_view *like, int lead,
   }
 }
 
-static fl_status run(const fl_launch *l, fl_factorization f, fl_dtype d) {
+static fl_status linalg_run(const fl_launch *l, fl_factorization f,
+                            fl_dtype d) {
   const fl_view *a = &l->in[0], *y = &l->out[0];
   int64_t results = 0; /* a batch may be endless, and its matrices empty */
   for (int k = 0; k < l->n_out; k++)
@@ -35,7 +36,7 @@ static fl_status run(const fl_launch *l, fl_factorization f, fl_dtype d) {
     c.k = l->in[1].shape[l->in[1].ndim - 1];
   for (int k = 0; k < l->n_in; k++) {
     fl_view v;
-    spread(&l->in[k], k ? right : 2, right ? y : a, lead, &v);
+    linalg_spread(&l->in[k], k ? right : 2, right ? y : a, lead, &v);
     if (!(c.in[k] = FL_CPU(input)(l, &v, d)))
       return FL_ENOMEM;
     c.in_bytes[k] = (size_t)fl_view_numel(&v) * fl_dtype_size(d);
@@ -55,7 +56,7 @@ static fl_status run(const fl_launch *l, fl_factorization f, fl_dtype d) {
 
 #define LINALG(name)                                                           \
   FL_KERNEL(name) {                                                            \
-    return run(l, fl_lapack_##name, fl_cpu_wide(l->out[0].dtype));             \
+    return linalg_run(l, fl_lapack_##name, fl_cpu_wide(l->out[0].dtype));      \
   }
 
 LINALG(cholesky)
@@ -74,5 +75,5 @@ LINALG(eigh)
 LINALG(eig_pairs)
 
 FL_KERNEL(matrix_exp) { /* its coefficients span 17 digits */
-  return run(l, fl_lapack_matrix_exp, FL_F64);
+  return linalg_run(l, fl_lapack_matrix_exp, FL_F64);
 }

@@ -129,7 +129,7 @@ static bool same_shape(const fl_view *a, const fl_view *b) {
   return true;
 }
 
-static inline bool contiguous(const fl_view *v) {
+static inline bool map_contiguous(const fl_view *v) {
   int64_t expect = 1;
   for (int i = v->ndim - 1; i >= 0; i--) {
     if (v->shape[i] != 1 && v->stride[i] != expect)
@@ -142,7 +142,7 @@ static inline bool contiguous(const fl_view *v) {
 /* Everything of the compute type, contiguous or one element: no dims needed. */
 static bool set_flat(job *j, const fl_launch *l) {
   const fl_view *y = &l->out[0];
-  if (y->dtype != j->out_type || !contiguous(y))
+  if (y->dtype != j->out_type || !map_contiguous(y))
     return false;
   for (int k = 0; k < j->n_in; k++) {
     const fl_view *v = &l->in[k];
@@ -154,7 +154,7 @@ static bool set_flat(job *j, const fl_launch *l) {
       o->single = true;
       continue;
     }
-    if (v->dtype != j->type || !contiguous(v))
+    if (v->dtype != j->type || !map_contiguous(v))
       return false;
     o->single = false;
     o->data = v->data;

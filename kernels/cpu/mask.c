@@ -44,8 +44,8 @@ static int64_t *counters(const fl_launch *l, int64_t n) {
 }
 
 /* v broadcast to a shape, as contiguous memory of its own dtype. */
-static const void *spread(const fl_launch *l, const fl_view *v, int ndim,
-                          const int64_t *shape) {
+static const void *mask_spread(const fl_launch *l, const fl_view *v, int ndim,
+                               const int64_t *shape) {
   int64_t n = fl_numel(ndim, shape), to[FL_MAX_DIMS], from[FL_MAX_DIMS];
   if (fl_view_numel(v) == n)
     return FL_CPU(input)(l, v, v->dtype);
@@ -92,7 +92,7 @@ static fl_status mask_plan(const fl_launch *l, masking *c, int *ndim,
   *n = fl_numel(*ndim, shape);
   c->size = element_size(&l->in[0]);
   c->y = l->out[0].data;
-  c->mask = spread(l, &l->in[1], *ndim, shape);
+  c->mask = mask_spread(l, &l->in[1], *ndim, shape);
   c->from = counters(l, *n);
   if (!c->mask || !c->from)
     return FL_ENOMEM;
@@ -111,7 +111,7 @@ FL_KERNEL(masked_select) {
     return s;
   if (c.total != l->out[0].shape[0])
     return fli_fail(FL_EARG, "%s: the mask changed while it was read", l->op);
-  c.x = spread(l, &l->in[0], ndim, shape);
+  c.x = mask_spread(l, &l->in[0], ndim, shape);
   if (!c.x)
     return FL_ENOMEM;
   fl_cpu_parallel(l, n, PIECE, masked_select_task, &c);

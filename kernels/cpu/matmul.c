@@ -22,7 +22,7 @@ typedef struct matrices {
 } matrices;
 
 /* Whether the last two dims of v can be read as they are, and how. */
-static bool readable(const fl_view *v, matrices *m) {
+static bool matmul_readable(const fl_view *v, matrices *m) {
   int64_t down = v->stride[v->ndim - 2], along = v->stride[v->ndim - 1];
   if ((along == 1 || m->cols == 1) && (down >= m->cols || m->rows == 1)) {
     m->turned = false;
@@ -39,8 +39,8 @@ static bool readable(const fl_view *v, matrices *m) {
 
 /* `v` has at least 2 dims. Copies, if it must, every matrix once: dims along
  * which a batch only repeats keep stride 0. */
-static fl_status take(const fl_launch *l, const fl_view *v, fl_dtype dtype,
-                      matrices *m) {
+static fl_status matmul_take(const fl_launch *l, const fl_view *v,
+                             fl_dtype dtype, matrices *m) {
   m->dtype = dtype;
   m->ndim = v->ndim - 2;
   m->rows = v->shape[m->ndim];
@@ -50,7 +50,7 @@ static fl_status take(const fl_launch *l, const fl_view *v, fl_dtype dtype,
     m->stride[i] = v->shape[i] == 1 ? 0 : v->stride[i];
   }
   m->data = v->data;
-  if (v->dtype == dtype && readable(v, m))
+  if (v->dtype == dtype && matmul_readable(v, m))
     return FL_OK;
   fl_view w;
   fl_view_copy(&w, v);
@@ -70,7 +70,7 @@ static fl_status take(const fl_launch *l, const fl_view *v, fl_dtype dtype,
 
 /* Makes rows of the batch where that changes nothing in memory: (..., m, k)
  * with equal steps from row to row. */
-static bool flatten(matrices *m) {
+static bool matmul_flatten(matrices *m) {
   int64_t rows = m->rows, ld = m->ld;
   if (m->turned)
     return false;
@@ -108,7 +108,7 @@ static bool fills(const matrices *m, int ndim, const int64_t *shape) {
   return true;
 }
 
-static const void *move(const matrices *m, int64_t elements) {
+static const void *matmul_move(const matrices *m, int64_t elements) {
   return (const char *)m->data + elements * (int64_t)fl_dtype_size(m->dtype);
 }
 
@@ -124,7 +124,7 @@ typedef struct batch {
 
 /* The step of matrix `t` of the batch of results in an operand: dims are
  * aligned at the end. */
-static int64_t place(const batch *g, const matrices *m, int64_t t) {
+static int64_t matmul_place(const batch *g, const matrices *m, int64_t t) {
   int64_t at = 0;
   for (int i = g->ndim - 1, k = m->ndim - 1; i >= 0 && k >= 0; i--, k--) {
     at += t % g->shape[i] * m->stride[k];
@@ -142,9 +142,9 @@ static fl_cpu_product product_of(const batch *g, int64_t t) {
       .m = a->rows,
       .n = b->cols,
       .k = a->cols,
-      .a = move(a, place(g, a, t)),
+      .a = matmul_move(a, matmul_place(g, a, t)),
       .lda = a->ld,
-      .b = move(b, place(g, b, t)),
+      .b = matmul_move(b, matmul_place(g, b, t)),
       .ldb = b->ld,
       .c = (char *)g->c + t * size * (int64_t)fl_dtype_size(a->dtype),
       .ldc = b->cols,
@@ -162,7 +162,7 @@ static void batch_task(void *context, int64_t begin, int64_t end) {
   }
 }
 
-static fl_status multiply(const fl_launch *l, batch *g) {
+static fl_status matmul_multiply(const fl_launch *l, batch *g) {
   int64_t count = fl_numel(g->ndim, g->shape);
   double work = (double)g->a.rows * (double)g->a.cols * (double)g->b.cols;
   if (count == 1 || work >= LARGE) {
@@ -214,7 +214,7 @@ static fl_status multiply_integers(const fl_launch *l, batch *g) {
 }
 
 /* The largest magnitude among the elements, -1 for want of memory. */
-static double magnitude(const fl_launch *l, const fl_view *v) {
+static double matmul_magnitude(const fl_launch *l, const fl_view *v) {
   fl_view once;
   fl_view_copy(&once, v);
   for (int i = 0; i < once.ndim; i++)
@@ -239,7 +239,8 @@ static fl_dtype integer_type(const fl_launch *l, const fl_view *a,
          n = (double)b->shape[b->ndim - 1];
   if (m * n < 16 * (m + n) || m * n * k < LARGE / 16)
     return FL_I64;
-  double x = magnitude(l, a), y = magnitude(l, b), most = x * y * k;
+  double x = matmul_magnitude(l, a), y = matmul_magnitude(l, b),
+         most = x * y * k;
   if (x < 0 || y < 0)
     return FL_I64;
   return most <= 0x1p24 ? FL_F32 : most <= 0x1p53 ? FL_F64 : FL_I64;
@@ -273,17 +274,20 @@ FL_KERNEL(matmul) {
   as_matrix(&l->in[0], false, &a);
   as_matrix(&l->in[1], true, &b);
   fl_dtype dtype = floats ? fl_cpu_wide(out->dtype) : integer_type(l, &a, &b);
-  if (take(l, &a, dtype, &g.a) != FL_OK || take(l, &b, dtype, &g.b) != FL_OK)
+  if (matmul_take(l, &a, dtype, &g.a) != FL_OK ||
+      matmul_take(l, &b, dtype, &g.b) != FL_OK)
     return FL_ENOMEM;
   g.ndim = out->ndim - (l->in[0].ndim > 1) - (l->in[1].ndim > 1);
   for (int i = 0; i < g.ndim; i++)
     g.shape[i] = out->shape[i];
-  if (repeats_only(&g.b) && fills(&g.a, g.ndim, g.shape) && flatten(&g.a))
+  if (repeats_only(&g.b) && fills(&g.a, g.ndim, g.shape) &&
+      matmul_flatten(&g.a))
     g.ndim = 0;
   g.c = FL_CPU(output)(l, out, dtype);
   if (!g.c)
     return FL_ENOMEM;
-  fl_status s = dtype == FL_I64 ? multiply_integers(l, &g) : multiply(l, &g);
+  fl_status s =
+      dtype == FL_I64 ? multiply_integers(l, &g) : matmul_multiply(l, &g);
   if (s == FL_OK && !floats && dtype != FL_I64) { /* i64 wraps as out does */
     void *whole = FL_CPU(output)(l, out, FL_I64);
     if (!whole)
@@ -313,9 +317,9 @@ static fl_status take_rows(const fl_launch *l, const fl_view *v, fl_dtype dtype,
                            matrices *m) {
   fl_view w;
   as_matrix(v, false, &w);
-  if (take(l, &w, dtype, m) != FL_OK)
+  if (matmul_take(l, &w, dtype, m) != FL_OK)
     return FL_ENOMEM;
-  if (m->ndim == 0 || flatten(m))
+  if (m->ndim == 0 || matmul_flatten(m))
     return FL_OK;
   m->data = FL_CPU(input)(l, &w, dtype);
   m->turned = false;
@@ -334,7 +338,7 @@ FL_KERNEL(linear) {
   if (fl_view_numel(out) == 0)
     return FL_OK;
   if (take_rows(l, &l->in[0], dtype, &x) != FL_OK ||
-      take(l, &l->in[1], dtype, &w) != FL_OK)
+      matmul_take(l, &l->in[1], dtype, &w) != FL_OK)
     return FL_ENOMEM;
   g.n = w.rows;
   if (bias->data && !(g.bias = FL_CPU(input)(l, bias, dtype)))

@@ -138,8 +138,8 @@ static void tile_task(void *context, int64_t begin, int64_t end) {
 }
 
 /* Drops dims of one element and joins those that run on in both. */
-static void merge(block *b, int ndim, const int64_t *shape, const int64_t *ts,
-                  const int64_t *fs) {
+static void move_merge(block *b, int ndim, const int64_t *shape,
+                       const int64_t *ts, const int64_t *fs) {
   int n = 0;
   for (int d = 0; d < ndim; d++) {
     if (shape[d] == 1)
@@ -190,7 +190,7 @@ void FL_CPU(move)(const fl_launch *l, size_t size, int ndim,
   block b = {.size = size, .to = to, .from = from};
   if (fl_numel(ndim, shape) == 0)
     return;
-  merge(&b, ndim, shape, to_stride, from_stride);
+  move_merge(&b, ndim, shape, to_stride, from_stride);
   int last = b.ndim - 1;
   int64_t line = b.shape[last];
   if (last > 0 && across(&b)) {
@@ -254,7 +254,7 @@ void FL_CPU(move_view)(const fl_launch *l, const fl_view *to,
                   .to_size = fl_dtype_size(to->dtype)};
   if (fl_view_numel(to) == 0)
     return;
-  merge(&c.b, to->ndim, to->shape, to->stride, from->stride);
+  move_merge(&c.b, to->ndim, to->shape, to->stride, from->stride);
   int last = c.b.ndim - 1;
   int64_t line = c.b.shape[last];
   c.b.cut = line < CONVERT ? line : CONVERT;

@@ -36,13 +36,13 @@ static int64_t ceil_div(int64_t a, int64_t b) {
 #define BY_TYPE(type, name) ((type) == FL_F64 ? name##_f64 : name##_f32)
 
 /* An input that may be left out: false if there was no memory for it. */
-static bool optional(const fl_launch *l, const fl_view *v, fl_dtype type,
-                     const void **to) {
+static bool norm_optional(const fl_launch *l, const fl_view *v, fl_dtype type,
+                          const void **to) {
   *to = v && v->data ? FL_CPU(input)(l, v, type) : NULL;
   return *to || !v || !v->data;
 }
 
-static void zero(const fl_view *v) {
+static void norm_zero(const fl_view *v) {
   if (v)
     memset(v->data, 0, (size_t)fl_view_numel(v) * fl_dtype_size(v->dtype));
 }
@@ -66,8 +66,8 @@ static fl_status forward_rows(const fl_launch *l, const fl_view *bias,
   if (total) {
     j.x = FL_CPU(input)(l, x, type);
     j.y = FL_CPU(output)(l, &l->out[0], type);
-    if (!j.x || !j.y || !optional(l, &l->in[1], type, &j.weight) ||
-        !optional(l, bias, type, &j.bias))
+    if (!j.x || !j.y || !norm_optional(l, &l->in[1], type, &j.weight) ||
+        !norm_optional(l, bias, type, &j.bias))
       return FL_ENOMEM;
   }
   fl_cpu_parallel(l, rows, j.n < GRAIN ? GRAIN / at_least(j.n, 1) : 1,
@@ -96,8 +96,8 @@ static fl_status backward_rows(const fl_launch *l, const fl_view *mean,
   int64_t rows = fl_view_numel(rstd), total = fl_view_numel(&l->in[1]);
   rows_job j = {.n = rows ? total / rows : 0, .centre = mean != NULL};
   if (total == 0) { /* no rows, but perhaps weights: their gradient is 0 */
-    zero(dw);
-    zero(db);
+    norm_zero(dw);
+    norm_zero(db);
     return FL_OK;
   }
   j.grain = at_least(GRAIN / j.n, 1);
@@ -109,11 +109,11 @@ static fl_status backward_rows(const fl_launch *l, const fl_view *mean,
   j.dy = FL_CPU(input)(l, &l->in[0], type);
   j.x = FL_CPU(input)(l, &l->in[1], type);
   j.y = FL_CPU(output)(l, &l->out[0], type);
-  if (!j.dy || !j.x || !j.y || !optional(l, w, type, &j.weight) ||
-      !optional(l, mean, type, &given))
+  if (!j.dy || !j.x || !j.y || !norm_optional(l, w, type, &j.weight) ||
+      !norm_optional(l, mean, type, &given))
     return FL_ENOMEM;
   j.mean = (void *)(uintptr_t)given;
-  if (!optional(l, rstd, type, &given))
+  if (!norm_optional(l, rstd, type, &given))
     return FL_ENOMEM;
   j.rstd = (void *)(uintptr_t)given;
   if (j.weight) {

@@ -61,8 +61,8 @@ static void convert_step(const stepping *c, int64_t i, int64_t k, int64_t n) {
       const memory *m = &c->at[g * c->count + i];
       if (m->dtype != c->type && (c->write >> g & 1))
         FL_CPU(convert)
-        (n, m->dtype, m->data + k * (int64_t)fl_dtype_size(m->dtype), c->type,
-         room[g]);
+      (n, m->dtype, m->data + k * (int64_t)fl_dtype_size(m->dtype), c->type,
+       room[g]);
     }
   }
 }
@@ -101,7 +101,7 @@ static void step_task(void *context, int64_t begin, int64_t end) {
 /* The tensors in[from], in[from + 1] ... as `groups` groups, made contiguous
  * where they are not (in one block of scratch); fills count, start, at and
  * type. */
-static fl_status collect(const fl_launch *l, stepping *c, int from) {
+static fl_status optim_collect(const fl_launch *l, stepping *c, int from) {
   int n = l->n_in - from;
   size_t bytes = 0;
   c->count = n / c->groups;
@@ -141,10 +141,11 @@ static fl_status collect(const fl_launch *l, stepping *c, int from) {
 
 /* Runs a rule over in[from] ...; nothing is written before all memory is there.
  */
-static fl_status step(const fl_launch *l, const recipe *r, int from, int groups,
-                      unsigned write, step_loop f32, step_loop f64) {
+static fl_status optim_step(const fl_launch *l, const recipe *r, int from,
+                            int groups, unsigned write, step_loop f32,
+                            step_loop f64) {
   stepping c = {.r = *r, .groups = groups, .write = write};
-  fl_status s = collect(l, &c, from);
+  fl_status s = optim_collect(l, &c, from);
   if (s != FL_OK || c.count == 0)
     return s;
   c.loop = c.type == FL_F64 ? f64 : f32;
@@ -159,26 +160,26 @@ static fl_status step(const fl_launch *l, const recipe *r, int from, int groups,
 
 /* --- the rules; attribute 0 is always `moments`, groups of state --- */
 
-static bool flag(const fl_launch *l, int k) {
+static bool optim_flag(const fl_launch *l, int k) {
   return l->attrs->v[k].i != 0;
 }
 
-static double real(const fl_launch *l, int k) {
+static double optim_real(const fl_launch *l, int k) {
   return l->attrs->v[k].f;
 }
 
 /* State: the momentum buffer, if momentum is not 0. */
 FL_KERNEL(sgd_step) {
   recipe r = {.lr = fl_cpu_scalar(&l->in[0]),
-              .momentum = real(l, 1),
-              .damp = 1 - real(l, 2),
-              .nesterov = flag(l, 3),
-              .decay = real(l, 4),
-              .first = flag(l, 5),
-              .maximize = flag(l, 6)};
+              .momentum = optim_real(l, 1),
+              .damp = 1 - optim_real(l, 2),
+              .nesterov = optim_flag(l, 3),
+              .decay = optim_real(l, 4),
+              .first = optim_flag(l, 5),
+              .maximize = optim_flag(l, 6)};
   if (r.momentum != 0)
-    return step(l, &r, 1, 3, 1 | 4, sgd_momentum_f32, sgd_momentum_f64);
-  return step(l, &r, 1, 2 + (int)l->attrs->v[0].i, 1, sgd_f32, sgd_f64);
+    return optim_step(l, &r, 1, 3, 1 | 4, sgd_momentum_f32, sgd_momentum_f64);
+  return optim_step(l, &r, 1, 2 + (int)l->attrs->v[0].i, 1, sgd_f32, sgd_f64);
 }
 
 /* State: first moment, second moment, with amsgrad the greatest second moment.
@@ -186,67 +187,68 @@ FL_KERNEL(sgd_step) {
 FL_KERNEL(adam_step) {
   double t = fl_cpu_scalar(&l->in[1]);
   recipe r = {.lr = fl_cpu_scalar(&l->in[0]),
-              .b1 = real(l, 1),
-              .b2 = real(l, 2),
-              .eps = real(l, 3),
-              .decay = real(l, 4),
-              .decoupled = flag(l, 5),
-              .amsgrad = flag(l, 6),
-              .maximize = flag(l, 7)};
+              .b1 = optim_real(l, 1),
+              .b2 = optim_real(l, 2),
+              .eps = optim_real(l, 3),
+              .decay = optim_real(l, 4),
+              .decoupled = optim_flag(l, 5),
+              .amsgrad = optim_flag(l, 6),
+              .maximize = optim_flag(l, 7)};
   r.rate = r.lr / (1 - pow(r.b1, t));
   r.root = 1 / sqrt(1 - pow(r.b2, t));
   if (r.amsgrad)
-    return step(l, &r, 2, 5, 1 | 4 | 8 | 16, amsgrad_f32, amsgrad_f64);
-  return step(l, &r, 2, 4, 1 | 4 | 8, adam_f32, adam_f64);
+    return optim_step(l, &r, 2, 5, 1 | 4 | 8 | 16, amsgrad_f32, amsgrad_f64);
+  return optim_step(l, &r, 2, 4, 1 | 4 | 8, adam_f32, adam_f64);
 }
 
 /* State: mean of squares, then the mean of gradients if centered, then the
  * momentum buffer if momentum is not 0. */
 FL_KERNEL(rmsprop_step) {
   recipe r = {.lr = fl_cpu_scalar(&l->in[0]),
-              .b1 = real(l, 1),
-              .eps = real(l, 2),
-              .decay = real(l, 3),
-              .momentum = real(l, 4),
-              .centered = flag(l, 5)};
+              .b1 = optim_real(l, 1),
+              .eps = optim_real(l, 2),
+              .decay = optim_real(l, 3),
+              .momentum = optim_real(l, 4),
+              .centered = optim_flag(l, 5)};
   int groups = 3 + (r.momentum != 0) + r.centered;
   unsigned write = 1 | 4 | 8 | 16;
-  return step(l, &r, 1, groups, write,
-              r.centered        ? rmsprop_centered_f32
-              : r.momentum != 0 ? rmsprop_momentum_f32
-                                : rmsprop_f32,
-              r.centered        ? rmsprop_centered_f64
-              : r.momentum != 0 ? rmsprop_momentum_f64
-                                : rmsprop_f64);
+  return optim_step(l, &r, 1, groups, write,
+                    r.centered        ? rmsprop_centered_f32
+                    : r.momentum != 0 ? rmsprop_momentum_f32
+                                      : rmsprop_f32,
+                    r.centered        ? rmsprop_centered_f64
+                    : r.momentum != 0 ? rmsprop_momentum_f64
+                                      : rmsprop_f64);
 }
 
 /* State: sum of squares. */
 FL_KERNEL(adagrad_step) {
-  recipe r = {
-      .lr = fl_cpu_scalar(&l->in[0]), .eps = real(l, 1), .decay = real(l, 2)};
-  return step(l, &r, 1, 3, 1 | 4, adagrad_f32, adagrad_f64);
+  recipe r = {.lr = fl_cpu_scalar(&l->in[0]),
+              .eps = optim_real(l, 1),
+              .decay = optim_real(l, 2)};
+  return optim_step(l, &r, 1, 3, 1 | 4, adagrad_f32, adagrad_f64);
 }
 
 /* State: the momentum. Chen et al. 2023, arXiv:2302.06675. */
 FL_KERNEL(lion_step) {
   recipe r = {.lr = fl_cpu_scalar(&l->in[0]),
-              .b1 = real(l, 1),
-              .b2 = real(l, 2),
-              .decay = real(l, 3)};
-  return step(l, &r, 1, 3, 1 | 4, lion_f32, lion_f64);
+              .b1 = optim_real(l, 1),
+              .b2 = optim_real(l, 2),
+              .decay = optim_real(l, 3)};
+  return optim_step(l, &r, 1, 3, 1 | 4, lion_f32, lion_f64);
 }
 
 /* xs is all that is written, then all that it moves towards. */
 FL_KERNEL(lerp_step) {
   recipe r = {.lr = fl_cpu_scalar(&l->in[0])};
-  return step(l, &r, 1, 2, 1, lerp_f32, lerp_f64);
+  return optim_step(l, &r, 1, 2, 1, lerp_f32, lerp_f64);
 }
 
 FL_KERNEL(scale_step) {
   recipe r = {.lr = fl_cpu_scalar(&l->in[0])};
   if (r.lr == 1)
     return FL_OK;
-  return step(l, &r, 1, 1, 1, scale_f32, scale_f64);
+  return optim_step(l, &r, 1, 1, 1, scale_f32, scale_f64);
 }
 
 /* --- norm over all tensors --- */
@@ -289,7 +291,7 @@ FL_KERNEL(global_norm) {
   const fl_view *y = &l->out[0];
   stepping c = {.groups = 1};
   measuring m = {.s = &c, .p = l->attrs->v[0].f};
-  fl_status s = collect(l, &c, 0);
+  fl_status s = optim_collect(l, &c, 0);
   if (s != FL_OK)
     return s;
   int64_t n = c.start[c.count], pieces = (n + PIECE - 1) / PIECE;

@@ -15,7 +15,7 @@ typedef struct work {
   int64_t m, n, k, down, across; /* pieces of a matrix */
 } work;
 
-static void pieces(void *context, int64_t begin, int64_t end) {
+static void pairwise_pieces(void *context, int64_t begin, int64_t end) {
   const work *w = context;
   int64_t each = w->down * w->across, size = (int64_t)fl_dtype_size(w->dtype);
   for (int64_t t = begin; t < end && !fl_cpu_interrupted(w->launch); t++) {
@@ -33,7 +33,8 @@ static void pieces(void *context, int64_t begin, int64_t end) {
 
 /* `v` with the leading dims of the result, repeated where it has not got them.
  */
-static const void *spread(const fl_launch *l, const fl_view *v, fl_dtype d) {
+static const void *pairwise_spread(const fl_launch *l, const fl_view *v,
+                                   fl_dtype d) {
   const fl_view *y = &l->out[0];
   fl_view w;
   w.data = v->data;
@@ -56,8 +57,8 @@ FL_KERNEL(pair_distances) {
             .k = a->shape[a->ndim - 1]};
   if (fl_view_numel(y) == 0)
     return FL_OK;
-  if (!(w.a = spread(l, a, w.dtype)) ||
-      !(w.b = spread(l, &l->in[1], w.dtype)) ||
+  if (!(w.a = pairwise_spread(l, a, w.dtype)) ||
+      !(w.b = pairwise_spread(l, &l->in[1], w.dtype)) ||
       !(w.c = FL_CPU(output)(l, y, w.dtype)))
     return FL_ENOMEM;
   w.down = (w.m + DOWN - 1) / DOWN;
@@ -66,7 +67,7 @@ FL_KERNEL(pair_distances) {
   double cost = (double)(w.m < DOWN ? w.m : DOWN) *
                 (double)(w.n < ACROSS ? w.n : ACROSS) * (double)(w.k + 8);
   int64_t grain = cost >= WORTH ? 1 : (int64_t)(WORTH / cost) + 1;
-  fl_cpu_parallel(l, count, grain, pieces, &w);
+  fl_cpu_parallel(l, count, grain, pairwise_pieces, &w);
   if (fl_cpu_interrupted(l))
     return fl_cpu_stopped(l);
   FL_CPU(finish)(l, y, w.dtype, w.c);

@@ -178,7 +178,7 @@ static void run_piece(fl_cpu_task f, void *context, int64_t n, int64_t grain,
 }
 
 /* Runs pieces until there are none to take. */
-static void work(seat *mine) {
+static void pool_work(seat *mine) {
   fl_cpu_pool *p = mine->pool;
   uint32_t piece;
   while (take_piece(mine, &piece)) {
@@ -213,7 +213,7 @@ static void *worker(void *at) {
       if (!spin_on(&s))
         sleep_until_work(p, done);
     done = atomic_load(&p->job);
-    work(mine);
+    pool_work(mine);
   }
   return NULL;
 }
@@ -262,7 +262,7 @@ static void run_shared(fl_cpu_pool *p, int64_t n, int64_t grain,
     word_wake(&p->wake,
               sleeping < (int)pieces - 1 ? sleeping : (int)pieces - 1);
   }
-  work(p->seat);
+  pool_work(p->seat);
   wait_for_rest(p);
   p->busy = false;
 }

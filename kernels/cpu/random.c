@@ -54,8 +54,8 @@ static void draw_task(void *context, int64_t begin, int64_t end) {
 }
 
 /* seed and offset are inputs k and k + 1. */
-static fl_status draw(const fl_launch *l, drawing *c, int k, int64_t per,
-                      fl_dtype made) {
+static fl_status random_draw(const fl_launch *l, drawing *c, int k, int64_t per,
+                             fl_dtype made) {
   c->seed = (uint64_t)fl_cpu_scalar_int(&l->in[k]);
   c->offset = (uint64_t)fl_cpu_scalar_int(&l->in[k + 1]);
   c->y = &l->out[0];
@@ -69,7 +69,7 @@ static fl_status draw(const fl_launch *l, drawing *c, int k, int64_t per,
 
 /* The greatest number of a dtype below x: rounding must not reach the end of a
  * half-open range. */
-static double below(fl_dtype d, double x) {
+static double random_below(fl_dtype d, double x) {
   if (d == FL_F64)
     return nextafter(x, -INFINITY);
   float f = (float)x;
@@ -112,8 +112,9 @@ FL_KERNEL(rand) {
     return fli_fail(FL_EARG, "rand: low must not be above high, got %g and %g",
                     low, high);
   drawing c = {.block = wide ? rand_f64 : rand_f32, .p = {low, high - low}};
-  c.p[2] = low < high ? below(l->out[0].dtype, high) : high;
-  return draw(l, &c, 0, wide ? WORDS / 2 : WORDS, wide ? FL_F64 : FL_F32);
+  c.p[2] = low < high ? random_below(l->out[0].dtype, high) : high;
+  return random_draw(l, &c, 0, wide ? WORDS / 2 : WORDS,
+                     wide ? FL_F64 : FL_F32);
 }
 
 /* --- randn --- */
@@ -165,27 +166,28 @@ FL_KERNEL(randn) {
                .p = {l->attrs->v[1].f, l->attrs->v[2].f}};
   if (!(c.p[1] >= 0))
     return fli_fail(FL_EARG, "randn: std must be at least 0, got %g", c.p[1]);
-  return draw(l, &c, 0, wide ? WORDS / 2 : WORDS, wide ? FL_F64 : FL_F32);
+  return random_draw(l, &c, 0, wide ? WORDS / 2 : WORDS,
+                     wide ? FL_F64 : FL_F32);
 }
 
 /* --- others, of one uniform number each or of a normal one --- */
 
 static void exponential_f32(const drawing *c, int64_t b, void *out) {
   uint32_t w[WORDS];
-  float *y = out, scale = (float)c->p[0];
+  float *y = out, random_scale = (float)c->p[0];
   fl_philox_block(c->seed, c->offset + (uint64_t)b * COUNTERS, 0, w);
 #pragma omp simd
   for (int i = 0; i < WORDS; i++)
-    y[i] = scale * fl_exponential_f32(w[i]);
+    y[i] = random_scale * fl_exponential_f32(w[i]);
 }
 
 static void exponential_f64(const drawing *c, int64_t b, void *out) {
   uint32_t w[WORDS];
-  double *y = out, scale = c->p[0];
+  double *y = out, random_scale = c->p[0];
   fl_philox_block(c->seed, c->offset + (uint64_t)b * COUNTERS, 0, w);
 #pragma omp simd
   for (int i = 0; i < WORDS / 2; i++)
-    y[i] = scale * fl_exponential_f64(w[2 * i], w[2 * i + 1]);
+    y[i] = random_scale * fl_exponential_f64(w[2 * i], w[2 * i + 1]);
 }
 
 FL_KERNEL(exponential) {
@@ -195,7 +197,8 @@ FL_KERNEL(exponential) {
                .p = {1 / rate}};
   if (!(rate > 0 && rate < INFINITY))
     return fli_fail(FL_EARG, "exponential: rate must be above 0, got %g", rate);
-  return draw(l, &c, 0, wide ? WORDS / 2 : WORDS, wide ? FL_F64 : FL_F32);
+  return random_draw(l, &c, 0, wide ? WORDS / 2 : WORDS,
+                     wide ? FL_F64 : FL_F32);
 }
 
 /* The tangent needs its digits near the ends: in double. */
@@ -226,7 +229,8 @@ FL_KERNEL(cauchy) {
                .p = {l->attrs->v[1].f, l->attrs->v[2].f}};
   if (!(c.p[1] > 0))
     return fli_fail(FL_EARG, "cauchy: sigma must be above 0, got %g", c.p[1]);
-  return draw(l, &c, 0, wide ? WORDS / 2 : WORDS, wide ? FL_F64 : FL_F32);
+  return random_draw(l, &c, 0, wide ? WORDS / 2 : WORDS,
+                     wide ? FL_F64 : FL_F32);
 }
 
 static void log_normal_f32(const drawing *c, int64_t b, void *out) {
@@ -252,20 +256,21 @@ FL_KERNEL(log_normal) {
   if (!(c.p[1] >= 0))
     return fli_fail(FL_EARG, "log_normal: std must be at least 0, got %g",
                     c.p[1]);
-  return draw(l, &c, 0, wide ? WORDS / 2 : WORDS, wide ? FL_F64 : FL_F32);
+  return random_draw(l, &c, 0, wide ? WORDS / 2 : WORDS,
+                     wide ? FL_F64 : FL_F32);
 }
 
 /* As many whole steps as an exponential number has; words of streams 0 and 1.
  */
 static void geometric_block(const drawing *c, int64_t b, void *out) {
   uint32_t w[WORDS], v[WORDS];
-  double *y = out, scale = c->p[0];
+  double *y = out, random_scale = c->p[0];
   uint64_t counter = c->offset + (uint64_t)b * COUNTERS;
   fl_philox_block(c->seed, counter, 0, w);
   fl_philox_block(c->seed, counter, 1, v);
 #pragma omp simd
   for (int i = 0; i < WORDS; i++)
-    y[i] = 1 + fl_floor(scale * fl_exponential_f64(w[i], v[i]));
+    y[i] = 1 + fl_floor(random_scale * fl_exponential_f64(w[i], v[i]));
 }
 
 FL_KERNEL(geometric) {
@@ -274,14 +279,14 @@ FL_KERNEL(geometric) {
   if (!(p > 0 && p <= 1))
     return fli_fail(FL_EARG,
                     "geometric: p must be above 0 and at most 1, got %g", p);
-  return draw(l, &c, 0, WORDS, FL_F64);
+  return random_draw(l, &c, 0, WORDS, FL_F64);
 }
 
 /* --- integers --- */
 
 /* x scaled from [0, 2^64) to [0, range): the bias is below 2^-32 for ranges up
  * to 2^32. */
-static inline uint64_t scale(uint64_t x, uint64_t range) {
+static inline uint64_t random_scale(uint64_t x, uint64_t range) {
   __extension__ typedef unsigned __int128 word;
   return (uint64_t)(((word)x * range) >> 64);
 }
@@ -296,7 +301,7 @@ static void randint_block(const drawing *c, int64_t b, void *out) {
   if (range >> 32)
     for (int i = 0; i < WORDS; i++)
       y[i] = (int64_t)((uint64_t)c->low +
-                       scale((uint64_t)w[i] << 32 | v[i], range));
+                       random_scale((uint64_t)w[i] << 32 | v[i], range));
   else /* the same in two halves, which vectorises */
     for (int i = 0; i < WORDS; i++)
       y[i] = (int64_t)((uint64_t)c->low +
@@ -307,7 +312,7 @@ FL_KERNEL(randint) {
   const fl_attr *a = l->attrs->v;
   drawing c = {.block = randint_block, .low = a[0].i};
   c.range = (uint64_t)a[1].i - (uint64_t)a[0].i;
-  return draw(l, &c, 0, WORDS, FL_I64);
+  return random_draw(l, &c, 0, WORDS, FL_I64);
 }
 
 /* Fisher and Yates, from the inside out; one thread, since every step needs the
@@ -329,7 +334,8 @@ FL_KERNEL(randperm) {
       fl_philox_block(c.seed, c.offset + (uint64_t)(i / 4), 0, w);
       fl_philox_block(c.seed, c.offset + (uint64_t)(i / 4), 1, v);
     }
-    int64_t j = (int64_t)scale((uint64_t)w[k] << 32 | v[k], (uint64_t)i + 1);
+    int64_t j =
+        (int64_t)random_scale((uint64_t)w[k] << 32 | v[k], (uint64_t)i + 1);
     p[i] = p[j];
     p[j] = i + base;
   }
@@ -398,7 +404,7 @@ FL_KERNEL(bernoulli) {
   bool f64 = wide == FL_F64;
   drawing c = {.block = f64 ? bernoulli_f64 : bernoulli_f32};
   fl_status s = bounded(l, &c, wide, 0, 1, "%g is not a probability (0 to 1)");
-  return s == FL_OK ? draw(l, &c, 1, f64 ? WORDS / 2 : WORDS, wide) : s;
+  return s == FL_OK ? random_draw(l, &c, 1, f64 ? WORDS / 2 : WORDS, wide) : s;
 }
 
 /* By rejection: a few elements at a time, since each takes its while. What is
@@ -426,7 +432,7 @@ FL_KERNEL(gamma) {
   fl_status s =
       bounded(l, &c, wide, f64 ? DBL_TRUE_MIN : FLT_TRUE_MIN,
               f64 ? DBL_MAX : FLT_MAX, "%g is no shape (above 0, finite)");
-  return s == FL_OK ? draw(l, &c, 1, FEW, wide) : s;
+  return s == FL_OK ? random_draw(l, &c, 1, FEW, wide) : s;
 }
 
 FL_KERNEL(poisson) {
@@ -435,7 +441,7 @@ FL_KERNEL(poisson) {
   drawing c = {.block = f64 ? poisson_f64 : poisson_f32};
   fl_status s = bounded(l, &c, wide, 0, f64 ? DBL_MAX : FLT_MAX,
                         "%g is no rate (0 or more, finite)");
-  return s == FL_OK ? draw(l, &c, 1, FEW, wide) : s;
+  return s == FL_OK ? random_draw(l, &c, 1, FEW, wide) : s;
 }
 
 /* An element stays when its half of a word is at least p * 2^16, whatever its
@@ -489,7 +495,7 @@ FL_KERNEL(dropout) {
   c.in = FL_CPU(input)(l, x, wide);
   if (!c.in)
     return FL_ENOMEM;
-  return draw(l, &c, 1, HALVES, wide);
+  return random_draw(l, &c, 1, HALVES, wide);
 }
 
 /* The forward pass once more, on dy. */

@@ -353,7 +353,7 @@ static int64_t ceil_div(int64_t a, int64_t b) {
   return (a + b - 1) / b;
 }
 
-static int64_t clamp(int64_t v, int64_t lo, int64_t hi) {
+static int64_t reduce_clamp(int64_t v, int64_t lo, int64_t hi) {
   return v < lo ? lo : v > hi ? hi : v;
 }
 
@@ -369,48 +369,49 @@ static void plan_sizes(job *b, int64_t count) {
     int64_t tiles = ceil_div(b->tile.size, MAX_TILE);
     bool narrow = b->tile.size < 32 && b->run.in == b->tile.size;
     b->width = ceil_div(b->tile.size, tiles);
-    b->block = clamp(GRAIN / b->width, 64, narrow ? GRAIN : 512);
+    b->block = reduce_clamp(GRAIN / b->width, 64, narrow ? GRAIN : 512);
   } else {
-    int64_t run = clamp(b->run.size, 1, FL_ROW_BLOCK);
+    int64_t run = reduce_clamp(b->run.size, 1, FL_ROW_BLOCK);
     int64_t most = b->tile.size < MAX_TILE ? b->tile.size : MAX_TILE;
     int64_t wide =
         FL_ROW_BLOCK / run > GRAIN / count ? FL_ROW_BLOCK / run : GRAIN / count;
-    b->width = clamp(wide, 1, most);
+    b->width = reduce_clamp(wide, 1, most);
     b->block = FL_ROW_BLOCK;
   }
   b->tiles = ceil_div(b->tile.size, b->width);
-  b->block = clamp(b->block, 1, b->run.size);
+  b->block = reduce_clamp(b->block, 1, b->run.size);
   b->blocks = ceil_div(b->run.size, b->block);
   b->segments = b->blocks * repeats;
   b->outer = outer;
   b->pieces = 1;
   if (count > 2 * GRAIN / b->width && outer * b->tiles < MAX_PIECES)
-    b->pieces = clamp(count / (GRAIN / b->width), 1, MAX_PIECES);
+    b->pieces = reduce_clamp(count / (GRAIN / b->width), 1, MAX_PIECES);
   b->per_piece = ceil_div(b->segments, b->pieces);
   b->pieces = ceil_div(b->segments, b->per_piece);
 }
 
 static fl_status reduce_run(const fl_launch *l, job *b, int64_t count) {
   int64_t tiles = b->outer * b->tiles, tasks = tiles * b->pieces;
-  int64_t cost = clamp(count / b->pieces, 1, GRAIN) * b->width;
+  int64_t cost = reduce_clamp(count / b->pieces, 1, GRAIN) * b->width;
   if (b->pieces > 1) {
     size_t bytes = (size_t)(tasks * b->planes * b->width) * sizeof(slot);
     b->partial = fl_scratch_get(l, bytes);
     if (!b->partial)
       return FL_ENOMEM;
   }
-  fl_status s = fl_cpu_stoppable(l, tasks, clamp(GRAIN / cost, 1, tasks),
+  fl_status s = fl_cpu_stoppable(l, tasks, reduce_clamp(GRAIN / cost, 1, tasks),
                                  reduce_tasks, b);
   if (s == FL_OK && b->pieces > 1)
-    fl_cpu_parallel(l, tiles, clamp(GRAIN / (b->pieces * b->width), 1, tiles),
+    fl_cpu_parallel(l, tiles,
+                    reduce_clamp(GRAIN / (b->pieces * b->width), 1, tiles),
                     merge_tasks, b);
   return s;
 }
 
 /* A reduction of in[0] over the dims in attribute `at` (none: all). Integers
  * are computed in `whole`. */
-static fl_status reduce(const fl_launch *l, int kind, int finish, int at,
-                        double p, fl_dtype whole) {
+static fl_status reduce_all(const fl_launch *l, int kind, int finish, int at,
+                            double p, fl_dtype whole) {
   const fl_view *v = &l->in[0], *out = &l->out[0];
   bool is_float = fl_dtype_kind(v->dtype) == FL_KIND_FLOAT;
   job b = {.kind = kind, .finish = finish, .p = p, .stored = v->dtype};
@@ -438,7 +439,7 @@ static fl_status reduce(const fl_launch *l, int kind, int finish, int at,
     b.tile = (axis){results, 0, 1, false};
     b.run = (axis){1, 0, 0, true};
     b.pieces = b.outer = b.per_piece = 1;
-    b.width = clamp(results, 1, MAX_TILE);
+    b.width = reduce_clamp(results, 1, MAX_TILE);
     b.tiles = ceil_div(results, b.width);
   } else {
     if (n_dims == 0 && fl_cpu_contiguous(v)) {
@@ -464,7 +465,7 @@ static fl_status reduce(const fl_launch *l, int kind, int finish, int at,
     plan_roles(&b, axes, n);
     plan_sizes(&b, count);
   }
-  fl_status s = reduce_run(l, &b, clamp(count, 1, count + 1));
+  fl_status s = reduce_run(l, &b, reduce_clamp(count, 1, count + 1));
   if (s == FL_OK)
     FL_CPU(finish)(l, out, type, y);
   return s;
@@ -473,58 +474,58 @@ static fl_status reduce(const fl_launch *l, int kind, int finish, int at,
 /* --- kernels --- */
 
 FL_KERNEL(sum) {
-  return reduce(l, K_SUM, DONE_VALUE, 0, 0, FL_I64);
+  return reduce_all(l, K_SUM, DONE_VALUE, 0, 0, FL_I64);
 }
 
 FL_KERNEL(mean) {
-  return reduce(l, K_SUM, DONE_MEAN, 0, 0, FL_F64);
+  return reduce_all(l, K_SUM, DONE_MEAN, 0, 0, FL_F64);
 }
 
 FL_KERNEL(prod) {
-  return reduce(l, K_PROD, DONE_VALUE, 0, 0, FL_I64);
+  return reduce_all(l, K_PROD, DONE_VALUE, 0, 0, FL_I64);
 }
 
 FL_KERNEL(amax) {
-  return reduce(l, K_MAX, DONE_VALUE, 0, 0, FL_I64);
+  return reduce_all(l, K_MAX, DONE_VALUE, 0, 0, FL_I64);
 }
 
 FL_KERNEL(amin) {
-  return reduce(l, K_MIN, DONE_MIN, 0, 0, FL_I64);
+  return reduce_all(l, K_MIN, DONE_MIN, 0, 0, FL_I64);
 }
 
 FL_KERNEL(any) {
-  return reduce(l, K_COUNT, DONE_ANY, 0, 0, FL_I64);
+  return reduce_all(l, K_COUNT, DONE_ANY, 0, 0, FL_I64);
 }
 
 FL_KERNEL(all) {
-  return reduce(l, K_COUNT, DONE_ALL, 0, 0, FL_I64);
+  return reduce_all(l, K_COUNT, DONE_ALL, 0, 0, FL_I64);
 }
 
 FL_KERNEL(count_nonzero) {
-  return reduce(l, K_COUNT, DONE_COUNT, 0, 0, FL_I64);
+  return reduce_all(l, K_COUNT, DONE_COUNT, 0, 0, FL_I64);
 }
 
 FL_KERNEL(var) {
-  return reduce(l, K_MOMENTS, DONE_VAR, 0, l->attrs->v[1].f, FL_F64);
+  return reduce_all(l, K_MOMENTS, DONE_VAR, 0, l->attrs->v[1].f, FL_F64);
 }
 
 FL_KERNEL(logsumexp) {
-  return reduce(l, K_LSE, DONE_LSE, 0, 0, FL_F64);
+  return reduce_all(l, K_LSE, DONE_LSE, 0, 0, FL_F64);
 }
 
 FL_KERNEL(norm) {
   double p = l->attrs->v[0].f;
   if (p == 0)
-    return reduce(l, K_COUNT, DONE_VALUE, 1, p, FL_F64);
+    return reduce_all(l, K_COUNT, DONE_VALUE, 1, p, FL_F64);
   if (p == 1)
-    return reduce(l, K_ABS_SUM, DONE_VALUE, 1, p, FL_F64);
+    return reduce_all(l, K_ABS_SUM, DONE_VALUE, 1, p, FL_F64);
   if (p == 2)
-    return reduce(l, K_SQUARES, DONE_ROOT, 1, p, FL_F64);
+    return reduce_all(l, K_SQUARES, DONE_ROOT, 1, p, FL_F64);
   if (p == INFINITY)
-    return reduce(l, K_ABS_MAX, DONE_VALUE, 1, p, FL_F64);
+    return reduce_all(l, K_ABS_MAX, DONE_VALUE, 1, p, FL_F64);
   if (p == -INFINITY)
-    return reduce(l, K_ABS_MIN, DONE_MIN, 1, p, FL_F64);
-  return reduce(l, K_POWERS, DONE_ROOT, 1, p, FL_F64);
+    return reduce_all(l, K_ABS_MIN, DONE_MIN, 1, p, FL_F64);
+  return reduce_all(l, K_POWERS, DONE_ROOT, 1, p, FL_F64);
 }
 
 /* --- extremes with positions --- */
@@ -534,7 +535,8 @@ static fl_dtype compute_type(fl_dtype d) {
 }
 
 /* Outer x n x inner around dim d; d < 0: one row of everything. */
-static int64_t around(const fl_view *v, int64_t d, int64_t *n, int64_t *inner) {
+static int64_t reduce_around(const fl_view *v, int64_t d, int64_t *n,
+                             int64_t *inner) {
   int64_t outer = 1;
   *n = *inner = 1;
   for (int k = 0; k < v->ndim; k++)
@@ -577,7 +579,7 @@ static fl_status extremes(const fl_launch *l, bool least, const fl_view *values,
   extreme e = {.least = least, .base = l->base, .indices = indices->data};
   typed t = {type, &e};
   int64_t outer =
-      around(v, d == FL_ATTR_NONE || !v->ndim ? -1 : d, &e.n, &e.inner);
+      reduce_around(v, d == FL_ATTR_NONE || !v->ndim ? -1 : d, &e.n, &e.inner);
   if (outer * e.inner == 0 || e.n == 0)
     return FL_OK;
   if (!(e.x = FL_CPU(input)(l, v, type)) ||
@@ -587,8 +589,8 @@ static fl_status extremes(const fl_launch *l, bool least, const fl_view *values,
   if (e.inner > 1) {
     e.tiles = ceil_div(e.inner, MAX_TILE);
     int64_t cost = e.n * (e.inner < MAX_TILE ? e.inner : MAX_TILE);
-    s = fl_cpu_stoppable(l, outer * e.tiles, clamp(GRAIN / cost, 1, GRAIN),
-                         arg_cols, &t);
+    s = fl_cpu_stoppable(l, outer * e.tiles,
+                         reduce_clamp(GRAIN / cost, 1, GRAIN), arg_cols, &t);
   } else {
     cut_row(e.n, &e.piece, &e.pieces);
     if (e.pieces > 1) {
@@ -598,8 +600,8 @@ static fl_status extremes(const fl_launch *l, bool least, const fl_view *values,
       if (!e.best || !e.at)
         return FL_ENOMEM;
     }
-    s = fl_cpu_stoppable(l, outer * e.pieces, clamp(GRAIN / e.piece, 1, GRAIN),
-                         arg_rows, &t);
+    s = fl_cpu_stoppable(l, outer * e.pieces,
+                         reduce_clamp(GRAIN / e.piece, 1, GRAIN), arg_rows, &t);
     for (int64_t row = 0; s == FL_OK && row < outer && e.pieces > 1; row++) {
       if (type == FL_F32)
         arg_merge_f32(&e, row);

@@ -59,18 +59,18 @@ static sampling sampling_of(const fl_attr *a, int64_t n, int64_t results) {
                     .outside = a[9].f};
 }
 
-static double held(double p, int64_t n) {
+static double resample_held(double p, int64_t n) {
   return p > 0 ? p < (double)(n - 1) ? p : (double)(n - 1) : 0;
 }
 
-static int64_t nearest(const sampling *s, double p) {
+static int64_t resample_nearest(const sampling *s, double p) {
   double half = rint(2 * p) / 2; /* that rounding missed by a little */
   p = fabs(p - half) < 1e-9 ? half : p;
   p = s->rounding == 0   ? floor(p)
       : s->rounding == 1 ? ceil(p)
       : s->rounding == 2 ? ceil(p - 0.5)
                          : floor(p + 0.5);
-  return (int64_t)held(p, s->n);
+  return (int64_t)resample_held(p, s->n);
 }
 
 /* Of an element d away; cubic convolution is Keys' (1981). */
@@ -99,15 +99,15 @@ static int64_t terms_of(const sampling *s, double p, int64_t taps, double wide,
                         int64_t *at, double *weight) {
   int64_t n = 0;
   double sum = 0;
-  if (s->outside == s->outside && p != held(p, s->n))
+  if (s->outside == s->outside && p != resample_held(p, s->n))
     return 0;
   if (s->mode == NEAREST) {
-    at[0] = nearest(s, p);
+    at[0] = resample_nearest(s, p);
     weight[0] = 1;
     return 1;
   }
   if (s->mode == LINEAR && wide == 1) {
-    p = held(p, s->n);
+    p = resample_held(p, s->n);
     at[0] = (int64_t)floor(p);
     at[1] = at[0] + 1 < s->n ? at[0] + 1 : at[0];
     weight[1] = p - floor(p);
@@ -116,7 +116,7 @@ static int64_t terms_of(const sampling *s, double p, int64_t taps, double wide,
   }
   double low = floor(p - (s->mode == CUBIC ? 2 : 1) * wide) + 1;
   for (int64_t k = 0; k < taps; k++) {
-    double place = low + (double)k, in = held(place, s->n);
+    double place = low + (double)k, in = resample_held(place, s->n);
     double w = weight_of(s, wide == 1 ? place - p : (place - p) / wide);
     if (s->exclude && place != in)
       continue;
@@ -149,7 +149,7 @@ static bool make_table(const fl_launch *l, const sampling *s, table *t) {
 }
 
 /* Which results element k is a term of, and with what weight. */
-static bool turn(const fl_launch *l, table *t) {
+static bool resample_turn(const fl_launch *l, table *t) {
   int64_t all = t->first[t->results];
   int64_t *first = fl_scratch_get(l, (size_t)(t->n + 2) * sizeof *first);
   int64_t *at = fl_scratch_get(l, (size_t)(all + 1) * sizeof *at);
@@ -228,8 +228,8 @@ static void pick_task(void *context, int64_t begin, int64_t end) {
   }
 }
 
-static fl_status run(const fl_launch *l, work *w, fl_dtype d,
-                     fl_cpu_task task) {
+static fl_status resample_run(const fl_launch *l, work *w, fl_dtype d,
+                              fl_cpu_task task) {
   const fl_view *x = &l->in[0], *y = &l->out[0];
   int dim = (int)l->attrs->v[0].i;
   w->outer = fl_numel(dim, x->shape);
@@ -254,16 +254,17 @@ static fl_status sums(const fl_launch *l, work *w) {
   bool last = x->ndim == 0 || l->attrs->v[0].i == x->ndim - 1;
   if (last && !make_band(l, &w->t, d == FL_F64))
     return FL_ENOMEM;
-  return run(l, w, d, d == FL_F64 ? sums_f64 : sums_f32);
+  return resample_run(l, w, d, d == FL_F64 ? sums_f64 : sums_f32);
 }
 
-static int64_t along(const fl_launch *l, const fl_view *v) {
+static int64_t resample_along(const fl_launch *l, const fl_view *v) {
   return v->ndim ? v->shape[l->attrs->v[0].i] : 1;
 }
 
 FL_KERNEL(resample) {
   const fl_view *x = &l->in[0], *y = &l->out[0];
-  sampling s = sampling_of(l->attrs->v, along(l, x), along(l, y));
+  sampling s =
+      sampling_of(l->attrs->v, resample_along(l, x), resample_along(l, y));
   work w = {.none = s.outside};
   uint64_t room;
   if (fl_view_numel(y) == 0)
@@ -274,14 +275,16 @@ FL_KERNEL(resample) {
     return sums(l, &w);
   w.size = fl_dtype_size(x->dtype);
   w.fill = fl_element(x->dtype, s.outside, &room);
-  return run(l, &w, x->dtype, pick_task);
+  return resample_run(l, &w, x->dtype, pick_task);
 }
 
 FL_KERNEL(resample_backward) {
   const fl_view *dy = &l->in[0], *dx = &l->out[0];
-  sampling s = sampling_of(l->attrs->v, along(l, dx), along(l, dy));
+  sampling s =
+      sampling_of(l->attrs->v, resample_along(l, dx), resample_along(l, dy));
   work w = {.none = 0};
   if (fl_view_numel(dx) == 0)
     return FL_OK;
-  return make_table(l, &s, &w.t) && turn(l, &w.t) ? sums(l, &w) : FL_ENOMEM;
+  return make_table(l, &s, &w.t) && resample_turn(l, &w.t) ? sums(l, &w)
+                                                           : FL_ENOMEM;
 }

@@ -103,7 +103,7 @@ FL_KERNEL(gru_cell_backward) {
 
 /* Whether each thread takes some of the batch through all of time; how many it
  * takes at least. */
-static bool apart(const sequence *s, int64_t *least) {
+static bool rnn_apart(const sequence *s, int64_t *least) {
   int64_t threads = fl_cpu_pool_threads((const fl_cpu_pool *)s->launch->stream);
   int64_t each = (s->batch + threads - 1) / threads;
   *least = each < LEAST ? LEAST : each;
@@ -113,7 +113,7 @@ static bool apart(const sequence *s, int64_t *least) {
 
 /* The share of the state in a step is a product with weight (parts n, n), or
  * with its transpose, which is put in order once. Rows of act have 4 n. */
-static fl_status ready(sequence *s, bool turned, const void *weight) {
+static fl_status rnn_ready(sequence *s, bool turned, const void *weight) {
   int64_t sums = s->parts * s->n, n = turned ? sums : s->n,
           k = turned ? s->n : sums, columns = FL_PACKED(n);
   void *room = fl_scratch_get(s->launch,
@@ -133,7 +133,7 @@ static fl_status ready(sequence *s, bool turned, const void *weight) {
 }
 
 /* The operands of a launch as contiguous memory of the type computed in. */
-static fl_status take(sequence *s, const void **in, void **out) {
+static fl_status rnn_take(sequence *s, const void **in, void **out) {
   const fl_launch *l = s->launch;
   s->dtype = FL_F32;
   for (int k = 0; k < l->n_in; k++)
@@ -150,7 +150,7 @@ static fl_status take(sequence *s, const void **in, void **out) {
   return FL_OK;
 }
 
-static fl_status give(const sequence *s, fl_status status, void **out) {
+static fl_status rnn_give(const sequence *s, fl_status status, void **out) {
   const fl_launch *l = s->launch;
   if (status == FL_OK && fl_cpu_interrupted(l))
     status = fl_cpu_stopped(l);
@@ -163,15 +163,15 @@ static fl_status give(const sequence *s, fl_status status, void **out) {
 static fl_status run_steps(sequence *s, const void *weight, void **out) {
   bool wide = s->dtype == FL_F64;
   int64_t least;
-  fl_status status = ready(s, true, weight);
+  fl_status status = rnn_ready(s, true, weight);
   if (status != FL_OK)
     return status;
-  if (apart(s, &least))
+  if (rnn_apart(s, &least))
     fl_cpu_parallel(s->launch, s->batch, least, wide ? apart_f64 : apart_f32,
                     s);
   else
     status = wide ? together_f64(s) : together_f32(s);
-  return give(s, status, out);
+  return rnn_give(s, status, out);
 }
 
 static fl_status run_back(sequence *s, const void *weight, bool add,
@@ -182,16 +182,16 @@ static fl_status run_back(sequence *s, const void *weight, bool add,
   memset(s->dh, 0, state);
   if (s->dc)
     memset(s->dc, 0, state);
-  fl_status status = ready(s, false, weight);
+  fl_status status = rnn_ready(s, false, weight);
   if (status != FL_OK)
     return status;
   s->product.add = add;
-  if (apart(s, &least))
+  if (rnn_apart(s, &least))
     fl_cpu_parallel(s->launch, s->batch, least,
                     wide ? back_apart_f64 : back_apart_f32, s);
   else
     status = wide ? back_together_f64(s) : back_together_f32(s);
-  return give(s, status, out);
+  return rnn_give(s, status, out);
 }
 
 /* Of a state (time, batch, n) and the gates of each. */
@@ -212,7 +212,7 @@ FL_KERNEL(lstm) {
   void *out[3];
   if (fl_view_numel(&l->out[0]) == 0)
     return FL_OK;
-  fl_status status = take(&s, in, out);
+  fl_status status = rnn_take(&s, in, out);
   if (status != FL_OK)
     return status;
   s.gates = in[0], s.h = in[2], s.c = in[3];
@@ -228,7 +228,7 @@ FL_KERNEL(lstm_backward) {
   void *out[3];
   if (s.batch * s.n == 0)
     return FL_OK;
-  fl_status status = take(&s, in, out);
+  fl_status status = rnn_take(&s, in, out);
   if (status != FL_OK)
     return status;
   s.dy = in[0], s.dcs = in[1], s.dact = in[2];
@@ -246,7 +246,7 @@ FL_KERNEL(gru) {
   void *out[2];
   if (fl_view_numel(&l->out[0]) == 0)
     return FL_OK;
-  fl_status status = take(&s, in, out);
+  fl_status status = rnn_take(&s, in, out);
   if (status != FL_OK)
     return status;
   s.gates = in[0], s.bias = in[2], s.h = in[3];
@@ -262,7 +262,7 @@ FL_KERNEL(gru_backward) {
   void *out[3];
   if (s.batch * s.n == 0)
     return FL_OK;
-  fl_status status = take(&s, in, out);
+  fl_status status = rnn_take(&s, in, out);
   if (status != FL_OK)
     return status;
   s.dy = in[0], s.dact = in[1], s.h = in[3];

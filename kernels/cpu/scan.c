@@ -45,7 +45,7 @@ static int64_t ceil_div(int64_t a, int64_t b) {
   return (a + b - 1) / b;
 }
 
-static int64_t clamp(int64_t v, int64_t lo, int64_t hi) {
+static int64_t scan_clamp(int64_t v, int64_t lo, int64_t hi) {
   return v < lo ? lo : v > hi ? hi : v;
 }
 
@@ -54,7 +54,8 @@ static fl_dtype compute_type(fl_dtype d) {
 }
 
 /* Outer x n x inner around dim d; d < 0: one row of everything. */
-static int64_t around(const fl_view *v, int64_t d, int64_t *n, int64_t *inner) {
+static int64_t scan_around(const fl_view *v, int64_t d, int64_t *n,
+                           int64_t *inner) {
   int64_t outer = 1;
   *n = *inner = 1;
   for (int k = 0; k < v->ndim; k++)
@@ -94,7 +95,8 @@ FL_KERNEL(cumsum) {
   fl_dtype type = compute_type(v->dtype);
   scan e = {0};
   typed t = {type, &e};
-  int64_t outer = around(v, v->ndim ? l->attrs->v[0].i : -1, &e.n, &e.inner);
+  int64_t outer =
+      scan_around(v, v->ndim ? l->attrs->v[0].i : -1, &e.n, &e.inner);
   if (fl_view_numel(v) == 0)
     return FL_OK;
   if (!(e.x = FL_CPU(input)(l, v, type)) ||
@@ -104,13 +106,14 @@ FL_KERNEL(cumsum) {
     e.tiles = ceil_div(e.inner, MAX_TILE);
     int64_t cost = e.n * (e.inner < MAX_TILE ? e.inner : MAX_TILE);
     fl_status s = fl_cpu_stoppable(
-        l, outer * e.tiles, clamp(GRAIN / cost, 1, GRAIN), scan_cols, &t);
+        l, outer * e.tiles, scan_clamp(GRAIN / cost, 1, GRAIN), scan_cols, &t);
     if (s == FL_OK)
       FL_CPU(finish)(l, out, type, e.y);
     return s;
   }
   cut_row(e.n, &e.piece, &e.pieces);
-  int64_t tasks = outer * e.pieces, grain = clamp(GRAIN / e.piece, 1, GRAIN);
+  int64_t tasks = outer * e.pieces,
+          grain = scan_clamp(GRAIN / e.piece, 1, GRAIN);
   if (e.pieces > 1) {
     e.sums = fl_scratch_get(l, (size_t)tasks * sizeof(slot));
     if (!e.sums)

@@ -12,7 +12,7 @@ static size_t size_of(const fl_view *v) {
   return fl_dtype_size(v->dtype);
 }
 
-static void *at(const fl_view *v, int64_t offset) {
+static void *shape_at(const fl_view *v, int64_t offset) {
   return (char *)v->data + offset * (int64_t)size_of(v);
 }
 
@@ -26,7 +26,7 @@ FL_KERNEL(cat) {
     const fl_view *x = &l->in[i];
     if (x->ndim != slice.ndim || fl_view_numel(x) == 0)
       continue; /* nothing: an empty (0) may stand among others */
-    slice.data = at(&l->out[0], start * slice.stride[dim]);
+    slice.data = shape_at(&l->out[0], start * slice.stride[dim]);
     slice.shape[dim] = x->shape[dim];
     FL_CPU(move_view)(l, &slice, x);
     start += x->shape[dim];
@@ -51,7 +51,8 @@ FL_KERNEL(flip) {
       stride[d] = -x->stride[d];
     }
   FL_CPU(move)
-  (l, size_of(x), x->ndim, x->shape, y->data, y->stride, at(x, start), stride);
+  (l, size_of(x), x->ndim, x->shape, y->data, y->stride, shape_at(x, start),
+   stride);
   return FL_OK;
 }
 
@@ -66,8 +67,8 @@ static void roll_from(const fl_launch *l, const fl_view *x, const int64_t *by,
   }
   if (d == x->ndim) {
     FL_CPU(move)
-    (l, size_of(x), x->ndim, shape, at(y, to), y->stride, at(x, from),
-     x->stride);
+    (l, size_of(x), x->ndim, shape, shape_at(y, to), y->stride,
+     shape_at(x, from), x->stride);
     return;
   }
   int64_t head = by[d], tail = x->shape[d] - by[d];
@@ -91,7 +92,7 @@ FL_KERNEL(roll) {
       return FL_ENOMEM;
     int64_t by = fl_remainder_i64(n ? shifts[0] : 0, numel), one = 1,
             tail = numel - by;
-    FL_CPU(move)(l, size_of(x), 1, &tail, at(y, by), &one, p, &one);
+    FL_CPU(move)(l, size_of(x), 1, &tail, shape_at(y, by), &one, p, &one);
     FL_CPU(move)
     (l, size_of(x), 1, &by, y->data, &one, p + tail * (int64_t)size_of(x),
      &one);
@@ -360,7 +361,7 @@ static void triangle_task(void *context, int64_t begin, int64_t end) {
     int64_t k = r % rows + c->diagonal + !c->upper;
     k = k < 0 ? 0 : k > m ? m : k;
     char *y = (char *)c->y->data + r * m * size;
-    const char *f = at(x, fl_walk_offset(&w, x->stride));
+    const char *f = shape_at(x, fl_walk_offset(&w, x->stride));
     int64_t from = c->upper ? k : 0, to = c->upper ? m : k;
     memset(y, 0, (size_t)(from * size));
     FL_CPU(move_line)
@@ -437,7 +438,8 @@ static void sequence_task(void *context, int64_t begin, int64_t end) {
       for (int64_t j = 0; j < n; j++)
         u.f[j] = c->start + (double)(i + j) * c->step;
     FL_CPU(convert)
-    (n, c->y->dtype, at(c->y, i), c->whole || c->even ? FL_I64 : FL_F64, &u);
+    (n, c->y->dtype, shape_at(c->y, i), c->whole || c->even ? FL_I64 : FL_F64,
+     &u);
   }
 }
 

@@ -63,7 +63,8 @@ static fl_status long_rows(const fl_launch *l, fl_dtype type, int64_t outer,
                           j);
 }
 
-static fl_status run(const fl_launch *l, bool backward, bool logarithm) {
+static fl_status softmax_run(const fl_launch *l, bool backward,
+                             bool logarithm) {
   const fl_view *x = &l->in[0];
   fl_dtype type = fl_cpu_wide(x->dtype);
   int dim = (int)l->attrs->v[0].i;
@@ -99,17 +100,17 @@ static fl_status run(const fl_launch *l, bool backward, bool logarithm) {
 }
 
 FL_KERNEL(softmax) {
-  return run(l, false, false);
+  return softmax_run(l, false, false);
 }
 
 FL_KERNEL(log_softmax) {
-  return run(l, false, true);
+  return softmax_run(l, false, true);
 }
 
 FL_KERNEL(softmax_backward) {
-  return run(l, true, false);
+  return softmax_run(l, true, false);
 }
 
 FL_KERNEL(log_softmax_backward) {
-  return run(l, true, true);
+  return softmax_run(l, true, true);
 }

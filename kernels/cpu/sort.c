@@ -156,7 +156,8 @@ static bool are_near(const fl_view *x, uint64_t *least) {
   return (uint64_t)high - (uint64_t)low <= UINT32_MAX;
 }
 
-static fl_status run(const fl_launch *l, int64_t k, int dim, bool descending) {
+static fl_status sort_run(const fl_launch *l, int64_t k, int dim,
+                          bool descending) {
   const fl_view *x = &l->in[0], *y = &l->out[0];
   sorting c = {.l = l, .dtype = x->dtype, .x = x->data, .values = y->data};
   c.size = fl_dtype_size(x->dtype);
@@ -182,9 +183,10 @@ static fl_status run(const fl_launch *l, int64_t k, int dim, bool descending) {
 FL_KERNEL(sort) {
   const fl_view *x = &l->in[0];
   int dim = (int)l->attrs->v[0].i;
-  return run(l, x->ndim ? x->shape[dim] : 1, dim, l->attrs->v[1].i != 0);
+  return sort_run(l, x->ndim ? x->shape[dim] : 1, dim, l->attrs->v[1].i != 0);
 }
 
 FL_KERNEL(topk) {
-  return run(l, l->attrs->v[0].i, (int)l->attrs->v[1].i, l->attrs->v[2].i != 0);
+  return sort_run(l, l->attrs->v[0].i, (int)l->attrs->v[1].i,
+                  l->attrs->v[2].i != 0);
 }

@@ -12,8 +12,8 @@ static int part_of(const bag_args *a, fl_dtype d) {
 }
 
 /* Inputs 1 to 3, which forward and backward share. */
-static fl_status take(const fl_launch *l, int64_t padding, fl_dtype wide,
-                      bag_args *a) {
+static fl_status bag_take(const fl_launch *l, int64_t padding, fl_dtype wide,
+                          bag_args *a) {
   const fl_view *index = &l->in[1], *offsets = &l->in[2], *factors = &l->in[3];
   a->n = flc_numel(index);
   a->padding = padding == FL_ATTR_NONE ? -1 : padding;
@@ -56,7 +56,7 @@ FLC_KERNEL(embedding_bag) {
                 .mean = v[0].i == 1};
   if (flc_numel(y) == 0)
     return FL_OK;
-  fl_status s = take(l, v[1].i, flc_wide(w->dtype), &a);
+  fl_status s = bag_take(l, v[1].i, flc_wide(w->dtype), &a);
   if (s != FL_OK)
     return s;
   if (a.rows > 0 && !(a.table = flc_input(l, w, w->dtype)))
@@ -75,7 +75,7 @@ FLC_KERNEL(embedding_bag_backward) {
                 .last = v[3].i != 0,
                 .mean = v[1].i == 1};
   fl_view rows = {.dtype = wide, .ndim = 2};
-  fl_status s = take(l, v[2].i, wide, &a);
+  fl_status s = bag_take(l, v[2].i, wide, &a);
   if (s != FL_OK)
     return s;
   if (a.n == 0 || flc_numel(dy) == 0)

@@ -68,7 +68,8 @@ static fl_status small(const fl_launch *l, const char *entry, int64_t n,
   return n ? FLC_RUN(l, spec, grid, *p) : FL_OK;
 }
 
-static fl_status apply(const fl_launch *l, fl_dtype d, const planes_args *p) {
+static fl_status batch_norm_apply(const fl_launch *l, fl_dtype d,
+                                  const planes_args *p) {
   int vec = flc_lot(d);
   if (p->total % vec || !flc_aligned(p->x, 16) || !flc_aligned(p->dy, 16))
     vec = 1;
@@ -137,7 +138,7 @@ FLC_KERNEL(group_norm) {
   s = flc_moments(l, &v, 2, p.s1, p.s2);
   if (s == FL_OK)
     s = small(l, "group_forward", planes, &p);
-  return s == FL_OK ? apply(l, d, &p) : s;
+  return s == FL_OK ? batch_norm_apply(l, d, &p) : s;
 }
 
 FLC_KERNEL(group_norm_backward) {
@@ -161,7 +162,7 @@ FLC_KERNEL(group_norm_backward) {
     s = small(l, "group_backward", planes / p.group * 32, &p);
   if (s == FL_OK && p.weight.data)
     s = small(l, "group_weights", p.channels * 32, &p);
-  return s == FL_OK ? apply(l, d, &p) : s;
+  return s == FL_OK ? batch_norm_apply(l, d, &p) : s;
 }
 
 /* --- batch_norm --- */
@@ -199,7 +200,7 @@ FLC_KERNEL(batch_norm) {
   }
   if (s == FL_OK)
     s = small(l, "batch_forward", p.channels, &p);
-  return s == FL_OK ? apply(l, d, &p) : s;
+  return s == FL_OK ? batch_norm_apply(l, d, &p) : s;
 }
 
 FLC_KERNEL(batch_norm_backward) {
@@ -220,7 +221,7 @@ FLC_KERNEL(batch_norm_backward) {
   s = flc_products(l, &v, p.dy, mean, 1, 5, p.s1, p.s2);
   if (s == FL_OK)
     s = small(l, "batch_backward", p.channels, &p);
-  return s == FL_OK ? apply(l, d, &p) : s;
+  return s == FL_OK ? batch_norm_apply(l, d, &p) : s;
 }
 
 void flc_visit_batch_norm(flc_visitor *v) {

@@ -9,8 +9,9 @@
 #define PIECES 64   /* at most: each puts those before it together */
 
 /* With pieces in two passes. */
-static fl_status passes(const fl_launch *l, const char *entry, int kind,
-                        fl_dtype d, flc_grid grid, cumulate_args *a) {
+static fl_status cumulate_passes(const fl_launch *l, const char *entry,
+                                 int kind, fl_dtype d, flc_grid grid,
+                                 cumulate_args *a) {
   a->parts = NULL;
   if (a->pieces > 1) {
     size_t tasks = (size_t)a->lines * (size_t)a->pieces;
@@ -25,7 +26,7 @@ static fl_status passes(const fl_launch *l, const char *entry, int kind,
   return FLC_RUN(l, spec, grid, *a);
 }
 
-static fl_status run(const fl_launch *l, int kind, bool least) {
+static fl_status cumulate_run(const fl_launch *l, int kind, bool least) {
   const fl_view *x = &l->in[0];
   cumulate_args a = {
       .n = 1, .inner = 1, .base = l->base, .least = least, .pieces = 1};
@@ -53,23 +54,24 @@ static fl_status run(const fl_launch *l, int kind, bool least) {
   flc_grid grid = {.x = (unsigned)(alone ? tasks * a.pieces : tasks),
                    .y = alone ? 1 : (unsigned)a.pieces,
                    .block = alone ? 256 : 128};
-  return passes(l, alone ? "lines" : "columns", kind, x->dtype, grid, &a);
+  return cumulate_passes(l, alone ? "lines" : "columns", kind, x->dtype, grid,
+                         &a);
 }
 
 FLC_KERNEL(cumprod) {
-  return run(l, CUMULATE_PROD, false);
+  return cumulate_run(l, CUMULATE_PROD, false);
 }
 
 FLC_KERNEL(logcumsumexp) {
-  return run(l, CUMULATE_LOGS, false);
+  return cumulate_run(l, CUMULATE_LOGS, false);
 }
 
 FLC_KERNEL(cummax) {
-  return run(l, CUMULATE_EXTREME, false);
+  return cumulate_run(l, CUMULATE_EXTREME, false);
 }
 
 FLC_KERNEL(cummin) {
-  return run(l, CUMULATE_EXTREME, true);
+  return cumulate_run(l, CUMULATE_EXTREME, true);
 }
 
 void flc_visit_cumulate(flc_visitor *v) {

@@ -30,7 +30,7 @@ typedef struct writer {
   size_t room, n;
 } writer;
 
-static void FL_PRINTF(2, 3) put(writer *w, const char *format, ...) {
+static void FL_PRINTF(2, 3) expr_put(writer *w, const char *format, ...) {
   va_list args;
   va_start(args, format);
   size_t left = w->n < w->room ? w->room - w->n : 0;
@@ -43,10 +43,10 @@ static void put_reduction(writer *w, const fl_program *p) {
   static const char *const real[] = {"", "0", "1", "-INFINITY", "INFINITY"};
   static const char *const whole[] = {"", "0", "1", "INT64_MIN", "INT64_MAX"};
   bool f = is_real(fl_program_type(p, p->out[0]));
-  put(w, "#define EXPR_REDUCE %d\n", p->reduce);
+  expr_put(w, "#define EXPR_REDUCE %d\n", p->reduce);
   if (p->reduce)
-    put(w, "#define EXPR_A %s\n#define EXPR_FIRST %s\n",
-        f ? "double" : "int64_t", f ? real[p->reduce] : whole[p->reduce]);
+    expr_put(w, "#define EXPR_A %s\n#define EXPR_FIRST %s\n",
+             f ? "double" : "int64_t", f ? real[p->reduce] : whole[p->reduce]);
 }
 
 /* What the functions in a text take of math.h: see FL_MATH there. */
@@ -73,21 +73,21 @@ static int math_of(const char *text) {
 static void write_text(writer *w, const fl_launch *l) {
   const fl_program *p = l->program;
   put_reduction(w, p);
-  put(w, "#define EXPR_INPUTS(F)");
+  expr_put(w, "#define EXPR_INPUTS(F)");
   for (int k = 0; k < p->n_in; k++)
-    put(w, " F(%d, %d, %d, %s)", k, l->in[k].dtype, k,
-        c_type((fl_dtype)p->in_type[k]));
-  put(w, "\n#define EXPR_RESULTS(F)");
+    expr_put(w, " F(%d, %d, %d, %s)", k, l->in[k].dtype, k,
+             c_type((fl_dtype)p->in_type[k]));
+  expr_put(w, "\n#define EXPR_RESULTS(F)");
   for (int k = 0; k < p->n_out; k++)
-    put(w, " F(%d, %d, %d, %s)", p->n_in + k, l->out[k].dtype, p->out[k],
-        c_type(fl_program_type(p, p->out[k])));
-  put(w, "\n#define EXPR_BODY ");
+    expr_put(w, " F(%d, %d, %d, %s)", p->n_in + k, l->out[k].dtype, p->out[k],
+             c_type(fl_program_type(p, p->out[k])));
+  expr_put(w, "\n#define EXPR_BODY ");
   size_t left = w->n < w->room ? w->room - w->n : 0, at = w->n;
   w->n += fl_program_source(p, left ? w->to + at : NULL, left);
   for (size_t i = at; i < w->n && i < w->room; i++)
     if (w->to[i] == '\n')
       w->to[i] = ' ';
-  put(w, "\n#define FL_MATH %d\n", left ? math_of(w->to + at) : 0);
+  expr_put(w, "\n#define FL_MATH %d\n", left ? math_of(w->to + at) : 0);
 }
 
 /* The program for these dtypes; it lives as long as the process. */
@@ -130,7 +130,7 @@ static int64_t stride_at(const fl_view *v, int dims, int i) {
 }
 
 /* The shape of all inputs together. */
-static int together(const fl_launch *l, int64_t *shape) {
+static int expr_together(const fl_launch *l, int64_t *shape) {
   int n = 0;
   for (int k = 0; k < l->n_in; k++)
     n = l->in[k].ndim > n ? l->in[k].ndim : n;
@@ -229,7 +229,7 @@ static int width_of(const plan *p, int inner, bool tail) {
 
 /* The inputs that are numbers, or of which v elements are one and the same, a
  * bit each: known to the compiler, like all that the kernel would branch on. */
-static int repeated(const plan *p, int inner, int v) {
+static int expr_repeated(const plan *p, int inner, int v) {
   int mask = 0;
   for (int k = 0; k < p->n_in; k++)
     mask |= (!p->a.data[k] || (v > 1 && p->a.axis[inner].stride[k] == 0)) << k;
@@ -250,7 +250,7 @@ static fl_status run_map(plan *p, const char *text) {
   int flat = a->n_keep == 1;
   flc_spec spec =
       FLC_SPEC("expr", "map", v, flat, a->n % v != 0, !flat && a->n > INT32_MAX,
-               repeated(p, a->n_keep - 1, v));
+               expr_repeated(p, a->n_keep - 1, v));
   spec.text = text;
   spec.soon = true;
   flc_grid g = {.x = (unsigned)blocks, .block = EXPR_THREADS};
@@ -258,7 +258,7 @@ static fl_status run_map(plan *p, const char *text) {
 }
 
 /* Threads for a result, and segments where there are few results. */
-static flc_grid cut(plan *p, int v, bool columns) {
+static flc_grid expr_cut(plan *p, int v, bool columns) {
   expr_args *a = &p->a;
   int64_t steps = flc_ceil_div(a->reduced, columns ? 1 : v), most = 8;
   int64_t busy = (int64_t)flc_chip_of(p->l)->processors * 8;
@@ -299,7 +299,7 @@ static fl_status run_reduce(plan *p, const char *text) {
   const fl_launch *l = p->l;
   expr_args *a = &p->a;
   int64_t shape[FL_MAX_DIMS];
-  int n, dims = together(l, shape);
+  int n, dims = expr_together(l, shape);
   const int64_t *given = fl_attr_list(l->attrs, 0, &n);
   uint32_t mask = n ? 0 : (1u << dims) - 1;
   for (int k = 0; k < n; k++)
@@ -320,10 +320,10 @@ static fl_status run_reduce(plan *p, const char *text) {
   int flat = a->n_keep == 1 && a->n_red == 1;
   int v = width_of(p, inner, false);
   flc_spec spec = FLC_SPEC("expr", "reduce", v, columns, flat, !flat && big,
-                           repeated(p, inner, v));
+                           expr_repeated(p, inner, v));
   spec.text = text;
   spec.soon = true;
-  flc_grid g = cut(p, v, columns);
+  flc_grid g = expr_cut(p, v, columns);
   if (a->segments > 1 &&
       !(a->partial = fl_scratch_get(l, (size_t)a->segments * (size_t)a->n * 8)))
     return FL_ENOMEM;

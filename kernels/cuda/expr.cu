@@ -16,7 +16,7 @@ template <class S, class W> S stored(W v) { return fl_put<S>(v); }
 template <class S> S stored(bool v) { return fl_put<S>((int64_t)v); }
 
 /* Fold of two accumulators: R is the fl_reduction. */
-template <int R, class A> A joined(A a, A v) {
+template <int R, class A> A expr_joined(A a, A v) {
   return R == 1   ? a + v
          : R == 2 ? a * v
          : R == 3 ? (v > a || v != v ? v : a)
@@ -38,12 +38,12 @@ __global__ void __launch_bounds__(EXPR_THREADS)
   if (i < a.n && lane < a.segments)
     s = from[lane * a.n + i];
   for (int k = lane + 32; k < a.segments && i < a.n; k += 32)
-    s = joined<R>(s, from[k * a.n + i]);
+    s = expr_joined<R>(s, from[k * a.n + i]);
 #pragma unroll
   for (int k = 16; k > 0; k /= 2) {
     const A other = __shfl_down_sync(0xffffffff, s, k);
     if (lane + k < a.segments)
-      s = joined<R>(s, other);
+      s = expr_joined<R>(s, other);
   }
   if (lane == 0 && i < a.n)
     ((FL_S(D) *)a.y)[i] = fl_put<FL_S(D)>(s);
@@ -76,7 +76,7 @@ void walk(const expr_args &a, const expr_axis *axis, int n, int64_t i,
 /* V elements of an operand from `p` on, `n` of which there are; one for all if
  * REPEATED. */
 template <int V, int REPEATED, class S, class W>
-void take(W *to, const S *p, int n) {
+void expr_take(W *to, const S *p, int n) {
   if constexpr (REPEATED) {
     const W one = fl_get<W>(*p);
 #pragma unroll
@@ -108,12 +108,12 @@ enum {
                                                          : a.data[k]);
 #define TAKE(k, D, value, W)                                                   \
   W x##k[V];                                                                   \
-  take<V, (REPEATS >> k) & 1>(x##k, in##k + at[k], left);
+  expr_take<V, (REPEATS >> k) & 1>(x##k, in##k + at[k], left);
 #define VALUE(k, D, value, W) const W v##value = x##k[j];
 
 /* Element i of the only axis; along it vectors lie side by side. */
 template <int V, int ALONG, int REPEATED>
-inline int64_t flat(int64_t i, int64_t stride) {
+inline int64_t expr_flat(int64_t i, int64_t stride) {
   return V == 1 || !ALONG ? i * stride : REPEATED ? 0 : i;
 }
 
@@ -131,7 +131,7 @@ __global__ void __launch_bounds__(EXPR_THREADS)
     int64_t at[OPERANDS] = {0};
     if constexpr (FLAT) {
 #define PLACE(k, D, value, W)                                                  \
-  at[k] = flat<V, 1, (REPEATS >> k) & 1>(i, a.axis[0].stride[k]);
+  at[k] = expr_flat<V, 1, (REPEATS >> k) & 1>(i, a.axis[0].stride[k]);
       EXPR_INPUTS(PLACE)
       EXPR_RESULTS(PLACE)
     } else
@@ -161,7 +161,7 @@ __global__ void __launch_bounds__(EXPR_THREADS)
 
 #else
 
-inline EXPR_A join(EXPR_A a, EXPR_A v) { return joined<EXPR_REDUCE>(a, v); }
+inline EXPR_A join(EXPR_A a, EXPR_A v) { return expr_joined<EXPR_REDUCE>(a, v); }
 
 /* 1 << a.lane_bits threads share a result. COLUMNS: a thread has V results that
  * lie side by side, and so have its neighbours; otherwise V elements of a result
@@ -186,7 +186,7 @@ __global__ void __launch_bounds__(EXPR_THREADS)
   int64_t from[OPERANDS] = {0};
   if constexpr (FLAT) {
 #define KEPT_AT(k, D, value, W)                                                \
-  from[k] = flat<V, COLUMNS, (REPEATS >> k) & 1>(i, a.axis[0].stride[k]);
+  from[k] = expr_flat<V, COLUMNS, (REPEATS >> k) & 1>(i, a.axis[0].stride[k]);
     EXPR_INPUTS(KEPT_AT)
   } else
     walk<BIG>(a, a.axis, a.n_keep, i < a.n ? i : 0, from);
@@ -194,7 +194,7 @@ __global__ void __launch_bounds__(EXPR_THREADS)
     int64_t at[OPERANDS];
 #define START(k, D, value, W)                                                  \
   at[k] = from[k] +                                                            \
-          (FLAT ? flat<V, !COLUMNS, (REPEATS >> k) & 1>(r, a.axis[1].stride[k]) \
+          (FLAT ? expr_flat<V, !COLUMNS, (REPEATS >> k) & 1>(r, a.axis[1].stride[k]) \
                 : 0);
     EXPR_INPUTS(START)
     if constexpr (!FLAT)

@@ -27,18 +27,18 @@ typedef struct call {
   void *y;
 } call;
 
-static flc_grid over(int64_t n) {
+static flc_grid fft_over(int64_t n) {
   int64_t blocks = flc_ceil_div(n, 256);
   return (flc_grid){.x = (unsigned)(blocks < 1 << 20 ? blocks : 1 << 20),
                     .block = 256};
 }
 
-static int64_t numbers(const call *c, bool out) {
+static int64_t fft_numbers(const call *c, bool out) {
   int64_t pairs = c->kind == (out ? FFT_HALF : FFT_REAL) ? 1 : 2;
   return c->outer * c->inner * (out ? c->out : c->in) * pairs;
 }
 
-static void *get(const call *c, int64_t n) {
+static void *fft_get(const call *c, int64_t n) {
   return fl_scratch_get(c->l, (size_t)(n + 1) * fl_dtype_size(c->dtype));
 }
 
@@ -49,8 +49,8 @@ static fl_status run_library(const call *c, const flc_fft_lines *of,
   flc_fft_batch b = {.x = x,
                      .y = y,
                      .count = count,
-                     .in = (size_t)(numbers(c, false) / count * number),
-                     .out = (size_t)(numbers(c, true) / count * number)};
+                     .in = (size_t)(fft_numbers(c, false) / count * number),
+                     .out = (size_t)(fft_numbers(c, true) / count * number)};
   return flc_fft_execute(c->l, of, c->inverse, b);
 }
 
@@ -59,8 +59,8 @@ static fl_status in_parts(const call *c, flc_fft_lines *of, const char *x,
                           char *y) {
   int64_t all = of->batch, most = ((1 << 30) / (c->n + 2)) & ~(int64_t)1;
   int64_t number = (int64_t)fl_dtype_size(c->dtype);
-  int64_t in = numbers(c, false) / all * number,
-          out = numbers(c, true) / all * number;
+  int64_t in = fft_numbers(c, false) / all * number,
+          out = fft_numbers(c, true) / all * number;
   most = most ? most : 2;
   for (int64_t at = 0; at < all; at += most) {
     of->batch = all - at < most ? all - at : most;
@@ -81,8 +81,8 @@ static fl_view planes(const call *c, const void *p, int64_t size, bool pairs,
       .stride = {size * c->inner, turned ? 1 : c->inner, turned ? size : 1}};
 }
 
-static fl_status turn(const call *c, void *to, const void *from, int64_t size,
-                      bool pairs, bool back) {
+static fl_status fft_turn(const call *c, void *to, const void *from,
+                          int64_t size, bool pairs, bool back) {
   fl_view a = planes(c, from, size, pairs, back),
           b = planes(c, to, size, pairs, !back);
   return flc_move(c->l, &b, &a);
@@ -93,7 +93,7 @@ static fl_status half(const call *c, const void *x, void *y, bool turned) {
   fft_args a = {
       .x = x,
       .y = y,
-      .n = numbers(c, false) / 2,
+      .n = fft_numbers(c, false) / 2,
       .plane = {flc_divisor_of(c->dims > 2 ? c->size[0] : 1),
                 flc_divisor_of(c->dims > 1 ? c->size[c->dims - 2] : 1)},
       .size = flc_divisor_of(n / 2 + 1),
@@ -101,7 +101,7 @@ static fl_status half(const call *c, const void *x, void *y, bool turned) {
       .whole = n,
       .scale = c->scale};
   flc_spec spec = FLC_SPEC("fft", "half", c->dtype);
-  return FLC_RUN(c->l, spec, over(a.n), a);
+  return FLC_RUN(c->l, spec, fft_over(a.n), a);
 }
 
 static fl_status scale(const call *c, void *y, int64_t n) {
@@ -109,12 +109,12 @@ static fl_status scale(const call *c, void *y, int64_t n) {
   lot = n % lot == 0 && flc_aligned(y, 16) ? lot : 1;
   fft_args a = {.y = y, .n = n / lot, .scale = c->scale};
   flc_spec spec = FLC_SPEC("fft", "scale", c->dtype, lot);
-  return FLC_RUN(c->l, spec, over(a.n), a);
+  return FLC_RUN(c->l, spec, fft_over(a.n), a);
 }
 
 /* From x to y, both as ours lie. The library wants real numbers aligned as if
  * they were pairs. */
-static fl_status transform(const call *c) {
+static fl_status fft_transform(const call *c) {
   bool odd = c->kind != FFT_PAIRS && c->outer > 1 && c->n * c->inner % 2;
   bool flat = c->inner == 1, turned = !flat && (c->outer > LOOP || odd);
   flc_fft_lines of = {.device = c->l->device,
@@ -133,13 +133,14 @@ static fl_status transform(const call *c) {
   if (!flc_fft_get())
     return FL_EUNSUPPORTED;
   if (turned) {
-    if (!(copy = get(c, numbers(c, false))) || !(y = get(c, numbers(c, true))))
+    if (!(copy = fft_get(c, fft_numbers(c, false))) ||
+        !(y = fft_get(c, fft_numbers(c, true))))
       return FL_ENOMEM;
-    TRY(turn(c, copy, x, c->in, c->kind != FFT_REAL, false));
+    TRY(fft_turn(c, copy, x, c->in, c->kind != FFT_REAL, false));
     x = copy;
   }
   if (c->kind == FFT_HALF) {
-    copy = turned ? (void *)(uintptr_t)x : get(c, numbers(c, false));
+    copy = turned ? (void *)(uintptr_t)x : fft_get(c, fft_numbers(c, false));
     if (!copy)
       return FL_ENOMEM;
     TRY(half(c, x, copy, turned));
@@ -148,8 +149,9 @@ static fl_status transform(const call *c) {
   TRY(flat || turned ? in_parts(c, &of, x, y)
                      : run_library(c, &of, x, y, c->outer));
   if (c->kind != FFT_HALF && c->scale != 1)
-    TRY(scale(c, y, numbers(c, true)));
-  return turned ? turn(c, c->y, y, c->out, c->kind != FFT_HALF, true) : FL_OK;
+    TRY(scale(c, y, fft_numbers(c, true)));
+  return turned ? fft_turn(c, c->y, y, c->out, c->kind != FFT_HALF, true)
+                : FL_OK;
 }
 
 /* --- short lines --- */
@@ -248,7 +250,7 @@ static fl_status run_line(const call *c) {
 }
 
 /* As v, but contiguous at p. */
-static void contiguous(fl_view *to, const fl_view *v, fl_dtype d, void *p) {
+static void fft_contiguous(fl_view *to, const fl_view *v, fl_dtype d, void *p) {
   int64_t step = 1;
   fl_view_copy(to, v);
   to->data = p;
@@ -258,8 +260,8 @@ static void contiguous(fl_view *to, const fl_view *v, fl_dtype d, void *p) {
 }
 
 /* Over c->dims dims, of which `dim` is the last, from x to y. */
-static fl_status run(const fl_launch *l, const fl_view *x, const fl_view *y,
-                     call *c, int dim) {
+static fl_status fft_run(const fl_launch *l, const fl_view *x, const fl_view *y,
+                         call *c, int dim) {
   int pair = c->kind == FFT_REAL ? x->ndim : x->ndim - 1;
   c->l = l;
   c->dtype = flc_wide(x->dtype);
@@ -281,15 +283,15 @@ static fl_status run(const fl_launch *l, const fl_view *x, const fl_view *y,
   if (!(c->x = flc_input(l, x, c->dtype)))
     return FL_ENOMEM;
   if (!flc_aligned(c->x, aligned)) {
-    void *copy = get(c, numbers(c, false));
+    void *copy = fft_get(c, fft_numbers(c, false));
     if (!copy)
       return FL_ENOMEM;
     TRY(flc_copy(l, copy, c->x,
-                 (size_t)numbers(c, false) * fl_dtype_size(c->dtype)));
+                 (size_t)fft_numbers(c, false) * fl_dtype_size(c->dtype)));
     c->x = copy;
   }
   bool direct = y->dtype == c->dtype && flc_aligned(y->data, aligned);
-  if (!(c->y = direct ? y->data : get(c, numbers(c, true))))
+  if (!(c->y = direct ? y->data : fft_get(c, fft_numbers(c, true))))
     return FL_ENOMEM;
   if (c->n == 1) { /* lines are elements, wherever they lie */
     c->outer *= c->inner;
@@ -299,11 +301,11 @@ static fl_status run(const fl_launch *l, const fl_view *x, const fl_view *y,
   bool own = short_line(c, &a);
   TRY(own && in_registers(c, &a) ? run_line(c)
       : own && take_short(c)     ? run_short(c, &a)
-                                 : transform(c));
+                                 : fft_transform(c));
   if (direct)
     return FL_OK;
   fl_view from;
-  contiguous(&from, y, c->dtype, c->y);
+  fft_contiguous(&from, y, c->dtype, c->y);
   return flc_move(l, y, &from);
 }
 
@@ -319,10 +321,11 @@ static int at_once(const fl_view *x, int64_t n, int dim, int64_t dims,
 }
 
 /* Room for what one pass leaves to the next: as v, but wide. */
-static fl_status between(const fl_launch *l, const fl_view *v, fl_view *to) {
+static fl_status fft_between(const fl_launch *l, const fl_view *v,
+                             fl_view *to) {
   fl_dtype d = flc_wide(v->dtype);
   size_t bytes = (size_t)(flc_numel(v) + 1) * fl_dtype_size(d);
-  contiguous(to, v, d, fl_scratch_get(l, bytes));
+  fft_contiguous(to, v, d, fl_scratch_get(l, bytes));
   return to->data ? FL_OK : FL_ENOMEM;
 }
 
@@ -337,8 +340,8 @@ static fl_status run_pairs(const fl_launch *l, const fl_view *x,
     c.dims = at_once(y, c.n, dim, dims, true);
     dims -= c.dims;
     if (first && dims)
-      TRY(between(l, y, &part));
-    TRY(run(l, x, dims ? &part : y, &c, dim));
+      TRY(fft_between(l, y, &part));
+    TRY(fft_run(l, x, dims ? &part : y, &c, dim));
     dim -= c.dims;
     x = &part;
     c.scale = 1;
@@ -357,19 +360,19 @@ static fl_status run_all(const fl_launch *l, call c, int dim, int64_t dims) {
   int before = dim - c.dims;
   int64_t left = dims - c.dims;
   if (!left)
-    return run(l, x, y, &c, dim);
-  TRY(between(l, real ? y : x, &part));
+    return fft_run(l, x, y, &c, dim);
+  TRY(fft_between(l, real ? y : x, &part));
   call others = c;
   others.scale = 1;
   if (real) {
-    TRY(run(l, x, &part, &c, dim));
+    TRY(fft_run(l, x, &part, &c, dim));
     return run_pairs(l, &part, y, others, before, left);
   }
   TRY(run_pairs(l, x, &part, others, before, left));
-  return run(l, &part, y, &c, dim);
+  return fft_run(l, &part, y, &c, dim);
 }
 
-static fl_status row(const fl_launch *l, call c, int dim, int64_t dims) {
+static fl_status fft_row(const fl_launch *l, call c, int dim, int64_t dims) {
   fl_status s = run_all(l, c, dim, dims);
   return s == FL_EUNSUPPORTED ? flc_on_host(l) : s;
 }
@@ -377,20 +380,20 @@ static fl_status row(const fl_launch *l, call c, int dim, int64_t dims) {
 FLC_KERNEL(dft) {
   const fl_attr *a = l->attrs->v;
   call c = {.kind = FFT_PAIRS, .inverse = a[1].i, .scale = a[2].f};
-  return row(l, c, (int)a[0].i, a[3].i);
+  return fft_row(l, c, (int)a[0].i, a[3].i);
 }
 
 FLC_KERNEL(rdft) {
   const fl_attr *a = l->attrs->v;
   int dim = (int)a[0].i;
   call c = {.kind = FFT_REAL, .n = l->in[0].shape[dim], .scale = a[1].f};
-  return row(l, c, dim, a[2].i);
+  return fft_row(l, c, dim, a[2].i);
 }
 
 FLC_KERNEL(irdft) {
   const fl_attr *a = l->attrs->v;
   call c = {.kind = FFT_HALF, .n = a[0].i, .inverse = true, .scale = a[2].f};
-  return row(l, c, (int)a[1].i, a[3].i);
+  return fft_row(l, c, (int)a[1].i, a[3].i);
 }
 
 void flc_visit_fft(flc_visitor *v) {

@@ -185,7 +185,7 @@ pair<T> taken(const fft_short_args &a, const pair<T> *root, const tile &t,
 
 /* Of the line's transform z to element k of the result. */
 template <int KIND, class T>
-void left(const fft_short_args &a, const pair<T> *root, const tile &t, int line,
+void fft_left(const fft_short_args &a, const pair<T> *root, const tile &t, int line,
           int k, const pair<T> *z, int pitch) {
   T *y = (T *)a.y, by = (T)a.scale;
   pair<T> u = z[(k < a.n ? k : 0) * pitch];
@@ -265,7 +265,7 @@ __global__ void __launch_bounds__(256)
     for (int i = threadIdx.x; i < out; i += step) {
       line = line_of(a, i, a.out, &k);
       if (line < t.lines)
-        left<KIND, T>(a, root, t, line, k, x + line, pitch);
+        fft_left<KIND, T>(a, root, t, line, k, x + line, pitch);
     }
   }
 }
@@ -296,7 +296,7 @@ void passes_from(const pair<T> *root, pair<T> *x) {
 /* What `taken` and `left` do, of a whole line: x has N elements, of a half
  * spectrum N + 1. */
 template <int KIND, int N, class T>
-void transform(const fft_line_args &a, pair<T> *x) {
+void fft_transform(const fft_line_args &a, pair<T> *x) {
   const pair<T> *root = (const pair<T> *)a.root;
   T by = (T)a.scale;
   if constexpr (KIND == FFT_HALF) {
@@ -396,7 +396,7 @@ template <int N, bool REAL> struct column {
   }
 };
 
-template <int N> void exchange(pair<float> *x) {
+template <int N> void fft_exchange(pair<float> *x) {
 #pragma unroll
   for (int k = 0; k < N; k++)
     x[k] = {x[k].at[1], x[k].at[0]};
@@ -431,10 +431,10 @@ __global__ void __launch_bounds__(FFT_LINES(N))
   else
     rows<IN>::come(from, lines, room, x);
   if (KIND == FFT_PAIRS && a.inverse)
-    exchange<N>(x);
-  transform<KIND, N>(a, x);
+    fft_exchange<N>(x);
+  fft_transform<KIND, N>(a, x);
   if (KIND == FFT_HALF || (KIND == FFT_PAIRS && a.inverse))
-    exchange<N>(x);
+    fft_exchange<N>(x);
   if (DOWN)
     column<OUT, KIND == FFT_HALF>::go(to, a.inner.by, x);
   else

@@ -12,7 +12,7 @@ typedef struct call {
 } call;
 
 /* Everything but what is read and written; `in` is x's place among inputs. */
-static call open(const fl_launch *l, int in) {
+static call grid_open(const fl_launch *l, int in) {
   const fl_view *x = &l->in[in], *grid = &l->in[in + 1];
   const fl_attr *v = l->attrs->v;
   call c = {.n = x->ndim - 2};
@@ -41,7 +41,7 @@ static flc_spec spec_of(const call *c, const char *entry) {
 
 /* A thread for each result, and more of them for its channels if there are few.
  */
-static flc_grid each(const call *c, bool channels) {
+static flc_grid grid_each(const call *c, bool channels) {
   int64_t n = c->a.batch * c->a.results, blocks = flc_ceil_div(n, 256);
   int64_t more = (1 << 18) / (n + 1) + 1;
   more = more < c->a.channels ? more : c->a.channels;
@@ -57,8 +57,8 @@ static void *made(const fl_launch *l, const fl_view *y, fl_dtype d) {
              : fl_scratch_get(l, (size_t)(flc_numel(y) + 1) * fl_dtype_size(d));
 }
 
-static fl_status finish(const fl_launch *l, const fl_view *y, fl_dtype d,
-                        void *data) {
+static fl_status grid_finish(const fl_launch *l, const fl_view *y, fl_dtype d,
+                             void *data) {
   fl_view from;
   if (data == y->data)
     return FL_OK;
@@ -69,7 +69,7 @@ static fl_status finish(const fl_launch *l, const fl_view *y, fl_dtype d,
 }
 
 FLC_KERNEL(grid_sample) {
-  call c = open(l, 0);
+  call c = grid_open(l, 0);
   const fl_view *y = &l->out[0];
   if (flc_numel(y) == 0)
     return FL_OK;
@@ -79,24 +79,24 @@ FLC_KERNEL(grid_sample) {
   if (!c.a.x || !c.a.grid || !c.a.y)
     return FL_ENOMEM;
   flc_spec spec = spec_of(&c, "read");
-  fl_status s = FLC_RUN(l, spec, each(&c, true), c.a);
-  return s ? s : finish(l, y, c.dtype, c.a.y);
+  fl_status s = FLC_RUN(l, spec, grid_each(&c, true), c.a);
+  return s ? s : grid_finish(l, y, c.dtype, c.a.y);
 }
 
-static fl_status backward(const fl_launch *l, const call *c) {
+static fl_status grid_backward(const fl_launch *l, const call *c) {
   bool planes = flc_deterministic();
   flc_spec slopes = spec_of(c, "slopes"),
            spread = spec_of(c, planes ? "spread_planes" : "spread");
   flc_grid lines = {.x =
                         (unsigned)flc_ceil_div(c->a.batch * c->a.channels, 256),
                     .block = 256};
-  fl_status s = FLC_RUN(l, slopes, each(c, false), c->a);
-  return s ? s : FLC_RUN(l, spread, planes ? lines : each(c, true), c->a);
+  fl_status s = FLC_RUN(l, slopes, grid_each(c, false), c->a);
+  return s ? s : FLC_RUN(l, spread, planes ? lines : grid_each(c, true), c->a);
 }
 
 /* dy, x, grid -> dx, dgrid */
 FLC_KERNEL(grid_sample_backward) {
-  call c = open(l, 1);
+  call c = grid_open(l, 1);
   const fl_view *dx = &l->out[0], *dgrid = &l->out[1];
   size_t size = fl_dtype_size(c.dtype);
   c.a.dy = flc_input(l, &l->in[0], c.dtype);
@@ -110,10 +110,10 @@ FLC_KERNEL(grid_sample_backward) {
   if (s == FL_OK)
     s = flc_zero(l, c.a.dgrid, (size_t)flc_numel(dgrid) * size);
   if (s == FL_OK && c.a.batch * c.a.results * c.a.channels > 0)
-    s = backward(l, &c);
+    s = grid_backward(l, &c);
   if (s == FL_OK)
-    s = finish(l, dx, c.dtype, c.a.dx);
-  return s ? s : finish(l, dgrid, c.dtype, c.a.dgrid);
+    s = grid_finish(l, dx, c.dtype, c.a.dx);
+  return s ? s : grid_finish(l, dgrid, c.dtype, c.a.dgrid);
 }
 
 void flc_visit_grid(flc_visitor *v) {

@@ -16,12 +16,12 @@ template <class T> struct axis {
 };
 
 /* c held to 0 .. last, NaN to 0. */
-template <class T> T held(T c, T last) {
+template <class T> T grid_held(T c, T last) {
   return c > 0 ? c < last ? c : last : T(0);
 }
 
 /* c thrown back at low and high; slope changes its sign with it. */
-template <class T> void reflect(T low, T high, T &c, T &slope) {
+template <class T> void grid_reflect(T low, T high, T &c, T &slope) {
   T span = high - low, x = c - low, far = x < 0 ? -x : x;
   if (!(span > 0)) {
     c = 0 * c;
@@ -36,12 +36,12 @@ template <class T> void reflect(T low, T high, T &c, T &slope) {
 
 /* c brought to where there are elements. */
 template <class T>
-void inside(const grid_args &a, int64_t size, T &c, T &slope) {
+void grid_inside(const grid_args &a, int64_t size, T &c, T &slope) {
   T last = (T)(size - 1);
   if (a.padding == ZEROS)
     return;
   if (a.padding == REFLECTION)
-    reflect(a.corners ? T(0) : T(-0.5), a.corners ? last : last + T(0.5), c,
+    grid_reflect(a.corners ? T(0) : T(-0.5), a.corners ? last : last + T(0.5), c,
             slope);
   slope = c < 0 || c > last ? T(0) : slope;
   c = c < 0 ? T(0) : c > last ? last : c;
@@ -100,16 +100,16 @@ void read_axis(const grid_args &a, T g, int k, axis<T> &r) {
   T c = (g + 1) * by - (a.corners ? T(0) : T(0.5));
   r.slope = by;
   if (TAPS != 4)
-    inside(a, size, c, r.slope);
+    grid_inside(a, size, c, r.slope);
   taps_of<TAPS>(c, r);
 #pragma unroll
   for (int j = 0; j < TAPS; j++) {
     T at = r.at[j];
     if (TAPS == 4) {
-      inside(a, size, at, none);
+      grid_inside(a, size, at, none);
       at = rint(at);
     }
-    r.at[j] = held(at, last);
+    r.at[j] = grid_held(at, last);
     if (a.padding == ZEROS && r.at[j] != at)
       r.weight[j] = r.change[j] = 0;
   }

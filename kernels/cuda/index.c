@@ -20,7 +20,7 @@ static int size_of(const fl_view *v) {
 }
 
 /* A number counts as a vector of one element. */
-static fl_view vector(const fl_view *v) {
+static fl_view index_vector(const fl_view *v) {
   fl_view x;
   fl_view_copy(&x, v);
   if (x.ndim == 0) {
@@ -49,7 +49,7 @@ static positions positions_of(const fl_launch *l, const fl_view *v,
                      .bound = bound};
 }
 
-static fl_status clear(const fl_launch *l, const fl_view *y) {
+static fl_status index_clear(const fl_launch *l, const fl_view *y) {
   return flc_zero(l, y->data, (size_t)flc_numel(y) * fl_dtype_size(y->dtype));
 }
 
@@ -70,8 +70,8 @@ static void set_inner(slices_args *a, int64_t inner) {
   a->by_n = flc_divisor_of(a->n);
 }
 
-static fl_status take(const fl_launch *l, int dim) {
-  fl_view x = vector(&l->in[0]);
+static fl_status index_take(const fl_launch *l, int dim) {
+  fl_view x = index_vector(&l->in[0]);
   const fl_view *index = &l->in[1], *y = &l->out[0];
   slices_args a = {.to = y->data,
                    .outer = fl_numel(dim, x.shape),
@@ -91,11 +91,11 @@ static fl_status take(const fl_launch *l, int dim) {
 }
 
 FLC_KERNEL(index_select) {
-  return take(l, (int)l->attrs->v[0].i);
+  return index_take(l, (int)l->attrs->v[0].i);
 }
 
 FLC_KERNEL(embedding) {
-  return take(l, 0);
+  return index_take(l, 0);
 }
 
 /* Who writes each of `bound` positions: the last of the index. */
@@ -112,7 +112,7 @@ static fl_status claim(const fl_launch *l, const positions *index, int64_t n,
 }
 
 FLC_KERNEL(index_copy) {
-  fl_view x = vector(&l->in[0]);
+  fl_view x = index_vector(&l->in[0]);
   const fl_view *src = &l->in[2], *y = &l->out[0];
   int dim = (int)l->attrs->v[0].i;
   slices_args a = {.to = y->data,
@@ -190,21 +190,21 @@ typedef fl_status (*keys_fn)(const fl_launch *l, void *keys, fl_dtype type,
                              void *context);
 
 static fl_status join_at(const fl_launch *l, const fl_view *src, int64_t n,
-                         int how, keys_fn places, void *context) {
+                         int how, keys_fn index_places, void *context) {
   sums_args a = {.n = n, .outer = 1, .inner = 1, .how = how};
   void *keys;
   a.bound = flc_numel(&l->out[0]);
   fl_status s = take_slices(l, &a, src, &keys);
   if (s == FL_OK)
-    s = places(l, keys, key_type(&a), context);
+    s = index_places(l, keys, key_type(&a), context);
   return s == FL_OK ? add_by_keys(l, &a, keys) : s;
 }
 
 fl_status flc_sum_at(const fl_launch *l, const fl_view *src, int64_t n,
-                     fl_status (*places)(const fl_launch *l, void *keys,
-                                         fl_dtype type, void *context),
+                     fl_status (*index_places)(const fl_launch *l, void *keys,
+                                               fl_dtype type, void *context),
                      void *context) {
-  return join_at(l, src, n, INDEX_SUM, places, context);
+  return join_at(l, src, n, INDEX_SUM, index_places, context);
 }
 
 /* y has what the sums are added to. */
@@ -225,7 +225,7 @@ static fl_status add_slices(const fl_launch *l, sums_args *a,
 }
 
 FLC_KERNEL(index_add) {
-  fl_view x = vector(&l->in[0]);
+  fl_view x = index_vector(&l->in[0]);
   int dim = (int)l->attrs->v[0].i;
   sums_args a = {.outer = fl_numel(dim, x.shape),
                  .bound = x.shape[dim],
@@ -240,7 +240,7 @@ fl_status flc_sum_rows(const fl_launch *l, const fl_view *index,
   sums_args a = {.outer = 1,
                  .bound = y->shape[0],
                  .inner = fl_numel(y->ndim - 1, y->shape + 1)};
-  fl_status s = clear(l, y);
+  fl_status s = index_clear(l, y);
   return s == FL_OK ? add_slices(l, &a, index, src, skip) : s;
 }
 
@@ -262,8 +262,8 @@ static bool joins(const pick_args *a, int n, int64_t index, int64_t y,
 
 /* Dims of `index` with the strides of what is addressed and of src; dims that
  * are one run in all of them as one. Without `lanes` elements are single. */
-static void plan(pick_args *a, const fl_view *index, int dim, const int64_t *y,
-                 const int64_t *src, bool lanes) {
+static void index_plan(pick_args *a, const fl_view *index, int dim,
+                       const int64_t *y, const int64_t *src, bool lanes) {
   int64_t contiguous[FL_MAX_DIMS];
   int n = -1;
   row_major(index->ndim, index->shape, contiguous);
@@ -290,7 +290,7 @@ static void plan(pick_args *a, const fl_view *index, int dim, const int64_t *y,
 }
 
 FLC_KERNEL(gather) {
-  fl_view x = vector(&l->in[0]), index = vector(&l->in[1]);
+  fl_view x = index_vector(&l->in[0]), index = index_vector(&l->in[1]);
   int dim = (int)l->attrs->v[0].i;
   int64_t none[FL_MAX_DIMS] = {0};
   pick_args a = {.src = x.data, .y = l->out[0].data};
@@ -302,7 +302,7 @@ FLC_KERNEL(gather) {
   if (!a.index.at || (!a.src && flc_numel(&x) > 0))
     return FL_ENOMEM;
   /* the addressed tensor is the source here: its places are y's */
-  plan(&a, &index, dim, x.stride, none, false);
+  index_plan(&a, &index, dim, x.stride, none, false);
   flc_spec spec = FLC_SPEC("index", "gather", size_of(&x));
   return FLC_RUN(l, spec, grid_of(flc_ceil_div(a.n, INDEX_UNITS)), a);
 }
@@ -334,7 +334,7 @@ static fl_status scatter_last(const fl_launch *l, pick_args *a, int size) {
 }
 
 FLC_KERNEL(scatter) {
-  fl_view x = vector(&l->in[0]), index = vector(&l->in[1]);
+  fl_view x = index_vector(&l->in[0]), index = index_vector(&l->in[1]);
   const fl_view *y = &l->out[0];
   int dim = (int)l->attrs->v[0].i;
   int64_t to[FL_MAX_DIMS], from[FL_MAX_DIMS];
@@ -347,7 +347,7 @@ FLC_KERNEL(scatter) {
   if (!a.index.at || !a.src)
     return FL_ENOMEM;
   row_major(x.ndim, x.shape, to);
-  plan(&a, &index, dim, to, from, false);
+  index_plan(&a, &index, dim, to, from, false);
   return scatter_last(l, &a, size_of(&x));
 }
 
@@ -361,7 +361,7 @@ static fl_dtype sum_type(fl_dtype d) {
 static fl_status scatter_sums(const fl_launch *l, pick_args *a,
                               const fl_view *index, const fl_view *y,
                               bool lanes) {
-  fl_view all = vector(y);
+  fl_view all = index_vector(y);
   int dim = (int)l->attrs->v[0].i;
   int64_t to[FL_MAX_DIMS], from[FL_MAX_DIMS];
   a->src = source(l, y->dtype, from);
@@ -373,21 +373,21 @@ static fl_status scatter_sums(const fl_launch *l, pick_args *a,
           each = index->shape[dim], blocks = flc_numel(index) / each;
   if (!lanes && to[dim] == 1 && bytes <= LINE && each >= all.shape[dim] / 4 &&
       blocks >= flc_chip_of(l)->processors && blocks <= INT32_MAX) {
-    plan(a, index, dim, to, from, true);
+    index_plan(a, index, dim, to, from, true);
     flc_spec lines = FLC_SPEC("index", "add_lines", y->dtype);
     flc_grid g = {
         .x = (unsigned)blocks, .block = 512, .shared = (unsigned)bytes};
     return FLC_RUN(l, lines, g, *a);
   }
-  plan(a, index, dim, to, from, lanes);
+  index_plan(a, index, dim, to, from, lanes);
   flc_spec spec = lanes ? FLC_SPEC("index", "add_lanes", y->dtype)
                         : FLC_SPEC("index", "add", y->dtype);
   int64_t threads = lanes ? a->n : flc_ceil_div(a->n, INDEX_UNITS);
   return FLC_RUN(l, spec, grid_of(threads), *a);
 }
 
-static fl_status places(const fl_launch *l, void *keys, fl_dtype type,
-                        void *context) {
+static fl_status index_places(const fl_launch *l, void *keys, fl_dtype type,
+                              void *context) {
   pick_args *a = context;
   flc_spec spec = FLC_SPEC("index", "places", type);
   a->y = keys;
@@ -397,20 +397,20 @@ static fl_status places(const fl_launch *l, void *keys, fl_dtype type,
 /* The same by putting the places in order: always the same sum. */
 static fl_status scatter_sorted(const fl_launch *l, pick_args *a,
                                 const fl_view *index, int how) {
-  fl_view y = vector(&l->out[0]), src;
+  fl_view y = index_vector(&l->out[0]), src;
   int64_t to[FL_MAX_DIMS], none[FL_MAX_DIMS] = {0};
   fl_view_copy(&src, &l->in[2]);
   if (src.ndim > 0)
     memcpy(src.shape, index->shape, sizeof src.shape);
   row_major(y.ndim, y.shape, to);
-  plan(a, index, (int)l->attrs->v[0].i, to, none, false);
+  index_plan(a, index, (int)l->attrs->v[0].i, to, none, false);
   a->all = flc_numel(&y);
-  return join_at(l, &src, a->n, how, places, a);
+  return join_at(l, &src, a->n, how, index_places, a);
 }
 
 /* One position for each place needs no other dtype than y's. */
 FLC_KERNEL(scatter_add) {
-  fl_view x = vector(&l->in[0]), index = vector(&l->in[1]), y;
+  fl_view x = index_vector(&l->in[0]), index = index_vector(&l->in[1]), y;
   const fl_view *out = &l->out[0];
   int64_t dim = l->attrs->v[0].i, each = index.shape[dim];
   bool lanes = each <= LANE, whole = fl_dtype_kind(x.dtype) != FL_KIND_FLOAT;
@@ -438,7 +438,7 @@ FLC_KERNEL(scatter_add) {
 
 /* Others than sums: always in order. */
 static fl_status scatter_joined(const fl_launch *l, int how) {
-  fl_view x = vector(&l->in[0]), index = vector(&l->in[1]);
+  fl_view x = index_vector(&l->in[0]), index = index_vector(&l->in[1]);
   pick_args a = {0};
   fl_status s = flc_move(l, &l->out[0], &l->in[0]);
   if (s != FL_OK || flc_numel(&index) == 0)
@@ -469,54 +469,54 @@ FLC_KERNEL(one_hot) {
   a.index = positions_of(l, &l->in[0], l->attrs->v[0].i);
   if (!a.index.at)
     return FL_ENOMEM;
-  fl_status s = clear(l, y);
+  fl_status s = index_clear(l, y);
   flc_spec spec = FLC_SPEC("index", "hot", y->dtype);
   return s == FL_OK ? FLC_RUN(l, spec, grid_of(a.n), a) : s;
 }
 
-static void visit(flc_visitor *v, flc_spec s, bool quick) {
+static void index_visit(flc_visitor *v, flc_spec s, bool quick) {
   v->spec(v, &s, quick);
 }
 
 static void visit_masks(flc_visitor *v) {
   for (int size = 1; size <= 8; size *= 2) {
-    visit(v, FLC_SPEC("mask", "count", size), size == 1);
-    visit(v, FLC_SPEC("mask", "compact", size), size == 4);
-    visit(v, FLC_SPEC("mask", "expand", size), size == 4);
-    visit(v, FLC_SPEC("mask", "find", size), size == 4);
+    index_visit(v, FLC_SPEC("mask", "count", size), size == 1);
+    index_visit(v, FLC_SPEC("mask", "compact", size), size == 4);
+    index_visit(v, FLC_SPEC("mask", "expand", size), size == 4);
+    index_visit(v, FLC_SPEC("mask", "find", size), size == 4);
   }
-  visit(v, FLC_SPEC("mask", "before", 0), true);
+  index_visit(v, FLC_SPEC("mask", "before", 0), true);
 }
 
 void flc_visit_index(flc_visitor *v) {
   for (int size = 1; size <= 16; size *= 2) {
-    visit(v, FLC_SPEC("index", "take", size), size == 16);
-    visit(v, FLC_SPEC("index", "put", size), size == 16);
+    index_visit(v, FLC_SPEC("index", "take", size), size == 16);
+    index_visit(v, FLC_SPEC("index", "put", size), size == 16);
     if (size > 8)
       continue;
-    visit(v, FLC_SPEC("index", "gather", size), size == 4);
-    visit(v, FLC_SPEC("index", "scatter", size, 4), size == 4);
+    index_visit(v, FLC_SPEC("index", "gather", size), size == 4);
+    index_visit(v, FLC_SPEC("index", "scatter", size, 4), size == 4);
   }
   FL_EACH_DTYPE(d, fl_dtype_is_real) {
-    visit(v, FLC_SPEC("index", "hot", d), d == FL_F32);
-    visit(v, FLC_SPEC("index", "add_lanes", d), d == FL_F32);
+    index_visit(v, FLC_SPEC("index", "hot", d), d == FL_F32);
+    index_visit(v, FLC_SPEC("index", "add_lanes", d), d == FL_F32);
     for (int how = INDEX_SUM; how <= INDEX_MIN; how++) {
       bool quick = d == FL_F32 && (how == INDEX_SUM || how == INDEX_MAX);
-      visit(v, FLC_SPEC("index", "sums", d, d, FL_I32, how), quick);
+      index_visit(v, FLC_SPEC("index", "sums", d, d, FL_I32, how), quick);
       if (wide_of((fl_dtype)d) != (fl_dtype)d)
-        visit(v,
-              FLC_SPEC("index", "sums", d, wide_of((fl_dtype)d), FL_I32, how),
-              false);
-      visit(v, FLC_SPEC("index", "carry", d, FL_I32, how), quick);
+        index_visit(
+            v, FLC_SPEC("index", "sums", d, wide_of((fl_dtype)d), FL_I32, how),
+            false);
+      index_visit(v, FLC_SPEC("index", "carry", d, FL_I32, how), quick);
     }
     if (sum_type((fl_dtype)d) == (fl_dtype)d) {
-      visit(v, FLC_SPEC("index", "add", d), d == FL_F32);
-      visit(v, FLC_SPEC("index", "add_lines", d), d == FL_F32);
+      index_visit(v, FLC_SPEC("index", "add", d), d == FL_F32);
+      index_visit(v, FLC_SPEC("index", "add_lines", d), d == FL_F32);
     }
   }
-  visit(v, FLC_SPEC("index", "keys", FL_I32), true);
-  visit(v, FLC_SPEC("index", "places", FL_I32), true);
-  visit(v, FLC_SPEC("index", "claim", 0), true);
-  visit(v, FLC_SPEC("index", "contend", 4), true);
+  index_visit(v, FLC_SPEC("index", "keys", FL_I32), true);
+  index_visit(v, FLC_SPEC("index", "places", FL_I32), true);
+  index_visit(v, FLC_SPEC("index", "claim", 0), true);
+  index_visit(v, FLC_SPEC("index", "contend", 4), true);
   visit_masks(v);
 }

@@ -243,7 +243,7 @@ template <int D> __global__ void places(const __grid_constant__ pick_args a) {
   }
 }
 
-template <int HOW, class W> inline W joined(W a, W b) {
+template <int HOW, class W> inline W index_joined(W a, W b) {
   if (HOW == INDEX_PROD)
     return a * b;
   if (HOW == INDEX_MAX)
@@ -303,7 +303,7 @@ __global__ void sums(const __grid_constant__ sums_args a) {
           run = key[j];
           sum = run < a.bound ? fl_get<W>(y[run * a.inner]) : W(0);
         }
-        sum = joined<HOW>(sum, v[j]);
+        sum = index_joined<HOW>(sum, v[j]);
       }
     }
     if (head)
@@ -335,7 +335,7 @@ __global__ void carry(const __grid_constant__ sums_args a) {
     W sum = ((const W *)a.tail)[e];
     for (int64_t t = e + columns; end < a.n && keys[end] == run;
          t += columns, end += INDEX_RUN)
-      sum = joined<HOW>(sum, ((const W *)a.head)[t]);
+      sum = index_joined<HOW>(sum, ((const W *)a.head)[t]);
     FL_S(D) *y = (FL_S(D) *)a.y + o * a.bound * a.inner + i;
     y[run * a.inner] = fl_put<FL_S(D)>(sum);
   }

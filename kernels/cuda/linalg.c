@@ -295,8 +295,8 @@ static fl_status svd(flc_linalg *c) {
       flc_linalg_strided(c, p.v, c->m, wv, c->m * p.wv, 1, c->m));
 }
 
-static fl_status multiply(const flc_linalg *c, flc_product *p, int64_t astep,
-                          int64_t bstep) {
+static fl_status linalg_multiply(const flc_linalg *c, flc_product *p,
+                                 int64_t astep, int64_t bstep) {
   p->dtype = c->dtype;
   if (c->batch > 1) {
     p->dims = 1;
@@ -335,7 +335,7 @@ static fl_status pinv(flc_linalg *c) {
                     .a = p.u,
                     .b = p.v,
                     .c = c->out[0]};
-  return multiply(c, &by, n * p.wu, m * p.wv);
+  return linalg_multiply(c, &by, n * p.wu, m * p.wv);
 }
 
 static fl_status eigh(flc_linalg *c) {
@@ -404,7 +404,7 @@ static fl_status square_product(const flc_linalg *c, const double *a,
                    .a = a,
                    .b = b,
                    .c = y};
-  return multiply(c, &p, c->n * c->n, c->n * c->n);
+  return linalg_multiply(c, &p, c->n * c->n, c->n * c->n);
 }
 
 static fl_status exp_sum(const flc_linalg *c, const exp_args *a, int what) {
@@ -459,7 +459,7 @@ static fl_status matrix_exp(flc_linalg *c) {
 /* --- reading a launch --- */
 
 /* One matrix for all, or the input with the leading dims of `like`. */
-static fl_status matrices(flc_linalg *c, const fl_view *like) {
+static fl_status linalg_matrices(flc_linalg *c, const fl_view *like) {
   fl_view v;
   const fl_view *x = &c->l->in[0];
   fl_view_copy(&v, x);
@@ -481,13 +481,13 @@ static fl_status matrices(flc_linalg *c, const fl_view *like) {
 
 /* Memory for a result: its own, or scratch where that has another dtype or is
  * the input's. */
-static void *result(const flc_linalg *c, const fl_view *y) {
+static void *linalg_result(const flc_linalg *c, const fl_view *y) {
   if (y->dtype == c->dtype && y->data != c->l->in[0].data)
     return y->data;
   return flc_linalg_get(c, flc_numel(y));
 }
 
-static fl_status finish(const flc_linalg *c) {
+static fl_status linalg_finish(const flc_linalg *c) {
   for (int k = 0; k < c->l->n_out; k++) {
     const fl_view *y = &c->l->out[k];
     fl_view from;
@@ -504,11 +504,11 @@ static fl_status finish(const flc_linalg *c) {
   return FL_OK;
 }
 
-static fl_status prepare(flc_linalg *c) {
+static fl_status linalg_prepare(flc_linalg *c) {
   const fl_launch *l = c->l;
-  TRY(matrices(c, l->n_in > 1 ? &l->out[0] : &l->in[0]));
+  TRY(linalg_matrices(c, l->n_in > 1 ? &l->out[0] : &l->in[0]));
   for (int k = 0; k < l->n_out; k++)
-    if (!(c->out[k] = result(c, &l->out[k])))
+    if (!(c->out[k] = linalg_result(c, &l->out[k])))
       return FL_ENOMEM;
   c->info = fl_scratch_get(l, (size_t)c->batch * 2 * sizeof(int));
   if (!c->info)
@@ -517,8 +517,8 @@ static fl_status prepare(flc_linalg *c) {
   return FL_OK;
 }
 
-static fl_status run(const fl_launch *l, fl_status (*f)(flc_linalg *),
-                     fl_dtype d) {
+static fl_status linalg_run(const fl_launch *l, fl_status (*f)(flc_linalg *),
+                            fl_dtype d) {
   const fl_view *x = &l->in[0];
   flc_linalg c = {.l = l, .dtype = d, .wide = d == FL_F64, .k = 1};
   int right = l->n_in > 1 ? l->in[1].ndim > 1 ? 2 : 1 : 0;
@@ -533,17 +533,17 @@ static fl_status run(const fl_launch *l, fl_status (*f)(flc_linalg *),
   if (c.batch == 0 || c.m == 0 || c.n == 0 || c.k == 0 || c.m > LARGEST ||
       c.n > LARGEST || c.k > INT32_MAX || flc_solver_open(l, &c.s))
     return flc_on_host(l);
-  fl_status s = prepare(&c);
+  fl_status s = linalg_prepare(&c);
   if (s == FL_OK)
     s = f(&c);
   flc_solver_close();
   free(c.host);
-  return s ? s : finish(&c);
+  return s ? s : linalg_finish(&c);
 }
 
 #define LINALG(name, f)                                                        \
   FLC_KERNEL(name) {                                                           \
-    return run(l, f, flc_wide(l->out[0].dtype));                               \
+    return linalg_run(l, f, flc_wide(l->out[0].dtype));                        \
   }
 LINALG(cholesky, cholesky)
 LINALG(triangular_solve, triangular_solve)
@@ -558,7 +558,7 @@ LINALG(eigh, eigh)
 LINALG(eig_pairs, eig_pairs)
 
 FLC_KERNEL(matrix_exp) { /* its coefficients span 17 digits */
-  return run(l, matrix_exp, FL_F64);
+  return linalg_run(l, matrix_exp, FL_F64);
 }
 
 /* Seldom asked for: the host does them. */

@@ -271,7 +271,7 @@ __global__ void __launch_bounds__(256)
 /* Lanes take turns with a column of m: its product with v, from row j on, where
  * v has a 1; then what reflects it. */
 template <class T>
-void reflect(T *x, const T *v, T tau, int64_t j, int64_t m, int lane) {
+void linalg_reflect(T *x, const T *v, T tau, int64_t j, int64_t m, int lane) {
   T dot = lane == 0 ? x[j] : T(0);
   for (int64_t i = j + 1 + lane; i < m; i += 32)
     dot += v[i] * x[i];
@@ -322,12 +322,12 @@ __global__ void __launch_bounds__(128)
     }
     __syncthreads();
     for (int64_t c = j + 1 + warp; c < n; c += 4)
-      reflect(a + c * m, v, tau[j], j, m, lane);
+      linalg_reflect(a + c * m, v, tau[j], j, m, lane);
     __syncthreads();
   }
   for (int64_t c = warp; c < wide; c += 4) /* each column by one warp */
     for (int64_t j = (c < k ? c : k - 1); j >= 0; j--)
-      reflect(q + c * m, a + j * m, tau[j], j, m, lane);
+      linalg_reflect(q + c * m, a + j * m, tau[j], j, m, lane);
   __syncthreads();
   T *y = (T *)args.q + blockIdx.x * m * wide,
     *r = (T *)args.r + blockIdx.x * wide * n;

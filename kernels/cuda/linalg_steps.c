@@ -74,8 +74,8 @@ fl_status flc_linalg_copy(const flc_linalg *c, void *to, const void *from,
   return flc_copy(c->l, to, from, (size_t)elements * c->size);
 }
 
-static fl_status mark(const flc_linalg *c, const char *entry,
-                      matrices_args *a) {
+static fl_status linalg_steps_mark(const flc_linalg *c, const char *entry,
+                                   matrices_args *a) {
   flc_spec spec = FLC_SPEC("linalg", entry, c->dtype);
   a->pieces = flc_ceil_div(a->rows * a->cols, 256 * 16);
   a->pieces = a->pieces < 1024 ? a->pieces : 1024;
@@ -95,7 +95,7 @@ fl_status flc_linalg_survey(flc_linalg *c, int triangle) {
                      .cols = c->n,
                      .triangle = triangle};
   TRY(flc_zero(c->l, c->strange, bytes));
-  return mark(c, "survey", &a);
+  return linalg_steps_mark(c, "survey", &a);
 }
 
 /* A copy of the matrices that the library may write to; those that are strange
@@ -111,7 +111,7 @@ fl_status flc_linalg_tame(flc_linalg *c, int triangle, bool turned, void **to) {
                    c, flc_linalg_strided(c, *to, c->m, c->n, size, 1, c->m),
                    flc_linalg_by_rows(c, c->in, c->m, c->n))
              : flc_linalg_copy(c, *to, c->in, c->batch * size));
-  return mark(c, "blank", &a);
+  return linalg_steps_mark(c, "blank", &a);
 }
 
 fl_status flc_linalg_triangle(const flc_linalg *c, void *y, int64_t rows,

@@ -50,7 +50,7 @@ static flc_grid threads_for(int64_t n, unsigned block) {
 }
 
 /* The sums of all samples' losses and weights; many samples in two steps. */
-static fl_status gather(const fl_launch *l, loss_args *a) {
+static fl_status loss_gather(const fl_launch *l, loss_args *a) {
   flc_spec spec = FLC_SPEC("loss", "gather", 0);
   flc_grid one = {.x = 1, .block = 512};
   if (a->samples > 16384) {
@@ -93,7 +93,7 @@ FLC_KERNEL(cross_entropy) {
       grid = (flc_grid){.x = (unsigned)a.samples, .block = LINE};
     s = FLC_RUN(l, spec, grid, a);
   }
-  return s == FL_OK ? gather(l, &a) : s;
+  return s == FL_OK ? loss_gather(l, &a) : s;
 }
 
 /* Sums over the classes that every gradient needs. */
@@ -162,8 +162,8 @@ FLC_KERNEL(cross_entropy_backward) {
 void flc_visit_loss(flc_visitor *v) {
   static const char *const entries[] = {"forward", "backward"};
   static const char *const others[] = {"columns_backward", "whole", "shares"};
-  flc_spec gather = FLC_SPEC("loss", "gather", 0);
-  v->spec(v, &gather, true);
+  flc_spec loss_gather = FLC_SPEC("loss", "gather", 0);
+  v->spec(v, &loss_gather, true);
   FL_EACH_DTYPE(d, fl_dtype_is_float) {
     bool quick = d == FL_BF16;
     for (int k = 0; k < 12; k++)

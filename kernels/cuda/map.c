@@ -39,7 +39,7 @@ static fl_dtype compute_type(const fl_launch *l, const flc_row *r, int n_in) {
 }
 
 /* What an element of dtype d is computed in. */
-static fl_dtype wide(fl_dtype d) {
+static fl_dtype map_wide(fl_dtype d) {
   return fl_dtype_is_float(d) ? flc_wide(d) : FL_I64;
 }
 
@@ -175,14 +175,14 @@ static fl_status run_any(const fl_launch *l, const flc_row *r, const fl_view *y,
   return run_pieces(l, &spec, &a, fl_dtype_size(y->dtype), fl_dtype_size(d));
 }
 
-static fl_status convert(const fl_launch *l, const fl_view *to,
-                         const fl_view *from) {
+static fl_status map_convert(const fl_launch *l, const fl_view *to,
+                             const fl_view *from) {
   map_any a;
   set_any(&a, to, from, 1);
   a.each = 1;
   a.dtype[0] = to->dtype;
   a.dtype[1] = from->dtype;
-  flc_spec spec = FLC_SPEC("map", "convert", wide(from->dtype));
+  flc_spec spec = FLC_SPEC("map", "convert", map_wide(from->dtype));
   spec.text = identity.text;
   return run_pieces(l, &spec, &a, fl_dtype_size(to->dtype),
                     fl_dtype_size(from->dtype));
@@ -281,7 +281,7 @@ fl_status flc_map(const fl_launch *l, const flc_row *r, const fl_view *y,
       is_flat(y, in, n_in) && run_flat(l, r, y, in, n_in, in[0].dtype, &s))
     return s;
   /* floats have kernels of their own, the rest goes by what computes it */
-  bool own = fl_dtype_is_float(d) && wide(d) == t &&
+  bool own = fl_dtype_is_float(d) && map_wide(d) == t &&
              y->dtype == (r->test ? FL_BOOL : d);
   if (own && d != FL_F64 && is_flat(y, in, n_in) &&
       run_flat(l, r, y, in, n_in, d, &s))
@@ -312,7 +312,7 @@ static void by_memory(fl_view *to, fl_view *from) {
 
 /* Pairs of elements become one as long as they stay together; returns the size
  * reached. */
-static int widen(map_any *a, int size) {
+static int map_widen(map_any *a, int size) {
   int last = a->ndim - 1;
   bool even = a->stride[0][last] == 1 && a->stride[1][last] == 1;
   for (; even && size < 16; size *= 2) {
@@ -344,7 +344,7 @@ static fl_status move_words(const fl_launch *l, const fl_view *to,
   if (same_shape(&y, &x))
     by_memory(&y, &x);
   set_any(&a, &y, &x, 1);
-  int size = widen(&a, (int)fl_dtype_size(to->dtype));
+  int size = map_widen(&a, (int)fl_dtype_size(to->dtype));
   flc_spec spec = FLC_SPEC("map", "words", size);
   spec.text = identity.text;
   return run_pieces(l, &spec, &a, (size_t)size, (size_t)size);
@@ -352,8 +352,8 @@ static fl_status move_words(const fl_launch *l, const fl_view *to,
 
 /* A matrix (or a row of them) read along its columns: true if `from` is one,
  * with the last two merged dims exchanged against `to`'s order. */
-static bool turned(const fl_view *to, const fl_view *from, map_turn *t,
-                   int64_t *count) {
+static bool map_turned(const fl_view *to, const fl_view *from, map_turn *t,
+                       int64_t *count) {
   map_any a = {.ndim = to->ndim};
   memcpy(a.size, to->shape, (size_t)to->ndim * sizeof *a.size);
   set_strides(&a, 0, to, to);
@@ -407,7 +407,7 @@ fl_status flc_move(const fl_launch *l, const fl_view *to, const fl_view *from) {
     size_t size = fl_dtype_size(to->dtype);
     if (same_shape(to, from) && flc_contiguous(to) && flc_contiguous(from))
       return flc_copy(l, to->data, from->data, (size_t)flc_numel(to) * size);
-    if (turned(to, from, &t, &count))
+    if (map_turned(to, from, &t, &count))
       return turn(l, &t, count, (int)size);
   }
   /* floats among themselves, and numbers, in one pass of 16 bytes */
@@ -418,7 +418,7 @@ fl_status flc_move(const fl_launch *l, const fl_view *to, const fl_view *from) {
     return s;
   return to->dtype == from->dtype && !flc_is_number(from)
              ? move_words(l, to, from)
-             : convert(l, to, from);
+             : map_convert(l, to, from);
 }
 
 const void *flc_input(const fl_launch *l, const fl_view *v, fl_dtype dtype) {

@@ -7,10 +7,10 @@
 
 #include "map.h"
 
-template <class T> T param(double v) {
+template <class T> T map_param(double v) {
   return (T)v;
 }
-template <> inline int64_t param<int64_t>(double v) {
+template <> inline int64_t map_param<int64_t>(double v) {
   return fl_to_int(v);
 }
 template <class T> T number(const map_number &v) {
@@ -29,9 +29,9 @@ template <> inline int64_t number<int64_t>(const map_number &v) {
 #define fl_silu(x)           fl_silu_of<LOW>(x)
 #define fl_silu_d(x)         fl_silu_d_of<LOW>(x)
 
-template <bool LOW, class T> T row(const T *v, const double *p, int bits) {
-  const T p0 = param<T>(p[0]), p1 = param<T>(p[1]), p2 = param<T>(p[2]),
-          p3 = param<T>(p[3]);
+template <bool LOW, class T> T map_row(const T *v, const double *p, int bits) {
+  const T p0 = map_param<T>(p[0]), p1 = map_param<T>(p[1]), p2 = map_param<T>(p[2]),
+          p3 = map_param<T>(p[3]);
   ROW
 }
 
@@ -45,7 +45,7 @@ template <bool LOW, class T> T row(const T *v, const double *p, int bits) {
 
 /* V elements of one operand from i on into v[][k]. */
 template <class S, class T, int IN, int V>
-inline void take(const map_flat &a, int k, int64_t i, T (*v)[IN]) {
+inline void map_take(const map_flat &a, int k, int64_t i, T (*v)[IN]) {
   fl_vec<S, V> x = fl_read<S, V>((const S *)a.in[k] + i);
 #pragma unroll
   for (int j = 0; j < V; j++)
@@ -57,7 +57,7 @@ template <class S, class T, int IN, int V>
 inline void take_some(const map_flat &a, int k, int64_t i, int64_t left,
                       T (*v)[IN]) {
   if (a.in[k] && left >= V) {
-    take<S, T, IN, V>(a, k, i, v);
+    map_take<S, T, IN, V>(a, k, i, v);
     return;
   }
 #pragma unroll
@@ -78,9 +78,9 @@ template <int D, int O, int IN, int V, int E> struct flat_vector {
 #pragma unroll
     for (int k = 0; k < IN; k++)
       if (k == 1)
-        take<FL_S(E), T, IN, V>(a, k, i, v);
+        map_take<FL_S(E), T, IN, V>(a, k, i, v);
       else
-        take<FL_S(D), T, IN, V>(a, k, i, v);
+        map_take<FL_S(D), T, IN, V>(a, k, i, v);
   }
   void read_some(const map_flat &a, int64_t i, int64_t left) {
 #pragma unroll
@@ -95,7 +95,7 @@ template <int D, int O, int IN, int V, int E> struct flat_vector {
 #pragma unroll
     for (int j = 0; j < V; j++)
       y.at[j] =
-          fl_put<Y>(row < D == FL_F16 || D == FL_BF16 > (v[j], a.p, a.bits));
+          fl_put<Y>(map_row < D == FL_F16 || D == FL_BF16 > (v[j], a.p, a.bits));
     if (left >= V)
       fl_leave((Y *)a.y + i, y);
     else
@@ -173,7 +173,7 @@ __global__ void __launch_bounds__(256) any(const __grid_constant__ map_any a) {
     for (int e = 0; e < 4; e++)
       if (e < a.each)
         ((Y *)a.data[0])[at[0] + e * a.stride[0][last]] =
-            fl_put<Y>(row < D == FL_F16 || D == FL_BF16 > (v[e], a.p, a.bits));
+            fl_put<Y>(map_row < D == FL_F16 || D == FL_BF16 > (v[e], a.p, a.bits));
   }
 }
 
@@ -260,9 +260,9 @@ __global__ void __launch_bounds__(256)
   typedef FL_BITS(SIZE) W;
   enum { N = 16 / SIZE };
   int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-  int64_t tiles = (a.columns + 16 * N - 1) / (16 * N), row = blockIdx.x / tiles,
-          r = row * (16 * N) + ((warp & 1) * 8 + lane % 8) * N,
-          c = (blockIdx.x - row * tiles) * (16 * N) +
+  int64_t tiles = (a.columns + 16 * N - 1) / (16 * N), map_row = blockIdx.x / tiles,
+          r = map_row * (16 * N) + ((warp & 1) * 8 + lane % 8) * N,
+          c = (blockIdx.x - map_row * tiles) * (16 * N) +
               ((warp >> 1) * 4 + lane / 8) * N;
   if (r >= a.rows || c >= a.columns)
     return;

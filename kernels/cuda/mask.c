@@ -8,8 +8,8 @@ static int size_of(const fl_view *v) {
 }
 
 /* v broadcast to a shape, as contiguous memory of its own dtype. */
-static const void *spread(const fl_launch *l, const fl_view *v, int ndim,
-                          const int64_t *shape) {
+static const void *mask_spread(const fl_launch *l, const fl_view *v, int ndim,
+                               const int64_t *shape) {
   int64_t n = fl_numel(ndim, shape), stride = 1;
   if (flc_numel(v) == n)
     return flc_input(l, v, v->dtype);
@@ -48,8 +48,8 @@ static fl_status count(const fl_launch *l, mask_args *a, int size) {
   return s == FL_OK ? FLC_RUN(l, before, one, *a) : s;
 }
 
-static fl_status move(const fl_launch *l, const mask_args *a, const char *entry,
-                      int size) {
+static fl_status mask_move(const fl_launch *l, const mask_args *a,
+                           const char *entry, int size) {
   flc_spec spec = FLC_SPEC("mask", entry, size);
   flc_grid tiles = {.x = (unsigned)a->tiles, .block = MASK_THREADS};
   return FLC_RUN(l, spec, tiles, *a);
@@ -65,12 +65,12 @@ FLC_KERNEL(masked_select) {
                  .room = y->shape[0]};
   if (a.n == 0 || a.room == 0)
     return FL_OK;
-  a.flags = spread(l, &l->in[1], ndim, shape);
-  a.x = spread(l, x, ndim, shape);
+  a.flags = mask_spread(l, &l->in[1], ndim, shape);
+  a.x = mask_spread(l, x, ndim, shape);
   if (!a.flags || !a.x)
     return FL_ENOMEM;
   fl_status s = count(l, &a, 1);
-  return s == FL_OK ? move(l, &a, "compact", size_of(x)) : s;
+  return s == FL_OK ? mask_move(l, &a, "compact", size_of(x)) : s;
 }
 
 /* Only a src that may be too short is worth waiting for the count. */
@@ -96,7 +96,7 @@ FLC_KERNEL(masked_scatter) {
                  .room = flc_numel(src)};
   if (a.n == 0)
     return FL_OK;
-  a.flags = spread(l, &l->in[1], ndim, shape);
+  a.flags = mask_spread(l, &l->in[1], ndim, shape);
   fl_status s = a.flags ? count(l, &a, 1) : FL_ENOMEM;
   if (s == FL_OK)
     s = check_room(l, &a);
@@ -105,7 +105,7 @@ FLC_KERNEL(masked_scatter) {
   if (s != FL_OK || a.room == 0)
     return s;
   a.x = flc_input(l, src, x->dtype);
-  return a.x ? move(l, &a, "expand", size_of(x)) : FL_ENOMEM;
+  return a.x ? mask_move(l, &a, "expand", size_of(x)) : FL_ENOMEM;
 }
 
 FLC_KERNEL(nonzero) {
@@ -127,5 +127,5 @@ FLC_KERNEL(nonzero) {
   if (!a.flags)
     return FL_ENOMEM;
   fl_status s = count(l, &a, size);
-  return s == FL_OK ? move(l, &a, "find", size) : s;
+  return s == FL_OK ? mask_move(l, &a, "find", size) : s;
 }

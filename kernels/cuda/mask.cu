@@ -73,7 +73,7 @@ template <int T> __global__ void before(const __grid_constant__ mask_args a) {
 }
 
 /* Calls each(i, rank) for this thread's elements whose flag is set. */
-template <int SIZE, class Each> void visit(const mask_args &a, Each each) {
+template <int SIZE, class Each> void mask_visit(const mask_args &a, Each each) {
   __shared__ int part[WARPS];
   uint32_t mask[STEPS];
   int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
@@ -96,7 +96,7 @@ template <int SIZE, class Each> void visit(const mask_args &a, Each each) {
 template <int SIZE>
 __global__ void compact(const __grid_constant__ mask_args a) {
   typedef FL_BITS(SIZE) T;
-  visit<1>(a, [&](int64_t i, int64_t rank) {
+  mask_visit<1>(a, [&](int64_t i, int64_t rank) {
     if (rank < a.room)
       ((T *)a.y)[rank] = ((const T *)a.x)[i];
   });
@@ -106,7 +106,7 @@ __global__ void compact(const __grid_constant__ mask_args a) {
 template <int SIZE>
 __global__ void expand(const __grid_constant__ mask_args a) {
   typedef FL_BITS(SIZE) T;
-  visit<1>(a, [&](int64_t i, int64_t rank) {
+  mask_visit<1>(a, [&](int64_t i, int64_t rank) {
     if (rank < a.room)
       ((T *)a.y)[i] = ((const T *)a.x)[rank];
   });
@@ -114,7 +114,7 @@ __global__ void expand(const __grid_constant__ mask_args a) {
 
 /* Coordinates, dims from the last. */
 template <int SIZE> __global__ void find(const __grid_constant__ mask_args a) {
-  visit<SIZE>(a, [&](int64_t i, int64_t rank) {
+  mask_visit<SIZE>(a, [&](int64_t i, int64_t rank) {
     int64_t *y = (int64_t *)a.y + rank * a.ndim;
     if (rank >= a.room)
       return;

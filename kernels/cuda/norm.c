@@ -58,7 +58,7 @@ static fl_status set_weights(const fl_launch *l, fl_dtype d, const fl_view *w,
   return (w->data && !a->weight) || (!no_b && !a->bias) ? FL_ENOMEM : FL_OK;
 }
 
-static bool aligned(const norm_args *a) {
+static bool norm_aligned(const norm_args *a) {
   return flc_aligned(a->x, 16) && flc_aligned(a->dy, 16) &&
          flc_aligned(a->weight, 16) && flc_aligned(a->bias, 16);
 }
@@ -109,8 +109,8 @@ static fl_status long_forward(const fl_launch *l, fl_dtype d, fl_dtype r,
   return s == FL_OK ? FLC_RUN(l, spec, long_grid(a), *a) : s;
 }
 
-static fl_status forward(const fl_launch *l, const fl_view *bias,
-                         const fl_view *mean, const fl_view *rstd) {
+static fl_status norm_forward(const fl_launch *l, const fl_view *bias,
+                              const fl_view *mean, const fl_view *rstd) {
   const fl_view *x = &l->in[0], *y = &l->out[0];
   fl_dtype d = a_pair(x->dtype, y->dtype) ? x->dtype : flc_wide(x->dtype);
   fl_dtype r = a_pair(d, y->dtype) ? y->dtype : d;
@@ -128,7 +128,7 @@ static fl_status forward(const fl_launch *l, const fl_view *bias,
   fl_status s = set_weights(l, d, &l->in[1], bias, &a);
   if (s != FL_OK)
     return s;
-  if (!forward_line(a.n, d, aligned(&a), &p) || a.n == 0)
+  if (!forward_line(a.n, d, norm_aligned(&a), &p) || a.n == 0)
     s = long_forward(l, d, r, &a);
   else {
     a.lanes = p.lanes;
@@ -141,11 +141,11 @@ static fl_status forward(const fl_launch *l, const fl_view *bias,
 }
 
 FLC_KERNEL(layer_norm) {
-  return forward(l, &l->in[2], &l->out[1], &l->out[2]);
+  return norm_forward(l, &l->in[2], &l->out[1], &l->out[2]);
 }
 
 FLC_KERNEL(rms_norm) {
-  return forward(l, NULL, NULL, &l->out[1]);
+  return norm_forward(l, NULL, NULL, &l->out[1]);
 }
 
 /* --- backward --- */
@@ -250,8 +250,8 @@ static int64_t blocks_for(const fl_launch *l, const flc_line *p, int shared,
   return lines < most ? lines : most;
 }
 
-static fl_status backward(const fl_launch *l, const fl_view *mean,
-                          const fl_view *rstd, const fl_view *db) {
+static fl_status norm_backward(const fl_launch *l, const fl_view *mean,
+                               const fl_view *rstd, const fl_view *db) {
   const fl_view *dy = &l->in[0], *x = &l->in[1], *dx = &l->out[0],
                 *dw = &l->out[1];
   bool pair = a_pair(x->dtype, dy->dtype);
@@ -274,7 +274,7 @@ static fl_status backward(const fl_launch *l, const fl_view *mean,
   fl_status s = set_weights(l, d, &l->in[2], NULL, &a);
   if (s != FL_OK)
     return s;
-  bool fits = backward_line(a.n, d, aligned(&a), &p);
+  bool fits = backward_line(a.n, d, norm_aligned(&a), &p);
   size_t each = fl_dtype_size(d) + fl_dtype_size(r); /* two lines ahead */
   unsigned shared =
       p.vec > 1 ? (unsigned)(p.threads * p.each * 2) * (unsigned)each : 0;
@@ -297,11 +297,11 @@ static fl_status backward(const fl_launch *l, const fl_view *mean,
 }
 
 FLC_KERNEL(layer_norm_backward) {
-  return backward(l, &l->in[3], &l->in[4], &l->out[2]);
+  return norm_backward(l, &l->in[3], &l->in[4], &l->out[2]);
 }
 
 FLC_KERNEL(rms_norm_backward) {
-  return backward(l, NULL, &l->in[3], NULL);
+  return norm_backward(l, NULL, &l->in[3], NULL);
 }
 
 /* --- what the pack holds --- */

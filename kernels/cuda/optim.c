@@ -40,8 +40,8 @@ static fl_status flush(stepping *c) {
 }
 
 /* Puts a tensor with its groups' memory `at` into the table. */
-static fl_status add(stepping *c, const flc_spec *spec, int64_t n,
-                     void *const *at, const int *dtypes) {
+static fl_status optim_add(stepping *c, const flc_spec *spec, int64_t n,
+                           void *const *at, const int *dtypes) {
   optim_args *a = &c->a;
   bool full =
       a->count == OPTIM_TENSORS || (a->count + 1) * c->groups > OPTIM_SLOTS;
@@ -76,7 +76,7 @@ static const fl_view *view_of(const stepping *c, int64_t i, int g) {
 }
 
 /* Tensor i; strided ones by way of scratch. */
-static fl_status take(stepping *c, int64_t i) {
+static fl_status optim_take(stepping *c, int64_t i) {
   void *at[OPTIM_GROUPS];
   int dtypes[OPTIM_GROUPS] = {0};
   int64_t n = flc_numel(view_of(c, i, 0));
@@ -90,7 +90,7 @@ static fl_status take(stepping *c, int64_t i) {
   if (n == 0)
     return FL_OK;
   flc_spec spec = spec_of(c, dtypes);
-  fl_status s = add(c, &spec, n, at, dtypes);
+  fl_status s = optim_add(c, &spec, n, at, dtypes);
   bool back = false;
   for (int g = 0; g < c->groups; g++)
     back |= at[g] != view_of(c, i, g)->data;
@@ -113,7 +113,8 @@ static fl_status take(stepping *c, int64_t i) {
 }
 
 /* A rule over in[from] ... */
-static fl_status step(const fl_launch *l, int rule, stepping *c, int from) {
+static fl_status optim_step(const fl_launch *l, int rule, stepping *c,
+                            int from) {
   c->l = l;
   c->rule = rule;
   c->groups = groups_of[rule];
@@ -126,13 +127,14 @@ static fl_status step(const fl_launch *l, int rule, stepping *c, int from) {
       c->type = FL_F64;
   fl_status s = FL_OK;
   for (int64_t i = 0; i < c->tensors && s == FL_OK; i++)
-    s = take(c, i);
+    s = optim_take(c, i);
   return s == FL_OK ? flush(c) : s;
 }
 
 /* What changes from step to step. b1 and b2 are Adam's, and `t` the input that
  * counts its steps. */
-static fl_status settle(const fl_launch *l, stepping *c, const fl_view *t) {
+static fl_status optim_settle(const fl_launch *l, stepping *c,
+                              const fl_view *t) {
   const fl_view *lr = &l->in[0];
   optim_recipe *r = &c->a.recipe;
   bool adam = t != NULL;
@@ -169,61 +171,65 @@ static fl_status settle(const fl_launch *l, stepping *c, const fl_view *t) {
 }
 
 static fl_status settled(const fl_launch *l, int rule, stepping *c) {
-  fl_status s = settle(l, c, NULL);
-  return s == FL_OK ? step(l, rule, c, 1) : s;
+  fl_status s = optim_settle(l, c, NULL);
+  return s == FL_OK ? optim_step(l, rule, c, 1) : s;
 }
 
 /* --- the rules; attribute 0 is always `moments`, groups of state --- */
 
-static bool flag(const fl_launch *l, int k) {
+static bool optim_flag(const fl_launch *l, int k) {
   return l->attrs->v[k].i != 0;
 }
 
-static double real(const fl_launch *l, int k) {
+static double optim_real(const fl_launch *l, int k) {
   return l->attrs->v[k].f;
 }
 
 FLC_KERNEL(sgd_step) {
-  stepping c = {.a.recipe = {.momentum = real(l, 1),
-                             .damp = 1 - real(l, 2),
-                             .nesterov = flag(l, 3),
-                             .decay = real(l, 4),
-                             .first = flag(l, 5),
-                             .maximize = flag(l, 6)}};
-  return settled(l, real(l, 1) != 0 ? OPTIM_MOMENTUM : OPTIM_SGD, &c);
+  stepping c = {.a.recipe = {.momentum = optim_real(l, 1),
+                             .damp = 1 - optim_real(l, 2),
+                             .nesterov = optim_flag(l, 3),
+                             .decay = optim_real(l, 4),
+                             .first = optim_flag(l, 5),
+                             .maximize = optim_flag(l, 6)}};
+  return settled(l, optim_real(l, 1) != 0 ? OPTIM_MOMENTUM : OPTIM_SGD, &c);
 }
 
 FLC_KERNEL(adam_step) {
-  stepping c = {.a.recipe = {.b1 = real(l, 1),
-                             .b2 = real(l, 2),
-                             .eps = real(l, 3),
-                             .decay = real(l, 4),
-                             .decoupled = flag(l, 5),
-                             .maximize = flag(l, 7)}};
-  fl_status s = settle(l, &c, &l->in[1]);
-  return s == FL_OK ? step(l, flag(l, 6) ? OPTIM_AMSGRAD : OPTIM_ADAM, &c, 2)
-                    : s;
+  stepping c = {.a.recipe = {.b1 = optim_real(l, 1),
+                             .b2 = optim_real(l, 2),
+                             .eps = optim_real(l, 3),
+                             .decay = optim_real(l, 4),
+                             .decoupled = optim_flag(l, 5),
+                             .maximize = optim_flag(l, 7)}};
+  fl_status s = optim_settle(l, &c, &l->in[1]);
+  return s == FL_OK
+             ? optim_step(l, optim_flag(l, 6) ? OPTIM_AMSGRAD : OPTIM_ADAM, &c,
+                          2)
+             : s;
 }
 
 FLC_KERNEL(rmsprop_step) {
-  stepping c = {.a.recipe = {.b1 = real(l, 1),
-                             .eps = real(l, 2),
-                             .decay = real(l, 3),
-                             .momentum = real(l, 4)}};
-  bool moving = real(l, 4) != 0;
+  stepping c = {.a.recipe = {.b1 = optim_real(l, 1),
+                             .eps = optim_real(l, 2),
+                             .decay = optim_real(l, 3),
+                             .momentum = optim_real(l, 4)}};
+  bool moving = optim_real(l, 4) != 0;
   int centered = moving ? OPTIM_CENTERED_MOMENTUM : OPTIM_CENTERED;
   int plain = moving ? OPTIM_RMSPROP_MOMENTUM : OPTIM_RMSPROP;
-  return settled(l, flag(l, 5) ? centered : plain, &c);
+  return settled(l, optim_flag(l, 5) ? centered : plain, &c);
 }
 
 FLC_KERNEL(adagrad_step) {
-  stepping c = {.a.recipe = {.eps = real(l, 1), .decay = real(l, 2)}};
+  stepping c = {
+      .a.recipe = {.eps = optim_real(l, 1), .decay = optim_real(l, 2)}};
   return settled(l, OPTIM_ADAGRAD, &c);
 }
 
 FLC_KERNEL(lion_step) {
-  stepping c = {
-      .a.recipe = {.b1 = real(l, 1), .b2 = real(l, 2), .decay = real(l, 3)}};
+  stepping c = {.a.recipe = {.b1 = optim_real(l, 1),
+                             .b2 = optim_real(l, 2),
+                             .decay = optim_real(l, 3)}};
   return settled(l, OPTIM_LION, &c);
 }
 
@@ -269,7 +275,7 @@ FLC_KERNEL(global_norm) {
     void *at = n ? (void *)(uintptr_t)flc_input(l, x, x->dtype) : NULL;
     flc_spec spec = FLC_SPEC("optim", "norm", kind, x->dtype);
     if (n > 0)
-      s = at ? add(&c, &spec, n, &at, (int[]){(int)x->dtype}) : FL_ENOMEM;
+      s = at ? optim_add(&c, &spec, n, &at, (int[]){(int)x->dtype}) : FL_ENOMEM;
   }
   if (s == FL_OK)
     s = flush(&c);
@@ -278,7 +284,7 @@ FLC_KERNEL(global_norm) {
   return s == FL_OK ? FLC_RUN(l, spec, one, f) : s;
 }
 
-static void visit(flc_visitor *v, flc_spec s, bool quick) {
+static void optim_visit(flc_visitor *v, flc_spec s, bool quick) {
   v->spec(v, &s, quick);
 }
 
@@ -294,14 +300,14 @@ void flc_visit_optim(flc_visitor *v) {
       const int *m = mixes[i];
       bool few = groups_of[r] < 3 && m[3] != m[0] && m[3] != m[1];
       if (!few)
-        visit(v, FLC_SPEC("optim", "step", r, m[0], m[1], m[2], m[3]),
-              i == 0 && r == OPTIM_ADAM);
+        optim_visit(v, FLC_SPEC("optim", "step", r, m[0], m[1], m[2], m[3]),
+                    i == 0 && r == OPTIM_ADAM);
     }
   for (int k = OPTIM_COUNT; k <= OPTIM_ANY; k++) {
     FL_EACH_DTYPE(d, fl_dtype_is_float)
-    visit(v, FLC_SPEC("optim", "norm", k, d),
-          k == OPTIM_SQUARES && d == FL_F32);
-    visit(v, FLC_SPEC("optim", "finish", k), k == OPTIM_SQUARES);
+    optim_visit(v, FLC_SPEC("optim", "norm", k, d),
+                k == OPTIM_SQUARES && d == FL_F32);
+    optim_visit(v, FLC_SPEC("optim", "finish", k), k == OPTIM_SQUARES);
   }
-  visit(v, FLC_SPEC("optim", "prepare", 0), true);
+  optim_visit(v, FLC_SPEC("optim", "prepare", 0), true);
 }

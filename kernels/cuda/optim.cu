@@ -111,7 +111,7 @@ constexpr int groups_of(int r) {
 
 /* N elements of one group; D < 0: of a dtype known at run time. */
 template <int D, int N, class T>
-void get(const optim_args &a, int group, const void *at, int64_t i, T (&v)[N]) {
+void optim_get(const optim_args &a, int group, const void *at, int64_t i, T (&v)[N]) {
   if constexpr (D < 0) {
 #pragma unroll
     for (int j = 0; j < N; j++)
@@ -125,7 +125,7 @@ void get(const optim_args &a, int group, const void *at, int64_t i, T (&v)[N]) {
 }
 
 template <int D, int N, class T>
-void put(const optim_args &a, int group, void *at, int64_t i, const T (&v)[N]) {
+void optim_put(const optim_args &a, int group, void *at, int64_t i, const T (&v)[N]) {
   if constexpr (D < 0) {
 #pragma unroll
     for (int j = 0; j < N; j++)
@@ -144,12 +144,12 @@ void advance(const optim_args &a, const rule<RULE, T> &r,
              void *const (&at)[OPTIM_GROUPS], int64_t i) {
   const int GROUPS = groups_of(RULE);
   T p[N], g[N] = {}, s[3][N] = {};
-  get<DP>(a, 0, at[0], i, p);
+  optim_get<DP>(a, 0, at[0], i, p);
   if (GROUPS > 1)
-    get<DG>(a, 1, at[1], i, g);
+    optim_get<DG>(a, 1, at[1], i, g);
 #pragma unroll
   for (int k = 2; k < GROUPS; k++)
-    get<DS>(a, k, at[k], i, s[k - 2]);
+    optim_get<DS>(a, k, at[k], i, s[k - 2]);
 #pragma unroll
   for (int j = 0; j < N; j++) {
     T state[3] = {s[0][j], s[1][j], s[2][j]};
@@ -158,10 +158,10 @@ void advance(const optim_args &a, const rule<RULE, T> &r,
     s[1][j] = state[1];
     s[2][j] = state[2];
   }
-  put<DP>(a, 0, at[0], i, p);
+  optim_put<DP>(a, 0, at[0], i, p);
 #pragma unroll
   for (int k = 2; k < GROUPS; k++)
-    put<DS>(a, k, at[k], i, s[k - 2]);
+    optim_put<DS>(a, k, at[k], i, s[k - 2]);
 }
 
 /* T is the type computed in: F32 or F64. */
@@ -223,7 +223,7 @@ template <int KIND> double add_to(double sum, double x, double p) {
   }
 }
 
-template <int KIND> double whole(double v) {
+template <int KIND> double optim_whole(double v) {
   if (KIND == OPTIM_MOST)
     return fl_block_reduce(v, fl_max_of(), 0.0);
   return fl_block_reduce(v, fl_sum_of(), 0.0);
@@ -251,7 +251,7 @@ __global__ void norm(const __grid_constant__ optim_args a) {
     sum[0] = add_to<KIND>(sum[0], fl_get<double>(x[i]), a.p);
   double all =
       KIND == OPTIM_MOST ? fl_maximum(sum[0], sum[1]) : sum[0] + sum[1];
-  all = whole<KIND>(all);
+  all = optim_whole<KIND>(all);
   if (threadIdx.x == 0)
     a.parts[blockIdx.x] = all;
 }
@@ -261,7 +261,7 @@ __global__ void finish(const __grid_constant__ optim_finish a) {
   double sum = 0;
   for (int64_t i = threadIdx.x; i < a.n; i += blockDim.x)
     sum = KIND == OPTIM_MOST ? fl_maximum(sum, a.parts[i]) : sum + a.parts[i];
-  sum = whole<KIND>(sum);
+  sum = optim_whole<KIND>(sum);
   if (threadIdx.x > 0)
     return;
   if (KIND == OPTIM_SQUARES)

@@ -68,12 +68,12 @@ inline void put(void *p, const whole &v) {
   fl_write<uint32_t, 4>((uint32_t *)p, v);
 }
 
-template <int D> VECTOR(D) * stage(const peer_args &a, int k) {
+template <int D> VECTOR(D) * peer_stage(const peer_args &a, int k) {
   return (VECTOR(D) *)(a.area[k] + PEER_STAGE + a.half * PEER_HALF);
 }
 
 /* Vector i of part k of the operand, with zeros behind its end. */
-template <int D> VECTOR(D) take(const peer_args &a, int k, int i) {
+template <int D> VECTOR(D) peer_take(const peer_args &a, int k, int i) {
   const FL_S(D) *in = (const FL_S(D) *)a.in + k * a.step + (int64_t)i * VEC(D);
   int64_t left = a.n - (int64_t)i * VEC(D);
   if (left >= VEC(D) && ((uintptr_t)in & 15) == 0)
@@ -87,7 +87,7 @@ template <int D> VECTOR(D) take(const peer_args &a, int k, int i) {
 
 /* Of part k of the result. */
 template <int D>
-void give(const peer_args &a, int k, int i, const VECTOR(D) & v) {
+void peer_give(const peer_args &a, int k, int i, const VECTOR(D) & v) {
   FL_S(D) *out = (FL_S(D) *)a.out + k * a.step + (int64_t)i * VEC(D);
   int64_t left = a.n - (int64_t)i * VEC(D);
   if (left >= VEC(D) && ((uintptr_t)out & 15) == 0)
@@ -100,7 +100,7 @@ void give(const peer_args &a, int k, int i, const VECTOR(D) & v) {
 
 /* write(i, read(i)) for from..to - 1. What is written may be what is read next,
  * for all that a compiler knows: so some are read by name. */
-template <class R, class W> void each(int from, int to, R read, W write) {
+template <class R, class W> void peer_each(int from, int to, R read, W write) {
   int step = blockDim.x;
   for (int i = from + threadIdx.x; i < to; i += AHEAD * step) {
     whole v[AHEAD];
@@ -116,7 +116,7 @@ template <class R, class W> void each(int from, int to, R read, W write) {
 }
 
 template <int D>
-void combine(const peer_args &a, FL_W(D) * sum, const VECTOR(D) & v) {
+void peer_combine(const peer_args &a, FL_W(D) * sum, const VECTOR(D) & v) {
 #pragma unroll
   for (int j = 0; j < VEC(D); j++) {
     FL_W(D) x = fl_get<FL_W(D)>(v.at[j]);
@@ -128,7 +128,7 @@ void combine(const peer_args &a, FL_W(D) * sum, const VECTOR(D) & v) {
 
 template <int D>
 VECTOR(D)
-rounded(const peer_args &a, FL_W(D) * sum, bool last) {
+peer_rounded(const peer_args &a, FL_W(D) * sum, bool last) {
   VECTOR(D) v;
 #pragma unroll
   for (int j = 0; j < VEC(D); j++) {
@@ -140,21 +140,21 @@ rounded(const peer_args &a, FL_W(D) * sum, bool last) {
 }
 
 /* Vector i of all ranks, reduced. N: at least as many as there are. */
-template <int D, int N> VECTOR(D) folded(const peer_args &a, int i) {
+template <int D, int N> VECTOR(D) peer_folded(const peer_args &a, int i) {
   VECTOR(D) v[N];
   FL_W(D) sum[VEC(D)];
 #pragma unroll
   for (int k = 0; k < N; k++)
     if (k < a.size)
-      v[k] = stage<D>(a, k)[i];
+      v[k] = peer_stage<D>(a, k)[i];
 #pragma unroll
   for (int j = 0; j < VEC(D); j++)
     sum[j] = fl_get<FL_W(D)>(v[0].at[j]);
 #pragma unroll
   for (int k = 1; k < N; k++)
     if (k < a.size)
-      combine<D>(a, sum, v[k]);
-  return rounded<D>(a, sum, true);
+      peer_combine<D>(a, sum, v[k]);
+  return peer_rounded<D>(a, sum, true);
 }
 
 /* --- the block's chunk: vectors from..to - 1 of a part's `all`; in shares,
@@ -181,18 +181,18 @@ int whole_to(const peer_args &a, const chunk &c, const void *part) {
   return (uintptr_t)part & 15 ? c.from : min(c.to, (int)(a.n / VEC(D)));
 }
 
-template <int D> void bring(const peer_args &a, const chunk &c) {
+template <int D> void peer_bring(const peer_args &a, const chunk &c) {
   if (threadIdx.x == 0 && blockIdx.x == 0)
     *a.begun = a.phase + 1;
-  VECTOR(D) *mine = stage<D>(a, a.rank);
+  VECTOR(D) *mine = peer_stage<D>(a, a.rank);
   for (int k = 0; k < a.parts; k++, mine += c.all) {
     const FL_S(D) *in = (const FL_S(D) *)a.in + k * a.step;
     int until = whole_to<D>(a, c, in);
-    each(
+    peer_each(
         c.from, until, [&](int i) { return fetch(in + (int64_t)i * VEC(D)); },
         [&](int i, const whole &v) { put(mine + i, v); });
     for (int i = until + threadIdx.x; i < c.to; i += blockDim.x)
-      mine[i] = take<D>(a, k, i);
+      mine[i] = peer_take<D>(a, k, i);
   }
 }
 
@@ -211,11 +211,11 @@ template <int D, int N>
 __global__ void __launch_bounds__(PEER_THREADS)
     one_shot(const __grid_constant__ peer_args a) {
   chunk c = chunk_of<D>(a);
-  bring<D>(a, c);
+  peer_bring<D>(a, c);
   if (!meet(a, 1) || a.to == 0)
     return;
   for (int i = c.from + threadIdx.x; i < c.to; i += blockDim.x)
-    give<D>(a, 0, i, folded<D, N>(a, a.part * c.all + i));
+    peer_give<D>(a, 0, i, peer_folded<D, N>(a, a.part * c.all + i));
 }
 
 /* Everybody gets the part of the ranks from..to - 1, side by side. Where that
@@ -225,21 +225,21 @@ template <int D>
 __global__ void __launch_bounds__(PEER_THREADS)
     moved(const __grid_constant__ peer_args a) {
   chunk c = chunk_of<D>(a);
-  bring<D>(a, c);
+  peer_bring<D>(a, c);
   if (!meet(a, 1))
     return;
   int length = c.to - c.from, n = a.to - a.from;
   auto part_of = [&](int i) { return (i / length + a.rank) % n; };
-  each(
+  peer_each(
       0, length * n,
       [&](int i) {
-        return fetch(stage<D>(a, a.from + part_of(i)) + a.part * c.all +
+        return fetch(peer_stage<D>(a, a.from + part_of(i)) + a.part * c.all +
                      c.from + i % length);
       },
       [&](int i, const whole &v) {
         VECTOR(D) bytes;
         memcpy(&bytes, &v, sizeof v);
-        give<D>(a, part_of(i), c.from + i % length, bytes);
+        peer_give<D>(a, part_of(i), c.from + i % length, bytes);
       });
 }
 
@@ -249,13 +249,13 @@ template <int D, int N>
 __global__ void __launch_bounds__(PEER_THREADS)
     two_shot(const __grid_constant__ peer_args a) {
   chunk c = chunk_of<D>(a);
-  bring<D>(a, c);
+  peer_bring<D>(a, c);
   if (!meet(a, 1))
     return;
-  VECTOR(D) *mine = stage<D>(a, a.rank);
+  VECTOR(D) *mine = peer_stage<D>(a, a.rank);
   for (int i = first_of(c, a.rank) + threadIdx.x; i < last_of(c, a.rank);
        i += blockDim.x)
-    mine[i] = folded<D, N>(a, i);
+    mine[i] = peer_folded<D, N>(a, i);
   if (!meet(a, 2))
     return;
   int until = whole_to<D>(a, c, a.out), length = until - c.from;
@@ -264,14 +264,14 @@ __global__ void __launch_bounds__(PEER_THREADS)
     int at = first + i;
     return at < until ? at : at - length;
   };
-  auto there = [&](int i) { return stage<D>(a, (i - c.from) / c.share) + i; };
-  each(
+  auto there = [&](int i) { return peer_stage<D>(a, (i - c.from) / c.share) + i; };
+  peer_each(
       0, length, [&](int i) { return fetch(there(place_of(i))); },
       [&](int i, const whole &v) {
         put((FL_S(D) *)a.out + (int64_t)place_of(i) * VEC(D), v);
       });
   for (int i = until + threadIdx.x; i < c.to; i += blockDim.x)
-    give<D>(a, 0, i, *there(i));
+    peer_give<D>(a, 0, i, *there(i));
 }
 
 /* Shares go around, each summed from its own rank on, and around again whole.
@@ -281,9 +281,9 @@ __global__ void __launch_bounds__(PEER_THREADS)
     ring(const __grid_constant__ peer_args a) {
   chunk c = chunk_of<D>(a);
   int n = a.size, left = (a.rank + n - 1) % n, phase = 1;
-  VECTOR(D) *mine = stage<D>(a, a.rank);
-  const VECTOR(D) *theirs = stage<D>(a, left);
-  bring<D>(a, c);
+  VECTOR(D) *mine = peer_stage<D>(a, a.rank);
+  const VECTOR(D) *theirs = peer_stage<D>(a, left);
+  peer_bring<D>(a, c);
   for (int t = 0; t < n - 1; t++) {
     if (!meet(a, phase++))
       return;
@@ -295,8 +295,8 @@ __global__ void __launch_bounds__(PEER_THREADS)
 #pragma unroll
       for (int j = 0; j < VEC(D); j++)
         sum[j] = fl_get<FL_W(D)>(v.at[j]);
-      combine<D>(a, sum, mine[i]);
-      mine[i] = rounded<D>(a, sum, t == n - 2);
+      peer_combine<D>(a, sum, mine[i]);
+      mine[i] = peer_rounded<D>(a, sum, t == n - 2);
     }
   }
   for (int t = 0; t < n - 1; t++) {
@@ -309,5 +309,5 @@ __global__ void __launch_bounds__(PEER_THREADS)
   }
   __syncthreads();
   for (int i = c.from + threadIdx.x; i < c.to; i += blockDim.x)
-    give<D>(a, 0, i, mine[i]);
+    peer_give<D>(a, 0, i, mine[i]);
 }

@@ -13,7 +13,8 @@ static flc_grid grid_of(int64_t threads) {
 
 /* Element i of list k for (depth, height, width); lists are of the last dims.
  */
-static int64_t listed(const fl_attrs *a, int k, int i, int64_t missing) {
+static int64_t pooling_listed(const fl_attrs *a, int k, int i,
+                              int64_t missing) {
   int n;
   const int64_t *v = fl_attr_list(a, k, &n);
   i -= 3 - n;
@@ -47,7 +48,7 @@ static pool_args planes_of(const fl_launch *l, const fl_view *x,
 }
 
 /* Whether places within planes, and beyond their ends, need 64 bits. */
-static int wide(const pool_args *p) {
+static int pooling_wide(const pool_args *p) {
   int64_t most = p->in > p->out ? p->in : p->out;
   for (int i = 0; i < 3; i++) {
     const pool_axis *a = &p->axis[i];
@@ -61,12 +62,12 @@ static int wide(const pool_args *p) {
 static void set_windows(const fl_launch *l, pool_args *p, int k, int dilation) {
   for (int i = 0; i < 3; i++) {
     pool_axis *a = &p->axis[i];
-    a->kernel = listed(l->attrs, k, i, 1);
-    a->stride = listed(l->attrs, k + 1, i, 1);
+    a->kernel = pooling_listed(l->attrs, k, i, 1);
+    a->stride = pooling_listed(l->attrs, k + 1, i, 1);
     a->by_stride = flc_divisor_of(a->stride);
-    a->padding = listed(l->attrs, k + 2, i, 0);
+    a->padding = pooling_listed(l->attrs, k + 2, i, 0);
     if (dilation >= 0)
-      a->dilation = listed(l->attrs, dilation, i, 1);
+      a->dilation = pooling_listed(l->attrs, dilation, i, 1);
   }
 }
 
@@ -80,12 +81,12 @@ FLC_KERNEL(max_pool) {
   if (p.n == 0)
     return FL_OK;
   p.x = flc_input(l, x, x->dtype);
-  flc_spec spec = FLC_SPEC("pooling", "most", x->dtype, wide(&p));
+  flc_spec spec = FLC_SPEC("pooling", "most", x->dtype, pooling_wide(&p));
   return p.x ? FLC_RUN(l, spec, grid_of(p.n), p) : FL_ENOMEM;
 }
 
-static fl_status places(const fl_launch *l, void *keys, fl_dtype type,
-                        void *context) {
+static fl_status pooling_places(const fl_launch *l, void *keys, fl_dtype type,
+                                void *context) {
   pool_put_args *a = context;
   flc_spec spec = FLC_SPEC("pooling", "places", type);
   a->dx = keys;
@@ -93,7 +94,7 @@ static fl_status places(const fl_launch *l, void *keys, fl_dtype type,
 }
 
 /* By atomics, in F32 or F64, which they can add. */
-static fl_status put(const fl_launch *l, pool_put_args *a) {
+static fl_status pooling_put(const fl_launch *l, pool_put_args *a) {
   const fl_view *dx = &l->out[0];
   fl_dtype type = flc_wide(dx->dtype);
   size_t bytes = (size_t)flc_numel(dx) * fl_dtype_size(type);
@@ -128,9 +129,9 @@ FLC_KERNEL(max_pool_backward) {
   a.out = flc_divisor_of(fl_numel(dy->ndim - lead, dy->shape + lead));
   a.all = flc_numel(dx);
   if (!flc_deterministic())
-    return put(l, &a);
+    return pooling_put(l, &a);
   fl_status s = flc_zero(l, dx->data, bytes);
-  return s == FL_OK ? flc_sum_at(l, dy, a.n, places, &a) : s;
+  return s == FL_OK ? flc_sum_at(l, dy, a.n, pooling_places, &a) : s;
 }
 
 /* Whether windows, or rows of them, are worth a warp. */
@@ -152,8 +153,9 @@ static fl_status mean(const fl_launch *l, pool_args *p, bool back) {
   if (!p->x)
     return FL_ENOMEM;
   int lanes = !back && large(p) ? 32 : 1;
-  flc_spec spec = back ? FLC_SPEC("pooling", "unmean", x->dtype, wide(p))
-                       : FLC_SPEC("pooling", "mean", x->dtype, lanes, wide(p));
+  flc_spec spec =
+      back ? FLC_SPEC("pooling", "unmean", x->dtype, pooling_wide(p))
+           : FLC_SPEC("pooling", "mean", x->dtype, lanes, pooling_wide(p));
   return FLC_RUN(l, spec, grid_of(p->n * lanes), *p);
 }
 
@@ -191,20 +193,20 @@ FLC_KERNEL(adaptive_avg_pool_backward) {
   return mean(l, &p, true);
 }
 
-static void visit(flc_visitor *v, flc_spec s, bool quick) {
+static void pooling_visit(flc_visitor *v, flc_spec s, bool quick) {
   v->spec(v, &s, quick);
 }
 
 void flc_visit_pooling(flc_visitor *v) {
   FL_EACH_DTYPE(d, fl_dtype_is_real) {
-    visit(v, FLC_SPEC("pooling", "most", d, 0), d == FL_F32);
+    pooling_visit(v, FLC_SPEC("pooling", "most", d, 0), d == FL_F32);
     if (!fl_dtype_is_float(d))
       continue;
-    visit(v, FLC_SPEC("pooling", "mean", d, 1, 0), d == FL_F32);
-    visit(v, FLC_SPEC("pooling", "mean", d, 32, 0), false);
-    visit(v, FLC_SPEC("pooling", "unmean", d, 0), d == FL_F32);
+    pooling_visit(v, FLC_SPEC("pooling", "mean", d, 1, 0), d == FL_F32);
+    pooling_visit(v, FLC_SPEC("pooling", "mean", d, 32, 0), false);
+    pooling_visit(v, FLC_SPEC("pooling", "unmean", d, 0), d == FL_F32);
     if (fl_dtype_is_wide(d))
-      visit(v, FLC_SPEC("pooling", "put", d), d == FL_F32);
+      pooling_visit(v, FLC_SPEC("pooling", "put", d), d == FL_F32);
   }
-  visit(v, FLC_SPEC("pooling", "places", FL_I32), true);
+  pooling_visit(v, FLC_SPEC("pooling", "places", FL_I32), true);
 }

@@ -17,7 +17,7 @@ template <class I> struct range { I from, to; };
 /* What result o of a mean is made from; `count` gets how many elements it is
  * divided by. */
 template <class I>
-range<I> window(const pool_args &a, const pool_axis &x, I o, I *count) {
+range<I> pooling_window(const pool_args &a, const pool_axis &x, I o, I *count) {
   if (a.adaptive) {
     int64_t first, end, rest;
     fl_split(o * x.in, x.by_out, &first);
@@ -57,7 +57,7 @@ template <class I> struct spot {
 };
 
 /* The place of element e of results, or of what they are made from. */
-template <class I> spot<I> result(const pool_args &a, int64_t e) {
+template <class I> spot<I> pooling_result(const pool_args &a, int64_t e) {
   spot<I> s;
   s.c = (I)fl_split(e, a.axis[2].by_out, &e);
   s.r = (I)fl_split(e, a.axis[1].by_out, &e);
@@ -90,17 +90,17 @@ template <class I> struct taps {
 
 template <class W> struct lowest;
 template <> struct lowest<float> {
-  static float of() {
+  static float pooling_of() {
     return -INFINITY;
   }
 };
 template <> struct lowest<double> {
-  static double of() {
+  static double pooling_of() {
     return -(double)INFINITY;
   }
 };
 template <> struct lowest<int64_t> {
-  static int64_t of() {
+  static int64_t pooling_of() {
     return INT64_MIN;
   }
 };
@@ -112,11 +112,11 @@ __global__ void most(const __grid_constant__ pool_args a) {
   typedef typename place<WIDE>::I I;
   const I columns = (I)a.axis[2].in, rows = (I)a.axis[1].in;
   for (int64_t e = fl_thread(); e < a.n; e += fl_threads()) {
-    spot<I> o = result<I>(a, e);
+    spot<I> o = pooling_result<I>(a, e);
     const FL_S(D) *x = (const FL_S(D) *)a.x + o.plane * a.in;
     taps<I> tz(a.axis[0], o.z), tr(a.axis[1], o.r), tc(a.axis[2], o.c);
     I at = (tz.from * rows + tr.from) * columns + tc.from;
-    W best = lowest<W>::of();
+    W best = lowest<W>::pooling_of();
     FL_S(D) value = fl_put<FL_S(D)>(best);
     for (I z = tz.from; z < tz.to; z += tz.step)
       for (I r = tr.from; r < tr.to; r += tr.step) {
@@ -163,7 +163,7 @@ __global__ void places(const __grid_constant__ pool_put_args a) {
 /* --- means --- */
 
 /* Part of the sum of n neighbours, for one of LANES threads. */
-template <int LANES, class W, class S, class I> W part(const S *x, I n) {
+template <int LANES, class W, class S, class I> W pooling_part(const S *x, I n) {
   W sum[4] = {0, 0, 0, 0};
   I i = threadIdx.x % LANES;
   for (; i + 3 * LANES < n; i += 4 * LANES) {
@@ -183,21 +183,21 @@ __global__ void mean(const __grid_constant__ pool_args a) {
   typedef typename place<WIDE>::I I;
   const I rows = (I)a.axis[1].in, columns = (I)a.axis[2].in;
   for (int64_t e = fl_thread() / LANES; e < a.n; e += fl_threads() / LANES) {
-    spot<I> o = result<I>(a, e);
+    spot<I> o = pooling_result<I>(a, e);
     const FL_S(D) *x = (const FL_S(D) *)a.x + o.plane * a.in;
     I nz, nr, nc;
-    range<I> z = window(a, a.axis[0], o.z, &nz);
-    range<I> r = window(a, a.axis[1], o.r, &nr);
-    range<I> c = window(a, a.axis[2], o.c, &nc);
+    range<I> z = pooling_window(a, a.axis[0], o.z, &nz);
+    range<I> r = pooling_window(a, a.axis[1], o.r, &nr);
+    range<I> c = pooling_window(a, a.axis[2], o.c, &nc);
     bool run = LANES > 1 && c.to - c.from == columns;
     W sum = 0;
     for (I i = z.from; i < z.to; i++)
       if (run)
-        sum += part<LANES, W>(x + (i * rows + r.from) * columns,
+        sum += pooling_part<LANES, W>(x + (i * rows + r.from) * columns,
                               (r.to - r.from) * columns);
       else
         for (I j = r.from; j < r.to; j++)
-          sum += part<LANES, W>(x + (i * rows + j) * columns + c.from,
+          sum += pooling_part<LANES, W>(x + (i * rows + j) * columns + c.from,
                                 c.to - c.from);
     if (LANES > 1)
       sum = fl_warp_reduce(sum, fl_sum_of());
@@ -221,9 +221,9 @@ __global__ void unmean(const __grid_constant__ pool_args a) {
       for (I orow = r.from; orow < r.to; orow++)
         for (I oc = c.from; oc < c.to; oc++) {
           I nz, nr, nc;
-          window(a, a.axis[0], oz, &nz);
-          window(a, a.axis[1], orow, &nr);
-          window(a, a.axis[2], oc, &nc);
+          pooling_window(a, a.axis[0], oz, &nz);
+          pooling_window(a, a.axis[1], orow, &nr);
+          pooling_window(a, a.axis[2], oc, &nc);
           sum += fl_get<W>(dy[(oz * rows + orow) * columns + oc]) /
                  ((W)nz * (W)nr * (W)nc);
         }

@@ -28,8 +28,8 @@ static bool is_float(fl_dtype d) {
 }
 
 /* seed and offset are inputs k and k + 1. */
-static fl_status draw(const fl_launch *l, const char *entry, draw_args *a,
-                      int k) {
+static fl_status random_draw(const fl_launch *l, const char *entry,
+                             draw_args *a, int k) {
   const fl_view *y = &l->out[0];
   int size = (int)fl_dtype_size(y->dtype); /* a thread makes 16 bytes */
   a->seed = number_of(&l->in[k]);
@@ -53,7 +53,7 @@ static fl_status draw(const fl_launch *l, const char *entry, draw_args *a,
 
 /* The greatest number of a dtype below x: rounding must not reach the end of a
  * half-open range. */
-static double below(fl_dtype d, double x) {
+static double random_below(fl_dtype d, double x) {
   if (d == FL_F64)
     return nextafter(x, -INFINITY);
   float f = (float)x;
@@ -73,22 +73,22 @@ FLC_KERNEL(rand) {
     return fli_fail(FL_EARG, "rand: low must not be above high, got %g and %g",
                     low, high);
   draw_args a = {.low = low, .width = high - low};
-  a.most = low < high ? below(l->out[0].dtype, high) : high;
-  return draw(l, "rand", &a, 0);
+  a.most = low < high ? random_below(l->out[0].dtype, high) : high;
+  return random_draw(l, "rand", &a, 0);
 }
 
 FLC_KERNEL(randn) {
   draw_args a = {.low = l->attrs->v[1].f, .width = l->attrs->v[2].f};
   if (!(a.width >= 0))
     return fli_fail(FL_EARG, "randn: std must be at least 0, got %g", a.width);
-  return draw(l, "randn", &a, 0);
+  return random_draw(l, "randn", &a, 0);
 }
 
 FLC_KERNEL(randint) {
   const fl_attr *t = l->attrs->v;
   draw_args a = {.first = t[0].i};
   a.range = (uint64_t)t[1].i - (uint64_t)t[0].i;
-  return draw(l, "randint", &a, 0);
+  return random_draw(l, "randint", &a, 0);
 }
 
 /* --- others, of a uniform number each or of a normal one --- */
@@ -98,14 +98,14 @@ FLC_KERNEL(exponential) {
   draw_args a = {.width = 1 / rate};
   if (!(rate > 0 && rate < INFINITY))
     return fli_fail(FL_EARG, "exponential: rate must be above 0, got %g", rate);
-  return draw(l, "exponential", &a, 0);
+  return random_draw(l, "exponential", &a, 0);
 }
 
 FLC_KERNEL(cauchy) {
   draw_args a = {.low = l->attrs->v[1].f, .width = l->attrs->v[2].f};
   if (!(a.width > 0))
     return fli_fail(FL_EARG, "cauchy: sigma must be above 0, got %g", a.width);
-  return draw(l, "cauchy", &a, 0);
+  return random_draw(l, "cauchy", &a, 0);
 }
 
 FLC_KERNEL(log_normal) {
@@ -113,7 +113,7 @@ FLC_KERNEL(log_normal) {
   if (!(a.width >= 0))
     return fli_fail(FL_EARG, "log_normal: std must be at least 0, got %g",
                     a.width);
-  return draw(l, "log_normal", &a, 0);
+  return random_draw(l, "log_normal", &a, 0);
 }
 
 FLC_KERNEL(geometric) {
@@ -122,7 +122,7 @@ FLC_KERNEL(geometric) {
   if (!(p > 0 && p <= 1))
     return fli_fail(FL_EARG,
                     "geometric: p must be above 0 and at most 1, got %g", p);
-  return draw(l, "geometric", &a, 0);
+  return random_draw(l, "geometric", &a, 0);
 }
 
 /* --- randperm --- */
@@ -191,7 +191,7 @@ fl_status flc_random_refused(const char *op, int64_t bits, int64_t code) {
 static fl_status draw_of(const fl_launch *l, const char *entry) {
   const fl_view *p = &l->in[0];
   draw_args a = {.x = flc_input(l, p, p->dtype), .fault = flc_fault_of(l)};
-  return a.x ? draw(l, entry, &a, 1) : FL_ENOMEM;
+  return a.x ? random_draw(l, entry, &a, 1) : FL_ENOMEM;
 }
 
 FLC_KERNEL(bernoulli) {
@@ -206,7 +206,7 @@ FLC_KERNEL(poisson) {
   return draw_of(l, "poissons");
 }
 
-static fl_status drop(const fl_launch *l) {
+static fl_status random_drop(const fl_launch *l) {
   const fl_view *x = &l->in[0], *y = &l->out[0];
   double p = l->attrs->v[0].f;
   if (!(p >= 0 && p <= 1))
@@ -221,16 +221,16 @@ static fl_status drop(const fl_launch *l) {
   draw_args a = {.x = flc_input(l, x, x->dtype),
                  .width = 1 / (1 - p),
                  .limit = (uint32_t)limit};
-  return a.x ? draw(l, "dropout", &a, 1) : FL_ENOMEM;
+  return a.x ? random_draw(l, "dropout", &a, 1) : FL_ENOMEM;
 }
 
 FLC_KERNEL(dropout) {
-  return drop(l);
+  return random_drop(l);
 }
 
 /* The forward pass once more, on dy. */
 FLC_KERNEL(dropout_backward) {
-  return drop(l);
+  return random_drop(l);
 }
 
 /* --- multinomial --- */
@@ -267,8 +267,8 @@ FLC_KERNEL(multinomial) {
     return FL_ENOMEM;
   flc_grid each = {.x = (unsigned)a.rows, .block = block};
   if (few) {
-    flc_spec draw = FLC_SPEC("random", "draw", d);
-    return FLC_RUN(l, draw, each, a);
+    flc_spec random_draw = FLC_SPEC("random", "draw", d);
+    return FLC_RUN(l, random_draw, each, a);
   }
   fl_status s = FLC_RUN(l, sums, each, a);
   if (s != FL_OK || a.n == 0)

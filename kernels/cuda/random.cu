@@ -11,7 +11,7 @@ inline uint64_t number(const random_number &r) {
 
 /* Elements N c ... N c + N - 1 of the result. */
 template <int D, int N, class W>
-void put(const draw_args &a, int64_t c, const W (&v)[N]) {
+void random_put(const draw_args &a, int64_t c, const W (&v)[N]) {
   FL_S(D) *y = (FL_S(D) *)a.y + c * N;
   int64_t left = a.n - c * N;
   if (left >= N) {
@@ -30,7 +30,7 @@ void put(const draw_args &a, int64_t c, const W (&v)[N]) {
 
 /* The same elements of x; 0 behind the end. */
 template <int D, int N>
-void take(const draw_args &a, int64_t c, FL_W(D) (&v)[N]) {
+void random_take(const draw_args &a, int64_t c, FL_W(D) (&v)[N]) {
   const FL_S(D) *x = (const FL_S(D) *)a.x + c * N;
   int64_t left = a.n - c * N;
   if (left >= N && a.wide) {
@@ -78,7 +78,7 @@ template <int D> __global__ void rand(const __grid_constant__ draw_args a) {
         u = low + width * fl_uniform24(w[i]);
       v[i] = u < most ? u : most;
     }
-    put<D>(a, c, v);
+    random_put<D>(a, c, v);
   }
 }
 
@@ -117,7 +117,7 @@ template <int D, bool EXP> void normals(const draw_args &a) {
 #pragma unroll
     for (int i = 0; i < N && EXP; i++)
       v[i] = fl_exp(v[i]);
-    put<D>(a, c, v);
+    random_put<D>(a, c, v);
   }
 }
 
@@ -141,7 +141,7 @@ template <int D, class F> void each_word(const draw_args &a, F f) {
 #pragma unroll
     for (int i = 0; i < N; i++)
       v[i] = D == FL_F64 ? f(w[2 * i % 4], w[(2 * i + 1) % 4]) : f(w[i], 0);
-    put<D>(a, c, v);
+    random_put<D>(a, c, v);
   }
 }
 
@@ -177,7 +177,7 @@ template <int D> __global__ void randint(const __grid_constant__ draw_args a) {
 #pragma unroll
     for (int i = 0; i < 4; i++)
       y[i] = (FL_W(D))(int64_t)((uint64_t)a.first + scale(w[i], v[i], a.range));
-    put<D>(a, c, y);
+    random_put<D>(a, c, y);
   }
 }
 
@@ -192,7 +192,7 @@ __global__ void geometric(const __grid_constant__ draw_args a) {
 #pragma unroll
     for (int i = 0; i < 4; i++)
       y[i] = 1 + floor(a.width * fl_exponential_f64(w[i], v[i]));
-    put<D>(a, c, y);
+    random_put<D>(a, c, y);
   }
 }
 
@@ -210,7 +210,7 @@ __global__ void bernoulli(const __grid_constant__ draw_args a) {
   EACH(N) {
     uint32_t w[4 * COUNTERS(D)];
     W p[N];
-    take<D>(a, c, p);
+    random_take<D>(a, c, p);
     words(seed, offset, c, w);
 #pragma unroll
     for (int i = 0; i < N; i++) {
@@ -221,7 +221,7 @@ __global__ void bernoulli(const __grid_constant__ draw_args a) {
       else
         p[i] = fl_uniform24(w[i]) < p[i];
     }
-    put<D>(a, c, p);
+    random_put<D>(a, c, p);
   }
 }
 
@@ -257,14 +257,14 @@ template <int D> __global__ void dropout(const __grid_constant__ draw_args a) {
   EACH(8) {
     uint32_t w[4];
     FL_W(D) v[8];
-    take<D>(a, c, v);
+    random_take<D>(a, c, v);
     fl_philox_of(FL_DROPOUT_ROUNDS, seed, offset + (uint64_t)c, 0, w);
 #pragma unroll
     for (int i = 0; i < 8; i++) {
       uint32_t half = i & 1 ? w[i / 2] >> 16 : w[i / 2] & 0xffff;
       v[i] = half >= a.limit ? v[i] * scale : FL_W(D)(0);
     }
-    put<D>(a, c, v);
+    random_put<D>(a, c, v);
   }
 }
 

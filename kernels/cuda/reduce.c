@@ -109,7 +109,7 @@ static void set_roles(plan *p) {
 }
 
 /* Whether every line begins at a multiple of `lot` elements. */
-static bool aligned(const plan *p, int lot) {
+static bool reduce_aligned(const plan *p, int lot) {
   const reduce_args *a = &p->a;
   size_t bytes = (size_t)lot * fl_dtype_size(p->dtype);
   bool ok = flc_aligned(a->x, bytes) && (!a->x2 || flc_aligned(a->x2, bytes));
@@ -186,7 +186,7 @@ static fl_status launch(plan *p) {
   flc_spec spec;
   flc_grid grid;
   if (p->columns) {
-    lot = aligned(p, lot) ? lot : 1;
+    lot = reduce_aligned(p, lot) ? lot : 1;
     grid = grid_columns(p, processors, lot);
     spec = spec_of("columns", p->kind, p->dtype, lot);
   } else {
@@ -300,8 +300,8 @@ static bool takes(int kind, fl_dtype d) {
 
 /* x over the dims in `reduced`, into `values` (may be NULL) and p->a.y2. What
  * has no kernels is converted, and its extremes back. */
-static fl_status run(plan *p, const fl_view *x, unsigned reduced,
-                     const fl_view *values) {
+static fl_status reduce_run(plan *p, const fl_view *x, unsigned reduced,
+                            const fl_view *values) {
   fl_view v, wide = {.data = NULL};
   size_t size = values ? fl_dtype_size(values->dtype) : 0;
   fl_view_copy(&v, x);
@@ -329,20 +329,20 @@ static fl_status run(plan *p, const fl_view *x, unsigned reduced,
 }
 
 /* in[0] over the dims in attribute `at` (none: all). */
-static fl_status reduce(const fl_launch *l, int kind, int finish, int at,
-                        double power) {
+static fl_status reduce_all(const fl_launch *l, int kind, int finish, int at,
+                            double power) {
   plan p = {.l = l, .kind = kind};
   p.a.p = power;
   p.a.finish = finish;
-  return run(&p, &l->in[0], mask_of(l, at, &l->in[0]), &l->out[0]);
+  return reduce_run(&p, &l->in[0], mask_of(l, at, &l->in[0]), &l->out[0]);
 }
 
-static fl_status extreme(const fl_launch *l, int at, bool absolute,
-                         bool least) {
+static fl_status reduce_extreme(const fl_launch *l, int at, bool absolute,
+                                bool least) {
   plan p = {.l = l, .kind = REDUCE_EXTREME};
   p.a.absolute = absolute;
   p.a.least = least;
-  return run(&p, &l->in[0], mask_of(l, at, &l->in[0]), &l->out[0]);
+  return reduce_run(&p, &l->in[0], mask_of(l, at, &l->in[0]), &l->out[0]);
 }
 
 fl_status flc_moments(const fl_launch *l, const fl_view *x, unsigned reduced,
@@ -373,63 +373,64 @@ fl_status flc_products(const fl_launch *l, const fl_view *x, const void *dy,
 /* --- kernels --- */
 
 FLC_KERNEL(sum) {
-  return reduce(l, REDUCE_SUM, DONE_VALUE, 0, 0);
+  return reduce_all(l, REDUCE_SUM, DONE_VALUE, 0, 0);
 }
 
 FLC_KERNEL(mean) {
   int kind = is_float(l->in[0].dtype) ? REDUCE_SUM : REDUCE_MEAN;
-  return reduce(l, kind, DONE_MEAN, 0, 0);
+  return reduce_all(l, kind, DONE_MEAN, 0, 0);
 }
 
 FLC_KERNEL(prod) {
-  return reduce(l, REDUCE_PROD, DONE_VALUE, 0, 0);
+  return reduce_all(l, REDUCE_PROD, DONE_VALUE, 0, 0);
 }
 
 FLC_KERNEL(amax) {
-  return extreme(l, 0, false, false);
+  return reduce_extreme(l, 0, false, false);
 }
 
 FLC_KERNEL(amin) {
-  return extreme(l, 0, false, true);
+  return reduce_extreme(l, 0, false, true);
 }
 
 FLC_KERNEL(any) {
-  return reduce(l, REDUCE_COUNT, DONE_ANY, 0, 0);
+  return reduce_all(l, REDUCE_COUNT, DONE_ANY, 0, 0);
 }
 
 FLC_KERNEL(all) {
-  return reduce(l, REDUCE_COUNT, DONE_ALL, 0, 0);
+  return reduce_all(l, REDUCE_COUNT, DONE_ALL, 0, 0);
 }
 
 FLC_KERNEL(count_nonzero) {
-  return reduce(l, REDUCE_COUNT, DONE_COUNT, 0, 0);
+  return reduce_all(l, REDUCE_COUNT, DONE_COUNT, 0, 0);
 }
 
 FLC_KERNEL(var) {
-  return reduce(l, REDUCE_MOMENTS, DONE_VAR, 0, l->attrs->v[1].f);
+  return reduce_all(l, REDUCE_MOMENTS, DONE_VAR, 0, l->attrs->v[1].f);
 }
 
 FLC_KERNEL(logsumexp) {
-  return reduce(l, REDUCE_LSE, DONE_VALUE, 0, 0);
+  return reduce_all(l, REDUCE_LSE, DONE_VALUE, 0, 0);
 }
 
 FLC_KERNEL(norm) {
   double p = l->attrs->v[0].f;
   if (isinf(p))
-    return extreme(l, 1, true, p < 0);
+    return reduce_extreme(l, 1, true, p < 0);
   if (p == 0)
-    return reduce(l, REDUCE_COUNT, DONE_VALUE, 1, p);
+    return reduce_all(l, REDUCE_COUNT, DONE_VALUE, 1, p);
   if (p != 1)
-    return reduce(l, REDUCE_POWERS, DONE_VALUE, 1, p);
+    return reduce_all(l, REDUCE_POWERS, DONE_VALUE, 1, p);
   plan one = {.l = l, .kind = REDUCE_SUM};
   one.a.absolute = true;
-  return run(&one, &l->in[0], mask_of(l, 1, &l->in[0]), &l->out[0]);
+  return reduce_run(&one, &l->in[0], mask_of(l, 1, &l->in[0]), &l->out[0]);
 }
 
 /* Values (may be NULL) and positions along attribute dim, or of everything.
  * Positions are counted in the input's own order, so it must lie in it. */
-static fl_status places(const fl_launch *l, bool least, const fl_view *values,
-                        const fl_view *positions) {
+static fl_status reduce_places(const fl_launch *l, bool least,
+                               const fl_view *values,
+                               const fl_view *positions) {
   const fl_view *v = &l->in[0];
   int64_t dim = l->attrs->v[0].i;
   plan p = {.l = l, .kind = REDUCE_PLACE};
@@ -447,23 +448,23 @@ static fl_status places(const fl_launch *l, bool least, const fl_view *values,
   p.a.y2 = positions->data;
   p.a.base = l->base;
   bool whole = dim == FL_ATTR_NONE || !v->ndim;
-  return run(&p, &dense, whole ? all_dims(v) : 1u << dim, values);
+  return reduce_run(&p, &dense, whole ? all_dims(v) : 1u << dim, values);
 }
 
 FLC_KERNEL(max_dim) {
-  return places(l, false, &l->out[0], &l->out[1]);
+  return reduce_places(l, false, &l->out[0], &l->out[1]);
 }
 
 FLC_KERNEL(min_dim) {
-  return places(l, true, &l->out[0], &l->out[1]);
+  return reduce_places(l, true, &l->out[0], &l->out[1]);
 }
 
 FLC_KERNEL(argmax) {
-  return places(l, false, NULL, &l->out[0]);
+  return reduce_places(l, false, NULL, &l->out[0]);
 }
 
 FLC_KERNEL(argmin) {
-  return places(l, true, NULL, &l->out[0]);
+  return reduce_places(l, true, NULL, &l->out[0]);
 }
 
 /* --- what the pack holds --- */

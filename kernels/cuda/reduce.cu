@@ -202,10 +202,10 @@ template <class V> struct pairs {
 };
 
 /* The larger, NaN if either is. */
-template <class V> V larger(V a, V b) {
+template <class V> V reduce_larger(V a, V b) {
   return fl_maximum(a, b);
 }
-template <> inline float larger<float>(float a, float b) {
+template <> inline float reduce_larger<float>(float a, float b) {
   return fl_most_nan(a, b);
 }
 
@@ -251,7 +251,7 @@ template <class V> struct places {
     for (int k = N / 2; k > 0; k /= 2)
 #pragma unroll
       for (int i = 0; i < k; i++)
-        w[i] = larger(w[i], w[i + k]);
+        w[i] = reduce_larger(w[i], w[i + k]);
     bool first = at < 0 || beats(w[0], s) || (from < at && !beats(s, w[0]));
     s = first ? w[0] : s;
     at = first ? from : at;
@@ -402,7 +402,7 @@ template <class A> A shuffled(const A &a, int k) {
 }
 
 /* Of `lanes` neighbours (a power of 2 up to 32, or the block): in the first. */
-template <class A> void together(A &a, int lanes) {
+template <class A> void reduce_together(A &a, int lanes) {
   __shared__ A part[32];
   int lane = threadIdx.x & 31, warps = blockDim.x >> 5;
 #pragma unroll 1
@@ -511,7 +511,7 @@ __global__ void __launch_bounds__(256, REDUCE_ROW_BLOCKS(K, D))
         return fl_get<typename value_of<K, D>::T>(x[i]);
       });
   }
-  together(f.t, a.lanes);
+  reduce_together(f.t, a.lanes);
   if (r < a.results && lane == 0)
     leave<K, D>(a, f.t, r, in, out);
 }
@@ -624,7 +624,7 @@ __global__ void __launch_bounds__(256)
 #pragma unroll 2
     for (int64_t p = lane; p < a.pieces; p += a.lanes)
       t.merge(((const A *)a.partial)[p * a.results + r]);
-  together(t, a.lanes);
+  reduce_together(t, a.lanes);
   if (r < a.results && lane == 0) {
     int64_t in = offset_of(r, a.n_keep, a.keep, &out);
     result<K, D>::put(a, t, in, out);

@@ -7,19 +7,19 @@
 
 enum { NEAREST, LINEAR, CUBIC };
 
-static flc_grid over(int64_t n, int block) {
+static flc_grid resample_over(int64_t n, int block) {
   int64_t blocks = flc_ceil_div(n, block);
   return (flc_grid){.x = (unsigned)(blocks < 1 << 20 ? blocks : 1 << 20),
                     .block = (unsigned)block};
 }
 
-static int64_t along(const fl_launch *l, const fl_view *v) {
+static int64_t resample_along(const fl_launch *l, const fl_view *v) {
   return v->ndim ? v->shape[l->attrs->v[0].i] : 1;
 }
 
 /* Threads take v elements of y each. */
 static void by_vectors(const fl_launch *l, int v, resample_args *a) {
-  int64_t along_y = along(l, &l->out[0]);
+  int64_t along_y = resample_along(l, &l->out[0]);
   a->total = flc_numel(&l->out[0]) / v;
   a->by_inner = flc_divisor_of(a->inner > 1 ? a->inner / v : 1);
   a->by_along = flc_divisor_of(a->inner > 1 ? along_y : along_y / v);
@@ -28,14 +28,14 @@ static void by_vectors(const fl_launch *l, int v, resample_args *a) {
 /* 16 bytes of y's elements if that goes, 1 if not. */
 static int vector_of(const fl_launch *l, const resample_args *a) {
   int v = (int)(16 / fl_dtype_size(l->out[0].dtype));
-  int64_t row = a->inner > 1 ? a->inner : along(l, &l->out[0]);
+  int64_t row = a->inner > 1 ? a->inner : resample_along(l, &l->out[0]);
   bool whole = a->inner == 1 || flc_aligned(a->x, 16);
   return row % v == 0 && whole && flc_aligned(a->y, 16) ? v : 1;
 }
 
 /* Everything but the operands; `n` elements, of which there are results. */
-static fl_status prepare(const fl_launch *l, int64_t n, int64_t results,
-                         resample_args *a) {
+static fl_status resample_prepare(const fl_launch *l, int64_t n,
+                                  int64_t results, resample_args *a) {
   fl_dtype wide = flc_wide(l->out[0].dtype);
   const fl_attr *v = l->attrs->v;
   const fl_view *y = &l->out[0];
@@ -65,7 +65,7 @@ static fl_status prepare(const fl_launch *l, int64_t n, int64_t results,
   a->y = y->data;
   by_vectors(l, 1, a);
   flc_spec spec = FLC_SPEC("resample", "terms", wide);
-  return FLC_RUN(l, spec, over(results, 128), *a);
+  return FLC_RUN(l, spec, resample_over(results, 128), *a);
 }
 
 FLC_KERNEL(resample) {
@@ -73,7 +73,8 @@ FLC_KERNEL(resample) {
   resample_args a = {0};
   if (flc_numel(y) == 0)
     return FL_OK;
-  fl_status status = prepare(l, along(l, x), along(l, y), &a);
+  fl_status status =
+      resample_prepare(l, resample_along(l, x), resample_along(l, y), &a);
   if (status)
     return status;
   if (!(a.x = flc_input(l, x, y->dtype)))
@@ -83,9 +84,9 @@ FLC_KERNEL(resample) {
   flc_spec pick = FLC_SPEC("resample", "pick", (int)fl_dtype_size(y->dtype), v);
   by_vectors(l, v, &a);
   if (a.s.mode != NEAREST)
-    return FLC_RUN(l, sums, over(a.total, 256), a);
+    return FLC_RUN(l, sums, resample_over(a.total, 256), a);
   a.fill = flc_element(y->dtype, a.s.outside);
-  return FLC_RUN(l, pick, over(a.total, 256), a);
+  return FLC_RUN(l, pick, resample_over(a.total, 256), a);
 }
 
 FLC_KERNEL(resample_backward) {
@@ -93,13 +94,14 @@ FLC_KERNEL(resample_backward) {
   resample_args a = {0};
   if (flc_numel(dx) == 0)
     return FL_OK;
-  fl_status status = prepare(l, along(l, dx), along(l, dy), &a);
+  fl_status status =
+      resample_prepare(l, resample_along(l, dx), resample_along(l, dy), &a);
   if (status)
     return status;
   if (!(a.x = flc_input(l, dy, dx->dtype)))
     return FL_ENOMEM;
   flc_spec spec = FLC_SPEC("resample", "back", dx->dtype);
-  return FLC_RUN(l, spec, over(a.total, 256), a);
+  return FLC_RUN(l, spec, resample_over(a.total, 256), a);
 }
 
 void flc_visit_resample(flc_visitor *v) {

@@ -7,7 +7,7 @@
 
 /* The dtype that a launch runs in: that of all operands, if they have one, else
  * F64 if there is one, else F32. */
-static fl_dtype common(const fl_launch *l) {
+static fl_dtype rnn_common(const fl_launch *l) {
   fl_dtype d = l->out[0].dtype, wide = FL_F32;
   bool same = true;
   for (int k = 0; k < l->n_in + l->n_out; k++) {
@@ -28,8 +28,8 @@ typedef struct operands {
   fl_view out[3];
 } operands;
 
-static fl_status take(const fl_launch *l, operands *o) {
-  fl_dtype d = common(l);
+static fl_status rnn_take(const fl_launch *l, operands *o) {
+  fl_dtype d = rnn_common(l);
   *o = (operands){.l = l, .dtype = d};
   for (int k = 0; k < l->n_in; k++)
     if (l->in[k].data && !(o->in[k] = flc_input(l, &l->in[k], d)))
@@ -45,7 +45,7 @@ static fl_status take(const fl_launch *l, operands *o) {
   return FL_OK;
 }
 
-static fl_status give(const operands *o, fl_status s) {
+static fl_status rnn_give(const operands *o, fl_status s) {
   const fl_launch *l = o->l;
   for (int k = 0; k < l->n_out && s == FL_OK; k++)
     if (l->out[k].dtype != o->dtype)
@@ -66,39 +66,39 @@ static fl_status launch(const operands *o, const char *entry,
 }
 
 /* Over the rows of a state like in[`state`]. */
-static fl_status run(const fl_launch *l, const char *entry, int state) {
+static fl_status rnn_run(const fl_launch *l, const char *entry, int state) {
   const fl_view *like = &l->in[state];
   rnn_args a = {.all = flc_numel(like)};
   operands o;
   if (a.all == 0)
     return FL_OK;
   a.n = like->shape[like->ndim - 1];
-  fl_status s = take(l, &o);
+  fl_status s = rnn_take(l, &o);
   for (int k = 0; k < l->n_in; k++)
     a.in[k] = o.in[k];
   for (int k = 0; k < l->n_out; k++)
     a.out[k] = o.out[k].data;
-  return s == FL_OK ? give(&o, launch(&o, entry, &a)) : s;
+  return s == FL_OK ? rnn_give(&o, launch(&o, entry, &a)) : s;
 }
 
 /* gates, c -> h, c2, act */
 FLC_KERNEL(lstm_cell) {
-  return run(l, "lstm", 1);
+  return rnn_run(l, "lstm", 1);
 }
 
 /* dh, dc, c, c2, act -> dgates, dc1 */
 FLC_KERNEL(lstm_cell_backward) {
-  return run(l, "lstm_back", 2);
+  return rnn_run(l, "lstm_back", 2);
 }
 
 /* gi, gh, h -> y, act */
 FLC_KERNEL(gru_cell) {
-  return run(l, "gru", 2);
+  return rnn_run(l, "gru", 2);
 }
 
 /* dy, gh, h, act -> dgi, dgh, dh */
 FLC_KERNEL(gru_cell_backward) {
-  return run(l, "gru_back", 2);
+  return rnn_run(l, "gru_back", 2);
 }
 
 /* --- an LSTM over time --- */
@@ -112,7 +112,7 @@ typedef struct sequence {
 } sequence;
 
 /* `cs` is a result or an input (time, batch, n); false: nothing is in it. */
-static bool begin(const fl_launch *l, const fl_view *cs, sequence *s) {
+static bool rnn_begin(const fl_launch *l, const fl_view *cs, sequence *s) {
   *s = (sequence){.time = cs->shape[0],
                   .batch = cs->shape[1],
                   .n = cs->shape[2],
@@ -120,8 +120,8 @@ static bool begin(const fl_launch *l, const fl_view *cs, sequence *s) {
   return s->batch && s->n;
 }
 
-static fl_status ready(const fl_launch *l, sequence *s) {
-  fl_status status = take(l, &s->o);
+static fl_status rnn_ready(const fl_launch *l, sequence *s) {
+  fl_status status = rnn_take(l, &s->o);
   size_t size = fl_dtype_size(s->o.dtype);
   s->state = (size_t)(s->batch * s->n) * size;
   s->gates = 4 * s->state;
@@ -139,7 +139,7 @@ static void *step_of(const sequence *s, const void *all, size_t bytes,
 }
 
 /* The product of a step; the next step has its scratch memory again. */
-static fl_status multiply(const fl_launch *l, flc_product *p) {
+static fl_status rnn_multiply(const fl_launch *l, flc_product *p) {
   int mark = fl_scratch_mark(l);
   fl_status s = flc_multiply(l, p);
   fl_scratch_release(l, mark);
@@ -147,7 +147,7 @@ static fl_status multiply(const fl_launch *l, flc_product *p) {
 }
 
 /* One product and one cell a step. */
-static fl_status forward(const sequence *s) {
+static fl_status rnn_forward(const sequence *s) {
   const operands *o = &s->o;
   const void *gates = o->in[0], *h = o->in[2], *c = o->in[3];
   void *own = fl_scratch_get(o->l, s->gates);
@@ -172,7 +172,7 @@ static fl_status forward(const sequence *s) {
                   .out = {step_of(s, o->out[0].data, s->state, k),
                           step_of(s, o->out[1].data, s->state, k),
                           step_of(s, o->out[2].data, s->gates, k), s->room}};
-    status = multiply(o->l, &p);
+    status = rnn_multiply(o->l, &p);
     if (status == FL_OK)
       status = launch(o, "lstm", &a);
     h = a.out[0];
@@ -181,7 +181,7 @@ static fl_status forward(const sequence *s) {
   return status;
 }
 
-static fl_status backward(const sequence *s) {
+static fl_status rnn_backward(const sequence *s) {
   const operands *o = &s->o;
   const char *dy = o->in[0], *dcs = o->in[1], *dact = o->in[2], *c = o->in[4],
              *cs = o->in[5], *act = o->in[6];
@@ -212,7 +212,7 @@ static fl_status backward(const sequence *s) {
                      .c = dh};
     status = launch(o, "lstm_back", &a);
     if (status == FL_OK)
-      status = multiply(o->l, &p);
+      status = rnn_multiply(o->l, &p);
   }
   return status;
 }
@@ -245,18 +245,18 @@ static double cycles_of(const flc_chip *chip, int64_t groups, int size,
   a->parts = (int)flc_ceil_div(groups, u * a->wide);
   a->chunk = chunk < a->depth ? (int)chunk : a->depth;
   double rounds = (double)flc_ceil_div(a->depth, 32);
-  double multiply = rounds * (double)flc_ceil_div(warps, 4) * u * 4 * s;
+  double rnn_multiply = rounds * (double)flc_ceil_div(warps, 4) * u * 4 * s;
   double read = rounds * warps * (u * size + s);
   double stage = (double)a->depth * a->tall * s * 4 / 24; /* bytes a cycle */
   stage += 600 * (double)flc_ceil_div((int64_t)a->depth * a->tall * (s / 4),
                                       threads_of(a, k) * 4);
-  return (multiply > read ? multiply : read) + stage + warps * u * 4 * s +
-         200 * (double)flc_ceil_div(a->depth, a->chunk);
+  return (rnn_multiply > read ? rnn_multiply : read) + stage +
+         warps * u * 4 * s + 200 * (double)flc_ceil_div(a->depth, a->chunk);
 }
 
 /* The best plan into `a`; -1: there is none, else which of the sizes. */
-static int plan(const fl_launch *l, fl_dtype d, int64_t groups,
-                rnn_time_args *a) {
+static int rnn_plan(const fl_launch *l, fl_dtype d, int64_t groups,
+                    rnn_time_args *a) {
   double best = 0;
   int found = -1;
   if (d == FL_F64)
@@ -280,18 +280,19 @@ static int plan(const fl_launch *l, fl_dtype d, int64_t groups,
 }
 
 /* False: it cannot be done so. */
-static bool at_once(const sequence *s, const char *entry, bool forward,
+static bool at_once(const sequence *s, const char *entry, bool rnn_forward,
                     fl_status *status) {
   const operands *o = &s->o;
   rnn_time_args a = {.reverse = s->reverse};
-  int64_t depth = forward ? s->n : 4 * s->n;
+  int64_t depth = rnn_forward ? s->n : 4 * s->n;
   if (s->time > INT32_MAX || s->batch > INT32_MAX || depth > INT32_MAX)
     return false;
   a.time = (int)s->time;
   a.batch = (int)s->batch;
   a.n = (int)s->n;
   a.depth = (int)depth;
-  int k = plan(o->l, o->dtype, forward ? s->n : flc_ceil_div(s->n, 4), &a);
+  int k =
+      rnn_plan(o->l, o->dtype, rnn_forward ? s->n : flc_ceil_div(s->n, 4), &a);
   if (k < 0)
     return false;
   for (int i = 0; i < o->l->n_in; i++)
@@ -318,25 +319,25 @@ static bool at_once(const sequence *s, const char *entry, bool forward,
 /* gates, weight, h, c -> y, cs, act */
 FLC_KERNEL(lstm) {
   sequence s;
-  if (!begin(l, &l->out[1], &s) || s.time == 0)
+  if (!rnn_begin(l, &l->out[1], &s) || s.time == 0)
     return FL_OK;
-  fl_status status = ready(l, &s);
+  fl_status status = rnn_ready(l, &s);
   if (status == FL_OK && !at_once(&s, "forward", true, &status))
-    status = forward(&s);
-  return status == FL_OK ? give(&s.o, status) : status;
+    status = rnn_forward(&s);
+  return status == FL_OK ? rnn_give(&s.o, status) : status;
 }
 
 /* dy, dcs, dact, weight, c, cs, act -> dgates, dh, dc */
 FLC_KERNEL(lstm_backward) {
   sequence s;
-  if (!begin(l, &l->in[5], &s))
+  if (!rnn_begin(l, &l->in[5], &s))
     return FL_OK;
-  fl_status status = ready(l, &s);
+  fl_status status = rnn_ready(l, &s);
   for (int k = 1; k < 3 && status == FL_OK && s.time == 0; k++)
     status = flc_zero(l, s.o.out[k].data, s.state);
   if (status == FL_OK && s.time && !at_once(&s, "backward", false, &status))
-    status = backward(&s);
-  return status == FL_OK ? give(&s.o, status) : status;
+    status = rnn_backward(&s);
+  return status == FL_OK ? rnn_give(&s.o, status) : status;
 }
 
 void flc_visit_rnn(flc_visitor *v) {

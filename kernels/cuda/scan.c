@@ -50,7 +50,7 @@ static fl_status lines(const fl_launch *l, fl_dtype d, scan_args *a) {
   return s == FL_OK ? FLC_RUN(l, spec, grid, *a) : s;
 }
 
-static fl_status columns(const fl_launch *l, fl_dtype d, scan_args *a) {
+static fl_status scan_columns(const fl_launch *l, fl_dtype d, scan_args *a) {
   int64_t busy = (int64_t)flc_chip_of(l)->processors * 1024;
   flc_spec sums = FLC_SPEC("scan", "column_sums", d);
   flc_spec spec = FLC_SPEC("scan", "columns", d);
@@ -78,7 +78,7 @@ FLC_KERNEL(cumsum) {
   a.x = flc_input(l, v, v->dtype);
   if (!a.x)
     return FL_ENOMEM;
-  return a.inner > 1 ? columns(l, v->dtype, &a) : lines(l, v->dtype, &a);
+  return a.inner > 1 ? scan_columns(l, v->dtype, &a) : lines(l, v->dtype, &a);
 }
 
 void flc_visit_scan(flc_visitor *v) {

@@ -20,7 +20,7 @@ template <int D> SUM(D) at_of(const scan_args &a, int64_t i) {
 /* --- lines --- */
 
 /* Of v over the group: the sum of those before this thread, and of all. */
-template <bool BLOCK, class T> T before(const fl_group<BLOCK> &g, T v, T *all) {
+template <bool BLOCK, class T> T scan_before(const fl_group<BLOCK> &g, T v, T *all) {
   __shared__ T part[32];
   int width = BLOCK ? 32 : g.lanes, lane = g.lane % width;
   T sum = v;
@@ -101,7 +101,7 @@ __global__ void __launch_bounds__(256)
       sum += i < n ? (T)fl_get<FL_W(D)>(v.at[k]) : T(0);
       t[k] = sum;
     }
-    T less = before(g, sum, &all) + carry;
+    T less = scan_before(g, sum, &all) + carry;
     carry += all;
     if (i >= n)
       continue;

@@ -17,20 +17,20 @@ static int size_of(const fl_view *v) {
   return (int)fl_dtype_size(v->dtype);
 }
 
-static void *at(const fl_view *v, int64_t offset) {
+static void *shape_at(const fl_view *v, int64_t offset) {
   return (char *)v->data + offset * size_of(v);
 }
 
 /* --- remap: flip, roll, repeat, pad --- */
 
-static bool whole(const remap_args *a, int d) {
+static bool shape_whole(const remap_args *a, int d) {
   return a->before[d] == 0 && a->big[d] == a->small[d];
 }
 
-static void join(remap_args *a) {
+static void shape_join(remap_args *a) {
   int n = 0;
   for (int d = 1; d < a->ndim; d++) {
-    if (whole(a, n) && whole(a, d) &&
+    if (shape_whole(a, n) && shape_whole(a, d) &&
         a->stride[d] == a->big[n] * a->stride[n]) {
       a->big[n] *= a->big[d];
       a->small[n] = a->big[n];
@@ -47,9 +47,9 @@ static void join(remap_args *a) {
 
 /* Pairs of elements become one as long as they stay together; returns the size
  * reached. */
-static int widen(remap_args *a, int size) {
+static int shape_widen(remap_args *a, int size) {
   for (; size < 16; size *= 2) {
-    bool even = whole(a, 0) && a->stride[0] == 1 && a->big[0] % 2 == 0 &&
+    bool even = shape_whole(a, 0) && a->stride[0] == 1 && a->big[0] % 2 == 0 &&
                 flc_aligned(a->x, 2 * (size_t)size);
     for (int d = 1; d < a->ndim && even; d++)
       even = a->stride[d] % 2 == 0;
@@ -85,8 +85,8 @@ static fl_status remap(const fl_launch *l, remap_args *a) {
     a->ndim = 1;
     a->big[0] = a->small[0] = 1;
   }
-  join(a);
-  int size = widen(a, size_of(y)), v = per_thread(size, a->big[0]);
+  shape_join(a);
+  int size = shape_widen(a, size_of(y)), v = per_thread(size, a->big[0]);
   for (int d = 0; d < a->ndim; d++)
     a->by[d] = flc_divisor_of(a->big[d]);
   flc_spec spec = FLC_SPEC("shape", "remap", size, v);
@@ -94,7 +94,7 @@ static fl_status remap(const fl_launch *l, remap_args *a) {
 }
 
 /* x where it is, dim by dim, with y's sizes. */
-static remap_args plain(const fl_launch *l, int mode) {
+static remap_args shape_plain(const fl_launch *l, int mode) {
   const fl_view *x = &l->in[0], *y = &l->out[0];
   remap_args a = {.x = x->data, .ndim = y->ndim, .mode = mode};
   if (flc_is_number(x))
@@ -110,7 +110,7 @@ static remap_args plain(const fl_launch *l, int mode) {
 
 FLC_KERNEL(flip) {
   const fl_view *x = &l->in[0];
-  remap_args a = plain(l, SHAPE_CONSTANT);
+  remap_args a = shape_plain(l, SHAPE_CONSTANT);
   int n;
   const int64_t *dims = fl_attr_list(l->attrs, 0, &n);
   int64_t start = 0;
@@ -123,7 +123,7 @@ FLC_KERNEL(flip) {
       a.stride[x->ndim - 1 - d] = -x->stride[d];
     }
   if (start)
-    a.x = at(x, start);
+    a.x = shape_at(x, start);
   return remap(l, &a);
 }
 
@@ -133,7 +133,7 @@ FLC_KERNEL(roll) {
   const int64_t *shifts = fl_attr_list(l->attrs, 0, &n);
   const int64_t *dims = fl_attr_list(l->attrs, 1, &nd);
   int64_t numel = flc_numel(x);
-  remap_args a = plain(l, SHAPE_CIRCULAR);
+  remap_args a = shape_plain(l, SHAPE_CIRCULAR);
   if (numel == 0)
     return FL_OK;
   if (nd == 0 || x->ndim == 0) { /* in row-major order, whatever the shape */
@@ -153,7 +153,7 @@ FLC_KERNEL(roll) {
 }
 
 FLC_KERNEL(repeat) {
-  remap_args a = plain(l, SHAPE_CIRCULAR);
+  remap_args a = shape_plain(l, SHAPE_CIRCULAR);
   return remap(l, &a);
 }
 
@@ -186,13 +186,13 @@ FLC_KERNEL(pad) {
   const int64_t *list = fl_attr_list(l->attrs, 0, &n);
   if (x->ndim == 0)
     return flc_move(l, y, x);
-  remap_args a = plain(l, (int)l->attrs->v[1].i);
+  remap_args a = shape_plain(l, (int)l->attrs->v[1].i);
   for (int i = 0; i < x->ndim && 2 * i < n; i++)
     a.before[i] = list[2 * i];
   uint64_t bits = flc_element(x->dtype, l->attrs->v[2].f);
-  int64_t whole;
-  if (x->dtype == FL_I64 && fl_attr_whole(l->attrs, 2, 3, &whole))
-    bits = (uint64_t)whole;
+  int64_t shape_whole;
+  if (x->dtype == FL_I64 && fl_attr_whole(l->attrs, 2, 3, &shape_whole))
+    bits = (uint64_t)shape_whole;
   for (int size = 8 * size_of(x); size < 64; size *= 2)
     bits |= bits << size;
   a.value[0] = a.value[1] = bits;
@@ -201,7 +201,7 @@ FLC_KERNEL(pad) {
 
 /* --- gradients --- */
 
-static fl_status clear(const fl_launch *l, const fl_view *y) {
+static fl_status shape_clear(const fl_launch *l, const fl_view *y) {
   return flc_zero(l, y->data, (size_t)flc_numel(y) * fl_dtype_size(y->dtype));
 }
 
@@ -232,7 +232,7 @@ FLC_KERNEL(pad_backward) {
   if (flc_numel(dx) == 0)
     return FL_OK;
   if (flc_numel(dy) == 0)
-    return clear(l, dx);
+    return shape_clear(l, dx);
   unpad_args a = {.dy = flc_input(l, dy, dx->dtype),
                   .dx = dx->data,
                   .n = flc_numel(dx),
@@ -300,7 +300,7 @@ FLC_KERNEL(as_strided_backward) {
   if (flc_numel(dx) == 0)
     return FL_OK;
   if (flc_numel(dy) == 0)
-    return clear(l, dx);
+    return shape_clear(l, dx);
   unstride_args a = {.dy = flc_input(l, dy, dx->dtype),
                      .dx = dx->data,
                      .n = flc_numel(dx),
@@ -351,10 +351,10 @@ FLC_KERNEL(cat) {
     if (x->ndim != y->ndim || flc_numel(x) == 0)
       continue; /* nothing: an empty (0) may stand among others */
     int64_t n = x->shape[dim];
-    slice.data = at(y, start * inner);
+    slice.data = shape_at(y, start * inner);
     slice.shape[dim] = n;
-    bool plain = x->dtype == y->dtype && flc_contiguous(x);
-    fl_status s = plain
+    bool shape_plain = x->dtype == y->dtype && flc_contiguous(x);
+    fl_status s = shape_plain
                       ? lay(l, x, slice.data, n * inner, y->shape[dim] * inner)
                       : flc_move(l, &slice, x);
     if (s != FL_OK)
@@ -364,7 +364,7 @@ FLC_KERNEL(cat) {
   return FL_OK;
 }
 
-static fl_status triangle(const fl_launch *l, bool upper) {
+static fl_status shape_triangle(const fl_launch *l, bool upper) {
   const fl_view *x = &l->in[0];
   int64_t big = (int64_t)1 << 62; /* sums stay in range */
   triangle_args a = {.y = l->out[0].data, .n = flc_numel(x), .upper = upper};
@@ -382,16 +382,16 @@ static fl_status triangle(const fl_launch *l, bool upper) {
 }
 
 FLC_KERNEL(tril) {
-  return triangle(l, false);
+  return shape_triangle(l, false);
 }
 
 FLC_KERNEL(triu) {
-  return triangle(l, true);
+  return shape_triangle(l, true);
 }
 
 /* --- made from attributes --- */
 
-static fl_status sequence(const fl_launch *l, sequence_args *a) {
+static fl_status shape_sequence(const fl_launch *l, sequence_args *a) {
   const fl_view *y = &l->out[0];
   flc_spec spec = FLC_SPEC("shape", "sequence", y->dtype);
   a->y = y->data;
@@ -406,7 +406,7 @@ FLC_KERNEL(arange) {
       fl_attr_whole(l->attrs, 0, 5, &a.first) &&
       fl_attr_whole(l->attrs, 2, 7, &a.by))
     a.kind = SHAPE_WHOLE; /* exact beyond 2^53 */
-  return sequence(l, &a);
+  return shape_sequence(l, &a);
 }
 
 FLC_KERNEL(linspace) {
@@ -421,33 +421,34 @@ FLC_KERNEL(linspace) {
       fl_attr_whole(l->attrs, 0, 4, &a.first) &&
       fl_attr_whole(l->attrs, 1, 5, &a.by))
     a.kind = n > 1 ? SHAPE_EVEN : SHAPE_WHOLE;
-  return sequence(l, &a);
+  return shape_sequence(l, &a);
 }
 
 FLC_KERNEL(eye) {
   sequence_args a = {.by = l->out[0].shape[1], .kind = SHAPE_DIAGONAL};
-  return sequence(l, &a);
+  return shape_sequence(l, &a);
 }
 
-static void visit(flc_visitor *v, flc_spec s, bool quick) {
+static void shape_visit(flc_visitor *v, flc_spec s, bool quick) {
   v->spec(v, &s, quick);
 }
 
 void flc_visit_shape(flc_visitor *v) {
   FL_EACH_DTYPE(d, fl_dtype_is_real)
-  visit(v, FLC_SPEC("shape", "sequence", d), d == FL_F32);
+  shape_visit(v, FLC_SPEC("shape", "sequence", d), d == FL_F32);
   for (int size = 1; size <= 16; size *= 2) {
-    visit(v, FLC_SPEC("shape", "lay", size), size == 16);
+    shape_visit(v, FLC_SPEC("shape", "lay", size), size == 16);
     for (int n = 1; n <= 16 / size; n *= 2) {
-      visit(v, FLC_SPEC("shape", "remap", size, n), size == 4 && n == 4);
+      shape_visit(v, FLC_SPEC("shape", "remap", size, n), size == 4 && n == 4);
       if (size <= 8)
-        visit(v, FLC_SPEC("shape", "triangle", size, n), size == 4 && n == 4);
+        shape_visit(v, FLC_SPEC("shape", "triangle", size, n),
+                    size == 4 && n == 4);
     }
   }
   FL_EACH_DTYPE(d, fl_dtype_is_float)
   for (int n = 0; n <= FL_MAX_DIMS; n++) {
     if (n > 0 && n <= 4)
-      visit(v, FLC_SPEC("shape", "unpad", d, n), d == FL_F32 && n == 3);
-    visit(v, FLC_SPEC("shape", "unstride", d, n), d == FL_F32 && n == 3);
+      shape_visit(v, FLC_SPEC("shape", "unpad", d, n), d == FL_F32 && n == 3);
+    shape_visit(v, FLC_SPEC("shape", "unstride", d, n), d == FL_F32 && n == 3);
   }
 }

@@ -33,8 +33,8 @@ static fl_status set_pieces(const fl_launch *l, int64_t tasks, int64_t busy,
 }
 
 /* In one launch, or in two with pieces. */
-static fl_status passes(const fl_launch *l, flc_spec spec, flc_grid grid,
-                        const softmax_args *a) {
+static fl_status softmax_passes(const fl_launch *l, flc_spec spec,
+                                flc_grid grid, const softmax_args *a) {
   int *pass = &spec.t[spec.n - 1];
   for (*pass = a->pieces > 1; *pass < 3; ++*pass) {
     fl_status s = FLC_RUN(l, spec, grid, *a);
@@ -54,11 +54,11 @@ static fl_status long_lines(const fl_launch *l, fl_dtype d, softmax_args *a) {
   flc_spec spec = FLC_SPEC("softmax", "lines", d, vec, 0);
   flc_grid grid = {.x = (unsigned)(a->lines * a->pieces),
                    .block = LONG_THREADS};
-  return s == FL_OK ? passes(l, spec, grid, a) : s;
+  return s == FL_OK ? softmax_passes(l, spec, grid, a) : s;
 }
 
-static fl_status columns(const fl_launch *l, fl_dtype d, softmax_args *a,
-                         int64_t outer) {
+static fl_status softmax_columns(const fl_launch *l, fl_dtype d,
+                                 softmax_args *a, int64_t outer) {
   flc_spec spec = FLC_SPEC("softmax", "columns", d, 0);
   int wide = flc_power(a->inner, 32);
   int deep = flc_power(flc_ceil_div(a->n, 4), 256 / wide);
@@ -70,10 +70,11 @@ static fl_status columns(const fl_launch *l, fl_dtype d, softmax_args *a,
   flc_grid grid = {.x = (unsigned)blocks,
                    .y = (unsigned)a->pieces,
                    .block = threads < 32 ? 32 : (unsigned)threads};
-  return s == FL_OK ? passes(l, spec, grid, a) : s;
+  return s == FL_OK ? softmax_passes(l, spec, grid, a) : s;
 }
 
-static fl_status run(const fl_launch *l, bool backward, bool logarithm) {
+static fl_status softmax_run(const fl_launch *l, bool backward,
+                             bool logarithm) {
   const fl_view *x = &l->in[0], *y = &l->in[1];
   fl_dtype d = l->out[0].dtype;
   int dim = (int)l->attrs->v[0].i;
@@ -94,7 +95,7 @@ static fl_status run(const fl_launch *l, bool backward, bool logarithm) {
   if (!a.x || (backward && !a.y))
     return FL_ENOMEM;
   if (a.inner > 1)
-    return columns(l, d, &a, outer);
+    return softmax_columns(l, d, &a, outer);
   bool aligned = flc_aligned(a.x, 16) && flc_aligned(a.y, 16);
   if (!flc_line_of(a.n, d, aligned, most_of(d, backward), &p))
     return long_lines(l, d, &a);
@@ -106,19 +107,19 @@ static fl_status run(const fl_launch *l, bool backward, bool logarithm) {
 }
 
 FLC_KERNEL(softmax) {
-  return run(l, false, false);
+  return softmax_run(l, false, false);
 }
 
 FLC_KERNEL(log_softmax) {
-  return run(l, false, true);
+  return softmax_run(l, false, true);
 }
 
 FLC_KERNEL(softmax_backward) {
-  return run(l, true, false);
+  return softmax_run(l, true, false);
 }
 
 FLC_KERNEL(log_softmax_backward) {
-  return run(l, true, true);
+  return softmax_run(l, true, true);
 }
 
 void flc_visit_softmax(flc_visitor *v) {
@@ -133,10 +134,10 @@ void flc_visit_softmax(flc_visitor *v) {
     for (int pass = 0; pass < 3; pass++) {
       flc_spec many = FLC_SPEC("softmax", "lines", d, flc_lot(d), pass);
       flc_spec one = FLC_SPEC("softmax", "lines", d, 1, pass);
-      flc_spec columns = FLC_SPEC("softmax", "columns", d, pass);
+      flc_spec softmax_columns = FLC_SPEC("softmax", "columns", d, pass);
       v->spec(v, &many, quick && !pass);
       v->spec(v, &one, false);
-      v->spec(v, &columns, quick && !pass);
+      v->spec(v, &softmax_columns, quick && !pass);
     }
   }
 }

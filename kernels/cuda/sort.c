@@ -171,7 +171,7 @@ static void row_major(fl_view *v) {
 
 /* Where a result is made: its own memory if dim is the last of it, else
  * scratch, which `finish` moves to its place. */
-static void *result(const fl_launch *l, const fl_view *to, fl_view *made) {
+static void *sort_result(const fl_launch *l, const fl_view *to, fl_view *made) {
   *made = *to;
   row_major(made);
   if (!flc_contiguous(to))
@@ -201,8 +201,8 @@ static fl_status sort_dim(const fl_launch *l, int64_t k, int dim, bool down) {
                  .down = down};
   o.rows = flc_numel(in) / o.n;
   o.x = flc_input(l, &x, x.dtype);
-  o.values = result(l, &to[0], &made[0]);
-  o.indices = result(l, &to[1], &made[1]);
+  o.values = sort_result(l, &to[0], &made[0]);
+  o.indices = sort_result(l, &to[1], &made[1]);
   if (!o.x || !o.values || !o.indices)
     return FL_ENOMEM;
   fl_status s = flc_order_rows(l, &o);

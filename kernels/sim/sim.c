@@ -117,7 +117,7 @@ static int sim_device_count(fl_backend *b) {
 }
 
 /* Whether `word` is one of a list with commas. */
-static bool listed(const char *list, const char *word) {
+static bool sim_listed(const char *list, const char *word) {
   size_t n = strlen(word);
   for (const char *at = list; at; at = strchr(at, ',')) {
     at += *at == ',';
@@ -129,7 +129,8 @@ static bool listed(const char *list, const char *word) {
 
 static fl_kernel sim_kernel(fl_backend *b, const char *op) {
   fl_backend *cpu = sim_of(b)->cpu;
-  return listed(getenv("FLARE_SIM_WITHOUT"), op) ? NULL : cpu->kernel(cpu, op);
+  return sim_listed(getenv("FLARE_SIM_WITHOUT"), op) ? NULL
+                                                     : cpu->kernel(cpu, op);
 }
 
 fl_status fl_sim_control(fl_backend *b, const char *what, double value) {

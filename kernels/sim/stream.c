@@ -184,7 +184,7 @@ static void *run_stream(void *stream) {
 /* --- queueing (with the lock) --- */
 
 /* Signals stay with the host's threads. */
-static fl_status start(fl_stream *s) {
+static fl_status stream_start(fl_stream *s) {
   sigset_t all, old;
   if (s->started)
     return FL_OK;
@@ -211,8 +211,8 @@ static fl_sim_task *task_new(task_kind kind, size_t payload) {
   return t;
 }
 
-static fl_status queue(fl_stream *s, fl_sim_task *t) {
-  fl_status status = start(s);
+static fl_status stream_queue(fl_stream *s, fl_sim_task *t) {
+  fl_status status = stream_start(s);
   if (status) {
     free(t);
     return status;
@@ -312,7 +312,7 @@ fl_status fl_sim_launch(fl_backend *b, fl_kernel k, const fl_launch *l) {
   if (sim->fault >= 0)
     sim->fault--;
   if (s)
-    status = queue(s, t);
+    status = stream_queue(s, t);
   else
     free(t);
   pthread_mutex_unlock(&sim->lock);
@@ -327,7 +327,7 @@ static fl_status queue_follow(fl_stream *s, fl_stream *leader) {
     return FL_ENOMEM;
   t->leader = leader;
   t->ticket = leader->queued;
-  return queue(s, t);
+  return stream_queue(s, t);
 }
 
 /* The destination's stream waits for what the source's streams have to do, and
@@ -343,7 +343,7 @@ static fl_status queue_copy(fl_sim *sim, fl_stream *s, fl_sim_task *t,
     free(t);
     return status;
   }
-  status = queue(s, t);
+  status = stream_queue(s, t);
   for (fl_stream *k = sim->streams; peer && k && !status; k = k->next)
     if (k->device == from_device)
       status = queue_follow(k, s);
@@ -445,7 +445,7 @@ void fl_sim_streams_close(fl_sim *sim) {
 }
 
 /* With the lock: tells of a failure, if there is one. */
-static fl_status tell(fl_stream *s, uint64_t *failed) {
+static fl_status stream_tell(fl_stream *s, uint64_t *failed) {
   if (!s->status)
     return FL_OK;
   if (failed)
@@ -461,7 +461,7 @@ fl_status fl_sim_stream_sync(fl_backend *b, int device, fl_stream *s,
   fl_status status = FL_OK;
   if (s) {
     wait_for(s, s->queued);
-    status = tell(s, failed);
+    status = stream_tell(s, failed);
     if (status && status != FL_EFAULT) {
       s->status = FL_OK;
       atomic_store(&s->failed, false);
@@ -478,7 +478,7 @@ fl_status fl_sim_stream_peek(fl_backend *b, int device, fl_stream *s,
     return FL_OK;
   pthread_mutex_lock(&sim->lock);
   s = s ? s : sim->first[device];
-  fl_status status = s ? tell(s, failed) : FL_OK;
+  fl_status status = s ? stream_tell(s, failed) : FL_OK;
   pthread_mutex_unlock(&sim->lock);
   return status;
 }
@@ -512,7 +512,7 @@ static fl_status queue_event(fl_sim *sim, task_kind kind, fl_event *e,
   if ((s = stream_of(sim, e->device, s))) {
     t->event = e;
     t->ticket = e->recorded + (kind == RECORD);
-    status = queue(s, t);
+    status = stream_queue(s, t);
     if (!status && kind == RECORD)
       e->recorded++;
   } else

@@ -62,7 +62,7 @@ int fll_crc32c(lua_State *L) {
 #define P4 0x85ebca77c2b2ae63u
 #define P5 0x27d4eb2f165667c5u
 
-static uint64_t left(uint64_t v, int n) {
+static uint64_t checksum_left(uint64_t v, int n) {
   return v << n | v >> (64 - n);
 }
 
@@ -73,7 +73,7 @@ static uint64_t word64(const unsigned char *p) {
 }
 
 static uint64_t round64(uint64_t sum, uint64_t v) {
-  return left(sum + v * P2, 31) * P1;
+  return checksum_left(sum + v * P2, 31) * P1;
 }
 
 static uint64_t merge64(uint64_t h, uint64_t sum) {
@@ -91,18 +91,19 @@ static uint64_t xxh64(const void *data, size_t n, uint64_t seed) {
       c = round64(c, word64(p + 16));
       d = round64(d, word64(p + 24));
     }
-    h = left(a, 1) + left(b, 7) + left(c, 12) + left(d, 18);
+    h = checksum_left(a, 1) + checksum_left(b, 7) + checksum_left(c, 12) +
+        checksum_left(d, 18);
     h = merge64(merge64(merge64(merge64(h, a), b), c), d);
   }
   h += n;
   for (; end - p >= 8; p += 8)
-    h = left(h ^ round64(0, word64(p)), 27) * P1 + P4;
+    h = checksum_left(h ^ round64(0, word64(p)), 27) * P1 + P4;
   if (end - p >= 4) {
-    h = left(h ^ fll_word(p) * P1, 23) * P2 + P3;
+    h = checksum_left(h ^ fll_word(p) * P1, 23) * P2 + P3;
     p += 4;
   }
   for (; p < end; p++)
-    h = left(h ^ *p * P5, 11) * P1;
+    h = checksum_left(h ^ *p * P5, 11) * P1;
   h = (h ^ h >> 33) * P2;
   h = (h ^ h >> 29) * P3;
   return h ^ h >> 32;

@@ -8,7 +8,7 @@
 #define PIECE ((size_t)1 << 20)
 #define MOST  ((size_t)1 << 30) /* zlib counts in unsigned int */
 
-static uInt some(size_t n) {
+static uInt deflate_some(size_t n) {
   return (uInt)(n < MOST ? n : MOST);
 }
 
@@ -51,7 +51,7 @@ int fll_inflate(lua_State *L) {
     size_t left = have - (size_t)((const char *)z->next_in - in);
     size_t room = (size_t)size - out->n;
     room = room < PIECE ? room + 1 : PIECE; /* one more shows what is longer */
-    z->avail_in = some(left);
+    z->avail_in = deflate_some(left);
     z->next_out = (unsigned char *)fll_boxroom(L, out, room);
     z->avail_out = (uInt)room;
     r = inflate(z, Z_NO_FLUSH);
@@ -94,7 +94,7 @@ int fll_deflate(lua_State *L) {
     z->next_in = (unsigned char *)(uintptr_t)p;
     do {
       size_t left = n - (size_t)((const char *)z->next_in - p);
-      z->avail_in = some(left);
+      z->avail_in = deflate_some(left);
       z->next_out = (unsigned char *)fll_boxroom(L, out, PIECE);
       z->avail_out = (uInt)PIECE;
       deflate(z, i <= last ? Z_NO_FLUSH : Z_FINISH);

@@ -9,7 +9,7 @@
 
 #define PIECE ((size_t)1 << 18)
 
-static void end(void *p) {
+static void gunzip_end(void *p) {
   inflateEnd(p);
   free(p);
 }
@@ -57,7 +57,7 @@ int fll_gunzip(lua_State *L) {
   if (fll_option(L, 2, "limit") != LUA_TNIL)
     g.limit = (size_t)fll_checkint(L, -1, "gunzip", "limit");
   fll_fd *f = fll_newfd(L);
-  fll_box *z = fll_newbox(L, end);
+  fll_box *z = fll_newbox(L, gunzip_end);
   g.out = fll_newbox(L, NULL);
   if (!fll_open_input(L, st, 1, f, &s, &path, &kind))
     return fll_file_failed(L, path, kind);

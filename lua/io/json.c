@@ -15,13 +15,13 @@
 
 /* --- reading --- */
 
-static void push(lua_State *L, const json_t *v, int mark);
+static void json_push(lua_State *L, const json_t *v, int mark);
 
 static void push_array(lua_State *L, const json_t *v, int mark) {
   size_t n = json_array_size(v);
   lua_createtable(L, n < 1 << 24 ? (int)n : 0, 0);
   for (size_t i = 0; i < n; i++) {
-    push(L, json_array_get(v, i), mark);
+    json_push(L, json_array_get(v, i), mark);
     lua_rawseti(L, -2, (lua_Integer)i + 1);
   }
   if (n == 0) {
@@ -36,12 +36,12 @@ static void push_object(lua_State *L, const json_t *v, int mark) {
   for (void *i = json_object_iter(object); i;
        i = json_object_iter_next(object, i)) {
     lua_pushstring(L, json_object_iter_key(i));
-    push(L, json_object_iter_value(i), mark);
+    json_push(L, json_object_iter_value(i), mark);
     lua_rawset(L, -3);
   }
 }
 
-static void push(lua_State *L, const json_t *v, int mark) {
+static void json_push(lua_State *L, const json_t *v, int mark) {
   luaL_checkstack(L, 6, "JSON is nested too deep");
   switch (json_typeof(v)) {
   case JSON_OBJECT:
@@ -67,7 +67,7 @@ static void push(lua_State *L, const json_t *v, int mark) {
   }
 }
 
-static void release(void *p) {
+static void json_release(void *p) {
   json_decref(p);
 }
 
@@ -76,13 +76,13 @@ static int decode(lua_State *L) {
   size_t n;
   const char *text = luaL_checklstring(L, 1, &n);
   json_error_t e;
-  fll_box *b = fll_newbox(L, release);
+  fll_box *b = fll_newbox(L, json_release);
   b->p = (char *)json_loadb(
       text, n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, &e);
   if (!b->p)
     return fll_failed(L, "JSON: %s (line %d, column %d, byte %d)", e.text,
                       e.line, e.column, e.position);
-  push(L, (json_t *)(void *)b->p, FLL_OWN);
+  json_push(L, (json_t *)(void *)b->p, FLL_OWN);
   fll_emptybox(b);
   return 1;
 }
@@ -95,16 +95,16 @@ typedef struct writer {
   int mark, indent, depth;
 } writer;
 
-static void add(writer *w, const char *s) {
+static void json_add(writer *w, const char *s) {
   fll_boxadd(w->L, w->out, s, strlen(s));
 }
 
 static void new_line(writer *w) {
   if (w->indent < 0)
     return;
-  add(w, "\n");
+  json_add(w, "\n");
   for (int i = 0; i < w->indent * w->depth; i++)
-    add(w, " ");
+    json_add(w, " ");
 }
 
 /* The length of the UTF-8 character at s, 0 if it is none. */
@@ -129,33 +129,33 @@ static size_t utf8_length(const unsigned char *s, size_t n) {
 static void write_string(writer *w, const char *text, size_t n) {
   const unsigned char *s = (const unsigned char *)text;
   char hex[8];
-  add(w, "\"");
+  json_add(w, "\"");
   for (size_t i = 0, k; i < n; i += k) {
     k = utf8_length(s + i, n - i);
     if (k == 0)
       fll_error(w->L, "json.encode: a string is not UTF-8 (byte %zu)", i + 1);
     if (s[i] == '"' || s[i] == '\\') {
       char escaped[3] = {'\\', (char)s[i], 0};
-      add(w, escaped);
+      json_add(w, escaped);
     } else if (s[i] == '\n') {
-      add(w, "\\n");
+      json_add(w, "\\n");
     } else if (s[i] == '\t') {
-      add(w, "\\t");
+      json_add(w, "\\t");
     } else if (s[i] < 0x20 || s[i] == 0x7f) {
       snprintf(hex, sizeof hex, "\\u%04x", s[i]);
-      add(w, hex);
+      json_add(w, hex);
     } else {
       fll_boxadd(w->L, w->out, s + i, k);
     }
   }
-  add(w, "\"");
+  json_add(w, "\"");
 }
 
 static void write_number(writer *w, int i) {
   char text[40];
   if (lua_isinteger(w->L, i)) {
     snprintf(text, sizeof text, "%lld", (long long)lua_tointeger(w->L, i));
-    add(w, text);
+    json_add(w, text);
     return;
   }
   double v = lua_tonumber(w->L, i);
@@ -170,26 +170,26 @@ static void write_number(writer *w, int i) {
   bool whole = true;
   for (char *s = text; *s; s++)
     whole = whole && (*s == '-' || (*s >= '0' && *s <= '9'));
-  add(w, text);
+  json_add(w, text);
   if (whole)
-    add(w, ".0");
+    json_add(w, ".0");
 }
 
 static void write_value(writer *w, int i);
 
 static void write_array(writer *w, int i) {
   lua_Integer n = (lua_Integer)lua_rawlen(w->L, i);
-  add(w, "[");
+  json_add(w, "[");
   w->depth++;
   for (lua_Integer k = 1; k <= n; k++) {
     if (k > 1)
-      add(w, w->indent < 0 ? "," : ", ");
+      json_add(w, w->indent < 0 ? "," : ", ");
     lua_rawgeti(w->L, i, k);
     write_value(w, lua_gettop(w->L));
     lua_pop(w->L, 1);
   }
   w->depth--;
-  add(w, "]");
+  json_add(w, "]");
 }
 
 typedef struct key {
@@ -227,17 +227,17 @@ static void write_object(writer *w, int i) {
     k++;
   }
   qsort(keys, n, sizeof *keys, by_bytes);
-  add(w, "{");
+  json_add(w, "{");
   w->depth++;
   for (k = 0; k < n; k++) {
     if (strlen(keys[k].s) != keys[k].n) /* decode would refuse it */
       fll_error(L, "json.encode: a name has a zero byte: \"%s\\0...\"",
                 keys[k].s);
     if (k)
-      add(w, ",");
+      json_add(w, ",");
     new_line(w);
     write_string(w, keys[k].s, keys[k].n);
-    add(w, w->indent < 0 ? ":" : ": ");
+    json_add(w, w->indent < 0 ? ":" : ": ");
     lua_pushlstring(L, keys[k].s, keys[k].n);
     lua_rawget(L, i);
     write_value(w, lua_gettop(L));
@@ -246,7 +246,7 @@ static void write_object(writer *w, int i) {
   w->depth--;
   if (n)
     new_line(w);
-  add(w, "}");
+  json_add(w, "}");
   lua_pop(L, 1);
 }
 
@@ -287,7 +287,7 @@ static void write_value(writer *w, int i) {
     write_number(w, i);
     break;
   case LUA_TBOOLEAN:
-    add(w, lua_toboolean(L, i) ? "true" : "false");
+    json_add(w, lua_toboolean(L, i) ? "true" : "false");
     break;
   case LUA_TTABLE:
     if (w->depth >= MAX_DEPTH)
@@ -302,7 +302,7 @@ static void write_value(writer *w, int i) {
     break;
   case LUA_TLIGHTUSERDATA:
     if (!lua_touserdata(L, i)) {
-      add(w, "null");
+      json_add(w, "null");
       break;
     } /* fall through */
   default:

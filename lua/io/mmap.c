@@ -23,7 +23,7 @@ typedef struct map {
   uint64_t more;
 } map;
 
-static void release(mapping *m) {
+static void mmap_release(mapping *m) {
   if (!m || atomic_fetch_sub(&m->rc, 1) != 1)
     return;
   if (m->p)
@@ -33,10 +33,10 @@ static void release(mapping *m) {
 
 static void tensor_done(void *context, void *data) {
   (void)data;
-  release(context);
+  mmap_release(context);
 }
 
-static map *check(lua_State *L, const char *where) {
+static map *mmap_check(lua_State *L, const char *where) {
   map *f = fll_checktype(L, 1, FLL_MAP, sizeof *f);
   if (!f->m)
     fll_error(L, "%s: the mapped file is closed", where);
@@ -87,7 +87,7 @@ static size_t check_range(lua_State *L, const map *f, int64_t offset,
 /* m:bytes(offset, n): a string; offsets count from 0. */
 static int map_bytes(lua_State *L) {
   fll_enter(L);
-  map *f = check(L, "bytes");
+  map *f = mmap_check(L, "bytes");
   int64_t offset = luaL_optinteger(L, 2, 0);
   int64_t n = luaL_optinteger(L, 3, (lua_Integer)f->m->n - offset);
   if (n < 0)
@@ -103,7 +103,7 @@ static int map_tensor(lua_State *L) {
   fl_lua *st = fll_enter(L);
   int dims;
   int64_t sizes[FL_MAX_DIMS];
-  map *f = check(L, "tensor");
+  map *f = mmap_check(L, "tensor");
   int64_t offset = fll_checkint(L, 2, "tensor", "offset");
   fl_dtype d = fll_checkdtype(L, 3, "tensor");
   fll_checksizes(L, 4, "tensor", &dims, sizes);
@@ -114,7 +114,7 @@ static int map_tensor(lua_State *L) {
                 fli_shape_text(dims, sizes));
   check_range(L, f, offset, bytes, "tensor");
   fll_tensor *h = fll_new(L, st, FLL_MT);
-  f = check(L, "tensor");
+  f = mmap_check(L, "tensor");
   fl_tensor *t = NULL;
   char *p = f->m->p + offset;
   if (bytes > 0 && (uint64_t)offset % fl_dtype_size(d) == 0) {
@@ -122,7 +122,7 @@ static int map_tensor(lua_State *L) {
     fl_status s =
         fl_tensor_wrap(st->rt, p, d, dims, sizes, tensor_done, f->m, &t);
     if (s != FL_OK)
-      release(f->m);
+      mmap_release(f->m);
     fll_check(L, st, s);
     fll_fill(h, t);
     return 1;
@@ -136,7 +136,7 @@ static int map_tensor(lua_State *L) {
 
 static int map_len(lua_State *L) {
   fll_peek(L);
-  lua_pushinteger(L, (lua_Integer)check(L, "#")->m->n);
+  lua_pushinteger(L, (lua_Integer)mmap_check(L, "#")->m->n);
   return 1;
 }
 
@@ -145,7 +145,7 @@ static int map_close(lua_State *L) {
   if (f) {
     mapping *m = f->m;
     f->m = NULL;
-    release(m);
+    mmap_release(m);
   }
   return 0;
 }

@@ -14,18 +14,18 @@
 
 #define MOST 2048 /* files in a poll */
 
-static int failed(lua_State *L, const char *what) {
+static int net_failed(lua_State *L, const char *what) {
   return fll_failed(L, "%s: %s", what, strerror(errno));
 }
 
-static void prepare(int fd) {
+static void net_prepare(int fd) {
   int on = 1;
   fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
   fcntl(fd, F_SETFD, FD_CLOEXEC);
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
-static int resolve(lua_State *L, bool passive, struct addrinfo **list) {
+static int net_resolve(lua_State *L, bool passive, struct addrinfo **list) {
   const char *host = luaL_checkstring(L, 1);
   char port[16];
   struct addrinfo hints = {.ai_family = AF_UNSPEC,
@@ -39,7 +39,7 @@ static int resolve(lua_State *L, bool passive, struct addrinfo **list) {
 /* listen(host, port) -> file, port; exactly that address. Port 0: any. */
 static int net_listen(lua_State *L) {
   struct addrinfo *list;
-  int on = 1, n = resolve(L, true, &list);
+  int on = 1, n = net_resolve(L, true, &list);
   if (n)
     return n;
   int fd = socket(list->ai_family, list->ai_socktype, 0);
@@ -54,12 +54,12 @@ static int net_listen(lua_State *L) {
   freeaddrinfo(list);
   errno = e;
   if (!ok) {
-    n = failed(L, "listening");
+    n = net_failed(L, "listening");
     if (fd >= 0)
       close(fd);
     return n;
   }
-  prepare(fd);
+  net_prepare(fd);
   lua_pushinteger(L, fd);
   lua_pushinteger(L, ntohs(at.ss_family == AF_INET6
                                ? ((struct sockaddr_in6 *)&at)->sin6_port
@@ -71,8 +71,8 @@ static int net_listen(lua_State *L) {
 static int net_accept(lua_State *L) {
   int fd = accept((int)luaL_checkinteger(L, 1), NULL, NULL);
   if (fd < 0)
-    return failed(L, "accepting");
-  prepare(fd);
+    return net_failed(L, "accepting");
+  net_prepare(fd);
   lua_pushinteger(L, fd);
   return 1;
 }
@@ -80,14 +80,14 @@ static int net_accept(lua_State *L) {
 /* connect(host, port, seconds) */
 static int net_connect(lua_State *L) {
   struct addrinfo *list;
-  int n = resolve(L, false, &list), e = 0;
+  int n = net_resolve(L, false, &list), e = 0;
   int ms = (int)(luaL_optnumber(L, 3, 5) * 1000);
   if (n)
     return n;
   socklen_t size = sizeof e;
   int fd = socket(list->ai_family, list->ai_socktype, 0);
   if (fd >= 0) {
-    prepare(fd);
+    net_prepare(fd);
     struct pollfd p = {.fd = fd, .events = POLLOUT};
     if (connect(fd, list->ai_addr, list->ai_addrlen) != 0)
       e = errno;
@@ -120,7 +120,7 @@ static int net_read(lua_State *L) {
     return 1;
   }
   if (n <= 0)
-    return n ? failed(L, "reading") : fll_failed(L, "closed");
+    return n ? net_failed(L, "reading") : fll_failed(L, "closed");
   lua_pushlstring(L, bytes, (size_t)n);
   return 1;
 }
@@ -134,7 +134,7 @@ static int net_write(lua_State *L) {
   if (n < 0 && errno == ENOTSOCK)
     n = write(fd, text, size);
   if (n < 0 && errno != EAGAIN && errno != EINTR)
-    return failed(L, "writing");
+    return net_failed(L, "writing");
   lua_pushinteger(L, n < 0 ? 0 : n);
   return 1;
 }

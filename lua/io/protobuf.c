@@ -55,7 +55,7 @@ static bool refill(reader *r) {
   }
 }
 
-static bool give(pb_istream_t *s, pb_byte_t *to, size_t n) {
+static bool protobuf_give(pb_istream_t *s, pb_byte_t *to, size_t n) {
   reader *r = s->state;
   while (n > 0) {
     if (r->next == r->have && !refill(r))
@@ -73,7 +73,7 @@ static bool give(pb_istream_t *s, pb_byte_t *to, size_t n) {
 }
 
 /* Passes over n bytes without reading them. */
-static bool pass(pb_istream_t *s, size_t n) {
+static bool protobuf_pass(pb_istream_t *s, size_t n) {
   reader *r = s->state;
   if (n > s->bytes_left) {
     r->problem = "a field is longer than what holds it";
@@ -126,7 +126,7 @@ static bool push_span(pb_istream_t *s) {
   lua_setfield(r->L, -2, "first");
   lua_pushinteger(r->L, (lua_Integer)n);
   lua_setfield(r->L, -2, "length");
-  return pass(s, n);
+  return protobuf_pass(s, n);
 }
 
 static bool push_fixed(pb_istream_t *s, pb_wire_type_t wire) {
@@ -218,7 +218,7 @@ static void push_list(lua_State *L, int table) {
   lua_remove(L, -2);
 }
 
-static bool fits(kind k, pb_wire_type_t wire) {
+static bool protobuf_fits(kind k, pb_wire_type_t wire) {
   switch (k) {
   case INT:
     return wire == PB_WT_VARINT;
@@ -234,7 +234,7 @@ static bool fits(kind k, pb_wire_type_t wire) {
 }
 
 static bool push_plain(pb_istream_t *s, kind k, pb_wire_type_t wire) {
-  if (!fits(k, wire))
+  if (!protobuf_fits(k, wire))
     return wrong(s->state, "a field has another type than it should");
   switch (k) {
   case TEXT:
@@ -281,7 +281,7 @@ static bool skip_field(pb_istream_t *s, pb_wire_type_t wire) {
   size_t n;
   if (wire != PB_WT_STRING)
     return pb_skip_field(s, wire);
-  return length_of(s, &n) && pass(s, n);
+  return length_of(s, &n) && protobuf_pass(s, n);
 }
 
 /* Pushes what `s` has up to its end as a table. */
@@ -322,7 +322,7 @@ int fll_protobuf(lua_State *L) {
     return fll_file_failed(L, path, what);
   r.fd = f->fd;
   r.piece = fll_scratch(L, PIECE);
-  pb_istream_t s = {give, &r, (size_t)stat.st_size, NULL};
+  pb_istream_t s = {protobuf_give, &r, (size_t)stat.st_size, NULL};
   bool fine = push_message(&s, 2, 1);
   int64_t at = r.at + (int64_t)r.next;
   if (fine && at != (int64_t)stat.st_size)

@@ -11,11 +11,11 @@ typedef struct sha256 {
   unsigned char block[64];
 } sha256;
 
-static uint32_t turn(uint32_t x, int n) {
+static uint32_t sha256_turn(uint32_t x, int n) {
   return x >> n | x << (32 - n);
 }
 
-static void mix(sha256 *s, const unsigned char *p) {
+static void sha256_mix(sha256 *s, const unsigned char *p) {
   static const uint32_t k[64] = {
       0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1,
       0x923f82a4, 0xab1c5ed5, 0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3,
@@ -34,15 +34,16 @@ static void mix(sha256 *s, const unsigned char *p) {
            (uint32_t)p[4 * i + 2] << 8 | p[4 * i + 3];
   for (int i = 16; i < 64; i++) {
     uint32_t a = w[i - 15], b = w[i - 2];
-    w[i] = w[i - 16] + (turn(a, 7) ^ turn(a, 18) ^ a >> 3) + w[i - 7] +
-           (turn(b, 17) ^ turn(b, 19) ^ b >> 10);
+    w[i] = w[i - 16] + (sha256_turn(a, 7) ^ sha256_turn(a, 18) ^ a >> 3) +
+           w[i - 7] + (sha256_turn(b, 17) ^ sha256_turn(b, 19) ^ b >> 10);
   }
   memcpy(v, s->h, sizeof v);
   for (int i = 0; i < 64; i++) {
     uint32_t e = v[4], a = v[0];
-    uint32_t t = v[7] + (turn(e, 6) ^ turn(e, 11) ^ turn(e, 25)) +
+    uint32_t t = v[7] +
+                 (sha256_turn(e, 6) ^ sha256_turn(e, 11) ^ sha256_turn(e, 25)) +
                  ((e & v[5]) ^ (~e & v[6])) + k[i] + w[i];
-    uint32_t u = (turn(a, 2) ^ turn(a, 13) ^ turn(a, 22)) +
+    uint32_t u = (sha256_turn(a, 2) ^ sha256_turn(a, 13) ^ sha256_turn(a, 22)) +
                  ((a & v[1]) ^ (a & v[2]) ^ (v[1] & v[2]));
     memmove(v + 1, v, 7 * sizeof *v);
     v[4] += t;
@@ -52,7 +53,7 @@ static void mix(sha256 *s, const unsigned char *p) {
     s->h[i] += v[i];
 }
 
-static void begin(sha256 *s) {
+static void sha256_begin(sha256 *s) {
   static const uint32_t start[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372,
                                     0xa54ff53a, 0x510e527f, 0x9b05688c,
                                     0x1f83d9ab, 0x5be0cd19};
@@ -60,25 +61,25 @@ static void begin(sha256 *s) {
   s->bytes = 0;
 }
 
-static void add(sha256 *s, const void *data, size_t n) {
+static void sha256_add(sha256 *s, const void *data, size_t n) {
   const unsigned char *p = data;
   for (size_t i = 0; i < n; i++) {
     s->block[s->bytes++ % 64] = p[i];
     if (s->bytes % 64 == 0)
-      mix(s, s->block);
+      sha256_mix(s, s->block);
   }
 }
 
-static void finish(sha256 *s, unsigned char *out) {
+static void sha256_finish(sha256 *s, unsigned char *out) {
   static const unsigned char one = 0x80, zero = 0;
   uint64_t bits = s->bytes * 8;
   unsigned char length[8];
-  add(s, &one, 1);
+  sha256_add(s, &one, 1);
   while (s->bytes % 64 != 56)
-    add(s, &zero, 1);
+    sha256_add(s, &zero, 1);
   for (int i = 0; i < 8; i++)
     length[i] = (unsigned char)(bits >> (56 - 8 * i));
-  add(s, length, 8);
+  sha256_add(s, length, 8);
   for (int i = 0; i < 32; i++)
     out[i] = (unsigned char)(s->h[i / 4] >> (24 - i % 4 * 8));
 }
@@ -89,9 +90,9 @@ static int hash(lua_State *L) {
   size_t n;
   unsigned char out[32];
   const char *text = luaL_checklstring(L, 1, &n);
-  begin(&s);
-  add(&s, text, n);
-  finish(&s, out);
+  sha256_begin(&s);
+  sha256_add(&s, text, n);
+  sha256_finish(&s, out);
   lua_pushlstring(L, (const char *)out, sizeof out);
   return 1;
 }
@@ -104,29 +105,29 @@ static int hmac(lua_State *L) {
   const char *text = luaL_checklstring(L, 2, &n);
   unsigned char block[64] = {0}, out[32];
   if (n_key > sizeof block) {
-    begin(&s);
-    add(&s, key, n_key);
-    finish(&s, block);
+    sha256_begin(&s);
+    sha256_add(&s, key, n_key);
+    sha256_finish(&s, block);
   } else
     memcpy(block, key, n_key);
   for (int i = 0; i < 64; i++)
     block[i] ^= 0x36;
-  begin(&s);
-  add(&s, block, sizeof block);
-  add(&s, text, n);
-  finish(&s, out);
+  sha256_begin(&s);
+  sha256_add(&s, block, sizeof block);
+  sha256_add(&s, text, n);
+  sha256_finish(&s, out);
   for (int i = 0; i < 64; i++)
     block[i] ^= 0x36 ^ 0x5c;
-  begin(&s);
-  add(&s, block, sizeof block);
-  add(&s, out, sizeof out);
-  finish(&s, out);
+  sha256_begin(&s);
+  sha256_add(&s, block, sizeof block);
+  sha256_add(&s, out, sizeof out);
+  sha256_finish(&s, out);
   lua_pushlstring(L, (const char *)out, sizeof out);
   return 1;
 }
 
 /* same(a, b): in a time that does not tell where they differ */
-static int same(lua_State *L) {
+static int sha256_same(lua_State *L) {
   size_t n, m;
   const char *a = luaL_checklstring(L, 1, &n);
   const char *b = luaL_checklstring(L, 2, &m);
@@ -155,7 +156,7 @@ static int random_bytes(lua_State *L) {
 void fll_secret_core(lua_State *L) {
   static const luaL_Reg functions[] = {{"sha256", hash},
                                        {"hmac", hmac},
-                                       {"same", same},
+                                       {"same", sha256_same},
                                        {"random", random_bytes},
                                        {NULL, NULL}};
   lua_newtable(L);

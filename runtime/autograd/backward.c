@@ -12,7 +12,7 @@
 /* --- vectors --- */
 
 /* A full vector, of which the first FEW lie on the stack, gets more room. */
-static fl_status grow(void *list, size_t *room, size_t each) {
+static fl_status backward_grow(void *list, size_t *room, size_t each) {
   void **old = list;
   void *p = realloc(*room == FEW ? NULL : *old, 2 * *room * each);
   if (!p)
@@ -26,7 +26,7 @@ static fl_status grow(void *list, size_t *room, size_t each) {
 
 static fl_status heap_push(fli_pass *p, fl_node *n) {
   if (p->n_heap == p->heap_room)
-    FLI_TRY(grow(&p->heap, &p->heap_room, sizeof *p->heap));
+    FLI_TRY(backward_grow(&p->heap, &p->heap_room, sizeof *p->heap));
   size_t i = p->n_heap++;
   for (; i > 0 && p->heap[(i - 1) / 2]->seq < n->seq; i = (i - 1) / 2)
     p->heap[i] = p->heap[(i - 1) / 2];
@@ -57,7 +57,7 @@ static fl_status enter(fli_pass *p, fl_node *n) {
                     "graph: %s at %s is running already",
                     fli_node_name(n), fl_site_text(p->rt, n->site));
   if (p->n_nodes == p->nodes_room)
-    FLI_TRY(grow(&p->nodes, &p->nodes_room, sizeof *p->nodes));
+    FLI_TRY(backward_grow(&p->nodes, &p->nodes_room, sizeof *p->nodes));
   p->nodes[p->n_nodes++] = n;
   n->rc++;
   n->pass = p->id;
@@ -73,7 +73,7 @@ static fl_status meet_leaf(fli_pass *p, fl_tensor *leaf) {
   FLI_TRY(fli_extra_of(leaf, &x));
   if (x->pass != p->id) {
     if (p->n_leaves == p->leaves_room)
-      FLI_TRY(grow(&p->leaves, &p->leaves_room, sizeof *p->leaves));
+      FLI_TRY(backward_grow(&p->leaves, &p->leaves_room, sizeof *p->leaves));
     p->leaves[p->n_leaves++] = (fli_reached){fl_tensor_retain(leaf), x->pass,
                                              x->deps, x->capture, x->sum};
     x->pass = p->id;
@@ -503,8 +503,8 @@ static fl_status run_on_stream(fli_pass *p, fl_node *n) {
 
 /* --- the pass --- */
 
-static fl_status seed(fli_pass *p, fl_tensor *root, fl_tensor *given,
-                      fl_tensor **out) {
+static fl_status backward_seed(fli_pass *p, fl_tensor *root, fl_tensor *given,
+                               fl_tensor **out) {
   fl_runtime *rt = p->rt;
   if (given) {
     if (!fli_same_shape(&given->meta, &root->meta))
@@ -551,8 +551,8 @@ static fl_status fail_without_graph(const fli_pass *p) {
                   fl_site_text(p->rt, p->rt->grad_site));
 }
 
-static fl_status start(fli_pass *p, int n, fl_tensor *const *roots,
-                       fl_tensor *const *seeds) {
+static fl_status backward_start(fli_pass *p, int n, fl_tensor *const *roots,
+                                fl_tensor *const *seeds) {
   for (int i = 0; i < n; i++) {
     fl_node *node;
     if (!roots[i]->rt)
@@ -575,7 +575,7 @@ static fl_status start(fli_pass *p, int n, fl_tensor *const *roots,
   for (int i = 0; i < n; i++) {
     fl_tensor *g = NULL;
     fl_node *node = roots[i]->node;
-    FLI_TRY(seed(p, roots[i], seeds ? seeds[i] : NULL, &g));
+    FLI_TRY(backward_seed(p, roots[i], seeds ? seeds[i] : NULL, &g));
     if (node) {
       node->makers |= maker_of(p, g);
       FLI_TRY(fli_sum_add(p, &node->grads[roots[i]->node_out], g));
@@ -594,7 +594,7 @@ static fl_status start(fli_pass *p, int n, fl_tensor *const *roots,
   return FL_OK;
 }
 
-static void finish(fli_pass *p) {
+static void backward_finish(fli_pass *p) {
   for (size_t i = 0; i < p->n_nodes; i++) {
     fl_node *n = p->nodes[i];
     n->active = n->end = false;
@@ -636,10 +636,10 @@ static fl_status run_pass(fli_pass *p, int n, fl_tensor *const *roots,
   p->recorded = grad;
   rt->in_backward = true;
   fl_dtype low = fl_autocast(rt, FL_NODTYPE); /* and forgets casts */
-  fl_status s = start(p, n, roots, seeds);
+  fl_status s = backward_start(p, n, roots, seeds);
   while (s == FL_OK && p->n_heap)
     s = run_on_stream(p, heap_pop(p));
-  finish(p);
+  backward_finish(p);
   fl_autocast(rt, low);
   rt->in_backward = inside;
   fl_grad_mode(rt, grad);

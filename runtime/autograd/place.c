@@ -4,7 +4,7 @@
 
 /* The elements of its storage that t may reach, from the first to behind the
  * last. */
-static void extent(const fl_tensor *t, int64_t *first, int64_t *end) {
+static void place_extent(const fl_tensor *t, int64_t *first, int64_t *end) {
   *first = *end = t->offset;
   for (int i = 0; i < t->meta.ndim && t->numel; i++) {
     int64_t reach = (t->meta.shape[i] - 1) * t->stride[i];
@@ -13,7 +13,7 @@ static void extent(const fl_tensor *t, int64_t *first, int64_t *end) {
   *end += t->numel > 0;
 }
 
-static fl_status check(fl_tensor *t, fl_tensor *flat, int64_t from) {
+static fl_status place_check(fl_tensor *t, fl_tensor *flat, int64_t from) {
   if (!t->rt || !t->storage || !flat->rt || !flat->storage)
     return fli_fail(FL_ECLOSED, "tensor is closed");
   FLI_TRY(fli_check_owner(t->rt));
@@ -33,7 +33,7 @@ static fl_status check(fl_tensor *t, fl_tensor *flat, int64_t from) {
 }
 
 /* References that its storage counts: not those of views to their base. */
-static int counted(const fl_tensor *t) {
+static int place_counted(const fl_tensor *t) {
   int n = t->rc;
   for (const fl_tensor *v = t->rt->tensors; v; v = v->next)
     n -= v->base == t;
@@ -42,7 +42,7 @@ static int counted(const fl_tensor *t) {
 
 fl_status fl_tensor_place(fl_tensor *t, fl_tensor *flat, int64_t from) {
   fl_tensor *place, *same;
-  FLI_TRY(check(t, flat, from));
+  FLI_TRY(place_check(t, flat, from));
   fl_storage *old = t->storage, *s = flat->storage;
   fl_meta m = t->meta;
   int64_t first, end, at, to;
@@ -65,15 +65,15 @@ fl_status fl_tensor_place(fl_tensor *t, fl_tensor *flat, int64_t from) {
     s->version = old->version + 1;
   bool others = t->contiguous; /* else they would not find their elements */
   int64_t by = flat->offset + from - t->offset;
-  extent(t, &first, &end);
+  place_extent(t, &first, &end);
   fli_storage_retain(old);
   for (fl_tensor *v = t->rt->tensors; v; v = v->next) {
     if (v->storage != old)
       continue;
-    extent(v, &at, &to);
+    place_extent(v, &at, &to);
     if (v == t || (others && first <= at && to <= end)) {
       v->offset += by;
-      fli_tensor_rehouse(v, s, counted(v));
+      fli_tensor_rehouse(v, s, place_counted(v));
     }
   }
   fli_storage_release(old);

@@ -95,7 +95,7 @@ static bool take_slab(fli_slabs *p, int64_t from, int64_t to) {
   return true;
 }
 
-static void zero(fli_env *e, fl_value x) {
+static void region_zero(fli_env *e, fl_value x) {
   fli_run_inplace(e, FLI_OP_assign, NULL, 2, (fl_value[]){x, fli_number(0)});
 }
 
@@ -108,7 +108,7 @@ fl_status fli_fill_slabs(fl_runtime *rt, fl_node *n) {
   for (int k = 0; k <= p->n; k++) {
     int64_t to = k < p->n ? p->from[k] : size;
     if (at < to)
-      zero(e, fli_v_narrow(e, sum, p->dim, at, to - at, 1));
+      region_zero(e, fli_v_narrow(e, sum, p->dim, at, to - at, 1));
     at = k < p->n ? p->to[k] : size;
   }
   fl_status s = e->status;
@@ -174,7 +174,7 @@ static bool is_new(fli_slabs *p, const fl_node *n, const fl_tensor *part,
 static fl_status begin_sum(fli_env *e, fl_node *n, fl_tensor *sum, bool slab) {
   fl_node *to = n->edges[0].node;
   if (!slab) {
-    zero(e, fli_given(sum));
+    region_zero(e, fli_given(sum));
     return e->status;
   }
   to->slabs = fli_malloc(e->rt, sizeof *to->slabs);

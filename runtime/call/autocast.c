@@ -38,8 +38,8 @@ fl_dtype fl_autocast_now(const fl_runtime *rt) {
   return rt->autocast;
 }
 
-static fl_status cast(fl_runtime *rt, const fl_call *c, fl_tensor *t,
-                      fl_dtype d, fl_tensor **out) {
+static fl_status autocast_cast(fl_runtime *rt, const fl_call *c, fl_tensor *t,
+                               fl_dtype d, fl_tensor **out) {
   FLI_TRY(fli_tensor_copy(rt, t, d, c->site, out));
   fli_loan_pass(t, *out);
   return FL_OK;
@@ -51,7 +51,7 @@ static fl_status cast_of(fl_runtime *rt, const fl_call *c, fl_tensor *t,
   bool parameter = t->requires_grad && !t->node && !t->is_view && t->storage &&
                    rt->grad_enabled && !rt->meta && !t->storage->loan;
   if (!parameter)
-    return cast(rt, c, t, d, out);
+    return autocast_cast(rt, c, t, d, out);
   if (!rt->casts) {
     rt->casts = fli_malloc(rt, SLOTS * sizeof *rt->casts);
     if (!rt->casts)
@@ -63,7 +63,7 @@ static fl_status cast_of(fl_runtime *rt, const fl_call *c, fl_tensor *t,
   if (!slot->copy || slot->id != t->id || slot->dtype != d ||
       slot->version != t->storage->version) {
     fl_tensor *made;
-    FLI_TRY(cast(rt, c, t, d, &made));
+    FLI_TRY(autocast_cast(rt, c, t, d, &made));
     fl_tensor_release(slot->copy);
     *slot = (struct fli_cast){t->id, t->storage->version, d, made};
   }

@@ -139,7 +139,7 @@ static fl_status settle_attrs(work *w, fl_attrs *a) {
 /* --- infer --- */
 
 /* bool, whole, float: what numbers can lift; u8 and 1 are of one kind. */
-static inline int lift(fl_dtype d) {
+static inline int call_lift(fl_dtype d) {
   fl_kind k = fl_dtype_kind(d);
   return k == FL_KIND_BOOL ? 0 : k == FL_KIND_FLOAT ? 2 : 1;
 }
@@ -159,7 +159,8 @@ static fl_dtype promote_inputs(const work *w, int from, int to) {
   }
   fl_dtype r = group[0];
   for (int g = 1; g < 3; g++)
-    if (r == FL_NODTYPE || (group[g] != FL_NODTYPE && lift(group[g]) > lift(r)))
+    if (r == FL_NODTYPE ||
+        (group[g] != FL_NODTYPE && call_lift(group[g]) > call_lift(r)))
       r = fli_promote(r, group[g]);
   return r;
 }
@@ -210,7 +211,7 @@ static fl_status mismatch(work *w, int k) {
                   fli_shape_text(b->ndim, b->shape));
 }
 
-static fl_status broadcast(work *w, fl_meta *out) {
+static fl_status call_broadcast(work *w, fl_meta *out) {
   out->ndim = 0;
   for (int k = 0; k < w->n_in; k++) {
     const fl_meta *m = w->metas[k];
@@ -254,7 +255,7 @@ static fl_status infer_elementwise(work *w) {
   bool same = a && w->n_in <= 2 && w->in[0].tensor &&
               (!b || !w->in[1].tensor || fli_same_shape(a, b));
   if (!same)
-    return broadcast(w, out);
+    return call_broadcast(w, out);
   out->ndim = a->ndim;
   for (int i = 0; i < a->ndim; i++)
     out->shape[i] = a->shape[i];
@@ -295,8 +296,8 @@ static fl_status infer_structured(work *w, fl_attrs *attrs) {
 
 /* --- run --- */
 
-static fl_status send(fl_runtime *rt, fl_device d, fl_kernel kernel,
-                      const fl_launch *l) {
+static fl_status call_send(fl_runtime *rt, fl_device d, fl_kernel kernel,
+                           const fl_launch *l) {
   fl_backend *b = fli_backend(rt, d);
   uint64_t failed = 0;
   if (!(b->flags & FL_BACKEND_ASYNC))
@@ -313,7 +314,7 @@ static fl_status send_timed(work *w, fl_kernel kernel, const fl_launch *l) {
   what.dtype = l->n_in ? l->in[0].dtype : FL_NODTYPE;
   w->op->cost(&f, &what.flops, &what.bytes);
   size_t row = fli_profile_begin(w->rt, &what, l->stream);
-  fl_status s = send(w->rt, w->device, kernel, l);
+  fl_status s = call_send(w->rt, w->device, kernel, l);
   fli_profile_end(w->rt, row, l->stream);
   return s;
 }
@@ -367,14 +368,14 @@ static fl_status launch(work *w, fl_tensor **out) {
         fli_streams_launch(rt, w->device, w->c, w->n_in, w->in, w->n_out, out);
   if (FLI_LIKELY(status == FL_OK))
     status = rt->profile ? send_timed(w, kernel, &l)
-                         : send(rt, w->device, kernel, &l);
+                         : call_send(rt, w->device, kernel, &l);
   fli_scratch_close(&s);
   if (in != few)
     fli_mfree(in);
   return status;
 }
 
-static fl_status allocate(work *w, fl_tensor **out) {
+static fl_status call_allocate(work *w, fl_tensor **out) {
   for (int k = 0; k < w->n_out; k++) {
     size_t bytes;
     fl_status s = fli_check_size(w->out[k].dtype, w->out[k].ndim,
@@ -411,7 +412,7 @@ static fl_status run_fresh(work *w) {
   fl_tensor **out = w->c->out;
   if (w->op->writes)
     FLI_TRY(fli_writes_check(w->rt, w->op, w->attrs, w->n_in, w->in));
-  FLI_TRY(allocate(w, out));
+  FLI_TRY(call_allocate(w, out));
   fl_status s = w->rt->meta ? FL_OK : launch(w, out);
   if (s == FL_OK && w->rt->anomaly)
     s = fli_anomaly(w->rt, w->c, w->n_out, out);
@@ -640,7 +641,7 @@ static void advance_rng(work *w) {
 
 /* --- the entry --- */
 
-static fl_status run(work *w) {
+static fl_status call_run(work *w) {
   fl_attrs attrs;
   fl_operand in[FEW];
   const fl_operand *given = w->in;
@@ -721,7 +722,7 @@ static fl_status run_general(fl_runtime *rt, const fl_call *c) {
   if (s == FL_OK && c->inplace)
     s = check_target(&w);
   if (s == FL_OK)
-    s = c->inplace && !writes_over(c->op) ? run_then_assign(&w) : run(&w);
+    s = c->inplace && !writes_over(c->op) ? run_then_assign(&w) : call_run(&w);
   if (w.metas != few)
     fli_mfree(w.metas);
   return s;

@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-static inline bool usable(const fl_runtime *rt, const fl_tensor *t) {
+static inline bool flat_usable(const fl_runtime *rt, const fl_tensor *t) {
   return t && t->rt == rt && t->storage &&
          (t->meta.dtype == FL_F32 || t->meta.dtype == FL_F64);
 }
@@ -27,7 +27,7 @@ static bool repeats(const fl_tensor *t, const fl_meta *shape) {
 
 /* The one of two tensors that has the result's elements: the other has them,
  * too, or repeats. */
-static inline fl_tensor *full(fl_tensor *a, fl_tensor *b) {
+static inline fl_tensor *flat_full(fl_tensor *a, fl_tensor *b) {
   if (a->meta.dtype != b->meta.dtype ||
       a->storage->device != b->storage->device)
     return NULL;
@@ -42,11 +42,11 @@ static inline fl_tensor *full(fl_tensor *a, fl_tensor *b) {
 static inline fl_tensor *shape_of(const fl_runtime *rt, const fl_call *c) {
   fl_tensor *a = c->in[0].tensor, *b = c->n_in > 1 ? c->in[1].tensor : NULL;
   if (a && b)
-    return usable(rt, a) && usable(rt, b) ? full(a, b) : NULL;
+    return flat_usable(rt, a) && flat_usable(rt, b) ? flat_full(a, b) : NULL;
   if (c->n_in > 1 && c->in[a != NULL].dtype == FL_NODTYPE)
     return NULL;
   fl_tensor *y = a ? a : b;
-  return usable(rt, y) && y->contiguous ? y : NULL;
+  return flat_usable(rt, y) && y->contiguous ? y : NULL;
 }
 
 static inline void view_number(const fl_operand *o, fl_dtype d, fl_view *v) {

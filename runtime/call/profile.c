@@ -130,7 +130,7 @@ void fl_profile_pop(fl_runtime *rt, fl_profile_part before) {
 
 /* --- rows --- */
 
-static bool grow(fl_runtime *rt, struct fli_profile *p) {
+static bool profile_grow(fl_runtime *rt, struct fli_profile *p) {
   if (p->n < p->room)
     return true;
   size_t room = p->room ? p->room * 2 : 1024;
@@ -153,7 +153,7 @@ static bool grow(fl_runtime *rt, struct fli_profile *p) {
   return true;
 }
 
-static fl_event *mark(fl_backend *b, int device, fl_stream *s) {
+static fl_event *profile_mark(fl_backend *b, int device, fl_stream *s) {
   fl_event *e;
   if (b->event_new(b, device, &e) != FL_OK)
     return NULL;
@@ -167,10 +167,10 @@ static fl_event *mark(fl_backend *b, int device, fl_stream *s) {
  * ends: an event less, which costs time on the device as well. */
 static pair begin_of(fl_backend *b, behind *x, int device, fl_stream *s) {
   if (!x->base)
-    x->base = mark(b, device, s);
+    x->base = profile_mark(b, device, s);
   if (x->last && x->stream == s && !b->event_done(b, x->last))
     return (pair){x->last, NULL, true};
-  return (pair){mark(b, device, s), NULL, false};
+  return (pair){profile_mark(b, device, s), NULL, false};
 }
 
 /* Holders are asked for when there is a twentieth more than the last time: that
@@ -203,7 +203,7 @@ size_t fli_profile_begin(fl_runtime *rt, const fli_profiled *what,
   fl_device d = what->device;
   fl_backend *b = fli_backend(rt, d);
   note_memory(rt, p, d);
-  if (p->n >= p->most || !grow(rt, p)) {
+  if (p->n >= p->most || !profile_grow(rt, p)) {
     p->lost++;
     return SIZE_MAX;
   }
@@ -242,7 +242,7 @@ void fli_profile_end(fl_runtime *rt, size_t i, fl_stream *s) {
   r->device_us = b->flags & FL_BACKEND_ASYNC ? 0 : r->host_us;
   if (p->pairs[i].begin) {
     behind *x = &p->behind[r->device >> 8][r->device & 255];
-    x->last = p->pairs[i].end = mark(b, r->device & 255, s);
+    x->last = p->pairs[i].end = profile_mark(b, r->device & 255, s);
     x->stream = s;
   }
   if (p->ranges)

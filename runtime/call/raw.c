@@ -49,8 +49,8 @@ static fl_status device_of(const char *name, int n, const fl_raw_arg *args,
                  : fli_fail(FL_EARG, "%s: no tensor among the arguments", name);
 }
 
-static fl_status send(fl_runtime *rt, fl_backend *b, const fl_launch *l,
-                      fl_device d) {
+static fl_status raw_send(fl_runtime *rt, fl_backend *b, const fl_launch *l,
+                          fl_device d) {
   fl_kernel kernel = b->raw_new ? b->kernel(b, "raw") : NULL;
   uint64_t failed;
   if (!kernel)
@@ -81,10 +81,10 @@ static fl_status launch(fl_runtime *rt, const fl_launch *l, fl_device d,
   }
   fli_note_launch(rt, l->op, site, l->seq, n_metas, metas);
   if (!rt->profile)
-    return send(rt, b, l, d);
+    return raw_send(rt, b, l, d);
   fli_profiled what = {l->op, site, d, FL_NODTYPE, false, 0, bytes};
   size_t row = fli_profile_begin(rt, &what, l->stream);
-  fl_status s = send(rt, b, l, d);
+  fl_status s = raw_send(rt, b, l, d);
   fli_profile_end(rt, row, l->stream);
   return s;
 }

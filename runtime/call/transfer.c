@@ -34,7 +34,7 @@ fl_status fli_tensor_copy(fl_runtime *rt, fl_tensor *t, fl_dtype d,
 
 /* A contiguous tensor with the same values, in meta mode, too: t itself or a
  * copy. New reference, no history. */
-static fl_status plain(fl_tensor *t, fl_tensor **out) {
+static fl_status transfer_plain(fl_tensor *t, fl_tensor **out) {
   if (t->contiguous) {
     *out = fl_tensor_retain(t);
     return FL_OK;
@@ -57,7 +57,7 @@ static fl_status check_bytes(const fl_tensor *t, size_t bytes) {
   return FL_OK;
 }
 
-static inline fl_status watched(fl_tensor *t, bool writes) {
+static inline fl_status transfer_watched(fl_tensor *t, bool writes) {
   return t->rt->watch ? fli_streams_touch(t, writes, "a copy", t->rt->copy_site)
                       : FL_OK;
 }
@@ -70,10 +70,10 @@ fl_status fl_tensor_read(fl_tensor *t, void *to, size_t bytes) {
   if (bytes == 0)
     return FL_OK;
   FLI_NEED(to, "to");
-  FLI_TRY(plain(t, &p));
+  FLI_TRY(transfer_plain(t, &p));
   fl_device d = p->storage->device;
   fl_backend *b = fli_backend(t->rt, d);
-  fl_status s = watched(p, false);
+  fl_status s = transfer_watched(p, false);
   if (s == FL_OK && !(b->flags & FL_BACKEND_HOST))
     s = fli_copy(t->rt, d, FL_COPY_OUT, to, d, fli_tensor_ptr(p), bytes);
   else if (s == FL_OK)
@@ -111,7 +111,7 @@ fl_status fl_tensor_write(fl_tensor *t, const void *from, size_t bytes) {
   }
   fl_device d = t->storage->device;
   fl_backend *b = fli_backend(rt, d);
-  FLI_TRY(watched(t, true));
+  FLI_TRY(transfer_watched(t, true));
   t->storage->version++;
   if (b->flags & FL_BACKEND_HOST) {
     memcpy(fli_tensor_ptr(t), from, bytes);
@@ -193,7 +193,7 @@ static fl_status move_peer(fl_tensor *from, fl_tensor *to, size_t bytes) {
   fl_runtime *rt = from->rt;
   fl_device df = from->storage->device, dt = to->storage->device;
   fl_backend *b = fli_backend(rt, dt);
-  FLI_TRY(watched(from, false));
+  FLI_TRY(transfer_watched(from, false));
   fl_event *e = fli_stream_event(rt, df, fl_stream_current(rt, df));
   fl_status s = e ? b->event_wait(b, e, fli_stream(rt, dt)) : FL_OK;
   if (e)
@@ -208,7 +208,7 @@ static fl_status move_pinned(fl_tensor *from, fl_tensor *to, size_t bytes,
                              struct fli_pin *pin, bool in) {
   fl_runtime *rt = from->rt;
   fl_device d = (in ? to : from)->storage->device;
-  FLI_TRY(watched(in ? to : from, in));
+  FLI_TRY(transfer_watched(in ? to : from, in));
   FLI_TRY(fli_copy(rt, d, in ? FL_COPY_IN_PINNED : FL_COPY_OUT_PINNED,
                    fli_tensor_ptr(to), d, fli_tensor_ptr(from), bytes));
   if (rt->watch & FLI_WATCH_RACES)
@@ -238,7 +238,7 @@ static fl_status move_bytes(fl_tensor *from, fl_tensor *to, bool async) {
   if (bt->flags & FL_BACKEND_HOST)
     return fl_tensor_read(from, fli_tensor_ptr(to), bytes);
   if (in) {
-    FLI_TRY(watched(from, false));
+    FLI_TRY(transfer_watched(from, false));
     FLI_TRY(fl_tensor_write(to, fli_tensor_ptr(from), bytes));
     return async ? FL_OK : fli_stream_finish(rt, dt);
   }
@@ -254,8 +254,8 @@ static fl_status move_bytes(fl_tensor *from, fl_tensor *to, bool async) {
   return s;
 }
 
-static fl_status move(fl_tensor *t, fl_device d, fl_dtype dtype, bool async,
-                      fl_tensor **out) {
+static fl_status transfer_move(fl_tensor *t, fl_device d, fl_dtype dtype,
+                               bool async, fl_tensor **out) {
   if (!t->rt)
     return fli_fail(FL_ECLOSED, "tensor is closed");
   fl_runtime *rt = t->rt;
@@ -271,11 +271,11 @@ static fl_status move(fl_tensor *t, fl_device d, fl_dtype dtype, bool async,
   if (async && dtype != FL_NODTYPE && dtype != t->meta.dtype) {
     /* the host cannot while it arrives */
     FLI_TRY(fli_tensor_copy(rt, t, dtype, 0, &from));
-    fl_status s = move(from, d, FL_NODTYPE, true, out);
+    fl_status s = transfer_move(from, d, FL_NODTYPE, true, out);
     fl_tensor_release(from);
     return s;
   }
-  FLI_TRY(plain(t, &from));
+  FLI_TRY(transfer_plain(t, &from));
   size_t bytes = (size_t)from->numel * fl_dtype_size(from->meta.dtype);
   bool pin = async && fli_backend(rt, d)->flags & FL_BACKEND_HOST && !rt->meta;
   fl_status s =
@@ -304,7 +304,7 @@ fl_status fl_tensor_to(fl_tensor *t, fl_device d, fl_dtype dtype,
                        fl_tensor **out) {
   FLI_NEED(t, "t");
   FLI_NEED(out, "out");
-  return move(t, d, dtype, false, out);
+  return transfer_move(t, d, dtype, false, out);
 }
 
 fl_status fl_tensor_to_async(fl_tensor *t, fl_device d, fl_dtype dtype,
@@ -314,7 +314,7 @@ fl_status fl_tensor_to_async(fl_tensor *t, fl_device d, fl_dtype dtype,
   fl_runtime *rt = t->rt;
   if (rt)
     rt->copy_site = site;
-  fl_status s = move(t, d, dtype, true, out);
+  fl_status s = transfer_move(t, d, dtype, true, out);
   if (rt)
     rt->copy_site = 0;
   return s;

@@ -87,7 +87,7 @@ static int weak_of(const fli_graph *g, fl_value v) {
   return v.dtype == FLI_NODE ? g->nodes[v.i].weak : FLI_NUMBER;
 }
 
-static int lift(fl_dtype d) {
+static int expr_lift(fl_dtype d) {
   fl_kind k = fl_dtype_kind(d);
   return k == FL_KIND_BOOL ? 0 : k == FL_KIND_FLOAT ? 2 : 1;
 }
@@ -113,12 +113,13 @@ fl_dtype fli_graph_promote(const fli_graph *g, int n, const fl_value *v,
   }
   fl_dtype r = group[0];
   for (int w = 1; w < 3; w++)
-    if (r == FL_NODTYPE || (group[w] != FL_NODTYPE && lift(group[w]) > lift(r)))
+    if (r == FL_NODTYPE ||
+        (group[w] != FL_NODTYPE && expr_lift(group[w]) > expr_lift(r)))
       r = fli_promote(r, group[w]);
   return r;
 }
 
-static bool fits(fl_param_type want, fl_dtype d, bool number) {
+static bool expr_fits(fl_param_type want, fl_dtype d, bool number) {
   if (fli_is_complex(d))
     return false;
   switch (want) {
@@ -145,14 +146,15 @@ static fl_status check_types(const fli_graph *g, const fl_op *op, int n,
   for (int k = 0; k < n; k++) {
     fl_dtype d = fli_graph_dtype(g, in[k]);
     fl_param_type want = (fl_param_type)op->in_type[k];
-    if (d != FL_NODTYPE && !fits(want, d, weak_of(g, in[k]) == FLI_NUMBER))
+    if (d != FL_NODTYPE && !expr_fits(want, d, weak_of(g, in[k]) == FLI_NUMBER))
       return fli_fail(FL_EDTYPE, "%s: input %d is %s, but must be %s",
                       op->info.name, k + 1, fl_dtype_name(d), wants[want]);
   }
   return FL_OK;
 }
 
-static void infer(const fli_graph *g, const fl_op *op, fli_expr_node *node) {
+static void expr_infer(const fli_graph *g, const fl_op *op,
+                       fli_expr_node *node) {
   int a = op->out[0].a, b = op->out[0].b, ignored;
   fl_dtype all = fli_graph_promote(g, node->n_in, node->in, &node->weak);
   if (op->family == FLI_TEST || op->family == FLI_COMPARE) {
@@ -239,7 +241,7 @@ fl_status fli_graph_cast(fli_graph *g, fl_value v, fl_dtype d, fl_value *out) {
   return add_node(g, &node, out);
 }
 
-static fl_status refuse(const fl_op *op) {
+static fl_status expr_refuse(const fl_op *op) {
   return fli_fail(FL_EUNSUPPORTED,
                   "%s is not elementwise, and cannot be part of an expression",
                   op->info.name);
@@ -291,7 +293,7 @@ fl_status fli_graph_apply(fli_graph *g, int id, const fl_attrs *attrs, int n,
     return fli_graph_cast(
         g, in[0], a[0].i == FL_ATTR_NONE ? FL_NODTYPE : (fl_dtype)a[0].i, out);
   if (op->family >= FLI_STRUCTURED)
-    return refuse(op);
+    return expr_refuse(op);
   FLI_TRY(check_types(g, op, n, in));
   if (op->modes & 1u << FLI_MODE_INTEGERS &&
       is_exact(g, op, given, n, in, out, &s))
@@ -303,7 +305,7 @@ fl_status fli_graph_apply(fli_graph *g, int id, const fl_attrs *attrs, int n,
   for (int k = 0; k < n; k++)
     node.in[k] = in[k];
   node.n_in = n;
-  infer(g, op, &node);
+  expr_infer(g, op, &node);
   if (op->family != FLI_COMPARE && fli_is_integer(node.dtype))
     for (int k = 0; k < n; k++)
       if (fli_is_number(in[k]))

@@ -83,7 +83,7 @@ static ref emit(lowering *w, int row, fl_dtype type, fl_dtype result, int n,
   return (ref){RESULT, w->n_instr++};
 }
 
-static ref convert(lowering *w, ref v, fl_dtype from, fl_dtype to) {
+static ref lower_convert(lowering *w, ref v, fl_dtype from, fl_dtype to) {
   if (from == to)
     return v;
   for (int k = 0; k < w->n_instr; k++) {
@@ -99,7 +99,7 @@ static ref convert(lowering *w, ref v, fl_dtype from, fl_dtype to) {
 static ref operand(lowering *w, fl_value v, fl_dtype type) {
   if (v.dtype != FLI_NODE)
     return constant(w, v, type);
-  return convert(w, w->value[v.i], type_of(w->g->nodes[v.i].dtype), type);
+  return lower_convert(w, w->value[v.i], type_of(w->g->nodes[v.i].dtype), type);
 }
 
 void fli_attributes(const fl_op *op, const fl_attr *a, double p[2]) {
@@ -148,7 +148,7 @@ static ref lower_node(lowering *w, const fli_expr_node *x) {
         operand(w, x->in[k], k == 0 && x->op == FLI_OP_where ? FL_BOOL : type);
   fli_attributes(op, x->attr, p);
   ref v = emit(w, row, type, result, x->n_in, in, p);
-  return convert(w, v, result, type_of(x->dtype));
+  return lower_convert(w, v, result, type_of(x->dtype));
 }
 
 /* --- products that are added at once --- */
@@ -185,7 +185,7 @@ static void join_products(lowering *w, const int *uses, bool *dead) {
   }
 }
 
-static void join(lowering *w, int n_out, ref *out) {
+static void lower_join(lowering *w, int n_out, ref *out) {
   int uses[FL_PROGRAM_VALUES] = {0}, at[FL_PROGRAM_VALUES], n = 0;
   bool dead[FL_PROGRAM_VALUES] = {false};
   for (int k = 0; k < w->n_instr; k++)
@@ -214,7 +214,7 @@ static void join(lowering *w, int n_out, ref *out) {
 
 /* --- the program --- */
 
-static uint16_t number(const lowering *w, ref v) {
+static uint16_t lower_number(const lowering *w, ref v) {
   return (uint16_t)(v.kind == INPUT      ? v.i
                     : v.kind == CONSTANT ? w->n_in + v.i
                                          : w->n_in + w->n_const + v.i);
@@ -289,9 +289,9 @@ static fl_status set_hash(fl_runtime *rt, fl_program *p,
   return FL_OK;
 }
 
-static fl_status build(const lowering *w, int n_out, const ref *out,
-                       fl_reduction reduce, const fl_dtype *out_dtype,
-                       fl_program **result) {
+static fl_status lower_build(const lowering *w, int n_out, const ref *out,
+                             fl_reduction reduce, const fl_dtype *out_dtype,
+                             fl_program **result) {
   size_t constants = (size_t)w->n_const * sizeof(fl_constant);
   size_t instrs = (size_t)w->n_instr * sizeof(fl_instr);
   size_t outs = (size_t)n_out * sizeof(uint16_t);
@@ -307,10 +307,10 @@ static fl_status build(const lowering *w, int n_out, const ref *out,
   for (int k = 0; k < w->n_instr; k++) {
     x[k] = w->instrs[k].x;
     for (int j = 0; j < x[k].n_in; j++)
-      x[k].in[j] = number(w, w->instrs[k].in[j]);
+      x[k].in[j] = lower_number(w, w->instrs[k].in[j]);
   }
   for (int k = 0; k < n_out; k++)
-    o[k] = number(w, out[k]);
+    o[k] = lower_number(w, out[k]);
   memcpy(at + outs, w->in_type, (size_t)w->n_in);
   *p = (fl_program){.n_in = w->n_in,
                     .n_const = w->n_const,
@@ -360,8 +360,8 @@ static fl_status lower(lowering *w, int n_out, const fl_value *out,
   }
   if (w->full || w->n_in + w->n_const + w->n_instr > FL_PROGRAM_VALUES)
     return FL_ESIZE;
-  join(w, n_out, outs);
-  return build(w, n_out, outs, reduce, out_dtype, program);
+  lower_join(w, n_out, outs);
+  return lower_build(w, n_out, outs, reduce, out_dtype, program);
 }
 
 fl_status fli_expr_lower(const fli_graph *g, int n_out, const fl_value *out,

@@ -10,30 +10,32 @@
 
 /* --- interning --- */
 
-static uint64_t mix(uint64_t h, uint64_t v) {
+static uint64_t operator_mix(uint64_t h, uint64_t v) {
   return (h ^ v) * 0x9E3779B97F4A7C15u ^ (h >> 29);
 }
 
 static uint64_t hash_graph(const fli_graph *g, uint64_t h) {
   for (int i = 0; i < g->n; i++) {
     const fli_expr_node *x = &g->nodes[i];
-    h = mix(mix(mix(h, (uint64_t)x->op), x->dtype), (uint64_t)x->weak);
-    h = mix(mix(h, (uint64_t)x->attr[0].i), (uint64_t)x->attr[1].i);
+    h = operator_mix(operator_mix(operator_mix(h, (uint64_t)x->op), x->dtype),
+                     (uint64_t)x->weak);
+    h = operator_mix(operator_mix(h, (uint64_t)x->attr[0].i),
+                     (uint64_t)x->attr[1].i);
     for (int k = 0; k < x->n_in; k++)
-      h = mix(mix(h, x->in[k].dtype), (uint64_t)x->in[k].i);
+      h = operator_mix(operator_mix(h, x->in[k].dtype), (uint64_t)x->in[k].i);
   }
   return h;
 }
 
 static uint64_t hash_of(const fli_op_request *q) {
-  uint64_t h = mix((uint64_t)q->reduce, q->backward_for);
+  uint64_t h = operator_mix((uint64_t)q->reduce, q->backward_for);
   for (const char *s = q->name; *s; s++)
-    h = mix(h, (unsigned char)*s);
+    h = operator_mix(h, (unsigned char)*s);
   h = hash_graph(q->graph, h);
   if (q->backward)
     h = hash_graph(q->backward, h);
   for (int k = 0; k < q->n_out; k++)
-    h = mix(mix(h, q->out_dtype[k]), (uint64_t)q->out[k].i);
+    h = operator_mix(operator_mix(h, q->out_dtype[k]), (uint64_t)q->out[k].i);
   return h;
 }
 
@@ -142,7 +144,8 @@ static fl_status make_plain(fl_runtime *rt, fli_expr_op *x,
 static fl_status shape_expr(fli_infer *c);
 static void grad_expr(fli_grad *g);
 
-static fl_status make(fl_runtime *rt, const fli_op_request *q, fli_expr_op *x) {
+static fl_status operator_make(fl_runtime *rt, const fli_op_request *q,
+                               fli_expr_op *x) {
   char signature[512];
   x->graph = *q->graph;
   *q->graph = (fli_graph){.rt = rt};
@@ -199,7 +202,7 @@ fl_status fli_expr_intern(fl_runtime *rt, const fli_op_request *q,
     return FL_ENOMEM;
   memset(x, 0, sizeof *x);
   x->hash = h;
-  fl_status s = make(rt, q, x);
+  fl_status s = operator_make(rt, q, x);
   if (s)
     free_op(x);
   else
@@ -209,7 +212,7 @@ fl_status fli_expr_intern(fl_runtime *rt, const fli_op_request *q,
 
 /* --- shapes --- */
 
-static fl_status broadcast(const fli_infer *c, fl_meta *to) {
+static fl_status operator_broadcast(const fli_infer *c, fl_meta *to) {
   to->ndim = 0;
   for (int k = 0; k < c->n_in; k++)
     if (c->in[k]->ndim > to->ndim)
@@ -282,7 +285,7 @@ static fl_status shape_expr(fli_infer *c) {
                       fl_dtype_name(node->dtype));
     n++;
   }
-  FLI_TRY(broadcast(c, &all));
+  FLI_TRY(operator_broadcast(c, &all));
   for (int k = 0; k < c->n_in; k++)
     wants = wants ||
             (c->operands[k].tensor && fli_wants_grad(c->operands[k].tensor));

@@ -12,8 +12,8 @@
 
 /* --- values --- */
 
-static fl_value apply(fli_parser *p, const char *at, int op,
-                      const fl_attrs *attrs, int n, const fl_value *in) {
+static fl_value parse_apply(fli_parser *p, const char *at, int op,
+                            const fl_attrs *attrs, int n, const fl_value *in) {
   fl_value out = fli_none();
   if (p->status)
     return out;
@@ -21,7 +21,8 @@ static fl_value apply(fli_parser *p, const char *at, int op,
   return s ? fli_refused(p, at, s) : out;
 }
 
-static fl_value cast(fli_parser *p, const char *at, fl_value v, fl_dtype d) {
+static fl_value parse_cast(fli_parser *p, const char *at, fl_value v,
+                           fl_dtype d) {
   fl_value out = fli_none();
   if (p->status)
     return out;
@@ -33,13 +34,14 @@ static fl_value condition(fli_parser *p, const char *at, fl_value v) {
   fl_dtype d = p->status ? FL_BOOL : fli_graph_dtype(p->g, v);
   if (d == FL_BOOL || d == FL_NODTYPE)
     return v;
-  return apply(p, at, FLI_OP_ne, NULL, 2, (fl_value[]){v, fli_integer(0)});
+  return parse_apply(p, at, FLI_OP_ne, NULL, 2,
+                     (fl_value[]){v, fli_integer(0)});
 }
 
-static fl_value choose(fli_parser *p, const char *at, fl_value c, fl_value a,
-                       fl_value b) {
-  return apply(p, at, FLI_OP_where, NULL, 3,
-               (fl_value[]){condition(p, at, c), a, b});
+static fl_value parse_choose(fli_parser *p, const char *at, fl_value c,
+                             fl_value a, fl_value b) {
+  return parse_apply(p, at, FLI_OP_where, NULL, 3,
+                     (fl_value[]){condition(p, at, c), a, b});
 }
 
 static fl_value ternary(fli_parser *p);
@@ -124,7 +126,7 @@ static int64_t read_choice(fli_parser *p, const fl_op *op, const fl_param *q) {
   return 0;
 }
 
-static const fl_param *param(const fl_op *op, bool input, int slot) {
+static const fl_param *parse_param(const fl_op *op, bool input, int slot) {
   for (int k = 0; k < op->info.n_params; k++) {
     const fl_param *q = &op->info.params[k];
     if ((q->kind == FL_P_TENSOR) == input && q->slot == slot)
@@ -136,13 +138,13 @@ static const fl_param *param(const fl_op *op, bool input, int slot) {
 /* clamp's bounds may vary: then it is a minimum of a maximum. */
 static fl_value varying_clamp(fli_parser *p, const char *at, const fl_value *v,
                               int n) {
-  fl_value low = apply(p, at, FLI_OP_maximum, NULL, 2, v);
+  fl_value low = parse_apply(p, at, FLI_OP_maximum, NULL, 2, v);
   if (n < 3)
     return low;
-  return apply(p, at, FLI_OP_minimum, NULL, 2, (fl_value[]){low, v[2]});
+  return parse_apply(p, at, FLI_OP_minimum, NULL, 2, (fl_value[]){low, v[2]});
 }
 
-static fl_value call(fli_parser *p, const fli_token *name) {
+static fl_value parse_call(fli_parser *p, const fli_token *name) {
   const fl_op *op = function_of(p, name);
   fl_value v[3 + FL_MAX_ATTRS];
   fl_attrs attrs;
@@ -161,7 +163,7 @@ static fl_value call(fli_parser *p, const fli_token *name) {
   attrs = op->defaults;
   bool varying = false, more = !fli_is(&p->t, ")");
   while (more && p->status == FL_OK) {
-    const fl_param *q = n < n_in ? NULL : param(op, false, n - n_in);
+    const fl_param *q = n < n_in ? NULL : parse_param(op, false, n - n_in);
     const char *at = p->t.at;
     if (n >= n_in && !q)
       return fli_bad(p, at, "%s takes at most %d value%s", op->info.name, n,
@@ -188,8 +190,8 @@ static fl_value call(fli_parser *p, const fli_token *name) {
   if (varying)
     return varying_clamp(p, name->at, v, n);
   if (op->id == FLI_OP_where)
-    return choose(p, name->at, v[0], v[1], v[2]);
-  return apply(p, name->at, op->id, &attrs, n_in, v);
+    return parse_choose(p, name->at, v[0], v[1], v[2]);
+  return parse_apply(p, name->at, op->id, &attrs, n_in, v);
 }
 
 /* --- expressions --- */
@@ -227,7 +229,7 @@ static fl_value word(fli_parser *p) {
   fli_token t = p->t;
   fli_advance(p);
   if (fli_accept(p, "("))
-    return call(p, &t);
+    return parse_call(p, &t);
   fli_variable *v = find_var(p, &t);
   if (v && !v->set)
     return fli_bad(p, t.at, "%s is read before it is assigned", v->name);
@@ -242,7 +244,7 @@ static fl_value word(fli_parser *p) {
 }
 
 /* The dtype that a type's name stands for; FL_NODTYPE while it is not known. */
-static fl_dtype resolve(fli_parser *p, const fli_token *t) {
+static fl_dtype parse_resolve(fli_parser *p, const fli_token *t) {
   fl_dtype d = fli_named_type(t);
   int k = fli_find_letter(p, t);
   if (d == FL_NODTYPE && k < 0)
@@ -259,7 +261,7 @@ static bool is_cast(fli_parser *p) {
   return *behind == ')';
 }
 
-static fl_value unary(fli_parser *p);
+static fl_value parse_unary(fli_parser *p);
 
 static fl_value one_value(fli_parser *p) {
   fli_token t = p->t;
@@ -269,11 +271,11 @@ static fl_value one_value(fli_parser *p) {
     return word(p);
   if (fli_is(&t, "(") && is_cast(p)) {
     fli_advance(p);
-    fl_dtype d = resolve(p, &p->t);
+    fl_dtype d = parse_resolve(p, &p->t);
     fli_advance(p);
     fli_expect(p, ")");
-    fl_value v = unary(p);
-    return cast(p, t.at, v, d);
+    fl_value v = parse_unary(p);
+    return parse_cast(p, t.at, v, d);
   }
   if (fli_accept(p, "(")) {
     fl_value v = ternary(p);
@@ -281,7 +283,7 @@ static fl_value one_value(fli_parser *p) {
     return v;
   }
   if (fli_accept(p, "+"))
-    return unary(p);
+    return parse_unary(p);
   int op = fli_is(&t, "-")   ? FLI_OP_neg
            : fli_is(&t, "!") ? FLI_OP_logical_not
            : fli_is(&t, "~") ? FLI_OP_bitwise_not
@@ -292,11 +294,11 @@ static fl_value one_value(fli_parser *p) {
                                  : "expected a value before '%.*s'",
                    t.len, t.at);
   fli_advance(p);
-  fl_value v = unary(p);
-  return apply(p, t.at, op, NULL, 1, &v);
+  fl_value v = parse_unary(p);
+  return parse_apply(p, t.at, op, NULL, 1, &v);
 }
 
-static fl_value unary(fli_parser *p) {
+static fl_value parse_unary(fli_parser *p) {
   if (p->depth == MAX_DEPTH)
     return fli_bad(p, p->t.at, "nested more than %d deep", MAX_DEPTH);
   p->depth++;
@@ -325,8 +327,8 @@ static int find_operator(const fli_token *t) {
   return k < n ? k : -1;
 }
 
-static fl_value binary(fli_parser *p, int level) {
-  fl_value left = unary(p);
+static fl_value parse_binary(fli_parser *p, int level) {
+  fl_value left = parse_unary(p);
   while (p->status == FL_OK && p->t.kind == SIGN) {
     fli_token t = p->t;
     int k = find_operator(&t);
@@ -335,8 +337,8 @@ static fl_value binary(fli_parser *p, int level) {
     if (k < 0 || operators[k].level < level)
       break;
     fli_advance(p);
-    fl_value in[2] = {left, binary(p, operators[k].level + 1)};
-    left = apply(p, t.at, operators[k].op, NULL, 2, in);
+    fl_value in[2] = {left, parse_binary(p, operators[k].level + 1)};
+    left = parse_apply(p, t.at, operators[k].op, NULL, 2, in);
     if (p->status == FL_EDTYPE && fli_is(&t, "^"))
       fli_fail(FL_EDTYPE, "%s\n  (^ is exclusive or; a power is pow(x, y))",
                fl_error());
@@ -344,22 +346,22 @@ static fl_value binary(fli_parser *p, int level) {
   return left;
 }
 
-static fl_value choice(fli_parser *p) {
+static fl_value parse_choice(fli_parser *p) {
   const char *at = p->t.at;
-  fl_value c = binary(p, 1);
+  fl_value c = parse_binary(p, 1);
   if (!fli_accept(p, "?"))
     return c;
   fl_value a = ternary(p);
   fli_expect(p, ":");
   fl_value b = ternary(p);
-  return choose(p, at, c, a, b);
+  return parse_choose(p, at, c, a, b);
 }
 
 static fl_value ternary(fli_parser *p) {
   if (p->depth == MAX_DEPTH)
     return fli_bad(p, p->t.at, "nested more than %d deep", MAX_DEPTH);
   p->depth++;
-  fl_value v = choice(p);
+  fl_value v = parse_choice(p);
   p->depth--;
   return v;
 }
@@ -386,9 +388,10 @@ static void assign(fli_parser *p, const char *at, fli_variable *v,
       p->status = FL_EDTYPE;
       return;
     }
-    value = cast(p, at, value, to);
+    value = parse_cast(p, at, value, to);
   } else if (v->kind == OUTPUT && fli_is_number(value)) {
-    value = cast(p, at, value, value.dtype == FL_F64 ? FL_F32 : value.dtype);
+    value =
+        parse_cast(p, at, value, value.dtype == FL_F64 ? FL_F32 : value.dtype);
   }
   v->value = value;
   v->set = true;
@@ -418,7 +421,7 @@ static void declaration(fli_parser *p) {
   fli_token type = p->t;
   fl_dtype d = FL_NODTYPE;
   if (!fli_is(&type, "auto"))
-    d = resolve(p, &type);
+    d = parse_resolve(p, &type);
   do {
     fli_advance(p);
     fli_token name = p->t;
@@ -467,8 +470,8 @@ static void assignment(fli_parser *p) {
   fli_advance(p);
   fl_value value = ternary(p);
   if (signs[k].op >= 0)
-    value =
-        apply(p, sign.at, signs[k].op, NULL, 2, (fl_value[]){v->value, value});
+    value = parse_apply(p, sign.at, signs[k].op, NULL, 2,
+                        (fl_value[]){v->value, value});
   assign(p, name.at, v, value);
 }
 
@@ -565,7 +568,7 @@ static void settle_inputs(fli_parser *p, int n, const int *weak) {
           number ? "" : "; declare it with a letter (T x) to take any");
       return;
     }
-    v->value = cast(p, p->text, v->value, to);
+    v->value = parse_cast(p, p->text, v->value, to);
   }
 }
 

@@ -40,7 +40,7 @@ typedef struct printer {
   size_t room, n;
 } printer;
 
-static void FL_PRINTF(2, 3) put(printer *w, const char *format, ...) {
+static void FL_PRINTF(2, 3) print_put(printer *w, const char *format, ...) {
   size_t left = w->n < w->room ? w->room - w->n : 0;
   va_list args;
   va_start(args, format);
@@ -58,21 +58,21 @@ static const char *c_type(fl_dtype d) {
 
 static void put_real(printer *w, double v) {
   if (isnan(v))
-    put(w, "(0.0 / 0.0)");
+    print_put(w, "(0.0 / 0.0)");
   else if (isinf(v))
-    put(w, v > 0 ? "(1.0 / 0.0)" : "(-1.0 / 0.0)");
+    print_put(w, v > 0 ? "(1.0 / 0.0)" : "(-1.0 / 0.0)");
   else
-    put(w, "(%.17g)", v);
+    print_put(w, "(%.17g)", v);
 }
 
 static void put_number(printer *w, fl_dtype type, double f, int64_t i) {
-  put(w, "(%s)", c_type(type));
+  print_put(w, "(%s)", c_type(type));
   if (fl_dtype_kind(type) == FL_KIND_FLOAT)
     put_real(w, f);
   else if (i == INT64_MIN)
-    put(w, "(-9223372036854775807LL - 1)");
+    print_put(w, "(-9223372036854775807LL - 1)");
   else
-    put(w, "%lldLL", (long long)i);
+    print_put(w, "%lldLL", (long long)i);
 }
 
 /* Attributes by the names p0 and p1, where the formula has them. */
@@ -81,9 +81,9 @@ static void put_params(printer *w, const fl_instr *x, const formula *f) {
     const char name[] = {'p', (char)('0' + k), 0};
     if (!strstr(f->text, name) && !strstr(f->saved, name))
       continue;
-    put(w, " const T %s = ", name);
+    print_put(w, " const T %s = ", name);
     put_number(w, (fl_dtype)x->type, x->p[k], fli_to_integer(x->p[k]));
-    put(w, ";");
+    print_put(w, ";");
   }
 }
 
@@ -93,22 +93,24 @@ static void put_instr(printer *w, const fl_instr *x, int value) {
     bool to_int = x->result == FL_I64 &&
                   fl_dtype_kind((fl_dtype)x->type) == FL_KIND_FLOAT;
     if (x->result == FL_BOOL)
-      put(w, "const bool v%d = v%d != 0;\n", value, x->in[0]);
+      print_put(w, "const bool v%d = v%d != 0;\n", value, x->in[0]);
     else if (to_int)
-      put(w, "const long long v%d = fl_to_int((double)v%d);\n", value,
-          x->in[0]);
+      print_put(w, "const long long v%d = fl_to_int((double)v%d);\n", value,
+                x->in[0]);
     else
-      put(w, "const %s v%d = (%s)v%d;\n", result, value, result, x->in[0]);
+      print_put(w, "const %s v%d = (%s)v%d;\n", result, value, result,
+                x->in[0]);
     return;
   }
   const formula *f = &formulas[x->row];
-  put(w, "%s v%d; { typedef %s T;", result, value, c_type((fl_dtype)x->type));
+  print_put(w, "%s v%d; { typedef %s T;", result, value,
+            c_type((fl_dtype)x->type));
   for (int k = 0; k < x->n_in; k++)
-    put(w, " const T %c = v%d;", f->params[k], x->in[k]);
+    print_put(w, " const T %c = v%d;", f->params[k], x->in[k]);
   put_params(w, x, f);
   if (strstr(f->text, "bits"))
-    put(w, " const int bits = 64;");
-  put(w, " %s v%d = (%s)(%s); }\n", f->saved, value, result, f->text);
+    print_put(w, " const int bits = 64;");
+  print_put(w, " %s v%d = (%s)(%s); }\n", f->saved, value, result, f->text);
 }
 
 size_t fl_program_source(const fl_program *p, char *text, size_t room) {
@@ -118,9 +120,9 @@ size_t fl_program_source(const fl_program *p, char *text, size_t room) {
     *text = 0;
   for (int k = 0; k < p->n_const; k++, v++) {
     const fl_constant *c = &p->constants[k];
-    put(&w, "const %s v%d = ", c_type(c->type), v);
+    print_put(&w, "const %s v%d = ", c_type(c->type), v);
     put_number(&w, c->type, c->f, c->i);
-    put(&w, ";\n");
+    print_put(&w, ";\n");
   }
   for (int k = 0; k < p->n_instr; k++, v++)
     put_instr(&w, &p->instrs[k], v);

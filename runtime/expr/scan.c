@@ -52,7 +52,7 @@ fl_value fli_refused(fli_parser *p, const char *at, fl_status s) {
 }
 
 /* How many letters to change, up to 3. */
-static int distance(const char *a, int n, const char *b) {
+static int scan_distance(const char *a, int n, const char *b) {
   int m = (int)strlen(b), row[64];
   if (n > 60 || m > 60 || n - m > 2 || m - n > 2)
     return 3;
@@ -72,7 +72,7 @@ static int distance(const char *a, int n, const char *b) {
 }
 
 void fli_consider(fli_nearest *n, const char *name) {
-  int d = distance(n->word, n->len, name);
+  int d = scan_distance(n->word, n->len, name);
   if (d < n->best && d < n->len) {
     n->best = d;
     n->name = name;
@@ -148,7 +148,7 @@ bool fli_accept(fli_parser *p, const char *s) {
 }
 
 /* What is written otherwise in Lua, or not at all here. */
-static const char *hint(const fli_token *t) {
+static const char *scan_hint(const fli_token *t) {
   static const char *const hints[][2] = {
       {"and", ": and is && here"},
       {"or", ": or is || here"},
@@ -166,7 +166,7 @@ void fli_expect(fli_parser *p, const char *s) {
   fli_bad(p, p->t.at,
           p->t.kind == END ? "expected '%s' at the end"
                            : "expected '%s' before '%.*s'%s",
-          s, p->t.len, p->t.at, hint(&p->t));
+          s, p->t.len, p->t.at, scan_hint(&p->t));
 }
 
 fli_token fli_peek(const fli_parser *p) {
@@ -216,7 +216,7 @@ int fli_find_letter(const fli_parser *p, const fli_token *t) {
 
 fl_value fli_no_type(fli_parser *p, const fli_token *t) {
   fli_nearest n = {t->at, t->len, 3, NULL};
-  char hint[80];
+  char scan_hint[80];
   FL_EACH_DTYPE(d, fl_dtype_is_real)
   fli_consider(&n, fl_dtype_name((fl_dtype)d));
   for (size_t k = 0; k < sizeof c_types / sizeof *c_types; k++)
@@ -227,7 +227,7 @@ fl_value fli_no_type(fli_parser *p, const fli_token *t) {
       p, t->at,
       "there is no type \"%.*s\"%s (a dtype, or a letter that an input "
       "has)",
-      t->len, t->at, fli_meant(&n, hint, sizeof hint));
+      t->len, t->at, fli_meant(&n, scan_hint, sizeof scan_hint));
 }
 
 /* --- declarations --- */

@@ -127,7 +127,7 @@ static fl_status read_texts(fl_expr *e) {
   return check_text(e, true);
 }
 
-static fl_status describe(fl_expr *e) {
+static fl_status text_describe(fl_expr *e) {
   const char *in = e->body ? e->inputs : "...";
   size_t room = strlen(e->name) + strlen(in) + 8;
   room += e->body ? strlen(e->outputs) : 0;
@@ -139,8 +139,8 @@ static fl_status describe(fl_expr *e) {
   return FL_OK;
 }
 
-static fl_status fill(fl_expr *e, const char *inputs, const char *outputs,
-                      const char *body, const fl_expr_options *o) {
+static fl_status text_fill(fl_expr *e, const char *inputs, const char *outputs,
+                           const char *body, const fl_expr_options *o) {
   const char *what = !body ? "kernel" : o->reduce ? "reduce" : "elementwise";
   char site[300] = "";
   FLI_TRY(read_reduction(o->reduce, &e->reduce));
@@ -151,11 +151,11 @@ static fl_status fill(fl_expr *e, const char *inputs, const char *outputs,
   FLI_TRY(copy_text(e->rt, body, &e->body));
   e->n_in = -1;
   if (!body)
-    return describe(e);
+    return text_describe(e);
   FLI_TRY(copy_text(e->rt, inputs, &e->inputs));
   FLI_TRY(copy_text(e->rt, outputs, &e->outputs));
   FLI_TRY(copy_text(e->rt, o->backward, &e->backward));
-  FLI_TRY(describe(e));
+  FLI_TRY(text_describe(e));
   return read_texts(e);
 }
 
@@ -175,7 +175,7 @@ fl_status fl_expr_new(fl_runtime *rt, const char *inputs, const char *outputs,
     return FL_ENOMEM;
   memset(e, 0, sizeof *e);
   e->rt = rt;
-  fl_status s = fill(e, inputs, outputs, body, o ? o : &none);
+  fl_status s = text_fill(e, inputs, outputs, body, o ? o : &none);
   if (s)
     fl_expr_free(e);
   else
@@ -283,8 +283,8 @@ static fl_status build_backward(const fl_expr *e, const fli_source *s,
                         set);
 }
 
-static fl_status build(fl_expr *e, const fl_operand *in, fli_graph *graph,
-                       fli_graph *backward, const fl_op **op) {
+static fl_status text_build(fl_expr *e, const fl_operand *in, fli_graph *graph,
+                            fli_graph *backward, const fl_op **op) {
   fl_dtype dtypes[FLI_EXPR_IN], out_dtypes[FL_MAX_OUT];
   int weak[FLI_EXPR_IN];
   fl_value out[FL_MAX_OUT], back[FLI_EXPR_IN];
@@ -334,7 +334,7 @@ fl_status fl_expr_op(fl_expr *e, int n, const fl_operand *in,
     return FL_OK;
   fli_graph_open(&graph, e->rt);
   fli_graph_open(&backward, e->rt);
-  fl_status s = build(e, in, &graph, &backward, op);
+  fl_status s = text_build(e, in, &graph, &backward, op);
   fli_graph_close(&graph);
   fli_graph_close(&backward);
   return s ? s : fli_expr_remember(e, n, in, *op);

@@ -55,7 +55,7 @@ static fl_status stand_in(fl_runtime *rt, fl_value v, fl_site site,
   return FL_OK;
 }
 
-static void end(fl_runtime *rt) {
+static void trace_end(fl_runtime *rt) {
   struct fli_trace *t = rt->trace;
   rt->trace = t->outer;
   fli_mode_set(rt, FLI_MODE_TRACE, t->outer != NULL);
@@ -104,7 +104,7 @@ fl_status fl_trace_begin(fl_expr *e, int n, const fl_operand *in,
     return s;
   while (made)
     fl_tensor_release(args[--made]);
-  end(rt);
+  trace_end(rt);
   return s;
 }
 
@@ -190,8 +190,8 @@ bool fli_mode_trace(fl_runtime *rt, const fl_call *c, fl_status *status) {
   return true;
 }
 
-static fl_status finish(fl_runtime *rt, int n, fl_tensor *const *results,
-                        const fl_op **op) {
+static fl_status trace_finish(fl_runtime *rt, int n, fl_tensor *const *results,
+                              const fl_op **op) {
   struct fli_trace *t = rt->trace;
   const char *name = fl_expr_name(t->e);
   fl_value out[FL_MAX_OUT];
@@ -231,12 +231,12 @@ fl_status fl_trace_end(fl_expr *e, int n, fl_tensor *const *results,
   if (!t || t->e != e)
     return fli_fail(FL_EARG, "%s: nothing is being recorded for it",
                     fl_expr_name(e));
-  fl_status s = n < 0 ? FL_OK : finish(rt, n, results, op);
+  fl_status s = n < 0 ? FL_OK : trace_finish(rt, n, results, op);
   fl_operand in[FLI_EXPR_IN];
   int n_in = t->n_in;
   memcpy(in, t->in, sizeof in);
   t->n_in = 0;
-  end(rt);
+  trace_end(rt);
   if (s == FL_OK && n >= 0)
     s = fli_expr_remember(e, n_in, in, *op);
   for (int k = 0; k < n_in; k++)

@@ -486,7 +486,7 @@ static fli_memory *memory_of(fl_runtime *rt, fl_device d) {
 
 /* FLARE_MEMORY=direct: nothing of a device's memory is cached, for tools that
  * look for what is read or written beyond a block. */
-static bool direct(const fl_backend *b) {
+static bool alloc_direct(const fl_backend *b) {
   const char *said = getenv("FLARE_MEMORY");
   return said && strcmp(said, "direct") == 0 && !(b->flags & FL_BACKEND_HOST);
 }
@@ -506,7 +506,7 @@ static fli_heap *heap_of(fl_runtime *rt, fl_device d) {
     (*h)->device = d;
     (*h)->stream = stream;
     (*h)->backend = fli_backend(rt, d);
-    (*h)->direct = direct((*h)->backend);
+    (*h)->direct = alloc_direct((*h)->backend);
     (*h)->all = m;
   }
   return *now = *h;

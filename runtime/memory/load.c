@@ -47,8 +47,8 @@ fl_status fl_backend_load(fl_runtime *rt, const char *path) {
   return FL_OK;
 }
 
-static fl_status find(const char *who, const char *path, const char *name,
-                      void *function) {
+static fl_status load_find(const char *who, const char *path, const char *name,
+                           void *function) {
   export_ourselves();
   void *object = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (!object)
@@ -63,9 +63,9 @@ static fl_status find(const char *who, const char *path, const char *name,
 
 fl_status fli_library_symbol(const char *path, const char *name,
                              void *function) {
-  return find("op.register", path, name, function);
+  return load_find("op.register", path, name, function);
 }
 
 fl_status fli_engine_symbol(const char *path, void *function) {
-  return find("collectives", path, "flare_comm_open", function);
+  return load_find("collectives", path, "flare_comm_open", function);
 }

@@ -56,7 +56,7 @@ static bool passed(const fli_pin *p) {
   return true;
 }
 
-static void collect(fl_runtime *rt) {
+static void pin_collect(fl_runtime *rt) {
   fli_pin *p =
       atomic_exchange_explicit(&rt->pins_back, NULL, memory_order_acquire);
   for (fli_pin *next; p; p = next) {
@@ -80,7 +80,7 @@ static void collect(fl_runtime *rt) {
 }
 
 void fli_pins_close(fl_runtime *rt) {
-  collect(rt);
+  pin_collect(rt);
   for (fli_pin *p = rt->pins, *next; p; p = next) {
     next = p->next;
     pin_free(p);
@@ -104,7 +104,7 @@ fl_status fli_pin_new(fl_runtime *rt, size_t bytes, fli_pin **out) {
   if (!b)
     return FL_OK;
   FLI_TRY(fli_check_owner(rt));
-  collect(rt);
+  pin_collect(rt);
   for (fli_pin **at = &rt->pins; *at; at = &(*at)->next) {
     fli_pin *p = *at;
     if (p->backend != b || p->bytes < bytes || p->bytes / 2 > bytes ||

@@ -100,7 +100,7 @@ static trail *trail_of(fl_runtime *rt, const void *memory) {
 }
 
 /* The bytes that a tensor may touch. */
-static void extent(const fl_tensor *t, size_t *from, size_t *to) {
+static void race_extent(const fl_tensor *t, size_t *from, size_t *to) {
   int64_t low = t->offset, high = t->offset;
   size_t each = fl_dtype_size(t->meta.dtype);
   for (int i = 0; i < t->meta.ndim; i++) {
@@ -139,7 +139,7 @@ static bool covers(const access *a, const access *old) {
          (a->writes || (!old->writes && a->clock == old->clock));
 }
 
-static void remember(trail *t, const access *a) {
+static void race_remember(trail *t, const access *a) {
   int kept = 0;
   for (int k = 0; k < t->n; k++)
     if (!covers(a, &t->list[k]))
@@ -174,7 +174,7 @@ fl_status fli_race_check(fl_runtime *rt, fl_device d, int stream,
     fli_clock_join(c, &rt->races->host);
   }
   snprintf(a.op, sizeof a.op, "%s", op);
-  extent(x, &a.from, &a.to);
+  race_extent(x, &a.from, &a.to);
   const void *memory = pin ? (const void *)pin : (const void *)s->block;
   trail *t = trail_of(rt, memory);
   if (!t)
@@ -188,6 +188,6 @@ fl_status fli_race_check(fl_runtime *rt, fl_device d, int stream,
       return clash(rt, &a, old);
   }
   a.ticket = ++c->seen[a.clock];
-  remember(t, &a);
+  race_remember(t, &a);
   return FL_OK;
 }

@@ -27,7 +27,7 @@ static const struct {
 
 /* --- the tree: a treap by (size, address) --- */
 
-static bool before(const fli_span *a, const fli_span *b) {
+static bool segment_before(const fli_span *a, const fli_span *b) {
   if (a->size != b->size)
     return a->size < b->size;
   return (uintptr_t)a->block.memory < (uintptr_t)b->block.memory;
@@ -40,12 +40,12 @@ static uint32_t weight(const fli_span *s) {
 static void tree_insert(fli_span **t, fli_span *s) {
   uint32_t w = weight(s);
   while (*t && weight(*t) >= w)
-    t = before(s, *t) ? &(*t)->left : &(*t)->right;
+    t = segment_before(s, *t) ? &(*t)->left : &(*t)->right;
   /* what is below is split around s */
   fli_span *rest = *t, **left = &s->left, **right = &s->right;
   *t = s;
   while (rest) {
-    if (before(s, rest)) {
+    if (segment_before(s, rest)) {
       *right = rest;
       right = &rest->left;
       rest = rest->left;
@@ -60,7 +60,7 @@ static void tree_insert(fli_span **t, fli_span *s) {
 
 static void tree_remove(fli_span **t, fli_span *s) {
   while (*t != s)
-    t = before(s, *t) ? &(*t)->left : &(*t)->right;
+    t = segment_before(s, *t) ? &(*t)->left : &(*t)->right;
   fli_span *a = s->left, *b = s->right;
   while (a && b) {
     if (weight(a) >= weight(b)) {
@@ -229,14 +229,14 @@ static fl_status segment_new(fli_heap *h, int pool, size_t size, bool exact) {
 
 /* Small sizes in pages, large ones in steps of 1/64 to 1/32 of their size, so
  * that nearly equal sizes can follow each other in one place. */
-static size_t rounded(size_t bytes) {
+static size_t segment_rounded(size_t bytes) {
   size_t step = PAGE;
   while (step < bytes / 64)
     step *= 2;
   return (bytes + step - 1) / step * step;
 }
 
-static fli_span *cut(fli_heap *h, fli_span *s, size_t size) {
+static fli_span *segment_cut(fli_heap *h, fli_span *s, size_t size) {
   fli_segment *g = s->segment;
   tree_remove(&h->tree[g->pool], s);
   if (g->idle)
@@ -273,7 +273,7 @@ static fli_span *cut(fli_heap *h, fli_span *s, size_t size) {
 
 static fl_status take_direct(fli_heap *h, size_t bytes, fli_span **span) {
   FLI_TRY(segment_new(h, FLI_POOLS - 1, bytes ? bytes : FLI_GRANULE, true));
-  *span = cut(h, h->segments->first, h->segments->size);
+  *span = segment_cut(h, h->segments->first, h->segments->size);
   return FL_OK;
 }
 
@@ -281,14 +281,14 @@ fl_status fli_span_take(fli_heap *h, size_t bytes, bool anywhere,
                         fli_span **span) {
   if (h->direct)
     return take_direct(h, bytes, span);
-  size_t size = rounded(bytes);
+  size_t size = segment_rounded(bytes);
   int pool = 0;
   while (size > pools[pool].most)
     pool++;
   for (int p = pool; p < (anywhere ? FLI_POOLS : pool + 1); p++) {
     fli_span *s = tree_fit(h->tree[p], size);
     if (s) {
-      *span = cut(h, s, size);
+      *span = segment_cut(h, s, size);
       return FL_OK;
     }
   }
@@ -299,12 +299,12 @@ fl_status fli_span_take(fli_heap *h, size_t bytes, bool anywhere,
   }
   if (status)
     return status;
-  *span = cut(h, tree_fit(h->tree[pool], size), size);
+  *span = segment_cut(h, tree_fit(h->tree[pool], size), size);
   return FL_OK;
 }
 
 /* s takes up its neighbour behind. */
-static void join(fli_span *s) {
+static void segment_join(fli_span *s) {
   fli_span *gone = s->after;
   s->size += gone->size;
   s->after = gone->after;
@@ -320,12 +320,12 @@ void fli_span_give(fli_span *s) {
   s->slab = NULL;
   if (s->after && s->after->free) {
     tree_remove(tree, s->after);
-    join(s);
+    segment_join(s);
   }
   if (s->before && s->before->free) {
     s = s->before;
     tree_remove(tree, s);
-    join(s);
+    segment_join(s);
   }
   s->block.bytes = FLI_NOT_LIVE;
   s->free = true;

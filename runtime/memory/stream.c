@@ -49,7 +49,7 @@ static lane *lane_of(fl_runtime *rt, fl_device d, int stream) {
   return l && stream >= 0 && stream < l->n ? l->lane[stream] : NULL;
 }
 
-static fl_status check(fl_runtime *rt, fl_device d, int stream) {
+static fl_status stream_check(fl_runtime *rt, fl_device d, int stream) {
   if (stream == 0 || lane_of(rt, d, stream))
     return FL_OK;
   return fli_fail(FL_EARG, "%s has no stream %d", fl_device_name(rt, d),
@@ -127,7 +127,7 @@ static fl_stream *stream_of(fl_runtime *rt, fl_device d, int stream) {
 fl_status fl_stream_handle(fl_runtime *rt, fl_device d, int stream,
                            intptr_t *handle) {
   FLI_TRY(fli_check_owner(rt));
-  FLI_TRY(check(rt, d, stream));
+  FLI_TRY(stream_check(rt, d, stream));
   fl_backend *b = fli_backend(rt, d);
   if (b->stream_handle)
     return b->stream_handle(b, d & 255, stream_of(rt, d, stream), handle);
@@ -212,7 +212,7 @@ int fl_stream_current(fl_runtime *rt, fl_device d) {
 
 fl_status fl_stream_use(fl_runtime *rt, fl_device d, int stream) {
   FLI_TRY(fli_check_owner(rt));
-  FLI_TRY(check(rt, d, stream));
+  FLI_TRY(stream_check(rt, d, stream));
   struct fli_lanes *l = lanes_of(rt, d);
   if (!l || l->now == stream)
     return FL_OK;
@@ -287,7 +287,7 @@ static fl_status sync_one(fl_runtime *rt, fl_device d, int stream) {
 }
 
 fl_status fl_stream_sync(fl_runtime *rt, fl_device d, int stream) {
-  FLI_TRY(check(rt, d, stream));
+  FLI_TRY(stream_check(rt, d, stream));
   return sync_one(rt, d, stream);
 }
 
@@ -422,7 +422,7 @@ static fl_status check_mark(const fl_mark *m) {
 fl_status fl_mark_record(fl_mark *m, int stream) {
   struct timespec t;
   FLI_TRY(check_mark(m));
-  FLI_TRY(check(m->rt, m->device, stream));
+  FLI_TRY(stream_check(m->rt, m->device, stream));
   fl_backend *b = fli_backend(m->rt, m->device);
   if (m->event)
     FLI_TRY(b->event_record(b, m->event, stream_of(m->rt, m->device, stream)));
@@ -439,7 +439,7 @@ fl_status fl_mark_record(fl_mark *m, int stream) {
 fl_status fl_mark_wait(fl_mark *m, fl_device d, int stream) {
   FLI_TRY(check_mark(m));
   fl_runtime *rt = m->rt;
-  FLI_TRY(check(rt, d, stream));
+  FLI_TRY(stream_check(rt, d, stream));
   if (!m->recorded || !m->event)
     return FL_OK;
   if (d >> 8 != m->device >> 8)
@@ -514,7 +514,7 @@ fl_status fl_stream_promise(fl_runtime *rt, fl_device d, int stream, int n,
                             fl_tensor *const *of) {
   fl_mark *m;
   FLI_TRY(fli_check_owner(rt));
-  FLI_TRY(check(rt, d, stream));
+  FLI_TRY(stream_check(rt, d, stream));
   for (int k = 0; k < n; k++) {
     fl_device here = of[k]->storage ? of[k]->storage->device : d;
     if (here != d)

@@ -16,7 +16,7 @@ static bool is_complex(fl_value v) {
 }
 
 /* What complex dtype the inputs make together: only tensors with dims widen. */
-static fl_dtype common(const env *g) {
+static fl_dtype complex_common(const env *g) {
   fl_dtype d = FL_C64;
   for (int k = 0; k < g->n_in; k++)
     if (g->in[k].tensor && (is_complex(g->in[k]) || fli_meta(g->in[k])->ndim))
@@ -37,8 +37,8 @@ static fl_value beside_zeros(env *g, fl_value re) {
 }
 
 /* Any operand as (..., 2) of floats. */
-static fl_value pairs(env *g, fl_value v) {
-  fl_dtype d = fli_part_dtype(common(g));
+static fl_value complex_pairs(env *g, fl_value v) {
+  fl_dtype d = fli_part_dtype(complex_common(g));
   if (fli_nothing(v))
     return v;
   if (is_complex(v))
@@ -51,18 +51,18 @@ static fl_value pairs(env *g, fl_value v) {
   return beside_zeros(g, fli_run(&g->e, FLI_OP_full, &a, 0, NULL));
 }
 
-static fl_value part(env *g, fl_value pair, int64_t k) {
+static fl_value complex_part(env *g, fl_value pair, int64_t k) {
   fl_attrs a = fli_attrs(&g->e, FLI_OP_select);
   a.v[0].i = fli_meta(pair)->ndim - 1;
   a.v[1].i = k;
   return g->e.status ? pair : RUN_A(select, &a, pair);
 }
 
-static fl_value joined(env *g, fl_value pair) {
+static fl_value complex_joined(env *g, fl_value pair) {
   return RUN(view_as_complex, RUN(contiguous, pair));
 }
 
-static fl_value join(env *g, fl_value re, fl_value im) {
+static fl_value complex_join(env *g, fl_value re, fl_value im) {
   fl_attrs a = fli_attrs(&g->e, FLI_OP_stack);
   a.v[0].i = fli_meta(re)->ndim;
   return RUN(view_as_complex, RUN_A(stack, &a, re, im));
@@ -73,26 +73,27 @@ static fl_value join(env *g, fl_value re, fl_value im) {
 static void on_pairs(env *g) {
   fl_value in[3];
   for (int k = 0; k < g->n_in; k++)
-    in[k] = pairs(g, g->in[k]);
-  g->out[0] = joined(g, fli_run(&g->e, g->op->id, g->attrs, g->n_in, in));
+    in[k] = complex_pairs(g, g->in[k]);
+  g->out[0] =
+      complex_joined(g, fli_run(&g->e, g->op->id, g->attrs, g->n_in, in));
 }
 
 /* The row on both parts of one operand; the other is real. */
 static void beside_real(env *g, int k) {
-  fl_dtype d = fli_part_dtype(common(g));
+  fl_dtype d = fli_part_dtype(complex_common(g));
   fl_value in[2] = {g->in[0], g->in[1]};
-  in[k] = pairs(g, in[k]);
+  in[k] = complex_pairs(g, in[k]);
   in[1 - k] = last_dim(g, in[1 - k].tensor ? CAST(in[1 - k], d) : in[1 - k]);
-  g->out[0] = joined(g, fli_run(&g->e, g->op->id, NULL, 2, in));
+  g->out[0] = complex_joined(g, fli_run(&g->e, g->op->id, NULL, 2, in));
 }
 
-static void multiply(env *g) {
+static void complex_multiply(env *g) {
   if (!is_complex(g->in[0]) || !is_complex(g->in[1])) {
     beside_real(g, is_complex(g->in[0]) ? 0 : 1);
     return;
   }
-  g->out[0] = RUN(view_as_complex,
-                  RUN(complex_mul, pairs(g, g->in[0]), pairs(g, g->in[1])));
+  g->out[0] = RUN(view_as_complex, RUN(complex_mul, complex_pairs(g, g->in[0]),
+                                       complex_pairs(g, g->in[1])));
 }
 
 /* b is brought near 1 first, so that its square neither overflows nor vanishes.
@@ -102,17 +103,17 @@ static void divide(env *g) {
     beside_real(g, 0);
     return;
   }
-  fl_value a = pairs(g, g->in[0]), b = pairs(g, g->in[1]);
-  fl_value ar = part(g, a, 0), ai = part(g, a, 1);
-  fl_value br = part(g, b, 0), bi = part(g, b, 1);
+  fl_value a = complex_pairs(g, g->in[0]), b = complex_pairs(g, g->in[1]);
+  fl_value ar = complex_part(g, a, 0), ai = complex_part(g, a, 1);
+  fl_value br = complex_part(g, b, 0), bi = complex_part(g, b, 1);
   bool grad = fl_grad_mode(g->e.rt, false);
   fl_value size = RUN(maximum, RUN(abs, br), RUN(abs, bi));
   fl_grad_mode(g->e.rt, grad);
   br = DIV(br, size);
   bi = DIV(bi, size);
   fl_value by = MUL(ADD(MUL(br, br), MUL(bi, bi)), size);
-  g->out[0] = join(g, DIV(ADD(MUL(ar, br), MUL(ai, bi)), by),
-                   DIV(SUB(MUL(ai, br), MUL(ar, bi)), by));
+  g->out[0] = complex_join(g, DIV(ADD(MUL(ar, br), MUL(ai, bi)), by),
+                           DIV(SUB(MUL(ai, br), MUL(ar, bi)), by));
 }
 
 static void reciprocal(env *g) {
@@ -124,42 +125,44 @@ static void square(env *g) {
 }
 
 /* The larger part first: no overflow, and no gradient at 0. */
-static void magnitude(env *g) {
-  fl_value x = pairs(g, g->in[0]);
+static void complex_magnitude(env *g) {
+  fl_value x = complex_pairs(g, g->in[0]);
   fl_attrs a = fli_attrs(&g->e, FLI_OP_norm);
   fli_set_list(&g->e, &a, 1, 1, (int64_t[]){fli_meta(g->in[0])->ndim});
   g->out[0] = RUN_A(norm, &a, x);
 }
 
-static void exponential(env *g) {
-  fl_value x = pairs(g, g->in[0]), size = EXP(part(g, x, 0));
-  fl_value angle = part(g, x, 1);
-  g->out[0] = join(g, MUL(size, RUN(cos, angle)), MUL(size, RUN(sin, angle)));
+static void complex_exponential(env *g) {
+  fl_value x = complex_pairs(g, g->in[0]), size = EXP(complex_part(g, x, 0));
+  fl_value angle = complex_part(g, x, 1);
+  g->out[0] =
+      complex_join(g, MUL(size, RUN(cos, angle)), MUL(size, RUN(sin, angle)));
 }
 
 static void logarithm(env *g) {
-  fl_value x = pairs(g, g->in[0]);
-  g->out[0] = join(g, LOG(RUN(abs, g->in[0])),
-                   RUN(atan2, part(g, x, 1), part(g, x, 0)));
+  fl_value x = complex_pairs(g, g->in[0]);
+  g->out[0] =
+      complex_join(g, LOG(RUN(abs, g->in[0])),
+                   RUN(atan2, complex_part(g, x, 1), complex_part(g, x, 0)));
 }
 
 static void equality(env *g) {
   bool not = g->op->id == FLI_OP_ne;
   int over = not ? FLI_OP_any : FLI_OP_all;
-  fl_value in[2] = {pairs(g, g->in[0]), pairs(g, g->in[1])};
+  fl_value in[2] = {complex_pairs(g, g->in[0]), complex_pairs(g, g->in[1])};
   fl_value y = fli_run(&g->e, g->op->id, NULL, 2, in);
   fl_attrs a = fli_attrs(&g->e, over);
   fli_set_list(&g->e, &a, 0, 1, (int64_t[]){fli_meta(y)->ndim - 1});
   g->out[0] = fli_run(&g->e, over, &a, 1, &y);
 }
 
-static void product(env *g) {
+static void complex_product(env *g) {
   fl_value in[2] = {g->in[0], g->in[1]}, re[2], im[2];
-  fl_dtype d = fli_part_dtype(common(g));
+  fl_dtype d = fli_part_dtype(complex_common(g));
   for (int k = 0; k < 2; k++) {
-    fl_value p = is_complex(in[k]) ? pairs(g, in[k]) : fli_none();
-    re[k] = fli_nothing(p) ? CAST(in[k], d) : part(g, p, 0);
-    im[k] = fli_nothing(p) ? p : part(g, p, 1);
+    fl_value p = is_complex(in[k]) ? complex_pairs(g, in[k]) : fli_none();
+    re[k] = fli_nothing(p) ? CAST(in[k], d) : complex_part(g, p, 0);
+    im[k] = fli_nothing(p) ? p : complex_part(g, p, 1);
   }
   fl_value r = MATMUL(re[0], re[1]), i = fli_none();
   if (!fli_nothing(im[0]) && !fli_nothing(im[1]))
@@ -170,27 +173,28 @@ static void product(env *g) {
     fl_value more = MATMUL(im[0], re[1]);
     i = fli_nothing(i) ? more : ADD(i, more);
   }
-  g->out[0] = join(g, r, i);
+  g->out[0] = complex_join(g, r, i);
 }
 
-static void choose(env *g) {
-  g->out[0] = joined(g, RUN(where, last_dim(g, g->in[0]), pairs(g, g->in[1]),
-                            pairs(g, g->in[2])));
+static void complex_choose(env *g) {
+  g->out[0] = complex_joined(g, RUN(where, last_dim(g, g->in[0]),
+                                    complex_pairs(g, g->in[1]),
+                                    complex_pairs(g, g->in[2])));
 }
 
 /* --- elements on their way --- */
 
 /* Rows whose dims count from the first: the last one goes along. */
 /* What is done along a dim, to a number without dims. */
-static fl_value alone(env *g) {
+static fl_value complex_alone(env *g) {
   fl_attrs a = fli_attrs(&g->e, FLI_OP_copy);
   return RUN_A(copy, &a, g->in[0]);
 }
 
-static void along(env *g) {
+static void complex_along(env *g) {
   fl_value few[8], *in = g->n_in <= 8 ? few : NULL;
   if (g->n_in == 1 && fli_meta(g->in[0])->ndim == 0) {
-    g->out[0] = alone(g);
+    g->out[0] = complex_alone(g);
     return;
   }
   if (!in && !(in = fli_malloc(g->e.rt, (size_t)g->n_in * sizeof *in))) {
@@ -199,28 +203,30 @@ static void along(env *g) {
   }
   for (int k = 0; k < g->n_in; k++) {
     bool index = g->op->variadic < 0 && g->op->in_type[k] >= FL_T_BOOL;
-    in[k] = index ? g->in[k] : pairs(g, g->in[k]);
+    in[k] = index ? g->in[k] : complex_pairs(g, g->in[k]);
   }
-  g->out[0] = joined(g, fli_run(&g->e, g->op->id, g->attrs, g->n_in, in));
+  g->out[0] =
+      complex_joined(g, fli_run(&g->e, g->op->id, g->attrs, g->n_in, in));
   if (in != few)
     fli_mfree(in);
 }
 
 /* Sums and means: over all dims but that of the pairs. */
-static void reduce(env *g) {
+static void complex_reduce(env *g) {
   int64_t all[FL_MAX_DIMS];
   fl_attrs a;
   fl_attrs_copy(&a, g->attrs);
   int n = fli_meta(g->in[0])->ndim;
   for (int d = 0; d < n; d++)
     all[d] = d;
-  fl_value x = pairs(g, g->in[0]);
+  fl_value x = complex_pairs(g, g->in[0]);
   if (a.v[0].list.n == 0 && n)
     fli_set_list(&g->e, &a, 0, n, all);
-  g->out[0] = n ? joined(g, fli_run(&g->e, g->op->id, &a, 1, &x)) : alone(g);
+  g->out[0] = n ? complex_joined(g, fli_run(&g->e, g->op->id, &a, 1, &x))
+                : complex_alone(g);
 }
 
-static void repeated(env *g) {
+static void complex_repeated(env *g) {
   int64_t times[FL_MAX_DIMS + 1];
   int n;
   const int64_t *list = fl_attr_list(g->attrs, 0, &n);
@@ -233,7 +239,7 @@ static void repeated(env *g) {
   times[n] = 1;
   fl_attrs a = fli_attrs(&g->e, FLI_OP_repeat);
   fli_set_list(&g->e, &a, 0, n + 1, times);
-  g->out[0] = joined(g, RUN_A(repeat, &a, pairs(g, g->in[0])));
+  g->out[0] = complex_joined(g, RUN_A(repeat, &a, complex_pairs(g, g->in[0])));
 }
 
 /* Positions for both parts of each element. */
@@ -247,20 +253,21 @@ static fl_value for_both(env *g, fl_value index) {
   return fli_v_expand(&g->e, last_dim(g, index), m->ndim + 1, shape);
 }
 
-static void gathered(env *g) {
-  fl_value y =
-      RUN_A(gather, g->attrs, pairs(g, g->in[0]), for_both(g, g->in[1]));
-  g->out[0] = joined(g, y);
+static void complex_gathered(env *g) {
+  fl_value y = RUN_A(gather, g->attrs, complex_pairs(g, g->in[0]),
+                     for_both(g, g->in[1]));
+  g->out[0] = complex_joined(g, y);
 }
 
 static void masked(env *g) {
-  fl_value y = RUN(masked_select, pairs(g, g->in[0]), for_both(g, g->in[1]));
-  g->out[0] = joined(g, fli_v_reshape(&g->e, y, 2, (int64_t[]){-1, 2}));
+  fl_value y =
+      RUN(masked_select, complex_pairs(g, g->in[0]), for_both(g, g->in[1]));
+  g->out[0] = complex_joined(g, fli_v_reshape(&g->e, y, 2, (int64_t[]){-1, 2}));
 }
 
 /* Triangles are of the last two dims: the pairs go first for that. */
-static void triangle(env *g) {
-  fl_value x = pairs(g, g->in[0]);
+static void complex_triangle(env *g) {
+  fl_value x = complex_pairs(g, g->in[0]);
   int n = fli_meta(x)->ndim;
   int64_t first[FL_MAX_DIMS], back[FL_MAX_DIMS];
   for (int d = 0; d < n; d++) {
@@ -269,7 +276,8 @@ static void triangle(env *g) {
   }
   x = g->e.status ? x : fli_v_permute(&g->e, x, first);
   x = fli_run(&g->e, g->op->id, g->attrs, 1, &x);
-  g->out[0] = joined(g, g->e.status ? x : fli_v_permute(&g->e, x, back));
+  g->out[0] =
+      complex_joined(g, g->e.status ? x : fli_v_permute(&g->e, x, back));
 }
 
 /* Another dtype. Parts are only dropped by those who say so. */
@@ -303,7 +311,7 @@ static void filled_new(env *g) {
 
 /* fill and assign: the new elements, which the call then writes. */
 static void given(env *g) {
-  fl_value y = joined(g, pairs(g, g->in[1]));
+  fl_value y = complex_joined(g, complex_pairs(g, g->in[1]));
   g->out[0] = g->e.status ? y : EXPAND(y, fli_meta(g->in[0]));
 }
 
@@ -319,7 +327,8 @@ static void strided_back(env *g) {
     fli_set_list(&g->e, &a, k, n + 1, list);
   }
   a.v[3].i = 2 * g->attrs->v[3].i;
-  g->out[0] = joined(g, RUN_A(as_strided_backward, &a, pairs(g, g->in[0])));
+  g->out[0] = complex_joined(
+      g, RUN_A(as_strided_backward, &a, complex_pairs(g, g->in[0])));
 }
 
 /* --- the table --- */
@@ -331,34 +340,34 @@ static const struct {
     {FLI_OP_add, on_pairs},
     {FLI_OP_sub, on_pairs},
     {FLI_OP_neg, on_pairs},
-    {FLI_OP_mul, multiply},
+    {FLI_OP_mul, complex_multiply},
     {FLI_OP_div, divide},
     {FLI_OP_reciprocal, reciprocal},
     {FLI_OP_square, square},
-    {FLI_OP_abs, magnitude},
-    {FLI_OP_exp, exponential},
+    {FLI_OP_abs, complex_magnitude},
+    {FLI_OP_exp, complex_exponential},
     {FLI_OP_log, logarithm},
     {FLI_OP_eq, equality},
     {FLI_OP_ne, equality},
-    {FLI_OP_matmul, product},
-    {FLI_OP_where, choose},
+    {FLI_OP_matmul, complex_product},
+    {FLI_OP_where, complex_choose},
     {FLI_OP_copy, copied},
     {FLI_OP_assign, given},
     {FLI_OP_fill, given},
     {FLI_OP_full, filled_new},
-    {FLI_OP_cat, along},
-    {FLI_OP_flip, along},
-    {FLI_OP_cumsum, along},
-    {FLI_OP_index_select, along},
-    {FLI_OP_index_add, along},
-    {FLI_OP_index_copy, along},
-    {FLI_OP_repeat, repeated},
-    {FLI_OP_gather, gathered},
+    {FLI_OP_cat, complex_along},
+    {FLI_OP_flip, complex_along},
+    {FLI_OP_cumsum, complex_along},
+    {FLI_OP_index_select, complex_along},
+    {FLI_OP_index_add, complex_along},
+    {FLI_OP_index_copy, complex_along},
+    {FLI_OP_repeat, complex_repeated},
+    {FLI_OP_gather, complex_gathered},
     {FLI_OP_masked_select, masked},
-    {FLI_OP_tril, triangle},
-    {FLI_OP_triu, triangle},
-    {FLI_OP_sum, reduce},
-    {FLI_OP_mean, reduce},
+    {FLI_OP_tril, complex_triangle},
+    {FLI_OP_triu, complex_triangle},
+    {FLI_OP_sum, complex_reduce},
+    {FLI_OP_mean, complex_reduce},
     {FLI_OP_as_strided_backward, strided_back},
 };
 
@@ -382,7 +391,7 @@ static bool concerned(fl_runtime *rt, const fl_call *c, const fl_attrs *a) {
 }
 
 /* Dims count from the first one of the complex tensor. */
-static fl_status settle(const fl_call *c, fl_attrs *a) {
+static fl_status complex_settle(const fl_call *c, fl_attrs *a) {
   int n = c->n_in && c->in[0].tensor ? c->in[0].tensor->meta.ndim : 0;
   for (int i = 0; i < c->op->info.n_params; i++) {
     const fl_param *p = &c->op->info.params[i];
@@ -444,7 +453,7 @@ static fl_status run_row(fl_runtime *rt, const fl_call *c,
   fl_attrs attrs;
   FLI_TRY(fli_check_call(rt, c));
   fl_attrs_copy(&attrs, asked);
-  FLI_TRY(settle(c, &attrs));
+  FLI_TRY(complex_settle(c, &attrs));
   env g = {.op = c->op, .attrs = &attrs, .n_in = c->n_in, .in = c->in};
   fli_env_open(&g.e, rt, c->base, c->site);
   g.e.device = c->device;

@@ -147,7 +147,7 @@ static bool is_batched(const work *w, int k) {
 }
 
 /* Dims of size 1 behind the first, so that n others follow it. */
-static fl_value align(work *w, int k, int n) {
+static fl_value vmap_align(work *w, int k, int n) {
   int64_t shape[FL_MAX_DIMS + 1];
   const fl_meta *m = fli_meta(w->all[k]);
   int have = m->ndim - 1;
@@ -164,7 +164,7 @@ static fl_value align(work *w, int k, int n) {
 }
 
 /* With the samples' dim, whether it depends on them or not. */
-static fl_value spread(work *w, int k) {
+static fl_value vmap_spread(work *w, int k) {
   int64_t shape[FL_MAX_DIMS + 1];
   const fl_meta *m = fli_meta(w->all[k]);
   if (is_batched(w, k) || !w->in[k].tensor)
@@ -192,7 +192,7 @@ static void rule_elementwise(work *w) {
   for (int k = 0; k < w->n_in; k++)
     most = ndim_of(w, k) > most ? ndim_of(w, k) : most;
   for (int k = 0; k < w->n_in; k++)
-    w->all[k] = align(w, k, most);
+    w->all[k] = vmap_align(w, k, most);
   run_row(w, given_attrs(w), w->n_in, w->all);
 }
 
@@ -218,7 +218,7 @@ static bool rule_dims(work *w) {
         given->v[info->params[i].slot].i == FL_ATTR_NONE)
       return false;
   for (int k = 0; k < w->n_in; k++) {
-    w->all[k] = spread(w, k);
+    w->all[k] = vmap_spread(w, k);
     if (w->in[k].tensor && n == 0)
       w->all[k] = fli_v_reshape(&w->e, w->all[k], 2, (int64_t[]){w->size, 1});
   }
@@ -264,7 +264,8 @@ static bool rule_view(work *w) {
     w->out[0] = fli_v_reshape(&w->e, w->all[0], m->ndim + 1, shape);
     return true;
   case FLI_OP_expand:
-    w->out[0] = fli_v_expand(&w->e, align(w, 0, m->ndim), m->ndim + 1, shape);
+    w->out[0] =
+        fli_v_expand(&w->e, vmap_align(w, 0, m->ndim), m->ndim + 1, shape);
     return true;
   case FLI_OP_permute: {
     int n;
@@ -298,8 +299,8 @@ static void rule_matmul(work *w) {
   }
   na = na < 2 ? 2 : na;
   nb = nb < 2 ? 2 : nb;
-  w->all[0] = align(w, 0, na > nb ? na : nb);
-  w->all[1] = align(w, 1, na > nb ? na : nb);
+  w->all[0] = vmap_align(w, 0, na > nb ? na : nb);
+  w->all[1] = vmap_align(w, 1, na > nb ? na : nb);
   run_row(w, NULL, 2, w->all);
 }
 
@@ -491,7 +492,7 @@ static void run_all(work *w) {
 }
 
 /* What the results for one sample stand for: dtype and shape are theirs. */
-static fl_status settle(work *w, int k) {
+static fl_status vmap_settle(work *w, int k) {
   const fl_meta *m = &w->one[k]->meta;
   int64_t shape[FL_MAX_DIMS + 1] = {w->size};
   memcpy(shape + 1, m->shape, (size_t)m->ndim * sizeof *shape);
@@ -513,7 +514,7 @@ static fl_status settle(work *w, int k) {
 
 /* Random numbers are drawn once, for all samples: history and values must speak
  * of the same ones. */
-static void draw(const work *w, fl_operand *in) {
+static void vmap_draw(const work *w, fl_operand *in) {
   fl_generator *g = w->c->generator ? w->c->generator : &w->rt->generator;
   const fl_op_info *info = &w->c->op->info;
   bool drew = false;
@@ -538,7 +539,7 @@ static void draw(const work *w, fl_operand *in) {
 static fl_status run_level(work *w, fl_operand *in, fl_value *all) {
   fl_call c = *w->c;
   memcpy(in, c.in, (size_t)c.n_in * sizeof *in);
-  draw(w, in);
+  vmap_draw(w, in);
   c.in = in;
   w->in = in;
   w->all = all;
@@ -556,7 +557,7 @@ static fl_status run_level(work *w, fl_operand *in, fl_value *all) {
   fl_status s = w->e.status;
   for (int k = 0; k < w->n_out && s == FL_OK; k++)
     if (w->out[k].tensor)
-      s = settle(w, k);
+      s = vmap_settle(w, k);
   fli_env_close(&w->e);
   for (int k = 0; k < w->n_out; k++)
     if (s)

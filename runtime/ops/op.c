@@ -155,7 +155,7 @@ static int find_param(const fl_op *op, const char *name) {
   return -1;
 }
 
-static bool choice(fl_param *p, const char *name, size_t len, int64_t *n) {
+static bool op_choice(fl_param *p, const char *name, size_t len, int64_t *n) {
   const char *s = p->choices, *end = s + p->choices_len;
   for (*n = 0; s < end; ++*n) {
     const char *bar = memchr(s, '|', (size_t)(end - s));
@@ -190,7 +190,7 @@ static bool read_default(reader *r, fl_param *p) {
     p->value.i = strcmp(text, "true") == 0;
     return true;
   case FL_P_ENUM:
-    return choice(p, text, n, &p->value.i);
+    return op_choice(p, text, n, &p->value.i);
   case FL_P_DTYPE:
     p->value.i = n == 0 ? FL_ATTR_NONE : find_dtype(text);
     return n == 0 || p->value.i >= 0;
@@ -511,7 +511,7 @@ static int count_flat_inputs(const fl_op *op) {
   }
 }
 
-static fl_status fill(fl_runtime *rt, fl_op *op, int id) {
+static fl_status op_fill(fl_runtime *rt, fl_op *op, int id) {
   const row *w = &rows[id];
   op->id = id;
   op->family = w->family;
@@ -552,7 +552,7 @@ fl_status fli_ops_init(fl_runtime *rt) {
   memset(rt->ops, 0, (size_t)n * sizeof *rt->ops);
   rt->n_ops = n;
   for (int i = 0; i < n; i++)
-    FLI_TRY(fill(rt, &rt->ops[i], i));
+    FLI_TRY(op_fill(rt, &rt->ops[i], i));
   for (size_t i = 0; i < sizeof docs / sizeof *docs; i++)
     rt->ops[docs[i].id].info.doc = docs[i].text;
   rt->ops[FLI_OP_assign].modes |= 1u << FLI_MODE_TRANSFER;

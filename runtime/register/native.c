@@ -36,7 +36,7 @@ typedef struct writer {
   size_t n;
 } writer;
 
-static void FL_PRINTF(2, 3) put(writer *w, const char *format, ...) {
+static void FL_PRINTF(2, 3) native_put(writer *w, const char *format, ...) {
   va_list args;
   va_start(args, format);
   size_t left = w->n < TEXT ? TEXT - w->n : 0;
@@ -54,10 +54,10 @@ static void put_inputs(writer *w, const fl_op *op, const fl_value *in) {
       continue;
     bool fixed = p->type >= FL_T_INT && in[p->slot].tensor;
     if (fixed)
-      put(w, "%s%s %s", p->slot ? ", " : "",
-          fl_dtype_name(fli_meta(in[p->slot])->dtype), p->name);
+      native_put(w, "%s%s %s", p->slot ? ", " : "",
+                 fl_dtype_name(fli_meta(in[p->slot])->dtype), p->name);
     else
-      put(w, "%s%c %s", p->slot ? ", " : "", 'A' + p->slot, p->name);
+      native_put(w, "%s%c %s", p->slot ? ", " : "", 'A' + p->slot, p->name);
   }
 }
 
@@ -67,14 +67,15 @@ static void put_outputs(writer *w, const fl_op *op, const fl_meta *out) {
   for (int k = 0; k < op->info.n_out; k++) {
     const char *name = op->info.out_name[k];
     if (out)
-      put(w, "%s%s %s", k ? ", " : "", fl_dtype_name(out[k].dtype), name);
+      native_put(w, "%s%s %s", k ? ", " : "", fl_dtype_name(out[k].dtype),
+                 name);
     else if (op->out[k].rule == FLI_OUT_FIXED)
-      put(w, "%s%s %s", k ? ", " : "", fl_dtype_name((fl_dtype)op->out[k].a),
-          name);
+      native_put(w, "%s%s %s", k ? ", " : "",
+                 fl_dtype_name((fl_dtype)op->out[k].a), name);
     else if (op->out[k].rule == FLI_OUT_INPUT && op->out[k].b == -1)
-      put(w, "%s%c %s", k ? ", " : "", 'A' + op->out[k].a, name);
+      native_put(w, "%s%c %s", k ? ", " : "", 'A' + op->out[k].a, name);
     else
-      put(w, "%s%c %s", k ? ", " : "", 'Z' - k, name);
+      native_put(w, "%s%c %s", k ? ", " : "", 'Z' - k, name);
   }
 }
 
@@ -83,22 +84,23 @@ static void put_attrs(writer *w, const fl_op *op, const fl_attrs *a) {
   for (int i = 0; i < op->info.n_params; i++) {
     const fl_param *p = &op->info.params[i];
     if (p->kind == FL_P_REAL)
-      put(w, "auto %s = %.17g; ", p->name, a->v[p->slot].f);
+      native_put(w, "auto %s = %.17g; ", p->name, a->v[p->slot].f);
     else if (p->kind == FL_P_INT || p->kind == FL_P_ENUM)
-      put(w, "auto %s = %lld; ", p->name, (long long)a->v[p->slot].i);
+      native_put(w, "auto %s = %lld; ", p->name, (long long)a->v[p->slot].i);
     else if (p->kind == FL_P_FLAG)
-      put(w, "auto %s = %s; ", p->name, a->v[p->slot].i ? "true" : "false");
+      native_put(w, "auto %s = %s; ", p->name,
+                 a->v[p->slot].i ? "true" : "false");
   }
 }
 
 /* A value for each result, for an expression that is only differentiated. */
 static void put_nothing(writer *w, const fl_op *op, const fl_meta *out) {
   for (int k = 0; k < op->info.n_out; k++)
-    put(w, "%s = (%s)0; ", op->info.out_name[k],
-        fl_dtype_name(out ? out[k].dtype : FL_F32));
+    native_put(w, "%s = (%s)0; ", op->info.out_name[k],
+               fl_dtype_name(out ? out[k].dtype : FL_F32));
 }
 
-static fl_status keep(fl_runtime *rt, const char *text, char **copy) {
+static fl_status native_keep(fl_runtime *rt, const char *text, char **copy) {
   size_t bytes = strlen(text) + 1;
   if (!(*copy = fli_malloc(rt, bytes)))
     return FL_ENOMEM;
@@ -106,15 +108,16 @@ static fl_status keep(fl_runtime *rt, const char *text, char **copy) {
   return FL_OK;
 }
 
-static fl_status add(fl_runtime *rt, const fl_op *op, const char *const *texts,
-                     const char *key, fl_expr **expr) {
+static fl_status native_add(fl_runtime *rt, const fl_op *op,
+                            const char *const *texts, const char *key,
+                            fl_expr **expr) {
   fl_expr_options o = {
       .struct_size = sizeof o, .name = op->info.name, .backward = texts[3]};
   written *w = fli_malloc(rt, sizeof *w);
   if (!w)
     return FL_ENOMEM;
   *w = (written){.next = op->native->written};
-  fl_status s = keep(rt, key, &w->key);
+  fl_status s = native_keep(rt, key, &w->key);
   if (s == FL_OK)
     s = fl_expr_new(rt, texts[0], texts[1], texts[2], &o, &w->expr);
   if (s) {
@@ -138,14 +141,14 @@ static fl_status read_texts(fl_runtime *rt, const fl_op *op,
   put_outputs(&w[1], op, out);
   put_attrs(&w[2], op, attrs);
   if (n->expression)
-    put(&w[2], "%s", n->expression);
+    native_put(&w[2], "%s", n->expression);
   else
     put_nothing(&w[2], op, out);
   if (n->gradient) {
     put_attrs(&w[3], op, attrs);
-    put(&w[3], "%s", n->gradient);
+    native_put(&w[3], "%s", n->gradient);
   }
-  put(&key, "%s|%s|%s", w[0].text, w[1].text, w[2].text);
+  native_put(&key, "%s|%s|%s", w[0].text, w[1].text, w[2].text);
   if (key.n >= TEXT || w[3].n >= TEXT)
     return fli_fail(FL_ESIZE, "%s: its text is too long", op->info.name);
   for (const written *k = n->written; k; k = k->next)
@@ -153,10 +156,10 @@ static fl_status read_texts(fl_runtime *rt, const fl_op *op,
       *expr = k->expr;
       return FL_OK;
     }
-  return add(rt, op,
-             (const char *const[]){w[0].text, w[1].text, w[2].text,
-                                   n->gradient ? w[3].text : NULL},
-             key.text, expr);
+  return native_add(rt, op,
+                    (const char *const[]){w[0].text, w[1].text, w[2].text,
+                                          n->gradient ? w[3].text : NULL},
+                    key.text, expr);
 }
 
 static fl_status operator_of(fl_runtime *rt, const fl_op *op,

@@ -99,7 +99,7 @@ typedef struct registering {
   const fl_op *backward;
 } registering;
 
-static fl_status check(const registering *r, const fl_op *op) {
+static fl_status register_check(const registering *r, const fl_op *op) {
   const fl_op_spec *s = r->s;
   if (s->fingerprint && s->fingerprint != r->print)
     return fli_fail(FL_EARG,
@@ -205,7 +205,7 @@ static fl_status copy_text(fl_runtime *rt, const char *text, char **copy) {
 }
 
 /* Makes the operator what the spec says. */
-static fl_status fill(const registering *r, fl_op *op) {
+static fl_status register_fill(const registering *r, fl_op *op) {
   const fl_op_spec *s = r->s;
   bool texts = s->expression || s->gradient;
   if (!(op->native = fli_malloc(r->rt, sizeof *op->native)))
@@ -227,7 +227,7 @@ static fl_status fill(const registering *r, fl_op *op) {
   return texts ? fli_native_check(r->rt, op) : FL_OK;
 }
 
-static void drop(fl_runtime *rt, fl_op *op) {
+static void register_drop(fl_runtime *rt, fl_op *op) {
   rt->more_ops = op->next;
   fli_native_free(op->native);
   fli_mfree(op);
@@ -235,18 +235,18 @@ static void drop(fl_runtime *rt, fl_op *op) {
 
 /* With an expression there are two: what is called, and what has the kernels.
  */
-static fl_status complete(const registering *r, fl_op *op) {
+static fl_status register_complete(const registering *r, fl_op *op) {
   const fl_op_spec *s = r->s;
   fl_op *outer;
-  FLI_TRY(fill(r, op));
+  FLI_TRY(register_fill(r, op));
   if (!s->expression) {
     add_kernel(r, op);
     return FL_OK;
   }
   FLI_TRY(fli_op_new(r->rt, s->name, s->signature, s->name, &outer));
-  fl_status status = fill(r, outer);
+  fl_status status = register_fill(r, outer);
   if (status) {
-    drop(r->rt, outer);
+    register_drop(r->rt, outer);
     return status;
   }
   outer->family = FLI_COMPOSE;
@@ -296,16 +296,16 @@ fl_status fl_op_register(fl_runtime *rt, const fl_op_spec *given,
     known = known->next;
   FLI_TRY(fli_op_new(rt, s->name, s->signature, s->name, &op));
   r.print = fl_op_fingerprint(op);
-  fl_status status = check(&r, op);
+  fl_status status = register_check(&r, op);
   if (status == FL_OK)
     status = find_backward(rt, s, op, &r.backward);
   if (status == FL_OK)
     status = find_kernel(&r, op);
   bool old = status == FL_OK && is_known(&r, known);
   if (status == FL_OK && !old)
-    status = complete(&r, op);
+    status = register_complete(&r, op);
   if (status || old)
-    drop(rt, op);
+    register_drop(rt, op);
   if (status)
     return status;
   if (old && !with_kernels(known)->kernel[r.backend])

@@ -61,7 +61,7 @@ fl_status shape_comm_rooted(fli_infer *c) {
 }
 
 /* x, one row if it is a number, so many times. */
-static fl_status joined(fli_infer *c, int64_t times) {
+static fl_status comm_joined(fli_infer *c, int64_t times) {
   fl_meta *y = &c->out[0];
   as_x(c);
   if (y->ndim == 0) {
@@ -88,18 +88,18 @@ static fl_status parted(fli_infer *c, int size) {
 fl_status shape_comm_all_gather(fli_infer *c) {
   int rank = 0, size = 1;
   FLI_TRY(group_of(c, &rank, &size));
-  return c->attrs->v[OWN].i ? parted(c, size) : joined(c, size);
+  return c->attrs->v[OWN].i ? parted(c, size) : comm_joined(c, size);
 }
 
 fl_status shape_comm_gather(fli_infer *c) {
   int rank = 0, size = 1;
   FLI_TRY(group_of(c, &rank, &size));
   FLI_TRY(check_rank(c, c->attrs->v[OWN].i, size));
-  return joined(c, rank == c->attrs->v[OWN].i ? size : 0);
+  return comm_joined(c, rank == c->attrs->v[OWN].i ? size : 0);
 }
 
 /* The part of each rank. */
-static fl_status split(fli_infer *c, int size) {
+static fl_status comm_split(fli_infer *c, int size) {
   FLI_TRY(parted(c, size));
   if (c->op->id != FLI_OP_comm_all_to_all)
     c->out[0].shape[0] /= size;
@@ -107,7 +107,7 @@ static fl_status split(fli_infer *c, int size) {
 }
 
 /* Of a list attribute; without dims: it was left out. */
-static fl_status listed(fli_infer *c, int k, fl_meta *m) {
+static fl_status comm_listed(fli_infer *c, int k, fl_meta *m) {
   int n;
   const int64_t *v = fl_attr_list(c->attrs, k, &n);
   if (n > FL_MAX_DIMS)
@@ -128,12 +128,12 @@ fl_status shape_comm_split(fli_infer *c) {
       c->saves = 0;
   }
   if (c->op->id != FLI_OP_comm_scatter)
-    return split(c, size);
+    return comm_split(c, size);
   int64_t root = c->attrs->v[OWN].i;
   FLI_TRY(check_rank(c, root, size));
-  FLI_TRY(listed(c, OWN + 1, &given));
+  FLI_TRY(comm_listed(c, OWN + 1, &given));
   if (rank == root) {
-    FLI_TRY(split(c, size));
+    FLI_TRY(comm_split(c, size));
     if (given.ndim && !fli_same_shape(&given, &c->out[0]))
       return fli_fail(FL_ESHAPE, "%s: shape is %s, but the parts of x are %s",
                       c->op->info.name, fli_shape_text(given.ndim, given.shape),
@@ -157,7 +157,7 @@ fl_status shape_comm_peer(fli_infer *c) {
     return fli_fail(FL_EARG, "%s: peer %lld is this rank itself",
                     c->op->info.name, (long long)peer);
   if (c->op->id == FLI_OP_comm_recv)
-    return listed(c, OWN + 1, &c->out[0]);
+    return comm_listed(c, OWN + 1, &c->out[0]);
   return FL_OK;
 }
 
@@ -176,12 +176,12 @@ static fl_attrs in_group(fli_grad *g, int op, int64_t own) {
   return a;
 }
 
-static fl_value reduced(fli_grad *g, fl_value x, int64_t reduce) {
+static fl_value comm_reduced(fli_grad *g, fl_value x, int64_t reduce) {
   fl_attrs a = in_group(g, FLI_OP_comm_all_reduce, reduce);
   return RUN_A(comm_all_reduce, &a, x);
 }
 
-static fl_value gathered(fli_grad *g, fl_value x) {
+static fl_value comm_gathered(fli_grad *g, fl_value x) {
   fl_attrs a = in_group(g, FLI_OP_comm_all_gather, -1);
   return RUN_A(comm_all_gather, &a, x);
 }
@@ -197,13 +197,13 @@ static fl_value unreduced(fli_grad *g, fl_value dy, int64_t reduce,
   if (reduce == FL_COMM_MEAN)
     return MUL(dy, NUM(1.0 / size));
   if (fli_nothing(y))
-    y = reduced(g, g->in[0], reduce);
+    y = comm_reduced(g, g->in[0], reduce);
   fl_value mine = CAST(RUN(eq, g->in[0], y), g->in_meta[0].dtype);
-  return MUL(dy, DIV(mine, reduced(g, mine, FL_COMM_SUM)));
+  return MUL(dy, DIV(mine, comm_reduced(g, mine, FL_COMM_SUM)));
 }
 
 void grad_comm_all_reduce(fli_grad *g) {
-  fl_value dy = reduced(g, fli_g_dy(g, 0), FL_COMM_SUM);
+  fl_value dy = comm_reduced(g, fli_g_dy(g, 0), FL_COMM_SUM);
   g->dx[0] = unreduced(g, dy, g->attrs->v[OWN].i, g->y[0]);
 }
 
@@ -217,13 +217,13 @@ static bool is_root(fli_grad *g) {
 void grad_comm_reduce(fli_grad *g) {
   bool root = is_root(g);
   fl_value dy = fli_g_dy(g, 0), none = MUL(dy, NUM(0));
-  fl_value all = reduced(g, root ? dy : none, FL_COMM_SUM);
+  fl_value all = comm_reduced(g, root ? dy : none, FL_COMM_SUM);
   fl_value dx = unreduced(g, all, g->attrs->v[OWN + 1].i, fli_none());
   g->dx[0] = root ? dx : ADD(dx, dy);
 }
 
 void grad_comm_broadcast(fli_grad *g) {
-  fl_value dx = reduced(g, fli_g_dy(g, 0), FL_COMM_SUM);
+  fl_value dx = comm_reduced(g, fli_g_dy(g, 0), FL_COMM_SUM);
   g->dx[0] = is_root(g) ? dx : MUL(dx, NUM(0));
 }
 
@@ -248,7 +248,7 @@ void grad_comm_all_gather(fli_grad *g) {
 }
 
 void grad_comm_reduce_scatter(fli_grad *g) {
-  fl_value dy = gathered(g, fli_g_dy(g, 0));
+  fl_value dy = comm_gathered(g, fli_g_dy(g, 0));
   g->dx[0] = unreduced(g, dy, g->attrs->v[OWN].i, fli_none());
 }
 

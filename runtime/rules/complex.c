@@ -133,7 +133,7 @@ static bool is_complex(fl_value v) {
   return fli_is_complex(fli_meta(v)->dtype);
 }
 
-static fl_value part(fli_composing *g, fl_value x, int64_t k) {
+static fl_value complex_part(fli_composing *g, fl_value x, int64_t k) {
   return one_of(&g->e, RUN(view_as_real, x), k);
 }
 
@@ -189,24 +189,25 @@ static fl_value zeros_as(fli_composing *g, fl_value x) {
 
 void compose_real(fli_composing *g) {
   fl_value x = as_tensor(g, g->in[0]);
-  g->out[0] = is_complex(x) ? part(g, x, 0) : x;
+  g->out[0] = is_complex(x) ? complex_part(g, x, 0) : x;
 }
 
 void compose_imag(fli_composing *g) {
   fl_value x = as_tensor(g, g->in[0]);
-  g->out[0] = is_complex(x) ? part(g, x, 1) : zeros_as(g, x);
+  g->out[0] = is_complex(x) ? complex_part(g, x, 1) : zeros_as(g, x);
 }
 
 void compose_conj(fli_composing *g) {
   fl_value x = as_tensor(g, g->in[0]);
-  g->out[0] =
-      is_complex(x) ? of_parts(g, part(g, x, 0), NEG(part(g, x, 1))) : x;
+  g->out[0] = is_complex(x) ? of_parts(g, complex_part(g, x, 0),
+                                       NEG(complex_part(g, x, 1)))
+                            : x;
 }
 
 void compose_angle(fli_composing *g) {
   fl_value x = as_tensor(g, g->in[0]);
   if (is_complex(x))
-    g->out[0] = RUN(atan2, part(g, x, 1), part(g, x, 0));
+    g->out[0] = RUN(atan2, complex_part(g, x, 1), complex_part(g, x, 0));
   else
     g->out[0] = RUN(atan2, zeros_as(g, x), x);
 }

@@ -8,8 +8,8 @@ enum { STRIDE, PADDING, DILATION, GROUPS }; /* from conv's first attribute on */
 static const int64_t ones[3] = {1, 1, 1}, zeros[3] = {0, 0, 0};
 
 /* The shape of a convolution of x with weight; attributes begin at `at`. */
-static fl_status infer(fli_infer *c, const fl_meta *x, const fl_meta *w, int at,
-                       fl_meta *y) {
+static fl_status conv_infer(fli_infer *c, const fl_meta *x, const fl_meta *w,
+                            int at, fl_meta *y) {
   const char *op = c->op->info.name;
   int n = w->ndim - 2, first = x->ndim - n; /* the first spatial dim of x */
   int64_t stride[3], padding[3], dilation[3], groups = c->attrs->v[at + 3].i;
@@ -56,7 +56,7 @@ static fl_status infer(fli_infer *c, const fl_meta *x, const fl_meta *w, int at,
 
 fl_status shape_conv(fli_infer *c) {
   const fl_meta *w = c->in[1], *bias = c->in[2];
-  FLI_TRY(infer(c, c->in[0], w, 0, &c->out[0]));
+  FLI_TRY(conv_infer(c, c->in[0], w, 0, &c->out[0]));
   if (bias && (bias->ndim != 1 || bias->shape[0] != w->shape[0]))
     return fli_fail(FL_ESHAPE, "conv: the bias must be (%lld), got %s",
                     (long long)w->shape[0],
@@ -73,8 +73,8 @@ static fl_status shape_grad(fli_infer *c, bool of_input) {
   fl_meta missing = {.ndim = n <= FL_MAX_DIMS ? n : 0}, y = {.ndim = 0};
   for (int i = 0; i < missing.ndim; i++)
     missing.shape[i] = shape[i];
-  FLI_TRY(infer(c, of_input ? &missing : other, of_input ? other : &missing, 1,
-                &y));
+  FLI_TRY(conv_infer(c, of_input ? &missing : other,
+                     of_input ? other : &missing, 1, &y));
   bool same = y.ndim == dy->ndim;
   for (int i = 0; i < y.ndim && same; i++)
     same = y.shape[i] == dy->shape[i];
@@ -181,8 +181,8 @@ void grad_conv_weight_grad(fli_grad *g) {
 enum { T_STRIDE, T_PADDING, T_OUTPUT_PADDING, T_DILATION, T_GROUPS };
 
 /* Number i of n of a list that may be empty or have one for all. */
-static int64_t number(fli_composing *g, int k, const char *name, int i, int n,
-                      int64_t missing, int64_t low) {
+static int64_t conv_number(fli_composing *g, int k, const char *name, int i,
+                           int n, int64_t missing, int64_t low) {
   int given;
   const int64_t *v = fl_attr_list(g->attrs, k, &given);
   if (given > 1 && given != n) {
@@ -237,10 +237,10 @@ void compose_conv_transpose(fli_composing *g) {
   shape[0] = x->shape[0];
   shape[first - 1] = w->shape[1] * groups;
   for (int i = 0; i < n && g->e.status == FL_OK; i++) {
-    int64_t s = number(g, T_STRIDE, "stride", i, n, 1, 1),
-            p = number(g, T_PADDING, "padding", i, n, 0, 0),
-            o = number(g, T_OUTPUT_PADDING, "output_padding", i, n, 0, 0),
-            d = number(g, T_DILATION, "dilation", i, n, 1, 1);
+    int64_t s = conv_number(g, T_STRIDE, "stride", i, n, 1, 1),
+            p = conv_number(g, T_PADDING, "padding", i, n, 0, 0),
+            o = conv_number(g, T_OUTPUT_PADDING, "output_padding", i, n, 0, 0),
+            d = conv_number(g, T_DILATION, "dilation", i, n, 1, 1);
     list[0][i] = s;
     list[1][i] = p;
     list[2][i] = d;

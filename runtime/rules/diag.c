@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-static fl_value padded(fli_composing *g, fl_value x, int n,
-                       const int64_t *list) {
+static fl_value diag_padded(fli_composing *g, fl_value x, int n,
+                            const int64_t *list) {
   fl_attrs a = fli_attrs(&g->e, FLI_OP_pad);
   fli_set_list(&g->e, &a, 0, n, list);
   return RUN_A(pad, &a, x);
@@ -21,7 +21,7 @@ static fl_value embedded(fli_composing *g, fl_value x, int64_t offset) {
     return fli_env_fail(&g->e, FL_ESIZE, "%s: the result is too large",
                         g->op->info.name);
   memcpy(shape, m->shape, sizeof shape);
-  x = padded(g, fli_v_unsqueeze(&g->e, x, m->ndim), 2, (int64_t[]){0, n});
+  x = diag_padded(g, fli_v_unsqueeze(&g->e, x, m->ndim), 2, (int64_t[]){0, n});
   shape[last] = n * (n + 1);
   x = fli_v_reshape(&g->e, x, last + 1, shape);
   x = fli_v_narrow(&g->e, x, last, 0, n * n, 1);
@@ -29,9 +29,9 @@ static fl_value embedded(fli_composing *g, fl_value x, int64_t offset) {
   x = fli_v_reshape(&g->e, x, last + 2, shape);
   if (far == 0)
     return x;
-  return padded(g, x, 4,
-                offset > 0 ? (int64_t[]){far, 0, 0, far}
-                           : (int64_t[]){0, far, far, 0});
+  return diag_padded(g, x, 4,
+                     offset > 0 ? (int64_t[]){far, 0, 0, far}
+                                : (int64_t[]){0, far, far, 0});
 }
 
 void compose_diag(fli_composing *g) {

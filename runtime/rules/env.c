@@ -27,7 +27,7 @@ void fli_env_close(fli_env *e) {
   e->temps = e->few;
 }
 
-static bool keep(fli_env *e, fl_tensor *t) {
+static bool env_keep(fli_env *e, fl_tensor *t) {
   if (e->n_temps == e->room) {
     fl_tensor **more = fli_malloc(e->rt, 2 * (size_t)e->room * sizeof *more);
     if (!more) {
@@ -46,7 +46,7 @@ static bool keep(fli_env *e, fl_tensor *t) {
 }
 
 fl_value fli_env_own(fli_env *e, fl_tensor *t) {
-  return keep(e, t) ? fli_given(t) : fli_none();
+  return env_keep(e, t) ? fli_given(t) : fli_none();
 }
 
 fl_value fli_env_fail(fli_env *e, fl_status s, const char *format, ...) {
@@ -60,8 +60,9 @@ fl_value fli_env_fail(fli_env *e, fl_status s, const char *format, ...) {
   return fli_none();
 }
 
-static fl_status call(fli_env *e, const fl_op *op, const fl_attrs *attrs, int n,
-                      const fl_value *in, bool inplace, fl_tensor **out) {
+static fl_status env_call(fli_env *e, const fl_op *op, const fl_attrs *attrs,
+                          int n, const fl_value *in, bool inplace,
+                          fl_tensor **out) {
   fl_device d = e->device;
   for (int k = 0; k < n; k++)
     if (in[k].tensor) {
@@ -86,10 +87,10 @@ void fli_run_op(fli_env *e, const fl_op *op, const fl_attrs *attrs, int n,
   int n_out = op->info.n_out;
   for (int k = 0; k < n_out; k++)
     fli_give(&out[k], NULL);
-  if (e->status || (e->status = call(e, op, attrs, n, in, false, results)))
+  if (e->status || (e->status = env_call(e, op, attrs, n, in, false, results)))
     return;
   for (int k = 0; k < n_out; k++)
-    if (keep(e, results[k]))
+    if (env_keep(e, results[k]))
       fli_give(&out[k], results[k]);
 }
 
@@ -116,7 +117,7 @@ static fl_value entry_of(fli_env *e, fl_value v, bool history, bool needed) {
     fli_set_list(e, &a, 0, v.tensor->meta.ndim, v.tensor->meta.shape);
     return fli_run(e, FLI_OP_view, &a, 1, &v);
   }
-  if ((e->status = fl_tensor_detach(v.tensor, &t)) || !keep(e, t))
+  if ((e->status = fl_tensor_detach(v.tensor, &t)) || !env_keep(e, t))
     return fli_none();
   t->requires_grad = needed;
   return fli_given(t);
@@ -163,7 +164,7 @@ void fli_composed_grad(fli_env *e, const fl_op *op, const fl_attrs *attrs,
   fli_env_close(&c.e);
   fl_grad_mode(e->rt, record);
   for (int k = 0; k < n_inputs && e->status == FL_OK; k++)
-    if (got[k] && keep(e, got[k]) && need[which[k]])
+    if (got[k] && env_keep(e, got[k]) && need[which[k]])
       dx[which[k]] = fli_given(got[k]);
 }
 
@@ -181,9 +182,9 @@ fl_value fli_run_inplace(fli_env *e, int op, const fl_attrs *attrs, int n,
     return fli_env_fail(e, FL_EUNSUPPORTED, "%s_ writes in place",
                         e->rt->ops[op].info.name);
   if (e->status ||
-      (e->status = call(e, &e->rt->ops[op], attrs, n, in, true, &result)))
+      (e->status = env_call(e, &e->rt->ops[op], attrs, n, in, true, &result)))
     return fli_none();
-  return keep(e, result) ? fli_given(result) : fli_none();
+  return env_keep(e, result) ? fli_given(result) : fli_none();
 }
 
 const fl_meta *fli_meta(fl_value v) {
@@ -211,8 +212,8 @@ fl_value fli_v_sum(fli_env *e, fl_value x, int n, const int64_t *dims,
   return fli_run(e, FLI_OP_sum, &a, 1, &x);
 }
 
-static fl_value shaped(fli_env *e, int op, fl_value x, int ndim,
-                       const int64_t *shape) {
+static fl_value env_shaped(fli_env *e, int op, fl_value x, int ndim,
+                           const int64_t *shape) {
   if (fli_has_shape(fli_meta(x), ndim, shape))
     return x;
   fl_attrs a = fli_attrs(e, op);
@@ -221,11 +222,11 @@ static fl_value shaped(fli_env *e, int op, fl_value x, int ndim,
 }
 
 fl_value fli_v_reshape(fli_env *e, fl_value x, int ndim, const int64_t *shape) {
-  return shaped(e, FLI_OP_reshape, x, ndim, shape);
+  return env_shaped(e, FLI_OP_reshape, x, ndim, shape);
 }
 
 fl_value fli_v_expand(fli_env *e, fl_value x, int ndim, const int64_t *shape) {
-  return shaped(e, FLI_OP_expand, x, ndim, shape);
+  return env_shaped(e, FLI_OP_expand, x, ndim, shape);
 }
 
 fl_value fli_v_permute(fli_env *e, fl_value x, const int64_t *dims) {
@@ -288,7 +289,7 @@ fl_value fli_v_zeros(fli_env *e, fl_dtype d, int ndim, const int64_t *shape,
                .out = &t};
   if (e->status || (e->status = fl_call_run(e->rt, &c)))
     return fli_none();
-  return keep(e, t) ? fli_given(t) : fli_none();
+  return env_keep(e, t) ? fli_given(t) : fli_none();
 }
 
 fl_value fli_v_sum_to(fli_env *e, fl_value x, const fl_meta *m) {

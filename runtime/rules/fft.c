@@ -137,7 +137,7 @@ void grad_irdft(fli_grad *g) {
 
 /* n places from 0 to 1 in f64: periodic ones leave out the last, which would be
  * the first again. Nothing after a failure. */
-static fl_value places(fli_composing *g) {
+static fl_value fft_places(fli_composing *g) {
   int64_t n = g->attrs->v[0].i;
   bool periodic = g->attrs->v[1].i;
   if (n < 0)
@@ -153,7 +153,7 @@ static fl_value places(fli_composing *g) {
 }
 
 /* A single place has nothing to fade to. */
-static void window(fli_composing *g, fl_value w, int64_t dtype) {
+static void fft_window(fli_composing *g, fl_value w, int64_t dtype) {
   if (g->attrs->v[0].i == 1)
     w = ADD(MUL(w, NUM(0)), NUM(1));
   g->out[0] = CAST(w, (fl_dtype)dtype);
@@ -161,20 +161,20 @@ static void window(fli_composing *g, fl_value w, int64_t dtype) {
 
 /* a0 - a1 cos(t) + a2 cos(2 t) over a turn */
 static void cosines(fli_composing *g, int64_t dtype, const double a[3]) {
-  fl_value angle = MUL(places(g), NUM(2 * M_PI));
+  fl_value angle = MUL(fft_places(g), NUM(2 * M_PI));
   fl_value w = SUB(NUM(a[0]), MUL(RUN(cos, angle), NUM(a[1])));
   if (a[2] != 0)
     w = ADD(w, MUL(RUN(cos, MUL(angle, NUM(2))), NUM(a[2])));
-  window(g, w, dtype);
+  fft_window(g, w, dtype);
 }
 
 void compose_bartlett_window(fli_composing *g) {
-  fl_value off = RUN(abs, SUB(MUL(places(g), NUM(2)), NUM(1)));
-  window(g, SUB(NUM(1), off), g->attrs->v[2].i);
+  fl_value off = RUN(abs, SUB(MUL(fft_places(g), NUM(2)), NUM(1)));
+  fft_window(g, SUB(NUM(1), off), g->attrs->v[2].i);
 }
 
 void compose_kaiser_window(fli_composing *g) {
-  fl_value off = RUN(square, SUB(MUL(places(g), NUM(2)), NUM(1)));
+  fl_value off = RUN(square, SUB(MUL(fft_places(g), NUM(2)), NUM(1)));
   double beta = g->attrs->v[2].f;
   off = SQRT(RUN(maximum, SUB(NUM(1), off), NUM(0)));
   /* i0e: i0 of a large beta is too much for a double */
@@ -182,7 +182,7 @@ void compose_kaiser_window(fli_composing *g) {
            top = MUL(ADD(MUL(x, NUM(0)), NUM(1)), NUM(beta));
   fl_value w = DIV(RUN(i0e, x), RUN(i0e, top));
   w = MUL(w, EXP(SUB(RUN(abs, x), NUM(fabs(beta)))));
-  window(g, w, g->attrs->v[3].i);
+  fft_window(g, w, g->attrs->v[3].i);
 }
 
 void compose_hann_window(fli_composing *g) {

@@ -18,7 +18,8 @@ typedef struct plan {
   int64_t dims[FL_MAX_DIMS], sizes[FL_MAX_DIMS];
 } plan;
 
-static fl_value narrowed(env *g, fl_value x, int64_t dim, int64_t size) {
+static fl_value fft_complex_narrowed(env *g, fl_value x, int64_t dim,
+                                     int64_t size) {
   return fli_v_narrow(&g->e, x, (int)dim, 0, size, 1);
 }
 
@@ -28,7 +29,7 @@ static fl_value fitted(env *g, fl_value x, int64_t dim, int64_t size) {
   if (g->e.status || m->shape[dim] == size)
     return x;
   if (m->shape[dim] > size)
-    return narrowed(g, x, dim, size);
+    return fft_complex_narrowed(g, x, dim, size);
   int64_t list[2 * FL_MAX_DIMS] = {0};
   int last = 2 * (m->ndim - 1 - (int)dim);
   list[last + 1] = size - m->shape[dim];
@@ -100,7 +101,7 @@ static bool read_plan(env *g, plan *p, bool lists, bool half, int fixed) {
 
 /* How many of the plan's last dims are neighbours and lie innermost: up to
  * three such one row does at once. */
-static int together(const plan *p, int ndim) {
+static int fft_complex_together(const plan *p, int ndim) {
   int n = 1;
   while (n < p->n && n < 3 && p->dims[p->n - 1] == ndim - 1 &&
          p->dims[p->n - n - 1] == p->dims[p->n - n] - 1)
@@ -141,11 +142,12 @@ static fl_value over_dims(env *g, fl_value x, const plan *p, int n,
   return x;
 }
 
-static void whole(env *g, bool lists, int fixed, bool inverse) {
+static void fft_complex_whole(env *g, bool lists, int fixed, bool inverse) {
   plan p;
   if (!read_plan(g, &p, lists, false, fixed))
     return;
-  int many = together(&p, fli_meta(g->in[0])->ndim), first = p.n - many;
+  int many = fft_complex_together(&p, fli_meta(g->in[0])->ndim),
+      first = p.n - many;
   fl_value x = over_dims(g, as_pairs(g, g->in[0]), &p, first, inverse);
   fl_attrs a = fli_attrs(&g->e, FLI_OP_dft);
   a.v[0].i = p.dims[p.n - 1];
@@ -167,7 +169,7 @@ static void forward_half(env *g, bool lists, int fixed) {
   }
   if (!read_plan(g, &p, lists, false, fixed))
     return;
-  int many = together(&p, fli_meta(x)->ndim), first = p.n - many;
+  int many = fft_complex_together(&p, fli_meta(x)->ndim), first = p.n - many;
   fl_attrs a = fli_attrs(&g->e, FLI_OP_rdft);
   a.v[0].i = p.dims[p.n - 1];
   a.v[1].f = scale_over(g, &p, first, p.n, false);
@@ -181,7 +183,8 @@ static void inverse_half(env *g, bool lists, int fixed) {
   plan p;
   if (!read_plan(g, &p, lists, true, fixed))
     return;
-  int many = together(&p, fli_meta(g->in[0])->ndim), first = p.n - many;
+  int many = fft_complex_together(&p, fli_meta(g->in[0])->ndim),
+      first = p.n - many;
   int64_t n = p.sizes[p.n - 1];
   fl_value x = over_dims(g, as_pairs(g, g->in[0]), &p, first, true);
   fl_attrs a = fli_attrs(&g->e, FLI_OP_irdft);
@@ -193,11 +196,11 @@ static void inverse_half(env *g, bool lists, int fixed) {
 }
 
 void compose_fft(env *g) {
-  whole(g, false, 0, false);
+  fft_complex_whole(g, false, 0, false);
 }
 
 void compose_ifft(env *g) {
-  whole(g, false, 0, true);
+  fft_complex_whole(g, false, 0, true);
 }
 
 void compose_rfft(env *g) {
@@ -209,11 +212,11 @@ void compose_irfft(env *g) {
 }
 
 void compose_fft2(env *g) {
-  whole(g, true, 2, false);
+  fft_complex_whole(g, true, 2, false);
 }
 
 void compose_ifft2(env *g) {
-  whole(g, true, 2, true);
+  fft_complex_whole(g, true, 2, true);
 }
 
 void compose_rfft2(env *g) {
@@ -225,11 +228,11 @@ void compose_irfft2(env *g) {
 }
 
 void compose_fftn(env *g) {
-  whole(g, true, 0, false);
+  fft_complex_whole(g, true, 0, false);
 }
 
 void compose_ifftn(env *g) {
-  whole(g, true, 0, true);
+  fft_complex_whole(g, true, 0, true);
 }
 
 void compose_rfftn(env *g) {
@@ -243,7 +246,7 @@ void compose_irfftn(env *g) {
 /* --- shifts and frequencies --- */
 
 /* Rolls by half of each size: rounded down, or up for the way back. */
-static void shifted(env *g, bool back) {
+static void fft_complex_shifted(env *g, bool back) {
   const fl_meta *m = fli_meta(g->in[0]);
   int n;
   const int64_t *dims = fl_attr_list(g->attrs, 0, &n);
@@ -256,20 +259,20 @@ static void shifted(env *g, bool back) {
     fl_attrs a = fli_attrs(&g->e, FLI_OP_cat);
     a.v[0].i = dim;
     x = RUN_A(cat, &a, fli_v_narrow(&g->e, x, (int)dim, size - by, by, 1),
-              narrowed(g, x, dim, size - by));
+              fft_complex_narrowed(g, x, dim, size - by));
   }
   g->out[0] = x.tensor == g->in[0].tensor ? RUN(copy, x) : x;
 }
 
 void compose_fftshift(env *g) {
-  shifted(g, false);
+  fft_complex_shifted(g, false);
 }
 
 void compose_ifftshift(env *g) {
-  shifted(g, true);
+  fft_complex_shifted(g, true);
 }
 
-static fl_value counted(env *g, int64_t from, int64_t to) {
+static fl_value fft_complex_counted(env *g, int64_t from, int64_t to) {
   fl_attrs a = fli_attrs(&g->e, FLI_OP_arange);
   a.v[0].f = (double)from;
   a.v[1].f = (double)to;
@@ -287,10 +290,11 @@ static void frequencies(env *g, bool half) {
   }
   fl_value k;
   if (half)
-    k = counted(g, 0, n / 2 + 1);
+    k = fft_complex_counted(g, 0, n / 2 + 1);
   else {
     fl_attrs a = fli_attrs(&g->e, FLI_OP_cat);
-    k = RUN_A(cat, &a, counted(g, 0, (n + 1) / 2), counted(g, -(n / 2), 0));
+    k = RUN_A(cat, &a, fft_complex_counted(g, 0, (n + 1) / 2),
+              fft_complex_counted(g, -(n / 2), 0));
   }
   g->out[0] = CAST(MUL(k, NUM(by)), (fl_dtype)g->attrs->v[2].i);
 }

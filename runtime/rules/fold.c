@@ -32,8 +32,8 @@ static bool list_of(fli_composing *g, int k, const char *name, int n,
 
 /* Attributes kernel, dilation, padding, stride from `at` on; x's shape is
  * (batch, channels, sizes). */
-static bool plan(fli_composing *g, int at, int n, const int64_t *x,
-                 windows *w) {
+static bool fold_plan(fli_composing *g, int at, int n, const int64_t *x,
+                      windows *w) {
   int64_t step = 1;
   w->n = n;
   if (!list_of(g, at, "kernel", n, 0, 1, w->kernel) ||
@@ -101,7 +101,7 @@ void compose_im2col(fli_composing *g) {
     return;
   }
   memcpy(shape + !batch, m->shape, (size_t)m->ndim * sizeof *shape);
-  if (!plan(g, 0, n, shape, &w))
+  if (!fold_plan(g, 0, n, shape, &w))
     return;
   x = padded(g, fli_v_reshape(&g->e, x, n + 2, shape), &w, 1);
   fl_attrs a = fli_attrs(&g->e, FLI_OP_as_strided);
@@ -133,7 +133,7 @@ void compose_fold(fli_composing *g) {
   }
   memcpy(shape + 2, size, (size_t)n * sizeof *shape);
   shape[1] = 1;
-  if (!plan(g, 1, n, shape, &w))
+  if (!fold_plan(g, 1, n, shape, &w))
     return;
   int64_t each = fl_numel(n, w.kernel), count = fl_numel(n, w.shape + 2 + n);
   int64_t columns = m->shape[m->ndim - 2];
@@ -147,7 +147,7 @@ void compose_fold(fli_composing *g) {
     return;
   }
   shape[1] = columns / each;
-  if (!plan(g, 1, n, shape, &w))
+  if (!fold_plan(g, 1, n, shape, &w))
     return;
   fl_attrs a = fli_attrs(&g->e, FLI_OP_as_strided_backward);
   fli_set_list(&g->e, &a, 0, n + 2, w.padded);

@@ -24,7 +24,7 @@ static fl_value zero_like(fli_grad *g, const fl_meta *m) {
 }
 
 /* A row's attributes with the dim of another row's. */
-static fl_attrs along(fli_grad *g, int op, int64_t dim) {
+static fl_attrs index_along(fli_grad *g, int op, int64_t dim) {
   fl_attrs a = fli_attrs(&g->e, op);
   a.v[0].i = dim;
   return a;
@@ -98,7 +98,7 @@ void grad_embedding(fli_grad *g) {
 void grad_embedding_backward(fli_grad *g) {
   int64_t padding = g->attrs->v[1].i, rows = g->attrs->v[0].i;
   const fl_meta *dy = &g->in_meta[0];
-  fl_attrs a = along(g, FLI_OP_index_select, 0);
+  fl_attrs a = index_along(g, FLI_OP_index_select, 0);
   fl_value index = g->in[1];
   int64_t n = fl_numel(fli_meta(index)->ndim, fli_meta(index)->shape);
   if (index.tensor)
@@ -210,9 +210,9 @@ static fl_value by_position(fli_grad *g, fl_value dy, int64_t n) {
   fl_meta row = *fli_meta(dy);
   row.shape[0] = 1;
   fl_value more = fli_v_zeros(&g->e, row.dtype, 2, row.shape, g->e.device);
-  a = along(g, FLI_OP_cat, 0);
+  a = index_along(g, FLI_OP_cat, 0);
   dy = RUN_A(cat, &a, dy, more);
-  a = along(g, FLI_OP_index_select, 0);
+  a = index_along(g, FLI_OP_index_select, 0);
   return RUN_A(index_select, &a, dy, bag);
 }
 
@@ -236,7 +236,7 @@ static fl_value of_factors(fli_grad *g, fl_value table, fl_value dy,
 /* Each element of dy goes where its largest one was, if there was any. */
 static fl_value of_largest(fli_grad *g) {
   fl_value dy = g->dy[0], where = g->y[1], base = fli_integer(g->e.base);
-  fl_attrs a = along(g, FLI_OP_scatter_add, 0);
+  fl_attrs a = index_along(g, FLI_OP_scatter_add, 0);
   fl_value zeros = zero_like(g, &g->in_meta[0]), some = RUN(ge, where, base);
   if (g->in_meta[0].shape[0] == 0)
     return zeros;
@@ -304,7 +304,7 @@ fl_status shape_scatter(fli_infer *c) {
 }
 
 void grad_gather(fli_grad *g) {
-  fl_attrs a = along(g, FLI_OP_scatter_add, g->attrs->v[0].i);
+  fl_attrs a = index_along(g, FLI_OP_scatter_add, g->attrs->v[0].i);
   g->dx[0] =
       RUN_A(scatter_add, &a, zero_like(g, &g->in_meta[0]), g->in[1], g->dy[0]);
 }
@@ -313,7 +313,7 @@ void grad_gather(fli_grad *g) {
  * index. */
 static fl_value scattered(fli_grad *g) {
   const fl_meta *src = &g->in_meta[2];
-  fl_attrs a = along(g, FLI_OP_gather, g->attrs->v[0].i);
+  fl_attrs a = index_along(g, FLI_OP_gather, g->attrs->v[0].i);
   fl_value dx = RUN_A(gather, &a, g->dy[0], g->in[1]);
   const fl_meta *m = fli_meta(dx);
   int64_t list[2 * FL_MAX_DIMS] = {0};
@@ -332,7 +332,7 @@ static fl_value scattered(fli_grad *g) {
 }
 
 void grad_scatter(fli_grad *g) {
-  fl_attrs a = along(g, FLI_OP_scatter, g->attrs->v[0].i);
+  fl_attrs a = index_along(g, FLI_OP_scatter, g->attrs->v[0].i);
   if (g->need[0])
     g->dx[0] = RUN_A(scatter, &a, g->dy[0], g->in[1], NUM(0));
   if (g->need[2])
@@ -392,13 +392,13 @@ fl_status shape_index_add(fli_infer *c) {
 }
 
 void grad_index_select(fli_grad *g) {
-  fl_attrs a = along(g, FLI_OP_index_add, g->attrs->v[0].i);
+  fl_attrs a = index_along(g, FLI_OP_index_add, g->attrs->v[0].i);
   g->dx[0] =
       RUN_A(index_add, &a, zero_like(g, &g->in_meta[0]), g->in[1], g->dy[0]);
 }
 
-static fl_value selected(fli_grad *g) {
-  fl_attrs a = along(g, FLI_OP_index_select, g->attrs->v[0].i);
+static fl_value index_selected(fli_grad *g) {
+  fl_attrs a = index_along(g, FLI_OP_index_select, g->attrs->v[0].i);
   return RUN_A(index_select, &a, g->dy[0], g->in[1]);
 }
 
@@ -406,21 +406,21 @@ void grad_index_add(fli_grad *g) {
   if (g->need[0])
     g->dx[0] = g->dy[0];
   if (g->need[2])
-    g->dx[2] = selected(g);
+    g->dx[2] = index_selected(g);
 }
 
 void grad_index_copy(fli_grad *g) {
-  fl_attrs a = along(g, FLI_OP_index_copy, g->attrs->v[0].i);
+  fl_attrs a = index_along(g, FLI_OP_index_copy, g->attrs->v[0].i);
   if (g->need[0])
     g->dx[0] = RUN_A(index_copy, &a, g->dy[0], g->in[1], NUM(0));
   if (g->need[2])
-    g->dx[2] = selected(g);
+    g->dx[2] = index_selected(g);
 }
 
 /* --- masks --- */
 
-static fl_status broadcast(fli_infer *c, const fl_meta *a, const fl_meta *b,
-                           fl_meta *out) {
+static fl_status index_broadcast(fli_infer *c, const fl_meta *a,
+                                 const fl_meta *b, fl_meta *out) {
   int n = a->ndim > b->ndim ? a->ndim : b->ndim;
   out->ndim = n;
   for (int d = 0; d < n; d++) {
@@ -476,7 +476,7 @@ fl_status shape_masked_select(fli_infer *c) {
   fl_meta all;
   int64_t n = 0;
   FLI_TRY(check_mask(c));
-  FLI_TRY(broadcast(c, c->in[0], mask, &all));
+  FLI_TRY(index_broadcast(c, c->in[0], mask, &all));
   FLI_TRY(count_nonzero(c, 1, &n));
   int64_t own = fl_numel(mask->ndim, mask->shape);
   if (own > 0) /* each element of the mask stands for as many */
@@ -487,7 +487,7 @@ fl_status shape_masked_select(fli_infer *c) {
 
 fl_status shape_masked_scatter(fli_infer *c) {
   FLI_TRY(check_mask(c));
-  return broadcast(c, c->in[0], c->in[1], &c->out[0]);
+  return index_broadcast(c, c->in[0], c->in[1], &c->out[0]);
 }
 
 void grad_masked_select(fli_grad *g) {

@@ -14,7 +14,7 @@ void cost_cubic(const fli_infer *c, double *flops, double *bytes) {
 
 /* --- shapes --- */
 
-static fl_status matrices(const fli_infer *c) {
+static fl_status linalg_matrices(const fli_infer *c) {
   const fl_meta *x = c->in[0];
   if (x->ndim < 2)
     return fli_fail(FL_ESHAPE, "%s: needs matrices, got shape %s",
@@ -78,7 +78,7 @@ fl_status shape_solve(fli_infer *c) {
 
 fl_status shape_qr(fli_infer *c) {
   const fl_meta *x = c->in[0];
-  FLI_TRY(matrices(c));
+  FLI_TRY(linalg_matrices(c));
   int64_t m = x->shape[x->ndim - 2], n = x->shape[x->ndim - 1];
   int64_t k = m < n || c->attrs->v[0].i ? m : n;
   led(x, &c->out[0], 2, (int64_t[]){m, k});
@@ -95,13 +95,13 @@ static fl_status factors(fli_infer *c, int64_t k) {
 }
 
 fl_status shape_lu_factor(fli_infer *c) {
-  FLI_TRY(matrices(c));
+  FLI_TRY(linalg_matrices(c));
   return factors(c, c->in[0]->shape[c->in[0]->ndim - 2]);
 }
 
 fl_status shape_geqrf(fli_infer *c) {
   const fl_meta *x = c->in[0];
-  FLI_TRY(matrices(c));
+  FLI_TRY(linalg_matrices(c));
   int64_t m = x->shape[x->ndim - 2], n = x->shape[x->ndim - 1];
   return factors(c, m < n ? m : n);
 }
@@ -114,7 +114,7 @@ fl_status shape_cholesky_pivoted(fli_infer *c) {
 
 fl_status shape_svd(fli_infer *c) {
   const fl_meta *x = c->in[0];
-  FLI_TRY(matrices(c));
+  FLI_TRY(linalg_matrices(c));
   int64_t m = x->shape[x->ndim - 2], n = x->shape[x->ndim - 1];
   int64_t k = m < n ? m : n;
   bool full = c->attrs->v[0].i;
@@ -126,7 +126,7 @@ fl_status shape_svd(fli_infer *c) {
 
 fl_status shape_pinv(fli_infer *c) {
   const fl_meta *x = c->in[0];
-  FLI_TRY(matrices(c));
+  FLI_TRY(linalg_matrices(c));
   led(x, &c->out[0], 2,
       (int64_t[]){x->shape[x->ndim - 1], x->shape[x->ndim - 2]});
   return FL_OK;
@@ -182,7 +182,7 @@ void grad_cholesky_pivoted(fli_grad *g) {
 }
 
 /* Matrices of a right-hand side or a result, one column if it is 1-d. */
-static fl_value columns(fli_grad *g, fl_value x) {
+static fl_value linalg_columns(fli_grad *g, fl_value x) {
   bool vector = g->in_meta[1].ndim == 1;
   return vector && !g->e.status ? fli_v_unsqueeze(&g->e, x, fli_meta(x)->ndim)
                                 : x;
@@ -201,8 +201,9 @@ void grad_triangular_solve(fli_grad *g) {
   fl_attrs_copy(&a, g->attrs);
   a.v[1].i = !a.v[1].i;
   bool upper = a.v[0].i, turned = !a.v[1].i, unit = a.v[2].i;
-  fl_value x = columns(g, g->y[0]);
-  fl_value db = RUN_A(triangular_solve, &a, g->in[0], columns(g, g->dy[0]));
+  fl_value x = linalg_columns(g, g->y[0]);
+  fl_value db =
+      RUN_A(triangular_solve, &a, g->in[0], linalg_columns(g, g->dy[0]));
   if (g->need[0]) {
     fl_value da = turned ? MATMUL(x, TURN(db)) : MATMUL(db, TURN(x));
     int64_t diagonal = unit ? upper ? 1 : -1 : 0;
@@ -213,9 +214,9 @@ void grad_triangular_solve(fli_grad *g) {
 }
 
 void grad_solve(fli_grad *g) {
-  fl_value db = RUN(solve, TURN(g->in[0]), columns(g, g->dy[0]));
+  fl_value db = RUN(solve, TURN(g->in[0]), linalg_columns(g, g->dy[0]));
   if (g->need[0])
-    g->dx[0] = NEG(MATMUL(db, TURN(columns(g, g->y[0]))));
+    g->dx[0] = NEG(MATMUL(db, TURN(linalg_columns(g, g->y[0]))));
   if (g->need[1])
     g->dx[1] = as_given(g, db);
 }

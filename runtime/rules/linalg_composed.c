@@ -64,7 +64,8 @@ void compose_kron(fli_composing *g) {
 }
 
 /* Elements `by` further along a dim of 3. */
-static fl_value shifted(fli_composing *g, fl_value x, int64_t dim, int64_t by) {
+static fl_value linalg_composed_shifted(fli_composing *g, fl_value x,
+                                        int64_t dim, int64_t by) {
   fl_attrs a = fli_attrs(&g->e, FLI_OP_roll);
   fli_set_list(&g->e, &a, 0, 1, (int64_t[]){-by});
   fli_set_list(&g->e, &a, 1, 1, &dim);
@@ -81,8 +82,10 @@ void compose_cross(fli_composing *g) {
         fli_shape_text(m->ndim, m->shape), fli_shape_text(n->ndim, n->shape));
     return;
   }
-  g->out[0] = SUB(MUL(shifted(g, a, da, 1), shifted(g, b, db, 2)),
-                  MUL(shifted(g, a, da, 2), shifted(g, b, db, 1)));
+  g->out[0] = SUB(MUL(linalg_composed_shifted(g, a, da, 1),
+                      linalg_composed_shifted(g, b, db, 2)),
+                  MUL(linalg_composed_shifted(g, a, da, 2),
+                      linalg_composed_shifted(g, b, db, 1)));
 }
 
 /* --- over factorizations --- */
@@ -140,7 +143,8 @@ void compose_vector_norm(fli_composing *g) {
 }
 
 /* The largest or smallest along one dim, which is kept. */
-static fl_value extreme(fli_composing *g, fl_value x, int64_t dim, bool least) {
+static fl_value linalg_composed_extreme(fli_composing *g, fl_value x,
+                                        int64_t dim, bool least) {
   int op = least ? FLI_OP_amin : FLI_OP_amax;
   fl_attrs a = fli_attrs(&g->e, op);
   fli_set_list(&g->e, &a, 0, 1, &dim);
@@ -165,11 +169,12 @@ void compose_matrix_norm(fli_composing *g) {
     fl_value usv[FL_MAX_OUT];
     RUN_ALL(svd, NULL, usv, x);
     fl_value s = fli_v_unsqueeze(&g->e, usv[1], row);
-    y = ord == 1 ? SUM1(s, column, true) : extreme(g, s, column, ord == 7);
+    y = ord == 1 ? SUM1(s, column, true)
+                 : linalg_composed_extreme(g, s, column, ord == 7);
   } else {
     bool rows = ord < 4;
     fl_value sums = SUM1(RUN(abs, x), rows ? column : row, true);
-    y = extreme(g, sums, rows ? row : column, ord % 2);
+    y = linalg_composed_extreme(g, sums, rows ? row : column, ord % 2);
   }
   g->out[0] = g->attrs->v[1].i || g->e.status
                   ? y

@@ -21,8 +21,8 @@ static fl_value by_upper(fli_env *e, fl_value f, fl_value b) {
 }
 
 /* Rows or columns from one on, up to another, of the last two dims. */
-static fl_value part(fli_env *e, fl_value x, bool columns, int64_t from,
-                     int64_t to) {
+static fl_value linalg_factors_part(fli_env *e, fl_value x, bool columns,
+                                    int64_t from, int64_t to) {
   if (e->status)
     return x;
   int dim = fli_meta(x)->ndim - (columns ? 1 : 2);
@@ -39,8 +39,10 @@ void grad_lu_factor(fli_grad *g) {
   int64_t k = m < n ? m : n;
   if (k == 0)
     return;
-  fl_value front = part(e, part(e, g->y[0], false, 0, k), true, 0, k);
-  fl_value d = part(e, part(e, g->dy[0], false, 0, k), true, 0, k);
+  fl_value front = linalg_factors_part(
+      e, linalg_factors_part(e, g->y[0], false, 0, k), true, 0, k);
+  fl_value d = linalg_factors_part(
+      e, linalg_factors_part(e, g->dy[0], false, 0, k), true, 0, k);
   fl_attrs beside = fli_attrs(e, FLI_OP_cat);
   beside.v[0].i = x->ndim - 1;
   fl_attrs below = beside;
@@ -52,11 +54,14 @@ void grad_lu_factor(fli_grad *g) {
                           TURN(fli_triangle(e, front, true, 0)));
   fl_value more = fli_none();
   if (n > k) {
-    more = part(e, g->dy[0], true, k, n);
-    lower = SUB(lower, MATMUL(more, TURN(part(e, g->y[0], true, k, n))));
+    more = linalg_factors_part(e, g->dy[0], true, k, n);
+    lower = SUB(
+        lower, MATMUL(more, TURN(linalg_factors_part(e, g->y[0], true, k, n))));
   } else if (m > k) {
-    more = part(e, g->dy[0], false, k, m);
-    upper = SUB(upper, MATMUL(TURN(part(e, g->y[0], false, k, m)), more));
+    more = linalg_factors_part(e, g->dy[0], false, k, m);
+    upper =
+        SUB(upper,
+            MATMUL(TURN(linalg_factors_part(e, g->y[0], false, k, m)), more));
   }
   fl_value y =
       ADD(fli_triangle(e, lower, false, -1), fli_triangle(e, upper, true, 0));
@@ -83,19 +88,21 @@ void compose_lu(fli_composing *g) {
     return;
   int64_t m = x->shape[x->ndim - 2], n = x->shape[x->ndim - 1];
   int64_t k = m < n ? m : n;
-  fl_value low = part(e, both[0], true, 0, k);
+  fl_value low = linalg_factors_part(e, both[0], true, 0, k);
   fl_value one = fli_diagonal(e, m, k, low);
   fl_attrs a = fli_attrs(e, FLI_OP_one_hot);
   a.v[0].i = m ? m : 1; /* of nothing */
   a.v[1].i = x->dtype;
-  g->out[0] = part(e, TURN(RUN_A(one_hot, &a, both[1])), false, 0, m);
+  g->out[0] =
+      linalg_factors_part(e, TURN(RUN_A(one_hot, &a, both[1])), false, 0, m);
   g->out[1] = ADD(fli_triangle(e, low, false, -1), one);
-  g->out[2] = fli_triangle(e, part(e, both[0], false, 0, k), true, 0);
+  g->out[2] =
+      fli_triangle(e, linalg_factors_part(e, both[0], false, 0, k), true, 0);
 }
 
 /* The leading dims of a and b broadcast, and the last two of b. */
-static bool spread(fli_composing *g, const fl_meta *a, const fl_meta *b,
-                   fl_meta *y) {
+static bool linalg_factors_spread(fli_composing *g, const fl_meta *a,
+                                  const fl_meta *b, fl_meta *y) {
   int na = a->ndim - 2, nb = b->ndim - 2;
   y->ndim = (na > nb ? na : nb) + 2;
   for (int d = 0; d < y->ndim - 2; d++) {
@@ -123,7 +130,7 @@ void compose_lu_solve(fli_composing *g) {
   fits = fits && a->shape[n - 1] == a->shape[n - 2];
   if (e->status || !fits ||
       fli_meta(b)->shape[fli_meta(b)->ndim - 2] != a->shape[n - 1] ||
-      !spread(g, a, fli_meta(b), &whole)) {
+      !linalg_factors_spread(g, a, fli_meta(b), &whole)) {
     fli_env_fail(e, FL_ESHAPE,
                  "lu_solve: factors %s, their order %s and b %s do not fit: "
                  "square matrices, a position for each row, as many rows in b",
@@ -144,8 +151,9 @@ void compose_lu_solve(fli_composing *g) {
  * tau on the diagonal and above it the products of the vectors (Joffrain et
  * al., 2006): q c, or q^T c, without one reflection after the other. A
  * reflection with tau = 0 is none. */
-static fl_value reflected(fli_composing *g, fl_value x, fl_value tau,
-                          fl_value c, bool turned) {
+static fl_value linalg_factors_reflected(fli_composing *g, fl_value x,
+                                         fl_value tau, fl_value c,
+                                         bool turned) {
   fli_env *e = &g->e;
   if (e->status)
     return c;
@@ -159,8 +167,9 @@ static fl_value reflected(fli_composing *g, fl_value x, fl_value tau,
   const fl_meta *m = fli_meta(x), *t = fli_meta(tau);
   int last = m->ndim - 1;
   int64_t k = t->shape[t->ndim - 1];
-  fl_value v = ADD(fli_triangle(e, part(e, x, true, 0, k), false, -1),
-                   fli_diagonal(e, m->shape[last - 1], k, x));
+  fl_value v =
+      ADD(fli_triangle(e, linalg_factors_part(e, x, true, 0, k), false, -1),
+          fli_diagonal(e, m->shape[last - 1], k, x));
   fl_value some = fli_v_unsqueeze(e, RUN(ne, tau, NUM(0)), last - 1);
   fl_value scale = fli_v_unsqueeze(e, tau, last - 1);
   v = RUN(where, some, v, NUM(0));
@@ -203,7 +212,8 @@ void compose_householder_product(fli_composing *g) {
     return;
   }
   fl_value one = fli_diagonal(&g->e, m, n, g->in[0]);
-  g->out[0] = reflected(g, g->in[0], g->in[1], EXPAND(one, x), false);
+  g->out[0] =
+      linalg_factors_reflected(g, g->in[0], g->in[1], EXPAND(one, x), false);
 }
 
 void compose_ormqr(fli_composing *g) {
@@ -219,6 +229,7 @@ void compose_ormqr(fli_composing *g) {
     return;
   }
   fl_value y = left ? g->in[2] : TURN(g->in[2]);
-  y = reflected(g, g->in[0], g->in[1], y, left ? turned : !turned);
+  y = linalg_factors_reflected(g, g->in[0], g->in[1], y,
+                               left ? turned : !turned);
   g->out[0] = left ? y : TURN(y);
 }

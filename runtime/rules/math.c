@@ -7,12 +7,12 @@
 #include <math.h>
 
 /* 16-bit floats as f32: what several rows make of them is rounded once. */
-static fl_value wide(fli_composing *g, fl_value x) {
+static fl_value math_wide(fli_composing *g, fl_value x) {
   fl_dtype d = fli_meta(x)->dtype;
   return d == FL_F16 || d == FL_BF16 ? CAST(x, FL_F32) : x;
 }
 
-static void narrowed(fli_composing *g, fl_value y) {
+static void math_narrowed(fli_composing *g, fl_value y) {
   if (g->e.status == FL_OK)
     g->out[0] = CAST(y, fli_meta(g->in[0])->dtype);
 }
@@ -28,7 +28,7 @@ void compose_deg2rad(fli_composing *g) {
 }
 
 void compose_logit(fli_composing *g) {
-  fl_value x = wide(g, g->in[0]);
+  fl_value x = math_wide(g, g->in[0]);
   double eps = g->attrs->v[0].f;
   if (eps == eps) {
     fl_attrs a = fli_attrs(&g->e, FLI_OP_clamp);
@@ -36,10 +36,10 @@ void compose_logit(fli_composing *g) {
     a.v[1].f = 1 - eps;
     x = RUN_A(clamp, &a, x);
   }
-  narrowed(g, SUB(LOG(x), RUN(log1p, NEG(x))));
+  math_narrowed(g, SUB(LOG(x), RUN(log1p, NEG(x))));
 }
 
-static double largest(fl_dtype d) {
+static double math_largest(fl_dtype d) {
   return d == FL_F64    ? DBL_MAX
          : d == FL_F16  ? 65504
          : d == FL_BF16 ? 0x1.fep127
@@ -50,7 +50,7 @@ void compose_nan_to_num(fli_composing *g) {
   fl_value x = g->in[0];
   fl_dtype d = x.tensor ? fli_meta(x)->dtype : x.dtype;
   double nan = g->attrs->v[0].f, high = g->attrs->v[1].f,
-         low = g->attrs->v[2].f, top = largest(d);
+         low = g->attrs->v[2].f, top = math_largest(d);
   if (fl_dtype_kind(d) == FL_KIND_FLOAT) {
     x = RUN(where, RUN(eq, x, NUM(INFINITY)), NUM(high == high ? high : top),
             x);
@@ -62,8 +62,9 @@ void compose_nan_to_num(fli_composing *g) {
 
 /* Integers as doubles, as their differences could wrap. */
 static fl_value measured(fli_composing *g, fl_value x) {
-  bool whole = x.tensor && fl_dtype_kind(fli_meta(x)->dtype) != FL_KIND_FLOAT;
-  return whole ? CAST(x, FL_F64) : x;
+  bool math_whole =
+      x.tensor && fl_dtype_kind(fli_meta(x)->dtype) != FL_KIND_FLOAT;
+  return math_whole ? CAST(x, FL_F64) : x;
 }
 
 void compose_isclose(fli_composing *g) {
@@ -99,8 +100,9 @@ void compose_nansum(fli_composing *g) {
 void compose_nanmean(fli_composing *g) {
   fl_value x = g->in[0], known = RUN(eq, x, x);
   fl_value n = RUN_A(sum, g->attrs, known);
-  x = wide(g, without_nan(g, x)); /* the sum may be beyond what f16 holds */
-  narrowed(g, DIV(RUN_A(sum, g->attrs, x), n));
+  x = math_wide(g,
+                without_nan(g, x)); /* the sum may be beyond what f16 holds */
+  math_narrowed(g, DIV(RUN_A(sum, g->attrs, x), n));
 }
 
 /* attrs: dims, correction, keepdim */
@@ -142,19 +144,19 @@ void compose_cov(fli_composing *g) {
   fl_attrs a = fli_attrs(&g->e, FLI_OP_mean);
   fli_set_list(&g->e, &a, 0, 1, (int64_t[]){last});
   a.v[1].i = true;
-  fl_value x = wide(g, g->in[0]);
+  fl_value x = math_wide(g, g->in[0]);
   x = SUB(x, RUN_A(mean, &a, x));
   fl_value turned = last ? TRANSPOSE(x, 0, 1) : x;
-  narrowed(g, DIV(MATMUL(x, turned), NUM(n > 0 ? n : 0)));
+  math_narrowed(g, DIV(MATMUL(x, turned), NUM(n > 0 ? n : 0)));
 }
 
 void compose_corrcoef(fli_composing *g) {
-  fl_value c = RUN(cov, wide(g, g->in[0])), d;
+  fl_value c = RUN(cov, math_wide(g, g->in[0])), d;
   fl_attrs a = fli_attrs(&g->e, FLI_OP_diagonal);
   if (g->e.status != FL_OK)
     return;
   if (fli_meta(c)->ndim == 0) {
-    narrowed(g, DIV(c, c));
+    math_narrowed(g, DIV(c, c));
     return;
   }
   d = SQRT(RUN_A(diagonal, &a, c));
@@ -162,7 +164,7 @@ void compose_corrcoef(fli_composing *g) {
   a = fli_attrs(&g->e, FLI_OP_clamp);
   a.v[0].f = -1;
   a.v[1].f = 1;
-  narrowed(g, RUN_A(clamp, &a, c));
+  math_narrowed(g, RUN_A(clamp, &a, c));
 }
 
 void compose_aminmax(fli_composing *g) {
@@ -189,16 +191,16 @@ void compose_renorm(fli_composing *g) {
   a.v[0].f = g->attrs->v[0].f;
   fli_set_list(&g->e, &a, 1, (int)n, dims);
   a.v[2].i = true;
-  fl_value x = wide(g, g->in[0]), size = RUN_A(norm, &a, x);
+  fl_value x = math_wide(g, g->in[0]), size = RUN_A(norm, &a, x);
   fl_value factor = DIV(NUM(most), ADD(size, NUM(1e-7)));
   factor = RUN(where, RUN(gt, size, NUM(most)), factor, NUM(1));
-  narrowed(g, MUL(x, factor));
+  math_narrowed(g, MUL(x, factor));
 }
 
 /* --- of two --- */
 
 /* a (..., m, k) and b (..., n, k) give y (..., m, n). */
-static fl_status pairs(const fl_meta *a, const fl_meta *b, fl_meta *y) {
+static fl_status math_pairs(const fl_meta *a, const fl_meta *b, fl_meta *y) {
   int na = a->ndim - 2, nb = b->ndim - 2, n = na > nb ? na : nb;
   bool fits = na >= 0 && nb >= 0 && a->shape[na + 1] == b->shape[nb + 1];
   for (int i = 0; i < n && fits; i++) {
@@ -220,14 +222,14 @@ static fl_status pairs(const fl_meta *a, const fl_meta *b, fl_meta *y) {
 }
 
 fl_status shape_pair_distances(fli_infer *c) {
-  return pairs(c->in[0], c->in[1], &c->out[0]);
+  return math_pairs(c->in[0], c->in[1], &c->out[0]);
 }
 
 /* Every row of a beside every row of b. */
 static void distances(fli_composing *g, double power) {
   const fl_meta *a = fli_meta(g->in[0]), *b = fli_meta(g->in[1]);
   fl_meta y;
-  if ((g->e.status = pairs(a, b, &y)))
+  if ((g->e.status = math_pairs(a, b, &y)))
     return;
   int n = y.ndim + 1;
   int64_t size = a->shape[a->ndim - 1];
@@ -321,7 +323,7 @@ void compose_inner(fli_composing *g) {
 
 /* The exponent by the logarithm, which may be one off at powers of 2. */
 void compose_frexp(fli_composing *g) {
-  fl_value x = wide(g, g->in[0]), zero = NUM(0);
+  fl_value x = math_wide(g, g->in[0]), zero = NUM(0);
   if (fl_dtype_kind(fli_meta(x)->dtype) != FL_KIND_FLOAT)
     x = CAST(x, FL_F32);
   fl_dtype d = fl_dtype_kind(fli_meta(g->in[0])->dtype) == FL_KIND_FLOAT
@@ -379,7 +381,7 @@ void compose_float_power(fli_composing *g) {
 
 void compose_mvlgamma(fli_composing *g) {
   int64_t p = g->attrs->v[0].i;
-  fl_value x = wide(g, g->in[0]), y = RUN(lgamma, x);
+  fl_value x = math_wide(g, g->in[0]), y = RUN(lgamma, x);
   if (p < 1 || p > 1000) {
     fli_env_fail(&g->e, FL_EARG, "mvlgamma: p must be from 1 to 1000, got %lld",
                  (long long)p);
@@ -387,11 +389,11 @@ void compose_mvlgamma(fli_composing *g) {
   }
   for (int64_t k = 1; k < p && g->e.status == FL_OK; k++)
     y = ADD(y, RUN(lgamma, SUB(x, NUM((double)k / 2))));
-  narrowed(g, ADD(y, NUM((double)(p * (p - 1)) / 4 * log(M_PI))));
+  math_narrowed(g, ADD(y, NUM((double)(p * (p - 1)) / 4 * log(M_PI))));
 }
 
-static fl_value whole(fli_composing *g, double from, double to, double step,
-                      fl_dtype d) {
+static fl_value math_whole(fli_composing *g, double from, double to,
+                           double step, fl_dtype d) {
   fl_attrs a = fli_attrs(&g->e, FLI_OP_arange);
   a.v[0].f = from;
   a.v[1].f = to;
@@ -417,7 +419,8 @@ void compose_vander(fli_composing *g) {
   fl_dtype d = real ? m->dtype : FL_I64; /* powers are larger than what they
                                             are made of */
   double last = (double)n;
-  fl_value e = rising ? whole(g, 0, last, 1, d) : whole(g, last - 1, -1, -1, d);
+  fl_value e = rising ? math_whole(g, 0, last, 1, d)
+                      : math_whole(g, last - 1, -1, -1, d);
   fl_value x = fli_v_unsqueeze(&g->e, g->in[0], m->ndim);
   g->out[0] = RUN(pow, CAST(x, d), e);
 }
@@ -479,12 +482,12 @@ void compose_diff(fli_composing *g) {
 
 /* The areas between neighbours; nothing after a failure. */
 static fl_value areas(fli_composing *g) {
-  fl_value y = wide(g, g->in[0]), x = g->n_in > 1 ? g->in[1] : fli_none();
+  fl_value y = math_wide(g, g->in[0]), x = g->n_in > 1 ? g->in[1] : fli_none();
   int64_t dim = g->attrs->v[1].i, n = size_along(g, y, dim);
   fl_value sums = neighbours(g, FLI_OP_add, y, (int)dim);
   if (fli_nothing(x))
     return MUL(sums, NUM(g->attrs->v[0].f / 2));
-  x = wide(g, x);
+  x = math_wide(g, x);
   const fl_meta *my = fli_meta(y), *mx = fli_meta(x);
   int64_t shape[FL_MAX_DIMS], places = dim;
   for (int d = 0; d < my->ndim; d++)
@@ -506,13 +509,13 @@ static fl_value areas(fli_composing *g) {
 }
 
 void compose_trapezoid(fli_composing *g) {
-  narrowed(g, SUM1(areas(g), g->attrs->v[1].i, false));
+  math_narrowed(g, SUM1(areas(g), g->attrs->v[1].i, false));
 }
 
 void compose_cumulative_trapezoid(fli_composing *g) {
   fl_attrs a = fli_attrs(&g->e, FLI_OP_cumsum);
   a.v[0].i = g->attrs->v[1].i;
-  narrowed(g, RUN_A(cumsum, &a, areas(g)));
+  math_narrowed(g, RUN_A(cumsum, &a, areas(g)));
 }
 
 void compose_argsort(fli_composing *g) {

@@ -63,7 +63,7 @@ static fl_value flat_rows(fli_env *e, fl_value x) {
 }
 
 /* The last two dims the other way round. */
-static fl_value turned(fli_env *e, fl_value x) {
+static fl_value matmul_turned(fli_env *e, fl_value x) {
   int n = fli_meta(x)->ndim;
   return e->status ? x : fli_v_transpose(e, x, n - 2, n - 1);
 }
@@ -91,15 +91,17 @@ static void grad_matrices(fli_grad *g, fl_value dy) {
   const fl_meta *a = &g->in_meta[0], *b = &g->in_meta[1];
   if (g->need[0]) {
     if (a->ndim == 2 && b->ndim > 2)
-      g->dx[0] = MATMUL(rows_first(e, dy), flat_rows(e, turned(e, g->in[1])));
+      g->dx[0] =
+          MATMUL(rows_first(e, dy), flat_rows(e, matmul_turned(e, g->in[1])));
     else
-      g->dx[0] = MATMUL(dy, turned(e, g->in[1]));
+      g->dx[0] = MATMUL(dy, matmul_turned(e, g->in[1]));
   }
   if (g->need[1]) {
     if (b->ndim == 2 && a->ndim > 2)
-      g->dx[1] = MATMUL(turned(e, flat_rows(e, g->in[0])), flat_rows(e, dy));
+      g->dx[1] =
+          MATMUL(matmul_turned(e, flat_rows(e, g->in[0])), flat_rows(e, dy));
     else
-      g->dx[1] = MATMUL(turned(e, g->in[0]), dy);
+      g->dx[1] = MATMUL(matmul_turned(e, g->in[0]), dy);
   }
 }
 
@@ -131,7 +133,7 @@ static void grad_column(fli_grad *g, fl_value dy) {
     if (e->status)
       return;
     fl_value flat = fli_v_reshape(e, dy, 1, &fli_meta(a)->shape[0]);
-    g->dx[1] = MATMUL(turned(e, a), flat);
+    g->dx[1] = MATMUL(matmul_turned(e, a), flat);
   }
 }
 
@@ -234,7 +236,7 @@ void grad_linear(fli_grad *g) {
     g->dx[0] = MATMUL(d, g->in[1]);
   fl_value rows = flat_rows(e, d);
   if (g->need[1])
-    g->dx[1] = MATMUL(turned(e, rows), flat_rows(e, g->in[0]));
+    g->dx[1] = MATMUL(matmul_turned(e, rows), flat_rows(e, g->in[0]));
   if (g->n_in > 2 && g->need[2])
     g->dx[2] = SUM1(rows, 0, false);
 }

@@ -184,8 +184,8 @@ static fl_value normalised(fli_grad *g, fl_value x, int n, const int64_t *dims,
   return MUL(x, *r);
 }
 
-static fl_value through(fli_grad *g, fl_value h, fl_value xhat, fl_value r,
-                        int n, const int64_t *dims, bool centre) {
+static fl_value norm_through(fli_grad *g, fl_value h, fl_value xhat, fl_value r,
+                             int n, const int64_t *dims, bool centre) {
   fl_value d = SUB(h, MUL(xhat, mean_over(g, MUL(h, xhat), n, dims)));
   if (centre)
     d = SUB(d, mean_over(g, h, n, dims));
@@ -204,7 +204,7 @@ static void rows_again(fli_grad *g, bool centre) {
                              centre, &r);
   fl_value h = w.tensor ? MUL(dy, w) : dy;
   if (g->need[0])
-    g->dx[0] = through(g, h, xhat, r, n, dims, centre);
+    g->dx[0] = norm_through(g, h, xhat, r, n, dims, centre);
   if (g->need[1])
     g->dx[1] = MUL(dy, xhat); /* the engine sums over the rows */
   if (centre && g->need[2])
@@ -298,7 +298,7 @@ void grad_group_norm(fli_grad *g) {
   fl_value h = w.tensor ? MUL(g->dy[0], by_channel(g, w)) : g->dy[0];
   if (g->need[0])
     g->dx[0] =
-        RESHAPE(through(g, RESHAPE(h, &flat), xhat, r, 1, last, true), x);
+        RESHAPE(norm_through(g, RESHAPE(h, &flat), xhat, r, 1, last, true), x);
   channel_sums(g, RESHAPE(xhat, x));
 }
 
@@ -325,7 +325,7 @@ void grad_batch_norm(fli_grad *g) {
   if (training) {
     xhat = normalised(g, g->in[0], n, dims, g->attrs->v[2].f, true, &r);
     if (g->need[0])
-      g->dx[0] = through(g, h, xhat, r, n, dims, true);
+      g->dx[0] = norm_through(g, h, xhat, r, n, dims, true);
   } else { /* fixed statistics */
     r = by_channel(g, fli_given(g->y[2].tensor));
     xhat = MUL(SUB(g->in[0], by_channel(g, g->y[1])), r);

@@ -3,7 +3,7 @@
 #include "env.h"
 
 /* Groups of state that a rule keeps; -2: as many as `moments` says. */
-static int kept(const fli_infer *c) {
+static int optim_kept(const fli_infer *c) {
   const fl_attr *a = c->attrs->v;
   switch (c->op->id) {
   case FLI_OP_adam_step:
@@ -25,7 +25,7 @@ static int kept(const fli_infer *c) {
 fl_status shape_step(fli_infer *c) {
   const char *name = c->op->info.name;
   int64_t moments = c->attrs->v[0].i;
-  int from = c->op->info.n_in, n = c->n_in - from, keep = kept(c);
+  int from = c->op->info.n_in, n = c->n_in - from, keep = optim_kept(c);
   if (keep == -2 ? moments < 0 || moments > 1 : moments != keep)
     return fli_fail(FL_EARG,
                     "%s: moments is %lld; with these settings it must "

@@ -40,7 +40,7 @@ static line sorted(fli_composing *g, fl_value x, int64_t dim, bool keep) {
 }
 
 /* Without its dim of 1, if that is not kept. */
-static fl_value shaped(fli_composing *g, const line *s, fl_value x) {
+static fl_value order_shaped(fli_composing *g, const line *s, fl_value x) {
   int64_t ones[FL_MAX_DIMS];
   fl_attrs a = fli_attrs(&g->e, FLI_OP_squeeze);
   if (s->ones >= 0) {
@@ -66,8 +66,8 @@ void compose_kthvalue(fli_composing *g) {
                  (long long)s.n, (long long)k);
     return;
   }
-  g->out[0] = shaped(g, &s, rank(g, &s, s.values, k - 1));
-  g->out[1] = shaped(g, &s, rank(g, &s, s.places, k - 1));
+  g->out[0] = order_shaped(g, &s, rank(g, &s, s.values, k - 1));
+  g->out[1] = order_shaped(g, &s, rank(g, &s, s.places, k - 1));
 }
 
 /* The lower one of two in the middle; NaN, which sorting puts last, if there is
@@ -80,16 +80,16 @@ void compose_median(fli_composing *g) {
   fl_value last = rank(g, &s, s.values, s.n - 1);
   fl_value nan = RUN(ne, last, last);
   g->out[0] =
-      shaped(g, &s, RUN(where, nan, last, rank(g, &s, s.values, middle)));
-  g->out[1] = shaped(g, &s,
-                     RUN(where, nan, rank(g, &s, s.places, s.n - 1),
-                         rank(g, &s, s.places, middle)));
+      order_shaped(g, &s, RUN(where, nan, last, rank(g, &s, s.values, middle)));
+  g->out[1] = order_shaped(g, &s,
+                           RUN(where, nan, rank(g, &s, s.places, s.n - 1),
+                               rank(g, &s, s.places, middle)));
 }
 
 /* What lies between a and b, where one may be infinite: a difference is not
  * asked for there. */
-static fl_value between(fli_composing *g, fl_value a, fl_value b,
-                        fl_value part) {
+static fl_value order_between(fli_composing *g, fl_value a, fl_value b,
+                              fl_value part) {
   fl_value far = RUN(logical_or, RUN(isinf, a), RUN(isinf, b));
   fl_value sum = ADD(MUL(a, SUB(NUM(1), part)), MUL(b, part));
   return RUN(where, far, sum, RUN(lerp, a, b, part));
@@ -121,9 +121,9 @@ void compose_quantile(fli_composing *g) {
   fl_value last = rank(g, &s, s.values, s.n - 1);
   fl_value y = rank(g, &s, s.values, (int64_t)low + (part == 1));
   if (part > 0 && part < 1)
-    y = between(g, y, rank(g, &s, s.values, (int64_t)low + 1), NUM(part));
+    y = order_between(g, y, rank(g, &s, s.values, (int64_t)low + 1), NUM(part));
   y = RUN(where, RUN(ne, last, last), last, y);
-  g->out[0] = shaped(g, &s, CAST(y, d));
+  g->out[0] = order_shaped(g, &s, CAST(y, d));
 }
 
 /* --- the same among what is no NaN, which sorting puts last --- */
@@ -146,8 +146,8 @@ void compose_nanmedian(fli_composing *g) {
   if (g->e.status != FL_OK)
     return;
   fl_value k = RUN(floor_div, last_known(g, &s), fli_integer(2));
-  g->out[0] = shaped(g, &s, at_rank(g, &s, s.values, k));
-  g->out[1] = shaped(g, &s, at_rank(g, &s, s.places, k));
+  g->out[0] = order_shaped(g, &s, at_rank(g, &s, s.values, k));
+  g->out[1] = order_shaped(g, &s, at_rank(g, &s, s.places, k));
 }
 
 void compose_nanquantile(fli_composing *g) {
@@ -180,15 +180,16 @@ void compose_nanquantile(fli_composing *g) {
   fl_value a = at_rank(g, &s, s.values, low);
   fl_value b = at_rank(g, &s, s.values, next);
   part = CAST(part, fli_meta(s.values)->dtype);
-  fl_value y = between(g, a, b, part);
+  fl_value y = order_between(g, a, b, part);
   y = RUN(where, RUN(eq, part, NUM(1)), b, y);
   y = RUN(where, RUN(eq, part, NUM(0)), a, y);
-  g->out[0] = shaped(g, &s, CAST(y, d));
+  g->out[0] = order_shaped(g, &s, CAST(y, d));
 }
 
 /* --- runs of equal ones in a sorted line --- */
 
-static fl_value filled(fli_composing *g, fl_value like, fl_dtype d, int64_t v) {
+static fl_value order_filled(fli_composing *g, fl_value like, fl_dtype d,
+                             int64_t v) {
   const fl_meta *m = fli_meta(like);
   if (g->e.status != FL_OK)
     return fli_none();
@@ -204,13 +205,13 @@ static fl_attrs first_dim(fli_composing *g, int op) {
 }
 
 /* How many of each of the n positions are in x (1-d). */
-static fl_value counted(fli_composing *g, fl_value x, int64_t n) {
+static fl_value order_counted(fli_composing *g, fl_value x, int64_t n) {
   if (g->e.status != FL_OK)
     return fli_none();
   fl_attrs a = first_dim(g, FLI_OP_scatter_add);
   fl_value zeros =
       fli_v_zeros(&g->e, FL_I64, 1, &n, fl_tensor_device(x.tensor));
-  return RUN_A(scatter_add, &a, zeros, x, filled(g, x, FL_I64, 1));
+  return RUN_A(scatter_add, &a, zeros, x, order_filled(g, x, FL_I64, 1));
 }
 
 /* The sum of the weights at each; sums of integers are i64, 16-bit floats are
@@ -235,7 +236,7 @@ static fl_value starts(fli_composing *g, fl_value x, int dim, int64_t n) {
   fl_value rest = RUN(ne, fli_v_narrow(&g->e, x, dim, n > 0, n - (n > 0), 1),
                       fli_v_narrow(&g->e, x, dim, 0, n - (n > 0), 1));
   a.v[0].i = dim;
-  return RUN_A(cat, &a, filled(g, first, FL_BOOL, 1), rest);
+  return RUN_A(cat, &a, order_filled(g, first, FL_BOOL, 1), rest);
 }
 
 /* How long each run is by now; it is longest at the end of the longest, the
@@ -252,14 +253,14 @@ void compose_mode(fli_composing *g) {
   c = fli_attrs(&g->e, FLI_OP_max_dim);
   c.v[0].i = s.dim;
   c.v[1].i = true;
-  fl_value at = RUN_A(cumsum, &a, filled(g, s.values, FL_I64, 1));
+  fl_value at = RUN_A(cumsum, &a, order_filled(g, s.values, FL_I64, 1));
   fl_value start = starts(g, s.values, (int)s.dim, s.n);
   start = RUN_A(cummax, &b, RUN(where, start, at, fli_integer(0)));
   RUN_ALL(max_dim, &c, best, SUB(at, start));
   fl_attrs take = fli_attrs(&g->e, FLI_OP_gather);
   take.v[0].i = s.dim;
-  g->out[0] = shaped(g, &s, RUN_A(gather, &take, s.values, best[1]));
-  g->out[1] = shaped(g, &s, RUN_A(gather, &take, s.places, best[1]));
+  g->out[0] = order_shaped(g, &s, RUN_A(gather, &take, s.values, best[1]));
+  g->out[1] = order_shaped(g, &s, RUN_A(gather, &take, s.places, best[1]));
 }
 
 /* Slices along a dim as rows of a matrix, or elements as rows of one. */
@@ -276,8 +277,8 @@ static fl_value as_rows(fli_composing *g, fl_value x, int64_t dim, int64_t n) {
   return fli_v_reshape(&g->e, x, 2, shape);
 }
 
-static fl_value selected(fli_composing *g, fl_value x, int64_t dim,
-                         fl_value at) {
+static fl_value order_selected(fli_composing *g, fl_value x, int64_t dim,
+                               fl_value at) {
   fl_attrs a = fli_attrs(&g->e, FLI_OP_index_select);
   a.v[0].i = dim;
   return RUN_A(index_select, &a, x, at);
@@ -291,7 +292,7 @@ static fl_value column_ranks(fli_composing *g, fl_value rows, int64_t n) {
   fl_attrs put = first_dim(g, FLI_OP_scatter);
   RUN_ALL(sort, &along, both, rows);
   fl_value ranks = RUN_A(cumsum, &sum, starts(g, both[0], 0, n));
-  fl_value zeros = filled(g, both[1], FL_I64, 0);
+  fl_value zeros = order_filled(g, both[1], FL_I64, 0);
   return RUN_A(scatter, &put, zeros, both[1], ranks);
 }
 
@@ -333,7 +334,7 @@ static void distinct(fli_composing *g, bool sorted) {
                        fl_tensor_device(g->in[0].tensor));
   if (sorted) {
     order = row_order(g, rows);
-    rows = selected(g, rows, 0, order);
+    rows = order_selected(g, rows, 0, order);
   }
   fl_attrs along = fli_attrs(&g->e, FLI_OP_any);
   fli_set_list(&g->e, &along, 0, 1, (int64_t[]){1});
@@ -348,16 +349,16 @@ static void distinct(fli_composing *g, bool sorted) {
   int64_t many = fli_meta(at)->shape[0];
   at = fli_v_reshape(&g->e, at, 1, &many);
   if (sorted) {
-    inverse = filled(g, order, FL_I64, 0);
+    inverse = order_filled(g, order, FL_I64, 0);
     inverse = RUN_A(scatter, &put, inverse, order, which);
-    at = selected(g, order, 0, at);
+    at = order_selected(g, order, 0, at);
   }
   fl_value x = g->in[0];
   if (flat)
     x = fli_v_reshape(&g->e, x, 1, &n);
-  g->out[0] = selected(g, x, flat ? 0 : dim, at);
+  g->out[0] = order_selected(g, x, flat ? 0 : dim, at);
   g->out[1] = flat ? RESHAPE(inverse, m) : inverse;
-  g->out[2] = counted(g, which, many);
+  g->out[2] = order_counted(g, which, many);
 }
 
 void compose_unique(fli_composing *g) {
@@ -372,7 +373,8 @@ void compose_unique_consecutive(fli_composing *g) {
 
 /* How many of a sorted line are before each of v (`right`: or equal it): both
  * are sorted together, stably, so that equal ones stay as they were joined. */
-static void search(fli_composing *g, fl_value seq, fl_value v, bool right) {
+static void order_search(fli_composing *g, fl_value seq, fl_value v,
+                         bool right) {
   const fl_meta *ms = fli_meta(seq), *mv;
   int64_t many, n = ms->ndim ? ms->shape[ms->ndim - 1] : 0;
   int last = ms->ndim - 1;
@@ -408,17 +410,17 @@ static void search(fli_composing *g, fl_value seq, fl_value v, bool right) {
   fl_value count = RUN_A(cumsum, &a, ours);
   a = fli_attrs(&g->e, FLI_OP_scatter);
   a.v[0].i = last;
-  count = RUN_A(scatter, &a, filled(g, order, FL_I64, 0), order, count);
+  count = RUN_A(scatter, &a, order_filled(g, order, FL_I64, 0), order, count);
   count = fli_v_narrow(&g->e, count, last, right ? n : 0, many, 1);
   g->out[0] = RESHAPE(ADD(count, fli_integer(g->e.base)), mv);
 }
 
 void compose_searchsorted(fli_composing *g) {
-  search(g, g->in[0], g->in[1], g->attrs->v[0].i != 0);
+  order_search(g, g->in[0], g->in[1], g->attrs->v[0].i != 0);
 }
 
 void compose_bucketize(fli_composing *g) {
-  search(g, g->in[1], g->in[0], g->attrs->v[0].i != 0);
+  order_search(g, g->in[1], g->in[0], g->attrs->v[0].i != 0);
 }
 
 /* Found where it would be put. */
@@ -437,10 +439,10 @@ void compose_isin(fli_composing *g) {
   int64_t n = fl_numel(m->ndim, m->shape);
   fl_value seq = fli_v_reshape(&g->e, g->in[1], 1, &n), hit, both[FL_MAX_OUT];
   if (n == 0) {
-    hit = filled(g, g->in[0], FL_BOOL, 0);
+    hit = order_filled(g, g->in[0], FL_BOOL, 0);
   } else {
     RUN_ALL(sort, NULL, both, seq);
-    search(g, both[0], g->in[0], false);
+    order_search(g, both[0], g->in[0], false);
     fl_value at = RUN(minimum, g->out[0], fli_integer(n - 1 + g->e.base));
     hit = RUN(eq, RUN(take, both[0], at), g->in[0]);
   }
@@ -478,6 +480,6 @@ void compose_bincount(fli_composing *g) {
     if (most - g->e.base + 1 > bins)
       bins = most - g->e.base + 1;
   }
-  g->out[0] =
-      fli_nothing(weight) ? counted(g, x, bins) : weighed(g, x, weight, bins);
+  g->out[0] = fli_nothing(weight) ? order_counted(g, x, bins)
+                                  : weighed(g, x, weight, bins);
 }

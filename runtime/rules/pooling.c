@@ -24,8 +24,8 @@ typedef struct windows {
 
 /* Completes kernel, stride, padding (and dilation, if there is one), which are
  * attributes at, at + 1, ... */
-static fl_status settle(fli_infer *c, const fl_meta *x, int at, bool dilated,
-                        windows *w) {
+static fl_status pooling_settle(fli_infer *c, const fl_meta *x, int at,
+                                bool dilated, windows *w) {
   static const int64_t none[3] = {0, 0, 0}, ones[3] = {1, 1, 1};
   int numbers;
   fl_attr_list(c->attrs, at, &numbers);
@@ -90,7 +90,7 @@ static fl_status expect(const fli_infer *c, const fl_meta *dy,
                          fli_shape_text(y->ndim, y->shape));
 }
 
-static void give(fli_infer *c, const fl_meta *m) {
+static void pooling_give(fli_infer *c, const fl_meta *m) {
   c->out[0].ndim = m->ndim;
   for (int i = 0; i < m->ndim; i++)
     c->out[0].shape[i] = m->shape[i];
@@ -100,7 +100,7 @@ static void give(fli_infer *c, const fl_meta *m) {
 
 fl_status shape_max_pool(fli_infer *c) {
   windows w;
-  FLI_TRY(settle(c, c->in[0], 0, true, &w));
+  FLI_TRY(pooling_settle(c, c->in[0], 0, true, &w));
   FLI_TRY(pooled(c, c->in[0], &w, c->attrs->v[4].i != 0, &c->out[0]));
   fl_dtype positions = c->out[1].dtype;
   c->out[1] = c->out[0];
@@ -125,7 +125,7 @@ fl_status shape_max_pool_backward(fli_infer *c) {
                     fli_shape_text(dy->ndim, dy->shape),
                     fli_shape_text(where->ndim, where->shape),
                     fli_shape_text(x.ndim, x.shape), spatial);
-  give(c, &x);
+  pooling_give(c, &x);
   return FL_OK;
 }
 
@@ -160,7 +160,7 @@ void grad_max_pool_backward(fli_grad *g) {
 
 fl_status shape_avg_pool(fli_infer *c) {
   windows w;
-  FLI_TRY(settle(c, c->in[0], 0, false, &w));
+  FLI_TRY(pooling_settle(c, c->in[0], 0, false, &w));
   return pooled(c, c->in[0], &w, c->attrs->v[3].i != 0, &c->out[0]);
 }
 
@@ -170,7 +170,7 @@ static fl_status backward_windows(fli_infer *c, fl_meta *x, bool *ceil) {
   windows w;
   fl_meta y;
   *x = meta_of(c->attrs, 0);
-  FLI_TRY(settle(c, x, 1, false, &w));
+  FLI_TRY(pooling_settle(c, x, 1, false, &w));
   *ceil = false;
   for (int i = w.first; i < x->ndim && c->in[0]->ndim == x->ndim; i++) {
     int k = i - w.first;
@@ -186,7 +186,7 @@ fl_status shape_avg_pool_backward(fli_infer *c) {
   fl_meta x;
   bool ceil;
   FLI_TRY(backward_windows(c, &x, &ceil));
-  give(c, &x);
+  pooling_give(c, &x);
   return FL_OK;
 }
 
@@ -262,7 +262,7 @@ fl_status shape_adaptive_avg_pool_backward(fli_infer *c) {
     return fli_fail(FL_ESHAPE, "%s: dy %s does not fit a result %s",
                     c->op->info.name, fli_shape_text(dy->ndim, dy->shape),
                     fli_shape_text(x.ndim, x.shape));
-  give(c, &x);
+  pooling_give(c, &x);
   return FL_OK;
 }
 

@@ -27,7 +27,7 @@ static bool is_float(fl_value v) {
 }
 
 /* One value everywhere, as v. */
-static fl_value like(fli_env *e, fl_value v, double value) {
+static fl_value positions_like(fli_env *e, fl_value v, double value) {
   const fl_meta *m = fli_meta(v);
   fl_attrs a = fli_attrs(e, FLI_OP_full);
   fli_set_list(e, &a, 0, m->ndim, m->shape);
@@ -72,8 +72,8 @@ void grad_scatter_prod(fli_grad *g) {
   int64_t dim = g->attrs->v[0].i;
   fl_value x = g->in[0], index = g->in[1], src = covered(g), dy = g->dy[0];
   if (g->need[0])
-    g->dx[0] =
-        MUL(dy, ALONG(scatter_prod, dim, like(&g->e, dy, 1), index, src));
+    g->dx[0] = MUL(
+        dy, ALONG(scatter_prod, dim, positions_like(&g->e, dy, 1), index, src));
   if (!g->need[2])
     return;
   fl_value x_zero = RUN(eq, x, fli_integer(0));
@@ -131,7 +131,7 @@ static fl_value mean_of(fli_composing *g, fl_value x, fl_value index,
                         fl_value src, int64_t dim, bool self) {
   fl_dtype wide = dtype_of(x) == FL_F64 ? FL_F64 : FL_F32;
   bool whole = !is_float(x);
-  fl_value n = CAST(like(&g->e, x, 1), whole ? FL_I64 : wide);
+  fl_value n = CAST(positions_like(&g->e, x, 1), whole ? FL_I64 : wide);
   fl_value sum = CAST(x, whole ? FL_I64 : wide);
   if (!self) {
     n = emptied(g, n, index, dim, SUM_OF);
@@ -143,8 +143,9 @@ static fl_value mean_of(fli_composing *g, fl_value x, fl_value index,
   return CAST(whole ? RUN(floor_div, sum, n) : DIV(sum, n), dtype_of(x));
 }
 
-static fl_value reduced(fli_composing *g, fl_value x, fl_value index,
-                        fl_value src, int64_t dim, int how, bool self) {
+static fl_value positions_reduced(fli_composing *g, fl_value x, fl_value index,
+                                  fl_value src, int64_t dim, int how,
+                                  bool self) {
   static const int rows[] = {FLI_OP_scatter_add, FLI_OP_scatter_prod, 0,
                              FLI_OP_scatter_amax, FLI_OP_scatter_amin};
   if (how == MEAN_OF)
@@ -160,14 +161,14 @@ void compose_scatter_reduce(fli_composing *g) {
     fli_env_fail(&g->e, FL_EARG, "scatter_reduce: x must be a tensor");
     return;
   }
-  g->out[0] = reduced(g, g->in[0], g->in[1], g->in[2], a[0].i, (int)a[1].i,
-                      a[2].i != 0);
+  g->out[0] = positions_reduced(g, g->in[0], g->in[1], g->in[2], a[0].i,
+                                (int)a[1].i, a[2].i != 0);
 }
 
 /* --- positions of several dims --- */
 
 /* 0, 1, ... n - 1. */
-static fl_value counted(fli_composing *g, int64_t n) {
+static fl_value positions_counted(fli_composing *g, int64_t n) {
   fl_attrs a = fli_attrs(&g->e, FLI_OP_arange);
   a.v[0].f = 0;
   a.v[1].f = (double)n;
@@ -188,7 +189,7 @@ static fl_value merged(fli_composing *g, const fl_meta *x, fl_value index,
     int64_t size = x->shape[first + k];
     fl_value at = fli_v_reshape(
         &g->e, fli_v_narrow(&g->e, index, last, k, 1, 1), 1, &rows);
-    at = ALONG(index_select, 0, counted(g, size), at);
+    at = ALONG(index_select, 0, positions_counted(g, size), at);
     sum = k == 0 ? at : ADD(MUL(sum, fli_integer(size)), at);
   }
   return n ? sum
@@ -251,7 +252,7 @@ void compose_gather_nd(fli_composing *g) {
   fl_value at = merged(g, m, index, batch, n);
   if (batch > 0 && g->e.status == FL_OK) {
     int64_t each = fl_numel(s->ndim - 1 - batch, s->shape + batch);
-    fl_value start = MUL(counted(g, batches), fli_integer(size));
+    fl_value start = MUL(positions_counted(g, batches), fli_integer(size));
     start = fli_v_unsqueeze(&g->e, start, 1);
     at = fli_v_reshape(&g->e, at, 2, (int64_t[]){batches, each});
     at = fli_v_reshape(&g->e, ADD(at, start), 1, (int64_t[]){batches * each});
@@ -287,15 +288,15 @@ void compose_scatter_nd(fli_composing *g) {
   else if (how == 1)
     y = ALONG(index_add, 0, y, at, src);
   else
-    y = reduced(g, y,
-                fli_v_expand(&g->e, fli_v_unsqueeze(&g->e, at, 1), 2, some),
-                src, 0, how - 1, true);
+    y = positions_reduced(
+        g, y, fli_v_expand(&g->e, fli_v_unsqueeze(&g->e, at, 1), 2, some), src,
+        0, how - 1, true);
   g->out[0] = RESHAPE(y, m);
 }
 
 /* --- flat positions, whole slices --- */
 
-static fl_value flat(fli_composing *g, fl_value v) {
+static fl_value positions_flat(fli_composing *g, fl_value v) {
   int64_t n = fl_numel(fli_meta(v)->ndim, fli_meta(v)->shape);
   return v.tensor ? fli_v_reshape(&g->e, v, 1, &n)
                   : fli_env_fail(&g->e, FL_EARG,
@@ -305,12 +306,14 @@ static fl_value flat(fli_composing *g, fl_value v) {
 }
 
 void compose_take(fli_composing *g) {
-  fl_value y = ALONG(index_select, 0, flat(g, g->in[0]), flat(g, g->in[1]));
+  fl_value y = ALONG(index_select, 0, positions_flat(g, g->in[0]),
+                     positions_flat(g, g->in[1]));
   g->out[0] = RESHAPE(y, fli_meta(g->in[1]));
 }
 
 void compose_put(fli_composing *g) {
-  fl_value x = flat(g, g->in[0]), index = flat(g, g->in[1]), src = g->in[2];
+  fl_value x = positions_flat(g, g->in[0]), index = positions_flat(g, g->in[1]),
+           src = g->in[2];
   const fl_meta *m = fli_meta(g->in[1]);
   if (src.tensor && fli_meta(src)->ndim > 0) {
     if (!fli_same_shape(m, fli_meta(src))) {
@@ -321,7 +324,7 @@ void compose_put(fli_composing *g) {
           fli_shape_text(m->ndim, m->shape));
       return;
     }
-    src = flat(g, src);
+    src = positions_flat(g, src);
   }
   x = g->attrs->v[0].i ? ALONG(index_add, 0, x, index, src)
                        : ALONG(index_copy, 0, x, index, src);

@@ -11,7 +11,7 @@ fl_status shape_random(fli_infer *c) {
 }
 
 /* Whether all integers in [low, high) fit a dtype exactly. */
-static bool fits(fl_dtype d, int64_t low, int64_t high) {
+static bool random_fits(fl_dtype d, int64_t low, int64_t high) {
   switch (d) {
   case FL_F64:
     return low >= -(1ll << 53) && high <= (1ll << 53) + 1;
@@ -41,7 +41,7 @@ fl_status shape_randint(fli_infer *c) {
                     "randint: low must be below high, got %lld and "
                     "%lld",
                     (long long)low, (long long)high);
-  if (!fits(c->out[0].dtype, low, high))
+  if (!random_fits(c->out[0].dtype, low, high))
     return fli_fail(FL_EDTYPE, "randint: %s cannot hold all of %lld..%lld",
                     fl_dtype_name(c->out[0].dtype), (long long)low,
                     (long long)(high - 1));
@@ -53,7 +53,7 @@ fl_status shape_randperm(fli_infer *c) {
   if (n < 0)
     return fli_fail(FL_EARG, "randperm: n must not be negative, got %lld",
                     (long long)n);
-  if (n > 0 && !fits(c->out[0].dtype, c->base, n + c->base))
+  if (n > 0 && !random_fits(c->out[0].dtype, c->base, n + c->base))
     return fli_fail(FL_EDTYPE, "randperm: %s cannot hold all of %d..%lld",
                     fl_dtype_name(c->out[0].dtype), c->base,
                     (long long)(n - 1 + c->base));

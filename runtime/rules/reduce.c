@@ -72,7 +72,7 @@ fl_status shape_reduce_norm(fli_infer *c) {
 /* --- gradients --- */
 
 /* A result as it would be with keepdim, so that it broadcasts against x. */
-static fl_value kept(fli_grad *g, fl_value y, unsigned mask) {
+static fl_value reduce_kept(fli_grad *g, fl_value y, unsigned mask) {
   fl_meta m = g->in_meta[0];
   for (int i = 0; i < m.ndim; i++)
     if (mask >> i & 1)
@@ -99,19 +99,20 @@ static fl_value sum_kept(fli_grad *g, fl_value x, unsigned mask) {
 
 /* A result's gradient for each element that went into it; one without dims is
  * for all as it is. */
-static fl_value spread(fli_grad *g, fl_value dy) {
+static fl_value reduce_spread(fli_grad *g, fl_value dy) {
   if (fli_meta(dy)->ndim)
-    dy = kept(g, dy, mask_of(g->attrs, 0, g->in_meta[0].ndim));
+    dy = reduce_kept(g, dy, mask_of(g->attrs, 0, g->in_meta[0].ndim));
   return EXPAND(dy, &g->in_meta[0]);
 }
 
 void grad_sum(fli_grad *g) {
-  g->dx[0] = spread(g, g->dy[0]);
+  g->dx[0] = reduce_spread(g, g->dy[0]);
 }
 
 void grad_mean(fli_grad *g) {
   unsigned mask = mask_of(g->attrs, 0, g->in_meta[0].ndim);
-  g->dx[0] = spread(g, DIV(g->dy[0], NUM(count_of(&g->in_meta[0], mask))));
+  g->dx[0] =
+      reduce_spread(g, DIV(g->dy[0], NUM(count_of(&g->in_meta[0], mask))));
 }
 
 /* The product of the others: y / x without zeros; with one zero only that
@@ -130,7 +131,7 @@ static fl_value others_by_division(fli_grad *g, fl_value x, unsigned mask) {
   return RUN(where, alone, all, others);
 }
 
-static fl_value join(fli_grad *g, fl_value a, fl_value b, int dim) {
+static fl_value reduce_join(fli_grad *g, fl_value a, fl_value b, int dim) {
   fl_attrs at = fli_attrs(&g->e, FLI_OP_cat);
   at.v[0].i = dim;
   return RUN_A(cat, &at, a, b);
@@ -152,16 +153,16 @@ static fl_value others_by_pairs(fli_grad *g, fl_value x) {
   fl_value pairs = MUL(a, b), rest = fli_none();
   if (n % 2) {
     rest = fli_v_narrow(&g->e, x, last, n - 1, 1, 1);
-    pairs = join(g, pairs, rest, last);
+    pairs = reduce_join(g, pairs, rest, last);
   }
   if (!pairs.tensor)
     return pairs;
   fl_value others = others_by_pairs(g, pairs), y = others;
   if (n % 2)
     y = fli_v_narrow(&g->e, others, last, 0, half, 1);
-  y = join(g, MUL(y, b), MUL(y, a), last);
+  y = reduce_join(g, MUL(y, b), MUL(y, a), last);
   if (n % 2)
-    y = join(g, y, fli_v_narrow(&g->e, others, last, half, 1, 1), last);
+    y = reduce_join(g, y, fli_v_narrow(&g->e, others, last, half, 1, 1), last);
   return y;
 }
 
@@ -189,14 +190,14 @@ void grad_prod(fli_grad *g) {
   bool empty = fl_numel(g->in_meta[0].ndim, g->in_meta[0].shape) == 0;
   fl_value others = g->create && !empty ? others_again(g, g->in[0], mask)
                                         : others_by_division(g, g->in[0], mask);
-  g->dx[0] = MUL(kept(g, g->dy[0], mask), others);
+  g->dx[0] = MUL(reduce_kept(g, g->dy[0], mask), others);
 }
 
 /* Equal extremes share the gradient. */
 static fl_value shared(fli_grad *g, fl_value x, fl_value y, fl_value dy,
                        unsigned mask) {
-  fl_value hit = CAST(RUN(eq, x, kept(g, y, mask)), fli_meta(x)->dtype);
-  fl_value each = DIV(kept(g, dy, mask), sum_kept(g, hit, mask));
+  fl_value hit = CAST(RUN(eq, x, reduce_kept(g, y, mask)), fli_meta(x)->dtype);
+  fl_value each = DIV(reduce_kept(g, dy, mask), sum_kept(g, hit, mask));
   return MUL(hit, each);
 }
 
@@ -219,8 +220,8 @@ void grad_max_dim(fli_grad *g) {
                                fl_tensor_device(dy.tensor));
   fl_attrs a = fli_attrs(&g->e, FLI_OP_scatter_add);
   a.v[0].i = dim;
-  g->dx[0] = RUN_A(scatter_add, &a, zeros, kept(g, at, 1u << dim),
-                   kept(g, dy, 1u << dim));
+  g->dx[0] = RUN_A(scatter_add, &a, zeros, reduce_kept(g, at, 1u << dim),
+                   reduce_kept(g, dy, 1u << dim));
 }
 
 void grad_var(fli_grad *g) {
@@ -228,7 +229,7 @@ void grad_var(fli_grad *g) {
   unsigned mask = mask_of(g->attrs, 0, g->in_meta[0].ndim);
   double n = count_of(&g->in_meta[0], mask), left = n - g->attrs->v[1].f;
   fl_value mean = DIV(sum_kept(g, x, mask), NUM(n));
-  fl_value scale = MUL(kept(g, g->dy[0], mask), NUM(2 / left));
+  fl_value scale = MUL(reduce_kept(g, g->dy[0], mask), NUM(2 / left));
   g->dx[0] = MUL(SUB(x, mean), scale);
 }
 
@@ -237,8 +238,8 @@ void grad_logsumexp(fli_grad *g) {
   /* where all is -inf: nothing, not the NaN of -inf + inf */
   fl_value y = g->y[0], none = RUN(eq, y, NUM(-INFINITY));
   y = RUN(where, none, NUM(0), y);
-  fl_value p = EXP(SUB(g->in[0], kept(g, y, mask)));
-  g->dx[0] = MUL(kept(g, g->dy[0], mask), p);
+  fl_value p = EXP(SUB(g->in[0], reduce_kept(g, y, mask)));
+  g->dx[0] = MUL(reduce_kept(g, g->dy[0], mask), p);
 }
 
 /* The slope of a finite p-norm y: sign(x) |x|^(p-1) / y^(p-1), 0 where y is 0.
@@ -269,7 +270,8 @@ void grad_norm(fli_grad *g) {
   if (isinf(p))
     g->dx[0] = MUL(shared(g, RUN(abs, x), y, dy, mask), RUN(sign, x));
   else
-    g->dx[0] = norm_slope(g, x, kept(g, y, mask), kept(g, dy, mask), p);
+    g->dx[0] =
+        norm_slope(g, x, reduce_kept(g, y, mask), reduce_kept(g, dy, mask), p);
 }
 
 /* As norm's of all tensors in one. */

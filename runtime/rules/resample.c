@@ -44,7 +44,7 @@ typedef struct sampling {
 } sampling;
 
 /* start + j step for j = 0, 1, ... */
-static fl_value places(fli_composing *g, const sampling *s) {
+static fl_value resample_places(fli_composing *g, const sampling *s) {
   fl_attrs a = fli_attrs(&g->e, FLI_OP_arange);
   a.v[0].f = 0;
   a.v[1].f = (double)s->size;
@@ -71,8 +71,8 @@ static fl_value as_weights(fli_composing *g, fl_value w, fl_value x,
   return fli_v_reshape(&g->e, CAST(w, m->dtype), m->ndim, shape);
 }
 
-static fl_value nearest(fli_composing *g, fl_value x, fl_value p,
-                        const sampling *s) {
+static fl_value resample_nearest(fli_composing *g, fl_value x, fl_value p,
+                                 const sampling *s) {
   /* whole and half numbers that rounding missed by a little */
   fl_value half = DIV(RUN(round, MUL(p, NUM(2))), NUM(2));
   fl_value off = RUN(abs, SUB(p, half));
@@ -114,7 +114,7 @@ static fl_value banded(fli_composing *g, fl_value x, fl_value p, int taps,
   double reach = (s->mode == CUBIC ? 2 : 1) * wide;
   sampling all = {.size = taps, .start = 1, .step = 1};
   fl_value at = RUN(floor, SUB(p, NUM(reach))), sum = fli_none();
-  at = ADD(fli_v_unsqueeze(&g->e, places(g, &all), 1), at);
+  at = ADD(fli_v_unsqueeze(&g->e, resample_places(g, &all), 1), at);
   fl_value held = clamped(&g->e, at, 0, (double)(s->n - 1));
   fl_value w = weights_of(g, SUB(at, p), wide, s);
   if (s->exclude)
@@ -148,7 +148,7 @@ static fl_value smoothed(fli_composing *g, fl_value x, fl_value p, double wide,
     n += 2 * beyond;
   }
   sampling all = {.size = n, .start = -(double)beyond, .step = 1};
-  fl_value d = SUB(fli_v_unsqueeze(&g->e, places(g, &all), 1),
+  fl_value d = SUB(fli_v_unsqueeze(&g->e, resample_places(g, &all), 1),
                    fli_v_unsqueeze(&g->e, p, 0));
   fl_value w = weights_of(g, d, wide, s);
   w = DIV(w, SUM1(w, 0, true));
@@ -156,8 +156,8 @@ static fl_value smoothed(fli_composing *g, fl_value x, fl_value p, double wide,
 }
 
 /* Where elements lie closer than results, antialias takes means of all near. */
-static fl_value between(fli_composing *g, fl_value x, fl_value p,
-                        const sampling *s) {
+static fl_value resample_between(fli_composing *g, fl_value x, fl_value p,
+                                 const sampling *s) {
   double wide = s->antialias && s->step > 1 ? s->step : 1;
   double taps = ceil((s->mode == CUBIC ? 4 : 2) * wide);
   if (s->mode == LINEAR && wide == 1)
@@ -220,12 +220,12 @@ void compose_resample(fli_composing *g) {
   fl_dtype d = fli_meta(x)->dtype;
   if ((g->e.status = check_sampling("resample", fli_meta(x), s)))
     return;
-  p = places(g, s);
+  p = resample_places(g, s);
   if (s->mode == NEAREST) {
-    y = nearest(g, x, p, s);
+    y = resample_nearest(g, x, p, s);
   } else {
     x = fli_v_widened(&g->e, x);
-    y = between(g, x, p, s);
+    y = resample_between(g, x, p, s);
   }
   if (s->outside == s->outside) {
     fl_value in = RUN(eq, p, clamped(&g->e, p, 0, (double)(s->n - 1)));
@@ -301,7 +301,7 @@ void grad_resample_backward(fli_grad *g) {
 enum { BY_NEAREST, BY_NEAREST_EXACT, BY_LINEAR, BY_CUBIC, BY_AREA };
 
 /* Elements j of the result and start + j step of x are at the same place. */
-static void align(sampling *s, int mode, double scale, bool corners) {
+static void resample_align(sampling *s, int mode, double scale, bool corners) {
   double step = scale > 0 ? 1 / scale : (double)s->n / (double)s->size;
   s->mode = mode == BY_LINEAR ? LINEAR : mode == BY_CUBIC ? CUBIC : NEAREST;
   s->step = step;
@@ -381,7 +381,7 @@ void compose_interpolate(fli_composing *g) {
     int k = next_dim(n, m->shape + 2, sizes, done);
     done[k] = true;
     sampling s = {.n = m->shape[k + 2], .size = sizes[k]};
-    align(&s, mode, given ? 0 : scale, a[3].i != 0);
+    resample_align(&s, mode, given ? 0 : scale, a[3].i != 0);
     if (s.size == s.n && s.start == 0 && (s.step == 1 || s.n <= 1))
       continue;
     fl_attrs along = fli_attrs(&g->e, FLI_OP_resample);
@@ -407,8 +407,8 @@ typedef struct axis { /* what is read along one dim of space, by result */
 } axis;
 
 /* c thrown back at low and high. */
-static fl_value reflected(fli_composing *g, fl_value c, double low,
-                          double high) {
+static fl_value resample_reflected(fli_composing *g, fl_value c, double low,
+                                   double high) {
   double span = high - low;
   if (span <= 0)
     return MUL(c, NUM(0));
@@ -421,12 +421,13 @@ static fl_value reflected(fli_composing *g, fl_value c, double low,
 }
 
 /* c moved to where there are elements. */
-static fl_value inside(fli_composing *g, fl_value c, int64_t size, int padding,
-                       bool corners) {
+static fl_value resample_inside(fli_composing *g, fl_value c, int64_t size,
+                                int padding, bool corners) {
   if (padding == ZEROS)
     return c;
   if (padding == REFLECTION)
-    c = reflected(g, c, corners ? 0 : -0.5, (double)size - (corners ? 1 : 0.5));
+    c = resample_reflected(g, c, corners ? 0 : -0.5,
+                           (double)size - (corners ? 1 : 0.5));
   fl_value last = NUM((double)(size - 1));
   c = RUN(where, RUN(lt, c, NUM(0)), NUM(0), c); /* derivatives of any order */
   return RUN(where, RUN(gt, c, last), last, c);
@@ -440,7 +441,7 @@ static void read_axis(fli_composing *g, fl_value c, int64_t size, axis *r) {
           ? MUL(ADD(c, NUM(1)), NUM(last / 2))
           : DIV(SUB(MUL(ADD(c, NUM(1)), NUM((double)size)), NUM(1)), NUM(2));
   if (mode != CUBIC)
-    c = inside(g, c, size, padding, corners);
+    c = resample_inside(g, c, size, padding, corners);
   fl_value low = RUN(floor, c), t = SUB(c, low), u = SUB(NUM(1), t);
   r->n = mode == NEAREST ? 1 : mode == LINEAR ? 2 : 4;
   for (int k = 0; k < r->n; k++)
@@ -457,8 +458,9 @@ static void read_axis(fli_composing *g, fl_value c, int64_t size, axis *r) {
     r->weight[3] = far_weight(g, ADD(u, NUM(1)), -0.75);
   }
   for (int k = 0; k < r->n; k++) {
-    fl_value at =
-        mode == CUBIC ? inside(g, r->at[k], size, padding, corners) : r->at[k];
+    fl_value at = mode == CUBIC
+                      ? resample_inside(g, r->at[k], size, padding, corners)
+                      : r->at[k];
     fl_value held = clamped(&g->e, at, 0, last);
     fl_value in = padding == ZEROS ? RUN(eq, at, held) : fli_none();
     if (padding == ZEROS)

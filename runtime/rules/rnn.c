@@ -18,7 +18,7 @@ static fl_status check_parts(const char *op, const char *name, const fl_meta *x,
                   fli_shape_text(like->ndim, like->shape), (long long)parts);
 }
 
-static void give(fl_meta *out, const fl_meta *m) {
+static void rnn_give(fl_meta *out, const fl_meta *m) {
   out->ndim = m->ndim;
   for (int i = 0; i < m->ndim; i++)
     out->shape[i] = m->shape[i];
@@ -27,9 +27,9 @@ static void give(fl_meta *out, const fl_meta *m) {
 /* gates, c -> h, c2, act */
 fl_status shape_lstm_cell(fli_infer *c) {
   FLI_TRY(check_parts("lstm_cell", "gates", c->in[0], 4, c->in[1]));
-  give(&c->out[0], c->in[1]);
-  give(&c->out[1], c->in[1]);
-  give(&c->out[2], c->in[0]);
+  rnn_give(&c->out[0], c->in[1]);
+  rnn_give(&c->out[1], c->in[1]);
+  rnn_give(&c->out[2], c->in[0]);
   return FL_OK;
 }
 
@@ -40,8 +40,8 @@ fl_status shape_lstm_cell_backward(fli_infer *c) {
     if (c->in[k])
       FLI_TRY(check_parts(op, "a gradient or state", c->in[k], 1, c->in[2]));
   FLI_TRY(check_parts(op, "act", c->in[4], 4, c->in[2]));
-  give(&c->out[0], c->in[4]);
-  give(&c->out[1], c->in[2]);
+  rnn_give(&c->out[0], c->in[4]);
+  rnn_give(&c->out[1], c->in[2]);
   return FL_OK;
 }
 
@@ -49,8 +49,8 @@ fl_status shape_lstm_cell_backward(fli_infer *c) {
 fl_status shape_gru_cell(fli_infer *c) {
   FLI_TRY(check_parts("gru_cell", "gi", c->in[0], 3, c->in[2]));
   FLI_TRY(check_parts("gru_cell", "gh", c->in[1], 3, c->in[2]));
-  give(&c->out[0], c->in[2]);
-  give(&c->out[1], c->in[0]);
+  rnn_give(&c->out[0], c->in[2]);
+  rnn_give(&c->out[1], c->in[0]);
   return FL_OK;
 }
 
@@ -60,9 +60,9 @@ fl_status shape_gru_cell_backward(fli_infer *c) {
   FLI_TRY(check_parts(op, "dy", c->in[0], 1, c->in[2]));
   FLI_TRY(check_parts(op, "gh", c->in[1], 3, c->in[2]));
   FLI_TRY(check_parts(op, "act", c->in[3], 3, c->in[2]));
-  give(&c->out[0], c->in[1]);
-  give(&c->out[1], c->in[1]);
-  give(&c->out[2], c->in[2]);
+  rnn_give(&c->out[0], c->in[1]);
+  rnn_give(&c->out[1], c->in[1]);
+  rnn_give(&c->out[2], c->in[2]);
   return FL_OK;
 }
 
@@ -93,7 +93,7 @@ fl_status shape_lstm(fli_infer *c) {
   const fl_meta *gates = c->in[0];
   FLI_TRY(check_lstm("lstm", "gates", gates, c->in[1], c->in[2], c->in[3]));
   for (int k = 0; k < 3; k++) {
-    give(&c->out[k], gates);
+    rnn_give(&c->out[k], gates);
     if (k < 2)
       c->out[k].shape[2] = c->in[2]->shape[1];
   }
@@ -116,9 +116,9 @@ static fl_status check_lstm_backward(const fl_meta *const *in) {
 /* dy, dcs, dact, weight, c, cs, act -> dgates, dh, dc */
 fl_status shape_lstm_backward(fli_infer *c) {
   FLI_TRY(check_lstm_backward(c->in));
-  give(&c->out[0], c->in[ACT]);
-  give(&c->out[1], c->in[C0]);
-  give(&c->out[2], c->in[C0]);
+  rnn_give(&c->out[0], c->in[ACT]);
+  rnn_give(&c->out[1], c->in[C0]);
+  rnn_give(&c->out[2], c->in[C0]);
   return FL_OK;
 }
 
@@ -151,7 +151,7 @@ fl_status shape_gru(fli_infer *c) {
   const fl_meta *gates = c->in[0], *h = c->in[3];
   FLI_TRY(check_gru("gru", gates, 3, c->in[1], c->in[2], h));
   for (int k = 0; k < 2; k++) {
-    give(&c->out[k], gates);
+    rnn_give(&c->out[k], gates);
     c->out[k].shape[2] = h->shape[1] * (k ? 4 : 1);
   }
   return FL_OK;
@@ -172,37 +172,37 @@ static fl_status check_gru_backward(const fl_meta *const *in) {
 fl_status shape_gru_backward(fli_infer *c) {
   FLI_TRY(check_gru_backward(c->in));
   for (int k = 0; k < 2; k++) {
-    give(&c->out[k], c->in[4]);
+    rnn_give(&c->out[k], c->in[4]);
     c->out[k].shape[2] *= 3;
   }
-  give(&c->out[2], c->in[3]);
+  rnn_give(&c->out[2], c->in[3]);
   return FL_OK;
 }
 
 /* --- gradients --- */
 
 /* Part k of the last dim, of n elements; nothing of nothing. */
-static fl_value part(fli_env *e, fl_value x, int64_t k, int64_t n) {
+static fl_value rnn_part(fli_env *e, fl_value x, int64_t k, int64_t n) {
   if (fli_nothing(x))
     return x;
   return fli_v_narrow(e, x, fli_meta(x)->ndim - 1, k * n, n, 1);
 }
 
-static fl_value two(fli_env *e, int op, fl_value a, fl_value b) {
+static fl_value rnn_two(fli_env *e, int op, fl_value a, fl_value b) {
   return fli_run(e, op, NULL, 2, (fl_value[]){a, b});
 }
 
 /* Sums and products in which nothing stands for 0. */
 static fl_value plus(fli_env *e, fl_value a, fl_value b) {
-  return fli_nothing(a) ? b : fli_nothing(b) ? a : two(e, FLI_OP_add, a, b);
+  return fli_nothing(a) ? b : fli_nothing(b) ? a : rnn_two(e, FLI_OP_add, a, b);
 }
 
 static fl_value times(fli_env *e, fl_value a, fl_value b) {
-  return fli_nothing(a) ? a : two(e, FLI_OP_mul, a, b);
+  return fli_nothing(a) ? a : rnn_two(e, FLI_OP_mul, a, b);
 }
 
 static fl_value from_one(fli_env *e, fl_value x) {
-  return two(e, FLI_OP_sub, NUM(1), x);
+  return rnn_two(e, FLI_OP_sub, NUM(1), x);
 }
 
 /* Through a sigmoid or tanh with the result y. */
@@ -218,7 +218,7 @@ static fl_value or_zeros(fli_env *e, fl_value x, fl_value like) {
   return fli_nothing(x) ? times(e, like, NUM(0)) : x;
 }
 
-static fl_value join(fli_env *e, int n, const fl_value *parts) {
+static fl_value rnn_join(fli_env *e, int n, const fl_value *parts) {
   fl_attrs a = fli_attrs(e, FLI_OP_cat);
   int ndim = fli_meta(parts[0])->ndim;
   a.v[0].i = ndim ? ndim - 1 : 0;
@@ -235,7 +235,7 @@ static void lstm_plain(fli_env *e, const fl_value *d, fl_value c, fl_value c2,
   int64_t n = m->shape[m->ndim - 1];
   fl_value a[4], p[4];
   for (int k = 0; k < 4; k++)
-    a[k] = part(e, act, k, n);
+    a[k] = rnn_part(e, act, k, n);
   fl_value t = fli_run(e, FLI_OP_tanh, NULL, 1, &c2);
   fl_value dc2 = plus(e, d[1], tanh_back(e, times(e, d[0], a[3]), t));
   p[0] = times(e, dc2, a[2]);
@@ -243,11 +243,11 @@ static void lstm_plain(fli_env *e, const fl_value *d, fl_value c, fl_value c2,
   p[2] = times(e, dc2, a[0]);
   p[3] = times(e, d[0], t);
   for (int k = 0; k < 4; k++) {
-    p[k] = plus(e, p[k], part(e, d[2], k, n));
+    p[k] = plus(e, p[k], rnn_part(e, d[2], k, n));
     p[k] = k == 2 ? tanh_back(e, p[k], a[k]) : sigmoid_back(e, p[k], a[k]);
     p[k] = or_zeros(e, p[k], a[k]);
   }
-  *dgates = join(e, 4, p);
+  *dgates = rnn_join(e, 4, p);
   *dc1 = times(e, dc2, a[1]);
 }
 
@@ -267,14 +267,15 @@ void grad_lstm_cell(fli_grad *g) {
  * and the last of gh. */
 static void gru_plain(fli_env *e, const fl_value *d, fl_value hn, fl_value h,
                       fl_value act, int64_t n, fl_value *to) {
-  fl_value r = part(e, act, 0, n), z = part(e, act, 1, n),
-           x = part(e, act, 2, n);
-  fl_value dx = plus(e, times(e, d[0], from_one(e, z)), part(e, d[1], 2, n));
+  fl_value r = rnn_part(e, act, 0, n), z = rnn_part(e, act, 1, n),
+           x = rnn_part(e, act, 2, n);
+  fl_value dx =
+      plus(e, times(e, d[0], from_one(e, z)), rnn_part(e, d[1], 2, n));
   to[2] = tanh_back(e, dx, x);
-  to[0] = plus(e, times(e, to[2], hn), part(e, d[1], 0, n));
+  to[0] = plus(e, times(e, to[2], hn), rnn_part(e, d[1], 0, n));
   to[0] = sigmoid_back(e, to[0], r);
-  to[1] = times(e, d[0], two(e, FLI_OP_sub, h, x));
-  to[1] = sigmoid_back(e, plus(e, to[1], part(e, d[1], 1, n)), z);
+  to[1] = times(e, d[0], rnn_two(e, FLI_OP_sub, h, x));
+  to[1] = sigmoid_back(e, plus(e, to[1], rnn_part(e, d[1], 1, n)), z);
   to[3] = times(e, to[2], r);
 }
 
@@ -282,13 +283,13 @@ static void gru_cell_plain(fli_grad *g) {
   fl_value gh = g->in[1], act = g->y[1], p[4];
   fli_env *e = &g->e;
   int64_t n = g->in_meta[2].shape[g->in_meta[2].ndim - 1];
-  gru_plain(e, g->dy, part(e, gh, 2, n), g->in[2], act, n, p);
+  gru_plain(e, g->dy, rnn_part(e, gh, 2, n), g->in[2], act, n, p);
   if (g->need[0])
-    g->dx[0] = join(e, 3, p);
+    g->dx[0] = rnn_join(e, 3, p);
   if (g->need[1])
-    g->dx[1] = join(e, 3, (fl_value[]){p[0], p[1], p[3]});
+    g->dx[1] = rnn_join(e, 3, (fl_value[]){p[0], p[1], p[3]});
   if (g->need[2])
-    g->dx[2] = times(e, g->dy[0], part(e, act, 1, n));
+    g->dx[2] = times(e, g->dy[0], rnn_part(e, act, 1, n));
 }
 
 void grad_gru_cell(fli_grad *g) {
@@ -405,7 +406,7 @@ void compose_lstm_backward(fli_composing *g) {
                      at_time(e, in[DACT], t)};
     lstm_plain(e, d, k ? at_time(e, in[CS], before) : in[C0],
                at_time(e, in[CS], t), at_time(e, in[ACT], t), &dgates[t], &dc);
-    dh = two(e, FLI_OP_matmul, dgates[t], in[WEIGHT]);
+    dh = rnn_two(e, FLI_OP_matmul, dgates[t], in[WEIGHT]);
   }
   if (!e->status) {
     fl_value all = n ? all_times(e, n, dgates) : in[ACT];
@@ -463,7 +464,8 @@ void compose_gru(fli_composing *g) {
     fl_value own = RUN(linear, in[3], in[1], in[2]);
     RUN_ALL(gru_cell, NULL, step, at_time(e, in[0], t), own, in[3]);
     in[3] = list[t] = step[0];
-    list[n + t] = join(e, 2, (fl_value[]){step[1], part(e, own, 2, size)});
+    list[n + t] =
+        rnn_join(e, 2, (fl_value[]){step[1], rnn_part(e, own, 2, size)});
   }
   for (int k = 0; k < 2 && !e->status; k++)
     g->out[k] = CAST(all_times(e, n, list + k * n), m[k ? 0 : 3]->dtype);
@@ -491,15 +493,15 @@ void compose_gru_backward(fli_composing *g) {
     fl_value act = at_time(e, in[G_ACT], t);
     fl_value d[2] = {plus(e, at_time(e, in[G_DY], t), dh),
                      at_time(e, in[G_DACT], t)};
-    gru_plain(e, d, part(e, act, 3, size),
+    gru_plain(e, d, rnn_part(e, act, 3, size),
               k ? at_time(e, in[G_Y], before) : in[G_H0], act, size, p);
-    p[3] = plus(e, p[3], part(e, d[1], 3, size));
+    p[3] = plus(e, p[3], rnn_part(e, d[1], 3, size));
     for (int i = 0; i < 4; i++)
       p[i] = or_zeros(e, p[i], in[G_H0]);
-    list[t] = join(e, 3, p);
-    list[n + t] = join(e, 3, (fl_value[]){p[0], p[1], p[3]});
-    dh = plus(e, two(e, FLI_OP_matmul, list[n + t], in[G_WEIGHT]),
-              times(e, d[0], part(e, act, 1, size)));
+    list[t] = rnn_join(e, 3, p);
+    list[n + t] = rnn_join(e, 3, (fl_value[]){p[0], p[1], p[3]});
+    dh = plus(e, rnn_two(e, FLI_OP_matmul, list[n + t], in[G_WEIGHT]),
+              times(e, d[0], rnn_part(e, act, 1, size)));
   }
   for (int k = 0; k < 2 && !e->status; k++)
     g->out[k] = CAST(n ? all_times(e, n, list + k * n)

@@ -1,7 +1,7 @@
 /* Gradients of running products, extremes and logarithms of sums. */
 #include "env.h"
 
-static fl_value turned(fli_grad *g, int64_t dim, fl_value x) {
+static fl_value running_turned(fli_grad *g, int64_t dim, fl_value x) {
   fl_attrs a = fli_attrs(&g->e, FLI_OP_flip);
   fli_set_list(&g->e, &a, 0, 1, &dim);
   return RUN_A(flip, &a, x);
@@ -10,7 +10,8 @@ static fl_value turned(fli_grad *g, int64_t dim, fl_value x) {
 /* The sum of what is still to come: products_k dy_k for all k from i on. */
 static fl_value to_come(fli_grad *g, fl_value x) {
   int64_t dim = g->attrs->v[0].i;
-  return turned(g, dim, RUN_A(cumsum, g->attrs, turned(g, dim, x)));
+  return running_turned(g, dim,
+                        RUN_A(cumsum, g->attrs, running_turned(g, dim, x)));
 }
 
 static fl_value zeros_like(fli_grad *g, fl_value x) {
@@ -20,7 +21,8 @@ static fl_value zeros_like(fli_grad *g, fl_value x) {
                                    fl_tensor_device(x.tensor));
 }
 
-static fl_value joined(fli_grad *g, int64_t dim, fl_value a, fl_value b) {
+static fl_value running_joined(fli_grad *g, int64_t dim, fl_value a,
+                               fl_value b) {
   fl_attrs at = fli_attrs(&g->e, FLI_OP_cat);
   at.v[0].i = dim;
   return RUN_A(cat, &at, a, b);
@@ -33,15 +35,16 @@ static fl_value recur(fli_grad *g, int64_t dim, int64_t n, fl_value a,
                       fl_value b) {
   int d = (int)dim;
   if (n > 1) /* nothing comes after the last */
-    a = joined(g, dim, a, zeros_like(g, fli_v_narrow(&g->e, b, d, 0, 1, 1)));
+    a = running_joined(g, dim, a,
+                       zeros_like(g, fli_v_narrow(&g->e, b, d, 0, 1, 1)));
   for (int64_t step = 1; step < n && g->e.status == FL_OK; step *= 2) {
     int64_t left = n - step;
     fl_value near = fli_v_narrow(&g->e, a, d, 0, left, 1);
     fl_value sum = MUL(near, fli_v_narrow(&g->e, b, d, step, left, 1));
     sum = ADD(fli_v_narrow(&g->e, b, d, 0, left, 1), sum);
-    b = joined(g, dim, sum, fli_v_narrow(&g->e, b, d, left, step, 1));
+    b = running_joined(g, dim, sum, fli_v_narrow(&g->e, b, d, left, step, 1));
     near = MUL(near, fli_v_narrow(&g->e, a, d, step, left, 1));
-    a = joined(g, dim, near, fli_v_narrow(&g->e, a, d, left, step, 1));
+    a = running_joined(g, dim, near, fli_v_narrow(&g->e, a, d, left, step, 1));
   }
   return b;
 }
@@ -54,7 +57,7 @@ static fl_value product_again(fli_grad *g, fl_value x, fl_value dy) {
   fl_value first = fli_v_narrow(&g->e, dy, d, 0, 1, 1);
   first = ADD(zeros_like(g, first), NUM(1));
   fl_value before = fli_v_narrow(&g->e, x, d, 0, n - 1, 1);
-  before = joined(g, dim, first, RUN_A(cumprod, g->attrs, before));
+  before = running_joined(g, dim, first, RUN_A(cumprod, g->attrs, before));
   return MUL(before,
              recur(g, dim, n, fli_v_narrow(&g->e, x, d, 1, n - 1, 1), dy));
 }

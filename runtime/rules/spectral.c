@@ -17,7 +17,8 @@ static fl_value gaps_of(fli_grad *g, fl_value v) {
 }
 
 /* The first or the last columns of a matrix. */
-static fl_value columns(fli_env *e, fl_value x, int64_t from, int64_t to) {
+static fl_value spectral_columns(fli_env *e, fl_value x, int64_t from,
+                                 int64_t to) {
   int n = fli_meta(x)->ndim;
   return e->status ? x : fli_v_narrow(e, x, n - 1, from, to - from, 1);
 }
@@ -51,19 +52,22 @@ void grad_qr(fli_grad *g) {
   if (m == 0 || n == 0 || e->status)
     return;
   if (m < n) { /* x = (x1 x2): x2 = Q R2 */
-    fl_value x2 = columns(e, g->in[0], m, n), dr2 = columns(e, dr, m, n);
+    fl_value x2 = spectral_columns(e, g->in[0], m, n),
+             dr2 = spectral_columns(e, dr, m, n);
     dq = ADD(dq, MATMUL(x2, TURN(dr2)));
-    fl_value dx1 =
-        grad_tall(g, q, columns(e, r, 0, m), dq, columns(e, dr, 0, m));
+    fl_value dx1 = grad_tall(g, q, spectral_columns(e, r, 0, m), dq,
+                             spectral_columns(e, dr, 0, m));
     fl_attrs a = fli_attrs(e, FLI_OP_cat);
     a.v[0].i = x->ndim - 1;
     g->dx[0] = RUN_A(cat, &a, dx1, MATMUL(q, dr2));
     return;
   }
   if (g->attrs->v[0].i && m > n) {
-    fl_value rest = columns(e, q, n, m), drest = columns(e, dq, n, m);
-    q = columns(e, q, 0, n);
-    dq = SUB(columns(e, dq, 0, n), MATMUL(rest, MATMUL(TURN(drest), q)));
+    fl_value rest = spectral_columns(e, q, n, m),
+             drest = spectral_columns(e, dq, n, m);
+    q = spectral_columns(e, q, 0, n);
+    dq = SUB(spectral_columns(e, dq, 0, n),
+             MATMUL(rest, MATMUL(TURN(drest), q)));
     r = rows(e, r, 0, n);
     dr = rows(e, dr, 0, n);
   }
@@ -83,12 +87,13 @@ static void first_columns(fli_grad *g, fl_value *u, fl_value *du, int64_t k,
   fli_env *e = &g->e;
   if (all == k)
     return;
-  fl_value rest = columns(e, *u, k, all);
-  *u = columns(e, *u, 0, k);
+  fl_value rest = spectral_columns(e, *u, k, all);
+  *u = spectral_columns(e, *u, 0, k);
   if (fli_nothing(*du))
     return;
-  fl_value drest = columns(e, *du, k, all);
-  *du = SUB(columns(e, *du, 0, k), MATMUL(rest, MATMUL(TURN(drest), *u)));
+  fl_value drest = spectral_columns(e, *du, k, all);
+  *du = SUB(spectral_columns(e, *du, 0, k),
+            MATMUL(rest, MATMUL(TURN(drest), *u)));
 }
 
 /* What of du lies outside the columns of u, divided by the singular values. */
@@ -152,7 +157,7 @@ void grad_eigh(fli_grad *g) {
 }
 
 /* Real and imaginary parts of pairs. */
-static fl_value part(fli_env *e, fl_value x, int64_t k) {
+static fl_value spectral_part(fli_env *e, fl_value x, int64_t k) {
   fl_attrs a = fli_attrs(e, FLI_OP_select);
   a.v[0].i = fli_meta(x)->ndim - 1;
   a.v[1].i = k;
@@ -186,27 +191,28 @@ void grad_eig_pairs(fli_grad *g) {
   if (n == 0)
     return;
   fl_value dw = fli_g_dy(g, 0), dv = fli_g_dy(g, 1);
-  fl_value v = as_blocks(g, part(e, g->y[1], 0), part(e, g->y[1], 1));
-  fl_value d = as_blocks(g, part(e, dv, 0), part(e, dv, 1));
+  fl_value v =
+      as_blocks(g, spectral_part(e, g->y[1], 0), spectral_part(e, g->y[1], 1));
+  fl_value d = as_blocks(g, spectral_part(e, dv, 0), spectral_part(e, dv, 1));
   fl_value eye = fli_identity(e, n, dw), vh = TURN(v);
   fl_value p = MATMUL(vh, d);
-  fl_value re = columns(e, rows(e, p, 0, n), 0, n),
-           im = columns(e, rows(e, p, n, 2 * n), 0, n);
+  fl_value re = spectral_columns(e, rows(e, p, 0, n), 0, n),
+           im = spectral_columns(e, rows(e, p, n, 2 * n), 0, n);
   fl_value own = as_blocks(g, MUL(re, eye), MUL(re, NUM(0)));
   p = SUB(p, MATMUL(MATMUL(vh, v), own));
-  re = columns(e, rows(e, p, 0, n), 0, n);
-  im = columns(e, rows(e, p, n, 2 * n), 0, n);
-  fl_value gr = gaps_of(g, part(e, g->y[0], 0));
-  fl_value gi = gaps_of(g, part(e, g->y[0], 1));
+  re = spectral_columns(e, rows(e, p, 0, n), 0, n);
+  im = spectral_columns(e, rows(e, p, n, 2 * n), 0, n);
+  fl_value gr = gaps_of(g, spectral_part(e, g->y[0], 0));
+  fl_value gi = gaps_of(g, spectral_part(e, g->y[0], 1));
   fl_value size = ADD(ADD(RUN(square, gr), RUN(square, gi)), eye);
   fl_value off = DIV(SUB(NUM(1), eye), size);
   fl_value qr = MUL(SUB(MUL(re, gr), MUL(im, gi)), off);
   fl_value qi = MUL(ADD(MUL(re, gi), MUL(im, gr)), off);
-  qr = ADD(qr, diagonal(g, part(e, dw, 0), eye));
-  qi = ADD(qi, diagonal(g, part(e, dw, 1), eye));
+  qr = ADD(qr, diagonal(g, spectral_part(e, dw, 0), eye));
+  qi = ADD(qi, diagonal(g, spectral_part(e, dw, 1), eye));
   fl_value all = MATMUL(as_blocks(g, qr, qi), vh);
   fl_value dx = RUN(solve, vh, all);
-  g->dx[0] = columns(e, rows(e, dx, 0, n), 0, n);
+  g->dx[0] = spectral_columns(e, rows(e, dx, 0, n), 0, n);
 }
 
 /* --- the pseudoinverse, of constant rank (Golub and Pereyra 1973) --- */

@@ -238,7 +238,7 @@ fl_status view_unsqueeze(fli_viewing *v) {
 
 /* --- parts --- */
 
-static fl_status position(const fli_viewing *v, int64_t *i, int64_t size) {
+static fl_status view_position(const fli_viewing *v, int64_t *i, int64_t size) {
   int64_t at = *i < 0 ? *i + size : *i;
   if (at < 0 || at >= size)
     return fli_fail(FL_EINDEX, "%s: position %lld is out of range %d..%lld",
@@ -257,7 +257,7 @@ fl_status view_narrow(fli_viewing *v) {
   if (length == 0 && start == size)
     start = 0;
   else if (length != 0 || size != 0)
-    FLI_TRY(position(v, &start, size ? size : 1));
+    FLI_TRY(view_position(v, &start, size ? size : 1));
   if (step == 0 || step == INT64_MIN || length < 0)
     return fli_fail(FL_EINDEX,
                     "narrow: a length of %lld and a step of %lld: a length "
@@ -281,7 +281,7 @@ fl_status view_select(fli_viewing *v) {
   int64_t dim = v->attrs->v[0].i, i = v->attrs->v[1].i;
   if (v->x->ndim == 0)
     return fli_fail(FL_ESHAPE, "select: a 0-d tensor has no dims");
-  FLI_TRY(position(v, &i, v->x->shape[dim]));
+  FLI_TRY(view_position(v, &i, v->x->shape[dim]));
   for (int k = 0; k < v->x->ndim; k++)
     if (k != dim)
       FLI_TRY(set_dim(v, v->x->shape[k], v->x_stride[k]));

@@ -210,7 +210,8 @@ static fl_status place_of(fl_tensor *t, DLDevice *device) {
                   fl_device_name(t->rt, d));
 }
 
-static fl_status lend(fl_tensor *t, const fl_dlpack_options *o, lent **out) {
+static fl_status dlpack_lend(fl_tensor *t, const fl_dlpack_options *o,
+                             lent **out) {
   if (!t->rt)
     return fli_fail(FL_ECLOSED, "tensor is closed");
   FLI_TRY(fli_check_owner(t->rt));
@@ -238,7 +239,7 @@ static fl_status lend(fl_tensor *t, const fl_dlpack_options *o, lent **out) {
   return FL_OK;
 }
 
-static void describe(const fl_tensor *t, lent *x, DLTensor *d) {
+static void dlpack_describe(const fl_tensor *t, lent *x, DLTensor *d) {
   place_of((fl_tensor *)(uintptr_t)t, &d->device);
   d->data = t->numel ? fli_tensor_ptr(t) : NULL;
   d->ndim = t->meta.ndim;
@@ -264,12 +265,12 @@ fl_status fl_tensor_to_dlpack(fl_tensor *t, const fl_dlpack_options *o,
   FLI_NEED(t, "t");
   FLI_NEED(m, "m");
   lent *x;
-  FLI_TRY(lend(t, o, &x));
+  FLI_TRY(dlpack_lend(t, o, &x));
   x->managed.version = (DLPackVersion){MAJOR, MINOR};
   x->managed.manager_ctx = x;
   x->managed.deleter = deleter;
   x->managed.flags = t->storage->read_only ? DLPACK_FLAG_BITMASK_READ_ONLY : 0;
-  describe(t, x, &x->managed.dl_tensor);
+  dlpack_describe(t, x, &x->managed.dl_tensor);
   *m = &x->managed;
   return FL_OK;
 }
@@ -281,10 +282,10 @@ fl_status fl_tensor_to_dlpack_old(fl_tensor *t, const fl_dlpack_options *o,
     return fli_fail(FL_EUNSUPPORTED,
                     "dlpack: without a version nobody is told that the memory "
                     "may only be read: clone() it first");
-  FLI_TRY(lend(t, o, &x));
+  FLI_TRY(dlpack_lend(t, o, &x));
   x->old.manager_ctx = x;
   x->old.deleter = deleter_old;
-  describe(t, x, &x->old.dl_tensor);
+  dlpack_describe(t, x, &x->old.dl_tensor);
   *m = &x->old;
   return FL_OK;
 }
@@ -347,8 +348,8 @@ static fl_status find_device(fl_runtime *rt, DLDevice given, fl_device *d) {
 }
 
 /* Elements before and behind the first one that the tensor reaches. */
-static fl_status measure(const fl_meta *m, const int64_t *stride, int64_t *low,
-                         int64_t *high) {
+static fl_status dlpack_measure(const fl_meta *m, const int64_t *stride,
+                                int64_t *low, int64_t *high) {
   *low = *high = 0;
   for (int i = 0; i < m->ndim; i++)
     if (m->shape[i] == 0) {
@@ -404,7 +405,7 @@ static fl_status read_description(fl_runtime *rt, const DLTensor *x, given *g) {
     if (__builtin_mul_overflow(n, g->meta.shape[i], &n))
       n = 0; /* there is a size 0, and no element to step to */
   }
-  FLI_TRY(measure(&g->meta, g->stride, &g->low, &g->high));
+  FLI_TRY(dlpack_measure(&g->meta, g->stride, &g->low, &g->high));
   if (x->byte_offset > UINTPTR_MAX / 2 ||
       (uintptr_t)x->data > UINTPTR_MAX - x->byte_offset)
     return fli_fail(FL_ESIZE, "dlpack: a byte_offset of %llu overflows",
@@ -415,8 +416,8 @@ static fl_status read_description(fl_runtime *rt, const DLTensor *x, given *g) {
 }
 
 /* A tensor over all the memory, and the one that was described as its view. */
-static fl_status build(fl_runtime *rt, const given *g, bool read_only,
-                       borrowed *b, fl_tensor **out) {
+static fl_status dlpack_build(fl_runtime *rt, const given *g, bool read_only,
+                              borrowed *b, fl_tensor **out) {
   fl_tensor *all;
   int64_t count = g->high - g->low + 1;
   FLI_TRY(fl_tensor_wrap(
@@ -433,9 +434,9 @@ static fl_status build(fl_runtime *rt, const given *g, bool read_only,
   return s;
 }
 
-static fl_status take(fl_runtime *rt, const DLTensor *x, bool read_only,
-                      const fl_dlpack_options *o, borrowed with,
-                      fl_tensor **out) {
+static fl_status dlpack_take(fl_runtime *rt, const DLTensor *x, bool read_only,
+                             const fl_dlpack_options *o, borrowed with,
+                             fl_tensor **out) {
   given g;
   intptr_t stream = stream_wish(o);
   FLI_TRY(fli_check_owner(rt));
@@ -456,7 +457,7 @@ static fl_status take(fl_runtime *rt, const DLTensor *x, bool read_only,
       s = fli_stream_follow(rt, g.device, 1u << b->stream);
   }
   if (s == FL_OK)
-    s = build(rt, &g, read_only, b, out);
+    s = dlpack_build(rt, &g, read_only, b, out);
   if (s) {
     if (b->stream >= 0)
       fl_stream_release(rt, g.device, b->stream);
@@ -475,8 +476,9 @@ fl_status fl_tensor_from_dlpack(fl_runtime *rt,
     return fli_fail(FL_EUNSUPPORTED,
                     "dlpack: version %u.%u, this flare knows version %d",
                     m->version.major, m->version.minor, MAJOR);
-  return take(rt, &m->dl_tensor, m->flags & DLPACK_FLAG_BITMASK_READ_ONLY, o,
-              (borrowed){.managed = m}, t);
+  return dlpack_take(rt, &m->dl_tensor,
+                     m->flags & DLPACK_FLAG_BITMASK_READ_ONLY, o,
+                     (borrowed){.managed = m}, t);
 }
 
 fl_status fl_tensor_from_dlpack_old(fl_runtime *rt, struct DLManagedTensor *m,
@@ -484,5 +486,5 @@ fl_status fl_tensor_from_dlpack_old(fl_runtime *rt, struct DLManagedTensor *m,
   FLI_NEED(rt, "rt");
   FLI_NEED(m, "m");
   FLI_NEED(t, "t");
-  return take(rt, &m->dl_tensor, false, o, (borrowed){.old = m}, t);
+  return dlpack_take(rt, &m->dl_tensor, false, o, (borrowed){.old = m}, t);
 }

@@ -97,7 +97,7 @@ fl_status fli_tensor_header(fl_runtime *rt, fl_tensor **out) {
   return FL_OK;
 }
 
-static void attach(fl_tensor *t, fl_storage *s) {
+static void tensor_attach(fl_tensor *t, fl_storage *s) {
   t->storage = s;
   s->refs += t->rc;
   account(s);
@@ -139,7 +139,7 @@ static void retain_base(fl_tensor *t) { /* not counted by the storage */
   t->rc++;
 }
 
-static void drop(fl_tensor *t) {
+static void tensor_drop(fl_tensor *t) {
   fl_runtime *rt = t->rt;
   if (!rt) { /* outlived its runtime */
     free(t);
@@ -162,7 +162,7 @@ static void drop(fl_tensor *t) {
   t->next = rt->free_tensors;
   rt->free_tensors = t;
   if (base && --base->rc == 0)
-    drop(base);
+    tensor_drop(base);
 }
 
 void fl_tensor_release(fl_tensor *t) {
@@ -174,7 +174,7 @@ void fl_tensor_release(fl_tensor *t) {
       account(t->storage);
   }
   if (--t->rc == 0)
-    drop(t);
+    tensor_drop(t);
 }
 
 void fl_tensor_handle(fl_tensor *t, int change) {
@@ -299,7 +299,7 @@ fl_status fli_tensor_view(fl_tensor *x, const fl_meta *m, const int64_t *stride,
   t->contiguous = is_contiguous(t);
   if (x->storage) {
     fli_storage_retain(x->storage);
-    attach(t, x->storage);
+    tensor_attach(t, x->storage);
   }
   t->base = x->is_view ? x->base : x;
   retain_base(t->base);
@@ -320,7 +320,7 @@ static fl_status with_storage(fl_runtime *rt, const fl_meta *m, size_t bytes,
     fl_tensor_release(t);
     return status;
   }
-  attach(t, s);
+  tensor_attach(t, s);
   *out = t;
   return FL_OK;
 }
@@ -410,7 +410,7 @@ void fli_tensor_own(fl_tensor *t) {
   t->base = NULL;
   t->is_view = false;
   if (base && --base->rc == 0)
-    drop(base);
+    tensor_drop(base);
 }
 
 /* --- asking --- */

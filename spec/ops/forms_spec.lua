@@ -33,7 +33,11 @@ local function each_call(row, visit)
           for _, y in pairs(x) do ask(y) end
         end
       end
-      for _, v in pairs(args) do ask(v) end
+      local written = {} -- inputs that the call writes cannot require a gradient
+      for _, p in ipairs(row.params) do written[p.name] = p.written end
+      for key, v in pairs(args) do
+        if not written[key] then ask(v) end
+      end
       local first = row.positional[1] and args[row.positional[1]]
       visit(A.is(s[row.positional[1]]) and first, rows.guarded(row, s, "", rows.call, row, args),
             wants)

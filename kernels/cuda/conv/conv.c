@@ -103,7 +103,7 @@ static fl_status read_weight(const fl_launch *l, flc_conv *c,
 }
 
 /* What a gradient is computed in: its operands may differ. */
-static fl_dtype common(const fl_launch *l) {
+static fl_dtype conv_common(const fl_launch *l) {
   fl_dtype a = l->in[0].dtype, b = l->in[1].dtype;
   return a == b ? a : a == FL_F64 || b == FL_F64 ? FL_F64 : FL_F32;
 }
@@ -146,7 +146,7 @@ FLC_KERNEL(conv) {
 
 FLC_KERNEL(conv_input_grad) {
   const fl_view *out = &l->out[0];
-  flc_conv c = {.kind = FLC_CONV_INPUT, .dtype = common(l)};
+  flc_conv c = {.kind = FLC_CONV_INPUT, .dtype = conv_common(l)};
   if (flc_numel(out) == 0)
     return FL_OK;
   read_window(l, &c, 1, &l->in[1]);
@@ -159,7 +159,8 @@ FLC_KERNEL(conv_input_grad) {
 
 FLC_KERNEL(conv_weight_grad) {
   const fl_view *out = &l->out[0];
-  flc_conv c = {.kind = FLC_CONV_WEIGHT, .dtype = common(l), .w = out->data};
+  flc_conv c = {
+      .kind = FLC_CONV_WEIGHT, .dtype = conv_common(l), .w = out->data};
   if (flc_numel(out) == 0)
     return FL_OK;
   if (flc_numel(&l->in[0]) == 0) /* an empty batch */

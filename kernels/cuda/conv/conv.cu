@@ -96,7 +96,7 @@ template <int COLS, int THREADS> struct conv_columns {
 
 /* C by channels, from shared memory: V places of a channel at once. */
 template <int D, int V, int M, int LD, int THREADS>
-void store(const conv_args &a, const float *c, FL_S(D) * y,
+void conv_store(const conv_args &a, const float *c, FL_S(D) * y,
            const conv_place *rows, int cols, int live, int64_t channel) {
   typedef FL_S(D) S;
   constexpr int H = V < 4 ? V : 4;
@@ -152,11 +152,11 @@ __global__ void __launch_bounds__(fl_size<SIZE>::THREADS)
   tile.template put_turned<LD>(c);
   __syncthreads();
   if (a.wide == 8)
-    store<D, 8, M, LD, THREADS>(a, c, y, rows, cols, live, channel);
+    conv_store<D, 8, M, LD, THREADS>(a, c, y, rows, cols, live, channel);
   else if (a.wide == 4)
-    store<D, 4, M, LD, THREADS>(a, c, y, rows, cols, live, channel);
+    conv_store<D, 4, M, LD, THREADS>(a, c, y, rows, cols, live, channel);
   else
-    store<D, 1, M, LD, THREADS>(a, c, y, rows, cols, live, channel);
+    conv_store<D, 1, M, LD, THREADS>(a, c, y, rows, cols, live, channel);
 }
 
 /* --- the gradient of weights --- */

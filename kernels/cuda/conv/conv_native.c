@@ -22,7 +22,7 @@ static conv_divider divider(int64_t by) {
   return d;
 }
 
-static bool half(const flc_conv *c) {
+static bool conv_native_half(const flc_conv *c) {
   return fl_dtype_size(c->dtype) == 2;
 }
 
@@ -132,9 +132,10 @@ static int store_width(const conv_args *a) {
 
 /* --- launches --- */
 
-static fl_status start(const fl_launch *l, const char *file, const char *entry,
-                       const conv_args *a, int64_t blocks, fl_dtype dtype,
-                       int size, unsigned block, size_t shared) {
+static fl_status conv_native_start(const fl_launch *l, const char *file,
+                                   const char *entry, const conv_args *a,
+                                   int64_t blocks, fl_dtype dtype, int size,
+                                   unsigned block, size_t shared) {
   if (blocks > INT32_MAX)
     return fli_fail(FL_ESIZE, "%s: %lld tiles are more than a launch has",
                     l->op, (long long)blocks);
@@ -154,7 +155,7 @@ static unsigned blocks_for(int64_t n) {
   return (unsigned)(blocks < 1 << 20 ? blocks : 1 << 20);
 }
 
-static int64_t up(int64_t n, int64_t to) {
+static int64_t conv_native_up(int64_t n, int64_t to) {
   return flc_ceil_div(n, to) * to;
 }
 
@@ -197,7 +198,7 @@ static int64_t line_step(const flc_planes *p) {
 fl_status flc_conv_pack(const fl_launch *l, const flc_conv *c, flc_planes *p,
                         int64_t *padded, void *room) {
   int64_t each = p->channels / c->groups, places = flc_volume(p->size);
-  *padded = up(each, 8);
+  *padded = conv_native_up(each, 8);
   int64_t all = *padded * c->groups;
   conv_pack_args a = {.from = p->data,
                       .images = p->images,
@@ -290,7 +291,7 @@ static fl_status pack_weights(const fl_launch *l, const flc_conv *c,
                         .inputs = (int)c->inputs,
                         .taps = (int)flc_volume(c->kernel),
                         .turned = turned};
-  w.padded = (int)up(turned ? outputs : c->inputs, 8);
+  w.padded = (int)conv_native_up(turned ? outputs : c->inputs, 8);
   int64_t n = w.rows * w.taps * w.padded;
   w.to = fl_scratch_get(l, (size_t)n * 2 + 16);
   if (!w.to)
@@ -340,9 +341,9 @@ static fl_status run_tensor(const fl_launch *l, const flc_conv *c,
   a->tiles_n = flc_ceil_div(a->rows, tiles_of[size].n);
   a->steps = (int)flc_ceil_div((int64_t)a->n_taps * a->channels, STEP);
   a->wide = store_width(a);
-  return start(l, "conv", "direct", a, a->tiles_m * a->tiles_n * a->groups,
-               c->dtype, size, (unsigned)tiles_of[size].threads,
-               shared_of(flc_chip_of(l), size));
+  return conv_native_start(
+      l, "conv", "direct", a, a->tiles_m * a->tiles_n * a->groups, c->dtype,
+      size, (unsigned)tiles_of[size].threads, shared_of(flc_chip_of(l), size));
 }
 
 static int plain_size(const fl_launch *l, const flc_conv *c, int64_t m,
@@ -359,25 +360,26 @@ static fl_status run_plain(const fl_launch *l, const flc_conv *c,
   int r = plain_size(l, c, a->rows, all, c->groups), edge = r * 64;
   a->tiles_m = flc_ceil_div(a->rows, edge);
   a->tiles_n = flc_ceil_div(all, edge);
-  return start(l, "conv_plain", "direct", a,
-               a->tiles_m * a->tiles_n * a->groups, c->dtype, r, 256,
-               flc_simt_shared(c->dtype, r));
+  return conv_native_start(l, "conv_plain", "direct", a,
+                           a->tiles_m * a->tiles_n * a->groups, c->dtype, r,
+                           256, flc_simt_shared(c->dtype, r));
 }
 
 static fl_status run_places(const fl_launch *l, const flc_conv *c,
                             conv_args *a) {
   if (c->groups > 1 && c->inputs <= FEW)
-    return start(l, "conv_plain", "each_result", a,
-                 blocks_for(a->images * a->groups * a->rows * a->places),
-                 c->dtype, -1, 256, 0);
-  return half(c) ? run_tensor(l, c, a) : run_plain(l, c, a);
+    return conv_native_start(
+        l, "conv_plain", "each_result", a,
+        blocks_for(a->images * a->groups * a->rows * a->places), c->dtype, -1,
+        256, 0);
+  return conv_native_half(c) ? run_tensor(l, c, a) : run_plain(l, c, a);
 }
 
 /* Weights as a launch reads them: those of the gradient the other way round. */
 static fl_status set_weights(const fl_launch *l, const flc_conv *c, bool turned,
                              conv_args *a) {
   int64_t taps = flc_volume(c->kernel), line = c->inputs * taps;
-  if (half(c) && !(c->groups > 1 && c->inputs <= FEW))
+  if (conv_native_half(c) && !(c->groups > 1 && c->inputs <= FEW))
     return pack_weights(l, c, turned, a);
   a->w = c->w;
   a->w_group = c->outputs / c->groups * line;
@@ -391,7 +393,7 @@ static fl_status set_packed(const fl_launch *l, const flc_conv *c,
                             const flc_planes *p, conv_args *a) {
   flc_planes q = *p;
   int64_t each = p->channels / c->groups;
-  if (half(c) && !(c->groups > 1 && c->inputs <= FEW) &&
+  if (conv_native_half(c) && !(c->groups > 1 && c->inputs <= FEW) &&
       !flc_conv_packed(p, c->groups)) {
     fl_status s = flc_conv_pack(l, c, &q, &each, NULL);
     if (s)
@@ -401,7 +403,7 @@ static fl_status set_packed(const fl_launch *l, const flc_conv *c,
   return FL_OK;
 }
 
-static fl_status forward(const fl_launch *l, const flc_conv *c) {
+static fl_status conv_native_forward(const fl_launch *l, const flc_conv *c) {
   conv_args a = {
       .bias = c->bias, .bias_dtype = c->bias_dtype, .groups = c->groups};
   set_destination(&a, &c->y, c->outputs / c->groups);
@@ -432,8 +434,8 @@ static fl_status input_grad(const fl_launch *l, const flc_conv *c) {
 /* --- the gradient of weights --- */
 
 /* Into how many pieces a sum of `steps` is cut. */
-static int cut(const fl_launch *l, int64_t tiles, int64_t steps, int64_t least,
-               int64_t bytes) {
+static int conv_native_cut(const fl_launch *l, int64_t tiles, int64_t steps,
+                           int64_t least, int64_t bytes) {
   int64_t want = flc_ceil_div(2 * flc_chip_of(l)->processors, tiles);
   want = want < steps / least ? want : steps / least;
   want = want < PIECES_MOST / bytes ? want : PIECES_MOST / bytes;
@@ -457,13 +459,13 @@ static fl_status weight_tensor(const fl_launch *l, const flc_conv *c,
   a->tiles_m = flc_ceil_div(a->rows, tiles_of[size].m);
   a->tiles_n = flc_ceil_div(width, tiles_of[size].n);
   int64_t tiles = a->tiles_m * a->tiles_n * c->groups;
-  cut_into(a, steps, cut(l, tiles, steps, 8, bytes));
+  cut_into(a, steps, conv_native_cut(l, tiles, steps, 8, bytes));
   a->part = fl_scratch_get(l, (size_t)(bytes * a->splits));
   if (!a->part)
     return FL_ENOMEM;
-  fl_status s =
-      start(l, "conv", "weights", a, tiles * a->splits, c->dtype, size,
-            (unsigned)tiles_of[size].threads, shared_of(chip, size));
+  fl_status s = conv_native_start(
+      l, "conv", "weights", a, tiles * a->splits, c->dtype, size,
+      (unsigned)tiles_of[size].threads, shared_of(chip, size));
   conv_sum_args sum = {.part = a->part,
                        .to = c->w,
                        .outputs = c->outputs,
@@ -487,12 +489,13 @@ static fl_status weight_plain(const fl_launch *l, const flc_conv *c,
   a->tiles_m = flc_ceil_div(a->rows, r * 64);
   a->tiles_n = flc_ceil_div(width, r * 64);
   int64_t tiles = a->tiles_m * a->tiles_n * c->groups;
-  cut_into(a, steps, cut(l, tiles, steps, 16, bytes));
+  cut_into(a, steps, conv_native_cut(l, tiles, steps, 16, bytes));
   if (a->splits > 1 &&
       !(a->part = fl_scratch_get(l, (size_t)(bytes * a->splits))))
     return FL_ENOMEM;
-  fl_status s = start(l, "conv_plain", "weights", a, tiles * a->splits,
-                      c->dtype, r, 256, flc_simt_shared(c->dtype, r));
+  fl_status s =
+      conv_native_start(l, "conv_plain", "weights", a, tiles * a->splits,
+                        c->dtype, r, 256, flc_simt_shared(c->dtype, r));
   if (s || a->splits == 1)
     return s;
   gemm_args g = {.c = c->w,
@@ -514,7 +517,7 @@ static fl_status weight_grad(const fl_launch *l, const flc_conv *c) {
   fl_status s = set_packed(l, c, &c->x, &a);
   if (s)
     return s;
-  if (half(c) && !few &&
+  if (conv_native_half(c) && !few &&
       !(flc_conv_packed(&dy, c->groups) && line_step(&dy) > 0) &&
       (s = flc_conv_pack(l, c, &dy, &padded, NULL)))
     return s;
@@ -526,9 +529,10 @@ static fl_status weight_grad(const fl_launch *l, const flc_conv *c) {
   a.y_image = dy.image;
   a.y_channel = dy.channel;
   if (few)
-    return start(l, "conv_plain", "each_weight", &a,
-                 c->outputs * c->inputs * a.n_taps, c->dtype, -1, 256, 0);
-  if (!half(c))
+    return conv_native_start(l, "conv_plain", "each_weight", &a,
+                             c->outputs * c->inputs * a.n_taps, c->dtype, -1,
+                             256, 0);
+  if (!conv_native_half(c))
     return weight_plain(l, c, &a);
   a.w_group = padded;
   a.w_row = line_step(&dy);
@@ -546,13 +550,14 @@ static bool is_product(const flc_conv *c, const flc_planes *p) {
     if (c->kernel[i] != 1 || c->stride[i] != 1 || c->pad[i] != 0)
       return false;
   int64_t step = place_step(p);
-  return step > 0 &&
-         (!half(c) || flc_product_lines(flc_volume(p->size), p->channels, step,
+  return step > 0 && (!conv_native_half(c) ||
+                      flc_product_lines(flc_volume(p->size), p->channels, step,
                                         p->channel));
 }
 
-static fl_status multiply(const fl_launch *l, const flc_conv *c,
-                          const flc_planes *from, const flc_planes *to) {
+static fl_status conv_native_multiply(const fl_launch *l, const flc_conv *c,
+                                      const flc_planes *from,
+                                      const flc_planes *to) {
   bool turned = c->kind == FLC_CONV_INPUT;
   flc_product p = {.dtype = c->dtype,
                    .m = to->channels,
@@ -589,10 +594,10 @@ static fl_status own(const fl_launch *l, const flc_conv *c) {
                     l->op, INT32_MAX / 2);
   const flc_planes *from = c->kind == FLC_CONV_INPUT ? &c->y : &c->x;
   if (is_product(c, from))
-    return multiply(l, c, from, from == &c->x ? &c->y : &c->x);
+    return conv_native_multiply(l, c, from, from == &c->x ? &c->y : &c->x);
   switch (c->kind) {
   case FLC_CONV_FORWARD:
-    return forward(l, c);
+    return conv_native_forward(l, c);
   case FLC_CONV_INPUT:
     return input_grad(l, c);
   case FLC_CONV_WEIGHT:

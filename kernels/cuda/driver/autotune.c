@@ -63,7 +63,7 @@ static flc_tuned **place_of(flc_tuned **t, size_t n, const int64_t *key) {
   return &t[i];
 }
 
-static bool grow(void) {
+static bool autotune_grow(void) {
   size_t n = room ? room * 2 : 64;
   flc_tuned **t = calloc(n, sizeof(flc_tuned *));
   if (!t)
@@ -77,8 +77,8 @@ static bool grow(void) {
   return true;
 }
 
-static flc_tuned *find(const int64_t *key) {
-  if (used * 2 >= room && !grow())
+static flc_tuned *autotune_find(const int64_t *key) {
+  if (used * 2 >= room && !autotune_grow())
     return NULL;
   flc_tuned **place = place_of(table, room, key);
   if (!*place) {
@@ -95,7 +95,7 @@ static flc_tuned *find(const int64_t *key) {
 
 flc_tuned *flc_tuned_of(const int64_t key[FLC_KEY]) {
   pthread_mutex_lock(&flc_lock);
-  flc_tuned *c = find(key);
+  flc_tuned *c = autotune_find(key);
   pthread_mutex_unlock(&flc_lock);
   if (!c)
     fli_fail(FL_ENOMEM, "out of memory: a table of shapes");
@@ -138,14 +138,14 @@ typedef struct trial {
   float times[MOST];
 } trial;
 
-static bool begin(trial *t, int events) {
+static bool autotune_begin(trial *t, int events) {
   while (t->made < events &&
          flc_cu->EventCreate(&t->events[t->made], 0) == CUDA_SUCCESS)
     t->made++;
   return t->made >= events;
 }
 
-static void end(trial *t) {
+static void autotune_end(trial *t) {
   while (t->made > 0)
     flc_cu->EventDestroy(t->events[--t->made]);
 }
@@ -168,19 +168,20 @@ static bool run_some(trial *t, int from, int i, int count) {
          CUDA_SUCCESS;
 }
 
-static bool between(const trial *t, int from, float *ms) {
+static bool autotune_between(const trial *t, int from, float *ms) {
   return flc_cu->EventElapsedTime(ms, t->events[from], t->events[from + 1]) ==
          CUDA_SUCCESS;
 }
 
 /* One run before loads it, and hides how long a launch takes. */
-static float alone(trial *t, int i, int repeats) {
+static float autotune_alone(trial *t, int i, int repeats) {
   float ms;
   bool good =
       run_candidate(t, i) &&
       flc_cu->EventRecord(t->events[0], flc_stream_of(t->l)) == CUDA_SUCCESS &&
       run_some(t, 0, i, repeats) &&
-      flc_wait_event(t->l->stream, t->events[1]) == FL_OK && between(t, 0, &ms);
+      flc_wait_event(t->l->stream, t->events[1]) == FL_OK &&
+      autotune_between(t, 0, &ms);
   return good ? ms / (float)repeats : INFINITY;
 }
 
@@ -195,7 +196,7 @@ static void in_turns(trial *t, const int *close, int n, int turns, int count) {
   float all[FLC_MANY];
   int at = 0;
   bool good =
-      begin(t, n * turns + 1) &&
+      autotune_begin(t, n * turns + 1) &&
       flc_cu->EventRecord(t->events[0], flc_stream_of(t->l)) == CUDA_SUCCESS;
   for (int k = 0; k < turns * n && good; k++)
     good = run_some(t, at++, close[k % n], count);
@@ -203,7 +204,7 @@ static void in_turns(trial *t, const int *close, int n, int turns, int count) {
     return;
   for (int i = 0; i < n; i++) {
     for (int k = 0; k < turns; k++)
-      if (!between(t, k * n + i, &all[k]))
+      if (!autotune_between(t, k * n + i, &all[k]))
         return;
     qsort(all, (size_t)turns, sizeof *all, by_size);
     t->times[close[i]] = all[(turns - 1) / 2] / (float)count;
@@ -241,9 +242,9 @@ int flc_fastest(const fl_launch *l, int n, int again,
   int close[FINAL], found = 0, best = -1;
   float least = INFINITY;
   n = n < MOST ? n : MOST;
-  if (n > 0 && begin(&t, 2)) {
+  if (n > 0 && autotune_begin(&t, 2)) {
     for (int i = 0; i < n; i++) {
-      t.times[i] = alone(&t, i, least > LONG && i ? 1 : REPEATS);
+      t.times[i] = autotune_alone(&t, i, least > LONG && i ? 1 : REPEATS);
       least = fminf(least, t.times[i]);
     }
     found = closest(&t, n, again, close);
@@ -254,6 +255,6 @@ int flc_fastest(const fl_launch *l, int n, int again,
   for (int i = 0; i < found; i++)
     if (best < 0 || t.times[close[i]] * SAME < t.times[best])
       best = close[i];
-  end(&t);
+  autotune_end(&t);
   return best;
 }

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <time.h>
 
-static flc_backend *of(fl_backend *b) {
+static flc_backend *backend_of(fl_backend *b) {
   return (flc_backend *)b;
 }
 
@@ -89,7 +89,7 @@ static bool stuck(const flc_backend *c, const flc_device *d) {
 }
 
 /* Waits for the device, so that Ctrl-C can end the wait; false: it has. */
-static bool settle(flc_backend *c, flc_device *d) {
+static bool backend_settle(flc_backend *c, flc_device *d) {
   if (stuck(c, d))
     return false;
   for (fl_stream *s = c->streams; s; s = s->next)
@@ -191,12 +191,12 @@ fl_stream *flc_stream_find(flc_backend *c, int device, fl_stream *s) {
 }
 
 static fl_status stream_new(fl_backend *b, int device, fl_stream **s) {
-  return stream_make(of(b), device, NULL, s);
+  return stream_make(backend_of(b), device, NULL, s);
 }
 
 static fl_status stream_handle(fl_backend *b, int device, fl_stream *s,
                                intptr_t *handle) {
-  if (!(s = flc_stream_find(of(b), device, s)))
+  if (!(s = flc_stream_find(backend_of(b), device, s)))
     return FL_EDEVICE;
   *handle = (intptr_t)s->handle;
   return FL_OK;
@@ -207,16 +207,16 @@ static fl_status stream_adopt(fl_backend *b, int device, intptr_t handle,
   if (!handle)
     return fli_fail(FL_EARG, "stream 0 may be any: 1 is CUDA's default stream, "
                              "2 the default stream of each thread");
-  return stream_make(of(b), device, (CUstream)handle, s);
+  return stream_make(backend_of(b), device, (CUstream)handle, s);
 }
 
 static void stream_free(fl_backend *b, fl_stream *s) {
-  fl_stream **at = &of(b)->streams;
+  fl_stream **at = &backend_of(b)->streams;
   while (*at != s)
     at = &(*at)->next;
   *at = s->next;
-  if (of(b)->first[s->device->index] == s)
-    of(b)->first[s->device->index] = NULL;
+  if (backend_of(b)->first[s->device->index] == s)
+    backend_of(b)->first[s->device->index] = NULL;
   stream_drop(s);
 }
 
@@ -267,7 +267,7 @@ fl_status flc_tell_fault(fl_stream *s, uint64_t *failed) {
 }
 
 /* What the error word says, as the CPU's kernels would have said it. */
-static fl_status tell(fl_stream *s, uint64_t *failed) {
+static fl_status backend_tell(fl_stream *s, uint64_t *failed) {
   if (s->device->cause[0])
     return flc_tell_fault(s, failed);
   if (s->backend->broken)
@@ -301,19 +301,19 @@ static fl_status tell(fl_stream *s, uint64_t *failed) {
 static fl_status stream_sync(fl_backend *b, int device, fl_stream *s,
                              uint64_t *failed) {
   flc_context before;
-  s = s ? s : of(b)->first[device];
+  s = s ? s : backend_of(b)->first[device];
   if (!s)
     return FL_OK;
   if (s->device->cause[0])
-    return tell(s, failed);
+    return backend_tell(s, failed);
   fl_status status = flc_enter(s->device, &before);
   if (status)
     return status;
   status = flc_wait(s);
   if (status == FL_EFAULT || (status == FL_OK && s->backend->broken))
-    status = tell(s, failed);
+    status = backend_tell(s, failed);
   else if (status == FL_OK && s->mirror->seq) {
-    status = tell(s, failed);
+    status = backend_tell(s, failed);
     flc_cu->MemsetD8Async(s->word, 0, sizeof(uint64_t), s->handle);
     s->mirror->seq = 0;
   }
@@ -323,10 +323,10 @@ static fl_status stream_sync(fl_backend *b, int device, fl_stream *s,
 
 static fl_status stream_peek(fl_backend *b, int device, fl_stream *s,
                              uint64_t *failed) {
-  s = s ? s : of(b)->first[device];
+  s = s ? s : backend_of(b)->first[device];
   if (!s || (!s->mirror->seq && !s->device->cause[0] && !s->backend->broken))
     return FL_OK;
-  return tell(s, failed);
+  return backend_tell(s, failed);
 }
 
 /* --- events --- */
@@ -363,7 +363,7 @@ static void event_free(fl_backend *b, fl_event *e) {
 
 static fl_status event_record(fl_backend *b, fl_event *e, fl_stream *s) {
   flc_context before;
-  if (!(s = flc_stream_find(of(b), e->device->index, s)))
+  if (!(s = flc_stream_find(backend_of(b), e->device->index, s)))
     return FL_EDEVICE;
   fl_status status = flc_enter(s->device, &before);
   if (status)
@@ -375,7 +375,7 @@ static fl_status event_record(fl_backend *b, fl_event *e, fl_stream *s) {
 
 static fl_status event_wait(fl_backend *b, fl_event *e, fl_stream *s) {
   flc_context before;
-  if (!(s = flc_stream_find(of(b), e->device->index, s)))
+  if (!(s = flc_stream_find(backend_of(b), e->device->index, s)))
     return FL_EDEVICE;
   fl_status status = flc_enter(s->device, &before);
   if (status)
@@ -461,8 +461,8 @@ static fl_status get_memory(fl_backend *b, int device, size_t bytes,
   g->bytes = (bytes + PAGE - 1) / PAGE * PAGE;
   fl_status s = flc_enter(d, &before);
   if (s == FL_OK) {
-    CUresult e =
-        of(b)->direct ? flc_cu->MemAlloc(&g->at, bytes) : map(of(b), d, g);
+    CUresult e = backend_of(b)->direct ? flc_cu->MemAlloc(&g->at, bytes)
+                                       : map(backend_of(b), d, g);
     s = e ? flc_failed(d, e, "a segment of memory") : FL_OK;
     flc_leave(d, before);
   }
@@ -470,8 +470,8 @@ static fl_status get_memory(fl_backend *b, int device, size_t bytes,
     free(g);
     return s;
   }
-  g->next = of(b)->segments;
-  of(b)->segments = g;
+  g->next = backend_of(b)->segments;
+  backend_of(b)->segments = g;
   *memory = (void *)(uintptr_t)g->at;
   return FL_OK;
 }
@@ -480,14 +480,15 @@ static void put_memory(fl_backend *b, int device, void *memory, size_t bytes) {
   flc_device *d = flc_device_open(device);
   flc_context before;
   (void)bytes;
-  for (flc_segment **at = &of(b)->segments; *at; at = &(*at)->next) {
+  for (flc_segment **at = &backend_of(b)->segments; *at; at = &(*at)->next) {
     flc_segment *g = *at;
     if (g->at != (CUdeviceptr)(uintptr_t)memory)
       continue;
     *at = g->next;
     if (flc_enter(d, &before) == FL_OK) {
-      bool free_now = settle(of(b), d); /* else it stays for good */
-      if (free_now && of(b)->direct)
+      bool free_now =
+          backend_settle(backend_of(b), d); /* else it stays for good */
+      if (free_now && backend_of(b)->direct)
         flc_cu->MemFree(g->at);
       else if (free_now) {
         flc_cu->MemUnmap(g->at, g->bytes);
@@ -544,7 +545,7 @@ static void host_free(fl_backend *b, void *memory) {
 /* --- launching --- */
 
 static fl_status launch(fl_backend *b, fl_kernel k, const fl_launch *given) {
-  flc_backend *c = of(b);
+  flc_backend *c = backend_of(b);
   fl_launch l = *given;
   flc_context before;
   fl_stream *s = flc_stream_find(c, l.device, l.stream);
@@ -567,10 +568,10 @@ static fl_status launch(fl_backend *b, fl_kernel k, const fl_launch *given) {
 }
 
 static void close_cuda(fl_backend *b) {
-  while (of(b)->streams)
-    stream_free(b, of(b)->streams);
+  while (backend_of(b)->streams)
+    stream_free(b, backend_of(b)->streams);
   flc_precompile_close();
-  free(of(b)->broken);
+  free(backend_of(b)->broken);
   free(b);
 }
 

@@ -45,8 +45,8 @@ static size_t bytes_of(const fl_view *v) {
 }
 
 /* The same view over host memory. */
-static fl_status bring(const fl_launch *l, host *h, const fl_view *from,
-                       fl_view *to) {
+static fl_status host_bring(const fl_launch *l, host *h, const fl_view *from,
+                            fl_view *to) {
   fl_view_copy(to, from);
   if (!from->data || flc_is_number(from))
     return FL_OK;
@@ -68,12 +68,13 @@ static fl_status send_back(const fl_launch *l, const fl_view *to,
                       bytes_of(to));
 }
 
-static fl_status run(const fl_launch *l, host *h, fl_view *in, fl_view *out) {
+static fl_status host_run(const fl_launch *l, host *h, fl_view *in,
+                          fl_view *out) {
   fl_backend *cpu = l->stream->backend->cpu;
   fl_launch there = *l;
   fl_status s = cpu->stream_new(cpu, 0, &there.stream);
   for (int k = 0; k < l->n_in && s == FL_OK; k++)
-    s = bring(l, h, &l->in[k], &in[k]);
+    s = host_bring(l, h, &l->in[k], &in[k]);
   for (int k = 0; k < l->n_out && s == FL_OK; k++) {
     fl_view_copy(&out[k], &l->out[k]);
     row_major(&out[k]);
@@ -96,7 +97,7 @@ fl_status flc_on_host(const fl_launch *l) {
   fl_view *views = malloc((size_t)(l->n_in + l->n_out) * sizeof *views);
   if (!views)
     return fli_fail(FL_ENOMEM, "out of memory: %s on the host", l->op);
-  fl_status s = run(l, &h, views, views + l->n_in);
+  fl_status s = host_run(l, &h, views, views + l->n_in);
   free(views);
   for (block *b = h.blocks, *next; b; b = next) {
     next = b->next;

@@ -95,9 +95,9 @@ static fl_status create_program(const flc_compiler *rtc, const flc_spec *spec,
   return e ? nvrtc_failed(rtc, s->file, NULL, NULL) : FL_OK;
 }
 
-static fl_status take(const flc_compiler *rtc, nvrtcProgram p,
-                      const flc_spec *specs, int n, void **image, size_t *bytes,
-                      char (*entries)[FLC_ENTRY]) {
+static fl_status jit_take(const flc_compiler *rtc, nvrtcProgram p,
+                          const flc_spec *specs, int n, void **image,
+                          size_t *bytes, char (*entries)[FLC_ENTRY]) {
   char entry[160];
   const char *name;
   for (int i = 0; i < n; i++) {
@@ -159,7 +159,7 @@ fl_status flc_compile(const char *arch, const flc_spec *specs, int n,
     rtc->GetProgramLog(p, text);
   s = e ? nvrtc_failed(rtc, what, p,
                        text && *text ? text : rtc->GetErrorString(e))
-        : take(rtc, p, specs, n, image, bytes, entries);
+        : jit_take(rtc, p, specs, n, image, bytes, entries);
   for (int i = 0; i < n && notes && s == FL_OK; i++)
     note_of(text ? text : "", entries[i], notes[i]);
   free(text);

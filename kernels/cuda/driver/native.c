@@ -23,7 +23,7 @@ static fl_raw *kernel_for(const fl_native *n, fl_dtype d) {
 
 /* The type of the first operand that the kernel may be for; else what there is,
  * f32 first. */
-static fl_dtype choose(const fl_launch *l) {
+static fl_dtype native_choose(const fl_launch *l) {
   const fl_native *n = l->native;
   for (int k = 0; k < l->n_in; k++)
     if (n->in_as[k] == FL_NODTYPE && l->in[k].data &&
@@ -97,7 +97,7 @@ static void set_attributes(const fl_launch *l, word *w) {
 
 FLC_KERNEL(native) {
   const fl_native *n = l->native;
-  fl_dtype kernel = choose(l);
+  fl_dtype kernel = native_choose(l);
   word words[MOST] = {{0}};
   void *args[MOST];
   fl_view made[FL_MAX_OUT];

@@ -13,7 +13,7 @@ static struct {
   int (*pop)(void);
 } nvtx;
 
-static void find(void) {
+static void nvtx_find(void) {
   static const char *const names[] = {
       "libnvtx3interop.so.1", "libnvtx3interop.so", "libnvToolsExt.so.1", NULL};
   static const char *const symbols[] = {"nvtxRangePushA", "nvtxRangePop"};
@@ -26,7 +26,7 @@ static void find(void) {
 
 fl_status flc_range(fl_backend *b, const char *name) {
   (void)b;
-  pthread_once(&once, find);
+  pthread_once(&once, nvtx_find);
   if (!there)
     return fli_fail(FL_EDEVICE, "NVTX: %s", why);
   if (name)

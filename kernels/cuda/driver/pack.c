@@ -116,7 +116,7 @@ uint64_t flc_pack_count(void) {
   return rows;
 }
 
-static bool unpack(const row *r, flc_binary *b) {
+static bool pack_unpack(const row *r, flc_binary *b) {
   *b = (flc_binary){.image = mapped + r->at, .bytes = r->bytes};
   if (r->stored == r->bytes)
     return true;
@@ -140,7 +140,7 @@ bool flc_pack_find(const uint64_t key[2], flc_binary *b) {
   const row *r = bsearch(key, mapped + sizeof(head), rows, sizeof(row), by_key);
   if (!r)
     return false;
-  if (!unpack(r, b))
+  if (!pack_unpack(r, b))
     return false;
   snprintf(b->entry, sizeof b->entry, "%s", mapped + r->entry);
   return true;
@@ -206,9 +206,9 @@ static void compress_image(void **image, uint64_t *stored) {
 #endif
 }
 
-static fl_status add(flc_pack *p, const char *arch, const flc_spec *specs,
-                     int n, void *image, uint64_t stored, size_t bytes,
-                     char (*entries)[FLC_ENTRY]) {
+static fl_status pack_add(flc_pack *p, const char *arch, const flc_spec *specs,
+                          int n, void *image, uint64_t stored, size_t bytes,
+                          char (*entries)[FLC_ENTRY]) {
   if (!make_room(&p->image, p->images, 1, &p->image_room, sizeof *p->image)) {
     free(image);
     return fli_fail(FL_ENOMEM, "out of memory: a pack");
@@ -238,7 +238,7 @@ fl_status flc_pack_add(flc_pack *p, const char *arch, const flc_spec *specs,
   uint64_t stored = bytes;
   compress_image(&image, &stored);
   pthread_mutex_lock(&flc_lock);
-  fl_status s = add(p, arch, specs, n, image, stored, bytes, entries);
+  fl_status s = pack_add(p, arch, specs, n, image, stored, bytes, entries);
   pthread_mutex_unlock(&flc_lock);
   return s;
 }

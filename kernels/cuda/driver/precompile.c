@@ -81,7 +81,7 @@ static int turn_of(const flc_spec *s, int place) {
 
 /* Besides the core one of each kernel, and of those that are no formulas all
  * for bf16. */
-static void collect(flc_visitor *v, const flc_spec *s, bool quick) {
+static void precompile_collect(flc_visitor *v, const flc_spec *s, bool quick) {
   collector *c = (collector *)v;
   int place = core_place(s);
   bool wanted = place >= 0 || quick || (!s->text && s->n && s->t[0] == FL_BF16);
@@ -109,7 +109,7 @@ static bool is_cached(const item *it, char *path, size_t room) {
          access(path, R_OK) == 0;
 }
 
-static void compile(const item *it) {
+static void precompile_compile(const item *it) {
   char path[512];
   flc_binary b = {.owned = NULL};
   if (is_cached(it, path, sizeof path) ||
@@ -137,7 +137,7 @@ static item *next(void) {
 
 /* At a program's exit the compiler's own handlers must come after ours. Some it
  * makes while it compiles, the first times. */
-static void *work(void *unused) {
+static void *precompile_work(void *unused) {
   int times = 0;
   item *it;
   (void)unused;
@@ -148,7 +148,7 @@ static void *work(void *unused) {
     it->state = BUSY;
     warm.beside += beside;
     pthread_mutex_unlock(&flc_lock);
-    compile(it);
+    precompile_compile(it);
     if (times++ < 4)
       atexit(flc_precompile_stop);
     pthread_mutex_lock(&flc_lock);
@@ -184,9 +184,9 @@ static void make_items(collector *c) {
 }
 
 /* Makes the lists, and the other threads when there is something to do. */
-static void *begin(void *unused) {
+static void *precompile_begin(void *unused) {
   pthread_t others[THREADS - 1];
-  collector c = {.visitor = {collect}};
+  collector c = {.visitor = {precompile_collect}};
   long cores = sysconf(_SC_NPROCESSORS_ONLN);
   int most = cores > THREADS ? THREADS : (int)cores - 1, started = 0;
   make_items(&c);
@@ -197,9 +197,9 @@ static void *begin(void *unused) {
     pthread_cond_wait(&changed, &flc_lock);
   pthread_mutex_unlock(&flc_lock);
   while (started < most - 1 &&
-         pthread_create(&others[started], NULL, work, NULL) == 0)
+         pthread_create(&others[started], NULL, precompile_work, NULL) == 0)
     started++;
-  work(unused);
+  precompile_work(unused);
   while (started)
     pthread_join(others[--started], NULL);
   return NULL;
@@ -234,7 +234,7 @@ void flc_precompile_start(const char *arch, bool more) {
   pthread_mutex_lock(&flc_lock);
   snprintf(warm.arch, sizeof warm.arch, "%s", arch);
   warm.process = getpid();
-  warm.running = pthread_create(&warm.first, NULL, begin, NULL) == 0;
+  warm.running = pthread_create(&warm.first, NULL, precompile_begin, NULL) == 0;
   pthread_mutex_unlock(&flc_lock);
   pthread_sigmask(SIG_SETMASK, &before, NULL);
 }

@@ -20,7 +20,7 @@ static int attribute(const flc_driver *cu, CUdevice d, int what) {
 }
 
 /* Whether one of n devices is new enough; if none is, what the first one is. */
-static bool usable(const flc_driver *cu, int n) {
+static bool process_usable(const flc_driver *cu, int n) {
   for (int i = 0; i < n; i++) {
     CUdevice d;
     if (cu->DeviceGet(&d, i) != CUDA_SUCCESS)
@@ -51,7 +51,7 @@ int flc_devices(void) {
       snprintf(why, sizeof why, "the driver sees no GPU%s",
                getenv("CUDA_VISIBLE_DEVICES") ? " (CUDA_VISIBLE_DEVICES is set)"
                                               : "");
-    else if (usable(cu, n)) {
+    else if (process_usable(cu, n)) {
       count = n < FLC_DEVICES ? n : FLC_DEVICES;
       flc_cu = cu;
     }
@@ -174,7 +174,7 @@ static uint64_t hash_of(const flc_spec *s) {
   return h ^ h >> 29;
 }
 
-static bool same(const flc_spec *a, const flc_spec *b) {
+static bool process_same(const flc_spec *a, const flc_spec *b) {
   if (a->file != b->file || a->entry != b->entry || a->text != b->text ||
       a->n != b->n)
     return false;
@@ -187,12 +187,13 @@ static bool same(const flc_spec *a, const flc_spec *b) {
 static flc_function **place_of(flc_function **table, size_t room,
                                const flc_spec *s, uint64_t hash) {
   size_t i = hash & (room - 1);
-  while (table[i] && (table[i]->hash != hash || !same(&table[i]->spec, s)))
+  while (table[i] &&
+         (table[i]->hash != hash || !process_same(&table[i]->spec, s)))
     i = (i + 1) & (room - 1);
   return &table[i];
 }
 
-static fl_status grow(flc_device *d) {
+static fl_status process_grow(flc_device *d) {
   size_t room = d->room * 2;
   flc_function **table = calloc(room, sizeof(flc_function *));
   if (!table)
@@ -207,7 +208,8 @@ static fl_status grow(flc_device *d) {
   return FL_OK;
 }
 
-static fl_status load(flc_device *d, const flc_spec *spec, CUfunction *f) {
+static fl_status process_load(flc_device *d, const flc_spec *spec,
+                              CUfunction *f) {
   flc_binary b;
   CUmodule module;
   fl_status s = flc_jit(d->arch, spec, &b);
@@ -221,9 +223,10 @@ static fl_status load(flc_device *d, const flc_spec *spec, CUfunction *f) {
 }
 
 /* Under the lock. Whoever comes second takes the first's. */
-static fl_status keep(flc_device *d, const flc_spec *spec, uint64_t hash,
-                      CUfunction handle, flc_function **f) {
-  if (d->used * 2 >= d->room && grow(d) != FL_OK)
+static fl_status process_keep(flc_device *d, const flc_spec *spec,
+                              uint64_t hash, CUfunction handle,
+                              flc_function **f) {
+  if (d->used * 2 >= d->room && process_grow(d) != FL_OK)
     return FL_ENOMEM;
   flc_function **place = place_of(d->functions, d->room, spec, hash);
   if (!*place) {
@@ -243,18 +246,18 @@ fl_status flc_function_get(flc_device *d, const flc_spec *spec,
   uint64_t hash = hash_of(spec);
   flc_function *_Atomic *recent = &d->recent[hash % FLC_RECENT];
   *f = atomic_load_explicit(recent, memory_order_acquire);
-  if (*f && (*f)->hash == hash && same(&(*f)->spec, spec))
+  if (*f && (*f)->hash == hash && process_same(&(*f)->spec, spec))
     return FL_OK;
   pthread_mutex_lock(&flc_lock);
   *f = *place_of(d->functions, d->room, spec, hash);
   pthread_mutex_unlock(&flc_lock);
   if (!*f) {
     CUfunction handle;
-    fl_status s = load(d, spec, &handle);
+    fl_status s = process_load(d, spec, &handle);
     if (s)
       return s;
     pthread_mutex_lock(&flc_lock);
-    s = keep(d, spec, hash, handle, f);
+    s = process_keep(d, spec, hash, handle, f);
     pthread_mutex_unlock(&flc_lock);
     if (s)
       return s;

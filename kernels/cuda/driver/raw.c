@@ -97,7 +97,7 @@ typedef struct options {
   char *given; /* a copy, cut at its newlines */
 } options;
 
-static void add(options *o, const char *text) {
+static void raw_add(options *o, const char *text) {
   if (o->n < OPTIONS)
     o->at[o->n++] = text;
 }
@@ -109,23 +109,23 @@ static fl_status set_options(options *o, const fl_raw *k, const char *arch,
   if (!(o->given = strdup(k->options)))
     return fli_fail(FL_ENOMEM, "out of memory: a kernel's options");
   snprintf(o->arch, sizeof o->arch, "--gpu-architecture=%s", arch);
-  add(o, o->arch);
-  add(o, "--ptxas-options=-v");
+  raw_add(o, o->arch);
+  raw_add(o, "--ptxas-options=-v");
   if (!strstr(k->options, "-std="))
-    add(o, "--std=c++17");
+    raw_add(o, "--std=c++17");
   if (find_headers(rtc, folder)) {
     snprintf(o->folder, sizeof o->folder, "-I%s", folder);
-    add(o, o->folder);
+    raw_add(o, o->folder);
     snprintf(o->cccl, sizeof o->cccl, "-I%s/cccl", folder);
     if (access(o->cccl + 2, R_OK) == 0)
-      add(o, o->cccl);
+      raw_add(o, o->cccl);
   }
   for (char *p = o->given; *p; p = next) {
     size_t n = strcspn(p, "\n");
     next = p + n + (p[n] == '\n');
     p[n] = 0;
     if (n)
-      add(o, p);
+      raw_add(o, p);
   }
   return FL_OK;
 }
@@ -164,7 +164,7 @@ static char *log_of(const flc_compiler *rtc, nvrtcProgram p) {
   return text;
 }
 
-static fl_status take(fl_raw *k, const flc_compiler *rtc, nvrtcProgram p) {
+static fl_status raw_take(fl_raw *k, const flc_compiler *rtc, nvrtcProgram p) {
   const char *entry;
   flc_binary *b = &k->binary;
   if (rtc->GetLoweredName(p, k->name, &entry) || strlen(entry) >= FLC_ENTRY)
@@ -192,7 +192,7 @@ static fl_status create(const fl_raw *k, const flc_compiler *rtc,
   return e ? fli_fail(FL_EDEVICE, "NVRTC: %s", rtc->GetErrorString(e)) : FL_OK;
 }
 
-static fl_status compile(fl_raw *k, const char *arch, char **log) {
+static fl_status raw_compile(fl_raw *k, const char *arch, char **log) {
   const flc_compiler *rtc = flc_compiler_get();
   nvrtcProgram p;
   options o;
@@ -211,7 +211,7 @@ static fl_status compile(fl_raw *k, const char *arch, char **log) {
   if (e)
     s = fli_fail(FL_EARG, "%s does not compile for %s", k->name, arch);
   if (s == FL_OK)
-    s = take(k, rtc, p);
+    s = raw_take(k, rtc, p);
   if (s == FL_OK) {
     snprintf(k->arch, sizeof k->arch, "%s", arch);
     read_facts(k, *log);
@@ -230,7 +230,7 @@ static bool is_whole(const fl_raw *k) {
 /* From the disk cache, else compiled. Sources with files of their own beside
  * them are compiled every time: those may have changed. The toolkit's headers
  * are those of the compiler's version. */
-static fl_status get(fl_raw *k, const char *arch, char **log) {
+static fl_status raw_get(fl_raw *k, const char *arch, char **log) {
   uint64_t key[2];
   char path[ROOM];
   int version[2] = {0, 0};
@@ -252,13 +252,13 @@ static fl_status get(fl_raw *k, const char *arch, char **log) {
     snprintf(k->arch, sizeof k->arch, "%s", arch);
     return FL_OK;
   }
-  fl_status s = compile(k, arch, log);
+  fl_status s = raw_compile(k, arch, log);
   if (s == FL_OK && cache)
     flc_cache_write(path, &k->binary);
   return s;
 }
 
-static void drop(fl_raw *k) {
+static void raw_drop(fl_raw *k) {
   free(k->text);
   free(k->name);
   free(k->options);
@@ -297,7 +297,7 @@ static fl_raw *find_equal(const fl_raw *k) {
   return r;
 }
 
-static void keep(fl_raw *k) {
+static void raw_keep(fl_raw *k) {
   pthread_mutex_lock(&flc_lock);
   k->next = kept;
   kept = k;
@@ -323,19 +323,19 @@ fl_status flc_raw_new(fl_backend *b, const fl_raw_source *source, fl_raw **out,
   const char *arch = d ? d->arch : source->arch ? source->arch : "sm_80";
   fl_raw *same = s == FL_OK ? find_equal(k) : NULL;
   if (same && strcmp(same->arch, arch) == 0) {
-    drop(k);
+    raw_drop(k);
     *out = same;
     return FL_OK;
   }
   if (s == FL_OK && source->image)
     s = take_image(k, source);
   else if (s == FL_OK && (d || flc_compiler_get()))
-    s = get(k, arch, log);
+    s = raw_get(k, arch, log);
   if (s) {
-    drop(k);
+    raw_drop(k);
     return s;
   }
-  keep(k);
+  raw_keep(k);
   *out = k;
   return FL_OK;
 }
@@ -348,13 +348,13 @@ static int attribute(CUfunction f, int what) {
   return value;
 }
 
-static fl_status load(fl_raw *k, flc_device *d) {
+static fl_status raw_load(fl_raw *k, flc_device *d) {
   CUmodule module;
   CUfunction f;
   char *log = NULL;
   fl_status s = FL_OK;
   if (k->text && (!k->binary.image || strcmp(k->arch, d->arch) != 0))
-    s = get(k, d->arch, &log);
+    s = raw_get(k, d->arch, &log);
   free(log);
   if (s)
     return s;
@@ -388,7 +388,7 @@ fl_status flc_raw_facts(fl_backend *b, fl_raw *k, int device,
   if (s)
     return s;
   if (!k->on[device].handle)
-    s = load(k, d);
+    s = raw_load(k, d);
   if (s == FL_OK) {
     CUfunction f = k->on[device].handle;
     facts->registers = attribute(f, CU_FUNC_ATTRIBUTE_NUM_REGS);
@@ -400,8 +400,8 @@ fl_status flc_raw_facts(fl_backend *b, fl_raw *k, int device,
   return s;
 }
 
-static fl_status check(const fl_launch *l, const fl_raw *k, const flc_device *d,
-                       uint64_t threads) {
+static fl_status raw_check(const fl_launch *l, const fl_raw *k,
+                           const flc_device *d, uint64_t threads) {
   const fl_raw_call *c = l->raw;
   if ((int64_t)threads > k->on[d->index].threads)
     return fli_fail(FL_EARG,
@@ -424,9 +424,9 @@ FLC_KERNEL(raw) {
   flc_device *d = l->stream->device;
   const unsigned *g = c->grid, *t = c->block;
   l->stream->names[l->seq % FLC_NAMES] = (flc_name){l->seq, k->name, 0, true};
-  fl_status s = k->on[d->index].handle ? FL_OK : load(k, d);
+  fl_status s = k->on[d->index].handle ? FL_OK : raw_load(k, d);
   if (s == FL_OK)
-    s = check(l, k, d, (uint64_t)t[0] * t[1] * t[2]);
+    s = raw_check(l, k, d, (uint64_t)t[0] * t[1] * t[2]);
   if (s)
     return s;
   CUfunction f = k->on[d->index].handle;

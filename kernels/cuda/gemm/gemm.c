@@ -78,8 +78,8 @@ static bool runs_along(int64_t rows, int64_t k, int64_t down, int64_t along) {
 /* Whether all lines begin at a multiple of 16 bytes. A line that is alone and
  * ends amid 16 bytes does not fit: the hardware's copy of a part is given the
  * address of what follows, which compute-sanitizer takes for a read there. */
-static bool fits(const void *data, int64_t lines, int64_t length, int64_t ld,
-                 const flc_product *p, const int64_t *step) {
+static bool gemm_fits(const void *data, int64_t lines, int64_t length,
+                      int64_t ld, const flc_product *p, const int64_t *step) {
   bool whole = length % 8 == 0 || (ld % 8 == 0 && ld >= length);
   bool fit = flc_aligned(data, 16) && (lines == 1 ? whole : ld % 8 == 0);
   for (int i = 0; i < p->dims; i++)
@@ -89,14 +89,15 @@ static bool fits(const void *data, int64_t lines, int64_t length, int64_t ld,
 
 /* A copy of an operand (rows, k) with aligned lines, if its own are not and
  * each is read often enough, `times`. */
-static fl_status align(const fl_launch *l, const flc_product *p, int64_t rows,
-                       int64_t k, int64_t times, const void **data,
-                       int64_t *down, int64_t *along, int64_t *step) {
+static fl_status gemm_align(const fl_launch *l, const flc_product *p,
+                            int64_t rows, int64_t k, int64_t times,
+                            const void **data, int64_t *down, int64_t *along,
+                            int64_t *step) {
   bool runs = runs_along(rows, k, *down, *along);
   int64_t lines = runs ? rows : k, length = runs ? k : rows;
   int64_t room = flc_ceil_div(length, 8) * 8, size = lines * room;
   int64_t ld = runs ? *down : *along;
-  if (times < READ_OFTEN || fits(*data, lines, length, ld, p, step))
+  if (times < READ_OFTEN || gemm_fits(*data, lines, length, ld, p, step))
     return FL_OK;
   fl_view from = {.data = (void *)(uintptr_t)*data, .dtype = p->dtype}, to;
   from.ndim = p->dims + 2;
@@ -126,8 +127,11 @@ static fl_status align(const fl_launch *l, const flc_product *p, int64_t rows,
 fl_status flc_product_align(const fl_launch *l, flc_product *p) {
   if (p->dtype != FL_F16 && p->dtype != FL_BF16)
     return FL_OK;
-  fl_status s = align(l, p, p->m, p->k, p->n, &p->a, &p->am, &p->ak, p->astep);
-  return s ? s : align(l, p, p->n, p->k, p->m, &p->b, &p->bn, &p->bk, p->bstep);
+  fl_status s =
+      gemm_align(l, p, p->m, p->k, p->n, &p->a, &p->am, &p->ak, p->astep);
+  return s ? s
+           : gemm_align(l, p, p->n, p->k, p->m, &p->b, &p->bn, &p->bk,
+                        p->bstep);
 }
 
 /* --- running it --- */
@@ -136,7 +140,7 @@ static size_t sum_size(fl_dtype d) {
   return d == FL_F64 || d == FL_I64 || d == FL_BOOL ? 8 : 4;
 }
 
-static void fill(const flc_product *p, const shape *s, gemm_args *a) {
+static void gemm_fill(const flc_product *p, const shape *s, gemm_args *a) {
   int width = (int)(16 / fl_dtype_size(p->dtype));
   width = width > 8 ? 8 : width;
   *a = (gemm_args){.a = p->a,
@@ -165,8 +169,8 @@ static void fill(const flc_product *p, const shape *s, gemm_args *a) {
   memcpy(a->bstep, p->bstep, sizeof a->bstep);
 }
 
-static fl_status gather(const fl_launch *l, const flc_product *p,
-                        const gemm_args *a) {
+static fl_status gemm_gather(const fl_launch *l, const flc_product *p,
+                             const gemm_args *a) {
   int64_t n = a->batch * a->m * a->n;
   int64_t blocks = flc_ceil_div(n, 256 * (a->wide ? 4 : 1));
   flc_spec spec =
@@ -183,7 +187,7 @@ static fl_status launch(const fl_launch *l, const flc_product *p,
                         int depth, unsigned block, size_t shared,
                         gemm_sm90 *h) {
   gemm_args a;
-  fill(p, s, &a);
+  gemm_fill(p, s, &a);
   int64_t steps = flc_ceil_div(p->k, depth);
   int64_t each = flc_ceil_div(steps, q->splits);
   a.steps = (int)each;
@@ -210,10 +214,10 @@ static fl_status launch(const fl_launch *l, const flc_product *p,
     st = FLC_RUN(l, *spec, grid, *h);
   } else
     st = FLC_RUN(l, *spec, grid, a);
-  return st == FL_OK && a.splits > 1 ? gather(l, p, &a) : st;
+  return st == FL_OK && a.splits > 1 ? gemm_gather(l, p, &a) : st;
 }
 
-static size_t larger(size_t a, size_t b) {
+static size_t gemm_larger(size_t a, size_t b) {
   return a > b ? a : b;
 }
 
@@ -223,13 +227,13 @@ static size_t shared_of(const flc_chip *chip, int size) {
   const shape *s = &sizes[size];
   size_t step = (size_t)(s->m + s->n) * 128;
   size_t steps = size == 0 || (size == 2 && chip->major == 9) ? 4 : 3;
-  return larger(step * steps, (size_t)s->m * (size_t)(s->n + 9) * 4);
+  return gemm_larger(step * steps, (size_t)s->m * (size_t)(s->n + 9) * 4);
 }
 
 size_t flc_simt_shared(fl_dtype dtype, int r) {
   size_t edge = (size_t)r * 64, line = edge + 4;
-  return larger(3 * 2 * 16 * line * fl_dtype_size(dtype),
-                (edge + 1) * line * sum_size(dtype));
+  return gemm_larger(3 * 2 * 16 * line * fl_dtype_size(dtype),
+                     (edge + 1) * line * sum_size(dtype));
 }
 
 int flc_simt_sizes(const flc_chip *chip, fl_dtype dtype) {
@@ -291,10 +295,10 @@ static fl_status run_16(const fl_launch *l, const flc_product *p) {
   const flc_chip *chip = flc_chip_of(l);
   bool ak = runs_along(p->m, p->k, p->am, p->ak);
   bool bk = runs_along(p->n, p->k, p->bn, p->bk);
-  bool fit = (ak ? fits(p->a, p->m, p->k, p->am, p, p->astep)
-                 : fits(p->a, p->k, p->m, p->ak, p, p->astep)) &&
-             (bk ? fits(p->b, p->n, p->k, p->bn, p, p->bstep)
-                 : fits(p->b, p->k, p->n, p->bk, p, p->bstep));
+  bool fit = (ak ? gemm_fits(p->a, p->m, p->k, p->am, p, p->astep)
+                 : gemm_fits(p->a, p->k, p->m, p->ak, p, p->astep)) &&
+             (bk ? gemm_fits(p->b, p->n, p->k, p->bn, p, p->bstep)
+                 : gemm_fits(p->b, p->k, p->n, p->bk, p, p->bstep));
   int n = flc_fits(chip, shared_of(chip, 2)) ? 3 : 2;
   bool hopper = chip->major == 9 && fit && n == 3 && p->n % 8 == 0 &&
                 flc_aligned(p->c, 16) && flc_aligned(p->pre, 16);

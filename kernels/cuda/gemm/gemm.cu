@@ -7,7 +7,7 @@
 /* The block's M x N of C by way of shared memory, in rows of LD: as it is if it
  * is a piece of a sum, else finished. */
 template <int D, int M, int N, int LD, int THREADS, class W>
-void store(const gemm_args &a, const place &p, W *c) {
+void gemm_store(const gemm_args &a, const place &p, W *c) {
   constexpr int V = width_of<D>(), H = V < 4 ? V : 4;
   W *bias = c + M * LD;
   bool adds = a.bias && !a.part;
@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(fl_size<SIZE>::THREADS)
       tile, am, bm, begin, end < steps ? end : steps, fl_shared(shared));
   float *c = (float *)shared;
   tile.template put<LD>(c);
-  store<D, M, N, LD, THREADS>(a, p, c);
+  gemm_store<D, M, N, LD, THREADS>(a, p, c);
 }
 
 /* --- the rest --- */
@@ -96,7 +96,7 @@ __global__ void __launch_bounds__(FL_SIMT)
   extern __shared__ __align__(1024) unsigned char shared[];
   Tile tile;
   place p = simt_tile<AK, BK>(a, tile, shared);
-  store<D, Tile::SIZE, Tile::SIZE, Tile::LINE, FL_SIMT>(a, p, (W *)shared);
+  gemm_store<D, Tile::SIZE, Tile::SIZE, Tile::LINE, FL_SIMT>(a, p, (W *)shared);
 }
 
 /* Adds the pieces of the sum up, 16 bytes (WIDE) or an element at a time. */

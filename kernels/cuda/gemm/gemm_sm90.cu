@@ -100,7 +100,7 @@ template <int D, int AK, int BK> struct walk {
 /* 64 columns of a warp group's 64 rows, which lie in shared memory with their
  * bias. */
 template <int D>
-void store(const gemm_args &a, const place &p, const float *c,
+void gemm_sm90_store(const gemm_args &a, const place &p, const float *c,
            const float *bias, int row, int64_t col) {
   int thread = threadIdx.x & 127, chunk = thread % 8 * 8;
   int64_t y = p.row + row + thread / 8;
@@ -133,7 +133,7 @@ void store(const gemm_args &a, const place &p, const float *c,
   }
 }
 
-template <class Tile> void put(Tile &t, float *to, int part) {
+template <class Tile> void gemm_sm90_put(Tile &t, float *to, int part) {
 #pragma unroll
   for (int j = 0; j < 8; j++) {
     float(&s)[4] = t.sum[0][part * 8 + j];
@@ -191,12 +191,12 @@ __global__ void __launch_bounds__(384, 1)
 #pragma unroll
       for (int q = 0; q < N / 64; q++)
         if (part == q) /* sums cannot be indexed */
-          put(t, mine, q);
+          gemm_sm90_put(t, mine, q);
       if (a.bias && !a.part)
         take_bias(a, bias,
                   a.bias_down ? p.row + group * 64 : p.col + part * 64);
       fl_meet(1 + group, 128);
-      store<D>(a, p, c, bias, group * 64, p.col + part * 64);
+      gemm_sm90_store<D>(a, p, c, bias, group * 64, p.col + part * 64);
       fl_meet(1 + group, 128);
     }
   }

@@ -78,7 +78,7 @@ static void add_dim(flc_product *p, int64_t size, int64_t a, int64_t b) {
 
 /* The last dims of the batch become rows where B repeats and A goes on evenly.
  */
-static void flatten(flc_product *p) {
+static void matmul_flatten(flc_product *p) {
   for (; p->dims > 0; p->dims--) {
     int last = p->dims - 1;
     if (p->bstep[last] != 0)
@@ -106,7 +106,7 @@ void flc_product_join(flc_product *p, const flc_matrices *a,
     int ia = i - (ndim - a->ndim), ib = i - (ndim - b->ndim);
     add_dim(p, shape[i], ia < 0 ? 0 : a->step[ia], ib < 0 ? 0 : b->step[ib]);
   }
-  flatten(p);
+  matmul_flatten(p);
 }
 
 FLC_KERNEL(matmul) {

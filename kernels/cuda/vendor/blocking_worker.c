@@ -34,7 +34,7 @@ int flc_thread(pthread_t *thread, void *(*f)(void *), void *x) {
   return e;
 }
 
-static int64_t now(void) {
+static int64_t blocking_worker_now(void) {
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
   return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
@@ -48,7 +48,8 @@ static bool idle(flc_worker *c) {
 static void *carry(void *context) {
   flc_worker *c = context;
   for (;;) {
-    for (int64_t start = now(); idle(c) && now() - start < AWAKE;)
+    for (int64_t start = blocking_worker_now();
+         idle(c) && blocking_worker_now() - start < AWAKE;)
       sched_yield();
     pthread_mutex_lock(&c->lock);
     atomic_store(&c->asleep, true);

@@ -28,7 +28,7 @@ static struct {
   cublasLtHandle_t handles[FLC_DEVICES];
 } blas = {.once = PTHREAD_ONCE_INIT};
 
-static void find(void) {
+static void cublaslt_find(void) {
   static const char *const names[] = {"libcublasLt.so.13", "libcublasLt.so.12",
                                       NULL};
   static const char *const symbols[] = {
@@ -47,7 +47,7 @@ static void find(void) {
 }
 
 const flc_blas_table *flc_blas_get(void) {
-  pthread_once(&blas.once, find);
+  pthread_once(&blas.once, cublaslt_find);
   if (blas.open)
     return &blas.table;
   fli_fail(FL_EDEVICE, "%s", blas.why);
@@ -175,7 +175,7 @@ static bool add_epilogue(call *c) {
 }
 
 /* False: the library cannot do it. */
-static bool describe(call *c, int64_t *key) {
+static bool cublaslt_describe(call *c, int64_t *key) {
   const flc_product *p = c->p;
   bool ta, tb;
   int64_t lda, ldb, batch = flc_product_batch(p);
@@ -237,8 +237,8 @@ static bool describe(call *c, int64_t *key) {
 /* --- running it --- */
 
 /* The rest, of what the library has written. */
-static fl_status apply(const fl_launch *l, const flc_product *p,
-                       const void *from, bool biased) {
+static fl_status cublaslt_apply(const fl_launch *l, const flc_product *p,
+                                const void *from, bool biased) {
   int width = (int)(16 / fl_dtype_size(p->dtype));
   gemm_args a = {.a = from,
                  .bias = biased ? NULL : p->bias,
@@ -266,8 +266,8 @@ static fl_status apply(const fl_launch *l, const flc_product *p,
   return FLC_RUN(l, spec, grid, a);
 }
 
-static fl_status run(call *c, const cublasLtMatmulAlgo_t *algorithm,
-                     size_t workspace) {
+static fl_status cublaslt_run(call *c, const cublasLtMatmulAlgo_t *algorithm,
+                              size_t workspace) {
   static const float one = 1, zero = 0;
   static const double one64 = 1, zero64 = 0;
   const flc_product *p = c->p;
@@ -286,7 +286,7 @@ static fl_status run(call *c, const cublasLtMatmulAlgo_t *algorithm,
   if (e != CUBLAS_STATUS_SUCCESS)
     return fli_fail(FL_EDEVICE, "%s: cuBLASLt failed with status %d", c->l->op,
                     e);
-  return c->inside ? FL_OK : apply(c->l, p, c->to, c->biased);
+  return c->inside ? FL_OK : cublaslt_apply(c->l, p, c->to, c->biased);
 }
 
 static fl_status run_candidate(void *context, int i) {
@@ -294,7 +294,7 @@ static fl_status run_candidate(void *context, int i) {
   if (i == c->found)
     return flc_product_own(c->l, c->p);
   call once = *c; /* scratch memory taken by one run is not there in the next */
-  return run(&once, &c->results[i].algo, c->results[i].workspaceSize);
+  return cublaslt_run(&once, &c->results[i].algo, c->results[i].workspaceSize);
 }
 
 static uint32_t alignment(const void *p) {
@@ -335,7 +335,7 @@ static int ask(call *c, int wanted, cublasLtMatmulHeuristicResult_t *results) {
   return good;
 }
 
-static void keep(flc_tuned *place, int chosen, const call *c) {
+static void cublaslt_keep(flc_tuned *place, int chosen, const call *c) {
   plan *kept = NULL;
   if (chosen < c->found) {
     kept = malloc(sizeof *kept);
@@ -351,8 +351,9 @@ static void keep(flc_tuned *place, int chosen, const call *c) {
 /* By the library, or, if it refuses, by ourselves. */
 static fl_status run_or_own(call *c, const cublasLtMatmulAlgo_t *algorithm,
                             size_t workspace) {
-  return run(c, algorithm, workspace) == FL_OK ? FL_OK
-                                               : flc_product_own(c->l, c->p);
+  return cublaslt_run(c, algorithm, workspace) == FL_OK
+             ? FL_OK
+             : flc_product_own(c->l, c->p);
 }
 
 /* A shape for which nothing is chosen: the first times the heuristic's first,
@@ -367,7 +368,7 @@ static fl_status decide(call *c, flc_tuned *place, bool own) {
   if (again && c->found > 0)
     best = flc_fastest(c->l, c->found + own, FLC_FEW, run_candidate, c);
   if (best >= 0)
-    keep(place, best, c);
+    cublaslt_keep(place, best, c);
   if (best >= c->found)
     return flc_product_own(c->l, c->p);
   best = best < 0 ? 0 : best;
@@ -386,7 +387,7 @@ fl_status flc_multiply(const fl_launch *l, flc_product *p) {
   if (s)
     return s;
   if (by == FLC_OWN || (by == FLC_AUTO && work < SMALL) || !flc_blas_get() ||
-      !(c.handle = handle_of(l)) || !describe(&c, key))
+      !(c.handle = handle_of(l)) || !cublaslt_describe(&c, key))
     return flc_product_own(l, p);
   key[FLC_KEY - 1] = by * 2 + flc_deterministic();
   flc_tuned *place = flc_tuned_of(key);

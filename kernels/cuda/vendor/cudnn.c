@@ -33,7 +33,7 @@ static struct {
   cudnnHandle_t handles[FLC_DEVICES];
 } dnn = {.once = PTHREAD_ONCE_INIT, .lock = PTHREAD_MUTEX_INITIALIZER};
 
-static void find(void) {
+static void cudnn_find(void) {
   static const char *const names[] = {"libcudnn.so.9", NULL};
   static const char *const symbols[] = {
 #define FLC_DL(ret, name, params) #name,
@@ -51,7 +51,7 @@ static void find(void) {
 }
 
 const flc_dnn_table *flc_dnn_get(void) {
-  pthread_once(&dnn.once, find);
+  pthread_once(&dnn.once, cudnn_find);
   if (dnn.open)
     return &dnn.table;
   fli_fail(FL_EDEVICE, "%s", dnn.why);
@@ -80,7 +80,7 @@ typedef struct builder {
   bool failed; /* from then on nothing happens */
 } builder;
 
-static part make(builder *b, int type) {
+static part cudnn_make(builder *b, int type) {
   part d = NULL;
   if (b->failed || b->n == PARTS ||
       dnn.table.cudnnBackendCreateDescriptor(type, &d) !=
@@ -91,23 +91,23 @@ static part make(builder *b, int type) {
   return b->parts[b->n++] = d;
 }
 
-static void set(builder *b, part d, int name, int type, int64_t n,
-                const void *values) {
+static void cudnn_set(builder *b, part d, int name, int type, int64_t n,
+                      const void *values) {
   if (!b->failed && dnn.table.cudnnBackendSetAttribute(
                         d, name, type, n, values) != CUDNN_STATUS_SUCCESS)
     b->failed = true;
 }
 
 static void set_part(builder *b, part d, int name, part value) {
-  set(b, d, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &value);
+  cudnn_set(b, d, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &value);
 }
 
-static void finish(builder *b, part d) {
+static void cudnn_finish(builder *b, part d) {
   if (!b->failed && dnn.table.cudnnBackendFinalize(d) != CUDNN_STATUS_SUCCESS)
     b->failed = true;
 }
 
-static void destroy(builder *b) {
+static void cudnn_destroy(builder *b) {
   while (b->n > 0)
     dnn.table.cudnnBackendDestroyDescriptor(b->parts[--b->n]);
 }
@@ -178,38 +178,41 @@ static void weight_layout(const flc_conv *c, layout *y, bool last) {
   }
 }
 
-static part tensor(builder *b, const layout *y, fl_dtype dtype, int64_t id) {
+static part cudnn_tensor(builder *b, const layout *y, fl_dtype dtype,
+                         int64_t id) {
   int type = type_of(dtype);
-  part d = make(b, CUDNN_BACKEND_TENSOR_DESCRIPTOR);
-  set(b, d, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type);
-  set(b, d, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, y->n, y->size);
-  set(b, d, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, y->n, y->stride);
-  set(b, d, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &id);
-  set(b, d, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1,
-      &y->alignment);
-  finish(b, d);
+  part d = cudnn_make(b, CUDNN_BACKEND_TENSOR_DESCRIPTOR);
+  cudnn_set(b, d, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type);
+  cudnn_set(b, d, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, y->n,
+            y->size);
+  cudnn_set(b, d, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, y->n, y->stride);
+  cudnn_set(b, d, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &id);
+  cudnn_set(b, d, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1,
+            &y->alignment);
+  cudnn_finish(b, d);
   return d;
 }
 
-static part window(builder *b, const flc_conv *c) {
+static part cudnn_window(builder *b, const flc_conv *c) {
   int64_t spatial = c->spatial > 2 ? 3 : 2, from = 3 - spatial;
   int compute = c->dtype == FL_F64 ? CUDNN_DATA_DOUBLE : CUDNN_DATA_FLOAT;
   int mode = CUDNN_CROSS_CORRELATION;
-  part d = make(b, CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
-  set(b, d, CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1,
-      &compute);
-  set(b, d, CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, 1,
-      &mode);
-  set(b, d, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_TYPE_INT64, 1, &spatial);
-  set(b, d, CUDNN_ATTR_CONVOLUTION_DILATIONS, CUDNN_TYPE_INT64, spatial,
-      c->dilation + from);
-  set(b, d, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, CUDNN_TYPE_INT64, spatial,
-      c->stride + from);
-  set(b, d, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, CUDNN_TYPE_INT64, spatial,
-      c->pad + from);
-  set(b, d, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, CUDNN_TYPE_INT64, spatial,
-      c->pad + from);
-  finish(b, d);
+  part d = cudnn_make(b, CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
+  cudnn_set(b, d, CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1,
+            &compute);
+  cudnn_set(b, d, CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE,
+            1, &mode);
+  cudnn_set(b, d, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_TYPE_INT64, 1,
+            &spatial);
+  cudnn_set(b, d, CUDNN_ATTR_CONVOLUTION_DILATIONS, CUDNN_TYPE_INT64, spatial,
+            c->dilation + from);
+  cudnn_set(b, d, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, CUDNN_TYPE_INT64,
+            spatial, c->stride + from);
+  cudnn_set(b, d, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, CUDNN_TYPE_INT64,
+            spatial, c->pad + from);
+  cudnn_set(b, d, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, CUDNN_TYPE_INT64,
+            spatial, c->pad + from);
+  cudnn_finish(b, d);
   return d;
 }
 
@@ -242,13 +245,13 @@ static part operation(builder *b, const flc_conv *c, const layout y[3]) {
   const float one = 1, zero = 0;
   bool wide = c->dtype == FL_F64;
   int type = wide ? CUDNN_TYPE_DOUBLE : CUDNN_TYPE_FLOAT;
-  part d = make(b, name[0]);
-  set(b, d, name[1], type, 1, wide ? (const void *)&one64 : &one);
-  set(b, d, name[2], type, 1, wide ? (const void *)&zero64 : &zero);
-  set_part(b, d, name[3], window(b, c));
+  part d = cudnn_make(b, name[0]);
+  cudnn_set(b, d, name[1], type, 1, wide ? (const void *)&one64 : &one);
+  cudnn_set(b, d, name[2], type, 1, wide ? (const void *)&zero64 : &zero);
+  set_part(b, d, name[3], cudnn_window(b, c));
   for (int i = 0; i < 3; i++)
-    set_part(b, d, name[4 + i], tensor(b, &y[i], c->dtype, i + 1));
-  finish(b, d);
+    set_part(b, d, name[4 + i], cudnn_tensor(b, &y[i], c->dtype, i + 1));
+  cudnn_finish(b, d);
   return d;
 }
 
@@ -318,8 +321,8 @@ static bool finish_plan(cudnnHandle_t handle, part config, plan *p) {
 }
 
 /* Up to `most` plans, the most promising first; how many. */
-static int build(const fl_launch *l, const flc_conv *c, const layout y[3],
-                 bool packed, int mode, int most, plan *plans) {
+static int cudnn_build(const fl_launch *l, const flc_conv *c, const layout y[3],
+                       bool packed, int mode, int most, plan *plans) {
   builder b = {.handle = handle_of(l)};
   part configs[CONFIGS];
   int found = 0;
@@ -327,18 +330,18 @@ static int build(const fl_launch *l, const flc_conv *c, const layout y[3],
   if (!b.handle)
     return 0;
   part op = operation(&b, c, y);
-  part graph = make(&b, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
+  part graph = cudnn_make(&b, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
   set_part(&b, graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, op);
-  set(&b, graph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1,
-      &b.handle);
-  finish(&b, graph);
-  part heuristic = make(&b, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
+  cudnn_set(&b, graph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1,
+            &b.handle);
+  cudnn_finish(&b, graph);
+  part heuristic = cudnn_make(&b, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
   set_part(&b, heuristic, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
-  set(&b, heuristic, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1,
-      &mode);
-  finish(&b, heuristic);
+  cudnn_set(&b, heuristic, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1,
+            &mode);
+  cudnn_finish(&b, heuristic);
   for (int i = 0; i < CONFIGS; i++)
-    configs[i] = make(&b, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
+    configs[i] = cudnn_make(&b, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
   if (!b.failed && dnn.table.cudnnBackendGetAttribute(
                        heuristic, CUDNN_ATTR_ENGINEHEUR_RESULTS,
                        CUDNN_TYPE_BACKEND_DESCRIPTOR, CONFIGS, &n,
@@ -348,7 +351,7 @@ static int build(const fl_launch *l, const flc_conv *c, const layout y[3],
     if (exact(c, configs[i]) &&
         finish_plan(b.handle, configs[i], &plans[found]))
       plans[found++].packed = packed;
-  destroy(&b);
+  cudnn_destroy(&b);
   return found;
 }
 
@@ -414,7 +417,7 @@ static bool make_room(const fl_launch *l, flc_planes *p, void **room) {
   return *room != NULL;
 }
 
-static bool prepare(call *k) {
+static bool cudnn_prepare(call *k) {
   flc_conv *c = &k->packed;
   int64_t n = k->c->outputs * k->c->inputs * flc_volume(k->c->kernel);
   *c = *k->c;
@@ -460,7 +463,7 @@ static fl_status execute(call *k, const plan *p) {
   const flc_conv *c = p->packed ? &k->packed : k->c;
   builder b = {.handle = handle_of(k->l)};
   const int64_t ids[] = {1, 2, 3};
-  if (p->packed && !k->w && !prepare(k))
+  if (p->packed && !k->w && !cudnn_prepare(k))
     return FL_ENOMEM;
   fl_status s = p->packed ? pack_inputs(k) : FL_OK;
   if (s)
@@ -472,18 +475,19 @@ static fl_status execute(call *k, const plan *p) {
       return FL_ENOMEM;
   }
   void *at[] = {c->x.data, c->w, c->y.data};
-  part pack = make(&b, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
-  set(&b, pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, 3, ids);
-  set(&b, pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, 3,
-      at);
-  set(&b, pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1,
-      &k->room);
-  finish(&b, pack);
+  part pack = cudnn_make(&b, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
+  cudnn_set(&b, pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, 3,
+            ids);
+  cudnn_set(&b, pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS,
+            CUDNN_TYPE_VOID_PTR, 3, at);
+  cudnn_set(&b, pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1,
+            &k->room);
+  cudnn_finish(&b, pack);
   int e =
       b.failed ? -1 : dnn.table.cudnnSetStream(b.handle, flc_stream_of(k->l));
   if (e == CUDNN_STATUS_SUCCESS)
     e = dnn.table.cudnnBackendExecute(b.handle, p->made, pack);
-  destroy(&b);
+  cudnn_destroy(&b);
   if (e != CUDNN_STATUS_SUCCESS)
     return fli_fail(FL_EDEVICE, "%s: cuDNN failed with status %d", k->l->op, e);
   if (p->packed && (s = unpack_result(k)))
@@ -501,24 +505,25 @@ static fl_status run_candidate(void *context, int i) {
 
 static int build_packed(call *k, int most, plan *plans) {
   layout last[3];
-  if (!can_pack(k->c) || !(k->w || prepare(k)) ||
+  if (!can_pack(k->c) || !(k->w || cudnn_prepare(k)) ||
       !planes_layout(k->c, &k->packed.x, &last[0]) ||
       !planes_layout(k->c, &k->packed.y, &last[2]))
     return 0;
   weight_layout(&k->packed, &last[1], true);
-  int n = build(k->l, &k->packed, last, true, CUDNN_HEUR_MODE_A, most, plans);
+  int n =
+      cudnn_build(k->l, &k->packed, last, true, CUDNN_HEUR_MODE_A, most, plans);
   if (most > 1) /* what a slower heuristic knows as well */
-    n +=
-        build(k->l, &k->packed, last, true, CUDNN_HEUR_MODE_B, most, plans + n);
+    n += cudnn_build(k->l, &k->packed, last, true, CUDNN_HEUR_MODE_B, most,
+                     plans + n);
   return n;
 }
 
 /* Puts the best of several plans into p, which has the first. */
-static void measure(call *k, const layout y[3], bool own, plan *p) {
+static void cudnn_measure(call *k, const layout y[3], bool own, plan *p) {
   k->found = build_packed(k, PLANS, k->plans);
   if (k->c->w && (!k->found || !lies_packed(k->c)))
-    k->found += build(k->l, k->c, y, false, CUDNN_HEUR_MODE_A, PLANS,
-                      k->plans + k->found);
+    k->found += cudnn_build(k->l, k->c, y, false, CUDNN_HEUR_MODE_A, PLANS,
+                            k->plans + k->found);
   int best = flc_fastest(k->l, k->found + own, FLC_MANY, run_candidate, k);
   p->measured = true;
   if (best >= 0) {
@@ -546,13 +551,13 @@ static const plan *plan_of(call *k, flc_tuned *place, const layout y[3],
       return NULL;
     int found = lies_packed(k->c) ? build_packed(k, 1, p) : 0;
     if (!found && k->c->w)
-      found = build(k->l, k->c, y, false, CUDNN_HEUR_MODE_A, 1, p);
+      found = cudnn_build(k->l, k->c, y, false, CUDNN_HEUR_MODE_A, 1, p);
     p->measured = !found && !can_pack(k->c);
     flc_tuned_make(place, 0, p); /* the lock makes us the first */
   }
   plan *p = place->plan;
   if (!p->measured && flc_may_measure(k->l) && ++place->seen > 2)
-    measure(k, y, own, p);
+    cudnn_measure(k, y, own, p);
   return p;
 }
 

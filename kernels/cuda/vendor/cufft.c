@@ -26,7 +26,7 @@ static struct {
   uint64_t turn;
 } lib = {.once = PTHREAD_ONCE_INIT, .lock = PTHREAD_MUTEX_INITIALIZER};
 
-static void find(void) {
+static void cufft_find(void) {
   static const char *const names[] = {"libcufft.so.12", "libcufft.so.11", NULL};
   static const char *const symbols[] = {
 #define FLC_DL(ret, name, params) #name,
@@ -39,7 +39,7 @@ static void find(void) {
 }
 
 const flc_fft_table *flc_fft_get(void) {
-  pthread_once(&lib.once, find);
+  pthread_once(&lib.once, cufft_find);
   if (lib.found.open)
     return &lib.table;
   fli_fail(FL_EDEVICE, "%s", lib.found.why);
@@ -52,7 +52,7 @@ const char *flc_fft_path(void) {
 
 /* --- plans, under the lock --- */
 
-static bool make(const flc_fft_lines *of, plan *p) {
+static bool cufft_make(const flc_fft_lines *of, plan *p) {
   const flc_fft_table *t = &lib.table;
   long long size[FLC_FFT_DIMS], n = of->size[of->dims - 1], half = n / 2 + 1,
                                 in = of->kind == FFT_HALF ? half : n,
@@ -91,7 +91,7 @@ static plan *plan_of(const flc_fft_lines *of) {
   }
   if (oldest->used)
     lib.table.cufftDestroy(oldest->handle);
-  oldest->used = make(of, oldest) ? ++lib.turn : 0;
+  oldest->used = cufft_make(of, oldest) ? ++lib.turn : 0;
   return oldest->used ? oldest : NULL;
 }
 

@@ -40,7 +40,7 @@ static void find_blas(void) {
                   &blas.table, HINT);
 }
 
-static void find(void) {
+static void cusolver_find(void) {
   static const char *const names[] = {"libcusolver.so.12", "libcusolver.so.11",
                                       NULL};
   static const char *const symbols[] = {
@@ -60,7 +60,7 @@ const flc_cublas_table *flc_cublas_get(void) {
 }
 
 const flc_cusolver_table *flc_cusolver_get(void) {
-  pthread_once(&lib.once, find);
+  pthread_once(&lib.once, cusolver_find);
   if (lib.found.open)
     return &lib.table;
   fli_fail(FL_EDEVICE, "%s", lib.found.why);

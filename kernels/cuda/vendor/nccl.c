@@ -92,7 +92,7 @@ struct engine {
   flc_device *device; /* of the last group */
 };
 
-static double now(void) {
+static double nccl_now(void) {
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
   return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
@@ -140,8 +140,8 @@ static void die(link_nccl *l) {
 
 /* What NCCL says may be that another rank's connections are closed, which is so
  * before that one is known to be dead. */
-static fl_status failed(link_nccl *l, ncclResult_t e, const fl_comm_note *n,
-                        const char *tried) {
+static fl_status nccl_failed(link_nccl *l, ncclResult_t e,
+                             const fl_comm_note *n, const char *tried) {
   fl_board *b = l->engine->o.board;
   const struct timespec nap = {.tv_nsec = 20000000};
   char what[VERDICT];
@@ -150,7 +150,7 @@ static fl_status failed(link_nccl *l, ncclResult_t e, const fl_comm_note *n,
            nccl->ncclGetErrorString(e), more && *more ? ": " : "",
            more ? more : "");
   fl_status s = FL_OK;
-  for (double start = now(); !s && now() - start < GRACE;) {
+  for (double start = nccl_now(); !s && nccl_now() - start < GRACE;) {
     s = b->look(b, n, 0);
     if (!s)
       nanosleep(&nap, NULL);
@@ -166,11 +166,11 @@ static fl_status carried(link_nccl *l, int (*f)(void *), const fl_comm_note *n,
                          const char *tried) {
   fl_board *b = l->engine->o.board;
   const struct timespec nap = {.tv_nsec = 20000};
-  double start = now(), next = start + SLICE;
+  double start = nccl_now(), next = start + SLICE;
   int e;
   flc_worker_ask(l->carrier, f, l);
   while (!flc_worker_done(l->carrier, &e)) {
-    double t = now();
+    double t = nccl_now();
     if (t - start > SPIN)
       nanosleep(&nap, NULL);
     else
@@ -184,7 +184,7 @@ static fl_status carried(link_nccl *l, int (*f)(void *), const fl_comm_note *n,
       return s;
     }
   }
-  return e == ncclSuccess ? FL_OK : failed(l, e, n, tried);
+  return e == ncclSuccess ? FL_OK : nccl_failed(l, e, n, tried);
 }
 
 /* --- following calls --- */
@@ -195,21 +195,21 @@ static void follow(link_nccl *l) {
     deed *d = &l->queue[l->first % QUEUED];
     if (!d->since && (d->own ? flc_peers_begun(l->peers, d->mark)
                              : flc_cu->EventQuery(d->start) == CUDA_SUCCESS)) {
-      d->since = now();
+      d->since = nccl_now();
       b->begin(b, &d->note);
     }
     bool late = flc_peers_late(l->peers) >= 0;
     CUresult e =
         d->since && !late ? flc_cu->EventQuery(d->end) : CUDA_ERROR_NOT_READY;
     if (e == CUDA_ERROR_NOT_READY) {
-      double waited = late ? HUGE_VAL : now() - d->since;
+      double waited = late ? HUGE_VAL : nccl_now() - d->since;
       if (d->since && b->look(b, &d->note, waited))
         die(l);
       ncclResult_t state = ncclSuccess;
       if (!l->dead && l->comm &&
           nccl->ncclCommGetAsyncError(l->comm, &state) == 0 &&
           state != ncclSuccess && state != ncclInProgress)
-        failed(l, state, &d->note, "a collective");
+        nccl_failed(l, state, &d->note, "a collective");
       return;
     }
     b->end(b, &d->note);
@@ -217,7 +217,7 @@ static void follow(link_nccl *l) {
   }
 }
 
-static void *watch(void *context) {
+static void *nccl_watch(void *context) {
   engine *m = context;
   pthread_mutex_lock(&m->lock);
   while (!m->quit) {
@@ -249,7 +249,7 @@ static void *watch(void *context) {
 static fl_status start_watching(engine *m) {
   if (m->started)
     return FL_OK;
-  int e = flc_thread(&m->thread, watch, m);
+  int e = flc_thread(&m->thread, nccl_watch, m);
   if (e)
     return fli_fail(FL_ENOMEM, "cannot start a thread: %s", strerror(e));
   m->started = true;
@@ -303,8 +303,8 @@ static bool going(ncclResult_t e) {
 }
 
 /* Sends and receives of one call go together, the own block included. */
-static ncclResult_t exchange(const link_nccl *l, const fl_comm_call *c,
-                             size_t bytes, CUstream s) {
+static ncclResult_t nccl_exchange(const link_nccl *l, const fl_comm_call *c,
+                                  size_t bytes, CUstream s) {
   const flc_nccl_table *t = nccl;
   int rank = l->base.rank, size = l->base.size;
   bool root = c->peer == rank;
@@ -364,12 +364,12 @@ static ncclResult_t queue(const link_nccl *l, const fl_comm_call *c,
   case FL_COMM_BARRIER:
     return t->ncclAllReduce(token, token, 1, ncclInt32, ncclMax, l->comm, s);
   default:
-    return exchange(l, c, bytes, s);
+    return nccl_exchange(l, c, bytes, s);
   }
 }
 
 /* NCCL_COMM_BLOCKING=0 makes communicators of the other kind. */
-static int ended(link_nccl *l, ncclResult_t e) {
+static int nccl_ended(link_nccl *l, ncclResult_t e) {
   const struct timespec nap = {.tv_nsec = 20000};
   while (e == ncclInProgress) {
     nanosleep(&nap, NULL);
@@ -382,7 +382,7 @@ static int ended(link_nccl *l, ncclResult_t e) {
 
 static int queue_carried(void *context) {
   link_nccl *l = context;
-  return ended(l, queue(l, &l->call, l->at));
+  return nccl_ended(l, queue(l, &l->call, l->at));
 }
 
 static fl_status queue_nccl(link_nccl *l, const fl_comm_call *c, CUstream s,
@@ -394,8 +394,8 @@ static fl_status queue_nccl(link_nccl *l, const fl_comm_call *c, CUstream s,
 
 /* --- calls --- */
 
-static fl_status refuse(const link_nccl *l, const fl_comm_call *c,
-                        fl_comm_way way) {
+static fl_status nccl_refuse(const link_nccl *l, const fl_comm_call *c,
+                             fl_comm_way way) {
   bool adds = c->kind == FL_COMM_ALL_REDUCE || c->kind == FL_COMM_REDUCE ||
               c->kind == FL_COMM_REDUCE_SCATTER;
   if (way == FL_COMM_NCCL && !l->comm)
@@ -426,7 +426,7 @@ static fl_status follow_last(const link_nccl *l, fl_stream *s) {
 
 static fl_status queue_call(link_nccl *l, const fl_comm_call *c) {
   fl_comm_way way = flc_peers_way(l->peers, c);
-  TRY(refuse(l, c, way));
+  TRY(nccl_refuse(l, c, way));
   TRY(make_room(l));
   TRY(follow_last(l, c->stream));
   deed *d = &l->queue[l->last % QUEUED];
@@ -457,7 +457,7 @@ static fl_status queue_call(link_nccl *l, const fl_comm_call *c) {
   return FL_OK;
 }
 
-static fl_status run(const fl_comm_call *c) {
+static fl_status nccl_run(const fl_comm_call *c) {
   link_nccl *l = (link_nccl *)c->note->link;
   flc_context before;
   if (c->count == 0 && c->kind != FL_COMM_BARRIER)
@@ -535,11 +535,12 @@ static int join_carried(void *context) {
   flc_context before;
   if (flc_enter(l->device, &before))
     return ncclUnhandledCudaError;
-  return ended(l, nccl->ncclCommInitRankConfig(&l->comm, l->base.size, l->id,
-                                               l->base.rank, &config));
+  return nccl_ended(l,
+                    nccl->ncclCommInitRankConfig(&l->comm, l->base.size, l->id,
+                                                 l->base.rank, &config));
 }
 
-static fl_status join(link_nccl *l, const unsigned char *ticket) {
+static fl_status nccl_join(link_nccl *l, const unsigned char *ticket) {
   int first = 0;
   flc_device *v = l->device;
   fl_board *b = l->engine->o.board;
@@ -586,7 +587,7 @@ static bool met(link_nccl *l) {
   fl_stream on = {.device = l->device};
   const fl_comm_call barrier = {.kind = FL_COMM_BARRIER, .stream = &on};
   const deed *d = &l->queue[(l->last + QUEUED - 1) % QUEUED];
-  double start = now();
+  double start = nccl_now();
   CUstream s;
   if (b->look(b, &n, 0) || flc_cu->StreamCreate(&s, CU_STREAM_NON_BLOCKING))
     return false;
@@ -598,7 +599,7 @@ static bool met(link_nccl *l) {
     do
       nanosleep(&nap, NULL);
     while ((e = flc_cu->StreamQuery(s)) == CUDA_ERROR_NOT_READY &&
-           now() - start < LEAVING && b->look(b, &n, 0) == FL_OK);
+           nccl_now() - start < LEAVING && b->look(b, &n, 0) == FL_OK);
   else
     e = CUDA_ERROR_NOT_READY;
   flc_cu->StreamDestroy(s);
@@ -606,12 +607,12 @@ static bool met(link_nccl *l) {
 }
 
 /* Without the others. */
-static void part(link_nccl *l) {
+static void nccl_part(link_nccl *l) {
   const struct timespec nap = {.tv_nsec = 100000};
-  double start = now();
+  double start = nccl_now();
   int e;
   mark(l);
-  while (!flc_worker_done(l->carrier, &e) && now() - start < COMING) {
+  while (!flc_worker_done(l->carrier, &e) && nccl_now() - start < COMING) {
     nanosleep(&nap, NULL);
     mark(l); /* one that joins may have got it just now */
   }
@@ -630,7 +631,7 @@ static void unlink_group(fl_comm *c, fl_comm_link *link) {
   pthread_mutex_unlock(&m->lock);
   if (flc_enter(l->device, &before) == FL_OK) {
     if (l->dead || !(l->comm || l->peers) || !met(l))
-      part(l);
+      nccl_part(l);
     else if (l->comm)
       nccl->ncclCommDestroy(l->comm);
     flc_peers_stop(l->peers);
@@ -674,7 +675,7 @@ static fl_status link_group(fl_comm *c, const fl_comm_link *g, int device,
   pthread_mutex_init(&l->lock, NULL);
   fl_status s = flc_enter(d, &before);
   if (s == FL_OK) {
-    s = join(l, ticket);
+    s = nccl_join(l, ticket);
     flc_leave(d, before);
   }
   if (s) {
@@ -723,7 +724,7 @@ fl_status fl_nccl_open(const fl_comm_options *o, fl_comm **c) {
                        .ticket = ticket,
                        .link = link_group,
                        .unlink = unlink_group,
-                       .run = run,
+                       .run = nccl_run,
                        .close = close_engine};
   *c = &m->table;
   return FL_OK;

@@ -12,7 +12,7 @@ static struct {
   flc_nccl_table table;
 } lib = {.once = PTHREAD_ONCE_INIT};
 
-static void find(void) {
+static void nccl_library_find(void) {
   static const char *const names[] = {"libnccl.so.2", "libnccl.so", NULL};
   static const char *const symbols[] = {
 #define FLC_DL(ret, name, params) #name,
@@ -37,7 +37,7 @@ static void find(void) {
 }
 
 const flc_nccl_table *flc_nccl_get(void) {
-  pthread_once(&lib.once, find);
+  pthread_once(&lib.once, nccl_library_find);
   if (lib.open)
     return &lib.table;
   fli_fail(FL_EDEVICE, "%s", lib.why);
