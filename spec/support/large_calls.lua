@@ -30,7 +30,7 @@ for _, dtype in ipairs {"f32", "f64", "f16", "bf16"} do
   for _, n in ipairs {1, 17, 64, 300, 1024, 4096} do
     call(("matmul %s %d"):format(dtype, n), function()
       local a = flare.ones({n, n}, {dtype = dtype, device = "cuda"})
-      local _ = a:matmul(a), a:t():matmul(a), a:matmul(a:t()), a:matmul(a[1])
+      local _ = {a:matmul(a), a:t():matmul(a), a:matmul(a:t()), a:matmul(a[1])}
     end)
   end
   for _, c in ipairs {1, 3, 8, 64, 256, 520} do

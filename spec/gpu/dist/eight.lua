@@ -159,7 +159,8 @@ for _, n in ipairs {8, 3, 5, 6, 7} do
 end
 
 local x = put(values(rank, 9), "f32")
-refused(dist.world, "send", "send: the call needs NCCL, which FLARE_PEERS=only excludes", x, 1 - rank % 2)
+refused(dist.world, "send", "send: the call needs NCCL, which FLARE_PEERS=only excludes", x,
+  1 - rank % 2)
 refused(dist.world, "all_reduce", "the algorithm \"nccl\" needs NCCL", x, {algorithm = "nccl"})
 dist.barrier()
 same("after refusals", dist.all_reduce(x), folded(dist.world, 9, "f32", "sum"))
