@@ -32,8 +32,8 @@ static fl_status bag_take(const fl_launch *l, int64_t padding, fl_dtype wide,
              : FL_OK;
 }
 
-static fl_status launch(const fl_launch *l, const char *entry, fl_dtype d,
-                        int64_t bags, bag_args *a) {
+static fl_status bag_launch(const fl_launch *l, const char *entry, fl_dtype d,
+                            int64_t bags, bag_args *a) {
   int n = part_of(a, d);
   flc_spec spec = FLC_SPEC("bag", entry, d, n);
   a->by_parts = flc_divisor_of(a->width / n);
@@ -61,7 +61,7 @@ FLC_KERNEL(embedding_bag) {
     return s;
   if (a.rows > 0 && !(a.table = flc_input(l, w, w->dtype)))
     return FL_ENOMEM;
-  return launch(l, v[0].i == 2 ? "most" : "sums", w->dtype, a.bags, &a);
+  return bag_launch(l, v[0].i == 2 ? "most" : "sums", w->dtype, a.bags, &a);
 }
 
 /* dy, index, offsets, factors -> dweight */
@@ -88,7 +88,7 @@ FLC_KERNEL(embedding_bag_backward) {
   rows.shape[0] = a.n;
   rows.shape[1] = rows.stride[0] = a.width;
   rows.stride[1] = 1;
-  s = launch(l, "spread", wide, a.bags + a.last, &a);
+  s = bag_launch(l, "spread", wide, a.bags + a.last, &a);
   return s == FL_OK ? flc_sum_rows(l, &l->in[1], &rows, a.padding) : s;
 }
 

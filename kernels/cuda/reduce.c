@@ -179,7 +179,7 @@ static flc_spec spec_of(const char *entry, int kind, fl_dtype d, int lot) {
   return s;
 }
 
-static fl_status launch(plan *p) {
+static fl_status reduce_launch(plan *p) {
   reduce_args *a = &p->a;
   int processors = flc_chip_of(p->l)->processors;
   int lot = lot_of(p->dtype);
@@ -259,7 +259,7 @@ static fl_status reduce_view(plan *p, const fl_view *v, unsigned reduced,
     set_axes(p, &dense, reduced, out_size);
   }
   set_roles(p);
-  return launch(p);
+  return reduce_launch(p);
 }
 
 static unsigned all_dims(const fl_view *v) {

@@ -54,8 +54,8 @@ static fl_status rnn_give(const operands *o, fl_status s) {
 }
 
 /* A cell; four elements a thread where all of them lie so. */
-static fl_status launch(const operands *o, const char *entry,
-                        const rnn_args *a) {
+static fl_status rnn_launch(const operands *o, const char *entry,
+                            const rnn_args *a) {
   int v = a->n % 4 == 0 ? 4 : 1;
   for (int k = 0; k < 8; k++)
     if (!flc_aligned(a->in[k], 4 * fl_dtype_size(o->dtype)))
@@ -78,7 +78,7 @@ static fl_status rnn_run(const fl_launch *l, const char *entry, int state) {
     a.in[k] = o.in[k];
   for (int k = 0; k < l->n_out; k++)
     a.out[k] = o.out[k].data;
-  return s == FL_OK ? rnn_give(&o, launch(&o, entry, &a)) : s;
+  return s == FL_OK ? rnn_give(&o, rnn_launch(&o, entry, &a)) : s;
 }
 
 /* gates, c -> h, c2, act */
@@ -174,7 +174,7 @@ static fl_status rnn_forward(const sequence *s) {
                           step_of(s, o->out[2].data, s->gates, k), s->room}};
     status = rnn_multiply(o->l, &p);
     if (status == FL_OK)
-      status = launch(o, "lstm", &a);
+      status = rnn_launch(o, "lstm", &a);
     h = a.out[0];
     c = a.out[1];
   }
@@ -210,7 +210,7 @@ static fl_status rnn_backward(const sequence *s) {
                      .a = a.out[0],
                      .b = o->in[3],
                      .c = dh};
-    status = launch(o, "lstm_back", &a);
+    status = rnn_launch(o, "lstm_back", &a);
     if (status == FL_OK)
       status = rnn_multiply(o->l, &p);
   }

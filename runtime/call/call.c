@@ -319,7 +319,7 @@ static fl_status send_timed(work *w, fl_kernel kernel, const fl_launch *l) {
   return s;
 }
 
-static fl_status launch(work *w, fl_tensor **out) {
+static fl_status call_launch(work *w, fl_tensor **out) {
   fl_runtime *rt = w->rt;
   fl_backend *b = fli_backend(rt, w->device);
   fl_kernel kernel = w->op->kernel[w->device >> 8];
@@ -413,7 +413,7 @@ static fl_status run_fresh(work *w) {
   if (w->op->writes)
     FLI_TRY(fli_writes_check(w->rt, w->op, w->attrs, w->n_in, w->in));
   FLI_TRY(call_allocate(w, out));
-  fl_status s = w->rt->meta ? FL_OK : launch(w, out);
+  fl_status s = w->rt->meta ? FL_OK : call_launch(w, out);
   if (s == FL_OK && w->rt->anomaly)
     s = fli_anomaly(w->rt, w->c, w->n_out, out);
   if (s == FL_OK && records(w))
@@ -485,7 +485,7 @@ static fl_status run_over(work *w, const fl_operand *given) {
   }
   w->in = in;
   if (s == FL_OK && !w->rt->meta)
-    s = launch(w, &t);
+    s = call_launch(w, &t);
   if (s == FL_OK && t->storage) {
     t->storage->version++;
     t->storage->write_site = w->c->site;

@@ -66,8 +66,8 @@ static fl_status raw_send(fl_runtime *rt, fl_backend *b, const fl_launch *l,
 
 /* With its place in the ring, and in the profile if there is one; what is known
  * of its work is the memory it was given. */
-static fl_status launch(fl_runtime *rt, const fl_launch *l, fl_device d,
-                        fl_site site, int n, const fl_raw_arg *args) {
+static fl_status raw_launch(fl_runtime *rt, const fl_launch *l, fl_device d,
+                            fl_site site, int n, const fl_raw_arg *args) {
   fl_backend *b = fli_backend(rt, d);
   const fl_meta *metas[2];
   double bytes = 0;
@@ -116,7 +116,7 @@ fl_status fl_raw_run(fl_runtime *rt, const char *name, fl_site site,
                  .device = d & 255,
                  .stream = fli_stream(rt, d),
                  .seq = ++rt->seq};
-  FLI_TRY(launch(rt, &l, d, site, n, args));
+  FLI_TRY(raw_launch(rt, &l, d, site, n, args));
   for (int k = 0; k < n; k++)
     if (args[k].tensor && args[k].writes) {
       args[k].tensor->storage->version++;

@@ -544,7 +544,8 @@ static void host_free(fl_backend *b, void *memory) {
 
 /* --- launching --- */
 
-static fl_status launch(fl_backend *b, fl_kernel k, const fl_launch *given) {
+static fl_status backend_launch(fl_backend *b, fl_kernel k,
+                                const fl_launch *given) {
   flc_backend *c = backend_of(b);
   fl_launch l = *given;
   flc_context before;
@@ -594,7 +595,7 @@ fl_status fl_cuda_open(const fl_backend_options *o, fl_backend *cpu,
       .flags = FL_BACKEND_ASYNC | FL_BACKEND_LAZY,
       .device_count = device_count,
       .kernel = find_kernel,
-      .launch = launch,
+      .launch = backend_launch,
       .alloc = get_memory,
       .release = put_memory,
       .memory_info = memory_info,

@@ -182,10 +182,10 @@ static fl_status gemm_gather(const fl_launch *l, const flc_product *p,
   return FLC_RUN(l, spec, grid, *a);
 }
 
-static fl_status launch(const fl_launch *l, const flc_product *p,
-                        const flc_spec *spec, const plan *q, const shape *s,
-                        int depth, unsigned block, size_t shared,
-                        gemm_sm90 *h) {
+static fl_status gemm_launch(const fl_launch *l, const flc_product *p,
+                             const flc_spec *spec, const plan *q,
+                             const shape *s, int depth, unsigned block,
+                             size_t shared, gemm_sm90 *h) {
   gemm_args a;
   gemm_fill(p, s, &a);
   int64_t steps = flc_ceil_div(p->k, depth);
@@ -310,12 +310,12 @@ static fl_status run_16(const fl_launch *l, const flc_product *p) {
   gemm_sm90 h;
   if (hopper && q.size == 2 && map_both(p, ak, bk, &h)) {
     flc_spec spec = FLC_SPEC("gemm_sm90", "product", (int16_t)p->dtype, ak, bk);
-    return launch(l, p, &spec, &q, &list[2], 64, 384, HOPPER_SHARED, &h);
+    return gemm_launch(l, p, &spec, &q, &list[2], 64, 384, HOPPER_SHARED, &h);
   }
   flc_spec spec = FLC_SPEC("gemm", "product", (int16_t)p->dtype,
                            (int16_t)q.size, ak, bk, fit);
-  return launch(l, p, &spec, &q, &sizes[q.size], 64, q.size == 2 ? 256 : 128,
-                shared_of(chip, q.size), NULL);
+  return gemm_launch(l, p, &spec, &q, &sizes[q.size], 64,
+                     q.size == 2 ? 256 : 128, shared_of(chip, q.size), NULL);
 }
 
 static fl_status run_simt(const fl_launch *l, const flc_product *p) {
@@ -330,8 +330,8 @@ static fl_status run_simt(const fl_launch *l, const flc_product *p) {
   plan q = best(p, simt_sizes, n, chip->processors, rate, 16);
   flc_spec spec = FLC_SPEC(p->apart ? "pairwise" : "gemm", "simt",
                            (int16_t)p->dtype, (int16_t)(q.size + 1), ak, bk);
-  return launch(l, p, &spec, &q, &simt_sizes[q.size], 16, 256,
-                flc_simt_shared(p->dtype, q.size + 1), NULL);
+  return gemm_launch(l, p, &spec, &q, &simt_sizes[q.size], 16, 256,
+                     flc_simt_shared(p->dtype, q.size + 1), NULL);
 }
 
 fl_status flc_product_own(const fl_launch *l, const flc_product *p) {
