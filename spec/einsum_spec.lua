@@ -5,7 +5,7 @@ local gradcheck = require "flare.gradcheck"
 
 local function tensor(shape, seed)
   local a = A.fill(shape, {seed = seed})
-  return flare.tensor(a, {dtype = "f64"}):reshape(shape), a
+  return flare.tensor({table.unpack(a, 1, #a)}, {dtype = "f64"}):reshape(shape), a
 end
 
 -- The sum over all labels that are not in the result, straight from the definition; no ellipsis.
