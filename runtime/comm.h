@@ -1,25 +1,27 @@
 /* The contract between the runtime and an engine that moves tensors between the
  * processes of a job (the ranks).
  *
- * A collective is an operator, a row of ops.def (comm_all_reduce ...), and a
- * fl_call like any other. Its launch has a fl_comm_note: which group and
- * engine, the number of the collective, the line of the script. The kernel of a
- * backend makes its operands contiguous, fills a fl_comm_call (fl_comm_read)
- * and hands it to note->link->engine->run. In a group of one there is no link:
- * the kernel copies (fl_comm_alone). That is all that a backend has to do.
+ * A collective is an operator, a row of the op table (comm_all_reduce ...), and
+ * called by fl_call like any other. Its launch has a fl_comm_note: the group
+ * and engine, the sequence number of the call, the line of the script. The
+ * kernel of a backend makes its operands contiguous, fills a fl_comm_call
+ * (fl_comm_read) and passes it to note->link->engine->run. In a group of one
+ * there is no link, and the kernel copies (fl_comm_alone). A backend does
+ * nothing else.
  *
- * An engine is one table, fl_comm. For memory of the host run() returns when
- * the collective is done, or at once if it is `async`: then wait() is called,
- * and operands stay alive until done() says so. For devices run() queues on
- * call->stream, as a kernel does, and never waits for the device; overlap is
- * the caller's choice of streams. One thing must hold on every rank: calls of a
- * group come in the same order; each engine's are counted, in note->seq.
+ * An engine is one table, fl_comm. For host memory run() returns when the
+ * collective is complete, or at once if the call is `async`; then the caller
+ * uses wait(), and keeps the operands alive until done() returns true. For
+ * devices run() queues on call->stream, as a kernel does, and never waits for
+ * the device; the caller chooses streams to overlap work. All ranks make the
+ * calls of a group in the same order. Each engine counts its calls in
+ * note->seq.
  *
- * Whoever waits for other ranks looks at the board now and then: it knows who
- * died, who never came and for how long to wait, and has the words for it.
+ * A thread that waits for other ranks polls the board (fl_board), which detects
+ * ranks that died or are late and composes the error message.
  *
- * A group is linked in two steps, led from Lua: its rank 0 asks for a ticket()
- * and the job hands it to the others; then all call link() at the same time. */
+ * A group is linked in two steps, which Lua code drives: its rank 0 gets a
+ * ticket() that the job distributes; then all members call link(). */
 #ifndef FL_COMM_H
 #define FL_COMM_H
 
@@ -62,22 +64,22 @@ typedef enum fl_comm_way {
   FL_COMM_AUTO,
   FL_COMM_NCCL,
   FL_COMM_RING,
-  FL_COMM_ONE_SHOT, /* everybody reads everything: few steps */
-  FL_COMM_TWO_SHOT  /* everybody reduces a part: few bytes */
+  FL_COMM_ONE_SHOT, /* each rank reads all data: few steps */
+  FL_COMM_TWO_SHOT  /* each rank reduces a part: few bytes */
 } fl_comm_way;
 
 typedef struct fl_comm fl_comm;   /* an engine */
-typedef struct fl_board fl_board; /* what is known of all ranks */
+typedef struct fl_board fl_board; /* the state of all ranks */
 
-/* A group in one engine, `rank` of `size`; what an engine makes begins so. */
+/* A group in one engine, `rank` of `size`. The engine's own struct begins with
+ * it. */
 typedef struct fl_comm_link {
   fl_comm *engine;
   int group, rank, size;
   const int *ranks; /* their numbers in the job; lives as long as the link */
 } fl_comm_link;
 
-/* Calls of a group are counted in three rows: collectives, what this rank
- * sends, what it receives. */
+/* Calls of a group are counted in three lanes: collectives, sends, receives. */
 enum { FL_COMM_TOGETHER, FL_COMM_SENDS, FL_COMM_RECEIVES, FL_COMM_LANES };
 
 /* Describes one call, for messages and for the board. The runtime owns it and
@@ -90,7 +92,7 @@ typedef struct fl_comm_note {
   int lane;
   uint64_t seq; /* in its lane, from 1 */
   fl_meta x;
-  int peer; /* rank of the job it sends to or receives from; -1 */
+  int peer; /* rank of the job that it sends to or receives from, or -1 */
   bool async;
   char site[96]; /* "train.lua:41", or "" */
 } fl_comm_note;
@@ -99,21 +101,21 @@ typedef struct fl_comm_call {
   const fl_comm_note *note;
   fl_comm_kind kind;
   fl_comm_reduce reduce; /* of ALL_REDUCE, REDUCE, REDUCE_SCATTER */
-  fl_comm_way way;       /* of ALL_REDUCE; AUTO where it makes no sense */
+  fl_comm_way way;       /* of ALL_REDUCE; AUTO in other calls */
   fl_dtype dtype;
   int peer; /* root, or the other end: a rank of the group */
-  /* Elements of one block. In and out have one block each; but out has `size`
-   * blocks for ALL_GATHER, ALL_TO_ALL, and GATHER on the root (elsewhere none),
-   * and in has for REDUCE_SCATTER, ALL_TO_ALL, and SCATTER on the root
-   * (elsewhere whatever it is is not read). Block k is of rank k. REDUCE gives
-   * its input to all but the root. */
+  /* Elements of one block. In and out have one block each, except: out has
+   * `size` blocks for ALL_GATHER, ALL_TO_ALL, and GATHER on the root (on other
+   * ranks none); in has `size` blocks for REDUCE_SCATTER, ALL_TO_ALL, and
+   * SCATTER on the root (on other ranks it is not read). Block k belongs to
+   * rank k. REDUCE returns its input on all ranks but the root. */
   size_t count;
   /* Contiguous. May be `out` where both have one block, and this rank's block
    * of it for ALL_GATHER. */
   const void *in;
   void *out;
-  bool async;  /* never on a stream: there everything is */
-  bool beside; /* asked for to be async: other work goes on meanwhile */
+  bool async;  /* host memory only: calls on streams are asynchronous */
+  bool beside; /* the script passed async: other work overlaps */
   int device;
   fl_stream *stream;
 } fl_comm_call;
@@ -124,13 +126,15 @@ typedef struct fl_comm_options {
   const char *key; /* the job's secret, in hex; the same on all ranks */
   int rank, size;
   int here;              /* the number among the ranks of this host */
-  double timeout, first; /* seconds; for the first call of a group */
-  bool check; /* compare the lines of the script, too, and all engines' calls */
-  bool (*interrupted)(void *context); /* this thread only; may be NULL */
+  double timeout, first; /* seconds, 0: no limit; first: of a group's first
+                          call */
+  bool check; /* also compare lines of the script, and all engines' calls */
+  bool (*interrupted)(
+      void *context); /* called on this thread only; may be NULL */
   void *context;
   fl_board *board; /* set by the runtime, as is what follows */
-  /* For link(): `bytes` of every rank of the group, at `all` in order, by what
-   * carries its memory of the host; EUNSUPPORTED: nothing does yet. */
+  /* For link(): gathers `bytes` of each rank of the group at `all`, by the
+   * engine that carries host memory. EUNSUPPORTED: there is none yet. */
   fl_status (*swap)(void *swapper, int group, const void *mine, void *all,
                     size_t bytes);
   void *swapper;
@@ -140,25 +144,25 @@ typedef struct fl_comm_options {
 struct fl_comm {
   size_t struct_size; /* sizeof(fl_comm), the version of this table */
   const char *name;   /* "host" */
-  /* backends whose memory it takes: "cpu sim" */
+  /* backends whose memory it carries: "cpu sim" */
   const char *backends;
   void *state;
-  /* what rank 0 of a group makes for the others; NULL: nothing is needed */
+  /* rank 0's identifier of a group for the others; NULL: none is needed */
   fl_status (*ticket)(fl_comm *c, unsigned char *ticket);
-  /* `g` has group, rank, size and ranks; device: of the backend, -1 for the
-   * host's. Returns when all have come, or fails. */
+  /* `g` has group, rank, size and ranks; device: of the backend, -1 for host
+   * memory. Returns when all members have called it, or fails. */
   fl_status (*link)(fl_comm *c, const fl_comm_link *g, int device,
                     const unsigned char *ticket, fl_comm_link **link);
   void (*unlink)(fl_comm *c, fl_comm_link *link);
   fl_status (*run)(const fl_comm_call *c);
-  /* Whether all ranks want the same: of a call together that another engine of
-   * the group is to do; `seq`: its number among those of this one. NULL: this
-   * engine's own calls are not compared either. */
+  /* Checks that all ranks make the same call, for a collective that another
+   * engine of the group will execute; `seq`: its number among the calls of this
+   * engine. NULL: this engine does not compare its own calls either. */
   fl_status (*agree)(fl_comm_link *link, const fl_comm_call *c, uint64_t seq);
   /* of async calls; NULL for engines with streams */
   fl_status (*wait)(fl_comm_link *link, int lane, uint64_t seq);
   bool (*done)(fl_comm_link *link, int lane, uint64_t seq);
-  void (*close)(fl_comm *c); /* links are gone */
+  void (*close)(fl_comm *c); /* after all links are unlinked */
 };
 
 /* The engines that come with the library (kernels/register.c). */
@@ -171,41 +175,40 @@ const fl_builtin_comm *fl_builtin_comms(int *n);
 /* --- the board (kernels/comm/board.c) --- */
 
 struct fl_board {
-  /* Before and after a call: what this rank is doing, for the others to see. */
+  /* Called before and after a call: publishes what this rank is doing. */
   void (*begin)(fl_board *b, const fl_comm_note *n);
   void (*end)(fl_board *b, const fl_comm_note *n);
-  /* While waiting, every 50 ms or so; `waited` in seconds. FL_ECOMM with the
-   * verdict, which is one for the whole job, if a rank of the group is gone or
-   * the time is over; FL_EINTERRUPT if the user wants to stop. */
+  /* Called about every 50 ms while waiting; `waited` in seconds. FL_ECOMM with
+   * the verdict, the same on all ranks of the job, if a rank of the group is
+   * gone or late; FL_EINTERRUPT if the user interrupts. */
   fl_status (*look)(fl_board *b, const fl_comm_note *n, double waited);
-  /* The same where a rank may have done its part and then gone: there is no
-   * verdict if over(wait) is true when that has been seen. */
+  /* The same for waits that a rank may complete and then exit: if over(wait) is
+   * true after its exit was detected, there is no verdict. */
   fl_status (*look_unless)(fl_board *b, const fl_comm_note *n, double waited,
                            bool (*over)(const void *wait), const void *wait);
-  /* Ends the job with a verdict of one's own; if there is one already, that
-   * one stays. `guilty`: a rank of the job, or -1. Returns FL_ECOMM. */
+  /* Ends the job with the verdict `what`, unless there is one already.
+   * `guilty`: the rank at fault, or -1. Returns FL_ECOMM. */
   fl_status (*fail)(fl_board *b, int guilty, const char *what);
-  /* Who is where, a line for each rank, into `text`. */
+  /* Writes the state of each rank, a line each, into `text`. */
   void (*table)(fl_board *b, char *text, size_t room);
-  /* The verdict with the table, "" if there is none; the rank that is to blame,
-   * or -1. */
+  /* Writes the verdict with the table, "" if there is none; returns the rank at
+   * fault, or -1. */
   int (*verdict)(fl_board *b, char *text, size_t room);
-  /* What wait status (as of waitpid) rank's process had: from who started it.
-   */
+  /* Called by the launcher: the wait status (as of waitpid) of a rank. */
   void (*exited)(fl_board *b, int rank, int status);
-  /* Forgets what this rank has done; `lead`: also the verdict, and segments of
-   * groups that were never complete. */
+  /* Clears this rank's calls; with `lead` also the verdict, and segments of
+   * groups whose rendezvous was never complete. */
   void (*reset)(fl_board *b, bool lead);
   void (*close)(fl_board *b); /* leaves the job */
 };
 
-/* rank < 0: one who only watches. */
+/* rank < 0: an observer, such as the launcher. */
 fl_status fl_board_open(const fl_comm_options *o, fl_board **b);
 
 /* --- for kernels --- */
 
-/* The call of a launch, all but `in` and `out`. The rows of collectives have
- * their attributes in one order: group, async, then what is their own. */
+/* Fills the call of a launch, except `in` and `out`. The rows of collectives
+ * have their attributes in one order: group, async, then their own. */
 static inline void fl_comm_read(const fl_launch *l, fl_comm_call *c) {
   const fl_attr *v = l->attrs->v;
   const fl_comm_note *n = l->comm;
@@ -243,13 +246,13 @@ static inline void fl_comm_read(const fl_launch *l, fl_comm_call *c) {
   case FL_COMM_BARRIER:
     c->count = 0;
     break;
-  default: /* x of a note on scatter and receive is the result */
+  default: /* note->x of scatter and receive is the result */
     c->peer = (int)v[2].i;
   }
 }
 
-/* What this rank gives of x, contiguous at `x`: its part, where x has the place
- * of all ranks' parts. */
+/* This rank's input within `x`, which is contiguous: all of it, or this rank's
+ * part if x has room for the parts of all ranks. */
 static inline const void *fl_comm_given(const fl_launch *l,
                                         const fl_comm_call *c, const void *x) {
   bool whole = c->kind == FL_COMM_ALL_GATHER && l->attrs->v[2].i != 0;
@@ -258,7 +261,7 @@ static inline const void *fl_comm_given(const fl_launch *l,
                     : x;
 }
 
-/* A collective of nobody but oneself: whether out is a copy of in. */
+/* Whether the group has one rank, so that out is a copy of in. */
 static inline bool fl_comm_alone(const fl_launch *l) {
   return l->comm->link == NULL;
 }

@@ -1,6 +1,6 @@
-/* Processes that work together (ranks, counted from 0): joining a job, groups
- * of its ranks, and the engines that carry their tensors. A part of flare.h;
- * the collectives are operators. */
+/* Jobs of several processes (ranks, counted from 0): joining a job, process
+ * groups, and the engines that carry their tensors. A part of flare.h; the
+ * collectives are operators. */
 #ifndef FL_RANKS_H
 #define FL_RANKS_H
 
@@ -11,48 +11,51 @@
 extern "C" {
 #endif
 
-/* Joins a job: group 0 becomes all its ranks (before, it is this process
- * alone). EARG: this runtime has joined one already. */
+/* Joins a job. Group 0 then has all its ranks; before, it has this process
+ * alone. EARG: this runtime has joined a job already, or the options make no
+ * sense. */
 FL_API fl_status fl_comm_open(fl_runtime *rt, const fl_comm_options *o);
 FL_API void fl_comm_close(fl_runtime *rt);
-/* After a failure that all ranks have survived: forgets every call and link, so
- * that the numbers of calls agree again, and the groups beyond `groups`. All
- * ranks call it between two collectives; one of them, after the others, with
- * `lead`, which clears the verdict. Groups must be attached again. */
+/* Recovers from a failure that all ranks have survived: clears all calls and
+ * links, so that the sequence numbers of the ranks agree again, and removes the
+ * groups from number `groups` on. All ranks call it between two collectives,
+ * the last one with `lead`, which clears the verdict. Then groups are attached
+ * again. */
 FL_API fl_status fl_comm_reset(fl_runtime *rt, int groups, bool lead);
-FL_API int fl_comm_groups(const fl_runtime *rt); /* how many there are */
-/* A group of some ranks, a number. Every rank of the job makes all groups in
- * the same order, its own or not. */
+FL_API int fl_comm_groups(const fl_runtime *rt); /* their count */
+/* Makes a group of some ranks; *group is its number. Every rank of the job
+ * makes all groups in the same order, member or not. */
 FL_API fl_status fl_comm_group(fl_runtime *rt, int n, const int *ranks,
                                int *group);
-/* Rank (-1: not in it), size, and the members' numbers in the job; these live
- * as long as the group. */
+/* This process's rank in the group (-1: not a member), its size, and the
+ * members' numbers in the job, valid as long as the group. */
 FL_API fl_status fl_comm_members(fl_runtime *rt, int group, int *rank,
                                  int *size, const int **ranks);
-/* Makes an engine ("host", "nccl", "mpi") carry a group's tensors of the
- * devices it is for; see comm.h. All members do it at the same time. */
+/* Makes an engine ("host", "nccl", "mpi") carry a group's tensors on the
+ * devices that it supports; see comm.h. All members call it, in the same order.
+ */
 FL_API fl_status fl_comm_ticket(fl_runtime *rt, const char *engine,
                                 unsigned char *ticket);
 FL_API fl_status fl_comm_attach(fl_runtime *rt, int group, const char *engine,
                                 fl_device d, const unsigned char *ticket);
-/* An engine in a shared object with a function
+/* Loads an engine from a shared object with a function
  *   fl_status flare_comm_open(const fl_comm_options *o, fl_comm **c); */
 FL_API fl_status fl_comm_load(fl_runtime *rt, const char *path);
-/* The engine for tensors of d, NULL: none yet. */
+/* The name of the engine for tensors on d, NULL: none is attached. */
 FL_API const char *fl_comm_engine(fl_runtime *rt, int group, fl_device d);
-/* The last call of a group, to wait for if it is asynchronous. */
+/* Identifies the last call of a group, for fl_comm_wait and fl_comm_done. */
 FL_API fl_status fl_comm_last(fl_runtime *rt, int group, fl_device d, int *lane,
                               uint64_t *seq);
 FL_API fl_status fl_comm_wait(fl_runtime *rt, int group, fl_device d, int lane,
                               uint64_t seq);
 FL_API bool fl_comm_done(fl_runtime *rt, int group, fl_device d, int lane,
                          uint64_t seq);
-/* Why the job has failed and where everybody was, "" if it has not; a text that
- * lives until the next call. */
+/* Why the job has failed, with the state of each rank; "" if it has not. The
+ * text is valid until the next call. */
 FL_API const char *fl_comm_verdict(fl_runtime *rt);
-/* Tells all ranks that this one has failed, and why. */
+/* Reports to all ranks that this one has failed, and why. */
 FL_API void fl_comm_fail(fl_runtime *rt, const char *why);
-/* For who starts ranks: the board of a job, without being one of them. */
+/* For launchers: opens the board of a job without being a rank of it. */
 FL_API fl_status fl_comm_watch(const char *key, int size, fl_board **b);
 
 #ifdef __cplusplus

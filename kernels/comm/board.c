@@ -1,6 +1,7 @@
-/* The board of a job: memory that all its ranks on this host share, where each
- * writes what it is doing, and where the first to notice writes why the job has
- * failed. Whoever waits looks here, so nobody waits for the dead. */
+/* The board of a job: shared memory in which each rank of this host publishes
+ * its current call, and the first rank that detects a failure publishes the
+ * verdict. Ranks that wait poll the board, so they never wait for a rank that
+ * is gone. */
 #include "comm.h"
 
 #include <errno.h>
@@ -17,11 +18,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#define SPOKEN 900 /* bytes of a verdict: a message holds 1024 */
+#define SPOKEN 900 /* bytes of a verdict; an error message holds 1024 */
 #define TABLE  16384
 #define GROUPS 4096 /* at most, see runtime/call/collective.c */
 
-typedef struct entry { /* what a rank does in a lane, or did last */
+typedef struct entry { /* a rank's current or last call in a lane */
   char engine[8];
   int busy, group, kind, peer;
   uint64_t seq;
@@ -33,14 +34,15 @@ typedef struct entry { /* what a rank does in a lane, or did last */
 typedef struct seat {
   _Atomic int pid, left;
   _Atomic int exited;    /* 1 + wait status */
-  _Atomic unsigned turn; /* odd: lanes are being written */
-  _Atomic uint64_t born; /* of the process, to know it from a later one */
+  _Atomic unsigned turn; /* sequence lock; odd: lanes are being written */
+  _Atomic uint64_t
+      born; /* start time, tells the process from a later one with its number */
   entry lanes[FL_COMM_LANES];
 } seat;
 
 typedef struct shared {
   _Atomic int size, joined;
-  _Atomic int state; /* 0, 1: a verdict is being written, 2 */
+  _Atomic int state; /* 0: no verdict, 1: being written, 2: there is one */
   int guilty;
   char what[SPOKEN], table[TABLE];
   seat seats[];
@@ -51,7 +53,7 @@ typedef struct board {
   fl_comm_options o;
   char *key;
   pthread_t owner;
-  pthread_mutex_t lock; /* of this rank's seat: several threads write it */
+  pthread_mutex_t lock; /* of this rank's seat, which several threads write */
   shared *s;
   size_t bytes;
 } board;
@@ -111,8 +113,8 @@ void fl_segment_forget(const char *key, const char *what) {
 
 /* --- processes --- */
 
-/* The numbers after a process's name in /proc/PID/stat: its state, and fields
- * 22 and 52. False: there is no such process. */
+/* Reads from /proc/PID/stat the state, the start time (field 22) and the exit
+ * status (field 52). False: there is no such process. */
 static bool read_process(int pid, char *state, uint64_t *born, int *status) {
   char path[40], text[1024];
   snprintf(path, sizeof path, "/proc/%d/stat", pid);
@@ -141,8 +143,8 @@ static bool read_process(int pid, char *state, uint64_t *born, int *status) {
   return true;
 }
 
-/* Whether the process of a seat is no more; *status as of waitpid, -1: nobody
- * knows. */
+/* Whether the process of a seat has ended; *status as of waitpid, -1: unknown.
+ */
 static bool is_dead(seat *t, int *status) {
   int pid = atomic_load(&t->pid), told = atomic_load(&t->exited);
   char state;
@@ -156,7 +158,7 @@ static bool is_dead(seat *t, int *status) {
   bool found = read_process(pid, &state, &born, status);
   if (found && born == atomic_load(&t->born))
     return state == 'Z' || state == 'X';
-  *status = -1; /* its number is free, or another process's by now */
+  *status = -1; /* the number is free, or reused */
   return true;
 #else
   (void)state;
@@ -165,7 +167,7 @@ static bool is_dead(seat *t, int *status) {
 #endif
 }
 
-/* --- words --- */
+/* --- texts --- */
 
 static size_t say_call(const entry *e, char *text, size_t room) {
   size_t at = (size_t)snprintf(text, room, "%s", fl_comm_kind_name(e->kind));
@@ -196,7 +198,7 @@ static void say_end(int status, char *text, size_t room) {
     snprintf(text, room, "ended with status %d", WEXITSTATUS(status));
 }
 
-/* A rank's lanes, as they were at one moment. */
+/* Copies a rank's lanes consistently (sequence lock). */
 static void read_seat(seat *t, entry *lanes) {
   for (int tries = 0; tries < 1000; tries++) {
     unsigned turn = atomic_load(&t->turn);
@@ -205,7 +207,8 @@ static void read_seat(seat *t, entry *lanes) {
     if (!(turn & 1) && atomic_load(&t->turn) == turn)
       break;
   }
-  for (int k = 0; k < FL_COMM_LANES; k++) { /* if it died while writing */
+  for (int k = 0; k < FL_COMM_LANES;
+       k++) { /* the rank may have died while writing */
     entry *e = &lanes[k];
     e->site[sizeof e->site - 1] = 0;
     if (e->kind < 0 || e->kind > FL_COMM_BARRIER)
@@ -215,7 +218,7 @@ static void read_seat(seat *t, entry *lanes) {
   }
 }
 
-/* What a rank is doing, or did last. */
+/* The text of a rank's current or last call. */
 static void say_seat(seat *t, char *text, size_t room) {
   entry lanes[FL_COMM_LANES];
   const entry *last = NULL, *busy = NULL;
@@ -277,7 +280,7 @@ static fl_status board_fail(fl_board *base, int guilty, const char *what) {
   }
   struct timespec ms = {.tv_nsec = 1000000};
   for (int k = 0; k < 500 && atomic_load(&b->s->state) != 2; k++)
-    nanosleep(&ms, NULL); /* whoever writes it may die */
+    nanosleep(&ms, NULL); /* the writer may die */
   if (atomic_load(&b->s->state) != 2)
     return fli_fail(FL_ECOMM, "%s", what);
   return tell(b);
@@ -425,7 +428,7 @@ static void board_exited(fl_board *base, int rank, int status) {
     atomic_store(&b->s->seats[rank].exited, status + 1);
 }
 
-/* The names of groups that have not all met are still there. */
+/* Unlinks the names of groups whose rendezvous was never complete. */
 static void forget_groups(board *b) {
   for (int k = 0; k < GROUPS; k++) {
     char what[32];
@@ -454,7 +457,7 @@ static void board_close(fl_board *base) {
   board *b = (board *)base;
   if (b->s && b->o.rank >= 0)
     atomic_store(&b->s->seats[b->o.rank].left, 1);
-  if (b->s) /* of a job on several hosts nobody was the last to come */
+  if (b->s) /* on several hosts no rank was the last to join */
     fl_segment_forget(b->key, "board");
   if (b->s && b->o.rank < 0)
     forget_groups(b);

@@ -1,5 +1,5 @@
-/* The arithmetic of reductions: tiles of elements in the type they are computed
- * in, part after part, so that the order never depends on time. */
+/* The arithmetic of reductions: tiles of elements are accumulated in the wider
+ * type, part after part in a fixed order, so results are deterministic. */
 #include "comm.h"
 
 #include "../../runtime/math/math.h"

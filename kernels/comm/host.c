@@ -1,10 +1,12 @@
-/* The engine of one host: ranks move tensors through memory that they share.
+/* The engine for the ranks of one host, which exchange tensors through shared
+ * memory.
  *
- * A collective goes in pieces, a piece in phases: everybody does something,
- * says so (its `step`) and waits for the others. Staging is double, so one
- * phase is enough where everybody only reads: who writes a half again has seen
- * all others one phase on. Sums go by rank, or around the ring from the part's
- * own rank: the same bits in every run. Every wait looks at the board. */
+ * A collective is processed in pieces, a piece in phases. In a phase each rank
+ * does its part, publishes its `step` and waits for the steps of the others.
+ * Staging buffers are double, so one phase is enough where ranks only read: a
+ * rank that writes a half again has seen all others enter the next phase. The
+ * order of a sum is that of the ranks, or of the ring beginning at the part's
+ * own rank, so results are deterministic. Every wait polls the board. */
 #include "host.h"
 
 #include <errno.h>
@@ -19,7 +21,7 @@
 #include <sys/syscall.h>
 #endif
 
-#define SLICE 0.05 /* seconds between looks at the board */
+#define SLICE 0.05 /* seconds between polls of the board */
 #define SPINS 2000
 
 /* --- waiting --- */
@@ -50,27 +52,27 @@ static bool reached(word *w, unsigned value) {
          0;
 }
 
-typedef struct wish { /* what somebody waits for */
+typedef struct condition { /* what this rank waits for */
   word *w;
   unsigned value;
-} wish;
+} condition;
 
-static bool granted(const void *context) {
-  const wish *one = context;
+static bool condition_met(const void *context) {
+  const condition *one = context;
   return reached(one->w, one->value);
 }
 
 static fl_status stopped(const host_link *l) {
   return atomic_load(&l->stop)
-             ? fli_fail(FL_ECOMM, "the group is closed while a call is under "
-                                  "way")
+             ? fli_fail(FL_ECOMM, "the group is closed while a call is "
+                                  "running")
              : FL_OK;
 }
 
 fl_status fl_host_await(host_link *l, const fl_comm_note *n, word *w,
                         unsigned value) {
   fl_board *board = l->host->o.board;
-  wish mine = {w, value};
+  condition mine = {w, value};
   for (int k = 0; k < l->spins; k++) {
     if (reached(w, value))
       return FL_OK;
@@ -90,13 +92,13 @@ fl_status fl_host_await(host_link *l, const fl_comm_note *n, word *w,
     next = now + SLICE;
     fl_status s = stopped(l);
     if (!s)
-      s = board->look_unless(board, n, now - start, granted, &mine);
-    if (s && !reached(w, value)) /* it may have come since */
+      s = board->look_unless(board, n, now - start, condition_met, &mine);
+    if (s && !reached(w, value)) /* it may have been reached since */
       return s;
   }
 }
 
-/* --- lanes: calls of one kind are done in the order they were asked for --- */
+/* --- lanes: the calls of a lane are executed in order --- */
 
 static void lane_begin(lane *q) {
   pthread_mutex_lock(&q->lock);
@@ -127,9 +129,9 @@ static void soon(struct timespec *t) {
   }
 }
 
-/* A call that has a number and never ran (its kernel failed before it reached
- * the engine) would stop its lane for good: the timeout of the job holds for
- * that, too. */
+/* A call that was counted and never ran, because its kernel failed before it
+ * reached the engine, would block its lane for ever. The time-out of the job
+ * applies to that as well. */
 static fl_status lane_stuck(const host_link *l, const lane *q, double waited) {
   const fl_comm_options *o = &l->host->o;
   double limit = q->done ? o->timeout : o->first;
@@ -141,13 +143,14 @@ static fl_status lane_stuck(const host_link *l, const lane *q, double waited) {
                   (unsigned long long)q->done + 1, l->base.group, limit);
 }
 
-/* Until the lane has done `seq`; what went wrong there on the way. */
+/* Waits until the lane has executed `seq`; returns the lane's failure if there
+ * is one. */
 static fl_status lane_wait(host_link *l, lane *q, uint64_t seq) {
   fl_status s = FL_OK;
   const fl_comm_options *o = &l->host->o;
   bool mine = pthread_equal(pthread_self(), l->host->owner);
   struct timespec t;
-  double since = 0; /* the lane has been idle */
+  double since = 0; /* when the lane became idle */
   pthread_mutex_lock(&q->lock);
   while (q->done < seq && !q->status && !s) {
     uint64_t before = q->done;
@@ -207,7 +210,8 @@ static void *work(void *context) {
   return NULL;
 }
 
-/* Signals stay with the host's threads. */
+/* The worker blocks all signals, so that the host program's threads get them.
+ */
 static fl_status start_worker(lane *q) {
   sigset_t all, old;
   if (q->started)
@@ -226,7 +230,7 @@ static fl_status host_run(const fl_comm_call *c) {
   host_link *l = (host_link *)c->note->link;
   lane *q = &l->lanes[c->note->lane];
   const fl_comm_options *o = &l->host->o;
-  /* short calls never wait long enough to look */
+  /* short calls finish before they poll the board */
   if (o->interrupted && pthread_equal(pthread_self(), l->host->owner) &&
       o->interrupted(o->context)) {
     lane_end(q, c->note->seq, fli_fail(FL_EINTERRUPT, "interrupted!"), false);
@@ -278,7 +282,7 @@ static fl_status host_wait(fl_comm_link *link, int number, uint64_t seq) {
 static bool host_done(fl_comm_link *link, int number, uint64_t seq) {
   lane *q = &((host_link *)link)->lanes[number];
   pthread_mutex_lock(&q->lock);
-  /* a call that failed at once may be ahead of what the worker still does */
+  /* a call that failed at once may complete before the worker's earlier ones */
   const task *t = q->first;
   bool busy = t && t->call.note->seq <= seq && t->call.note->seq > q->worked;
   bool done = q->done >= seq && !busy;
@@ -292,7 +296,7 @@ static size_t up(size_t n) {
   return (n + FL_ALIGN - 1) / FL_ALIGN * FL_ALIGN;
 }
 
-/* The places of everything in the segment; how long it is. */
+/* Sets the offsets in the segment and returns its size. */
 static size_t lay_out(host_link *l) {
   size_t n = (size_t)l->base.size, at = up(sizeof(area));
   l->at_member = at;
@@ -301,13 +305,13 @@ static size_t lay_out(host_link *l) {
   at += n * n * up(sizeof(pair));
   l->piece = PIECE;
   l->part = up(PIECE / n + FL_ALIGN);
-  l->letter = n <= 8 ? 32 << 10 : 4 << 10;
+  l->slot = n <= 8 ? 32 << 10 : 4 << 10;
   l->at_stage = at;
   at += n * 2 * l->piece;
   l->at_part = at;
   at += n * 2 * l->part;
-  l->at_letter = at;
-  return at + n * n * 2 * l->letter;
+  l->at_slot = at;
+  return at + n * n * 2 * l->slot;
 }
 
 static void host_unlink(fl_comm *c, fl_comm_link *link) {
@@ -337,7 +341,7 @@ static void say_ranks(int n, const int *ranks, char *text, size_t room) {
     at += (size_t)snprintf(text + at, room - at, " %d", ranks[k]);
 }
 
-/* Whoever is here first says who the members are; the others have to agree. */
+/* The first rank writes the list of members; the others compare theirs. */
 static fl_status agree_members(host_link *l, const fl_comm_note *n) {
   const fl_comm_link *g = &l->base;
   area *a = (area *)l->memory;
@@ -363,8 +367,8 @@ static fl_status agree_members(host_link *l, const fl_comm_note *n) {
   return board->fail(board, me, what);
 }
 
-/* Waits until all members have opened the segment; the last one takes its name
- * away. */
+/* Waits until all members have opened the segment; the last one unlinks its
+ * name. */
 static fl_status meet(host_link *l, const char *what) {
   area *a = (area *)l->memory;
   unsigned n = (unsigned)l->base.size;
@@ -375,7 +379,7 @@ static fl_status meet(host_link *l, const char *what) {
                        .size = l->base.size,
                        .site = "the start of the group"};
   fl_board *board = l->host->o.board;
-  board->begin(board, &note); /* number 0: it is none of the group's calls */
+  board->begin(board, &note); /* number 0: not one of the group's calls */
   fl_status s = agree_members(l, &note);
   if (!s && atomic_fetch_add(&a->joined.value, 1) + 1 == n) {
     fl_host_set(&a->joined, n);

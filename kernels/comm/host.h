@@ -1,5 +1,5 @@
-/* The host engine's own: host.c waits, orders and opens groups; shared.c does
- * the collectives over the memory that is laid out here. */
+/* Internals of the host engine: host.c has waiting, queues and rendezvous of
+ * groups, shared.c the collectives over the shared memory laid out here. */
 #ifndef FL_HOST_H
 #define FL_HOST_H
 
@@ -11,33 +11,34 @@
 #define FL_HOST_RANKS 64
 #define PIECE         ((size_t)256 << 10) /* bytes; a multiple of all dtypes */
 
-typedef struct word { /* one writer, many who wait */
+typedef struct word { /* a futex word: one writer, many waiters */
   _Alignas(FL_ALIGN) _Atomic unsigned value;
   _Atomic unsigned sleepers;
 } word;
 
-typedef struct deed { /* a call, to be compared with the others' */
+typedef struct call_record { /* a call, to be compared between ranks */
   char engine[8];
   uint64_t seq;
   int kind, reduce, way, peer, dtype;
   size_t count;
   fl_meta x;
   char site[96];
-} deed;
+} call_record;
 
 typedef struct member {
   word step;
-  deed deeds[2]; /* by the call's number: two cannot be apart by more */
+  call_record records[2]; /* by parity of the call's number: ranks are at most
+                     one call apart */
 } member;
 
-typedef struct pair { /* from one member to another */
-  word put, taken;    /* letters */
-  deed deed;
+typedef struct pair { /* ring buffer of two slots, from a member to another */
+  word put, taken;    /* slots written, slots read */
+  call_record record;
 } pair;
 
-typedef struct area {
+typedef struct area { /* rendezvous of the group */
   word joined, told;
-  _Atomic int first; /* 1 + the rank that says who the members are */
+  _Atomic int first; /* 1 + the rank that wrote the list of members */
   int size, ranks[FL_HOST_RANKS];
 } area;
 
@@ -49,14 +50,14 @@ typedef struct task { /* an asynchronous call in the queue of a lane */
 
 typedef struct lane {
   pthread_mutex_t lock;
-  pthread_cond_t moved;
-  uint64_t done, worked; /* the last call, and the last of the worker's */
+  pthread_cond_t moved;  /* signalled when anything below changes */
+  uint64_t done, worked; /* the last call, and the worker's last */
   fl_status status;      /* the first failure; it stays */
   char why[1024];
   task *first, *last;
   pthread_t thread;
   bool started, quit;
-  bool active; /* a call is under way, and looks at the time itself */
+  bool active; /* a call is running, which checks its own time-out */
 } lane;
 
 typedef struct host {
@@ -70,23 +71,24 @@ typedef struct host_link {
   host *host;
   char *memory;
   size_t bytes;
-  size_t at_member, at_pair, at_stage, at_part, at_letter;
-  size_t piece, part, letter; /* bytes of a half */
-  unsigned step;              /* of this rank */
-  bool fresh;                 /* nothing of the call was compared yet */
-  int place;                  /* of this call's deed */
-  int half;                   /* of the stage, of the last piece */
+  size_t at_member, at_pair, at_stage, at_part, at_slot;
+  size_t piece, part, slot; /* bytes of one of two halves */
+  unsigned step;            /* of this rank */
+  bool fresh;               /* the records of this call are not compared yet */
+  int place;                /* of this call's record */
+  int half;                 /* of the staging buffer, for the last piece */
   int spins;
   atomic_bool stop;
   lane lanes[FL_COMM_LANES];
 } host_link;
 
 void fl_host_set(word *w, unsigned value);
-/* Until the word has come to `value`, or the board says otherwise. */
+/* Waits until the word reaches `value`, or the board reports a failure. */
 fl_status fl_host_await(host_link *l, const fl_comm_note *n, word *w,
                         unsigned value);
 fl_status fl_host_together(host_link *l, const fl_comm_call *c);
-/* Compares a call, this engine's call `seq`, that another engine is to do. */
+/* Compares the records of a call that another engine will execute; `seq` is its
+ * number among this engine's calls. */
 fl_status fl_host_agree(host_link *l, const fl_comm_call *c, uint64_t seq);
 fl_status fl_host_pass(host_link *l, const fl_comm_call *c);
 

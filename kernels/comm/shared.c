@@ -1,13 +1,14 @@
-/* What the ranks of one host do in the memory that they share: each collective
- * as pieces and phases, letters from one rank to another, and the comparison of
- * what everybody asked for. */
+/* The collectives of the host engine over shared memory, in pieces and phases;
+ * send and receive through ring buffers; and the comparison of the ranks' call
+ * records. */
 #include "host.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #define SMALL                                                                  \
-  ((size_t)32 << 10) /* bytes; above, reading less is worth a phase */
+  ((size_t)32                                                                  \
+   << 10) /* bytes; above, a second phase costs less than reading all */
 
 static member *member_of(host_link *l, int k) {
   return (member *)(l->memory + l->at_member +
@@ -29,14 +30,14 @@ static char *part(host_link *l, int k, int half) {
   return l->memory + l->at_part + ((size_t)k * 2 + (size_t)half) * l->part;
 }
 
-static char *letter(host_link *l, int from, int to, unsigned half) {
+static char *slot_at(host_link *l, int from, int to, unsigned half) {
   size_t k = (size_t)from * (size_t)l->base.size + (size_t)to;
-  return l->memory + l->at_letter + (k * 2 + half) * l->letter;
+  return l->memory + l->at_slot + (k * 2 + half) * l->slot;
 }
 
 /* --- agreement --- */
 
-static void describe(const fl_comm_call *c, deed *d) {
+static void describe(const fl_comm_call *c, call_record *d) {
   const fl_comm_note *n = c->note;
   snprintf(d->engine, sizeof d->engine, "%s", n->link->engine->name);
   d->seq = n->seq;
@@ -55,7 +56,7 @@ static bool alike(const fl_meta *a, const fl_meta *b) {
          memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape) == 0;
 }
 
-static bool same(const deed *a, const deed *b, bool lines) {
+static bool same(const call_record *a, const call_record *b, bool lines) {
   return strcmp(a->engine, b->engine) == 0 && a->seq == b->seq &&
          a->kind == b->kind && a->reduce == b->reduce && a->way == b->way &&
          a->peer == b->peer && a->count == b->count && alike(&a->x, &b->x) &&
@@ -63,7 +64,7 @@ static bool same(const deed *a, const deed *b, bool lines) {
          (!lines || strcmp(a->site, b->site) == 0);
 }
 
-static void say(const deed *d, char *text, size_t room) {
+static void say(const call_record *d, char *text, size_t room) {
   static const char *const reduces[] = {"sum", "mean", "min", "max"};
   static const char *const ways[] = {"auto", "nccl", "ring", "one_shot",
                                      "two_shot"};
@@ -88,37 +89,37 @@ static void say(const deed *d, char *text, size_t room) {
            here ? "" : d->engine, d->site);
 }
 
-/* What most ranks call is taken to be right; between two, the lower rank's. */
+/* The majority's call is taken to be right; in a tie, the lowest rank's. */
 static fl_status compare(host_link *l) {
   int n = l->base.size, best = 0, votes = 0, half = l->place;
   bool lines = l->host->o.check, differ = false;
   char theirs[300], ours[300], what[900];
   for (int k = 1; k < n && !differ; k++)
-    differ = !same(&member_of(l, k)->deeds[half], &member_of(l, 0)->deeds[half],
-                   lines);
+    differ = !same(&member_of(l, k)->records[half],
+                   &member_of(l, 0)->records[half], lines);
   if (!differ)
     return FL_OK;
   for (int k = 0; k < n; k++) {
     int agree = 0;
     for (int j = 0; j < n; j++)
-      agree += same(&member_of(l, k)->deeds[half],
-                    &member_of(l, j)->deeds[half], lines);
+      agree += same(&member_of(l, k)->records[half],
+                    &member_of(l, j)->records[half], lines);
     if (agree > votes) {
       votes = agree;
       best = k;
     }
   }
-  const deed *right = &member_of(l, best)->deeds[half];
+  const call_record *right = &member_of(l, best)->records[half];
   int guilty = 0;
-  while (same(&member_of(l, guilty)->deeds[half], right, lines))
+  while (same(&member_of(l, guilty)->records[half], right, lines))
     guilty++;
-  say(&member_of(l, guilty)->deeds[half], theirs, sizeof theirs);
+  say(&member_of(l, guilty)->records[half], theirs, sizeof theirs);
   say(right, ours, sizeof ours);
   size_t at =
       (size_t)snprintf(what, sizeof what, "rank %d called %s, but rank%s",
                        l->base.ranks[guilty], theirs, votes > 1 ? "s" : "");
   for (int k = 0, comma = 0; k < n && at < 700; k++)
-    if (same(&member_of(l, k)->deeds[half], right, lines))
+    if (same(&member_of(l, k)->records[half], right, lines))
       at += (size_t)snprintf(what + at, sizeof what - at, "%s %d",
                              comma++ ? "," : "", l->base.ranks[k]);
   snprintf(what + at, sizeof what - at, " called %s", ours);
@@ -128,7 +129,8 @@ static fl_status compare(host_link *l) {
 
 /* --- phases --- */
 
-/* After the first one of a call everybody's wishes lie there to be compared. */
+/* Ends a phase: publishes this rank's step and waits for all others. After the
+ * first phase of a call the records of all ranks are there to be compared. */
 static fl_status phase(host_link *l, const fl_comm_call *c) {
   int me = l->base.rank;
   unsigned step = ++l->step;
@@ -152,7 +154,7 @@ static size_t min(size_t a, size_t b) {
   return a < b ? a : b;
 }
 
-/* --- the collectives, a piece each; `blocks` lie in one half, side by side */
+/* --- the collectives, one piece; a half holds `blocks` blocks --- */
 
 static const char *in_at(const fl_comm_call *c, size_t block, size_t at) {
   return (const char *)c->in +
@@ -172,7 +174,7 @@ static void folded(host_link *l, const fl_comm_call *c, int half, size_t from,
   fl_comm_fold(c->dtype, c->reduce, n, l->base.size, parts, l->base.size, out);
 }
 
-/* Everybody reduces everything. */
+/* Each rank reads and reduces all elements. */
 static fl_status one_shot(host_link *l, const fl_comm_call *c, span p) {
   memcpy(stage(l, l->base.rank, p.half), in_at(c, 0, p.at),
          p.n * fl_dtype_size(c->dtype));
@@ -187,12 +189,12 @@ static fl_status one_shot(host_link *l, const fl_comm_call *c, span p) {
   return FL_OK;
 }
 
-/* Block k of a piece in n parts: where it begins. */
+/* Where part k of n of a piece begins. */
 static size_t bound(size_t elements, int k, int n) {
   return elements * (size_t)k / (size_t)n;
 }
 
-/* Everybody reduces a part and then reads the others'. */
+/* Each rank reduces one part and then reads the parts of the others. */
 static fl_status two_shot(host_link *l, const fl_comm_call *c, span p) {
   int me = l->base.rank, n = l->base.size;
   size_t size = fl_dtype_size(c->dtype), from = bound(p.n, me, n);
@@ -210,7 +212,8 @@ static fl_status two_shot(host_link *l, const fl_comm_call *c, span p) {
   return s;
 }
 
-/* Parts go around, each summed from its own rank on, and around again whole. */
+/* A ring reduce-scatter, each part summed beginning at its own rank, followed
+ * by a ring all-gather. */
 static fl_status ring(host_link *l, const fl_comm_call *c, span p) {
   int me = l->base.rank, n = l->base.size, left = (me + n - 1) % n;
   size_t size = fl_dtype_size(c->dtype);
@@ -247,7 +250,7 @@ static fl_status broadcast(host_link *l, const fl_comm_call *c, span p) {
   return s;
 }
 
-/* One block from everybody: all_gather, and gather on its root. */
+/* One block of each rank: all_gather, and gather on its root. */
 static fl_status gather(host_link *l, const fl_comm_call *c, span p) {
   size_t bytes = p.n * fl_dtype_size(c->dtype);
   memcpy(stage(l, l->base.rank, p.half), in_at(c, 0, p.at), bytes);
@@ -258,8 +261,8 @@ static fl_status gather(host_link *l, const fl_comm_call *c, span p) {
   return s;
 }
 
-/* A block for everybody, side by side in a half: reduce_scatter, all_to_all,
- * and scatter from its root. */
+/* A block for each rank, adjacent in a half: reduce_scatter, all_to_all, and
+ * scatter from its root. */
 static fl_status scatter(host_link *l, const fl_comm_call *c, span p) {
   int me = l->base.rank, n = l->base.size;
   size_t size = fl_dtype_size(c->dtype), bytes = p.n * size;
@@ -310,10 +313,10 @@ static doer choose(const host_link *l, const fl_comm_call *c, int *blocks) {
              : two_shot;
 }
 
-/* Says what this rank wants, to be compared after the next phase. */
+/* Publishes this rank's call record, which the next phase compares. */
 static void begin(host_link *l, const fl_comm_call *c, uint64_t seq) {
   l->place = (int)(seq & 1);
-  describe(c, &member_of(l, l->base.rank)->deeds[l->place]);
+  describe(c, &member_of(l, l->base.rank)->records[l->place]);
   l->fresh = true;
 }
 
@@ -336,7 +339,7 @@ fl_status fl_host_together(host_link *l, const fl_comm_call *c) {
   fl_status s = FL_OK;
   for (span p = {0}; p.at < c->count && !s; p.at += p.n) {
     p.n = min(room, c->count - p.at);
-    p.half = l->half ^= 1; /* others may still read what the last call left */
+    p.half = l->half ^= 1; /* other ranks may still read the last piece */
     s = f(l, c, p);
   }
   return s;
@@ -345,8 +348,8 @@ fl_status fl_host_together(host_link *l, const fl_comm_call *c) {
 /* --- from one rank to another --- */
 
 static fl_status pass_differs(host_link *l, const fl_comm_call *c,
-                              const deed *there) {
-  deed mine;
+                              const call_record *there) {
+  call_record mine;
   char theirs[300], ours[300], what[900];
   describe(c, &mine);
   say(there, theirs, sizeof theirs);
@@ -357,7 +360,7 @@ static fl_status pass_differs(host_link *l, const fl_comm_call *c,
   return board->fail(board, l->base.ranks[c->peer], what);
 }
 
-/* Letters of up to a half each; an empty tensor is one empty letter. */
+/* A tensor is sent in slots of a ring buffer; an empty one takes one slot. */
 fl_status fl_host_pass(host_link *l, const fl_comm_call *c) {
   bool sends = c->kind == FL_COMM_SEND;
   int from = sends ? l->base.rank : c->peer,
@@ -365,7 +368,7 @@ fl_status fl_host_pass(host_link *l, const fl_comm_call *c) {
   pair *q = pair_of(l, from, to);
   size_t bytes = c->count * fl_dtype_size(c->dtype), at = 0;
   do {
-    size_t n = min(l->letter, bytes - at);
+    size_t n = min(l->slot, bytes - at);
     word *mine = sends ? &q->put : &q->taken;
     unsigned turn = atomic_load(&mine->value);
     fl_status s =
@@ -373,15 +376,15 @@ fl_status fl_host_pass(host_link *l, const fl_comm_call *c) {
               : fl_host_await(l, c->note, &q->put, turn + 1);
     if (s)
       return s;
-    char *half = letter(l, from, to, turn & 1);
+    char *half = slot_at(l, from, to, turn & 1);
     if (sends) {
       if (at == 0)
-        describe(c, &q->deed);
+        describe(c, &q->record);
       memcpy(half, (const char *)c->in + at, n);
     } else {
-      if (at == 0 &&
-          (!alike(&q->deed.x, &c->note->x) || q->deed.dtype != (int)c->dtype))
-        return pass_differs(l, c, &q->deed);
+      if (at == 0 && (!alike(&q->record.x, &c->note->x) ||
+                      q->record.dtype != (int)c->dtype))
+        return pass_differs(l, c, &q->record);
       memcpy((char *)c->out + at, half, n);
     }
     fl_host_set(mine, turn + 1);

@@ -1,5 +1,5 @@
-/* Process groups: their numbers, the engines that carry their tensors, the
- * note that the dispatcher hands to a collective's kernel, and the queues of
+/* Process groups: their numbers, the engines attached to them, the note that
+ * the dispatcher passes to the kernel of a collective, and the queues of
  * asynchronous calls whose operands must stay alive. The engines are in
  * kernels/. */
 #include "../internal.h"
@@ -16,9 +16,8 @@ typedef struct pending { /* operands of an asynchronous call */
   fl_tensor *keep[2];
 } pending;
 
-/* Asynchronous calls of one lane in the order of their numbers. Calls complete
- * in order, so only the head is ever asked for: a call costs O(1) however many
- * are pending. */
+/* Ring buffer of the asynchronous calls of one lane. Calls complete in order,
+ * so only the head is checked: a call costs O(1) however many are pending. */
 typedef struct pending_queue {
   pending *list;
   size_t first, n, room;
@@ -33,7 +32,7 @@ typedef struct group {
   int rank, size;
   int *ranks;
   fl_comm_link *link[FLI_MAX_BACKENDS];
-  /* by the first backend of a link: each engine counts its own calls */
+  /* indexed by a link's first backend: each engine counts its own calls */
   lane_calls lanes[FLI_MAX_BACKENDS][FL_COMM_LANES];
   fl_comm_note note; /* of the newest call */
 } group;
@@ -73,7 +72,7 @@ static fl_status add_group(struct fli_comm *m, int n, const int *ranks) {
   return FL_OK;
 }
 
-/* The runtime's groups; without a job there is one of this process alone. */
+/* The runtime's groups; without a job there is one, of this process alone. */
 static fl_status comm_of(fl_runtime *rt, struct fli_comm **m) {
   if (rt->comm) {
     *m = rt->comm;
@@ -144,7 +143,7 @@ fl_status fl_comm_group(fl_runtime *rt, int n, const int *ranks, int *number) {
   return FL_OK;
 }
 
-/* Of the host's memory: the first backend's. */
+/* fl_comm_options.swap, by the engine of the first backend: host memory. */
 static fl_status swap(void *swapper, int number, const void *mine, void *all,
                       size_t bytes) {
   struct fli_comm *m = swapper;
@@ -188,7 +187,7 @@ fl_status fl_comm_open(fl_runtime *rt, const fl_comm_options *o) {
                     "a job's time-outs are seconds of at least 0, got %g and "
                     "%g for the first call of a group",
                     o->timeout, o->first);
-  fl_comm_close(rt); /* a group of one, without a job */
+  fl_comm_close(rt); /* the group of one that exists without a job */
   struct fli_comm *m = calloc(1, sizeof *m);
   if (!m || !(m->key = strdup(o->key ? o->key : ""))) {
     free(m);
@@ -239,7 +238,7 @@ static void drop_lanes(group *g) {
     }
 }
 
-/* Room for one more call, so that appending it cannot fail. */
+/* Makes room for one more call, so that appending it cannot fail. */
 static fl_status reserve_pending(pending_queue *q) {
   if (q->n < q->room)
     return FL_OK;
@@ -276,7 +275,7 @@ void fl_comm_close(fl_runtime *rt) {
   struct fli_comm *m = rt->comm;
   if (!m)
     return;
-  if (!m->board) /* a group of one: streams may still be at its collectives */
+  if (!m->board) /* streams may still run collectives of the group of one */
     fl_device_sync(rt, -1);
   rt->comm = NULL;
   rt->local_rank = 0;
@@ -304,7 +303,7 @@ fl_status fl_comm_reset(fl_runtime *rt, int groups, bool lead) {
   if (groups < 1 || groups > m->n_groups)
     return fli_fail(FL_EARG, "there are %d groups of ranks, not %d",
                     m->n_groups, groups);
-  fl_device_sync(rt, -1); /* what failed there is known: it led here */
+  fl_device_sync(rt, -1); /* a failure there is already known */
   for (int i = m->n_groups - 1; i >= 0; i--) {
     group *g = m->groups[i];
     unlink_group(g);
@@ -368,7 +367,7 @@ fl_status fl_comm_ticket(fl_runtime *rt, const char *engine,
   return c->ticket ? c->ticket(c, ticket) : FL_OK;
 }
 
-/* Whether a word of the engine's list is this backend's name. */
+/* Whether the engine's list of backends has this name. */
 static bool carries(const fl_comm *c, const char *backend) {
   size_t n = strlen(backend);
   for (const char *p = c->backends; (p = strstr(p, backend)); p += n)
@@ -407,7 +406,7 @@ const char *fl_comm_engine(fl_runtime *rt, int number, fl_device d) {
 
 /* --- calls --- */
 
-/* The calls of a link and lane: kept at the link's first backend. */
+/* The calls of a link and lane, indexed by the link's first backend. */
 static lane_calls *calls_of(group *g, const fl_comm_link *link, int lane) {
   int first = 0;
   while (g->link[first] != link)
@@ -449,7 +448,7 @@ static void fill_note(fl_runtime *rt, fl_comm_note *n, const fl_call *c,
 }
 
 /* With `check`, calls of an engine that does not compare them are compared by
- * the group's first one that does. */
+ * the group's first engine that does. */
 static fl_status agree(fl_runtime *rt, group *g, const fl_launch *l) {
   const fl_comm_note *n = l->comm;
   if (!rt->comm->options.check || !n->link || n->link->engine->agree ||
@@ -491,7 +490,7 @@ fl_status fli_comm_begin(fl_runtime *rt, const fl_call *c, fl_launch *l,
     FLI_TRY(reserve_pending(&calls->pending));
     append_pending(&calls->pending, n->seq, in, l->n_out ? out[0] : NULL);
   }
-  calls->seq = n->seq; /* nothing can fail any more: the call is counted */
+  calls->seq = n->seq; /* counted: nothing can fail after this */
   return FL_OK;
 }
 

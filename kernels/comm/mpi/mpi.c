@@ -1,6 +1,6 @@
-/* The engine for ranks on several hosts: MPI, in a shared object of its own, so
- * that nothing else needs it. Collectives are done when run() returns; sends
- * may go on. What goes wrong ends the job, as MPI has it. */
+/* The engine for ranks on several hosts, over MPI, in a shared object of its
+ * own, so that only jobs that use it need MPI. Collectives are complete when
+ * run() returns; sends may be pending. An MPI error ends the job. */
 #include "../comm.h"
 
 #include <mpi.h>
@@ -8,7 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PIECE ((size_t)1 << 20) /* bytes of a rank at a time, where we fold */
+#define PIECE                                                                  \
+  ((size_t)1 << 20) /* bytes per rank and step of a reduction by fl_comm_fold  \
+                     */
 
 typedef struct sending {
   struct sending *next;
@@ -20,13 +22,13 @@ typedef struct mpi_link {
   fl_comm_link base;
   MPI_Comm comm;
   char *stage;            /* `size` pieces */
-  sending *sends, **last; /* by number; where the next one goes */
+  sending *sends, **last; /* pending, by number; the end of the list */
 } mpi_link;
 
 typedef struct engine {
   fl_comm table;
   fl_comm_options o;
-  bool ours; /* we have started MPI, and end it */
+  bool ours; /* this engine called MPI_Init, so it calls MPI_Finalize */
 } engine;
 
 static MPI_Datatype type_of(fl_dtype d) {
@@ -77,7 +79,7 @@ static fl_status reduce_pieces(mpi_link *l, const fl_comm_call *c) {
     size_t bytes = n * size;
     for (int k = 0; k < n_ranks; k++)
       parts[k] = l->stage + (size_t)k * PIECE;
-    if (scatters) { /* block k of everybody to rank k */
+    if (scatters) { /* block k of each rank to rank k */
       for (int k = 0; k < n_ranks && !s; k++)
         s = check(
             MPI_Gather((const char *)c->in + ((size_t)k * c->count + at) * size,
@@ -107,7 +109,7 @@ static fl_status reduce_pieces(mpi_link *l, const fl_comm_call *c) {
   return s;
 }
 
-/* Large sums of ordinary types go MPI's way. */
+/* Large sums of MPI's own types use MPI's reduction. */
 static fl_status all_reduce(mpi_link *l, const fl_comm_call *c) {
   bool sums = c->reduce == FL_COMM_SUM || c->reduce == FL_COMM_MEAN;
   bool plain = fl_dtype_size(c->dtype) > 2 && c->dtype != FL_BOOL;
@@ -129,13 +131,13 @@ static fl_status all_reduce(mpi_link *l, const fl_comm_call *c) {
   return s;
 }
 
-/* --- the others: blocks of bytes --- */
+/* --- collectives that move blocks of bytes --- */
 
 static fl_status move(mpi_link *l, const fl_comm_call *c) {
   int n_ranks = l->base.size, me = l->base.rank;
   size_t block = c->count * fl_dtype_size(c->dtype);
   fl_status s = FL_OK;
-  for (int k = 0; k < n_ranks && !s; k++) { /* a block of one rank at a time */
+  for (int k = 0; k < n_ranks && !s; k++) { /* one rank's block at a time */
     bool to_all = c->kind == FL_COMM_ALL_GATHER;
     if (c->kind == FL_COMM_BROADCAST && k != c->peer)
       continue;
@@ -274,7 +276,8 @@ static bool mpi_done(fl_comm_link *link, int lane, uint64_t seq) {
 
 /* --- groups --- */
 
-/* Leaving takes all ranks: with one that has failed they would wait on. */
+/* MPI_Finalize waits for all ranks, so it must not be called after a failure.
+ */
 static void abort_failed(const engine *e) {
   char why[1024];
   e->o.board->verdict(e->o.board, why, sizeof why);

@@ -1,21 +1,22 @@
-/* The engine of GPUs, on one host or many: NCCL, and for small operands kernels
- * of our own (peer.c), or those for everything. Calls are queued on the
- * launch's stream; nobody waits for the device. A thread follows what is queued
- * by two events a call, tells the board, and aborts the group when the board
- * says that the job is over: its streams end then, and say why.
+/* The engine for GPUs, on one host or several: NCCL, and for small operands
+ * flare's own kernels over peer memory (peer.c), or those for all calls. Calls
+ * are queued on the launch's stream; no thread waits for the device. A watcher
+ * thread follows the queued calls by two events each, updates the board, and
+ * aborts the group when the board has a verdict. The group's streams then end
+ * with that error.
  *
- * Communicators are blocking ones, since a non-blocking one makes a thread for
- * every call, which costs more than the call. But then joining, and the first
- * use of a connection, may block for ever. So no call is made by a thread that
- * anybody needs: each group has a carrier for them, and who waits for it looks
- * at the board. When the job is over it aborts the communicator, so that the
- * call comes back, and goes on without it.
+ * Communicators are blocking, because NCCL makes a thread for every call of a
+ * non-blocking one, which costs more than the call. But with blocking ones,
+ * joining and the first use of a connection may block for ever. So NCCL's calls
+ * are made by a worker thread of each group, and the thread that waits for it
+ * polls the board. When the job has failed, that thread aborts the
+ * communicator, so that the worker's call returns, and continues without it.
  *
- * To abort is to mark at once, for kernels and calls to end, and to free. A
- * call may be inside, and what frees waits for the whole device, other groups'
- * calls among it. So communicators are marked between the two calls that make a
- * group of calls for NCCL, and freed by the second one, when the engine closes;
- * never if a call has not come back. */
+ * ncclCommAbort first marks the communicator, so that kernels and calls end,
+ * and then frees it, which waits for the whole device, including calls of other
+ * groups. So communicators are marked between ncclGroupStart and ncclGroupEnd,
+ * and freed by ncclGroupEnd when the engine closes; never if a call has not
+ * returned. */
 #include "nccl.h"
 #include "../driver/backend.h"
 #include "blocking_worker.h"
@@ -29,12 +30,12 @@
 #include <time.h>
 
 #define QUEUED  96   /* calls followed at a time */
-#define SLICE   0.05 /* seconds between looks at the board */
+#define SLICE   0.05 /* seconds between polls of the board */
 #define SPIN    1e-3 /* seconds; queueing takes some us */
 #define VERDICT 1024
 #define LEAVING 5.0 /* seconds */
-#define COMING  1.0 /* seconds that an aborted call has to come back */
-#define GRACE   2.0 /* seconds until who has died is known to be dead */
+#define COMING  1.0 /* seconds that an aborted call has to return */
+#define GRACE   2.0 /* seconds until the death of a rank is detected */
 
 #define TRY(call)                                                              \
   do {                                                                         \
@@ -43,19 +44,19 @@
       return s_;                                                               \
   } while (0)
 
-/* of the engine that is open; NULL: our kernels do all there is */
+/* of the open engine; NULL: flare's kernels do all calls */
 static const flc_nccl_table *nccl;
 
 /* --- groups --- */
 
-typedef struct deed { /* a call on its way */
+typedef struct call_record { /* a call in flight */
   CUevent start, end;
-  bool own; /* of our kernels: `mark` tells of its start */
+  bool own; /* flare's own kernel, which sets `mark` when it starts */
   uint32_t mark;
   fl_comm_note note;
   fl_stream *stream;
-  double since; /* when the device came to it; 0: not yet */
-} deed;
+  double since; /* when the device began it; 0: not yet */
+} call_record;
 
 typedef struct engine engine;
 
@@ -64,18 +65,18 @@ typedef struct link_nccl {
   struct link_nccl *next;
   engine *engine;
   flc_device *device;
-  flc_backend *backend; /* whose calls it does */
-  ncclComm_t comm;      /* set while the carrier joins; NULL without NCCL */
+  flc_backend *backend; /* of the calls that it executes */
+  ncclComm_t comm;      /* set while the worker joins; NULL without NCCL */
   flc_worker *carrier;
-  fl_comm_call call; /* what it is to queue, and where */
+  fl_comm_call call; /* what the worker queues, and on which stream */
   CUstream at;
   ncclUniqueId id;
   flc_peers *peers;     /* NULL: memory cannot be shared */
-  CUdeviceptr token;    /* what a barrier adds up */
-  CUstream ahead;       /* whose blocks are placed before others, or NULL */
+  CUdeviceptr token;    /* operand of a barrier */
+  CUstream ahead;       /* stream of high priority, or NULL */
   pthread_mutex_t lock; /* of everything below, and of calls of `comm` */
-  deed queue[QUEUED];
-  uint64_t first, last; /* deeds first..last - 1 are on their way */
+  call_record queue[QUEUED];
+  uint64_t first, last; /* calls first..last - 1 are in flight */
   bool dead, marked;
   char why[VERDICT];
 } link_nccl;
@@ -88,7 +89,7 @@ struct engine {
   link_nccl *links;
   pthread_t thread;
   bool started, quit;
-  bool left;          /* a call has not come back */
+  bool left;          /* a call has not returned */
   flc_device *device; /* of the last group */
 };
 
@@ -98,7 +99,7 @@ static double nccl_now(void) {
   return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-static _Thread_local bool marking; /* this thread has some to free */
+static _Thread_local bool marking; /* this thread has marked communicators */
 
 static void mark(link_nccl *l) {
   ncclComm_t comm = __atomic_load_n(&l->comm, __ATOMIC_ACQUIRE);
@@ -120,15 +121,16 @@ static void free_marked(const engine *m) {
   marking = false;
 }
 
-/* Ends a group, for the message of this thread's last failure: what its calls
- * would have written is nothing, and whoever waits for their streams hears it.
+/* Ends a group with the message of this thread's last failure. Results of its
+ * pending calls are undefined, and waits for their streams return the message.
  */
 static void die(link_nccl *l) {
   if (l->dead)
     return;
   l->dead = true;
   snprintf(l->why, sizeof l->why, "%s", fl_error());
-  bool whole = flc_peers_late(l->peers) < 0; /* else kernels have given up */
+  bool whole =
+      flc_peers_late(l->peers) < 0; /* else kernels have stopped waiting */
   for (uint64_t k = l->first; k < l->last && whole; k++)
     whole = flc_cu->EventQuery(l->queue[k % QUEUED].end) == CUDA_SUCCESS;
   if (!whole)
@@ -138,8 +140,8 @@ static void die(link_nccl *l) {
   fli_fail(FL_ECOMM, "%s", l->why);
 }
 
-/* What NCCL says may be that another rank's connections are closed, which is so
- * before that one is known to be dead. */
+/* NCCL may report closed connections before the board detects that the other
+ * rank has died, so the verdict is delayed by GRACE. */
 static fl_status nccl_failed(link_nccl *l, ncclResult_t e,
                              const fl_comm_note *n, const char *tried) {
   fl_board *b = l->engine->o.board;
@@ -161,7 +163,8 @@ static fl_status nccl_failed(link_nccl *l, ncclResult_t e,
   return s;
 }
 
-/* f(l), by the carrier; returns when it has, or when the job is over. */
+/* Runs f(l) on the group's worker; returns when it has, or when the job fails.
+ */
 static fl_status carried(link_nccl *l, int (*f)(void *), const fl_comm_note *n,
                          const char *tried) {
   fl_board *b = l->engine->o.board;
@@ -192,7 +195,7 @@ static fl_status carried(link_nccl *l, int (*f)(void *), const fl_comm_note *n,
 static void follow(link_nccl *l) {
   fl_board *b = l->engine->o.board;
   while (!l->dead && l->first < l->last) {
-    deed *d = &l->queue[l->first % QUEUED];
+    call_record *d = &l->queue[l->first % QUEUED];
     if (!d->since && (d->own ? flc_peers_begun(l->peers, d->mark)
                              : flc_cu->EventQuery(d->start) == CUDA_SUCCESS)) {
       d->since = nccl_now();
@@ -231,7 +234,7 @@ static void *nccl_watch(void *context) {
     pthread_cond_timedwait(&m->stop, &m->lock, &t);
     for (link_nccl *l = m->links; l && !m->quit; l = l->next) {
       flc_context before;
-      /* a call that is being queued looks after itself */
+      /* the thread that is queueing a call checks it itself */
       if (pthread_mutex_trylock(&l->lock))
         continue;
       if (flc_enter(l->device, &before) == FL_OK) {
@@ -256,7 +259,7 @@ static fl_status start_watching(engine *m) {
   return FL_OK;
 }
 
-/* Room for one more call; the host waits if it is that far ahead. */
+/* Waits until there is room for one more call in flight. */
 static fl_status make_room(link_nccl *l) {
   while (!l->dead && l->last - l->first == QUEUED) {
     const struct timespec nap = {.tv_nsec = 50000};
@@ -269,7 +272,7 @@ static fl_status make_room(link_nccl *l) {
 
 /* --- calls of NCCL --- */
 
-static ncclDataType_t type_of(fl_dtype d) { /* -1: NCCL does not add these */
+static ncclDataType_t type_of(fl_dtype d) { /* -1: NCCL does not reduce these */
   switch (d) {
   case FL_F64:
     return ncclFloat64;
@@ -414,9 +417,9 @@ static fl_status nccl_refuse(const link_nccl *l, const fl_comm_call *c,
   return FL_OK;
 }
 
-/* NCCL's calls, and our words, go in one order whatever stream they are on. */
+/* NCCL's calls and those of flare's kernels run in one order on all streams. */
 static fl_status follow_last(const link_nccl *l, fl_stream *s) {
-  const deed *d = &l->queue[(l->last + QUEUED - 1) % QUEUED];
+  const call_record *d = &l->queue[(l->last + QUEUED - 1) % QUEUED];
   if (l->last == 0 || d->stream == s)
     return FL_OK;
   FLC_TRY(l->device, flc_cu->StreamWaitEvent(s->handle, d->end, 0),
@@ -429,7 +432,7 @@ static fl_status queue_call(link_nccl *l, const fl_comm_call *c) {
   TRY(nccl_refuse(l, c, way));
   TRY(make_room(l));
   TRY(follow_last(l, c->stream));
-  deed *d = &l->queue[l->last % QUEUED];
+  call_record *d = &l->queue[l->last % QUEUED];
   flc_device *v = l->device;
   CUstream s = c->stream->handle, at = s;
   l->backend = c->stream->backend;
@@ -586,7 +589,7 @@ static bool met(link_nccl *l) {
   fl_comm_note n = {.link = &l->base, .kind = FL_COMM_BARRIER, .peer = -1};
   fl_stream on = {.device = l->device};
   const fl_comm_call barrier = {.kind = FL_COMM_BARRIER, .stream = &on};
-  const deed *d = &l->queue[(l->last + QUEUED - 1) % QUEUED];
+  const call_record *d = &l->queue[(l->last + QUEUED - 1) % QUEUED];
   double start = nccl_now();
   CUstream s;
   if (b->look(b, &n, 0) || flc_cu->StreamCreate(&s, CU_STREAM_NON_BLOCKING))
