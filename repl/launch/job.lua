@@ -1,5 +1,5 @@
 --- A running job: starts the ranks of this machine, forwards their output, watches for their exit,
--- and ends the others when one has failed.
+-- and ends the others when one fails.
 local core = require "flare.core"
 local env = require "flare.dist.env"
 local Logs = require "flare.repl.launch.logs"
@@ -11,8 +11,8 @@ local Restart = require "flare.repl.launch.restart"
 local net = core.net
 local INT, KILL, PIPE, TERM, CHLD = 2, 9, 13, 15, 17
 
--- Seconds after a failure, or after Ctrl-C, until ranks that are still there are asked to end and
--- then ended: five in all.
+-- Seconds after a failure, or after Ctrl-C, until remaining ranks get SIGTERM and then SIGKILL, so
+-- that a job ends within five seconds.
 local ask, force = 2.5, 4
 
 local Job = {}
@@ -20,7 +20,7 @@ Job.__index = Job
 
 -- --- starting ---
 
--- Cores of rank k of n: as many for each; with fewer cores than ranks they share.
+-- The cores of rank k of n: equal shares; with fewer cores than ranks, ranks share them.
 local function share(cpus, k, n)
   if #cpus < n then return {cpus[k * #cpus // n + 1]} end
   return table.move(cpus, k * #cpus // n + 1, (k + 1) * #cpus // n, 1, {})
@@ -104,7 +104,7 @@ local function signal_all(self, number)
   end
 end
 
--- From now on ranks have a few seconds.
+-- Starts the countdown to SIGTERM and SIGKILL.
 local function begin_end(self)
   self.ending = self.ending or core.clock()
 end
@@ -119,12 +119,12 @@ local function exited(self, pid, status)
   local rank = self.by_pid[pid]
   if rank then
     self.board:exited(rank.number, status)
-    process.kill(pid, KILL) -- what it has started
+    process.kill(pid, KILL) -- its process group
     rank.status, rank.gone, rank.ended = status, true, core.clock()
     self.left = self.left - 1
     process.watched(self.dog, -pid)
     if status ~= 0 and not self.closing then fail(self, rank) end
-    if self.o.prompt and rank.number == 0 and not self.ending then -- the others only serve it
+    if self.o.prompt and rank.number == 0 and not self.ending then -- the others serve it
       self.closing = true
       signal_all(self, TERM)
       begin_end(self)
@@ -142,7 +142,7 @@ local function on_signal(self, number)
     end
     return
   end
-  if self.interrupted then -- once more: at once
+  if self.interrupted then -- a second signal: end at once
     if number ~= PIPE then signal_all(self, KILL) end
     return
   end
@@ -205,7 +205,7 @@ local function code(status)
   return status & 127 ~= 0 and 128 + (status & 127) or status >> 8
 end
 
--- Who failed, the one to blame last, with its traceback.
+-- Reports the ranks that failed, the one at fault last, with its traceback.
 local function report(self)
   local verdict, guilty = self.board:verdict()
   local first = self.first
@@ -247,7 +247,7 @@ local function attempt(self, number)
     self.left = self.left + 1
   end
   while self.left > 0 do pump(self, 200) end
-  local deadline = core.clock() + 1 -- what is still in the pipes, which others may have as well
+  local deadline = core.clock() + 1 -- drain the pipes, which other processes may hold open
   while (output.any(self.ranks) or output.files {}) and core.clock() < deadline do
     if pump(self, 20) then deadline = core.clock() + 1 end
     if output.files {} and not self.interrupted then deadline = core.clock() + 1 end
@@ -269,12 +269,12 @@ local function attempt(self, number)
   return status
 end
 
--- The ranks' places among all, when the launchers of all nodes are there.
+-- Waits for the launchers of all nodes, and numbers the ranks.
 -- @return true; nil and a status
 local function meet(self)
   local o, message = self.o
   self.ranks, self.meeting = {}, {failed = function() end}
-  function o.interrupted() -- while it looks for node 0
+  function o.interrupted() -- polled while it connects to node 0
     take_signals(self)
     return self.interrupted
   end

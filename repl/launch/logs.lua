@@ -38,7 +38,7 @@ function Logs:path(rank)
   return path
 end
 
---- After a failure: says where a temporary folder is.
+--- After a failure: tells the user where a temporary folder is.
 function Logs:tell()
   if not self.temporary or self.told then return end
   self.told = true
@@ -46,7 +46,7 @@ function Logs:tell()
 end
 
 --- Removes a temporary folder.
--- @param well whether the job has ended well; otherwise it stays
+-- @param well whether the job succeeded; otherwise the folder is kept
 function Logs:close(well)
   if not self.temporary or not well then return end
   for path in pairs(self.files) do os.remove(path) end

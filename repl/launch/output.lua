@@ -1,4 +1,4 @@
---- What ranks write: into a log each, and to the terminal for rank 0 and those that are asked for.
+--- The output of ranks: into a log each, and to the terminal for rank 0 and those of --tee.
 local core = require "flare.core"
 
 local net = core.net
@@ -8,11 +8,11 @@ Output.__index = Output
 
 local longest = 1 << 16 -- bytes of a line that are kept until it ends
 
--- The terminal, or what there is in its place. Nobody may be reading there: what it does not take
--- waits, and so do the ranks that write it, but not the launcher.
+-- The launcher's standard output and error. If no process reads them, text is buffered, and ranks
+-- that write block on their pipes, but the launcher does not.
 local screens = {{file = 1, name = "standard output", text = ""},
   {file = 2, name = "standard error", text = ""}}
-local atom = 4096 -- bytes that a pipe takes at once, if any
+local atom = 4096 -- bytes that a writable pipe accepts at once
 
 local function give_up(name, message)
   io.stderr:write(("flare launch: %s: %s; no more is written there\n"):format(name, message))
@@ -29,7 +29,7 @@ local function drain(screen)
   end
 end
 
--- Writes into a log, and says once that it cannot: the job goes on without.
+-- Writes into a log; reports a failure once, and the job continues without the log.
 local function put(self, text)
   if not self.log then return end
   local ok, message = self.log:write(text)
@@ -61,7 +61,7 @@ function Output:files(list)
   end
 end
 
--- The last lines, for who ends without words.
+-- Keeps the last lines, for ranks that end without an error message.
 local function remember(self, text)
   for line in text:gmatch "[^\n]+" do
     table.insert(self.last, line)
@@ -71,7 +71,7 @@ end
 
 local function show(self, pipe, text)
   if not self.shown then return end
-  if self.prefix then -- whole lines only, so that ranks do not mix in one
+  if self.prefix then -- whole lines only, so that lines of several ranks do not mix
     local lines = text:match "^.*\n" or pipe.size + #text > longest and text .. "\n" or ""
     local rest = text:sub(#lines + 1)
     if lines ~= "" then
@@ -118,7 +118,7 @@ end
 
 local M = {open = Output.open}
 
---- Files to write to, of screens that have not taken all yet.
+--- Adds the files of screens with buffered text. @return whether there are any
 function M.files(list)
   for _, screen in ipairs(screens) do
     if screen.text ~= "" then list[#list + 1] = screen.file end
@@ -130,7 +130,7 @@ function M.step()
   for _, screen in ipairs(screens) do drain(screen) end
 end
 
---- Whether something may still come from any rank.
+--- Whether a rank's pipe is still open.
 function M.any(ranks)
   for _, rank in ipairs(ranks) do
     if rank.output and (rank.output.out.file or rank.output.err.file) then return true end

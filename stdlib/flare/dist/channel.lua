@@ -1,11 +1,12 @@
---- A connection on which both ends have proved that they know the job's secret, and every message
--- that it is from the other end, whole, in order and no copy.
+--- An authenticated connection. Both ends prove by a challenge that they know the job's secret, and
+-- every message carries an authentication code over its payload and sequence number, so messages
+-- cannot be forged, changed, reordered or replayed.
 --
 --     server: "flare1" S        client: C hmac(secret, "client" S C)
 --     server: hmac(secret, "server" S C), then both: length, payload, hmac(key, number payload)
 --
--- S and C are random; each direction has a key of its own, made of the secret, S and C. A payload
--- is a list of strings. Nothing longer than `most` is ever kept.
+-- S and C are random nonces; each direction has a key of its own, derived from the secret, S and C.
+-- A payload is a list of strings. A message longer than `most` is refused.
 local core = require "flare.core"
 local class = require "flare.class"
 
@@ -24,7 +25,7 @@ function Channel:init(file, role, key)
   self.input, self.output = "", ""
   self.sent, self.received = 0, 0
   self.born = core.clock()
-  self.open = false -- proved
+  self.open = false -- true: both ends have proved that they know the secret
   if role == "server" then
     self.nonce = secret.random(32)
     self.output = magic .. self.nonce
@@ -38,7 +39,7 @@ local function keys(self, s, c)
   self.open = true
 end
 
--- Takes n bytes from what has come, nil if there are not so many yet.
+-- Removes n bytes from the input buffer; nil if there are fewer.
 local function take(self, n)
   if #self.input < n then return nil end
   local bytes = self.input:sub(1, n)
@@ -46,7 +47,8 @@ local function take(self, n)
   return bytes
 end
 
--- One step of proving; true if there may be another, nil and a message if it is nobody of ours.
+-- One step of the handshake: true if another may follow, false to wait for input, nil and a message
+-- if the other end does not know the secret.
 local function prove(self)
   if self.role == "server" then
     local proof = take(self, 64)
@@ -78,7 +80,7 @@ local function prove(self)
   return true
 end
 
--- A whole message, false if it has not come yet, nil and what is wrong.
+-- The next message; false if it is not complete yet, nil and a message if it is invalid.
 local function message(self)
   if #self.input < 4 then return false end
   local n = string.unpack(">I4", self.input)
@@ -100,7 +102,7 @@ local function message(self)
   return list
 end
 
---- Queues a message, a list of strings.
+--- Queues a message, the strings that are given.
 function Channel:send(...)
   local parts = {}
   for k, word in ipairs {...} do parts[k] = string.pack(">s4", word) end
@@ -110,7 +112,7 @@ function Channel:send(...)
   self.output = self.output .. string.pack(">I4", #payload) .. payload .. mac
 end
 
---- Writes what is queued. @return true, or nil and a message
+--- Writes queued bytes. @return true, or nil and a message
 function Channel:flush()
   while #self.output > 0 do
     local n, problem = net.write(self.file, self.output)
@@ -121,7 +123,7 @@ function Channel:flush()
   return true
 end
 
---- Reads what has come. @return a list of messages; nil and what is wrong: close it
+--- Reads available bytes. @return a list of messages; nil and a message: the caller closes it
 function Channel:receive()
   local bytes, problem = net.read(self.file)
   if not bytes then return nil, problem end
@@ -143,13 +145,13 @@ function Channel:receive()
   return list
 end
 
---- @param at_once leaves nothing behind in the kernel: for strangers
+--- @param at_once resets the connection, for peers that did not authenticate
 function Channel:close(at_once)
   if self.file then net.close(self.file, at_once) end
   self.file = nil
 end
 
--- Why there was no proof, from what is known of the other end.
+-- Why the handshake failed, by the step that it had reached.
 local function stranger(channel, why)
   if not channel.nonce then return why or "it is no launcher: it says nothing" end
   if channel.server_nonce and why ~= "the launcher does not know the secret" then
@@ -158,8 +160,8 @@ local function stranger(channel, why)
   return why
 end
 
---- Connects to a launcher and proves who we are.
--- @param wait is called with the problem as long as nobody listens; true ends it
+--- Connects to a launcher and does the handshake.
+-- @param wait is called with the problem as long as the connection is refused; true stops it
 -- @return a channel; nil and a message
 function Channel.connect(host, port, key, seconds, wait)
   local deadline = core.clock() + seconds

@@ -1,5 +1,5 @@
---- What the environment says of a job: rank, size, hosts, and a name that only its processes know.
--- Read are the variables of `flare launch`, of torchrun, Open MPI, PMI and Slurm.
+--- Reads a job's description from the environment: rank, size, hosts, and a key that only its
+-- processes know. The launchers are `flare launch`, torchrun, Open MPI, PMI and Slurm.
 local core = require "flare.core"
 
 local M = {}
@@ -10,7 +10,7 @@ local function hex(bytes)
   return (bytes:gsub(".", function(c) return ("%02x"):format(c:byte()) end))
 end
 
--- When this process's parent began: with its number, who it is.
+-- The parent process: its number and start time identify it.
 local function parent()
   local _, pid = core.net.pid()
   local file <close> = io.open("/proc/" .. pid .. "/stat")
@@ -23,7 +23,8 @@ local function parent()
   return pid .. "/" .. born
 end
 
---- A name for what a job shares, from its secret: it can be shown without giving that away.
+--- A key derived from a job's secret, for names of what the job shares; it does not reveal the
+-- secret.
 function M.key(secret, what)
   return hex(core.secret.hmac(secret, "flare " .. what)):sub(1, 40)
 end
@@ -54,7 +55,7 @@ local launchers = {
     job = {"SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"}},
 }
 
--- What the processes of such a job, and only they, have in common.
+-- A secret, or text, that the processes of a job have in common and no others.
 local function common(launcher)
   if launcher.needs then return own_secret() end
   local words = {launcher.name}
@@ -65,8 +66,8 @@ local function common(launcher)
   return table.concat(words, "\n")
 end
 
---- @return {rank, size, here, many (ranks of this host), hosts, launcher, secret, key}; a process
--- that nothing is said of is rank 0 of 1; nil and a message where what is said makes no sense
+--- @return {rank, size, here, many (ranks of this host), hosts, launcher, secret, key}, without a
+-- launcher rank 0 of 1; nil and a message if the variables contradict each other
 function M.read()
   for _, l in ipairs(launchers) do
     local rank, size = number(l.rank), number(l.size)

@@ -1,7 +1,7 @@
 --- The prompt of `flare launch -i`: rank 0 reads lines, and ranks[[ text ]] sends a text to the
--- other ranks, which run it and send back its result. Messages go through the job's rendezvous,
--- which authenticates them by the job's secret; binary chunks are refused. Jobs that were started
--- in another way do not listen.
+-- other ranks, which run it and return its result. Messages pass through the job's rendezvous,
+-- which authenticates them by the job's secret; binary chunks are refused. Other jobs do not
+-- listen.
 local Channel = require "flare.dist.channel"
 local core = require "flare.core"
 local dist = require "flare.dist"
@@ -11,7 +11,7 @@ local fail = require "flare.fail"
 local M = {}
 
 local most = 60000 -- bytes of a text
--- Commands of rank 0 to the others. No text begins with this byte: it marks binary chunks.
+-- Commands of rank 0. They begin with the byte of binary chunks, so no text can be one.
 local COUNT, RESET = "\27count", "\27reset "
 
 local function connect()
@@ -39,7 +39,7 @@ end
 local function run(text)
   local expression, message = load("return " .. text, "=ranks", "t"), nil
   local chunk
-  -- as an argument an expression is no tail call, so that errors in it have its line
+  -- as an argument the expression is not a tail call, so errors in it have its line
   if expression then chunk = load("return (...)(" .. text .. "\n)", "=ranks", "t")
   else chunk, message = load(text, "=ranks", "t") end
   if not chunk then return message end
@@ -55,7 +55,7 @@ local function run(text)
   return result:sub(1, most)
 end
 
--- The value of a name, as soon as there is one.
+-- Waits for the value of a name.
 local function get(channel, name)
   send(channel, "get", name)
   while true do
@@ -80,7 +80,7 @@ local function answer(text)
   return run(text)
 end
 
---- Of ranks other than 0: runs what comes until the job ends.
+--- On ranks other than 0: runs texts until the job ends.
 function M.follow()
   local channel, k = connect(), 0
   while true do
@@ -107,9 +107,9 @@ end
 
 local function nothing() end
 
---- Of rank 0: makes the global `ranks`, so that ranks[[ x:sum() ]] runs on all. A failure of the
--- line before (ranks that called different collectives, an error on one of them) is cleared first:
--- all ranks forget their calls, so that their numbers agree, and keep the groups that all have.
+--- On rank 0: defines the global `ranks`, so that ranks[[ x:sum() ]] runs on all ranks. After a
+-- failure of the line before (ranks that called different collectives, an error on one of them) all
+-- ranks first reset the sequence numbers of their calls, and keep the groups that all of them have.
 function M.lead()
   local channel, k = connect(), 0
   local function heal()

@@ -1,5 +1,5 @@
---- Where the launchers of a job meet, and where its processes leave words for each other: a server
--- on one address, for those who know the job's secret. It runs inside the launcher of node 0.
+--- The rendezvous server: the launchers of a job connect to it, and its processes use it as a
+-- key-value store. It runs in the launcher of node 0, for clients that know the job's secret.
 --
 --     hello NODE RANKS HOST NODES  ->  start HOSTS RANKS_BEFORE ALL_RANKS, when all nodes are
 --                                      there, or refused WHY
@@ -16,7 +16,7 @@ local net = core.net
 
 local Rendezvous = class "dist.Rendezvous"
 
--- What strangers, and our own, can make it hold.
+-- Limits on connections that have not authenticated, and on stored data.
 local limits = {strangers = 64, patience = 5, names = 4096, name = 128, value = 1 << 16,
   bytes = 16 << 20, backlog = 1 << 22}
 
@@ -43,7 +43,7 @@ local function drop(self, channel)
   channel:close(not channel.open)
 end
 
---- The files to wait for, to read and to write.
+--- The files to poll for reading and for writing.
 function Rendezvous:files()
   local read, write = {self.file}, {}
   for file, channel in pairs(self.channels) do
@@ -130,7 +130,7 @@ function verbs:failed(channel, text)
   end
 end
 
--- When all nodes have ended an attempt, or are gone: whether there is another one.
+-- After all nodes have ended an attempt, or disconnected: tells them whether another one follows.
 local function turn(self, attempt)
   if attempt < self.next then return end
   local bad, final = false, attempt >= self.restarts
@@ -155,14 +155,14 @@ end
 
 function verbs:done(channel) channel.left = true end
 
---- The launcher that this runs in is a node, too. @param channel has send and file
+--- The hello of the launcher in which the server runs. @param channel has send and file
 function Rendezvous:hello(channel, ...)
   return verbs.hello(self, channel, ...)
 end
 
 function Rendezvous:ended(channel, ...) return verbs.ended(self, channel, ...) end
 
---- Tells all nodes to stop, but the one that says so.
+--- Tells all nodes but the sender to stop.
 function Rendezvous:tell(text, channel)
   verbs.failed(self, channel, text)
 end
@@ -184,7 +184,7 @@ local function read(self, channel)
     end
     drop(self, channel)
     local one = self.here[channel.node]
-    if one and not self.started then -- it may come again
+    if one and not self.started then -- it may connect again
       self.here[channel.node] = nil
     elseif one then
       one.gone = true
@@ -195,7 +195,7 @@ local function read(self, channel)
   end
 end
 
--- Strangers who say nothing do not stay.
+-- Closes connections that do not authenticate in time.
 local function weed(self)
   local now, oldest = core.clock(), nil
   for _, channel in pairs(self.channels) do
@@ -207,7 +207,7 @@ local function weed(self)
   if self.count > self.most and oldest then drop(self, oldest) end
 end
 
---- Does what is to be done. @param ready files, as of poll
+--- Accepts connections and handles messages. @param ready the files that poll reported
 function Rendezvous:step(ready)
   if ready[self.file] then
     for _ = 1, 16 do

@@ -1,5 +1,6 @@
---- Parameters whose gradients lie one after the other in a flat tensor, which is sent. Between open
--- and close backward writes them there; only then is there memory for it.
+--- A gradient bucket: parameters whose gradients are adjacent in one flat tensor, which is
+-- communicated as a whole. Between open and close backward writes gradients into it; at other times
+-- it occupies no memory.
 local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"
@@ -8,8 +9,8 @@ local options = require "flare.options"
 local Bucket = class "dist.Bucket"
 
 --- @param named parameters of one dtype and device, {name, tensor} each
--- @param parts the flat tensor can be cut into so many (1): zeros at its end
--- @param compress what f32 and f64 gradients travel as, if not as they are
+-- @param parts the flat tensor is padded with zeros to a multiple of this (1)
+-- @param compress the dtype in which f32 and f64 gradients are sent; nil: their own
 function Bucket:init(named, parts, compress)
   self.params, self.names, self.shapes, self.from = {}, {}, {}, {}
   local n = 0
@@ -26,7 +27,7 @@ function Bucket:init(named, parts, compress)
   self:clear()
 end
 
---- The k-th parameter's place in a flat tensor, a view.
+--- The view of the k-th parameter in a flat tensor.
 function Bucket:view(flat, k)
   local n = 1
   for _, size in ipairs(self.shapes[k]) do n = n * size end
@@ -34,14 +35,14 @@ function Bucket:view(flat, k)
   return part:view(self.shapes[k])
 end
 
---- Whether it is what backward wrote into the k-th parameter's place.
+--- Whether `grad` is the k-th parameter's view of the bucket, which backward wrote.
 function Bucket:holds(k, grad)
   return self.flat and grad and grad:shares(self.flat)
     and grad:storage_offset() == self.from[k] - 1
 end
 
---- Tensors one after the other, zeros where there is none: in the bucket's own flat tensor while it
--- is open, where most lie in their places already, else in a new one of the dtype.
+--- Packs tensors into a flat tensor, zeros for those that are missing: into the bucket's own while
+-- it is open, where most are in place already, otherwise into a new one of the dtype.
 function Bucket:pack(list, dtype)
   local flat = self.flat or core.empty({self.size}, {dtype = dtype, device = self.device})
   for k in ipairs(self.shapes) do
@@ -56,8 +57,8 @@ function Bucket:pack(list, dtype)
   return flat
 end
 
---- From now on gradients are written where they are sent from.
--- @param hold they stay, more is to come: not where they would be rounded
+--- Allocates the flat tensor and lets backward write gradients into it.
+-- @param hold gradients will be accumulated: does nothing if the bucket would round them
 function Bucket:open(hold)
   if self.flat or hold and self.sends ~= self.dtype then return end
   self.flat = core.empty({self.size}, {dtype = self.sends, device = self.device})
@@ -66,7 +67,7 @@ function Bucket:open(hold)
   end
 end
 
---- Gives the memory back, as far as nobody else holds it.
+--- Releases the flat tensor; views of it keep its memory.
 function Bucket:close()
   if not self.flat then return end
   for _, p in ipairs(self.params) do core.place_grad(p, nil) end
@@ -75,18 +76,18 @@ function Bucket:close()
 end
 
 function Bucket:clear()
-  for _, grad in pairs(self.grads or {}) do grad:close() end -- handles of our own
+  for _, grad in pairs(self.grads or {}) do grad:close() end -- handles made by Queue:ready
   self.grads, self.missing = {}, #self.params
 end
 
---- Takes the gradient of the k-th parameter.
+--- Stores the gradient of the k-th parameter.
 function Bucket:take(k, grad)
   if self.grads[k] then self.grads[k]:close() end
   self.grads[k] = grad
 end
 
---- How much goes at a time: `mb`, or 25 MB and at least a 64th of all, since a call that takes the
--- place of others' work should be worth it.
+--- The size of a bucket in bytes: `mb`, or the larger of 25 MB and a 64th of all parameters, since
+-- each collective delays other work on the device.
 function Bucket.bytes(params, mb)
   local all = 0
   for _, p in ipairs(params) do all = all + p:nbytes() end
@@ -96,7 +97,7 @@ function Bucket.bytes(params, mb)
   return mb and math.floor(mb * 2 ^ 20) or math.max(25 << 20, all // 64)
 end
 
---- Checks what something is to travel as; nil: as it is.
+--- Checks an option that names a lower dtype.
 function Bucket.check_low(where, option, dtype)
   if dtype ~= nil and dtype ~= "bf16" and dtype ~= "f16" then
     fail("%s: %s must be \"bf16\" or \"f16\", got %s", where, option,
@@ -104,7 +105,7 @@ function Bucket.check_low(where, option, dtype)
   end
 end
 
---- Names, shapes and dtypes must be the same everywhere: said before anything hangs.
+--- Checks that names, shapes and dtypes are the same on all ranks, before a collective can hang.
 function Bucket.compare(where, group, named)
   if group.size == 1 then return end
   local words = {}
@@ -122,9 +123,9 @@ function Bucket.compare(where, group, named)
   end
 end
 
---- Parameters, the last one first, in lists of one dtype and device, of up to so many bytes.
+--- Divides parameters, the last one first, into lists of one dtype and device and at most `bytes`.
 -- @param named {name, tensor} each
--- @param first how many bytes the first list has, if fewer
+-- @param first the limit of the first list, if lower
 function Bucket.divide(named, bytes, first)
   local lists, size, limit = {}, 0, math.min(bytes, first or bytes)
   local current, before
@@ -142,7 +143,7 @@ function Bucket.divide(named, bytes, first)
   return lists
 end
 
---- The parameters of a module that learn, {name, tensor} each.
+--- The parameters of a module that require gradients, {name, tensor} each.
 function Bucket.learning(module)
   local list = {}
   for name, p in module:named_parameters() do

@@ -1,17 +1,18 @@
---- Buckets that leave while backward goes on, each when its gradients are complete, in one order on
--- all ranks: that in which they were complete on rank 0 in the first backward. That one tells as
--- well in how many parts each gradient comes, since every checkpoint has a part of its own.
+--- Sends buckets while backward runs, each when its gradients are complete, in the same order on
+-- all ranks: the order in which they were complete on rank 0 in the first backward. The first
+-- backward also counts the contributions of each gradient, because every checkpoint adds one of its
+-- own.
 local class = require "flare.class"
 local core = require "flare.core"
 
 local Queue = class "dist.Queue"
 
--- The newest queue of each parameter, by id. One that has been replaced in all is silent: on some
--- ranks it may be gone already.
+-- The newest queue of each parameter, by id. A queue that newer ones replaced in all its parameters
+-- sends nothing: on some ranks it may have been collected already.
 local newest = setmetatable({}, {__mode = "v"})
 
---- @param send a function that sends a bucket, and gives a handle
--- @param first in how many parts a gradient comes in the first backward; 0: known at its end
+--- @param send a function that sends a bucket and returns a handle
+-- @param first contributions of a gradient in the first backward; 0: known at its end
 function Queue:init(group, send, first)
   self.group, self.send, self.first, self.mine = group, send, first, 0
 end
@@ -32,7 +33,7 @@ function Queue:line_up(buckets)
   self:reset()
 end
 
---- As before a backward; one that failed leaves nothing.
+--- Restores the state before a backward, also after one that failed.
 function Queue:reset()
   self.next, self.count, self.parts, self.last = 1, 0, {}, {}
   for _, bucket in ipairs(self.buckets) do
@@ -51,8 +52,8 @@ local function depart(self)
   end
 end
 
---- A leaf has a gradient.
--- @param hold it stays, more is to come
+--- Called when a leaf has a gradient.
+-- @param hold it is accumulated and not sent
 -- @return whether some queue sends it
 function Queue:ready(leaf, hold)
   local id = leaf.id
@@ -69,7 +70,7 @@ function Queue:ready(leaf, hold)
   self.parts[id], self.last[id] = parts, self.count
   bucket:take(k, leaf.grad)
   local all = self.expected and (self.expected[id] or 1) or self.first
-  bucket.late = bucket.late or bucket.turn < self.next and bucket.names[k] -- it has left
+  bucket.late = bucket.late or bucket.turn < self.next and bucket.names[k] -- it was sent already
   if parts == all then
     bucket.missing = bucket.missing - 1
     depart(self)
@@ -77,13 +78,13 @@ function Queue:ready(leaf, hold)
   return true
 end
 
---- Sends what has not left.
+--- Sends the remaining buckets.
 function Queue:flush()
   for turn = self.next, #self.buckets do self.buckets[turn].missing = 0 end
   depart(self)
 end
 
---- After the first backward. @return all parameters in rank 0's order, nil after others
+--- Called after each backward. @return after the first all parameters in rank 0's order, else nil
 function Queue:learn()
   if self.expected then return end
   local params, order = {}, {}

@@ -1,9 +1,9 @@
---- Who wants to know when a leaf's gradient is complete: several may, the core tells one.
+--- Distributes the core's event "the gradient of a leaf is complete" to several listeners.
 local core = require "flare.core"
 
 local M = {}
 
--- In the order in which they came, the same on all ranks; weak.
+-- In the order of registration, which is the same on all ranks; weak.
 local listeners, last = setmetatable({}, {__mode = "v"}), 0
 
 local function tell(leaf)
@@ -14,8 +14,8 @@ local function tell(leaf)
   end
 end
 
---- From now on listener:ready(leaf) and, at the end of each backward pass, listener:finish(). As
--- long as somebody else holds it.
+--- Registers a listener: listener:ready(leaf) is called for each leaf, and listener:finish() at the
+-- end of each backward pass. The reference is weak.
 function M.add(listener)
   while last > 0 and not listeners[last] do last = last - 1 end
   last = last + 1

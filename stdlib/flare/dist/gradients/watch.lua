@@ -1,9 +1,9 @@
---- What has changed in a model behind the back of what it was given to.
+--- Detects changes of a model after DataParallel or ZeRO wrapped it.
 local class = require "flare.class"
 local walk = require "flare.nn.walk"
 
 local Watch = class "dist.Watch"
-local MOST = 10000 -- leaves of others that it remembers
+local MOST = 10000 -- unknown leaves that it remembers
 
 --- @param named the parameters, {name, tensor} each
 function Watch:init(module, named)
@@ -18,7 +18,7 @@ function Watch:init(module, named)
   self.value = self.holder and rawget(self.holder, self.key)
 end
 
---- What has, in words, since it was made: module:to() puts others in the places of all parameters.
+--- Describes a change since it was made, or nil. module:to() replaces all parameters.
 function Watch:change()
   if self.holder and not rawequal(rawget(self.holder, self.key), self.value) then
     return "the model has other parameters now (by to(), say)"
@@ -31,7 +31,7 @@ function Watch:change()
   end
 end
 
---- A leaf that nobody sends has got a gradient. Those without memory stand for others.
+--- Called when a leaf of no queue has a gradient. Leaves without memory are placeholders.
 function Watch:meet(leaf)
   local id = leaf.id
   if self.strangers[id] or not leaf:is_contiguous() then return end
@@ -39,7 +39,7 @@ function Watch:meet(leaf)
   self.strangers[id], self.count, self.new = true, self.count + 1, true
 end
 
---- At the end of backward: the name of a parameter that has come into the model, if there is one.
+--- Called at the end of backward: the name of a parameter that was added to the model, or nil.
 function Watch:stranger()
   if not self.new then return self.found end
   self.new = false

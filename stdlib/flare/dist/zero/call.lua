@@ -1,7 +1,7 @@
---- A call of a unit of ZeRO's third stage whose tape is kept. The parameters lie in memory that is
--- lent: of what backward needs of them the tape has marks, for which they are gathered again, in
--- the dtype in which they were used, while backward is at the call after this one. Leaves without
--- memory stand for them on the tape; when the last one's gradient is complete, all leave.
+--- A recorded call of a unit of ZeRO's third stage. The tape saves no parameters, but marks in
+-- their place; backward gathers the parameters again, in the dtype in which forward used them,
+-- while it computes the call after this one. On the tape they are represented by leaves without
+-- memory; when the last leaf has its gradient, the gradients of all are sent.
 local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"
@@ -11,14 +11,14 @@ local Call = class "dist.Call"
 function Call:init(unit)
   local zero = unit.zero
   self.unit, self.leaves, self.left = unit, {}, 0
-  self.flats, self.streams = {}, {} -- by shard and dtype, what has been gathered again, and where
-  self.lent = {} -- functions that the core finds as long as they are here
+  self.flats, self.streams = {}, {} -- gathered again, by shard and dtype; and their streams
+  self.lent = {} -- keeps functions alive that the core calls
   self.steps, self.turn = zero.steps, #zero.calls + 1
   zero.calls[self.turn] = self
 end
 
 --- @param asked handles of the unit's flat tensors
--- @param lends whether they are gathered again; else the tape keeps what it needs of them
+-- @param lends whether backward gathers them again; otherwise the tape keeps those that it needs
 -- @return the whole parameters, one list
 function Call:lay(asked, lends)
   local unit, all, numel = self.unit, {}, 0
@@ -32,7 +32,7 @@ function Call:lay(asked, lends)
     end
     for k, shape in ipairs(shard.shapes) do
       local p = shard:view(flat, k)
-      if p:numel() * 16 < numel then -- a small one keeps itself, not all of them
+      if p:numel() * 16 < numel then -- a clone does not keep all of them alive
         local small = p:clone()
         p:close()
         p = small
@@ -48,7 +48,7 @@ function Call:lay(asked, lends)
   return all
 end
 
--- Sends for one of its flat tensors, unless that has been done.
+-- Starts the all-gather of one of its flat tensors, unless it is pending.
 function Call:ask(s, dtype)
   local flats, shard = self.flats[s], self.unit.shards[s]
   if flats[dtype] then return end
@@ -57,7 +57,7 @@ function Call:ask(s, dtype)
   flats[dtype] = shard.group:all_gather(part:to(dtype), {async = true})
 end
 
---- One of its flat tensors once more; those of the call before are on their way then.
+--- Gathers one of its flat tensors again, and prefetches those of the call before.
 function Call:again(s, dtype)
   local unit = self.unit
   local zero, shard, flats = unit.zero, unit.shards[s], self.flats[s]
@@ -75,7 +75,7 @@ function Call:again(s, dtype)
     for _, use in ipairs(before.unit.used) do before:ask(use[1], use[2]) end
   end
   local flat = flats[dtype]:wait()
-  if shard.device ~= "cpu" then -- a second stream waits for the one that has waited
+  if shard.device ~= "cpu" then -- a second stream waits for the first one
     local now = core.current_stream(shard.device)
     self.streams[key] = self.streams[key] or now
     now:wait(self.streams[key])
@@ -83,10 +83,10 @@ function Call:again(s, dtype)
   return flat
 end
 
--- Its gradients are written where they are sent from.
+-- Lets backward write its gradients into the shards' buckets.
 function Call:open()
   for s, shard in ipairs(self.unit.shards) do
-    if shard.params ~= self.leaves[s] then -- of no call, or one whose backward is not yet
+    if shard.params ~= self.leaves[s] then -- of no call, or of one that backward has not reached
       shard:close()
       shard.params = self.leaves[s]
       shard:open()
@@ -94,20 +94,20 @@ function Call:open()
   end
 end
 
---- One of its leaves has a gradient. @return whether that was the last one
+--- Called when one of its leaves has a gradient. @return whether that was the last one
 function Call:ready()
   self.left = self.left - 1
   return self.left == 0
 end
 
---- It is the one that backward is at.
+--- Called when backward reaches it.
 function Call:begin()
   self:open()
   local before = self.unit.zero.calls[self.turn - 1]
   if before and not before.done and before.unit ~= self.unit then before:open() end
 end
 
---- Gives back what was gathered again.
+--- Releases the tensors that were gathered again.
 function Call:drop()
   for s, flats in ipairs(self.flats) do
     for _, work in pairs(flats) do work:wait():close() end
@@ -116,7 +116,7 @@ function Call:drop()
   self.left, self.streams = self.count, {}
 end
 
---- Whether the tape may lead here still.
+--- Whether a tape still refers to it.
 function Call:alive()
   for _, leaves in ipairs(self.leaves) do
     for _, leaf in ipairs(leaves) do
@@ -126,7 +126,7 @@ function Call:alive()
   return false
 end
 
---- Forgets the calls of a ZeRO that no tape leads to.
+--- Removes the calls of a ZeRO to which no tape refers.
 function Call.prune(zero)
   local calls = zero.calls
   zero.calls, zero.leaves = {}, {}

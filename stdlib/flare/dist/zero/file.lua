@@ -1,5 +1,5 @@
---- Sharded checkpoints: a folder with a file of each rank and one that says what is in them. They
--- are read by any number of ranks.
+--- Sharded checkpoints: a folder with a file of each rank and a file that describes them. Any
+-- number of ranks can read them.
 local core = require "flare.core"
 local fail = require "flare.fail"
 local flare = require "flare"
@@ -7,7 +7,7 @@ local tree = require "flare.io.tree"
 
 local M = {}
 
--- One outcome for all: nil and the first message if any rank has one.
+-- The same outcome on all ranks: nil and the message of the first rank that failed.
 local function agree(group, ok, message)
   local bad = core.tensor({ok and group.size or group.rank}, {dtype = "i64"})
   local first = group:all_reduce(bad, {reduce = "min"}):item()
@@ -25,7 +25,7 @@ end
 
 local function place(folder, name) return folder .. "/" .. name end
 
--- Takes a checkpoint away, if there is one, or what was left of it by somebody who was killed.
+-- Removes a checkpoint, also an incomplete one that a killed process left.
 -- @return true, or nil and a message
 local function clear(folder)
   for _, name in ipairs(core.file.list(folder) or {}) do
@@ -37,7 +37,7 @@ local function clear(folder)
   return nil, folder .. ": there are other files than a checkpoint's"
 end
 
--- The folder gets its name; what had it before is in .old until then.
+-- Renames the new folder; the previous checkpoint is in .old until then.
 local function rename(temp, folder)
   local old = folder .. ".old"
   local ok, message = true, nil
@@ -50,14 +50,15 @@ local function rename(temp, folder)
   return ok, message
 end
 
--- Saves and reads back: the checkpoint before goes only after that.
+-- Saves and verifies: only then is the previous checkpoint removed.
 local function write(path, part)
   local ok, message = flare.save(path, part)
   if ok then ok, message = tree.verify(path) end
   return ok, message
 end
 
---- The folder gets its name when it is whole; until then the one before is there, or in .old.
+--- Saves a checkpoint. The folder is renamed when it is complete; until then the previous one is
+-- there, or in .old.
 function M.save(zero, folder)
   folder = check("save", folder)
   local group, temp = zero.group, folder .. ".tmp"
@@ -85,7 +86,7 @@ function M.save(zero, folder)
   return agree(group, ok, message)
 end
 
--- The whole of a flat tensor out of its parts, cut anew for this rank.
+-- Joins the parts of a flat tensor and returns this rank's part of it.
 local function mine(shard, parts)
   local flat = core.cat(parts, 1):narrow(1, 1, shard.numel)
   local whole = core.zeros({shard.length * shard.group.size}, {dtype = flat.dtype})
@@ -110,7 +111,7 @@ end
 
 local function read(zero, folder)
   if not core.file.exists(folder) and core.file.exists(folder .. ".old") then
-    folder = folder .. ".old" -- somebody was killed between two names
+    folder = folder .. ".old" -- a save was killed between two renames
   end
   local about, message = flare.load(place(folder, "about"))
   if not about then return nil, message end

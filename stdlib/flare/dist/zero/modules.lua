@@ -7,7 +7,7 @@ local walk = require "flare.nn.walk"
 
 local M = {}
 
--- The model's children; of those that only hold others, theirs.
+-- The model's children; in place of a container without a forward of its own, its children.
 local function default_units(model)
   local units, last = {}, " "
   for name, module in model:named_modules() do
@@ -29,8 +29,8 @@ function M.slots(module)
   return by_id
 end
 
---- The modules that come and go together, {module, named} each: `named` are their parameters that
--- learn, {name, tensor}, by the model's names.
+--- The units, {module, named} each; `named` lists {name, tensor} of the unit's parameters that
+-- require gradients, with the model's names.
 -- @param named the model's
 -- @param units a list of modules, or nil
 function M.units(zero, named, units)

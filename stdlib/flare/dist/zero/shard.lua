@@ -1,4 +1,4 @@
---- A bucket of which every rank keeps one part, a leaf that optimizers update.
+--- A bucket of which each rank keeps one part, a leaf that the optimizer updates.
 local class = require "flare.class"
 local core = require "flare.core"
 local Bucket = require "flare.dist.gradients.bucket"
@@ -6,9 +6,9 @@ local Bucket = require "flare.dist.gradients.bucket"
 local Shard = class("dist.Shard", Bucket)
 
 --- @param named parameters of one dtype and device, {name, tensor} each, the same on all ranks
--- @param compress what gradients travel as, if not as they are
--- @param stay the parameters stay whole, in one flat tensor from now on, `whole`: as they are
--- (true), so that the leaf is a part of it, or as others of a lower dtype, then `params`
+-- @param compress the dtype in which gradients are sent; nil: their own
+-- @param stay the parameters stay whole, as views of one flat tensor, `whole`: themselves (true),
+--   and the leaf is a view of `whole` as well, or as copies of a lower dtype, then `params`
 function Shard:init(named, group, compress, stay)
   Bucket.init(self, named, group.size, group.size > 1 and compress)
   self.group = group
@@ -29,8 +29,8 @@ function Shard:init(named, group, compress, stay)
   self.part:requires_grad_(true)
 end
 
---- Sends gradients; those of all ranks have their mean in the part of each.
--- @return a handle of this rank's
+--- Reduces gradients to their mean, of which each rank gets its part.
+-- @return a handle of this rank's part
 function Shard:reduce(grads)
   local work = self.group:later(self.device, function()
     local flat <close> = self:pack(grads, self.sends)

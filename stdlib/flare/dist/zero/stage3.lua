@@ -1,7 +1,8 @@
 --- ZeRO's third stage: a unit's parameters are whole only while it computes. Each forward gathers
--- them, and backward again what it needs of them (call.lua), or all, where it computes units again
--- and the tape keeps their inputs alone. While a unit computes, the parameters of the next one are
--- on their way, and in backward the gradients of the last one. Tensors may come and go in tables.
+-- them. Backward gathers again those that it needs (call.lua), or with `recompute`, where the tape
+-- keeps only the units' inputs, all of them. While a unit computes, the parameters of the next one
+-- are prefetched and, in backward, the gradients of the last one reduced. Inputs and results of
+-- units may be tables of tensors.
 local checkpoint = require "flare.checkpoint"
 local class = require "flare.class"
 local core = require "flare.core"
@@ -14,15 +15,15 @@ local walk = require "flare.nn.walk"
 
 local M = {}
 
--- A call of the module `unit` stands for one with its parameters.
+-- Wraps the forward of one module, which computes with gathered parameters.
 local Unit = class "dist.Unit"
 
 function Unit:init(zero, module, shards, places)
   self.zero, self.module, self.shards, self.places = zero, module, shards, places
-  self.used = {} -- what backward has gathered again, {shard, dtype} each
+  self.used = {} -- what backward gathered again, {shard, dtype} each
 end
 
--- Sends for all of the unit's parameters, unless that has been done.
+-- Starts the all-gather of the unit's parameters, unless it is pending.
 function Unit:ask()
   if self.asked then return end
   local _ <close> = core.no_grad()
@@ -33,7 +34,7 @@ function Unit:ask()
   end
 end
 
--- What there is of each of a unit's parameters, as a list for each of its shards.
+-- Splits a list with an entry for each parameter of the unit by its shards.
 local function cut(unit, list)
   local of, n = {}, 0
   for s, shard in ipairs(unit.shards) do
@@ -43,19 +44,19 @@ local function cut(unit, list)
   return of
 end
 
--- Sends gradients of a unit's parameters to the parts of all ranks; M.finish takes them.
+-- Reduces gradients of a unit's parameters to the parts of all ranks; M.finish adds them.
 local function reduce(unit, grads)
   local late, has, came = unit.zero.late, unit.zero.has, unit.zero.came
   for s, shard in ipairs(unit.shards) do
     late[#late + 1], has[#has + 1] = {shard.part, shard:reduce(grads[s])}, 0
     for k, name in ipairs(shard.names) do
       if grads[s][k] then has[#has] = 1 end
-      came[name] = came[name] or grads[s][k] ~= nil or shard.part.grad ~= nil -- of a pass before
+      came[name] = came[name] or grads[s][k] ~= nil or shard.part.grad ~= nil -- of an earlier pass
     end
   end
 end
 
--- Parameters in flat tensors that have come, one list.
+-- Waits for gathered flat tensors; returns the parameters in them, one list.
 local function whole(unit, asked)
   local all = {}
   for s, shard in ipairs(unit.shards) do
@@ -65,7 +66,7 @@ local function whole(unit, asked)
   return all
 end
 
--- The same as leaves, whose gradients are written where they are sent from.
+-- The same as leaves, whose gradients backward writes into the shards' buckets.
 local function leaves(unit, asked)
   local all = {}
   for s, shard in ipairs(unit.shards) do
@@ -81,7 +82,7 @@ local function leaves(unit, asked)
   return all
 end
 
--- The unit that comes after this one, in forward or backward, by the order of the first forward.
+-- The unit after this one, in forward or backward, by the order of the first forward.
 local function after(unit, back)
   local order = unit.zero.order
   if not unit.turn then
@@ -91,7 +92,7 @@ local function after(unit, back)
   return order[unit.turn + (back and -1 or 1)]
 end
 
--- Puts tensors where the parameters were, or takes them away. @return those that were there
+-- Puts tensors in the places of the parameters, or empty ones for nil. @return the previous ones
 local function put(self, all)
   local was, list = self.whole, all and cut(self, all)
   self.whole = all
@@ -103,11 +104,11 @@ local function put(self, all)
   return was
 end
 
--- Computes with whole parameters; in backward they stay for checkpoints inside.
+-- Computes with whole parameters; in backward they remain for checkpoints inside.
 function Unit:compute(back, original, ...)
   local zero = self.zero
   if not back then self:drop()
-  elseif zero.busy then zero.busy:release() end -- of itself, or one that nothing led through
+  elseif zero.busy then zero.busy:release() end -- this one, or one that backward did not reach
   if back then zero.busy = self end
   self:ask()
   local asked, ahead = self.asked, after(self, back)
@@ -116,7 +117,7 @@ function Unit:compute(back, original, ...)
   local all
   if back then all = leaves(self, asked)
   elseif core.grad_enabled() and not zero.recompute then
-    -- backward begins with the last one, which there is no sense in gathering again
+    -- backward begins with the last unit, so its parameters are kept
     all = Call(self):lay(asked, zero.regather and (ahead or zero.steps == 0))
   else all = whole(self, asked) end
   local lent <close> = core.grad_enabled() and not zero.recompute
@@ -132,7 +133,7 @@ function Unit:compute(back, original, ...)
   return table.unpack(r, 2, r.n)
 end
 
--- Gradients go.
+-- Sends the gradients of the unit.
 local function send(self)
   local _ <close> = core.no_grad()
   local grads = {}
@@ -140,7 +141,7 @@ local function send(self)
     grads[s] = {}
     for k, p in ipairs(shard.params) do
       grads[s][k] = p.grad
-      p.grad = nil -- p is garbage of Lua's soon, which must not hold it
+      p.grad = nil -- p, which Lua collects later, must not hold it
     end
   end
   reduce(self, grads)
@@ -156,7 +157,7 @@ local function close(self)
   end
 end
 
--- Backward is through: gradients go, and so do the parameters.
+-- Called when backward has passed the unit: sends gradients and frees parameters.
 function Unit:release()
   if not self.back then return end
   send(self)
@@ -170,7 +171,7 @@ function Unit:drop()
   self.back = false
 end
 
--- Inputs as they are, but for a node of the tape that is reached when the unit's is through.
+-- Passes inputs through a node of the tape that backward reaches after the unit.
 local function watched(self, list)
   local which = {self.shards[1].part}
   for _, x in ipairs(list) do
@@ -205,12 +206,12 @@ function Unit:run(original, ...)
   return checkpoint.checkpoint(function(_, ...)
     local back = core.grad_enabled()
     local results = table.pack(self:compute(back, original, ...))
-    if not back and self.last then self:ask() end -- backward begins with it
+    if not back and self.last then self:ask() end -- backward begins with this unit
     return table.unpack(results, 1, results.n)
   end, part, table.unpack(inputs, 1, inputs.n))
 end
 
---- Takes the parameters of units out of the model into shards. @return the others
+--- Moves the parameters of units from the model into shards. @return the other parameters
 function M.divide(zero, named, units)
   local taken, rest = {}, {}
   zero.units, zero.order, zero.late, zero.has, zero.came = {}, {}, {}, {}, {}
@@ -257,7 +258,7 @@ function M.forward(zero, ...)
   return zero.model(...)
 end
 
--- Backward has left a call.
+-- Called when backward has passed a call.
 local function leave(zero)
   local call = zero.current
   if not call then return end
@@ -268,10 +269,10 @@ local function leave(zero)
   call.done = true
 end
 
---- A leaf has a gradient. @return whether it stands for a unit's parameter
+--- Called when a leaf has a gradient. @return whether the leaf represents a unit's parameter
 function M.ready(zero, leaf)
   local call = zero.leaves[leaf.id]
-  if not call or call == true then return call or false end -- true: computed again
+  if not call or call == true then return call or false end -- true: with `recompute`
   if zero.current ~= call then
     leave(zero)
     zero.current = call
@@ -281,7 +282,7 @@ function M.ready(zero, leaf)
   return true
 end
 
---- At the end of backward: adds the gradients that are on their way to those of the parts.
+--- Called at the end of backward: adds the reduced gradients to those of the parts.
 -- @return whether any came; names of parameters without one, if there are and that is an error
 function M.finish(zero)
   for _, unit in ipairs(zero.units) do unit:release() end
@@ -297,7 +298,7 @@ function M.finish(zero)
   return any
 end
 
---- After a backward that failed: they are of no use.
+--- Discards the gradients and parameters of a backward that failed.
 function M.drop(zero)
   for _, unit in ipairs(zero.units) do unit:drop() end
   if zero.current then close(zero.current.unit) end
@@ -307,7 +308,7 @@ function M.drop(zero)
   zero.late, zero.has, zero.came = {}, {}, {}
 end
 
---- Before the parts change: waits for what was sent for, which is of no use any more.
+--- Called before the parts change: waits for prefetched parameters and discards them.
 function M.forget(zero)
   for _, unit in ipairs(zero.units) do
     for _, work in ipairs(unit.asked or {}) do work:wait() end
@@ -317,7 +318,7 @@ function M.forget(zero)
   zero.steps = zero.steps + 1
 end
 
---- The parts have changed: forward will begin with the first unit.
+--- Called after the parts have changed: prefetches the first unit.
 function M.restart(zero)
   if zero.order[1] then zero.order[1]:ask() end
 end
