@@ -242,7 +242,7 @@ static int totable(lua_State *L) {
   }
   luaL_checkstack(L, FL_MAX_DIMS + 10, NULL);
   fll_check(L, st, fl_tensor_read(fll_test(L, 2)->t, p, bytes));
-  fll_close(L, st, fll_test(L, 2));
+  fll_close(st, fll_test(L, 2), 0);
   push_nested(L, &m, 0, p, bytes);
   return 1;
 }

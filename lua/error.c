@@ -266,9 +266,9 @@ int fll_failed(lua_State *L, const char *format, ...) {
 int fll_argerror(lua_State *L, const char *where, const char *param,
                  const char *wanted, int i) {
   const char *hint = "";
-  fll_tensor *h = lua_touserdata(L, i);
-  if (h && lua_rawlen(L, i) == sizeof *h && h->magic == FLL_CLOSED)
-    fll_error(L, "%s: %s: tensor is closed", where, param);
+  if (fll_is_closed(L, i))
+    fll_error(L, "%s: %s: tensor is closed%s", where, param,
+              fll_closer(L, lua_touserdata(L, i)));
   if (strstr(wanted, "tensor")) {
     int type = lua_type(L, i);
     bool dot = i == 1 && (type <= LUA_TNIL || type == LUA_TNUMBER);

@@ -51,6 +51,8 @@ enum {
   FLL_ERROR,     /* an error value on its way through the runtime */
   FLL_PASS,      /* gradients that Lua functions gave in a recorded pass */
   FLL_SCOPES,    /* handles made in each open scope */
+  FLL_KEEPERS,   /* weak: objects whose tensors outlive scopes -> their age */
+  FLL_LIBRARY,   /* weak: the tables of the library's modules */
   FLL_READY,     /* the function told of gradients */
   FLL_LENT,      /* weak: functions that give what was lent */
   FLL_COROUTINE, /* the one that called last */
@@ -72,7 +74,9 @@ static inline void fll_setkey(lua_State *L, int key) {
 /* The high words are no user-space pointers and no sane numbers, so that a
  * foreign userdata of this size is never taken for a handle. */
 #define FLL_OPEN   0xf1a7e0a1u
-#define FLL_CLOSED 0xf1a7e0c1u
+#define FLL_CLOSED 0xf1c00000u /* and the call site that closed it, if known   \
+                                */
+#define FLL_BY 0x000fffffu
 
 enum {
   FLL_H_GRAPH = 1,  /* user value: the graph's table of functions */
@@ -80,9 +84,13 @@ enum {
   FLL_H_OWN = 4     /* user value: a table of its own, see graph.c */
 };
 
+enum { FLL_KEPT = 1, FLL_BY_SCOPE = 2, FLL_SPARE = 4 };
+
 typedef struct fll_tensor {
-  fl_tensor *t;         /* NULL: closed, or not filled in yet */
-  uint16_t flags, turn; /* turn: of its birth, in steps of the collector */
+  fl_tensor *t; /* NULL: closed, or not filled in yet */
+  uint8_t flags;
+  uint8_t fate;  /* FLL_KEPT: scopes leave it open; who has closed it */
+  uint16_t turn; /* of its birth, in steps of the collector */
   uint32_t magic;
 } fll_tensor;
 
@@ -180,6 +188,10 @@ struct fl_lua {
   fl_device device;
   bool meta, anomaly;
   int scopes;
+  lua_Integer keepers; /* how many there have been */
+  bool warned_cycle;   /* of gradients that refer to their leaves */
+  unsigned reaches;    /* calls of fll_reach_begin */
+  int64_t to_visit;    /* values left to fll_reach */
   int64_t next_key;
   bool error; /* FLL_ERROR holds one */
   /* operators */
@@ -317,6 +329,37 @@ bool fll_function(lua_State *L, int64_t key); /* pushes holder and function */
 int64_t fll_hold(lua_State *L, fl_lua *st, int table); /* pops a function */
 void fll_forget(void *context, int64_t key);
 
+/* scope.c: the handles made between the two are those of a list at the top of
+ * FLL_SCOPES. The end closes them, except FLL_KEPT ones and those that are keys
+ * of the table at `keep`, or all, which go to the list outside. */
+void fll_scope_begin(lua_State *L, fl_lua *st);
+void fll_scope_end(lua_State *L, fl_lua *st, int keep, bool all, fl_site site);
+/* Ends all but n scopes and leaves what they made to the collector. Allocates
+ * nothing. */
+void fll_scope_drop(lua_State *L, fl_lua *st, int n);
+/* Marks the handles that the value at i leads to, by tables and by the upvalues
+ * of functions, as keys of the table at `keep`. */
+#define FLL_REACH 16 /* tables deep */
+void fll_reach(lua_State *L, fl_lua *st, int i, int keep, int depth);
+/* Pushes the table and the set of those that count as visited. Returns the
+ * first one's place. Where more than `most` values are visited, st->to_visit is
+ * negative and marks are missing. */
+int fll_reach_begin(lua_State *L, fl_lua *st, int64_t most);
+/* Marks what objects that are at most `before` old (as st->keepers was) keep. A
+ * younger one was made in the scope, which returns it if it is to last. */
+void fll_reach_keepers(lua_State *L, fl_lua *st, int keep, lua_Integer before);
+
+/* custom.c, for checkpoint.c */
+int fll_fresh_results(lua_State *L, fl_lua *st, int args, int n, int first,
+                      int results);
+void fll_put_on_tape(lua_State *L, fl_lua *st, const char *name, int record,
+                     int args, int n, int first, int results, int dummy);
+int fll_recompute(lua_State *L); /* a checkpoint's backward function */
+
+/* autograd.c */
+/* Says once, at the script's line, that `what` makes a cycle. */
+void fll_warn_cycle(lua_State *L, fl_lua *st, const char *what);
+
 /* tensor.c */
 void fll_scope_add(lua_State *L);
 void fll_tensor_open(lua_State *L, fl_lua *st);
@@ -325,7 +368,10 @@ fl_tensor *fll_checktensor(lua_State *L, int i, const char *where,
 /* Pushes a handle of `t` with a reference of its own. */
 void fll_push(lua_State *L, fl_lua *st, fl_tensor *t);
 void fll_pushshape(lua_State *L, int n, const int64_t *v);
-void fll_close(lua_State *L, fl_lua *st, fll_tensor *h);
+/* Closes a handle, which then tells its users the line. */
+void fll_close(fl_lua *st, fll_tensor *h, fl_site site);
+/* Pushes " (at train.lua:12)", where it was closed, or an empty string. */
+const char *fll_closer(lua_State *L, const fll_tensor *h);
 int fll_tostring(lua_State *L);
 void fll_tensor_core(lua_State *L);
 /* Elements as Lua values: whole numbers exactly, booleans as such. */
@@ -419,6 +465,7 @@ void fll_autograd_core(lua_State *L);
 extern const luaL_Reg fll_autograd_methods[];
 void fll_custom_open(lua_State *L, fl_lua *st);
 void fll_custom_core(lua_State *L);
+void fll_checkpoint_core(lua_State *L);
 void fll_modes_core(lua_State *L);
 void fll_scope_core(lua_State *L);
 void fll_file_core(lua_State *L);
@@ -471,6 +518,13 @@ static inline const fll_op *fll_enter_op(lua_State *L) {
 
 #define FLL_MT  lua_upvalueindex(2)
 #define FLL_OWN lua_upvalueindex(3)
+
+/* Whether the userdata at i is a handle that is closed or not yet filled. */
+static inline bool fll_is_closed(lua_State *L, int i) {
+  const fll_tensor *h = lua_touserdata(L, i);
+  return h && lua_rawlen(L, i) == sizeof *h &&
+         (h->magic & ~FLL_BY) == FLL_CLOSED;
+}
 
 /* The open handle at index i, or NULL. */
 static inline fll_tensor *fll_test(lua_State *L, int i) {

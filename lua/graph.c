@@ -62,7 +62,7 @@ void fll_own_table(lua_State *L, int i) {
 }
 
 /* Pops a table or handle and attaches it as `what`. */
-static void attach(lua_State *L, int i, uint16_t what) {
+static void attach(lua_State *L, int i, uint8_t what) {
   fll_tensor *h = handle(L, i);
   if (h->flags & ~what) {
     fll_own_table(L, i);
@@ -72,7 +72,7 @@ static void attach(lua_State *L, int i, uint16_t what) {
   } else {
     lua_setiuservalue(L, i, 1);
   }
-  h->flags = (uint16_t)(h->flags | what);
+  h->flags = (uint8_t)(h->flags | what);
 }
 
 void fll_set_parent(lua_State *L, int view, int parent) {

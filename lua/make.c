@@ -210,14 +210,14 @@ static void convert(lua_State *L, fl_lua *st, fl_device d, fl_dtype dtype) {
   fll_tensor *y = fll_new(L, st, FLL_MT);
   fll_check(L, st, fl_tensor_to(h->t, d, dtype, &t));
   fll_fill(y, t);
-  fll_close(L, st, h);
+  fll_close(st, h, 0);
   lua_remove(L, -2);
 }
 
 static int finish(lua_State *L, fl_lua *st, const options *o) {
   if (o->pinned) {
     fll_pin(L, st, lua_gettop(L));
-    fll_close(L, st, fll_test(L, -2));
+    fll_close(st, fll_test(L, -2), 0);
   }
   if (o->requires_grad)
     fll_check(L, st, fl_tensor_require_grad(fll_test(L, -1)->t, true));

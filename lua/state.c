@@ -256,8 +256,7 @@ void *fll_checktype(lua_State *L, int i, int key, size_t size) {
 
 const char *fll_typename(lua_State *L, int i) {
   if (lua_type(L, i) == LUA_TUSERDATA || lua_type(L, i) == LUA_TTABLE) {
-    const fll_tensor *h = lua_touserdata(L, i);
-    if (h && lua_rawlen(L, i) == sizeof *h && h->magic == FLL_CLOSED)
+    if (fll_is_closed(L, i))
       return "a closed tensor";
     if (luaL_getmetafield(L, i, "__name") == LUA_TSTRING)
       return lua_tostring(L, -1); /* stays on the stack: an error follows */

@@ -36,7 +36,7 @@ fl_tensor *fll_checktensor(lua_State *L, int i, const char *where,
 static fll_tensor *any_handle(lua_State *L, int i) {
   fll_tensor *h = lua_touserdata(L, i);
   return h && lua_rawlen(L, i) == sizeof *h &&
-                 (h->magic == FLL_OPEN || h->magic == FLL_CLOSED)
+                 (h->magic == FLL_OPEN || fll_is_closed(L, i))
              ? h
              : NULL;
 }
@@ -44,7 +44,8 @@ static fll_tensor *any_handle(lua_State *L, int i) {
 static void drop(fl_lua *st, fll_tensor *h) {
   fl_tensor *t = h->t;
   h->t = NULL;
-  h->magic = FLL_CLOSED;
+  if (h->magic == FLL_OPEN)
+    h->magic = FLL_CLOSED;
   if (t && st) {
     st->young -= h->turn == st->turn;
     fl_tensor_handle(t, -1);
@@ -55,12 +56,21 @@ static void drop(fl_lua *st, fll_tensor *h) {
 /* In the middle of an operation (the allocator asked for memory, and a
  * finaliser of the script closes something) the reference stays until the
  * handle goes. */
-void fll_close(lua_State *L, fl_lua *st, fll_tensor *h) {
-  (void)L;
-  if (st->reclaiming)
-    h->magic = FLL_CLOSED;
-  else
+void fll_close(fl_lua *st, fll_tensor *h, fl_site site) {
+  if (h->magic == FLL_OPEN)
+    h->magic = FLL_CLOSED | (site <= FLL_BY ? site : 0);
+  if (!st->reclaiming)
     drop(st, h);
+}
+
+const char *fll_closer(lua_State *L, const fll_tensor *h) {
+  fl_lua *st = fll_peek(L);
+  fl_site site = h->magic & FLL_BY;
+  if (!site || !st->rt)
+    return lua_pushliteral(L, "");
+  return lua_pushfstring(L, " (%sat %s)",
+                         h->fate & FLL_BY_SCOPE ? "by the scope " : "",
+                         fl_site_text(st->rt, site));
 }
 
 /* __gc: any number of times, on anything, at any time. */
@@ -78,7 +88,8 @@ static int tensor_close(lua_State *L) {
   fll_tensor *h = any_handle(L, 1);
   if (!h)
     fll_argerror(L, "close", "x", "a tensor", 1);
-  fll_close(L, st, h);
+  if (h->magic == FLL_OPEN)
+    fll_close(st, h, st->rt ? fll_site_here(L, st) : 0);
   return 0;
 }
 

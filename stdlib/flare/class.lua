@@ -6,12 +6,15 @@
 --     local layer = Scale(2)
 --
 -- A class is the metatable of its objects. Calling it makes one and runs `init`; methods
--- are looked up in the class, then in its parents; `Class.parent` is the parent.
+-- are looked up in the class, then in its parents; `Class.parent` is the parent. `Class.__keeps =
+-- true`, which is inherited, says that objects keep tensors from one step to the next: `flare.scope`
+-- leaves open what an object made before the scope refers to.
 local core = require "flare.core"
 local fail = require "flare.fail"
 
 local function construct(cls, ...)
   local object = setmetatable({}, cls)
+  if cls.__keeps then core.keeper(object) end
   local begin = cls.__begin
   if begin then begin(object) end
   local init = cls.init

@@ -124,6 +124,7 @@ function Loader:order(epoch)
     else
       self._order = core.arange(1, n + 1)
     end
+    core.keep(self._order)
     self._order_epoch = epoch
   end
   return self._order

@@ -102,6 +102,7 @@ function Pool:take(epoch, k)
     else
       self.sent = self.sent - 1
       if batch.run == self.run then self.waiting[batch.k] = batch end
+      if batch.k ~= k then core.keep(batch) end -- a later call hands it out
       self:feed()
     end
   end

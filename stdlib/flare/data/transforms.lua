@@ -14,6 +14,7 @@ local options = require "flare.options"
 
 local M = {}
 local Transform = class("Transform")
+Transform.__keeps = true
 
 function Transform:__call(x, ...)
   local name = getmetatable(self).__name

@@ -18,6 +18,7 @@ local ready = require "flare.dist.gradients.ready"
 local Watch = require "flare.dist.gradients.watch"
 
 local DataParallel = class "dist.DataParallel"
+DataParallel.__keeps = true
 
 -- Wrappers by model: a wrapper lives as long as its model, even if the script drops it.
 local wrappers = setmetatable({}, {__mode = "k"})

@@ -68,6 +68,7 @@ end
 -- --- calls ---
 
 local Work = class "dist.Work"
+Work.__keeps = true
 
 --- Waits until the call is done; on a device, makes the current stream wait for it.
 -- @return the result

@@ -12,6 +12,7 @@ local options = require "flare.options"
 local Group = require "flare.dist.group"
 
 local LocalSGD = class "dist.LocalSGD"
+LocalSGD.__keeps = true
 
 --- dist.LocalSGD(model, optimizer, {every = 1}). All ranks start with rank 0's parameters.
 -- @param model a module, or a list of parameters

@@ -7,6 +7,7 @@ local stacks = require "flare.stacks"
 
 local M = {}
 local Distribution = class("Distribution")
+Distribution.__keeps = true
 M.Distribution = Distribution
 Distribution.about = {"distributions.Distribution()", "What all distributions are."}
 

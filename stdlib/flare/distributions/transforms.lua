@@ -7,6 +7,7 @@ local fail = require "flare.fail"
 
 local D = {}
 local Transform = class("Transform")
+Transform.__keeps = true
 D.Transform = Transform
 Transform.about = {"distributions.Transform()", "What all transforms are."}
 

@@ -14,6 +14,7 @@ local walk = require "flare.nn.walk"
 local pass = core.pass
 
 local Module = class("Module")
+Module.__keeps = true
 Module.__module = true
 Module.training = true
 Module.__newindex = fields.assign

@@ -10,6 +10,7 @@ local refuse = require "flare.onnx.refuse"
 local schema = require "flare.onnx.schema"
 
 local Model = class("Model")
+Model.__keeps = true
 
 local newest = 28 -- version of the operators that this was written by
 

@@ -6,6 +6,7 @@ local options = require "flare.options"
 local walk = require "flare.nn.walk"
 
 local EMA = class("EMA")
+EMA.__keeps = true
 
 --- optim.EMA(model or list of parameters, {decay = 0.999, warmup = true, mean = false})
 -- With `warmup` the decay starts low: min(decay, (1 + n) / (10 + n)) at update n. With `mean` the

@@ -7,6 +7,7 @@ local fail = require "flare.fail"
 local options = require "flare.options"
 
 local GradScaler = class("GradScaler")
+GradScaler.__keeps = true
 
 --- optim.GradScaler{scale = 65536, growth = 2, backoff = 0.5, interval = 2000, enabled = true}
 -- With enabled = false nothing is scaled and every step is taken.

@@ -16,6 +16,7 @@ local walk = require "flare.nn.walk"
 --- optim.Optimizer(parameters, {lr = 1e-3, master = true})
 -- `master`: f16 and bf16 parameters have f32 copies, which are updated and rounded to them.
 local Optimizer = class("Optimizer")
+Optimizer.__keeps = true
 local VERSION = 2 -- of state_dict: 1, without the field, had parameters in alphabetical order
 Optimizer.defaults = {lr = 1e-3}
 

@@ -7,6 +7,7 @@ local fail = require "flare.fail"
 local options = require "flare.options"
 
 local Bucket = class "dist.Bucket"
+Bucket.__keeps = true
 
 --- @param named parameters of one dtype and device, {name, tensor} each
 -- @param parts the flat tensor is padded with zeros to a multiple of this (1)

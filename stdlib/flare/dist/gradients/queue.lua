@@ -6,6 +6,7 @@ local class = require "flare.class"
 local core = require "flare.core"
 
 local Queue = class "dist.Queue"
+Queue.__keeps = true
 
 -- The newest queue of each parameter, by id. A queue that newer ones replaced in all its parameters
 -- sends nothing: on some ranks it may have been collected already.

@@ -7,6 +7,7 @@ local core = require "flare.core"
 local fail = require "flare.fail"
 
 local Call = class "dist.Call"
+Call.__keeps = true
 
 function Call:init(unit)
   local zero = unit.zero

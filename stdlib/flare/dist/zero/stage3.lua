@@ -17,6 +17,7 @@ local M = {}
 
 -- Wraps the forward of one module, which computes with gathered parameters.
 local Unit = class "dist.Unit"
+Unit.__keeps = true
 
 function Unit:init(zero, module, shards, places)
   self.zero, self.module, self.shards, self.places = zero, module, shards, places
