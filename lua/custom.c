@@ -1,7 +1,7 @@
 /* Lua functions inside the backward pass: what the runtime calls back (hooks,
- * backward functions), operators with a gradient of their own, and checkpoints
- * that compute again instead of keeping. A Lua error never crosses the runtime:
- * it is put down in the registry and goes on as FL_ELUA. */
+ * backward functions) and operators with a gradient of their own; checkpoints
+ * are in checkpoint.c. A Lua error never crosses the runtime: it is stored in
+ * the registry and becomes FL_ELUA. */
 #include "fll.h"
 
 /* --- calling Lua from the pass --- */
@@ -21,9 +21,12 @@ fl_status fll_protect(fl_lua *st, lua_CFunction f, void *data) {
   fll_frame frame;
   lua_pushcfunction(L, f);
   lua_pushlightuserdata(L, data);
+  int scopes = st->scopes;
   fll_callback_begin(L, st, &frame);
   int s = lua_pcall(L, 1, 0, 0);
   fll_callback_end(L, st, &frame);
+  if (st->rt && st->scopes > scopes)
+    fll_scope_drop(L, st, scopes);
   if (s == LUA_OK)
     return st->closing ? fli_fail(FL_ECLOSED, "the runtime was closed by a "
                                               "function that it had called")
@@ -255,6 +258,16 @@ static void check_count(lua_State *L, int slots, int got, int args) {
               got, args);
 }
 
+/* Of a checkpoint, whose handles no script has seen: so many bytes must not
+ * wait for the collector. */
+static void close_handles(lua_State *L, fl_lua *st, int first) {
+  for (int i = lua_gettop(L); i >= first; i--) {
+    fll_tensor *h = fll_test(L, i);
+    if (h)
+      fll_close(st, h, 0);
+  }
+}
+
 /* The function gives a gradient for each argument of forward, nil where there
  * is none; `slots` says which arguments were tensors. */
 static int run_backward(lua_State *L) {
@@ -270,6 +283,7 @@ static int run_backward(lua_State *L) {
   int slots = lua_gettop(L);
   luaL_checkstack(L, r->n_in + args + 10, "too many gradients");
   lua_getfield(L, record, "backward");
+  bool ours = lua_tocfunction(L, -1) == fll_recompute;
   lua_getfield(L, record, "ctx");
   for (int k = 0; k < r->n_in; k++)
     push_or_nil(L, r->st, r->in[k]);
@@ -281,6 +295,8 @@ static int run_backward(lua_State *L) {
       take_gradient(L, r, k, slots + (int)lua_tointeger(L, -1));
     lua_pop(L, 1);
   }
+  if (ours)
+    close_handles(L, r->st, slots + 1);
   return 0;
 }
 
@@ -336,8 +352,8 @@ static void call_bare(lua_State *L, fl_lua *st, int n) {
 /* Results become outputs of a node, so they must be nobody else's: one that is,
  * or shares memory with, an argument or requires a gradient is a new header
  * over the same storage. Returns how many are tensors. */
-static int fresh_results(lua_State *L, fl_lua *st, int args, int n, int first,
-                         int results) {
+int fll_fresh_results(lua_State *L, fl_lua *st, int args, int n, int first,
+                      int results) {
   int tensors = 0;
   for (int i = first; i < first + results; i++) {
     fll_tensor *h = fll_test(L, i);
@@ -383,8 +399,8 @@ static void collect(lua_State *L, tensors *t, int args, int n, int first,
 /* Puts the record at index `record` on the tape between the arguments at
  * [args, args + n) and the results at [first, first + results). `dummy`: one
  * more input, a leaf, so that there is a gradient to ask for. */
-static void put_on_tape(lua_State *L, fl_lua *st, const char *name, int record,
-                        int args, int n, int first, int results, int dummy) {
+void fll_put_on_tape(lua_State *L, fl_lua *st, const char *name, int record,
+                     int args, int n, int first, int results, int dummy) {
   tensors t;
   int top = lua_gettop(L), j = 0;
   luaL_checkstack(L, 30, NULL);
@@ -449,11 +465,11 @@ static int call_custom(lua_State *L) {
   bool wanted = wants_grad(L, st, 1, n);
   call_bare(L, st, n + 1);
   int first = n + 2, results = lua_gettop(L) - first + 1;
-  if (wanted && fresh_results(L, st, 1, n, first, results) > 0) {
+  if (wanted && fll_fresh_results(L, st, 1, n, first, results) > 0) {
     lua_getfield(L, FLL_OWN, "name");
     lua_insert(L, first); /* a name that lives as long as needed */
-    put_on_tape(L, st, lua_tostring(L, first), n + 1, 1, n, first + 1, results,
-                0);
+    fll_put_on_tape(L, st, lua_tostring(L, first), n + 1, 1, n, first + 1,
+                    results, 0);
   }
   return results;
 }
@@ -503,152 +519,6 @@ static int custom(lua_State *L) {
   return make_custom(L);
 }
 
-/* --- checkpoints: f runs again in backward, from the same random numbers and
- * in the same autocast --- */
-
-/* Pushes f's arguments as leaves of their own; ctx is at 1. Returns how many.
- */
-static int push_again(lua_State *L, fl_lua *st) {
-  lua_getfield(L, 1, "args");
-  int args = lua_gettop(L), n = (int)lua_tointeger(L, -1);
-  lua_getfield(L, 1, "inputs");
-  luaL_checkstack(L, 2 * n + 20, "too many arguments");
-  int first = lua_gettop(L) + 1;
-  for (int i = 1; i <= n; i++) {
-    lua_rawgeti(L, args + 1, i);
-    fll_tensor *h = fll_test(L, -1);
-    if (!h)
-      continue;
-    bool requires = fl_tensor_requires_grad(h->t);
-    fll_tensor *y = fll_new(L, st, lua_upvalueindex(2));
-    fl_tensor *t;
-    h = fll_test(L, -2);
-    if (!h)
-      fll_error(L, "an argument of checkpoint was closed");
-    fll_check(L, st, fl_tensor_detach(h->t, &t));
-    fll_fill(y, t);
-    lua_remove(L, -2);
-    if (requires)
-      fll_check(L, st, fl_tensor_require_grad(t, true));
-  }
-  return first;
-}
-
-/* The backward function: (ctx, dy1, dy2, ...) -> gradients of the arguments. */
-static int recompute(lua_State *L) {
-  fl_lua *st = fll_enter(L);
-  int n_dy = lua_gettop(L) - 1;
-  if (fl_grad_enabled(st->rt))
-    fll_error(L, "checkpoint: gradients of gradients do not go through "
-                 "it; call the function itself");
-  fl_generator *g = fl_runtime_generator(st->rt), now = *g;
-  int first = push_again(L, st), n = lua_gettop(L) - first + 1;
-  lua_getfield(L, 1, "seed");
-  lua_getfield(L, 1, "offset");
-  *g = (fl_generator){(uint64_t)lua_tointeger(L, -2),
-                      (uint64_t)lua_tointeger(L, -1)};
-  lua_getfield(L, 1, "autocast");
-  fl_dtype low = (fl_dtype)lua_tointeger(L, -1);
-  lua_pop(L, 3);
-  lua_getfield(L, 1, "f");
-  for (int i = 0; i < n; i++)
-    lua_pushvalue(L, first + i);
-  fll_modes modes = {.grad = true, .autocast = low};
-  int s = fll_with_modes(L, st, FLL_GRAD_MODE | FLL_AUTOCAST_MODE, &modes, n);
-  if (!st->rt)
-    fll_error(L, "the runtime is closed");
-  *g = now;
-  if (s != LUA_OK)
-    return lua_error(L);
-  int result = first + n, results = lua_gettop(L) - result + 1, roots = 0;
-  fl_tensor **root = fll_scratch(L, sizeof *root * 2 * (size_t)(results + 1));
-  fl_tensor **seed = root + results + 1;
-  for (int i = 0, k = 0; i < results; i++) {
-    fll_tensor *y = fll_test(L, result + i);
-    if (!y)
-      continue;
-    fll_tensor *dy = k < n_dy ? fll_test(L, 2 + k) : NULL;
-    k++;
-    if (dy && fl_tensor_requires_grad(y->t)) {
-      root[roots] = fl_tensor_retain(y->t);
-      seed[roots++] = dy->t;
-    }
-  }
-  fl_status status = FL_OK;
-  if (roots)
-    status = fl_backward(st->rt, roots, root, seed, 0);
-  st->L = L;
-  while (roots)
-    fl_tensor_release(root[--roots]);
-  fll_check(L, st, status);
-  for (int i = 0; i < n; i++) {
-    fll_tensor *x = fll_test(L, first + i);
-    if (x && fl_tensor_grad(x->t))
-      fll_push(L, st, fl_tensor_grad(x->t));
-    else
-      lua_pushnil(L);
-  }
-  return n;
-}
-
-/* checkpoint(f, ...): f(...), of which only the arguments are kept. */
-static int checkpoint(lua_State *L) {
-  fl_lua *st = fll_enter(L);
-  int n = lua_gettop(L) - 1;
-  if (!lua_isfunction(L, 1) && luaL_getmetafield(L, 1, "__call") == LUA_TNIL)
-    fll_error(L, "checkpoint: expected a function or a module, got %s",
-              fll_typename(L, 1));
-  lua_settop(L, n + 1);
-  luaL_checkstack(L, 2 * n + 30, "too many arguments");
-  if (!fl_grad_enabled(st->rt)) {
-    lua_call(L, n, LUA_MULTRET);
-    return lua_gettop(L);
-  }
-  lua_createtable(L, 0, 4); /* the record */
-  int record = lua_gettop(L);
-  lua_createtable(L, 0, 6);
-  fl_generator g = *fl_runtime_generator(st->rt);
-  lua_pushinteger(L, (lua_Integer)g.seed);
-  lua_setfield(L, -2, "seed");
-  lua_pushinteger(L, (lua_Integer)g.offset);
-  lua_setfield(L, -2, "offset");
-  lua_pushinteger(L, fl_autocast_now(st->rt));
-  lua_setfield(L, -2, "autocast");
-  lua_pushvalue(L, 1);
-  lua_setfield(L, -2, "f");
-  lua_pushinteger(L, n);
-  lua_setfield(L, -2, "args");
-  lua_createtable(L, n, 0);
-  lua_createtable(L, n, 0);
-  for (int i = 1; i <= n; i++) {
-    fll_tensor *h = fll_test(L, i + 1);
-    lua_pushvalue(L, i + 1);
-    lua_rawseti(L, -3, i);
-    lua_pushinteger(L, h ? (lua_Integer)fl_tensor_version(h->t) : -1);
-    lua_rawseti(L, -2, i);
-  }
-  lua_setfield(L, -3, "_versions");
-  lua_pushvalue(L, -1);
-  lua_setfield(L, -3, "saved");
-  lua_setfield(L, -2, "inputs");
-  lua_setfield(L, record, "ctx");
-  fll_pushfunction(L, recompute);
-  lua_setfield(L, record, "backward");
-  fll_tensor *dummy = fll_new(L, st, FLL_MT);
-  fl_tensor *t;
-  int64_t none[1] = {0};
-  fll_check(L, st, fl_tensor_zeros(st->rt, FL_F32, 0, none, 0, &t));
-  fll_fill(dummy, t);
-  fll_check(L, st, fl_tensor_require_grad(t, true));
-  for (int i = 1; i <= n + 1; i++)
-    lua_pushvalue(L, i);
-  call_bare(L, st, n);
-  int first = record + 2, results = lua_gettop(L) - first + 1;
-  if (fresh_results(L, st, 2, n, first, results) > 0)
-    put_on_tape(L, st, "checkpoint", record, 2, n, first, results, record + 1);
-  return results;
-}
-
 void fll_custom_open(lua_State *L, fl_lua *st) {
   fl_tape_host host = {backward, hook, fll_forget, give_lent, st, written_at};
   (void)L;
@@ -657,8 +527,8 @@ void fll_custom_open(lua_State *L, fl_lua *st) {
 
 void fll_custom_core(lua_State *L) {
   static const luaL_Reg functions[] = {
-      {"func", func},         {"custom", custom}, {"checkpoint", checkpoint},
-      {"on_ready", on_ready}, {"lend", lend},     {"stand_in", stand_in},
-      {"held", held},         {NULL, NULL}};
+      {"func", func}, {"custom", custom},     {"on_ready", on_ready},
+      {"lend", lend}, {"stand_in", stand_in}, {"held", held},
+      {NULL, NULL}};
   fll_register(L, functions);
 }

@@ -243,16 +243,33 @@ bool fll_function(lua_State *L, int64_t key) {
   return false;
 }
 
+/* Closes what the record at the top kept for itself, a checkpoint's arguments.
+ */
+static void close_kept(lua_State *L, fl_lua *st) {
+  if (!lua_istable(L, -1))
+    return;
+  bool list = lua_rawgeti(L, -1, 1) == LUA_TTABLE;
+  for (int k = list ? (int)lua_rawlen(L, -1) : 0; k > 0; k--) {
+    lua_rawgeti(L, -1, k);
+    fll_tensor *h = fll_test(L, -1);
+    if (h && h->fate & FLL_SPARE)
+      fll_close(st, h, 0);
+    lua_pop(L, 1);
+  }
+  lua_pop(L, 1);
+}
+
 /* The node of a key is gone. May come in the middle of a collection: nothing
  * here allocates (assigning nil to a key that exists does not). */
 void fll_forget(void *context, int64_t key) {
   fl_lua *st = context;
   lua_State *L = st->L;
-  if (!L || !st->rt || !lua_checkstack(L, 4))
+  if (!L || !st->rt || !lua_checkstack(L, 6))
     return;
   fll_getkey(L, FLL_FUNCTIONS);
   if (lua_rawgeti(L, -1, key) == LUA_TTABLE) {
     if (lua_rawgeti(L, -1, key) != LUA_TNIL) {
+      close_kept(L, st);
       lua_pushnil(L);
       lua_rawseti(L, -3, key);
     }
