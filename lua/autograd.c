@@ -1,6 +1,6 @@
 /* Gradients from Lua: backward, grad, hooks, and what a tensor says of its
  * history. Functions written in Lua that take part in it are in custom.c. */
-#include "fll.h"
+#include "scope.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -198,6 +198,35 @@ static fl_status note_gradient(void *context, fl_tensor *leaf,
   return FL_OK;
 }
 
+/* A gradient with a history refers to its leaf, as that to it: neither Lua's
+ * collector nor the reference counts free the two. */
+void fll_warn_cycle(lua_State *L, fl_lua *st, const char *what) {
+  fl_site site = fll_site_here(L, st);
+  if (st->warned_cycle)
+    return;
+  st->warned_cycle = true;
+  lua_pushfstring(
+      L,
+      "flare: %s: %s keeps the graph, and memory, until x.grad is cleared "
+      "(x.grad = nil, zero_grad); flare.grad(loss, {x}, {create_graph = "
+      "true}) returns the gradients instead\n",
+      fl_site_text(st->rt, site), what);
+  lua_writestringerror("%s", lua_tostring(L, -1));
+  lua_pop(L, 1);
+}
+
+typedef struct recorded {
+  grads *map; /* or NULL */
+  bool history;
+} recorded;
+
+static fl_status note_recorded(void *context, fl_tensor *leaf,
+                               fl_tensor *gradient) {
+  recorded *r = context;
+  r->history |= fl_tensor_requires_grad(gradient);
+  return r->map ? note_gradient(r->map, leaf, gradient) : FL_OK;
+}
+
 /* Whether the script drops the result: the call's instruction wants none. Where
  * Lua's records are not as expected, it may want one. */
 static bool drops_result(lua_State *L, const fl_lua *st) {
@@ -264,11 +293,14 @@ static int backward(lua_State *L) {
   open_pass(L, flags);
   int outer = lua_gettop(L);
   fll_collect_pass(L, st);
+  recorded r = {g, false};
   fl_status s = fl_backward_each(st->rt, roots->n, roots->t, from, flags,
-                                 g ? note_gradient : NULL, g);
+                                 note_recorded, &r);
   st->L = L;
   close_pass(L, st, outer, 0, 0);
   fll_check(L, st, s);
+  if (r.history)
+    fll_warn_cycle(L, st, "backward{create_graph = true}");
   lua_settop(L, map);
   return g ? 1 : 0;
 }

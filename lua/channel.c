@@ -182,6 +182,10 @@ static int push(lua_State *L) {
   lua_settop(L, 3);
   double until = fll_deadline(L, 3, "push");
   fll_parcel *p = fll_parcel_pack(L, st, 2, 2, "push");
+  for (size_t k = 0; k < p->n_cargo; k++)
+    if (p->cargo[k].channel == check(L))
+      fll_error(L, "push: a channel cannot be sent through itself, which would "
+                   "keep both for ever");
   outcome o = put(st, check(L), p, until);
   if (o != DONE)
     return failed(L, o);

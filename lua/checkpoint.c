@@ -1,7 +1,7 @@
 /* Checkpoints: of f's arguments, f runs again in backward, with the same random
  * numbers and autocast mode, instead of keeping what it has computed. What f
  * makes is closed at once, or a pass would hold more than without. */
-#include "fll.h"
+#include "scope.h"
 
 /* Marks what f, ctx's, may have stored: in what it captured, in its arguments
  * and in global variables. */

@@ -2,7 +2,7 @@
  * backward functions) and operators with a gradient of their own; checkpoints
  * are in checkpoint.c. A Lua error never crosses the runtime: it is stored in
  * the registry and becomes FL_ELUA. */
-#include "fll.h"
+#include "scope.h"
 
 /* --- calling Lua from the pass --- */
 

@@ -74,9 +74,8 @@ static inline void fll_setkey(lua_State *L, int key) {
 /* The high words are no user-space pointers and no sane numbers, so that a
  * foreign userdata of this size is never taken for a handle. */
 #define FLL_OPEN   0xf1a7e0a1u
-#define FLL_CLOSED 0xf1c00000u /* and the call site that closed it, if known   \
-                                */
-#define FLL_BY 0x000fffffu
+#define FLL_CLOSED 0xf1c00000u /* plus FLL_BY: the call site that closed it */
+#define FLL_BY     0x000fffffu
 
 enum {
   FLL_H_GRAPH = 1,  /* user value: the graph's table of functions */
@@ -328,37 +327,6 @@ void fll_own_table(lua_State *L, int i);      /* for the hooks of a leaf */
 bool fll_function(lua_State *L, int64_t key); /* pushes holder and function */
 int64_t fll_hold(lua_State *L, fl_lua *st, int table); /* pops a function */
 void fll_forget(void *context, int64_t key);
-
-/* scope.c: the handles made between the two are those of a list at the top of
- * FLL_SCOPES. The end closes them, except FLL_KEPT ones and those that are keys
- * of the table at `keep`, or all, which go to the list outside. */
-void fll_scope_begin(lua_State *L, fl_lua *st);
-void fll_scope_end(lua_State *L, fl_lua *st, int keep, bool all, fl_site site);
-/* Ends all but n scopes and leaves what they made to the collector. Allocates
- * nothing. */
-void fll_scope_drop(lua_State *L, fl_lua *st, int n);
-/* Marks the handles that the value at i leads to, by tables and by the upvalues
- * of functions, as keys of the table at `keep`. */
-#define FLL_REACH 16 /* tables deep */
-void fll_reach(lua_State *L, fl_lua *st, int i, int keep, int depth);
-/* Pushes the table and the set of those that count as visited. Returns the
- * first one's place. Where more than `most` values are visited, st->to_visit is
- * negative and marks are missing. */
-int fll_reach_begin(lua_State *L, fl_lua *st, int64_t most);
-/* Marks what objects that are at most `before` old (as st->keepers was) keep. A
- * younger one was made in the scope, which returns it if it is to last. */
-void fll_reach_keepers(lua_State *L, fl_lua *st, int keep, lua_Integer before);
-
-/* custom.c, for checkpoint.c */
-int fll_fresh_results(lua_State *L, fl_lua *st, int args, int n, int first,
-                      int results);
-void fll_put_on_tape(lua_State *L, fl_lua *st, const char *name, int record,
-                     int args, int n, int first, int results, int dummy);
-int fll_recompute(lua_State *L); /* a checkpoint's backward function */
-
-/* autograd.c */
-/* Says once, at the script's line, that `what` makes a cycle. */
-void fll_warn_cycle(lua_State *L, fl_lua *st, const char *what);
 
 /* tensor.c */
 void fll_scope_add(lua_State *L);

@@ -1,6 +1,6 @@
 /* scope(f, ...): closes the tensors that f made and that neither its results
  * nor an object that keeps tensors (a module, an optimizer) refer to. */
-#include "fll.h"
+#include "scope.h"
 
 /* Marks in `keep` what the function at i captured. */
 static void reach_upvalues(lua_State *L, fl_lua *st, int i, int keep,

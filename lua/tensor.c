@@ -1,6 +1,6 @@
 /* The tensor userdata: making and closing handles, its metatable, its fields.
  * Operators as methods are in ops.c, x[...] in index.c. */
-#include "fll.h"
+#include "scope.h"
 
 #include <stdio.h>
 
@@ -415,6 +415,8 @@ static int tensor_newindex(lua_State *L) {
     fl_tensor *g =
         lua_isnil(L, 3) ? NULL : fll_checktensor(L, 3, "grad", "value");
     fll_check(L, st, fl_tensor_set_grad(h->t, g));
+    if (g && fl_tensor_requires_grad(g) && !fl_tensor_is_leaf(g))
+      fll_warn_cycle(L, st, "x.grad = a gradient that has a graph");
   } else if (strcmp(name, "requires_grad") == 0) {
     if (!lua_isboolean(L, 3))
       fll_error(L, "requires_grad: expected true or false, got %s",

@@ -616,6 +616,12 @@ fl_status fl_tensor_set_grad(fl_tensor *t, fl_tensor *grad) {
   if (grad && grad->storage && t->storage &&
       grad->storage->device != t->storage->device)
     return fli_fail(FL_EDEVICE, "a gradient lies on its tensor's device");
+  for (fl_tensor *g = grad; g; g = fl_tensor_grad(g))
+    if (g == t)
+      return fli_fail(FL_EARG, g == grad ? "a tensor cannot be its own gradient"
+                                         : "the gradient's own gradient is "
+                                           "this tensor: neither would ever "
+                                           "be freed");
   if (!grad && !t->extra)
     return FL_OK;
   FLI_TRY(fli_extra_of(t, &x));

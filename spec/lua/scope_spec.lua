@@ -67,7 +67,7 @@ describe("a scope leaves open", function()
     end)
   end)
 
-  it("what modules store: weights of parts, fields of one's own, what hooks have captured", function()
+  it("what modules store: computed weights, fields, captures of hooks", function()
     local Own = flare.class("Own", nn.Module)
     function Own:init() self.inner = nn.spectral_norm(nn.Linear(3, 3)) end
     function Own:forward(x)
@@ -98,7 +98,9 @@ describe("a scope leaves open", function()
 
   it("distributions made before it", function()
     local d = flare.distributions.Categorical{probs = core.tensor{0.25, 0.75}}
-    for _ = 1, 2 do core.scope(function() d:log_prob(core.tensor({2}, {dtype = "i64"})) d:entropy() end) end
+    for _ = 1, 2 do
+      core.scope(function() d:log_prob(core.tensor({2}, {dtype = "i64"})) d:entropy() end)
+    end
   end)
 
   it("what functions that it returns have captured", function()

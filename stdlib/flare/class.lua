@@ -6,9 +6,9 @@
 --     local layer = Scale(2)
 --
 -- A class is the metatable of its objects. Calling it makes one and runs `init`; methods
--- are looked up in the class, then in its parents; `Class.parent` is the parent. `Class.__keeps =
--- true`, which is inherited, says that objects keep tensors from one step to the next: `flare.scope`
--- leaves open what an object made before the scope refers to.
+-- are looked up in the class, then in its parents; `Class.parent` is the parent.
+-- `Class.__keeps = true`, which is inherited, says that objects keep tensors from one step to the
+-- next: `flare.scope` leaves open what an object made before the scope refers to.
 local core = require "flare.core"
 local fail = require "flare.fail"
 
