@@ -1,6 +1,8 @@
 /* Reductions over any set of dims: one driver that cuts any strided input into
  * blocks of rows or columns, and the loops of reduce.inc. Reductions that give
  * positions are in extremes.inc, running sums in scan.c. */
+#include "../../runtime/math/math.h"
+#include "move.h"
 #include "rows.h"
 
 #define MAX_TILE   FL_COLUMNS   /* results computed together */
@@ -62,6 +64,7 @@ typedef struct job {
   bool cols; /* the tile's stride is 1, not the run's */
   int64_t width, tiles, outer;
   int64_t block, blocks, segments, per_piece, pieces;
+  int64_t repeats; /* of each element, by reduced dims of stride 0 */
   slot *partial;
 } job;
 
@@ -247,8 +250,27 @@ static int64_t result_size(const job *b) {
   return b->finish >= DONE_ANY ? 8 : (int64_t)fl_dtype_size(b->compute);
 }
 
-static void reduce_finish(const job *b, int64_t t, const slot *a) {
+/* What was accumulated from elements that stand for several equal ones. */
+static void count_repeats(const job *b, int64_t n, slot *a) {
+  int64_t plane = b->kind == K_LSE || b->kind == K_MOMENTS ? b->width : 0;
+  double times = (double)b->repeats;
+  if (b->kind >= K_MAX && b->kind != K_LSE)
+    return;
+  for (slot *s = a + plane; s < a + plane + n; s++)
+    if (b->compute == FL_I64)
+      s->i = b->kind == K_PROD
+                 ? fl_pow_i64(s->i, b->repeats)
+                 : (int64_t)((uint64_t)s->i * (uint64_t)b->repeats);
+    else
+      s->f = b->kind == K_PROD ? pow(s->f, times) : s->f * times;
+  for (int64_t j = 0; j < n && b->kind == K_MOMENTS; j++)
+    a[2 * b->width + j].f *= times;
+}
+
+static void reduce_finish(const job *b, int64_t t, slot *a) {
   int64_t in, out, n = tile_of(b, t, &in, &out);
+  if (b->repeats > 1)
+    count_repeats(b, n, a);
   BY_TYPE(b, finish, b, n, a, b->width, b->y + out * result_size(b),
           b->tile.out);
 }
@@ -284,10 +306,12 @@ static bool axis_before(const axis *a, const axis *b) {
   return a->in && (a->in < b->in || !b->in);
 }
 
-/* Axes of the input without those of size 1, strides made positive, innermost
- * first, neighbours that can be one made one. */
+/* Axes of the input without those of size 1 and those along which a result
+ * meets the same element again, strides made positive, innermost first,
+ * neighbours that can be one made one. */
 static int plan_axes(job *b, const fl_view *v, uint32_t reduced, axis *axes) {
   int n = 0, m = 0;
+  b->repeats = 1;
   int64_t out = 1;
   int64_t size = (int64_t)fl_dtype_size(v->dtype);
   for (int d = v->ndim - 1; d >= 0; d--) {
@@ -298,6 +322,10 @@ static int plan_axes(job *b, const fl_view *v, uint32_t reduced, axis *axes) {
     }
     if (x.size == 1)
       continue;
+    if (x.in == 0 && x.reduced) {
+      b->repeats *= x.size;
+      continue;
+    }
     if (x.in < 0) { /* walk it from its other end */
       b->x += (x.size - 1) * x.in * size;
       b->y += (x.size - 1) * x.out * result_size(b);
@@ -390,6 +418,28 @@ static void plan_sizes(job *b, int64_t count) {
   b->pieces = ceil_div(b->segments, b->per_piece);
 }
 
+/* The input as contiguous memory of the compute type, for an input with nothing
+ * adjacent: each element once, with stride 0 where the input has it. */
+static fl_status copy_dense(const fl_launch *l, job *b, const fl_view *v,
+                            uint32_t reduced, fl_view *dense) {
+  fl_view few;
+  bool some = false;
+  fl_view_copy(&few, v);
+  fl_view_copy(dense, v);
+  for (int d = 0; d < v->ndim; d++)
+    some |= v->stride[d] != 0 && v->shape[d] > 1;
+  for (int d = 0; d < v->ndim; d++)
+    if (v->stride[d] == 0 && (some || reduced >> d & 1))
+      few.shape[d] = 1;
+  b->x = dense->data = (void *)FL_CPU(input)(l, &few, b->compute);
+  b->stored = dense->dtype = b->compute;
+  for (int64_t d = v->ndim - 1, stride = 1; d >= 0; d--) {
+    dense->stride[d] = few.shape[d] == v->shape[d] ? stride : 0;
+    stride *= few.shape[d];
+  }
+  return b->x ? FL_OK : FL_ENOMEM;
+}
+
 static fl_status reduce_run(const fl_launch *l, job *b, int64_t count) {
   int64_t tiles = b->outer * b->tiles, tasks = tiles * b->pieces;
   int64_t cost = reduce_clamp(count / b->pieces, 1, GRAIN) * b->width;
@@ -414,7 +464,8 @@ static fl_status reduce_all(const fl_launch *l, int kind, int finish, int at,
                             double p, fl_dtype whole) {
   const fl_view *v = &l->in[0], *out = &l->out[0];
   bool is_float = fl_dtype_kind(v->dtype) == FL_KIND_FLOAT;
-  job b = {.kind = kind, .finish = finish, .p = p, .stored = v->dtype};
+  job b = {
+      .kind = kind, .finish = finish, .p = p, .stored = v->dtype, .repeats = 1};
   int n_dims, n;
   const int64_t *dims = fl_attr_list(l->attrs, at, &n_dims);
   uint32_t reduced = n_dims ? 0 : (1u << v->ndim) - 1;
@@ -450,18 +501,13 @@ static fl_status reduce_all(const fl_launch *l, int kind, int finish, int at,
     }
     if (n && axes[0].in != 1) { /* nothing is adjacent: make it so */
       fl_view dense;
-      fl_view_copy(&dense, v);
-      b.x = dense.data = (void *)FL_CPU(input)(l, v, b.compute);
-      if (!b.x)
-        return FL_ENOMEM;
+      fl_status s = copy_dense(l, &b, v, reduced, &dense);
+      if (s != FL_OK)
+        return s;
       b.y = y;
-      b.stored = dense.dtype = b.compute;
-      for (int64_t d = v->ndim - 1, stride = 1; d >= 0; d--) {
-        dense.stride[d] = stride;
-        stride *= v->shape[d];
-      }
       n = plan_axes(&b, &dense, reduced, axes);
     }
+    count /= b.repeats;
     plan_roles(&b, axes, n);
     plan_sizes(&b, count);
   }
@@ -571,9 +617,8 @@ static void cut_row(int64_t n, int64_t *piece, int64_t *pieces) {
 }
 
 /* Values into `values` (may be NULL), positions into `indices`. */
-static fl_status extremes(const fl_launch *l, bool least, const fl_view *values,
-                          const fl_view *indices) {
-  const fl_view *v = &l->in[0];
+static fl_status extremes_of(const fl_launch *l, const fl_view *v, bool least,
+                             const fl_view *values, const fl_view *indices) {
   fl_dtype type = compute_type(v->dtype);
   int64_t d = l->attrs->v[0].i;
   extreme e = {.least = least, .base = l->base, .indices = indices->data};
@@ -614,6 +659,69 @@ static fl_status extremes(const fl_launch *l, bool least, const fl_view *values,
   if (s == FL_OK && values)
     FL_CPU(finish)(l, values, type, e.values);
   return s;
+}
+
+/* A result with size 1 where the input repeats its elements, in new memory; the
+ * dims of `to` are those of the input, but for dim d unless it is kept. */
+static bool fold_result(const fl_launch *l, const fl_view *to, int64_t d,
+                        const fl_view *few, fl_view *part) {
+  bool kept = to->ndim == few->ndim;
+  fl_view_copy(part, to);
+  for (int k = 0, j = 0; k < few->ndim; k++)
+    if (kept || (d != FL_ATTR_NONE && k != d))
+      part->shape[j++] = k == d || d == FL_ATTR_NONE ? 1 : few->shape[k];
+  fl_row_major(part->ndim, part->shape, part->stride);
+  size_t n = (size_t)fl_view_numel(part) + 1;
+  part->data = fl_scratch_get(l, n * fl_dtype_size(to->dtype));
+  return part->data != NULL;
+}
+
+static void spread_result(const fl_launch *l, const fl_view *to,
+                          const fl_view *part) {
+  fl_view from;
+  fl_view_copy(&from, part);
+  for (int k = 0; k < to->ndim; k++) {
+    from.stride[k] = part->shape[k] == to->shape[k] ? part->stride[k] : 0;
+    from.shape[k] = to->shape[k];
+  }
+  FL_CPU(move_view)(l, to, &from);
+}
+
+/* Elements that an expanded input repeats are compared once: the first of equal
+ * ones is at the first of its places. */
+static fl_status extremes(const fl_launch *l, bool least, const fl_view *values,
+                          const fl_view *indices) {
+  const fl_view *v = &l->in[0];
+  int64_t d = l->attrs->v[0].i;
+  fl_view few, y, at;
+  bool repeats = false;
+  fl_view_copy(&few, v);
+  for (int k = 0; k < v->ndim; k++)
+    if (v->stride[k] == 0 && v->shape[k] > 1) {
+      few.shape[k] = 1;
+      repeats = true;
+    }
+  if (!repeats || fl_view_numel(indices) == 0)
+    return extremes_of(l, v, least, values, indices);
+  if (!fold_result(l, indices, d, &few, &at) ||
+      (values && !fold_result(l, values, d, &few, &y)))
+    return FL_ENOMEM;
+  fl_status s = extremes_of(l, &few, least, values ? &y : NULL, &at);
+  if (s != FL_OK)
+    return s;
+  if (d == FL_ATTR_NONE) { /* counted through all dims */
+    int64_t *p = at.data, i = *p - l->base, place = 0, step = 1;
+    for (int k = v->ndim - 1; k >= 0; k--) {
+      place += i % few.shape[k] * step;
+      i /= few.shape[k];
+      step *= v->shape[k];
+    }
+    *p = place + l->base;
+  }
+  spread_result(l, indices, &at);
+  if (values)
+    spread_result(l, values, &y);
+  return FL_OK;
 }
 
 FL_KERNEL(max_dim) {

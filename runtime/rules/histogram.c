@@ -6,7 +6,8 @@
 typedef struct range {
   fl_value low, high; /* 0-d, in the dtype that is computed in */
   int64_t bins;
-  double pad; /* around data that is all the same */
+  double pad;  /* around data that is all the same */
+  bool coarse; /* edges are 16-bit floats */
 } range;
 
 /* From the attributes, or from the data where they are NaN or both the same. */
@@ -31,24 +32,78 @@ static bool find_range(fli_composing *g, fl_value x, double low, double high,
     r->high = ADD(zero, NUM(given ? high : low == high ? low + 1 : 1));
     return true;
   }
+  g->e.status = fli_needs_values(g->e.rt, x.tensor, g->op->info.name);
   fl_value least = RUN(amin, x), most = RUN(amax, x);
+  double first = 0, last = 0;
+  if (g->e.status == FL_OK)
+    g->e.status = fl_tensor_item(least.tensor, &first, NULL);
+  if (g->e.status == FL_OK)
+    g->e.status = fl_tensor_item(most.tensor, &last, NULL);
+  if (g->e.status != FL_OK)
+    return false;
+  if (!(last - first < INFINITY)) {
+    fli_env_fail(&g->e, FL_EARG,
+                 "%s: the data reach from %g to %g, which is no finite range; "
+                 "give min and max",
+                 g->op->info.name, first, last);
+    return false;
+  }
   fl_value same = RUN(eq, least, most);
   r->low = RUN(where, same, SUB(least, NUM(r->pad)), least);
   r->high = RUN(where, same, ADD(most, NUM(r->pad)), most);
   return true;
 }
 
+/* bins + 1 edges; the last one is the end of the range exactly. */
+static fl_value edges_of(fli_composing *g, const range *r) {
+  const fl_meta *m = fli_meta(r->low);
+  fl_attrs a = fli_attrs(&g->e, FLI_OP_arange);
+  a.v[0].f = 0;
+  a.v[1].f = (double)(r->bins + 1);
+  a.v[3].i = m->dtype;
+  fl_value step = fli_run(&g->e, FLI_OP_arange, &a, 0, NULL);
+  fl_value width = DIV(SUB(r->high, r->low), NUM((double)r->bins));
+  fl_value edges = ADD(MUL(step, width), r->low);
+  return RUN(where, RUN(eq, step, NUM((double)r->bins)), r->high, edges);
+}
+
+static fl_value edge_at(fli_composing *g, fl_value edges, fl_value bin) {
+  return RUN(take, edges, ADD(bin, fli_integer(g->e.base)));
+}
+
+/* The bin of each element, from 0: by a quotient, which rounds, mended by the
+ * edges beside it. */
+static fl_value bin_by_quotient(fli_composing *g, fl_value x, const range *r,
+                                fl_value edges) {
+  fl_value at = DIV(SUB(x, r->low), SUB(r->high, r->low));
+  fl_attrs a = fli_attrs(&g->e, FLI_OP_clamp);
+  a.v[0].f = 0;
+  a.v[1].f = (double)(r->bins - 1);
+  at = RUN_A(clamp, &a, RUN(floor, MUL(at, NUM((double)r->bins))));
+  at = CAST(at, FL_I64);
+  fl_value below = RUN(lt, x, edge_at(g, edges, at));
+  fl_value next = edge_at(g, edges, ADD(at, fli_integer(1)));
+  return ADD(SUB(at, CAST(below, FL_I64)), CAST(RUN(ge, x, next), FL_I64));
+}
+
+/* The same by a search, where the edges are too coarse to be equally wide. */
+static fl_value bin_by_search(fli_composing *g, fl_value x, fl_value edges) {
+  fl_attrs a = fli_attrs(&g->e, FLI_OP_searchsorted);
+  a.v[0].i = true;
+  return SUB(RUN_A(searchsorted, &a, edges, x), fli_integer(1 + g->e.base));
+}
+
 /* Counts, or sums of weights, of x and weight with one dim, in `kept`. */
 static fl_value counts(fli_composing *g, fl_value x, fl_value weight,
-                       const range *r, fl_dtype kept) {
-  fl_value at = DIV(SUB(x, r->low), SUB(r->high, r->low));
-  at = RUN(floor, MUL(at, NUM((double)r->bins)));
+                       const range *r, fl_value edges, fl_dtype kept) {
   fl_attrs a = fli_attrs(&g->e, FLI_OP_clamp);
   a.v[0].f = 0;
   a.v[1].f = (double)(r->bins - 1);
   fl_value inside = RUN(logical_and, RUN(ge, x, r->low), RUN(le, x, r->high));
-  at = RUN_A(clamp, &a, RUN(where, inside, at, NUM(0)));
-  at = ADD(CAST(at, FL_I64), fli_integer(g->e.base));
+  x = RUN(where, inside, x, r->low);
+  fl_value at =
+      r->coarse ? bin_by_search(g, x, edges) : bin_by_quotient(g, x, r, edges);
+  at = ADD(RUN_A(clamp, &a, at), fli_integer(g->e.base));
   fl_value one = CAST(inside, kept);
   if (!fli_nothing(weight))
     one = RUN(where, inside, CAST(weight, kept), NUM(0));
@@ -74,8 +129,8 @@ void compose_histc(fli_composing *g) {
   range r = {.bins = v[0].i, .pad = 1};
   fl_value x = line_of(g, g->in[0]);
   if (find_range(g, x, v[1].f, v[2].f, &r))
-    g->out[0] =
-        CAST(counts(g, x, fli_none(), &r, FL_I64), fli_meta(g->in[0])->dtype);
+    g->out[0] = CAST(counts(g, x, fli_none(), &r, edges_of(g, &r), FL_I64),
+                     fli_meta(g->in[0])->dtype);
 }
 
 /* attrs: bins, min, max, density */
@@ -99,15 +154,18 @@ void compose_histogram(fli_composing *g) {
     return;
   fl_dtype wide = fli_meta(x)->dtype;
   fl_dtype d = fl_dtype_kind(m->dtype) == FL_KIND_FLOAT ? m->dtype : FL_F32;
-  fl_value y = weight.tensor ? counts(g, x, line_of(g, weight), &r, wide)
-                             : CAST(counts(g, x, fli_none(), &r, FL_I64), wide);
-  fl_attrs a = fli_attrs(&g->e, FLI_OP_arange);
-  a.v[0].f = 0;
-  a.v[1].f = (double)(r.bins + 1);
-  a.v[3].i = wide;
-  fl_value step = fli_run(&g->e, FLI_OP_arange, &a, 0, NULL);
+  fl_value edges = edges_of(g, &r);
+  r.coarse = fl_dtype_size(d) == 2;
+  if (d != wide) /* count by the edges that are returned */
+    edges = CAST(CAST(edges, d), wide);
+  if (r.coarse) {
+    r.low = CAST(CAST(r.low, d), wide);
+    r.high = CAST(CAST(r.high, d), wide);
+  }
+  fl_value y = weight.tensor
+                   ? counts(g, x, line_of(g, weight), &r, edges, wide)
+                   : CAST(counts(g, x, fli_none(), &r, edges, FL_I64), wide);
   fl_value width = DIV(SUB(r.high, r.low), NUM((double)r.bins));
-  fl_value edges = ADD(MUL(step, width), r.low);
   if (v[3].i)
     y = DIV(y, MUL(SUM(y, 0, NULL, false), width));
   g->out[0] = CAST(y, d);
