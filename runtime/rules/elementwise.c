@@ -3,9 +3,11 @@
 #include "env.h"
 #include "../math/math.h"
 
+/* Every operand once, and an operation for each element of the largest result.
+ */
 void cost_bytes(const fli_infer *c, double *flops, double *bytes) {
-  double n = 0;
-  *bytes = 0;
+  double n;
+  *flops = *bytes = 0;
   for (int k = 0; k < c->n_in; k++)
     if (c->in[k])
       *bytes += (double)fl_numel(c->in[k]->ndim, c->in[k]->shape) *
@@ -13,8 +15,22 @@ void cost_bytes(const fli_infer *c, double *flops, double *bytes) {
   for (int k = 0; k < c->n_out; k++) {
     n = (double)fl_numel(c->out[k].ndim, c->out[k].shape);
     *bytes += n * (double)fl_dtype_size(c->out[k].dtype);
-    *flops = n;
+    *flops = n > *flops ? n : *flops;
   }
+}
+
+/* Reductions: an operation for each element that is read. */
+void cost_reads(const fli_infer *c, double *flops, double *bytes) {
+  const fl_meta *x = c->in[0];
+  cost_bytes(c, flops, bytes);
+  *flops = (double)fl_numel(x->ndim, x->shape);
+}
+
+/* Softmax and norms: a line's maximum or mean, differences, their exponentials
+ * or squares, the sum of these, and the quotient. */
+void cost_lines(const fli_infer *c, double *flops, double *bytes) {
+  cost_reads(c, flops, bytes);
+  *flops *= 5;
 }
 
 /* --- unary: y = f(x), dx = dy f'(s), s what is saved --- */
