@@ -346,8 +346,8 @@ void fll_op_function(lua_State *L, fl_lua *st, const fl_op *op) {
 /* --- core.ops(): the rows as tables, for specs, help and documents --- */
 
 static const char *kind_name(const fl_param *p) {
-  static const char *const types[] = {"any",  "num",   "float",  "int",
-                                      "bool", "index", "complex"};
+  static const char *const types[] = {"any",  "num",   "float",   "int",
+                                      "bool", "index", "complex", "id"};
   static const char *const kinds[] = {
       [FL_P_DIM] = "dim",     [FL_P_DIMS] = "dims", [FL_P_POS] = "pos",
       [FL_P_INT] = "int",     [FL_P_INTS] = "ints", [FL_P_SHAPE] = "shape",

@@ -23,7 +23,7 @@ extern "C" {
 typedef struct fl_runtime fl_runtime;
 typedef struct fl_tensor fl_tensor;
 typedef struct fl_op fl_op;
-typedef int fl_device; /* backend * 256 + index; 0 is "cpu" */
+typedef int fl_device;              /* backend * 256 + index; 0 is "cpu" */
 typedef struct fl_budget fl_budget; /* a memory limit that runtimes share */
 
 FL_API const char *fl_status_name(fl_status s); /* "ESHAPE" */
@@ -257,8 +257,9 @@ typedef enum fl_param_type { /* of a tensor */
                              FL_T_INT, /* integers and bool */
                              FL_T_BOOL,
                              FL_T_INDEX, /* i64 or i32 positions, counted from
-                                            the call's base */
-                             FL_T_COMPLEX
+                                            the base; -1 is the last */
+                             FL_T_COMPLEX,
+                             FL_T_ID /* the same, but negative is an error */
 } fl_param_type;
 
 #define FL_MAX_PARAMS 16

@@ -90,7 +90,7 @@ static fl_status check_offsets(const fl_launch *l, const bagging *c) {
 static fl_status bag_take(const fl_launch *l, int64_t padding, fl_dtype wide,
                           bagging *c) {
   const fl_view *index = &l->in[1], *offsets = &l->in[2], *factors = &l->in[3];
-  fl_status s = FL_CPU(positions)(l, index, c->rows, &c->index);
+  fl_status s = FL_CPU(ids)(l, index, c->rows, &c->index);
   if (s != FL_OK)
     return s;
   c->base = l->base;

@@ -22,21 +22,50 @@ static fl_view index_vector(const fl_view *v) {
   return x;
 }
 
-fl_status FL_CPU(positions)(const fl_launch *l, const fl_view *v, int64_t bound,
-                            const int64_t **index) {
+/* Whether none of n positions is negative or out of range. */
+static bool all_within(const fl_launch *l, const int64_t *p, int64_t n,
+                       int64_t bound) {
+  uint64_t outside = 0;
+  for (int64_t i = 0; i < n; i++)
+    outside |= (uint64_t)(p[i] - l->base) >= (uint64_t)bound;
+  return !outside;
+}
+
+fl_status FL_CPU(ids)(const fl_launch *l, const fl_view *v, int64_t bound,
+                      const int64_t **index) {
   const int64_t *p = FL_CPU(input)(l, v, FL_I64);
   if (!p)
     return FL_ENOMEM;
-  int64_t n = fl_view_numel(v), base = l->base;
-  uint64_t bad = 0;
-  for (int64_t i = 0; i < n; i++)
-    bad |= (uint64_t)(p[i] - base) >= (uint64_t)bound;
-  for (int64_t i = 0; bad && i < n; i++) {
+  int64_t n = fl_view_numel(v);
+  bool within = all_within(l, p, n, bound);
+  for (int64_t i = 0; !within && i < n; i++) {
     int64_t k = p[i];
     if (!fl_cpu_position(l, &k, bound))
       return fl_cpu_bad_position(l, k, bound);
   }
   *index = p;
+  return FL_OK;
+}
+
+fl_status FL_CPU(positions)(const fl_launch *l, const fl_view *v, int64_t bound,
+                            const int64_t **index) {
+  const int64_t *p = FL_CPU(input)(l, v, FL_I64);
+  if (!p)
+    return FL_ENOMEM;
+  int64_t n = fl_view_numel(v);
+  *index = p;
+  if (all_within(l, p, n, bound))
+    return FL_OK;
+  int64_t *from_start = fl_scratch_get(l, (size_t)n * sizeof *p);
+  if (!from_start)
+    return FL_ENOMEM;
+  for (int64_t i = 0; i < n; i++) {
+    bool from_end = p[i] < 0 && p[i] >= -bound;
+    int64_t k = from_start[i] = p[i] + (from_end ? bound + l->base : 0);
+    if (!fl_cpu_position(l, &k, bound))
+      return fl_cpu_bad_position(l, k, bound);
+  }
+  *index = from_start;
   return FL_OK;
 }
 
@@ -101,12 +130,13 @@ static void select_elements(void *context, int64_t begin, int64_t end) {
 
 /* y = x at `index` along dim, contiguous. */
 static fl_status select_slices(const fl_launch *l, const fl_view *given,
-                               int dim, const fl_view *index, void *y) {
-  fl_view x = index_vector(given);
+                               int dim, const int64_t *index, int64_t n,
+                               void *y) {
+  fl_view x = *given;
   selection c = {.size = size_of(&x), .x = &x, .ndim = dim, .y = y};
   c.base = l->base;
-  c.n = fl_view_numel(index);
-  fl_status s = FL_CPU(positions)(l, index, x.shape[dim], &c.index);
+  c.n = n;
+  c.index = index;
   int64_t inner = 1;
   bool whole = true;
   for (int d = x.ndim - 1; d > dim; d--) {
@@ -114,8 +144,8 @@ static fl_status select_slices(const fl_launch *l, const fl_view *given,
     inner *= x.shape[d];
   }
   c.inner = inner;
-  if (s != FL_OK || c.n * fl_numel(dim, x.shape) * inner == 0)
-    return s;
+  if (c.n * fl_numel(dim, x.shape) * inner == 0)
+    return FL_OK;
   if (!whole) { /* slices with holes: rare, so take all of x once */
     x.data = (void *)FL_CPU(input)(l, &x, x.dtype);
     fl_row_major(x.ndim, x.shape, x.stride);
@@ -130,12 +160,21 @@ static fl_status select_slices(const fl_launch *l, const fl_view *given,
 }
 
 FL_KERNEL(index_select) {
-  return select_slices(l, &l->in[0], (int)l->attrs->v[0].i, &l->in[1],
-                       l->out[0].data);
+  int dim = (int)l->attrs->v[0].i;
+  fl_view x = index_vector(&l->in[0]);
+  const int64_t *index;
+  fl_status s = FL_CPU(positions)(l, &l->in[1], x.shape[dim], &index);
+  return s ? s
+           : select_slices(l, &x, dim, index, fl_view_numel(&l->in[1]),
+                           l->out[0].data);
 }
 
 FL_KERNEL(embedding) {
-  return select_slices(l, &l->in[0], 0, &l->in[1], l->out[0].data);
+  const int64_t *index;
+  fl_status s = FL_CPU(ids)(l, &l->in[1], l->in[0].shape[0], &index);
+  return s ? s
+           : select_slices(l, &l->in[0], 0, index, fl_view_numel(&l->in[1]),
+                           l->out[0].data);
 }
 
 /* --- sums and copies into whole slices --- */
@@ -342,7 +381,7 @@ FL_KERNEL(embedding_backward) {
   c.n = fl_view_numel(&l->in[1]);
   c.bound = y->shape[0];
   c.inner = fl_numel(y->ndim - 1, y->shape + 1);
-  fl_status s = FL_CPU(positions)(l, &l->in[1], c.bound, &c.index);
+  fl_status s = FL_CPU(ids)(l, &l->in[1], c.bound, &c.index);
   if (s != FL_OK)
     return s;
   c.src = FL_CPU(input)(l, dy, wide);
@@ -491,7 +530,7 @@ FL_KERNEL(one_hot) {
   hot c = {.size = size_of(y), .classes = l->attrs->v[0].i, .base = l->base};
   c.y = y->data;
   c.one = fl_element(y->dtype, 1, &room);
-  fl_status s = FL_CPU(positions)(l, &l->in[0], c.classes, &c.index);
+  fl_status s = FL_CPU(ids)(l, &l->in[0], c.classes, &c.index);
   if (s == FL_OK)
     fl_cpu_parallel(l, fl_view_numel(&l->in[0]), grain_of(c.classes),
                     one_hot_task, &c);

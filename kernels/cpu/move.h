@@ -49,9 +49,12 @@ void FL_CPU(move_fill)(const fl_launch *l, size_t size, int64_t n, void *to,
                        const void *value);
 
 /* The positions in v, contiguous and still counted from the launch's base; all
- * lie in [0, bound) once shifted. In index.c. */
-fl_status FL_CPU(positions)(const fl_launch *l, const fl_view *v,
-                            int64_t bound, const int64_t **index);
+ * lie in [0, bound) once shifted. Those that v counts from the end, -1 for the
+ * last, are counted from the start; among ids they are errors. In index.c. */
+fl_status FL_CPU(positions)(const fl_launch *l, const fl_view *v, int64_t bound,
+                            const int64_t **index);
+fl_status FL_CPU(ids)(const fl_launch *l, const fl_view *v, int64_t bound,
+                      const int64_t **index);
 
 /* Coordinates in row-major order from flat position `at` on. */
 typedef struct fl_walk {

@@ -39,14 +39,22 @@ static void row_major(int ndim, const int64_t *shape, int64_t *stride) {
   }
 }
 
-/* The positions of an index; `at` is NULL when that failed. */
-static positions positions_of(const fl_launch *l, const fl_view *v,
-                              int64_t bound) {
+/* The ids in v, which never count from the end; `at` is NULL when that failed.
+ */
+static positions ids_of(const fl_launch *l, const fl_view *v, int64_t bound) {
   fl_dtype d = v->dtype == FL_I32 ? FL_I32 : FL_I64;
   return (positions){.at = flc_input(l, v, d),
                      .narrow = d == FL_I32,
                      .fault = flc_fault_of(l),
                      .bound = bound};
+}
+
+/* The positions in v; negative ones count from the end. */
+static positions positions_of(const fl_launch *l, const fl_view *v,
+                              int64_t bound) {
+  positions p = ids_of(l, v, bound);
+  p.from_end = bound;
+  return p;
 }
 
 static fl_status index_clear(const fl_launch *l, const fl_view *y) {
@@ -70,7 +78,10 @@ static void set_inner(slices_args *a, int64_t inner) {
   a->by_n = flc_divisor_of(a->n);
 }
 
-static fl_status index_take(const fl_launch *l, int dim) {
+typedef positions (*read_index)(const fl_launch *l, const fl_view *v,
+                                int64_t bound);
+
+static fl_status index_take(const fl_launch *l, int dim, read_index read) {
   fl_view x = index_vector(&l->in[0]);
   const fl_view *index = &l->in[1], *y = &l->out[0];
   slices_args a = {.to = y->data,
@@ -79,7 +90,7 @@ static fl_status index_take(const fl_launch *l, int dim) {
                    .inner = fl_numel(x.ndim - dim - 1, x.shape + dim + 1)};
   if (flc_numel(y) == 0)
     return FL_OK;
-  a.index = positions_of(l, index, x.shape[dim]);
+  a.index = read(l, index, x.shape[dim]);
   a.from = flc_numel(&x) ? flc_input(l, &l->in[0], x.dtype) : NULL;
   if (!a.index.at || (!a.from && flc_numel(&x) > 0))
     return FL_ENOMEM;
@@ -91,11 +102,11 @@ static fl_status index_take(const fl_launch *l, int dim) {
 }
 
 FLC_KERNEL(index_select) {
-  return index_take(l, (int)l->attrs->v[0].i);
+  return index_take(l, (int)l->attrs->v[0].i, positions_of);
 }
 
 FLC_KERNEL(embedding) {
-  return index_take(l, 0);
+  return index_take(l, 0, ids_of);
 }
 
 /* Who writes each of `bound` positions: the last of the index. */
@@ -209,15 +220,15 @@ fl_status flc_sum_at(const fl_launch *l, const fl_view *src, int64_t n,
 
 /* y has what the sums are added to. */
 static fl_status add_slices(const fl_launch *l, sums_args *a,
-                            const fl_view *index, const fl_view *src,
-                            int64_t skip) {
+                            const fl_view *index, read_index read,
+                            const fl_view *src, int64_t skip) {
   flc_spec spec = FLC_SPEC("index", "keys", key_type(a));
   keys_args k = {.n = flc_numel(index), .skip = skip};
   a->n = k.n;
   if (a->outer * a->n * a->inner == 0)
     return FL_OK;
   fl_status s = take_slices(l, a, src, &k.keys);
-  k.index = positions_of(l, index, a->bound);
+  k.index = read(l, index, a->bound);
   if (s != FL_OK || !k.index.at)
     return FL_ENOMEM;
   s = FLC_RUN(l, spec, grid_of(k.n), k);
@@ -231,7 +242,8 @@ FLC_KERNEL(index_add) {
                  .bound = x.shape[dim],
                  .inner = fl_numel(x.ndim - dim - 1, x.shape + dim + 1)};
   fl_status s = flc_move(l, &l->out[0], &l->in[0]);
-  return s == FL_OK ? add_slices(l, &a, &l->in[1], &l->in[2], -1) : s;
+  return s == FL_OK ? add_slices(l, &a, &l->in[1], positions_of, &l->in[2], -1)
+                    : s;
 }
 
 fl_status flc_sum_rows(const fl_launch *l, const fl_view *index,
@@ -241,7 +253,7 @@ fl_status flc_sum_rows(const fl_launch *l, const fl_view *index,
                  .bound = y->shape[0],
                  .inner = fl_numel(y->ndim - 1, y->shape + 1)};
   fl_status s = index_clear(l, y);
-  return s == FL_OK ? add_slices(l, &a, index, src, skip) : s;
+  return s == FL_OK ? add_slices(l, &a, index, ids_of, src, skip) : s;
 }
 
 /* dy (index..., width...) summed into y (rows, width...). */
@@ -466,7 +478,7 @@ FLC_KERNEL(one_hot) {
   hot_args a = {.y = y->data, .n = flc_numel(&l->in[0])};
   if (a.n == 0)
     return FL_OK;
-  a.index = positions_of(l, &l->in[0], l->attrs->v[0].i);
+  a.index = ids_of(l, &l->in[0], l->attrs->v[0].i);
   if (!a.index.at)
     return FL_ENOMEM;
   fl_status s = index_clear(l, y);

@@ -12,6 +12,8 @@ inline bool position(const positions &p, int64_t k, int64_t *at) {
   bool good;
   int64_t stored =
       p.narrow ? ((const int32_t *)p.at)[k] : ((const int64_t *)p.at)[k];
+  if (stored < 0 && stored >= -p.from_end)
+    stored += p.bound + p.fault.base;
   *at = fl_position(p.fault, stored, p.bound, &good);
   return good;
 }

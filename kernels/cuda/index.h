@@ -18,6 +18,7 @@ typedef struct positions {
   int narrow; /* i32 */
   flc_fault fault;
   int64_t bound;
+  int64_t from_end; /* how many negative ones are good: bound, or 0 of ids */
 } positions;
 
 /* (outer, bound, inner) and (outer, n, inner) in units of up to 16 bytes. */

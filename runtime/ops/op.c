@@ -217,6 +217,7 @@ static bool read_type(reader *r, fl_param *p) {
       {"int", FL_P_TENSOR, FL_T_INT},
       {"bool", FL_P_TENSOR, FL_T_BOOL},
       {"index", FL_P_TENSOR, FL_T_INDEX},
+      {"id", FL_P_TENSOR, FL_T_ID},
       {"rng", FL_P_RNG, FL_T_ANY},
       {"dim", FL_P_DIM, FL_T_ANY},
       {"dims", FL_P_DIMS, FL_T_ANY},
@@ -473,7 +474,7 @@ static bool takes_floats(const fl_op *op) {
   for (int k = 0; k < op->info.n_params; k++) {
     const fl_param *p = &op->info.params[k];
     if (p->kind == FL_P_TENSOR && p->type != FL_T_INT && p->type != FL_T_BOOL &&
-        p->type != FL_T_INDEX)
+        p->type != FL_T_INDEX && p->type != FL_T_ID)
       return true;
   }
   return false;

@@ -10,7 +10,7 @@ fl_status fli_wrong_type(const fl_op *op, int k, fl_dtype d) {
   static const char *const wants[] = {"any dtype", "numbers",
                                       "floats",    "integers",
                                       "bool",      "positions (i64 or i32)",
-                                      "complex"};
+                                      "complex",   "positions (i64 or i32)"};
   int p = k < op->info.n_in ? k : op->info.n_in;
   if (k < 0 || (fli_is_complex(d) && op->in_type[p] < FL_T_INT))
     return fli_fail(FL_EDTYPE, "%s: does not %s %s yet", op->info.name,

@@ -221,6 +221,7 @@ static int comes_as(int type) {
   case FL_T_BOOL:
     return FL_BOOL;
   case FL_T_INDEX:
+  case FL_T_ID:
     return FL_I64;
   default:
     return FL_NODTYPE;

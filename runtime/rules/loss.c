@@ -221,6 +221,21 @@ static bool same_shapes(fli_composing *g) {
   return true;
 }
 
+/* Labels below `classes` as they are: looked up in a table of them, since
+ * gather takes negative ones for positions from the end. */
+static fl_value class_labels(fli_composing *g, fl_value t, int64_t classes) {
+  fl_attrs a = fli_attrs(&g->e, FLI_OP_arange);
+  a.v[0].f = (double)g->e.base;
+  a.v[1].f = (double)(g->e.base + classes);
+  a.v[3].i = FL_I64;
+  g->e.device = fl_tensor_device(t.tensor);
+  fl_value table = fli_run(&g->e, FLI_OP_arange, &a, 0, NULL);
+  table = fli_v_unsqueeze(&g->e, table, 1);
+  if (g->e.status != FL_OK)
+    return fli_none();
+  return RESHAPE(RUN(embedding, table, t), fli_meta(t));
+}
+
 /* attrs: ignore_index, reduction */
 void compose_nll_loss(fli_composing *g) {
   fl_value x = g->in[0], t = g->in[1], w = g->in[2];
@@ -238,6 +253,7 @@ void compose_nll_loss(fli_composing *g) {
   }
   fl_value valid = RUN(ne, t, fli_integer(g->attrs->v[0].i));
   fl_value safe = RUN(where, valid, t, fli_integer(g->e.base));
+  safe = class_labels(g, safe, m->shape[dim]);
   fl_attrs a = fli_attrs(&g->e, FLI_OP_gather);
   a.v[0].i = dim;
   fl_value at = fli_v_unsqueeze(&g->e, safe, dim);

@@ -474,9 +474,19 @@ void compose_bincount(fli_composing *g) {
   if (g->e.status != FL_OK)
     return;
   if (n > 0) {
-    fl_value top = RUN(amax, x);
+    int64_t least = 0;
+    fl_value top = RUN(amax, x), low = RUN(amin, x);
     if (g->e.status == FL_OK)
       g->e.status = fl_tensor_item(top.tensor, NULL, &most);
+    if (g->e.status == FL_OK)
+      g->e.status = fl_tensor_item(low.tensor, NULL, &least);
+    if (g->e.status == FL_OK && least < g->e.base) {
+      fli_env_fail(&g->e, FL_EINDEX,
+                   "bincount: position %lld is out of range: they count from "
+                   "%d, and not from the end",
+                   (long long)least, g->e.base);
+      return;
+    }
     if (most - g->e.base + 1 > bins)
       bins = most - g->e.base + 1;
   }

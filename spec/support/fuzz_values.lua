@@ -150,7 +150,7 @@ function values.value(p, base)
       return any(values.reals)
     end
     local float = p.type == "float" and any {"f32", "f64", "f32", "bf16"}
-    local whole = p.type == "index" and any {"i64", "i64", "i32"}
+    local whole = (p.type == "index" or p.type == "id") and any {"i64", "i64", "i32"}
     return tensor(related(base), random(6) > 1 and (float or whole) or nil)
   elseif p.kind == "shape" then
     return random(6) == 1 and list_of(integer, 9) or related(base)

@@ -130,7 +130,8 @@ local function retype(row, sample, dtype)
   local changed = false
   local new = each_array(sample, function(a, name)
     local p = param(row, name)
-    if not A.is_float(a.dtype) or p.type == "index" or p.type == "bool" then return a end
+    local kept = p.type == "index" or p.type == "id" or p.type == "bool"
+    if kept or not A.is_float(a.dtype) then return a end
     changed = true
     if a.complex and dtype ~= "f32" then possible = false end
     if a.complex then

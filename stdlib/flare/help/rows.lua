@@ -138,7 +138,7 @@ local function tensor_text(p, shape)
     return ("flare.complex(flare.randn(%s), flare.randn(%s))"):format(sizes, sizes)
   end
   if p.type == "bool" then return ("flare.randn(%s):gt(0)"):format(sizes) end
-  if p.type == "int" or p.type == "index" then
+  if p.type == "int" or p.type == "index" or p.type == "id" then
     return ('flare.ones({%s}, {dtype = "i64"})'):format(sizes)
   end
   return ("flare.randn(%s)"):format(sizes)
@@ -149,7 +149,8 @@ local plain = {dim = "1", newdim = "1", pos = "1", dims = "{1}", int = "2", real
 
 local function argument(p, shape, second)
   if p.kind == "tensor" then
-    local text = tensor_text(p, p.type == "index" and second and {shape[1]} or shape)
+    local places = p.type == "index" or p.type == "id"
+    local text = tensor_text(p, places and second and {shape[1]} or shape)
     return p.variadic and ("{%s, %s}"):format(text, text) or text
   elseif p.kind == "ints" then
     return second and "{1, 1}" or "{2}"
