@@ -32,12 +32,12 @@ static bool find_range(fli_composing *g, fl_value x, double low, double high,
     r->high = ADD(zero, NUM(given ? high : low == high ? low + 1 : 1));
     return true;
   }
-  g->e.status = fli_needs_values(g->e.rt, x.tensor, g->op->info.name);
+  bool known = fli_needs_values(g->e.rt, x.tensor, "") == FL_OK;
   fl_value least = RUN(amin, x), most = RUN(amax, x);
   double first = 0, last = 0;
-  if (g->e.status == FL_OK)
+  if (known && g->e.status == FL_OK)
     g->e.status = fl_tensor_item(least.tensor, &first, NULL);
-  if (g->e.status == FL_OK)
+  if (known && g->e.status == FL_OK)
     g->e.status = fl_tensor_item(most.tensor, &last, NULL);
   if (g->e.status != FL_OK)
     return false;

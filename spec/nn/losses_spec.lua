@@ -205,3 +205,15 @@ describe("cross_entropy", function()
     assert(math.abs(at - x:cross_entropy(hot:to "f32"):item()) < 1e-6)
   end)
 end)
+
+describe("bce_loss", function()
+  it("refuses what is no probability", function()
+    local refused = require "spec.support.expect".refused
+    local target = flare.tensor {0, 1}
+    refused("bce_loss: x must be probabilities from 0 to 1, got 3; bce_with_logits takes logits",
+      flare.bce_loss, flare.tensor {0.5, 3}, target)
+    refused("got -2; bce_with_logits", nn.BCELoss(), flare.tensor {-2, 0.5}, target)
+    assert.equal(0, flare.bce_loss(target, target):item())
+    refused("from 0 to 1, got", flare.bce_loss, flare.tensor {0.5, 0 / 0}, target)
+  end)
+end)

@@ -52,6 +52,14 @@ for _, device in ipairs {"cpu", "sim:0"} do
       refused("no finite range", far.histogram, far)
     end)
 
+    it("works without values, and inside vmap", function()
+      local x = flare.tensor({{1, 2, 4}, {5, 6, 8}}, {device = device})
+      local y = flare.vmap(function(row) return row:histc(3) end)(x)
+      assert.same({{1, 1, 1}, {1, 1, 1}}, y:totable())
+      local _ <close> = flare.meta()
+      assert.equal(3, flare.ones({4}, {device = device}):histogram({bins = 3}):size(1))
+    end)
+
     it("leaves out what is outside of given bounds, and NaN", function()
       local x = flare.tensor({-1, 0, 1, 2, 3, 1 / 0, -1 / 0, 0 / 0}, {device = device})
       local counts = x:histogram {bins = 2, min = 0, max = 2}
