@@ -167,7 +167,8 @@ describe("a closed tensor", function()
   it("in a model is named with its place", function()
     local model = nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.Linear(2, 2)))
     model[2][1].weight:close()
-    fails("linear: weight: tensor is closed (at spec/faults_spec.lua:169) (in Sequential.2.1)", model, core.ones(1, 2))
+    fails("linear: weight: tensor is closed (at spec/faults_spec.lua:169) (in Sequential.2.1)",
+      model, core.ones(1, 2))
   end)
 
   it("leaves its views, its graph and its gradient alone", function()
