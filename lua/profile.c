@@ -74,7 +74,7 @@ static const char *line_of(fl_lua *st, const fl_profile_row *r) {
 
 /* profile_row(rows, i): op, line, module ("" if none), device, dtype (nil if
  * none), backward, transfer; then start, host, device's start, device's time in
- * us, flops, bytes. */
+ * us, flops, bytes; then the operator that was called and the call's number. */
 static int profile_row(lua_State *L) {
   fl_lua *st = fll_enter(L);
   const rows *x = check_rows(L);
@@ -95,7 +95,9 @@ static int profile_row(lua_State *L) {
                             r->device_us, r->flops,   r->bytes};
   for (size_t k = 0; k < sizeof numbers / sizeof *numbers; k++)
     lua_pushnumber(L, numbers[k]);
-  return 13;
+  lua_pushstring(L, r->called);
+  lua_pushinteger(L, (lua_Integer)r->call);
+  return 15;
 }
 
 /* profile_push(path): a number for profile_pop */

@@ -550,7 +550,8 @@ typedef struct fl_profile_part { /* sites; the path is the module's text */
   fl_site module, caller;
 } fl_profile_part;
 typedef struct fl_profile_row {
-  const char *op;
+  const char *op, *called; /* whose kernel; what was called, if composed */
+  uint64_t call;           /* the number of that call */
   fl_site site;
   fl_profile_part part; /* of fl_profile_push */
   bool backward;        /* launched by a backward pass */

@@ -470,6 +470,7 @@ struct fl_runtime {
   struct fli_cast *casts;
   struct fli_profile *profile, *profiled; /* running; the last one */
   fl_profile_part part, back_part; /* of launches, of those in backward */
+  const char *called; /* the composed operator that runs while profiling */
   uint64_t next_id, seq, node_seq, pass;
   fl_generator generator;
   size_t host_only, live_bytes; /* bytes of storages */

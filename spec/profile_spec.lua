@@ -57,7 +57,8 @@ describe("a profile", function()
     for _, s in ipairs(report:sums("line", {transfers = true})) do
       assert.truthy(s.name:find "profile_spec.lua:%d+", s.name)
     end
-    assert.truthy(tostring(report):find "copy to the host: 1 times, 1 KiB")
+    assert.truthy(tostring(report):find "\ncopies +times +B +device us +host us\n")
+    assert.truthy(tostring(report):find "\ncopy to the host +1 +1024%.0 +[%d.]+ +[%d.]+\n")
     assert.truthy(tostring(report):find(
       "sim:0: %d+ launches, [%d.]+ us of the host each; busy %d+%%"))
   end)
@@ -81,6 +82,20 @@ describe("a profile", function()
     assert.equal(3, one.Net.calls)
     net(x) -- nobody watches any more
     assert.is_true(pcall(net, x))
+  end)
+
+  it("knows the lines of tensors that were moved to a device", function()
+    local x = flare.ones(1 << 16)
+    local report = flare.profile(function()
+      local y <close> = x:to "sim:0"
+      local wide <close> = x:to("sim:0", "f64")
+      local _ <close> = y + 1
+      return wide:numel()
+    end)
+    for _, p in ipairs(report.peaks) do
+      assert.is_nil(p.holders:find("?", 1, true), p.holders)
+    end
+    assert.is_nil(tostring(report):find("no line is known", 1, true))
   end)
 
   it("knows who held memory when there was the most", function()
@@ -110,8 +125,65 @@ describe("a profile", function()
   it("is a table in words", function()
     local text = tostring(work "cpu")
     assert.truthy(text:find "matmul %(backward%)")
-    assert.truthy(text:find "forward: 3 launches")
+    assert.truthy(text:find "\nforward: 3 calls, 3 kernels, [%d.]+ [um]s\n")
     assert.truthy(work("cpu"):text({most = 1}):find "%.%.%. and %d more")
+  end)
+
+  it("counts calls of operators and the kernels that they launch", function()
+    local x = flare.rand(64, 64)
+    local report = flare.profile(function()
+      for _ = 1, 3 do x:std(1) end
+      return x + 1
+    end)
+    local op, kernel = names(report:sums "op"), names(report:sums "kernel")
+    assert.equal(3, op.std.calls)
+    assert.is_nil(op.var)
+    assert.equal(3, kernel.var.kernels)
+    assert.is_nil(kernel.std)
+    local launches = 0
+    for _, s in pairs(kernel) do launches = launches + s.kernels end
+    assert.equal(report.count, launches)
+    assert.equal(launches - 1, op.std.kernels)
+    assert.is_true(op.std.kernels >= 6)
+    assert.equal(4, report:sums("pass")[1].calls)
+    assert.equal("std", report:row(1).called)
+    assert.truthy(report:text():find("\nstd +3 +" .. op.std.kernels .. " "))
+  end)
+
+  it("has one unit for each column, and FLOPs", function()
+    local x, y = flare.rand(256, 256), flare.rand(4)
+    local text = flare.profile(function() return x:matmul(x), y + y end):text {floor = false}
+    local lines = {}
+    for line in text:gmatch "[^\n]+" do lines[#lines + 1] = line end
+    assert.match("^op +calls +kernels +device us +share +host us +MFLOP +GB/s +TFLOP/s +floor$",
+                 lines[1])
+    assert.match("^matmul +1 +1 +[%d.]+ +[%d.]+%% +[%d.]+ +33%.6 ", text:match "matmul[^\n]*")
+    assert.match("^add +1 +1 +[%d.]+ +[%d.]+%% +[%d.]+ +0%.0 ", text:match "\n(add[^\n]*)")
+    local report = flare.profile(function() return y + y end)
+    report.rows = nil
+    function report.sums(_, by)
+      return by == "op" and {
+        {name = "a", calls = 1, kernels = 2, time = 25e3, host = 12, flops = 3e12, bytes = 8},
+        {name = "b", calls = 1, kernels = 1, time = 10, host = 12e3, flops = 1e9, bytes = 8},
+      } or {}
+    end
+    report.count = 0
+    text = report:text {floor = false}
+    assert.match("^op +calls +kernels +device ms +share +host ms +GFLOP ", text)
+    assert.match("\na +1 +2 +25%.0 +100%.0%% +0%.0 +3000%.0 ", text)
+    assert.match("\nb +1 +1 +0%.0 +0%.0%% +12%.0 +1%.0 ", text)
+  end)
+
+  it("explains a line that is not known", function()
+    local x = flare.ones(8)
+    local report = flare.profile(function() -- no function of Lua runs in this coroutine
+      return coroutine.wrap(flare.rand)(8)
+    end)
+    local text = report:text {by = "line"}
+    assert.match("\n%? +1 +1 ", text)
+    assert.truthy(text:find("\n?: no line is known, since the call came from C or from Lua code "
+      .. "that was compiled without line numbers\n", 1, true), text)
+    assert.is_nil(flare.profile(function() return x * 2 end):text {by = "line"}:find "no line is")
   end)
 
   it("ends with an error in it", function()
@@ -133,7 +205,7 @@ describe("a profile", function()
 
   it("refuses an unknown sum by name", function()
     assert.error_matches(function() work("cpu"):sums "file" end,
-      "by 'op', 'line', 'launch', 'module' or 'pass'")
+      "by 'op', 'kernel', 'line', 'launch', 'module' or 'pass'")
   end)
 end)
 
@@ -206,7 +278,7 @@ describe("flare --profile", function()
     local out = tree.output(("'%s' --profile='%s' '%s' word 2>&1; echo status=$?"):format(
       program, trace, script))
     assert.truthy(out:find "200.0\tword", out)
-    assert.truthy(out:find "\nop +calls +device us", out)
+    assert.truthy(out:find "\nop +calls +kernels +device us", out)
     assert.truthy(out:find "\nline +calls", out)
     assert.truthy(out:find "status=0", out)
     assert.equal("\31\139", tree.read(trace):sub(1, 2))
@@ -217,10 +289,10 @@ describe("flare --profile", function()
     local command = "'%s' --profile '%s' fail 2>&1; echo status=$?"
     local out = tree.output(command:format(program, script))
     assert.truthy(out:find "failed\n", out)
-    assert.truthy(out:find "forward: %d+ launches", out)
+    assert.truthy(out:find "forward: %d+ calls", out)
     assert.truthy(out:find "status=1", out)
     out = tree.output((command:gsub("fail", "exit")):format(program, script))
-    assert.truthy(out:find "forward: %d+ launches.*status=3", out)
+    assert.truthy(out:find "forward: %d+ calls.*status=3", out)
     out = tree.output(("'%s' --profile 2>&1; echo status=$?"):format(program))
     assert.truthy(out:find "%-%-profile wants a script\nstatus=1", out)
   end)

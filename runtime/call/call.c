@@ -610,7 +610,13 @@ static fl_status run_composed(work *w) {
   fl_attrs attrs;
   fl_attrs_copy(&attrs, w->attrs);
   FLI_TRY(settle_attrs(w, &attrs));
-  return w->rt->up->compose(w->rt, w->c, &attrs, w->device);
+  bool outermost = w->rt->profile && !w->rt->called;
+  if (outermost)
+    fli_profile_call(w->rt, w->op->info.name);
+  fl_status s = w->rt->up->compose(w->rt, w->c, &attrs, w->device);
+  if (outermost)
+    w->rt->called = NULL;
+  return s;
 }
 
 /* --- random numbers --- */

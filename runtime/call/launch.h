@@ -16,6 +16,8 @@ typedef struct fli_profiled { /* what is known of a launch before it is sent */
 } fli_profiled;
 size_t fli_profile_begin(fl_runtime *rt, const fli_profiled *what,
                          fl_stream *s);
+/* The launches up to rt->called = NULL belong to one call of an operator. */
+void fli_profile_call(fl_runtime *rt, const char *op);
 void fli_profile_end(fl_runtime *rt, size_t row, fl_stream *s);
 
 /* The scratch memory of one launch (scratch.c). */

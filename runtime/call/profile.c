@@ -30,7 +30,7 @@ struct fli_profile {
   fl_profile_row *rows;
   pair *pairs;
   size_t n, room, most;
-  uint64_t lost;
+  uint64_t lost, calls;
   double start;
   fl_backend *ranges; /* who shows them, NULL: nobody */
   behind behind[FLI_MAX_BACKENDS][FLI_MAX_DEVICES];
@@ -195,6 +195,11 @@ size_t fl_profile_peak(fl_runtime *rt, fl_device d, const char **held) {
   return k ? k->bytes : 0;
 }
 
+void fli_profile_call(fl_runtime *rt, const char *op) {
+  rt->called = op;
+  rt->profile->calls++;
+}
+
 /* Called before a launch; what it returns goes to fli_profile_end. SIZE_MAX:
  * not counted. */
 size_t fli_profile_begin(fl_runtime *rt, const fli_profiled *what,
@@ -208,6 +213,8 @@ size_t fli_profile_begin(fl_runtime *rt, const fli_profiled *what,
     return SIZE_MAX;
   }
   size_t i = p->n++;
+  if (!rt->called)
+    p->calls++;
   p->pairs[i] = (pair){NULL, NULL, false};
   if (timed(b))
     p->pairs[i] = begin_of(b, &p->behind[d >> 8][d & 255], d & 255, s);
@@ -219,6 +226,8 @@ size_t fli_profile_begin(fl_runtime *rt, const fli_profiled *what,
   }
   p->rows[i] =
       (fl_profile_row){.op = what->op,
+                       .called = rt->called ? rt->called : what->op,
+                       .call = p->calls,
                        .site = what->site,
                        .part = rt->in_backward ? rt->back_part : rt->part,
                        .backward = rt->in_backward,

@@ -41,7 +41,7 @@ static fl_status transfer_plain(fl_tensor *t, fl_tensor **out) {
   }
   fl_runtime *rt = t->rt;
   bool grad = fl_grad_mode(rt, false), meta = fl_meta_mode(rt, false);
-  fl_status s = fli_tensor_copy(rt, t, FL_NODTYPE, 0, out);
+  fl_status s = fli_tensor_copy(rt, t, FL_NODTYPE, rt->copy_site, out);
   fl_grad_mode(rt, grad);
   fl_meta_mode(rt, meta);
   return s;
@@ -262,7 +262,7 @@ static fl_status transfer_move(fl_tensor *t, fl_device d, fl_dtype dtype,
   bool moves = t->storage && d != t->storage->device;
   FLI_TRY(fli_check_device(rt, d));
   if (dtype != FL_NODTYPE && dtype != t->meta.dtype && !moves)
-    return fli_tensor_copy(rt, t, dtype, 0, out);
+    return fli_tensor_copy(rt, t, dtype, rt->copy_site, out);
   if (!moves) {
     *out = fl_tensor_retain(t);
     return FL_OK;
@@ -270,7 +270,7 @@ static fl_status transfer_move(fl_tensor *t, fl_device d, fl_dtype dtype,
   fl_tensor *from, *to;
   if (async && dtype != FL_NODTYPE && dtype != t->meta.dtype) {
     /* the host cannot while it arrives */
-    FLI_TRY(fli_tensor_copy(rt, t, dtype, 0, &from));
+    FLI_TRY(fli_tensor_copy(rt, t, dtype, rt->copy_site, &from));
     fl_status s = transfer_move(from, d, FL_NODTYPE, true, out);
     fl_tensor_release(from);
     return s;
@@ -281,14 +281,14 @@ static fl_status transfer_move(fl_tensor *t, fl_device d, fl_dtype dtype,
   fl_status s =
       pin ? fl_tensor_new_pinned(rt, from->meta.dtype, from->meta.ndim,
                                  from->meta.shape, &to)
-          : fli_tensor_make(rt, &from->meta, bytes, d, 0, &to);
+          : fli_tensor_make(rt, &from->meta, bytes, d, rt->copy_site, &to);
   if (s == FL_OK && to->storage && (s = move_bytes(from, to, async)))
     fl_tensor_release(to); /* in meta mode there are no bytes */
   fl_tensor_release(from);
   FLI_TRY(s);
   s = fli_tape_transfer(t, to);
   if (s == FL_OK && dtype != FL_NODTYPE && dtype != to->meta.dtype) {
-    s = fli_tensor_copy(rt, to, dtype, 0, out);
+    s = fli_tensor_copy(rt, to, dtype, rt->copy_site, out);
     fl_tensor_release(to);
     return s;
   }

@@ -12,12 +12,14 @@ local options = require "flare.options"
 
 local Report = class "Report"
 
---- Launch or transfer i: {op, line, module, device, dtype, backward, transfer, start, host,
--- device_start, device_time, flops, bytes}; times in microseconds.
+--- Launch or transfer i as a table: op (whose kernel ran), called (the operator that the program
+-- called), call (the number of that call), line, module, device, dtype, backward, transfer, start,
+-- host, device_start, device_time (times in microseconds), flops, bytes.
 function Report:row(i)
   local r = {}
   r.op, r.line, r.module, r.device, r.dtype, r.backward, r.transfer, r.start, r.host,
-    r.device_start, r.device_time, r.flops, r.bytes = core.profile_row(self.rows, i)
+    r.device_start, r.device_time, r.flops, r.bytes, r.called, r.call
+    = core.profile_row(self.rows, i)
   return r
 end
 
@@ -38,9 +40,10 @@ end
 local function back(r) return r.backward and " (backward)" or "" end
 
 local keys = {
-  op = function(r) return r.op .. back(r) end,
+  op = function(r) return r.called .. back(r) end,
+  kernel = function(r) return r.op .. back(r) end,
   line = function(r) return r.line .. back(r) end,
-  launch = function(r) return ("%s %s%s"):format(r.line, r.op, back(r)) end,
+  launch = function(r) return ("%s %s%s"):format(r.line, r.called, back(r)) end,
   module = function(r, depth) return upper(r.module, depth) .. back(r) end,
   pass = function(r) return r.backward and "backward" or "forward" end,
 }
@@ -60,46 +63,75 @@ local function sums(report, key, o)
       local name = key(r, o.depth)
       local sum = by[name]
       if not sum then
-        sum = {name = name, calls = 0, host = 0, time = 0, flops = 0, bytes = 0}
+        sum = {name = name, calls = 0, kernels = 0, host = 0, time = 0, flops = 0, bytes = 0}
         by[name] = sum
         list[#list + 1] = sum
       end
-      sum.calls, sum.host = sum.calls + 1, sum.host + r.host
+      -- the launches of a call follow each other
+      if r.call ~= sum.last then sum.calls, sum.last = sum.calls + 1, r.call end
+      sum.kernels, sum.host = sum.kernels + 1, sum.host + r.host
       sum.time = sum.time + r.device_time
       sum.flops, sum.bytes = sum.flops + r.flops, sum.bytes + r.bytes
       local floor = o.floor and require("flare.profile.floor").of(r)
       if floor then sum.floor = (sum.floor or 0) + floor end
     end
   end
+  for _, sum in ipairs(list) do sum.last = nil end
   table.sort(list, by_cost)
   return list
 end
 
---- Sums as a list of {name, calls, host, time, flops, bytes, floor}; times in microseconds.
--- @param by "op", "line", "launch" (both), "module" or "pass" (forward and backward)
+--- Sums as a list of {name, calls, kernels, host, time, flops, bytes, floor}, the largest time
+-- first; times in microseconds. `calls` counts calls of operators, `kernels` launches: one call of
+-- a composed operator launches several.
+-- @param by "op" (the operator that was called), "kernel" (the operator whose kernel ran), "line",
+-- "launch" (line and operator), "module" or "pass" (forward and backward)
 -- @param opts {depth = parts of a module's path, transfers = true: of them instead of launches,
 -- floor = true: the least time that the device could need}
 function Report:sums(by, opts)
   local o = options.check("sums", opts, {depth = options.none, transfers = false, floor = false})
   local key = keys[by or "op"]
   if not key then
-    fail("sums: by 'op', 'line', 'launch', 'module' or 'pass', not '%s'", tostring(by))
+    fail("sums: by 'op', 'kernel', 'line', 'launch', 'module' or 'pass', not '%s'", tostring(by))
   end
   return sums(self, key, o)
 end
 
 -- --- text ---
 
-local function bytes_text(n)
-  local units, k = {"B", "KiB", "MiB", "GiB", "TiB"}, 1
-  while n >= 1024 and k < #units do n, k = n / 1024, k + 1 end
-  return ("%.4g %s"):format(n, units[k])
+-- Units of a column, the smallest first: the name and how many of the plain unit it is.
+local times = {{"us", 1}, {"ms", 1e3}, {"s", 1e6}}
+local flops = {{"FLOP", 1}, {"kFLOP", 1e3}, {"MFLOP", 1e6}, {"GFLOP", 1e9}, {"TFLOP", 1e12}}
+local sizes = {{"B", 1}, {"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}}
+
+-- The unit in which the largest value of a column has at most four digits before the point.
+local function unit_of(list, key, units)
+  local most = 0
+  for _, s in ipairs(list) do most = math.max(most, s[key]) end
+  for _, u in ipairs(units) do
+    if most < 1e4 * u[2] then return u end
+  end
+  return units[#units]
 end
 
-local function line_of(s, total)
+local function bytes_text(n)
+  local k = 1
+  while k < #sizes and n >= sizes[k + 1][2] do k = k + 1 end
+  return ("%.4g %s"):format(n / sizes[k][2], sizes[k][1])
+end
+
+local row_format = "%-40s %7s %8s %10s %6s %10s %11s %7s %8s %6s"
+
+local function header(by, u)
+  return row_format:format(by, "calls", "kernels", "device " .. u.time[1], "share",
+    "host " .. u.time[1], u.flops[1], "GB/s", "TFLOP/s", "floor")
+end
+
+local function line_of(s, total, u)
   local seconds = s.time * 1e-6
-  return ("%-44s %7d %11.1f %5.1f%% %11.1f %9s %9s %6s"):format(
-    s.name:sub(-44), s.calls, s.time, total > 0 and 100 * s.time / total or 0, s.host,
+  return row_format:format(s.name:sub(-40), s.calls, s.kernels, ("%.1f"):format(s.time / u.time[2]),
+    ("%.1f%%"):format(total > 0 and 100 * s.time / total or 0),
+    ("%.1f"):format(s.host / u.time[2]), ("%.1f"):format(s.flops / u.flops[2]),
     seconds > 0 and ("%.0f"):format(s.bytes / seconds / 1e9) or "-",
     seconds > 0 and s.flops > 2 * s.bytes and ("%.1f"):format(s.flops / seconds / 1e12) or "-",
     seconds > 0 and s.floor and ("%.0f%%"):format(100 * s.floor / s.time) or "-")
@@ -126,35 +158,65 @@ local function add_overhead(report, lines)
   end
 end
 
---- A table in words, the dearest first, and what it came to.
+-- Copies between memories as a table of their own.
+local function add_transfers(report, lines)
+  local list = report:sums("op", {transfers = true})
+  if not list[1] then return end
+  local time, size = unit_of(list, "time", times), unit_of(list, "bytes", sizes)
+  local host = unit_of(list, "host", times)
+  time = host[2] > time[2] and host or time
+  lines[#lines + 1] = ("%-40s %7s %8s %10s %17s"):format("copies", "times", size[1],
+    "device " .. time[1], "host " .. time[1])
+  for _, s in ipairs(list) do
+    lines[#lines + 1] = ("%-40s %7d %8.1f %10.1f %17.1f"):format(s.name, s.kernels,
+      s.bytes / size[2], s.time / time[2], s.host / time[2])
+  end
+end
+
+-- Whether the report has a "?" in place of a line.
+local function names_unknown(list, peaks)
+  for _, s in ipairs(list) do
+    if s.name:find "^%?" then return true end
+  end
+  for _, p in ipairs(peaks) do
+    if (p.holders .. "\n"):find " %?\n" then return true end
+  end
+end
+
+--- The report as text: a table of launches, the largest time first, and what they add up to. Each
+-- column has one unit, which its header names.
 -- @param opts {by = "op", most = 20, depth = parts of a module's path, floor = true}
 function Report:text(opts)
   local o = options.check("text", opts, {by = "op", most = 20, depth = options.none, floor = true})
   local list = self:sums(o.by, {depth = o.depth, floor = o.floor})
   local lines, total, host = {}, 0, 0
   for _, s in ipairs(list) do total, host = total + s.time, host + s.host end
-  lines[1] = ("%-44s %7s %11s %6s %11s %9s %9s %6s"):format(o.by, "calls", "device us", "share",
-                                                          "host us", "GB/s", "TFLOP/s", "floor")
-  for k = 1, math.min(#list, o.most) do lines[#lines + 1] = line_of(list[k], total) end
+  local units = {time = unit_of({{time = math.max(total, host)}}, "time", times),
+                 flops = unit_of(list, "flops", flops)}
+  lines[1] = header(o.by, units)
+  for k = 1, math.min(#list, o.most) do lines[#lines + 1] = line_of(list[k], total, units) end
   if #list > o.most then lines[#lines + 1] = ("... and %d more"):format(#list - o.most) end
+  local unit, factor = table.unpack(units.time)
   if o.by ~= "pass" then
     local passes = self:sums "pass"
     table.sort(passes, function(a, b) return a.name > b.name end) -- forward first
     for _, s in ipairs(passes) do
-      lines[#lines + 1] = ("%s: %d launches, %.1f us"):format(s.name, s.calls, s.time)
+      lines[#lines + 1] = ("%s: %d calls, %d kernels, %.1f %s"):format(s.name, s.calls, s.kernels,
+        s.time / factor, unit)
     end
   end
-  for _, s in ipairs(self:sums("op", {transfers = true})) do
-    lines[#lines + 1] = ("%s: %d times, %s, %.1f us, %.1f us of the host"):format(s.name, s.calls,
-      bytes_text(s.bytes), s.time, s.host)
-  end
+  add_transfers(self, lines)
   add_overhead(self, lines)
   for _, p in ipairs(self.peaks) do
-    lines[#lines + 1] = ("%s: at most %s in tensors, held by:\n  %s"):format(p.device,
-      bytes_text(p.bytes), (p.holders:gsub("\n", "\n  ")))
+    lines[#lines + 1] = ("%s: at most %s in tensors"):format(p.device, bytes_text(p.bytes))
+      .. (p.holders ~= "" and ", held by:\n  " .. p.holders:gsub("\n", "\n  ") or "")
   end
-  lines[#lines + 1] = ("in all %.1f us on the device, %.1f us on the host, %.1f us by the clock%s")
-    :format(total, host, self.elapsed,
+  if names_unknown(list, self.peaks) then
+    lines[#lines + 1] = "?: no line is known, since the call came from C or from Lua code that was "
+      .. "compiled without line numbers"
+  end
+  lines[#lines + 1] = ("in all %.1f %s on the device, %.1f %s on the host, %.1f %s by the clock%s")
+    :format(total / factor, unit, host / factor, unit, self.elapsed / factor, unit,
             self.lost > 0 and ("; %d launches more were not kept"):format(self.lost) or "")
   return table.concat(lines, "\n")
 end
