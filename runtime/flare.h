@@ -558,8 +558,7 @@ typedef struct fl_profile_row {
   bool transfer;        /* between memories, not a launch */
   fl_dtype dtype;       /* of the first input */
   fl_device device;
-  double start_us, host_us; /* on the host, from the start of profiling */
-  double device_start_us, device_us;
+  double start_us, host_us, device_start_us, device_us; /* from the start */
   double flops, bytes; /* what the operator must do: its row's cost rule */
 } fl_profile_row;
 enum { FL_PROFILE_RANGES = 1 }; /* show launches to the device's own tools */

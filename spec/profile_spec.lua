@@ -57,7 +57,7 @@ describe("a profile", function()
     for _, s in ipairs(report:sums("line", {transfers = true})) do
       assert.truthy(s.name:find "profile_spec.lua:%d+", s.name)
     end
-    assert.truthy(tostring(report):find "\ncopies +times +B +device us +host us\n")
+    assert.truthy(tostring(report):find "\ncopies +times +B +device [um]s +host [um]s\n")
     assert.truthy(tostring(report):find "\ncopy to the host +1 +1024%.0 +[%d.]+ +[%d.]+\n")
     assert.truthy(tostring(report):find(
       "sim:0: %d+ launches, [%d.]+ us of the host each; busy %d+%%"))
@@ -155,7 +155,7 @@ describe("a profile", function()
     local text = flare.profile(function() return x:matmul(x), y + y end):text {floor = false}
     local lines = {}
     for line in text:gmatch "[^\n]+" do lines[#lines + 1] = line end
-    assert.match("^op +calls +kernels +device us +share +host us +MFLOP +GB/s +TFLOP/s +floor$",
+    assert.match("^op +calls +kernels +device [um]s +share +host [um]s +MFLOP +GB/s +TFLOP/s +f",
                  lines[1])
     assert.match("^matmul +1 +1 +[%d.]+ +[%d.]+%% +[%d.]+ +33%.6 ", text:match "matmul[^\n]*")
     assert.match("^add +1 +1 +[%d.]+ +[%d.]+%% +[%d.]+ +0%.0 ", text:match "\n(add[^\n]*)")
@@ -278,7 +278,7 @@ describe("flare --profile", function()
     local out = tree.output(("'%s' --profile='%s' '%s' word 2>&1; echo status=$?"):format(
       program, trace, script))
     assert.truthy(out:find "200.0\tword", out)
-    assert.truthy(out:find "\nop +calls +kernels +device us", out)
+    assert.truthy(out:find "\nop +calls +kernels +device [um]s", out)
     assert.truthy(out:find "\nline +calls", out)
     assert.truthy(out:find "status=0", out)
     assert.equal("\31\139", tree.read(trace):sub(1, 2))
