@@ -83,7 +83,7 @@ static fl_status all(const fl_factor *c, fl_lapack_step f, int64_t numbers,
   if (!d.room)
     return FL_ENOMEM;
   if (aside) { /* uses memory of its own; that above counts it */
-    fl_status outcome = fl_lapack_aside(c, f, d.each, &d.bad[0], &d.info[0]);
+    fl_status outcome = fl_lapack_detached(c, f, d.each, &d.bad[0], &d.info[0]);
     return outcome || d.bad[0] < 0
                ? outcome
                : factor_failed(c, d.bad[0], d.info[0], what);

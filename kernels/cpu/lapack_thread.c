@@ -184,8 +184,8 @@ static void abandon_job(job *j, int n, const pthread_t *threads) {
   leave_job(j);
 }
 
-fl_status fl_lapack_aside(const fl_factor *c, fl_lapack_step f, size_t each,
-                          int64_t *bad, int *info) {
+fl_status fl_lapack_detached(const fl_factor *c, fl_lapack_step f, size_t each,
+                             int64_t *bad, int *info) {
   pthread_t threads[MOST_THREADS];
   int most = fl_cpu_pool_threads((const fl_cpu_pool *)c->l->stream);
   int wanted = most < MOST_THREADS ? most : MOST_THREADS;
