@@ -18,7 +18,9 @@ describe("on a GPU that computes nothing", function()
   local function launch(settings)
     -- memory without a cache is zeros here: kernels that count have counted nothing
     local out = tree.output(fakes.command(place, "FLARE_CACHE=off FLARE_MEMORY=direct " .. settings,
-      "spec/support/every_row.lua --device cuda --dtypes f32,bf16,f64 "
+      -- bincount refuses the smallest position that it reads back, since it is always 0 here; the
+      -- rows that it is made of are launched by themselves
+      "spec/support/every_row.lua --device cuda --dtypes f32,bf16,f64 --without bincount "
       .. table.concat(families, " ")) .. " 2>&1")
     local pieces, calls, failed = out:match "(%d+) pieces of rows, (%d+) calls, (%d+) failed\n$"
     assert(failed == "0", out)

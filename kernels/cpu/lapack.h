@@ -33,10 +33,10 @@ typedef struct fl_factor {
 typedef int (*fl_lapack_step)(const fl_factor *c, int64_t b, void *room);
 
 /* f for every matrix on threads aside, each with so many bytes of working
- * memory (lapack_thread.c). EINTERRUPT: the caller is to stop, the threads go on.
- * *bad: the first matrix that failed, or -1. */
+ * memory (lapack_thread.c). EINTERRUPT: the caller is to stop, the threads go
+ * on. *bad: the first matrix that failed, or -1. */
 fl_status fl_lapack_detached(const fl_factor *c, fl_lapack_step f, size_t each,
-                          int64_t *bad, int *info);
+                             int64_t *bad, int *info);
 
 /* The result is not wanted any more: between two calls of LAPACK. */
 static inline bool fl_lapack_abandoned(const fl_factor *c) {
