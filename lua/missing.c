@@ -1,6 +1,6 @@
 /* Methods that a class lacks: obj:paramters() says which class has no such
- * method, and what was probably meant. Fields that are nil stay nil: reading
- * one is told from calling a method by the instruction that asks. */
+ * method, and what was probably meant. Fields that are nil stay nil: the
+ * instruction that asks distinguishes a method call from a read. */
 #include "fll.h"
 
 enum { OP_SELF = 20, MOST = 512, DEEPEST = 64, MOST_INDEXES = 4 };

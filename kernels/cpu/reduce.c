@@ -2,11 +2,11 @@
  * blocks of rows or columns, and the loops of reduce.inc. Reductions that give
  * positions are in extremes.inc, running sums in scan.c. */
 #include "../../runtime/math/math.h"
+#include "axis.h"
 #include "move.h"
 #include "rows.h"
 
 #define MAX_TILE   FL_COLUMNS   /* results computed together */
-#define GRAIN      16384        /* elements worth a thread's while */
 #define MAX_PIECES 64           /* of the elements of one result */
 #define BUFFER     FL_ROW_BLOCK /* elements converted at a time */
 
@@ -377,14 +377,6 @@ static void plan_roles(job *b, const axis *axes, int n) {
     b->red[k] = red[b->n_red - 1 - k];
 }
 
-static int64_t ceil_div(int64_t a, int64_t b) {
-  return (a + b - 1) / b;
-}
-
-static int64_t reduce_clamp(int64_t v, int64_t lo, int64_t hi) {
-  return v < lo ? lo : v > hi ? hi : v;
-}
-
 /* Sizes of tiles, blocks and pieces; from the shape alone. `count` is the
  * number of elements of one result. */
 static void plan_sizes(job *b, int64_t count) {
@@ -397,23 +389,23 @@ static void plan_sizes(job *b, int64_t count) {
     int64_t tiles = ceil_div(b->tile.size, MAX_TILE);
     bool narrow = b->tile.size < 32 && b->run.in == b->tile.size;
     b->width = ceil_div(b->tile.size, tiles);
-    b->block = reduce_clamp(GRAIN / b->width, 64, narrow ? GRAIN : 512);
+    b->block = clamp_to(GRAIN / b->width, 64, narrow ? GRAIN : 512);
   } else {
-    int64_t run = reduce_clamp(b->run.size, 1, FL_ROW_BLOCK);
+    int64_t run = clamp_to(b->run.size, 1, FL_ROW_BLOCK);
     int64_t most = b->tile.size < MAX_TILE ? b->tile.size : MAX_TILE;
     int64_t wide =
         FL_ROW_BLOCK / run > GRAIN / count ? FL_ROW_BLOCK / run : GRAIN / count;
-    b->width = reduce_clamp(wide, 1, most);
+    b->width = clamp_to(wide, 1, most);
     b->block = FL_ROW_BLOCK;
   }
   b->tiles = ceil_div(b->tile.size, b->width);
-  b->block = reduce_clamp(b->block, 1, b->run.size);
+  b->block = clamp_to(b->block, 1, b->run.size);
   b->blocks = ceil_div(b->run.size, b->block);
   b->segments = b->blocks * repeats;
   b->outer = outer;
   b->pieces = 1;
   if (count > 2 * GRAIN / b->width && outer * b->tiles < MAX_PIECES)
-    b->pieces = reduce_clamp(count / (GRAIN / b->width), 1, MAX_PIECES);
+    b->pieces = clamp_to(count / (GRAIN / b->width), 1, MAX_PIECES);
   b->per_piece = ceil_div(b->segments, b->pieces);
   b->pieces = ceil_div(b->segments, b->per_piece);
 }
@@ -442,18 +434,18 @@ static fl_status copy_dense(const fl_launch *l, job *b, const fl_view *v,
 
 static fl_status reduce_run(const fl_launch *l, job *b, int64_t count) {
   int64_t tiles = b->outer * b->tiles, tasks = tiles * b->pieces;
-  int64_t cost = reduce_clamp(count / b->pieces, 1, GRAIN) * b->width;
+  int64_t cost = clamp_to(count / b->pieces, 1, GRAIN) * b->width;
   if (b->pieces > 1) {
     size_t bytes = (size_t)(tasks * b->planes * b->width) * sizeof(slot);
     b->partial = fl_scratch_get(l, bytes);
     if (!b->partial)
       return FL_ENOMEM;
   }
-  fl_status s = fl_cpu_stoppable(l, tasks, reduce_clamp(GRAIN / cost, 1, tasks),
+  fl_status s = fl_cpu_stoppable(l, tasks, clamp_to(GRAIN / cost, 1, tasks),
                                  reduce_tasks, b);
   if (s == FL_OK && b->pieces > 1)
     fl_cpu_parallel(l, tiles,
-                    reduce_clamp(GRAIN / (b->pieces * b->width), 1, tiles),
+                    clamp_to(GRAIN / (b->pieces * b->width), 1, tiles),
                     merge_tasks, b);
   return s;
 }
@@ -490,7 +482,7 @@ static fl_status reduce_all(const fl_launch *l, int kind, int finish, int at,
     b.tile = (axis){results, 0, 1, false};
     b.run = (axis){1, 0, 0, true};
     b.pieces = b.outer = b.per_piece = 1;
-    b.width = reduce_clamp(results, 1, MAX_TILE);
+    b.width = clamp_to(results, 1, MAX_TILE);
     b.tiles = ceil_div(results, b.width);
   } else {
     if (n_dims == 0 && fl_cpu_contiguous(v)) {
@@ -511,7 +503,7 @@ static fl_status reduce_all(const fl_launch *l, int kind, int finish, int at,
     plan_roles(&b, axes, n);
     plan_sizes(&b, count);
   }
-  fl_status s = reduce_run(l, &b, reduce_clamp(count, 1, count + 1));
+  fl_status s = reduce_run(l, &b, clamp_to(count, 1, count + 1));
   if (s == FL_OK)
     FL_CPU(finish)(l, out, type, y);
   return s;
@@ -576,45 +568,8 @@ FL_KERNEL(norm) {
 
 /* --- extremes with positions --- */
 
-static fl_dtype compute_type(fl_dtype d) {
-  return fl_dtype_kind(d) == FL_KIND_FLOAT ? fl_cpu_wide(d) : FL_I64;
-}
-
-/* Outer x n x inner around dim d; d < 0: one row of everything. */
-static int64_t reduce_around(const fl_view *v, int64_t d, int64_t *n,
-                             int64_t *inner) {
-  int64_t outer = 1;
-  *n = *inner = 1;
-  for (int k = 0; k < v->ndim; k++)
-    *(d < 0 || k == d ? n : k < d ? &outer : inner) *= v->shape[k];
-  return outer;
-}
-
-typedef struct typed {
-  fl_dtype type;
-  const void *job;
-} typed;
-
-#define TYPED_TASK(name, job_type)                                             \
-  static void name(void *context, int64_t begin, int64_t end) {                \
-    const typed *t = context;                                                  \
-    const job_type *e = t->job;                                                \
-    if (t->type == FL_F32)                                                     \
-      name##_f32(e, begin, end);                                               \
-    else if (t->type == FL_F64)                                                \
-      name##_f64(e, begin, end);                                               \
-    else                                                                       \
-      name##_i64(e, begin, end);                                               \
-  }
 TYPED_TASK(arg_cols, extreme)
 TYPED_TASK(arg_rows, extreme)
-
-/* Rows longer than two pieces are cut. */
-static void cut_row(int64_t n, int64_t *piece, int64_t *pieces) {
-  *pieces = n > 4 * GRAIN ? ceil_div(n, 2 * GRAIN) : 1;
-  *piece = ceil_div(n, *pieces);
-  *pieces = ceil_div(n, *piece);
-}
 
 /* Values into `values` (may be NULL), positions into `indices`. */
 static fl_status extremes_of(const fl_launch *l, const fl_view *v, bool least,
@@ -624,7 +579,7 @@ static fl_status extremes_of(const fl_launch *l, const fl_view *v, bool least,
   extreme e = {.least = least, .base = l->base, .indices = indices->data};
   typed t = {type, &e};
   int64_t outer =
-      reduce_around(v, d == FL_ATTR_NONE || !v->ndim ? -1 : d, &e.n, &e.inner);
+      split_around(v, d == FL_ATTR_NONE || !v->ndim ? -1 : d, &e.n, &e.inner);
   if (outer * e.inner == 0 || e.n == 0)
     return FL_OK;
   if (!(e.x = FL_CPU(input)(l, v, type)) ||
@@ -634,8 +589,8 @@ static fl_status extremes_of(const fl_launch *l, const fl_view *v, bool least,
   if (e.inner > 1) {
     e.tiles = ceil_div(e.inner, MAX_TILE);
     int64_t cost = e.n * (e.inner < MAX_TILE ? e.inner : MAX_TILE);
-    s = fl_cpu_stoppable(l, outer * e.tiles,
-                         reduce_clamp(GRAIN / cost, 1, GRAIN), arg_cols, &t);
+    s = fl_cpu_stoppable(l, outer * e.tiles, clamp_to(GRAIN / cost, 1, GRAIN),
+                         arg_cols, &t);
   } else {
     cut_row(e.n, &e.piece, &e.pieces);
     if (e.pieces > 1) {
@@ -646,7 +601,7 @@ static fl_status extremes_of(const fl_launch *l, const fl_view *v, bool least,
         return FL_ENOMEM;
     }
     s = fl_cpu_stoppable(l, outer * e.pieces,
-                         reduce_clamp(GRAIN / e.piece, 1, GRAIN), arg_rows, &t);
+                         clamp_to(GRAIN / e.piece, 1, GRAIN), arg_rows, &t);
     for (int64_t row = 0; s == FL_OK && row < outer && e.pieces > 1; row++) {
       if (type == FL_F32)
         arg_merge_f32(&e, row);

@@ -4,7 +4,7 @@ local Channel = require "flare.dist.channel"
 local env = require "flare.dist.env"
 local Rendezvous = require "flare.dist.rendezvous"
 
-local quiet = 5 -- seconds of waiting before the user is told
+local quiet = 5 -- seconds of waiting before the launcher says what it waits for
 
 -- Seconds to wait for all nodes: those of --timeout, 0 for no limit.
 local function patience_of(o)

@@ -59,7 +59,7 @@ static bool cufft_make(const flc_fft_lines *of, plan *p) {
                                 out = of->kind == FFT_REAL ? half : n;
   for (int k = 0; k < of->dims; k++)
     size[k] = of->size[k];
-  /* neighbours are told of by NULL: that is quicker */
+  /* NULL for the layout means adjacent elements: a faster plan */
   long long *in_size = of->stride == 1 ? NULL : &in,
             *out_size = of->stride == 1 ? NULL : &out;
   int pair = of->wide ? CUDA_C_64F : CUDA_C_32F,

@@ -119,7 +119,7 @@ end
 
 --- The bytes of a file as pieces: a header and a tensor on the host, in order.
 -- @param where the function's name, for errors
--- @param message what came with nil in the place of x, for the error
+-- @param message the reason that a reader returned with nil instead of x; the error has it
 function M.encode(where, x, message)
   if not core.is_tensor(x) then
     fail("%s: a tensor is expected, got %s%s", where, type(x), options.reason(x, message))

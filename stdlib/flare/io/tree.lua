@@ -211,7 +211,7 @@ local function digest_tensors(tensors, tree)
 end
 
 --- Writes a tree to a file, atomically.
--- @param message what came with nil in the place of a tree, for the error
+-- @param message the reason that a reader returned with nil instead of a tree; the error has it
 -- @return true, or nil and a message
 function M.save(path, tree, message)
   if type(path) ~= "string" then fail("save: the path must be a string, got %s", type(path)) end
