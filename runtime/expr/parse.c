@@ -156,7 +156,7 @@ static fl_value parse_call(fli_parser *p, const fli_token *name) {
         p, name->at,
         "%s is not elementwise, and cannot be part of an expression%s",
         op->info.name,
-        op->family == FLI_STRUCTURED && op->shape == shape_reduce
+        op->family == FLI_STRUCTURED && op->shape == fli_shape_reduce
             ? "; flare.reduce can reduce one"
             : "");
   n_in = op->info.n_in;

@@ -8,12 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define grad_of_F(name) grad_##name
-#define grad_of_N(name) grad_##name
-#define grad_of_I(name) grad_none
+#define grad_of_F(name) fli_grad_##name
+#define grad_of_N(name) fli_grad_##name
+#define grad_of_I(name) fli_grad_none
 
 /* Never called: the mark of rows whose results need no gradients. */
-void grad_none(fli_grad *g) {
+void fli_grad_none(fli_grad *g) {
   (void)g;
 }
 
@@ -54,31 +54,31 @@ enum { /* the words of the saves column */
    grad, cost, .family = FLI_##kind, __VA_ARGS__},
 static const row rows[] = {
 #define FL_UNARY(name, T, sig, cast, saves, f, df, ddf)                        \
-  ROW(#name, sig, UNARY, cast, saves, grad_unary, cost_bytes)                  \
-  ROW(#name "_backward", sig, UNARY_BACKWARD, cast, B, grad_unary_backward,    \
-      cost_bytes)                                                              \
+  ROW(#name, sig, UNARY, cast, saves, fli_grad_unary, fli_cost_bytes)          \
+  ROW(#name "_backward", sig, UNARY_BACKWARD, cast, B,                         \
+      fli_grad_unary_backward, fli_cost_bytes)                                 \
   ROW(#name "_backward2", sig, UNARY_BACKWARD2, cast, NONE,                    \
-      grad_unary_backward2, cost_bytes)
+      fli_grad_unary_backward2, fli_cost_bytes)
 #define FL_TEST(name, T, sig, f)                                               \
-  ROW(#name, sig, TEST, NONE, NONE, grad_none, cost_bytes)
+  ROW(#name, sig, TEST, NONE, NONE, fli_grad_none, fli_cost_bytes)
 #define FL_BINARY(name, T, sig, cast, saves, f)                                \
-  ROW(#name, sig, BINARY, cast, saves, grad_of_##T(name), cost_bytes)
+  ROW(#name, sig, BINARY, cast, saves, grad_of_##T(name), fli_cost_bytes)
 #define FL_COMPARE(name, sig, f)                                               \
-  ROW(#name, sig, COMPARE, PROMOTE, NONE, grad_none, cost_bytes)
+  ROW(#name, sig, COMPARE, PROMOTE, NONE, fli_grad_none, fli_cost_bytes)
 #define FL_TERNARY(name, T, sig, cast, saves, f)                               \
-  ROW(#name, sig, TERNARY, cast, saves, grad_of_##T(name), cost_bytes)
+  ROW(#name, sig, TERNARY, cast, saves, grad_of_##T(name), fli_cost_bytes)
 #define FL_OP(name, sig, cast, saves, rule, grad, cost)                        \
-  ROW(#name, sig, STRUCTURED, cast, saves, grad_##grad, cost_##cost,           \
-      .shape = shape_##rule)
+  ROW(#name, sig, STRUCTURED, cast, saves, fli_grad_##grad, fli_cost_##cost,   \
+      .shape = fli_shape_##rule)
 #define FL_FUSED(name, sig, cast, saves, rule, grad, cost)                     \
-  ROW(#name, sig, STRUCTURED, cast, saves, grad_##grad, cost_##cost,           \
-      .shape = shape_##rule, .compose = compose_##name)
+  ROW(#name, sig, STRUCTURED, cast, saves, fli_grad_##grad, fli_cost_##cost,   \
+      .shape = fli_shape_##rule, .compose = fli_compose_##name)
 #define FL_VIEW(name, sig, what, grad)                                         \
-  ROW(#name, sig, VIEW, NONE, NONE, grad_##grad, cost_bytes,                   \
-      .view = view_##name, .shows = FLI_SHOWS_##what)
+  ROW(#name, sig, VIEW, NONE, NONE, fli_grad_##grad, fli_cost_bytes,           \
+      .view = fli_view_##name, .shows = FLI_SHOWS_##what)
 #define FL_COMPOSE(name, sig)                                                  \
-  ROW(#name, sig, COMPOSE, NONE, NONE, grad_none, cost_bytes,                  \
-      .compose = compose_##name)
+  ROW(#name, sig, COMPOSE, NONE, NONE, fli_grad_none, fli_cost_bytes,          \
+      .compose = fli_compose_##name)
 #include "../ops.def"
 };
 
@@ -454,7 +454,7 @@ static bool has_mark(const fl_op *op, int what) {
 }
 
 static bool keeps_shape(const fl_op *op) {
-  return op->shape == shape_same || op->family == FLI_UNARY ||
+  return op->shape == fli_shape_same || op->family == FLI_UNARY ||
          op->family == FLI_BINARY || op->family == FLI_COMPARE ||
          op->family == FLI_TERNARY;
 }
@@ -492,7 +492,7 @@ static bool gives_floats(const fl_op *op) {
  * those of the rows it is made of. */
 static bool is_differentiable(const fl_op *op) {
   bool rule = op->family == FLI_COMPOSE ? !has_mark(op, CONSTANT)
-                                        : op->grad && op->grad != grad_once;
+                                        : op->grad && op->grad != fli_grad_once;
   return rule && takes_floats(op) && gives_floats(op);
 }
 
@@ -523,7 +523,7 @@ static fl_status op_fill(fl_runtime *rt, fl_op *op, int id) {
   op->info.signature = w->sig;
   op->info.family = families[w->family];
   op->shape = w->shape;
-  op->grad = w->grad == grad_none ? NULL : w->grad;
+  op->grad = w->grad == fli_grad_none ? NULL : w->grad;
   op->cost = w->cost;
   op->view = w->view;
   op->compose = w->compose;
@@ -601,7 +601,7 @@ fl_status fli_op_new(fl_runtime *rt, const char *name, const char *signature,
   op->info.signature = copies[1];
   op->info.family = families[FLI_STRUCTURED];
   op->kernel_name = copies[2];
-  op->cost = cost_bytes;
+  op->cost = fli_cost_bytes;
   fl_status s = parse(op);
   if (s) {
     fli_mfree(op);

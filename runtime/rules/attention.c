@@ -58,7 +58,7 @@ static fl_status check_mask(const fl_meta *q, const fl_meta *k,
   return FL_OK;
 }
 
-fl_status shape_attention(fli_infer *c) {
+fl_status fli_shape_attention(fli_infer *c) {
   const fl_meta *q = c->in[Q], *k = c->in[K], *v = c->in[VALUE];
   FLI_TRY(check_operands(q, k, v));
   if (c->in[MASK])
@@ -78,7 +78,7 @@ fl_status shape_attention(fli_infer *c) {
   return FL_OK;
 }
 
-fl_status shape_attention_backward(fli_infer *c) {
+fl_status fli_shape_attention_backward(fli_infer *c) {
   const fl_meta *dy = c->in[0], *q = c->in[1], *v = c->in[3];
   FLI_TRY(check_operands(q, c->in[2], v));
   bool same = dy->ndim == q->ndim && size_at(dy, 1) == size_at(v, 1);
@@ -105,13 +105,13 @@ fl_status shape_attention_backward(fli_infer *c) {
 }
 
 /* Two products forward, five backward; a causal mask halves them. */
-void cost_attention(const fli_infer *c, double *flops, double *bytes) {
+void fli_cost_attention(const fli_infer *c, double *flops, double *bytes) {
   bool back = c->op->id == FLI_OP_attention_backward;
   const fl_meta *q = c->in[back], *k = c->in[back + 1], *v = c->in[back + 2];
   double scores = (double)size_at(q, 4) * (double)size_at(q, 3) *
                   (double)size_at(q, 2) * (double)size_at(k, 2);
   double d = (double)size_at(q, 1), dv = (double)size_at(v, 1);
-  cost_bytes(c, flops, bytes);
+  fli_cost_bytes(c, flops, bytes);
   *flops = 2 * scores * (back ? 3 * d + 2 * dv : d + dv);
   if (c->attrs->v[CAUSAL].i) {
     double nq = (double)size_at(q, 2), nk = (double)size_at(k, 2);
@@ -235,7 +235,7 @@ static void grad_plain(fli_grad *g) {
   }
 }
 
-void grad_attention(fli_grad *g) {
+void fli_grad_attention(fli_grad *g) {
   if (g->create || g->need[MASK] || !fli_nothing(g->dy[1])) {
     grad_plain(g);
     return;

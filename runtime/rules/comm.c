@@ -40,7 +40,7 @@ static fl_status as_x(fli_infer *c) {
   return FL_OK;
 }
 
-fl_status shape_comm_reduce(fli_infer *c) {
+fl_status fli_shape_comm_reduce(fli_infer *c) {
   int rank = 0, size = 1;
   bool rooted = c->op->id == FLI_OP_comm_reduce;
   int64_t reduce = c->attrs->v[rooted ? OWN + 1 : OWN].i;
@@ -53,7 +53,7 @@ fl_status shape_comm_reduce(fli_infer *c) {
   return as_x(c);
 }
 
-fl_status shape_comm_rooted(fli_infer *c) {
+fl_status fli_shape_comm_rooted(fli_infer *c) {
   int rank = 0, size = 1;
   FLI_TRY(group_of(c, &rank, &size));
   FLI_TRY(check_rank(c, c->attrs->v[OWN].i, size));
@@ -85,13 +85,13 @@ static fl_status parted(fli_infer *c, int size) {
   return as_x(c);
 }
 
-fl_status shape_comm_all_gather(fli_infer *c) {
+fl_status fli_shape_comm_all_gather(fli_infer *c) {
   int rank = 0, size = 1;
   FLI_TRY(group_of(c, &rank, &size));
   return c->attrs->v[OWN].i ? parted(c, size) : comm_joined(c, size);
 }
 
-fl_status shape_comm_gather(fli_infer *c) {
+fl_status fli_shape_comm_gather(fli_infer *c) {
   int rank = 0, size = 1;
   FLI_TRY(group_of(c, &rank, &size));
   FLI_TRY(check_rank(c, c->attrs->v[OWN].i, size));
@@ -118,7 +118,7 @@ static fl_status comm_listed(fli_infer *c, int k, fl_meta *m) {
   return FL_OK;
 }
 
-fl_status shape_comm_split(fli_infer *c) {
+fl_status fli_shape_comm_split(fli_infer *c) {
   int rank = 0, size = 1;
   fl_meta given;
   FLI_TRY(group_of(c, &rank, &size));
@@ -148,7 +148,7 @@ fl_status shape_comm_split(fli_infer *c) {
   return FL_OK;
 }
 
-fl_status shape_comm_peer(fli_infer *c) {
+fl_status fli_shape_comm_peer(fli_infer *c) {
   int rank = 0, size = 1;
   int64_t peer = c->attrs->v[OWN].i;
   FLI_TRY(group_of(c, &rank, &size));
@@ -161,7 +161,7 @@ fl_status shape_comm_peer(fli_infer *c) {
   return FL_OK;
 }
 
-fl_status shape_comm_barrier(fli_infer *c) {
+fl_status fli_shape_comm_barrier(fli_infer *c) {
   int rank = 0, size = 1;
   return group_of(c, &rank, &size);
 }
@@ -202,7 +202,7 @@ static fl_value unreduced(fli_grad *g, fl_value dy, int64_t reduce,
   return MUL(dy, DIV(mine, comm_reduced(g, mine, FL_COMM_SUM)));
 }
 
-void grad_comm_all_reduce(fli_grad *g) {
+void fli_grad_comm_all_reduce(fli_grad *g) {
   fl_value dy = comm_reduced(g, fli_g_dy(g, 0), FL_COMM_SUM);
   g->dx[0] = unreduced(g, dy, g->attrs->v[OWN].i, g->y[0]);
 }
@@ -214,7 +214,7 @@ static bool is_root(fli_grad *g) {
 }
 
 /* The root's result is everybody's; what the others got is their own x. */
-void grad_comm_reduce(fli_grad *g) {
+void fli_grad_comm_reduce(fli_grad *g) {
   bool root = is_root(g);
   fl_value dy = fli_g_dy(g, 0), none = MUL(dy, NUM(0));
   fl_value all = comm_reduced(g, root ? dy : none, FL_COMM_SUM);
@@ -222,7 +222,7 @@ void grad_comm_reduce(fli_grad *g) {
   g->dx[0] = root ? dx : ADD(dx, dy);
 }
 
-void grad_comm_broadcast(fli_grad *g) {
+void fli_grad_comm_broadcast(fli_grad *g) {
   fl_value dx = comm_reduced(g, fli_g_dy(g, 0), FL_COMM_SUM);
   g->dx[0] = is_root(g) ? dx : MUL(dx, NUM(0));
 }
@@ -240,24 +240,24 @@ static fl_value among_parts(fli_grad *g, fl_value part) {
   return RUN_A(pad, &a, part);
 }
 
-void grad_comm_all_gather(fli_grad *g) {
+void fli_grad_comm_all_gather(fli_grad *g) {
   fl_attrs a = in_group(g, FLI_OP_comm_reduce_scatter, FL_COMM_SUM);
   fl_value dx = RUN_A(comm_reduce_scatter, &a, fli_g_dy(g, 0));
   g->dx[0] =
       g->attrs->v[OWN].i ? among_parts(g, dx) : RESHAPE(dx, &g->in_meta[0]);
 }
 
-void grad_comm_reduce_scatter(fli_grad *g) {
+void fli_grad_comm_reduce_scatter(fli_grad *g) {
   fl_value dy = comm_gathered(g, fli_g_dy(g, 0));
   g->dx[0] = unreduced(g, dy, g->attrs->v[OWN].i, fli_none());
 }
 
-void grad_comm_all_to_all(fli_grad *g) {
+void fli_grad_comm_all_to_all(fli_grad *g) {
   fl_attrs a = in_group(g, FLI_OP_comm_all_to_all, -1);
   g->dx[0] = RUN_A(comm_all_to_all, &a, fli_g_dy(g, 0));
 }
 
-void grad_comm_gather(fli_grad *g) {
+void fli_grad_comm_gather(fli_grad *g) {
   const fl_meta *x = &g->in_meta[0];
   static const int64_t one[1] = {1};
   fl_attrs a = in_group(g, FLI_OP_comm_scatter, g->attrs->v[OWN].i);
@@ -267,7 +267,7 @@ void grad_comm_gather(fli_grad *g) {
 }
 
 /* What ranks other than root gave was not read. */
-void grad_comm_scatter(fli_grad *g) {
+void fli_grad_comm_scatter(fli_grad *g) {
   const fl_meta *x = &g->in_meta[0];
   fl_attrs a = in_group(g, FLI_OP_comm_gather, g->attrs->v[OWN].i);
   fl_value dy = fli_g_dy(g, 0), dx = RUN_A(comm_gather, &a, dy);

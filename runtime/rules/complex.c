@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-fl_status view_view_as_real(fli_viewing *v) {
+fl_status fli_view_view_as_real(fli_viewing *v) {
   int n = v->x->ndim;
   if (n == FL_MAX_DIMS)
     return fli_fail(FL_ESHAPE, "view_as_real: %d dims leave none for the pairs",
@@ -22,11 +22,11 @@ fl_status view_view_as_real(fli_viewing *v) {
   return FL_OK;
 }
 
-void grad_view_as_real(fli_grad *g) {
+void fli_grad_view_as_real(fli_grad *g) {
   g->dx[0] = RUN(view_as_complex, RUN(contiguous, g->dy[0]));
 }
 
-fl_status view_view_as_complex(fli_viewing *v) {
+fl_status fli_view_view_as_complex(fli_viewing *v) {
   int n = v->x->ndim - 1;
   bool fits = n >= 0 && v->x->shape[n] == 2;
   if (!fits || (v->x->dtype != FL_F32 && v->x->dtype != FL_F64))
@@ -52,13 +52,13 @@ fl_status view_view_as_complex(fli_viewing *v) {
   return FL_OK;
 }
 
-void grad_view_as_complex(fli_grad *g) {
+void fli_grad_view_as_complex(fli_grad *g) {
   g->dx[0] = RUN(view_as_real, g->dy[0]);
 }
 
 /* --- products of pairs --- */
 
-fl_status shape_complex_mul(fli_infer *c) {
+fl_status fli_shape_complex_mul(fli_infer *c) {
   fl_meta *y = &c->out[0];
   const fl_meta *wide = c->in[c->in[1]->ndim > c->in[0]->ndim];
   y->ndim = wide->ndim;
@@ -94,12 +94,12 @@ static fl_value one_of(fli_env *e, fl_value pair, int64_t k) {
   return fli_run(e, FLI_OP_select, &a, 1, &pair);
 }
 
-void compose_complex_mul(fli_composing *g) {
+void fli_compose_complex_mul(fli_composing *g) {
   fl_value re[2], im[2];
   fl_meta m;
   const fl_meta *in[2] = {fli_meta(g->in[0]), fli_meta(g->in[1])};
   fli_infer c = {.out = &m, .in = in};
-  if ((g->e.status = shape_complex_mul(&c)))
+  if ((g->e.status = fli_shape_complex_mul(&c)))
     return;
   for (int k = 0; k < 2; k++) {
     fl_value x = fli_v_widened(&g->e, g->in[k]);
@@ -117,7 +117,7 @@ void compose_complex_mul(fli_composing *g) {
 
 /* Of L(a b) towards a dy conj(b), towards b dy conj(a); of L(a conj(b)) dy b
  * and a conj(dy). */
-void grad_complex_mul(fli_grad *g) {
+void fli_grad_complex_mul(fli_grad *g) {
   bool conj = g->attrs->v[0].i;
   fl_attrs a = fli_attrs(&g->e, FLI_OP_complex_mul), by = a;
   a.v[0].i = !conj;
@@ -168,11 +168,11 @@ static fl_value of_parts(fli_composing *g, fl_value re, fl_value im) {
   return RUN(view_as_complex, RUN_A(stack, &a, re, im));
 }
 
-void compose_complex(fli_composing *g) {
+void fli_compose_complex(fli_composing *g) {
   g->out[0] = of_parts(g, g->in[0], g->in[1]);
 }
 
-void compose_polar(fli_composing *g) {
+void fli_compose_polar(fli_composing *g) {
   fl_dtype d = part_dtype(g->in[0], g->in[1]);
   fl_value size = CAST(as_tensor(g, g->in[0]), d);
   fl_value angle = CAST(as_tensor(g, g->in[1]), d);
@@ -187,24 +187,24 @@ static fl_value zeros_as(fli_composing *g, fl_value x) {
                                    fl_tensor_device(x.tensor));
 }
 
-void compose_real(fli_composing *g) {
+void fli_compose_real(fli_composing *g) {
   fl_value x = as_tensor(g, g->in[0]);
   g->out[0] = is_complex(x) ? complex_part(g, x, 0) : x;
 }
 
-void compose_imag(fli_composing *g) {
+void fli_compose_imag(fli_composing *g) {
   fl_value x = as_tensor(g, g->in[0]);
   g->out[0] = is_complex(x) ? complex_part(g, x, 1) : zeros_as(g, x);
 }
 
-void compose_conj(fli_composing *g) {
+void fli_compose_conj(fli_composing *g) {
   fl_value x = as_tensor(g, g->in[0]);
   g->out[0] = is_complex(x) ? of_parts(g, complex_part(g, x, 0),
                                        NEG(complex_part(g, x, 1)))
                             : x;
 }
 
-void compose_angle(fli_composing *g) {
+void fli_compose_angle(fli_composing *g) {
   fl_value x = as_tensor(g, g->in[0]);
   if (is_complex(x))
     g->out[0] = RUN(atan2, complex_part(g, x, 1), complex_part(g, x, 0));
@@ -219,14 +219,14 @@ static void eig(fli_composing *g, fl_value *wv) {
   RUN_ALL(eig_pairs, NULL, wv, CAST(g->in[0], d));
 }
 
-void compose_eig(fli_composing *g) {
+void fli_compose_eig(fli_composing *g) {
   fl_value wv[FL_MAX_OUT];
   eig(g, wv);
   g->out[0] = RUN(view_as_complex, wv[0]);
   g->out[1] = RUN(view_as_complex, wv[1]);
 }
 
-void compose_eigvals(fli_composing *g) {
+void fli_compose_eigvals(fli_composing *g) {
   fl_value wv[FL_MAX_OUT];
   eig(g, wv);
   g->out[0] = RUN(view_as_complex, wv[0]);

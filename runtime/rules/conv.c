@@ -54,7 +54,7 @@ static fl_status conv_infer(fli_infer *c, const fl_meta *x, const fl_meta *w,
   return FL_OK;
 }
 
-fl_status shape_conv(fli_infer *c) {
+fl_status fli_shape_conv(fli_infer *c) {
   const fl_meta *w = c->in[1], *bias = c->in[2];
   FLI_TRY(conv_infer(c, c->in[0], w, 0, &c->out[0]));
   if (bias && (bias->ndim != 1 || bias->shape[0] != w->shape[0]))
@@ -88,19 +88,19 @@ static fl_status shape_grad(fli_infer *c, bool of_input) {
   return FL_OK;
 }
 
-fl_status shape_conv_input_grad(fli_infer *c) {
+fl_status fli_shape_conv_input_grad(fli_infer *c) {
   c->layout = fli_conv_layout;
   return shape_grad(c, true);
 }
 
-fl_status shape_conv_weight_grad(fli_infer *c) {
+fl_status fli_shape_conv_weight_grad(fli_infer *c) {
   return shape_grad(c, false);
 }
 
 /* A multiply-add for each result and weight of its channel. */
-void cost_conv(const fli_infer *c, double *flops, double *bytes) {
+void fli_cost_conv(const fli_infer *c, double *flops, double *bytes) {
   const fl_meta *y = &c->out[0], *w = c->in[1];
-  cost_bytes(c, flops, bytes);
+  fli_cost_bytes(c, flops, bytes);
   if (c->op->id == FLI_OP_conv_input_grad)
     y = c->in[0];
   if (c->op->id == FLI_OP_conv_weight_grad) {
@@ -146,7 +146,7 @@ static fl_value weight_grad(fli_grad *g, fl_value dy, fl_value x,
   return RUN_A(conv_weight_grad, &a, dy, x);
 }
 
-void grad_conv(fli_grad *g) {
+void fli_grad_conv(fli_grad *g) {
   fl_value dy = g->dy[0];
   if (g->need[0])
     g->dx[0] = input_grad(g, dy, g->in[1], &g->in_meta[0]);
@@ -162,14 +162,14 @@ void grad_conv(fli_grad *g) {
   }
 }
 
-void grad_conv_input_grad(fli_grad *g) {
+void fli_grad_conv_input_grad(fli_grad *g) {
   if (g->need[0])
     g->dx[0] = conv(g, g->dy[0], g->in[1]);
   if (g->need[1])
     g->dx[1] = weight_grad(g, g->in[0], g->dy[0], &g->in_meta[1]);
 }
 
-void grad_conv_weight_grad(fli_grad *g) {
+void fli_grad_conv_weight_grad(fli_grad *g) {
   if (g->need[0])
     g->dx[0] = conv(g, g->in[1], g->dy[0]);
   if (g->need[1])
@@ -219,7 +219,7 @@ static fl_value lengthened(fli_composing *g, fl_value x, int n,
   return RUN_A(pad, &a, x);
 }
 
-void compose_conv_transpose(fli_composing *g) {
+void fli_compose_conv_transpose(fli_composing *g) {
   const fl_meta *x = fli_meta(g->in[0]), *w = fli_meta(g->in[1]);
   int n = w->ndim - 2, first = x->ndim - n;
   int64_t list[3][3], more[3] = {0}, shape[FL_MAX_DIMS],

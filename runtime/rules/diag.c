@@ -34,7 +34,7 @@ static fl_value embedded(fli_composing *g, fl_value x, int64_t offset) {
                                 : (int64_t[]){0, far, far, 0});
 }
 
-void compose_diag(fli_composing *g) {
+void fli_compose_diag(fli_composing *g) {
   const fl_meta *m = fli_meta(g->in[0]);
   int64_t offset = g->attrs->v[0].i;
   if (m->ndim == 1) {
@@ -50,7 +50,7 @@ void compose_diag(fli_composing *g) {
   }
 }
 
-void compose_diag_embed(fli_composing *g) {
+void fli_compose_diag_embed(fli_composing *g) {
   const fl_meta *m = fli_meta(g->in[0]);
   int n = m->ndim + 1;
   int64_t dim1 = g->attrs->v[1].i, dim2 = g->attrs->v[2].i;
@@ -71,7 +71,7 @@ void compose_diag_embed(fli_composing *g) {
   g->out[0] = dim1 == n - 2 && dim2 == n - 1 ? x : RUN_A(movedim, &a, x);
 }
 
-void compose_unflatten(fli_composing *g) {
+void fli_compose_unflatten(fli_composing *g) {
   const fl_meta *m = fli_meta(g->in[0]);
   int dim = (int)g->attrs->v[0].i, n;
   const int64_t *sizes = fl_attr_list(g->attrs, 1, &n);
@@ -102,7 +102,7 @@ void compose_unflatten(fli_composing *g) {
   g->out[0] = fli_v_reshape(&g->e, g->in[0], m->ndim - 1 + n, shape);
 }
 
-void compose_diagflat(fli_composing *g) {
+void fli_compose_diagflat(fli_composing *g) {
   const fl_meta *m = fli_meta(g->in[0]);
   int64_t n = fl_numel(m->ndim, m->shape);
   g->out[0] = RUN_A(diag, g->attrs, fli_v_reshape(&g->e, g->in[0], 1, &n));

@@ -5,7 +5,7 @@
 
 /* Every operand once, and an operation for each element of the largest result.
  */
-void cost_bytes(const fli_infer *c, double *flops, double *bytes) {
+void fli_cost_bytes(const fli_infer *c, double *flops, double *bytes) {
   double n;
   *flops = *bytes = 0;
   for (int k = 0; k < c->n_in; k++)
@@ -20,16 +20,16 @@ void cost_bytes(const fli_infer *c, double *flops, double *bytes) {
 }
 
 /* Reductions: an operation for each element that is read. */
-void cost_reads(const fli_infer *c, double *flops, double *bytes) {
+void fli_cost_reads(const fli_infer *c, double *flops, double *bytes) {
   const fl_meta *x = c->in[0];
-  cost_bytes(c, flops, bytes);
+  fli_cost_bytes(c, flops, bytes);
   *flops = (double)fl_numel(x->ndim, x->shape);
 }
 
 /* Softmax and norms: a line's maximum or mean, differences, their exponentials
  * or squares, the sum of these, and the quotient. */
-void cost_lines(const fli_infer *c, double *flops, double *bytes) {
-  cost_reads(c, flops, bytes);
+void fli_cost_lines(const fli_infer *c, double *flops, double *bytes) {
+  fli_cost_reads(c, flops, bytes);
   *flops *= 5;
 }
 
@@ -41,13 +41,13 @@ static fl_value saved_of(fli_grad *g) {
                                             : fli_none();
 }
 
-void grad_unary(fli_grad *g) {
+void fli_grad_unary(fli_grad *g) {
   fl_value in[2] = {g->dy[0], saved_of(g)};
   g->dx[0] = fli_run(&g->e, g->op->id + 1, g->attrs, 2, in);
 }
 
 /* dx = dy f'(s): towards dy again f'(s), towards s dy f''(s). */
-void grad_unary_backward(fli_grad *g) {
+void fli_grad_unary_backward(fli_grad *g) {
   fl_value ddx = g->dy[0], dy = g->in[0], s = g->in[1];
   if (g->need[0])
     g->dx[0] = fli_run(&g->e, g->op->id, g->attrs, 2, (fl_value[]){ddx, s});
@@ -57,36 +57,36 @@ void grad_unary_backward(fli_grad *g) {
 }
 
 /* f''' and what follows are by the expression of the formula. */
-void grad_unary_backward2(fli_grad *g) {
+void fli_grad_unary_backward2(fli_grad *g) {
   g->e.rt->up->row_grad(g);
 }
 
 /* What has no gradient and must not be passed over in silence. */
-void grad_once(fli_grad *g) {
+void fli_grad_once(fli_grad *g) {
   fli_env_fail(&g->e, FL_EAUTOGRAD, "%s: its results cannot be differentiated",
                g->op->info.name);
 }
 
 /* --- binary --- */
 
-void grad_add(fli_grad *g) {
+void fli_grad_add(fli_grad *g) {
   g->dx[0] = g->dx[1] = g->dy[0];
 }
 
-void grad_sub(fli_grad *g) {
+void fli_grad_sub(fli_grad *g) {
   g->dx[0] = g->dy[0];
   if (g->need[1])
     g->dx[1] = NEG(g->dy[0]);
 }
 
-void grad_mul(fli_grad *g) {
+void fli_grad_mul(fli_grad *g) {
   if (g->need[0])
     g->dx[0] = MUL(g->dy[0], g->in[1]);
   if (g->need[1])
     g->dx[1] = MUL(g->dy[0], g->in[0]);
 }
 
-void grad_div(fli_grad *g) {
+void fli_grad_div(fli_grad *g) {
   fl_value a = g->in[0], b = g->in[1], dy = g->dy[0];
   if (g->need[0])
     g->dx[0] = DIV(dy, b);
@@ -95,17 +95,17 @@ void grad_div(fli_grad *g) {
 }
 
 /* Constant between its jumps. */
-void grad_floor_div(fli_grad *g) {
+void fli_grad_floor_div(fli_grad *g) {
   (void)g;
 }
 
-void grad_remainder(fli_grad *g) {
+void fli_grad_remainder(fli_grad *g) {
   g->dx[0] = g->dy[0];
   if (g->need[1])
     g->dx[1] = NEG(MUL(g->dy[0], RUN(floor_div, g->in[0], g->in[1])));
 }
 
-void grad_fmod(fli_grad *g) {
+void fli_grad_fmod(fli_grad *g) {
   g->dx[0] = g->dy[0];
   if (g->need[1])
     g->dx[1] = NEG(MUL(g->dy[0], RUN(trunc, DIV(g->in[0], g->in[1]))));
@@ -113,7 +113,7 @@ void grad_fmod(fli_grad *g) {
 
 /* Towards the base b a^(b-1), 0 where b is 0; towards the exponent a^b log a, 0
  * where a is 0 and b is not negative. */
-void grad_pow(fli_grad *g) {
+void fli_grad_pow(fli_grad *g) {
   fl_value a = g->in[0], b = g->in[1], dy = g->dy[0], zero = NUM(0);
   if (g->need[0] && fli_is_number(b)) {
     double e = b.dtype == FL_F64 ? b.f : (double)b.i;
@@ -150,15 +150,15 @@ static void grad_extremum(fli_grad *g, int loses, bool nan_loses) {
   }
 }
 
-void grad_maximum(fli_grad *g) {
+void fli_grad_maximum(fli_grad *g) {
   grad_extremum(g, FLI_OP_lt, false);
 }
 
-void grad_minimum(fli_grad *g) {
+void fli_grad_minimum(fli_grad *g) {
   grad_extremum(g, FLI_OP_gt, false);
 }
 
-void grad_atan2(fli_grad *g) {
+void fli_grad_atan2(fli_grad *g) {
   fl_value a = g->in[0], b = g->in[1];
   fl_value scaled = DIV(g->dy[0], ADD(MUL(a, a), MUL(b, b)));
   if (g->need[0])
@@ -167,21 +167,21 @@ void grad_atan2(fli_grad *g) {
     g->dx[1] = NEG(MUL(scaled, a));
 }
 
-void grad_fmax(fli_grad *g) {
+void fli_grad_fmax(fli_grad *g) {
   grad_extremum(g, FLI_OP_lt, true);
 }
 
-void grad_fmin(fli_grad *g) {
+void fli_grad_fmin(fli_grad *g) {
   grad_extremum(g, FLI_OP_gt, true);
 }
 
-void grad_heaviside(fli_grad *g) {
+void fli_grad_heaviside(fli_grad *g) {
   if (g->need[1])
     g->dx[1] = RUN(where, RUN(eq, g->in[0], NUM(0)), g->dy[0], NUM(0));
 }
 
 /* 0 where both are 0, as there is no slope. */
-void grad_hypot(fli_grad *g) {
+void fli_grad_hypot(fli_grad *g) {
   fl_value y = RUN(where, RUN(eq, g->y[0], NUM(0)), NUM(1), g->y[0]);
   fl_value scaled = DIV(g->dy[0], y);
   for (int k = 0; k < 2; k++)
@@ -189,13 +189,13 @@ void grad_hypot(fli_grad *g) {
       g->dx[k] = MUL(scaled, g->in[k]);
 }
 
-void grad_copysign(fli_grad *g) {
+void fli_grad_copysign(fli_grad *g) {
   if (g->need[0])
     g->dx[0] = MUL(g->dy[0],
                    MUL(RUN(sign, g->in[0]), RUN(copysign, NUM(1), g->in[1])));
 }
 
-void grad_ldexp(fli_grad *g) {
+void fli_grad_ldexp(fli_grad *g) {
   if (g->need[0])
     g->dx[0] = RUN(ldexp, g->dy[0], g->in[1]);
 }
@@ -208,21 +208,21 @@ static fl_value ahead(fli_grad *g, int k) {
 }
 
 /* Each by its share of the sum. */
-void grad_logaddexp(fli_grad *g) {
+void fli_grad_logaddexp(fli_grad *g) {
   for (int k = 0; k < 2; k++) {
     if (g->need[k])
       g->dx[k] = MUL(g->dy[0], RUN(sigmoid, ahead(g, k)));
   }
 }
 
-void grad_logaddexp2(fli_grad *g) {
+void fli_grad_logaddexp2(fli_grad *g) {
   for (int k = 0; k < 2; k++) {
     if (g->need[k])
       g->dx[k] = MUL(g->dy[0], RUN(sigmoid, MUL(ahead(g, k), NUM(FL_LN2))));
   }
 }
 
-void grad_xlogy(fli_grad *g) {
+void fli_grad_xlogy(fli_grad *g) {
   fl_value a = g->in[0], b = g->in[1], dy = g->dy[0], zero = NUM(0);
   if (g->need[0])
     g->dx[0] = RUN(where, RUN(logical_and, RUN(eq, a, zero), RUN(le, b, zero)),
@@ -231,7 +231,7 @@ void grad_xlogy(fli_grad *g) {
     g->dx[1] = MUL(dy, DIV(a, b));
 }
 
-void grad_xlog1py(fli_grad *g) {
+void fli_grad_xlog1py(fli_grad *g) {
   fl_value a = g->in[0], b = g->in[1], dy = g->dy[0], zero = NUM(0);
   if (g->need[0])
     g->dx[0] =
@@ -242,13 +242,13 @@ void grad_xlog1py(fli_grad *g) {
 }
 
 /* The order is a whole number, and has no slope. */
-void grad_polygamma(fli_grad *g) {
+void fli_grad_polygamma(fli_grad *g) {
   if (g->need[0])
     g->dx[0] = MUL(g->dy[0], RUN(polygamma, g->in[0], ADD(g->in[1], NUM(1))));
 }
 
 /* Towards s there is no formula in functions that are here. */
-void grad_zeta(fli_grad *g) {
+void fli_grad_zeta(fli_grad *g) {
   fl_value s = g->in[0], q = g->in[1];
   if (g->need[0])
     fli_env_fail(&g->e, FL_EAUTOGRAD,
@@ -270,15 +270,15 @@ static void grad_incomplete(fli_grad *g, double sign) {
     g->dx[1] = d;
 }
 
-void grad_igamma(fli_grad *g) {
+void fli_grad_igamma(fli_grad *g) {
   grad_incomplete(g, 1);
 }
 
-void grad_igammac(fli_grad *g) {
+void fli_grad_igammac(fli_grad *g) {
   grad_incomplete(g, -1);
 }
 
-void grad_gamma_da(fli_grad *g) {
+void fli_grad_gamma_da(fli_grad *g) {
   fl_value a = g->in[0], x = g->in[1], y = g->y[0], dy = g->dy[0];
   if (g->need[0])
     g->dx[0] = MUL(dy, RUN(gamma_daa, a, x));
@@ -289,21 +289,21 @@ void grad_gamma_da(fli_grad *g) {
   }
 }
 
-void grad_gamma_daa(fli_grad *g) {
+void fli_grad_gamma_daa(fli_grad *g) {
   fli_env_fail(&g->e, FL_EAUTOGRAD,
                "gamma_daa: a third derivative by a is not available");
 }
 
 /* --- ternary --- */
 
-void grad_where(fli_grad *g) {
+void fli_grad_where(fli_grad *g) {
   if (g->need[1])
     g->dx[1] = RUN(where, g->in[0], g->dy[0], NUM(0));
   if (g->need[2])
     g->dx[2] = RUN(where, g->in[0], NUM(0), g->dy[0]);
 }
 
-void grad_lerp(fli_grad *g) {
+void fli_grad_lerp(fli_grad *g) {
   fl_value a = g->in[0], b = g->in[1], w = g->in[2], dy = g->dy[0];
   if (g->need[0])
     g->dx[0] = SUB(dy, MUL(dy, w));
@@ -313,7 +313,7 @@ void grad_lerp(fli_grad *g) {
     g->dx[2] = MUL(dy, SUB(b, a));
 }
 
-void grad_addcmul(fli_grad *g) {
+void fli_grad_addcmul(fli_grad *g) {
   fl_value scaled = MUL(g->dy[0], NUM(g->attrs->v[0].f));
   g->dx[0] = g->dy[0];
   if (g->need[1])
@@ -322,7 +322,7 @@ void grad_addcmul(fli_grad *g) {
     g->dx[2] = MUL(scaled, g->in[1]);
 }
 
-void grad_addcdiv(fli_grad *g) {
+void fli_grad_addcdiv(fli_grad *g) {
   fl_value a = g->in[1], b = g->in[2];
   fl_value scaled = DIV(MUL(g->dy[0], NUM(g->attrs->v[0].f)), b);
   g->dx[0] = g->dy[0];

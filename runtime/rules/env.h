@@ -4,7 +4,7 @@
  * failure everything is "nothing", so rules are plain expressions without error
  * handling:
  *
- *   void grad_div(fli_grad *g) {
+ *   void fli_grad_div(fli_grad *g) {
  *     fl_value a = g->in[0], b = g->in[1], dy = g->dy[0];
  *     if (g->need[0]) g->dx[0] = DIV(dy, b);
  *     if (g->need[1]) g->dx[1] = NEG(DIV(MUL(dy, a), MUL(b, b)));

@@ -6,8 +6,8 @@
 #include <string.h>
 
 /* 5 n log2(n) is what a transform of radix 2 takes. */
-void cost_dft(const fli_infer *c, double *flops, double *bytes) {
-  cost_bytes(c, flops, bytes);
+void fli_cost_dft(const fli_infer *c, double *flops, double *bytes) {
+  fli_cost_bytes(c, flops, bytes);
   const fl_meta *x = c->in[0];
   int at = c->op->id == FLI_OP_irdft, dims = c->op->id == FLI_OP_rdft ? 2 : 3;
   int64_t dim = c->attrs->v[at].i, n = at ? c->attrs->v[0].i : x->shape[dim];
@@ -41,7 +41,7 @@ static fl_status check_pairs(const fli_infer *c, int64_t dim) {
   return FL_OK;
 }
 
-fl_status shape_dft(fli_infer *c) {
+fl_status fli_shape_dft(fli_infer *c) {
   const fl_meta *x = c->in[0];
   FLI_TRY(check_pairs(c, c->attrs->v[0].i));
   FLI_TRY(check_dims(c, c->attrs->v[0].i, c->attrs->v[3].i));
@@ -50,7 +50,7 @@ fl_status shape_dft(fli_infer *c) {
   return FL_OK;
 }
 
-fl_status shape_rdft(fli_infer *c) {
+fl_status fli_shape_rdft(fli_infer *c) {
   const fl_meta *x = c->in[0];
   int64_t dim = c->attrs->v[0].i;
   if (x->ndim == 0 || x->ndim == FL_MAX_DIMS || x->shape[dim] == 0)
@@ -66,7 +66,7 @@ fl_status shape_rdft(fli_infer *c) {
   return FL_OK;
 }
 
-fl_status shape_irdft(fli_infer *c) {
+fl_status fli_shape_irdft(fli_infer *c) {
   const fl_meta *x = c->in[0];
   int64_t n = c->attrs->v[0].i, dim = c->attrs->v[1].i;
   FLI_TRY(check_pairs(c, dim));
@@ -84,7 +84,7 @@ fl_status shape_irdft(fli_infer *c) {
 }
 
 /* The transposed matrix with the sign of i changed: the inverse one. */
-void grad_dft(fli_grad *g) {
+void fli_grad_dft(fli_grad *g) {
   fl_attrs a;
   fl_attrs_copy(&a, g->attrs);
   a.v[1].i = !a.v[1].i;
@@ -114,7 +114,7 @@ static fl_value scale_inner(fli_grad *g, fl_value x, int64_t dim, int64_t n,
 }
 
 /* irdft counts what lies inside twice, for its mirror image. */
-void grad_rdft(fli_grad *g) {
+void fli_grad_rdft(fli_grad *g) {
   int64_t dim = g->attrs->v[0].i, n = g->in_meta[0].shape[dim];
   fl_attrs a = fli_attrs(&g->e, FLI_OP_irdft);
   a.v[0].i = n;
@@ -124,7 +124,7 @@ void grad_rdft(fli_grad *g) {
   g->dx[0] = RUN_A(irdft, &a, scale_inner(g, g->dy[0], dim, n, 0.5));
 }
 
-void grad_irdft(fli_grad *g) {
+void fli_grad_irdft(fli_grad *g) {
   int64_t n = g->attrs->v[0].i, dim = g->attrs->v[1].i;
   fl_attrs a = fli_attrs(&g->e, FLI_OP_rdft);
   a.v[0].i = dim;
@@ -168,12 +168,12 @@ static void cosines(fli_composing *g, int64_t dtype, const double a[3]) {
   fft_window(g, w, dtype);
 }
 
-void compose_bartlett_window(fli_composing *g) {
+void fli_compose_bartlett_window(fli_composing *g) {
   fl_value off = RUN(abs, SUB(MUL(fft_places(g), NUM(2)), NUM(1)));
   fft_window(g, SUB(NUM(1), off), g->attrs->v[2].i);
 }
 
-void compose_kaiser_window(fli_composing *g) {
+void fli_compose_kaiser_window(fli_composing *g) {
   fl_value off = RUN(square, SUB(MUL(fft_places(g), NUM(2)), NUM(1)));
   double beta = g->attrs->v[2].f;
   off = SQRT(RUN(maximum, SUB(NUM(1), off), NUM(0)));
@@ -185,15 +185,15 @@ void compose_kaiser_window(fli_composing *g) {
   fft_window(g, w, g->attrs->v[3].i);
 }
 
-void compose_hann_window(fli_composing *g) {
+void fli_compose_hann_window(fli_composing *g) {
   cosines(g, g->attrs->v[2].i, (double[3]){0.5, 0.5, 0});
 }
 
-void compose_hamming_window(fli_composing *g) {
+void fli_compose_hamming_window(fli_composing *g) {
   double alpha = g->attrs->v[2].f, beta = g->attrs->v[3].f;
   cosines(g, g->attrs->v[4].i, (double[3]){alpha, beta, 0});
 }
 
-void compose_blackman_window(fli_composing *g) {
+void fli_compose_blackman_window(fli_composing *g) {
   cosines(g, g->attrs->v[2].i, (double[3]){0.42, 0.5, 0.08});
 }

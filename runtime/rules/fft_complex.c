@@ -195,51 +195,51 @@ static void inverse_half(env *g, bool lists, int fixed) {
   g->out[0] = RUN_A(irdft, &a, sized(g, x, &p, first, n / 2 + 1));
 }
 
-void compose_fft(env *g) {
+void fli_compose_fft(env *g) {
   fft_complex_whole(g, false, 0, false);
 }
 
-void compose_ifft(env *g) {
+void fli_compose_ifft(env *g) {
   fft_complex_whole(g, false, 0, true);
 }
 
-void compose_rfft(env *g) {
+void fli_compose_rfft(env *g) {
   forward_half(g, false, 0);
 }
 
-void compose_irfft(env *g) {
+void fli_compose_irfft(env *g) {
   inverse_half(g, false, 0);
 }
 
-void compose_fft2(env *g) {
+void fli_compose_fft2(env *g) {
   fft_complex_whole(g, true, 2, false);
 }
 
-void compose_ifft2(env *g) {
+void fli_compose_ifft2(env *g) {
   fft_complex_whole(g, true, 2, true);
 }
 
-void compose_rfft2(env *g) {
+void fli_compose_rfft2(env *g) {
   forward_half(g, true, 2);
 }
 
-void compose_irfft2(env *g) {
+void fli_compose_irfft2(env *g) {
   inverse_half(g, true, 2);
 }
 
-void compose_fftn(env *g) {
+void fli_compose_fftn(env *g) {
   fft_complex_whole(g, true, 0, false);
 }
 
-void compose_ifftn(env *g) {
+void fli_compose_ifftn(env *g) {
   fft_complex_whole(g, true, 0, true);
 }
 
-void compose_rfftn(env *g) {
+void fli_compose_rfftn(env *g) {
   forward_half(g, true, 0);
 }
 
-void compose_irfftn(env *g) {
+void fli_compose_irfftn(env *g) {
   inverse_half(g, true, 0);
 }
 
@@ -264,11 +264,11 @@ static void fft_complex_shifted(env *g, bool back) {
   g->out[0] = x.tensor == g->in[0].tensor ? RUN(copy, x) : x;
 }
 
-void compose_fftshift(env *g) {
+void fli_compose_fftshift(env *g) {
   fft_complex_shifted(g, false);
 }
 
-void compose_ifftshift(env *g) {
+void fli_compose_ifftshift(env *g) {
   fft_complex_shifted(g, true);
 }
 
@@ -299,11 +299,11 @@ static void frequencies(env *g, bool half) {
   g->out[0] = CAST(MUL(k, NUM(by)), (fl_dtype)g->attrs->v[2].i);
 }
 
-void compose_fftfreq(env *g) {
+void fli_compose_fftfreq(env *g) {
   frequencies(g, false);
 }
 
-void compose_rfftfreq(env *g) {
+void fli_compose_rfftfreq(env *g) {
   frequencies(g, true);
 }
 
@@ -349,7 +349,7 @@ static fl_value window_of(env *g, const frames *f, fl_dtype d,
 }
 
 /* (batch, time) or (time) to (batch, frequency, frames). */
-void compose_stft(env *g) {
+void fli_compose_stft(env *g) {
   frames f;
   fl_value x = g->in[0];
   const fl_meta *m = fli_meta(x);
@@ -406,7 +406,7 @@ static fl_value overlapped(env *g, fl_value y, const frames *f, int64_t batch,
 }
 
 /* Back to time: windows overlap, and their squares' sum is divided by. */
-void compose_istft(env *g) {
+void fli_compose_istft(env *g) {
   frames f;
   fl_value x = g->in[0];
   const fl_meta *m = fli_meta(x);

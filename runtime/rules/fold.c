@@ -85,7 +85,7 @@ static int space_of(int numbers, int ndim) {
   return numbers > 1 ? numbers : ndim - 2;
 }
 
-void compose_im2col(fli_composing *g) {
+void fli_compose_im2col(fli_composing *g) {
   fl_value x = g->in[0];
   const fl_meta *m = fli_meta(x);
   int numbers = (int)g->attrs->v[0].list.n, n = space_of(numbers, m->ndim);
@@ -114,7 +114,7 @@ void compose_im2col(fli_composing *g) {
   g->out[0] = fli_v_reshape(&g->e, x, batch ? 3 : 2, columns + !batch);
 }
 
-void compose_fold(fli_composing *g) {
+void fli_compose_fold(fli_composing *g) {
   fl_value x = g->in[0];
   const fl_meta *m = fli_meta(x);
   int n, kernels = (int)g->attrs->v[1].list.n;
@@ -186,7 +186,7 @@ static int64_t lead_of(const fl_meta *m) {
   return fl_numel(m->ndim - 3, m->shape);
 }
 
-void compose_pixel_shuffle(fli_composing *g) {
+void fli_compose_pixel_shuffle(fli_composing *g) {
   static const int64_t order[] = {0, 1, 4, 2, 5, 3};
   const fl_meta *m = fli_meta(g->in[0]);
   int64_t r = g->attrs->v[0].i, shape[FL_MAX_DIMS];
@@ -205,7 +205,7 @@ void compose_pixel_shuffle(fli_composing *g) {
       fli_v_reshape(&g->e, fli_v_permute(&g->e, x, order), m->ndim, shape);
 }
 
-void compose_pixel_unshuffle(fli_composing *g) {
+void fli_compose_pixel_unshuffle(fli_composing *g) {
   static const int64_t order[] = {0, 1, 3, 5, 2, 4};
   const fl_meta *m = fli_meta(g->in[0]);
   int64_t r = g->attrs->v[0].i, shape[FL_MAX_DIMS];
@@ -225,7 +225,7 @@ void compose_pixel_unshuffle(fli_composing *g) {
       fli_v_reshape(&g->e, fli_v_permute(&g->e, x, order), m->ndim, shape);
 }
 
-void compose_channel_shuffle(fli_composing *g) {
+void fli_compose_channel_shuffle(fli_composing *g) {
   const fl_meta *m = fli_meta(g->in[0]);
   int64_t groups = g->attrs->v[0].i;
   if (m->ndim < 2) {
@@ -244,7 +244,7 @@ void compose_channel_shuffle(fli_composing *g) {
 
 /* --- dims --- */
 
-void compose_movedim(fli_composing *g) {
+void fli_compose_movedim(fli_composing *g) {
   const fl_meta *m = fli_meta(g->in[0]);
   int n, to, next = 0;
   const int64_t *from = fl_attr_list(g->attrs, 0, &n);
@@ -274,7 +274,7 @@ void compose_movedim(fli_composing *g) {
   g->out[0] = fli_v_permute(&g->e, g->in[0], order);
 }
 
-void compose_tile(fli_composing *g) {
+void fli_compose_tile(fli_composing *g) {
   const fl_meta *m = fli_meta(g->in[0]);
   int n;
   const int64_t *times = fl_attr_list(g->attrs, 0, &n);

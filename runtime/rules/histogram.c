@@ -124,7 +124,7 @@ static fl_value line_of(fli_composing *g, fl_value x) {
   return fli_v_reshape(&g->e, CAST(x, wide ? FL_F64 : FL_F32), 1, &n);
 }
 
-void compose_histc(fli_composing *g) {
+void fli_compose_histc(fli_composing *g) {
   const fl_attr *v = g->attrs->v;
   range r = {.bins = v[0].i, .pad = 1};
   fl_value x = line_of(g, g->in[0]);
@@ -134,7 +134,7 @@ void compose_histc(fli_composing *g) {
 }
 
 /* attrs: bins, min, max, density */
-void compose_histogram(fli_composing *g) {
+void fli_compose_histogram(fli_composing *g) {
   const fl_attr *v = g->attrs->v;
   range r = {.bins = v[0].i, .pad = 0.5};
   const fl_meta *m = fli_meta(g->in[0]);

@@ -60,7 +60,7 @@ static fl_status settle_padding(fli_infer *c, int64_t *padding, int64_t rows) {
   return FL_OK;
 }
 
-fl_status shape_embedding(fli_infer *c) {
+fl_status fli_shape_embedding(fli_infer *c) {
   const fl_meta *weight = c->in[0], *index = c->in[1];
   if (weight->ndim != 2)
     return fli_fail(FL_ESHAPE,
@@ -71,7 +71,7 @@ fl_status shape_embedding(fli_infer *c) {
   return append(c, weight, 1);
 }
 
-fl_status shape_embedding_backward(fli_infer *c) {
+fl_status fli_shape_embedding_backward(fli_infer *c) {
   const fl_meta *dy = c->in[0], *index = c->in[1];
   int64_t rows = c->attrs->v[0].i;
   if (rows < 0 || dy->ndim < index->ndim ||
@@ -87,7 +87,7 @@ fl_status shape_embedding_backward(fli_infer *c) {
   return append(c, dy, index->ndim);
 }
 
-void grad_embedding(fli_grad *g) {
+void fli_grad_embedding(fli_grad *g) {
   fl_attrs a = fli_attrs(&g->e, FLI_OP_embedding_backward);
   a.v[0].i = g->in_meta[0].shape[0];
   a.v[1] = g->attrs->v[0];
@@ -95,7 +95,7 @@ void grad_embedding(fli_grad *g) {
 }
 
 /* Reads the rows again; what padding kept out stays out. */
-void grad_embedding_backward(fli_grad *g) {
+void fli_grad_embedding_backward(fli_grad *g) {
   int64_t padding = g->attrs->v[1].i, rows = g->attrs->v[0].i;
   const fl_meta *dy = &g->in_meta[0];
   fl_attrs a = index_along(g, FLI_OP_index_select, 0);
@@ -152,7 +152,7 @@ static fl_status count_bags(fli_infer *c, int64_t mode, bool last,
 
 /* The second result is where the largest elements were, empty for the other
  * modes. */
-fl_status shape_embedding_bag(fli_infer *c) {
+fl_status fli_shape_embedding_bag(fli_infer *c) {
   const fl_meta *weight = c->in[0];
   fl_meta *y = &c->out[0], *where = &c->out[1];
   fl_attr *v = c->attrs->v;
@@ -174,7 +174,7 @@ fl_status shape_embedding_bag(fli_infer *c) {
   return FL_OK;
 }
 
-fl_status shape_embedding_bag_backward(fli_infer *c) {
+fl_status fli_shape_embedding_bag_backward(fli_infer *c) {
   const fl_meta *dy = c->in[0];
   fl_attr *v = c->attrs->v;
   int64_t bags = 0;
@@ -244,7 +244,7 @@ static fl_value of_largest(fli_grad *g) {
   return RUN_A(scatter_add, &a, zeros, RUN(where, some, where, base), dy);
 }
 
-void grad_embedding_bag(fli_grad *g) {
+void fli_grad_embedding_bag(fli_grad *g) {
   const fl_attr *v = g->attrs->v;
   fl_attrs a = fli_attrs(&g->e, FLI_OP_embedding_bag_backward);
   a.v[0].i = g->in_meta[0].shape[0];
@@ -258,7 +258,7 @@ void grad_embedding_bag(fli_grad *g) {
 }
 
 /* It is linear in dy: its gradient is embedding_bag itself. */
-void grad_embedding_bag_backward(fli_grad *g) {
+void fli_grad_embedding_bag_backward(fli_grad *g) {
   const fl_attr *v = g->attrs->v;
   fl_attrs a = fli_attrs(&g->e, FLI_OP_embedding_bag);
   memcpy(a.v, v + 1, 3 * sizeof *v);
@@ -287,14 +287,14 @@ static fl_status check_within(fli_infer *c, const fl_meta *index,
                         dim < 0 ? "" : " but along dim");
 }
 
-fl_status shape_gather(fli_infer *c) {
+fl_status fli_shape_gather(fli_infer *c) {
   const fl_meta *x = c->in[0], *index = c->in[1];
   FLI_TRY(check_within(c, index, x, "x", (int)c->attrs->v[0].i));
   set_shape(&c->out[0], index->ndim, index->shape);
   return FL_OK;
 }
 
-fl_status shape_scatter(fli_infer *c) {
+fl_status fli_shape_scatter(fli_infer *c) {
   const fl_meta *x = c->in[0], *index = c->in[1], *src = c->in[2];
   FLI_TRY(check_within(c, index, x, "x", (int)c->attrs->v[0].i));
   if (src->ndim > 0) /* else one number for all */
@@ -303,7 +303,7 @@ fl_status shape_scatter(fli_infer *c) {
   return FL_OK;
 }
 
-void grad_gather(fli_grad *g) {
+void fli_grad_gather(fli_grad *g) {
   fl_attrs a = index_along(g, FLI_OP_scatter_add, g->attrs->v[0].i);
   g->dx[0] =
       RUN_A(scatter_add, &a, zero_like(g, &g->in_meta[0]), g->in[1], g->dy[0]);
@@ -331,7 +331,7 @@ static fl_value scattered(fli_grad *g) {
   return RUN_A(pad, &p, dx);
 }
 
-void grad_scatter(fli_grad *g) {
+void fli_grad_scatter(fli_grad *g) {
   fl_attrs a = index_along(g, FLI_OP_scatter, g->attrs->v[0].i);
   if (g->need[0])
     g->dx[0] = RUN_A(scatter, &a, g->dy[0], g->in[1], NUM(0));
@@ -339,7 +339,7 @@ void grad_scatter(fli_grad *g) {
     g->dx[2] = scattered(g);
 }
 
-void grad_scatter_add(fli_grad *g) {
+void fli_grad_scatter_add(fli_grad *g) {
   if (g->need[0])
     g->dx[0] = g->dy[0];
   if (g->need[2])
@@ -356,7 +356,7 @@ static fl_status check_vector(fli_infer *c, const fl_meta *index) {
                         fli_shape_text(index->ndim, index->shape));
 }
 
-fl_status shape_index_select(fli_infer *c) {
+fl_status fli_shape_index_select(fli_infer *c) {
   const fl_meta *x = c->in[0], *index = c->in[1];
   FLI_TRY(check_vector(c, index));
   set_shape(&c->out[0], x->ndim, x->shape);
@@ -370,7 +370,7 @@ fl_status shape_index_select(fli_infer *c) {
   return FL_OK;
 }
 
-fl_status shape_index_add(fli_infer *c) {
+fl_status fli_shape_index_add(fli_infer *c) {
   const fl_meta *x = c->in[0], *index = c->in[1], *src = c->in[2];
   int dim = (int)c->attrs->v[0].i;
   int64_t n = fl_numel(index->ndim, index->shape);
@@ -391,7 +391,7 @@ fl_status shape_index_add(fli_infer *c) {
                         dim + c->base);
 }
 
-void grad_index_select(fli_grad *g) {
+void fli_grad_index_select(fli_grad *g) {
   fl_attrs a = index_along(g, FLI_OP_index_add, g->attrs->v[0].i);
   g->dx[0] =
       RUN_A(index_add, &a, zero_like(g, &g->in_meta[0]), g->in[1], g->dy[0]);
@@ -402,14 +402,14 @@ static fl_value index_selected(fli_grad *g) {
   return RUN_A(index_select, &a, g->dy[0], g->in[1]);
 }
 
-void grad_index_add(fli_grad *g) {
+void fli_grad_index_add(fli_grad *g) {
   if (g->need[0])
     g->dx[0] = g->dy[0];
   if (g->need[2])
     g->dx[2] = index_selected(g);
 }
 
-void grad_index_copy(fli_grad *g) {
+void fli_grad_index_copy(fli_grad *g) {
   fl_attrs a = index_along(g, FLI_OP_index_copy, g->attrs->v[0].i);
   if (g->need[0])
     g->dx[0] = RUN_A(index_copy, &a, g->dy[0], g->in[1], NUM(0));
@@ -471,7 +471,7 @@ static fl_status check_mask(fli_infer *c) {
                         c->op->info.name);
 }
 
-fl_status shape_masked_select(fli_infer *c) {
+fl_status fli_shape_masked_select(fli_infer *c) {
   const fl_meta *mask = c->in[1];
   fl_meta all;
   int64_t n = 0;
@@ -485,12 +485,12 @@ fl_status shape_masked_select(fli_infer *c) {
   return FL_OK;
 }
 
-fl_status shape_masked_scatter(fli_infer *c) {
+fl_status fli_shape_masked_scatter(fli_infer *c) {
   FLI_TRY(check_mask(c));
   return index_broadcast(c, c->in[0], c->in[1], &c->out[0]);
 }
 
-void grad_masked_select(fli_grad *g) {
+void fli_grad_masked_select(fli_grad *g) {
   const fl_meta *x = &g->in_meta[0], *mask = fli_meta(g->in[1]);
   int n = x->ndim > mask->ndim ? x->ndim : mask->ndim;
   fl_meta all = {.ndim = n};
@@ -502,7 +502,7 @@ void grad_masked_select(fli_grad *g) {
   g->dx[0] = RUN(masked_scatter, zeros_like(g, &all), g->in[1], g->dy[0]);
 }
 
-void grad_masked_scatter(fli_grad *g) {
+void fli_grad_masked_scatter(fli_grad *g) {
   const fl_meta *src = &g->in_meta[2];
   if (g->need[0])
     g->dx[0] = RUN(where, g->in[1], NUM(0), g->dy[0]);
@@ -516,7 +516,7 @@ void grad_masked_scatter(fli_grad *g) {
 }
 
 /* The result keeps x's dtype, so the value must fit it. */
-void compose_masked_fill(fli_composing *g) {
+void fli_compose_masked_fill(fli_composing *g) {
   fl_value x = g->in[0], value = g->in[2];
   fl_dtype d = x.tensor ? fli_meta(x)->dtype : x.dtype;
   bool whole = fl_dtype_kind(d) != FL_KIND_FLOAT;
@@ -536,14 +536,14 @@ void compose_masked_fill(fli_composing *g) {
 
 /* --- nonzero, one_hot --- */
 
-fl_status shape_nonzero(fli_infer *c) {
+fl_status fli_shape_nonzero(fli_infer *c) {
   int64_t shape[2] = {0, c->in[0]->ndim};
   FLI_TRY(count_nonzero(c, 0, &shape[0]));
   set_shape(&c->out[0], 2, shape);
   return FL_OK;
 }
 
-fl_status shape_one_hot(fli_infer *c) {
+fl_status fli_shape_one_hot(fli_infer *c) {
   fl_meta classes = {.ndim = 1, .shape = {c->attrs->v[0].i}};
   if (classes.shape[0] < 1)
     return fli_fail(FL_EARG, "one_hot: classes must be at least 1, got %lld",

@@ -5,9 +5,9 @@
 
 #include <string.h>
 
-void cost_cubic(const fli_infer *c, double *flops, double *bytes) {
+void fli_cost_cubic(const fli_infer *c, double *flops, double *bytes) {
   const fl_meta *x = c->in[0];
-  cost_bytes(c, flops, bytes);
+  fli_cost_bytes(c, flops, bytes);
   double m = (double)x->shape[x->ndim - 2], n = (double)x->shape[x->ndim - 1];
   *flops = 2 * (double)fl_numel(x->ndim, x->shape) * (m < n ? m : n);
 }
@@ -38,20 +38,20 @@ static void led(const fl_meta *x, fl_meta *y, int n, const int64_t *sizes) {
     y->shape[x->ndim - 2 + i] = sizes[i];
 }
 
-fl_status shape_square(fli_infer *c) {
+fl_status fli_shape_square(fli_infer *c) {
   FLI_TRY(squares(c));
   led(c->in[0], &c->out[0], 2, c->in[0]->shape + c->in[0]->ndim - 2);
   return FL_OK;
 }
 
-fl_status shape_det(fli_infer *c) {
+fl_status fli_shape_det(fli_infer *c) {
   FLI_TRY(squares(c));
   for (int k = 0; k < c->n_out; k++)
     led(c->in[0], &c->out[k], 0, NULL);
   return FL_OK;
 }
 
-fl_status shape_solve(fli_infer *c) {
+fl_status fli_shape_solve(fli_infer *c) {
   const fl_meta *a = c->in[0], *b = c->in[1];
   fl_meta *y = &c->out[0];
   FLI_TRY(squares(c));
@@ -76,7 +76,7 @@ fl_status shape_solve(fli_infer *c) {
   return FL_OK;
 }
 
-fl_status shape_qr(fli_infer *c) {
+fl_status fli_shape_qr(fli_infer *c) {
   const fl_meta *x = c->in[0];
   FLI_TRY(linalg_matrices(c));
   int64_t m = x->shape[x->ndim - 2], n = x->shape[x->ndim - 1];
@@ -94,25 +94,25 @@ static fl_status factors(fli_infer *c, int64_t k) {
   return FL_OK;
 }
 
-fl_status shape_lu_factor(fli_infer *c) {
+fl_status fli_shape_lu_factor(fli_infer *c) {
   FLI_TRY(linalg_matrices(c));
   return factors(c, c->in[0]->shape[c->in[0]->ndim - 2]);
 }
 
-fl_status shape_geqrf(fli_infer *c) {
+fl_status fli_shape_geqrf(fli_infer *c) {
   const fl_meta *x = c->in[0];
   FLI_TRY(linalg_matrices(c));
   int64_t m = x->shape[x->ndim - 2], n = x->shape[x->ndim - 1];
   return factors(c, m < n ? m : n);
 }
 
-fl_status shape_cholesky_pivoted(fli_infer *c) {
+fl_status fli_shape_cholesky_pivoted(fli_infer *c) {
   FLI_TRY(squares(c));
   led(c->in[0], &c->out[2], 0, NULL);
   return factors(c, c->in[0]->shape[c->in[0]->ndim - 2]);
 }
 
-fl_status shape_svd(fli_infer *c) {
+fl_status fli_shape_svd(fli_infer *c) {
   const fl_meta *x = c->in[0];
   FLI_TRY(linalg_matrices(c));
   int64_t m = x->shape[x->ndim - 2], n = x->shape[x->ndim - 1];
@@ -124,7 +124,7 @@ fl_status shape_svd(fli_infer *c) {
   return FL_OK;
 }
 
-fl_status shape_pinv(fli_infer *c) {
+fl_status fli_shape_pinv(fli_infer *c) {
   const fl_meta *x = c->in[0];
   FLI_TRY(linalg_matrices(c));
   led(x, &c->out[0], 2,
@@ -132,15 +132,15 @@ fl_status shape_pinv(fli_infer *c) {
   return FL_OK;
 }
 
-fl_status shape_eigh(fli_infer *c) {
-  FLI_TRY(shape_square(c));
+fl_status fli_shape_eigh(fli_infer *c) {
+  FLI_TRY(fli_shape_square(c));
   c->out[1] = c->out[0];
   c->out[1].dtype = c->in[0]->dtype;
   led(c->in[0], &c->out[0], 1, c->in[0]->shape + c->in[0]->ndim - 1);
   return FL_OK;
 }
 
-fl_status shape_eig_pairs(fli_infer *c) {
+fl_status fli_shape_eig_pairs(fli_infer *c) {
   const fl_meta *x = c->in[0];
   FLI_TRY(squares(c));
   if (x->ndim == FL_MAX_DIMS)
@@ -171,11 +171,11 @@ static fl_value symmetric(fli_grad *g, fl_value l, fl_value dl, bool upper) {
   return MUL(ADD(s, TURN(s)), NUM(0.5));
 }
 
-void grad_cholesky(fli_grad *g) {
+void fli_grad_cholesky(fli_grad *g) {
   g->dx[0] = symmetric(g, g->y[0], g->dy[0], g->attrs->v[0].i);
 }
 
-void grad_cholesky_pivoted(fli_grad *g) {
+void fli_grad_cholesky_pivoted(fli_grad *g) {
   fl_value s = symmetric(g, g->y[0], g->dy[0], g->attrs->v[0].i);
   fl_value at = fli_inverse_order(&g->e, g->y[1]);
   g->dx[0] = fli_rows_at(&g->e, fli_rows_at(&g->e, s, at, false), at, true);
@@ -196,7 +196,7 @@ static fl_value as_given(fli_grad *g, fl_value x) {
 }
 
 /* db = op(a)^-T dx, da = -db x^T within the triangle, turned if op turns. */
-void grad_triangular_solve(fli_grad *g) {
+void fli_grad_triangular_solve(fli_grad *g) {
   fl_attrs a;
   fl_attrs_copy(&a, g->attrs);
   a.v[1].i = !a.v[1].i;
@@ -213,7 +213,7 @@ void grad_triangular_solve(fli_grad *g) {
     g->dx[1] = as_given(g, db);
 }
 
-void grad_solve(fli_grad *g) {
+void fli_grad_solve(fli_grad *g) {
   fl_value db = RUN(solve, TURN(g->in[0]), linalg_columns(g, g->dy[0]));
   if (g->need[0])
     g->dx[0] = NEG(MATMUL(db, TURN(linalg_columns(g, g->y[0]))));
@@ -221,7 +221,7 @@ void grad_solve(fli_grad *g) {
     g->dx[1] = as_given(g, db);
 }
 
-void grad_inv(fli_grad *g) {
+void fli_grad_inv(fli_grad *g) {
   fl_value y = TURN(g->y[0]);
   g->dx[0] = NEG(MATMUL(MATMUL(y, g->dy[0]), y));
 }
@@ -265,7 +265,7 @@ static bool singular(fli_grad *g) {
 
 /* By the inverse it can be differentiated again at once, by the cofactors where
  * singular values differ. */
-void grad_det(fli_grad *g) {
+void fli_grad_det(fli_grad *g) {
   fl_value dy = g->dy[0];
   if (g->in_meta[0].shape[g->in_meta[0].ndim - 1] == 0)
     return;
@@ -275,13 +275,13 @@ void grad_det(fli_grad *g) {
     g->dx[0] = MUL(for_matrices(g, dy), cofactors(g));
 }
 
-void grad_slogdet(fli_grad *g) {
+void fli_grad_slogdet(fli_grad *g) {
   if (!fli_nothing(g->dy[1]))
     g->dx[0] = MUL(for_matrices(g, g->dy[1]), TURN(RUN(inv, g->in[0])));
 }
 
 /* The upper right block of the exponential of (x^T dy; 0 x^T). */
-void grad_matrix_exp(fli_grad *g) {
+void fli_grad_matrix_exp(fli_grad *g) {
   fli_env *e = &g->e;
   const fl_meta *m = &g->in_meta[0];
   int last = m->ndim - 1;

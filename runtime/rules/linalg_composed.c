@@ -16,7 +16,7 @@ static bool is_matrix(fli_composing *g, fl_value x, bool square) {
   return false;
 }
 
-void compose_trace(fli_composing *g) {
+void fli_compose_trace(fli_composing *g) {
   int n = fli_meta(g->in[0])->ndim;
   if (!is_matrix(g, g->in[0], false))
     return;
@@ -27,7 +27,7 @@ void compose_trace(fli_composing *g) {
 }
 
 /* NaN where the determinant is negative. */
-void compose_logdet(fli_composing *g) {
+void fli_compose_logdet(fli_composing *g) {
   fl_value both[FL_MAX_OUT];
   if (!is_matrix(g, g->in[0], true))
     return;
@@ -37,7 +37,7 @@ void compose_logdet(fli_composing *g) {
 
 /* Both get a dim of 1 beside each of their own, turned about, so that the
  * product has the blocks in place. */
-void compose_kron(fli_composing *g) {
+void fli_compose_kron(fli_composing *g) {
   const fl_meta *m[2] = {fli_meta(g->in[0]), fli_meta(g->in[1])};
   int n = m[0]->ndim > m[1]->ndim ? m[0]->ndim : m[1]->ndim;
   int64_t wide[2][FL_MAX_DIMS], whole[FL_MAX_DIMS];
@@ -72,7 +72,7 @@ static fl_value linalg_composed_shifted(fli_composing *g, fl_value x,
   return RUN_A(roll, &a, x);
 }
 
-void compose_cross(fli_composing *g) {
+void fli_compose_cross(fli_composing *g) {
   fl_value a = g->in[0], b = g->in[1];
   const fl_meta *m = fli_meta(a), *n = fli_meta(b);
   int64_t da = g->attrs->v[0].i, db = da + n->ndim - m->ndim;
@@ -90,19 +90,19 @@ void compose_cross(fli_composing *g) {
 
 /* --- over factorizations --- */
 
-void compose_svdvals(fli_composing *g) {
+void fli_compose_svdvals(fli_composing *g) {
   fl_value usv[FL_MAX_OUT];
   RUN_ALL(svd, NULL, usv, g->in[0]);
   g->out[0] = usv[1];
 }
 
-void compose_eigvalsh(fli_composing *g) {
+void fli_compose_eigvalsh(fli_composing *g) {
   fl_value wv[FL_MAX_OUT];
   RUN_ALL(eigh, g->attrs, wv, g->in[0]);
   g->out[0] = wv[0];
 }
 
-void compose_lstsq(fli_composing *g) {
+void fli_compose_lstsq(fli_composing *g) {
   const fl_meta *a = fli_meta(g->in[0]), *b = fli_meta(g->in[1]);
   int rows = b->ndim - (b->ndim > 1 ? 2 : 1);
   if (!is_matrix(g, g->in[0], false))
@@ -118,7 +118,7 @@ void compose_lstsq(fli_composing *g) {
   g->out[0] = MATMUL(RUN_A(pinv, g->attrs, g->in[0]), g->in[1]);
 }
 
-void compose_matrix_rank(fli_composing *g) {
+void fli_compose_matrix_rank(fli_composing *g) {
   fl_value usv[FL_MAX_OUT], x = g->in[0];
   const fl_meta *m = fli_meta(x);
   double rtol = g->attrs->v[0].f;
@@ -138,7 +138,7 @@ void compose_matrix_rank(fli_composing *g) {
   g->out[0] = RUN_A(count_nonzero, &a, s);
 }
 
-void compose_vector_norm(fli_composing *g) {
+void fli_compose_vector_norm(fli_composing *g) {
   g->out[0] = RUN_A(norm, g->attrs, g->in[0]);
 }
 
@@ -153,7 +153,7 @@ static fl_value linalg_composed_extreme(fli_composing *g, fl_value x,
 }
 
 /* Of the enum's order: fro nuc inf -inf 1 -1 2 -2. */
-void compose_matrix_norm(fli_composing *g) {
+void fli_compose_matrix_norm(fli_composing *g) {
   int64_t ord = g->attrs->v[0].i;
   fl_value x = g->in[0], y;
   const fl_meta *m = fli_meta(x);
@@ -181,7 +181,7 @@ void compose_matrix_norm(fli_composing *g) {
                   : fli_v_reshape(&g->e, y, row, m->shape);
 }
 
-void compose_matrix_power(fli_composing *g) {
+void fli_compose_matrix_power(fli_composing *g) {
   int64_t n = g->attrs->v[0].i;
   fl_value x = g->in[0], y = fli_none();
   const fl_meta *m = fli_meta(x);
@@ -213,7 +213,7 @@ static fl_value by_factor(fli_composing *g, fl_value l, fl_value b,
                RUN_A(triangular_solve, &first, l, b));
 }
 
-void compose_cholesky_solve(fli_composing *g) {
+void fli_compose_cholesky_solve(fli_composing *g) {
   fl_value b = g->in[0], y;
   bool vector = fli_meta(b)->ndim == 1;
   if (vector)
@@ -225,7 +225,7 @@ void compose_cholesky_solve(fli_composing *g) {
                   : y;
 }
 
-void compose_cholesky_inverse(fli_composing *g) {
+void fli_compose_cholesky_inverse(fli_composing *g) {
   fl_value l = g->in[0];
   const fl_meta *m = fli_meta(l);
   if (is_matrix(g, l, true))

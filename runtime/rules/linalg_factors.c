@@ -32,7 +32,7 @@ static fl_value linalg_factors_part(fli_env *e, fl_value x, bool columns,
 /* With l1, u1 the square parts in front, u2 what u has beside them, l2 what l
  * has below: dx = l1^-T (tril(l1^T dl1 - du2 u2^T, -1) + triu(du1 u1^T - l2^T
  * dl2)) u1^-T, beside it l1^-T du2, or below it dl2 u1^-T; rows go back. */
-void grad_lu_factor(fli_grad *g) {
+void fli_grad_lu_factor(fli_grad *g) {
   fli_env *e = &g->e;
   const fl_meta *x = &g->in_meta[0];
   int64_t m = x->shape[x->ndim - 2], n = x->shape[x->ndim - 1];
@@ -74,7 +74,7 @@ void grad_lu_factor(fli_grad *g) {
   g->dx[0] = fli_rows_at(e, y, fli_inverse_order(e, g->y[1]), false);
 }
 
-void compose_lu(fli_composing *g) {
+void fli_compose_lu(fli_composing *g) {
   fli_env *e = &g->e;
   const fl_meta *x = fli_meta(g->in[0]);
   fl_value both[FL_MAX_OUT];
@@ -117,7 +117,7 @@ static bool linalg_factors_spread(fli_composing *g, const fl_meta *a,
   return true;
 }
 
-void compose_lu_solve(fli_composing *g) {
+void fli_compose_lu_solve(fli_composing *g) {
   fli_env *e = &g->e;
   fl_value f = g->in[0], order = g->in[1], b = g->in[2];
   const fl_meta *a = fli_meta(f), *o = fli_meta(order), *m = fli_meta(b);
@@ -200,7 +200,7 @@ static bool reflections(fli_composing *g) {
   return false;
 }
 
-void compose_householder_product(fli_composing *g) {
+void fli_compose_householder_product(fli_composing *g) {
   const fl_meta *x = fli_meta(g->in[0]);
   if (!reflections(g))
     return;
@@ -216,7 +216,7 @@ void compose_householder_product(fli_composing *g) {
       linalg_factors_reflected(g, g->in[0], g->in[1], EXPAND(one, x), false);
 }
 
-void compose_ormqr(fli_composing *g) {
+void fli_compose_ormqr(fli_composing *g) {
   const fl_meta *x = fli_meta(g->in[0]), *c = fli_meta(g->in[2]);
   bool left = g->attrs->v[0].i, turned = g->attrs->v[1].i;
   if (!reflections(g))

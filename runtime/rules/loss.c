@@ -63,7 +63,7 @@ static fl_status check_scores(const fli_infer *c, int first, fl_meta *lse) {
   return FL_OK;
 }
 
-fl_status shape_cross_entropy(fli_infer *c) {
+fl_status fli_shape_cross_entropy(fli_infer *c) {
   fl_meta *lse = &c->out[1];
   FLI_TRY(check_scores(c, 0, lse));
   c->out[0].ndim = c->out[2].ndim = 0;
@@ -74,7 +74,7 @@ fl_status shape_cross_entropy(fli_infer *c) {
   return FL_OK;
 }
 
-fl_status shape_cross_entropy_backward(fli_infer *c) {
+fl_status fli_shape_cross_entropy_backward(fli_infer *c) {
   fl_meta lse;
   FLI_TRY(check_scores(c, 1, &lse));
   FLI_TRY(fli_fits(c, 0, c->attrs->v[2].i == NONE_ ? lse.ndim : 0, lse.shape));
@@ -157,7 +157,7 @@ static fl_value divisor(fli_grad *g, fl_value total) {
   return RUN(where, RUN(eq, total, NUM(0)), NUM(1), total);
 }
 
-void grad_cross_entropy(fli_grad *g) {
+void fli_grad_cross_entropy(fli_grad *g) {
   fl_value x = g->in[0], t = g->in[1], w = g->in[2], dy = g->dy[0];
   const fl_meta *m = fli_meta(x);
   int dim = m->ndim > 1;
@@ -237,7 +237,7 @@ static fl_value class_labels(fli_composing *g, fl_value t, int64_t classes) {
 }
 
 /* attrs: ignore_index, reduction */
-void compose_nll_loss(fli_composing *g) {
+void fli_compose_nll_loss(fli_composing *g) {
   fl_value x = g->in[0], t = g->in[1], w = g->in[2];
   const fl_meta *m = fli_meta(x);
   int dim = m->ndim > 1;
@@ -275,12 +275,12 @@ void compose_nll_loss(fli_composing *g) {
     reduce(g, loss, reduction);
 }
 
-void compose_mse_loss(fli_composing *g) {
+void fli_compose_mse_loss(fli_composing *g) {
   if (same_shapes(g))
     reduce(g, RUN(square, SUB(g->in[0], g->in[1])), g->attrs->v[0].i);
 }
 
-void compose_l1_loss(fli_composing *g) {
+void fli_compose_l1_loss(fli_composing *g) {
   if (same_shapes(g))
     reduce(g, RUN(abs, SUB(g->in[0], g->in[1])), g->attrs->v[0].i);
 }
@@ -300,11 +300,11 @@ static void bent(fli_composing *g, double bend, double unit) {
     g->out[0] = DIV(g->out[0], NUM(unit));
 }
 
-void compose_smooth_l1_loss(fli_composing *g) {
+void fli_compose_smooth_l1_loss(fli_composing *g) {
   bent(g, g->attrs->v[0].f, g->attrs->v[0].f);
 }
 
-void compose_huber_loss(fli_composing *g) {
+void fli_compose_huber_loss(fli_composing *g) {
   if (!(g->attrs->v[0].f > 0)) {
     fli_env_fail(&g->e, FL_EARG, "huber_loss: delta must be above 0, not %g",
                  g->attrs->v[0].f);
@@ -340,7 +340,7 @@ static bool check_probabilities(fli_composing *g, fl_value x) {
   return g->e.status == FL_OK;
 }
 
-void compose_bce_loss(fli_composing *g) {
+void fli_compose_bce_loss(fli_composing *g) {
   fl_value x = g->in[0], t = g->in[1];
   if (!same_shapes(g) || !check_probabilities(g, x))
     return;
@@ -353,7 +353,7 @@ void compose_bce_loss(fli_composing *g) {
 }
 
 /* (1 - t) x + (1 + (p - 1) t) softplus(-x), p the weight of positives */
-void compose_bce_with_logits(fli_composing *g) {
+void fli_compose_bce_with_logits(fli_composing *g) {
   fl_value x = g->in[0], t = g->in[1], p = g->in[3];
   if (!same_shapes(g))
     return;
@@ -367,7 +367,7 @@ void compose_bce_with_logits(fli_composing *g) {
 }
 
 /* attrs: log_target, reduction */
-void compose_kl_div(fli_composing *g) {
+void fli_compose_kl_div(fli_composing *g) {
   fl_value x = g->in[0], t = g->in[1], loss, zero = NUM(0);
   if (!same_shapes(g))
     return;
@@ -424,7 +424,7 @@ static fl_value norm_along(fli_composing *g, fl_value x, int64_t dim) {
 }
 
 /* attrs: dim, eps */
-void compose_cosine_similarity(fli_composing *g) {
+void fli_compose_cosine_similarity(fli_composing *g) {
   fl_value a = wide(g, g->in[0]), b = wide(g, g->in[1]), by_a, by_b;
   int64_t dim = g->attrs->v[0].i;
   double eps = g->attrs->v[1].f;
@@ -438,7 +438,7 @@ void compose_cosine_similarity(fli_composing *g) {
 }
 
 /* attrs: p, dim, eps */
-void compose_normalize(fli_composing *g) {
+void fli_compose_normalize(fli_composing *g) {
   fl_value x = wide(g, g->in[0]);
   fl_attrs a = fli_attrs(&g->e, FLI_OP_norm);
   a.v[0].f = g->attrs->v[0].f;

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-fl_status shape_same(fli_infer *c) {
+fl_status fli_shape_same(fli_infer *c) {
   const fl_meta *x = c->in[0];
   c->out[0].ndim = x->ndim;
   memcpy(c->out[0].shape, x->shape, (size_t)x->ndim * sizeof *x->shape);
@@ -11,18 +11,18 @@ fl_status shape_same(fli_infer *c) {
 }
 
 /* All of one shape. */
-fl_status shape_alike(fli_infer *c) {
+fl_status fli_shape_alike(fli_infer *c) {
   for (int k = 1; k < c->n_in; k++)
     FLI_TRY(fli_fits(c, k, c->in[0]->ndim, c->in[0]->shape));
-  return shape_same(c);
+  return fli_shape_same(c);
 }
 
 /* Another dtype: the engine converts the gradient back. */
-void grad_copy(fli_grad *g) {
+void fli_grad_copy(fli_grad *g) {
   g->dx[0] = g->dy[0];
 }
 
-void grad_fill(fli_grad *g) {
+void fli_grad_fill(fli_grad *g) {
   if (g->need[0])
     g->dx[0] = fli_g_none(g);
   if (g->need[1])

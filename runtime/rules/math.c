@@ -19,15 +19,15 @@ static void math_narrowed(fli_composing *g, fl_value y) {
 
 /* --- by element --- */
 
-void compose_rad2deg(fli_composing *g) {
+void fli_compose_rad2deg(fli_composing *g) {
   g->out[0] = MUL(g->in[0], NUM(57.29577951308232088));
 }
 
-void compose_deg2rad(fli_composing *g) {
+void fli_compose_deg2rad(fli_composing *g) {
   g->out[0] = MUL(g->in[0], NUM(0.01745329251994329577));
 }
 
-void compose_logit(fli_composing *g) {
+void fli_compose_logit(fli_composing *g) {
   fl_value x = math_wide(g, g->in[0]);
   double eps = g->attrs->v[0].f;
   if (eps == eps) {
@@ -46,7 +46,7 @@ static double math_largest(fl_dtype d) {
                         : FLT_MAX;
 }
 
-void compose_nan_to_num(fli_composing *g) {
+void fli_compose_nan_to_num(fli_composing *g) {
   fl_value x = g->in[0];
   fl_dtype d = x.tensor ? fli_meta(x)->dtype : x.dtype;
   double nan = g->attrs->v[0].f, high = g->attrs->v[1].f,
@@ -67,7 +67,7 @@ static fl_value measured(fli_composing *g, fl_value x) {
   return math_whole ? CAST(x, FL_F64) : x;
 }
 
-void compose_isclose(fli_composing *g) {
+void fli_compose_isclose(fli_composing *g) {
   fl_value a = measured(g, g->in[0]), b = measured(g, g->in[1]);
   double rtol = g->attrs->v[0].f, atol = g->attrs->v[1].f;
   fl_value off = RUN(abs, SUB(a, b));
@@ -80,8 +80,8 @@ void compose_isclose(fli_composing *g) {
   g->out[0] = near;
 }
 
-void compose_allclose(fli_composing *g) {
-  compose_isclose(g);
+void fli_compose_allclose(fli_composing *g) {
+  fli_compose_isclose(g);
   g->out[0] = RUN(all, g->out[0]);
 }
 
@@ -93,11 +93,11 @@ static fl_value without_nan(fli_composing *g, fl_value x) {
   return RUN(where, RUN(isnan, x), NUM(0), x);
 }
 
-void compose_nansum(fli_composing *g) {
+void fli_compose_nansum(fli_composing *g) {
   g->out[0] = RUN_A(sum, g->attrs, without_nan(g, g->in[0]));
 }
 
-void compose_nanmean(fli_composing *g) {
+void fli_compose_nanmean(fli_composing *g) {
   fl_value x = g->in[0], known = RUN(eq, x, x);
   fl_value n = RUN_A(sum, g->attrs, known);
   x = math_wide(g,
@@ -116,21 +116,21 @@ static void with_mean(fli_composing *g, int op) {
   g->out[1] = RUN_A(mean, &a, g->in[0]);
 }
 
-void compose_var_mean(fli_composing *g) {
+void fli_compose_var_mean(fli_composing *g) {
   with_mean(g, FLI_OP_var);
 }
 
-void compose_std_mean(fli_composing *g) {
+void fli_compose_std_mean(fli_composing *g) {
   with_mean(g, FLI_OP_std);
 }
 
-void compose_dist(fli_composing *g) {
+void fli_compose_dist(fli_composing *g) {
   fl_attrs a = fli_attrs(&g->e, FLI_OP_norm);
   a.v[0].f = g->attrs->v[0].f;
   g->out[0] = RUN_A(norm, &a, SUB(g->in[0], g->in[1]));
 }
 
-void compose_cov(fli_composing *g) {
+void fli_compose_cov(fli_composing *g) {
   const fl_meta *m = fli_meta(g->in[0]);
   if (m->ndim < 1 || m->ndim > 2) {
     fli_env_fail(&g->e, FL_ESHAPE,
@@ -150,7 +150,7 @@ void compose_cov(fli_composing *g) {
   math_narrowed(g, DIV(MATMUL(x, turned), NUM(n > 0 ? n : 0)));
 }
 
-void compose_corrcoef(fli_composing *g) {
+void fli_compose_corrcoef(fli_composing *g) {
   fl_value c = RUN(cov, math_wide(g, g->in[0])), d;
   fl_attrs a = fli_attrs(&g->e, FLI_OP_diagonal);
   if (g->e.status != FL_OK)
@@ -167,13 +167,13 @@ void compose_corrcoef(fli_composing *g) {
   math_narrowed(g, RUN_A(clamp, &a, c));
 }
 
-void compose_aminmax(fli_composing *g) {
+void fli_compose_aminmax(fli_composing *g) {
   g->out[0] = RUN_A(amin, g->attrs, g->in[0]);
   g->out[1] = RUN_A(amax, g->attrs, g->in[0]);
 }
 
 /* attrs: p, dim, maxnorm */
-void compose_renorm(fli_composing *g) {
+void fli_compose_renorm(fli_composing *g) {
   const fl_meta *m = fli_meta(g->in[0]);
   double most = g->attrs->v[2].f;
   int64_t dims[FL_MAX_DIMS], n = 0;
@@ -221,7 +221,7 @@ static fl_status math_pairs(const fl_meta *a, const fl_meta *b, fl_meta *y) {
   return FL_OK;
 }
 
-fl_status shape_pair_distances(fli_infer *c) {
+fl_status fli_shape_pair_distances(fli_infer *c) {
   return math_pairs(c->in[0], c->in[1], &c->out[0]);
 }
 
@@ -248,11 +248,11 @@ static void distances(fli_composing *g, double power) {
   g->out[0] = RUN_A(norm, &p, SUB(u, v));
 }
 
-void compose_pair_distances(fli_composing *g) {
+void fli_compose_pair_distances(fli_composing *g) {
   distances(g, 2);
 }
 
-void compose_cdist(fli_composing *g) {
+void fli_compose_cdist(fli_composing *g) {
   if (g->attrs->v[0].f == 2)
     g->out[0] = RUN(pair_distances, g->in[0], g->in[1]);
   else
@@ -262,7 +262,7 @@ void compose_cdist(fli_composing *g) {
 /* With w = dy / y, 0 where y is, the gradient towards a row of a is the sum of
  * w (a - b): its own share and a product. Rows are taken from b's mean, so that
  * what they have in common takes no digits from what they differ by. */
-void grad_pair_distances(fli_grad *g) {
+void fli_grad_pair_distances(fli_grad *g) {
   fl_value a = g->in[0], b = g->in[1], y = g->y[0], zero = NUM(0);
   const fl_meta *m = fli_meta(y), *mb = fli_meta(b);
   int n = m->ndim;
@@ -290,7 +290,7 @@ void grad_pair_distances(fli_grad *g) {
 }
 
 /* Over the last dims; a number multiplies. */
-void compose_inner(fli_composing *g) {
+void fli_compose_inner(fli_composing *g) {
   const fl_meta *m[2] = {fli_meta(g->in[0]), fli_meta(g->in[1])};
   int64_t shape[2 * FL_MAX_DIMS], flat[2];
   fl_value v[2];
@@ -322,7 +322,7 @@ void compose_inner(fli_composing *g) {
 /* --- by element, once more --- */
 
 /* The exponent by the logarithm, which may be one off at powers of 2. */
-void compose_frexp(fli_composing *g) {
+void fli_compose_frexp(fli_composing *g) {
   fl_value x = math_wide(g, g->in[0]), zero = NUM(0);
   if (fl_dtype_kind(fli_meta(x)->dtype) != FL_KIND_FLOAT)
     x = CAST(x, FL_F32);
@@ -342,7 +342,7 @@ void compose_frexp(fli_composing *g) {
 
 /* A unit of the last place of a, of the one below where a is a power of two and
  * b nearer to 0. */
-void compose_nextafter(fli_composing *g) {
+void fli_compose_nextafter(fli_composing *g) {
   fl_value a = g->in[0], b = g->in[1], parts[FL_MAX_OUT];
   fl_value like = RUN(copysign, a, b); /* of the result's dtype and shape */
   if (g->e.status)
@@ -372,14 +372,14 @@ void compose_nextafter(fli_composing *g) {
   g->out[0] = CAST(y, d);
 }
 
-void compose_float_power(fli_composing *g) {
+void fli_compose_float_power(fli_composing *g) {
   fl_value v[2];
   for (int k = 0; k < 2; k++)
     v[k] = g->in[k].tensor ? CAST(g->in[k], FL_F64) : g->in[k];
   g->out[0] = RUN(pow, v[0], v[1]);
 }
 
-void compose_mvlgamma(fli_composing *g) {
+void fli_compose_mvlgamma(fli_composing *g) {
   int64_t p = g->attrs->v[0].i;
   fl_value x = math_wide(g, g->in[0]), y = RUN(lgamma, x);
   if (p < 1 || p > 1000) {
@@ -402,7 +402,7 @@ static fl_value math_whole(fli_composing *g, double from, double to,
   return fli_run(&g->e, FLI_OP_arange, &a, 0, NULL);
 }
 
-void compose_vander(fli_composing *g) {
+void fli_compose_vander(fli_composing *g) {
   const fl_meta *m = fli_meta(g->in[0]);
   int64_t n = g->attrs->v[0].i;
   bool rising = g->attrs->v[1].i != 0;
@@ -425,7 +425,7 @@ void compose_vander(fli_composing *g) {
   g->out[0] = RUN(pow, CAST(x, d), e);
 }
 
-void compose_logspace(fli_composing *g) {
+void fli_compose_logspace(fli_composing *g) {
   fl_attrs a = fli_attrs(&g->e, FLI_OP_linspace);
   a.v[0].f = g->attrs->v[0].f;
   a.v[1].f = g->attrs->v[1].f;
@@ -456,7 +456,7 @@ static fl_value neighbours(fli_composing *g, int op, fl_value x, int dim) {
                               fli_v_narrow(&g->e, x, dim, 0, left, 1)});
 }
 
-void compose_diff(fli_composing *g) {
+void fli_compose_diff(fli_composing *g) {
   fl_value x = g->in[0];
   int64_t n = g->attrs->v[0].i, dim = g->attrs->v[1].i,
           size = size_along(g, x, dim);
@@ -508,23 +508,23 @@ static fl_value areas(fli_composing *g) {
   return MUL(MUL(sums, steps), NUM(0.5));
 }
 
-void compose_trapezoid(fli_composing *g) {
+void fli_compose_trapezoid(fli_composing *g) {
   math_narrowed(g, SUM1(areas(g), g->attrs->v[1].i, false));
 }
 
-void compose_cumulative_trapezoid(fli_composing *g) {
+void fli_compose_cumulative_trapezoid(fli_composing *g) {
   fl_attrs a = fli_attrs(&g->e, FLI_OP_cumsum);
   a.v[0].i = g->attrs->v[1].i;
   math_narrowed(g, RUN_A(cumsum, &a, areas(g)));
 }
 
-void compose_argsort(fli_composing *g) {
+void fli_compose_argsort(fli_composing *g) {
   fl_value both[FL_MAX_OUT];
   RUN_ALL(sort, g->attrs, both, g->in[0]);
   g->out[0] = both[1];
 }
 
-void compose_msort(fli_composing *g) {
+void fli_compose_msort(fli_composing *g) {
   fl_attrs a = fli_attrs(&g->e, FLI_OP_sort);
   a.v[0].i = 0;
   g->out[0] = RUN_A(sort, &a, g->in[0]);

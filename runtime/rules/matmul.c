@@ -15,7 +15,7 @@ static fl_status bad_product(const fli_infer *c, const char *why, int64_t a,
 }
 
 /* A 1-d `a` is a row, a 1-d `b` a column; their dim is not in the result. */
-fl_status shape_matmul(fli_infer *c) {
+fl_status fli_shape_matmul(fli_infer *c) {
   const fl_meta *a = c->in[0], *b = c->in[1];
   fl_meta *y = &c->out[0];
   if (a->ndim == 0 || b->ndim == 0)
@@ -45,9 +45,9 @@ fl_status shape_matmul(fli_infer *c) {
   return FL_OK;
 }
 
-void cost_matmul(const fli_infer *c, double *flops, double *bytes) {
+void fli_cost_matmul(const fli_infer *c, double *flops, double *bytes) {
   const fl_meta *a = c->in[0], *y = &c->out[0];
-  cost_bytes(c, flops, bytes);
+  fli_cost_bytes(c, flops, bytes);
   *flops = 2 * (double)fl_numel(y->ndim, y->shape) *
            (double)(a->ndim ? a->shape[a->ndim - 1] : 1);
 }
@@ -137,7 +137,7 @@ static void grad_column(fli_grad *g, fl_value dy) {
   }
 }
 
-void grad_matmul(fli_grad *g) {
+void fli_grad_matmul(fli_grad *g) {
   bool row = g->in_meta[0].ndim == 1, column = g->in_meta[1].ndim == 1;
   fl_value dy = g->dy[0];
   if (row && column) {
@@ -185,7 +185,7 @@ static fl_status check_linear(const fl_meta *x, const fl_meta *w,
 
 /* The second result is what the activation was applied to, empty where backward
  * does without: relu, tanh and sigmoid go by their results. */
-fl_status shape_linear(fli_infer *c) {
+fl_status fli_shape_linear(fli_infer *c) {
   const fl_meta *x = c->in[0], *w = c->in[1];
   int64_t act = c->attrs->v[0].i;
   FLI_TRY(check_linear(x, w, c->in[2]));
@@ -227,7 +227,7 @@ static fl_value grad_of_pre(fli_grad *g) {
   return fli_nothing(dy) ? g->dy[1] : ADD(dy, g->dy[1]);
 }
 
-void grad_linear(fli_grad *g) {
+void fli_grad_linear(fli_grad *g) {
   fli_env *e = &g->e;
   fl_value d = grad_of_pre(g);
   if (e->status || fli_nothing(d))
@@ -243,7 +243,7 @@ void grad_linear(fli_grad *g) {
 
 /* --- composed --- */
 
-void compose_outer(fli_composing *g) {
+void fli_compose_outer(fli_composing *g) {
   const fl_meta *a = fli_meta(g->in[0]), *b = fli_meta(g->in[1]);
   if (a->ndim != 1 || b->ndim != 1) {
     fli_env_fail(
@@ -273,7 +273,7 @@ static void add_product(fli_composing *g, fl_value product) {
     g->out[0] = y;
 }
 
-void compose_addmm(fli_composing *g) {
+void fli_compose_addmm(fli_composing *g) {
   add_product(g, MATMUL(g->in[1], g->in[2]));
 }
 
@@ -288,23 +288,23 @@ static bool have_dims(fli_composing *g, int da, int db) {
   return false;
 }
 
-void compose_addmv(fli_composing *g) {
+void fli_compose_addmv(fli_composing *g) {
   if (have_dims(g, 2, 1))
     add_product(g, MATMUL(g->in[1], g->in[2]));
 }
 
-void compose_addr(fli_composing *g) {
+void fli_compose_addr(fli_composing *g) {
   if (have_dims(g, 1, 1))
     add_product(g, RUN(outer, g->in[1], g->in[2]));
 }
 
-void compose_baddbmm(fli_composing *g) {
+void fli_compose_baddbmm(fli_composing *g) {
   if (have_dims(g, 3, 3))
     add_product(g, MATMUL(g->in[1], g->in[2]));
 }
 
 /* The sum over the batch is part of one product: (n, batch m) (batch m, p). */
-void compose_addbmm(fli_composing *g) {
+void fli_compose_addbmm(fli_composing *g) {
   if (!have_dims(g, 3, 3))
     return;
   const fl_meta *a = fli_meta(g->in[1]), *b = fli_meta(g->in[2]);

@@ -39,7 +39,7 @@ static fl_status check_dims(const fli_infer *c, const fl_meta *x) {
 }
 
 /* layer_norm and rms_norm: y, then one figure for each row. */
-fl_status shape_layer_norm(fli_infer *c) {
+fl_status fli_shape_layer_norm(fli_infer *c) {
   const fl_meta *x = c->in[0];
   int64_t dims = c->attrs->v[0].i;
   FLI_TRY(check_dims(c, x));
@@ -72,7 +72,7 @@ static fl_status backward_shapes(fli_infer *c, int ndim, const int64_t *shape) {
   return FL_OK;
 }
 
-fl_status shape_layer_norm_backward(fli_infer *c) {
+fl_status fli_shape_layer_norm_backward(fli_infer *c) {
   const fl_meta *x = c->in[1];
   FLI_TRY(check_dims(c, x));
   int dims = (int)c->attrs->v[0].i;
@@ -107,7 +107,7 @@ static fl_status check_groups(const fli_infer *c, const fl_meta *x) {
                         (long long)groups);
 }
 
-fl_status shape_group_norm(fli_infer *c) {
+fl_status fli_shape_group_norm(fli_infer *c) {
   const fl_meta *x = c->in[0];
   FLI_TRY(check_channels(c, 2));
   FLI_TRY(check_groups(c, x));
@@ -119,7 +119,7 @@ fl_status shape_group_norm(fli_infer *c) {
   return FL_OK;
 }
 
-fl_status shape_group_norm_backward(fli_infer *c) {
+fl_status fli_shape_group_norm_backward(fli_infer *c) {
   const fl_meta *x = c->in[1];
   FLI_TRY(has_channels(c, x));
   FLI_TRY(check_groups(c, x));
@@ -128,7 +128,7 @@ fl_status shape_group_norm_backward(fli_infer *c) {
   return backward_shapes(c, 1, c->in[1]->shape + 1);
 }
 
-fl_status shape_batch_norm(fli_infer *c) {
+fl_status fli_shape_batch_norm(fli_infer *c) {
   const fl_meta *x = c->in[0];
   FLI_TRY(check_channels(c, 4));
   if (!c->attrs->v[0].i && (!c->in[3] || !c->in[4]))
@@ -147,7 +147,7 @@ fl_status shape_batch_norm(fli_infer *c) {
   return FL_OK;
 }
 
-fl_status shape_batch_norm_backward(fli_infer *c) {
+fl_status fli_shape_batch_norm_backward(fli_infer *c) {
   FLI_TRY(has_channels(c, c->in[1]));
   for (int k = 3; k < 5; k++)
     FLI_TRY(fli_fits(c, k, 1, c->in[1]->shape + 1));
@@ -217,7 +217,7 @@ static void lone_bias(fli_grad *g, int n, const int64_t *dims) {
     g->dx[2] = n ? SUM(g->dy[0], n, dims, false) : g->dy[0];
 }
 
-void grad_layer_norm(fli_grad *g) {
+void fli_grad_layer_norm(fli_grad *g) {
   if (!wanted(g))
     return;
   if (g->create) {
@@ -233,7 +233,7 @@ void grad_layer_norm(fli_grad *g) {
   lone_bias(g, 0, NULL);
 }
 
-void grad_rms_norm(fli_grad *g) {
+void fli_grad_rms_norm(fli_grad *g) {
   if (!wanted(g))
     return;
   if (g->create) {
@@ -272,7 +272,7 @@ static void channel_sums(fli_grad *g, fl_value xhat) {
     g->dx[2] = SUM(g->dy[0], n, dims, false);
 }
 
-void grad_group_norm(fli_grad *g) {
+void fli_grad_group_norm(fli_grad *g) {
   const fl_meta *x = &g->in_meta[0];
   int64_t outer[FL_MAX_DIMS];
   if (!wanted(g))
@@ -303,7 +303,7 @@ void grad_group_norm(fli_grad *g) {
 }
 
 /* attrs: training, momentum, eps */
-void grad_batch_norm(fli_grad *g) {
+void fli_grad_batch_norm(fli_grad *g) {
   const fl_meta *x = &g->in_meta[0];
   int64_t dims[FL_MAX_DIMS];
   int n = all_but_channels(x, dims);

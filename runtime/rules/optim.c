@@ -22,7 +22,7 @@ static int optim_kept(const fli_infer *c) {
   }
 }
 
-fl_status shape_step(fli_infer *c) {
+fl_status fli_shape_step(fli_infer *c) {
   const char *name = c->op->info.name;
   int64_t moments = c->attrs->v[0].i;
   int from = c->op->info.n_in, n = c->n_in - from, keep = optim_kept(c);
@@ -57,7 +57,7 @@ fl_status shape_step(fli_infer *c) {
   return FL_OK;
 }
 
-fl_status shape_global_norm(fli_infer *c) {
+fl_status fli_shape_global_norm(fli_infer *c) {
   double p = c->attrs->v[0].f;
   if (!(p >= 0))
     return fli_fail(FL_EARG, "global_norm: p must be at least 0, got %g", p);

@@ -58,7 +58,7 @@ static fl_value rank(fli_composing *g, const line *s, fl_value x, int64_t k) {
   return fli_v_narrow(&g->e, x, (int)s->dim, k, 1, 1);
 }
 
-void compose_kthvalue(fli_composing *g) {
+void fli_compose_kthvalue(fli_composing *g) {
   int64_t k = g->attrs->v[0].i;
   line s = sorted(g, g->in[0], g->attrs->v[1].i, g->attrs->v[2].i != 0);
   if (g->e.status == FL_OK && (k < 1 || k > s.n)) {
@@ -72,7 +72,7 @@ void compose_kthvalue(fli_composing *g) {
 
 /* The lower one of two in the middle; NaN, which sorting puts last, if there is
  * one. */
-void compose_median(fli_composing *g) {
+void fli_compose_median(fli_composing *g) {
   line s = sorted(g, g->in[0], g->attrs->v[0].i, g->attrs->v[1].i != 0);
   int64_t middle = (s.n - 1) / 2;
   if (g->e.status != FL_OK)
@@ -98,7 +98,7 @@ static fl_value order_between(fli_composing *g, fl_value a, fl_value b,
 /* The order of interpolation's enum. */
 enum { LINEAR, LOWER, HIGHER, MIDPOINT, NEAREST };
 
-void compose_quantile(fli_composing *g) {
+void fli_compose_quantile(fli_composing *g) {
   double q = g->attrs->v[0].f;
   int64_t how = g->attrs->v[3].i;
   fl_dtype d = fli_meta(g->in[0])->dtype;
@@ -141,7 +141,7 @@ static fl_value at_rank(fli_composing *g, const line *s, fl_value x,
   return RUN_A(gather, &a, x, ADD(k, fli_integer(g->e.base)));
 }
 
-void compose_nanmedian(fli_composing *g) {
+void fli_compose_nanmedian(fli_composing *g) {
   line s = sorted(g, g->in[0], g->attrs->v[0].i, g->attrs->v[1].i != 0);
   if (g->e.status != FL_OK)
     return;
@@ -150,7 +150,7 @@ void compose_nanmedian(fli_composing *g) {
   g->out[1] = order_shaped(g, &s, at_rank(g, &s, s.places, k));
 }
 
-void compose_nanquantile(fli_composing *g) {
+void fli_compose_nanquantile(fli_composing *g) {
   double q = g->attrs->v[0].f;
   int64_t how = g->attrs->v[3].i;
   fl_dtype d = fli_meta(g->in[0])->dtype;
@@ -241,7 +241,7 @@ static fl_value starts(fli_composing *g, fl_value x, int dim, int64_t n) {
 
 /* How long each run is by now; it is longest at the end of the longest, the
  * first of these where several are. */
-void compose_mode(fli_composing *g) {
+void fli_compose_mode(fli_composing *g) {
   fl_value best[FL_MAX_OUT];
   line s = sorted(g, g->in[0], g->attrs->v[0].i, g->attrs->v[1].i != 0);
   if (g->e.status != FL_OK)
@@ -361,11 +361,11 @@ static void distinct(fli_composing *g, bool sorted) {
   g->out[2] = order_counted(g, which, many);
 }
 
-void compose_unique(fli_composing *g) {
+void fli_compose_unique(fli_composing *g) {
   distinct(g, true);
 }
 
-void compose_unique_consecutive(fli_composing *g) {
+void fli_compose_unique_consecutive(fli_composing *g) {
   distinct(g, false);
 }
 
@@ -415,16 +415,16 @@ static void order_search(fli_composing *g, fl_value seq, fl_value v,
   g->out[0] = RESHAPE(ADD(count, fli_integer(g->e.base)), mv);
 }
 
-void compose_searchsorted(fli_composing *g) {
+void fli_compose_searchsorted(fli_composing *g) {
   order_search(g, g->in[0], g->in[1], g->attrs->v[0].i != 0);
 }
 
-void compose_bucketize(fli_composing *g) {
+void fli_compose_bucketize(fli_composing *g) {
   order_search(g, g->in[1], g->in[0], g->attrs->v[0].i != 0);
 }
 
 /* Found where it would be put. */
-void compose_isin(fli_composing *g) {
+void fli_compose_isin(fli_composing *g) {
   bool invert = g->attrs->v[0].i != 0;
   if (!g->in[0].tensor) {
     fli_env_fail(&g->e, FL_EARG, "isin: x must be a tensor, got a number");
@@ -449,7 +449,7 @@ void compose_isin(fli_composing *g) {
   g->out[0] = invert ? RUN(logical_not, hit) : RESHAPE(hit, mx);
 }
 
-void compose_bincount(fli_composing *g) {
+void fli_compose_bincount(fli_composing *g) {
   const fl_meta *m = fli_meta(g->in[0]), *mw;
   int64_t most = 0, bins = g->attrs->v[0].i, n = fl_numel(m->ndim, m->shape);
   fl_value weight = g->n_in > 1 ? g->in[1] : fli_none();

@@ -98,7 +98,7 @@ static void pooling_give(fli_infer *c, const fl_meta *m) {
 
 /* --- maximum: kernel, stride, padding, dilation, ceil --- */
 
-fl_status shape_max_pool(fli_infer *c) {
+fl_status fli_shape_max_pool(fli_infer *c) {
   windows w;
   FLI_TRY(pooling_settle(c, c->in[0], 0, true, &w));
   FLI_TRY(pooled(c, c->in[0], &w, c->attrs->v[4].i != 0, &c->out[0]));
@@ -109,7 +109,7 @@ fl_status shape_max_pool(fli_infer *c) {
 }
 
 /* dy, where -> dx of `shape`; all but the spatial dims agree. */
-fl_status shape_max_pool_backward(fli_infer *c) {
+fl_status fli_shape_max_pool_backward(fli_infer *c) {
   const fl_meta *dy = c->in[0], *where = c->in[1];
   fl_meta x = meta_of(c->attrs, 0);
   int spatial = (int)c->attrs->v[1].i;
@@ -129,7 +129,7 @@ fl_status shape_max_pool_backward(fli_infer *c) {
   return FL_OK;
 }
 
-void grad_max_pool(fli_grad *g) {
+void fli_grad_max_pool(fli_grad *g) {
   fl_attrs a = fli_attrs(&g->e, FLI_OP_max_pool_backward);
   const fl_meta *x = &g->in_meta[0];
   int numbers;
@@ -140,7 +140,7 @@ void grad_max_pool(fli_grad *g) {
 }
 
 /* dy is where its results came from: the same elements of ddx. */
-void grad_max_pool_backward(fli_grad *g) {
+void fli_grad_max_pool_backward(fli_grad *g) {
   const fl_meta *dy = &g->in_meta[0], *x = &g->out_meta[0];
   int spatial = (int)g->attrs->v[1].i, lead = dy->ndim - spatial;
   int64_t flat_x[FL_MAX_DIMS], flat_dy[FL_MAX_DIMS];
@@ -158,7 +158,7 @@ void grad_max_pool_backward(fli_grad *g) {
 
 /* --- mean: kernel, stride, padding, ceil, count_pad --- */
 
-fl_status shape_avg_pool(fli_infer *c) {
+fl_status fli_shape_avg_pool(fli_infer *c) {
   windows w;
   FLI_TRY(pooling_settle(c, c->in[0], 0, false, &w));
   return pooled(c, c->in[0], &w, c->attrs->v[3].i != 0, &c->out[0]);
@@ -182,7 +182,7 @@ static fl_status backward_windows(fli_infer *c, fl_meta *x, bool *ceil) {
   return expect(c, c->in[0], &y);
 }
 
-fl_status shape_avg_pool_backward(fli_infer *c) {
+fl_status fli_shape_avg_pool_backward(fli_infer *c) {
   fl_meta x;
   bool ceil;
   FLI_TRY(backward_windows(c, &x, &ceil));
@@ -198,7 +198,7 @@ static void copy_lists(fli_grad *g, fl_attrs *a, int to, int from, int count) {
   }
 }
 
-void grad_avg_pool(fli_grad *g) {
+void fli_grad_avg_pool(fli_grad *g) {
   fl_attrs a = fli_attrs(&g->e, FLI_OP_avg_pool_backward);
   fli_set_list(&g->e, &a, 0, g->in_meta[0].ndim, g->in_meta[0].shape);
   copy_lists(g, &a, 1, 0, 3);
@@ -206,7 +206,7 @@ void grad_avg_pool(fli_grad *g) {
   g->dx[0] = RUN_A(avg_pool_backward, &a, g->dy[0]);
 }
 
-void grad_avg_pool_backward(fli_grad *g) {
+void fli_grad_avg_pool_backward(fli_grad *g) {
   fl_attrs a = fli_attrs(&g->e, FLI_OP_avg_pool);
   fl_meta x = meta_of(g->attrs, 0);
   const fl_meta *dy = &g->in_meta[0];
@@ -227,7 +227,7 @@ void grad_avg_pool_backward(fli_grad *g) {
 
 /* --- mean to a given size --- */
 
-fl_status shape_adaptive_pool(fli_infer *c) {
+fl_status fli_shape_adaptive_pool(fli_infer *c) {
   static const int64_t *const missing = NULL;
   const fl_meta *x = c->in[0];
   int64_t size[3];
@@ -248,7 +248,7 @@ fl_status shape_adaptive_pool(fli_infer *c) {
 }
 
 /* Every dim may differ: those that do were pooled. */
-fl_status shape_adaptive_avg_pool_backward(fli_infer *c) {
+fl_status fli_shape_adaptive_avg_pool_backward(fli_infer *c) {
   const fl_meta *dy = c->in[0];
   fl_meta x = meta_of(c->attrs, 0);
   bool fits = dy->ndim == x.ndim && x.ndim >= 2 && x.ndim <= 5;
@@ -266,13 +266,13 @@ fl_status shape_adaptive_avg_pool_backward(fli_infer *c) {
   return FL_OK;
 }
 
-void grad_adaptive_avg_pool(fli_grad *g) {
+void fli_grad_adaptive_avg_pool(fli_grad *g) {
   fl_attrs a = fli_attrs(&g->e, FLI_OP_adaptive_avg_pool_backward);
   fli_set_list(&g->e, &a, 0, g->in_meta[0].ndim, g->in_meta[0].shape);
   g->dx[0] = RUN_A(adaptive_avg_pool_backward, &a, g->dy[0]);
 }
 
-void grad_adaptive_avg_pool_backward(fli_grad *g) {
+void fli_grad_adaptive_avg_pool_backward(fli_grad *g) {
   fl_attrs a = fli_attrs(&g->e, FLI_OP_adaptive_avg_pool);
   const fl_meta *dy = &g->in_meta[0], *x = &g->out_meta[0];
   /* without a batch the second dim was pooled too; else it has its size */

@@ -74,7 +74,7 @@ static fl_value pooling_more_largest(fli_composing *g, fl_value x, int dim,
   return RUN_A(max_dim, &a, x);
 }
 
-void compose_adaptive_max_pool(fli_composing *g) {
+void fli_compose_adaptive_max_pool(fli_composing *g) {
   fl_value x = g->in[0];
   const fl_meta *m = fli_meta(x);
   int first = space_from(g, (int)g->attrs->v[0].list.n);
@@ -106,7 +106,7 @@ void compose_adaptive_max_pool(fli_composing *g) {
 
 /* --- power means --- */
 
-void compose_lp_pool(fli_composing *g) {
+void fli_compose_lp_pool(fli_composing *g) {
   static const int64_t none[3] = {0, 0, 0};
   const fl_meta *m = fli_meta(g->in[0]);
   double p = g->attrs->v[0].f;
@@ -143,7 +143,7 @@ void compose_lp_pool(fli_composing *g) {
 
 /* --- back --- */
 
-void compose_max_unpool(fli_composing *g) {
+void fli_compose_max_unpool(fli_composing *g) {
   static const int64_t none[3] = {0, 0, 0};
   fl_value x = g->in[0], where = g->in[1];
   const fl_meta *m = fli_meta(x);

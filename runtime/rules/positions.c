@@ -68,7 +68,7 @@ static fl_value uncovered(fli_grad *g, fl_value dx) {
 /* x: the product of all that src brought. src: the product of x and of the
  * others, which a 0 among them decides: so zeros are counted, and left out of
  * the product that is divided by each. */
-void grad_scatter_prod(fli_grad *g) {
+void fli_grad_scatter_prod(fli_grad *g) {
   int64_t dim = g->attrs->v[0].i;
   fl_value x = g->in[0], index = g->in[1], src = covered(g), dy = g->dy[0];
   if (g->need[0])
@@ -90,7 +90,7 @@ void grad_scatter_prod(fli_grad *g) {
 }
 
 /* Equal ones share. */
-void grad_scatter_amax(fli_grad *g) {
+void fli_grad_scatter_amax(fli_grad *g) {
   int64_t dim = g->attrs->v[0].i;
   fl_value index = g->in[1], dy = g->dy[0], y = g->y[0];
   fl_dtype d = fli_meta(dy)->dtype;
@@ -155,7 +155,7 @@ static fl_value positions_reduced(fli_composing *g, fl_value x, fl_value index,
   return run_along(&g->e, rows[how], dim, 3, (fl_value[]){x, index, src});
 }
 
-void compose_scatter_reduce(fli_composing *g) {
+void fli_compose_scatter_reduce(fli_composing *g) {
   const fl_attr *a = g->attrs->v;
   if (!g->in[0].tensor) {
     fli_env_fail(&g->e, FL_EARG, "scatter_reduce: x must be a tensor");
@@ -238,7 +238,7 @@ static int parts_shape(fli_composing *g, int from, int64_t *shape) {
   return n;
 }
 
-void compose_gather_nd(fli_composing *g) {
+void fli_compose_gather_nd(fli_composing *g) {
   fl_value x = g->in[0], index = g->in[1];
   const fl_meta *m = fli_meta(x), *s = fli_meta(index);
   int batch = (int)g->attrs->v[0].i, n;
@@ -264,7 +264,7 @@ void compose_gather_nd(fli_composing *g) {
   g->out[0] = fli_v_reshape(&g->e, x, dims, shape);
 }
 
-void compose_scatter_nd(fli_composing *g) {
+void fli_compose_scatter_nd(fli_composing *g) {
   fl_value x = g->in[0], index = g->in[1], src = g->in[2];
   const fl_meta *m = fli_meta(x);
   int how = (int)g->attrs->v[0].i, n;
@@ -305,13 +305,13 @@ static fl_value positions_flat(fli_composing *g, fl_value v) {
                                  g->op->info.name);
 }
 
-void compose_take(fli_composing *g) {
+void fli_compose_take(fli_composing *g) {
   fl_value y = ALONG(index_select, 0, positions_flat(g, g->in[0]),
                      positions_flat(g, g->in[1]));
   g->out[0] = RESHAPE(y, fli_meta(g->in[1]));
 }
 
-void compose_put(fli_composing *g) {
+void fli_compose_put(fli_composing *g) {
   fl_value x = positions_flat(g, g->in[0]), index = positions_flat(g, g->in[1]),
            src = g->in[2];
   const fl_meta *m = fli_meta(g->in[1]);
@@ -331,7 +331,7 @@ void compose_put(fli_composing *g) {
   g->out[0] = RESHAPE(x, fli_meta(g->in[0]));
 }
 
-void compose_index_fill(fli_composing *g) {
+void fli_compose_index_fill(fli_composing *g) {
   fl_value value = g->in[2];
   if (value.tensor && fl_tensor_numel(value.tensor) != 1) {
     fli_env_fail(&g->e, FL_ESHAPE,

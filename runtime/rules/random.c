@@ -3,11 +3,11 @@
 
 #include <string.h>
 
-fl_status shape_random(fli_infer *c) {
+fl_status fli_shape_random(fli_infer *c) {
   if (fl_dtype_kind(c->out[0].dtype) != FL_KIND_FLOAT)
     return fli_fail(FL_EDTYPE, "%s: dtype must be a float, got %s",
                     c->op->info.name, fl_dtype_name(c->out[0].dtype));
-  return shape_full(c);
+  return fli_shape_full(c);
 }
 
 /* Whether all integers in [low, high) fit a dtype exactly. */
@@ -34,7 +34,7 @@ static bool random_fits(fl_dtype d, int64_t low, int64_t high) {
   }
 }
 
-fl_status shape_randint(fli_infer *c) {
+fl_status fli_shape_randint(fli_infer *c) {
   int64_t low = c->attrs->v[0].i, high = c->attrs->v[1].i;
   if (low >= high)
     return fli_fail(FL_EARG,
@@ -45,10 +45,10 @@ fl_status shape_randint(fli_infer *c) {
     return fli_fail(FL_EDTYPE, "randint: %s cannot hold all of %lld..%lld",
                     fl_dtype_name(c->out[0].dtype), (long long)low,
                     (long long)(high - 1));
-  return shape_full(c);
+  return fli_shape_full(c);
 }
 
-fl_status shape_randperm(fli_infer *c) {
+fl_status fli_shape_randperm(fli_infer *c) {
   int64_t n = c->attrs->v[0].i;
   if (n < 0)
     return fli_fail(FL_EARG, "randperm: n must not be negative, got %lld",
@@ -62,13 +62,13 @@ fl_status shape_randperm(fli_infer *c) {
   return FL_OK;
 }
 
-fl_status shape_dropout_backward(fli_infer *c) {
+fl_status fli_shape_dropout_backward(fli_infer *c) {
   FLI_TRY(fli_fits(c, 1, 0, NULL));
   FLI_TRY(fli_fits(c, 2, 0, NULL));
-  return shape_same(c);
+  return fli_shape_same(c);
 }
 
-fl_status shape_multinomial(fli_infer *c) {
+fl_status fli_shape_multinomial(fli_infer *c) {
   const fl_meta *p = c->in[0];
   int64_t n = c->attrs->v[0].i;
   if (p->ndim < 1 || p->ndim > 2 || p->shape[p->ndim - 1] == 0)
@@ -86,15 +86,15 @@ fl_status shape_multinomial(fli_infer *c) {
   return FL_OK;
 }
 
-void grad_dropout(fli_grad *g) {
+void fli_grad_dropout(fli_grad *g) {
   g->dx[0] = RUN_A(dropout_backward, g->attrs, g->dy[0], g->in[1], g->in[2]);
 }
 
 /* Each number moves with its shape so that its quantile stays. */
-void grad_gamma(fli_grad *g) {
+void fli_grad_gamma(fli_grad *g) {
   g->dx[0] = MUL(g->dy[0], RUN(gamma_da, g->in[0], g->y[0]));
 }
 
-void grad_dropout_backward(fli_grad *g) {
+void fli_grad_dropout_backward(fli_grad *g) {
   g->dx[0] = RUN_A(dropout_backward, g->attrs, g->dy[0], g->in[1], g->in[2]);
 }

@@ -36,7 +36,7 @@ static fl_status not_empty(fli_infer *c, unsigned mask) {
   return FL_OK;
 }
 
-fl_status shape_reduce(fli_infer *c) {
+fl_status fli_shape_reduce(fli_infer *c) {
   unsigned mask = mask_of(c->attrs, 0, c->in[0]->ndim);
   if (c->op->id == FLI_OP_amax || c->op->id == FLI_OP_amin)
     FLI_TRY(not_empty(c, mask));
@@ -45,7 +45,7 @@ fl_status shape_reduce(fli_infer *c) {
   return FL_OK;
 }
 
-fl_status shape_reduce_dim(fli_infer *c) {
+fl_status fli_shape_reduce_dim(fli_infer *c) {
   int64_t dim = c->attrs->v[0].i;
   const fl_meta *x = c->in[0];
   unsigned mask = dim == FL_ATTR_NONE ? (1u << x->ndim) - 1 : 1u << dim;
@@ -55,13 +55,13 @@ fl_status shape_reduce_dim(fli_infer *c) {
   return FL_OK;
 }
 
-fl_status shape_reduce_var(fli_infer *c) {
+fl_status fli_shape_reduce_var(fli_infer *c) {
   drop_dims(c->in[0], mask_of(c->attrs, 0, c->in[0]->ndim), c->attrs->v[2].i,
             &c->out[0]);
   return FL_OK;
 }
 
-fl_status shape_reduce_norm(fli_infer *c) {
+fl_status fli_shape_reduce_norm(fli_infer *c) {
   unsigned mask = mask_of(c->attrs, 1, c->in[0]->ndim);
   if (c->attrs->v[0].f < 0 || isinf(c->attrs->v[0].f))
     FLI_TRY(not_empty(c, mask));
@@ -105,11 +105,11 @@ static fl_value reduce_spread(fli_grad *g, fl_value dy) {
   return EXPAND(dy, &g->in_meta[0]);
 }
 
-void grad_sum(fli_grad *g) {
+void fli_grad_sum(fli_grad *g) {
   g->dx[0] = reduce_spread(g, g->dy[0]);
 }
 
-void grad_mean(fli_grad *g) {
+void fli_grad_mean(fli_grad *g) {
   unsigned mask = mask_of(g->attrs, 0, g->in_meta[0].ndim);
   g->dx[0] =
       reduce_spread(g, DIV(g->dy[0], NUM(count_of(&g->in_meta[0], mask))));
@@ -185,7 +185,7 @@ static fl_value others_again(fli_grad *g, fl_value x, unsigned mask) {
   return fli_v_permute(&g->e, RESHAPE(x, &moved), back);
 }
 
-void grad_prod(fli_grad *g) {
+void fli_grad_prod(fli_grad *g) {
   unsigned mask = mask_of(g->attrs, 0, g->in_meta[0].ndim);
   bool empty = fl_numel(g->in_meta[0].ndim, g->in_meta[0].shape) == 0;
   fl_value others = g->create && !empty ? others_again(g, g->in[0], mask)
@@ -201,12 +201,12 @@ static fl_value shared(fli_grad *g, fl_value x, fl_value y, fl_value dy,
   return MUL(hit, each);
 }
 
-void grad_amax(fli_grad *g) {
+void fli_grad_amax(fli_grad *g) {
   unsigned mask = mask_of(g->attrs, 0, g->in_meta[0].ndim);
   g->dx[0] = shared(g, g->in[0], g->y[0], g->dy[0], mask);
 }
 
-void grad_max_dim(fli_grad *g) {
+void fli_grad_max_dim(fli_grad *g) {
   const fl_meta *x = &g->in_meta[0];
   int64_t dim = g->attrs->v[0].i;
   fl_value dy = g->dy[0], at = g->y[1];
@@ -224,7 +224,7 @@ void grad_max_dim(fli_grad *g) {
                    reduce_kept(g, dy, 1u << dim));
 }
 
-void grad_var(fli_grad *g) {
+void fli_grad_var(fli_grad *g) {
   fl_value x = g->in[0];
   unsigned mask = mask_of(g->attrs, 0, g->in_meta[0].ndim);
   double n = count_of(&g->in_meta[0], mask), left = n - g->attrs->v[1].f;
@@ -233,7 +233,7 @@ void grad_var(fli_grad *g) {
   g->dx[0] = MUL(SUB(x, mean), scale);
 }
 
-void grad_logsumexp(fli_grad *g) {
+void fli_grad_logsumexp(fli_grad *g) {
   unsigned mask = mask_of(g->attrs, 0, g->in_meta[0].ndim);
   /* where all is -inf: nothing, not the NaN of -inf + inf */
   fl_value y = g->y[0], none = RUN(eq, y, NUM(-INFINITY));
@@ -263,7 +263,7 @@ static fl_value norm_slope(fli_grad *g, fl_value x, fl_value y, fl_value dy,
   return RUN(where, none, zero, MUL(dy, d));
 }
 
-void grad_norm(fli_grad *g) {
+void fli_grad_norm(fli_grad *g) {
   fl_value x = g->in[0], y = g->y[0], dy = g->dy[0];
   unsigned mask = mask_of(g->attrs, 1, g->in_meta[0].ndim);
   double p = g->attrs->v[0].f;
@@ -275,7 +275,7 @@ void grad_norm(fli_grad *g) {
 }
 
 /* As norm's of all tensors in one. */
-void grad_global_norm(fli_grad *g) {
+void fli_grad_global_norm(fli_grad *g) {
   fl_value y = g->y[0], dy = g->dy[0];
   double p = g->attrs->v[0].f;
   fl_dtype type = g->out_meta[0].dtype;
@@ -298,7 +298,7 @@ void grad_global_norm(fli_grad *g) {
   }
 }
 
-void grad_cumsum(fli_grad *g) {
+void fli_grad_cumsum(fli_grad *g) {
   fl_attrs a = fli_attrs(&g->e, FLI_OP_flip);
   if (g->in_meta[0].ndim == 0) {
     g->dx[0] = g->dy[0];
@@ -314,14 +314,14 @@ void grad_cumsum(fli_grad *g) {
 
 /* attrs: dims, correction, keepdim, as var's. Where nothing varies the root's
  * slope has no end, but nothing is to flow there. */
-void compose_std(fli_composing *g) {
+void fli_compose_std(fli_composing *g) {
   fl_value v = RUN_A(var, g->attrs, g->in[0]);
   fl_value none = RUN(eq, v, NUM(0));
   fl_value root = SQRT(RUN(where, none, NUM(1), v));
   g->out[0] = RUN(where, none, NUM(0), root);
 }
 
-void compose_sum_to(fli_composing *g) {
+void fli_compose_sum_to(fli_composing *g) {
   int n;
   const int64_t *shape = fl_attr_list(g->attrs, 0, &n);
   const fl_meta *x = fli_meta(g->in[0]);

@@ -200,7 +200,7 @@ static fl_status check_sampling(const char *op, const fl_meta *m,
   return FL_OK;
 }
 
-fl_status shape_resample(fli_infer *c) {
+fl_status fli_shape_resample(fli_infer *c) {
   const fl_meta *x = c->in[0];
   sampling s = sampling_of(c->attrs->v, x);
   c->out[0].ndim = x->ndim;
@@ -210,7 +210,7 @@ fl_status shape_resample(fli_infer *c) {
   return check_sampling(c->op->info.name, x, &s);
 }
 
-void compose_resample(fli_composing *g) {
+void fli_compose_resample(fli_composing *g) {
   fl_value x = g->in[0], p, y;
   if (!x.tensor) {
     fli_env_fail(&g->e, FL_EARG, "resample: x must be a tensor");
@@ -238,7 +238,7 @@ void compose_resample(fli_composing *g) {
 }
 
 /* size is that of x, the elements of dy are its results. */
-fl_status shape_resample_backward(fli_infer *c) {
+fl_status fli_shape_resample_backward(fli_infer *c) {
   fl_meta x = *c->in[0];
   fl_attrs a;
   fl_attrs_copy(&a, c->attrs);
@@ -255,7 +255,7 @@ fl_status shape_resample_backward(fli_infer *c) {
 }
 
 /* Of zeros: resample is linear. */
-void compose_resample_backward(fli_composing *g) {
+void fli_compose_resample_backward(fli_composing *g) {
   fl_value dy = g->in[0], x, dx = fli_none();
   fl_attrs a;
   if (!dy.tensor) {
@@ -267,7 +267,7 @@ void compose_resample_backward(fli_composing *g) {
                  .in = (const fl_meta *[1]){fli_meta(dy)},
                  .out = &m,
                  .attrs = (fl_attrs *)(uintptr_t)g->attrs};
-  if ((g->e.status = shape_resample_backward(&c)))
+  if ((g->e.status = fli_shape_resample_backward(&c)))
     return;
   x = fli_v_zeros(&g->e, m.dtype, m.ndim, m.shape, fl_tensor_device(dy.tensor));
   fl_attrs_copy(&a, g->attrs);
@@ -278,7 +278,7 @@ void compose_resample_backward(fli_composing *g) {
   g->out[0] = fli_nothing(dx) ? x : dx;
 }
 
-void grad_resample(fli_grad *g) {
+void fli_grad_resample(fli_grad *g) {
   const fl_meta *x = &g->in_meta[0];
   fl_attrs a;
   fl_attrs_copy(&a, g->attrs);
@@ -286,7 +286,7 @@ void grad_resample(fli_grad *g) {
   g->dx[0] = RUN_A(resample_backward, &a, g->dy[0]);
 }
 
-void grad_resample_backward(fli_grad *g) {
+void fli_grad_resample_backward(fli_grad *g) {
   const fl_meta *dy = &g->in_meta[0];
   fl_attrs a;
   fl_attrs_copy(&a, g->attrs);
@@ -351,7 +351,7 @@ static int next_dim(int n, const int64_t *have, const int64_t *sizes,
   return best;
 }
 
-void compose_interpolate(fli_composing *g) {
+void fli_compose_interpolate(fli_composing *g) {
   const fl_attr *a = g->attrs->v;
   fl_value x = g->in[0];
   const fl_meta *m = fli_meta(x);
@@ -525,13 +525,13 @@ static void shape_of_samples(const fl_meta *x, const fl_meta *grid,
     y->shape[d] = grid->shape[d - 1];
 }
 
-fl_status shape_grid_sample(fli_infer *c) {
+fl_status fli_shape_grid_sample(fli_infer *c) {
   FLI_TRY(check_grid("grid_sample", c->attrs, c->in[0], c->in[1]));
   shape_of_samples(c->in[0], c->in[1], &c->out[0]);
   return FL_OK;
 }
 
-fl_status shape_grid_sample_backward(fli_infer *c) {
+fl_status fli_shape_grid_sample_backward(fli_infer *c) {
   fl_meta y;
   FLI_TRY(check_grid("grid_sample_backward", c->attrs, c->in[1], c->in[2]));
   shape_of_samples(c->in[1], c->in[2], &y);
@@ -543,7 +543,7 @@ fl_status shape_grid_sample_backward(fli_infer *c) {
   return FL_OK;
 }
 
-void grad_grid_sample(fli_grad *g) {
+void fli_grad_grid_sample(fli_grad *g) {
   fl_value both[FL_MAX_OUT];
   if (fli_nothing(g->dy[0]))
     return;
@@ -552,7 +552,7 @@ void grad_grid_sample(fli_grad *g) {
   g->dx[1] = both[1];
 }
 
-void compose_grid_sample_backward(fli_composing *g) {
+void fli_compose_grid_sample_backward(fli_composing *g) {
   fl_value dx[2] = {fli_none(), fli_none()};
   fl_meta y[2];
   const fl_meta *in[3];
@@ -561,7 +561,7 @@ void compose_grid_sample_backward(fli_composing *g) {
     in[k] = fli_meta(g->in[k]);
   fl_attrs_copy(&a, g->attrs);
   fli_infer c = {.op = g->op, .attrs = &a, .out = y, .in = in};
-  if ((g->e.status = shape_grid_sample_backward(&c)))
+  if ((g->e.status = fli_shape_grid_sample_backward(&c)))
     return;
   fli_composed_grad(&g->e, &g->e.rt->ops[FLI_OP_grid_sample], g->attrs, 2,
                     g->in + 1, (bool[2]){true, true}, g->in, dx);
@@ -569,11 +569,11 @@ void compose_grid_sample_backward(fli_composing *g) {
     g->out[k] = fli_nothing(dx[k]) ? MUL(g->in[k + 1], NUM(0)) : dx[k];
 }
 
-void grad_grid_sample_backward(fli_grad *g) {
+void fli_grad_grid_sample_backward(fli_grad *g) {
   fli_composed_grad(&g->e, g->op, g->attrs, 3, g->in, g->need, g->dy, g->dx);
 }
 
-void compose_grid_sample(fli_composing *g) {
+void fli_compose_grid_sample(fli_composing *g) {
   const fl_meta *m = fli_meta(g->in[0]), *s = fli_meta(g->in[1]);
   int n = m->ndim - 2;
   int64_t size[3], order[FL_MAX_DIMS], shape[FL_MAX_DIMS];

@@ -25,7 +25,7 @@ static void rnn_give(fl_meta *out, const fl_meta *m) {
 }
 
 /* gates, c -> h, c2, act */
-fl_status shape_lstm_cell(fli_infer *c) {
+fl_status fli_shape_lstm_cell(fli_infer *c) {
   FLI_TRY(check_parts("lstm_cell", "gates", c->in[0], 4, c->in[1]));
   rnn_give(&c->out[0], c->in[1]);
   rnn_give(&c->out[1], c->in[1]);
@@ -34,7 +34,7 @@ fl_status shape_lstm_cell(fli_infer *c) {
 }
 
 /* dh, dc, c, c2, act -> dgates, dc1 */
-fl_status shape_lstm_cell_backward(fli_infer *c) {
+fl_status fli_shape_lstm_cell_backward(fli_infer *c) {
   const char *op = "lstm_cell_backward";
   for (int k = 0; k < 4; k++)
     if (c->in[k])
@@ -46,7 +46,7 @@ fl_status shape_lstm_cell_backward(fli_infer *c) {
 }
 
 /* gi, gh, h -> y, act */
-fl_status shape_gru_cell(fli_infer *c) {
+fl_status fli_shape_gru_cell(fli_infer *c) {
   FLI_TRY(check_parts("gru_cell", "gi", c->in[0], 3, c->in[2]));
   FLI_TRY(check_parts("gru_cell", "gh", c->in[1], 3, c->in[2]));
   rnn_give(&c->out[0], c->in[2]);
@@ -55,7 +55,7 @@ fl_status shape_gru_cell(fli_infer *c) {
 }
 
 /* dy, gh, h, act -> dgi, dgh, dh */
-fl_status shape_gru_cell_backward(fli_infer *c) {
+fl_status fli_shape_gru_cell_backward(fli_infer *c) {
   const char *op = "gru_cell_backward";
   FLI_TRY(check_parts(op, "dy", c->in[0], 1, c->in[2]));
   FLI_TRY(check_parts(op, "gh", c->in[1], 3, c->in[2]));
@@ -89,7 +89,7 @@ static fl_status check_lstm(const char *op, const char *name,
 }
 
 /* gates, weight, h, c -> y, cs, act */
-fl_status shape_lstm(fli_infer *c) {
+fl_status fli_shape_lstm(fli_infer *c) {
   const fl_meta *gates = c->in[0];
   FLI_TRY(check_lstm("lstm", "gates", gates, c->in[1], c->in[2], c->in[3]));
   for (int k = 0; k < 3; k++) {
@@ -114,7 +114,7 @@ static fl_status check_lstm_backward(const fl_meta *const *in) {
 }
 
 /* dy, dcs, dact, weight, c, cs, act -> dgates, dh, dc */
-fl_status shape_lstm_backward(fli_infer *c) {
+fl_status fli_shape_lstm_backward(fli_infer *c) {
   FLI_TRY(check_lstm_backward(c->in));
   rnn_give(&c->out[0], c->in[ACT]);
   rnn_give(&c->out[1], c->in[C0]);
@@ -147,7 +147,7 @@ static fl_status check_gru(const char *op, const fl_meta *gates, int64_t parts,
 
 /* gates, weight, bias, h -> y, act: the gates, and behind them what the reset
  * gate was multiplied with */
-fl_status shape_gru(fli_infer *c) {
+fl_status fli_shape_gru(fli_infer *c) {
   const fl_meta *gates = c->in[0], *h = c->in[3];
   FLI_TRY(check_gru("gru", gates, 3, c->in[1], c->in[2], h));
   for (int k = 0; k < 2; k++) {
@@ -169,7 +169,7 @@ static fl_status check_gru_backward(const fl_meta *const *in) {
 }
 
 /* dy, dact, weight, h, y, act -> dgates, dsums, dh */
-fl_status shape_gru_backward(fli_infer *c) {
+fl_status fli_shape_gru_backward(fli_infer *c) {
   FLI_TRY(check_gru_backward(c->in));
   for (int k = 0; k < 2; k++) {
     rnn_give(&c->out[k], c->in[4]);
@@ -251,7 +251,7 @@ static void lstm_plain(fli_env *e, const fl_value *d, fl_value c, fl_value c2,
   *dc1 = times(e, dc2, a[1]);
 }
 
-void grad_lstm_cell(fli_grad *g) {
+void fli_grad_lstm_cell(fli_grad *g) {
   fl_value both[FL_MAX_OUT], *d = g->dy, c = g->in[1];
   if (g->create || !fli_nothing(d[2])) {
     lstm_plain(&g->e, d, c, g->y[1], g->y[2], &g->dx[0], &g->dx[1]);
@@ -292,7 +292,7 @@ static void gru_cell_plain(fli_grad *g) {
     g->dx[2] = times(e, g->dy[0], rnn_part(e, act, 1, n));
 }
 
-void grad_gru_cell(fli_grad *g) {
+void fli_grad_gru_cell(fli_grad *g) {
   if (g->create || !fli_nothing(g->dy[1])) {
     gru_cell_plain(g);
     return;
@@ -331,7 +331,7 @@ static fl_value *lists_of(fli_env *e, int lists, int64_t n) {
   return v;
 }
 
-void compose_lstm(fli_composing *g) {
+void fli_compose_lstm(fli_composing *g) {
   fli_env *e = &g->e;
   fl_value in[4], step[FL_MAX_OUT];
   const fl_meta *m[4];
@@ -386,7 +386,7 @@ static fl_value as_rows(fli_env *e, fl_value x) {
 
 /* From the last step to the first: what a step gets of h and c is what was
  * asked for there, and what the step after it has sent back. */
-void compose_lstm_backward(fli_composing *g) {
+void fli_compose_lstm_backward(fli_composing *g) {
   fli_env *e = &g->e;
   const fl_meta *m[IN_BACK];
   fl_value in[IN_BACK], dh = fli_none(), dc = dh;
@@ -417,12 +417,12 @@ void compose_lstm_backward(fli_composing *g) {
   fli_mfree(dgates);
 }
 
-void grad_lstm_backward(fli_grad *g) {
+void fli_grad_lstm_backward(fli_grad *g) {
   fli_composed_grad(&g->e, g->op, g->attrs, IN_BACK, g->in, g->need, g->dy,
                     g->dx);
 }
 
-void grad_lstm(fli_grad *g) {
+void fli_grad_lstm(fli_grad *g) {
   fli_env *e = &g->e;
   fl_value *y = g->y, *dy = g->dy, all[FL_MAX_OUT];
   if (g->in_meta[0].shape[0] == 0)
@@ -439,7 +439,7 @@ void grad_lstm(fli_grad *g) {
   g->dx[3] = all[2];
 }
 
-void compose_gru(fli_composing *g) {
+void fli_compose_gru(fli_composing *g) {
   fli_env *e = &g->e;
   const fl_meta *m[4];
   fl_value in[4], step[FL_MAX_OUT];
@@ -475,7 +475,7 @@ void compose_gru(fli_composing *g) {
 /* The inputs of gru_backward; those before G_WEIGHT may be left out. */
 enum { G_DY, G_DACT, G_WEIGHT, G_H0, G_Y, G_ACT, G_BACK };
 
-void compose_gru_backward(fli_composing *g) {
+void fli_compose_gru_backward(fli_composing *g) {
   fli_env *e = &g->e;
   const fl_meta *m[G_BACK];
   fl_value in[G_BACK], dh = fli_none(), p[4];
@@ -512,12 +512,12 @@ void compose_gru_backward(fli_composing *g) {
   fli_mfree(list);
 }
 
-void grad_gru_backward(fli_grad *g) {
+void fli_grad_gru_backward(fli_grad *g) {
   fli_composed_grad(&g->e, g->op, g->attrs, G_BACK, g->in, g->need, g->dy,
                     g->dx);
 }
 
-void grad_gru(fli_grad *g) {
+void fli_grad_gru(fli_grad *g) {
   fli_env *e = &g->e;
   fl_value *y = g->y, *dy = g->dy, all[FL_MAX_OUT];
   int64_t n = g->in_meta[0].shape[0];

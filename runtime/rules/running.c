@@ -64,7 +64,7 @@ static fl_value product_again(fli_grad *g, fl_value x, fl_value dy) {
 
 /* x_i is a factor of all that comes from i on: their sum by x_i. At the first 0
  * of a line the products are taken without it; at later ones all is 0. */
-void grad_cumprod(fli_grad *g) {
+void fli_grad_cumprod(fli_grad *g) {
   fl_value x = g->in[0], dy = g->dy[0];
   if (g->in_meta[0].ndim == 0) {
     g->dx[0] = dy;
@@ -83,7 +83,7 @@ void grad_cumprod(fli_grad *g) {
   g->dx[0] = RUN(where, first, to_come(g, MUL(dy, without)), dx);
 }
 
-void grad_cummax(fli_grad *g) {
+void fli_grad_cummax(fli_grad *g) {
   const fl_meta *x = &g->in_meta[0];
   fl_value dy = g->dy[0];
   fl_attrs a = fli_attrs(&g->e, FLI_OP_scatter_add);
@@ -95,13 +95,13 @@ void grad_cummax(fli_grad *g) {
   g->dx[0] = RUN_A(scatter_add, &a, zeros, g->y[1], dy);
 }
 
-void grad_cummin(fli_grad *g) {
-  grad_cummax(g);
+void fli_grad_cummin(fli_grad *g) {
+  fli_grad_cummax(g);
 }
 
 /* sum_j dy_j exp(x_i - y_j) for all j from i on, as exp(x_i - y_i) s_i with
  * s_i = dy_i + exp(y_i - y_{i + 1}) s_{i + 1}: no exponent is above 0. */
-void grad_logcumsumexp(fli_grad *g) {
+void fli_grad_logcumsumexp(fli_grad *g) {
   fl_value x = g->in[0], y = g->y[0], dy = g->dy[0], zero = NUM(0);
   const fl_meta *m = &g->in_meta[0];
   int64_t dim = m->ndim ? g->attrs->v[0].i : 0, n = m->ndim ? m->shape[dim] : 1;

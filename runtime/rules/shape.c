@@ -31,7 +31,7 @@ static fl_status take_shape(fli_infer *c) {
   return set_shape(&c->out[0], n, shape);
 }
 
-fl_status shape_full(fli_infer *c) {
+fl_status fli_shape_full(fli_infer *c) {
   return take_shape(c);
 }
 
@@ -48,7 +48,7 @@ static fl_status check_number(const fli_infer *c, const char *name) {
   return FL_OK;
 }
 
-fl_status shape_filled(fli_infer *c) {
+fl_status fli_shape_filled(fli_infer *c) {
   FLI_TRY(check_number(c, "value"));
   return take_shape(c);
 }
@@ -91,7 +91,7 @@ static fl_status check_last(const fli_infer *c, int64_t n) {
   return fli_number_fits("arange", false, &last, c->out[0].dtype);
 }
 
-fl_status shape_arange(fli_infer *c) {
+fl_status fli_shape_arange(fli_infer *c) {
   const fl_attr *a = c->attrs->v;
   double start = a[0].f, stop = a[1].f, step = a[2].f;
   if (!(fabs(stop - start) < INFINITY) || !(fabs(step) < INFINITY) || step == 0)
@@ -114,7 +114,7 @@ fl_status shape_arange(fli_infer *c) {
   return set_shape(&c->out[0], 1, (int64_t[]){(int64_t)n});
 }
 
-fl_status shape_linspace(fli_infer *c) {
+fl_status fli_shape_linspace(fli_infer *c) {
   const fl_attr *a = c->attrs->v;
   if (!(fabs(a[0].f) < INFINITY) || !(fabs(a[1].f) < INFINITY) || a[2].i < 0)
     return fli_fail(FL_EARG,
@@ -128,7 +128,7 @@ fl_status shape_linspace(fli_infer *c) {
   return set_shape(&c->out[0], 1, (int64_t[]){a[2].i});
 }
 
-fl_status shape_eye(fli_infer *c) {
+fl_status fli_shape_eye(fli_infer *c) {
   int64_t n = c->attrs->v[0].i, m = c->attrs->v[1].i;
   if (m == FL_ATTR_NONE)
     m = n;
@@ -140,7 +140,7 @@ fl_status shape_eye(fli_infer *c) {
 
 /* --- assign --- */
 
-fl_status shape_assign(fli_infer *c) {
+fl_status fli_shape_assign(fli_infer *c) {
   const fl_meta *x = c->in[0], *from = c->in[1];
   int skip = x->ndim - from->ndim;
   bool fits = skip >= 0;
@@ -154,7 +154,7 @@ fl_status shape_assign(fli_infer *c) {
 }
 
 /* Nothing of x is left; the engine leads the rest of its base around. */
-void grad_assign(fli_grad *g) {
+void fli_grad_assign(fli_grad *g) {
   if (g->need[0])
     g->dx[0] = fli_g_none(g);
   if (g->need[1])
@@ -169,7 +169,7 @@ static bool is_blank(const fl_meta *m) {
   return m->ndim == 1 && m->shape[0] == 0;
 }
 
-fl_status shape_cat(fli_infer *c) {
+fl_status fli_shape_cat(fli_infer *c) {
   int dim = (int)c->attrs->v[0].i, like = 0;
   if (c->n_in == 0)
     return fli_fail(FL_EARG, "cat: needs at least one tensor");
@@ -204,7 +204,7 @@ fl_status shape_cat(fli_infer *c) {
   return FL_OK;
 }
 
-void grad_cat(fli_grad *g) {
+void fli_grad_cat(fli_grad *g) {
   int dim = (int)g->attrs->v[0].i;
   int64_t start = 0;
   for (int i = 0; i < g->n_in; i++) {
@@ -218,7 +218,7 @@ void grad_cat(fli_grad *g) {
   }
 }
 
-void compose_stack(fli_composing *g) {
+void fli_compose_stack(fli_composing *g) {
   int n = g->n_in, dim = (int)g->attrs->v[0].i;
   if (n == 0) {
     fli_env_fail(&g->e, FL_EARG, "stack: needs at least one tensor");
@@ -286,7 +286,7 @@ static fl_status pad_shape(const char *op, const fl_meta *small, int n,
   return FL_OK;
 }
 
-fl_status shape_pad(fli_infer *c) {
+fl_status fli_shape_pad(fli_infer *c) {
   int n;
   const int64_t *list = fl_attr_list(c->attrs, 0, &n);
   c->out[0].ndim = c->in[0]->ndim;
@@ -295,7 +295,7 @@ fl_status shape_pad(fli_infer *c) {
                    c->out[0].shape);
 }
 
-fl_status shape_pad_backward(fli_infer *c) {
+fl_status fli_shape_pad_backward(fli_infer *c) {
   const fl_meta *dy = c->in[0];
   int n;
   const int64_t *list = fl_attr_list(c->attrs, 1, &n);
@@ -310,7 +310,7 @@ fl_status shape_pad_backward(fli_infer *c) {
   return FL_OK;
 }
 
-void grad_pad(fli_grad *g) {
+void fli_grad_pad(fli_grad *g) {
   const fl_meta *x = &g->in_meta[0];
   int n;
   const int64_t *list = fl_attr_list(g->attrs, 0, &n);
@@ -321,7 +321,7 @@ void grad_pad(fli_grad *g) {
   g->dx[0] = RUN_A(pad_backward, &a, g->dy[0]);
 }
 
-void grad_pad_backward(fli_grad *g) {
+void fli_grad_pad_backward(fli_grad *g) {
   int n;
   const int64_t *list = fl_attr_list(g->attrs, 1, &n);
   fl_attrs a = fli_attrs(&g->e, FLI_OP_pad);
@@ -332,11 +332,11 @@ void grad_pad_backward(fli_grad *g) {
 
 /* --- flip, roll, repeat, triangles --- */
 
-void grad_flip(fli_grad *g) {
+void fli_grad_flip(fli_grad *g) {
   g->dx[0] = RUN_A(flip, g->attrs, g->dy[0]);
 }
 
-fl_status shape_roll(fli_infer *c) {
+fl_status fli_shape_roll(fli_infer *c) {
   int n = (int)c->attrs->v[0].list.n, nd = (int)c->attrs->v[1].list.n;
   if (nd ? n != nd : n != 1)
     return fli_fail(FL_EARG,
@@ -346,7 +346,7 @@ fl_status shape_roll(fli_infer *c) {
   return set_shape(&c->out[0], c->in[0]->ndim, c->in[0]->shape);
 }
 
-void grad_roll(fli_grad *g) {
+void fli_grad_roll(fli_grad *g) {
   fl_attrs a;
   fl_attrs_copy(&a, g->attrs);
   for (uint32_t i = 0; i < a.v[0].list.n; i++) {
@@ -356,7 +356,7 @@ void grad_roll(fli_grad *g) {
   g->dx[0] = RUN_A(roll, &a, g->dy[0]);
 }
 
-fl_status shape_repeat(fli_infer *c) {
+fl_status fli_shape_repeat(fli_infer *c) {
   const fl_meta *x = c->in[0];
   int n;
   const int64_t *times = fl_attr_list(c->attrs, 0, &n);
@@ -380,7 +380,7 @@ fl_status shape_repeat(fli_infer *c) {
 
 /* Sums dim by dim: the copies of a dim lie one after the other, so that
  * (before, times, size, after) has at most four dims. */
-void grad_repeat(fli_grad *g) {
+void fli_grad_repeat(fli_grad *g) {
   const fl_meta *x = &g->in_meta[0];
   int n;
   const int64_t *times = fl_attr_list(g->attrs, 0, &n);
@@ -400,7 +400,7 @@ void grad_repeat(fli_grad *g) {
   g->dx[0] = RESHAPE(dy, x);
 }
 
-fl_status shape_triangle(fli_infer *c) {
+fl_status fli_shape_triangle(fli_infer *c) {
   const fl_meta *x = c->in[0];
   if (x->ndim < 2)
     return fli_fail(FL_ESHAPE, "%s: needs matrices, got shape %s",
@@ -408,15 +408,15 @@ fl_status shape_triangle(fli_infer *c) {
   return set_shape(&c->out[0], x->ndim, x->shape);
 }
 
-void grad_tril(fli_grad *g) {
+void fli_grad_tril(fli_grad *g) {
   g->dx[0] = RUN_A(tril, g->attrs, g->dy[0]);
 }
 
-void grad_triu(fli_grad *g) {
+void fli_grad_triu(fli_grad *g) {
   g->dx[0] = RUN_A(triu, g->attrs, g->dy[0]);
 }
 
-void compose_repeat_interleave(fli_composing *g) {
+void fli_compose_repeat_interleave(fli_composing *g) {
   const fl_meta *m = fli_meta(g->in[0]);
   int64_t times = g->attrs->v[0].i, shape[FL_MAX_DIMS + 1];
   int dim = (int)g->attrs->v[1].i;
@@ -444,7 +444,7 @@ void compose_repeat_interleave(fli_composing *g) {
 
 /* --- backward of strided views --- */
 
-fl_status shape_as_strided_backward(fli_infer *c) {
+fl_status fli_shape_as_strided_backward(fli_infer *c) {
   const fl_meta *dy = c->in[0];
   int n, m;
   const int64_t *size = fl_attr_list(c->attrs, 1, &n);
@@ -475,7 +475,7 @@ fl_status shape_as_strided_backward(fli_infer *c) {
   return FL_OK;
 }
 
-void grad_as_strided_backward(fli_grad *g) {
+void fli_grad_as_strided_backward(fli_grad *g) {
   int n;
   const int64_t *size = fl_attr_list(g->attrs, 1, &n);
   const int64_t *stride = fl_attr_list(g->attrs, 2, &n);

@@ -1,17 +1,17 @@
 /* Gradients of softmax and log_softmax, and of those gradients. */
 #include "env.h"
 
-void grad_softmax(fli_grad *g) {
+void fli_grad_softmax(fli_grad *g) {
   g->dx[0] = RUN_A(softmax_backward, g->attrs, g->dy[0], g->y[0]);
 }
 
-void grad_log_softmax(fli_grad *g) {
+void fli_grad_log_softmax(fli_grad *g) {
   g->dx[0] = RUN_A(log_softmax_backward, g->attrs, g->dy[0], g->y[0]);
 }
 
 /* dx = y (dy - s), s = sum(y dy): towards dy it is the same map again; towards
  * y it is ddx (dy - s) - dy sum(y ddx). */
-void grad_softmax_backward(fli_grad *g) {
+void fli_grad_softmax_backward(fli_grad *g) {
   fl_value ddx = g->dy[0], dy = g->in[0], y = g->in[1];
   int64_t dim = g->attrs->v[0].i;
   bool flat = fli_meta(y)->ndim > 0;
@@ -29,7 +29,7 @@ void grad_softmax_backward(fli_grad *g) {
 
 /* dx = dy - exp(y) s, s = sum(dy): towards dy ddx - sum(exp(y) ddx), towards y
  * -ddx exp(y) s. */
-void grad_log_softmax_backward(fli_grad *g) {
+void fli_grad_log_softmax_backward(fli_grad *g) {
   fl_value ddx = g->dy[0], dy = g->in[0], p = EXP(g->in[1]);
   int64_t dim = g->attrs->v[0].i;
   bool flat = fli_meta(g->in[1])->ndim > 0;

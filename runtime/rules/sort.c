@@ -10,12 +10,12 @@ static void both(fli_infer *c, const fl_meta *x) {
   }
 }
 
-fl_status shape_sort(fli_infer *c) {
+fl_status fli_shape_sort(fli_infer *c) {
   both(c, c->in[0]);
   return FL_OK;
 }
 
-fl_status shape_topk(fli_infer *c) {
+fl_status fli_shape_topk(fli_infer *c) {
   const fl_meta *x = c->in[0];
   int64_t k = c->attrs->v[0].i, dim = c->attrs->v[1].i;
   int64_t n = x->ndim ? x->shape[dim] : 1;
@@ -45,10 +45,10 @@ static void put_back(fli_grad *g, int64_t dim) {
   g->dx[0] = RUN_A(scatter, &a, zeros, g->y[1], dy);
 }
 
-void grad_sort(fli_grad *g) {
+void fli_grad_sort(fli_grad *g) {
   put_back(g, g->attrs->v[0].i);
 }
 
-void grad_topk(fli_grad *g) {
+void fli_grad_topk(fli_grad *g) {
   put_back(g, g->attrs->v[1].i);
 }

@@ -44,7 +44,7 @@ static fl_value grad_tall(fli_grad *g, fl_value q, fl_value r, fl_value dq,
   return TURN(RUN_A(triangular_solve, &a, r, TURN(b)));
 }
 
-void grad_qr(fli_grad *g) {
+void fli_grad_qr(fli_grad *g) {
   fli_env *e = &g->e;
   const fl_meta *x = &g->in_meta[0];
   int64_t m = x->shape[x->ndim - 2], n = x->shape[x->ndim - 1];
@@ -101,7 +101,7 @@ static fl_value outside(fli_grad *g, fl_value u, fl_value du, fl_value s) {
   return DIV(SUB(du, MATMUL(u, MATMUL(TURN(u), du))), s);
 }
 
-void grad_svd(fli_grad *g) {
+void fli_grad_svd(fli_grad *g) {
   fli_env *e = &g->e;
   const fl_meta *x = &g->in_meta[0];
   int64_t m = x->shape[x->ndim - 2], n = x->shape[x->ndim - 1];
@@ -138,7 +138,7 @@ void grad_svd(fli_grad *g) {
 
 /* --- eigenvalues --- */
 
-void grad_eigh(fli_grad *g) {
+void fli_grad_eigh(fli_grad *g) {
   fli_env *e = &g->e;
   const fl_meta *x = &g->in_meta[0];
   int64_t n = x->shape[x->ndim - 1];
@@ -184,7 +184,7 @@ static fl_value diagonal(fli_grad *g, fl_value x, fl_value eye) {
 
 /* V^-H (diag(dw) + (V^H dV - V^H V diag(Re(V^H dV))) / E) V^H, E(i, j) =
  * conj(z), z = w[j] - w[i]: vectors have norm 1. x / conj(z) = x z / |z|^2. */
-void grad_eig_pairs(fli_grad *g) {
+void fli_grad_eig_pairs(fli_grad *g) {
   fli_env *e = &g->e;
   const fl_meta *x = &g->in_meta[0];
   int64_t n = x->shape[x->ndim - 1];
@@ -217,7 +217,7 @@ void grad_eig_pairs(fli_grad *g) {
 
 /* --- the pseudoinverse, of constant rank (Golub and Pereyra 1973) --- */
 
-void grad_pinv(fli_grad *g) {
+void fli_grad_pinv(fli_grad *g) {
   fl_value a = g->in[0], p = g->y[0], pt = TURN(p), dt = TURN(g->dy[0]);
   fl_value left = MATMUL(MATMUL(dt, p), pt);  /* dP^T P P^T */
   fl_value right = MATMUL(pt, MATMUL(p, dt)); /* P^T P dP^T */

@@ -93,7 +93,7 @@ static bool view_strides(const fl_meta *x, const int64_t *xs, int n,
   return to == -1;
 }
 
-fl_status view_view(fli_viewing *v) {
+fl_status fli_view_view(fli_viewing *v) {
   int n;
   const int64_t *want = fl_attr_list(v->attrs, 0, &n);
   FLI_TRY(fill_shape("view", v->x, n, want, v->out.shape));
@@ -127,13 +127,13 @@ static fl_value reshaped(fli_composing *g, fl_value x, int n,
   return RUN_A(view, &a, x);
 }
 
-void compose_reshape(fli_composing *g) {
+void fli_compose_reshape(fli_composing *g) {
   int n;
   const int64_t *want = fl_attr_list(g->attrs, 0, &n);
   g->out[0] = reshaped(g, g->in[0], n, want);
 }
 
-void compose_flatten(fli_composing *g) {
+void fli_compose_flatten(fli_composing *g) {
   const fl_meta *m = fli_meta(g->in[0]);
   int first = (int)g->attrs->v[0].i, last = (int)g->attrs->v[1].i;
   int64_t shape[FL_MAX_DIMS], size = 1;
@@ -152,7 +152,7 @@ void compose_flatten(fli_composing *g) {
   g->out[0] = reshaped(g, g->in[0], n, shape);
 }
 
-void compose_contiguous(fli_composing *g) {
+void fli_compose_contiguous(fli_composing *g) {
   fl_tensor *t = g->in[0].tensor;
   if (t && t->contiguous)
     g->out[0] = g->in[0];
@@ -162,7 +162,7 @@ void compose_contiguous(fli_composing *g) {
 
 /* --- moving and dropping dims --- */
 
-fl_status view_permute(fli_viewing *v) {
+fl_status fli_view_permute(fli_viewing *v) {
   int n;
   const int64_t *dims = fl_attr_list(v->attrs, 0, &n);
   if (n != v->x->ndim)
@@ -173,7 +173,7 @@ fl_status view_permute(fli_viewing *v) {
   return FL_OK;
 }
 
-fl_status view_transpose(fli_viewing *v) {
+fl_status fli_view_transpose(fli_viewing *v) {
   int64_t a = v->attrs->v[0].i, b = v->attrs->v[1].i;
   keep_dims(v);
   if (v->x->ndim == 0)
@@ -185,7 +185,7 @@ fl_status view_transpose(fli_viewing *v) {
   return FL_OK;
 }
 
-fl_status view_expand(fli_viewing *v) {
+fl_status fli_view_expand(fli_viewing *v) {
   int n;
   const int64_t *want = fl_attr_list(v->attrs, 0, &n);
   int skip = n - v->x->ndim;
@@ -206,7 +206,7 @@ fl_status view_expand(fli_viewing *v) {
                          fli_shape_text(n, want));
 }
 
-fl_status view_squeeze(fli_viewing *v) {
+fl_status fli_view_squeeze(fli_viewing *v) {
   int n;
   const int64_t *dims = fl_attr_list(v->attrs, 0, &n);
   for (int i = 0; i < v->x->ndim; i++) {
@@ -219,7 +219,7 @@ fl_status view_squeeze(fli_viewing *v) {
   return FL_OK;
 }
 
-fl_status view_unsqueeze(fli_viewing *v) {
+fl_status fli_view_unsqueeze(fli_viewing *v) {
   int64_t d = v->attrs->v[0].i, n = v->x->ndim;
   int64_t at = d < 0 ? d + n + 1 : d;
   if (at < 0 || at > n)
@@ -248,7 +248,7 @@ static fl_status view_position(const fli_viewing *v, int64_t *i, int64_t size) {
   return FL_OK;
 }
 
-fl_status view_narrow(fli_viewing *v) {
+fl_status fli_view_narrow(fli_viewing *v) {
   int64_t dim = v->attrs->v[0].i, start = v->attrs->v[1].i,
           length = v->attrs->v[2].i, step = v->attrs->v[3].i;
   if (v->x->ndim == 0)
@@ -277,7 +277,7 @@ fl_status view_narrow(fli_viewing *v) {
   return FL_OK;
 }
 
-fl_status view_select(fli_viewing *v) {
+fl_status fli_view_select(fli_viewing *v) {
   int64_t dim = v->attrs->v[0].i, i = v->attrs->v[1].i;
   if (v->x->ndim == 0)
     return fli_fail(FL_ESHAPE, "select: a 0-d tensor has no dims");
@@ -289,7 +289,7 @@ fl_status view_select(fli_viewing *v) {
   return FL_OK;
 }
 
-fl_status view_diagonal(fli_viewing *v) {
+fl_status fli_view_diagonal(fli_viewing *v) {
   int64_t off = v->attrs->v[0].i, a = v->attrs->v[1].i, b = v->attrs->v[2].i;
   if (v->x->ndim < 2 || a == b)
     return fli_fail(FL_EARG,
@@ -308,7 +308,7 @@ fl_status view_diagonal(fli_viewing *v) {
   return FL_OK;
 }
 
-fl_status view_unfold(fli_viewing *v) {
+fl_status fli_view_unfold(fli_viewing *v) {
   int64_t dim = v->attrs->v[0].i, size = v->attrs->v[1].i,
           step = v->attrs->v[2].i;
   int64_t have = v->x->ndim ? v->x->shape[dim] : 1;
@@ -326,7 +326,7 @@ fl_status view_unfold(fli_viewing *v) {
   return set_dim(v, size, stride);
 }
 
-fl_status view_as_strided(fli_viewing *v) {
+fl_status fli_view_as_strided(fli_viewing *v) {
   int n, m;
   const int64_t *size = fl_attr_list(v->attrs, 0, &n);
   const int64_t *stride = fl_attr_list(v->attrs, 1, &m);
@@ -360,11 +360,11 @@ fl_status view_as_strided(fli_viewing *v) {
 
 /* --- gradients --- */
 
-void grad_reshaped(fli_grad *g) {
+void fli_grad_reshaped(fli_grad *g) {
   g->dx[0] = RESHAPE(g->dy[0], &g->in_meta[0]);
 }
 
-void grad_permute(fli_grad *g) {
+void fli_grad_permute(fli_grad *g) {
   int n;
   const int64_t *dims = fl_attr_list(g->attrs, 0, &n);
   int64_t back[FL_MAX_DIMS];
@@ -373,17 +373,17 @@ void grad_permute(fli_grad *g) {
   g->dx[0] = fli_v_permute(&g->e, g->dy[0], back);
 }
 
-void grad_transpose(fli_grad *g) {
+void fli_grad_transpose(fli_grad *g) {
   g->dx[0] = TRANSPOSE(g->dy[0], (int)g->attrs->v[0].i, (int)g->attrs->v[1].i);
 }
 
 /* The engine sums what was expanded. */
-void grad_expand(fli_grad *g) {
+void fli_grad_expand(fli_grad *g) {
   g->dx[0] = g->dy[0];
 }
 
 /* Parts: the same view of a contiguous tensor says where dy belongs. */
-void grad_strided(fli_grad *g) {
+void fli_grad_strided(fli_grad *g) {
   const fl_meta *x = &g->in_meta[0];
   int64_t strides[FL_MAX_DIMS], n = 1;
   for (int i = x->ndim - 1; i >= 0; i--) {
