@@ -121,24 +121,28 @@ FL_FORCE float fl_row_sum_block_f32(const float *x, int64_t n) {
       _mm512_add_ps(_mm512_add_ps(a, b), _mm512_add_ps(c, d)));
 }
 
-/* Sum of x - from. */
-FL_FORCE float fl_row_offsets_block_f32(const float *x, int64_t n, float from) {
-  __m512 a = _mm512_setzero_ps(), b = a, c = a, d = a;
+/* Sums of x - from and of its squares. */
+FL_FORCE void fl_row_shifted_block_f32(const float *x, int64_t n, float from,
+                                       float *sum, float *squares) {
   __m512 f = _mm512_set1_ps(from);
+  __m512 a = _mm512_setzero_ps(), b = a, qa = a, qb = a;
   int64_t i = 0;
-  for (; i + 64 <= n; i += 64) {
-    a = _mm512_add_ps(a, _mm512_sub_ps(_mm512_loadu_ps(x + i), f));
-    b = _mm512_add_ps(b, _mm512_sub_ps(_mm512_loadu_ps(x + i + 16), f));
-    c = _mm512_add_ps(c, _mm512_sub_ps(_mm512_loadu_ps(x + i + 32), f));
-    d = _mm512_add_ps(d, _mm512_sub_ps(_mm512_loadu_ps(x + i + 48), f));
+  for (; i + 32 <= n; i += 32) {
+    __m512 u = _mm512_sub_ps(_mm512_loadu_ps(x + i), f);
+    __m512 v = _mm512_sub_ps(_mm512_loadu_ps(x + i + 16), f);
+    a = _mm512_add_ps(a, u);
+    b = _mm512_add_ps(b, v);
+    qa = _mm512_fmadd_ps(u, u, qa);
+    qb = _mm512_fmadd_ps(v, v, qb);
   }
   for (; i < n; i += 16) {
     __mmask16 k = n - i < 16 ? fl_tail_512(n - i) : (__mmask16)-1;
-    a = _mm512_add_ps(
-        a, _mm512_maskz_sub_ps(k, _mm512_maskz_loadu_ps(k, x + i), f));
+    __m512 u = _mm512_maskz_sub_ps(k, _mm512_maskz_loadu_ps(k, x + i), f);
+    a = _mm512_add_ps(a, u);
+    qa = _mm512_fmadd_ps(u, u, qa);
   }
-  return _mm512_reduce_add_ps(
-      _mm512_add_ps(_mm512_add_ps(a, b), _mm512_add_ps(c, d)));
+  *sum = _mm512_reduce_add_ps(_mm512_add_ps(a, b));
+  *squares = _mm512_reduce_add_ps(_mm512_add_ps(qa, qb));
 }
 
 /* Sum of (x - mean)^2. */

@@ -51,25 +51,35 @@ FL_FORCE T F(fl_row_sum_block)(const T *x, int64_t n) {
   return s + rest;
 }
 
-/* Sum of x - from, likewise. */
-FL_FORCE T F(fl_row_offsets_block)(const T *x, int64_t n, T from) {
-  T lane[64], s = 0;
+/* Sums of x - from and of its squares, likewise. */
+FL_FORCE void F(fl_row_shifted_block)(const T *x, int64_t n, T from, T *sum,
+                                      T *squares) {
+  T lane[32], lane2[32], s = 0, q = 0;
   int64_t i = 0;
-  if (n >= 256) {
-    for (int j = 0; j < 64; j++)
-      lane[j] = 0;
-    for (; i + 64 <= n; i += 64)
-      for (int j = 0; j < 64; j++)
-        lane[j] += x[i + j] - from;
-#pragma omp simd reduction(+ : s)
-    for (int j = 0; j < 64; j++)
+  if (n >= 128) {
+    for (int j = 0; j < 32; j++)
+      lane[j] = lane2[j] = 0;
+    for (; i + 32 <= n; i += 32)
+      for (int j = 0; j < 32; j++) {
+        T d = x[i + j] - from;
+        lane[j] += d;
+        lane2[j] += d * d;
+      }
+#pragma omp simd reduction(+ : s, q)
+    for (int j = 0; j < 32; j++) {
       s += lane[j];
+      q += lane2[j];
+    }
   }
-  T rest = 0;
-#pragma omp simd reduction(+ : rest)
-  for (int64_t j = i; j < n; j++)
-    rest += x[j] - from;
-  return s + rest;
+  T rest = 0, rest2 = 0;
+#pragma omp simd reduction(+ : rest, rest2)
+  for (int64_t j = i; j < n; j++) {
+    T d = x[j] - from;
+    rest += d;
+    rest2 += d * d;
+  }
+  *sum = s + rest;
+  *squares = q + rest2;
 }
 
 FL_FORCE T F(fl_row_dot_block)(const T *x, const T *y, int64_t n) {
@@ -106,17 +116,6 @@ static inline double F(fl_row_sum)(const T *x, int64_t n) {
   return s;
 }
 
-/* The mean, summed from the first element: the sum then is as small as the
- * spread, and 0 where all elements are equal. */
-static inline double F(fl_row_mean)(const T *x, int64_t n) {
-  double s = 0;
-  T from = n ? x[0] : 0;
-  for (int64_t i = 0; i < n; i += FL_ROW_BLOCK)
-    s += F(fl_row_offsets_block)(
-        x + i, n - i < FL_ROW_BLOCK ? n - i : FL_ROW_BLOCK, from);
-  return (double)from + s / (double)n;
-}
-
 /* Sum of exp(x - m). */
 static inline double F(fl_row_exp_sum)(const T *x, int64_t n, T m) {
   double s = 0;
@@ -149,6 +148,32 @@ static inline double F(fl_row_squares)(const T *x, int64_t n, T mean) {
     s += F(fl_row_squares_block)(
         x + i, n - i < FL_ROW_BLOCK ? n - i : FL_ROW_BLOCK, mean);
   return s;
+}
+
+/* Mean and sum of squared deviations: one pass over the differences from the
+ * first element (shifted data: Chan, Golub and LeVeque 1983), which are exactly
+ * 0 where all elements are equal. Where the first element is an outlier, the
+ * sums cancel, and a second pass takes the differences from the mean. */
+static inline void F(fl_row_moments)(const T *x, int64_t n, double *mean,
+                                     double *m2) {
+  T from = n ? x[0] : 0;
+  for (int pass = 0; pass < 2; pass++) {
+    double s = 0, q = 0, offset;
+    for (int64_t i = 0; i < n; i += FL_ROW_BLOCK) {
+      int64_t count = n - i < FL_ROW_BLOCK ? n - i : FL_ROW_BLOCK;
+      T sum, squares;
+      F(fl_row_shifted_block)(x + i, count, from, &sum, &squares);
+      s += (double)sum;
+      q += (double)squares;
+    }
+    offset = s / (double)n;
+    *mean = (double)from + offset;
+    *m2 = q - s * offset;
+    if (s * offset <= 8 * *m2) /* within 2.8 standard deviations */
+      return;
+    from = (T)*mean;
+  }
+  *m2 = *m2 < 0 ? 0 : *m2;
 }
 
 /* Means and sums of squared deviations down the columns of a block of rows, in

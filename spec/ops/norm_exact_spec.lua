@@ -54,3 +54,19 @@ describe("norms of a small spread", function()
     end
   end)
 end)
+
+describe("norms of a row whose first element is an outlier", function()
+  it("have the mean and deviation of f64", function()
+    for _, n in ipairs {100, 5000, 100000} do
+      for _, first in ipairs {3, 30, 1e5, -1e9} do
+        local x = flare.randn(2, n, {generator = flare.generator(7)})
+        x[{{}, 1}] = first
+        local _, mean, rstd = x:layer_norm{all = true}
+        local _, mean64, rstd64 = x:to("f64"):layer_norm{all = true}
+        local allowed = 4e-6 * (1 + math.abs(first) / n)
+        assert.is_true(greatest(mean:to "f64" - mean64) < allowed)
+        assert.is_true(greatest(rstd:to "f64" / rstd64 - 1) < 4e-6)
+      end
+    end
+  end)
+end)
