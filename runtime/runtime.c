@@ -2,12 +2,11 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* sched_getaffinity */
 #endif
-#include "internal.h"
-#include "memory/alloc.h"
-#include "expr/expr.h"
+#include "memory/stream.h"
+#include "tape/tape.h"
+#include "call/call.h"
 #include "modes/complex.h"
 #include "register/native.h"
-#include "tape/tape.h"
 
 #include <sched.h>
 #include <stdio.h>
@@ -49,6 +48,7 @@ static const fli_mode_fn modes[FLI_MODES] = {
 };
 
 static const fli_upcalls upcalls = {.drain = fli_lending_drain,
+                                    .kernels = fli_ops_backend,
                                     .node_release = fli_node_release,
                                     .node_unretain = fli_node_unretain,
                                     .end = fli_runtime_end,

@@ -151,7 +151,7 @@ describe("layering", function()
 end)
 
 -- The groups of runtime/ from the lowest to the highest; runtime.c is above them.
--- Calls that must go up are in the table fli_upcalls (runtime/internal.h).
+-- Calls that must go up are in the table fli_upcalls (runtime/runtime.h).
 local groups = {}
 for place, name in ipairs {"math", "base", "memory", "tensor", "ops", "tape", "call", "rules",
   "expr", "modes", "autograd", "register"} do

@@ -2,8 +2,8 @@
 #ifndef FL_AUTOGRAD_H
 #define FL_AUTOGRAD_H
 
-#include "../rules/env.h"
 #include "../tape/tape.h"
+#include "../rules/env.h"
 
 /* region.c: the gradient of narrow and the like into a sum of gradients. */
 bool fli_is_part(const fl_op *op);

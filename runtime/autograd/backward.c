@@ -2,6 +2,7 @@
  * their gradients go. Nodes are counted first (how many others feed each one),
  * then run newest first as soon as all their gradients are in; nothing
  * recurses, so the length of a chain does not matter. */
+#include "../memory/stream.h"
 #include "pass.h"
 
 #include <stdlib.h>

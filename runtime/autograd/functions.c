@@ -1,5 +1,6 @@
 /* Gradients on their way through a backward pass: adding them up, and what the
  * host's functions (hooks, backward functions) make of them. */
+#include "../call/call.h"
 #include "pass.h"
 
 #include <stdio.h>

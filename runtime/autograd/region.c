@@ -1,7 +1,6 @@
 /* Gradients that are written into a part of another tensor: that of a view,
  * into the sum of what other parts have given, without a tensor of zeros around
  * each part; that of a leaf, into the place that it was given. */
-#include "../ops/rules.h"
 #include "autograd.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
 /* Dtypes: names, sizes and kinds (dtype.def), promotion, conversions. */
-#include "../internal.h"
 #include "../math/math.h"
+#include "base.h"
 
 #define BOOL  FL_KIND_BOOL
 #define UINT  FL_KIND_UINT

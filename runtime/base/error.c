@@ -1,5 +1,5 @@
 /* Error messages, the names of statuses (status.def), shapes as text. */
-#include "../internal.h"
+#include "base.h"
 
 #include <ctype.h>
 #include <stdarg.h>
@@ -58,15 +58,6 @@ fl_status fli_told(const char *name, fl_status s) {
                !isalnum((unsigned char)message[n]) && message[n] != '_';
   return known || s > FL_EUNSUPPORTED ? s
                                       : fli_fail(s, "%s: %s", name, message);
-}
-
-fl_status fli_no_tensor(const fl_op *op) {
-  const fl_op_info *info = &op->info;
-  for (int k = 0; k < info->n_params; k++)
-    if (info->params[k].kind == FL_P_TENSOR)
-      return fli_fail(FL_EARG, "%s: %s must be a tensor, got a number: %s",
-                      info->name, info->params[k].name, info->signature);
-  return FL_EARG;
 }
 
 static const char *const status_names[] = {

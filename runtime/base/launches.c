@@ -1,6 +1,6 @@
 /* The ring of the last launches: it gives a failure that is noticed late the
  * line of the script that launched the kernel. */
-#include "../internal.h"
+#include "../runtime.h"
 
 #include <stdio.h>
 #include <stdlib.h>

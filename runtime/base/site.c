@@ -1,6 +1,6 @@
 /* Call sites: (file, line) interned to a number, so that calls, blocks and tape
  * nodes remember where they came from in four bytes. */
-#include "../internal.h"
+#include "../runtime.h"
 
 #include <stdio.h>
 #include <stdlib.h>

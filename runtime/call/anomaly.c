@@ -1,6 +1,6 @@
 /* Anomaly mode: every result is looked at, and the first NaN is an error that
  * names the operator and where it was asked for. */
-#include "../internal.h"
+#include "call.h"
 
 /* Runs the row `op`, which takes one tensor and has no attributes to set. */
 static fl_status run_on(fl_runtime *rt, int op, fl_tensor *x, fl_site site,

@@ -4,7 +4,8 @@
  * ordinary calls, so gradients arrive in the type of what was cast. A parameter
  * is cast once: the copy is kept until the mode ends, backward begins, or the
  * parameter changes. One of meta mode has no values and is not kept. */
-#include "../internal.h"
+#include "../tensor/extra.h"
+#include "call.h"
 
 #define SLOTS 1024 /* of parameters that were cast, by their ids */
 #define FEW   8

@@ -2,7 +2,7 @@
  * allocate -> kernel -> tape node. Views and composed operators branch off
  * early; in-place calls of structured operators run out of place and are then
  * assigned. */
-#include "../internal.h"
+#include "../memory/stream.h"
 #include "../ops/number.h"
 #include "../ops/types.h"
 #include "../tape/tape.h"

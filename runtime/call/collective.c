@@ -2,7 +2,7 @@
  * the dispatcher passes to the kernel of a collective, and the queues of
  * asynchronous calls whose operands must stay alive. The engines are in
  * kernels/. */
-#include "../internal.h"
+#include "call.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,8 +3,8 @@
  * a number or a single element instead. It does what call.c does in general, in
  * one go; every other call, and every one that fails a check, takes the general
  * road. */
-#include "launch.h"
 #include "../tape/tape.h"
+#include "launch.h"
 
 #include <string.h>
 

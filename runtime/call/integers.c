@@ -1,6 +1,7 @@
 /* The mode of comparisons and clamp: integers beside real numbers are compared
  * and bounded as integers, since doubles hold none beyond 2^53. */
 #include "../ops/number.h"
+#include "call.h"
 
 /* The formula's parameters are reals, which hold no integer beyond 2^53. */
 static fl_status clamp_integers(fl_runtime *rt, const fl_call *c) {

@@ -3,7 +3,7 @@
 #ifndef FL_LAUNCH_H
 #define FL_LAUNCH_H
 
-#include "../internal.h"
+#include "call.h"
 
 /* Around a launch while rt->profile is set (profile.c). */
 typedef struct fli_profiled { /* what is known of a launch before it is sent */

@@ -1,6 +1,7 @@
 /* Orders a launch on a device with several streams: its stream waits for the
  * blocks that it uses, and the race checker sees its operands. */
-#include "../internal.h"
+#include "../memory/stream.h"
+#include "../ops/ops.h"
 
 fl_status fli_streams_launch(fl_runtime *rt, fl_device d, const fl_call *c,
                              int n_in, const fl_operand *in, int n_out,

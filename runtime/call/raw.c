@@ -1,5 +1,6 @@
 /* Kernels of the user's own in a backend's language: from source to a launch on
  * tensors' memory. What the source means is the backend's business. */
+#include "../memory/stream.h"
 #include "launch.h"
 
 #include <string.h>

@@ -1,7 +1,8 @@
 /* Values that enter or leave tensors, and tensors that move to another device
  * or dtype. Strided tensors are copied by calls of operators. */
-#include "../internal.h"
+#include "../memory/stream.h"
 #include "../tape/tape.h"
+#include "call.h"
 
 #include <string.h>
 

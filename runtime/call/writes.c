@@ -2,6 +2,7 @@
  * optimizer steps, running statistics. A write gives the storage a new version
  * and a line, so that backward notices when it needs what was there before. */
 #include "../tape/tape.h"
+#include "call.h"
 
 static const char *input_name(const fl_op *op, int k) {
   for (int i = 0; i < op->info.n_params; i++) {

@@ -1,8 +1,8 @@
 /* Expression graphs: nodes over elementwise rows, their dtypes by the rows'
  * rules, and their gradients by the rows' gradient rules, which see nodes where
  * they see tensors otherwise. */
-#include "expr.h"
 #include "../ops/number.h"
+#include "expr.h"
 
 #include <stdlib.h>
 #include <string.h>

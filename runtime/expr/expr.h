@@ -4,8 +4,8 @@
 #ifndef FL_EXPR_H
 #define FL_EXPR_H
 
-#include "../rules/env.h"
 #include "../program.h"
+#include "../rules/env.h"
 
 #define FLI_EXPR_IN 12 /* inputs of a kernel that a user writes */
 
@@ -154,6 +154,7 @@ int fli_trace_weak(const fl_runtime *rt, const fl_tensor *t);
 /* Remembers the operator for inputs of these dtypes. */
 fl_status fli_expr_remember(fl_expr *e, int n, const fl_operand *in,
                             const fl_op *op);
+void fli_exprs_close(fl_runtime *rt);
 fl_runtime *fli_expr_runtime(const fl_expr *e);
 
 #endif

@@ -1,8 +1,8 @@
 /* Run-time operators made of expression graphs: one for each graph (equal
  * graphs share theirs), with a program for backends, a shape rule that
  * broadcasts, and gradients that are operators of the same kind. */
-#include "expr.h"
 #include "../tape/tape.h"
+#include "expr.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,8 +1,7 @@
 /* Text to expression graphs: assignments in C's syntax whose functions are the
  * elementwise rows. One pass: nodes are made while the text is read. */
-#include "scan.h"
 #include "../math/math.h"
-#include "../ops/rules.h"
+#include "scan.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,6 @@
 /* Programs as text: the formulas of ops.def, stringised, in the order of the
  * instructions. Nothing is compiled here. */
-#include "../internal.h"
-
+#include "../base/base.h"
 #include "../program.h"
 
 #include <math.h>

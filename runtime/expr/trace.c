@@ -1,5 +1,6 @@
 /* Recording: while a trace is open, calls become nodes of its graph, and their
  * results are tensors without values that stand for those nodes. */
+#include "../call/call.h"
 #include "expr.h"
 
 #include <string.h>

@@ -5,6 +5,7 @@
  * its later work comes later; one that other streams have used waits for them.
  */
 #include "alloc.h"
+#include "stream.h"
 
 #include <assert.h>
 #include <stdio.h>

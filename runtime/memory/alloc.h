@@ -4,7 +4,7 @@
 #ifndef FL_ALLOC_H
 #define FL_ALLOC_H
 
-#include "../internal.h"
+#include "memory.h"
 
 #define FLI_GRANULE     64          /* small blocks are multiples of it */
 #define FLI_SMALL_BYTES (64u << 10) /* larger blocks are spans of their own */
@@ -91,12 +91,6 @@ typedef struct fli_waiting {
   int n;
   fl_event *events[];
 } fli_waiting;
-
-/* memory/budget.c */
-fl_budget *fli_budget_new(void);
-size_t fli_budget_used(fl_budget *b);
-size_t fli_budget_limit(fl_budget *b); /* 0: none */
-void fli_budget_set(fl_budget *b, size_t limit);
 
 /* All memory of one device: a heap for each of its streams, so that what one
  * has done with is not given to another that may be ahead of it. */

@@ -1,7 +1,6 @@
 /* The limit on the CPU's memory, shared by a runtime and those that its threads
  * open: counts what allocators have reserved, and memory that crosses threads.
  */
-#include "../internal.h"
 #include "alloc.h"
 
 #include <stdatomic.h>

@@ -1,6 +1,6 @@
 /* Backends and their devices, the thread that owns a runtime, and the modes
  * that are plain switches of it. */
-#include "../internal.h"
+#include "memory.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -66,11 +66,7 @@ fl_status fl_backend_register(fl_runtime *rt, fl_backend *b) {
   int k = rt->n_backends;
   rt->backends[k] = b;
   rt->n_devices[k] = -1;
-  for (int i = 0; i < rt->n_ops; i++)
-    if (rt->ops[i].family != FLI_VIEW && rt->ops[i].family != FLI_COMPOSE)
-      rt->ops[i].kernel[k] = b->kernel(b, rt->ops[i].info.name);
-  for (fl_op *op = rt->more_ops; op; op = op->next)
-    op->kernel[k] = b->kernel(b, op->kernel_name);
+  rt->up->kernels(rt, k);
   rt->n_backends++;
   if (!(b->flags & FL_BACKEND_LAZY) && count_devices(rt, k) < 0) {
     rt->n_backends--;

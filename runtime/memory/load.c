@@ -3,7 +3,7 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* dladdr */
 #endif
-#include "../internal.h"
+#include "memory.h"
 
 #include <dlfcn.h>
 #include <string.h>

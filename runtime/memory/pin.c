@@ -1,7 +1,7 @@
 /* Pinned memory: host memory that a device copies from and to by itself. Taking
  * it from the driver is slow, so what is given back is kept for another use,
  * once the copies that were queued have passed. */
-#include "../internal.h"
+#include "stream.h"
 
 #include <stdlib.h>
 

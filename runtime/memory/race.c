@@ -2,7 +2,7 @@
  * counts its accesses and what it knows of the others', passed on by events and
  * waits; each memory in use has a trail of who read and wrote which bytes. An
  * access is in order if its stream's clock knows all it clashes with. */
-#include "../internal.h"
+#include "stream.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* Streams of a device and marks in them: which one is in use, who waits for
  * whom, failures that come late. Pinned memory is pin.c, the search for races
  * race.c. A device that is used with its first stream alone has no lanes. */
-#include "../internal.h"
+#include "stream.h"
 
 #include <stdio.h>
 #include <stdlib.h>

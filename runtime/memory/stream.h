@@ -2,7 +2,7 @@
 #ifndef FL_STREAM_H
 #define FL_STREAM_H
 
-#include "../internal.h"
+#include "memory.h"
 
 enum {
   FLI_WATCH_STREAMS = 1, /* some device has several */

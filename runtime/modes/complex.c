@@ -1,9 +1,10 @@
 /* What rows do with complex tensors, in real rows on the pairs of numbers that
  * they are: so gradients, devices and strides come by themselves. The gradient
  * of a real result towards x + i y is d/dx + i d/dy. */
-#include "complex.h"
-#include "../rules/env.h"
 #include "../tape/tape.h"
+#include "../call/call.h"
+#include "../rules/env.h"
+#include "complex.h"
 
 #include <string.h>
 

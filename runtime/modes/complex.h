@@ -4,7 +4,7 @@
 #ifndef FL_COMPLEX_H
 #define FL_COMPLEX_H
 
-#include "../internal.h"
+#include "../runtime.h"
 
 void fli_complex_init(fl_runtime *rt);
 

@@ -6,9 +6,10 @@
  * row's kind; rows without a rule run sample by sample. The rules are rows
  * themselves, so gradients pass through, levels nest, and a gradient taken
  * inside is one for each sample. */
+#include "../tape/tape.h"
+#include "../call/call.h"
 #include "../program.h"
 #include "../rules/env.h"
-#include "../tape/tape.h"
 
 #include <string.h>
 

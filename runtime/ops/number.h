@@ -3,7 +3,7 @@
 #ifndef FL_NUMBER_H
 #define FL_NUMBER_H
 
-#include "../internal.h"
+#include "ops.h"
 
 /* Neither floats nor bool. */
 static inline bool fli_is_integer(fl_dtype d) {

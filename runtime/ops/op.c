@@ -679,3 +679,21 @@ bool fli_op_writes(const fl_op *op, const fl_attrs *a, int n_in, int k) {
     return a->v[how - FLI_WRITES_IF].i != 0;
   return k < first || writes_of_list(a, n_in - first, k - first);
 }
+
+void fli_ops_backend(fl_runtime *rt, int k) {
+  fl_backend *b = rt->backends[k];
+  for (int i = 0; i < rt->n_ops; i++)
+    if (rt->ops[i].family != FLI_VIEW && rt->ops[i].family != FLI_COMPOSE)
+      rt->ops[i].kernel[k] = b->kernel(b, rt->ops[i].info.name);
+  for (fl_op *op = rt->more_ops; op; op = op->next)
+    op->kernel[k] = b->kernel(b, op->kernel_name);
+}
+
+fl_status fli_no_tensor(const fl_op *op) {
+  const fl_op_info *info = &op->info;
+  for (int k = 0; k < info->n_params; k++)
+    if (info->params[k].kind == FL_P_TENSOR)
+      return fli_fail(FL_EARG, "%s: %s must be a tensor, got a number: %s",
+                      info->name, info->params[k].name, info->signature);
+  return FL_EARG;
+}

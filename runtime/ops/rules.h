@@ -3,7 +3,7 @@
 #ifndef FL_RULES_H
 #define FL_RULES_H
 
-#include "../internal.h"
+#include "ops.h"
 
 void fli_grad_unary(fli_grad *g);
 void fli_grad_unary_backward(fli_grad *g);

@@ -2,7 +2,7 @@
 #ifndef FL_OPS_TYPES_H
 #define FL_OPS_TYPES_H
 
-#include "../internal.h"
+#include "ops.h"
 
 static inline bool fli_type_fits(fl_param_type want, fl_dtype d) {
   switch (want) {

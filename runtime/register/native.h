@@ -20,6 +20,7 @@ typedef struct fli_native {
   struct fli_written *written; /* read texts */
 } fli_native;
 
+void fli_native_free(fli_native *n);
 void fli_native_compose(fli_composing *g);
 /* A gradient by text or derived from the expression. */
 void fli_native_gradient(fli_grad *g);

@@ -1,8 +1,9 @@
 /* Rules of the collectives. Gradients are collectives, too: every rank of the
  * group must go backward through the call. Where ranks reduce by min or max,
  * equal elements share the gradient. */
-#include "env.h"
+#include "../call/call.h"
 #include "../comm.h"
+#include "env.h"
 
 #include <string.h>
 

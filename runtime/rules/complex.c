@@ -1,6 +1,5 @@
 /* Complex tensors and the pairs of floats that they are: views between them,
  * and the rows that make complex numbers or take them apart. */
-#include "../ops/types.h"
 #include "env.h"
 
 #include <string.h>

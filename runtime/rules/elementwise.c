@@ -1,7 +1,7 @@
 /* Gradients of the elementwise rows, and what a plain row costs. Unary rows
  * share one rule: their formulas are the derivatives. */
-#include "env.h"
 #include "../math/math.h"
+#include "env.h"
 
 /* Every operand once, and an operation for each element of the largest result.
  */

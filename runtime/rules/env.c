@@ -1,7 +1,6 @@
 /* The language of gradient rules and composed operators; see env.h. */
-#include "env.h"
-
 #include "../tape/tape.h"
+#include "env.h"
 
 #include <stdarg.h>
 #include <stdio.h>

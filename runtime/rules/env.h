@@ -16,7 +16,6 @@
 #ifndef FL_ENV_H
 #define FL_ENV_H
 
-#include "../internal.h"
 #include "../ops/rules.h"
 
 /* A tensor, a number, nothing, or, where an environment extends an expression

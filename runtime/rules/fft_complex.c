@@ -2,7 +2,6 @@
  * lengths and scales: made of dft, rdft and irdft (fft.c), so that gradients
  * are theirs. Also what goes with spectra: shifts, frequencies, windows in
  * time. */
-#include "../ops/types.h"
 #include "env.h"
 
 #include <math.h>

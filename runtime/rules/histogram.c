@@ -1,4 +1,5 @@
 /* Histograms: how many elements are in each of equal parts of a range. */
+#include "../tensor/extra.h"
 #include "env.h"
 
 #include <math.h>

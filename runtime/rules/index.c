@@ -2,6 +2,7 @@
  * sums into zeros at the same positions, and those of writing are reads. Where
  * scatter or index_copy write one place several times, every source gets the
  * gradient of that place. */
+#include "../tensor/extra.h"
 #include "env.h"
 
 #include <string.h>

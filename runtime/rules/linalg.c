@@ -1,6 +1,7 @@
 /* Linear algebra: shapes and gradients. Gradients are those of Giles (2008) and
  * of PyTorch's documentation, in rows that have gradients themselves. What is
  * made of these rows alone is in linalg_composed.c. */
+#include "../tensor/extra.h"
 #include "linalg.h"
 
 #include <string.h>

@@ -1,4 +1,5 @@
 /* Rules of cross-entropy, and the losses that are composed of other rows. */
+#include "../tensor/extra.h"
 #include "fits.h"
 
 #include <math.h>

@@ -1,5 +1,6 @@
 /* What is composed of sorting: single ranks, the most frequent element, places
  * among sorted ones, distinct elements, counts. */
+#include "../tensor/extra.h"
 #include "env.h"
 
 #include <math.h>

@@ -1,8 +1,8 @@
 /* Rules of the rows that move elements (cat, pad, flip, roll, repeat,
  * triangles, assign, backward of as_strided) or make them from attributes, and
  * of stack and repeat_interleave, which are composed of such. */
-#include "env.h"
 #include "../ops/number.h"
+#include "env.h"
 
 #include <math.h>
 #include <string.h>

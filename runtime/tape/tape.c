@@ -6,6 +6,7 @@
  * gradient passes to the base's old history, inside it goes through the call.
  * The base counts such replacements (rebases); a view that has seen fewer
  * re-derives its own node, as_strided of the base, when it is asked for it. */
+#include "../memory/stream.h"
 #include "tape.h"
 
 #include <stdio.h>

@@ -4,6 +4,7 @@
 #define FL_TAPE_H
 
 #include "../tensor/extra.h"
+#include "../ops/ops.h"
 
 /* --- nodes --- */
 

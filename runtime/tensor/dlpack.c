@@ -2,7 +2,7 @@
  * under tensors of ours. What is lent outlives its tensor and, if it must, its
  * runtime; it may be given back on any thread. */
 #include "../dlpack.h"
-#include "../internal.h"
+#include "../memory/stream.h"
 #include "extra.h"
 
 #include <pthread.h>

@@ -3,7 +3,7 @@
 #ifndef FL_EXTRA_H
 #define FL_EXTRA_H
 
-#include "../internal.h"
+#include "tensor.h"
 
 typedef struct fli_hook {
   int64_t key;
@@ -36,6 +36,13 @@ struct fli_extra {
   fl_tensor *sum;
 };
 
+/* Fails with why a tensor has none. */
+fl_status fli_no_values(const fl_tensor *t, const char *who);
+/* For rows whose result's size depends on values; x NULL: a number. */
+fl_status fli_needs_values(const fl_runtime *rt, const fl_tensor *x,
+                           const char *op);
+void fli_loan_leave(fl_storage *s);
+void fli_loan_pass(const fl_tensor *from, fl_tensor *to);
 fl_status fli_extra_of(fl_tensor *t, fli_extra **x);
 void fli_extra_free(fl_tensor *t);
 void fli_hooks_drop(fl_runtime *rt, fli_hook **list);

@@ -2,7 +2,7 @@
  * input does, where that saves copies: those of convolutions of 16-bit floats
  * with channels innermost, as matrix units want them, and of attention with
  * heads inside rows, as projections give and take them. */
-#include "../internal.h"
+#include "tensor.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* Storages and tensor headers: making, sharing, counting, reading and writing
  * them. */
-#include "../internal.h"
+#include "../memory/stream.h"
 #include "extra.h"
 
 #include <stdio.h>

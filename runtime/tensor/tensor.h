@@ -1,0 +1,62 @@
+/* What tensors offer to the rest of runtime/: storages, headers, layouts, and
+ * memory that other libraries hold. The gradient and the like are in extra.h.
+ */
+#ifndef FL_TENSOR_H
+#define FL_TENSOR_H
+
+#include "../memory/memory.h"
+
+/* --- tensor.c --- */
+
+fl_status fli_storage_new(fl_runtime *rt, size_t bytes, fl_device d,
+                          fl_site site, fl_storage **s);
+void fli_storage_retain(fl_storage *s);
+void fli_storage_release(fl_storage *s);
+
+/* New reference; storage's reference is taken over. */
+fl_status fli_tensor_header(fl_runtime *rt, fl_tensor **t);
+void fli_tensor_own(fl_tensor *t); /* ends being a view */
+/* t lies in s from now on, with so many references that storages count. */
+void fli_tensor_rehouse(fl_tensor *t, fl_storage *s, int refs);
+fl_status fli_tensor_view(fl_tensor *x, const fl_meta *m, const int64_t *stride,
+                          int64_t offset, fl_tensor **out);
+void fli_tensor_set_shape(fl_tensor *t, const fl_meta *m);
+fl_status fli_check_size(fl_dtype d, int ndim, const int64_t *shape,
+                         size_t *bytes);
+static inline void *fli_tensor_ptr(const fl_tensor *t) {
+  return (char *)t->storage->data +
+         t->offset * ((int64_t)1 << fli_shift(t->meta.dtype));
+}
+/* A fresh contiguous tensor; in meta mode without memory. `bytes` is what
+ * fli_check_size said. */
+fl_status fli_tensor_make(fl_runtime *rt, const fl_meta *m, size_t bytes,
+                          fl_device d, fl_site site, fl_tensor **out);
+void fli_tensors_close(fl_runtime *rt);
+/* The same without history; `bare`: what it stands for inside vmap, too. */
+fl_status fli_tensor_alias(fl_tensor *x, bool bare, fl_tensor **out);
+/* Fails unless t has memory, and the caller is the owner thread. */
+fl_status fli_need_memory(const fl_tensor *t, const char *who);
+
+/* --- layout.c --- */
+
+void fli_conv_layout(const fl_tensor *x, fl_tensor *y);
+void fli_heads_layout(const fl_tensor *q, fl_tensor *y);
+bool fli_overlaps_itself(const fl_tensor *t);
+bool fli_same_place(const fl_tensor *a, const fl_tensor *b);
+
+/* --- dlpack.c --- */
+
+/* What others give as a tensor's memory: that it is there, and aligned. */
+fl_status fli_check_memory(const char *who, const void *memory, size_t bytes,
+                           fl_dtype d);
+/* Takes in what was given back on other threads. */
+void fli_lending_drain(fl_runtime *rt);
+/* At the end of a runtime: whether something is still held. If so, the last
+ * that is given back calls fli_runtime_end, on whatever thread. */
+bool fli_lending_keeps(fl_runtime *rt);
+/* Whether t may be written by `op`; `suffix` goes behind its name in messages.
+ */
+fl_status fli_check_writable(const fl_tensor *t, const char *op,
+                             const char *suffix);
+
+#endif
