@@ -78,6 +78,8 @@ static void open_runtime(fl_runtime *rt, garbage *g) {
     rt->options.reclaim = collect;
     rt->options.context = g;
   }
+  rt->budget = fli_budget_new();
+  CHECK(rt->budget != NULL);
   CHECK(fli_sites_open(rt) == FL_OK);
   CHECK(fli_alloc_open(rt) == FL_OK);
 }
@@ -85,6 +87,7 @@ static void open_runtime(fl_runtime *rt, garbage *g) {
 static void close_runtime(fl_runtime *rt) {
   fli_alloc_close(rt);
   fli_sites_close(rt);
+  fl_budget_release(rt->budget);
   CHECK(taken == 0, "%zu bytes not given back", taken);
 }
 
