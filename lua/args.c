@@ -121,29 +121,45 @@ static const char *choice_at(const void *list, int i) {
   return ((const choices *)list)->text[i];
 }
 
-static int64_t enumerated(lua_State *L, int i, const char *where,
-                          const fl_param *p) {
+/* The first choice in the text up to `end`; the next one begins behind it. */
+static size_t choice_length(const char *s, const char *end) {
+  const char *bar = memchr(s, '|', (size_t)(end - s));
+  return bar ? (size_t)(bar - s) : (size_t)(end - s);
+}
+
+static int refuse_choice(lua_State *L, int i, const char *where,
+                         const fl_param *p, const char *v) {
   choices c = {0};
   const char *s = p->choices, *end = s + p->choices_len;
   while (s < end && c.n < 12) {
-    size_t n = 0;
-    while (s + n < end && s[n] != '|')
-      n++;
+    size_t n = choice_length(s, end);
     snprintf(c.text[c.n++], sizeof c.text[0], "%.*s", (int)n, s);
     s += n + 1;
   }
-  const char *v = lua_type(L, i) == LUA_TSTRING
-                      ? fll_checkname(L, i, where, p->name)
-                      : NULL;
-  for (int k = 0; v && k < c.n; k++)
-    if (strcmp(v, c.text[k]) == 0)
-      return k;
   const char *near = v ? fll_nearest(v, c.n, choice_at, &c) : NULL;
   char got[64];
   snprintf(got, sizeof got, v ? "\"%.40s\"" : "%s", v ? v : fll_typename(L, i));
   fll_error(L, "%s: %s: expected one of %.*s, got %s%s%s%s", where, p->name,
             p->choices_len, p->choices, got, near ? "; did you mean \"" : "",
             near ? near : "", near ? "\"?" : "");
+}
+
+static int64_t enumerated(lua_State *L, int i, const char *where,
+                          const fl_param *p) {
+  size_t length = 0;
+  const char *v = NULL;
+  if (lua_type(L, i) == LUA_TSTRING) {
+    v = fll_checkname(L, i, where, p->name);
+    length = strlen(v);
+  }
+  const char *s = p->choices, *end = s + p->choices_len;
+  for (int k = 0; v && s < end; k++) {
+    size_t n = choice_length(s, end);
+    if (n == length && memcmp(v, s, n) == 0)
+      return k;
+    s += n + 1;
+  }
+  return refuse_choice(L, i, where, p, v);
 }
 
 /* --- which argument is which parameter --- */
