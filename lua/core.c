@@ -239,17 +239,21 @@ static void stop_hook(lua_State *L, lua_Debug *ar) {
   bool core_now = fl_runtime_interrupted(st->rt);
   int count = lua_gethookcount(L);
   if (core_now != (count == 1))
-    lua_sethook(L, stop_hook, LUA_MASKCOUNT, core_now ? 1 : 1000);
+    lua_sethook(L, stop_hook, LUA_MASKCOUNT, core_now ? 1 : FLL_HOOK_COUNT);
   if (core_now)
     luaL_error(L, "interrupted!");
+}
+
+void fll_stop_hook(lua_State *L, int count) {
+  lua_sethook(L, stop_hook, LUA_MASKCOUNT, count);
 }
 
 void fll_interruptible(lua_State *L, fl_lua *st, bool on) {
   lua_Hook hook = on ? stop_hook : NULL;
   int mask = on ? LUA_MASKCOUNT : 0;
-  lua_sethook(L, hook, mask, 1000);
+  lua_sethook(L, hook, mask, FLL_HOOK_COUNT);
   if (st->main != L)
-    lua_sethook(st->main, hook, mask, 1000);
+    lua_sethook(st->main, hook, mask, FLL_HOOK_COUNT);
 }
 
 static int interruptible(lua_State *L) {

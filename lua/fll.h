@@ -588,8 +588,11 @@ static inline fl_site fll_site_here(lua_State *L, fl_lua *st) {
   return fll_site_from(L, st, 1);
 }
 
-/* Lua code itself also looks whether to stop; coroutines made from now on do,
- * too (core.c). */
+/* core.c: from now on this coroutine, and those that it makes, look after so
+ * many instructions whether to stop. */
+#define FLL_HOOK_COUNT 1000
+void fll_stop_hook(lua_State *L, int count);
+/* The same for the running coroutine and the main one. */
 void fll_interruptible(lua_State *L, fl_lua *st, bool on);
 
 #endif

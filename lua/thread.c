@@ -22,6 +22,7 @@ typedef struct worker {
   bool embedded;
   int threads;
   fl_budget *budget; /* of the state that spawned it */
+  lua_State *L;      /* while it may be stopped */
 } worker;
 
 typedef struct fll_worker {
@@ -91,6 +92,63 @@ static void set_path(lua_State *L, const char *field, const char *path) {
   lua_pop(L, 1);
 }
 
+/* coroutine.create and wrap, with a hook for the coroutine from the start: a
+ * loop in one takes twice as long. Upvalue 1 is Lua's own function. */
+static int hooked_coroutine(lua_State *L) {
+  luaL_checktype(L, 1, LUA_TFUNCTION);
+  lua_settop(L, 1);
+  lua_pushvalue(L, lua_upvalueindex(1));
+  lua_insert(L, 1);
+  lua_call(L, 1, 1);
+  lua_State *co = lua_tothread(L, -1);
+  if (!co && lua_getupvalue(L, -1, 1)) { /* the function that wrap makes */
+    co = lua_tothread(L, -1);
+    lua_pop(L, 1);
+  }
+  if (co)
+    fll_stop_hook(co, FLL_HOOK_COUNT);
+  return 1;
+}
+
+static void hook_coroutines(lua_State *L) {
+  static const char *const names[] = {"create", "wrap"};
+  lua_getglobal(L, "coroutine");
+  for (int k = 0; k < 2; k++) {
+    lua_getfield(L, -1, names[k]);
+    lua_pushcclosure(L, hooked_coroutine, 1);
+    lua_setfield(L, -2, names[k]);
+  }
+  lua_pop(L, 1);
+}
+
+/* Ends loops that call nothing of flare; locked. A hook from the start would
+ * double the time of every loop. Lua allows lua_sethook while the state runs
+ * (from a signal handler): its fields are single words, and it marks the
+ * frames of Lua functions that are running. A frame that begins or ends in the
+ * meantime may be missed, so every wait for the thread calls this again. Only
+ * the main coroutine is reached, which cannot yield: the words of its C frames
+ * that a mark may hit are unused. */
+static void hook_worker(worker *w) {
+  if (w->L)
+    fll_stop_hook(w->L, 1);
+}
+
+static void stop_worker(worker *w) {
+  atomic_store(&w->stop, true);
+  pthread_mutex_lock(&w->lock);
+  hook_worker(w);
+  pthread_mutex_unlock(&w->lock);
+}
+
+/* From NULL on, the state is out of reach for stop_worker. */
+static void set_state(worker *w, lua_State *L) {
+  pthread_mutex_lock(&w->lock);
+  w->L = L;
+  if (atomic_load(&w->stop))
+    hook_worker(w);
+  pthread_mutex_unlock(&w->lock);
+}
+
 static int thread_prepare(lua_State *L) {
   worker *w = lua_touserdata(L, 1);
   fll_openlibs(L, w->embedded);
@@ -103,12 +161,11 @@ static int thread_prepare(lua_State *L) {
                           .budget = w->budget};
   fl_lua_options o = {
       .struct_size = sizeof o, .runtime = &r, .tune_collector = true};
-  fl_lua *st = fll_open(L, &o);
+  fll_open(L, &o);
   /* values that are unpacked for the text need the types of the module */
   luaL_requiref(L, "flare.core", luaopen_flare_core, 0);
-  /* Always, since nothing else ends a loop that calls nothing: scanning text
-   * takes 1.2 times as long, a loop of additions 2.3 times. */
-  fll_interruptible(L, st, true);
+  hook_coroutines(L);
+  set_state(w, L);
   return 0;
 }
 
@@ -145,6 +202,7 @@ static bool thread_run(worker *w) {
     lua_pushlightuserdata(L, w);
     ok = lua_pcall(L, 1, 0, 1) == LUA_OK;
   }
+  set_state(w, NULL);
   lua_sethook(L, NULL, 0, 0);
   if (!ok) {
     const char *text = lua_tostring(L, -1);
@@ -275,8 +333,11 @@ static handle *thread_check(lua_State *L) {
 static bool wait_for(worker *w, fl_lua *st, double until) {
   pthread_mutex_lock(&w->lock);
   while (!w->done && fll_now() < until &&
-         !(st && st->rt && fl_runtime_interrupted(st->rt)))
+         !(st && st->rt && fl_runtime_interrupted(st->rt))) {
+    if (atomic_load(&w->stop))
+      hook_worker(w);
     fll_wait(&w->changed, &w->lock, until);
+  }
   bool done = w->done;
   pthread_mutex_unlock(&w->lock);
   return done;
@@ -319,7 +380,7 @@ static int thread_join(lua_State *L) {
  * does within milliseconds; a C function of others' goes on to its end. */
 static int stop(lua_State *L) {
   handle *h = thread_check(L);
-  atomic_store(&h->w->stop, true);
+  stop_worker(h->w);
   return 0;
 }
 
@@ -360,7 +421,7 @@ static void end_worker(fl_lua *st, handle *h, double until) {
   worker *w = h->w;
   bool joined = h->joined;
   unlink_handle(st, h);
-  atomic_store(&w->stop, true);
+  stop_worker(w);
   bool done = wait_for(w, NULL, until);
   if (!joined && w->thread) { /* none: it was never started */
     if (done)
@@ -381,7 +442,7 @@ static int worker_gc(lua_State *L) {
 void fll_threads_end(fl_lua *st) {
   double until = fll_now() + PATIENCE;
   for (handle *h = st->workers; h; h = h->next)
-    atomic_store(&h->w->stop, true);
+    stop_worker(h->w);
   while (st->workers)
     end_worker(st, st->workers, until);
 }

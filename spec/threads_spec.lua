@@ -36,6 +36,18 @@ describe("t:stop", function()
     ["an empty loop"] = "while true do end",
     ["a loop around pcall"] = "while true do pcall(error) end",
     ["a coroutine's loop"] = "coroutine.wrap(function() while true do end end)()",
+    ["the loop of a coroutine in a coroutine"] = "coroutine.wrap(function() "
+      .. "coroutine.resume(coroutine.create(function() while true do end end)) "
+      .. "while true do end end)()",
+    ["a loop around pcall of a loop"] = "local function spin() while true do end end "
+      .. "while true do pcall(spin) end",
+    ["a loop around pcall of coroutines"] = "while true do "
+      .. "pcall(coroutine.wrap(function() while true do end end)) end",
+    ["a loop of C functions"] = "local x = 0 while true do x = math.sin(x) end",
+    ["a loop of Lua functions"] = "local function f(n) return n > 0 and 1 + f(n - 1) or 0 end "
+      .. "while true do f(20) end",
+    ["a sort that never ends"] = "local t = {} for i = 1, 2000 do t[i] = i end "
+      .. "while true do table.sort(t, function(a, b) return a > b end) end",
     ["a loop of small calls"] = "local x = require('flare.core').ones(3) "
       .. "while true do x:add_(1) end",
     ["a factorization"] = "require('flare').rand(2000, 2000):svd()",
@@ -51,4 +63,27 @@ describe("t:stop", function()
       assert.matches("interrupted!", message)
     end)
   end
+
+  it("ends a thread that has just begun", function()
+    for _ = 1, 20 do
+      local t = assert(flare.spawn "while true do end")
+      t:stop()
+      assert.matches("interrupted!", select(2, t:join(60)))
+    end
+  end)
+end)
+
+describe("a thread", function()
+  it("runs without a hook, which would double the time of its loops", function()
+    assert.are.same({true, true}, {flare.spawn("return debug.gethook() == nil"):join(60)})
+  end)
+
+  it("has coroutines that work as elsewhere", function()
+    local text = [[
+      local f = coroutine.wrap(function(a) local b = coroutine.yield(a + 1) return b * 2 end)
+      local co = coroutine.create(function(...) return select("#", ...) end)
+      return f(1), f(5), select(2, coroutine.resume(co, nil, nil)), coroutine.status(co),
+        select(2, pcall(coroutine.create, 3)), select(2, pcall(coroutine.wrap))]]
+    assert.are.same({true, load(text)()}, {flare.spawn(text):join(60)})
+  end)
 end)
