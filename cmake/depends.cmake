@@ -83,6 +83,11 @@ else()
   target_link_libraries(lua_whole INTERFACE ${LUA_LIBRARY})
 endif()
 set(LUA_FOUND ${LUA_LIBRARY})
+find_program(LUA_PROGRAM NAMES lua5.4 lua54 lua-5.4 lua)
+if(NOT LUA_PROGRAM)
+  message(FATAL_ERROR "flare's build runs a Lua interpreter: apt install lua5.4 "
+    "(./bootstrap install-deps installs everything)")
+endif()
 flare_row(Lua LUA_FOUND "" "")
 
 # --- what libflare links ---

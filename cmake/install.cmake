@@ -33,7 +33,7 @@ install(TARGETS flare_shared flare_static flarelua_shared flarelua_static
 # for editors: completion, arguments and comments of everything there is
 install(FILES ${PROJECT_BINARY_DIR}/luacats/flare.lua
   DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/flare/luacats)
-install(FILES ${public_headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/flare)
+install(FILES ${public_headers} ${op_slots} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/flare)
 install(DIRECTORY runtime/ops DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/flare
   FILES_MATCHING PATTERN *.def)
 install(EXPORT flare_targets NAMESPACE flare:: DESTINATION ${package_dir})

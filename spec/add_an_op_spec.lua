@@ -15,7 +15,8 @@ end
 
 local function compile(file, options)
   local ok, text = shell(("cd '%s' && ${CC:-cc} -std=gnu11 -Wall -Wextra -Wno-psabi -Werror "
-    .. "-fopenmp-simd %s -c %s -o one.o && nm one.o"):format(place, options or "", file))
+    .. "-fopenmp-simd -I generated %s -c %s -o one.o && nm one.o")
+    :format(place, options or "", file))
   assert(ok, text)
   return text
 end
@@ -49,6 +50,7 @@ describe("the pages on adding an operator", function()
     assert(shell(("mkdir '%s' && cp -r runtime kernels '%s'"):format(place, place)))
     add_rows(block(op, "FL_UNARY(gaussian"), "unary")
     add_rows(block(op, "FL_OP(discount"), "norm")
+    tree.name_slots(place)
     write("runtime/rules/discount.c", block(op, "/* Gradient of discount"))
     write("kernels/cpu/discount.c", block(op, "/* Discounted sums: y"))
     write("kernels/cuda/discount.h", block(kernel, "/* What the kernel"))

@@ -10,6 +10,7 @@
 #define FL_CPU_H
 
 #include "../../runtime/backend.h"
+#include "op_slots.h"
 
 #define FL_PASTE3_(a, b, c) a##b##_##c
 #define FL_PASTE3(a, b, c)  FL_PASTE3_(a, b, c)

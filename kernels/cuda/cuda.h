@@ -7,6 +7,7 @@
 #define FL_CUDA_H
 
 #include "../../runtime/backend.h"
+#include "op_slots.h"
 
 /* --- the driver's types, as we need them --- */
 

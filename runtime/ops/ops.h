@@ -4,6 +4,7 @@
 #define FL_OPS_H
 
 #include "../tensor/tensor.h"
+#include "op_slots.h"
 
 /* Numbers of the built-in rows: FLI_OP_softmax, and those made from unary rows:
  * FLI_OP_gelu_backward (dy * f'), FLI_OP_gelu_backward2 (ddy * dy * f''). */

@@ -41,17 +41,24 @@ static fl_status as_x(fli_infer *c) {
   return FL_OK;
 }
 
-fl_status fli_shape_comm_reduce(fli_infer *c) {
-  int rank = 0, size = 1;
-  bool rooted = c->op->id == FLI_OP_comm_reduce;
-  int64_t reduce = c->attrs->v[rooted ? OWN + 1 : OWN].i;
-  FLI_TRY(group_of(c, &rank, &size));
+static fl_status reduced_shape(fli_infer *c, int64_t reduce) {
   FLI_TRY(reducible(c, reduce));
-  if (rooted)
-    FLI_TRY(check_rank(c, c->attrs->v[OWN].i, size));
   if (reduce == FL_COMM_SUM || reduce == FL_COMM_MEAN)
     c->saves = 0;
   return as_x(c);
+}
+
+fl_status fli_shape_comm_all_reduce(fli_infer *c) {
+  int rank = 0, size = 1;
+  FLI_TRY(group_of(c, &rank, &size));
+  return reduced_shape(c, c->attrs->v[FL_ATTR_comm_all_reduce_reduce].i);
+}
+
+fl_status fli_shape_comm_reduce(fli_infer *c) {
+  int rank = 0, size = 1;
+  FLI_TRY(group_of(c, &rank, &size));
+  FLI_TRY(check_rank(c, c->attrs->v[FL_ATTR_comm_reduce_root].i, size));
+  return reduced_shape(c, c->attrs->v[FL_ATTR_comm_reduce_reduce].i);
 }
 
 fl_status fli_shape_comm_rooted(fli_infer *c) {

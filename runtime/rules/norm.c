@@ -27,8 +27,8 @@ static fl_status matches(const fli_infer *c, int k, int ndim,
                   channels ? " has a number for each channel" : "'s sizes");
 }
 
-static fl_status check_dims(const fli_infer *c, const fl_meta *x) {
-  int64_t dims = c->attrs->v[0].i;
+static fl_status check_dims(const fli_infer *c, const fl_meta *x,
+                            int64_t dims) {
   if (dims >= 1 && dims <= x->ndim)
     return FL_OK;
   return fli_fail(FL_EARG,
@@ -38,11 +38,10 @@ static fl_status check_dims(const fli_infer *c, const fl_meta *x) {
                   fli_shape_text(x->ndim, x->shape));
 }
 
-/* layer_norm and rms_norm: y, then one figure for each row. */
-fl_status fli_shape_layer_norm(fli_infer *c) {
+/* Of layer_norm and rms_norm: y, then one figure for each row. */
+static fl_status rows_shape(fli_infer *c, int64_t dims) {
   const fl_meta *x = c->in[0];
-  int64_t dims = c->attrs->v[0].i;
-  FLI_TRY(check_dims(c, x));
+  FLI_TRY(check_dims(c, x, dims));
   if (!fli_is_float(c->out[0].dtype))
     return fli_fail(FL_EDTYPE, "%s: dtype is a float type, not %s",
                     c->op->info.name, fl_dtype_name(c->out[0].dtype));
@@ -55,6 +54,14 @@ fl_status fli_shape_layer_norm(fli_infer *c) {
     memcpy(c->out[k].shape, x->shape, (size_t)rows * sizeof *x->shape);
   }
   return FL_OK;
+}
+
+fl_status fli_shape_layer_norm(fli_infer *c) {
+  return rows_shape(c, c->attrs->v[FL_ATTR_layer_norm_dims].i);
+}
+
+fl_status fli_shape_rms_norm(fli_infer *c) {
+  return rows_shape(c, c->attrs->v[FL_ATTR_rms_norm_dims].i);
 }
 
 /* dx, then weight's and bias's gradients, empty without a weight. */
@@ -72,13 +79,26 @@ static fl_status backward_shapes(fli_infer *c, int ndim, const int64_t *shape) {
   return FL_OK;
 }
 
+/* The figures of the rows are the inputs from `figures` on. */
+static fl_status rows_backward_shape(fli_infer *c, const fl_meta *x,
+                                     int figures, int64_t dims) {
+  FLI_TRY(check_dims(c, x, dims));
+  int outer = x->ndim - (int)dims;
+  for (int k = figures; k < c->n_in; k++)
+    FLI_TRY(fli_fits(c, k, outer, x->shape));
+  return backward_shapes(c, (int)dims, x->shape + outer);
+}
+
 fl_status fli_shape_layer_norm_backward(fli_infer *c) {
-  const fl_meta *x = c->in[1];
-  FLI_TRY(check_dims(c, x));
-  int dims = (int)c->attrs->v[0].i;
-  for (int k = 3; k < c->n_in; k++)
-    FLI_TRY(fli_fits(c, k, x->ndim - dims, x->shape));
-  return backward_shapes(c, dims, x->shape + x->ndim - dims);
+  return rows_backward_shape(c, c->in[FL_IN_layer_norm_backward_x],
+                             FL_IN_layer_norm_backward_mean,
+                             c->attrs->v[FL_ATTR_layer_norm_backward_dims].i);
+}
+
+fl_status fli_shape_rms_norm_backward(fli_infer *c) {
+  return rows_backward_shape(c, c->in[FL_IN_rms_norm_backward_x],
+                             FL_IN_rms_norm_backward_rstd,
+                             c->attrs->v[FL_ATTR_rms_norm_backward_dims].i);
 }
 
 static fl_status has_channels(const fli_infer *c, const fl_meta *x) {

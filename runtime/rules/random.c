@@ -7,7 +7,7 @@ fl_status fli_shape_random(fli_infer *c) {
   if (fl_dtype_kind(c->out[0].dtype) != FL_KIND_FLOAT)
     return fli_fail(FL_EDTYPE, "%s: dtype must be a float, got %s",
                     c->op->info.name, fl_dtype_name(c->out[0].dtype));
-  return fli_shape_full(c);
+  return fli_shape_sized(c);
 }
 
 /* Whether all integers in [low, high) fit a dtype exactly. */
@@ -45,7 +45,7 @@ fl_status fli_shape_randint(fli_infer *c) {
     return fli_fail(FL_EDTYPE, "randint: %s cannot hold all of %lld..%lld",
                     fl_dtype_name(c->out[0].dtype), (long long)low,
                     (long long)(high - 1));
-  return fli_shape_full(c);
+  return fli_shape_sized(c);
 }
 
 fl_status fli_shape_randperm(fli_infer *c) {

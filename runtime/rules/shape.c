@@ -31,7 +31,7 @@ static fl_status take_shape(fli_infer *c) {
   return set_shape(&c->out[0], n, shape);
 }
 
-fl_status fli_shape_full(fli_infer *c) {
+fl_status fli_shape_sized(fli_infer *c) {
   return take_shape(c);
 }
 

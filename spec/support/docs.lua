@@ -117,6 +117,7 @@ local function with_rows(path)
   local file = assert(io.open(place .. "/runtime/ops/norm.def", "a"))
   file:write(rows_of(path))
   file:close()
+  tree.name_slots(place)
   return place
 end
 
@@ -125,12 +126,14 @@ function M.c(block)
   local folder = block.text:find '#include "env.h"' and "/runtime/rules/"
     or block.text:find '#include "cpu.h"' and "/kernels/cpu/"
   local place = folder and with_rows(block.path) or os.tmpname()
+  local slots = folder and ("-I '%s/generated' "):format(place) or ""
   local name = place .. (folder or "") .. "block.c"
   local file = assert(io.open(name, "w"))
   file:write(block.text, "\n")
   file:close()
-  local out = tree.output(("%s -std=gnu11 -Wall -Wextra -fsyntax-only -I '%s/include' %s '%s' 2>&1")
-    :format(os.getenv "CC" or "cc", tree.build, lua, name))
+  local command = "%s -std=gnu11 -Wall -Wextra -fsyntax-only %s-I '%s/include' %s '%s' 2>&1"
+  local out = tree.output(command
+    :format(os.getenv "CC" or "cc", slots, tree.build, lua, name))
   tree.output(("rm -rf '%s' '%s' '%s'"):format(place, name, (place:gsub("%.d$", ""))))
   assert(out == "", ("%s:%d:\n%s"):format(block.path, block.line, out))
 end

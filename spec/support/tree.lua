@@ -34,6 +34,14 @@ function tree.op_table(root)
   end))
 end
 
+--- Makes generated/op_slots.h in a copy of the sources: the positions of what its table declares.
+function tree.name_slots(root)
+  local lua = tree.read(tree.build .. "/CMakeCache.txt"):match "LUA_PROGRAM:%w+=([^\n]+)"
+  local out = tree.output(("mkdir -p '%s/generated' && '%s' cmake/op_slots.lua '%s/runtime' "
+    .. "'%s/generated/op_slots.h' 2>&1"):format(root, lua, root, root))
+  assert(out == "", out)
+end
+
 function tree.read(path)
   local file = assert(io.open(path))
   local text = file:read "a"
