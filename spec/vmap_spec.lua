@@ -3,8 +3,8 @@
 local families = require "spec.support.families"
 local flare = require "flare"
 local fails = require "spec.support.expect".refused
+local gradients = require "spec.support.gradients"
 local rows = require "spec.support.rows"
-
 
 local function same(got, want, how)
   if not flare.is_tensor(want) then return assert.same(want, got) end
@@ -54,6 +54,12 @@ local function with(args, where, tensors)
   return out
 end
 
+-- What vmap says when it cannot run a call.
+local function has_reason(message)
+  return message:find "depends on values" or message:find "a shape but no values"
+    or message:find "at most 8 dims"
+end
+
 -- Compares a row's call over samples of the tensors at `where` with three calls.
 local function check(row, sample, where, device)
   local args = rows.with_options(row, sample, rows.tensors(sample, device), device, true)
@@ -79,8 +85,7 @@ local function check(row, sample, where, device)
   local how = rows.describe(row, sample)
   if not ok then
     all = tostring(all)
-    assert(all:find "depends on values" or all:find "a shape but no values"
-      or all:find "at most 8 dims", how .. ": " .. all)
+    assert(has_reason(all), how .. ": " .. all)
     return false
   end
   for k = 1, wants[1].n do
@@ -89,31 +94,109 @@ local function check(row, sample, where, device)
   return true
 end
 
+-- The sum of all float results of one sample, or of several, by weights that tell elements apart.
+local function weighted(results, first)
+  local sum
+  for k = 1, results.n do
+    local y, one = results[k], first[k]
+    if flare.is_tensor(y) and y.requires_grad then
+      local weights = flare.arange(1, one:numel() + 1, {dtype = y.dtype, device = y.device}):cos()
+      local part = (y * weights:view(one.shape)):sum()
+      sum = sum and sum + part or part
+    end
+  end
+  return sum
+end
+
+-- Compares the gradients of a row over three samples with those of three calls.
+local function check_gradients(row, sample, device)
+  local f, inputs = gradients.prepared(row, sample, device)
+  if #inputs == 0 then return false end
+  local stacks, singles, wants, first = {}, {{}, {}, {}}, {}, nil
+  for k, x in ipairs(inputs) do
+    local list = several(x)
+    stacks[k] = flare.stack(list, 1):requires_grad_()
+    for b = 1, 3 do singles[b][k] = list[b]:clone():requires_grad_() end
+  end
+  for b = 1, 3 do
+    local ok, results = pcall(function()
+      local out = table.pack(f(table.unpack(singles[b])))
+      flare.synchronize(device)
+      return out
+    end)
+    if not ok then return false end -- refused when it is turned over
+    first = first or results
+    local sum = weighted(results, first)
+    if not sum then return false end
+    wants[b] = table.pack(flare.grad(sum, singles[b], {allow_unused = true}))
+  end
+  local how = rows.describe(row, sample) .. " gradient"
+  local ok, all = pcall(function()
+    local out = table.pack(flare.vmap(f)(table.unpack(stacks)))
+    return table.pack(flare.grad(weighted(out, first), stacks, {allow_unused = true}))
+  end)
+  if not ok then
+    all = tostring(all)
+    assert(has_reason(all), how .. ": " .. all)
+    return false
+  end
+  for k in ipairs(inputs) do
+    for b = 1, 3 do
+      assert((all[k] == nil) == (wants[b][k] == nil), how .. ": of an input that has none")
+      if all[k] then same(all[k][b], wants[b][k], how) end
+    end
+  end
+  return true
+end
+
+-- Their gradients are checked through igamma and gamma, as in spec/ops/table_spec.lua.
+local through_others = {gamma_da = true, gamma_daa = true}
+
+-- Rows whose results have a shape that depends on values: vmap refuses them.
+local by_values = {nonzero = true, masked_select = true, unique = true, unique_consecutive = true,
+                   bincount = true}
+
 describe("vmap gives what a loop gives", function()
+  local values, slopes, sampled = {}, {}, {}
   for n = 1, #families * #rows.devices do
     local family = families[(n - 1) % #families + 1]
     local device = rows.devices[(n - 1) // #families + 1]
     it(("for %s on %s"):format(family, device), function()
-      local samples, checked = require("spec.support.samples." .. family), 0
+      local samples = require("spec.support.samples." .. family)
       for name, list in pairs(samples) do
         local row = rows.rows[name]
         if #row.results > 0 and not row.random then
-          for i, sample in ipairs(rows.accepted(list)) do
+          for _, sample in ipairs(rows.accepted(list)) do
             local where = places(rows.tensors(sample, device))
-            if #where > 0 and i <= 6 then
-              if check(row, sample, where, device) then checked = checked + 1 end
+            if #where > 0 then
+              sampled[name] = true
+              values[name] = check(row, sample, where, device) or values[name]
               if #where > 1 then
                 check(row, sample, {where[1]}, device)
                 check(row, sample, {where[#where]}, device)
+              end
+              if row.differentiable then
+                slopes[name] = check_gradients(row, sample, device) or slopes[name]
               end
             end
           end
         end
       end
-      local none = {random = true, optim = true, comm = true}
-      assert(checked > 0 or none[family], family)
     end)
   end
+
+  it("for every row that has samples", function()
+    local missing = {}
+    for name in pairs(sampled) do
+      if not values[name] and not by_values[name] then missing[#missing + 1] = name end
+      local differentiable = rows.rows[name].differentiable and not by_values[name]
+        and not through_others[name]
+      if differentiable and not slopes[name] then missing[#missing + 1] = name .. "'s gradient" end
+    end
+    table.sort(missing)
+    assert.same({}, missing)
+    assert(next(sampled))
+  end)
 end)
 
 local function loop(n, f)

@@ -71,7 +71,7 @@ static fl_value complex_join(env *g, fl_value re, fl_value im) {
 
 /* --- arithmetic --- */
 
-static void on_pairs(env *g) {
+static void complex_on_pairs(env *g) {
   fl_value in[3];
   for (int k = 0; k < g->n_in; k++)
     in[k] = complex_pairs(g, g->in[k]);
@@ -99,7 +99,7 @@ static void complex_multiply(env *g) {
 
 /* b is brought near 1 first, so that its square neither overflows nor vanishes.
  * What by does not matter, so it needs no gradient. */
-static void divide(env *g) {
+static void complex_divide(env *g) {
   if (!is_complex(g->in[1])) {
     beside_real(g, 0);
     return;
@@ -117,11 +117,11 @@ static void divide(env *g) {
                            DIV(SUB(MUL(ai, br), MUL(ar, bi)), by));
 }
 
-static void reciprocal(env *g) {
+static void complex_reciprocal(env *g) {
   g->out[0] = RUN(div, NUM(1), g->in[0]);
 }
 
-static void square(env *g) {
+static void complex_square(env *g) {
   g->out[0] = RUN(mul, g->in[0], g->in[0]);
 }
 
@@ -140,21 +140,28 @@ static void complex_exponential(env *g) {
       complex_join(g, MUL(size, RUN(cos, angle)), MUL(size, RUN(sin, angle)));
 }
 
-static void logarithm(env *g) {
+static void complex_logarithm(env *g) {
   fl_value x = complex_pairs(g, g->in[0]);
   g->out[0] =
       complex_join(g, LOG(RUN(abs, g->in[0])),
                    RUN(atan2, complex_part(g, x, 1), complex_part(g, x, 0)));
 }
 
-static void equality(env *g) {
-  bool not = g->op->id == FLI_OP_ne;
-  int over = not ? FLI_OP_any : FLI_OP_all;
+/* `over` combines what the row says of the two parts. */
+static void compare_parts(env *g, int over) {
   fl_value in[2] = {complex_pairs(g, g->in[0]), complex_pairs(g, g->in[1])};
   fl_value y = fli_run(&g->e, g->op->id, NULL, 2, in);
   fl_attrs a = fli_attrs(&g->e, over);
   fli_set_list(&g->e, &a, 0, 1, (int64_t[]){fli_meta(y)->ndim - 1});
   g->out[0] = fli_run(&g->e, over, &a, 1, &y);
+}
+
+static void complex_equal(env *g) {
+  compare_parts(g, FLI_OP_all);
+}
+
+static void complex_unequal(env *g) {
+  compare_parts(g, FLI_OP_any);
 }
 
 static void complex_product(env *g) {
@@ -227,7 +234,7 @@ static void complex_reduce(env *g) {
                 : complex_alone(g);
 }
 
-static void complex_repeated(env *g) {
+static void complex_repeat(env *g) {
   int64_t times[FL_MAX_DIMS + 1];
   int n;
   const int64_t *list = fl_attr_list(g->attrs, 0, &n);
@@ -254,13 +261,13 @@ static fl_value for_both(env *g, fl_value index) {
   return fli_v_expand(&g->e, last_dim(g, index), m->ndim + 1, shape);
 }
 
-static void complex_gathered(env *g) {
+static void complex_gather(env *g) {
   fl_value y = RUN_A(gather, g->attrs, complex_pairs(g, g->in[0]),
                      for_both(g, g->in[1]));
   g->out[0] = complex_joined(g, y);
 }
 
-static void masked(env *g) {
+static void complex_select(env *g) {
   fl_value y =
       RUN(masked_select, complex_pairs(g, g->in[0]), for_both(g, g->in[1]));
   g->out[0] = complex_joined(g, fli_v_reshape(&g->e, y, 2, (int64_t[]){-1, 2}));
@@ -282,7 +289,7 @@ static void complex_triangle(env *g) {
 }
 
 /* Another dtype. Parts are only dropped by those who say so. */
-static void copied(env *g) {
+static void complex_cast(env *g) {
   int64_t to = g->attrs->v[0].i;
   fl_dtype from = fli_meta(g->in[0])->dtype;
   if (to == FL_ATTR_NONE)
@@ -302,7 +309,7 @@ static void copied(env *g) {
       RUN(view_as_complex, fli_is_complex(from) ? x : beside_zeros(g, x));
 }
 
-static void filled_new(env *g) {
+static void complex_full(env *g) {
   fl_attrs a;
   fl_attrs_copy(&a, g->attrs);
   a.v[2].i = fli_part_dtype((fl_dtype)a.v[2].i);
@@ -311,12 +318,12 @@ static void filled_new(env *g) {
 }
 
 /* fill and assign: the new elements, which the call then writes. */
-static void given(env *g) {
+static void complex_write(env *g) {
   fl_value y = complex_joined(g, complex_pairs(g, g->in[1]));
   g->out[0] = g->e.status ? y : EXPAND(y, fli_meta(g->in[0]));
 }
 
-static void strided_back(env *g) {
+static void complex_strided(env *g) {
   fl_attrs a = fli_attrs(&g->e, FLI_OP_as_strided_backward);
   for (int k = 0; k < 3; k++) {
     int64_t list[FL_MAX_LIST + 1]; /* nobody has looked at it yet */
@@ -334,42 +341,10 @@ static void strided_back(env *g) {
 
 /* --- the table --- */
 
-static const struct {
-  int op;
-  void (*run)(env *g);
-} rows[] = {
-    {FLI_OP_add, on_pairs},
-    {FLI_OP_sub, on_pairs},
-    {FLI_OP_neg, on_pairs},
-    {FLI_OP_mul, complex_multiply},
-    {FLI_OP_div, divide},
-    {FLI_OP_reciprocal, reciprocal},
-    {FLI_OP_square, square},
-    {FLI_OP_abs, complex_magnitude},
-    {FLI_OP_exp, complex_exponential},
-    {FLI_OP_log, logarithm},
-    {FLI_OP_eq, equality},
-    {FLI_OP_ne, equality},
-    {FLI_OP_matmul, complex_product},
-    {FLI_OP_where, complex_choose},
-    {FLI_OP_copy, copied},
-    {FLI_OP_assign, given},
-    {FLI_OP_fill, given},
-    {FLI_OP_full, filled_new},
-    {FLI_OP_cat, complex_along},
-    {FLI_OP_flip, complex_along},
-    {FLI_OP_cumsum, complex_along},
-    {FLI_OP_index_select, complex_along},
-    {FLI_OP_index_add, complex_along},
-    {FLI_OP_index_copy, complex_along},
-    {FLI_OP_repeat, complex_repeated},
-    {FLI_OP_gather, complex_gathered},
-    {FLI_OP_masked_select, masked},
-    {FLI_OP_tril, complex_triangle},
-    {FLI_OP_triu, complex_triangle},
-    {FLI_OP_sum, complex_reduce},
-    {FLI_OP_mean, complex_reduce},
-    {FLI_OP_as_strided_backward, strided_back},
+/* The rules of the marks FL_COMPLEX. */
+static void (*const rules[FLI_OPS])(env *g) = {
+#define FL_COMPLEX(name, rule) [FLI_OP_##name] = complex_##rule,
+#include "../ops.def"
 };
 
 /* --- the call --- */
@@ -476,14 +451,12 @@ bool fli_mode_complex(fl_runtime *rt, const fl_call *c, fl_status *status) {
   const fl_attrs *asked = c->attrs ? c->attrs : &c->op->defaults;
   if (!concerned(rt, c, asked))
     return false;
-  size_t i = 0;
-  while (rows[i].op != c->op->id)
-    i++;
-  *status = run_row(rt, c, asked, rows[i].run);
+  *status = run_row(rt, c, asked, rules[c->op->id]);
   return true;
 }
 
 void fli_complex_init(fl_runtime *rt) {
-  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-    rt->ops[rows[i].op].modes |= 1u << FLI_MODE_COMPLEX;
+  for (int id = 0; id < FLI_OPS; id++)
+    if (rules[id])
+      rt->ops[id].modes |= 1u << FLI_MODE_COMPLEX;
 }

@@ -1,11 +1,10 @@
-/* vmap: a function written for one sample runs on all of them at once. Inside
- * it a tensor stands for one sample: it has that sample's shape and no values,
- * and holds the tensor of all samples, which has one more dim in front. A call
- * on such tensors is made twice: for its shapes and its history, as in meta
- * mode, and on the tensors of all samples, by a rule that follows from the
- * row's kind; rows without a rule run sample by sample. The rules are rows
- * themselves, so gradients pass through, levels nest, and a gradient taken
- * inside is one for each sample. */
+/* vmap: a function written for one sample runs on a batch of them. Inside it a
+ * tensor stands for one sample: it has that sample's shape and no values, and
+ * refers to the batched tensor, which has one more dim in front. A call on such
+ * tensors runs twice: for shapes and history, as in meta mode, and on the
+ * batched tensors, by the rule of the row's mark FL_VMAP. Rules are made of
+ * rows, so gradients pass through, levels nest, and a gradient that is taken
+ * inside is a gradient per sample. */
 #include "../tape/tape.h"
 #include "../call/call.h"
 #include "../program.h"
@@ -188,18 +187,38 @@ static void run_row(work *w, const fl_attrs *a, int n, const fl_value *in) {
 
 /* --- rules --- */
 
-static void rule_elementwise(work *w) {
+static bool rule_elementwise(work *w) {
   int most = 0;
   for (int k = 0; k < w->n_in; k++)
     most = ndim_of(w, k) > most ? ndim_of(w, k) : most;
   for (int k = 0; k < w->n_in; k++)
     w->all[k] = vmap_align(w, k, most);
   run_row(w, given_attrs(w), w->n_in, w->all);
+  return true;
 }
 
-/* Leading dims are free: nothing to do. */
-static void rule_leading(work *w) {
+static bool others_batched(const work *w) { /* than the first input */
+  for (int k = 1; k < w->n_in; k++)
+    if (is_batched(w, k))
+      return true;
+  return false;
+}
+
+/* Leading dims of the first input are free; the others are the same for all
+ * samples. */
+static bool rule_leading(work *w) {
+  if (others_batched(w))
+    return false;
   run_row(w, given_attrs(w), w->n_in, w->all);
+  return true;
+}
+
+/* Positions of any shape in a table that all samples share. */
+static bool rule_lookup(work *w) {
+  if (is_batched(w, 0))
+    return false;
+  run_row(w, given_attrs(w), w->n_in, w->all);
+  return true;
 }
 
 /* The row's dims are one further behind; no list of them means all. A 0-d
@@ -252,40 +271,41 @@ static bool rule_dims(work *w) {
   return true;
 }
 
-/* A view, by the shape that it has for one sample. */
-static bool rule_view(work *w) {
+/* The shape for one sample, behind the dim of the samples. */
+static int batched_shape(const work *w, int64_t *shape) {
   const fl_meta *m = &w->one[0]->meta;
-  int64_t shape[FL_MAX_DIMS + 1] = {w->size};
-  const fl_attrs *given = given_attrs(w);
+  shape[0] = w->size;
   memcpy(shape + 1, m->shape, (size_t)m->ndim * sizeof *shape);
-  switch (w->c->op->id) {
-  case FLI_OP_view:
-  case FLI_OP_squeeze:
-  case FLI_OP_unsqueeze:
-    w->out[0] = fli_v_reshape(&w->e, w->all[0], m->ndim + 1, shape);
-    return true;
-  case FLI_OP_expand:
-    w->out[0] =
-        fli_v_expand(&w->e, vmap_align(w, 0, m->ndim), m->ndim + 1, shape);
-    return true;
-  case FLI_OP_permute: {
-    int n;
-    int64_t order[FL_MAX_DIMS + 1] = {0};
-    const int64_t *was = fl_attr_list(given, 0, &n);
-    for (int i = 0; i < n; i++)
-      order[i + 1] = was[i] + (was[i] < 0 ? n + 1 : 1);
-    w->out[0] = fli_v_permute(&w->e, w->all[0], order);
-    return true;
-  }
-  case FLI_OP_as_strided:
-    return false;
-  default:
-    return rule_dims(w);
-  }
+  return m->ndim + 1;
+}
+
+/* A view of the same elements in another shape. */
+static bool rule_shape(work *w) {
+  int64_t shape[FL_MAX_DIMS + 1];
+  int n = batched_shape(w, shape);
+  w->out[0] = fli_v_reshape(&w->e, w->all[0], n, shape);
+  return true;
+}
+
+static bool rule_expand(work *w) {
+  int64_t shape[FL_MAX_DIMS + 1];
+  int n = batched_shape(w, shape);
+  w->out[0] = fli_v_expand(&w->e, vmap_align(w, 0, n - 1), n, shape);
+  return true;
+}
+
+static bool rule_permute(work *w) {
+  int n;
+  int64_t order[FL_MAX_DIMS + 1] = {0};
+  const int64_t *was = fl_attr_list(given_attrs(w), 0, &n);
+  for (int i = 0; i < n; i++)
+    order[i + 1] = was[i] + (was[i] < 0 ? n + 1 : 1);
+  w->out[0] = fli_v_permute(&w->e, w->all[0], order);
+  return true;
 }
 
 /* Both as matrices, with their leading dims aligned. */
-static void rule_matmul(work *w) {
+static bool rule_matmul(work *w) {
   const fl_meta *a = fli_meta(w->all[0]), *b = fli_meta(w->all[1]);
   int na = ndim_of(w, 0), nb = ndim_of(w, 1);
   if (na == 1) {
@@ -303,6 +323,7 @@ static void rule_matmul(work *w) {
   w->all[0] = vmap_align(w, 0, na > nb ? na : nb);
   w->all[1] = vmap_align(w, 1, na > nb ? na : nb);
   run_row(w, NULL, 2, w->all);
+  return true;
 }
 
 static fl_value matmul_of(work *w, fl_value a, fl_value b) {
@@ -311,7 +332,7 @@ static fl_value matmul_of(work *w, fl_value a, fl_value b) {
 
 /* Without a weight for each sample that is a row of more lines; with one, a
  * product, a sum and the activation. */
-static void rule_linear(work *w) {
+static bool rule_linear(work *w) {
   static const int acts[] = {
       -1,          FLI_OP_relu, FLI_OP_gelu,   FLI_OP_gelu,
       FLI_OP_silu, FLI_OP_tanh, FLI_OP_sigmoid};
@@ -319,8 +340,8 @@ static void rule_linear(work *w) {
   int act = (int)given_attrs(w)->v[0].i, n = ndim_of(w, 0);
   bool bias = w->in[2].tensor != NULL;
   if (!is_batched(w, 1) && !is_batched(w, 2)) {
-    rule_leading(w);
-    return;
+    run_row(w, given_attrs(w), w->n_in, w->all);
+    return true;
   }
   /* (B, lines, in) x (B, in, out) */
   fl_value x = w->all[0], weight = fli_v_transpose(e, w->all[1], -2, -1);
@@ -348,15 +369,17 @@ static void rule_linear(work *w) {
       fli_v_zeros(e, fli_meta(y)->dtype, 2, (int64_t[]){w->size, 0}, e->device);
   if (act > 0 && e->status == FL_OK) {
     fl_attrs a = fli_attrs(e, acts[act]);
-    w->out[1] = y;
+    if (w->one[1]->numel) /* else the activation's gradient needs only y */
+      w->out[1] = y;
     if (acts[act] == FLI_OP_gelu)
       a.v[0].i = act == 3;
     w->out[0] = fli_run(e, acts[act], &a, 1, &y);
   }
+  return true;
 }
 
 /* One sample after the other, stacked: right for every row. */
-static void rule_loop(work *w) {
+static void loop_samples(work *w) {
   fli_env *e = &w->e;
   int64_t n = w->size;
   size_t room = (size_t)n * (size_t)w->n_out;
@@ -387,76 +410,22 @@ static void rule_loop(work *w) {
   fli_mfree(in);
 }
 
-static bool others_batched(const work *w) { /* than the first input */
-  for (int k = 1; k < w->n_in; k++)
-    if (is_batched(w, k))
-      return true;
-  return false;
-}
+/* --- the rule of a row --- */
 
-/* Whether there was a rule. */
-static bool rule_structured(work *w) {
-  switch (w->c->op->id) {
-  case FLI_OP_sum:
-  case FLI_OP_mean:
-  case FLI_OP_prod:
-  case FLI_OP_amax:
-  case FLI_OP_amin:
-  case FLI_OP_max_dim:
-  case FLI_OP_min_dim:
-  case FLI_OP_argmax:
-  case FLI_OP_argmin:
-  case FLI_OP_any:
-  case FLI_OP_all:
-  case FLI_OP_count_nonzero:
-  case FLI_OP_var:
-  case FLI_OP_logsumexp:
-  case FLI_OP_norm:
-  case FLI_OP_cumsum:
-  case FLI_OP_cumprod:
-  case FLI_OP_logcumsumexp:
-  case FLI_OP_cummax:
-  case FLI_OP_cummin:
-  case FLI_OP_softmax:
-  case FLI_OP_log_softmax:
-  case FLI_OP_softmax_backward:
-  case FLI_OP_log_softmax_backward:
-  case FLI_OP_flip:
-  case FLI_OP_sort:
-  case FLI_OP_topk:
-  case FLI_OP_cat:
-  case FLI_OP_gather:
-  case FLI_OP_scatter:
-  case FLI_OP_scatter_add:
-    return rule_dims(w);
-  case FLI_OP_matmul:
-    rule_matmul(w);
-    return true;
-  case FLI_OP_linear:
-    rule_linear(w);
-    return true;
-  case FLI_OP_copy:
-  case FLI_OP_dropout:
-  case FLI_OP_bernoulli:
-  case FLI_OP_gamma:
-  case FLI_OP_poisson:
-  case FLI_OP_tril:
-  case FLI_OP_triu:
-  case FLI_OP_one_hot:
-  case FLI_OP_layer_norm:
-  case FLI_OP_rms_norm:
-    if (others_batched(w))
-      return false;
-    rule_leading(w);
-    return true;
-  case FLI_OP_embedding:
-    if (is_batched(w, 0))
-      return false;
-    rule_leading(w);
-    return true;
-  default:
-    return false;
-  }
+/* The rules of the marks FL_VMAP; each returns false where it does not apply
+ * and the samples must run one after the other. */
+static bool (*const rules[FLI_OPS])(work *) = {
+#define FL_VMAP(name, rule) [FLI_OP_##name] = rule_##rule,
+#include "../ops.def"
+};
+
+static void run_rule(work *w) {
+  const fl_op *op = w->c->op;
+  bool (*rule)(work *) = op->id < FLI_OPS ? rules[op->id] : NULL;
+  if (op->family < FLI_STRUCTURED || (op->expr && !op->program->reduce))
+    rule = rule_elementwise;
+  if (!(rule && rule(w)) && w->e.status == FL_OK)
+    loop_samples(w);
 }
 
 /* --- a call --- */
@@ -479,17 +448,6 @@ static fl_status run_one(work *w, const fl_call *c) {
   fl_anomaly_mode(rt, anomaly);
   fl_meta_mode(rt, meta);
   return s;
-}
-
-static void run_all(work *w) {
-  const fl_op *op = w->c->op;
-  bool done = true;
-  if (op->family < FLI_STRUCTURED || (op->expr && !op->program->reduce))
-    rule_elementwise(w);
-  else
-    done = op->family == FLI_VIEW ? rule_view(w) : rule_structured(w);
-  if (!done && w->e.status == FL_OK)
-    rule_loop(w);
 }
 
 /* What the results for one sample stand for: dtype and shape are theirs. */
@@ -554,7 +512,7 @@ static fl_status run_level(work *w, fl_operand *in, fl_value *all) {
   w->e.device = c.device;
   for (int k = 0; k < w->n_out; k++)
     w->out[k] = fli_none();
-  run_all(w);
+  run_rule(w);
   fl_status s = w->e.status;
   for (int k = 0; k < w->n_out && s == FL_OK; k++)
     if (w->out[k].tensor)
