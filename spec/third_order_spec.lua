@@ -51,6 +51,16 @@ describe("the third derivative of", function()
   end
 end)
 
+-- By a, a and x; by a three times it is refused.
+it("the third derivative of the gamma functions is there by x", function()
+  local a = flare.tensor({0.3, 1.5, 3, 40, 2}, {dtype = "f64"})
+  local x = flare.tensor({0.7, 1.0, 2.2, 43, 0.1}, {dtype = "f64"})
+  assert(gradcheck.gradcheck(function(t) return flare.gamma_daa(a, t) end, {x}, {1}))
+  assert(gradcheck.gradgradcheck(function(t) return flare.gamma_daa(a, t) end, {x}, {1}))
+  local zero = flare.zeros(2, {dtype = "f64", requires_grad = true})
+  assert.same({0, 0}, flare.grad(flare.gamma_daa(a[{{1, 2}}], zero):sum(), {zero}):totable())
+end)
+
 describe("derivatives of any order", function()
   local x = flare.tensor({0.3, 0.7}, {dtype = "f64"})
 

@@ -289,9 +289,19 @@ void fli_grad_gamma_da(fli_grad *g) {
   }
 }
 
+/* By x it is the derivative by a of what grad_gamma_da has; by a there is no
+ * formula in functions that are here. */
 void fli_grad_gamma_daa(fli_grad *g) {
-  fli_env_fail(&g->e, FL_EAUTOGRAD,
-               "gamma_daa: a third derivative by a is not available");
+  fl_value a = g->in[0], x = g->in[1];
+  if (g->need[0])
+    fli_env_fail(&g->e, FL_EAUTOGRAD,
+                 "gamma_daa: a third derivative by a is not available");
+  if (g->need[1]) {
+    fl_value d = SUB(DIV(SUB(a, NUM(1)), x), NUM(1));
+    d = SUB(MUL(g->y[0], d), RUN(polygamma, a, NUM(1)));
+    d = NEG(ADD(d, DIV(RUN(gamma_da, a, x), x)));
+    g->dx[1] = MUL(g->dy[0], RUN(where, RUN(eq, x, NUM(0)), NUM(0), d));
+  }
 }
 
 /* --- ternary --- */
