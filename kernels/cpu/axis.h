@@ -7,10 +7,6 @@
 
 #define GRAIN 16384 /* elements worth a thread's while */
 
-static inline int64_t ceil_div(int64_t a, int64_t b) {
-  return (a + b - 1) / b;
-}
-
 static inline int64_t clamp_to(int64_t v, int64_t lo, int64_t hi) {
   return v < lo ? lo : v > hi ? hi : v;
 }
@@ -31,9 +27,9 @@ static inline int64_t split_around(const fl_view *v, int64_t d, int64_t *n,
 
 /* Rows longer than two pieces are cut. */
 static inline void cut_row(int64_t n, int64_t *piece, int64_t *pieces) {
-  *pieces = n > 4 * GRAIN ? ceil_div(n, 2 * GRAIN) : 1;
-  *piece = ceil_div(n, *pieces);
-  *pieces = ceil_div(n, *piece);
+  *pieces = n > 4 * GRAIN ? fl_ceil_div(n, 2 * GRAIN) : 1;
+  *piece = fl_ceil_div(n, *pieces);
+  *pieces = fl_ceil_div(n, *piece);
 }
 
 /* A job and the type that its task is compiled for. */

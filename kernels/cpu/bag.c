@@ -179,7 +179,7 @@ FL_KERNEL(embedding_bag_backward) {
   if (!c.weight || !c.y)
     return FL_ENOMEM;
   int64_t threads = fl_cpu_pool_threads((const fl_cpu_pool *)l->stream);
-  int64_t least = PIECE / c.width + 1, band = (c.rows + threads - 1) / threads;
+  int64_t least = PIECE / c.width + 1, band = fl_ceil_div(c.rows, threads);
   fl_cpu_parallel(l, c.rows, band > least ? band : least,
                   wide == FL_F64 ? spread_f64 : spread_f32, &c);
   FL_CPU(finish)(l, y, wide, c.y);

@@ -29,10 +29,6 @@ static int64_t at_least(int64_t v, int64_t least) {
   return v < least ? least : v;
 }
 
-static int64_t ceil_div(int64_t a, int64_t b) {
-  return (a + b - 1) / b;
-}
-
 #define BODY "batch_norm.inc"
 #include "floats.inc"
 
@@ -47,7 +43,7 @@ static bool batch_norm_optional(const fl_launch *l, const fl_view *v,
 
 static void batch_norm_zero(const fl_view *v) {
   if (v)
-    memset(v->data, 0, (size_t)fl_view_numel(v) * fl_dtype_size(v->dtype));
+    memset(v->data, 0, fl_view_bytes(v));
 }
 
 /* --- planes --- */
@@ -59,12 +55,12 @@ static void set_planes(const fl_view *x, planes_job *j) {
   for (int i = 2; i < x->ndim; i++)
     j->size *= x->shape[i];
   j->width = j->channels * j->size;
-  j->tiles = ceil_div(j->width, FL_COLUMNS);
+  j->tiles = fl_ceil_div(j->width, FL_COLUMNS);
   j->light = at_least(GRAIN / at_least(j->width, 1), 1);
-  j->grain = at_least(j->light, ceil_div(j->samples, MOST_PIECES));
+  j->grain = at_least(j->light, fl_ceil_div(j->samples, MOST_PIECES));
   /* the pieces' sums must cost little beside the pieces */
   j->grain = at_least(j->grain, j->tiles < 16 ? 16 : j->samples);
-  j->pieces = ceil_div(j->samples, at_least(j->grain, 1));
+  j->pieces = fl_ceil_div(j->samples, at_least(j->grain, 1));
 }
 
 /* Pieces of work that are planes, or groups of `planes` of them. */

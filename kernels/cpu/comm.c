@@ -23,7 +23,7 @@ static fl_status run_collective(const fl_launch *l) {
   if (!fl_comm_alone(l))
     s = l->comm->link->engine->run(&c);
   else if (x && y && c.in != c.out)
-    memcpy(c.out, c.in, (size_t)fl_view_numel(y) * fl_dtype_size(y->dtype));
+    memcpy(c.out, c.in, fl_view_bytes(y));
   if (s == FL_OK && y)
     FL_CPU(finish)(l, y, y->dtype, c.out);
   return s;

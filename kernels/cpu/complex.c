@@ -104,7 +104,7 @@ FL_KERNEL(complex_mul) {
     complex_merge(&p);
     int64_t line = p.shape[p.ndim - 1];
     p.cut = line < PIECE ? line : PIECE;
-    p.cuts = (line + p.cut - 1) / p.cut;
+    p.cuts = fl_ceil_div(line, p.cut);
     fl_cpu_parallel(l, numel / 2 / line * p.cuts, PIECE / p.cut,
                     d == FL_F64 ? product_f64 : product_f32, &p);
   }

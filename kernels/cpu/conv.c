@@ -235,9 +235,9 @@ static void conv_plan_strip(conv *c) {
     strip = strip < each ? strip : each;
   }
   strip = strip < n ? strip : n;
-  c->strips = (n + strip - 1) / strip;
-  c->strip = (n + c->strips - 1) / c->strips;
-  c->strips = (n + c->strip - 1) / c->strip;
+  c->strips = fl_ceil_div(n, strip);
+  c->strip = fl_ceil_div(n, c->strips);
+  c->strips = fl_ceil_div(n, c->strip);
   c->axis[c->cut].extent = c->strip + c->axis[c->cut].span;
 }
 
@@ -468,7 +468,7 @@ FL_KERNEL(conv_weight_grad) {
   c.cs = w->shape[1];
   c.cd = w->shape[0] / c.groups;
   if (fl_view_numel(&l->in[0]) == 0) { /* an empty batch */
-    memset(w->data, 0, (size_t)fl_view_numel(w) * fl_dtype_size(w->dtype));
+    memset(w->data, 0, fl_view_bytes(w));
     return FL_OK;
   }
   return conv_is_f64(l) ? conv_weight_run_f64(&c, 1, spatial)

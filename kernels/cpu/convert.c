@@ -66,10 +66,18 @@ typedef uint8_t type_BOOL;
 #define FROM(F)                                                                \
   static void from_##F(int64_t n, fl_dtype to, void *out, const void *in) {    \
     switch (to) {                                                              \
-      PAIR(F, F64)                                                             \
-      PAIR(F, F32)                                                             \
-      PAIR(F, F16) PAIR(F, BF16) PAIR(F, I64) PAIR(F, I32) PAIR(F, I16)        \
-          PAIR(F, I8) PAIR(F, U8) PAIR(F, BOOL) default : return;              \
+      PAIR(F, F64);                                                            \
+      PAIR(F, F32);                                                            \
+      PAIR(F, F16);                                                            \
+      PAIR(F, BF16);                                                           \
+      PAIR(F, I64);                                                            \
+      PAIR(F, I32);                                                            \
+      PAIR(F, I16);                                                            \
+      PAIR(F, I8);                                                             \
+      PAIR(F, U8);                                                             \
+      PAIR(F, BOOL);                                                           \
+    default:                                                                   \
+      return;                                                                  \
     }                                                                          \
   }
 #define FL_DTYPE(NAME, name, T, size, kind, C) FROM(NAME)
@@ -258,7 +266,7 @@ void FL_CPU(load)(const fl_launch *l, const fl_view *v, fl_dtype dtype,
 
 const void *FL_CPU(input)(const fl_launch *l, const fl_view *v,
                           fl_dtype dtype) {
-  if (v->dtype == dtype && fl_cpu_contiguous(v))
+  if (v->dtype == dtype && fl_contiguous(v))
     return v->data;
   void *flat =
       fl_scratch_get(l, (size_t)fl_view_numel(v) * fl_dtype_size(dtype));
@@ -268,7 +276,7 @@ const void *FL_CPU(input)(const fl_launch *l, const fl_view *v,
 }
 
 void *FL_CPU(output)(const fl_launch *l, const fl_view *v, fl_dtype dtype) {
-  if (v->dtype == dtype && fl_cpu_contiguous(v))
+  if (v->dtype == dtype && fl_contiguous(v))
     return v->data;
   return fl_scratch_get(l, (size_t)fl_view_numel(v) * fl_dtype_size(dtype));
 }

@@ -68,12 +68,8 @@ FL_KERNEL(fill) {
 
 /* --- assign --- */
 
-static size_t element_size(const fl_view *v) {
-  return fl_dtype_size(v->dtype);
-}
-
 static void *element_at(const fl_view *v, int64_t offset) {
-  return (char *)v->data + offset * (int64_t)element_size(v);
+  return (char *)v->data + offset * (int64_t)fl_element_size(v);
 }
 
 /* Whether two views share bytes; may say so of interleaved ones. */
@@ -101,13 +97,13 @@ FL_KERNEL(assign) {
     return FL_OK;
   fl_view_copy(&v, from);
   if (overlap(to, from)) { /* x[2..n] = x[1..n-1] reads before it writes */
-    size_t bytes = (size_t)fl_view_numel(from) * element_size(from);
+    size_t bytes = fl_view_bytes(from);
     void *copy = fl_scratch_get(l, bytes);
     if (!copy)
       return FL_ENOMEM;
     fl_row_major(v.ndim, v.shape, v.stride);
     FL_CPU(move)
-    (l, element_size(from), v.ndim, v.shape, copy, v.stride, from->data,
+    (l, fl_element_size(from), v.ndim, v.shape, copy, v.stride, from->data,
      from->stride);
     v.data = copy;
   }

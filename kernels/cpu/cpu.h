@@ -9,7 +9,7 @@
 #ifndef FL_CPU_H
 #define FL_CPU_H
 
-#include "../../runtime/backend.h"
+#include "../../runtime/view.h"
 #include "op_slots.h"
 
 #define FL_PASTE3_(a, b, c) a##b##_##c
@@ -78,15 +78,10 @@ void FL_CPU(store_row)(int64_t n, fl_dtype to, void *out, int64_t stride,
  * truncating and saturating, NaN to 0. */
 void FL_CPU(convert)(int64_t n, fl_dtype to, void *out, fl_dtype from,
                      const void *in);
-bool fl_cpu_contiguous(const fl_view *v);
 
 /* The dtype a float kernel computes `d` in: F64 stays, the rest F32. */
 static inline fl_dtype fl_cpu_wide(fl_dtype d) {
   return d == FL_F64 ? FL_F64 : FL_F32;
-}
-
-static inline int64_t fl_view_numel(const fl_view *v) {
-  return fl_numel(v->ndim, v->shape);
 }
 
 /* The value of a one-element operand of any dtype. */

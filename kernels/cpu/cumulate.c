@@ -102,7 +102,7 @@ static fl_status cumulate(const fl_launch *l, bool positions, bool least,
   w.at = positions ? l->out[1].data : NULL;
   if (!w.x || !w.y)
     return FL_ENOMEM;
-  w.tiles = (w.inner + TILE - 1) / TILE;
+  w.tiles = fl_ceil_div(w.inner, TILE);
   int64_t cost = w.n * (w.inner < TILE ? w.inner : TILE);
   fl_status s =
       fl_cpu_stoppable(l, total / (w.n * w.inner) * w.tiles, GRAIN / cost + 1,

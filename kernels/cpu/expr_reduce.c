@@ -291,9 +291,9 @@ fl_status FL_CPU(expr_reduce)(const fl_launch *l) {
   if (s)
     return s;
   j.block = j.width < FL_MACHINE_TILE ? j.width : FL_MACHINE_TILE;
-  j.blocks = (j.width + j.block - 1) / j.block;
+  j.blocks = fl_ceil_div(j.width, j.block);
   j.segment = at_least_one(SEGMENT / j.block);
-  j.segments = at_least_one((j.reduced + j.segment - 1) / j.segment);
+  j.segments = at_least_one(fl_ceil_div(j.reduced, j.segment));
   /* enough tasks without: one segment */
   int64_t n = j.kept / j.width * j.blocks;
   if (n >= 64) {

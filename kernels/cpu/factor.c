@@ -73,9 +73,9 @@ static fl_status all(const fl_factor *c, fl_lapack_step f, int64_t numbers,
                     "is the most",
                     c->l->op, (long long)c->m, (long long)c->n, LARGEST);
   int64_t worth = (int64_t)(GRAIN / (work + 1)) + 1;
-  d.grain = (c->batch + SHARES - 1) / SHARES;
+  d.grain = fl_ceil_div(c->batch, SHARES);
   d.grain = d.grain > worth ? d.grain : worth;
-  int64_t shares = (c->batch + d.grain - 1) / d.grain;
+  int64_t shares = fl_ceil_div(c->batch, d.grain);
   bool aside = work > LONG && fl_cpu_can_stop(c->l);
   d.each = (size_t)numbers * (c->wide ? 8 : 4) + (size_t)integers * 4;
   d.each = (d.each + FL_ALIGN) / FL_ALIGN * FL_ALIGN;

@@ -307,9 +307,9 @@ static fl_status run_straight(const fl_launch *l, const fl_view *x,
     lanes_tables(&c.plan, pairs, j->n / n, j->inverse, table);
   if (j->half)
     mirror_table(n, pairs, j->kind == HALF, j->scale, table + size);
-  j->grain = (j->lines + SHARES - 1) / SHARES;
+  j->grain = fl_ceil_div(j->lines, SHARES);
   j->grain = tile_up(j->grain > WORTH / n ? j->grain : WORTH / n + 1, unit);
-  if (!tile_slots_open(l, &j->slots, (j->lines + j->grain - 1) / j->grain,
+  if (!tile_slots_open(l, &j->slots, fl_ceil_div(j->lines, j->grain),
                        (size_t)(2 * room) * sizeof(float)))
     return FL_ENOMEM;
   j->x = FL_CPU(input)(l, x, FL_F32);
@@ -354,12 +354,12 @@ static fl_status fft_run(const fl_launch *l, const fl_view *x, const fl_view *y,
   j->width = width_of(j, longest, alone);
   p.far = fft_apart(p.n, j->width, wide);
   parts[0].far = fft_apart(longest, j->width, wide);
-  int64_t groups = (j->lines + j->width - 1) / j->width,
+  int64_t groups = fl_ceil_div(j->lines, j->width),
           worth = GRAIN / (longest * j->width) + 1;
-  j->grain = (groups + SHARES - 1) / SHARES;
+  j->grain = fl_ceil_div(groups, SHARES);
   j->grain = j->grain > worth ? j->grain : worth;
   int64_t each = 2 * (p.far + (p.inner ? 2 * p.inner->far : p.far)) * j->width;
-  if (!tile_slots_open(l, &j->slots, (groups + j->grain - 1) / j->grain,
+  if (!tile_slots_open(l, &j->slots, fl_ceil_div(groups, j->grain),
                        (size_t)each * (wide ? 8 : 4)))
     return FL_ENOMEM;
   j->x = FL_CPU(input)(l, x, d);

@@ -40,10 +40,6 @@ typedef struct job {
   unsigned char *to; /* of parts: one m x n block for each */
 } job;
 
-static int64_t quotient_up(int64_t a, int64_t b) {
-  return (a + b - 1) / b;
-}
-
 /* Where block i of n begins among `size` rows, or columns in units. */
 static int64_t gemm_begin(int64_t size, int64_t i, int64_t n, int64_t unit) {
   int64_t units = size / unit;
@@ -55,10 +51,10 @@ static int64_t gemm_begin(int64_t size, int64_t i, int64_t n, int64_t unit) {
  * it lies) and reads A, and there are rounds of a block for each thread. */
 static double cost(const fl_cpu_product *p, const cut *c, int threads,
                    double read_a, double read_b) {
-  double rows = (double)quotient_up(p->m, c->down);
-  double cols = (double)(quotient_up(quotient_up(p->n, c->across), 16) * 16);
+  double rows = (double)fl_ceil_div(p->m, c->down);
+  double cols = (double)(fl_ceil_div(fl_ceil_div(p->n, c->across), 16) * 16);
   double each = rows * cols + read_b * cols + read_a * rows;
-  return each * (double)quotient_up(c->down * c->across, threads);
+  return each * (double)fl_ceil_div(c->down * c->across, threads);
 }
 
 /* Blocks that pay: a few for each thread if the work is long enough. */
@@ -151,8 +147,8 @@ static void blocks_task(void *context, int64_t first, int64_t end) {
 static int64_t room_cols(const fl_launch *l, fl_dtype dtype, int64_t cols) {
   size_t cache = fl_cpu_pool_cache((const fl_cpu_pool *)l->stream);
   int64_t column = FL_STRIP_STEPS * (int64_t)fl_dtype_size(dtype);
-  int64_t strips = quotient_up(cols * column, (int64_t)(cache / 2));
-  return quotient_up(quotient_up(cols, strips), FL_STRIP_UNIT) * FL_STRIP_UNIT;
+  int64_t strips = fl_ceil_div(cols * column, (int64_t)(cache / 2));
+  return fl_ceil_div(fl_ceil_div(cols, strips), FL_STRIP_UNIT) * FL_STRIP_UNIT;
 }
 
 static fl_status in_blocks(job *g, const fl_cpu_product *whole) {
@@ -165,7 +161,7 @@ static fl_status in_blocks(job *g, const fl_cpu_product *whole) {
   g->cut = cut_c(&p, threads);
   int64_t blocks = g->cut.down * g->cut.across;
   if (!in_place) {
-    int64_t units = quotient_up(p.n / FL_STRIP_UNIT, g->cut.across);
+    int64_t units = fl_ceil_div(p.n / FL_STRIP_UNIT, g->cut.across);
     p.room_cols = room_cols(g->launch, g->dtype,
                             units * FL_STRIP_UNIT + p.n % FL_STRIP_UNIT);
     size_t bytes =
@@ -222,8 +218,8 @@ static void add_parts(const job *g, int64_t parts) {
 
 static fl_status gemm_split(job *g, int64_t parts) {
   const fl_cpu_product *p = g->product;
-  g->k = quotient_up(p->k, parts);
-  parts = quotient_up(p->k, g->k);
+  g->k = fl_ceil_div(p->k, parts);
+  parts = fl_ceil_div(p->k, g->k);
   g->cut = (cut){1, 1};
   g->to = fl_scratch_get(g->launch, (size_t)(parts * p->m * p->n) *
                                         fl_dtype_size(g->dtype));

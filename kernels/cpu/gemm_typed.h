@@ -207,7 +207,7 @@ typedef struct panels {
 static panels cut_rows(int64_t m) {
   if (m <= 2 * MR) /* without a division: small products are that quick */
     return m <= MR ? (panels){1, m, 0} : (panels){2, m >> 1, m & 1};
-  int64_t count = (m + MR - 1) / MR;
+  int64_t count = fl_ceil_div(m, MR);
   return (panels){count, m / count, m % count};
 }
 
@@ -351,8 +351,8 @@ static bool in_place(const product *g) {
 static int64_t steps(int64_t k) {
   if (k <= KC)
     return k;
-  int64_t rounds = (k + KC - 1) / KC;
-  return ((k + rounds - 1) / rounds + VL - 1) / VL * VL;
+  int64_t rounds = fl_ceil_div(k, KC);
+  return (fl_ceil_div(k, rounds) + VL - 1) / VL * VL;
 }
 
 /* Steps of the sum from p on, at most `each`; the ones after them are fetched

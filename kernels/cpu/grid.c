@@ -70,7 +70,7 @@ static void grid_open(sampling *s, const fl_launch *l, int in) {
   s->channels = x->shape[1];
   s->results = fl_numel(s->n, grid->shape + 1);
   s->cut = s->results < BLOCK ? s->results : BLOCK;
-  s->cuts = s->cut ? (s->results + s->cut - 1) / s->cut : 0;
+  s->cuts = s->cut ? fl_ceil_div(s->results, s->cut) : 0;
 }
 
 /* Where everything is read, for all results. */

@@ -7,21 +7,6 @@
 
 #define PIECE (16 << 10) /* elements of light work for a thread */
 
-static size_t size_of(const fl_view *v) {
-  return fl_dtype_size(v->dtype);
-}
-
-/* A number counts as a vector of one element. */
-static fl_view index_vector(const fl_view *v) {
-  fl_view x = *v;
-  if (x.ndim == 0) {
-    x.ndim = 1;
-    x.shape[0] = 1;
-    x.stride[0] = 0;
-  }
-  return x;
-}
-
 /* Whether none of n positions is negative or out of range. */
 static bool all_within(const fl_launch *l, const int64_t *p, int64_t n,
                        int64_t bound) {
@@ -133,7 +118,7 @@ static fl_status select_slices(const fl_launch *l, const fl_view *given,
                                int dim, const int64_t *index, int64_t n,
                                void *y) {
   fl_view x = *given;
-  selection c = {.size = size_of(&x), .x = &x, .ndim = dim, .y = y};
+  selection c = {.size = fl_element_size(&x), .x = &x, .ndim = dim, .y = y};
   c.base = l->base;
   c.n = n;
   c.index = index;
@@ -161,7 +146,8 @@ static fl_status select_slices(const fl_launch *l, const fl_view *given,
 
 FL_KERNEL(index_select) {
   int dim = (int)l->attrs->v[0].i;
-  fl_view x = index_vector(&l->in[0]);
+  fl_view x;
+  fl_as_vector(&l->in[0], &x);
   const int64_t *index;
   fl_status s = FL_CPU(positions)(l, &l->in[1], x.shape[dim], &index);
   return s ? s
@@ -252,7 +238,7 @@ static void pick_plan(const fl_launch *l, picking *c, const fl_view *index,
   most = most < 64 ? 64 : most;
   if ((may_cut || dim != last) && c->cut > most)
     c->cut = most;
-  c->cuts = c->cut > 0 ? (c->line + c->cut - 1) / c->cut : 0;
+  c->cuts = c->cut > 0 ? fl_ceil_div(c->line, c->cut) : 0;
 }
 
 static void pick_task(void *context, int64_t begin, int64_t end) {
@@ -323,7 +309,7 @@ static void insert_run(const fl_launch *l, insertion *c, int64_t outer,
   int64_t most = PIECE / c->n;
   most = most < 256 ? 256 : most / 64 * 64;
   c->cut = c->inner < most ? c->inner : most;
-  c->cuts = (c->inner + c->cut - 1) / c->cut;
+  c->cuts = fl_ceil_div(c->inner, c->cut);
   fl_cpu_parallel(l, outer * c->cuts, grain_of(c->n * c->cut), task, c);
 }
 
@@ -338,7 +324,8 @@ static void *start_with(const fl_launch *l, const fl_view *x, fl_dtype wide) {
 }
 
 static fl_status insert(const fl_launch *l, bool add) {
-  fl_view x = index_vector(&l->in[0]);
+  fl_view x;
+  fl_as_vector(&l->in[0], &x);
   const fl_view *src = &l->in[2], *y = &l->out[0];
   int dim = (int)l->attrs->v[0].i;
   fl_dtype type = add ? sum_type(x.dtype) : x.dtype;
@@ -416,9 +403,11 @@ static void gather_line(const picking *c, const pick_line *p) {
 }
 
 FL_KERNEL(gather) {
-  fl_view x = index_vector(&l->in[0]), index = index_vector(&l->in[1]);
+  fl_view x, index;
+  fl_as_vector(&l->in[0], &x);
+  fl_as_vector(&l->in[1], &index);
   int dim = (int)l->attrs->v[0].i;
-  picking c = {.each = gather_line, .size = size_of(&x), .src = x.data};
+  picking c = {.each = gather_line, .size = fl_element_size(&x), .src = x.data};
   c.y = l->out[0].data;
   fl_status s = FL_CPU(positions)(l, &index, x.shape[dim], &c.index);
   if (s != FL_OK)
@@ -458,7 +447,9 @@ static void (*const lines[][3])(const picking *c, const pick_line *p) = {
     LINES(min_line)};
 
 static fl_status index_place(const fl_launch *l, int how) {
-  fl_view x = index_vector(&l->in[0]), index = index_vector(&l->in[1]);
+  fl_view x, index;
+  fl_as_vector(&l->in[0], &x);
+  fl_as_vector(&l->in[1], &index);
   const fl_view *src = &l->in[2], *y = &l->out[0];
   int dim = (int)l->attrs->v[0].i;
   fl_dtype type = how == WRITE ? x.dtype : sum_type(x.dtype);
@@ -527,7 +518,8 @@ static void one_hot_task(void *context, int64_t begin, int64_t end) {
 FL_KERNEL(one_hot) {
   const fl_view *y = &l->out[0];
   uint64_t room;
-  hot c = {.size = size_of(y), .classes = l->attrs->v[0].i, .base = l->base};
+  hot c = {
+      .size = fl_element_size(y), .classes = l->attrs->v[0].i, .base = l->base};
   c.y = y->data;
   c.one = fl_element(y->dtype, 1, &room);
   fl_status s = FL_CPU(ids)(l, &l->in[0], c.classes, &c.index);

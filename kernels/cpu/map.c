@@ -112,49 +112,22 @@ static int type_of(const fl_launch *l, const fl_map *m) {
   return f64 || l->out[0].dtype == FL_F64;
 }
 
-static void set_params(double *p, const fl_launch *l, const fl_map *m) {
-  if (!m->sig[0] || !strchr(m->sig, '=')) /* no attributes */
-    return;
-  bool choice = strstr(m->sig, ":enum(") != NULL;
-  for (int k = 0; k < 4; k++)
-    p[k] = choice ? (double)l->attrs->v[k].i : l->attrs->v[k].f;
-}
-
-static bool same_shape(const fl_view *a, const fl_view *b) {
-  if (a->ndim != b->ndim)
-    return false;
-  for (int i = 0; i < a->ndim; i++)
-    if (a->shape[i] != b->shape[i])
-      return false;
-  return true;
-}
-
-static inline bool map_contiguous(const fl_view *v) {
-  int64_t expect = 1;
-  for (int i = v->ndim - 1; i >= 0; i--) {
-    if (v->shape[i] != 1 && v->stride[i] != expect)
-      return false;
-    expect *= v->shape[i];
-  }
-  return true;
-}
-
 /* Everything of the compute type, contiguous or one element: no dims needed. */
 static bool set_flat(job *j, const fl_launch *l) {
   const fl_view *y = &l->out[0];
-  if (y->dtype != j->out_type || !map_contiguous(y))
+  if (y->dtype != j->out_type || !fl_contiguous(y))
     return false;
   for (int k = 0; k < j->n_in; k++) {
     const fl_view *v = &l->in[k];
     fl_tiled *o = &j->op[k + 1];
-    if (v->ndim == 0 || !same_shape(v, y)) {
+    if (v->ndim == 0 || !fl_same_shape(v, y)) {
       if (fl_view_numel(v) != 1)
         return false;
       FL_CPU(convert)(1, j->type, o->value, v->dtype, v->data);
       o->single = true;
       continue;
     }
-    if (v->dtype != j->type || !map_contiguous(v))
+    if (v->dtype != j->type || !fl_contiguous(v))
       return false;
     o->single = false;
     o->data = v->data;
@@ -170,7 +143,7 @@ static void run_flat(const fl_launch *l, const fl_map *m, int64_t n) {
   const void *in[FL_MAP_IN];
   int step[FL_MAP_IN];
   double p[4];
-  set_params(p, l, m);
+  fl_formula_params(l, m->sig, p);
   for (int k = 0; k < l->n_in; k++) {
     in[k] = l->in[k].data;
     step[k] = l->in[k].data != (const void *)l->in[k].imm;
@@ -199,7 +172,7 @@ fl_status FL_CPU(map)(const fl_launch *l, const fl_map *m) {
     j.n_in--; /* a saved operand that the row does not need */
   j.n = fl_view_numel(&l->out[0]);
   j.first = 0;
-  set_params(j.p, l, m);
+  fl_formula_params(l, m->sig, j.p);
   if (j.n == 0)
     return FL_OK;
   if (set_flat(&j, l)) {

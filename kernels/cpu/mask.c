@@ -5,10 +5,6 @@
 
 #define PIECE (16 << 10) /* elements of light work for a thread */
 
-static size_t element_size(const fl_view *v) {
-  return fl_dtype_size(v->dtype);
-}
-
 /* Elements in row-major order with a flag each; `from[p]` is how many flags are
  * set before piece p. */
 typedef struct masking {
@@ -29,7 +25,7 @@ static void count_task(void *context, int64_t begin, int64_t end) {
 
 /* Counts by pieces to counts before pieces; returns the total. */
 static int64_t running(int64_t n, int64_t *from) {
-  int64_t total = 0, pieces = (n + PIECE - 1) / PIECE;
+  int64_t total = 0, pieces = fl_ceil_div(n, PIECE);
   for (int64_t p = 0; p < pieces; p++) {
     int64_t here = from[p];
     from[p] = total;
@@ -39,8 +35,8 @@ static int64_t running(int64_t n, int64_t *from) {
 }
 
 static int64_t *counters(const fl_launch *l, int64_t n) {
-  return fl_scratch_get(l, (size_t)((n + PIECE - 1) / PIECE + 1) *
-                               sizeof(int64_t));
+  return fl_scratch_get(l,
+                        (size_t)(fl_ceil_div(n, PIECE) + 1) * sizeof(int64_t));
 }
 
 /* v broadcast to a shape, as contiguous memory of its own dtype. */
@@ -49,11 +45,11 @@ static const void *mask_spread(const fl_launch *l, const fl_view *v, int ndim,
   int64_t n = fl_numel(ndim, shape), to[FL_MAX_DIMS], from[FL_MAX_DIMS];
   if (fl_view_numel(v) == n)
     return FL_CPU(input)(l, v, v->dtype);
-  void *p = fl_scratch_get(l, (size_t)n * element_size(v));
+  void *p = fl_scratch_get(l, (size_t)n * fl_element_size(v));
   fl_row_major(ndim, shape, to);
   fl_broadcast_strides(v, ndim, from);
   if (p)
-    FL_CPU(move)(l, element_size(v), ndim, shape, p, to, v->data, from);
+    FL_CPU(move)(l, fl_element_size(v), ndim, shape, p, to, v->data, from);
   return p;
 }
 
@@ -90,7 +86,7 @@ static fl_status mask_plan(const fl_launch *l, masking *c, int *ndim,
                            int64_t *shape, int64_t *n) {
   *ndim = common_shape(&l->in[0], &l->in[1], shape);
   *n = fl_numel(*ndim, shape);
-  c->size = element_size(&l->in[0]);
+  c->size = fl_element_size(&l->in[0]);
   c->y = l->out[0].data;
   c->mask = mask_spread(l, &l->in[1], *ndim, shape);
   c->from = counters(l, *n);
@@ -216,7 +212,7 @@ static void find_task(void *context, int64_t begin, int64_t end) {
 FL_KERNEL(nonzero) {
   const fl_view *x = &l->in[0], *y = &l->out[0];
   int64_t n = fl_view_numel(x);
-  finding c = {.size = element_size(x), .ndim = x->ndim, .shape = x->shape};
+  finding c = {.size = fl_element_size(x), .ndim = x->ndim, .shape = x->shape};
   c.bits = ~(uint64_t)0;
   if (fl_dtype_kind(x->dtype) == FL_KIND_FLOAT)
     c.bits = ((uint64_t)1 << (8 * c.size - 1)) - 1;

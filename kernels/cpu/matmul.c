@@ -248,21 +248,6 @@ static fl_dtype integer_type(const fl_launch *l, const fl_view *a,
 
 /* --- matmul --- */
 
-/* A 1-d operand as a row (a) or as a column (b). */
-static void as_matrix(const fl_view *v, bool column, fl_view *w) {
-  if (v->ndim > 1) {
-    fl_view_copy(w, v);
-    return;
-  }
-  w->data = v->data;
-  w->dtype = v->dtype;
-  w->ndim = 2;
-  w->shape[column] = 1;
-  w->stride[column] = 0;
-  w->shape[!column] = v->shape[0];
-  w->stride[!column] = v->stride[0];
-}
-
 FL_KERNEL(matmul) {
   const fl_view *out = &l->out[0];
   bool floats = fl_dtype_kind(out->dtype) == FL_KIND_FLOAT;
@@ -271,8 +256,8 @@ FL_KERNEL(matmul) {
   if (fl_view_numel(out) == 0)
     return FL_OK;
   g.launch = l;
-  as_matrix(&l->in[0], false, &a);
-  as_matrix(&l->in[1], true, &b);
+  fl_as_matrix(&l->in[0], false, &a);
+  fl_as_matrix(&l->in[1], true, &b);
   fl_dtype dtype = floats ? fl_cpu_wide(out->dtype) : integer_type(l, &a, &b);
   if (matmul_take(l, &a, dtype, &g.a) != FL_OK ||
       matmul_take(l, &b, dtype, &g.b) != FL_OK)
@@ -316,7 +301,7 @@ typedef struct map {
 static fl_status take_rows(const fl_launch *l, const fl_view *v, fl_dtype dtype,
                            matrices *m) {
   fl_view w;
-  as_matrix(v, false, &w);
+  fl_as_matrix(v, false, &w);
   if (matmul_take(l, &w, dtype, m) != FL_OK)
     return FL_ENOMEM;
   if (m->ndim == 0 || matmul_flatten(m))

@@ -202,7 +202,7 @@ void FL_CPU(move)(const fl_launch *l, size_t size, int ndim,
     return;
   }
   b.cut = line < PIECE ? line : PIECE;
-  b.cuts = (line + b.cut - 1) / b.cut;
+  b.cuts = fl_ceil_div(line, b.cut);
   fl_cpu_parallel(l, fl_numel(last, b.shape) * b.cuts, PIECE / b.cut,
                   b.cuts == 1 ? lines_task : cut_task, &b);
 }
@@ -258,7 +258,7 @@ void FL_CPU(move_view)(const fl_launch *l, const fl_view *to,
   int last = c.b.ndim - 1;
   int64_t line = c.b.shape[last];
   c.b.cut = line < CONVERT ? line : CONVERT;
-  c.b.cuts = (line + c.b.cut - 1) / c.b.cut;
+  c.b.cuts = fl_ceil_div(line, c.b.cut);
   fl_cpu_parallel(l, fl_numel(last, c.b.shape) * c.b.cuts, PIECE / 4 / c.b.cut,
                   convert_task, &c);
 }

@@ -88,25 +88,6 @@ static inline int64_t fl_walk_offset(const fl_walk *w, const int64_t *stride) {
   return offset;
 }
 
-/* Row-major strides of a shape. */
-static inline void fl_row_major(int ndim, const int64_t *shape,
-                                int64_t *stride) {
-  int64_t s = 1;
-  for (int d = ndim - 1; d >= 0; d--) {
-    stride[d] = s;
-    s *= shape[d] > 0 ? shape[d] : 1;
-  }
-}
-
-/* Strides of v as if broadcast to `ndim` dims of a shape it fits. */
-static inline void fl_broadcast_strides(const fl_view *v, int ndim,
-                                        int64_t *stride) {
-  for (int d = 0; d < ndim; d++) {
-    int k = d - (ndim - v->ndim);
-    stride[d] = k < 0 || v->shape[k] == 1 ? 0 : v->stride[k];
-  }
-}
-
 /* The bytes of `value` as one element of a dtype. */
 static inline const void *fl_element(fl_dtype dtype, double value,
                                      uint64_t *room) {

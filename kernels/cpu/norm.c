@@ -26,10 +26,6 @@ static int64_t at_least(int64_t v, int64_t least) {
   return v < least ? least : v;
 }
 
-static int64_t ceil_div(int64_t a, int64_t b) {
-  return (a + b - 1) / b;
-}
-
 #define BODY "norm.inc"
 #include "floats.inc"
 
@@ -44,7 +40,7 @@ static bool norm_optional(const fl_launch *l, const fl_view *v, fl_dtype type,
 
 static void norm_zero(const fl_view *v) {
   if (v)
-    memset(v->data, 0, (size_t)fl_view_numel(v) * fl_dtype_size(v->dtype));
+    memset(v->data, 0, fl_view_bytes(v));
 }
 
 /* --- rows --- */
@@ -101,10 +97,10 @@ static fl_status backward_rows(const fl_launch *l, const fl_view *mean,
     return FL_OK;
   }
   j.grain = at_least(GRAIN / j.n, 1);
-  j.grain = at_least(j.grain, ceil_div(rows, MOST_PIECES));
+  j.grain = at_least(j.grain, fl_ceil_div(rows, MOST_PIECES));
   if (w->data) /* the pieces' sums must cost little beside the pieces */
     j.grain = at_least(j.grain, 16);
-  j.pieces = ceil_div(rows, j.grain);
+  j.pieces = fl_ceil_div(rows, j.grain);
   const void *given;
   j.dy = FL_CPU(input)(l, &l->in[0], type);
   j.x = FL_CPU(input)(l, &l->in[1], type);

@@ -114,9 +114,8 @@ static fl_status optim_collect(const fl_launch *l, stepping *c, int from) {
   for (int i = 0; i < n; i++) {
     const fl_view *v = &l->in[from + i];
     at[i] = (memory){v->data, v->dtype};
-    if (!fl_cpu_contiguous(v))
-      bytes +=
-          ((size_t)fl_view_numel(v) * fl_dtype_size(v->dtype) + 63) / 64 * 64;
+    if (!fl_contiguous(v))
+      bytes += (fl_view_bytes(v) + 63) / 64 * 64;
     if (v->dtype == FL_F64)
       c->type = FL_F64;
     if (i < c->count)
@@ -127,7 +126,7 @@ static fl_status optim_collect(const fl_launch *l, stepping *c, int from) {
     return FL_ENOMEM;
   for (int i = 0; i < n && bytes; i++) {
     fl_view v = l->in[from + i];
-    if (fl_cpu_contiguous(&v))
+    if (fl_contiguous(&v))
       continue;
     at[i].data = v.data = room;
     fl_row_major(v.ndim, v.shape, v.stride);
@@ -294,7 +293,7 @@ FL_KERNEL(global_norm) {
   fl_status s = optim_collect(l, &c, 0);
   if (s != FL_OK)
     return s;
-  int64_t n = c.start[c.count], pieces = (n + PIECE - 1) / PIECE;
+  int64_t n = c.start[c.count], pieces = fl_ceil_div(n, PIECE);
   m.parts = fl_scratch_get(l, (size_t)(pieces + 1) * sizeof(double));
   if (!m.parts)
     return FL_ENOMEM;

@@ -61,8 +61,8 @@ FL_KERNEL(pair_distances) {
       !(w.b = pairwise_spread(l, &l->in[1], w.dtype)) ||
       !(w.c = FL_CPU(output)(l, y, w.dtype)))
     return FL_ENOMEM;
-  w.down = (w.m + DOWN - 1) / DOWN;
-  w.across = (w.n + ACROSS - 1) / ACROSS;
+  w.down = fl_ceil_div(w.m, DOWN);
+  w.across = fl_ceil_div(w.n, ACROSS);
   int64_t count = fl_numel(y->ndim - 2, y->shape) * w.down * w.across;
   double cost = (double)(w.m < DOWN ? w.m : DOWN) *
                 (double)(w.n < ACROSS ? w.n : ACROSS) * (double)(w.k + 8);

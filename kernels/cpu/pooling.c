@@ -89,8 +89,8 @@ static void pool_plan_split(pooling *p) {
   p->residues = s;
   for (int64_t r = 0; r < s; r++) { /* (i s + r - padding) in the row */
     int64_t low = a->padding - r, high = low + a->in;
-    p->begin[r] = low <= 0 ? 0 : (low + s - 1) / s;
-    p->end[r] = high <= 0 ? 0 : (high + s - 1) / s;
+    p->begin[r] = low <= 0 ? 0 : fl_ceil_div(low, s);
+    p->end[r] = high <= 0 ? 0 : fl_ceil_div(high, s);
   }
 }
 

@@ -62,7 +62,7 @@ static fl_status random_draw(const fl_launch *l, drawing *c, int k, int64_t per,
   c->n = fl_view_numel(c->y);
   c->per = per;
   c->made = made;
-  return fl_cpu_stoppable(l, (c->n + per - 1) / per, PIECE, draw_task, c);
+  return fl_cpu_stoppable(l, fl_ceil_div(c->n, per), PIECE, draw_task, c);
 }
 
 /* --- rand --- */

@@ -386,9 +386,9 @@ static void plan_sizes(job *b, int64_t count) {
   for (int k = 0; k < b->n_red; k++)
     repeats *= b->red[k].size;
   if (b->cols) {
-    int64_t tiles = ceil_div(b->tile.size, MAX_TILE);
+    int64_t tiles = fl_ceil_div(b->tile.size, MAX_TILE);
     bool narrow = b->tile.size < 32 && b->run.in == b->tile.size;
-    b->width = ceil_div(b->tile.size, tiles);
+    b->width = fl_ceil_div(b->tile.size, tiles);
     b->block = clamp_to(GRAIN / b->width, 64, narrow ? GRAIN : 512);
   } else {
     int64_t run = clamp_to(b->run.size, 1, FL_ROW_BLOCK);
@@ -398,16 +398,16 @@ static void plan_sizes(job *b, int64_t count) {
     b->width = clamp_to(wide, 1, most);
     b->block = FL_ROW_BLOCK;
   }
-  b->tiles = ceil_div(b->tile.size, b->width);
+  b->tiles = fl_ceil_div(b->tile.size, b->width);
   b->block = clamp_to(b->block, 1, b->run.size);
-  b->blocks = ceil_div(b->run.size, b->block);
+  b->blocks = fl_ceil_div(b->run.size, b->block);
   b->segments = b->blocks * repeats;
   b->outer = outer;
   b->pieces = 1;
   if (count > 2 * GRAIN / b->width && outer * b->tiles < MAX_PIECES)
     b->pieces = clamp_to(count / (GRAIN / b->width), 1, MAX_PIECES);
-  b->per_piece = ceil_div(b->segments, b->pieces);
-  b->pieces = ceil_div(b->segments, b->per_piece);
+  b->per_piece = fl_ceil_div(b->segments, b->pieces);
+  b->pieces = fl_ceil_div(b->segments, b->per_piece);
 }
 
 /* The input as contiguous memory of the compute type, for an input with nothing
@@ -483,9 +483,9 @@ static fl_status reduce_all(const fl_launch *l, int kind, int finish, int at,
     b.run = (axis){1, 0, 0, true};
     b.pieces = b.outer = b.per_piece = 1;
     b.width = clamp_to(results, 1, MAX_TILE);
-    b.tiles = ceil_div(results, b.width);
+    b.tiles = fl_ceil_div(results, b.width);
   } else {
-    if (n_dims == 0 && fl_cpu_contiguous(v)) {
+    if (n_dims == 0 && fl_contiguous(v)) {
       axes[0] = (axis){count, 1, 0, true};
       n = 1;
     } else {
@@ -587,7 +587,7 @@ static fl_status extremes_of(const fl_launch *l, const fl_view *v, bool least,
     return FL_ENOMEM;
   fl_status s;
   if (e.inner > 1) {
-    e.tiles = ceil_div(e.inner, MAX_TILE);
+    e.tiles = fl_ceil_div(e.inner, MAX_TILE);
     int64_t cost = e.n * (e.inner < MAX_TILE ? e.inner : MAX_TILE);
     s = fl_cpu_stoppable(l, outer * e.tiles, clamp_to(GRAIN / cost, 1, GRAIN),
                          arg_cols, &t);

@@ -242,7 +242,7 @@ static fl_status resample_run(const fl_launch *l, work *w, fl_dtype d,
   int64_t cost = terms * w->inner;
   w->cut = PIECE / cost + 1;
   w->cut = w->cut < w->t.results ? w->cut : w->t.results;
-  w->cuts = (w->t.results + w->cut - 1) / w->cut;
+  w->cuts = fl_ceil_div(w->t.results, w->cut);
   fl_cpu_parallel(l, w->outer * w->cuts, PIECE / (cost * w->cut) + 1, task, w);
   FL_CPU(finish)(l, y, d, w->y);
   return FL_OK;

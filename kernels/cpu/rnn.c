@@ -105,7 +105,7 @@ FL_KERNEL(gru_cell_backward) {
  * takes at least. */
 static bool rnn_apart(const sequence *s, int64_t *least) {
   int64_t threads = fl_cpu_pool_threads((const fl_cpu_pool *)s->launch->stream);
-  int64_t each = (s->batch + threads - 1) / threads;
+  int64_t each = fl_ceil_div(s->batch, threads);
   *least = each < LEAST ? LEAST : each;
   return threads == 1 || s->batch >= ENOUGH * threads ||
          (double)s->batch * (double)s->n * (double)s->n * 4 < TOGETHER;

@@ -58,7 +58,7 @@ FL_KERNEL(cumsum) {
       !(e.y = FL_CPU(output)(l, out, type)))
     return FL_ENOMEM;
   if (e.inner > 1) {
-    e.tiles = ceil_div(e.inner, MAX_TILE);
+    e.tiles = fl_ceil_div(e.inner, MAX_TILE);
     int64_t cost = e.n * (e.inner < MAX_TILE ? e.inner : MAX_TILE);
     fl_status s = fl_cpu_stoppable(
         l, outer * e.tiles, clamp_to(GRAIN / cost, 1, GRAIN), scan_cols, &t);

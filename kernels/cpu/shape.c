@@ -8,12 +8,8 @@
 #define PIECE (16 << 10) /* elements of light work for a thread */
 #define CHUNK 256        /* elements made at once before conversion */
 
-static size_t size_of(const fl_view *v) {
-  return fl_dtype_size(v->dtype);
-}
-
 static void *shape_at(const fl_view *v, int64_t offset) {
-  return (char *)v->data + offset * (int64_t)size_of(v);
+  return (char *)v->data + offset * (int64_t)fl_element_size(v);
 }
 
 /* --- cat, flip, roll, repeat --- */
@@ -51,8 +47,8 @@ FL_KERNEL(flip) {
       stride[d] = -x->stride[d];
     }
   FL_CPU(move)
-  (l, size_of(x), x->ndim, x->shape, y->data, y->stride, shape_at(x, start),
-   stride);
+  (l, fl_element_size(x), x->ndim, x->shape, y->data, y->stride,
+   shape_at(x, start), stride);
   return FL_OK;
 }
 
@@ -67,7 +63,7 @@ static void roll_from(const fl_launch *l, const fl_view *x, const int64_t *by,
   }
   if (d == x->ndim) {
     FL_CPU(move)
-    (l, size_of(x), x->ndim, shape, shape_at(y, to), y->stride,
+    (l, fl_element_size(x), x->ndim, shape, shape_at(y, to), y->stride,
      shape_at(x, from), x->stride);
     return;
   }
@@ -92,10 +88,11 @@ FL_KERNEL(roll) {
       return FL_ENOMEM;
     int64_t by = fl_remainder_i64(n ? shifts[0] : 0, numel), one = 1,
             tail = numel - by;
-    FL_CPU(move)(l, size_of(x), 1, &tail, shape_at(y, by), &one, p, &one);
     FL_CPU(move)
-    (l, size_of(x), 1, &by, y->data, &one, p + tail * (int64_t)size_of(x),
-     &one);
+    (l, fl_element_size(x), 1, &tail, shape_at(y, by), &one, p, &one);
+    FL_CPU(move)
+    (l, fl_element_size(x), 1, &by, y->data, &one,
+     p + tail * (int64_t)fl_element_size(x), &one);
     return FL_OK;
   }
   int64_t by[FL_MAX_DIMS] = {0}, shape[FL_MAX_DIMS];
@@ -121,7 +118,8 @@ FL_KERNEL(repeat) {
     from[2 * d] = 0;
     from[2 * d + 1] = k < 0 ? 0 : x->stride[k];
   }
-  FL_CPU(move)(l, size_of(x), 2 * y->ndim, shape, y->data, to, x->data, from);
+  FL_CPU(move)
+  (l, fl_element_size(x), 2 * y->ndim, shape, y->data, to, x->data, from);
   return FL_OK;
 }
 
@@ -256,10 +254,11 @@ FL_KERNEL(pad) {
     room = (uint64_t)whole;
   if (x->ndim == 0 || fl_view_numel(x) == 0) {
     FL_CPU(move_fill)
-    (l, size_of(x), numel, y->data, x->ndim == 0 ? x->data : value);
+    (l, fl_element_size(x), numel, y->data, x->ndim == 0 ? x->data : value);
     return FL_OK;
   }
-  pad_work c = {.size = size_of(x), .x = x, .y = y->data, .value = value};
+  pad_work c = {
+      .size = fl_element_size(x), .x = x, .y = y->data, .value = value};
   fl_status s = pad_plan(l, &c.p, x->ndim, y->shape, x->shape,
                          (int)l->attrs->v[1].i, n, list);
   if (s != FL_OK)
@@ -353,7 +352,7 @@ static void triangle_task(void *context, int64_t begin, int64_t end) {
   const fl_view *x = c->x;
   int last = x->ndim - 1;
   int64_t rows = x->shape[last - 1], m = x->shape[last];
-  int64_t size = (int64_t)size_of(x);
+  int64_t size = (int64_t)fl_element_size(x);
   fl_walk w;
   fl_walk_start(&w, last, x->shape, begin);
   for (int64_t r = begin; r < end; r++, fl_walk_next(&w)) {
@@ -475,7 +474,7 @@ FL_KERNEL(eye) {
   const fl_view *y = &l->out[0];
   int64_t n = y->shape[0], m = y->shape[1];
   uint64_t room, zero = 0;
-  size_t size = size_of(y);
+  size_t size = fl_element_size(y);
   const void *one = fl_element(y->dtype, 1, &room);
   FL_CPU(move_fill)(l, size, n * m, y->data, &zero);
   FL_CPU(move_line)(size, n < m ? n : m, y->data, m + 1, one, 0);

@@ -21,10 +21,6 @@ typedef struct job {
 #define BODY "softmax.inc"
 #include "floats.inc"
 
-static int64_t ceil_div(int64_t a, int64_t b) {
-  return (a + b - 1) / b;
-}
-
 /* A row in pieces: every piece by itself, then all by what they found. */
 static fl_status long_rows(const fl_launch *l, fl_dtype type, int64_t outer,
                            job *j) {
@@ -81,10 +77,10 @@ static fl_status softmax_run(const fl_launch *l, bool backward,
   if (!j.x || !j.out || (backward && !j.y))
     return FL_ENOMEM;
   int64_t outer = total / j.n / j.inner;
-  j.tiles = ceil_div(j.inner, TILE);
-  j.pieces = j.inner == 1 && j.n > 8 * GRAIN ? ceil_div(j.n, 4 * GRAIN) : 1;
-  j.piece = ceil_div(j.n, j.pieces);
-  j.pieces = ceil_div(j.n, j.piece);
+  j.tiles = fl_ceil_div(j.inner, TILE);
+  j.pieces = j.inner == 1 && j.n > 8 * GRAIN ? fl_ceil_div(j.n, 4 * GRAIN) : 1;
+  j.piece = fl_ceil_div(j.n, j.pieces);
+  j.pieces = fl_ceil_div(j.n, j.piece);
   fl_status s;
   if (j.pieces > 1) {
     s = long_rows(l, type, outer, &j);

@@ -144,7 +144,7 @@ static void load_64(const sorting *c, const char *from, int64_t start,
  * apart. */
 static bool are_near(const fl_view *x, uint64_t *least) {
   const int64_t *v = x->data;
-  if (x->dtype != FL_I64 || !fl_cpu_contiguous(x))
+  if (x->dtype != FL_I64 || !fl_contiguous(x))
     return false;
   int64_t n = fl_view_numel(x), low = v[0], high = v[0];
 #pragma omp simd reduction(min : low) reduction(max : high)

@@ -6,20 +6,6 @@
 
 #include <string.h>
 
-bool fl_cpu_contiguous(const fl_view *v) {
-  int64_t expect = 1;
-  for (int i = v->ndim - 1; i >= 0; i--) {
-    if (v->shape[i] == 0)
-      return true;
-    if (v->shape[i] == 1)
-      continue;
-    if (v->stride[i] != expect)
-      return false;
-    expect *= v->shape[i];
-  }
-  return true;
-}
-
 static double float_at(const fl_view *v) {
   uint16_t h;
   float f;

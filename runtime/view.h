@@ -1,0 +1,103 @@
+/* What kernels of every backend ask of an operand's shape and strides. Inline,
+ * so that a backend built outside the tree can use it too. */
+#ifndef FL_VIEW_H
+#define FL_VIEW_H
+
+#include "backend.h"
+
+#include <string.h>
+
+static inline int64_t fl_ceil_div(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+
+static inline int64_t fl_view_numel(const fl_view *v) {
+  return fl_numel(v->ndim, v->shape);
+}
+
+/* Bytes of one element, and of all elements without gaps. */
+static inline size_t fl_element_size(const fl_view *v) {
+  return fl_dtype_size(v->dtype);
+}
+static inline size_t fl_view_bytes(const fl_view *v) {
+  return (size_t)fl_view_numel(v) * fl_element_size(v);
+}
+
+static inline bool fl_same_shape(const fl_view *a, const fl_view *b) {
+  if (a->ndim != b->ndim)
+    return false;
+  for (int i = 0; i < a->ndim; i++)
+    if (a->shape[i] != b->shape[i])
+      return false;
+  return true;
+}
+
+/* True as well where there are no elements. */
+static inline bool fl_contiguous(const fl_view *v) {
+  int64_t expect = 1;
+  for (int i = v->ndim - 1; i >= 0; i--) {
+    if (v->shape[i] == 0)
+      return true;
+    if (v->shape[i] != 1 && v->stride[i] != expect)
+      return false;
+    expect *= v->shape[i];
+  }
+  return true;
+}
+
+/* The strides of a contiguous tensor; a dim of size 0 counts as 1. */
+static inline void fl_row_major(int ndim, const int64_t *shape,
+                                int64_t *stride) {
+  int64_t s = 1;
+  for (int d = ndim - 1; d >= 0; d--) {
+    stride[d] = s;
+    s *= shape[d] > 0 ? shape[d] : 1;
+  }
+}
+
+/* Strides of v as if broadcast to `ndim` dims of a shape it fits. */
+static inline void fl_broadcast_strides(const fl_view *v, int ndim,
+                                        int64_t *stride) {
+  for (int d = 0; d < ndim; d++) {
+    int k = d - (ndim - v->ndim);
+    stride[d] = k < 0 || v->shape[k] == 1 ? 0 : v->stride[k];
+  }
+}
+
+/* v with at least one dim: a number is a vector of one element. */
+static inline void fl_as_vector(const fl_view *v, fl_view *to) {
+  fl_view_copy(to, v);
+  if (to->ndim == 0) {
+    to->ndim = 1;
+    to->shape[0] = 1;
+    to->stride[0] = 0;
+  }
+}
+
+/* v with at least two dims: a vector is a row or, with `column`, a column. */
+static inline void fl_as_matrix(const fl_view *v, bool column, fl_view *to) {
+  if (v->ndim > 1) {
+    fl_view_copy(to, v);
+    return;
+  }
+  to->data = v->data;
+  to->dtype = v->dtype;
+  to->ndim = 2;
+  to->shape[column] = 1;
+  to->stride[column] = 0;
+  to->shape[!column] = v->shape[0];
+  to->stride[!column] = v->stride[0];
+}
+
+/* The attributes p[0] to p[3] of a formula (FL_UNARY, FL_BINARY, FL_TERNARY),
+ * by its signature; p is left alone if there are none. */
+static inline void fl_formula_params(const fl_launch *l, const char *sig,
+                                     double *p) {
+  if (!sig || !strchr(sig, '='))
+    return;
+  bool choice = strstr(sig, ":enum(") != NULL;
+  for (int k = 0; k < 4; k++)
+    p[k] = choice ? (double)l->attrs->v[k].i : l->attrs->v[k].f;
+}
+
+#endif
