@@ -467,9 +467,8 @@ static int list(lua_State *L) {
   return 1;
 }
 
-static void check_tensor_op(lua_State *L, fl_lua *st, const char *name,
-                            const char *as) {
-  const fll_op *b = fll_findop(st, name);
+/* In the table on top and in the one below. */
+static void set_function(lua_State *L, const fll_op *b, const char *as) {
   if (!b)
     return;
   push_closure(L, ops_function, b);
@@ -483,9 +482,9 @@ void fll_ops_core(lua_State *L) {
   fl_lua *st = fll_state_of(L);
   lua_createtable(L, 0, st->n_ops);
   for (int i = 0; i < st->n_ops; i++)
-    check_tensor_op(L, st, st->ops[i].info->name, st->ops[i].info->name);
+    set_function(L, &st->ops[i], st->ops[i].info->name);
   for (size_t i = 0; i < sizeof aliases / sizeof aliases[0]; i++)
-    check_tensor_op(L, st, aliases[i].row, aliases[i].name);
+    set_function(L, fll_findop(st, aliases[i].row), aliases[i].name);
   lua_createtable(L, 0, 1);
   fll_pushfunction(L, list);
   lua_setfield(L, -2, "__call");
