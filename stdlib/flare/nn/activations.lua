@@ -21,7 +21,7 @@ local rows = {
   RReLU = {"rrelu", lower = 1 / 8, upper = 1 / 3},
 }
 
--- What it does in training is said by the layer.
+-- Operators with an option `training`, which the layer sets.
 local trains = {RReLU = true}
 
 -- The option that may be given alone: nn.Softmax(1), nn.LeakyReLU(0.2).

@@ -1,6 +1,6 @@
---- log_softmax over many classes, most of them rare: a first layer predicts the common classes and
--- groups of rare ones, smaller and smaller layers predict the classes of a group
--- (arXiv:1609.04309).
+--- Adaptive softmax (arXiv:1609.04309): log_softmax over many classes, most of them rare. The first
+-- layer predicts the frequent classes and groups of rare ones; smaller and smaller layers predict
+-- the classes of a group.
 local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"
@@ -47,7 +47,8 @@ local function check(self, x)
   end
 end
 
---- (batch, inputs), labels (batch) -> the log of how likely each label is, and minus their mean
+--- (batch, inputs), labels (batch) -> the log-probability of each label, and the loss: minus their
+-- mean
 function Adaptive:forward(x, target)
   check(self, x)
   options.tensor("AdaptiveLogSoftmaxWithLoss", "target", target)
@@ -75,7 +76,7 @@ function Adaptive:forward(x, target)
   return y, -y:mean()
 end
 
---- (batch, inputs) -> logs of how likely all classes are, (batch, classes)
+--- (batch, inputs) -> the log-probabilities of all classes, (batch, classes)
 function Adaptive:log_prob(x)
   check(self, x)
   local head, common = self.head(x):log_softmax(-1), self.cutoffs[2]
@@ -86,7 +87,7 @@ function Adaptive:log_prob(x)
   return core.cat(parts, 2)
 end
 
---- (batch, inputs) -> the most likely class of each
+--- (batch, inputs) -> the most probable class of each row, (batch)
 function Adaptive:predict(x)
   return self:log_prob(x):argmax(2)
 end

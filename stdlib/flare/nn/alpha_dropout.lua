@@ -1,4 +1,5 @@
---- Dropout for networks of SELU, whose results keep their mean and variance.
+--- Alpha dropout (arXiv:1706.02515), for networks with SELU: it keeps the mean and the variance of
+-- its input.
 local class = require "flare.class"
 local F = require "flare.nn.functional"
 local Dropout = require "flare.nn.dropout"

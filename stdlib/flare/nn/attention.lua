@@ -1,4 +1,4 @@
---- Attention with several heads.
+--- Multi-head attention (arXiv:1706.03762).
 local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"
@@ -11,9 +11,11 @@ local MultiHeadAttention = class("MultiHeadAttention", Module)
 
 --- nn.MultiHeadAttention(width, heads, {bias = true, dropout = 0, causal = false,
 --   memory = width})
--- `dropout` acts on the attention weights, while training; `memory` is the width of what is
--- attended to. With `causal` the last place of x sees all of the memory, the one before all but the
--- last of it. The projections are q, k, v and out, each (width, width), k and v (width, memory).
+-- `dropout`: the probability with which attention weights are set to zero in training. `memory`:
+-- the number of features of the memory, from which keys and values are made. With `causal`, the
+-- last position of x attends to all of the memory, the position before it to all but the last
+-- position of the memory, and so on. The projections are the Linear layers q, k, v and out; their
+-- weights are (width, width), those of k and v (width, memory).
 function MultiHeadAttention:init(width, heads, opts)
   local where = "nn.MultiHeadAttention"
   local o = options.check(where, opts, {bias = true, dropout = 0, causal = false,
@@ -48,10 +50,11 @@ local function split(x, heads)
   return x:view(shape[1], shape[2], heads, shape[3] // heads):transpose(2, 3)
 end
 
---- Self-attention of x (batch, time, width), or attention of x over `memory`
--- (batch, other time, width).
+--- Self-attention of x, or cross-attention from x to `memory`, if it is given.
+-- @param x (batch, time, width), for the queries
+-- @param memory (batch, memory time, memory width), for the keys and values
 -- @param mask added to the scores or, if bool, true where attention is allowed; it
---   broadcasts to (batch, heads, time, other time)
+--   broadcasts to (batch, heads, time, memory time)
 -- @return (batch, time, width)
 function MultiHeadAttention:forward(x, memory, mask)
   check(x)
@@ -65,8 +68,9 @@ function MultiHeadAttention:forward(x, memory, mask)
   return self.out(y:transpose(2, 3):reshape(x.shape))
 end
 
---- How much attention each place pays to each, what forward makes means with: (batch, heads, time,
--- other time). Takes what forward does.
+--- The attention weights that forward uses: the softmax of the scores over the memory's positions.
+-- The arguments are those of forward.
+-- @return (batch, heads, time, memory time)
 function MultiHeadAttention:weights(x, memory, mask)
   check(x)
   local q, k = split(self.q(x), self.heads), split(self.k(memory or x), self.heads)

@@ -1,4 +1,5 @@
---- Normalises each channel over the batch; remembers statistics for evaluation.
+--- Batch normalization (arXiv:1502.03167): normalizes each channel over the batch, and keeps
+-- running statistics for evaluation.
 local ChannelNorm = require "flare.nn.channel_norm"
 local class = require "flare.class"
 local core = require "flare.core"
@@ -10,8 +11,9 @@ local BatchNorm = class("BatchNorm", ChannelNorm)
 
 --- nn.BatchNorm2d(channels, {affine = true, track = true, momentum = 0.1, cumulative = false,
 --   eps = 1e-5})
--- Without `track` the batch's own statistics are used in evaluation, too. With `cumulative` what is
--- remembered is the mean of all batches alike, whatever the momentum.
+-- `momentum` is the weight of a batch in the running mean and variance. Without `track` there are
+-- no running statistics: evaluation uses those of the batch, too. With `cumulative` they are the
+-- plain mean over all batches, and momentum is not used.
 function BatchNorm:init(channels, opts)
   local o = self:prepare(channels, opts, {affine = true, track = true, momentum = 0.1,
                                           cumulative = false, eps = 1e-5})
@@ -20,7 +22,7 @@ function BatchNorm:init(channels, opts)
   end
 end
 
--- Takes a batch's mean and variance into what is remembered, every batch alike if it is cumulative.
+-- Updates the running statistics with a batch's mean and variance.
 function BatchNorm:remember(mean, var)
   local _ <close> = core.no_grad()
   local share = self.momentum
@@ -38,7 +40,7 @@ function BatchNorm:accumulate(x)
   return y
 end
 
--- Training by the statistics of what all ranks of a group have.
+-- Training by the statistics over the batches of all ranks of a group.
 function BatchNorm:together(x)
   local group, dims, shape = self._group, {1}, {1, self.channels}
   if x:size(2) ~= self.channels then
@@ -59,8 +61,9 @@ function BatchNorm:together(x)
   return y:to(x.dtype)
 end
 
---- nn.sync_norms(model, group): lets the BatchNorms in a model normalise by what all ranks of a
--- group, as dist.world, have together while they train.
+--- nn.sync_norms(model, group): synchronized batch normalization. In training, the BatchNorm layers
+-- of the model use the mean and variance over the batches of all ranks of a group, such as
+-- dist.world.
 -- @return the model
 local function sync_norms(model, group)
   if not walk.is_module(model) then
@@ -90,9 +93,10 @@ function BatchNorm:forward(x)
                           {training = batch, momentum = self.momentum, eps = self.eps}))
 end
 
---- nn.measure_norms(model, batches): what the BatchNorms in a model remember is the mean of these
--- batches alone, all alike; for weights that are an average, as optim.EMA's.
--- @param batches what `for x in ... do` takes, as loader:epoch(); the model is called with x
+--- nn.measure_norms(model, batches): computes the running statistics of the BatchNorm layers of a
+-- model again, as the mean over these batches; for weights that are averages themselves, such as
+-- those of optim.EMA. The model is called with the first value that the iterator gives.
+-- @param batches an iterator, such as loader:epoch()
 -- @return the model
 local function measure_norms(model, ...)
   if not walk.is_module(model) then

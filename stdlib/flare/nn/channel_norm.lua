@@ -1,4 +1,4 @@
---- What normalisations of channels share: their parameters, and the statistics that they keep.
+--- The base class of normalizations of channels: parameters and running statistics.
 local class = require "flare.class"
 local core = require "flare.core"
 local options = require "flare.options"

@@ -1,4 +1,4 @@
---- Modules made of modules: one after the other, a list, a table.
+--- Containers of modules: Sequential, ModuleList, ModuleDict.
 local class = require "flare.class"
 local fail = require "flare.fail"
 local Module = require "flare.nn.module"
@@ -27,21 +27,22 @@ function ModuleList:init(...)
   for _, module in ipairs(modules) do self:append(module) end
 end
 
--- Negative positions count from the end. The first parameter is not named self: errors would take
--- a look-up for a module that runs.
+-- Negative positions count from the end. The first parameter is not named self, because a frame
+-- with `self` is a running module to the path that errors show.
 function ModuleList.__index(list, key)
   if math.type(key) ~= "integer" then return getmetatable(list)[key] end
   if key == 0 then fail("%s[0]: positions count from 1", getmetatable(list).__name) end
   if key < 0 then return rawget(list, #list + 1 + key) end
 end
 
---- Adds a module at the end (or a list of them); gives back the container.
+--- Appends a module or a list of modules.
+-- @return the container
 function ModuleList:append(module)
   rawset(self, #self + 1, check(getmetatable(self).__name, module))
   return self
 end
 
---- Puts a module before position i.
+--- Inserts a module before position i.
 function ModuleList:insert(i, module)
   local n = #self
   if math.type(i) ~= "integer" or i < 1 or i > n + 1 then
@@ -66,8 +67,8 @@ end
 
 local ModuleDict = class("ModuleDict", Module)
 
---- nn.ModuleDict{first = a, second = b}: modules under names, as fields. Those of the table come in
--- alphabetical order, those of `set` behind them.
+--- nn.ModuleDict{first = a, second = b}: modules under names, as fields. Modules of the table are
+-- in alphabetical order; modules that `set` adds follow.
 function ModuleDict:init(modules)
   local names = {}
   for name in pairs(modules or {}) do names[#names + 1] = name end

@@ -1,4 +1,5 @@
---- Transposed convolutions over 1, 2 or 3 dims: what a convolution does to gradients.
+--- Transposed convolutions over 1, 2 or 3 dims: the gradient of a convolution with respect to its
+-- input.
 local class = require "flare.class"
 local core = require "flare.core"
 local options = require "flare.options"

@@ -1,4 +1,5 @@
---- Connectionist temporal classification: labels without their places in time.
+--- Connectionist temporal classification (Graves and others, 2006): a loss for sequences of labels
+-- whose alignment with the input is not known.
 local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"
@@ -7,9 +8,9 @@ local steps = require "flare.nn.steps"
 local Module = require "flare.nn.module"
 
 local defaults = {blank = 1, reduction = "mean", zero_infinity = false}
-local NEVER = -1e30 -- the log of what cannot be: finite, so that gradients are
+local NEVER = -1e30 -- in place of log(0); finite, so that gradients are finite
 
--- (n) as i64 beside x; what is said of it if it is not that.
+-- A list or tensor of n lengths as an i64 tensor on the device.
 local function counts(name, given, n, most, device)
   local t = type(given) == "table" and core.tensor(given, {dtype = "i64"}) or given
   if not core.is_tensor(t) or t:dim() ~= 1 or #t ~= n then
@@ -22,8 +23,8 @@ local function counts(name, given, n, most, device)
   return t:to{device = device, dtype = "i64"}
 end
 
--- The labels with blanks around them, (n, 2 most + 1), and where one may follow the one before the
--- blank that is before it.
+-- The labels with blanks between and around them, (n, 2 most + 1), and the states that may follow
+-- the state two before them: a label that differs from the label before the blank.
 local function spread(targets, lengths, blank)
   local n, most = targets:size(1), targets:size(2)
   local device = targets.device
@@ -40,7 +41,7 @@ local function spread(targets, lengths, blank)
   return states, skips
 end
 
--- x moved by k states, those in front never.
+-- x shifted by k states; the first k states are NEVER.
 local function later(x, k)
   return core.pad(x, {k, 0}, "constant", NEVER):narrow(2, 1, x:size(2))
 end

@@ -1,4 +1,4 @@
---- How near two vectors are: the cosine of their angle, the length of their difference.
+--- Cosine similarity and p-norm distance of vectors.
 local class = require "flare.class"
 local core = require "flare.core"
 local options = require "flare.options"
@@ -12,7 +12,7 @@ function CosineSimilarity:init(opts)
   self._options = options.check("nn.CosineSimilarity", opts, {dim = 2, eps = 1e-8})
 end
 
---- (a, b) -> their cosines along dim
+--- (a, b) -> the cosine similarities along dim
 function CosineSimilarity:forward(a, b)
   return core.cosine_similarity(a, b, self._options)
 end
@@ -24,7 +24,7 @@ function PairwiseDistance:init(opts)
   self._options = options.check("nn.PairwiseDistance", opts, {p = 2, eps = 1e-6, keepdim = false})
 end
 
---- (..., width), (..., width) -> the p-norms of a - b + eps along the last dim
+--- a (..., width), b (..., width) -> the p-norms of a - b + eps along the last dim
 function PairwiseDistance:forward(a, b)
   return statistics.pairwise_distance(a, b, self._options)
 end

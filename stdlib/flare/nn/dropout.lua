@@ -1,5 +1,5 @@
---- Sets elements to zero with probability p and scales the others by 1 / (1 - p), while
--- training; gives back its input otherwise.
+--- Dropout (Srivastava and others, 2014): in training, sets elements to zero with probability p and
+-- scales the others by 1 / (1 - p); in evaluation, returns its input.
 local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"
@@ -8,7 +8,7 @@ local Module = require "flare.nn.module"
 
 local Dropout = class("Dropout", Module)
 
---- nn.Dropout(p) or nn.Dropout{p = 0.5}, which is what it is at first
+--- nn.Dropout(p) or nn.Dropout{p = 0.5}; 0.5 is the default
 function Dropout:init(p)
   if type(p) == "table" then p = options.check("nn.Dropout", p, {p = 0.5}).p end
   p = p or 0.5

@@ -1,5 +1,6 @@
---- Sets whole channels of samples to zero with probability p and scales the others by 1 / (1 - p),
--- while training: what lies side by side in space says much the same (arXiv:1411.4280).
+--- Dropout of channels (arXiv:1411.4280), for features that are correlated with their neighbours in
+-- space: in training, sets each channel of a sample to zero with probability p and scales the
+-- others by 1 / (1 - p).
 local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"

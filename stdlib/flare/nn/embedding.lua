@@ -1,4 +1,4 @@
---- A table of vectors, looked up by position (1 is the first row).
+--- A table of vectors that are looked up by position; 1 is the first row.
 local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"
@@ -10,9 +10,9 @@ local Embedding = class("Embedding", Module)
 
 --- nn.Embedding(rows, width, {padding = row that stays zero and gets no gradient, max_norm =,
 --   weight =})
--- weight is (rows, width), normal with standard deviation 1 at first, or a copy of the one given;
--- `layer:freeze()` keeps it as it is. Rows that are looked up are scaled down to a length of
--- `max_norm` before.
+-- weight is (rows, width), drawn from the standard normal distribution, or a copy of the option
+-- `weight`; `layer:freeze()` excludes it from training. Before a look-up, the rows in question
+-- whose norm is above `max_norm` are scaled down to it, in place.
 function Embedding:init(rows, width, opts)
   local where, none = "nn." .. getmetatable(self).__name, options.none
   local o = options.check(where, opts, {padding = none, max_norm = none, weight = none})
@@ -37,14 +37,14 @@ function Embedding:init(rows, width, opts)
   self:param(self.weight)
 end
 
--- Brings the rows at these positions, which may be there several times, to max_norm.
+-- Scales the rows at these positions, which may repeat, down to max_norm.
 function Embedding:limit(index)
   local _ <close> = core.no_grad()
   local at = index:reshape(-1)
   self.weight:index_copy_(1, at, self.weight:index_select(1, at):renorm(2, 1, self.max_norm))
 end
 
---- Positions of any shape -> the same shape with `width` behind it.
+--- positions (...) -> (..., width)
 function Embedding:forward(index)
   if self.max_norm then self:limit(index) end
   return core.embedding(self.weight, index, self.padding)

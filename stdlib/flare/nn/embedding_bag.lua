@@ -1,5 +1,4 @@
---- A table of vectors that are put together by bags of positions: their sum, mean or largest
--- elements.
+--- Sums, means or maxima of bags of embedding vectors, without the vectors in memory.
 local class = require "flare.class"
 local fail = require "flare.fail"
 local options = require "flare.options"
@@ -11,10 +10,10 @@ local modes = {sum = true, mean = true, max = true}
 
 local EmbeddingBag = class("EmbeddingBag", Embedding)
 
---- nn.EmbeddingBag(rows, width, {mode = "mean", padding = row that counts for nothing,
+--- nn.EmbeddingBag(rows, width, {mode = "mean", padding = row that is left out,
 --   include_last = false, max_norm =, weight =})
 -- `mode`: "sum", "mean" or "max"; weight is (rows, width), as nn.Embedding's. With `include_last`
--- offsets end with the place behind the last bag.
+-- the last offset is the end of the last bag.
 function EmbeddingBag:init(rows, width, opts)
   local o = options.check("nn.EmbeddingBag", opts,
                           {mode = "mean", padding = none, include_last = false, max_norm = none,
@@ -27,9 +26,9 @@ function EmbeddingBag:init(rows, width, opts)
                                        weight = o.weight})
 end
 
---- Positions (bags, size), or (n) with the place at which each bag begins -> (bags, width). A bag
--- without anything gives zeros.
--- @param offsets places in index, the first 1: a list or a tensor
+--- positions (bags, size), or positions (n) with offsets (bags) -> (bags, width). The result of an
+-- empty bag is zeros.
+-- @param offsets where each bag begins in index, the first at 1: a list or a tensor
 -- @param weights factors of the rows, in index's shape, for mode "sum"
 function EmbeddingBag:forward(index, offsets, weights)
   if self.max_norm then self:limit(index) end

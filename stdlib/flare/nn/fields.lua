@@ -1,4 +1,4 @@
---- Assignment to a module's fields: the order of names, and what may take a parameter's place.
+--- Assignment to a module's fields: the order of names, and which values may replace a parameter.
 local core = require "flare.core"
 local fail = require "flare.fail"
 local walk = require "flare.nn.walk"
@@ -29,7 +29,7 @@ function M.attach(module)
   end
   meta.__metatable = cls
   rawset(module, "_tensors", tensors)
-  -- so that a call of the module finds in its own table that there are none
+  -- so that a call of the module need not look in its class
   if rawget(module, "_hooks") == nil then rawset(module, "_hooks", false) end
   setmetatable(module, meta)
   return tensors
@@ -51,7 +51,7 @@ local function check_name(module, key, what)
     cls.__name, what, key, cls.__name, key, key, what)
 end
 
--- What happens to modules in order: one is made, one is assigned to.
+-- Counts events: a module is made, a field is assigned.
 local clock = 0
 local born = setmetatable({}, {__mode = "k"}) -- of modules: when they were made
 
@@ -60,20 +60,20 @@ local function tick()
   return clock
 end
 
---- A module is being made.
+--- Notes when a module is made.
 function M.begin(module)
   born[module] = tick()
 end
 
---- A tensor becomes a parameter or a buffer of a module's, and is assigned next.
+--- Registers a tensor as a parameter or a buffer; the assignment to a field follows.
 function M.register(module, tensor, kind)
   walk.mark(module, tensor, kind)
   walk.private(module, "_fresh")[tensor.id] = tick()
 end
 
--- Gives a name its place. Lua assigns the values of `self.a, self.b = A(), B()` from the right: a
--- name that follows another on the same line, with a value that was made before the other's value,
--- comes before it.
+-- Puts a name into the order. Lua assigns the values of `self.a, self.b = A(), B()` from right to
+-- left: a name that is assigned after another on the same line, with a value that was made before
+-- the other's value, comes before it.
 local function place(module, key, value)
   local order, fresh = walk.private(module, "_order"), rawget(module, "_fresh")
   local made = born[value] or fresh and core.is_tensor(value) and fresh[value.id]
@@ -93,7 +93,7 @@ local function place(module, key, value)
   last[#last + 1], last.made = key, made
 end
 
---- module[key] = value, where the module's table has no such key yet.
+--- Assigns module[key] = value, where the module's table does not have the key yet.
 function M.assign(module, key, value)
   local kinds = rawget(module, "_kinds")
   local was = kinds and kinds[key]

@@ -1,4 +1,4 @@
---- Joins dims into one: (batch, channels, height, width) -> (batch, everything).
+--- Flattens dims into one: (batch, channels, height, width) -> (batch, channels * height * width).
 local class = require "flare.class"
 local options = require "flare.options"
 local Module = require "flare.nn.module"

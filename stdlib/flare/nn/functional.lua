@@ -1,6 +1,5 @@
---- flare.nn.functional: layers as functions.
--- The operators under their own names (relu, linear, softmax, cross_entropy, ...), and the
--- few that need more than one operator.
+--- flare.nn.functional: layers as functions. It has the operators under their own names (relu,
+-- linear, softmax, cross_entropy, ...) and functions that need several operators.
 local core = require "flare.core"
 local fail = require "flare.fail"
 local options = require "flare.options"
@@ -14,7 +13,8 @@ local function reduce(where, x, how)
   fail("%s: reduction is 'mean', 'sum' or 'none', got '%s'", where, tostring(how))
 end
 
---- Drops elements with probability p and scales the rest; only while training.
+--- Sets elements to zero with probability p and scales the others by 1 / (1 - p). With
+-- training = false the result is x.
 -- @param x any shape
 -- @param opts {p = 0.5, training = true}
 function F.dropout(x, opts)
@@ -24,16 +24,16 @@ function F.dropout(x, opts)
   return core.dropout(x, o.p)
 end
 
---- Rows of `weight` (rows, width) at `index` (any shape): index.shape + (width).
+--- The rows of `weight` (rows, width) at the positions `index` (...): (..., width).
 function F.embedding(index, weight, opts)
   return core.embedding(weight, index, opts)
 end
 
---- Rows of `weight` (rows, width) at `index`, put together by bags: (bags, width).
--- @param index (bags, size), or (n) with `offsets`, the place in it at which each bag begins
+--- The sum, mean or maximum of the rows of `weight` (rows, width) in each bag: (bags, width).
+-- @param index positions (bags, size), or (n) with `offsets`, where each bag begins in index
 -- @param opts {mode = "mean", "sum" or "max", offsets =, weights = factors of the rows for "sum",
---   padding = row that counts for nothing, include_last = whether offsets end with the place
---   behind the last bag}
+--   padding = row that is left out, include_last = whether the last offset is the end of the
+--   last bag}
 function F.embedding_bag(index, weight, opts)
   local none = options.none
   local o = options.check("embedding_bag", opts, {mode = "mean", offsets = none, weights = none,
@@ -47,7 +47,7 @@ function F.embedding_bag(index, weight, opts)
     include_last = o.include_last}))
 end
 
---- The grid for grid_sample that an affine map makes.
+--- The sampling grid of an affine map, for grid_sample.
 -- @param theta (n, 2, 3), or (n, 3, 4) for three dims of space
 -- @param size the result's shape, (n, channels, height, width)
 function F.affine_grid(theta, size, opts)
@@ -84,14 +84,14 @@ function F.cosine_embedding_loss(a, b, target, opts)
   return reduce("cosine_embedding_loss", core.where(target:gt(0), 1 - cosine, apart), o.reduction)
 end
 
---- max(0, -target * (a - b) + margin): target 1 wants a above b, -1 below.
+--- max(0, -target * (a - b) + margin): with target 1, a should be above b; with -1, below.
 function F.margin_ranking_loss(a, b, target, opts)
   local o = options.check("margin_ranking_loss", opts, {margin = 0, reduction = "mean"})
   return reduce("margin_ranking_loss", core.relu(target * (b - a) + o.margin), o.reduction)
 end
 
---- max(0, |anchor - same| - |anchor - other| + margin), distances along the last dim; with `swap`
--- |same - other| in place of |anchor - other| where it is smaller.
+--- max(0, |anchor - same| - |anchor - other| + margin), with distances along the last dim. With
+-- `swap`, |same - other| replaces |anchor - other| where it is smaller.
 -- @param opts {margin = 1, p = 2, eps = 1e-6, swap = false, reduction = "mean", distance = f(a, b)
 --   in place of the p-norm}
 function F.triplet_margin_loss(anchor, same, other, opts)
@@ -106,8 +106,8 @@ function F.triplet_margin_loss(anchor, same, other, opts)
   return reduce("triplet_margin_loss", core.relu(near - far + o.margin), o.reduction)
 end
 
---- -log of the density of a normal distribution with mean x and variance `var` at target; `full`
--- adds log(2 pi) / 2. Variances below eps count as eps.
+--- The negative log-likelihood of target under a normal distribution with mean x and variance
+-- `var`, without log(2 pi) / 2, which `full` adds. Variances below eps are taken as eps.
 function F.gaussian_nll_loss(x, target, var, opts)
   local o = options.check("gaussian_nll_loss", opts,
                           {full = false, eps = 1e-6, reduction = "mean"})
@@ -118,8 +118,8 @@ function F.gaussian_nll_loss(x, target, var, opts)
                 o.reduction)
 end
 
---- -log of the Poisson distribution with rate exp(x), or x without `log_input`, at target, but for
--- log(target!), of which `full` adds Stirling's approximation.
+--- The negative log-likelihood of target under a Poisson distribution with rate exp(x) (rate x with
+-- log_input = false), without log(target!); `full` adds Stirling's approximation of it.
 function F.poisson_nll_loss(x, target, opts)
   local o = options.check("poisson_nll_loss", opts,
                           {log_input = true, full = false, eps = 1e-8, reduction = "mean"})
@@ -144,8 +144,9 @@ function F.soft_margin_loss(x, target, opts)
   return reduce("soft_margin_loss", core.softplus(-target * x), o.reduction)
 end
 
---- The mean of max(0, margin - x[target] + x)^p over the other classes of x (n, classes), with
--- labels (n); times the target's `weight` (classes).
+--- Multi-class hinge loss: the sum of max(0, margin - x[target] + x[class])^p over the other
+-- classes, divided by the number of classes, times `weight` (classes) of the target. x is (n,
+-- classes), target (n).
 function F.multi_margin_loss(x, target, opts)
   local o = options.check("multi_margin_loss", opts,
                           {margin = 1, p = 1, weight = options.none, reduction = "mean"})
@@ -156,9 +157,9 @@ function F.multi_margin_loss(x, target, opts)
   return reduce("multi_margin_loss", core.where(others, over, 0):mean(-1), o.reduction)
 end
 
---- The sum of max(0, 1 - x[label] + x[other]) over all labels and all others of x (n, classes) or
--- (classes), over the number of classes.
--- @param target labels in x's shape, from 1; those behind the first 0 do not count
+--- Multi-label hinge loss: the sum of max(0, 1 - x[label] + x[other]) over all labels and all other
+-- classes, divided by the number of classes. x is (n, classes) or (classes).
+-- @param target labels, from 1, in x's shape; a 0 ends the labels of a row
 function F.multilabel_margin_loss(x, target, opts)
   local where = "multilabel_margin_loss"
   local o = options.check(where, opts, {reduction = "mean"})
@@ -183,19 +184,21 @@ function F.multilabel_soft_margin_loss(x, target, opts)
   return reduce("multilabel_soft_margin_loss", each:mean(-1), o.reduction)
 end
 
---- -log of how likely the labels are, over all ways to place them in time with blanks in between
--- (Graves and others, 2006).
--- @param log_probs (time, n, classes), as log_softmax gives them
--- @param targets (n, most labels), from 1; what is behind a length does not matter
+--- Connectionist temporal classification (Graves and others, 2006): the negative log-likelihood of
+-- the labels, summed over all their alignments with the input, with blanks in between.
+-- @param log_probs log-probabilities (time, n, classes), as log_softmax gives them
+-- @param targets labels (n, most labels), from 1; elements beyond a row's length are not used
 -- @param input_lengths, target_lengths (n): tensors or lists
--- @param opts {blank = 1, reduction = "mean", zero_infinity = false}: `blank` is the class that
---   stands for no label; "mean" divides each by its number of labels first
+-- @param opts {blank = 1, reduction = "mean", zero_infinity = false}: `blank` is the class for no
+--   label; "mean" divides each loss by its number of labels first; `zero_infinity` sets infinite
+--   losses, of labels too long for the input, and their gradients to 0
 function F.ctc_loss(log_probs, targets, input_lengths, target_lengths, opts)
   return require("flare.nn.ctc").loss(log_probs, targets, input_lengths, target_lengths, opts)
 end
 
---- A sample of the classes with these logits that has a gradient (arXiv:1611.01144): shares that
--- a low `tau` brings near 0 and 1, or with `hard` exactly one 1, with the gradient of the shares.
+--- A differentiable sample from the categorical distribution with these logits (Gumbel-softmax,
+-- arXiv:1611.01144): probabilities that come near 0 and 1 as the temperature `tau` falls. With
+-- `hard` it is one-hot, with the gradient of the probabilities (straight-through).
 function F.gumbel_softmax(logits, opts)
   local o = options.check("gumbel_softmax", opts, {tau = 1, hard = false, dim = -1})
   local noise = core.empty_like(logits:detach()):exponential_():log()
@@ -219,16 +222,17 @@ function F.softmin(x, opts)
   return core.softmax(-x, o.dim)
 end
 
---- x where it is positive, elsewhere times a factor between lower and upper: another for each
--- element in training, else the one in the middle (arXiv:1505.00853).
+--- Randomized leaky ReLU (arXiv:1505.00853): x where it is positive, elsewhere x times a slope. In
+-- training, each element's slope is drawn uniformly from lower to upper; in evaluation it is their
+-- mean.
 function F.rrelu(x, opts)
   local o = options.check("rrelu", opts, {lower = 1 / 8, upper = 1 / 3, training = false})
   if not o.training then return core.leaky_relu(x, (o.lower + o.upper) / 2) end
   return core.where(x:gt(0), x, x * core.empty_like(x:detach()):uniform_(o.lower, o.upper))
 end
 
--- Dropout that keeps the mean and the variance of what selu gives (arXiv:1706.02515): what is
--- dropped takes the value that selu goes to far below 0.
+-- Alpha dropout (arXiv:1706.02515): dropped elements take the limit of selu for x -> -inf, and an
+-- affine map restores mean 0 and variance 1.
 local function alpha_dropout(where, x, shape, opts)
   if type(opts) == "number" then opts = {p = opts} end
   local o = options.check(where, opts, {p = 0.5, training = true})
@@ -240,7 +244,8 @@ local function alpha_dropout(where, x, shape, opts)
   return core.where(kept, x, floor) * scale - scale * floor * o.p
 end
 
---- Drops elements with probability p so that the mean and the variance of what selu gives stay.
+--- Alpha dropout (arXiv:1706.02515): drops elements with probability p and keeps mean and variance
+-- of an input with mean 0 and variance 1, as selu gives it.
 -- @param opts {p = 0.5, training = true}
 function F.alpha_dropout(x, opts)
   return alpha_dropout("alpha_dropout", x, x.shape, opts)
@@ -258,8 +263,8 @@ function F.feature_alpha_dropout(x, opts)
   return alpha_dropout("feature_alpha_dropout", x, shape, opts)
 end
 
---- x of (batch, channels, ...) with each channel of each sample normalised by its own mean and
--- variance.
+--- Instance normalization: normalizes each channel of each sample of x (batch, channels, ...) by
+-- its own mean and variance.
 -- @param opts {weight =, bias =, eps = 1e-5}, weight and bias (channels)
 function F.instance_norm(x, opts)
   local where, none = "instance_norm", options.none
@@ -270,8 +275,8 @@ function F.instance_norm(x, opts)
   return (core.group_norm(x, o.weight, o.bias, x:size(2), o.eps))
 end
 
---- x of (batch, channels, ...) over (k + alpha times the mean square of `size` channels around) to
--- the power beta.
+--- Local response normalization: x / (k + alpha * m)^beta, where m is the mean square over `size`
+-- neighbouring channels. x is (batch, channels, ...).
 function F.local_response_norm(x, size, opts)
   local where = "local_response_norm"
   local o = options.check(where, opts, {alpha = 1e-4, beta = 0.75, k = 1})
@@ -288,7 +293,8 @@ function F.local_response_norm(x, size, opts)
   return x / (means:view(x.shape) * o.alpha + o.k) ^ o.beta
 end
 
---- The first half of dim times the sigmoid of the second (arXiv:1612.08083).
+--- Gated linear unit (arXiv:1612.08083): the first half of dim times the sigmoid of the second
+-- half.
 function F.glu(x, opts)
   local o = options.check("glu", type(opts) == "number" and {dim = opts} or opts, {dim = -1})
   if x:size(o.dim) % 2 == 1 then

@@ -1,12 +1,12 @@
---- A layer and the BatchNorm behind it as one layer, for evaluation.
+--- Folds a BatchNorm into the layer before it, for evaluation.
 local core = require "flare.core"
 local fail = require "flare.fail"
 local options = require "flare.options"
 local walk = require "flare.nn.walk"
 
---- nn.fuse_norm(layer, norm): a layer that gives what norm(layer(x)) does in evaluation.
--- @param layer a Linear, a convolution or a transposed one
--- @param norm a BatchNorm with statistics, of as many channels as the layer has outputs
+--- nn.fuse_norm(layer, norm): one layer that computes norm(layer(x)) in evaluation.
+-- @param layer a Linear, a convolution or a transposed convolution
+-- @param norm a BatchNorm with running statistics and as many channels as the layer has outputs
 -- @return a copy of the layer with weights of its own
 return function(layer, norm)
   if not walk.is_module(layer) or not core.is_tensor(layer.weight) or not layer.outputs then

@@ -1,4 +1,5 @@
---- Normalises each group of channels of each sample.
+--- Group normalization (arXiv:1803.08494): normalizes each group of channels of each sample by its
+-- mean and variance.
 local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"

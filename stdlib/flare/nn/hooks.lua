@@ -1,10 +1,10 @@
---- Hooks of modules. Loaded only when a module has one, so the others pay nothing.
+--- Hooks of modules. Loaded when a module gets its first hook.
 local fail = require "flare.fail"
 local core = require "flare.core"
 
 local M = {}
 
--- Takes out the first hook that is `matches`.
+-- Removes the first hook for which `matches` is true.
 local function take(module, hooks, where, matches)
   for i, entry in ipairs(hooks[where]) do
     if matches(entry) then table.remove(hooks[where], i) break end
@@ -14,7 +14,7 @@ local function take(module, hooks, where, matches)
   end
 end
 
---- Takes away a hook by its function, which a copy of the module has as well.
+--- Removes a hook by its function, which clones of the module have as well.
 function M.remove(module, where, f)
   take(module, module._hooks, where, function(entry) return entry.f == f end)
 end
@@ -41,7 +41,7 @@ local function each(list)
   return ipairs(table.move(list, 1, #list, 1, {}))
 end
 
---- A forward with hooks around it.
+--- Calls forward with the hooks before and after it.
 function M.call(module, ...)
   local hooks = module._hooks
   local inputs = table.pack(...)

@@ -1,4 +1,4 @@
---- flare.nn: layers, containers, losses. A class is loaded when it is first named.
+--- flare.nn: layers, containers, losses. A class is loaded at its first use.
 --
 --     local nn = require "flare.nn"
 --     local model = nn.Sequential(nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 10))

@@ -1,6 +1,6 @@
---- First values of parameters.
+--- Initialization of parameters.
 --
--- Every scheme comes twice: `init.normal({8, 4}, {std = 0.02})` makes a tensor (a shape, or
+-- Every scheme has two forms: `init.normal({8, 4}, {std = 0.02})` makes a tensor (a shape, or
 -- its sizes as arguments, then options), `init.normal_(x, {std = 0.02})` fills one.
 local core = require "flare.core"
 local fail = require "flare.fail"
@@ -8,7 +8,8 @@ local options = require "flare.options"
 
 local M = {}
 
---- Inputs and outputs of one unit: weights are (outputs, inputs, window...).
+--- Fan in and fan out of a weight (outputs, inputs, window...): inputs and outputs times the size
+-- of the window.
 function M.fans(x)
   local shape = x.shape
   if #shape < 2 then fail("initialize: fan in and out need 2 dims or more, got %d", #shape) end
@@ -23,7 +24,8 @@ local gains = {
   gelu = math.sqrt(2), silu = math.sqrt(2),
 }
 
---- The factor that keeps the variance through an activation.
+--- The gain of an activation: the factor on a layer's standard deviation that keeps the variance
+-- through it.
 -- @param name "none", "linear", "conv1d" and so on, "relu",
 --   "leaky_relu", "tanh", "sigmoid", "selu", "gelu", "silu"
 -- @param slope of leaky_relu
@@ -61,8 +63,8 @@ local schemes = {
   normal = {{mean = 0, std = 1, generator = none}, function(x, o)
     return normal(x, o.mean, o.std, o.generator)
   end},
-  -- a normal distribution without what is more than `bound` standard deviations from the mean, or
-  -- below `low` and above `high` where they are given
+  -- a normal distribution, cut off `bound` standard deviations from the mean, or at `low` and
+  -- `high` where they are given
   truncated_normal = {{mean = 0, std = 1, bound = 2, low = none, high = none, generator = none},
                       function(x, o)
     local root = math.sqrt(2)
@@ -72,10 +74,10 @@ local schemes = {
       fail("truncated_normal: std must be above 0 and low below high, got %s, %s and %s",
            tostring(o.std), tostring(o.low), tostring(o.high))
     end
-    -- in standard deviations; 9 of them are further than any f64 draw
+    -- in standard deviations; no draw in f64 is further than 9 from the mean
     from, to = math.max((from - o.mean) / o.std, -9), math.min((to - o.mean) / o.std, 9)
     local u = core.rand(x.shape, {device = x.device, generator = o.generator, dtype = "f64"})
-    -- by bisection on erf, which needs no inverse of it: 50 halvings reach f64
+    -- inverts erf by bisection: 50 halvings reach the precision of f64
     local edges = core.tensor({from / root, to / root}, {dtype = "f64"}):erf()
     local least, most = edges[1]:item(), edges[2]:item()
     local goal = u * (most - least) + least
@@ -95,8 +97,8 @@ local schemes = {
     local bound = std * math.sqrt(3)
     return uniform(x, -bound, bound, o.generator)
   end},
-  -- act: the activation behind the layer, with the slope of leaky_relu; mode "in" or "out": which
-  -- fan keeps its variance
+  -- act: the activation after the layer, with the slope of leaky_relu; mode: "in" keeps the
+  -- variance of the forward pass, "out" that of the backward pass
   kaiming = {{act = "leaky_relu", slope = 0, mode = "in", normal = false,
               generator = none}, function(x, o)
     local fan_in, fan_out = M.fans(x)
@@ -110,13 +112,13 @@ local schemes = {
     local bound = std * math.sqrt(3)
     return uniform(x, -bound, bound, o.generator)
   end},
-  -- ones where both positions are the same
+  -- the identity matrix
   eye = {{}, function(x)
     if x:dim() ~= 2 then fail("eye: 2 dims are needed, got %d", x:dim()) end
     x:zero_():diagonal():fill_(1)
     return x
   end},
-  -- convolutions that hand on as many channels of each group as there are
+  -- convolutions that copy as many input channels of each group as it has outputs
   dirac = {{groups = 1}, function(x, o)
     local shape = x.shape
     if #shape < 3 or #shape > 5 or shape[1] % o.groups ~= 0 then
@@ -133,7 +135,7 @@ local schemes = {
     end
     return x
   end},
-  -- normal, with this share of each column 0
+  -- normal, with the fraction `sparsity` of each column set to 0
   sparse = {{sparsity = 0.1, std = 0.01, generator = none}, function(x, o)
     if x:dim() ~= 2 then fail("sparse: 2 dims are needed, got %d", x:dim()) end
     if o.sparsity < 0 or o.sparsity > 1 then
@@ -145,7 +147,7 @@ local schemes = {
     local out = order:narrow(1, 1, math.min(math.ceil(o.sparsity * rows), rows))
     return x:scatter_(1, out, core.zeros(out.shape, {dtype = x.dtype, device = x.device}))
   end},
-  -- rows (or columns, if there are fewer) that are orthonormal, times gain
+  -- orthonormal rows (or columns, if there are fewer), times gain
   orthogonal = {{gain = 1, generator = none}, function(x, o)
     local shape = x.shape
     if #shape < 2 then fail("orthogonal: 2 dims or more, got %d", #shape) end

@@ -1,5 +1,5 @@
---- Normalises each channel of each sample by its own mean and variance over space, or in
--- evaluation by statistics that it has kept.
+--- Instance normalization (arXiv:1607.08022): normalizes each channel of each sample by its own
+-- mean and variance over space; with `track`, in evaluation, by running statistics.
 local ChannelNorm = require "flare.nn.channel_norm"
 local class = require "flare.class"
 local core = require "flare.core"
@@ -8,12 +8,13 @@ local fail = require "flare.fail"
 local InstanceNorm = class("InstanceNorm", ChannelNorm)
 
 --- nn.InstanceNorm2d(channels, {affine = false, track = false, momentum = 0.1, eps = 1e-5})
--- With `track` the means over the batch are kept while training, for evaluation.
+-- With `track`, training keeps running means of the statistics for evaluation; `momentum` is the
+-- weight of a batch in them.
 function InstanceNorm:init(channels, opts)
   self:prepare(channels, opts, {affine = false, track = false, momentum = 0.1, eps = 1e-5})
 end
 
--- Takes the means over the batch into what is kept.
+-- Updates the running statistics with the means over the batch.
 function InstanceNorm:keep(x)
   local _ <close> = core.no_grad()
   local var, mean = core.var_mean(x:flatten(3), {dims = {3}})

@@ -1,4 +1,5 @@
---- Subtracts the mean and divides by the standard deviation of the last dims.
+--- Layer normalization (arXiv:1607.06450): subtracts the mean over the last dims and divides by
+-- their standard deviation.
 local class = require "flare.class"
 local core = require "flare.core"
 local options = require "flare.options"

@@ -1,4 +1,4 @@
---- Affine map: y = act(x * W^T + b).
+--- Affine map, the fully connected layer: y = act(x * W^T + b).
 local class = require "flare.class"
 local core = require "flare.core"
 local init = require "flare.nn.initialize"
@@ -8,8 +8,9 @@ local Module = require "flare.nn.module"
 local Linear = class("Linear", Module)
 
 --- nn.Linear(inputs, outputs, {bias = true, act = "none"})
--- `act` is computed in the same pass: none, relu, gelu, gelu_tanh, silu, tanh, sigmoid.
--- weight is (outputs, inputs), bias (outputs); both start uniform in +-1/sqrt(inputs).
+-- `act`, an activation that the product's kernel applies: none, relu, gelu, gelu_tanh, silu, tanh,
+-- sigmoid. weight is (outputs, inputs), bias (outputs); both are drawn uniformly from
+-- -1/sqrt(inputs) to 1/sqrt(inputs).
 function Linear:init(inputs, outputs, opts)
   local o = options.check("nn.Linear", opts, {bias = true, act = "none"})
   self.inputs = options.count("nn.Linear", "inputs", inputs)
@@ -20,7 +21,7 @@ function Linear:init(inputs, outputs, opts)
   if o.bias then
     self.bias = self:param(init.uniform(outputs, {low = -bound, high = bound}))
   end
-  -- a wrong act is refused here, not at the first forward
+  -- raises for an unknown act here and not at the first forward
   if o.act ~= "none" then core.meta(core.linear, self.weight, self.weight, nil, o.act) end
 end
 

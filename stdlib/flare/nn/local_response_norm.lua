@@ -1,4 +1,5 @@
---- Divides by a power of the mean square of the channels around.
+--- Local response normalization (Krizhevsky and others, 2012): divides by a power of the mean
+-- square over neighbouring channels.
 local class = require "flare.class"
 local F = require "flare.nn.functional"
 local options = require "flare.options"
@@ -6,7 +7,7 @@ local Module = require "flare.nn.module"
 
 local LocalResponseNorm = class("LocalResponseNorm", Module)
 
---- nn.LocalResponseNorm(size, {alpha = 1e-4, beta = 0.75, k = 1}): `size` channels around
+--- nn.LocalResponseNorm(size, {alpha = 1e-4, beta = 0.75, k = 1}): `size` neighbouring channels
 function LocalResponseNorm:init(size, opts)
   local where = "nn.LocalResponseNorm"
   self.size = options.count(where, "size", size)

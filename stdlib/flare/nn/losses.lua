@@ -1,7 +1,7 @@
 --- Losses as modules: one row each, called as loss(prediction, target).
 --
--- All take {reduction = "mean" | "sum" | "none"}. Class labels count from 1;
--- those of the classifying losses that are `ignore_index`, -100, are left out.
+-- All take {reduction = "mean" | "sum" | "none"}. Class labels count from 1; losses of
+-- classification leave out targets that are `ignore_index`, -100 by default.
 local class = require "flare.class"
 local core = require "flare.core"
 local F = require "flare.nn.functional"
@@ -9,8 +9,8 @@ local options = require "flare.options"
 local Module = require "flare.nn.module"
 
 local none = options.none
--- The function and its options. Tensors and functions among these have no default. `takes`: three
--- of (a, b, target), (anchor, same, other), (mean, target, variance).
+-- The function and its options. Tensors and functions among these have no default. `takes` = 3: the
+-- loss is called with (a, b, target), (anchor, same, other) or (mean, target, variance).
 local rows = {
   CrossEntropyLoss = {"cross_entropy", weight = none, ignore_index = -100, label_smoothing = 0},
   NLLLoss = {"nll_loss", weight = none, ignore_index = -100},

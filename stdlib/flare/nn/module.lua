@@ -20,8 +20,8 @@ Module.training = true
 Module.__newindex = fields.assign
 Module.__begin = fields.begin
 
---- Marks a tensor as a parameter: learned, saved, moved with the module.
--- @return the tensor, requiring gradients
+--- Marks a tensor as a parameter: optimizers update it, state_dict contains it, `to` moves it.
+-- @return the tensor, which requires gradients now
 function Module:param(tensor)
   if not core.is_tensor(tensor) then fail("param: a tensor is expected, got %s", type(tensor)) end
   tensor:requires_grad_(true)
@@ -29,7 +29,8 @@ function Module:param(tensor)
   return tensor
 end
 
---- Marks a tensor as a buffer: saved and moved with the module, but not learned.
+--- Marks a tensor as a buffer: state_dict contains it and `to` moves it, but it is not a parameter.
+-- @return the tensor
 function Module:buffer(tensor)
   if not core.is_tensor(tensor) then fail("buffer: a tensor is expected, got %s", type(tensor)) end
   fields.register(self, tensor, "buffer")
@@ -41,7 +42,7 @@ function Module:forward()
   fail("%s has no forward method", getmetatable(self).__name)
 end
 
-local watcher -- what is called instead while a profile runs
+local watcher -- while a profile runs: the function that is called instead
 
 --- Calls f(module, run, ...) in place of every call of a module; run(module, ...) makes the call.
 -- nil ends this.
@@ -52,8 +53,8 @@ function Module.watch(f)
   watcher = f
 end
 
--- Through `pass` these are no tail calls: what errors and call sites say of modules is read off
--- the frames of __call, whose first local is `self`.
+-- `pass` makes these calls no tail calls: errors and call sites find the modules that run by the
+-- frames of __call, whose first local is `self`.
 local function run(self, ...)
   if self._hooks then return pass(require("flare.nn.hooks").call(self, ...)) end
   return pass(self:forward(...))
@@ -61,12 +62,12 @@ end
 
 function Module:__call(...)
   if watcher then return pass(watcher(self, run, ...)) end
-  -- run, written out: a call of it costs 20 ns
+  -- the body of run, since a call of it costs 20 ns
   if self._hooks then return pass(require("flare.nn.hooks").call(self, ...)) end
   return pass(self:forward(...))
 end
 
---- Iterates over name, tensor of all parameters; a shared one comes once.
+--- Iterates over name, tensor of all parameters; a shared parameter occurs once.
 function Module:named_parameters()
   return walk.iterate(self, "parameter")
 end
@@ -86,17 +87,18 @@ function Module:buffers()
   return (walk.list(self, "buffer"))
 end
 
---- Iterates over name, module: the module itself (name "") and everything inside.
+--- Iterates over name, module: the module itself (name "") and all modules inside.
 function Module:named_modules()
   return walk.iterate(self, "module")
 end
 
---- A list of the module itself and everything inside.
+--- A list of the module itself and all modules inside.
 function Module:modules()
   return (walk.list(self, "module"))
 end
 
---- Calls f(module) on everything inside, innermost first, and on the module itself.
+--- Calls f(module) for all modules inside, innermost first, and for the module itself.
+-- @return the module
 function Module:apply(f)
   local all = self:modules()
   for i = #all, 1, -1 do f(all[i]) end
@@ -116,7 +118,7 @@ function Module:eval()
   return self:train(false)
 end
 
---- Drops all gradients.
+--- Sets the gradients of all parameters to nil.
 function Module:zero_grad()
   for _, p in ipairs(self:parameters()) do p.grad = nil end
   return self
@@ -132,9 +134,10 @@ function Module:freeze(on)
   return self
 end
 
---- Moves to a device and/or converts floating tensors: `model:to("sim:0")`, `model:to("f64")`.
--- The tensors are replaced: make the optimizer afterwards. Short for it are cpu(), cuda(), float(),
--- double(), half() and bfloat16().
+--- Moves the module to a device and/or converts floating tensors: `model:to("sim:0")`,
+-- `model:to("f64")`. New tensors replace the old ones, so make the optimizer afterwards. Shorthands
+-- are cpu(), cuda(), float(), double(), half() and bfloat16().
+-- @return the module
 function Module:to(...)
   local arguments = {...}
   local seen = {}
@@ -163,21 +166,22 @@ for name, where in pairs{cpu = "cpu", cuda = "cuda", float = "f32", double = "f6
   Module[name] = function(self) return self:to(where) end
 end
 
---- A copy with tensors of its own; what the module shares inside, the copy shares as well.
+--- A deep copy. Tensors that the module uses in several places are one tensor in the copy, too.
 function Module:clone()
   return walk.clone(self)
 end
 
---- All parameters and buffers by name. They share memory with the module's.
+--- A table of all parameters and buffers by name. The tensors are detached and share memory with
+-- the module.
 function Module:state_dict()
   return require("flare.nn.state").get(self)
 end
 
---- Copies values from a table that state_dict returned.
--- Everything is checked first; a mismatch raises an error that lists all of them and
--- changes nothing.
+--- Copies values from a table that state_dict returned. All names and shapes are checked first: if
+-- any differ, an error lists them and no value has changed.
 -- @param state names and tensors
--- @param opts {strict = false} to ignore missing and additional names
+-- @param opts {strict = false} to ignore missing and unexpected names
+-- @return the module
 function Module:load_state_dict(state, opts)
   require("flare.nn.state").set(self, state, opts)
   return self
@@ -202,8 +206,9 @@ end
 --- A backward pass by hand: adds to the gradients of the parameters, returns that of the input.
 -- @param x the input of forward, or a list of inputs
 -- @param dy the gradient of the output (left out: ones)
--- @param y the output, if it is still there and x required gradients when it was made;
---   otherwise forward runs again (pass y for modules that draw random numbers)
+-- @param y the output of forward, if x required gradients then; without it forward runs again, so
+--   pass y for modules that draw random numbers
+-- @return the gradient of each input
 function Module:backward(x, dy, y)
   local inputs = core.is_tensor(x) and {x} or x
   if type(inputs) ~= "table" then fail("backward: the input must be a tensor or a list") end

@@ -1,4 +1,4 @@
---- Pooling over 1, 2 or 3 dims: largest, mean, power means, to a given size, and back.
+--- Pooling over 1, 2 or 3 dims: max, average, p-norm, adaptive, and unpooling.
 local class = require "flare.class"
 local core = require "flare.core"
 local options = require "flare.options"
@@ -62,7 +62,7 @@ MaxPool.describe, AvgPool.describe = describe, describe
 
 local AdaptiveAvgPool = class("AdaptiveAvgPool", Module)
 
---- nn.AdaptiveAvgPool2d(size): the mean over windows that make the output `size` large
+--- nn.AdaptiveAvgPool2d(size): the mean over windows chosen so that the output has this size
 function AdaptiveAvgPool:init(size)
   self.size = window.list("nn." .. getmetatable(self).__name, "size", size, self.dims, 1)
 end
@@ -78,7 +78,7 @@ end
 
 local AdaptiveMaxPool = class("AdaptiveMaxPool", AdaptiveAvgPool)
 
---- The largest over windows that make the output `size` large.
+--- The maximum over windows chosen so that the output has the size.
 function AdaptiveMaxPool:forward(x)
   return batched(self, x, function(y) return core.adaptive_max_pool(y, self.size) end)
 end
@@ -113,9 +113,9 @@ function MaxUnpool:init(kernel, opts)
   self.padding = window.list(where, "padding", o.padding or 0, n, 0)
 end
 
---- Elements back to where max_pool{..., all = true} found them, zeros elsewhere.
--- @param at the positions, which were max_pool's second result
--- @param size that of the result, if it is not the smallest
+--- Puts elements at the positions where max_pool{..., all = true} found them; the others are zero.
+-- @param at the positions, the second result of max_pool
+-- @param size the size of the result; by default the smallest that the window allows
 function MaxUnpool:forward(x, at, size)
   return core.max_unpool(x, at, {kernel = self.kernel, stride = self.stride,
     padding = self.padding, size = size or {}})

@@ -1,4 +1,4 @@
---- x where it is positive, a learned factor times x elsewhere.
+--- Parametric ReLU (arXiv:1502.01852): x where it is positive, elsewhere x times a learned slope.
 local class = require "flare.class"
 local core = require "flare.core"
 local F = require "flare.nn.functional"
@@ -7,7 +7,8 @@ local Module = require "flare.nn.module"
 
 local PReLU = class("PReLU", Module)
 
---- nn.PReLU(channels, {slope = 0.25}): one factor for all (1, the default) or per channel
+--- nn.PReLU(channels, {slope = 0.25}): one slope for each channel, or one for all with channels =
+-- 1, the default
 function PReLU:init(channels, opts)
   local o = options.check("nn.PReLU", opts, {slope = 0.25})
   self.weight = self:param(core.full({options.count("nn.PReLU", "channels", channels or 1)},

@@ -1,4 +1,4 @@
---- Weights of which a part is held at 0.
+--- Pruning: holds a part of the weights at zero.
 local core = require "flare.core"
 local fail = require "flare.fail"
 local options = require "flare.options"
@@ -7,7 +7,7 @@ local walk = require "flare.nn.walk"
 
 local none = options.none
 
--- How many of n are meant by a share or a number.
+-- The number of weights of n: `amount` itself, or that fraction of n.
 local function count(amount, n)
   if math.type(amount) == "float" and amount >= 0 and amount <= 1 then
     return math.floor(amount * n + 0.5)
@@ -18,7 +18,7 @@ local function count(amount, n)
        tostring(amount))
 end
 
--- How much each element, or each slice along o.dim, is worth.
+-- The importance of each element, or of each slice along o.dim.
 local function worth(o, weight)
   if o.dim then
     local n, dims = weight:dim(), {}
@@ -32,13 +32,13 @@ local function worth(o, weight)
   return o.by == "random" and core.rand(weight.shape, {device = weight.device}) or weight:abs()
 end
 
---- Holds those weights at 0 that are worth least; the rest is learned on. <name>_orig is the
--- parameter, <name>_mask a buffer, as in PyTorch; again it takes its part of what is left.
--- nn.remove_parametrization makes an ordinary weight of it.
--- @param layers a layer, or a list whose weights are compared with each other
--- @param amount a share from 0.0 to 1.0, or how many
--- @param opts {name = "weight", by = "size" or "random", dim = take whole slices along it by
---   their norm, p = 2}
+--- Prunes the weights with the smallest magnitude: they stay zero in training. As in PyTorch,
+-- <name>_orig is the parameter and <name>_mask a buffer. Another call prunes its amount of the
+-- remaining weights. nn.remove_parametrization makes the product a plain parameter again.
+-- @param layers a layer, or a list of layers, whose weights are compared with each other
+-- @param amount a fraction from 0.0 to 1.0, or a number of weights
+-- @param opts {name = "weight", by = "size" or "random", dim = prune whole slices along it by
+--   their norm, p = 2 for the p-norm}
 -- @return layers
 return function(layers, amount, opts)
   local o = options.check("prune", opts, {name = "weight", by = "size", dim = none, p = 2})

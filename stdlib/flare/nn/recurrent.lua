@@ -2,8 +2,8 @@
 --
 -- The time comes first: inputs are (time, batch, inputs), as PyTorch's are by default, or (batch,
 -- time, inputs) with batch_first = true. (Attention and transformers are always batch first.)
--- States are (layers * directions, batch, hidden). The input's share of all time steps is one
--- product; a step then costs one product and one fused cell.
+-- States are (layers * directions, batch, hidden). One product multiplies the inputs of all time
+-- steps by their weight; a step is then one product with the state and one fused cell.
 local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"
@@ -17,11 +17,11 @@ local Recurrent = class("Recurrent", Module)
 --- nn.LSTM(inputs, hidden, {layers = 1, bidirectional = false, bias = true, dropout = 0,
 --   batch_first = false}); nn.RNN also has act = "tanh" or "relu", nn.LSTM projection = 0
 -- The input is (time, batch, inputs), with batch_first = true it is (batch, time, inputs).
--- `dropout` acts between layers, while training. `projection`: a width that h is brought to by
--- weight_hr_l1 (projection, hidden) after each step (arXiv:1402.1128); 0 for none. Parameters are
--- weight_ih_l1 (gates * hidden, inputs), weight_hh_l1 (gates * hidden, width of h), bias_ih_l1,
--- bias_hh_l1, the same with "_reverse" behind for the other direction, and l2, l3 ... for more
--- layers.
+-- `dropout` acts between layers, in training. `projection`: the size to which weight_hr_l1
+-- (projection, hidden) projects h after each step (arXiv:1402.1128); 0 for none. Parameters are
+-- weight_ih_l1 (gates * hidden, inputs), weight_hh_l1 (gates * hidden, size of h), bias_ih_l1 and
+-- bias_hh_l1; those of the reverse direction end with "_reverse", those of further layers have l2,
+-- l3 and so on.
 function Recurrent:init(inputs, hidden, opts)
   local where = "nn." .. getmetatable(self).__name
   local defaults = {layers = 1, bidirectional = false, bias = true, dropout = 0,
@@ -99,8 +99,8 @@ local function initial(self, given, name, width, batch, x)
   return given
 end
 
--- Which sequences are not over: (time, batch, 1) of bool, and a list of its steps without those
--- in which all go on.
+-- The mask of steps within each sequence, bool (time, batch, 1), and a list of its steps, without
+-- the steps at which no sequence has ended.
 local function living(where, lengths, time, batch, device)
   if type(lengths) == "table" then lengths = core.tensor(lengths, {dtype = "i64"}) end
   if not core.is_tensor(lengths) or lengths:dim() ~= 1 or #lengths ~= batch then
@@ -123,9 +123,9 @@ end
 --   inputs), whose states and results have no batch either
 -- @param h0 (layers * directions, batch, hidden or projection), zeros if left out; c0 the same, of
 --   width hidden
--- @param opts `lengths`: how many steps of each sequence count, a list or a tensor. Behind its end
---   y is 0; the last states are those at its end, where the other direction begins. Options may
---   take the place of states that are left out
+-- @param opts `lengths`: the number of steps of each sequence, a list or a tensor. Beyond its end y
+--   is 0; the last states are those at its end, where the reverse direction begins. The table may
+--   be the second argument, without states
 -- @return y (time, batch, hidden * directions) in x's layout, and the last states
 function Recurrent:forward(x, h0, c0, opts)
   if type(h0) == "table" then h0, opts = nil, h0 end
@@ -192,8 +192,8 @@ function LSTM:cell(gi, gh, _, c)
   return h, c2
 end
 
--- Steps from which it pays to put weights in order first, as the CPU's kernel of all steps does.
--- Where there is no such kernel it is an expression, whose slices cost more than steps do.
+-- The number of steps from which the CPU's kernel for all steps, which packs the weights first, is
+-- faster. On other devices it is an expression, slower than single steps.
 local MANY = 8
 
 local function at_once(row, x, alive)

@@ -1,5 +1,6 @@
---- Weights that are made of other parameters before every forward: by a function, of a length and a
--- direction, or divided by their largest singular value. The names of the parts are PyTorch's.
+--- Reparametrization: weights that are computed from other parameters before every forward, by any
+-- function, by weight normalization or by spectral normalization. The parameters have the names
+-- that they have in PyTorch.
 local core = require "flare.core"
 local fail = require "flare.fail"
 local options = require "flare.options"
@@ -7,10 +8,10 @@ local walk = require "flare.nn.walk"
 
 local M = {}
 
---- Takes the weight out of the module's fields and lets `make(module)` put another one there before
--- each forward. `parts`: for each end of the names of what it is made of, what PyTorch calls it
--- below "parametrizations", false for the same. The module keeps make and parts, by which
--- remove_parametrization and nn.to_pytorch go.
+--- Removes the weight from the module's fields; before each forward, `make(module)` computes it.
+-- `parts`: by the suffixes of the parameters' names, their names in PyTorch below
+-- "parametrizations", or false for the same name. The module keeps make and parts for
+-- remove_parametrization and nn.to_pytorch.
 function M.replace(where, module, name, least, parts, make)
   if not walk.is_module(module) then
     fail("%s: a layer is expected, got %s", where, options.kind(module))
@@ -32,8 +33,8 @@ function M.replace(where, module, name, least, parts, make)
   return weight
 end
 
---- Ends what weight_norm, spectral_norm, parametrize or prune began: the weight as it is now is a
--- parameter again.
+--- Undoes weight_norm, spectral_norm, parametrize or prune: the weight, with its current value, is
+-- a parameter again.
 -- @param module a layer
 -- @param opts {name = "weight"}
 -- @return the layer
@@ -54,8 +55,8 @@ function M.remove_parametrization(module, opts)
   return module
 end
 
---- Lets a layer use f of what it learns: <name>_orig is learned, f makes the weight of it before
--- each forward.
+--- Parametrizes a weight: before each forward it is computed as f(<name>_orig), where <name>_orig
+-- is the parameter.
 -- @param module a layer
 -- @param f a function or a module, which becomes the field <name>_map
 -- @param opts {name = "weight"}
@@ -91,11 +92,11 @@ local function others(weight, dim)
   return dims
 end
 
---- Lets a layer learn the length and the direction of its weight apart: <name>_g and <name>_v
--- (arXiv:1602.07868).
+--- Weight normalization (arXiv:1602.07868): the weight is g * v / |v|, with the parameters
+-- <name>_g, the norm, and <name>_v, the direction.
 -- @param module a layer
--- @param opts {name = "weight", dim = 1}: each position of dim has a length, all together one with
---   dim = false
+-- @param opts {name = "weight", dim = 1}: one norm for each position of dim; dim = false: one norm
+--   for the whole weight
 -- @return the layer
 function M.weight_norm(module, opts)
   opts = opts or {}
@@ -113,9 +114,9 @@ function M.weight_norm(module, opts)
   return module
 end
 
---- Divides a layer's weight by its largest singular value, which each forward while training
--- estimates anew by power iteration (arXiv:1802.05957). The weight that is learned is <name>_orig,
--- the vectors are <name>_u and <name>_v.
+--- Spectral normalization (arXiv:1802.05957): divides a layer's weight by its largest singular
+-- value. In training, each forward refines the estimate of it by power iteration. The parameter is
+-- <name>_orig, the singular vectors are the buffers <name>_u and <name>_v.
 -- @param module a layer
 -- @param opts {name = "weight", dim = 1 (2 for transposed convolutions), iterations = 1,
 --   eps = 1e-12}: the matrix has a row for each position of dim

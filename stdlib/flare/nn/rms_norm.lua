@@ -1,4 +1,4 @@
---- Divides by the root mean square of the last dims.
+--- RMS normalization (arXiv:1910.07467): divides by the root mean square over the last dims.
 local class = require "flare.class"
 local core = require "flare.core"
 local options = require "flare.options"

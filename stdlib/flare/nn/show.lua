@@ -8,7 +8,7 @@ local function name_of(module)
   return getmetatable(module).__name or "Module"
 end
 
--- The children of a module with their keys, plain tables looked through.
+-- The children of a module with their keys, also those in plain tables.
 local function children(module)
   local list = {}
   for name, child in module:named_modules() do
@@ -16,7 +16,7 @@ local function children(module)
   end
   local direct, inside = {}, nil
   for _, entry in ipairs(list) do
-    -- names come depth first: what lies in a child follows it
+    -- names are in depth-first order: the modules in a child follow it
     if not (inside and entry.name:sub(1, #inside + 1) == inside .. ".") then
       direct[#direct + 1] = entry
       inside = entry.name

@@ -1,5 +1,5 @@
---- Layers that give dims of space another size or form: Upsample, PixelShuffle, PixelUnshuffle,
--- ChannelShuffle, Unfold, Fold, Pad, Unflatten.
+--- Layers that resize or rearrange dims: Upsample, PixelShuffle, PixelUnshuffle, ChannelShuffle,
+-- Unfold, Fold, Pad, Unflatten.
 local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"
@@ -54,7 +54,7 @@ local function window_options(where, opts)
   return o
 end
 
---- nn.Unfold(kernel, {dilation = 1, padding = 0, stride = 1}): windows as columns
+--- nn.Unfold(kernel, {dilation = 1, padding = 0, stride = 1}): sliding windows as columns (im2col)
 function Unfold:init(kernel, opts)
   self.options = window_options("nn.Unfold", opts)
   self.options.kernel = list(kernel)
@@ -65,7 +65,8 @@ function Unfold:forward(x) return core.im2col(x, self.options) end
 
 local Fold = class("Fold", Module)
 
---- nn.Fold(size, kernel, {dilation = 1, padding = 0, stride = 1}): adds windows up again
+--- nn.Fold(size, kernel, {dilation = 1, padding = 0, stride = 1}): adds columns back into an image
+-- (col2im)
 function Fold:init(size, kernel, opts)
   self.options = window_options("nn.Fold", opts)
   self.options.size, self.options.kernel = list(size), list(kernel)
@@ -76,8 +77,9 @@ function Fold:forward(x) return core.fold(x, self.options) end
 
 local Pad = class("Pad", Module)
 
---- nn.Pad(pad, {mode = "constant", value = 0}): before and after, the last dim first; one number
--- is for both sides of the last two dims. Modes: constant, reflect, replicate, circular.
+--- nn.Pad(pad, {mode = "constant", value = 0})
+-- `pad` is a list of the elements to add before and after each dim, the last dim first; one number
+-- stands for both sides of the last two dims. Modes: constant, reflect, replicate, circular.
 function Pad:init(pad, opts)
   local o = options.check("nn.Pad", opts, {mode = "constant", value = 0})
   if type(pad) == "number" then pad = {pad, pad, pad, pad} end

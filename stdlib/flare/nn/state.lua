@@ -1,4 +1,4 @@
---- State dicts: a module's parameters and buffers by name, out and in.
+--- State dicts: a module's parameters and buffers by name, and their conversion to PyTorch's names.
 local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"
@@ -7,7 +7,7 @@ local walk = require "flare.nn.walk"
 
 local M = {}
 
--- Ends of names in PyTorch, and of ours.
+-- Suffixes of names in PyTorch and in flare.
 local renamed = {
   {"parametrizations%.([%w_]+)%.original0$", "%1_g"},
   {"parametrizations%.([%w_]+)%.original1$", "%1_v"},
@@ -15,8 +15,8 @@ local renamed = {
   {"parametrizations%.([%w_]+)%.0%._([uv])$", "%1_%2"},
 }
 
--- Every name, also those of shared tensors: what is written can be read by a model in
--- which they are not shared.
+-- Every name, also all names of a shared tensor, so that a model in which the tensors are not
+-- shared can read the file.
 local function collect(module)
   local state = {}
   local function put(name, tensor) state[name] = tensor end
@@ -25,18 +25,18 @@ local function collect(module)
   return state
 end
 
---- Names and tensors, detached, sharing memory with the module's.
+--- Names and tensors; the tensors are detached and share memory with the module.
 function M.get(module)
   local state = collect(module)
   for name, tensor in pairs(state) do state[name] = tensor:detach() end
   return state
 end
 
---- The names that flare has for what PyTorch's state dict calls differently: lists and layers of
--- recurrent networks count from 1, MultiHeadAttention has q, k and v apart, and the parts of
--- normalised weights are fields of the layer.
+--- Converts a state dict of PyTorch to flare's names: lists and layers of recurrent networks count
+-- from 1, MultiHeadAttention has q, k and v as separate layers, and the parameters of a
+-- parametrization are fields of the layer.
 -- @param state names and tensors, as PyTorch writes them
--- @return a new table
+-- @return a new table of names and tensors
 function M.from_pytorch(state, message)
   options.state("from_pytorch", state, message)
   local out = {}
@@ -63,8 +63,7 @@ function M.from_pytorch(state, message)
   return out
 end
 
--- For the parts of weights that are made of others: what they are called there behind the layer's
--- name.
+-- The names in PyTorch of the parameters of parametrizations, relative to the layer.
 local function parametrizations(module)
   local names = {}
   for path, layer in module:named_modules() do
@@ -80,9 +79,9 @@ local function parametrizations(module)
   return names
 end
 
---- A module's state with the names that PyTorch has, which from_pytorch turns into ours: saved as
--- safetensors, `load_state_dict` takes it there.
--- @param module what is saved
+--- A module's state dict with PyTorch's names, the inverse of from_pytorch. Saved as safetensors,
+-- it can be loaded by load_state_dict in PyTorch.
+-- @param module a module
 -- @return a table of names and tensors
 function M.to_pytorch(module)
   local Attention = require "flare.nn.attention"
@@ -133,7 +132,7 @@ local function sorted(names)
   return #names > most and ("%s and %d more"):format(text, #names - most) or text
 end
 
--- Whether these are the metadata that safetensors.load gives behind the tensors: names and strings.
+-- Whether this is the second result of safetensors.load, the metadata: names and strings.
 local function is_metadata(opts)
   if type(opts) ~= "table" or opts.strict ~= nil then return false end
   for key, value in pairs(opts) do
@@ -164,7 +163,7 @@ function M.set(module, state, opts)
     end
   end
   for name in pairs(state) do
-    -- BatchNorm of PyTorch's counts batches whether it needs to or not
+    -- PyTorch's BatchNorm always counts batches
     if own[name] == nil and not tostring(name):find "num_batches_tracked$" then
       extra[#extra + 1] = tostring(name)
     end

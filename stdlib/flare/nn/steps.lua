@@ -1,5 +1,5 @@
---- A sequence cut into its time steps, so that the gradient of all steps is put together
--- once: cutting by indexing would make a gradient of the whole length for every step.
+--- Splits a sequence into its time steps. The backward pass stacks the gradients of the steps once;
+-- indexing each step would make a gradient of the whole length for every step.
 local core = require "flare.core"
 
 local M = {}
@@ -20,7 +20,7 @@ local unbind = core.func{
   end,
 }
 
--- More results than this do not fit Lua's stack in one call; longer sequences go in pieces.
+-- The most results of one call that fit on Lua's stack; longer sequences are split in pieces.
 local PIECE = 200
 
 --- x (time, ...) as a list of its steps.

@@ -1,5 +1,4 @@
---- A block of a transformer: attention, then two linear layers, each behind a norm and
--- added to what came in (pre-norm).
+--- A pre-norm transformer block: x + attention(norm(x)), then x + mlp(norm(x)).
 local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"
@@ -39,13 +38,13 @@ function TransformerBlock:init(width, heads, opts)
   end
 end
 
--- Whether a layer's results are fresh and nobody else has them.
+-- Whether a layer makes new tensors that no other code refers to.
 local function fresh(layer, cls)
   return getmetatable(layer) == cls and not layer._hooks
 end
 
--- x + y, y dropped out. Nothing needs y any more then: if it is ours alone its memory is
--- given back at once, not when the collector comes by.
+-- x + dropout(y). If y is `ours`, it is closed at once, which frees its memory before the next
+-- garbage collection.
 local function add(x, y, drop, ours)
   if drop > 0 then
     local kept = core.dropout(y, drop)

@@ -1,5 +1,5 @@
 --- Transformers (arXiv:1706.03762) with PyTorch's names: layers of an encoder and of a decoder,
--- stacks of them, and both together. Tensors are (batch, time, width); what masks mean is told at
+-- stacks of them, and both together. Tensors are (batch, time, width); masks are those of
 -- MultiHeadAttention.
 local class = require "flare.class"
 local core = require "flare.core"
@@ -18,7 +18,7 @@ local defaults = {hidden = 2048, dropout = 0.1, act = "relu", eps = 1e-5, bias =
 
 local Layer = class("Layer", Module)
 
--- What both kinds have; `norms`: how many.
+-- The parts of both kinds of layers; `norms`: the number of norms.
 function Layer:prepare(width, heads, opts, norms)
   local where = "nn." .. getmetatable(self).__name
   local o = options.check(where, opts, defaults)
@@ -42,7 +42,7 @@ function Layer:drop(x)
   return self.training and self.dropout > 0 and core.dropout(x, self.dropout) or x
 end
 
--- x + f(x), with the norm before f or behind the sum.
+-- x + f(norm(x)) or norm(x + f(x)).
 function Layer:around(norm, x, f)
   if self.norm_first then return x + self:drop(f(norm(x))) end
   return norm(x + self:drop(f(x)))
@@ -58,8 +58,9 @@ local TransformerEncoderLayer = class("TransformerEncoderLayer", Layer)
 
 --- nn.TransformerEncoderLayer(width, heads, {hidden = 2048, dropout = 0.1, act = "relu",
 --   eps = 1e-5, bias = true, norm_first = false, causal = false})
--- Attention, then two linear layers with `hidden` in between; each is added to what came in, with a
--- norm behind the sum, or before the layer if norm_first. `act` is one of nn.Linear's.
+-- Self-attention, then two linear layers of sizes `hidden` and width, each with a residual
+-- connection and a norm after the sum, or before the layer with norm_first. `act` is one of
+-- nn.Linear's.
 function TransformerEncoderLayer:init(width, heads, opts)
   self:prepare(width, heads, opts, 2)
 end
@@ -74,7 +75,8 @@ local TransformerDecoderLayer = class("TransformerDecoderLayer", Layer)
 
 --- nn.TransformerDecoderLayer(width, heads, {hidden = 2048, dropout = 0.1, act = "relu",
 --   eps = 1e-5, bias = true, norm_first = false, causal = false})
--- An encoder's layer that attends to `memory`, too, after itself. `causal` is about itself alone.
+-- An encoder layer with attention to `memory` after the self-attention. `causal` applies to the
+-- self-attention only.
 function TransformerDecoderLayer:init(width, heads, opts)
   local o = self:prepare(width, heads, opts, 3)
   self.multihead_attn = MultiHeadAttention(width, heads, {bias = o.bias, dropout = o.dropout})
@@ -121,7 +123,7 @@ local Transformer = class("Transformer", Module)
 
 --- nn.Transformer(width, heads, {encoder = 6, decoder = 6, hidden = 2048, dropout = 0.1,
 --   act = "relu", eps = 1e-5, bias = true, norm_first = false, causal = false})
--- `encoder`, `decoder`: how many layers; `causal` is about the decoder.
+-- `encoder`, `decoder`: the number of layers; `causal` applies to the decoder's self-attention.
 function Transformer:init(width, heads, opts)
   local own = {encoder = 6, decoder = 6}
   for key, value in pairs(defaults) do own[key] = value end
@@ -142,8 +144,8 @@ function Transformer:init(width, heads, opts)
 end
 
 --- (batch, time, width), (batch, other time, width) -> the second shape
--- @param source what is read
--- @param target what is written
+-- @param source the input of the encoder
+-- @param target the input of the decoder
 -- @param opts {source_mask =, target_mask =, memory_mask =}
 function Transformer:forward(source, target, opts)
   local none = options.none

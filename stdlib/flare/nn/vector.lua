@@ -1,4 +1,4 @@
---- All parameters as one vector, and back.
+--- Conversion of all parameters to one vector, and back.
 local core = require "flare.core"
 local fail = require "flare.fail"
 local walk = require "flare.nn.walk"
@@ -14,7 +14,7 @@ local function list(where, params)
   return params
 end
 
---- One vector of all elements, with gradients towards each.
+--- One vector of the elements of all parameters, differentiable.
 -- @param params a module or a list of tensors
 function M.parameters_to_vector(params)
   local parts = {}
@@ -22,7 +22,7 @@ function M.parameters_to_vector(params)
   return core.cat(parts, 1)
 end
 
---- Writes the elements of a vector into parameters, in their order.
+--- Copies the elements of a vector into parameters, in their order.
 -- @param params a module or a list of tensors
 function M.vector_to_parameters(vector, params)
   params = list("vector_to_parameters", params)

@@ -1,9 +1,9 @@
 --- Finding a module's parameters, buffers and children, in stable order.
 --
--- A module's own parameters and buffers are not fields of its table but of a table behind it
--- (`_tensors`), so that every assignment to their names is seen (fields.lua). Private fields:
--- `_marks`, what a tensor is by its id; `_kinds`, what each name in `_tensors` is; `_order`, when
--- each name was first assigned; `_inner`, the parameters and buffers seen in plain tables.
+-- A module's own parameters and buffers are not fields of its table but of the table `_tensors`, so
+-- that __newindex sees every assignment to their names (fields.lua). Private fields: `_marks`, the
+-- kind of a tensor by its id; `_kinds`, the kind of each name in `_tensors`; `_order`, when each
+-- name was first assigned; `_inner`, the parameters and buffers found in plain tables.
 local core = require "flare.core"
 local fail = require "flare.fail"
 
@@ -12,7 +12,7 @@ local M = {}
 local is_tensor = core.is_tensor
 local DEPTH = 200 -- of nested modules and tables; more is a mistake
 
---- A private table of a module, made when it is first wanted.
+--- A private table of a module, made at its first use.
 function M.private(module, name)
   local t = rawget(module, name)
   if not t then
@@ -22,12 +22,12 @@ function M.private(module, name)
   return t
 end
 
---- Remembers what a tensor is to the module that owns it.
+--- Notes the kind of a tensor, parameter or buffer, in the module that owns it.
 function M.mark(module, tensor, kind)
   M.private(module, "_marks")[tensor.id] = kind
 end
 
---- "parameter", "buffer" or nil: what a tensor in a field of `module` is.
+--- The kind of a tensor in a field of `module`: "parameter", "buffer" or nil.
 function M.kind(module, tensor)
   local marks = rawget(module, "_marks")
   local kind = marks and marks[tensor.id]
@@ -41,13 +41,13 @@ function M.is_module(value)
   return meta and meta.__module == true or false
 end
 
---- The parameters of a module; what is no module is given back, a list of them as a rule.
+--- The parameters of a module; any other value, such as a list of parameters, is returned.
 function M.parameters(value)
   return M.is_module(value) and value:parameters() or value
 end
 
--- Numbers first, then names by the order of their first assignment where it is known, then names
--- by the alphabet.
+-- Numbers first, then names in the order of their first assignment, then other names in
+-- alphabetical order.
 local function in_order(order)
   return function(a, b)
     local ta, tb = type(a), type(b)
@@ -88,7 +88,8 @@ local function join(prefix, key)
   return prefix == "" and tostring(key) or prefix .. "." .. tostring(key)
 end
 
---- Makes a tensor the module's own under a name; fields.lua gives the module what reads it.
+--- Makes a tensor the module's own under a name; fields.lua gives the module a metatable that
+-- reads it.
 function M.hold(module, key, tensor, kind)
   local tensors = rawget(module, "_tensors") or require("flare.nn.fields").attach(module)
   rawset(module, key, nil)
@@ -97,8 +98,8 @@ function M.hold(module, key, tensor, kind)
   M.mark(module, tensor, kind)
 end
 
--- What a tensor in a plain table of a module's is. One that takes the place of a parameter without
--- being one is an error; in the place of a buffer it is the buffer.
+-- The kind of a tensor in a plain table of a module. A plain tensor in the place of a parameter is
+-- an error; in the place of a buffer it becomes the buffer.
 local function inner_kind(owner, holder, key, value, name)
   local kind = M.kind(owner, value)
   local inner = rawget(owner, "_inner")
@@ -175,8 +176,8 @@ local function descend(state, owner, holder, prefix, depth)
   end
 end
 
---- Calls visit(name, value, owner, key, holder) for everything of one kind.
--- @param all visit a shared one at each place, not only at the first
+--- Calls visit(name, value, owner, key, holder) for all values of one kind.
+-- @param all visit a shared value under each of its names, not only the first
 -- @param alphabetical in the order of names instead of that of assignment
 function M.visit(module, visit, want, all, alphabetical)
   if not M.is_module(module) then
@@ -208,14 +209,14 @@ end
 
 local sources = setmetatable({}, {__mode = "k"}) -- of lists that parameters() gave: the modules
 
---- The list that Module:parameters gives; the module that it is of is remembered.
+--- The list that Module:parameters returns; `names` finds its module again.
 function M.parameter_list(module)
   local list = M.list(module, "parameter")
   sources[list] = module
   return list
 end
 
---- The names of what parameters() gave, or nil for any other list.
+--- The names of the tensors in a list that parameters() returned, or nil for any other list.
 -- @return names, and names in the order that versions before 0.2 gave, the alphabetical one
 function M.names(list)
   local module = sources[list]
@@ -249,7 +250,7 @@ function M.clone(module)
     if is_tensor(value) then
       local new = ids[value.id]
       if not new then
-        -- what is made of parameters is none, and made anew
+        -- tensors that are computed from parameters become plain tensors
         new = value:detach():clone():requires_grad_(value.requires_grad and value.is_leaf)
         ids[value.id] = new
       end

@@ -1,4 +1,4 @@
---- What convolutions and pooling share: one number for each dim of the window, and the
+--- Shared by convolutions and pooling: options with one number for each dim of the window, and the
 -- sizes and parameters of both kinds of convolutions.
 local fail = require "flare.fail"
 local init = require "flare.nn.initialize"
@@ -32,7 +32,7 @@ function M.list(where, name, value, n, least)
   return list
 end
 
---- Sizes, groups and the window of a convolution's layer, from its options.
+--- Sets the sizes, groups and window of a convolution from its options.
 function M.sizes(layer, where, inputs, outputs, kernel, o)
   local n = layer.dims
   layer.inputs = options.count(where, "inputs", inputs)
@@ -47,7 +47,7 @@ function M.sizes(layer, where, inputs, outputs, kernel, o)
   layer.dilation = M.list(where, "dilation", o.dilation or 1, n, 1)
 end
 
---- Its weight (first, second, kernel...) and bias, drawn as PyTorch does.
+--- Makes its weight (first, second, kernel...) and bias, with PyTorch's default initialization.
 function M.parameters(layer, first, second, bias)
   local shape, fan = {first, second, table.unpack(layer.kernel)}, second
   for i = 1, layer.dims do fan = fan * layer.kernel[i] end
