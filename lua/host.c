@@ -213,11 +213,11 @@ fl_lua *fl_lua_of(lua_State *L) {
 }
 
 lua_State *fl_lua_state(fl_lua *f) {
-  return f->main;
+  return f ? f->main : NULL;
 }
 
 fl_runtime *fl_lua_runtime(fl_lua *f) {
-  return f->rt;
+  return f ? f->rt : NULL;
 }
 
 void fl_lua_interrupt(fl_lua *f) {
@@ -263,8 +263,6 @@ static int note_traceback(lua_State *L) {
 
 static fl_status host_protect(lua_CFunction function, work *w) {
   fl_lua *f = w->f;
-  if (!f)
-    return is_null("flare", "the fl_lua");
   lua_State *L = f->main;
   if (!f->rt || f->closing)
     return fli_fail(FL_ECLOSED, "the runtime of this Lua state is closed");
@@ -303,8 +301,8 @@ static int run_text(lua_State *L) {
 
 fl_status fl_lua_run(fl_lua *f, const char *text, const char *name) {
   work w = {.f = f, .text = text, .name = name};
-  if (!text)
-    return is_null("fl_lua_run", "text");
+  if (!f || !text)
+    return is_null("fl_lua_run", f ? "text" : "f");
   return host_protect(run_text, &w);
 }
 
@@ -330,8 +328,8 @@ static int run_file(lua_State *L) {
 fl_status fl_lua_run_file(fl_lua *f, const char *path, int argc,
                           const char *const *argv) {
   work w = {.f = f, .path = path, .argc = argc, .argv = argv};
-  if (!path || (argc > 0 && !argv))
-    return is_null("fl_lua_run_file", path ? "argv" : "path");
+  if (!f || !path || (argc > 0 && !argv))
+    return is_null("fl_lua_run_file", !f ? "f" : path ? "argv" : "path");
   return host_protect(run_file, &w);
 }
 
@@ -462,8 +460,8 @@ static int host_call(lua_State *L) {
 
 fl_status fl_lua_call(fl_lua *f, const char *path, const char *types, ...) {
   va_list args;
-  if (!path || !types)
-    return is_null("fl_lua_call", path ? "types" : "path");
+  if (!f || !path || !types)
+    return is_null("fl_lua_call", !f ? "f" : path ? "types" : "path");
   va_start(args, types);
   work w = {.f = f, .path = path, .types = types, .args = &args};
   fl_status s = host_protect(host_call, &w);
@@ -481,8 +479,8 @@ static int host_get(lua_State *L) {
 
 fl_status fl_lua_get(fl_lua *f, const char *path, char type, void *value) {
   work w = {.f = f, .path = path, .type = type, .value = value};
-  if (!path || !value)
-    return is_null("fl_lua_get", path ? "value" : "path");
+  if (!f || !path || !value)
+    return is_null("fl_lua_get", !f ? "f" : path ? "value" : "path");
   return host_protect(host_get, &w);
 }
 
@@ -495,14 +493,16 @@ static int host_set(lua_State *L) {
 
 fl_status fl_lua_set(fl_lua *f, const char *name, fl_tensor *t) {
   work w = {.f = f, .name = name, .tensor = t};
-  if (!name)
-    return is_null("fl_lua_set", "name");
+  if (!f || !name || !t)
+    return is_null("fl_lua_set", !f ? "f" : name ? "t" : "name");
   return host_protect(host_set, &w);
 }
 
 /* --- for functions written against Lua's own interface --- */
 
 void fl_lua_push(lua_State *L, fl_tensor *t) {
+  if (!L)
+    return;
   fl_lua *st = fll_state_of(L);
   if (!t)
     fll_error(L, "NULL is no tensor");
@@ -513,10 +513,12 @@ void fl_lua_push(lua_State *L, fl_tensor *t) {
 }
 
 fl_tensor *fl_lua_tensor(lua_State *L, int i) {
-  fll_tensor *h = fll_test(L, i);
+  fll_tensor *h = L ? fll_test(L, i) : NULL;
   return h ? h->t : NULL;
 }
 
 void fl_lua_check(lua_State *L, fl_status s) {
+  if (!L)
+    return;
   fll_check(L, fll_state_of(L), s);
 }

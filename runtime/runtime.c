@@ -71,7 +71,7 @@ static int cores(void) {
 }
 
 fl_status fl_runtime_open(const fl_runtime_options *options, fl_runtime **out) {
-  FLI_NEED(out, "out");
+  FLI_NEED(out, "rt");
   fl_runtime *rt = calloc(1, sizeof *rt);
   if (!rt)
     return fli_fail(FL_ENOMEM, "out of memory: a runtime");
@@ -161,6 +161,7 @@ void fli_runtime_end(fl_runtime *rt) {
 }
 
 int fl_runtime_threads(fl_runtime *rt) {
+  FLI_NEED_OR(rt, "rt", 0);
   return rt->options.threads;
 }
 
@@ -173,13 +174,16 @@ fl_status fl_runtime_set_threads(fl_runtime *rt, int threads) {
 }
 
 fl_generator *fl_runtime_generator(fl_runtime *rt) {
+  FLI_NEED_OR(rt, "rt", NULL);
   return &rt->generator;
 }
 
 fl_tensor *fl_tensor_newest(fl_runtime *rt) {
+  FLI_NEED_OR(rt, "rt", NULL);
   return rt->tensors;
 }
 
 uint64_t fl_tensor_count(fl_runtime *rt) {
+  FLI_NEED_OR(rt, "rt", 0);
   return rt->n_tensors;
 }

@@ -508,6 +508,7 @@ static fl_status backward_seed(fli_pass *p, fl_tensor *root, fl_tensor *given,
                                fl_tensor **out) {
   fl_runtime *rt = p->rt;
   if (given) {
+    FLI_TRY(fli_check_tensors("backward", "seeds", rt, 1, &given));
     if (!fli_same_shape(&given->meta, &root->meta))
       return fli_fail(FL_ESHAPE,
                       "backward: the gradient has shape %s, the "
@@ -649,6 +650,8 @@ static fl_status run_pass(fli_pass *p, int n, fl_tensor *const *roots,
 
 fl_status fl_backward(fl_runtime *rt, int n, fl_tensor *const *roots,
                       fl_tensor *const *seeds, unsigned flags) {
+  FLI_NEED(rt, "rt");
+  FLI_TRY(fli_check_tensors(__func__, "roots", rt, n, roots));
   return fl_backward_each(rt, n, roots, seeds, flags, NULL, NULL);
 }
 
@@ -657,8 +660,7 @@ fl_status fl_backward_each(fl_runtime *rt, int n, fl_tensor *const *roots,
                            fl_grad_fn each, void *context) {
   fli_pass p = {.rt = rt, .each = each, .context = context};
   FLI_NEED(rt, "rt");
-  if (n > 0)
-    FLI_NEED(roots, "roots");
+  FLI_TRY(fli_check_tensors(__func__, "roots", rt, n, roots));
   if (rt->batch)
     return fli_fail(FL_EAUTOGRAD, "backward: inside vmap use grad");
   fl_status s = run_pass(&p, n, roots, seeds, flags);
@@ -671,6 +673,11 @@ fl_status fl_grad(fl_runtime *rt, int n, fl_tensor *const *roots,
   fli_pass p = {
       .rt = rt, .n_inputs = n_inputs, .inputs = inputs, .captured = grads};
   fl_status s = FL_OK;
+  FLI_NEED(rt, "rt");
+  FLI_TRY(fli_check_tensors(__func__, "roots", rt, n, roots));
+  FLI_TRY(fli_check_tensors(__func__, "inputs", rt, n_inputs, inputs));
+  if (n_inputs > 0)
+    FLI_NEED(grads, "grads");
   p.input_nodes =
       fli_malloc(rt, (size_t)(n_inputs ? n_inputs : 1) * sizeof *p.input_nodes);
   if (!p.input_nodes)

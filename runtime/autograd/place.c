@@ -41,6 +41,8 @@ static int place_counted(const fl_tensor *t) {
 }
 
 fl_status fl_tensor_place(fl_tensor *t, fl_tensor *flat, int64_t from) {
+  FLI_NEED(t, "t");
+  FLI_NEED(flat, "flat");
   fl_tensor *place, *same;
   FLI_TRY(place_check(t, flat, from));
   fl_storage *old = t->storage, *s = flat->storage;

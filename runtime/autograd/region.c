@@ -10,6 +10,7 @@ bool fli_is_part(const fl_op *op) {
 }
 
 fl_status fl_tensor_place_grad(fl_tensor *t, fl_tensor *flat, int64_t from) {
+  FLI_NEED(t, "t");
   fli_extra *x;
   fl_tensor *place = NULL;
   if (!t->rt || (flat && !flat->rt))

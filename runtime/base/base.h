@@ -14,9 +14,19 @@
     return fli_s_;                                                             \
   } while (0)
 
-/* A public function's pointer that must be there. */
+/* A public function's pointer that must be there: else its status, or `value`
+ * where it returns none. */
 #define FLI_NEED(p, what)                                                      \
-  FLI_TRY((p) ? FL_OK : fli_fail(FL_EARG, "%s: %s is NULL", __func__, what))
+  FLI_TRY(FLI_LIKELY((p) != NULL)                                              \
+              ? FL_OK                                                          \
+              : fli_fail(FL_EARG, "%s: %s is NULL", __func__, what))
+#define FLI_NEED_OR(p, what, value)                                            \
+  do {                                                                         \
+    if (FLI_LIKELY((p) != NULL))                                               \
+      break;                                                                   \
+    fli_fail(FL_EARG, "%s: %s is NULL", __func__, what);                       \
+    return value;                                                              \
+  } while (0)
 
 #define FLI_S(n) ((n) == 1 ? "" : "s") /* a plural's */
 
@@ -81,6 +91,8 @@ int64_t fli_to_integer(double f);
 /* The same failure, with a composed operator's name in front of what a row
  * inside it said. */
 fl_status fli_told(const char *name, fl_status s);
+/* Of elements that a caller passes: not negative. */
+fl_status fli_check_count(const char *function, const char *what, int n);
 
 /* --- site.c --- */
 

@@ -52,6 +52,10 @@ const char *fl_error(void) {
   return message;
 }
 
+fl_status fli_check_count(const char *function, const char *what, int n) {
+  return n >= 0 ? FL_OK : fli_fail(FL_EARG, "%s: %s is %d", function, what, n);
+}
+
 fl_status fli_told(const char *name, fl_status s) {
   size_t n = strlen(name);
   bool known = strncmp(message, name, n) == 0 &&

@@ -23,6 +23,7 @@ char *fli_text(fl_runtime *rt, size_t room) {
 }
 
 const char *fl_launches_text(fl_runtime *rt, int most) {
+  FLI_NEED_OR(rt, "rt", "");
   if (most < 1)
     return "";
   size_t room = (size_t)(most < FLI_RING ? most : FLI_RING) * 600 + 1, at = 0;

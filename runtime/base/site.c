@@ -117,6 +117,7 @@ static uint32_t intern_name(struct fli_sites *s, const char *file) {
 
 /* A site is a convenience: without memory it is "unknown", not a failure. */
 fl_site fl_site_intern(fl_runtime *rt, const char *file, int line) {
+  FLI_NEED_OR(rt, "rt", 0);
   struct fli_sites *s = rt->sites;
   uint32_t name = file ? intern_name(s, file) : UINT32_MAX;
   if (name == UINT32_MAX ||
@@ -136,6 +137,7 @@ fl_site fl_site_intern(fl_runtime *rt, const char *file, int line) {
 }
 
 const char *fl_site_text(fl_runtime *rt, fl_site n) {
+  FLI_NEED_OR(rt, "rt", "?");
   struct fli_sites *s = rt->sites;
   if (n == 0 || n > s->n)
     return "?";

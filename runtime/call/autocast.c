@@ -27,6 +27,7 @@ void fli_autocast_forget(fl_runtime *rt) {
 }
 
 fl_dtype fl_autocast(fl_runtime *rt, fl_dtype low) {
+  FLI_NEED_OR(rt, "rt", FL_NODTYPE);
   fl_dtype was = rt->autocast;
   if (low != was)
     fli_autocast_forget(rt);
@@ -36,6 +37,7 @@ fl_dtype fl_autocast(fl_runtime *rt, fl_dtype low) {
 }
 
 fl_dtype fl_autocast_now(const fl_runtime *rt) {
+  FLI_NEED_OR(rt, "rt", FL_NODTYPE);
   return rt->autocast;
 }
 

@@ -85,7 +85,10 @@ static fl_status check_inputs(work *w) {
                         k + 1, op->info.signature);
       w->metas[k] = NULL;
       continue;
-    } else
+    } else if ((unsigned)o->dtype >= FL_DTYPES)
+      return fli_fail(FL_EARG, "%s: input %d has the dtype number %d",
+                      op->info.name, k + 1, (int)o->dtype);
+    else
       w->metas[k] = &number_meta[o->dtype];
     if (!FLI_LIKELY(
             fli_type_fits((fl_param_type)op->in_type[p], w->metas[k]->dtype)) &&
@@ -749,12 +752,23 @@ fl_status fli_call_below(fl_runtime *rt, const fl_call *c, int mode) {
   return run_from(rt, c, ~0u << (mode + 1));
 }
 
-fl_status fl_call_run(fl_runtime *rt, const fl_call *c) {
-  FLI_TRY(fli_check_owner(rt));
-  FLI_NEED(c, "c");
-  if (!FLI_LIKELY(c->op != NULL))
+static fl_status check_record(const fl_runtime *rt, const fl_call *c) {
+  if (!rt || !c)
+    return fli_fail(FL_EARG, "fl_call_run: %s is NULL", rt ? "c" : "rt");
+  if (!c->op)
     return fli_fail(FL_EARG,
                     "a call has no operator: fl_op_find gives NULL for "
                     "names that it does not know");
+  if (!c->in && c->n_in)
+    return fli_fail(FL_EARG, "%s: the call's `in` is NULL", c->op->info.name);
+  if (!c->out && c->op->info.n_out)
+    return fli_fail(FL_EARG, "%s: the call's `out` is NULL", c->op->info.name);
+  return FL_OK;
+}
+
+fl_status fl_call_run(fl_runtime *rt, const fl_call *c) {
+  if (!FLI_LIKELY(rt && c && c->op && c->out && (c->in || !c->n_in)))
+    FLI_TRY(check_record(rt, c));
+  FLI_TRY(fli_check_owner(rt));
   return run_from(rt, c, ~0u);
 }

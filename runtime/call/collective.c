@@ -114,6 +114,10 @@ fl_status fli_comm_group(fl_runtime *rt, int64_t number, int *rank, int *size) {
 
 fl_status fl_comm_members(fl_runtime *rt, int number, int *rank, int *size,
                           const int **ranks) {
+  FLI_NEED(rt, "rt");
+  FLI_NEED(rank, "rank");
+  FLI_NEED(size, "size");
+  FLI_NEED(ranks, "ranks");
   group *g = NULL;
   FLI_TRY(group_of(rt, number, &g));
   *rank = g->rank;
@@ -123,6 +127,10 @@ fl_status fl_comm_members(fl_runtime *rt, int number, int *rank, int *size,
 }
 
 fl_status fl_comm_group(fl_runtime *rt, int n, const int *ranks, int *number) {
+  FLI_NEED(rt, "rt");
+  FLI_NEED(number, "group");
+  if (n > 0)
+    FLI_NEED(ranks, "ranks");
   struct fli_comm *m = NULL;
   FLI_TRY(fli_check_owner(rt));
   FLI_TRY(comm_of(rt, &m));
@@ -175,6 +183,8 @@ static fl_status swap(void *swapper, int number, const void *mine, void *all,
 /* --- the job --- */
 
 fl_status fl_comm_open(fl_runtime *rt, const fl_comm_options *o) {
+  FLI_NEED(rt, "rt");
+  FLI_NEED(o, "o");
   FLI_TRY(fli_check_owner(rt));
   if (rt->comm && rt->comm->board)
     return fli_fail(FL_EARG, "this process has joined a job already");
@@ -272,6 +282,8 @@ static void unlink_group(group *g) {
 }
 
 void fl_comm_close(fl_runtime *rt) {
+  if (!rt)
+    return;
   struct fli_comm *m = rt->comm;
   if (!m)
     return;
@@ -296,6 +308,7 @@ void fl_comm_close(fl_runtime *rt) {
 }
 
 fl_status fl_comm_reset(fl_runtime *rt, int groups, bool lead) {
+  FLI_NEED(rt, "rt");
   struct fli_comm *m = rt->comm;
   FLI_TRY(fli_check_owner(rt));
   if (!m || !m->board)
@@ -320,6 +333,7 @@ fl_status fl_comm_reset(fl_runtime *rt, int groups, bool lead) {
 }
 
 int fl_comm_groups(const fl_runtime *rt) {
+  FLI_NEED_OR(rt, "rt", 0);
   return rt->comm ? rt->comm->n_groups : 0;
 }
 
@@ -347,6 +361,8 @@ static fl_status engine_of(fl_runtime *rt, const char *name, fl_comm **c) {
 }
 
 fl_status fl_comm_load(fl_runtime *rt, const char *path) {
+  FLI_NEED(rt, "rt");
+  FLI_NEED(path, "path");
   struct fli_comm *m = rt->comm;
   fl_status (*open)(const fl_comm_options *o, fl_comm **c);
   FLI_TRY(fli_check_owner(rt));
@@ -361,6 +377,9 @@ fl_status fl_comm_load(fl_runtime *rt, const char *path) {
 
 fl_status fl_comm_ticket(fl_runtime *rt, const char *engine,
                          unsigned char *ticket) {
+  FLI_NEED(rt, "rt");
+  FLI_NEED(engine, "engine");
+  FLI_NEED(ticket, "ticket");
   fl_comm *c;
   memset(ticket, 0, FL_COMM_TICKET);
   FLI_TRY(engine_of(rt, engine, &c));
@@ -378,6 +397,10 @@ static bool carries(const fl_comm *c, const char *backend) {
 
 fl_status fl_comm_attach(fl_runtime *rt, int number, const char *engine,
                          fl_device d, const unsigned char *ticket) {
+  FLI_NEED(rt, "rt");
+  FLI_NEED(engine, "engine");
+  FLI_NEED(ticket, "ticket");
+  FLI_TRY(fli_check_device(rt, d));
   group *g = NULL;
   fl_comm *c;
   FLI_TRY(fli_check_owner(rt));
@@ -398,6 +421,9 @@ fl_status fl_comm_attach(fl_runtime *rt, int number, const char *engine,
 }
 
 const char *fl_comm_engine(fl_runtime *rt, int number, fl_device d) {
+  FLI_NEED_OR(rt, "rt", NULL);
+  if (fli_check_device(rt, d))
+    return NULL;
   group *g = NULL;
   if (group_of(rt, number, &g) || !g->link[d >> 8])
     return NULL;
@@ -496,6 +522,10 @@ fl_status fli_comm_begin(fl_runtime *rt, const fl_call *c, fl_launch *l,
 
 fl_status fl_comm_last(fl_runtime *rt, int number, fl_device d, int *lane,
                        uint64_t *seq) {
+  FLI_NEED(rt, "rt");
+  FLI_NEED(lane, "lane");
+  FLI_NEED(seq, "seq");
+  FLI_TRY(fli_check_device(rt, d));
   group *g = NULL;
   (void)d;
   FLI_TRY(group_of(rt, number, &g));
@@ -506,6 +536,8 @@ fl_status fl_comm_last(fl_runtime *rt, int number, fl_device d, int *lane,
 
 fl_status fl_comm_wait(fl_runtime *rt, int number, fl_device d, int lane,
                        uint64_t seq) {
+  FLI_NEED(rt, "rt");
+  FLI_TRY(fli_check_device(rt, d));
   group *g = NULL;
   FLI_TRY(fli_check_owner(rt));
   FLI_TRY(group_of(rt, number, &g));
@@ -521,8 +553,10 @@ fl_status fl_comm_wait(fl_runtime *rt, int number, fl_device d, int lane,
 
 bool fl_comm_done(fl_runtime *rt, int number, fl_device d, int lane,
                   uint64_t seq) {
+  FLI_NEED_OR(rt, "rt", true);
   group *g = NULL;
-  if (group_of(rt, number, &g))
+  if (fli_check_device(rt, d) || group_of(rt, number, &g) || lane < 0 ||
+      lane >= FL_COMM_LANES)
     return true;
   fl_comm_link *link = g->link[d >> 8];
   return !link || !link->engine->done || link->engine->done(link, lane, seq);
@@ -531,6 +565,7 @@ bool fl_comm_done(fl_runtime *rt, int number, fl_device d, int lane,
 /* --- failures --- */
 
 const char *fl_comm_verdict(fl_runtime *rt) {
+  FLI_NEED_OR(rt, "rt", "");
   const size_t room = 64 << 10;
   char *text = rt->comm && rt->comm->board ? fli_text(rt, room) : NULL;
   if (!text)
@@ -540,6 +575,8 @@ const char *fl_comm_verdict(fl_runtime *rt) {
 }
 
 void fl_comm_fail(fl_runtime *rt, const char *why) {
+  if (!rt || !why)
+    return;
   struct fli_comm *m = rt->comm;
   char what[1024];
   if (!m || !m->board)
@@ -549,6 +586,10 @@ void fl_comm_fail(fl_runtime *rt, const char *why) {
 }
 
 fl_status fl_comm_watch(const char *key, int size, fl_board **b) {
+  FLI_NEED(key, "key");
+  FLI_NEED(b, "b");
+  if (size < 1 || size > FL_COMM_RANKS)
+    return fli_fail(FL_EARG, "there is no job of %d ranks", size);
   fl_comm_options o = {
       .struct_size = sizeof o, .key = key, .rank = -1, .size = size};
   return fl_board_open(&o, b);

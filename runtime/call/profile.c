@@ -93,6 +93,7 @@ static fl_status open_ranges(fl_runtime *rt, struct fli_profile *p) {
 }
 
 fl_status fl_profile_start(fl_runtime *rt, size_t most, unsigned flags) {
+  FLI_NEED(rt, "rt");
   FLI_TRY(fli_check_owner(rt));
   if (rt->profile)
     return fli_fail(FL_EARG, "the profiler is running already");
@@ -115,6 +116,8 @@ fl_status fl_profile_start(fl_runtime *rt, size_t most, unsigned flags) {
 
 fl_profile_part fl_profile_push(fl_runtime *rt, const char *path,
                                 fl_site caller) {
+  FLI_NEED_OR(rt, "rt", ((fl_profile_part){0, 0}));
+  FLI_NEED_OR(path, "path", ((fl_profile_part){0, 0}));
   fl_profile_part before = rt->part;
   rt->part = (fl_profile_part){fl_site_intern(rt, path, 0), caller};
   if (rt->profile && rt->profile->ranges)
@@ -123,6 +126,8 @@ fl_profile_part fl_profile_push(fl_runtime *rt, const char *path,
 }
 
 void fl_profile_pop(fl_runtime *rt, fl_profile_part before) {
+  if (!rt)
+    return;
   rt->part = before;
   if (rt->profile && rt->profile->ranges)
     rt->profile->ranges->range(rt->profile->ranges, NULL);
@@ -189,8 +194,11 @@ static void note_memory(fl_runtime *rt, struct fli_profile *p, fl_device d) {
 }
 
 size_t fl_profile_peak(fl_runtime *rt, fl_device d, const char **held) {
+  FLI_NEED_OR(rt, "rt", 0);
+  FLI_NEED_OR(held, "held", 0);
   const struct fli_profile *p = rt->profiled;
-  const peak *k = p ? &p->peaks[d >> 8][d & 255] : NULL;
+  bool known = p && fli_check_device(rt, d) == FL_OK;
+  const peak *k = known ? &p->peaks[d >> 8][d & 255] : NULL;
   *held = k && k->held ? k->held : "";
   return k ? k->bytes : 0;
 }
@@ -286,11 +294,17 @@ fl_status fli_copy(fl_runtime *rt, fl_device d, fl_copy_kind kind, void *to,
 }
 
 void fl_copy_site(fl_runtime *rt, fl_site site) {
+  if (!rt)
+    return;
   rt->copy_site = site;
 }
 
 fl_status fl_profile_stop(fl_runtime *rt, const fl_profile_row **rows,
                           size_t *n, uint64_t *lost) {
+  FLI_NEED(rt, "rt");
+  FLI_NEED(rows, "rows");
+  FLI_NEED(n, "n");
+  FLI_NEED(lost, "lost");
   struct fli_profile *p = rt->profile;
   if (!p)
     return fli_fail(FL_EARG, "the profiler is not running");

@@ -20,6 +20,11 @@ static fl_status backend_of(fl_runtime *rt, const char *name, fl_backend **b) {
 
 fl_status fl_raw_new(fl_runtime *rt, const char *backend,
                      const fl_raw_source *s, fl_raw **k, char **log) {
+  FLI_NEED(rt, "rt");
+  FLI_NEED(backend, "backend");
+  FLI_NEED(s, "s");
+  FLI_NEED(k, "k");
+  FLI_NEED(log, "log");
   fl_backend *b = NULL;
   *log = NULL;
   FLI_TRY(backend_of(rt, backend, &b));
@@ -28,6 +33,10 @@ fl_status fl_raw_new(fl_runtime *rt, const char *backend,
 
 fl_status fl_raw_about(fl_runtime *rt, const char *backend, fl_raw *k,
                        int device, fl_raw_facts *facts) {
+  FLI_NEED(rt, "rt");
+  FLI_NEED(backend, "backend");
+  FLI_NEED(k, "k");
+  FLI_NEED(facts, "facts");
   fl_backend *b = NULL;
   FLI_TRY(backend_of(rt, backend, &b));
   return b->raw_facts(b, k, device, facts);
@@ -40,6 +49,8 @@ static fl_status device_of(const char *name, int n, const fl_raw_arg *args,
     const fl_tensor *t = args[k].tensor;
     if (!t)
       continue;
+    if (!t->rt)
+      return fli_fail(FL_ECLOSED, "%s: argument %d is closed", name, k + 1);
     if (!t->storage)
       return fli_fail(FL_EARG, "%s: argument %d has no memory", name, k + 1);
     if (*d >= 0 && fl_tensor_device(t) != *d)
@@ -92,12 +103,23 @@ static fl_status raw_launch(fl_runtime *rt, const fl_launch *l, fl_device d,
 
 fl_status fl_raw_run(fl_runtime *rt, const char *name, fl_site site,
                      fl_raw_call *call, int n, const fl_raw_arg *args) {
+  FLI_NEED(rt, "rt");
+  FLI_NEED(name, "name");
+  FLI_NEED(call, "call");
+  FLI_TRY(fli_check_count(__func__, "n", n));
+  if (n > 0)
+    FLI_NEED(args, "args");
   void *pointers[MAX_ARGS], *values[MAX_ARGS];
   fl_device d;
   FLI_TRY(fli_check_owner(rt));
   if (n > MAX_ARGS)
     return fli_fail(FL_ESIZE, "%s: %d arguments are too many: at most %d", name,
                     n, MAX_ARGS);
+  for (int k = 0; k < n; k++)
+    if (!args[k].tensor && !args[k].value)
+      return fli_fail(FL_EARG,
+                      "%s: argument %d is neither a tensor nor a value", name,
+                      k + 1);
   FLI_TRY(device_of(name, n, args, &d));
   /* a copy that lives as long as whoever remembers the launch */
   name = fl_site_text(rt, fl_site_intern(rt, name, 0));

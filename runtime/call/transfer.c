@@ -323,9 +323,11 @@ fl_status fl_tensor_to_async(fl_tensor *t, fl_device d, fl_dtype dtype,
 
 /* assign is the one row whose inputs may lie on two devices. */
 static bool assign_is_far(const fl_call *c) {
+  if (c->n_in != 2)
+    return false;
   const fl_tensor *x = c->in[0].tensor, *from = c->in[1].tensor;
-  return c->n_in == 2 && x && from && x->storage && from->storage &&
-         x->rt == from->rt && x->storage->device != from->storage->device;
+  return x && from && x->storage && from->storage && x->rt == from->rt &&
+         x->storage->device != from->storage->device;
 }
 
 static fl_status assign_across(fl_runtime *rt, const fl_call *c) {

@@ -113,9 +113,10 @@ static void put_instr(printer *w, const fl_instr *x, int value) {
 }
 
 size_t fl_program_source(const fl_program *p, char *text, size_t room) {
-  printer w = {text, room, 0};
+  FLI_NEED_OR(p, "p", 0);
+  printer w = {text, text ? room : 0, 0};
   int v = p->n_in;
-  if (room)
+  if (w.room)
     *text = 0;
   for (int k = 0; k < p->n_const; k++, v++) {
     const fl_constant *c = &p->constants[k];

@@ -195,6 +195,7 @@ void fl_expr_free(fl_expr *e) {
 }
 
 const char *fl_expr_name(const fl_expr *e) {
+  FLI_NEED_OR(e, "e", "");
   return e->name;
 }
 
@@ -203,10 +204,12 @@ fl_runtime *fli_expr_runtime(const fl_expr *e) {
 }
 
 const char *fl_expr_signature(const fl_expr *e) {
+  FLI_NEED_OR(e, "e", "");
   return e->signature;
 }
 
 int fl_expr_inputs(const fl_expr *e) {
+  FLI_NEED_OR(e, "e", 0);
   return e->n_in;
 }
 
@@ -318,6 +321,9 @@ fl_status fl_expr_op(fl_expr *e, int n, const fl_operand *in,
                      const fl_op **op) {
   FLI_NEED(e, "e");
   FLI_NEED(op, "op");
+  FLI_TRY(fli_check_count(__func__, "n", n));
+  if (n > 0)
+    FLI_NEED(in, "in");
   fli_graph graph, backward;
   *op = NULL;
   if (e->body ? n != e->n_in : n > FLI_EXPR_IN)
@@ -341,6 +347,8 @@ fl_status fl_expr_op(fl_expr *e, int n, const fl_operand *in,
 }
 
 size_t fl_op_source(const fl_op *op, char *text, size_t room) {
+  FLI_NEED_OR(op, "op", 0);
+  room = text ? room : 0;
   if (room)
     *text = 0;
   return op->program ? fl_program_source(op->program, text, room) : 0;

@@ -71,8 +71,17 @@ static void trace_end(fl_runtime *rt) {
 
 fl_status fl_trace_begin(fl_expr *e, int n, const fl_operand *in,
                          fl_tensor **args) {
+  FLI_NEED(e, "e");
+  FLI_TRY(fli_check_count(__func__, "n", n));
+  if (n > 0) {
+    FLI_NEED(in, "in");
+    FLI_NEED(args, "args");
+  }
   fl_runtime *rt = fli_expr_runtime(e);
   FLI_TRY(fli_check_owner(rt));
+  if (n > FLI_EXPR_IN)
+    return fli_fail(FL_ESIZE, "%s takes at most %d inputs, not %d",
+                    fl_expr_name(e), FLI_EXPR_IN, n);
   struct fli_trace *t = fli_malloc(rt, sizeof *t);
   int weak[FLI_EXPR_IN], made = 0;
   if (!t)
@@ -227,12 +236,20 @@ static fl_status trace_finish(fl_runtime *rt, int n, fl_tensor *const *results,
 
 fl_status fl_trace_end(fl_expr *e, int n, fl_tensor *const *results,
                        const fl_op **op) {
+  FLI_NEED(e, "e");
+  if (n > 0)
+    FLI_NEED(results, "results");
+  if (n >= 0)
+    FLI_NEED(op, "op");
   fl_runtime *rt = fli_expr_runtime(e);
   struct fli_trace *t = rt->trace;
   if (!t || t->e != e)
     return fli_fail(FL_EARG, "%s: nothing is being recorded for it",
                     fl_expr_name(e));
-  fl_status s = n < 0 ? FL_OK : trace_finish(rt, n, results, op);
+  fl_status s =
+      n < 0 ? FL_OK : fli_check_tensors(__func__, "results", rt, n, results);
+  if (s == FL_OK && n >= 0)
+    s = trace_finish(rt, n, results, op);
   fl_operand in[FLI_EXPR_IN];
   int n_in = t->n_in;
   memcpy(in, t->in, sizeof in);

@@ -640,7 +640,11 @@ void fli_alloc_close(fl_runtime *rt) {
 /* --- what users ask --- */
 
 void fl_memory_get(fl_runtime *rt, fl_device d, fl_memory_stats *s) {
+  if (!s)
+    return;
   *s = (fl_memory_stats){0};
+  if (!rt || fli_check_device(rt, d))
+    return;
   fli_memory *m = memory_of(rt, d);
   if (!m)
     return;
@@ -663,6 +667,8 @@ size_t fli_memory_live(fl_runtime *rt, fl_device d) {
 }
 
 void fl_memory_reset_peak(fl_runtime *rt, fl_device d) {
+  if (!rt || fli_check_device(rt, d))
+    return;
   fli_memory *m = memory_of(rt, d);
   drain(rt->allocator);
   if (!m)
@@ -672,6 +678,8 @@ void fl_memory_reset_peak(fl_runtime *rt, fl_device d) {
 }
 
 void fl_memory_limit(fl_runtime *rt, fl_device d, size_t bytes) {
+  if (!rt || fli_check_device(rt, d))
+    return;
   struct fli_allocator *a = rt->allocator;
   fli_memory *m = memory_of(rt, d);
   a->limit[d >> 8][d & 255] = bytes;
@@ -686,6 +694,8 @@ void fl_memory_limit(fl_runtime *rt, fl_device d, size_t bytes) {
 }
 
 void fl_memory_flush(fl_runtime *rt, fl_device d) {
+  if (!rt || fli_check_device(rt, d))
+    return;
   fli_memory *m = memory_of(rt, d);
   drain(rt->allocator);
   if (m)
@@ -693,6 +703,7 @@ void fl_memory_flush(fl_runtime *rt, fl_device d) {
 }
 
 int64_t fl_memory_fail(fl_runtime *rt, int64_t skip, int64_t count) {
+  FLI_NEED_OR(rt, "rt", 0);
   struct fli_allocator *a = rt->allocator;
   int64_t asked = a->asked;
   a->asked = 0;
@@ -703,6 +714,8 @@ int64_t fl_memory_fail(fl_runtime *rt, int64_t skip, int64_t count) {
 }
 
 void fl_memory_trace(fl_runtime *rt, trace_fn event, void *context) {
+  if (!rt)
+    return;
   struct fli_allocator *a = rt->allocator;
   drain(a);
   a->trace = event;
@@ -711,6 +724,9 @@ void fl_memory_trace(fl_runtime *rt, trace_fn event, void *context) {
 }
 
 const char *fl_memory_holders(fl_runtime *rt, fl_device d, int most) {
+  FLI_NEED_OR(rt, "rt", "");
+  if (fli_check_device(rt, d))
+    return "";
   struct fli_allocator *a = rt->allocator;
   fli_memory *m = memory_of(rt, d);
   char part[16];

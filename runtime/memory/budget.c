@@ -30,6 +30,7 @@ void fl_budget_release(fl_budget *b) {
 }
 
 bool fl_budget_take(fl_budget *b, size_t bytes) {
+  FLI_NEED_OR(b, "b", false);
   size_t limit = atomic_load_explicit(&b->limit, memory_order_relaxed);
   size_t used = atomic_load_explicit(&b->used, memory_order_relaxed);
   do {
@@ -40,6 +41,8 @@ bool fl_budget_take(fl_budget *b, size_t bytes) {
 }
 
 void fl_budget_give(fl_budget *b, size_t bytes) {
+  if (!b)
+    return;
   atomic_fetch_sub(&b->used, bytes);
 }
 
@@ -56,5 +59,6 @@ void fli_budget_set(fl_budget *b, size_t limit) {
 }
 
 fl_budget *fl_runtime_budget(fl_runtime *rt) {
+  FLI_NEED_OR(rt, "rt", NULL);
   return rt->budget;
 }

@@ -14,17 +14,20 @@ fl_status fli_check_owner(fl_runtime *rt) {
 }
 
 bool fl_runtime_interrupted(fl_runtime *rt) {
+  FLI_NEED_OR(rt, "rt", false);
   return rt->options.interrupted &&
          rt->options.interrupted(rt->options.context);
 }
 
 bool fl_meta_mode(fl_runtime *rt, bool on) {
+  FLI_NEED_OR(rt, "rt", false);
   bool was = rt->meta;
   rt->meta = on;
   return was;
 }
 
 bool fl_anomaly_mode(fl_runtime *rt, bool on) {
+  FLI_NEED_OR(rt, "rt", false);
   bool was = rt->anomaly;
   rt->anomaly = on;
   return was;
@@ -126,10 +129,11 @@ fl_status fli_check_device(fl_runtime *rt, fl_device d) {
 }
 
 const char *fl_device_name(fl_runtime *rt, fl_device d) {
+  FLI_NEED_OR(rt, "rt", "?");
   static _Thread_local char rows[4][48];
   static _Thread_local unsigned turn;
   char *row = rows[turn++ % 4];
-  if (d >> 8 >= rt->n_backends)
+  if (d < 0 || d >> 8 >= rt->n_backends)
     return "?";
   if (rt->n_devices[d >> 8] == 1 && d == 0)
     return rt->backends[0]->name;
@@ -138,15 +142,17 @@ const char *fl_device_name(fl_runtime *rt, fl_device d) {
 }
 
 int fl_device_list(fl_runtime *rt, fl_device *list, int room) {
+  FLI_NEED_OR(rt, "rt", 0);
   int n = 0;
   for (int k = 0; k < rt->n_backends; k++)
     for (int i = 0, have = count_devices(rt, k); i < have; i++, n++)
-      if (n < room)
+      if (list && n < room)
         list[n] = k << 8 | i;
   return n;
 }
 
 fl_backend *fl_device_backend(fl_runtime *rt, fl_device d) {
+  FLI_NEED_OR(rt, "rt", NULL);
   return d >= 0 && d >> 8 < rt->n_backends ? fli_backend(rt, d) : NULL;
 }
 

@@ -19,6 +19,8 @@ static void export_ourselves(void) {
 }
 
 fl_status fl_backend_load(fl_runtime *rt, const char *path) {
+  FLI_NEED(rt, "rt");
+  FLI_NEED(path, "path");
   FLI_TRY(fli_check_owner(rt));
   export_ourselves();
   void *object = dlopen(path, RTLD_NOW | RTLD_LOCAL);

@@ -74,6 +74,7 @@ void fli_races_close(fl_runtime *rt) {
 }
 
 bool fl_stream_races(fl_runtime *rt, bool on) {
+  FLI_NEED_OR(rt, "rt", false);
   bool was = rt->watch & FLI_WATCH_RACES;
   if (on == was)
     return was;

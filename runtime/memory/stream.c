@@ -50,6 +50,7 @@ static lane *lane_of(fl_runtime *rt, fl_device d, int stream) {
 }
 
 static fl_status stream_check(fl_runtime *rt, fl_device d, int stream) {
+  FLI_TRY(fli_check_device(rt, d));
   if (stream == 0 || lane_of(rt, d, stream))
     return FL_OK;
   return fli_fail(FL_EARG, "%s has no stream %d", fl_device_name(rt, d),
@@ -105,6 +106,9 @@ static fl_status lanes_open(fl_runtime *rt, fl_device d) {
 }
 
 fl_status fl_stream_new(fl_runtime *rt, fl_device d, int *stream) {
+  FLI_NEED(rt, "rt");
+  FLI_NEED(stream, "stream");
+  FLI_TRY(fli_check_device(rt, d));
   FLI_TRY(fli_check_owner(rt));
   FLI_TRY(lanes_open(rt, d));
   struct fli_lanes *l = lanes_of(rt, d);
@@ -126,6 +130,8 @@ static fl_stream *stream_of(fl_runtime *rt, fl_device d, int stream) {
 
 fl_status fl_stream_handle(fl_runtime *rt, fl_device d, int stream,
                            intptr_t *handle) {
+  FLI_NEED(rt, "rt");
+  FLI_NEED(handle, "handle");
   FLI_TRY(fli_check_owner(rt));
   FLI_TRY(stream_check(rt, d, stream));
   fl_backend *b = fli_backend(rt, d);
@@ -137,6 +143,9 @@ fl_status fl_stream_handle(fl_runtime *rt, fl_device d, int stream,
 
 fl_status fl_stream_adopt(fl_runtime *rt, fl_device d, intptr_t handle,
                           int *stream) {
+  FLI_NEED(rt, "rt");
+  FLI_NEED(stream, "stream");
+  FLI_TRY(fli_check_device(rt, d));
   FLI_TRY(fli_check_owner(rt));
   FLI_TRY(lanes_open(rt, d));
   struct fli_lanes *l = lanes_of(rt, d);
@@ -161,6 +170,8 @@ fl_status fl_stream_adopt(fl_runtime *rt, fl_device d, intptr_t handle,
 }
 
 void fl_stream_retain(fl_runtime *rt, fl_device d, int stream) {
+  if (!rt || fli_check_device(rt, d))
+    return;
   lane *x = lane_of(rt, d, stream);
   if (x)
     x->holders++;
@@ -169,6 +180,8 @@ void fl_stream_retain(fl_runtime *rt, fl_device d, int stream) {
 /* The backend's stream stays, for the next who asks: later work in it comes
  * later, whoever gives it. */
 void fl_stream_release(fl_runtime *rt, fl_device d, int stream) {
+  if (!rt || fli_check_device(rt, d))
+    return;
   lane *x = lane_of(rt, d, stream);
   if (x && x->holders)
     x->holders--;
@@ -206,11 +219,15 @@ void fli_streams_close(fl_runtime *rt) {
 /* --- which one is in use --- */
 
 int fl_stream_current(fl_runtime *rt, fl_device d) {
+  FLI_NEED_OR(rt, "rt", 0);
+  if (fli_check_device(rt, d))
+    return 0;
   struct fli_lanes *l = lanes_of(rt, d);
   return l ? l->now : 0;
 }
 
 fl_status fl_stream_use(fl_runtime *rt, fl_device d, int stream) {
+  FLI_NEED(rt, "rt");
   FLI_TRY(fli_check_owner(rt));
   FLI_TRY(stream_check(rt, d, stream));
   struct fli_lanes *l = lanes_of(rt, d);
@@ -287,6 +304,7 @@ static fl_status sync_one(fl_runtime *rt, fl_device d, int stream) {
 }
 
 fl_status fl_stream_sync(fl_runtime *rt, fl_device d, int stream) {
+  FLI_NEED(rt, "rt");
   FLI_TRY(stream_check(rt, d, stream));
   return sync_one(rt, d, stream);
 }
@@ -303,6 +321,7 @@ static void keep_waiting(fl_runtime *rt, fl_device d, int stream) {
 }
 
 fl_status fl_device_sync(fl_runtime *rt, fl_device d) {
+  FLI_NEED(rt, "rt");
   fl_status first = FL_OK;
   if (d < 0) {
     for (int k = 0; k < rt->n_backends; k++)
@@ -311,6 +330,7 @@ fl_status fl_device_sync(fl_runtime *rt, fl_device d) {
           first = fl_device_sync(rt, k << 8 | i);
     return first;
   }
+  FLI_TRY(fli_check_device(rt, d));
   struct fli_lanes *l = lanes_of(rt, d);
   for (int k = 0; k < (l ? l->n : 1); k++)
     if (first == FL_OK)
@@ -375,7 +395,10 @@ fl_status fli_stream_follow(fl_runtime *rt, fl_device d, uint32_t others) {
 /* --- marks --- */
 
 fl_status fl_mark_new(fl_runtime *rt, fl_device d, fl_mark **out) {
+  FLI_NEED(rt, "rt");
+  FLI_NEED(out, "m");
   FLI_TRY(fli_check_owner(rt));
+  FLI_TRY(fli_check_device(rt, d));
   fl_backend *b = fli_backend(rt, d);
   fl_mark *m = fli_malloc(rt, sizeof *m);
   if (!m)
@@ -411,6 +434,7 @@ void fl_mark_free(fl_mark *m) {
 }
 
 fl_device fl_mark_device(const fl_mark *m) {
+  FLI_NEED_OR(m, "m", -1);
   return m->device;
 }
 
@@ -420,6 +444,7 @@ static fl_status check_mark(const fl_mark *m) {
 }
 
 fl_status fl_mark_record(fl_mark *m, int stream) {
+  FLI_NEED(m, "m");
   struct timespec t;
   FLI_TRY(check_mark(m));
   FLI_TRY(stream_check(m->rt, m->device, stream));
@@ -437,6 +462,7 @@ fl_status fl_mark_record(fl_mark *m, int stream) {
 }
 
 fl_status fl_mark_wait(fl_mark *m, fl_device d, int stream) {
+  FLI_NEED(m, "m");
   FLI_TRY(check_mark(m));
   fl_runtime *rt = m->rt;
   FLI_TRY(stream_check(rt, d, stream));
@@ -453,6 +479,7 @@ fl_status fl_mark_wait(fl_mark *m, fl_device d, int stream) {
 }
 
 bool fl_mark_passed(fl_mark *m) {
+  FLI_NEED_OR(m, "m", true);
   if (!m->rt || !m->recorded || !m->event)
     return true;
   fl_backend *b = fli_backend(m->rt, m->device);
@@ -463,6 +490,7 @@ bool fl_mark_passed(fl_mark *m) {
 }
 
 fl_status fl_mark_sync(fl_mark *m) {
+  FLI_NEED(m, "m");
   FLI_TRY(check_mark(m));
   fl_runtime *rt = m->rt;
   fl_backend *b = fli_backend(rt, m->device);
@@ -484,6 +512,9 @@ fl_status fl_mark_sync(fl_mark *m) {
 }
 
 fl_status fl_mark_elapsed(fl_mark *from, fl_mark *to, double *us) {
+  FLI_NEED(from, "from");
+  FLI_NEED(to, "to");
+  FLI_NEED(us, "us");
   FLI_TRY(check_mark(from));
   FLI_TRY(check_mark(to));
   fl_backend *b = fli_backend(from->rt, from->device);
@@ -512,10 +543,21 @@ void fli_promise_drop(fl_mark *m) {
 
 fl_status fl_stream_promise(fl_runtime *rt, fl_device d, int stream, int n,
                             fl_tensor *const *of) {
+  FLI_NEED(rt, "rt");
+  FLI_TRY(fli_check_count(__func__, "n", n));
+  if (n > 0)
+    FLI_NEED(of, "of");
   fl_mark *m;
   FLI_TRY(fli_check_owner(rt));
   FLI_TRY(stream_check(rt, d, stream));
   for (int k = 0; k < n; k++) {
+    if (!of[k])
+      return fli_fail(FL_EARG, "%s: of[%d] is NULL", __func__, k);
+    if (of[k]->rt != rt)
+      return of[k]->rt
+                 ? fli_fail(FL_EARG, "%s: of[%d] is of another runtime",
+                            __func__, k)
+                 : fli_fail(FL_ECLOSED, "%s: of[%d] is closed", __func__, k);
     fl_device here = of[k]->storage ? of[k]->storage->device : d;
     if (here != d)
       return fli_fail(FL_EDEVICE, "promise: a tensor of %s, and a stream of %s",

@@ -44,6 +44,7 @@ static const struct fli_batch *level_of(const fl_runtime *rt,
 }
 
 fl_status fl_vmap_open(fl_runtime *rt, int64_t n) {
+  FLI_NEED(rt, "rt");
   FLI_TRY(fli_check_owner(rt));
   if (n < 1)
     return fli_fail(FL_EARG, "vmap: there must be a sample, not %lld",
@@ -77,6 +78,8 @@ static void end_level(fl_runtime *rt, uint64_t level) {
 }
 
 void fl_vmap_close(fl_runtime *rt) {
+  if (!rt)
+    return;
   struct fli_batch *b = rt->batch;
   if (b) {
     rt->batch = b->outer;
@@ -92,7 +95,11 @@ static fl_status need_level(fl_runtime *rt) {
 }
 
 fl_status fl_vmap_in(fl_runtime *rt, fl_tensor *t, fl_tensor **one) {
+  FLI_NEED(rt, "rt");
+  FLI_NEED(t, "t");
+  FLI_NEED(one, "one");
   FLI_TRY(need_level(rt));
+  FLI_TRY(fli_check_tensors(__func__, "t", rt, 1, &t));
   if (t->meta.ndim == 0 || t->meta.shape[0] != rt->batch->size)
     return fli_fail(FL_ESHAPE, "vmap: %s has not %lld samples in its first dim",
                     fli_shape_text(t->meta.ndim, t->meta.shape),
@@ -111,7 +118,11 @@ fl_status fl_vmap_in(fl_runtime *rt, fl_tensor *t, fl_tensor **one) {
 }
 
 fl_status fl_vmap_out(fl_runtime *rt, fl_tensor *t, fl_tensor **all) {
+  FLI_NEED(rt, "rt");
+  FLI_NEED(t, "t");
+  FLI_NEED(all, "all");
   FLI_TRY(need_level(rt));
+  FLI_TRY(fli_check_tensors(__func__, "t", rt, 1, &t));
   if (level_of(rt, t) == rt->batch) {
     *all = fl_tensor_retain(t->extra->all);
     return FL_OK;

@@ -618,8 +618,8 @@ fl_status fli_op_new(fl_runtime *rt, const char *name, const char *signature,
 /* --- looking up --- */
 
 const fl_op *fl_op_find(fl_runtime *rt, const char *name) {
-  if (!name)
-    return NULL;
+  FLI_NEED_OR(rt, "rt", NULL);
+  FLI_NEED_OR(name, "name", NULL);
   for (int i = 0; i < rt->n_ops; i++)
     if (strcmp(rt->ops[i].info.name, name) == 0)
       return &rt->ops[i];
@@ -631,26 +631,34 @@ const fl_op *fl_op_find(fl_runtime *rt, const char *name) {
 }
 
 int fl_op_count(fl_runtime *rt) {
+  FLI_NEED_OR(rt, "rt", 0);
   return rt->n_ops;
 }
 
 const fl_op *fl_op_at(fl_runtime *rt, int i) {
+  FLI_NEED_OR(rt, "rt", NULL);
   return i >= 0 && i < rt->n_ops ? &rt->ops[i] : NULL;
 }
 
 const fl_op_info *fl_op_get(const fl_op *op) {
+  FLI_NEED_OR(op, "op", NULL);
   return &op->info;
 }
 
 bool fl_op_has_kernel(const fl_op *op, fl_device d) {
-  return op->kernel[d >> 8] != NULL;
+  FLI_NEED_OR(op, "op", false);
+  return d >= 0 && d >> 8 < FLI_MAX_BACKENDS && op->kernel[d >> 8];
 }
 
 const fl_attrs *fl_op_defaults(const fl_op *op) {
+  FLI_NEED_OR(op, "op", NULL);
   return &op->defaults;
 }
 
 fl_status fl_attrs_list(fl_attrs *a, int k, int n, const int64_t *v) {
+  FLI_NEED(a, "a");
+  if (n > 0)
+    FLI_NEED(v, "v");
   if (k < 0 || k >= FL_MAX_ATTRS || n < 0 ||
       a->used + (uint32_t)n > FL_MAX_LIST)
     return fli_fail(FL_ESIZE, "a list of %d numbers is too long", n);

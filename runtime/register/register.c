@@ -6,6 +6,7 @@
 #include <string.h>
 
 uint64_t fl_op_fingerprint(const fl_op *op) {
+  FLI_NEED_OR(op, "op", 0);
   const fl_op_info *i = &op->info;
   uint64_t h = 0xcbf29ce484222325u;
 #define MIX(v) h = (h ^ (uint64_t)(v)) * 0x100000001b3u
@@ -267,8 +268,8 @@ static bool is_name(const char *s) {
 fl_status fl_op_register(fl_runtime *rt, const fl_op_spec *given,
                          const fl_op **result) {
   FLI_NEED(rt, "rt");
-  FLI_NEED(given, "given");
-  FLI_NEED(result, "result");
+  FLI_NEED(given, "spec");
+  FLI_NEED(result, "op");
   fl_op_spec spec = {0}, *s = &spec;
   memcpy(s, given,
          given->struct_size < sizeof *s ? given->struct_size : sizeof *s);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 fl_status fl_tensor_lend(fl_tensor *flat, int64_t key) {
+  FLI_NEED(flat, "flat");
   if (!flat->rt || !flat->storage)
     return fli_fail(FL_ECLOSED, "tensor is closed");
   FLI_TRY(fli_check_owner(flat->rt));
@@ -91,6 +92,8 @@ fl_status fli_loan_fetch(fl_runtime *rt, fl_tensor *mark, fl_tensor **out) {
 }
 
 fl_status fl_tensor_stand_in(fl_tensor *t, fl_tensor *leaf) {
+  FLI_NEED(t, "t");
+  FLI_NEED(leaf, "leaf");
   fli_extra *x;
   if (!t->rt || !leaf->rt)
     return fli_fail(FL_ECLOSED, "tensor is closed");
@@ -106,5 +109,6 @@ fl_status fl_tensor_stand_in(fl_tensor *t, fl_tensor *leaf) {
 }
 
 bool fl_tensor_held(const fl_tensor *t) {
+  FLI_NEED_OR(t, "t", false);
   return t->rc > t->handles;
 }

@@ -483,7 +483,7 @@ fl_status fli_tape_transfer(fl_tensor *t, fl_tensor *to) {
 static fl_status check_outside_vmap(const char *name, int n,
                                     fl_tensor *const *ins) {
   for (int k = 0; k < n; k++) {
-    fl_tensor *all = ins[k]->extra ? ins[k]->extra->all : NULL;
+    fl_tensor *all = ins[k] && ins[k]->extra ? ins[k]->extra->all : NULL;
     if (all && fli_wants_grad(all))
       return fli_fail(FL_EUNSUPPORTED,
                       "%s: inside vmap gradients do not pass through a "
@@ -497,8 +497,17 @@ static fl_status check_outside_vmap(const char *name, int n,
 fl_status fl_tape_custom(fl_runtime *rt, const char *name, int64_t key,
                          fl_site site, int n_in, fl_tensor *const *ins,
                          int n_out, fl_tensor *const *outs) {
+  FLI_NEED(rt, "rt");
+  FLI_NEED(name, "name");
+  FLI_TRY(fli_check_count(__func__, "n_in", n_in));
+  if (n_in > 0)
+    FLI_NEED(ins, "ins");
   fl_node *n;
   FLI_TRY(fli_check_owner(rt));
+  FLI_TRY(fli_check_tensors(__func__, "outs", rt, n_out, outs));
+  for (int k = 0; k < n_in; k++)
+    if (ins[k])
+      FLI_TRY(fli_check_tensors(__func__, "ins", rt, 1, &ins[k]));
   FLI_TRY(check_outside_vmap(name, n_in, ins));
   FLI_TRY(fli_node_new(rt, FLI_NODE_CUSTOM, NULL, n_in, n_out, 0, NULL, &n));
   size_t len = strlen(name) + 1;
@@ -537,18 +546,21 @@ fl_status fl_tape_custom(fl_runtime *rt, const char *name, int64_t key,
 /* --- what users ask and set --- */
 
 bool fl_grad_mode(fl_runtime *rt, bool on) {
+  FLI_NEED_OR(rt, "rt", false);
   bool was = rt->grad_enabled;
   rt->grad_enabled = on;
   return was;
 }
 
 fl_site fl_grad_site(fl_runtime *rt, fl_site site) {
+  FLI_NEED_OR(rt, "rt", 0);
   fl_site was = rt->grad_site;
   rt->grad_site = site;
   return was;
 }
 
 bool fl_grad_enabled(fl_runtime *rt) {
+  FLI_NEED_OR(rt, "rt", false);
   return rt->grad_enabled;
 }
 
@@ -558,6 +570,7 @@ static fl_status alive(const fl_tensor *t) {
 }
 
 fl_status fl_tensor_require_grad(fl_tensor *t, bool on) {
+  FLI_NEED(t, "t");
   FLI_TRY(alive(t));
   if (on && !has_gradient(t))
     return fli_fail(FL_EDTYPE,
@@ -575,14 +588,17 @@ fl_status fl_tensor_require_grad(fl_tensor *t, bool on) {
 }
 
 bool fl_tensor_requires_grad(fl_tensor *t) {
+  FLI_NEED_OR(t, "t", false);
   return t->rt && fli_wants_grad(t);
 }
 
 bool fl_tensor_is_leaf(fl_tensor *t) {
+  FLI_NEED_OR(t, "t", false);
   return !t->rt || t->requires_grad || !fli_wants_grad(t);
 }
 
 const char *fl_tensor_node_name(fl_tensor *t) {
+  FLI_NEED_OR(t, "t", NULL);
   fl_node *n;
   if (!t->rt || fli_node_of(t, &n) || !n)
     return NULL;
@@ -596,14 +612,17 @@ const char *fli_node_name(const fl_node *n) {
 }
 
 fl_site fl_tensor_node_site(fl_tensor *t) {
+  FLI_NEED_OR(t, "t", 0);
   return t->node ? t->node->site : 0;
 }
 
 fl_tensor *fl_tensor_grad(fl_tensor *t) {
+  FLI_NEED_OR(t, "t", NULL);
   return t->extra ? t->extra->grad : NULL;
 }
 
 fl_status fl_tensor_set_grad(fl_tensor *t, fl_tensor *grad) {
+  FLI_NEED(t, "t");
   fli_extra *x;
   FLI_TRY(alive(t));
   if (grad && (grad->rt != t->rt || !fli_same_shape(&grad->meta, &t->meta)))
@@ -646,6 +665,7 @@ static fl_status hook_new(fl_runtime *rt, fli_hook **list, int64_t key, int out,
 }
 
 fl_status fl_tensor_add_hook(fl_tensor *t, int64_t key) {
+  FLI_NEED(t, "t");
   fl_node *n;
   fli_extra *x;
   FLI_TRY(alive(t));
@@ -660,6 +680,8 @@ fl_status fl_tensor_add_hook(fl_tensor *t, int64_t key) {
 }
 
 void fl_tensor_drop_hook(fl_tensor *t, int64_t key) {
+  if (!t)
+    return;
   fli_hook **lists[2] = {t->node ? &t->node->hooks : NULL,
                          t->extra ? &t->extra->hooks : NULL};
   for (int i = 0; i < 2; i++)
@@ -677,6 +699,7 @@ void fl_tensor_drop_hook(fl_tensor *t, int64_t key) {
 }
 
 fl_status fl_tensor_retain_grad(fl_tensor *t) {
+  FLI_NEED(t, "t");
   fl_node *n;
   fli_extra *x;
   FLI_TRY(alive(t));
@@ -694,7 +717,9 @@ fl_status fl_tensor_retain_grad(fl_tensor *t) {
 }
 
 void fl_tape_set_host(fl_runtime *rt, const fl_tape_host *host) {
-  rt->tape_host = *host;
+  if (!rt)
+    return;
+  rt->tape_host = host ? *host : (fl_tape_host){0};
 }
 
 fl_status fli_tape_ready(fl_runtime *rt, fl_tensor *leaf) {
@@ -704,6 +729,8 @@ fl_status fli_tape_ready(fl_runtime *rt, fl_tensor *leaf) {
 void fl_tape_on_ready(fl_runtime *rt,
                       fl_status (*ready)(void *context, fl_tensor *leaf),
                       void *context) {
+  if (!rt)
+    return;
   rt->on_ready = ready;
   rt->on_ready_context = context;
 }
@@ -711,6 +738,7 @@ void fl_tape_on_ready(fl_runtime *rt,
 /* --- the graph as a text --- */
 
 const char *fl_tape_text(fl_tensor *t, int most) {
+  FLI_NEED_OR(t, "t", "");
   fl_runtime *rt = t->rt;
   fl_node *n;
   size_t at = 0;

@@ -35,6 +35,8 @@ static const struct {
 #define PLACES (sizeof places / sizeof places[0])
 
 void fl_tensor_protect(fl_tensor *t) {
+  if (!t)
+    return;
   if (t->storage)
     t->storage->read_only = true;
 }
@@ -277,6 +279,8 @@ fl_status fl_tensor_to_dlpack(fl_tensor *t, const fl_dlpack_options *o,
 
 fl_status fl_tensor_to_dlpack_old(fl_tensor *t, const fl_dlpack_options *o,
                                   struct DLManagedTensor **m) {
+  FLI_NEED(t, "t");
+  FLI_NEED(m, "m");
   lent *x;
   if (t->storage && t->storage->read_only)
     return fli_fail(FL_EUNSUPPORTED,

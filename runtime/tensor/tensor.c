@@ -127,6 +127,7 @@ void fli_tensor_rehouse(fl_tensor *t, fl_storage *s, int refs) {
 }
 
 fl_tensor *fl_tensor_retain(fl_tensor *t) {
+  FLI_NEED_OR(t, "t", NULL);
   t->rc++;
   if (t->storage) {
     t->storage->refs++;
@@ -178,6 +179,8 @@ void fl_tensor_release(fl_tensor *t) {
 }
 
 void fl_tensor_handle(fl_tensor *t, int change) {
+  if (!t)
+    return;
   t->handles += change;
   if (t->extra)
     fli_extra_handle(t, change);
@@ -188,6 +191,7 @@ void fl_tensor_handle(fl_tensor *t, int change) {
 }
 
 size_t fl_handles_bytes(fl_runtime *rt, size_t *live) {
+  FLI_NEED_OR(rt, "rt", 0);
   fli_lending_drain(rt);
   if (live)
     *live = rt->live_bytes;
@@ -398,7 +402,7 @@ fl_status fli_tensor_alias(fl_tensor *x, bool bare, fl_tensor **out) {
 }
 
 fl_status fl_tensor_detach(fl_tensor *x, fl_tensor **out) {
-  FLI_NEED(x, "x");
+  FLI_NEED(x, "t");
   FLI_NEED(out, "out");
   return fli_tensor_alias(x, true, out);
 }
@@ -416,39 +420,52 @@ void fli_tensor_own(fl_tensor *t) {
 /* --- asking --- */
 
 const fl_meta *fl_tensor_meta(const fl_tensor *t) {
+  FLI_NEED_OR(t, "t", NULL);
   return &t->meta;
 }
 const int64_t *fl_tensor_strides(const fl_tensor *t) {
+  FLI_NEED_OR(t, "t", NULL);
   return t->stride;
 }
 int64_t fl_tensor_offset(const fl_tensor *t) {
+  FLI_NEED_OR(t, "t", 0);
   return t->offset;
 }
 int64_t fl_tensor_numel(const fl_tensor *t) {
+  FLI_NEED_OR(t, "t", 0);
   return t->numel;
 }
 fl_device fl_tensor_device(const fl_tensor *t) {
+  FLI_NEED_OR(t, "t", -1);
   return t->storage ? t->storage->device : fli_extra_device(t);
 }
 uint64_t fl_tensor_id(const fl_tensor *t) {
+  FLI_NEED_OR(t, "t", 0);
   return t->id;
 }
 fl_runtime *fl_tensor_runtime(const fl_tensor *t) {
+  FLI_NEED_OR(t, "t", NULL);
   return t->rt;
 }
 bool fl_tensor_contiguous(const fl_tensor *t) {
+  FLI_NEED_OR(t, "t", false);
   return t->contiguous;
 }
 uint32_t fl_tensor_version(const fl_tensor *t) {
+  FLI_NEED_OR(t, "t", 0);
   return t->storage ? t->storage->version : 0;
 }
 bool fl_tensor_closed(const fl_tensor *t) {
+  FLI_NEED_OR(t, "t", true);
   return !t->rt;
 }
 bool fl_tensor_pinned(const fl_tensor *t) {
+  FLI_NEED_OR(t, "t", false);
   return t->storage && fli_pin_of(t->storage);
 }
 bool fl_tensor_shares(const fl_tensor *a, const fl_tensor *b) {
+  FLI_NEED_OR(a, "a", false);
+  FLI_NEED_OR(b, "b", false);
   return a->storage && a->storage == b->storage;
 }
 
@@ -460,7 +477,24 @@ fl_status fli_need_memory(const fl_tensor *t, const char *who) {
   return fli_check_owner(t->rt);
 }
 
+fl_status fli_check_tensors(const char *function, const char *what,
+                            const fl_runtime *rt, int n, fl_tensor *const *t) {
+  if (n < 0 || (n > 0 && !t))
+    return n < 0 ? fli_check_count(function, what, n)
+                 : fli_fail(FL_EARG, "%s: %s is NULL", function, what);
+  for (int k = 0; k < n; k++)
+    if (!t[k])
+      return fli_fail(FL_EARG, "%s: %s[%d] is NULL", function, what, k);
+    else if (t[k]->rt != rt)
+      return t[k]->rt ? fli_fail(FL_EARG, "%s: %s[%d] is of another runtime",
+                                 function, what, k)
+                      : fli_fail(FL_ECLOSED, "%s: %s[%d] is closed", function,
+                                 what, k);
+  return FL_OK;
+}
+
 void *fl_tensor_data(fl_tensor *t) {
+  FLI_NEED_OR(t, "t", NULL);
   if (fli_need_memory(t, ""))
     return NULL;
   fl_device d = t->storage->device;

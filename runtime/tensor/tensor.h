@@ -37,6 +37,11 @@ fl_status fli_tensor_alias(fl_tensor *x, bool bare, fl_tensor **out);
 /* Fails unless t has memory, and the caller is the owner thread. */
 fl_status fli_need_memory(const fl_tensor *t, const char *who);
 
+/* The n tensors that a caller passes to a public function as `what`: each is
+ * there and of rt. */
+fl_status fli_check_tensors(const char *function, const char *what,
+                            const fl_runtime *rt, int n, fl_tensor *const *t);
+
 /* --- layout.c --- */
 
 void fli_conv_layout(const fl_tensor *x, fl_tensor *y);

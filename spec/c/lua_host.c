@@ -54,8 +54,8 @@ static void test_calls(void) {
   CHECK(strstr(fl_lua_traceback(f), "stack traceback"));
   CHECK(fl_lua_call(f, "model.backward", "") == FL_ELUA);
   CHECK(strstr(fl_error(), "there is no function 'model.backward'"));
-  CHECK(fl_lua_set(f, "x", NULL) == FL_ELUA);
-  CHECK(strstr(fl_error(), "NULL is no tensor"));
+  CHECK(fl_lua_set(f, "x", NULL) == FL_EARG);
+  CHECK(strstr(fl_error(), "fl_lua_set: t is NULL"));
   CHECK(fl_lua_call(f, "model.forward", "q") == FL_ELUA);
   CHECK(strstr(fl_error(), "there is no 'q'"));
   CHECK(fl_lua_get(f, "nothing.at.all", 'd', &scale) == FL_ELUA);
