@@ -32,22 +32,4 @@ static inline void cut_row(int64_t n, int64_t *piece, int64_t *pieces) {
   *pieces = fl_ceil_div(n, *piece);
 }
 
-/* A job and the type that its task is compiled for. */
-typedef struct typed {
-  fl_dtype type;
-  const void *job;
-} typed;
-
-#define TYPED_TASK(name, job_type)                                             \
-  static void name(void *context, int64_t begin, int64_t end) {                \
-    const typed *t = context;                                                  \
-    const job_type *e = t->job;                                                \
-    if (t->type == FL_F32)                                                     \
-      name##_f32(e, begin, end);                                               \
-    else if (t->type == FL_F64)                                                \
-      name##_f64(e, begin, end);                                               \
-    else                                                                       \
-      name##_i64(e, begin, end);                                               \
-  }
-
 #endif

@@ -1,38 +1,17 @@
 /* group_norm and batch_norm, over planes (the space of one sample and channel),
  * and their gradients. */
-#include "rows.h"
+#include "batch_norm.h"
+
+#include <math.h>
 
 #include <string.h>
 
 #define GRAIN       16384 /* elements worth a thread's while */
 #define MOST_PIECES 64    /* partial sums of weights' gradients */
-#define SPELL       128   /* rows summed in T before they go into doubles */
-#define PLANE       32    /* smaller planes are taken as columns */
-
-/* x is (samples, channels, size). In columns it is samples rows of width =
- * channels x size; a piece is `grain` of them. */
-typedef struct planes_job {
-  int64_t samples, channels, size, groups;
-  int64_t width, grain, pieces, tiles;
-  int64_t light; /* rows worth a thread's while */
-  bool weigh;    /* s1 are means, not sums */
-  double eps;
-  const void *x, *dy, *weight, *bias;
-  void *y; /* or dx */
-  void *mean, *rstd;
-  double *s1, *s2;     /* of every plane (or piece and column): mean and squared
-                          deviations, or sums of dy and dy (x - mean) */
-  void *a, *b, *c, *m; /* of every channel (or column): what to apply */
-} planes_job;
 
 static int64_t at_least(int64_t v, int64_t least) {
   return v < least ? least : v;
 }
-
-#define BODY "batch_norm.inc"
-#include "floats.inc"
-
-#define BY_TYPE(type, name) ((type) == FL_F64 ? name##_f64 : name##_f32)
 
 /* An input that may be left out: false if there was no memory for it. */
 static bool batch_norm_optional(const fl_launch *l, const fl_view *v,
@@ -96,7 +75,8 @@ FL_KERNEL(group_norm) {
       !batch_norm_optional(l, &l->in[1], type, &j.weight) ||
       !batch_norm_optional(l, &l->in[2], type, &j.bias))
     return FL_ENOMEM;
-  over_planes(l, &j, j.channels / j.groups, BY_TYPE(type, group_forward));
+  over_planes(l, &j, j.channels / j.groups,
+              FL_OF_FLOAT(batch_norm, type)->group_forward);
   FL_CPU(finish)(l, &l->out[0], type, j.y);
   FL_CPU(finish)(l, &l->out[1], type, j.mean);
   FL_CPU(finish)(l, &l->out[2], type, j.rstd);
@@ -148,7 +128,8 @@ FL_KERNEL(group_norm_backward) {
     return FL_ENOMEM;
   j.s1 = sums + 2 * j.channels;
   j.s2 = j.s1 + planes;
-  over_planes(l, &j, j.channels / j.groups, BY_TYPE(type, group_backward));
+  over_planes(l, &j, j.channels / j.groups,
+              FL_OF_FLOAT(batch_norm, type)->group_backward);
   FL_CPU(finish)(l, &l->out[0], type, j.y);
   if (j.weight) { /* s2 has been multiplied by its group's rstd */
     double *dw = sums, *db = dw + j.channels;
@@ -209,9 +190,9 @@ static fl_status channel_moments(const fl_launch *l, fl_dtype type,
   if (s != FL_OK)
     return s;
   if (j->size < PLANE)
-    over_columns(l, j, BY_TYPE(type, column_moments));
+    over_columns(l, j, FL_OF_FLOAT(batch_norm, type)->column_moments);
   else
-    over_planes(l, j, 1, BY_TYPE(type, plane_moments));
+    over_planes(l, j, 1, FL_OF_FLOAT(batch_norm, type)->plane_moments);
   j->weigh = true;
   add_figures(j, NULL, mean, m2);
   for (int64_t c = 0; c < j->channels; c++)
@@ -292,15 +273,13 @@ FL_KERNEL(batch_norm) {
   const double *w = j.weight, *b = j.bias;
   for (int64_t c = 0; c < n; c++)
     rstd[c] = 1 / sqrt(var[c] + j.eps);
-  if (type == FL_F64)
-    forward_factors_f64(&j, mean, rstd, w, b);
-  else
-    forward_factors_f32(&j, mean, rstd, w, b);
+  FL_OF_FLOAT(batch_norm, type)->forward_factors(&j, mean, rstd, w, b);
   if (j.x) {
     if (j.size < PLANE)
-      fl_cpu_parallel(l, j.samples, j.light, BY_TYPE(type, column_apply), &j);
+      fl_cpu_parallel(l, j.samples, j.light,
+                      FL_OF_FLOAT(batch_norm, type)->column_apply, &j);
     else
-      over_planes(l, &j, 1, BY_TYPE(type, plane_apply));
+      over_planes(l, &j, 1, FL_OF_FLOAT(batch_norm, type)->plane_apply);
     FL_CPU(finish)(l, &l->out[0], type, j.y);
   }
   FL_CPU(finish)(l, &l->out[1], FL_F64, mean);
@@ -315,9 +294,9 @@ static fl_status channel_sums(const fl_launch *l, fl_dtype type, planes_job *j,
   if (s != FL_OK)
     return s;
   if (j->size < PLANE)
-    over_columns(l, j, BY_TYPE(type, column_sums));
+    over_columns(l, j, FL_OF_FLOAT(batch_norm, type)->column_sums);
   else
-    over_planes(l, j, 1, BY_TYPE(type, plane_sums));
+    over_planes(l, j, 1, FL_OF_FLOAT(batch_norm, type)->plane_sums);
   add_figures(j, NULL, s1, s2);
   return FL_OK;
 }
@@ -343,23 +322,19 @@ FL_KERNEL(batch_norm_backward) {
   if (!db || !dw || !batch_norm_optional(l, &l->in[2], FL_F64, &weight) ||
       !batch_norm_optional(l, &l->in[4], FL_F64, &rstd))
     return FL_ENOMEM;
-  if (type == FL_F64)
-    backward_means_f64(&j);
-  else
-    backward_means_f32(&j);
+  FL_OF_FLOAT(batch_norm, type)->backward_means(&j);
   s = channel_sums(l, type, &j, db, dw);
   if (s != FL_OK)
     return s;
   for (int64_t c = 0; c < n; c++)
     dw[c] *= ((const double *)rstd)[c];
-  if (type == FL_F64)
-    backward_factors_f64(&j, rstd, weight, db, dw, l->attrs->v[0].i);
-  else
-    backward_factors_f32(&j, rstd, weight, db, dw, l->attrs->v[0].i);
+  FL_OF_FLOAT(batch_norm, type)
+      ->backward_factors(&j, rstd, weight, db, dw, l->attrs->v[0].i);
   if (j.size < PLANE)
-    fl_cpu_parallel(l, j.samples, j.light, BY_TYPE(type, column_apply), &j);
+    fl_cpu_parallel(l, j.samples, j.light,
+                    FL_OF_FLOAT(batch_norm, type)->column_apply, &j);
   else
-    over_planes(l, &j, 1, BY_TYPE(type, plane_apply));
+    over_planes(l, &j, 1, FL_OF_FLOAT(batch_norm, type)->plane_apply);
   FL_CPU(finish)(l, &l->out[0], type, j.y);
   put_weights(l, &j, dw, db);
   return FL_OK;

@@ -24,6 +24,19 @@
   fl_status FL_CPU(name)(const fl_launch *l);                                  \
   fl_status FL_CPU(name)(const fl_launch *l)
 
+#define FL_FORCE static inline __attribute__((always_inline))
+
+/* The table of functions that NAME_typed.c exports for a float dtype. */
+#define FL_OF_FLOAT(name, dtype)                                               \
+  ((dtype) == FL_F64 ? &FL_CPU(name##_f64) : &FL_CPU(name##_f32))
+
+/* Elements that a sum in their own type may have before it goes on in double:
+ * 4096 in 64 lanes keep the error of a float sum near one ulp. */
+#define FL_ROW_BLOCK 4096
+
+/* Columns that are reduced together, at most. */
+#define FL_COLUMNS 512
+
 /* --- threads (pool.c, compiled once) --- */
 
 #define FL_CPU_MOST_THREADS 1024

@@ -1,35 +1,15 @@
 /* Cross-entropy of scores against class positions or probabilities, and its
  * gradient. Scores are (N, C, space...) or (C); a sample is one of N x space.
  * The other losses are composed of rows (runtime/rules/loss.c). */
-#include "rows.h"
+#include "loss.h"
 
 #define GRAIN 8192 /* scores worth a thread's while */
-#define TILE  64   /* samples taken together */
-
-/* x is outer x classes x inner; a task is a tile of up to TILE samples:
- * adjacent rows when inner is 1, else adjacent columns. */
-typedef struct job {
-  int64_t outer, classes, inner, tiles, width;
-  const void *x, *weight, *probabilities;
-  const int64_t *target; /* as given: counted from base */
-  int64_t ignore;
-  int base;
-  double smoothing;
-  double even;      /* of the smoothing for each class */
-  double weights;   /* their sum */
-  double scale;     /* dy of a loss that is one number, per weight */
-  const void *each; /* dy of every sample */
-  void *lse, *dx;
-  double *losses, *totals; /* of every sample */
-} job;
-
-#define BODY "loss.inc"
-#include "floats.inc"
 
 enum { MEAN, SUM, NONE };
 
 /* Class positions, checked before anything is computed. */
-static fl_status set_targets(const fl_launch *l, const fl_view *v, job *j) {
+static fl_status set_targets(const fl_launch *l, const fl_view *v,
+                             loss_job *j) {
   int64_t n = fl_view_numel(v), bad = 0;
   const int64_t *t = j->target = FL_CPU(input)(l, v, FL_I64);
   if (!t)
@@ -45,7 +25,8 @@ static fl_status set_targets(const fl_launch *l, const fl_view *v, job *j) {
 
 /* What forward and backward both read: inputs x, target and weight. */
 static fl_status set_job(const fl_launch *l, const fl_view *x,
-                         const fl_view *target, const fl_view *weight, job *j) {
+                         const fl_view *target, const fl_view *weight,
+                         loss_job *j) {
   fl_dtype type = fl_cpu_wide(x->dtype);
   int dim = x->ndim > 1;
   j->classes = x->shape[dim];
@@ -77,7 +58,7 @@ static fl_status set_job(const fl_launch *l, const fl_view *x,
   return j->probabilities ? FL_OK : FL_ENOMEM;
 }
 
-static void over_samples(const fl_launch *l, fl_cpu_task f, job *j) {
+static void over_samples(const fl_launch *l, fl_cpu_task f, loss_job *j) {
   int64_t tasks = (j->inner == 1 ? 1 : j->outer) * j->tiles;
   int64_t cost = j->width * j->classes;
   if (j->x)
@@ -94,7 +75,7 @@ static double sum_of(int64_t n, const double *v) {
 }
 
 FL_KERNEL(cross_entropy) {
-  job j = {0};
+  loss_job j = {0};
   const fl_view *y = &l->out[0], *lse = &l->out[1], *total = &l->out[2];
   fl_dtype type = fl_cpu_wide(l->in[0].dtype);
   fl_status s = set_job(l, &l->in[0], &l->in[1], &l->in[2], &j);
@@ -109,7 +90,7 @@ FL_KERNEL(cross_entropy) {
     j.losses[i] = j.totals[i] = 0;
   if (samples && !(j.lse = FL_CPU(output)(l, lse, type)))
     return FL_ENOMEM;
-  over_samples(l, type == FL_F64 ? forward_f64 : forward_f32, &j);
+  over_samples(l, FL_OF_FLOAT(loss, type)->forward, &j);
   double weight = sum_of(samples, j.totals);
   FL_CPU(finish)(l, total, FL_F64, &weight);
   if (reduction == NONE)
@@ -127,7 +108,7 @@ FL_KERNEL(cross_entropy) {
 
 /* in: dy, x, target, weight, lse, total */
 FL_KERNEL(cross_entropy_backward) {
-  job j = {0};
+  loss_job j = {0};
   fl_dtype type = fl_cpu_wide(l->in[1].dtype);
   fl_status s = set_job(l, &l->in[1], &l->in[2], &l->in[3], &j);
   if (s != FL_OK || !j.x)
@@ -146,7 +127,7 @@ FL_KERNEL(cross_entropy_backward) {
     if (l->attrs->v[2].i == MEAN)
       j.scale /= fl_cpu_scalar(&l->in[5]);
   }
-  over_samples(l, type == FL_F64 ? backward_f64 : backward_f32, &j);
+  over_samples(l, FL_OF_FLOAT(loss, type)->backward, &j);
   FL_CPU(finish)(l, &l->out[0], type, j.dx);
   return FL_OK;
 }

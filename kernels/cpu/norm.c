@@ -1,35 +1,15 @@
 /* layer_norm and rms_norm (over the last dims) and their gradients. group_norm
  * and batch_norm are in batch_norm.c. */
-#include "rows.h"
+#include "norm.h"
 
 #include <string.h>
 
 #define GRAIN       16384 /* elements worth a thread's while */
-#define TOGETHER    16    /* rows whose figures are computed in lanes */
 #define MOST_PIECES 64    /* partial sums of weights' gradients */
-#define SPELL       128   /* rows summed in T before they go into doubles */
-
-typedef struct rows_job {
-  int64_t n, grain;
-  double eps;
-  bool centre; /* layer_norm: with a mean */
-  const void *x, *dy, *weight, *bias;
-  void *y; /* or dx */
-  void *mean, *rstd;
-  double *parts; /* dw and db of every piece */
-  void *spells;  /* the same of at most SPELL rows */
-  void *dw, *db;
-  int64_t pieces;
-} rows_job;
 
 static int64_t at_least(int64_t v, int64_t least) {
   return v < least ? least : v;
 }
-
-#define BODY "norm.inc"
-#include "floats.inc"
-
-#define BY_TYPE(type, name) ((type) == FL_F64 ? name##_f64 : name##_f32)
 
 /* An input that may be left out: false if there was no memory for it. */
 static bool norm_optional(const fl_launch *l, const fl_view *v, fl_dtype type,
@@ -50,7 +30,7 @@ static fl_status forward_rows(const fl_launch *l, const fl_view *bias,
   const fl_view *x = &l->in[0];
   fl_dtype type = fl_cpu_wide(x->dtype);
   int64_t rows = fl_view_numel(rstd), total = fl_view_numel(x);
-  rows_job j = {.n = rows ? total / rows : 0,
+  norm_job j = {.n = rows ? total / rows : 0,
                 .eps = l->attrs->v[1].f,
                 .centre = mean != NULL};
   if (rows == 0)
@@ -67,7 +47,7 @@ static fl_status forward_rows(const fl_launch *l, const fl_view *bias,
       return FL_ENOMEM;
   }
   fl_cpu_parallel(l, rows, j.n < GRAIN ? GRAIN / at_least(j.n, 1) : 1,
-                  BY_TYPE(type, norm_rows), &j);
+                  FL_OF_FLOAT(norm, type)->forward, &j);
   if (total)
     FL_CPU(finish)(l, &l->out[0], type, j.y);
   if (mean)
@@ -89,8 +69,9 @@ static fl_status backward_rows(const fl_launch *l, const fl_view *mean,
                                const fl_view *rstd, const fl_view *db) {
   const fl_view *w = &l->in[2], *dw = &l->out[1];
   fl_dtype type = fl_cpu_wide(l->in[1].dtype);
+  const norm_kernels *k = FL_OF_FLOAT(norm, type);
   int64_t rows = fl_view_numel(rstd), total = fl_view_numel(&l->in[1]);
-  rows_job j = {.n = rows ? total / rows : 0, .centre = mean != NULL};
+  norm_job j = {.n = rows ? total / rows : 0, .centre = mean != NULL};
   if (total == 0) { /* no rows, but perhaps weights: their gradient is 0 */
     norm_zero(dw);
     norm_zero(db);
@@ -121,12 +102,11 @@ static fl_status backward_rows(const fl_launch *l, const fl_view *mean,
     if (!j.parts || !j.spells || !j.dw || (db && !j.db))
       return FL_ENOMEM;
   }
-  fl_cpu_parallel(l, rows, j.grain, BY_TYPE(type, norm_rows_backward), &j);
+  fl_cpu_parallel(l, rows, j.grain, k->backward, &j);
   FL_CPU(finish)(l, &l->out[0], type, j.y);
   if (!j.weight)
     return FL_OK;
-  fl_cpu_parallel(l, j.n, at_least(GRAIN / (2 * j.pieces), 16),
-                  BY_TYPE(type, norm_rows_weights), &j);
+  fl_cpu_parallel(l, j.n, at_least(GRAIN / (2 * j.pieces), 16), k->weights, &j);
   FL_CPU(finish)(l, dw, type, j.dw);
   if (db)
     FL_CPU(finish)(l, db, type, j.db);

@@ -1,151 +1,23 @@
 /* Reductions over any set of dims: one driver that cuts any strided input into
- * blocks of rows or columns, and the loops of reduce.inc. Reductions that give
- * positions are in extremes.inc, running sums in scan.c. */
+ * blocks of rows or columns, and the loops of reduce_typed.c. Reductions that
+ * give positions are in extremes_typed.c, running sums in scan.c. */
 #include "../../runtime/math/math.h"
 #include "axis.h"
 #include "move.h"
-#include "rows.h"
+#include "reduce.h"
 
-#define MAX_TILE   FL_COLUMNS   /* results computed together */
 #define MAX_PIECES 64           /* of the elements of one result */
 #define BUFFER     FL_ROW_BLOCK /* elements converted at a time */
 
-/* What is accumulated; the order matters: sums, then maxima. */
-enum {
-  K_SUM,
-  K_ABS_SUM,
-  K_COUNT, /* of nonzero elements */
-  K_SQUARES,
-  K_POWERS, /* |x|^p */
-  K_PROD,
-  K_MOMENTS,
-  K_MAX,
-  K_MIN,
-  K_ABS_MAX,
-  K_ABS_MIN,
-  K_LSE
-};
-
-enum { /* how a result comes from what was accumulated */
-       DONE_VALUE,
-       DONE_MIN,
-       DONE_MEAN,
-       DONE_ROOT,
-       DONE_VAR,
-       DONE_LSE,
-       DONE_ANY,
-       DONE_ALL,
-       DONE_COUNT
-};
-
-typedef union slot {
-  double f;
-  int64_t i;
-} slot;
-
-typedef struct axis {
-  int64_t size, in, out; /* strides in elements; out only if kept */
-  bool reduced;
-} axis;
-
-/* A reduction, planned. The input is seen as outer x tile x run: `tile` is one
- * kept axis and `run` one reduced axis, one of the two with stride 1; a task
- * reduces some segments (blocks of run) of the elements of some tile. */
-typedef struct job {
-  int kind, finish, planes;
-  double p; /* exponent, or var's correction */
-  double count;
-  fl_dtype stored, compute;
-  const char *x;
-  char *y;
-  int n_keep, n_red; /* outer axes */
-  axis keep[FL_MAX_DIMS], red[FL_MAX_DIMS];
-  axis tile, run;
-  bool cols; /* the tile's stride is 1, not the run's */
-  int64_t width, tiles, outer;
-  int64_t block, blocks, segments, per_piece, pieces;
-  int64_t repeats; /* of each element, by reduced dims of stride 0 */
-  slot *partial;
-} job;
-
-/* --- combining the planes of two blocks --- */
-
-/* Equal maxima (both -inf, say) must not be subtracted. */
-FL_FORCE void merge_lse(double *m, double *s, double m2, double s2) {
-  double top = m2 > *m || m2 != m2 ? m2 : *m;
-  double t = *m == top ? *s : *s * exp(*m - top);
-  *s = t + (m2 == top ? s2 : s2 * exp(m2 - top));
-  *m = top;
-}
-
-/* max_dim and its like, and cumsum: an input seen as outer x n x inner. With
- * inner = 1 rows are cut into pieces, else a task is a tile of columns. */
-typedef struct extreme {
-  bool least;
-  const void *x;
-  void *values; /* NULL: not wanted */
-  int64_t *indices;
-  int64_t n, inner, tiles, piece, pieces;
-  int base;
-  void *best; /* of each piece */
-  int64_t *at;
-} extreme;
-
-#define T       float
-#define F(name) name##_f32
-#define SLOT    f
-#define SPOT    int32_t
-#define WIDE    double
-#define FLOATS  1
-#define LOWEST  (-INFINITY)
-#include "reduce.inc"
-#include "extremes.inc"
-#undef T
-#undef F
-#undef SPOT
-#define T       double
-#define F(name) name##_f64
-#define SPOT    int64_t
-#include "reduce.inc"
-#include "extremes.inc"
-#undef T
-#undef F
-#undef SLOT
-#undef WIDE
-#undef FLOATS
-#undef LOWEST
-#undef SPOT
-#define T       int64_t
-#define F(name) name##_i64
-#define SLOT    i
-#define SPOT    int64_t
-#define WIDE    int64_t
-#define FLOATS  0
-#define LOWEST  INT64_MIN
-#include "reduce.inc"
-#include "extremes.inc"
-#undef T
-#undef F
-#undef SLOT
-#undef SPOT
-#undef WIDE
-#undef FLOATS
-#undef LOWEST
-
-#define BY_TYPE(b, f, ...)                                                     \
-  ((b)->compute == FL_F32   ? f##_f32(__VA_ARGS__)                             \
-   : (b)->compute == FL_F64 ? f##_f64(__VA_ARGS__)                             \
-                            : f##_i64(__VA_ARGS__))
-
 /* --- one block --- */
 
-static void block_rows(const job *b, const char *x, int64_t rows, int64_t n,
-                       slot *a) {
+static void block_rows(const reduce_job *b, const char *x, int64_t rows,
+                       int64_t n, slot *a) {
   size_t size = fl_dtype_size(b->stored);
   double buffer[BUFFER];
   int64_t stride = b->tile.in, most = 1;
   if (b->stored == b->compute) {
-    BY_TYPE(b, reduce_rows, b, x, rows, stride, n, a, b->width);
+    b->typed->rows(b, x, rows, stride, n, a, b->width);
     return;
   }
   if (stride == n && n > 0) /* several rows are adjacent */
@@ -154,42 +26,42 @@ static void block_rows(const job *b, const char *x, int64_t rows, int64_t n,
     int64_t m = rows - r < most ? rows - r : most;
     FL_CPU(convert)
     (m * n, b->compute, buffer, b->stored, x + r * stride * (int64_t)size);
-    BY_TYPE(b, reduce_rows, b, buffer, m, n, n, a + r, b->width);
+    b->typed->rows(b, buffer, m, n, n, a + r, b->width);
   }
 }
 
 /* Columns of a few adjacent elements are reduced as longer ones, made of
  * several rows, and these then onto each other. */
-static bool block_narrow(const job *b, const char *x, int64_t rows, int64_t n,
-                         slot *a) {
+static bool block_narrow(const reduce_job *b, const char *x, int64_t rows,
+                         int64_t n, slot *a) {
   slot wide[3 * 64];
   if (n >= 32 || b->run.in != n || rows * n < 16 * 64)
     return false;
   int64_t k = 64 / n, w = k * n, whole = rows / k;
-  BY_TYPE(b, start, b, w, wide, w);
-  BY_TYPE(b, reduce_cols, b, x, whole, w, w, wide, w);
+  b->typed->start(b, w, wide, w);
+  b->typed->cols(b, x, whole, w, w, wide, w);
   size_t size = fl_dtype_size(b->compute);
   if (rows > whole * k)
-    BY_TYPE(b, reduce_cols, b, x + whole * w * (int64_t)size, rows - whole * k,
-            n, n, wide, w);
+    b->typed->cols(b, x + whole * w * (int64_t)size, rows - whole * k, n, n,
+                   wide, w);
   for (int64_t i = 0; i < k; i++) {
     slot part[3 * 32];
     for (int p = 0; p < b->planes; p++)
       for (int64_t j = 0; j < n; j++)
         part[p * b->width + j] = wide[p * w + i * n + j];
-    BY_TYPE(b, merge, b, n, a, part, b->width);
+    b->typed->merge(b, n, a, part, b->width);
   }
   return true;
 }
 
-static void block_cols(const job *b, const char *x, int64_t rows, int64_t n,
-                       slot *a) {
+static void block_cols(const reduce_job *b, const char *x, int64_t rows,
+                       int64_t n, slot *a) {
   size_t size = fl_dtype_size(b->stored);
   double buffer[BUFFER];
   int64_t stride = b->run.in, most = BUFFER / n;
   if (b->stored == b->compute) {
     if (n != b->width || !block_narrow(b, x, rows, n, a))
-      BY_TYPE(b, reduce_cols, b, x, rows, stride, n, a, b->width);
+      b->typed->cols(b, x, rows, stride, n, a, b->width);
     return;
   }
   for (int64_t r = 0; r < rows; r += most) {
@@ -203,7 +75,7 @@ static void block_cols(const job *b, const char *x, int64_t rows, int64_t n,
         FL_CPU(convert)
     (n, b->compute, (char *)buffer + (size_t)(i * n) * to, b->stored,
      from + i * stride * (int64_t)size);
-    BY_TYPE(b, reduce_cols, b, buffer, m, n, n, a, b->width);
+    b->typed->cols(b, buffer, m, n, n, a, b->width);
   }
 }
 
@@ -222,20 +94,22 @@ static int64_t offset_of(int64_t i, int n, const axis *axes, int64_t *out) {
 
 /* Where the results of tile number t begin, in the input and the output, and
  * how many they are. */
-static int64_t tile_of(const job *b, int64_t t, int64_t *in, int64_t *out) {
+static int64_t tile_of(const reduce_job *b, int64_t t, int64_t *in,
+                       int64_t *out) {
   int64_t first = t % b->tiles * b->width, left = b->tile.size - first;
   *out = first * b->tile.out;
   *in = first * b->tile.in + offset_of(t / b->tiles, b->n_keep, b->keep, out);
   return left < b->width ? left : b->width;
 }
 
-static void reduce_task(const job *b, int64_t t, int64_t piece, slot *a) {
+static void reduce_task(const reduce_job *b, int64_t t, int64_t piece,
+                        slot *a) {
   int64_t in, out, none = 0, n = tile_of(b, t, &in, &out);
   int64_t end = (piece + 1) * b->per_piece;
   int64_t size = (int64_t)fl_dtype_size(b->stored);
   if (end > b->segments)
     end = b->segments;
-  BY_TYPE(b, start, b, n, a, b->width);
+  b->typed->start(b, n, a, b->width);
   for (int64_t s = piece * b->per_piece; s < end; s++) {
     int64_t at = s % b->blocks * b->block, left = b->run.size - at;
     int64_t i =
@@ -246,12 +120,12 @@ static void reduce_task(const job *b, int64_t t, int64_t piece, slot *a) {
   }
 }
 
-static int64_t result_size(const job *b) {
+static int64_t result_size(const reduce_job *b) {
   return b->finish >= DONE_ANY ? 8 : (int64_t)fl_dtype_size(b->compute);
 }
 
 /* What was accumulated from elements that stand for several equal ones. */
-static void count_repeats(const job *b, int64_t n, slot *a) {
+static void count_repeats(const reduce_job *b, int64_t n, slot *a) {
   int64_t plane = b->kind == K_LSE || b->kind == K_MOMENTS ? b->width : 0;
   double times = (double)b->repeats;
   if (b->kind >= K_MAX && b->kind != K_LSE)
@@ -267,16 +141,15 @@ static void count_repeats(const job *b, int64_t n, slot *a) {
     a[2 * b->width + j].f *= times;
 }
 
-static void reduce_finish(const job *b, int64_t t, slot *a) {
+static void reduce_finish(const reduce_job *b, int64_t t, slot *a) {
   int64_t in, out, n = tile_of(b, t, &in, &out);
   if (b->repeats > 1)
     count_repeats(b, n, a);
-  BY_TYPE(b, finish, b, n, a, b->width, b->y + out * result_size(b),
-          b->tile.out);
+  b->typed->finish(b, n, a, b->width, b->y + out * result_size(b), b->tile.out);
 }
 
 static void reduce_tasks(void *context, int64_t begin, int64_t end) {
-  const job *b = context;
+  const reduce_job *b = context;
   slot own[3 * MAX_TILE];
   for (int64_t i = begin; i < end; i++) {
     int64_t t = i / b->pieces, piece = i % b->pieces;
@@ -288,13 +161,13 @@ static void reduce_tasks(void *context, int64_t begin, int64_t end) {
 }
 
 static void merge_tasks(void *context, int64_t begin, int64_t end) {
-  const job *b = context;
+  const reduce_job *b = context;
   int64_t each = b->planes * b->width, in, out;
   for (int64_t t = begin; t < end; t++) {
     slot *a = b->partial + t * b->pieces * each;
     int64_t n = tile_of(b, t, &in, &out);
     for (int64_t i = 1; i < b->pieces; i++)
-      BY_TYPE(b, merge, b, n, a, a + i * each, b->width);
+      b->typed->merge(b, n, a, a + i * each, b->width);
     reduce_finish(b, t, a);
   }
 }
@@ -309,7 +182,8 @@ static bool axis_before(const axis *a, const axis *b) {
 /* Axes of the input without those of size 1 and those along which a result
  * meets the same element again, strides made positive, innermost first,
  * neighbours that can be one made one. */
-static int plan_axes(job *b, const fl_view *v, uint32_t reduced, axis *axes) {
+static int plan_axes(reduce_job *b, const fl_view *v, uint32_t reduced,
+                     axis *axes) {
   int n = 0, m = 0;
   b->repeats = 1;
   int64_t out = 1;
@@ -349,7 +223,7 @@ static int plan_axes(job *b, const fl_view *v, uint32_t reduced, axis *axes) {
 }
 
 /* Which axes are tile and run, and the rest, outermost first. */
-static void plan_roles(job *b, const axis *axes, int n) {
+static void plan_roles(reduce_job *b, const axis *axes, int n) {
   bool have_tile = false, have_run = false;
   b->tile = (axis){1, 0, 0, false};
   b->run = (axis){1, 0, 0, true};
@@ -379,7 +253,7 @@ static void plan_roles(job *b, const axis *axes, int n) {
 
 /* Sizes of tiles, blocks and pieces; from the shape alone. `count` is the
  * number of elements of one result. */
-static void plan_sizes(job *b, int64_t count) {
+static void plan_sizes(reduce_job *b, int64_t count) {
   int64_t outer = 1, repeats = 1;
   for (int k = 0; k < b->n_keep; k++)
     outer *= b->keep[k].size;
@@ -412,7 +286,7 @@ static void plan_sizes(job *b, int64_t count) {
 
 /* The input as contiguous memory of the compute type, for an input with nothing
  * adjacent: each element once, with stride 0 where the input has it. */
-static fl_status copy_dense(const fl_launch *l, job *b, const fl_view *v,
+static fl_status copy_dense(const fl_launch *l, reduce_job *b, const fl_view *v,
                             uint32_t reduced, fl_view *dense) {
   fl_view few;
   bool some = false;
@@ -432,7 +306,7 @@ static fl_status copy_dense(const fl_launch *l, job *b, const fl_view *v,
   return b->x ? FL_OK : FL_ENOMEM;
 }
 
-static fl_status reduce_run(const fl_launch *l, job *b, int64_t count) {
+static fl_status reduce_run(const fl_launch *l, reduce_job *b, int64_t count) {
   int64_t tiles = b->outer * b->tiles, tasks = tiles * b->pieces;
   int64_t cost = clamp_to(count / b->pieces, 1, GRAIN) * b->width;
   if (b->pieces > 1) {
@@ -456,7 +330,7 @@ static fl_status reduce_all(const fl_launch *l, int kind, int finish, int at,
                             double p, fl_dtype whole) {
   const fl_view *v = &l->in[0], *out = &l->out[0];
   bool is_float = fl_dtype_kind(v->dtype) == FL_KIND_FLOAT;
-  job b = {
+  reduce_job b = {
       .kind = kind, .finish = finish, .p = p, .stored = v->dtype, .repeats = 1};
   int n_dims, n;
   const int64_t *dims = fl_attr_list(l->attrs, at, &n_dims);
@@ -468,6 +342,8 @@ static fl_status reduce_all(const fl_launch *l, int kind, int finish, int at,
   for (int d = 0; d < v->ndim; d++)
     count *= reduced >> d & 1 ? v->shape[d] : 1;
   b.compute = is_float ? fl_cpu_wide(v->dtype) : whole;
+  b.typed = b.compute == FL_I64 ? &FL_CPU(reduce_i64)
+                                : FL_OF_FLOAT(reduce, b.compute);
   b.planes = kind == K_MOMENTS ? 3 : kind == K_LSE ? 2 : 1;
   b.count = (double)count;
   b.x = v->data;
@@ -568,16 +444,14 @@ FL_KERNEL(norm) {
 
 /* --- extremes with positions --- */
 
-TYPED_TASK(arg_cols, extreme)
-TYPED_TASK(arg_rows, extreme)
-
 /* Values into `values` (may be NULL), positions into `indices`. */
 static fl_status extremes_of(const fl_launch *l, const fl_view *v, bool least,
                              const fl_view *values, const fl_view *indices) {
   fl_dtype type = compute_type(v->dtype);
   int64_t d = l->attrs->v[0].i;
   extreme e = {.least = least, .base = l->base, .indices = indices->data};
-  typed t = {type, &e};
+  const extreme_kernels *k =
+      type == FL_I64 ? &FL_CPU(extreme_i64) : FL_OF_FLOAT(extreme, type);
   int64_t outer =
       split_around(v, d == FL_ATTR_NONE || !v->ndim ? -1 : d, &e.n, &e.inner);
   if (outer * e.inner == 0 || e.n == 0)
@@ -590,7 +464,7 @@ static fl_status extremes_of(const fl_launch *l, const fl_view *v, bool least,
     e.tiles = fl_ceil_div(e.inner, MAX_TILE);
     int64_t cost = e.n * (e.inner < MAX_TILE ? e.inner : MAX_TILE);
     s = fl_cpu_stoppable(l, outer * e.tiles, clamp_to(GRAIN / cost, 1, GRAIN),
-                         arg_cols, &t);
+                         k->cols, &e);
   } else {
     cut_row(e.n, &e.piece, &e.pieces);
     if (e.pieces > 1) {
@@ -601,15 +475,9 @@ static fl_status extremes_of(const fl_launch *l, const fl_view *v, bool least,
         return FL_ENOMEM;
     }
     s = fl_cpu_stoppable(l, outer * e.pieces,
-                         clamp_to(GRAIN / e.piece, 1, GRAIN), arg_rows, &t);
-    for (int64_t row = 0; s == FL_OK && row < outer && e.pieces > 1; row++) {
-      if (type == FL_F32)
-        arg_merge_f32(&e, row);
-      else if (type == FL_F64)
-        arg_merge_f64(&e, row);
-      else
-        arg_merge_i64(&e, row);
-    }
+                         clamp_to(GRAIN / e.piece, 1, GRAIN), k->rows, &e);
+    for (int64_t row = 0; s == FL_OK && row < outer && e.pieces > 1; row++)
+      k->merge(&e, row);
   }
   if (s == FL_OK && values)
     FL_CPU(finish)(l, values, type, e.values);

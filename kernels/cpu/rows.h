@@ -1,36 +1,28 @@
-/* Reductions of one contiguous row that softmax, losses and logsumexp share:
- * maximum, sum, exponentials and their sum. Float versions with AVX-512 are
- * here, those that read the same for float and double in rows_typed.h. */
+/* Reductions of one contiguous row, or of columns side by side, that softmax,
+ * norms, losses and reductions share. For typed files; float has versions with
+ * AVX-512. */
 #ifndef FL_CPU_ROWS_H
 #define FL_CPU_ROWS_H
 
 #include "../../runtime/math/math.h"
-#include "cpu.h"
+#include "typed.h"
 
-#if defined(__AVX512F__)
+#if FL_T_IS_F32 && defined(__AVX512F__)
 #include <immintrin.h>
 #endif
 
-/* Elements that lanes of a type may sum before the sum goes into a double:
- * 4096 / 64 lanes keeps the error of a float sum near one ulp. */
-#define FL_ROW_BLOCK 4096
-
-/* Columns that are reduced together, at most. */
-#define FL_COLUMNS 512
-
-#define FL_FORCE static inline __attribute__((always_inline))
-
-FL_FORCE float fl_row_exp1_f32(float x) {
+FL_FORCE T row_exp1(T x) {
+#if FL_T_IS_F32
   return fl_exp_f32(x);
-}
-FL_FORCE double fl_row_exp1_f64(double x) {
+#else
   return exp(x);
+#endif
 }
 
 /* Mean, sum of squared deviations and count of two sets together (Chan, Golub
  * and LeVeque 1979). */
-FL_FORCE void fl_merge_moments(double *mean, double *m2, double *count,
-                               double mean2, double m22, double count2) {
+FL_FORCE void merge_moments(double *mean, double *m2, double *count,
+                            double mean2, double m22, double count2) {
   double n = *count + count2, d = mean2 - *mean;
   if (count2 == 0)
     return;
@@ -39,8 +31,7 @@ FL_FORCE void fl_merge_moments(double *mean, double *m2, double *count,
   *count = n;
 }
 
-#if defined(__AVX512F__)
-#define FL_ROWS_AVX512 1
+#if FL_T_IS_F32 && defined(__AVX512F__)
 
 FL_FORCE __m512 fl_exp_512(__m512 x) {
   __m512 t =
@@ -68,7 +59,7 @@ FL_FORCE __mmask16 fl_tail_512(int64_t n) {
 }
 
 /* NaN if there is one, -inf for nothing. */
-static inline float fl_row_max_f32(const float *x, int64_t n) {
+static inline float row_max(const float *x, int64_t n) {
   __m512 low = _mm512_set1_ps(-INFINITY), a = low, b = low;
   __mmask16 nan = 0;
   int64_t i = 0;
@@ -88,7 +79,7 @@ static inline float fl_row_max_f32(const float *x, int64_t n) {
 }
 
 /* Sums of products and of elements, at most FL_ROW_BLOCK of them. */
-FL_FORCE float fl_row_dot_block_f32(const float *x, const float *y, int64_t n) {
+FL_FORCE float row_dot_block(const float *x, const float *y, int64_t n) {
   __m512 a = _mm512_setzero_ps(), b = a;
   int64_t i = 0;
   for (; i + 32 <= n; i += 32) {
@@ -104,7 +95,7 @@ FL_FORCE float fl_row_dot_block_f32(const float *x, const float *y, int64_t n) {
   return _mm512_reduce_add_ps(_mm512_add_ps(a, b));
 }
 
-FL_FORCE float fl_row_sum_block_f32(const float *x, int64_t n) {
+FL_FORCE float row_sum_block(const float *x, int64_t n) {
   __m512 a = _mm512_setzero_ps(), b = a, c = a, d = a;
   int64_t i = 0;
   for (; i + 64 <= n; i += 64) {
@@ -122,8 +113,8 @@ FL_FORCE float fl_row_sum_block_f32(const float *x, int64_t n) {
 }
 
 /* Sums of x - from and of its squares. */
-FL_FORCE void fl_row_shifted_block_f32(const float *x, int64_t n, float from,
-                                       float *sum, float *squares) {
+FL_FORCE void row_shifted_block(const float *x, int64_t n, float from,
+                                float *sum, float *squares) {
   __m512 f = _mm512_set1_ps(from);
   __m512 a = _mm512_setzero_ps(), b = a, qa = a, qb = a;
   int64_t i = 0;
@@ -146,7 +137,7 @@ FL_FORCE void fl_row_shifted_block_f32(const float *x, int64_t n, float from,
 }
 
 /* Sum of (x - mean)^2. */
-FL_FORCE float fl_row_squares_block_f32(const float *x, int64_t n, float mean) {
+FL_FORCE float row_squares_block(const float *x, int64_t n, float mean) {
   __m512 a = _mm512_setzero_ps(), b = a, m = _mm512_set1_ps(mean);
   int64_t i = 0;
   for (; i + 32 <= n; i += 32) {
@@ -164,8 +155,8 @@ FL_FORCE float fl_row_squares_block_f32(const float *x, int64_t n, float mean) {
 }
 
 /* z = x - exp(y) s */
-static inline void fl_row_less_exp_f32(const float *x, const float *y, float s,
-                                       float *z, int64_t n) {
+static inline void row_less_exp(const float *x, const float *y, float s,
+                                float *z, int64_t n) {
   __m512 vs = _mm512_set1_ps(s);
   for (int64_t i = 0; i < n; i += 16) {
     __mmask16 k = n - i < 16 ? fl_tail_512(n - i) : (__mmask16)-1;
@@ -177,8 +168,7 @@ static inline void fl_row_less_exp_f32(const float *x, const float *y, float s,
 
 /* Sum of exp(x - m) over at most FL_ROW_BLOCK elements; stored to y times g if
  * y is given. */
-FL_FORCE float fl_row_exps_f32(const float *x, int64_t n, float m, float *y,
-                               float g) {
+FL_FORCE float row_exps(const float *x, int64_t n, float m, float *y, float g) {
   __m512 s = _mm512_setzero_ps(), vm = _mm512_set1_ps(m),
          vg = _mm512_set1_ps(g);
   int64_t i = 0;
@@ -197,18 +187,207 @@ FL_FORCE float fl_row_exps_f32(const float *x, int64_t n, float m, float *y,
   }
   return _mm512_reduce_add_ps(s);
 }
+
+#else
+static inline T row_max(const T *x, int64_t n) {
+  T m = (T)-INFINITY;
+  int nan = 0;
+#pragma omp simd reduction(max : m) reduction(| : nan)
+  for (int64_t i = 0; i < n; i++) {
+    m = x[i] > m ? x[i] : m;
+    nan |= x[i] != x[i];
+  }
+  return nan ? (T)NAN : m;
+}
+
+FL_FORCE T row_exps(const T *x, int64_t n, T m, T *y, T g) {
+  T s = 0;
+  if (y) {
+#pragma omp simd reduction(+ : s)
+    for (int64_t i = 0; i < n; i++) {
+      T e = row_exp1(x[i] - m);
+      y[i] = e * g;
+      s += e;
+    }
+  } else {
+#pragma omp simd reduction(+ : s)
+    for (int64_t i = 0; i < n; i++)
+      s += row_exp1(x[i] - m);
+  }
+  return s;
+}
+/* Sum of at most FL_ROW_BLOCK elements; 64 lanes hide the latency of the
+ * addition, and read memory in one stream. */
+FL_FORCE T row_sum_block(const T *x, int64_t n) {
+  T lane[64], s = 0;
+  int64_t i = 0;
+  if (n >= 256) {
+    for (int j = 0; j < 64; j++)
+      lane[j] = 0;
+    for (; i + 64 <= n; i += 64)
+      for (int j = 0; j < 64; j++)
+        lane[j] += x[i + j];
+#pragma omp simd reduction(+ : s)
+    for (int j = 0; j < 64; j++)
+      s += lane[j];
+  }
+  T rest = 0;
+#pragma omp simd reduction(+ : rest)
+  for (int64_t j = i; j < n; j++)
+    rest += x[j];
+  return s + rest;
+}
+
+/* Sums of x - from and of its squares, likewise. */
+FL_FORCE void row_shifted_block(const T *x, int64_t n, T from, T *sum,
+                                T *squares) {
+  T lane[32], lane2[32], s = 0, q = 0;
+  int64_t i = 0;
+  if (n >= 128) {
+    for (int j = 0; j < 32; j++)
+      lane[j] = lane2[j] = 0;
+    for (; i + 32 <= n; i += 32)
+      for (int j = 0; j < 32; j++) {
+        T d = x[i + j] - from;
+        lane[j] += d;
+        lane2[j] += d * d;
+      }
+#pragma omp simd reduction(+ : s, q)
+    for (int j = 0; j < 32; j++) {
+      s += lane[j];
+      q += lane2[j];
+    }
+  }
+  T rest = 0, rest2 = 0;
+#pragma omp simd reduction(+ : rest, rest2)
+  for (int64_t j = i; j < n; j++) {
+    T d = x[j] - from;
+    rest += d;
+    rest2 += d * d;
+  }
+  *sum = s + rest;
+  *squares = q + rest2;
+}
+
+FL_FORCE T row_dot_block(const T *x, const T *y, int64_t n) {
+  T s = 0;
+#pragma omp simd reduction(+ : s)
+  for (int64_t i = 0; i < n; i++)
+    s += x[i] * y[i];
+  return s;
+}
+
+/* Sum of (x - mean)^2. */
+FL_FORCE T row_squares_block(const T *x, int64_t n, T mean) {
+  T s = 0;
+#pragma omp simd reduction(+ : s)
+  for (int64_t i = 0; i < n; i++)
+    s += (x[i] - mean) * (x[i] - mean);
+  return s;
+}
+
+/* z = x - exp(y) s */
+static inline void row_less_exp(const T *x, const T *y, T s, T *z, int64_t n) {
+#pragma omp simd
+  for (int64_t i = 0; i < n; i++)
+    z[i] = x[i] - row_exp1(y[i]) * s;
+}
 #endif
 
-#define T       float
-#define F(name) name##_f32
-#include "rows_typed.h"
-#undef T
-#undef F
-#undef FL_ROWS_AVX512
-#define T       double
-#define F(name) name##_f64
-#include "rows_typed.h"
-#undef T
-#undef F
+static inline double row_sum(const T *x, int64_t n) {
+  double s = 0;
+  for (int64_t i = 0; i < n; i += FL_ROW_BLOCK)
+    s += row_sum_block(x + i, n - i < FL_ROW_BLOCK ? n - i : FL_ROW_BLOCK);
+  return s;
+}
+
+/* Sum of exp(x - m). */
+static inline double row_exp_sum(const T *x, int64_t n, T m) {
+  double s = 0;
+  for (int64_t i = 0; i < n; i += FL_ROW_BLOCK)
+    s += row_exps(x + i, n - i < FL_ROW_BLOCK ? n - i : FL_ROW_BLOCK, m, NULL,
+                  1);
+  return s;
+}
+
+/* y = g exp(x - m), and the sum of the exponentials. */
+static inline double row_exp(const T *x, int64_t n, T m, T *y, T g) {
+  double s = 0;
+  for (int64_t i = 0; i < n; i += FL_ROW_BLOCK)
+    s += row_exps(x + i, n - i < FL_ROW_BLOCK ? n - i : FL_ROW_BLOCK, m, y + i,
+                  g);
+  return s;
+}
+
+static inline double row_dot(const T *x, const T *y, int64_t n) {
+  double s = 0;
+  for (int64_t i = 0; i < n; i += FL_ROW_BLOCK)
+    s += row_dot_block(x + i, y + i,
+                       n - i < FL_ROW_BLOCK ? n - i : FL_ROW_BLOCK);
+  return s;
+}
+
+static inline double row_squares(const T *x, int64_t n, T mean) {
+  double s = 0;
+  for (int64_t i = 0; i < n; i += FL_ROW_BLOCK)
+    s += row_squares_block(x + i, n - i < FL_ROW_BLOCK ? n - i : FL_ROW_BLOCK,
+                           mean);
+  return s;
+}
+
+/* Mean and sum of squared deviations: one pass over the differences from the
+ * first element (shifted data: Chan, Golub and LeVeque 1983), which are exactly
+ * 0 where all elements are equal. Where the first element is an outlier, the
+ * sums cancel, and a second pass takes the differences from the mean. */
+static inline void row_moments(const T *x, int64_t n, double *mean,
+                               double *m2) {
+  T from = n ? x[0] : 0;
+  for (int pass = 0; pass < 2; pass++) {
+    double s = 0, q = 0, offset;
+    for (int64_t i = 0; i < n; i += FL_ROW_BLOCK) {
+      int64_t count = n - i < FL_ROW_BLOCK ? n - i : FL_ROW_BLOCK;
+      T sum, squares;
+      row_shifted_block(x + i, count, from, &sum, &squares);
+      s += (double)sum;
+      q += (double)squares;
+    }
+    offset = s / (double)n;
+    *mean = (double)from + offset;
+    *m2 = q - s * offset;
+    if (s * offset <= 8 * *m2) /* within 2.8 standard deviations */
+      return;
+    from = (T)*mean;
+  }
+  *m2 = *m2 < 0 ? 0 : *m2;
+}
+
+/* Means and sums of squared deviations down the columns of a block of rows, in
+ * two passes, corrected for the rounding of the mean. */
+static inline void columns_moments(const T *x, int64_t rows, int64_t stride,
+                                   int64_t n, double *mean, double *m2) {
+  T m[FL_COLUMNS], s[FL_COLUMNS], e[FL_COLUMNS];
+  double count = (double)rows;
+  for (int64_t j = 0; j < n; j++)
+    m[j] = s[j] = e[j] = 0;
+  for (int64_t r = 0; r < rows; r++) {
+#pragma omp simd
+    for (int64_t j = 0; j < n; j++)
+      m[j] += x[r * stride + j];
+  }
+  for (int64_t j = 0; j < n; j++)
+    m[j] /= (T)rows;
+  for (int64_t r = 0; r < rows; r++) {
+#pragma omp simd
+    for (int64_t j = 0; j < n; j++) {
+      T d = x[r * stride + j] - m[j];
+      s[j] += d * d;
+      e[j] += d;
+    }
+  }
+  for (int64_t j = 0; j < n; j++) {
+    mean[j] = (double)m[j] + (double)e[j] / count;
+    m2[j] = (double)s[j] - (double)e[j] * (double)e[j] / count;
+  }
+}
 
 #endif

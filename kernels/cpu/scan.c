@@ -1,55 +1,14 @@
 /* cumsum: lines are cut into pieces, which are summed first, or columns go side
  * by side. */
 #include "axis.h"
-#include "rows.h"
-
-#define MAX_TILE FL_COLUMNS /* results computed together */
-
-typedef union slot {
-  double f;
-  int64_t i;
-} slot;
-
-typedef struct scan {
-  const void *x;
-  void *y;
-  int64_t n, inner, tiles, piece, pieces;
-  slot *sums; /* of each piece, then of all before it */
-} scan;
-
-#define T       float
-#define F(name) name##_f32
-#define SLOT    f
-#define WIDE    double
-#include "scan.inc"
-#undef T
-#undef F
-#define T       double
-#define F(name) name##_f64
-#include "scan.inc"
-#undef T
-#undef F
-#undef SLOT
-#undef WIDE
-#define T       int64_t
-#define F(name) name##_i64
-#define SLOT    i
-#define WIDE    int64_t
-#include "scan.inc"
-#undef T
-#undef F
-#undef SLOT
-#undef WIDE
-
-TYPED_TASK(scan_sums, scan)
-TYPED_TASK(scan_rows, scan)
-TYPED_TASK(scan_cols, scan)
+#include "scan.h"
 
 FL_KERNEL(cumsum) {
   const fl_view *v = &l->in[0], *out = &l->out[0];
   fl_dtype type = compute_type(v->dtype);
   scan e = {0};
-  typed t = {type, &e};
+  const scan_kernels *k =
+      type == FL_I64 ? &FL_CPU(scan_i64) : FL_OF_FLOAT(scan, type);
   int64_t outer =
       split_around(v, v->ndim ? l->attrs->v[0].i : -1, &e.n, &e.inner);
   if (fl_view_numel(v) == 0)
@@ -61,7 +20,7 @@ FL_KERNEL(cumsum) {
     e.tiles = fl_ceil_div(e.inner, MAX_TILE);
     int64_t cost = e.n * (e.inner < MAX_TILE ? e.inner : MAX_TILE);
     fl_status s = fl_cpu_stoppable(
-        l, outer * e.tiles, clamp_to(GRAIN / cost, 1, GRAIN), scan_cols, &t);
+        l, outer * e.tiles, clamp_to(GRAIN / cost, 1, GRAIN), k->cols, &e);
     if (s == FL_OK)
       FL_CPU(finish)(l, out, type, e.y);
     return s;
@@ -72,7 +31,7 @@ FL_KERNEL(cumsum) {
     e.sums = fl_scratch_get(l, (size_t)tasks * sizeof(slot));
     if (!e.sums)
       return FL_ENOMEM;
-    fl_status s = fl_cpu_stoppable(l, tasks, grain, scan_sums, &t);
+    fl_status s = fl_cpu_stoppable(l, tasks, grain, k->sums, &e);
     if (s != FL_OK)
       return s;
     for (int64_t row = 0; row < outer; row++) {
@@ -87,7 +46,7 @@ FL_KERNEL(cumsum) {
       }
     }
   }
-  fl_status s = fl_cpu_stoppable(l, tasks, grain, scan_rows, &t);
+  fl_status s = fl_cpu_stoppable(l, tasks, grain, k->rows, &e);
   if (s == FL_OK)
     FL_CPU(finish)(l, out, type, e.y);
   return s;

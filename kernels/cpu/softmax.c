@@ -1,40 +1,22 @@
 /* softmax, log_softmax and their gradients: rows (or tiles of columns, when the
  * dim is not the last) that stay in the cache between their passes. */
-#include "rows.h"
+#include "softmax.h"
 
-#define GRAIN  8192 /* elements worth a thread's while */
-#define TILE   64   /* columns taken together */
-#define LOGS   16   /* rows taken together for their logarithms */
-#define NARROW 8    /* fewer columns than this are taken one by one ... */
-#define SHORT  2048 /* ... if they are not longer than this */
+#include <math.h>
 
-/* The tensors are outer x n x inner. Long rows are cut into pieces. */
-typedef struct job {
-  int64_t n, inner, tiles, piece, pieces;
-  const void *x; /* forward's input, or dy */
-  const void *y; /* of the gradients; NULL: forward */
-  void *out;
-  bool logarithm;
-  double *top, *sum; /* of every piece */
-} job;
-
-#define BODY "softmax.inc"
-#include "floats.inc"
-
+#define GRAIN 8192 /* elements worth a thread's while */
 /* A row in pieces: every piece by itself, then all by what they found. */
 static fl_status long_rows(const fl_launch *l, fl_dtype type, int64_t outer,
-                           job *j) {
+                           softmax_job *j) {
   size_t tasks = (size_t)(outer * j->pieces);
   j->top = fl_scratch_get(l, 2 * tasks * sizeof(double));
   if (!j->top)
     return FL_ENOMEM;
   j->sum = j->top + tasks;
-  bool wide = type == FL_F64, back = j->y != NULL;
+  const softmax_kernels *k = FL_OF_FLOAT(softmax, type);
+  bool back = j->y != NULL;
   fl_status s = fl_cpu_stoppable(l, (int64_t)tasks, 1,
-                                 back ? (wide ? back_begin_f64 : back_begin_f32)
-                                 : wide ? soft_begin_f64
-                                        : soft_begin_f32,
-                                 j);
+                                 back ? k->back_begin : k->begin, j);
   if (s != FL_OK)
     return s;
   for (int64_t r = 0; r < outer; r++) {
@@ -52,11 +34,7 @@ static fl_status long_rows(const fl_launch *l, fl_dtype type, int64_t outer,
       top[p] = most;
     }
   }
-  return fl_cpu_stoppable(l, (int64_t)tasks, 1,
-                          back   ? (wide ? back_end_f64 : back_end_f32)
-                          : wide ? soft_end_f64
-                                 : soft_end_f32,
-                          j);
+  return fl_cpu_stoppable(l, (int64_t)tasks, 1, back ? k->back_end : k->end, j);
 }
 
 static fl_status softmax_run(const fl_launch *l, bool backward,
@@ -65,7 +43,7 @@ static fl_status softmax_run(const fl_launch *l, bool backward,
   fl_dtype type = fl_cpu_wide(x->dtype);
   int dim = (int)l->attrs->v[0].i;
   int64_t total = fl_view_numel(x);
-  job j = {
+  softmax_job j = {
       .n = x->ndim ? x->shape[dim] : 1, .inner = 1, .logarithm = logarithm};
   for (int i = dim + 1; i < x->ndim; i++)
     j.inner *= x->shape[i];
@@ -87,8 +65,7 @@ static fl_status softmax_run(const fl_launch *l, bool backward,
   } else {
     int64_t each = j.n * (j.inner < TILE ? j.inner : TILE);
     s = fl_cpu_stoppable(l, outer * j.tiles, each < GRAIN ? GRAIN / each : 1,
-                         type == FL_F64 ? softmax_task_f64 : softmax_task_f32,
-                         &j);
+                         FL_OF_FLOAT(softmax, type)->task, &j);
   }
   if (s == FL_OK)
     FL_CPU(finish)(l, &l->out[0], type, j.out);

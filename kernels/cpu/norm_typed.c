@@ -1,7 +1,11 @@
-/* Normalisation over the last dims for one float type: T, F(name) its typed
- * name. Included by norm.c. A row is n adjacent elements. */
+/* Normalisation over the last dims for one float type. */
+#include "norm.h"
+#include "rows.h"
 
-FL_FORCE void F(norm_row)(const rows_job *j, const T *x, T *y, T mean, T rstd) {
+#define TOGETHER 16  /* rows whose figures are computed in lanes */
+#define SPELL    128 /* rows summed in T before they go into doubles */
+
+FL_FORCE void norm_row(const norm_job *j, const T *x, T *y, T mean, T rstd) {
   const T *w = j->weight, *b = j->bias;
   int64_t n = j->n;
   if (w && b) {
@@ -22,8 +26,8 @@ FL_FORCE void F(norm_row)(const rows_job *j, const T *x, T *y, T mean, T rstd) {
 }
 
 /* Several rows' figures together: roots and divisions in lanes. */
-static void F(norm_rows)(void *context, int64_t begin, int64_t end) {
-  const rows_job *j = context;
+static void norm_rows(void *context, int64_t begin, int64_t end) {
+  const norm_job *j = context;
   int64_t n = j->n, most = n <= 1024 ? TOGETHER : 1;
   const T *x = j->x;
   T *y = j->y;
@@ -35,9 +39,9 @@ static void F(norm_rows)(void *context, int64_t begin, int64_t end) {
       const T *row = x + (r + k) * n;
       double exact = 0;
       if (j->centre)
-        F(fl_row_moments)(row, n, &exact, &rstd[k]);
+        row_moments(row, n, &exact, &rstd[k]);
       else
-        rstd[k] = F(fl_row_squares)(row, n, 0);
+        rstd[k] = row_squares(row, n, 0);
       mean[k] = (T)exact;
     }
 #pragma omp simd
@@ -47,7 +51,7 @@ static void F(norm_rows)(void *context, int64_t begin, int64_t end) {
       if (j->centre)
         ((T *)j->mean)[r + k] = mean[k];
       ((T *)j->rstd)[r + k] = (T)rstd[k];
-      F(norm_row)(j, x + (r + k) * n, y + (r + k) * n, mean[k], (T)rstd[k]);
+      norm_row(j, x + (r + k) * n, y + (r + k) * n, mean[k], (T)rstd[k]);
     }
   }
 }
@@ -55,8 +59,8 @@ static void F(norm_rows)(void *context, int64_t begin, int64_t end) {
 /* Towards x and, added to dw and db, towards weight and bias, of rows x and
  * x + n (`two`) or of x alone: dx = rstd (g - mean(g) - h mean(g h)), g = dy w,
  * h = (x - mean) rstd; without a mean (rms) the middle term goes. */
-FL_FORCE void F(norm_back)(const rows_job *j, int64_t r, bool two, bool centre,
-                           T *dw, T *db) {
+FL_FORCE void norm_back(const norm_job *j, int64_t r, bool two, bool centre,
+                        T *dw, T *db) {
   int64_t n = j->n, next = two ? n : 0;
   const T *w = j->weight, *mean = j->mean, *rstd = (const T *)j->rstd + r;
   const T *x = (const T *)j->x + r * n, *dy = (const T *)j->dy + r * n;
@@ -93,7 +97,7 @@ FL_FORCE void F(norm_back)(const rows_job *j, int64_t r, bool two, bool centre,
 }
 
 /* The same for a row without weight. */
-FL_FORCE void F(norm_back_plain)(const rows_job *j, int64_t r) {
+FL_FORCE void norm_back_plain(const norm_job *j, int64_t r) {
   int64_t n = j->n;
   const T *x = (const T *)j->x + r * n, *dy = (const T *)j->dy + r * n;
   T *dx = (T *)j->y + r * n;
@@ -111,20 +115,20 @@ FL_FORCE void F(norm_back_plain)(const rows_job *j, int64_t r) {
     dx[i] = rstd * (dy[i] - c1 - (x[i] - mean) * rstd * c2);
 }
 
-FL_FORCE void F(norm_spell)(const rows_job *j, int64_t r, int64_t end,
-                            bool centre, T *dw, T *db) {
+FL_FORCE void norm_spell(const norm_job *j, int64_t r, int64_t end, bool centre,
+                         T *dw, T *db) {
   for (; r + 2 <= end; r += 2)
-    F(norm_back)(j, r, true, centre, dw, db);
+    norm_back(j, r, true, centre, dw, db);
   if (r < end)
-    F(norm_back)(j, r, false, centre, dw, db);
+    norm_back(j, r, false, centre, dw, db);
 }
 
-static void F(norm_rows_backward)(void *context, int64_t begin, int64_t end) {
-  const rows_job *j = context;
+static void norm_rows_backward(void *context, int64_t begin, int64_t end) {
+  const norm_job *j = context;
   int64_t n = j->n, piece = begin / j->grain;
   if (!j->weight) {
     for (int64_t r = begin; r < end; r++)
-      F(norm_back_plain)(j, r);
+      norm_back_plain(j, r);
     return;
   }
   double *part = j->parts + piece * 2 * n;
@@ -136,17 +140,17 @@ static void F(norm_rows_backward)(void *context, int64_t begin, int64_t end) {
     for (int64_t i = 0; i < 2 * n; i++)
       dw[i] = 0;
     if (j->centre)
-      F(norm_spell)(j, r, to, true, dw, db);
+      norm_spell(j, r, to, true, dw, db);
     else
-      F(norm_spell)(j, r, to, false, dw, db);
+      norm_spell(j, r, to, false, dw, db);
     for (int64_t i = 0; i < 2 * n; i++)
       part[i] += (double)dw[i];
   }
 }
 
 /* Elements `begin` to `end` of dw and db: the pieces' sums, in their order. */
-static void F(norm_rows_weights)(void *context, int64_t begin, int64_t end) {
-  const rows_job *j = context;
+static void norm_rows_weights(void *context, int64_t begin, int64_t end) {
+  const norm_job *j = context;
   for (int k = 0; k < (j->db ? 2 : 1); k++) {
     T *to = k ? j->db : j->dw;
     for (int64_t i = begin; i < end; i++) {
@@ -158,3 +162,7 @@ static void F(norm_rows_weights)(void *context, int64_t begin, int64_t end) {
     }
   }
 }
+
+const norm_kernels FL_TYPED(norm) = {.forward = norm_rows,
+                                     .backward = norm_rows_backward,
+                                     .weights = norm_rows_weights};

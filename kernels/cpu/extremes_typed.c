@@ -1,26 +1,31 @@
-/* Extremes with their positions, of reduce.c, in one type: T float, double or
- * int64_t, F(name) its typed name, SPOT an integer as wide as T, FLOATS 1 for
- * the first two. */
+/* Extremes with their positions, of reduce.c, for one type. */
+#include "reduce.h"
+#include "typed.h"
 
-#if FLOATS
+#if FL_T_IS_F32
+#define SPOT int32_t /* an integer as wide as T */
+#else
+#define SPOT int64_t
+#endif
+#if FL_T_IS_FLOAT
 #define IS_NAN(v) ((v) != (v))
 #else
 #define IS_NAN(v) 0
 #endif
 
-FL_FORCE bool F(beats)(bool least, T v, T best) {
+FL_FORCE bool beats(bool least, T v, T best) {
   bool nan = IS_NAN(v) && !IS_NAN(best);
   return (least ? v < best : v > best) | nan;
 }
 
 /* Position of the first largest (least) element, of the first NaN if any. */
-FL_FORCE int64_t F(find_row)(bool least, const T *x, int64_t n, T *value) {
+FL_FORCE int64_t find_row(bool least, const T *x, int64_t n, T *value) {
   T m = x[0];
   int nan = 0;
   if (n < 32) {
     int64_t at = 0;
     for (int64_t i = 1; i < n; i++) {
-      bool take = F(beats)(least, x[i], m);
+      bool take = beats(least, x[i], m);
       m = take ? x[i] : m;
       at = take ? i : at;
     }
@@ -55,14 +60,13 @@ FL_FORCE int64_t F(find_row)(bool least, const T *x, int64_t n, T *value) {
   return at;
 }
 
-static int64_t F(find)(bool least, const void *x, int64_t n, void *value) {
-  return least ? F(find_row)(true, x, n, value)
-               : F(find_row)(false, x, n, value);
+static int64_t find(bool least, const void *x, int64_t n, void *value) {
+  return least ? find_row(true, x, n, value) : find_row(false, x, n, value);
 }
 
 /* The same down n columns of `rows` rows; `at` gets rows' numbers. */
-FL_FORCE void F(find_cols)(bool least, const T *x, int64_t rows, int64_t stride,
-                           int64_t n, T *best, int64_t *at) {
+FL_FORCE void find_cols(bool least, const T *x, int64_t rows, int64_t stride,
+                        int64_t n, T *best, int64_t *at) {
   const int64_t most = 1 << 30;
   SPOT spot[MAX_TILE];
   for (int64_t j = 0; j < n; j++) {
@@ -77,7 +81,7 @@ FL_FORCE void F(find_cols)(bool least, const T *x, int64_t rows, int64_t stride,
       const T *row = x + (from + r) * stride;
 #pragma omp simd
       for (int64_t j = 0; j < n; j++) {
-        bool take = F(beats)(least, row[j], best[j]);
+        bool take = beats(least, row[j], best[j]);
         best[j] = take ? row[j] : best[j];
         spot[j] = take ? (SPOT)r : spot[j];
       }
@@ -87,7 +91,8 @@ FL_FORCE void F(find_cols)(bool least, const T *x, int64_t rows, int64_t stride,
   }
 }
 
-static void F(arg_cols)(const extreme *e, int64_t begin, int64_t end) {
+static void arg_cols(void *context, int64_t begin, int64_t end) {
+  const extreme *e = context;
   T best[MAX_TILE], *values = e->values;
   int64_t at[MAX_TILE];
   for (int64_t i = begin; i < end; i++) {
@@ -95,9 +100,9 @@ static void F(arg_cols)(const extreme *e, int64_t begin, int64_t end) {
     int64_t n = e->inner - first < MAX_TILE ? e->inner - first : MAX_TILE;
     const T *x = (const T *)e->x + o * e->n * e->inner + first;
     if (e->least)
-      F(find_cols)(true, x, e->n, e->inner, n, best, at);
+      find_cols(true, x, e->n, e->inner, n, best, at);
     else
-      F(find_cols)(false, x, e->n, e->inner, n, best, at);
+      find_cols(false, x, e->n, e->inner, n, best, at);
     for (int64_t j = 0; j < n; j++) {
       e->indices[o * e->inner + first + j] = at[j] + e->base;
       if (values)
@@ -107,18 +112,19 @@ static void F(arg_cols)(const extreme *e, int64_t begin, int64_t end) {
 }
 
 /* A row in pieces: what each found, into its first. */
-static void F(arg_merge)(const extreme *e, int64_t row) {
+static void arg_merge(const extreme *e, int64_t row) {
   T *best = (T *)e->best + row * e->pieces;
   int64_t *at = e->at + row * e->pieces, k = 0;
   for (int64_t i = 1; i < e->pieces; i++)
-    if (F(beats)(e->least, best[i], best[k]))
+    if (beats(e->least, best[i], best[k]))
       k = i;
   e->indices[row] = at[k] + e->base;
   if (e->values)
     ((T *)e->values)[row] = best[k];
 }
 
-static void F(arg_rows)(const extreme *e, int64_t begin, int64_t end) {
+static void arg_rows(void *context, int64_t begin, int64_t end) {
+  const extreme *e = context;
   for (int64_t i = begin; i < end; i++) {
     int64_t row = i / e->pieces, from = i % e->pieces * e->piece;
     int64_t n = e->n - from < e->piece ? e->n - from : e->piece;
@@ -126,7 +132,7 @@ static void F(arg_rows)(const extreme *e, int64_t begin, int64_t end) {
                      : e->values   ? (T *)e->values + i
                                    : &best;
     int64_t at =
-        F(find)(e->least, (const T *)e->x + row * e->n + from, n, value) + from;
+        find(e->least, (const T *)e->x + row * e->n + from, n, value) + from;
     if (e->pieces > 1)
       e->at[i] = at;
     else
@@ -134,4 +140,5 @@ static void F(arg_rows)(const extreme *e, int64_t begin, int64_t end) {
   }
 }
 
-#undef IS_NAN
+const extreme_kernels FL_TYPED(extreme) = {
+    .rows = arg_rows, .cols = arg_cols, .merge = arg_merge};

@@ -1,17 +1,18 @@
-/* Cross-entropy for one float type: T, F(name) its typed name. Included by
- * loss.c. A tile is n samples: rows `step` = classes apart, classes 1 apart, or
- * columns 1 apart, classes `inner` apart. */
+/* Cross-entropy for one float type. A tile is n samples: rows `step` = classes
+ * apart, classes 1 apart, or columns 1 apart, classes `inner` apart. */
+#include "loss.h"
+#include "rows.h"
 
-typedef struct F(tile) {
+typedef struct tile {
   int64_t n, first;   /* samples, and the number of the first */
   int64_t step, deep; /* from sample to sample, from class to class */
   int64_t at;         /* of the first sample's first class */
-} F(tile);
+} tile;
 
-FL_FORCE F(tile) F(tile_of)(const job *j, int64_t task) {
+FL_FORCE tile tile_of(const loss_job *j, int64_t task) {
   int64_t all = j->inner == 1 ? j->outer : j->inner;
   int64_t first = task % j->tiles * j->width, row = task / j->tiles;
-  F(tile) t = {.n = all - first < j->width ? all - first : j->width};
+  tile t = {.n = all - first < j->width ? all - first : j->width};
   t.first = row * j->inner + first;
   t.step = j->inner == 1 ? j->classes : 1;
   t.deep = j->inner;
@@ -20,24 +21,24 @@ FL_FORCE F(tile) F(tile_of)(const job *j, int64_t task) {
 }
 
 /* The class of a sample from 0, -1: it is ignored. */
-FL_FORCE int64_t F(class_of)(const job *j, int64_t sample) {
+FL_FORCE int64_t class_of(const loss_job *j, int64_t sample) {
   int64_t t = j->target[sample];
   return t == j->ignore ? -1 : t - j->base;
 }
 
 /* What a sample's loss weighs its class c with, of its probability p. */
-FL_FORCE T F(share)(const job *j, T p, int64_t c) {
+FL_FORCE T share(const loss_job *j, T p, int64_t c) {
   T w = j->weight ? ((const T *)j->weight)[c] : (T)1;
   return w * ((T)(1 - j->smoothing) * p + (T)j->even);
 }
 
 /* Largest score and sum of exponentials relative to it, of every sample. */
-static void F(tops)(const job *j, const F(tile) * t, T *top, T *sum) {
+static void tops(const loss_job *j, const tile *t, T *top, T *sum) {
   const T *x = (const T *)j->x + t->at;
   if (t->deep == 1) {
     for (int64_t i = 0; i < t->n; i++, x += t->step) {
-      top[i] = F(fl_row_max)(x, j->classes);
-      sum[i] = (T)F(fl_row_exp_sum)(x, j->classes, top[i]);
+      top[i] = row_max(x, j->classes);
+      sum[i] = (T)row_exp_sum(x, j->classes, top[i]);
     }
     return;
   }
@@ -58,7 +59,7 @@ static void F(tops)(const job *j, const F(tile) * t, T *top, T *sum) {
     const T *row = x + c * t->deep;
 #pragma omp simd
     for (int64_t i = 0; i < t->n; i++)
-      sum[i] += F(fl_row_exp1)(row[i] - top[i]);
+      sum[i] += row_exp1(row[i] - top[i]);
   }
 }
 
@@ -66,12 +67,12 @@ static void F(tops)(const job *j, const F(tile) * t, T *top, T *sum) {
  * smoothing the mean over all classes. The difference is taken from the largest
  * score, then the logarithm is added: lse has only the largest score's digits.
  */
-static void F(class_losses)(const job *j, const F(tile) * t, const T *top,
-                            const T *logs) {
+static void class_losses(const loss_job *j, const tile *t, const T *top,
+                         const T *logs) {
   const T *w = j->weight;
   for (int64_t i = 0; i < t->n; i++) {
     const T *x = (const T *)j->x + t->at + i * t->step;
-    int64_t c = F(class_of)(j, t->first + i);
+    int64_t c = class_of(j, t->first + i);
     double loss = 0, total = 0;
     if (c >= 0) {
       total = w ? (double)w[c] : 1;
@@ -91,8 +92,8 @@ static void F(class_losses)(const job *j, const F(tile) * t, const T *top,
 
 /* Losses of samples whose target is a probability for each class; a class that
  * has none counts nothing, whatever its score. */
-static void F(soft_losses)(const job *j, const F(tile) * t, const T *top,
-                           const T *logs) {
+static void soft_losses(const loss_job *j, const tile *t, const T *top,
+                        const T *logs) {
   double loss[TILE];
   for (int64_t i = 0; i < t->n; i++)
     loss[i] = 0;
@@ -102,7 +103,7 @@ static void F(soft_losses)(const job *j, const F(tile) * t, const T *top,
     double sum = 0;
 #pragma omp simd reduction(+ : sum)
     for (int64_t c = 0; c < j->classes; c++) {
-      T a = F(share)(j, p[c], c), d = (top[i] - x[c]) + logs[i];
+      T a = share(j, p[c], c), d = (top[i] - x[c]) + logs[i];
       sum += a == 0 ? 0.0 : (double)(a * d);
     }
     loss[i] = sum;
@@ -112,7 +113,7 @@ static void F(soft_losses)(const job *j, const F(tile) * t, const T *top,
     const T *p = (const T *)j->probabilities + t->at + c * t->deep;
 #pragma omp simd
     for (int64_t i = 0; i < t->n; i++) {
-      T a = F(share)(j, p[i], c), d = (top[i] - x[i]) + logs[i];
+      T a = share(j, p[i], c), d = (top[i] - x[i]) + logs[i];
       loss[i] += a == 0 ? 0.0 : (double)(a * d);
     }
   }
@@ -122,29 +123,29 @@ static void F(soft_losses)(const job *j, const F(tile) * t, const T *top,
   }
 }
 
-static void F(forward)(void *context, int64_t begin, int64_t end) {
-  const job *j = context;
+static void forward(void *context, int64_t begin, int64_t end) {
+  const loss_job *j = context;
   T top[TILE], logs[TILE];
   for (int64_t k = begin; k < end; k++) {
-    F(tile) t = F(tile_of)(j, k);
+    tile t = tile_of(j, k);
     T *lse = (T *)j->lse + t.first;
-    F(tops)(j, &t, top, logs);
+    tops(j, &t, top, logs);
 #pragma omp simd
     for (int64_t i = 0; i < t.n; i++) {
       logs[i] = fl_log(logs[i]);
       lse[i] = top[i] + logs[i];
     }
     if (j->probabilities)
-      F(soft_losses)(j, &t, top, logs);
+      soft_losses(j, &t, top, logs);
     else
-      F(class_losses)(j, &t, top, logs);
+      class_losses(j, &t, top, logs);
   }
 }
 
 /* --- gradient: dx = dy (sum(a) softmax(x) - a), a the classes' shares --- */
 
 /* dy and dy sum(a) of every sample. */
-static void F(scales)(const job *j, const F(tile) * t, T *scale, T *whole) {
+static void scales(const loss_job *j, const tile *t, T *scale, T *whole) {
   const T *w = j->weight;
   for (int64_t i = 0; i < t->n; i++) {
     double dy = j->each ? (double)((const T *)j->each)[t->first + i] : j->scale;
@@ -152,9 +153,9 @@ static void F(scales)(const job *j, const F(tile) * t, T *scale, T *whole) {
     if (j->probabilities) {
       const T *p = (const T *)j->probabilities + t->at + i * t->step;
       for (int64_t c = 0; c < j->classes; c++)
-        sum += (double)F(share)(j, p[c * t->deep], c);
+        sum += (double)share(j, p[c * t->deep], c);
     } else {
-      int64_t c = F(class_of)(j, t->first + i);
+      int64_t c = class_of(j, t->first + i);
       dy = c < 0 ? 0 : dy;
       sum = c < 0 ? 0
                   : (1 - j->smoothing) * (w ? (double)w[c] : 1) +
@@ -165,35 +166,35 @@ static void F(scales)(const job *j, const F(tile) * t, T *scale, T *whole) {
   }
 }
 
-static void F(backward_rows)(const job *j, const F(tile) * t, const T *scale,
-                             const T *whole) {
+static void backward_rows(const loss_job *j, const tile *t, const T *scale,
+                          const T *whole) {
   const T *w = j->weight;
   for (int64_t i = 0; i < t->n; i++) {
     int64_t at = t->at + i * t->step;
     const T *x = (const T *)j->x + at;
     T *dx = (T *)j->dx + at, lse = ((const T *)j->lse)[t->first + i];
-    if (!j->probabilities && F(class_of)(j, t->first + i) < 0) {
+    if (!j->probabilities && class_of(j, t->first + i) < 0) {
       for (int64_t c = 0; c < j->classes; c++)
         dx[c] = 0;
       continue;
     }
-    F(fl_row_exp)(x, j->classes, lse, dx, whole[i]);
+    row_exp(x, j->classes, lse, dx, whole[i]);
     if (j->probabilities) {
       const T *p = (const T *)j->probabilities + at;
 #pragma omp simd
       for (int64_t c = 0; c < j->classes; c++)
-        dx[c] -= scale[i] * F(share)(j, p[c], c);
+        dx[c] -= scale[i] * share(j, p[c], c);
       continue;
     }
     for (int64_t c = 0; j->even != 0 && c < j->classes; c++)
       dx[c] -= scale[i] * ((T)j->even * (w ? w[c] : (T)1));
-    int64_t c = F(class_of)(j, t->first + i);
+    int64_t c = class_of(j, t->first + i);
     dx[c] -= scale[i] * ((T)(1 - j->smoothing) * (w ? w[c] : (T)1));
   }
 }
 
-static void F(backward_columns)(const job *j, const F(tile) * t, const T *scale,
-                                const T *whole) {
+static void backward_columns(const loss_job *j, const tile *t, const T *scale,
+                             const T *whole) {
   const T *w = j->weight, *lse = (const T *)j->lse + t->first;
   for (int64_t c = 0; c < j->classes; c++) {
     int64_t at = t->at + c * t->deep;
@@ -201,12 +202,12 @@ static void F(backward_columns)(const job *j, const F(tile) * t, const T *scale,
     T *dx = (T *)j->dx + at;
 #pragma omp simd
     for (int64_t i = 0; i < t->n; i++)
-      dx[i] = F(fl_row_exp1)(x[i] - lse[i]) * whole[i];
+      dx[i] = row_exp1(x[i] - lse[i]) * whole[i];
     if (j->probabilities) {
       const T *p = (const T *)j->probabilities + at;
 #pragma omp simd
       for (int64_t i = 0; i < t->n; i++)
-        dx[i] -= scale[i] * F(share)(j, p[i], c);
+        dx[i] -= scale[i] * share(j, p[i], c);
     } else if (j->even != 0) {
       T even = (T)j->even * (w ? w[c] : (T)1);
 #pragma omp simd
@@ -215,7 +216,7 @@ static void F(backward_columns)(const job *j, const F(tile) * t, const T *scale,
     }
   }
   for (int64_t i = 0; !j->probabilities && i < t->n; i++) {
-    int64_t c = F(class_of)(j, t->first + i);
+    int64_t c = class_of(j, t->first + i);
     T *dx = (T *)j->dx + t->at + i;
     if (c >= 0)
       dx[c * t->deep] -= scale[i] * ((T)(1 - j->smoothing) * (w ? w[c] : (T)1));
@@ -225,15 +226,17 @@ static void F(backward_columns)(const job *j, const F(tile) * t, const T *scale,
   }
 }
 
-static void F(backward)(void *context, int64_t begin, int64_t end) {
-  const job *j = context;
+static void backward(void *context, int64_t begin, int64_t end) {
+  const loss_job *j = context;
   T scale[TILE], whole[TILE];
   for (int64_t k = begin; k < end; k++) {
-    F(tile) t = F(tile_of)(j, k);
-    F(scales)(j, &t, scale, whole);
+    tile t = tile_of(j, k);
+    scales(j, &t, scale, whole);
     if (t.deep == 1)
-      F(backward_rows)(j, &t, scale, whole);
+      backward_rows(j, &t, scale, whole);
     else
-      F(backward_columns)(j, &t, scale, whole);
+      backward_columns(j, &t, scale, whole);
   }
 }
+
+const loss_kernels FL_TYPED(loss) = {.forward = forward, .backward = backward};

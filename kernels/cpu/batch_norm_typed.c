@@ -1,9 +1,12 @@
-/* group_norm and batch_norm for one float type: T, F(name) its typed name.
- * Included by batch_norm.c. */
+/* group_norm and batch_norm for one float type. */
+#include "batch_norm.h"
+#include "rows.h"
+
+#define SPELL 128 /* rows summed in T before they go into doubles */
 
 /* Sums of dy and of dy (x - mean). */
-FL_FORCE void F(products)(int64_t n, const T *dy, const T *x, T mean,
-                          double *s1, double *s2) {
+FL_FORCE void products(int64_t n, const T *dy, const T *x, T mean, double *s1,
+                       double *s2) {
   double a = 0, b = 0;
   for (int64_t i = 0; i < n; i += FL_ROW_BLOCK) {
     int64_t end = n - i < FL_ROW_BLOCK ? n : i + FL_ROW_BLOCK;
@@ -22,7 +25,7 @@ FL_FORCE void F(products)(int64_t n, const T *dy, const T *x, T mean,
 
 /* --- group_norm: groups of samples, from `begin` to `end` --- */
 
-static void F(group_forward)(void *context, int64_t begin, int64_t end) {
+static void group_forward(void *context, int64_t begin, int64_t end) {
   const planes_job *j = context;
   const T *w = j->weight, *b = j->bias;
   int64_t channels = j->channels / j->groups, n = channels * j->size;
@@ -31,7 +34,7 @@ static void F(group_forward)(void *context, int64_t begin, int64_t end) {
     const T *x = (const T *)j->x + g * n;
     T *y = (T *)j->y + g * n;
     double exact, m2;
-    F(fl_row_moments)(x, n, &exact, &m2);
+    row_moments(x, n, &exact, &m2);
     T mean = (T)exact, rstd = (T)(1 / sqrt(m2 / (double)n + j->eps));
     ((T *)j->mean)[g] = mean;
     ((T *)j->rstd)[g] = rstd;
@@ -55,7 +58,7 @@ static void F(group_forward)(void *context, int64_t begin, int64_t end) {
 
 /* dx = rstd (g - mean(g) - h mean(g h)), g = dy weight; a plane's share of db
  * and dw into s1 and s2. */
-static void F(group_backward)(void *context, int64_t begin, int64_t end) {
+static void group_backward(void *context, int64_t begin, int64_t end) {
   const planes_job *j = context;
   const T *w = j->weight;
   int64_t channels = j->channels / j->groups, n = channels * j->size;
@@ -78,7 +81,7 @@ static void F(group_backward)(void *context, int64_t begin, int64_t end) {
     }
     for (int64_t c = 0; c < channels && j->size > 1; c++) {
       int64_t at = c * j->size;
-      F(products)(j->size, dy + at, x + at, mean, &s1[c], &s2[c]);
+      products(j->size, dy + at, x + at, mean, &s1[c], &s2[c]);
       s2[c] *= (double)rstd;
       c1 += s1[c] * (w ? (double)w[first + c] : 1);
       c2 += s2[c] * (w ? (double)w[first + c] : 1);
@@ -102,24 +105,24 @@ static void F(group_backward)(void *context, int64_t begin, int64_t end) {
 
 /* --- batch_norm by planes --- */
 
-static void F(plane_moments)(void *context, int64_t begin, int64_t end) {
+static void plane_moments(void *context, int64_t begin, int64_t end) {
   const planes_job *j = context;
   for (int64_t p = begin; p < end; p++) {
     const T *x = (const T *)j->x + p * j->size;
-    F(fl_row_moments)(x, j->size, &j->s1[p], &j->s2[p]);
+    row_moments(x, j->size, &j->s1[p], &j->s2[p]);
   }
 }
 
-static void F(plane_sums)(void *context, int64_t begin, int64_t end) {
+static void plane_sums(void *context, int64_t begin, int64_t end) {
   const planes_job *j = context;
   for (int64_t p = begin; p < end; p++)
-    F(products)
-  (j->size, (const T *)j->dy + p * j->size, (const T *)j->x + p * j->size,
-   ((const T *)j->m)[p % j->channels], &j->s1[p], &j->s2[p]);
+    products(j->size, (const T *)j->dy + p * j->size,
+             (const T *)j->x + p * j->size, ((const T *)j->m)[p % j->channels],
+             &j->s1[p], &j->s2[p]);
 }
 
 /* y = (x - m) a + b, or dx = dy a + ((x - m) b + c) */
-static void F(plane_apply)(void *context, int64_t begin, int64_t end) {
+static void plane_apply(void *context, int64_t begin, int64_t end) {
   const planes_job *j = context;
   for (int64_t p = begin; p < end; p++) {
     int64_t channel = p % j->channels, n = j->size;
@@ -143,8 +146,8 @@ static void F(plane_apply)(void *context, int64_t begin, int64_t end) {
 /* --- batch_norm by columns: task t is a tile of the columns of a piece of the
  * rows --- */
 
-FL_FORCE int64_t F(column_task)(const planes_job *j, int64_t t, int64_t *row,
-                                int64_t *rows, int64_t *n) {
+FL_FORCE int64_t column_task(const planes_job *j, int64_t t, int64_t *row,
+                             int64_t *rows, int64_t *n) {
   int64_t first = t % j->tiles * FL_COLUMNS;
   *row = t / j->tiles * j->grain;
   *rows = j->samples - *row < j->grain ? j->samples - *row : j->grain;
@@ -152,11 +155,11 @@ FL_FORCE int64_t F(column_task)(const planes_job *j, int64_t t, int64_t *row,
   return first;
 }
 
-static void F(column_moments)(void *context, int64_t begin, int64_t end) {
+static void column_moments(void *context, int64_t begin, int64_t end) {
   const planes_job *j = context;
   double mean[FL_COLUMNS], m2[FL_COLUMNS];
   for (int64_t t = begin; t < end; t++) {
-    int64_t row, rows, n, first = F(column_task)(j, t, &row, &rows, &n);
+    int64_t row, rows, n, first = column_task(j, t, &row, &rows, &n);
     const T *x = (const T *)j->x + row * j->width + first;
     int64_t at = t / j->tiles * j->width + first;
     double *s1 = j->s1 + at, *s2 = j->s2 + at, count = 0;
@@ -164,21 +167,21 @@ static void F(column_moments)(void *context, int64_t begin, int64_t end) {
       s1[i] = s2[i] = 0;
     for (int64_t r = 0; r < rows; r += SPELL) {
       int64_t k = rows - r < SPELL ? rows - r : SPELL;
-      F(fl_columns_moments)(x + r * j->width, k, j->width, n, mean, m2);
+      columns_moments(x + r * j->width, k, j->width, n, mean, m2);
       for (int64_t i = 0; i < n; i++) {
         double so_far = count;
-        fl_merge_moments(&s1[i], &s2[i], &so_far, mean[i], m2[i], (double)k);
+        merge_moments(&s1[i], &s2[i], &so_far, mean[i], m2[i], (double)k);
       }
       count += (double)k;
     }
   }
 }
 
-static void F(column_sums)(void *context, int64_t begin, int64_t end) {
+static void column_sums(void *context, int64_t begin, int64_t end) {
   const planes_job *j = context;
   T a[FL_COLUMNS], b[FL_COLUMNS];
   for (int64_t t = begin; t < end; t++) {
-    int64_t row, rows, n, first = F(column_task)(j, t, &row, &rows, &n);
+    int64_t row, rows, n, first = column_task(j, t, &row, &rows, &n);
     const T *x = (const T *)j->x + row * j->width + first;
     const T *dy = (const T *)j->dy + row * j->width + first;
     const T *m = (const T *)j->m + first;
@@ -206,7 +209,7 @@ static void F(column_sums)(void *context, int64_t begin, int64_t end) {
   }
 }
 
-static void F(column_apply)(void *context, int64_t begin, int64_t end) {
+static void column_apply(void *context, int64_t begin, int64_t end) {
   const planes_job *j = context;
   const T *a = j->a, *b = j->b, *c = j->c, *m = j->m;
   int64_t n = j->width;
@@ -228,37 +231,50 @@ static void F(column_apply)(void *context, int64_t begin, int64_t end) {
 
 /* --- what is applied, from the figures of the channels --- */
 
-FL_FORCE void F(put_factor)(const planes_job *j, void *to, int64_t channel,
-                            double v) {
+FL_FORCE void put_factor(const planes_job *j, void *to, int64_t channel,
+                         double v) {
   int64_t each = j->size < PLANE ? j->size : 1;
   for (int64_t i = 0; i < each; i++)
     ((T *)to)[channel * each + i] = (T)v;
 }
 
-static void F(forward_factors)(const planes_job *j, const double *mean,
-                               const double *rstd, const double *w,
-                               const double *b) {
+static void forward_factors(const planes_job *j, const double *mean,
+                            const double *rstd, const double *w,
+                            const double *b) {
   for (int64_t c = 0; c < j->channels; c++) {
-    F(put_factor)(j, j->m, c, mean[c]);
-    F(put_factor)(j, j->a, c, rstd[c] * (w ? w[c] : 1));
-    F(put_factor)(j, j->b, c, b ? b[c] : 0);
-    F(put_factor)(j, j->c, c, 0);
+    put_factor(j, j->m, c, mean[c]);
+    put_factor(j, j->a, c, rstd[c] * (w ? w[c] : 1));
+    put_factor(j, j->b, c, b ? b[c] : 0);
+    put_factor(j, j->c, c, 0);
   }
 }
 
-static void F(backward_means)(const planes_job *j) {
+static void backward_means(const planes_job *j) {
   for (int64_t c = 0; c < j->channels; c++)
-    F(put_factor)(j, j->m, c, (double)((const T *)j->mean)[c]);
+    put_factor(j, j->m, c, (double)((const T *)j->mean)[c]);
 }
 
-static void F(backward_factors)(const planes_job *j, const double *rstd,
-                                const double *w, const double *db,
-                                const double *dw, bool training) {
+static void backward_factors(const planes_job *j, const double *rstd,
+                             const double *w, const double *db,
+                             const double *dw, bool training) {
   double n = (double)(j->samples * j->size);
   for (int64_t c = 0; c < j->channels; c++) {
     double by = rstd[c] * (w ? w[c] : 1);
-    F(put_factor)(j, j->a, c, by);
-    F(put_factor)(j, j->b, c, training ? -by * dw[c] * rstd[c] / n : 0);
-    F(put_factor)(j, j->c, c, training ? -by * db[c] / n : 0);
+    put_factor(j, j->a, c, by);
+    put_factor(j, j->b, c, training ? -by * dw[c] * rstd[c] / n : 0);
+    put_factor(j, j->c, c, training ? -by * db[c] / n : 0);
   }
 }
+
+const batch_norm_kernels FL_TYPED(batch_norm) = {
+    .group_forward = group_forward,
+    .group_backward = group_backward,
+    .plane_moments = plane_moments,
+    .plane_sums = plane_sums,
+    .plane_apply = plane_apply,
+    .column_moments = column_moments,
+    .column_sums = column_sums,
+    .column_apply = column_apply,
+    .forward_factors = forward_factors,
+    .backward_means = backward_means,
+    .backward_factors = backward_factors};

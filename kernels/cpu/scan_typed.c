@@ -1,8 +1,17 @@
-/* The running sums of scan.c in one type: T float, double or int64_t, F(name)
- * its typed name, WIDE what sums are kept in, SLOT their member of `slot`. */
+/* Running sums for one type. */
+#include "scan.h"
+#include "typed.h"
+
+#if FL_T_IS_FLOAT
+#define WIDE double /* what sums are kept in */
+#define SLOT f      /* its member of a slot */
+#else
+#define WIDE int64_t
+#define SLOT i
+#endif
 
 /* Four at a time, so that only one addition in four waits for the last. */
-static WIDE F(scan_row)(const T *x, int64_t n, WIDE c, T *y) {
+static WIDE scan_row(const T *x, int64_t n, WIDE c, T *y) {
   int64_t i = 0;
   for (; i + 4 <= n; i += 4) {
     WIDE p = (WIDE)x[i], q = p + (WIDE)x[i + 1];
@@ -20,7 +29,7 @@ static WIDE F(scan_row)(const T *x, int64_t n, WIDE c, T *y) {
   return c;
 }
 
-static WIDE F(scan_sum)(const T *x, int64_t n) {
+static WIDE scan_sum(const T *x, int64_t n) {
   WIDE s = 0;
 #pragma omp simd reduction(+ : s)
   for (int64_t i = 0; i < n; i++)
@@ -28,25 +37,28 @@ static WIDE F(scan_sum)(const T *x, int64_t n) {
   return s;
 }
 
-static void F(scan_sums)(const scan *e, int64_t begin, int64_t end) {
+static void scan_sums(void *context, int64_t begin, int64_t end) {
+  const scan *e = context;
   for (int64_t i = begin; i < end; i++) {
     int64_t row = i / e->pieces, from = i % e->pieces * e->piece;
     int64_t n = e->n - from < e->piece ? e->n - from : e->piece;
-    e->sums[i].SLOT = F(scan_sum)((const T *)e->x + row * e->n + from, n);
+    e->sums[i].SLOT = scan_sum((const T *)e->x + row * e->n + from, n);
   }
 }
 
-static void F(scan_rows)(const scan *e, int64_t begin, int64_t end) {
+static void scan_rows(void *context, int64_t begin, int64_t end) {
+  const scan *e = context;
   for (int64_t i = begin; i < end; i++) {
     int64_t row = i / e->pieces, from = i % e->pieces * e->piece;
     int64_t n = e->n - from < e->piece ? e->n - from : e->piece;
-    F(scan_row)
-    ((const T *)e->x + row * e->n + from, n,
-     e->pieces > 1 ? e->sums[i].SLOT : 0, (T *)e->y + row * e->n + from);
+    scan_row((const T *)e->x + row * e->n + from, n,
+             e->pieces > 1 ? e->sums[i].SLOT : 0,
+             (T *)e->y + row * e->n + from);
   }
 }
 
-static void F(scan_cols)(const scan *e, int64_t begin, int64_t end) {
+static void scan_cols(void *context, int64_t begin, int64_t end) {
+  const scan *e = context;
   WIDE c[MAX_TILE];
   for (int64_t i = begin; i < end; i++) {
     int64_t o = i / e->tiles, first = i % e->tiles * MAX_TILE;
@@ -64,3 +76,6 @@ static void F(scan_cols)(const scan *e, int64_t begin, int64_t end) {
     }
   }
 }
+
+const scan_kernels FL_TYPED(scan) = {
+    .cols = scan_cols, .sums = scan_sums, .rows = scan_rows};
