@@ -281,13 +281,13 @@ typedef struct fl_param {
 
 typedef struct fl_op_info {
   const char *name, *signature, *doc;
-  const char *family; /* unary binary compare ternary op view composite */
+  const char *family; /* unary test binary compare ternary op view compose */
   int n_params;
   fl_param params[FL_MAX_PARAMS];
   int n_in, n_attr, n_out; /* n_in without the elements of a variadic one */
   int n_shown; /* results for users; the rest are kept for gradients */
   char out_name[FL_MAX_OUT][20];
-  bool differentiable, inplace, view, random, collective;
+  bool differentiable, inplace, view, random, collective, composed, backward;
 } fl_op_info;
 
 FL_API const fl_op *fl_op_find(fl_runtime *rt, const char *name);

@@ -158,6 +158,17 @@ describe("an elementwise kernel", function()
     assert.equal(-2, value("z = x % -4", 6.0))
   end)
 
+  it("knows functions by all their names, as Lua does", function()
+    local x, y = flare.tensor{1, 0 / 0, 2}, flare.tensor{0 / 0, 3, 1}
+    for _, name in ipairs{"fmax", "fmin", "max", "minimum"} do
+      local z = flare.elementwise("T x, T y", "T z", ("z = %s(x, y)"):format(name))(x, y)
+      local want = flare[name](x, y)
+      assert(z:eq(want):logical_or(z:isnan():logical_and(want:isnan())):all():item(), name)
+    end
+    local z = flare.elementwise("T x", "T z", "z = arcsin(clip(fabs(x), 0, 1))")
+    assert.equal(flare.tensor{-0.5}:abs():asin():item(), z(flare.tensor{-0.5}):item())
+  end)
+
   it("infers shapes alone in meta mode", function()
     local k = flare.elementwise("T x, T y", "T z", "z = x + y")
     flare.meta(function()

@@ -548,8 +548,8 @@ static fl_status run_then_assign(work *w) {
 }
 
 static bool writes_over(const fl_op *op) {
-  return op->family < FLI_STRUCTURED || op->id == FLI_OP_assign ||
-         op->id == FLI_OP_fill || op->info.collective;
+  return op->family < FLI_STRUCTURED || op->info.collective ||
+         op->marks & FLI_MARK_OVERWRITES;
 }
 
 /* --- views --- */
@@ -593,7 +593,7 @@ static fl_status run_view(work *w) {
   FLI_TRY(w->op->view(&v));
   size_t bytes; /* as if it had memory of its own: counts must not overflow */
   FLI_TRY(fli_check_size(v.out.dtype, v.out.ndim, v.out.shape, &bytes));
-  if (w->op->id == FLI_OP_as_strided && !x->contiguous && records(w))
+  if (w->op->shows == FLI_SHOWS_MEMORY && !x->contiguous && records(w))
     return from_base(w, &attrs);
   fl_tensor *out;
   FLI_TRY(fli_tensor_view(x, &v.out, v.stride, v.offset, &out));

@@ -51,7 +51,7 @@ static bool is_real(const fl_operand *o) {
 }
 
 bool fli_mode_integers(fl_runtime *rt, const fl_call *c, fl_status *status) {
-  if (c->op->id == FLI_OP_clamp) {
+  if (c->op->marks & FLI_MARK_BOUNDS) {
     if (c->n_in != 1 || !has_integers(&c->in[0]))
       return false;
     *status = clamp_integers(rt, c);

@@ -254,7 +254,7 @@ static bool is_integer_node(const fli_graph *g, fl_value v) {
 /* What fli_run_integers does to calls, done to nodes. */
 static bool is_exact(fli_graph *g, const fl_op *op, const fl_attrs *a, int n,
                      const fl_value *in, fl_value *out, fl_status *s) {
-  if (op->id == FLI_OP_clamp) {
+  if (op->marks & FLI_MARK_BOUNDS) {
     if (!is_integer_node(g, in[0]))
       return false;
     *out = in[0];
@@ -285,13 +285,12 @@ fl_status fli_graph_apply(fli_graph *g, int id, const fl_attrs *attrs, int n,
   fl_status s;
   while (n > 1 && fli_nothing(in[n - 1]))
     n--;
-  if (id == FLI_OP_contiguous) {
-    *out = in[0];
-    return FL_OK;
+  if (op->marks & FLI_MARK_IDENTITY) {
+    int64_t to =
+        op->out[0].rule == FLI_OUT_ATTR ? a[op->out[0].a].i : FL_ATTR_NONE;
+    return fli_graph_cast(g, in[0],
+                          to == FL_ATTR_NONE ? FL_NODTYPE : (fl_dtype)to, out);
   }
-  if (id == FLI_OP_copy)
-    return fli_graph_cast(
-        g, in[0], a[0].i == FL_ATTR_NONE ? FL_NODTYPE : (fl_dtype)a[0].i, out);
   if (op->family >= FLI_STRUCTURED)
     return expr_refuse(op);
   FLI_TRY(check_types(g, op, n, in));

@@ -110,21 +110,20 @@ void fli_attributes(const fl_op *op, const fl_attr *a, double p[2]) {
   }
 }
 
-/* Booleans are combined as such; other arithmetic on them is done on integers.
- */
-static int logical(int op) {
-  switch (op) {
-  case FLI_OP_bitwise_and:
-    return FL_ROW_logical_and;
-  case FLI_OP_bitwise_or:
-    return FL_ROW_logical_or;
-  case FLI_OP_bitwise_xor:
-    return FL_ROW_logical_xor;
-  case FLI_OP_bitwise_not:
-    return FL_ROW_logical_not;
-  default:
-    return -1;
-  }
+/* What bitwise rows are on booleans; other arithmetic on them is done on
+ * integers. */
+static const struct {
+  int op, row;
+} logical[] = {
+#define FL_LOGICAL(name, logical) {FLI_OP_##name, FL_ROW_##logical},
+#include "../ops.def"
+};
+
+static int logical_row(int op) {
+  for (size_t k = 0; k < sizeof logical / sizeof *logical; k++)
+    if (logical[k].op == op)
+      return logical[k].row;
+  return -1;
 }
 
 static ref lower_node(lowering *w, const fli_expr_node *x) {
@@ -133,19 +132,18 @@ static ref lower_node(lowering *w, const fli_expr_node *x) {
   double p[2] = {0, 0};
   int row = row_of[x->op], weak;
   ref in[3];
-  if (x->op == FLI_OP_copy)
+  if (op->marks & FLI_MARK_IDENTITY)
     return operand(w, x->in[0], type);
   if (op->family == FLI_TEST || op->family == FLI_COMPARE) {
     type = type_of(fli_graph_promote(w->g, x->n_in, x->in, &weak));
-  } else if (type == FL_BOOL && x->op != FLI_OP_where) {
-    if (logical(x->op) >= 0)
-      row = logical(x->op);
+  } else if (type == FL_BOOL && op->in_type[0] != FL_T_BOOL) {
+    if (logical_row(x->op) >= 0)
+      row = logical_row(x->op);
     else
       type = result = FL_I64;
   }
   for (int k = 0; k < x->n_in; k++)
-    in[k] =
-        operand(w, x->in[k], k == 0 && x->op == FLI_OP_where ? FL_BOOL : type);
+    in[k] = operand(w, x->in[k], op->in_type[k] == FL_T_BOOL ? FL_BOOL : type);
   fli_attributes(op, x->attr, p);
   ref v = emit(w, row, type, result, x->n_in, in, p);
   return lower_convert(w, v, result, type_of(x->dtype));

@@ -552,8 +552,10 @@ static fl_meta shape_of_inputs(const fli_grad *g, fl_dtype d) {
 /* A reduction's gradient by the row that reduces a tensor the same way: what it
  * reduced is computed once more, unless that does not matter. */
 static void through_reduction(fli_grad *g, fli_expr_op *x) {
-  static const int rows[] = {0, FLI_OP_sum, FLI_OP_prod, FLI_OP_amax,
-                             FLI_OP_amin};
+  static const int rows[] = {
+#define FL_REDUCES(name, kind) [FL_REDUCE_##kind] = FLI_OP_##name,
+#include "../ops.def"
+  };
   const fl_op *row = &g->e.rt->ops[rows[x->program->reduce]], *own = g->op;
   fli_expr_op *plain = x->plain->expr;
   fl_meta m = shape_of_inputs(g, plain->out_dtype[0]);

@@ -75,9 +75,14 @@ static bool is_elementwise(const fl_op *op) {
 static const struct {
   const char *name;
   int op;
-} aliases[] = {{"max", FLI_OP_maximum},  {"min", FLI_OP_minimum},
-               {"fmax", FLI_OP_maximum}, {"fmin", FLI_OP_minimum},
-               {"fabs", FLI_OP_abs},     {"clip", FLI_OP_clamp}};
+} aliases[] = {
+#define FL_ALIAS(alias, name)          {#alias, FLI_OP_##name},
+#define FL_OVERLOAD(alias, name, when) OVERLOAD_##when(alias, name)
+#define OVERLOAD_ALL(alias, name)
+#define OVERLOAD_DIM(alias, name)
+#define OVERLOAD_TENSOR(alias, name) {#alias, FLI_OP_##name},
+#include "../ops.def"
+};
 
 /* Formulas write fl_exp for exp. */
 static const fl_op *function_of(fli_parser *p, const fli_token *written) {
@@ -134,7 +139,7 @@ static const fl_param *parse_param(const fl_op *op, bool input, int slot) {
   return NULL;
 }
 
-/* clamp's bounds may vary: then it is a minimum of a maximum. */
+/* Bounds may vary: then the row is a minimum of a maximum. */
 static fl_value varying_clamp(fli_parser *p, const char *at, const fl_value *v,
                               int n) {
   fl_value low = parse_apply(p, at, FLI_OP_maximum, NULL, 2, v);
@@ -173,7 +178,7 @@ static fl_value parse_call(fli_parser *p, const fli_token *name) {
       v[n] = ternary(p);
       if (q && fli_is_number(v[n]))
         attrs.v[n - n_in].f = v[n].dtype == FL_F64 ? v[n].f : (double)v[n].i;
-      else if (q && op->id == FLI_OP_clamp)
+      else if (q && op->marks & FLI_MARK_BOUNDS)
         varying = true;
       else if (q)
         return fli_bad(p, at, "%s: %s must be a number", op->info.name,
@@ -188,8 +193,9 @@ static fl_value parse_call(fli_parser *p, const fli_token *name) {
                    n_in, FLI_S(n_in), n);
   if (varying)
     return varying_clamp(p, name->at, v, n);
-  if (op->id == FLI_OP_where)
-    return parse_choose(p, name->at, v[0], v[1], v[2]);
+  for (int k = 0; k < n_in; k++)
+    if (op->in_type[k] == FL_T_BOOL)
+      v[k] = condition(p, name->at, v[k]);
   return parse_apply(p, name->at, op->id, &attrs, n_in, v);
 }
 
@@ -262,6 +268,20 @@ static bool is_cast(fli_parser *p) {
 
 static fl_value parse_unary(fli_parser *p);
 
+static int find_prefix(const fli_token *t) {
+  static const struct {
+    const char *sign;
+    int op;
+  } prefixes[] = {
+#define FL_PREFIX(name, sign) {sign, FLI_OP_##name},
+#include "../ops.def"
+  };
+  for (size_t k = 0; k < sizeof prefixes / sizeof *prefixes; k++)
+    if (fli_is(t, prefixes[k].sign))
+      return prefixes[k].op;
+  return -1;
+}
+
 static fl_value one_value(fli_parser *p) {
   fli_token t = p->t;
   if (t.kind == NUMBER)
@@ -283,10 +303,7 @@ static fl_value one_value(fli_parser *p) {
   }
   if (fli_accept(p, "+"))
     return parse_unary(p);
-  int op = fli_is(&t, "-")   ? FLI_OP_neg
-           : fli_is(&t, "!") ? FLI_OP_logical_not
-           : fli_is(&t, "~") ? FLI_OP_bitwise_not
-                             : -1;
+  int op = find_prefix(&t);
   if (op < 0)
     return fli_bad(p, t.at,
                    t.kind == END ? "a value is missing at the end"
@@ -309,15 +326,10 @@ static fl_value parse_unary(fli_parser *p) {
 static const struct {
   const char *sign;
   int level, op;
-} operators[] = {{"||", 1, FLI_OP_logical_or},  {"&&", 2, FLI_OP_logical_and},
-                 {"|", 3, FLI_OP_bitwise_or},   {"^", 4, FLI_OP_bitwise_xor},
-                 {"&", 5, FLI_OP_bitwise_and},  {"==", 6, FLI_OP_eq},
-                 {"!=", 6, FLI_OP_ne},          {"<", 7, FLI_OP_lt},
-                 {"<=", 7, FLI_OP_le},          {">", 7, FLI_OP_gt},
-                 {">=", 7, FLI_OP_ge},          {"<<", 8, FLI_OP_shift_left},
-                 {">>", 8, FLI_OP_shift_right}, {"+", 9, FLI_OP_add},
-                 {"-", 9, FLI_OP_sub},          {"*", 10, FLI_OP_mul},
-                 {"/", 10, FLI_OP_div},         {"%", 10, FLI_OP_remainder}};
+} operators[] = {
+#define FL_INFIX(name, sign, level) {sign, level, FLI_OP_##name},
+#include "../ops.def"
+};
 
 static int find_operator(const fli_token *t) {
   int n = (int)(sizeof operators / sizeof *operators), k = 0;
@@ -439,19 +451,10 @@ static void declaration(fli_parser *p) {
 }
 
 static void assignment(fli_parser *p) {
-  static const struct {
-    const char *sign;
-    int op;
-  } signs[] = {{"=", -1},
-               {"+=", FLI_OP_add},
-               {"-=", FLI_OP_sub},
-               {"*=", FLI_OP_mul},
-               {"/=", FLI_OP_div}};
-  fli_token name = p->t, sign = fli_peek(p);
-  size_t k = 0;
+  fli_token name = p->t, sign = fli_peek(p), first = sign;
   fli_variable *v = find_var(p, &name);
-  while (k < 5 && !fli_is(&sign, signs[k].sign))
-    k++;
+  first.len = 1; /* the + of += */
+  int k = sign.len > 1 ? find_operator(&first) : -1;
   if (!v) {
     no_variable(p, &name);
     return;
@@ -461,15 +464,15 @@ static void assignment(fli_parser *p) {
             v->name, v->type, v->name);
     return;
   }
-  if (signs[k].op >= 0 && !v->set) {
+  if (k >= 0 && !v->set) {
     fli_bad(p, name.at, "%s is read before it is assigned", v->name);
     return;
   }
   fli_advance(p);
   fli_advance(p);
   fl_value value = ternary(p);
-  if (signs[k].op >= 0)
-    value = parse_apply(p, sign.at, signs[k].op, NULL, 2,
+  if (k >= 0)
+    value = parse_apply(p, sign.at, operators[k].op, NULL, 2,
                         (fl_value[]){v->value, value});
   assign(p, name.at, v, value);
 }

@@ -169,9 +169,8 @@ static fl_status trace_call(fl_runtime *rt, const fl_call *c) {
     s = inlined(rt, c, out);
     n_out = c->op->info.n_out;
   } else {
-    if (c->n_in > 3 ||
-        (c->op->family >= FLI_STRUCTURED && c->op->id != FLI_OP_copy &&
-         c->op->id != FLI_OP_contiguous))
+    if (c->n_in > 3 || (c->op->family >= FLI_STRUCTURED &&
+                        !(c->op->marks & FLI_MARK_IDENTITY)))
       return fli_fail(FL_EUNSUPPORTED,
                       "%s: %s is not elementwise, and cannot be part of a "
                       "kernel",

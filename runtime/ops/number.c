@@ -73,41 +73,51 @@ void fli_view_number(const fl_operand *o, fl_dtype d, fl_view *v) {
 
 /* --- comparisons --- */
 
+enum { LESS = 1, EQUAL = 2, GREATER = 4 };
+
+static const struct {
+  int id, holds; /* for a less than b, equal to it, greater */
+} orders[] = {
+#define FL_ORDER(name, holds) {FLI_OP_##name, holds},
+#include "../ops.def"
+};
+
+static int mirror(int holds) {
+  return (holds & EQUAL) | (holds & LESS ? GREATER : 0) |
+         (holds & GREATER ? LESS : 0);
+}
+
 /* x < f is x < i for i = ceil(f), x <= f is x <= floor(f), and so on. Beyond
  * i64 the answer is the same for every x: `never` is x < INT64_MIN, `always`
  * x >= INT64_MIN. */
 void fli_compare_exactly(int *id, fl_operand *number, bool number_first) {
-  static const struct {
-    int id, mirrored;
-  } kinds[] = {{FLI_OP_eq, FLI_OP_eq}, {FLI_OP_ne, FLI_OP_ne},
-               {FLI_OP_lt, FLI_OP_gt}, {FLI_OP_le, FLI_OP_ge},
-               {FLI_OP_gt, FLI_OP_lt}, {FLI_OP_ge, FLI_OP_le}};
-  int op = *id;
   double f = number->f;
-  for (int k = 0; number_first && k < 6; k++)
-    if (kinds[k].id == *id)
-      op = kinds[k].mirrored;
-  bool up = op == FLI_OP_lt || op == FLI_OP_ge;
-  double whole = up ? ceil(f) : floor(f);
-  bool always = op == FLI_OP_ne, never = op == FLI_OP_eq;
-  if (op == FLI_OP_eq || op == FLI_OP_ne) {
+  int holds = 0;
+  for (size_t k = 0; k < sizeof orders / sizeof *orders; k++)
+    if (orders[k].id == *id)
+      holds = number_first ? mirror(orders[k].holds) : orders[k].holds;
+  bool less = holds & LESS, equal = holds & EQUAL;
+  double whole = less != equal ? ceil(f) : floor(f);
+  bool always, never;
+  if (less == !!(holds & GREATER)) { /* == or != */
     bool has = whole == f && whole >= -TWO63 && whole < TWO63;
-    always = always && !has;
-    never = never && !has;
+    always = less && !has;
+    never = equal && !has;
   } else {
-    bool less = op == FLI_OP_lt || op == FLI_OP_le;
     always = less ? whole >= TWO63 : whole < -TWO63;
     never = f != f || (less ? whole < -TWO63 : whole >= TWO63);
   }
   number->dtype = FL_I64;
   number->i = always || never ? INT64_MIN : (int64_t)whole;
   if (always)
-    op = FLI_OP_ge;
+    holds = GREATER | EQUAL;
   else if (never)
-    op = FLI_OP_lt;
-  for (int k = 0; k < 6; k++)
-    if (kinds[k].id == op)
-      *id = number_first ? kinds[k].mirrored : op;
+    holds = LESS;
+  if (number_first)
+    holds = mirror(holds);
+  for (size_t k = 0; k < sizeof orders / sizeof *orders; k++)
+    if (orders[k].holds == holds)
+      *id = orders[k].id;
 }
 
 /* --- clamp --- */

@@ -90,14 +90,27 @@ static const struct {
 #include "../ops.def"
 };
 
-/* By operator: what ops.def says of it in a section of its own. */
-enum { WRITES_FIRST = 1, CONSTANT = 2, COLLECTIVE = 3 };
 static const struct {
-  int id, what;
+  int id;
+  unsigned mark;
 } marks[] = {
-#define FL_INPLACE(name)          {FLI_OP_##name, WRITES_FIRST},
-#define FL_CONSTANT(name)         {FLI_OP_##name, CONSTANT},
-#define FL_COLLECTIVE(name, kind) {FLI_OP_comm_##name, COLLECTIVE},
+#define FL_INPLACE(name)          {FLI_OP_##name, FLI_MARK_INPLACE},
+#define FL_CONSTANT(name)         {FLI_OP_##name, FLI_MARK_CONSTANT},
+#define FL_COLLECTIVE(name, kind) {FLI_OP_comm_##name, FLI_MARK_COLLECTIVE},
+#define FL_BACKWARD(name)         {FLI_OP_##name, FLI_MARK_BACKWARD},
+#define FL_IDENTITY(name)         {FLI_OP_##name, FLI_MARK_IDENTITY},
+#define FL_OVERWRITES(name)       {FLI_OP_##name, FLI_MARK_OVERWRITES},
+#define FL_TRANSFERS(name)        {FLI_OP_##name, FLI_MARK_TRANSFERS},
+#define FL_BOUNDS(name)           {FLI_OP_##name, FLI_MARK_BOUNDS},
+#define FL_ORDER(name, holds)     {FLI_OP_##name, FLI_MARK_ORDER},
+#include "../ops.def"
+};
+
+static const struct {
+  const char *name;
+  int id;
+} aliases[] = {
+#define FL_ALIAS(alias, name) {#alias, FLI_OP_##name},
 #include "../ops.def"
 };
 
@@ -446,13 +459,6 @@ static const char *backward_signature(fl_runtime *rt, const row *w) {
   return text;
 }
 
-static bool has_mark(const fl_op *op, int what) {
-  for (size_t i = 0; i < sizeof marks / sizeof *marks; i++)
-    if (marks[i].id == op->id && marks[i].what == what)
-      return true;
-  return false;
-}
-
 static bool keeps_shape(const fl_op *op) {
   return op->shape == fli_shape_same || op->family == FLI_UNARY ||
          op->family == FLI_BINARY || op->family == FLI_COMPARE ||
@@ -467,7 +473,7 @@ static bool allows_inplace(const fl_op *op) {
   return op->info.n_shown == 1 && op->info.n_in > 0 &&
          op->info.params[0].kind == FL_P_TENSOR &&
          !op->info.params[0].variadic &&
-         (has_mark(op, WRITES_FIRST) || (keeps_shape(op) && follows));
+         (op->marks & FLI_MARK_INPLACE || (keeps_shape(op) && follows));
 }
 
 static bool takes_floats(const fl_op *op) {
@@ -491,7 +497,7 @@ static bool gives_floats(const fl_op *op) {
 /* Whether gradients go through it: a composed row has no rule of its own, but
  * those of the rows it is made of. */
 static bool is_differentiable(const fl_op *op) {
-  bool rule = op->family == FLI_COMPOSE ? !has_mark(op, CONSTANT)
+  bool rule = op->family == FLI_COMPOSE ? !(op->marks & FLI_MARK_CONSTANT)
                                         : op->grad && op->grad != fli_grad_once;
   return rule && takes_floats(op) && gives_floats(op);
 }
@@ -539,7 +545,15 @@ static fl_status op_fill(fl_runtime *rt, fl_op *op, int id) {
   FLI_TRY(parse(op));
   op->info.view = w->family == FLI_VIEW;
   op->info.inplace = allows_inplace(op);
-  op->info.collective = has_mark(op, COLLECTIVE);
+  op->info.composed = w->family == FLI_COMPOSE;
+  op->info.collective = op->marks & FLI_MARK_COLLECTIVE;
+  op->info.backward = w->family == FLI_UNARY_BACKWARD ||
+                      w->family == FLI_UNARY_BACKWARD2 ||
+                      op->marks & FLI_MARK_BACKWARD;
+  if (op->marks & FLI_MARK_TRANSFERS)
+    op->modes |= 1u << FLI_MODE_TRANSFER;
+  if (op->marks & (FLI_MARK_BOUNDS | FLI_MARK_ORDER))
+    op->modes |= 1u << FLI_MODE_INTEGERS;
   op->flat = count_flat_inputs(op);
   op->info.differentiable = is_differentiable(op);
   return FL_OK;
@@ -552,14 +566,12 @@ fl_status fli_ops_init(fl_runtime *rt) {
     return FL_ENOMEM;
   memset(rt->ops, 0, (size_t)n * sizeof *rt->ops);
   rt->n_ops = n;
+  for (size_t i = 0; i < sizeof marks / sizeof *marks; i++)
+    rt->ops[marks[i].id].marks |= marks[i].mark;
   for (int i = 0; i < n; i++)
     FLI_TRY(op_fill(rt, &rt->ops[i], i));
   for (size_t i = 0; i < sizeof docs / sizeof *docs; i++)
     rt->ops[docs[i].id].info.doc = docs[i].text;
-  rt->ops[FLI_OP_assign].modes |= 1u << FLI_MODE_TRANSFER;
-  rt->ops[FLI_OP_clamp].modes |= 1u << FLI_MODE_INTEGERS;
-  for (int id = FLI_OP_eq; id <= FLI_OP_ge; id++)
-    rt->ops[id].modes |= 1u << FLI_MODE_INTEGERS;
   return FL_OK;
 }
 
@@ -626,6 +638,9 @@ const fl_op *fl_op_find(fl_runtime *rt, const char *name) {
   for (const fl_op *op = rt->more_ops; op; op = op->next)
     if (op->native && strcmp(op->info.name, name) == 0)
       return op;
+  for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++)
+    if (strcmp(aliases[i].name, name) == 0)
+      return &rt->ops[aliases[i].id];
   fli_fail(FL_EARG, "there is no operator \"%s\"", name);
   return NULL;
 }

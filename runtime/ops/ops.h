@@ -50,10 +50,23 @@ enum { /* whether a call writes an input */
 
 typedef enum fli_shows { /* what views have of their input: see ops.def */
                          FLI_SHOWS_ANY,
+                         FLI_SHOWS_MEMORY,
                          FLI_SHOWS_TURNED,
                          FLI_SHOWS_PART,
                          FLI_SHOWS_SLAB
 } fli_shows;
+
+enum { /* marks of rows: FL_<MARK> in ops.def */
+       FLI_MARK_INPLACE = 1,
+       FLI_MARK_CONSTANT = 2,
+       FLI_MARK_COLLECTIVE = 4,
+       FLI_MARK_BACKWARD = 8,
+       FLI_MARK_IDENTITY = 16,
+       FLI_MARK_OVERWRITES = 32,
+       FLI_MARK_TRANSFERS = 64,
+       FLI_MARK_BOUNDS = 128,
+       FLI_MARK_ORDER = 256
+};
 
 enum { /* what autocast does; it looks at those from LOW on */
        FLI_CAST_NONE,
@@ -97,6 +110,7 @@ struct fl_op {
   fli_shows shows; /* of a view */
   int flat; /* inputs of a row that may take the short path (flat.c), or 0 */
   unsigned modes; /* that always look at its calls: see modes.def */
+  unsigned marks; /* FLI_MARK_... */
   int variadic;   /* the parameter's number, -1 if there is none */
   bool dims;      /* has attributes that name dims */
   /* of the inputs by slot; a variadic one's come last */
