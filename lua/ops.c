@@ -54,7 +54,7 @@ static void ops_describe(fl_lua *st, fll_op *b, const fl_op *op) {
   b->n_ret = (uint8_t)b->info->n_shown;
   snprintf(b->inplace_name, sizeof b->inplace_name, "%s_", b->info->name);
   find_simple(b);
-  b->views = b->info->view || strcmp(b->info->family, "composite") == 0;
+  b->views = b->info->view || b->info->composed;
 }
 
 static const fl_op *ops_row(fl_lua *st, const char *name) {
@@ -152,137 +152,94 @@ static int run_known(lua_State *L, const fll_op *b, const char *known,
   return n;
 }
 
-/* The rows of max or min: over all, along a dim, of two. */
-typedef struct extremes {
+/* The rows that share a name: for one tensor, along a dim, of two tensors. */
+enum { ALL, DIM, TENSOR, OVERLOADED };
+typedef struct overload {
   const char *name;
-  const fll_op *all, *along, *two;
-} extremes;
+  const fll_op *row[OVERLOADED];
+} overload;
 
 /* x:max(), x:max(dim), x:max(y): three operators. Upvalue 3 has them. */
-static int ops_extreme(lua_State *L) {
+static int ops_overloaded(lua_State *L) {
   fll_enter(L);
-  const extremes *e = lua_touserdata(L, FLL_OWN);
-  const fll_op *b = e->all;
+  const overload *o = lua_touserdata(L, FLL_OWN);
+  int which = ALL;
   if (fll_test(L, 2)) {
-    b = e->two;
+    which = TENSOR;
   } else if (lua_istable(L, 2)) {
     if (fll_option(L, 2, "dim") == LUA_TNUMBER)
-      b = e->along;
+      which = DIM;
     lua_pop(L, 1);
   } else if (lua_type(L, 2) == LUA_TNUMBER) {
-    b = e->along;
+    which = DIM;
   }
-  return run_known(L, b, e->name, false);
+  return run_known(L, o->row[which], o->name, false);
 }
 
-static void push_extreme(lua_State *L, fl_lua *st, bool max) {
-  fll_getkey(L, FLL_STATE);
-  fll_getkey(L, FLL_TENSOR);
-  extremes *e = lua_newuserdatauv(L, sizeof *e, 0);
-  e->name = max ? "max" : "min";
-  e->all = fll_findop(st, max ? "amax" : "amin");
-  e->along = fll_findop(st, max ? "max_dim" : "min_dim");
-  e->two = fll_findop(st, max ? "maximum" : "minimum");
-  lua_pushcclosure(L, ops_extreme, 3);
-}
-
-static int copy_into(lua_State *L) {
+/* Upvalue 4 is the name. */
+static int alias_inplace(lua_State *L) {
   const fll_op *b = fll_enter_op(L);
-  return run_known(L, b, "copy_", true);
+  return run_known(L, b, lua_tostring(L, lua_upvalueindex(4)), true);
 }
 
 /* --- names --- */
 
+/* A name that ends in _ is one of the method in place. */
 static const struct {
   const char *name, *row;
-} aliases[] = {{"mm", "matmul"},
-               {"bmm", "matmul"},
-               {"mv", "matmul"},
-               {"dot", "matmul"},
-               {"ger", "outer"},
-               {"clip", "clamp"},
-               {"moveaxis", "movedim"},
-               {"concat", "cat"},
-               {"concatenate", "cat"},
-               {"negative", "neg"},
-               {"multiply", "mul"},
-               {"subtract", "sub"},
-               {"divide", "div"},
-               {"true_divide", "div"},
-               {"floor_divide", "floor_div"},
-               {"absolute", "abs"},
-               {"power", "pow"},
-               {"mod", "remainder"},
-               {"swapdims", "transpose"},
-               {"swapaxes", "transpose"},
-               {"clone", "copy"},
-               {"broadcast_to", "expand"},
-               {"col2im", "fold"},
-               {"ravel", "flatten"},
-               {"expand_dims", "unsqueeze"},
-               {"argwhere", "nonzero"},
-               {"arccos", "acos"},
-               {"arcsin", "asin"},
-               {"arctan", "atan"},
-               {"arccosh", "acosh"},
-               {"arcsinh", "asinh"},
-               {"arctanh", "atanh"},
-               {"arctan2", "atan2"},
-               {"degrees", "rad2deg"},
-               {"radians", "deg2rad"},
-               {"fix", "trunc"},
-               {"rint", "round"},
-               {"less", "lt"},
-               {"less_equal", "le"},
-               {"greater", "gt"},
-               {"greater_equal", "ge"},
-               {"not_equal", "ne"},
-               {"left_shift", "shift_left"},
-               {"right_shift", "shift_right"},
-               {"bitwise_left_shift", "shift_left"},
-               {"bitwise_right_shift", "shift_right"},
-               {"lshift", "shift_left"},
-               {"rshift", "shift_right"},
-               {"bitand", "bitwise_and"},
-               {"bitor", "bitwise_or"},
-               {"bitxor", "bitwise_xor"},
-               {"permute_dims", "permute"},
-               {"around", "round"},
-               {"cumulative_sum", "cumsum"},
-               {"cumulative_prod", "cumprod"},
-               {"solve_triangular", "triangular_solve"},
-               {"orgqr", "householder_product"},
-               {"multigammaln", "mvlgamma"},
-               {"invert", "bitwise_not"},
-               {"inverse", "inv"},
-               {"pinverse", "pinv"},
-               {"trapz", "trapezoid"},
-               {"expit", "sigmoid"},
-               {"psi", "digamma"},
-               {"gammaln", "lgamma"},
-               {"gammainc", "igamma"},
-               {"gammaincc", "igammac"},
-               {"cinv", "reciprocal"},
-               {"cmul", "mul"},
-               {"cdiv", "div"},
-               {"cpow", "pow"},
-               {"csub", "sub"},
-               {"cmax", "maximum"},
-               {"cmin", "minimum"},
-               {"cfmod", "fmod"},
-               {"cremainder", "remainder"}};
+} aliases[] = {
+#define FL_ALIAS(alias, name) {#alias, #name},
+#include "../runtime/ops.def"
+};
 
-static bool ends_with(const char *s, const char *tail) {
-  size_t n = strlen(s), t = strlen(tail);
-  return n >= t && strcmp(s + n - t, tail) == 0;
+static const struct {
+  const char *name, *row;
+  int when;
+} overloads[] = {
+#define FL_OVERLOAD(alias, name, when) {#alias, #name, when},
+#include "../runtime/ops.def"
+};
+
+#define N_ALIASES   (sizeof aliases / sizeof aliases[0])
+#define N_OVERLOADS (sizeof overloads / sizeof overloads[0])
+
+static bool is_inplace_name(const char *name) {
+  return name[strlen(name) - 1] == '_';
 }
 
 static bool is_method(const fll_op *b) {
-  const char *name = b->info->name;
-  if (!b->n_pos || !is_input(&b->info->params[b->pos[0]]))
-    return false;
-  return b->variadic < 0 && !strstr(name, "_backward") &&
-         !ends_with(name, "_step");
+  return b->n_pos && is_input(&b->info->params[b->pos[0]]) && b->variadic < 0 &&
+         !b->info->backward;
+}
+
+/* Into the table on top: max and min. */
+static void set_overloaded(lua_State *L, fl_lua *st) {
+  for (size_t i = 0; i < N_OVERLOADS; i++) {
+    const char *name = overloads[i].name;
+    if (overloads[i].when != ALL)
+      continue;
+    fll_getkey(L, FLL_STATE);
+    fll_getkey(L, FLL_TENSOR);
+    overload *o = lua_newuserdatauv(L, sizeof *o, 0);
+    *o = (overload){.name = name};
+    for (size_t k = 0; k < N_OVERLOADS; k++)
+      if (strcmp(overloads[k].name, name) == 0)
+        o->row[overloads[k].when] = fll_findop(st, overloads[k].row);
+    lua_pushcclosure(L, ops_overloaded, 3);
+    lua_setfield(L, -2, name);
+  }
+}
+
+static void push_alias(lua_State *L, const fll_op *b, const char *name) {
+  if (!is_inplace_name(name)) {
+    push_closure(L, ops_method, b);
+    return;
+  }
+  fll_getkey(L, FLL_STATE);
+  fll_getkey(L, FLL_TENSOR);
+  lua_pushlightuserdata(L, (void *)b);
+  lua_pushstring(L, name);
+  lua_pushcclosure(L, alias_inplace, 4);
 }
 
 void fll_ops_methods(lua_State *L, fl_lua *st) {
@@ -297,41 +254,26 @@ void fll_ops_methods(lua_State *L, fl_lua *st) {
     push_closure(L, inplace, b);
     lua_setfield(L, -2, b->inplace_name);
   }
-  for (size_t i = 0; i < sizeof aliases / sizeof aliases[0]; i++) {
+  for (size_t i = 0; i < N_ALIASES; i++) {
     const fll_op *b = fll_findop(st, aliases[i].row);
-    if (!b || !is_method(b))
+    if (!is_method(b))
       continue;
-    push_closure(L, ops_method, b);
+    push_alias(L, b, aliases[i].name);
     lua_setfield(L, -2, aliases[i].name);
   }
-  push_extreme(L, st, true);
-  lua_setfield(L, -2, "max");
-  push_extreme(L, st, false);
-  lua_setfield(L, -2, "min");
-  const fll_op *b = fll_findop(st, "assign");
-  if (b) {
-    push_closure(L, copy_into, b);
-    lua_setfield(L, -2, "copy_");
-  }
+  set_overloaded(L, st);
 }
 
 void fll_ops_metatable(lua_State *L, fl_lua *st) {
   static const struct {
     const char *event, *row;
-    bool two;
   } events[] = {
-      {"__add", "add", true},          {"__sub", "sub", true},
-      {"__mul", "mul", true},          {"__div", "div", true},
-      {"__idiv", "floor_div", true},   {"__mod", "remainder", true},
-      {"__pow", "pow", true},          {"__unm", "neg", false},
-      {"__band", "bitwise_and", true}, {"__bor", "bitwise_or", true},
-      {"__bxor", "bitwise_xor", true}, {"__shl", "shift_left", true},
-      {"__shr", "shift_right", true},  {"__bnot", "bitwise_not", false}};
+#define FL_EVENT(name, event) {#event, #name},
+#include "../runtime/ops.def"
+  };
   for (size_t i = 0; i < sizeof events / sizeof events[0]; i++) {
     const fll_op *b = fll_findop(st, events[i].row);
-    if (!b)
-      continue;
-    push_closure(L, events[i].two ? ops_binary : ops_unary, b);
+    push_closure(L, b->n_in == 2 ? ops_binary : ops_unary, b);
     lua_setfield(L, -2, events[i].event);
   }
 }
@@ -420,6 +362,7 @@ static void push_info(lua_State *L, const fll_op *b) {
   set_flag(L, "inplace", info->inplace);
   set_flag(L, "view", info->view);
   set_flag(L, "random", info->random);
+  set_flag(L, "backward", info->backward);
   set_flag(L, "method", is_method(b));
   lua_pushinteger(L, b->n_ret);
   lua_setfield(L, -2, "returns");
@@ -442,8 +385,9 @@ static void push_info(lua_State *L, const fll_op *b) {
   }
   lua_setfield(L, -2, "results");
   lua_newtable(L);
-  for (size_t i = 0; i < sizeof aliases / sizeof aliases[0]; i++)
-    if (strcmp(aliases[i].row, info->name) == 0) {
+  for (size_t i = 0; i < N_ALIASES; i++)
+    if (strcmp(aliases[i].row, info->name) == 0 &&
+        !is_inplace_name(aliases[i].name)) {
       lua_pushstring(L, aliases[i].name);
       lua_rawseti(L, -2, (lua_Integer)lua_rawlen(L, -2) + 1);
     }
@@ -483,15 +427,13 @@ void fll_ops_core(lua_State *L) {
   lua_createtable(L, 0, st->n_ops);
   for (int i = 0; i < st->n_ops; i++)
     set_function(L, &st->ops[i], st->ops[i].info->name);
-  for (size_t i = 0; i < sizeof aliases / sizeof aliases[0]; i++)
-    set_function(L, fll_findop(st, aliases[i].row), aliases[i].name);
+  for (size_t i = 0; i < N_ALIASES; i++)
+    if (!is_inplace_name(aliases[i].name))
+      set_function(L, fll_findop(st, aliases[i].row), aliases[i].name);
   lua_createtable(L, 0, 1);
   fll_pushfunction(L, list);
   lua_setfield(L, -2, "__call");
   lua_setmetatable(L, -2);
   lua_setfield(L, -2, "ops");
-  push_extreme(L, st, true);
-  lua_setfield(L, -2, "max");
-  push_extreme(L, st, false);
-  lua_setfield(L, -2, "min");
+  set_overloaded(L, st);
 }

@@ -1,6 +1,7 @@
 --- Completion: names of tables and their fields, methods after a colon, files inside quotes.
 -- Nothing is called that could have an effect: only tables are walked.
 local core = require "flare.core"
+local rows = require "flare.help.rows"
 
 local M = {}
 
@@ -66,14 +67,17 @@ end
 
 M.find = find
 
+-- Operators that only gradients use come where nothing else fits.
 local function sorted(names, start, prefix)
-  local list = {}
+  local list, inner = {}, {}
   for name in pairs(names) do
-    if name:sub(1, #start) == start and (start ~= "" or name:sub(1, 1) ~= "_")
-       and (start:find "_back" or not name:find "_backward%d?$") then -- rows of gradients
-      list[#list + 1] = prefix .. name
+    if name:sub(1, #start) == start and (start ~= "" or name:sub(1, 1) ~= "_") then
+      local row = rows.find(name)
+      local to = row and row.backward and inner or list
+      to[#to + 1] = prefix .. name
     end
   end
+  if #list == 0 then list = inner end
   table.sort(list)
   return list
 end
@@ -159,7 +163,6 @@ end
 
 -- The names of the options of a function or class, as its help shows them.
 local function options_of(env, path)
-  local rows = require "flare.help.rows"
   local name = path:match "[:.]?([%w_]+)$"
   local owner, into = path:match "^(.*)[:.][%w_]+$", {}
   local is_row = not owner or owner == "flare" or core.is_tensor(find(env, owner))

@@ -74,6 +74,19 @@ describe("functions on the tape", function()
     assert.same({9, 9}, b.grad:totable())
   end)
 
+  it("live with what a view of a tensor was written to, however it was made", function()
+    for _, way in ipairs{"view", "reshape"} do
+      local w, x = core.ones(6, {requires_grad = true}), core.ones(2, 3)
+      do
+        local y = x[way](x, {6})
+        y:mul_(triple(w))
+      end
+      settle()
+      x:sum():backward()
+      assert.same({3, 3, 3, 3, 3, 3}, w.grad:totable(), way)
+    end
+  end)
+
   it("are an error when they are gone", function()
     local w = core.ones(2, {requires_grad = true})
     local loss

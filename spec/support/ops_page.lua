@@ -26,7 +26,7 @@ flare.tensor f32 [1 x 3] cpu
 
 An operator is a function `flare.name(...)`. *method*: also a method `x:name(...)` of the first
 input. *in place*: also a method `x:name_(...)`, which writes the result into x. *grad*: it has a
-gradient.
+gradient. *Also* lists other names of the function and the method.
 
 The signature lists the arguments in the order of a call, each with its type. The type of a tensor
 is the set of dtypes that it may have; `?` marks an optional argument, `*` a table of tensors, and
@@ -55,6 +55,15 @@ local function cell(text)
   return (text:gsub("|", "\\|"):gsub("%*", "\\*"))
 end
 
+-- What it does, and its other names.
+local function described(row)
+  local text = cell(row.doc or "")
+  if not row.aliases[1] then return text end
+  local names = {}
+  for k, name in ipairs(row.aliases) do names[k] = ("`%s`"):format(name) end
+  return ("%s Also %s."):format(text, table.concat(names, ", "))
+end
+
 local function forms(row)
   local list = {}
   if row.method then list[#list + 1] = "method" end
@@ -80,7 +89,7 @@ local function page()
       out[#out + 1] = "| name | signature | what it does | |\n|---|---|---|---|"
       for _, row in ipairs(groups[section]) do
         out[#out + 1] = ("| `%s` | `%s` | %s | %s |"):format(row.name,
-          rows.signature(row):gsub("|", "\\|"), cell(row.doc or ""), forms(row))
+          rows.signature(row):gsub("|", "\\|"), described(row), forms(row))
       end
       out[#out + 1] = ""
     end

@@ -16,7 +16,7 @@ local kinds = {dim = "a dim", newdim = "a dim of the result", pos = "a position"
 
 --- Whether gradients are made of it, apart from what people call.
 function M.is_inner(row)
-  return row.family == "backward" or row.name:find "_backward$" or row.name:find "^conv_%w+_grad$"
+  return row.backward
 end
 
 local by_name -- every name of a row, made when the first one is asked for
