@@ -1,5 +1,5 @@
---- What NumPy and PyTorch have besides operators, a few rows each: pieces, positions, curves and
--- products of many.
+--- Functions of NumPy and PyTorch that are composed of operators: splitting, indices,
+-- interpolation, products of several matrices.
 local core = require "flare.core"
 local fail = require "flare.fail"
 local options = require "flare.options"
@@ -48,39 +48,39 @@ local function pieces(where, x, how, dim)
   return list
 end
 
---- Views of as many pieces along dim, sizes as equal as can be; or of pieces whose first
--- positions, but for the first one's, are in a table.
+--- Splits a tensor along dim into `how` views of nearly equal sizes, or, if `how` is a table, at
+-- these positions: each begins a piece.
 function M.tensor_split(x, how, dim)
   return pieces("tensor_split", x, how, dim_of("tensor_split", x, dim or 1))
 end
 
---- Pieces along dim 2, of vectors along dim 1.
+--- tensor_split along dim 2, for vectors along dim 1.
 function M.hsplit(x, how)
   return pieces("hsplit", x, how, dim_of("hsplit", x, need("hsplit", "x", x):dim() == 1 and 1 or 2))
 end
 
---- Pieces along dim 1 of a tensor of at least 2 dims.
+--- tensor_split along dim 1 of a tensor of at least 2 dims.
 function M.vsplit(x, how)
   dim_of("vsplit", x, 2)
   return pieces("vsplit", x, how, 1)
 end
 
---- Pieces along dim 3.
+--- tensor_split along dim 3.
 function M.dsplit(x, how) return pieces("dsplit", x, how, dim_of("dsplit", x, 3)) end
 
 -- --- positions and choices ---
 
---- Positions of the lower triangle of a matrix: (2, n), rows above columns.
+--- The indices of the lower triangle of a matrix: (2, n), row numbers, then column numbers.
 function M.tril_indices(rows, columns, offset)
   return core.ones(rows, columns):tril(offset or 0):nonzero():t()
 end
 
---- Positions of the upper triangle of a matrix: (2, n), rows above columns.
+--- The indices of the upper triangle of a matrix: (2, n), row numbers, then column numbers.
 function M.triu_indices(rows, columns, offset)
   return core.ones(rows, columns):triu(offset or 0):nonzero():t()
 end
 
---- All choices of one element of each vector, a row each.
+--- The Cartesian product of vectors: a matrix with a row for each choice of one element of each.
 function M.cartesian_prod(...)
   local list = {...}
   for k, x in ipairs(list) do
@@ -92,9 +92,9 @@ function M.cartesian_prod(...)
   return core.stack(grids, 2)
 end
 
---- All choices of r elements of a vector, in order, a row each.
--- @param r how many; 2 if left out
--- @param opts {replacement = false}: whether one may come again
+--- All combinations of r elements of a vector: a matrix with a row for each, in order.
+-- @param r the number of elements, 2 by default
+-- @param opts {replacement = false}: whether an element may occur more than once
 function M.combinations(x, r, opts)
   local o = options.check("combinations", opts, {replacement = false})
   r = r or 2
@@ -120,8 +120,8 @@ function M.combinations(x, r, opts)
   return x:index_select(1, at):reshape(count, r)
 end
 
---- The positions in a tensor of that shape of positions counted as if it were flat: a tensor for
--- each dim.
+--- Converts flat indices, in row-major order, to indices into a tensor of a shape.
+-- @return a tensor of indices for each dim
 function M.unravel_index(index, shape)
   local left, list = need("unravel_index", "index", index) - 1, {}
   for d = #shape, 1, -1 do
@@ -131,7 +131,7 @@ function M.unravel_index(index, shape)
   return table.unpack(list)
 end
 
---- The opposite of unravel_index: from a list with positions along each dim.
+--- The inverse of unravel_index: flat indices from a list of indices along each dim.
 function M.ravel_multi_index(list, shape)
   if #list ~= #shape then
     fail("ravel_multi_index: %d tensors of positions for %d dims", #list, #shape)
@@ -145,14 +145,14 @@ end
 
 -- --- x with a part replaced ---
 
---- x with src at a position along dim.
+--- A copy of x with src at a position along dim.
 function M.select_scatter(x, src, dim, index)
   local y = need("select_scatter", "x", x):clone()
   y:select(dim, index):copy_(src)
   return y
 end
 
---- x with src in a range along dim.
+--- A copy of x with src in a range along dim.
 -- @param range {first, last} or {first, last, step}, as between brackets
 function M.slice_scatter(x, src, dim, range)
   local y, place = need("slice_scatter", "x", x):clone(), {}
@@ -162,7 +162,7 @@ function M.slice_scatter(x, src, dim, range)
   return y
 end
 
---- x with src on a diagonal.
+--- A copy of x with src on a diagonal.
 -- @param opts {offset = 0, dim1 = 1, dim2 = 2}
 function M.diagonal_scatter(x, src, opts)
   local y = need("diagonal_scatter", "x", x):clone()
@@ -172,8 +172,9 @@ end
 
 -- --- curves ---
 
---- Slopes along a dim: between both neighbours, at the ends towards the only one.
--- @param opts {dim = 1, spacing = 1}: the distance between elements, or a vector of where they are
+--- The derivative along a dim by finite differences: central ones inside, one-sided ones at the
+-- ends.
+-- @param opts {dim = 1, spacing = 1}: the distance between elements, or a vector of coordinates
 function M.gradient(y, opts)
   local o = options.check("gradient", opts, {dim = 1, spacing = options.none})
   local dim = dim_of("gradient", y, o.dim)
@@ -201,7 +202,8 @@ function M.gradient(y, opts)
   return core.cat({slope:narrow(dim, 1, 1), middle, slope:narrow(dim, n - 1, 1)}, dim)
 end
 
---- Values at x of the line through points (xp, fp), which rise in xp; beyond the ends as there.
+--- Linear interpolation at x between points (xp, fp), with xp ascending; beyond the ends the value
+-- of the nearest end.
 function M.interp(x, xp, fp)
   need("interp", "x", x)
   need("interp", "xp", xp)
@@ -219,7 +221,7 @@ function M.interp(x, xp, fp)
   return y0 + (fp:take(right) - y0) * part
 end
 
---- A polynomial at x; coefficients (a vector) from the highest power on.
+--- Evaluates a polynomial at x; p is the vector of coefficients, the highest power first.
 function M.polyval(p, x)
   need("polyval", "p", p)
   local y = p:numel() > 0 and need("polyval", "x", x) * 0 or x * 0
@@ -227,8 +229,9 @@ function M.polyval(p, x)
   return y
 end
 
---- The convolution of two vectors; the longer one may come second.
--- @param mode "full" (every overlap), "same" (as long as the longer one) or "valid" (whole ones)
+--- The discrete convolution of two vectors, in either order.
+-- @param mode "full" (every overlap, the default), "same" (the size of the longer vector) or
+--   "valid" (complete overlaps only)
 function M.convolve(a, v, mode)
   need("convolve", "a", a)
   need("convolve", "v", v)
@@ -249,15 +252,15 @@ end
 
 -- --- products and equations ---
 
---- Inner products along a dim, the last one if left out; a is conjugated.
+--- Inner products along a dim, by default the last; a is conjugated.
 function M.vecdot(a, b, dim)
   local x = need("vecdot", "a", a)
   return ((x.dtype:find "^c" and x:conj() or x) * need("vecdot", "b", b)):sum(dim or -1)
 end
 
---- How many times an error may grow in equations of this matrix: the product of the norms of it
--- and of its inverse.
--- @param ord as of matrix_norm, "2" if left out
+--- The condition number of a matrix: the norm of the matrix times the norm of its inverse. It
+-- bounds the growth of relative errors in linear systems.
+-- @param ord the norm, as in matrix_norm; "2" by default
 function M.cond(x, ord)
   ord = ord and tostring(ord) or "2"
   if ord ~= "2" and ord ~= "-2" then
@@ -268,7 +271,8 @@ function M.cond(x, ord)
   return ord == "2" and large / small or small / large
 end
 
--- The cheapest way to bracket a chain (Cormen et al., Introduction to Algorithms, 15.2).
+-- The optimal parenthesization of a matrix chain (Cormen and others, Introduction to Algorithms,
+-- 15.2).
 local function brackets(sizes)
   local n = #sizes - 1
   local cost, split = {}, {}
@@ -316,7 +320,7 @@ local function elements(shape, from, to)
   return n
 end
 
---- x with tensordot(a, x) = b, over the last dims of a.
+--- Solves tensordot(a, x) = b for x, over the last dims of a.
 function M.tensorsolve(a, b)
   local n, shape = need("tensorsolve", "b", b):numel(), {}
   for d = b:dim() + 1, need("tensorsolve", "a", a):dim() do shape[#shape + 1] = a:size(d) end
@@ -327,7 +331,7 @@ function M.tensorsolve(a, b)
   return a:reshape(n, n):solve(b:reshape(n)):reshape(shape)
 end
 
---- The inverse of a as a matrix whose rows are its first `ind` dims.
+--- The inverse of a, taken as a matrix whose rows are the first `ind` dims.
 function M.tensorinv(a, ind)
   ind = ind or 2
   local shape, nd = {}, need("tensorinv", "a", a):dim()

@@ -1,4 +1,4 @@
---- Who does products and convolutions on a GPU, and how exactly.
+--- The choice of libraries for matrix products and convolutions on GPUs, and of their precision.
 local core = require "flare.core"
 local fail = require "flare.fail"
 local options = require "flare.options"
@@ -42,9 +42,10 @@ local function current()
   return now
 end
 
---- Chooses for the whole process: backends{matmul = "own" | "cublaslt" | "auto",
--- conv = "own" | "cudnn" | "auto", tf32 = flag, deterministic = flag}. What is left out stays.
--- @return a table of all settings as they are now
+--- Sets the libraries for the whole process: backends{matmul = "own" | "cublaslt" | "auto",
+-- conv = "own" | "cudnn" | "auto", tf32 = flag, deterministic = flag}. Settings left out keep their
+-- values. With `tf32`, f32 products on GPUs may round their inputs to TF32 (10 bits of mantissa).
+-- @return a table of all current settings
 local function backends(given)
   given = options.check("backends", given, {
     matmul = options.none, conv = options.none,

@@ -1,15 +1,18 @@
---- Checkpoints of functions that take and give tensors in tables as well: the core's sees tensors.
+--- Activation checkpointing (arXiv:1604.06174) for functions whose arguments and results are
+-- tensors or tables of tensors; the core's checkpoint handles tensors only.
 local core = require "flare.core"
 local nest = require "flare.nest"
 
 local M = {}
 
--- Tensors that a function finds without being given them, which are gone in backward; see M.lend.
+-- Tensors that a function uses without having them as arguments, and whose memory is gone in
+-- backward; see M.lend.
 local lent
 
---- Until what it returns is closed, checkpoints take these tensors as arguments, too, and lay out
--- what stands for them when they compute again.
--- @param put puts a list of tensors where functions find them. @return what was there before
+--- Until the returned object is closed, checkpoints treat these tensors as further arguments, and
+-- install their replacements when they compute again.
+-- @param put a function that installs a list of tensors where functions use them, and returns the
+--   list of those that it replaced
 function M.lend(tensors, put)
   local before, was = lent, put(tensors)
   lent = {tensors = tensors, put = put}
@@ -24,8 +27,10 @@ local function callable(f)
   return type(f) == "function" or type(meta) == "table" and meta.__call
 end
 
---- f(...), of which nothing is kept but the arguments: backward computes it again, in the autocast
--- and from the random numbers that it had. Tensors may come and go in plain tables.
+--- Calls f(...) and keeps only its arguments; backward calls f again, with the same autocast mode
+-- and random numbers, to get the intermediate results. Arguments and results may be tensors and
+-- plain tables of them.
+-- @return the results of f
 function M.checkpoint(f, ...)
   if not callable(f) then return core.checkpoint(f, ...) end -- which says so
   local list, results = {}, nil

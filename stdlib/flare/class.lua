@@ -5,10 +5,10 @@
 --     function Scale:forward(x) return x * self.factor end
 --     local layer = Scale(2)
 --
--- A class is the metatable of its objects. Calling it makes one and runs `init`; methods
--- are looked up in the class, then in its parents; `Class.parent` is the parent.
--- `Class.__keeps = true`, which is inherited, says that objects keep tensors from one step to the
--- next: `flare.scope` leaves open what an object made before the scope refers to.
+-- A class is the metatable of its objects. A call of the class makes an object and runs `init`;
+-- methods are looked up in the class, then in its parents; `Class.parent` is the parent.
+-- `Class.__keeps = true`, which is inherited, declares that objects keep tensors from one step to
+-- the next: `flare.scope` does not close tensors of objects that existed before the scope.
 local core = require "flare.core"
 local fail = require "flare.fail"
 
@@ -22,8 +22,8 @@ local function construct(cls, ...)
   return object
 end
 
---- A new class.
--- @param name shown by tostring and in errors
+--- Makes a class.
+-- @param name the name, which tostring and errors show
 -- @param parent the class to inherit from, or nil
 local function class(name, parent)
   if type(name) ~= "string" then fail("class: the name must be a string, got %s", type(name)) end

@@ -1,5 +1,5 @@
---- NVIDIA's GPUs: whether there are any, and why not. Tensors get there by device = "cuda" or
--- x:to "cuda"; "cuda:1" is the second one.
+--- NVIDIA's GPUs: whether CUDA is available, kernels from source, compilation ahead of time.
+-- Tensors are made there with device = "cuda" or moved by x:to "cuda"; "cuda:1" is the second GPU.
 local core = require "flare.core"
 
 local cuda = {}
@@ -7,7 +7,7 @@ local cuda = {}
 --- Makes a kernel from CUDA source: flare.cuda.kernel{source = ..., name = ..., ...}.
 cuda.kernel = require "flare.cuda.kernel"
 
---- Whether CUDA can be used here; NVIDIA's driver is looked for when this is first asked.
+--- Whether CUDA is available. The first call loads NVIDIA's driver.
 -- @return true, or false and the reason
 function cuda.available()
   local ok, why = core.backend_query("cuda", "available")
@@ -15,7 +15,7 @@ function cuda.available()
   return false, why
 end
 
---- How many GPUs there are.
+--- The number of GPUs.
 function cuda.count()
   local n = 0
   for _, name in ipairs(core.devices()) do
@@ -24,12 +24,13 @@ function cuda.count()
   return n
 end
 
---- What there is and what is missing, as `flare doctor` prints it.
+--- The report that `flare doctor` prints: driver, libraries and GPUs that were found, and what is
+-- missing.
 function cuda.report() return core.backend_query("cuda", "doctor") end
 
 --- Compiles every built-in kernel for an architecture, without a GPU: a list of
--- {file=, entry=, row=, registers=, stack=, spills=}; stack and spills in bytes. quick takes one
--- specialisation of each kernel.
+-- {file=, entry=, row=, registers=, stack=, spills=}; stack and spills in bytes. With `quick` it
+-- compiles one specialisation of each kernel.
 -- @return the list, or nil and a message
 function cuda.check(arch, quick)
   local text, why = core.backend_query("cuda", "check", arch .. (quick and " quick" or ""))
@@ -47,8 +48,8 @@ function cuda.check(arch, quick)
   return list
 end
 
---- Compiles every built-in kernel ahead into one file, for architectures like "sm_80,sm_90a".
--- @return what was written, in words, or nil and a message
+--- Compiles every built-in kernel into one file, a pack, for architectures like "sm_80,sm_90a".
+-- @return a text about what was written, or nil and a message
 function cuda.pack(archs, path) return core.backend_query("cuda", "pack", archs .. " " .. path) end
 
 return require "flare.lazy"("flare.cuda", cuda, {})

@@ -1,7 +1,7 @@
 --- Derivatives of functions: Jacobian, Hessian, and their products with vectors.
 --
--- In all of them f is a function of one tensor, or of as many as the list x has. What belongs
--- to x comes in x's form: one value, or a list.
+-- In all of them x is a tensor, or a list of tensors that f takes as arguments. Results that
+-- correspond to x have x's form: one value, or a list.
 local core = require "flare.core"
 local fail = require "flare.fail"
 local options = require "flare.options"
@@ -22,7 +22,7 @@ local function as_list(where, name, x)
   return x, false
 end
 
--- Leaves with x's values; x itself where its own history goes on.
+-- Leaves with x's values, or x itself where derivatives must flow further back.
 local function leaves(list, create)
   local out = {}
   for i, x in ipairs(list) do
@@ -45,7 +45,7 @@ local function value(where, f, xs)
   return y
 end
 
--- Gradients of sum(y * v), zeros where there is no influence.
+-- Gradients of sum(y * v); zeros for inputs that y does not depend on.
 local function pull(y, xs, v, create)
   local grads = {}
   if y.requires_grad then
@@ -64,7 +64,7 @@ local function joined(a, b)
   return shape
 end
 
--- dy/dx for each x: y's shape and then x's.
+-- dy/dx for each x, of shape (y's shape..., x's shape...).
 local function jacobian(y, xs, create)
   local n = y:numel()
   local units = core.eye(n, {dtype = y.dtype}):to(y.device):view(joined({n}, y.shape))
@@ -74,8 +74,8 @@ local function jacobian(y, xs, create)
 end
 
 --- The Jacobian of f at x.
--- @param opts {create_graph = true}: it can be differentiated itself
--- @return a tensor of y's dims and then x's, or a list
+-- @param opts {create_graph = true}: the result can be differentiated
+-- @return a tensor (y's shape..., x's shape...), or a list of them
 function M.jacobian(f, x, opts)
   local o = options.check("jacobian", opts, {create_graph = false})
   local list, single = as_list("jacobian", "x", x)
@@ -91,9 +91,10 @@ local function scalar(where, f, xs)
   return y:reshape({})
 end
 
---- The Hessian of f, which gives one number, at x.
--- @param opts {create_graph = true}
--- @return a tensor of x's dims twice; for a list x: h[i][j], of x[i]'s dims and then x[j]'s
+--- The Hessian at x of f, which returns one number.
+-- @param opts {create_graph = true}: the result can be differentiated
+-- @return a tensor (x's shape..., x's shape...); for a list x, h[i][j] of shape (x[i]'s shape...,
+--   x[j]'s shape...)
 function M.hessian(f, x, opts)
   local o = options.check("hessian", opts, {create_graph = false})
   local list, single = as_list("hessian", "x", x)
@@ -106,7 +107,7 @@ function M.hessian(f, x, opts)
   return in_form(h, single)
 end
 
--- v in the form of what it goes along with.
+-- v as a list of tensors with the shapes of `like`.
 local function directions(where, v, like)
   local list = as_list(where, "v", v)
   if #list ~= #like then fail("%s: v has %d tensors, not %d", where, #list, #like) end
@@ -130,8 +131,8 @@ local function dot(a, b)
   return sum
 end
 
---- f at x, and its Hessian there times v, without the Hessian.
--- @return the value of f, the product
+--- The Hessian-vector product of f at x, computed without the Hessian.
+-- @return f(x), the Hessian times v
 function M.hvp(f, x, v)
   local list, single = as_list("hvp", "x", x)
   local xs = leaves(list)
@@ -147,8 +148,9 @@ function M.hvp(f, x, v)
   return y:detach(), in_form(out, single)
 end
 
---- f at x, and v times its Jacobian there: one backward pass.
--- @param v of f's shape; nil: f gives one number
+--- The vector-Jacobian product of f at x, by one backward pass.
+-- @param v of f(x)'s shape; nil if f returns one number
+-- @return f(x), v times the Jacobian
 function M.vjp(f, x, v)
   local list, single = as_list("vjp", "x", x)
   local xs = leaves(list)
@@ -161,8 +163,9 @@ function M.vjp(f, x, v)
   return y:detach(), in_form(pull(y, xs, v), single)
 end
 
---- f at x, and its Jacobian there times v: by two backward passes, since vjp is linear in its v.
+--- The Jacobian-vector product of f at x, by two backward passes: vjp is linear in its v.
 -- @param v in the form of x
+-- @return f(x), the Jacobian times v
 function M.jvp(f, x, v)
   local list = as_list("jvp", "x", x)
   local xs = leaves(list)

@@ -1,8 +1,8 @@
 --- flare.einsum("bij,bjk->bik", a, b): sums of products over named dims; flare.tensordot.
--- Letters are dims; those that are not in the result are summed. A letter twice in one input
--- takes its diagonal, "..." stands for further dims, which broadcast; without "->" the result
--- has the letters that occur once, in alphabetical order. Two inputs meet in a matrix product;
--- of more, those meet first that make the fewest products.
+-- Letters are dims; the sum is over those that are not in the result. A letter that occurs twice in
+-- one input takes its diagonal; "..." stands for further dims, which broadcast. Without "->" the
+-- result has the letters that occur once, in alphabetical order. Two inputs are contracted by a
+-- matrix product; with more inputs, in the order with the fewest multiplications.
 local core = require "flare.core"
 local fail = require "flare.fail"
 local product_of = require "flare.einsum_product"
@@ -51,7 +51,7 @@ local function parse(text)
   return p
 end
 
--- An input's labels with the ellipsis spelled out, its dims counted from the last: ".1".
+-- An input's labels, with a label for each dim of the ellipsis, counted from the last: ".1".
 local function spelled(text, k, given, x)
   local more, list = x:dim() - #given, {}
   local dots = false
@@ -92,7 +92,7 @@ local function sizes_of(text, inputs)
   return sizes
 end
 
--- Diagonals for repeated labels; dims of 1 that broadcast go.
+-- Takes diagonals for repeated labels; drops dims of 1 that broadcast.
 local function simplify(t, sizes)
   for i = #t.labels, 1, -1 do
     local label = t.labels[i]
@@ -114,7 +114,7 @@ local function simplify(t, sizes)
   end
 end
 
--- Sums the dims that nobody wants any more.
+-- Sums over dims that neither the result nor another input has.
 local function sum_out(t, wanted)
   local dims, kept = {}, {}
   for d, label in ipairs(t.labels) do
@@ -150,7 +150,7 @@ local function shape_of(labels, sizes)
   return shape
 end
 
--- Two inputs become one, with the labels that are wanted.
+-- Contracts two inputs to one with the labels that are still needed.
 local function contract(a, b, wanted, sizes)
   local in_a, in_b = {}, {}
   for _, label in ipairs(a.labels) do in_a[label] = true end
@@ -177,7 +177,7 @@ local function contract(a, b, wanted, sizes)
   return {x = x:reshape(shape_of(labels, sizes)), labels = labels}
 end
 
--- Products that the union of two lists takes.
+-- The number of multiplications for a contraction over the union of two lists of labels.
 local function cost(a, b, sizes)
   local n, seen = 1, {}
   for _, list in ipairs {a, b} do
@@ -208,8 +208,8 @@ local function kept(inputs, i, j, out)
   return list, seen
 end
 
--- The cheapest way to bring all together: tries every order up to 5 inputs, beyond them the
--- best next pair. Returns the cost and the pair to begin with.
+-- The cheapest order of contractions: tries every order for up to 5 inputs, beyond that takes the
+-- cheapest next pair. Returns the cost and the first pair.
 local function plan(inputs, out, sizes)
   local best, bi, bj = math.huge, 1, 2
   for i = 1, #inputs - 1 do
@@ -256,8 +256,8 @@ local function result_labels(text, p, inputs, dots)
   return all
 end
 
---- Sums of products over named dims.
--- @param text "bij,bjk->bik"
+--- Sums of products over named dims (Einstein summation).
+-- @param text the equation, such as "bij,bjk->bik"
 -- @param ... tensors, or one table of them
 function M.einsum(text, ...)
   local p, a, b, more_given = parse(text), ...
@@ -307,8 +307,8 @@ function M.einsum(text, ...)
   return moved and t.x:permute(order) or t.x
 end
 
---- Sums of products over dims of a and b that go together.
--- @param dims how many: the last of a with the first of b; or two lists of dims
+--- The tensor contraction of a and b: sums of products over pairs of dims.
+-- @param dims a number n: the last n dims of a with the first n of b; or two lists of dims
 function M.tensordot(a, b, dims)
   local of_a, of_b = {}, {}
   if dims == nil then dims = 2 end

@@ -1,12 +1,13 @@
---- The short way of flare.einsum: most equations are a matrix product of two tensors with dims
--- moved. What to move is worked out once for each equation.
+--- The fast path of flare.einsum: most equations are a matrix product of two tensors with permuted
+-- dims. The permutations are computed once for each equation.
 local core = require "flare.core"
 
 local M = {}
 
---- What to move for an equation that is a product of two matrices, or of batches of them.
--- @return {order of a, order of b, order of the result, dims that must agree}, an
--- order being nil where nothing moves; false for other equations.
+--- The permutations for an equation that is a product of two matrices, or of batches of them.
+-- @return {order of a, order of b, order of the result, dims that must agree}, where an order is
+--   nil
+-- if the dims stay; false for other equations
 function M.prepare(p)
   local out = p.out
   if #p ~= 2 or not out then return false end
@@ -48,7 +49,7 @@ function M.prepare(p)
   return {a = moves(order_a), b = moves(order_b), y = moves(order_y), pairs = pairs_of}
 end
 
---- The product, or nil where sizes differ: dims of 1 that broadcast, or an error.
+--- The product, or nil if sizes differ: dims of 1 that broadcast, or an error.
 function M.run(f, a, b)
   for _, pair in ipairs(f.pairs) do
     if a:size(pair[1]) ~= b:size(pair[2]) then return end

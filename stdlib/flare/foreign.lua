@@ -1,5 +1,5 @@
---- Names that people bring along from PyTorch and what takes their place here, for the errors of
--- names that there are not. The keys are paths below flare.
+--- PyTorch's names and their counterparts in flare, for the errors of unknown names. The keys are
+-- paths below flare.
 return {
   compile = "whole models are not compiled; flare.kernel(f) makes one kernel of a function",
   autograd = "flare.grad, flare.backward, and flare.func for functions with gradients of their own",

@@ -1,7 +1,7 @@
---- Gradients against central differences, first and second order, in f64: eps 1e-6, atol
--- 1e-5, rtol 1e-3 (PyTorch's figures). The whole Jacobian while inputs and results have at
--- most 64 elements together with the other side; random directions and projections above.
--- `flare.gradcheck` is `check`, for everyday use.
+--- Compares gradients of first and second order with central differences in f64: eps 1e-6, atol
+-- 1e-5, rtol 1e-3 (PyTorch's defaults). Small inputs and results are checked by the whole Jacobian,
+-- larger ones, above 64 elements, in random directions and projections. `flare.gradcheck` is
+-- `check`.
 local flare = require "flare"
 local fail = require "flare.fail"
 local options = require "flare.options"
@@ -40,7 +40,7 @@ local function random(x)
   return flare.randn(x.shape, {dtype = "f64", generator = M.generator}):to(x.device)
 end
 
--- The directions to move an input in.
+-- The directions in which an input is varied.
 local function directions(x)
   local list = {}
   if x:numel() <= M.full then
@@ -51,7 +51,7 @@ local function directions(x)
   return list
 end
 
--- What to weigh results with: one element at a time, or at random. Each is a list of
+-- The weights of results, for projections: one element at a time, or random. Each is a list of
 -- tensors, one for each result.
 local function projections(list)
   local total, sets = 0, {}
@@ -86,8 +86,8 @@ local function moved(f, arguments, i, x, d, step)
   return numbers(results(f, list))
 end
 
---- Checks d f(inputs) by the inputs at the positions `wanted`. Returns true, or nil and what
--- differs.
+--- Checks the gradients of f(inputs) with respect to the inputs at the positions `wanted`.
+-- @return true, or nil and a message about the first difference
 function M.gradcheck(f, inputs, wanted)
   M.generator = flare.generator(20)
   local leaves, arguments = {}, table.move(inputs, 1, #inputs, 1, {})
@@ -142,7 +142,8 @@ function M.gradcheck(f, inputs, wanted)
   return true
 end
 
---- The same for the gradients themselves, by the inputs and by what flows back.
+--- Checks the second derivatives: the gradients of the gradients, with respect to the inputs and to
+-- the gradients of the results.
 function M.gradgradcheck(f, inputs, wanted)
   M.generator = flare.generator(21)
   local start
@@ -211,12 +212,12 @@ local function prepare(where, inputs, given)
   return all, wanted
 end
 
---- Whether the gradients of f(inputs) are what differences say; floats are taken in f64.
+--- Compares the gradients of f(inputs) with central differences. Float inputs are converted to f64.
 -- @param f a function of tensors (and numbers), or a kernel
 -- @param inputs a list
--- @param o {inputs = the positions to look at (all floats), second = also the gradients of
---   the gradients}
--- @return true, or nil and what differs
+-- @param o {inputs = positions of the inputs to check, by default all floats; second = whether to
+--   check second derivatives as well}
+-- @return true, or nil and a message about the first difference
 function M.check(f, inputs, o)
   o = options.check("gradcheck", o, {inputs = options.none, second = false})
   local all, wanted = prepare("gradcheck", inputs, o.inputs)
@@ -226,10 +227,10 @@ function M.check(f, inputs, o)
   return nil, why
 end
 
---- Whether the gradients of the gradients of f(inputs), by the inputs and by what flows back,
--- are what differences say.
--- @param o {inputs = the positions to look at (all floats)}
--- @return true, or nil and what differs
+--- Compares the second derivatives of f(inputs), with respect to the inputs and to the gradients of
+-- the results, with central differences.
+-- @param o {inputs = positions of the inputs to check, by default all floats}
+-- @return true, or nil and a message about the first difference
 function M.check_second(f, inputs, o)
   o = options.check("gradgradcheck", o, {inputs = options.none})
   local ok, why = M.gradgradcheck(f, prepare("gradgradcheck", inputs, o.inputs))

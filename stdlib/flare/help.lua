@@ -1,4 +1,4 @@
---- flare.help: what an operator, a function or a class of the library takes, gives and does.
+--- flare.help: the arguments, results and description of an operator, a function or a class.
 --
 --     print(flare.help "softmax")
 --     print(flare.help "nn.Linear")
@@ -24,8 +24,8 @@ local function is_class(value)
          and rawget(value, "__index") ~= nil
 end
 
--- What is said of a class's methods, its parents' among them; those that all layers have are
--- told of nn.Module alone.
+-- The lines about a class's methods and its parents'. Methods of all layers are listed for
+-- nn.Module only.
 local function methods_of(class)
   local module = package.loaded["flare.nn.module"]
   local methods, seen, at = {}, {init = true}, class
@@ -33,7 +33,7 @@ local function methods_of(class)
     for name, f in next, at do
       if type(name) == "string" and type(f) == "function" and not name:find "^_"
          and not seen[name] then
-        local about = source.of(f) -- what is not written about is as its parent's
+        local about = source.of(f) -- a method without a comment is described at the parent
         if about then
           seen[name] = true
           methods[#methods + 1] = ("  :%s(%s)"):format(name, about.args)
@@ -78,7 +78,7 @@ local function describe_class(class, path)
   for _, line in ipairs(about or {}) do out[#out + 1] = source.wrapped("  ", line) end
   add(call)
   if doc then
-    -- a class made as its parent or its neighbour is: told by its own name
+    -- a class that shares the comment of its parent or neighbour is shown under its own name
     local first = (doc.text[1] or ""):gsub("^%a+%.[%w_]+%f[({]", (path:gsub("^flare%.", "")))
     add{first, table.unpack(doc.text, 2)}
     source.add_arguments(out, doc)
@@ -114,13 +114,13 @@ local function row_of(value)
   end
 end
 
--- What the words say about a member of a part: "nn.init.zeros_".
+-- The entry of words.lua about a member of a part, such as "nn.init.zeros_".
 local function describe_member(path)
   local said = words.paths[path]
   return said and said.call .. "\n" .. source.wrapped("  ", said.text)
 end
 
--- The path of a function that words tell of, looked up by the function itself.
+-- The path of a function that words.lua describes, found by the function itself.
 local function member_of(value)
   local flare = require "flare"
   for path in pairs(words.paths) do
@@ -134,7 +134,7 @@ local function member_of(value)
   end
 end
 
--- A Lua function that has no comment of three dashes: its arguments, its place, the comment above.
+-- A Lua function without a `---` comment: its arguments, its file and line, the comment above it.
 local function describe_plain(f, name)
   local info = debug and debug.getinfo(f, "Su")
   if not info or info.what == "C" then return nil end
@@ -175,8 +175,8 @@ local function describe_value(value, path)
   end
 end
 
--- What the words about C functions say: of a function and of a member of that name; of the
--- member alone, if there is one, where a method is asked for.
+-- The entries of words.lua about a C function and a member of that name; only the member, if there
+-- is one, where the question is about a method.
 function describe_words(name, method)
   local out = {}
   for _, kind in ipairs {words.functions, words.members} do
@@ -201,7 +201,7 @@ local function find(path)
   return value
 end
 
--- The parts of the library in which a name is looked for that `flare` has not.
+-- The parts of the library in which a name is looked up that `flare` does not have.
 local parts = {"nn", "optim", "data", "io", "log", "distributions", "dist", "cuda", "onnx", "op",
                "memory"}
 
@@ -220,8 +220,8 @@ local function nearest(name)
   return core.nearest(name, names)
 end
 
---- What is known of a name, function or class.
--- @param what "softmax", "x:softmax_", "nn.Linear", flare.vmap ...; nil: what can be asked
+--- The description of a name, function or class.
+-- @param what "softmax", "x:softmax_", "nn.Linear", flare.vmap ...; nil: an overview
 -- @return a text
 function M.help(what)
   if what == nil then return overview end

@@ -1,16 +1,15 @@
---- The public table: every operator and tool of the core, and the library's parts, loaded
--- when first touched. Nothing global is read or written.
+--- The public table: every operator and function of the core, and the parts of the library, each
+-- loaded at its first use. No global is read or written.
 --
 --     local flare = require "flare"
 --     local x = flare.tensor{{1, 2}, {3, 4}}
 --     print(x:matmul(x))
 local core = require "flare.core"
 
--- Errors are blamed on the nearest line that is not in a file beside this one.
+-- Errors name the nearest line that is not in a file of this folder.
 if debug then core.library((debug.getinfo(1, "S").source:gsub("init%.lua$", ""))) end
 
--- Names and the files that they are in: parts of the library are a file each, functions written in
--- Lua are several of one.
+-- Names and their files: a part of the library is a file, functions written in Lua share files.
 local files = {}
 for _, part in ipairs {"args", "backends", "class", "cuda", "data", "dist", "distributions", "io",
   "log", "nn", "onnx", "op", "optim", "print", "profile", "options", "checkpoint", "help", "vmap",
@@ -32,13 +31,13 @@ for file, names in next, {
   for name in names:gmatch "%S+" do files[name] = "flare." .. file end
 end
 
--- Those of them that tensors have as methods.
+-- The functions that are methods of tensors as well.
 local there = core.methods()
 for name in ([[cond diagonal_scatter dsplit equal fliplr flipud hsplit nanmax nanmin nanstd nanvar
     rearrange reduce rot90 select_scatter slice_scatter take_along_dim tensor_split tensordot vecdot
     vsplit]]):gmatch "%S+" do
   if not there[name] then
-    local file = files[name] or "flare.rearrange" -- x:reduce is einops' one
+    local file = files[name] or "flare.rearrange" -- x:reduce is that of einops
     core.method(name, function(...) return require(file)[name](...) end)
   end
 end
@@ -48,7 +47,7 @@ if not there.cuda then core.method("cuda", function(x) return x:to "cuda" end) e
 --- `flare.newaxis` between the brackets of x[...] makes a dim of size 1.
 local flare = {core = core, newaxis = "new"}
 
--- Methods that PyTorch has as functions, too.
+-- Methods that are functions in PyTorch as well.
 for name in ("chunk detach numel split t unbind"):gmatch "%S+" do
   flare[name] = function(x, ...)
     if not core.is_tensor(x) then
@@ -58,40 +57,40 @@ for name in ("chunk detach numel split t unbind"):gmatch "%S+" do
   end
 end
 
--- The reader and writer of a file: NumPy's by its ending, else trees.
+-- The module that reads and writes a file: by its extension .npy or .npz, otherwise io.tree.
 local function format_of(path)
   local ending = type(path) == "string" and path:match "%.(np[yz])$"
   return require(ending and "flare.io." .. ending or "flare.io.tree")
 end
 
---- Writes a tree of tables, numbers, strings and tensors to one file, atomically; a tensor if
--- the path ends in .npy, a table of tensors if it ends in .npz. `flare.load` reads it back.
+--- Saves a tree of tables, numbers, strings and tensors to one file, atomically: a tensor if the
+-- path ends in .npy, a table of tensors if it ends in .npz. `flare.load` reads it.
 -- @return true, or nil and a message
 function flare.save(path, tree, ...)
   return format_of(path).save(path, tree, ...)
 end
 
---- Reads what `flare.save` wrote, an .npy or .npz file of NumPy's, or a safetensors file of others;
--- checksums are verified.
+--- Loads a file that `flare.save` wrote, an .npy or .npz file of NumPy, or a safetensors file.
+-- Checksums are verified.
 -- @return the tree, tensor or table of tensors, or nil and a message
 function flare.load(path)
   return format_of(path).load(path)
 end
 
---- Whether the gradients of f(inputs) are what differences say; see flare.gradcheck.check.
--- @return true, or nil and what differs
+--- Compares the gradients of f(inputs) with central differences; see flare.gradcheck.check.
+-- @return true, or nil and a message about the first difference
 function flare.gradcheck(f, inputs, o)
   return require("flare.gradcheck").check(f, inputs, o)
 end
 
---- The same for the gradients of the gradients.
--- @return true, or nil and what differs
+--- Compares the second derivatives of f(inputs) with central differences.
+-- @return true, or nil and a message about the first difference
 function flare.gradgradcheck(f, inputs, o)
   return require("flare.gradcheck").check_second(f, inputs, o)
 end
 
--- What the core has for users: operators and the functions named here. Its other functions serve
--- the library's files, and are in flare.core alone.
+-- The public functions of the core: operators and the names below. Its other functions are for the
+-- library's files and exist in flare.core only.
 local public = {version = core.version, memory = {}}
 for name in next, core.ops do public[name] = core[name] end
 for name in ([[anomaly autocast backward clock current_stream debug_streams default_generator

@@ -1,10 +1,11 @@
---- Tables whose values are files, each loaded when its name is first used.
+--- Tables whose values are loaded from files, each at the first use of its name.
 
---- @param where the table's name, as errors say it
--- @param self the table, with what is there from the start
--- @param files for each name a module: what it returns, or where that is a plain table with the
--- name in it, that
--- @param also a table that has what is in neither, or nil
+--- Gives a table a metatable that loads missing fields.
+-- @param where the table's name, for errors
+-- @param self the table, with its initial fields
+-- @param files a module for each name: the value is what the module returns or, if that is a plain
+-- table with a field of this name, the field
+-- @param also a table with further fields, or nil
 -- @return self
 return function(where, self, files, also)
   local function names()
@@ -44,7 +45,7 @@ return function(where, self, files, also)
       rawset(self, name, value)
       return value
     end,
-    -- pairs() shows what could be loaded, too: completion and help walk it
+    -- pairs() includes names that are not loaded yet, for completion and help
     __pairs = function()
       local all = names()
       return function(_, name)

@@ -1,17 +1,17 @@
---- Tensors in plain tables, in an order that depends on the keys alone.
+--- Lists the tensors in nested plain tables, in an order that depends on the keys only.
 local core = require "flare.core"
 
 local M = {}
 
-local DEPTH = 20 -- what is deeper stays as it is
+local DEPTH = 20 -- deeper tables are not searched
 
 local function less(a, b)
   if type(a) ~= type(b) then return type(a) == "number" end
   return a < b
 end
 
---- Puts the tensors of a table into a list. Tables in it that have none stay what they are.
--- @return what M.give makes the table of again
+--- Appends the tensors of a table to a list. Inner tables without tensors are kept as they are.
+-- @return a structure from which M.give makes the table again
 function M.take(value, list, depth)
   depth = depth or 0
   if core.is_tensor(value) then
@@ -32,7 +32,7 @@ function M.take(value, list, depth)
   return (depth == 0 or #list > before) and {fields = fields} or {value = value}
 end
 
---- The table with tensors of the list in their places.
+--- The table, with tensors from the list.
 function M.give(taken, list)
   if taken.tensor then return list[taken.tensor] end
   if not taken.fields then return taken.value end

@@ -1,4 +1,4 @@
---- Operators from outside: kernels in CUDA C++ or compiled ones, functions of shared libraries,
+--- Custom operators: CUDA kernels from source or images, functions of shared libraries,
 -- expressions. See docs/kernels.md and docs/add-a-kernel.md.
 local compile = require "flare.cuda.compile"
 local core = require "flare.core"
@@ -8,7 +8,7 @@ local signature = require "flare.cuda.signature"
 
 local op = {}
 
--- What was registered, by name, and what each function that came of it is.
+-- Registered operators by name, and the same by the function that `register` returned.
 local registered, rows = {}, setmetatable({}, {__mode = "k"})
 
 local c_types = {f32 = "float", f64 = "double", f16 = "__half", bf16 = "__nv_bfloat16",
@@ -17,7 +17,7 @@ local c_types = {f32 = "float", f64 = "double", f16 = "__half", bf16 = "__nv_bfl
 
 -- --- the parameters of a kernel ---
 
--- What a signature promises: a list of {name, pointer} or {name, dtype}.
+-- The parameters that a signature implies: a list of {name, pointer} or {name, dtype}.
 local function promised(text)
   local left, right = text:gsub("%b()", ""):match "^(.-)%s*%->%s*(.*)$"
   local list = {}
@@ -40,7 +40,7 @@ local function promised(text)
   return sorted
 end
 
--- Compares them with what the source says, where that can be read.
+-- Compares them with the kernel's parameters in the source, if those can be parsed.
 local function check_parameters(o)
   local given = signature.read(o.source, o.symbol)
   if not given then return end
@@ -87,7 +87,7 @@ local function kernels(o)
   return made
 end
 
--- Makes it known under its name.
+-- Registers it under its name.
 local function keep(f, fingerprint, info)
   registered[info.name], rows[f] = info, info
   core.ops[info.name] = f
@@ -102,9 +102,9 @@ local known = {
   arch = none,
 }
 
---- Makes an operator of this runtime, or gives one that is there another backend's kernel. The same
--- definition once more changes nothing; another one of that name takes the place of the old one for
--- calls from now on, while graphs that were recorded keep theirs.
+--- Registers an operator in this runtime, or a kernel of another backend for a registered operator.
+-- Registering the same definition again has no effect; a different definition of the same name
+-- replaces the old one for later calls, and recorded graphs keep the old one.
 -- @param given name, signature; one or more of: source or image with symbol (a kernel in CUDA C++
 -- or a cubin), library with symbol (a function of a shared library), expression ("y = a * x");
 -- dtypes (of the kernel, {"f32"}), launch(names) -> blocks, threads, bytes; init(name,
@@ -128,19 +128,19 @@ function op.register(given)
   return keep(core.op_register(o))
 end
 
---- The operator of a name: a row, what `register` made, or what the program around this script
--- has registered in C.
+--- The operator with a name: built in, registered by `register`, or registered in C by the host
+-- program.
 -- @return the operator as a function
 function op.find(name)
   if type(name) ~= "string" then fail("op.find: expected a name, got %s", type(name)) end
   return core.ops[name] or (keep(core.op_find(name)))
 end
 
---- What is known of a registered operator: name, signature, params, results, differentiable.
+--- The facts about a registered operator: name, signature, params, results, differentiable.
 -- @return a table, or nil
 function op.info(name) return registered[name] end
 
---- What `info` says of an operator that is given as the function that `register` returned.
+--- The result of `info` for the function that `register` returned.
 -- @return a table, or nil
 function op.row_of(f) return rows[f] end
 

@@ -1,4 +1,4 @@
---- Keyword tables: defaults filled in, unknown keys refused by name.
+--- Tables of options: fills in defaults, and raises an error that names an unknown option.
 local core = require "flare.core"
 local fail = require "flare.fail"
 
@@ -14,10 +14,9 @@ local function names_of(candidates)
   return all
 end
 
---- The candidate that `name` was probably meant to be, or nil; upper and lower case are
--- taken as the same.
--- @param name what was written
--- @param candidates a table whose string keys are the names there are
+--- The candidate nearest to a misspelt name, regardless of case, or nil.
+-- @param name the misspelt name
+-- @param candidates a table whose string keys are the valid names
 function M.nearest(name, candidates)
   local lower, given = {}, {}
   for i, candidate in ipairs(names_of(candidates)) do
@@ -28,7 +27,7 @@ function M.nearest(name, candidates)
   return given[core.nearest(name:lower(), lower)]
 end
 
---- " (did you mean 'x'?)" or a list of what there is.
+--- " (did you mean 'x'?)", or a list of the valid names.
 function M.hint(name, candidates)
   local near = M.nearest(name, candidates)
   if near then return (" (did you mean '%s'?)"):format(near) end
@@ -38,25 +37,25 @@ function M.hint(name, candidates)
   return " (there are: " .. table.concat(all, ", ") .. ")"
 end
 
---- What a value is, in a word or two.
+--- The type of a value, for messages: "a tensor" or Lua's name of the type.
 function M.kind(value) return core.is_tensor(value) and "a tensor" or type(value) end
 
---- ": " and a reader's message, where what it gave, nil and that message, was handed on unlooked at
--- as f(load(path)); else nothing. For the end of an error.
+--- ": " and the message of a failed load, where a caller passed its results, nil and a message, on
+-- unchecked, as in f(load(path)); otherwise "". For the end of an error.
 function M.reason(value, message)
   return value == nil and type(message) == "string" and ": " .. message or ""
 end
 
 --- Checks that `value` is a table, as load_state_dict needs.
--- @param message what came with nil in its place
+-- @param message the message that came with nil in place of a table
 function M.state(where, value, message)
   if type(value) == "table" then return value end
   fail("%s: a table that state_dict() gave is expected, got %s%s", where, M.kind(value),
        M.reason(value, message))
 end
 
---- A copy of `defaults` with what `given` says.
--- A default of `options.none` stands for "may be given, is left out otherwise".
+--- A copy of `defaults`, overwritten by the fields of `given`.
+-- A default of `options.none` marks an option that is nil unless it is given.
 -- @param where the function's name, for errors
 -- @param given the caller's table, or nil
 -- @param defaults names and default values

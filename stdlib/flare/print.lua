@@ -1,5 +1,5 @@
---- Tensors as text: the elements in nested brackets, long dims cut to three at each end, and
--- a line with dtype, shape, device and where the tensor comes from.
+--- Tensors as text: the elements in nested brackets, long dims cut to three at each end, and a line
+-- with dtype, shape, device and the operator that made the tensor.
 local core = require "flare.core"
 
 local M = {}
@@ -19,8 +19,8 @@ local function number_text(value)
   return core.format("%.4g", value)
 end
 
--- The shown part on the CPU as nested lists; elements are cut where they are, so that a
--- large tensor on a device is not copied. `cut[d]` tells which dims were.
+-- The shown elements as nested lists. They are selected on the tensor's device, so that a large
+-- tensor is not copied to the host. `cut[d]` is true for dims that were cut.
 local function shown(x)
   local _ <close> = core.no_grad()
   local shape, cut = x.shape, {}
@@ -36,7 +36,7 @@ local function shown(x)
   return y:to("cpu"):tolist(), cut
 end
 
--- All numbers as texts of one width, in place; gives back the width.
+-- Turns all numbers into texts of one width, in place; returns the width.
 local function texts(list, depth, ndim)
   local widest = 0
   for i, item in ipairs(list) do
@@ -94,13 +94,13 @@ function M.footer(x)
   return table.concat(parts, " ")
 end
 
---- What tostring gives for a tensor.
+--- The result of tostring for a tensor.
 function M.format(x)
   local footer = M.footer(x)
   if x:numel() == 0 then return "[]\n" .. footer end
   local ok, list, cut = pcall(shown, x)
   if not ok then
-    -- no memory behind it (shapes only), or a device that has failed: say so, still print
+    -- a meta tensor, or a device that has failed: prints the reason in place of the elements
     local reason = tostring(list):gsub("^[^\n]-:%d+: ", "")
     return ("(%s)\n%s"):format(reason, footer)
   end

@@ -1,6 +1,6 @@
---- Where time goes: by operator, module or line, on the host and on the device, forward and
--- backward apart, with transfers and the peak of memory; as a table of text, or as a trace for
--- Perfetto and Chrome. See docs/profiling.md.
+--- The profiler: time by operator, module or line, on the host and on the device, for forward and
+-- backward, with transfers and peak memory; as a table of text, or as a trace for Perfetto and
+-- Chrome. See docs/profiling.md.
 --
 --     local report = flare.profile(function() step() end)
 --     print(report)
@@ -54,7 +54,7 @@ local function by_cost(a, b)
   return a.name < b.name
 end
 
--- Sums of rows that are transfers, or of those that are not, the dearest first.
+-- Sums over the rows that are transfers, or over the others, the largest time first.
 local function sums(report, key, o)
   local by, list = {}, {}
   for i = 1, report.count do
@@ -86,8 +86,8 @@ end
 -- a composed operator launches several.
 -- @param by "op" (the operator that was called), "kernel" (the operator whose kernel ran), "line",
 -- "launch" (line and operator), "module" or "pass" (forward and backward)
--- @param opts {depth = parts of a module's path, transfers = true: of them instead of launches,
--- floor = true: the least time that the device could need}
+-- @param opts {depth = parts of a module's path, transfers = true: sums of transfers instead of
+-- launches, floor = true: with the least time that the device could need}
 function Report:sums(by, opts)
   local o = options.check("sums", opts, {depth = options.none, transfers = false, floor = false})
   local key = keys[by or "op"]
@@ -99,7 +99,7 @@ end
 
 -- --- text ---
 
--- Units of a column, the smallest first: the name and how many of the plain unit it is.
+-- Units of a column, the smallest first: the name and its multiple of the base unit.
 local times = {{"us", 1}, {"ms", 1e3}, {"s", 1e6}}
 local flops = {{"FLOP", 1}, {"kFLOP", 1e3}, {"MFLOP", 1e6}, {"GFLOP", 1e9}, {"TFLOP", 1e12}}
 local sizes = {{"B", 1}, {"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}}
@@ -137,7 +137,8 @@ local function line_of(s, total, u)
     seconds > 0 and s.floor and ("%.0f%%"):format(100 * s.floor / s.time) or "-")
 end
 
--- Of launches on devices that run behind the host: what launching costs, how busy they are.
+-- For asynchronous devices: the time of the host for a launch, and the share of time in which the
+-- device is busy.
 local function add_overhead(report, lines)
   local by = {}
   for i = 1, report.count do
@@ -183,8 +184,8 @@ local function names_unknown(list, peaks)
   end
 end
 
---- The report as text: a table of launches, the largest time first, and what they add up to. Each
--- column has one unit, which its header names.
+--- The report as text: a table of launches, the largest time first, and totals. Each column has one
+-- unit, which its header names.
 -- @param opts {by = "op", most = 20, depth = parts of a module's path, floor = true}
 function Report:text(opts)
   local o = options.check("text", opts, {by = "op", most = 20, depth = options.none, floor = true})
@@ -224,7 +225,7 @@ end
 function Report:__tostring() return self:text() end
 
 --- Writes the launches for Perfetto and Chrome, compressed where the path ends in .gz.
--- @param opts {most = 200000}: launches; of more, the shortest are left out
+-- @param opts {most = 200000}: the number of launches to write; the shortest are left out
 -- @return true, or nil and a message
 function Report:trace(path, opts)
   local o = options.check("trace", opts, {most = 200000})
@@ -233,8 +234,8 @@ end
 
 -- --- running ---
 
--- Tells the runtime which module runs: paths by module, of all that is inside the first one that
--- is called.
+-- Sets the path of the running module in the runtime. Paths begin at the outermost module that is
+-- called.
 local function watcher()
   local paths = setmetatable({}, {__mode = "k"})
   local function leave(before, ...)
@@ -254,10 +255,10 @@ end
 
 local profile = {}
 
---- Starts a profile; there is one at a time.
--- @param opts {most = 1000000, nvtx = false}: launches to keep; ranges for NVIDIA's tools
--- (FLARE_NVTX=1 asks for them as well)
--- @return a function that ends it and returns the report
+--- Starts a profile. Only one profile runs at a time.
+-- @param opts {most = 1000000, nvtx = false}: the number of launches to keep; whether to emit NVTX
+-- ranges for NVIDIA's tools, as FLARE_NVTX=1 does
+-- @return a function that ends the profile and returns the report
 function profile.start(opts)
   local o = options.check("profile.start", opts, {most = 1000000,
                                                   nvtx = os.getenv "FLARE_NVTX" == "1"})
@@ -274,9 +275,9 @@ function profile.start(opts)
   end
 end
 
---- Runs f(...) and tells where its time went.
--- @param f a function; what it returns is in the report's `results`
--- @return a report: print it, or ask :sums(by), :text(options), :row(i), :trace(path)
+--- Profiles a call of f(...).
+-- @param f a function; its results are in the report's field `results`
+-- @return a report; print it, or use :sums(by), :text(options), :row(i), :trace(path)
 local function run(_, f, ...)
   if type(f) ~= "function" and not (getmetatable(f) or {}).__call then
     fail("profile: a function is expected, got %s", type(f))

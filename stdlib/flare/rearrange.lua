@@ -1,7 +1,7 @@
---- x:rearrange("b (h d) t -> b h t d", {h = 4}): dims by name, split, joined, moved and
--- repeated; x:reduce("b c h w -> b c", "mean"): those that are gone are reduced.
--- Words are names of dims; parentheses hold dims that lie in one; 1 is a dim of one element;
--- "..." is all further dims. Names that are on the right only are new dims, whose size is given.
+--- x:rearrange("b (h d) t -> b h t d", {h = 4}) splits, merges, permutes and repeats dims by name,
+-- as einops does; x:reduce("b c h w -> b c", "mean") reduces the dims that the right side lacks.
+-- Words are names of dims; parentheses hold dims that are merged into one; 1 is a dim of size 1;
+-- "..." is all further dims. Names on the right side only are new dims, whose size must be given.
 local core = require "flare.core"
 local fail = require "flare.fail"
 
@@ -70,7 +70,7 @@ local function parse(what, pattern)
   return p
 end
 
--- Fills in sizes[name] of a group that lies in a dim of n.
+-- Fills in sizes[name] for a group that is merged into a dim of size n.
 local function split(where, group, n, dim, sizes)
   local known, open = 1, nil
   for _, name in ipairs(group) do
@@ -91,7 +91,7 @@ local function split(where, group, n, dim, sizes)
   end
 end
 
--- Sizes of all names, and the names along x, the ellipsis spelled out.
+-- The sizes of all names, and the names along x, with a name for each dim of the ellipsis.
 local function measure(where, p, x, given)
   local sizes, names, dots = {}, {}, {}
   for name, n in pairs(given) do
@@ -181,8 +181,8 @@ local reductions = {
   all = function(x, dims) return x:all(dims) end,
 }
 
--- Where every dim has a name and none is new, what to do is worked out once: for each dim of x
--- the slots of its names, the order of the slots, and the slots of each dim of the result.
+-- Where every dim has a name and none is new, a plan is made once for each pattern: for each dim of
+-- x the slots of its names, the permutation of the slots, and the slots of each dim of the result.
 local function prepare(p)
   if p.on_left["..."] or p.on_right["..."] then return false end
   local f = {slot = {}, left = {}, right = {}, order = {}, n = 0, split = false, join = false}
@@ -209,7 +209,7 @@ local function prepare(p)
   return f
 end
 
--- The same as `run`; nil where something is wrong, which that one then tells.
+-- The fast form of `run`; nil if there is an error, which `run` then raises.
 local function quick(f, x, given)
   if x:dim() ~= #f.left then return end
   local sizes, shape = {}, {}
@@ -271,14 +271,14 @@ local function run(what, x, pattern, how, given)
   return ordered(x, left, to, sizes):reshape(shape)
 end
 
---- Dims split, moved, joined and repeated.
--- @param pattern "b (h d) t -> b h t d"
--- @param sizes {h = 4}: those that x's shape does not tell
+--- Splits, permutes, merges and repeats dims, as einops.rearrange and einops.repeat do.
+-- @param pattern such as "b (h d) t -> b h t d"
+-- @param sizes {h = 4}: sizes that do not follow from x's shape
 function M.rearrange(x, pattern, sizes)
   return run("rearrange", x, pattern, nil, sizes)
 end
 
---- The same; dims that are on the left only are reduced.
+--- Rearranges dims, and reduces those that are on the left side only, as einops.reduce does.
 -- @param how "sum", "mean", "prod", "max", "min", "any", "all", or a function of x and dims
 function M.reduce(x, pattern, how, sizes)
   local f = type(how) == "function" and how or reductions[how]

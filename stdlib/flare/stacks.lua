@@ -1,5 +1,4 @@
---- Putting tensors together and bringing them to the same number of dims, under the names that
--- NumPy and PyTorch have for it.
+--- Stacking of tensors, and conversion to a number of dims, under NumPy's and PyTorch's names.
 local core = require "flare.core"
 local fail = require "flare.fail"
 local options = require "flare.options"
@@ -21,43 +20,43 @@ local function each(list, f)
   return made
 end
 
---- At least one dim.
+--- x with at least one dim.
 function M.atleast_1d(x) return x:dim() == 0 and x:view(1) or x end
 
---- At least two dims: vectors become rows.
+--- x with at least two dims: vectors become rows.
 function M.atleast_2d(x)
   return x:dim() < 2 and M.atleast_1d(x):unsqueeze(1) or x
 end
 
---- At least three dims: (n) becomes (1, n, 1), (m, n) becomes (m, n, 1).
+--- x with at least three dims: (n) becomes (1, n, 1), (m, n) becomes (m, n, 1).
 function M.atleast_3d(x)
   return x:dim() < 3 and M.atleast_2d(x):unsqueeze(3) or x
 end
 
---- Side by side: along dim 2, vectors along dim 1.
+--- Concatenates tensors along dim 2, vectors along dim 1.
 function M.hstack(...)
   local list = each(list_of("hstack", ...), M.atleast_1d)
   return core.cat(list, list[1]:dim() == 1 and 1 or 2)
 end
 
---- One below the other: along dim 1, vectors as rows.
+--- Concatenates tensors along dim 1; vectors are rows.
 function M.vstack(...)
   return core.cat(each(list_of("vstack", ...), M.atleast_2d), 1)
 end
 
---- One behind the other: along dim 3.
+--- Concatenates tensors along dim 3.
 function M.dstack(...)
   return core.cat(each(list_of("dstack", ...), M.atleast_3d), 3)
 end
 
---- Vectors as columns of a matrix.
+--- Concatenates tensors along dim 2; vectors are columns.
 function M.column_stack(...)
   return core.cat(each(list_of("column_stack", ...), function(x)
     return x:dim() < 2 and M.atleast_1d(x):unsqueeze(2) or x
   end), 2)
 end
 
---- Sequences of different lengths as one tensor, filled up behind their ends.
+--- Pads sequences of different lengths at their ends and stacks them.
 -- @param list tensors (time, ...)
 -- @param opts {batch_first = false, value = 0}
 -- @return (longest, n, ...), or (n, longest, ...) with batch_first, and the lengths as i64
@@ -94,14 +93,14 @@ local function common(where, list)
   return shape
 end
 
---- Views of all of them with the same shape, as several results.
+--- Views of tensors that are broadcast to their common shape, as several results.
 function M.broadcast_tensors(...)
   local list = list_of("broadcast_tensors", ...)
   local shape = common("broadcast_tensors", list)
   return table.unpack(each(list, function(x) return x:expand(shape) end))
 end
 
---- Coordinates of a grid: for vectors x1, x2, ... as many views of the grid's shape.
+--- The coordinates of a grid: for vectors x1, x2, ... as many views of shape (#x1, #x2, ...).
 -- @param ... vectors; a last string "xy" exchanges the first two dims, as NumPy does
 function M.meshgrid(...)
   local given, indexing = {...}, "ij"
@@ -127,8 +126,8 @@ function M.meshgrid(...)
   end))
 end
 
---- Elements at positions along dim, which x and index broadcast around; as if x were flat
--- without dim.
+--- Gathers elements along dim at positions `index`; the other dims broadcast. Without dim, x is
+-- flattened.
 function M.take_along_dim(x, index, dim)
   if dim == nil then return x:flatten():gather(1, index:flatten()) end
   local nd = x:dim()
@@ -146,7 +145,7 @@ function M.take_along_dim(x, index, dim)
   return x:expand(of_x):gather(d, index:expand(of_index))
 end
 
---- Turned by k quarters, from the first of two dims to the second.
+--- Rotates x by k times 90 degrees in the plane of two dims, from the first to the second.
 function M.rot90(x, k, dims)
   k = (k or 1) % 4
   local a, b = table.unpack(dims or {1, 2})
@@ -155,13 +154,13 @@ function M.rot90(x, k, dims)
   return k == 1 and x:flip(b):transpose(a, b) or x:transpose(a, b):flip(b)
 end
 
---- Upside down, along dim 1.
+--- Flips x upside down, along dim 1.
 function M.flipud(x) return x:flip(1) end
 
---- Left to right, along dim 2.
+--- Flips x left to right, along dim 2.
 function M.fliplr(x) return x:flip(2) end
 
---- Matrices along the diagonal of a large one, zeros around them.
+--- A block-diagonal matrix of matrices.
 function M.block_diag(...)
   local list, width, rows = each(list_of("block_diag", ...), M.atleast_2d), 0, {}
   for k, x in ipairs(list) do

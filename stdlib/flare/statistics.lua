@@ -1,5 +1,5 @@
---- Statistics besides operators: sets, histograms of several variables, what passes over NaN,
--- distances, and curves through points.
+--- Statistics composed of operators: sets, histograms of several variables, reductions that ignore
+-- NaN, distances, polynomial fits.
 local core = require "flare.core"
 local fail = require "flare.fail"
 local options = require "flare.options"
@@ -10,19 +10,19 @@ local need = options.tensor
 
 -- --- sets ---
 
---- The distinct elements of both, in order.
+--- The sorted distinct elements of a and b.
 function M.union1d(a, b)
   local x, y = need("union1d", "a", a), need("union1d", "b", b)
   return (core.cat({x:flatten(), y:flatten()}, 1):unique())
 end
 
---- The distinct elements of a that are in b, too, in order.
+--- The sorted distinct elements that are in both a and b.
 function M.intersect1d(a, b)
   local x = need("intersect1d", "a", a):unique()
   return x:masked_select(x:isin(need("intersect1d", "b", b)))
 end
 
---- The distinct elements of a that are not in b, in order.
+--- The sorted distinct elements of a that are not in b.
 function M.setdiff1d(a, b)
   local x = need("setdiff1d", "a", a):unique()
   return x:masked_select(x:isin(need("setdiff1d", "b", b), {invert = true}))
@@ -30,7 +30,7 @@ end
 
 -- --- histograms ---
 
--- The edges of variable k: given, or that many bins of equal width.
+-- The bin edges of variable k: as given, or for a number of bins of equal width.
 local function edges_of(x, k, bins, range)
   if core.is_tensor(bins) then return bins:to(x.dtype):to(x.device) end
   if math.type(bins) ~= "integer" or bins < 1 then
@@ -48,11 +48,12 @@ local function edges_of(x, k, bins, range)
   return core.linspace(low, high, bins + 1, {dtype = x.dtype, device = x.device})
 end
 
---- How many points are in each cell; bins include their left edge, the last one both.
--- @param x points, a row each
+--- A histogram of several variables: the number of points in each cell. Bins include their left
+-- edge, the last bin both edges.
+-- @param x points (n, variables)
 -- @param opts {bins = 10, range = {{low, high}, ...}, weight =, density = false}: bins are a number
 --   for all variables or a list with a number or a tensor of edges for each
--- @return the counts with a dim for each variable, and a list of their edges
+-- @return the counts with a dim for each variable, and a list of the bin edges
 function M.histogramdd(x, opts)
   local o = options.check("histogramdd", opts,
     {bins = options.none, range = options.none, weight = options.none, density = false})
@@ -91,7 +92,7 @@ function M.histogramdd(x, opts)
   return counts, edges
 end
 
--- --- what passes over NaN ---
+-- --- reductions that ignore NaN ---
 
 local function extreme(name, filler)
   return function(x, ...)
@@ -103,13 +104,13 @@ local function extreme(name, filler)
   end
 end
 
---- The largest of the elements that are not NaN; arguments as for amax.
+--- The maximum of the elements that are not NaN; arguments as for amax.
 M.nanmax = extreme("max", -math.huge)
 
---- The smallest of the elements that are not NaN; arguments as for amin.
+--- The minimum of the elements that are not NaN; arguments as for amin.
 M.nanmin = extreme("min", math.huge)
 
---- The variance of what is not NaN.
+--- The variance of the elements that are not NaN.
 -- @param opts {dims = all, correction = 1, keepdim = false}
 function M.nanvar(x, opts)
   local o = options.check("nanvar", opts,
@@ -124,7 +125,7 @@ function M.nanvar(x, opts)
   return (off * off):sum{dims = dims, keepdim = o.keepdim} / free
 end
 
---- The standard deviation of what is not NaN; options as for nanvar.
+--- The standard deviation of the elements that are not NaN; options as for nanvar.
 function M.nanstd(x, opts) return M.nanvar(x, opts):sqrt() end
 
 -- --- distances ---
@@ -136,7 +137,7 @@ function M.pairwise_distance(a, b, opts)
   return (need("pairwise_distance", "a", a) - b + o.eps):norm(o.p, {-1}, {keepdim = o.keepdim})
 end
 
---- The p-norms (2 if left out) of the differences of every two rows, the first row's first.
+--- The p-norm distances (p = 2 by default) between all pairs of rows, those of the first row first.
 function M.pdist(x, p)
   if need("pdist", "x", x):dim() ~= 2 then
     fail("pdist: x is a matrix, a row for each point, got %s", tostring(x.shape))
@@ -149,7 +150,7 @@ end
 
 -- --- curves ---
 
---- Coefficients of the polynomial nearest to the points, from the highest power on.
+--- The coefficients of the least-squares polynomial fit to points, the highest power first.
 function M.polyfit(x, y, degree)
   need("polyfit", "x", x)
   need("polyfit", "y", y)
@@ -164,8 +165,8 @@ function M.polyfit(x, y, degree)
   return y:dim() == 1 and found / scale or found / scale:unsqueeze(2)
 end
 
---- Angles without jumps: each is moved by a multiple of the period, so that it is at most half of
--- one away from the one before it.
+--- Unwraps a sequence of angles: adds multiples of the period, so that neighbours differ by at most
+-- half a period.
 -- @param opts {dim = -1, period = 2 pi}
 function M.unwrap(x, opts)
   local o = options.check("unwrap", opts, {dim = -1, period = 2 * math.pi})

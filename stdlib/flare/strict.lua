@@ -8,8 +8,8 @@ local M = {}
 -- assigned, also those that hold nil now.
 local state
 
--- Names that may have been meant: globals, those of `more`, and locals of the reading function and
--- of its callers.
+-- Candidates for a misspelt name: globals, the names of `more`, and locals of the reading function
+-- and of its callers.
 local function candidates(more)
   local all = {}
   for name in next, _G do all[name] = true end
@@ -26,8 +26,8 @@ local function candidates(more)
   return all
 end
 
---- What is wrong with reading a name that has no value: nil if strict mode is off or the name was
--- assigned. Environments other than _G, such as the prompt's, ask here.
+--- The message for reading a name without a value; nil if strict mode is off or the name was
+-- assigned before. For environments other than _G, such as the prompt's.
 -- @param name the name that was read
 -- @param more a function that returns a table whose keys are the names of that environment
 -- @return a message, or nil

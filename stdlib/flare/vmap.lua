@@ -1,4 +1,4 @@
---- flare.vmap: a function that is written for one sample, on all samples at once.
+--- flare.vmap: vectorizes a function that is written for one sample, to run on a batch.
 --
 --     local distances = flare.vmap(function(a, b) return (a - b):norm() end)
 --     print(distances(x, y))               -- x, y: (n, d); the result: (n)
@@ -10,8 +10,8 @@ local options = require "flare.options"
 
 local M = {}
 
--- A copy of a value in which f(tensor, dim) has taken the place of every tensor. `dim` may be a
--- table beside a table.
+-- A copy of a value in which every tensor is replaced by f(tensor, dim). For a table, `dim` may be
+-- a table of dims.
 local function map(value, dim, f)
   if core.is_tensor(value) then return f(value, dim) end
   if type(value) ~= "table" or getmetatable(value) then return value end
@@ -56,7 +56,7 @@ local function count(given, dims)
   return n
 end
 
--- Inside a level of vmap.
+-- Runs inside a level of vmap.
 local function run_level(f, o, given)
   local inner = {n = given.n}
   for k = 1, given.n do
@@ -77,11 +77,11 @@ local function run_level(f, o, given)
   return results
 end
 
---- A function like f over samples.
--- @param f a function of one sample: tensors, tables of tensors, other values
--- @param opts {in_dims = 1, out_dims = 1}: where the samples are, for all arguments, or a list
---   with a dim or false (the same for every sample) for each
--- @return a function that takes and gives tensors of all samples
+--- Vectorizes f over the samples of a batch.
+-- @param f a function of one sample: of tensors, tables of tensors, other values
+-- @param opts {in_dims = 1, out_dims = 1}: the dim of the samples in all arguments and results, or
+--   a list with a dim for each, or false for an argument that all samples share
+-- @return a function of batches that returns batches
 function M.vmap(f, opts)
   local o = options.check("vmap", opts, {in_dims = options.none, out_dims = options.none})
   if o.in_dims == nil then o.in_dims = 1 end

@@ -1,4 +1,4 @@
---- Data set of several, one behind the other.
+--- The concatenation of several data sets.
 local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"
@@ -6,7 +6,7 @@ local fetch = require "flare.data.fetch"
 
 local Concat = class("Concat")
 
---- data.Concat(a, b, ...): data sets whose samples are alike
+--- data.Concat(a, b, ...): data sets whose samples have the same form
 function Concat:init(...)
   self.sets, self.ends, self.total = {...}, {}, 0
   if #self.sets == 0 then fail("data.Concat: at least one data set is needed") end
@@ -28,7 +28,7 @@ function Concat:__tostring()
   return ("Concat: %d rows\n%s"):format(self.total, table.concat(parts, "\n"))
 end
 
---- The samples at a tensor of positions: those of each part at once, then put in order.
+--- The samples at a tensor of positions. Each part is asked once for its samples.
 function Concat:fetch(index)
   local found, places, n = {}, {}, 0
   for i, set in ipairs(self.sets) do
@@ -59,7 +59,7 @@ function Concat:fetch(index)
   return table.unpack(found, 1, n)
 end
 
---- What a worker needs to make this data set again.
+--- The module and arguments from which a worker thread makes this data set again.
 function Concat:describe()
   local parts = {}
   for i, set in ipairs(self.sets) do
@@ -71,7 +71,7 @@ function Concat:describe()
   return "flare.data.concat", parts
 end
 
---- Called with what describe gave behind the module's name.
+--- Makes a data set from the arguments that describe gave.
 function Concat.from(parts)
   local sets = {}
   for i, part in ipairs(parts) do

@@ -1,4 +1,4 @@
---- Tables in text files: numbers as tensors, words as lists.
+--- Reads CSV files: columns of numbers as tensors, other columns as lists of strings.
 local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"
@@ -37,7 +37,7 @@ local function fields(source, at, delimiter)
   end
 end
 
--- A column as numbers; nil if one of its fields is a word. Empty ones and NA are not a number.
+-- A column as numbers, with NaN for empty fields and NA; nil if a field is another text.
 local function numbers(column)
   local list = {}
   for i, field in ipairs(column) do
@@ -52,9 +52,10 @@ local function numbers(column)
   return list
 end
 
---- data.csv(path, {header = true, delimiter = ",", dtype = "f32"}): the columns as fields,
--- tensors of numbers or lists of words, by the names in the first line, or c1, c2, ... without a
--- header. `columns` lists the names; #t is the number of rows. Empty fields, NA and NaN are NaN.
+--- data.csv(path, {header = true, delimiter = ",", dtype = "f32"}): a table whose fields are the
+-- columns, tensors of numbers or lists of strings, under the names in the first line, or c1, c2,
+-- ... without a header. `columns` lists the names; #t is the number of rows. Empty fields, NA and
+-- NaN become NaN.
 -- @return the table, or nil and a message with the line
 local function read(path, opts)
   local o = options.check("data.csv", opts, {header = true, delimiter = ",", dtype = "f32"})
@@ -111,7 +112,7 @@ local function column(self, where, name)
   return value
 end
 
---- Columns of numbers side by side: (rows, columns); all that are numbers without names.
+--- A matrix (rows, columns) of the named columns, or of all columns of numbers without names.
 function Table:matrix(...)
   local names, list = {...}, {}
   if #names == 0 then
@@ -127,7 +128,8 @@ function Table:matrix(...)
   return core.stack(list, {dim = 2})
 end
 
---- A column as classes from 1, in order, and what each of them stands for.
+--- A column as class labels from 1, in sorted order of its values.
+-- @return labels (rows), and the list of values by label
 function Table:classes(name)
   local values = column(self, "classes", name)
   if core.is_tensor(values) then values = values:totable() end

@@ -1,5 +1,5 @@
---- Digits drawn by the library itself: pen strokes, bent, turned and shifted at random.
--- They look enough like handwriting to try a network without downloading anything.
+--- A synthetic data set of digits: pen strokes that are bent, rotated and shifted at random, enough
+-- like handwriting to try a network without a download.
 local core = require "flare.core"
 local options = require "flare.options"
 

@@ -1,5 +1,5 @@
---- A batch of a data set: what its `fetch` gives for a tensor of positions or, if it has `get`
--- instead, its samples one by one, put together.
+--- A batch of a data set: the result of `fetch` for a tensor of positions or, if the data set has
+-- `get` instead, its samples one by one, collated.
 local core = require "flare.core"
 
 -- Tensors are stacked, numbers become a tensor, anything else stays a list.

@@ -1,4 +1,5 @@
---- The idx format of MNIST and its kin, plain or gzipped: magic, sizes, big-endian data.
+--- The IDX format of MNIST and similar data sets, plain or gzipped: magic number, sizes, big-endian
+-- data.
 local core = require "flare.core"
 
 local M = {}
@@ -54,7 +55,7 @@ function M.read(path)
   end
   local data = text:sub(start + 1)
   if kind[2] == 1 then return core.from_bytes(data, kind[1], shape) end
-  -- all bytes backwards are little-endian elements in reverse order
+  -- reversing all bytes gives little-endian elements in reverse order
   local count = total // kind[2]
   local backwards = core.from_bytes(data:reverse(), kind[1], {count})
   return backwards:flip(1):view(shape)

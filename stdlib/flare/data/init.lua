@@ -1,9 +1,9 @@
 --- flare.data: readers, data sets, batches.
 --
--- A data set is an object with `size()` and `fetch(index)`: index is a tensor of positions
--- from 1, the results are batches (tensors with one row for each position). Or with `get(i)`, which
--- gives one sample. For worker threads `describe()` returns the name of a module and arguments; in
--- the worker the module, or its `from`, is called with these and gives the data set.
+-- A data set is an object with `size()` and either `fetch(index)`, which takes a tensor of
+-- positions from 1 and returns a batch, tensors with a row for each position, or `get(i)`, which
+-- returns one sample. For worker threads, `describe()` returns the name of a module and arguments;
+-- a worker calls the module, or its function `from`, with them and gets the data set.
 require "flare"
 
 return require "flare.lazy"("flare.data", {}, {

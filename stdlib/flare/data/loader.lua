@@ -1,7 +1,8 @@
 --- Batches of a data set, in order or shuffled, which worker threads prepare ahead of time.
 --
--- The order depends on seed and epoch only, so three numbers describe a position in the data,
--- and a resumed run gets exactly the batches that it would have got without the interruption.
+-- The order depends on seed and epoch only, so three numbers (seed, epoch, batch) describe a
+-- position in the data, and a resumed run gets the batches that it would have got without the
+-- interruption.
 local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"
@@ -20,7 +21,7 @@ local function check_transform(f)
   end
 end
 
--- What worker threads need to make data set and transform again.
+-- Prepares what worker threads need to make the data set and the transform again.
 local function describe_parts(self)
   if type(self.dataset.describe) ~= "function" then
     fail("data.Loader: with workers, the data set needs a method describe, which returns the name "
@@ -41,17 +42,17 @@ end
 
 --- data.Loader(dataset, {batch = 1, shuffle = false, seed = 0, drop_last = false,
 --   workers = 0, prefetch = 2, transform = nil, weights = nil, pin = false})
--- `workers`: the number of threads that fetch, each with a Lua state of its own; `prefetch`: how
--- many batches each may be ahead. `transform` is applied to what fetch returned: a function, an
--- object that can be called, or the name of a module that returns one. With workers it cannot be a
--- function, and an object must have a method describe, as those of data.transforms do.
+-- `workers`: the number of threads that fetch, each with a Lua state of its own; `prefetch`: the
+-- number of batches that each prepares ahead. `transform` is applied to the results of fetch: a
+-- function, an object that can be called, or the name of a module that returns one. With workers it
+-- cannot be a function, and an object must have a method describe, as those of data.transforms do.
 -- `pin`: the tensors of a batch are in pinned memory.
 -- The random numbers of data set and transform, from flare or math.random, depend on seed, epoch
 -- and batch only, not on the workers.
 -- `weights`: a number for each row; an epoch draws as many rows as the data set has, with
 -- replacement, with probabilities proportional to the weights.
--- `shard`: a group of ranks, as dist.world: each gets its part of every batch, so that what they
--- see together, and places in it, do not depend on how many they are.
+-- `shard`: a group of ranks, such as dist.world. Each rank gets its part of every batch, so the
+-- global batches and the saved position do not depend on the number of ranks.
 function Loader:init(dataset, opts)
   local o = options.check("data.Loader", opts,
                           {batch = 1, shuffle = false, seed = 0, drop_last = false, workers = 0,
@@ -130,8 +131,8 @@ function Loader:order(epoch)
   return self._order
 end
 
--- Positions of batch k (from 1) of an epoch, this rank's; a last batch with fewer rows than ranks
--- gives some of them twice.
+-- This rank's positions of batch k (from 1) of an epoch. If the last batch has fewer rows than
+-- there are ranks, some ranks get the same rows.
 function Loader:index(epoch, k)
   local first = (k - 1) * self.batch + 1
   local n = math.min(self.batch, self.dataset:size() - first + 1)
@@ -140,13 +141,13 @@ function Loader:index(epoch, k)
   return self:order(epoch):narrow(1, first + from, to - from)
 end
 
--- Of what data set and transform draw for batch k; ranks draw differently.
+-- The seed of the random numbers in data set and transform for batch k; each rank has another.
 function Loader:seed_of(epoch, k)
   local seed = seeds.mix(self.seed, epoch, k)
   return self.rank == 0 and seed or seeds.mix(seed, self.rank)
 end
 
--- Batch k of an epoch, made here.
+-- Makes batch k of an epoch in this thread.
 function Loader:make(epoch, k)
   local index = self:index(epoch, k)
   local f = self.transform
@@ -188,8 +189,7 @@ function Loader:next()
   return fetch_next(self, k)
 end
 
--- Goes on to the next epoch if this one has been begun, or if all of it had been handed out where a
--- loaded state was taken.
+-- Moves to the next epoch if this one has begun, or if a loaded state was taken at its end.
 function Loader:begin()
   if self.position > 0 and not self.fresh or self.position >= self:batches() then
     self.at, self.position = self.at + 1, 0
@@ -210,7 +210,7 @@ function Loader:epoch()
   end
 end
 
---- Iterates over batches without end, one epoch after the other.
+--- Iterates over batches without end, epoch after epoch.
 function Loader:forever()
   self:begin()
   return function()
@@ -226,14 +226,14 @@ function Loader:state_dict()
           weighted = self.weights ~= nil}
 end
 
--- What the state of a loader with other batches would mean something else for.
+-- Raises an error if a state is that of a loader with other batches.
 local function check_state(self, saved)
   if math.type(saved.position) ~= "integer" or math.type(saved.epoch) ~= "integer"
      or math.type(saved.seed) ~= "integer" or saved.position < 0 or saved.epoch < 1 then
     fail("Loader: this is not a loader's state")
   end
   if saved.size ~= self.dataset:size() or saved.batch ~= self.batch then
-    fail("Loader: the place is in a data set of %s rows in batches of %s, this has %d in %d",
+    fail("Loader: the state is for a data set of %s rows in batches of %s, this has %d in %d",
          tostring(saved.size), tostring(saved.batch), self.dataset:size(), self.batch)
   end
   local here = self:state_dict()

@@ -1,16 +1,15 @@
---- The loader's workers: threads with Lua states of their own that make batches ahead.
+--- The loader's workers: threads with Lua states of their own that make batches ahead of time.
 --
--- Jobs go out over one channel, batches come back over another, in any order; `take` hands
--- them out in theirs. A job carries a run number: after a jump to another place, batches of
--- the run before are thrown away when they arrive.
+-- Workers take jobs from one channel and push batches into another, in any order; `take` returns
+-- batches in order. A job carries a run number: after the loader has moved to another position,
+-- batches of earlier runs are dropped when they arrive.
 local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"
 
 local Pool = class("Pool")
 
--- What a worker runs. A batch that fails is sent as its message, so that nothing is waited
--- for in vain.
+-- The program of a worker. If a batch fails, the worker sends the message in its place.
 local WORKER = [[
 local jobs, results, dataset, transform = ...
 local core = require "flare.core"
@@ -35,7 +34,7 @@ while true do
     end)
   end))
   if not batch[1] then batch[2] = tostring(batch[2]) end
-  -- pinned memory does not cross threads: which tensors are to be pinned again
+  -- channels do not carry pinned memory: notes which tensors to pin again
   batch.pinned = {}
   for i = 2, batch.n do
     batch.pinned[i] = core.is_tensor(batch[i]) and batch[i]:is_pinned()
@@ -58,13 +57,13 @@ function Pool:init(loader)
   self:forget()
 end
 
---- What is under way belongs to a place that has been left.
+--- Drops the batches under way, after the loader has moved to another position.
 function Pool:forget()
   self.run, self.waiting, self.epoch, self.next = self.run + 1, {}, nil, nil
 end
 
--- Keeps `ahead` jobs of the present run under way. Those of runs before still take room in
--- the channels until they come back.
+-- Keeps `ahead` jobs of the current run under way. Jobs of earlier runs take room in the channels
+-- until their batches have arrived.
 function Pool:feed()
   local loader = self.loader
   local last = loader:batches()
@@ -86,7 +85,7 @@ function Pool:check()
   end
 end
 
---- Batch k of an epoch: what fetch and transform returned.
+--- Batch k of an epoch: the results of fetch and transform.
 function Pool:take(epoch, k)
   if self.epoch ~= epoch or not self.next or k >= self.next or not self.expected
      or self.expected ~= k then

@@ -1,11 +1,11 @@
---- How data sets and transforms get to the states of worker threads: what has a method `describe`
--- gives the name of a module and what its value (or its `from`) is called with there.
+--- How data sets and transforms reach worker threads: their method `describe` returns the name of a
+-- module and arguments; the worker calls the module's value, or its function `from`, with them.
 local core = require "flare.core"
 local fail = require "flare.fail"
 
 local M = {}
 
--- What cannot be sent, and where in `value` it is; nil if everything can.
+-- The kind of the first value that cannot be sent, and its path in `value`; nil if all can be sent.
 local function find_unsent(value, path, depth)
   local kind = type(value)
   local sent = core.is_tensor(value) or getmetatable(value) == "flare.channel"
@@ -22,7 +22,7 @@ local function find_unsent(value, path, depth)
   end
 end
 
---- What another state needs to make `object` again.
+--- The module and arguments from which another Lua state makes `object` again.
 -- @param where the function's name and what the object is for, for errors
 -- @return a list {module, argument, ...; n = count}, of values that can be sent
 function M.of(where, object)
@@ -39,7 +39,7 @@ function M.of(where, object)
   return recipe
 end
 
---- The object, made again.
+--- Makes the object again.
 function M.make(recipe)
   local made = require(recipe[1])
   if recipe.value then return made end
@@ -76,7 +76,7 @@ local function unpack(value)
   return out
 end
 
---- What describe gives for an object of data.transforms.
+--- The results of describe for an object of data.transforms.
 function M.describe_transform(transform)
   local name, fields = getmetatable(transform).__name, {}
   for key, value in pairs(transform) do fields[key] = pack(name, value) end

@@ -1,9 +1,10 @@
---- Seeds made from numbers: what is drawn for an epoch or a batch depends on these alone.
+--- Seeds computed from numbers such as seed, epoch and batch, so that random numbers depend on
+-- these only.
 local core = require "flare.core"
 
 local M = {}
 
---- A 63-bit number from several integers (the finalizer of SplitMix64, over and over).
+--- A 63-bit hash of several integers, by repeated use of SplitMix64's finalizer.
 function M.mix(...)
   local h = 0x9e3779b97f4a7c15
   for i = 1, select("#", ...) do
@@ -16,8 +17,8 @@ function M.mix(...)
   return h & math.maxinteger
 end
 
---- Calls f with the state's generator and math.random seeded. Afterwards the generator is put
--- back; math.random cannot be, and goes on from a number drawn before.
+--- Calls f with the state's generator and math.random seeded. Afterwards the generator has its
+-- previous state; math.random, whose state cannot be read, is seeded with a number drawn before.
 function M.with(seed, f)
   local generator = core.default_generator()
   local before, offset = generator:state()

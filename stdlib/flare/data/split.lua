@@ -1,11 +1,11 @@
---- Cutting a data set into parts at random.
+--- Splits a data set into random parts.
 local core = require "flare.core"
 local fail = require "flare.fail"
 local options = require "flare.options"
 local Subset = require "flare.data.subset"
 
 --- data.split(dataset, {0.9, 0.1}, {seed = 0}) or data.split(dataset, {9000, 1000})
--- Shares below 1 or counts; the split depends on the seed only.
+-- Parts are fractions below 1 or counts; the split depends on the seed only.
 -- @return a data set for each part
 return function(dataset, parts, opts)
   local o = options.check("data.split", opts, {seed = 0})
@@ -17,7 +17,7 @@ return function(dataset, parts, opts)
   for i, part in ipairs(parts) do
     counts[i] = math.type(part) == "float" and part <= 1 and math.floor(part * n + 0.5) or part
     if i == #parts and math.type(part) == "float" then
-      -- rounding must not lose a row when the shares make a whole
+      -- rounding must not lose a row when the fractions add up to 1
       local sum = 0
       for _, share in ipairs(parts) do sum = sum + share end
       if math.abs(sum - 1) < 1e-9 then counts[i] = n - total end

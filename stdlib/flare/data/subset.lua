@@ -1,4 +1,4 @@
---- Data set of some positions of another one.
+--- A subset of a data set, given by positions.
 local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"
@@ -35,7 +35,7 @@ function Subset:fetch(index)
   return fetch(self.dataset, self.index:index_select(1, index))
 end
 
---- What a worker needs to make this data set again.
+--- The module and arguments from which a worker thread makes this data set again.
 function Subset:describe()
   if not self.dataset.describe then
     fail("data.Subset: the data set has no method describe, which workers need")
@@ -43,7 +43,7 @@ function Subset:describe()
   return "flare.data.subset", self.index, self.dataset:describe()
 end
 
---- Called with what describe gave behind the module's name.
+--- Makes a data set from the arguments that describe gave.
 function Subset.from(index, name, ...)
   local inner = require(name)
   return Subset((inner.from or inner)(...), index)

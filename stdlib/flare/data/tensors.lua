@@ -1,4 +1,4 @@
---- Data set of tensors with equal first dims: position i is row i of each.
+--- A data set of tensors with equal first dims: sample i is row i of each.
 local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"
@@ -39,7 +39,7 @@ function Tensors:fetch(index)
   return table.unpack(out)
 end
 
---- What a worker needs to make this data set again.
+--- The module and arguments from which a worker thread makes this data set again.
 function Tensors:describe()
   return "flare.data.tensors", table.unpack(self.tensors)
 end

@@ -1,11 +1,11 @@
---- Texts as tensors of character numbers.
+--- Texts as tensors of token ids, one for each character.
 local core = require "flare.core"
 local options = require "flare.options"
 local Vocabulary = require "flare.data.vocabulary"
 
 local M = {}
 
---- A whole file as a string; one that is not plain text is refused.
+--- Reads a whole text file. A file that is empty or has zero bytes is an error.
 -- @return the text, or nil and a message
 function M.read(path)
   local text, message = core.file.read(path)
@@ -17,10 +17,10 @@ function M.read(path)
   return text
 end
 
---- Reads a text and numbers its characters.
+--- Reads a text file and encodes its characters.
 -- @param path of the file
--- @param vocabulary to use; left out: made from the text
--- @return the numbers (i64, from 1) and the vocabulary, or nil and a message
+-- @param vocabulary a Vocabulary; without it, one is made from the text
+-- @return token ids (i64, from 1) and the vocabulary, or nil and a message
 function M.load(path, vocabulary)
   local text, message = M.read(path)
   if not text then return nil, message end
@@ -31,9 +31,9 @@ function M.load(path, vocabulary)
   return tokens, vocabulary
 end
 
---- Iterates over the windows of `block` tokens that follow each other without overlap, up
--- to `batch` at a time; a shorter rest comes last, so that every token is predicted once.
--- @return an iterator over x, y (rows, block): y is x one further
+--- Iterates over consecutive windows of `block` tokens without overlap, in batches of up to
+-- `batch`; the last window may be shorter, so that every token but the first is a target once.
+-- @return an iterator over x, y (rows, block): y[t] is the token after x[t]
 function M.blocks(tokens, block, batch)
   options.tensor("data.text.blocks", "tokens", tokens)
   options.count("data.text.blocks", "block", block)

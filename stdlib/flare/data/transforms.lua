@@ -1,12 +1,12 @@
---- Images made different for training, and ready for a model: functions of batches.
+--- Transforms of batches of images: augmentation for training, and normalization.
 --
 --     local t = flare.data.transforms
 --     local f = t.Compose{t.RandomCrop(32, {padding = 4}), t.RandomHorizontalFlip(),
 --                         t.Normalize({0.5, 0.5, 0.5}, {0.2, 0.2, 0.2})}
 --     local loader = flare.data.Loader(set, {batch = 64, shuffle = true, transform = f})
 --
--- Images are floats (batch, channels, height, width), or one without a batch; what comes behind
--- them, labels say, is handed on. Every image of a batch gets draws of its own.
+-- Images are floats (batch, channels, height, width), or one image without the batch dim; further
+-- arguments, such as labels, are returned as they are. Random numbers are drawn for each image.
 local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"
@@ -41,7 +41,7 @@ function Transform:__tostring()
   return ("%s(%s)"):format(getmetatable(self).__name, table.concat(fields, ", "))
 end
 
---- What worker threads make it from again.
+--- The module and arguments from which a worker thread makes this transform again.
 function Transform:describe()
   return require("flare.data.recipe").describe_transform(self)
 end
@@ -65,7 +65,7 @@ local function sizes(where, size)
   return {options.count(where, "size", size[1]), options.count(where, "size", size[2])}
 end
 
--- Two numbers that are not falling.
+-- A list of two numbers, {from, to}.
 local function range(where, name, value)
   if type(value) ~= "table" or type(value[1]) ~= "number" or type(value[2]) ~= "number"
      or value[1] > value[2] then
@@ -86,7 +86,7 @@ local function draw(x, low, high)
   return core.rand({x:size(1), 1, 1, 1}, {low = low, high = high, device = x.device}):to(x.dtype)
 end
 
--- Which images something happens to.
+-- A mask of the images to change, each with probability p.
 local function chosen(x, p)
   return core.rand({x:size(1), 1, 1, 1}, {device = x.device}):lt(p)
 end
@@ -100,7 +100,7 @@ local function gray(x)
   return (x * parts:view(1, 3, 1, 1)):sum{dim = 2, keepdim = true}
 end
 
-define("Compose", "{a, b, ...}", "One after the other.", function(where, list)
+define("Compose", "{a, b, ...}", "Applies transforms in order.", function(where, list)
   if type(list) ~= "table" or getmetatable(list) then
     fail("%s: a list of functions is expected, got %s", where, options.kind(list))
   end
@@ -113,7 +113,7 @@ end, {
   end,
 })
 
-define("Normalize", "mean, std", "(x - mean) / std, lists of a number for each channel.",
+define("Normalize", "mean, std", "(x - mean) / std, with a number for each channel.",
   function(where, mean, std)
     local function list(name, value)
       value = core.is_tensor(value) and value or core.tensor(value)
@@ -127,7 +127,7 @@ define("Normalize", "mean, std", "(x - mean) / std, lists of a number for each c
   end})
 
 define("Resize", "size, {mode = \"linear\", antialias = true}",
-  "Another height and width: {height, width}, or a number for both. Modes are interpolate's.",
+  "Resizes images to {height, width}, or to a number for both; modes are those of interpolate.",
   function(where, size, opts)
     local o = options.check(where, opts, {mode = "linear", antialias = true})
     return {size = sizes(where, size), mode = o.mode,
@@ -157,7 +157,7 @@ local function fits(where, x, size)
   end
 end
 
-define("CenterCrop", "size", "The middle of each image.", function(where, size)
+define("CenterCrop", "size", "Crops each image at its center.", function(where, size)
   return {where = where, size = sizes(where, size)}
 end, {images = function(self, x)
   local h, w = self.size[1], self.size[2]
@@ -166,7 +166,7 @@ end, {images = function(self, x)
 end})
 
 define("RandomCrop", "size, {padding = 0, mode = \"constant\", value = 0}",
-  "A part of each image, which has got `padding` pixels more on all sides before.",
+  "Crops each image at a random place, after padding it by `padding` pixels on all sides.",
   function(where, size, opts)
     local o = options.check(where, opts, {padding = 0, mode = "constant", value = 0})
     options.count(where, "padding", o.padding, 0)
@@ -185,17 +185,17 @@ local function flip(name, dim, what)
     return {p = share(where, "p", p or 0.5)}
   end, {images = function(self, x) return core.where(chosen(x, self.p), x:flip(dim), x) end})
 end
-flip("RandomHorizontalFlip", 4, "Left and right change places in a share p of all images.")
-flip("RandomVerticalFlip", 3, "Above and below change places in a share p of all images.")
+flip("RandomHorizontalFlip", 4, "Flips each image left to right with probability p.")
+flip("RandomVerticalFlip", 3, "Flips each image upside down with probability p.")
 
--- x read where rows of (batch, 2, 3) send the places of the result, from -1 to 1.
+-- x sampled by affine maps (batch, 2, 3) from coordinates of the result, -1 to 1, to those of x.
 local function warp(x, theta, size, mode, padding)
   local F = require "flare.nn.functional"
   local grid = F.affine_grid(theta, {x:size(1), x:size(2), size[1], size[2]})
   return core.grid_sample(x, grid, {mode = mode, padding = padding})
 end
 
--- Rows of maps, lists of numbers or (batch, 1, 1, 1), put together.
+-- Affine maps (batch, 2, 3) from two rows of numbers or tensors (batch, 1, 1, 1).
 local function maps(x, list)
   for i, v in ipairs(list) do
     list[i] = core.is_tensor(v) and v:view(-1) or core.full({x:size(1)}, v, {device = x.device})
@@ -205,7 +205,8 @@ local function maps(x, list)
 end
 
 define("RandomResizedCrop", "size, {scale = {0.08, 1}, ratio = {3 / 4, 4 / 3}, mode = \"linear\"}",
-  "A part of each image of a share `scale` of its area and a ratio of width to height, resized.",
+  "Crops a random part, with a fraction `scale` of the area and an aspect ratio `ratio` (width to "
+    .. "height), and resizes it.",
   function(where, size, opts)
     local o = options.check(where, opts, {scale = {0.08, 1}, ratio = {3 / 4, 4 / 3},
                                           mode = "linear"})
@@ -224,7 +225,8 @@ define("RandomResizedCrop", "size, {scale = {0.08, 1}, ratio = {3 / 4, 4 / 3}, m
 
 define("RandomAffine", "{degrees = 0, translate = {0, 0}, scale = {1, 1}, mode = \"linear\", "
     .. "padding = \"zeros\"}",
-  "Turned by up to `degrees`, moved by up to shares of width and height, made larger by `scale`.",
+  "Rotates each image by up to `degrees`, translates it by up to fractions of width and height, "
+    .. "and scales it by a factor in `scale`, all at random.",
   function(where, opts)
     local o = options.check(where, opts, {degrees = 0, translate = {0, 0}, scale = {1, 1},
                                           mode = "linear", padding = "zeros"})
@@ -242,11 +244,12 @@ define("RandomAffine", "{degrees = 0, translate = {0, 0}, scale = {1, 1}, mode =
     return warp(x, map, {h, w}, self.mode, self.padding)
   end})
 
-define("Grayscale", "", "Red, green and blue as one channel of brightness.",
+define("Grayscale", "", "Converts RGB images to one channel of luminance.",
   function() return {} end, {images = function(_, x) return gray(x) end})
 
 define("ColorJitter", "{brightness = 0, contrast = 0, saturation = 0}",
-  "Each changed by a factor from 1 - b to 1 + b; values stay in 0 to 1.",
+  "Changes brightness, contrast and saturation, each by a random factor from 1 - b to 1 + b; "
+    .. "results are clamped to 0 to 1.",
   function(where, opts)
     local o = options.check(where, opts, {brightness = 0, contrast = 0, saturation = 0})
     for key, b in pairs(o) do share(where, key, b) end
@@ -262,7 +265,7 @@ define("ColorJitter", "{brightness = 0, contrast = 0, saturation = 0}",
     return x
   end})
 
--- 1 inside a rectangle of each image, of these shares of height and width, anywhere.
+-- A mask: 1 inside a random rectangle of each image, with these fractions of height and width.
 local function rectangle(x, h, w)
   local function inside(n, part, shape)
     local length = (part * n):round()
@@ -275,8 +278,8 @@ local function rectangle(x, h, w)
 end
 
 define("RandomErasing", "{p = 0.5, scale = {0.02, 0.33}, ratio = {0.3, 3.3}, value = 0}",
-  "A rectangle of a share `scale` of the area is given a value, in a share p of all images "
-    .. "(arXiv:1708.04896).",
+  "Random erasing (arXiv:1708.04896): with probability p, fills a random rectangle with `value`; "
+    .. "`scale` is its fraction of the area.",
   function(where, opts)
     local o = options.check(where, opts, {p = 0.5, scale = {0.02, 0.33}, ratio = {0.3, 3.3},
                                           value = 0})
@@ -292,7 +295,8 @@ define("RandomErasing", "{p = 0.5, scale = {0.02, 0.33}, ratio = {0.3, 3.3}, val
   end})
 
 define("GaussianBlur", "kernel, {sigma = {0.1, 2}}",
-  "Blurred by a window of an odd size, with a width drawn for each batch.",
+  "Convolves images with a Gaussian of odd size `kernel`; its standard deviation, in pixels, is "
+    .. "drawn from `sigma` for each batch.",
   function(where, kernel, opts)
     local o = options.check(where, opts, {sigma = {0.1, 2}})
     range(where, "sigma", o.sigma)
@@ -319,7 +323,7 @@ local function probabilities(self, labels, like)
   return core.one_hot(labels, self.classes):to(like.dtype)
 end
 
--- How much of an image is its own: a draw of Beta(alpha, alpha) for each.
+-- The weight of each image in its mixture, drawn from Beta(alpha, alpha).
 local function shares(self, x)
   local d = require("flare.distributions").Beta(self.alpha, self.alpha)
   return d:sample(x:size(1)):to{dtype = x.dtype, device = x.device}:view(-1, 1, 1, 1)
@@ -332,7 +336,8 @@ local function take_pairs(where, opts)
 end
 
 define("MixUp", "{classes =, alpha = 1}",
-  "Images and labels mixed with those of others (arXiv:1710.09412); labels become probabilities.",
+  "Mixup (arXiv:1710.09412): convex combinations of images and of their labels, which become "
+    .. "probabilities.",
   take_pairs, {apply = function(self, x, labels, ...)
     local y, own = probabilities(self, labels, x), shares(self, x)
     local other = core.randperm(x:size(1)):to(x.device)
@@ -342,7 +347,8 @@ define("MixUp", "{classes =, alpha = 1}",
   end})
 
 define("CutMix", "{classes =, alpha = 1}",
-  "A rectangle of each image is that of another (arXiv:1905.04899); labels become probabilities.",
+  "CutMix (arXiv:1905.04899): replaces a rectangle of each image by that of another image; labels "
+    .. "become probabilities.",
   take_pairs, {apply = function(self, x, labels, ...)
     local y = probabilities(self, labels, x)
     local side = (1 - shares(self, x)):sqrt()

@@ -1,4 +1,4 @@
---- Characters and their numbers: 1 is the first in the order of their codes.
+--- A vocabulary of characters: ids count from 1, in the order of the characters' codes.
 local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"
@@ -23,7 +23,7 @@ function Vocabulary:init(source)
     local high = source:find("[\x80-\xff]")
     self.bytes = not high or not utf8.len(source)
     if self.bytes then
-      -- looking for 256 bytes in turn is faster than going through a long text in Lua
+      -- 256 searches for a byte are faster than a loop over a long text in Lua
       for byte = 0, 255 do
         local character = string.char(byte)
         if source:find(character, 1, true) then
@@ -55,8 +55,8 @@ function Vocabulary:__tostring()
   return ("Vocabulary: %d %s"):format(#self.characters, self.bytes and "bytes" or "characters")
 end
 
---- A text as a tensor of numbers from 1 (i64).
--- @return the tensor, or nil and a message that names a character that is not known
+--- The ids of a text's characters.
+-- @return a tensor (n) of i64, or nil and a message that names the unknown character
 function Vocabulary:encode(text)
   if self.bytes then
     local map = {}
@@ -82,7 +82,7 @@ function Vocabulary:encode(text)
   return core.tensor(list, {dtype = "i64"})
 end
 
---- Numbers (a tensor of 1 dim, a list or one number) as a text.
+--- The text of ids: a tensor of 1 dim, a list or one number.
 function Vocabulary:decode(numbers)
   if core.is_tensor(numbers) then
     numbers = numbers:tolist()

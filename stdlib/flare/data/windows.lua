@@ -1,5 +1,5 @@
---- Data set of all windows of a sequence of tokens: position i is x = tokens i .. i+block-1
--- and y, the same one further.
+--- A data set of all windows of a sequence of tokens: sample i is x = tokens i .. i+block-1 and
+-- y = tokens i+1 .. i+block.
 local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"
@@ -37,7 +37,7 @@ function Windows:fetch(index)
   return both:narrow(2, 1, self.block), both:narrow(2, 2, self.block)
 end
 
---- What a worker needs to make this data set again.
+--- The module and arguments from which a worker thread makes this data set again.
 function Windows:describe()
   return "flare.data.windows", self.tokens, self.block
 end

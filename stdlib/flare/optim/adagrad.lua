@@ -1,4 +1,5 @@
---- Adagrad: the gradient over the root of the sum of its squares so far.
+--- Adagrad (Duchi and others, 2011): divides the gradient by the square root of the sum of all its
+-- squares so far.
 local class = require "flare.class"
 local core = require "flare.core"
 local Optimizer = require "flare.optim.optimizer"

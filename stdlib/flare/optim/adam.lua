@@ -1,4 +1,4 @@
---- Adam, with weight decay added to the gradient.
+--- Adam (arXiv:1412.6980), with weight decay added to the gradient (L2 regularization).
 local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"

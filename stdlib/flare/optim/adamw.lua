@@ -1,4 +1,4 @@
---- Adam with weight decay applied to the weights themselves.
+--- AdamW (arXiv:1711.05101): Adam with decoupled weight decay, applied to the weights themselves.
 local class = require "flare.class"
 local Adam = require "flare.optim.adam"
 

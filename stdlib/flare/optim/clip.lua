@@ -1,4 +1,4 @@
---- Limits on gradients, by norm over all of them or by value.
+--- Gradient clipping, by the norm of all gradients or by value.
 local core = require "flare.core"
 local fail = require "flare.fail"
 local options = require "flare.options"
@@ -30,7 +30,7 @@ local function gradients(where, params)
   return list
 end
 
---- The norm of all gradients taken together, a 0-d tensor.
+--- The norm of the vector of all gradients, a 0-d tensor.
 function M.grad_norm(params, opts)
   local o = options.check("grad_norm", opts, {p = 2})
   local grads = gradients("grad_norm", params)
@@ -39,9 +39,10 @@ function M.grad_norm(params, opts)
   return core.global_norm(grads, {p = o.p})
 end
 
---- Scales all gradients so that their norm together is at most `limit`. Nothing is read back from
--- the device. With `group`, its ranks have different parameters, which count together (p = 2).
--- @return the norm before, a 0-d tensor
+--- Scales all gradients so that the norm of the vector of all of them is at most `limit`. The host
+-- does not wait for the device. With `group`, the ranks have different parameters, and the norm is
+-- that over all ranks (p = 2 only).
+-- @return the norm before scaling, a 0-d tensor
 function M.clip_grad_norm_(params, limit, opts)
   local o = options.check("clip_grad_norm_", opts, {p = 2, group = options.none})
   check_limit("clip_grad_norm_", limit)
@@ -56,7 +57,7 @@ function M.clip_grad_norm_(params, limit, opts)
   return norm
 end
 
---- Limits each gradient element to [-limit, limit].
+--- Clamps each element of the gradients to [-limit, limit].
 function M.clip_grad_value_(params, limit)
   check_limit("clip_grad_value_", limit)
   local _ <close> = core.no_grad()

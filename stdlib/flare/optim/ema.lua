@@ -1,4 +1,4 @@
---- Moving averages of weights: average = decay * average + (1 - decay) * weight.
+--- Exponential moving average of weights: average = decay * average + (1 - decay) * weight.
 local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"
@@ -9,8 +9,9 @@ local EMA = class("EMA")
 EMA.__keeps = true
 
 --- optim.EMA(model or list of parameters, {decay = 0.999, warmup = true, mean = false})
--- With `warmup` the decay starts low: min(decay, (1 + n) / (10 + n)) at update n. With `mean` the
--- average is that of all updates alike (arXiv:1803.05407), for which nn.measure_norms is there.
+-- With `warmup` the decay at update n is min(decay, (1 + n) / (10 + n)). With `mean` the average is
+-- the plain mean of the weights at all updates (stochastic weight averaging, arXiv:1803.05407);
+-- call nn.measure_norms afterwards.
 function EMA:init(params, opts)
   local o = options.check("optim.EMA", opts, {decay = 0.999, warmup = true, mean = false})
   if o.decay < 0 or o.decay >= 1 then
@@ -23,13 +24,13 @@ function EMA:init(params, opts)
   self.decay, self.warmup, self.mean, self.updates = o.decay, o.warmup, o.mean, 0
   self.params, self.averages = params, {}
   for i, p in ipairs(params) do
-    -- in f32 where p has 16 bits, in which 0.001 of a difference would be lost
+    -- in f32 where p has 16 bits, which cannot hold (1 - decay) of a difference
     local low = p.dtype == "f16" or p.dtype == "bf16"
     self.averages[i] = low and p:detach():to("f32") or p:detach():clone()
   end
 end
 
---- Takes the present weights in; call it after each optimizer step.
+--- Updates the averages with the current weights; call it after each optimizer step.
 function EMA:update()
   local n = self.updates
   self.updates = n + 1
@@ -42,7 +43,7 @@ function EMA:update()
   return self
 end
 
---- Calls f with the averages in place of the weights, and puts the weights back.
+--- Calls f(...) with the averages in place of the weights, then restores the weights.
 -- @return what f returns
 function EMA:with(f, ...)
   local kept = {}

@@ -1,6 +1,7 @@
---- Loss scaling for f16: gradients below 6e-8 would be zero, so the loss is multiplied before
--- backward and gradients are divided after it. The factor is found while training: a step whose
--- gradients are not finite is left out and halves it, a long row of good ones doubles it.
+--- Dynamic loss scaling for f16 (arXiv:1710.03740): gradients below 6e-8 would become zero, so the
+-- loss is multiplied by a scale before backward, and the gradients are divided by it afterwards. A
+-- step whose gradients are not all finite is skipped and lowers the scale; `interval` steps in a
+-- row with finite gradients raise it.
 local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"
@@ -10,7 +11,8 @@ local GradScaler = class("GradScaler")
 GradScaler.__keeps = true
 
 --- optim.GradScaler{scale = 65536, growth = 2, backoff = 0.5, interval = 2000, enabled = true}
--- With enabled = false nothing is scaled and every step is taken.
+-- `growth` and `backoff` are the factors by which the scale rises and falls. With enabled = false
+-- the scaler scales nothing and skips no step.
 function GradScaler:init(opts)
   local o = options.check("optim.GradScaler", opts, {scale = 65536, growth = 2, backoff = 0.5,
                                                      interval = 2000, enabled = true})
@@ -27,17 +29,17 @@ function GradScaler:init(opts)
     fail("optim.GradScaler: interval must be at least 1, got %g", o.interval)
   end
   self.options, self.enabled, self.factor = o, o.enabled, o.scale
-  self.good, self.skipped = 0, 0 -- steps since the factor changed; steps left out in all
-  self._finite = setmetatable({}, {__mode = "k"}) -- of optimizers that are unscaled
+  self.good, self.skipped = 0, 0 -- steps since the scale changed; all skipped steps
+  self._finite = setmetatable({}, {__mode = "k"}) -- by optimizer whose gradients are unscaled
 end
 
---- The loss times the factor, for backward.
+--- The loss times the scale, for backward.
 function GradScaler:scale(loss)
   return self.enabled and loss * self.factor or loss
 end
 
---- Divides the gradients of an optimizer's parameters by the factor; before clipping. step does it
--- where it has not been done.
+--- Divides the gradients of an optimizer's parameters by the scale. Call it before clipping; if it
+-- was not called, `step` does it.
 -- @return whether all gradients are finite
 function GradScaler:unscale_(optimizer)
   if not self.enabled then return true end
@@ -69,13 +71,13 @@ function GradScaler:unscale_(optimizer)
     local most = core.global_norm(list, {p = math.huge}):item()
     finite = finite and most - most == 0
   end
-  if optimizer.agree then finite = optimizer:agree(finite) end -- others have other parts
+  if optimizer.agree then finite = optimizer:agree(finite) end -- other ranks have other gradients
   self._finite[optimizer] = finite
   return finite
 end
 
---- The optimizer's step, left out if a gradient is not finite.
--- @return whether it was taken
+--- Calls optimizer:step(), unless a gradient is not finite.
+-- @return whether it was called
 function GradScaler:step(optimizer)
   local finite = self._finite[optimizer]
   if finite == nil then finite = self:unscale_(optimizer) end
@@ -83,7 +85,7 @@ function GradScaler:step(optimizer)
   return finite
 end
 
---- After the steps of one batch: a new factor, if it is time for one.
+--- Adjusts the scale. Call it once after the steps of a batch.
 function GradScaler:update()
   local all, any = true, false
   for optimizer, finite in pairs(self._finite) do

@@ -1,5 +1,6 @@
---- L-BFGS: the curvature is estimated from the last few gradients, the step found by a line
--- search. For smooth, deterministic losses over all data.
+--- L-BFGS (Liu and Nocedal, 1989): a quasi-Newton method that estimates the curvature from the last
+-- few gradients and finds the step length by a line search. For smooth, deterministic losses over
+-- all data.
 local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"
@@ -28,7 +29,7 @@ function LBFGS:add_group(group)
   return self
 end
 
--- All gradients as one vector of the dtypes of `copies`; missing ones are zeros.
+-- All gradients, in the dtypes of `copies`; missing gradients are zeros.
 local function gather(params, copies)
   local list = {}
   for i, p in ipairs(params) do
@@ -50,7 +51,7 @@ local function move(group, copies, start, direction, t)
   master.write(group.params, copies, group.state)
 end
 
--- The two-loop recursion: -H * gradient from the pairs (s, y) remembered.
+-- The two-loop recursion: -H * gradient from the last pairs (s, y).
 local function newton(memory, gradient)
   local q, alpha = -gradient, {}
   for i = #memory.s, 1, -1 do
@@ -77,7 +78,7 @@ local function remember(memory, s, y, most)
   memory.scale = ys / (y * y):sum():item()
 end
 
---- Up to max_iter iterations.
+--- Runs up to max_iter iterations.
 -- @param closure computes the loss after zero_grad, calls backward, returns the loss
 -- @return the first loss as a number
 function LBFGS:step(closure)
@@ -136,7 +137,7 @@ function LBFGS:step(closure)
   return first
 end
 
---- Options and the remembered pairs.
+--- The options and the pairs (s, y) of the history.
 function LBFGS:state_dict()
   local saved = Optimizer.state_dict(self)
   local memory = self.memory

@@ -1,6 +1,6 @@
---- A step length that meets the strong Wolfe conditions: enough decrease, and a slope that
--- has become flat enough. Bracketing, then zooming in by cubic interpolation (Nocedal and
--- Wright, Numerical Optimization, algorithms 3.5 and 3.6).
+--- A line search for the strong Wolfe conditions, sufficient decrease and small slope: bracketing,
+-- then zooming in by cubic interpolation (Nocedal and Wright, Numerical Optimization, algorithms
+-- 3.5 and 3.6).
 
 local DECREASE, CURVATURE, MOST = 1e-4, 0.9, 25
 
@@ -24,7 +24,7 @@ end
 --- @param try function(t) -> value, slope, gradient at step t
 -- @param t first guess
 -- @param value, slope, gradient at step 0
--- @param tolerance smallest change of the step that matters
+-- @param tolerance the search ends when the step changes by less
 -- @return t, value, gradient of the step taken
 return function(try, t, value, slope, gradient, tolerance)
   local before = {t = 0, f = value, d = slope, g = gradient}

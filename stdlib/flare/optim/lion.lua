@@ -1,4 +1,4 @@
---- Lion: steps of one size in the direction of a running mean's sign.
+--- Lion (arXiv:2302.06675): the update is the sign of a running mean of the gradient, times lr.
 local class = require "flare.class"
 local core = require "flare.core"
 local Optimizer = require "flare.optim.optimizer"

@@ -1,7 +1,8 @@
---- Master weights: f32 copies of 16-bit parameters that an optimizer updates in their place.
+--- Master weights: an optimizer updates f32 copies of 16-bit parameters and rounds them to the
+-- parameters after each step.
 --
 -- bf16 has 8 significant bits: an update below 1/256 of a weight is lost when it is added to the
--- weight itself. Added to an f32 copy, which is rounded to the weight after each step, it counts.
+-- weight itself; in the f32 copy small updates add up.
 local core = require "flare.core"
 
 local M = {}
@@ -13,8 +14,9 @@ function M.wanted(group, p)
   return group.master and low[p.dtype] or false
 end
 
---- What a step updates in the place of p: its master copy, made when it is first asked for, or p.
--- @param state of p; `master` is the copy, `version` the version of p when the two agreed
+--- The tensor that a step updates for p: its master copy, made at the first call, or p itself.
+-- @param state of p; `master` is the copy, `version` the version of p when the copy was rounded to
+--   it
 function M.of(group, p, state)
   if not M.wanted(group, p) then return p end
   local copy = state.master
@@ -22,15 +24,15 @@ function M.of(group, p, state)
     copy = p:detach():to("f32")
     state.master = copy
   elseif state.version ~= p.version then
-    -- p has been written by others: where it is not the copy rounded, p counts
+    -- other code has written to p: where p is not the rounded copy, the copy takes p's value
     copy:copy_(core.where(copy:to(p.dtype):eq(p), copy, p:detach():to("f32")))
   end
   return copy
 end
 
---- Rounds the copies to their parameters, all by one call, after a step.
+--- Rounds the copies to their parameters after a step, by one call for all.
 -- @param params a list of parameters
--- @param copies a list of what M.of gave for them
+-- @param copies the results of M.of for them, a list
 -- @param states a list of their states
 function M.write(params, copies, states)
   local xs, list = {}, {}

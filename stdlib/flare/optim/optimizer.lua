@@ -1,8 +1,8 @@
 --- The base class of all optimizers: groups of parameters with options, and state for each one.
 --
--- A subclass has `defaults` (its options), `moments(group)` (how many tensors of state a
--- parameter has), `moment_shape(p, k)` where the k-th is not of p's shape, and `update(group, xs,
--- step, moments)`, as a rule one call of a fused operator; xs is all parameters, then all
+-- A subclass has `defaults` (its options), `moments(group)` (the number of state tensors of a
+-- parameter), `moment_shape(p, k)` if the k-th has another shape than p, and `update(group, xs,
+-- step, moments)`, usually one call of a fused operator; xs is all parameters, then all
 -- gradients, then all first moments, and so on; step counts from 1. `maximize` negates gradients,
 -- unless the subclass has `ascends`. `prepare(options)` checks the options of the subclass. For
 -- 16-bit parameters `update` gets f32 copies (master.lua), unless the group's `master` is false.
@@ -14,10 +14,10 @@ local options = require "flare.options"
 local walk = require "flare.nn.walk"
 
 --- optim.Optimizer(parameters, {lr = 1e-3, master = true})
--- `master`: f16 and bf16 parameters have f32 copies, which are updated and rounded to them.
+-- `master`: the optimizer updates f32 copies of f16 and bf16 parameters and rounds them.
 local Optimizer = class("Optimizer")
 Optimizer.__keeps = true
-local VERSION = 2 -- of state_dict: 1, without the field, had parameters in alphabetical order
+local VERSION = 2 -- of state_dict; version 1, without this field, had alphabetical order
 Optimizer.defaults = {lr = 1e-3}
 
 -- Options that must not be negative, and those that must be below 1 as well.
@@ -68,7 +68,7 @@ function Optimizer:__newindex(key, value)
   rawset(self, key, value)
 end
 
---- Adds a group {params = {...}, lr = ..., ...}; options left out are the optimizer's.
+--- Adds a group {params = {...}, lr = ..., ...}; for options left out the optimizer's values hold.
 function Optimizer:add_group(group)
   local where = "optim." .. getmetatable(self).__name
   local given, params = {}, nil
@@ -99,7 +99,7 @@ function Optimizer:add_group(group)
   return self
 end
 
---- Drops the gradients of all parameters.
+--- Sets the gradients of all parameters to nil.
 function Optimizer:zero_grad()
   for _, group in ipairs(self.groups) do
     for _, p in ipairs(group.params) do p.grad = nil end
@@ -110,7 +110,7 @@ function Optimizer:moment_shape(p)
   return p.shape
 end
 
--- The k-th tensor of a parameter's state, at first; in f32 where there is a master copy.
+-- The initial value of the k-th state tensor of a parameter; in f32 where there is a master copy.
 local function moment_of(self, group, p, k)
   local shape = self:moment_shape(p, k)
   local dtype = master.wanted(group, p) and "f32" or p.dtype
@@ -118,8 +118,8 @@ local function moment_of(self, group, p, k)
   return core.zeros(shape, {dtype = dtype, device = p.device})
 end
 
--- Parameters with gradients, put together as the fused operators want them: by how often
--- they have been updated and where they are, which for most models is one list.
+-- Parameters with gradients in lists for the fused operators: one for each step count and device,
+-- which is one list for most models.
 local function buckets(self, group, n_moments)
   local list, by_key = {}, {}
   for i, p in ipairs(group.params) do
@@ -145,9 +145,9 @@ local function buckets(self, group, n_moments)
   return list
 end
 
---- One update of every parameter that has a gradient.
+--- Updates every parameter that has a gradient.
 -- @param closure a function that computes the loss and its gradients again (optional)
--- @return what the closure returned
+-- @return the result of the closure
 function Optimizer:step(closure)
   if not class.is(self, Optimizer) then
     fail("step: an optimizer is expected; methods are called with ':', as in optimizer:step()")
@@ -186,8 +186,8 @@ local function saved_options(group)
   return out
 end
 
---- Options, step counts, moments and master copies as a tree of tables, numbers and tensors. With
--- the names of the parameters where the optimizer was made of a module or of its parameters().
+--- Options, step counts, moments and master copies as a tree of tables, numbers and tensors. It has
+-- the parameters' names if the optimizer was made from a module or from its parameters().
 function Optimizer:state_dict()
   local groups = {}
   for g, group in ipairs(self.groups) do
@@ -201,9 +201,9 @@ function Optimizer:state_dict()
   return {class = getmetatable(self).__name, groups = groups, version = VERSION}
 end
 
--- For each parameter of group g, where its state is among the saved ones: by name where both sides
--- have the same names; of a state from before there were names, in the alphabetical order of names
--- that parameters() had then; otherwise in the same order.
+-- For each parameter of group g, the position of its state among the saved states: by name where
+-- both sides have the same names; in a state of version 1, by the alphabetical order of names that
+-- parameters() had then; otherwise in the same order.
 local function places(self, g, saved)
   local own, list = self._names[g], {}
   local from = saved.groups[g].names or saved.version == nil and own and own.old
@@ -220,9 +220,8 @@ local function places(self, g, saved)
   return list
 end
 
---- Takes over what state_dict returned, for the same parameters: by their names where the
--- optimizer and the state have them, otherwise in the same order. Everything is checked before
--- anything changes.
+--- Loads a table that state_dict returned. States go to parameters by name where the optimizer and
+-- the table have names, otherwise in the same order. All of it is checked before anything changes.
 function Optimizer:load_state_dict(saved, message)
   local name = getmetatable(self).__name
   options.state(name, saved, message)
@@ -267,7 +266,7 @@ function Optimizer:load_state_dict(saved, message)
       local _ <close> = core.no_grad()
       for k, moment in ipairs(state.moments) do
         moments = moments or {}
-        -- a copy of its own: the state may be a live optimizer's
+        -- a copy, since the state may belong to another optimizer in use
         moments[k] = moment_of(self, group, p, k)
         moments[k]:copy_(moment)
       end

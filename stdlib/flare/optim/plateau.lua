@@ -1,4 +1,4 @@
---- A schedule that lowers the rate when a figure stops getting better.
+--- A schedule that lowers the learning rate when a metric stops improving.
 local class = require "flare.class"
 local fail = require "flare.fail"
 local options = require "flare.options"
@@ -7,8 +7,9 @@ local PlateauLR = class("PlateauLR")
 
 --- optim.PlateauLR(optimizer, {factor = 0.1, patience = 10, threshold = 1e-4, mode = "min",
 --   cooldown = 0, floor = 0})
--- The rate is multiplied by `factor` after more than `patience` figures in a row that are
--- not better than the best by the share `threshold`; `floor` is the smallest rate.
+-- The rate is multiplied by `factor` after more than `patience` steps in a row in which the metric
+-- is not better than the best by the relative amount `threshold`; then `cooldown` steps are not
+-- counted. `floor` is the lowest rate. `mode`: whether "min" or "max" is better.
 function PlateauLR:init(optimizer, opts)
   local o = options.check("optim.PlateauLR", opts,
                           {factor = 0.1, patience = 10, threshold = 1e-4, mode = "min",
@@ -33,10 +34,11 @@ local function better(o, value, best)
   return value > best + margin
 end
 
---- Takes a figure in, say the validation loss: a number or a 0-d tensor.
+--- Records the metric, such as the validation loss, and lowers the rate if it is time.
+-- @param value a number or a 0-d tensor
 function PlateauLR:step(value)
   if type(value) ~= "number" then
-    if value == nil then fail("PlateauLR:step needs the figure that it watches") end
+    if value == nil then fail("PlateauLR:step needs the metric that it watches") end
     value = value:item()
   end
   local o = self.options

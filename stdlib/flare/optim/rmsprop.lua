@@ -1,4 +1,5 @@
---- RMSprop: the gradient over a running root of its mean square.
+--- RMSprop (Tieleman and Hinton, 2012): divides the gradient by the square root of a running mean
+-- of its squares.
 local class = require "flare.class"
 local core = require "flare.core"
 local Optimizer = require "flare.optim.optimizer"

@@ -1,6 +1,6 @@
---- Optimizers that are rules for one parameter at a time, written in operators: Adadelta, Adamax,
--- NAdam, RAdam, Rprop, ASGD, Adafactor, Muon. Those with files of their own update many parameters
--- by one launch.
+--- Optimizers that update one parameter at a time by operators: Adadelta, Adamax, NAdam, RAdam,
+-- Rprop, ASGD, Adafactor, Muon. Optimizers with files of their own update many parameters in one
+-- launch.
 local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"
@@ -39,7 +39,8 @@ end
 
 define("Adadelta", "{lr = 1, rho = 0.9, eps = 1e-6, weight_decay = 0, "
     .. "maximize = false, master = true}",
-  "Steps as large as those before were, over the size of gradients (arXiv:1212.5701).",
+  "Adadelta (arXiv:1212.5701): scales the gradient by the ratio of the running root mean squares "
+    .. "of past updates and of gradients.",
   {lr = 1, rho = 0.9, eps = 1e-6, weight_decay = 0},
   function(group, p, g, squares, steps)
     squares:mul_(group.rho):add_((1 - group.rho) * g:square())
@@ -50,7 +51,8 @@ define("Adadelta", "{lr = 1, rho = 0.9, eps = 1e-6, weight_decay = 0, "
 
 define("Adamax", "{lr = 2e-3, betas = {0.9, 0.999}, eps = 1e-8, weight_decay = 0, "
     .. "maximize = false, master = true}",
-  "Adam by the largest gradient of late in place of its square (arXiv:1412.6980).",
+  "Adamax (arXiv:1412.6980): Adam with a decaying maximum of gradients (the infinity norm) in "
+    .. "place of their mean square.",
   {lr = 2e-3, betas = {0.9, 0.999}, eps = 1e-8, weight_decay = 0},
   function(group, p, g, mean, most, step)
     local b1, b2 = group.betas[1], group.betas[2]
@@ -59,13 +61,13 @@ define("Adamax", "{lr = 2e-3, betas = {0.9, 0.999}, eps = 1e-8, weight_decay = 0
     p:sub_(group.lr / (1 - b1 ^ step) * (mean / most))
   end)
 
--- Takes a gradient into the running mean and mean square.
+-- Updates the running mean and mean square with a gradient.
 local function average(group, g, mean, square)
   mean:lerp_(g, 1 - group.betas[1])
   square:mul_(group.betas[2]):add_((1 - group.betas[2]) * g:square())
 end
 
--- NAdam's momentum at a step, and the product of those up to it.
+-- NAdam's momentum at a step, and the product of the momenta up to it.
 local function momentum(group, step)
   return group.betas[1] * (1 - 0.5 * 0.96 ^ (step * group.momentum_decay))
 end
@@ -80,7 +82,7 @@ end
 
 define("NAdam", "{lr = 2e-3, betas = {0.9, 0.999}, eps = 1e-8, weight_decay = 0, "
     .. "decoupled = false, momentum_decay = 4e-3, maximize = false, master = true}",
-  "Adam with Nesterov's momentum.",
+  "NAdam (Dozat, 2016): Adam with Nesterov momentum.",
   {lr = 2e-3, betas = {0.9, 0.999}, eps = 1e-8, weight_decay = 0, decoupled = false,
    momentum_decay = 4e-3},
   function(group, p, g, mean, square, step)
@@ -93,7 +95,8 @@ define("NAdam", "{lr = 2e-3, betas = {0.9, 0.999}, eps = 1e-8, weight_decay = 0,
 
 define("RAdam", "{lr = 1e-3, betas = {0.9, 0.999}, eps = 1e-8, weight_decay = 0, "
     .. "decoupled = false, maximize = false, master = true}",
-  "Adam that divides by the mean square only when enough steps are in it (arXiv:1908.03265).",
+  "RAdam (arXiv:1908.03265): Adam that divides by the root mean square only after enough steps "
+    .. "for its variance to be small.",
   {lr = 1e-3, betas = {0.9, 0.999}, eps = 1e-8, weight_decay = 0, decoupled = false},
   function(group, p, g, mean, square, step)
     average(group, g, mean, square)
@@ -111,8 +114,9 @@ define("RAdam", "{lr = 1e-3, betas = {0.9, 0.999}, eps = 1e-8, weight_decay = 0,
 
 define("Rprop", "{lr = 0.01, etas = {0.5, 1.2}, sizes = {1e-6, 50}, "
     .. "maximize = false, master = true}",
-  "Steps by the sign of the gradient, longer while it stays and shorter when it turns; for "
-    .. "gradients of all data.",
+  "Rprop (Riedmiller and Braun, 1993): steps by the sign of the gradient, each element with a "
+    .. "step size that grows while the sign stays and shrinks when it changes; for gradients of "
+    .. "all data.",
   {lr = 0.01, etas = {0.5, 1.2}, sizes = {1e-6, 50}},
   function(group, p, g, before, size, step)
     if step == 1 then size:fill_(group.lr) end
@@ -127,7 +131,8 @@ define("Rprop", "{lr = 0.01, etas = {0.5, 1.2}, sizes = {1e-6, 50}, "
 
 local ASGD = define("ASGD", "{lr = 0.01, lambda = 1e-4, alpha = 0.75, t0 = 1e6, weight_decay = 0, "
     .. "maximize = false, master = true}",
-  "Gradient descent whose parameters, from step t0 on, are averaged in state (Polyak, 1992).",
+  "Averaged stochastic gradient descent (Polyak and Juditsky, 1992): from step t0 on, the state "
+    .. "holds the average of the parameters.",
   {lr = 0.01, lambda = 1e-4, alpha = 0.75, t0 = 1e6, weight_decay = 0},
   function(group, p, g, mean, _, step)
     local rate = group.lr / (1 + group.lambda * group.lr * (step - 1)) ^ group.alpha
@@ -140,8 +145,8 @@ local precision = {f64 = 0x1p-52, f32 = 0x1p-23, f16 = 0x1p-10, bf16 = 0x1p-7}
 
 local Adafactor = define("Adafactor", "{lr = 0.01, beta2_decay = -0.8, eps = that of the dtype, "
     .. "floor = 1e-3, limit = 1, weight_decay = 0, maximize = false, master = true}",
-  "Steps in proportion to a parameter's size, over mean squares that are kept by rows and by "
-    .. "columns alone (arXiv:1804.04235).",
+  "Adafactor (arXiv:1804.04235): steps relative to the root mean square of the parameter; the "
+    .. "second moments of a matrix are kept as row and column means only.",
   {lr = 0.01, beta2_decay = -0.8, eps = options.none, floor = 1e-3, limit = 1, weight_decay = 0},
   function(group, p, g, rows, columns, step)
     local eps = group.eps or precision[p.dtype]
@@ -161,17 +166,18 @@ local Adafactor = define("Adafactor", "{lr = 0.01, beta2_decay = -0.8, eps = tha
     p:mul_(1 - group.lr * group.weight_decay):sub_(change * (size / limit))
   end)
 
-Adafactor.decays = true -- by itself, since the step goes by the size before
+Adafactor.decays = true -- applies weight decay itself, after it has measured the parameter
 
--- Of matrices, means by rows and by columns; of vectors and what the second is not needed for, all.
+-- For matrices, row means and column means; for other parameters, one tensor of p's shape and an
+-- empty one.
 function Adafactor:moment_shape(p, k)
   local shape = {table.unpack(p.shape)}
   if #shape > 1 then shape[k == 1 and #shape or #shape - 1] = 1 elseif k == 2 then shape = {0} end
   return shape
 end
 
--- A matrix of nearly the same singular vectors, whose singular values are near 1, by a polynomial
--- that is applied `steps` times; bf16 is enough for it.
+-- Approximate orthogonalization by the Newton-Schulz iteration: a matrix with nearly the same
+-- singular vectors and singular values near 1. bf16 is precise enough.
 local function orthogonal(group, x)
   local tall = x:size(1) > x:size(2)
   local y, c = x:to(group.dtype), group.coefficients
@@ -187,9 +193,9 @@ end
 local Muon = define("Muon", "{lr = 1e-3, momentum = 0.95, nesterov = true, weight_decay = 0.1, "
     .. "steps = 5, coefficients = {3.4445, -4.775, 2.0315}, eps = 1e-7, dtype = \"bf16\", "
     .. "adjust = \"original\", maximize = false, master = true}",
-  "For the matrices inside a network: the mean gradient with all singular values brought near 1. "
-    .. "adjust = \"match_rms_adamw\" takes steps of AdamW's size (arXiv:2502.16982). Other "
-    .. "parameters, embeddings and the last layer belong to AdamW.",
+  "Muon (Jordan and others, 2024), for the weight matrices of hidden layers: the momentum, "
+    .. "orthogonalized by the Newton-Schulz iteration. adjust = \"match_rms_adamw\" takes steps "
+    .. "of AdamW's size (arXiv:2502.16982). Use AdamW for vectors, embeddings and the last layer.",
   {lr = 1e-3, momentum = 0.95, nesterov = true, weight_decay = 0.1, steps = 5,
    coefficients = {3.4445, -4.775, 2.0315}, eps = 1e-7, dtype = "bf16",
    adjust = "original"},

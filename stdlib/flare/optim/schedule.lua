@@ -1,20 +1,20 @@
---- Schedules of the learning rate: factors of each group's first rate.
+--- Learning rate schedules: factors on each group's initial rate.
 --
 -- A schedule sets the rate of the first step when it is made; `schedule:step()` after each
--- optimizer step sets the next. A row below is a name, options and what it does for readers, the
--- options, those of them that are needed, the factor at step t (0, 1, ...) for the i-th group and,
--- where momentum may go the other way, how near the highest rate that is, from 0 to 1; last what
--- checks the options.
+-- optimizer step sets the next. A row below has: the name; the options and the factor as help shows
+-- them; the defaults; the required options; the factor at step t (0, 1, ...) for the i-th group
+-- and, for schedules that cycle momentum, the position between lowest and highest rate, from 0 to
+-- 1; a function that checks the options.
 local class = require "flare.class"
 local fail = require "flare.fail"
 local options = require "flare.options"
 
 local Schedule = class("Schedule")
 
--- Options that are numbers without having a default.
+-- Options without a default that must be numbers.
 local numbers = {"every", "total", "period", "gamma", "warmup", "floor"}
 
---- The schedule multiplies the learning rate that each group has now.
+--- Makes a schedule: factors on the learning rate that each group has now.
 function Schedule:init(optimizer, opts)
   local where = "optim." .. getmetatable(self).__name
   if type(optimizer) ~= "table" or type(optimizer.groups) ~= "table" then
@@ -47,13 +47,13 @@ function Schedule:set()
   end
 end
 
---- Goes on to the next step's rate.
+--- Sets the rate of the next step.
 function Schedule:step()
   self.t = self.t + 1
   self:set()
 end
 
---- The present rate of each group.
+--- The current rate of each group, a list.
 function Schedule:lr()
   local list = {}
   for i, group in ipairs(self.optimizer.groups) do list[i] = group.lr end
@@ -85,14 +85,15 @@ local function cosine(q)
   return 0.5 * (1 + math.cos(math.pi * math.min(math.max(q, 0), 1)))
 end
 
--- How often times in a list have come.
+-- The number of milestones in a list that are at or before t.
 local function passed(t, times)
   local n = 0
   for _, at in ipairs(times) do n = n + (t >= at and 1 or 0) end
   return n
 end
 
--- The share of its period that step t is in; each period is `growth` times the one before.
+-- The fraction of the current period that has passed at step t; each period is `growth` times as
+-- long as the one before.
 local function phase(t, period, growth)
   while t >= period do t, period = t - period, period * growth end
   return t / period
@@ -159,48 +160,48 @@ end
 
 local none = options.none
 local rows = {
-  {"StepLR", "{every =, gamma = 0.1}", "times gamma every `every` steps",
+  {"StepLR", "{every =, gamma = 0.1}", "it is multiplied by gamma every `every` steps",
     {every = none, gamma = 0.1}, {"every"}, function(t, o) return o.gamma ^ (t // o.every) end},
-  {"MultiStepLR", "{at = {30, 80}, gamma = 0.1}", "times gamma at each of these steps",
+  {"MultiStepLR", "{at = {30, 80}, gamma = 0.1}", "it is multiplied by gamma at each of the steps",
     {at = none, gamma = 0.1}, {"at"}, function(t, o) return o.gamma ^ passed(t, o.at) end},
   {"CosineLR", "{total =, floor = 0}", "half a cosine wave from 1 to floor over `total` steps",
     {total = none, floor = 0}, {"total"}, function(t, o)
       return o.floor + (1 - o.floor) * cosine(t / o.total)
     end},
   {"CosineRestartsLR", "{period =, growth = 1, floor = 0}",
-    "half a cosine wave from 1 to floor, again and again; each takes `growth` times as long as "
-      .. "the one before",
+    "half a cosine wave from 1 to floor over `period` steps, then again from 1 (warm restarts, "
+      .. "arXiv:1608.03983); each period is `growth` times as long as the one before",
     {period = none, growth = 1, floor = 0}, {"period"}, function(t, o)
       return o.floor + (1 - o.floor) * cosine(phase(t, o.period, o.growth))
     end},
   {"WarmupCosineLR", "{warmup =, total =, floor = 0}",
-    "up in a straight line over `warmup` steps, then half a cosine wave down to floor, which it "
-      .. "has at step `total`",
+    "it rises linearly to 1 over `warmup` steps, then falls by half a cosine wave to floor, which "
+      .. "it reaches at step `total`",
     {warmup = none, total = none, floor = 0}, {"warmup", "total"}, function(t, o)
       if t < o.warmup then return (t + 1) / o.warmup end
       return o.floor + (1 - o.floor) * cosine((t - o.warmup) / math.max(o.total - o.warmup, 1))
     end},
-  {"LinearLR", "{total =, from = 1, to = 0}", "a straight line over `total` steps",
+  {"LinearLR", "{total =, from = 1, to = 0}", "linear over `total` steps, then constant",
     {total = none, from = 1, to = 0}, {"total"}, function(t, o)
       return o.from + (o.to - o.from) * math.min(t / o.total, 1)
     end},
-  {"PolynomialLR", "{total =, power = 1}", "(1 - t / total) to this power",
+  {"PolynomialLR", "{total =, power = 1}", "(1 - t / total)^power",
     {total = none, power = 1}, {"total"}, function(t, o)
       return (1 - math.min(t / o.total, 1)) ^ o.power
     end},
-  {"ExponentialLR", "{gamma =}", "times gamma every step",
+  {"ExponentialLR", "{gamma =}", "gamma^t",
     {gamma = none}, {"gamma"}, function(t, o) return o.gamma ^ t end},
   {"LambdaLR", "{f = function(t) ... end}",
-    "f(t) at step t; the first is 0. A list has a function for each group of the optimizer",
+    "f(t) at step t = 0, 1, ... f may be a list with a function for each group of the optimizer",
     {f = none}, {"f"}, function(t, o, i)
       return type(o.f) == "table" and o.f[i](t) or o.f(t)
     end, check_functions},
   {"ConstantLR", "{total = 5, factor = 1 / 3}", "`factor` for `total` steps, 1 from then on",
     {total = 5, factor = 1 / 3}, {}, function(t, o) return t < o.total and o.factor or 1 end},
   {"OneCycleLR", "{total =, up = 0.3, start = 25, final = 1e4, momentum =}",
-    "up from 1/start to 1 in the first share `up` of all steps, then down to 1/final of where it "
-      .. "began in the last one, by cosines. momentum = {0.85, 0.95} goes from the second to the "
-      .. "first meanwhile, and back",
+    "it rises from 1/start to 1 over the fraction `up` of all steps, then falls to 1/(start * "
+      .. "final) at the last step, both by half a cosine wave (arXiv:1708.07120). With momentum = "
+      .. "{0.85, 0.95} the momentum falls from 0.95 to 0.85 meanwhile and rises again",
     {total = none, up = 0.3, start = 25, final = 1e4, momentum = none}, {"total"}, function(t, o)
       local turn, first = o.up * o.total - 1, 1 / o.start
       local height, low
@@ -212,9 +213,10 @@ local rows = {
       return low + (1 - low) * height, height
     end, check_momentum},
   {"CyclicLR", "{floor =, up = 2000, down = up, mode = \"triangular\", gamma = 1, momentum =}",
-    "up from floor to 1 in a straight line of `up` steps, down again in `down`, and so on "
-      .. "(arXiv:1506.01186). mode = \"triangular2\" halves the height each time, \"exp_range\" "
-      .. "multiplies it by gamma every step. momentum = {0.8, 0.9} goes the other way",
+    "it rises linearly from floor to 1 in `up` steps, falls back in `down` steps, and so on "
+      .. "(arXiv:1506.01186). mode = \"triangular2\" halves the height after each cycle, "
+      .. "\"exp_range\" multiplies it by gamma every step. With momentum = {0.8, 0.9} the "
+      .. "momentum cycles in the opposite direction",
     {floor = none, up = 2000, down = none, mode = "triangular", gamma = 1, momentum = none},
     {"floor"}, function(t, o)
       local whole = o.up + o.down
@@ -225,14 +227,14 @@ local rows = {
       return o.floor + (1 - o.floor) * height, height
     end, check_cycle},
   {"SequentialLR", "{schedules = {a, b, ...}, at = {step, ...}}",
-    "that of the first schedule up to the first of the steps `at`, then that of the second from "
-      .. "its beginning, and so on",
+    "that of the first schedule before the first of the steps `at`, then that of the second, which "
+      .. "starts at its step 0 there, and so on",
     {schedules = none, at = none}, {"schedules", "at"}, function(t, o, i)
       local k = passed(t, o.at)
       local schedule = o.schedules[k + 1]
       return schedule.factor(t - (o.at[k] or 0), schedule.options, i)
     end, check_sequence},
-  {"ChainedLR", "{schedules = {a, b, ...}}", "those of all schedules multiplied",
+  {"ChainedLR", "{schedules = {a, b, ...}}", "the product of the factors of all schedules",
     {schedules = none}, {"schedules"}, function(t, o, i)
       local factor = 1
       for _, schedule in ipairs(o.schedules) do

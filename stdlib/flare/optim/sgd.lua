@@ -1,4 +1,4 @@
---- Gradient descent with momentum.
+--- Stochastic gradient descent with momentum.
 local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"
