@@ -2,85 +2,11 @@
  * gradient of its input are the same loop: every channel of the source is
  * copied once into zero-padded planes, one for each residue of the stride, so
  * that a tap of the kernel is a shifted view of a plane and the products of
- * tiles (conv.inc) read them in place; nothing like im2col is made. Geometry is
- * here, loops in conv.inc. Work is cut by shape only. */
-#include "tile.h"
+ * tiles (conv_typed.c) read them in place; nothing like im2col is made.
+ * Geometry is here, loops in conv_typed.c. Work is cut by shape only. */
+#include "conv.h"
 
-#if defined(__AVX512F__)
-#define CONV_MR 8
-#define CONV_NV 3
-#else
-#define CONV_MR 6
-#define CONV_NV 2
-#endif
-#define CONV_TASKS  16        /* worth having, if there is work for them */
-#define CONV_CACHE  (1 << 16) /* elements that a tile may take of a cache */
-#define CONV_GATHER 320       /* rows of gathered columns */
-
-/* (batch, channels, depth, height, width); missing dims have size 1 */
-typedef struct conv_data {
-  char *data;
-  fl_dtype dtype;
-  int64_t size; /* of an element */
-  int64_t shape[5], stride[5];
-} conv_data;
-
-/* One dim of the planes: index i of phase p is source position
- * i * step + p + lo. */
-typedef struct conv_axis {
-  int64_t from, step, lo;
-  int64_t span;   /* largest shift of a tap, in indices */
-  int64_t extent; /* indices of a plane */
-  int64_t phases;
-  int64_t *phase; /* those that taps use */
-} conv_axis;
-
-/* Results first, first + every, ... of the destination share their taps. */
-typedef struct conv_sub {
-  int64_t first[3], count[3];
-  int64_t k;         /* source channels * taps */
-  int64_t tap, taps; /* among conv.tap_number */
-  int64_t *off;      /* k offsets into planes */
-  int64_t reach;     /* the largest of them */
-  int64_t weights;   /* where its packed weights are */
-} conv_sub;
-
-typedef struct conv {
-  const fl_launch *l;
-  conv_data from, to;
-  const void *weight; /* contiguous, of the type computed in */
-  const void *bias;   /* the same, or NULL */
-  bool flipped;       /* the gradient: weights are (source, destination) */
-  int64_t images, groups, cs, cd; /* channels of one group */
-  int64_t kernel[3], taps;
-  conv_axis axis[3];
-  int64_t every[3], most[3]; /* of results; most[i] of any sub */
-  int64_t plane, channel;    /* elements: one plane, one source channel */
-  int cut;                   /* the dim that strips cut */
-  int64_t strip, strips;     /* results of a strip, strips */
-  int64_t images_once;       /* of a task */
-  bool direct;               /* planes are the source's own memory */
-  bool dense;                /* columns are gathered */
-  int64_t depth;             /* rows of k done at once */
-  int64_t columns;           /* room for results of one task and channel */
-  int64_t n_subs;
-  conv_sub *subs;
-  int64_t *tap_number; /* which tap of the kernel, by sub */
-  void *packed;        /* weights: (group, sub, block of rows, k, row) */
-  tile_slots slots;
-  /* the gradient of weights only */
-  bool dots;      /* few channels of dy: products run along results */
-  bool copied;    /* planes must be copies */
-  int64_t split;  /* source channels of a task */
-  int64_t pieces; /* of all images and strips, with sums of their own */
-  int64_t ldw;    /* channels of dy, padded; packed is (piece, group, k, ldw) */
-} conv;
-
-/* A box of results in planes: `pitch` elements from row to row, `layer` from
- * depth to depth. */
-typedef struct conv_span {
-  int64_t count[3], pitch, layer;
-} conv_span;
+#include <string.h>
 
 static void conv_open_data(conv_data *d, const fl_view *v, int spatial) {
   bool single = v->ndim == spatial + 1;
@@ -107,10 +33,6 @@ static void conv_list(const fl_attrs *a, int k, int spatial, int64_t missing,
     int at = i - (3 - spatial);
     out[i] = at >= 0 && at < n ? v[at] : missing;
   }
-}
-
-static int64_t conv_floor_div(int64_t a, int64_t b) {
-  return a >= 0 ? a / b : -((b - 1 - a) / b);
 }
 
 /* --- taps --- */
@@ -198,15 +120,6 @@ static void conv_plan_sub(conv *c, const conv_dim *dims, conv_sub *s,
 }
 
 /* --- strips, tiles, tasks --- */
-
-static int64_t conv_flat(const conv *c, const int64_t count[3]) {
-  const conv_axis *a = c->axis;
-  return ((count[0] - 1) * a[1].extent + count[1] - 1) * a[2].extent + count[2];
-}
-
-static int64_t conv_volume(const int64_t v[3]) {
-  return v[0] * v[1] * v[2];
-}
 
 /* How many results along the cut dim are done at once. */
 static void conv_plan_strip(conv *c) {
@@ -337,9 +250,7 @@ static bool conv_alloc_subs(conv *c, const conv_dim *dims) {
   return true;
 }
 
-/* All but the weights. stride, padding, dilation are attributes at, at + 1,
- * at + 2, groups the one after. */
-static bool conv_plan(conv *c, int at, int spatial, fl_dtype dtype) {
+bool FL_CPU(conv_plan)(conv *c, int at, int spatial, fl_dtype dtype) {
   int64_t stride[3], pad[3], dilation[3];
   const fl_attrs *attrs = c->l->attrs;
   conv_dim dims[3];
@@ -381,9 +292,6 @@ static bool conv_plan(conv *c, int at, int spatial, fl_dtype dtype) {
   return conv_alloc_subs(c, dims);
 }
 
-#define BODY "conv.inc"
-#include "floats.inc"
-
 /* --- kernels --- */
 
 static void conv_open(conv *c, const fl_launch *l, const int64_t *weight,
@@ -416,8 +324,9 @@ static fl_status conv_close(conv *c, fl_status s) {
   return s;
 }
 
-static bool conv_is_f64(const fl_launch *l) {
-  return l->in[0].dtype == FL_F64 || l->in[1].dtype == FL_F64;
+static const conv_kernels *conv_kernels_of(const fl_launch *l) {
+  bool wide = l->in[0].dtype == FL_F64 || l->in[1].dtype == FL_F64;
+  return wide ? &FL_CPU(conv_f64) : &FL_CPU(conv_f32);
 }
 
 /* x, weight, bias -> y */
@@ -433,8 +342,7 @@ FL_KERNEL(conv) {
     return FL_ENOMEM;
   c.cs = w->shape[1];
   c.cd = w->shape[0] / c.groups;
-  return conv_close(&c, conv_is_f64(l) ? conv_run_f64(&c, 0, spatial, w, bias)
-                                       : conv_run_f32(&c, 0, spatial, w, bias));
+  return conv_close(&c, conv_kernels_of(l)->run(&c, 0, spatial, w, bias));
 }
 
 /* dy, weight -> dx */
@@ -451,8 +359,7 @@ FL_KERNEL(conv_input_grad) {
   c.flipped = true;
   c.cs = w->shape[0] / c.groups;
   c.cd = w->shape[1];
-  return conv_close(&c, conv_is_f64(l) ? conv_run_f64(&c, 1, spatial, w, NULL)
-                                       : conv_run_f32(&c, 1, spatial, w, NULL));
+  return conv_close(&c, conv_kernels_of(l)->run(&c, 1, spatial, w, NULL));
 }
 
 /* dy, x -> dw */
@@ -471,6 +378,5 @@ FL_KERNEL(conv_weight_grad) {
     memset(w->data, 0, fl_view_bytes(w));
     return FL_OK;
   }
-  return conv_is_f64(l) ? conv_weight_run_f64(&c, 1, spatial)
-                        : conv_weight_run_f32(&c, 1, spatial);
+  return conv_kernels_of(l)->weights(&c, 1, spatial);
 }

@@ -3,83 +3,11 @@
  * into as many, or a long one as two dims; lengths with a large prime go by
  * Bluestein's chirp. Complex numbers are pairs in the last dim. Real input of
  * even length is a complex transform of half of it. */
-#include "tile.h"
+#include "fft.h"
 
 #include <math.h>
 #include <string.h>
 
-#define GRAIN  32768 /* elements worth a thread's while */
-#define SHARES 32    /* pieces */
-#define ABREAST                                                                \
-  16 /* lines across memory: pairs of whole lines of the cache                 \
-      */
-#define LARGE  (1 << 17) /* elements of a line of which only one is done */
-#define SHORT  64        /* elements of a line that is never split */
-#define LONG   (1 << 14) /* elements of a line that is two dims of its own */
-#define LINES  16        /* side by side, at most */
-#define BUFFER (1 << 17) /* elements of them, unless one alone has more */
-#define AHEAD  32768     /* bytes fetched before they are wanted, at most */
-#define TILE   8         /* elements of a line read or written at once */
-#define FEW    7         /* the largest radix that stays in registers */
-#define APART  16 /* rows, so that no two planes lie a power of two apart */
-
-typedef struct plan plan;
-struct plan {
-  int64_t n, far; /* far: from a line's real to its imaginary elements */
-  int n_factors, factors[FL_FACTORS];
-  const void *roots; /* exp(-2 pi i k / n), or the chirp; pairs */
-  const plan *inner; /* Bluestein's smooth transform, or NULL */
-  const void *spectrum;
-  const plan *low, *across; /* of a line alone, or NULL: n is their product */
-  const void *turn;         /* what lies between: cosines, then sines */
-};
-
-/* Powers of a root: e is a[e % low] b[e / low], low being 1 << log. */
-typedef struct powers {
-  int log;
-  const double *a, *b; /* pairs */
-} powers;
-
-/* Element k of line b is turned by power k b: that of k and the first of lines
- * done together, times the one of k and how many lines after it. */
-typedef struct turning {
-  powers of;
-  int64_t lines;
-  const double *cos, *sin; /* (elements, LINES) */
-} turning;
-
-enum { PAIRS, REAL, HALF }; /* what goes in */
-
-typedef struct job {
-  const plan *plan;
-  int kind;
-  bool inverse, half;
-  int64_t n, lines;     /* n: of the real side, or of the pairs */
-  int64_t inner, below; /* lines side by side that go in, and that come out */
-  int64_t width, grain;
-  double scale;
-  const void *x, *roots;
-  void *y;
-  const turning *turn; /* of what comes out, or NULL */
-  tile_slots slots;    /* two buffers of lines each */
-} job;
-
-static inline void power(const powers *p, int64_t e, double *y) {
-  const double *u = p->a + 2 * (e & (((int64_t)1 << p->log) - 1)),
-               *v = p->b + 2 * (e >> p->log);
-  y[0] = u[0] * v[0] - u[1] * v[1];
-  y[1] = u[0] * v[1] + u[1] * v[0];
-}
-
-/* A line that is next comes from memory while this one is transformed: lines
- * often are pages, and the processor looks no further than those. */
-static void fetch_ahead(const void *x, int64_t bytes) {
-  for (int64_t i = 0; i < bytes && i < AHEAD; i += 64)
-    __builtin_prefetch((const char *)x + i, 0, 2);
-}
-
-#define BODY "fft.inc"
-#include "floats.inc"
 #if TILE_BYTES == 64
 #include "fft_lanes.h"
 #endif
@@ -205,7 +133,7 @@ static fl_status make_chirp(const fl_launch *l, plan *p, plan inner[3],
   p->spectrum = spectrum;
   if (!p->roots)
     return FL_ENOMEM;
-  (wide ? chirp_spectrum_f64 : chirp_spectrum_f32)(p, room);
+  (wide ? &FL_CPU(fft_f64) : &FL_CPU(fft_f32))->chirp_spectrum(p, room);
   return FL_OK;
 }
 
@@ -218,7 +146,7 @@ static int64_t fft_apart(int64_t n, int64_t w, bool wide) {
 }
 
 /* How many lines are done side by side. */
-static int64_t width_of(const job *j, int64_t longest, bool alone) {
+static int64_t width_of(const fft_job *j, int64_t longest, bool alone) {
   int64_t w = alone ? 1 : BUFFER / longest;
   w = w < 1 ? 1 : w < LINES ? w : LINES;
   if ((j->inner > 1 || j->below > 1) && w < ABREAST && longest <= LARGE)
@@ -232,7 +160,7 @@ static int64_t width_of(const job *j, int64_t longest, bool alone) {
 
 /* What lines of pairs, or of 2 n real numbers, are done by. */
 typedef struct straight {
-  job *j;
+  fft_job *j;
   lanes_plan plan; /* of lines that are not short */
   int64_t n;
   const float *table, *mirror;
@@ -241,7 +169,7 @@ typedef struct straight {
 /* `lines` of them from x to y, or between memory and z. */
 static void some_lines(const straight *c, int64_t lines, const float *x,
                        float *y, float *z) {
-  const job *j = c->j;
+  const fft_job *j = c->j;
   int64_t n = c->n;
   float scale = (float)j->scale, *to = j->kind == REAL ? z : y;
   const float *from = j->kind == HALF ? z : x;
@@ -260,7 +188,7 @@ static void some_lines(const straight *c, int64_t lines, const float *x,
 
 static void straight_lines(void *context, int64_t begin, int64_t end) {
   const straight *c = context;
-  const job *j = c->j;
+  const fft_job *j = c->j;
   int64_t in = 2 * (c->n + (j->kind == HALF)),
           out = 2 * (c->n + (j->kind == REAL));
   int64_t step = !has_short(c->n)   ? c->plan.alone ? 1 : LANES
@@ -277,7 +205,7 @@ static void straight_lines(void *context, int64_t begin, int64_t end) {
   tile_slot_give(&c->j->slots, z);
 }
 
-static bool can_straight(const job *j, int64_t n) {
+static bool can_straight(const fft_job *j, int64_t n) {
   lanes_plan p;
   return j->inner == 1 && j->below == 1 && !j->turn &&
          (j->half || j->kind == PAIRS) &&
@@ -286,7 +214,7 @@ static bool can_straight(const job *j, int64_t n) {
 }
 
 static fl_status run_straight(const fl_launch *l, const fl_view *x,
-                              const fl_view *y, job *j, int64_t n) {
+                              const fl_view *y, fft_job *j, int64_t n) {
   straight c = {.j = j, .n = n};
   double *pairs;
   int64_t size = SHORT_TABLE, room = AT_ONCE * ROOM + LANES, unit = 1;
@@ -326,7 +254,7 @@ static fl_status run_straight(const fl_launch *l, const fl_view *x,
 /* The transform of `j` from x to y, which may be the same memory: everything
  * but what is whose size is known. `size` is of the complex transform. */
 static fl_status fft_run(const fl_launch *l, const fl_view *x, const fl_view *y,
-                         job *j, int dim, int64_t size) {
+                         fft_job *j, int dim, int64_t size) {
   fl_dtype d = fl_cpu_wide(x->dtype);
   bool wide = d == FL_F64;
   plan p = {.n = size}, parts[3] = {{0}};
@@ -366,7 +294,8 @@ static fl_status fft_run(const fl_launch *l, const fl_view *x, const fl_view *y,
   j->y = FL_CPU(output)(l, y, d);
   if (!j->x || !j->y)
     return FL_ENOMEM;
-  s = fl_cpu_stoppable(l, groups, j->grain, wide ? groups_f64 : groups_f32, j);
+  s = fl_cpu_stoppable(l, groups, j->grain,
+                       (wide ? &FL_CPU(fft_f64) : &FL_CPU(fft_f32))->groups, j);
   if (s == FL_OK)
     FL_CPU(finish)(l, y, d, j->y);
   return s;
@@ -414,7 +343,7 @@ static bool make_turn(const fl_launch *l, int64_t m, int64_t q, turning *t) {
 }
 
 static fl_status run_long(const fl_launch *l, const fl_view *x,
-                          const fl_view *y, const job *like, int64_t q) {
+                          const fl_view *y, const fft_job *like, int64_t q) {
   fl_dtype d = fl_cpu_wide(x->dtype);
   int64_t n = like->n, m = n / q, all = fl_view_numel(y);
   fl_view a = {.dtype = d,
@@ -423,7 +352,7 @@ static fl_status run_long(const fl_launch *l, const fl_view *x,
                .stride = {2 * n, 2 * q, 2, 1},
                .data = (void *)(uintptr_t)FL_CPU(input)(l, x, d)};
   fl_view b = a, c = a;
-  job first = *like, second = *like;
+  fft_job first = *like, second = *like;
   turning t;
   b.data = fl_scratch_get(l, (size_t)all * fl_dtype_size(d));
   c.data = FL_CPU(output)(l, y, d);
@@ -449,7 +378,7 @@ static fl_status run_pairs(const fl_launch *l, const fl_view *x,
   fl_view part;
   fl_status s = dims > 1 ? fft_between(l, y, &part) : FL_OK;
   for (; dims > 0 && s == FL_OK; dims--, dim--, x = &part, scale = 1) {
-    job j = {
+    fft_job j = {
         .kind = PAIRS, .n = y->shape[dim], .inverse = inverse, .scale = scale};
     bool last = fl_numel(x->ndim - dim - 2, x->shape + dim + 1) == 1;
     int64_t q = last ? lines_of_long(j.n, fl_numel(dim, x->shape)) : 0;
@@ -470,7 +399,7 @@ FL_KERNEL(rdft) {
   const fl_view *x = &l->in[0], *y = &l->out[0];
   int dim = (int)a[0].i;
   int64_t others = a[2].i - 1;
-  job j = {.kind = REAL, .n = x->shape[dim], .scale = a[1].f};
+  fft_job j = {.kind = REAL, .n = x->shape[dim], .scale = a[1].f};
   j.half = j.n % 2 == 0;
   fl_view part;
   fl_status s = others ? fft_between(l, y, &part) : FL_OK;
@@ -484,7 +413,7 @@ FL_KERNEL(irdft) {
   const fl_view *x = &l->in[0];
   int dim = (int)a[1].i;
   int64_t others = a[3].i - 1;
-  job j = {.kind = HALF, .n = a[0].i, .inverse = true, .scale = a[2].f};
+  fft_job j = {.kind = HALF, .n = a[0].i, .inverse = true, .scale = a[2].f};
   j.half = j.n % 2 == 0;
   fl_view part;
   fl_status s = others ? fft_between(l, x, &part) : FL_OK;

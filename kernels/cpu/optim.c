@@ -1,26 +1,16 @@
 /* Optimizer steps: all tensors of a step in one launch, one pass over the
  * memory of each, cut into pieces of the whole list so that many small tensors
  * cost no more than one large. `xs` is all parameters, then all gradients, then
- * groups of state in the order of optim.inc's a[2], a[3] ...; these kernels
+ * groups of state in the order of optim_typed.c's a[2], a[3] ...; these kernels
  * write their inputs. Also the norm over many tensors. Formulas are PyTorch's.
  */
-#include "move.h"
-
 #include "../../runtime/math/math.h"
+#include "move.h"
+#include "optim.h"
 
 #define PIECE  (16 << 10) /* elements a thread takes at once */
 #define CHUNK  1024       /* elements converted at once */
 #define GROUPS 5          /* parameter, gradient and three of state */
-
-/* What the formulas need; which of them is the rule's business. */
-typedef struct recipe {
-  double lr, decay, b1, b2, eps, momentum, damp;
-  double rate, root; /* Adam: lr over the first correction, 1 / sqrt of the
-                        second */
-  bool decoupled, amsgrad, maximize, nesterov, first, centered;
-} recipe;
-
-typedef void (*step_loop)(const recipe *r, int64_t n, void *const *a);
 
 typedef struct memory {
   char *data;
@@ -37,9 +27,6 @@ typedef struct stepping {
   const int64_t *start; /* elements before tensor i, and all of them */
   const memory *at;     /* (groups, count) */
 } stepping;
-
-#define BODY "optim.inc"
-#include "floats.inc"
 
 /* n elements of tensor i from element k on, by way of buffers for what is not
  * of the loop's type. */
@@ -141,13 +128,12 @@ static fl_status optim_collect(const fl_launch *l, stepping *c, int from) {
 /* Runs a rule over in[from] ...; nothing is written before all memory is there.
  */
 static fl_status optim_step(const fl_launch *l, const recipe *r, int from,
-                            int groups, unsigned write, step_loop f32,
-                            step_loop f64) {
+                            int groups, unsigned write, int step) {
   stepping c = {.r = *r, .groups = groups, .write = write};
   fl_status s = optim_collect(l, &c, from);
   if (s != FL_OK || c.count == 0)
     return s;
-  c.loop = c.type == FL_F64 ? f64 : f32;
+  c.loop = FL_OF_FLOAT(optim, c.type)->step[step];
   fl_cpu_parallel(l, c.start[c.count], PIECE, step_task, &c);
   for (int64_t i = 0; i < groups * c.count; i++) {
     const fl_view *v = &l->in[from + i];
@@ -177,8 +163,8 @@ FL_KERNEL(sgd_step) {
               .first = optim_flag(l, 5),
               .maximize = optim_flag(l, 6)};
   if (r.momentum != 0)
-    return optim_step(l, &r, 1, 3, 1 | 4, sgd_momentum_f32, sgd_momentum_f64);
-  return optim_step(l, &r, 1, 2 + (int)l->attrs->v[0].i, 1, sgd_f32, sgd_f64);
+    return optim_step(l, &r, 1, 3, 1 | 4, STEP_SGD_MOMENTUM);
+  return optim_step(l, &r, 1, 2 + (int)l->attrs->v[0].i, 1, STEP_SGD);
 }
 
 /* State: first moment, second moment, with amsgrad the greatest second moment.
@@ -196,8 +182,8 @@ FL_KERNEL(adam_step) {
   r.rate = r.lr / (1 - pow(r.b1, t));
   r.root = 1 / sqrt(1 - pow(r.b2, t));
   if (r.amsgrad)
-    return optim_step(l, &r, 2, 5, 1 | 4 | 8 | 16, amsgrad_f32, amsgrad_f64);
-  return optim_step(l, &r, 2, 4, 1 | 4 | 8, adam_f32, adam_f64);
+    return optim_step(l, &r, 2, 5, 1 | 4 | 8 | 16, STEP_AMSGRAD);
+  return optim_step(l, &r, 2, 4, 1 | 4 | 8, STEP_ADAM);
 }
 
 /* State: mean of squares, then the mean of gradients if centered, then the
@@ -212,12 +198,9 @@ FL_KERNEL(rmsprop_step) {
   int groups = 3 + (r.momentum != 0) + r.centered;
   unsigned write = 1 | 4 | 8 | 16;
   return optim_step(l, &r, 1, groups, write,
-                    r.centered        ? rmsprop_centered_f32
-                    : r.momentum != 0 ? rmsprop_momentum_f32
-                                      : rmsprop_f32,
-                    r.centered        ? rmsprop_centered_f64
-                    : r.momentum != 0 ? rmsprop_momentum_f64
-                                      : rmsprop_f64);
+                    r.centered        ? STEP_RMSPROP_CENTERED
+                    : r.momentum != 0 ? STEP_RMSPROP_MOMENTUM
+                                      : STEP_RMSPROP);
 }
 
 /* State: sum of squares. */
@@ -225,7 +208,7 @@ FL_KERNEL(adagrad_step) {
   recipe r = {.lr = fl_cpu_scalar(&l->in[0]),
               .eps = optim_real(l, 1),
               .decay = optim_real(l, 2)};
-  return optim_step(l, &r, 1, 3, 1 | 4, adagrad_f32, adagrad_f64);
+  return optim_step(l, &r, 1, 3, 1 | 4, STEP_ADAGRAD);
 }
 
 /* State: the momentum. Chen et al. 2023, arXiv:2302.06675. */
@@ -234,20 +217,20 @@ FL_KERNEL(lion_step) {
               .b1 = optim_real(l, 1),
               .b2 = optim_real(l, 2),
               .decay = optim_real(l, 3)};
-  return optim_step(l, &r, 1, 3, 1 | 4, lion_f32, lion_f64);
+  return optim_step(l, &r, 1, 3, 1 | 4, STEP_LION);
 }
 
 /* xs is all that is written, then all that it moves towards. */
 FL_KERNEL(lerp_step) {
   recipe r = {.lr = fl_cpu_scalar(&l->in[0])};
-  return optim_step(l, &r, 1, 2, 1, lerp_f32, lerp_f64);
+  return optim_step(l, &r, 1, 2, 1, STEP_LERP);
 }
 
 FL_KERNEL(scale_step) {
   recipe r = {.lr = fl_cpu_scalar(&l->in[0])};
   if (r.lr == 1)
     return FL_OK;
-  return optim_step(l, &r, 1, 1, 1, scale_f32, scale_f64);
+  return optim_step(l, &r, 1, 1, 1, STEP_SCALE);
 }
 
 /* --- norm over all tensors --- */
@@ -273,13 +256,13 @@ static void norm_task(void *context, int64_t begin, int64_t end) {
     n = c->start[i + 1] < end ? c->start[i + 1] - begin : end - begin;
     n = n < CHUNK ? n : CHUNK;
     if (d == FL_F64)
-      *part = norm_f64(m->p, n, x, *part);
+      *part = FL_CPU(optim_f64).norm(m->p, n, x, *part);
     else {
       if (d != FL_F32) {
         FL_CPU(convert)(n, FL_F32, room, d, x);
         x = room;
       }
-      *part = norm_f32(m->p, n, x, *part);
+      *part = FL_CPU(optim_f32).norm(m->p, n, x, *part);
     }
   }
 }

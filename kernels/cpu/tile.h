@@ -1,6 +1,5 @@
-/* What attention.c and conv.c share: products of small tiles (tile.inc),
- * loading and storing elements of any float dtype, and scratch for the pieces
- * of a parallel loop. */
+/* Sizes of the tiles of attention, convolution and Fourier transforms, and
+ * scratch for the pieces of a parallel loop. The loops are in tile_typed.h. */
 #ifndef FL_CPU_TILE_H
 #define FL_CPU_TILE_H
 
@@ -56,23 +55,5 @@ static inline void *tile_carve(char **at, int64_t count, size_t size) {
 #else
 #define TILE_ONCE __attribute__((noinline, noclone))
 #endif
-#define T         float
-#define F(name)   name##_f32
-#define DTYPE     FL_F32
-#define TILE_SIZE 4
-#include "tile.inc"
-#undef T
-#undef F
-#undef DTYPE
-#undef TILE_SIZE
-#define T         double
-#define F(name)   name##_f64
-#define DTYPE     FL_F64
-#define TILE_SIZE 8
-#include "tile.inc"
-#undef T
-#undef F
-#undef DTYPE
-#undef TILE_SIZE
 
 #endif

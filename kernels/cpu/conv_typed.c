@@ -1,17 +1,15 @@
 /* The loops of conv.c for one type T. */
+#include "conv.h"
+#include "tile_typed.h"
 
-typedef T F(cvec)
-    __attribute__((vector_size(TILE_BYTES), aligned(sizeof(T)), may_alias));
-#define V     F(cvec)
-#define VN    ((int64_t)(TILE_BYTES / sizeof(T)))
 #define PANEL (CONV_NV * VN)
 
 /* C (mr x nv vectors) = or += sum over p of A[., p] * B[p, .]; A[i, p] is
  * a[p * lda + i], row p of B begins at b + off[p]. mr and nv are constants
  * where this is inlined. */
 static inline __attribute__((always_inline)) void
-F(conv_micro)(int mr, int nv, int64_t k, const T *a, int64_t lda, const T *b,
-              const int64_t *off, T *to, int64_t ldc, bool add) {
+conv_micro(int mr, int nv, int64_t k, const T *a, int64_t lda, const T *b,
+           const int64_t *off, T *to, int64_t ldc, bool add) {
   V c[CONV_MR][TILE_NV];
 #pragma GCC unroll 8
   for (int i = 0; i < mr; i++)
@@ -40,20 +38,20 @@ F(conv_micro)(int mr, int nv, int64_t k, const T *a, int64_t lda, const T *b,
 }
 
 #define NARROW(nv)                                                             \
-  TILE_ONCE static void F(conv_micro##nv)(int mr, int64_t k, const T *a,       \
-                                          const T *b, const int64_t *off,      \
-                                          T *c, int64_t ldc, bool add) {       \
+  TILE_ONCE static void conv_micro##nv(int mr, int64_t k, const T *a,          \
+                                       const T *b, const int64_t *off, T *c,   \
+                                       int64_t ldc, bool add) {                \
     int64_t lda = mr;                                                          \
     if (mr == CONV_MR && (nv) <= CONV_NV) {                                    \
-      F(conv_micro)(CONV_MR, nv, k, a, lda, b, off, c, ldc, add);              \
+      conv_micro(CONV_MR, nv, k, a, lda, b, off, c, ldc, add);                 \
       return;                                                                  \
     }                                                                          \
     for (; mr >= 4; mr -= 4, a += 4, c += 4 * ldc)                             \
-      F(conv_micro)(4, nv, k, a, lda, b, off, c, ldc, add);                    \
+      conv_micro(4, nv, k, a, lda, b, off, c, ldc, add);                       \
     for (; mr >= 2; mr -= 2, a += 2, c += 2 * ldc)                             \
-      F(conv_micro)(2, nv, k, a, lda, b, off, c, ldc, add);                    \
+      conv_micro(2, nv, k, a, lda, b, off, c, ldc, add);                       \
     if (mr)                                                                    \
-      F(conv_micro)(1, nv, k, a, lda, b, off, c, ldc, add);                    \
+      conv_micro(1, nv, k, a, lda, b, off, c, ldc, add);                       \
   }
 NARROW(1)
 NARROW(2)
@@ -63,9 +61,9 @@ NARROW(3)
 #undef NARROW
 
 /* Rows of k from..to of all blocks of results, for nv vectors of columns. */
-static void F(conv_panel)(const conv *c, int64_t k, const T *packed,
-                          int64_t from, int64_t to, int nv, const T *b,
-                          const int64_t *off, T *sums, int64_t ld) {
+static void conv_panel(const conv *c, int64_t k, const T *packed, int64_t from,
+                       int64_t to, int nv, const T *b, const int64_t *off,
+                       T *sums, int64_t ld) {
   for (int64_t m = 0; m < c->cd; m += CONV_MR) {
     int mr = (int)(c->cd - m < CONV_MR ? c->cd - m : CONV_MR);
     const T *a = packed + m * k + from * mr;
@@ -73,14 +71,14 @@ static void F(conv_panel)(const conv *c, int64_t k, const T *packed,
     bool add = from > 0;
     switch (nv) {
     case 1:
-      F(conv_micro1)(mr, to - from, a, b, off, s, ld, add);
+      conv_micro1(mr, to - from, a, b, off, s, ld, add);
       break;
     case 2:
-      F(conv_micro2)(mr, to - from, a, b, off, s, ld, add);
+      conv_micro2(mr, to - from, a, b, off, s, ld, add);
       break;
 #if CONV_NV > 2
     case 3:
-      F(conv_micro3)(mr, to - from, a, b, off, s, ld, add);
+      conv_micro3(mr, to - from, a, b, off, s, ld, add);
       break;
 #endif
     }
@@ -90,8 +88,8 @@ static void F(conv_panel)(const conv *c, int64_t k, const T *packed,
 /* --- planes --- */
 
 /* One plane: `row` is source row 0 of its channel. */
-static void F(conv_plane)(const conv *c, const int64_t phase[3],
-                          const int64_t start[3], const char *base, T *planes) {
+static void conv_plane(const conv *c, const int64_t phase[3],
+                       const int64_t start[3], const char *base, T *planes) {
   const conv_data *d = &c->from;
   const conv_axis *ax = c->axis, *a = &ax[2];
   int64_t shift = phase[2] + a->lo, n = a->extent, first = start[2];
@@ -111,9 +109,9 @@ static void F(conv_plane)(const conv *c, const int64_t phase[3],
       }
       for (int64_t x = 0; x < begin; x++)
         planes[x] = 0;
-      F(load)
-      (planes + begin, base + d->size * (z * d->stride[2] + y * d->stride[3]),
-       d->dtype, d->stride[4] * a->step, end - begin);
+      load(planes + begin,
+           base + d->size * (z * d->stride[2] + y * d->stride[3]), d->dtype,
+           d->stride[4] * a->step, end - begin);
       for (int64_t x = end; x < n; x++)
         planes[x] = 0;
     }
@@ -122,8 +120,8 @@ static void F(conv_plane)(const conv *c, const int64_t phase[3],
 
 /* Planes of channels from..to of a group, indices from `first` on along the dim
  * that is cut. */
-static void F(conv_fill)(const conv *c, int64_t image, int64_t group,
-                         int64_t from, int64_t to, int64_t first, T *planes) {
+static void conv_fill(const conv *c, int64_t image, int64_t group, int64_t from,
+                      int64_t to, int64_t first, T *planes) {
   const conv_data *d = &c->from;
   const conv_axis *ax = c->axis;
   int64_t start[3] = {0, 0, 0}, phase[3],
@@ -137,20 +135,20 @@ static void F(conv_fill)(const conv *c, int64_t image, int64_t group,
       phase[2] = ax[2].phase[slot % ax[2].phases];
       phase[1] = ax[1].phase[slot / ax[2].phases % ax[1].phases];
       phase[0] = ax[0].phase[slot / ax[2].phases / ax[1].phases];
-      F(conv_plane)(c, phase, start, base, planes);
+      conv_plane(c, phase, start, base, planes);
     }
   }
 }
 
 /* --- convolution and the gradient of its input --- */
 
-typedef struct F(conv_room) {
+typedef struct conv_room {
   T *planes, *sums, *gathered;
   int64_t *index; /* of columns, in planes */
   int64_t *rows;  /* offsets of gathered rows: 0, PANEL, ... */
-} F(conv_room);
+} conv_room;
 
-static size_t F(conv_carve)(const conv *c, char *at, F(conv_room) * r) {
+static size_t conv_carve(const conv *c, char *at, conv_room *r) {
   char *start = at;
   int64_t planes = c->direct ? 0 : c->images_once * c->cs * c->channel;
   r->planes = tile_carve(&at, planes + 2 * PANEL, sizeof(T));
@@ -162,9 +160,9 @@ static size_t F(conv_carve)(const conv *c, char *at, F(conv_room) * r) {
 }
 
 /* Columns that are not side by side, or the last ones of a tensor. */
-static void F(conv_gather)(const conv *c, const conv_sub *s, const T *packed,
-                           F(conv_room) * r, const T *planes,
-                           const int64_t *index, int64_t n, T *sums) {
+static void conv_gather(const conv *c, const conv_sub *s, const T *packed,
+                        conv_room *r, const T *planes, const int64_t *index,
+                        int64_t n, T *sums) {
   int nv = (int)(fl_ceil_div(n, VN));
   int64_t depth = c->depth < CONV_GATHER ? c->depth : CONV_GATHER;
   for (int64_t k = 0; k < s->k || k == 0; k += depth) {
@@ -175,16 +173,16 @@ static void F(conv_gather)(const conv *c, const conv_sub *s, const T *packed,
       for (int64_t j = 0; j < n; j++)
         to[j] = from[index[j]];
     }
-    F(conv_panel)
-    (c, s->k, packed, k, end, nv, r->gathered, r->rows, sums, c->columns);
+    conv_panel(c, s->k, packed, k, end, nv, r->gathered, r->rows, sums,
+               c->columns);
   }
 }
 
 /* Sums for a flat range of columns; what lies between results is computed and
  * not used. `end`: nothing after it may be read. */
-static void F(conv_flat_sums)(const conv *c, const conv_sub *s, const T *packed,
-                              F(conv_room) * r, const T *planes, int64_t n,
-                              const T *end) {
+static void conv_flat_sums(const conv *c, const conv_sub *s, const T *packed,
+                           conv_room *r, const T *planes, int64_t n,
+                           const T *end) {
   for (int64_t k = 0; k < s->k || k == 0; k += c->depth) {
     int64_t to = k + c->depth < s->k ? k + c->depth : s->k;
     for (int64_t col = 0; col < n; col += PANEL) {
@@ -193,21 +191,20 @@ static void F(conv_flat_sums)(const conv *c, const conv_sub *s, const T *packed,
         if (k == 0) {
           for (int64_t j = 0; j < nv * VN; j++)
             r->index[j] = col + (col + j < n ? j : n - 1 - col);
-          F(conv_gather)
-          (c, s, packed, r, planes, r->index, nv * VN, r->sums + col);
+          conv_gather(c, s, packed, r, planes, r->index, nv * VN,
+                      r->sums + col);
         }
         continue;
       }
-      F(conv_panel)
-      (c, s->k, packed, k, to, nv, planes + col, s->off + k, r->sums + col,
-       c->columns);
+      conv_panel(c, s->k, packed, k, to, nv, planes + col, s->off + k,
+                 r->sums + col, c->columns);
     }
   }
 }
 
 /* Every result of a sub, in order: where its column is. */
-static int64_t F(conv_index)(const conv *c, const int64_t count[3],
-                             int64_t images, int64_t *index) {
+static int64_t conv_index(const conv *c, const int64_t count[3], int64_t images,
+                          int64_t *index) {
   const conv_axis *ax = c->axis;
   int64_t n = 0;
   for (int64_t image = 0; image < images; image++)
@@ -221,9 +218,9 @@ static int64_t F(conv_index)(const conv *c, const int64_t count[3],
 
 /* Sums of one image to their places; `pitch` columns from row to row, `layer`
  * from depth to depth. */
-static void F(conv_store)(const conv *c, const conv_sub *s, int64_t image,
-                          int64_t group, int64_t first, const int64_t count[3],
-                          const T *sums, int64_t pitch, int64_t layer) {
+static void conv_store(const conv *c, const conv_sub *s, int64_t image,
+                       int64_t group, int64_t first, const int64_t count[3],
+                       const T *sums, int64_t pitch, int64_t layer) {
   const conv_data *d = &c->to;
   const int64_t *every = c->every;
   int64_t at[3] = {s->first[0], s->first[1], s->first[2]};
@@ -243,15 +240,14 @@ static void F(conv_store)(const conv *c, const conv_sub *s, int64_t image,
                                  (at[0] + z * every[0]) * d->stride[2] +
                                  (at[1] + y * every[1]) * d->stride[3] +
                                  at[2] * d->stride[4]);
-        F(store)
-        (to, d->dtype, step, sums + z * layer + y * pitch, cols, 1, bias);
+        store(to, d->dtype, step, sums + z * layer + y * pitch, cols, 1, bias);
       }
   }
 }
 
 /* One group of some images, one strip: all subs. */
-static void F(conv_part)(const conv *c, F(conv_room) * r, int64_t image,
-                         int64_t images, int64_t group, int64_t first) {
+static void conv_part(const conv *c, conv_room *r, int64_t image,
+                      int64_t images, int64_t group, int64_t first) {
   const conv_data *d = &c->from;
   const conv_axis *ax = c->axis;
   const T *planes = r->planes, *end = NULL;
@@ -268,8 +264,8 @@ static void F(conv_part)(const conv *c, F(conv_room) * r, int64_t image,
              first * pitch;
   } else
     for (int64_t i = 0; i < images; i++)
-      F(conv_fill)
-  (c, image + i, group, 0, c->cs, first, r->planes + i * c->cs * c->channel);
+      conv_fill(c, image + i, group, 0, c->cs, first,
+                r->planes + i * c->cs * c->channel);
   for (int64_t n = 0; n < c->n_subs; n++) {
     const conv_sub *s = &c->subs[n];
     const T *packed =
@@ -281,30 +277,27 @@ static void F(conv_part)(const conv *c, F(conv_room) * r, int64_t image,
     if (count[c->cut] <= 0)
       continue;
     if (!c->dense) {
-      F(conv_flat_sums)(c, s, packed, r, planes, conv_flat(c, count), end);
-      F(conv_store)
-      (c, s, image, group, first, count, r->sums, ax[2].extent,
-       ax[1].extent * ax[2].extent);
+      conv_flat_sums(c, s, packed, r, planes, conv_flat(c, count), end);
+      conv_store(c, s, image, group, first, count, r->sums, ax[2].extent,
+                 ax[1].extent * ax[2].extent);
       continue;
     }
-    int64_t columns = F(conv_index)(c, count, images, r->index),
+    int64_t columns = conv_index(c, count, images, r->index),
             one = conv_volume(count);
     for (int64_t col = 0; col < columns; col += PANEL)
-      F(conv_gather)
-    (c, s, packed, r, planes, r->index + col,
-     columns - col < PANEL ? columns - col : PANEL, r->sums + col);
+      conv_gather(c, s, packed, r, planes, r->index + col,
+                  columns - col < PANEL ? columns - col : PANEL, r->sums + col);
     for (int64_t i = 0; i < images; i++)
-      F(conv_store)
-    (c, s, image + i, group, first, count, r->sums + i * one, count[2],
-     count[1] * count[2]);
+      conv_store(c, s, image + i, group, first, count, r->sums + i * one,
+                 count[2], count[1] * count[2]);
   }
 }
 
-static void F(conv_task)(void *context, int64_t begin, int64_t end) {
+static void conv_task(void *context, int64_t begin, int64_t end) {
   conv *c = context;
-  F(conv_room) r;
+  conv_room r;
   char *slot = tile_slot_take(&c->slots);
-  F(conv_carve)(c, slot, &r);
+  conv_carve(c, slot, &r);
   for (int64_t i = 0; i < CONV_GATHER; i++)
     r.rows[i] = i * PANEL;
   for (int64_t n = begin; n < end && !fl_cpu_interrupted(c->l); n++) {
@@ -312,17 +305,16 @@ static void F(conv_task)(void *context, int64_t begin, int64_t end) {
             image = n / c->strips / c->groups * c->images_once;
     int64_t images =
         c->images - image < c->images_once ? c->images - image : c->images_once;
-    F(conv_part)(c, &r, image, images, group, strip * c->strip);
+    conv_part(c, &r, image, images, group, strip * c->strip);
   }
   tile_slot_give(&c->slots, slot);
 }
 
 /* Weights (destination, source, tap), or flipped (source, destination, tap),
  * into blocks of CONV_MR rows; piece n is one block of all subs. */
-static void F(conv_pack_task)(void *context, int64_t begin, int64_t end) {
+static void conv_pack_task(void *context, int64_t begin, int64_t end) {
   conv *c = context;
-  int64_t blocks = fl_ceil_div(c->cd, CONV_MR),
-          size = c->cs * c->cd * c->taps,
+  int64_t blocks = fl_ceil_div(c->cd, CONV_MR), size = c->cs * c->cd * c->taps,
           row = c->flipped ? c->taps : c->cs * c->taps,
           col = c->flipped ? c->cd * c->taps : c->taps;
   for (int64_t n = begin; n < end; n++) {
@@ -341,13 +333,14 @@ static void F(conv_pack_task)(void *context, int64_t begin, int64_t end) {
   }
 }
 
-static fl_status F(conv_run)(conv *c, int at, int spatial, const fl_view *w,
-                             const fl_view *bias) {
+static fl_status conv_run(conv *c, int at, int spatial, const fl_view *w,
+                          const fl_view *bias) {
   const fl_launch *l = c->l;
-  F(conv_room) r;
+  conv_room r;
   c->weight = FL_CPU(input)(l, w, DTYPE);
   c->bias = bias ? FL_CPU(input)(l, bias, DTYPE) : NULL;
-  if (!c->weight || (bias && !c->bias) || !conv_plan(c, at, spatial, DTYPE))
+  if (!c->weight || (bias && !c->bias) ||
+      !FL_CPU(conv_plan)(c, at, spatial, DTYPE))
     return FL_ENOMEM;
   int64_t size = c->groups * c->cs * c->cd * c->taps;
   c->packed = fl_scratch_get(l, (size_t)size * sizeof(T) + 1);
@@ -357,12 +350,12 @@ static fl_status F(conv_run)(conv *c, int at, int spatial, const fl_view *w,
   int64_t work = c->columns * c->cs * (c->taps * c->cd + 8) / 8 + 1;
   int64_t grain = 1 + 200000 / work;
   if (!c->packed || !tile_slots_open(l, &c->slots, fl_ceil_div(tasks, grain),
-                                     F(conv_carve)(c, NULL, &r)))
+                                     conv_carve(c, NULL, &r)))
     return FL_ENOMEM;
   int64_t blocks = c->groups * (fl_ceil_div(c->cd, CONV_MR));
-  fl_cpu_parallel(l, blocks, 1 + 30000 * blocks / (size + 1), F(conv_pack_task),
+  fl_cpu_parallel(l, blocks, 1 + 30000 * blocks / (size + 1), conv_pack_task,
                   c);
-  fl_cpu_parallel(l, tasks, grain, F(conv_task), c);
+  fl_cpu_parallel(l, tasks, grain, conv_task, c);
   return fl_cpu_interrupted(l) ? fl_cpu_stopped(l) : FL_OK;
 }
 
@@ -371,9 +364,9 @@ static fl_status F(conv_run)(conv *c, int at, int spatial, const fl_view *w,
 /* C (mr rows of k x nv vectors of channels of dy) += sum over results of
  * planes[off[i] + result] * dy[result, .]; dy has one row for each result. */
 static inline __attribute__((always_inline)) void
-F(conv_weight_micro)(int mr, int nv, const conv_span *span, const T *planes,
-                     const int64_t *off, const T *dy, int64_t ldy, T *to,
-                     int64_t ldc) {
+conv_weight_micro(int mr, int nv, const conv_span *span, const T *planes,
+                  const int64_t *off, const T *dy, int64_t ldy, T *to,
+                  int64_t ldc) {
   V c[8][TILE_NV];
   const T *from[8];
 #pragma GCC unroll 8
@@ -409,10 +402,10 @@ F(conv_weight_micro)(int mr, int nv, const conv_span *span, const T *planes,
 
 #define ROWS(mr, nv)                                                           \
   case mr:                                                                     \
-    F(conv_weight_micro)(mr, nv, s, planes, off, dy, ldy, to, ldc);            \
+    conv_weight_micro(mr, nv, s, planes, off, dy, ldy, to, ldc);               \
     break;
 #define NARROW(nv, more)                                                       \
-  TILE_ONCE static void F(conv_weight##nv)(                                    \
+  TILE_ONCE static void conv_weight##nv(                                       \
       int mr, const conv_span *s, const T *planes, const int64_t *off,         \
       const T *dy, int64_t ldy, T *to, int64_t ldc) {                          \
     switch (mr) {                                                              \
@@ -432,9 +425,9 @@ NARROW(2, )
 #undef ROWS
 
 /* All rows of k, `n` of them, against all channels of dy. */
-static void F(conv_weight_sums)(const conv_span *s, const T *planes,
-                                const int64_t *off, int64_t n, const T *dy,
-                                int64_t ldy, T *to) {
+static void conv_weight_sums(const conv_span *s, const T *planes,
+                             const int64_t *off, int64_t n, const T *dy,
+                             int64_t ldy, T *to) {
   for (int64_t j = 0, nv; j < ldy; j += nv * VN) {
     nv = (ldy - j) / VN;
     nv = nv <= TILE_NV ? nv : nv == TILE_NV + 1 ? TILE_NV - 1 : TILE_NV;
@@ -446,17 +439,17 @@ static void F(conv_weight_sums)(const conv_span *s, const T *planes,
       T *t = to + k * ldy + j;
       switch (nv) {
       case 1:
-        F(conv_weight1)(mr, s, planes, off + k, dy + j, ldy, t, ldy);
+        conv_weight1(mr, s, planes, off + k, dy + j, ldy, t, ldy);
         break;
       case 2:
-        F(conv_weight2)(mr, s, planes, off + k, dy + j, ldy, t, ldy);
+        conv_weight2(mr, s, planes, off + k, dy + j, ldy, t, ldy);
         break;
 #if TILE_NV > 2
       case 3:
-        F(conv_weight3)(mr, s, planes, off + k, dy + j, ldy, t, ldy);
+        conv_weight3(mr, s, planes, off + k, dy + j, ldy, t, ldy);
         break;
       case 4:
-        F(conv_weight4)(mr, s, planes, off + k, dy + j, ldy, t, ldy);
+        conv_weight4(mr, s, planes, off + k, dy + j, ldy, t, ldy);
         break;
 #endif
       }
@@ -466,8 +459,8 @@ static void F(conv_weight_sums)(const conv_span *s, const T *planes,
 
 /* C[i] += sum over x of planes[off[i] + x] * dy[x], i < n, n at most 8. */
 static inline __attribute__((always_inline)) void
-F(conv_dots)(int n, const T *planes, const int64_t *off, const T *dy,
-             int64_t length, T *to, int64_t ldw) {
+conv_dots(int n, const T *planes, const int64_t *off, const T *dy,
+          int64_t length, T *to, int64_t ldw) {
   V s[8];
 #pragma GCC unroll 8
   for (int i = 0; i < n; i++)
@@ -488,27 +481,25 @@ F(conv_dots)(int n, const T *planes, const int64_t *off, const T *dy,
 
 /* Few channels of dy: vectors run along the results instead. dy (channel, flat)
  * is 0 between results; n is whole vectors. */
-TILE_ONCE static void F(conv_weight_dots)(const T *planes, const int64_t *off,
-                                          int64_t k, const T *dy,
-                                          int64_t channels, int64_t n, T *to,
-                                          int64_t ldw) {
+TILE_ONCE static void conv_weight_dots(const T *planes, const int64_t *off,
+                                       int64_t k, const T *dy, int64_t channels,
+                                       int64_t n, T *to, int64_t ldw) {
   for (int64_t o = 0; o < channels; o++, dy += n, to++) {
     int64_t i = 0;
     for (; i + 8 <= k; i += 8)
-      F(conv_dots)(8, planes, off + i, dy, n, to + i * ldw, ldw);
+      conv_dots(8, planes, off + i, dy, n, to + i * ldw, ldw);
     for (; i + 3 <= k; i += 3)
-      F(conv_dots)(3, planes, off + i, dy, n, to + i * ldw, ldw);
+      conv_dots(3, planes, off + i, dy, n, to + i * ldw, ldw);
     for (; i < k; i++)
-      F(conv_dots)(1, planes, off + i, dy, n, to + i * ldw, ldw);
+      conv_dots(1, planes, off + i, dy, n, to + i * ldw, ldw);
   }
 }
 
-typedef struct F(conv_weight_room) {
+typedef struct conv_weight_room {
   T *planes, *dy, *rows;
-} F(conv_weight_room);
+} conv_weight_room;
 
-static size_t F(conv_weight_carve)(const conv *c, char *at,
-                                   F(conv_weight_room) * r) {
+static size_t conv_weight_carve(const conv *c, char *at, conv_weight_room *r) {
   char *start = at;
   int64_t planes = c->direct ? 0 : c->split * c->channel;
   r->planes = tile_carve(&at, planes + 2 * PANEL, sizeof(T));
@@ -519,9 +510,9 @@ static size_t F(conv_weight_carve)(const conv *c, char *at,
 
 /* dy of one image, group and strip, each result a row of channels, or (dots)
  * each channel a row laid out as the planes are. */
-static void F(conv_weight_dy)(const conv *c, F(conv_weight_room) * r,
-                              int64_t image, int64_t group, int64_t first,
-                              const conv_span *s, int64_t flat) {
+static void conv_weight_dy(const conv *c, conv_weight_room *r, int64_t image,
+                           int64_t group, int64_t first, const conv_span *s,
+                           int64_t flat) {
   const conv_data *d = &c->to;
   int64_t at[3] = {0, 0, 0}, n = c->dots ? flat : conv_volume(s->count);
   int64_t pitch = c->dots ? s->pitch : s->count[2],
@@ -537,25 +528,24 @@ static void F(conv_weight_dy)(const conv *c, F(conv_weight_room) * r,
   else if (d->dtype == DTYPE && d->stride[4] == 1 &&
            (s->count[1] == 1 || d->stride[3] == pitch) &&
            (s->count[0] == 1 || d->stride[2] == layer)) {
-    F(transpose)(r->dy, c->ldw, (const T *)base, d->stride[1], c->cd, n, 1);
+    transpose(r->dy, c->ldw, (const T *)base, d->stride[1], c->cd, n, 1);
     return;
   }
   for (int64_t o = 0; o < c->cd; o++)
     for (int64_t z = 0; z < s->count[0]; z++)
       for (int64_t y = 0; y < s->count[1]; y++)
-        F(load)
-  (rows + o * n + z * layer + y * pitch,
-   base + d->size * (o * d->stride[1] + z * d->stride[2] + y * d->stride[3]),
-   d->dtype, d->stride[4], s->count[2]);
+        load(rows + o * n + z * layer + y * pitch,
+             base + d->size * (o * d->stride[1] + z * d->stride[2] +
+                               y * d->stride[3]),
+             d->dtype, d->stride[4], s->count[2]);
   if (!c->dots)
-    F(transpose)(r->dy, c->ldw, rows, n, c->cd, n, 1);
+    transpose(r->dy, c->ldw, rows, n, c->cd, n, 1);
 }
 
 /* Some channels of one group, over some of the units (image, strip). */
-static void F(conv_weight_part)(const conv *c, F(conv_weight_room) * r,
-                                int64_t group, int64_t channel,
-                                int64_t channels, int64_t unit, int64_t end,
-                                T *to) {
+static void conv_weight_part(const conv *c, conv_weight_room *r, int64_t group,
+                             int64_t channel, int64_t channels, int64_t unit,
+                             int64_t end, T *to) {
   const conv_sub *sub = &c->subs[0];
   const conv_data *d = &c->from;
   int64_t pitch = c->cut == 2   ? 1
@@ -577,43 +567,41 @@ static void F(conv_weight_part)(const conv *c, F(conv_weight_room) * r,
       planes = (const T *)d->data + image * d->stride[0] +
                (group * c->cs + channel) * d->stride[1] + first * pitch;
     else
-      F(conv_fill)
-    (c, image, group, channel, channel + channels, first, r->planes);
-    F(conv_weight_dy)(c, r, image, group, first, &s, flat);
+      conv_fill(c, image, group, channel, channel + channels, first, r->planes);
+    conv_weight_dy(c, r, image, group, first, &s, flat);
     if (c->dots)
-      F(conv_weight_dots)
-    (planes, sub->off, channels * c->taps, r->dy, c->cd, flat, to, c->ldw);
-    else F(conv_weight_sums)(&s, planes, sub->off, channels * c->taps, r->dy,
-                             c->ldw, to);
+      conv_weight_dots(planes, sub->off, channels * c->taps, r->dy, c->cd, flat,
+                       to, c->ldw);
+    else
+      conv_weight_sums(&s, planes, sub->off, channels * c->taps, r->dy, c->ldw,
+                       to);
   }
 }
 
-static void F(conv_weight_task)(void *context, int64_t begin, int64_t end) {
+static void conv_weight_task(void *context, int64_t begin, int64_t end) {
   conv *c = context;
-  F(conv_weight_room) r;
+  conv_weight_room r;
   char *slot = tile_slot_take(&c->slots);
-  F(conv_weight_carve)(c, slot, &r);
+  conv_weight_carve(c, slot, &r);
   /* dots read behind the planes: 0 times something finite */
   if (!c->direct)
     memset(r.planes + c->split * c->channel, 0,
            (size_t)(2 * PANEL) * sizeof(T));
-  int64_t units = c->images * c->strips,
-          splits = fl_ceil_div(c->cs, c->split);
+  int64_t units = c->images * c->strips, splits = fl_ceil_div(c->cs, c->split);
   for (int64_t n = begin; n < end; n++) {
     int64_t split = n % splits, group = n / splits % c->groups,
             piece = n / splits / c->groups, channel = split * c->split;
     int64_t channels = c->cs - channel < c->split ? c->cs - channel : c->split;
     T *to = (T *)c->packed +
             ((piece * c->groups + group) * c->cs + channel) * c->taps * c->ldw;
-    F(conv_weight_part)
-    (c, &r, group, channel, channels, piece * units / c->pieces,
-     (piece + 1) * units / c->pieces, to);
+    conv_weight_part(c, &r, group, channel, channels, piece * units / c->pieces,
+                     (piece + 1) * units / c->pieces, to);
   }
   tile_slot_give(&c->slots, slot);
 }
 
 /* Sums of all pieces, (k, channel of dy), to the result, (channel, k). */
-static void F(conv_weight_add)(void *context, int64_t begin, int64_t end) {
+static void conv_weight_add(void *context, int64_t begin, int64_t end) {
   conv *c = context;
   enum { ROWS = 64, COLS = 16 };
   int64_t k = c->cs * c->taps, blocks = fl_ceil_div(k, ROWS);
@@ -631,21 +619,20 @@ static void F(conv_weight_add)(void *context, int64_t begin, int64_t end) {
     }
     for (int64_t o = 0; o < c->cd; o += COLS) {
       int64_t cols = c->cd - o < COLS ? c->cd - o : COLS;
-      F(transpose)(turned, ROWS, sum + o, c->ldw, rows, cols, 1);
+      transpose(turned, ROWS, sum + o, c->ldw, rows, cols, 1);
       for (int64_t i = 0; i < cols; i++)
-        F(store)
-      ((char *)out->data + size * ((group * c->cd + o + i) * k + k0),
-       out->dtype, 1, turned + i * ROWS, rows, 1, 0);
+        store((char *)out->data + size * ((group * c->cd + o + i) * k + k0),
+              out->dtype, 1, turned + i * ROWS, rows, 1, 0);
     }
   }
 }
 
-static fl_status F(conv_weight_run)(conv *c, int at, int spatial) {
+static fl_status conv_weight_run(conv *c, int at, int spatial) {
   const fl_launch *l = c->l;
-  F(conv_weight_room) r;
+  conv_weight_room r;
   c->dots = 2 * c->cd <= VN;
   c->copied = c->dots;
-  if (!conv_plan(c, at, spatial, DTYPE))
+  if (!FL_CPU(conv_plan)(c, at, spatial, DTYPE))
     return FL_ENOMEM;
   c->ldw = c->dots ? c->cd : tile_up(c->cd, VN);
   /* tasks: channels first, they need no sums of their own */
@@ -670,13 +657,13 @@ static fl_status F(conv_weight_run)(conv *c, int at, int spatial) {
   int64_t grain = 1 + 200000 / work;
   c->packed = fl_scratch_get(l, (size_t)(c->pieces * all) * sizeof(T) + 1);
   if (!c->packed || !tile_slots_open(l, &c->slots, fl_ceil_div(tasks, grain),
-                                     F(conv_weight_carve)(c, NULL, &r)))
+                                     conv_weight_carve(c, NULL, &r)))
     return FL_ENOMEM;
-  fl_cpu_parallel(l, tasks, grain, F(conv_weight_task), c);
+  fl_cpu_parallel(l, tasks, grain, conv_weight_task, c);
   fl_cpu_parallel(l, c->groups * ((k + 63) / 64),
-                  1 + 30000 / (64 * c->ldw * c->pieces), F(conv_weight_add), c);
+                  1 + 30000 / (64 * c->ldw * c->pieces), conv_weight_add, c);
   return fl_cpu_interrupted(l) ? fl_cpu_stopped(l) : FL_OK;
 }
-#undef V
-#undef VN
-#undef PANEL
+
+const conv_kernels FL_TYPED(conv) = {.run = conv_run,
+                                     .weights = conv_weight_run};

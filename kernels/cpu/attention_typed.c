@@ -1,50 +1,74 @@
-/* The loops of attention.c for one type T. Forward keeps a tile of scores
+/* The loops of attention.c for one float type. Forward keeps a tile of scores
  * transposed, (keys, queries), so that the running maximum and sum are vectors
  * over queries; backward needs no reductions and keeps (queries, keys). */
+#include "attention.h"
+#include "philox.h"
+#include "tile_typed.h"
 
-#define VN ((int64_t)(TILE_BYTES / sizeof(T)))
+/* exp(x) for the scores of a softmax, x <= 0 (up to 88): branch-free where libm
+ * takes the slow way, for -inf. Below -87.7, 0. Polynomial fitted to
+ * (exp(r) - 1 - r) / r^2 on |r| <= ln(2) / 2, error 3e-9. */
+#if FL_T_IS_F32
+static inline float att_exp(float x) {
+  x = x < -88.2f ? -88.2f : x > 88.0f ? 88.0f : x;
+  float shifted = x * (float)FL_LOG2E + 0x1.8p23f, n = shifted - 0x1.8p23f;
+  float r = x - n * 0x1.62e4p-1f;
+  r = r - n * 0x1.7f7d1cp-20f; /* the rest of ln(2) */
+  float p = 0.001381432288f;
+  p = p * r + 0.008368850686f;
+  p = p * r + 0.041668400168f;
+  p = p * r + 0.166665196419f;
+  p = p * r + 0.499999940395f;
+  p = p * r * r + r + 1;
+  /* the low bits of `shifted` are n; n = -127 gives the factor 0 */
+  return p * fl_bits_float((fl_float_bits(shifted) + 127) << 23);
+}
+#else
+static inline double att_exp(double x) {
+  return fl_exp(x);
+}
+#endif
 
 /* Rows of an operand as T with whole vectors: the memory itself, or `room`. */
-static const T *F(att_tile)(const att_rows *r, const char *at, int64_t rows,
-                            int64_t cols, T *room, int64_t *ld) {
+static const T *att_tile(const att_rows *r, const char *at, int64_t rows,
+                         int64_t cols, T *room, int64_t *ld) {
   if (r->dtype == DTYPE && r->stride[3] == 1 && cols % VN == 0) {
     *ld = r->stride[2];
     return (const T *)at;
   }
   *ld = tile_up(cols, VN);
-  F(pack)(room, *ld, at, r->dtype, r->stride[2], r->stride[3], rows, cols);
+  pack(room, *ld, at, r->dtype, r->stride[2], r->stride[3], rows, cols);
   return room;
 }
 
 /* The same where single elements are read: any strides will do. */
-static const T *F(att_elements)(const att_rows *r, const char *at, int64_t rows,
-                                int64_t cols, T *room, int64_t *row,
-                                int64_t *col) {
+static const T *att_elements(const att_rows *r, const char *at, int64_t rows,
+                             int64_t cols, T *room, int64_t *row,
+                             int64_t *col) {
   *row = r->stride[2];
   *col = r->stride[3];
   if (r->dtype == DTYPE)
     return (const T *)at;
   *col = 1;
-  return F(att_tile)(r, at, rows, cols, room, row);
+  return att_tile(r, at, rows, cols, room, row);
 }
 
 /* to (cols, ld) = scale * rows transposed */
-static void F(att_flip)(const att_rows *r, const char *at, int64_t rows,
-                        int64_t cols, T *room, T *to, int64_t ld, T scale) {
+static void att_flip(const att_rows *r, const char *at, int64_t rows,
+                     int64_t cols, T *room, T *to, int64_t ld, T scale) {
   int64_t ldf = r->stride[2];
   const T *from = (const T *)at;
   if (r->dtype != DTYPE || r->stride[3] != 1) {
     ldf = cols;
-    F(pack)(room, ldf, at, r->dtype, r->stride[2], r->stride[3], rows, cols);
+    pack(room, ldf, at, r->dtype, r->stride[2], r->stride[3], rows, cols);
     from = room;
   }
-  F(transpose)(to, ld, from, ldf, rows, cols, scale);
+  transpose(to, ld, from, ldf, rows, cols, scale);
 }
 
 /* Adds the mask to scores s(i, j) at s + i * row + j * col. */
-static void F(att_mask)(const att *a, int64_t b, int64_t h, int64_t i0,
-                        int64_t j0, int64_t ni, int64_t nj, T *s, int64_t row,
-                        int64_t col) {
+static void att_mask(const att *a, int64_t b, int64_t h, int64_t i0, int64_t j0,
+                     int64_t ni, int64_t nj, T *s, int64_t row, int64_t col) {
   const att_rows *m = &a->mask;
   T values[ATT_K];
   for (int64_t i = 0; i < ni; i++) {
@@ -56,22 +80,22 @@ static void F(att_mask)(const att *a, int64_t b, int64_t h, int64_t i0,
           to[j * col] = -(T)INFINITY;
       continue;
     }
-    F(load)(values, at, m->dtype, m->stride[3], nj);
+    load(values, at, m->dtype, m->stride[3], nj);
     for (int64_t j = 0; j < nj; j++)
       to[j * col] += values[j];
   }
 }
 
 /* Where the elements of row i, keys from j0, are in the array of all. */
-static int64_t F(att_element)(const att *a, int64_t b, int64_t h, int64_t i,
-                              int64_t j0) {
+static int64_t att_element(const att *a, int64_t b, int64_t h, int64_t i,
+                           int64_t j0) {
   return ((b * a->heads + h) * a->nq + i) * a->nk + j0;
 }
 
 /* keep[j] = 0 or 1 / (1 - p) for elements at, at + 1, ... of the virtual
  * (batch, heads, queries, keys) array; element e is dropped by half e % 8 of
  * counter offset + e / 8, as in dropout. */
-static void F(att_keep)(const att *a, int64_t at, int64_t n, T *keep) {
+static void att_keep(const att *a, int64_t at, int64_t n, T *keep) {
   uint64_t limit = (uint64_t)rint(a->dropout * 0x1p16);
   T scale = limit >> 16 ? 0 : (T)(1 / (1 - a->dropout));
   uint16_t h[2 * FL_PHILOX_WORDS];
@@ -85,16 +109,16 @@ static void F(att_keep)(const att *a, int64_t at, int64_t n, T *keep) {
 
 /* --- forward --- */
 
-typedef struct F(att_front) {
+typedef struct att_front {
   T *qt;    /* (d, ATT_Q), scaled */
   T *s;     /* (ATT_K, ATT_Q) */
   T *o;     /* (ATT_Q, padded columns of v) */
   T *kroom; /* copies where the memory itself will not do */
   T *vroom;
   T *top, *sum, *next, *ratio; /* of each query */
-} F(att_front);
+} att_front;
 
-static size_t F(att_front_carve)(const att *a, char *at, F(att_front) * f) {
+static size_t att_front_carve(const att *a, char *at, att_front *f) {
   int64_t d = tile_up(a->d, VN), dv = tile_up(a->dv_cols, VN), n = sizeof(T);
   char *start = at;
   f->qt = tile_carve(&at, d * ATT_Q, (size_t)n);
@@ -112,8 +136,8 @@ static size_t F(att_front_carve)(const att *a, char *at, F(att_front) * f) {
 /* Scores to exp(score - top), with top, sum and ratio (what was summed before
  * counts that much less) brought up to date. Keys j may be seen by queries
  * i >= j + off. Queries that see nothing keep top -inf and sum 0. */
-static void F(att_soften)(F(att_front) * f, int64_t keys, int64_t queries,
-                          int64_t off) {
+static void att_soften(att_front *f, int64_t keys, int64_t queries,
+                       int64_t off) {
   T *restrict top = f->top, *restrict sum = f->sum, *restrict next = f->next,
               *restrict ratio = f->ratio;
   memcpy(next, top, (size_t)queries * sizeof(T));
@@ -134,7 +158,7 @@ static void F(att_soften)(F(att_front) * f, int64_t keys, int64_t queries,
     T was = top[i];
     top[i] = next[i];
     next[i] = next[i] == -(T)INFINITY ? 0 : next[i];
-    ratio[i] = F(att_exp)(was - next[i]);
+    ratio[i] = att_exp(was - next[i]);
     sum[i] *= ratio[i];
   }
   for (int64_t j = 0; j < keys; j++) {
@@ -147,26 +171,26 @@ static void F(att_soften)(F(att_front) * f, int64_t keys, int64_t queries,
       s[i] = 0;
 #pragma omp simd
     for (int64_t i = from; i < queries; i++) {
-      T p = F(att_exp)(s[i] - next[i]);
+      T p = att_exp(s[i] - next[i]);
       s[i] = p;
       sum[i] += p;
     }
   }
 }
 
-static void F(att_drop_front)(const att *a, int64_t b, int64_t h, int64_t i0,
-                              int64_t j0, int64_t ni, int64_t nj, T *s) {
+static void att_drop_front(const att *a, int64_t b, int64_t h, int64_t i0,
+                           int64_t j0, int64_t ni, int64_t nj, T *s) {
   T keep[ATT_K];
   for (int64_t i = 0; i < ni; i++) {
-    F(att_keep)(a, F(att_element)(a, b, h, i0 + i, j0), nj, keep);
+    att_keep(a, att_element(a, b, h, i0 + i, j0), nj, keep);
     for (int64_t j = 0; j < nj; j++)
       s[j * ATT_Q + i] *= keep[j];
   }
 }
 
 /* Scores of one or two queries: dot products waste less than a tile does. */
-static void F(att_few)(const T *qt, int64_t d, const T *k, int64_t row,
-                       int64_t ni, int64_t nj, T *q, T *s) {
+static void att_few(const T *qt, int64_t d, const T *k, int64_t row, int64_t ni,
+                    int64_t nj, T *q, T *s) {
   for (int64_t i = 0; i < ni; i++) {
     for (int64_t c = 0; c < d; c++)
       q[c] = qt[c * ATT_Q + i];
@@ -184,17 +208,16 @@ static void F(att_few)(const T *qt, int64_t d, const T *k, int64_t row,
       s[j * ATT_Q + i] = 0;
 }
 
-static void F(att_front_tile)(const att *a, F(att_front) * f, int64_t b,
-                              int64_t h, int64_t i0) {
+static void att_front_tile(const att *a, att_front *f, int64_t b, int64_t h,
+                           int64_t i0) {
   int64_t ni = a->nq - i0 < ATT_Q ? a->nq - i0 : ATT_Q,
           queries = tile_up(ni, VN), dv = tile_up(a->dv_cols, VN),
           hk = h / a->group, nk = a->nk, ldv, row, col;
   bool first = true;
   if (a->causal && nk > i0 + ni + a->ahead)
     nk = i0 + ni + a->ahead; /* none, if not positive */
-  F(att_flip)
-  (&a->q, att_at(&a->q, b, h, i0), ni, a->d, f->kroom, f->qt, ATT_Q,
-   (T)a->scale);
+  att_flip(&a->q, att_at(&a->q, b, h, i0), ni, a->d, f->kroom, f->qt, ATT_Q,
+           (T)a->scale);
   for (int64_t i = 0; i < queries; i++) {
     f->top[i] = -(T)INFINITY;
     f->sum[i] = 0;
@@ -202,57 +225,54 @@ static void F(att_front_tile)(const att *a, F(att_front) * f, int64_t b,
   for (int64_t j0 = 0; j0 < nk; j0 += ATT_K, first = false) {
     int64_t nj = nk - j0 < ATT_K ? nk - j0 : ATT_K, off = j0 - i0 - a->ahead;
     bool cut = a->causal && off + nj > 1; /* some key is after some query */
-    const T *k = F(att_elements)(&a->k, att_at(&a->k, b, hk, j0), nj, a->d,
-                                 f->kroom, &row, &col);
+    const T *k = att_elements(&a->k, att_at(&a->k, b, hk, j0), nj, a->d,
+                              f->kroom, &row, &col);
     if (ni <= 2 && col == 1)
-      F(att_few)(f->qt, a->d, k, row, ni, nj, f->vroom, f->s);
+      att_few(f->qt, a->d, k, row, ni, nj, f->vroom, f->s);
     else
-      F(product)
-    (cut ? TILE_N_FROM : TILE_FULL, off, nj, queries, a->d, k, row, col, f->qt,
-     ATT_Q, f->s, ATT_Q, false);
+      product(cut ? TILE_N_FROM : TILE_FULL, off, nj, queries, a->d, k, row,
+              col, f->qt, ATT_Q, f->s, ATT_Q, false);
     if (a->mask.data)
-      F(att_mask)(a, b, h, i0, j0, ni, nj, f->s, 1, ATT_Q);
-    F(att_soften)(f, nj, queries, cut ? off : -nj);
+      att_mask(a, b, h, i0, j0, ni, nj, f->s, 1, ATT_Q);
+    att_soften(f, nj, queries, cut ? off : -nj);
     if (a->dropout > 0)
-      F(att_drop_front)(a, b, h, i0, j0, ni, nj, f->s);
+      att_drop_front(a, b, h, i0, j0, ni, nj, f->s);
     for (int64_t i = 0; i < ni && !first; i++) {
       T *restrict o = f->o + i * dv, ratio = f->ratio[i];
       for (int64_t c = 0; c < dv; c++)
         o[c] *= ratio;
     }
-    const T *v = F(att_tile)(&a->v, att_at(&a->v, b, hk, j0), nj, a->dv_cols,
-                             f->vroom, &ldv);
-    F(product)
-    (cut ? TILE_K_TO : TILE_FULL, -off, ni, dv, nj, f->s, 1, ATT_Q, v, ldv,
-     f->o, dv, !first);
+    const T *v = att_tile(&a->v, att_at(&a->v, b, hk, j0), nj, a->dv_cols,
+                          f->vroom, &ldv);
+    product(cut ? TILE_K_TO : TILE_FULL, -off, ni, dv, nj, f->s, 1, ATT_Q, v,
+            ldv, f->o, dv, !first);
   }
   T *lse = (T *)a->lse + (b * a->heads + h) * a->nq + i0;
   for (int64_t i = 0; i < ni; i++) {
     T sum = f->sum[i];
     if (first) /* these queries see no keys */
       memset(f->o + i * dv, 0, (size_t)dv * sizeof(T));
-    F(store)
-    (att_at(&a->y, b, h, i0 + i), a->y.dtype, 1, f->o + i * dv, a->dv_cols,
-     sum == 0 ? 0 : 1 / sum, 0);
+    store(att_at(&a->y, b, h, i0 + i), a->y.dtype, 1, f->o + i * dv, a->dv_cols,
+          sum == 0 ? 0 : 1 / sum, 0);
     lse[i] = f->top[i] + fl_log(sum); /* -inf of nothing */
   }
 }
 
-static void F(att_front_task)(void *context, int64_t begin, int64_t end) {
+static void att_front_task(void *context, int64_t begin, int64_t end) {
   att *a = context;
-  F(att_front) f;
+  att_front f;
   char *slot = tile_slot_take(&a->slots);
-  F(att_front_carve)(a, slot, &f);
+  att_front_carve(a, slot, &f);
   for (int64_t n = begin; n < end && !fl_cpu_interrupted(a->l); n++) {
     int64_t bh = n / a->tiles, tile = n % a->tiles;
-    F(att_front_tile)(a, &f, bh / a->heads, bh % a->heads, tile * ATT_Q);
+    att_front_tile(a, &f, bh / a->heads, bh % a->heads, tile * ATT_Q);
   }
   tile_slot_give(&a->slots, slot);
 }
 
-static fl_status F(att_forward)(att *a) {
-  F(att_front) f;
-  size_t size = F(att_front_carve)(a, NULL, &f);
+static fl_status att_forward(att *a) {
+  att_front f;
+  size_t size = att_front_carve(a, NULL, &f);
   a->tiles = fl_ceil_div(a->nq, ATT_Q);
   int64_t n = a->batch * a->heads * a->tiles;
   /* pieces of about 1.5 M multiply-adds */
@@ -262,24 +282,23 @@ static fl_status F(att_forward)(att *a) {
                  (a->nk + 16) * (a->d + a->dv_cols + 16) / (a->causal ? 2 : 1);
   int64_t grain = 1 + 1500000 / (work + 1);
   a->lse = FL_CPU(output)(a->l, &a->l->out[1], DTYPE);
-  if (!a->lse ||
-      !tile_slots_open(a->l, &a->slots, fl_ceil_div(n, grain), size))
+  if (!a->lse || !tile_slots_open(a->l, &a->slots, fl_ceil_div(n, grain), size))
     return FL_ENOMEM;
-  fl_cpu_parallel(a->l, n, grain, F(att_front_task), a);
+  fl_cpu_parallel(a->l, n, grain, att_front_task, a);
   FL_CPU(finish)(a->l, &a->l->out[1], DTYPE, a->lse);
   return fl_cpu_interrupted(a->l) ? fl_cpu_stopped(a->l) : FL_OK;
 }
 
 /* --- backward --- */
 
-typedef struct F(att_back) {
+typedef struct att_back {
   T *kt, *vt; /* (d, ATT_K) scaled, (columns of v, ATT_K) */
   T *p, *ds;  /* (ATT_Q, ATT_K) */
   T *dk, *dv; /* (ATT_K, padded columns) */
   T *qroom, *dyroom, *kroom, *vroom;
-} F(att_back);
+} att_back;
 
-static size_t F(att_back_carve)(const att *a, char *at, F(att_back) * f) {
+static size_t att_back_carve(const att *a, char *at, att_back *f) {
   int64_t d = tile_up(a->d, VN), dv = tile_up(a->dv_cols, VN),
           wide = d > dv ? d : dv;
   size_t n = sizeof(T);
@@ -298,14 +317,14 @@ static size_t F(att_back_carve)(const att *a, char *at, F(att_back) * f) {
 }
 
 /* delta = sum of dy * y over columns, for the queries of one head */
-static void F(att_delta)(const att *a, F(att_back) * f, int64_t b, int64_t h) {
+static void att_delta(const att *a, att_back *f, int64_t b, int64_t h) {
   T *delta = (T *)a->delta + (b * a->heads + h) * a->nq;
   for (int64_t i0 = 0; i0 < a->nq; i0 += ATT_Q) {
     int64_t n = a->nq - i0 < ATT_Q ? a->nq - i0 : ATT_Q, ldy, ldd;
-    const T *y = F(att_tile)(&a->y, att_at(&a->y, b, h, i0), n, a->dv_cols,
-                             f->vroom, &ldy);
-    const T *dy = F(att_tile)(&a->dy, att_at(&a->dy, b, h, i0), n, a->dv_cols,
-                              f->dyroom, &ldd);
+    const T *y =
+        att_tile(&a->y, att_at(&a->y, b, h, i0), n, a->dv_cols, f->vroom, &ldy);
+    const T *dy = att_tile(&a->dy, att_at(&a->dy, b, h, i0), n, a->dv_cols,
+                           f->dyroom, &ldd);
     for (int64_t i = 0; i < n; i++) {
       T sum = 0;
 #pragma omp simd reduction(+ : sum)
@@ -318,9 +337,9 @@ static void F(att_delta)(const att *a, F(att_back) * f, int64_t b, int64_t h) {
 
 /* Scores and dy * v in f->p and f->ds become probabilities and the gradient of
  * scores times scale. Query i sees keys before i + 1 - off. */
-static void F(att_scores_back)(const att *a, F(att_back) * f, int64_t b,
-                               int64_t h, int64_t i0, int64_t j0, int64_t ni,
-                               int64_t nj, int64_t off) {
+static void att_scores_back(const att *a, att_back *f, int64_t b, int64_t h,
+                            int64_t i0, int64_t j0, int64_t ni, int64_t nj,
+                            int64_t off) {
   int64_t at = (b * a->heads + h) * a->nq + i0, keys = tile_up(nj, VN);
   const T *lse = (const T *)a->lse + at, *delta = (const T *)a->delta + at;
   T scale = (T)a->scale;
@@ -331,9 +350,9 @@ static void F(att_scores_back)(const att *a, F(att_back) * f, int64_t b,
     /* -inf: the query saw nothing, all its scores are -inf */
     T top = lse[i] == -(T)INFINITY ? 0 : lse[i], less = delta[i];
     if (a->dropout > 0) {
-      F(att_keep)(a, F(att_element)(a, b, h, i0 + i, j0), nj, keep);
+      att_keep(a, att_element(a, b, h, i0 + i, j0), nj, keep);
       for (int64_t j = 0; j < end; j++) {
-        T e = F(att_exp)(p[j] - top), k = keep[j];
+        T e = att_exp(p[j] - top), k = keep[j];
         ds[j] = e * (ds[j] * k - less) * scale;
         p[j] = e * k;
       }
@@ -341,7 +360,7 @@ static void F(att_scores_back)(const att *a, F(att_back) * f, int64_t b,
       for (int64_t j = 0; j < end; j += VN) /* whole vectors; see below */
 #pragma omp simd
         for (int64_t k = j; k < j + VN; k++) {
-          T e = F(att_exp)(p[k] - top);
+          T e = att_exp(p[k] - top);
           ds[k] = e * (ds[k] - less) * scale;
           p[k] = e;
         }
@@ -352,60 +371,52 @@ static void F(att_scores_back)(const att *a, F(att_back) * f, int64_t b,
 }
 
 /* One tile of queries against one of keys: adds to f->dk, f->dv, dq. */
-static void F(att_back_tile)(const att *a, F(att_back) * f, int64_t b,
-                             int64_t h, int64_t i0, int64_t j0, T *dq,
-                             bool first) {
+static void att_back_tile(const att *a, att_back *f, int64_t b, int64_t h,
+                          int64_t i0, int64_t j0, T *dq, bool first) {
   int64_t ni = a->nq - i0 < ATT_Q ? a->nq - i0 : ATT_Q,
           nj = a->nk - j0 < ATT_K ? a->nk - j0 : ATT_K, hk = h / a->group,
           d = tile_up(a->d, VN), dv = tile_up(a->dv_cols, VN),
           off = j0 - i0 - a->ahead, ldq, ldy, ldk;
   bool cut = a->causal && off + nj > 1;
   const T *q =
-      F(att_tile)(&a->q, att_at(&a->q, b, h, i0), ni, a->d, f->qroom, &ldq);
-  const T *dy = F(att_tile)(&a->dy, att_at(&a->dy, b, h, i0), ni, a->dv_cols,
-                            f->dyroom, &ldy);
+      att_tile(&a->q, att_at(&a->q, b, h, i0), ni, a->d, f->qroom, &ldq);
+  const T *dy = att_tile(&a->dy, att_at(&a->dy, b, h, i0), ni, a->dv_cols,
+                         f->dyroom, &ldy);
   const T *k =
-      F(att_tile)(&a->k, att_at(&a->k, b, hk, j0), nj, a->d, f->kroom, &ldk);
-  F(product)
-  (cut ? TILE_N_TO : TILE_FULL, -off, ni, nj, a->d, q, ldq, 1, f->kt, ATT_K,
-   f->p, ATT_K, false);
-  F(product)
-  (cut ? TILE_N_TO : TILE_FULL, -off, ni, nj, a->dv_cols, dy, ldy, 1, f->vt,
-   ATT_K, f->ds, ATT_K, false);
+      att_tile(&a->k, att_at(&a->k, b, hk, j0), nj, a->d, f->kroom, &ldk);
+  product(cut ? TILE_N_TO : TILE_FULL, -off, ni, nj, a->d, q, ldq, 1, f->kt,
+          ATT_K, f->p, ATT_K, false);
+  product(cut ? TILE_N_TO : TILE_FULL, -off, ni, nj, a->dv_cols, dy, ldy, 1,
+          f->vt, ATT_K, f->ds, ATT_K, false);
   if (a->mask.data)
-    F(att_mask)(a, b, h, i0, j0, ni, nj, f->p, ATT_K, 1);
-  F(att_scores_back)(a, f, b, h, i0, j0, ni, nj, cut ? off : -nj);
-  F(product)
-  (cut ? TILE_K_FROM : TILE_FULL, off, nj, dv, ni, f->p, 1, ATT_K, dy, ldy,
-   f->dv, dv, true);
-  F(product)
-  (cut ? TILE_K_FROM : TILE_FULL, off, nj, d, ni, f->ds, 1, ATT_K, q, ldq,
-   f->dk, d, true);
-  F(product)
-  (cut ? TILE_K_TO : TILE_FULL, -off, ni, d, nj, f->ds, ATT_K, 1, k, ldk,
-   dq + i0 * d, d, !first);
+    att_mask(a, b, h, i0, j0, ni, nj, f->p, ATT_K, 1);
+  att_scores_back(a, f, b, h, i0, j0, ni, nj, cut ? off : -nj);
+  product(cut ? TILE_K_FROM : TILE_FULL, off, nj, dv, ni, f->p, 1, ATT_K, dy,
+          ldy, f->dv, dv, true);
+  product(cut ? TILE_K_FROM : TILE_FULL, off, nj, d, ni, f->ds, 1, ATT_K, q,
+          ldq, f->dk, d, true);
+  product(cut ? TILE_K_TO : TILE_FULL, -off, ni, d, nj, f->ds, ATT_K, 1, k, ldk,
+          dq + i0 * d, d, !first);
 }
 
 /* Every chunks-th tile of keys of one head of k, against its heads of q. */
-static void F(att_back_head)(const att *a, F(att_back) * f, int64_t b,
-                             int64_t hk, int64_t chunk) {
+static void att_back_head(const att *a, att_back *f, int64_t b, int64_t hk,
+                          int64_t chunk) {
   int64_t d = tile_up(a->d, VN), dv = tile_up(a->dv_cols, VN),
           h0 = hk * a->group;
   T *sums = (T *)a->dq_sums + (chunk * a->batch + b) * a->heads * a->nq * d;
   if (a->chunks == 1)
     for (int64_t h = h0; h < h0 + a->group; h++)
-      F(att_delta)(a, f, b, h);
+      att_delta(a, f, b, h);
   bool first = true;
   for (int64_t j0 = chunk * ATT_K; j0 < a->nk; j0 += a->chunks * ATT_K) {
     int64_t nj = a->nk - j0 < ATT_K ? a->nk - j0 : ATT_K;
     int64_t from =
         a->causal && j0 > a->ahead ? (j0 - a->ahead) / ATT_Q * ATT_Q : 0;
-    F(att_flip)
-    (&a->k, att_at(&a->k, b, hk, j0), nj, a->d, f->vroom, f->kt, ATT_K,
-     (T)a->scale);
-    F(att_flip)
-    (&a->v, att_at(&a->v, b, hk, j0), nj, a->dv_cols, f->vroom, f->vt, ATT_K,
-     1);
+    att_flip(&a->k, att_at(&a->k, b, hk, j0), nj, a->d, f->vroom, f->kt, ATT_K,
+             (T)a->scale);
+    att_flip(&a->v, att_at(&a->v, b, hk, j0), nj, a->dv_cols, f->vroom, f->vt,
+             ATT_K, 1);
     memset(f->dk, 0, (size_t)(ATT_K * d) * sizeof(T));
     memset(f->dv, 0, (size_t)(ATT_K * dv) * sizeof(T));
     for (int64_t h = h0; h < h0 + a->group; h++) {
@@ -413,15 +424,13 @@ static void F(att_back_head)(const att *a, F(att_back) * f, int64_t b,
       if (first)
         memset(dq, 0, (size_t)((from < a->nq ? from : a->nq) * d) * sizeof(T));
       for (int64_t i0 = from; i0 < a->nq; i0 += ATT_Q)
-        F(att_back_tile)(a, f, b, h, i0, j0, dq, first);
+        att_back_tile(a, f, b, h, i0, j0, dq, first);
     }
     for (int64_t j = 0; j < nj; j++) {
-      F(store)
-      (att_at(&a->dk, b, hk, j0 + j), a->dk.dtype, 1, f->dk + j * d, a->d, 1,
-       0);
-      F(store)
-      (att_at(&a->dv, b, hk, j0 + j), a->dv.dtype, 1, f->dv + j * dv,
-       a->dv_cols, 1, 0);
+      store(att_at(&a->dk, b, hk, j0 + j), a->dk.dtype, 1, f->dk + j * d, a->d,
+            1, 0);
+      store(att_at(&a->dv, b, hk, j0 + j), a->dv.dtype, 1, f->dv + j * dv,
+            a->dv_cols, 1, 0);
     }
     first = false;
   }
@@ -430,31 +439,31 @@ static void F(att_back_head)(const att *a, F(att_back) * f, int64_t b,
            (size_t)(a->group * a->nq * d) * sizeof(T));
 }
 
-static void F(att_back_task)(void *context, int64_t begin, int64_t end) {
+static void att_back_task(void *context, int64_t begin, int64_t end) {
   att *a = context;
-  F(att_back) f;
+  att_back f;
   char *slot = tile_slot_take(&a->slots);
   int64_t hk = a->heads / a->group;
-  F(att_back_carve)(a, slot, &f);
+  att_back_carve(a, slot, &f);
   for (int64_t n = begin; n < end && !fl_cpu_interrupted(a->l); n++) {
     int64_t bh = n / a->chunks;
-    F(att_back_head)(a, &f, bh / hk, bh % hk, n % a->chunks);
+    att_back_head(a, &f, bh / hk, bh % hk, n % a->chunks);
   }
   tile_slot_give(&a->slots, slot);
 }
 
-static void F(att_delta_task)(void *context, int64_t begin, int64_t end) {
+static void att_delta_task(void *context, int64_t begin, int64_t end) {
   att *a = context;
-  F(att_back) f;
+  att_back f;
   char *slot = tile_slot_take(&a->slots);
-  F(att_back_carve)(a, slot, &f);
+  att_back_carve(a, slot, &f);
   for (int64_t n = begin; n < end; n++)
-    F(att_delta)(a, &f, n / a->heads, n % a->heads);
+    att_delta(a, &f, n / a->heads, n % a->heads);
   tile_slot_give(&a->slots, slot);
 }
 
 /* Rows of dq from the sums of all chunks, always in the same order. */
-static void F(att_dq_task)(void *context, int64_t begin, int64_t end) {
+static void att_dq_task(void *context, int64_t begin, int64_t end) {
   att *a = context;
   int64_t d = tile_up(a->d, VN), all = a->batch * a->heads * a->nq * d;
   T *sums = a->dq_sums;
@@ -468,14 +477,14 @@ static void F(att_dq_task)(void *context, int64_t begin, int64_t end) {
     int64_t bh = n / a->nq, b = bh / a->heads;
     char *to = att_at(&a->dq, b, bh - b * a->heads, n - bh * a->nq);
     if ((void *)sums != (void *)a->dq.data)
-      F(store)(to, a->dq.dtype, 1, row, a->d, 1, 0);
+      store(to, a->dq.dtype, 1, row, a->d, 1, 0);
   }
 }
 
-static fl_status F(att_backward)(att *a) {
+static fl_status att_backward(att *a) {
   const fl_launch *l = a->l;
-  F(att_back) f;
-  size_t size = F(att_back_carve)(a, NULL, &f);
+  att_back f;
+  size_t size = att_back_carve(a, NULL, &f);
   int64_t heads = a->batch * (a->heads / a->group),
           tiles = fl_ceil_div(a->nk, ATT_K), d = tile_up(a->d, VN),
           rows = a->batch * a->heads * a->nq;
@@ -500,11 +509,12 @@ static fl_status F(att_backward)(att *a) {
     return FL_ENOMEM;
   if (a->chunks > 1)
     fl_cpu_parallel(l, a->batch * a->heads,
-                    1 + 30000 / (a->nq * a->dv_cols + 1), F(att_delta_task), a);
-  fl_cpu_parallel(l, n, grain, F(att_back_task), a);
+                    1 + 30000 / (a->nq * a->dv_cols + 1), att_delta_task, a);
+  fl_cpu_parallel(l, n, grain, att_back_task, a);
   if (!direct)
-    fl_cpu_parallel(l, rows, 1 + 30000 / (d * a->chunks + 1), F(att_dq_task),
-                    a);
+    fl_cpu_parallel(l, rows, 1 + 30000 / (d * a->chunks + 1), att_dq_task, a);
   return fl_cpu_interrupted(l) ? fl_cpu_stopped(l) : FL_OK;
 }
-#undef VN
+
+const attention_kernels FL_TYPED(attention) = {.forward = att_forward,
+                                               .backward = att_backward};

@@ -1,20 +1,24 @@
-/* The passes of fft.c for one type: T and F. Lines lie side by side: element j
- * of line b is at j * w + b, real and imaginary parts apart, so that every loop
+/* The passes of fft.c for one float type. Lines lie side by side: element j of
+ * line b is at j * w + b, real and imaginary parts apart, so that every loop
  * over lines is contiguous. */
+#include "fft.h"
+#include "tile_typed.h"
+
+#include <string.h>
 
 /* One pass of Stockham's algorithm: m r numbers, s elements apart, in groups of
  * s. It reads in order of k m + p and writes in order of r p + j, which leaves
  * the result in natural order after the last pass. w holds powers of the root
  * of the whole length, of which this pass takes every step-th. */
-typedef struct F(pass) {
+typedef struct pass {
   int64_t m, s, step;
   int r;
   const T *w; /* (cos, sin) */
   const T *xr, *xi;
   T *yr, *yi;
-} F(pass);
+} pass;
 
-static void F(pass2)(const F(pass) * c) {
+static void pass2(const pass *c) {
   int64_t s = c->s, far = c->m * s;
   for (int64_t p = 0; p < c->m; p++) {
     T cr = c->w[2 * p * c->step], ci = c->w[2 * p * c->step + 1];
@@ -33,8 +37,8 @@ static void F(pass2)(const F(pass) * c) {
 }
 
 /* s is c->s, known to the compiler where it is small. */
-static inline __attribute__((always_inline)) void F(pass4_by)(const F(pass) * c,
-                                                              int64_t s) {
+static inline __attribute__((always_inline)) void pass4_by(const pass *c,
+                                                           int64_t s) {
   int64_t far = c->m * s;
   for (int64_t p = 0; p < c->m; p++) {
     const T *w1 = c->w + 2 * p * c->step, *w2 = c->w + 4 * p * c->step,
@@ -63,7 +67,7 @@ static inline __attribute__((always_inline)) void F(pass4_by)(const F(pass) * c,
 }
 
 /* The first pass of a line alone: neighbours are what is done together. */
-static void F(pass4_alone)(const F(pass) * c) {
+static void pass4_alone(const pass *c) {
   int64_t m = c->m;
   const T *restrict xr = c->xr, *restrict xi = c->xi, *restrict w = c->w;
   T *restrict yr = c->yr, *restrict yi = c->yi;
@@ -89,21 +93,21 @@ static void F(pass4_alone)(const F(pass) * c) {
 }
 
 /* Of sixteens there is no rest: no code for one before and after each loop. */
-static void F(pass4)(const F(pass) * c) {
+static void pass4(const pass *c) {
   if (c->s == 1)
-    F(pass4_alone)(c);
+    pass4_alone(c);
   else if (c->s == 8)
-    F(pass4_by)(c, 8);
+    pass4_by(c, 8);
   else if (c->s == 16)
-    F(pass4_by)(c, 16);
+    pass4_by(c, 16);
   else if (c->s % 16 == 0)
-    F(pass4_by)(c, c->s & ~(int64_t)15);
+    pass4_by(c, c->s & ~(int64_t)15);
   else
-    F(pass4_by)(c, c->s);
+    pass4_by(c, c->s);
 }
 
 /* Any radix: r sums of r terms. */
-static void F(pass_any)(const F(pass) * c) {
+static void pass_any(const pass *c) {
   int64_t s = c->s, far = c->m * s, r = c->r, root = c->m * c->step;
   for (int64_t p = 0; p < c->m; p++)
     for (int64_t j = 0; j < r; j++) {
@@ -137,8 +141,8 @@ static void F(pass_any)(const F(pass) * c) {
 }
 
 /* The same sums in the same order, of a few terms that stay in registers. */
-static inline __attribute__((always_inline)) void F(pass_few)(const F(pass) * c,
-                                                              int r) {
+static inline __attribute__((always_inline)) void pass_few(const pass *c,
+                                                           int r) {
   int64_t s = c->s, far = c->m * s, root = c->m * c->step;
   T w[2 * FEW], last[2 * FEW];
   for (int k = 0; k < 2 * r; k++)
@@ -172,21 +176,21 @@ static inline __attribute__((always_inline)) void F(pass_few)(const F(pass) * c,
   }
 }
 
-static void F(pass_odd)(const F(pass) * c) {
+static void pass_odd(const pass *c) {
   if (c->r == 3)
-    F(pass_few)(c, 3);
+    pass_few(c, 3);
   else if (c->r == 5)
-    F(pass_few)(c, 5);
+    pass_few(c, 5);
   else if (c->r == 7)
-    F(pass_few)(c, 7);
+    pass_few(c, 7);
   else
-    F(pass_any)(c);
+    pass_any(c);
 }
 
 /* w lines of a smooth length in a (real parts, imaginary ones `far` numbers
  * behind), with b as large; returns which of them has the result. */
-static T *F(passes)(const plan *p, int64_t w, int64_t far, T *a, T *b) {
-  F(pass) c = {.m = p->n, .s = w, .step = 1, .w = p->roots};
+static T *passes(const plan *p, int64_t w, int64_t far, T *a, T *b) {
+  pass c = {.m = p->n, .s = w, .step = 1, .w = p->roots};
   for (int i = 0; i < p->n_factors; i++) {
     c.r = p->factors[i];
     c.m /= c.r;
@@ -195,11 +199,11 @@ static T *F(passes)(const plan *p, int64_t w, int64_t far, T *a, T *b) {
     c.yr = b;
     c.yi = b + far;
     if (c.r == 4)
-      F(pass4)(&c);
+      pass4(&c);
     else if (c.r == 2)
-      F(pass2)(&c);
+      pass2(&c);
     else
-      F(pass_odd)(&c);
+      pass_odd(&c);
     c.s *= c.r;
     c.step *= c.r;
     T *swap = a;
@@ -212,10 +216,10 @@ static T *F(passes)(const plan *p, int64_t w, int64_t far, T *a, T *b) {
 /* A line alone of n = m q numbers is q lines of m as it lies, element k of line
  * b at k q + b; their transforms, turned by exp(-2 pi i k b / n), are m lines
  * of q. So all loops run over whole vectors. */
-static T *F(split)(const plan *p, T *a, T *b) {
+static T *split(const plan *p, T *a, T *b) {
   int64_t q = p->across->n, m = p->low->n, far = p->far;
   const T *restrict c = p->turn, *restrict s = c + p->n;
-  T *x = F(passes)(p->low, q, far, a, b), *y = x == a ? b : a;
+  T *x = passes(p->low, q, far, a, b), *y = x == a ? b : a;
   T *restrict re = x, *restrict im = x + far;
 #pragma omp simd
   for (int64_t i = 0; i < p->n; i++) {
@@ -223,19 +227,18 @@ static T *F(split)(const plan *p, T *a, T *b) {
     re[i] = u * c[i] - v * s[i];
     im[i] = u * s[i] + v * c[i];
   }
-  F(transpose)(y, m, x, q, m, q, 1);
-  F(transpose)(y + far, m, x + far, q, m, q, 1);
-  return F(passes)(p->across, m, far, y, x);
+  transpose(y, m, x, q, m, q, 1);
+  transpose(y + far, m, x + far, q, m, q, 1);
+  return passes(p->across, m, far, y, x);
 }
 
-static T *F(smooth)(const plan *p, int64_t w, T *a, T *b) {
-  return w == 1 && p->low ? F(split)(p, a, b)
-                          : F(passes)(p, w, p->far * w, a, b);
+static T *smooth(const plan *p, int64_t w, T *a, T *b) {
+  return w == 1 && p->low ? split(p, a, b) : passes(p, w, p->far * w, a, b);
 }
 
 /* Element j of w lines times by[j], a pair. */
-static void F(times)(int64_t n, int64_t w, const T *xr, const T *xi,
-                     const T *restrict by, T *yr, T *yi) {
+static void times(int64_t n, int64_t w, const T *xr, const T *xi,
+                  const T *restrict by, T *yr, T *yi) {
   if (w == 1) {
 #pragma omp simd
     for (int64_t j = 0; j < n; j++) {
@@ -258,22 +261,22 @@ static void F(times)(int64_t n, int64_t w, const T *xr, const T *xi,
  * is a convolution with a chirp, done at a smooth length m >= 2 n - 1. The
  * inverse transform of length m is the forward one with its parts exchanged;
  * that it is m times as large, the spectrum knows. */
-static T *F(chirped)(const plan *p, int64_t w, T *a, T *b) {
+static T *chirped(const plan *p, int64_t w, T *a, T *b) {
   const plan *q = p->inner;
   int64_t m = q->n, n = p->n, far = p->far * w, wide_far = q->far * w;
   T *wide = b, *other = b + 2 * wide_far;
-  F(times)(n, w, a, a + far, p->roots, wide, wide + wide_far);
+  times(n, w, a, a + far, p->roots, wide, wide + wide_far);
   memset(wide + n * w, 0, (size_t)((m - n) * w) * sizeof(T));
   memset(wide + wide_far + n * w, 0, (size_t)((m - n) * w) * sizeof(T));
-  T *x = F(smooth)(q, w, wide, other);
-  F(times)(m, w, x, x + wide_far, p->spectrum, x + wide_far, x);
-  x = F(smooth)(q, w, x, x == wide ? other : wide);
-  F(times)(n, w, x + wide_far, x, p->roots, a, a + far);
+  T *x = smooth(q, w, wide, other);
+  times(m, w, x, x + wide_far, p->spectrum, x + wide_far, x);
+  x = smooth(q, w, x, x == wide ? other : wide);
+  times(n, w, x + wide_far, x, p->roots, a, a + far);
   return a;
 }
 
-static T *F(transform)(const plan *p, int64_t w, T *a, T *b) {
-  return p->inner ? F(chirped)(p, w, a, b) : F(smooth)(p, w, a, b);
+static T *transform(const plan *p, int64_t w, T *a, T *b) {
+  return p->inner ? chirped(p, w, a, b) : smooth(p, w, a, b);
 }
 
 /* --- lines in and out --- */
@@ -288,35 +291,35 @@ static T *F(transform)(const plan *p, int64_t w, T *a, T *b) {
 #define EACH_OF_TILE(n) for (int64_t k = t; k < (n) && k < t + TILE; k++)
 
 /* Where lines start, in elements of a tensor of outer x size x inner. */
-static inline int64_t F(start)(int64_t inner, int64_t line, int64_t size) {
+static inline int64_t start(int64_t inner, int64_t line, int64_t size) {
   return line / inner * size * inner + line % inner;
 }
 
 /* Pairs, or real numbers, of which two neighbours are one complex number if
  * their count is even. The inverse transform is the forward one with parts
  * exchanged. */
-typedef struct F(layout) {
+typedef struct layout {
   int64_t size, unit, step, part; /* part: from real to imaginary, 0: none */
-} F(layout);
+} layout;
 
-static F(layout) F(layout_of)(const job *j, bool real, int64_t inner) {
+static layout layout_of(const fft_job *j, bool real, int64_t inner) {
   bool lone = real && !j->half;
-  return (F(layout)){.size = real ? j->n : j->plan->n,
-                     .unit = real ? 1 : 2,
-                     .step = lone ? inner : 2 * inner,
-                     .part = lone   ? 0
-                             : real ? inner
-                                    : 1};
+  return (layout){.size = real ? j->n : j->plan->n,
+                  .unit = real ? 1 : 2,
+                  .step = lone ? inner : 2 * inner,
+                  .part = lone   ? 0
+                          : real ? inner
+                                 : 1};
 }
 
 /* Whether pairs of the w lines lie side by side in memory. */
-static bool F(in_order)(int64_t inner, const F(layout) * at, int64_t first,
-                        int64_t w) {
+static bool in_order(int64_t inner, const layout *at, int64_t first,
+                     int64_t w) {
   return at->unit == 2 && first % inner + w <= inner;
 }
 
-static void F(take_pairs)(int64_t n, const T *restrict from, T *restrict re,
-                          T *restrict im) {
+static void take_pairs(int64_t n, const T *restrict from, T *restrict re,
+                       T *restrict im) {
 #pragma omp simd
   for (int64_t k = 0; k < n; k++) {
     re[k] = from[2 * k];
@@ -324,8 +327,8 @@ static void F(take_pairs)(int64_t n, const T *restrict from, T *restrict re,
   }
 }
 
-static void F(give_pairs)(int64_t n, T *restrict to, const T *restrict re,
-                          const T *restrict im, T scale) {
+static void give_pairs(int64_t n, T *restrict to, const T *restrict re,
+                       const T *restrict im, T scale) {
 #pragma omp simd
   for (int64_t k = 0; k < n; k++) {
     to[2 * k] = re[k] * scale;
@@ -333,19 +336,19 @@ static void F(give_pairs)(int64_t n, T *restrict to, const T *restrict re,
   }
 }
 
-static void F(load_plain)(const job *j, int64_t first, int64_t w, T *a) {
+static void load_plain(const fft_job *j, int64_t first, int64_t w, T *a) {
   const T *x = j->x;
-  F(layout) at = F(layout_of)(j, j->kind == REAL, j->inner);
+  layout at = layout_of(j, j->kind == REAL, j->inner);
   int64_t n = j->plan->n, far = j->plan->far;
   int64_t re = j->inverse ? far : 0, im = far - re;
-  if (F(in_order)(j->inner, &at, first, w)) {
-    const T *from = x + 2 * F(start)(j->inner, first, n);
+  if (in_order(j->inner, &at, first, w)) {
+    const T *from = x + 2 * start(j->inner, first, n);
     for (int64_t k = 0; k < n; k++, from += 2 * j->inner)
-      F(take_pairs)(w, from, a + (re + k) * w, a + (im + k) * w);
+      take_pairs(w, from, a + (re + k) * w, a + (im + k) * w);
     return;
   }
   EACH_TILE(n, w) {
-    const T *from = x + at.unit * F(start)(j->inner, first + line, at.size);
+    const T *from = x + at.unit * start(j->inner, first + line, at.size);
     EACH_OF_TILE(n) {
       const T *v = from + k * at.step;
       a[(re + k) * w + line] = v[0];
@@ -354,19 +357,20 @@ static void F(load_plain)(const job *j, int64_t first, int64_t w, T *a) {
   }
 }
 
-static void F(store_plain)(const job *j, int64_t first, int64_t w, const T *a) {
+static void store_plain(const fft_job *j, int64_t first, int64_t w,
+                        const T *a) {
   T *y = j->y, scale = (T)j->scale;
-  F(layout) at = F(layout_of)(j, j->kind == HALF, j->below);
+  layout at = layout_of(j, j->kind == HALF, j->below);
   int64_t n = j->plan->n, far = j->plan->far;
   int64_t re = j->inverse ? far : 0, im = far - re;
-  if (F(in_order)(j->below, &at, first, w)) {
-    T *to = y + 2 * F(start)(j->below, first, n);
+  if (in_order(j->below, &at, first, w)) {
+    T *to = y + 2 * start(j->below, first, n);
     for (int64_t k = 0; k < n; k++, to += 2 * j->below)
-      F(give_pairs)(w, to, a + (re + k) * w, a + (im + k) * w, scale);
+      give_pairs(w, to, a + (re + k) * w, a + (im + k) * w, scale);
     return;
   }
   EACH_TILE(n, w) {
-    T *to = y + at.unit * F(start)(j->below, first + line, at.size);
+    T *to = y + at.unit * start(j->below, first + line, at.size);
     EACH_OF_TILE(n) {
       T *v = to + k * at.step;
       v[0] = a[(re + k) * w + line] * scale;
@@ -388,13 +392,13 @@ static void F(store_plain)(const job *j, int64_t first, int64_t w, const T *a) {
     im = (ei + (dr * (s) + di * (c))) * scale;                                 \
   } while (0)
 
-static void F(store_half)(const job *j, int64_t first, int64_t w, const T *a) {
+static void store_half(const fft_job *j, int64_t first, int64_t w, const T *a) {
   T *y = j->y, scale = (T)j->scale;
   const T *roots = j->roots;
   int64_t n = j->plan->n, size = j->n / 2 + 1, step = 2 * j->below;
   int64_t far = j->plan->far;
   EACH_TILE(size, w) {
-    T *to = y + 2 * F(start)(j->below, first + line, size);
+    T *to = y + 2 * start(j->below, first + line, size);
     EACH_OF_TILE(size) {
       if (!j->half) {
         to[k * step] = a[k * w + line] * scale;
@@ -421,12 +425,12 @@ static void F(store_half)(const job *j, int64_t first, int64_t w, const T *a) {
     re = ei + (dr * (c) + di * (s));                                           \
   } while (0)
 
-static void F(load_half)(const job *j, int64_t first, int64_t w, T *a) {
+static void load_half(const fft_job *j, int64_t first, int64_t w, T *a) {
   const T *x = j->x, *roots = j->roots;
   int64_t n = j->plan->n, size = j->n / 2 + 1, step = 2 * j->inner;
   int64_t far = j->plan->far;
   EACH_TILE(n, w) {
-    const T *from = x + 2 * F(start)(j->inner, first + line, size);
+    const T *from = x + 2 * start(j->inner, first + line, size);
     EACH_OF_TILE(n) {
       T *re = a + k * w + line, *im = re + far * w;
       if (!j->half) {
@@ -445,8 +449,8 @@ static void F(load_half)(const job *j, int64_t first, int64_t w, T *a) {
 
 /* --- lines that follow each other: each by itself, then side by side --- */
 
-static void F(store_half_line)(const job *j, int64_t line, const T *restrict re,
-                               const T *restrict im) {
+static void store_half_line(const fft_job *j, int64_t line,
+                            const T *restrict re, const T *restrict im) {
   int64_t n = j->plan->n;
   const T *restrict w = j->roots;
   T *restrict to = (T *)j->y + 2 * line * (n + 1), scale = (T)j->scale;
@@ -459,12 +463,12 @@ static void F(store_half_line)(const job *j, int64_t line, const T *restrict re,
             to[2 * k], to[2 * k + 1]);
 }
 
-static void F(load_half_line)(const job *j, int64_t line, T *restrict re,
-                              T *restrict im, T *restrict u) {
+static void load_half_line(const fft_job *j, int64_t line, T *restrict re,
+                           T *restrict im, T *restrict u) {
   int64_t n = j->plan->n;
   const T *restrict w = j->roots;
   T *restrict v = u + j->plan->far;
-  F(take_pairs)(n + 1, (const T *)j->x + 2 * line * (n + 1), u, v);
+  take_pairs(n + 1, (const T *)j->x + 2 * line * (n + 1), u, v);
   v[0] = v[n] = 0;
 #pragma omp simd
   for (int64_t k = 0; k < n; k++)
@@ -473,8 +477,8 @@ static void F(load_half_line)(const job *j, int64_t line, T *restrict re,
 }
 
 /* Both of lines side by side: a pair is two rows, between them and memory. */
-static void F(store_half_rows)(const job *j, int64_t first, int64_t w,
-                               const T *restrict a, T *restrict b) {
+static void store_half_rows(const fft_job *j, int64_t first, int64_t w,
+                            const T *restrict a, T *restrict b) {
   int64_t n = j->plan->n, far = j->plan->far * w;
   const T *roots = j->roots;
   T scale = (T)j->scale;
@@ -487,16 +491,15 @@ static void F(store_half_rows)(const job *j, int64_t first, int64_t w,
     if (k == 0 || k == n)
       memset(re + w, 0, (size_t)w * sizeof(T));
   }
-  F(transpose)
-  ((T *)j->y + 2 * first * (n + 1), 2 * n + 2, b, w, 2 * n + 2, w, 1);
+  transpose((T *)j->y + 2 * first * (n + 1), 2 * n + 2, b, w, 2 * n + 2, w, 1);
 }
 
-static void F(load_half_rows)(const job *j, int64_t first, int64_t w,
-                              T *restrict a, T *restrict b) {
+static void load_half_rows(const fft_job *j, int64_t first, int64_t w,
+                           T *restrict a, T *restrict b) {
   int64_t n = j->plan->n, far = j->plan->far * w;
   const T *roots = j->roots;
-  F(transpose)
-  (b, w, (const T *)j->x + 2 * first * (n + 1), 2 * n + 2, w, 2 * n + 2, 1);
+  transpose(b, w, (const T *)j->x + 2 * first * (n + 1), 2 * n + 2, w,
+            2 * n + 2, 1);
   memset(b + w, 0, (size_t)w * sizeof(T));
   memset(b + (2 * n + 1) * w, 0, (size_t)w * sizeof(T));
   for (int64_t k = 0; k < n; k++) {
@@ -508,43 +511,43 @@ static void F(load_half_rows)(const job *j, int64_t first, int64_t w,
   }
 }
 
-static void F(load_lines)(const job *j, int64_t first, int64_t w, T *a, T *b) {
+static void load_lines(const fft_job *j, int64_t first, int64_t w, T *a, T *b) {
   int64_t n = j->plan->n, far = j->plan->far * w, im = j->inverse ? -far : far;
   const T *from = (const T *)j->x + 2 * first * n;
   T *re = j->inverse ? a + far : a;
   if (j->kind == HALF)
-    w > 1 ? F(load_half_rows)(j, first, w, a, b)
-          : F(load_half_line)(j, first, a, a + far, b);
+    w > 1 ? load_half_rows(j, first, w, a, b)
+          : load_half_line(j, first, a, a + far, b);
   else if (w > 1)
-    F(transpose_pairs)(re, w, im, from, 4 * n, 2 * n, w, 2 * n, 1);
+    transpose_pairs(re, w, im, from, 4 * n, 2 * n, w, 2 * n, 1);
   else
-    F(take_pairs)(n, from, re, re + im);
+    take_pairs(n, from, re, re + im);
 }
 
 /* `a` has the lines, b room. */
-static void F(store_lines)(const job *j, int64_t first, int64_t w, const T *a,
-                           T *b) {
+static void store_lines(const fft_job *j, int64_t first, int64_t w, const T *a,
+                        T *b) {
   int64_t n = j->plan->n, far = j->plan->far * w, im = j->inverse ? -far : far;
   T *to = (T *)j->y + 2 * first * n, scale = (T)j->scale;
   const T *re = j->inverse ? a + far : a;
   if (j->kind == REAL)
-    w > 1 ? F(store_half_rows)(j, first, w, a, b)
-          : F(store_half_line)(j, first, a, a + far);
+    w > 1 ? store_half_rows(j, first, w, a, b)
+          : store_half_line(j, first, a, a + far);
   else if (w > 1)
-    F(transpose_pairs)(to, 4 * n, 2 * n, re, w, im, 2 * n, w, scale);
+    transpose_pairs(to, 4 * n, 2 * n, re, w, im, 2 * n, w, scale);
   else
-    F(give_pairs)(n, to, re, re + im, scale);
+    give_pairs(n, to, re, re + im, scale);
 }
 
-static void F(ahead)(const job *j, int64_t first, int64_t w) {
+static void ahead(const fft_job *j, int64_t first, int64_t w) {
   int64_t n = 2 * (j->plan->n + (j->kind == HALF)), lines = j->lines - first;
   const char *x = (const char *)((const T *)j->x + first * n);
   fetch_ahead(x, (lines < w ? lines : w) * n * (int64_t)sizeof(T));
 }
 
 /* In double; in its own precision, as near as the table is. */
-static void F(turned)(const turning *t, int64_t n, int64_t far, int64_t first,
-                      int64_t w, T *restrict a) {
+static void turned(const turning *t, int64_t n, int64_t far, int64_t first,
+                   int64_t w, T *restrict a) {
   for (int64_t k = 0; k < n; k++, a += w) {
     const double *c = t->cos + k * LINES, *s = t->sin + k * LINES;
     double by[2], own[2];
@@ -564,8 +567,8 @@ static void F(turned)(const turning *t, int64_t n, int64_t far, int64_t first,
   }
 }
 
-static void F(groups)(void *context, int64_t begin, int64_t end) {
-  job *j = context;
+static void groups(void *context, int64_t begin, int64_t end) {
+  fft_job *j = context;
   T *a = tile_slot_take(&j->slots), *b = a + 2 * j->plan->far * j->width;
   bool rows = j->kind == PAIRS || j->half;
   bool follow = j->inner == 1 && rows, leave = j->below == 1 && rows;
@@ -573,23 +576,23 @@ static void F(groups)(void *context, int64_t begin, int64_t end) {
     int64_t first = g * j->width, w = j->lines - first;
     w = w < j->width ? w : j->width;
     if (follow) {
-      F(load_lines)(j, first, w, a, b);
+      load_lines(j, first, w, a, b);
       if (g + 1 < end)
-        F(ahead)(j, first + w, w);
+        ahead(j, first + w, w);
     } else
-      (j->kind == HALF ? F(load_half) : F(load_plain))(j, first, w, a);
-    T *y = F(transform)(j->plan, w, a, b);
+      (j->kind == HALF ? load_half : load_plain)(j, first, w, a);
+    T *y = transform(j->plan, w, a, b);
     if (j->turn)
-      F(turned)(j->turn, j->plan->n, j->plan->far * w, first, w, y);
+      turned(j->turn, j->plan->n, j->plan->far * w, first, w, y);
     if (leave)
-      F(store_lines)(j, first, w, y, y == a ? b : a);
+      store_lines(j, first, w, y, y == a ? b : a);
     else
-      (j->kind == REAL ? F(store_half) : F(store_plain))(j, first, w, y);
+      (j->kind == REAL ? store_half : store_plain)(j, first, w, y);
   }
   tile_slot_give(&j->slots, a);
 }
 
-static void F(chirp_spectrum)(const plan *p, void *room) {
+static void chirp_spectrum(const plan *p, void *room) {
   T *a = room, *spectrum = (T *)(uintptr_t)p->spectrum;
   const T *chirp = p->roots;
   int64_t m = p->inner->n, n = p->n, far = p->inner->far;
@@ -598,9 +601,12 @@ static void F(chirp_spectrum)(const plan *p, void *room) {
     a[j] = a[j ? m - j : 0] = chirp[2 * j];
     a[far + j] = a[far + (j ? m - j : 0)] = -chirp[2 * j + 1];
   }
-  const T *y = F(smooth)(p->inner, 1, a, a + 2 * far);
+  const T *y = smooth(p->inner, 1, a, a + 2 * far);
   for (int64_t j = 0; j < m; j++) {
     spectrum[2 * j] = y[j] / (T)m;
     spectrum[2 * j + 1] = y[far + j] / (T)m;
   }
 }
+
+const fft_kernels FL_TYPED(fft) = {.groups = groups,
+                                   .chirp_spectrum = chirp_spectrum};

@@ -1,9 +1,12 @@
-/* The loops of optim.c for one float type T.
- * a[0] is the parameter, a[1] its gradient, a[2] ... its state. */
+/* The formulas of optimizer steps for one float type. a[0] is the parameter,
+ * a[1] its gradient, a[2] ... its state. */
+#include "../../runtime/math/math.h"
+#include "optim.h"
+#include "typed.h"
 
 #define LOOP _Pragma("omp simd") for (int64_t i = 0; i < n; i++)
 
-static void F(sgd)(const recipe *r, int64_t n, void *const *a) {
+static void sgd(const recipe *r, int64_t n, void *const *a) {
   T *p = a[0];
   const T *g = a[1];
   T lr = (T)(r->maximize ? -r->lr : r->lr);
@@ -11,7 +14,7 @@ static void F(sgd)(const recipe *r, int64_t n, void *const *a) {
   LOOP p[i] -= lr * (g[i] + decay * p[i]);
 }
 
-static void F(sgd_momentum)(const recipe *r, int64_t n, void *const *a) {
+static void sgd_momentum(const recipe *r, int64_t n, void *const *a) {
   T *p = a[0], *b = a[2];
   const T *g = a[1];
   T lr = (T)r->lr, decay = (T)r->decay, sign = r->maximize ? -1 : 1;
@@ -26,8 +29,8 @@ static void F(sgd_momentum)(const recipe *r, int64_t n, void *const *a) {
 }
 
 /* Loshchilov and Hutter's decay (decoupled) shrinks the parameter itself. */
-static inline void F(moments)(const recipe *r, int64_t n, void *const *a,
-                              bool amsgrad) {
+static inline void moments(const recipe *r, int64_t n, void *const *a,
+                           bool amsgrad) {
   T *p = a[0], *m = a[2], *v = a[3], *most = amsgrad ? a[4] : a[3];
   const T *g = a[1];
   T sign = r->maximize ? -1 : 1, eps = (T)r->eps;
@@ -49,15 +52,15 @@ static inline void F(moments)(const recipe *r, int64_t n, void *const *a,
   }
 }
 
-static void F(adam)(const recipe *r, int64_t n, void *const *a) {
-  F(moments)(r, n, a, false);
+static void adam(const recipe *r, int64_t n, void *const *a) {
+  moments(r, n, a, false);
 }
 
-static void F(amsgrad)(const recipe *r, int64_t n, void *const *a) {
-  F(moments)(r, n, a, true);
+static void amsgrad(const recipe *r, int64_t n, void *const *a) {
+  moments(r, n, a, true);
 }
 
-static void F(rmsprop)(const recipe *r, int64_t n, void *const *a) {
+static void rmsprop(const recipe *r, int64_t n, void *const *a) {
   T *p = a[0], *v = a[2];
   const T *g = a[1];
   T lr = (T)r->lr, decay = (T)r->decay, eps = (T)r->eps;
@@ -69,7 +72,7 @@ static void F(rmsprop)(const recipe *r, int64_t n, void *const *a) {
   }
 }
 
-static void F(rmsprop_momentum)(const recipe *r, int64_t n, void *const *a) {
+static void rmsprop_momentum(const recipe *r, int64_t n, void *const *a) {
   T *p = a[0], *v = a[2], *m = a[3];
   const T *g = a[1];
   T lr = (T)r->lr, decay = (T)r->decay, eps = (T)r->eps;
@@ -84,7 +87,7 @@ static void F(rmsprop_momentum)(const recipe *r, int64_t n, void *const *a) {
 }
 
 /* The variance may come out below 0 by rounding; its root is then 0. */
-static void F(rmsprop_centered)(const recipe *r, int64_t n, void *const *a) {
+static void rmsprop_centered(const recipe *r, int64_t n, void *const *a) {
   bool moving = r->momentum != 0;
   T *p = a[0], *v = a[2], *mean = a[3], *m = moving ? a[4] : NULL;
   const T *g = a[1];
@@ -102,7 +105,7 @@ static void F(rmsprop_centered)(const recipe *r, int64_t n, void *const *a) {
   }
 }
 
-static void F(adagrad)(const recipe *r, int64_t n, void *const *a) {
+static void adagrad(const recipe *r, int64_t n, void *const *a) {
   T *p = a[0], *v = a[2];
   const T *g = a[1];
   T lr = (T)r->lr, decay = (T)r->decay, eps = (T)r->eps;
@@ -113,7 +116,7 @@ static void F(adagrad)(const recipe *r, int64_t n, void *const *a) {
   }
 }
 
-static void F(lion)(const recipe *r, int64_t n, void *const *a) {
+static void lion(const recipe *r, int64_t n, void *const *a) {
   T *p = a[0], *m = a[2];
   const T *g = a[1];
   T lr = (T)r->lr, keep = (T)(1 - r->lr * r->decay);
@@ -125,7 +128,7 @@ static void F(lion)(const recipe *r, int64_t n, void *const *a) {
   }
 }
 
-static void F(lerp)(const recipe *r, int64_t n, void *const *a) {
+static void lerp(const recipe *r, int64_t n, void *const *a) {
   T *p = a[0], weight = (T)r->lr;
   const T *to = a[1];
   if (weight == 1) /* exactly: p may be infinite where `to` is not */
@@ -134,13 +137,14 @@ static void F(lerp)(const recipe *r, int64_t n, void *const *a) {
     LOOP p[i] += weight * (to[i] - p[i]);
 }
 
-static void F(scale)(const recipe *r, int64_t n, void *const *a) {
+static void scale(const recipe *r, int64_t n, void *const *a) {
   T *p = a[0], by = (T)r->lr;
   LOOP p[i] *= by;
 }
 
 /* `so_far` and what n elements add to it before the root is taken. */
-static double F(norm)(double p, int64_t n, const T *x, double so_far) {
+static double norm(double p, int64_t n, const void *values, double so_far) {
+  const T *x = values;
   double s = 0;
   if (p == 2) {
 #pragma omp simd reduction(+ : s)
@@ -168,3 +172,17 @@ static double F(norm)(double p, int64_t n, const T *x, double so_far) {
 }
 
 #undef LOOP
+
+const optim_kernels FL_TYPED(optim) = {
+    .step = {[STEP_SGD] = sgd,
+             [STEP_SGD_MOMENTUM] = sgd_momentum,
+             [STEP_ADAM] = adam,
+             [STEP_AMSGRAD] = amsgrad,
+             [STEP_RMSPROP] = rmsprop,
+             [STEP_RMSPROP_MOMENTUM] = rmsprop_momentum,
+             [STEP_RMSPROP_CENTERED] = rmsprop_centered,
+             [STEP_ADAGRAD] = adagrad,
+             [STEP_LION] = lion,
+             [STEP_LERP] = lerp,
+             [STEP_SCALE] = scale},
+    .norm = norm};

@@ -1,10 +1,18 @@
-/* Products of small tiles for attention and convolution, for one type T: the
- * pieces are in cache, often strided, and too small for a packing gemm.
- * Included by tile.h, once for float and once for double. No threads here. */
+/* Products of small tiles for attention and convolution, for one float type:
+ * the pieces are in cache, often strided, and too small for a packing gemm.
+ * Also loads and stores of elements of any float dtype, and transposes. No
+ * threads here. */
+#ifndef FL_CPU_TILE_TYPED_H
+#define FL_CPU_TILE_TYPED_H
 
-typedef T F(vec)
+#include "tile.h"
+#include "typed.h"
+
+#define TILE_SIZE (FL_T_IS_F32 ? 4 : 8)
+
+typedef T vec
     __attribute__((vector_size(TILE_BYTES), aligned(sizeof(T)), may_alias));
-#define V      F(vec)
+#define V      vec
 #define VN     ((int64_t)(TILE_BYTES / sizeof(T)))
 #define AT(p)  (*(V *)(p))
 #define CAT(p) (*(const V *)(p))
@@ -13,8 +21,8 @@ typedef T F(vec)
  * a[i * ars + p * acs] and row p of B starts at b + p * ldb. mr and nv are
  * constants where this is inlined, so `c` lives in registers. */
 static inline __attribute__((always_inline)) void
-F(micro)(int mr, int nv, int64_t k, const T *a, int64_t ars, int64_t acs,
-         const T *b, int64_t ldb, T *to, int64_t ldc, bool add) {
+micro(int mr, int nv, int64_t k, const T *a, int64_t ars, int64_t acs,
+      const T *b, int64_t ldb, T *to, int64_t ldc, bool add) {
   V c[TILE_MR][TILE_NV];
 #pragma GCC unroll 16
   for (int i = 0; i < mr; i++)
@@ -43,26 +51,26 @@ F(micro)(int mr, int nv, int64_t k, const T *a, int64_t ars, int64_t acs,
 
 /* The same with a number of rows known only now; nv is a constant. */
 static inline __attribute__((always_inline)) void
-F(micro_rows)(int mr, int nv, int64_t k, const T *a, int64_t ars, int64_t acs,
-              const T *b, int64_t ldb, T *c, int64_t ldc, bool add) {
+micro_rows(int mr, int nv, int64_t k, const T *a, int64_t ars, int64_t acs,
+           const T *b, int64_t ldb, T *c, int64_t ldc, bool add) {
   if (mr == TILE_ROWS(nv)) {
-    F(micro)(TILE_ROWS(nv), nv, k, a, ars, acs, b, ldb, c, ldc, add);
+    micro(TILE_ROWS(nv), nv, k, a, ars, acs, b, ldb, c, ldc, add);
     return;
   }
   if (TILE_ROWS(nv) > 6)
     for (; mr >= 6; mr -= 6, a += 6 * ars, c += 6 * ldc)
-      F(micro)(6, nv, k, a, ars, acs, b, ldb, c, ldc, add);
+      micro(6, nv, k, a, ars, acs, b, ldb, c, ldc, add);
   for (; mr >= 4; mr -= 4, a += 4 * ars, c += 4 * ldc)
-    F(micro)(4, nv, k, a, ars, acs, b, ldb, c, ldc, add);
+    micro(4, nv, k, a, ars, acs, b, ldb, c, ldc, add);
   for (; mr >= 1; mr -= 1, a += ars, c += ldc)
-    F(micro)(1, nv, k, a, ars, acs, b, ldb, c, ldc, add);
+    micro(1, nv, k, a, ars, acs, b, ldb, c, ldc, add);
 }
 
 #define NARROW(nv)                                                             \
-  TILE_ONCE static void F(micro##nv)(                                          \
-      int mr, int64_t k, const T *a, int64_t ars, int64_t acs, const T *b,     \
-      int64_t ldb, T *c, int64_t ldc, bool add) {                              \
-    F(micro_rows)(mr, nv, k, a, ars, acs, b, ldb, c, ldc, add);                \
+  TILE_ONCE static void micro##nv(int mr, int64_t k, const T *a, int64_t ars,  \
+                                  int64_t acs, const T *b, int64_t ldb, T *c,  \
+                                  int64_t ldc, bool add) {                     \
+    micro_rows(mr, nv, k, a, ars, acs, b, ldb, c, ldc, add);                   \
   }
 NARROW(1)
 NARROW(2)
@@ -75,10 +83,10 @@ NARROW(4)
 /* C (m x n) = or += A (m x k) * B (k x n); n is rounded up to whole vectors,
  * for which B and C must have room. `band` says where zeros need no work: see
  * tile_band. */
-TILE_UNUSED static void F(product)(tile_band band, int64_t off, int64_t m,
-                                   int64_t n, int64_t k, const T *a,
-                                   int64_t ars, int64_t acs, const T *b,
-                                   int64_t ldb, T *c, int64_t ldc, bool add) {
+TILE_UNUSED static void product(tile_band band, int64_t off, int64_t m,
+                                int64_t n, int64_t k, const T *a, int64_t ars,
+                                int64_t acs, const T *b, int64_t ldb, T *c,
+                                int64_t ldc, bool add) {
   int64_t nv = fl_ceil_div(n, VN);
   for (int64_t v = 0, w; v < nv; v += w) {
     /* 5 vectors are 3 + 2, not 4 + 1 */
@@ -105,17 +113,17 @@ TILE_UNUSED static void F(product)(tile_band band, int64_t off, int64_t m,
       /* fewer vectors: at most `rows` rows still fit */
       switch (w0) {
       case 1:
-        F(micro1)(mr, to - from, ai, ars, acs, bi, ldb, ci, ldc, add);
+        micro1(mr, to - from, ai, ars, acs, bi, ldb, ci, ldc, add);
         break;
       case 2:
-        F(micro2)(mr, to - from, ai, ars, acs, bi, ldb, ci, ldc, add);
+        micro2(mr, to - from, ai, ars, acs, bi, ldb, ci, ldc, add);
         break;
 #if TILE_NV > 2
       case 3:
-        F(micro3)(mr, to - from, ai, ars, acs, bi, ldb, ci, ldc, add);
+        micro3(mr, to - from, ai, ars, acs, bi, ldb, ci, ldc, add);
         break;
       case 4:
-        F(micro4)(mr, to - from, ai, ars, acs, bi, ldb, ci, ldc, add);
+        micro4(mr, to - from, ai, ars, acs, bi, ldb, ci, ldc, add);
         break;
 #endif
       }
@@ -125,8 +133,8 @@ TILE_UNUSED static void F(product)(tile_band band, int64_t off, int64_t m,
 
 /* --- elements of any float dtype, as T --- */
 
-TILE_UNUSED static void F(load)(T *to, const void *from, fl_dtype d,
-                                int64_t stride, int64_t n) {
+TILE_UNUSED static void load(T *to, const void *from, fl_dtype d,
+                             int64_t stride, int64_t n) {
   if (d == DTYPE && stride == 1) {
     memcpy(to, from, (size_t)n * sizeof(T));
     return;
@@ -179,8 +187,8 @@ TILE_UNUSED static void F(load)(T *to, const void *from, fl_dtype d,
 
 /* to = add + scale * from. Rows are often short: the last vector overlaps the
  * one before instead of leaving single elements. */
-static inline void F(scale_row)(T *restrict to, const T *restrict from,
-                                int64_t n, T scale, T add) {
+static inline void scale_row(T *restrict to, const T *restrict from, int64_t n,
+                             T scale, T add) {
   typedef T eight __attribute__((vector_size(8 * sizeof(T)), aligned(sizeof(T)),
                                  may_alias));
   int64_t i = 0;
@@ -195,10 +203,10 @@ static inline void F(scale_row)(T *restrict to, const T *restrict from,
 }
 
 /* add + scale * from, into n elements `stride` apart. */
-TILE_UNUSED static void F(store)(void *to, fl_dtype d, int64_t stride,
-                                 const T *from, int64_t n, T scale, T add) {
+TILE_UNUSED static void store(void *to, fl_dtype d, int64_t stride,
+                              const T *from, int64_t n, T scale, T add) {
   if (d == DTYPE && stride == 1) {
-    F(scale_row)(to, from, n, scale, add);
+    scale_row(to, from, n, scale, add);
     return;
   }
   switch (d) {
@@ -240,12 +248,12 @@ TILE_UNUSED static void F(store)(void *to, fl_dtype d, int64_t stride,
 
 /* Rows of `cols` elements, contiguous in `to` with row stride ldt >= cols; what
  * is left of a row becomes 0. */
-TILE_UNUSED static void F(pack)(T *to, int64_t ldt, const char *from,
-                                fl_dtype d, int64_t row, int64_t col,
-                                int64_t rows, int64_t cols) {
+TILE_UNUSED static void pack(T *to, int64_t ldt, const char *from, fl_dtype d,
+                             int64_t row, int64_t col, int64_t rows,
+                             int64_t cols) {
   size_t size = d == FL_F64 ? 8 : d == FL_F32 ? 4 : 2;
   for (int64_t i = 0; i < rows; i++, to += ldt) {
-    F(load)(to, from + (int64_t)size * i * row, d, col, cols);
+    load(to, from + (int64_t)size * i * row, d, col, cols);
     for (int64_t j = cols; j < ldt; j++)
       to[j] = 0;
   }
@@ -278,7 +286,7 @@ TILE_UNUSED static void F(pack)(T *to, int64_t ldt, const char *from,
     }                                                                          \
   }
 
-typedef T F(quad)
+typedef T quad
     __attribute__((vector_size(4 * sizeof(T)), aligned(sizeof(T)), may_alias));
 #define LOW4   0, 4, 1, 5
 #define HIGH4  2, 6, 3, 7
@@ -286,11 +294,11 @@ typedef T F(quad)
 #define HIGH8  4, 12, 5, 13, 6, 14, 7, 15
 #define LOW16  0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
 #define HIGH16 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
-BLOCK(F(block4), F(quad), 4, LOW4, HIGH4)
+BLOCK(block4, quad, 4, LOW4, HIGH4)
 #if TILE_BYTES / TILE_SIZE == 16
-BLOCK(F(block), V, 16, LOW16, HIGH16)
+BLOCK(block, V, 16, LOW16, HIGH16)
 #elif TILE_BYTES / TILE_SIZE == 8
-BLOCK(F(block), V, 8, LOW8, HIGH8)
+BLOCK(block, V, 8, LOW8, HIGH8)
 #endif
 #undef BLOCK
 #undef LOW4
@@ -301,17 +309,16 @@ BLOCK(F(block), V, 8, LOW8, HIGH8)
 #undef HIGH16
 
 #define BLOCK_AT(i, j, name)                                                   \
-  F(name)                                                                      \
-  (to + (j) / 2 * to_pair + (i), to_pair, to_odd, from + (i) / 2 * pair + (j), \
-   pair, odd, scale)
+  name(to + (j) / 2 * to_pair + (i), to_pair, to_odd,                          \
+       from + (i) / 2 * pair + (j), pair, odd, scale)
 
 /* to[j, i] = scale * from[i, j], where two rows that follow each other are
  * `odd` apart, and pairs of them `pair`: so the real and imaginary parts of
  * complex numbers may be rows of two matrices. */
 TILE_UNUSED TILE_ONCE TILE_UNWATCHED static void
-F(transpose_pairs)(T *to, int64_t to_pair, int64_t to_odd, const T *from,
-                   int64_t pair, int64_t odd, int64_t rows, int64_t cols,
-                   T scale) {
+transpose_pairs(T *to, int64_t to_pair, int64_t to_odd, const T *from,
+                int64_t pair, int64_t odd, int64_t rows, int64_t cols,
+                T scale) {
   int64_t r4 = rows / 4 * 4, c4 = cols / 4 * 4, r = 0, c = 0;
 #if TILE_BYTES / TILE_SIZE > 4
   r = rows / VN * VN;
@@ -332,15 +339,13 @@ F(transpose_pairs)(T *to, int64_t to_pair, int64_t to_odd, const T *from,
 
 /* to[j, i] = scale * from[i, j]; to is cols x ldt, with zeros from column
  * `rows` on. */
-TILE_UNUSED static void F(transpose)(T *to, int64_t ldt, const T *from,
-                                     int64_t ldf, int64_t rows, int64_t cols,
-                                     T scale) {
-  F(transpose_pairs)(to, 2 * ldt, ldt, from, 2 * ldf, ldf, rows, cols, scale);
+TILE_UNUSED static void transpose(T *to, int64_t ldt, const T *from,
+                                  int64_t ldf, int64_t rows, int64_t cols,
+                                  T scale) {
+  transpose_pairs(to, 2 * ldt, ldt, from, 2 * ldf, ldf, rows, cols, scale);
   if (rows < ldt)
     for (int64_t j = 0; j < cols; j++)
       memset(to + j * ldt + rows, 0, (size_t)(ldt - rows) * sizeof(T));
 }
-#undef V
-#undef VN
-#undef AT
-#undef CAT
+
+#endif
