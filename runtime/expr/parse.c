@@ -160,9 +160,7 @@ static fl_value parse_call(fli_parser *p, const fli_token *name) {
         p, name->at,
         "%s is not elementwise, and cannot be part of an expression%s",
         op->info.name,
-        op->family == FLI_STRUCTURED && op->shape == fli_shape_reduce
-            ? "; flare.reduce can reduce one"
-            : "");
+        op->marks & FLI_MARK_REDUCES ? "; flare.reduce can reduce one" : "");
   n_in = op->info.n_in;
   attrs = op->defaults;
   bool varying = false, more = !fli_is(&p->t, ")");

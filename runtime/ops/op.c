@@ -103,6 +103,7 @@ static const struct {
 #define FL_TRANSFERS(name)        {FLI_OP_##name, FLI_MARK_TRANSFERS},
 #define FL_BOUNDS(name)           {FLI_OP_##name, FLI_MARK_BOUNDS},
 #define FL_ORDER(name, holds)     {FLI_OP_##name, FLI_MARK_ORDER},
+#define FL_REDUCES(name, kind)    {FLI_OP_##name, FLI_MARK_REDUCES},
 #include "../ops.def"
 };
 

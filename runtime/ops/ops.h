@@ -65,7 +65,8 @@ enum { /* marks of rows: FL_<MARK> in ops.def */
        FLI_MARK_OVERWRITES = 32,
        FLI_MARK_TRANSFERS = 64,
        FLI_MARK_BOUNDS = 128,
-       FLI_MARK_ORDER = 256
+       FLI_MARK_ORDER = 256,
+       FLI_MARK_REDUCES = 512
 };
 
 enum { /* what autocast does; it looks at those from LOW on */

@@ -104,21 +104,32 @@ fl_status fli_shape_attention_backward(fli_infer *c) {
   return FL_OK;
 }
 
-/* Two products forward, five backward; a causal mask halves them. */
-void fli_cost_attention(const fli_infer *c, double *flops, double *bytes) {
-  bool back = c->op->id == FLI_OP_attention_backward;
-  const fl_meta *q = c->in[back], *k = c->in[back + 1], *v = c->in[back + 2];
+/* Of the products of queries with keys, and of scores with values; a causal
+ * mask halves them. */
+static void count_products(const fli_infer *c, const fl_meta *const *in,
+                           int of_keys, int of_values, double *flops,
+                           double *bytes) {
+  const fl_meta *q = in[0], *k = in[1], *v = in[2];
   double scores = (double)size_at(q, 4) * (double)size_at(q, 3) *
                   (double)size_at(q, 2) * (double)size_at(k, 2);
   double d = (double)size_at(q, 1), dv = (double)size_at(v, 1);
   fli_cost_bytes(c, flops, bytes);
-  *flops = 2 * scores * (back ? 3 * d + 2 * dv : d + dv);
+  *flops = 2 * scores * (of_keys * d + of_values * dv);
   if (c->attrs->v[CAUSAL].i) {
     double nq = (double)size_at(q, 2), nk = (double)size_at(k, 2);
     double all = nq * nk, cut = nk < nq ? nk * nk : nq * nq;
     if (all > 0) /* queries that see nothing are skipped */
       *flops *= ((nk < nq ? 0 : all) + (nk < nq ? cut : -cut) / 2) / all;
   }
+}
+
+void fli_cost_attention(const fli_infer *c, double *flops, double *bytes) {
+  count_products(c, c->in, 1, 1, flops, bytes);
+}
+
+void fli_cost_attention_backward(const fli_infer *c, double *flops,
+                                 double *bytes) {
+  count_products(c, c->in + 1, 3, 2, flops, bytes); /* after dy */
 }
 
 /* --- the gradient --- */

@@ -109,8 +109,7 @@ fl_status fli_shape_comm_gather(fli_infer *c) {
 /* The part of each rank. */
 static fl_status comm_split(fli_infer *c, int size) {
   FLI_TRY(parted(c, size));
-  if (c->op->id != FLI_OP_comm_all_to_all)
-    c->out[0].shape[0] /= size;
+  c->out[0].shape[0] /= size;
   return FL_OK;
 }
 
@@ -126,17 +125,25 @@ static fl_status comm_listed(fli_infer *c, int k, fl_meta *m) {
   return FL_OK;
 }
 
-fl_status fli_shape_comm_split(fli_infer *c) {
+fl_status fli_shape_comm_reduce_scatter(fli_infer *c) {
+  int rank = 0, size = 1;
+  FLI_TRY(group_of(c, &rank, &size));
+  FLI_TRY(reducible(c, c->attrs->v[OWN].i));
+  if (c->attrs->v[OWN].i <= FL_COMM_MEAN)
+    c->saves = 0;
+  return comm_split(c, size);
+}
+
+fl_status fli_shape_comm_all_to_all(fli_infer *c) {
+  int rank = 0, size = 1;
+  FLI_TRY(group_of(c, &rank, &size));
+  return parted(c, size);
+}
+
+fl_status fli_shape_comm_scatter(fli_infer *c) {
   int rank = 0, size = 1;
   fl_meta given;
   FLI_TRY(group_of(c, &rank, &size));
-  if (c->op->id == FLI_OP_comm_reduce_scatter) {
-    FLI_TRY(reducible(c, c->attrs->v[OWN].i));
-    if (c->attrs->v[OWN].i <= FL_COMM_MEAN)
-      c->saves = 0;
-  }
-  if (c->op->id != FLI_OP_comm_scatter)
-    return comm_split(c, size);
   int64_t root = c->attrs->v[OWN].i;
   FLI_TRY(check_rank(c, root, size));
   FLI_TRY(comm_listed(c, OWN + 1, &given));
@@ -156,7 +163,7 @@ fl_status fli_shape_comm_split(fli_infer *c) {
   return FL_OK;
 }
 
-fl_status fli_shape_comm_peer(fli_infer *c) {
+static fl_status check_peer(fli_infer *c) {
   int rank = 0, size = 1;
   int64_t peer = c->attrs->v[OWN].i;
   FLI_TRY(group_of(c, &rank, &size));
@@ -164,9 +171,16 @@ fl_status fli_shape_comm_peer(fli_infer *c) {
   if (peer == rank)
     return fli_fail(FL_EARG, "%s: peer %lld is this rank itself",
                     c->op->info.name, (long long)peer);
-  if (c->op->id == FLI_OP_comm_recv)
-    return comm_listed(c, OWN + 1, &c->out[0]);
   return FL_OK;
+}
+
+fl_status fli_shape_comm_send(fli_infer *c) {
+  return check_peer(c);
+}
+
+fl_status fli_shape_comm_recv(fli_infer *c) {
+  FLI_TRY(check_peer(c));
+  return comm_listed(c, OWN + 1, &c->out[0]);
 }
 
 fl_status fli_shape_comm_barrier(fli_infer *c) {

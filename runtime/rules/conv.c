@@ -98,17 +98,26 @@ fl_status fli_shape_conv_weight_grad(fli_infer *c) {
 }
 
 /* A multiply-add for each result and weight of its channel. */
+static double products_of(const fl_meta *y, const fl_meta *w) {
+  return 2 * (double)fl_numel(y->ndim, y->shape) *
+         (double)fl_numel(w->ndim - 1, w->shape + 1);
+}
+
 void fli_cost_conv(const fli_infer *c, double *flops, double *bytes) {
-  const fl_meta *y = &c->out[0], *w = c->in[1];
   fli_cost_bytes(c, flops, bytes);
-  if (c->op->id == FLI_OP_conv_input_grad)
-    y = c->in[0];
-  if (c->op->id == FLI_OP_conv_weight_grad) {
-    y = c->in[0];
-    w = &c->out[0];
-  }
-  *flops = 2 * (double)fl_numel(y->ndim, y->shape) *
-           (double)fl_numel(w->ndim - 1, w->shape + 1);
+  *flops = products_of(&c->out[0], c->in[1]);
+}
+
+void fli_cost_conv_input_grad(const fli_infer *c, double *flops,
+                              double *bytes) {
+  fli_cost_bytes(c, flops, bytes);
+  *flops = products_of(c->in[0], c->in[1]);
+}
+
+void fli_cost_conv_weight_grad(const fli_infer *c, double *flops,
+                               double *bytes) {
+  fli_cost_bytes(c, flops, bytes);
+  *flops = products_of(c->in[0], &c->out[0]);
 }
 
 /* --- gradients --- */

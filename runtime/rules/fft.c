@@ -6,15 +6,33 @@
 #include <string.h>
 
 /* 5 n log2(n) is what a transform of radix 2 takes. */
-void fli_cost_dft(const fli_infer *c, double *flops, double *bytes) {
-  fli_cost_bytes(c, flops, bytes);
-  const fl_meta *x = c->in[0];
-  int at = c->op->id == FLI_OP_irdft, dims = c->op->id == FLI_OP_rdft ? 2 : 3;
-  int64_t dim = c->attrs->v[at].i, n = at ? c->attrs->v[0].i : x->shape[dim];
+static double transform_flops(const fl_meta *x, int64_t n, int64_t dim,
+                              int64_t dims) {
   double all = (double)fl_numel(x->ndim, x->shape), size = (double)n;
-  for (int64_t k = 1; k < c->attrs->v[dims].i; k++)
+  for (int64_t k = 1; k < dims; k++)
     size *= (double)x->shape[dim - k];
-  *flops = 2.5 * all * (size > 1 ? log2(size) : 1);
+  return 2.5 * all * (size > 1 ? log2(size) : 1);
+}
+
+void fli_cost_dft(const fli_infer *c, double *flops, double *bytes) {
+  int64_t dim = c->attrs->v[FL_ATTR_dft_dim].i;
+  fli_cost_bytes(c, flops, bytes);
+  *flops = transform_flops(c->in[0], c->in[0]->shape[dim], dim,
+                           c->attrs->v[FL_ATTR_dft_dims].i);
+}
+
+void fli_cost_rdft(const fli_infer *c, double *flops, double *bytes) {
+  int64_t dim = c->attrs->v[FL_ATTR_rdft_dim].i;
+  fli_cost_bytes(c, flops, bytes);
+  *flops = transform_flops(c->in[0], c->in[0]->shape[dim], dim,
+                           c->attrs->v[FL_ATTR_rdft_dims].i);
+}
+
+void fli_cost_irdft(const fli_infer *c, double *flops, double *bytes) {
+  const fl_attr *a = c->attrs->v;
+  fli_cost_bytes(c, flops, bytes);
+  *flops = transform_flops(c->in[0], a[FL_ATTR_irdft_n].i,
+                           a[FL_ATTR_irdft_dim].i, a[FL_ATTR_irdft_dims].i);
 }
 
 /* Over how many dims, dim being the last of them. */

@@ -2,36 +2,19 @@
  * place agree in shape. */
 #include "env.h"
 
-/* Groups of state that a rule keeps; -2: as many as `moments` says. */
-static int optim_kept(const fli_infer *c) {
-  const fl_attr *a = c->attrs->v;
-  switch (c->op->id) {
-  case FLI_OP_adam_step:
-    return a[6].i ? 3 : 2;
-  case FLI_OP_rmsprop_step:
-    return 1 + (a[4].f != 0) + (a[5].i != 0);
-  case FLI_OP_adagrad_step:
-  case FLI_OP_lion_step:
-    return 1;
-  case FLI_OP_lerp_step:
-    return 0;
-  case FLI_OP_scale_step:
-    return -1; /* nor gradients */
-  default:     /* sgd keeps what it is given, but momentum needs its buffer */
-    return a[1].f != 0 ? 1 : -2;
-  }
-}
+enum { FREE = -2, NO_GRADIENTS = -1 };
 
-fl_status fli_shape_step(fli_infer *c) {
+/* With `keep` groups of state; FREE: as many as `moments` says, 0 or 1. */
+static fl_status check_step(fli_infer *c, int keep) {
   const char *name = c->op->info.name;
   int64_t moments = c->attrs->v[0].i;
-  int from = c->op->info.n_in, n = c->n_in - from, keep = optim_kept(c);
-  if (keep == -2 ? moments < 0 || moments > 1 : moments != keep)
+  int from = c->op->info.n_in, n = c->n_in - from;
+  if (keep == FREE ? moments < 0 || moments > 1 : moments != keep)
     return fli_fail(FL_EARG,
                     "%s: moments is %lld; with these settings it must "
                     "be %s%d",
-                    name, (long long)moments, keep == -2 ? "0 or " : "",
-                    keep == -2 ? 1 : keep);
+                    name, (long long)moments, keep == FREE ? "0 or " : "",
+                    keep == FREE ? 1 : keep);
   for (int k = 0; k < from; k++)
     if (fl_numel(c->in[k]->ndim, c->in[k]->shape) != 1)
       return fli_fail(FL_ESHAPE,
@@ -55,6 +38,38 @@ fl_status fli_shape_step(fli_infer *c) {
                       fli_shape_text(p->ndim, p->shape));
   }
   return FL_OK;
+}
+
+/* Momentum needs its buffer. */
+fl_status fli_shape_sgd_step(fli_infer *c) {
+  return check_step(c,
+                    c->attrs->v[FL_ATTR_sgd_step_momentum].f != 0 ? 1 : FREE);
+}
+
+fl_status fli_shape_adam_step(fli_infer *c) {
+  return check_step(c, c->attrs->v[FL_ATTR_adam_step_amsgrad].i ? 3 : 2);
+}
+
+fl_status fli_shape_rmsprop_step(fli_infer *c) {
+  const fl_attr *a = c->attrs->v;
+  return check_step(c, 1 + (a[FL_ATTR_rmsprop_step_momentum].f != 0) +
+                           (a[FL_ATTR_rmsprop_step_centered].i != 0));
+}
+
+fl_status fli_shape_adagrad_step(fli_infer *c) {
+  return check_step(c, 1);
+}
+
+fl_status fli_shape_lion_step(fli_infer *c) {
+  return check_step(c, 1);
+}
+
+fl_status fli_shape_lerp_step(fli_infer *c) {
+  return check_step(c, 0);
+}
+
+fl_status fli_shape_scale_step(fli_infer *c) {
+  return check_step(c, NO_GRADIENTS);
 }
 
 fl_status fli_shape_global_norm(fli_infer *c) {

@@ -38,11 +38,14 @@ static fl_status not_empty(fli_infer *c, unsigned mask) {
 
 fl_status fli_shape_reduce(fli_infer *c) {
   unsigned mask = mask_of(c->attrs, 0, c->in[0]->ndim);
-  if (c->op->id == FLI_OP_amax || c->op->id == FLI_OP_amin)
-    FLI_TRY(not_empty(c, mask));
   drop_dims(c->in[0], mask, c->op->info.n_attr > 1 && c->attrs->v[1].i,
             &c->out[0]);
   return FL_OK;
+}
+
+fl_status fli_shape_reduce_extreme(fli_infer *c) {
+  FLI_TRY(not_empty(c, mask_of(c->attrs, 0, c->in[0]->ndim)));
+  return fli_shape_reduce(c);
 }
 
 fl_status fli_shape_reduce_dim(fli_infer *c) {
