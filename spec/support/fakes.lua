@@ -9,8 +9,9 @@ function fakes.build(folder, name, sources, defines)
   for source in sources:gmatch "%S+" do
     list[#list + 1] = ("spec/support/fake_cuda/%s.c"):format(source)
   end
-  local said = tree.output(("mkdir -p '%s' && %s -std=gnu11 -shared -fPIC %s -o '%s/%s' %s 2>&1")
-    :format(folder, os.getenv "CC" or "cc", defines, folder, name, table.concat(list, " ")))
+  local said = tree.output(("mkdir -p '%s' && %s -std=gnu11 -shared -fPIC -I'%s/generated' %s "
+    .. "-o '%s/%s' %s 2>&1"):format(folder, os.getenv "CC" or "cc", tree.build, defines, folder,
+    name, table.concat(list, " ")))
   assert(said == "", said)
 end
 
