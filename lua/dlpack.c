@@ -42,7 +42,7 @@ static int capsule_close(lua_State *L) {
 static capsule *check_capsule(lua_State *L, const char *where) {
   capsule *c = fll_checktype(L, 1, FLL_CAPSULE, sizeof *c);
   if (!c->managed && !c->old)
-    fll_error(L, "%s: somebody has taken the tensor already", where);
+    fll_error(L, "%s: the tensor has been taken already", where);
   return c;
 }
 

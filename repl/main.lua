@@ -196,7 +196,7 @@ local function tell_profile(stop, path)
   return written
 end
 
--- Runs the script under the profiler; it is told of after an error and at os.exit, too.
+-- Runs the script under the profiler; the report is printed after an error and at os.exit, too.
 local function profile_script(args, i, path)
   local started, stop = pcall(require("flare.profile").start)
   if not started then

@@ -146,7 +146,7 @@ static void become(const plan *p) {
   for (size_t k = 0; k < HEEDED; k++)
     if (!left_alone(heeded[k]))
       signal(heeded[k], SIG_DFL);
-  if (p->in < 0 && isatty(0)) { /* whoever is at the prompt has the terminal */
+  if (p->in < 0 && isatty(0)) { /* a rank with the prompt has the terminal */
     signal(SIGTTOU, SIG_IGN);
     tcsetpgrp(0, getpid());
     signal(SIGTTOU, SIG_DFL);
@@ -230,15 +230,15 @@ static int spawn(lua_State *L) {
   errno = e;
   if (pid < 0)
     return failed(L, "fork");
-  setpgid(pid, pid); /* whoever of both is first */
+  setpgid(pid, pid); /* parent and child both try, so that neither waits */
   lua_pushinteger(L, pid);
   lua_pushinteger(L, out[0]);
   lua_pushinteger(L, err[0]);
   return 3;
 }
 
-/* ended() -> pid, status as of waitpid; nothing: nobody has. The process stays
- * until reap(pid): its number is not used again before all know. */
+/* ended() -> pid, status as of waitpid; nothing if no process has ended. The
+ * process stays until reap(pid), so its number is not used again before. */
 static int ended(lua_State *L) {
   siginfo_t i = {0};
   if (waitid(P_ALL, 0, &i, WEXITED | WNOHANG | WNOWAIT) != 0 || !i.si_pid)
@@ -303,8 +303,8 @@ static int letter(lua_State *L) {
   return 1;
 }
 
-/* hold(path): keeps others who call this from the file as long as this process
- * is here; made where there is none. False: somebody else does so already. */
+/* hold(path): locks the file, which is made if it does not exist, until this
+ * process ends. False: another process has locked it. */
 static int hold(lua_State *L) {
   const char *path = luaL_checkstring(L, 1);
   int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);

@@ -29,7 +29,7 @@ describe("what was lent", function()
       local y = flare.autocast(autocast, function()
         return autocast and linear(input, w) or flare.matmul(input, w:t())
       end)
-      flat:zero_() -- nobody reads it any more
+      flat:zero_() -- no call reads it any more
       w:close()
       flat:close()
       y:to("f32"):square():sum():backward()
@@ -81,7 +81,7 @@ describe("what was lent", function()
     for _, case in ipairs {{function() return 3 end, "must come back as a tensor, not"},
         {function() return flare.zeros({8}, {dtype = "f64"}) end, "has come back as f64 of 8"},
         {function() return flare.zeros{5} end, "has come back as f32 of 5 elements"},
-        {function() error "nobody there" end, "nobody there"}} do
+        {function() error "no owner" end, "no owner"}} do
       local w, _, _, f = lent(case[1])
       local y = flare.matmul(x:clone():requires_grad_(true), w:t()):sum()
       assert.error_matches(function() y:backward() end, case[2], 1, true)

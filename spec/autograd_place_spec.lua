@@ -28,7 +28,7 @@ describe("a gradient with a place", function()
     assert.is_false(x.grad:shares(flat))
   end)
 
-  it("goes through hooks, and keeps what somebody set", function()
+  it("goes through hooks, and keeps requires_grad as it was set", function()
     local x, place, flat = placed{4}
     local seen
     local hook = x:register_hook(function(g) seen = g.dtype return g * 3 end)

@@ -1,4 +1,4 @@
--- What is told of a GPU that fails, runs out of memory or never ends, on one that is not there:
+-- Messages about a GPU that fails, runs out of memory or never ends, on a simulated one:
 -- its memory is the host's and its kernels do what the environment says.
 local fakes = require "spec.support.fakes"
 local tree = require "spec.support.tree"
@@ -28,7 +28,7 @@ describe("a GPU that", function()
   setup(function() fakes.machine(place) end)
   teardown(function() os.execute("rm -rf " .. place) end)
 
-  it("fails in a kernel is told of with the kernel and its line", function()
+  it("fails in a kernel is reported with the kernel and its line", function()
     local said, status = run("FAKE_FAULT=bad:700", "bad(x)\nx:tolist()\n")
     says(said, "script.lua:6: " .. access .. " in the kernel bad" .. ending
       .. " (launched at script.lua:5)")
@@ -138,7 +138,7 @@ print(flare.zeros(2000000, {device = "cuda"}):numel())
     local said, status = fakes.run(place, "FLARE_CACHE=off FAKE_HANG='randn<1>'", [[
 local flare = require "flare"
 local half = flare.full({4, 8}, 0.5, {device = "cuda"})
-flare.randn({8}, {device = "cuda"}) -- never ends: whoever waits leaves with status 99
+flare.randn({8}, {device = "cuda"}) -- never ends: the wait leaves with status 99
 local core = require "flare.core"
 core.ops.bernoulli(half)
 core.ops.poisson(half)

@@ -136,7 +136,7 @@ describe("a launch", function()
       :find("shared must be a number of bytes, got -1", 1, true))
   end)
 
-  it("refuses a gradient that nobody has given", function()
+  it("refuses a gradient that is not defined", function()
     local why = message(scale(), flare.ones(8, {requires_grad = true}), 2, 8)
     assert.truthy(why:find("x requires a gradient, but the kernel has none", 1, true), why)
     assert.truthy(message(scale, {backward = 3}):find("backward must be a function or a kernel"))

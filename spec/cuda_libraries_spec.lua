@@ -101,7 +101,7 @@ describe("NVIDIA's libraries", function()
     refused("turing", "cuda: Fake 7.5 has compute capability 7.5, 8.0 is needed")
   end)
 
-  it("are told of by the doctor where they are", function()
+  it("are listed by the doctor with their paths", function()
     driver("good", {VERSION = 12080, MAJOR = 9})
     build("good", "libnvrtc.so.13", "all versions", "-D COMPILER -D MAJOR=13 -D MINOR=1")
     build("good", "libcublasLt.so.13", "all versions", "-D BLAS -D MAJOR=0 -D MINOR=0")

@@ -66,7 +66,7 @@ describe("data parallel", function()
     ]], "sim:0")
   end)
 
-  it("averages as long as there is the model, held by somebody or not", function()
+  it("averages as long as there is the model, with or without references to it", function()
     good(2, [[
       local model = make()
       local loss = (dist.DataParallel(model)(part(x)) - part(y)):square():mean()
@@ -157,7 +157,7 @@ describe("data parallel", function()
   it("names a parameter that has come later", function()
     good(2, [[
       local function go(model, of)
-        local outer = flare.ones({1}, {dtype = "f64"}):requires_grad_(true) -- of nobody
+        local outer = flare.ones({1}, {dtype = "f64"}):requires_grad_(true) -- of no model
         ;(model(part(x)) * outer):square():mean():backward()
       end
       local model = dist.DataParallel(make())

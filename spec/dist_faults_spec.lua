@@ -57,7 +57,7 @@ describe("a rank that is killed", function()
 end)
 
 describe("a job with restarts", function()
-  it("ends with the weights of one that nobody disturbed, bit for bit", function()
+  it("ends with the weights of an undisturbed one, bit for bit", function()
     local text = [[
       local nn, optim, data = flare.nn, flare.optim, flare.data
       local turn, kills = tonumber(os.getenv "FLARE_RESTART"), tonumber(arg[1])
@@ -159,7 +159,7 @@ describe("a rank that has done its part and left", function()
 end)
 
 describe("a rank out of step", function()
-  -- what rank 2 does, what the others do, what everybody is told
+  -- what rank 2 does, what the others do, the message on all ranks
   local cases = {
     {"calls another operator", "dist.broadcast(x)", "dist.all_reduce(x)",
       "rank 2 called broadcast #2 f32 %(4%) root 0 at script.lua:5, but ranks 0, 1, 3 called "
@@ -183,7 +183,7 @@ describe("a rank out of step", function()
       "rank 2 %(pid %d+%) left the job; it has done barrier #1 at script.lua:4"},
   }
   for _, case in ipairs(cases) do
-    it("is told when it " .. case[1], function()
+    it("gets an error when it " .. case[1], function()
       local logs, out, status = run(([[local x = flare.ones{4} dist.barrier()
         if rank == 2 then %s else %s end
         dist.all_reduce(x)
@@ -193,7 +193,7 @@ describe("a rank out of step", function()
     end)
   end
 
-  it("is told when it receives what nobody sends, or makes another group", function()
+  it("gets an error when it receives what no rank sends, or makes another group", function()
     local logs = run([[
       if rank == 1 then dist.send(flare.ones{2, 3}, 2) end
       if rank == 2 then dist.recv({3, 2}, 1) end

@@ -29,7 +29,7 @@ describe("to_dlpack and from_dlpack", function()
     assert.same({1, 1}, flare.from_dlpack(pointer, {versioned = false}):totable())
   end)
 
-  it("keep the memory as long as somebody has it", function()
+  it("keep the memory as long as there is a reference", function()
     core.collect()
     local before = core.memory.stats().live
     do
@@ -53,9 +53,9 @@ describe("to_dlpack and from_dlpack", function()
     flare.from_dlpack(capsule)
     assert.equal("flare.dlpack (taken)", tostring(capsule))
     assert.has_error(function() flare.from_dlpack(capsule) end,
-                     "from_dlpack: somebody has taken the tensor already")
+                     "from_dlpack: the tensor has been taken already")
     assert.has_error(function() capsule:take() end,
-                     "take: somebody has taken the tensor already")
+                     "take: the tensor has been taken already")
     assert.has_error(function() flare.from_dlpack {1, 2} end,
       "from_dlpack: expected what x:to_dlpack() gives or a light userdata, got table")
     local w = flare.ones(2):requires_grad_(true)

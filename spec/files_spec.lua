@@ -278,7 +278,7 @@ describe("checkpoints", function()
     assert.is_true(before:eq(other.weight):all():item())
   end)
 
-  it("sweep away what killed saves left, and nobody else's", function()
+  it("remove temporary files of killed saves, and no others", function()
     put("step-00000003.flare.tmp-999999999-0", "half")
     local mine = file.exists "/proc/self" and io.open("/proc/self/stat"):read "n"
     local other = ("step-00000003.flare.tmp-%d-0"):format(mine or 1)

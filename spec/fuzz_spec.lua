@@ -5,7 +5,7 @@ local fuzz = require "spec.support.fuzz"
 local library = require "spec.support.fuzz_library"
 local parsers = require "spec.support.parsers"
 
-describe("arguments that nobody meant", function()
+describe("random arguments", function()
   it("give results or errors", function()
     assert.is_true(fuzz.operators(100000, 1) > 30000)
   end)

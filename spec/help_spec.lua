@@ -43,7 +43,7 @@ describe("flare.help", function()
     has(flare.help "x:reduce", 'x:reduce("b (c p) t')
     has(flare.help "flare.reduce", "flare.reduce(inputs, output")
     has(flare.help "x:union1d", "flare.union1d(a, b)")
-    local told = {} -- what readers are told of, and methods
+    local told = {} -- public names with an entry, and methods
     for _, path in ipairs(tree.files("README.md docs", ".md")) do
       for name in tree.read(path):gmatch "flare%.([%a_][%w_]*)" do
         if type(rawget(flare, name) or core[name]) == "function" then told[name] = true end
@@ -78,7 +78,7 @@ describe("flare.help", function()
     has(flare.help "optim.AdamW", "optim.AdamW(parameters, {lr = 1e-3", ":zero_grad()", ":step(")
     has(flare.help "optim.StepLR", "{every =, gamma = 0.1}", "gamma every `every` steps", ":step()")
     has(flare.help "nn.LSTM", ":forward(x, h0, c0, opts)")
-    assert(not flare.help "nn.LSTM":find ":parameters", "what all layers have is told of once")
+    assert(not flare.help "nn.LSTM":find ":parameters", "methods of all layers are listed once")
   end)
 
   it("looks for a name in the parts of the library, too", function()

@@ -147,7 +147,7 @@ describe("a file of another kind", function()
     assert.match("the file is a safetensors file", select(2, flare.load(path)))
   end)
 
-  it("that was cut off is told from one of another kind", function()
+  it("that was cut off has another message than one of another kind", function()
     local path = folder .. "/model"
     assert(flare.save(path, {x = flare.ones(100)}))
     local text = core.file.read(path)

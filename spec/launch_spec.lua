@@ -2,7 +2,7 @@
 local launch = require "spec.support.launch"
 local net = require("flare.core").net
 
--- Ranks that work until somebody ends them; says "going" when all are there.
+-- Ranks that work until they are ended; says "going" when all are there.
 local endless = [[
   dist.barrier()
   if rank == 0 then print "going" end
@@ -55,7 +55,7 @@ describe("flare launch", function()
     end
   end)
 
-  it("says what it would start, and what is wrong with what it was told", function()
+  it("says what it would start, and what is wrong with its arguments", function()
     local folder = launch.folder ""
     local status, out = launch.shell(folder, "$J -n 2 --dry-run script.lua a b")
     assert.equal(0, status)
@@ -129,10 +129,10 @@ END
     launch.remove(folder)
   end)
 
-  it("ends everything on Ctrl-C while nobody reads what it writes", function()
+  it("ends all processes on Ctrl-C while its output is not read", function()
     local folder, limit = launch.folder "for k = 1, 40000 do print(k) end", launch.within(5)
     local _, slow = launch.shell(folder, "$J -n 2 script.lua | (sleep 3; tail -n 1)")
-    assert.equal("40000\n", slow) -- what somebody reads late
+    assert.equal("40000\n", slow) -- output that is read late
     launch.shell(folder, "rm -r logs\necho \"print 'going' while true do print(1) end\" "
       .. ">script.lua")
     local status, out = launch.shell(folder, "mkfifo full; sleep 60 <full & R=$!\n"
@@ -144,7 +144,7 @@ END
     launch.remove(folder)
   end)
 
-  it("ends everything when nobody reads what it writes", function()
+  it("ends all processes when its output is closed", function()
     local folder = launch.folder "while true do print(dist.all_reduce(flare.ones{1}):item()) end"
     local _, out = launch.shell(folder, "{ $J -n 2 script.lua 2>&1; echo $? >status; } "
       .. "| head -n 1")
@@ -204,7 +204,7 @@ END
     launch.remove(folder)
   end)
 
-  it("leaves nobody when it is killed itself", function()
+  it("leaves no process when it is killed itself", function()
     local folder = launch.folder("local child = rank == 0 and io.popen 'sleep 60'\n" .. endless)
     launch.shell(folder, "$J -n 2 script.lua & L=$!\n" .. under_way .. "kill -KILL $L")
     launch.gone(folder)

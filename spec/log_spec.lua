@@ -13,7 +13,7 @@ local function sink()
 end
 
 describe("log.progress", function()
-  it("writes a plain line at every tenth when nobody looks", function()
+  it("writes a plain line at every tenth when the output is no terminal", function()
     local out = sink()
     local bar = log.progress{total = 50, label = "train", out = out}
     for step = 1, 50 do bar:update(step, {loss = flare.tensor(0.25)}) end

@@ -80,7 +80,7 @@ describe("a profile", function()
     for name in pairs(lines) do assert.truthy(name:find "profile_spec.lua:%d+", name) end
     local one = names(report:sums("module", {depth = 1}))
     assert.equal(3, one.Net.calls)
-    net(x) -- nobody watches any more
+    net(x) -- the profile has ended
     assert.is_true(pcall(net, x))
   end)
 
@@ -193,7 +193,7 @@ describe("a profile", function()
     assert.truthy(tostring(why):find "not running")
   end)
 
-  it("keeps as many launches as it is told to, and there is one at a time", function()
+  it("keeps as many launches as the option `most` says, and there is one at a time", function()
     local stop = flare.profile.start {most = 3}
     assert.error_matches(function() flare.profile(print) end, "running already")
     for _ = 1, 5 do local _ = flare.ones(2) + 1 end

@@ -259,7 +259,7 @@ describe("the prompt", function()
     assert.equal(prompt {"?softmax"}, prompt {":help softmax"})
   end)
 
-  it("tells of one's own values", function()
+  it("describes the values of the script", function()
     local out = prompt {"x = flare.ones(2, 3)", "?x"}
     assert.match("^x: a tensor, f32 %(2, 3%) on cpu", out)
     out = prompt {"-- Adds one.", "function f(a, b) return a + 1 end", "?f"}

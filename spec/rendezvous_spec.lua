@@ -31,7 +31,7 @@ end
 
 local function stranger(server) return assert(net.connect("127.0.0.1", server.port, 60)) end
 
--- A channel of somebody who knows the secret, as far as the server is here, too.
+-- A channel of a client that knows the secret, with the server in this process.
 local function friend(server, key)
   local channel, gone = Channel(stranger(server), "client", key or secret), false
   work(server, function()

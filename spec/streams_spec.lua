@@ -122,7 +122,7 @@ describe("streams", function()
       s:run(function() for _ = 1, 8 do y = y + 1 end end)
       for _ = 1, 8 do z = z * 2 end
       local e = s:record()
-      assert.is_false(e:query(), "nobody has waited yet")
+      assert.is_false(e:query(), "the host has not waited yet")
       e:wait(first)
       delay(0)
       assert.equal(9 + 256, (y + z)[1]:item())
@@ -242,7 +242,7 @@ end)
 describe("copies", function()
   after_each(function() delay(0) flare.synchronize(device) end)
 
-  it("of pinned memory wait for nobody", function()
+  it("of pinned memory do not wait", function()
     local s = flare.stream(device)
     local x = flare.arange(1, 1000):f32():pin_memory()
     assert.is_true(x:is_pinned())
@@ -342,7 +342,7 @@ describe("gradients", function()
     end
   end)
 
-  it("of parts are added where they belong, whoever made them", function()
+  it("of parts are added where they belong, whichever stream made them", function()
     local s, t = flare.stream(device), flare.stream(device)
     local was = flare.debug_streams(true)
     for _, us in ipairs {0, 300} do

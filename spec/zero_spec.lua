@@ -382,7 +382,7 @@ describe("ZeRO", function()
     ]])
   end)
 
-  it("updates parameters where they lie, whoever holds or fills them", function()
+  it("updates parameters in place, whatever refers or writes to them", function()
     good(2, [[
       local model = make()
       local w = model:parameters()[1]

@@ -185,7 +185,7 @@ static void test_order(void) {
   close_runtime(&rt);
 }
 
-/* Large memory: found again at any fitting size, and what nobody needed lately
+/* Large memory: found again at any fitting size, and what was not used lately
  * does not stay for good. */
 static void test_large(void) {
   static fl_runtime rt;

@@ -1,6 +1,6 @@
 /* What flare.h says about the runtime itself: threads and runtimes that must
  * not be mixed, the names of outcomes, wrong calls from C, the ring of launches
- * and who is told that a gradient is complete. */
+ * and the event that a gradient is complete. */
 #include "check.h"
 
 #include <flare/flare.h>
@@ -170,7 +170,7 @@ static fl_status ready(void *context, fl_tensor *leaf) {
   return FL_OK;
 }
 
-/* Each leaf is told of once, with its whole gradient, in order of the pass. */
+/* Each leaf is reported once, with its whole gradient, in order of the pass. */
 static void test_ready(void) {
   uint64_t ids[4] = {0};
   fl_tensor *a = ones(rt, 1), *b = ones(rt, 1), *two, *y;

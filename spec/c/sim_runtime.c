@@ -75,7 +75,7 @@ static void test_late_failure(void) {
             *m = vector(sim0, FL_F32, 2, one);
   CHECK(control("delay_us", 30000) == FL_OK);
   CHECK(look_up(table, 3, 11) == FL_OK);
-  CHECK(look_up(table, 4, 12) == FL_OK); /* nobody knows yet */
+  CHECK(look_up(table, 4, 12) == FL_OK); /* the error is not known yet */
   CHECK(step(p, g, m) == FL_OK);
   CHECK(control("delay_us", 0) == FL_OK);
   CHECK(fl_device_sync(rt, sim0) == FL_EINDEX);

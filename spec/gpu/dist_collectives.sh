@@ -44,7 +44,7 @@ for way in nccl auto "nccl two groups"; do
 done
 # out of step, found before it hangs
 if FLARE_DIST_CHECK=1 timeout -k 2 20 bash -c "launch $here/astray.lua" >"$w/out" 2>&1; then
-  echo "FAIL rank 1 is out of step, and nobody says so"
+  echo "FAIL rank 1 is out of step, and there is no message"
   bad=$((bad + 1))
 else
   grep -m 1 -o 'rank 1 called broadcast #2 .*' "$w/out" | sed 's/^/PASS out of step: /' | grep . ||

@@ -1,5 +1,5 @@
 -- Random kills of a rank, at any moment of its life: every survivor ends within 5 seconds with the
--- same verdict, and nobody is left.  limit: 10 min.
+-- same verdict, and no process is left.  limit: 10 min.
 --   dist_kills.lua [TURNS] [SEED] [RANKS] [cpu|cuda]
 package.path = "./?.lua;./stdlib/?.lua;./stdlib/?/init.lua;" .. package.path
 local launch = require "spec.support.launch"

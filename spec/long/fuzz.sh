@@ -1,10 +1,10 @@
 #!/bin/sh
-# Ten million calls of operators with arguments that nobody meant, of the library's other
+# Ten million calls of operators with random arguments, of the library's other
 # functions and methods, and spoiled files of every kind, under the address and
 # undefined-behaviour sanitizers, from seeds that no run had before. limit: 60 min
 #   FUZZ_PROGRAM  flare with the sanitizers; left out: it is built
 #   FUZZ_JOBS     processes side by side; FUZZ_CALLS: how many calls in all
-#   FUZZ_SECONDS  after which no more seeds are begun; what was done is told when it is ended
+#   FUZZ_SECONDS  after which no more seeds are begun; the counts are printed at the end
 #                 before that as well
 set -eu
 program=${FUZZ_PROGRAM:-build-asan/flare} jobs=${FUZZ_JOBS:-$(nproc)}

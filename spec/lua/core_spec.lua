@@ -47,7 +47,7 @@ describe("devices", function()
 end)
 
 describe("the last launches", function()
-  it("are told with line and shapes, the latest first", function()
+  it("are listed with line and shapes, the latest first", function()
     local x = core.ones(2, 3)
     local y = x:tanh()
     local _ = y + x

@@ -198,7 +198,7 @@ describe("threads", function()
     end
   end)
 
-  it("end when nobody holds them", function()
+  it("end when no handle refers to them", function()
     local ch = core.channel(1)
     do core.spawn("local ch = ... ch:push(1) ch:push(2)", ch) end
     assert.equal(1, ch:pop())

@@ -80,7 +80,7 @@ def check(status):
 
 @c.PYFUNCTYPE(None, c.c_void_p)
 def drop(capsule):
-    """A capsule that nobody took: its tensor goes back."""
+    """A capsule that was not taken: its deleter releases the tensor."""
     capsule = c.cast(capsule, c.py_object)
     for name, at in ((VERSIONED, 16), (OLD, 56)):
         if py.PyCapsule_IsValid(capsule, name):
@@ -219,7 +219,7 @@ def numpy_both_ways(rt, np):
     assert not np.from_dlpack(t).flags.writeable
     refused("uint16", rt.take, np.zeros(2, "u2"))
     refused("at most 8 dims", rt.take, np.zeros((1,) * 9))
-    t.__dlpack__(max_version=(1, 0))  # capsules that nobody takes
+    t.__dlpack__(max_version=(1, 0))  # capsules that are not taken
     rt.take(np.zeros(2)).__dlpack__()
     print("numpy: zero-copy both ways")
 
@@ -281,7 +281,7 @@ def after_the_end(np, torch):
 
 
 def on_streams(torch, device="cuda:0", rounds=40):
-    """Two runtimes and PyTorch on one GPU, each in its own streams; nobody waits on the host."""
+    """Two runtimes and PyTorch on one GPU, each in its own streams; the host does not wait."""
     one, two = Runtime(), Runtime()
     side = torch.cuda.Stream()
     n = 1 << 22

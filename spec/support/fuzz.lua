@@ -1,4 +1,4 @@
--- Calls of operators with arguments that nobody meant: for spec/fuzz_spec.lua and
+-- Calls of operators with random arguments: for spec/fuzz_spec.lua and
 -- spec/long/fuzz.sh. What comes back is a result or an error with a message; a crash, a hang or a
 -- report of a sanitizer ends the process.
 local flare = require "flare"

@@ -1,4 +1,4 @@
--- Calls of everything public that is no operator, with arguments that nobody meant: functions of
+-- Calls of everything public that is no operator, with random arguments: functions of
 -- the core and of the library, methods of tensors, classes and the methods of their objects, what
 -- stands between brackets. For spec/fuzz_spec.lua and spec/long/fuzz.sh.
 local flare = require "flare"
@@ -165,7 +165,7 @@ local function arguments(name, op)
   return list
 end
 
--- Endless work is the right of whoever asks for it.
+-- Arguments that ask for endless work are left out.
 local function enough() error("interrupted!", 0) end
 local steps = 200000
 

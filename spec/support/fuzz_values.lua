@@ -1,4 +1,4 @@
--- Values that nobody meant, for spec/support/fuzz.lua and fuzz_library.lua.
+-- Random and unusual values, for spec/support/fuzz.lua and fuzz_library.lua.
 local flare = require "flare"
 local core = flare.core
 

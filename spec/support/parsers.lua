@@ -69,7 +69,7 @@ parsers.readers = {
   json = function(path) return core.json.decode(core.file.read(path)) end,
 }
 
---- Whether a reader keeps its promise for a file; whoever interrupted it gets no answer.
+--- Whether a reader keeps its promise for a file; an interrupted one gives no answer.
 -- @return nothing, or what is wrong
 function parsers.judge(read, path)
   local ok, value, message = pcall(read, path)

@@ -1,4 +1,4 @@
--- Rank 1 calls something else than the others; with FLARE_DIST_CHECK=1 it is told before it hangs.
+-- Rank 1 calls another collective than the others; FLARE_DIST_CHECK=1 reports it before it hangs.
 local flare = require "flare"
 local dist = flare.dist
 

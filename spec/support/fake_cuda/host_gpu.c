@@ -1,5 +1,5 @@
 /* A driver whose GPU is the host's memory: everything has happened when a call
- * returns. A few kernels are known by name and told of on stderr as they run;
+ * returns. A few kernels are known by name and printed on stderr as they run;
  * after one called "fault" the device is broken, as a real one would be. */
 #include "../../../kernels/cuda/driver/library.h"
 

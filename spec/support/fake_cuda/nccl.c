@@ -1,9 +1,9 @@
 /* A group that is there: NCCL's other functions do nothing. FAKE_HANG_IN is a
  * function that does not come back until its communicator is aborted ("deaf
  * NAME": not even then), after a Ctrl-C with FAKE_INTERRUPT; FAKE_FAIL_IN is
- * one that fails. What happens then is told on stderr. A communicator is freed
- * at the end of the group of calls that aborts it, which must not be while
- * somebody is inside of it. */
+ * one that fails. It prints what happens then on stderr. A communicator is
+ * freed at the end of the group of calls that aborts it, which must not be
+ * while another call uses it. */
 #include "../../../kernels/cuda/vendor/nccl.h"
 
 #include <signal.h>

@@ -1,6 +1,6 @@
 --- Arguments for linear algebra. Matrices that are to be inverted are near 3 times the
 -- identity, those of symmetric rows are symmetric also while they are differentiated. _signs: of
--- columns and rows the signs are whoever computes them's.
+-- columns and rows the signs depend on the library.
 local A = require "spec.support.array"
 
 local S = {}

@@ -1,4 +1,4 @@
---- Wall-clock time and whether somebody is looking.
+--- Wall-clock time, and whether the output is a terminal.
 local core = require "flare.core"
 
 local M = {}
