@@ -1,8 +1,9 @@
---- A kernel from CUDA source, with the compiler's messages in lines of the script.
+--- Compiles a kernel from CUDA source; the compiler's messages refer to lines of the script.
 local core = require "flare.core"
 local fail = require "flare.fail"
 
--- Where `source` stands: the chunk that calls the library, and the line of the text's first one.
+-- The position of `source`: the chunk that calls the library, and the line at which the text
+-- begins.
 local function place(source)
   local level, info = 2
   repeat
@@ -41,7 +42,7 @@ end
 
 --- @param who the function that was called, for messages
 -- @param options a list for the compiler
--- @return the kernel; raises what the compiler says
+-- @return the kernel; raises the compiler's messages
 return function(who, source, name, options, arch)
   local raw, message, log = core.raw_new(source, name, table.concat(options, "\n"), arch)
   if raw then return raw end

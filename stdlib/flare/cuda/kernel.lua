@@ -1,4 +1,4 @@
---- flare.cuda.kernel: a kernel in CUDA C++, from a string to a function of tensors and numbers.
+--- flare.cuda.kernel: makes a function of tensors and numbers from a kernel in CUDA C++.
 local compile = require "flare.cuda.compile"
 local core = require "flare.core"
 local fail = require "flare.fail"
@@ -102,7 +102,7 @@ local function fixed(value)
   return list[1] or 1, list[2] or 1, list[3] or 1
 end
 
--- What core.raw_call launches by; nil where something has to be computed, or looked at, each time.
+-- The arguments of core.raw_call, if they are the same at each call; otherwise nil.
 local function plan_of(o)
   local list, at, tensor = {}, {}, nil
   for i, p in ipairs(o.params) do
@@ -205,7 +205,8 @@ local function three(k, what, value, args, most)
   return sizes
 end
 
--- What a 1-D grid covers: the first result's elements, or the first written tensor's.
+-- The number of elements that a 1-D grid covers: of the first output, or of the first tensor that
+-- the kernel writes.
 local function elements(k, args)
   local first
   for _, p in ipairs(k.params) do

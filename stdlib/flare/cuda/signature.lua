@@ -26,7 +26,7 @@ for bits = 8, 32, 8 do
   ranges["u" .. bits] = {0, (1 << bits) - 1}
 end
 
--- Comments become blanks, so that what is left keeps its place.
+-- Replaces comments by blanks, so that positions in the text do not change.
 local function bare(source)
   local function blank(text) return (text:gsub("[^\n]", " ")) end
   return (source:gsub("/%*.-%*/", blank):gsub("//[^\n]*", blank))

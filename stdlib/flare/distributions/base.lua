@@ -1,4 +1,5 @@
---- What all distributions are: parameters in one shape, samples with and without gradients.
+--- The base class of distributions: parameters broadcast to one shape, samples with and without
+-- gradients.
 local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"
@@ -11,14 +12,14 @@ Distribution.__keeps = true
 M.Distribution = Distribution
 Distribution.about = {"distributions.Distribution()", "What all distributions are."}
 
--- How many dims at the end are one event.
+-- The number of event dims, at the end.
 Distribution.events = 0
 
---- Options for a tensor like x.
+--- Options for a tensor with the dtype and device of x.
 function M.like(x) return {dtype = x.dtype, device = x.device} end
 
---- Puts the parameters of a list of names into fields, in one shape; numbers become tensors like
--- the others, integers floats.
+--- Stores the parameters as fields, broadcast to one shape. Numbers become tensors with the dtype
+-- and device of the others; integers become floats.
 function M.take(self, names, ...)
   local list, first = {...}, nil
   for i = #names, 1, -1 do
@@ -41,7 +42,7 @@ function M.take(self, names, ...)
   self.batch = list[1].shape
 end
 
---- One of logits and probs, for those that have either.
+--- Stores either logits or probs, whichever was given.
 function M.take_either(self, o)
   local name = getmetatable(self).__name
   o = options.check(name, o, {logits = options.none, probs = options.none})
@@ -51,7 +52,7 @@ function M.take_either(self, o)
   return o.logits, o.probs
 end
 
---- The same for one number each: fields logits, probs and batch.
+--- The same for one number per event: fields logits, probs and batch.
 function M.take_bits(self, o)
   local logits, probs = M.take_either(self, o)
   local given = options.tensor(getmetatable(self).__name, logits and "logits" or "probs",
@@ -64,23 +65,24 @@ end
 --- The precision of x's dtype, at most that of f32.
 function M.tiny(x) return x.dtype == "f64" and 0x1p-52 or 0x1p-23 end
 
--- The sizes of a sample: those given, then those of one.
+-- The shape of a sample: the given sizes, then the shape of one draw.
 local function sizes(first, ...)
   if type(first) == "table" then return {table.unpack(first)} end
   return {first, ...}
 end
 
---- Sizes in front of a shape.
+--- The given sizes followed by a shape.
 function M.full(shape, of)
   return table.move(of, 1, #of, #shape + 1, {table.unpack(shape)})
 end
 
---- Numbers of the exponential distribution with mean 1, in front of those of a tensor.
+--- Draws from the exponential distribution with mean 1: the given sizes, then the shape of a
+-- tensor.
 function M.exponential(shape, of)
   return -(-core.rand(M.full(shape, of.shape), M.like(of))):log1p()
 end
 
---- Numbers of the gamma distribution, in front of the alphas.
+--- Draws from the gamma distribution: the given sizes, then the shape of the alphas.
 function M.gamma(alpha, shape)
   return core.gamma(alpha:expand(M.full(shape, alpha.shape)):contiguous())
 end
@@ -90,15 +92,15 @@ function M.log_beta(alpha)
   return alpha:lgamma():sum(-1) - alpha:sum(-1):lgamma()
 end
 
---- Draws, without a gradient.
--- @param ... sizes in front
+--- Draws a sample, without gradients.
+-- @param ... sizes in front of the shape of one draw
 function Distribution:sample(...)
   local shape = sizes(...)
   return core.no_grad(function() return self:draw(shape) end)
 end
 
---- Draws so that the sample has a gradient towards the parameters.
--- @param ... sizes in front
+--- Draws a sample with gradients with respect to the parameters (reparametrization).
+-- @param ... sizes in front of the shape of one draw
 function Distribution:rsample(...)
   if self.discrete then
     fail("%s: a sample that counts has no gradient; see nn.functional.gumbel_softmax",
@@ -111,16 +113,16 @@ local function without(self, what)
   fail("%s has no %s here", getmetatable(self).__name, what)
 end
 
---- The log of the probability of x, or of its density.
+--- The log-probability of x, or the log of its probability density.
 function Distribution:log_prob(x) without(self, "log_prob", x) end
 
---- How likely a value up to x is.
+--- The cumulative distribution function at x.
 function Distribution:cdf(x) without(self, "cdf", x) end
 
---- The value up to which one is with probability p.
+--- The inverse of the cumulative distribution function at p (the quantile function).
 function Distribution:icdf(p) without(self, "icdf", p) end
 
---- How much is open before a draw, in nats.
+--- The entropy, in nats.
 function Distribution:entropy() without(self, "entropy") end
 
 --- The mean.
@@ -129,11 +131,11 @@ function Distribution:mean() without(self, "mean") end
 --- The variance.
 function Distribution:variance() without(self, "variance") end
 
---- The root of the variance.
+--- The standard deviation.
 function Distribution:std() return self:variance():sqrt() end
 
---- A distribution: the names of its parameters, its methods, and more of what it is for readers.
--- Parameters behind the first have the defaults, if there are any.
+--- Defines a distribution: the names of its parameters, its methods, a description for help. The
+-- defaults are for parameters after the first.
 function M.define(name, names, methods, what, defaults)
   local cls, call = class(name, Distribution), {table.unpack(names)}
   for i, value in ipairs(defaults or {}) do

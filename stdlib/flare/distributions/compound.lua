@@ -1,5 +1,4 @@
---- Distributions made of others: dims that are one event, mixtures, and what comes out of
--- functions.
+--- Distributions made from others: independent dims, mixtures, transformed variables.
 local base = require "flare.distributions.base"
 local class = require "flare.class"
 local core = require "flare.core"
@@ -47,8 +46,8 @@ function Independent:log_prob(x) return self.inner:log_prob(x):sum{dims = self.d
 local Mixture = class("MixtureSameFamily", Distribution)
 D.MixtureSameFamily = Mixture
 
---- distributions.MixtureSameFamily(classes, parts): a Categorical says which of the last dim of the
--- batch of `parts`
+--- distributions.MixtureSameFamily(classes, parts): a mixture; the Categorical `classes` chooses a
+-- component along the last batch dim of `parts`
 function Mixture:init(classes, parts)
   self.parts = check("MixtureSameFamily", parts)
   check("MixtureSameFamily", classes)
@@ -62,7 +61,7 @@ function Mixture:init(classes, parts)
   self.batch = {table.unpack(parts.batch, 1, #parts.batch - 1)}
 end
 
--- Something for each class, (..., classes), beside the parts' (..., classes, event).
+-- Reshapes (..., classes) to broadcast with the components' (..., classes, event).
 function Mixture:beside(x)
   for _ = 1, self.events do x = x:unsqueeze(-1) end
   return x
@@ -100,10 +99,10 @@ end
 local Transformed = class("TransformedDistribution", Distribution)
 D.TransformedDistribution = Transformed
 
---- distributions.TransformedDistribution(d, transforms): what comes out when a variable goes
--- through one or several AffineTransform, ExpTransform, PowerTransform, SigmoidTransform,
--- TanhTransform, SoftplusTransform. The log_prob of a sample goes by what it was made of, so that
--- tanh has one at its ends, too.
+--- distributions.TransformedDistribution(d, transforms): the distribution of f(x), where x is drawn
+-- from d and f is one or several of AffineTransform, ExpTransform, PowerTransform,
+-- SigmoidTransform, TanhTransform, SoftplusTransform. log_prob of a sample uses the x from which it
+-- was computed, so that it is finite where tanh is rounded to 1.
 function Transformed:init(inner, list)
   self.inner = check("TransformedDistribution", inner)
   self.list = class.is(list, transforms.Transform) and {list} or list

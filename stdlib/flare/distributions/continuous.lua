@@ -1,4 +1,4 @@
---- Distributions of real numbers, of shares and of vectors.
+--- Continuous distributions of numbers, of probabilities and of vectors.
 local base = require "flare.distributions.base"
 local core = require "flare.core"
 local fail = require "flare.fail"

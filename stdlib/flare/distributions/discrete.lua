@@ -1,4 +1,4 @@
---- Distributions of counts and of classes, which count from 1.
+--- Discrete distributions: of counts, and of classes, which count from 1.
 local base = require "flare.distributions.base"
 local core = require "flare.core"
 local options = require "flare.options"

@@ -1,10 +1,11 @@
---- flare.distributions: probabilities and samples, with gradients towards their parameters.
+--- flare.distributions: probability distributions: log-probabilities and samples with gradients
+-- with respect to the parameters.
 --
 --     local d = flare.distributions.Normal(mean, std)
 --     local loss = -(d:log_prob(action) * advantage):mean() - 0.01 * d:entropy():mean()
 --
--- Parameters are tensors or numbers and broadcast. A sample has the given sizes in front of their
--- shape: d:sample(), d:sample(5), d:sample{5, 2}.
+-- Parameters are tensors or numbers and broadcast. The shape of a sample is the given sizes, then
+-- the parameters' shape: d:sample(), d:sample(5), d:sample{5, 2}.
 require "flare"
 
 local files = {kl = "kl", Distribution = "base"}

@@ -1,4 +1,4 @@
---- Kullback and Leibler's divergences of two distributions of one kind.
+--- Kullback-Leibler divergences between two distributions of one kind.
 local base = require "flare.distributions.base"
 local class = require "flare.class"
 local core = require "flare.core"
@@ -71,7 +71,7 @@ for name, as in pairs{LogNormal = "Normal", OneHotCategorical = "Categorical", C
   divergence[name] = divergence[as]
 end
 
---- Kullback and Leibler's divergence of q from p, two distributions of one kind.
+--- The Kullback-Leibler divergence KL(p || q) of two distributions of one kind.
 local function kl(p, q)
   local name = class.is(p, Distribution) and getmetatable(p).__name or type(p)
   if not class.is(q, Distribution) or getmetatable(q).__name ~= name then

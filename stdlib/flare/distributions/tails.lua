@@ -1,5 +1,5 @@
---- Distributions of real numbers that are made of simpler ones: logarithms, magnitudes, quotients,
--- extremes.
+--- Continuous distributions derived from simpler ones: of logarithms, magnitudes, quotients and
+-- extreme values.
 local base = require "flare.distributions.base"
 local class = require "flare.class"
 local core = require "flare.core"
@@ -9,7 +9,7 @@ local D = {}
 local EULER = 0.57721566490153286
 local Normal, Gamma = continuous.Normal, continuous.Gamma
 
--- x where it is in range, what stands for one that is not elsewhere.
+-- x where it is in the support, elsewhere a substitute value.
 local function where(inside, x, other) return core.where(inside, x, other) end
 
 D.LogNormal = base.define("LogNormal", {"loc", "scale"}, {
@@ -41,7 +41,7 @@ D.Cauchy = base.define("Cauchy", {"loc", "scale"}, {
   variance = function(self) return core.full_like(self.loc, math.huge) end,
 })
 
--- Magnitudes of what is symmetric around 0.
+-- The magnitude of a variable that is symmetric around 0.
 local function half(name, whole, mean, variance)
   local function at(self) return whole(core.zeros_like(self.scale), self.scale) end
   D[name] = base.define(name, {"scale"}, {

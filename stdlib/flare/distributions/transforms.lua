@@ -1,5 +1,5 @@
---- Functions that have an inverse, for TransformedDistribution: forward(x), inverse(y), the log of
--- the magnitude of the slope at x, and whether they go up there (1) or down (-1).
+--- Invertible functions for TransformedDistribution: forward(x), inverse(y), the log of the
+-- absolute derivative at x, and the sign of the derivative (1 or -1).
 local base = require "flare.distributions.base"
 local class = require "flare.class"
 local core = require "flare.core"
@@ -13,7 +13,7 @@ Transform.about = {"distributions.Transform()", "What all transforms are."}
 
 function Transform:direction(x) return core.ones_like(x:detach()) end
 
--- A parameter as a tensor like x.
+-- A parameter as a tensor with the dtype and device of x.
 local function like(v, x) return core.is_tensor(v) and v or core.tensor(v, base.like(x)) end
 
 local function define(name, names, what, methods)

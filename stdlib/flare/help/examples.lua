@@ -1,5 +1,5 @@
---- Arguments for the example of a row, where those that help/rows.lua finds by itself would run
--- but mean little. A spec runs every example.
+--- Arguments for the examples of operators, where those that help/rows.lua finds automatically
+-- would run but not be typical. A spec runs every example.
 local examples = {
   adaptive_avg_pool = "flare.randn(1, 3, 8, 8), {2, 2}",
   adaptive_max_pool = "flare.randn(1, 3, 8, 8), {2, 2}",

@@ -1,5 +1,5 @@
---- What a row of the op table says, in words: call, arguments, dtypes, gradient, and an example
--- that is found by trying arguments without values.
+--- Help for an operator, from its row of the op table: call, arguments, dtypes, gradient, and an
+-- example, which is found by trying arguments in meta mode.
 local core = require "flare.core"
 local examples = require "flare.help.examples"
 local source = require "flare.help.source"
@@ -14,14 +14,14 @@ local kinds = {dim = "a dim", newdim = "a dim of the result", pos = "a position"
                dims = "a dim or a list of dims",
                ints = "a list of integers", shape = "a shape", dtype = "a dtype"}
 
---- Whether gradients are made of it, apart from what people call.
+--- Whether the operator exists for gradients only and is not for users.
 function M.is_inner(row)
   return row.backward
 end
 
 local by_name -- every name of a row, made when the first one is asked for
 
---- The row of a name, also as a method in place; nil if there is none.
+--- The row of an operator by name, also by the name of its in-place method; nil if there is none.
 function M.find(name)
   if not by_name then
     by_name = {}
@@ -86,7 +86,7 @@ function M.signature(row)
   return table.concat(list, ", ") .. " -> " .. results:match "^(.-)%s*$"
 end
 
---- What an argument is, "a tensor of floats".
+--- The kind of an argument in words, such as "a tensor of floats".
 function M.param(p)
   if p.kind == "tensor" then
     local what = types[p.type] or p.type
@@ -206,7 +206,7 @@ local function try(text)
   return table.concat(words, ", ")
 end
 
---- A call that works, and what it gives: "flare.neg(flare.randn(2, 3))", "f32 (2, 3)".
+--- An example call and its result: "flare.neg(flare.randn(2, 3))", "f32 (2, 3)".
 -- @return nil if none is known
 function M.example(row)
   local known = examples[row.name]
@@ -225,7 +225,7 @@ function M.example(row)
   end
 end
 
---- All of it as a text.
+--- The whole help text.
 function M.describe(row)
   local out = {M.call(row)}
   if row.doc then out[#out + 1] = source.wrapped("  ", row.doc) end

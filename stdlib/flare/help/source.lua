@@ -1,5 +1,4 @@
---- What the library's files say about their functions: the comments that begin with three
--- dashes.
+--- Reads the comments of functions from the library's files: those that begin with three dashes.
 local core = require "flare.core"
 
 local M = {}
@@ -87,7 +86,7 @@ end
 
 local parsed = setmetatable({}, {__mode = "v"}) -- source: {list, top}
 
---- What is written above a Lua function of the library; nil if nothing is.
+--- The comment above a Lua function of the library; nil if there is none.
 function M.of(f)
   if not debug then return nil end
   local info = debug.getinfo(f, "S")
@@ -146,7 +145,7 @@ function M.paragraph(lines)
   return #text <= 50 and "  " .. text or "\n" .. M.wrapped("      ", text)
 end
 
---- What is said of arguments and results, added to the lines `out`.
+--- Appends the descriptions of arguments and results to the lines `out`.
 function M.add_arguments(out, doc)
   for _, p in ipairs(doc.params) do
     out[#out + 1] = M.wrapped(("  %s  "):format(p.name), p.text)
@@ -155,7 +154,7 @@ function M.add_arguments(out, doc)
 end
 
 --- A function's comment as a text.
--- @param title how it is called, "flare.vmap(f, opts)"
+-- @param title the call, such as "flare.vmap(f, opts)"
 function M.describe(doc, title)
   local out = {title}
   for _, line in ipairs(doc.text) do out[#out + 1] = "  " .. line end

@@ -1,4 +1,4 @@
---- The header of a safetensors file: reading it with distrust, and making one.
+--- The header of a safetensors file: parsing untrusted ones, and making one.
 --
 -- A file is eight bytes of length (little-endian), that many bytes of JSON, then data. Each
 -- entry has dtype, shape and data_offsets from the start of the data; together they must
@@ -16,7 +16,7 @@ M.dtypes = {F64 = {"f64", 8}, F32 = {"f32", 4}, F16 = {"f16", 2}, BF16 = {"bf16"
             U8 = {"u8", 1}, BOOL = {"bool", 1, "u8"}, C64 = {"c64", 8},
             U16 = {"i32", 2, "i16", 0xffff}, U32 = {"i64", 4, "i32", 0xffffffff},
             U64 = {"i64", 8, "i64", -1}}
--- Types that other programs write and flare has not; of those without a size nothing is checked.
+-- Types of other programs that flare does not have; those without a size here are not checked.
 local others = {F8_E4M3 = 1, F8_E5M2 = 1, F8_E8M0 = 1, F8_E4M3FNUZ = 1, F8_E5M2FNUZ = 1}
 M.names = {c128 = "F64"} -- with one more dim, see COMPLEX
 for name, kind in pairs(M.dtypes) do
@@ -27,7 +27,7 @@ end
 -- list under this key of the metadata.
 local COMPLEX = "flare.c128"
 
--- As the file has it: null, a string in quotes, a list.
+-- A JSON value as text, for messages.
 local said, quote = core.json.encode, core.json.encode
 
 local function whole(value)
@@ -159,7 +159,7 @@ function M.length(head, file_size)
   return length
 end
 
---- Takes a header apart.
+--- Parses and checks a header.
 -- @param text the JSON
 -- @param data_size bytes behind it
 -- @return a list of {name, dtype, shape, first, last} in the order of the data, and the

@@ -1,5 +1,5 @@
---- What a file is, by its first bytes: readers that refuse a file say so, and which function or
--- tool reads it.
+--- Recognizes the format of a file by its first bytes. Messages about a file that a reader refuses
+-- name the format, and the function or tool that reads it.
 local M = {}
 
 M.BYTES = 512 -- as many as M.describe needs
@@ -81,9 +81,9 @@ local function is_onnx(head)
     and (tag == 0x12 or tag == 0x3a or tag == 0x42 or tag == 0x1a or tag == 0x22)
 end
 
---- What a file is.
--- @param head its first bytes, M.BYTES of them if it has so many
--- @param path its name, whose ending helps
+--- The format of a file.
+-- @param head its first bytes, up to M.BYTES
+-- @param path its name, whose extension is used as well
 -- @return a phrase such as "a zip archive: ...", or nil if it is not known
 function M.describe(head, path)
   local ending = path and path:lower():match "%.(%w+)$"
@@ -105,7 +105,7 @@ function M.describe(head, path)
   if is_text(head) then return text_kind(head, ending) end
 end
 
---- The same as the end of a message: "; it is ..." or nothing.
+--- The same as the end of a message: "; it is ..." or "".
 function M.hint(head, path)
   local what = M.describe(head, path)
   return what and "; the file is " .. what or ""

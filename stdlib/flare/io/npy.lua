@@ -17,14 +17,14 @@ local function backwards(list)
   return out
 end
 
--- Dims of n sizes the other way round.
+-- The numbers n, n - 1, ... 1: a permutation that reverses dims.
 local function reverse_dims(x, n)
   local order = {}
   for i = 1, n do order[i] = n + 1 - i end
   return x:permute(order)
 end
 
--- What the file's type becomes: unsigned integers the next wider type that holds them.
+-- Converts to the dtype that flare has: unsigned integers become the next wider signed type.
 local function convert(x, h)
   if h.becomes == "bool" then return x:ne(0) end
   if h.becomes == "complex" then return h.big and core.view_as_complex(x) or x end
@@ -75,8 +75,8 @@ function M.decode(source)
   return x, message
 end
 
---- A file as a source of bytes, held open as `file`; its `problem` is what the system last said,
--- which has the path.
+--- A file as a source of bytes, held open as `file`; `problem` is the last message of the system,
+-- with the path.
 -- @param where the function's name, for errors
 -- @return the source, or nil and a message
 function M.source(where, path)
@@ -95,8 +95,8 @@ function M.source(where, path)
 end
 
 --- Reads a file.
--- @param opts {map = true}: over the file's memory, without copying where its bytes are as they
---   are needed. The file must not be cut short as long as the tensor lives.
+-- @param opts {map = true}: maps the file into memory instead of copying it, if no conversion is
+--   needed. The file must not be truncated as long as the tensor exists.
 -- @return the tensor, or nil and a message
 function M.load(path, opts)
   local o = options.check("npy.load", opts, {map = false})
@@ -131,7 +131,7 @@ function M.encode(where, x, message)
   return header.make(t.dtype, t.shape), t
 end
 
---- Writes a tensor, atomically: under the name there is the old file or the whole new one.
+--- Writes a tensor, atomically: at any time the path has the old file or the complete new one.
 -- @return true, or nil and a message
 function M.save(path, x, message)
   if type(path) ~= "string" then

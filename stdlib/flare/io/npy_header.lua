@@ -1,4 +1,4 @@
---- The header of an .npy file: reading it with distrust, and making one.
+--- The header of an .npy file: parsing untrusted ones, and making one.
 --
 -- A file is the magic, a version, the header's length, the header (a Python dict with descr,
 -- fortran_order and shape, nothing else), then the elements. Nothing is ever unpickled.
@@ -6,7 +6,8 @@ local M = {}
 
 M.LIMIT = 65535 -- bytes of the dict; NumPy itself refuses to read more than 10000
 
--- Type in the file without its byte order: dtype that is read, bytes, and what becomes of it.
+-- Type in the file without its byte order: the dtype that is read, its bytes, the dtype of the
+-- result.
 local types = {
   f8 = {"f64", 8}, f4 = {"f32", 4}, f2 = {"f16", 2}, i8 = {"i64", 8}, i4 = {"i32", 4},
   i2 = {"i16", 2}, i1 = {"i8", 1}, u1 = {"u8", 1}, b1 = {"u8", 1, "bool"},
@@ -35,7 +36,7 @@ local function parse_descr(descr)
   return nil, ("unsupported dtype '%s'%s"):format(descr:sub(1, 40), what and ": " .. what or "")
 end
 
--- The dict's text, taken apart from the left.
+-- Parses the dict's text from left to right.
 local Scan = {}
 Scan.__index = Scan
 

@@ -77,7 +77,7 @@ local function read_entries(source, path)
 end
 
 --- Reads the directory; the reader keeps the file open. Arrays are read by reader:tensor(name).
--- @param opts {limit = bytes}: the most that one compressed array may become, else 4 GiB
+-- @param opts {limit = bytes}: the largest size of a decompressed array, by default 4 GiB
 -- @return a reader with the field path, or nil and a message
 function M.open(path, opts)
   local o = options.check("npz.open", opts, {limit = LIMIT})
@@ -135,7 +135,7 @@ local function named(tensors)
   return list
 end
 
---- Writes tensors, atomically: under the name there is the old file or the whole new one.
+--- Writes tensors, atomically: at any time the path has the old file or the complete new one.
 -- @param tensors names and tensors, or a list
 -- @param opts {compress = true}: as savez_compressed
 -- @return true, or nil and a message

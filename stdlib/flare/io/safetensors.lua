@@ -33,8 +33,8 @@ function Reader:__tostring()
                                                         self._file and "" or ", closed")
 end
 
--- A tensor as it is read: bytes of bool are 0 or 1 in a good file, anything else counts as true;
--- unsigned integers get the next wider type that holds them.
+-- Converts a tensor that was read: bytes of bool other than 0 count as true; unsigned integers
+-- become the next wider signed type.
 local function convert(x, e)
   if e.dtype == "bool" then return x:ne(0) end
   if e.mask == -1 then
@@ -56,8 +56,8 @@ local function find(self, name)
 end
 
 --- One tensor by its name.
--- @param opts {map = true}: over the file's memory, without copying. The file must not be
---   cut short as long as such a tensor lives (saving over it by this library is fine).
+-- @param opts {map = true}: maps the file into memory instead of copying it. The file must not be
+--   truncated as long as such a tensor exists; save over it by this library is safe.
 -- @return the tensor, or nil and a message
 function Reader:tensor(name, opts)
   local o = options.check("tensor", opts, {map = false})
@@ -110,7 +110,7 @@ function Reader:crc32c(name)
   return crc
 end
 
---- Closes the file; tensors over its memory stay good.
+--- Closes the file; tensors that map it remain valid.
 function Reader:close()
   if self._map then self._map:close() end
   if self._file then self._file:close() end
@@ -125,8 +125,8 @@ local function read_header(file, path)
   end
   local head, message = file:read(0, kind.BYTES)
   if not head then return nil, message end
-  -- a name in front of the data is what all such files have; what begins otherwise is something
-  -- else, and its first bytes are not a length
+  -- all such files have '{' after the length; otherwise it is another format, and its first bytes
+  -- are not a length
   if head:byte(9) ~= 0x7b then
     local what = kind.describe(head, path)
     if #head < 8 then
@@ -150,8 +150,8 @@ local function read_header(file, path)
   return entries, metadata, 8 + length
 end
 
---- Reads and checks the header; data are read by reader:tensor(name). The reader keeps the file
--- open: what takes its name meanwhile is not mixed with it.
+--- Reads and checks the header; reader:tensor(name) reads data. The reader keeps the file open, so
+-- a file that replaces it under its name has no effect.
 -- @return a reader with the fields path and metadata, or nil and a message
 function M.open(path)
   if type(path) ~= "string" then
@@ -216,8 +216,8 @@ local function list_entries(tensors)
   return entries
 end
 
---- Writes tensors to a file, atomically: under its name there is the old file or the whole
--- new one. Wide dtypes come first, each group by name, so that every tensor is aligned.
+--- Writes tensors to a file, atomically: at any time the path has the old file or the complete new
+-- one. Wide dtypes come first, each group by name, so that every tensor is aligned.
 -- @param tensors names and tensors
 -- @param metadata names and strings, or nil
 -- @return true, or nil and a message

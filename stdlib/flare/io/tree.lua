@@ -26,7 +26,7 @@ local function is_list(t)
   return count == n and n > 0
 end
 
--- Where in the tree, for the end of an error.
+-- The path in the tree, for the end of an error.
 local function place(path)
   return path == "" and "" or (" (at '%s')"):format(path)
 end
@@ -55,8 +55,8 @@ local function check_keys(t, path)
   end
 end
 
--- What is being written: `tensors` by their names, `names` by the tensors' ids, and whether the
--- file needs version 2.
+-- The state of a save: `tensors` by their names, `names` by the tensors' ids, and whether the file
+-- needs version 2.
 local Writer = {}
 Writer.__index = Writer
 
@@ -189,7 +189,7 @@ local function decode(value, tensors)
   return out
 end
 
--- What the checksum covers, as one text.
+-- The text that the checksum covers.
 -- @param parts a list of {name, dtype, shape, crc}
 local function digest(parts, tree)
   table.sort(parts, function(a, b) return a.name < b.name end)
@@ -247,7 +247,7 @@ local function check_format(path, metadata)
   return true
 end
 
---- Reads back a file that save wrote, without keeping it: sizes, checksum, tree.
+--- Verifies a file that save wrote: sizes, checksum, tree.
 -- @return true, or nil and a message
 function M.verify(path)
   local reader, message = safetensors.open(path)
@@ -268,8 +268,8 @@ function M.verify(path)
   return true
 end
 
---- Reads a file that save wrote and verifies its checksum; of any other safetensors file the names
--- and tensors.
+--- Reads a file that save wrote and verifies its checksum; for any other safetensors file, returns
+-- a table of its tensors by name.
 -- @return the tree, or nil and a message that names the file and what is wrong
 function M.load(path)
   if type(path) ~= "string" then fail("load: the path must be a string, got %s", type(path)) end

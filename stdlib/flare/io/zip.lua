@@ -1,8 +1,8 @@
 --- Zip archives, as far as .npz files need them: members stored or deflated, sizes of 64 bits.
 --
--- Reading goes by the directory at the end and trusts none of it: members must not overlap,
--- names must stay below the folder they would be unpacked in, and nothing is inflated beyond
--- what deflate can make of so many bytes.
+-- Reading uses the central directory at the end and does not trust it: members must not overlap,
+-- names must not lead out of the folder, and decompression stops at the largest size that deflate
+-- can make of so many bytes.
 local core = require "flare.core"
 
 local M = {}
@@ -86,7 +86,7 @@ local function parse_entry(text, at)
   return e, next_at
 end
 
--- Where the directory lies: first byte, bytes, entries; nil and a message.
+-- The position of the central directory: first byte, bytes, entries; nil and a message.
 local function find_directory(read, size)
   local from = math.max(0, size - 22 - SHORT)
   local tail, message = read(from, size - from)
@@ -155,7 +155,7 @@ function M.entries(read, size)
   return list
 end
 
---- Where a member's bytes begin.
+--- The position at which a member's data begin.
 -- @return a position, or nil and a message
 local function data_start(read, e)
   local head, message = read(e.offset, 30 + #e.name)
@@ -172,7 +172,7 @@ local function data_start(read, e)
 end
 
 --- A member's contents, with its checksum verified.
--- @param limit bytes that may come out of one that is deflated
+-- @param limit the largest decompressed size in bytes
 -- @return a string, or nil and a message
 function M.extract(read, e, limit)
   local start, message = data_start(read, e)
@@ -198,8 +198,8 @@ function M.extract(read, e, limit)
   return text
 end
 
--- A header's fixed part; both kinds of header share most of it. The time is that of no file:
--- the same members make the same archive.
+-- A header's fixed part; both kinds of header share most of it. The time is constant, so that the
+-- same members make the same archive.
 local function fields(e, wide)
   local utf8_name = e.name:find "[\x80-\xff]" and 0x800 or 0
   return string.pack("<I2I2I2I2I2I4I4I4I2", wide and 45 or 20, utf8_name, e.method, 0, 0x21,

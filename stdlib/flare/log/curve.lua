@@ -5,7 +5,7 @@ local options = require "flare.options"
 
 --- flare.log.curve(metrics or path of a metrics.jsonl, {keys = {"loss", "val_loss"},
 --   svg = path to write, title = "", smooth = 0, width = 64, height = 12})
--- `smooth`: share of the running mean kept at each point of a series with more than 50.
+-- `smooth`: the decay of an exponential moving average over series with more than 50 points.
 -- @return the plot's text, or nil and a message
 return function(source, opts)
   local o = options.check("log.curve", opts, {keys = options.none, svg = options.none, title = "",

@@ -1,4 +1,4 @@
---- flare.log: what a training shows and writes: a progress bar, metrics, curves.
+--- flare.log: output of training runs: a progress bar, metrics files, curves.
 --
 --     local bar = flare.log.progress{total = 1000, label = "train"}
 --     for step = 1, 1000 do bar:update(step, {loss = loss}) end
@@ -11,7 +11,7 @@ local core = require "flare.core"
 
 local log = {}
 
---- All lines of a metrics file that are whole, in order.
+--- All complete lines of a metrics file, in order.
 -- @return a list of tables, or nil and a message
 function log.read_metrics(path) return require("flare.log.metrics").read(path) end
 

@@ -7,7 +7,7 @@ local options = require "flare.options"
 
 local Metrics = class("Metrics")
 
---- All lines of a metrics file that are whole, in order.
+--- All complete lines of a metrics file, in order.
 -- @return a list of tables, or nil and a message
 function Metrics.read(path)
   local file, message = io.open(path, "r")
@@ -46,7 +46,7 @@ function Metrics.open(path, opts)
   return self
 end
 
---- Adds a line. Tensors are read, NaN and infinities become strings.
+--- Appends a line. Tensors become numbers; NaN and infinities become strings.
 -- @return true, or nil and a message
 function Metrics:write(row)
   if type(row) ~= "table" then

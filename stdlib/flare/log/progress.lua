@@ -1,8 +1,8 @@
---- A progress bar: rate, time left, and figures such as the loss.
+--- A progress bar: rate, time left, and values such as the loss.
 --
--- On a terminal one line is drawn over and over, at most ten times a second; elsewhere a
--- plain line appears at every tenth of the way. Figures may be tensors: they are read only
--- when a line is drawn, so a bar does not make a device wait.
+-- On a terminal the bar redraws one line, at most ten times a second; otherwise it writes a plain
+-- line at every tenth of the steps. Values may be tensors: the bar reads them only when it draws a
+-- line, so it does not synchronize with a device at every step.
 local class = require "flare.class"
 local clock = require "flare.log.clock"
 local core = require "flare.core"
@@ -59,7 +59,7 @@ local function figures(values)
   return table.concat(parts, "  ")
 end
 
--- Steps a second: of the last seconds, smoothed, so that a slow start is forgotten.
+-- Steps per second: a smoothed rate of the last seconds, in which a slow start counts little.
 function Progress:measure(now)
   local elapsed = now - self.rate_at
   if elapsed >= 0.5 or not self.rate then
@@ -113,8 +113,8 @@ function Progress:draw(values, now)
   self.drawn = now
 end
 
---- Says how far it is, and figures to show.
--- @param done steps done; left out: one more than before
+--- Updates the bar.
+-- @param done the number of steps done; by default one more than before
 -- @param values a table of names and numbers, strings or one-element tensors
 function Progress:update(done, values)
   if type(done) == "table" then done, values = nil, done end

@@ -11,8 +11,8 @@ local function escape(text)
                                           ["\""] = "&quot;"}))
 end
 
--- A path through the points; not-a-number ends a piece and starts another. More points
--- than pixels are thinned to the extremes of each pixel column.
+-- A path through the points; NaN interrupts it. Where there are more points than pixels, it has the
+-- minimum and maximum of each pixel column.
 local function path(s, px, py)
   local parts, pen = {}, false
   local column, low, high, last

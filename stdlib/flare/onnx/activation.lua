@@ -1,4 +1,4 @@
---- Activations, and softmax with its kin.
+--- Activations, softmax and log_softmax.
 local core = require "flare.core"
 
 local M = {}

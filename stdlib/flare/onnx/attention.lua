@@ -1,4 +1,5 @@
---- Attention and its kin: caches, rotations, recurrences.
+--- Attention and related operators: caches of keys and values, rotary embeddings, linear
+-- recurrences.
 local core = require "flare.core"
 local types = require "flare.onnx.types"
 
@@ -15,9 +16,9 @@ end
 
 local inf = math.huge
 
--- What is added to the scores: the mask, what lies in the future or outside the window, what is
--- padding. The first query has as many keys before it as are in the past; where keys are padded,
--- the queries are the last of those that are not, in each batch.
+-- The bias that is added to the scores: the mask, -inf for keys in the future or outside the
+-- window, and for padding. The first query has as many keys before it as the cache holds; where
+-- keys are padded, the queries are the last keys that are not padding, in each batch.
 local function bias_of(n, q, keys, mask, past, lengths)
   local a, dtype, rows, device = n.attr, q.dtype, q.shape[3], q.device
   local zero = core.zeros({}, {dtype = dtype, device = device})
@@ -44,7 +45,7 @@ local function bias_of(n, q, keys, mask, past, lengths)
   return bias
 end
 
--- Attention with the scores at hand: the result, and what the fourth output has of them.
+-- Attention with explicit scores: the result, and the stage of the scores for the fourth output.
 local function by_steps(a, q, k, v, bias)
   local groups = q.shape[2] // k.shape[2]
   if groups > 1 then k, v = k:repeat_interleave(groups, 2), v:repeat_interleave(groups, 2) end
@@ -87,7 +88,7 @@ function M.Attention(n, q, k, v, mask, past_key, past_value, lengths)
   return flat and join(y) or y, k, v, seen
 end
 
--- A depthwise convolution of what was seen before.
+-- A causal depthwise convolution over past positions.
 function M.CausalConvWithState(n, x, weight, bias, state)
   local act = n:choice("activation", "none", {none = true, silu = true, swish = true})
   local size, before = weight.shape[3], state
@@ -164,7 +165,7 @@ function M.RotaryEmbedding(n, x, cos, sin, positions)
   return four and y:transpose(2, 3) or y:reshape(n:shape(x))
 end
 
--- New rows of a cache, each batch from its own place on.
+-- Writes new rows into a cache, each batch from its own position on.
 function M.TensorScatter(n, cache, update, places)
   local dim = n:axis(n.attr.axis or -2, cache:dim())
   local circular = n:choice("mode", "linear", {linear = true, circular = true}) == "circular"

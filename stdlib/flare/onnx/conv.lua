@@ -4,7 +4,7 @@ local windows = require "flare.onnx.windows"
 
 local M = {}
 
---- A convolution with whatever padding the node asks for.
+--- A convolution with the padding that the node specifies.
 function M.conv(n, x, weight, bias)
   local kernel = windows.sizes(n, weight)
   local g = windows.geometry(n, windows.sizes(n, x), kernel)
@@ -24,8 +24,8 @@ local function along_channels(bias, rank)
   return bias:reshape(shape)
 end
 
--- What is to be cut off before and after each spatial dim of a transposed convolution that was
--- not padded, and the zeros to add at its end.
+-- The elements to cut off before and after each spatial dim of a transposed convolution without
+-- padding, and the zeros to add at its end.
 local function cuts(n, g, sizes)
   local extra, wanted = windows.each(n.attr.output_padding, g.count, 0), n.attr.output_shape
   local before, after = {}, {}
@@ -89,7 +89,7 @@ function M.DeformConv(n, x, weight, offset, bias, mask)
   local out = windows.sizes(n, offset)
   local batch, channels, groups = x.shape[1], x.shape[2], n.attr.group or 1
   local moved = n.attr.offset_group or 1
-  -- in f64, so that what lies on an element is that element
+  -- in f64, so that coordinates on an element give that element exactly
   offset = offset:to("f64"):reshape(batch, moved, -1, g.count, table.unpack(out))
   local window, grid = offset.shape[3], {}
   local shape = windows.each({batch * moved, window, -1}, g.count + 1, 1)

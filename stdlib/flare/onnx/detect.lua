@@ -1,4 +1,4 @@
---- Boxes: suppression, and pooling of regions.
+--- Object detection: non-maximum suppression and pooling of regions of interest.
 local core = require "flare.core"
 
 local M = {}
@@ -58,7 +58,8 @@ function M.NonMaxSuppression(n, boxes, scores, most, iou, score)
   return core.tensor(chosen, {dtype = "i64"}):to(n.device)
 end
 
--- Coordinates of all samples along one side of a region, those that lie too far outside marked.
+-- Coordinates of all samples along one side of a region, and a mask of those that are too far
+-- outside.
 local function line(first, bin, count, samples, size)
   local at, off = {}, {}
   for p = 0, count - 1 do

@@ -1,6 +1,6 @@
---- The files of one model: its own and those beside it that hold tensors' data. Each is opened
--- once, so that a model that is replaced meanwhile is not mixed with the new one, and none lies
--- outside of the model's folder, symbolic links included.
+--- The files of one model: its own, and the external files with tensors' data. Each is opened once,
+-- so that files that replace them meanwhile are not mixed in. External files must be in the model's
+-- folder, also after symbolic links are resolved.
 local class = require "flare.class"
 local core = require "flare.core"
 local kind = require "flare.io.kind"
@@ -20,7 +20,7 @@ function Files.open(path)
   return self
 end
 
---- The message of a file that is no model, with what it is.
+--- The message for a file that is not a model, with the file's format.
 function Files:explain(message)
   local head = self.main:read(0, kind.BYTES)
   local what = head and kind.describe(head, self.path)
@@ -28,8 +28,8 @@ function Files:explain(message)
   return ("%s; the file is %s"):format(message, what)
 end
 
--- The folders that data may lie below: the one that the model's name is in, and the one that the
--- model itself is in, if its name is a link.
+-- The folders that may contain data: that of the model's path and, if the path is a link, that of
+-- its target.
 local function folders(self)
   if not self.below then
     self.below = {}
@@ -52,7 +52,7 @@ local function check_place(self, file, what, name)
                what, name, real)
 end
 
---- A file beside the model, by what the model calls it; raises a refusal.
+--- An external file, by the name in the model; raises a refusal.
 -- @param what the tensor whose data it has, for messages
 function Files:beside(name, what)
   if self.others[name] then return self.others[name] end

@@ -1,4 +1,4 @@
---- GraphProto as a list of steps, checked while a model is loaded; and running them.
+--- Converts a GraphProto to a list of steps, checks it while a model is loaded, and runs the steps.
 local core = require "flare.core"
 local operators = require "flare.onnx.operators"
 local refuse = require "flare.onnx.refuse"
@@ -22,7 +22,7 @@ function M.opsets(list)
   return versions
 end
 
--- Fields of an attribute by its type; in old files the one that is there.
+-- Fields of an attribute by its type; old files without a type have one field only.
 local fields = {"f", "i", "s", "t", "g", "floats", "ints", "strings", "tensors", "graphs",
                 [13] = "tp"}
 local empty = {f = 0, i = 0, s = ""}
@@ -93,7 +93,7 @@ local function find(step, c)
   return type(f) == "table" and f.load(step) or f
 end
 
--- Checks that somebody gives what a step takes; notes who uses a name last.
+-- Checks that every input of a step is defined; notes the last step that uses a name.
 local function take(graph, step, number, names)
   local function use(name, what)
     if not names[name] then
@@ -174,10 +174,10 @@ function M.signature(proto, kind, opsets)
 end
 
 --- Checks a GraphProto and makes steps of it.
--- @param c the context: path, opsets, functions, device, place (what becomes of constants),
---   missing (a list of operators that are not there), graphs (a list of all), count (of steps
---   so far), progress (where the step that runs is noted)
--- @param outer the names that are known around it
+-- @param c the context: path, opsets, functions, device, place (a function that converts
+--   constants), missing (a list of unsupported operators), graphs (a list of all graphs), count
+--   (the number of steps so far), progress (a table that holds the running step)
+-- @param outer the names that are defined in the enclosing graph
 function M.compile(proto, c, outer)
   local names = setmetatable({}, {__index = outer})
   local depth = (c.depth or 0) + 1
@@ -223,8 +223,8 @@ function M.compile(proto, c, outer)
   return graph
 end
 
---- Brings the constants of graphs to a device.
--- @param place what becomes of each
+--- Moves the constants of graphs to a device.
+-- @param place a function that converts a constant
 function M.move(graphs, device, place)
   for _, graph in ipairs(graphs) do
     for name, x in pairs(graph.initial) do graph.initial[name] = place(x) end
@@ -253,7 +253,7 @@ local function store(outputs, env, ...)
   end
 end
 
--- Nothing has the name "": an input that is left out is nil.
+-- The name "" stands for an optional input that is left out: nil.
 local function run_step(step, env)
   local names, outputs, f = step.inputs, step.outputs, step.run
   local count = #names
@@ -275,7 +275,7 @@ local function run_step(step, env)
 end
 
 --- Runs a graph.
--- @param outer the values around it, by name
+-- @param outer the values of the enclosing graph, by name
 -- @param inputs its inputs, in order; those that are nil keep their initial values
 -- @return its outputs, in order
 function M.call(graph, outer, inputs)

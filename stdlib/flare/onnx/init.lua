@@ -16,9 +16,9 @@ local function check_path(where, path)
 end
 
 --- Reads a model.
--- @param opts device: where it lives and computes, else where tensors are made; dtype: what
---   its f32 becomes, such as "f16"; random = true: random operators, which no two programs
---   compute alike, are not refused
+-- @param opts device: the model's device, by default that of new tensors; dtype: a dtype that
+--   replaces f32, such as "f16"; random = true: allows random operators, whose results differ from
+--   those of other programs
 -- @return a model with `inputs`, `outputs` and `run`, or nil and a message
 function M.load(path, opts)
   check_path("load", path)
@@ -46,7 +46,7 @@ function M.load_tensor(path)
   return nil, path .. ": " .. problem
 end
 
---- The names of the operators that models can have, in alphabetical order.
+--- The names of the supported operators, in alphabetical order.
 function M.operators()
   return require("flare.onnx.operators").names()
 end

@@ -1,4 +1,4 @@
---- Products of matrices.
+--- Matrix products.
 local core = require "flare.core"
 local einsum = require "flare.einsum"
 local refuse = require "flare.onnx.refuse"

@@ -5,7 +5,7 @@ local M = {}
 
 local ways = {none = true, mean = true, sum = true}
 
--- Minus the log-probability of each target, weighted; what is ignored counts nothing.
+-- Minus the log-probability of each target, times its weight; 0 for ignored targets.
 local function nll(n, x, target, weight)
   target = target:to("i64")
   local way, ignored = n:choice("reduction", "mean", ways), n.attr.ignore_index

@@ -1,4 +1,4 @@
---- Tensors out of nothing or of another type, and triangles.
+--- Constants, casts, ranges and triangular matrices.
 local core = require "flare.core"
 local types = require "flare.onnx.types"
 local Node = require "flare.onnx.node"

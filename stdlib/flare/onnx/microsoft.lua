@@ -1,5 +1,5 @@
---- Operators of com.microsoft, which onnxruntime puts in place of several when it optimises a
--- model and saves it: products, norms and activations in one, attention.
+--- Fused operators of the domain com.microsoft, which onnxruntime writes when it optimizes and
+-- saves a model: products, norms and activations in one, attention.
 local core = require "flare.core"
 local attention = require "flare.onnx.attention"
 local conv = require "flare.onnx.conv"
@@ -8,7 +8,7 @@ local norm = require "flare.onnx.norm"
 
 local M = {}
 
--- The node with other attributes as well, for operators of ONNX that do the rest.
+-- A copy of the node with further attributes, for an ONNX operator that computes the rest.
 local function with(n, attr)
   return setmetatable({attr = setmetatable(attr, {__index = n.attr}), version = false},
                       {__index = n})
@@ -104,7 +104,8 @@ local function split(x, heads)
   return x:reshape(x.shape[1], x.shape[2], heads, -1):transpose(2, 3)
 end
 
--- What a mask adds to the scores: lengths, or lengths and starts, or 0 where nothing is seen.
+-- The bias of a mask: from lengths, from lengths and starts, or from zeros where attention is
+-- not allowed.
 local function mask_bias(n, mask, q, keys)
   local batch = q.shape[1]
   if mask:dim() == 1 then

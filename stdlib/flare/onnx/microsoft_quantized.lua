@@ -1,5 +1,5 @@
---- Quantised operators of com.microsoft, as onnxruntime's tools write them. What ONNX has no
--- integers for is computed in f32 between a DequantizeLinear and a QuantizeLinear.
+--- Quantized operators of the domain com.microsoft, which onnxruntime's tools write. Operators
+-- without an integer form in ONNX are computed in f32, between DequantizeLinear and QuantizeLinear.
 local core = require "flare.core"
 local activation = require "flare.onnx.activation"
 local pool = require "flare.onnx.pool"
@@ -9,7 +9,7 @@ local M = {}
 
 local real, whole = quantize.DequantizeLinear, quantize.QuantizeLinear
 
--- The node with the version of ONNX's operator that is meant.
+-- A copy of the node with the version of the corresponding ONNX operator.
 local function as(n, version) return setmetatable({version = version}, {__index = n}) end
 
 local function one(f)

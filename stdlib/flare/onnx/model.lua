@@ -1,4 +1,4 @@
---- A model read from an ONNX file: what it takes and gives, and running it.
+--- A model read from an ONNX file: its inputs and outputs, and running it.
 local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"
@@ -14,8 +14,8 @@ Model.__keeps = true
 
 local newest = 28 -- version of the operators that this was written by
 
--- What becomes of constants: moved to the device, and f32 to the dtype that was asked for. Outputs
--- may be views of them, which nobody writes to.
+-- Converts a constant: moves it to the device, and f32 to the dtype of the options. Outputs
+-- may be views of them, and no operator writes to them.
 local function placer(o)
   return function(x)
     if o.dtype and x.dtype == "f32" then x = x:to(o.dtype) end
@@ -85,7 +85,7 @@ local function describe(entry)
   return ("%s (%s)"):format(entry.dtype or "?", entry.shape and table.concat(sizes, ", ") or "...")
 end
 
--- Checks one input and brings it where the model is.
+-- Checks one input and moves it to the model's device.
 local function accept(self, entry, value)
   if not core.is_tensor(value) then
     if type(value) ~= "table" and type(value) ~= "number" and type(value) ~= "boolean" then

@@ -1,20 +1,20 @@
---- What an operator sees of its node: attributes, the version of its set, and the questions
--- that many of them ask. Axes and positions of ONNX count from 0 and are turned here.
+--- A node as the implementations of operators see it: attributes, the version of its operator set,
+-- and common conversions. Axes and positions count from 0 in ONNX and are converted here.
 local core = require "flare.core"
 
 local Node = {}
 Node.__index = Node
 
--- Integers of tensors that never change, so that no device is asked twice.
+-- The integers in constant tensors, so that each is copied from the device once.
 local known = setmetatable({}, {__mode = "k"})
 
---- Remembers what integers a tensor has.
+--- Caches the integers of a tensor.
 function Node.remember(x, list)
   known[x] = list
   return x
 end
 
---- Forgets what is known of tensors that leave the model: others may write to them.
+--- Removes tensors that leave the model from the cache: the caller may write to them.
 function Node.forget(list)
   for _, x in ipairs(list) do known[x] = nil end
   return list
@@ -26,7 +26,7 @@ function Node.title_of(name, domain, version)
                                         version or "not imported")
 end
 
---- Raises an error; which node it was is added outside.
+--- Raises an error; the caller adds the node.
 function Node.fail(_, format, ...)
   error(format:format(...), 0)
 end
@@ -67,7 +67,7 @@ function Node:axes(list, rank)
   return dims
 end
 
---- Whether somebody wants output k.
+--- Whether a later step or the model uses output k.
 function Node:wants(k)
   local name = self.outputs[k]
   return name ~= nil and name ~= ""

@@ -1,4 +1,4 @@
---- Normalisation. Statistics of f16 and bf16 are computed in f32, as the rows do.
+--- Normalization. Statistics of f16 and bf16 are computed in f32, as flare's operators do.
 local core = require "flare.core"
 local windows = require "flare.onnx.windows"
 
@@ -21,7 +21,7 @@ local function standard(x, dims, eps)
   return d * rstd, mean, rstd
 end
 
--- Whether a row takes all of them as they are.
+-- Whether flare's operator accepts all of these tensors.
 local function alike(x, scale, bias)
   return scale.dtype == x.dtype and (not bias or bias.dtype == x.dtype)
 end
@@ -43,8 +43,8 @@ local function last_dims(n, x, first, scale, bias)
   return scale:dim()
 end
 
--- Whether statistics are those of x: versions before 14 say it by further outputs, those before
--- 7 by an attribute as well.
+-- Whether the statistics are those of x (training): versions before 14 indicate it by further
+-- outputs, those before 7 by an attribute as well.
 local function trains(n)
   local version = n.version or 14
   if version >= 14 then return n.attr.training_mode == 1 end

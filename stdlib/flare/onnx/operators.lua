@@ -1,5 +1,5 @@
---- Which file has an operator, and the operators that are refused with a reason. A file is
--- loaded when a model has one of its operators.
+--- The files of operators, and the operators that are refused, with the reasons. A file is loaded
+-- when a model has one of its operators.
 local M = {}
 
 local standard = {
@@ -75,7 +75,7 @@ function M.find(domain, name)
   return file and require("flare.onnx." .. file)[name]
 end
 
---- The names of all operators there are, in the default domain or another.
+--- The names of all supported operators, in the default domain or another.
 function M.names(domain)
   local list = {}
   for name in pairs(domains[domain or ""] or {}) do list[#list + 1] = name end

@@ -1,4 +1,4 @@
---- Largest, smallest and sorted elements, and those that differ.
+--- Largest, smallest, sorted and distinct elements.
 local M = {}
 
 local function arg(row)
@@ -18,7 +18,7 @@ function M.TopK(n, x, k)
   return x:topk{k = count, dim = dim, largest = n.attr.largest ~= 0, base = 0}
 end
 
--- NaN are the same, and the last.
+-- All NaN are equal, and sorted last.
 local function equal(p, q) return p == q or (p ~= p and q ~= q) end
 
 local function less(a, b)

@@ -13,7 +13,7 @@ local function prepare(n, x)
   return g, windows.outputs(g, sizes, n.attr.ceil_mode == 1), sizes
 end
 
--- Where the plain row does the same.
+-- Whether flare's own operator computes the same.
 local function plain(n, g)
   if n.attr.ceil_mode == 1 or g.count > 3 or not windows.even(g) then return false end
   for k = 1, g.count do
@@ -100,8 +100,8 @@ M.GlobalLpPool = global(function(x, o, p)
   return x:abs():pow(p):sum(o):pow(1 / p):to(x.dtype)
 end)
 
--- Indices count through the output that the window alone would give; a larger one that is
--- asked for has zeros at its ends.
+-- Indices refer to the output of the size that the window implies; a larger requested output has
+-- zeros at its ends.
 function M.MaxUnpool(n, x, indices, output_shape)
   local sizes = windows.sizes(n, x)
   local g = windows.geometry(n, sizes, n.attr.kernel_shape)

@@ -1,4 +1,4 @@
---- Quantised numbers. Sums of integers are computed in f64, which is exact for them.
+--- Quantization. Sums of integers are computed in f64, in which they are exact.
 local core = require "flare.core"
 local conv = require "flare.onnx.conv"
 local types = require "flare.onnx.types"
@@ -8,7 +8,7 @@ local M = {}
 
 local ranges = {u8 = {0, 255}, i8 = {-128, 127}, i16 = {-32768, 32767}}
 
--- What is no number becomes the lowest, as the instructions have it that others use.
+-- NaN becomes the lowest value, as with the x86 instructions that other programs use.
 local function saturate(n, x, dtype)
   local range = ranges[dtype]
   if not range then n:fail("numbers cannot be quantised to %s", dtype) end

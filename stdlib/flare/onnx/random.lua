@@ -58,7 +58,7 @@ function M.Dropout(n, x, ratio, training)
          version < 10 and mask:to(x.dtype) or mask
 end
 
--- Refused when a model is loaded, unless the caller said that chance is fine.
+-- Refused when a model is loaded, unless the option `random` is set.
 local function chance(f)
   return {load = function(step)
     if not step.random then

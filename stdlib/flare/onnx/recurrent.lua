@@ -1,4 +1,4 @@
---- Recurrent layers of all kinds that ONNX has: directions, lengths, layouts, activations.
+--- RNN, GRU and LSTM with ONNX's options: directions, lengths, layouts, activations.
 local core = require "flare.core"
 
 local M = {}
@@ -38,7 +38,7 @@ local function choose(n, defaults, directions)
   return list
 end
 
--- Whether a direction does what the rows for recurrent layers do.
+-- Whether flare's operators for recurrent layers compute this direction.
 local function usual(n, defaults)
   local names = n.attr.activations or {}
   for k, name in ipairs(names) do
@@ -112,7 +112,7 @@ end
 
 local function with(x, bias) return bias and x + bias or x end
 
--- The gates that lie along dim 1 in another order.
+-- The gates along dim 1 in another order.
 local function ordered(x, order, hidden)
   local parts = {}
   for k, at in ipairs(order) do parts[k] = x:narrow(1, (at - 1) * hidden + 1, hidden) end

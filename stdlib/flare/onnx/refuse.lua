@@ -1,5 +1,5 @@
---- How the importer says no: an error that carries its message as it is, so that `load` gives
--- it as nil and a message. A refusal begins with its class: strings, sequences, ...
+--- Refusals of the importer: errors that carry a message unchanged, so that `load` returns nil and
+-- the message. A message begins with the class of the reason: strings, sequences, ...
 local Refusal = {__name = "flare.onnx refusal"}
 Refusal.__tostring = function(self) return self.message end
 
@@ -10,14 +10,14 @@ function M.raise(format, ...)
   error(setmetatable({message = format:format(...)}, Refusal), 0)
 end
 
---- What an error says: a refusal's message; anything but that and strings passes.
+--- The message of an error: of a refusal or a string; other values are returned unchanged.
 function M.text(problem)
   if getmetatable(problem) == Refusal then return problem.message end
   if type(problem) ~= "string" then error(problem, 0) end
   return problem
 end
 
---- f(...), or nil and the message of the refusal that it raised; other errors pass.
+--- f(...), or nil and the message of the refusal that it raised; other errors are raised again.
 function M.catch(f, ...)
   local results = table.pack(pcall(f, ...))
   if results[1] then return table.unpack(results, 2, results.n) end

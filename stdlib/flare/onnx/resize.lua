@@ -1,4 +1,4 @@
---- Resizing, one axis at a time: a choice of positions, or a product with a matrix of weights.
+--- Resizing, one axis at a time, by selecting positions or by a product with a matrix of weights.
 local core = require "flare.core"
 local types = require "flare.onnx.types"
 
@@ -90,7 +90,7 @@ local function resize_axis(n, x, dim, axis)
   return x:transpose(dim, -1):matmul(matrix:transpose(1, 2)):transpose(dim, -1), mask
 end
 
--- For each axis the size and the scale that the inputs ask for.
+-- The size and the scale of each axis, from the inputs.
 local function targets(n, x, dims, scales, sizes)
   local list = {}
   if not sizes then
@@ -174,7 +174,7 @@ function M.Resize(n, x, roi, scales, sizes)
   })
 end
 
--- As version 10 had it, which knew of no modes: what shrinks takes the next element.
+-- Version 10, which has no coordinate modes: nearest takes the next element where it shrinks.
 local function at_hand(x, scale) return scale < 1 and math.ceil(x) or math.floor(x) end
 
 function M.Upsample(n, x, scales)

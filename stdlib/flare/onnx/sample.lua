@@ -1,4 +1,4 @@
---- Values of an image between its elements.
+--- GridSample and AffineGrid: interpolated values of an image, and sampling grids.
 local core = require "flare.core"
 
 local M = {}

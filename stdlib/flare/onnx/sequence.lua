@@ -8,7 +8,8 @@ local M = {}
 
 local none = setmetatable({}, {__name = "none"})
 
--- A place in a list, negative ones from its end, counted from 1; `last` is the last there is.
+-- A position in a list, from 1; negative positions of ONNX count from the end; `last` is the
+-- length.
 local function place(n, list, position, last)
   local at = n:number(position)
   if at < 0 then at = at + #list end

@@ -119,8 +119,8 @@ function M.Split(n, x, split)
   return table.unpack(results)
 end
 
--- Elements first, first + step, ... before last of one dim, as Python's slices count them; but
--- what is before the first element is the first one where steps go back, too.
+-- Elements first, first + step, ... before last of one dim, as in Python's slices, but a start
+-- before the first element is the first element for negative steps, too.
 local function slice(x, dim, first, last, step)
   local size = x.shape[dim]
   step = math.max(math.min(step, size + 1), -size - 1)
@@ -151,7 +151,7 @@ function M.Slice(n, x, starts, ends, axes, steps)
   return x
 end
 
---- Sizes that two shapes broadcast to; the last dims meet.
+--- The shape to which two shapes broadcast, aligned at their last dims.
 function M.broadcast(a, b)
   local rank, shape = math.max(#a, #b), {}
   for d = 1, rank do
@@ -178,7 +178,7 @@ end
 
 local modes = {constant = "constant", edge = "replicate", reflect = "reflect", wrap = "circular"}
 
--- One dim at a time; what is negative is cut off.
+-- One dim at a time; negative padding crops.
 local function pad_dim(x, dim, before, after, mode, value)
   if before < 0 or after < 0 then
     local cut = math.max(-before, 0)

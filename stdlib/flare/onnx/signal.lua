@@ -1,4 +1,4 @@
---- Fourier transforms and what goes with them. Complex numbers are a last dim of two.
+--- Fourier transforms, windows and mel weights. Complex numbers are a last dim of size 2.
 local core = require "flare.core"
 local shape_ops = require "flare.onnx.shape"
 local types = require "flare.onnx.types"
@@ -12,9 +12,9 @@ local function fit(x, dim, length)
   return size < length and shape_ops.pad_dim(x, dim, 0, length - size, "constant", 0) or x
 end
 
--- The transform of x, whose last dim is a real number or a pair: pairs; of a half only its
--- `length // 2 + 1` first. Real signals are widened, as NumPy does, by which ONNX is defined;
--- so what is 0 in the standard's cases is 0 here.
+-- The transform of x, whose last dim is 1 (real) or 2 (complex), as complex pairs; one-sided, only
+-- the first `length // 2 + 1`. Real signals are converted to f64, as in NumPy, which ONNX's
+-- definition uses, so that results that are 0 in the standard's test cases are 0 here.
 local function forward(x, dim, half)
   local length, dtype = x.shape[dim], x.dtype
   if x.shape[x:dim()] == 1 then

@@ -1,4 +1,4 @@
---- TensorProto: what a file says of a tensor, read into one.
+--- Reads a TensorProto into a tensor.
 local core = require "flare.core"
 local refuse = require "flare.onnx.refuse"
 local types = require "flare.onnx.types"
@@ -7,7 +7,7 @@ local M = {}
 
 local max_dims = 8
 
--- How many elements there are; sizes are checked so that products cannot wrap around.
+-- The number of elements; sizes are checked, so that products cannot overflow.
 local function count(dims, what)
   if #dims > max_dims then
     refuse.raise("%s has %d dims, at most %d are possible", what, #dims, max_dims)
@@ -26,7 +26,7 @@ local function count(dims, what)
   return empty and 0 or n
 end
 
--- Where data lie that are in another file, beside the model's.
+-- The position of external data, in another file than the model's.
 local function external(proto, files, what)
   local o = {}
   for _, entry in ipairs(proto.external_data or {}) do
@@ -52,7 +52,7 @@ local function from_bytes(text, dtype, dims)
   return core.from_bytes(text, "u8", dims):ne(0)
 end
 
--- The typed fields, in which some types lie as others.
+-- The typed fields, which store some types as others.
 local function typed(proto, dtype, dims, n, what)
   local field = dtype == "f32" and "float_data" or dtype == "f64" and "double_data"
     or dtype == "i64" and "int64_data" or "int32_data"

@@ -1,4 +1,4 @@
---- Counting of n-grams of numbers.
+--- TfIdfVectorizer: counts of n-grams of integers.
 local core = require "flare.core"
 
 local M = {}
@@ -26,7 +26,7 @@ end
 
 local function count(row, pool, counts, a)
   for size = a.min_gram_length, a.max_gram_length do
-    -- single numbers do not depend on what is skipped
+    -- 1-grams do not depend on the skip
     for step = 1, size == 1 and 1 or a.max_skip_count + 1 do
       for first = 1, #row - (size - 1) * step do
         local gram = {}

@@ -1,4 +1,4 @@
---- The element types of ONNX by their codes, and which of them flare has.
+--- The element types of ONNX by their codes, and the corresponding dtypes.
 local refuse = require "flare.onnx.refuse"
 
 local M = {}
@@ -19,7 +19,7 @@ M.bytes = {f64 = 8, f32 = 4, f16 = 2, bf16 = 2, i64 = 8, i32 = 4, i16 = 2, i8 = 
            bool = 1}
 
 --- The dtype with that code.
--- @param what has it: a string, or a function that gives one for the refusal
+-- @param what the name of the value with this type: a string, or a function that returns one
 function M.dtype(code, what)
   if names[code] then return names[code] end
   refuse.raise("%s: %s is of %s", code == 8 and "strings" or "element types",
@@ -27,7 +27,7 @@ function M.dtype(code, what)
                foreign[code] or "type " .. tostring(code))
 end
 
--- How the first versions of Cast wrote them.
+-- The names in version 1 of Cast.
 local spelt = {FLOAT = 1, UINT8 = 2, INT8 = 3, UINT16 = 4, INT16 = 5, INT32 = 6, INT64 = 7,
                STRING = 8, BOOL = 9, FLOAT16 = 10, DOUBLE = 11, UINT32 = 12, UINT64 = 13,
                COMPLEX64 = 14, COMPLEX128 = 15}

@@ -53,7 +53,7 @@ function M.even(g)
   return true
 end
 
---- x with spatial dims longer, or shorter where that is negative.
+--- Pads the spatial dims of x; negative padding crops.
 function M.pad(x, before, after, value)
   for k = 1, #before do
     x = shape_ops.pad_dim(x, k + 2, before[k], after[k], "constant", value)
@@ -61,8 +61,8 @@ function M.pad(x, before, after, value)
   return x
 end
 
---- How many windows there are in each dim.
--- @param up whether a last window that is not whole counts; it must begin within the input
+--- The number of windows in each dim.
+-- @param up whether an incomplete last window counts, if it begins within the input (ceil mode)
 function M.outputs(g, sizes, up)
   local out = {}
   for k = 1, g.count do
@@ -74,8 +74,8 @@ function M.outputs(g, sizes, up)
 end
 
 --- All windows of x as (batch, channels, outputs ..., window ...).
--- @param value what lies outside of x
--- @param beyond what lies outside of x and its padding
+-- @param value the value of the padding
+-- @param beyond the value outside of x and its padding
 function M.unfold(x, g, out, value, beyond)
   x = M.pad(x, g.before, g.after, value)
   local none, more = each(nil, g.count, 0), {}

@@ -1,14 +1,14 @@
---- The floor of a launch: how long its bytes take at the speed of a copy, or its FLOPs at that of a
--- large product of their type, whichever is longer. Both are measured on the device when they are
--- first asked for, which takes some ten milliseconds.
+--- The floor of a launch (roofline model): the time for its bytes at the bandwidth of a copy, or
+-- for its FLOPs at the rate of a large matrix product of the dtype, whichever is longer. Both rates
+-- are measured on the device at the first use, which takes some ten milliseconds.
 local core = require "flare.core"
 
 local M = {}
 
--- Bytes and FLOPs a second, by device.
+-- Bytes and FLOPs per second, by device.
 local known = {}
 
--- The least seconds of three calls, each waited for.
+-- The least time of three calls in seconds, each with synchronization.
 local function seconds(device, f)
   local best = math.huge
   for round = 1, 4 do

@@ -1,5 +1,5 @@
---- A profile in the format of Chrome's tracing, which Perfetto reads too: rows of launches for the
--- host and for each device, modules around them.
+--- A profile in Chrome's trace event format, which Perfetto reads as well: tracks of launches for
+-- the host and for each device, with modules around them.
 local core = require "flare.core"
 
 -- Strings inside JSON.
@@ -25,7 +25,7 @@ local function gzip(text)
 end
 
 --- Writes it, compressed where the path ends in .gz.
--- @param most launches at most; the shorter ones are left out
+-- @param most the largest number of launches to write; the shortest are left out
 -- @return true, or nil and a message
 return function(report, path, most)
   local parts, threads, order = {}, {}, {}
