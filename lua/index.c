@@ -339,24 +339,26 @@ int fll_index_get(lua_State *L, fl_lua *st) {
   return 1;
 }
 
-/* The user has written an index, not the rows that carry it out. */
+/* The message behind the name of an operator, or NULL. */
+static const char *behind_operator(fl_lua *st, const char *text) {
+  const char *colon = strstr(text, ": ");
+  char name[64];
+  size_t n = colon ? (size_t)(colon - text) : 0;
+  n -= n > 0 && text[n - 1] == '_';
+  if (n == 0 || n >= sizeof name)
+    return NULL;
+  memcpy(name, text, n);
+  name[n] = 0;
+  return fll_findop(st, name) ? colon + 2 : NULL;
+}
+
+/* The user wrote an index, not the operators that carry it out. */
 static void check_write(lua_State *L, fl_lua *st, fl_status status) {
-  static const char *const rows[] = {"assign",         "full",   "expand",
-                                     "index_copy",     "where",  "masked_fill",
-                                     "masked_scatter", "reshape"};
   if (status == FL_OK)
     return;
-  const char *text = fl_error();
-  for (size_t k = 0; k < sizeof rows / sizeof rows[0]; k++) {
-    size_t n = strlen(rows[k]);
-    if (strncmp(text, rows[k], n) != 0)
-      continue;
-    n += text[n] == '_';
-    if (strncmp(text + n, ": ", 2) != 0)
-      continue;
-    text += n + 2;
-    k = (size_t)-1; /* a row of a row */
-  }
+  const char *text = fl_error(), *next;
+  while ((next = behind_operator(st, text)))
+    text = next;
   if (text != fl_error())
     fli_fail(status, "x[...] = value: %s", text);
   fll_check(L, st, status);

@@ -141,10 +141,11 @@ struct fl_launch {
   const fl_program *program; /* of the kernel "expr" */
   const fl_raw_call *raw;    /* of the kernel "raw"; it has no operands */
   const fl_native *native;   /* of the kernel "native" */
-  int base;  /* what positions inside index tensors count from: 0 or 1 */
-  bool flat; /* elementwise, and every operand has one dim of as many elements
-                of the dtype of in[0] (results of tests: bool), or is a number
-                in `imm` */
+  int base;    /* what positions inside index tensors count from: 0 or 1 */
+  bool flat;   /* elementwise, and every operand has one dim of as many elements
+                  of the dtype of in[0] (results of tests: bool), or is a number
+                  in `imm` */
+  bool writes; /* some of its inputs */
   int device;
   fl_stream *stream;
   void *handle; /* the stream as the device's own library has it (CUstream) */

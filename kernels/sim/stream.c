@@ -102,19 +102,12 @@ static fl_status failure_of(fl_stream *s) {
   return status;
 }
 
-/* Whether a launch leaves marks beyond its results: it must not run on what a
- * failed one has left. */
-static bool changes_state(const fl_launch *l) {
-  size_t n = strlen(l->op);
-  if (n > 5 && strcmp(l->op + n - 5, "_step") == 0)
-    return true;
-  return strcmp(l->op, "batch_norm") == 0 && l->n_in > 3 && l->in[3].data;
-}
-
 static void run_launch(fl_stream *s, fl_sim_task *t) {
   fl_launch *l = &t->launch;
   fl_status failed = failure_of(s);
-  if (failed == FL_EFAULT || (failed && changes_state(l)))
+  if (failed == FL_EFAULT)
+    return;
+  if (failed && l->writes) /* what a failed launch has left must not spread */
     return;
   if (t->faulty) {
     char text[128];

@@ -322,6 +322,13 @@ static fl_status send_timed(work *w, fl_kernel kernel, const fl_launch *l) {
   return s;
 }
 
+static bool writes_inputs(const work *w) {
+  for (int k = 0; k < w->n_in; k++)
+    if (w->in[k].tensor && fli_op_writes(w->op, w->attrs, w->n_in, k))
+      return true;
+  return false;
+}
+
 static fl_status call_launch(work *w, fl_tensor **out) {
   fl_runtime *rt = w->rt;
   fl_backend *b = fli_backend(rt, w->device);
@@ -359,6 +366,7 @@ static fl_status call_launch(work *w, fl_tensor **out) {
                  .program = w->op->program,
                  .native = w->op->plan,
                  .base = w->c->base,
+                 .writes = w->op->writes && writes_inputs(w),
                  .device = w->device & 255,
                  .stream = fli_stream(rt, w->device),
                  .scratch = &s.base,

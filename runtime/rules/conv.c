@@ -122,11 +122,16 @@ void fli_cost_conv_weight_grad(const fli_infer *c, double *flops,
 
 /* --- gradients --- */
 
+/* The first attribute of the window, the last four of each of the rows. */
+static int window_of(const fl_op *op) {
+  return op->info.n_attr - 1 - GROUPS;
+}
+
 /* The attributes of row `op` that say which convolution it is, from those of
  * the node's row; `shape` leads in the gradients' rows. */
 static fl_attrs same_window(fli_grad *g, int op, const fl_meta *shape) {
   fl_attrs a = fli_attrs(&g->e, op);
-  int from = g->op->id == FLI_OP_conv ? 0 : 1, to = op == FLI_OP_conv ? 0 : 1;
+  int from = window_of(g->op), to = window_of(&g->e.rt->ops[op]);
   if (shape)
     fli_set_list(&g->e, &a, 0, shape->ndim, shape->shape);
   for (int k = STRIDE; k <= DILATION; k++) {
