@@ -529,7 +529,7 @@ static int args_finish(lua_State *L, fl_lua *st, const args *a, fl_call *c,
     fll_raise(L, st, s);
   if (a->requires_grad)
     s = fl_tensor_require_grad(out[0], true);
-  bool view = a->b->views && !c->inplace && c->in[0].tensor &&
+  bool view = a->b->views && !c->inplace && c->n_in > 0 && c->in[0].tensor &&
               fl_tensor_shares(out[0], c->in[0].tensor);
   args_fill(L, first, n, n_out, out);
   fll_check(L, st, s);
@@ -646,7 +646,8 @@ int fll_run_simple(lua_State *L, fl_lua *st, const fll_op *b, int n,
   fll_fill(h, out[0]);
   if (flags)
     fll_inherit(L, st, n + 1, 1, n);
-  if (b->views && in[0].tensor && fl_tensor_shares(out[0], in[0].tensor))
+  if (b->views && n > 0 && in[0].tensor &&
+      fl_tensor_shares(out[0], in[0].tensor))
     fll_set_parent(L, n + 1, 1);
   return 1;
 }
