@@ -1,16 +1,9 @@
 /* The elementwise halves of recurrent cells, fused: LSTM (gates in the order
  * input, forget, cell, output) and GRU (reset, update, new), each with its
- * gradient; and both over time. Loops are in rnn.inc. */
-#include "../../runtime/math/math.h"
-#include "gemm.h"
+ * gradient; and both over time. Loops are in rnn_typed.c. */
+#include "rnn.h"
 
 #include <string.h>
-
-typedef struct rnn {
-  int64_t n;         /* size of the state */
-  const void *in[5]; /* contiguous, of the type computed in; NULL: left out */
-  void *out[3];
-} rnn;
 
 /* Sequences for each thread from which each goes through time on its own, those
  * that one takes at least, and multiply-adds of a step that are worth going
@@ -19,47 +12,8 @@ typedef struct rnn {
 #define LEAST    4
 #define TOGETHER (1 << 20)
 
-typedef struct sequence {
-  const fl_launch *launch;
-  fl_dtype dtype;
-  int64_t time, batch, n;
-  int64_t parts; /* of a product: 4 of an LSTM, 3 of a GRU */
-  bool reverse;
-  void (*cells)(void *moment, int64_t i, int64_t rows, int64_t j, int64_t cols);
-  fl_cpu_task back_cells;
-  const void *gates, *bias, *h, *c;
-  void *y, *cs, *act;
-  const void *dy, *dcs, *dact; /* NULL: left out */
-  void *dgates, *dh, *dc;
-  void *dsums;            /* of what the products gave */
-  fl_cpu_product product; /* of a step, without its rows */
-} sequence;
-
-typedef struct moment { /* a step: where it is, and the one before it or -1 */
-  const sequence *of;
-  int64_t now, before;
-} moment;
-
-static moment moment_of(const sequence *s, int64_t k) {
-  if (!s->reverse)
-    return (moment){s, k, k - 1};
-  return (moment){s, s->time - 1 - k, k ? s->time - k : -1};
-}
-
-#define T        float
-#define NM(name) name##_f32
-#include "rnn.inc"
-#undef T
-#undef NM
-#define T        double
-#define NM(name) name##_f64
-#include "rnn.inc"
-#undef T
-#undef NM
-
 /* Runs over the rows of a state like in[`state`]. */
-static fl_status rnn_run(const fl_launch *l, int state, fl_cpu_task f32,
-                         fl_cpu_task f64) {
+static fl_status rnn_run(const fl_launch *l, int state, int cell) {
   const fl_view *s = &l->in[state];
   fl_dtype d = FL_F32;
   rnn r = {.n = s->shape[s->ndim - 1]};
@@ -75,7 +29,7 @@ static fl_status rnn_run(const fl_launch *l, int state, fl_cpu_task f32,
     if (!(r.out[k] = FL_CPU(output)(l, &l->out[k], d)))
       return FL_ENOMEM;
   fl_cpu_parallel(l, fl_view_numel(s) / r.n, 1 + 4096 / r.n,
-                  d == FL_F64 ? f64 : f32, &r);
+                  FL_OF_FLOAT(rnn, d)->cell[cell], &r);
   for (int k = 0; k < l->n_out; k++)
     FL_CPU(finish)(l, &l->out[k], d, r.out[k]);
   return FL_OK;
@@ -83,22 +37,22 @@ static fl_status rnn_run(const fl_launch *l, int state, fl_cpu_task f32,
 
 /* gates, c -> h, c2, act */
 FL_KERNEL(lstm_cell) {
-  return rnn_run(l, 1, lstm_f32, lstm_f64);
+  return rnn_run(l, FL_IN_lstm_cell_c, RNN_LSTM);
 }
 
 /* dh, dc, c, c2, act -> dgates, dc1 */
 FL_KERNEL(lstm_cell_backward) {
-  return rnn_run(l, 2, lstm_back_f32, lstm_back_f64);
+  return rnn_run(l, FL_IN_lstm_cell_backward_c, RNN_LSTM_BACK);
 }
 
 /* gi, gh, h -> y, act */
 FL_KERNEL(gru_cell) {
-  return rnn_run(l, 2, gru_f32, gru_f64);
+  return rnn_run(l, FL_IN_gru_cell_h, RNN_GRU);
 }
 
 /* dy, gh, h, act -> dgi, dgh, dh */
 FL_KERNEL(gru_cell_backward) {
-  return rnn_run(l, 2, gru_back_f32, gru_back_f64);
+  return rnn_run(l, FL_IN_gru_cell_backward_h, RNN_GRU_BACK);
 }
 
 /* Whether each thread takes some of the batch through all of time; how many it
@@ -161,22 +115,21 @@ static fl_status rnn_give(const sequence *s, fl_status status, void **out) {
 
 /* All of time, once s has the operands. */
 static fl_status run_steps(sequence *s, const void *weight, void **out) {
-  bool wide = s->dtype == FL_F64;
+  const rnn_kernels *k = FL_OF_FLOAT(rnn, s->dtype);
   int64_t least;
   fl_status status = rnn_ready(s, true, weight);
   if (status != FL_OK)
     return status;
   if (rnn_apart(s, &least))
-    fl_cpu_parallel(s->launch, s->batch, least, wide ? apart_f64 : apart_f32,
-                    s);
+    fl_cpu_parallel(s->launch, s->batch, least, k->apart, s);
   else
-    status = wide ? together_f64(s) : together_f32(s);
+    status = k->together(s);
   return rnn_give(s, status, out);
 }
 
 static fl_status run_back(sequence *s, const void *weight, bool add,
                           void **out) {
-  bool wide = s->dtype == FL_F64;
+  const rnn_kernels *k = FL_OF_FLOAT(rnn, s->dtype);
   int64_t least;
   size_t state = (size_t)(s->batch * s->n) * fl_dtype_size(s->dtype);
   memset(s->dh, 0, state);
@@ -187,12 +140,16 @@ static fl_status run_back(sequence *s, const void *weight, bool add,
     return status;
   s->product.add = add;
   if (rnn_apart(s, &least))
-    fl_cpu_parallel(s->launch, s->batch, least,
-                    wide ? back_apart_f64 : back_apart_f32, s);
+    fl_cpu_parallel(s->launch, s->batch, least, k->back_apart, s);
   else
-    status = wide ? back_together_f64(s) : back_together_f32(s);
+    status = k->back_together(s);
   return rnn_give(s, status, out);
 }
+
+_Static_assert(FL_ATTR_lstm_reverse == FL_ATTR_gru_reverse &&
+                   FL_ATTR_lstm_reverse == FL_ATTR_lstm_backward_reverse &&
+                   FL_ATTR_lstm_reverse == FL_ATTR_gru_backward_reverse,
+               "read for four rows");
 
 /* Of a state (time, batch, n) and the gates of each. */
 static sequence sequence_of(const fl_launch *l, const fl_view *y,
@@ -202,7 +159,7 @@ static sequence sequence_of(const fl_launch *l, const fl_view *y,
                     .batch = y->shape[1],
                     .n = y->shape[2],
                     .parts = parts,
-                    .reverse = l->attrs->v[0].i};
+                    .reverse = l->attrs->v[FL_ATTR_lstm_reverse].i};
 }
 
 /* gates (time, batch, 4 n), weight (4 n, n), h, c (batch, n) -> y, cs, act */
@@ -215,15 +172,17 @@ FL_KERNEL(lstm) {
   fl_status status = rnn_take(&s, in, out);
   if (status != FL_OK)
     return status;
-  s.gates = in[0], s.h = in[2], s.c = in[3];
-  s.y = out[0], s.cs = out[1], s.act = out[2];
-  s.cells = s.dtype == FL_F64 ? lstm_cells_f64 : lstm_cells_f32;
-  return run_steps(&s, in[1], out);
+  s.gates = in[FL_IN_lstm_gates], s.h = in[FL_IN_lstm_h],
+  s.c = in[FL_IN_lstm_c];
+  s.y = out[FL_OUT_lstm_y], s.cs = out[FL_OUT_lstm_cs],
+  s.act = out[FL_OUT_lstm_act];
+  s.cells = FL_OF_FLOAT(rnn, s.dtype)->lstm_cells;
+  return run_steps(&s, in[FL_IN_lstm_weight], out);
 }
 
 /* dy, dcs, dact, weight, c, cs, act -> dgates, dh, dc */
 FL_KERNEL(lstm_backward) {
-  sequence s = sequence_of(l, &l->in[5], 4);
+  sequence s = sequence_of(l, &l->in[FL_IN_lstm_backward_cs], 4);
   const void *in[7];
   void *out[3];
   if (s.batch * s.n == 0)
@@ -231,12 +190,15 @@ FL_KERNEL(lstm_backward) {
   fl_status status = rnn_take(&s, in, out);
   if (status != FL_OK)
     return status;
-  s.dy = in[0], s.dcs = in[1], s.dact = in[2];
-  s.c = in[4], s.cs = (void *)(uintptr_t)in[5];
-  s.act = (void *)(uintptr_t)in[6];
-  s.dgates = s.dsums = out[0], s.dh = out[1], s.dc = out[2];
-  s.back_cells = s.dtype == FL_F64 ? lstm_back_cells_f64 : lstm_back_cells_f32;
-  return run_back(&s, in[3], false, out);
+  s.dy = in[FL_IN_lstm_backward_dy], s.dcs = in[FL_IN_lstm_backward_dcs],
+  s.dact = in[FL_IN_lstm_backward_dact];
+  s.c = in[FL_IN_lstm_backward_c],
+  s.cs = (void *)(uintptr_t)in[FL_IN_lstm_backward_cs];
+  s.act = (void *)(uintptr_t)in[FL_IN_lstm_backward_act];
+  s.dgates = s.dsums = out[FL_OUT_lstm_backward_dgates],
+  s.dh = out[FL_OUT_lstm_backward_dh], s.dc = out[FL_OUT_lstm_backward_dc];
+  s.back_cells = FL_OF_FLOAT(rnn, s.dtype)->lstm_back_cells;
+  return run_back(&s, in[FL_IN_lstm_backward_weight], false, out);
 }
 
 /* gates (time, batch, 3 n), weight (3 n, n), bias, h (batch, n) -> y, act */
@@ -249,15 +211,16 @@ FL_KERNEL(gru) {
   fl_status status = rnn_take(&s, in, out);
   if (status != FL_OK)
     return status;
-  s.gates = in[0], s.bias = in[2], s.h = in[3];
-  s.y = out[0], s.act = out[1];
-  s.cells = s.dtype == FL_F64 ? gru_cells_f64 : gru_cells_f32;
-  return run_steps(&s, in[1], out);
+  s.gates = in[FL_IN_gru_gates], s.bias = in[FL_IN_gru_bias],
+  s.h = in[FL_IN_gru_h];
+  s.y = out[FL_OUT_gru_y], s.act = out[FL_OUT_gru_act];
+  s.cells = FL_OF_FLOAT(rnn, s.dtype)->gru_cells;
+  return run_steps(&s, in[FL_IN_gru_weight], out);
 }
 
 /* dy, dact, weight, h, y, act -> dgates, dsums, dh */
 FL_KERNEL(gru_backward) {
-  sequence s = sequence_of(l, &l->in[4], 3);
+  sequence s = sequence_of(l, &l->in[FL_IN_gru_backward_y], 3);
   const void *in[6];
   void *out[3];
   if (s.batch * s.n == 0)
@@ -265,10 +228,12 @@ FL_KERNEL(gru_backward) {
   fl_status status = rnn_take(&s, in, out);
   if (status != FL_OK)
     return status;
-  s.dy = in[0], s.dact = in[1], s.h = in[3];
-  s.y = (void *)(uintptr_t)in[4];
-  s.act = (void *)(uintptr_t)in[5];
-  s.dgates = out[0], s.dsums = out[1], s.dh = out[2];
-  s.back_cells = s.dtype == FL_F64 ? gru_back_cells_f64 : gru_back_cells_f32;
-  return run_back(&s, in[2], true, out);
+  s.dy = in[FL_IN_gru_backward_dy], s.dact = in[FL_IN_gru_backward_dact],
+  s.h = in[FL_IN_gru_backward_h];
+  s.y = (void *)(uintptr_t)in[FL_IN_gru_backward_y];
+  s.act = (void *)(uintptr_t)in[FL_IN_gru_backward_act];
+  s.dgates = out[FL_OUT_gru_backward_dgates],
+  s.dsums = out[FL_OUT_gru_backward_dsums], s.dh = out[FL_OUT_gru_backward_dh];
+  s.back_cells = FL_OF_FLOAT(rnn, s.dtype)->gru_back_cells;
+  return run_back(&s, in[FL_IN_gru_backward_weight], true, out);
 }
