@@ -42,10 +42,15 @@ static void att_open(att *a, const fl_launch *l, int first, int mask,
   a->nk = att_dim(k, 2);
   a->d = att_dim(q, 1);
   a->dv_cols = att_dim(v, 1);
-  a->causal = l->attrs->v[0].i != 0;
+  _Static_assert(
+      FL_ATTR_attention_causal == FL_ATTR_attention_backward_causal &&
+          FL_ATTR_attention_scale == FL_ATTR_attention_backward_scale &&
+          FL_ATTR_attention_dropout == FL_ATTR_attention_backward_dropout,
+      "read for both rows");
+  a->causal = l->attrs->v[FL_ATTR_attention_causal].i != 0;
   a->ahead = a->nk - a->nq;
-  a->scale = l->attrs->v[1].f;
-  a->dropout = l->attrs->v[2].f;
+  a->scale = l->attrs->v[FL_ATTR_attention_scale].f;
+  a->dropout = l->attrs->v[FL_ATTR_attention_dropout].f;
   if (a->scale != a->scale)
     a->scale = a->d ? 1 / sqrt((double)a->d) : 1;
   if (a->dropout > 0) {
@@ -63,9 +68,10 @@ static const attention_kernels *att_kernels(const att *a) {
 /* q, k, v, mask, seed, offset -> y, lse */
 FL_KERNEL(attention) {
   att a;
-  att_open(&a, l, 0, 3, 4);
+  att_open(&a, l, FL_IN_attention_q, FL_IN_attention_mask,
+           FL_IN_attention_seed);
   att_open_rows(&a.y, &l->out[0]);
-  if (fl_view_numel(&l->out[1]) == 0)
+  if (fl_view_numel(&l->out[FL_OUT_attention_lse]) == 0)
     return FL_OK;
   return att_kernels(&a)->forward(&a);
 }
@@ -73,11 +79,12 @@ FL_KERNEL(attention) {
 /* dy, q, k, v, mask, y, lse, seed, offset -> dq, dk, dv */
 FL_KERNEL(attention_backward) {
   att a;
-  att_open(&a, l, 1, 4, 7);
-  att_open_rows(&a.dy, &l->in[0]);
-  att_open_rows(&a.y, &l->in[5]);
+  att_open(&a, l, FL_IN_attention_backward_q, FL_IN_attention_backward_mask,
+           FL_IN_attention_backward_seed);
+  att_open_rows(&a.dy, &l->in[FL_IN_attention_backward_dy]);
+  att_open_rows(&a.y, &l->in[FL_IN_attention_backward_y]);
   att_open_rows(&a.dq, &l->out[0]);
-  att_open_rows(&a.dk, &l->out[1]);
-  att_open_rows(&a.dv, &l->out[2]);
+  att_open_rows(&a.dk, &l->out[FL_OUT_attention_backward_dk]);
+  att_open_rows(&a.dv, &l->out[FL_OUT_attention_backward_dv]);
   return att_kernels(&a)->backward(&a);
 }

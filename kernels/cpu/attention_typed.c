@@ -281,11 +281,11 @@ static fl_status att_forward(att *a) {
                                   : ATT_Q) *
                  (a->nk + 16) * (a->d + a->dv_cols + 16) / (a->causal ? 2 : 1);
   int64_t grain = 1 + 1500000 / (work + 1);
-  a->lse = FL_CPU(output)(a->l, &a->l->out[1], DTYPE);
+  a->lse = FL_CPU(output)(a->l, &a->l->out[FL_OUT_attention_lse], DTYPE);
   if (!a->lse || !tile_slots_open(a->l, &a->slots, fl_ceil_div(n, grain), size))
     return FL_ENOMEM;
   fl_cpu_parallel(a->l, n, grain, att_front_task, a);
-  FL_CPU(finish)(a->l, &a->l->out[1], DTYPE, a->lse);
+  FL_CPU(finish)(a->l, &a->l->out[FL_OUT_attention_lse], DTYPE, a->lse);
   return fl_cpu_interrupted(a->l) ? fl_cpu_stopped(a->l) : FL_OK;
 }
 
@@ -498,7 +498,8 @@ static fl_status att_backward(att *a) {
   int64_t grain = 1 + 1500000 / (work + 1);
   bool direct = a->chunks == 1 && a->dq.dtype == DTYPE && d == a->d &&
                 fl_contiguous(&l->out[0]);
-  a->lse = (void *)FL_CPU(input)(l, &l->in[6], DTYPE);
+  a->lse =
+      (void *)FL_CPU(input)(l, &l->in[FL_IN_attention_backward_lse], DTYPE);
   a->delta = fl_scratch_get(l, (size_t)rows * sizeof(T) + 1);
   a->dq_sums =
       direct

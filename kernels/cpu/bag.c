@@ -89,7 +89,14 @@ static fl_status check_offsets(const fl_launch *l, const bagging *c) {
 /* Everything but the table, what is written and the mode. */
 static fl_status bag_take(const fl_launch *l, int64_t padding, fl_dtype wide,
                           bagging *c) {
-  const fl_view *index = &l->in[1], *offsets = &l->in[2], *factors = &l->in[3];
+  const fl_view *index = &l->in[FL_IN_embedding_bag_index],
+                *offsets = &l->in[FL_IN_embedding_bag_offsets],
+                *factors = &l->in[FL_IN_embedding_bag_weights];
+  _Static_assert(
+      FL_IN_embedding_bag_index == FL_IN_embedding_bag_backward_index &&
+          FL_IN_embedding_bag_offsets == FL_IN_embedding_bag_backward_offsets &&
+          FL_IN_embedding_bag_weights == FL_IN_embedding_bag_backward_weights,
+      "read for both rows");
   fl_status s = FL_CPU(ids)(l, index, c->rows, &c->index);
   if (s != FL_OK)
     return s;
@@ -107,15 +114,18 @@ static fl_status bag_take(const fl_launch *l, int64_t padding, fl_dtype wide,
 
 /* weight, index, offsets, factors -> y, where */
 FL_KERNEL(embedding_bag) {
-  fl_view w = l->in[0];
+  fl_view w = l->in[FL_IN_embedding_bag_weight];
   const fl_view *y = &l->out[0];
   const fl_attr *v = l->attrs->v;
-  bagging c = {.mode = (int)v[0].i, .last = v[2].i, .rows = w.shape[0]};
+  bagging c = {.mode = (int)v[FL_ATTR_embedding_bag_mode].i,
+               .last = v[FL_ATTR_embedding_bag_include_last].i,
+               .rows = w.shape[0]};
   c.bags = y->shape[0];
   c.width = y->shape[1];
   c.y = y->data;
-  c.where = l->out[1].data;
-  fl_status s = bag_take(l, v[1].i, fl_cpu_wide(w.dtype), &c);
+  c.where = l->out[FL_OUT_embedding_bag_where].data;
+  fl_status s =
+      bag_take(l, v[FL_ATTR_embedding_bag_padding].i, fl_cpu_wide(w.dtype), &c);
   if (s != FL_OK || c.bags * c.width == 0)
     return s;
   if (w.stride[1] != 1 && c.width > 1) {
@@ -165,13 +175,16 @@ SPREAD(double, spread_f64)
 
 /* dy, index, offsets, factors -> dweight */
 FL_KERNEL(embedding_bag_backward) {
-  const fl_view *dy = &l->in[0], *y = &l->out[0];
+  const fl_view *dy = &l->in[FL_IN_embedding_bag_backward_dy], *y = &l->out[0];
   const fl_attr *v = l->attrs->v;
   fl_dtype wide = fl_cpu_wide(y->dtype);
-  bagging c = {.mode = (int)v[1].i, .last = v[3].i, .rows = y->shape[0]};
+  bagging c = {.mode = (int)v[FL_ATTR_embedding_bag_backward_mode].i,
+               .last = v[FL_ATTR_embedding_bag_backward_include_last].i,
+               .rows = y->shape[0]};
   c.bags = dy->shape[0];
   c.width = y->shape[1];
-  fl_status s = bag_take(l, v[2].i, wide, &c);
+  fl_status s =
+      bag_take(l, v[FL_ATTR_embedding_bag_backward_padding].i, wide, &c);
   if (s != FL_OK || c.rows * c.width == 0)
     return s;
   c.weight = FL_CPU(input)(l, dy, wide);

@@ -61,25 +61,27 @@ static void *batch_norm_numbers(const fl_launch *l, int64_t n, fl_dtype type) {
 
 /* group_norm: a task is a group of a sample. */
 FL_KERNEL(group_norm) {
-  const fl_view *x = &l->in[0];
+  const fl_view *x = &l->in[FL_IN_group_norm_x];
   fl_dtype type = fl_cpu_wide(x->dtype);
-  planes_job j = {.groups = l->attrs->v[0].i, .eps = l->attrs->v[1].f};
+  planes_job j = {.groups = l->attrs->v[FL_ATTR_group_norm_groups].i,
+                  .eps = l->attrs->v[FL_ATTR_group_norm_eps].f};
   set_planes(x, &j);
   if (j.samples * j.groups == 0)
     return FL_OK;
   j.x = FL_CPU(input)(l, x, type);
   j.y = FL_CPU(output)(l, &l->out[0], type);
-  j.mean = FL_CPU(output)(l, &l->out[1], type);
-  j.rstd = FL_CPU(output)(l, &l->out[2], type);
+  j.mean = FL_CPU(output)(l, &l->out[FL_OUT_group_norm_mean], type);
+  j.rstd = FL_CPU(output)(l, &l->out[FL_OUT_group_norm_rstd], type);
   if (!j.x || !j.y || !j.mean || !j.rstd ||
-      !batch_norm_optional(l, &l->in[1], type, &j.weight) ||
-      !batch_norm_optional(l, &l->in[2], type, &j.bias))
+      !batch_norm_optional(l, &l->in[FL_IN_group_norm_weight], type,
+                           &j.weight) ||
+      !batch_norm_optional(l, &l->in[FL_IN_group_norm_bias], type, &j.bias))
     return FL_ENOMEM;
   over_planes(l, &j, j.channels / j.groups,
               FL_OF_FLOAT(batch_norm, type)->group_forward);
   FL_CPU(finish)(l, &l->out[0], type, j.y);
-  FL_CPU(finish)(l, &l->out[1], type, j.mean);
-  FL_CPU(finish)(l, &l->out[2], type, j.rstd);
+  FL_CPU(finish)(l, &l->out[FL_OUT_group_norm_mean], type, j.mean);
+  FL_CPU(finish)(l, &l->out[FL_OUT_group_norm_rstd], type, j.rstd);
   return FL_OK;
 }
 
@@ -88,14 +90,24 @@ FL_KERNEL(group_norm) {
 static fl_status set_backward(const fl_launch *l, fl_dtype type,
                               planes_job *j) {
   const void *mean, *rstd;
-  set_planes(&l->in[1], j);
-  j->dy = FL_CPU(input)(l, &l->in[0], type);
-  j->x = FL_CPU(input)(l, &l->in[1], type);
+  set_planes(&l->in[FL_IN_group_norm_backward_x], j);
+  _Static_assert(
+      FL_IN_group_norm_backward_x == FL_IN_batch_norm_backward_x &&
+          FL_IN_group_norm_backward_weight ==
+              FL_IN_batch_norm_backward_weight &&
+          FL_IN_group_norm_backward_mean == FL_IN_batch_norm_backward_mean &&
+          FL_IN_group_norm_backward_rstd == FL_IN_batch_norm_backward_rstd,
+      "read for both rows");
+  j->dy = FL_CPU(input)(l, &l->in[FL_IN_group_norm_backward_dy], type);
+  j->x = FL_CPU(input)(l, &l->in[FL_IN_group_norm_backward_x], type);
   j->y = FL_CPU(output)(l, &l->out[0], type);
   if (!j->dy || !j->x || !j->y ||
-      !batch_norm_optional(l, &l->in[2], type, &j->weight) ||
-      !batch_norm_optional(l, &l->in[3], type, &mean) ||
-      !batch_norm_optional(l, &l->in[4], type, &rstd))
+      !batch_norm_optional(l, &l->in[FL_IN_group_norm_backward_weight], type,
+                           &j->weight) ||
+      !batch_norm_optional(l, &l->in[FL_IN_group_norm_backward_mean], type,
+                           &mean) ||
+      !batch_norm_optional(l, &l->in[FL_IN_group_norm_backward_rstd], type,
+                           &rstd))
     return FL_ENOMEM;
   j->mean = (void *)(uintptr_t)mean;
   j->rstd = (void *)(uintptr_t)rstd;
@@ -107,16 +119,16 @@ static void put_weights(const fl_launch *l, const planes_job *j,
                         const double *dw, const double *db) {
   if (!j->weight)
     return;
-  FL_CPU(finish)(l, &l->out[1], FL_F64, dw);
-  FL_CPU(finish)(l, &l->out[2], FL_F64, db);
+  FL_CPU(finish)(l, &l->out[FL_OUT_group_norm_backward_dw], FL_F64, dw);
+  FL_CPU(finish)(l, &l->out[FL_OUT_group_norm_backward_db], FL_F64, db);
 }
 
 FL_KERNEL(group_norm_backward) {
-  fl_dtype type = fl_cpu_wide(l->in[1].dtype);
-  planes_job j = {.groups = l->attrs->v[0].i};
-  if (fl_view_numel(&l->in[1]) == 0) {
-    batch_norm_zero(&l->out[1]);
-    batch_norm_zero(&l->out[2]);
+  fl_dtype type = fl_cpu_wide(l->in[FL_IN_group_norm_backward_x].dtype);
+  planes_job j = {.groups = l->attrs->v[FL_ATTR_group_norm_backward_groups].i};
+  if (fl_view_numel(&l->in[FL_IN_group_norm_backward_x]) == 0) {
+    batch_norm_zero(&l->out[FL_OUT_group_norm_backward_dw]);
+    batch_norm_zero(&l->out[FL_OUT_group_norm_backward_db]);
     return FL_OK;
   }
   fl_status s = set_backward(l, type, &j);
@@ -229,17 +241,18 @@ static fl_status set_factors(const fl_launch *l, fl_dtype type, planes_job *j) {
 
 /* attrs: training, momentum, eps; in: x, weight, bias, running mean and var */
 FL_KERNEL(batch_norm) {
-  const fl_view *x = &l->in[0];
+  const fl_view *x = &l->in[FL_IN_batch_norm_x];
   fl_dtype type = fl_cpu_wide(x->dtype);
-  planes_job j = {.eps = l->attrs->v[2].f};
+  planes_job j = {.eps = l->attrs->v[FL_ATTR_batch_norm_eps].f};
   set_planes(x, &j);
   int64_t n = j.channels;
   double *mean = batch_norm_numbers(l, n, FL_F64),
          *var = batch_norm_numbers(l, n, FL_F64);
   double *rstd = batch_norm_numbers(l, n, FL_F64);
   if (!mean || !var || !rstd ||
-      !batch_norm_optional(l, &l->in[1], FL_F64, &j.weight) ||
-      !batch_norm_optional(l, &l->in[2], FL_F64, &j.bias))
+      !batch_norm_optional(l, &l->in[FL_IN_batch_norm_weight], FL_F64,
+                           &j.weight) ||
+      !batch_norm_optional(l, &l->in[FL_IN_batch_norm_bias], FL_F64, &j.bias))
     return FL_ENOMEM;
   fl_status s = FL_OK;
   if (fl_view_numel(x)) {
@@ -248,20 +261,24 @@ FL_KERNEL(batch_norm) {
     if (!j.x || !j.y)
       return FL_ENOMEM;
   }
-  if (l->attrs->v[0].i) {
-    double m = l->attrs->v[1].f, count = (double)(j.samples * j.size);
+  if (l->attrs->v[FL_ATTR_batch_norm_training].i) {
+    double m = l->attrs->v[FL_ATTR_batch_norm_momentum].f,
+           count = (double)(j.samples * j.size);
     s = channel_moments(l, type, &j, mean, var);
     for (int64_t c = 0; c < n; c++)
       var[c] /= count;
     if (s == FL_OK && count > 0)
-      s = update_running(l, &l->in[3], m, n, mean, 1);
+      s = update_running(l, &l->in[FL_IN_batch_norm_running_mean], m, n, mean,
+                         1);
     if (s == FL_OK && count > 0)
-      s = update_running(l, &l->in[4], m, n, var,
+      s = update_running(l, &l->in[FL_IN_batch_norm_running_var], m, n, var,
                          count > 1 ? count / (count - 1) : 1);
   } else {
     const void *from, *of;
-    if (!batch_norm_optional(l, &l->in[3], FL_F64, &from) ||
-        !batch_norm_optional(l, &l->in[4], FL_F64, &of))
+    if (!batch_norm_optional(l, &l->in[FL_IN_batch_norm_running_mean], FL_F64,
+                             &from) ||
+        !batch_norm_optional(l, &l->in[FL_IN_batch_norm_running_var], FL_F64,
+                             &of))
       return FL_ENOMEM;
     memcpy(mean, from, (size_t)n * sizeof *mean);
     memcpy(var, of, (size_t)n * sizeof *var);
@@ -282,8 +299,8 @@ FL_KERNEL(batch_norm) {
       over_planes(l, &j, 1, FL_OF_FLOAT(batch_norm, type)->plane_apply);
     FL_CPU(finish)(l, &l->out[0], type, j.y);
   }
-  FL_CPU(finish)(l, &l->out[1], FL_F64, mean);
-  FL_CPU(finish)(l, &l->out[2], FL_F64, rstd);
+  FL_CPU(finish)(l, &l->out[FL_OUT_batch_norm_mean], FL_F64, mean);
+  FL_CPU(finish)(l, &l->out[FL_OUT_batch_norm_rstd], FL_F64, rstd);
   return FL_OK;
 }
 
@@ -303,12 +320,12 @@ static fl_status channel_sums(const fl_launch *l, fl_dtype type, planes_job *j,
 
 /* With constant statistics (not training) only dy's own term is left. */
 FL_KERNEL(batch_norm_backward) {
-  fl_dtype type = fl_cpu_wide(l->in[1].dtype);
+  fl_dtype type = fl_cpu_wide(l->in[FL_IN_batch_norm_backward_x].dtype);
   planes_job j = {0};
   const void *weight, *rstd;
-  if (fl_view_numel(&l->in[1]) == 0) {
-    batch_norm_zero(&l->out[1]);
-    batch_norm_zero(&l->out[2]);
+  if (fl_view_numel(&l->in[FL_IN_batch_norm_backward_x]) == 0) {
+    batch_norm_zero(&l->out[FL_OUT_batch_norm_backward_dw]);
+    batch_norm_zero(&l->out[FL_OUT_batch_norm_backward_db]);
     return FL_OK;
   }
   fl_status s = set_backward(l, type, &j);
@@ -319,8 +336,11 @@ FL_KERNEL(batch_norm_backward) {
   int64_t n = j.channels;
   double *db = batch_norm_numbers(l, n, FL_F64),
          *dw = batch_norm_numbers(l, n, FL_F64);
-  if (!db || !dw || !batch_norm_optional(l, &l->in[2], FL_F64, &weight) ||
-      !batch_norm_optional(l, &l->in[4], FL_F64, &rstd))
+  if (!db || !dw ||
+      !batch_norm_optional(l, &l->in[FL_IN_batch_norm_backward_weight], FL_F64,
+                           &weight) ||
+      !batch_norm_optional(l, &l->in[FL_IN_batch_norm_backward_rstd], FL_F64,
+                           &rstd))
     return FL_ENOMEM;
   FL_OF_FLOAT(batch_norm, type)->backward_means(&j);
   s = channel_sums(l, type, &j, db, dw);
@@ -329,7 +349,8 @@ FL_KERNEL(batch_norm_backward) {
   for (int64_t c = 0; c < n; c++)
     dw[c] *= ((const double *)rstd)[c];
   FL_OF_FLOAT(batch_norm, type)
-      ->backward_factors(&j, rstd, weight, db, dw, l->attrs->v[0].i);
+      ->backward_factors(&j, rstd, weight, db, dw,
+                         l->attrs->v[FL_ATTR_batch_norm_backward_training].i);
   if (j.size < PLANE)
     fl_cpu_parallel(l, j.samples, j.light,
                     FL_OF_FLOAT(batch_norm, type)->column_apply, &j);

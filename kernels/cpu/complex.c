@@ -80,7 +80,8 @@ static void complex_merge(product *p) {
 FL_KERNEL(complex_mul) {
   const fl_view *y = &l->out[0];
   fl_dtype d = fl_cpu_wide(y->dtype);
-  product p = {.ndim = y->ndim - 1, .conj = l->attrs->v[0].i};
+  product p = {.ndim = y->ndim - 1,
+               .conj = l->attrs->v[FL_ATTR_complex_mul_conj].i};
   int64_t numel = fl_view_numel(y);
   p.y = FL_CPU(output)(l, y, d);
   memcpy(p.shape, y->shape, sizeof p.shape);

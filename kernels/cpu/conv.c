@@ -325,41 +325,48 @@ static fl_status conv_close(conv *c, fl_status s) {
 }
 
 static const conv_kernels *conv_kernels_of(const fl_launch *l) {
-  bool wide = l->in[0].dtype == FL_F64 || l->in[1].dtype == FL_F64;
+  bool wide = l->in[FL_IN_conv_x].dtype == FL_F64 ||
+              l->in[FL_IN_conv_weight].dtype == FL_F64;
   return wide ? &FL_CPU(conv_f64) : &FL_CPU(conv_f32);
 }
 
 /* x, weight, bias -> y */
 FL_KERNEL(conv) {
-  const fl_view *w = &l->in[1], *bias = l->in[2].data ? &l->in[2] : NULL;
+  const fl_view *w = &l->in[FL_IN_conv_weight],
+                *bias = l->in[FL_IN_conv_bias].data ? &l->in[FL_IN_conv_bias]
+                                                    : NULL;
   int spatial = w->ndim - 2;
   conv c;
   if (fl_view_numel(&l->out[0]) == 0)
     return FL_OK;
-  conv_open(&c, l, w->shape, spatial, l->attrs->v[3].i);
-  conv_open_data(&c.from, &l->in[0], spatial);
+  conv_open(&c, l, w->shape, spatial, l->attrs->v[FL_ATTR_conv_groups].i);
+  conv_open_data(&c.from, &l->in[FL_IN_conv_x], spatial);
   if (!conv_open_result(&c, spatial))
     return FL_ENOMEM;
   c.cs = w->shape[1];
   c.cd = w->shape[0] / c.groups;
-  return conv_close(&c, conv_kernels_of(l)->run(&c, 0, spatial, w, bias));
+  return conv_close(
+      &c, conv_kernels_of(l)->run(&c, FL_ATTR_conv_stride, spatial, w, bias));
 }
 
 /* dy, weight -> dx */
 FL_KERNEL(conv_input_grad) {
-  const fl_view *w = &l->in[1];
+  const fl_view *w = &l->in[FL_IN_conv_input_grad_weight];
   int spatial = w->ndim - 2;
   conv c;
   if (fl_view_numel(&l->out[0]) == 0)
     return FL_OK;
-  conv_open(&c, l, w->shape, spatial, l->attrs->v[4].i);
-  conv_open_data(&c.from, &l->in[0], spatial);
+  conv_open(&c, l, w->shape, spatial,
+            l->attrs->v[FL_ATTR_conv_input_grad_groups].i);
+  conv_open_data(&c.from, &l->in[FL_IN_conv_input_grad_dy], spatial);
   if (!conv_open_result(&c, spatial))
     return FL_ENOMEM;
   c.flipped = true;
   c.cs = w->shape[0] / c.groups;
   c.cd = w->shape[1];
-  return conv_close(&c, conv_kernels_of(l)->run(&c, 1, spatial, w, NULL));
+  return conv_close(&c,
+                    conv_kernels_of(l)->run(&c, FL_ATTR_conv_input_grad_stride,
+                                            spatial, w, NULL));
 }
 
 /* dy, x -> dw */
@@ -369,14 +376,17 @@ FL_KERNEL(conv_weight_grad) {
   conv c;
   if (fl_view_numel(w) == 0)
     return FL_OK;
-  conv_open(&c, l, w->shape, spatial, l->attrs->v[4].i);
-  conv_open_data(&c.from, &l->in[1], spatial);
-  conv_open_data(&c.to, &l->in[0], spatial);
+  conv_open(&c, l, w->shape, spatial,
+            l->attrs->v[FL_ATTR_conv_weight_grad_groups].i);
+  conv_open_data(&c.from, &l->in[FL_IN_conv_weight_grad_x], spatial);
+  conv_open_data(&c.to, &l->in[FL_IN_conv_weight_grad_dy], spatial);
   c.cs = w->shape[1];
   c.cd = w->shape[0] / c.groups;
-  if (fl_view_numel(&l->in[0]) == 0) { /* an empty batch */
+  if (fl_view_numel(&l->in[FL_IN_conv_weight_grad_dy]) ==
+      0) { /* an empty batch */
     memset(w->data, 0, fl_view_bytes(w));
     return FL_OK;
   }
-  return conv_kernels_of(l)->weights(&c, 1, spatial);
+  return conv_kernels_of(l)->weights(&c, FL_ATTR_conv_weight_grad_stride,
+                                     spatial);
 }

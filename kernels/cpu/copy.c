@@ -48,7 +48,7 @@ static fl_status copy_fill(const fl_launch *l, fl_dtype from,
 
 FL_KERNEL(full);
 FL_KERNEL(full) {
-  double v = l->attrs->v[1].f;
+  double v = l->attrs->v[FL_ATTR_full_value].f;
   int64_t i;
   if (!fl_attr_whole(l->attrs, 1, 3, &i))
     i = fl_to_int(v);
@@ -59,7 +59,7 @@ FL_KERNEL(full) {
 
 FL_KERNEL(fill);
 FL_KERNEL(fill) {
-  const fl_view *v = &l->in[1];
+  const fl_view *v = &l->in[FL_IN_fill_value];
   if (fl_view_numel(v) != 1)
     return fli_fail(FL_ESHAPE, "fill: the value must be one element, not %s",
                     fli_shape_text(v->ndim, v->shape));
@@ -91,7 +91,7 @@ static bool overlap(const fl_view *a, const fl_view *b) {
 /* out[0] is in[0]'s memory with in[0]'s strides: the only kernel here that
  * writes an input. */
 FL_KERNEL(assign) {
-  const fl_view *to = &l->out[0], *from = &l->in[1];
+  const fl_view *to = &l->out[0], *from = &l->in[FL_IN_assign_from];
   fl_view v;
   if (fl_view_numel(to) == 0)
     return FL_OK;

@@ -83,13 +83,19 @@ WALK(float, double, f32)
 WALK(double, double, f64)
 WALK(int64_t, uint64_t, i64)
 
+_Static_assert(FL_ATTR_cumprod_dim == FL_ATTR_logcumsumexp_dim &&
+                   FL_ATTR_cumprod_dim == FL_ATTR_cummax_dim &&
+                   FL_ATTR_cumprod_dim == FL_ATTR_cummin_dim &&
+                   FL_OUT_cummax_indices == FL_OUT_cummin_indices,
+               "one function for four rows");
+
 static fl_status cumulate(const fl_launch *l, bool positions, bool least,
                           bool logs) {
   const fl_view *x = &l->in[0], *y = &l->out[0];
   fl_dtype type =
       fl_dtype_kind(x->dtype) == FL_KIND_FLOAT ? fl_cpu_wide(x->dtype) : FL_I64;
   work w = {.n = 1, .inner = 1, .base = l->base, .least = least, .logs = logs};
-  int dim = x->ndim ? (int)l->attrs->v[0].i : 0;
+  int dim = x->ndim ? (int)l->attrs->v[FL_ATTR_cumprod_dim].i : 0;
   int64_t total = fl_view_numel(x);
   if (total == 0)
     return FL_OK;
@@ -99,7 +105,7 @@ static fl_status cumulate(const fl_launch *l, bool positions, bool least,
   }
   w.x = FL_CPU(input)(l, x, type);
   w.y = FL_CPU(output)(l, y, type);
-  w.at = positions ? l->out[1].data : NULL;
+  w.at = positions ? l->out[FL_OUT_cummax_indices].data : NULL;
   if (!w.x || !w.y)
     return FL_ENOMEM;
   w.tiles = fl_ceil_div(w.inner, TILE);

@@ -123,7 +123,7 @@ static fl_view expr_reduce_together(const fl_launch *l) {
 static void expr_reduce_plan(job *j, const fl_launch *l) {
   fl_view all = expr_reduce_together(l);
   int n, order[FL_MAX_DIMS], at = 0;
-  const int64_t *dims = fl_attr_list(l->attrs, 0, &n);
+  const int64_t *dims = fl_attr_list(l->attrs, FL_ATTR_reduce_dims, &n);
   uint32_t mask = n ? 0 : (1u << all.ndim) - 1;
   int64_t stride[FL_MAX_DIMS], s = 1;
   for (int k = 0; k < n; k++)

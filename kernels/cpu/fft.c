@@ -390,16 +390,18 @@ static fl_status run_pairs(const fl_launch *l, const fl_view *x,
 
 FL_KERNEL(dft) {
   const fl_attr *a = l->attrs->v;
-  return run_pairs(l, &l->in[0], &l->out[0], a[1].i, a[2].f, (int)a[0].i,
-                   a[3].i);
+  return run_pairs(l, &l->in[0], &l->out[0], a[FL_ATTR_dft_inverse].i,
+                   a[FL_ATTR_dft_scale].f, (int)a[FL_ATTR_dft_dim].i,
+                   a[FL_ATTR_dft_dims].i);
 }
 
 FL_KERNEL(rdft) {
   const fl_attr *a = l->attrs->v;
   const fl_view *x = &l->in[0], *y = &l->out[0];
-  int dim = (int)a[0].i;
-  int64_t others = a[2].i - 1;
-  fft_job j = {.kind = REAL, .n = x->shape[dim], .scale = a[1].f};
+  int dim = (int)a[FL_ATTR_rdft_dim].i;
+  int64_t others = a[FL_ATTR_rdft_dims].i - 1;
+  fft_job j = {
+      .kind = REAL, .n = x->shape[dim], .scale = a[FL_ATTR_rdft_scale].f};
   j.half = j.n % 2 == 0;
   fl_view part;
   fl_status s = others ? fft_between(l, y, &part) : FL_OK;
@@ -411,9 +413,12 @@ FL_KERNEL(rdft) {
 FL_KERNEL(irdft) {
   const fl_attr *a = l->attrs->v;
   const fl_view *x = &l->in[0];
-  int dim = (int)a[1].i;
-  int64_t others = a[3].i - 1;
-  fft_job j = {.kind = HALF, .n = a[0].i, .inverse = true, .scale = a[2].f};
+  int dim = (int)a[FL_ATTR_irdft_dim].i;
+  int64_t others = a[FL_ATTR_irdft_dims].i - 1;
+  fft_job j = {.kind = HALF,
+               .n = a[FL_ATTR_irdft_n].i,
+               .inverse = true,
+               .scale = a[FL_ATTR_irdft_scale].f};
   j.half = j.n % 2 == 0;
   fl_view part;
   fl_status s = others ? fft_between(l, x, &part) : FL_OK;

@@ -89,8 +89,9 @@ static fl_status grid_find(const fl_launch *l, sampling *s, bool wide) {
 }
 
 FL_KERNEL(grid_sample) {
-  const fl_view *x = &l->in[0], *y = &l->out[0];
-  fl_dtype d = fl_cpu_wide(x->dtype) == FL_F64 || l->in[1].dtype == FL_F64
+  const fl_view *x = &l->in[FL_IN_grid_sample_x], *y = &l->out[0];
+  fl_dtype d = fl_cpu_wide(x->dtype) == FL_F64 ||
+                       l->in[FL_IN_grid_sample_grid].dtype == FL_F64
                    ? FL_F64
                    : FL_F32;
   bool wide = d == FL_F64;
@@ -99,7 +100,7 @@ FL_KERNEL(grid_sample) {
   if (fl_view_numel(y) == 0)
     return FL_OK;
   s.x = FL_CPU(input)(l, x, d);
-  s.grid = FL_CPU(input)(l, &l->in[1], d);
+  s.grid = FL_CPU(input)(l, &l->in[FL_IN_grid_sample_grid], d);
   s.y = FL_CPU(output)(l, y, d);
   if (!s.x || !s.grid || !s.y)
     return FL_ENOMEM;
@@ -115,16 +116,18 @@ FL_KERNEL(grid_sample) {
 
 /* dy, x, grid -> dx, dgrid */
 FL_KERNEL(grid_sample_backward) {
-  const fl_view *x = &l->in[1], *dx = &l->out[0], *dgrid = &l->out[1];
-  fl_dtype d = fl_cpu_wide(x->dtype) == FL_F64 || l->in[2].dtype == FL_F64
+  const fl_view *x = &l->in[FL_IN_grid_sample_backward_x], *dx = &l->out[0],
+                *dgrid = &l->out[FL_OUT_grid_sample_backward_dgrid];
+  fl_dtype d = fl_cpu_wide(x->dtype) == FL_F64 ||
+                       l->in[FL_IN_grid_sample_backward_grid].dtype == FL_F64
                    ? FL_F64
                    : FL_F32;
   bool wide = d == FL_F64;
   sampling s;
   grid_open(&s, l, 1);
-  s.dy = FL_CPU(input)(l, &l->in[0], d);
+  s.dy = FL_CPU(input)(l, &l->in[FL_IN_grid_sample_backward_dy], d);
   s.x = FL_CPU(input)(l, x, d);
-  s.grid = FL_CPU(input)(l, &l->in[2], d);
+  s.grid = FL_CPU(input)(l, &l->in[FL_IN_grid_sample_backward_grid], d);
   s.dx = FL_CPU(output)(l, dx, d);
   s.dgrid = FL_CPU(output)(l, dgrid, d);
   if (!s.dy || !s.x || !s.grid || !s.dx || !s.dgrid)

@@ -145,21 +145,25 @@ static fl_status select_slices(const fl_launch *l, const fl_view *given,
 }
 
 FL_KERNEL(index_select) {
-  int dim = (int)l->attrs->v[0].i;
+  int dim = (int)l->attrs->v[FL_ATTR_index_select_dim].i;
   fl_view x;
-  fl_as_vector(&l->in[0], &x);
+  fl_as_vector(&l->in[FL_IN_index_select_x], &x);
   const int64_t *index;
-  fl_status s = FL_CPU(positions)(l, &l->in[1], x.shape[dim], &index);
+  fl_status s = FL_CPU(positions)(l, &l->in[FL_IN_index_select_index],
+                                  x.shape[dim], &index);
   return s ? s
-           : select_slices(l, &x, dim, index, fl_view_numel(&l->in[1]),
+           : select_slices(l, &x, dim, index,
+                           fl_view_numel(&l->in[FL_IN_index_select_index]),
                            l->out[0].data);
 }
 
 FL_KERNEL(embedding) {
   const int64_t *index;
-  fl_status s = FL_CPU(ids)(l, &l->in[1], l->in[0].shape[0], &index);
+  fl_status s = FL_CPU(ids)(l, &l->in[FL_IN_embedding_index],
+                            l->in[FL_IN_embedding_weight].shape[0], &index);
   return s ? s
-           : select_slices(l, &l->in[0], 0, index, fl_view_numel(&l->in[1]),
+           : select_slices(l, &l->in[FL_IN_embedding_weight], 0, index,
+                           fl_view_numel(&l->in[FL_IN_embedding_index]),
                            l->out[0].data);
 }
 
@@ -323,22 +327,28 @@ static void *start_with(const fl_launch *l, const fl_view *x, fl_dtype wide) {
   return to.data;
 }
 
+_Static_assert(FL_ATTR_index_add_dim == FL_ATTR_index_copy_dim &&
+                   FL_IN_index_add_index == FL_IN_index_copy_index &&
+                   FL_IN_index_add_src == FL_IN_index_copy_src,
+               "one function for both rows");
+
 static fl_status insert(const fl_launch *l, bool add) {
   fl_view x;
-  fl_as_vector(&l->in[0], &x);
-  const fl_view *src = &l->in[2], *y = &l->out[0];
-  int dim = (int)l->attrs->v[0].i;
+  fl_as_vector(&l->in[FL_IN_index_add_x], &x);
+  const fl_view *src = &l->in[FL_IN_index_add_src], *y = &l->out[0];
+  int dim = (int)l->attrs->v[FL_ATTR_index_add_dim].i;
   fl_dtype type = add ? sum_type(x.dtype) : x.dtype;
   insertion c = {.size = fl_dtype_size(type), .base = l->base, .skip = -1};
-  c.n = fl_view_numel(&l->in[1]);
+  c.n = fl_view_numel(&l->in[FL_IN_index_add_index]);
   c.bound = x.shape[dim];
   c.inner = fl_numel(x.ndim - dim - 1, x.shape + dim + 1);
   c.single = src->ndim == 0;
-  fl_status s = FL_CPU(positions)(l, &l->in[1], c.bound, &c.index);
+  fl_status s =
+      FL_CPU(positions)(l, &l->in[FL_IN_index_add_index], c.bound, &c.index);
   if (s != FL_OK)
     return s;
   c.src = FL_CPU(input)(l, src, type);
-  c.y = start_with(l, &l->in[0], type);
+  c.y = start_with(l, &l->in[FL_IN_index_add_x], type);
   if (!c.src || !c.y)
     return FL_ENOMEM;
   insert_run(l, &c, fl_numel(dim, x.shape),
@@ -360,15 +370,16 @@ FL_KERNEL(index_copy) {
 
 /* dy (index..., width...) summed into y (rows, width...). */
 FL_KERNEL(embedding_backward) {
-  const fl_view *dy = &l->in[0], *y = &l->out[0];
+  const fl_view *dy = &l->in[FL_IN_embedding_backward_dy], *y = &l->out[0];
   fl_dtype wide = fl_cpu_wide(y->dtype);
   insertion c = {.size = fl_dtype_size(wide), .base = l->base};
-  int64_t padding = l->attrs->v[1].i;
+  int64_t padding = l->attrs->v[FL_ATTR_embedding_backward_padding].i;
   c.skip = padding == FL_ATTR_NONE ? -1 : padding + l->base;
-  c.n = fl_view_numel(&l->in[1]);
+  c.n = fl_view_numel(&l->in[FL_IN_embedding_backward_index]);
   c.bound = y->shape[0];
   c.inner = fl_numel(y->ndim - 1, y->shape + 1);
-  fl_status s = FL_CPU(ids)(l, &l->in[1], c.bound, &c.index);
+  fl_status s =
+      FL_CPU(ids)(l, &l->in[FL_IN_embedding_backward_index], c.bound, &c.index);
   if (s != FL_OK)
     return s;
   c.src = FL_CPU(input)(l, dy, wide);
@@ -404,9 +415,9 @@ static void gather_line(const picking *c, const pick_line *p) {
 
 FL_KERNEL(gather) {
   fl_view x, index;
-  fl_as_vector(&l->in[0], &x);
-  fl_as_vector(&l->in[1], &index);
-  int dim = (int)l->attrs->v[0].i;
+  fl_as_vector(&l->in[FL_IN_gather_x], &x);
+  fl_as_vector(&l->in[FL_IN_gather_index], &index);
+  int dim = (int)l->attrs->v[FL_ATTR_gather_dim].i;
   picking c = {.each = gather_line, .size = fl_element_size(&x), .src = x.data};
   c.y = l->out[0].data;
   fl_status s = FL_CPU(positions)(l, &index, x.shape[dim], &c.index);
@@ -446,12 +457,18 @@ static void (*const lines[][3])(const picking *c, const pick_line *p) = {
     LINES(max_line),
     LINES(min_line)};
 
+_Static_assert(FL_ATTR_scatter_dim == FL_ATTR_scatter_add_dim &&
+                   FL_ATTR_scatter_dim == FL_ATTR_scatter_prod_dim &&
+                   FL_ATTR_scatter_dim == FL_ATTR_scatter_amax_dim &&
+                   FL_ATTR_scatter_dim == FL_ATTR_scatter_amin_dim,
+               "one function for five rows");
+
 static fl_status index_place(const fl_launch *l, int how) {
   fl_view x, index;
-  fl_as_vector(&l->in[0], &x);
-  fl_as_vector(&l->in[1], &index);
-  const fl_view *src = &l->in[2], *y = &l->out[0];
-  int dim = (int)l->attrs->v[0].i;
+  fl_as_vector(&l->in[FL_IN_scatter_x], &x);
+  fl_as_vector(&l->in[FL_IN_scatter_index], &index);
+  const fl_view *src = &l->in[FL_IN_scatter_src], *y = &l->out[0];
+  int dim = (int)l->attrs->v[FL_ATTR_scatter_dim].i;
   fl_dtype type = how == WRITE ? x.dtype : sum_type(x.dtype);
   picking c = {.size = fl_dtype_size(type), .src = src->data};
   fl_status s = FL_CPU(positions)(l, &index, x.shape[dim], &c.index);
@@ -466,7 +483,7 @@ static fl_status index_place(const fl_launch *l, int how) {
   }
   if (src->ndim == 0) /* one number for all */
     memset(c.src_stride, 0, sizeof c.src_stride);
-  c.y = start_with(l, &l->in[0], type);
+  c.y = start_with(l, &l->in[FL_IN_scatter_x], type);
   if (!c.src || !c.y)
     return FL_ENOMEM;
   c.each = lines[how][type == FL_F32 ? 0 : type == FL_F64 ? 1 : 2];
@@ -518,8 +535,9 @@ static void one_hot_task(void *context, int64_t begin, int64_t end) {
 FL_KERNEL(one_hot) {
   const fl_view *y = &l->out[0];
   uint64_t room;
-  hot c = {
-      .size = fl_element_size(y), .classes = l->attrs->v[0].i, .base = l->base};
+  hot c = {.size = fl_element_size(y),
+           .classes = l->attrs->v[FL_ATTR_one_hot_classes].i,
+           .base = l->base};
   c.y = y->data;
   c.one = fl_element(y->dtype, 1, &room);
   fl_status s = FL_CPU(ids)(l, &l->in[0], c.classes, &c.index);

@@ -18,9 +18,11 @@ static void linalg_spread(const fl_view *v, int own, const fl_view *like,
   }
 }
 
+_Static_assert(FL_IN_solve_b == FL_IN_triangular_solve_b, "read for both rows");
+
 static fl_status linalg_run(const fl_launch *l, fl_factorization f,
                             fl_dtype d) {
-  const fl_view *a = &l->in[0], *y = &l->out[0];
+  const fl_view *a = &l->in[FL_IN_solve_a], *y = &l->out[0];
   int64_t results = 0; /* a batch may be endless, and its matrices empty */
   for (int k = 0; k < l->n_out; k++)
     results |= fl_view_numel(&l->out[k]);
@@ -29,11 +31,11 @@ static fl_status linalg_run(const fl_launch *l, fl_factorization f,
   fl_factor c = {.l = l, .wide = d == FL_F64, .k = 1};
   c.m = a->shape[a->ndim - 2];
   c.n = a->shape[a->ndim - 1];
-  int right = l->n_in > 1 ? l->in[1].ndim > 1 ? 2 : 1 : 0;
+  int right = l->n_in > 1 ? l->in[FL_IN_solve_b].ndim > 1 ? 2 : 1 : 0;
   int lead = right ? y->ndim - right : a->ndim - 2;
   c.batch = fl_numel(lead, right ? y->shape : a->shape);
   if (right == 2)
-    c.k = l->in[1].shape[l->in[1].ndim - 1];
+    c.k = l->in[FL_IN_solve_b].shape[l->in[FL_IN_solve_b].ndim - 1];
   for (int k = 0; k < l->n_in; k++) {
     fl_view v;
     linalg_spread(&l->in[k], k ? right : 2, right ? y : a, lead, &v);

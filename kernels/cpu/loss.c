@@ -38,9 +38,14 @@ static fl_status set_job(const fl_launch *l, const fl_view *x,
   if (j->inner == 1 && j->classes > GRAIN / TILE)
     j->width = j->classes < GRAIN ? GRAIN / j->classes : 1;
   j->tiles = ((j->inner == 1 ? j->outer : j->inner) + j->width - 1) / j->width;
-  j->ignore = l->attrs->v[0].i;
+  _Static_assert(FL_ATTR_cross_entropy_ignore_index ==
+                         FL_ATTR_cross_entropy_backward_ignore_index &&
+                     FL_ATTR_cross_entropy_label_smoothing ==
+                         FL_ATTR_cross_entropy_backward_label_smoothing,
+                 "read for both rows");
+  j->ignore = l->attrs->v[FL_ATTR_cross_entropy_ignore_index].i;
   j->base = l->base;
-  j->smoothing = l->attrs->v[1].f;
+  j->smoothing = l->attrs->v[FL_ATTR_cross_entropy_label_smoothing].f;
   j->even = j->smoothing / (double)j->classes;
   if (fl_view_numel(x) == 0)
     return FL_OK;
@@ -76,12 +81,16 @@ static double sum_of(int64_t n, const double *v) {
 
 FL_KERNEL(cross_entropy) {
   loss_job j = {0};
-  const fl_view *y = &l->out[0], *lse = &l->out[1], *total = &l->out[2];
-  fl_dtype type = fl_cpu_wide(l->in[0].dtype);
-  fl_status s = set_job(l, &l->in[0], &l->in[1], &l->in[2], &j);
+  const fl_view *y = &l->out[0], *lse = &l->out[FL_OUT_cross_entropy_lse],
+                *total = &l->out[FL_OUT_cross_entropy_total];
+  fl_dtype type = fl_cpu_wide(l->in[FL_IN_cross_entropy_x].dtype);
+  fl_status s = set_job(l, &l->in[FL_IN_cross_entropy_x],
+                        &l->in[FL_IN_cross_entropy_target],
+                        &l->in[FL_IN_cross_entropy_weight], &j);
   if (s != FL_OK)
     return s;
-  int64_t samples = j.outer * j.inner, reduction = l->attrs->v[2].i;
+  int64_t samples = j.outer * j.inner,
+          reduction = l->attrs->v[FL_ATTR_cross_entropy_reduction].i;
   j.losses = fl_scratch_get(l, (size_t)(2 * samples + 1) * sizeof(double));
   if (!j.losses)
     return FL_ENOMEM;
@@ -109,23 +118,26 @@ FL_KERNEL(cross_entropy) {
 /* in: dy, x, target, weight, lse, total */
 FL_KERNEL(cross_entropy_backward) {
   loss_job j = {0};
-  fl_dtype type = fl_cpu_wide(l->in[1].dtype);
-  fl_status s = set_job(l, &l->in[1], &l->in[2], &l->in[3], &j);
+  fl_dtype type = fl_cpu_wide(l->in[FL_IN_cross_entropy_backward_x].dtype);
+  fl_status s = set_job(l, &l->in[FL_IN_cross_entropy_backward_x],
+                        &l->in[FL_IN_cross_entropy_backward_target],
+                        &l->in[FL_IN_cross_entropy_backward_weight], &j);
   if (s != FL_OK || !j.x)
     return s;
-  const void *lse = FL_CPU(input)(l, &l->in[4], type);
+  const void *lse =
+      FL_CPU(input)(l, &l->in[FL_IN_cross_entropy_backward_lse], type);
   j.lse = (void *)(uintptr_t)lse;
   j.dx = FL_CPU(output)(l, &l->out[0], type);
   if (!j.lse || !j.dx)
     return FL_ENOMEM;
-  if (l->attrs->v[2].i == NONE) {
-    j.each = FL_CPU(input)(l, &l->in[0], type);
+  if (l->attrs->v[FL_ATTR_cross_entropy_backward_reduction].i == NONE) {
+    j.each = FL_CPU(input)(l, &l->in[FL_IN_cross_entropy_backward_dy], type);
     if (!j.each)
       return FL_ENOMEM;
   } else {
-    j.scale = fl_cpu_scalar(&l->in[0]);
-    if (l->attrs->v[2].i == MEAN)
-      j.scale /= fl_cpu_scalar(&l->in[5]);
+    j.scale = fl_cpu_scalar(&l->in[FL_IN_cross_entropy_backward_dy]);
+    if (l->attrs->v[FL_ATTR_cross_entropy_backward_reduction].i == MEAN)
+      j.scale /= fl_cpu_scalar(&l->in[FL_IN_cross_entropy_backward_total]);
   }
   over_samples(l, FL_OF_FLOAT(loss, type)->backward, &j);
   FL_CPU(finish)(l, &l->out[0], type, j.dx);

@@ -82,13 +82,18 @@ static void masked_select_task(void *context, int64_t begin, int64_t end) {
 #undef PACK
 }
 
+_Static_assert(FL_IN_masked_select_x == FL_IN_masked_scatter_x &&
+                   FL_IN_masked_select_mask == FL_IN_masked_scatter_mask,
+               "one plan for both rows");
+
 static fl_status mask_plan(const fl_launch *l, masking *c, int *ndim,
                            int64_t *shape, int64_t *n) {
-  *ndim = common_shape(&l->in[0], &l->in[1], shape);
+  *ndim = common_shape(&l->in[FL_IN_masked_select_x],
+                       &l->in[FL_IN_masked_select_mask], shape);
   *n = fl_numel(*ndim, shape);
-  c->size = fl_element_size(&l->in[0]);
+  c->size = fl_element_size(&l->in[FL_IN_masked_select_x]);
   c->y = l->out[0].data;
-  c->mask = mask_spread(l, &l->in[1], *ndim, shape);
+  c->mask = mask_spread(l, &l->in[FL_IN_masked_select_mask], *ndim, shape);
   c->from = counters(l, *n);
   if (!c->mask || !c->from)
     return FL_ENOMEM;
@@ -107,7 +112,7 @@ FL_KERNEL(masked_select) {
     return s;
   if (c.total != l->out[0].shape[0])
     return fli_fail(FL_EARG, "%s: the mask changed while it was read", l->op);
-  c.x = mask_spread(l, &l->in[0], ndim, shape);
+  c.x = mask_spread(l, &l->in[FL_IN_masked_select_x], ndim, shape);
   if (!c.x)
     return FL_ENOMEM;
   fl_cpu_parallel(l, n, PIECE, masked_select_task, &c);
@@ -135,7 +140,8 @@ static void masked_scatter_task(void *context, int64_t begin, int64_t end) {
 }
 
 FL_KERNEL(masked_scatter) {
-  const fl_view *x = &l->in[0], *src = &l->in[2], *y = &l->out[0];
+  const fl_view *x = &l->in[FL_IN_masked_scatter_x],
+                *src = &l->in[FL_IN_masked_scatter_src], *y = &l->out[0];
   masking c;
   int ndim;
   int64_t n, shape[FL_MAX_DIMS], stride[FL_MAX_DIMS];

@@ -256,13 +256,14 @@ FL_KERNEL(matmul) {
   if (fl_view_numel(out) == 0)
     return FL_OK;
   g.launch = l;
-  fl_as_matrix(&l->in[0], false, &a);
-  fl_as_matrix(&l->in[1], true, &b);
+  fl_as_matrix(&l->in[FL_IN_matmul_a], false, &a);
+  fl_as_matrix(&l->in[FL_IN_matmul_b], true, &b);
   fl_dtype dtype = floats ? fl_cpu_wide(out->dtype) : integer_type(l, &a, &b);
   if (matmul_take(l, &a, dtype, &g.a) != FL_OK ||
       matmul_take(l, &b, dtype, &g.b) != FL_OK)
     return FL_ENOMEM;
-  g.ndim = out->ndim - (l->in[0].ndim > 1) - (l->in[1].ndim > 1);
+  g.ndim = out->ndim - (l->in[FL_IN_matmul_a].ndim > 1) -
+           (l->in[FL_IN_matmul_b].ndim > 1);
   for (int i = 0; i < g.ndim; i++)
     g.shape[i] = out->shape[i];
   if (repeats_only(&g.b) && fills(&g.a, g.ndim, g.shape) &&
@@ -315,21 +316,21 @@ static fl_status take_rows(const fl_launch *l, const fl_view *v, fl_dtype dtype,
 }
 
 FL_KERNEL(linear) {
-  const fl_view *out = &l->out[0], *bias = &l->in[2];
+  const fl_view *out = &l->out[0], *bias = &l->in[FL_IN_linear_bias];
   fl_dtype dtype = fl_cpu_wide(out->dtype);
-  bool keeps = fl_view_numel(&l->out[1]) > 0;
-  map g = {.act = (fl_cpu_act)l->attrs->v[0].i};
+  bool keeps = fl_view_numel(&l->out[FL_OUT_linear_pre]) > 0;
+  map g = {.act = (fl_cpu_act)l->attrs->v[FL_ATTR_linear_act].i};
   matrices x, w;
   if (fl_view_numel(out) == 0)
     return FL_OK;
-  if (take_rows(l, &l->in[0], dtype, &x) != FL_OK ||
-      matmul_take(l, &l->in[1], dtype, &w) != FL_OK)
+  if (take_rows(l, &l->in[FL_IN_linear_x], dtype, &x) != FL_OK ||
+      matmul_take(l, &l->in[FL_IN_linear_weight], dtype, &w) != FL_OK)
     return FL_ENOMEM;
   g.n = w.rows;
   if (bias->data && !(g.bias = FL_CPU(input)(l, bias, dtype)))
     return FL_ENOMEM;
   g.y = FL_CPU(output)(l, out, dtype);
-  g.pre = keeps ? FL_CPU(output)(l, &l->out[1], dtype) : g.y;
+  g.pre = keeps ? FL_CPU(output)(l, &l->out[FL_OUT_linear_pre], dtype) : g.y;
   if (!g.y || !g.pre)
     return FL_ENOMEM;
   fl_cpu_product p = {
@@ -354,6 +355,6 @@ FL_KERNEL(linear) {
     return s;
   FL_CPU(finish)(l, out, dtype, g.y);
   if (keeps)
-    FL_CPU(finish)(l, &l->out[1], dtype, g.pre);
+    FL_CPU(finish)(l, &l->out[FL_OUT_linear_pre], dtype, g.pre);
   return FL_OK;
 }

@@ -25,13 +25,21 @@ static void norm_zero(const fl_view *v) {
 
 /* --- rows --- */
 
+_Static_assert(FL_ATTR_layer_norm_eps == FL_ATTR_rms_norm_eps &&
+                   FL_IN_layer_norm_weight == FL_IN_rms_norm_weight &&
+                   FL_IN_layer_norm_backward_x == FL_IN_rms_norm_backward_x &&
+                   FL_IN_layer_norm_backward_weight ==
+                       FL_IN_rms_norm_backward_weight &&
+                   FL_OUT_layer_norm_backward_dw == FL_OUT_rms_norm_backward_dw,
+               "one function for both rows");
+
 static fl_status forward_rows(const fl_launch *l, const fl_view *bias,
                               const fl_view *mean, const fl_view *rstd) {
-  const fl_view *x = &l->in[0];
+  const fl_view *x = &l->in[FL_IN_layer_norm_x];
   fl_dtype type = fl_cpu_wide(x->dtype);
   int64_t rows = fl_view_numel(rstd), total = fl_view_numel(x);
   norm_job j = {.n = rows ? total / rows : 0,
-                .eps = l->attrs->v[1].f,
+                .eps = l->attrs->v[FL_ATTR_layer_norm_eps].f,
                 .centre = mean != NULL};
   if (rows == 0)
     return FL_OK;
@@ -42,7 +50,8 @@ static fl_status forward_rows(const fl_launch *l, const fl_view *bias,
   if (total) {
     j.x = FL_CPU(input)(l, x, type);
     j.y = FL_CPU(output)(l, &l->out[0], type);
-    if (!j.x || !j.y || !norm_optional(l, &l->in[1], type, &j.weight) ||
+    if (!j.x || !j.y ||
+        !norm_optional(l, &l->in[FL_IN_layer_norm_weight], type, &j.weight) ||
         !norm_optional(l, bias, type, &j.bias))
       return FL_ENOMEM;
   }
@@ -57,20 +66,24 @@ static fl_status forward_rows(const fl_launch *l, const fl_view *bias,
 }
 
 FL_KERNEL(layer_norm) {
-  return forward_rows(l, &l->in[2], &l->out[1], &l->out[2]);
+  return forward_rows(l, &l->in[FL_IN_layer_norm_bias],
+                      &l->out[FL_OUT_layer_norm_mean],
+                      &l->out[FL_OUT_layer_norm_rstd]);
 }
 
 FL_KERNEL(rms_norm) {
-  return forward_rows(l, NULL, NULL, &l->out[1]);
+  return forward_rows(l, NULL, NULL, &l->out[FL_OUT_rms_norm_rstd]);
 }
 
 /* in: dy, x, weight, [mean], rstd; out: dx, dw, [db] */
 static fl_status backward_rows(const fl_launch *l, const fl_view *mean,
                                const fl_view *rstd, const fl_view *db) {
-  const fl_view *w = &l->in[2], *dw = &l->out[1];
-  fl_dtype type = fl_cpu_wide(l->in[1].dtype);
+  const fl_view *w = &l->in[FL_IN_layer_norm_backward_weight],
+                *dw = &l->out[FL_OUT_layer_norm_backward_dw];
+  fl_dtype type = fl_cpu_wide(l->in[FL_IN_layer_norm_backward_x].dtype);
   const norm_kernels *k = FL_OF_FLOAT(norm, type);
-  int64_t rows = fl_view_numel(rstd), total = fl_view_numel(&l->in[1]);
+  int64_t rows = fl_view_numel(rstd),
+          total = fl_view_numel(&l->in[FL_IN_layer_norm_backward_x]);
   norm_job j = {.n = rows ? total / rows : 0, .centre = mean != NULL};
   if (total == 0) { /* no rows, but perhaps weights: their gradient is 0 */
     norm_zero(dw);
@@ -83,8 +96,8 @@ static fl_status backward_rows(const fl_launch *l, const fl_view *mean,
     j.grain = at_least(j.grain, 16);
   j.pieces = fl_ceil_div(rows, j.grain);
   const void *given;
-  j.dy = FL_CPU(input)(l, &l->in[0], type);
-  j.x = FL_CPU(input)(l, &l->in[1], type);
+  j.dy = FL_CPU(input)(l, &l->in[FL_IN_layer_norm_backward_dy], type);
+  j.x = FL_CPU(input)(l, &l->in[FL_IN_layer_norm_backward_x], type);
   j.y = FL_CPU(output)(l, &l->out[0], type);
   if (!j.dy || !j.x || !j.y || !norm_optional(l, w, type, &j.weight) ||
       !norm_optional(l, mean, type, &given))
@@ -114,9 +127,11 @@ static fl_status backward_rows(const fl_launch *l, const fl_view *mean,
 }
 
 FL_KERNEL(layer_norm_backward) {
-  return backward_rows(l, &l->in[3], &l->in[4], &l->out[2]);
+  return backward_rows(l, &l->in[FL_IN_layer_norm_backward_mean],
+                       &l->in[FL_IN_layer_norm_backward_rstd],
+                       &l->out[FL_OUT_layer_norm_backward_db]);
 }
 
 FL_KERNEL(rms_norm_backward) {
-  return backward_rows(l, NULL, &l->in[3], NULL);
+  return backward_rows(l, NULL, &l->in[FL_IN_rms_norm_backward_rstd], NULL);
 }

@@ -155,30 +155,31 @@ static double optim_real(const fl_launch *l, int k) {
 
 /* State: the momentum buffer, if momentum is not 0. */
 FL_KERNEL(sgd_step) {
-  recipe r = {.lr = fl_cpu_scalar(&l->in[0]),
-              .momentum = optim_real(l, 1),
-              .damp = 1 - optim_real(l, 2),
-              .nesterov = optim_flag(l, 3),
-              .decay = optim_real(l, 4),
-              .first = optim_flag(l, 5),
-              .maximize = optim_flag(l, 6)};
+  recipe r = {.lr = fl_cpu_scalar(&l->in[FL_IN_sgd_step_lr]),
+              .momentum = optim_real(l, FL_ATTR_sgd_step_momentum),
+              .damp = 1 - optim_real(l, FL_ATTR_sgd_step_dampening),
+              .nesterov = optim_flag(l, FL_ATTR_sgd_step_nesterov),
+              .decay = optim_real(l, FL_ATTR_sgd_step_weight_decay),
+              .first = optim_flag(l, FL_ATTR_sgd_step_first),
+              .maximize = optim_flag(l, FL_ATTR_sgd_step_maximize)};
   if (r.momentum != 0)
     return optim_step(l, &r, 1, 3, 1 | 4, STEP_SGD_MOMENTUM);
-  return optim_step(l, &r, 1, 2 + (int)l->attrs->v[0].i, 1, STEP_SGD);
+  return optim_step(l, &r, 1, 2 + (int)l->attrs->v[FL_ATTR_sgd_step_moments].i,
+                    1, STEP_SGD);
 }
 
 /* State: first moment, second moment, with amsgrad the greatest second moment.
  */
 FL_KERNEL(adam_step) {
-  double t = fl_cpu_scalar(&l->in[1]);
-  recipe r = {.lr = fl_cpu_scalar(&l->in[0]),
-              .b1 = optim_real(l, 1),
-              .b2 = optim_real(l, 2),
-              .eps = optim_real(l, 3),
-              .decay = optim_real(l, 4),
-              .decoupled = optim_flag(l, 5),
-              .amsgrad = optim_flag(l, 6),
-              .maximize = optim_flag(l, 7)};
+  double t = fl_cpu_scalar(&l->in[FL_IN_adam_step_step]);
+  recipe r = {.lr = fl_cpu_scalar(&l->in[FL_IN_adam_step_lr]),
+              .b1 = optim_real(l, FL_ATTR_adam_step_beta1),
+              .b2 = optim_real(l, FL_ATTR_adam_step_beta2),
+              .eps = optim_real(l, FL_ATTR_adam_step_eps),
+              .decay = optim_real(l, FL_ATTR_adam_step_weight_decay),
+              .decoupled = optim_flag(l, FL_ATTR_adam_step_decoupled),
+              .amsgrad = optim_flag(l, FL_ATTR_adam_step_amsgrad),
+              .maximize = optim_flag(l, FL_ATTR_adam_step_maximize)};
   r.rate = r.lr / (1 - pow(r.b1, t));
   r.root = 1 / sqrt(1 - pow(r.b2, t));
   if (r.amsgrad)
@@ -189,12 +190,12 @@ FL_KERNEL(adam_step) {
 /* State: mean of squares, then the mean of gradients if centered, then the
  * momentum buffer if momentum is not 0. */
 FL_KERNEL(rmsprop_step) {
-  recipe r = {.lr = fl_cpu_scalar(&l->in[0]),
-              .b1 = optim_real(l, 1),
-              .eps = optim_real(l, 2),
-              .decay = optim_real(l, 3),
-              .momentum = optim_real(l, 4),
-              .centered = optim_flag(l, 5)};
+  recipe r = {.lr = fl_cpu_scalar(&l->in[FL_IN_rmsprop_step_lr]),
+              .b1 = optim_real(l, FL_ATTR_rmsprop_step_alpha),
+              .eps = optim_real(l, FL_ATTR_rmsprop_step_eps),
+              .decay = optim_real(l, FL_ATTR_rmsprop_step_weight_decay),
+              .momentum = optim_real(l, FL_ATTR_rmsprop_step_momentum),
+              .centered = optim_flag(l, FL_ATTR_rmsprop_step_centered)};
   int groups = 3 + (r.momentum != 0) + r.centered;
   unsigned write = 1 | 4 | 8 | 16;
   return optim_step(l, &r, 1, groups, write,
@@ -205,29 +206,29 @@ FL_KERNEL(rmsprop_step) {
 
 /* State: sum of squares. */
 FL_KERNEL(adagrad_step) {
-  recipe r = {.lr = fl_cpu_scalar(&l->in[0]),
-              .eps = optim_real(l, 1),
-              .decay = optim_real(l, 2)};
+  recipe r = {.lr = fl_cpu_scalar(&l->in[FL_IN_adagrad_step_lr]),
+              .eps = optim_real(l, FL_ATTR_adagrad_step_eps),
+              .decay = optim_real(l, FL_ATTR_adagrad_step_weight_decay)};
   return optim_step(l, &r, 1, 3, 1 | 4, STEP_ADAGRAD);
 }
 
 /* State: the momentum. Chen et al. 2023, arXiv:2302.06675. */
 FL_KERNEL(lion_step) {
-  recipe r = {.lr = fl_cpu_scalar(&l->in[0]),
-              .b1 = optim_real(l, 1),
-              .b2 = optim_real(l, 2),
-              .decay = optim_real(l, 3)};
+  recipe r = {.lr = fl_cpu_scalar(&l->in[FL_IN_lion_step_lr]),
+              .b1 = optim_real(l, FL_ATTR_lion_step_beta1),
+              .b2 = optim_real(l, FL_ATTR_lion_step_beta2),
+              .decay = optim_real(l, FL_ATTR_lion_step_weight_decay)};
   return optim_step(l, &r, 1, 3, 1 | 4, STEP_LION);
 }
 
 /* xs is all that is written, then all that it moves towards. */
 FL_KERNEL(lerp_step) {
-  recipe r = {.lr = fl_cpu_scalar(&l->in[0])};
+  recipe r = {.lr = fl_cpu_scalar(&l->in[FL_IN_lerp_step_weight])};
   return optim_step(l, &r, 1, 2, 1, STEP_LERP);
 }
 
 FL_KERNEL(scale_step) {
-  recipe r = {.lr = fl_cpu_scalar(&l->in[0])};
+  recipe r = {.lr = fl_cpu_scalar(&l->in[FL_IN_scale_step_scale])};
   if (r.lr == 1)
     return FL_OK;
   return optim_step(l, &r, 1, 1, 1, STEP_SCALE);
@@ -272,7 +273,7 @@ static void norm_task(void *context, int64_t begin, int64_t end) {
 FL_KERNEL(global_norm) {
   const fl_view *y = &l->out[0];
   stepping c = {.groups = 1};
-  measuring m = {.s = &c, .p = l->attrs->v[0].f};
+  measuring m = {.s = &c, .p = l->attrs->v[FL_ATTR_global_norm_p].f};
   fl_status s = optim_collect(l, &c, 0);
   if (s != FL_OK)
     return s;

@@ -49,7 +49,7 @@ static const void *pairwise_spread(const fl_launch *l, const fl_view *v,
 }
 
 FL_KERNEL(pair_distances) {
-  const fl_view *y = &l->out[0], *a = &l->in[0];
+  const fl_view *y = &l->out[0], *a = &l->in[FL_IN_pair_distances_a];
   work w = {.launch = l,
             .dtype = fl_cpu_wide(y->dtype),
             .m = y->shape[y->ndim - 2],
@@ -58,7 +58,7 @@ FL_KERNEL(pair_distances) {
   if (fl_view_numel(y) == 0)
     return FL_OK;
   if (!(w.a = pairwise_spread(l, a, w.dtype)) ||
-      !(w.b = pairwise_spread(l, &l->in[1], w.dtype)) ||
+      !(w.b = pairwise_spread(l, &l->in[FL_IN_pair_distances_b], w.dtype)) ||
       !(w.c = FL_CPU(output)(l, y, w.dtype)))
     return FL_ENOMEM;
   w.down = fl_ceil_div(w.m, DOWN);

@@ -204,10 +204,10 @@ FL_KERNEL(max_pool) {
   fl_dtype d = pool_dtype(x);
   pooling p;
   int spatial;
-  fl_attr_list(l->attrs, 0, &spatial);
+  fl_attr_list(l->attrs, FL_ATTR_max_pool_kernel, &spatial);
   pool_open(&p, l, x, y, spatial);
-  pool_windows(&p, 0, 3);
-  p.where = l->out[1].data;
+  pool_windows(&p, FL_ATTR_max_pool_kernel, FL_ATTR_max_pool_dilation);
+  p.where = l->out[FL_OUT_max_pool_where].data;
   if (fl_view_numel(y) == 0)
     return FL_OK;
   if (!pool_taps(&p))
@@ -222,17 +222,18 @@ FL_KERNEL(max_pool) {
 
 /* dy, where -> dx */
 FL_KERNEL(max_pool_backward) {
-  const fl_view *dy = &l->in[0], *dx = &l->out[0];
+  const fl_view *dy = &l->in[FL_IN_max_pool_backward_dy], *dx = &l->out[0];
   fl_dtype d = fl_cpu_wide(dy->dtype);
   pooling p;
   pool_open(&p, l, dx, dy, 0);
-  int lead = dx->ndim - (int)l->attrs->v[1].i;
+  int lead = dx->ndim - (int)l->attrs->v[FL_ATTR_max_pool_backward_spatial].i;
   p.planes = fl_numel(lead, dx->shape);
   p.in = fl_numel(dx->ndim - lead, dx->shape + lead);
   p.out = fl_numel(dy->ndim - lead, dy->shape + lead);
   if (fl_view_numel(dx) == 0 && fl_view_numel(dy) == 0)
     return FL_OK; /* of however many planes */
-  p.where = (int64_t *)(uintptr_t)FL_CPU(input)(l, &l->in[1], FL_I64);
+  p.where = (int64_t *)(uintptr_t)FL_CPU(input)(
+      l, &l->in[FL_IN_max_pool_backward_where], FL_I64);
   if (!p.where)
     return FL_ENOMEM;
   fl_status s = pool_run(&p, dy, d, p.planes, p.in + p.out,
@@ -265,19 +266,22 @@ static fl_status pool_mean(const fl_launch *l, int spatial, int windows,
 
 FL_KERNEL(avg_pool) {
   int spatial;
-  fl_attr_list(l->attrs, 0, &spatial);
-  return pool_mean(l, spatial, 0, false, l->attrs->v[4].i != 0, false);
+  fl_attr_list(l->attrs, FL_ATTR_avg_pool_kernel, &spatial);
+  return pool_mean(l, spatial, FL_ATTR_avg_pool_kernel, false,
+                   l->attrs->v[FL_ATTR_avg_pool_count_pad].i != 0, false);
 }
 
 FL_KERNEL(avg_pool_backward) {
   int spatial;
-  fl_attr_list(l->attrs, 1, &spatial);
-  return pool_mean(l, spatial, 1, false, l->attrs->v[4].i != 0, true);
+  fl_attr_list(l->attrs, FL_ATTR_avg_pool_backward_kernel, &spatial);
+  return pool_mean(l, spatial, FL_ATTR_avg_pool_backward_kernel, false,
+                   l->attrs->v[FL_ATTR_avg_pool_backward_count_pad].i != 0,
+                   true);
 }
 
 FL_KERNEL(adaptive_avg_pool) {
   int spatial;
-  fl_attr_list(l->attrs, 0, &spatial);
+  fl_attr_list(l->attrs, FL_ATTR_adaptive_avg_pool_size, &spatial);
   return pool_mean(l, spatial, 0, true, false, false);
 }
 

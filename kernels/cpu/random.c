@@ -107,7 +107,8 @@ static void rand_f64(const drawing *c, int64_t b, void *out) {
 
 FL_KERNEL(rand) {
   bool wide = l->out[0].dtype == FL_F64;
-  double low = l->attrs->v[1].f, high = l->attrs->v[2].f;
+  double low = l->attrs->v[FL_ATTR_rand_low].f,
+         high = l->attrs->v[FL_ATTR_rand_high].f;
   if (!(low <= high) || !(high - low < INFINITY))
     return fli_fail(FL_EARG, "rand: low must not be above high, got %g and %g",
                     low, high);
@@ -163,7 +164,8 @@ static void randn_f64(const drawing *c, int64_t b, void *out) {
 FL_KERNEL(randn) {
   bool wide = l->out[0].dtype == FL_F64;
   drawing c = {.block = wide ? randn_f64 : randn_f32,
-               .p = {l->attrs->v[1].f, l->attrs->v[2].f}};
+               .p = {l->attrs->v[FL_ATTR_randn_mean].f,
+                     l->attrs->v[FL_ATTR_randn_std].f}};
   if (!(c.p[1] >= 0))
     return fli_fail(FL_EARG, "randn: std must be at least 0, got %g", c.p[1]);
   return random_draw(l, &c, 0, wide ? WORDS / 2 : WORDS,
@@ -192,7 +194,7 @@ static void exponential_f64(const drawing *c, int64_t b, void *out) {
 
 FL_KERNEL(exponential) {
   bool wide = l->out[0].dtype == FL_F64;
-  double rate = l->attrs->v[1].f;
+  double rate = l->attrs->v[FL_ATTR_exponential_rate].f;
   drawing c = {.block = wide ? exponential_f64 : exponential_f32,
                .p = {1 / rate}};
   if (!(rate > 0 && rate < INFINITY))
@@ -226,7 +228,8 @@ static void cauchy_f64(const drawing *c, int64_t b, void *out) {
 FL_KERNEL(cauchy) {
   bool wide = l->out[0].dtype == FL_F64;
   drawing c = {.block = wide ? cauchy_f64 : cauchy_f32,
-               .p = {l->attrs->v[1].f, l->attrs->v[2].f}};
+               .p = {l->attrs->v[FL_ATTR_cauchy_median].f,
+                     l->attrs->v[FL_ATTR_cauchy_sigma].f}};
   if (!(c.p[1] > 0))
     return fli_fail(FL_EARG, "cauchy: sigma must be above 0, got %g", c.p[1]);
   return random_draw(l, &c, 0, wide ? WORDS / 2 : WORDS,
@@ -252,7 +255,8 @@ static void log_normal_f64(const drawing *c, int64_t b, void *out) {
 FL_KERNEL(log_normal) {
   bool wide = l->out[0].dtype == FL_F64;
   drawing c = {.block = wide ? log_normal_f64 : log_normal_f32,
-               .p = {l->attrs->v[1].f, l->attrs->v[2].f}};
+               .p = {l->attrs->v[FL_ATTR_log_normal_mean].f,
+                     l->attrs->v[FL_ATTR_log_normal_std].f}};
   if (!(c.p[1] >= 0))
     return fli_fail(FL_EARG, "log_normal: std must be at least 0, got %g",
                     c.p[1]);
@@ -274,7 +278,7 @@ static void geometric_block(const drawing *c, int64_t b, void *out) {
 }
 
 FL_KERNEL(geometric) {
-  double p = l->attrs->v[1].f;
+  double p = l->attrs->v[FL_ATTR_geometric_p].f;
   drawing c = {.block = geometric_block, .p = {-1 / log1p(-p)}};
   if (!(p > 0 && p <= 1))
     return fli_fail(FL_EARG,
@@ -320,8 +324,9 @@ FL_KERNEL(randint) {
 FL_KERNEL(randperm) {
   const fl_view *y = &l->out[0];
   int64_t n = y->shape[0], base = l->base;
-  drawing c = {.seed = (uint64_t)fl_cpu_scalar_int(&l->in[0]),
-               .offset = (uint64_t)fl_cpu_scalar_int(&l->in[1])};
+  drawing c = {.seed = (uint64_t)fl_cpu_scalar_int(&l->in[FL_IN_randperm_seed]),
+               .offset =
+                   (uint64_t)fl_cpu_scalar_int(&l->in[FL_IN_randperm_offset])};
   int64_t *p = FL_CPU(output)(l, y, FL_I64);
   if (!p)
     return FL_ENOMEM;
@@ -363,8 +368,8 @@ FIRST_BAD(double, first_bad_f64)
 /* The input as `wide`, all of it in [low, high]; `says` has a %g. */
 static fl_status bounded(const fl_launch *l, drawing *c, fl_dtype wide,
                          double low, double high, const char *says) {
-  int64_t n = fl_view_numel(&l->in[0]), bad;
-  if (!(c->in = FL_CPU(input)(l, &l->in[0], wide)))
+  int64_t n = fl_view_numel(&l->in[FL_IN_bernoulli_p]), bad;
+  if (!(c->in = FL_CPU(input)(l, &l->in[FL_IN_bernoulli_p], wide)))
     return FL_ENOMEM;
   bad = wide == FL_F64 ? first_bad_f64(c->in, n, low, high)
                        : first_bad_f32(c->in, n, (float)low, (float)high);
@@ -400,7 +405,7 @@ static void bernoulli_f64(const drawing *c, int64_t b, void *out) {
 }
 
 FL_KERNEL(bernoulli) {
-  fl_dtype wide = fl_cpu_wide(l->in[0].dtype);
+  fl_dtype wide = fl_cpu_wide(l->in[FL_IN_bernoulli_p].dtype);
   bool f64 = wide == FL_F64;
   drawing c = {.block = f64 ? bernoulli_f64 : bernoulli_f32};
   fl_status s = bounded(l, &c, wide, 0, 1, "%g is not a probability (0 to 1)");
@@ -426,7 +431,7 @@ REJECT(float, poisson_f32, fl_draw_poisson, 0)
 REJECT(double, poisson_f64, fl_draw_poisson, 0)
 
 FL_KERNEL(gamma) {
-  fl_dtype wide = fl_cpu_wide(l->in[0].dtype);
+  fl_dtype wide = fl_cpu_wide(l->in[FL_IN_gamma_alpha].dtype);
   bool f64 = wide == FL_F64;
   drawing c = {.block = f64 ? gamma_f64 : gamma_f32};
   fl_status s =
@@ -436,7 +441,7 @@ FL_KERNEL(gamma) {
 }
 
 FL_KERNEL(poisson) {
-  fl_dtype wide = fl_cpu_wide(l->in[0].dtype);
+  fl_dtype wide = fl_cpu_wide(l->in[FL_IN_poisson_rate].dtype);
   bool f64 = wide == FL_F64;
   drawing c = {.block = f64 ? poisson_f64 : poisson_f32};
   fl_status s = bounded(l, &c, wide, 0, f64 ? DBL_MAX : FLT_MAX,
@@ -474,10 +479,10 @@ static void dropout_f64(const drawing *c, int64_t b, void *out) {
 }
 
 FL_KERNEL(dropout) {
-  const fl_view *x = &l->in[0], *y = &l->out[0];
+  const fl_view *x = &l->in[FL_IN_dropout_x], *y = &l->out[0];
   fl_dtype wide = fl_cpu_wide(x->dtype);
   drawing c = {.block = wide == FL_F64 ? dropout_f64 : dropout_f32};
-  double p = l->attrs->v[0].f;
+  double p = l->attrs->v[FL_ATTR_dropout_p].f;
   if (!(p >= 0 && p <= 1))
     return fli_fail(FL_EARG, "%s: p must be from 0 to 1, got %g", l->op, p);
   c.limit = (uint64_t)rint(p * 0x1p16);
@@ -623,14 +628,15 @@ static void race_task(void *context, int64_t begin, int64_t end) {
 }
 
 FL_KERNEL(multinomial) {
-  const fl_view *p = &l->in[0], *y = &l->out[0];
-  bool replacement = l->attrs->v[1].i != 0;
-  sampling c = {.seed = (uint64_t)fl_cpu_scalar_int(&l->in[1]),
-                .offset = (uint64_t)fl_cpu_scalar_int(&l->in[2]),
-                .classes = p->shape[p->ndim - 1],
-                .n = l->attrs->v[0].i,
-                .base = l->base,
-                .y = y->data};
+  const fl_view *p = &l->in[FL_IN_multinomial_p], *y = &l->out[0];
+  bool replacement = l->attrs->v[FL_ATTR_multinomial_replacement].i != 0;
+  sampling c = {
+      .seed = (uint64_t)fl_cpu_scalar_int(&l->in[FL_IN_multinomial_seed]),
+      .offset = (uint64_t)fl_cpu_scalar_int(&l->in[FL_IN_multinomial_offset]),
+      .classes = p->shape[p->ndim - 1],
+      .n = l->attrs->v[FL_ATTR_multinomial_n].i,
+      .base = l->base,
+      .y = y->data};
   int64_t rows = p->ndim == 2 ? p->shape[0] : 1;
   c.p = FL_CPU(input)(l, p, FL_F64);
   c.sums = fl_scratch_get(l, (size_t)(rows * c.classes) * sizeof(double));

@@ -388,58 +388,59 @@ static fl_status reduce_all(const fl_launch *l, int kind, int finish, int at,
 /* --- kernels --- */
 
 FL_KERNEL(sum) {
-  return reduce_all(l, K_SUM, DONE_VALUE, 0, 0, FL_I64);
+  return reduce_all(l, K_SUM, DONE_VALUE, FL_ATTR_reduce_dims, 0, FL_I64);
 }
 
 FL_KERNEL(mean) {
-  return reduce_all(l, K_SUM, DONE_MEAN, 0, 0, FL_F64);
+  return reduce_all(l, K_SUM, DONE_MEAN, FL_ATTR_reduce_dims, 0, FL_F64);
 }
 
 FL_KERNEL(prod) {
-  return reduce_all(l, K_PROD, DONE_VALUE, 0, 0, FL_I64);
+  return reduce_all(l, K_PROD, DONE_VALUE, FL_ATTR_reduce_dims, 0, FL_I64);
 }
 
 FL_KERNEL(amax) {
-  return reduce_all(l, K_MAX, DONE_VALUE, 0, 0, FL_I64);
+  return reduce_all(l, K_MAX, DONE_VALUE, FL_ATTR_reduce_dims, 0, FL_I64);
 }
 
 FL_KERNEL(amin) {
-  return reduce_all(l, K_MIN, DONE_MIN, 0, 0, FL_I64);
+  return reduce_all(l, K_MIN, DONE_MIN, FL_ATTR_reduce_dims, 0, FL_I64);
 }
 
 FL_KERNEL(any) {
-  return reduce_all(l, K_COUNT, DONE_ANY, 0, 0, FL_I64);
+  return reduce_all(l, K_COUNT, DONE_ANY, FL_ATTR_reduce_dims, 0, FL_I64);
 }
 
 FL_KERNEL(all) {
-  return reduce_all(l, K_COUNT, DONE_ALL, 0, 0, FL_I64);
+  return reduce_all(l, K_COUNT, DONE_ALL, FL_ATTR_reduce_dims, 0, FL_I64);
 }
 
 FL_KERNEL(count_nonzero) {
-  return reduce_all(l, K_COUNT, DONE_COUNT, 0, 0, FL_I64);
+  return reduce_all(l, K_COUNT, DONE_COUNT, FL_ATTR_reduce_dims, 0, FL_I64);
 }
 
 FL_KERNEL(var) {
-  return reduce_all(l, K_MOMENTS, DONE_VAR, 0, l->attrs->v[1].f, FL_F64);
+  return reduce_all(l, K_MOMENTS, DONE_VAR, FL_ATTR_reduce_dims,
+                    l->attrs->v[FL_ATTR_var_correction].f, FL_F64);
 }
 
 FL_KERNEL(logsumexp) {
-  return reduce_all(l, K_LSE, DONE_LSE, 0, 0, FL_F64);
+  return reduce_all(l, K_LSE, DONE_LSE, FL_ATTR_reduce_dims, 0, FL_F64);
 }
 
 FL_KERNEL(norm) {
-  double p = l->attrs->v[0].f;
+  double p = l->attrs->v[FL_ATTR_norm_p].f;
   if (p == 0)
-    return reduce_all(l, K_COUNT, DONE_VALUE, 1, p, FL_F64);
+    return reduce_all(l, K_COUNT, DONE_VALUE, FL_ATTR_norm_dims, p, FL_F64);
   if (p == 1)
-    return reduce_all(l, K_ABS_SUM, DONE_VALUE, 1, p, FL_F64);
+    return reduce_all(l, K_ABS_SUM, DONE_VALUE, FL_ATTR_norm_dims, p, FL_F64);
   if (p == 2)
-    return reduce_all(l, K_SQUARES, DONE_ROOT, 1, p, FL_F64);
+    return reduce_all(l, K_SQUARES, DONE_ROOT, FL_ATTR_norm_dims, p, FL_F64);
   if (p == INFINITY)
-    return reduce_all(l, K_ABS_MAX, DONE_VALUE, 1, p, FL_F64);
+    return reduce_all(l, K_ABS_MAX, DONE_VALUE, FL_ATTR_norm_dims, p, FL_F64);
   if (p == -INFINITY)
-    return reduce_all(l, K_ABS_MIN, DONE_MIN, 1, p, FL_F64);
-  return reduce_all(l, K_POWERS, DONE_ROOT, 1, p, FL_F64);
+    return reduce_all(l, K_ABS_MIN, DONE_MIN, FL_ATTR_norm_dims, p, FL_F64);
+  return reduce_all(l, K_POWERS, DONE_ROOT, FL_ATTR_norm_dims, p, FL_F64);
 }
 
 /* --- extremes with positions --- */
@@ -448,7 +449,7 @@ FL_KERNEL(norm) {
 static fl_status extremes_of(const fl_launch *l, const fl_view *v, bool least,
                              const fl_view *values, const fl_view *indices) {
   fl_dtype type = compute_type(v->dtype);
-  int64_t d = l->attrs->v[0].i;
+  int64_t d = l->attrs->v[FL_ATTR_reduce_dim_dim].i;
   extreme e = {.least = least, .base = l->base, .indices = indices->data};
   const extreme_kernels *k =
       type == FL_I64 ? &FL_CPU(extreme_i64) : FL_OF_FLOAT(extreme, type);
@@ -515,7 +516,7 @@ static void spread_result(const fl_launch *l, const fl_view *to,
 static fl_status extremes(const fl_launch *l, bool least, const fl_view *values,
                           const fl_view *indices) {
   const fl_view *v = &l->in[0];
-  int64_t d = l->attrs->v[0].i;
+  int64_t d = l->attrs->v[FL_ATTR_reduce_dim_dim].i;
   fl_view few, y, at;
   bool repeats = false;
   fl_view_copy(&few, v);
@@ -548,11 +549,11 @@ static fl_status extremes(const fl_launch *l, bool least, const fl_view *values,
 }
 
 FL_KERNEL(max_dim) {
-  return extremes(l, false, &l->out[0], &l->out[1]);
+  return extremes(l, false, &l->out[0], &l->out[FL_OUT_max_dim_indices]);
 }
 
 FL_KERNEL(min_dim) {
-  return extremes(l, true, &l->out[0], &l->out[1]);
+  return extremes(l, true, &l->out[0], &l->out[FL_OUT_min_dim_indices]);
 }
 
 FL_KERNEL(argmax) {

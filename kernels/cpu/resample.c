@@ -228,10 +228,13 @@ static void pick_task(void *context, int64_t begin, int64_t end) {
   }
 }
 
+_Static_assert(FL_ATTR_resample_dim == FL_ATTR_resample_backward_dim,
+               "read for both rows");
+
 static fl_status resample_run(const fl_launch *l, work *w, fl_dtype d,
                               fl_cpu_task task) {
   const fl_view *x = &l->in[0], *y = &l->out[0];
-  int dim = (int)l->attrs->v[0].i;
+  int dim = (int)l->attrs->v[FL_ATTR_resample_dim].i;
   w->outer = fl_numel(dim, x->shape);
   w->inner = x->ndim ? fl_numel(x->ndim - dim - 1, x->shape + dim + 1) : 1;
   w->x = FL_CPU(input)(l, x, d);
@@ -251,14 +254,15 @@ static fl_status resample_run(const fl_launch *l, work *w, fl_dtype d,
 static fl_status sums(const fl_launch *l, work *w) {
   fl_dtype d = fl_cpu_wide(l->out[0].dtype);
   const fl_view *x = &l->in[0];
-  bool last = x->ndim == 0 || l->attrs->v[0].i == x->ndim - 1;
+  bool last =
+      x->ndim == 0 || l->attrs->v[FL_ATTR_resample_dim].i == x->ndim - 1;
   if (last && !make_band(l, &w->t, d == FL_F64))
     return FL_ENOMEM;
   return resample_run(l, w, d, d == FL_F64 ? sums_f64 : sums_f32);
 }
 
 static int64_t resample_along(const fl_launch *l, const fl_view *v) {
-  return v->ndim ? v->shape[l->attrs->v[0].i] : 1;
+  return v->ndim ? v->shape[l->attrs->v[FL_ATTR_resample_dim].i] : 1;
 }
 
 FL_KERNEL(resample) {

@@ -9,8 +9,8 @@ FL_KERNEL(cumsum) {
   scan e = {0};
   const scan_kernels *k =
       type == FL_I64 ? &FL_CPU(scan_i64) : FL_OF_FLOAT(scan, type);
-  int64_t outer =
-      split_around(v, v->ndim ? l->attrs->v[0].i : -1, &e.n, &e.inner);
+  int64_t outer = split_around(
+      v, v->ndim ? l->attrs->v[FL_ATTR_cumsum_dim].i : -1, &e.n, &e.inner);
   if (fl_view_numel(v) == 0)
     return FL_OK;
   if (!(e.x = FL_CPU(input)(l, v, type)) ||

@@ -15,7 +15,7 @@ static void *shape_at(const fl_view *v, int64_t offset) {
 /* --- cat, flip, roll, repeat --- */
 
 FL_KERNEL(cat) {
-  int dim = (int)l->attrs->v[0].i;
+  int dim = (int)l->attrs->v[FL_ATTR_cat_dim].i;
   fl_view slice = l->out[0];
   int64_t start = 0;
   for (int i = 0; i < l->n_in; i++) {
@@ -33,7 +33,7 @@ FL_KERNEL(cat) {
 FL_KERNEL(flip) {
   const fl_view *x = &l->in[0], *y = &l->out[0];
   int n;
-  const int64_t *dims = fl_attr_list(l->attrs, 0, &n);
+  const int64_t *dims = fl_attr_list(l->attrs, FL_ATTR_flip_dims, &n);
   int64_t stride[FL_MAX_DIMS], start = 0;
   bool turned[FL_MAX_DIMS] = {false};
   if (fl_view_numel(x) == 0)
@@ -77,8 +77,8 @@ static void roll_from(const fl_launch *l, const fl_view *x, const int64_t *by,
 FL_KERNEL(roll) {
   const fl_view *x = &l->in[0], *y = &l->out[0];
   int n, nd;
-  const int64_t *shifts = fl_attr_list(l->attrs, 0, &n);
-  const int64_t *dims = fl_attr_list(l->attrs, 1, &nd);
+  const int64_t *shifts = fl_attr_list(l->attrs, FL_ATTR_roll_shifts, &n);
+  const int64_t *dims = fl_attr_list(l->attrs, FL_ATTR_roll_dims, &nd);
   int64_t numel = fl_view_numel(x);
   if (numel == 0)
     return FL_OK;
@@ -243,12 +243,13 @@ static void pad_task(void *context, int64_t begin, int64_t end) {
 FL_KERNEL(pad) {
   const fl_view *x = &l->in[0], *y = &l->out[0];
   int n;
-  const int64_t *list = fl_attr_list(l->attrs, 0, &n);
+  const int64_t *list = fl_attr_list(l->attrs, FL_ATTR_pad_pad, &n);
   int64_t numel = fl_view_numel(y);
   uint64_t room;
   if (numel == 0)
     return FL_OK;
-  const void *value = fl_element(x->dtype, l->attrs->v[2].f, &room);
+  const void *value =
+      fl_element(x->dtype, l->attrs->v[FL_ATTR_pad_value].f, &room);
   int64_t whole;
   if (x->dtype == FL_I64 && fl_attr_whole(l->attrs, 2, 3, &whole))
     room = (uint64_t)whole;
@@ -260,7 +261,7 @@ FL_KERNEL(pad) {
   pad_work c = {
       .size = fl_element_size(x), .x = x, .y = y->data, .value = value};
   fl_status s = pad_plan(l, &c.p, x->ndim, y->shape, x->shape,
-                         (int)l->attrs->v[1].i, n, list);
+                         (int)l->attrs->v[FL_ATTR_pad_mode].i, n, list);
   if (s != FL_OK)
     return s;
   int64_t line = y->shape[y->ndim - 1], grain = PIECE / line;
@@ -288,7 +289,7 @@ typedef struct strided_work {
 FL_KERNEL(pad_backward) {
   const fl_view *dy = &l->in[0], *dx = &l->out[0];
   int n;
-  const int64_t *list = fl_attr_list(l->attrs, 1, &n);
+  const int64_t *list = fl_attr_list(l->attrs, FL_ATTR_pad_backward_pad, &n);
   fl_dtype wide = fl_cpu_wide(dx->dtype);
   const void *from = FL_CPU(input)(l, dy, wide);
   void *to = FL_CPU(output)(l, dx, wide);
@@ -299,8 +300,9 @@ FL_KERNEL(pad_backward) {
     memcpy(to, from, fl_dtype_size(wide));
   } else if (fl_view_numel(dx) > 0 && fl_view_numel(dy) > 0) {
     unpad_work c = {.dy = from, .dx = to};
-    fl_status s = pad_plan(l, &c.p, dx->ndim, dy->shape, dx->shape,
-                           (int)l->attrs->v[2].i, n, list);
+    fl_status s =
+        pad_plan(l, &c.p, dx->ndim, dy->shape, dx->shape,
+                 (int)l->attrs->v[FL_ATTR_pad_backward_mode].i, n, list);
     if (s != FL_OK)
       return s;
     if (c.p.outer == dx->ndim)
@@ -321,8 +323,9 @@ FL_KERNEL(pad_backward) {
 FL_KERNEL(as_strided_backward) {
   const fl_view *dy = &l->in[0], *dx = &l->out[0];
   int n;
-  strided_work c = {.size = fl_attr_list(l->attrs, 1, &n)};
-  c.stride = fl_attr_list(l->attrs, 2, &n);
+  strided_work c = {
+      .size = fl_attr_list(l->attrs, FL_ATTR_as_strided_backward_size, &n)};
+  c.stride = fl_attr_list(l->attrs, FL_ATTR_as_strided_backward_stride, &n);
   c.ndim = n;
   fl_dtype wide = fl_cpu_wide(dx->dtype);
   const void *from = FL_CPU(input)(l, dy, wide);
@@ -330,7 +333,7 @@ FL_KERNEL(as_strided_backward) {
   if (!from || !to)
     return FL_ENOMEM;
   memset(to, 0, (size_t)fl_view_numel(dx) * fl_dtype_size(wide));
-  int64_t offset = l->attrs->v[3].i;
+  int64_t offset = l->attrs->v[FL_ATTR_as_strided_backward_offset].i;
   if (fl_view_numel(dy) > 0 && wide == FL_F64)
     unstride_f64(&c, from, to, offset);
   else if (fl_view_numel(dy) > 0)
@@ -372,7 +375,9 @@ static void triangle_task(void *context, int64_t begin, int64_t end) {
 
 static fl_status triangles(const fl_launch *l, bool upper) {
   const fl_view *x = &l->in[0];
-  triangle c = {x, &l->out[0], l->attrs->v[0].i, upper};
+  _Static_assert(FL_ATTR_tril_diagonal == FL_ATTR_triu_diagonal,
+                 "read for both rows");
+  triangle c = {x, &l->out[0], l->attrs->v[FL_ATTR_tril_diagonal].i, upper};
   int64_t numel = fl_view_numel(x);
   if (numel == 0)
     return FL_OK;

@@ -37,11 +37,17 @@ static fl_status long_rows(const fl_launch *l, fl_dtype type, int64_t outer,
   return fl_cpu_stoppable(l, (int64_t)tasks, 1, back ? k->back_end : k->end, j);
 }
 
+_Static_assert(FL_ATTR_softmax_dim == FL_ATTR_log_softmax_dim &&
+                   FL_ATTR_softmax_dim == FL_ATTR_softmax_backward_dim &&
+                   FL_ATTR_softmax_dim == FL_ATTR_log_softmax_backward_dim &&
+                   FL_IN_softmax_backward_y == FL_IN_log_softmax_backward_y,
+               "one function for four rows");
+
 static fl_status softmax_run(const fl_launch *l, bool backward,
                              bool logarithm) {
-  const fl_view *x = &l->in[0];
+  const fl_view *x = &l->in[FL_IN_softmax_x];
   fl_dtype type = fl_cpu_wide(x->dtype);
-  int dim = (int)l->attrs->v[0].i;
+  int dim = (int)l->attrs->v[FL_ATTR_softmax_dim].i;
   int64_t total = fl_view_numel(x);
   softmax_job j = {
       .n = x->ndim ? x->shape[dim] : 1, .inner = 1, .logarithm = logarithm};
@@ -50,7 +56,8 @@ static fl_status softmax_run(const fl_launch *l, bool backward,
   if (total == 0)
     return FL_OK;
   j.x = FL_CPU(input)(l, x, type);
-  j.y = backward ? FL_CPU(input)(l, &l->in[1], type) : NULL;
+  j.y = backward ? FL_CPU(input)(l, &l->in[FL_IN_softmax_backward_y], type)
+                 : NULL;
   j.out = FL_CPU(output)(l, &l->out[0], type);
   if (!j.x || !j.out || (backward && !j.y))
     return FL_ENOMEM;

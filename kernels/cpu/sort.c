@@ -156,12 +156,15 @@ static bool are_near(const fl_view *x, uint64_t *least) {
   return (uint64_t)high - (uint64_t)low <= UINT32_MAX;
 }
 
+_Static_assert(FL_OUT_sort_indices == FL_OUT_topk_indices,
+               "one function for both rows");
+
 static fl_status sort_run(const fl_launch *l, int64_t k, int dim,
                           bool descending) {
   const fl_view *x = &l->in[0], *y = &l->out[0];
   sorting c = {.l = l, .dtype = x->dtype, .x = x->data, .values = y->data};
   c.size = fl_dtype_size(x->dtype);
-  c.indices = l->out[1].data;
+  c.indices = l->out[FL_OUT_sort_indices].data;
   c.base = l->base;
   c.descending = descending;
   c.n = x->ndim ? x->shape[dim] : 1;
@@ -182,11 +185,13 @@ static fl_status sort_run(const fl_launch *l, int64_t k, int dim,
 
 FL_KERNEL(sort) {
   const fl_view *x = &l->in[0];
-  int dim = (int)l->attrs->v[0].i;
-  return sort_run(l, x->ndim ? x->shape[dim] : 1, dim, l->attrs->v[1].i != 0);
+  int dim = (int)l->attrs->v[FL_ATTR_sort_dim].i;
+  return sort_run(l, x->ndim ? x->shape[dim] : 1, dim,
+                  l->attrs->v[FL_ATTR_sort_descending].i != 0);
 }
 
 FL_KERNEL(topk) {
-  return sort_run(l, l->attrs->v[0].i, (int)l->attrs->v[1].i,
-                  l->attrs->v[2].i != 0);
+  return sort_run(l, l->attrs->v[FL_ATTR_topk_k].i,
+                  (int)l->attrs->v[FL_ATTR_topk_dim].i,
+                  l->attrs->v[FL_ATTR_topk_largest].i != 0);
 }
