@@ -344,9 +344,6 @@ static fl_value matmul_of(work *w, fl_value a, fl_value b) {
 /* Without a weight for each sample that is a row of more lines; with one, a
  * product, a sum and the activation. */
 static bool rule_linear(work *w) {
-  static const int acts[] = {
-      -1,          FLI_OP_relu, FLI_OP_gelu,   FLI_OP_gelu,
-      FLI_OP_silu, FLI_OP_tanh, FLI_OP_sigmoid};
   fli_env *e = &w->e;
   int act = (int)given_attrs(w)->v[0].i, n = ndim_of(w, 0);
   bool bias = w->in[2].tensor != NULL;
@@ -379,12 +376,11 @@ static bool rule_linear(work *w) {
   w->out[1] =
       fli_v_zeros(e, fli_meta(y)->dtype, 2, (int64_t[]){w->size, 0}, e->device);
   if (act > 0 && e->status == FL_OK) {
-    fl_attrs a = fli_attrs(e, acts[act]);
+    fl_attrs a;
+    int op = fli_linear_act(e, act, &a);
     if (w->one[1]->numel) /* else the activation's gradient needs only y */
       w->out[1] = y;
-    if (acts[act] == FLI_OP_gelu)
-      a.v[0].i = act == 3;
-    w->out[0] = fli_run(e, acts[act], &a, 1, &y);
+    w->out[0] = fli_run(e, op, &a, 1, &y);
   }
   return true;
 }

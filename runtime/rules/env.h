@@ -131,6 +131,8 @@ fl_value fli_run_inplace(fli_env *e, int op, const fl_attrs *attrs, int n,
 void fli_composed_grad(fli_env *e, const fl_op *op, const fl_attrs *attrs,
                        int n, const fl_value *in, const bool *need,
                        const fl_value *dy, fl_value *dx);
+/* The row of linear's activation `act`, not 0, and its attributes. */
+int fli_linear_act(fli_env *e, int64_t act, fl_attrs *a);
 
 const fl_meta *fli_meta(fl_value v);    /* of a tensor */
 fl_attrs fli_attrs(fli_env *e, int op); /* a copy of the defaults, to change */

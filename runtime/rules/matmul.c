@@ -206,20 +206,25 @@ fl_status fli_shape_linear(fli_infer *c) {
   return FL_OK;
 }
 
+int fli_linear_act(fli_env *e, int64_t act, fl_attrs *a) {
+  static const int rows[] = {
+      [RELU] = FLI_OP_relu, [GELU] = FLI_OP_gelu, [GELU_TANH] = FLI_OP_gelu,
+      [SILU] = FLI_OP_silu, [TANH] = FLI_OP_tanh, [SIGMOID] = FLI_OP_sigmoid,
+  };
+  *a = fli_attrs(e, rows[act]);
+  if (act == GELU_TANH)
+    a->v[FL_ATTR_gelu_approx].i = 1;
+  return rows[act];
+}
+
 /* The gradient of what the activation was applied to. */
 static fl_value grad_of_pre(fli_grad *g) {
   int64_t act = g->attrs->v[0].i;
   fl_value dy = g->dy[0];
   if (!fli_nothing(dy) && act != NONE) {
-    int op = act == RELU      ? FLI_OP_relu_backward
-             : act == SILU    ? FLI_OP_silu_backward
-             : act == TANH    ? FLI_OP_tanh_backward
-             : act == SIGMOID ? FLI_OP_sigmoid_backward
-                              : FLI_OP_gelu_backward;
-    fl_attrs a = fli_attrs(&g->e, op);
-    if (op == FLI_OP_gelu_backward)
-      a.v[0].i = act == GELU_TANH;
-    dy = fli_run(&g->e, op, &a, 2,
+    fl_attrs a;
+    int op = fli_linear_act(&g->e, act, &a);
+    dy = fli_run(&g->e, op + 1, &a, 2, /* <op>_backward */
                  (fl_value[]){dy, g->y[needs_pre(act) ? 1 : 0]});
   }
   if (!needs_pre(act) || fli_nothing(g->dy[1]))
