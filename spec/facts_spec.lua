@@ -54,6 +54,11 @@ local function offences(source)
   return found
 end
 
+local row_macros = {}
+for macro in ("UNARY TEST BINARY COMPARE TERNARY OP FUSED VIEW COMPOSE"):gmatch "%S+" do
+  row_macros[macro] = true
+end
+
 describe("facts about operators", function()
   it("are in the op table alone", function()
     local wrong = {}
@@ -67,6 +72,33 @@ describe("facts about operators", function()
       end
     end
     assert(#wrong == 0, "\n  " .. table.concat(wrong, "\n  "))
+  end)
+
+  it("stand under their row", function()
+    local second, wrong = {ALIAS = true, OVERLOAD = true}, {}
+    for _, path in ipairs(tree.files("runtime/ops", ".def")) do
+      local row
+      for line in tree.read(path):gmatch "[^\n]+" do
+        local macro, first, next_ = line:match "^FL_(%u+)%s*%(%s*([%w_]+),?%s*([%w_]*)"
+        if macro and row_macros[macro] then
+          row = first
+        elseif macro then
+          local of = second[macro] and next_ or macro == "COLLECTIVE" and "comm_" .. first or first
+          if of ~= row then wrong[#wrong + 1] = path .. ": " .. line end
+        end
+      end
+    end
+    assert.same({}, wrong)
+  end)
+
+  it("are explained at the top of the table", function()
+    local text = tree.read "runtime/ops.def"
+    local head, n = text:match "^/%*(.-)%*/", 0
+    for macro in text:gmatch "#define FL_(%u+)%(" do
+      assert(head:find("FL_" .. macro .. "%f[^%w_]"), macro)
+      n = n + 1
+    end
+    assert(n > 20)
   end)
 
   it("are not read out of names in Lua", function()
