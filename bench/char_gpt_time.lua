@@ -1,7 +1,7 @@
---- Milliseconds of a step of examples/char_gpt.lua's recipe, the median: what
--- bench/peers/char_gpt.py measures as step_ms.
+--- The median time of a training step of examples/char_gpt.lua in milliseconds, which
+-- bench/peers/char_gpt.py measures as step_ms in PyTorch.
 --   flare bench/char_gpt_time.lua TEXT STEPS [options of the example, --device cuda ...]
--- On a GPU, where calls return early, runs of 50 steps are measured, each waited for.
+-- On a GPU, where calls are asynchronous, it measures runs of 50 steps with synchronization.
 local path, steps = arg[1], arg[2] or "300"
 local more = table.move(arg, 3, #arg, 1, {})
 local folder = os.tmpname()
@@ -12,7 +12,7 @@ table.move(more, 1, #more, #_G.arg + 1, _G.arg)
 local flare = require "flare"
 local clock, times, last, done = flare.core.clock, {}, nil, 0
 local run = flare.cuda.available() and 50 or 1
--- a step ends where the optimizer's does
+-- a step ends with the optimizer's step
 local AdamW = flare.optim.AdamW
 local step = AdamW.step
 function AdamW.step(...)

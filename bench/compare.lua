@@ -34,7 +34,7 @@ local function stop(...)
   os.exit(1)
 end
 
--- Names that texts see: inputs, then flare's functions, then Lua's.
+-- Names in expressions: inputs, then flare's functions, then Lua's.
 local function world(own)
   return setmetatable({}, {
     __index = function(_, name)
@@ -55,7 +55,7 @@ if o.load ~= "" then
   chunk()
 end
 
--- --- inputs: f64 on the CPU, and as they are asked for ---
+-- --- inputs: f64 on the CPU, and the requested dtype and device ---
 
 flare.manual_seed(1)
 local exact = {}
@@ -73,7 +73,7 @@ for k, name in ipairs(exact) do
   if flare.is_tensor(x) then
     local float = floats[x.dtype]
     given[name] = x:to(float and o.dtype or x.dtype):to(o.device)
-    -- the same numbers, as they are after rounding
+    -- the same numbers, after rounding
     exact[name] = float and given[name]:to("cpu"):to "f64" or x
   else
     given[name] = x
@@ -152,7 +152,7 @@ local function with_leaves(inputs)
   return new, leaves
 end
 
--- Gradients of the first result weighed with sines, so that none is constant.
+-- Gradients of the first result, weighted with sines, so that no gradient is constant.
 local function gradients(f, inputs, leaves)
   local y = f(inputs)
   if not (flare.is_tensor(y) and y.requires_grad) then return nil end

@@ -58,7 +58,7 @@ local text = {
   "Medians of five. Ratio: PyTorch's time over flare's; above 1 flare is faster, bold is below.",
   "Aim: a ratio, or a part of the rate of copying; ! where it is missed."}
 
--- The names a program prints, in order, with the least seconds of each and what else it says.
+-- The names that a program prints, in order, each with its least time in seconds and its notes.
 local function add(found, command)
   for line in output(command):gmatch "[^\n]+" do
     local name, seconds, rest = line:match "^([^\t]+)\t([%d.e+-]+)(.*)$"
@@ -76,7 +76,7 @@ local function add(found, command)
   end
 end
 
--- An aim as it is printed, and whether it is reached.
+-- A target as text, and whether it is reached.
 local function aim_of(one, ratio, copy)
   local least = one.aim and tonumber(one.aim:match "^[%d.]+")
   if not least then return "", nil end

@@ -1,6 +1,6 @@
---- What an operation costs besides its arithmetic: 16 x 16 f32 from Lua, with 20,000 other Lua
+--- The overhead of an operation besides its arithmetic: 16 x 16 f32 from Lua, with 20,000 other Lua
 -- objects alive, in steady state. Medians of a few rounds, in microseconds of processor time, so
--- that what else the machine does counts little.
+-- that other programs have little influence.
 --   flare bench/overhead.lua [rounds]
 local core = require "flare.core"
 

@@ -1,6 +1,6 @@
---- flare beside PyTorch on the same machine in the same minutes: both do the works of works.lua in
--- turns (A B A B A B), medians go into a table.
---   flare bench peers [options] [WORD ...]     only works of which a word is part; "ops" are many
+--- flare beside PyTorch on the same machine: both run the benchmarks of works.lua in
+-- turns (A B A B A B), and the medians go into a table.
+--   flare bench peers [options] [WORD ...]     only benchmarks whose names contain a word
 --   --python PATH --threads N --rounds N --out FILE
 --   --check FILE     a table written before: writes nothing, and fails if a ratio has become more
 --                    than 10 % worse
@@ -61,8 +61,8 @@ local function busy()
   return file and tonumber(file:read "a":match " (%d+)/") > 1
 end
 
--- Both programs' seconds; of what takes long fewer rounds. A round beside another program is done
--- again, a few times.
+-- The times of both programs; long benchmarks have fewer rounds. A round during which another
+-- program ran is repeated, a few times.
 local function measure(k)
   local w = works[k]
   local function first()

@@ -47,8 +47,8 @@ function stages.compute(w)
   for _ = 1, n do work(x, w) end
 end
 
--- At most two batches are on the device: the next one is asked for when the one before this
--- has been used.
+-- At most two batches are on the device: the next copy starts when the batch before this one
+-- has been consumed.
 function stages.pipeline(w)
   local x, ready = fetch(1)
   local before
@@ -63,7 +63,7 @@ function stages.pipeline(w)
   end
 end
 
---- Milliseconds a batch, the best of some rounds.
+--- Milliseconds per batch, the best of several rounds.
 local function time(stage, w)
   local best = math.huge
   for _ = 1, 4 do
@@ -78,7 +78,7 @@ end
 
 local function weights(cols) return flare.rand({width, cols}):to(device) end
 
--- as much to compute as to copy
+-- so that computing takes as long as copying
 local copy = time "copy"
 local cols = 1024
 for _ = 1, 3 do

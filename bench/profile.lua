@@ -1,5 +1,5 @@
---- What profiling costs: a training step of a transformer block, with and without, in turns; the
--- lower quartiles of many steps and their ratio.
+--- The overhead of profiling: a training step of a transformer block, with and without, in turns;
+-- the lower quartiles of many steps and their ratio.
 --   flare bench profile [--device cuda] [--width N] [--batch N] [--steps N]
 local flare = require "flare"
 local nn, clock = flare.nn, flare.core.clock

@@ -28,7 +28,7 @@ local function close(y, ...)
   if ... then return close(...) end
 end
 
--- What one call of a work is; leaves get gradients and lose them again.
+-- One call of a benchmark; the gradients of leaves are cleared again.
 local function call_of(work)
   local text = work.given .. ";" .. (work.flare_given or "")
   if text ~= given then
@@ -41,7 +41,7 @@ local function call_of(work)
   end
   local f = load("return " .. work.flare, work.name, "t", inputs)
     or assert(load(work.flare, work.name, "t", inputs))
-  -- scripts leave small results to the collector
+  -- as scripts do, leaves small results to the collector
   local once = work.name:find "^overhead" and f or function() close(f()) end
   if not work.leaves then return once end
   local leaves = {}
@@ -70,7 +70,7 @@ local function once()
   return (core.clock() - start) / count
 end
 
--- The first round finds how many calls take 20 ms, and warms up.
+-- The first round warms up and finds the number of calls that take 20 ms.
 local function first(work)
   call, count = call_of(work), 1
   if once() > 0.5 then return end

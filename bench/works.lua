@@ -2,8 +2,8 @@
 -- A work is {name = "group: what", given, flare, torch, leaves}. `given` makes the inputs and is
 -- text that both languages read alike; normal, uniform, complex, mask and positions(bound, shape)
 -- are functions of the two programs (suite.lua, peers/suite.py); flare_given and torch_given are
--- one's own. Then what is timed: an expression, or statements. With leaves, names of inputs, it is
--- recorded and its gradients are timed too, unless it is `forward`.
+-- for one side only. Then the timed code: an expression, or statements. With leaves, names of
+-- inputs, it is recorded and the backward pass is timed too, unless `forward` is set.
 local works = {}
 
 local function add(group, list)
@@ -30,7 +30,7 @@ local function add_file(name)
 end
 add_file "works_elementwise.lua"
 
--- One kernel each; PyTorch has the operators one by one.
+-- One kernel each in flare; PyTorch runs the operators one by one.
 for _, size in ipairs {{"32 KiB", 8192}, {"4 MiB", 1048576}} do
   local given = ("x = normal(%d); y = normal(%d); w = normal(%d)"):format(size[2], size[2], size[2])
   local function expression(text, theirs, inputs)

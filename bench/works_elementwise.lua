@@ -2,7 +2,7 @@
 -- too, at two sizes, and the gradients of activations.
 local root = (arg[0]:match "^(.*/)" or "") .. "../"
 
--- PyTorch's side where it is not torch.<row>(a), (a, b) or (a, b, c); false where it has none.
+-- PyTorch's code where it is not torch.<row>(a), (a, b) or (a, b, c); false where PyTorch lacks it.
 local theirs = {
   cbrt = false, huber = false, gamma_da = false, gamma_daa = false,
   clamp = "torch.clamp(a, 0.7, 1.2)", floor_div = "torch.floor_divide(a, b)",
@@ -29,7 +29,7 @@ local ours = {clamp = "flare.clamp(a, 0.7, 1.2)", where = "flare.where(c, a, b)"
   addcmul = "flare.addcmul(c, a, b)", addcdiv = "flare.addcdiv(c, a, b)",
   polygamma = "flare.polygamma(a, 1)"}
 
--- What inputs are drawn from, where it is not 0.5 to 1.5.
+-- The ranges of inputs, where they are not 0.5 to 1.5.
 local given = {acosh = "a = uniform(%d) + 1", zeta = "a = uniform(%d) + 2",
   where = "c = mask(%d)", addcmul = "c = uniform(%d)", addcdiv = "c = uniform(%d)",
   lerp = "c = uniform(%d)"}

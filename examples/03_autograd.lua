@@ -1,4 +1,4 @@
--- Gradients: what requires them is followed, backward computes them.
+-- Gradients: flare records operations on tensors that require gradients; backward computes them.
 local flare = require "flare"
 flare.args(arg, "Computes gradients, and gradients of gradients.")
 
@@ -13,7 +13,7 @@ local dz = flare.grad(z, {x}, {create_graph = true})
 print(dz)                      -- 3 * x^2
 print((flare.grad(dz:sum(), {x})))   -- 6 * x
 
--- nothing is followed in here
+-- nothing is recorded in here
 do
   local _ <close> = flare.no_grad()
   print((x * 2).requires_grad)

@@ -1,5 +1,5 @@
--- A layer of one's own: a class with init and forward. Parameters and layers in its fields
--- are found by themselves.
+-- A custom layer: a class with init and forward. Parameters and layers in its fields
+-- are registered automatically.
 local flare = require "flare"
 flare.args(arg, "Trains a network with a layer of its own, a class.")
 local nn, optim = flare.nn, flare.optim

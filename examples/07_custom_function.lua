@@ -1,5 +1,5 @@
--- A function with a gradient of one's own: forward computes, backward says what the chain
--- rule gets. Here rounding, whose real gradient is zero everywhere, lets gradients through.
+-- A function with a custom gradient: forward computes the result, backward the gradient that the
+-- chain rule uses. Here rounding, whose gradient is zero, passes gradients (straight-through).
 local flare = require "flare"
 flare.args(arg, "Trains through rounding, by a function with a gradient of its own.")
 

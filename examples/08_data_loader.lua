@@ -1,5 +1,5 @@
--- Batches of a data set: shuffled by seed and epoch, made ahead by threads, and able to go
--- on where they stopped.
+-- Batches of a data set: shuffled by seed and epoch, prepared ahead of time by threads, and
+-- resumable.
 local flare = require "flare"
 flare.args(arg, "Loads batches of a data set, and resumes in the middle of an epoch.")
 local data = flare.data
@@ -12,7 +12,7 @@ for a, b in loader:epoch() do
   print(#a, a[1]:item(), b[1]:item())
 end
 
--- the place in the data is a small table; a new loader goes on from it
+-- the position in the data is a small table; a new loader continues from it
 local seen = 0
 for _ in loader:epoch() do
   seen = seen + 1

@@ -1,4 +1,4 @@
--- Saving and going on: the run that was stopped ends with the same weights, bit for bit.
+-- Saving and resuming: a run that was interrupted ends with the same weights, bit for bit.
 local flare = require "flare"
 flare.args(arg, "Saves a training run, resumes it, and compares the weights.")
 local nn, optim = flare.nn, flare.optim

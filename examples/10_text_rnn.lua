@@ -1,4 +1,4 @@
--- A recurrent network learns to go on with a text.
+-- A recurrent network learns to continue a text.
 local flare = require "flare"
 flare.args(arg, "Trains a recurrent network to continue a text.")
 local nn, optim, data = flare.nn, flare.optim, flare.data
@@ -15,7 +15,7 @@ function Writer:init(characters, width)
   self.last = nn.Linear(width, characters)
 end
 
--- x (batch, time) -> logits (batch, time, characters) and the state to go on from
+-- x (batch, time) -> logits (batch, time, characters) and the last state
 function Writer:forward(x, h, c)
   local y
   y, h, c = self.lstm(self.table(x), h, c)

@@ -1,9 +1,9 @@
--- A kernel of one's own: a robust loss that no library has, written as a string, fitted to a
--- line with outliers. One pass over the data, and its gradient is derived.
+-- A custom kernel: a robust loss, written as a string, for fitting a
+-- line with outliers. It reads the data once, and flare derives its gradient.
 local flare = require "flare"
 flare.args(arg, "Fits a line to points with outliers by a loss that is written as a string.")
 
--- Barron's general loss for alpha = -2 (Geman and McClure): far points hardly count.
+-- Barron's general loss for alpha = -2 (Geman and McClure): outliers have little influence.
 local robust = flare.elementwise("T error, T scale", "T loss",
   "T s = error / scale; T q = s * s; loss = 2 * q / (q + 4)", {name = "robust"})
 print("gradient right:", flare.gradcheck(robust, {flare.randn(5), flare.rand(1) + 1}))

@@ -1,5 +1,5 @@
--- A kernel in CUDA C++, from a string to a function with a gradient: each row of a matrix is
--- normalised by a block. Without a GPU it shows what the compiler says, and how errors look.
+-- A kernel in CUDA C++ as a function with a gradient: a block normalizes each row of a matrix.
+-- Without a GPU the program shows the compiler's report, and how errors look.
 local flare = require "flare"
 flare.args(arg, "Compiles a kernel in CUDA C++ and uses it with a gradient.")
 

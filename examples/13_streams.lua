@@ -1,12 +1,12 @@
 -- Streams: the next batch is copied to the device while the one before is computed on.
--- On "cuda" where there is one, otherwise on a device that is simulated.
+-- It runs on "cuda" if there is a GPU, otherwise on a simulated device.
 local flare = require "flare"
 flare.args(arg, "Copies batches to a device on one stream while another one computes.")
 
 local device = flare.cuda.available() and "cuda" or "sim"
 local compute, copies = flare.current_stream(device), flare.stream(device)
 
--- A data set on the host, and two pinned buffers that the device copies from by itself.
+-- A data set on the host, and two pinned buffers, from which the device copies asynchronously.
 flare.manual_seed(1)
 local inputs = flare.randn(640, 8)
 local targets = inputs:matmul(flare.randn(8, 1)) + 0.5
@@ -16,7 +16,7 @@ for k = 1, 2 do
                y = flare.zeros({64, 1}, {pinned = true})}
 end
 
--- Batch i on its way: what is here when `ready` has passed.
+-- Starts the copy of batch i; the copy is complete when the event `ready` has passed.
 local function fetch(i)
   local p, from = pinned[i % 2 + 1], (i - 1) % 10 * 64 + 1
   if p.copied then p.copied:synchronize() end     -- the buffer has been read

@@ -1,5 +1,5 @@
 -- The spirals of 05_mlp.lua on several processes: flare launch -n 2 examples/14_data_parallel.lua
--- Three lines are new: those with dist, shard and DataParallel. Alone it runs as before.
+-- Only the lines with dist, shard and DataParallel are new. It also runs as a single process.
 local flare = require "flare"
 flare.args(arg, "Trains a network on several processes, each with a part of the data.")
 local nn, optim, data, dist = flare.nn, flare.optim, flare.data, flare.dist

@@ -1,4 +1,4 @@
--- Parameters, gradients and the optimizer's state in parts, one on each rank:
+-- ZeRO: parameters, gradients and the optimizer's state are divided among the ranks:
 -- flare launch -n 2 examples/15_zero.lua
 local flare = require "flare"
 flare.args(arg, "Trains with parameters, gradients and optimizer state divided among processes.")

@@ -1,8 +1,8 @@
--- A small GPT that learns to write, one character after the other.
+-- A small GPT: trains a character-level language model and samples text from it.
 --
 --     flare examples/char_gpt.lua                     learns from flare's own sources
 --     flare examples/char_gpt.lua --data FILE         learns from any text
---     flare examples/char_gpt.lua --resume            goes on where the last run stopped
+--     flare examples/char_gpt.lua --resume            resumes the last run
 --
 -- --help lists the options.
 local flare = require "flare"
@@ -48,7 +48,7 @@ local function own_text()
   for _, folder in ipairs{"docs", "stdlib", "examples", "runtime", "kernels", "lua"} do
     walk(root .. folder)
   end
-  -- characters outside of ASCII are too rare to be learned
+  -- characters outside of ASCII are too rare to learn
   return (table.concat(parts, "\n"):gsub("[^\n -~]", ""))
 end
 
@@ -79,7 +79,7 @@ function GPT:init(vocabulary, o)
                                                               dropout = o.dropout}))
   end
   self.norm = nn.LayerNorm(o.width, {bias = false})
-  -- every layer adds twice to the stream; starting those smaller keeps its size
+  -- every layer adds twice to the residual stream; smaller initial weights keep its variance
   local small = 0.02 / math.sqrt(2 * o.layers)
   for name, p in self:named_parameters() do
     if p.ndim > 1 then
@@ -94,13 +94,13 @@ function GPT:forward(x, y)
   local h = self.tokens(x) + self.positions.weight:narrow(1, 1, x:size(2))
   h = F.dropout(h, {p = self.dropout, training = self.training})
   for i = 1, #self.blocks do h = self.blocks[i](h) end
-  -- the table of characters serves as the last layer, too
+  -- the embedding is the output layer as well (weight tying)
   local logits = F.linear(self.norm(h), self.tokens.weight)
   if not y then return logits end
   return F.cross_entropy(logits:flatten(1, 2), y:reshape(-1))
 end
 
--- Goes on with a text; draws from the likeliest characters.
+-- Continues a text by top-k sampling.
 local function sample(model, vocabulary, start, count, generator, device)
   local _ <close> = flare.no_grad()
   model:eval()
@@ -119,13 +119,13 @@ local function sample(model, vocabulary, start, count, generator, device)
   return vocabulary:decode(tokens)
 end
 
--- The loss, with products in the type of --autocast.
+-- The loss, with matrix products in the dtype of --autocast.
 local function loss_of(model, o, x, y)
   return flare.autocast(o.autocast ~= "none" and o.autocast or false, model, x:to(o.device),
                         y:to(o.device))
 end
 
--- Mean loss over all of a text, each character predicted once.
+-- The mean loss over a whole text, in which each character is predicted once.
 local function evaluate(model, tokens, o, most)
   local _ <close> = flare.no_grad()
   model:eval()
@@ -152,7 +152,7 @@ if o.resume then
   local message
   saved, message = checkpoints:load()
   if not saved then usage(message) end
-  -- what makes the run what it is stays as it was
+  -- options that define the run are those of the checkpoint
   for _, key in ipairs{"data", "layers", "heads", "width", "block", "batch", "dropout", "lr",
                        "seed", "steps", "autocast"} do
     local value = saved.options[key]
@@ -169,7 +169,7 @@ local known, problem = pcall(flare.zeros, 1, {device = o.device})
 if not known then usage((problem:gsub("^%S+:%d+: ", ""))) end
 
 local tokens, vocabulary = load_text(o)
--- what samples go on from: a new line, or how the text begins if it has none
+-- the prompt of samples: a new line, or the first character of a text without one
 local start = vocabulary:encode "\n" and "\n" or vocabulary:decode(tokens:narrow(1, 1, 1))
 local n = math.floor(0.9 * #tokens)
 local train, validation = tokens:narrow(1, 1, n), tokens:narrow(1, n + 1, #tokens - n)
@@ -184,7 +184,7 @@ local optimizer = optim.AdamW({{params = matrices, weight_decay = 0.1},
 local schedule = optim.WarmupCosineLR(optimizer, {warmup = 100, total = o.steps, floor = 0.1})
 local loader = data.Loader(data.Windows(train, o.block),
                            {batch = o.batch, shuffle = true, seed = o.seed, drop_last = true})
--- gradients in f16 would be lost without it
+-- small gradients would underflow in f16 without it
 local scaler = optim.GradScaler{enabled = o.autocast == "f16"}
 local parts = {model = model, optimizer = optimizer, schedule = schedule, loader = loader,
                scaler = scaler, vocabulary = vocabulary, generator = flare.default_generator()}
@@ -229,7 +229,7 @@ while step < last_step do
   step = step + 1
   bar:update(step, {loss = loss})
   if step % 20 == 0 then metrics:write{step = step, loss = loss, lr = schedule:lr()} end
-  -- something to read after a few seconds, then now and then
+  -- a first sample after a few seconds, then at intervals
   if not sampled and os.time() - began >= 8 then show_sample() end
   if step % 500 == 0 and step < last_step then
     local value = evaluate(model, validation, o, 20000)

@@ -1,5 +1,6 @@
--- Trains GPT-2 (Radford et al. 2019; 124M parameters as it comes) on one GPU or several: f32
--- weights, products and attention in bf16, AdamW. Prints loss and tokens a second, of all GPUs.
+-- Trains GPT-2 (Radford et al. 2019; 124M parameters by default) on one GPU or several: f32
+-- weights, products and attention in bf16, AdamW. Prints the loss and tokens per second of all
+-- GPUs.
 --
 --   flare examples/gpt2.lua --data tokens.safetensors --batch 16 --steps 200
 --   flare launch -n 4 examples/gpt2.lua --batch 32        (32 on each GPU)
@@ -74,7 +75,7 @@ end
 
 ---------------------------------------------------------------- data
 
--- This rank's batch k: windows that follow each other, from the start again at the end.
+-- This rank's batch k: consecutive windows, wrapping around at the end of the tokens.
 local function batches()
   if o.data == "" then
     local x = flare.randint(1, math.min(50257, o.vocabulary), {o.batch, o.block + 1},

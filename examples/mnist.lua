@@ -1,11 +1,11 @@
 -- Handwritten digits: a network of three layers, or a small convolutional one.
 --
---     flare examples/mnist.lua --model cnn            on digits that flare draws itself
+--     flare examples/mnist.lua --model cnn            on digits that flare generates
 --     flare examples/mnist.lua --images t10k-images-idx3-ubyte.gz \
 --                              --labels t10k-labels-idx1-ubyte.gz
 --
 -- --help lists the options. A tenth of the digits is held out; the last line of the output is the
--- share of them that the network classifies correctly.
+-- fraction of them that the network classifies correctly.
 local flare = require "flare"
 local nn, optim, data, log = flare.nn, flare.optim, flare.data, flare.log
 
@@ -55,7 +55,7 @@ local known, problem = pcall(model.to, model, o.device)
 if not known then usage((problem:gsub("^%S+:%d+: ", ""))) end
 print(model)
 
--- share of a data set that the model reads rightly
+-- the fraction of a data set that the model classifies correctly
 local function accuracy(set)
   local _ <close> = flare.no_grad()
   model:eval()

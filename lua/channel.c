@@ -173,7 +173,9 @@ static int failed(lua_State *L, outcome o) {
   return 2;
 }
 
-/* ch:push(value, timeout): true, or nil and "closed" or "timeout". */
+/* ch:push(value, timeout): true, or nil and "closed" or "timeout". Channels in
+ * each other's queues are freed once one of them is popped. That is no error: a
+ * reply may carry the channel of the requests, of which others still wait. */
 static int push(lua_State *L) {
   fl_lua *st = fll_enter(L);
   check(L);

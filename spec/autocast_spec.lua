@@ -20,7 +20,7 @@ describe("autocast", function()
   end
 
   for _, dtype in ipairs {"bf16", "f16"} do
-    it("lets norms of lines take what there is and give " .. dtype, function()
+    it("gives norms of lines in " .. dtype, function()
       local x, w = flare.randn(6, 40):requires_grad_(true), flare.rand(40):requires_grad_(true)
       for _, name in ipairs {"layer_norm", "rms_norm"} do
         local norm = flare[name]

@@ -4,7 +4,7 @@ local core = require "flare.core"
 
 local function close(x, y) return (x - y):abs():max():item() < 1e-6 end
 
-describe("what was lent", function()
+describe("lent tensors", function()
   -- a weight (3, 2) as a view of lent memory, its stand-in, and what has been asked for
   local function lent(make)
     local values = flare.arange(1, 9, {dtype = "f32"})

@@ -53,7 +53,7 @@ describe("a gradient with a place", function()
     assert.equal(1, by_op["assign (backward)"])
   end)
 
-  it("is anywhere in a graph of its own", function()
+  it("is not written there if it has a graph of its own", function()
     local x, place = placed{3}
     local g = flare.grad((x * x * x):sum(), x, {create_graph = true})
     assert.is_false(g:shares(place))

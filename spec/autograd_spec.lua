@@ -99,7 +99,7 @@ describe("gradients add up", function()
 end)
 
 describe("the gradient map", function()
-  it("has what was reached", function()
+  it("has the leaves that were reached", function()
     local x, y, z = leaf{1, 2}, leaf{3, 4}, leaf{5, 6}
     local grads = (x * y):sum():backward()
     assert.same({3, 4}, grads[x]:tolist())
@@ -107,7 +107,7 @@ describe("the gradient map", function()
     assert.is_nil(grads[z])
   end)
 
-  it("goes by the tensor, not by its handle", function()
+  it("identifies the tensor, not its handle", function()
     local layer = nn.Linear(2, 2)
     local grads = layer(flare.ones(1, 2)):sum():backward()
     for _, p in ipairs(layer:parameters()) do assert.is_true(grads[p] == p.grad) end

@@ -122,7 +122,7 @@ describe("flare.grad", function()
 end)
 
 describe("second derivatives", function()
-  it("go through what was written in place", function()
+  it("go through in-place writes", function()
     local gradcheck = require "flare.gradcheck"
     local x, w = view_cases.wave{3, 4}, view_cases.wave{3, 4} + 2
     local cases = {

@@ -18,7 +18,7 @@ describe("flare.backends", function()
     assert.same({matmul = "auto", conv = "auto", tf32 = false, deterministic = false}, before)
   end)
 
-  it("sets what is named, and leaves the rest", function()
+  it("sets the given settings, and keeps the others", function()
     local now = flare.backends{conv = "own", tf32 = true}
     assert.same({matmul = "auto", conv = "own", tf32 = true, deterministic = false}, now)
     flare.backends{matmul = "cublaslt", conv = "cudnn", deterministic = true}

@@ -65,7 +65,7 @@ describe("flare bench compare", function()
     assert.truthy(out:find "status=1\n$", out)
   end)
 
-  it("says what is wrong", function()
+  it("reports errors", function()
     assert.truthy(compare "relu":find "usage: flare bench compare A B.*status=1")
     assert.truthy(compare "relu 'x:rely()'":find "x:rely%(%).*no 'rely'.*status=1")
     assert.truthy(compare "relu relu --inputs 'x ='":find "inputs.*status=1")

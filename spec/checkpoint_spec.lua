@@ -39,7 +39,7 @@ describe("a checkpoint", function()
     assert.is_true(saved < gradients + block + 8 * 4 * 512 * 256, saved .. " " .. gradients)
   end)
 
-  it("adds nothing where one block is all there is", function()
+  it("adds nothing for a single block", function()
     local block = nn.Sequential(nn.Linear(64, 512), nn.GELU(), nn.Linear(512, 64))
     local x = core.randn(256, 64)
     local plain = peak({block}, x, function(b, h) return b(h) end)

@@ -78,7 +78,7 @@ collectgarbage()
     assert.equal(0, status)
   end)
 
-  it("fails later names the first kernel that may have been, or all there is", function()
+  it("fails later names the first kernel that can be the cause, or all of them", function()
     says(run("FAKE_FAULT=bad:700", "bad(x)\nbad(y)\nx:tolist()"), "script.lua:6: " .. access)
     says(run("FAKE_FAULT=forward:700", "flare.synchronize()\nx:softmax(1)\nx:tolist()"),
       access .. " in the operator softmax" .. ending .. " (launched at script.lua:6)")
@@ -117,7 +117,7 @@ echo $status $((($(date +%%s%%N) - before) / 1000000))]]
     assert(tonumber(ms) < 10000, ms .. " ms: it was waited for") -- 30 ms on a machine that rests
   end)
 
-  it("has no memory left says how much there is, and goes on with less", function()
+  it("runs out of memory gives the figures, and continues with smaller tensors", function()
     local said, status = run("FAKE_MEMORY=200000000", [[
 local big = flare.zeros(30000000, {device = "cuda"})
 local ok, message = pcall(flare.zeros, 25000000, {device = "cuda"})
@@ -134,7 +134,7 @@ print(flare.zeros(2000000, {device = "cuda"}):numel())
     says(said, "\n2000000\n")
   end)
 
-  it("draws do not wait for what is queued before them", function()
+  it("draws do not wait for work queued before them", function()
     local said, status = fakes.run(place, "FLARE_CACHE=off FAKE_HANG='randn<1>'", [[
 local flare = require "flare"
 local half = flare.full({4, 8}, 0.5, {device = "cuda"})

@@ -29,7 +29,7 @@ describe("data.idx", function()
     assert.equal("f64", x.dtype)
   end)
 
-  it("says what is wrong with a file", function()
+  it("reports errors in a file", function()
     local bad = {
       {"", "0 bytes, the magic needs 4"},
       {"\1\2\8\1", "begins with 01 02"},
@@ -109,7 +109,7 @@ describe("data.text", function()
     assert.error_matches(function() data.text.blocks(tokens, 5, 0.5) end, "batch must be an int")
   end)
 
-  it("refuses what is no text", function()
+  it("refuses files that are not text", function()
     for text, what in pairs{[""] = "empty", ["a\0b"] = "zero bytes"} do
       local path = write(text)
       local none, message = data.text.load(path)
@@ -154,7 +154,7 @@ describe("data.csv", function()
     assert.same({5, 6}, read("a;b\n5;6", {delimiter = ";"}):matrix()[1]:totable())
   end)
 
-  it("says what is wrong, and where", function()
+  it("reports errors with their position", function()
     assert.same({nil, "line 3 has 1 fields, the first has 2"}, {read "a,b\n1,2\n3\n"})
     assert.same({nil, "line 2: a quote is not closed"}, {read 'a,b\n1,"2\n3\n'})
     assert.same({nil, "line 2: text behind a closing quote"}, {read 'a,b\n1,"2"x\n3\n'})

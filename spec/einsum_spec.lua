@@ -113,7 +113,7 @@ describe("einsum", function()
     end
   end)
 
-  it("says what is wrong", function()
+  it("reports errors", function()
     local x = flare.zeros(3, 4)
     local function fails(why, ...)
       local ok, message = pcall(flare.einsum, ...)
@@ -142,7 +142,7 @@ describe("tensordot", function()
     same(a:tensordot(b, 0), defined("abc,def->abcdef", {x, y}))
   end)
 
-  it("says what is wrong", function()
+  it("reports errors", function()
     local a, b = flare.zeros(2, 3), flare.zeros(4, 5)
     assert.error_matches(function() a:tensordot(b, 1) end, "dim 2 of %(2, 3%) is 3 and dim 1")
     assert.error_matches(function() a:tensordot(b, 3) end, "dims is how many")

@@ -63,7 +63,7 @@ describe("an elementwise kernel", function()
     assert.is_true(tried > 300, tried)
   end)
 
-  it("computes what the operators do one after the other, wherever inputs lie", function()
+  it("computes the same as the operators in sequence, for any strides", function()
     local k = flare.elementwise("T x, T y, T w", "T z, bool more",
       "T t = x * y - w; z = t > 0.5 ? tanh(t) : abs(t) / 2; more = t >= x || w == 0")
     local function steps(x, y, w)
@@ -364,7 +364,7 @@ describe("a reduction", function()
     assert.match("empty dim", message(max, flare.zeros(0)))
   end)
 
-  it("reads inputs however they lie", function()
+  it("reads inputs of any strides", function()
     local k = flare.reduce("T x, T y", "T z", "x * y", "sum")
     local x, y = numbers("f64", 40, 50):t(), numbers("f64", 50, 1)
     for d = 1, 2 do close(k(x, y, d), (x * y):sum(d), 1e-12) end

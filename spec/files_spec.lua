@@ -131,7 +131,7 @@ describe("texts", function()
 end)
 
 describe("saving", function()
-  it("keeps what was there when the disk is full, wherever it fails", function()
+  it("keeps the old file when the disk is full, at whatever point it fails", function()
     local path = folder .. "/model"
     assert(flare.save(path, {w = flare.zeros(1000)}))
     local before = get(path)

@@ -67,7 +67,7 @@ describe("rows for gradients", function()
   end)
 end)
 
-describe("what was wrong once", function()
+describe("faults of earlier versions", function()
   it("is an error or right", function()
     local empty = core.zeros(1, 3, 0)
     assert.has_error(function() return empty:narrow(3, -1, 1, {step = 5}) end,

@@ -43,7 +43,7 @@ describe("optim.GradScaler", function()
     for _, g in ipairs(w.grad:tolist()) do assert.is_true(math.abs(g - 1e-9) < 1e-11) end
   end)
 
-  it("leaves out a step whose gradients are not finite, and halves the factor", function()
+  it("skips a step whose gradients are not finite, and halves the scale", function()
     local p = parameter()
     local scaler, opt = optim.GradScaler{scale = 1024}, optim.AdamW({p})
     assert.is_false(step(scaler, opt, p, infinite))

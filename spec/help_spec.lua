@@ -35,7 +35,7 @@ describe("flare.help", function()
     has(flare.help(), 'flare.help "softmax"')
   end)
 
-  it("knows what is written in C and is no row", function()
+  it("knows functions in C that are not operators", function()
     has(flare.help "zeros", "flare.zeros(2, 3, {dtype", "A tensor of zeros")
     has(flare.help "backward", "flare.backward({y, ...}")
     has(flare.help "x:backward", "x:backward({gradient", "a loss")
@@ -158,7 +158,7 @@ describe("flare.help", function()
     has(flare.help(has), "function(text, ...)  spec/help_spec.lua:")
   end)
 
-  it("says what is near, or that nothing is known", function()
+  it("suggests the nearest name, or says that nothing is known", function()
     assert.equal("there is no softmx: do you mean softmax?", flare.help "softmx")
     has(flare.help "clip", "clamp(x, min", "other names: clip")
     has(flare.help(flare.mm), "matmul(a, b)", "other names: mm, bmm, mv, dot")
@@ -212,7 +212,7 @@ describe("flare.help", function()
     end
   end)
 
-  it("offers a form in place only where there is one", function()
+  it("offers an in-place form only where it exists", function()
     for _, name in ipairs {"topk", "unique", "sum", "conv", "svd", "cov"} do
       assert.is_nil(flare.help(name):find "in place", name)
     end

@@ -125,7 +125,7 @@ describe("an installed flare", function()
     os.execute(("rm -rf '%s' '%s'"):format(place, (place:gsub("%.d$", ""))))
   end)
 
-  it("has a program that runs by itself", function()
+  it("has a standalone program", function()
     assert.equal("6.0\n", run("moved/bin/flare -e " .. script))
   end)
 

@@ -185,7 +185,7 @@ describe("flare.save and flare.load", function()
   before_each(function() path = temporary() end)
   after_each(function() os.remove(path) end)
 
-  it("keep a tree as it is", function()
+  it("keep a tree unchanged", function()
     local shared = flare.rand(3)
     local tree = {a = 1, b = 2.0, c = "text", d = true, e = {10, 20, {x = shared}}, f = shared,
                   big = math.maxinteger, tiny = 5e-324, third = 1 / 3, nan = 0 / 0,
@@ -231,7 +231,7 @@ describe("flare.save and flare.load", function()
     end
   end)
 
-  it("refuse what is no data", function()
+  it("refuse values that are not data", function()
     assert.has_error(function() flare.save(path, {f = print}) end)
     assert.has_error(function() flare.save(path, {[1.5] = 1}) end)
     local loop = {}
@@ -298,7 +298,7 @@ describe("checkpoints", function()
     end
   end)
 
-  it("keep the newest and skip what is damaged", function()
+  it("keep the newest and skip damaged files", function()
     local checkpoints = assert(flare.io.Checkpoint(folder, {keep = 2}))
     local model = nn.Linear(1, 1)
     for step = 1, 4 do assert(checkpoints:save(step, {model = model})) end
@@ -318,7 +318,7 @@ describe("checkpoints", function()
     assert.match("step%-00000003", message)
   end)
 
-  it("say what is missing", function()
+  it("name missing parts", function()
     local checkpoints = assert(flare.io.Checkpoint(folder))
     local none, message = checkpoints:load()
     assert.is_nil(none)

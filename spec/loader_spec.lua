@@ -229,7 +229,7 @@ describe("data.Loader", function()
     assert.equal(before, flare.rand(1):item())
   end)
 
-  it("puts samples together, whose random numbers do not depend on the workers", function()
+  it("collates samples, whose random numbers do not depend on the workers", function()
     local seen = {}
     for _, workers in ipairs{0, 2, 3} do
       local samples = data.Subset(require "spec.support.samples_set"(7), {7, 1, 2, 3, 4, 5})
@@ -382,7 +382,7 @@ describe("data.Loader", function()
     loader:close()
   end)
 
-  it("says what is wrong", function()
+  it("reports errors", function()
     assert.has_error(function() data.Loader(set, {batchsize = 3}) end)
     assert.has_error(function() data.Loader(flare.ones(3)) end)
     assert.has_error(function() data.Loader(set, {batch = 24, drop_last = true}) end)

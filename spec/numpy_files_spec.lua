@@ -132,7 +132,7 @@ describe("an .npy file", function()
   end
   local function shaped(shape, bytes) return file(dict("'<f4'", "False", shape), bytes) end
 
-  it("may be written by other hands, as long as it is a dict of the three", function()
+  it("may be formatted differently, if it is a dict of the three", function()
     local function load(text, bytes) return (assert(npy.load(put(file(text, bytes))))) end
     assert.same({0, 0}, load("{'shape':(2,),'fortran_order':False,'descr':'<f4'}", 8):totable())
     assert.same({0, 0}, load('  {"descr" : "|u1","shape": (2L,) , "fortran_order": True}\n\n', 2)
@@ -313,7 +313,7 @@ describe("NumPy", function()
   local python = os.getenv "PYTHON" or "python3"
   local there = os.execute(python .. " -c 'import numpy' 2>/dev/null")
 
-  it("reads what was saved", function()
+  it("reads saved values", function()
     if not there then return pending "python3 with numpy is not here (PYTHON names another)" end
     local folder = path .. "-numpy"
     assert(core.file.mkdir(folder))

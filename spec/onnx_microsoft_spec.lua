@@ -120,7 +120,7 @@ describe("an operator of com.microsoft", function()
     near(flare.stack({k2, v2}, 1), present)
   end)
 
-  it("attends to what is given apart", function()
+  it("attends to a separate memory", function()
     local k, v, b = some(2, 5, 8), some(2, 5, 8), some(24)
     near(back(flare.attention(heads(x), heads(k), heads(v))),
          run("MultiHeadAttention", {x, k, v}, two))
@@ -148,7 +148,7 @@ describe("an operator of com.microsoft", function()
   local function u8(values) return flare.tensor(values, {dtype = "u8"}) end
   local function s(value) return flare.tensor(value) end
 
-  it("adds and multiplies what is quantised", function()
+  it("adds and multiplies quantized tensors", function()
     near({17, 255, 0}, run("QLinearAdd", {u8{11, 250, 0}, s(1), u8(10), u8{20, 250, 0}, s(0.5),
          u8(10), s(1), u8(11)}))
     near({4, 6}, run("QLinearMul", {u8{3, 4}, s(1), u8(1), u8{2, 2}, s(0.5), u8(0), s(0.5), u8(0)}))

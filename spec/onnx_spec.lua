@@ -221,7 +221,7 @@ describe("a model", function()
     assert.same({12}, model:run{{3}}[1]:totable())
   end)
 
-  it("has graphs inside, which see what is around them", function()
+  it("has inner graphs, which see outer values", function()
     local function branch(op)
       return {"g", {node = {w.node(op, {"a", "one"}, {"r"})}, output = {{name = "r"}}}}
     end

@@ -53,7 +53,7 @@ describe("an operator with an expression", function()
     assert.near(3 * math.exp(3), x.grad[2]:item(), 1e-4)
   end)
 
-  it("shows what is wrong in its texts when it is registered", function()
+  it("reports errors in its texts when it is registered", function()
     refused({expression = "y = x * buy"}, "buy is not declared")
     refused({expression = "y = x", gradient = "gx = gz"}, "gz is not declared")
     refused({library = native.library, symbol = "scale", gradient = "gx = "}, "outside_wrong")

@@ -318,7 +318,7 @@ describe("an optimizer's state", function()
     end
   end)
 
-  it("goes by names where both sides have them, otherwise by position", function()
+  it("uses names where both sides have them, otherwise positions", function()
     local Swapped = flare.class("Swapped", nn.Module)
     function Swapped:init(first)
       self[first] = nn.Linear(3, 3)

@@ -43,7 +43,7 @@ describe("the program", function()
     assert.equal("9\n", (flare("-", "#!/usr/bin/env flare\nprint(4 + 5)")))
   end)
 
-  it("knows its commands, and what is nearly one", function()
+  it("knows its commands, and suggests the nearest", function()
     assert.truthy((flare "doctr"):find("cannot open doctr", 1, true))
     assert.truthy((flare "doctr"):find("did you mean the command doctor?", 1, true))
     assert.is_nil((flare "doctr.lua"):find("did you mean", 1, true))
@@ -107,7 +107,7 @@ describe("the prompt", function()
     assert.equal("3\n", prompt {"for k = 3, 3 do", "print(k)", "end"})
   end)
 
-  it("shows what is in plain tables", function()
+  it("shows modules in plain tables", function()
     assert.equal('{1, "a", {2, {3, {...}}}, b = true, ["c d"] = f32 (2, 3)}\n',
                  prompt {"{1, 'a', {2, {3, {4}}}, b = true, ['c d'] = flare.ones(2, 3)}"})
     assert.equal("{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, ...}\n{}\n",
@@ -295,7 +295,7 @@ describe("the prompt", function()
     assert.match("\n42\r?\n", out)
   end)
 
-  it("brings back what was typed in another session", function()
+  it("recalls lines of another session", function()
     local name = os.tmpname()
     local file = assert(io.open(name, "w"))
     file:write "print('of ' .. 'old')\n"

@@ -177,7 +177,7 @@ describe("debug_streams", function()
     assert.equal(20, x:sum():item())
   end)
 
-  it("forgets what is gone", function()
+  it("forgets closed tensors", function()
     local s = flare.stream(device)
     for _ = 1, 200 do
       local x = ones(64)
@@ -188,7 +188,7 @@ describe("debug_streams", function()
     end
   end)
 
-  it("is off by itself, and costs nothing then", function()
+  it("is off by default, and costs nothing then", function()
     flare.debug_streams(false)
     run(programs[1][2], true)
     assert.is_false(flare.debug_streams(true))

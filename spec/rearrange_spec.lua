@@ -49,7 +49,7 @@ describe("rearrange", function()
     assert(gradcheck.gradgradcheck(f, {v}, {1}))
   end)
 
-  it("says what is wrong", function()
+  it("reports errors", function()
     local function r(why, ...) fails(why, x.rearrange, x, ...) end
     r('rearrange "b c -> c b": (2, 6, 4, 5) has 4 dims, the left side 2', "b c -> c b")
     r("h is on the left only", "b c h w -> b c w")
@@ -82,7 +82,7 @@ describe("reduce", function()
     same(x:std{dims = {4}}, x:reduce("b c h w -> b c h", function(t, dims) return t:std(dims) end))
   end)
 
-  it("says what is wrong", function()
+  it("reports errors", function()
     fails("how is sum, mean", x.reduce, x, "b c h w -> b", "median")
     fails('reduce "b c -> b": (2, 6, 4, 5) has 4 dims', x.reduce, x, "b c -> b", "sum")
   end)

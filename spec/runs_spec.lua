@@ -104,7 +104,7 @@ describe("a checkpoint", function()
 end)
 
 describe("runs in one folder", function()
-  it("that begin anew have files of their own", function()
+  it("that start again have files of their own", function()
     save(open(), 10, 20)
     local second = open{keep = 2}
     assert.same({10, 20}, second:steps())

@@ -104,7 +104,7 @@ describe("the user's line", function()
     assert.matches(line(12):gsub("%p", "%%%0"), fails(function() twice:sum():backward() end))
   end)
 
-  it("stands in errors about what was changed in place", function()
+  it("is in errors about tensors that were changed in place", function()
     local model = net.B(3, 4)
     local x = flare.ones(2, 3)
     local y = model(x)

@@ -75,7 +75,7 @@ describe("size", function()
     assert(#over == 0, "\n  " .. table.concat(over, "\n  "))
   end)
 
-  it("of what is installed stays within 15 MiB, without BLAS", function()
+  it("of an installation stays within 15 MiB, without BLAS", function()
     local cache = tree.read(tree.build .. "/CMakeCache.txt")
     if not cache:find "CMAKE_BUILD_TYPE:%w+=Release" then
       return pending "only a release build has the sizes that are promised"

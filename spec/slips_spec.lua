@@ -61,7 +61,7 @@ describe("an error", function()
     says("flare.onnx.laod()", "did you mean 'load'")
   end)
 
-  it("names only what is there, in place of what is not", function()
+  it("names existing functions only, in place of missing ones", function()
     for path, instead in pairs(require "flare.foreign") do
       local value = flare
       local there = pcall(function()

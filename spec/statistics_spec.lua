@@ -50,7 +50,7 @@ end)
 describe("histogramdd", function()
   local x = f64{{0, 0}, {1, 2}, {0.5, 1}, {1, 1}, {0.25, 2}}
 
-  it("counts points in cells, whose last edges belong to them", function()
+  it("counts points in cells, and includes the last edges", function()
     local counts, edges = flare.histogramdd(x, {bins = {2, 3}})
     close(counts, {{1, 0, 1}, {0, 2, 1}})
     close(edges[1], {0, 0.5, 1})

@@ -84,7 +84,7 @@ describe("streams", function()
     assert.equal(first, flare.current_stream(device))
   end)
 
-  it("say what is wrong with arguments", function()
+  it("report errors in arguments", function()
     local s = flare.stream(device)
     fails("run: expected a function, got no value", s.run, s)
     fails("wait: expected a stream or an event, got an integer", s.wait, s, 1)

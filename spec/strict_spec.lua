@@ -8,7 +8,7 @@ describe("flare.strict", function()
 
   local function chunk(text) return assert(load(text, "=script.lua")) end
 
-  it("names a variable that is none, where it is read and what was meant", function()
+  it("names an unknown variable, its line and the nearest name", function()
     local f = chunk [[
       local optim, learning_rate = ..., 0.1
       return optim.SGD({}, {lr = learningrate}), learning_rate]]

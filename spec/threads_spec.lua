@@ -22,7 +22,7 @@ describe("flare.threads", function()
     assert.are.equal(before, flare.threads(before))
   end)
 
-  it("refuses what is no number of threads", function()
+  it("refuses invalid numbers of threads", function()
     for _, n in ipairs{0, -1, 1 << 40, 1.5, "two"} do
       local ok, message = pcall(flare.threads, n)
       assert.is_false(ok)

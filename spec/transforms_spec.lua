@@ -85,7 +85,7 @@ describe("transforms", function()
     near(moved[{{}, 1, 11, 16}], flare.full({30}, 10):totable(), 1e-9)
   end)
 
-  it("resize pieces that lie inside, of the area that was asked for", function()
+  it("resize parts inside the image, of the requested area", function()
     local y = T.RandomResizedCrop(8, {scale = {0.2, 0.5}, ratio = {0.8, 1.25}})(places(50, 40, 40))
     assert.same({50, 3, 8, 8}, shape(y))
     local h = (y[{{}, 1, 8, 1}] - y[{{}, 1, 1, 1}]) * 8 / 7 / 40

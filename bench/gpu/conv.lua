@@ -1,4 +1,4 @@
--- Convolutions on a GPU, as they lie and with channels innermost; bench/peers/gpu_conv.py is the
+-- Convolutions on a GPU, contiguous and with channels innermost; bench/peers/gpu_conv.py is the
 -- peer. "last": tensors have channels innermost; "last, weights too": the weight as well.
 local flare = require "flare"
 local m = dofile((arg[0]:match "^(.*/)" or "") .. "measure.lua")

@@ -1,6 +1,6 @@
 -- What the programs in this folder share: they take no arguments, need a CUDA device, and
--- print a line for each piece of work: its name, the seconds of one call, the rate, and what is
--- aimed at: a least ratio ("1.00 x"), or a part of the rate of the work called "copy" ("85 %").
+-- print a line for each benchmark: its name, the seconds of one call, the rate, and the
+-- target: a least ratio ("1.00 x"), or a fraction of the rate of the benchmark "copy" ("85 %").
 local flare = require "flare"
 local M = {}
 
@@ -65,7 +65,7 @@ local function forward(unit, scale)
 end
 M.bytes, M.products = forward("GB/s", 1e9), forward("TFLOP/s", 1e12)
 
--- The gradients of y with respect to the leaves, again and again: bytes, or TFLOP with `unit`.
+-- Times the gradients of y with respect to the leaves: bytes, or TFLOP with `unit`.
 function M.backward(name, amount, y, leaves, aim, unit)
   local dy = M.normal(y.dtype, table.unpack(y.shape))
   M.show(name, M.seconds(function()

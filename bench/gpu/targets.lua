@@ -1,4 +1,4 @@
--- Work that flare has set itself aims for; bench/gpu/measure.lua says how aims are written and
+-- Benchmarks with targets; bench/gpu/measure.lua describes how targets are written, and
 -- bench/peers/gpu_targets.py is the peer. GB/s are of the least bytes. cross_entropy reads its
 -- scores twice and writes their gradient.
 local flare = require "flare"

@@ -53,7 +53,7 @@ describe("backward", function()
     assert.error_matches(function() y:backward() end, "a second time.*retain_graph")
   end)
 
-  it("refuses what was changed since, naming both lines", function()
+  it("refuses tensors that have changed since, naming both lines", function()
     local x = leaf{1, 2}
     local y = x * 1
     local z = y * y
@@ -377,7 +377,7 @@ describe("checkpoint", function()
     assert.is_false(core.no_grad(core.checkpoint, function(t) return t * w end, x).requires_grad)
   end)
 
-  it("shares leaves with what is outside", function()
+  it("shares leaves with code outside", function()
     local w = leaf{2}
     local y = core.checkpoint(function(t) return t * w * w end, w * 3) * w
     y:sum():backward() -- 3 w^4

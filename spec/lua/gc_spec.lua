@@ -39,7 +39,7 @@ describe("temporaries", function()
     assert.equal(40, #alive)
   end)
 
-  it("of a training step stay near what is needed", function()
+  it("of a training step stay near the minimum", function()
     local w = core.rand{256, 256, requires_grad = true}
     local x = core.rand(256, 256)
     local function step()

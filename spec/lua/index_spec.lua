@@ -120,7 +120,7 @@ describe("x[...]", function()
     assert.equal(0, x[{{}, 2}]:sum():item())
   end)
 
-  it("names what is wrong", function()
+  it("names the error", function()
     local x = grid()
     local cases = {
       {0, "positions count from 1: x%[1%] is the first"},
@@ -205,7 +205,7 @@ describe("x[...] = value", function()
     assert.same({{0, 0, 0, 0}, {0, 0, 0, 0}, {6, 6, 0, 0}}, values(z))
   end)
 
-  it("refuses what is no value", function()
+  it("refuses values of other types", function()
     local x = core.zeros(3)
     assert.error_matches(function() x[1] = nil end, "expected a tensor or a number, got nil")
     assert.error_matches(function() x[{}] = {1, 2, 3} end, "make a tensor of it")
@@ -223,7 +223,7 @@ describe("gradients of indexing", function()
     return values(x.grad)
   end
 
-  it("go to what was read", function()
+  it("go to the elements that were read", function()
     assert.same({{0, 0, 0, 0}, {1, 1, 1, 1}, {0, 0, 0, 0}}, grads(function(x) return x[2] end))
     assert.same({{0, 0, 0, 0}, {0, 1, 0, 1}, {0, 0, 0, 0}},
                 grads(function(x) return x[{2, {2, 4, 2}}] end))
@@ -235,7 +235,7 @@ describe("gradients of indexing", function()
                 grads(function(x) return x[{index{1, 3, 1}, index{4, 1, 4}}] end))
   end)
 
-  it("pass around what was written, and into the value", function()
+  it("pass around written elements, and into the value", function()
     local w = core.tensor({10, 20}, {dtype = "f64", requires_grad = true})
     local g = grads(function(x)
       local y = x * 2

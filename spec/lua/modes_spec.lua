@@ -119,7 +119,7 @@ describe("modes", function()
     end)
   end)
 
-  it("are what they were around a function whose coroutines change them", function()
+  it("are restored after a function whose coroutines change them", function()
     local co
     flare.no_grad(function()
       co = coroutine.wrap(function()

@@ -77,7 +77,7 @@ describe("making tensors", function()
                          "from_bytes: %(1%) of i32 needs 4 bytes, got 3")
   end)
 
-  it("names what is wrong and where", function()
+  it("names the error and its position", function()
     local cases = {
       {{{1, 2}, {3}}, "the table at %[2%] has 1 elements, the ones before have 2"},
       {{1, {2}}, "there is a table at %[2%]"},

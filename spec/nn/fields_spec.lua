@@ -71,7 +71,7 @@ function Net:forward(x)
 end
 
 describe("assignment to a parameter's name", function()
-  it("is an error for what is no parameter, and changes nothing", function()
+  it("is an error for values that are not parameters, and changes nothing", function()
     for class, layer in pairs {Linear = nn.Linear(4, 4), LayerNorm = nn.LayerNorm(4),
                                Conv2d = nn.Conv2d(4, 4, 3), Embedding = nn.Embedding(4, 4),
                                LSTMCell = nn.LSTMCell(4, 4)} do

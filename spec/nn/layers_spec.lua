@@ -52,7 +52,7 @@ describe("convolutions", function()
     assert.same({4, 6}, {table.unpack(nn.Conv1d(2, 4, 3)(flare.ones(2, 8)).shape)})
   end)
 
-  it("say what is wrong", function()
+  it("report errors", function()
     assert.match("3 inputs and 4 outputs cannot be cut into 2",
                  message(nn.Conv2d, 3, 4, 3, {groups = 2}))
     assert.match("kernel must be a number or 2 of them, got 3", message(nn.Conv2d, 3, 4, {1, 2, 3}))

@@ -114,7 +114,7 @@ describe("losses", function()
       near(scores.grad:abs():sum(), {2.492525205167116}, 1e-12)
     end)
 
-    it("has no way where time is too short, and gradients all the same", function()
+    it("is infinite for labels too long for the input, with finite gradients", function()
       local short = {6, 5, 4}
       near(loss({reduction = "none", zero_infinity = true}, short):detach(),
            {6.526288992030842, 4.83449996980741, 0}, 1e-12)
@@ -207,7 +207,7 @@ describe("cross_entropy", function()
 end)
 
 describe("bce_loss", function()
-  it("refuses what is no probability", function()
+  it("refuses values that are not probabilities", function()
     local refused = require "spec.support.expect".refused
     local target = flare.tensor {0, 1}
     refused("bce_loss: x must be probabilities from 0 to 1, got 3; bce_with_logits takes logits",

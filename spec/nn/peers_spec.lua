@@ -28,7 +28,7 @@ describe("EmbeddingBag", function()
       end
     end)
 
-    it("gives zeros for what is empty: " .. mode, function()
+    it("gives zeros for empty inputs: " .. mode, function()
       local w, none = fill({5, 3}, 1), flare.zeros({0}, {dtype = "i64"})
       local function sizes(x, o) -- of zeros
         o.mode = mode
@@ -175,7 +175,7 @@ describe("Transformer", function()
     refused("memory must be a tensor, got nil", nn.TransformerDecoderLayer(8, 2), x:view(1, 3, 8))
   end)
 
-  it("attends to what is of another width, and tells how much", function()
+  it("attends to a memory of another width, and returns the weights", function()
     local x, memory = leaf({2, 3, 6}, 1), leaf({2, 4, 5}, 2)
     local layer = known(nn.MultiHeadAttention(6, 2, {memory = 5}))
     check("attention_memory", layer(x, memory), {x, memory}, layer)

@@ -181,7 +181,7 @@ describe("recurrent layers", function()
     end
   end)
 
-  it("say what is wrong", function()
+  it("report errors", function()
     local layer = nn.LSTM(3, 4)
     local function message(...)
       local ok, text = pcall(layer, ...)

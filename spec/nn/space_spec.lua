@@ -75,7 +75,7 @@ describe("layers over space", function()
     assert.match("scale=2, mode=nearest", tostring(nn.Sequential(nn.Upsample{scale = 2})))
   end)
 
-  it("say what is wrong", function()
+  it("report errors", function()
     assert.match("give a size or a scale", message(nn.Upsample, {}))
     assert.match("factor should be an integer above 0, got 1.5", message(nn.PixelShuffle, 1.5))
     assert.match("did you mean 'stride'", message(nn.Unfold, 2, {strde = 2}))

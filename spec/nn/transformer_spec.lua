@@ -47,7 +47,7 @@ describe("MultiHeadAttention", function()
     for name, p in layer:named_parameters() do assert.is_truthy(p.grad, name) end
   end)
 
-  it("says what is wrong", function()
+  it("reports errors", function()
     assert.has_error(function() nn.MultiHeadAttention(10, 3) end)
     assert.has_error(function() nn.MultiHeadAttention(6, 3)(flare.ones(2, 6)) end)
   end)

@@ -7,7 +7,7 @@ local known, check, leaf = layers.known, layers.check, layers.leaf
 local named, second, peers = layers.named, layers.second, layers.peers
 
 describe("BatchNorm", function()
-  it("is measured anew for weights that are a mean", function()
+  it("has its statistics computed again for averaged weights", function()
     local model = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)):double()
     local linear, norm = model[1], model[2]
     linear.weight:detach():copy_(fill({2, 3}, 1))
@@ -167,7 +167,7 @@ describe("weights made of others", function()
             function(w) return w:t() end)
   end)
 
-  it("are made anew in copies, which have the same parameters", function()
+  it("are computed again in copies, which have the same parameters", function()
     local layer = nn.weight_norm(linear(4, 1))
     local copy = layer:clone()
     assert.equal(3, #copy:parameters())

@@ -124,7 +124,7 @@ describe("an LSTM or a GRU of any size", function()
   end
 end)
 
-describe("attention of heads that lie inside rows", function()
+describe("attention of heads that are slices of rows", function()
   -- (batch, heads, rows, size), lying as (batch, rows, heads, size)
   local function heads(rows_, count, size, device, dtype)
     local x = flare.randn({2, rows_, count, size}, {generator = flare.generator(rows_)})

@@ -170,7 +170,7 @@ describe("complex tensors", function()
       "c64 as f32 would lose the imaginary part")
   end)
 
-  it("refuse by name what is not there for them", function()
+  it("refuse unsupported operators by name", function()
     local x = flare.tensor({1, 2}, {dtype = "c64"})
     for _, name in ipairs {"tanh", "relu", "softmax", "sort", "lt", "prod", "amax", "atan2"} do
       local ok, why = pcall(flare.core.ops[name], x, x)

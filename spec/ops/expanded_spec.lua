@@ -78,7 +78,7 @@ for _, device in ipairs {"cpu", "sim:0"} do
       assert.same({0, 0}, flare.ones({1, 0}, o):expand(2, 0):sum(2):totable())
     end)
 
-    it("take no memory for what is repeated", function()
+    it("take no memory for repeated elements", function()
       local o = {device = device}
       local column = flare.ones({2048, 2}, o):select(2, 1):unsqueeze(2)
       local row = flare.ones({1, 2048}, o)

@@ -112,7 +112,7 @@ describe("positions from the end", function()
     assert.is_false(pcall(core.one_hot, i64({-1}, "cpu"), 4, {base = 0}))
   end)
 
-  it("leave ignore_index as it is", function()
+  it("leave ignore_index unchanged", function()
     local x = range(2, 4)
     for _, name in ipairs {"nll_loss", "cross_entropy"} do
       local one = core[name](x:narrow(1, 1, 1), i64({2}, "cpu")):item()

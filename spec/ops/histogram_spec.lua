@@ -60,7 +60,7 @@ for _, device in ipairs {"cpu", "sim:0"} do
       assert.equal(3, flare.ones({4}, {device = device}):histogram({bins = 3}):size(1))
     end)
 
-    it("leaves out what is outside of given bounds, and NaN", function()
+    it("leaves out data outside of given bounds, and NaN", function()
       local x = flare.tensor({-1, 0, 1, 2, 3, 1 / 0, -1 / 0, 0 / 0}, {device = device})
       local counts = x:histogram {bins = 2, min = 0, max = 2}
       assert.same({1, 2}, counts:totable())
