@@ -194,7 +194,7 @@ typedef enum fl_copy_kind {
   FL_COPY_OUT,    /* device to host */
   FL_COPY_WITHIN, /* one device */
   FL_COPY_PEER,   /* between two devices of the backend */
-  /* as IN and OUT, but host memory is of host_alloc and nobody waits */
+  /* as IN and OUT, but host memory is of host_alloc, and no thread waits */
   FL_COPY_IN_PINNED,
   FL_COPY_OUT_PINNED
 } fl_copy_kind;

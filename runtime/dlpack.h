@@ -74,10 +74,10 @@ extern "C" {
 #endif
 
 /* The other library's stream: it works there with what it gets, or has worked
- * there on what it gives. Whoever comes second is made to wait on the device.
+ * there on what it gives. The second user waits on the device.
  * FL_DLPACK_WAIT (giving): the host waits until the values are there; (taking):
  * they are there, or this runtime's stream waits for them already.
- * FL_DLPACK_NO_ORDER: nobody waits. Only devices with streams look at it. */
+ * FL_DLPACK_NO_ORDER: no stream waits. Only devices with streams look at it. */
 #define FL_DLPACK_WAIT     ((intptr_t)0)
 #define FL_DLPACK_NO_ORDER ((intptr_t)-1)
 
@@ -97,8 +97,8 @@ FL_API fl_status fl_tensor_to_dlpack_old(fl_tensor *t,
                                          const fl_dlpack_options *options,
                                          struct DLManagedTensor **m);
 /* A tensor over another library's memory, without a copy. New reference; then
- * the description is the tensor's, which calls the deleter when nobody needs
- * the memory any more. After a failure it is still yours. Memory that may be
+ * the description is the tensor's, which calls the deleter when the memory is
+ * no longer used. After a failure it is still yours. Memory that may be
  * read only makes a tensor that refuses to be written in place. */
 FL_API fl_status fl_tensor_from_dlpack(fl_runtime *rt,
                                        struct DLManagedTensorVersioned *m,

@@ -126,7 +126,7 @@ typedef struct fl_meta {
 
 /* A kernel's operand: memory with shape and strides (in elements, may be 0 or
  * negative). A scalar operand lies in `imm`, its `data` points there and all
- * strides are 0; whoever copies a view must move that pointer
+ * strides are 0; a copy of the view must point to its own `imm`
  * (fl_view_copy). */
 typedef struct fl_view {
   void *data;

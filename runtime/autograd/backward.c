@@ -492,7 +492,7 @@ static fl_status run_on_stream(fli_pass *p, fl_node *n) {
     g = n->grads[k];
   fl_status s = await_makers(p, g, n->makers);
   n->makers = 0;
-  bool seen = n->hooks != NULL; /* somebody keeps what was made here */
+  bool seen = n->hooks != NULL; /* a hook may keep the gradient */
   for (int i = 0; i < p->n_inputs; i++)
     seen = seen || p->input_nodes[i] == n;
   if (s == FL_OK)

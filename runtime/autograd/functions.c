@@ -1,5 +1,5 @@
-/* Gradients on their way through a backward pass: adding them up, and what the
- * host's functions (hooks, backward functions) make of them. */
+/* Gradients in a backward pass: their sums, and calls of the host's functions
+ * (hooks, backward functions). */
 #include "../call/call.h"
 #include "pass.h"
 

@@ -1,5 +1,5 @@
-/* Tensors that move into a part of another one's memory, with all that sees
- * them there: parameters that are sent from where they lie, and received. */
+/* Tensors that move into a part of another tensor's memory, with their views:
+ * parameters that collectives send from there and receive into it. */
 #include "autograd.h"
 
 /* The elements of its storage that t may reach, from the first to behind the

@@ -1,6 +1,6 @@
-/* Gradients that are written into a part of another tensor: that of a view,
- * into the sum of what other parts have given, without a tensor of zeros around
- * each part; that of a leaf, into the place that it was given. */
+/* Gradients that are written into a part of another tensor. The gradient of a
+ * view is added to a sum for its base, without a tensor of zeros for each view;
+ * that of a leaf is written into its place in a bucket. */
 #include "autograd.h"
 
 #include <string.h>
@@ -118,8 +118,8 @@ fl_status fli_fill_slabs(fl_runtime *rt, fl_node *n) {
   return s;
 }
 
-/* Memory for the gradient of `to`'s result. That of a permutation lies so that
- * what comes out of it, the gradient before the permutation, is contiguous. */
+/* Memory for the gradient of `to`'s result. For a permutation its strides are
+ * such that the gradient before the permutation is contiguous. */
 static fl_status open_sum(fl_runtime *rt, const fl_node *n, fl_tensor **sum) {
   fl_node *to = n->edges[0].node;
   bool turned = to->kind == FLI_NODE_OP && to->op->shows == FLI_SHOWS_TURNED;

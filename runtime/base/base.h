@@ -1,5 +1,5 @@
-/* What all of runtime/ stands on: returning a failure, facts about dtypes and
- * shapes, call sites, the notes of the last launches. */
+/* The base of runtime/: returning failures, facts about dtypes and shapes, call
+ * sites, the ring of the last launches. */
 #ifndef FL_BASE_H
 #define FL_BASE_H
 

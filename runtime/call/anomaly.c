@@ -1,5 +1,5 @@
-/* Anomaly mode: every result is looked at, and the first NaN is an error that
- * names the operator and where it was asked for. */
+/* Anomaly mode: every result is checked, and the first NaN is an error that
+ * names the operator and the line of its call. */
 #include "call.h"
 
 /* Runs the row `op`, which takes one tensor and has no attributes to set. */

@@ -1,8 +1,7 @@
-/* The short road of the commonest calls: elementwise, over one or two
+/* The fast path of the most frequent calls: elementwise, over one or two
  * contiguous tensors of one shape and one wide float dtype, one of which may be
- * a number or a single element instead. It does what call.c does in general, in
- * one go; every other call, and every one that fails a check, takes the general
- * road. */
+ * a number or a single element instead. One function does what call.c does in
+ * general; other calls, and those that fail a check, take the general path. */
 #include "../tape/tape.h"
 #include "launch.h"
 

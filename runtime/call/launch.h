@@ -1,5 +1,5 @@
-/* What the roads of a call, general (call.c), short (flat.c) and that of users'
- * kernels (raw.c), share on the way to a kernel. */
+/* What the paths of a call share: the general one (call.c), the fast one
+ * (flat.c) and that of users' kernels (raw.c). */
 #ifndef FL_LAUNCH_H
 #define FL_LAUNCH_H
 

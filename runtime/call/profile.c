@@ -1,7 +1,7 @@
 /* The profiler: while it is on, every launch and transfer leaves a row with its
  * operator, line, module, host time and, on devices that run behind the host,
- * the time between two events. Rows are made readable when it ends; adding them
- * up is the library's business (flare.profile). */
+ * the time between two events. Rows are formatted when it ends; adding them
+ * up is left to the library (flare.profile). */
 #include "launch.h"
 
 #include <stdio.h>
@@ -22,7 +22,7 @@ typedef struct behind {  /* a device that runs behind the host */
 } behind;
 
 typedef struct peak {
-  size_t bytes, told; /* the most; when the holders were asked for */
+  size_t bytes, listed; /* the most; when the holders were listed */
   char *held;
 } peak;
 
@@ -32,7 +32,7 @@ struct fli_profile {
   size_t n, room, most;
   uint64_t lost, calls;
   double start;
-  fl_backend *ranges; /* who shows them, NULL: nobody */
+  fl_backend *ranges; /* the one that shows them, or NULL */
   behind behind[FLI_MAX_BACKENDS][FLI_MAX_DEVICES];
   peak peaks[FLI_MAX_BACKENDS][FLI_MAX_DEVICES];
 };
@@ -186,9 +186,9 @@ static void note_memory(fl_runtime *rt, struct fli_profile *p, fl_device d) {
   if (live <= k->bytes)
     return;
   k->bytes = live;
-  if (live < k->told + k->told / 20 + 4096)
+  if (live < k->listed + k->listed / 20 + 4096)
     return;
-  k->told = live;
+  k->listed = live;
   free(k->held);
   k->held = strdup(fl_memory_holders(rt, d, HOLDERS));
 }

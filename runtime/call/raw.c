@@ -1,5 +1,5 @@
-/* Kernels of the user's own in a backend's language: from source to a launch on
- * tensors' memory. What the source means is the backend's business. */
+/* Kernels of the user in a backend's language: from source to a launch on
+ * memory of tensors. The backend compiles the source. */
 #include "../memory/stream.h"
 #include "launch.h"
 
@@ -121,7 +121,7 @@ fl_status fl_raw_run(fl_runtime *rt, const char *name, fl_site site,
                       "%s: argument %d is neither a tensor nor a value", name,
                       k + 1);
   FLI_TRY(device_of(name, n, args, &d));
-  /* a copy that lives as long as whoever remembers the launch */
+  /* a copy that lives as long as the records of the launch */
   name = fl_site_text(rt, fl_site_intern(rt, name, 0));
   for (int k = 0; k < n; k++)
     if (args[k].tensor && args[k].writes)

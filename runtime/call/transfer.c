@@ -204,7 +204,7 @@ static fl_status move_peer(fl_tensor *from, fl_tensor *to, size_t bytes) {
                   fli_tensor_ptr(from), bytes);
 }
 
-/* One side is pinned memory, nobody waits. */
+/* One side is pinned memory: the host does not wait. */
 static fl_status move_pinned(fl_tensor *from, fl_tensor *to, size_t bytes,
                              struct fli_pin *pin, bool in) {
   fl_runtime *rt = from->rt;

@@ -1,6 +1,6 @@
-/* Expression graphs: nodes over elementwise rows, their dtypes by the rows'
- * rules, and their gradients by the rows' gradient rules, which see nodes where
- * they see tensors otherwise. */
+/* Expression graphs: nodes of elementwise rows, with dtypes by the rows'
+ * signatures and gradients by the rows' gradient rules, which work on nodes as
+ * they do on tensors. */
 #include "../ops/number.h"
 #include "expr.h"
 
@@ -213,7 +213,7 @@ static bool fold(int op, int n, const fl_value *in, fl_value *out) {
   return true;
 }
 
-/* x * 1 and x / 1, which gradients are full of. */
+/* x * 1 and x / 1, which are frequent in gradients. */
 static bool vanishes(const fli_graph *g, int op, const fl_value *in,
                      fl_value *out) {
   int one = op == FLI_OP_mul && fli_is_number(in[0]) ? 0 : 1, weak;

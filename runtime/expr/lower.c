@@ -1,5 +1,5 @@
-/* Graphs to programs: what nothing needs is dropped, dtypes become the four
- * types of registers, conversions become instructions, and results get buffers
+/* Lowering of graphs to programs: unused nodes are dropped, dtypes become the
+ * four register types, conversions become instructions, and results get buffers
  * by their last use. */
 #include "expr.h"
 

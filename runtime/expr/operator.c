@@ -1,6 +1,6 @@
-/* Run-time operators made of expression graphs: one for each graph (equal
- * graphs share theirs), with a program for backends, a shape rule that
- * broadcasts, and gradients that are operators of the same kind. */
+/* Run-time operators of expression graphs: one for each graph (equal graphs
+ * share it), with a program for backends, a shape rule that broadcasts, and
+ * gradients that are operators of the same kind. */
 #include "../tape/tape.h"
 #include "expr.h"
 

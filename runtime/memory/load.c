@@ -1,4 +1,4 @@
-/* Backends from shared objects: found by path, opened by name of a function,
+/* Backends in shared objects: loaded by path, opened by the name of a function,
  * registered like any other; and functions of other shared objects. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* dladdr */

@@ -1,6 +1,6 @@
-/* Pinned memory: host memory that a device copies from and to by itself. Taking
- * it from the driver is slow, so what is given back is kept for another use,
- * once the copies that were queued have passed. */
+/* Pinned memory: host memory that a device copies from and to by itself. The
+ * driver is slow to allocate it, so freed blocks are cached and reused when the
+ * copies that were queued have run. */
 #include "stream.h"
 
 #include <stdlib.h>

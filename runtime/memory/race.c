@@ -1,7 +1,7 @@
-/* Tensors that two streams use without order. Each stream has a clock that
- * counts its accesses and what it knows of the others', passed on by events and
- * waits; each memory in use has a trail of who read and wrote which bytes. An
- * access is in order if its stream's clock knows all it clashes with. */
+/* Race detection: tensors that two streams use without synchronisation. Each
+ * stream has a vector clock, which events and waits pass on; each block in use
+ * has a trail of accesses, with their stream and bytes. An access is ordered if
+ * its stream's clock includes all accesses that conflict with it. */
 #include "stream.h"
 
 #include <stdio.h>
@@ -133,8 +133,8 @@ static fl_status clash(fl_runtime *rt, const access *now, const access *then) {
       then->writes ? "writes" : "reads");
 }
 
-/* Forgets what this access covers, in order as it is: whoever comes after it
- * comes after them. */
+/* Accesses that this one covers can be dropped: it is ordered after them, so
+ * what is ordered after it is ordered after them, too. */
 static bool covers(const access *a, const access *old) {
   return a->from <= old->from && a->to >= old->to &&
          (a->writes || (!old->writes && a->clock == old->clock));

@@ -1,6 +1,7 @@
-/* Streams of a device and marks in them: which one is in use, who waits for
- * whom, failures that come late. Pinned memory is pin.c, the search for races
- * race.c. A device that is used with its first stream alone has no lanes. */
+/* Streams of a device and events in them: the current stream, waits between
+ * streams, failures that are reported late. Pinned memory is in pin.c, race
+ * detection in race.c. A device that only uses its first stream has no lanes.
+ */
 #include "stream.h"
 
 #include <stdio.h>
@@ -177,8 +178,8 @@ void fl_stream_retain(fl_runtime *rt, fl_device d, int stream) {
     x->holders++;
 }
 
-/* The backend's stream stays, for the next who asks: later work in it comes
- * later, whoever gives it. */
+/* The backend's stream stays and is reused: work that is queued later runs
+ * later. */
 void fl_stream_release(fl_runtime *rt, fl_device d, int stream) {
   if (!rt || fli_check_device(rt, d))
     return;
@@ -335,7 +336,7 @@ fl_status fl_device_sync(fl_runtime *rt, fl_device d) {
   for (int k = 0; k < (l ? l->n : 1); k++)
     if (first == FL_OK)
       first = sync_one(rt, d, k);
-    else /* what else has failed is told next time */
+    else /* other failures are reported next time */
       keep_waiting(rt, d, k);
   return first;
 }
@@ -352,7 +353,7 @@ fl_event *fli_stream_event(fl_runtime *rt, fl_device d, int stream) {
   return NULL;
 }
 
-/* By an event, so that a failure stays for whoever synchronises. */
+/* By an event, so that the next synchronisation reports a failure. */
 void fli_stream_settle(fl_runtime *rt, fl_device d, uint32_t which) {
   fl_backend *b = fli_backend(rt, d);
   struct fli_lanes *l = lanes_of(rt, d);
@@ -534,7 +535,7 @@ fl_status fl_mark_elapsed(fl_mark *from, fl_mark *to, double *us) {
   return FL_OK;
 }
 
-/* --- promises: marks that blocks hold, for whoever uses them --- */
+/* --- promises: marks that blocks hold, for later users --- */
 
 void fli_promise_drop(fl_mark *m) {
   if (m && --m->blocks == 0)

@@ -26,7 +26,7 @@ fl_status fli_stream_follow(fl_runtime *rt, fl_device d, uint32_t others);
 /* The same for `stream`. */
 fl_status fli_stream_order(fl_runtime *rt, fl_device d, int stream,
                            uint32_t others);
-/* The host waits for them; failures stay to be told. */
+/* The host waits for them; failures are reported later. */
 void fli_stream_settle(fl_runtime *rt, fl_device d, uint32_t which);
 /* The host waits for the stream in use. */
 fl_status fli_stream_finish(fl_runtime *rt, fl_device d);

@@ -1,6 +1,6 @@
-/* What rows do with complex tensors, in real rows on the pairs of numbers that
- * they are: so gradients, devices and strides come by themselves. The gradient
- * of a real result towards x + i y is d/dx + i d/dy. */
+/* What rows do with complex tensors: real rows on pairs of numbers, so that
+ * gradients, devices and strides need no code here. The gradient of a real
+ * result with respect to x + i y is d/dx + i d/dy. */
 #include "../tape/tape.h"
 #include "../call/call.h"
 #include "../rules/env.h"
@@ -97,8 +97,8 @@ static void complex_multiply(env *g) {
                                        complex_pairs(g, g->in[1])));
 }
 
-/* b is brought near 1 first, so that its square neither overflows nor vanishes.
- * What by does not matter, so it needs no gradient. */
+/* b is scaled to about 1 first, so that its square neither overflows nor
+ * underflows. The scale cancels, so it needs no gradient. */
 static void complex_divide(env *g) {
   if (!is_complex(g->in[1])) {
     beside_real(g, 0);
@@ -190,15 +190,16 @@ static void complex_choose(env *g) {
                                     complex_pairs(g, g->in[2])));
 }
 
-/* --- elements on their way --- */
+/* --- movement of elements --- */
 
-/* Rows whose dims count from the first: the last one goes along. */
-/* What is done along a dim, to a number without dims. */
+/* Of a number without dims: what is done along a dim changes nothing. */
 static fl_value complex_alone(env *g) {
   fl_attrs a = fli_attrs(&g->e, FLI_OP_copy);
   return RUN_A(copy, &a, g->in[0]);
 }
 
+/* Rows along a dim, which counts from the first: that of the pairs, the last,
+ * is not touched. */
 static void complex_along(env *g) {
   fl_value few[8], *in = g->n_in <= 8 ? few : NULL;
   if (g->n_in == 1 && fli_meta(g->in[0])->ndim == 0) {
@@ -288,7 +289,7 @@ static void complex_triangle(env *g) {
       complex_joined(g, g->e.status ? x : fli_v_permute(&g->e, x, back));
 }
 
-/* Another dtype. Parts are only dropped by those who say so. */
+/* Another dtype. Imaginary parts are never dropped silently. */
 static void complex_cast(env *g) {
   int64_t to = g->attrs->v[0].i;
   fl_dtype from = fli_meta(g->in[0])->dtype;
@@ -326,7 +327,7 @@ static void complex_write(env *g) {
 static void complex_strided(env *g) {
   fl_attrs a = fli_attrs(&g->e, FLI_OP_as_strided_backward);
   for (int k = 0; k < 3; k++) {
-    int64_t list[FL_MAX_LIST + 1]; /* nobody has looked at it yet */
+    int64_t list[FL_MAX_LIST + 1]; /* not validated yet */
     int n;
     const int64_t *from = fl_attr_list(g->attrs, k, &n);
     for (int d = 0; d < n; d++)

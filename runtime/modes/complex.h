@@ -1,6 +1,6 @@
-/* Complex tensors meet the dispatcher here. Kernels know nothing of them: views
- * and composed rows take them as they are, and the rows that complex.c knows
- * run on their parts instead; all others refuse them by name. */
+/* Calls with complex tensors. Kernels have no complex dtypes: views and
+ * composed rows take such tensors as they are, rows with a mark FL_COMPLEX run
+ * on pairs of reals, all others refuse them by name. */
 #ifndef FL_COMPLEX_H
 #define FL_COMPLEX_H
 

@@ -1,6 +1,6 @@
-/* Operators from outside, what they are where they have no kernel: an
- * expression, read for the types of a call. And what a kernel in a backend's
- * language gets of a call. */
+/* Registered operators: their expression, which runs where they have no kernel,
+ * parsed for the dtypes of a call; and the arguments that a kernel in a
+ * backend's language gets. */
 #include "native.h"
 
 #include <stdarg.h>

@@ -1,5 +1,5 @@
-/* What is behind an operator from outside (register.c): its shape rule, its
- * kernels, and the expression that runs where it has none (native.c). */
+/* A registered operator (register.c): its shape rule, its kernels, and the
+ * expression that runs where it has none (native.c). */
 #ifndef FL_NATIVE_H
 #define FL_NATIVE_H
 

@@ -1,6 +1,6 @@
-/* Operators from outside: a kernel of the host program, of a shared library or
- * in a backend's language, with a signature as the rows have it, becomes a
- * run-time operator. */
+/* Registration of operators: a kernel of the host program, of a shared library
+ * or in a backend's language, with a signature in the notation of the op table,
+ * becomes a run-time operator. */
 #include "native.h"
 
 #include <string.h>

@@ -93,8 +93,8 @@ static inline fl_value fli_integer(int64_t i) {
   return (fl_value){.dtype = FL_I64, .i = i};
 }
 
-/* A tensor that somebody else holds; NULL: nothing. Field by field: a copy of a
- * structure that was just written would wait for the writes. */
+/* A tensor that the caller keeps a reference to; NULL: nothing. Field by field:
+ * a copy of a structure that was just written would wait for the writes. */
 static inline void fli_give(fl_value *v, fl_tensor *t) {
   v->tensor = t;
   v->dtype = t ? (fl_dtype)0 : FL_NODTYPE;

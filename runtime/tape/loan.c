@@ -1,7 +1,7 @@
-/* Loans: memory on which tensors lie only while forward needs them, as the
- * parameters of a model that is kept in parts. Of what lies there, and of casts
- * by autocast, the tape keeps marks without memory: the backward pass asks the
- * host, once more, for all that was lent, in the dtype that was used. */
+/* Loans: memory that holds tensors only while forward needs them, such as the
+ * parameters of a sharded model. Of tensors in it, and of their casts by
+ * autocast, the tape saves marks without memory: the backward pass asks the
+ * host for the values again, in the dtype that was used. */
 #include "tape.h"
 
 #include <string.h>

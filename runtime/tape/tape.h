@@ -1,5 +1,5 @@
-/* What the tape (backward.c, tape.c) gives to the rest of runtime/, and the
- * structs that its own files share. */
+/* What the tape (tape.c, loan.c) offers to the rest of runtime/, and the
+ * structs that its files share. */
 #ifndef FL_TAPE_H
 #define FL_TAPE_H
 

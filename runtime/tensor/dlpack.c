@@ -1,6 +1,6 @@
-/* Memory shared with other libraries through DLPack: ours lent to them, theirs
- * under tensors of ours. What is lent outlives its tensor and, if it must, its
- * runtime; it may be given back on any thread. */
+/* Memory shared with other libraries through DLPack, exported and imported.
+ * Exported memory outlives its tensor and, if need be, its runtime; the other
+ * library may release it on any thread. */
 #include "../dlpack.h"
 #include "../memory/stream.h"
 #include "extra.h"
@@ -284,8 +284,8 @@ fl_status fl_tensor_to_dlpack_old(fl_tensor *t, const fl_dlpack_options *o,
   lent *x;
   if (t->storage && t->storage->read_only)
     return fli_fail(FL_EUNSUPPORTED,
-                    "dlpack: without a version nobody is told that the memory "
-                    "may only be read: clone() it first");
+                    "dlpack: an unversioned tensor cannot say that its memory "
+                    "is read-only: clone() it first");
   FLI_TRY(dlpack_lend(t, o, &x));
   x->old.manager_ctx = x;
   x->old.deleter = deleter_old;

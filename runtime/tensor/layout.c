@@ -1,7 +1,7 @@
-/* How elements lie in memory: whether they overlap, and results that lie as an
- * input does, where that saves copies: those of convolutions of 16-bit floats
- * with channels innermost, as matrix units want them, and of attention with
- * heads inside rows, as projections give and take them. */
+/* Layouts: whether elements overlap, and results with the layout of an input
+ * where that saves copies: convolutions of 16-bit floats with channels
+ * innermost, as tensor cores need them, and attention with heads inside rows,
+ * as projections have them. */
 #include "tensor.h"
 
 #include <string.h>

@@ -54,7 +54,7 @@ void fli_storage_retain(fl_storage *s) {
 }
 
 void fli_storage_release(fl_storage *s) {
-  if (atomic_load(&s->rc) != 1 && /* a sole one is nobody else's to change */
+  if (atomic_load(&s->rc) != 1 && /* a sole reference needs no atomic write */
       atomic_fetch_sub_explicit(&s->rc, 1, memory_order_acq_rel) != 1)
     return;
   fl_runtime *rt = s->rt;
