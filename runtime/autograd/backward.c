@@ -49,7 +49,7 @@ static fl_node *heap_pop(fli_pass *p) {
   return top;
 }
 
-/* --- who takes part --- */
+/* --- nodes of a pass --- */
 
 static fl_status enter(fli_pass *p, fl_node *n) {
   if (n->active)
@@ -108,8 +108,8 @@ static int older_first(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-/* fl_grad: only nodes on a way to an input need to run. An edge always leads to
- * an older node, so one sweep from the oldest settles it. */
+/* fl_grad: only nodes on a path to an input need to run. An edge always leads
+ * to an older node, so one sweep from the oldest finds them. */
 static void prune(fli_pass *p) {
   for (int i = 0; i < p->n_inputs; i++)
     if (p->input_nodes[i] && p->input_nodes[i]->pass == p->id)
@@ -190,7 +190,7 @@ static fl_status finish_leaf(fli_pass *p, fl_tensor *leaf) {
   return s;
 }
 
-/* Before g is added to what others have made. */
+/* Before g is added to a sum that other streams may have written. */
 static fl_status note_maker(fli_pass *p, fli_edge *e, const fl_tensor *g) {
   if (!streams(p) || !g || (!e->node && !e->leaf))
     return FL_OK;
@@ -600,13 +600,13 @@ static void backward_finish(fli_pass *p) {
   for (size_t i = 0; i < p->n_nodes; i++) {
     fl_node *n = p->nodes[i];
     n->active = n->end = false;
-    fli_node_drop_grads(n); /* left over by a failure */
+    fli_node_drop_grads(n); /* of a pass that failed */
     fli_node_release(p->rt, n);
   }
   for (size_t i = 0; i < p->n_leaves; i++) {
     fli_reached *r = &p->leaves[i];
     fli_extra *x = r->leaf->extra;
-    fl_tensor_release(x->sum); /* left over by a failure */
+    fl_tensor_release(x->sum); /* of a pass that failed */
     x->pass = r->pass;
     x->deps = r->deps;
     x->capture = r->capture;

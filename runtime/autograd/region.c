@@ -159,8 +159,8 @@ static bool is_slab(const fl_node *n, const fl_tensor *part,
          part->stride[dim] == sum->stride[dim];
 }
 
-/* Whether the part is the first thing to be written where it lies in `sum`, and
- * is now counted as written. */
+/* Whether nothing was written yet to the part of `sum`, which counts as written
+ * from now on. */
 static bool is_new(fli_slabs *p, const fl_node *n, const fl_tensor *part,
                    const fl_tensor *sum) {
   int dim = (int)n->attrs->v[0].i;

@@ -115,7 +115,7 @@ static uint32_t intern_name(struct fli_sites *s, const char *file) {
   return s->n_names - 1;
 }
 
-/* A site is a convenience: without memory it is "unknown", not a failure. */
+/* Without memory a site is "unknown", not a failure. */
 fl_site fl_site_intern(fl_runtime *rt, const char *file, int line) {
   FLI_NEED_OR(rt, "rt", 0);
   struct fli_sites *s = rt->sites;

@@ -141,14 +141,14 @@ static fl_status settle_attrs(work *w, fl_attrs *a) {
 
 /* --- infer --- */
 
-/* bool, whole, float: what numbers can lift; u8 and 1 are of one kind. */
+/* bool, integer, float: what numbers can raise. u8 and 1 are of one kind. */
 static inline int call_lift(fl_dtype d) {
   fl_kind k = fl_dtype_kind(d);
   return k == FL_KIND_BOOL ? 0 : k == FL_KIND_FLOAT ? 2 : 1;
 }
 
-/* Tensors with dims decide; 0-d tensors, and then numbers, only lift the kind.
- * A number's float is f32. */
+/* Tensors with dims decide; 0-d tensors, and then numbers, only raise the kind
+ * (bool, integer, float). A float number counts as f32. */
 static fl_dtype promote_inputs(const work *w, int from, int to) {
   fl_dtype group[3] = {FL_NODTYPE, FL_NODTYPE, FL_NODTYPE};
   for (int k = from; k < to; k++) {
@@ -308,7 +308,7 @@ static fl_status call_send(fl_runtime *rt, fl_device d, fl_kernel kernel,
   fl_status s = b->stream_peek(b, l->device, l->stream, &failed);
   if (!s && (s = b->launch(b, kernel, l)) != FL_EFAULT)
     return s;
-  return fli_stream_finish(rt, d); /* tells it once, and from where it came */
+  return fli_stream_finish(rt, d); /* reports it once, with its line */
 }
 
 static fl_status send_timed(work *w, fl_kernel kernel, const fl_launch *l) {
@@ -562,8 +562,8 @@ static bool writes_over(const fl_op *op) {
 
 /* --- views --- */
 
-/* The gradient of as_strided takes its input's elements to lie in order. Of a
- * view that is not so, the same memory is seen from its base. */
+/* The gradient of as_strided needs a contiguous input. For another one the same
+ * elements are addressed from its base. */
 static fl_status from_base(work *w, fl_attrs *attrs) {
   fl_tensor *x = w->in[0].tensor, *base = x->is_view ? x->base : x;
   if (!base->contiguous)

@@ -37,7 +37,8 @@ static inline fl_tensor *flat_full(fl_tensor *a, fl_tensor *b) {
   return b->contiguous && repeats(a, &b->meta) ? b : NULL;
 }
 
-/* The tensor that has the result's shape; NULL: not a call for this road. */
+/* The tensor that has the result's shape; NULL: the call takes the general
+ * path. */
 static inline fl_tensor *shape_of(const fl_runtime *rt, const fl_call *c) {
   fl_tensor *a = c->in[0].tensor, *b = c->n_in > 1 ? c->in[1].tensor : NULL;
   if (a && b)
@@ -81,7 +82,7 @@ static inline void view_operand(const fl_operand *o, const fl_tensor *y,
     view_number(o, y->meta.dtype, v);
 }
 
-/* Kernels here ask for no memory but by mistake of theirs. */
+/* These kernels need no scratch memory; a request is a bug. */
 static void *no_scratch(fl_scratch *s, size_t bytes) {
   (void)s, (void)bytes;
   fli_fail(FL_ENOMEM, "an elementwise kernel has no scratch");
@@ -92,7 +93,7 @@ static inline bool wants(fl_tensor *t) {
   return t && (t->requires_grad || t->node || t->is_view) && fli_wants_grad(t);
 }
 
-/* False: not a call for this road, nothing has happened. */
+/* False: the call takes the general path; nothing has changed. */
 bool fli_flat_run(fl_runtime *rt, const fl_call *c, fl_status *status) {
   const fl_op *op = c->op;
   if (c->n_in != op->flat || c->inplace || rt->meta || rt->anomaly ||

@@ -81,8 +81,8 @@ void fli_profile_close(fl_runtime *rt) {
   fli_mfree(p);
 }
 
-/* The profile as a whole is a range, too: so it shows at once if there can be
- * none. */
+/* The whole profile is a range, too, so that an error of the tool shows at the
+ * start. */
 static fl_status open_ranges(fl_runtime *rt, struct fli_profile *p) {
   for (int k = 0; k < rt->n_backends; k++)
     if (rt->backends[k]->range)
@@ -168,8 +168,8 @@ static fl_event *profile_mark(fl_backend *b, int device, fl_stream *s) {
   return NULL;
 }
 
-/* While the device is still busy with what was before, this begins where that
- * ends: an event less, which costs time on the device as well. */
+/* While the device is still busy with the last row, this one begins where that
+ * ends: one event less, since events cost time on the device. */
 static pair begin_of(fl_backend *b, behind *x, int device, fl_stream *s) {
   if (!x->base)
     x->base = profile_mark(b, device, s);
@@ -178,8 +178,8 @@ static pair begin_of(fl_backend *b, behind *x, int device, fl_stream *s) {
   return (pair){profile_mark(b, device, s), NULL, false};
 }
 
-/* Holders are asked for when there is a twentieth more than the last time: that
- * walks over all blocks. */
+/* Holders are listed when the peak has grown by a twentieth since the last
+ * time, since a list walks over all blocks. */
 static void note_memory(fl_runtime *rt, struct fli_profile *p, fl_device d) {
   peak *k = &p->peaks[d >> 8][d & 255];
   size_t live = fli_memory_live(rt, d);

@@ -188,8 +188,8 @@ fl_status fl_tensor_item(fl_tensor *t, double *f, int64_t *i) {
 
 /* --- to another device or dtype --- */
 
-/* Behind what the source's stream has to do; the backend lets that stream wait
- * for the copy. */
+/* After the work that is queued on the source's stream; the backend makes that
+ * stream wait for the copy. */
 static fl_status move_peer(fl_tensor *from, fl_tensor *to, size_t bytes) {
   fl_runtime *rt = from->rt;
   fl_device df = from->storage->device, dt = to->storage->device;
@@ -270,7 +270,7 @@ static fl_status transfer_move(fl_tensor *t, fl_device d, fl_dtype dtype,
   }
   fl_tensor *from, *to;
   if (async && dtype != FL_NODTYPE && dtype != t->meta.dtype) {
-    /* the host cannot while it arrives */
+    /* not from the host while the copy runs */
     FLI_TRY(fli_tensor_copy(rt, t, dtype, rt->copy_site, &from));
     fl_status s = transfer_move(from, d, FL_NODTYPE, true, out);
     fl_tensor_release(from);

@@ -92,8 +92,8 @@ static int expr_lift(fl_dtype d) {
   return k == FL_KIND_BOOL ? 0 : k == FL_KIND_FLOAT ? 2 : 1;
 }
 
-/* As for tensors (call.c): values with dims decide, the others only lift the
- * kind, and a number's float is f32. */
+/* As for tensors (call.c): values with dims decide, the others only raise the
+ * kind, and a float number counts as f32. */
 fl_dtype fli_graph_promote(const fli_graph *g, int n, const fl_value *v,
                            int *weak) {
   fl_dtype group[3] = {FL_NODTYPE, FL_NODTYPE, FL_NODTYPE};
@@ -251,7 +251,7 @@ static bool is_integer_node(const fli_graph *g, fl_value v) {
   return v.dtype == FLI_NODE && fli_is_integer(g->nodes[v.i].dtype);
 }
 
-/* What fli_run_integers does to calls, done to nodes. */
+/* What the mode of exact integers (call/integers.c) does, on nodes. */
 static bool is_exact(fli_graph *g, const fl_op *op, const fl_attrs *a, int n,
                      const fl_value *in, fl_value *out, fl_status *s) {
   if (op->marks & FLI_MARK_BOUNDS) {
@@ -384,7 +384,7 @@ static fl_status run_rule(sweep *s, int i) {
                    .dx = dx,
                    .need = need,
                    .create = true};
-  fl_value dy = s->sum[i]; /* rules may look at it after the sum has moved */
+  fl_value dy = s->sum[i]; /* rules may read it after the array has moved */
   rule.dy = &dy;
   fli_env_open(&rule.e, s->g->rt, 0, 0);
   rule.e.graph = s->g;

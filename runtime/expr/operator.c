@@ -113,7 +113,7 @@ static bool grow_slots(fl_runtime *rt) {
   return true;
 }
 
-/* --- making one --- */
+/* --- construction --- */
 
 static void write_signature(const fli_op_request *q, char *to, size_t room) {
   size_t n = 0;
@@ -190,7 +190,7 @@ fl_status fli_expr_intern(fl_runtime *rt, const fli_op_request *q,
   if (q->graph->n_in > FL_PROGRAM_IN)
     return fli_fail(FL_ESIZE, "%s: %d inputs are too many: at most %d", q->name,
                     q->graph->n_in, FL_PROGRAM_IN);
-  uint32_t mask = rt->n_expr_slots - 1; /* without slots: not looked at */
+  uint32_t mask = rt->n_expr_slots - 1; /* unused without slots */
   fli_expr_op *first = rt->n_exprs ? rt->expr_slots[h & mask] : NULL;
   for (fli_expr_op *x = first; x; x = x->next_in_slot)
     if (x->hash == h && is_the_one(x, q)) {
@@ -349,8 +349,8 @@ static fl_status extract(const fli_graph *from, uint32_t present, int n_out,
   return FL_OK;
 }
 
-/* The gradients of x towards the inputs in d->need, as values of `g`, which
- * begins as a copy of x's graph; d->gives says which inputs have one. */
+/* The gradients of x with respect to the inputs in d->need, as values of `g`,
+ * which begins as a copy of x's graph; d->gives says which inputs have one. */
 static fl_status by_rules(fli_expr_op *x, fli_derived *d, fli_graph *g,
                           fl_value *dx, int *n_dx) {
   int wanted[FL_MAX_OUT], inputs[FL_MAX_OUT], n = 0;
@@ -499,7 +499,7 @@ static uint32_t needed_for_gradient(fl_runtime *rt, fli_expr_op *x) {
   return x->uses;
 }
 
-/* Gradients towards inputs from those towards results. */
+/* Gradients with respect to inputs from those of results. */
 static void flow_back(fli_grad *g, fli_expr_op *x, const fl_value *y,
                       const fl_value *dy) {
   uint32_t need = 0, have = 0;
@@ -530,7 +530,7 @@ static void flow_back(fli_grad *g, fli_expr_op *x, const fl_value *y,
   }
 }
 
-/* The shape that all inputs have together. */
+/* The shape that all inputs broadcast to. */
 static fl_meta shape_of_inputs(const fli_grad *g, fl_dtype d) {
   fl_meta m = {.dtype = d};
   for (int k = 0; k < g->n_in; k++) {
@@ -549,8 +549,8 @@ static fl_meta shape_of_inputs(const fli_grad *g, fl_dtype d) {
   return m;
 }
 
-/* A reduction's gradient by the row that reduces a tensor the same way: what it
- * reduced is computed once more, unless that does not matter. */
+/* The gradient of a reduction is that of the row that reduces a tensor in the
+ * same way. Its operand is computed again, except for sums. */
 static void through_reduction(fli_grad *g, fli_expr_op *x) {
   static const int rows[] = {
 #define FL_REDUCES(name, kind) [FL_REDUCE_##kind] = FLI_OP_##name,

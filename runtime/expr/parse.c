@@ -522,7 +522,7 @@ static void statement(fli_parser *p) {
 
 /* --- the whole --- */
 
-/* Input k as it comes, its letter and its dtype. */
+/* Input k, its letter and its dtype. */
 static void declare_inputs(fli_parser *p, int n, const fli_decl *d,
                            const fl_dtype *dtypes, const int *weak) {
   for (int k = 0; k < n && p->status == FL_OK; k++) {
@@ -549,7 +549,7 @@ static void settle_inputs(fli_parser *p, int n, const int *weak) {
       if (strcmp(p->vars[k].type, p->types[t].name) == 0)
         all[m++] = p->vars[k].value;
     p->types[t].dtype = fli_graph_promote(p->g, m, all, &w);
-    for (int k = 0; k < n && w != FLI_NUMBER; k++) /* numbers stay such */
+    for (int k = 0; k < n && w != FLI_NUMBER; k++) /* numbers stay weak */
       if (strcmp(p->vars[k].type, p->types[t].name) == 0)
         p->vars[k].dtype = p->types[t].dtype;
   }

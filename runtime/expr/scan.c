@@ -147,7 +147,7 @@ bool fli_accept(fli_parser *p, const char *s) {
   return true;
 }
 
-/* What is written otherwise in Lua, or not at all here. */
+/* What to write instead of operators of Lua. */
 static const char *scan_hint(const fli_token *t) {
   static const char *const hints[][2] = {
       {"and", ": and is && here"},
@@ -234,7 +234,7 @@ fl_value fli_no_type(fli_parser *p, const fli_token *t) {
 
 fl_status fli_read_decls(const fli_source *s, const char *text,
                          const char *what, int room, fli_decl *d, int *n) {
-  fli_parser parse, *p = &parse; /* the rest is not looked at */
+  fli_parser parse, *p = &parse; /* the rest is not used */
   p->s = s;
   p->text = p->next = text;
   p->status = FL_OK;

@@ -132,7 +132,7 @@ static fl_status read_operand(const fl_runtime *rt, const fl_call *c, int k,
                   fl_expr_name(rt->trace->e), k + 1, c->op->info.name);
 }
 
-/* An expression inside the one that is recorded. */
+/* A call of another expression becomes a part of this one. */
 static fl_status inlined(fl_runtime *rt, const fl_call *c, fl_value *out) {
   const fli_expr_op *x = c->op->expr;
   fli_graph *g = &rt->trace->graph;
@@ -193,7 +193,7 @@ static fl_status trace_call(fl_runtime *rt, const fl_call *c) {
 }
 
 bool fli_mode_trace(fl_runtime *rt, const fl_call *c, fl_status *status) {
-  if (c->op->family == FLI_COMPOSE) /* its rows come one by one */
+  if (c->op->family == FLI_COMPOSE) /* its rows are recorded one by one */
     return false;
   *status = trace_call(rt, c);
   return true;

@@ -66,8 +66,8 @@ static void slab_unlist(fli_slab *s) {
     s->next->prev = s->prev;
 }
 
-/* Blocks come into being a few at a time, lowest address first: what is never
- * used is never touched. */
+/* Blocks are carved a few at a time, lowest address first, so that pages that
+ * are never used are never touched. */
 static bool slab_carve(fli_slab *s) {
   uint32_t n = s->count - s->carved;
   n = n < CARVED ? n : CARVED;
@@ -183,7 +183,8 @@ static inline void block_give(fli_heap *h, fli_block *b) {
   }
 }
 
-/* Other streams have used it: it waits until they have passed this point. */
+/* Other streams have used it: it is reused when they have reached this point.
+ */
 static void block_wait(fli_heap *h, fli_block *b) {
   uint32_t users = b->users & ~(FLI_TRAILED | FLI_PROMISED);
   fli_memory *m = h->all;
@@ -216,7 +217,7 @@ static void waiting_end(fli_heap *h, fli_waiting *w) {
   free(w);
 }
 
-/* Gives back what others have passed; `all`: waits for them. */
+/* Frees the blocks that other streams have passed; `all`: waits for them. */
 static void give_waiting(fli_memory *m, bool all) {
   fli_waiting **at = &m->first, *before = NULL;
   for (int late = 0; *at && (all || late < 8);) {
@@ -455,9 +456,9 @@ static void memory_flush(fli_memory *m) {
   m->flushes++;
 }
 
-/* Ever dearer ways to get a block: cached memory and a segment of the usual
- * size; memory cut for larger sizes and the smallest segment; what the cache
- * can give back; and twice what the host can. */
+/* Ways to get a block, the cheapest first: cached memory and a segment of the
+ * usual size; memory of larger sizes and the smallest segment; releasing the
+ * cache; and twice a collection by the host. */
 static fl_status block_force(struct fli_allocator *a, fli_heap *h, size_t bytes,
                              fli_block **b) {
   fl_status s = block_take(h, bytes, false, b);
@@ -599,7 +600,7 @@ fl_status fli_alloc_open(fl_runtime *rt) {
   return FL_OK;
 }
 
-/* Without memory for it here, the first allocation tries again. */
+/* If this fails, the first allocation tries again. */
 void fli_alloc_device(fl_runtime *rt, fl_device d) {
   heap_of(rt, d);
 }
@@ -637,7 +638,7 @@ void fli_alloc_close(fl_runtime *rt) {
   rt->allocator = NULL;
 }
 
-/* --- what users ask --- */
+/* --- queries --- */
 
 void fl_memory_get(fl_runtime *rt, fl_device d, fl_memory_stats *s) {
   if (!s)

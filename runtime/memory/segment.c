@@ -159,9 +159,9 @@ static size_t busy_of(const fli_heap *h) {
   return h->reserved - h->idle;
 }
 
-/* How much may stay reserved with segments of `busy` bytes in use: what the
- * work of late needed, so that a training step finds its memory again, and not
- * what some phase long ago did. */
+/* How much may stay reserved with segments of `busy` bytes in use: the recent
+ * need, so that a training step finds its memory again, not that of a phase
+ * long ago. */
 static size_t allowance(const fli_heap *h, size_t busy) {
   size_t most = h->peak_busy > h->last_peak ? h->peak_busy : h->last_peak;
   if (busy > most)

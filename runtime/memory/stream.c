@@ -11,7 +11,7 @@
 
 typedef struct lane {
   fl_stream *stream; /* NULL: the backend's first, or there are none */
-  bool adopted;      /* another library's */
+  bool adopted;      /* made by another library */
   int holders;
   int id; /* of its clock */
   fli_clock clock;
@@ -217,7 +217,7 @@ void fli_streams_close(fl_runtime *rt) {
     }
 }
 
-/* --- which one is in use --- */
+/* --- the current stream --- */
 
 int fl_stream_current(fl_runtime *rt, fl_device d) {
   FLI_NEED_OR(rt, "rt", 0);
@@ -236,7 +236,7 @@ fl_status fl_stream_use(fl_runtime *rt, fl_device d, int stream) {
     return FL_OK;
   l->now = stream;
   rt->streams[d >> 8][d & 255] = l->lane[stream]->stream;
-  if (is_async(rt, d)) /* others do one thing after the other */
+  if (is_async(rt, d)) /* other devices have one queue */
     fli_alloc_stream(rt, d);
   return FL_OK;
 }
@@ -289,7 +289,7 @@ static fl_status sync_one(fl_runtime *rt, fl_device d, int stream) {
   fl_backend *b = fli_backend(rt, d);
   lane *x = lane_of(rt, d, stream);
   uint64_t seq = 0;
-  /* a device that nothing has run on is not opened for this */
+  /* a device without work is not opened for this */
   if (!is_async(rt, d) || (!x && !rt->streams[d >> 8][d & 255]))
     return FL_OK;
   fl_status s = b->stream_sync(b, d & 255, stream_of(rt, d, stream), &seq);

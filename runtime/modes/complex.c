@@ -16,7 +16,7 @@ static bool is_complex(fl_value v) {
   return v.tensor && fli_is_complex(fli_meta(v)->dtype);
 }
 
-/* What complex dtype the inputs make together: only tensors with dims widen. */
+/* The complex dtype of all inputs: only tensors with dims widen it. */
 static fl_dtype complex_common(const env *g) {
   fl_dtype d = FL_C64;
   for (int k = 0; k < g->n_in; k++)
@@ -394,8 +394,8 @@ static fl_status complex_settle(const fl_call *c, fl_attrs *a) {
   return FL_OK;
 }
 
-/* Elements take the place of those of in[0]; where gradients are recorded the
- * tape would have to see parts of elements. */
+/* The result overwrites in[0]. Refused where gradients are recorded: the tape
+ * has no history of parts of elements. */
 static fl_status overwrite(env *g, const fl_call *c) {
   fl_value x = g->in[0];
   if (!is_complex(x))

@@ -60,9 +60,9 @@ fl_status fl_vmap_open(fl_runtime *rt, int64_t n) {
   return FL_OK;
 }
 
-/* Tensors made inside that are still held stand for nothing from now on: their
+/* Tensors of the level that are still held lose their batched tensors, whose
  * memory must not wait for the host's collector. The list begins with the
- * newest, and letting one go may change it. */
+ * newest, and a release may change it. */
 static void end_level(fl_runtime *rt, uint64_t level) {
   size_t n = 0;
   for (fl_tensor *t = rt->tensors; t && t->id > level; t = t->next)
@@ -174,7 +174,7 @@ static fl_value vmap_align(work *w, int k, int n) {
   return fli_v_reshape(&w->e, w->all[k], n + 1, shape);
 }
 
-/* With the samples' dim, whether it depends on them or not. */
+/* With the dim of the samples, also if it is the same for all. */
 static fl_value vmap_spread(work *w, int k) {
   int64_t shape[FL_MAX_DIMS + 1];
   const fl_meta *m = fli_meta(w->all[k]);
@@ -232,15 +232,15 @@ static bool rule_lookup(work *w) {
   return true;
 }
 
-/* The row's dims are one further behind; no list of them means all. A 0-d
- * sample counts as one of size 1. */
+/* Attributes that name dims count one more; an empty list means all dims of a
+ * sample. A 0-d sample counts as one of size 1. */
 static bool rule_dims(work *w) {
   const fl_op_info *info = &w->c->op->info;
   const fl_attrs *given = given_attrs(w);
   fl_attrs a;
   int n = ndim_of(w, info->params[0].kind == FL_P_TENSOR ? 0 : w->n_in - 1);
   int room = n ? n : 1;
-  fl_attrs_copy(&a, given); /* the tape keeps no more than what is used */
+  fl_attrs_copy(&a, given); /* only what is used, since the tape keeps it */
   for (int k = 0; k < w->n_in; k++)
     if (w->in[k].tensor && ndim_of(w, k) != n)
       return false;
@@ -341,8 +341,8 @@ static fl_value matmul_of(work *w, fl_value a, fl_value b) {
   return fli_run(&w->e, FLI_OP_matmul, NULL, 2, (fl_value[]){a, b});
 }
 
-/* Without a weight for each sample that is a row of more lines; with one, a
- * product, a sum and the activation. */
+/* With shared weights the samples are more lines. With a weight for each
+ * sample: a batched product, a sum and the activation. */
 static bool rule_linear(work *w) {
   fli_env *e = &w->e;
   int act = (int)given_attrs(w)->v[0].i, n = ndim_of(w, 0);
@@ -457,7 +457,7 @@ static fl_status run_one(work *w, const fl_call *c) {
   return s;
 }
 
-/* What the results for one sample stand for: dtype and shape are theirs. */
+/* Attaches a batched result, in the dtype and shape of the one for a sample. */
 static fl_status vmap_settle(work *w, int k) {
   const fl_meta *m = &w->one[k]->meta;
   int64_t shape[FL_MAX_DIMS + 1] = {w->size};
@@ -478,8 +478,8 @@ static fl_status vmap_settle(work *w, int k) {
   return FL_OK;
 }
 
-/* Random numbers are drawn once, for all samples: history and values must speak
- * of the same ones. */
+/* Random numbers are drawn once, for all samples, so that the history and the
+ * values use the same ones. */
 static void vmap_draw(const work *w, fl_operand *in) {
   fl_generator *g = w->c->generator ? w->c->generator : &w->rt->generator;
   const fl_op_info *info = &w->c->op->info;

@@ -45,8 +45,8 @@ static void FL_PRINTF(2, 3) native_put(writer *w, const char *format, ...) {
   w->n += (size_t)n;
 }
 
-/* Numbers and floats are of the type that they come as; what has no gradient is
- * declared so. */
+/* Numbers and floats have the type of the argument; inputs without a gradient
+ * are declared as such. */
 static void put_inputs(writer *w, const fl_op *op, const fl_value *in) {
   for (int i = 0; i < op->info.n_params; i++) {
     const fl_param *p = &op->info.params[i];

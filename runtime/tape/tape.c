@@ -127,7 +127,7 @@ void fli_node_release(fl_runtime *rt, fl_node *n) {
   tape->releasing = false;
 }
 
-/* A tensor whose gradient retain_grad keeps goes away: its node forgets it. */
+/* A tensor with retain_grad is freed: its node drops the hook. */
 void fli_node_unretain(fl_tensor *t) {
   for (fli_hook **h = &t->node->hooks; *h;) {
     fli_hook *dead = *h;
@@ -543,7 +543,7 @@ fl_status fl_tape_custom(fl_runtime *rt, const char *name, int64_t key,
   return FL_OK;
 }
 
-/* --- what users ask and set --- */
+/* --- queries and settings --- */
 
 bool fl_grad_mode(fl_runtime *rt, bool on) {
   FLI_NEED_OR(rt, "rt", false);
@@ -735,7 +735,7 @@ void fl_tape_on_ready(fl_runtime *rt,
   rt->on_ready_context = context;
 }
 
-/* --- the graph as a text --- */
+/* --- the graph as text --- */
 
 const char *fl_tape_text(fl_tensor *t, int most) {
   FLI_NEED_OR(t, "t", "");

@@ -61,7 +61,7 @@ fl_status fli_check_writable(const fl_tensor *t, const char *op,
 
 typedef struct lent {
   struct fli_lending *of;
-  struct lent *next; /* given back on another thread */
+  struct lent *next; /* released on another thread */
   fl_storage *storage;
   int64_t shape[FL_MAX_DIMS], stride[FL_MAX_DIMS];
   union {
@@ -75,7 +75,7 @@ typedef struct lent {
 struct fli_lending {
   pthread_mutex_t lock;
   fl_runtime *rt;
-  size_t live; /* the owner's business until the runtime is closed */
+  size_t live; /* for the owner's thread until the runtime is closed */
   bool closed;
   lent *back;
   atomic_bool waiting;
@@ -118,7 +118,7 @@ static void give_back(lent *x) {
     pthread_mutex_unlock(&l->lock);
     return;
   }
-  if (!l->closed) { /* our own thread: no lock while strangers are called */
+  if (!l->closed) { /* our own thread: no lock while foreign code runs */
     pthread_mutex_unlock(&l->lock);
     take_back(x);
     return;
@@ -173,14 +173,14 @@ bool fli_lending_keeps(fl_runtime *rt) {
   return keeps;
 }
 
-/* --- giving --- */
+/* --- export --- */
 
 static intptr_t stream_wish(const fl_dlpack_options *o) {
   return o && o->struct_size >= sizeof *o ? o->stream : FL_DLPACK_WAIT;
 }
 
-/* The other side's work on the memory comes behind ours, and the memory is not
- * used again before that work has passed. */
+/* The other library's work on the memory waits for ours, and the memory is not
+ * reused before that work has finished. */
 static fl_status hand_over(fl_tensor *t, intptr_t stream) {
   fl_runtime *rt = t->rt;
   fl_device d = t->storage->device;
@@ -294,7 +294,7 @@ fl_status fl_tensor_to_dlpack_old(fl_tensor *t, const fl_dlpack_options *o,
   return FL_OK;
 }
 
-/* --- taking --- */
+/* --- import --- */
 
 typedef struct borrowed {
   DLManagedTensorVersioned *managed; /* one of the two */
@@ -304,8 +304,8 @@ typedef struct borrowed {
   int stream; /* the other library's; < 0: not known */
 } borrowed;
 
-/* The tensor's last user is gone: the library may have the memory again when
- * what we do with it has passed. */
+/* The last reference is gone: the library gets the memory back when our work on
+ * it has finished. */
 static void return_it(void *context, void *data) {
   borrowed *b = context;
   fl_runtime *rt = b->rt;
@@ -431,7 +431,7 @@ static fl_status dlpack_build(fl_runtime *rt, const given *g, bool read_only,
   all->storage->read_only = read_only;
   fl_status s = fli_tensor_view(all, &g->meta, g->stride, -g->low, out);
   if (s == FL_OK) {
-    all->storage->done = return_it; /* from here on it is ours */
+    all->storage->done = return_it; /* the tensor owns it from here on */
     fli_tensor_own(*out);
   }
   fl_tensor_release(all);

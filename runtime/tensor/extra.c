@@ -61,7 +61,7 @@ fl_status fli_extra_stand(fl_tensor *t, fl_tensor *all, uint64_t level) {
   return FL_OK;
 }
 
-/* What t stands for is its own no more; NULL if there is nothing. */
+/* Detaches the batched tensor of t; NULL if it has none. */
 fl_tensor *fli_extra_let_go(fl_tensor *t) {
   fl_tensor *all = t->extra->all;
   t->extra->all = NULL;
@@ -70,7 +70,7 @@ fl_tensor *fli_extra_let_go(fl_tensor *t) {
   return all;
 }
 
-/* Only the host keeps what a tensor without history stands for. */
+/* Without a history only the host keeps the batched tensor alive. */
 void fli_extra_handle(fl_tensor *t, int change) {
   if (t->extra->all && !t->node)
     fl_tensor_handle(t->extra->all, change);
@@ -113,7 +113,7 @@ fl_status fli_needs_values(const fl_runtime *rt, const fl_tensor *x,
   return FL_OK;
 }
 
-/* An alias made for the tape, or a detached one: what it stands for goes along.
+/* An alias for the tape, or a detached one, has the same batched tensor.
  * Releases `to` if it fails. */
 fl_status fli_extra_alias(fl_tensor *from, fl_tensor *to, bool bare) {
   fl_tensor *all = from->extra ? from->extra->all : NULL, *cut = NULL;
@@ -128,7 +128,7 @@ fl_status fli_extra_alias(fl_tensor *from, fl_tensor *to, bool bare) {
   return s;
 }
 
-/* --- the end, and questions --- */
+/* --- release and queries --- */
 
 void fli_extra_free(fl_tensor *t) {
   fli_extra *x = t->extra;

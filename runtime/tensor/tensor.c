@@ -198,7 +198,7 @@ size_t fl_handles_bytes(fl_runtime *rt, size_t *live) {
   return rt->host_only;
 }
 
-/* The runtime goes: every tensor still held becomes closed. */
+/* The runtime closes: every tensor that is still held becomes closed. */
 void fli_tensors_close(fl_runtime *rt) {
   for (fl_tensor *t = rt->tensors; t; t = t->next)
     retain_base(t); /* so that nothing below frees a header in the list */
@@ -417,7 +417,7 @@ void fli_tensor_own(fl_tensor *t) {
     tensor_drop(base);
 }
 
-/* --- asking --- */
+/* --- queries --- */
 
 const fl_meta *fl_tensor_meta(const fl_tensor *t) {
   FLI_NEED_OR(t, "t", NULL);
