@@ -6,12 +6,14 @@
 --   FL_ATTR_<name>_<attribute>  in fl_attrs.v
 --   FL_WHOLE_<name>_<attribute> in fl_attrs.v: the integer of a `number` (fl_attr_whole)
 --   FL_OUT_<name>_<result>      in fl_launch.out, fli_grad.y, dy, ...
+--   FL_INS_<row>                how many inputs a row has, without the elements of a list
 --   FL_ATTRS_<name>             a number for the list of attributes: equal lists, equal numbers
 --
--- <name> is a row, or a shape or gradient rule. The rows of one name are that row and all that
--- have it as their rule. A position has a name only if these rows agree: those that have the
--- parameter have it there, the others have nothing there. Otherwise the name is a macro for an
--- undeclared one that says which rows differ, so that code that uses it does not compile.
+-- <name> is a row, a shape or gradient rule, or a family that FL_ALIKE marks. The rows of one name
+-- are that row, all that have it as their rule, and all that the mark stands under. A position has
+-- a name only if these rows agree: those that have the parameter have it there, the others have
+-- nothing there. Otherwise the name is a macro for an undeclared one that says which rows differ,
+-- so that code that uses it does not compile.
 local runtime, output = ...
 
 local function read(path)
@@ -35,7 +37,7 @@ local kinds = {"IN", "ATTR", "WHOLE", "OUT"}
 
 -- A row: for each kind of position, its names (false: a result without a name) and where a name is.
 local function new_row(name, rules)
-  local row = {name = name, rules = rules, attributes = {}}
+  local row = {name = name, rules = rules, inputs = 0, attributes = {}}
   for _, kind in ipairs(kinds) do row[kind] = {names = {}, at = {}} end
   return row
 end
@@ -53,6 +55,7 @@ local function read_signature(row, signature, int_is_input)
     local name, kind = param:match "^%s*([%w_]+)%s*:%s*(%a+)"
     if input_types[kind] or kind == "int" and int_is_input then
       add(row, "IN", name)
+      if not param:find "^[^=]*%*" then row.inputs = row.inputs + 1 end
     else
       add(row, "ATTR", name)
       row.attributes[#row.attributes + 1] = name .. ":" .. kind
@@ -81,7 +84,7 @@ local function rules_of(macro, columns)
 end
 
 local function read_rows()
-  local rows = {}
+  local rows, alike = {}, {}
   local function take(name, signature, macro, rules)
     local row = new_row(name, rules)
     read_signature(row, signature, elementwise[macro])
@@ -102,23 +105,29 @@ local function read_rows()
         end
       end
     end
+    for row, family in text:gmatch "\nFL_ALIKE%(([%w_]+), ([%w_]+)%)" do
+      alike[row] = alike[row] or {}
+      table.insert(alike[row], family)
+    end
   end
+  for _, row in ipairs(rows) do row.rules.alike = alike[row.name] end
   return rows
 end
 
 -- The rows that must agree, by name: each row and those that have it as one of these rules.
 local function group(rows, ...)
   local groups = {}
-  for _, row in ipairs(rows) do groups[row.name] = {row} end
+  local function join(name, row)
+    local members = groups[name] or {}
+    groups[name] = members
+    if members[#members] ~= row then members[#members + 1] = row end
+  end
+  for _, row in ipairs(rows) do join(row.name, row) end
   for _, row in ipairs(rows) do
     for _, kind in ipairs {...} do
-      local rule = row.rules[kind]
-      local members = groups[rule] or {}
-      if rule then groups[rule] = members end
-      if rule and members[#members] ~= row and rule ~= row.name then
-        members[#members + 1] = row
-      end
+      if row.rules[kind] and row.rules[kind] ~= row.name then join(row.rules[kind], row) end
     end
+    for _, name in ipairs(row.rules.alike or {}) do join(name, row) end
   end
   return groups
 end
@@ -193,6 +202,7 @@ end
 
 local rows = read_rows()
 number_lists(rows)
+for _, row in ipairs(rows) do define("FL_INS_" .. row.name, row.inputs) end
 local groups = group(rows, "shape", "grad")
 for _, name in ipairs(sorted(groups)) do write_positions(name, groups[name]) end
 groups = group(rows, "grad") -- shape rules pass no attributes on

@@ -26,6 +26,7 @@
 #define FL_COMM_H
 
 #include "backend.h"
+#include "op_slots.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -207,15 +208,14 @@ fl_status fl_board_open(const fl_comm_options *o, fl_board **b);
 
 /* --- for kernels --- */
 
-/* Fills the call of a launch, except `in` and `out`. The rows of collectives
- * have their attributes in one order: group, async, then their own. */
+/* Fills the call of a launch, except `in` and `out`. */
 static inline void fl_comm_read(const fl_launch *l, fl_comm_call *c) {
   const fl_attr *v = l->attrs->v;
   const fl_comm_note *n = l->comm;
   c->note = n;
   c->kind = n->kind;
   c->async = n->async;
-  c->beside = n->kind != FL_COMM_BARRIER && v[1].i != 0;
+  c->beside = n->kind != FL_COMM_BARRIER && v[FL_ATTR_collectives_async].i != 0;
   c->reduce = FL_COMM_SUM;
   c->way = FL_COMM_AUTO;
   c->peer = -1;
@@ -225,29 +225,33 @@ static inline void fl_comm_read(const fl_launch *l, fl_comm_call *c) {
   c->stream = l->stream;
   switch (n->kind) {
   case FL_COMM_ALL_REDUCE:
-    c->reduce = (fl_comm_reduce)v[2].i;
-    c->way = (fl_comm_way)v[3].i;
+    c->reduce = (fl_comm_reduce)v[FL_ATTR_comm_all_reduce_reduce].i;
+    c->way = (fl_comm_way)v[FL_ATTR_comm_all_reduce_algorithm].i;
     break;
   case FL_COMM_REDUCE_SCATTER:
-    c->reduce = (fl_comm_reduce)v[2].i;
+    c->reduce = (fl_comm_reduce)v[FL_ATTR_comm_reduce_scatter_reduce].i;
     c->count /= (size_t)n->size;
     break;
   case FL_COMM_REDUCE:
-    c->reduce = (fl_comm_reduce)v[3].i;
-    c->peer = (int)v[2].i;
+    c->reduce = (fl_comm_reduce)v[FL_ATTR_comm_reduce_reduce].i;
+    c->peer = (int)v[FL_ATTR_comm_reduce_root].i;
     break;
   case FL_COMM_ALL_TO_ALL:
     c->count /= (size_t)n->size;
     break;
   case FL_COMM_ALL_GATHER:
-    if (v[2].i)
+    if (v[FL_ATTR_comm_all_gather_whole].i)
       c->count /= (size_t)n->size;
     break;
   case FL_COMM_BARRIER:
     c->count = 0;
     break;
-  default: /* note->x of scatter and receive is the result */
-    c->peer = (int)v[2].i;
+  case FL_COMM_SEND:
+  case FL_COMM_RECV: /* note->x of scatter and receive is the result */
+    c->peer = (int)v[FL_ATTR_comm_peers_peer].i;
+    break;
+  default:
+    c->peer = (int)v[FL_ATTR_comm_roots_root].i;
   }
 }
 
@@ -255,7 +259,8 @@ static inline void fl_comm_read(const fl_launch *l, fl_comm_call *c) {
  * part if x has room for the parts of all ranks. */
 static inline const void *fl_comm_given(const fl_launch *l,
                                         const fl_comm_call *c, const void *x) {
-  bool whole = c->kind == FL_COMM_ALL_GATHER && l->attrs->v[2].i != 0;
+  bool whole = c->kind == FL_COMM_ALL_GATHER &&
+               l->attrs->v[FL_ATTR_comm_all_gather_whole].i != 0;
   return x && whole ? (const char *)x + (size_t)c->note->rank * c->count *
                                             fl_dtype_size(c->dtype)
                     : x;

@@ -18,13 +18,14 @@ local function expected(info)
   for _, p in ipairs(info.params) do
     if p.kind == "tensor" or p.kind == "rng" then
       slots[("FL_IN_%s_%s"):format(info.name, p.name)] = inputs
-      inputs = inputs + 1
+      if not p.variadic then inputs = inputs + 1 end
     else
       slots[("FL_ATTR_%s_%s"):format(info.name, p.name)] = attributes
       attributes = attributes + 1
       if info.signature:find(("%%f[%%w_]%s:number"):format(p.name)) then wholes[#wholes + 1] = p end
     end
   end
+  slots["FL_INS_" .. info.name] = inputs
   for k, p in ipairs(wholes) do
     slots[("FL_WHOLE_%s_%s"):format(info.name, p.name)] = attributes + k - 1
   end

@@ -356,9 +356,9 @@ static fl_status run_region(fli_pass *p, fl_node *n, const bool *need,
   fli_env_open(e, rt, 0, n->site);
   if (!dy.tensor->contiguous)
     dy = fli_run(e, FLI_OP_copy, NULL, 1, &dy);
-  fli_set_list(e, &a, 0, r->ndim, r->shape);
-  fli_set_list(e, &a, 1, r->ndim, r->stride);
-  a.v[2].i = r->offset;
+  fli_set_list(e, &a, FL_ATTR_as_strided_size, r->ndim, r->shape);
+  fli_set_list(e, &a, FL_ATTR_as_strided_stride, r->ndim, r->stride);
+  a.v[FL_ATTR_as_strided_offset].i = r->offset;
   fl_value part = fli_run(e, FLI_OP_as_strided, &a, 1, &dy);
   part = fli_run(e, FLI_OP_copy, NULL, 1, &part);
   fl_status s = e->status;
@@ -372,10 +372,12 @@ static fl_status run_region(fli_pass *p, fl_node *n, const bool *need,
   if (s == FL_OK && need[0]) {
     /* outside: dy with zeros in the region; inside: dx[0] */
     fl_attrs back = rt->ops[FLI_OP_as_strided_backward].defaults;
-    fli_set_list(e, &back, 0, n->out_meta[0].ndim, n->out_meta[0].shape);
-    fli_set_list(e, &back, 1, r->ndim, r->shape);
-    fli_set_list(e, &back, 2, r->ndim, r->stride);
-    back.v[3].i = r->offset;
+    fli_set_list(e, &back, FL_ATTR_as_strided_backward_shape,
+                 n->out_meta[0].ndim, n->out_meta[0].shape);
+    fli_set_list(e, &back, FL_ATTR_as_strided_backward_size, r->ndim, r->shape);
+    fli_set_list(e, &back, FL_ATTR_as_strided_backward_stride, r->ndim,
+                 r->stride);
+    back.v[FL_ATTR_as_strided_backward_offset].i = r->offset;
     fl_value change = fli_given(dx[0]);
     fl_value mask = fli_v_zeros(e, FL_F32, r->ndim, r->shape, n->device);
     mask = fli_run(e, FLI_OP_add, NULL, 2, (fl_value[]){mask, fli_number(1)});
@@ -534,9 +536,10 @@ static fl_status backward_seed(fli_pass *p, fl_tensor *root, fl_tensor *given,
     return FL_OK;
   }
   fl_attrs a = rt->ops[FLI_OP_full].defaults;
-  FLI_TRY(fl_attrs_list(&a, 0, root->meta.ndim, root->meta.shape));
-  a.v[1].f = 1;
-  a.v[2].i = root->meta.dtype;
+  FLI_TRY(
+      fl_attrs_list(&a, FL_ATTR_full_shape, root->meta.ndim, root->meta.shape));
+  a.v[FL_ATTR_full_value].f = 1;
+  a.v[FL_ATTR_full_dtype].i = root->meta.dtype;
   fl_call c = {
       .op = &rt->ops[FLI_OP_full], .attrs = &a, .device = d, .out = out};
   return fl_call_run(rt, &c);

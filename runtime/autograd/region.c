@@ -154,7 +154,7 @@ static bool is_slab(const fl_node *n, const fl_tensor *part,
                     const fl_tensor *sum) {
   if (n->op->shows != FLI_SHOWS_SLAB || sum->numel == 0)
     return false;
-  int dim = (int)n->attrs->v[0].i;
+  int dim = (int)n->attrs->v[FL_ATTR_slabs_dim].i;
   return part->meta.ndim < sum->meta.ndim ||
          part->stride[dim] == sum->stride[dim];
 }
@@ -163,7 +163,7 @@ static bool is_slab(const fl_node *n, const fl_tensor *part,
  * from now on. */
 static bool is_new(fli_slabs *p, const fl_node *n, const fl_tensor *part,
                    const fl_tensor *sum) {
-  int dim = (int)n->attrs->v[0].i;
+  int dim = (int)n->attrs->v[FL_ATTR_slabs_dim].i;
   int64_t from = (part->offset - sum->offset) / sum->stride[dim];
   int64_t size = part->meta.ndim < sum->meta.ndim ? 1 : part->meta.shape[dim];
   return p->out == n->edges[0].out && p->dim == dim &&
@@ -180,8 +180,8 @@ static fl_status begin_sum(fli_env *e, fl_node *n, fl_tensor *sum, bool slab) {
   to->slabs = fli_malloc(e->rt, sizeof *to->slabs);
   if (!to->slabs)
     return FL_ENOMEM;
-  *to->slabs =
-      (fli_slabs){.out = n->edges[0].out, .dim = (int)n->attrs->v[0].i};
+  *to->slabs = (fli_slabs){.out = n->edges[0].out,
+                           .dim = (int)n->attrs->v[FL_ATTR_slabs_dim].i};
   return FL_OK;
 }
 

@@ -571,9 +571,9 @@ static fl_status from_base(work *w, fl_attrs *attrs) {
                     "as_strided: a tensor with strides %s has no gradient this "
                     "way; use contiguous() first",
                     fli_shape_text(x->meta.ndim, x->stride));
-  if (attrs->v[2].i == FL_ATTR_NONE)
-    attrs->v[2].i = 0;
-  attrs->v[2].i += x->offset - base->offset;
+  if (attrs->v[FL_ATTR_as_strided_offset].i == FL_ATTR_NONE)
+    attrs->v[FL_ATTR_as_strided_offset].i = 0;
+  attrs->v[FL_ATTR_as_strided_offset].i += x->offset - base->offset;
   fl_operand in = {.tensor = base};
   fl_call c = *w->c;
   c.in = &in;

@@ -457,14 +457,16 @@ static void fill_note(fl_runtime *rt, fl_comm_note *n, const fl_call *c,
   const fl_view *x = l->n_in ? &l->in[0] : l->n_out ? &l->out[0] : NULL;
   if (kind == FL_COMM_SCATTER)
     x = &l->out[0];
-  n->group = (int)l->attrs->v[0].i;
+  n->group = (int)l->attrs->v[FL_ATTR_collectives_group].i;
   n->rank = g->rank;
   n->size = g->size;
   n->kind = (fl_comm_kind)kind;
   n->lane = kind == FL_COMM_SEND   ? FL_COMM_SENDS
             : kind == FL_COMM_RECV ? FL_COMM_RECEIVES
                                    : FL_COMM_TOGETHER;
-  n->peer = n->lane == FL_COMM_TOGETHER ? -1 : g->ranks[l->attrs->v[2].i];
+  n->peer = n->lane == FL_COMM_TOGETHER
+                ? -1
+                : g->ranks[l->attrs->v[FL_ATTR_comm_peers_peer].i];
   n->x.dtype = x ? x->dtype : FL_U8;
   n->x.ndim = x ? x->ndim : 0;
   for (int i = 0; i < n->x.ndim; i++)
@@ -493,7 +495,7 @@ static fl_status agree(fl_runtime *rt, group *g, const fl_launch *l) {
 fl_status fli_comm_begin(fl_runtime *rt, const fl_call *c, fl_launch *l,
                          fl_tensor *const *out) {
   group *g = NULL;
-  FLI_TRY(group_of(rt, l->attrs->v[0].i, &g));
+  FLI_TRY(group_of(rt, l->attrs->v[FL_ATTR_collectives_group].i, &g));
   fl_tensor *in = c->n_in ? c->in[0].tensor : NULL;
   fl_tensor *any = in ? in : l->n_out ? out[0] : NULL;
   fl_device d = any ? any->storage->device : c->device;
@@ -501,13 +503,14 @@ fl_status fli_comm_begin(fl_runtime *rt, const fl_call *c, fl_launch *l,
   if (g->size > 1 && !link)
     return fli_fail(FL_ECOMM, "%s: no engine carries tensors of %s in group %d",
                     c->op->info.name, fl_device_name(rt, d),
-                    (int)l->attrs->v[0].i);
+                    (int)l->attrs->v[FL_ATTR_collectives_group].i);
   fl_comm_note *n = &g->note;
   fill_note(rt, n, c, l, g);
   n->link = link;
   lane_calls *calls = calls_of(g, link, n->lane);
   n->seq = calls->seq + 1;
-  n->async = n->kind != FL_COMM_BARRIER && l->attrs->v[1].i != 0 && link &&
+  n->async = n->kind != FL_COMM_BARRIER &&
+             l->attrs->v[FL_ATTR_collectives_async].i != 0 && link &&
              !(fli_backend(rt, d)->flags & FL_BACKEND_ASYNC);
   l->comm = n;
   FLI_TRY(agree(rt, g, l));

@@ -13,7 +13,7 @@ static fl_status clamp_integers(fl_runtime *rt, const fl_call *c) {
   for (int k = 0; k < 2 && s == FL_OK; k++) {
     fl_operand in[2] = {{.tensor = held, .dtype = FL_NODTYPE}};
     fl_tensor *out = NULL;
-    if (!fli_clamp_bound(a, k, &in[1]))
+    if (!fli_clamp_bound(a, k == 0, &in[1]))
       continue;
     s = fli_number_fits(c->op->info.name, c->inplace, &in[1], held->meta.dtype);
     if (s != FL_OK)

@@ -13,9 +13,9 @@ fl_status fl_tensor_zeros(fl_runtime *rt, fl_dtype dtype, int ndim,
   fl_attrs a = *fl_op_defaults(&rt->ops[FLI_OP_full]);
   size_t bytes;
   FLI_TRY(fli_check_size(dtype, ndim, shape, &bytes));
-  FLI_TRY(fl_attrs_list(&a, 0, ndim, shape));
-  a.v[1].f = 0;
-  a.v[2].i = dtype;
+  FLI_TRY(fl_attrs_list(&a, FL_ATTR_full_shape, ndim, shape));
+  a.v[FL_ATTR_full_value].f = 0;
+  a.v[FL_ATTR_full_dtype].i = dtype;
   fl_call c = {.op = &rt->ops[FLI_OP_full], .attrs = &a, .device = d, .out = t};
   return fl_call_run(rt, &c);
 }
@@ -27,7 +27,7 @@ fl_status fli_tensor_copy(fl_runtime *rt, fl_tensor *t, fl_dtype d,
   fl_attrs a;
   fl_attrs_copy(&a, &copy->defaults);
   if (d != FL_NODTYPE)
-    a.v[0].i = d;
+    a.v[FL_ATTR_copy_dtype].i = d;
   fl_call c = {
       .op = copy, .n_in = 1, .in = &in, .attrs = &a, .site = site, .out = out};
   return fl_call_run(rt, &c);

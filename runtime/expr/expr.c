@@ -261,7 +261,7 @@ static bool is_exact(fli_graph *g, const fl_op *op, const fl_attrs *a, int n,
     *s = FL_OK;
     for (int k = 0; k < 2 && *s == FL_OK; k++) {
       fl_value both[2] = {*out};
-      if (fli_clamp_bound(a, k, &both[1]))
+      if (fli_clamp_bound(a, k == 0, &both[1]))
         *s = fli_graph_apply(g, k ? FLI_OP_minimum : FLI_OP_maximum, NULL, 2,
                              both, out);
     }

@@ -115,6 +115,8 @@ static bool grow_slots(fl_runtime *rt) {
 
 /* --- construction --- */
 
+enum { DIMS, KEEPDIM }; /* the attributes of a reduction, in this order */
+
 static void write_signature(const fli_op_request *q, char *to, size_t room) {
   size_t n = 0;
   for (int k = 0; k < q->graph->n_in; k++)
@@ -240,7 +242,7 @@ static fl_status operator_broadcast(const fli_infer *c, fl_meta *to) {
  * attributes from here on. */
 static fl_status reduce_shape(fli_infer *c, const fl_meta *all,
                               fl_reduction kind) {
-  fl_attr *dims = &c->attrs->v[0];
+  fl_attr *dims = &c->attrs->v[DIMS];
   fl_meta *out = &c->out[0];
   uint32_t mask = dims->list.n ? 0 : (1u << all->ndim) - 1;
   for (uint32_t j = 0; j < dims->list.n; j++) {
@@ -258,7 +260,7 @@ static fl_status reduce_shape(fli_infer *c, const fl_meta *all,
   for (int i = 0; i < all->ndim; i++) {
     if (!(mask >> i & 1))
       out->shape[out->ndim++] = all->shape[i];
-    else if (c->attrs->v[1].i)
+    else if (c->attrs->v[KEEPDIM].i)
       out->shape[out->ndim++] = 1;
     if (mask >> i & 1 && all->shape[i] == 0 && kind >= FL_REDUCE_MAX)
       return fli_fail(FL_ESHAPE,

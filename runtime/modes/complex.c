@@ -33,7 +33,7 @@ static fl_value last_dim(env *g, fl_value v) {
 /* Zeros beside real numbers. */
 static fl_value beside_zeros(env *g, fl_value re) {
   fl_attrs a = fli_attrs(&g->e, FLI_OP_pad);
-  fli_set_list(&g->e, &a, 0, 2, (int64_t[]){0, 1});
+  fli_set_list(&g->e, &a, FL_ATTR_pad_pad, 2, (int64_t[]){0, 1});
   return RUN_A(pad, &a, last_dim(g, re));
 }
 
@@ -47,15 +47,15 @@ static fl_value complex_pairs(env *g, fl_value v) {
   if (v.tensor)
     return beside_zeros(g, CAST(v, d));
   fl_attrs a = fli_attrs(&g->e, FLI_OP_full);
-  a.v[1].f = v.dtype == FL_F64 ? v.f : (double)v.i;
-  a.v[2].i = d;
+  a.v[FL_ATTR_full_value].f = v.dtype == FL_F64 ? v.f : (double)v.i;
+  a.v[FL_ATTR_full_dtype].i = d;
   return beside_zeros(g, fli_run(&g->e, FLI_OP_full, &a, 0, NULL));
 }
 
 static fl_value complex_part(env *g, fl_value pair, int64_t k) {
   fl_attrs a = fli_attrs(&g->e, FLI_OP_select);
-  a.v[0].i = fli_meta(pair)->ndim - 1;
-  a.v[1].i = k;
+  a.v[FL_ATTR_select_dim].i = fli_meta(pair)->ndim - 1;
+  a.v[FL_ATTR_select_index].i = k;
   return g->e.status ? pair : RUN_A(select, &a, pair);
 }
 
@@ -65,7 +65,7 @@ static fl_value complex_joined(env *g, fl_value pair) {
 
 static fl_value complex_join(env *g, fl_value re, fl_value im) {
   fl_attrs a = fli_attrs(&g->e, FLI_OP_stack);
-  a.v[0].i = fli_meta(re)->ndim;
+  a.v[FL_ATTR_stack_dim].i = fli_meta(re)->ndim;
   return RUN(view_as_complex, RUN_A(stack, &a, re, im));
 }
 
@@ -129,7 +129,8 @@ static void complex_square(env *g) {
 static void complex_magnitude(env *g) {
   fl_value x = complex_pairs(g, g->in[0]);
   fl_attrs a = fli_attrs(&g->e, FLI_OP_norm);
-  fli_set_list(&g->e, &a, 1, 1, (int64_t[]){fli_meta(g->in[0])->ndim});
+  fli_set_list(&g->e, &a, FL_ATTR_norm_dims, 1,
+               (int64_t[]){fli_meta(g->in[0])->ndim});
   g->out[0] = RUN_A(norm, &a, x);
 }
 
@@ -152,7 +153,8 @@ static void compare_parts(env *g, int over) {
   fl_value in[2] = {complex_pairs(g, g->in[0]), complex_pairs(g, g->in[1])};
   fl_value y = fli_run(&g->e, g->op->id, NULL, 2, in);
   fl_attrs a = fli_attrs(&g->e, over);
-  fli_set_list(&g->e, &a, 0, 1, (int64_t[]){fli_meta(y)->ndim - 1});
+  fli_set_list(&g->e, &a, FL_ATTR_truths_dims, 1,
+               (int64_t[]){fli_meta(y)->ndim - 1});
   g->out[0] = fli_run(&g->e, over, &a, 1, &y);
 }
 
@@ -185,9 +187,10 @@ static void complex_product(env *g) {
 }
 
 static void complex_choose(env *g) {
-  g->out[0] = complex_joined(g, RUN(where, last_dim(g, g->in[0]),
-                                    complex_pairs(g, g->in[1]),
-                                    complex_pairs(g, g->in[2])));
+  g->out[0] =
+      complex_joined(g, RUN(where, last_dim(g, g->in[FL_IN_where_condition]),
+                            complex_pairs(g, g->in[FL_IN_where_a]),
+                            complex_pairs(g, g->in[FL_IN_where_b])));
 }
 
 /* --- movement of elements --- */
@@ -229,8 +232,8 @@ static void complex_reduce(env *g) {
   for (int d = 0; d < n; d++)
     all[d] = d;
   fl_value x = complex_pairs(g, g->in[0]);
-  if (a.v[0].list.n == 0 && n)
-    fli_set_list(&g->e, &a, 0, n, all);
+  if (a.v[FL_ATTR_complex_sums_dims].list.n == 0 && n)
+    fli_set_list(&g->e, &a, FL_ATTR_complex_sums_dims, n, all);
   g->out[0] = n ? complex_joined(g, fli_run(&g->e, g->op->id, &a, 1, &x))
                 : complex_alone(g);
 }
@@ -238,7 +241,7 @@ static void complex_reduce(env *g) {
 static void complex_repeat(env *g) {
   int64_t times[FL_MAX_DIMS + 1];
   int n;
-  const int64_t *list = fl_attr_list(g->attrs, 0, &n);
+  const int64_t *list = fl_attr_list(g->attrs, FL_ATTR_repeat_repeats, &n);
   if (n >= FL_MAX_DIMS) {
     fli_env_fail(&g->e, FL_ESHAPE, "repeat: complex tensors have %d dims",
                  FL_MAX_DIMS - 1);
@@ -247,7 +250,7 @@ static void complex_repeat(env *g) {
   memcpy(times, list, (size_t)n * sizeof *times);
   times[n] = 1;
   fl_attrs a = fli_attrs(&g->e, FLI_OP_repeat);
-  fli_set_list(&g->e, &a, 0, n + 1, times);
+  fli_set_list(&g->e, &a, FL_ATTR_repeat_repeats, n + 1, times);
   g->out[0] = complex_joined(g, RUN_A(repeat, &a, complex_pairs(g, g->in[0])));
 }
 
@@ -263,14 +266,15 @@ static fl_value for_both(env *g, fl_value index) {
 }
 
 static void complex_gather(env *g) {
-  fl_value y = RUN_A(gather, g->attrs, complex_pairs(g, g->in[0]),
-                     for_both(g, g->in[1]));
+  fl_value y = RUN_A(gather, g->attrs, complex_pairs(g, g->in[FL_IN_gather_x]),
+                     for_both(g, g->in[FL_IN_gather_index]));
   g->out[0] = complex_joined(g, y);
 }
 
 static void complex_select(env *g) {
   fl_value y =
-      RUN(masked_select, complex_pairs(g, g->in[0]), for_both(g, g->in[1]));
+      RUN(masked_select, complex_pairs(g, g->in[FL_IN_masked_select_x]),
+          for_both(g, g->in[FL_IN_masked_select_mask]));
   g->out[0] = complex_joined(g, fli_v_reshape(&g->e, y, 2, (int64_t[]){-1, 2}));
 }
 
@@ -291,7 +295,7 @@ static void complex_triangle(env *g) {
 
 /* Another dtype. Imaginary parts are never dropped silently. */
 static void complex_cast(env *g) {
-  int64_t to = g->attrs->v[0].i;
+  int64_t to = g->attrs->v[FL_ATTR_copy_dtype].i;
   fl_dtype from = fli_meta(g->in[0])->dtype;
   if (to == FL_ATTR_NONE)
     to = from;
@@ -303,7 +307,7 @@ static void complex_cast(env *g) {
     return;
   }
   fl_attrs a = fli_attrs(&g->e, FLI_OP_copy);
-  a.v[0].i = fli_part_dtype((fl_dtype)to);
+  a.v[FL_ATTR_copy_dtype].i = fli_part_dtype((fl_dtype)to);
   fl_value x = fli_is_complex(from) ? RUN(view_as_real, g->in[0]) : g->in[0];
   x = RUN_A(copy, &a, x);
   g->out[0] =
@@ -313,7 +317,8 @@ static void complex_cast(env *g) {
 static void complex_full(env *g) {
   fl_attrs a;
   fl_attrs_copy(&a, g->attrs);
-  a.v[2].i = fli_part_dtype((fl_dtype)a.v[2].i);
+  a.v[FL_ATTR_full_dtype].i =
+      fli_part_dtype((fl_dtype)a.v[FL_ATTR_full_dtype].i);
   fl_value y = fli_run(&g->e, FLI_OP_full, &a, 0, NULL);
   g->out[0] = RUN(view_as_complex, beside_zeros(g, y));
 }
@@ -326,16 +331,21 @@ static void complex_write(env *g) {
 
 static void complex_strided(env *g) {
   fl_attrs a = fli_attrs(&g->e, FLI_OP_as_strided_backward);
+  static const int lists[3] = {FL_ATTR_as_strided_backward_shape,
+                               FL_ATTR_as_strided_backward_size,
+                               FL_ATTR_as_strided_backward_stride};
   for (int k = 0; k < 3; k++) {
     int64_t list[FL_MAX_LIST + 1]; /* not validated yet */
+    bool strides = lists[k] == FL_ATTR_as_strided_backward_stride;
     int n;
-    const int64_t *from = fl_attr_list(g->attrs, k, &n);
+    const int64_t *from = fl_attr_list(g->attrs, lists[k], &n);
     for (int d = 0; d < n; d++)
-      list[d] = k == 2 ? 2 * from[d] : from[d];
-    list[n] = k == 2 ? 1 : 2;
-    fli_set_list(&g->e, &a, k, n + 1, list);
+      list[d] = strides ? 2 * from[d] : from[d];
+    list[n] = strides ? 1 : 2;
+    fli_set_list(&g->e, &a, lists[k], n + 1, list);
   }
-  a.v[3].i = 2 * g->attrs->v[3].i;
+  a.v[FL_ATTR_as_strided_backward_offset].i =
+      2 * g->attrs->v[FL_ATTR_as_strided_backward_offset].i;
   g->out[0] = complex_joined(
       g, RUN_A(as_strided_backward, &a, complex_pairs(g, g->in[0])));
 }

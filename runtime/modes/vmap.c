@@ -136,7 +136,7 @@ fl_status fl_vmap_out(fl_runtime *rt, fl_tensor *t, fl_tensor **all) {
   shape[0] = rt->batch->size; /* the same for every sample */
   memcpy(shape + 1, t->meta.shape, (size_t)t->meta.ndim * sizeof *shape);
   fl_attrs a = rt->ops[FLI_OP_expand].defaults;
-  FLI_TRY(fl_attrs_list(&a, 0, t->meta.ndim + 1, shape));
+  FLI_TRY(fl_attrs_list(&a, FL_ATTR_expand_shape, t->meta.ndim + 1, shape));
   fl_operand in = {.tensor = t};
   fl_call c = {.op = &rt->ops[FLI_OP_expand],
                .n_in = 1,
@@ -226,7 +226,7 @@ static bool rule_leading(work *w) {
 
 /* Positions of any shape in a table that all samples share. */
 static bool rule_lookup(work *w) {
-  if (is_batched(w, 0))
+  if (is_batched(w, FL_IN_embedding_weight))
     return false;
   run_row(w, given_attrs(w), w->n_in, w->all);
   return true;
@@ -308,7 +308,7 @@ static bool rule_expand(work *w) {
 static bool rule_permute(work *w) {
   int n;
   int64_t order[FL_MAX_DIMS + 1] = {0};
-  const int64_t *was = fl_attr_list(given_attrs(w), 0, &n);
+  const int64_t *was = fl_attr_list(given_attrs(w), FL_ATTR_permute_dims, &n);
   for (int i = 0; i < n; i++)
     order[i + 1] = was[i] + (was[i] < 0 ? n + 1 : 1);
   w->out[0] = fli_v_permute(&w->e, w->all[0], order);
@@ -317,22 +317,25 @@ static bool rule_permute(work *w) {
 
 /* Both as matrices, with their leading dims aligned. */
 static bool rule_matmul(work *w) {
-  const fl_meta *a = fli_meta(w->all[0]), *b = fli_meta(w->all[1]);
-  int na = ndim_of(w, 0), nb = ndim_of(w, 1);
+  const fl_meta *a = fli_meta(w->all[FL_IN_matmul_a]),
+                *b = fli_meta(w->all[FL_IN_matmul_b]);
+  int na = ndim_of(w, FL_IN_matmul_a), nb = ndim_of(w, FL_IN_matmul_b);
   if (na == 1) {
     int64_t row[3] = {w->size, 1, a->shape[a->ndim - 1]};
-    bool all = is_batched(w, 0);
-    w->all[0] = fli_v_reshape(&w->e, w->all[0], 2 + all, row + !all);
+    bool all = is_batched(w, FL_IN_matmul_a);
+    w->all[FL_IN_matmul_a] =
+        fli_v_reshape(&w->e, w->all[FL_IN_matmul_a], 2 + all, row + !all);
   }
   if (nb == 1) {
     int64_t column[3] = {w->size, b->shape[b->ndim - 1], 1};
-    bool all = is_batched(w, 1);
-    w->all[1] = fli_v_reshape(&w->e, w->all[1], 2 + all, column + !all);
+    bool all = is_batched(w, FL_IN_matmul_b);
+    w->all[FL_IN_matmul_b] =
+        fli_v_reshape(&w->e, w->all[FL_IN_matmul_b], 2 + all, column + !all);
   }
   na = na < 2 ? 2 : na;
   nb = nb < 2 ? 2 : nb;
-  w->all[0] = vmap_align(w, 0, na > nb ? na : nb);
-  w->all[1] = vmap_align(w, 1, na > nb ? na : nb);
+  w->all[FL_IN_matmul_a] = vmap_align(w, FL_IN_matmul_a, na > nb ? na : nb);
+  w->all[FL_IN_matmul_b] = vmap_align(w, FL_IN_matmul_b, na > nb ? na : nb);
   run_row(w, NULL, 2, w->all);
   return true;
 }
@@ -345,16 +348,19 @@ static fl_value matmul_of(work *w, fl_value a, fl_value b) {
  * sample: a batched product, a sum and the activation. */
 static bool rule_linear(work *w) {
   fli_env *e = &w->e;
-  int act = (int)given_attrs(w)->v[0].i, n = ndim_of(w, 0);
-  bool bias = w->in[2].tensor != NULL;
-  if (!is_batched(w, 1) && !is_batched(w, 2)) {
+  int act = (int)given_attrs(w)->v[FL_ATTR_linear_act].i,
+      n = ndim_of(w, FL_IN_linear_x);
+  bool bias = w->in[FL_IN_linear_bias].tensor != NULL;
+  if (!is_batched(w, FL_IN_linear_weight) &&
+      !is_batched(w, FL_IN_linear_bias)) {
     run_row(w, given_attrs(w), w->n_in, w->all);
     return true;
   }
   /* (B, lines, in) x (B, in, out) */
-  fl_value x = w->all[0], weight = fli_v_transpose(e, w->all[1], -2, -1);
+  fl_value x = w->all[FL_IN_linear_x],
+           weight = fli_v_transpose(e, w->all[FL_IN_linear_weight], -2, -1);
   const fl_meta *m = fli_meta(x);
-  bool all = is_batched(w, 0);
+  bool all = is_batched(w, FL_IN_linear_x);
   int64_t in = m->shape[m->ndim - 1];
   int64_t lines = 1;
   for (int i = all; i < m->ndim - 1; i++)
@@ -362,8 +368,8 @@ static bool rule_linear(work *w) {
   x = fli_v_reshape(e, x, 2 + all, (int64_t[]){w->size, lines, in} + !all);
   fl_value y = matmul_of(w, x, weight);
   if (bias) {
-    fl_value b = w->all[2];
-    if (is_batched(w, 2))
+    fl_value b = w->all[FL_IN_linear_bias];
+    if (is_batched(w, FL_IN_linear_bias))
       b = fli_v_unsqueeze(e, b, 1);
     y = fli_run(e, FLI_OP_add, NULL, 2, (fl_value[]){y, b});
   }
@@ -373,13 +379,14 @@ static bool rule_linear(work *w) {
   if (e->status == FL_OK)
     y = fli_v_reshape(e, y, n + 1, shape);
   w->out[0] = y;
-  w->out[1] =
+  w->out[FL_OUT_linear_pre] =
       fli_v_zeros(e, fli_meta(y)->dtype, 2, (int64_t[]){w->size, 0}, e->device);
   if (act > 0 && e->status == FL_OK) {
     fl_attrs a;
     int op = fli_linear_act(e, act, &a);
-    if (w->one[1]->numel) /* else the activation's gradient needs only y */
-      w->out[1] = y;
+    if (w->one[FL_OUT_linear_pre]
+            ->numel) /* else the activation's gradient needs only y */
+      w->out[FL_OUT_linear_pre] = y;
     w->out[0] = fli_run(e, op, &a, 1, &y);
   }
   return true;
@@ -403,8 +410,8 @@ static void loop_samples(work *w) {
       if (!is_batched(w, k))
         continue;
       fl_attrs a = fli_attrs(e, FLI_OP_select);
-      a.v[0].i = 0;
-      a.v[1].i = b;
+      a.v[FL_ATTR_select_dim].i = 0;
+      a.v[FL_ATTR_select_index].i = b;
       in[k] = fli_run(e, FLI_OP_select, &a, 1, &w->all[k]);
     }
     if (e->status == FL_OK)

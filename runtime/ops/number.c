@@ -131,12 +131,13 @@ fl_operand fli_attr_operand(const fl_attrs *a, const fl_param *p) {
 
 /* A bound of clamp as an integer; false: it bounds nothing. Real bounds are
  * rounded inwards, so that results lie between them. */
-bool fli_clamp_bound(const fl_attrs *a, int k, fl_operand *bound) {
-  double f = a->v[k].f;
-  bool lower = k == 0;
+bool fli_clamp_bound(const fl_attrs *a, bool lower, fl_operand *bound) {
+  int real = lower ? FL_ATTR_clamp_min : FL_ATTR_clamp_max;
+  int whole = lower ? FL_WHOLE_clamp_min : FL_WHOLE_clamp_max;
+  double f = a->v[real].f;
   bound->tensor = NULL;
   bound->dtype = FL_I64;
-  if (fl_attr_whole(a, k, k + 2, &bound->i))
+  if (fl_attr_whole(a, real, whole, &bound->i))
     return true;
   f = lower ? ceil(f) : floor(f);
   if (f != f || (lower ? f <= -TWO63 : f >= TWO63))

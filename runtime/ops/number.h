@@ -27,8 +27,8 @@ fl_status fli_numbers_fit(const fl_call *c, int n, const fl_operand *in,
 /* A number as a 0-d view for a kernel that computes in dtype d, FL_NODTYPE: in
  * its own. */
 void fli_view_number(const fl_operand *o, fl_dtype d, fl_view *v);
-/* Bound k of clamp's attributes; false: there is none. */
-bool fli_clamp_bound(const fl_attrs *a, int k, fl_operand *bound);
+/* The lower or the upper bound of clamp; false: there is none. */
+bool fli_clamp_bound(const fl_attrs *a, bool lower, fl_operand *bound);
 /* A comparison of integers with the real `number` as one with an integer. */
 void fli_compare_exactly(int *id, fl_operand *number, bool number_first);
 /* The attribute of a `number` parameter. */

@@ -689,7 +689,7 @@ fl_status fl_attrs_list(fl_attrs *a, int k, int n, const int64_t *v) {
 /* A list is written in groups of as many tensors: all but the gradients, the
  * second of them (the steps of optimizers; see ops.def). */
 static bool writes_of_list(const fl_attrs *a, int n, int i) {
-  int64_t moments = a->v[0].i;
+  int64_t moments = a->v[FL_ATTR_step_moments].i;
   int count = moments < 0 ? n : n / (int)(2 + moments);
   return moments < 0 || i < count || i >= 2 * count;
 }

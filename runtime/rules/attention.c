@@ -5,9 +5,6 @@
 
 #include <math.h>
 
-enum { Q, K, VALUE, MASK, SEED, OFFSET }; /* inputs */
-enum { CAUSAL, SCALE, DROPOUT };          /* attributes, of both rows */
-
 /* Counted from the last dim; 1 for a dim that is not there. */
 static int64_t size_at(const fl_meta *m, int from_last) {
   return from_last <= m->ndim ? m->shape[m->ndim - from_last] : 1;
@@ -59,19 +56,20 @@ static fl_status check_mask(const fl_meta *q, const fl_meta *k,
 }
 
 fl_status fli_shape_attention(fli_infer *c) {
-  const fl_meta *q = c->in[Q], *k = c->in[K], *v = c->in[VALUE];
+  const fl_meta *q = c->in[FL_IN_attention_q], *k = c->in[FL_IN_attention_k],
+                *v = c->in[FL_IN_attention_v];
   FLI_TRY(check_operands(q, k, v));
-  if (c->in[MASK])
-    FLI_TRY(check_mask(q, k, c->in[MASK]));
-  double p = c->attrs->v[DROPOUT].f;
+  if (c->in[FL_IN_attention_mask])
+    FLI_TRY(check_mask(q, k, c->in[FL_IN_attention_mask]));
+  double p = c->attrs->v[FL_ATTR_attentions_dropout].f;
   if (!(p >= 0 && p <= 1))
     return fli_fail(FL_EARG, "attention: dropout must be from 0 to 1, got %g",
                     p);
   int n = q->ndim;
   c->out[0].ndim = n;
-  c->out[1].ndim = n - 1;
+  c->out[FL_OUT_attention_lse].ndim = n - 1;
   for (int i = 0; i < n - 1; i++)
-    c->out[0].shape[i] = c->out[1].shape[i] = q->shape[i];
+    c->out[0].shape[i] = c->out[FL_OUT_attention_lse].shape[i] = q->shape[i];
   c->out[0].shape[n - 1] = v->shape[n - 1];
   c->layout = fli_heads_layout;
   c->draws = p == 0 ? 0 : fl_numel(n - 1, q->shape) * size_at(k, 2);
@@ -79,8 +77,10 @@ fl_status fli_shape_attention(fli_infer *c) {
 }
 
 fl_status fli_shape_attention_backward(fli_infer *c) {
-  const fl_meta *dy = c->in[0], *q = c->in[1], *v = c->in[3];
-  FLI_TRY(check_operands(q, c->in[2], v));
+  const fl_meta *dy = c->in[FL_IN_attention_backward_dy],
+                *q = c->in[FL_IN_attention_backward_q],
+                *v = c->in[FL_IN_attention_backward_v];
+  FLI_TRY(check_operands(q, c->in[FL_IN_attention_backward_k], v));
   bool same = dy->ndim == q->ndim && size_at(dy, 1) == size_at(v, 1);
   for (int i = 0; i < q->ndim - 1 && same; i++)
     same = dy->shape[i] == q->shape[i];
@@ -89,12 +89,13 @@ fl_status fli_shape_attention_backward(fli_infer *c) {
         FL_ESHAPE, "attention_backward: dy %s does not fit q %s and v %s",
         fli_shape_text(dy->ndim, dy->shape), fli_shape_text(q->ndim, q->shape),
         fli_shape_text(v->ndim, v->shape));
-  if (c->in[4])
-    FLI_TRY(check_mask(q, c->in[2], c->in[4]));
-  FLI_TRY(fli_fits(c, 5, dy->ndim, dy->shape));
-  FLI_TRY(fli_fits(c, 6, q->ndim - 1, q->shape));
-  FLI_TRY(fli_fits(c, 7, 0, NULL));
-  FLI_TRY(fli_fits(c, 8, 0, NULL));
+  if (c->in[FL_IN_attention_backward_mask])
+    FLI_TRY(check_mask(q, c->in[FL_IN_attention_backward_k],
+                       c->in[FL_IN_attention_backward_mask]));
+  FLI_TRY(fli_fits(c, FL_IN_attention_backward_y, dy->ndim, dy->shape));
+  FLI_TRY(fli_fits(c, FL_IN_attention_backward_lse, q->ndim - 1, q->shape));
+  FLI_TRY(fli_fits(c, FL_IN_attention_backward_seed, 0, NULL));
+  FLI_TRY(fli_fits(c, FL_IN_attention_backward_offset, 0, NULL));
   for (int k = 0; k < 3; k++) {
     c->out[k].ndim = c->in[1 + k]->ndim;
     for (int i = 0; i < c->out[k].ndim; i++)
@@ -115,7 +116,7 @@ static void count_products(const fli_infer *c, const fl_meta *const *in,
   double d = (double)size_at(q, 1), dv = (double)size_at(v, 1);
   fli_cost_bytes(c, flops, bytes);
   *flops = 2 * scores * (of_keys * d + of_values * dv);
-  if (c->attrs->v[CAUSAL].i) {
+  if (c->attrs->v[FL_ATTR_attentions_causal].i) {
     double nq = (double)size_at(q, 2), nk = (double)size_at(k, 2);
     double all = nq * nk, cut = nk < nq ? nk * nk : nq * nq;
     if (all > 0) /* queries that see nothing are skipped */
@@ -154,7 +155,7 @@ static fl_value dropped(fli_grad *g, const plain *a, fl_value x) {
   if (a->dropout == 0)
     return x;
   fl_attrs attrs = fli_attrs(&g->e, FLI_OP_dropout_backward);
-  attrs.v[0].f = a->dropout;
+  attrs.v[FL_ATTR_dropout_backward_p].f = a->dropout;
   return RUN_A(dropout_backward, &attrs, x, a->keep_seed, a->keep_offset);
 }
 
@@ -162,9 +163,10 @@ static fl_value dropped(fli_grad *g, const plain *a, fl_value x) {
 static fl_value causal_mask(fli_grad *g, const plain *a) {
   int64_t shape[2] = {a->nq, a->nk};
   fl_value zeros =
-      fli_v_zeros(&g->e, FL_BOOL, 2, shape, fl_tensor_device(g->in[Q].tensor));
+      fli_v_zeros(&g->e, FL_BOOL, 2, shape,
+                  fl_tensor_device(g->in[FL_IN_attention_q].tensor));
   fl_attrs attrs = fli_attrs(&g->e, FLI_OP_tril);
-  attrs.v[0].i = a->nk - a->nq;
+  attrs.v[FL_ATTR_tril_diagonal].i = a->nk - a->nq;
   return RUN_A(tril, &attrs, RUN(logical_not, zeros));
 }
 
@@ -174,10 +176,10 @@ static void recompute(fli_grad *g, plain *a) {
   fl_value s = MUL(MATMUL(a->q, TRANSPOSE(a->k, 3, 4)), NUM(a->scale));
   fl_value alive = fli_none();
   /* whether some queries may see nothing */
-  bool blind =
-      !fli_nothing(g->in[MASK]) || (g->attrs->v[CAUSAL].i && a->nq > a->nk);
-  if (!fli_nothing(g->in[MASK])) {
-    fl_value mask = g->in[MASK];
+  bool blind = !fli_nothing(g->in[FL_IN_attention_mask]) ||
+               (g->attrs->v[FL_ATTR_attentions_causal].i && a->nq > a->nk);
+  if (!fli_nothing(g->in[FL_IN_attention_mask])) {
+    fl_value mask = g->in[FL_IN_attention_mask];
     fl_meta m = *fli_meta(mask);
     int64_t whole[4] = {a->batch, a->heads * a->group, a->nq, a->nk};
     if (m.ndim > 2) /* the dim of heads becomes two */
@@ -185,17 +187,17 @@ static void recompute(fli_grad *g, plain *a) {
           fli_v_reshape(&g->e, fli_v_expand(&g->e, mask, 4, whole), 5, shape);
     s = m.dtype == FL_BOOL ? RUN(where, mask, s, NUM(-INFINITY)) : ADD(s, mask);
   }
-  if (g->attrs->v[CAUSAL].i)
+  if (g->attrs->v[FL_ATTR_attentions_causal].i)
     s = RUN(where, causal_mask(g, a), s, NUM(-INFINITY));
   if (blind) { /* those give 0 */
     fl_attrs keep = fli_attrs(&g->e, FLI_OP_any);
-    fli_set_list(&g->e, &keep, 0, 1, (int64_t[]){4});
-    keep.v[1].i = 1;
+    fli_set_list(&g->e, &keep, FL_ATTR_any_dims, 1, (int64_t[]){4});
+    keep.v[FL_ATTR_any_keepdim].i = 1;
     alive = RUN_A(any, &keep, RUN(ne, s, NUM(-INFINITY)));
     s = RUN(where, alive, s, NUM(0));
   }
   fl_attrs last = fli_attrs(&g->e, FLI_OP_softmax);
-  last.v[0].i = 4;
+  last.v[FL_ATTR_softmax_dim].i = 4;
   a->p = RUN_A(softmax, &last, s);
   if (!fli_nothing(alive))
     a->p = RUN(where, alive, a->p, NUM(0));
@@ -203,58 +205,65 @@ static void recompute(fli_grad *g, plain *a) {
 }
 
 static void grad_plain(fli_grad *g) {
-  fl_dtype d = g->out_meta[1].dtype;
-  const fl_meta *mq = &g->in_meta[Q], *mk = &g->in_meta[K];
+  fl_dtype d = g->out_meta[FL_OUT_attention_lse].dtype;
+  const fl_meta *mq = &g->in_meta[FL_IN_attention_q],
+                *mk = &g->in_meta[FL_IN_attention_k];
   plain a = {.heads = size_at(mk, 3),
              .batch = size_at(mq, 4),
              .nq = size_at(mq, 2),
              .nk = size_at(mk, 2),
-             .keep_seed = g->in[SEED],
-             .keep_offset = g->in[OFFSET],
-             .scale = g->attrs->v[SCALE].f,
-             .dropout = g->attrs->v[DROPOUT].f};
+             .keep_seed = g->in[FL_IN_attention_seed],
+             .keep_offset = g->in[FL_IN_attention_offset],
+             .scale = g->attrs->v[FL_ATTR_attentions_scale].f,
+             .dropout = g->attrs->v[FL_ATTR_attentions_dropout].f};
   a.group = a.heads ? size_at(mq, 3) / a.heads : 1;
   if (a.scale != a.scale)
     a.scale = 1 / sqrt((double)(size_at(mq, 1) ? size_at(mq, 1) : 1));
-  a.q = five(g, g->in[Q], a.group, d);
-  a.k = five(g, g->in[K], 1, d);
-  a.v = five(g, g->in[VALUE], 1, d);
+  a.q = five(g, g->in[FL_IN_attention_q], a.group, d);
+  a.k = five(g, g->in[FL_IN_attention_k], 1, d);
+  a.v = five(g, g->in[FL_IN_attention_v], 1, d);
   a.dy = five(g, fli_g_dy(g, 0), a.group, d);
   /* k and v: (batch, heads, 1, nk, size) */
   recompute(g, &a);
   fl_value dp = dropped(g, &a, MATMUL(a.dy, TRANSPOSE(a.v, 3, 4)));
   fl_attrs last = fli_attrs(&g->e, FLI_OP_softmax_backward);
-  last.v[0].i = 4;
+  last.v[FL_ATTR_softmax_backward_dim].i = 4;
   fl_value ds = RUN_A(softmax_backward, &last, dp, a.p);
-  if (!fli_nothing(g->dy[1])) {
+  if (!fli_nothing(g->dy[FL_OUT_attention_lse])) {
     int64_t rows[5] = {a.batch, a.heads, a.group, a.nq, 1};
-    ds = ADD(ds, MUL(a.p, fli_v_reshape(&g->e, g->dy[1], 5, rows)));
+    ds = ADD(ds, MUL(a.p, fli_v_reshape(&g->e, g->dy[FL_OUT_attention_lse], 5,
+                                        rows)));
   }
   fl_value flat = MUL(ds, NUM(a.scale));
-  if (g->need[Q])
-    g->dx[Q] = RESHAPE(MATMUL(flat, a.k), mq);
-  if (g->need[K])
-    g->dx[K] = RESHAPE(SUM1(MATMUL(TRANSPOSE(flat, 3, 4), a.q), 2, true), mk);
-  if (g->need[VALUE])
-    g->dx[VALUE] =
+  if (g->need[FL_IN_attention_q])
+    g->dx[FL_IN_attention_q] = RESHAPE(MATMUL(flat, a.k), mq);
+  if (g->need[FL_IN_attention_k])
+    g->dx[FL_IN_attention_k] =
+        RESHAPE(SUM1(MATMUL(TRANSPOSE(flat, 3, 4), a.q), 2, true), mk);
+  if (g->need[FL_IN_attention_v])
+    g->dx[FL_IN_attention_v] =
         RESHAPE(SUM1(MATMUL(TRANSPOSE(a.dropped, 3, 4), a.dy), 2, true),
-                &g->in_meta[VALUE]);
-  if (g->need[MASK]) {
+                &g->in_meta[FL_IN_attention_v]);
+  if (g->need[FL_IN_attention_mask]) {
     int64_t scores[4] = {a.batch, a.heads * a.group, a.nq, a.nk};
-    g->dx[MASK] = fli_v_sum_to(&g->e, fli_v_reshape(&g->e, ds, 4, scores),
-                               &g->in_meta[MASK]);
+    g->dx[FL_IN_attention_mask] =
+        fli_v_sum_to(&g->e, fli_v_reshape(&g->e, ds, 4, scores),
+                     &g->in_meta[FL_IN_attention_mask]);
   }
 }
 
 void fli_grad_attention(fli_grad *g) {
-  if (g->create || g->need[MASK] || !fli_nothing(g->dy[1])) {
+  if (g->create || g->need[FL_IN_attention_mask] ||
+      !fli_nothing(g->dy[FL_OUT_attention_lse])) {
     grad_plain(g);
     return;
   }
   fl_value d[FL_MAX_OUT];
-  RUN_ALL(attention_backward, g->attrs, d, fli_g_dy(g, 0), g->in[Q], g->in[K],
-          g->in[VALUE], g->in[MASK], g->y[0], g->y[1], g->in[SEED],
-          g->in[OFFSET]);
+  RUN_ALL(attention_backward, g->attrs, d, fli_g_dy(g, 0),
+          g->in[FL_IN_attention_q], g->in[FL_IN_attention_k],
+          g->in[FL_IN_attention_v], g->in[FL_IN_attention_mask], g->y[0],
+          g->y[FL_OUT_attention_lse], g->in[FL_IN_attention_seed],
+          g->in[FL_IN_attention_offset]);
   for (int k = 0; k < 3; k++)
     if (g->need[k])
       g->dx[k] = d[k];

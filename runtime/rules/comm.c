@@ -7,12 +7,11 @@
 
 #include <string.h>
 
-enum { GROUP, ASYNC, OWN };
-
 /* --- shapes --- */
 
 static fl_status group_of(const fli_infer *c, int *rank, int *size) {
-  return fli_comm_group(c->rt, c->attrs->v[GROUP].i, rank, size);
+  return fli_comm_group(c->rt, c->attrs->v[FL_ATTR_collectives_group].i, rank,
+                        size);
 }
 
 static fl_status check_rank(const fli_infer *c, int64_t rank, int size) {
@@ -64,7 +63,7 @@ fl_status fli_shape_comm_reduce(fli_infer *c) {
 fl_status fli_shape_comm_rooted(fli_infer *c) {
   int rank = 0, size = 1;
   FLI_TRY(group_of(c, &rank, &size));
-  FLI_TRY(check_rank(c, c->attrs->v[OWN].i, size));
+  FLI_TRY(check_rank(c, c->attrs->v[FL_ATTR_comm_rooted_root].i, size));
   return as_x(c);
 }
 
@@ -96,14 +95,16 @@ static fl_status parted(fli_infer *c, int size) {
 fl_status fli_shape_comm_all_gather(fli_infer *c) {
   int rank = 0, size = 1;
   FLI_TRY(group_of(c, &rank, &size));
-  return c->attrs->v[OWN].i ? parted(c, size) : comm_joined(c, size);
+  return c->attrs->v[FL_ATTR_comm_all_gather_whole].i ? parted(c, size)
+                                                      : comm_joined(c, size);
 }
 
 fl_status fli_shape_comm_gather(fli_infer *c) {
   int rank = 0, size = 1;
   FLI_TRY(group_of(c, &rank, &size));
-  FLI_TRY(check_rank(c, c->attrs->v[OWN].i, size));
-  return comm_joined(c, rank == c->attrs->v[OWN].i ? size : 0);
+  FLI_TRY(check_rank(c, c->attrs->v[FL_ATTR_comm_gather_root].i, size));
+  return comm_joined(c, rank == c->attrs->v[FL_ATTR_comm_gather_root].i ? size
+                                                                        : 0);
 }
 
 /* The part of each rank. */
@@ -128,8 +129,8 @@ static fl_status comm_listed(fli_infer *c, int k, fl_meta *m) {
 fl_status fli_shape_comm_reduce_scatter(fli_infer *c) {
   int rank = 0, size = 1;
   FLI_TRY(group_of(c, &rank, &size));
-  FLI_TRY(reducible(c, c->attrs->v[OWN].i));
-  if (c->attrs->v[OWN].i <= FL_COMM_MEAN)
+  FLI_TRY(reducible(c, c->attrs->v[FL_ATTR_comm_reduce_scatter_reduce].i));
+  if (c->attrs->v[FL_ATTR_comm_reduce_scatter_reduce].i <= FL_COMM_MEAN)
     c->saves = 0;
   return comm_split(c, size);
 }
@@ -144,9 +145,9 @@ fl_status fli_shape_comm_scatter(fli_infer *c) {
   int rank = 0, size = 1;
   fl_meta given;
   FLI_TRY(group_of(c, &rank, &size));
-  int64_t root = c->attrs->v[OWN].i;
+  int64_t root = c->attrs->v[FL_ATTR_comm_scatter_root].i;
   FLI_TRY(check_rank(c, root, size));
-  FLI_TRY(comm_listed(c, OWN + 1, &given));
+  FLI_TRY(comm_listed(c, FL_ATTR_comm_scatter_shape, &given));
   if (rank == root) {
     FLI_TRY(comm_split(c, size));
     if (given.ndim && !fli_same_shape(&given, &c->out[0]))
@@ -165,7 +166,7 @@ fl_status fli_shape_comm_scatter(fli_infer *c) {
 
 static fl_status check_peer(fli_infer *c) {
   int rank = 0, size = 1;
-  int64_t peer = c->attrs->v[OWN].i;
+  int64_t peer = c->attrs->v[FL_ATTR_comm_peers_peer].i;
   FLI_TRY(group_of(c, &rank, &size));
   FLI_TRY(check_rank(c, peer, size));
   if (peer == rank)
@@ -180,7 +181,7 @@ fl_status fli_shape_comm_send(fli_infer *c) {
 
 fl_status fli_shape_comm_recv(fli_infer *c) {
   FLI_TRY(check_peer(c));
-  return comm_listed(c, OWN + 1, &c->out[0]);
+  return comm_listed(c, FL_ATTR_comm_recv_shape, &c->out[0]);
 }
 
 fl_status fli_shape_comm_barrier(fli_infer *c) {
@@ -190,21 +191,20 @@ fl_status fli_shape_comm_barrier(fli_infer *c) {
 
 /* --- gradients --- */
 
-static fl_attrs in_group(fli_grad *g, int op, int64_t own) {
+static fl_attrs in_group(fli_grad *g, int op) {
   fl_attrs a = fli_attrs(&g->e, op);
-  a.v[GROUP] = g->attrs->v[GROUP];
-  if (own >= 0)
-    a.v[OWN].i = own;
+  a.v[FL_ATTR_collectives_group] = g->attrs->v[FL_ATTR_collectives_group];
   return a;
 }
 
 static fl_value comm_reduced(fli_grad *g, fl_value x, int64_t reduce) {
-  fl_attrs a = in_group(g, FLI_OP_comm_all_reduce, reduce);
+  fl_attrs a = in_group(g, FLI_OP_comm_all_reduce);
+  a.v[FL_ATTR_comm_all_reduce_reduce].i = reduce;
   return RUN_A(comm_all_reduce, &a, x);
 }
 
 static fl_value comm_gathered(fli_grad *g, fl_value x) {
-  fl_attrs a = in_group(g, FLI_OP_comm_all_gather, -1);
+  fl_attrs a = in_group(g, FLI_OP_comm_all_gather);
   return RUN_A(comm_all_gather, &a, x);
 }
 
@@ -213,7 +213,8 @@ static fl_value comm_gathered(fli_grad *g, fl_value x) {
 static fl_value unreduced(fli_grad *g, fl_value dy, int64_t reduce,
                           fl_value y) {
   int rank = 0, size = 1;
-  fli_comm_group(g->e.rt, g->attrs->v[GROUP].i, &rank, &size);
+  fli_comm_group(g->e.rt, g->attrs->v[FL_ATTR_collectives_group].i, &rank,
+                 &size);
   if (reduce == FL_COMM_SUM)
     return dy;
   if (reduce == FL_COMM_MEAN)
@@ -226,13 +227,15 @@ static fl_value unreduced(fli_grad *g, fl_value dy, int64_t reduce,
 
 void fli_grad_comm_all_reduce(fli_grad *g) {
   fl_value dy = comm_reduced(g, fli_g_dy(g, 0), FL_COMM_SUM);
-  g->dx[0] = unreduced(g, dy, g->attrs->v[OWN].i, g->y[0]);
+  g->dx[0] =
+      unreduced(g, dy, g->attrs->v[FL_ATTR_comm_all_reduce_reduce].i, g->y[0]);
 }
 
 static bool is_root(fli_grad *g) {
   int rank = 0, size = 1;
-  fli_comm_group(g->e.rt, g->attrs->v[GROUP].i, &rank, &size);
-  return rank == g->attrs->v[OWN].i;
+  fli_comm_group(g->e.rt, g->attrs->v[FL_ATTR_collectives_group].i, &rank,
+                 &size);
+  return rank == g->attrs->v[FL_ATTR_comm_roots_root].i;
 }
 
 /* The root's result is everybody's; what the others got is their own x. */
@@ -240,7 +243,8 @@ void fli_grad_comm_reduce(fli_grad *g) {
   bool root = is_root(g);
   fl_value dy = fli_g_dy(g, 0), none = MUL(dy, NUM(0));
   fl_value all = comm_reduced(g, root ? dy : none, FL_COMM_SUM);
-  fl_value dx = unreduced(g, all, g->attrs->v[OWN + 1].i, fli_none());
+  fl_value dx =
+      unreduced(g, all, g->attrs->v[FL_ATTR_comm_reduce_reduce].i, fli_none());
   g->dx[0] = root ? dx : ADD(dx, dy);
 }
 
@@ -254,36 +258,41 @@ static fl_value among_parts(fli_grad *g, fl_value part) {
   const fl_meta *x = &g->in_meta[0];
   int rank = 0, size = 1, first = 2 * (x->ndim - 1);
   int64_t ends[2 * FL_MAX_DIMS] = {0};
-  fli_comm_group(g->e.rt, g->attrs->v[GROUP].i, &rank, &size);
+  fli_comm_group(g->e.rt, g->attrs->v[FL_ATTR_collectives_group].i, &rank,
+                 &size);
   ends[first] = x->shape[0] / size * rank;
   ends[first + 1] = x->shape[0] / size * (size - 1 - rank);
   fl_attrs a = fli_attrs(&g->e, FLI_OP_pad);
-  fli_set_list(&g->e, &a, 0, first + 2, ends);
+  fli_set_list(&g->e, &a, FL_ATTR_pad_pad, first + 2, ends);
   return RUN_A(pad, &a, part);
 }
 
 void fli_grad_comm_all_gather(fli_grad *g) {
-  fl_attrs a = in_group(g, FLI_OP_comm_reduce_scatter, FL_COMM_SUM);
+  fl_attrs a = in_group(g, FLI_OP_comm_reduce_scatter);
+  a.v[FL_ATTR_comm_reduce_scatter_reduce].i = FL_COMM_SUM;
   fl_value dx = RUN_A(comm_reduce_scatter, &a, fli_g_dy(g, 0));
-  g->dx[0] =
-      g->attrs->v[OWN].i ? among_parts(g, dx) : RESHAPE(dx, &g->in_meta[0]);
+  g->dx[0] = g->attrs->v[FL_ATTR_comm_all_gather_whole].i
+                 ? among_parts(g, dx)
+                 : RESHAPE(dx, &g->in_meta[0]);
 }
 
 void fli_grad_comm_reduce_scatter(fli_grad *g) {
   fl_value dy = comm_gathered(g, fli_g_dy(g, 0));
-  g->dx[0] = unreduced(g, dy, g->attrs->v[OWN].i, fli_none());
+  g->dx[0] = unreduced(g, dy, g->attrs->v[FL_ATTR_comm_reduce_scatter_reduce].i,
+                       fli_none());
 }
 
 void fli_grad_comm_all_to_all(fli_grad *g) {
-  fl_attrs a = in_group(g, FLI_OP_comm_all_to_all, -1);
+  fl_attrs a = in_group(g, FLI_OP_comm_all_to_all);
   g->dx[0] = RUN_A(comm_all_to_all, &a, fli_g_dy(g, 0));
 }
 
 void fli_grad_comm_gather(fli_grad *g) {
   const fl_meta *x = &g->in_meta[0];
   static const int64_t one[1] = {1};
-  fl_attrs a = in_group(g, FLI_OP_comm_scatter, g->attrs->v[OWN].i);
-  fli_set_list(&g->e, &a, OWN + 1, x->ndim ? x->ndim : 1,
+  fl_attrs a = in_group(g, FLI_OP_comm_scatter);
+  a.v[FL_ATTR_comm_scatter_root].i = g->attrs->v[FL_ATTR_comm_gather_root].i;
+  fli_set_list(&g->e, &a, FL_ATTR_comm_scatter_shape, x->ndim ? x->ndim : 1,
                x->ndim ? x->shape : one);
   g->dx[0] = RESHAPE(RUN_A(comm_scatter, &a, fli_g_dy(g, 0)), x);
 }
@@ -291,7 +300,8 @@ void fli_grad_comm_gather(fli_grad *g) {
 /* What ranks other than root gave was not read. */
 void fli_grad_comm_scatter(fli_grad *g) {
   const fl_meta *x = &g->in_meta[0];
-  fl_attrs a = in_group(g, FLI_OP_comm_gather, g->attrs->v[OWN].i);
+  fl_attrs a = in_group(g, FLI_OP_comm_gather);
+  a.v[FL_ATTR_comm_gather_root].i = g->attrs->v[FL_ATTR_comm_scatter_root].i;
   fl_value dy = fli_g_dy(g, 0), dx = RUN_A(comm_gather, &a, dy);
   if (is_root(g))
     g->dx[0] = dx;

@@ -59,7 +59,8 @@ void fli_grad_view_as_complex(fli_grad *g) {
 
 fl_status fli_shape_complex_mul(fli_infer *c) {
   fl_meta *y = &c->out[0];
-  const fl_meta *wide = c->in[c->in[1]->ndim > c->in[0]->ndim];
+  const fl_meta *wide = c->in[c->in[FL_IN_complex_mul_b]->ndim >
+                              c->in[FL_IN_complex_mul_a]->ndim];
   y->ndim = wide->ndim;
   memcpy(y->shape, wide->shape, sizeof y->shape);
   for (int k = 0; k < 2; k++) {
@@ -77,8 +78,10 @@ fl_status fli_shape_complex_mul(fli_infer *c) {
         return fli_fail(FL_ESHAPE,
                         "complex_mul: shapes %s and %s do not broadcast: sizes "
                         "must be equal, or 1",
-                        fli_shape_text(c->in[0]->ndim, c->in[0]->shape),
-                        fli_shape_text(c->in[1]->ndim, c->in[1]->shape));
+                        fli_shape_text(c->in[FL_IN_complex_mul_a]->ndim,
+                                       c->in[FL_IN_complex_mul_a]->shape),
+                        fli_shape_text(c->in[FL_IN_complex_mul_b]->ndim,
+                                       c->in[FL_IN_complex_mul_b]->shape));
     }
   }
   return FL_OK;
@@ -88,15 +91,16 @@ static fl_value one_of(fli_env *e, fl_value pair, int64_t k) {
   fl_attrs a = fli_attrs(e, FLI_OP_select);
   if (e->status)
     return pair;
-  a.v[0].i = fli_meta(pair)->ndim - 1;
-  a.v[1].i = k;
+  a.v[FL_ATTR_select_dim].i = fli_meta(pair)->ndim - 1;
+  a.v[FL_ATTR_select_index].i = k;
   return fli_run(e, FLI_OP_select, &a, 1, &pair);
 }
 
 void fli_compose_complex_mul(fli_composing *g) {
   fl_value re[2], im[2];
   fl_meta m;
-  const fl_meta *in[2] = {fli_meta(g->in[0]), fli_meta(g->in[1])};
+  const fl_meta *in[2] = {fli_meta(g->in[FL_IN_complex_mul_a]),
+                          fli_meta(g->in[FL_IN_complex_mul_b])};
   fli_infer c = {.out = &m, .in = in};
   if ((g->e.status = fli_shape_complex_mul(&c)))
     return;
@@ -105,10 +109,10 @@ void fli_compose_complex_mul(fli_composing *g) {
     re[k] = one_of(&g->e, x, 0);
     im[k] = one_of(&g->e, x, 1);
   }
-  if (g->attrs->v[0].i)
+  if (g->attrs->v[FL_ATTR_complex_mul_conj].i)
     im[1] = NEG(im[1]);
   fl_attrs a = fli_attrs(&g->e, FLI_OP_stack);
-  a.v[0].i = m.ndim - 1;
+  a.v[FL_ATTR_stack_dim].i = m.ndim - 1;
   fl_value y = RUN_A(stack, &a, SUB(MUL(re[0], re[1]), MUL(im[0], im[1])),
                      ADD(MUL(re[0], im[1]), MUL(im[0], re[1])));
   g->out[0] = CAST(y, fli_promote(in[0]->dtype, in[1]->dtype));
@@ -117,15 +121,17 @@ void fli_compose_complex_mul(fli_composing *g) {
 /* Of L(a b) towards a dy conj(b), towards b dy conj(a); of L(a conj(b)) dy b
  * and a conj(dy). */
 void fli_grad_complex_mul(fli_grad *g) {
-  bool conj = g->attrs->v[0].i;
+  bool conj = g->attrs->v[FL_ATTR_complex_mul_conj].i;
   fl_attrs a = fli_attrs(&g->e, FLI_OP_complex_mul), by = a;
-  a.v[0].i = !conj;
-  by.v[0].i = true;
-  if (g->need[0])
-    g->dx[0] = RUN_A(complex_mul, &a, g->dy[0], g->in[1]);
-  if (g->need[1])
-    g->dx[1] = conj ? RUN_A(complex_mul, &by, g->in[0], g->dy[0])
-                    : RUN_A(complex_mul, &by, g->dy[0], g->in[0]);
+  a.v[FL_ATTR_complex_mul_conj].i = !conj;
+  by.v[FL_ATTR_complex_mul_conj].i = true;
+  if (g->need[FL_IN_complex_mul_a])
+    g->dx[FL_IN_complex_mul_a] =
+        RUN_A(complex_mul, &a, g->dy[0], g->in[FL_IN_complex_mul_b]);
+  if (g->need[FL_IN_complex_mul_b])
+    g->dx[FL_IN_complex_mul_b] =
+        conj ? RUN_A(complex_mul, &by, g->in[FL_IN_complex_mul_a], g->dy[0])
+             : RUN_A(complex_mul, &by, g->dy[0], g->in[FL_IN_complex_mul_a]);
 }
 
 static bool is_complex(fl_value v) {
@@ -163,18 +169,18 @@ static fl_value of_parts(fli_composing *g, fl_value re, fl_value im) {
   re = EXPAND(re, &m);
   im = EXPAND(im, &m);
   fl_attrs a = fli_attrs(&g->e, FLI_OP_stack);
-  a.v[0].i = m.ndim;
+  a.v[FL_ATTR_stack_dim].i = m.ndim;
   return RUN(view_as_complex, RUN_A(stack, &a, re, im));
 }
 
 void fli_compose_complex(fli_composing *g) {
-  g->out[0] = of_parts(g, g->in[0], g->in[1]);
+  g->out[0] = of_parts(g, g->in[FL_IN_complex_re], g->in[FL_IN_complex_im]);
 }
 
 void fli_compose_polar(fli_composing *g) {
-  fl_dtype d = part_dtype(g->in[0], g->in[1]);
-  fl_value size = CAST(as_tensor(g, g->in[0]), d);
-  fl_value angle = CAST(as_tensor(g, g->in[1]), d);
+  fl_dtype d = part_dtype(g->in[FL_IN_polar_size], g->in[FL_IN_polar_angle]);
+  fl_value size = CAST(as_tensor(g, g->in[FL_IN_polar_size]), d);
+  fl_value angle = CAST(as_tensor(g, g->in[FL_IN_polar_angle]), d);
   g->out[0] =
       of_parts(g, MUL(size, RUN(cos, angle)), MUL(size, RUN(sin, angle)));
 }
@@ -222,7 +228,7 @@ void fli_compose_eig(fli_composing *g) {
   fl_value wv[FL_MAX_OUT];
   eig(g, wv);
   g->out[0] = RUN(view_as_complex, wv[0]);
-  g->out[1] = RUN(view_as_complex, wv[1]);
+  g->out[FL_OUT_eig_vectors] = RUN(view_as_complex, wv[1]);
 }
 
 void fli_compose_eigvals(fli_composing *g) {

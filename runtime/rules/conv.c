@@ -3,16 +3,26 @@
  * the three rows is differentiated by the other two. */
 #include "window.h"
 
-enum { STRIDE, PADDING, DILATION, GROUPS }; /* from conv's first attribute on */
+/* Where a row has the attributes that say which convolution it is. */
+typedef struct conv_slots {
+  int stride, padding, dilation, groups;
+} conv_slots;
+
+static const conv_slots of_conv = {FL_ATTR_conv_stride, FL_ATTR_conv_padding,
+                                   FL_ATTR_conv_dilation, FL_ATTR_conv_groups};
+static const conv_slots of_grads = {
+    FL_ATTR_conv_grads_stride, FL_ATTR_conv_grads_padding,
+    FL_ATTR_conv_grads_dilation, FL_ATTR_conv_grads_groups};
 
 static const int64_t ones[3] = {1, 1, 1}, zeros[3] = {0, 0, 0};
 
-/* The shape of a convolution of x with weight; attributes begin at `at`. */
+/* The shape of a convolution of x with weight. */
 static fl_status conv_infer(fli_infer *c, const fl_meta *x, const fl_meta *w,
-                            int at, fl_meta *y) {
+                            const conv_slots *at, fl_meta *y) {
   const char *op = c->op->info.name;
   int n = w->ndim - 2, first = x->ndim - n; /* the first spatial dim of x */
-  int64_t stride[3], padding[3], dilation[3], groups = c->attrs->v[at + 3].i;
+  int64_t stride[3], padding[3], dilation[3],
+      groups = c->attrs->v[at->groups].i;
   if (n < 1 || n > 3)
     return fli_fail(FL_ESHAPE,
                     "%s: the weight must be (outputs, inputs / groups, 1 to 3 "
@@ -32,9 +42,9 @@ static fl_status conv_infer(fli_infer *c, const fl_meta *x, const fl_meta *w,
                     op, fli_shape_text(x->ndim, x->shape),
                     fli_shape_text(w->ndim, w->shape), (long long)groups,
                     (long long)(w->shape[1] * groups));
-  FLI_TRY(fli_window_list(c, at + STRIDE, "stride", n, ones, 1, stride));
-  FLI_TRY(fli_window_list(c, at + PADDING, "padding", n, zeros, 0, padding));
-  FLI_TRY(fli_window_list(c, at + DILATION, "dilation", n, ones, 1, dilation));
+  FLI_TRY(fli_window_list(c, at->stride, "stride", n, ones, 1, stride));
+  FLI_TRY(fli_window_list(c, at->padding, "padding", n, zeros, 0, padding));
+  FLI_TRY(fli_window_list(c, at->dilation, "dilation", n, ones, 1, dilation));
   y->ndim = x->ndim;
   y->shape[0] = x->shape[0];
   y->shape[first - 1] = w->shape[0];
@@ -55,8 +65,8 @@ static fl_status conv_infer(fli_infer *c, const fl_meta *x, const fl_meta *w,
 }
 
 fl_status fli_shape_conv(fli_infer *c) {
-  const fl_meta *w = c->in[1], *bias = c->in[2];
-  FLI_TRY(conv_infer(c, c->in[0], w, 0, &c->out[0]));
+  const fl_meta *w = c->in[FL_IN_conv_weight], *bias = c->in[FL_IN_conv_bias];
+  FLI_TRY(conv_infer(c, c->in[FL_IN_conv_x], w, &of_conv, &c->out[0]));
   if (bias && (bias->ndim != 1 || bias->shape[0] != w->shape[0]))
     return fli_fail(FL_ESHAPE, "conv: the bias must be (%lld), got %s",
                     (long long)w->shape[0],
@@ -67,14 +77,16 @@ fl_status fli_shape_conv(fli_infer *c) {
 
 /* dy and weight, or dy and x; the shape of the missing one is an attribute. */
 static fl_status shape_grad(fli_infer *c, bool of_input) {
-  const fl_meta *dy = c->in[0], *other = c->in[1];
+  const fl_meta *dy = c->in[FL_IN_conv_grads_dy],
+                *other = c->in[of_input ? FL_IN_conv_input_grad_weight
+                                        : FL_IN_conv_weight_grad_x];
   int n;
-  const int64_t *shape = fl_attr_list(c->attrs, 0, &n);
+  const int64_t *shape = fl_attr_list(c->attrs, FL_ATTR_conv_grads_shape, &n);
   fl_meta missing = {.ndim = n <= FL_MAX_DIMS ? n : 0}, y = {.ndim = 0};
   for (int i = 0; i < missing.ndim; i++)
     missing.shape[i] = shape[i];
   FLI_TRY(conv_infer(c, of_input ? &missing : other,
-                     of_input ? other : &missing, 1, &y));
+                     of_input ? other : &missing, &of_grads, &y));
   bool same = y.ndim == dy->ndim;
   for (int i = 0; i < y.ndim && same; i++)
     same = y.shape[i] == dy->shape[i];
@@ -105,94 +117,106 @@ static double products_of(const fl_meta *y, const fl_meta *w) {
 
 void fli_cost_conv(const fli_infer *c, double *flops, double *bytes) {
   fli_cost_bytes(c, flops, bytes);
-  *flops = products_of(&c->out[0], c->in[1]);
+  *flops = products_of(&c->out[0], c->in[FL_IN_conv_weight]);
 }
 
 void fli_cost_conv_input_grad(const fli_infer *c, double *flops,
                               double *bytes) {
   fli_cost_bytes(c, flops, bytes);
-  *flops = products_of(c->in[0], c->in[1]);
+  *flops = products_of(c->in[FL_IN_conv_input_grad_dy],
+                       c->in[FL_IN_conv_input_grad_weight]);
 }
 
 void fli_cost_conv_weight_grad(const fli_infer *c, double *flops,
                                double *bytes) {
   fli_cost_bytes(c, flops, bytes);
-  *flops = products_of(c->in[0], &c->out[0]);
+  *flops = products_of(c->in[FL_IN_conv_weight_grad_dy], &c->out[0]);
 }
 
 /* --- gradients --- */
 
-/* The first attribute of the window, the last four of each of the rows. */
-static int window_of(const fl_op *op) {
-  return op->info.n_attr - 1 - GROUPS;
+static void copy_list(fli_grad *g, fl_attrs *a, int to, int from) {
+  int n;
+  const int64_t *v = fl_attr_list(g->attrs, from, &n);
+  fli_set_list(&g->e, a, to, n, v);
 }
 
-/* The attributes of row `op` that say which convolution it is, from those of
- * the node's row; `shape` leads in the gradients' rows. */
-static fl_attrs same_window(fli_grad *g, int op, const fl_meta *shape) {
+/* The attributes that say which convolution it is, from those of the node. */
+static void copy_window(fli_grad *g, fl_attrs *a, const conv_slots *to,
+                        const conv_slots *from) {
+  copy_list(g, a, to->stride, from->stride);
+  copy_list(g, a, to->padding, from->padding);
+  copy_list(g, a, to->dilation, from->dilation);
+  a->v[to->groups] = g->attrs->v[from->groups];
+}
+
+/* Those of a gradient of this shape. */
+static fl_attrs grad_window(fli_grad *g, int op, const fl_meta *shape,
+                            const conv_slots *from) {
   fl_attrs a = fli_attrs(&g->e, op);
-  int from = window_of(g->op), to = window_of(&g->e.rt->ops[op]);
-  if (shape)
-    fli_set_list(&g->e, &a, 0, shape->ndim, shape->shape);
-  for (int k = STRIDE; k <= DILATION; k++) {
-    int n;
-    const int64_t *v = fl_attr_list(g->attrs, from + k, &n);
-    fli_set_list(&g->e, &a, to + k, n, v);
-  }
-  a.v[to + GROUPS] = g->attrs->v[from + GROUPS];
+  fli_set_list(&g->e, &a, FL_ATTR_conv_grads_shape, shape->ndim, shape->shape);
+  copy_window(g, &a, &of_grads, from);
   return a;
 }
 
 static fl_value conv(fli_grad *g, fl_value x, fl_value w) {
-  fl_attrs a = same_window(g, FLI_OP_conv, NULL);
+  fl_attrs a = fli_attrs(&g->e, FLI_OP_conv);
+  copy_window(g, &a, &of_conv, &of_grads);
   return RUN_A(conv, &a, x, w, fli_none());
 }
 
 static fl_value input_grad(fli_grad *g, fl_value dy, fl_value w,
-                           const fl_meta *x) {
-  fl_attrs a = same_window(g, FLI_OP_conv_input_grad, x);
+                           const fl_meta *x, const conv_slots *from) {
+  fl_attrs a = grad_window(g, FLI_OP_conv_input_grad, x, from);
   return RUN_A(conv_input_grad, &a, dy, w);
 }
 
 static fl_value weight_grad(fli_grad *g, fl_value dy, fl_value x,
-                            const fl_meta *w) {
-  fl_attrs a = same_window(g, FLI_OP_conv_weight_grad, w);
+                            const fl_meta *w, const conv_slots *from) {
+  fl_attrs a = grad_window(g, FLI_OP_conv_weight_grad, w, from);
   return RUN_A(conv_weight_grad, &a, dy, x);
 }
 
 void fli_grad_conv(fli_grad *g) {
   fl_value dy = g->dy[0];
-  if (g->need[0])
-    g->dx[0] = input_grad(g, dy, g->in[1], &g->in_meta[0]);
-  if (g->need[1])
-    g->dx[1] = weight_grad(g, dy, g->in[0], &g->in_meta[1]);
-  if (g->need[2]) { /* all dims but the channels */
+  if (g->need[FL_IN_conv_x])
+    g->dx[FL_IN_conv_x] = input_grad(g, dy, g->in[FL_IN_conv_weight],
+                                     &g->in_meta[FL_IN_conv_x], &of_conv);
+  if (g->need[FL_IN_conv_weight])
+    g->dx[FL_IN_conv_weight] = weight_grad(
+        g, dy, g->in[FL_IN_conv_x], &g->in_meta[FL_IN_conv_weight], &of_conv);
+  if (g->need[FL_IN_conv_bias]) { /* all dims but the channels */
     int64_t dims[FL_MAX_DIMS];
-    int n = 0, first = g->out_meta[0].ndim - (g->in_meta[1].ndim - 2);
+    int n = 0,
+        first = g->out_meta[0].ndim - (g->in_meta[FL_IN_conv_weight].ndim - 2);
     for (int i = 0; i < g->out_meta[0].ndim; i++)
       if (i != first - 1)
         dims[n++] = i;
-    g->dx[2] = SUM(dy, n, dims, false);
+    g->dx[FL_IN_conv_bias] = SUM(dy, n, dims, false);
   }
 }
 
 void fli_grad_conv_input_grad(fli_grad *g) {
-  if (g->need[0])
-    g->dx[0] = conv(g, g->dy[0], g->in[1]);
-  if (g->need[1])
-    g->dx[1] = weight_grad(g, g->in[0], g->dy[0], &g->in_meta[1]);
+  if (g->need[FL_IN_conv_input_grad_dy])
+    g->dx[FL_IN_conv_input_grad_dy] =
+        conv(g, g->dy[0], g->in[FL_IN_conv_input_grad_weight]);
+  if (g->need[FL_IN_conv_input_grad_weight])
+    g->dx[FL_IN_conv_input_grad_weight] =
+        weight_grad(g, g->in[FL_IN_conv_input_grad_dy], g->dy[0],
+                    &g->in_meta[FL_IN_conv_input_grad_weight], &of_grads);
 }
 
 void fli_grad_conv_weight_grad(fli_grad *g) {
-  if (g->need[0])
-    g->dx[0] = conv(g, g->in[1], g->dy[0]);
-  if (g->need[1])
-    g->dx[1] = input_grad(g, g->in[0], g->dy[0], &g->in_meta[1]);
+  if (g->need[FL_IN_conv_weight_grad_dy])
+    g->dx[FL_IN_conv_weight_grad_dy] =
+        conv(g, g->in[FL_IN_conv_weight_grad_x], g->dy[0]);
+  if (g->need[FL_IN_conv_weight_grad_x])
+    g->dx[FL_IN_conv_weight_grad_x] =
+        input_grad(g, g->in[FL_IN_conv_weight_grad_dy], g->dy[0],
+                   &g->in_meta[FL_IN_conv_weight_grad_x], &of_grads);
 }
 
 /* --- transposed convolution: what a convolution does to a gradient --- */
-
-enum { T_STRIDE, T_PADDING, T_OUTPUT_PADDING, T_DILATION, T_GROUPS };
 
 /* Number i of n of a list that may be empty or have one for all. */
 static int64_t conv_number(fli_composing *g, int k, const char *name, int i,
@@ -229,15 +253,17 @@ static fl_value lengthened(fli_composing *g, fl_value x, int n,
   if (!any || g->e.status != FL_OK)
     return x;
   fl_attrs a = fli_attrs(&g->e, FLI_OP_pad);
-  fli_set_list(&g->e, &a, 0, 2 * n, pads);
+  fli_set_list(&g->e, &a, FL_ATTR_pad_pad, 2 * n, pads);
   return RUN_A(pad, &a, x);
 }
 
 void fli_compose_conv_transpose(fli_composing *g) {
-  const fl_meta *x = fli_meta(g->in[0]), *w = fli_meta(g->in[1]);
+  const fl_meta *x = fli_meta(g->in[FL_IN_conv_transpose_x]),
+                *w = fli_meta(g->in[FL_IN_conv_transpose_weight]);
   int n = w->ndim - 2, first = x->ndim - n;
-  int64_t list[3][3], more[3] = {0}, shape[FL_MAX_DIMS],
-                      groups = g->attrs->v[T_GROUPS].i;
+  int64_t stride[3], padding[3], dilation[3], more[3] = {0};
+  int64_t shape[FL_MAX_DIMS],
+      groups = g->attrs->v[FL_ATTR_conv_transpose_groups].i;
   if (n < 1 || n > 3 || (first != 1 && first != 2) || groups < 1 ||
       x->shape[first - 1] != w->shape[0] || w->shape[0] % groups != 0) {
     fli_env_fail(&g->e, FL_ESHAPE,
@@ -251,13 +277,17 @@ void fli_compose_conv_transpose(fli_composing *g) {
   shape[0] = x->shape[0];
   shape[first - 1] = w->shape[1] * groups;
   for (int i = 0; i < n && g->e.status == FL_OK; i++) {
-    int64_t s = conv_number(g, T_STRIDE, "stride", i, n, 1, 1),
-            p = conv_number(g, T_PADDING, "padding", i, n, 0, 0),
-            o = conv_number(g, T_OUTPUT_PADDING, "output_padding", i, n, 0, 0),
-            d = conv_number(g, T_DILATION, "dilation", i, n, 1, 1);
-    list[0][i] = s;
-    list[1][i] = p;
-    list[2][i] = d;
+    int64_t s = conv_number(g, FL_ATTR_conv_transpose_stride, "stride", i, n, 1,
+                            1),
+            p = conv_number(g, FL_ATTR_conv_transpose_padding, "padding", i, n,
+                            0, 0),
+            o = conv_number(g, FL_ATTR_conv_transpose_output_padding,
+                            "output_padding", i, n, 0, 0),
+            d = conv_number(g, FL_ATTR_conv_transpose_dilation, "dilation", i,
+                            n, 1, 1);
+    stride[i] = s;
+    padding[i] = p;
+    dilation[i] = d;
     shape[first + i] = (x->shape[first + i] - 1) * s - 2 * p +
                        d * (w->shape[2 + i] - 1) + o + 1;
     more[i] = s > 0 ? o / s : 0;
@@ -274,23 +304,30 @@ void fli_compose_conv_transpose(fli_composing *g) {
                    (long long)s, (long long)p);
   }
   fl_attrs a = fli_attrs(&g->e, FLI_OP_conv_input_grad);
-  fli_set_list(&g->e, &a, 0, x->ndim, shape);
-  for (int k = 0; k < 3 && g->e.status == FL_OK; k++)
-    fli_set_list(&g->e, &a, 1 + k, n, list[k]);
-  a.v[4].i = groups;
-  fl_value dy = lengthened(g, g->in[0], n, more);
-  fl_value y = RUN_A(conv_input_grad, &a, dy, g->in[1]);
-  if (!fli_nothing(g->in[2])) {
+  fli_set_list(&g->e, &a, FL_ATTR_conv_input_grad_shape, x->ndim, shape);
+  if (g->e.status)
+    return;
+  fli_set_list(&g->e, &a, of_grads.stride, n, stride);
+  fli_set_list(&g->e, &a, of_grads.padding, n, padding);
+  fli_set_list(&g->e, &a, of_grads.dilation, n, dilation);
+  a.v[FL_ATTR_conv_input_grad_groups].i = groups;
+  fl_value dy = lengthened(g, g->in[FL_IN_conv_transpose_x], n, more);
+  fl_value y =
+      RUN_A(conv_input_grad, &a, dy, g->in[FL_IN_conv_transpose_weight]);
+  if (!fli_nothing(g->in[FL_IN_conv_transpose_bias])) {
     int64_t row[FL_MAX_DIMS] = {
-        fl_numel(fli_meta(g->in[2])->ndim, fli_meta(g->in[2])->shape)};
+        fl_numel(fli_meta(g->in[FL_IN_conv_transpose_bias])->ndim,
+                 fli_meta(g->in[FL_IN_conv_transpose_bias])->shape)};
     for (int i = 0; i < n; i++)
       row[1 + i] = 1;
     if (row[0] != shape[first - 1])
       fli_env_fail(
           &g->e, FL_ESHAPE, "conv_transpose: the bias must be (%lld), got %s",
           (long long)shape[first - 1],
-          fli_shape_text(fli_meta(g->in[2])->ndim, fli_meta(g->in[2])->shape));
-    y = ADD(y, fli_v_reshape(&g->e, g->in[2], n + 1, row));
+          fli_shape_text(fli_meta(g->in[FL_IN_conv_transpose_bias])->ndim,
+                         fli_meta(g->in[FL_IN_conv_transpose_bias])->shape));
+    y = ADD(y,
+            fli_v_reshape(&g->e, g->in[FL_IN_conv_transpose_bias], n + 1, row));
   }
   g->out[0] = y;
 }

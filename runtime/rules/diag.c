@@ -6,7 +6,7 @@
 static fl_value diag_padded(fli_composing *g, fl_value x, int n,
                             const int64_t *list) {
   fl_attrs a = fli_attrs(&g->e, FLI_OP_pad);
-  fli_set_list(&g->e, &a, 0, n, list);
+  fli_set_list(&g->e, &a, FL_ATTR_pad_pad, n, list);
   return RUN_A(pad, &a, x);
 }
 
@@ -36,12 +36,12 @@ static fl_value embedded(fli_composing *g, fl_value x, int64_t offset) {
 
 void fli_compose_diag(fli_composing *g) {
   const fl_meta *m = fli_meta(g->in[0]);
-  int64_t offset = g->attrs->v[0].i;
+  int64_t offset = g->attrs->v[FL_ATTR_diag_offset].i;
   if (m->ndim == 1) {
     g->out[0] = embedded(g, g->in[0], offset);
   } else if (m->ndim == 2) {
     fl_attrs a = fli_attrs(&g->e, FLI_OP_diagonal);
-    a.v[0].i = offset;
+    a.v[FL_ATTR_diagonal_offset].i = offset;
     g->out[0] = RUN_A(diagonal, &a, g->in[0]);
   } else {
     fli_env_fail(&g->e, FL_ESHAPE,
@@ -53,7 +53,8 @@ void fli_compose_diag(fli_composing *g) {
 void fli_compose_diag_embed(fli_composing *g) {
   const fl_meta *m = fli_meta(g->in[0]);
   int n = m->ndim + 1;
-  int64_t dim1 = g->attrs->v[1].i, dim2 = g->attrs->v[2].i;
+  int64_t dim1 = g->attrs->v[FL_ATTR_diag_embed_dim1].i,
+          dim2 = g->attrs->v[FL_ATTR_diag_embed_dim2].i;
   dim1 += dim1 < 0 ? n : 0;
   dim2 += dim2 < 0 ? n : 0;
   if (m->ndim == 0 || dim1 == dim2 || dim1 < 0 || dim2 < 0 || dim1 >= n ||
@@ -64,17 +65,17 @@ void fli_compose_diag_embed(fli_composing *g) {
                  n, fli_shape_text(m->ndim, m->shape));
     return;
   }
-  fl_value x = embedded(g, g->in[0], g->attrs->v[0].i);
+  fl_value x = embedded(g, g->in[0], g->attrs->v[FL_ATTR_diag_embed_offset].i);
   fl_attrs a = fli_attrs(&g->e, FLI_OP_movedim);
-  fli_set_list(&g->e, &a, 0, 2, (int64_t[]){n - 2, n - 1});
-  fli_set_list(&g->e, &a, 1, 2, (int64_t[]){dim1, dim2});
+  fli_set_list(&g->e, &a, FL_ATTR_movedim_from, 2, (int64_t[]){n - 2, n - 1});
+  fli_set_list(&g->e, &a, FL_ATTR_movedim_to, 2, (int64_t[]){dim1, dim2});
   g->out[0] = dim1 == n - 2 && dim2 == n - 1 ? x : RUN_A(movedim, &a, x);
 }
 
 void fli_compose_unflatten(fli_composing *g) {
   const fl_meta *m = fli_meta(g->in[0]);
-  int dim = (int)g->attrs->v[0].i, n;
-  const int64_t *sizes = fl_attr_list(g->attrs, 1, &n);
+  int dim = (int)g->attrs->v[FL_ATTR_unflatten_dim].i, n;
+  const int64_t *sizes = fl_attr_list(g->attrs, FL_ATTR_unflatten_sizes, &n);
   int64_t shape[FL_MAX_LIST + FL_MAX_DIMS], known = 1;
   int open = -1;
   bool fits = m->ndim > 0 && n > 0;

@@ -324,7 +324,7 @@ void fli_grad_lerp(fli_grad *g) {
 }
 
 void fli_grad_addcmul(fli_grad *g) {
-  fl_value scaled = MUL(g->dy[0], NUM(g->attrs->v[0].f));
+  fl_value scaled = MUL(g->dy[0], NUM(g->attrs->v[FL_ATTR_addcmul_value].f));
   g->dx[0] = g->dy[0];
   if (g->need[1])
     g->dx[1] = MUL(scaled, g->in[2]);
@@ -334,7 +334,8 @@ void fli_grad_addcmul(fli_grad *g) {
 
 void fli_grad_addcdiv(fli_grad *g) {
   fl_value a = g->in[1], b = g->in[2];
-  fl_value scaled = DIV(MUL(g->dy[0], NUM(g->attrs->v[0].f)), b);
+  fl_value scaled =
+      DIV(MUL(g->dy[0], NUM(g->attrs->v[FL_ATTR_addcdiv_value].f)), b);
   g->dx[0] = g->dy[0];
   if (g->need[1])
     g->dx[1] = scaled;

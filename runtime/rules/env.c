@@ -113,7 +113,8 @@ static fl_value entry_of(fli_env *e, fl_value v, bool history, bool needed) {
     return v;
   if (history) {
     fl_attrs a = fli_attrs(e, FLI_OP_view);
-    fli_set_list(e, &a, 0, v.tensor->meta.ndim, v.tensor->meta.shape);
+    fli_set_list(e, &a, FL_ATTR_view_shape, v.tensor->meta.ndim,
+                 v.tensor->meta.shape);
     return fli_run(e, FLI_OP_view, &a, 1, &v);
   }
   if ((e->status = fl_tensor_detach(v.tensor, &t)) || !env_keep(e, t))
@@ -206,54 +207,54 @@ void fli_set_list(fli_env *e, fl_attrs *a, int k, int n, const int64_t *v) {
 fl_value fli_v_sum(fli_env *e, fl_value x, int n, const int64_t *dims,
                    bool keepdim) {
   fl_attrs a = fli_attrs(e, FLI_OP_sum);
-  fli_set_list(e, &a, 0, n, dims);
-  a.v[1].i = keepdim;
+  fli_set_list(e, &a, FL_ATTR_sum_dims, n, dims);
+  a.v[FL_ATTR_sum_keepdim].i = keepdim;
   return fli_run(e, FLI_OP_sum, &a, 1, &x);
 }
 
-static fl_value env_shaped(fli_env *e, int op, fl_value x, int ndim,
+static fl_value env_shaped(fli_env *e, int op, int at, fl_value x, int ndim,
                            const int64_t *shape) {
   if (fli_has_shape(fli_meta(x), ndim, shape))
     return x;
   fl_attrs a = fli_attrs(e, op);
-  fli_set_list(e, &a, 0, ndim, shape);
+  fli_set_list(e, &a, at, ndim, shape);
   return fli_run(e, op, &a, 1, &x);
 }
 
 fl_value fli_v_reshape(fli_env *e, fl_value x, int ndim, const int64_t *shape) {
-  return env_shaped(e, FLI_OP_reshape, x, ndim, shape);
+  return env_shaped(e, FLI_OP_reshape, FL_ATTR_reshape_shape, x, ndim, shape);
 }
 
 fl_value fli_v_expand(fli_env *e, fl_value x, int ndim, const int64_t *shape) {
-  return env_shaped(e, FLI_OP_expand, x, ndim, shape);
+  return env_shaped(e, FLI_OP_expand, FL_ATTR_expand_shape, x, ndim, shape);
 }
 
 fl_value fli_v_permute(fli_env *e, fl_value x, const int64_t *dims) {
   fl_attrs a = fli_attrs(e, FLI_OP_permute);
-  fli_set_list(e, &a, 0, fli_meta(x)->ndim, dims);
+  fli_set_list(e, &a, FL_ATTR_permute_dims, fli_meta(x)->ndim, dims);
   return fli_run(e, FLI_OP_permute, &a, 1, &x);
 }
 
 fl_value fli_v_transpose(fli_env *e, fl_value x, int d0, int d1) {
   fl_attrs a = fli_attrs(e, FLI_OP_transpose);
-  a.v[0].i = d0;
-  a.v[1].i = d1;
+  a.v[FL_ATTR_transpose_dim0].i = d0;
+  a.v[FL_ATTR_transpose_dim1].i = d1;
   return fli_run(e, FLI_OP_transpose, &a, 1, &x);
 }
 
 fl_value fli_v_unsqueeze(fli_env *e, fl_value x, int dim) {
   fl_attrs a = fli_attrs(e, FLI_OP_unsqueeze);
-  a.v[0].i = dim;
+  a.v[FL_ATTR_unsqueeze_dim].i = dim;
   return fli_run(e, FLI_OP_unsqueeze, &a, 1, &x);
 }
 
 fl_value fli_v_narrow(fli_env *e, fl_value x, int dim, int64_t start,
                       int64_t length, int64_t step) {
   fl_attrs a = fli_attrs(e, FLI_OP_narrow);
-  a.v[0].i = dim;
-  a.v[1].i = start;
-  a.v[2].i = length;
-  a.v[3].i = step;
+  a.v[FL_ATTR_narrow_dim].i = dim;
+  a.v[FL_ATTR_narrow_start].i = start;
+  a.v[FL_ATTR_narrow_length].i = length;
+  a.v[FL_ATTR_narrow_step].i = step;
   return fli_run(e, FLI_OP_narrow, &a, 1, &x);
 }
 
@@ -261,7 +262,7 @@ fl_value fli_v_cast(fli_env *e, fl_value x, fl_dtype d) {
   fl_attrs a = fli_attrs(e, FLI_OP_copy);
   if (e->status || (!e->graph && fli_meta(x)->dtype == d))
     return x;
-  a.v[0].i = d;
+  a.v[FL_ATTR_copy_dtype].i = d;
   return fli_run(e, FLI_OP_copy, &a, 1, &x);
 }
 
@@ -278,9 +279,9 @@ fl_value fli_v_zeros(fli_env *e, fl_dtype d, int ndim, const int64_t *shape,
   fl_tensor *t;
   if (e->graph)
     return fli_number(0);
-  fli_set_list(e, &a, 0, ndim, shape);
-  a.v[1].f = 0;
-  a.v[2].i = d;
+  fli_set_list(e, &a, FL_ATTR_full_shape, ndim, shape);
+  a.v[FL_ATTR_full_value].f = 0;
+  a.v[FL_ATTR_full_dtype].i = d;
   fl_call c = {.op = &e->rt->ops[FLI_OP_full],
                .attrs = &a,
                .site = e->site,

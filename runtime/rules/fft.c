@@ -61,8 +61,9 @@ static fl_status check_pairs(const fli_infer *c, int64_t dim) {
 
 fl_status fli_shape_dft(fli_infer *c) {
   const fl_meta *x = c->in[0];
-  FLI_TRY(check_pairs(c, c->attrs->v[0].i));
-  FLI_TRY(check_dims(c, c->attrs->v[0].i, c->attrs->v[3].i));
+  FLI_TRY(check_pairs(c, c->attrs->v[FL_ATTR_dft_dim].i));
+  FLI_TRY(check_dims(c, c->attrs->v[FL_ATTR_dft_dim].i,
+                     c->attrs->v[FL_ATTR_dft_dims].i));
   c->out[0].ndim = x->ndim;
   memcpy(c->out[0].shape, x->shape, sizeof x->shape);
   return FL_OK;
@@ -70,13 +71,13 @@ fl_status fli_shape_dft(fli_infer *c) {
 
 fl_status fli_shape_rdft(fli_infer *c) {
   const fl_meta *x = c->in[0];
-  int64_t dim = c->attrs->v[0].i;
+  int64_t dim = c->attrs->v[FL_ATTR_rdft_dim].i;
   if (x->ndim == 0 || x->ndim == FL_MAX_DIMS || x->shape[dim] == 0)
     return fli_fail(FL_ESHAPE,
                     "rdft: needs a tensor of 1 to %d dims with something along "
                     "dim, got shape %s",
                     FL_MAX_DIMS - 1, fli_shape_text(x->ndim, x->shape));
-  FLI_TRY(check_dims(c, dim, c->attrs->v[2].i));
+  FLI_TRY(check_dims(c, dim, c->attrs->v[FL_ATTR_rdft_dims].i));
   c->out[0].ndim = x->ndim + 1;
   memcpy(c->out[0].shape, x->shape, sizeof x->shape);
   c->out[0].shape[dim] = x->shape[dim] / 2 + 1;
@@ -86,9 +87,10 @@ fl_status fli_shape_rdft(fli_infer *c) {
 
 fl_status fli_shape_irdft(fli_infer *c) {
   const fl_meta *x = c->in[0];
-  int64_t n = c->attrs->v[0].i, dim = c->attrs->v[1].i;
+  int64_t n = c->attrs->v[FL_ATTR_irdft_n].i,
+          dim = c->attrs->v[FL_ATTR_irdft_dim].i;
   FLI_TRY(check_pairs(c, dim));
-  FLI_TRY(check_dims(c, dim, c->attrs->v[3].i));
+  FLI_TRY(check_dims(c, dim, c->attrs->v[FL_ATTR_irdft_dims].i));
   if (n < 1 || x->shape[dim] != n / 2 + 1)
     return fli_fail(FL_ESHAPE,
                     "irdft: a result of n = %lld needs n / 2 + 1 = %lld pairs "
@@ -105,7 +107,7 @@ fl_status fli_shape_irdft(fli_infer *c) {
 void fli_grad_dft(fli_grad *g) {
   fl_attrs a;
   fl_attrs_copy(&a, g->attrs);
-  a.v[1].i = !a.v[1].i;
+  a.v[FL_ATTR_dft_inverse].i = !a.v[FL_ATTR_dft_inverse].i;
   g->dx[0] = RUN_A(dft, &a, g->dy[0]);
 }
 
@@ -127,27 +129,28 @@ static fl_value scale_inner(fli_grad *g, fl_value x, int64_t dim, int64_t n,
   int last = 2 * (m->ndim - 1 - (int)dim);
   ends[last] = 1;
   ends[last + 1] = n % 2 == 0;
-  fli_set_list(&g->e, &pad, 0, last + 2, ends);
+  fli_set_list(&g->e, &pad, FL_ATTR_pad_pad, last + 2, ends);
   return MUL(x, ADD(RUN_A(pad, &pad, w), NUM(1)));
 }
 
 /* irdft counts what lies inside twice, for its mirror image. */
 void fli_grad_rdft(fli_grad *g) {
-  int64_t dim = g->attrs->v[0].i, n = g->in_meta[0].shape[dim];
+  int64_t dim = g->attrs->v[FL_ATTR_rdft_dim].i, n = g->in_meta[0].shape[dim];
   fl_attrs a = fli_attrs(&g->e, FLI_OP_irdft);
-  a.v[0].i = n;
-  a.v[1].i = dim;
-  a.v[2] = g->attrs->v[1];
-  a.v[3] = g->attrs->v[2];
+  a.v[FL_ATTR_irdft_n].i = n;
+  a.v[FL_ATTR_irdft_dim].i = dim;
+  a.v[FL_ATTR_irdft_scale] = g->attrs->v[FL_ATTR_rdft_scale];
+  a.v[FL_ATTR_irdft_dims] = g->attrs->v[FL_ATTR_rdft_dims];
   g->dx[0] = RUN_A(irdft, &a, scale_inner(g, g->dy[0], dim, n, 0.5));
 }
 
 void fli_grad_irdft(fli_grad *g) {
-  int64_t n = g->attrs->v[0].i, dim = g->attrs->v[1].i;
+  int64_t n = g->attrs->v[FL_ATTR_irdft_n].i,
+          dim = g->attrs->v[FL_ATTR_irdft_dim].i;
   fl_attrs a = fli_attrs(&g->e, FLI_OP_rdft);
-  a.v[0].i = dim;
-  a.v[1] = g->attrs->v[2];
-  a.v[2] = g->attrs->v[3];
+  a.v[FL_ATTR_rdft_dim].i = dim;
+  a.v[FL_ATTR_rdft_scale] = g->attrs->v[FL_ATTR_irdft_scale];
+  a.v[FL_ATTR_rdft_dims] = g->attrs->v[FL_ATTR_irdft_dims];
   g->dx[0] = scale_inner(g, RUN_A(rdft, &a, g->dy[0]), dim, n, 2);
 }
 
@@ -156,23 +159,23 @@ void fli_grad_irdft(fli_grad *g) {
 /* n places from 0 to 1 in f64: periodic ones leave out the last, which would be
  * the first again. Nothing after a failure. */
 static fl_value fft_places(fli_composing *g) {
-  int64_t n = g->attrs->v[0].i;
-  bool periodic = g->attrs->v[1].i;
+  int64_t n = g->attrs->v[FL_ATTR_windows_n].i;
+  bool periodic = g->attrs->v[FL_ATTR_windows_periodic].i;
   if (n < 0)
     return fli_env_fail(&g->e, FL_EARG,
                         "%s: n is %lld and must not be negative",
                         g->op->info.name, (long long)n);
   fl_attrs count = fli_attrs(&g->e, FLI_OP_arange);
-  count.v[0].f = 0;
-  count.v[1].f = (double)n;
-  count.v[3].i = FL_F64;
+  count.v[FL_ATTR_arange_start].f = 0;
+  count.v[FL_ATTR_arange_stop].f = (double)n;
+  count.v[FL_ATTR_arange_dtype].i = FL_F64;
   fl_value t = fli_run(&g->e, FLI_OP_arange, &count, 0, NULL);
   return MUL(t, NUM(n ? 1 / (double)(periodic || n == 1 ? n : n - 1) : 0));
 }
 
 /* A single place has nothing to fade to. */
 static void fft_window(fli_composing *g, fl_value w, int64_t dtype) {
-  if (g->attrs->v[0].i == 1)
+  if (g->attrs->v[FL_ATTR_windows_n].i == 1)
     w = ADD(MUL(w, NUM(0)), NUM(1));
   g->out[0] = CAST(w, (fl_dtype)dtype);
 }
@@ -188,30 +191,34 @@ static void cosines(fli_composing *g, int64_t dtype, const double a[3]) {
 
 void fli_compose_bartlett_window(fli_composing *g) {
   fl_value off = RUN(abs, SUB(MUL(fft_places(g), NUM(2)), NUM(1)));
-  fft_window(g, SUB(NUM(1), off), g->attrs->v[2].i);
+  fft_window(g, SUB(NUM(1), off), g->attrs->v[FL_ATTR_bartlett_window_dtype].i);
 }
 
 void fli_compose_kaiser_window(fli_composing *g) {
   fl_value off = RUN(square, SUB(MUL(fft_places(g), NUM(2)), NUM(1)));
-  double beta = g->attrs->v[2].f;
+  double beta = g->attrs->v[FL_ATTR_kaiser_window_beta].f;
   off = SQRT(RUN(maximum, SUB(NUM(1), off), NUM(0)));
   /* i0e: i0 of a large beta is too much for a double */
   fl_value x = MUL(off, NUM(beta)),
            top = MUL(ADD(MUL(x, NUM(0)), NUM(1)), NUM(beta));
   fl_value w = DIV(RUN(i0e, x), RUN(i0e, top));
   w = MUL(w, EXP(SUB(RUN(abs, x), NUM(fabs(beta)))));
-  fft_window(g, w, g->attrs->v[3].i);
+  fft_window(g, w, g->attrs->v[FL_ATTR_kaiser_window_dtype].i);
 }
 
 void fli_compose_hann_window(fli_composing *g) {
-  cosines(g, g->attrs->v[2].i, (double[3]){0.5, 0.5, 0});
+  cosines(g, g->attrs->v[FL_ATTR_hann_window_dtype].i,
+          (double[3]){0.5, 0.5, 0});
 }
 
 void fli_compose_hamming_window(fli_composing *g) {
-  double alpha = g->attrs->v[2].f, beta = g->attrs->v[3].f;
-  cosines(g, g->attrs->v[4].i, (double[3]){alpha, beta, 0});
+  double alpha = g->attrs->v[FL_ATTR_hamming_window_alpha].f,
+         beta = g->attrs->v[FL_ATTR_hamming_window_beta].f;
+  cosines(g, g->attrs->v[FL_ATTR_hamming_window_dtype].i,
+          (double[3]){alpha, beta, 0});
 }
 
 void fli_compose_blackman_window(fli_composing *g) {
-  cosines(g, g->attrs->v[2].i, (double[3]){0.42, 0.5, 0.08});
+  cosines(g, g->attrs->v[FL_ATTR_blackman_window_dtype].i,
+          (double[3]){0.42, 0.5, 0.08});
 }

@@ -33,7 +33,7 @@ static fl_value fitted(env *g, fl_value x, int64_t dim, int64_t size) {
   int last = 2 * (m->ndim - 1 - (int)dim);
   list[last + 1] = size - m->shape[dim];
   fl_attrs a = fli_attrs(&g->e, FLI_OP_pad);
-  fli_set_list(&g->e, &a, 0, last + 2, list);
+  fli_set_list(&g->e, &a, FL_ATTR_pad_pad, last + 2, list);
   return RUN_A(pad, &a, x);
 }
 
@@ -50,7 +50,7 @@ static fl_value as_pairs(env *g, fl_value x) {
   if (is_complex(x))
     return RUN(view_as_real, x);
   fl_attrs a = fli_attrs(&g->e, FLI_OP_pad);
-  fli_set_list(&g->e, &a, 0, 2, (int64_t[]){0, 1});
+  fli_set_list(&g->e, &a, FL_ATTR_pad_pad, 2, (int64_t[]){0, 1});
   x = fli_v_unsqueeze(&g->e, as_float(g, x), fli_meta(x)->ndim);
   return RUN_A(pad, &a, x);
 }
@@ -59,20 +59,25 @@ static fl_value as_complex(env *g, fl_value pairs) {
   return RUN(view_as_complex, RUN(contiguous, pairs));
 }
 
-/* dim (attribute 1) and n (attribute 0), or lists of them. `half`: the last one
+/* dim and n, or lists of them. `half`: the last one
  * is as long as the half spectrum that is given. */
 static bool read_plan(env *g, plan *p, bool lists, bool half, int fixed) {
   const fl_meta *m = fli_meta(g->in[0]);
   const fl_attrs *a = g->attrs;
   int given = 0;
-  const int64_t *sizes = lists ? fl_attr_list(a, 0, &given) : &a->v[0].i;
-  const int64_t *dims = lists ? fl_attr_list(a, 1, &p->n) : &a->v[1].i;
-  if (!lists) {
+  const int64_t *sizes, *dims;
+  if (lists) {
+    sizes = fl_attr_list(a, FL_ATTR_grid_transforms_s, &given);
+    dims = fl_attr_list(a, FL_ATTR_grid_transforms_dims, &p->n);
+    if (p->n == 0) { /* the last ones */
+      p->n = given ? given : fixed ? fixed : m->ndim;
+      dims = NULL;
+    }
+  } else {
+    sizes = &a->v[FL_ATTR_line_transforms_n].i;
+    dims = &a->v[FL_ATTR_line_transforms_dim].i;
+    given = *sizes != FL_ATTR_NONE;
     p->n = 1;
-    given = a->v[0].i != FL_ATTR_NONE;
-  } else if (p->n == 0) { /* the last ones */
-    p->n = given ? given : fixed ? fixed : m->ndim;
-    dims = NULL;
   }
   if (m->ndim == 0 || p->n > m->ndim || (given && given != p->n)) {
     fli_env_fail(
@@ -122,7 +127,7 @@ static double scale_over(const env *g, const plan *p, int from, int to,
   double count = 1;
   for (int k = from; k < to; k++)
     count *= (double)p->sizes[k];
-  int64_t norm = g->attrs->v[2].i;
+  int64_t norm = g->attrs->v[FL_ATTR_transforms_norm].i;
   if (norm == ORTHO)
     return 1 / sqrt(count);
   return (norm == BACKWARD) == inverse ? 1 / count : 1;
@@ -133,9 +138,9 @@ static fl_value over_dims(env *g, fl_value x, const plan *p, int n,
                           bool inverse) {
   for (int k = 0; k < n; k++) {
     fl_attrs a = fli_attrs(&g->e, FLI_OP_dft);
-    a.v[0].i = p->dims[k];
-    a.v[1].i = inverse;
-    a.v[2].f = scale_over(g, p, k, k + 1, inverse);
+    a.v[FL_ATTR_dft_dim].i = p->dims[k];
+    a.v[FL_ATTR_dft_inverse].i = inverse;
+    a.v[FL_ATTR_dft_scale].f = scale_over(g, p, k, k + 1, inverse);
     x = RUN_A(dft, &a, fitted(g, x, p->dims[k], p->sizes[k]));
   }
   return x;
@@ -149,10 +154,10 @@ static void fft_complex_whole(env *g, bool lists, int fixed, bool inverse) {
       first = p.n - many;
   fl_value x = over_dims(g, as_pairs(g, g->in[0]), &p, first, inverse);
   fl_attrs a = fli_attrs(&g->e, FLI_OP_dft);
-  a.v[0].i = p.dims[p.n - 1];
-  a.v[1].i = inverse;
-  a.v[2].f = scale_over(g, &p, first, p.n, inverse);
-  a.v[3].i = many;
+  a.v[FL_ATTR_dft_dim].i = p.dims[p.n - 1];
+  a.v[FL_ATTR_dft_inverse].i = inverse;
+  a.v[FL_ATTR_dft_scale].f = scale_over(g, &p, first, p.n, inverse);
+  a.v[FL_ATTR_dft_dims].i = many;
   x = sized(g, x, &p, first, p.sizes[p.n - 1]);
   g->out[0] = as_complex(g, RUN_A(dft, &a, x));
 }
@@ -170,9 +175,9 @@ static void forward_half(env *g, bool lists, int fixed) {
     return;
   int many = fft_complex_together(&p, fli_meta(x)->ndim), first = p.n - many;
   fl_attrs a = fli_attrs(&g->e, FLI_OP_rdft);
-  a.v[0].i = p.dims[p.n - 1];
-  a.v[1].f = scale_over(g, &p, first, p.n, false);
-  a.v[2].i = many;
+  a.v[FL_ATTR_rdft_dim].i = p.dims[p.n - 1];
+  a.v[FL_ATTR_rdft_scale].f = scale_over(g, &p, first, p.n, false);
+  a.v[FL_ATTR_rdft_dims].i = many;
   x = sized(g, as_float(g, x), &p, first, p.sizes[p.n - 1]);
   x = over_dims(g, RUN_A(rdft, &a, x), &p, first, false);
   g->out[0] = as_complex(g, x);
@@ -187,10 +192,10 @@ static void inverse_half(env *g, bool lists, int fixed) {
   int64_t n = p.sizes[p.n - 1];
   fl_value x = over_dims(g, as_pairs(g, g->in[0]), &p, first, true);
   fl_attrs a = fli_attrs(&g->e, FLI_OP_irdft);
-  a.v[0].i = n;
-  a.v[1].i = p.dims[p.n - 1];
-  a.v[2].f = scale_over(g, &p, first, p.n, true);
-  a.v[3].i = many;
+  a.v[FL_ATTR_irdft_n].i = n;
+  a.v[FL_ATTR_irdft_dim].i = p.dims[p.n - 1];
+  a.v[FL_ATTR_irdft_scale].f = scale_over(g, &p, first, p.n, true);
+  a.v[FL_ATTR_irdft_dims].i = many;
   g->out[0] = RUN_A(irdft, &a, sized(g, x, &p, first, n / 2 + 1));
 }
 
@@ -248,7 +253,7 @@ void fli_compose_irfftn(env *g) {
 static void fft_complex_shifted(env *g, bool back) {
   const fl_meta *m = fli_meta(g->in[0]);
   int n;
-  const int64_t *dims = fl_attr_list(g->attrs, 0, &n);
+  const int64_t *dims = fl_attr_list(g->attrs, FL_ATTR_shifts_dims, &n);
   fl_value x = g->in[0];
   for (int k = 0; k < (n ? n : m->ndim); k++) {
     int64_t dim = n ? dims[k] : k, size = m->shape[dim];
@@ -256,7 +261,7 @@ static void fft_complex_shifted(env *g, bool back) {
     if (size < 2)
       continue;
     fl_attrs a = fli_attrs(&g->e, FLI_OP_cat);
-    a.v[0].i = dim;
+    a.v[FL_ATTR_cat_dim].i = dim;
     x = RUN_A(cat, &a, fli_v_narrow(&g->e, x, (int)dim, size - by, by, 1),
               fft_complex_narrowed(g, x, dim, size - by));
   }
@@ -273,15 +278,15 @@ void fli_compose_ifftshift(env *g) {
 
 static fl_value fft_complex_counted(env *g, int64_t from, int64_t to) {
   fl_attrs a = fli_attrs(&g->e, FLI_OP_arange);
-  a.v[0].f = (double)from;
-  a.v[1].f = (double)to;
-  a.v[3].i = FL_F64;
+  a.v[FL_ATTR_arange_start].f = (double)from;
+  a.v[FL_ATTR_arange_stop].f = (double)to;
+  a.v[FL_ATTR_arange_dtype].i = FL_F64;
   return fli_run(&g->e, FLI_OP_arange, &a, 0, NULL);
 }
 
-static void frequencies(env *g, bool half) {
-  int64_t n = g->attrs->v[0].i;
-  double by = 1 / ((double)n * g->attrs->v[1].f);
+static void count_frequencies(env *g, bool half) {
+  int64_t n = g->attrs->v[FL_ATTR_frequencies_n].i;
+  double by = 1 / ((double)n * g->attrs->v[FL_ATTR_frequencies_d].f);
   if (n < 1) {
     fli_env_fail(&g->e, FL_EARG, "%s: n is %lld and must be at least 1",
                  g->op->info.name, (long long)n);
@@ -295,15 +300,16 @@ static void frequencies(env *g, bool half) {
     k = RUN_A(cat, &a, fft_complex_counted(g, 0, (n + 1) / 2),
               fft_complex_counted(g, -(n / 2), 0));
   }
-  g->out[0] = CAST(MUL(k, NUM(by)), (fl_dtype)g->attrs->v[2].i);
+  g->out[0] =
+      CAST(MUL(k, NUM(by)), (fl_dtype)g->attrs->v[FL_ATTR_frequencies_dtype].i);
 }
 
 void fli_compose_fftfreq(env *g) {
-  frequencies(g, false);
+  count_frequencies(g, false);
 }
 
 void fli_compose_rfftfreq(env *g) {
-  frequencies(g, true);
+  count_frequencies(g, true);
 }
 
 /* --- short-time transforms --- */
@@ -313,18 +319,20 @@ typedef struct frames {
   bool centered, normalized, onesided;
 } frames;
 
-/* Attributes: n_fft, hop, win_length, centered, normalized, onesided. */
 static bool read_frames(env *g, frames *f) {
   const fl_attr *v = g->attrs->v;
-  f->n = v[0].i;
-  f->length = v[2].i == FL_ATTR_NONE ? f->n : v[2].i;
-  f->hop = v[1].i == FL_ATTR_NONE ? f->n / 4 : v[1].i;
-  f->centered = v[3].i;
-  f->normalized = v[4].i;
-  f->onesided = v[5].i;
-  const fl_meta *w = fli_meta(g->in[1]);
+  f->n = v[FL_ATTR_framed_n_fft].i;
+  f->length = v[FL_ATTR_framed_win_length].i == FL_ATTR_NONE
+                  ? f->n
+                  : v[FL_ATTR_framed_win_length].i;
+  f->hop = v[FL_ATTR_framed_hop].i == FL_ATTR_NONE ? f->n / 4
+                                                   : v[FL_ATTR_framed_hop].i;
+  f->centered = v[FL_ATTR_framed_center].i;
+  f->normalized = v[FL_ATTR_framed_normalized].i;
+  f->onesided = v[FL_ATTR_framed_onesided].i;
+  const fl_meta *w = fli_meta(g->in[FL_IN_framed_window]);
   bool fits = f->n > 0 && f->hop > 0 && f->length > 0 && f->length <= f->n;
-  if (fits && !fli_nothing(g->in[1]))
+  if (fits && !fli_nothing(g->in[FL_IN_framed_window]))
     fits = w->ndim == 1 && w->shape[0] == f->length;
   if (!fits)
     fli_env_fail(&g->e, FL_EARG,
@@ -338,19 +346,20 @@ static bool read_frames(env *g, frames *f) {
 /* The window in the middle of n, or ones. */
 static fl_value window_of(env *g, const frames *f, fl_dtype d,
                           fl_device device) {
-  fl_value w = g->in[1];
+  fl_value w = g->in[FL_IN_framed_window];
   if (fli_nothing(w))
     w = ADD(fli_v_zeros(&g->e, d, 1, &f->length, device), NUM(1));
   fl_attrs a = fli_attrs(&g->e, FLI_OP_pad);
   int64_t before = (f->n - f->length) / 2;
-  fli_set_list(&g->e, &a, 0, 2, (int64_t[]){before, f->n - f->length - before});
+  fli_set_list(&g->e, &a, FL_ATTR_pad_pad, 2,
+               (int64_t[]){before, f->n - f->length - before});
   return f->n == f->length ? CAST(w, d) : RUN_A(pad, &a, CAST(w, d));
 }
 
 /* (batch, time) or (time) to (batch, frequency, frames). */
 void fli_compose_stft(env *g) {
   frames f;
-  fl_value x = g->in[0];
+  fl_value x = g->in[FL_IN_stft_x];
   const fl_meta *m = fli_meta(x);
   if (!read_frames(g, &f))
     return;
@@ -366,25 +375,25 @@ void fli_compose_stft(env *g) {
   }
   x = as_float(g, x);
   fl_attrs a = fli_attrs(&g->e, FLI_OP_pad);
-  a.v[1].i = 1; /* reflect */
-  fli_set_list(&g->e, &a, 0, 2, (int64_t[]){f.n / 2, f.n / 2});
+  a.v[FL_ATTR_pad_mode].i = 1; /* reflect */
+  fli_set_list(&g->e, &a, FL_ATTR_pad_pad, 2, (int64_t[]){f.n / 2, f.n / 2});
   bool alone = m->ndim == 1;
   if (alone)
     x = fli_v_unsqueeze(&g->e, x, 0);
   if (f.centered && f.n > 1)
     x = RUN_A(pad, &a, x);
   fl_attrs cut = fli_attrs(&g->e, FLI_OP_unfold);
-  cut.v[0].i = 1;
-  cut.v[1].i = f.n;
-  cut.v[2].i = f.hop;
+  cut.v[FL_ATTR_unfold_dim].i = 1;
+  cut.v[FL_ATTR_unfold_size].i = f.n;
+  cut.v[FL_ATTR_unfold_step].i = f.hop;
   fl_value y = RUN_A(unfold, &cut, x); /* (batch, frames, n) */
   if (g->e.status)
     return;
   y = MUL(y, window_of(g, &f, fli_meta(y)->dtype, fl_tensor_device(y.tensor)));
   double by = f.normalized ? 1 / sqrt((double)f.n) : 1;
   fl_attrs way = fli_attrs(&g->e, f.onesided ? FLI_OP_rdft : FLI_OP_dft);
-  way.v[0].i = 2;
-  way.v[f.onesided ? 1 : 2].f = by;
+  way.v[f.onesided ? FL_ATTR_rdft_dim : FL_ATTR_dft_dim].i = 2;
+  way.v[f.onesided ? FL_ATTR_rdft_scale : FL_ATTR_dft_scale].f = by;
   y = f.onesided ? RUN_A(rdft, &way, y) : RUN_A(dft, &way, as_pairs(g, y));
   y = fli_v_transpose(&g->e, y, 1, 2);
   y = as_complex(g, y);
@@ -398,16 +407,19 @@ static fl_value overlapped(env *g, fl_value y, const frames *f, int64_t batch,
                            int64_t count) {
   int64_t time = f->n + (count - 1) * f->hop;
   fl_attrs a = fli_attrs(&g->e, FLI_OP_as_strided_backward);
-  fli_set_list(&g->e, &a, 0, 2, (int64_t[]){batch, time});
-  fli_set_list(&g->e, &a, 1, 3, (int64_t[]){batch, count, f->n});
-  fli_set_list(&g->e, &a, 2, 3, (int64_t[]){time, f->hop, 1});
+  fli_set_list(&g->e, &a, FL_ATTR_as_strided_backward_shape, 2,
+               (int64_t[]){batch, time});
+  fli_set_list(&g->e, &a, FL_ATTR_as_strided_backward_size, 3,
+               (int64_t[]){batch, count, f->n});
+  fli_set_list(&g->e, &a, FL_ATTR_as_strided_backward_stride, 3,
+               (int64_t[]){time, f->hop, 1});
   return RUN_A(as_strided_backward, &a, y);
 }
 
 /* Back to time: windows overlap, and their squares' sum is divided by. */
 void fli_compose_istft(env *g) {
   frames f;
-  fl_value x = g->in[0];
+  fl_value x = g->in[FL_IN_istft_x];
   const fl_meta *m = fli_meta(x);
   if (!read_frames(g, &f))
     return;
@@ -429,9 +441,12 @@ void fli_compose_istft(env *g) {
   y = fli_v_transpose(&g->e, y, 1, 2); /* (batch, frames, frequency, 2) */
   fl_attrs way = fli_attrs(&g->e, f.onesided ? FLI_OP_irdft : FLI_OP_dft);
   double by = f.normalized ? 1 / sqrt((double)f.n) : 1 / (double)f.n;
-  way.v[0].i = f.onesided ? f.n : 2;
-  way.v[1].i = f.onesided ? 2 : true;
-  way.v[2].f = by;
+  if (f.onesided)
+    way.v[FL_ATTR_irdft_n].i = f.n;
+  else
+    way.v[FL_ATTR_dft_inverse].i = true;
+  way.v[f.onesided ? FL_ATTR_irdft_dim : FL_ATTR_dft_dim].i = 2;
+  way.v[f.onesided ? FL_ATTR_irdft_scale : FL_ATTR_dft_scale].f = by;
   y = f.onesided ? RUN_A(irdft, &way, y) : RUN_A(dft, &way, y);
   if (!f.onesided && !g->e.status)
     y = fli_v_reshape(&g->e, fli_v_narrow(&g->e, y, 3, 0, 1, 1), 3,
@@ -445,7 +460,7 @@ void fli_compose_istft(env *g) {
   y = overlapped(g, MUL(y, w), &f, batch, count);
   squares = overlapped(g, RUN(contiguous, squares), &f, 1, count);
   int64_t time = f.n + (count - 1) * f.hop, skip = f.centered ? f.n / 2 : 0;
-  int64_t length = g->attrs->v[6].i;
+  int64_t length = g->attrs->v[FL_ATTR_istft_length].i;
   int64_t left = time - 2 * skip, want = length == FL_ATTR_NONE ? left : length;
   int64_t keep = want < time - skip ? want : time - skip;
   if (want < 0 || left < 0) {

@@ -14,6 +14,17 @@ typedef struct windows {
   int64_t padded[5], shape[8], strides[8];
 } windows;
 
+/* Where a row has the attributes of its windows. */
+typedef struct window_slots {
+  int kernel, dilation, padding, stride;
+} window_slots;
+
+static const window_slots of_im2col = {
+    FL_ATTR_im2col_kernel, FL_ATTR_im2col_dilation, FL_ATTR_im2col_padding,
+    FL_ATTR_im2col_stride};
+static const window_slots of_fold = {FL_ATTR_fold_kernel, FL_ATTR_fold_dilation,
+                                     FL_ATTR_fold_padding, FL_ATTR_fold_stride};
+
 static bool list_of(fli_composing *g, int k, const char *name, int n,
                     int64_t missing, int64_t low, int64_t *out) {
   int given;
@@ -30,16 +41,15 @@ static bool list_of(fli_composing *g, int k, const char *name, int n,
   return fits;
 }
 
-/* Attributes kernel, dilation, padding, stride from `at` on; x's shape is
- * (batch, channels, sizes). */
-static bool fold_plan(fli_composing *g, int at, int n, const int64_t *x,
-                      windows *w) {
+/* x's shape is (batch, channels, sizes). */
+static bool fold_plan(fli_composing *g, const window_slots *at, int n,
+                      const int64_t *x, windows *w) {
   int64_t step = 1;
   w->n = n;
-  if (!list_of(g, at, "kernel", n, 0, 1, w->kernel) ||
-      !list_of(g, at + 1, "dilation", n, 1, 1, w->dilation) ||
-      !list_of(g, at + 2, "padding", n, 0, 0, w->padding) ||
-      !list_of(g, at + 3, "stride", n, 1, 1, w->stride))
+  if (!list_of(g, at->kernel, "kernel", n, 0, 1, w->kernel) ||
+      !list_of(g, at->dilation, "dilation", n, 1, 1, w->dilation) ||
+      !list_of(g, at->padding, "padding", n, 0, 0, w->padding) ||
+      !list_of(g, at->stride, "stride", n, 1, 1, w->stride))
     return false;
   w->padded[0] = w->shape[0] = x[0];
   w->padded[1] = w->shape[1] = x[1];
@@ -76,7 +86,7 @@ static fl_value padded(fli_composing *g, fl_value x, const windows *w,
     any |= list[2 * k] != 0;
   }
   fl_attrs a = fli_attrs(&g->e, FLI_OP_pad);
-  fli_set_list(&g->e, &a, 0, 2 * w->n, list);
+  fli_set_list(&g->e, &a, FL_ATTR_pad_pad, 2 * w->n, list);
   return any ? RUN_A(pad, &a, x) : RUN(contiguous, x);
 }
 
@@ -88,7 +98,8 @@ static int space_of(int numbers, int ndim) {
 void fli_compose_im2col(fli_composing *g) {
   fl_value x = g->in[0];
   const fl_meta *m = fli_meta(x);
-  int numbers = (int)g->attrs->v[0].list.n, n = space_of(numbers, m->ndim);
+  int numbers = (int)g->attrs->v[FL_ATTR_im2col_kernel].list.n,
+      n = space_of(numbers, m->ndim);
   bool batch = m->ndim == n + 2;
   int64_t shape[5] = {1};
   windows w;
@@ -101,13 +112,13 @@ void fli_compose_im2col(fli_composing *g) {
     return;
   }
   memcpy(shape + !batch, m->shape, (size_t)m->ndim * sizeof *shape);
-  if (!fold_plan(g, 0, n, shape, &w))
+  if (!fold_plan(g, &of_im2col, n, shape, &w))
     return;
   x = padded(g, fli_v_reshape(&g->e, x, n + 2, shape), &w, 1);
   fl_attrs a = fli_attrs(&g->e, FLI_OP_as_strided);
-  fli_set_list(&g->e, &a, 0, 2 * n + 2, w.shape);
-  fli_set_list(&g->e, &a, 1, 2 * n + 2, w.strides);
-  a.v[2].i = 0;
+  fli_set_list(&g->e, &a, FL_ATTR_as_strided_size, 2 * n + 2, w.shape);
+  fli_set_list(&g->e, &a, FL_ATTR_as_strided_stride, 2 * n + 2, w.strides);
+  a.v[FL_ATTR_as_strided_offset].i = 0;
   x = RUN_A(as_strided, &a, x);
   int64_t columns[3] = {w.shape[0], w.shape[1] * fl_numel(n, w.kernel),
                         fl_numel(n, w.shape + 2 + n)};
@@ -117,8 +128,8 @@ void fli_compose_im2col(fli_composing *g) {
 void fli_compose_fold(fli_composing *g) {
   fl_value x = g->in[0];
   const fl_meta *m = fli_meta(x);
-  int n, kernels = (int)g->attrs->v[1].list.n;
-  const int64_t *size = fl_attr_list(g->attrs, 0, &n);
+  int n, kernels = (int)g->attrs->v[FL_ATTR_fold_kernel].list.n;
+  const int64_t *size = fl_attr_list(g->attrs, FL_ATTR_fold_size, &n);
   bool batch = m->ndim == 3;
   int64_t shape[5] = {batch ? m->shape[0] : 1};
   windows w;
@@ -133,7 +144,7 @@ void fli_compose_fold(fli_composing *g) {
   }
   memcpy(shape + 2, size, (size_t)n * sizeof *shape);
   shape[1] = 1;
-  if (!fold_plan(g, 1, n, shape, &w))
+  if (!fold_plan(g, &of_fold, n, shape, &w))
     return;
   int64_t each = fl_numel(n, w.kernel), count = fl_numel(n, w.shape + 2 + n);
   int64_t columns = m->shape[m->ndim - 2];
@@ -147,12 +158,13 @@ void fli_compose_fold(fli_composing *g) {
     return;
   }
   shape[1] = columns / each;
-  if (!fold_plan(g, 1, n, shape, &w))
+  if (!fold_plan(g, &of_fold, n, shape, &w))
     return;
   fl_attrs a = fli_attrs(&g->e, FLI_OP_as_strided_backward);
-  fli_set_list(&g->e, &a, 0, n + 2, w.padded);
-  fli_set_list(&g->e, &a, 1, 2 * n + 2, w.shape);
-  fli_set_list(&g->e, &a, 2, 2 * n + 2, w.strides);
+  fli_set_list(&g->e, &a, FL_ATTR_as_strided_backward_shape, n + 2, w.padded);
+  fli_set_list(&g->e, &a, FL_ATTR_as_strided_backward_size, 2 * n + 2, w.shape);
+  fli_set_list(&g->e, &a, FL_ATTR_as_strided_backward_stride, 2 * n + 2,
+               w.strides);
   x = fli_v_reshape(&g->e, x, 2 * n + 2, w.shape);
   x = padded(g, RUN_A(as_strided_backward, &a, x), &w, -1);
   g->out[0] = fli_v_reshape(&g->e, x, n + 1 + batch, shape + !batch);
@@ -189,7 +201,7 @@ static int64_t lead_of(const fl_meta *m) {
 void fli_compose_pixel_shuffle(fli_composing *g) {
   static const int64_t order[] = {0, 1, 4, 2, 5, 3};
   const fl_meta *m = fli_meta(g->in[0]);
-  int64_t r = g->attrs->v[0].i, shape[FL_MAX_DIMS];
+  int64_t r = g->attrs->v[FL_ATTR_pixel_shuffle_factor].i, shape[FL_MAX_DIMS];
   if (!has_pixels(g) || r < 1 || r > 1 << 15)
     r = 0;
   if (g->e.status || !divides(g, r * r, m->shape[m->ndim - 3], 0, "channels"))
@@ -208,7 +220,7 @@ void fli_compose_pixel_shuffle(fli_composing *g) {
 void fli_compose_pixel_unshuffle(fli_composing *g) {
   static const int64_t order[] = {0, 1, 3, 5, 2, 4};
   const fl_meta *m = fli_meta(g->in[0]);
-  int64_t r = g->attrs->v[0].i, shape[FL_MAX_DIMS];
+  int64_t r = g->attrs->v[FL_ATTR_pixel_unshuffle_factor].i, shape[FL_MAX_DIMS];
   if (!has_pixels(g) || r < 1 || r > 1 << 15)
     r = 0;
   if (g->e.status || !divides(g, r, m->shape[m->ndim - 2],
@@ -227,7 +239,7 @@ void fli_compose_pixel_unshuffle(fli_composing *g) {
 
 void fli_compose_channel_shuffle(fli_composing *g) {
   const fl_meta *m = fli_meta(g->in[0]);
-  int64_t groups = g->attrs->v[0].i;
+  int64_t groups = g->attrs->v[FL_ATTR_channel_shuffle_groups].i;
   if (m->ndim < 2) {
     fli_env_fail(&g->e, FL_ESHAPE,
                  "channel_shuffle: x must be (batch, channels, ...), got %s",
@@ -247,8 +259,8 @@ void fli_compose_channel_shuffle(fli_composing *g) {
 void fli_compose_movedim(fli_composing *g) {
   const fl_meta *m = fli_meta(g->in[0]);
   int n, to, next = 0;
-  const int64_t *from = fl_attr_list(g->attrs, 0, &n);
-  const int64_t *at = fl_attr_list(g->attrs, 1, &to);
+  const int64_t *from = fl_attr_list(g->attrs, FL_ATTR_movedim_from, &n);
+  const int64_t *at = fl_attr_list(g->attrs, FL_ATTR_movedim_to, &to);
   int64_t order[FL_MAX_DIMS];
   bool moved[FL_MAX_DIMS] = {false}, taken[FL_MAX_DIMS] = {false};
   if (n != to) {
@@ -277,13 +289,13 @@ void fli_compose_movedim(fli_composing *g) {
 void fli_compose_tile(fli_composing *g) {
   const fl_meta *m = fli_meta(g->in[0]);
   int n;
-  const int64_t *times = fl_attr_list(g->attrs, 0, &n);
+  const int64_t *times = fl_attr_list(g->attrs, FL_ATTR_tile_repeats, &n);
   int64_t all[FL_MAX_LIST];
   int more = n < m->ndim ? m->ndim - n : 0;
   for (int d = 0; d < more; d++)
     all[d] = 1;
   memcpy(all + more, times, (size_t)n * sizeof *all);
   fl_attrs a = fli_attrs(&g->e, FLI_OP_repeat);
-  fli_set_list(&g->e, &a, 0, n + more, all);
+  fli_set_list(&g->e, &a, FL_ATTR_repeat_repeats, n + more, all);
   g->out[0] = RUN_A(repeat, &a, g->in[0]);
 }

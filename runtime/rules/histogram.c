@@ -59,9 +59,9 @@ static bool find_range(fli_composing *g, fl_value x, double low, double high,
 static fl_value edges_of(fli_composing *g, const range *r) {
   const fl_meta *m = fli_meta(r->low);
   fl_attrs a = fli_attrs(&g->e, FLI_OP_arange);
-  a.v[0].f = 0;
-  a.v[1].f = (double)(r->bins + 1);
-  a.v[3].i = m->dtype;
+  a.v[FL_ATTR_arange_start].f = 0;
+  a.v[FL_ATTR_arange_stop].f = (double)(r->bins + 1);
+  a.v[FL_ATTR_arange_dtype].i = m->dtype;
   fl_value step = fli_run(&g->e, FLI_OP_arange, &a, 0, NULL);
   fl_value width = DIV(SUB(r->high, r->low), NUM((double)r->bins));
   fl_value edges = ADD(MUL(step, width), r->low);
@@ -78,8 +78,8 @@ static fl_value bin_by_quotient(fli_composing *g, fl_value x, const range *r,
                                 fl_value edges) {
   fl_value at = DIV(SUB(x, r->low), SUB(r->high, r->low));
   fl_attrs a = fli_attrs(&g->e, FLI_OP_clamp);
-  a.v[0].f = 0;
-  a.v[1].f = (double)(r->bins - 1);
+  a.v[FL_ATTR_clamp_min].f = 0;
+  a.v[FL_ATTR_clamp_max].f = (double)(r->bins - 1);
   at = RUN_A(clamp, &a, RUN(floor, MUL(at, NUM((double)r->bins))));
   at = CAST(at, FL_I64);
   fl_value below = RUN(lt, x, edge_at(g, edges, at));
@@ -90,7 +90,7 @@ static fl_value bin_by_quotient(fli_composing *g, fl_value x, const range *r,
 /* The same by a search, where the edges are too coarse to be equally wide. */
 static fl_value bin_by_search(fli_composing *g, fl_value x, fl_value edges) {
   fl_attrs a = fli_attrs(&g->e, FLI_OP_searchsorted);
-  a.v[0].i = true;
+  a.v[FL_ATTR_searchsorted_right].i = true;
   return SUB(RUN_A(searchsorted, &a, edges, x), fli_integer(1 + g->e.base));
 }
 
@@ -98,8 +98,8 @@ static fl_value bin_by_search(fli_composing *g, fl_value x, fl_value edges) {
 static fl_value counts(fli_composing *g, fl_value x, fl_value weight,
                        const range *r, fl_value edges, fl_dtype kept) {
   fl_attrs a = fli_attrs(&g->e, FLI_OP_clamp);
-  a.v[0].f = 0;
-  a.v[1].f = (double)(r->bins - 1);
+  a.v[FL_ATTR_clamp_min].f = 0;
+  a.v[FL_ATTR_clamp_max].f = (double)(r->bins - 1);
   fl_value inside = RUN(logical_and, RUN(ge, x, r->low), RUN(le, x, r->high));
   x = RUN(where, inside, x, r->low);
   fl_value at =
@@ -113,7 +113,7 @@ static fl_value counts(fli_composing *g, fl_value x, fl_value weight,
   fl_value zeros =
       fli_v_zeros(&g->e, kept, 1, &r->bins, fl_tensor_device(x.tensor));
   a = fli_attrs(&g->e, FLI_OP_scatter_add);
-  a.v[0].i = 0;
+  a.v[FL_ATTR_scatter_add_dim].i = 0;
   return RUN_A(scatter_add, &a, zeros, at, one);
 }
 
@@ -127,9 +127,9 @@ static fl_value line_of(fli_composing *g, fl_value x) {
 
 void fli_compose_histc(fli_composing *g) {
   const fl_attr *v = g->attrs->v;
-  range r = {.bins = v[0].i, .pad = 1};
+  range r = {.bins = v[FL_ATTR_histc_bins].i, .pad = 1};
   fl_value x = line_of(g, g->in[0]);
-  if (find_range(g, x, v[1].f, v[2].f, &r))
+  if (find_range(g, x, v[FL_ATTR_histc_min].f, v[FL_ATTR_histc_max].f, &r))
     g->out[0] = CAST(counts(g, x, fli_none(), &r, edges_of(g, &r), FL_I64),
                      fli_meta(g->in[0])->dtype);
 }
@@ -137,10 +137,10 @@ void fli_compose_histc(fli_composing *g) {
 /* attrs: bins, min, max, density */
 void fli_compose_histogram(fli_composing *g) {
   const fl_attr *v = g->attrs->v;
-  range r = {.bins = v[0].i, .pad = 0.5};
-  const fl_meta *m = fli_meta(g->in[0]);
-  fl_value x = line_of(g, g->in[0]);
-  fl_value weight = g->n_in > 1 ? g->in[1] : fli_none();
+  range r = {.bins = v[FL_ATTR_histogram_bins].i, .pad = 0.5};
+  const fl_meta *m = fli_meta(g->in[FL_IN_histogram_x]);
+  fl_value x = line_of(g, g->in[FL_IN_histogram_x]);
+  fl_value weight = g->n_in > 1 ? g->in[FL_IN_histogram_weight] : fli_none();
   if (weight.tensor && !fli_same_shape(m, fli_meta(weight))) {
     fli_env_fail(&g->e, FL_ESHAPE,
                  "histogram: the weights must have the shape of x, %s",
@@ -151,7 +151,8 @@ void fli_compose_histogram(fli_composing *g) {
     fli_env_fail(&g->e, FL_EARG, "histogram: weight must be a tensor");
     return;
   }
-  if (!find_range(g, x, v[1].f, v[2].f, &r))
+  if (!find_range(g, x, v[FL_ATTR_histogram_min].f, v[FL_ATTR_histogram_max].f,
+                  &r))
     return;
   fl_dtype wide = fli_meta(x)->dtype;
   fl_dtype d = fl_dtype_kind(m->dtype) == FL_KIND_FLOAT ? m->dtype : FL_F32;
@@ -167,8 +168,8 @@ void fli_compose_histogram(fli_composing *g) {
                    ? counts(g, x, line_of(g, weight), &r, edges, wide)
                    : CAST(counts(g, x, fli_none(), &r, edges, FL_I64), wide);
   fl_value width = DIV(SUB(r.high, r.low), NUM((double)r.bins));
-  if (v[3].i)
+  if (v[FL_ATTR_histogram_density].i)
     y = DIV(y, MUL(SUM(y, 0, NULL, false), width));
   g->out[0] = CAST(y, d);
-  g->out[1] = CAST(edges, d);
+  g->out[FL_OUT_histogram_edges] = CAST(edges, d);
 }

@@ -25,11 +25,14 @@ static fl_value zero_like(fli_grad *g, const fl_meta *m) {
 }
 
 /* A row's attributes with the dim of another row's. */
-static fl_attrs index_along(fli_grad *g, int op, int64_t dim) {
+static fl_attrs index_along(fli_grad *g, int op, int at, int64_t dim) {
   fl_attrs a = fli_attrs(&g->e, op);
-  a.v[0].i = dim;
+  a.v[at].i = dim;
   return a;
 }
+
+#define INDEX_ALONG(op, dim)                                                   \
+  index_along(g, FLI_OP_##op, FL_ATTR_##op##_dim, dim)
 
 /* --- embedding --- */
 
@@ -62,19 +65,22 @@ static fl_status settle_padding(fli_infer *c, int64_t *padding, int64_t rows) {
 }
 
 fl_status fli_shape_embedding(fli_infer *c) {
-  const fl_meta *weight = c->in[0], *index = c->in[1];
+  const fl_meta *weight = c->in[FL_IN_embedding_weight],
+                *index = c->in[FL_IN_embedding_index];
   if (weight->ndim != 2)
     return fli_fail(FL_ESHAPE,
                     "embedding: weight must be (rows, width), got shape %s",
                     fli_shape_text(weight->ndim, weight->shape));
-  FLI_TRY(settle_padding(c, &c->attrs->v[0].i, weight->shape[0]));
+  FLI_TRY(settle_padding(c, &c->attrs->v[FL_ATTR_embedding_padding].i,
+                         weight->shape[0]));
   set_shape(&c->out[0], index->ndim, index->shape);
   return append(c, weight, 1);
 }
 
 fl_status fli_shape_embedding_backward(fli_infer *c) {
-  const fl_meta *dy = c->in[0], *index = c->in[1];
-  int64_t rows = c->attrs->v[0].i;
+  const fl_meta *dy = c->in[FL_IN_embedding_backward_dy],
+                *index = c->in[FL_IN_embedding_backward_index];
+  int64_t rows = c->attrs->v[FL_ATTR_embedding_backward_rows].i;
   if (rows < 0 || dy->ndim < index->ndim ||
       memcmp(dy->shape, index->shape,
              (size_t)index->ndim * sizeof *index->shape))
@@ -83,29 +89,34 @@ fl_status fli_shape_embedding_backward(fli_infer *c) {
                     "must begin with index's",
                     fli_shape_text(dy->ndim, dy->shape),
                     fli_shape_text(index->ndim, index->shape));
-  FLI_TRY(settle_padding(c, &c->attrs->v[1].i, rows));
+  FLI_TRY(settle_padding(c, &c->attrs->v[FL_ATTR_embedding_backward_padding].i,
+                         rows));
   set_shape(&c->out[0], 1, &rows);
   return append(c, dy, index->ndim);
 }
 
 void fli_grad_embedding(fli_grad *g) {
   fl_attrs a = fli_attrs(&g->e, FLI_OP_embedding_backward);
-  a.v[0].i = g->in_meta[0].shape[0];
-  a.v[1] = g->attrs->v[0];
-  g->dx[0] = RUN_A(embedding_backward, &a, g->dy[0], g->in[1]);
+  a.v[FL_ATTR_embedding_backward_rows].i =
+      g->in_meta[FL_IN_embedding_weight].shape[0];
+  a.v[FL_ATTR_embedding_backward_padding] =
+      g->attrs->v[FL_ATTR_embedding_padding];
+  g->dx[FL_IN_embedding_weight] =
+      RUN_A(embedding_backward, &a, g->dy[0], g->in[FL_IN_embedding_index]);
 }
 
 /* Reads the rows again; what padding kept out stays out. */
 void fli_grad_embedding_backward(fli_grad *g) {
-  int64_t padding = g->attrs->v[1].i, rows = g->attrs->v[0].i;
-  const fl_meta *dy = &g->in_meta[0];
-  fl_attrs a = index_along(g, FLI_OP_index_select, 0);
-  fl_value index = g->in[1];
+  int64_t padding = g->attrs->v[FL_ATTR_embedding_backward_padding].i,
+          rows = g->attrs->v[FL_ATTR_embedding_backward_rows].i;
+  const fl_meta *dy = &g->in_meta[FL_IN_embedding_backward_dy];
+  fl_attrs a = INDEX_ALONG(index_select, 0);
+  fl_value index = g->in[FL_IN_embedding_backward_index];
   int64_t n = fl_numel(fli_meta(index)->ndim, fli_meta(index)->shape);
   if (index.tensor)
     index = fli_v_reshape(&g->e, index, 1, &n);
   if (rows == 0 || n == 0) {
-    g->dx[0] = zeros_like(g, dy);
+    g->dx[FL_IN_embedding_backward_dy] = zeros_like(g, dy);
     return;
   }
   fl_value dx = RUN_A(index_select, &a, g->dy[0], index);
@@ -117,7 +128,7 @@ void fli_grad_embedding_backward(fli_grad *g) {
     out = fli_v_reshape(&g->e, out, fli_meta(dx)->ndim, shape);
     dx = RUN(where, out, NUM(0), dx);
   }
-  g->dx[0] = RESHAPE(dx, dy);
+  g->dx[FL_IN_embedding_backward_dy] = RESHAPE(dx, dy);
 }
 
 /* --- embedding_bag --- */
@@ -128,7 +139,9 @@ enum { BAG_SUM, BAG_MEAN, BAG_MAX }; /* the order of its modes */
  * the last bag ends. */
 static fl_status count_bags(fli_infer *c, int64_t mode, bool last,
                             int64_t *bags) {
-  const fl_meta *index = c->in[1], *offsets = c->in[2], *factors = c->in[3];
+  const fl_meta *index = c->in[FL_IN_bags_index],
+                *offsets = c->in[FL_IN_bags_offsets],
+                *factors = c->in[FL_IN_bags_weights];
   const char *name = c->op->info.name;
   if (index->ndim != (offsets ? 1 : 2))
     return fli_fail(FL_ESHAPE,
@@ -154,41 +167,49 @@ static fl_status count_bags(fli_infer *c, int64_t mode, bool last,
 /* The second result is where the largest elements were, empty for the other
  * modes. */
 fl_status fli_shape_embedding_bag(fli_infer *c) {
-  const fl_meta *weight = c->in[0];
-  fl_meta *y = &c->out[0], *where = &c->out[1];
+  const fl_meta *weight = c->in[FL_IN_embedding_bag_weight];
+  fl_meta *y = &c->out[0], *where = &c->out[FL_OUT_embedding_bag_where];
   fl_attr *v = c->attrs->v;
   int64_t bags = 0, none = 0;
   if (weight->ndim != 2)
     return fli_fail(FL_ESHAPE,
                     "embedding_bag: weight must be (rows, width), got shape %s",
                     fli_shape_text(weight->ndim, weight->shape));
-  FLI_TRY(settle_padding(c, &v[1].i, weight->shape[0]));
-  FLI_TRY(count_bags(c, v[0].i, v[2].i != 0, &bags));
+  FLI_TRY(
+      settle_padding(c, &v[FL_ATTR_embedding_bag_padding].i, weight->shape[0]));
+  FLI_TRY(count_bags(c, v[FL_ATTR_embedding_bag_mode].i,
+                     v[FL_ATTR_embedding_bag_include_last].i != 0, &bags));
   set_shape(y, 2, (int64_t[]){bags, weight->shape[1]});
   set_shape(where, 1, &none);
-  if (v[0].i == BAG_MAX)
+  if (v[FL_ATTR_embedding_bag_mode].i == BAG_MAX)
     set_shape(where, 2, y->shape);
   else
     c->saves &= ~(2u << FLI_SAVE_OUT);
-  if (!c->in[3])
+  if (!c->in[FL_IN_embedding_bag_weights])
     c->saves &= ~1u;
   return FL_OK;
 }
 
 fl_status fli_shape_embedding_bag_backward(fli_infer *c) {
-  const fl_meta *dy = c->in[0];
+  const fl_meta *dy = c->in[FL_IN_embedding_bag_backward_dy];
   fl_attr *v = c->attrs->v;
   int64_t bags = 0;
-  FLI_TRY(count_bags(c, v[1].i, v[3].i != 0, &bags));
-  if (dy->ndim != 2 || dy->shape[0] != bags || v[0].i < 0)
+  FLI_TRY(count_bags(c, v[FL_ATTR_embedding_bag_backward_mode].i,
+                     v[FL_ATTR_embedding_bag_backward_include_last].i != 0,
+                     &bags));
+  if (dy->ndim != 2 || dy->shape[0] != bags ||
+      v[FL_ATTR_embedding_bag_backward_rows].i < 0)
     return fli_fail(FL_ESHAPE,
                     "embedding_bag_backward: dy must be (%lld, width), got "
                     "shape %s for %lld rows",
                     (long long)bags, fli_shape_text(dy->ndim, dy->shape),
-                    (long long)v[0].i);
-  FLI_TRY(settle_padding(c, &v[2].i, v[0].i));
-  set_shape(&c->out[0], 2, (int64_t[]){v[0].i, dy->shape[1]});
-  if (!c->in[3])
+                    (long long)v[FL_ATTR_embedding_bag_backward_rows].i);
+  FLI_TRY(settle_padding(c, &v[FL_ATTR_embedding_bag_backward_padding].i,
+                         v[FL_ATTR_embedding_bag_backward_rows].i));
+  set_shape(
+      &c->out[0], 2,
+      (int64_t[]){v[FL_ATTR_embedding_bag_backward_rows].i, dy->shape[1]});
+  if (!c->in[FL_IN_embedding_bag_backward_weights])
     c->saves &= ~1u;
   return FL_OK;
 }
@@ -196,24 +217,24 @@ fl_status fli_shape_embedding_bag_backward(fli_infer *c) {
 /* What each position gets of dy (bags, width): its bag's row, or a row of zeros
  * that follows them where it lies behind the last bag. */
 static fl_value by_position(fli_grad *g, fl_value dy, int64_t n) {
-  fl_value offsets = g->in[2];
+  fl_value offsets = g->in[FL_IN_bags_offsets];
   fl_attrs a = fli_attrs(&g->e, FLI_OP_arange);
   if (fli_nothing(offsets))
     return fli_v_unsqueeze(&g->e, dy, 1);
-  a.v[0].f = (double)g->e.base;
-  a.v[1].f = (double)(g->e.base + n);
-  a.v[3].i = FL_I64;
+  a.v[FL_ATTR_arange_start].f = (double)g->e.base;
+  a.v[FL_ATTR_arange_stop].f = (double)(g->e.base + n);
+  a.v[FL_ATTR_arange_dtype].i = FL_I64;
   g->e.device = fl_tensor_device(dy.tensor);
   fl_value k = fli_run(&g->e, FLI_OP_arange, &a, 0, NULL);
   a = fli_attrs(&g->e, FLI_OP_searchsorted);
-  a.v[0].i = true; /* right */
+  a.v[FL_ATTR_searchsorted_right].i = true; /* right */
   fl_value bag = SUB(RUN_A(searchsorted, &a, offsets, k), fli_integer(1));
   fl_meta row = *fli_meta(dy);
   row.shape[0] = 1;
   fl_value more = fli_v_zeros(&g->e, row.dtype, 2, row.shape, g->e.device);
-  a = index_along(g, FLI_OP_cat, 0);
+  a = INDEX_ALONG(cat, 0);
   dy = RUN_A(cat, &a, dy, more);
-  a = index_along(g, FLI_OP_index_select, 0);
+  a = INDEX_ALONG(index_select, 0);
   return RUN_A(index_select, &a, dy, bag);
 }
 
@@ -221,10 +242,11 @@ static fl_value by_position(fli_grad *g, fl_value dy, int64_t n) {
  * dy. */
 static fl_value of_factors(fli_grad *g, fl_value table, fl_value dy,
                            int64_t padding) {
-  const fl_meta *m = &g->in_meta[1];
+  const fl_meta *m = &g->in_meta[FL_IN_bags_index];
   fl_attrs a = fli_attrs(&g->e, FLI_OP_embedding);
-  a.v[0].i = padding;
-  fl_value index = g->in[1], rows = RUN_A(embedding, &a, table, index);
+  a.v[FL_ATTR_embedding_padding].i = padding;
+  fl_value index = g->in[FL_IN_bags_index],
+           rows = RUN_A(embedding, &a, table, index);
   dy = by_position(g, dy, m->shape[0]);
   fl_value d = MUL(fli_v_widened(&g->e, rows), fli_v_widened(&g->e, dy));
   d = SUM1(d, m->ndim, false);
@@ -236,10 +258,12 @@ static fl_value of_factors(fli_grad *g, fl_value table, fl_value dy,
 
 /* Each element of dy goes where its largest one was, if there was any. */
 static fl_value of_largest(fli_grad *g) {
-  fl_value dy = g->dy[0], where = g->y[1], base = fli_integer(g->e.base);
-  fl_attrs a = index_along(g, FLI_OP_scatter_add, 0);
-  fl_value zeros = zero_like(g, &g->in_meta[0]), some = RUN(ge, where, base);
-  if (g->in_meta[0].shape[0] == 0)
+  fl_value dy = g->dy[0], where = g->y[FL_OUT_embedding_bag_where],
+           base = fli_integer(g->e.base);
+  fl_attrs a = INDEX_ALONG(scatter_add, 0);
+  fl_value zeros = zero_like(g, &g->in_meta[FL_IN_embedding_bag_weight]),
+           some = RUN(ge, where, base);
+  if (g->in_meta[FL_IN_embedding_bag_weight].shape[0] == 0)
     return zeros;
   dy = RUN(where, some, dy, NUM(0));
   return RUN_A(scatter_add, &a, zeros, RUN(where, some, where, base), dy);
@@ -248,14 +272,21 @@ static fl_value of_largest(fli_grad *g) {
 void fli_grad_embedding_bag(fli_grad *g) {
   const fl_attr *v = g->attrs->v;
   fl_attrs a = fli_attrs(&g->e, FLI_OP_embedding_bag_backward);
-  a.v[0].i = g->in_meta[0].shape[0];
+  a.v[FL_ATTR_embedding_bag_backward_rows].i =
+      g->in_meta[FL_IN_embedding_bag_weight].shape[0];
   memcpy(a.v + 1, v, 3 * sizeof *v);
-  if (g->need[0])
-    g->dx[0] = v[0].i == BAG_MAX ? of_largest(g)
-                                 : RUN_A(embedding_bag_backward, &a, g->dy[0],
-                                         g->in[1], g->in[2], g->in[3]);
-  if (g->need[3])
-    g->dx[3] = of_factors(g, g->in[0], g->dy[0], v[1].i);
+  if (g->need[FL_IN_embedding_bag_weight])
+    g->dx[FL_IN_embedding_bag_weight] =
+        v[FL_ATTR_embedding_bag_mode].i == BAG_MAX
+            ? of_largest(g)
+            : RUN_A(embedding_bag_backward, &a, g->dy[0],
+                    g->in[FL_IN_embedding_bag_index],
+                    g->in[FL_IN_embedding_bag_offsets],
+                    g->in[FL_IN_embedding_bag_weights]);
+  if (g->need[FL_IN_embedding_bag_weights])
+    g->dx[FL_IN_embedding_bag_weights] =
+        of_factors(g, g->in[FL_IN_embedding_bag_weight], g->dy[0],
+                   v[FL_ATTR_embedding_bag_padding].i);
 }
 
 /* It is linear in dy: its gradient is embedding_bag itself. */
@@ -263,10 +294,15 @@ void fli_grad_embedding_bag_backward(fli_grad *g) {
   const fl_attr *v = g->attrs->v;
   fl_attrs a = fli_attrs(&g->e, FLI_OP_embedding_bag);
   memcpy(a.v, v + 1, 3 * sizeof *v);
-  if (g->need[0])
-    g->dx[0] = RUN_A(embedding_bag, &a, g->dy[0], g->in[1], g->in[2], g->in[3]);
-  if (g->need[3])
-    g->dx[3] = of_factors(g, g->dy[0], g->in[0], v[2].i);
+  if (g->need[FL_IN_embedding_bag_backward_dy])
+    g->dx[FL_IN_embedding_bag_backward_dy] = RUN_A(
+        embedding_bag, &a, g->dy[0], g->in[FL_IN_embedding_bag_backward_index],
+        g->in[FL_IN_embedding_bag_backward_offsets],
+        g->in[FL_IN_embedding_bag_backward_weights]);
+  if (g->need[FL_IN_embedding_bag_backward_weights])
+    g->dx[FL_IN_embedding_bag_backward_weights] =
+        of_factors(g, g->dy[0], g->in[FL_IN_embedding_bag_backward_dy],
+                   v[FL_ATTR_embedding_bag_backward_padding].i);
 }
 
 /* --- gather and scatter --- */
@@ -289,15 +325,19 @@ static fl_status check_within(fli_infer *c, const fl_meta *index,
 }
 
 fl_status fli_shape_gather(fli_infer *c) {
-  const fl_meta *x = c->in[0], *index = c->in[1];
-  FLI_TRY(check_within(c, index, x, "x", (int)c->attrs->v[0].i));
+  const fl_meta *x = c->in[FL_IN_gather_x], *index = c->in[FL_IN_gather_index];
+  FLI_TRY(
+      check_within(c, index, x, "x", (int)c->attrs->v[FL_ATTR_gather_dim].i));
   set_shape(&c->out[0], index->ndim, index->shape);
   return FL_OK;
 }
 
 fl_status fli_shape_scatter(fli_infer *c) {
-  const fl_meta *x = c->in[0], *index = c->in[1], *src = c->in[2];
-  FLI_TRY(check_within(c, index, x, "x", (int)c->attrs->v[0].i));
+  const fl_meta *x = c->in[FL_IN_scatter_x],
+                *index = c->in[FL_IN_scatter_index],
+                *src = c->in[FL_IN_scatter_src];
+  FLI_TRY(
+      check_within(c, index, x, "x", (int)c->attrs->v[FL_ATTR_scatter_dim].i));
   if (src->ndim > 0) /* else one number for all */
     FLI_TRY(check_within(c, index, src, "src", -1));
   set_shape(&c->out[0], x->ndim, x->shape);
@@ -305,17 +345,18 @@ fl_status fli_shape_scatter(fli_infer *c) {
 }
 
 void fli_grad_gather(fli_grad *g) {
-  fl_attrs a = index_along(g, FLI_OP_scatter_add, g->attrs->v[0].i);
-  g->dx[0] =
-      RUN_A(scatter_add, &a, zero_like(g, &g->in_meta[0]), g->in[1], g->dy[0]);
+  fl_attrs a = INDEX_ALONG(scatter_add, g->attrs->v[FL_ATTR_gather_dim].i);
+  g->dx[FL_IN_gather_x] =
+      RUN_A(scatter_add, &a, zero_like(g, &g->in_meta[FL_IN_gather_x]),
+            g->in[FL_IN_gather_index], g->dy[0]);
 }
 
 /* What src gave: dy at the positions, and zeros where src is larger than
  * index. */
 static fl_value scattered(fli_grad *g) {
-  const fl_meta *src = &g->in_meta[2];
-  fl_attrs a = index_along(g, FLI_OP_gather, g->attrs->v[0].i);
-  fl_value dx = RUN_A(gather, &a, g->dy[0], g->in[1]);
+  const fl_meta *src = &g->in_meta[FL_IN_scatter_src];
+  fl_attrs a = INDEX_ALONG(gather, g->attrs->v[FL_ATTR_scatter_dim].i);
+  fl_value dx = RUN_A(gather, &a, g->dy[0], g->in[FL_IN_scatter_index]);
   const fl_meta *m = fli_meta(dx);
   int64_t list[2 * FL_MAX_DIMS] = {0};
   bool larger = false;
@@ -328,23 +369,24 @@ static fl_value scattered(fli_grad *g) {
   if (!larger)
     return dx;
   fl_attrs p = fli_attrs(&g->e, FLI_OP_pad);
-  fli_set_list(&g->e, &p, 0, 2 * src->ndim, list);
+  fli_set_list(&g->e, &p, FL_ATTR_pad_pad, 2 * src->ndim, list);
   return RUN_A(pad, &p, dx);
 }
 
 void fli_grad_scatter(fli_grad *g) {
-  fl_attrs a = index_along(g, FLI_OP_scatter, g->attrs->v[0].i);
-  if (g->need[0])
-    g->dx[0] = RUN_A(scatter, &a, g->dy[0], g->in[1], NUM(0));
-  if (g->need[2])
-    g->dx[2] = scattered(g);
+  fl_attrs a = INDEX_ALONG(scatter, g->attrs->v[FL_ATTR_scatter_dim].i);
+  if (g->need[FL_IN_scatter_x])
+    g->dx[FL_IN_scatter_x] =
+        RUN_A(scatter, &a, g->dy[0], g->in[FL_IN_scatter_index], NUM(0));
+  if (g->need[FL_IN_scatter_src])
+    g->dx[FL_IN_scatter_src] = scattered(g);
 }
 
 void fli_grad_scatter_add(fli_grad *g) {
-  if (g->need[0])
-    g->dx[0] = g->dy[0];
-  if (g->need[2])
-    g->dx[2] = scattered(g);
+  if (g->need[FL_IN_scatter_add_x])
+    g->dx[FL_IN_scatter_add_x] = g->dy[0];
+  if (g->need[FL_IN_scatter_add_src])
+    g->dx[FL_IN_scatter_add_src] = scattered(g);
 }
 
 /* --- whole slices --- */
@@ -358,11 +400,13 @@ static fl_status check_vector(fli_infer *c, const fl_meta *index) {
 }
 
 fl_status fli_shape_index_select(fli_infer *c) {
-  const fl_meta *x = c->in[0], *index = c->in[1];
+  const fl_meta *x = c->in[FL_IN_index_select_x],
+                *index = c->in[FL_IN_index_select_index];
   FLI_TRY(check_vector(c, index));
   set_shape(&c->out[0], x->ndim, x->shape);
   if (x->ndim > 0)
-    c->out[0].shape[c->attrs->v[0].i] = fl_numel(index->ndim, index->shape);
+    c->out[0].shape[c->attrs->v[FL_ATTR_index_select_dim].i] =
+        fl_numel(index->ndim, index->shape);
   else if (fl_numel(index->ndim, index->shape) != 1)
     return fli_fail(FL_ESHAPE,
                     "index_select: a 0-d tensor has one element, "
@@ -372,8 +416,10 @@ fl_status fli_shape_index_select(fli_infer *c) {
 }
 
 fl_status fli_shape_index_add(fli_infer *c) {
-  const fl_meta *x = c->in[0], *index = c->in[1], *src = c->in[2];
-  int dim = (int)c->attrs->v[0].i;
+  const fl_meta *x = c->in[FL_IN_index_add_x],
+                *index = c->in[FL_IN_index_add_index],
+                *src = c->in[FL_IN_index_add_src];
+  int dim = (int)c->attrs->v[FL_ATTR_index_add_dim].i;
   int64_t n = fl_numel(index->ndim, index->shape);
   FLI_TRY(check_vector(c, index));
   set_shape(&c->out[0], x->ndim, x->shape);
@@ -393,29 +439,31 @@ fl_status fli_shape_index_add(fli_infer *c) {
 }
 
 void fli_grad_index_select(fli_grad *g) {
-  fl_attrs a = index_along(g, FLI_OP_index_add, g->attrs->v[0].i);
-  g->dx[0] =
-      RUN_A(index_add, &a, zero_like(g, &g->in_meta[0]), g->in[1], g->dy[0]);
+  fl_attrs a = INDEX_ALONG(index_add, g->attrs->v[FL_ATTR_index_select_dim].i);
+  g->dx[FL_IN_index_select_x] =
+      RUN_A(index_add, &a, zero_like(g, &g->in_meta[FL_IN_index_select_x]),
+            g->in[FL_IN_index_select_index], g->dy[0]);
 }
 
 static fl_value index_selected(fli_grad *g) {
-  fl_attrs a = index_along(g, FLI_OP_index_select, g->attrs->v[0].i);
-  return RUN_A(index_select, &a, g->dy[0], g->in[1]);
+  fl_attrs a = INDEX_ALONG(index_select, g->attrs->v[FL_ATTR_index_add_dim].i);
+  return RUN_A(index_select, &a, g->dy[0], g->in[FL_IN_index_add_index]);
 }
 
 void fli_grad_index_add(fli_grad *g) {
-  if (g->need[0])
-    g->dx[0] = g->dy[0];
-  if (g->need[2])
-    g->dx[2] = index_selected(g);
+  if (g->need[FL_IN_index_add_x])
+    g->dx[FL_IN_index_add_x] = g->dy[0];
+  if (g->need[FL_IN_index_add_src])
+    g->dx[FL_IN_index_add_src] = index_selected(g);
 }
 
 void fli_grad_index_copy(fli_grad *g) {
-  fl_attrs a = index_along(g, FLI_OP_index_copy, g->attrs->v[0].i);
-  if (g->need[0])
-    g->dx[0] = RUN_A(index_copy, &a, g->dy[0], g->in[1], NUM(0));
-  if (g->need[2])
-    g->dx[2] = index_selected(g);
+  fl_attrs a = INDEX_ALONG(index_copy, g->attrs->v[FL_ATTR_index_copy_dim].i);
+  if (g->need[FL_IN_index_copy_x])
+    g->dx[FL_IN_index_copy_x] =
+        RUN_A(index_copy, &a, g->dy[0], g->in[FL_IN_index_copy_index], NUM(0));
+  if (g->need[FL_IN_index_copy_src])
+    g->dx[FL_IN_index_copy_src] = index_selected(g);
 }
 
 /* --- masks --- */
@@ -473,11 +521,11 @@ static fl_status check_mask(fli_infer *c) {
 }
 
 fl_status fli_shape_masked_select(fli_infer *c) {
-  const fl_meta *mask = c->in[1];
+  const fl_meta *mask = c->in[FL_IN_masked_select_mask];
   fl_meta all;
   int64_t n = 0;
   FLI_TRY(check_mask(c));
-  FLI_TRY(index_broadcast(c, c->in[0], mask, &all));
+  FLI_TRY(index_broadcast(c, c->in[FL_IN_masked_select_x], mask, &all));
   FLI_TRY(count_nonzero(c, 1, &n));
   int64_t own = fl_numel(mask->ndim, mask->shape);
   if (own > 0) /* each element of the mask stands for as many */
@@ -488,11 +536,13 @@ fl_status fli_shape_masked_select(fli_infer *c) {
 
 fl_status fli_shape_masked_scatter(fli_infer *c) {
   FLI_TRY(check_mask(c));
-  return index_broadcast(c, c->in[0], c->in[1], &c->out[0]);
+  return index_broadcast(c, c->in[FL_IN_masked_scatter_x],
+                         c->in[FL_IN_masked_scatter_mask], &c->out[0]);
 }
 
 void fli_grad_masked_select(fli_grad *g) {
-  const fl_meta *x = &g->in_meta[0], *mask = fli_meta(g->in[1]);
+  const fl_meta *x = &g->in_meta[FL_IN_masked_select_x],
+                *mask = fli_meta(g->in[FL_IN_masked_select_mask]);
   int n = x->ndim > mask->ndim ? x->ndim : mask->ndim;
   fl_meta all = {.ndim = n};
   for (int d = 0; d < n; d++) {
@@ -500,25 +550,30 @@ void fli_grad_masked_select(fli_grad *g) {
     int64_t s = i < 0 ? 1 : x->shape[i], t = j < 0 ? 1 : mask->shape[j];
     all.shape[d] = s == 1 ? t : s;
   }
-  g->dx[0] = RUN(masked_scatter, zeros_like(g, &all), g->in[1], g->dy[0]);
+  g->dx[FL_IN_masked_select_x] = RUN(masked_scatter, zeros_like(g, &all),
+                                     g->in[FL_IN_masked_select_mask], g->dy[0]);
 }
 
 void fli_grad_masked_scatter(fli_grad *g) {
-  const fl_meta *src = &g->in_meta[2];
-  if (g->need[0])
-    g->dx[0] = RUN(where, g->in[1], NUM(0), g->dy[0]);
-  if (!g->need[2])
+  const fl_meta *src = &g->in_meta[FL_IN_masked_scatter_src];
+  if (g->need[FL_IN_masked_scatter_x])
+    g->dx[FL_IN_masked_scatter_x] =
+        RUN(where, g->in[FL_IN_masked_scatter_mask], NUM(0), g->dy[0]);
+  if (!g->need[FL_IN_masked_scatter_src])
     return;
-  fl_value taken = RUN(masked_select, g->dy[0], g->in[1]);
+  fl_value taken =
+      RUN(masked_select, g->dy[0], g->in[FL_IN_masked_scatter_mask]);
   int64_t n = fl_numel(src->ndim, src->shape);
   fl_attrs a = fli_attrs(&g->e, FLI_OP_pad);
-  fli_set_list(&g->e, &a, 0, 2, (int64_t[]){0, n - fli_meta(taken)->shape[0]});
-  g->dx[2] = RESHAPE(RUN_A(pad, &a, taken), src);
+  fli_set_list(&g->e, &a, FL_ATTR_pad_pad, 2,
+               (int64_t[]){0, n - fli_meta(taken)->shape[0]});
+  g->dx[FL_IN_masked_scatter_src] = RESHAPE(RUN_A(pad, &a, taken), src);
 }
 
 /* The result keeps x's dtype, so the value must fit it. */
 void fli_compose_masked_fill(fli_composing *g) {
-  fl_value x = g->in[0], value = g->in[2];
+  fl_value x = g->in[FL_IN_masked_fill_x],
+           value = g->in[FL_IN_masked_fill_value];
   fl_dtype d = x.tensor ? fli_meta(x)->dtype : x.dtype;
   bool whole = fl_dtype_kind(d) != FL_KIND_FLOAT;
   if (value.tensor)
@@ -532,7 +587,7 @@ void fli_compose_masked_fill(fli_composing *g) {
     }
     value = fli_integer((int64_t)value.f);
   }
-  g->out[0] = CAST(RUN(where, g->in[1], value, x), d);
+  g->out[0] = CAST(RUN(where, g->in[FL_IN_masked_fill_mask], value, x), d);
 }
 
 /* --- nonzero, one_hot --- */
@@ -545,7 +600,8 @@ fl_status fli_shape_nonzero(fli_infer *c) {
 }
 
 fl_status fli_shape_one_hot(fli_infer *c) {
-  fl_meta classes = {.ndim = 1, .shape = {c->attrs->v[0].i}};
+  fl_meta classes = {.ndim = 1,
+                     .shape = {c->attrs->v[FL_ATTR_one_hot_classes].i}};
   if (classes.shape[0] < 1)
     return fli_fail(FL_EARG, "one_hot: classes must be at least 1, got %lld",
                     (long long)classes.shape[0]);

@@ -53,7 +53,7 @@ fl_status fli_shape_det(fli_infer *c) {
 }
 
 fl_status fli_shape_solve(fli_infer *c) {
-  const fl_meta *a = c->in[0], *b = c->in[1];
+  const fl_meta *a = c->in[FL_IN_solve_a], *b = c->in[FL_IN_solve_b];
   fl_meta *y = &c->out[0];
   FLI_TRY(squares(c));
   int own = b->ndim > 1 ? 2 : 1, na = a->ndim - 2, nb = b->ndim - own;
@@ -81,36 +81,38 @@ fl_status fli_shape_qr(fli_infer *c) {
   const fl_meta *x = c->in[0];
   FLI_TRY(linalg_matrices(c));
   int64_t m = x->shape[x->ndim - 2], n = x->shape[x->ndim - 1];
-  int64_t k = m < n || c->attrs->v[0].i ? m : n;
+  int64_t k = m < n || c->attrs->v[FL_ATTR_qr_mode].i ? m : n;
   led(x, &c->out[0], 2, (int64_t[]){m, k});
-  led(x, &c->out[1], 2, (int64_t[]){k, n});
+  led(x, &c->out[FL_OUT_qr_r], 2, (int64_t[]){k, n});
   return FL_OK;
 }
 
-/* Factors as x, and k numbers for each matrix. */
-static fl_status factors(fli_infer *c, int64_t k) {
+/* Factors as x, and in result `second` k numbers for each matrix. */
+static fl_status factors(fli_infer *c, int second, int64_t k) {
   const fl_meta *x = c->in[0];
   led(x, &c->out[0], 2, x->shape + x->ndim - 2);
-  led(x, &c->out[1], 1, &k);
+  led(x, &c->out[second], 1, &k);
   return FL_OK;
 }
 
 fl_status fli_shape_lu_factor(fli_infer *c) {
   FLI_TRY(linalg_matrices(c));
-  return factors(c, c->in[0]->shape[c->in[0]->ndim - 2]);
+  return factors(c, FL_OUT_lu_factor_order,
+                 c->in[0]->shape[c->in[0]->ndim - 2]);
 }
 
 fl_status fli_shape_geqrf(fli_infer *c) {
   const fl_meta *x = c->in[0];
   FLI_TRY(linalg_matrices(c));
   int64_t m = x->shape[x->ndim - 2], n = x->shape[x->ndim - 1];
-  return factors(c, m < n ? m : n);
+  return factors(c, FL_OUT_geqrf_tau, m < n ? m : n);
 }
 
 fl_status fli_shape_cholesky_pivoted(fli_infer *c) {
   FLI_TRY(squares(c));
-  led(c->in[0], &c->out[2], 0, NULL);
-  return factors(c, c->in[0]->shape[c->in[0]->ndim - 2]);
+  led(c->in[0], &c->out[FL_OUT_cholesky_pivoted_rank], 0, NULL);
+  return factors(c, FL_OUT_cholesky_pivoted_order,
+                 c->in[0]->shape[c->in[0]->ndim - 2]);
 }
 
 fl_status fli_shape_svd(fli_infer *c) {
@@ -118,10 +120,10 @@ fl_status fli_shape_svd(fli_infer *c) {
   FLI_TRY(linalg_matrices(c));
   int64_t m = x->shape[x->ndim - 2], n = x->shape[x->ndim - 1];
   int64_t k = m < n ? m : n;
-  bool full = c->attrs->v[0].i;
+  bool full = c->attrs->v[FL_ATTR_svd_full_matrices].i;
   led(x, &c->out[0], 2, (int64_t[]){m, full ? m : k});
-  led(x, &c->out[1], 1, &k);
-  led(x, &c->out[2], 2, (int64_t[]){full ? n : k, n});
+  led(x, &c->out[FL_OUT_svd_s], 1, &k);
+  led(x, &c->out[FL_OUT_svd_vh], 2, (int64_t[]){full ? n : k, n});
   return FL_OK;
 }
 
@@ -135,8 +137,8 @@ fl_status fli_shape_pinv(fli_infer *c) {
 
 fl_status fli_shape_eigh(fli_infer *c) {
   FLI_TRY(fli_shape_square(c));
-  c->out[1] = c->out[0];
-  c->out[1].dtype = c->in[0]->dtype;
+  c->out[FL_OUT_eigh_vectors] = c->out[0];
+  c->out[FL_OUT_eigh_vectors].dtype = c->in[0]->dtype;
   led(c->in[0], &c->out[0], 1, c->in[0]->shape + c->in[0]->ndim - 1);
   return FL_OK;
 }
@@ -149,7 +151,7 @@ fl_status fli_shape_eig_pairs(fli_infer *c) {
                     x->ndim);
   int64_t n = x->shape[x->ndim - 1];
   led(x, &c->out[0], 2, (int64_t[]){n, 2});
-  led(x, &c->out[1], 3, (int64_t[]){n, n, 2});
+  led(x, &c->out[FL_OUT_eig_pairs_vectors], 3, (int64_t[]){n, n, 2});
   return FL_OK;
 }
 
@@ -166,31 +168,33 @@ static fl_value symmetric(fli_grad *g, fl_value l, fl_value dl, bool upper) {
   fl_value p = fli_triangle(e, MATMUL(TURN(l), dl), false, 0);
   p = MUL(ADD(p, fli_triangle(e, p, false, -1)), NUM(0.5));
   fl_attrs a = fli_attrs(e, FLI_OP_triangular_solve);
-  a.v[1].i = true;
+  a.v[FL_ATTR_triangular_solve_transpose].i = true;
   fl_value half = TURN(RUN_A(triangular_solve, &a, l, p)); /* P^T L^-1 */
   fl_value s = RUN_A(triangular_solve, &a, l, half);
   return MUL(ADD(s, TURN(s)), NUM(0.5));
 }
 
 void fli_grad_cholesky(fli_grad *g) {
-  g->dx[0] = symmetric(g, g->y[0], g->dy[0], g->attrs->v[0].i);
+  g->dx[0] =
+      symmetric(g, g->y[0], g->dy[0], g->attrs->v[FL_ATTR_cholesky_upper].i);
 }
 
 void fli_grad_cholesky_pivoted(fli_grad *g) {
-  fl_value s = symmetric(g, g->y[0], g->dy[0], g->attrs->v[0].i);
-  fl_value at = fli_inverse_order(&g->e, g->y[1]);
+  fl_value s = symmetric(g, g->y[0], g->dy[0],
+                         g->attrs->v[FL_ATTR_cholesky_pivoted_upper].i);
+  fl_value at = fli_inverse_order(&g->e, g->y[FL_OUT_cholesky_pivoted_order]);
   g->dx[0] = fli_rows_at(&g->e, fli_rows_at(&g->e, s, at, false), at, true);
 }
 
 /* Matrices of a right-hand side or a result, one column if it is 1-d. */
 static fl_value linalg_columns(fli_grad *g, fl_value x) {
-  bool vector = g->in_meta[1].ndim == 1;
+  bool vector = g->in_meta[FL_IN_solve_b].ndim == 1;
   return vector && !g->e.status ? fli_v_unsqueeze(&g->e, x, fli_meta(x)->ndim)
                                 : x;
 }
 
 static fl_value as_given(fli_grad *g, fl_value x) {
-  if (g->in_meta[1].ndim > 1 || g->e.status)
+  if (g->in_meta[FL_IN_solve_b].ndim > 1 || g->e.status)
     return x;
   const fl_meta *m = fli_meta(x);
   return fli_v_reshape(&g->e, x, m->ndim - 1, m->shape);
@@ -200,26 +204,30 @@ static fl_value as_given(fli_grad *g, fl_value x) {
 void fli_grad_triangular_solve(fli_grad *g) {
   fl_attrs a;
   fl_attrs_copy(&a, g->attrs);
-  a.v[1].i = !a.v[1].i;
-  bool upper = a.v[0].i, turned = !a.v[1].i, unit = a.v[2].i;
+  bool upper = a.v[FL_ATTR_triangular_solve_upper].i;
+  bool turned = a.v[FL_ATTR_triangular_solve_transpose].i;
+  bool unit = a.v[FL_ATTR_triangular_solve_unitriangular].i;
+  a.v[FL_ATTR_triangular_solve_transpose].i = !turned;
   fl_value x = linalg_columns(g, g->y[0]);
-  fl_value db =
-      RUN_A(triangular_solve, &a, g->in[0], linalg_columns(g, g->dy[0]));
-  if (g->need[0]) {
+  fl_value db = RUN_A(triangular_solve, &a, g->in[FL_IN_triangular_solve_a],
+                      linalg_columns(g, g->dy[0]));
+  if (g->need[FL_IN_triangular_solve_a]) {
     fl_value da = turned ? MATMUL(x, TURN(db)) : MATMUL(db, TURN(x));
     int64_t diagonal = unit ? upper ? 1 : -1 : 0;
-    g->dx[0] = NEG(fli_triangle(&g->e, da, upper, diagonal));
+    g->dx[FL_IN_triangular_solve_a] =
+        NEG(fli_triangle(&g->e, da, upper, diagonal));
   }
-  if (g->need[1])
-    g->dx[1] = as_given(g, db);
+  if (g->need[FL_IN_triangular_solve_b])
+    g->dx[FL_IN_triangular_solve_b] = as_given(g, db);
 }
 
 void fli_grad_solve(fli_grad *g) {
-  fl_value db = RUN(solve, TURN(g->in[0]), linalg_columns(g, g->dy[0]));
-  if (g->need[0])
-    g->dx[0] = NEG(MATMUL(db, TURN(linalg_columns(g, g->y[0]))));
-  if (g->need[1])
-    g->dx[1] = as_given(g, db);
+  fl_value db =
+      RUN(solve, TURN(g->in[FL_IN_solve_a]), linalg_columns(g, g->dy[0]));
+  if (g->need[FL_IN_solve_a])
+    g->dx[FL_IN_solve_a] = NEG(MATMUL(db, TURN(linalg_columns(g, g->y[0]))));
+  if (g->need[FL_IN_solve_b])
+    g->dx[FL_IN_solve_b] = as_given(g, db);
 }
 
 void fli_grad_inv(fli_grad *g) {
@@ -236,15 +244,15 @@ static fl_value cofactors(fli_grad *g) {
   RUN_ALL(svd, NULL, usv, g->in[0]);
   int64_t n = m->shape[m->ndim - 1];
   fl_value eye = fli_identity(e, n, usv[0]);
-  fl_value s = fli_v_unsqueeze(e, usv[1], m->ndim - 2);
+  fl_value s = fli_v_unsqueeze(e, usv[FL_OUT_svd_s], m->ndim - 2);
   fl_value others = RUN(where, RUN(ne, eye, NUM(0)), NUM(1), s);
   fl_attrs a = fli_attrs(e, FLI_OP_prod);
-  fli_set_list(e, &a, 0, 1, (int64_t[]){m->ndim - 1});
+  fli_set_list(e, &a, FL_ATTR_prod_dims, 1, (int64_t[]){m->ndim - 1});
   fl_value p = RUN_A(prod, &a, others);
-  fl_value sign = MUL(RUN(det, usv[0]), RUN(det, usv[2]));
+  fl_value sign = MUL(RUN(det, usv[0]), RUN(det, usv[FL_OUT_svd_vh]));
   p = fli_v_unsqueeze(e, MUL(p, fli_v_unsqueeze(e, sign, m->ndim - 2)),
                       m->ndim - 2);
-  return MATMUL(MUL(usv[0], p), usv[2]);
+  return MATMUL(MUL(usv[0], p), usv[FL_OUT_svd_vh]);
 }
 
 /* A number for each matrix. */
@@ -277,8 +285,9 @@ void fli_grad_det(fli_grad *g) {
 }
 
 void fli_grad_slogdet(fli_grad *g) {
-  if (!fli_nothing(g->dy[1]))
-    g->dx[0] = MUL(for_matrices(g, g->dy[1]), TURN(RUN(inv, g->in[0])));
+  if (!fli_nothing(g->dy[FL_OUT_slogdet_logabsdet]))
+    g->dx[0] = MUL(for_matrices(g, g->dy[FL_OUT_slogdet_logabsdet]),
+                   TURN(RUN(inv, g->in[0])));
 }
 
 /* The upper right block of the exponential of (x^T dy; 0 x^T). */
@@ -290,8 +299,8 @@ void fli_grad_matrix_exp(fli_grad *g) {
   fl_value zero = fli_v_zeros(e, m->dtype, m->ndim, m->shape,
                               fl_tensor_device(g->dy[0].tensor));
   fl_attrs side = fli_attrs(e, FLI_OP_cat), over = side;
-  side.v[0].i = last;
-  over.v[0].i = last - 1;
+  side.v[FL_ATTR_cat_dim].i = last;
+  over.v[FL_ATTR_cat_dim].i = last - 1;
   fl_value top = RUN_A(cat, &side, x, g->dy[0]);
   fl_value all = RUN_A(cat, &over, top, RUN_A(cat, &side, zero, x));
   fl_value y = RUN(matrix_exp, all);

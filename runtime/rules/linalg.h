@@ -17,7 +17,7 @@ static inline fl_value fli_triangle(fli_env *e, fl_value x, bool upper,
                                     int64_t diagonal) {
   int op = upper ? FLI_OP_triu : FLI_OP_tril;
   fl_attrs a = fli_attrs(e, op);
-  a.v[0].i = diagonal;
+  a.v[FL_ATTR_triangle_diagonal].i = diagonal;
   return fli_run(e, op, &a, 1, &x);
 }
 
@@ -45,7 +45,7 @@ static inline fl_value fli_rows_at(fli_env *e, fl_value x, fl_value at,
   const fl_meta *m = fli_meta(x);
   int row = m->ndim - 2, column = m->ndim - 1;
   fl_attrs a = fli_attrs(e, FLI_OP_gather);
-  a.v[0].i = columns ? column : row;
+  a.v[FL_ATTR_gather_dim].i = columns ? column : row;
   at = fli_v_unsqueeze(e, at, columns ? row : column);
   at = fli_v_expand(e, at, m->ndim, m->shape);
   return fli_run(e, FLI_OP_gather, &a, 2, (fl_value[]){x, at});

@@ -9,14 +9,14 @@
 
 static fl_value unit_lower(fli_env *e, fl_value f, fl_value b, bool turned) {
   fl_attrs a = fli_attrs(e, FLI_OP_triangular_solve);
-  a.v[1].i = turned;
-  a.v[2].i = true;
+  a.v[FL_ATTR_triangular_solve_transpose].i = turned;
+  a.v[FL_ATTR_triangular_solve_unitriangular].i = true;
   return fli_run(e, FLI_OP_triangular_solve, &a, 2, (fl_value[]){f, b});
 }
 
 static fl_value by_upper(fli_env *e, fl_value f, fl_value b) {
   fl_attrs a = fli_attrs(e, FLI_OP_triangular_solve);
-  a.v[0].i = true;
+  a.v[FL_ATTR_triangular_solve_upper].i = true;
   return fli_run(e, FLI_OP_triangular_solve, &a, 2, (fl_value[]){f, b});
 }
 
@@ -44,9 +44,9 @@ void fli_grad_lu_factor(fli_grad *g) {
   fl_value d = linalg_factors_part(
       e, linalg_factors_part(e, g->dy[0], false, 0, k), true, 0, k);
   fl_attrs beside = fli_attrs(e, FLI_OP_cat);
-  beside.v[0].i = x->ndim - 1;
+  beside.v[FL_ATTR_cat_dim].i = x->ndim - 1;
   fl_attrs below = beside;
-  below.v[0].i = x->ndim - 2;
+  below.v[FL_ATTR_cat_dim].i = x->ndim - 2;
   fl_value low = fli_triangle(e, front, false, -1);
   low = ADD(low, fli_identity(e, k, front));
   fl_value lower = MATMUL(TURN(low), fli_triangle(e, d, false, -1));
@@ -71,7 +71,8 @@ void fli_grad_lu_factor(fli_grad *g) {
   y = unit_lower(e, front, y, true);
   if (m > k)
     y = RUN_A(cat, &below, y, TURN(by_upper(e, front, TURN(more))));
-  g->dx[0] = fli_rows_at(e, y, fli_inverse_order(e, g->y[1]), false);
+  g->dx[0] = fli_rows_at(
+      e, y, fli_inverse_order(e, g->y[FL_OUT_lu_factor_order]), false);
 }
 
 void fli_compose_lu(fli_composing *g) {
@@ -91,12 +92,12 @@ void fli_compose_lu(fli_composing *g) {
   fl_value low = linalg_factors_part(e, both[0], true, 0, k);
   fl_value one = fli_diagonal(e, m, k, low);
   fl_attrs a = fli_attrs(e, FLI_OP_one_hot);
-  a.v[0].i = m ? m : 1; /* of nothing */
-  a.v[1].i = x->dtype;
-  g->out[0] =
-      linalg_factors_part(e, TURN(RUN_A(one_hot, &a, both[1])), false, 0, m);
-  g->out[1] = ADD(fli_triangle(e, low, false, -1), one);
-  g->out[2] =
+  a.v[FL_ATTR_one_hot_classes].i = m ? m : 1; /* of nothing */
+  a.v[FL_ATTR_one_hot_dtype].i = x->dtype;
+  g->out[0] = linalg_factors_part(
+      e, TURN(RUN_A(one_hot, &a, both[FL_OUT_lu_factor_order])), false, 0, m);
+  g->out[FL_OUT_lu_l] = ADD(fli_triangle(e, low, false, -1), one);
+  g->out[FL_OUT_lu_u] =
       fli_triangle(e, linalg_factors_part(e, both[0], false, 0, k), true, 0);
 }
 
@@ -119,7 +120,8 @@ static bool linalg_factors_spread(fli_composing *g, const fl_meta *a,
 
 void fli_compose_lu_solve(fli_composing *g) {
   fli_env *e = &g->e;
-  fl_value f = g->in[0], order = g->in[1], b = g->in[2];
+  fl_value f = g->in[FL_IN_lu_solve_factors],
+           order = g->in[FL_IN_lu_solve_order], b = g->in[FL_IN_lu_solve_b];
   const fl_meta *a = fli_meta(f), *o = fli_meta(order), *m = fli_meta(b);
   bool vector = m->ndim == 1;
   fl_meta whole;
@@ -177,8 +179,8 @@ static fl_value linalg_factors_reflected(fli_composing *g, fl_value x,
   fl_value inner = ADD(fli_triangle(e, MATMUL(TURN(v), v), true, 1),
                        MUL(fli_identity(e, k, x), scale));
   fl_attrs a = fli_attrs(e, FLI_OP_triangular_solve);
-  a.v[0].i = true;
-  a.v[1].i = turned;
+  a.v[FL_ATTR_triangular_solve_upper].i = true;
+  a.v[FL_ATTR_triangular_solve_transpose].i = turned;
   fl_value by = RUN_A(triangular_solve, &a, inner, MATMUL(TURN(v), c));
   return CAST(SUB(c, MATMUL(v, by)), to);
 }
@@ -186,7 +188,8 @@ static fl_value linalg_factors_reflected(fli_composing *g, fl_value x,
 /* Whether tau has at most as many numbers as x columns and rows, and x's
  * leading dims. */
 static bool reflections(fli_composing *g) {
-  const fl_meta *x = fli_meta(g->in[0]), *t = fli_meta(g->in[1]);
+  const fl_meta *x = fli_meta(g->in[FL_IN_reflectors_x]),
+                *t = fli_meta(g->in[FL_IN_reflectors_tau]);
   int n = x->ndim;
   if (n >= 2 && t->ndim == n - 1 && t->shape[n - 2] <= x->shape[n - 1] &&
       t->shape[n - 2] <= x->shape[n - 2] &&
@@ -201,7 +204,7 @@ static bool reflections(fli_composing *g) {
 }
 
 void fli_compose_householder_product(fli_composing *g) {
-  const fl_meta *x = fli_meta(g->in[0]);
+  const fl_meta *x = fli_meta(g->in[FL_IN_householder_product_x]);
   if (!reflections(g))
     return;
   int64_t m = x->shape[x->ndim - 2], n = x->shape[x->ndim - 1];
@@ -211,14 +214,17 @@ void fli_compose_householder_product(fli_composing *g) {
                  fli_shape_text(x->ndim, x->shape));
     return;
   }
-  fl_value one = fli_diagonal(&g->e, m, n, g->in[0]);
-  g->out[0] =
-      linalg_factors_reflected(g, g->in[0], g->in[1], EXPAND(one, x), false);
+  fl_value one = fli_diagonal(&g->e, m, n, g->in[FL_IN_householder_product_x]);
+  g->out[0] = linalg_factors_reflected(g, g->in[FL_IN_householder_product_x],
+                                       g->in[FL_IN_householder_product_tau],
+                                       EXPAND(one, x), false);
 }
 
 void fli_compose_ormqr(fli_composing *g) {
-  const fl_meta *x = fli_meta(g->in[0]), *c = fli_meta(g->in[2]);
-  bool left = g->attrs->v[0].i, turned = g->attrs->v[1].i;
+  const fl_meta *x = fli_meta(g->in[FL_IN_ormqr_x]),
+                *c = fli_meta(g->in[FL_IN_ormqr_c]);
+  bool left = g->attrs->v[FL_ATTR_ormqr_left].i,
+       turned = g->attrs->v[FL_ATTR_ormqr_transpose].i;
   if (!reflections(g))
     return;
   int64_t m = x->shape[x->ndim - 2];
@@ -228,8 +234,8 @@ void fli_compose_ormqr(fli_composing *g) {
                  left ? "rows" : "columns");
     return;
   }
-  fl_value y = left ? g->in[2] : TURN(g->in[2]);
-  y = linalg_factors_reflected(g, g->in[0], g->in[1], y,
-                               left ? turned : !turned);
+  fl_value y = left ? g->in[FL_IN_ormqr_c] : TURN(g->in[FL_IN_ormqr_c]);
+  y = linalg_factors_reflected(g, g->in[FL_IN_ormqr_x], g->in[FL_IN_ormqr_tau],
+                               y, left ? turned : !turned);
   g->out[0] = left ? y : TURN(y);
 }

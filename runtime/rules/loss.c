@@ -56,19 +56,20 @@ static fl_status check_scores(const fli_infer *c, int first, fl_meta *lse) {
                     "of %lld classes, not shape %s",
                     (long long)x->shape[dim],
                     fli_shape_text(w->ndim, w->shape));
-  if (!(c->attrs->v[1].f >= 0 && c->attrs->v[1].f <= 1))
+  if (!(c->attrs->v[FL_ATTR_cross_entropies_label_smoothing].f >= 0 &&
+        c->attrs->v[FL_ATTR_cross_entropies_label_smoothing].f <= 1))
     return fli_fail(FL_EARG,
                     "cross_entropy: label_smoothing must be between "
                     "0 and 1, not %g",
-                    c->attrs->v[1].f);
+                    c->attrs->v[FL_ATTR_cross_entropies_label_smoothing].f);
   return FL_OK;
 }
 
 fl_status fli_shape_cross_entropy(fli_infer *c) {
-  fl_meta *lse = &c->out[1];
+  fl_meta *lse = &c->out[FL_OUT_cross_entropy_lse];
   FLI_TRY(check_scores(c, 0, lse));
-  c->out[0].ndim = c->out[2].ndim = 0;
-  if (c->attrs->v[2].i == NONE_) {
+  c->out[0].ndim = c->out[FL_OUT_cross_entropy_total].ndim = 0;
+  if (c->attrs->v[FL_ATTR_cross_entropy_reduction].i == NONE_) {
     c->out[0].ndim = lse->ndim;
     memcpy(c->out[0].shape, lse->shape, sizeof lse->shape);
   }
@@ -78,11 +79,17 @@ fl_status fli_shape_cross_entropy(fli_infer *c) {
 fl_status fli_shape_cross_entropy_backward(fli_infer *c) {
   fl_meta lse;
   FLI_TRY(check_scores(c, 1, &lse));
-  FLI_TRY(fli_fits(c, 0, c->attrs->v[2].i == NONE_ ? lse.ndim : 0, lse.shape));
-  FLI_TRY(fli_fits(c, 4, lse.ndim, lse.shape));
-  FLI_TRY(fli_fits(c, 5, 0, NULL));
-  c->out[0].ndim = c->in[1]->ndim;
-  memcpy(c->out[0].shape, c->in[1]->shape, sizeof c->in[1]->shape);
+  FLI_TRY(
+      fli_fits(c, FL_IN_cross_entropy_backward_dy,
+               c->attrs->v[FL_ATTR_cross_entropy_backward_reduction].i == NONE_
+                   ? lse.ndim
+                   : 0,
+               lse.shape));
+  FLI_TRY(fli_fits(c, FL_IN_cross_entropy_backward_lse, lse.ndim, lse.shape));
+  FLI_TRY(fli_fits(c, FL_IN_cross_entropy_backward_total, 0, NULL));
+  c->out[0].ndim = c->in[FL_IN_cross_entropy_backward_x]->ndim;
+  memcpy(c->out[0].shape, c->in[FL_IN_cross_entropy_backward_x]->shape,
+         sizeof c->in[FL_IN_cross_entropy_backward_x]->shape);
   return FL_OK;
 }
 
@@ -104,12 +111,12 @@ static fl_value soft_targets(fli_grad *g, fl_value x, fl_value t, fl_value w,
   double even = smoothing / (double)m->shape[dim];
   fl_value soft = t, valid = fli_none();
   if (fl_dtype_kind(fli_meta(t)->dtype) != FL_KIND_FLOAT) {
-    int64_t ignore = g->attrs->v[0].i;
+    int64_t ignore = g->attrs->v[FL_ATTR_cross_entropy_ignore_index].i;
     valid = RUN(ne, t, fli_integer(ignore));
     fl_value safe = RUN(where, valid, t, fli_integer(g->e.base));
     fl_attrs a = fli_attrs(&g->e, FLI_OP_one_hot);
-    a.v[0].i = m->shape[dim];
-    a.v[1].i = m->dtype;
+    a.v[FL_ATTR_one_hot_classes].i = m->shape[dim];
+    a.v[FL_ATTR_one_hot_dtype].i = m->dtype;
     soft = RUN_A(one_hot, &a, safe); /* classes last: bring them to dim */
     int64_t order[FL_MAX_DIMS];
     for (int i = 0; i < m->ndim; i++)
@@ -125,7 +132,7 @@ static fl_value soft_targets(fli_grad *g, fl_value x, fl_value t, fl_value w,
 }
 
 static fl_value sum_per_class(fli_grad *g, fl_value x, int dim) {
-  for (int d = g->in_meta[0].ndim; d-- > 0;)
+  for (int d = g->in_meta[FL_IN_cross_entropy_x].ndim; d-- > 0;)
     if (d != dim)
       x = SUM1(x, d, false);
   return x;
@@ -133,8 +140,11 @@ static fl_value sum_per_class(fli_grad *g, fl_value x, int dim) {
 
 /* How many positions have each class as their target. */
 static fl_value per_class_count(fli_grad *g) {
-  return sum_per_class(g, soft_targets(g, g->in[0], g->in[1], fli_none(), 0),
-                       g->in_meta[0].ndim > 1);
+  return sum_per_class(g,
+                       soft_targets(g, g->in[FL_IN_cross_entropy_x],
+                                    g->in[FL_IN_cross_entropy_target],
+                                    fli_none(), 0),
+                       g->in_meta[FL_IN_cross_entropy_x].ndim > 1);
 }
 
 /* Towards class weights: a class's part of the loss over its weight; the mean
@@ -142,13 +152,15 @@ static fl_value per_class_count(fli_grad *g) {
  */
 static fl_value weight_slope(fli_grad *g, fl_value scale, fl_value logs,
                              fl_value total) {
-  fl_value a =
-      soft_targets(g, g->in[0], g->in[1], fli_none(), g->attrs->v[1].f);
-  fl_value d =
-      sum_per_class(g, MUL(scale, NEG(MUL(a, logs))), g->in_meta[0].ndim > 1);
+  fl_value a = soft_targets(
+      g, g->in[FL_IN_cross_entropy_x], g->in[FL_IN_cross_entropy_target],
+      fli_none(), g->attrs->v[FL_ATTR_cross_entropy_label_smoothing].f);
+  fl_value d = sum_per_class(g, MUL(scale, NEG(MUL(a, logs))),
+                             g->in_meta[FL_IN_cross_entropy_x].ndim > 1);
   if (!total.tensor)
     return d;
-  fl_value loss = SUM(MUL(g->in[2], d), 0, NULL, false);
+  fl_value loss =
+      SUM(MUL(g->in[FL_IN_cross_entropy_weight], d), 0, NULL, false);
   return SUB(d, MUL(per_class_count(g), DIV(loss, total)));
 }
 
@@ -159,45 +171,55 @@ static fl_value divisor(fli_grad *g, fl_value total) {
 }
 
 void fli_grad_cross_entropy(fli_grad *g) {
-  fl_value x = g->in[0], t = g->in[1], w = g->in[2], dy = g->dy[0];
+  fl_value x = g->in[FL_IN_cross_entropy_x],
+           t = g->in[FL_IN_cross_entropy_target],
+           w = g->in[FL_IN_cross_entropy_weight], dy = g->dy[0];
   const fl_meta *m = fli_meta(x);
   int dim = m->ndim > 1;
-  bool soft = fl_dtype_kind(g->in_meta[1].dtype) == FL_KIND_FLOAT;
+  bool soft = fl_dtype_kind(g->in_meta[FL_IN_cross_entropy_target].dtype) ==
+              FL_KIND_FLOAT;
   if (fli_nothing(dy)) /* the other results are constants of the loss */
     return;
-  if (g->need[0] && !g->create) {
-    g->dx[0] =
-        RUN_A(cross_entropy_backward, g->attrs, dy, x, t, w, g->y[1], g->y[2]);
-    if (!g->need[1] && !g->need[2])
+  if (g->need[FL_IN_cross_entropy_x] && !g->create) {
+    g->dx[FL_IN_cross_entropy_x] =
+        RUN_A(cross_entropy_backward, g->attrs, dy, x, t, w,
+              g->y[FL_OUT_cross_entropy_lse], g->y[FL_OUT_cross_entropy_total]);
+    if (!g->need[FL_IN_cross_entropy_target] &&
+        !g->need[FL_IN_cross_entropy_weight])
       return;
   }
   fl_value scale = dy, total = fli_none(); /* of weights, if there are any */
-  if (g->attrs->v[2].i == MEAN) {
+  if (g->attrs->v[FL_ATTR_cross_entropy_reduction].i == MEAN) {
     if (w.tensor && !soft)
-      total =
-          g->create ? SUM(MUL(w, per_class_count(g)), 0, NULL, false) : g->y[2];
-    fl_value by = divisor(g, total.tensor ? total : g->y[2]);
+      total = g->create ? SUM(MUL(w, per_class_count(g)), 0, NULL, false)
+                        : g->y[FL_OUT_cross_entropy_total];
+    fl_value by =
+        divisor(g, total.tensor ? total : g->y[FL_OUT_cross_entropy_total]);
     scale = DIV(dy, by);
     total = total.tensor ? by : total;
   }
-  if (g->attrs->v[2].i == NONE_)
+  if (g->attrs->v[FL_ATTR_cross_entropy_reduction].i == NONE_)
     scale = fli_v_unsqueeze(&g->e, dy, dim);
   fl_attrs along = fli_attrs(&g->e, FLI_OP_softmax);
-  along.v[0].i = dim;
-  if (g->need[0] && g->create) {
-    fl_value a = soft_targets(g, x, t, w, g->attrs->v[1].f);
+  along.v[FL_ATTR_softmax_dim].i = dim;
+  if (g->need[FL_IN_cross_entropy_x] && g->create) {
+    fl_value a = soft_targets(
+        g, x, t, w, g->attrs->v[FL_ATTR_cross_entropy_label_smoothing].f);
     fl_value p = RUN_A(softmax, &along, x);
-    g->dx[0] = MUL(scale, SUB(MUL(SUM1(a, dim, true), p), a));
+    g->dx[FL_IN_cross_entropy_x] =
+        MUL(scale, SUB(MUL(SUM1(a, dim, true), p), a));
   }
-  if (!(g->need[1] && soft) && !g->need[2])
+  if (!(g->need[FL_IN_cross_entropy_target] && soft) &&
+      !g->need[FL_IN_cross_entropy_weight])
     return;
   fl_value logs = RUN_A(log_softmax, &along, x);
-  if (g->need[2])
-    g->dx[2] = weight_slope(g, scale, logs, total);
-  if (g->need[1] && soft) {
+  if (g->need[FL_IN_cross_entropy_weight])
+    g->dx[FL_IN_cross_entropy_weight] = weight_slope(g, scale, logs, total);
+  if (g->need[FL_IN_cross_entropy_target] && soft) {
     fl_value d = MUL(scale, NEG(logs));
-    d = MUL(d, NUM(1 - g->attrs->v[1].f));
-    g->dx[1] = w.tensor ? MUL(d, per_class(g, w, m, dim)) : d;
+    d = MUL(d, NUM(1 - g->attrs->v[FL_ATTR_cross_entropy_label_smoothing].f));
+    g->dx[FL_IN_cross_entropy_target] =
+        w.tensor ? MUL(d, per_class(g, w, m, dim)) : d;
   }
 }
 
@@ -212,8 +234,10 @@ static void reduce(fli_composing *g, fl_value loss, int64_t reduction) {
 }
 
 static bool same_shapes(fli_composing *g) {
-  const fl_meta *x = fli_meta(g->in[0]), *t = fli_meta(g->in[1]);
-  if (g->in[0].tensor && g->in[1].tensor && !fli_same_shape(x, t)) {
+  const fl_meta *x = fli_meta(g->in[FL_IN_losses_x]),
+                *t = fli_meta(g->in[FL_IN_losses_target]);
+  if (g->in[FL_IN_losses_x].tensor && g->in[FL_IN_losses_target].tensor &&
+      !fli_same_shape(x, t)) {
     fli_env_fail(&g->e, FL_ESHAPE, "%s: x has shape %s, target %s",
                  g->op->info.name, fli_shape_text(x->ndim, x->shape),
                  fli_shape_text(t->ndim, t->shape));
@@ -226,9 +250,9 @@ static bool same_shapes(fli_composing *g) {
  * gather takes negative ones for positions from the end. */
 static fl_value class_labels(fli_composing *g, fl_value t, int64_t classes) {
   fl_attrs a = fli_attrs(&g->e, FLI_OP_arange);
-  a.v[0].f = (double)g->e.base;
-  a.v[1].f = (double)(g->e.base + classes);
-  a.v[3].i = FL_I64;
+  a.v[FL_ATTR_arange_start].f = (double)g->e.base;
+  a.v[FL_ATTR_arange_stop].f = (double)(g->e.base + classes);
+  a.v[FL_ATTR_arange_dtype].i = FL_I64;
   g->e.device = fl_tensor_device(t.tensor);
   fl_value table = fli_run(&g->e, FLI_OP_arange, &a, 0, NULL);
   table = fli_v_unsqueeze(&g->e, table, 1);
@@ -239,10 +263,11 @@ static fl_value class_labels(fli_composing *g, fl_value t, int64_t classes) {
 
 /* attrs: ignore_index, reduction */
 void fli_compose_nll_loss(fli_composing *g) {
-  fl_value x = g->in[0], t = g->in[1], w = g->in[2];
+  fl_value x = g->in[FL_IN_nll_loss_x], t = g->in[FL_IN_nll_loss_target],
+           w = g->in[FL_IN_nll_loss_weight];
   const fl_meta *m = fli_meta(x);
   int dim = m->ndim > 1;
-  int64_t reduction = g->attrs->v[1].i;
+  int64_t reduction = g->attrs->v[FL_ATTR_nll_loss_reduction].i;
   if (!x.tensor || !t.tensor || m->ndim == 0 ||
       fli_meta(t)->ndim != m->ndim - 1) {
     fli_env_fail(&g->e, FL_ESHAPE,
@@ -252,11 +277,12 @@ void fli_compose_nll_loss(fli_composing *g) {
                  fli_shape_text(fli_meta(t)->ndim, fli_meta(t)->shape));
     return;
   }
-  fl_value valid = RUN(ne, t, fli_integer(g->attrs->v[0].i));
+  fl_value valid =
+      RUN(ne, t, fli_integer(g->attrs->v[FL_ATTR_nll_loss_ignore_index].i));
   fl_value safe = RUN(where, valid, t, fli_integer(g->e.base));
   safe = class_labels(g, safe, m->shape[dim]);
   fl_attrs a = fli_attrs(&g->e, FLI_OP_gather);
-  a.v[0].i = dim;
+  a.v[FL_ATTR_gather_dim].i = dim;
   fl_value at = fli_v_unsqueeze(&g->e, safe, dim);
   fl_value picked = RUN_A(gather, &a, x, at);
   fl_value loss = NEG(RESHAPE(picked, fli_meta(t)));
@@ -265,7 +291,7 @@ void fli_compose_nll_loss(fli_composing *g) {
     int64_t n = fl_numel(fli_meta(t)->ndim, fli_meta(t)->shape);
     fl_value flat = fli_v_reshape(&g->e, safe, 1, &n);
     fl_attrs sel = fli_attrs(&g->e, FLI_OP_index_select);
-    sel.v[0].i = 0;
+    sel.v[FL_ATTR_index_select_dim].i = 0;
     fl_value each = RUN_A(index_select, &sel, w, flat);
     weight = MUL(weight, RESHAPE(each, fli_meta(t)));
   }
@@ -278,40 +304,47 @@ void fli_compose_nll_loss(fli_composing *g) {
 
 void fli_compose_mse_loss(fli_composing *g) {
   if (same_shapes(g))
-    reduce(g, RUN(square, SUB(g->in[0], g->in[1])), g->attrs->v[0].i);
+    reduce(
+        g,
+        RUN(square, SUB(g->in[FL_IN_mse_loss_x], g->in[FL_IN_mse_loss_target])),
+        g->attrs->v[FL_ATTR_mse_loss_reduction].i);
 }
 
 void fli_compose_l1_loss(fli_composing *g) {
   if (same_shapes(g))
-    reduce(g, RUN(abs, SUB(g->in[0], g->in[1])), g->attrs->v[0].i);
+    reduce(g,
+           RUN(abs, SUB(g->in[FL_IN_l1_loss_x], g->in[FL_IN_l1_loss_target])),
+           g->attrs->v[FL_ATTR_l1_loss_reduction].i);
 }
 
 /* d^2 / 2 inside the bend, bend (|d| - bend / 2) outside, divided by `unit`. */
 static void bent(fli_composing *g, double bend, double unit) {
   if (!same_shapes(g))
     return;
-  fl_value d = SUB(g->in[0], g->in[1]);
+  fl_value d = SUB(g->in[FL_IN_bent_losses_x], g->in[FL_IN_bent_losses_target]);
   fl_attrs a = fli_attrs(&g->e, FLI_OP_huber);
-  a.v[0].f = bend;
+  a.v[FL_ATTR_huber_delta].f = bend;
   if (bend <= 0)
-    reduce(g, RUN(abs, d), g->attrs->v[1].i);
+    reduce(g, RUN(abs, d), g->attrs->v[FL_ATTR_bent_losses_reduction].i);
   else
-    reduce(g, RUN_A(huber, &a, d), g->attrs->v[1].i);
+    reduce(g, RUN_A(huber, &a, d),
+           g->attrs->v[FL_ATTR_bent_losses_reduction].i);
   if (bend > 0 && unit != 1)
     g->out[0] = DIV(g->out[0], NUM(unit));
 }
 
 void fli_compose_smooth_l1_loss(fli_composing *g) {
-  bent(g, g->attrs->v[0].f, g->attrs->v[0].f);
+  bent(g, g->attrs->v[FL_ATTR_smooth_l1_loss_beta].f,
+       g->attrs->v[FL_ATTR_smooth_l1_loss_beta].f);
 }
 
 void fli_compose_huber_loss(fli_composing *g) {
-  if (!(g->attrs->v[0].f > 0)) {
+  if (!(g->attrs->v[FL_ATTR_huber_loss_delta].f > 0)) {
     fli_env_fail(&g->e, FL_EARG, "huber_loss: delta must be above 0, not %g",
-                 g->attrs->v[0].f);
+                 g->attrs->v[FL_ATTR_huber_loss_delta].f);
     return;
   }
-  bent(g, g->attrs->v[0].f, 1);
+  bent(g, g->attrs->v[FL_ATTR_huber_loss_delta].f, 1);
 }
 
 /* log(x), held above -100, where nothing flows back any more. */
@@ -342,49 +375,52 @@ static bool check_probabilities(fli_composing *g, fl_value x) {
 }
 
 void fli_compose_bce_loss(fli_composing *g) {
-  fl_value x = g->in[0], t = g->in[1];
+  fl_value x = g->in[FL_IN_bce_loss_x], t = g->in[FL_IN_bce_loss_target];
   if (!same_shapes(g) || !check_probabilities(g, x))
     return;
   fl_value yes = MUL(t, held_log(g, x));
   fl_value no = MUL(SUB(NUM(1), t), held_log(g, SUB(NUM(1), x)));
   fl_value loss = NEG(ADD(yes, no));
-  if (g->in[2].tensor)
-    loss = MUL(loss, g->in[2]);
-  reduce(g, loss, g->attrs->v[0].i);
+  if (g->in[FL_IN_bce_loss_weight].tensor)
+    loss = MUL(loss, g->in[FL_IN_bce_loss_weight]);
+  reduce(g, loss, g->attrs->v[FL_ATTR_bce_loss_reduction].i);
 }
 
 /* (1 - t) x + (1 + (p - 1) t) softplus(-x), p the weight of positives */
 void fli_compose_bce_with_logits(fli_composing *g) {
-  fl_value x = g->in[0], t = g->in[1], p = g->in[3];
+  fl_value x = g->in[FL_IN_bce_with_logits_x],
+           t = g->in[FL_IN_bce_with_logits_target],
+           p = g->in[FL_IN_bce_with_logits_pos_weight];
   if (!same_shapes(g))
     return;
   fl_value away = NEG(RUN(logsigmoid, x));
   if (p.tensor)
     away = MUL(away, ADD(MUL(SUB(p, NUM(1)), t), NUM(1)));
   fl_value loss = ADD(MUL(SUB(NUM(1), t), x), away);
-  if (g->in[2].tensor)
-    loss = MUL(loss, g->in[2]);
-  reduce(g, loss, g->attrs->v[0].i);
+  if (g->in[FL_IN_bce_with_logits_weight].tensor)
+    loss = MUL(loss, g->in[FL_IN_bce_with_logits_weight]);
+  reduce(g, loss, g->attrs->v[FL_ATTR_bce_with_logits_reduction].i);
 }
 
 /* attrs: log_target, reduction */
 void fli_compose_kl_div(fli_composing *g) {
-  fl_value x = g->in[0], t = g->in[1], loss, zero = NUM(0);
+  fl_value x = g->in[FL_IN_kl_div_x], t = g->in[FL_IN_kl_div_target], loss,
+           zero = NUM(0);
   if (!same_shapes(g))
     return;
-  if (g->attrs->v[0].i)
+  if (g->attrs->v[FL_ATTR_kl_div_log_target].i)
     loss = MUL(EXP(t), SUB(t, x));
   else { /* 0 log 0 is 0 */
     fl_value some = RUN(gt, t, zero);
     fl_value safe = RUN(where, some, t, NUM(1));
     loss = SUB(MUL(t, LOG(safe)), MUL(t, x));
   }
-  if (g->attrs->v[1].i == BATCHMEAN) {
+  if (g->attrs->v[FL_ATTR_kl_div_reduction].i == BATCHMEAN) {
     const fl_meta *m = fli_meta(x);
     double n = m->ndim ? (double)m->shape[0] : 1;
     g->out[0] = DIV(SUM(loss, 0, NULL, false), NUM(n));
   } else
-    reduce(g, loss, g->attrs->v[1].i);
+    reduce(g, loss, g->attrs->v[FL_ATTR_kl_div_reduction].i);
 }
 
 /* f16 has neither the range of squares nor small enough numbers. */
@@ -399,14 +435,14 @@ static fl_value wide(fli_composing *g, fl_value x) {
 static fl_value scaled(fli_composing *g, fl_value x, int64_t dim,
                        fl_value *scale) {
   fl_attrs top = fli_attrs(&g->e, FLI_OP_norm);
-  top.v[0].f = INFINITY;
-  fli_set_list(&g->e, &top, 1, 1, &dim);
+  top.v[FL_ATTR_norm_p].f = INFINITY;
+  fli_set_list(&g->e, &top, FL_ATTR_norm_dims, 1, &dim);
   fl_value most = RUN_A(norm, &top, x);
   const fl_meta *m = fli_meta(x);
   bool f64 = x.tensor && m->dtype == FL_F64;
   fl_attrs range = fli_attrs(&g->e, FLI_OP_clamp);
-  range.v[0].f = f64 ? -1000 : -120;
-  range.v[1].f = f64 ? 1000 : 120;
+  range.v[FL_ATTR_clamp_min].f = f64 ? -1000 : -120;
+  range.v[FL_ATTR_clamp_max].f = f64 ? 1000 : 120;
   fl_value power = RUN_A(clamp, &range, RUN(floor, RUN(log2, most)));
   power = CAST(CAST(power, FL_I64), f64 ? FL_F64 : FL_F32);
   *scale = RUN(exp2, NEG(power));
@@ -420,21 +456,23 @@ static fl_value scaled(fli_composing *g, fl_value x, int64_t dim,
 
 static fl_value norm_along(fli_composing *g, fl_value x, int64_t dim) {
   fl_attrs a = fli_attrs(&g->e, FLI_OP_norm);
-  fli_set_list(&g->e, &a, 1, 1, &dim);
+  fli_set_list(&g->e, &a, FL_ATTR_norm_dims, 1, &dim);
   return RUN_A(norm, &a, x);
 }
 
 /* attrs: dim, eps */
 void fli_compose_cosine_similarity(fli_composing *g) {
-  fl_value a = wide(g, g->in[0]), b = wide(g, g->in[1]), by_a, by_b;
-  int64_t dim = g->attrs->v[0].i;
-  double eps = g->attrs->v[1].f;
+  fl_value a = wide(g, g->in[FL_IN_cosine_similarity_a]),
+           b = wide(g, g->in[FL_IN_cosine_similarity_b]), by_a, by_b;
+  int64_t dim = g->attrs->v[FL_ATTR_cosine_similarity_dim].i;
+  double eps = g->attrs->v[FL_ATTR_cosine_similarity_eps].f;
   a = scaled(g, a, dim, &by_a);
   b = scaled(g, b, dim, &by_b);
   fl_value na = RUN(maximum, norm_along(g, a, dim), MUL(by_a, NUM(eps)));
   fl_value nb = RUN(maximum, norm_along(g, b, dim), MUL(by_b, NUM(eps)));
   fl_value y = DIV(DIV(SUM1(MUL(a, b), dim, false), na), nb);
-  fl_dtype da = fli_meta(g->in[0])->dtype, db = fli_meta(g->in[1])->dtype;
+  fl_dtype da = fli_meta(g->in[FL_IN_cosine_similarity_a])->dtype,
+           db = fli_meta(g->in[FL_IN_cosine_similarity_b])->dtype;
   g->out[0] = CAST(y, fli_promote(da, db));
 }
 
@@ -442,11 +480,12 @@ void fli_compose_cosine_similarity(fli_composing *g) {
 void fli_compose_normalize(fli_composing *g) {
   fl_value x = wide(g, g->in[0]);
   fl_attrs a = fli_attrs(&g->e, FLI_OP_norm);
-  a.v[0].f = g->attrs->v[0].f;
-  fli_set_list(&g->e, &a, 1, 1, &g->attrs->v[1].i);
-  a.v[2].i = true;
+  a.v[FL_ATTR_norm_p].f = g->attrs->v[FL_ATTR_normalize_p].f;
+  fli_set_list(&g->e, &a, FL_ATTR_norm_dims, 1,
+               &g->attrs->v[FL_ATTR_normalize_dim].i);
+  a.v[FL_ATTR_norm_keepdim].i = true;
   fl_value n = RUN_A(norm, &a, x);
   fl_attrs floor = fli_attrs(&g->e, FLI_OP_clamp);
-  floor.v[0].f = g->attrs->v[2].f;
+  floor.v[FL_ATTR_clamp_min].f = g->attrs->v[FL_ATTR_normalize_eps].f;
   g->out[0] = CAST(DIV(x, RUN_A(clamp, &floor, n)), fli_meta(g->in[0])->dtype);
 }

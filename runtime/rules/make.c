@@ -13,7 +13,8 @@ fl_status fli_shape_same(fli_infer *c) {
 /* All of one shape. */
 fl_status fli_shape_alike(fli_infer *c) {
   for (int k = 1; k < c->n_in; k++)
-    FLI_TRY(fli_fits(c, k, c->in[0]->ndim, c->in[0]->shape));
+    FLI_TRY(fli_fits(c, k, c->in[FL_IN_alike_dy]->ndim,
+                     c->in[FL_IN_alike_dy]->shape));
   return fli_shape_same(c);
 }
 
@@ -23,8 +24,8 @@ void fli_grad_copy(fli_grad *g) {
 }
 
 void fli_grad_fill(fli_grad *g) {
-  if (g->need[0])
-    g->dx[0] = fli_g_none(g);
-  if (g->need[1])
-    g->dx[1] = SUM(g->dy[0], 0, NULL, false);
+  if (g->need[FL_IN_fill_x])
+    g->dx[FL_IN_fill_x] = fli_g_none(g);
+  if (g->need[FL_IN_fill_value])
+    g->dx[FL_IN_fill_value] = SUM(g->dy[0], 0, NULL, false);
 }

@@ -29,11 +29,11 @@ void fli_compose_deg2rad(fli_composing *g) {
 
 void fli_compose_logit(fli_composing *g) {
   fl_value x = math_wide(g, g->in[0]);
-  double eps = g->attrs->v[0].f;
+  double eps = g->attrs->v[FL_ATTR_logit_eps].f;
   if (eps == eps) {
     fl_attrs a = fli_attrs(&g->e, FLI_OP_clamp);
-    a.v[0].f = eps;
-    a.v[1].f = 1 - eps;
+    a.v[FL_ATTR_clamp_min].f = eps;
+    a.v[FL_ATTR_clamp_max].f = 1 - eps;
     x = RUN_A(clamp, &a, x);
   }
   math_narrowed(g, SUB(LOG(x), RUN(log1p, NEG(x))));
@@ -49,8 +49,9 @@ static double math_largest(fl_dtype d) {
 void fli_compose_nan_to_num(fli_composing *g) {
   fl_value x = g->in[0];
   fl_dtype d = x.tensor ? fli_meta(x)->dtype : x.dtype;
-  double nan = g->attrs->v[0].f, high = g->attrs->v[1].f,
-         low = g->attrs->v[2].f, top = math_largest(d);
+  double nan = g->attrs->v[FL_ATTR_nan_to_num_nan].f,
+         high = g->attrs->v[FL_ATTR_nan_to_num_posinf].f,
+         low = g->attrs->v[FL_ATTR_nan_to_num_neginf].f, top = math_largest(d);
   if (fl_dtype_kind(d) == FL_KIND_FLOAT) {
     x = RUN(where, RUN(eq, x, NUM(INFINITY)), NUM(high == high ? high : top),
             x);
@@ -68,13 +69,15 @@ static fl_value measured(fli_composing *g, fl_value x) {
 }
 
 void fli_compose_isclose(fli_composing *g) {
-  fl_value a = measured(g, g->in[0]), b = measured(g, g->in[1]);
-  double rtol = g->attrs->v[0].f, atol = g->attrs->v[1].f;
+  fl_value a = measured(g, g->in[FL_IN_isclose_a]),
+           b = measured(g, g->in[FL_IN_isclose_b]);
+  double rtol = g->attrs->v[FL_ATTR_isclose_rtol].f,
+         atol = g->attrs->v[FL_ATTR_isclose_atol].f;
   fl_value off = RUN(abs, SUB(a, b));
   fl_value allowed = ADD(MUL(RUN(abs, b), NUM(rtol)), NUM(atol));
   fl_value near = RUN(logical_and, RUN(isfinite, off), RUN(le, off, allowed));
   near = RUN(logical_or, near, RUN(eq, a, b));
-  if (g->attrs->v[2].i)
+  if (g->attrs->v[FL_ATTR_isclose_equal_nan].i)
     near =
         RUN(logical_or, near, RUN(logical_and, RUN(ne, a, a), RUN(ne, b, b)));
   g->out[0] = near;
@@ -109,11 +112,11 @@ void fli_compose_nanmean(fli_composing *g) {
 static void with_mean(fli_composing *g, int op) {
   fl_attrs a = fli_attrs(&g->e, FLI_OP_mean);
   int n;
-  const int64_t *dims = fl_attr_list(g->attrs, 0, &n);
-  fli_set_list(&g->e, &a, 0, n, dims);
-  a.v[1].i = g->attrs->v[2].i;
+  const int64_t *dims = fl_attr_list(g->attrs, FL_ATTR_with_mean_dims, &n);
+  fli_set_list(&g->e, &a, FL_ATTR_mean_dims, n, dims);
+  a.v[FL_ATTR_mean_keepdim].i = g->attrs->v[FL_ATTR_with_mean_keepdim].i;
   g->out[0] = fli_run(&g->e, op, g->attrs, 1, g->in);
-  g->out[1] = RUN_A(mean, &a, g->in[0]);
+  g->out[FL_OUT_with_mean_mean] = RUN_A(mean, &a, g->in[0]);
 }
 
 void fli_compose_var_mean(fli_composing *g) {
@@ -126,8 +129,8 @@ void fli_compose_std_mean(fli_composing *g) {
 
 void fli_compose_dist(fli_composing *g) {
   fl_attrs a = fli_attrs(&g->e, FLI_OP_norm);
-  a.v[0].f = g->attrs->v[0].f;
-  g->out[0] = RUN_A(norm, &a, SUB(g->in[0], g->in[1]));
+  a.v[FL_ATTR_norm_p].f = g->attrs->v[FL_ATTR_dist_p].f;
+  g->out[0] = RUN_A(norm, &a, SUB(g->in[FL_IN_dist_a], g->in[FL_IN_dist_b]));
 }
 
 void fli_compose_cov(fli_composing *g) {
@@ -140,10 +143,10 @@ void fli_compose_cov(fli_composing *g) {
     return;
   }
   int last = m->ndim - 1;
-  double n = (double)m->shape[last] - g->attrs->v[0].f;
+  double n = (double)m->shape[last] - g->attrs->v[FL_ATTR_cov_correction].f;
   fl_attrs a = fli_attrs(&g->e, FLI_OP_mean);
-  fli_set_list(&g->e, &a, 0, 1, (int64_t[]){last});
-  a.v[1].i = true;
+  fli_set_list(&g->e, &a, FL_ATTR_mean_dims, 1, (int64_t[]){last});
+  a.v[FL_ATTR_mean_keepdim].i = true;
   fl_value x = math_wide(g, g->in[0]);
   x = SUB(x, RUN_A(mean, &a, x));
   fl_value turned = last ? TRANSPOSE(x, 0, 1) : x;
@@ -162,20 +165,20 @@ void fli_compose_corrcoef(fli_composing *g) {
   d = SQRT(RUN_A(diagonal, &a, c));
   c = DIV(DIV(c, fli_v_unsqueeze(&g->e, d, 1)), fli_v_unsqueeze(&g->e, d, 0));
   a = fli_attrs(&g->e, FLI_OP_clamp);
-  a.v[0].f = -1;
-  a.v[1].f = 1;
+  a.v[FL_ATTR_clamp_min].f = -1;
+  a.v[FL_ATTR_clamp_max].f = 1;
   math_narrowed(g, RUN_A(clamp, &a, c));
 }
 
 void fli_compose_aminmax(fli_composing *g) {
   g->out[0] = RUN_A(amin, g->attrs, g->in[0]);
-  g->out[1] = RUN_A(amax, g->attrs, g->in[0]);
+  g->out[FL_OUT_aminmax_max] = RUN_A(amax, g->attrs, g->in[0]);
 }
 
 /* attrs: p, dim, maxnorm */
 void fli_compose_renorm(fli_composing *g) {
   const fl_meta *m = fli_meta(g->in[0]);
-  double most = g->attrs->v[2].f;
+  double most = g->attrs->v[FL_ATTR_renorm_maxnorm].f;
   int64_t dims[FL_MAX_DIMS], n = 0;
   if (m->ndim < 2 || !(most >= 0)) {
     fli_env_fail(&g->e, m->ndim < 2 ? FL_ESHAPE : FL_EARG,
@@ -185,12 +188,12 @@ void fli_compose_renorm(fli_composing *g) {
     return;
   }
   for (int d = 0; d < m->ndim; d++)
-    if (d != g->attrs->v[1].i)
+    if (d != g->attrs->v[FL_ATTR_renorm_dim].i)
       dims[n++] = d;
   fl_attrs a = fli_attrs(&g->e, FLI_OP_norm);
-  a.v[0].f = g->attrs->v[0].f;
-  fli_set_list(&g->e, &a, 1, (int)n, dims);
-  a.v[2].i = true;
+  a.v[FL_ATTR_norm_p].f = g->attrs->v[FL_ATTR_renorm_p].f;
+  fli_set_list(&g->e, &a, FL_ATTR_norm_dims, (int)n, dims);
+  a.v[FL_ATTR_norm_keepdim].i = true;
   fl_value x = math_wide(g, g->in[0]), size = RUN_A(norm, &a, x);
   fl_value factor = DIV(NUM(most), ADD(size, NUM(1e-7)));
   factor = RUN(where, RUN(gt, size, NUM(most)), factor, NUM(1));
@@ -222,12 +225,14 @@ static fl_status math_pairs(const fl_meta *a, const fl_meta *b, fl_meta *y) {
 }
 
 fl_status fli_shape_pair_distances(fli_infer *c) {
-  return math_pairs(c->in[0], c->in[1], &c->out[0]);
+  return math_pairs(c->in[FL_IN_pair_distances_a],
+                    c->in[FL_IN_pair_distances_b], &c->out[0]);
 }
 
 /* Every row of a beside every row of b. */
 static void distances(fli_composing *g, double power) {
-  const fl_meta *a = fli_meta(g->in[0]), *b = fli_meta(g->in[1]);
+  const fl_meta *a = fli_meta(g->in[FL_IN_distances_a]),
+                *b = fli_meta(g->in[FL_IN_distances_b]);
   fl_meta y;
   if ((g->e.status = math_pairs(a, b, &y)))
     return;
@@ -235,7 +240,7 @@ static void distances(fli_composing *g, double power) {
   int64_t size = a->shape[a->ndim - 1];
   /* short rows are put in front: what lies side by side are rows of b then */
   bool front = size <= 32 && size <= b->shape[b->ndim - 2];
-  fl_value u = g->in[0], v = g->in[1];
+  fl_value u = g->in[FL_IN_distances_a], v = g->in[FL_IN_distances_b];
   if (front) {
     u = TRANSPOSE(u, a->ndim - 2, a->ndim - 1);
     v = RUN(contiguous, TRANSPOSE(v, b->ndim - 2, b->ndim - 1));
@@ -243,8 +248,9 @@ static void distances(fli_composing *g, double power) {
   u = fli_v_unsqueeze(&g->e, u, front ? a->ndim : a->ndim - 1);
   v = fli_v_unsqueeze(&g->e, v, front ? b->ndim - 1 : b->ndim - 2);
   fl_attrs p = fli_attrs(&g->e, FLI_OP_norm);
-  p.v[0].f = power;
-  fli_set_list(&g->e, &p, 1, 1, (int64_t[]){front ? n - 3 : n - 1});
+  p.v[FL_ATTR_norm_p].f = power;
+  fli_set_list(&g->e, &p, FL_ATTR_norm_dims, 1,
+               (int64_t[]){front ? n - 3 : n - 1});
   g->out[0] = RUN_A(norm, &p, SUB(u, v));
 }
 
@@ -253,17 +259,18 @@ void fli_compose_pair_distances(fli_composing *g) {
 }
 
 void fli_compose_cdist(fli_composing *g) {
-  if (g->attrs->v[0].f == 2)
-    g->out[0] = RUN(pair_distances, g->in[0], g->in[1]);
+  if (g->attrs->v[FL_ATTR_cdist_p].f == 2)
+    g->out[0] = RUN(pair_distances, g->in[FL_IN_cdist_a], g->in[FL_IN_cdist_b]);
   else
-    distances(g, g->attrs->v[0].f);
+    distances(g, g->attrs->v[FL_ATTR_cdist_p].f);
 }
 
 /* With w = dy / y, 0 where y is, the gradient towards a row of a is the sum of
  * w (a - b): its own share and a product. Rows are taken from b's mean, so that
  * what they have in common takes no digits from what they differ by. */
 void fli_grad_pair_distances(fli_grad *g) {
-  fl_value a = g->in[0], b = g->in[1], y = g->y[0], zero = NUM(0);
+  fl_value a = g->in[FL_IN_pair_distances_a], b = g->in[FL_IN_pair_distances_b],
+           y = g->y[0], zero = NUM(0);
   const fl_meta *m = fli_meta(y), *mb = fli_meta(b);
   int n = m->ndim;
   if (fl_numel(n, m->shape) == 0) {
@@ -273,30 +280,33 @@ void fli_grad_pair_distances(fli_grad *g) {
     return;
   }
   fl_attrs along = fli_attrs(&g->e, FLI_OP_mean);
-  fli_set_list(&g->e, &along, 0, 1, (int64_t[]){mb->ndim - 2});
-  along.v[1].i = true;
+  fli_set_list(&g->e, &along, FL_ATTR_mean_dims, 1, (int64_t[]){mb->ndim - 2});
+  along.v[FL_ATTR_mean_keepdim].i = true;
   fl_value middle = RUN_A(mean, &along, b);
   a = SUB(a, middle);
   b = SUB(b, middle);
   fl_value same = RUN(eq, y, zero);
   fl_value w =
       RUN(where, same, zero, DIV(g->dy[0], RUN(where, same, NUM(1), y)));
-  if (g->need[0])
-    g->dx[0] = SUB(MUL(a, SUM1(w, n - 1, true)), MATMUL(w, b));
-  if (g->need[1]) {
+  if (g->need[FL_IN_pair_distances_a])
+    g->dx[FL_IN_pair_distances_a] =
+        SUB(MUL(a, SUM1(w, n - 1, true)), MATMUL(w, b));
+  if (g->need[FL_IN_pair_distances_b]) {
     fl_value t = TRANSPOSE(w, n - 2, n - 1);
-    g->dx[1] = SUB(MUL(b, SUM1(t, n - 1, true)), MATMUL(t, a));
+    g->dx[FL_IN_pair_distances_b] =
+        SUB(MUL(b, SUM1(t, n - 1, true)), MATMUL(t, a));
   }
 }
 
 /* Over the last dims; a number multiplies. */
 void fli_compose_inner(fli_composing *g) {
-  const fl_meta *m[2] = {fli_meta(g->in[0]), fli_meta(g->in[1])};
+  const fl_meta *m[2] = {fli_meta(g->in[FL_IN_inner_a]),
+                         fli_meta(g->in[FL_IN_inner_b])};
   int64_t shape[2 * FL_MAX_DIMS], flat[2];
   fl_value v[2];
   int n = 0;
   if (m[0]->ndim == 0 || m[1]->ndim == 0) {
-    g->out[0] = MUL(g->in[0], g->in[1]);
+    g->out[0] = MUL(g->in[FL_IN_inner_a], g->in[FL_IN_inner_b]);
     return;
   }
   for (int k = 0; k < 2; k++) {
@@ -337,13 +347,14 @@ void fli_compose_frexp(fli_composing *g) {
                  CAST(RUN(lt, m, NUM(0.5)), fli_meta(e)->dtype)));
   m = RUN(copysign, RUN(ldexp, safe, NEG(e)), x);
   g->out[0] = CAST(RUN(where, ok, m, x), d);
-  g->out[1] = CAST(RUN(where, ok, e, zero), FL_I32);
+  g->out[FL_OUT_frexp_exponent] = CAST(RUN(where, ok, e, zero), FL_I32);
 }
 
 /* A unit of the last place of a, of the one below where a is a power of two and
  * b nearer to 0. */
 void fli_compose_nextafter(fli_composing *g) {
-  fl_value a = g->in[0], b = g->in[1], parts[FL_MAX_OUT];
+  fl_value a = g->in[FL_IN_nextafter_a], b = g->in[FL_IN_nextafter_b],
+           parts[FL_MAX_OUT];
   fl_value like = RUN(copysign, a, b); /* of the result's dtype and shape */
   if (g->e.status)
     return;
@@ -360,7 +371,8 @@ void fli_compose_nextafter(fli_composing *g) {
   RUN_ALL(frexp, NULL, parts, a);
   fl_value in = RUN(where, RUN(gt, a, zero), RUN(lt, b, a), up);
   fl_value power = RUN(eq, RUN(abs, parts[0]), NUM(0.5));
-  fl_value e = SUB(CAST(parts[1], w), CAST(RUN(logical_and, in, power), w));
+  fl_value e = SUB(CAST(parts[FL_OUT_frexp_exponent], w),
+                   CAST(RUN(logical_and, in, power), w));
   e = RUN(where, RUN(eq, a, zero), NUM(least), e);
   e = SUB(RUN(maximum, e, NUM(least)), NUM(digits));
   fl_value unit = RUN(ldexp, ADD(MUL(e, zero), NUM(1)), e);
@@ -380,7 +392,7 @@ void fli_compose_float_power(fli_composing *g) {
 }
 
 void fli_compose_mvlgamma(fli_composing *g) {
-  int64_t p = g->attrs->v[0].i;
+  int64_t p = g->attrs->v[FL_ATTR_mvlgamma_p].i;
   fl_value x = math_wide(g, g->in[0]), y = RUN(lgamma, x);
   if (p < 1 || p > 1000) {
     fli_env_fail(&g->e, FL_EARG, "mvlgamma: p must be from 1 to 1000, got %lld",
@@ -395,17 +407,17 @@ void fli_compose_mvlgamma(fli_composing *g) {
 static fl_value math_whole(fli_composing *g, double from, double to,
                            double step, fl_dtype d) {
   fl_attrs a = fli_attrs(&g->e, FLI_OP_arange);
-  a.v[0].f = from;
-  a.v[1].f = to;
-  a.v[2].f = step;
-  a.v[3].i = d;
+  a.v[FL_ATTR_arange_start].f = from;
+  a.v[FL_ATTR_arange_stop].f = to;
+  a.v[FL_ATTR_arange_step].f = step;
+  a.v[FL_ATTR_arange_dtype].i = d;
   return fli_run(&g->e, FLI_OP_arange, &a, 0, NULL);
 }
 
 void fli_compose_vander(fli_composing *g) {
   const fl_meta *m = fli_meta(g->in[0]);
-  int64_t n = g->attrs->v[0].i;
-  bool rising = g->attrs->v[1].i != 0;
+  int64_t n = g->attrs->v[FL_ATTR_vander_n].i;
+  bool rising = g->attrs->v[FL_ATTR_vander_increasing].i != 0;
   if (m->ndim == 0 || m->ndim == FL_MAX_DIMS || (n < 0 && n != FL_ATTR_NONE)) {
     fli_env_fail(&g->e, FL_ESHAPE,
                  "vander: needs (..., numbers) and n columns, got shape %s and "
@@ -427,13 +439,13 @@ void fli_compose_vander(fli_composing *g) {
 
 void fli_compose_logspace(fli_composing *g) {
   fl_attrs a = fli_attrs(&g->e, FLI_OP_linspace);
-  a.v[0].f = g->attrs->v[0].f;
-  a.v[1].f = g->attrs->v[1].f;
-  a.v[2].i = g->attrs->v[2].i;
-  a.v[3].i = FL_F64;
+  a.v[FL_ATTR_linspace_start].f = g->attrs->v[FL_ATTR_logspace_start].f;
+  a.v[FL_ATTR_linspace_stop].f = g->attrs->v[FL_ATTR_logspace_stop].f;
+  a.v[FL_ATTR_linspace_steps].i = g->attrs->v[FL_ATTR_logspace_steps].i;
+  a.v[FL_ATTR_linspace_dtype].i = FL_F64;
   fl_value x = fli_run(&g->e, FLI_OP_linspace, &a, 0, NULL);
-  x = RUN(pow, NUM(g->attrs->v[3].f), x);
-  g->out[0] = CAST(x, (fl_dtype)g->attrs->v[4].i);
+  x = RUN(pow, NUM(g->attrs->v[FL_ATTR_logspace_base].f), x);
+  g->out[0] = CAST(x, (fl_dtype)g->attrs->v[FL_ATTR_logspace_dtype].i);
 }
 
 /* --- along one dim --- */
@@ -458,8 +470,8 @@ static fl_value neighbours(fli_composing *g, int op, fl_value x, int dim) {
 
 void fli_compose_diff(fli_composing *g) {
   fl_value x = g->in[0];
-  int64_t n = g->attrs->v[0].i, dim = g->attrs->v[1].i,
-          size = size_along(g, x, dim);
+  int64_t n = g->attrs->v[FL_ATTR_diff_n].i,
+          dim = g->attrs->v[FL_ATTR_diff_dim].i, size = size_along(g, x, dim);
   if (n < 0) {
     fli_env_fail(&g->e, FL_EARG, "diff: n must not be negative, got %lld",
                  (long long)n);
@@ -482,11 +494,12 @@ void fli_compose_diff(fli_composing *g) {
 
 /* The areas between neighbours; nothing after a failure. */
 static fl_value areas(fli_composing *g) {
-  fl_value y = math_wide(g, g->in[0]), x = g->n_in > 1 ? g->in[1] : fli_none();
-  int64_t dim = g->attrs->v[1].i, n = size_along(g, y, dim);
+  fl_value y = math_wide(g, g->in[FL_IN_areas_y]),
+           x = g->n_in > 1 ? g->in[FL_IN_areas_x] : fli_none();
+  int64_t dim = g->attrs->v[FL_ATTR_areas_dim].i, n = size_along(g, y, dim);
   fl_value sums = neighbours(g, FLI_OP_add, y, (int)dim);
   if (fli_nothing(x))
-    return MUL(sums, NUM(g->attrs->v[0].f / 2));
+    return MUL(sums, NUM(g->attrs->v[FL_ATTR_areas_dx].f / 2));
   x = math_wide(g, x);
   const fl_meta *my = fli_meta(y), *mx = fli_meta(x);
   int64_t shape[FL_MAX_DIMS], places = dim;
@@ -509,23 +522,23 @@ static fl_value areas(fli_composing *g) {
 }
 
 void fli_compose_trapezoid(fli_composing *g) {
-  math_narrowed(g, SUM1(areas(g), g->attrs->v[1].i, false));
+  math_narrowed(g, SUM1(areas(g), g->attrs->v[FL_ATTR_trapezoid_dim].i, false));
 }
 
 void fli_compose_cumulative_trapezoid(fli_composing *g) {
   fl_attrs a = fli_attrs(&g->e, FLI_OP_cumsum);
-  a.v[0].i = g->attrs->v[1].i;
+  a.v[FL_ATTR_cumsum_dim].i = g->attrs->v[FL_ATTR_cumulative_trapezoid_dim].i;
   math_narrowed(g, RUN_A(cumsum, &a, areas(g)));
 }
 
 void fli_compose_argsort(fli_composing *g) {
   fl_value both[FL_MAX_OUT];
   RUN_ALL(sort, g->attrs, both, g->in[0]);
-  g->out[0] = both[1];
+  g->out[0] = both[FL_OUT_sort_indices];
 }
 
 void fli_compose_msort(fli_composing *g) {
   fl_attrs a = fli_attrs(&g->e, FLI_OP_sort);
-  a.v[0].i = 0;
+  a.v[FL_ATTR_sort_dim].i = 0;
   g->out[0] = RUN_A(sort, &a, g->in[0]);
 }

@@ -8,15 +8,16 @@
 
 static fl_status bad_product(const fli_infer *c, const char *why, int64_t a,
                              int64_t b) {
-  return fli_fail(FL_ESHAPE, "matmul: %s x %s: %s sizes %lld and %lld differ",
-                  fli_shape_text(c->in[0]->ndim, c->in[0]->shape),
-                  fli_shape_text(c->in[1]->ndim, c->in[1]->shape), why,
-                  (long long)a, (long long)b);
+  return fli_fail(
+      FL_ESHAPE, "matmul: %s x %s: %s sizes %lld and %lld differ",
+      fli_shape_text(c->in[FL_IN_matmul_a]->ndim, c->in[FL_IN_matmul_a]->shape),
+      fli_shape_text(c->in[FL_IN_matmul_b]->ndim, c->in[FL_IN_matmul_b]->shape),
+      why, (long long)a, (long long)b);
 }
 
 /* A 1-d `a` is a row, a 1-d `b` a column; their dim is not in the result. */
 fl_status fli_shape_matmul(fli_infer *c) {
-  const fl_meta *a = c->in[0], *b = c->in[1];
+  const fl_meta *a = c->in[FL_IN_matmul_a], *b = c->in[FL_IN_matmul_b];
   fl_meta *y = &c->out[0];
   if (a->ndim == 0 || b->ndim == 0)
     return fli_fail(FL_ESHAPE,
@@ -88,20 +89,25 @@ static fl_value rows_first(fli_env *e, fl_value x) {
  * products to be summed. */
 static void grad_matrices(fli_grad *g, fl_value dy) {
   fli_env *e = &g->e;
-  const fl_meta *a = &g->in_meta[0], *b = &g->in_meta[1];
-  if (g->need[0]) {
+  const fl_meta *a = &g->in_meta[FL_IN_matmul_a],
+                *b = &g->in_meta[FL_IN_matmul_b];
+  if (g->need[FL_IN_matmul_a]) {
     if (a->ndim == 2 && b->ndim > 2)
-      g->dx[0] =
-          MATMUL(rows_first(e, dy), flat_rows(e, matmul_turned(e, g->in[1])));
+      g->dx[FL_IN_matmul_a] =
+          MATMUL(rows_first(e, dy),
+                 flat_rows(e, matmul_turned(e, g->in[FL_IN_matmul_b])));
     else
-      g->dx[0] = MATMUL(dy, matmul_turned(e, g->in[1]));
+      g->dx[FL_IN_matmul_a] =
+          MATMUL(dy, matmul_turned(e, g->in[FL_IN_matmul_b]));
   }
-  if (g->need[1]) {
+  if (g->need[FL_IN_matmul_b]) {
     if (b->ndim == 2 && a->ndim > 2)
-      g->dx[1] =
-          MATMUL(matmul_turned(e, flat_rows(e, g->in[0])), flat_rows(e, dy));
+      g->dx[FL_IN_matmul_b] =
+          MATMUL(matmul_turned(e, flat_rows(e, g->in[FL_IN_matmul_a])),
+                 flat_rows(e, dy));
     else
-      g->dx[1] = MATMUL(matmul_turned(e, g->in[0]), dy);
+      g->dx[FL_IN_matmul_b] =
+          MATMUL(matmul_turned(e, g->in[FL_IN_matmul_a]), dy);
   }
 }
 
@@ -109,42 +115,44 @@ static void grad_matrices(fli_grad *g, fl_value dy) {
 static void grad_row(fli_grad *g, fl_value dy) {
   fli_env *e = &g->e;
   int n = g->out_meta[0].ndim;
-  if (g->need[0]) {
+  if (g->need[FL_IN_matmul_a]) {
     fl_value column = fli_v_unsqueeze(e, dy, n);
-    fl_value dx = MATMUL(g->in[1], column); /* (..., k, 1) */
+    fl_value dx = MATMUL(g->in[FL_IN_matmul_b], column); /* (..., k, 1) */
     if (e->status)
       return;
     const fl_meta *m = fli_meta(dx);
-    g->dx[0] = fli_v_reshape(e, dx, m->ndim - 1, m->shape);
+    g->dx[FL_IN_matmul_a] = fli_v_reshape(e, dx, m->ndim - 1, m->shape);
   }
-  if (g->need[1])
-    g->dx[1] =
-        MUL(fli_v_unsqueeze(e, g->in[0], 1), fli_v_unsqueeze(e, dy, n - 1));
+  if (g->need[FL_IN_matmul_b])
+    g->dx[FL_IN_matmul_b] = MUL(fli_v_unsqueeze(e, g->in[FL_IN_matmul_a], 1),
+                                fli_v_unsqueeze(e, dy, n - 1));
 }
 
 /* b is a column of k: y (..., m). */
 static void grad_column(fli_grad *g, fl_value dy) {
   fli_env *e = &g->e;
   int n = g->out_meta[0].ndim;
-  if (g->need[0])
-    g->dx[0] = MUL(fli_v_unsqueeze(e, dy, n), g->in[1]);
-  if (g->need[1]) {
-    fl_value a = flat_rows(e, g->in[0]);
+  if (g->need[FL_IN_matmul_a])
+    g->dx[FL_IN_matmul_a] =
+        MUL(fli_v_unsqueeze(e, dy, n), g->in[FL_IN_matmul_b]);
+  if (g->need[FL_IN_matmul_b]) {
+    fl_value a = flat_rows(e, g->in[FL_IN_matmul_a]);
     if (e->status)
       return;
     fl_value flat = fli_v_reshape(e, dy, 1, &fli_meta(a)->shape[0]);
-    g->dx[1] = MATMUL(matmul_turned(e, a), flat);
+    g->dx[FL_IN_matmul_b] = MATMUL(matmul_turned(e, a), flat);
   }
 }
 
 void fli_grad_matmul(fli_grad *g) {
-  bool row = g->in_meta[0].ndim == 1, column = g->in_meta[1].ndim == 1;
+  bool row = g->in_meta[FL_IN_matmul_a].ndim == 1,
+       column = g->in_meta[FL_IN_matmul_b].ndim == 1;
   fl_value dy = g->dy[0];
   if (row && column) {
-    if (g->need[0])
-      g->dx[0] = MUL(dy, g->in[1]);
-    if (g->need[1])
-      g->dx[1] = MUL(dy, g->in[0]);
+    if (g->need[FL_IN_matmul_a])
+      g->dx[FL_IN_matmul_a] = MUL(dy, g->in[FL_IN_matmul_b]);
+    if (g->need[FL_IN_matmul_b])
+      g->dx[FL_IN_matmul_b] = MUL(dy, g->in[FL_IN_matmul_a]);
   } else if (row) {
     grad_row(g, dy);
   } else if (column) {
@@ -186,10 +194,10 @@ static fl_status check_linear(const fl_meta *x, const fl_meta *w,
 /* The second result is what the activation was applied to, empty where backward
  * does without: relu, tanh and sigmoid go by their results. */
 fl_status fli_shape_linear(fli_infer *c) {
-  const fl_meta *x = c->in[0], *w = c->in[1];
-  int64_t act = c->attrs->v[0].i;
-  FLI_TRY(check_linear(x, w, c->in[2]));
-  fl_meta *y = &c->out[0], *pre = &c->out[1];
+  const fl_meta *x = c->in[FL_IN_linear_x], *w = c->in[FL_IN_linear_weight];
+  int64_t act = c->attrs->v[FL_ATTR_linear_act].i;
+  FLI_TRY(check_linear(x, w, c->in[FL_IN_linear_bias]));
+  fl_meta *y = &c->out[0], *pre = &c->out[FL_OUT_linear_pre];
   y->ndim = x->ndim;
   memcpy(y->shape, x->shape, sizeof y->shape);
   y->shape[x->ndim - 1] = w->shape[0];
@@ -219,17 +227,20 @@ int fli_linear_act(fli_env *e, int64_t act, fl_attrs *a) {
 
 /* The gradient of what the activation was applied to. */
 static fl_value grad_of_pre(fli_grad *g) {
-  int64_t act = g->attrs->v[0].i;
+  int64_t act = g->attrs->v[FL_ATTR_linear_act].i;
   fl_value dy = g->dy[0];
   if (!fli_nothing(dy) && act != NONE) {
     fl_attrs a;
     int op = fli_linear_act(&g->e, act, &a);
-    dy = fli_run(&g->e, op + 1, &a, 2, /* <op>_backward */
-                 (fl_value[]){dy, g->y[needs_pre(act) ? 1 : 0]});
+    dy = fli_run(
+        &g->e, op + 1, &a, 2, /* <op>_backward */
+        (fl_value[]){
+            dy, g->y[needs_pre(act) ? FL_OUT_linear_pre : FL_OUT_linear_y]});
   }
-  if (!needs_pre(act) || fli_nothing(g->dy[1]))
+  if (!needs_pre(act) || fli_nothing(g->dy[FL_OUT_linear_pre]))
     return dy;
-  return fli_nothing(dy) ? g->dy[1] : ADD(dy, g->dy[1]);
+  return fli_nothing(dy) ? g->dy[FL_OUT_linear_pre]
+                         : ADD(dy, g->dy[FL_OUT_linear_pre]);
 }
 
 void fli_grad_linear(fli_grad *g) {
@@ -237,26 +248,29 @@ void fli_grad_linear(fli_grad *g) {
   fl_value d = grad_of_pre(g);
   if (e->status || fli_nothing(d))
     return;
-  if (g->need[0])
-    g->dx[0] = MATMUL(d, g->in[1]);
+  if (g->need[FL_IN_linear_x])
+    g->dx[FL_IN_linear_x] = MATMUL(d, g->in[FL_IN_linear_weight]);
   fl_value rows = flat_rows(e, d);
-  if (g->need[1])
-    g->dx[1] = MATMUL(matmul_turned(e, rows), flat_rows(e, g->in[0]));
-  if (g->n_in > 2 && g->need[2])
-    g->dx[2] = SUM1(rows, 0, false);
+  if (g->need[FL_IN_linear_weight])
+    g->dx[FL_IN_linear_weight] =
+        MATMUL(matmul_turned(e, rows), flat_rows(e, g->in[FL_IN_linear_x]));
+  if (g->n_in > 2 && g->need[FL_IN_linear_bias])
+    g->dx[FL_IN_linear_bias] = SUM1(rows, 0, false);
 }
 
 /* --- composed --- */
 
 void fli_compose_outer(fli_composing *g) {
-  const fl_meta *a = fli_meta(g->in[0]), *b = fli_meta(g->in[1]);
+  const fl_meta *a = fli_meta(g->in[FL_IN_outer_a]),
+                *b = fli_meta(g->in[FL_IN_outer_b]);
   if (a->ndim != 1 || b->ndim != 1) {
     fli_env_fail(
         &g->e, FL_ESHAPE, "outer: needs two 1-d tensors, got %s and %s",
         fli_shape_text(a->ndim, a->shape), fli_shape_text(b->ndim, b->shape));
     return;
   }
-  g->out[0] = MUL(fli_v_unsqueeze(&g->e, g->in[0], 1), g->in[1]);
+  g->out[0] = MUL(fli_v_unsqueeze(&g->e, g->in[FL_IN_outer_a], 1),
+                  g->in[FL_IN_outer_b]);
 }
 
 static fl_value scaled(fli_composing *g, fl_value x, double by) {
@@ -270,20 +284,22 @@ static fl_value scaled(fli_composing *g, fl_value x, double by) {
 /* x's share and that of a product. beta 0 means that x is not read: its NaNs do
  * not matter. */
 static void add_product(fli_composing *g, fl_value product) {
-  double beta = g->attrs->v[0].f, alpha = g->attrs->v[1].f;
+  double beta = g->attrs->v[FL_ATTR_add_products_beta].f,
+         alpha = g->attrs->v[FL_ATTR_add_products_alpha].f;
   fl_value y = scaled(g, product, alpha);
   if (beta != 0)
-    g->out[0] = ADD(scaled(g, g->in[0], beta), y);
+    g->out[0] = ADD(scaled(g, g->in[FL_IN_add_products_x], beta), y);
   else
     g->out[0] = y;
 }
 
 void fli_compose_addmm(fli_composing *g) {
-  add_product(g, MATMUL(g->in[1], g->in[2]));
+  add_product(g, MATMUL(g->in[FL_IN_addmm_a], g->in[FL_IN_addmm_b]));
 }
 
 static bool have_dims(fli_composing *g, int da, int db) {
-  const fl_meta *a = fli_meta(g->in[1]), *b = fli_meta(g->in[2]);
+  const fl_meta *a = fli_meta(g->in[FL_IN_add_products_a]),
+                *b = fli_meta(g->in[FL_IN_add_products_b]);
   if (a->ndim == da && b->ndim == db)
     return true;
   fli_env_fail(&g->e, FL_ESHAPE,
@@ -295,24 +311,25 @@ static bool have_dims(fli_composing *g, int da, int db) {
 
 void fli_compose_addmv(fli_composing *g) {
   if (have_dims(g, 2, 1))
-    add_product(g, MATMUL(g->in[1], g->in[2]));
+    add_product(g, MATMUL(g->in[FL_IN_addmv_a], g->in[FL_IN_addmv_b]));
 }
 
 void fli_compose_addr(fli_composing *g) {
   if (have_dims(g, 1, 1))
-    add_product(g, RUN(outer, g->in[1], g->in[2]));
+    add_product(g, RUN(outer, g->in[FL_IN_addr_a], g->in[FL_IN_addr_b]));
 }
 
 void fli_compose_baddbmm(fli_composing *g) {
   if (have_dims(g, 3, 3))
-    add_product(g, MATMUL(g->in[1], g->in[2]));
+    add_product(g, MATMUL(g->in[FL_IN_baddbmm_a], g->in[FL_IN_baddbmm_b]));
 }
 
 /* The sum over the batch is part of one product: (n, batch m) (batch m, p). */
 void fli_compose_addbmm(fli_composing *g) {
   if (!have_dims(g, 3, 3))
     return;
-  const fl_meta *a = fli_meta(g->in[1]), *b = fli_meta(g->in[2]);
+  const fl_meta *a = fli_meta(g->in[FL_IN_addbmm_a]),
+                *b = fli_meta(g->in[FL_IN_addbmm_b]);
   if (a->shape[0] != b->shape[0] || a->shape[2] != b->shape[1]) {
     fli_env_fail(&g->e, FL_ESHAPE,
                  "addbmm: shapes %s and %s do not fit one another",
@@ -320,8 +337,9 @@ void fli_compose_addbmm(fli_composing *g) {
     return;
   }
   int64_t n = a->shape[1], p = b->shape[2], m = a->shape[0] * a->shape[2];
-  fl_value left = TRANSPOSE(g->in[1], 0, 1);
+  fl_value left = TRANSPOSE(g->in[FL_IN_addbmm_a], 0, 1);
   left = fli_v_reshape(&g->e, left, 2, (int64_t[]){n, m});
-  fl_value right = fli_v_reshape(&g->e, g->in[2], 2, (int64_t[]){m, p});
+  fl_value right =
+      fli_v_reshape(&g->e, g->in[FL_IN_addbmm_b], 2, (int64_t[]){m, p});
   add_product(g, MATMUL(left, right));
 }

@@ -7,7 +7,7 @@ enum { FREE = -2, NO_GRADIENTS = -1 };
 /* With `keep` groups of state; FREE: as many as `moments` says, 0 or 1. */
 static fl_status check_step(fli_infer *c, int keep) {
   const char *name = c->op->info.name;
-  int64_t moments = c->attrs->v[0].i;
+  int64_t moments = c->attrs->v[FL_ATTR_step_moments].i;
   int from = c->op->info.n_in, n = c->n_in - from;
   if (keep == FREE ? moments < 0 || moments > 1 : moments != keep)
     return fli_fail(FL_EARG,
@@ -73,7 +73,7 @@ fl_status fli_shape_scale_step(fli_infer *c) {
 }
 
 fl_status fli_shape_global_norm(fli_infer *c) {
-  double p = c->attrs->v[0].f;
+  double p = c->attrs->v[FL_ATTR_global_norm_p].f;
   if (!(p >= 0))
     return fli_fail(FL_EARG, "global_norm: p must be at least 0, got %g", p);
   for (int i = 0; i < c->n_in; i++)

@@ -28,10 +28,10 @@ static line sorted(fli_composing *g, fl_value x, int64_t dim, bool keep) {
     x = fli_v_reshape(&g->e, x, 1, &n);
   }
   fl_attrs a = fli_attrs(&g->e, FLI_OP_sort);
-  a.v[0].i = s.dim;
+  a.v[FL_ATTR_sort_dim].i = s.dim;
   RUN_ALL(sort, &a, both, x);
   s.values = both[0];
-  s.places = both[1];
+  s.places = both[FL_OUT_sort_indices];
   if (g->e.status == FL_OK)
     s.n = fli_meta(x)->shape[s.dim];
   if (g->e.status == FL_OK && s.n == 0)
@@ -51,7 +51,7 @@ static fl_value order_shaped(fli_composing *g, const line *s, fl_value x) {
   }
   if (s->keep)
     return x;
-  fli_set_list(&g->e, &a, 0, 1, &s->dim);
+  fli_set_list(&g->e, &a, FL_ATTR_squeeze_dims, 1, &s->dim);
   return RUN_A(squeeze, &a, x);
 }
 
@@ -60,21 +60,24 @@ static fl_value rank(fli_composing *g, const line *s, fl_value x, int64_t k) {
 }
 
 void fli_compose_kthvalue(fli_composing *g) {
-  int64_t k = g->attrs->v[0].i;
-  line s = sorted(g, g->in[0], g->attrs->v[1].i, g->attrs->v[2].i != 0);
+  int64_t k = g->attrs->v[FL_ATTR_kthvalue_k].i;
+  line s = sorted(g, g->in[0], g->attrs->v[FL_ATTR_kthvalue_dim].i,
+                  g->attrs->v[FL_ATTR_kthvalue_keepdim].i != 0);
   if (g->e.status == FL_OK && (k < 1 || k > s.n)) {
     fli_env_fail(&g->e, FL_EARG, "kthvalue: k must be from 1 to %lld, got %lld",
                  (long long)s.n, (long long)k);
     return;
   }
   g->out[0] = order_shaped(g, &s, rank(g, &s, s.values, k - 1));
-  g->out[1] = order_shaped(g, &s, rank(g, &s, s.places, k - 1));
+  g->out[FL_OUT_kthvalue_indices] =
+      order_shaped(g, &s, rank(g, &s, s.places, k - 1));
 }
 
 /* The lower one of two in the middle; NaN, which sorting puts last, if there is
  * one. */
 void fli_compose_median(fli_composing *g) {
-  line s = sorted(g, g->in[0], g->attrs->v[0].i, g->attrs->v[1].i != 0);
+  line s = sorted(g, g->in[0], g->attrs->v[FL_ATTR_median_dim].i,
+                  g->attrs->v[FL_ATTR_median_keepdim].i != 0);
   int64_t middle = (s.n - 1) / 2;
   if (g->e.status != FL_OK)
     return;
@@ -82,9 +85,10 @@ void fli_compose_median(fli_composing *g) {
   fl_value nan = RUN(ne, last, last);
   g->out[0] =
       order_shaped(g, &s, RUN(where, nan, last, rank(g, &s, s.values, middle)));
-  g->out[1] = order_shaped(g, &s,
-                           RUN(where, nan, rank(g, &s, s.places, s.n - 1),
-                               rank(g, &s, s.places, middle)));
+  g->out[FL_OUT_median_indices] =
+      order_shaped(g, &s,
+                   RUN(where, nan, rank(g, &s, s.places, s.n - 1),
+                       rank(g, &s, s.places, middle)));
 }
 
 /* What lies between a and b, where one may be infinite: a difference is not
@@ -100,14 +104,15 @@ static fl_value order_between(fli_composing *g, fl_value a, fl_value b,
 enum { LINEAR, LOWER, HIGHER, MIDPOINT, NEAREST };
 
 void fli_compose_quantile(fli_composing *g) {
-  double q = g->attrs->v[0].f;
-  int64_t how = g->attrs->v[3].i;
+  double q = g->attrs->v[FL_ATTR_quantile_q].f;
+  int64_t how = g->attrs->v[FL_ATTR_quantile_interpolation].i;
   fl_dtype d = fli_meta(g->in[0])->dtype;
   if (!(q >= 0 && q <= 1)) {
     fli_env_fail(&g->e, FL_EARG, "quantile: q must be from 0 to 1, got %g", q);
     return;
   }
-  line s = sorted(g, g->in[0], g->attrs->v[1].i, g->attrs->v[2].i != 0);
+  line s = sorted(g, g->in[0], g->attrs->v[FL_ATTR_quantile_dim].i,
+                  g->attrs->v[FL_ATTR_quantile_keepdim].i != 0);
   double at = q * (double)(s.n - 1), low = floor(at), part = at - low;
   if (g->e.status != FL_OK)
     return;
@@ -138,29 +143,32 @@ static fl_value last_known(fli_composing *g, const line *s) {
 static fl_value at_rank(fli_composing *g, const line *s, fl_value x,
                         fl_value k) {
   fl_attrs a = fli_attrs(&g->e, FLI_OP_gather);
-  a.v[0].i = s->dim;
+  a.v[FL_ATTR_gather_dim].i = s->dim;
   return RUN_A(gather, &a, x, ADD(k, fli_integer(g->e.base)));
 }
 
 void fli_compose_nanmedian(fli_composing *g) {
-  line s = sorted(g, g->in[0], g->attrs->v[0].i, g->attrs->v[1].i != 0);
+  line s = sorted(g, g->in[0], g->attrs->v[FL_ATTR_nanmedian_dim].i,
+                  g->attrs->v[FL_ATTR_nanmedian_keepdim].i != 0);
   if (g->e.status != FL_OK)
     return;
   fl_value k = RUN(floor_div, last_known(g, &s), fli_integer(2));
   g->out[0] = order_shaped(g, &s, at_rank(g, &s, s.values, k));
-  g->out[1] = order_shaped(g, &s, at_rank(g, &s, s.places, k));
+  g->out[FL_OUT_nanmedian_indices] =
+      order_shaped(g, &s, at_rank(g, &s, s.places, k));
 }
 
 void fli_compose_nanquantile(fli_composing *g) {
-  double q = g->attrs->v[0].f;
-  int64_t how = g->attrs->v[3].i;
+  double q = g->attrs->v[FL_ATTR_nanquantile_q].f;
+  int64_t how = g->attrs->v[FL_ATTR_nanquantile_interpolation].i;
   fl_dtype d = fli_meta(g->in[0])->dtype;
   if (!(q >= 0 && q <= 1)) {
     fli_env_fail(&g->e, FL_EARG, "nanquantile: q must be from 0 to 1, got %g",
                  q);
     return;
   }
-  line s = sorted(g, g->in[0], g->attrs->v[1].i, g->attrs->v[2].i != 0);
+  line s = sorted(g, g->in[0], g->attrs->v[FL_ATTR_nanquantile_dim].i,
+                  g->attrs->v[FL_ATTR_nanquantile_keepdim].i != 0);
   if (g->e.status != FL_OK)
     return;
   fl_value n = last_known(g, &s);
@@ -199,17 +207,19 @@ static fl_value order_filled(fli_composing *g, fl_value like, fl_dtype d,
   return v ? RUN(fill, zeros, fli_integer(v)) : zeros;
 }
 
-static fl_attrs first_dim(fli_composing *g, int op) {
+static fl_attrs first_dim(fli_composing *g, int op, int at) {
   fl_attrs a = fli_attrs(&g->e, op);
-  a.v[0].i = 0;
+  a.v[at].i = 0;
   return a;
 }
+
+#define FIRST_DIM(op) first_dim(g, FLI_OP_##op, FL_ATTR_##op##_dim)
 
 /* How many of each of the n positions are in x (1-d). */
 static fl_value order_counted(fli_composing *g, fl_value x, int64_t n) {
   if (g->e.status != FL_OK)
     return fli_none();
-  fl_attrs a = first_dim(g, FLI_OP_scatter_add);
+  fl_attrs a = FIRST_DIM(scatter_add);
   fl_value zeros =
       fli_v_zeros(&g->e, FL_I64, 1, &n, fl_tensor_device(x.tensor));
   return RUN_A(scatter_add, &a, zeros, x, order_filled(g, x, FL_I64, 1));
@@ -224,7 +234,7 @@ static fl_value weighed(fli_composing *g, fl_value x, fl_value weight,
   fl_dtype wide = whole ? FL_I64 : d == FL_F64 ? FL_F64 : FL_F32;
   if (g->e.status != FL_OK)
     return fli_none();
-  fl_attrs a = first_dim(g, FLI_OP_scatter_add);
+  fl_attrs a = FIRST_DIM(scatter_add);
   fl_value zeros = fli_v_zeros(&g->e, wide, 1, &n, fl_tensor_device(x.tensor));
   weight = fli_v_reshape(&g->e, CAST(weight, wide), 1, fli_meta(x)->shape);
   return CAST(RUN_A(scatter_add, &a, zeros, x, weight), whole ? FL_I64 : d);
@@ -236,7 +246,7 @@ static fl_value starts(fli_composing *g, fl_value x, int dim, int64_t n) {
   fl_value first = fli_v_narrow(&g->e, x, dim, 0, n > 0, 1);
   fl_value rest = RUN(ne, fli_v_narrow(&g->e, x, dim, n > 0, n - (n > 0), 1),
                       fli_v_narrow(&g->e, x, dim, 0, n - (n > 0), 1));
-  a.v[0].i = dim;
+  a.v[FL_ATTR_cat_dim].i = dim;
   return RUN_A(cat, &a, order_filled(g, first, FL_BOOL, 1), rest);
 }
 
@@ -244,24 +254,27 @@ static fl_value starts(fli_composing *g, fl_value x, int dim, int64_t n) {
  * first of these where several are. */
 void fli_compose_mode(fli_composing *g) {
   fl_value best[FL_MAX_OUT];
-  line s = sorted(g, g->in[0], g->attrs->v[0].i, g->attrs->v[1].i != 0);
+  line s = sorted(g, g->in[0], g->attrs->v[FL_ATTR_mode_dim].i,
+                  g->attrs->v[FL_ATTR_mode_keepdim].i != 0);
   if (g->e.status != FL_OK)
     return;
   fl_attrs a = fli_attrs(&g->e, FLI_OP_cumsum), b = a, c = a;
-  a.v[0].i = s.dim;
+  a.v[FL_ATTR_cumsum_dim].i = s.dim;
   b = fli_attrs(&g->e, FLI_OP_cummax);
-  b.v[0].i = s.dim;
+  b.v[FL_ATTR_cummax_dim].i = s.dim;
   c = fli_attrs(&g->e, FLI_OP_max_dim);
-  c.v[0].i = s.dim;
-  c.v[1].i = true;
+  c.v[FL_ATTR_max_dim_dim].i = s.dim;
+  c.v[FL_ATTR_max_dim_keepdim].i = true;
   fl_value at = RUN_A(cumsum, &a, order_filled(g, s.values, FL_I64, 1));
   fl_value start = starts(g, s.values, (int)s.dim, s.n);
   start = RUN_A(cummax, &b, RUN(where, start, at, fli_integer(0)));
   RUN_ALL(max_dim, &c, best, SUB(at, start));
   fl_attrs take = fli_attrs(&g->e, FLI_OP_gather);
-  take.v[0].i = s.dim;
-  g->out[0] = order_shaped(g, &s, RUN_A(gather, &take, s.values, best[1]));
-  g->out[1] = order_shaped(g, &s, RUN_A(gather, &take, s.places, best[1]));
+  take.v[FL_ATTR_gather_dim].i = s.dim;
+  g->out[0] = order_shaped(
+      g, &s, RUN_A(gather, &take, s.values, best[FL_OUT_max_dim_indices]));
+  g->out[FL_OUT_mode_indices] = order_shaped(
+      g, &s, RUN_A(gather, &take, s.places, best[FL_OUT_max_dim_indices]));
 }
 
 /* Slices along a dim as rows of a matrix, or elements as rows of one. */
@@ -281,20 +294,20 @@ static fl_value as_rows(fli_composing *g, fl_value x, int64_t dim, int64_t n) {
 static fl_value order_selected(fli_composing *g, fl_value x, int64_t dim,
                                fl_value at) {
   fl_attrs a = fli_attrs(&g->e, FLI_OP_index_select);
-  a.v[0].i = dim;
+  a.v[FL_ATTR_index_select_dim].i = dim;
   return RUN_A(index_select, &a, x, at);
 }
 
 /* In each column the place of its elements among the distinct ones, from 1. */
 static fl_value column_ranks(fli_composing *g, fl_value rows, int64_t n) {
   fl_value both[FL_MAX_OUT];
-  fl_attrs along = first_dim(g, FLI_OP_sort);
-  fl_attrs sum = first_dim(g, FLI_OP_cumsum);
-  fl_attrs put = first_dim(g, FLI_OP_scatter);
+  fl_attrs along = FIRST_DIM(sort);
+  fl_attrs sum = FIRST_DIM(cumsum);
+  fl_attrs put = FIRST_DIM(scatter);
   RUN_ALL(sort, &along, both, rows);
   fl_value ranks = RUN_A(cumsum, &sum, starts(g, both[0], 0, n));
-  fl_value zeros = order_filled(g, both[1], FL_I64, 0);
-  return RUN_A(scatter, &put, zeros, both[1], ranks);
+  fl_value zeros = order_filled(g, both[FL_OUT_sort_indices], FL_I64, 0);
+  return RUN_A(scatter, &put, zeros, both[FL_OUT_sort_indices], ranks);
 }
 
 /* Where rows come from that are in order, the first column counting most: two
@@ -305,7 +318,7 @@ static fl_value row_order(fli_composing *g, fl_value rows) {
     return fli_none();
   int64_t n = fli_meta(rows)->shape[0], columns = fli_meta(rows)->shape[1];
   fl_attrs join = fli_attrs(&g->e, FLI_OP_cat);
-  join.v[0].i = 1;
+  join.v[FL_ATTR_cat_dim].i = 1;
   while (columns > 1 && g->e.status == FL_OK) {
     fl_value ranks = column_ranks(g, rows, n);
     int64_t half = columns / 2;
@@ -318,13 +331,13 @@ static fl_value row_order(fli_composing *g, fl_value rows) {
     columns -= half;
   }
   RUN_ALL(sort, NULL, both, fli_v_reshape(&g->e, rows, 1, &n));
-  return both[1];
+  return both[FL_OUT_sort_indices];
 }
 
 /* Runs of equal rows, which are in order first if `sorted`. */
 static void distinct(fli_composing *g, bool sorted) {
   const fl_meta *m = fli_meta(g->in[0]);
-  int64_t dim = m->ndim ? g->attrs->v[0].i : FL_ATTR_NONE;
+  int64_t dim = m->ndim ? g->attrs->v[FL_ATTR_distinct_dim].i : FL_ATTR_NONE;
   bool flat = dim == FL_ATTR_NONE;
   int64_t n = flat ? fl_numel(m->ndim, m->shape) : m->shape[dim];
   fl_value rows = as_rows(g, g->in[0], dim, n), order = fli_none();
@@ -338,10 +351,10 @@ static void distinct(fli_composing *g, bool sorted) {
     rows = order_selected(g, rows, 0, order);
   }
   fl_attrs along = fli_attrs(&g->e, FLI_OP_any);
-  fli_set_list(&g->e, &along, 0, 1, (int64_t[]){1});
+  fli_set_list(&g->e, &along, FL_ATTR_any_dims, 1, (int64_t[]){1});
   fl_value first = RUN_A(any, &along, starts(g, rows, 0, n));
-  fl_attrs sum = first_dim(g, FLI_OP_cumsum);
-  fl_attrs put = first_dim(g, FLI_OP_scatter);
+  fl_attrs sum = FIRST_DIM(cumsum);
+  fl_attrs put = FIRST_DIM(scatter);
   fl_value which = RUN_A(cumsum, &sum, first), inverse; /* from 1 */
   inverse = which = ADD(which, fli_integer(g->e.base - 1));
   fl_value at = RUN(nonzero, first);
@@ -358,8 +371,8 @@ static void distinct(fli_composing *g, bool sorted) {
   if (flat)
     x = fli_v_reshape(&g->e, x, 1, &n);
   g->out[0] = order_selected(g, x, flat ? 0 : dim, at);
-  g->out[1] = flat ? RESHAPE(inverse, m) : inverse;
-  g->out[2] = order_counted(g, which, many);
+  g->out[FL_OUT_distinct_inverse] = flat ? RESHAPE(inverse, m) : inverse;
+  g->out[FL_OUT_distinct_counts] = order_counted(g, which, many);
 }
 
 void fli_compose_unique(fli_composing *g) {
@@ -400,60 +413,65 @@ static void order_search(fli_composing *g, fl_value seq, fl_value v,
   many = last ? mv->shape[last] : fl_numel(mv->ndim, mv->shape);
   fl_value x = last ? v : fli_v_reshape(&g->e, v, 1, &many), both[FL_MAX_OUT];
   fl_attrs a = fli_attrs(&g->e, FLI_OP_cat);
-  a.v[0].i = last;
+  a.v[FL_ATTR_cat_dim].i = last;
   x = right ? RUN_A(cat, &a, seq, x) : RUN_A(cat, &a, x, seq);
   RUN_ALL(sort, NULL, both, x);
-  fl_value order = both[1];
+  fl_value order = both[FL_OUT_sort_indices];
   fl_value ours = right ? RUN(lt, order, fli_integer(n + g->e.base))
                         : RUN(ge, order, fli_integer(many + g->e.base));
   a = fli_attrs(&g->e, FLI_OP_cumsum);
-  a.v[0].i = last;
+  a.v[FL_ATTR_cumsum_dim].i = last;
   fl_value count = RUN_A(cumsum, &a, ours);
   a = fli_attrs(&g->e, FLI_OP_scatter);
-  a.v[0].i = last;
+  a.v[FL_ATTR_scatter_dim].i = last;
   count = RUN_A(scatter, &a, order_filled(g, order, FL_I64, 0), order, count);
   count = fli_v_narrow(&g->e, count, last, right ? n : 0, many, 1);
   g->out[0] = RESHAPE(ADD(count, fli_integer(g->e.base)), mv);
 }
 
 void fli_compose_searchsorted(fli_composing *g) {
-  order_search(g, g->in[0], g->in[1], g->attrs->v[0].i != 0);
+  order_search(g, g->in[FL_IN_searchsorted_sorted], g->in[FL_IN_searchsorted_x],
+               g->attrs->v[FL_ATTR_searchsorted_right].i != 0);
 }
 
 void fli_compose_bucketize(fli_composing *g) {
-  order_search(g, g->in[1], g->in[0], g->attrs->v[0].i != 0);
+  order_search(g, g->in[FL_IN_bucketize_boundaries], g->in[FL_IN_bucketize_x],
+               g->attrs->v[FL_ATTR_bucketize_right].i != 0);
 }
 
 /* Found where it would be put. */
 void fli_compose_isin(fli_composing *g) {
-  bool invert = g->attrs->v[0].i != 0;
-  if (!g->in[0].tensor) {
+  bool invert = g->attrs->v[FL_ATTR_isin_invert].i != 0;
+  if (!g->in[FL_IN_isin_x].tensor) {
     fli_env_fail(&g->e, FL_EARG, "isin: x must be a tensor, got a number");
     return;
   }
-  if (!g->in[1].tensor) {
-    fl_value hit = RUN(eq, g->in[0], g->in[1]);
+  if (!g->in[FL_IN_isin_values].tensor) {
+    fl_value hit = RUN(eq, g->in[FL_IN_isin_x], g->in[FL_IN_isin_values]);
     g->out[0] = invert ? RUN(logical_not, hit) : hit;
     return;
   }
-  const fl_meta *m = fli_meta(g->in[1]), *mx = fli_meta(g->in[0]);
+  const fl_meta *m = fli_meta(g->in[FL_IN_isin_values]),
+                *mx = fli_meta(g->in[FL_IN_isin_x]);
   int64_t n = fl_numel(m->ndim, m->shape);
-  fl_value seq = fli_v_reshape(&g->e, g->in[1], 1, &n), hit, both[FL_MAX_OUT];
+  fl_value seq = fli_v_reshape(&g->e, g->in[FL_IN_isin_values], 1, &n), hit,
+           both[FL_MAX_OUT];
   if (n == 0) {
-    hit = order_filled(g, g->in[0], FL_BOOL, 0);
+    hit = order_filled(g, g->in[FL_IN_isin_x], FL_BOOL, 0);
   } else {
     RUN_ALL(sort, NULL, both, seq);
-    order_search(g, both[0], g->in[0], false);
+    order_search(g, both[0], g->in[FL_IN_isin_x], false);
     fl_value at = RUN(minimum, g->out[0], fli_integer(n - 1 + g->e.base));
-    hit = RUN(eq, RUN(take, both[0], at), g->in[0]);
+    hit = RUN(eq, RUN(take, both[0], at), g->in[FL_IN_isin_x]);
   }
   g->out[0] = invert ? RUN(logical_not, hit) : RESHAPE(hit, mx);
 }
 
 void fli_compose_bincount(fli_composing *g) {
-  const fl_meta *m = fli_meta(g->in[0]), *mw;
-  int64_t most = 0, bins = g->attrs->v[0].i, n = fl_numel(m->ndim, m->shape);
-  fl_value weight = g->n_in > 1 ? g->in[1] : fli_none();
+  const fl_meta *m = fli_meta(g->in[FL_IN_bincount_x]), *mw;
+  int64_t most = 0, bins = g->attrs->v[FL_ATTR_bincount_minlength].i,
+          n = fl_numel(m->ndim, m->shape);
+  fl_value weight = g->n_in > 1 ? g->in[FL_IN_bincount_weight] : fli_none();
   if (bins < 0) {
     fli_env_fail(&g->e, FL_EARG,
                  "bincount: minlength must not be negative, got %lld",
@@ -469,7 +487,7 @@ void fli_compose_bincount(fli_composing *g) {
                                : "a number (minlength goes by name)");
     return;
   }
-  fl_value x = fli_v_reshape(&g->e, g->in[0], 1, &n);
+  fl_value x = fli_v_reshape(&g->e, g->in[FL_IN_bincount_x], 1, &n);
   if (n > 0 && g->e.status == FL_OK)
     g->e.status = fli_needs_values(g->e.rt, x.tensor, "bincount");
   if (g->e.status != FL_OK)

@@ -22,24 +22,40 @@ typedef struct windows {
   int64_t kernel[3], stride[3], padding[3], dilation[3];
 } windows;
 
-/* Completes kernel, stride, padding (and dilation, if there is one), which are
- * attributes at, at + 1, ... */
-static fl_status pooling_settle(fli_infer *c, const fl_meta *x, int at,
-                                bool dilated, windows *w) {
+/* Where a row has the attributes of its windows; dilation -1: it has none. */
+typedef struct window_slots {
+  int kernel, stride, padding, dilation;
+} window_slots;
+
+static const window_slots of_max = {
+    FL_ATTR_max_pool_kernel, FL_ATTR_max_pool_stride, FL_ATTR_max_pool_padding,
+    FL_ATTR_max_pool_dilation};
+static const window_slots of_mean = {FL_ATTR_avg_pool_kernel,
+                                     FL_ATTR_avg_pool_stride,
+                                     FL_ATTR_avg_pool_padding, -1};
+static const window_slots of_mean_backward = {
+    FL_ATTR_avg_pool_backward_kernel, FL_ATTR_avg_pool_backward_stride,
+    FL_ATTR_avg_pool_backward_padding, -1};
+
+static fl_status pooling_settle(fli_infer *c, const fl_meta *x,
+                                const window_slots *at, windows *w) {
   static const int64_t none[3] = {0, 0, 0}, ones[3] = {1, 1, 1};
   int numbers;
-  fl_attr_list(c->attrs, at, &numbers);
+  fl_attr_list(c->attrs, at->kernel, &numbers);
   w->first = first_spatial(x->ndim, numbers);
   w->n = x->ndim - w->first;
   if (!w->first)
     return wrong_dims(c, x);
-  FLI_TRY(fli_window_list(c, at, "kernel", w->n, NULL, 1, w->kernel));
-  FLI_TRY(fli_window_list(c, at + 1, "stride", w->n, w->kernel, 1, w->stride));
-  FLI_TRY(fli_window_list(c, at + 2, "padding", w->n, none, 0, w->padding));
+  FLI_TRY(fli_window_list(c, at->kernel, "kernel", w->n, NULL, 1, w->kernel));
+  FLI_TRY(
+      fli_window_list(c, at->stride, "stride", w->n, w->kernel, 1, w->stride));
+  FLI_TRY(
+      fli_window_list(c, at->padding, "padding", w->n, none, 0, w->padding));
   for (int i = 0; i < 3; i++)
     w->dilation[i] = 1;
-  if (dilated)
-    FLI_TRY(fli_window_list(c, at + 3, "dilation", w->n, ones, 1, w->dilation));
+  if (at->dilation >= 0)
+    FLI_TRY(fli_window_list(c, at->dilation, "dilation", w->n, ones, 1,
+                            w->dilation));
   for (int i = 0; i < w->n; i++)
     if (2 * w->padding[i] > w->dilation[i] * (w->kernel[i] - 1) + 1)
       return fli_fail(FL_EARG,
@@ -100,19 +116,21 @@ static void pooling_give(fli_infer *c, const fl_meta *m) {
 
 fl_status fli_shape_max_pool(fli_infer *c) {
   windows w;
-  FLI_TRY(pooling_settle(c, c->in[0], 0, true, &w));
-  FLI_TRY(pooled(c, c->in[0], &w, c->attrs->v[4].i != 0, &c->out[0]));
-  fl_dtype positions = c->out[1].dtype;
-  c->out[1] = c->out[0];
-  c->out[1].dtype = positions;
+  FLI_TRY(pooling_settle(c, c->in[0], &of_max, &w));
+  FLI_TRY(pooled(c, c->in[0], &w, c->attrs->v[FL_ATTR_max_pool_ceil].i != 0,
+                 &c->out[0]));
+  fl_dtype positions = c->out[FL_OUT_max_pool_where].dtype;
+  c->out[FL_OUT_max_pool_where] = c->out[0];
+  c->out[FL_OUT_max_pool_where].dtype = positions;
   return FL_OK;
 }
 
 /* dy, where -> dx of `shape`; all but the spatial dims agree. */
 fl_status fli_shape_max_pool_backward(fli_infer *c) {
-  const fl_meta *dy = c->in[0], *where = c->in[1];
-  fl_meta x = meta_of(c->attrs, 0);
-  int spatial = (int)c->attrs->v[1].i;
+  const fl_meta *dy = c->in[FL_IN_max_pool_backward_dy],
+                *where = c->in[FL_IN_max_pool_backward_where];
+  fl_meta x = meta_of(c->attrs, FL_ATTR_max_pool_backward_shape);
+  int spatial = (int)c->attrs->v[FL_ATTR_max_pool_backward_spatial].i;
   bool fits = dy->ndim == where->ndim && dy->ndim == x.ndim && spatial >= 1 &&
               spatial <= x.ndim;
   for (int i = 0; i < x.ndim && fits; i++)
@@ -133,35 +151,41 @@ void fli_grad_max_pool(fli_grad *g) {
   fl_attrs a = fli_attrs(&g->e, FLI_OP_max_pool_backward);
   const fl_meta *x = &g->in_meta[0];
   int numbers;
-  fl_attr_list(g->attrs, 0, &numbers);
-  fli_set_list(&g->e, &a, 0, x->ndim, x->shape);
-  a.v[1].i = numbers; /* the lists are complete */
-  g->dx[0] = RUN_A(max_pool_backward, &a, g->dy[0], g->y[1]);
+  fl_attr_list(g->attrs, FL_ATTR_max_pool_kernel, &numbers);
+  fli_set_list(&g->e, &a, FL_ATTR_max_pool_backward_shape, x->ndim, x->shape);
+  a.v[FL_ATTR_max_pool_backward_spatial].i =
+      numbers; /* the lists are complete */
+  g->dx[0] =
+      RUN_A(max_pool_backward, &a, g->dy[0], g->y[FL_OUT_max_pool_where]);
 }
 
 /* dy is where its results came from: the same elements of ddx. */
 void fli_grad_max_pool_backward(fli_grad *g) {
-  const fl_meta *dy = &g->in_meta[0], *x = &g->out_meta[0];
-  int spatial = (int)g->attrs->v[1].i, lead = dy->ndim - spatial;
+  const fl_meta *dy = &g->in_meta[FL_IN_max_pool_backward_dy],
+                *x = &g->out_meta[0];
+  int spatial = (int)g->attrs->v[FL_ATTR_max_pool_backward_spatial].i,
+      lead = dy->ndim - spatial;
   int64_t flat_x[FL_MAX_DIMS], flat_dy[FL_MAX_DIMS];
   for (int i = 0; i < lead; i++)
     flat_x[i] = flat_dy[i] = dy->shape[i];
   flat_x[lead] = fl_numel(spatial, x->shape + lead);
   flat_dy[lead] = fl_numel(spatial, dy->shape + lead);
   fl_attrs a = fli_attrs(&g->e, FLI_OP_gather);
-  a.v[0].i = lead;
+  a.v[FL_ATTR_gather_dim].i = lead;
   fl_value taken =
       RUN_A(gather, &a, fli_v_reshape(&g->e, g->dy[0], lead + 1, flat_x),
-            fli_v_reshape(&g->e, g->in[1], lead + 1, flat_dy));
-  g->dx[0] = RESHAPE(taken, dy);
+            fli_v_reshape(&g->e, g->in[FL_IN_max_pool_backward_where], lead + 1,
+                          flat_dy));
+  g->dx[FL_IN_max_pool_backward_dy] = RESHAPE(taken, dy);
 }
 
 /* --- mean: kernel, stride, padding, ceil, count_pad --- */
 
 fl_status fli_shape_avg_pool(fli_infer *c) {
   windows w;
-  FLI_TRY(pooling_settle(c, c->in[0], 0, false, &w));
-  return pooled(c, c->in[0], &w, c->attrs->v[3].i != 0, &c->out[0]);
+  FLI_TRY(pooling_settle(c, c->in[0], &of_mean, &w));
+  return pooled(c, c->in[0], &w, c->attrs->v[FL_ATTR_avg_pool_ceil].i != 0,
+                &c->out[0]);
 }
 
 /* shape, kernel, stride, padding, count_pad; whether sizes were rounded up is
@@ -169,8 +193,8 @@ fl_status fli_shape_avg_pool(fli_infer *c) {
 static fl_status backward_windows(fli_infer *c, fl_meta *x, bool *ceil) {
   windows w;
   fl_meta y;
-  *x = meta_of(c->attrs, 0);
-  FLI_TRY(pooling_settle(c, x, 1, false, &w));
+  *x = meta_of(c->attrs, FL_ATTR_avg_pool_backward_shape);
+  FLI_TRY(pooling_settle(c, x, &of_mean_backward, &w));
   *ceil = false;
   for (int i = w.first; i < x->ndim && c->in[0]->ndim == x->ndim; i++) {
     int k = i - w.first;
@@ -190,38 +214,49 @@ fl_status fli_shape_avg_pool_backward(fli_infer *c) {
   return FL_OK;
 }
 
-static void copy_lists(fli_grad *g, fl_attrs *a, int to, int from, int count) {
-  for (int k = 0; k < count; k++) {
-    int n;
-    const int64_t *v = fl_attr_list(g->attrs, from + k, &n);
-    fli_set_list(&g->e, a, to + k, n, v);
-  }
+static void copy_list(fli_grad *g, fl_attrs *a, int to, int from) {
+  int n;
+  const int64_t *v = fl_attr_list(g->attrs, from, &n);
+  fli_set_list(&g->e, a, to, n, v);
+}
+
+static void copy_windows(fli_grad *g, fl_attrs *a, const window_slots *to,
+                         const window_slots *from) {
+  copy_list(g, a, to->kernel, from->kernel);
+  copy_list(g, a, to->stride, from->stride);
+  copy_list(g, a, to->padding, from->padding);
 }
 
 void fli_grad_avg_pool(fli_grad *g) {
   fl_attrs a = fli_attrs(&g->e, FLI_OP_avg_pool_backward);
-  fli_set_list(&g->e, &a, 0, g->in_meta[0].ndim, g->in_meta[0].shape);
-  copy_lists(g, &a, 1, 0, 3);
-  a.v[4] = g->attrs->v[4];
+  fli_set_list(&g->e, &a, FL_ATTR_avg_pool_backward_shape, g->in_meta[0].ndim,
+               g->in_meta[0].shape);
+  copy_windows(g, &a, &of_mean_backward, &of_mean);
+  a.v[FL_ATTR_avg_pool_backward_count_pad] =
+      g->attrs->v[FL_ATTR_avg_pool_count_pad];
   g->dx[0] = RUN_A(avg_pool_backward, &a, g->dy[0]);
 }
 
 void fli_grad_avg_pool_backward(fli_grad *g) {
   fl_attrs a = fli_attrs(&g->e, FLI_OP_avg_pool);
-  fl_meta x = meta_of(g->attrs, 0);
+  fl_meta x = meta_of(g->attrs, FL_ATTR_avg_pool_backward_shape);
   const fl_meta *dy = &g->in_meta[0];
   int n;
-  const int64_t *kernel = fl_attr_list(g->attrs, 1, &n);
-  const int64_t *stride = fl_attr_list(g->attrs, 2, &n);
-  const int64_t *padding = fl_attr_list(g->attrs, 3, &n);
-  copy_lists(g, &a, 0, 1, 3);
-  a.v[3].i = 0;
+  const int64_t *kernel =
+      fl_attr_list(g->attrs, FL_ATTR_avg_pool_backward_kernel, &n);
+  const int64_t *stride =
+      fl_attr_list(g->attrs, FL_ATTR_avg_pool_backward_stride, &n);
+  const int64_t *padding =
+      fl_attr_list(g->attrs, FL_ATTR_avg_pool_backward_padding, &n);
+  copy_windows(g, &a, &of_mean, &of_mean_backward);
+  a.v[FL_ATTR_avg_pool_ceil].i = 0;
   for (int i = 0; i < n; i++)
     if (dy->shape[dy->ndim - n + i] != fli_window_count(x.shape[x.ndim - n + i],
                                                         kernel[i], stride[i],
                                                         padding[i], 1, false))
-      a.v[3].i = 1;
-  a.v[4] = g->attrs->v[4];
+      a.v[FL_ATTR_avg_pool_ceil].i = 1;
+  a.v[FL_ATTR_avg_pool_count_pad] =
+      g->attrs->v[FL_ATTR_avg_pool_backward_count_pad];
   g->dx[0] = RUN_A(avg_pool, &a, g->dy[0]);
 }
 
@@ -232,11 +267,12 @@ fl_status fli_shape_adaptive_pool(fli_infer *c) {
   const fl_meta *x = c->in[0];
   int64_t size[3];
   int numbers;
-  fl_attr_list(c->attrs, 0, &numbers);
+  fl_attr_list(c->attrs, FL_ATTR_adaptive_pool_size, &numbers);
   int first = first_spatial(x->ndim, numbers);
   if (!first)
     return wrong_dims(c, x);
-  FLI_TRY(fli_window_list(c, 0, "size", x->ndim - first, missing, 1, size));
+  FLI_TRY(fli_window_list(c, FL_ATTR_adaptive_pool_size, "size",
+                          x->ndim - first, missing, 1, size));
   c->out[0].ndim = x->ndim;
   for (int i = 0; i < x->ndim; i++) {
     c->out[0].shape[i] = i < first ? x->shape[i] : size[i - first];
@@ -250,7 +286,7 @@ fl_status fli_shape_adaptive_pool(fli_infer *c) {
 /* Every dim may differ: those that do were pooled. */
 fl_status fli_shape_adaptive_avg_pool_backward(fli_infer *c) {
   const fl_meta *dy = c->in[0];
-  fl_meta x = meta_of(c->attrs, 0);
+  fl_meta x = meta_of(c->attrs, FL_ATTR_adaptive_avg_pool_backward_shape);
   bool fits = dy->ndim == x.ndim && x.ndim >= 2 && x.ndim <= 5;
   int differing = 0;
   for (int i = 0; i < x.ndim && fits; i++) {
@@ -268,7 +304,8 @@ fl_status fli_shape_adaptive_avg_pool_backward(fli_infer *c) {
 
 void fli_grad_adaptive_avg_pool(fli_grad *g) {
   fl_attrs a = fli_attrs(&g->e, FLI_OP_adaptive_avg_pool_backward);
-  fli_set_list(&g->e, &a, 0, g->in_meta[0].ndim, g->in_meta[0].shape);
+  fli_set_list(&g->e, &a, FL_ATTR_adaptive_avg_pool_backward_shape,
+               g->in_meta[0].ndim, g->in_meta[0].shape);
   g->dx[0] = RUN_A(adaptive_avg_pool_backward, &a, g->dy[0]);
 }
 
@@ -278,6 +315,7 @@ void fli_grad_adaptive_avg_pool_backward(fli_grad *g) {
   /* without a batch the second dim was pooled too; else it has its size */
   bool batch = dy->ndim > 2 && dy->shape[1] == x->shape[1];
   int n = dy->ndim - 1 - (batch || dy->ndim == 5);
-  fli_set_list(&g->e, &a, 0, n, dy->shape + dy->ndim - n);
+  fli_set_list(&g->e, &a, FL_ATTR_adaptive_avg_pool_size, n,
+               dy->shape + dy->ndim - n);
   g->dx[0] = RUN_A(adaptive_avg_pool, &a, g->dy[0]);
 }

@@ -7,7 +7,7 @@
 
 /* The first dim of space, as pooling.c has it; 0 after a failure. */
 static int space_from(fli_composing *g, int numbers) {
-  const fl_meta *x = fli_meta(g->in[0]);
+  const fl_meta *x = fli_meta(g->in[FL_IN_pools_x]);
   int n = numbers > 1 ? numbers : x->ndim == 2 ? 1 : x->ndim - 2;
   if (n >= 1 && n <= 3 && (x->ndim == n + 2 || x->ndim == n + 1))
     return x->ndim - n;
@@ -37,8 +37,8 @@ static bool numbers_of(fli_composing *g, int k, const char *name, int n,
 
 static fl_value pooling_more_counted(fli_composing *g, int64_t n) {
   fl_attrs a = fli_attrs(&g->e, FLI_OP_arange);
-  a.v[0].f = 0;
-  a.v[1].f = (double)n;
+  a.v[FL_ATTR_arange_start].f = 0;
+  a.v[FL_ATTR_arange_stop].f = (double)n;
   return fli_run(&g->e, FLI_OP_arange, &a, 0, NULL);
 }
 
@@ -66,22 +66,24 @@ static fl_value pooling_more_largest(fli_composing *g, fl_value x, int dim,
   shape[dim] = m;
   shape[dim + 1] = width;
   fl_attrs a = fli_attrs(&g->e, FLI_OP_index_select);
-  a.v[0].i = dim;
+  a.v[FL_ATTR_index_select_dim].i = dim;
   x = RUN_A(index_select, &a, x, ADD(at, fli_integer(g->e.base)));
   x = fli_v_reshape(&g->e, x, ndim + 1, shape);
   a = fli_attrs(&g->e, FLI_OP_max_dim);
-  a.v[0].i = dim + 1;
+  a.v[FL_ATTR_max_dim_dim].i = dim + 1;
   return RUN_A(max_dim, &a, x);
 }
 
 void fli_compose_adaptive_max_pool(fli_composing *g) {
   fl_value x = g->in[0];
   const fl_meta *m = fli_meta(x);
-  int first = space_from(g, (int)g->attrs->v[0].list.n);
+  int first =
+      space_from(g, (int)g->attrs->v[FL_ATTR_adaptive_max_pool_size].list.n);
   int n = m->ndim - first;
   int64_t size[3], kernel[3];
   bool even = true;
-  if (!first || !numbers_of(g, 0, "size", n, NULL, 1, size))
+  if (!first ||
+      !numbers_of(g, FL_ATTR_adaptive_max_pool_size, "size", n, NULL, 1, size))
     return;
   for (int k = 0; k < n; k++) {
     int64_t have = m->shape[first + k];
@@ -96,7 +98,7 @@ void fli_compose_adaptive_max_pool(fli_composing *g) {
   }
   if (even) {
     fl_attrs a = fli_attrs(&g->e, FLI_OP_max_pool);
-    fli_set_list(&g->e, &a, 0, n, kernel);
+    fli_set_list(&g->e, &a, FL_ATTR_max_pool_kernel, n, kernel);
     x = RUN_A(max_pool, &a, x);
   }
   for (int k = 0; k < n && !even && g->e.status == FL_OK; k++)
@@ -109,12 +111,14 @@ void fli_compose_adaptive_max_pool(fli_composing *g) {
 void fli_compose_lp_pool(fli_composing *g) {
   static const int64_t none[3] = {0, 0, 0};
   const fl_meta *m = fli_meta(g->in[0]);
-  double p = g->attrs->v[0].f;
-  int first = space_from(g, (int)g->attrs->v[1].list.n), n = m->ndim - first;
+  double p = g->attrs->v[FL_ATTR_lp_pool_p].f;
+  int first = space_from(g, (int)g->attrs->v[FL_ATTR_lp_pool_kernel].list.n),
+      n = m->ndim - first;
   int64_t kernel[3], stride[3], padding[3], list[6], most = 1;
-  if (!first || !numbers_of(g, 1, "kernel", n, NULL, 1, kernel) ||
-      !numbers_of(g, 2, "stride", n, kernel, 1, stride) ||
-      !numbers_of(g, 3, "padding", n, none, 0, padding))
+  if (!first ||
+      !numbers_of(g, FL_ATTR_lp_pool_kernel, "kernel", n, NULL, 1, kernel) ||
+      !numbers_of(g, FL_ATTR_lp_pool_stride, "stride", n, kernel, 1, stride) ||
+      !numbers_of(g, FL_ATTR_lp_pool_padding, "padding", n, none, 0, padding))
     return;
   if (!(p > 0) || !(p < INFINITY)) {
     fli_env_fail(&g->e, FL_EARG, "lp_pool: p must be above 0, got %g", p);
@@ -123,7 +127,7 @@ void fli_compose_lp_pool(fli_composing *g) {
   for (int k = 0; k < n; k++) { /* zeros do not count: pad what is missing */
     int64_t have = m->shape[first + k];
     int64_t count = fli_window_count(have, kernel[k], stride[k], padding[k], 1,
-                                     g->attrs->v[4].i != 0);
+                                     g->attrs->v[FL_ATTR_lp_pool_ceil].i != 0);
     int64_t need = (count - 1) * stride[k] + kernel[k] - have - padding[k];
     list[2 * (n - 1 - k)] = padding[k];
     list[2 * (n - 1 - k) + 1] = need > padding[k] ? need : padding[k];
@@ -132,9 +136,9 @@ void fli_compose_lp_pool(fli_composing *g) {
   fl_dtype d = m->dtype;
   fl_attrs pad = fli_attrs(&g->e, FLI_OP_pad);
   fl_attrs pool = fli_attrs(&g->e, FLI_OP_avg_pool);
-  fli_set_list(&g->e, &pad, 0, 2 * n, list);
-  fli_set_list(&g->e, &pool, 0, n, kernel);
-  fli_set_list(&g->e, &pool, 1, n, stride);
+  fli_set_list(&g->e, &pad, FL_ATTR_pad_pad, 2 * n, list);
+  fli_set_list(&g->e, &pool, FL_ATTR_avg_pool_kernel, n, kernel);
+  fli_set_list(&g->e, &pool, FL_ATTR_avg_pool_stride, n, stride);
   fl_value x = CAST(g->in[0], d == FL_F64 ? FL_F64 : FL_F32);
   x = RUN(pow, RUN(abs, RUN_A(pad, &pad, x)), NUM(p));
   x = MUL(RUN_A(avg_pool, &pool, x), NUM((double)most));
@@ -145,18 +149,22 @@ void fli_compose_lp_pool(fli_composing *g) {
 
 void fli_compose_max_unpool(fli_composing *g) {
   static const int64_t none[3] = {0, 0, 0};
-  fl_value x = g->in[0], where = g->in[1];
+  fl_value x = g->in[FL_IN_max_unpool_x], where = g->in[FL_IN_max_unpool_where];
   const fl_meta *m = fli_meta(x);
-  int first = space_from(g, (int)g->attrs->v[0].list.n), n = m->ndim - first;
+  int first = space_from(g, (int)g->attrs->v[FL_ATTR_max_unpool_kernel].list.n),
+      n = m->ndim - first;
   int64_t kernel[3], stride[3], padding[3], size[3], shape[FL_MAX_DIMS];
-  if (!first || !numbers_of(g, 0, "kernel", n, NULL, 1, kernel) ||
-      !numbers_of(g, 1, "stride", n, kernel, 1, stride) ||
-      !numbers_of(g, 2, "padding", n, none, 0, padding))
+  if (!first ||
+      !numbers_of(g, FL_ATTR_max_unpool_kernel, "kernel", n, NULL, 1, kernel) ||
+      !numbers_of(g, FL_ATTR_max_unpool_stride, "stride", n, kernel, 1,
+                  stride) ||
+      !numbers_of(g, FL_ATTR_max_unpool_padding, "padding", n, none, 0,
+                  padding))
     return;
   for (int k = 0; k < n; k++)
     size[k] =
         (m->shape[first + k] - 1) * stride[k] - 2 * padding[k] + kernel[k];
-  if (!numbers_of(g, 3, "size", n, size, 1, size))
+  if (!numbers_of(g, FL_ATTR_max_unpool_size, "size", n, size, 1, size))
     return;
   if (!where.tensor || !fli_same_shape(m, fli_meta(where))) {
     fli_env_fail(&g->e, FL_ESHAPE,
@@ -174,7 +182,7 @@ void fli_compose_max_unpool(fli_composing *g) {
   shape[first] = flat;
   fl_value y = fli_v_zeros(&g->e, m->dtype, first + 1, shape, g->e.device);
   fl_attrs a = fli_attrs(&g->e, FLI_OP_scatter);
-  a.v[0].i = first;
+  a.v[FL_ATTR_scatter_dim].i = first;
   y = RUN_A(scatter, &a, y, where, x);
   memcpy(shape + first, size, (size_t)n * sizeof *size);
   g->out[0] = fli_v_reshape(&g->e, y, m->ndim, shape);

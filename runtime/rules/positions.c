@@ -6,15 +6,15 @@
 #include <math.h>
 #include <string.h>
 
-static fl_value run_along(fli_env *e, int op, int64_t dim, int n,
+static fl_value run_along(fli_env *e, int op, int at, int64_t dim, int n,
                           const fl_value *in) {
   fl_attrs a = fli_attrs(e, op);
-  a.v[0].i = dim;
+  a.v[at].i = dim;
   return fli_run(e, op, &a, n, in);
 }
 
 #define ALONG(op, dim, ...)                                                    \
-  run_along(&g->e, FLI_OP_##op, dim,                                           \
+  run_along(&g->e, FLI_OP_##op, FL_ATTR_##op##_dim, dim,                       \
             (int)(sizeof((fl_value[]){__VA_ARGS__}) / sizeof(fl_value)),       \
             (fl_value[]){__VA_ARGS__})
 
@@ -30,9 +30,9 @@ static bool is_float(fl_value v) {
 static fl_value positions_like(fli_env *e, fl_value v, double value) {
   const fl_meta *m = fli_meta(v);
   fl_attrs a = fli_attrs(e, FLI_OP_full);
-  fli_set_list(e, &a, 0, m->ndim, m->shape);
-  a.v[1].f = value;
-  a.v[2].i = m->dtype;
+  fli_set_list(e, &a, FL_ATTR_full_shape, m->ndim, m->shape);
+  a.v[FL_ATTR_full_value].f = value;
+  a.v[FL_ATTR_full_dtype].i = m->dtype;
   if (v.tensor)
     e->device = fl_tensor_device(v.tensor);
   return fli_run(e, FLI_OP_full, &a, 0, NULL);
@@ -42,7 +42,7 @@ static fl_value positions_like(fli_env *e, fl_value v, double value) {
 
 /* The part of src that index covers. */
 static fl_value covered(fli_grad *g) {
-  fl_value src = g->in[2], index = g->in[1];
+  fl_value src = g->in[FL_IN_scatter_src], index = g->in[FL_IN_scatter_index];
   const fl_meta *m = fli_meta(index), *s = fli_meta(src);
   if (!src.tensor || s->ndim == 0)
     return src;
@@ -54,14 +54,14 @@ static fl_value covered(fli_grad *g) {
 
 /* A gradient of the covered part as one of src. */
 static fl_value uncovered(fli_grad *g, fl_value dx) {
-  const fl_meta *src = &g->in_meta[2], *m = fli_meta(dx);
+  const fl_meta *src = &g->in_meta[FL_IN_scatter_src], *m = fli_meta(dx);
   int64_t list[2 * FL_MAX_DIMS] = {0};
   if (src->ndim == 0 || g->e.status || fli_same_shape(src, m))
     return dx;
   for (int d = 0; d < src->ndim; d++)
     list[2 * (src->ndim - 1 - d) + 1] = src->shape[d] - m->shape[d];
   fl_attrs a = fli_attrs(&g->e, FLI_OP_pad);
-  fli_set_list(&g->e, &a, 0, 2 * src->ndim, list);
+  fli_set_list(&g->e, &a, FL_ATTR_pad_pad, 2 * src->ndim, list);
   return RUN_A(pad, &a, dx);
 }
 
@@ -69,12 +69,14 @@ static fl_value uncovered(fli_grad *g, fl_value dx) {
  * others, which a 0 among them decides: so zeros are counted, and left out of
  * the product that is divided by each. */
 void fli_grad_scatter_prod(fli_grad *g) {
-  int64_t dim = g->attrs->v[0].i;
-  fl_value x = g->in[0], index = g->in[1], src = covered(g), dy = g->dy[0];
-  if (g->need[0])
-    g->dx[0] = MUL(
+  int64_t dim = g->attrs->v[FL_ATTR_scatter_prod_dim].i;
+  fl_value x = g->in[FL_IN_scatter_prod_x],
+           index = g->in[FL_IN_scatter_prod_index], src = covered(g),
+           dy = g->dy[0];
+  if (g->need[FL_IN_scatter_prod_x])
+    g->dx[FL_IN_scatter_prod_x] = MUL(
         dy, ALONG(scatter_prod, dim, positions_like(&g->e, dy, 1), index, src));
-  if (!g->need[2])
+  if (!g->need[FL_IN_scatter_prod_src])
     return;
   fl_value x_zero = RUN(eq, x, fli_integer(0));
   fl_value zero = RUN(eq, src, fli_integer(0));
@@ -85,23 +87,24 @@ void fli_grad_scatter_prod(fli_grad *g) {
       ALONG(scatter_add, dim, CAST(x_zero, FL_I64), index, CAST(zero, FL_I64));
   fl_value others = SUB(ALONG(gather, dim, zeros, index), CAST(zero, FL_I64));
   fl_value one = DIV(ALONG(gather, dim, MUL(dy, all), index), rest);
-  g->dx[2] =
+  g->dx[FL_IN_scatter_prod_src] =
       uncovered(g, RUN(where, RUN(eq, others, fli_integer(0)), one, NUM(0)));
 }
 
 /* Equal ones share. */
 void fli_grad_scatter_amax(fli_grad *g) {
-  int64_t dim = g->attrs->v[0].i;
-  fl_value index = g->in[1], dy = g->dy[0], y = g->y[0];
+  int64_t dim = g->attrs->v[FL_ATTR_scatter_amax_dim].i;
+  fl_value index = g->in[FL_IN_scatter_amax_index], dy = g->dy[0], y = g->y[0];
   fl_dtype d = fli_meta(dy)->dtype;
-  fl_value of_x = CAST(RUN(eq, g->in[0], y), d);
+  fl_value of_x = CAST(RUN(eq, g->in[FL_IN_scatter_amax_x], y), d);
   fl_value of_src = CAST(RUN(eq, covered(g), ALONG(gather, dim, y, index)), d);
   fl_value n = ALONG(scatter_add, dim, of_x, index, of_src);
   fl_value share = DIV(dy, RUN(maximum, n, NUM(1)));
-  if (g->need[0])
-    g->dx[0] = MUL(share, of_x);
-  if (g->need[2])
-    g->dx[2] = uncovered(g, MUL(ALONG(gather, dim, share, index), of_src));
+  if (g->need[FL_IN_scatter_amax_x])
+    g->dx[FL_IN_scatter_amax_x] = MUL(share, of_x);
+  if (g->need[FL_IN_scatter_amax_src])
+    g->dx[FL_IN_scatter_amax_src] =
+        uncovered(g, MUL(ALONG(gather, dim, share, index), of_src));
 }
 
 /* --- scatter_reduce --- */
@@ -152,17 +155,21 @@ static fl_value positions_reduced(fli_composing *g, fl_value x, fl_value index,
     return mean_of(g, x, index, src, dim, self);
   if (!self)
     x = emptied(g, x, index, dim, how);
-  return run_along(&g->e, rows[how], dim, 3, (fl_value[]){x, index, src});
+  return run_along(&g->e, rows[how], FL_ATTR_scatter_dim, dim, 3,
+                   (fl_value[]){x, index, src});
 }
 
 void fli_compose_scatter_reduce(fli_composing *g) {
   const fl_attr *a = g->attrs->v;
-  if (!g->in[0].tensor) {
+  if (!g->in[FL_IN_scatter_reduce_x].tensor) {
     fli_env_fail(&g->e, FL_EARG, "scatter_reduce: x must be a tensor");
     return;
   }
-  g->out[0] = positions_reduced(g, g->in[0], g->in[1], g->in[2], a[0].i,
-                                (int)a[1].i, a[2].i != 0);
+  g->out[0] = positions_reduced(
+      g, g->in[FL_IN_scatter_reduce_x], g->in[FL_IN_scatter_reduce_index],
+      g->in[FL_IN_scatter_reduce_src], a[FL_ATTR_scatter_reduce_dim].i,
+      (int)a[FL_ATTR_scatter_reduce_reduce].i,
+      a[FL_ATTR_scatter_reduce_include_self].i != 0);
 }
 
 /* --- positions of several dims --- */
@@ -170,8 +177,8 @@ void fli_compose_scatter_reduce(fli_composing *g) {
 /* 0, 1, ... n - 1. */
 static fl_value positions_counted(fli_composing *g, int64_t n) {
   fl_attrs a = fli_attrs(&g->e, FLI_OP_arange);
-  a.v[0].f = 0;
-  a.v[1].f = (double)n;
+  a.v[FL_ATTR_arange_start].f = 0;
+  a.v[FL_ATTR_arange_stop].f = (double)n;
   return fli_run(&g->e, FLI_OP_arange, &a, 0, NULL);
 }
 
@@ -199,10 +206,11 @@ static fl_value merged(fli_composing *g, const fl_meta *x, fl_value index,
 /* The index's own dims are lead, and it addresses `n` dims of x after batch
  * dims, which both have. */
 static bool check_nd(fli_composing *g, int64_t batch, int *n) {
-  const fl_meta *x = fli_meta(g->in[0]), *index = fli_meta(g->in[1]);
+  const fl_meta *x = fli_meta(g->in[FL_IN_nd_x]),
+                *index = fli_meta(g->in[FL_IN_nd_index]);
   const char *op = g->op->info.name;
-  bool fits = g->in[0].tensor && g->in[1].tensor && index->ndim > batch &&
-              batch >= 0 && x->ndim >= batch;
+  bool fits = g->in[FL_IN_nd_x].tensor && g->in[FL_IN_nd_index].tensor &&
+              index->ndim > batch && batch >= 0 && x->ndim >= batch;
   for (int d = 0; d < batch && fits; d++)
     fits = x->shape[d] == index->shape[d];
   *n = fits && index->shape[index->ndim - 1] <= x->ndim - batch
@@ -222,7 +230,8 @@ static bool check_nd(fli_composing *g, int64_t batch, int *n) {
 
 /* index's dims but the last, then x's from `from` on. */
 static int parts_shape(fli_composing *g, int from, int64_t *shape) {
-  const fl_meta *x = fli_meta(g->in[0]), *index = fli_meta(g->in[1]);
+  const fl_meta *x = fli_meta(g->in[FL_IN_nd_x]),
+                *index = fli_meta(g->in[FL_IN_nd_index]);
   int n = 0;
   if (index->ndim - 1 + x->ndim - from > FL_MAX_DIMS) {
     fli_env_fail(&g->e, FL_ESIZE,
@@ -239,11 +248,11 @@ static int parts_shape(fli_composing *g, int from, int64_t *shape) {
 }
 
 void fli_compose_gather_nd(fli_composing *g) {
-  fl_value x = g->in[0], index = g->in[1];
+  fl_value x = g->in[FL_IN_gather_nd_x], index = g->in[FL_IN_gather_nd_index];
   const fl_meta *m = fli_meta(x), *s = fli_meta(index);
-  int batch = (int)g->attrs->v[0].i, n;
+  int batch = (int)g->attrs->v[FL_ATTR_gather_nd_batch_dims].i, n;
   int64_t shape[FL_MAX_DIMS], parts[FL_MAX_DIMS];
-  if (!check_nd(g, g->attrs->v[0].i, &n))
+  if (!check_nd(g, g->attrs->v[FL_ATTR_gather_nd_batch_dims].i, &n))
     return;
   int dims = parts_shape(g, batch + n, shape);
   int64_t batches = fl_numel(batch, m->shape);
@@ -265,9 +274,10 @@ void fli_compose_gather_nd(fli_composing *g) {
 }
 
 void fli_compose_scatter_nd(fli_composing *g) {
-  fl_value x = g->in[0], index = g->in[1], src = g->in[2];
+  fl_value x = g->in[FL_IN_scatter_nd_x], index = g->in[FL_IN_scatter_nd_index],
+           src = g->in[FL_IN_scatter_nd_src];
   const fl_meta *m = fli_meta(x);
-  int how = (int)g->attrs->v[0].i, n;
+  int how = (int)g->attrs->v[FL_ATTR_scatter_nd_reduce].i, n;
   int64_t shape[FL_MAX_DIMS];
   if (!check_nd(g, 0, &n))
     return;
@@ -306,15 +316,16 @@ static fl_value positions_flat(fli_composing *g, fl_value v) {
 }
 
 void fli_compose_take(fli_composing *g) {
-  fl_value y = ALONG(index_select, 0, positions_flat(g, g->in[0]),
-                     positions_flat(g, g->in[1]));
-  g->out[0] = RESHAPE(y, fli_meta(g->in[1]));
+  fl_value y = ALONG(index_select, 0, positions_flat(g, g->in[FL_IN_take_x]),
+                     positions_flat(g, g->in[FL_IN_take_index]));
+  g->out[0] = RESHAPE(y, fli_meta(g->in[FL_IN_take_index]));
 }
 
 void fli_compose_put(fli_composing *g) {
-  fl_value x = positions_flat(g, g->in[0]), index = positions_flat(g, g->in[1]),
-           src = g->in[2];
-  const fl_meta *m = fli_meta(g->in[1]);
+  fl_value x = positions_flat(g, g->in[FL_IN_put_x]),
+           index = positions_flat(g, g->in[FL_IN_put_index]),
+           src = g->in[FL_IN_put_src];
+  const fl_meta *m = fli_meta(g->in[FL_IN_put_index]);
   if (src.tensor && fli_meta(src)->ndim > 0) {
     if (!fli_same_shape(m, fli_meta(src))) {
       fli_env_fail(
@@ -326,28 +337,31 @@ void fli_compose_put(fli_composing *g) {
     }
     src = positions_flat(g, src);
   }
-  x = g->attrs->v[0].i ? ALONG(index_add, 0, x, index, src)
-                       : ALONG(index_copy, 0, x, index, src);
-  g->out[0] = RESHAPE(x, fli_meta(g->in[0]));
+  x = g->attrs->v[FL_ATTR_put_accumulate].i
+          ? ALONG(index_add, 0, x, index, src)
+          : ALONG(index_copy, 0, x, index, src);
+  g->out[0] = RESHAPE(x, fli_meta(g->in[FL_IN_put_x]));
 }
 
 void fli_compose_index_fill(fli_composing *g) {
-  fl_value value = g->in[2];
+  fl_value value = g->in[FL_IN_index_fill_value];
   if (value.tensor && fl_tensor_numel(value.tensor) != 1) {
     fli_env_fail(&g->e, FL_ESHAPE,
                  "index_fill: value must be one number, got shape %s",
                  fli_shape_text(fli_meta(value)->ndim, fli_meta(value)->shape));
     return;
   }
-  const fl_meta *m = fli_meta(g->in[0]);
-  int64_t dim = g->attrs->v[0].i, n = m->ndim ? m->shape[dim] : 1;
+  const fl_meta *m = fli_meta(g->in[FL_IN_index_fill_x]);
+  int64_t dim = g->attrs->v[FL_ATTR_index_fill_dim].i,
+          n = m->ndim ? m->shape[dim] : 1;
   int64_t shape[FL_MAX_DIMS];
   for (int d = 0; d < m->ndim; d++)
     shape[d] = d == dim ? n : 1;
   fl_value mask = fli_v_zeros(&g->e, FL_BOOL, 1, &n, g->e.device);
-  mask = ALONG(index_copy, 0, mask, g->in[1], fli_integer(1));
+  mask =
+      ALONG(index_copy, 0, mask, g->in[FL_IN_index_fill_index], fli_integer(1));
   mask = fli_v_reshape(&g->e, mask, m->ndim, shape);
   if (value.tensor)
     value = fli_v_reshape(&g->e, value, 0, NULL);
-  g->out[0] = RUN(masked_fill, g->in[0], mask, value);
+  g->out[0] = RUN(masked_fill, g->in[FL_IN_index_fill_x], mask, value);
 }

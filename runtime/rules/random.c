@@ -35,7 +35,8 @@ static bool random_fits(fl_dtype d, int64_t low, int64_t high) {
 }
 
 fl_status fli_shape_randint(fli_infer *c) {
-  int64_t low = c->attrs->v[0].i, high = c->attrs->v[1].i;
+  int64_t low = c->attrs->v[FL_ATTR_randint_low].i,
+          high = c->attrs->v[FL_ATTR_randint_high].i;
   if (low >= high)
     return fli_fail(FL_EARG,
                     "randint: low must be below high, got %lld and "
@@ -49,7 +50,7 @@ fl_status fli_shape_randint(fli_infer *c) {
 }
 
 fl_status fli_shape_randperm(fli_infer *c) {
-  int64_t n = c->attrs->v[0].i;
+  int64_t n = c->attrs->v[FL_ATTR_randperm_n].i;
   if (n < 0)
     return fli_fail(FL_EARG, "randperm: n must not be negative, got %lld",
                     (long long)n);
@@ -63,14 +64,14 @@ fl_status fli_shape_randperm(fli_infer *c) {
 }
 
 fl_status fli_shape_dropout_backward(fli_infer *c) {
-  FLI_TRY(fli_fits(c, 1, 0, NULL));
-  FLI_TRY(fli_fits(c, 2, 0, NULL));
+  FLI_TRY(fli_fits(c, FL_IN_dropout_backward_seed, 0, NULL));
+  FLI_TRY(fli_fits(c, FL_IN_dropout_backward_offset, 0, NULL));
   return fli_shape_same(c);
 }
 
 fl_status fli_shape_multinomial(fli_infer *c) {
-  const fl_meta *p = c->in[0];
-  int64_t n = c->attrs->v[0].i;
+  const fl_meta *p = c->in[FL_IN_multinomial_p];
+  int64_t n = c->attrs->v[FL_ATTR_multinomial_n].i;
   if (p->ndim < 1 || p->ndim > 2 || p->shape[p->ndim - 1] == 0)
     return fli_fail(
         FL_ESHAPE,
@@ -87,14 +88,19 @@ fl_status fli_shape_multinomial(fli_infer *c) {
 }
 
 void fli_grad_dropout(fli_grad *g) {
-  g->dx[0] = RUN_A(dropout_backward, g->attrs, g->dy[0], g->in[1], g->in[2]);
+  g->dx[FL_IN_dropout_x] =
+      RUN_A(dropout_backward, g->attrs, g->dy[0], g->in[FL_IN_dropout_seed],
+            g->in[FL_IN_dropout_offset]);
 }
 
 /* Each number moves with its shape so that its quantile stays. */
 void fli_grad_gamma(fli_grad *g) {
-  g->dx[0] = MUL(g->dy[0], RUN(gamma_da, g->in[0], g->y[0]));
+  g->dx[FL_IN_gamma_alpha] =
+      MUL(g->dy[0], RUN(gamma_da, g->in[FL_IN_gamma_alpha], g->y[0]));
 }
 
 void fli_grad_dropout_backward(fli_grad *g) {
-  g->dx[0] = RUN_A(dropout_backward, g->attrs, g->dy[0], g->in[1], g->in[2]);
+  g->dx[FL_IN_dropout_backward_dy] = RUN_A(
+      dropout_backward, g->attrs, g->dy[0], g->in[FL_IN_dropout_backward_seed],
+      g->in[FL_IN_dropout_backward_offset]);
 }

@@ -37,38 +37,44 @@ static fl_status not_empty(fli_infer *c, unsigned mask) {
 }
 
 fl_status fli_shape_reduce(fli_infer *c) {
-  unsigned mask = mask_of(c->attrs, 0, c->in[0]->ndim);
-  drop_dims(c->in[0], mask, c->op->info.n_attr > 1 && c->attrs->v[1].i,
+  unsigned mask = mask_of(c->attrs, FL_ATTR_reduce_dims, c->in[0]->ndim);
+  drop_dims(c->in[0], mask,
+            c->op->info.n_attr > 1 && c->attrs->v[FL_ATTR_reduce_keepdim].i,
             &c->out[0]);
   return FL_OK;
 }
 
 fl_status fli_shape_reduce_extreme(fli_infer *c) {
-  FLI_TRY(not_empty(c, mask_of(c->attrs, 0, c->in[0]->ndim)));
+  FLI_TRY(not_empty(
+      c, mask_of(c->attrs, FL_ATTR_reduce_extreme_dims, c->in[0]->ndim)));
   return fli_shape_reduce(c);
 }
 
 fl_status fli_shape_reduce_dim(fli_infer *c) {
-  int64_t dim = c->attrs->v[0].i;
+  int64_t dim = c->attrs->v[FL_ATTR_reduce_dim_dim].i;
   const fl_meta *x = c->in[0];
   unsigned mask = dim == FL_ATTR_NONE ? (1u << x->ndim) - 1 : 1u << dim;
   FLI_TRY(not_empty(c, mask));
   for (int k = 0; k < c->n_out; k++)
-    drop_dims(x, x->ndim ? mask : 0, c->attrs->v[1].i, &c->out[k]);
+    drop_dims(x, x->ndim ? mask : 0, c->attrs->v[FL_ATTR_reduce_dim_keepdim].i,
+              &c->out[k]);
   return FL_OK;
 }
 
 fl_status fli_shape_reduce_var(fli_infer *c) {
-  drop_dims(c->in[0], mask_of(c->attrs, 0, c->in[0]->ndim), c->attrs->v[2].i,
-            &c->out[0]);
+  drop_dims(c->in[0],
+            mask_of(c->attrs, FL_ATTR_reduce_var_dims, c->in[0]->ndim),
+            c->attrs->v[FL_ATTR_reduce_var_keepdim].i, &c->out[0]);
   return FL_OK;
 }
 
 fl_status fli_shape_reduce_norm(fli_infer *c) {
-  unsigned mask = mask_of(c->attrs, 1, c->in[0]->ndim);
-  if (c->attrs->v[0].f < 0 || isinf(c->attrs->v[0].f))
+  unsigned mask = mask_of(c->attrs, FL_ATTR_reduce_norm_dims, c->in[0]->ndim);
+  if (c->attrs->v[FL_ATTR_reduce_norm_p].f < 0 ||
+      isinf(c->attrs->v[FL_ATTR_reduce_norm_p].f))
     FLI_TRY(not_empty(c, mask));
-  drop_dims(c->in[0], mask, c->attrs->v[2].i, &c->out[0]);
+  drop_dims(c->in[0], mask, c->attrs->v[FL_ATTR_reduce_norm_keepdim].i,
+            &c->out[0]);
   return FL_OK;
 }
 
@@ -104,7 +110,8 @@ static fl_value sum_kept(fli_grad *g, fl_value x, unsigned mask) {
  * for all as it is. */
 static fl_value reduce_spread(fli_grad *g, fl_value dy) {
   if (fli_meta(dy)->ndim)
-    dy = reduce_kept(g, dy, mask_of(g->attrs, 0, g->in_meta[0].ndim));
+    dy = reduce_kept(
+        g, dy, mask_of(g->attrs, FL_ATTR_reduce_dims, g->in_meta[0].ndim));
   return EXPAND(dy, &g->in_meta[0]);
 }
 
@@ -113,7 +120,7 @@ void fli_grad_sum(fli_grad *g) {
 }
 
 void fli_grad_mean(fli_grad *g) {
-  unsigned mask = mask_of(g->attrs, 0, g->in_meta[0].ndim);
+  unsigned mask = mask_of(g->attrs, FL_ATTR_mean_dims, g->in_meta[0].ndim);
   g->dx[0] =
       reduce_spread(g, DIV(g->dy[0], NUM(count_of(&g->in_meta[0], mask))));
 }
@@ -127,7 +134,7 @@ static fl_value others_by_division(fli_grad *g, fl_value x, unsigned mask) {
   fl_value safe = RUN(where, is_zero, one, x);
   fl_attrs a;
   fl_attrs_copy(&a, g->attrs);
-  a.v[1].i = true;
+  a.v[FL_ATTR_prod_keepdim].i = true;
   fl_value all = RUN_A(prod, &a, safe);
   fl_value others = RUN(where, RUN(eq, zeros, zero), DIV(all, safe), zero);
   fl_value alone = RUN(logical_and, is_zero, RUN(eq, zeros, one));
@@ -136,7 +143,7 @@ static fl_value others_by_division(fli_grad *g, fl_value x, unsigned mask) {
 
 static fl_value reduce_join(fli_grad *g, fl_value a, fl_value b, int dim) {
   fl_attrs at = fli_attrs(&g->e, FLI_OP_cat);
-  at.v[0].i = dim;
+  at.v[FL_ATTR_cat_dim].i = dim;
   return RUN_A(cat, &at, a, b);
 }
 
@@ -189,7 +196,7 @@ static fl_value others_again(fli_grad *g, fl_value x, unsigned mask) {
 }
 
 void fli_grad_prod(fli_grad *g) {
-  unsigned mask = mask_of(g->attrs, 0, g->in_meta[0].ndim);
+  unsigned mask = mask_of(g->attrs, FL_ATTR_prod_dims, g->in_meta[0].ndim);
   bool empty = fl_numel(g->in_meta[0].ndim, g->in_meta[0].shape) == 0;
   fl_value others = g->create && !empty ? others_again(g, g->in[0], mask)
                                         : others_by_division(g, g->in[0], mask);
@@ -205,14 +212,14 @@ static fl_value shared(fli_grad *g, fl_value x, fl_value y, fl_value dy,
 }
 
 void fli_grad_amax(fli_grad *g) {
-  unsigned mask = mask_of(g->attrs, 0, g->in_meta[0].ndim);
+  unsigned mask = mask_of(g->attrs, FL_ATTR_amax_dims, g->in_meta[0].ndim);
   g->dx[0] = shared(g, g->in[0], g->y[0], g->dy[0], mask);
 }
 
 void fli_grad_max_dim(fli_grad *g) {
   const fl_meta *x = &g->in_meta[0];
-  int64_t dim = g->attrs->v[0].i;
-  fl_value dy = g->dy[0], at = g->y[1];
+  int64_t dim = g->attrs->v[FL_ATTR_max_dim_dim].i;
+  fl_value dy = g->dy[0], at = g->y[FL_OUT_max_dim_indices];
   if (fli_nothing(dy))
     return;
   if (x->ndim == 0) {
@@ -222,22 +229,23 @@ void fli_grad_max_dim(fli_grad *g) {
   fl_value zeros = fli_v_zeros(&g->e, x->dtype, x->ndim, x->shape,
                                fl_tensor_device(dy.tensor));
   fl_attrs a = fli_attrs(&g->e, FLI_OP_scatter_add);
-  a.v[0].i = dim;
+  a.v[FL_ATTR_scatter_add_dim].i = dim;
   g->dx[0] = RUN_A(scatter_add, &a, zeros, reduce_kept(g, at, 1u << dim),
                    reduce_kept(g, dy, 1u << dim));
 }
 
 void fli_grad_var(fli_grad *g) {
   fl_value x = g->in[0];
-  unsigned mask = mask_of(g->attrs, 0, g->in_meta[0].ndim);
-  double n = count_of(&g->in_meta[0], mask), left = n - g->attrs->v[1].f;
+  unsigned mask = mask_of(g->attrs, FL_ATTR_var_dims, g->in_meta[0].ndim);
+  double n = count_of(&g->in_meta[0], mask),
+         left = n - g->attrs->v[FL_ATTR_var_correction].f;
   fl_value mean = DIV(sum_kept(g, x, mask), NUM(n));
   fl_value scale = MUL(reduce_kept(g, g->dy[0], mask), NUM(2 / left));
   g->dx[0] = MUL(SUB(x, mean), scale);
 }
 
 void fli_grad_logsumexp(fli_grad *g) {
-  unsigned mask = mask_of(g->attrs, 0, g->in_meta[0].ndim);
+  unsigned mask = mask_of(g->attrs, FL_ATTR_logsumexp_dims, g->in_meta[0].ndim);
   /* where all is -inf: nothing, not the NaN of -inf + inf */
   fl_value y = g->y[0], none = RUN(eq, y, NUM(-INFINITY));
   y = RUN(where, none, NUM(0), y);
@@ -268,8 +276,8 @@ static fl_value norm_slope(fli_grad *g, fl_value x, fl_value y, fl_value dy,
 
 void fli_grad_norm(fli_grad *g) {
   fl_value x = g->in[0], y = g->y[0], dy = g->dy[0];
-  unsigned mask = mask_of(g->attrs, 1, g->in_meta[0].ndim);
-  double p = g->attrs->v[0].f;
+  unsigned mask = mask_of(g->attrs, FL_ATTR_norm_dims, g->in_meta[0].ndim);
+  double p = g->attrs->v[FL_ATTR_norm_p].f;
   if (isinf(p))
     g->dx[0] = MUL(shared(g, RUN(abs, x), y, dy, mask), RUN(sign, x));
   else
@@ -280,7 +288,7 @@ void fli_grad_norm(fli_grad *g) {
 /* As norm's of all tensors in one. */
 void fli_grad_global_norm(fli_grad *g) {
   fl_value y = g->y[0], dy = g->dy[0];
-  double p = g->attrs->v[0].f;
+  double p = g->attrs->v[FL_ATTR_global_norm_p].f;
   fl_dtype type = g->out_meta[0].dtype;
   if (isinf(p)) { /* equal extremes share it, whichever tensors have them */
     fl_value hits = NUM(0);
@@ -307,7 +315,8 @@ void fli_grad_cumsum(fli_grad *g) {
     g->dx[0] = g->dy[0];
     return;
   }
-  fli_set_list(&g->e, &a, 0, 1, &g->attrs->v[0].i);
+  fli_set_list(&g->e, &a, FL_ATTR_flip_dims, 1,
+               &g->attrs->v[FL_ATTR_cumsum_dim].i);
   fl_value back = RUN_A(flip, &a, g->dy[0]);
   back = RUN_A(cumsum, g->attrs, back);
   g->dx[0] = RUN_A(flip, &a, back);
@@ -326,7 +335,7 @@ void fli_compose_std(fli_composing *g) {
 
 void fli_compose_sum_to(fli_composing *g) {
   int n;
-  const int64_t *shape = fl_attr_list(g->attrs, 0, &n);
+  const int64_t *shape = fl_attr_list(g->attrs, FL_ATTR_sum_to_shape, &n);
   const fl_meta *x = fli_meta(g->in[0]);
   fl_meta m = {.ndim = n};
   bool fits = g->in[0].tensor && n <= x->ndim;

@@ -9,14 +9,14 @@
 
 static fl_value select_at(fli_env *e, fl_value x, int dim, fl_value index) {
   fl_attrs a = fli_attrs(e, FLI_OP_index_select);
-  a.v[0].i = dim;
+  a.v[FL_ATTR_index_select_dim].i = dim;
   return fli_run(e, FLI_OP_index_select, &a, 2, (fl_value[]){x, index});
 }
 
 static fl_value clamped(fli_env *e, fl_value x, double low, double high) {
   fl_attrs a = fli_attrs(e, FLI_OP_clamp);
-  a.v[0].f = low;
-  a.v[1].f = high;
+  a.v[FL_ATTR_clamp_min].f = low;
+  a.v[FL_ATTR_clamp_max].f = high;
   return fli_run(e, FLI_OP_clamp, &a, 1, &x);
 }
 
@@ -46,9 +46,9 @@ typedef struct sampling {
 /* start + j step for j = 0, 1, ... */
 static fl_value resample_places(fli_composing *g, const sampling *s) {
   fl_attrs a = fli_attrs(&g->e, FLI_OP_arange);
-  a.v[0].f = 0;
-  a.v[1].f = (double)s->size;
-  a.v[3].i = FL_F64;
+  a.v[FL_ATTR_arange_start].f = 0;
+  a.v[FL_ATTR_arange_stop].f = (double)s->size;
+  a.v[FL_ATTR_arange_dtype].i = FL_F64;
   fl_value j = fli_run(&g->e, FLI_OP_arange, &a, 0, NULL);
   return ADD(MUL(j, NUM(s->step)), NUM(s->start));
 }
@@ -142,8 +142,8 @@ static fl_value smoothed(fli_composing *g, fl_value x, fl_value p, double wide,
   if (!s->exclude) { /* the outermost elements stand for what is outside */
     fl_attrs a = fli_attrs(&g->e, FLI_OP_pad);
     beyond = (int64_t)ceil((s->mode == CUBIC ? 2 : 1) * wide) + 1;
-    fli_set_list(&g->e, &a, 0, 2, (int64_t[]){beyond, beyond});
-    a.v[1].i = 2; /* replicate */
+    fli_set_list(&g->e, &a, FL_ATTR_pad_pad, 2, (int64_t[]){beyond, beyond});
+    a.v[FL_ATTR_pad_mode].i = 2; /* replicate */
     x = RUN_A(pad, &a, x);
     n += 2 * beyond;
   }
@@ -167,18 +167,18 @@ static fl_value resample_between(fli_composing *g, fl_value x, fl_value p,
              : smoothed(g, x, p, wide, s);
 }
 
-static sampling sampling_of(const fl_attr *a, const fl_meta *m) {
-  return (sampling){.dim = (int)a[0].i,
-                    .n = m->ndim ? m->shape[a[0].i] : 1,
-                    .size = a[1].i,
-                    .start = a[2].f,
-                    .step = a[3].f,
-                    .mode = (int)a[4].i,
-                    .rounding = (int)a[5].i,
-                    .a = a[6].f,
-                    .antialias = a[7].i != 0,
-                    .exclude = a[8].i != 0,
-                    .outside = a[9].f};
+static sampling sampling_of(const fl_attr *v, const fl_meta *m) {
+  return (sampling){.dim = (int)v[FL_ATTR_resampling_dim].i,
+                    .n = m->ndim ? m->shape[v[FL_ATTR_resampling_dim].i] : 1,
+                    .size = v[FL_ATTR_resampling_size].i,
+                    .start = v[FL_ATTR_resampling_start].f,
+                    .step = v[FL_ATTR_resampling_step].f,
+                    .mode = (int)v[FL_ATTR_resampling_mode].i,
+                    .rounding = (int)v[FL_ATTR_resampling_rounding].i,
+                    .a = v[FL_ATTR_resampling_cubic].f,
+                    .antialias = v[FL_ATTR_resampling_antialias].i != 0,
+                    .exclude = v[FL_ATTR_resampling_exclude_outside].i != 0,
+                    .outside = v[FL_ATTR_resampling_outside].f};
 }
 
 static fl_status check_sampling(const char *op, const fl_meta *m,
@@ -242,9 +242,10 @@ fl_status fli_shape_resample_backward(fli_infer *c) {
   fl_meta x = *c->in[0];
   fl_attrs a;
   fl_attrs_copy(&a, c->attrs);
-  int64_t dim = a.v[0].i, n = a.v[1].i;
+  int64_t dim = a.v[FL_ATTR_resampling_dim].i,
+          n = a.v[FL_ATTR_resampling_size].i;
   if (x.ndim) {
-    a.v[1].i = x.shape[dim];
+    a.v[FL_ATTR_resampling_size].i = x.shape[dim];
     x.shape[dim] = n;
   }
   sampling s = sampling_of(a.v, &x);
@@ -272,7 +273,8 @@ void fli_compose_resample_backward(fli_composing *g) {
   x = fli_v_zeros(&g->e, m.dtype, m.ndim, m.shape, fl_tensor_device(dy.tensor));
   fl_attrs_copy(&a, g->attrs);
   if (m.ndim)
-    a.v[1].i = fli_meta(dy)->shape[a.v[0].i];
+    a.v[FL_ATTR_resampling_size].i =
+        fli_meta(dy)->shape[a.v[FL_ATTR_resampling_dim].i];
   fli_composed_grad(&g->e, &g->e.rt->ops[FLI_OP_resample], &a, 1, &x,
                     (bool[1]){true}, &dy, &dx);
   g->out[0] = fli_nothing(dx) ? x : dx;
@@ -282,7 +284,8 @@ void fli_grad_resample(fli_grad *g) {
   const fl_meta *x = &g->in_meta[0];
   fl_attrs a;
   fl_attrs_copy(&a, g->attrs);
-  a.v[1].i = x->ndim ? x->shape[a.v[0].i] : 1;
+  a.v[FL_ATTR_resampling_size].i =
+      x->ndim ? x->shape[a.v[FL_ATTR_resampling_dim].i] : 1;
   g->dx[0] = RUN_A(resample_backward, &a, g->dy[0]);
 }
 
@@ -290,9 +293,11 @@ void fli_grad_resample_backward(fli_grad *g) {
   const fl_meta *dy = &g->in_meta[0];
   fl_attrs a;
   fl_attrs_copy(&a, g->attrs);
-  a.v[1].i = dy->ndim ? dy->shape[a.v[0].i] : 1;
-  if (a.v[9].f == a.v[9].f)
-    a.v[9].f = 0; /* what is outside depends on nothing */
+  a.v[FL_ATTR_resampling_size].i =
+      dy->ndim ? dy->shape[a.v[FL_ATTR_resampling_dim].i] : 1;
+  if (a.v[FL_ATTR_resampling_outside].f == a.v[FL_ATTR_resampling_outside].f)
+    a.v[FL_ATTR_resampling_outside].f =
+        0; /* what is outside depends on nothing */
   g->dx[0] = RUN_A(resample, &a, g->dy[0]);
 }
 
@@ -318,7 +323,8 @@ static void resample_align(sampling *s, int mode, double scale, bool corners) {
 static bool size_of(fli_composing *g, int k, int64_t have, double scale,
                     int64_t *size) {
   int given;
-  const int64_t *list = fl_attr_list(g->attrs, 0, &given);
+  const int64_t *list =
+      fl_attr_list(g->attrs, FL_ATTR_interpolate_size, &given);
   if (given)
     *size = list[given > 1 ? k : 0];
   else if (scale > 0 && scale * (double)have < 0x1p31)
@@ -355,8 +361,9 @@ void fli_compose_interpolate(fli_composing *g) {
   const fl_attr *a = g->attrs->v;
   fl_value x = g->in[0];
   const fl_meta *m = fli_meta(x);
-  int n = m->ndim - 2, given = (int)a[0].list.n, mode = (int)a[2].i;
-  double scale = a[1].f;
+  int n = m->ndim - 2, given = (int)a[FL_ATTR_interpolate_size].list.n,
+      mode = (int)a[FL_ATTR_interpolate_mode].i;
+  double scale = a[FL_ATTR_interpolate_scale].f;
   int64_t sizes[3];
   if (n < 1 || n > 3 || (given > 1 && given != n)) {
     fli_env_fail(&g->e, FL_ESHAPE,
@@ -370,28 +377,30 @@ void fli_compose_interpolate(fli_composing *g) {
       return;
   if (mode == BY_AREA) {
     fl_attrs pool = fli_attrs(&g->e, FLI_OP_adaptive_avg_pool);
-    fli_set_list(&g->e, &pool, 0, n, sizes);
+    fli_set_list(&g->e, &pool, FL_ATTR_adaptive_avg_pool_size, n, sizes);
     g->out[0] = RUN_A(adaptive_avg_pool, &pool, x);
     return;
   }
   if (mode == BY_LINEAR || mode == BY_CUBIC)
     x = fli_v_widened(&g->e, x);
-  bool done[3] = {false}, antialias = a[4].i != 0;
+  bool done[3] = {false}, antialias = a[FL_ATTR_interpolate_antialias].i != 0;
   for (int left = n; left > 0 && g->e.status == FL_OK; left--) {
     int k = next_dim(n, m->shape + 2, sizes, done);
     done[k] = true;
     sampling s = {.n = m->shape[k + 2], .size = sizes[k]};
-    resample_align(&s, mode, given ? 0 : scale, a[3].i != 0);
+    resample_align(&s, mode, given ? 0 : scale,
+                   a[FL_ATTR_interpolate_align_corners].i != 0);
     if (s.size == s.n && s.start == 0 && (s.step == 1 || s.n <= 1))
       continue;
     fl_attrs along = fli_attrs(&g->e, FLI_OP_resample);
-    along.v[0].i = k + 2;
-    along.v[1].i = s.size;
-    along.v[2].f = s.start;
-    along.v[3].f = s.step;
-    along.v[4].i = s.mode;
-    along.v[6].f = antialias ? -0.5 : -0.75;
-    along.v[7].i = along.v[8].i = antialias;
+    along.v[FL_ATTR_resample_dim].i = k + 2;
+    along.v[FL_ATTR_resample_size].i = s.size;
+    along.v[FL_ATTR_resample_start].f = s.start;
+    along.v[FL_ATTR_resample_step].f = s.step;
+    along.v[FL_ATTR_resample_mode].i = s.mode;
+    along.v[FL_ATTR_resample_cubic].f = antialias ? -0.5 : -0.75;
+    along.v[FL_ATTR_resample_antialias].i =
+        along.v[FL_ATTR_resample_exclude_outside].i = antialias;
     x = RUN_A(resample, &along, x);
   }
   g->out[0] = RUN(contiguous, CAST(x, m->dtype));
@@ -434,8 +443,9 @@ static fl_value resample_inside(fli_composing *g, fl_value c, int64_t size,
 }
 
 static void read_axis(fli_composing *g, fl_value c, int64_t size, axis *r) {
-  int mode = (int)g->attrs->v[0].i, padding = (int)g->attrs->v[1].i;
-  bool corners = g->attrs->v[2].i != 0;
+  int mode = (int)g->attrs->v[FL_ATTR_grid_sample_mode].i,
+      padding = (int)g->attrs->v[FL_ATTR_grid_sample_padding].i;
+  bool corners = g->attrs->v[FL_ATTR_grid_sample_align_corners].i != 0;
   double last = (double)(size - 1);
   c = corners
           ? MUL(ADD(c, NUM(1)), NUM(last / 2))
@@ -511,7 +521,7 @@ static fl_status check_grid(const char *op, const fl_attrs *a, const fl_meta *x,
                     "and %s",
                     op, fli_shape_text(x->ndim, x->shape),
                     fli_shape_text(grid->ndim, grid->shape));
-  if (n == 3 && a->v[0].i == CUBIC)
+  if (n == 3 && a->v[FL_ATTR_grid_samples_mode].i == CUBIC)
     return fli_fail(FL_EARG, "%s: mode = bicubic is for 2 dims of space, not 3",
                     op);
   return FL_OK;
@@ -526,16 +536,21 @@ static void shape_of_samples(const fl_meta *x, const fl_meta *grid,
 }
 
 fl_status fli_shape_grid_sample(fli_infer *c) {
-  FLI_TRY(check_grid("grid_sample", c->attrs, c->in[0], c->in[1]));
-  shape_of_samples(c->in[0], c->in[1], &c->out[0]);
+  FLI_TRY(check_grid("grid_sample", c->attrs, c->in[FL_IN_grid_sample_x],
+                     c->in[FL_IN_grid_sample_grid]));
+  shape_of_samples(c->in[FL_IN_grid_sample_x], c->in[FL_IN_grid_sample_grid],
+                   &c->out[0]);
   return FL_OK;
 }
 
 fl_status fli_shape_grid_sample_backward(fli_infer *c) {
   fl_meta y;
-  FLI_TRY(check_grid("grid_sample_backward", c->attrs, c->in[1], c->in[2]));
-  shape_of_samples(c->in[1], c->in[2], &y);
-  FLI_TRY(fli_fits(c, 0, y.ndim, y.shape));
+  FLI_TRY(check_grid("grid_sample_backward", c->attrs,
+                     c->in[FL_IN_grid_sample_backward_x],
+                     c->in[FL_IN_grid_sample_backward_grid]));
+  shape_of_samples(c->in[FL_IN_grid_sample_backward_x],
+                   c->in[FL_IN_grid_sample_backward_grid], &y);
+  FLI_TRY(fli_fits(c, FL_IN_grid_sample_backward_dy, y.ndim, y.shape));
   for (int k = 0; k < 2; k++) {
     c->out[k].ndim = c->in[k + 1]->ndim;
     memcpy(c->out[k].shape, c->in[k + 1]->shape, sizeof y.shape);
@@ -547,9 +562,10 @@ void fli_grad_grid_sample(fli_grad *g) {
   fl_value both[FL_MAX_OUT];
   if (fli_nothing(g->dy[0]))
     return;
-  RUN_ALL(grid_sample_backward, g->attrs, both, g->dy[0], g->in[0], g->in[1]);
-  g->dx[0] = both[0];
-  g->dx[1] = both[1];
+  RUN_ALL(grid_sample_backward, g->attrs, both, g->dy[0],
+          g->in[FL_IN_grid_sample_x], g->in[FL_IN_grid_sample_grid]);
+  g->dx[FL_IN_grid_sample_x] = both[0];
+  g->dx[FL_IN_grid_sample_grid] = both[FL_OUT_grid_sample_backward_dgrid];
 }
 
 void fli_compose_grid_sample_backward(fli_composing *g) {
@@ -574,15 +590,16 @@ void fli_grad_grid_sample_backward(fli_grad *g) {
 }
 
 void fli_compose_grid_sample(fli_composing *g) {
-  const fl_meta *m = fli_meta(g->in[0]), *s = fli_meta(g->in[1]);
+  const fl_meta *m = fli_meta(g->in[FL_IN_grid_sample_x]),
+                *s = fli_meta(g->in[FL_IN_grid_sample_grid]);
   int n = m->ndim - 2;
   int64_t size[3], order[FL_MAX_DIMS], shape[FL_MAX_DIMS];
   axis r[3];
   if ((g->e.status = check_grid("grid_sample", g->attrs, m, s)))
     return;
   fl_dtype d = m->dtype;
-  fl_value x = fli_v_widened(&g->e, g->in[0]),
-           grid = fli_v_widened(&g->e, g->in[1]);
+  fl_value x = fli_v_widened(&g->e, g->in[FL_IN_grid_sample_x]),
+           grid = fli_v_widened(&g->e, g->in[FL_IN_grid_sample_grid]);
   int64_t space = fl_numel(n, m->shape + 2), batch = m->shape[0];
   int64_t results = fl_numel(n, s->shape + 1), all = batch * results;
   for (int k = 0; k < n; k++) { /* x of the grid goes along the last dim */
@@ -597,8 +614,8 @@ void fli_compose_grid_sample(fli_composing *g) {
   x = fli_v_permute(&g->e, x, order);
   x = fli_v_reshape(&g->e, x, 2, (int64_t[]){batch * space, m->shape[1]});
   fl_attrs a = fli_attrs(&g->e, FLI_OP_arange);
-  a.v[0].f = 0;
-  a.v[1].f = (double)batch;
+  a.v[FL_ATTR_arange_start].f = 0;
+  a.v[FL_ATTR_arange_stop].f = (double)batch;
   fl_value first = fli_run(&g->e, FLI_OP_arange, &a, 0, NULL);
   first = ADD(MUL(first, fli_integer(space)), fli_integer(g->e.base));
   first = fli_v_expand(&g->e, fli_v_unsqueeze(&g->e, first, 1), 2,

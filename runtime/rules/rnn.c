@@ -26,10 +26,11 @@ static void rnn_give(fl_meta *out, const fl_meta *m) {
 
 /* gates, c -> h, c2, act */
 fl_status fli_shape_lstm_cell(fli_infer *c) {
-  FLI_TRY(check_parts("lstm_cell", "gates", c->in[0], 4, c->in[1]));
-  rnn_give(&c->out[0], c->in[1]);
-  rnn_give(&c->out[1], c->in[1]);
-  rnn_give(&c->out[2], c->in[0]);
+  FLI_TRY(check_parts("lstm_cell", "gates", c->in[FL_IN_lstm_cell_gates], 4,
+                      c->in[FL_IN_lstm_cell_c]));
+  rnn_give(&c->out[0], c->in[FL_IN_lstm_cell_c]);
+  rnn_give(&c->out[FL_OUT_lstm_cell_c2], c->in[FL_IN_lstm_cell_c]);
+  rnn_give(&c->out[FL_OUT_lstm_cell_act], c->in[FL_IN_lstm_cell_gates]);
   return FL_OK;
 }
 
@@ -38,31 +39,41 @@ fl_status fli_shape_lstm_cell_backward(fli_infer *c) {
   const char *op = "lstm_cell_backward";
   for (int k = 0; k < 4; k++)
     if (c->in[k])
-      FLI_TRY(check_parts(op, "a gradient or state", c->in[k], 1, c->in[2]));
-  FLI_TRY(check_parts(op, "act", c->in[4], 4, c->in[2]));
-  rnn_give(&c->out[0], c->in[4]);
-  rnn_give(&c->out[1], c->in[2]);
+      FLI_TRY(check_parts(op, "a gradient or state", c->in[k], 1,
+                          c->in[FL_IN_lstm_cell_backward_c]));
+  FLI_TRY(check_parts(op, "act", c->in[FL_IN_lstm_cell_backward_act], 4,
+                      c->in[FL_IN_lstm_cell_backward_c]));
+  rnn_give(&c->out[0], c->in[FL_IN_lstm_cell_backward_act]);
+  rnn_give(&c->out[FL_OUT_lstm_cell_backward_dc1],
+           c->in[FL_IN_lstm_cell_backward_c]);
   return FL_OK;
 }
 
 /* gi, gh, h -> y, act */
 fl_status fli_shape_gru_cell(fli_infer *c) {
-  FLI_TRY(check_parts("gru_cell", "gi", c->in[0], 3, c->in[2]));
-  FLI_TRY(check_parts("gru_cell", "gh", c->in[1], 3, c->in[2]));
-  rnn_give(&c->out[0], c->in[2]);
-  rnn_give(&c->out[1], c->in[0]);
+  FLI_TRY(check_parts("gru_cell", "gi", c->in[FL_IN_gru_cell_gi], 3,
+                      c->in[FL_IN_gru_cell_h]));
+  FLI_TRY(check_parts("gru_cell", "gh", c->in[FL_IN_gru_cell_gh], 3,
+                      c->in[FL_IN_gru_cell_h]));
+  rnn_give(&c->out[0], c->in[FL_IN_gru_cell_h]);
+  rnn_give(&c->out[FL_OUT_gru_cell_act], c->in[FL_IN_gru_cell_gi]);
   return FL_OK;
 }
 
 /* dy, gh, h, act -> dgi, dgh, dh */
 fl_status fli_shape_gru_cell_backward(fli_infer *c) {
   const char *op = "gru_cell_backward";
-  FLI_TRY(check_parts(op, "dy", c->in[0], 1, c->in[2]));
-  FLI_TRY(check_parts(op, "gh", c->in[1], 3, c->in[2]));
-  FLI_TRY(check_parts(op, "act", c->in[3], 3, c->in[2]));
-  rnn_give(&c->out[0], c->in[1]);
-  rnn_give(&c->out[1], c->in[1]);
-  rnn_give(&c->out[2], c->in[2]);
+  FLI_TRY(check_parts(op, "dy", c->in[FL_IN_gru_cell_backward_dy], 1,
+                      c->in[FL_IN_gru_cell_backward_h]));
+  FLI_TRY(check_parts(op, "gh", c->in[FL_IN_gru_cell_backward_gh], 3,
+                      c->in[FL_IN_gru_cell_backward_h]));
+  FLI_TRY(check_parts(op, "act", c->in[FL_IN_gru_cell_backward_act], 3,
+                      c->in[FL_IN_gru_cell_backward_h]));
+  rnn_give(&c->out[0], c->in[FL_IN_gru_cell_backward_gh]);
+  rnn_give(&c->out[FL_OUT_gru_cell_backward_dgh],
+           c->in[FL_IN_gru_cell_backward_gh]);
+  rnn_give(&c->out[FL_OUT_gru_cell_backward_dh],
+           c->in[FL_IN_gru_cell_backward_h]);
   return FL_OK;
 }
 
@@ -90,22 +101,23 @@ static fl_status check_lstm(const char *op, const char *name,
 
 /* gates, weight, h, c -> y, cs, act */
 fl_status fli_shape_lstm(fli_infer *c) {
-  const fl_meta *gates = c->in[0];
-  FLI_TRY(check_lstm("lstm", "gates", gates, c->in[1], c->in[2], c->in[3]));
+  const fl_meta *gates = c->in[FL_IN_lstm_gates];
+  FLI_TRY(check_lstm("lstm", "gates", gates, c->in[FL_IN_lstm_weight],
+                     c->in[FL_IN_lstm_h], c->in[FL_IN_lstm_c]));
   for (int k = 0; k < 3; k++) {
     rnn_give(&c->out[k], gates);
     if (k < 2)
-      c->out[k].shape[2] = c->in[2]->shape[1];
+      c->out[k].shape[2] = c->in[FL_IN_lstm_h]->shape[1];
   }
   return FL_OK;
 }
 
-/* The inputs of lstm_backward; those before WEIGHT may be left out. */
-enum { DY, DCS, DACT, WEIGHT, C0, CS, ACT, IN_BACK };
-
 static fl_status check_lstm_backward(const fl_meta *const *in) {
-  const fl_meta *act = in[ACT], *cs = in[CS], *like[3] = {cs, cs, act};
-  FLI_TRY(check_lstm("lstm_backward", "act", act, in[WEIGHT], in[C0], in[C0]));
+  const fl_meta *act = in[FL_IN_lstm_backward_act],
+                *cs = in[FL_IN_lstm_backward_cs], *like[3] = {cs, cs, act};
+  FLI_TRY(check_lstm("lstm_backward", "act", act,
+                     in[FL_IN_lstm_backward_weight], in[FL_IN_lstm_backward_c],
+                     in[FL_IN_lstm_backward_c]));
   FLI_TRY(check_parts("lstm_backward", "act", act, 4, cs));
   for (int k = 0; k < 3; k++)
     if (in[k])
@@ -116,9 +128,9 @@ static fl_status check_lstm_backward(const fl_meta *const *in) {
 /* dy, dcs, dact, weight, c, cs, act -> dgates, dh, dc */
 fl_status fli_shape_lstm_backward(fli_infer *c) {
   FLI_TRY(check_lstm_backward(c->in));
-  rnn_give(&c->out[0], c->in[ACT]);
-  rnn_give(&c->out[1], c->in[C0]);
-  rnn_give(&c->out[2], c->in[C0]);
+  rnn_give(&c->out[0], c->in[FL_IN_lstm_backward_act]);
+  rnn_give(&c->out[FL_OUT_lstm_backward_dh], c->in[FL_IN_lstm_backward_c]);
+  rnn_give(&c->out[FL_OUT_lstm_backward_dc], c->in[FL_IN_lstm_backward_c]);
   return FL_OK;
 }
 
@@ -148,8 +160,9 @@ static fl_status check_gru(const char *op, const fl_meta *gates, int64_t parts,
 /* gates, weight, bias, h -> y, act: the gates, and behind them what the reset
  * gate was multiplied with */
 fl_status fli_shape_gru(fli_infer *c) {
-  const fl_meta *gates = c->in[0], *h = c->in[3];
-  FLI_TRY(check_gru("gru", gates, 3, c->in[1], c->in[2], h));
+  const fl_meta *gates = c->in[FL_IN_gru_gates], *h = c->in[FL_IN_gru_h];
+  FLI_TRY(check_gru("gru", gates, 3, c->in[FL_IN_gru_weight],
+                    c->in[FL_IN_gru_bias], h));
   for (int k = 0; k < 2; k++) {
     rnn_give(&c->out[k], gates);
     c->out[k].shape[2] = h->shape[1] * (k ? 4 : 1);
@@ -158,13 +171,17 @@ fl_status fli_shape_gru(fli_infer *c) {
 }
 
 static fl_status check_gru_backward(const fl_meta *const *in) {
-  const fl_meta *y = in[4], *act = in[5];
-  FLI_TRY(check_gru("gru_backward", act, 4, in[2], NULL, in[3]));
+  const fl_meta *y = in[FL_IN_gru_backward_y],
+                *act = in[FL_IN_gru_backward_act];
+  FLI_TRY(check_gru("gru_backward", act, 4, in[FL_IN_gru_backward_weight], NULL,
+                    in[FL_IN_gru_backward_h]));
   FLI_TRY(check_parts("gru_backward", "act", act, 4, y));
-  if (in[0])
-    FLI_TRY(check_parts("gru_backward", "a gradient", in[0], 1, y));
-  if (in[1])
-    FLI_TRY(check_parts("gru_backward", "a gradient", in[1], 1, act));
+  if (in[FL_IN_gru_backward_dy])
+    FLI_TRY(check_parts("gru_backward", "a gradient", in[FL_IN_gru_backward_dy],
+                        1, y));
+  if (in[FL_IN_gru_backward_dact])
+    FLI_TRY(check_parts("gru_backward", "a gradient",
+                        in[FL_IN_gru_backward_dact], 1, act));
   return FL_OK;
 }
 
@@ -172,10 +189,10 @@ static fl_status check_gru_backward(const fl_meta *const *in) {
 fl_status fli_shape_gru_backward(fli_infer *c) {
   FLI_TRY(check_gru_backward(c->in));
   for (int k = 0; k < 2; k++) {
-    rnn_give(&c->out[k], c->in[4]);
+    rnn_give(&c->out[k], c->in[FL_IN_gru_backward_y]);
     c->out[k].shape[2] *= 3;
   }
-  rnn_give(&c->out[2], c->in[3]);
+  rnn_give(&c->out[FL_OUT_gru_backward_dh], c->in[FL_IN_gru_backward_h]);
   return FL_OK;
 }
 
@@ -221,7 +238,7 @@ static fl_value or_zeros(fli_env *e, fl_value x, fl_value like) {
 static fl_value rnn_join(fli_env *e, int n, const fl_value *parts) {
   fl_attrs a = fli_attrs(e, FLI_OP_cat);
   int ndim = fli_meta(parts[0])->ndim;
-  a.v[0].i = ndim ? ndim - 1 : 0;
+  a.v[FL_ATTR_cat_dim].i = ndim ? ndim - 1 : 0;
   return fli_run(e, FLI_OP_cat, &a, n, parts);
 }
 
@@ -252,14 +269,17 @@ static void lstm_plain(fli_env *e, const fl_value *d, fl_value c, fl_value c2,
 }
 
 void fli_grad_lstm_cell(fli_grad *g) {
-  fl_value both[FL_MAX_OUT], *d = g->dy, c = g->in[1];
+  fl_value both[FL_MAX_OUT], *d = g->dy, c = g->in[FL_IN_lstm_cell_c];
   if (g->create || !fli_nothing(d[2])) {
-    lstm_plain(&g->e, d, c, g->y[1], g->y[2], &g->dx[0], &g->dx[1]);
+    lstm_plain(&g->e, d, c, g->y[FL_OUT_lstm_cell_c2],
+               g->y[FL_OUT_lstm_cell_act], &g->dx[FL_IN_lstm_cell_gates],
+               &g->dx[FL_IN_lstm_cell_c]);
     return;
   }
-  RUN_ALL(lstm_cell_backward, NULL, both, d[0], d[1], c, g->y[1], g->y[2]);
-  g->dx[0] = both[0];
-  g->dx[1] = both[1];
+  RUN_ALL(lstm_cell_backward, NULL, both, d[0], d[1], c,
+          g->y[FL_OUT_lstm_cell_c2], g->y[FL_OUT_lstm_cell_act]);
+  g->dx[FL_IN_lstm_cell_gates] = both[0];
+  g->dx[FL_IN_lstm_cell_c] = both[FL_OUT_lstm_cell_backward_dc1];
 }
 
 /* r, z = sigmoid(gi + gh), x = tanh(gi_n + r gh_n), y = x + z (h - x); d is of
@@ -280,25 +300,28 @@ static void gru_plain(fli_env *e, const fl_value *d, fl_value hn, fl_value h,
 }
 
 static void gru_cell_plain(fli_grad *g) {
-  fl_value gh = g->in[1], act = g->y[1], p[4];
+  fl_value gh = g->in[FL_IN_gru_cell_gh], act = g->y[FL_OUT_gru_cell_act], p[4];
   fli_env *e = &g->e;
-  int64_t n = g->in_meta[2].shape[g->in_meta[2].ndim - 1];
-  gru_plain(e, g->dy, rnn_part(e, gh, 2, n), g->in[2], act, n, p);
-  if (g->need[0])
-    g->dx[0] = rnn_join(e, 3, p);
-  if (g->need[1])
-    g->dx[1] = rnn_join(e, 3, (fl_value[]){p[0], p[1], p[3]});
-  if (g->need[2])
-    g->dx[2] = times(e, g->dy[0], rnn_part(e, act, 1, n));
+  int64_t n =
+      g->in_meta[FL_IN_gru_cell_h].shape[g->in_meta[FL_IN_gru_cell_h].ndim - 1];
+  gru_plain(e, g->dy, rnn_part(e, gh, 2, n), g->in[FL_IN_gru_cell_h], act, n,
+            p);
+  if (g->need[FL_IN_gru_cell_gi])
+    g->dx[FL_IN_gru_cell_gi] = rnn_join(e, 3, p);
+  if (g->need[FL_IN_gru_cell_gh])
+    g->dx[FL_IN_gru_cell_gh] = rnn_join(e, 3, (fl_value[]){p[0], p[1], p[3]});
+  if (g->need[FL_IN_gru_cell_h])
+    g->dx[FL_IN_gru_cell_h] = times(e, g->dy[0], rnn_part(e, act, 1, n));
 }
 
 void fli_grad_gru_cell(fli_grad *g) {
-  if (g->create || !fli_nothing(g->dy[1])) {
+  if (g->create || !fli_nothing(g->dy[FL_OUT_gru_cell_act])) {
     gru_cell_plain(g);
     return;
   }
   fl_value d[FL_MAX_OUT];
-  RUN_ALL(gru_cell_backward, NULL, d, g->dy[0], g->in[1], g->in[2], g->y[1]);
+  RUN_ALL(gru_cell_backward, NULL, d, g->dy[0], g->in[FL_IN_gru_cell_gh],
+          g->in[FL_IN_gru_cell_h], g->y[FL_OUT_gru_cell_act]);
   for (int k = 0; k < 3; k++)
     g->dx[k] = d[k];
 }
@@ -309,14 +332,14 @@ static fl_value at_time(fli_env *e, fl_value x, int64_t t) {
   fl_attrs a = fli_attrs(e, FLI_OP_select);
   if (e->status || fli_nothing(x))
     return x;
-  a.v[0].i = 0;
-  a.v[1].i = t;
+  a.v[FL_ATTR_select_dim].i = 0;
+  a.v[FL_ATTR_select_index].i = t;
   return fli_run(e, FLI_OP_select, &a, 1, &x);
 }
 
 static fl_value all_times(fli_env *e, int64_t n, const fl_value *xs) {
   fl_attrs a = fli_attrs(e, FLI_OP_stack);
-  a.v[0].i = 0;
+  a.v[FL_ATTR_stack_dim].i = 0;
   return fli_run(e, FLI_OP_stack, &a, (int)n, xs);
 }
 
@@ -333,32 +356,37 @@ static fl_value *lists_of(fli_env *e, int lists, int64_t n) {
 
 void fli_compose_lstm(fli_composing *g) {
   fli_env *e = &g->e;
-  fl_value in[4], step[FL_MAX_OUT];
-  const fl_meta *m[4];
-  for (int k = 0; k < 4; k++)
+  fl_value in[FL_INS_lstm], step[FL_MAX_OUT];
+  const fl_meta *m[FL_INS_lstm];
+  for (int k = 0; k < FL_INS_lstm; k++)
     m[k] = fli_meta(g->in[k]);
-  if ((e->status = check_lstm("lstm", "gates", m[0], m[1], m[2], m[3])))
+  if ((e->status =
+           check_lstm("lstm", "gates", m[FL_IN_lstm_gates],
+                      m[FL_IN_lstm_weight], m[FL_IN_lstm_h], m[FL_IN_lstm_c])))
     return;
-  int64_t n = m[0]->shape[0];
+  int64_t n = m[FL_IN_lstm_gates]->shape[0];
   if (n == 0) {
-    fl_device device = fl_tensor_device(g->in[2].tensor);
+    fl_device device = fl_tensor_device(g->in[FL_IN_lstm_h].tensor);
     for (int k = 0; k < 2; k++)
-      g->out[k] =
-          fli_v_zeros(e, m[2 + k]->dtype, 3,
-                      (int64_t[]){0, m[2]->shape[0], m[2]->shape[1]}, device);
-    g->out[2] = g->in[0];
+      g->out[k] = fli_v_zeros(
+          e, m[2 + k]->dtype, 3,
+          (int64_t[]){0, m[FL_IN_lstm_h]->shape[0], m[FL_IN_lstm_h]->shape[1]},
+          device);
+    g->out[FL_OUT_lstm_act] = g->in[FL_IN_lstm_gates];
     return;
   }
-  for (int k = 0; k < 4; k++)
+  for (int k = 0; k < FL_INS_lstm; k++)
     in[k] = fli_v_widened(e, g->in[k]);
   fl_value *list = lists_of(e, 3, n);
   for (int64_t k = 0; k < n && !e->status; k++) {
-    int64_t t = g->attrs->v[0].i ? n - 1 - k : k;
-    fl_value own = RUN(linear, in[2], in[1], fli_none());
-    RUN_ALL(lstm_cell, NULL, step, ADD(at_time(e, in[0], t), own), in[3]);
-    in[2] = list[t] = step[0];
-    in[3] = list[n + t] = step[1];
-    list[2 * n + t] = step[2];
+    int64_t t = g->attrs->v[FL_ATTR_lstm_reverse].i ? n - 1 - k : k;
+    fl_value own =
+        RUN(linear, in[FL_IN_lstm_h], in[FL_IN_lstm_weight], fli_none());
+    RUN_ALL(lstm_cell, NULL, step,
+            ADD(at_time(e, in[FL_IN_lstm_gates], t), own), in[FL_IN_lstm_c]);
+    in[FL_IN_lstm_h] = list[t] = step[0];
+    in[FL_IN_lstm_c] = list[n + t] = step[FL_OUT_lstm_cell_c2];
+    list[2 * n + t] = step[FL_OUT_lstm_cell_act];
   }
   for (int k = 0; k < 3 && !e->status; k++)
     g->out[k] =
@@ -372,7 +400,7 @@ static fl_value states_before(fli_grad *g, fl_value h, int64_t n,
   fl_value xs[2] = {fli_v_unsqueeze(&g->e, h, 0),
                     fli_v_narrow(&g->e, g->y[0], 0, reverse, n - 1, 1)};
   fl_attrs a = fli_attrs(&g->e, FLI_OP_cat);
-  a.v[0].i = 0;
+  a.v[FL_ATTR_cat_dim].i = 0;
   return RUN_A(cat, &a, xs[reverse], xs[!reverse]);
 }
 
@@ -388,150 +416,171 @@ static fl_value as_rows(fli_env *e, fl_value x) {
  * asked for there, and what the step after it has sent back. */
 void fli_compose_lstm_backward(fli_composing *g) {
   fli_env *e = &g->e;
-  const fl_meta *m[IN_BACK];
-  fl_value in[IN_BACK], dh = fli_none(), dc = dh;
-  for (int k = 0; k < IN_BACK; k++)
+  const fl_meta *m[FL_INS_lstm_backward];
+  fl_value in[FL_INS_lstm_backward], dh = fli_none(), dc = dh;
+  for (int k = 0; k < FL_INS_lstm_backward; k++)
     m[k] = fli_nothing(g->in[k]) ? NULL : fli_meta(g->in[k]);
   if ((e->status = check_lstm_backward(m)))
     return;
-  for (int k = 0; k < IN_BACK; k++)
+  for (int k = 0; k < FL_INS_lstm_backward; k++)
     in[k] = m[k] ? fli_v_widened(e, g->in[k]) : g->in[k];
-  int64_t n = m[ACT]->shape[0];
-  bool reverse = g->attrs->v[0].i;
+  int64_t n = m[FL_IN_lstm_backward_act]->shape[0];
+  bool reverse = g->attrs->v[FL_ATTR_lstm_backward_reverse].i;
   fl_value *dgates = lists_of(e, 1, n);
   for (int64_t k = n - 1; k >= 0 && !e->status; k--) {
     int64_t t = reverse ? n - 1 - k : k, before = reverse ? t + 1 : t - 1;
-    fl_value d[3] = {plus(e, at_time(e, in[DY], t), dh),
-                     plus(e, at_time(e, in[DCS], t), dc),
-                     at_time(e, in[DACT], t)};
-    lstm_plain(e, d, k ? at_time(e, in[CS], before) : in[C0],
-               at_time(e, in[CS], t), at_time(e, in[ACT], t), &dgates[t], &dc);
-    dh = rnn_two(e, FLI_OP_matmul, dgates[t], in[WEIGHT]);
+    fl_value d[3] = {plus(e, at_time(e, in[FL_IN_lstm_backward_dy], t), dh),
+                     plus(e, at_time(e, in[FL_IN_lstm_backward_dcs], t), dc),
+                     at_time(e, in[FL_IN_lstm_backward_dact], t)};
+    lstm_plain(e, d,
+               k ? at_time(e, in[FL_IN_lstm_backward_cs], before)
+                 : in[FL_IN_lstm_backward_c],
+               at_time(e, in[FL_IN_lstm_backward_cs], t),
+               at_time(e, in[FL_IN_lstm_backward_act], t), &dgates[t], &dc);
+    dh = rnn_two(e, FLI_OP_matmul, dgates[t], in[FL_IN_lstm_backward_weight]);
   }
   if (!e->status) {
-    fl_value all = n ? all_times(e, n, dgates) : in[ACT];
-    g->out[0] = CAST(all, m[ACT]->dtype);
-    g->out[1] = CAST(or_zeros(e, dh, in[C0]), m[C0]->dtype);
-    g->out[2] = CAST(or_zeros(e, dc, in[C0]), m[C0]->dtype);
+    fl_value all = n ? all_times(e, n, dgates) : in[FL_IN_lstm_backward_act];
+    g->out[0] = CAST(all, m[FL_IN_lstm_backward_act]->dtype);
+    g->out[FL_OUT_lstm_backward_dh] =
+        CAST(or_zeros(e, dh, in[FL_IN_lstm_backward_c]),
+             m[FL_IN_lstm_backward_c]->dtype);
+    g->out[FL_OUT_lstm_backward_dc] =
+        CAST(or_zeros(e, dc, in[FL_IN_lstm_backward_c]),
+             m[FL_IN_lstm_backward_c]->dtype);
   }
   fli_mfree(dgates);
 }
 
 void fli_grad_lstm_backward(fli_grad *g) {
-  fli_composed_grad(&g->e, g->op, g->attrs, IN_BACK, g->in, g->need, g->dy,
-                    g->dx);
+  fli_composed_grad(&g->e, g->op, g->attrs, FL_INS_lstm_backward, g->in,
+                    g->need, g->dy, g->dx);
 }
 
 void fli_grad_lstm(fli_grad *g) {
   fli_env *e = &g->e;
   fl_value *y = g->y, *dy = g->dy, all[FL_MAX_OUT];
-  if (g->in_meta[0].shape[0] == 0)
+  if (g->in_meta[FL_IN_lstm_gates].shape[0] == 0)
     return;
-  RUN_ALL(lstm_backward, g->attrs, all, dy[0], dy[1], dy[2], g->in[1], g->in[3],
-          y[1], y[2]);
-  g->dx[0] = all[0];
-  if (g->need[1] && !e->status)
-    g->dx[1] =
+  RUN_ALL(lstm_backward, g->attrs, all, dy[0], dy[1], dy[2],
+          g->in[FL_IN_lstm_weight], g->in[FL_IN_lstm_c], y[1], y[2]);
+  g->dx[FL_IN_lstm_gates] = all[0];
+  if (g->need[FL_IN_lstm_weight] && !e->status)
+    g->dx[FL_IN_lstm_weight] =
         MATMUL(TRANSPOSE(as_rows(e, all[0]), 0, 1),
-               as_rows(e, states_before(g, g->in[2], g->in_meta[0].shape[0],
-                                        g->attrs->v[0].i)));
-  g->dx[2] = all[1];
-  g->dx[3] = all[2];
+               as_rows(e, states_before(g, g->in[FL_IN_lstm_h],
+                                        g->in_meta[FL_IN_lstm_gates].shape[0],
+                                        g->attrs->v[FL_ATTR_lstm_reverse].i)));
+  g->dx[FL_IN_lstm_h] = all[FL_OUT_lstm_backward_dh];
+  g->dx[FL_IN_lstm_c] = all[FL_OUT_lstm_backward_dc];
 }
 
 void fli_compose_gru(fli_composing *g) {
   fli_env *e = &g->e;
-  const fl_meta *m[4];
-  fl_value in[4], step[FL_MAX_OUT];
-  for (int k = 0; k < 4; k++) {
+  const fl_meta *m[FL_INS_gru];
+  fl_value in[FL_INS_gru], step[FL_MAX_OUT];
+  for (int k = 0; k < FL_INS_gru; k++) {
     m[k] = fli_nothing(g->in[k]) ? NULL : fli_meta(g->in[k]);
     in[k] = m[k] ? fli_v_widened(e, g->in[k]) : g->in[k];
   }
-  if (e->status || (e->status = check_gru("gru", m[0], 3, m[1], m[2], m[3])))
+  if (e->status ||
+      (e->status = check_gru("gru", m[FL_IN_gru_gates], 3, m[FL_IN_gru_weight],
+                             m[FL_IN_gru_bias], m[FL_IN_gru_h])))
     return;
-  int64_t n = m[0]->shape[0], size = m[3]->shape[1];
+  int64_t n = m[FL_IN_gru_gates]->shape[0], size = m[FL_IN_gru_h]->shape[1];
   if (n == 0) {
     for (int k = 0; k < 2; k++)
-      g->out[k] =
-          fli_v_zeros(e, m[k ? 0 : 3]->dtype, 3,
-                      (int64_t[]){0, m[3]->shape[0], size * (k ? 4 : 1)},
-                      fl_tensor_device(g->in[3].tensor));
+      g->out[k] = fli_v_zeros(
+          e, m[k ? 0 : 3]->dtype, 3,
+          (int64_t[]){0, m[FL_IN_gru_h]->shape[0], size * (k ? 4 : 1)},
+          fl_tensor_device(g->in[FL_IN_gru_h].tensor));
     return;
   }
   fl_value *list = lists_of(e, 2, n);
   for (int64_t k = 0; k < n && !e->status; k++) {
-    int64_t t = g->attrs->v[0].i ? n - 1 - k : k;
-    fl_value own = RUN(linear, in[3], in[1], in[2]);
-    RUN_ALL(gru_cell, NULL, step, at_time(e, in[0], t), own, in[3]);
-    in[3] = list[t] = step[0];
-    list[n + t] =
-        rnn_join(e, 2, (fl_value[]){step[1], rnn_part(e, own, 2, size)});
+    int64_t t = g->attrs->v[FL_ATTR_gru_reverse].i ? n - 1 - k : k;
+    fl_value own =
+        RUN(linear, in[FL_IN_gru_h], in[FL_IN_gru_weight], in[FL_IN_gru_bias]);
+    RUN_ALL(gru_cell, NULL, step, at_time(e, in[FL_IN_gru_gates], t), own,
+            in[FL_IN_gru_h]);
+    in[FL_IN_gru_h] = list[t] = step[0];
+    list[n + t] = rnn_join(
+        e, 2,
+        (fl_value[]){step[FL_OUT_gru_cell_act], rnn_part(e, own, 2, size)});
   }
   for (int k = 0; k < 2 && !e->status; k++)
     g->out[k] = CAST(all_times(e, n, list + k * n), m[k ? 0 : 3]->dtype);
   fli_mfree(list);
 }
 
-/* The inputs of gru_backward; those before G_WEIGHT may be left out. */
-enum { G_DY, G_DACT, G_WEIGHT, G_H0, G_Y, G_ACT, G_BACK };
+/* The inputs of gru_backward. */
 
 void fli_compose_gru_backward(fli_composing *g) {
   fli_env *e = &g->e;
-  const fl_meta *m[G_BACK];
-  fl_value in[G_BACK], dh = fli_none(), p[4];
-  for (int k = 0; k < G_BACK; k++) {
+  const fl_meta *m[FL_INS_gru_backward];
+  fl_value in[FL_INS_gru_backward], dh = fli_none(), p[4];
+  for (int k = 0; k < FL_INS_gru_backward; k++) {
     m[k] = fli_nothing(g->in[k]) ? NULL : fli_meta(g->in[k]);
     in[k] = m[k] ? fli_v_widened(e, g->in[k]) : g->in[k];
   }
   if (e->status || (e->status = check_gru_backward(m)))
     return;
-  int64_t n = m[G_ACT]->shape[0], size = m[G_H0]->shape[1];
-  bool reverse = g->attrs->v[0].i;
+  int64_t n = m[FL_IN_gru_backward_act]->shape[0],
+          size = m[FL_IN_gru_backward_h]->shape[1];
+  bool reverse = g->attrs->v[FL_ATTR_gru_backward_reverse].i;
   fl_value *list = lists_of(e, 2, n);
   for (int64_t k = n - 1; k >= 0 && !e->status; k--) {
     int64_t t = reverse ? n - 1 - k : k, before = reverse ? t + 1 : t - 1;
-    fl_value act = at_time(e, in[G_ACT], t);
-    fl_value d[2] = {plus(e, at_time(e, in[G_DY], t), dh),
-                     at_time(e, in[G_DACT], t)};
+    fl_value act = at_time(e, in[FL_IN_gru_backward_act], t);
+    fl_value d[2] = {plus(e, at_time(e, in[FL_IN_gru_backward_dy], t), dh),
+                     at_time(e, in[FL_IN_gru_backward_dact], t)};
     gru_plain(e, d, rnn_part(e, act, 3, size),
-              k ? at_time(e, in[G_Y], before) : in[G_H0], act, size, p);
+              k ? at_time(e, in[FL_IN_gru_backward_y], before)
+                : in[FL_IN_gru_backward_h],
+              act, size, p);
     p[3] = plus(e, p[3], rnn_part(e, d[1], 3, size));
     for (int i = 0; i < 4; i++)
-      p[i] = or_zeros(e, p[i], in[G_H0]);
+      p[i] = or_zeros(e, p[i], in[FL_IN_gru_backward_h]);
     list[t] = rnn_join(e, 3, p);
     list[n + t] = rnn_join(e, 3, (fl_value[]){p[0], p[1], p[3]});
-    dh = plus(e, rnn_two(e, FLI_OP_matmul, list[n + t], in[G_WEIGHT]),
-              times(e, d[0], rnn_part(e, act, 1, size)));
+    dh = plus(
+        e,
+        rnn_two(e, FLI_OP_matmul, list[n + t], in[FL_IN_gru_backward_weight]),
+        times(e, d[0], rnn_part(e, act, 1, size)));
   }
   for (int k = 0; k < 2 && !e->status; k++)
-    g->out[k] = CAST(n ? all_times(e, n, list + k * n)
-                       : fli_v_narrow(e, in[G_ACT], 2, 0, 3 * size, 1),
-                     m[G_ACT]->dtype);
+    g->out[k] =
+        CAST(n ? all_times(e, n, list + k * n)
+               : fli_v_narrow(e, in[FL_IN_gru_backward_act], 2, 0, 3 * size, 1),
+             m[FL_IN_gru_backward_act]->dtype);
   if (!e->status)
-    g->out[2] = CAST(or_zeros(e, dh, in[G_H0]), m[G_H0]->dtype);
+    g->out[FL_OUT_gru_backward_dh] =
+        CAST(or_zeros(e, dh, in[FL_IN_gru_backward_h]),
+             m[FL_IN_gru_backward_h]->dtype);
   fli_mfree(list);
 }
 
 void fli_grad_gru_backward(fli_grad *g) {
-  fli_composed_grad(&g->e, g->op, g->attrs, G_BACK, g->in, g->need, g->dy,
-                    g->dx);
+  fli_composed_grad(&g->e, g->op, g->attrs, FL_INS_gru_backward, g->in, g->need,
+                    g->dy, g->dx);
 }
 
 void fli_grad_gru(fli_grad *g) {
   fli_env *e = &g->e;
   fl_value *y = g->y, *dy = g->dy, all[FL_MAX_OUT];
-  int64_t n = g->in_meta[0].shape[0];
+  int64_t n = g->in_meta[FL_IN_gru_gates].shape[0];
   if (n == 0)
     return;
-  RUN_ALL(gru_backward, g->attrs, all, dy[0], dy[1], g->in[1], g->in[3], y[0],
-          y[1]);
-  g->dx[0] = all[0];
-  fl_value sums = as_rows(e, all[1]);
-  if (g->need[1] && !e->status)
-    g->dx[1] =
+  RUN_ALL(gru_backward, g->attrs, all, dy[0], dy[1], g->in[FL_IN_gru_weight],
+          g->in[FL_IN_gru_h], y[0], y[1]);
+  g->dx[FL_IN_gru_gates] = all[0];
+  fl_value sums = as_rows(e, all[FL_OUT_gru_backward_dsums]);
+  if (g->need[FL_IN_gru_weight] && !e->status)
+    g->dx[FL_IN_gru_weight] =
         MATMUL(TRANSPOSE(sums, 0, 1),
-               as_rows(e, states_before(g, g->in[3], n, g->attrs->v[0].i)));
-  if (g->need[2])
-    g->dx[2] = SUM1(sums, 0, false);
-  g->dx[3] = all[2];
+               as_rows(e, states_before(g, g->in[FL_IN_gru_h], n,
+                                        g->attrs->v[FL_ATTR_gru_reverse].i)));
+  if (g->need[FL_IN_gru_bias])
+    g->dx[FL_IN_gru_bias] = SUM1(sums, 0, false);
+  g->dx[FL_IN_gru_h] = all[FL_OUT_gru_backward_dh];
 }

@@ -3,13 +3,13 @@
 
 static fl_value running_turned(fli_grad *g, int64_t dim, fl_value x) {
   fl_attrs a = fli_attrs(&g->e, FLI_OP_flip);
-  fli_set_list(&g->e, &a, 0, 1, &dim);
+  fli_set_list(&g->e, &a, FL_ATTR_flip_dims, 1, &dim);
   return RUN_A(flip, &a, x);
 }
 
 /* The sum of what is still to come: products_k dy_k for all k from i on. */
 static fl_value to_come(fli_grad *g, fl_value x) {
-  int64_t dim = g->attrs->v[0].i;
+  int64_t dim = g->attrs->v[FL_ATTR_cumprod_dim].i;
   return running_turned(g, dim,
                         RUN_A(cumsum, g->attrs, running_turned(g, dim, x)));
 }
@@ -24,7 +24,7 @@ static fl_value zeros_like(fli_grad *g, fl_value x) {
 static fl_value running_joined(fli_grad *g, int64_t dim, fl_value a,
                                fl_value b) {
   fl_attrs at = fli_attrs(&g->e, FLI_OP_cat);
-  at.v[0].i = dim;
+  at.v[FL_ATTR_cat_dim].i = dim;
   return RUN_A(cat, &at, a, b);
 }
 
@@ -52,7 +52,8 @@ static fl_value recur(fli_grad *g, int64_t dim, int64_t n, fl_value a,
 /* Without a division, so that derivatives are right too where elements are 0:
  * the product of those before, times what follows without x_i itself. */
 static fl_value product_again(fli_grad *g, fl_value x, fl_value dy) {
-  int64_t dim = g->attrs->v[0].i, n = g->in_meta[0].shape[dim];
+  int64_t dim = g->attrs->v[FL_ATTR_cumprod_dim].i,
+          n = g->in_meta[0].shape[dim];
   int d = (int)dim;
   fl_value first = fli_v_narrow(&g->e, dy, d, 0, 1, 1);
   first = ADD(zeros_like(g, first), NUM(1));
@@ -70,7 +71,8 @@ void fli_grad_cumprod(fli_grad *g) {
     g->dx[0] = dy;
     return;
   }
-  if (g->create && g->in_meta[0].shape[g->attrs->v[0].i] > 0) {
+  if (g->create &&
+      g->in_meta[0].shape[g->attrs->v[FL_ATTR_cumprod_dim].i] > 0) {
     g->dx[0] = product_again(g, x, dy);
     return;
   }
@@ -89,10 +91,10 @@ void fli_grad_cummax(fli_grad *g) {
   fl_attrs a = fli_attrs(&g->e, FLI_OP_scatter_add);
   if (fli_nothing(dy))
     return;
-  a.v[0].i = g->attrs->v[0].i;
+  a.v[FL_ATTR_scatter_add_dim].i = g->attrs->v[FL_ATTR_cummax_dim].i;
   fl_value zeros = fli_v_zeros(&g->e, fli_meta(dy)->dtype, x->ndim, x->shape,
                                fl_tensor_device(dy.tensor));
-  g->dx[0] = RUN_A(scatter_add, &a, zeros, g->y[1], dy);
+  g->dx[0] = RUN_A(scatter_add, &a, zeros, g->y[FL_OUT_cummax_indices], dy);
 }
 
 void fli_grad_cummin(fli_grad *g) {
@@ -104,7 +106,8 @@ void fli_grad_cummin(fli_grad *g) {
 void fli_grad_logcumsumexp(fli_grad *g) {
   fl_value x = g->in[0], y = g->y[0], dy = g->dy[0], zero = NUM(0);
   const fl_meta *m = &g->in_meta[0];
-  int64_t dim = m->ndim ? g->attrs->v[0].i : 0, n = m->ndim ? m->shape[dim] : 1;
+  int64_t dim = m->ndim ? g->attrs->v[FL_ATTR_logcumsumexp_dim].i : 0,
+          n = m->ndim ? m->shape[dim] : 1;
   if (m->ndim == 0 || n == 0) {
     g->dx[0] = dy;
     return;

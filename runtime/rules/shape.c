@@ -59,14 +59,18 @@ typedef struct steps {
 
 /* Integers are counted as such: doubles lose them beyond 2^53. */
 static bool whole_steps(const fl_attrs *a, steps *s) {
-  return fl_attr_whole(a, 0, 5, &s->start) &&
-         fl_attr_whole(a, 1, 6, &s->stop) && fl_attr_whole(a, 2, 7, &s->step);
+  return fl_attr_whole(a, FL_ATTR_arange_start, FL_WHOLE_arange_start,
+                       &s->start) &&
+         fl_attr_whole(a, FL_ATTR_arange_stop, FL_WHOLE_arange_stop,
+                       &s->stop) &&
+         fl_attr_whole(a, FL_ATTR_arange_step, FL_WHOLE_arange_step, &s->step);
 }
 
 /* How many there are, as a double: it may be more than memory could hold. The
  * distance of two i64 fits u64. */
 static double count_steps(const fl_attrs *a, bool inclusive) {
-  double n = (a->v[1].f - a->v[0].f) / a->v[2].f;
+  double n = (a->v[FL_ATTR_arange_stop].f - a->v[FL_ATTR_arange_start].f) /
+             a->v[FL_ATTR_arange_step].f;
   steps s;
   if (!whole_steps(a, &s)) /* a step's rounding lets stop in */
     return inclusive ? floor(n + 1e-9) + 1 : ceil(n);
@@ -81,7 +85,8 @@ static double count_steps(const fl_attrs *a, bool inclusive) {
 static fl_status check_last(const fli_infer *c, int64_t n) {
   const fl_attrs *a = c->attrs;
   fl_operand last = {.dtype = FL_F64,
-                     .f = a->v[0].f + (double)(n - 1) * a->v[2].f};
+                     .f = a->v[FL_ATTR_arange_start].f +
+                          (double)(n - 1) * a->v[FL_ATTR_arange_step].f};
   steps s;
   if (whole_steps(a, &s)) {
     last.dtype = FL_I64;
@@ -93,7 +98,8 @@ static fl_status check_last(const fli_infer *c, int64_t n) {
 
 fl_status fli_shape_arange(fli_infer *c) {
   const fl_attr *a = c->attrs->v;
-  double start = a[0].f, stop = a[1].f, step = a[2].f;
+  double start = a[FL_ATTR_arange_start].f, stop = a[FL_ATTR_arange_stop].f,
+         step = a[FL_ATTR_arange_step].f;
   if (!(fabs(stop - start) < INFINITY) || !(fabs(step) < INFINITY) || step == 0)
     return fli_fail(FL_EARG,
                     "arange: needs finite bounds and a step other than 0, got "
@@ -106,7 +112,7 @@ fl_status fli_shape_arange(fli_infer *c) {
   if (back)
     return fli_fail(FL_EARG, "arange: steps of %g do not lead from %g to %g",
                     step, start, stop);
-  double n = count_steps(c->attrs, a[4].i);
+  double n = count_steps(c->attrs, a[FL_ATTR_arange_inclusive].i);
   if (n > 0x1p53)
     return fli_fail(FL_ESIZE, "arange: %g elements are too many", n);
   if (n > 0)
@@ -116,20 +122,23 @@ fl_status fli_shape_arange(fli_infer *c) {
 
 fl_status fli_shape_linspace(fli_infer *c) {
   const fl_attr *a = c->attrs->v;
-  if (!(fabs(a[0].f) < INFINITY) || !(fabs(a[1].f) < INFINITY) || a[2].i < 0)
+  if (!(fabs(a[FL_ATTR_linspace_start].f) < INFINITY) ||
+      !(fabs(a[FL_ATTR_linspace_stop].f) < INFINITY) ||
+      a[FL_ATTR_linspace_steps].i < 0)
     return fli_fail(FL_EARG,
                     "linspace: needs finite bounds and at least 0 steps, got "
                     "%g to %g in %lld",
-                    a[0].f, a[1].f, (long long)a[2].i);
-  if (a[2].i > 0)
+                    a[FL_ATTR_linspace_start].f, a[FL_ATTR_linspace_stop].f,
+                    (long long)a[FL_ATTR_linspace_steps].i);
+  if (a[FL_ATTR_linspace_steps].i > 0)
     FLI_TRY(check_number(c, "start"));
-  if (a[2].i > 1)
+  if (a[FL_ATTR_linspace_steps].i > 1)
     FLI_TRY(check_number(c, "stop"));
-  return set_shape(&c->out[0], 1, (int64_t[]){a[2].i});
+  return set_shape(&c->out[0], 1, (int64_t[]){a[FL_ATTR_linspace_steps].i});
 }
 
 fl_status fli_shape_eye(fli_infer *c) {
-  int64_t n = c->attrs->v[0].i, m = c->attrs->v[1].i;
+  int64_t n = c->attrs->v[FL_ATTR_eye_n].i, m = c->attrs->v[FL_ATTR_eye_m].i;
   if (m == FL_ATTR_NONE)
     m = n;
   if (n < 0 || m < 0)
@@ -141,7 +150,7 @@ fl_status fli_shape_eye(fli_infer *c) {
 /* --- assign --- */
 
 fl_status fli_shape_assign(fli_infer *c) {
-  const fl_meta *x = c->in[0], *from = c->in[1];
+  const fl_meta *x = c->in[FL_IN_assign_x], *from = c->in[FL_IN_assign_from];
   int skip = x->ndim - from->ndim;
   bool fits = skip >= 0;
   for (int i = 0; i < from->ndim && fits; i++)
@@ -155,10 +164,10 @@ fl_status fli_shape_assign(fli_infer *c) {
 
 /* Nothing of x is left; the engine leads the rest of its base around. */
 void fli_grad_assign(fli_grad *g) {
-  if (g->need[0])
-    g->dx[0] = fli_g_none(g);
-  if (g->need[1])
-    g->dx[1] = g->dy[0];
+  if (g->need[FL_IN_assign_x])
+    g->dx[FL_IN_assign_x] = fli_g_none(g);
+  if (g->need[FL_IN_assign_from])
+    g->dx[FL_IN_assign_from] = g->dy[0];
 }
 
 /* --- cat and stack --- */
@@ -170,7 +179,7 @@ static bool is_blank(const fl_meta *m) {
 }
 
 fl_status fli_shape_cat(fli_infer *c) {
-  int dim = (int)c->attrs->v[0].i, like = 0;
+  int dim = (int)c->attrs->v[FL_ATTR_cat_dim].i, like = 0;
   if (c->n_in == 0)
     return fli_fail(FL_EARG, "cat: needs at least one tensor");
   for (int i = 0; i < c->n_in; i++)
@@ -205,7 +214,7 @@ fl_status fli_shape_cat(fli_infer *c) {
 }
 
 void fli_grad_cat(fli_grad *g) {
-  int dim = (int)g->attrs->v[0].i;
+  int dim = (int)g->attrs->v[FL_ATTR_cat_dim].i;
   int64_t start = 0;
   for (int i = 0; i < g->n_in; i++) {
     const fl_meta *m = &g->in_meta[i];
@@ -219,12 +228,12 @@ void fli_grad_cat(fli_grad *g) {
 }
 
 void fli_compose_stack(fli_composing *g) {
-  int n = g->n_in, dim = (int)g->attrs->v[0].i;
+  int n = g->n_in, dim = (int)g->attrs->v[FL_ATTR_stack_dim].i;
   if (n == 0) {
     fli_env_fail(&g->e, FL_EARG, "stack: needs at least one tensor");
     return;
   }
-  const fl_meta *first = fli_meta(g->in[0]);
+  const fl_meta *first = fli_meta(g->in[FL_IN_stack_xs]);
   if (dim < 0)
     dim += first->ndim + 1;
   for (int i = 0; i < n; i++) {
@@ -246,7 +255,7 @@ void fli_compose_stack(fli_composing *g) {
   for (int i = 0; i < n; i++)
     xs[i] = fli_v_unsqueeze(&g->e, g->in[i], dim);
   fl_attrs a = fli_attrs(&g->e, FLI_OP_cat);
-  a.v[0].i = dim;
+  a.v[FL_ATTR_cat_dim].i = dim;
   g->out[0] = fli_run(&g->e, FLI_OP_cat, &a, n, xs);
   fli_mfree(xs);
 }
@@ -288,21 +297,21 @@ static fl_status pad_shape(const char *op, const fl_meta *small, int n,
 
 fl_status fli_shape_pad(fli_infer *c) {
   int n;
-  const int64_t *list = fl_attr_list(c->attrs, 0, &n);
+  const int64_t *list = fl_attr_list(c->attrs, FL_ATTR_pad_pad, &n);
   c->out[0].ndim = c->in[0]->ndim;
   FLI_TRY(check_number(c, "value"));
-  return pad_shape("pad", c->in[0], n, list, (int)c->attrs->v[1].i,
-                   c->out[0].shape);
+  return pad_shape("pad", c->in[0], n, list,
+                   (int)c->attrs->v[FL_ATTR_pad_mode].i, c->out[0].shape);
 }
 
 fl_status fli_shape_pad_backward(fli_infer *c) {
   const fl_meta *dy = c->in[0];
   int n;
-  const int64_t *list = fl_attr_list(c->attrs, 1, &n);
+  const int64_t *list = fl_attr_list(c->attrs, FL_ATTR_pad_backward_pad, &n);
   int64_t big[FL_MAX_DIMS];
   FLI_TRY(take_shape(c));
-  FLI_TRY(pad_shape("pad_backward", &c->out[0], n, list, (int)c->attrs->v[2].i,
-                    big));
+  FLI_TRY(pad_shape("pad_backward", &c->out[0], n, list,
+                    (int)c->attrs->v[FL_ATTR_pad_backward_mode].i, big));
   if (!fli_has_shape(dy, c->out[0].ndim, big))
     return fli_fail(FL_ESHAPE, "pad_backward: dy has shape %s and must have %s",
                     fli_shape_text(dy->ndim, dy->shape),
@@ -313,20 +322,20 @@ fl_status fli_shape_pad_backward(fli_infer *c) {
 void fli_grad_pad(fli_grad *g) {
   const fl_meta *x = &g->in_meta[0];
   int n;
-  const int64_t *list = fl_attr_list(g->attrs, 0, &n);
+  const int64_t *list = fl_attr_list(g->attrs, FL_ATTR_pad_pad, &n);
   fl_attrs a = fli_attrs(&g->e, FLI_OP_pad_backward);
-  fli_set_list(&g->e, &a, 0, x->ndim, x->shape);
-  fli_set_list(&g->e, &a, 1, n, list);
-  a.v[2] = g->attrs->v[1];
+  fli_set_list(&g->e, &a, FL_ATTR_pad_backward_shape, x->ndim, x->shape);
+  fli_set_list(&g->e, &a, FL_ATTR_pad_backward_pad, n, list);
+  a.v[FL_ATTR_pad_backward_mode] = g->attrs->v[FL_ATTR_pad_mode];
   g->dx[0] = RUN_A(pad_backward, &a, g->dy[0]);
 }
 
 void fli_grad_pad_backward(fli_grad *g) {
   int n;
-  const int64_t *list = fl_attr_list(g->attrs, 1, &n);
+  const int64_t *list = fl_attr_list(g->attrs, FL_ATTR_pad_backward_pad, &n);
   fl_attrs a = fli_attrs(&g->e, FLI_OP_pad);
-  fli_set_list(&g->e, &a, 0, n, list);
-  a.v[1] = g->attrs->v[2];
+  fli_set_list(&g->e, &a, FL_ATTR_pad_pad, n, list);
+  a.v[FL_ATTR_pad_mode] = g->attrs->v[FL_ATTR_pad_backward_mode];
   g->dx[0] = RUN_A(pad, &a, g->dy[0]);
 }
 
@@ -337,7 +346,8 @@ void fli_grad_flip(fli_grad *g) {
 }
 
 fl_status fli_shape_roll(fli_infer *c) {
-  int n = (int)c->attrs->v[0].list.n, nd = (int)c->attrs->v[1].list.n;
+  int n = (int)c->attrs->v[FL_ATTR_roll_shifts].list.n,
+      nd = (int)c->attrs->v[FL_ATTR_roll_dims].list.n;
   if (nd ? n != nd : n != 1)
     return fli_fail(FL_EARG,
                     "roll: %d shifts for %d dims; there must be one for each, "
@@ -349,8 +359,8 @@ fl_status fli_shape_roll(fli_infer *c) {
 void fli_grad_roll(fli_grad *g) {
   fl_attrs a;
   fl_attrs_copy(&a, g->attrs);
-  for (uint32_t i = 0; i < a.v[0].list.n; i++) {
-    int64_t *shift = &a.list[a.v[0].list.at + i];
+  for (uint32_t i = 0; i < a.v[FL_ATTR_roll_shifts].list.n; i++) {
+    int64_t *shift = &a.list[a.v[FL_ATTR_roll_shifts].list.at + i];
     *shift = (int64_t)(0 - (uint64_t)*shift);
   }
   g->dx[0] = RUN_A(roll, &a, g->dy[0]);
@@ -359,7 +369,7 @@ void fli_grad_roll(fli_grad *g) {
 fl_status fli_shape_repeat(fli_infer *c) {
   const fl_meta *x = c->in[0];
   int n;
-  const int64_t *times = fl_attr_list(c->attrs, 0, &n);
+  const int64_t *times = fl_attr_list(c->attrs, FL_ATTR_repeat_repeats, &n);
   int skip = n - x->ndim;
   if (skip < 0 || n > FL_MAX_DIMS)
     return fli_fail(FL_EARG,
@@ -383,7 +393,7 @@ fl_status fli_shape_repeat(fli_infer *c) {
 void fli_grad_repeat(fli_grad *g) {
   const fl_meta *x = &g->in_meta[0];
   int n;
-  const int64_t *times = fl_attr_list(g->attrs, 0, &n);
+  const int64_t *times = fl_attr_list(g->attrs, FL_ATTR_repeat_repeats, &n);
   fl_value dy = g->dy[0];
   for (int d = n - 1; d >= 0; d--) {
     int k = d - (n - x->ndim);
@@ -418,8 +428,9 @@ void fli_grad_triu(fli_grad *g) {
 
 void fli_compose_repeat_interleave(fli_composing *g) {
   const fl_meta *m = fli_meta(g->in[0]);
-  int64_t times = g->attrs->v[0].i, shape[FL_MAX_DIMS + 1];
-  int dim = (int)g->attrs->v[1].i;
+  int64_t times = g->attrs->v[FL_ATTR_repeat_interleave_repeats].i,
+          shape[FL_MAX_DIMS + 1];
+  int dim = (int)g->attrs->v[FL_ATTR_repeat_interleave_dim].i;
   if (times < 0 || m->ndim == 0 || m->ndim == FL_MAX_DIMS) {
     fli_env_fail(
         &g->e, FL_EARG,
@@ -447,9 +458,12 @@ void fli_compose_repeat_interleave(fli_composing *g) {
 fl_status fli_shape_as_strided_backward(fli_infer *c) {
   const fl_meta *dy = c->in[0];
   int n, m;
-  const int64_t *size = fl_attr_list(c->attrs, 1, &n);
-  const int64_t *stride = fl_attr_list(c->attrs, 2, &m);
-  int64_t first = c->attrs->v[3].i, last = first;
+  const int64_t *size =
+      fl_attr_list(c->attrs, FL_ATTR_as_strided_backward_size, &n);
+  const int64_t *stride =
+      fl_attr_list(c->attrs, FL_ATTR_as_strided_backward_stride, &m);
+  int64_t first = c->attrs->v[FL_ATTR_as_strided_backward_offset].i,
+          last = first;
   FLI_TRY(take_shape(c));
   if (n != m || !fli_has_shape(dy, n, size))
     return fli_fail(FL_ESHAPE,
@@ -477,11 +491,14 @@ fl_status fli_shape_as_strided_backward(fli_infer *c) {
 
 void fli_grad_as_strided_backward(fli_grad *g) {
   int n;
-  const int64_t *size = fl_attr_list(g->attrs, 1, &n);
-  const int64_t *stride = fl_attr_list(g->attrs, 2, &n);
+  const int64_t *size =
+      fl_attr_list(g->attrs, FL_ATTR_as_strided_backward_size, &n);
+  const int64_t *stride =
+      fl_attr_list(g->attrs, FL_ATTR_as_strided_backward_stride, &n);
   fl_attrs a = fli_attrs(&g->e, FLI_OP_as_strided);
-  fli_set_list(&g->e, &a, 0, n, size);
-  fli_set_list(&g->e, &a, 1, n, stride);
-  a.v[2].i = g->attrs->v[3].i;
+  fli_set_list(&g->e, &a, FL_ATTR_as_strided_size, n, size);
+  fli_set_list(&g->e, &a, FL_ATTR_as_strided_stride, n, stride);
+  a.v[FL_ATTR_as_strided_offset].i =
+      g->attrs->v[FL_ATTR_as_strided_backward_offset].i;
   g->dx[0] = RUN_A(as_strided, &a, RUN(contiguous, g->dy[0]));
 }

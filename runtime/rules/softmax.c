@@ -12,30 +12,35 @@ void fli_grad_log_softmax(fli_grad *g) {
 /* dx = y (dy - s), s = sum(y dy): towards dy it is the same map again; towards
  * y it is ddx (dy - s) - dy sum(y ddx). */
 void fli_grad_softmax_backward(fli_grad *g) {
-  fl_value ddx = g->dy[0], dy = g->in[0], y = g->in[1];
-  int64_t dim = g->attrs->v[0].i;
+  fl_value ddx = g->dy[0], dy = g->in[FL_IN_softmax_backward_dy],
+           y = g->in[FL_IN_softmax_backward_y];
+  int64_t dim = g->attrs->v[FL_ATTR_softmax_backward_dim].i;
   bool flat = fli_meta(y)->ndim > 0;
-  if (g->need[0])
-    g->dx[0] = RUN_A(softmax_backward, g->attrs, ddx, y);
-  if (!g->need[1])
+  if (g->need[FL_IN_softmax_backward_dy])
+    g->dx[FL_IN_softmax_backward_dy] =
+        RUN_A(softmax_backward, g->attrs, ddx, y);
+  if (!g->need[FL_IN_softmax_backward_y])
     return;
   fl_value s = MUL(y, dy), t = MUL(y, ddx);
   if (flat) {
     s = SUM1(s, dim, true);
     t = SUM1(t, dim, true);
   }
-  g->dx[1] = SUB(MUL(ddx, SUB(dy, s)), MUL(dy, t));
+  g->dx[FL_IN_softmax_backward_y] = SUB(MUL(ddx, SUB(dy, s)), MUL(dy, t));
 }
 
 /* dx = dy - exp(y) s, s = sum(dy): towards dy ddx - sum(exp(y) ddx), towards y
  * -ddx exp(y) s. */
 void fli_grad_log_softmax_backward(fli_grad *g) {
-  fl_value ddx = g->dy[0], dy = g->in[0], p = EXP(g->in[1]);
-  int64_t dim = g->attrs->v[0].i;
-  bool flat = fli_meta(g->in[1])->ndim > 0;
+  fl_value ddx = g->dy[0], dy = g->in[FL_IN_log_softmax_backward_dy],
+           p = EXP(g->in[FL_IN_log_softmax_backward_y]);
+  int64_t dim = g->attrs->v[FL_ATTR_log_softmax_backward_dim].i;
+  bool flat = fli_meta(g->in[FL_IN_log_softmax_backward_y])->ndim > 0;
   fl_value t = MUL(p, ddx);
-  if (g->need[0])
-    g->dx[0] = SUB(ddx, flat ? SUM1(t, dim, true) : t);
-  if (g->need[1])
-    g->dx[1] = NEG(MUL(t, flat ? SUM1(dy, dim, true) : dy));
+  if (g->need[FL_IN_log_softmax_backward_dy])
+    g->dx[FL_IN_log_softmax_backward_dy] =
+        SUB(ddx, flat ? SUM1(t, dim, true) : t);
+  if (g->need[FL_IN_log_softmax_backward_y])
+    g->dx[FL_IN_log_softmax_backward_y] =
+        NEG(MUL(t, flat ? SUM1(dy, dim, true) : dy));
 }

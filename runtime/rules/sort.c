@@ -17,7 +17,8 @@ fl_status fli_shape_sort(fli_infer *c) {
 
 fl_status fli_shape_topk(fli_infer *c) {
   const fl_meta *x = c->in[0];
-  int64_t k = c->attrs->v[0].i, dim = c->attrs->v[1].i;
+  int64_t k = c->attrs->v[FL_ATTR_topk_k].i,
+          dim = c->attrs->v[FL_ATTR_topk_dim].i;
   int64_t n = x->ndim ? x->shape[dim] : 1;
   if (k < 0 || k > n)
     return fli_fail(FL_EARG,
@@ -28,7 +29,7 @@ fl_status fli_shape_topk(fli_infer *c) {
     return fli_fail(FL_EARG, "topk: a 0-d tensor has one element, k is 0");
   both(c, x);
   if (x->ndim)
-    c->out[0].shape[dim] = c->out[1].shape[dim] = k;
+    c->out[0].shape[dim] = c->out[FL_OUT_topk_indices].shape[dim] = k;
   return FL_OK;
 }
 
@@ -39,16 +40,16 @@ static void put_back(fli_grad *g, int64_t dim) {
   fl_attrs a = fli_attrs(&g->e, FLI_OP_scatter);
   if (fli_nothing(dy))
     return;
-  a.v[0].i = dim;
+  a.v[FL_ATTR_scatter_dim].i = dim;
   fl_value zeros = fli_v_zeros(&g->e, fli_meta(dy)->dtype, x->ndim, x->shape,
                                fl_tensor_device(dy.tensor));
-  g->dx[0] = RUN_A(scatter, &a, zeros, g->y[1], dy);
+  g->dx[0] = RUN_A(scatter, &a, zeros, g->y[FL_OUT_sorted_indices], dy);
 }
 
 void fli_grad_sort(fli_grad *g) {
-  put_back(g, g->attrs->v[0].i);
+  put_back(g, g->attrs->v[FL_ATTR_sort_dim].i);
 }
 
 void fli_grad_topk(fli_grad *g) {
-  put_back(g, g->attrs->v[1].i);
+  put_back(g, g->attrs->v[FL_ATTR_topk_dim].i);
 }

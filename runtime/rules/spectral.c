@@ -40,7 +40,7 @@ static fl_value grad_tall(fli_grad *g, fl_value q, fl_value r, fl_value dq,
       ADD(fli_triangle(e, m, false, 0), TURN(fli_triangle(e, m, false, -1)));
   fl_value b = ADD(dq, MATMUL(q, s));
   fl_attrs a = fli_attrs(e, FLI_OP_triangular_solve);
-  a.v[0].i = true;
+  a.v[FL_ATTR_triangular_solve_upper].i = true;
   return TURN(RUN_A(triangular_solve, &a, r, TURN(b)));
 }
 
@@ -48,7 +48,8 @@ void fli_grad_qr(fli_grad *g) {
   fli_env *e = &g->e;
   const fl_meta *x = &g->in_meta[0];
   int64_t m = x->shape[x->ndim - 2], n = x->shape[x->ndim - 1];
-  fl_value q = g->y[0], r = g->y[1], dq = fli_g_dy(g, 0), dr = fli_g_dy(g, 1);
+  fl_value q = g->y[0], r = g->y[FL_OUT_qr_r], dq = fli_g_dy(g, 0),
+           dr = fli_g_dy(g, 1);
   if (m == 0 || n == 0 || e->status)
     return;
   if (m < n) { /* x = (x1 x2): x2 = Q R2 */
@@ -58,11 +59,11 @@ void fli_grad_qr(fli_grad *g) {
     fl_value dx1 = grad_tall(g, q, spectral_columns(e, r, 0, m), dq,
                              spectral_columns(e, dr, 0, m));
     fl_attrs a = fli_attrs(e, FLI_OP_cat);
-    a.v[0].i = x->ndim - 1;
+    a.v[FL_ATTR_cat_dim].i = x->ndim - 1;
     g->dx[0] = RUN_A(cat, &a, dx1, MATMUL(q, dr2));
     return;
   }
-  if (g->attrs->v[0].i && m > n) {
+  if (g->attrs->v[FL_ATTR_qr_mode].i && m > n) {
     fl_value rest = spectral_columns(e, q, n, m),
              drest = spectral_columns(e, dq, n, m);
     q = spectral_columns(e, q, 0, n);
@@ -106,9 +107,10 @@ void fli_grad_svd(fli_grad *g) {
   const fl_meta *x = &g->in_meta[0];
   int64_t m = x->shape[x->ndim - 2], n = x->shape[x->ndim - 1];
   int64_t k = m < n ? m : n;
-  fl_value u = g->y[0], v = TURN(g->y[2]), sum = fli_none();
-  fl_value s = fli_v_unsqueeze(e, g->y[1], x->ndim - 2); /* of columns */
-  bool vectors = !fli_nothing(g->dy[0]) || !fli_nothing(g->dy[2]);
+  fl_value u = g->y[0], v = TURN(g->y[FL_OUT_svd_vh]), sum = fli_none();
+  fl_value s =
+      fli_v_unsqueeze(e, g->y[FL_OUT_svd_s], x->ndim - 2); /* of columns */
+  bool vectors = !fli_nothing(g->dy[0]) || !fli_nothing(g->dy[FL_OUT_svd_vh]);
   if (k == 0)
     return;
   fl_value du = fli_none(), dv = fli_none();
@@ -116,13 +118,14 @@ void fli_grad_svd(fli_grad *g) {
     du = fli_g_dy(g, 0);
     dv = TURN(fli_g_dy(g, 2));
   }
-  bool full = g->attrs->v[0].i;
+  bool full = g->attrs->v[FL_ATTR_svd_full_matrices].i;
   first_columns(g, &u, &du, k, full ? m : k);
   first_columns(g, &v, &dv, k, full ? n : k);
-  if (!fli_nothing(g->dy[1]))
-    sum = MATMUL(MUL(u, fli_v_unsqueeze(e, g->dy[1], x->ndim - 2)), TURN(v));
+  if (!fli_nothing(g->dy[FL_OUT_svd_s]))
+    sum = MATMUL(MUL(u, fli_v_unsqueeze(e, g->dy[FL_OUT_svd_s], x->ndim - 2)),
+                 TURN(v));
   if (vectors) {
-    fl_value gaps = gaps_of(g, RUN(square, g->y[1]));
+    fl_value gaps = gaps_of(g, RUN(square, g->y[FL_OUT_svd_s]));
     fl_value in_u = turning(g, MATMUL(TURN(u), du), gaps, k);
     fl_value in_v = turning(g, MATMUL(TURN(v), dv), gaps, k);
     fl_value inner = ADD(MUL(in_u, s), MUL(TURN(s), in_v));
@@ -142,11 +145,12 @@ void fli_grad_eigh(fli_grad *g) {
   fli_env *e = &g->e;
   const fl_meta *x = &g->in_meta[0];
   int64_t n = x->shape[x->ndim - 1];
-  fl_value v = g->y[1], inner = fli_none();
+  fl_value v = g->y[FL_OUT_eigh_vectors], inner = fli_none();
   if (n == 0)
     return;
-  if (!fli_nothing(g->dy[1]))
-    inner = over_gaps(g, MATMUL(TURN(v), g->dy[1]), gaps_of(g, g->y[0]), n);
+  if (!fli_nothing(g->dy[FL_OUT_eigh_vectors]))
+    inner = over_gaps(g, MATMUL(TURN(v), g->dy[FL_OUT_eigh_vectors]),
+                      gaps_of(g, g->y[0]), n);
   if (!fli_nothing(g->dy[0])) {
     fl_value eye = fli_identity(e, n, g->dy[0]);
     fl_value d = MUL(eye, fli_v_unsqueeze(e, g->dy[0], x->ndim - 2));
@@ -159,8 +163,8 @@ void fli_grad_eigh(fli_grad *g) {
 /* Real and imaginary parts of pairs. */
 static fl_value spectral_part(fli_env *e, fl_value x, int64_t k) {
   fl_attrs a = fli_attrs(e, FLI_OP_select);
-  a.v[0].i = fli_meta(x)->ndim - 1;
-  a.v[1].i = k;
+  a.v[FL_ATTR_select_dim].i = fli_meta(x)->ndim - 1;
+  a.v[FL_ATTR_select_index].i = k;
   return fli_run(e, FLI_OP_select, &a, 1, &x);
 }
 
@@ -171,8 +175,8 @@ static fl_value as_blocks(fli_grad *g, fl_value re, fl_value im) {
   int n = fli_meta(re)->ndim;
   if (g->e.status)
     return re;
-  side.v[0].i = n - 1;
-  over.v[0].i = n - 2;
+  side.v[FL_ATTR_cat_dim].i = n - 1;
+  over.v[FL_ATTR_cat_dim].i = n - 2;
   return RUN_A(cat, &over, RUN_A(cat, &side, re, NEG(im)),
                RUN_A(cat, &side, im, re));
 }
@@ -191,8 +195,8 @@ void fli_grad_eig_pairs(fli_grad *g) {
   if (n == 0)
     return;
   fl_value dw = fli_g_dy(g, 0), dv = fli_g_dy(g, 1);
-  fl_value v =
-      as_blocks(g, spectral_part(e, g->y[1], 0), spectral_part(e, g->y[1], 1));
+  fl_value v = as_blocks(g, spectral_part(e, g->y[FL_OUT_eig_pairs_vectors], 0),
+                         spectral_part(e, g->y[FL_OUT_eig_pairs_vectors], 1));
   fl_value d = as_blocks(g, spectral_part(e, dv, 0), spectral_part(e, dv, 1));
   fl_value eye = fli_identity(e, n, dw), vh = TURN(v);
   fl_value p = MATMUL(vh, d);

@@ -95,7 +95,7 @@ static bool view_strides(const fl_meta *x, const int64_t *xs, int n,
 
 fl_status fli_view_view(fli_viewing *v) {
   int n;
-  const int64_t *want = fl_attr_list(v->attrs, 0, &n);
+  const int64_t *want = fl_attr_list(v->attrs, FL_ATTR_view_shape, &n);
   FLI_TRY(fill_shape("view", v->x, n, want, v->out.shape));
   v->out.ndim = n;
   if (!view_strides(v->x, v->x_stride, n, v->out.shape, v->stride))
@@ -123,19 +123,20 @@ static fl_value reshaped(fli_composing *g, fl_value x, int n,
   if (!view_strides(&t->meta, t->stride, n, shape, strides))
     x = RUN(copy, x);
   fl_attrs a = fli_attrs(&g->e, FLI_OP_view);
-  fli_set_list(&g->e, &a, 0, n, shape);
+  fli_set_list(&g->e, &a, FL_ATTR_view_shape, n, shape);
   return RUN_A(view, &a, x);
 }
 
 void fli_compose_reshape(fli_composing *g) {
   int n;
-  const int64_t *want = fl_attr_list(g->attrs, 0, &n);
+  const int64_t *want = fl_attr_list(g->attrs, FL_ATTR_reshape_shape, &n);
   g->out[0] = reshaped(g, g->in[0], n, want);
 }
 
 void fli_compose_flatten(fli_composing *g) {
   const fl_meta *m = fli_meta(g->in[0]);
-  int first = (int)g->attrs->v[0].i, last = (int)g->attrs->v[1].i;
+  int first = (int)g->attrs->v[FL_ATTR_flatten_first].i,
+      last = (int)g->attrs->v[FL_ATTR_flatten_last].i;
   int64_t shape[FL_MAX_DIMS], size = 1;
   int n = 0;
   if (last < first) {
@@ -164,7 +165,7 @@ void fli_compose_contiguous(fli_composing *g) {
 
 fl_status fli_view_permute(fli_viewing *v) {
   int n;
-  const int64_t *dims = fl_attr_list(v->attrs, 0, &n);
+  const int64_t *dims = fl_attr_list(v->attrs, FL_ATTR_permute_dims, &n);
   if (n != v->x->ndim)
     return fli_fail(FL_EARG, "permute: %d dims named for a tensor of %d", n,
                     v->x->ndim);
@@ -174,7 +175,8 @@ fl_status fli_view_permute(fli_viewing *v) {
 }
 
 fl_status fli_view_transpose(fli_viewing *v) {
-  int64_t a = v->attrs->v[0].i, b = v->attrs->v[1].i;
+  int64_t a = v->attrs->v[FL_ATTR_transpose_dim0].i,
+          b = v->attrs->v[FL_ATTR_transpose_dim1].i;
   keep_dims(v);
   if (v->x->ndim == 0)
     return FL_OK;
@@ -187,7 +189,7 @@ fl_status fli_view_transpose(fli_viewing *v) {
 
 fl_status fli_view_expand(fli_viewing *v) {
   int n;
-  const int64_t *want = fl_attr_list(v->attrs, 0, &n);
+  const int64_t *want = fl_attr_list(v->attrs, FL_ATTR_expand_shape, &n);
   int skip = n - v->x->ndim;
   bool fits = skip >= 0;
   for (int i = 0; i < n && fits; i++) {
@@ -208,7 +210,7 @@ fl_status fli_view_expand(fli_viewing *v) {
 
 fl_status fli_view_squeeze(fli_viewing *v) {
   int n;
-  const int64_t *dims = fl_attr_list(v->attrs, 0, &n);
+  const int64_t *dims = fl_attr_list(v->attrs, FL_ATTR_squeeze_dims, &n);
   for (int i = 0; i < v->x->ndim; i++) {
     bool named = n == 0;
     for (int j = 0; j < n; j++)
@@ -220,7 +222,7 @@ fl_status fli_view_squeeze(fli_viewing *v) {
 }
 
 fl_status fli_view_unsqueeze(fli_viewing *v) {
-  int64_t d = v->attrs->v[0].i, n = v->x->ndim;
+  int64_t d = v->attrs->v[FL_ATTR_unsqueeze_dim].i, n = v->x->ndim;
   int64_t at = d < 0 ? d + n + 1 : d;
   if (at < 0 || at > n)
     return fli_fail(FL_EARG,
@@ -249,8 +251,10 @@ static fl_status view_position(const fli_viewing *v, int64_t *i, int64_t size) {
 }
 
 fl_status fli_view_narrow(fli_viewing *v) {
-  int64_t dim = v->attrs->v[0].i, start = v->attrs->v[1].i,
-          length = v->attrs->v[2].i, step = v->attrs->v[3].i;
+  int64_t dim = v->attrs->v[FL_ATTR_narrow_dim].i,
+          start = v->attrs->v[FL_ATTR_narrow_start].i,
+          length = v->attrs->v[FL_ATTR_narrow_length].i,
+          step = v->attrs->v[FL_ATTR_narrow_step].i;
   if (v->x->ndim == 0)
     return fli_fail(FL_ESHAPE, "narrow: a 0-d tensor has no dims");
   int64_t size = v->x->shape[dim];
@@ -278,7 +282,8 @@ fl_status fli_view_narrow(fli_viewing *v) {
 }
 
 fl_status fli_view_select(fli_viewing *v) {
-  int64_t dim = v->attrs->v[0].i, i = v->attrs->v[1].i;
+  int64_t dim = v->attrs->v[FL_ATTR_select_dim].i,
+          i = v->attrs->v[FL_ATTR_select_index].i;
   if (v->x->ndim == 0)
     return fli_fail(FL_ESHAPE, "select: a 0-d tensor has no dims");
   FLI_TRY(view_position(v, &i, v->x->shape[dim]));
@@ -290,7 +295,9 @@ fl_status fli_view_select(fli_viewing *v) {
 }
 
 fl_status fli_view_diagonal(fli_viewing *v) {
-  int64_t off = v->attrs->v[0].i, a = v->attrs->v[1].i, b = v->attrs->v[2].i;
+  int64_t off = v->attrs->v[FL_ATTR_diagonal_offset].i,
+          a = v->attrs->v[FL_ATTR_diagonal_dim1].i,
+          b = v->attrs->v[FL_ATTR_diagonal_dim2].i;
   if (v->x->ndim < 2 || a == b)
     return fli_fail(FL_EARG,
                     "diagonal: needs two different dims of a tensor "
@@ -309,8 +316,9 @@ fl_status fli_view_diagonal(fli_viewing *v) {
 }
 
 fl_status fli_view_unfold(fli_viewing *v) {
-  int64_t dim = v->attrs->v[0].i, size = v->attrs->v[1].i,
-          step = v->attrs->v[2].i;
+  int64_t dim = v->attrs->v[FL_ATTR_unfold_dim].i,
+          size = v->attrs->v[FL_ATTR_unfold_size].i,
+          step = v->attrs->v[FL_ATTR_unfold_step].i;
   int64_t have = v->x->ndim ? v->x->shape[dim] : 1;
   if (size < 1 || size > have || step < 1)
     return fli_fail(FL_EARG,
@@ -328,9 +336,11 @@ fl_status fli_view_unfold(fli_viewing *v) {
 
 fl_status fli_view_as_strided(fli_viewing *v) {
   int n, m;
-  const int64_t *size = fl_attr_list(v->attrs, 0, &n);
-  const int64_t *stride = fl_attr_list(v->attrs, 1, &m);
-  int64_t off = v->attrs->v[2].i == FL_ATTR_NONE ? 0 : v->attrs->v[2].i;
+  const int64_t *size = fl_attr_list(v->attrs, FL_ATTR_as_strided_size, &n);
+  const int64_t *stride = fl_attr_list(v->attrs, FL_ATTR_as_strided_stride, &m);
+  int64_t off = v->attrs->v[FL_ATTR_as_strided_offset].i == FL_ATTR_NONE
+                    ? 0
+                    : v->attrs->v[FL_ATTR_as_strided_offset].i;
   int64_t first = off, last = off, room = 1;
   if (n != m || n > FL_MAX_DIMS)
     return fli_fail(FL_EARG, "as_strided: %d sizes and %d strides", n, m);
@@ -366,7 +376,7 @@ void fli_grad_reshaped(fli_grad *g) {
 
 void fli_grad_permute(fli_grad *g) {
   int n;
-  const int64_t *dims = fl_attr_list(g->attrs, 0, &n);
+  const int64_t *dims = fl_attr_list(g->attrs, FL_ATTR_permute_dims, &n);
   int64_t back[FL_MAX_DIMS];
   for (int i = 0; i < n; i++)
     back[dims[i]] = i;
@@ -374,7 +384,8 @@ void fli_grad_permute(fli_grad *g) {
 }
 
 void fli_grad_transpose(fli_grad *g) {
-  g->dx[0] = TRANSPOSE(g->dy[0], (int)g->attrs->v[0].i, (int)g->attrs->v[1].i);
+  g->dx[0] = TRANSPOSE(g->dy[0], (int)g->attrs->v[FL_ATTR_transpose_dim0].i,
+                       (int)g->attrs->v[FL_ATTR_transpose_dim1].i);
 }
 
 /* The engine sums what was expanded. */
@@ -397,9 +408,11 @@ void fli_grad_strided(fli_grad *g) {
     return;
   }
   fl_attrs a = fli_attrs(&g->e, FLI_OP_as_strided_backward);
-  fli_set_list(&g->e, &a, 0, x->ndim, x->shape);
-  fli_set_list(&g->e, &a, 1, v.out.ndim, v.out.shape);
-  fli_set_list(&g->e, &a, 2, v.out.ndim, v.stride);
-  a.v[3].i = v.offset;
+  fli_set_list(&g->e, &a, FL_ATTR_as_strided_backward_shape, x->ndim, x->shape);
+  fli_set_list(&g->e, &a, FL_ATTR_as_strided_backward_size, v.out.ndim,
+               v.out.shape);
+  fli_set_list(&g->e, &a, FL_ATTR_as_strided_backward_stride, v.out.ndim,
+               v.stride);
+  a.v[FL_ATTR_as_strided_backward_offset].i = v.offset;
   g->dx[0] = RUN_A(as_strided_backward, &a, g->dy[0]);
 }

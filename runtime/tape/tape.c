@@ -179,9 +179,11 @@ static fl_status rederive(fl_tensor *t) {
                     "a tensor was written in place after this "
                     "view of it as %s was made; make it again",
                     fl_dtype_name(t->meta.dtype));
-  FLI_TRY(fl_attrs_list(&a, 0, t->meta.ndim, t->meta.shape));
-  FLI_TRY(fl_attrs_list(&a, 1, t->meta.ndim, t->stride));
-  a.v[2].i = t->offset - base->offset;
+  FLI_TRY(
+      fl_attrs_list(&a, FL_ATTR_as_strided_size, t->meta.ndim, t->meta.shape));
+  FLI_TRY(
+      fl_attrs_list(&a, FL_ATTR_as_strided_stride, t->meta.ndim, t->stride));
+  a.v[FL_ATTR_as_strided_offset].i = t->offset - base->offset;
   FLI_TRY(fli_node_new(rt, FLI_NODE_OP, &rt->ops[FLI_OP_as_strided], 1, 1, 0,
                        &a, &n));
   n->seq = base->node->seq + 1; /* may be newer than a node that leads here */
@@ -435,9 +437,9 @@ static fl_status rebase(fl_runtime *rt, fl_tensor *t, fl_node *inner) {
 fl_status fli_node_part(fl_runtime *rt, fl_node *region, fl_node **out) {
   const struct fli_geometry *r = region->region;
   fl_attrs a = rt->ops[FLI_OP_as_strided].defaults;
-  FLI_TRY(fl_attrs_list(&a, 0, r->ndim, r->shape));
-  FLI_TRY(fl_attrs_list(&a, 1, r->ndim, r->stride));
-  a.v[2].i = r->offset;
+  FLI_TRY(fl_attrs_list(&a, FL_ATTR_as_strided_size, r->ndim, r->shape));
+  FLI_TRY(fl_attrs_list(&a, FL_ATTR_as_strided_stride, r->ndim, r->stride));
+  a.v[FL_ATTR_as_strided_offset].i = r->offset;
   FLI_TRY(fli_node_new(rt, FLI_NODE_OP, &rt->ops[FLI_OP_as_strided], 1, 1, 0,
                        &a, out));
   fl_node *n = *out;
