@@ -325,19 +325,24 @@ fl_status fl_tensor_to_async(fl_tensor *t, fl_device d, fl_dtype dtype,
 static bool assign_is_far(const fl_call *c) {
   if (c->n_in != 2)
     return false;
-  const fl_tensor *x = c->in[0].tensor, *from = c->in[1].tensor;
+  const fl_tensor *x = c->in[FL_IN_assign_x].tensor,
+                  *from = c->in[FL_IN_assign_from].tensor;
   return x && from && x->storage && from->storage && x->rt == from->rt &&
          x->storage->device != from->storage->device;
 }
 
 static fl_status assign_across(fl_runtime *rt, const fl_call *c) {
-  fl_operand in[2] = {c->in[0], c->in[1]};
+  fl_operand in[FL_INS_assign];
+  fl_operand *from = &in[FL_IN_assign_from];
   fl_call near = *c;
-  FLI_TRY(fl_tensor_to(c->in[1].tensor, c->in[0].tensor->storage->device,
-                       FL_NODTYPE, &in[1].tensor));
+  in[FL_IN_assign_x] = c->in[FL_IN_assign_x];
+  *from = c->in[FL_IN_assign_from];
+  FLI_TRY(fl_tensor_to(c->in[FL_IN_assign_from].tensor,
+                       c->in[FL_IN_assign_x].tensor->storage->device,
+                       FL_NODTYPE, &from->tensor));
   near.in = in;
   fl_status s = fl_call_run(rt, &near);
-  fl_tensor_release(in[1].tensor);
+  fl_tensor_release(from->tensor);
   return s;
 }
 
