@@ -164,7 +164,7 @@ describe("data.csv", function()
       ["did you mean 'size'"] = function() t:matrix "siz" end,
       ["column 'name' has words"] = function() t:matrix "name" end,
       ["must be one character"] = function() read("a", {delimiter = ", "}) end,
-      ["no column has numbers alone"] = function() read("a\nx"):matrix() end,
+      ["no column has only numbers"] = function() read("a\nx"):matrix() end,
     } do
       assert.match(says, select(2, pcall(f)), 1, true)
     end

@@ -76,7 +76,7 @@ describe("optim.GradScaler", function()
     assert.is_true(scaler:unscale_(opt))
     assert.same({2, -4, 1}, p.grad:tolist())
     assert.has_error(function() scaler:unscale_(opt) end,
-      "GradScaler: the gradients are unscaled already since the last update")
+      "GradScaler: unscale_ was called already since the last update")
     optim.clip_grad_value_({p}, 1)
     assert.is_true(scaler:step(opt))
     assert.same({0, -1, -0.5}, p:tolist())

@@ -336,7 +336,7 @@ describe("a model", function()
     refused("element types: input 'x' of Identity (ai.onnx, version 17) is of u32", g)
     g = single("Neg", {})
     g.node[1].input = {"gone"}
-    refused("node 1, Neg takes 'gone', which nothing before it gives", g)
+    refused("node 1, Neg uses 'gone', which no node before it defines", g)
     local _, why = flare.onnx.load(file(w.tensor_file("", "f32", {1}, {1})))
     assert.is_truthy(why)
   end)

@@ -96,13 +96,13 @@ describe("schedules", function()
     refused("up must be an integer of at least 1", optim.CyclicLR, opt, {floor = 0.1, up = 0})
     refused("momentum must be two numbers, like {0.85, 0.95}", optim.OneCycleLR, opt,
             {total = 5, momentum = {0.9}})
-    refused("the optimizer has no momentum to be changed", optim.OneCycleLR,
+    refused("the optimizer has no momentum", optim.OneCycleLR,
             optim.SGD{flare.zeros(1, {requires_grad = true})},
             {total = 5, momentum = {0.85, 0.95}})
     local part = optim.StepLR(opt, {every = 2})
     refused("2 schedules need 1 steps in at", optim.SequentialLR, opt,
             {schedules = {part, part}, at = {}})
-    refused("entry 2 of schedules is no schedule of this optimizer's", optim.ChainedLR, opt,
+    refused("entry 2 of schedules is not a schedule of this optimizer", optim.ChainedLR, opt,
             {schedules = {part, optim.StepLR(sgd(), {every = 2})}})
     refused("schedules must be a list", optim.ChainedLR, opt, {schedules = 3})
   end)

@@ -115,8 +115,8 @@ describe("weights made of others", function()
     assert.equal(150, drawn.weight:count_nonzero():item())
     nn.prune(drawn, 0.5, {by = "random", dim = 1})
     assert.equal(5, drawn.weight:abs():sum(2):count_nonzero():item())
-    refused("amount must be a share", nn.prune, nn.Linear(2, 2), 5)
-    refused("amount must be a share", nn.prune, nn.Linear(2, 2), 1.5)
+    refused("amount must be a fraction", nn.prune, nn.Linear(2, 2), 5)
+    refused("amount must be a fraction", nn.prune, nn.Linear(2, 2), 1.5)
     refused("by is 'size' or 'random', got 'l1'", nn.prune, nn.Linear(2, 2), 1, {by = "l1"})
     refused("a layer or a list of them", nn.prune, {}, 1)
     refused("dim 3 is not among 1 to 2", nn.prune, nn.Linear(2, 2), 1, {dim = 3})
@@ -163,7 +163,7 @@ describe("weights made of others", function()
     end
     refused("'weight' is made of other parameters", nn.weight_norm, nn.weight_norm(linear(4, 1)))
     refused("a function or a module is expected", nn.parametrize, linear(4, 1), 3)
-    refused("of weight (3, 4) the function makes (4, 3)", nn.parametrize, linear(4, 1),
+    refused("the function turns weight (3, 4) into (4, 3)", nn.parametrize, linear(4, 1),
             function(w) return w:t() end)
   end)
 

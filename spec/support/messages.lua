@@ -110,7 +110,7 @@ return {
   {"optim.clip_grad_norm_({w}, {max_norm = 1})", first
    .. "clip_grad_norm_: the limit must be a number of at least 0, got table"},
   {"local y = flare.profile()", first .. "profile: a function is expected, got nil"},
-  {"flare.save('nowhere', x)", first .. "save: a tensor alone goes to a path that ends in .npy"},
+  {"flare.save('nowhere', x)", first .. "save: a single tensor needs a path that ends in .npy"},
   {"flare.save('nowhere', {model = nn.Linear(2, 2)})", first
    .. "save: cannot write a Linear (at 'model'); write what its state_dict() gives"},
   {"for y in data.Loader(data.Tensors(x)) do end", first

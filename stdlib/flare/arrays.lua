@@ -39,7 +39,7 @@ local function pieces(where, x, how, dim)
       starts[k + 1] = math.max(1, math.min(at < 0 and at + size + 1 or at, size + 1))
     end
   else
-    fail("%s: a number of pieces or the positions where they begin, got %s", where, type(how))
+    fail("%s: expected a number of pieces or a list of positions, got %s", where, type(how))
   end
   for k, from in ipairs(starts) do
     list[k] = x:narrow(dim, math.min(from, size + 1),
@@ -84,7 +84,9 @@ end
 function M.cartesian_prod(...)
   local list = {...}
   for k, x in ipairs(list) do
-    if not core.is_tensor(x) or x:dim() ~= 1 then fail("cartesian_prod: input %d: a vector", k) end
+    if not core.is_tensor(x) or x:dim() ~= 1 then
+      fail("cartesian_prod: input %d must be a vector", k)
+    end
   end
   if #list == 1 then return list[1] end
   local grids = table.pack(require("flare.stacks").meshgrid(...))
@@ -99,7 +101,7 @@ function M.combinations(x, r, opts)
   local o = options.check("combinations", opts, {replacement = false})
   r = r or 2
   if not core.is_tensor(x) or x:dim() ~= 1 or math.type(r) ~= "integer" or r < 0 then
-    fail "combinations: a vector and a number of elements"
+    fail "combinations: expected a vector and a number of elements"
   end
   local n, list, count = x:numel(), {}, 0
   local function choose(from, chosen)
@@ -325,7 +327,7 @@ function M.tensorsolve(a, b)
   local n, shape = need("tensorsolve", "b", b):numel(), {}
   for d = b:dim() + 1, need("tensorsolve", "a", a):dim() do shape[#shape + 1] = a:size(d) end
   if a:numel() ~= n * n then
-    fail("tensorsolve: a of shape %s is no square matrix beside b of shape %s", tostring(a.shape),
+    fail("tensorsolve: a of shape %s is not a square matrix for b of shape %s", tostring(a.shape),
       tostring(b.shape))
   end
   return a:reshape(n, n):solve(b:reshape(n)):reshape(shape)
@@ -337,7 +339,7 @@ function M.tensorinv(a, ind)
   local shape, nd = {}, need("tensorinv", "a", a):dim()
   local rows, columns = elements(a.shape, 1, ind), elements(a.shape, ind + 1, nd)
   if rows ~= columns then
-    fail("tensorinv: %s in front and behind dim %d are no square matrix", tostring(a.shape), ind)
+    fail("tensorinv: %s cut after dim %d is not a square matrix", tostring(a.shape), ind)
   end
   for d = ind + 1, nd do shape[#shape + 1] = a:size(d) end
   for d = 1, ind do shape[#shape + 1] = a:size(d) end

@@ -113,7 +113,7 @@ local function directions(where, v, like)
   if #list ~= #like then fail("%s: v has %d tensors, not %d", where, #list, #like) end
   for i, t in ipairs(list) do
     if t.shape ~= like[i].shape then
-      fail("%s: v has shape %s, it goes along with %s", where, tostring(t.shape),
+      fail("%s: v has shape %s, expected %s", where, tostring(t.shape),
            tostring(like[i].shape))
     end
   end

@@ -318,7 +318,7 @@ function M.tensordot(a, b, dims)
     and #dims[1] == #dims[2] then
     of_a, of_b = dims[1], dims[2]
   else
-    fail("tensordot: dims is how many dims of %s and %s go together, or two lists of as many",
+    fail("tensordot: dims must be a number of dims to contract, or two equal lists; a is %s, b %s",
       tostring(a.shape), tostring(b.shape))
   end
   local function labelled(x, first, list, own)
@@ -326,7 +326,7 @@ function M.tensordot(a, b, dims)
     for k, d in ipairs(list) do
       local at = math.type(d) == "integer" and (d < 0 and d + x:dim() + 1 or d)
       if not at or at < 1 or at > x:dim() or labels[at] then
-        fail("tensordot: %s is no further dim of %s", tostring(d), tostring(x.shape))
+        fail("tensordot: %s is repeated or not a dim of %s", tostring(d), tostring(x.shape))
       end
       labels[at] = "s" .. k
     end

@@ -64,7 +64,7 @@ end
 
 -- Kernels by dtype: `*` in the symbol stands for the type.
 local function kernels(o)
-  if o.source and o.image then fail "op.register: source and image: one of them, not both" end
+  if o.source and o.image then fail "op.register: give source or image, not both" end
   if type(o.symbol) ~= "string" then
     fail("op.register: symbol must name the kernel, got %s", type(o.symbol))
   end
@@ -117,11 +117,11 @@ function op.register(given)
     fail("op.register: signature must be a string, got %s", type(o.signature))
   end
   if (o.source or o.image) and o.library then
-    fail "op.register: a kernel and a library: one of them, not both"
+    fail "op.register: give a kernel or a library, not both"
   elseif o.source or o.image then
     o.kernels, o.symbol = kernels(o), nil
   elseif type(o.init) == "string" and not o.library then
-    fail("op.register: init names a function of a library, or is a function")
+    fail("op.register: init must be a function, or the name of a function of the library")
   elseif o.launch then
     fail "op.register: launch is for kernels of source or image"
   end

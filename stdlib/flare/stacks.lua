@@ -133,7 +133,8 @@ function M.take_along_dim(x, index, dim)
   local nd = x:dim()
   local d = math.type(dim) == "integer" and (dim < 0 and dim + nd + 1 or dim)
   if not d or d < 1 or d > nd or index:dim() ~= nd then
-    fail("take_along_dim: x has shape %s and index %s: they need as many dims, dim among them",
+    fail("take_along_dim: x has shape %s and index %s: they need the same number "
+      .. "of dims, and dim must be one of them",
       tostring(x.shape), tostring(index.shape))
   end
   local of_x, of_index = {}, {}

@@ -28,7 +28,8 @@ local function outputs(o, by_name)
     end
     p.out = type(key) == "number" or value
     if p.out ~= true and type(p.out) ~= "function" and not by_name[p.out] then
-      fail("cuda.kernel: out: %s is to be like %s, which is no parameter", name, tostring(p.out))
+      fail("cuda.kernel: out: %s has the shape of %s, which is not a parameter", name,
+           tostring(p.out))
     end
   end
   for _, p in ipairs(o.params) do
@@ -81,7 +82,7 @@ local function attach(k)
       local values = {}
       for i, p in ipairs(k.backward.given) do
         if args[p.name] == nil then
-          fail("%s: its gradient %s wants %s, which is neither a parameter nor g<output>", k.name,
+          fail("%s: its gradient %s uses %s, which is neither a parameter nor g<output>", k.name,
                k.backward.name, p.name)
         end
         values[i] = args[p.name]

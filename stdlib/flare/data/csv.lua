@@ -124,7 +124,7 @@ function Table:matrix(...)
     list[i] = column(self, "matrix", name)
     if not core.is_tensor(list[i]) then fail("csv:matrix: column '%s' has words", name) end
   end
-  if #list == 0 then fail "csv:matrix: no column has numbers alone" end
+  if #list == 0 then fail "csv:matrix: no column has only numbers" end
   return core.stack(list, {dim = 2})
 end
 

@@ -10,7 +10,7 @@ local Subset = require "flare.data.subset"
 return function(dataset, parts, opts)
   local o = options.check("data.split", opts, {seed = 0})
   if type(parts) ~= "table" or #parts == 0 then
-    fail("data.split: shares like {0.9, 0.1} are expected")
+    fail("data.split: fractions like {0.9, 0.1} are expected")
   end
   local n = dataset:size()
   local counts, total = {}, 0
@@ -23,7 +23,7 @@ return function(dataset, parts, opts)
       if math.abs(sum - 1) < 1e-9 then counts[i] = n - total end
     end
     if math.tointeger(counts[i]) == nil or counts[i] < 0 then
-      fail("data.split: part %d is %s, expected a share or a count", i, tostring(part))
+      fail("data.split: part %d is %s, expected a fraction or a count", i, tostring(part))
     end
     counts[i] = math.tointeger(counts[i])
     total = total + counts[i]

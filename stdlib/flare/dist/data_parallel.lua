@@ -81,7 +81,7 @@ function DataParallel:init(model, o)
   rawset(self, "_dp", dp)
   dp.queue = Queue(o.group, function(bucket) return send(dp, bucket) end, 0)
   learn(dp)
-  if #dp.named == 0 then fail "DataParallel: the model has no parameters that learn" end
+  if #dp.named == 0 then fail "DataParallel: the model has no parameters that require gradients" end
   if dp.group.size > 1 then
     broadcast(dp.group, model:parameters())
     broadcast(dp.group, model:buffers())

@@ -50,7 +50,7 @@ local function check_keys(t, path)
   elseif position then
     local hole = 1
     while t[hole] ~= nil do hole = hole + 1 end
-    fail("save: a list has no holes: position %d is nil, %d is not%s", hole, last,
+    fail("save: a list must have no holes: position %d is nil, %d is not%s", hole, last,
          place(path))
   end
 end
@@ -215,7 +215,7 @@ end
 -- @return true, or nil and a message
 function M.save(path, tree, message)
   if type(path) ~= "string" then fail("save: the path must be a string, got %s", type(path)) end
-  if core.is_tensor(tree) then fail "save: a tensor alone goes to a path that ends in .npy" end
+  if core.is_tensor(tree) then fail "save: a single tensor needs a path that ends in .npy" end
   if type(tree) ~= "table" then
     fail("save: a table is expected, got %s%s", type(tree), options.reason(tree, message))
   end

@@ -14,7 +14,7 @@ local function count(amount, n)
   elseif math.type(amount) == "integer" and amount >= 0 and amount <= n then
     return amount
   end
-  fail("prune: amount must be a share from 0.0 to 1.0 or a number of up to %d, got %s", n,
+  fail("prune: amount must be a fraction from 0.0 to 1.0 or a number of up to %d, got %s", n,
        tostring(amount))
 end
 

@@ -70,7 +70,7 @@ function M.parametrize(module, f, opts)
   local function make(layer)
     local weight = (layer[map] or f)(layer[orig])
     if tostring(weight.shape) ~= tostring(layer[orig].shape) then
-      fail("parametrize: of %s %s the function makes %s", name, tostring(layer[orig].shape),
+      fail("parametrize: the function turns %s %s into %s", name, tostring(layer[orig].shape),
            tostring(weight.shape))
     end
     return weight

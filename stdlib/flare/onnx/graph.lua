@@ -97,7 +97,7 @@ end
 local function take(graph, step, number, names)
   local function use(name, what)
     if not names[name] then
-      refuse.raise("graph: %s takes '%s', which nothing before it gives", what, name)
+      refuse.raise("graph: %s uses '%s', which no node before it defines", what, name)
     end
     graph.last[name] = number
     if not graph.own[name] then graph.outer[name] = true end
@@ -209,7 +209,7 @@ function M.compile(proto, c, outer)
   end
   for k, output in ipairs(proto.output or {}) do
     local name = output.name or ""
-    if not names[name] then refuse.raise("graph: nothing gives the output '%s'", name) end
+    if not names[name] then refuse.raise("graph: no node defines the output '%s'", name) end
     if not graph.own[name] then graph.outer[name] = true end
     graph.outputs[k] = name
     graph.last[name] = nil

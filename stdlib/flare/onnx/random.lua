@@ -62,7 +62,7 @@ end
 local function chance(f)
   return {load = function(step)
     if not step.random then
-      refuse.raise("random numbers: %s gives other results than elsewhere; "
+      refuse.raise("random numbers: %s gives other results than other programs; "
                    .. "load(path, {random = true}) takes them",
                    Node.title_of(step.name, step.domain, step.version))
     end

@@ -44,7 +44,7 @@ end
 function GradScaler:unscale_(optimizer)
   if not self.enabled then return true end
   if self._finite[optimizer] ~= nil then
-    fail("GradScaler: the gradients are unscaled already since the last update")
+    fail("GradScaler: unscale_ was called already since the last update")
   end
   local places, order = {}, {}
   for _, group in ipairs(optimizer.groups) do

@@ -23,7 +23,7 @@ function LBFGS:prepare(o)
 end
 
 function LBFGS:add_group(group)
-  if #self.groups > 0 then fail("optim.LBFGS: one group of parameters only") end
+  if #self.groups > 0 then fail("optim.LBFGS: only one group of parameters is possible") end
   Optimizer.add_group(self, group)
   self.memory = {s = {}, y = {}, rho = {}, scale = 1, iterations = 0}
   return self

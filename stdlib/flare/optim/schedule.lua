@@ -108,7 +108,7 @@ local function check_momentum(where, o, optimizer)
   end
   for _, group in ipairs(optimizer.groups) do
     if not group.betas and (group.momentum or 0) == 0 then
-      fail("%s: the optimizer has no momentum to be changed", where)
+      fail("%s: the optimizer has no momentum", where)
     end
   end
 end
@@ -145,7 +145,7 @@ local function check_parts(where, o, optimizer)
   end
   for i, schedule in ipairs(o.schedules) do
     if not class.is(schedule, Schedule) or schedule.optimizer ~= optimizer then
-      fail("%s: entry %d of schedules is no schedule of this optimizer's", where, i)
+      fail("%s: entry %d of schedules is not a schedule of this optimizer", where, i)
     end
   end
 end

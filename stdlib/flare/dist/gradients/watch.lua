@@ -26,7 +26,8 @@ function Watch:change()
   for k, pair in ipairs(self.named) do
     local learns = pair[2].requires_grad
     if learns ~= self.learns[k] then
-      return ("'%s' has %s"):format(pair[1], learns and "begun to learn" or "stopped learning")
+      return ("'%s' %s"):format(pair[1], learns and "requires a gradient now"
+                                 or "does not require a gradient any more")
     end
   end
 end

@@ -216,7 +216,7 @@ function ZeRO:init(model, make, o)
     fail "ZeRO: find_unused in stage 3 needs recompute = true"
   end
   if o.units ~= nil and o.stage ~= 3 and not o.gather then
-    fail "ZeRO: units are those of stage 3, or of gather"
+    fail "ZeRO: the option units needs stage 3 or gather"
   end
   self.model, self.group, self.stage = model, Group.of("ZeRO", o.group), o.stage
   self.recompute, self.regather = o.recompute, o.regather
@@ -246,7 +246,7 @@ function ZeRO:init(model, make, o)
     finish = function() finish(self) end,
   }
   ready.add(self.listener)
-  if #self.shards == 0 then fail "ZeRO: the model has no parameters that learn" end
+  if #self.shards == 0 then fail "ZeRO: the model has no parameters that require gradients" end
   self.optimizer = optimizer_of(self.shards, make, self.kind)
   self.groups = self.optimizer.groups -- for schedules and scalers, as an optimizer's
   self:zero_grad()
@@ -256,7 +256,7 @@ end
 -- @return the model's results
 function ZeRO:forward(...)
   local change = self.watch:change()
-  if change then fail("ZeRO: %s: ZeRO has to be made anew", change) end
+  if change then fail("ZeRO: %s: make ZeRO again", change) end
   if self.stage == 3 then return stage3.forward(self, ...) end
   return self.model(...)
 end
