@@ -53,3 +53,143 @@ describe("the names of positions", function()
     assert(#offences == 0, "\n  " .. table.concat(offences, "\n  "))
   end)
 end)
+
+-- Code of rows of a, b and c, which their formulas name in order, or of any row.
+local elementwise = {["runtime/rules/elementwise.c"] = true, ["runtime/modes/complex.c"] = true,
+  ["runtime/call/flat.c"] = true, ["runtime/call/call.c"] = true,
+  ["runtime/call/integers.c"] = true, ["runtime/expr/order.c"] = true,
+  ["runtime/expr/lower.c"] = true, ["runtime/expr/operator.c"] = true}
+-- Sources that still count.
+local counting = {["kernels/cpu/copy.c"] = true, ["kernels/cpu/shape.c"] = true}
+
+local function counts(path)
+  return counting[path] or path:find "^kernels/cuda/"
+end
+
+-- A file with its comments blank, line by line as before.
+local function code(path)
+  return (tree.read(path):gsub("/%*.-%*/", function(text) return (text:gsub("[^\n]", " ")) end))
+end
+
+local function line_of(text, at)
+  return select(2, text:sub(1, at):gsub("\n", "")) + 1
+end
+
+local function none(offences)
+  assert(#offences == 0, "\n  " .. table.concat(offences, "\n  "))
+end
+
+local function sources()
+  return tree.files("runtime kernels", ".c", ".h", ".inc")
+end
+
+describe("positions in the sources", function()
+  local attributes = {"attrs?[%->.]+v%[%d", "%f[%w_]%l+[%->.]+v%[%d+%]%.[if]%f[%W]",
+    "fl_attr_list%([^,()]+,%s*%d", "fl_attrs_list%([^,()]+,%s*%d",
+    "fl_attr_whole%([^,()]+,%s*%d", "fli_set_list%([^,()]+,[^,()]+,%s*%d"}
+  local operands = {"in", "out", "dx", "dy", "y", "need", "in_meta", "out_meta"}
+
+  local function find(offences, path, text, pattern)
+    for at, hit in text:gmatch("()(" .. pattern .. ")") do
+      offences[#offences + 1] = ("%s:%d: %s"):format(path, line_of(text, at), hit)
+    end
+  end
+
+  it("of attributes are names", function()
+    local offences = {}
+    for _, path in ipairs(sources()) do
+      local text = not counts(path) and not elementwise[path] and code(path) or ""
+      for _, pattern in ipairs(attributes) do find(offences, path, text, pattern) end
+    end
+    none(offences)
+  end)
+
+  it("of inputs and results behind the first are names", function()
+    local offences = {}
+    for _, path in ipairs(sources()) do
+      local text = not counts(path) and not elementwise[path] and code(path) or ""
+      for _, field in ipairs(operands) do
+        find(offences, path, text, "%l[%->.]+" .. field .. "%[[1-9]%]")
+      end
+    end
+    none(offences)
+  end)
+
+  it("of the first input are names in code of rows that have several", function()
+    local several, offences = {}, {}
+    for _, info in ipairs(core.ops()) do
+      local inputs = 0
+      for _, p in ipairs(info.params) do
+        inputs = inputs + ((p.kind == "tensor" or p.kind == "rng") and 1 or 0)
+      end
+      local own = info.family == "op" or info.family == "view" or info.family == "compose"
+      several[info.name] = own and inputs > 1
+    end
+    for _, path in ipairs(sources()) do
+      local text = counts(path) and "" or code(path)
+      for at, head, body in text:gmatch "\n()(%a[^\n;{}]-%b()) (%b{})\n" do
+        local name = head:match "fli_%l+_([%w_]+)%(" or head:match "FLC?_KERNEL%(([%w_]+)%)"
+        if head:find "fli_cost_" then name = nil end -- of rows whose first inputs are alike
+        for field in body:gmatch "%l[%->.]+([%l_]+)%[0%]" do
+          if name and several[name] and (field == "in" or field == "dx" or field == "need"
+              or field == "in_meta") then
+            offences[#offences + 1] = ("%s:%d: %s[0] of %s"):format(path, line_of(text, at), field,
+              name)
+          end
+        end
+      end
+    end
+    none(offences)
+  end)
+end)
+
+describe("a parameter in the middle of a signature", function()
+  local place
+
+  local function change(row, from, to)
+    local path = "runtime/ops/" .. row .. ".def"
+    local text, n = tree.read(path):gsub(from:gsub("%p", "%%%0"), (to:gsub("%%", "%%%%")), 1)
+    assert(n == 1, from)
+    local file <close> = assert(io.open(place .. "/" .. path, "w"))
+    file:write(text)
+    file:close()
+    tree.name_slots(place)
+    return (read_slots(tree.read(place .. "/generated/op_slots.h")))
+  end
+
+  local function compile(path)
+    return tree.output(("cd '%s' && %s -std=gnu11 -fsyntax-only -I generated %s 2>&1"):format(place,
+      os.getenv "CC" or "cc", path))
+  end
+
+  before_each(function()
+    place = os.tmpname()
+    os.remove(place)
+    assert(os.execute(("mkdir '%s' && cp -r runtime kernels '%s'"):format(place, place)))
+  end)
+
+  after_each(function() os.execute(("rm -rf '%s'"):format(place)) end)
+
+  it("moves the names behind it", function()
+    local moved = change("norm", '"x:float, weight:float?, bias:float?, groups:int, eps:real',
+      '"x:float, extra:float?, weight:float?, bias:float?, groups:int, more:int=0, eps:real')
+    assert.equal(2, moved.FL_ATTR_group_norm_eps)
+    assert.equal(2, moved.FL_IN_group_norm_weight)
+    assert.equal(3, moved.FL_IN_group_norm_bias)
+  end)
+
+  it("moves with the code that uses it", function()
+    change("index", '"x:any, k:int, dim:dim=-1, largest',
+      '"x:any, more:int=0, k:int, dim:dim=-1, largest')
+    assert.equal("", compile "runtime/rules/sort.c")
+    assert.equal("", compile "-fopenmp-simd -Wno-psabi kernels/cpu/sort.c")
+  end)
+
+  it("does not compile where rows that share a rule differ", function()
+    local moved = change("index", 'FL_OP(scatter_add, "x:any, dim:dim, index:index, src:any',
+      'FL_OP(scatter_add, "x:any, more:int=0, dim:dim, index:index, src:any')
+    assert.is_nil(moved.FL_ATTR_scatter_dim)
+    assert.match("FL_ATTR_scatter_dim__differs_in_scatter_and_scatter_add",
+      compile "runtime/rules/index.c")
+  end)
+end)
