@@ -96,7 +96,7 @@ describe("flare.dist", function()
           {stage = 3, units = 3}},
         {"option 'recompute' must be a boolean", dist.ZeRO, model, optim.SGD, {recompute = 1}},
         {"unit 1 is number", dist.ZeRO, model, optim.SGD, {stage = 3, units = {3}}},
-        {"units are those of stage 3", dist.ZeRO, model, optim.SGD, {units = {model}}},
+        {"units needs stage 3 or gather", dist.ZeRO, model, optim.SGD, {units = {model}}},
         {"got dist.ZeRO, which has clip_grad_norm_ itself", optim.clip_grad_norm_,
           dist.ZeRO(flare.nn.Linear(2, 2), optim.SGD), 1},
         {"is expected, got SGD", optim.clip_grad_norm_, optim.SGD(model), 1},

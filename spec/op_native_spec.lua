@@ -92,13 +92,14 @@ describe("a kernel for an operator", function()
   it("is refused where it is wrong", function()
     refused({image = "MZ", symbol = "f"}, "the image is no cubin")
     refused({source = source}, "symbol must name the kernel")
-    refused({source = source, image = "x", symbol = "f"}, "one of them")
+    refused({source = source, image = "x", symbol = "f"}, "give source or image, not both")
     refused({source = source, symbol = "f", dtypes = {"f32", "f64"}}, "a * for the type")
     refused({source = source, symbol = "f*", dtypes = {"f33"}}, "there is no dtype 'f33'")
     refused({expression = "y = x", launch = print}, "launch is for kernels")
-    refused({expression = "y = x", init = "f"}, "init names a function of a library")
+    refused({expression = "y = x", init = "f"}, "init must be a function")
     refused({expression = "y = x", init = function() error("not today", 0) end}, "not today")
-    refused({library = native.library, symbol = "scale", source = source}, "one of them")
+    refused({library = native.library, symbol = "scale", source = source},
+      "give a kernel or a library, not both")
     if native.image then
       refused({image = native.image, symbol = "squares_f32", backend = "cpu"}, "takes no kernels")
       refused({image = native.image, symbol = "squares_f32", signature = "x:float, d:dims -> y:x"},

@@ -111,7 +111,7 @@ function checks.groups(name, entry)
   local p, q = leaf(), leaf()
   local list = {{params = {p}}, {params = {q}, lr = 0.005}}
   if name == "LBFGS" then
-    assert.match("one group of parameters only", message(make, name, list))
+    assert.match("only one group of parameters is possible", message(make, name, list))
     return
   end
   local opt = make(name, list)
