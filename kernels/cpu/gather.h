@@ -3,34 +3,15 @@
 #ifndef FL_CPU_GATHER_H
 #define FL_CPU_GATHER_H
 
-#include <stdbool.h>
-#include <stdint.h>
+#include "typed.h"
 
-#define FL_GATHER(T, name)                                                     \
-  static inline void name(int64_t n, int64_t terms, int64_t stride,            \
-                          const T *restrict weight,                            \
-                          const int32_t *restrict at, const T *restrict x,     \
-                          bool add, T *restrict y) {                           \
-    for (int64_t r = 0; r < terms; r++, weight += stride, at += stride) {      \
-      if (r == 0 && !add) {                                                    \
-        _Pragma("omp simd") for (int64_t p = 0; p < n; p++) y[p] =             \
-            weight[p] * x[at[p]];                                              \
-        continue;                                                              \
-      }                                                                        \
-      _Pragma("omp simd") for (int64_t p = 0; p < n; p++) y[p] +=              \
-          weight[p] * x[at[p]];                                                \
-    }                                                                          \
-  }
-
-FL_GATHER(double, fl_gather_f64)
-#ifdef __AVX512F__
+#if FL_T_IS_F32 && defined(__AVX512F__)
 #include <immintrin.h>
 /* Compilers that do not know the CPU make single loads of it. */
-static inline void fl_gather_f32(int64_t n, int64_t terms, int64_t stride,
-                                 const float *restrict weight,
-                                 const int32_t *restrict at,
-                                 const float *restrict x, bool add,
-                                 float *restrict y) {
+static inline void gather(int64_t n, int64_t terms, int64_t stride,
+                          const float *restrict weight,
+                          const int32_t *restrict at, const float *restrict x,
+                          bool add, float *restrict y) {
   for (int64_t p = 0; p < n; p += 16) {
     __mmask16 m = n - p < 16 ? (__mmask16)((1u << (n - p)) - 1) : 0xffff;
     __m512 zero = _mm512_setzero_ps();
@@ -45,8 +26,21 @@ static inline void fl_gather_f32(int64_t n, int64_t terms, int64_t stride,
   }
 }
 #else
-FL_GATHER(float, fl_gather_f32)
+static inline void gather(int64_t n, int64_t terms, int64_t stride,
+                          const T *restrict weight, const int32_t *restrict at,
+                          const T *restrict x, bool add, T *restrict y) {
+  for (int64_t r = 0; r < terms; r++, weight += stride, at += stride) {
+    if (r == 0 && !add) {
+#pragma omp simd
+      for (int64_t p = 0; p < n; p++)
+        y[p] = weight[p] * x[at[p]];
+      continue;
+    }
+#pragma omp simd
+    for (int64_t p = 0; p < n; p++)
+      y[p] += weight[p] * x[at[p]];
+  }
+}
 #endif
-#undef FL_GATHER
 
 #endif

@@ -3,50 +3,18 @@
  * is worked out once for all channels: K elements of a plane for each result.
  * Channels do not meet in dx and results do not meet in y and dgrid, so sums
  * have one order. */
-#include "cpu.h"
-#include "gather.h"
+#include "grid.h"
 
-#include <math.h>
 #include <string.h>
 
-#define BLOCK 256        /* results whose places are worked out at once */
 #define PIECE (64 << 10) /* elements read that are worth a thread's while */
 
-enum { NEAREST, LINEAR, CUBIC };
-enum { ZEROS, BORDER, REFLECTION };
-
-typedef struct sampling {
-  int n, taps, reads; /* dims of space, taps along each, all of them */
-  int mode, padding;
-  bool corners;
-  int64_t size[3],
-      step[3]; /* of x; of grid's coordinates: the last dim first */
-  int64_t batch, channels, plane, results;
-  int64_t cuts, cut; /* blocks of a sample's results */
-  const void *x, *grid, *dy;
-  void *y, *dx, *dgrid;
-  int32_t *at;  /* (batch, reads, results): places in a plane */
-  void *weight; /* the same */
-} sampling;
-
-#define T       float
-#define F(name) name##_f32
-#define FLOOR   floorf
-#define RINT    rintf
-#include "grid.inc"
-#undef T
-#undef F
-#undef FLOOR
-#undef RINT
-#define T       double
-#define F(name) name##_f64
-#define FLOOR   floor
-#define RINT    rint
-#include "grid.inc"
-#undef T
-#undef F
-#undef FLOOR
-#undef RINT
+_Static_assert(FL_ATTR_grid_sample_mode == FL_ATTR_grid_sample_backward_mode &&
+                   FL_ATTR_grid_sample_padding ==
+                       FL_ATTR_grid_sample_backward_padding &&
+                   FL_ATTR_grid_sample_align_corners ==
+                       FL_ATTR_grid_sample_backward_align_corners,
+               "read for both rows");
 
 /* Everything but what is read and written; `in` is x's place among inputs. */
 static void grid_open(sampling *s, const fl_launch *l, int in) {
@@ -54,9 +22,9 @@ static void grid_open(sampling *s, const fl_launch *l, int in) {
   const fl_attr *a = l->attrs->v;
   memset(s, 0, sizeof *s);
   s->n = x->ndim - 2;
-  s->mode = (int)a[0].i;
-  s->padding = (int)a[1].i;
-  s->corners = a[2].i != 0;
+  s->mode = (int)a[FL_ATTR_grid_sample_mode].i;
+  s->padding = (int)a[FL_ATTR_grid_sample_padding].i;
+  s->corners = a[FL_ATTR_grid_sample_align_corners].i != 0;
   s->taps = s->mode == NEAREST ? 1 : s->mode == LINEAR ? 2 : 4;
   s->reads = 1;
   s->plane = 1;
@@ -84,7 +52,7 @@ static fl_status grid_find(const fl_launch *l, sampling *s, bool wide) {
   if (!s->at || !s->weight)
     return FL_ENOMEM;
   fl_cpu_parallel(l, s->batch * s->cuts, PIECE / 4 / (s->cut * s->reads) + 1,
-                  wide ? find_f64 : find_f32, s);
+                  (wide ? &FL_CPU(grid_f64) : &FL_CPU(grid_f32))->find, s);
   return FL_OK;
 }
 
@@ -96,7 +64,7 @@ FL_KERNEL(grid_sample) {
                    : FL_F32;
   bool wide = d == FL_F64;
   sampling s;
-  grid_open(&s, l, 0);
+  grid_open(&s, l, FL_IN_grid_sample_x);
   if (fl_view_numel(y) == 0)
     return FL_OK;
   s.x = FL_CPU(input)(l, x, d);
@@ -108,7 +76,7 @@ FL_KERNEL(grid_sample) {
   if (status)
     return status;
   fl_cpu_parallel(l, s.batch * s.channels * s.cuts,
-                  PIECE / (s.cut * s.reads) + 1, wide ? read_f64 : read_f32,
+                  PIECE / (s.cut * s.reads) + 1, FL_OF_FLOAT(grid, d)->read,
                   &s);
   FL_CPU(finish)(l, y, d, s.y);
   return FL_OK;
@@ -124,7 +92,7 @@ FL_KERNEL(grid_sample_backward) {
                    : FL_F32;
   bool wide = d == FL_F64;
   sampling s;
-  grid_open(&s, l, 1);
+  grid_open(&s, l, FL_IN_grid_sample_backward_x);
   s.dy = FL_CPU(input)(l, &l->in[FL_IN_grid_sample_backward_dy], d);
   s.x = FL_CPU(input)(l, x, d);
   s.grid = FL_CPU(input)(l, &l->in[FL_IN_grid_sample_backward_grid], d);
@@ -139,10 +107,10 @@ FL_KERNEL(grid_sample_backward) {
     if (status)
       return status;
     fl_cpu_parallel(l, s.batch * s.channels, PIECE / (s.results * s.reads) + 1,
-                    wide ? spread_f64 : spread_f32, &s);
+                    FL_OF_FLOAT(grid, d)->spread, &s);
     fl_cpu_parallel(l, s.batch * s.cuts,
                     PIECE / (s.cut * s.reads * s.channels) + 1,
-                    wide ? slopes_f64 : slopes_f32, &s);
+                    FL_OF_FLOAT(grid, d)->slopes, &s);
   }
   FL_CPU(finish)(l, dx, d, s.dx);
   FL_CPU(finish)(l, dgrid, d, s.dgrid);

@@ -4,6 +4,7 @@
 
 #include "../../runtime/math/math.h"
 #include "gemm.h"
+#include "matmul.h"
 
 /* Multiply-adds from which one matrix of a batch is worth all threads. */
 #define LARGE (4 << 20)
@@ -288,16 +289,6 @@ FL_KERNEL(matmul) {
 
 /* --- linear --- */
 
-typedef struct map {
-  fl_cpu_act act;
-  int64_t n;
-  const void *bias; /* NULL: none */
-  void *pre, *y;    /* the same where the activation's input is not kept */
-} map;
-
-#define BODY "matmul_typed.h"
-#include "floats.inc"
-
 /* x (..., inputs) as rows: its own memory if they are evenly spaced. */
 static fl_status take_rows(const fl_launch *l, const fl_view *v, fl_dtype dtype,
                            matrices *m) {
@@ -319,7 +310,7 @@ FL_KERNEL(linear) {
   const fl_view *out = &l->out[0], *bias = &l->in[FL_IN_linear_bias];
   fl_dtype dtype = fl_cpu_wide(out->dtype);
   bool keeps = fl_view_numel(&l->out[FL_OUT_linear_pre]) > 0;
-  map g = {.act = (fl_cpu_act)l->attrs->v[FL_ATTR_linear_act].i};
+  linear_map g = {.act = (fl_cpu_act)l->attrs->v[FL_ATTR_linear_act].i};
   matrices x, w;
   if (fl_view_numel(out) == 0)
     return FL_OK;
@@ -345,9 +336,9 @@ FL_KERNEL(linear) {
       .ldb = w.ld,
       .c = g.pre,
       .ldc = g.n,
-      .done = !g.bias && g.act == FL_ACT_NONE ? NULL
-              : dtype == FL_F64               ? finish_block_f64
-                                              : finish_block_f32,
+      .done = !g.bias && g.act == FL_ACT_NONE
+                  ? NULL
+                  : FL_OF_FLOAT(matmul, dtype)->finish_block,
       .context = &g,
   };
   fl_status s = FL_CPU(product)(l, dtype, &p);

@@ -314,8 +314,9 @@ static void randint_block(const drawing *c, int64_t b, void *out) {
 
 FL_KERNEL(randint) {
   const fl_attr *a = l->attrs->v;
-  drawing c = {.block = randint_block, .low = a[0].i};
-  c.range = (uint64_t)a[1].i - (uint64_t)a[0].i;
+  drawing c = {.block = randint_block, .low = a[FL_ATTR_randint_low].i};
+  c.range =
+      (uint64_t)a[FL_ATTR_randint_high].i - (uint64_t)a[FL_ATTR_randint_low].i;
   return random_draw(l, &c, 0, WORDS, FL_I64);
 }
 

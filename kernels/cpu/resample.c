@@ -1,41 +1,15 @@
 /* resample and its gradient: along one dim every result is a weighted sum of
  * some elements. Which ones, and how much of each, is a table that is worked
  * out once in double; the gradient's table is the same one turned round. */
-#include "gather.h"
-#include "move.h"
-
 #include "../../runtime/math/math.h"
+#include "move.h"
+#include "resample.h"
 
 #include <math.h>
 
 #define PIECE (16 << 10) /* elements read that are worth a thread's while */
-#define BLOCK 512        /* elements of a row summed at once */
 
 enum { NEAREST, LINEAR, CUBIC };
-
-/* Result j is the sum of weight[i] x[at[i]], first[j] <= i < first[j + 1].
- * band: if all have as many, the same by term, for vectors of results. */
-typedef struct table {
-  int64_t n, results, band;
-  int64_t *first, *at;
-  double *weight;
-  int32_t *band_at; /* (band, results) */
-  void *band_weight;
-} table;
-
-/* x (outer, n, inner) to y (outer, results, inner). */
-typedef struct work {
-  table t;
-  int64_t outer, inner, cut, cuts; /* results of a piece */
-  size_t size;                     /* of an element that is only moved */
-  const void *fill;                /* one of these, where there is none */
-  double none;                     /* what a sum of nothing is */
-  const void *x;
-  void *y;
-} work;
-
-#define BODY "resample.inc"
-#include "floats.inc"
 
 /* --- tables --- */
 
@@ -49,14 +23,14 @@ typedef struct sampling {
 static sampling sampling_of(const fl_attr *a, int64_t n, int64_t results) {
   return (sampling){.n = n,
                     .results = results,
-                    .start = a[2].f,
-                    .step = a[3].f,
-                    .mode = (int)a[4].i,
-                    .rounding = (int)a[5].i,
-                    .a = a[6].f,
-                    .antialias = a[7].i != 0,
-                    .exclude = a[8].i != 0,
-                    .outside = a[9].f};
+                    .start = a[FL_ATTR_resample_start].f,
+                    .step = a[FL_ATTR_resample_step].f,
+                    .mode = (int)a[FL_ATTR_resample_mode].i,
+                    .rounding = (int)a[FL_ATTR_resample_rounding].i,
+                    .a = a[FL_ATTR_resample_cubic].f,
+                    .antialias = a[FL_ATTR_resample_antialias].i != 0,
+                    .exclude = a[FL_ATTR_resample_exclude_outside].i != 0,
+                    .outside = a[FL_ATTR_resample_outside].f};
 }
 
 static double resample_held(double p, int64_t n) {
@@ -258,7 +232,7 @@ static fl_status sums(const fl_launch *l, work *w) {
       x->ndim == 0 || l->attrs->v[FL_ATTR_resample_dim].i == x->ndim - 1;
   if (last && !make_band(l, &w->t, d == FL_F64))
     return FL_ENOMEM;
-  return resample_run(l, w, d, d == FL_F64 ? sums_f64 : sums_f32);
+  return resample_run(l, w, d, FL_OF_FLOAT(resample, d)->sums);
 }
 
 static int64_t resample_along(const fl_launch *l, const fl_view *v) {

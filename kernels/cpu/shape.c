@@ -450,7 +450,10 @@ static void sequence_task(void *context, int64_t begin, int64_t end) {
 FL_KERNEL(arange) {
   const fl_attr *a = l->attrs->v;
   const fl_view *y = &l->out[0];
-  sequence c = {.y = y, .start = a[0].f, .step = a[2].f, .n = y->shape[0]};
+  sequence c = {.y = y,
+                .start = a[FL_ATTR_arange_start].f,
+                .step = a[FL_ATTR_arange_step].f,
+                .n = y->shape[0]};
   c.whole = fl_dtype_kind(y->dtype) != FL_KIND_FLOAT &&
             fl_attr_whole(l->attrs, 0, 5, &c.istart) &&
             fl_attr_whole(l->attrs, 2, 7, &c.istep);
@@ -461,7 +464,10 @@ FL_KERNEL(arange) {
 FL_KERNEL(linspace) {
   const fl_attr *a = l->attrs->v;
   const fl_view *y = &l->out[0];
-  sequence c = {.y = y, .start = a[0].f, .stop = a[1].f, .n = y->shape[0]};
+  sequence c = {.y = y,
+                .start = a[FL_ATTR_linspace_start].f,
+                .stop = a[FL_ATTR_linspace_stop].f,
+                .n = y->shape[0]};
   c.both_ends = c.n > 1;
   if (c.both_ends)
     c.step = (c.stop - c.start) / (double)(c.n - 1);

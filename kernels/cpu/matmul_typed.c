@@ -1,8 +1,10 @@
-/* What matmul.c does to the blocks of a linear map, for one T; included by
- * floats.inc. */
+/* Bias and activation of linear, for one float type. */
+#include "../../runtime/math/math.h"
+#include "matmul.h"
+#include "typed.h"
 
 /* n elements: y = act(x), x and y may be the same. */
-static void F(activate)(fl_cpu_act act, int64_t n, const T *x, T *y) {
+static void activate(fl_cpu_act act, int64_t n, const T *x, T *y) {
   switch (act) {
   case FL_ACT_RELU:
 #pragma omp simd
@@ -40,9 +42,9 @@ static void F(activate)(fl_cpu_act act, int64_t n, const T *x, T *y) {
 }
 
 /* A finished block of x W^T: adds the bias to it, then y = act of it. */
-static void F(finish_block)(void *context, int64_t i, int64_t rows, int64_t j,
-                            int64_t cols) {
-  const map *g = context;
+static void finish_block(void *context, int64_t i, int64_t rows, int64_t j,
+                         int64_t cols) {
+  const linear_map *g = context;
   const T *bias = (const T *)g->bias + j;
   for (int64_t r = i; r < i + rows; r++) {
     T *pre = (T *)g->pre + r * g->n + j, *y = (T *)g->y + r * g->n + j;
@@ -51,6 +53,8 @@ static void F(finish_block)(void *context, int64_t i, int64_t rows, int64_t j,
       for (int64_t c = 0; c < cols; c++)
         pre[c] += bias[c];
     }
-    F(activate)(g->act, cols, pre, y);
+    activate(g->act, cols, pre, y);
   }
 }
+
+const matmul_kernels FL_TYPED(matmul) = {.finish_block = finish_block};

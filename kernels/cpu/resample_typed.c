@@ -1,8 +1,12 @@
-/* The sums of resample.c for one type: T and F. */
+/* The weighted sums of resample.c for one float type. */
+#include "gather.h"
+#include "resample.h"
+
+#define BLOCK 512 /* elements of a row summed at once */
 
 /* Results j .. to of a line. */
-static void F(line)(const work *w, const T *restrict x, T *restrict y,
-                    int64_t j, int64_t to) {
+static void line(const work *w, const T *restrict x, T *restrict y, int64_t j,
+                 int64_t to) {
   const table *t = &w->t;
   if (t->band == 0) {
     for (; j < to; j++) {
@@ -13,13 +17,12 @@ static void F(line)(const work *w, const T *restrict x, T *restrict y,
     }
     return;
   }
-  F(fl_gather)
-  (to - j, t->band, t->results, (const T *)t->band_weight + j, t->band_at + j,
-   x, false, y + j);
+  gather(to - j, t->band, t->results, (const T *)t->band_weight + j,
+         t->band_at + j, x, false, y + j);
 }
 
 /* A result that is a row: sums of rows. */
-static void F(row)(const work *w, const T *x, T *restrict y, int64_t j) {
+static void row(const work *w, const T *x, T *restrict y, int64_t j) {
   const table *t = &w->t;
   int64_t from = t->first[j], terms = t->first[j + 1] - from, n = w->inner;
   for (int64_t b = 0; b < n; b += BLOCK) {
@@ -55,7 +58,7 @@ static void F(row)(const work *w, const T *x, T *restrict y, int64_t j) {
   }
 }
 
-static void F(sums)(void *context, int64_t begin, int64_t end) {
+static void sums(void *context, int64_t begin, int64_t end) {
   const work *w = context;
   for (int64_t u = begin; u < end; u++) {
     int64_t o = u / w->cuts, j = u % w->cuts * w->cut, to = j + w->cut;
@@ -63,9 +66,11 @@ static void F(sums)(void *context, int64_t begin, int64_t end) {
     T *y = (T *)w->y + o * w->t.results * w->inner;
     to = to < w->t.results ? to : w->t.results;
     if (w->inner == 1)
-      F(line)(w, x, y, j, to);
+      line(w, x, y, j, to);
     else
       for (; j < to; j++)
-        F(row)(w, x, y + j * w->inner, j);
+        row(w, x, y + j * w->inner, j);
   }
 }
+
+const resample_kernels FL_TYPED(resample) = {.sums = sums};
