@@ -146,11 +146,11 @@ static bool read_process(int pid, char *state, uint64_t *born, int *status) {
 /* Whether the process of a seat has ended; *status as of waitpid, -1: unknown.
  */
 static bool is_dead(seat *t, int *status) {
-  int pid = atomic_load(&t->pid), told = atomic_load(&t->exited);
+  int pid = atomic_load(&t->pid), exited = atomic_load(&t->exited);
   char state;
   uint64_t born;
-  *status = told - 1;
-  if (told)
+  *status = exited - 1;
+  if (exited)
     return true;
   if (!pid)
     return false;

@@ -350,10 +350,10 @@ static fl_status agree_members(host_link *l, const fl_comm_note *n) {
   if (atomic_compare_exchange_strong(&a->first, &first, me + 1)) {
     a->size = g->size;
     memcpy(a->ranks, g->ranks, bytes);
-    fl_host_set(&a->told, 1);
+    fl_host_set(&a->listed, 1);
     return FL_OK;
   }
-  fl_status s = fl_host_await(l, n, &a->told, 1);
+  fl_status s = fl_host_await(l, n, &a->listed, 1);
   if (s || (a->size == g->size && memcmp(a->ranks, g->ranks, bytes) == 0))
     return s;
   char mine[300], theirs[300], what[900];

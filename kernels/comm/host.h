@@ -37,7 +37,7 @@ typedef struct pair { /* ring buffer of two slots, from a member to another */
 } pair;
 
 typedef struct area { /* rendezvous of the group */
-  word joined, told;
+  word joined, listed;
   _Atomic int first; /* 1 + the rank that wrote the list of members */
   int size, ranks[FL_HOST_RANKS];
 } area;

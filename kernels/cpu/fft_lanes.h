@@ -117,7 +117,7 @@ SHORT_INLINE lanes alike(const float *w) {
   return (lanes)(units){d, d, d, d, d, d, d, d};
 }
 
-/* Stockham's pass, as in fft.inc: m radices of s vectors; `last` is
+/* Stockham's pass, as in fft_typed.c: m radices of s vectors; `last` is
  * known where this is inlined. */
 SHORT_INLINE void lanes_radix(int r, int64_t m, int64_t s, const float *roots,
                               const float *x, float *y, lanes quarter,

@@ -296,8 +296,8 @@ bool fl_cpu_can_stop(const fl_launch *l) {
   return p && p->interrupt;
 }
 
-/* The callback is the host's, so only the launching thread calls it; the others
- * see what it was told. */
+/* Only the launching thread calls the host's callback; the other threads read
+ * its last answer. */
 bool fl_cpu_interrupted(const fl_launch *l) {
   fl_cpu_pool *p = (fl_cpu_pool *)l->stream;
   if (!p || !p->interrupt)

@@ -1,7 +1,7 @@
 /* The sim backend's table, its devices' memory and its controls. Memory is the
- * host's, but its addresses are shifted out of what a process can have: whoever
- * reads a device's memory directly, as if it were a GPU's, gets a fault at
- * once. Order, launches and copies are in stream.c. */
+ * host's, but its addresses are shifted out of what a process can have: host
+ * code that reads a device's memory faults at once, as it would with a GPU's.
+ * Order, launches and copies are in stream.c. */
 #include "sim.h"
 
 #include <stdlib.h>
@@ -58,7 +58,7 @@ static fl_status sim_alloc(fl_backend *b, int device, size_t bytes,
     return fli_fail(FL_ENOMEM, "sim:%d: the host has no %zu bytes", device,
                     bytes);
   }
-  /* all ones is NaN in every float type: what nobody has written shows */
+  /* all ones is NaN in every float type: unwritten elements show */
   memset(real, 0xff, bytes < FILLED ? bytes : FILLED);
   pthread_mutex_lock(&s->lock);
   *m = (fl_sim_memory){s->memory[device], real, bytes};

@@ -34,7 +34,7 @@ struct fl_stream {
   bool started, stop;
   fl_sim_task *head, *tail;
   uint64_t queued, done; /* tasks */
-  /* the first failure that nobody has been told of; EFAULT stays */
+  /* the first failure that is not reported yet; EFAULT stays */
   atomic_bool failed;
   fl_status status;
   uint64_t seq;

@@ -23,7 +23,7 @@ typedef enum task_kind { LAUNCH, COPY, RECORD, AWAIT, FOLLOW } task_kind;
 
 struct fl_event {
   int device;
-  int holders; /* whoever made it, and tasks */
+  int holders; /* its creator and tasks */
   uint64_t recorded, done;
   double us; /* when it last passed */
 };
@@ -518,7 +518,7 @@ fl_status fl_sim_event_record(fl_backend *b, fl_event *e, fl_stream *s) {
   return queue_event(b->state, RECORD, e, s);
 }
 
-/* An event that nobody has recorded lets everybody pass. */
+/* Waiting for an event that is not recorded returns at once. */
 fl_status fl_sim_event_wait(fl_backend *b, fl_event *e, fl_stream *s) {
   return queue_event(b->state, AWAIT, e, s);
 }
