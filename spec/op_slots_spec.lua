@@ -143,6 +143,23 @@ describe("positions in the sources", function()
   end)
 end)
 
+describe("attributes that a rule passes on", function()
+  it("are those of its own row, or checked by ATTRS_FOR", function()
+    local offences = {}
+    for _, path in ipairs(tree.files("runtime/rules", ".c")) do
+      local text = code(path)
+      for at, name, body in text:gmatch "\n()void fli_%l+_([%w_]+)%b() (%b{})\n" do
+        for to in body:gmatch "RUN_%u+%(([%w_]+),%s*g%->attrs," do
+          if to ~= name then
+            offences[#offences + 1] = ("%s:%d: %s to %s"):format(path, line_of(text, at), name, to)
+          end
+        end
+      end
+    end
+    none(offences)
+  end)
+end)
+
 describe("a parameter in the middle of a signature", function()
   local place
 
@@ -191,5 +208,11 @@ describe("a parameter in the middle of a signature", function()
     assert.is_nil(moved.FL_ATTR_scatter_dim)
     assert.match("FL_ATTR_scatter_dim__differs_in_scatter_and_scatter_add",
       compile "runtime/rules/index.c")
+  end)
+
+  it("does not compile where a row passes its attributes to another that has others", function()
+    change("norm", 'FL_OP(softmax,     "x:float, dim',
+      'FL_OP(softmax,     "x:float, more:int=0, dim')
+    assert.match("negative", compile "runtime/rules/softmax.c")
   end)
 end)

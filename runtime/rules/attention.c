@@ -259,8 +259,8 @@ void fli_grad_attention(fli_grad *g) {
     return;
   }
   fl_value d[FL_MAX_OUT];
-  RUN_ALL(attention_backward, g->attrs, d, fli_g_dy(g, 0),
-          g->in[FL_IN_attention_q], g->in[FL_IN_attention_k],
+  RUN_ALL(attention_backward, ATTRS_FOR(attention_backward, attention), d,
+          fli_g_dy(g, 0), g->in[FL_IN_attention_q], g->in[FL_IN_attention_k],
           g->in[FL_IN_attention_v], g->in[FL_IN_attention_mask], g->y[0],
           g->y[FL_OUT_attention_lse], g->in[FL_IN_attention_seed],
           g->in[FL_IN_attention_offset]);

@@ -106,5 +106,6 @@ void fli_compose_unflatten(fli_composing *g) {
 void fli_compose_diagflat(fli_composing *g) {
   const fl_meta *m = fli_meta(g->in[0]);
   int64_t n = fl_numel(m->ndim, m->shape);
-  g->out[0] = RUN_A(diag, g->attrs, fli_v_reshape(&g->e, g->in[0], 1, &n));
+  g->out[0] = RUN_A(diag, ATTRS_FOR(diag, diagflat),
+                    fli_v_reshape(&g->e, g->in[0], 1, &n));
 }

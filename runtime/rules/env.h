@@ -151,6 +151,11 @@ void fli_set_list(fli_env *e, fl_attrs *a, int k, int n, const int64_t *v);
               (int)(sizeof((fl_value[]){__VA_ARGS__}) / sizeof(fl_value)),     \
               (fl_value[]){__VA_ARGS__}, out)
 
+/* The attributes of this call of row (or rule) `from` for row `to`: it compiles
+ * if both have the same list of them. */
+#define ATTRS_FOR(to, from)                                                    \
+  (g->attrs + 0 * sizeof(char[FL_ATTRS_##to == FL_ATTRS_##from ? 1 : -1]))
+
 #define ADD(a, b)    RUN(add, a, b)
 #define SUB(a, b)    RUN(sub, a, b)
 #define MUL(a, b)    RUN(mul, a, b)

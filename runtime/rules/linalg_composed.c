@@ -100,7 +100,7 @@ void fli_compose_svdvals(fli_composing *g) {
 
 void fli_compose_eigvalsh(fli_composing *g) {
   fl_value wv[FL_MAX_OUT];
-  RUN_ALL(eigh, g->attrs, wv, g->in[0]);
+  RUN_ALL(eigh, ATTRS_FOR(eigh, eigvalsh), wv, g->in[0]);
   g->out[0] = wv[0];
 }
 
@@ -118,8 +118,8 @@ void fli_compose_lstsq(fli_composing *g) {
                  (long long)a->shape[a->ndim - 2]);
     return;
   }
-  g->out[0] =
-      MATMUL(RUN_A(pinv, g->attrs, g->in[FL_IN_lstsq_a]), g->in[FL_IN_lstsq_b]);
+  g->out[0] = MATMUL(RUN_A(pinv, ATTRS_FOR(pinv, lstsq), g->in[FL_IN_lstsq_a]),
+                     g->in[FL_IN_lstsq_b]);
 }
 
 void fli_compose_matrix_rank(fli_composing *g) {
@@ -143,7 +143,13 @@ void fli_compose_matrix_rank(fli_composing *g) {
 }
 
 void fli_compose_vector_norm(fli_composing *g) {
-  g->out[0] = RUN_A(norm, g->attrs, g->in[0]);
+  fl_attrs a = fli_attrs(&g->e, FLI_OP_norm);
+  int n;
+  const int64_t *dims = fl_attr_list(g->attrs, FL_ATTR_vector_norm_dims, &n);
+  fli_set_list(&g->e, &a, FL_ATTR_norm_dims, n, dims);
+  a.v[FL_ATTR_norm_p] = g->attrs->v[FL_ATTR_vector_norm_ord];
+  a.v[FL_ATTR_norm_keepdim] = g->attrs->v[FL_ATTR_vector_norm_keepdim];
+  g->out[0] = RUN_A(norm, &a, g->in[0]);
 }
 
 /* The largest or smallest along one dim, which is kept. */

@@ -182,7 +182,8 @@ void fli_grad_cross_entropy(fli_grad *g) {
     return;
   if (g->need[FL_IN_cross_entropy_x] && !g->create) {
     g->dx[FL_IN_cross_entropy_x] =
-        RUN_A(cross_entropy_backward, g->attrs, dy, x, t, w,
+        RUN_A(cross_entropy_backward,
+              ATTRS_FOR(cross_entropy_backward, cross_entropy), dy, x, t, w,
               g->y[FL_OUT_cross_entropy_lse], g->y[FL_OUT_cross_entropy_total]);
     if (!g->need[FL_IN_cross_entropy_target] &&
         !g->need[FL_IN_cross_entropy_weight])

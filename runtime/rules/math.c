@@ -97,15 +97,15 @@ static fl_value without_nan(fli_composing *g, fl_value x) {
 }
 
 void fli_compose_nansum(fli_composing *g) {
-  g->out[0] = RUN_A(sum, g->attrs, without_nan(g, g->in[0]));
+  g->out[0] = RUN_A(sum, ATTRS_FOR(sum, nansum), without_nan(g, g->in[0]));
 }
 
 void fli_compose_nanmean(fli_composing *g) {
   fl_value x = g->in[0], known = RUN(eq, x, x);
-  fl_value n = RUN_A(sum, g->attrs, known);
+  fl_value n = RUN_A(sum, ATTRS_FOR(sum, nanmean), known);
   x = math_wide(g,
                 without_nan(g, x)); /* the sum may be beyond what f16 holds */
-  math_narrowed(g, DIV(RUN_A(sum, g->attrs, x), n));
+  math_narrowed(g, DIV(RUN_A(sum, ATTRS_FOR(sum, nanmean), x), n));
 }
 
 /* attrs: dims, correction, keepdim */
@@ -171,8 +171,8 @@ void fli_compose_corrcoef(fli_composing *g) {
 }
 
 void fli_compose_aminmax(fli_composing *g) {
-  g->out[0] = RUN_A(amin, g->attrs, g->in[0]);
-  g->out[FL_OUT_aminmax_max] = RUN_A(amax, g->attrs, g->in[0]);
+  g->out[0] = RUN_A(amin, ATTRS_FOR(amin, aminmax), g->in[0]);
+  g->out[FL_OUT_aminmax_max] = RUN_A(amax, ATTRS_FOR(amax, aminmax), g->in[0]);
 }
 
 /* attrs: p, dim, maxnorm */
@@ -533,7 +533,7 @@ void fli_compose_cumulative_trapezoid(fli_composing *g) {
 
 void fli_compose_argsort(fli_composing *g) {
   fl_value both[FL_MAX_OUT];
-  RUN_ALL(sort, g->attrs, both, g->in[0]);
+  RUN_ALL(sort, ATTRS_FOR(sort, argsort), both, g->in[0]);
   g->out[0] = both[FL_OUT_sort_indices];
 }
 

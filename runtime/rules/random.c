@@ -89,8 +89,8 @@ fl_status fli_shape_multinomial(fli_infer *c) {
 
 void fli_grad_dropout(fli_grad *g) {
   g->dx[FL_IN_dropout_x] =
-      RUN_A(dropout_backward, g->attrs, g->dy[0], g->in[FL_IN_dropout_seed],
-            g->in[FL_IN_dropout_offset]);
+      RUN_A(dropout_backward, ATTRS_FOR(dropout_backward, dropout), g->dy[0],
+            g->in[FL_IN_dropout_seed], g->in[FL_IN_dropout_offset]);
 }
 
 /* Each number moves with its shape so that its quantile stays. */

@@ -327,7 +327,7 @@ void fli_grad_cumsum(fli_grad *g) {
 /* attrs: dims, correction, keepdim, as var's. Where nothing varies the root's
  * slope has no end, but nothing is to flow there. */
 void fli_compose_std(fli_composing *g) {
-  fl_value v = RUN_A(var, g->attrs, g->in[0]);
+  fl_value v = RUN_A(var, ATTRS_FOR(var, std), g->in[0]);
   fl_value none = RUN(eq, v, NUM(0));
   fl_value root = SQRT(RUN(where, none, NUM(1), v));
   g->out[0] = RUN(where, none, NUM(0), root);

@@ -562,8 +562,9 @@ void fli_grad_grid_sample(fli_grad *g) {
   fl_value both[FL_MAX_OUT];
   if (fli_nothing(g->dy[0]))
     return;
-  RUN_ALL(grid_sample_backward, g->attrs, both, g->dy[0],
-          g->in[FL_IN_grid_sample_x], g->in[FL_IN_grid_sample_grid]);
+  RUN_ALL(grid_sample_backward, ATTRS_FOR(grid_sample_backward, grid_sample),
+          both, g->dy[0], g->in[FL_IN_grid_sample_x],
+          g->in[FL_IN_grid_sample_grid]);
   g->dx[FL_IN_grid_sample_x] = both[0];
   g->dx[FL_IN_grid_sample_grid] = both[FL_OUT_grid_sample_backward_dgrid];
 }

@@ -462,8 +462,8 @@ void fli_grad_lstm(fli_grad *g) {
   fl_value *y = g->y, *dy = g->dy, all[FL_MAX_OUT];
   if (g->in_meta[FL_IN_lstm_gates].shape[0] == 0)
     return;
-  RUN_ALL(lstm_backward, g->attrs, all, dy[0], dy[1], dy[2],
-          g->in[FL_IN_lstm_weight], g->in[FL_IN_lstm_c], y[1], y[2]);
+  RUN_ALL(lstm_backward, ATTRS_FOR(lstm_backward, lstm), all, dy[0], dy[1],
+          dy[2], g->in[FL_IN_lstm_weight], g->in[FL_IN_lstm_c], y[1], y[2]);
   g->dx[FL_IN_lstm_gates] = all[0];
   if (g->need[FL_IN_lstm_weight] && !e->status)
     g->dx[FL_IN_lstm_weight] =
@@ -571,8 +571,8 @@ void fli_grad_gru(fli_grad *g) {
   int64_t n = g->in_meta[FL_IN_gru_gates].shape[0];
   if (n == 0)
     return;
-  RUN_ALL(gru_backward, g->attrs, all, dy[0], dy[1], g->in[FL_IN_gru_weight],
-          g->in[FL_IN_gru_h], y[0], y[1]);
+  RUN_ALL(gru_backward, ATTRS_FOR(gru_backward, gru), all, dy[0], dy[1],
+          g->in[FL_IN_gru_weight], g->in[FL_IN_gru_h], y[0], y[1]);
   g->dx[FL_IN_gru_gates] = all[0];
   fl_value sums = as_rows(e, all[FL_OUT_gru_backward_dsums]);
   if (g->need[FL_IN_gru_weight] && !e->status)

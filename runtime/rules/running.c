@@ -10,8 +10,9 @@ static fl_value running_turned(fli_grad *g, int64_t dim, fl_value x) {
 /* The sum of what is still to come: products_k dy_k for all k from i on. */
 static fl_value to_come(fli_grad *g, fl_value x) {
   int64_t dim = g->attrs->v[FL_ATTR_cumprod_dim].i;
-  return running_turned(g, dim,
-                        RUN_A(cumsum, g->attrs, running_turned(g, dim, x)));
+  return running_turned(
+      g, dim,
+      RUN_A(cumsum, ATTRS_FOR(cumsum, cumprod), running_turned(g, dim, x)));
 }
 
 static fl_value zeros_like(fli_grad *g, fl_value x) {
@@ -77,7 +78,7 @@ void fli_grad_cumprod(fli_grad *g) {
     return;
   }
   fl_value none = RUN(eq, x, NUM(0));
-  fl_value first = RUN_A(cumsum, g->attrs, none);
+  fl_value first = RUN_A(cumsum, ATTRS_FOR(cumsum, cumprod), none);
   first = RUN(logical_and, none, RUN(eq, first, fli_integer(1)));
   fl_value y = RUN_A(cumprod, g->attrs, x);
   fl_value without = RUN_A(cumprod, g->attrs, RUN(where, first, NUM(1), x));

@@ -2,11 +2,14 @@
 #include "env.h"
 
 void fli_grad_softmax(fli_grad *g) {
-  g->dx[0] = RUN_A(softmax_backward, g->attrs, g->dy[0], g->y[0]);
+  g->dx[0] = RUN_A(softmax_backward, ATTRS_FOR(softmax_backward, softmax),
+                   g->dy[0], g->y[0]);
 }
 
 void fli_grad_log_softmax(fli_grad *g) {
-  g->dx[0] = RUN_A(log_softmax_backward, g->attrs, g->dy[0], g->y[0]);
+  g->dx[0] =
+      RUN_A(log_softmax_backward, ATTRS_FOR(log_softmax_backward, log_softmax),
+            g->dy[0], g->y[0]);
 }
 
 /* dx = y (dy - s), s = sum(y dy): towards dy it is the same map again; towards
