@@ -140,7 +140,7 @@ describe("stacks and grids", function()
     assert.same({{1}, {6}}, m:take_along_dim(i, 2):totable())
     assert.same({{1, 2, 3}}, m:take_along_dim(i[{{1}}], 1):totable())
     assert.same({1, 3}, m:take_along_dim(i):totable())
-    fails("they need as many dims", m.take_along_dim, m, i[1], 1)
+    fails("they need the same number of dims", m.take_along_dim, m, i[1], 1)
     assert.same({{1, 2, 3, 0, 0}, {4, 5, 6, 0, 0}, {0, 0, 0, 7, 0}, {0, 0, 0, 0, 9}},
       flare.block_diag(m, flare.tensor{7}, flare.tensor(9)):totable())
   end)
