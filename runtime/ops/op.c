@@ -555,7 +555,7 @@ static fl_status op_fill(fl_runtime *rt, fl_op *op, int id) {
     op->modes |= 1u << FLI_MODE_TRANSFER;
   if (op->marks & (FLI_MARK_BOUNDS | FLI_MARK_ORDER))
     op->modes |= 1u << FLI_MODE_INTEGERS;
-  op->flat = count_flat_inputs(op);
+  op->flat = (uint8_t)count_flat_inputs(op);
   op->info.differentiable = is_differentiable(op);
   return FL_OK;
 }
@@ -568,7 +568,7 @@ fl_status fli_ops_init(fl_runtime *rt) {
   memset(rt->ops, 0, (size_t)n * sizeof *rt->ops);
   rt->n_ops = n;
   for (size_t i = 0; i < sizeof marks / sizeof *marks; i++)
-    rt->ops[marks[i].id].marks |= marks[i].mark;
+    rt->ops[marks[i].id].marks |= (uint16_t)marks[i].mark;
   for (int i = 0; i < n; i++)
     FLI_TRY(op_fill(rt, &rt->ops[i], i));
   for (size_t i = 0; i < sizeof docs / sizeof *docs; i++)

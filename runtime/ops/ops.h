@@ -109,9 +109,9 @@ struct fl_op {
   int cast;
   uint32_t saves;
   fli_shows shows; /* of a view */
-  int flat; /* inputs of a row that may take the short path (flat.c), or 0 */
+  uint16_t marks;  /* FLI_MARK_... */
+  uint8_t flat; /* inputs of a row that may take the fast path (flat.c), or 0 */
   unsigned modes; /* that always look at its calls: see modes.def */
-  unsigned marks; /* FLI_MARK_... */
   int variadic;   /* the parameter's number, -1 if there is none */
   bool dims;      /* has attributes that name dims */
   /* of the inputs by slot; a variadic one's come last */
