@@ -50,7 +50,7 @@ FL_KERNEL(full);
 FL_KERNEL(full) {
   double v = l->attrs->v[FL_ATTR_full_value].f;
   int64_t i;
-  if (!fl_attr_whole(l->attrs, 1, 3, &i))
+  if (!fl_attr_whole(l->attrs, FL_ATTR_full_value, FL_WHOLE_full_value, &i))
     i = fl_to_int(v);
   if (fl_dtype_is_int(l->out[0].dtype))
     return copy_fill(l, FL_I64, &i);

@@ -251,7 +251,8 @@ FL_KERNEL(pad) {
   const void *value =
       fl_element(x->dtype, l->attrs->v[FL_ATTR_pad_value].f, &room);
   int64_t whole;
-  if (x->dtype == FL_I64 && fl_attr_whole(l->attrs, 2, 3, &whole))
+  if (x->dtype == FL_I64 &&
+      fl_attr_whole(l->attrs, FL_ATTR_pad_value, FL_WHOLE_pad_value, &whole))
     room = (uint64_t)whole;
   if (x->ndim == 0 || fl_view_numel(x) == 0) {
     FL_CPU(move_fill)
@@ -455,8 +456,10 @@ FL_KERNEL(arange) {
                 .step = a[FL_ATTR_arange_step].f,
                 .n = y->shape[0]};
   c.whole = fl_dtype_kind(y->dtype) != FL_KIND_FLOAT &&
-            fl_attr_whole(l->attrs, 0, 5, &c.istart) &&
-            fl_attr_whole(l->attrs, 2, 7, &c.istep);
+            fl_attr_whole(l->attrs, FL_ATTR_arange_start, FL_WHOLE_arange_start,
+                          &c.istart) &&
+            fl_attr_whole(l->attrs, FL_ATTR_arange_step, FL_WHOLE_arange_step,
+                          &c.istep);
   fl_cpu_parallel(l, c.n, PIECE, sequence_task, &c);
   return FL_OK;
 }
@@ -473,10 +476,13 @@ FL_KERNEL(linspace) {
     c.step = (c.stop - c.start) / (double)(c.n - 1);
   c.even = c.both_ends && c.n <= INT32_MAX &&
            fl_dtype_kind(y->dtype) != FL_KIND_FLOAT &&
-           fl_attr_whole(l->attrs, 0, 4, &c.istart) &&
-           fl_attr_whole(l->attrs, 1, 5, &c.istep);
+           fl_attr_whole(l->attrs, FL_ATTR_linspace_start,
+                         FL_WHOLE_linspace_start, &c.istart) &&
+           fl_attr_whole(l->attrs, FL_ATTR_linspace_stop,
+                         FL_WHOLE_linspace_stop, &c.istep);
   c.whole = c.n == 1 && fl_dtype_kind(y->dtype) != FL_KIND_FLOAT &&
-            fl_attr_whole(l->attrs, 0, 4, &c.istart);
+            fl_attr_whole(l->attrs, FL_ATTR_linspace_start,
+                          FL_WHOLE_linspace_start, &c.istart);
   fl_cpu_parallel(l, c.n, PIECE, sequence_task, &c);
   return FL_OK;
 }
