@@ -184,6 +184,40 @@ void weights_or_one(const norm_args &a, int i, FL_W(D) (&to)[VEC]) {
     weights_at<D, VEC>(a.weight, a.wide, i, to);
 }
 
+/* The block's sums of dw and db, which `weights` adds up. */
+template <int D, int VEC, int E, int BLOCK, int CENTRE>
+void save_parts(const norm_args &a, const fl_group<BLOCK> &g,
+                const FL_W(D) (&dw)[E], const FL_W(D) (&db)[E]) {
+  typedef FL_W(D) V;
+  V *part = (V *)a.parts + (int64_t)blockIdx.x * 2 * a.n;
+  if (BLOCK) {
+    fl_each<VEC, E>((int)a.n, g.lane, g.lanes, [&](int k) {
+      int i = fl_line<D, VEC, E>::place(k / VEC, g.lane, g.lanes) + k % VEC;
+      part[i] = dw[k];
+      if (CENTRE)
+        part[a.n + i] = db[k];
+    });
+    return;
+  }
+  /* the groups of a block one after another */
+  __shared__ V sum[2][32 * E];
+  int turns = BLOCK ? 0 : blockDim.x / g.lanes;
+  for (int turn = 0; turn < turns; turn++) {
+    if ((int)threadIdx.x / g.lanes == turn)
+      fl_each<VEC, E>((int)a.n, g.lane, g.lanes, [&](int k) {
+        int i = fl_line<D, VEC, E>::place(k / VEC, g.lane, g.lanes) + k % VEC;
+        sum[0][i] = dw[k] + (turn ? sum[0][i] : V(0));
+        sum[1][i] = db[k] + (turn ? sum[1][i] : V(0));
+      });
+    __syncthreads();
+  }
+  for (int i = threadIdx.x; i < a.n; i += blockDim.x) {
+    part[i] = sum[0][i];
+    if (CENTRE)
+      part[a.n + i] = sum[1][i];
+  }
+}
+
 /* dx = rstd (g - mean(g) - h mean(g h)), g = dy w, h = (x - mean) rstd; without
  * a mean (rms) the middle term goes. A group takes every step-th line. What an
  * element costs counts as much as memory: multiply-adds, and as few as there
@@ -257,35 +291,8 @@ __global__ void __launch_bounds__(BLOCK ? 512 : 128)
     in.send(a, stage, line + 2 * g.step, g.lane, g.lanes);
     stage ^= 1;
   }
-  if (!a.weight)
-    return;
-  V *part = (V *)a.parts + (int64_t)blockIdx.x * 2 * a.n;
-  if (BLOCK) {
-    fl_each<VEC, E>((int)a.n, g.lane, g.lanes, [&](int k) {
-      int i = fl_line<D, VEC, E>::place(k / VEC, g.lane, g.lanes) + k % VEC;
-      part[i] = dw[k];
-      if (CENTRE)
-        part[a.n + i] = db[k];
-    });
-    return;
-  }
-  /* the groups of a block one after another */
-  __shared__ V sum[2][32 * E];
-  int turns = BLOCK ? 0 : blockDim.x / g.lanes;
-  for (int turn = 0; turn < turns; turn++) {
-    if ((int)threadIdx.x / g.lanes == turn)
-      fl_each<VEC, E>((int)a.n, g.lane, g.lanes, [&](int k) {
-        int i = fl_line<D, VEC, E>::place(k / VEC, g.lane, g.lanes) + k % VEC;
-        sum[0][i] = dw[k] + (turn ? sum[0][i] : V(0));
-        sum[1][i] = db[k] + (turn ? sum[1][i] : V(0));
-      });
-    __syncthreads();
-  }
-  for (int i = threadIdx.x; i < a.n; i += blockDim.x) {
-    part[i] = sum[0][i];
-    if (CENTRE)
-      part[a.n + i] = sum[1][i];
-  }
+  if (a.weight)
+    save_parts<D, VEC, E, BLOCK, CENTRE>(a, g, dw, db);
 }
 
 /* dw and db: the parts' sums. 32 columns a block, in double. */

@@ -526,6 +526,14 @@ inline int64_t line_at(const reduce_args &a, int64_t line) {
   return off + at * a.run_in;
 }
 
+template <int TWO, class S, int N>
+inline void read_line(fl_vec<S, N> &b, fl_vec<S, N> &c, const S *x, const S *x2,
+                      int64_t at) {
+  b = fl_read<S, N>(x + at);
+  if (TWO)
+    c = fl_read<S, N>(x2 + at);
+}
+
 template <int K, int D, int N>
 __global__ void __launch_bounds__(256, REDUCE_COLUMN_BLOCKS(K))
     columns(const __grid_constant__ reduce_args a) {
@@ -558,12 +566,8 @@ __global__ void __launch_bounds__(256, REDUCE_COLUMN_BLOCKS(K))
   for (; r + (U - 1) * a.by < end; r += U * a.by) {
     fl_vec<S, N> b[U], c[U];
 #pragma unroll
-    for (int k = 0; k < U; k++) {
-      int64_t off = line_at(a, r + k * a.by);
-      b[k] = fl_read<S, N>(x + off);
-      if (TWO)
-        c[k] = fl_read<S, N>(x2 + off);
-    }
+    for (int k = 0; k < U; k++)
+      read_line<TWO>(b[k], c[k], x, x2, line_at(a, r + k * a.by));
 #pragma unroll
     for (int j = 0; j < N; j++) {
       V v[U], u[U];
@@ -577,13 +581,11 @@ __global__ void __launch_bounds__(256, REDUCE_COLUMN_BLOCKS(K))
   }
 #pragma unroll 1
   for (; r < end; r += a.by) {
-    int64_t off = line_at(a, r);
-    fl_vec<S, N> b = fl_read<S, N>(x + off), c = b;
-    if (TWO)
-      c = fl_read<S, N>(x2 + off);
+    fl_vec<S, N> b, c;
+    read_line<TWO>(b, c, x, x2, line_at(a, r));
 #pragma unroll
     for (int j = 0; j < N; j++) {
-      V v[1] = {fl_get<V>(b.at[j])}, u[1] = {fl_get<V>(c.at[j])};
+      V v[1] = {fl_get<V>(b.at[j])}, u[1] = {TWO ? fl_get<V>(c.at[j]) : V(0)};
       t[j].add(v, u, g[j], r, 1);
     }
   }

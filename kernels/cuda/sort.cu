@@ -280,6 +280,26 @@ inline uint32_t look_back(uint64_t *words, int64_t tile, int pass,
   return before;
 }
 
+/* How many of the warp's elements with this lane's digit come before it.
+ * `count` has those of earlier rounds, and gets this round's. */
+inline uint32_t rank_in_warp(uint32_t *count, uint32_t digit, bool in) {
+  int lane = threadIdx.x & 31;
+  uint32_t first = 0, peers = __ballot_sync(0xffffffff, in);
+#pragma unroll
+  for (int b = 0; b < 8; b++) {
+    uint32_t with = __ballot_sync(0xffffffff, digit >> b & 1);
+    peers &= digit >> b & 1 ? with : ~with;
+  }
+  int leader = peers ? __ffs(peers) - 1 : lane;
+  if (in && lane == leader) {
+    first = count[digit];
+    count[digit] = first + __popc(peers);
+  }
+  __syncwarp();
+  return __shfl_sync(0xffffffff, first, leader) +
+         __popc(peers & ((1u << lane) - 1));
+}
+
 /* Ranks within the tile are stable: a warp has consecutive elements and takes
  * 32 of them at a time. The tile is put in order in shared memory first, so
  * that writes go out in runs. Blocks take tiles in order, so what a block waits
@@ -317,22 +337,9 @@ __global__ void __launch_bounds__(SORT_THREADS, 4)
   __syncthreads();
 #pragma unroll
   for (int j = 0; j < ITEMS; j++) {
+    uint32_t digit = (key_of<D>(v[j], a.down) >> shift) & 255;
     bool in = warp * (32 * ITEMS) + j * 32 + lane < n;
-    uint32_t digit = (key_of<D>(v[j], a.down) >> shift) & 255, first = 0;
-    uint32_t peers = __ballot_sync(0xffffffff, in);
-#pragma unroll
-    for (int b = 0; b < 8; b++) {
-      uint32_t with = __ballot_sync(0xffffffff, digit >> b & 1);
-      peers &= digit >> b & 1 ? with : ~with;
-    }
-    int leader = peers ? __ffs(peers) - 1 : lane;
-    if (in && lane == leader) {
-      first = part[warp][digit];
-      part[warp][digit] = first + __popc(peers);
-    }
-    __syncwarp();
-    rank[j] = __shfl_sync(0xffffffff, first, leader) +
-              __popc(peers & ((1u << lane) - 1)) + (digit << 16);
+    rank[j] = rank_in_warp(part[warp], digit, in) + (digit << 16);
   }
   __syncthreads();
   uint32_t sum = 0, total;

@@ -114,6 +114,26 @@ struct few_state {
       o[e] *= ratio;
     return base;
   }
+  /* Scores to weights, on the scale of the largest of all. */
+  inline void soften(float (&s)[FEW_KEYS]) {
+    float next = top;
+#pragma unroll
+    for (int u = 0; u < FEW_KEYS; u++)
+      next = fmaxf(next, s[u]);
+    float base = rescale(next);
+#pragma unroll
+    for (int u = 0; u < FEW_KEYS; u++) {
+      s[u] = fl_exp2_fast((s[u] - base) * (float)FL_LOG2E);
+      sum += s[u];
+    }
+  }
+  inline void save(float &to_top, float &to_sum, float *to) const {
+    to_top = top; /* all lanes' are the same */
+    to_sum = sum;
+#pragma unroll
+    for (int e = 0; e < 8; e++)
+      to[e] = o[e];
+  }
   /* With what the lane `away` has, for the same columns. */
   inline void join(int away) {
     float top2 = __shfl_xor_sync(0xffffffff, top, away);
@@ -138,9 +158,48 @@ template <int D> void few_unpack(float (&to)[8], const uint4 &from) {
     to[i] = fl_get<float>(((const S *)&from)[i]);
 }
 
-/* Up to Q queries of a head, without matrix units, whose tiles would be all but
+/* The results of all warps of the block, joined and stored: y and lse, or those
+ * of this part of the keys. */
+template <int D, int W, int Q, int WARPS>
+inline void few_save(const attention_args &a, const float (&tops)[WARPS][Q],
+                     const float (&sums)[WARPS][Q],
+                     const float (&os)[WARPS][Q][W], int part, int64_t bh,
+                     int64_t b, int64_t h) {
+  int64_t rows = (int64_t)gridDim.x / a.parts * a.nq;
+#pragma unroll 1
+  for (int i = 0; i < Q && i < a.nq; i++) {
+    float top = -INFINITY, sum = 0, weight[WARPS];
+#pragma unroll
+    for (int n = 0; n < WARPS; n++)
+      top = fmaxf(top, tops[n][i]);
+#pragma unroll
+    for (int n = 0; n < WARPS; n++) {
+      float base = top == -INFINITY ? 0 : top;
+      weight[n] = fl_exp2_fast((tops[n][i] - base) * (float)FL_LOG2E);
+      sum += weight[n] * sums[n][i];
+    }
+    float factor = sum == 0 ? 0 : 1 / sum, lse = top + fl_log(sum);
+    int64_t row = bh * a.nq + i;
+    if (threadIdx.x == 0)
+      (a.parts > 1 ? a.part_lse + part * rows : (float *)a.lse)[row] = lse;
+    for (int c = threadIdx.x; c < a.dv_cols; c += ATT_THREADS) {
+      float y = 0;
+#pragma unroll
+      for (int n = 0; n < WARPS; n++)
+        y += weight[n] * os[n][i][c];
+      y *= factor;
+      if (a.parts > 1)
+        a.part_y[(part * rows + row) * a.dv_cols + c] = y;
+      else
+        att_rows<uint16_t>(a.y, b, h)[i * a.y.row + c] =
+            fl_pack<D>(y, 0) & 0xffff;
+    }
+  }
+}
+
+/* Up to Q queries of a head, without tensor cores, whose tiles would be almost
  * empty. A row of W columns is 16 bytes of each of W / 8 lanes; such groups
- * take keys in turns, and are joined in the end. */
+ * take keys in turns, and their results are joined in the end. */
 template <int D, int W, int Q>
 __global__ void __launch_bounds__(ATT_THREADS, Q == 1 ? 8 : 1)
     few(const __grid_constant__ attention_args a) {
@@ -194,18 +253,8 @@ __global__ void __launch_bounds__(ATT_THREADS, Q == 1 ? 8 : 1)
       }
     }
 #pragma unroll
-    for (int i = 0; i < Q; i++) {
-      float next = r[i].top;
-#pragma unroll
-      for (int u = 0; u < FEW_KEYS; u++)
-        next = fmaxf(next, s[i][u]);
-      float base = r[i].rescale(next);
-#pragma unroll
-      for (int u = 0; u < FEW_KEYS; u++) {
-        s[i][u] = fl_exp2_fast((s[i][u] - base) * (float)FL_LOG2E);
-        r[i].sum += s[i][u];
-      }
-    }
+    for (int i = 0; i < Q; i++)
+      r[i].soften(s[i]);
 #pragma unroll
     for (int u = 0; u < FEW_KEYS; u++) {
       few_unpack<D>(x, vs[u]);
@@ -221,45 +270,11 @@ __global__ void __launch_bounds__(ATT_THREADS, Q == 1 ? 8 : 1)
 #pragma unroll
     for (int away = LANES; away < 32; away *= 2)
       r[i].join(away);
-    if (threadIdx.x % 32 < LANES) {
-      tops[warp][i] = r[i].top; /* all lanes' are the same */
-      sums[warp][i] = r[i].sum;
-#pragma unroll
-      for (int e = 0; e < 8; e++)
-        os[warp][i][col + e] = r[i].o[e];
-    }
+    if (threadIdx.x % 32 < LANES)
+      r[i].save(tops[warp][i], sums[warp][i], os[warp][i] + col);
   }
   __syncthreads();
-  int64_t rows = (int64_t)gridDim.x / a.parts * a.nq;
-#pragma unroll 1
-  for (int i = 0; i < Q && i < a.nq; i++) {
-    float top = -INFINITY, sum = 0, weight[WARPS];
-#pragma unroll
-    for (int n = 0; n < WARPS; n++)
-      top = fmaxf(top, tops[n][i]);
-#pragma unroll
-    for (int n = 0; n < WARPS; n++) {
-      float base = top == -INFINITY ? 0 : top;
-      weight[n] = fl_exp2_fast((tops[n][i] - base) * (float)FL_LOG2E);
-      sum += weight[n] * sums[n][i];
-    }
-    float factor = sum == 0 ? 0 : 1 / sum, lse = top + fl_log(sum);
-    int64_t row = bh * a.nq + i;
-    if (threadIdx.x == 0)
-      (a.parts > 1 ? a.part_lse + part * rows : (float *)a.lse)[row] = lse;
-    for (int c = threadIdx.x; c < a.dv_cols; c += ATT_THREADS) {
-      float y = 0;
-#pragma unroll
-      for (int n = 0; n < WARPS; n++)
-        y += weight[n] * os[n][i][c];
-      y *= factor;
-      if (a.parts > 1)
-        a.part_y[(part * rows + row) * a.dv_cols + c] = y;
-      else
-        att_rows<uint16_t>(a.y, b, h)[i * a.y.row + c] =
-            fl_pack<D>(y, 0) & 0xffff;
-    }
-  }
+  few_save<D, W>(a, tops, sums, os, part, bh, b, h);
 }
 
 /* y and lse from those of parts of the keys, at most 32; a block to a row. */

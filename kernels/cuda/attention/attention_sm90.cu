@@ -197,8 +197,8 @@ template <int D> struct wide_pairs {
                   2 * (lane % 4);
     }
   }
-  /* Those of keys from `key` on, of which there are `left` more; others are
-   * read from elsewhere, since nobody looks. */
+  /* Those of keys from `key` on, of which there are `left` more. Keys beyond
+   * them read any valid address: their scores are cut. */
   inline void fetch(int key, int64_t left) {
     int last = left - 2 * (threadIdx.x & 3) < WIDE_KEYS
                    ? (int)left - 2 * (int)(threadIdx.x & 3)
@@ -221,6 +221,29 @@ template <int D> struct wide_pairs {
       }
   }
 };
+
+/* The mask of values of one tile; with `next`, asks for that of the next. */
+template <int D, int MORE>
+void wide_add(const attention_args &a, float (&s)[16][4], wide_pairs<D> &pairs,
+              const att_place &p, int query, int key, bool next) {
+  if (MORE == 2)
+    att_add_mask<D, 128>(a, s, p, query, key);
+  if (MORE == 3) {
+    pairs.add(s, (float)a.scale);
+    if (next)
+      pairs.fetch(key - WIDE_KEYS, WIDE_KEYS);
+  }
+}
+
+/* The warp has read the keys of tile n, with `last` also the queries. */
+template <int STAGES>
+void wide_release(wide_gates<STAGES> gate, int n, bool last) {
+  if ((threadIdx.x & 31) == 0) {
+    fl_barrier_arrive(gate.k(n, 1));
+    if (last)
+      fl_barrier_arrive(gate.q(1));
+  }
+}
 
 template <int D, int W, int G, int STAGES, int MORE>
 void wide_consume(const attention_sm90 &w, wide_room<W, G, STAGES> m,
@@ -253,18 +276,8 @@ void wide_consume(const attention_sm90 &w, wide_room<W, G, STAGES> m,
     wide_scores<D, W, G>(s, q, m.k(n));
     fl_products_wait<0>();
     fl_products_hold(s);
-    if (lane == 0) {
-      fl_barrier_arrive(gate.k(n, 1));
-      if (item.tiles == 1)
-        fl_barrier_arrive(gate.q(1));
-    }
-    if (MORE == 2)
-      att_add_mask<D, 128>(w.a, s, item.p, query, key);
-    if (MORE == 3) {
-      pairs.add(s, (float)w.a.scale);
-      if (item.tiles > 1)
-        pairs.fetch(key - WIDE_KEYS, WIDE_KEYS);
-    }
+    wide_release(gate, n, item.tiles == 1);
+    wide_add<D, MORE>(w.a, s, pairs, item.p, query, key, item.tiles > 1);
     att_cut<128>(s, w.a.nk - key,
                  w.a.causal ? query + (int)w.a.ahead - key : 128);
     wide_soften<MORE>(w.a, s, r, random, mask, item.p, query, key, unit);
@@ -279,19 +292,9 @@ void wide_consume(const attention_sm90 &w, wide_room<W, G, STAGES> m,
       fl_meet_arrive(1 + then, 256);
       fl_products_wait<1>();
       fl_products_hold(s);
-      if (lane == 0) {
-        fl_barrier_arrive(gate.k(n + 1, 1));
-        if (t == 1) /* the queries have been read */
-          fl_barrier_arrive(gate.q(1));
-      }
+      wide_release(gate, n + 1, t == 1);
       key -= WIDE_KEYS;
-      if (MORE == 2)
-        att_add_mask<D, 128>(w.a, s, item.p, query, key);
-      if (MORE == 3) {
-        pairs.add(s, (float)w.a.scale);
-        if (t > 1)
-          pairs.fetch(key - WIDE_KEYS, WIDE_KEYS);
-      }
+      wide_add<D, MORE>(w.a, s, pairs, item.p, query, key, t > 1);
       if (w.a.causal && key + WIDE_KEYS > query + (int)w.a.ahead)
         att_cut<128>(s, 128, query + (int)w.a.ahead - key);
       wide_soften<MORE>(w.a, s, r, random, mask, item.p, query, key, unit);

@@ -332,6 +332,18 @@ inline void back_add(const attention_sm90 &w, const back_work &b, int h, int t,
     fl_add4(to + j * 512, dq[j]);
 }
 
+/* dk and dv of the warp's 16 keys, by way of shared memory. */
+template <int D, int W>
+void back_save(const attention_args &a, const back_work &b,
+               const float (&dk)[W / 8][4], const float (&dv)[W / 8][4],
+               float keep, int key, uint16_t *room) {
+  float kept[2] = {keep, keep}, scale[2] = {(float)a.scale, (float)a.scale};
+  att_save<D, W>(dv, kept, room, att_rows<uint16_t>(a.dv, b.p.b, b.p.h),
+                 a.dv.row, key, a.nk, a.dv_cols);
+  att_save<D, W>(dk, scale, room, att_rows<uint16_t>(a.dk, b.p.b, b.p.h),
+                 a.dk.row, key, a.nk, a.d);
+}
+
 template <int D, int W, int MORE>
 void back_consume(const attention_sm90 &w, const back_work &b, back_room<W> m,
                   back_gates gate, int group, uint16_t *room) {
@@ -410,12 +422,7 @@ void back_consume(const attention_sm90 &w, const back_work &b, back_room<W> m,
   fl_products_wait<0>();
   fl_products_hold(dk);
   fl_meet(1, 256); /* all have read the keys: their place is free */
-  float kept[2] = {keep, keep}, scale[2] = {(float)a.scale, (float)a.scale};
-  uint16_t *mine = room + local * W;
-  att_save<D, W>(dv, kept, mine, att_rows<uint16_t>(a.dv, b.p.b, b.p.h),
-                 a.dv.row, key, a.nk, a.dv_cols);
-  att_save<D, W>(dk, scale, mine, att_rows<uint16_t>(a.dk, b.p.b, b.p.h),
-                 a.dk.row, key, a.nk, a.d);
+  back_save<D, W>(a, b, dk, dv, keep, key, room + local * W);
 }
 
 /* MORE as forward, 3: a mask of D whose keys come 8 at a time. dk and dv, and
