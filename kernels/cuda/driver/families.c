@@ -1,8 +1,24 @@
-/* Every kernel by its operator's name, from the rows of ops.def, and every
- * family's visit: the explicit tables of the backend. */
+/* The table of kernels by operator, made of the rows of ops.def, and the list
+ * of all families' specialisations. */
 #include "process.h"
 
 #include <string.h>
+
+/* Kernels beyond those of FL_OP and formulas: fused rows that have one here
+ * (the others run their expression), then operators of run time and of users'
+ * source. */
+#define MORE(F)                                                                \
+  F(resample)                                                                  \
+  F(resample_backward)                                                         \
+  F(grid_sample)                                                               \
+  F(grid_sample_backward)                                                      \
+  F(complex_mul)                                                               \
+  F(pair_distances)                                                            \
+  F(lstm)                                                                      \
+  F(lstm_backward)                                                             \
+  F(expr)                                                                      \
+  F(raw)                                                                       \
+  F(native)
 
 /* clang-format off */
 #define DECLARE(name) FLC_KERNEL(name);
@@ -15,17 +31,7 @@
 #define FL_OP(name, sig, cast, saves, shape, grad, cost) DECLARE(name)
 #define FL_FUSED(name, sig, cast, saves, shape, grad, cost)
 #include "../../../runtime/ops.def"
-DECLARE(resample) /* fused rows that have kernels here */
-DECLARE(resample_backward)
-DECLARE(grid_sample)
-DECLARE(grid_sample_backward)
-DECLARE(complex_mul)
-DECLARE(pair_distances)
-DECLARE(lstm)
-DECLARE(lstm_backward)
-DECLARE(expr)
-DECLARE(raw)
-DECLARE(native)
+MORE(DECLARE)
 
 static const struct {
   const char *name;
@@ -42,33 +48,19 @@ static const struct {
 #define FL_OP(name, sig, cast, saves, shape, grad, cost) ROW(name)
 #define FL_FUSED(name, sig, cast, saves, shape, grad, cost)
 #include "../../../runtime/ops.def"
-ROW(resample)
-ROW(resample_backward)
-ROW(grid_sample)
-ROW(grid_sample_backward)
-ROW(complex_mul)
-ROW(pair_distances)
-ROW(lstm)
-ROW(lstm_backward)
-ROW(expr) /* of all run-time operators */
-ROW(raw)  /* of users' source */
-ROW(native)
+MORE(ROW)
 };
 /* clang-format on */
-
-#define VISIT(family) void flc_visit_##family(flc_visitor *v);
-FLC_FAMILIES(VISIT)
 
 #define NAME(family) flc_visit_##family,
 void flc_visit_all(flc_visitor *v) {
   static const flc_visit all[] = {FLC_FAMILIES(NAME)};
   for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-    if (all[i])
-      all[i](v);
+    all[i](v);
 }
 
-/* Rows are asked for in the order of ops.def, and "raw" by every launch: the
- * last one and the next one are tried first. */
+/* Callers look rows up in the order of ops.def, and "raw" at every launch: the
+ * last one found and the one after it are compared first. */
 fl_kernel flc_kernel_find(const char *op) {
   static _Thread_local size_t next;
   size_t n = sizeof table / sizeof *table;
