@@ -50,6 +50,29 @@ describe("on a GPU that computes nothing", function()
       .. "cuda:0 has 4096"), out)
   end)
 
+  -- {what is reduced, the first kernels that run}: the tensor is filled, then reduced where it is
+  for expression, kernels in pairs {
+    ["ones(1):expand(1 << 29):sum()"] = "rows<0, 1>",
+    ["ones(1):expand(4, 1 << 27):mean(2)"] = "rows<0, 1>",
+    ["ones{4, 1}:expand(4, 1 << 27):var(2)"] = "columns<7, 1, 4>",
+    ["ones{8, 4}:narrow(2, 1, 1):expand(8, 1 << 27):amax()"] = "words<4> rows<5, 1>",
+    ["ones({1}, {dtype = 'i8'}):expand(1 << 29):prod()"] = "convert<4> rows<4, 4>",
+    ["ones{8, 1}:expand(8, 1 << 20):argmax(1)"] = "rows<9, 1>",
+  } do
+    it("flare." .. expression .. " reads its elements without repeats", function()
+      local names = place .. "/compiled"
+      os.remove(names)
+      local said, status = fakes.run(place, "FLARE_CACHE=off FAKE_MEMORY=100000000 FAKE_COMPILED="
+        .. names, [[
+          local flare = require "flare"
+          flare.set_default_device "cuda"
+          local _ = flare.]] .. expression)
+      assert.equal(0, status, said)
+      local found = " " .. tree.read(names):gsub("\n", " ")
+      assert.truthy(found:gsub(" flat<.->", ""):find(" " .. kernels, 1, true) == 1, found)
+    end)
+  end
+
   it("the pack has every kernel that the rows ask for", function()
     local pack = place .. "/flare.pack"
     local out = tree.output(fakes.command(place, "FLARE_CACHE=off",

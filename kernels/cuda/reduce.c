@@ -23,6 +23,7 @@ typedef struct plan {
   fl_dtype dtype;
   int64_t lines, width; /* elements of a result; adjacent results */
   bool columns;
+  bool in_order; /* positions over several dims: repeats count as elements */
 } plan;
 
 static int64_t at_most(int64_t v, int64_t most) {
@@ -86,10 +87,11 @@ static void set_axes(plan *p, const fl_view *v, unsigned reduced,
 
 static void set_roles(plan *p) {
   reduce_args *a = &p->a;
-  bool have_run = false;
+  /* one element, repeated: runs of that one */
+  bool have_run = p->n > 0 && p->axes[0].in == 0;
   a->run = a->repeats = 1;
   a->run_in = 0;
-  p->columns = p->n > 0 && !p->axes[0].reduced;
+  p->columns = p->n > 0 && !p->axes[0].reduced && !have_run;
   for (int k = 0; k < p->n; k++) {
     reduce_axis x = {p->axes[k].size, p->axes[k].in, p->axes[k].out};
     if (!p->axes[k].reduced)
@@ -139,7 +141,9 @@ static flc_grid grid_rows(plan *p, int processors) {
   a->per_piece = flc_ceil_div(a->blocks * a->repeats, pieces);
   a->pieces = (int)flc_ceil_div(a->blocks * a->repeats, a->per_piece);
   a->turn_lanes = a->lanes;
-  if (a->repeats > 1)
+  if (a->run == 1)
+    a->turn_lanes = 1;
+  else if (a->repeats > 1)
     a->turn_lanes = power_for(flc_ceil_div(a->block, lot * LOT), a->lanes);
   /* a second input is read along with the first: both begin alike */
   size_t bytes = fl_dtype_size(p->dtype);
@@ -232,6 +236,27 @@ static void dense_strides(fl_view *v) {
   }
 }
 
+/* The elements of v as dtype d, in its order and without gaps. Dims that repeat
+ * elements (stride 0) still do: a copy holds each element once. */
+static fl_status read_input(const plan *p, const fl_view *v, fl_dtype d,
+                            fl_view *to) {
+  fl_view once;
+  fl_view_copy(&once, v);
+  for (int i = 0; i < v->ndim; i++)
+    if (v->stride[i] == 0 && v->shape[i] > 1 && !p->in_order)
+      once.shape[i] = 1;
+  const void *data = flc_input(p->l, &once, d);
+  if (!data)
+    return FL_ENOMEM;
+  fl_view_copy(to, v);
+  to->data = (void *)(uintptr_t)data;
+  to->dtype = d;
+  dense_strides(&once);
+  for (int i = 0; i < v->ndim; i++)
+    to->stride[i] = once.shape[i] == v->shape[i] ? once.stride[i] : 0;
+  return FL_OK;
+}
+
 static fl_status reduce_view(plan *p, const fl_view *v, unsigned reduced,
                              size_t out_size) {
   reduce_args *a = &p->a;
@@ -249,13 +274,11 @@ static fl_status reduce_view(plan *p, const fl_view *v, unsigned reduced,
     return launch_empty(p);
   a->x = v->data;
   set_axes(p, v, reduced, out_size);
-  if (flc_is_number(v) || (p->n && p->axes[0].in != 1)) {
-    fl_view_copy(&dense, v); /* nothing is adjacent: make it so */
-    a->x = flc_input(p->l, v, v->dtype);
-    if (!a->x)
-      return FL_ENOMEM;
+  if (flc_is_number(v) || (p->n && p->axes[0].in > 1)) {
+    if (read_input(p, v, v->dtype, &dense) != FL_OK)
+      return FL_ENOMEM; /* nothing was adjacent, now it is */
+    a->x = dense.data;
     a->y = y;
-    dense_strides(&dense);
     set_axes(p, &dense, reduced, out_size);
   }
   set_roles(p);
@@ -307,10 +330,7 @@ static fl_status reduce_run(plan *p, const fl_view *x, unsigned reduced,
   fl_view_copy(&v, x);
   p->a.y = values ? values->data : NULL;
   if (!takes(p->kind, v.dtype)) {
-    v.data = (void *)(uintptr_t)flc_input(p->l, x, FL_I64);
-    v.dtype = FL_I64;
-    dense_strides(&v);
-    if (!v.data)
+    if (read_input(p, x, FL_I64, &v) != FL_OK)
       return FL_ENOMEM;
     if (values && (p->kind == REDUCE_EXTREME || p->kind == REDUCE_PLACE)) {
       wide = *values;
@@ -427,7 +447,8 @@ FLC_KERNEL(norm) {
 }
 
 /* Values (may be NULL) and positions along attribute dim, or of everything.
- * Positions are counted in the input's own order, so it must lie in it. */
+ * Positions are counted in the input's own order: it must be contiguous but for
+ * repeats along other dims. */
 static fl_status reduce_places(const fl_launch *l, bool least,
                                const fl_view *values,
                                const fl_view *positions) {
@@ -438,16 +459,14 @@ static fl_status reduce_places(const fl_launch *l, bool least,
   if (flc_numel(v) == 0)
     return FL_OK;
   fl_view_copy(&dense, v);
-  if (takes(REDUCE_PLACE, v->dtype)) {
-    dense.data = (void *)(uintptr_t)flc_input(l, v, v->dtype);
-    if (!dense.data)
-      return FL_ENOMEM;
-    dense_strides(&dense);
-  }
+  bool whole = dim == FL_ATTR_NONE || !v->ndim;
+  p.in_order = whole || v->stride[dim] == 0;
+  if (takes(REDUCE_PLACE, v->dtype) &&
+      read_input(&p, v, v->dtype, &dense) != FL_OK)
+    return FL_ENOMEM;
   p.a.least = least;
   p.a.y2 = positions->data;
   p.a.base = l->base;
-  bool whole = dim == FL_ATTR_NONE || !v->ndim;
   return reduce_run(&p, &dense, whole ? all_dims(v) : 1u << dim, values);
 }
 
