@@ -85,14 +85,14 @@ fl_dtype fll_checkdtype(lua_State *L, int i, const char *where) {
     fll_error(L, "%s: dtype: expected a name such as \"f32\", got %s", where,
               fll_typename(L, i));
   const char *s = fll_checkname(L, i, where, "dtype"), *near = NULL;
-  for (int d = 0; d < FL_DTYPES; d++)
-    if (strcmp(s, fl_dtype_name((fl_dtype)d)) == 0)
-      return (fl_dtype)d;
+  fl_dtype d = fl_dtype_find(s);
+  if (d != FL_NODTYPE)
+    return d;
   for (size_t k = 0; k < sizeof dtype_names / sizeof dtype_names[0]; k++)
     if (strcmp(s, dtype_names[k].theirs) == 0)
       near = dtype_names[k].ours;
   if (!near)
-    near = fll_nearest(s, FL_DTYPES, dtype_at, NULL);
+    near = fll_nearest(s, fl_dtype_count(), dtype_at, NULL);
   fll_error(L,
             "%s: there is no dtype \"%s\"%s%s%s (f64 f32 f16 bf16 i64 i32 i16 "
             "i8 u8 bool c64 c128)",

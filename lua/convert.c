@@ -307,12 +307,10 @@ static int convert(lua_State *L, fl_lua *st, fl_device d, fl_dtype dtype,
 }
 
 static bool is_dtype(const char *s, fl_dtype *d) {
-  for (int k = 0; k < FL_DTYPES; k++)
-    if (strcmp(s, fl_dtype_name((fl_dtype)k)) == 0) {
-      *d = (fl_dtype)k;
-      return true;
-    }
-  return false;
+  fl_dtype found = fl_dtype_find(s);
+  if (found != FL_NODTYPE)
+    *d = found;
+  return found != FL_NODTYPE;
 }
 
 static void read_way(lua_State *L, fl_lua *st, int i, way *w) {
@@ -616,7 +614,7 @@ void fll_convert_methods_more(lua_State *L) {
     lua_pushcclosure(L, as_other, 3);
     lua_setfield(L, -2, names[k][0]);
   }
-  for (int d = 0; d < FL_DTYPES; d++)
+  for (int d = 0; d < fl_dtype_count(); d++)
     push_to(L, fl_dtype_name((fl_dtype)d), (fl_dtype)d);
   for (size_t k = 0; k < sizeof dtype_methods / sizeof dtype_methods[0]; k++)
     push_to(L, dtype_methods[k].name, dtype_methods[k].d);

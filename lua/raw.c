@@ -141,9 +141,7 @@ typedef struct plan {
 
 static void read_type(param *p, const char *name) {
   int bits = atoi(name + 1);
-  p->dtype = 0;
-  while (p->dtype < FL_DTYPES && strcmp(fl_dtype_name(p->dtype), name) != 0)
-    p->dtype++;
+  p->dtype = fl_dtype_find(name);
   p->size = (uint8_t)(bits / 8);
   p->kind = *name == 'i'                ? SIGNED
             : *name == 'u'              ? UNSIGNED

@@ -257,7 +257,7 @@ int fll_op_find(lua_State *L) {
 int fll_op_register(lua_State *L) {
   fl_lua *st = fll_enter(L);
   const fl_op *op;
-  fl_native_kernel kernels[FL_DTYPES];
+  fl_native_kernel kernels[FL_MAX_DTYPES];
   luaL_checktype(L, 1, LUA_TTABLE);
   luaL_checkstack(L, 30, NULL);
   hooks *h = lua_newuserdatauv(L, sizeof *h, 0);

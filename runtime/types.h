@@ -27,14 +27,14 @@ extern "C" {
 #define FL_MAX_LIST   28 /* numbers in all list attributes of one call */
 #define FL_MAX_OUT    5  /* results of an operator */
 #define FL_MAX_NATIVE 16 /* inputs of a registered one */
+#define FL_MAX_DTYPES 31 /* their numbers are below: a set fits 32 bits */
 #define FL_ALIGN      64 /* bytes; every storage and scratch block starts so */
 
 typedef enum fl_dtype {
 #define FL_DTYPE(NAME, name, T, size, kind, C)   FL_##NAME,
 #define FL_DTYPE_COMPLEX(NAME, name, part, size) FL_##NAME,
 #include "dtype.def"
-  FL_DTYPES, /* how many there are; also "none" */
-  FL_NODTYPE = FL_DTYPES
+  FL_NODTYPE = 255 /* none; the same when dtypes are added */
 } fl_dtype;
 
 typedef enum fl_kind {
@@ -74,10 +74,14 @@ enum {
 #define FL_DTYPE_COMPLEX(NAME, name, part, size) | 1 << FL_##NAME
   FL_SET_COMPLEX = 0
 #include "dtype.def"
+  ,
+#define FL_DTYPE(NAME, name, T, size, kind, C) | 1 << FL_##NAME
+  FL_SET_REAL = 0
+#include "dtype.def"
 };
 
 static inline bool fl_dtype_in(fl_dtype d, int set) {
-  return (unsigned)d < FL_DTYPES && (set >> d & 1);
+  return (unsigned)d < FL_MAX_DTYPES && (set >> d & 1);
 }
 
 static inline bool fl_dtype_is_float(fl_dtype d) { /* not complex */
@@ -104,18 +108,23 @@ static inline bool fl_dtype_is_complex(fl_dtype d) {
 
 /* What kernels meet: complex tensors reach them as their parts. */
 static inline bool fl_dtype_is_real(fl_dtype d) {
-  return (unsigned)d < FL_DTYPES && !fl_dtype_is_complex(d);
+  return fl_dtype_in(d, FL_SET_REAL);
 }
 
 /* A loop over the dtypes for which one of the functions above is true. */
 #define FL_EACH_DTYPE(d, is)                                                   \
-  for (fl_dtype d = (fl_dtype)0; d < FL_DTYPES; d = (fl_dtype)(d + 1))         \
+  for (fl_dtype d = (fl_dtype)0; d < FL_MAX_DTYPES; d = (fl_dtype)(d + 1))     \
     if (is(d))
 
-/* Bytes of one element, name ("f32") and kind; d < FL_DTYPES. */
+/* Bytes of one element, name ("f32") and kind; 0, "none" and FL_KIND_BOOL for a
+ * number that is no dtype. */
 FL_API size_t fl_dtype_size(fl_dtype d);
 FL_API const char *fl_dtype_name(fl_dtype d);
 FL_API fl_kind fl_dtype_kind(fl_dtype d);
+/* The dtype of a name ("f32"); FL_NODTYPE: there is none, or name is NULL. */
+FL_API fl_dtype fl_dtype_find(const char *name);
+/* How many dtypes this library has: their numbers are below it. */
+FL_API int fl_dtype_count(void);
 
 /* Shape and dtype: what an operator's shape rule reads and writes. */
 typedef struct fl_meta {

@@ -44,6 +44,15 @@ static inline bool fli_same_shape(const fl_meta *a, const fl_meta *b) {
   return fli_has_shape(a, b->ndim, b->shape);
 }
 
+/* How many dtypes there are: no part of the interface. */
+enum {
+#define FL_DTYPE(NAME, name, T, size, kind, C)   +1
+#define FL_DTYPE_COMPLEX(NAME, name, part, size) +1
+  FLI_DTYPES = 0
+#include "../dtype.def"
+};
+_Static_assert(FLI_DTYPES <= 16, "fli_shift has four bits for each of 16");
+
 /* log2 of a dtype's bytes: fl_dtype_size without a call. */
 static inline unsigned fli_shift(fl_dtype d) {
 #define FL_DTYPE(NAME, name, T, size, kind, C)                                 \
@@ -67,7 +76,7 @@ static inline bool fli_is_float(fl_dtype d) {
   return (0
 #include "../dtype.def"
           ) >>
-             d &
+             (d & 31) &
          1;
 }
 

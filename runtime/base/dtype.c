@@ -2,6 +2,8 @@
 #include "../math/math.h"
 #include "base.h"
 
+#include <string.h>
+
 #define BOOL  FL_KIND_BOOL
 #define UINT  FL_KIND_UINT
 #define INT   FL_KIND_INT
@@ -20,15 +22,26 @@ static const struct {
 #undef FLOAT
 
 size_t fl_dtype_size(fl_dtype d) {
-  return (unsigned)d < FL_DTYPES ? dtypes[d].size : 0;
+  return (unsigned)d < FLI_DTYPES ? dtypes[d].size : 0;
 }
 
 const char *fl_dtype_name(fl_dtype d) {
-  return (unsigned)d < FL_DTYPES ? dtypes[d].name : "none";
+  return (unsigned)d < FLI_DTYPES ? dtypes[d].name : "none";
 }
 
 fl_kind fl_dtype_kind(fl_dtype d) {
-  return (unsigned)d < FL_DTYPES ? (fl_kind)dtypes[d].kind : FL_KIND_BOOL;
+  return (unsigned)d < FLI_DTYPES ? (fl_kind)dtypes[d].kind : FL_KIND_BOOL;
+}
+
+fl_dtype fl_dtype_find(const char *name) {
+  for (int d = 0; name && d < FLI_DTYPES; d++)
+    if (strcmp(dtypes[d].name, name) == 0)
+      return (fl_dtype)d;
+  return FL_NODTYPE;
+}
+
+int fl_dtype_count(void) {
+  return FLI_DTYPES;
 }
 
 /* The smallest type that holds both: the higher kind wins; within a kind the

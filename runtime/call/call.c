@@ -85,7 +85,7 @@ static fl_status check_inputs(work *w) {
                         k + 1, op->info.signature);
       w->metas[k] = NULL;
       continue;
-    } else if ((unsigned)o->dtype >= FL_DTYPES)
+    } else if ((unsigned)o->dtype >= FLI_DTYPES)
       return fli_fail(FL_EARG, "%s: input %d has the dtype number %d",
                       op->info.name, k + 1, (int)o->dtype);
     else

@@ -43,7 +43,7 @@ static inline fl_tensor *shape_of(const fl_runtime *rt, const fl_call *c) {
   fl_tensor *a = c->in[0].tensor, *b = c->n_in > 1 ? c->in[1].tensor : NULL;
   if (a && b)
     return flat_usable(rt, a) && flat_usable(rt, b) ? flat_full(a, b) : NULL;
-  if (c->n_in > 1 && (unsigned)c->in[a != NULL].dtype >= FL_DTYPES)
+  if (c->n_in > 1 && (unsigned)c->in[a != NULL].dtype >= FLI_DTYPES)
     return NULL;
   fl_tensor *y = a ? a : b;
   return flat_usable(rt, y) && y->contiguous ? y : NULL;

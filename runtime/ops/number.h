@@ -14,7 +14,7 @@ static inline bool fli_is_integer(fl_dtype d) {
   return (0
 #include "../dtype.def"
           ) >>
-             d &
+             (d & 31) &
          1;
 }
 

@@ -155,13 +155,6 @@ static bool accept(reader *r, char c) {
   return true;
 }
 
-static int find_dtype(const char *name) {
-  for (int d = 0; d < FL_DTYPES; d++)
-    if (strcmp(fl_dtype_name((fl_dtype)d), name) == 0)
-      return d;
-  return -1;
-}
-
 static int find_param(const fl_op *op, const char *name) {
   for (int i = 0; i < op->info.n_params; i++)
     if (strcmp(op->info.params[i].name, name) == 0)
@@ -206,8 +199,8 @@ static bool read_default(reader *r, fl_param *p) {
   case FL_P_ENUM:
     return op_choice(p, text, n, &p->value.i);
   case FL_P_DTYPE:
-    p->value.i = n == 0 ? FL_ATTR_NONE : find_dtype(text);
-    return n == 0 || p->value.i >= 0;
+    p->value.i = n == 0 ? FL_ATTR_NONE : (int64_t)fl_dtype_find(text);
+    return n == 0 || p->value.i != FL_NODTYPE;
   case FL_P_DIMS:
   case FL_P_INTS:
   case FL_P_SHAPE:
@@ -363,8 +356,9 @@ static bool read_result(reader *r, fl_op *op) {
       op->out[k].b = -2; /* all from a on */
     return accept(r, ')');
   }
-  int d = find_dtype(name), p = find_param(op, name);
-  if (d >= 0 && p < 0) {
+  fl_dtype d = fl_dtype_find(name);
+  int p = find_param(op, name);
+  if (d != FL_NODTYPE && p < 0) {
     op->out[k].rule = FLI_OUT_FIXED;
     op->out[k].a = (int8_t)d;
     return true;

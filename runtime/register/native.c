@@ -236,11 +236,11 @@ fl_status fli_native_plan(const fl_op *op, int n,
                     "op.register: %s takes any number of inputs, and cannot be "
                     "a kernel",
                     i->name);
-  if (n < 1 || n > FL_DTYPES)
+  if (n < 1 || n > FLI_DTYPES)
     return fli_fail(FL_EARG, "op.register: %s has %s", i->name,
                     n < 1 ? "no kernel" : "more kernels than there are dtypes");
   for (int k = 0; k < n; k++)
-    if ((unsigned)kernels[k].dtype >= FL_DTYPES || !kernels[k].kernel)
+    if ((unsigned)kernels[k].dtype >= FLI_DTYPES || !kernels[k].kernel)
       return fli_fail(FL_EARG,
                       "op.register: %s: kernel %d is NULL, or for no "
                       "dtype",

@@ -12,7 +12,7 @@ typedef struct fli_native {
   void *context;
   const fl_op *backward;
   fl_native plan;
-  fl_native_kernel kernels[FL_DTYPES]; /* of the plan */
+  fl_native_kernel kernels[FLI_DTYPES]; /* of the plan */
   /* With an expression the operator is composed: of `inner`, which has the
    * kernels, where there is one, else of the expression. */
   fl_op *inner;

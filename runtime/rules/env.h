@@ -21,7 +21,7 @@
 /* A tensor, a number, nothing, or, where an environment extends an expression
  * graph, node `i` of it: then dtype is FLI_NODE. */
 typedef fl_operand fl_value;
-#define FLI_NODE ((fl_dtype)(FL_DTYPES + 1))
+#define FLI_NODE ((fl_dtype)(FL_NODTYPE + 31))
 
 typedef struct fli_graph fli_graph;
 

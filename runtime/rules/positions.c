@@ -114,7 +114,7 @@ enum { SUM_OF, PROD_OF, MEAN_OF, AMAX_OF, AMIN_OF };
 /* x with what the reduction starts from at the positions. */
 static fl_value emptied(fli_composing *g, fl_value x, fl_value index,
                         int64_t dim, int how) {
-  static const int64_t top[FL_DTYPES] = {
+  static const int64_t top[FLI_DTYPES] = {
       [FL_I64] = INT64_MAX, [FL_I32] = INT32_MAX, [FL_I16] = INT16_MAX,
       [FL_I8] = INT8_MAX,   [FL_U8] = UINT8_MAX,  [FL_BOOL] = 1};
   fl_dtype d = dtype_of(x);

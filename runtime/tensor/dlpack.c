@@ -15,7 +15,7 @@
 
 static const struct {
   uint8_t code, bits;
-} kinds[FL_DTYPES] = {
+} kinds[FLI_DTYPES] = {
     [FL_F64] = {kDLFloat, 64},   [FL_F32] = {kDLFloat, 32},
     [FL_F16] = {kDLFloat, 16},   [FL_BF16] = {kDLBfloat, 16},
     [FL_I64] = {kDLInt, 64},     [FL_I32] = {kDLInt, 32},
@@ -325,7 +325,7 @@ static void return_it(void *context, void *data) {
 }
 
 static fl_status find_dtype(DLDataType t, fl_dtype *d) {
-  for (int k = 0; k < FL_DTYPES && t.lanes == 1; k++)
+  for (int k = 0; k < FLI_DTYPES && t.lanes == 1; k++)
     if (kinds[k].code == t.code && kinds[k].bits == t.bits) {
       *d = (fl_dtype)k;
       return FL_OK;

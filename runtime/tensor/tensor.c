@@ -230,7 +230,7 @@ void fli_tensors_close(fl_runtime *rt) {
 
 fl_status fli_check_size(fl_dtype d, int ndim, const int64_t *shape,
                          size_t *bytes) {
-  if ((unsigned)d >= FL_DTYPES)
+  if ((unsigned)d >= FLI_DTYPES)
     return fli_fail(FL_EARG, "there is no dtype number %d", (int)d);
   size_t n = (size_t)1 << fli_shift(d);
   bool zero = false;

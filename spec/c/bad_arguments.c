@@ -33,6 +33,7 @@ static void test_runtime(void) {
   GIVES(fl_site_intern(rt, NULL, 1), 0);
   GIVES(*fl_site_text(NULL, 1), '?');
   GIVES(*fl_site_text(rt, 1u << 30), '?');
+  GIVES(fl_dtype_find(NULL), FL_NODTYPE);
   GIVES(*fl_status_name((fl_status)-1), '?');
   GIVES(*fl_status_text((fl_status)1000), 'u');
 }
@@ -280,7 +281,7 @@ static void test_operators(void) {
 }
 
 static void test_calls(void) {
-  fl_operand in[2] = {{.tensor = t}, {.tensor = t}};
+  fl_operand in[4] = {{.tensor = t}, {.tensor = t}};
   fl_operand none[2] = {{.tensor = t}, {.dtype = FL_NODTYPE}};
   fl_operand strange[2] = {{.tensor = t}, {.dtype = (fl_dtype)100}};
   fl_operand closed[2] = {{.tensor = t}, {.tensor = gone}};

@@ -96,7 +96,7 @@ static void names_every_dtype(fl_runtime *rt) {
                               kDLInt,   kDLInt,   kDLInt,     kDLInt,
                               kDLUInt,  kDLBool,  kDLComplex, kDLComplex};
   int64_t shape[1] = {2};
-  for (int d = 0; d < FL_DTYPES; d++) {
+  for (int d = 0; d < fl_dtype_count(); d++) {
     fl_tensor *t = NULL, *back = NULL;
     DLManagedTensorVersioned *m = NULL;
     CHECK(fl_tensor_zeros(rt, (fl_dtype)d, 1, shape, 0, &t) == FL_OK);

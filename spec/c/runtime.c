@@ -199,6 +199,10 @@ int main(void) {
   test_wrong_calls();
   test_launches();
   test_numbers();
+  CHECK(FL_NODTYPE == 255 && fl_dtype_count() < FL_MAX_DTYPES);
+  CHECK(fl_dtype_find("bf16") == FL_BF16);
+  CHECK(fl_dtype_find("float") == FL_NODTYPE);
+  CHECK(fl_dtype_find(NULL) == FL_NODTYPE);
   test_ready();
   CHECK(fl_tensor_count(rt) == 0);
   fl_runtime_close(rt);
