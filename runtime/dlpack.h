@@ -86,20 +86,23 @@ typedef struct fl_dlpack_options {
   intptr_t stream;    /* as DLPack counts them: 1 is CUDA's default stream */
 } fl_dlpack_options;
 
-/* A description of the tensor's memory for another library, without a copy. The
- * memory lives until the library calls the deleter, which may be on any thread
- * and after fl_runtime_close: what the runtime needs for it then stays until
- * the last one. `options` may be NULL. EAUTOGRAD: detach() it first. */
+/* Describes the tensor's memory for another library, without a copy, in the
+ * struct of DLPack 1 or (old) of 0. The memory lives until the library calls
+ * the deleter, which may be on any thread and after fl_runtime_close: what the
+ * runtime needs for it then stays until the last one. options may be NULL.
+ * EAUTOGRAD: the tensor takes part in gradients, detach it; EUNSUPPORTED: its
+ * device is unknown there, or (old) its memory is read-only. */
 FL_API fl_status fl_tensor_to_dlpack(fl_tensor *t,
                                      const fl_dlpack_options *options,
                                      struct DLManagedTensorVersioned **m);
 FL_API fl_status fl_tensor_to_dlpack_old(fl_tensor *t,
                                          const fl_dlpack_options *options,
                                          struct DLManagedTensor **m);
-/* A tensor over another library's memory, without a copy. New reference; then
- * the description is the tensor's, which calls the deleter when the memory is
- * no longer used. After a failure it is still yours. Memory that may be
- * read only makes a tensor that refuses to be written in place. */
+/* A tensor over another library's memory, without a copy. New reference; the
+ * description is then the tensor's, which calls the deleter when nothing uses
+ * the memory any more; after a failure it stays the caller's. Read-only memory
+ * makes a tensor that refuses to be written. options may be NULL. EDTYPE,
+ * EDEVICE, ESIZE; EUNSUPPORTED: another version. */
 FL_API fl_status fl_tensor_from_dlpack(fl_runtime *rt,
                                        struct DLManagedTensorVersioned *m,
                                        const fl_dlpack_options *options,

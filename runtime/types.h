@@ -1,5 +1,5 @@
-/* What everybody may know: dtypes, outcomes, limits and the plain view that a
- * kernel gets. No tensors, no operators, no devices here. */
+/* What all headers use: dtypes, statuses, limits and the plain view of memory
+ * that a kernel gets. Tensors, operators and devices are elsewhere. */
 #ifndef FL_TYPES_H
 #define FL_TYPES_H
 
@@ -123,7 +123,7 @@ FL_API const char *fl_dtype_name(fl_dtype d);
 FL_API fl_kind fl_dtype_kind(fl_dtype d);
 /* The dtype of a name ("f32"); FL_NODTYPE: there is none, or name is NULL. */
 FL_API fl_dtype fl_dtype_find(const char *name);
-/* How many dtypes this library has: their numbers are below it. */
+/* How many dtypes this library has: their numbers are below that. */
 FL_API int fl_dtype_count(void);
 
 /* Shape and dtype: what an operator's shape rule reads and writes. */
@@ -163,7 +163,8 @@ static inline int64_t fl_numel(int ndim, const int64_t *shape) {
  * line: return fli_fail(FL_ESHAPE, "matmul: %s x %s", ...). */
 FL_API fl_status fli_fail(fl_status s, const char *format, ...) FL_PRINTF(2, 3);
 
-/* The last failure's message of this thread, "" at first. */
+/* The message of this thread's last failure, "" at first; valid until the next
+ * failure. A success leaves it as it is. */
 FL_API const char *fl_error(void);
 
 /* strtod, snprintf and vsnprintf with a decimal point, whatever locale the host
@@ -182,9 +183,9 @@ FL_API void fli_numeric_leave(void *was);
 /* The library that has this address stays in the process for good, whatever
  * dlclose is asked: a thread that cannot be ended runs its code. */
 FL_API void fli_keep_loaded(const void *address);
-/* Threads of this process that nothing could stop and that still run code which
- * flare called (a function of LAPACK, os.execute). A program that ends while
- * there are some should use _exit: destructors free what they use. */
+/* How many threads of this process still run code which flare called and could
+ * not stop (a function of LAPACK, os.execute). A program that ends while there
+ * are some should use _exit: destructors free what they use. */
 FL_API int fl_threads_left(void);
 FL_API void fli_thread_left(int by); /* counts them */
 

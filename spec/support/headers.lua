@@ -4,8 +4,9 @@ local tree = require "spec.support.tree"
 local M = {}
 
 --- The public headers whose functions a host calls, in the order of the reference.
-M.files = {"runtime/flare.h", "runtime/ranks.h", "runtime/program.h", "runtime/dlpack.h",
-  "lua/flarelua.h"}
+M.files = {"runtime/flare.h", "runtime/devices.h", "runtime/tensors.h", "runtime/operators.h",
+  "runtime/expressions.h", "runtime/modes.h", "runtime/gradients.h", "runtime/profile.h",
+  "runtime/ranks.h", "runtime/types.h", "runtime/program.h", "runtime/dlpack.h", "lua/flarelua.h"}
 
 local function parameter(text)
   local name = text:match "%(%s*%*%s*([%w_]+)%s*%)" or text:match "([%w_]+)%s*$"
@@ -28,14 +29,36 @@ local function parameters(text)
   return list
 end
 
---- Functions of the public headers: name, header, and params, each with name and pointer.
+-- The comment of each line of a header: the last one at the left edge since an empty line.
+local function comments(text)
+  local list, comment, inside = {}, nil, false
+  for line in (text .. "\n"):gmatch "([^\n]*)\n" do
+    if line == "" and not inside then comment = nil end
+    if line:find "^/%*" then comment = nil end
+    if line:find "^/%*" or inside then
+      comment = (comment and comment .. "\n" or "") .. line
+      inside = not line:find "%*/"
+    end
+    list[#list + 1] = comment or false
+  end
+  return list
+end
+
+--- Functions of the public headers: name, header, comment or nil, and params, each with name and
+--- pointer.
 function M.functions()
   local list = {}
   for _, path in ipairs(M.files) do
-    local text = tree.read(path):gsub("/%*.-%*/", " ")
-    for name, args in text:gmatch "FL_API%s[^;()]-([%w_]+)(%b())" do
-      if not name:find "^fli_" then
-        list[#list + 1] = {name = name, header = path, params = parameters(args:sub(2, -2))}
+    local text = tree.read(path)
+    local at_line = comments(text)
+    -- without comments, but with their lines
+    text = text:gsub("/%*.-%*/", function(comment) return comment:gsub("[^\n]", " ") end)
+      :gsub("#define[^\n]*", "")
+    for at, name, args in text:gmatch "()FL_API%s[^;()]-([%w_]+)(%b())" do
+      local line = select(2, text:sub(1, at):gsub("\n", "")) + 1
+      if name:find "^fl_" or name:find "^luaopen_" then
+        list[#list + 1] = {name = name, header = path, comment = at_line[line] or nil,
+          params = parameters(args:sub(2, -2))}
       end
     end
   end

@@ -56,11 +56,48 @@ local function part_page(name, title, guide, guide_title)
   return table.concat(out, "\n")
 end
 
+-- Enumerators that a header takes from a table: FL_F64 ... of dtype.def.
+local function enumerators(file)
+  local names, lines = {}, {}
+  for name in io.open(file):read "a":gmatch "\nFL_%u[%u_]*%((%u%w+)," do
+    names[#names + 1] = "FL_" .. name
+  end
+  for k = 1, #names, 7 do
+    lines[#lines + 1] = "  " .. table.concat(names, ", ", k, math.min(k + 6, #names)) .. ","
+  end
+  return lines
+end
+
+-- A header's lines as its reader needs them: without macros but numbers, bodies of inline functions
+-- and sets that are made by macros.
+local function readable_lines(path)
+  local lines, skipping = {}, nil
+  for line in io.lines(path) do
+    local include = line:match '^#include "(%l+%.def)"$'
+    if skipping then
+      if line:find(skipping) then skipping = nil end
+    elseif line:find "^#define .*\\$" then
+      skipping = "[^\\]$"
+    elseif line:find "^enum {$" and path:find "types%.h" then
+      skipping = "^};"
+    elseif line:find "^%S.*%) {" or line:find "^%s.*%) {$" then
+      lines[#lines + 1] = (line:gsub(" {", ";"))
+      skipping = "^}"
+    elseif include and path:find "types%.h" then
+      for _, names in ipairs(enumerators("runtime/" .. include)) do lines[#lines + 1] = names end
+    elseif not line:find "^#" or line:find '^#define FL_[%u_]+%s+["%d]' then
+      lines[#lines + 1] = line
+    end
+  end
+  return lines
+end
+
 -- Blocks of a header: a comment with the declarations under it, up to an empty line or the next
 -- comment at the left edge; marks of sections are headings.
 local function header_sections(path, out)
   local declared, comment = {}, {}
   local function flush()
+    while declared[#declared] == "" do declared[#declared] = nil end
     if #declared > 0 then
       for _, line in ipairs(comment) do out[#out + 1] = line end
       if #comment > 0 then out[#out + 1] = "" end
@@ -69,7 +106,7 @@ local function header_sections(path, out)
     declared, comment = {}, {}
   end
   local inside, depth, top = false, 0, true
-  for line in io.lines(path) do
+  for _, line in ipairs(readable_lines(path)) do
     local section = line:match "^/%* %-%-%- (.-) %-%-%- %*/$"
     local first = line:match "^/%*%s?(.*)$"
     if section then
@@ -77,9 +114,10 @@ local function header_sections(path, out)
       out[#out + 1] = "### " .. section:gsub("^%l", string.upper) .. "\n"
     elseif inside or first then
       if first then flush() end
-      local text = (first or line:gsub("^%s*%*?%s?", "")):gsub("%s*%*/%s*$", "")
-      comment[#comment + 1] = text
       inside = not line:find "%*/"
+      local text = first or (line:find "^%s*%*/$" and "*/" or line:gsub("^%s*%*?%s?", ""))
+      text = text:gsub("%s*%*/%s*$", "")
+      if inside or text ~= "" then comment[#comment + 1] = text end
       if not inside and top then -- the file's own comment
         for _, words in ipairs(comment) do out[#out + 1] = words end
         out[#out + 1] = ""
@@ -87,7 +125,7 @@ local function header_sections(path, out)
       end
     elseif line == "" and depth == 0 then
       flush()
-    elseif not line:find "^#" and not line:find '^extern "C"' and not line:find "^}$" then
+    elseif not line:find '^extern "C"' and not line:find "^}$" then
       declared[#declared + 1] = line
       depth = depth + select(2, line:gsub("{", "")) - select(2, line:gsub("}", ""))
     end
@@ -99,11 +137,12 @@ local function c_page()
   local out = {[[
 # The C interface: flare.h and flarelua.h
 
-Every declaration of the two public headers, with the comment above it. Made by
+Every declaration of the public headers, with the comment above it: `flare.h` and the headers that
+it includes, `dlpack.h`, `flarelua.h`. Made by
 `build/flare spec/support/reference_pages.lua`; do not edit. The guide is
 [embedding](../embedding.md).
 ]]}
-  for _, header in ipairs {"runtime/flare.h", "lua/flarelua.h"} do
+  for _, header in ipairs(require "spec.support.headers".files) do
     out[#out + 1] = ("## %s\n"):format(header:match "[^/]+$")
     header_sections(header, out)
   end

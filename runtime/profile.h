@@ -1,0 +1,50 @@
+/* The profiler. A part of flare.h. */
+#ifndef FL_PROFILE_H
+#define FL_PROFILE_H
+
+#include "flare.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* --- the profiler --- */
+
+typedef struct fl_profile_part { /* sites; the path is the module's text */
+  fl_site module, caller;
+} fl_profile_part;
+typedef struct fl_profile_row {
+  const char *op, *called; /* whose kernel; what was called, if composed */
+  uint64_t call;           /* the number of that call */
+  fl_site site;
+  fl_profile_part part; /* of fl_profile_push */
+  bool backward;        /* launched by a backward pass */
+  bool transfer;        /* between memories, not a launch */
+  fl_dtype dtype;       /* of the first input */
+  fl_device device;
+  double start_us, host_us, device_start_us, device_us; /* from the start */
+  double flops, bytes; /* what the operator must do: its row's cost rule */
+} fl_profile_row;
+enum { FL_PROFILE_RANGES = 1 }; /* show launches to the device's own tools */
+/* Starts it: a row for each launch and each transfer until fl_profile_stop, at
+ * most `most` (0: no limit). flags: of the enum. EARG: it is running;
+ * EUNSUPPORTED: no backend shows ranges. */
+FL_API fl_status fl_profile_start(fl_runtime *rt, size_t most, unsigned flags);
+/* Stops it, waits for the devices and returns the n rows, borrowed until the
+ * next start; *lost: rows that `most` left out. EARG: it is not running. */
+FL_API fl_status fl_profile_stop(fl_runtime *rt, const fl_profile_row **rows,
+                                 size_t *n, uint64_t *lost);
+/* Launches from now on are a part of the module `path`, called at `caller`;
+ * backward follows forward. Returns the part before, for fl_profile_pop. */
+FL_API fl_profile_part fl_profile_push(fl_runtime *rt, const char *path,
+                                       fl_site caller);
+FL_API void fl_profile_pop(fl_runtime *rt, fl_profile_part before);
+/* The peak of live bytes on a device at a launch of the last profile, and the
+ * call sites that held them, as fl_memory_holders writes them (valid until the
+ * next start). */
+FL_API size_t fl_profile_peak(fl_runtime *rt, fl_device d, const char **held);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
