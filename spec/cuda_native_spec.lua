@@ -31,9 +31,10 @@ end
 describe("a registered kernel on a GPU", function()
   setup(function()
     assert(os.execute("mkdir " .. place))
-    local said = tree.output(("%s -std=gnu11 -shared -fPIC -D DRIVER -o '%s/libcuda.so.1' "
+    local said = tree.output(("%s -std=gnu11 -shared -fPIC -I'%s/generated' -D DRIVER "
+      .. "-o '%s/libcuda.so.1' "
       .. "spec/support/fake_cuda/all.c spec/support/fake_cuda/host_gpu.c 2>&1"):format(
-      os.getenv "CC" or "cc", place))
+      os.getenv "CC" or "cc", tree.build, place))
     assert(said == "", said)
   end)
   teardown(function() os.execute("rm -rf " .. place) end)

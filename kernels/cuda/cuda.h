@@ -32,7 +32,7 @@ typedef struct flc_spec {
   const char *file, *entry, *text;
   int n;
   int t[FLC_SPEC_ARGS];
-  bool soon; /* made at run time, somebody waits: optimise a little less */
+  bool soon; /* made at run time: compile faster, optimise a little less */
 } flc_spec;
 
 /* FLC_SPEC("softmax", "forward", x->dtype, 4) */
@@ -140,8 +140,8 @@ fl_status flc_on_host(const fl_launch *l);
   fl_status fl_cuda_##name(const fl_launch *l)
 
 /* --- specialisations worth having ready ---
- * Each family has one such function, named in families.c: it tells the visitor
- * of every specialisation that an ordinary program meets (all dtypes and
+ * Each family has one such function, listed in FLC_FAMILIES: it passes the
+ * visitor every specialisation that an ordinary program meets (all dtypes and
  * layouts whose kernels the pack must hold for a machine without a compiler).
  * `quick` marks one of each entry for the quick check. */
 typedef struct flc_visitor flc_visitor;

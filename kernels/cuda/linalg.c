@@ -587,10 +587,10 @@ void flc_visit_linalg(flc_visitor *v) {
       v->spec(v, &e, quick && yes);
     }
   }
-  flc_spec tell = FLC_SPEC("linalg", "verdict", 0);
+  flc_spec verdict = FLC_SPEC("linalg", "verdict", 0);
   flc_spec pointers = FLC_SPEC("linalg", "pointers", 0);
   flc_spec norm = FLC_SPEC("linalg", "exp_norm", 0);
-  v->spec(v, &tell, true);
+  v->spec(v, &verdict, true);
   v->spec(v, &pointers, true);
   v->spec(v, &norm, true);
   for (int what = LINALG_EXP_SCALE; what <= LINALG_EXP_DONE; what++) {

@@ -5,8 +5,7 @@
 
 #include "linalg.h"
 
-#define EACH(i, n)                                                             \
-  for (int64_t i = fl_thread(); i < (n); i += fl_threads())
+#define EACH(i, n) for (int64_t i = fl_thread(); i < (n); i += fl_threads())
 
 /* Marks matrices with an inf or NaN in what counts of them. */
 template <int D>
@@ -130,7 +129,9 @@ __global__ void __launch_bounds__(128)
       sum += log(fabs((double)d));
     }
     struct times {
-      T operator()(T p, T q) const { return p * q; }
+      T operator()(T p, T q) const {
+        return p * q;
+      }
     };
     product = fl_block_reduce(a.size ? sign : product, times(), T(1));
     sum = fl_block_reduce(sum, fl_sum_of(), 0.0);
@@ -157,7 +158,7 @@ __global__ void __launch_bounds__(256)
 }
 
 /* Reports the first matrix with a code. One block. */
-inline void tell(const verdict_args &a, int64_t b, int what) {
+inline void report(const verdict_args &a, int64_t b, int what) {
   fl_report(a.fault, a.batch == 1 ? -1 : b, -1 - (int64_t)what);
 }
 
@@ -172,7 +173,7 @@ __global__ void __launch_bounds__(256)
   if (threadIdx.x != 0 || first == INT64_MAX)
     return;
   bool strange = a.strange && a.strange[first];
-  tell(a, first, strange ? a.strange_kind : a.kind + 16 * a.code[first]);
+  report(a, first, strange ? a.strange_kind : a.kind + 16 * a.code[first]);
 }
 
 template <int UNUSED>
@@ -252,8 +253,7 @@ __global__ void __launch_bounds__(256)
     bool diagonal = i % size % (a.n + 1) == 0;
     if constexpr (WHAT == LINALG_EXP_SCALE) {
       a.a[i] = squares < 0 ? 0 : ldexp(a.x[i], -squares);
-    } else if constexpr (WHAT == LINALG_EXP_FIRST ||
-                         WHAT == LINALG_EXP_NEXT) {
+    } else if constexpr (WHAT == LINALG_EXP_FIRST || WHAT == LINALG_EXP_NEXT) {
       double above = WHAT == LINALG_EXP_FIRST ? a.q[4] * a.a4[i] : a.u[i];
       a.t[i] = above + (a.q[3] * a.a3[i] + a.q[2] * a.a2[i]) +
                (a.q[1] * a.a[i] + a.q[0] * diagonal);
@@ -309,8 +309,7 @@ __global__ void __launch_bounds__(128)
       T alpha = v[j], scale = most > fabs(alpha) ? most : (T)fabs(alpha);
       for (int64_t i = j + 1 + lane; i < m; i += 32)
         sum += v[i] / scale * (v[i] / scale);
-      sum = fl_warp_reduce(sum, fl_sum_of()) +
-            alpha / scale * (alpha / scale);
+      sum = fl_warp_reduce(sum, fl_sum_of()) + alpha / scale * (alpha / scale);
       T size = scale * sqrt(sum), beta = alpha < 0 ? size : -size;
       bool none = most == 0; /* nothing to reflect */
       for (int64_t i = j + 1 + lane; i < m && !none; i += 32)

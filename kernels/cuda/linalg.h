@@ -35,7 +35,7 @@ typedef struct reorder_args {
   bool one; /* there is one order */
 } reorder_args;
 
-/* The first matrix that cannot be done, told to the host. */
+/* Reports the first matrix without a result to the host. */
 typedef struct verdict_args {
   const int *code, *strange; /* strange: an error by itself; or NULL */
   int64_t batch;

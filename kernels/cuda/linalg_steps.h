@@ -76,8 +76,8 @@ fl_status flc_linalg_verdict(const flc_linalg *c, int64_t batch,
 /* Pointers to matrices `step` elements apart, in device memory. */
 void *flc_linalg_pointers(const flc_linalg *c, const void *base, int64_t step,
                           int64_t n);
-/* y (n x k) becomes Y with op(A) Y = y, A's triangle told of as it lies row by
- * row; y and Y lie column by column if `columns`. */
+/* y (n x k) becomes Y with op(A) Y = y, `upper` being A's triangle in row-major
+ * order; y and Y are column-major if `columns`. */
 fl_status flc_linalg_by_triangle(flc_linalg *c, const void *a, void *y,
                                  int64_t k, bool upper, bool transposed,
                                  bool unit, bool columns);

@@ -152,7 +152,7 @@ FLC_KERNEL(rms_norm) {
 
 /* Lines by warps, or by blocks of at most 512 threads, whose sums towards the
  * weights stay in registers; lines on their way wait in shared memory. A warp
- * takes as much as its registers hold: nobody waits for others there, and its
+ * takes as much as its registers hold: it waits for no other warp, and its
  * block has the sums of four lines. */
 static bool backward_line(int64_t n, fl_dtype d, bool is_aligned, flc_line *p) {
   flc_line_of(n, d, is_aligned, 8, p);

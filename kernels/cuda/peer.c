@@ -20,7 +20,7 @@
 struct flc_peers {
   flc_device *device;
   int rank, size;
-  bool only;     /* nobody else is there for what they are slower at */
+  bool only;     /* there is no other engine for what they are slower at */
   int64_t limit; /* ns that a kernel waits at most */
   CUdeviceptr area[PEER_RANKS];
   int *host; /* pinned: stop, late, begun */

@@ -58,7 +58,7 @@ inline bool meet(const peer_args &a, int phase) {
 
 /* --- vectors of 16 bytes --- */
 
-/* One that nobody looks into: compilers would take its elements apart. */
+/* 16 bytes as one value: compilers would split other types into elements. */
 typedef fl_vec<uint32_t, 4> whole;
 
 inline whole fetch(const void *p) {

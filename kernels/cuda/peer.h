@@ -24,7 +24,7 @@ typedef struct peer_args {
   int part;       /* that it wants */
   int from, to;   /* the ranks of which, where nothing is reduced */
   uint32_t phase; /* the last one of the call before */
-  /* of the host: nobody is waited for any more; 1 + a rank that did not come;
+  /* of the host: stop waiting; 1 + a rank that did not arrive;
    * the first phase of the last call that has begun */
   volatile int *stop, *late;
   volatile uint32_t *begun;

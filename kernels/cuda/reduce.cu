@@ -20,7 +20,7 @@ template <> struct sum_type<int64_t> { typedef int64_t T; };
 
 /* --- accumulators. add: N values, of positions at, at + step, ... --- */
 
-/* |x|^p. Not inlined: nobody waits for it, and it is long. */
+/* |x|^p. Not inlined: it is long, and rare. */
 __noinline__ double power(double x, double p) {
   return pow(fabs(x), p);
 }
@@ -284,8 +284,8 @@ ACC(REDUCE_PLACE, places)
 
 /* --- results --- */
 
-/* What a result is stored as: of D itself, but for integers' means and what is
- * counted, which a.finish tells. */
+/* What a result is stored as: of D itself, but for integers' means and counts,
+ * by a.finish. */
 template <int K, int D> struct stored {
   enum {
     WHOLE = !FL_IS_FLOAT(D),

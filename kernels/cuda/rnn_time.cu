@@ -1,10 +1,10 @@
 /* An LSTM over time in one launch (Diamos et al. 2016, "Persistent RNNs"):
- * every block keeps its columns of the weight in shared memory, and blocks tell
- * each other of a step by posting its results, each word for itself; nobody
- * waits for a whole step. A warp does U groups of four columns for S sequences,
- * its lanes dealing out the sum. Forward, four columns are a unit's gates;
- * backward they are four units. Sums are in float, in one order, of
- * states or gradients that have lost the lowest bit on their way. */
+ * every block keeps its columns of the weight in shared memory, and blocks
+ * exchange a step's results word by word; none waits for a whole step. A warp
+ * does U groups of four columns for S sequences, its lanes dealing out the sum.
+ * Forward, four columns are a unit's gates; backward they are four units. Sums
+ * are in float, in one order, of states or gradients that have lost the lowest
+ * bit on their way. */
 #include "device/mailbox.cuh"
 
 #include "rnn_time.h"
@@ -207,9 +207,9 @@ template <int D, int U, int S> struct worker {
     return (int64_t)(a.reverse ? a.time - 1 - k : k) * a.batch;
   }
 
-  /* What is told at the turn: two of them share the memory in turns. Who posts
-   * one has had all of the one before, whose writers were through with what was
-   * there. (planes of four sequences, depth, 4). */
+  /* What is posted at the turn: two of them share the memory alternately. A
+   * block that posts one has received all of the one before, whose writers had
+   * read what was there. (planes of four sequences, depth, 4). */
   posting at(int turn) const {
     int64_t size = (int64_t)(a.batch + 3) / 4 * 4 * a.depth;
     return {a.posted + (turn & 1) * size, (uint32_t)(~turn >> 1 & 1)};

@@ -8,7 +8,7 @@
 typedef struct rnn_time_args {
   const void *in[7]; /* of the row; contiguous, NULL: left out */
   void *out[3];
-  uint32_t *posted; /* zeros: room for two turns of what steps tell */
+  uint32_t *posted; /* zeros: room for what steps post, two turns of it */
   int time, batch, n, depth;
   int parts;      /* blocks beside each other, for the columns of a product */
   int wide, tall; /* warps of a block that work, along columns and sequences */

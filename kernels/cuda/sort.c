@@ -81,7 +81,8 @@ static bool get_pairs(const fl_launch *l, const flc_order *o, pairs *p) {
   return p->x && p->at;
 }
 
-/* Room for what blocks tell each other, and the counts of all digits. */
+/* Room for the words by which tiles publish counts, and the counts of all
+ * digits. */
 static fl_status count_digits(const fl_launch *l, const flc_order *o,
                               radix_args *a) {
   size_t words = (size_t)(o->rows * a->tiles) * SORT_DIGITS * sizeof *a->words,

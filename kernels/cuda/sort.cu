@@ -255,14 +255,14 @@ inline uint32_t block_before(uint32_t v, uint32_t *part, uint32_t *total) {
   return before + sum - v;
 }
 
-/* What a tile tells of a digit to those after it: how often it comes in the
- * tile, or in all up to it. Words of earlier passes are less than those. */
-inline uint64_t told(int pass, bool all, uint32_t count) {
+/* The word that a tile publishes for a digit: its count in the tile, or in all
+ * tiles up to it. Words of earlier passes are less than those. */
+inline uint64_t published(int pass, bool all, uint32_t count) {
   return (uint64_t)(2 * pass + 1 + all) << 56 | count;
 }
 
-/* How often this thread's digit comes in the tiles of the row before `tile`;
- * those after it are told. `words` are the row's. */
+/* The count of this thread's digit in the tiles of the row before `tile`; also
+ * publishes the count up to this tile. `words` are the row's. */
 inline uint32_t look_back(uint64_t *words, int64_t tile, int pass,
                           uint32_t here) {
   volatile uint64_t *word = words + threadIdx.x;
@@ -271,12 +271,12 @@ inline uint32_t look_back(uint64_t *words, int64_t tile, int pass,
     uint64_t w;
     do
       w = word[k * SORT_DIGITS];
-    while (w < told(pass, false, 0));
+    while (w < published(pass, false, 0));
     before += (uint32_t)w;
-    if (w >= told(pass, true, 0))
+    if (w >= published(pass, true, 0))
       break;
   }
-  word[tile * SORT_DIGITS] = told(pass, true, before + here);
+  word[tile * SORT_DIGITS] = published(pass, true, before + here);
   return before;
 }
 
@@ -349,7 +349,7 @@ __global__ void __launch_bounds__(SORT_THREADS, 4)
     sum += here;
   }
   *(volatile uint64_t *)&words[tile * SORT_DIGITS + t] =
-      told(a.pass, tile == 0, sum);
+      published(a.pass, tile == 0, sum);
   uint32_t start = block_before(sum, scan, &total);
   for (int w = 0; w < WARPS; w++)
     part[w][t] += start;

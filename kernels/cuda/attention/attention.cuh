@@ -175,8 +175,8 @@ struct att_state {
   float ratio[2];       /* what was summed before counts as much */
 };
 
-/* Scores that nobody may see become -inf: from column `left` on, and those more
- * than `ahead` columns after their row. */
+/* Masked scores become -inf: from column `left` on, and those more than `ahead`
+ * columns after their row. */
 template <int N>
 void att_cut(float (&s)[N / 8][4], int64_t left, int64_t ahead) {
   int lane = threadIdx.x & 31;

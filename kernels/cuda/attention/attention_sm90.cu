@@ -68,7 +68,7 @@ template <int G> wide_item wide_at(const attention_sm90 &w, int i) {
   return item;
 }
 
-/* This block's item of a round: the next that nobody has, or, where counting is
+/* This block's item of a round: the next of a counter, or, where counting is
  * not worth it, by turns forwards and backwards, so that the sums of lengths
  * are about the same. */
 inline int wide_next(const attention_sm90 &w, int round) {
@@ -79,7 +79,7 @@ inline int wide_next(const attention_sm90 &w, int round) {
 }
 
 /* One thread: all copies of this block, as far ahead as there is room. `items`
- * tells the others what they are of; -1 is the end. */
+ * has the numbers of their items for the other warps; -1 is the end. */
 template <int W, int G, int STAGES>
 void wide_produce(const attention_sm90 &w, wide_room<W, G, STAGES> m,
                   wide_gates<STAGES> gate, int *items) {

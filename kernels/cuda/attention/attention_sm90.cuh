@@ -14,8 +14,8 @@ void wide_load(uint32_t to, const attention_map &map, uint32_t bar, int row,
                  row, head, batch);
 }
 
-/* A mask's bits for the lane's two rows; a lane that has no row takes the first
- * one's, since nobody looks. */
+/* A mask's bits for the lane's two rows; a lane without a row reads the first
+ * one, and its results are not stored. */
 struct wide_mask {
   const uint32_t *row[2];
   int word;

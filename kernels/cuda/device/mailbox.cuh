@@ -1,5 +1,5 @@
-/* Words that blocks of a grid tell each other: the lowest bit of a float says
- * which turn it is of, so a reader knows each word by itself, and no block
+/* Words by which blocks of a grid exchange values: the lowest bit of a float is
+ * the parity of its turn, so a reader checks each word by itself, and no block
  * waits for another's fence. All blocks must run at the same time
  * (flc_grid.together).
  */

@@ -6,7 +6,7 @@
 
 #include "mma.cuh"
 
-/* Without it, kernels that need this header are empty, and nobody runs them. */
+/* Without it, kernels that need this header are empty and never launched. */
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 #define FL_HOPPER
 #endif

@@ -1,6 +1,6 @@
 /* The CUDA backend's table: devices, streams, events, memory and launches.
- * Opening it loads nothing: the driver is looked for when somebody asks for a
- * device. */
+ * Opening it loads nothing: the driver is loaded when a device is first asked
+ * for. */
 #include "backend.h"
 #include "autotune.h"
 
@@ -220,7 +220,7 @@ static void stream_free(fl_backend *b, fl_stream *s) {
   stream_drop(s);
 }
 
-/* Of the launches that nobody has waited for, the one that a fault came from:
+/* Of the launches that may be running, the one that a fault came from:
  * the first of the user's kernels, since ours have been tried; without any, the
  * first one. */
 static void find_suspect(flc_backend *c, flc_device *d) {

@@ -73,14 +73,15 @@ struct flc_backend {
 };
 
 fl_stream *flc_stream_find(flc_backend *c, int device, fl_stream *s);
-/* What its streams run means nothing any more, since each may have waited for
- * what failed: whoever asks is told why. From any thread. */
+/* The results of its streams are no longer valid, since each may have waited
+ * for what failed: later calls fail with `why`. From any thread. */
 void flc_break(flc_backend *c, const char *why);
 /* Until all of the stream has run, or what is before the event; FL_EINTERRUPT
  * if the user wants to stop. */
 fl_status flc_wait(fl_stream *s);
 fl_status flc_wait_event(fl_stream *s, CUevent e);
-/* A fault, told with the launch that it came from; `failed` gets its number. */
+/* The message of a fault, with the launch that caused it; `failed` gets its
+ * number. */
 fl_status flc_tell_fault(fl_stream *s, uint64_t *failed);
 fl_status flc_transfer(fl_backend *b, int device, fl_stream *s,
                        fl_copy_kind kind, void *to, int from_device,

@@ -17,7 +17,8 @@ typedef struct CUtensorMap {
   _Alignas(64) uint64_t opaque[16];
 } CUtensorMap;
 
-/* FLC_CU_NUMBERS(V): name, value, for whoever compares them. Errors from
+/* FLC_CU_NUMBERS(V): name, value; a spec compares them with NVIDIA's headers.
+ * Errors from
  * CUDA_ERROR_ILLEGAL_ADDRESS on stay. */
 #define FLC_CU_NUMBERS(V)                                                      \
   V(CUDA_SUCCESS, 0)                                                           \
@@ -142,7 +143,7 @@ typedef struct flc_shared {
 void flc_shared_find(flc_shared *f, const char *const *names,
                      const char *const *symbols, int n, void *table,
                      const char *hint);
-/* Where it was found, "" if it was not (or nobody has asked). */
+/* The path of the loaded library; "" if it is not loaded. */
 const char *flc_driver_path(void);
 const char *flc_compiler_path(void);
 

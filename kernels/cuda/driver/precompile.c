@@ -1,5 +1,5 @@
-/* Without a pack, threads compile ahead into the disk cache, so whoever comes
- * to a kernel finds it there, or waits for less: from a device's first stream
+/* Without a pack, threads compile ahead into the disk cache, so that a launch
+ * finds its kernel there, or waits for less: from a device's first stream
  * on those that training a transformer begins with (core.def), and once a
  * kernel had to be compiled all the same, what many programs need. */
 #define _GNU_SOURCE /* nice of one thread */
@@ -122,7 +122,7 @@ static void precompile_compile(const item *it) {
 }
 
 /* The next one, when its time has come: beyond the core there are few at once,
- * and none begins while somebody waits, since compilations hinder each other.
+ * and none begins while a launch waits, since compilations slow each other.
  * NULL: there is no more. */
 static item *next(void) {
   while (!warm.stop && warm.next < warm.n) {

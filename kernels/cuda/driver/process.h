@@ -29,7 +29,7 @@ typedef struct flc_device {
   char name[96], arch[16];  /* "sm_90a" */
   char cause[512];          /* of a fault that stays; "" while all is well */
   CUresult fault;           /* what CUDA called it */
-  bool named;               /* somebody has looked for where it came from */
+  bool named;               /* its launch has been looked for */
   flc_function **functions; /* open addressing, `room` a power of two */
   size_t room, used;
   flc_function *_Atomic recent[FLC_RECENT]; /* by their hash */

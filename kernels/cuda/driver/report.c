@@ -1,4 +1,4 @@
-/* What the backend tells in words: which device, driver and libraries there
+/* The backend's answers in text: which device, driver and libraries there
  * are and what a missing one would bring; every built-in kernel compiled, with
  * its registers and spills; the pack, written. */
 #include "../vendor/cublaslt.h"

@@ -1,5 +1,5 @@
-/* A thread that makes calls which may never come back, for somebody who can
- * stop to wait for them. */
+/* A thread for calls that may never return, so that the caller can stop waiting
+ * for them. */
 #ifndef FL_CUDA_BLOCKING_WORKER_H
 #define FL_CUDA_BLOCKING_WORKER_H
 

@@ -29,7 +29,8 @@ typedef struct cublasLtMatmulHeuristicResult_t {
   int reserved[4];
 } cublasLtMatmulHeuristicResult_t;
 
-/* FLC_BLAS_NUMBERS(V): name, value, for whoever compares them. */
+/* FLC_BLAS_NUMBERS(V): name, value; a spec compares them with NVIDIA's
+ * headers. */
 #define FLC_BLAS_NUMBERS(V)                                                    \
   V(CUBLAS_STATUS_SUCCESS, 0)                                                  \
   V(CUBLAS_OP_N, 0)                                                            \

@@ -9,7 +9,8 @@ typedef int cudnnStatus_t, cudnnBackendDescriptorType_t,
 typedef struct cudnnContext *cudnnHandle_t;
 typedef void *cudnnBackendDescriptor_t;
 
-/* FLC_DNN_NUMBERS(V): name, value, for whoever compares them. */
+/* FLC_DNN_NUMBERS(V): name, value; a spec compares them with NVIDIA's
+ * headers. */
 #define FLC_DNN_NUMBERS(V)                                                     \
   V(CUDNN_STATUS_SUCCESS, 0)                                                   \
   V(CUDNN_DATA_FLOAT, 0)                                                       \

@@ -14,7 +14,7 @@ typedef struct gesvdjInfo *gesvdjInfo_t;
 typedef struct cublasContext *cublasHandle_t;
 typedef int cufftResult, cufftHandle;
 
-/* name, value, for whoever compares them */
+/* name, value; a spec compares them with NVIDIA's headers */
 #define FLC_SOLVER_NUMBERS(V)                                                  \
   V(CUSOLVER_STATUS_SUCCESS, 0)                                                \
   V(CUSOLVER_EIG_MODE_NOVECTOR, 0)                                             \

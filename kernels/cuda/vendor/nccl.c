@@ -580,9 +580,9 @@ static fl_status nccl_join(link_nccl *l, const unsigned char *ticket) {
   return join_peers(l);
 }
 
-/* Whether everybody has come to the end: what one has sent may still be on its
- * way, and its memory in use. After some seconds, or if the job is over, nobody
- * is waited for. */
+/* Whether all ranks have come to the end: what one has sent may still be on its
+ * way, and its memory in use. Waits for some seconds at most, and not at all if
+ * the job is over. */
 static bool met(link_nccl *l) {
   fl_board *b = l->engine->o.board;
   const struct timespec nap = {.tv_nsec = 1000000};

@@ -24,7 +24,8 @@ typedef struct ncclConfig_t {
   int splitShare;
 } ncclConfig_t;
 
-/* FLC_NCCL_NUMBERS(V): name, value, for whoever compares them. */
+/* FLC_NCCL_NUMBERS(V): name, value; a spec compares them with NVIDIA's
+ * headers. */
 #define FLC_NCCL_NUMBERS(V)                                                    \
   V(ncclSuccess, 0)                                                            \
   V(ncclUnhandledCudaError, 1)                                                 \
