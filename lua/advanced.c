@@ -61,7 +61,7 @@ static int64_t advanced_position(const fl_tensor *t, const void *p, int64_t i) {
 /* Looks at positions along a dim of n on the host: whether all are 1 to n. One
  * that is none, not even from the end, fails as the script wrote it. */
 static bool all_from_start(fll_plan_run *r, fl_tensor *t, int64_t n) {
-  const void *p = fl_tensor_data(t);
+  const void *p = fl_tensor_borrow(t);
   int64_t count = fl_tensor_numel(t);
   if (!p) /* of many samples, inside vmap, or none */
     return count == 0;

@@ -355,6 +355,7 @@ int luaopen_flare_core(lua_State *L) {
   fll_autograd_core(L);
   fll_custom_core(L);
   fll_checkpoint_core(L);
+  fll_compile_core(L);
   fll_modes_core(L);
   fll_scope_core(L);
   fll_stream_core(L);

@@ -19,7 +19,6 @@
 #include <string.h>
 
 #define FLL_LIKELY(x)    __builtin_expect(!!(x), 1)
-#define FLL_MAX_DIM_TEXT 160
 
 /* --- registry --- */
 
@@ -45,6 +44,8 @@ enum {
   FLL_EVENT,
   FLL_CAPSULE,
   FLL_BOARD,
+  FLL_COMPILED,
+  FLL_WINDOW,
   FLL_TYPES,     /* how many metatables, too */
   FLL_METHODS,   /* of tensors */
   FLL_FUNCTIONS, /* weak: key of the tape -> table that holds the function */
@@ -179,6 +180,7 @@ struct fl_lua {
   uint16_t turn;  /* the last bits of steps */
   bool transient; /* the last step left no young one, and the CPU had them */
   bool generational, reclaiming, collecting;
+  int rests; /* steps that wait for the end of a compiled function, or 0 */
   /* modes */
   lua_State *modes_of; /* whose are in the runtime; NULL: they have changed */
   fll_frame *frames;   /* newest first */
@@ -222,12 +224,10 @@ void fll_shut(fl_lua *st);
 void fll_shut_soon(fl_lua *st);
 void fll_find_library(lua_State *L, fl_lua *st);
 fl_lua *fll_state_of(lua_State *L); /* raises if there is none */
-/* Makes the closures of `reg` fields of the table at the top, with `nup`
- * upvalues: state, metatable of tensors, and nil. */
+/* Closures, fields of the table at the top; upvalues: state, metatable, nil */
 void fll_register(lua_State *L, const luaL_Reg *reg);
 void fll_pushfunction(lua_State *L, lua_CFunction f);
-/* A metatable in its registry slot, left on the stack: __name and __metatable
- * are set, so that scripts cannot get or change it. */
+/* A metatable in its registry slot and on the stack; scripts cannot get it. */
 void fll_newtype(lua_State *L, int key, const char *name, const luaL_Reg *reg);
 /* A userdata of zeros of the type `key`, whose first member is a magic word: a
  * metatable alone, which Lua can swap, does not make it of the type. */
@@ -263,6 +263,7 @@ void fll_heap_close(fll_heap *h);      /* when L is closed */
 
 /* gc.c */
 void fll_collect(lua_State *L, fl_lua *st);
+bool fll_collector_rests(lua_State *L, fl_lua *st, bool on);
 void fll_collect_pass(lua_State *L, fl_lua *st);
 bool fll_reclaim(void *context, fl_device device, size_t bytes);
 void fll_gc_open(lua_State *L, fl_lua *st, bool tune);
@@ -434,6 +435,7 @@ extern const luaL_Reg fll_autograd_methods[];
 void fll_custom_open(lua_State *L, fl_lua *st);
 void fll_custom_core(lua_State *L);
 void fll_checkpoint_core(lua_State *L);
+void fll_compile_core(lua_State *L);
 void fll_modes_core(lua_State *L);
 void fll_scope_core(lua_State *L);
 void fll_file_core(lua_State *L);

@@ -28,6 +28,7 @@
 #define NEAR    (4 * MIB)
 #define ROOMY   (16 * MIB)
 #define CLOSE   (256 << 10)
+#define PUT_OFF 32 /* steps that a compiled function may put off */
 #define MIB     ((size_t)1 << 20)
 
 /* What is made now says where bytes are. */
@@ -80,6 +81,31 @@ static void gc_step(lua_State *L, fl_lua *st) {
     gc_full(L, st);
 }
 
+/* A compiled function begins, or ends: until then the collector rests, since a
+ * step in the middle would make old what the function is about to drop. Not in
+ * coroutines, which may never end. False: it did not rest, or does no more. */
+bool fll_collector_rests(lua_State *L, fl_lua *st, bool on) {
+  if (on) {
+    if (st->rests || st->collecting || !st->generational || L != st->main ||
+        !lua_gc(L, LUA_GCISRUNNING))
+      return false;
+    lua_gc(L, LUA_GCSTOP);
+    st->rests = PUT_OFF;
+    return true;
+  }
+  if (!st->rests)
+    return false;
+  st->rests = 0;
+  lua_gc(L, LUA_GCRESTART);
+  if (st->collecting || !st->rt)
+    return true;
+  st->collecting = true;
+  gc_step(L, st);
+  st->collecting = false;
+  st->fresh = HANDLES;
+  return true;
+}
+
 /* Called when it may be time; nothing of ours is held by C alone here. */
 void fll_collect(lua_State *L, fl_lua *st) {
   if (!st->rt) {
@@ -94,6 +120,10 @@ void fll_collect(lua_State *L, fl_lua *st) {
   bool many = st->fresh < 0;
   if (many)
     st->fresh = HANDLES;
+  if (st->rests && (heavy || --st->rests == 0)) {
+    st->rests = 0;
+    lua_gc(L, LUA_GCRESTART);
+  }
   if (st->collecting || !lua_gc(L, LUA_GCISRUNNING))
     return;
   if (!many && !heavy && !st->transient && HANDLES - st->fresh < FEW) {

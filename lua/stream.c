@@ -316,8 +316,8 @@ void fll_pin(lua_State *L, fl_lua *st, int i) {
             fl_tensor_new_pinned(st->rt, m->dtype, m->ndim, m->shape, &t));
   fll_fill(h, t);
   size_t n = (size_t)fl_tensor_numel(x) * fl_dtype_size(m->dtype);
-  if (n && fl_tensor_data(t))
-    fll_check(L, st, fl_tensor_read(x, fl_tensor_data(t), n));
+  if (n && fl_tensor_borrow(t))
+    fll_check(L, st, fl_tensor_read(x, fl_tensor_borrow(t), n));
 }
 
 /* x:pin_memory(): a copy on the CPU that devices read by themselves; x itself

@@ -107,5 +107,6 @@ FL_API const char *fl_site_text(fl_runtime *rt, fl_site s);
 #include "gradients.h"
 #include "profile.h"
 #include "ranks.h"
+#include "compiled.h"
 
 #endif

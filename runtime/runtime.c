@@ -4,7 +4,8 @@
 #endif
 #include "memory/stream.h"
 #include "tape/tape.h"
-#include "call/call.h"
+#include "call/window.h"
+#include "compile/compile.h"
 #include "modes/complex.h"
 #include "register/native.h"
 
@@ -57,6 +58,8 @@ static const fli_upcalls upcalls = {.drain = fli_lending_drain,
                                     .compose = fli_compose_call,
                                     .graph_apply = fli_graph_apply,
                                     .row_grad = fli_expr_row_grad,
+                                    .flush = fli_window_flush,
+                                    .plan = fli_compiled_plan,
                                     .grad = fl_grad};
 
 /* The cores that this process may use. */
@@ -127,6 +130,7 @@ void fl_runtime_close(fl_runtime *rt) {
   if (!rt)
     return;
   rt->closing = true;
+  fli_window_free(rt);
   fli_autocast_forget(rt);
   fli_profile_close(rt);
   for (int k = 0; k < rt->n_backends; k++)

@@ -18,6 +18,7 @@ typedef struct fli_extra fli_extra; /* tensor/extra.h */
 typedef struct fli_grad fli_grad;   /* rules/env.h */
 struct fli_graph;                   /* expr/expr.h */
 struct fli_native;                  /* register/native.h */
+struct fli_window;                  /* call/window.h */
 
 typedef struct fl_storage {
   atomic_int rc; /* tensors (headers) on it, and other threads */
@@ -38,6 +39,9 @@ typedef struct fl_storage {
   int64_t loan_at;       /* this one of what was lent: see loan.c */
   bool host_only;        /* counted in rt->host_only */
   bool read_only;        /* nothing is written in place */
+  bool pending;          /* no memory yet: its launch waits (window.c) */
+  bool exposed;          /* code outside flare has the address */
+  uint32_t window, slot; /* the window that has it, and as what */
 } fl_storage;
 
 struct fl_tensor {
@@ -99,6 +103,10 @@ typedef struct fli_upcalls {
                            int n, const fl_operand *in, fl_operand *out);
   /* rules -> expr: the gradient of a row by that of its expression */
   void (*row_grad)(fli_grad *g);
+  /* all -> call: runs the launches that wait (window.c) */
+  fl_status (*flush)(fl_runtime *rt);
+  /* call -> compile: runs the window by a plan; false: there is none */
+  bool (*plan)(struct fli_window *w, fl_status *status);
   /* rules -> autograd */
   fl_status (*grad)(fl_runtime *rt, int n_roots, fl_tensor *const *roots,
                     fl_tensor *const *seeds, int n_inputs,
@@ -149,6 +157,8 @@ struct fl_runtime {
   fl_tape_host tape_host;
   const fli_upcalls *up;
   unsigned modes;        /* that are on, a bit each: see modes.def */
+  struct fli_window *window, *spare_window; /* open; for the next time */
+  uint32_t epochs;                          /* windows so far */
   struct fli_comm *comm; /* groups, NULL: none was asked for */
   int local_rank;        /* this process among the ranks of its host */
   fl_status (*on_ready)(void *context, fl_tensor *leaf);
@@ -162,6 +172,11 @@ struct fl_runtime {
 
 static inline void fli_mode_set(fl_runtime *rt, int mode, bool on) {
   rt->modes = on ? rt->modes | 1u << mode : rt->modes & ~(1u << mode);
+}
+
+/* Launches that wait run: before anybody waits for a device. */
+static inline fl_status fli_settle_all(fl_runtime *rt) {
+  return rt->window ? rt->up->flush(rt) : FL_OK;
 }
 
 static inline fl_backend *fli_backend(fl_runtime *rt, fl_device d) {

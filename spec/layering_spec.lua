@@ -157,7 +157,7 @@ end)
 -- Calls that must go up are in the table fli_upcalls (runtime/runtime.h).
 local groups = {}
 for place, name in ipairs {"math", "base", "memory", "tensor", "ops", "tape", "call", "rules",
-  "expr", "modes", "autograd", "register"} do
+  "expr", "modes", "autograd", "register", "compile"} do
   groups[name] = place
 end
 

@@ -279,11 +279,13 @@ const void *FL_CPU(machine_value)(fl_machine_run *r, int value, int64_t n) {
   return spread;
 }
 
-static void store_results(fl_machine_run *r, int64_t n, const bool *stored) {
+/* Results that are inputs go first: another one may be written over them. */
+static void store_results(fl_machine_run *r, int64_t n, const bool *stored,
+                          bool inputs) {
   const fl_machine *m = r->m;
   const fl_program *p = m->program;
   for (int k = 0; k < p->n_out; k++)
-    if (!stored[k])
+    if (!stored[k] && (p->out[k] < p->n_in) == inputs)
       fl_tiles_move(&m->tiles, r->w, n, &m->op[k],
                     (char *)(uintptr_t)FL_CPU(machine_value)(r, p->out[k], n),
                     fl_program_type(p, p->out[k]), true);
@@ -301,7 +303,7 @@ void FL_CPU(machine_tile)(fl_machine_run *r, int64_t n, bool store) {
     if (m->known[v])
       continue;
     bool all = varies(r, x);
-    if (store && result >= 0 && all) {
+    if (store && result >= 0 && all && !m->over) {
       void *place = fl_tiles_place(&m->tiles, &r->w, r->begin, n,
                                    &m->op[result], (fl_dtype)x->result);
       stored[result] = place != NULL;
@@ -311,8 +313,10 @@ void FL_CPU(machine_tile)(fl_machine_run *r, int64_t n, bool store) {
     r->at[v] = out;
     r->step[v] = all;
   }
-  if (store)
-    store_results(r, n, stored);
+  if (store) {
+    store_results(r, n, stored, true);
+    store_results(r, n, stored, false);
+  }
   r->begin += n;
   fl_tiles_next(&r->w, &m->tiles, n);
 }
@@ -327,6 +331,16 @@ static void piece(void *context, int64_t begin, int64_t end) {
   while (r.begin < end)
     FL_CPU(machine_tile)
   (&r, fl_tiles_take(&r.w, &m->tiles, end - r.begin, m->tile), true);
+}
+
+/* Whether a result is written over an input, which later instructions may read.
+ */
+static bool writes_over(const fl_launch *l) {
+  for (int k = 0; k < l->n_out; k++)
+    for (int i = 0; i < l->n_in; i++)
+      if (l->out[k].data == l->in[i].data)
+        return true;
+  return false;
 }
 
 FL_KERNEL(expr) {
@@ -347,6 +361,7 @@ FL_KERNEL(expr) {
   for (int k = 0; k < p->n_in; k++)
     fl_tiled_bind(&m.op[p->n_out + k], &l->in[k], y->ndim,
                   (fl_dtype)p->in_type[k]);
+  m.over = writes_over(l);
   fl_status s = FL_CPU(machine_open)(&m, l);
   if (s == FL_OK && n <= PIECE)
     piece(&m, 0, n);

@@ -19,6 +19,7 @@ typedef struct fl_machine {
   fl_tiles tiles;
   fl_tiled op[FL_MAX_OUT + FL_PROGRAM_IN]; /* the results, the inputs */
   bool used[FL_PROGRAM_IN];
+  bool over; /* a result lies where an input does */
   int16_t result_of[FL_PROGRAM_VALUES]; /* an instruction's value: which result
                                            it is, or -1 */
   bool known[FL_PROGRAM_VALUES];        /* one element for the whole launch */

@@ -222,7 +222,7 @@ const char *fll_piece(lua_State *L, fl_lua *st, int i, size_t *n,
   fl_tensor *t = fll_checktensor(L, i, where, "piece");
   *n = (size_t)fl_tensor_numel(t) * fl_dtype_size(fl_tensor_meta(t)->dtype);
   if (fl_tensor_contiguous(t)) {
-    const char *p = fl_tensor_data(t);
+    const char *p = fl_tensor_borrow(t);
     if (p)
       return p;
   }

@@ -45,6 +45,7 @@ fl_status fl_tensor_place(fl_tensor *t, fl_tensor *flat, int64_t from) {
   FLI_NEED(flat, "flat");
   fl_tensor *place, *same;
   FLI_TRY(place_check(t, flat, from));
+  FLI_TRY(fli_settle_all(t->rt));
   fl_storage *old = t->storage, *s = flat->storage;
   fl_meta m = t->meta;
   int64_t first, end, at, to;

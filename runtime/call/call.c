@@ -6,7 +6,7 @@
 #include "../ops/number.h"
 #include "../ops/types.h"
 #include "../tape/tape.h"
-#include "launch.h"
+#include "window.h"
 
 #include <math.h>
 #include <string.h>
@@ -55,6 +55,9 @@ static fl_status check_tensor(work *w, int k, fl_tensor *t) {
                                   "no values",
                                   w->op->info.name, k + 1);
   fl_device d = stands ? fl_tensor_device(t) : t->storage->device;
+  if (!FLI_LIKELY(stands || !t->storage->pending) &&
+      (!w->rt->window || w->rt->window->flushing))
+    FLI_TRY(fli_settle(t)); /* says that it has no values */
   if (!w->device_known) {
     w->device = d;
     w->device_known = true;
@@ -299,8 +302,8 @@ static fl_status infer_structured(work *w, fl_attrs *attrs) {
 
 /* --- run --- */
 
-static fl_status call_send(fl_runtime *rt, fl_device d, fl_kernel kernel,
-                           const fl_launch *l) {
+fl_status fli_send(fl_runtime *rt, fl_device d, fl_kernel kernel,
+                   const fl_launch *l) {
   fl_backend *b = fli_backend(rt, d);
   uint64_t failed = 0;
   if (!(b->flags & FL_BACKEND_ASYNC))
@@ -317,7 +320,7 @@ static fl_status send_timed(work *w, fl_kernel kernel, const fl_launch *l) {
   what.dtype = l->n_in ? l->in[0].dtype : FL_NODTYPE;
   w->op->cost(&f, &what.flops, &what.bytes);
   size_t row = fli_profile_begin(w->rt, &what, l->stream);
-  fl_status s = call_send(w->rt, w->device, kernel, l);
+  fl_status s = fli_send(w->rt, w->device, kernel, l);
   fli_profile_end(w->rt, row, l->stream);
   return s;
 }
@@ -334,9 +337,23 @@ static fl_status call_launch(work *w, fl_tensor **out) {
   fl_backend *b = fli_backend(rt, w->device);
   fl_kernel kernel = w->op->kernel[w->device >> 8];
   fl_view few[FEW], *in = few, to[FL_MAX_OUT];
+  fl_status status;
   if (!kernel)
     return fli_fail(FL_EUNSUPPORTED, "%s: the %s backend has no kernel for it",
                     w->op->info.name, b->name);
+  if (rt->window) {
+    fli_entry e = {.op = w->op,
+                   .site = w->c->site,
+                   .base = w->c->base,
+                   .writes = w->op->writes && writes_inputs(w),
+                   .n_in = w->n_in,
+                   .n_out = w->n_out,
+                   .common = FL_NODTYPE};
+    if (w->op->family < FLI_STRUCTURED)
+      e.common = w->common;
+    if (fli_window_takes(rt, w->device, &e, w->attrs, w->in, out, &status))
+      return status;
+  }
   if (w->n_in > FEW && !(in = fli_malloc(rt, (size_t)w->n_in * sizeof *in)))
     return FL_ENOMEM;
   for (int k = 0; k < w->n_in; k++) {
@@ -372,14 +389,13 @@ static fl_status call_launch(work *w, fl_tensor **out) {
                  .scratch = &s.base,
                  .seq = seq};
   fli_note_launch(rt, l.op, w->c->site, seq, w->n_in, w->metas);
-  fl_status status =
-      w->op->info.collective ? fli_comm_begin(rt, w->c, &l, out) : FL_OK;
+  status = w->op->info.collective ? fli_comm_begin(rt, w->c, &l, out) : FL_OK;
   if (rt->watch && !status)
     status =
         fli_streams_launch(rt, w->device, w->c, w->n_in, w->in, w->n_out, out);
   if (FLI_LIKELY(status == FL_OK))
     status = rt->profile ? send_timed(w, kernel, &l)
-                         : call_send(rt, w->device, kernel, &l);
+                         : fli_send(rt, w->device, kernel, &l);
   fli_scratch_close(&s);
   if (in != few)
     fli_mfree(in);
@@ -392,8 +408,10 @@ static fl_status call_allocate(work *w, fl_tensor **out) {
     fl_status s = fli_check_size(w->out[k].dtype, w->out[k].ndim,
                                  w->out[k].shape, &bytes);
     if (s == FL_OK)
-      s = fli_tensor_make(w->rt, &w->out[k], bytes, w->device, w->c->site,
-                          &out[k]);
+      s = w->rt->window && !w->rt->meta
+              ? fli_tensor_pending(w->rt, &w->out[k], bytes, w->device, &out[k])
+              : fli_tensor_make(w->rt, &w->out[k], bytes, w->device, w->c->site,
+                                &out[k]);
     if (s == FL_OK && w->layout)
       w->layout(w->in[0].tensor, out[k]);
     if (s == FL_OK)

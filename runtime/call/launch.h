@@ -20,6 +20,10 @@ size_t fli_profile_begin(fl_runtime *rt, const fli_profiled *what,
 void fli_profile_call(fl_runtime *rt, const char *op);
 void fli_profile_end(fl_runtime *rt, size_t row, fl_stream *s);
 
+/* On the backend; a failure that the device has reported since comes first. */
+fl_status fli_send(fl_runtime *rt, fl_device d, fl_kernel kernel,
+                   const fl_launch *l);
+
 /* The scratch memory of one launch (scratch.c). */
 #define FLI_SCRATCH 32 /* blocks that need no list of their own */
 typedef struct fli_scratch {

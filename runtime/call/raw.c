@@ -112,6 +112,7 @@ fl_status fl_raw_run(fl_runtime *rt, const char *name, fl_site site,
   void *pointers[MAX_ARGS], *values[MAX_ARGS];
   fl_device d;
   FLI_TRY(fli_check_owner(rt));
+  FLI_TRY(fli_settle_all(rt));
   if (n > MAX_ARGS)
     return fli_fail(FL_ESIZE, "%s: %d arguments are too many: at most %d", name,
                     n, MAX_ARGS);

@@ -74,7 +74,9 @@ fl_status fl_tensor_read(fl_tensor *t, void *to, size_t bytes) {
   FLI_TRY(transfer_plain(t, &p));
   fl_device d = p->storage->device;
   fl_backend *b = fli_backend(t->rt, d);
-  fl_status s = transfer_watched(p, false);
+  fl_status s = fli_settle(p);
+  if (s == FL_OK)
+    s = transfer_watched(p, false);
   if (s == FL_OK && !(b->flags & FL_BACKEND_HOST))
     s = fli_copy(t->rt, d, FL_COPY_OUT, to, d, fli_tensor_ptr(p), bytes);
   else if (s == FL_OK)
@@ -112,6 +114,7 @@ fl_status fl_tensor_write(fl_tensor *t, const void *from, size_t bytes) {
   }
   fl_device d = t->storage->device;
   fl_backend *b = fli_backend(rt, d);
+  FLI_TRY(fli_settle(t));
   FLI_TRY(transfer_watched(t, true));
   t->storage->version++;
   if (b->flags & FL_BACKEND_HOST) {
@@ -227,6 +230,7 @@ static fl_status move_bytes(fl_tensor *from, fl_tensor *to, bool async) {
   fl_backend *bf = fli_backend(rt, df), *bt = fli_backend(rt, dt);
   if (bytes == 0)
     return FL_OK;
+  FLI_TRY(fli_settle(from));
   if (bf == bt && !(bf->flags & FL_BACKEND_HOST)) {
     if (!async)
       FLI_TRY(fl_device_sync(rt, df));

@@ -77,6 +77,7 @@ typedef struct fli_expr_op {
   fl_value out[FL_MAX_OUT];
   fl_dtype out_dtype[FL_MAX_OUT];
   fl_program *program;
+  bool separate;
   const fl_op *plain; /* of a reduction: without it */
   /* a gradient given as text: its inputs are ours, our results and their
    * gradients; backward_for says of which inputs its values are gradients */
@@ -96,6 +97,7 @@ typedef struct fli_op_request {
   const fl_value *out;
   const fl_dtype *out_dtype;
   fl_reduction reduce;
+  bool separate;       /* products are rounded before they are added */
   fli_graph *backward; /* NULL, or the same; taken over, too */
   uint32_t backward_for;
   const fl_value *backward_out;
@@ -115,7 +117,8 @@ void fli_expr_row_grad(fli_grad *g);
 /* Graph to straight-line code; one block, freed with fli_mfree. */
 fl_status fli_expr_lower(const fli_graph *g, int n_out, const fl_value *out,
                          const fl_dtype *out_dtype, fl_reduction reduce,
-                         const char *name, fl_program **program);
+                         bool separate, const char *name,
+                         fl_program **program);
 
 /* --- text (parse.c) --- */
 

@@ -331,7 +331,7 @@ static fl_status lower_build(const lowering *w, int n_out, const ref *out,
 
 static fl_status lower(lowering *w, int n_out, const fl_value *out,
                        const fl_dtype *out_dtype, fl_reduction reduce,
-                       fl_program **program) {
+                       bool separate, fl_program **program) {
   bool used[FL_PROGRAM_VALUES] = {false};
   ref outs[FL_MAX_OUT];
   const fli_graph *g = w->g;
@@ -358,20 +358,22 @@ static fl_status lower(lowering *w, int n_out, const fl_value *out,
   }
   if (w->full || w->n_in + w->n_const + w->n_instr > FL_PROGRAM_VALUES)
     return FL_ESIZE;
-  lower_join(w, n_out, outs);
+  if (!separate)
+    lower_join(w, n_out, outs);
   return lower_build(w, n_out, outs, reduce, out_dtype, program);
 }
 
 fl_status fli_expr_lower(const fli_graph *g, int n_out, const fl_value *out,
                          const fl_dtype *out_dtype, fl_reduction reduce,
-                         const char *name, fl_program **program) {
+                         bool separate, const char *name,
+                         fl_program **program) {
   lowering *w = fli_malloc(g->rt, sizeof *w);
   if (!w)
     return FL_ENOMEM;
   w->g = g;
   w->n_in = w->n_const = w->n_instr = 0;
   w->full = false;
-  fl_status s = lower(w, n_out, out, out_dtype, reduce, program);
+  fl_status s = lower(w, n_out, out, out_dtype, reduce, separate, program);
   fli_mfree(w);
   return s == FL_ESIZE ? fli_fail(s, "%s: the expression is too long", name)
                        : s;

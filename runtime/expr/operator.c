@@ -28,7 +28,8 @@ static uint64_t hash_graph(const fli_graph *g, uint64_t h) {
 }
 
 static uint64_t hash_of(const fli_op_request *q) {
-  uint64_t h = operator_mix((uint64_t)q->reduce, q->backward_for);
+  uint64_t h = operator_mix((uint64_t)q->reduce << 1 | q->separate,
+                            q->backward_for);
   for (const char *s = q->name; *s; s++)
     h = operator_mix(h, (unsigned char)*s);
   h = hash_graph(q->graph, h);
@@ -57,6 +58,7 @@ static bool same_graph(const fli_graph *a, const fli_graph *b) {
 
 static bool is_the_one(const fli_expr_op *x, const fli_op_request *q) {
   bool same = x->n_out == q->n_out && x->program->reduce == q->reduce &&
+              x->separate == q->separate &&
               x->backward_for == q->backward_for &&
               strcmp(x->op->info.name, q->name) == 0 &&
               same_graph(&x->graph, q->graph) &&
@@ -158,8 +160,9 @@ static fl_status operator_make(fl_runtime *rt, const fli_op_request *q,
     memcpy(x->backward_out, q->backward_out, (size_t)n * sizeof(fl_value));
     x->backward_for = q->backward_for;
   }
+  x->separate = q->separate;
   FLI_TRY(fli_expr_lower(&x->graph, q->n_out, q->out, q->out_dtype, q->reduce,
-                         q->name, &x->program));
+                         q->separate, q->name, &x->program));
   if (q->reduce)
     FLI_TRY(make_plain(rt, x, q));
   x->n_out = q->n_out;

@@ -111,6 +111,7 @@ fl_status fl_stream_new(fl_runtime *rt, fl_device d, int *stream) {
   FLI_NEED(stream, "stream");
   FLI_TRY(fli_check_device(rt, d));
   FLI_TRY(fli_check_owner(rt));
+  FLI_TRY(fli_settle_all(rt));
   FLI_TRY(lanes_open(rt, d));
   struct fli_lanes *l = lanes_of(rt, d);
   int k = 1;
@@ -134,6 +135,7 @@ fl_status fl_stream_handle(fl_runtime *rt, fl_device d, int stream,
   FLI_NEED(rt, "rt");
   FLI_NEED(handle, "handle");
   FLI_TRY(fli_check_owner(rt));
+  FLI_TRY(fli_settle_all(rt));
   FLI_TRY(stream_check(rt, d, stream));
   fl_backend *b = fli_backend(rt, d);
   if (b->stream_handle)
@@ -148,6 +150,7 @@ fl_status fl_stream_adopt(fl_runtime *rt, fl_device d, intptr_t handle,
   FLI_NEED(stream, "stream");
   FLI_TRY(fli_check_device(rt, d));
   FLI_TRY(fli_check_owner(rt));
+  FLI_TRY(fli_settle_all(rt));
   FLI_TRY(lanes_open(rt, d));
   struct fli_lanes *l = lanes_of(rt, d);
   fl_backend *b = fli_backend(rt, d);
@@ -230,6 +233,7 @@ int fl_stream_current(fl_runtime *rt, fl_device d) {
 fl_status fl_stream_use(fl_runtime *rt, fl_device d, int stream) {
   FLI_NEED(rt, "rt");
   FLI_TRY(fli_check_owner(rt));
+  FLI_TRY(fli_settle_all(rt));
   FLI_TRY(stream_check(rt, d, stream));
   struct fli_lanes *l = lanes_of(rt, d);
   if (!l || l->now == stream)
@@ -307,6 +311,7 @@ static fl_status sync_one(fl_runtime *rt, fl_device d, int stream) {
 fl_status fl_stream_sync(fl_runtime *rt, fl_device d, int stream) {
   FLI_NEED(rt, "rt");
   FLI_TRY(stream_check(rt, d, stream));
+  FLI_TRY(fli_settle_all(rt));
   return sync_one(rt, d, stream);
 }
 
@@ -324,6 +329,7 @@ static void keep_waiting(fl_runtime *rt, fl_device d, int stream) {
 fl_status fl_device_sync(fl_runtime *rt, fl_device d) {
   FLI_NEED(rt, "rt");
   fl_status first = FL_OK;
+  FLI_TRY(fli_settle_all(rt));
   if (d < 0) {
     for (int k = 0; k < rt->n_backends; k++)
       for (int i = 0; i < rt->n_devices[k]; i++)
@@ -448,6 +454,7 @@ fl_status fl_mark_record(fl_mark *m, int stream) {
   FLI_NEED(m, "m");
   struct timespec t;
   FLI_TRY(check_mark(m));
+  FLI_TRY(fli_settle_all(m->rt));
   FLI_TRY(stream_check(m->rt, m->device, stream));
   fl_backend *b = fli_backend(m->rt, m->device);
   if (m->event)
@@ -466,6 +473,7 @@ fl_status fl_mark_wait(fl_mark *m, fl_device d, int stream) {
   FLI_NEED(m, "m");
   FLI_TRY(check_mark(m));
   fl_runtime *rt = m->rt;
+  FLI_TRY(fli_settle_all(rt));
   FLI_TRY(stream_check(rt, d, stream));
   if (!m->recorded || !m->event)
     return FL_OK;
@@ -494,6 +502,7 @@ fl_status fl_mark_sync(fl_mark *m) {
   FLI_NEED(m, "m");
   FLI_TRY(check_mark(m));
   fl_runtime *rt = m->rt;
+  FLI_TRY(fli_settle_all(rt));
   fl_backend *b = fli_backend(rt, m->device);
   uint64_t seq;
   for (unsigned turn = 0; !fl_mark_passed(m); turn++) {
@@ -550,6 +559,7 @@ fl_status fl_stream_promise(fl_runtime *rt, fl_device d, int stream, int n,
     FLI_NEED(of, "of");
   fl_mark *m;
   FLI_TRY(fli_check_owner(rt));
+  FLI_TRY(fli_settle_all(rt));
   FLI_TRY(stream_check(rt, d, stream));
   for (int k = 0; k < n; k++) {
     if (!of[k])

@@ -224,6 +224,8 @@ static fl_status dlpack_lend(fl_tensor *t, const fl_dlpack_options *o,
                                   "which end here: detach() it first");
   DLDevice device;
   FLI_TRY(place_of(t, &device));
+  FLI_TRY(fli_settle(t));
+  t->storage->exposed = true;
   FLI_TRY(hand_over(t, stream_wish(o)));
   fli_lending_drain(t->rt);
   struct fli_lending *l = lending_of(t->rt);

@@ -11,7 +11,7 @@
 
 /* The bytes that only the host's handles keep alive follow the two counts. */
 static inline void account(fl_storage *s) {
-  bool only = s->refs == s->handles && s->refs > 0;
+  bool only = s->refs == s->handles && s->refs > 0 && !s->pending;
   if (only == s->host_only)
     return;
   s->host_only = only;
@@ -19,6 +19,20 @@ static inline void account(fl_storage *s) {
     s->rt->host_only += s->bytes;
   else
     s->rt->host_only -= s->bytes;
+}
+
+static void storage_init(fl_runtime *rt, fl_storage *s, size_t bytes,
+                         fl_device d) {
+  atomic_init(&s->rc, 1);
+  s->refs = s->handles = 0;
+  s->device = d;
+  s->bytes = bytes;
+  s->rt = rt;
+  s->done = NULL;
+  s->version = s->write_site = 0;
+  s->loan = NULL;
+  s->host_only = s->read_only = s->pending = s->exposed = false;
+  s->window = s->slot = 0;
 }
 
 fl_status fli_storage_new(fl_runtime *rt, size_t bytes, fl_device d,
@@ -35,18 +49,29 @@ fl_status fli_storage_new(fl_runtime *rt, size_t bytes, fl_device d,
     }
   } else
     bytes = 0;
-  atomic_init(&s->rc, 1);
-  s->refs = s->handles = 0;
-  s->device = d;
-  s->bytes = bytes;
-  s->rt = rt;
-  s->done = NULL;
-  s->version = s->write_site = 0;
-  s->loan = NULL;
-  s->host_only = s->read_only = false;
+  storage_init(rt, s, bytes, d);
   rt->live_bytes += bytes;
   *out = s;
   return FL_OK;
+}
+
+/* Its bytes count from now on. */
+fl_status fli_storage_fill(fl_runtime *rt, fl_storage *s, fl_site site) {
+  FLI_TRY(fli_alloc(rt, s->device, s->bytes, site, &s->block, &s->data));
+  s->pending = false;
+  rt->live_bytes += s->bytes;
+  account(s);
+  return FL_OK;
+}
+
+fl_status fli_settle_storage(fl_runtime *rt, const fl_storage *s) {
+  if (rt->window && s->window == rt->epochs)
+    FLI_TRY(rt->up->flush(rt));
+  return s->pending
+             ? fli_fail(FL_ECLOSED,
+                        "the tensor has no values: its computation has failed "
+                        "or is under way")
+             : FL_OK;
 }
 
 void fli_storage_retain(fl_storage *s) {
@@ -60,7 +85,8 @@ void fli_storage_release(fl_storage *s) {
   fl_runtime *rt = s->rt;
   if (s->host_only)
     rt->host_only -= s->bytes;
-  rt->live_bytes -= s->bytes;
+  if (!s->pending)
+    rt->live_bytes -= s->bytes;
   if (s->block)
     fli_free(rt, s->block);
   else if (s->done)
@@ -329,6 +355,25 @@ static fl_status with_storage(fl_runtime *rt, const fl_meta *m, size_t bytes,
   return FL_OK;
 }
 
+fl_status fli_tensor_pending(fl_runtime *rt, const fl_meta *m, size_t bytes,
+                             fl_device d, fl_tensor **out) {
+  fl_tensor *t;
+  fl_storage *s;
+  FLI_TRY(fli_tensor_header(rt, &t));
+  fli_tensor_set_shape(t, m);
+  if (!(s = fli_small_new(rt, sizeof *s))) {
+    fl_tensor_release(t);
+    return FL_ENOMEM;
+  }
+  storage_init(rt, s, bytes, d);
+  s->block = NULL;
+  s->data = NULL;
+  s->pending = true;
+  tensor_attach(t, s);
+  *out = t;
+  return FL_OK;
+}
+
 fl_status fl_tensor_new(fl_runtime *rt, fl_dtype dtype, int ndim,
                         const int64_t *shape, fl_device d, fl_tensor **out) {
   FLI_NEED(rt, "rt");
@@ -494,6 +539,13 @@ fl_status fli_check_tensors(const char *function, const char *what,
 }
 
 void *fl_tensor_data(fl_tensor *t) {
+  void *p = fl_tensor_borrow(t);
+  if (p)
+    t->storage->exposed = true;
+  return p;
+}
+
+void *fl_tensor_borrow(fl_tensor *t) {
   FLI_NEED_OR(t, "t", NULL);
   if (fli_need_memory(t, ""))
     return NULL;
@@ -505,7 +557,7 @@ void *fl_tensor_data(fl_tensor *t) {
              fl_device_name(t->rt, d));
     return NULL;
   }
-  if (fl_device_sync(t->rt, d) ||
+  if (fli_settle(t) || fl_device_sync(t->rt, d) ||
       (t->rt->watch && fli_streams_touch(t, false, "a copy", 0)))
     return NULL;
   return fli_tensor_ptr(t);

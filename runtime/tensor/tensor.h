@@ -10,6 +10,8 @@
 
 fl_status fli_storage_new(fl_runtime *rt, size_t bytes, fl_device d,
                           fl_site site, fl_storage **s);
+/* Memory for a pending storage. */
+fl_status fli_storage_fill(fl_runtime *rt, fl_storage *s, fl_site site);
 void fli_storage_retain(fl_storage *s);
 void fli_storage_release(fl_storage *s);
 
@@ -31,6 +33,17 @@ static inline void *fli_tensor_ptr(const fl_tensor *t) {
  * fli_check_size said. */
 fl_status fli_tensor_make(fl_runtime *rt, const fl_meta *m, size_t bytes,
                           fl_device d, fl_site site, fl_tensor **out);
+/* The same, pending: fli_storage_fill gives it memory. */
+fl_status fli_tensor_pending(fl_runtime *rt, const fl_meta *m, size_t bytes,
+                             fl_device d, fl_tensor **out);
+/* Before anybody but a launch looks at t's memory: launches that wait and touch
+ * it run. */
+fl_status fli_settle_storage(fl_runtime *rt, const fl_storage *s);
+static inline fl_status fli_settle(const fl_tensor *t) {
+  return FLI_LIKELY(!t->rt->window && !t->storage->pending)
+             ? FL_OK
+             : fli_settle_storage(t->rt, t->storage);
+}
 void fli_tensors_close(fl_runtime *rt);
 /* The same without history; `bare`: what it stands for inside vmap, too. */
 fl_status fli_tensor_alias(fl_tensor *x, bool bare, fl_tensor **out);

@@ -481,6 +481,24 @@ static void test_profile(void) {
   IGNORES(fl_copy_site(NULL, 0));
 }
 
+static void test_compiled(void) {
+  fl_compiled *c = NULL;
+  fl_compiled_stats s = {.windows = 5};
+  CHECK(fl_compiled_new(rt, false, &c) == FL_OK);
+  NEEDS(fl_compiled_new(NULL, false, &c), "rt");
+  NEEDS(fl_compiled_new(rt, false, NULL), "out");
+  NEEDS(fl_compiled_begin(NULL), "c");
+  NEEDS(fl_compiled_end(NULL), "c");
+  IGNORES(fl_compiled_get(c, NULL));
+  IGNORES(fl_compiled_get(NULL, &s));
+  CHECK(s.windows == 0);
+  CHECK(fl_compiled_begin(c) == FL_OK && fl_compiled_end(c) == FL_OK);
+  CHECK(fl_compiled_end(c) == FL_OK); /* none is open */
+  IGNORES(fl_compiled_free(NULL));
+  GIVES(fl_tensor_borrow(NULL), 0);
+  fl_compiled_free(c);
+}
+
 static void test_ranks(void) {
   unsigned char ticket[FL_COMM_TICKET];
   const int *ranks, first[1] = {0}, other[1] = {9};
@@ -610,6 +628,7 @@ int main(void) {
   test_tape();
   test_profile();
   test_ranks();
+  test_compiled();
   test_dlpack();
   test_closed();
   fl_tensor_release(t);

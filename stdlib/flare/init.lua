@@ -20,6 +20,7 @@ for file, names in next, {
   arrays = [[cartesian_prod combinations cond convolve diagonal_scatter dsplit equal gradient hsplit
     interp multi_dot polyval ravel_multi_index select_scatter slice_scatter tensor_split tensorinv
     tensorsolve tril_indices triu_indices unravel_index vecdot vsplit]],
+  compile = "compile compile_stats",
   derivatives = "hessian hvp jacobian jvp vjp",
   einsum = "einsum tensordot",
   rearrange = "rearrange",

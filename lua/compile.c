@@ -1,0 +1,130 @@
+/* Compiled functions: f runs as ever, but its launches wait until it ends, or
+ * until values are read. The collector rests meanwhile; its step at the end
+ * closes what f has dropped, so that the runtime knows what is still held. */
+#include "fll.h"
+
+typedef struct compiled {
+  uint64_t magic;
+  fl_compiled *c;
+} compiled;
+
+/* A run of a compiled function that has not ended; it keeps the function. */
+typedef struct window {
+  uint64_t magic;
+  fl_compiled *c; /* NULL: it has ended */
+  bool rests;     /* the collector, because of this run */
+} window;
+
+static compiled *compiled_of(lua_State *L, int i) {
+  return fll_checktype(L, i, FLL_COMPILED, sizeof(compiled));
+}
+
+static int compiled_gc(lua_State *L) {
+  compiled *k = compiled_of(L, 1);
+  fl_compiled_free(k->c);
+  k->c = NULL;
+  return 0;
+}
+
+static fl_status window_end(lua_State *L, fl_lua *st, window *w) {
+  fl_compiled *c = w->c;
+  w->c = NULL;
+  if (w->rests)
+    fll_collector_rests(L, st, false);
+  return c && st->rt ? fl_compiled_end(c) : FL_OK;
+}
+
+/* After an error in f, or of a coroutine that nothing resumes: its launches
+ * run, since what they write may be looked at. */
+static int window_close(lua_State *L) {
+  window *w = fll_checktype(L, 1, FLL_WINDOW, sizeof *w);
+  window_end(L, fll_peek(L), w);
+  return 0;
+}
+
+/* f has returned: everything above the guard at `base` is its result. */
+static int finish(lua_State *L, int status, lua_KContext base) {
+  fl_lua *st = fll_enter(L);
+  window *w = fll_checktype(L, (int)base, FLL_WINDOW, sizeof *w);
+  (void)status;
+  st->L = L;
+  fll_check(L, st, window_end(L, st, w));
+  return lua_gettop(L) - (int)base;
+}
+
+/* The compiled function itself: upvalues 4 and 5 are the userdata and f. */
+static int run(lua_State *L) {
+  fl_lua *st = fll_enter(L);
+  int n = lua_gettop(L);
+  luaL_checkstack(L, n + 8, "too many arguments");
+  window *w = fll_newobject(L, FLL_WINDOW, sizeof *w, 1);
+  lua_pushvalue(L, lua_upvalueindex(4));
+  lua_setiuservalue(L, -2, 1);
+  lua_insert(L, 1);
+  lua_toclose(L, 1);
+  compiled *k = lua_touserdata(L, lua_upvalueindex(4));
+  fll_check(L, st, fl_compiled_begin(k->c));
+  w->c = k->c;
+  w->rests = fll_collector_rests(L, st, true);
+  lua_pushvalue(L, lua_upvalueindex(5));
+  lua_insert(L, 2);
+  lua_callk(L, n, LUA_MULTRET, 1, finish);
+  return finish(L, LUA_OK, 1);
+}
+
+/* compiled(f, exact): a function, and what stats() is asked about. */
+static int new_compiled(lua_State *L) {
+  fl_lua *st = fll_enter(L);
+  lua_settop(L, 2);
+  compiled *k = fll_newobject(L, FLL_COMPILED, sizeof *k, 0);
+  fll_check(L, st, fl_compiled_new(st->rt, lua_toboolean(L, 2), &k->c));
+  fll_getkey(L, FLL_STATE);
+  fll_getkey(L, FLL_TENSOR);
+  lua_pushnil(L);
+  lua_pushvalue(L, 3);
+  lua_pushvalue(L, 1);
+  lua_pushcclosure(L, run, 5);
+  lua_pushvalue(L, 3);
+  return 2;
+}
+
+/* From here on all launches wait until values are read: for specs. */
+static int compiled_begin(lua_State *L) {
+  fl_lua *st = fll_enter(L);
+  fll_check(L, st, fl_compiled_begin(compiled_of(L, 1)->c));
+  return 0;
+}
+
+static int compiled_stats(lua_State *L) {
+  fl_compiled_stats s;
+  fl_compiled_get(compiled_of(L, 1)->c, &s);
+  lua_createtable(L, 0, 8);
+  lua_pushinteger(L, (lua_Integer)s.windows);
+  lua_setfield(L, -2, "windows");
+  lua_pushinteger(L, (lua_Integer)s.planned);
+  lua_setfield(L, -2, "planned");
+  lua_pushinteger(L, s.plans);
+  lua_setfield(L, -2, "plans");
+  lua_pushinteger(L, s.launches);
+  lua_setfield(L, -2, "launches");
+  lua_pushinteger(L, s.kernels);
+  lua_setfield(L, -2, "kernels");
+  lua_pushboolean(L, s.off);
+  lua_setfield(L, -2, "off");
+  return 1;
+}
+
+void fll_compile_core(lua_State *L) {
+  static const luaL_Reg functions[] = {{"compiled", new_compiled},
+                                       {"compiled_begin", compiled_begin},
+                                       {"compiled_stats", compiled_stats},
+                                       {NULL, NULL}},
+                        type[] = {{"__gc", compiled_gc}, {NULL, NULL}},
+                        guard[] = {{"__gc", window_close},
+                                   {"__close", window_close},
+                                   {NULL, NULL}};
+  fll_newtype(L, FLL_COMPILED, "flare.compiled", type);
+  fll_newtype(L, FLL_WINDOW, "flare.window", guard);
+  lua_pop(L, 2);
+  fll_register(L, functions);
+}

@@ -1,0 +1,378 @@
+/* Windows: launches are appended, and run at the flush, by a plan of the
+ * planner or in their order. Results that nothing holds and nothing reads are
+ * never computed; the others get memory right before the launch that makes
+ * them and lose it after the last one that reads them. */
+#include "window.h"
+#include "../ops/number.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define WINDOW_MOST 65536 /* launches; more are flushed */
+
+/* --- room --- */
+
+/* Grows an array to `need` elements of `size` bytes. */
+static bool window_room(fl_runtime *rt, void *array, uint32_t *room,
+                        uint32_t need, size_t size) {
+  void **old = array;
+  if (FLI_LIKELY(need <= *room))
+    return true;
+  uint32_t n = *room ? 2 * *room : 64;
+  while (n < need)
+    n *= 2;
+  void *more = fli_malloc(rt, n * size);
+  if (!more)
+    return false;
+  if (*old)
+    memcpy(more, *old, *room * size);
+  fli_mfree(*old);
+  *old = more;
+  *room = n;
+  return true;
+}
+
+static inline uint64_t window_mix(uint64_t h, uint64_t v) {
+  h = (h ^ v) * 0x9E3779B97F4A7C15u;
+  return h ^ h >> 32;
+}
+
+/* --- entering --- */
+
+/* Memory that code outside flare may read or write at any time. */
+static inline bool window_sees(const fl_storage *s) {
+  return !s->exposed && (s->block || s->pending || s->read_only);
+}
+
+static bool window_fits(fl_runtime *rt, fl_device d, const fli_entry *e,
+                        const fl_operand *in, fl_tensor *const *out) {
+  const fli_window *w = rt->window;
+  if (rt->profile || rt->watch || rt->anomaly || e->op->info.collective ||
+      e->op->native || w->flushing)
+    return false;
+  if (w->n ? d != w->device || w->stream != fli_stream(rt, d)
+           : !fli_stream(rt, d) && fli_backend(rt, d)->stream_new)
+    return false;
+  for (int k = 0; k < e->n_in; k++)
+    if (in[k].tensor && !window_sees(in[k].tensor->storage))
+      return false;
+  for (int k = 0; k < e->n_out; k++)
+    if (!window_sees(out[k]->storage))
+      return false;
+  return true;
+}
+
+static fl_status window_slot(fli_window *w, fl_storage *s, bool made,
+                             int *slot) {
+  if (s->window != w->epoch) {
+    if (!window_room(w->rt, &w->slots, &w->slots_room, w->n_slots + 1,
+                     sizeof *w->slots))
+      return FL_ENOMEM;
+    s->window = w->epoch;
+    s->slot = w->n_slots;
+    w->slots[w->n_slots++] = (fli_slot){.s = s, .made = made};
+    fli_storage_retain(s);
+  }
+  *slot = (int)s->slot;
+  w->slots[s->slot].last = w->n;
+  return FL_OK;
+}
+
+static fl_status window_tensor(fli_window *w, const fl_tensor *t, bool made,
+                               fli_arg *a) {
+  FLI_TRY(window_slot(w, t->storage, made, &a->slot));
+  uint64_t h = window_mix(w->hash, (uint64_t)a->slot << 16 |
+                                       (uint64_t)t->meta.ndim << 8 |
+                                       (uint64_t)t->meta.dtype);
+  a->meta.dtype = t->meta.dtype;
+  a->meta.ndim = t->meta.ndim;
+  a->offset = t->offset;
+  h = window_mix(h, (uint64_t)t->offset);
+  for (int i = 0; i < t->meta.ndim; i++) {
+    a->meta.shape[i] = t->meta.shape[i];
+    a->stride[i] = t->stride[i];
+    h = window_mix(h,
+                   (uint64_t)t->meta.shape[i] ^ (uint64_t)t->stride[i] << 32);
+  }
+  w->hash = h;
+  return FL_OK;
+}
+
+static fl_status window_operand(fli_window *w, const fl_operand *o,
+                                fli_arg *a) {
+  if (o->tensor)
+    return window_tensor(w, o->tensor, false, a);
+  a->slot = o->dtype == FL_NODTYPE ? FLI_ARG_NONE : FLI_ARG_NUMBER;
+  a->meta.dtype = o->dtype;
+  a->meta.ndim = 0;
+  a->operand = *o;
+  w->hash = window_mix(w->hash, (uint64_t)o->dtype << 32 | 0xfffff);
+  return FL_OK;
+}
+
+static fl_status window_add(fl_runtime *rt, fl_device d, const fli_entry *given,
+                            const fl_attrs *attrs, const fl_operand *in,
+                            fl_tensor *const *out) {
+  fli_window *w = rt->window;
+  int n = given->n_in + given->n_out;
+  size_t bytes = offsetof(fl_attrs, list) + attrs->used * sizeof *attrs->list;
+  uint32_t words = (uint32_t)((bytes + 7) / 8);
+  if (w->n == WINDOW_MOST)
+    FLI_TRY(fli_window_flush(rt));
+  if (!window_room(rt, &w->entries, &w->room, w->n + 1, sizeof *w->entries) ||
+      !window_room(rt, &w->args, &w->args_room, w->n_args + (uint32_t)n,
+                   sizeof *w->args) ||
+      !window_room(rt, &w->words, &w->words_room, w->n_words + words,
+                   sizeof *w->words))
+    return FL_ENOMEM;
+  if (w->n == 0) {
+    w->device = d;
+    w->stream = fli_stream(rt, w->device);
+    w->hash = (uint64_t)w->device;
+  }
+  fli_entry *e = &w->entries[w->n];
+  *e = *given;
+  e->arg = w->n_args;
+  e->attrs = w->n_words;
+  w->words[w->n_words + words - 1] = 0;
+  fl_attrs_copy((fl_attrs *)(void *)(w->words + w->n_words), attrs);
+  w->hash = window_mix(w->hash, (uint64_t)(uintptr_t)e->op + (uint64_t)e->base);
+  for (uint32_t k = 0; k < words; k++)
+    w->hash = window_mix(w->hash, w->words[w->n_words + k]);
+  fli_arg *a = &w->args[w->n_args];
+  for (int k = 0; k < e->n_in; k++)
+    FLI_TRY(window_operand(w, &in[k], &a[k]));
+  for (int k = 0; k < e->n_out; k++)
+    FLI_TRY(
+        window_tensor(w, out[k], out[k]->storage->pending, &a[e->n_in + k]));
+  w->n_args += (uint32_t)n;
+  w->n_words += words;
+  w->n++;
+  return FL_OK;
+}
+
+/* Otherwise the launches before it run, and its results get memory. */
+bool fli_window_takes(fl_runtime *rt, fl_device d, const fli_entry *e,
+                      const fl_attrs *attrs, const fl_operand *in,
+                      fl_tensor *const *out, fl_status *s) {
+  if (window_fits(rt, d, e, in, out)) {
+    *s = window_add(rt, d, e, attrs, in, out);
+    return true;
+  }
+  *s = fli_window_flush(rt);
+  for (int k = 0; k < e->n_out && *s == FL_OK; k++)
+    if (out[k]->storage->pending)
+      *s = fli_storage_fill(rt, out[k]->storage, e->site);
+  return *s != FL_OK;
+}
+
+/* --- running --- */
+
+void fli_window_view(const fli_window *w, const fli_arg *a, fl_dtype common,
+                     fl_view *v) {
+  if (a->slot == FLI_ARG_NUMBER) {
+    fli_view_number(&a->operand, common, v);
+    return;
+  }
+  v->dtype = a->meta.dtype;
+  v->ndim = a->meta.ndim;
+  v->data = NULL;
+  if (a->slot == FLI_ARG_NONE)
+    return;
+  v->data = (char *)w->slots[a->slot].s->data +
+            a->offset * ((int64_t)1 << fli_shift(a->meta.dtype));
+  for (int i = 0; i < v->ndim; i++) {
+    v->shape[i] = a->meta.shape[i];
+    v->stride[i] = a->stride[i];
+  }
+}
+
+fl_status fli_window_make(fli_window *w, uint32_t i) {
+  const fli_entry *e = &w->entries[i];
+  for (int k = 0; k < e->n_out; k++) {
+    fl_storage *s = w->slots[w->args[e->arg + (uint32_t)(e->n_in + k)].slot].s;
+    if (s->pending)
+      FLI_TRY(fli_storage_fill(w->rt, s, e->site));
+  }
+  return FL_OK;
+}
+
+#define FEW_VIEWS 16
+
+fl_status fli_window_run(fli_window *w, uint32_t i) {
+  const fli_entry *e = &w->entries[i];
+  const fli_arg *a = &w->args[e->arg];
+  fl_runtime *rt = w->rt;
+  int n = e->n_in + e->n_out;
+  fl_view few[FEW_VIEWS], *v = few;
+  const fl_meta *metas[2] = {NULL, NULL};
+  if (n > FEW_VIEWS && !(v = fli_malloc(rt, (size_t)n * sizeof *v)))
+    return FL_ENOMEM;
+  for (int k = 0; k < n; k++)
+    fli_window_view(w, &a[k], e->common, &v[k]);
+  for (int k = 0; k < 2 && k < e->n_in; k++)
+    metas[k] = a[k].slot == FLI_ARG_NONE ? NULL : &a[k].meta;
+  fli_scratch s;
+  fli_scratch_open(&s, rt, w->device, e->site);
+  fl_launch l = {.op = e->op->info.name,
+                 .n_in = e->n_in,
+                 .n_out = e->n_out,
+                 .in = v,
+                 .out = v + e->n_in,
+                 .attrs = fli_entry_attrs(w, e),
+                 .program = e->op->program,
+                 .base = e->base,
+                 .writes = e->writes,
+                 .device = w->device & 255,
+                 .stream = w->stream,
+                 .scratch = &s.base,
+                 .seq = ++rt->seq};
+  fli_note_launch(rt, l.op, e->site, l.seq, e->n_in, metas);
+  fl_status status = fli_send(rt, w->device, e->op->kernel[w->device >> 8], &l);
+  fli_scratch_close(&s);
+  if (v != few)
+    fli_mfree(v);
+  return status;
+}
+
+/* Whether launch i changes anything that can still be seen: it writes a storage
+ * that is older than the window, that is held, or that a launch behind it
+ * needs. `needed` has a flag for each slot, for the launches behind. */
+static bool window_needs(const fli_window *w, uint32_t i, bool *needed) {
+  const fli_entry *e = &w->entries[i];
+  const fli_arg *a = &w->args[e->arg];
+  bool needs = e->writes;
+  for (int k = 0; k < e->n_out && !needs; k++)
+    needs = needed[a[e->n_in + k].slot];
+  for (int k = 0; k < e->n_in && needs; k++)
+    if (a[k].slot >= 0)
+      needed[a[k].slot] = true;
+  return needs;
+}
+
+static void window_forget(fli_window *w, uint32_t slot) {
+  fl_storage *s = w->slots[slot].s;
+  w->slots[slot].s = NULL;
+  if (s)
+    fli_storage_release(s);
+}
+
+/* In the order of the calls. A failure does not keep the launches behind it
+ * from running, as on a device that reports late; without memory they cannot.
+ */
+static fl_status window_interpret(fli_window *w, const bool *runs) {
+  fl_status first = FL_OK;
+  for (uint32_t i = 0; i < w->n; i++) {
+    fl_status s = FL_OK;
+    if (runs[i] && !(s = fli_window_make(w, i)))
+      s = fli_window_run(w, i);
+    if (s && !first)
+      first = s;
+    if (s == FL_ENOMEM)
+      return first;
+    const fli_entry *e = &w->entries[i];
+    for (int k = 0; k < e->n_in + e->n_out; k++) {
+      int slot = w->args[e->arg + (uint32_t)k].slot;
+      if (slot >= 0 && w->slots[slot].last == i)
+        window_forget(w, (uint32_t)slot);
+    }
+  }
+  return first;
+}
+
+void fli_window_runs(const fli_window *w, bool *needed, bool *runs) {
+  for (uint32_t i = w->n; i-- > 0;)
+    runs[i] = window_needs(w, i, needed);
+}
+
+static fl_status window_launch(fli_window *w) {
+  fl_status s;
+  for (uint32_t k = 0; k < w->n_slots; k++) {
+    fl_storage *of = w->slots[k].s;
+    w->slots[k].held = atomic_load_explicit(&of->rc, memory_order_acquire) > 1;
+  }
+  if (w->owner && w->rt->up->plan(w, &s))
+    return s;
+  bool *flags = fli_malloc(w->rt, w->n_slots + w->n);
+  if (!flags)
+    return FL_ENOMEM;
+  for (uint32_t k = 0; k < w->n_slots; k++)
+    flags[k] = !w->slots[k].made || w->slots[k].held;
+  fli_window_runs(w, flags, flags + w->n_slots);
+  s = window_interpret(w, flags + w->n_slots);
+  fli_mfree(flags);
+  return s;
+}
+
+fl_status fli_window_flush(fl_runtime *rt) {
+  fli_window *w = rt->window;
+  if (!w || w->flushing || w->n == 0)
+    return FL_OK;
+  w->flushing = true;
+  fl_status s = window_launch(w);
+  char *message = NULL;
+  if (s) /* releasing may say something else */
+    message = strdup(fl_error());
+  for (uint32_t k = 0; k < w->n_slots; k++)
+    window_forget(w, k);
+  w->n = w->n_args = w->n_words = w->n_slots = 0;
+  w->epoch = ++rt->epochs;
+  w->flushing = false;
+  if (s && message)
+    s = fli_fail(s, "%s", message);
+  free(message);
+  return s;
+}
+
+/* --- opening and closing --- */
+
+fl_status fli_window_open(fl_runtime *rt, struct fl_compiled *owner) {
+  fli_window *w = rt->window;
+  if (w) {
+    w->depth++;
+    return FL_OK;
+  }
+  if (!(w = rt->spare_window)) {
+    if (!(w = fli_malloc(rt, sizeof *w)))
+      return FL_ENOMEM;
+    memset(w, 0, sizeof *w);
+    w->rt = rt;
+    rt->spare_window = w;
+  }
+  w->owner = owner;
+  w->epoch = ++rt->epochs;
+  w->depth = 1;
+  rt->window = w;
+  rt->modes |= 1u << FLI_MODE_WINDOW;
+  return FL_OK;
+}
+
+fl_status fli_window_close(fl_runtime *rt) {
+  fli_window *w = rt->window;
+  if (!w || --w->depth)
+    return FL_OK;
+  fl_status s = fli_window_flush(rt);
+  rt->window = NULL;
+  rt->modes &= ~(1u << FLI_MODE_WINDOW);
+  return s;
+}
+
+void fli_window_free(fl_runtime *rt) {
+  fli_window *w = rt->spare_window;
+  rt->window = rt->spare_window = NULL;
+  if (!w)
+    return;
+  for (uint32_t k = 0; k < w->n_slots; k++)
+    window_forget(w, k);
+  fli_mfree(w->entries);
+  fli_mfree(w->args);
+  fli_mfree(w->words);
+  fli_mfree(w->slots);
+  fli_mfree(w);
+}
+
+/* A launch may wait, so calls do not take the short path. */
+bool fli_mode_window(fl_runtime *rt, const fl_call *c, fl_status *status) {
+  (void)rt, (void)c, (void)status;
+  return false;
+}

@@ -1,0 +1,85 @@
+/* The window of a compiled function: launches that wait, over storages that
+ * have no memory yet. All that the host can see of a call (checks, shapes,
+ * versions, tape nodes, random numbers) has happened when its launch enters the
+ * window; memory and the launch itself wait for the flush. */
+#ifndef FL_WINDOW_H
+#define FL_WINDOW_H
+
+#include "launch.h"
+
+enum { FLI_ARG_NUMBER = -1, FLI_ARG_NONE = -2 }; /* instead of a slot */
+
+/* An operand: a region of a storage, or a number. */
+typedef struct fli_arg {
+  int slot;
+  fl_meta meta; /* of a number: its dtype */
+  int64_t stride[FL_MAX_DIMS];
+  int64_t offset;     /* elements */
+  fl_operand operand; /* of a number */
+} fli_arg;
+
+typedef struct fli_entry { /* a launch */
+  const fl_op *op;
+  fl_site site;
+  int base, n_in, n_out;
+  bool writes;     /* some of its inputs */
+  fl_dtype common; /* what numbers become; FL_NODTYPE: they stay as they are */
+  uint32_t arg;    /* the first operand: inputs, then results */
+  uint32_t attrs;  /* in words */
+} fli_entry;
+
+typedef struct fli_slot { /* a storage that launches touch */
+  fl_storage *s;          /* counted; NULL after the flush is done with it */
+  uint32_t last;          /* launch that touches it */
+  bool made;              /* in this window: the first launch makes it */
+  bool held;              /* at the flush: by something besides the window */
+} fli_slot;
+
+struct fli_plan;
+
+/* Launches [done, n) wait. */
+typedef struct fli_window {
+  fl_runtime *rt;
+  struct fl_compiled *owner;
+  fl_device device;
+  fl_stream *stream;
+  uint32_t epoch; /* of the storages' marks: which window they are in */
+  uint64_t hash;  /* of all that a plan compares */
+  uint32_t n, n_args, n_words, n_slots;
+  uint32_t room, args_room, words_room, slots_room;
+  fli_entry *entries;
+  fli_arg *args;
+  uint64_t *words; /* attributes, a copy as long as is used */
+  fli_slot *slots;
+  int depth; /* of compiled functions that are open */
+  bool flushing;
+} fli_window;
+
+/* Whether the launch is done with: it waits (its operands are in the window's
+ * device and stream, and no code outside flare sees their memory), or has
+ * failed. False: it is to run now, those before it have run. */
+bool fli_window_takes(fl_runtime *rt, fl_device d, const fli_entry *e,
+                      const fl_attrs *attrs, const fl_operand *in,
+                      fl_tensor *const *out, fl_status *s);
+/* Runs what waits; the window is empty afterwards. */
+fl_status fli_window_flush(fl_runtime *rt);
+/* Which launches run: all that write what is `needed` (a flag for each slot,
+ * which grows). */
+void fli_window_runs(const fli_window *w, bool *needed, bool *runs);
+/* Entry i as it was called. */
+fl_status fli_window_run(fli_window *w, uint32_t i);
+/* Memory for the made storages among the results of entry i. */
+fl_status fli_window_make(fli_window *w, uint32_t i);
+/* The kernel's view of an operand, whose storage has memory. */
+void fli_window_view(const fli_window *w, const fli_arg *a, fl_dtype common,
+                     fl_view *v);
+static inline const fl_attrs *fli_entry_attrs(const fli_window *w,
+                                              const fli_entry *e) {
+  return (const fl_attrs *)(const void *)(w->words + e->attrs);
+}
+
+fl_status fli_window_open(fl_runtime *rt, struct fl_compiled *owner);
+fl_status fli_window_close(fl_runtime *rt);
+void fli_window_free(fl_runtime *rt);
+
+#endif

@@ -1,0 +1,277 @@
+/* Compiled functions: remembers the windows of their runs, has a plan made for
+ * one that comes back, and runs windows by their plans. */
+#include "compile.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MISSES 64 /* windows without a plan, in a row, before it gives up */
+
+/* --- the windows of earlier runs --- */
+
+static bool same_entry(const fli_entry *a, const fli_entry *b) {
+  return a->op == b->op && a->base == b->base && a->n_in == b->n_in &&
+         a->n_out == b->n_out && a->common == b->common && a->arg == b->arg &&
+         a->attrs == b->attrs;
+}
+
+/* Whether w is p's window, and holds no more of it. */
+static bool plan_fits(const fli_plan *p, const fli_window *w) {
+  if (p->hash != w->hash || p->n != w->n || p->n_args != w->n_args ||
+      p->n_words != w->n_words || p->n_slots != w->n_slots ||
+      p->device != w->device)
+    return false;
+  for (uint32_t i = 0; i < p->n; i++)
+    if (!same_entry(&p->entries[i], &w->entries[i]))
+      return false;
+  for (uint32_t k = 0; k < p->n_args; k++)
+    if (!fli_same_region(&p->args[k], &w->args[k]))
+      return false;
+  for (uint32_t k = 0; k < p->n_slots; k++)
+    if (p->made[k] != w->slots[k].made)
+      return false;
+  return memcmp(p->words, w->words, p->n_words * sizeof *p->words) == 0;
+}
+
+/* What w holds that p does not is held by p, too, from now on. */
+static bool plan_holds(fli_plan *p, const fli_window *w) {
+  bool all = true;
+  for (uint32_t k = 0; k < p->n_slots; k++)
+    if (w->slots[k].held && !p->held[k]) {
+      p->held[k] = true;
+      all = false;
+    }
+  return all;
+}
+
+static void plan_unbuild(fli_plan *p) {
+  fli_mfree(p->steps);
+  fli_mfree(p->numbers);
+  p->steps = NULL;
+  p->numbers = NULL;
+  p->n_steps = p->n_numbers = p->numbers_room = 0;
+  p->built = p->failed = false;
+}
+
+static void plan_free(fli_plan *p) {
+  plan_unbuild(p);
+  fli_mfree(p->entries);
+  fli_mfree(p->args);
+  fli_mfree(p->words);
+  fli_mfree(p->held);
+  fli_mfree(p);
+}
+
+static void *copy_of(fl_runtime *rt, const void *from, size_t bytes) {
+  void *to = fli_malloc(rt, bytes ? bytes : 1);
+  return to ? memcpy(to, from, bytes) : NULL;
+}
+
+static fli_plan *plan_new(const fli_window *w) {
+  fl_runtime *rt = w->rt;
+  fli_plan *p = fli_malloc(rt, sizeof *p);
+  if (!p)
+    return NULL;
+  *p = (fli_plan){.hash = w->hash,
+                  .device = w->device,
+                  .n = w->n,
+                  .n_args = w->n_args,
+                  .n_words = w->n_words,
+                  .n_slots = w->n_slots};
+  p->entries = copy_of(rt, w->entries, w->n * sizeof *w->entries);
+  p->args = copy_of(rt, w->args, w->n_args * sizeof *w->args);
+  p->words = copy_of(rt, w->words, w->n_words * sizeof *w->words);
+  p->held = fli_malloc(rt, 2 * (size_t)w->n_slots + 1);
+  if (!p->entries || !p->args || !p->words || !p->held) {
+    plan_free(p);
+    return NULL;
+  }
+  p->made = p->held + w->n_slots;
+  for (uint32_t k = 0; k < w->n_slots; k++) {
+    p->held[k] = w->slots[k].held;
+    p->made[k] = w->slots[k].made;
+  }
+  return p;
+}
+
+/* The record of such windows, a new one in the place of the oldest. */
+static fli_plan *plan_of(fl_compiled *c, const fli_window *w) {
+  int oldest = 0;
+  for (int k = 0; k < c->n_plans; k++) {
+    if (plan_fits(c->plans[k], w))
+      return c->plans[k];
+    if (c->plans[k]->turn < c->plans[oldest]->turn)
+      oldest = k;
+  }
+  fli_plan *p = plan_new(w);
+  if (!p)
+    return NULL;
+  if (c->n_plans < FLI_PLANS)
+    c->plans[c->n_plans++] = p;
+  else {
+    plan_free(c->plans[oldest]);
+    c->plans[oldest] = p;
+  }
+  return p;
+}
+
+bool fli_plan_number(fl_runtime *rt, fli_plan *p, uint32_t v) {
+  if (p->n_numbers == p->numbers_room) {
+    uint32_t room = p->numbers_room ? 2 * p->numbers_room : 256;
+    uint32_t *more = fli_malloc(rt, room * sizeof *more);
+    if (!more)
+      return false;
+    if (p->n_numbers)
+      memcpy(more, p->numbers, p->n_numbers * sizeof *more);
+    fli_mfree(p->numbers);
+    p->numbers = more;
+    p->numbers_room = room;
+  }
+  p->numbers[p->n_numbers++] = v;
+  return true;
+}
+
+/* --- running --- */
+
+static fl_status run_fused(fli_window *w, const fli_plan *p,
+                           const fli_step *x) {
+  const fli_entry *e = &w->entries[x->entry];
+  fl_runtime *rt = w->rt;
+  fl_view in[FL_PROGRAM_IN], out[FL_MAX_OUT];
+  const fl_meta *metas[2] = {NULL, NULL};
+  const uint32_t *k = p->numbers + x->operands;
+  for (int i = 0; i < x->n_in; i++) {
+    fli_window_view(w, &w->args[k[i]], FL_NODTYPE, &in[i]);
+    if (i < 2)
+      metas[i] = &w->args[k[i]].meta;
+  }
+  for (int i = 0; i < x->n_out; i++)
+    fli_window_view(w, &w->args[k[x->n_in + i]], FL_NODTYPE, &out[i]);
+  fli_scratch s;
+  fli_scratch_open(&s, rt, w->device, e->site);
+  fl_launch l = {.op = x->op->info.name,
+                 .n_in = x->n_in,
+                 .n_out = x->n_out,
+                 .in = in,
+                 .out = out,
+                 .attrs = &x->op->defaults,
+                 .program = x->op->program,
+                 .base = e->base,
+                 .device = w->device & 255,
+                 .stream = w->stream,
+                 .scratch = &s.base,
+                 .seq = ++rt->seq};
+  fli_note_launch(rt, l.op, e->site, l.seq, x->n_in, metas);
+  fl_status status = fli_send(rt, w->device, x->op->kernel[w->device >> 8], &l);
+  fli_scratch_close(&s);
+  return status;
+}
+
+static fl_status run_plan(fli_window *w, const fli_plan *p) {
+  fl_status first = FL_OK;
+  for (uint32_t i = 0; i < p->n_steps; i++) {
+    const fli_step *x = &p->steps[i];
+    fl_status s = FL_OK;
+    for (uint32_t k = 0; k < x->n_made && s == FL_OK; k++) {
+      fl_storage *made = w->slots[p->numbers[x->made + k]].s;
+      if (made->pending)
+        s = fli_storage_fill(w->rt, made, w->entries[x->entry].site);
+    }
+    if (s == FL_OK)
+      s = x->op ? run_fused(w, p, x) : fli_window_run(w, x->entry);
+    if (s && !first)
+      first = s;
+    if (s == FL_ENOMEM)
+      return first;
+    for (uint32_t k = 0; k < x->n_last; k++) {
+      fli_slot *slot = &w->slots[p->numbers[x->last + k]];
+      fl_storage *gone = slot->s;
+      slot->s = NULL;
+      fli_storage_release(gone);
+    }
+  }
+  return first;
+}
+
+bool fli_compiled_plan(fli_window *w, fl_status *status) {
+  fl_compiled *c = w->owner;
+  c->runs++;
+  fli_plan *p = plan_of(c, w);
+  if (!p)
+    return false; /* no memory for it: without a plan, then */
+  p->turn = c->runs;
+  if (!plan_holds(p, w))
+    plan_unbuild(p);
+  if (p->seen++ == 0) {
+    if (++c->missed >= MISSES)
+      c->off = true;
+    return false;
+  }
+  c->missed = 0;
+  if (!p->built && !p->failed) {
+    p->built = fli_plan_build(c, p, w) == FL_OK;
+    if ((p->failed = !p->built))
+      plan_unbuild(p);
+  }
+  if (p->failed)
+    return false;
+  c->planned++;
+  *status = run_plan(w, p);
+  return true;
+}
+
+/* --- for hosts --- */
+
+fl_status fl_compiled_new(fl_runtime *rt, bool exact, fl_compiled **out) {
+  FLI_NEED(rt, "rt");
+  FLI_NEED(out, "out");
+  FLI_TRY(fli_check_owner(rt));
+  fl_compiled *c = fli_malloc(rt, sizeof *c);
+  if (!c)
+    return FL_ENOMEM;
+  memset(c, 0, sizeof *c);
+  c->rt = rt;
+  c->exact = exact;
+  *out = c;
+  return FL_OK;
+}
+
+void fl_compiled_free(fl_compiled *c) {
+  if (!c)
+    return;
+  for (int k = 0; k < c->n_plans; k++)
+    plan_free(c->plans[k]);
+  fli_mfree(c);
+}
+
+fl_status fl_compiled_begin(fl_compiled *c) {
+  FLI_NEED(c, "c");
+  FLI_TRY(fli_check_owner(c->rt));
+  return c->off && !c->rt->window ? FL_OK : fli_window_open(c->rt, c);
+}
+
+fl_status fl_compiled_end(fl_compiled *c) {
+  FLI_NEED(c, "c");
+  return fli_window_close(c->rt);
+}
+
+void fl_compiled_get(const fl_compiled *c, fl_compiled_stats *s) {
+  if (!s)
+    return;
+  *s = (fl_compiled_stats){0};
+  if (!c)
+    return;
+  *s = (fl_compiled_stats){
+      .windows = c->runs, .planned = c->planned, .off = c->off};
+  for (int k = 0; k < c->n_plans; k++) {
+    const fli_plan *p = c->plans[k];
+    if (!p->built)
+      continue;
+    s->plans++;
+    if (p->turn < s->turn)
+      continue;
+    s->turn = p->turn;
+    s->launches = p->n;
+    s->kernels = p->n_steps;
+  }
+}

@@ -1,0 +1,45 @@
+/* Compiled functions. Between begin and end the launches of calls wait; end,
+ * and whatever looks at memory before it, runs them: by a plan, with
+ * elementwise launches fused, if the same launches have been seen before. All
+ * else of a call happens at once, so a compiled function computes what it
+ * computes otherwise, up to rounding. An error of a kernel is returned where
+ * its launch runs. Included by flare.h. */
+#ifndef FL_COMPILED_H
+#define FL_COMPILED_H
+
+#include "flare.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct fl_compiled fl_compiled;
+/* `exact`: elementwise results are bit for bit those of calls at once. To be
+ * freed by the caller, before or after the runtime is closed. */
+FL_API fl_status fl_compiled_new(fl_runtime *rt, bool exact,
+                                 fl_compiled **out);
+FL_API void fl_compiled_free(fl_compiled *c);
+/* In pairs, which nest: the outermost one counts. begin fails only without
+ * memory. end returns the first failure of the launches that have waited. */
+FL_API fl_status fl_compiled_begin(fl_compiled *c);
+FL_API fl_status fl_compiled_end(fl_compiled *c);
+
+/* fl_tensor_data, to be used before the next call of the library only. Of
+ * memory whose address fl_tensor_data has given out, no launch ever waits. */
+FL_API void *fl_tensor_borrow(fl_tensor *t);
+
+typedef struct fl_compiled_stats {
+  uint64_t windows; /* runs of waiting launches so far */
+  uint64_t planned; /* those that a plan ran */
+  uint64_t turn;    /* the last such window */
+  int plans;
+  uint32_t launches, kernels; /* of the plan last used: before, after fusion */
+  bool off; /* no window came back, so calls run at once from now on */
+} fl_compiled_stats;
+/* What it has done so far; zeros for NULL. */
+FL_API void fl_compiled_get(const fl_compiled *c, fl_compiled_stats *s);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

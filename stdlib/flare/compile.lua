@@ -1,0 +1,54 @@
+--- Compiled functions: their launches wait until the function ends, and run fused.
+local core = require "flare.core"
+local fail = require "flare.fail"
+local options = require "flare.options"
+
+local M = {}
+
+local objects = setmetatable({}, {__mode = "k"}) -- compiled function -> the core's object
+
+local function callable(f)
+  local meta = getmetatable(f)
+  return type(f) == "function" or type(meta) == "table" and meta.__call
+end
+
+--- A function that computes what `f` computes, faster: the kernels of a call wait until `f` returns
+-- or a value is read, and then run by a plan, with elementwise operators fused into one kernel. A
+-- plan is made when the same operators run for the second time, on shapes, strides and dtypes as
+-- before; numbers may change. `f` itself runs each time, with any Lua in it: branches, loops,
+-- prints, changes of tables.
+-- Errors that a kernel finds in values (a position outside a tensor) are raised where the values are
+-- read, or at the end of `f`.
+-- @param f a function, or a module: then the result has the module's fields, too
+-- @param opts `exact`: elementwise results are bit for bit those of `f`; false by default, since one
+-- rounding for `a * b + c` is faster and closer
+-- @return the compiled function; a table that can be called for a module
+function M.compile(f, opts)
+  if not callable(f) then
+    fail("compile: expected a function or a module, got %s",
+      core.is_tensor(f) and "a tensor" or type(f))
+  end
+  local o = options.check("compile", opts, {exact = false})
+  local run, object = core.compiled(f, o.exact)
+  objects[run] = object
+  if type(f) == "function" then return run end
+  local compiled = setmetatable({}, {
+    __call = function(_, ...) return run(...) end,
+    __index = f,
+    __newindex = function(_, key, value) f[key] = value end,
+  })
+  objects[compiled] = object
+  return compiled
+end
+
+--- What a compiled function has done: `windows`, runs of waiting kernels; `planned`, those that a
+-- plan ran; `plans`; `launches` and `kernels` of the plan last used, before and after fusion; `off`,
+-- true if no run was like an earlier one, so that calls are no longer compiled.
+-- @param f what compile returned @return a table
+function M.compile_stats(f)
+  local object = objects[f]
+  if not object then fail("compile_stats: expected a compiled function, got %s", type(f)) end
+  return core.compiled_stats(object)
+end
+
+return M
