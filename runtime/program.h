@@ -71,6 +71,7 @@ struct fl_program {
   int n_in, n_const, n_instr, n_out;
   int buffers;
   fl_reduction reduce;
+  bool separate;          /* products are rounded before they are added */
   const uint8_t *in_type; /* of each input's value */
   const fl_constant *constants;
   const fl_instr *instrs;
@@ -88,7 +89,9 @@ static inline fl_dtype fl_program_type(const fl_program *p, int value) {
 /* The constants and instructions as C or CUDA: statements that declare v<n> for
  * every value from n_in on, of float, double, long long or bool, given v0 ...
  * of the inputs, with the rows' formulas as they are in ops.def (so fl_exp and
- * its like must be there for each type). Returns the length, as snprintf does.
+ * its like must be there for each type). Where products are separate,
+ * fl_separate(v) keeps v from being contracted with what follows. Returns the
+ * length, as snprintf does.
  */
 FL_API size_t fl_program_source(const fl_program *p, char *text, size_t room);
 

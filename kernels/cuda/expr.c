@@ -58,7 +58,8 @@ static int math_of(const char *text) {
   while ((text = strstr(text, "fl_"))) {
     text += 3;
     size_t n = strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789_"), k = 0;
-    if (n == 6 && memcmp(text, "to_int", n) == 0)
+    if ((n == 6 && memcmp(text, "to_int", n) == 0) ||
+        (n == 8 && memcmp(text, "separate", n) == 0))
       continue;
     while (k < sizeof basic / sizeof *basic &&
            !(strlen(basic[k]) == n && memcmp(text, basic[k], n) == 0))

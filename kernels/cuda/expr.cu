@@ -11,6 +11,14 @@
 #include "device/flare.cuh"
 #include "expr.h"
 
+/* Keeps the compiler from fusing what made v with what follows. */
+static void fl_separate(float &v) {
+  asm("" : "+f"(v));
+}
+static void fl_separate(double &v) {
+  asm("" : "+d"(v));
+}
+
 /* A bool is a number where it is stored. */
 template <class S, class W> S stored(W v) { return fl_put<S>(v); }
 template <class S> S stored(bool v) { return fl_put<S>((int64_t)v); }

@@ -288,8 +288,8 @@ static fl_status set_hash(fl_runtime *rt, fl_program *p,
 }
 
 static fl_status lower_build(const lowering *w, int n_out, const ref *out,
-                             fl_reduction reduce, const fl_dtype *out_dtype,
-                             fl_program **result) {
+                             fl_reduction reduce, bool separate,
+                             const fl_dtype *out_dtype, fl_program **result) {
   size_t constants = (size_t)w->n_const * sizeof(fl_constant);
   size_t instrs = (size_t)w->n_instr * sizeof(fl_instr);
   size_t outs = (size_t)n_out * sizeof(uint16_t);
@@ -315,6 +315,7 @@ static fl_status lower_build(const lowering *w, int n_out, const ref *out,
                     .n_instr = w->n_instr,
                     .n_out = n_out,
                     .reduce = reduce,
+                    .separate = separate,
                     .in_type = (const uint8_t *)at + outs,
                     .constants = c,
                     .instrs = x,
@@ -360,7 +361,7 @@ static fl_status lower(lowering *w, int n_out, const fl_value *out,
     return FL_ESIZE;
   if (!separate)
     lower_join(w, n_out, outs);
-  return lower_build(w, n_out, outs, reduce, out_dtype, program);
+  return lower_build(w, n_out, outs, reduce, separate, out_dtype, program);
 }
 
 fl_status fli_expr_lower(const fli_graph *g, int n_out, const fl_value *out,

@@ -124,7 +124,11 @@ size_t fl_program_source(const fl_program *p, char *text, size_t room) {
     put_number(&w, c->type, c->f, c->i);
     print_put(&w, ";\n");
   }
-  for (int k = 0; k < p->n_instr; k++, v++)
+  for (int k = 0; k < p->n_instr; k++, v++) {
     put_instr(&w, &p->instrs[k], v);
+    if (p->separate && p->instrs[k].row != FL_ROW_convert &&
+        fl_dtype_kind((fl_dtype)p->instrs[k].result) == FL_KIND_FLOAT)
+      print_put(&w, "fl_separate(v%d);\n", v);
+  }
   return w.n;
 }
