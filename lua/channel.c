@@ -1,5 +1,5 @@
 /* Bounded queues between threads. No Lua function is called while one is
- * locked; waits look every 50 ms whether somebody wants them to end. */
+ * locked; a wait checks every 50 ms whether it has been interrupted. */
 #include "thread.h"
 
 #include <stdlib.h>

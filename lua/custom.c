@@ -349,9 +349,10 @@ static void call_bare(lua_State *L, fl_lua *st, int n) {
     lua_error(L);
 }
 
-/* Results become outputs of a node, so they must be nobody else's: one that is,
- * or shares memory with, an argument or requires a gradient is a new header
- * over the same storage. Returns how many are tensors. */
+/* Results become outputs of a node, so each needs a header of its own: one that
+ * is an argument, shares memory with an argument or requires a gradient is
+ * replaced by a new header over the same storage. Returns the number of results
+ * that are tensors. */
 int fll_fresh_results(lua_State *L, fl_lua *st, int args, int n, int first,
                       int results) {
   int tensors = 0;

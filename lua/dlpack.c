@@ -1,5 +1,5 @@
-/* Tensors for other libraries' Lua modules, and theirs for us, by DLPack: a
- * capsule owns a description until somebody takes it. */
+/* Exchanges tensors with other libraries' Lua modules by DLPack. A capsule owns
+ * a DLPack struct until take() or from_dlpack takes it out. */
 #include "fll.h"
 
 #include <stdlib.h>
@@ -61,8 +61,7 @@ static int to_dlpack(lua_State *L) {
   return 1;
 }
 
-/* c:take(): the struct as a light userdata; whoever gets it calls its deleter.
- */
+/* c:take(): the struct as a light userdata; the caller calls its deleter. */
 static int capsule_take(lua_State *L) {
   fll_peek(L);
   capsule *c = check_capsule(L, "take");

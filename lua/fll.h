@@ -18,7 +18,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#define FLL_LIKELY(x)    __builtin_expect(!!(x), 1)
+#define FLL_LIKELY(x) __builtin_expect(!!(x), 1)
 
 /* --- registry --- */
 
@@ -54,7 +54,7 @@ enum {
   FLL_SCOPES,    /* handles made in each open scope */
   FLL_KEEPERS,   /* weak: objects whose tensors outlive scopes -> their age */
   FLL_LIBRARY,   /* weak: the tables of the library's modules */
-  FLL_READY,     /* the function told of gradients */
+  FLL_READY,     /* on_ready's function, called when a gradient is ready */
   FLL_LENT,      /* weak: functions that give what was lent */
   FLL_COROUTINE, /* the one that called last */
   FLL_TAILS,     /* lines of tail calls, tail.c */
@@ -288,7 +288,7 @@ void fll_site_open(lua_State *L, fl_lua *st);
 
 /* error.c */
 int fll_error(lua_State *L, const char *format, ...) __attribute__((noreturn));
-/* Raises what a failed call of the runtime said. */
+/* Raises the message that a failed call of the runtime left. */
 int fll_raise(lua_State *L, fl_lua *st, fl_status s) __attribute__((noreturn));
 void fll_checklist(lua_State *L, int i, const char *where, const char *param);
 int fll_argerror(lua_State *L, const char *where, const char *param,

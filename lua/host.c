@@ -80,8 +80,8 @@ static fl_status is_null(const char *where, const char *what) {
 
 /* --- opening and closing --- */
 
-/* The library is Lua: a host that left these out of its state would be told so
- * by some line of it otherwise. */
+/* flare's library is written in Lua and needs these; without this check a host
+ * that has not opened them gets an error from some line inside the library. */
 static void need_libraries(lua_State *L) {
   static const char *const names[] = {"package", "string", "table", "math",
                                       "utf8"};

@@ -128,7 +128,7 @@ static void read_item(lua_State *L, fll_item *it) {
   } else if (index_whole(L, -1, &it->a)) {
     it->kind = FLL_INT;
   } else if (lua_type(L, -1) == LUA_TNUMBER) {
-    double n = lua_tonumber(L, -1); /* a nan has a sign that nobody asked for */
+    double n = lua_tonumber(L, -1); /* a NaN may print as "-nan" */
     fll_error(L, "x[...]: positions are integers, got %g",
               n != n ? fabs(n) : n);
   } else if (lua_istable(L, -1)) {

@@ -64,7 +64,8 @@ static int adopt_stream(lua_State *L) {
   return 1;
 }
 
-/* stream(device): one that nobody else has. */
+/* stream(device): opens a stream that no other handle has;
+ * stream(device, handle): adopts one of the driver's. */
 static int new_stream(lua_State *L) {
   fl_lua *st = fll_enter(L);
   int number;

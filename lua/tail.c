@@ -64,7 +64,7 @@ static int find_line(const char *text, int first, int last, const char *name) {
   return found;
 }
 
-/* Pushes the source's text, "" if it is not to be had. */
+/* Pushes the source's text, "" if there is none or its file cannot be read. */
 static const char *push_source(lua_State *L, const char *source) {
   if (*source != '@')
     return lua_pushstring(L, *source == '=' ? "" : source);

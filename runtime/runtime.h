@@ -156,7 +156,7 @@ struct fl_runtime {
   struct fli_tape *tape;
   fl_tape_host tape_host;
   const fli_upcalls *up;
-  unsigned modes;        /* that are on, a bit each: see modes.def */
+  unsigned modes; /* that are on, a bit each: see modes.def */
   struct fli_window *window, *spare_window; /* open; for the next time */
   uint32_t epochs;                          /* windows so far */
   struct fli_comm *comm; /* groups, NULL: none was asked for */
@@ -174,7 +174,8 @@ static inline void fli_mode_set(fl_runtime *rt, int mode, bool on) {
   rt->modes = on ? rt->modes | 1u << mode : rt->modes & ~(1u << mode);
 }
 
-/* Launches that wait run: before anybody waits for a device. */
+/* Runs the launches that wait in a window. Every wait for a device calls it
+ * first. */
 static inline fl_status fli_settle_all(fl_runtime *rt) {
   return rt->window ? rt->up->flush(rt) : FL_OK;
 }

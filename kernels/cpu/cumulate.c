@@ -1,5 +1,5 @@
 /* Running products, running logarithms of sums of exponentials, and running
- * extremes with their positions, along one dim. Running sums are reduce.c's. */
+ * extremes with their positions, along one dim. Running sums are in scan.c. */
 #include "cpu.h"
 
 #include <math.h>

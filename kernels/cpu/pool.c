@@ -19,8 +19,8 @@
 #include <sys/syscall.h>
 #endif
 
-/* Longer than the gaps between the operators of a training step, shorter than
- * anybody would notice. */
+/* How long an idle thread spins before it sleeps: longer than the gaps between
+ * the operators of a training step, too short to cost much processor time. */
 #define SPIN_NS     50000
 #define STACK_BYTES (4 << 20)
 #define LEAST_CACHE (512 << 10) /* where the system does not tell */
@@ -39,9 +39,9 @@ typedef struct seat seat;
 /* The launching thread writes the job's fields while `left` is 0, then deals
  * the pieces out: a range for each thread, the same one in every job of a
  * shape, so that a thread finds in its cache what it wrote before. A thread
- * takes its own range from the front and then, from the back, what others have
- * not come to. Whoever moves an end of a range by compare-and-swap owns a
- * piece, and as long as it is not finished the job's fields stay. */
+ * takes pieces from the front of its own range, then from the back of other
+ * threads' ranges. The thread that moves an end of a range by compare-and-swap
+ * owns the piece; the job's fields are valid until it has finished it. */
 struct fl_cpu_pool {
   _Alignas(FL_ALIGN) atomic_uint job; /* counts; changes when all is dealt */
   word left; /* pieces not finished; the launching thread waits for 0 */

@@ -171,9 +171,10 @@ __global__ void __launch_bounds__(EXPR_THREADS)
 
 inline EXPR_A join(EXPR_A a, EXPR_A v) { return expr_joined<EXPR_REDUCE>(a, v); }
 
-/* 1 << a.lane_bits threads share a result. COLUMNS: a thread has V results that
- * lie side by side, and so have its neighbours; otherwise V elements of a result
- * lie so. blockIdx.y is the segment. FLAT: one axis is kept, one reduced. */
+/* 1 << a.lane_bits threads share a result. COLUMNS: a thread computes V adjacent
+ * results, and the next thread the V after them; otherwise it reads V adjacent
+ * elements of one result at a time. blockIdx.y is the segment. FLAT: one axis is
+ * kept, one reduced. */
 template <int V, int COLUMNS, int FLAT, int BIG, int REPEATS>
 __global__ void __launch_bounds__(EXPR_THREADS)
     reduce(const __grid_constant__ expr_args a) {

@@ -1,13 +1,14 @@
 /* Collectives over memory that the GPUs of one host have mapped of each other.
  *
- * Every rank puts its parts, one for all or one for each, into its area and
- * then reads one part of each of some ranks. A block does its own chunk of the
- * parts and meets the blocks of its number on the other ranks, by words in
- * their areas. Halves of the areas take turns:
- * who writes one again has met everybody in the call between, who was then
- * through with the one before. Sums go by rank and are rounded once (in the
- * ring: from each part's own rank, at every step), so every run gives the same
- * bits, and the same as on the host. */
+ * Every rank writes its parts, one for all ranks or one for each, into its area
+ * and then reads one part of each of some ranks. A block handles its own chunk
+ * of the parts and synchronises with the blocks of the same number on the other
+ * ranks, by words in their areas. Calls use the two halves of the areas in turn:
+ * before a rank writes a half again it has synchronised with all ranks in the
+ * call between, and these had then read what they needed of that half. Sums are
+ * in the order of ranks and are rounded once (in the ring: from each part's own
+ * rank on, at every step), so every run gives the same bits, and the same as on
+ * the host. */
 #include "peer.cuh"
 
 #include "peer.h"
@@ -206,7 +207,7 @@ inline int last_of(const chunk &c, int k) {
 
 /* --- the algorithms --- */
 
-/* Everybody reduces what it wants, or nothing. */
+/* Each rank reduces the part that is its result; without a result, nothing. */
 template <int D, int N>
 __global__ void __launch_bounds__(PEER_THREADS)
     one_shot(const __grid_constant__ peer_args a) {
@@ -218,9 +219,9 @@ __global__ void __launch_bounds__(PEER_THREADS)
     peer_give<D>(a, 0, i, peer_folded<D, N>(a, a.part * c.all + i));
 }
 
-/* Everybody gets the part of the ranks from..to - 1, side by side. Where that
- * is all ranks, each begins with another one: a GPU that all read at once gives
- * each of them little. */
+/* Each rank gets the parts of the ranks from..to - 1, side by side. If these are
+ * all ranks, each begins with a different one: a GPU that all others read at
+ * once serves each of them slowly. */
 template <int D>
 __global__ void __launch_bounds__(PEER_THREADS)
     moved(const __grid_constant__ peer_args a) {
@@ -243,8 +244,8 @@ __global__ void __launch_bounds__(PEER_THREADS)
       });
 }
 
-/* Everybody reduces a share, where it lies, and then reads the others', from
- * its own on. */
+/* Each rank reduces its share in place, and then reads all shares, beginning
+ * with its own. */
 template <int D, int N>
 __global__ void __launch_bounds__(PEER_THREADS)
     two_shot(const __grid_constant__ peer_args a) {

@@ -53,7 +53,7 @@ static fl_status rnn_give(const operands *o, fl_status s) {
   return s;
 }
 
-/* A cell; four elements a thread where all of them lie so. */
+/* Launches a cell: four elements a thread if n and all addresses allow it. */
 static fl_status rnn_launch(const operands *o, const char *entry,
                             const rnn_args *a) {
   int v = a->n % 4 == 0 ? 4 : 1;

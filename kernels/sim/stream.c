@@ -437,7 +437,7 @@ void fl_sim_streams_close(fl_sim *sim) {
     stream_end(sim->streams);
 }
 
-/* With the lock: tells of a failure, if there is one. */
+/* Returns the stream's failure, if it has one. The caller holds the lock. */
 static fl_status stream_tell(fl_stream *s, uint64_t *failed) {
   if (!s->status)
     return FL_OK;

@@ -138,7 +138,7 @@ static int sha256_same(lua_State *L) {
   return 1;
 }
 
-/* random(n) -> n bytes that nobody can guess */
+/* random(n) -> n bytes of the system's cryptographic generator */
 static int random_bytes(lua_State *L) {
   char bytes[256];
   size_t n = (size_t)luaL_checkinteger(L, 1), at = 0;

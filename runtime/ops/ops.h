@@ -176,9 +176,9 @@ fl_status fli_ops_init(fl_runtime *rt); /* fills rt->ops from ops.def */
 void fli_ops_close(fl_runtime *rt);
 /* Looks up the kernels of backend k, which is new. */
 void fli_ops_backend(fl_runtime *rt, int k);
-/* A run-time operator: a structured one, in no table, found by its pointer; it
- * lives as long as the runtime. Whoever makes it sets the rules. `kernel` names
- * its kernel on every backend. */
+/* Makes a run-time operator: a structured one, in no table, found by its
+ * pointer; it lives as long as the runtime. The caller sets its rules. `kernel`
+ * names its kernel on every backend. */
 fl_status fli_op_new(fl_runtime *rt, const char *name, const char *signature,
                      const char *kernel, fl_op **op);
 /* Whether a call that is not in place writes its input k: what the row's

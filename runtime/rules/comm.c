@@ -238,7 +238,8 @@ static bool is_root(fli_grad *g) {
   return rank == g->attrs->v[FL_ATTR_comm_roots_root].i;
 }
 
-/* The root's result is everybody's; what the others got is their own x. */
+/* The root's result depends on the x of every rank, another rank's result only
+ * on its own x. */
 void fli_grad_comm_reduce(fli_grad *g) {
   bool root = is_root(g);
   fl_value dy = fli_g_dy(g, 0), none = MUL(dy, NUM(0));

@@ -1,5 +1,6 @@
-/* What shape rules of rows for gradients share: their inputs come from anyone,
- * so each must have the shape that forward would have given it. */
+/* Checks that shape rules of rows for gradients share. A program may call such
+ * a row with inputs of its own, so each input must have the shape that the
+ * forward operator gives it. */
 #ifndef FL_RULES_FITS_H
 #define FL_RULES_FITS_H
 

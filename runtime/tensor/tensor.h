@@ -30,14 +30,14 @@ static inline void *fli_tensor_ptr(const fl_tensor *t) {
          t->offset * ((int64_t)1 << fli_shift(t->meta.dtype));
 }
 /* A fresh contiguous tensor; in meta mode without memory. `bytes` is what
- * fli_check_size said. */
+ * fli_check_size computed. */
 fl_status fli_tensor_make(fl_runtime *rt, const fl_meta *m, size_t bytes,
                           fl_device d, fl_site site, fl_tensor **out);
 /* The same, pending: fli_storage_fill gives it memory. */
 fl_status fli_tensor_pending(fl_runtime *rt, const fl_meta *m, size_t bytes,
                              fl_device d, fl_tensor **out);
-/* Before anybody but a launch looks at t's memory: launches that wait and touch
- * it run. */
+/* Runs the window's launches if they use the storage. Code that uses a tensor's
+ * memory without a launch calls it, or fli_settle, first. */
 fl_status fli_settle_storage(fl_runtime *rt, const fl_storage *s);
 static inline fl_status fli_settle(const fl_tensor *t) {
   return FLI_LIKELY(!t->rt->window && !t->storage->pending)

@@ -39,9 +39,9 @@ static inline int64_t flc_volume(const int64_t v[3]) {
 
 /* --- channels innermost, in eights (16-bit floats) --- */
 
-/* Whether planes lie so already. */
+/* Whether the planes have this layout already. */
 bool flc_conv_packed(const flc_planes *p, int64_t groups);
-/* Makes p a copy that does, each group's channels padded with zeros to
+/* Makes p a copy with this layout, each group's channels padded with zeros to
  * `padded`; in `room`, or scratch. */
 fl_status flc_conv_pack(const fl_launch *l, const flc_conv *c, flc_planes *p,
                         int64_t *padded, void *room);

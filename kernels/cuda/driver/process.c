@@ -222,7 +222,8 @@ static fl_status process_load(flc_device *d, const flc_spec *spec,
   return e ? flc_failed(d, e, spec->entry) : FL_OK;
 }
 
-/* Under the lock. Whoever comes second takes the first's. */
+/* Adds a loaded function to the table. If another thread has added one for the
+ * same spec since, the caller gets that one. The caller holds the lock. */
 static fl_status process_keep(flc_device *d, const flc_spec *spec,
                               uint64_t hash, CUfunction handle,
                               flc_function **f) {

@@ -1,6 +1,6 @@
-/* Copies between host and devices. Host memory is anybody's, so bytes go
- * through two pinned buffers of the stream in turn: the host's memory is free
- * when we return, and the device copies while we fill the other buffer. */
+/* Copies between host and devices. Host memory is pageable in general, so bytes
+ * go through two pinned buffers of the stream in turn: the host's memory is
+ * free when we return, and the device copies while we fill the other buffer. */
 #include "backend.h"
 
 #include <string.h>
