@@ -1,6 +1,6 @@
-/* embedding_bag: a thread for a vector of N columns of a bag, which it adds up
- * in the order of the index; and what each position gets of the gradient. A bad
- * position is reported and counts for nothing. */
+/* embedding_bag: a thread adds up N neighbouring columns of a bag in the order
+ * of the index; and the gradient of each position. A position out of range is
+ * reported and adds nothing. */
 #include "device/divisor.cuh"
 
 #include "bag.h"

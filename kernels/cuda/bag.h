@@ -1,4 +1,4 @@
-/* What the kernels of embedding_bag get. */
+/* Arguments of the kernels in bag.cu. */
 #ifndef FL_CUDA_BAG_H
 #define FL_CUDA_BAG_H
 

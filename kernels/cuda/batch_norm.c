@@ -1,5 +1,5 @@
-/* group_norm and batch_norm and their gradients: sums by reduce.c, then what
- * the kernels of batch_norm.cu make of them. */
+/* group_norm and batch_norm and their gradients: sums by reduce.c, the rest by
+ * the kernels of batch_norm.cu. */
 #include "device/line.h"
 
 #include "batch_norm.h"

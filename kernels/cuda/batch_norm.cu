@@ -1,6 +1,5 @@
-/* group_norm and batch_norm: what comes between the sums, which reduce.cu
- * takes, and the results: factors of every channel or plane, and the pass that
- * applies them. */
+/* group_norm and batch_norm, apart from their sums, which reduce.cu computes:
+ * the factors of every channel or plane, and the pass that applies them. */
 #include "device/line.cuh"
 #include "batch_norm.h"
 

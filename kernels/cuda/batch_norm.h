@@ -1,4 +1,4 @@
-/* What the kernels of group_norm and batch_norm get. The tensors are (samples,
+/* Arguments of the kernels in batch_norm.cu. The tensors are (samples,
  * channels, size); a plane is the space of one sample and channel. */
 #ifndef FL_CUDA_BATCH_NORM_H
 #define FL_CUDA_BATCH_NORM_H

@@ -1,6 +1,7 @@
-/* Running products, and running extremes with their positions: lines by a
- * block, columns by a thread each. What is long is cut into pieces, which are
- * put together first (WRITE = 0). */
+/* Running products, running logarithms of sums of exponentials, and running
+ * extremes with their positions: a block for each line, or a thread for each
+ * column. Long ones are cut into pieces, whose totals are computed first (WRITE
+ * = 0). */
 #include "device/flare.cuh"
 
 #include "cumulate.h"
@@ -27,7 +28,7 @@ template <int K, int D> struct run {
   }
 };
 
-/* Of equal ones the last counts; nothing beats NaN, but a later one. */
+/* Of equal elements the last counts; nothing but a later NaN replaces a NaN. */
 template <int D> struct run<CUMULATE_EXTREME, D> {
   typedef FL_W(D) T;
   T v;
@@ -84,7 +85,7 @@ template <class R> R from_below(const R &r, int k) {
   return b;
 }
 
-/* What all pieces before this one come to. */
+/* The total of all pieces before this one. */
 template <class R>
 R pieces_before(const cumulate_args &a, int64_t line, int64_t piece) {
   R c;

@@ -1,5 +1,4 @@
-/* What the kernels of running products and extremes get. The tensor is outer x
- * n x inner. */
+/* Arguments of the kernels in cumulate.cu. The tensor is outer x n x inner. */
 #ifndef FL_CUDA_CUMULATE_H
 #define FL_CUDA_CUMULATE_H
 

@@ -1,5 +1,5 @@
 /* The Fourier rows: short lines by kernels of our own (fft.cu), others by cuFFT
- * (vendor/cufft.c), and by the CPU's kernel where that is not found. */
+ * (vendor/cufft.c), or by the CPU's kernel if there is no cuFFT. */
 #include "driver/process.h"
 #include "vendor/cufft.h"
 

@@ -1,5 +1,5 @@
-/* What cuFFT does not do of the Fourier rows: scales, the parts of a half
- * spectrum that do not count, and short lines. */
+/* Parts of the Fourier rows that cuFFT does not compute: scales, the removal of
+ * what does not count in a half spectrum, and transforms of short lines. */
 #include "device/divisor.cuh"
 
 #include "fft.h"
@@ -19,9 +19,10 @@ __global__ void __launch_bounds__(256)
   }
 }
 
-/* A copy that the library may write to, times the scale. Of the first of a line
- * and, with an even length, of the last, only what becomes real along the other
- * dims: the mean of an element and of its mirror image's conjugate. */
+/* A scaled copy that the library may overwrite. The first element of a line,
+ * and with an even length the last, keep only the part that becomes real along
+ * the other dims: the mean of the element and the conjugate of its mirror
+ * image. */
 template <int D>
 __global__ void __launch_bounds__(256)
     half(const __grid_constant__ fft_args a) {

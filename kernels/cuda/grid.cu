@@ -1,7 +1,7 @@
-/* grid_sample and its gradients: a thread for each result, which works out once
- * for all channels where it reads and how that is weighed. Sums for dx meet:
- * they are atomic, or, where every run has to give the same bits, made by a
- * thread for each plane. */
+/* grid_sample and its gradients. A thread computes a result for all channels,
+ * with positions and weights computed once. Several results may add to one
+ * element of dx: by atomics, or in deterministic mode by one thread for each
+ * plane. */
 #include "device/flare.cuh"
 
 #include "grid.h"
@@ -15,12 +15,12 @@ template <class T> struct axis {
   T at[4], weight[4], change[4], slope;
 };
 
-/* c held to 0 .. last, NaN to 0. */
+/* c clamped to 0 .. last; NaN becomes 0. */
 template <class T> T grid_held(T c, T last) {
   return c > 0 ? c < last ? c : last : T(0);
 }
 
-/* c thrown back at low and high; slope changes its sign with it. */
+/* c reflected at low and high; slope changes its sign with it. */
 template <class T> void grid_reflect(T low, T high, T &c, T &slope) {
   T span = high - low, x = c - low, far = x < 0 ? -x : x;
   if (!(span > 0)) {

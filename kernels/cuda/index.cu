@@ -1,9 +1,8 @@
-/* Kernels that read or write at positions. A bad position is reported and then
- * reads or writes nothing. Where several land in one place, the last of the
- * index wins; sums of slices are made in the order of the index, so they are
- * the same every time. Only scatter_add of many floats with many positions for
- * a place (add) adds in whatever order the device happens to take, unless
- * results have to be the same in every run. */
+/* Kernels that read or write at positions. A position out of range is reported
+ * and then reads or writes nothing. The last of several writes to one place
+ * wins; sums of slices are in the order of the index, so every run gives the
+ * same bits. Only scatter_add of many floats with many positions for a place
+ * (add) uses atomics, and not in deterministic mode. */
 #include "device/divisor.cuh"
 #include "index.h"
 

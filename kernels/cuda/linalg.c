@@ -1,7 +1,7 @@
-/* Linear algebra by cuSOLVER and cuBLAS; without them the host does it. Rows of
- * ours are columns of the library's: it is given the transposed matrix, and
- * calls are chosen so that little needs to be turned round. What cannot be done
- * goes to the error word. */
+/* Linear algebra by cuSOLVER and cuBLAS; without them the host computes it. The
+ * libraries store matrices by columns, so they see ours transposed, and calls
+ * are chosen so that few copies have to be transposed. A matrix that cannot be
+ * factored is reported in the error word. */
 #include "linalg_steps.h"
 #include "gemm/product.h"
 

@@ -1,6 +1,7 @@
-/* What surrounds the library's factorizations: whether matrices can be done,
- * what their results mean as ours, and determinants. Also the sums of the
- * exponential. Nothing here waits for the host. */
+/* Kernels around the libraries' factorizations: they find matrices that cannot
+ * be factored, turn the libraries' results into those of the rows, and compute
+ * determinants and the sums of the matrix exponential. No kernel waits for the
+ * host. */
 #include "device/flare.cuh"
 
 #include "linalg.h"
@@ -24,7 +25,7 @@ __global__ void __launch_bounds__(256)
     a.code[b] = 1;
 }
 
-/* Zeros instead of marked matrices: the library never meets an inf or NaN. */
+/* Replaces marked matrices by zeros: the library never reads an inf or NaN. */
 template <int D>
 __global__ void __launch_bounds__(256)
     blank(const __grid_constant__ matrices_args a) {
@@ -143,7 +144,8 @@ __global__ void __launch_bounds__(128)
   }
 }
 
-/* Rows in the order that exchanges leave; NaN where nothing can be said. */
+/* Rows in the order that the row exchanges of LU give; NaN for matrices that
+ * the code marks as not finite. */
 template <int D>
 __global__ void __launch_bounds__(256)
     reorder(const __grid_constant__ reorder_args a) {

@@ -1,5 +1,5 @@
-/* Steps of linear algebra over cuSOLVER, cuBLAS and the kernels in linalg.cu
- * that surround them: copies that the libraries may write to, triangles, LU. */
+/* Steps of linear algebra over cuSOLVER, cuBLAS and the kernels of linalg.cu:
+ * copies that the libraries may overwrite, triangles, LU. */
 #include "linalg_steps.h"
 
 #include <stdlib.h>

@@ -1,5 +1,6 @@
-/* What the rows of linear algebra share on a GPU: a launch as batches of
- * matrices, memory for the libraries, and steps that several rows take. */
+/* Declarations that the rows of linear algebra share on a GPU: a launch as
+ * batches of matrices, memory for the libraries, and steps that several rows
+ * take. */
 #ifndef FL_CUDA_LINALG_STEPS_H
 #define FL_CUDA_LINALG_STEPS_H
 

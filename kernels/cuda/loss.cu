@@ -1,5 +1,5 @@
 /* Cross-entropy of scores against class positions or probabilities, and its
- * gradient: scores are read once each way, the maximum and the sum of
+ * gradient. Each direction reads the scores once: the maximum and the sum of
  * exponentials are taken together. */
 #include "device/line.cuh"
 #include "loss.h"

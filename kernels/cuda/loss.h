@@ -1,4 +1,4 @@
-/* What cross_entropy's kernels get. Scores are outer x classes x inner; a
+/* Arguments of the kernels in loss.cu. Scores are outer x classes x inner; a
  * sample is one of outer x inner. */
 #ifndef FL_CUDA_LOSS_H
 #define FL_CUDA_LOSS_H

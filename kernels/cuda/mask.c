@@ -1,5 +1,5 @@
-/* Launches of masked_select, masked_scatter and nonzero. How many flags are set
- * is known before: the shape rule has counted. */
+/* Launches of masked_select, masked_scatter and nonzero. The shape rule has
+ * counted the set flags, so sizes are known. */
 #include "cuda.h"
 #include "index.h"
 

@@ -1,6 +1,6 @@
-/* masked_select, masked_scatter and nonzero: flags are counted by tiles, counts
- * summed up, and elements moved in order. A warp has consecutive elements, 32
- * at a time. */
+/* masked_select, masked_scatter and nonzero: the set flags of each tile are
+ * counted, a running sum turns the counts into offsets, and the elements are
+ * moved in order. A warp handles consecutive elements, 32 at a time. */
 #include "device/divisor.cuh"
 #include "index.h"
 
@@ -44,7 +44,7 @@ template <int SIZE> __global__ void count(const __grid_constant__ mask_args a) {
   a.before[blockIdx.x] = n;
 }
 
-/* Counts to counts before; one block. */
+/* Replaces each count by the sum of those before it; one block. */
 template <int T> __global__ void before(const __grid_constant__ mask_args a) {
   __shared__ int64_t part[32];
   int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = blockDim.x >> 5;

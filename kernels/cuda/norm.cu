@@ -1,7 +1,7 @@
 /* layer_norm and rms_norm and their gradients: lines in registers, read once;
- * towards the weights every block sums its lines, and `weights` sums the
- * blocks. Lines too long for that are read twice. D is x's dtype (and dx's), R
- * that of y and of dy: D, or 16 bits where D is f32. */
+ * lines too long for that are read twice. For the gradients of weights every
+ * block sums its lines, and `weights` adds the blocks' sums. D is the dtype of
+ * x and dx, R that of y and dy: D, or 16 bits where D is f32. */
 #include "device/line.cuh"
 #include "norm.h"
 

@@ -1,5 +1,4 @@
-/* What the kernels of layer_norm and rms_norm get. Lines are n adjacent
- * elements. */
+/* Arguments of the kernels in norm.cu. Lines are n adjacent elements. */
 #ifndef FL_CUDA_NORM_H
 #define FL_CUDA_NORM_H
 

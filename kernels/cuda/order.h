@@ -1,5 +1,5 @@
-/* What families ask of sort.c, the order of rows of keys, and of index.c, sums
- * made in order. Host side only. */
+/* Functions of sort.c (the order of rows of keys) and index.c (sums in a fixed
+ * order) that other families call. Host side only. */
 #ifndef FL_CUDA_ORDER_H
 #define FL_CUDA_ORDER_H
 

@@ -1,5 +1,5 @@
-/* Words in memory that other GPUs have mapped: set by one, waited for by
- * another, with everything written before. */
+/* Words in memory that other GPUs have mapped: one GPU sets a word, another
+ * waits for it and then sees all that the first wrote before. */
 #pragma once
 
 #include "device/flare.cuh"

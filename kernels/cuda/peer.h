@@ -1,6 +1,6 @@
-/* What the kernels of collectives over peer memory get. Every rank has an area
- * that all others have mapped: words by which blocks wait for each other, then
- * two halves, used in turns, where operands lie. */
+/* Arguments of the kernels in peer.cu. Every rank has an area that all others
+ * have mapped: words by which blocks wait for each other, then two halves, used
+ * in turn, that hold operands. */
 #ifndef FL_CUDA_PEER_H
 #define FL_CUDA_PEER_H
 

@@ -1,8 +1,8 @@
-/* Pooling over 1 to 3 dims. A thread (for means of large windows: a warp) makes
- * one result. Gradients of means collect from the windows that an element is
- * in. The gradient of maxima adds by atomics: where windows overlap so that
- * more than two have the same maximum, the order of the sum is not fixed;
- * where it has to be, the places are put in order first. */
+/* Pooling over 1 to 3 dims. A thread (for means of large windows: a warp)
+ * computes one result. Gradients of means gather from the windows that contain
+ * an element. The gradient of maxima adds by atomics: where more than two
+ * windows have the same maximum, the order of the sum is not fixed; in
+ * deterministic mode the positions are sorted first. */
 #include "device/divisor.cuh"
 #include "pooling.h"
 

@@ -1,7 +1,7 @@
-/* Reductions: rows (a warp's lanes or a block for each), columns (coalesced
- * over the columns), and the pieces of both put together. Results do not
- * depend on what runs when: every element has its thread, every merge its
- * place. */
+/* Reductions: rows (by a warp's lanes or a block each), columns (coalesced over
+ * the columns), and the merge of the pieces of both. Which thread reads an
+ * element and where a partial result is merged are fixed, so results do not
+ * depend on the order in which blocks run. */
 #include "device/line.cuh"
 #include "reduce.h"
 

@@ -1,4 +1,5 @@
-/* What the reductions' kernels get, and what other families ask of reduce.c. */
+/* Arguments of the kernels in reduce.cu, and functions of reduce.c that other
+ * families call. */
 #ifndef FL_CUDA_REDUCE_H
 #define FL_CUDA_REDUCE_H
 

@@ -1,7 +1,7 @@
-/* Results along one dim as weighted sums of a few elements: the terms are
- * worked out once, in double, by a thread for each result. Its gradient looks
- * the results up that an element is a term of: no sum depends on what runs
- * when. */
+/* resample: results along one dim are weighted sums of a few elements. A thread
+ * for each result computes positions and weights once, in double. The
+ * gradient's kernel gathers: it finds the results that read an element, so sums
+ * do not depend on the order in which threads run. */
 #include "device/divisor.cuh"
 
 #include "resample.h"

@@ -1,10 +1,10 @@
-/* An LSTM over time in one launch (Diamos et al. 2016, "Persistent RNNs"):
- * every block keeps its columns of the weight in shared memory, and blocks
- * exchange a step's results word by word; none waits for a whole step. A warp
- * does U groups of four columns for S sequences, its lanes dealing out the sum.
- * Forward, four columns are a unit's gates; backward they are four units. Sums
- * are in float, in one order, of states or gradients that have lost the lowest
- * bit on their way. */
+/* An LSTM over time in one launch (Diamos et al. 2016, "Persistent RNNs").
+ * Every block keeps its columns of the weight in shared memory; blocks exchange
+ * a step's results word by word, so none waits for a whole step. A warp
+ * computes U groups of four columns for S sequences, its lanes divide the inner
+ * dim. Forward, the four columns are one unit's gates; backward they are four
+ * units. Sums are in float and in a fixed order. The lowest bit of exchanged
+ * states and gradients marks the turn in which they were written. */
 #include "device/mailbox.cuh"
 
 #include "rnn_time.h"

@@ -1,6 +1,5 @@
-/* Running sums, in double or int64_t: lines by a warp's lanes or a block, or
- * columns by a thread each. What is long is cut into pieces, which are summed
- * first. */
+/* Running sums, in double or int64_t: a line by a warp's lanes or a block, or a
+ * column by a thread. Long ones are cut into pieces, which are summed first. */
 #include "device/line.cuh"
 #include "scan.h"
 

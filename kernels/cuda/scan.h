@@ -1,4 +1,4 @@
-/* What the kernels of running sums get. The tensor is outer x n x inner. */
+/* Arguments of the kernels in scan.cu. The tensor is outer x n x inner. */
 #ifndef FL_CUDA_SCAN_H
 #define FL_CUDA_SCAN_H
 

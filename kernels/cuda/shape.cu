@@ -1,6 +1,6 @@
-/* Kernels that rearrange elements or make them from numbers: flip, roll, repeat
- * and pad are one (remap); gradients collect what came from an element, so
- * their sums have one order. */
+/* Kernels that rearrange elements or make them from numbers. flip, roll, repeat
+ * and pad share one kernel (remap). A gradient gathers from the copies of an
+ * element, so its sums have one order. */
 #include "device/divisor.cuh"
 #include "shape.h"
 

@@ -1,4 +1,4 @@
-/* What softmax's kernels get. The tensors are outer x n x inner. */
+/* Arguments of the kernels in softmax.cu. The tensors are outer x n x inner. */
 #ifndef FL_CUDA_SOFTMAX_H
 #define FL_CUDA_SOFTMAX_H
 

@@ -1,8 +1,8 @@
-/* sort and topk. Elements stay as they are; where they are compared, a key is
- * made that orders as the values do (NaN greatest, -0 equal to 0), and equal
- * keys keep the order of their positions. Short rows: bitonic networks in
- * shared memory. A few of long rows: digit by digit selection in pieces. Long
- * rows: radix sort, from the lowest byte, in one kernel a pass. */
+/* sort and topk. Comparisons are of keys made from the elements, which order as
+ * the values do (NaN greatest, -0 equal to 0); equal keys keep the order of
+ * their positions. Short rows: bitonic networks in shared memory. A few
+ * elements of long rows: selection digit by digit, in pieces. Long rows: radix
+ * sort from the lowest byte, one kernel a pass. */
 #include "device/divisor.cuh"
 #include "sort.h"
 
