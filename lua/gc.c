@@ -120,7 +120,7 @@ void fll_collect(lua_State *L, fl_lua *st) {
   bool many = st->fresh < 0;
   if (many)
     st->fresh = HANDLES;
-  if (st->rests && (heavy || --st->rests == 0)) {
+  if (st->rests && --st->rests == 0) {
     st->rests = 0;
     lua_gc(L, LUA_GCRESTART);
   }

@@ -5,7 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MISSES 64 /* windows without a plan, in a row, before it gives up */
+#define MISSES  64 /* windows without a plan, in a row, before it gives up */
+#define RECENT  8  /* runs that say what a plan has to hold */
+#define SHRINKS 4  /* times that it may hold less than before */
 
 /* --- the windows of earlier runs --- */
 
@@ -33,17 +35,6 @@ static bool plan_fits(const fli_plan *p, const fli_window *w) {
   return memcmp(p->words, w->words, p->n_words * sizeof *p->words) == 0;
 }
 
-/* What w holds that p does not is held by p, too, from now on. */
-static bool plan_holds(fli_plan *p, const fli_window *w) {
-  bool all = true;
-  for (uint32_t k = 0; k < p->n_slots; k++)
-    if (w->slots[k].held && !p->held[k]) {
-      p->held[k] = true;
-      all = false;
-    }
-  return all;
-}
-
 static void plan_unbuild(fli_plan *p) {
   fli_mfree(p->steps);
   fli_mfree(p->numbers);
@@ -51,6 +42,30 @@ static void plan_unbuild(fli_plan *p) {
   p->numbers = NULL;
   p->n_steps = p->n_numbers = p->numbers_room = 0;
   p->built = p->failed = false;
+}
+
+/* What w holds is held by p, too, from now on. What no recent run has held, as
+ * a collector in another run may have left it, is dropped. */
+static void plan_holds(fli_plan *p, const fli_window *w) {
+  bool grows = false, shrinks = false;
+  for (uint32_t k = 0; k < p->n_slots; k++) {
+    grows |= w->slots[k].held && !p->held[k];
+    p->held[k] |= w->slots[k].held;
+    p->lately[k] |= w->slots[k].held;
+    shrinks |= p->held[k] && !p->lately[k];
+  }
+  if (++p->recent == RECENT) {
+    shrinks = shrinks && p->shrunk < SHRINKS;
+    if (shrinks) {
+      memcpy(p->held, p->lately, p->n_slots);
+      p->shrunk++;
+    }
+    memset(p->lately, 0, p->n_slots);
+    p->recent = 0;
+  } else
+    shrinks = false;
+  if (grows || shrinks)
+    plan_unbuild(p);
 }
 
 static void plan_free(fli_plan *p) {
@@ -81,12 +96,14 @@ static fli_plan *plan_new(const fli_window *w) {
   p->entries = copy_of(rt, w->entries, w->n * sizeof *w->entries);
   p->args = copy_of(rt, w->args, w->n_args * sizeof *w->args);
   p->words = copy_of(rt, w->words, w->n_words * sizeof *w->words);
-  p->held = fli_malloc(rt, 2 * (size_t)w->n_slots + 1);
+  p->held = fli_malloc(rt, 3 * (size_t)w->n_slots + 1);
   if (!p->entries || !p->args || !p->words || !p->held) {
     plan_free(p);
     return NULL;
   }
   p->made = p->held + w->n_slots;
+  p->lately = p->made + w->n_slots;
+  memset(p->lately, 0, w->n_slots);
   for (uint32_t k = 0; k < w->n_slots; k++) {
     p->held[k] = w->slots[k].held;
     p->made[k] = w->slots[k].made;
@@ -200,8 +217,7 @@ bool fli_compiled_plan(fli_window *w, fl_status *status) {
   if (!p)
     return false; /* no memory for it: without a plan, then */
   p->turn = c->runs;
-  if (!plan_holds(p, w))
-    plan_unbuild(p);
+  plan_holds(p, w);
   if (p->seen++ == 0) {
     if (++c->missed >= MISSES)
       c->off = true;

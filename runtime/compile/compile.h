@@ -24,6 +24,8 @@ typedef struct fli_plan {
   fli_arg *args;
   uint64_t *words;
   uint8_t *held, *made; /* of each slot */
+  uint8_t *lately;      /* held in one of the last runs */
+  int recent, shrunk;   /* runs that `lately` is about; times `held` shrank */
   uint32_t seen;        /* runs of such a window */
   uint64_t turn;        /* of the last one */
   bool built, failed;
