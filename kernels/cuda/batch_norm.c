@@ -91,20 +91,31 @@ static fl_status no_elements(const fl_launch *l) {
   return s;
 }
 
+_Static_assert(
+    FL_IN_group_norm_backward_dy == FL_IN_batch_norm_backward_dy &&
+        FL_IN_group_norm_backward_x == FL_IN_batch_norm_backward_x &&
+        FL_IN_group_norm_backward_weight == FL_IN_batch_norm_backward_weight &&
+        FL_IN_group_norm_backward_mean == FL_IN_batch_norm_backward_mean &&
+        FL_IN_group_norm_backward_rstd == FL_IN_batch_norm_backward_rstd &&
+        FL_OUT_group_norm_backward_dw == FL_OUT_batch_norm_backward_dw &&
+        FL_OUT_group_norm_backward_db == FL_OUT_batch_norm_backward_db,
+    "read for both rows");
+
 /* in: dy, x, weight, mean, rstd; out: dx, dw, db */
 static fl_status set_backward(const fl_launch *l, fl_dtype d, planes_args *p) {
-  const fl_view *w = &l->in[2];
-  set_planes(&l->in[1], p);
-  p->dy = flc_input(l, &l->in[0], d);
-  p->x = flc_input(l, &l->in[1], d);
+  const fl_view *w = &l->in[FL_IN_group_norm_backward_weight];
+  set_planes(&l->in[FL_IN_group_norm_backward_x], p);
+  p->dy = flc_input(l, &l->in[FL_IN_group_norm_backward_dy], d);
+  p->x = flc_input(l, &l->in[FL_IN_group_norm_backward_x], d);
   p->y = l->out[0].data;
   p->weight = numbers_of(w);
   if (w->data) {
-    p->dw = numbers_of(&l->out[1]);
-    p->db = numbers_of(&l->out[2]);
+    p->dw = numbers_of(&l->out[FL_OUT_group_norm_backward_dw]);
+    p->db = numbers_of(&l->out[FL_OUT_group_norm_backward_db]);
   }
-  if (!p->dy || !p->x || set_saved(l, &l->in[3], &p->mean) != FL_OK ||
-      set_saved(l, &l->in[4], &p->rstd) != FL_OK)
+  if (!p->dy || !p->x ||
+      set_saved(l, &l->in[FL_IN_group_norm_backward_mean], &p->mean) != FL_OK ||
+      set_saved(l, &l->in[FL_IN_group_norm_backward_rstd], &p->rstd) != FL_OK)
     return FL_ENOMEM;
   return FL_OK;
 }
@@ -112,10 +123,11 @@ static fl_status set_backward(const fl_launch *l, fl_dtype d, planes_args *p) {
 /* --- group_norm --- */
 
 FLC_KERNEL(group_norm) {
-  const fl_view *x = &l->in[0];
+  const fl_view *x = &l->in[FL_IN_group_norm_x];
   fl_dtype d = l->out[0].dtype;
-  planes_args p = {.y = l->out[0].data, .eps = l->attrs->v[1].f};
-  int64_t groups = l->attrs->v[0].i, n, planes;
+  planes_args p = {.y = l->out[0].data,
+                   .eps = l->attrs->v[FL_ATTR_group_norm_eps].f};
+  int64_t groups = l->attrs->v[FL_ATTR_group_norm_groups].i, n, planes;
   set_planes(x, &p);
   n = p.samples * groups;
   planes = p.samples * p.channels;
@@ -123,10 +135,12 @@ FLC_KERNEL(group_norm) {
     return FL_OK;
   p.group = p.channels / groups;
   p.x = flc_input(l, x, d);
-  p.weight = numbers_of(&l->in[1]);
-  p.bias = numbers_of(&l->in[2]);
-  p.mean = (plane_numbers){l->out[1].data, 1, l->out[1].dtype};
-  p.rstd = (plane_numbers){l->out[2].data, 1, l->out[2].dtype};
+  p.weight = numbers_of(&l->in[FL_IN_group_norm_weight]);
+  p.bias = numbers_of(&l->in[FL_IN_group_norm_bias]);
+  p.mean = (plane_numbers){l->out[FL_OUT_group_norm_mean].data, 1,
+                           l->out[FL_OUT_group_norm_mean].dtype};
+  p.rstd = (plane_numbers){l->out[FL_OUT_group_norm_rstd].data, 1,
+                           l->out[FL_OUT_group_norm_rstd].dtype};
   fl_status s = set_room(l, d, n, planes, &p);
   if (s != FL_OK || !p.x)
     return FL_ENOMEM;
@@ -144,7 +158,7 @@ FLC_KERNEL(group_norm) {
 FLC_KERNEL(group_norm_backward) {
   fl_dtype d = l->out[0].dtype;
   planes_args p = {0};
-  if (flc_numel(&l->in[1]) == 0)
+  if (flc_numel(&l->in[FL_IN_group_norm_backward_x]) == 0)
     return no_elements(l);
   fl_status s = set_backward(l, d, &p);
   int64_t planes = p.samples * p.channels;
@@ -152,9 +166,10 @@ FLC_KERNEL(group_norm_backward) {
     s = set_room(l, d, planes, planes, &p);
   if (s != FL_OK)
     return s;
-  p.group = p.channels / l->attrs->v[0].i;
+  p.group = p.channels / l->attrs->v[FL_ATTR_group_norm_backward_groups].i;
   fl_view v = view_of(&p, d, planes, 1);
-  const void *mean = flc_input(l, &l->in[3], flc_wide(d));
+  const void *mean =
+      flc_input(l, &l->in[FL_IN_group_norm_backward_mean], flc_wide(d));
   if (!mean)
     return FL_ENOMEM;
   s = flc_products(l, &v, p.dy, mean, p.group, 4, p.s1, p.s2);
@@ -169,21 +184,21 @@ FLC_KERNEL(group_norm_backward) {
 
 /* attrs: training, momentum, eps; in: x, weight, bias, running mean and var */
 FLC_KERNEL(batch_norm) {
-  const fl_view *x = &l->in[0];
+  const fl_view *x = &l->in[FL_IN_batch_norm_x];
   fl_dtype d = l->out[0].dtype;
   planes_args p = {.y = l->out[0].data,
-                   .training = l->attrs->v[0].i != 0,
-                   .momentum = l->attrs->v[1].f,
-                   .eps = l->attrs->v[2].f,
+                   .training = l->attrs->v[FL_ATTR_batch_norm_training].i != 0,
+                   .momentum = l->attrs->v[FL_ATTR_batch_norm_momentum].f,
+                   .eps = l->attrs->v[FL_ATTR_batch_norm_eps].f,
                    .fault = flc_fault_of(l)};
   set_planes(x, &p);
   p.count = (double)(p.samples * p.size);
-  p.weight = numbers_of(&l->in[1]);
-  p.bias = numbers_of(&l->in[2]);
-  p.running_mean = numbers_of(&l->in[3]);
-  p.running_var = numbers_of(&l->in[4]);
-  p.mean = numbers_of(&l->out[1]);
-  p.rstd = numbers_of(&l->out[2]);
+  p.weight = numbers_of(&l->in[FL_IN_batch_norm_weight]);
+  p.bias = numbers_of(&l->in[FL_IN_batch_norm_bias]);
+  p.running_mean = numbers_of(&l->in[FL_IN_batch_norm_running_mean]);
+  p.running_var = numbers_of(&l->in[FL_IN_batch_norm_running_var]);
+  p.mean = numbers_of(&l->out[FL_OUT_batch_norm_mean]);
+  p.rstd = numbers_of(&l->out[FL_OUT_batch_norm_rstd]);
   if (p.channels == 0)
     return FL_OK;
   fl_status s = set_room(l, d, p.channels, p.channels, &p);
@@ -205,8 +220,9 @@ FLC_KERNEL(batch_norm) {
 
 FLC_KERNEL(batch_norm_backward) {
   fl_dtype d = l->out[0].dtype;
-  planes_args p = {.training = l->attrs->v[0].i != 0};
-  if (flc_numel(&l->in[1]) == 0)
+  planes_args p = {
+      .training = l->attrs->v[FL_ATTR_batch_norm_backward_training].i != 0};
+  if (flc_numel(&l->in[FL_IN_batch_norm_backward_x]) == 0)
     return no_elements(l);
   fl_status s = set_backward(l, d, &p);
   if (s == FL_OK)
@@ -215,7 +231,8 @@ FLC_KERNEL(batch_norm_backward) {
     return s;
   p.count = (double)(p.samples * p.size);
   fl_view v = view_of(&p, d, p.samples, p.channels);
-  const void *mean = flc_input(l, &l->in[3], flc_wide(d));
+  const void *mean =
+      flc_input(l, &l->in[FL_IN_batch_norm_backward_mean], flc_wide(d));
   if (!mean)
     return FL_ENOMEM;
   s = flc_products(l, &v, p.dy, mean, 1, 5, p.s1, p.s2);

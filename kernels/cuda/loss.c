@@ -20,10 +20,10 @@ static fl_status set_job(const fl_launch *l, const fl_view *x,
   for (int i = dim + 1; i < x->ndim; i++)
     a->inner *= x->shape[i];
   a->samples = (dim ? x->shape[0] : 1) * a->inner;
-  a->ignore = l->attrs->v[0].i;
-  a->smoothing = l->attrs->v[1].f;
+  a->ignore = l->attrs->v[FL_ATTR_cross_entropies_ignore_index].i;
+  a->smoothing = l->attrs->v[FL_ATTR_cross_entropies_label_smoothing].f;
   a->even = a->smoothing / (double)a->classes;
-  a->reduction = (int)l->attrs->v[2].i;
+  a->reduction = (int)l->attrs->v[FL_ATTR_cross_entropies_reduction].i;
   a->fault = flc_fault_of(l);
   a->wide = wide;
   if (a->samples == 0)
@@ -69,13 +69,14 @@ static fl_status loss_gather(const fl_launch *l, loss_args *a) {
 }
 
 FLC_KERNEL(cross_entropy) {
-  const fl_view *x = &l->in[0], *y = &l->out[0];
+  const fl_view *x = &l->in[FL_IN_cross_entropy_x], *y = &l->out[0];
   loss_args a = {.y = y->data,
                  .y_dtype = y->dtype,
-                 .lse = l->out[1].data,
-                 .total_out = l->out[2].data};
+                 .lse = l->out[FL_OUT_cross_entropy_lse].data,
+                 .total_out = l->out[FL_OUT_cross_entropy_total].data};
   fl_dtype d = x->dtype;
-  fl_status s = set_job(l, x, &l->in[1], &l->in[2], &a);
+  fl_status s = set_job(l, x, &l->in[FL_IN_cross_entropy_target],
+                        &l->in[FL_IN_cross_entropy_weight], &a);
   if (s != FL_OK)
     return s;
   a.losses = fl_scratch_get(l, (size_t)(2 * a.samples + 1) * sizeof(double));
@@ -138,16 +139,20 @@ static fl_status backward_lines(const fl_launch *l, fl_dtype d, loss_args *a) {
 
 /* in: dy, x, target, weight, lse, total */
 FLC_KERNEL(cross_entropy_backward) {
-  const fl_view *dy = &l->in[0], *x = &l->in[1];
+  const fl_view *dy = &l->in[FL_IN_cross_entropy_backward_dy],
+                *x = &l->in[FL_IN_cross_entropy_backward_x];
   loss_args a = {.dx = l->out[0].data};
   fl_dtype d = x->dtype;
-  fl_status s = set_job(l, x, &l->in[2], &l->in[3], &a);
+  fl_status s = set_job(l, x, &l->in[FL_IN_cross_entropy_backward_target],
+                        &l->in[FL_IN_cross_entropy_backward_weight], &a);
   if (s != FL_OK || a.samples == 0)
     return s;
   a.dy = flc_input(l, dy, dy->dtype);
   a.dy_dtype = dy->dtype;
-  a.lse = (void *)(uintptr_t)flc_input(l, &l->in[4], (fl_dtype)a.wide);
-  a.total = flc_input(l, &l->in[5], (fl_dtype)a.wide);
+  a.lse = (void *)(uintptr_t)flc_input(
+      l, &l->in[FL_IN_cross_entropy_backward_lse], (fl_dtype)a.wide);
+  a.total = flc_input(l, &l->in[FL_IN_cross_entropy_backward_total],
+                      (fl_dtype)a.wide);
   if (!a.dy || !a.lse || !a.total)
     return FL_ENOMEM;
   s = set_sums(l, d, &a);

@@ -111,13 +111,13 @@ static fl_status long_forward(const fl_launch *l, fl_dtype d, fl_dtype r,
 
 static fl_status norm_forward(const fl_launch *l, const fl_view *bias,
                               const fl_view *mean, const fl_view *rstd) {
-  const fl_view *x = &l->in[0], *y = &l->out[0];
+  const fl_view *x = &l->in[FL_IN_row_norms_x], *y = &l->out[0];
   fl_dtype d = a_pair(x->dtype, y->dtype) ? x->dtype : flc_wide(x->dtype);
   fl_dtype r = a_pair(d, y->dtype) ? y->dtype : d;
   norm_args a = {.y = made_as(l, y, r),
                  .mean = mean ? mean->data : NULL,
                  .rstd = rstd->data,
-                 .eps = l->attrs->v[1].f};
+                 .eps = l->attrs->v[FL_ATTR_row_norms_eps].f};
   flc_line p;
   set_lines(&a, flc_numel(rstd), flc_numel(x));
   if (a.lines == 0)
@@ -125,7 +125,7 @@ static fl_status norm_forward(const fl_launch *l, const fl_view *bias,
   a.x = flc_input(l, x, d);
   if (!a.x || (flc_numel(y) && !a.y))
     return FL_ENOMEM;
-  fl_status s = set_weights(l, d, &l->in[1], bias, &a);
+  fl_status s = set_weights(l, d, &l->in[FL_IN_row_norms_weight], bias, &a);
   if (s != FL_OK)
     return s;
   if (!forward_line(a.n, d, norm_aligned(&a), &p) || a.n == 0)
@@ -141,11 +141,13 @@ static fl_status norm_forward(const fl_launch *l, const fl_view *bias,
 }
 
 FLC_KERNEL(layer_norm) {
-  return norm_forward(l, &l->in[2], &l->out[1], &l->out[2]);
+  return norm_forward(l, &l->in[FL_IN_layer_norm_bias],
+                      &l->out[FL_OUT_layer_norm_mean],
+                      &l->out[FL_OUT_layer_norm_rstd]);
 }
 
 FLC_KERNEL(rms_norm) {
-  return norm_forward(l, NULL, NULL, &l->out[1]);
+  return norm_forward(l, NULL, NULL, &l->out[FL_OUT_rms_norm_rstd]);
 }
 
 /* --- backward --- */
@@ -252,8 +254,9 @@ static int64_t blocks_for(const fl_launch *l, const flc_line *p, int shared,
 
 static fl_status norm_backward(const fl_launch *l, const fl_view *mean,
                                const fl_view *rstd, const fl_view *db) {
-  const fl_view *dy = &l->in[0], *x = &l->in[1], *dx = &l->out[0],
-                *dw = &l->out[1];
+  const fl_view *dy = &l->in[FL_IN_norms_backward_dy],
+                *x = &l->in[FL_IN_norms_backward_x], *dx = &l->out[0],
+                *dw = &l->out[FL_OUT_norms_backward_dw];
   bool pair = a_pair(x->dtype, dy->dtype);
   fl_dtype wide = flc_wide(x->dtype), d = pair ? x->dtype : wide;
   fl_dtype r = pair ? dy->dtype : wide;
@@ -271,7 +274,8 @@ static fl_status norm_backward(const fl_launch *l, const fl_view *mean,
   a.rstd = (void *)(uintptr_t)flc_input(l, rstd, wide);
   if (!a.y || !a.dy || !a.x || !a.rstd || (mean && !a.mean))
     return FL_ENOMEM;
-  fl_status s = set_weights(l, d, &l->in[2], NULL, &a);
+  fl_status s =
+      set_weights(l, d, &l->in[FL_IN_norms_backward_weight], NULL, &a);
   if (s != FL_OK)
     return s;
   bool fits = backward_line(a.n, d, norm_aligned(&a), &p);
@@ -297,11 +301,13 @@ static fl_status norm_backward(const fl_launch *l, const fl_view *mean,
 }
 
 FLC_KERNEL(layer_norm_backward) {
-  return norm_backward(l, &l->in[3], &l->in[4], &l->out[2]);
+  return norm_backward(l, &l->in[FL_IN_layer_norm_backward_mean],
+                       &l->in[FL_IN_layer_norm_backward_rstd],
+                       &l->out[FL_OUT_layer_norm_backward_db]);
 }
 
 FLC_KERNEL(rms_norm_backward) {
-  return norm_backward(l, NULL, &l->in[3], NULL);
+  return norm_backward(l, NULL, &l->in[FL_IN_rms_norm_backward_rstd], NULL);
 }
 
 /* --- what the pack holds --- */

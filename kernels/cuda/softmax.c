@@ -73,11 +73,19 @@ static fl_status softmax_columns(const fl_launch *l, fl_dtype d,
   return s == FL_OK ? softmax_passes(l, spec, grid, a) : s;
 }
 
+_Static_assert(FL_ATTR_softmax_dim == FL_ATTR_log_softmax_dim &&
+                   FL_ATTR_softmax_dim == FL_ATTR_softmax_backward_dim &&
+                   FL_ATTR_softmax_dim == FL_ATTR_log_softmax_backward_dim &&
+                   FL_IN_softmax_x == FL_IN_softmax_backward_dy &&
+                   FL_IN_softmax_backward_y == FL_IN_log_softmax_backward_y,
+               "one function for four rows");
+
 static fl_status softmax_run(const fl_launch *l, bool backward,
                              bool logarithm) {
-  const fl_view *x = &l->in[0], *y = &l->in[1];
+  const fl_view *x = &l->in[FL_IN_softmax_x],
+                *y = &l->in[FL_IN_softmax_backward_y];
   fl_dtype d = l->out[0].dtype;
-  int dim = (int)l->attrs->v[0].i;
+  int dim = (int)l->attrs->v[FL_ATTR_softmax_dim].i;
   int64_t total = flc_numel(&l->out[0]), outer;
   softmax_args a = {.n = 1, .inner = 1, .logarithm = logarithm};
   flc_line p;
