@@ -14,7 +14,9 @@ static int part_of(const bag_args *a, fl_dtype d) {
 /* Inputs 1 to 3, which forward and backward share. */
 static fl_status bag_take(const fl_launch *l, int64_t padding, fl_dtype wide,
                           bag_args *a) {
-  const fl_view *index = &l->in[1], *offsets = &l->in[2], *factors = &l->in[3];
+  const fl_view *index = &l->in[FL_IN_bags_index],
+                *offsets = &l->in[FL_IN_bags_offsets],
+                *factors = &l->in[FL_IN_bags_weights];
   a->n = flc_numel(index);
   a->padding = padding == FL_ATTR_NONE ? -1 : padding;
   a->fault = flc_fault_of(l);
@@ -45,37 +47,40 @@ static fl_status bag_launch(const fl_launch *l, const char *entry, fl_dtype d,
 
 /* weight, index, offsets, factors -> y, where */
 FLC_KERNEL(embedding_bag) {
-  const fl_view *w = &l->in[0], *y = &l->out[0];
+  const fl_view *w = &l->in[FL_IN_embedding_bag_weight], *y = &l->out[0];
   const fl_attr *v = l->attrs->v;
   bag_args a = {.y = y->data,
-                .where = l->out[1].data,
+                .where = l->out[FL_OUT_embedding_bag_where].data,
                 .bags = y->shape[0],
                 .width = y->shape[1],
                 .rows = w->shape[0],
-                .last = v[2].i != 0,
-                .mean = v[0].i == 1};
+                .last = v[FL_ATTR_embedding_bag_include_last].i != 0,
+                .mean = v[FL_ATTR_embedding_bag_mode].i == 1};
   if (flc_numel(y) == 0)
     return FL_OK;
-  fl_status s = bag_take(l, v[1].i, flc_wide(w->dtype), &a);
+  fl_status s =
+      bag_take(l, v[FL_ATTR_embedding_bag_padding].i, flc_wide(w->dtype), &a);
   if (s != FL_OK)
     return s;
   if (a.rows > 0 && !(a.table = flc_input(l, w, w->dtype)))
     return FL_ENOMEM;
-  return bag_launch(l, v[0].i == 2 ? "most" : "sums", w->dtype, a.bags, &a);
+  return bag_launch(l, v[FL_ATTR_embedding_bag_mode].i == 2 ? "most" : "sums",
+                    w->dtype, a.bags, &a);
 }
 
 /* dy, index, offsets, factors -> dweight */
 FLC_KERNEL(embedding_bag_backward) {
-  const fl_view *dy = &l->in[0], *y = &l->out[0];
+  const fl_view *dy = &l->in[FL_IN_embedding_bag_backward_dy], *y = &l->out[0];
   const fl_attr *v = l->attrs->v;
   fl_dtype wide = flc_wide(y->dtype);
   bag_args a = {.bags = dy->shape[0],
                 .width = y->shape[1],
                 .rows = y->shape[0],
-                .last = v[3].i != 0,
-                .mean = v[1].i == 1};
+                .last = v[FL_ATTR_embedding_bag_backward_include_last].i != 0,
+                .mean = v[FL_ATTR_embedding_bag_backward_mode].i == 1};
   fl_view rows = {.dtype = wide, .ndim = 2};
-  fl_status s = bag_take(l, v[2].i, wide, &a);
+  fl_status s =
+      bag_take(l, v[FL_ATTR_embedding_bag_backward_padding].i, wide, &a);
   if (s != FL_OK)
     return s;
   if (a.n == 0 || flc_numel(dy) == 0)
@@ -89,7 +94,10 @@ FLC_KERNEL(embedding_bag_backward) {
   rows.shape[1] = rows.stride[0] = a.width;
   rows.stride[1] = 1;
   s = bag_launch(l, "spread", wide, a.bags + a.last, &a);
-  return s == FL_OK ? flc_sum_rows(l, &l->in[1], &rows, a.padding) : s;
+  return s == FL_OK
+             ? flc_sum_rows(l, &l->in[FL_IN_embedding_bag_backward_index],
+                            &rows, a.padding)
+             : s;
 }
 
 void flc_visit_bag(flc_visitor *v) {

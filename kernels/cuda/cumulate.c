@@ -26,11 +26,17 @@ static fl_status cumulate_passes(const fl_launch *l, const char *entry,
   return FLC_RUN(l, spec, grid, *a);
 }
 
+_Static_assert(FL_ATTR_cumprod_dim == FL_ATTR_logcumsumexp_dim &&
+                   FL_ATTR_cumprod_dim == FL_ATTR_cummax_dim &&
+                   FL_ATTR_cumprod_dim == FL_ATTR_cummin_dim &&
+                   FL_OUT_cummax_indices == FL_OUT_cummin_indices,
+               "one function for four rows");
+
 static fl_status cumulate_run(const fl_launch *l, int kind, bool least) {
   const fl_view *x = &l->in[0];
   cumulate_args a = {
       .n = 1, .inner = 1, .base = l->base, .least = least, .pieces = 1};
-  int dim = x->ndim ? (int)l->attrs->v[0].i : 0;
+  int dim = x->ndim ? (int)l->attrs->v[FL_ATTR_cumprod_dim].i : 0;
   int64_t total = flc_numel(x);
   if (total == 0)
     return FL_OK;
@@ -40,7 +46,7 @@ static fl_status cumulate_run(const fl_launch *l, int kind, bool least) {
   }
   a.lines = total / a.n;
   a.y = l->out[0].data;
-  a.at = kind == CUMULATE_EXTREME ? l->out[1].data : NULL;
+  a.at = kind == CUMULATE_EXTREME ? l->out[FL_OUT_cummax_indices].data : NULL;
   if (!(a.x = flc_input(l, x, x->dtype)))
     return FL_ENOMEM;
   bool alone = a.inner == 1 && a.n > SHORT;

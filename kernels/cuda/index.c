@@ -81,9 +81,13 @@ static void set_inner(slices_args *a, int64_t inner) {
 typedef positions (*read_index)(const fl_launch *l, const fl_view *v,
                                 int64_t bound);
 
+_Static_assert(FL_IN_index_select_x == FL_IN_embedding_weight &&
+                   FL_IN_index_select_index == FL_IN_embedding_index,
+               "one function for both rows");
+
 static fl_status index_take(const fl_launch *l, int dim, read_index read) {
-  fl_view x = index_vector(&l->in[0]);
-  const fl_view *index = &l->in[1], *y = &l->out[0];
+  fl_view x = index_vector(&l->in[FL_IN_index_select_x]);
+  const fl_view *index = &l->in[FL_IN_index_select_index], *y = &l->out[0];
   slices_args a = {.to = y->data,
                    .outer = fl_numel(dim, x.shape),
                    .n = flc_numel(index),
@@ -91,7 +95,8 @@ static fl_status index_take(const fl_launch *l, int dim, read_index read) {
   if (flc_numel(y) == 0)
     return FL_OK;
   a.index = read(l, index, x.shape[dim]);
-  a.from = flc_numel(&x) ? flc_input(l, &l->in[0], x.dtype) : NULL;
+  a.from = flc_numel(&x) ? flc_input(l, &l->in[FL_IN_index_select_x], x.dtype)
+                         : NULL;
   if (!a.index.at || (!a.from && flc_numel(&x) > 0))
     return FL_ENOMEM;
   int unit = unit_of(a.from, a.to, a.inner, size_of(&x));
@@ -102,7 +107,8 @@ static fl_status index_take(const fl_launch *l, int dim, read_index read) {
 }
 
 FLC_KERNEL(index_select) {
-  return index_take(l, (int)l->attrs->v[0].i, positions_of);
+  return index_take(l, (int)l->attrs->v[FL_ATTR_index_select_dim].i,
+                    positions_of);
 }
 
 FLC_KERNEL(embedding) {
@@ -123,18 +129,18 @@ static fl_status claim(const fl_launch *l, const positions *index, int64_t n,
 }
 
 FLC_KERNEL(index_copy) {
-  fl_view x = index_vector(&l->in[0]);
-  const fl_view *src = &l->in[2], *y = &l->out[0];
-  int dim = (int)l->attrs->v[0].i;
+  fl_view x = index_vector(&l->in[FL_IN_index_copy_x]);
+  const fl_view *src = &l->in[FL_IN_index_copy_src], *y = &l->out[0];
+  int dim = (int)l->attrs->v[FL_ATTR_index_copy_dim].i;
   slices_args a = {.to = y->data,
                    .outer = fl_numel(dim, x.shape),
-                   .n = flc_numel(&l->in[1]),
+                   .n = flc_numel(&l->in[FL_IN_index_copy_index]),
                    .inner = fl_numel(x.ndim - dim - 1, x.shape + dim + 1),
                    .step = src->ndim > 0};
-  fl_status s = flc_move(l, y, &l->in[0]);
+  fl_status s = flc_move(l, y, &l->in[FL_IN_index_copy_x]);
   if (s != FL_OK || a.outer * a.n * a.inner == 0)
     return s;
-  a.index = positions_of(l, &l->in[1], x.shape[dim]);
+  a.index = positions_of(l, &l->in[FL_IN_index_copy_index], x.shape[dim]);
   a.from = flc_input(l, src, x.dtype);
   if (!a.index.at || !a.from)
     return FL_ENOMEM;
@@ -236,13 +242,14 @@ static fl_status add_slices(const fl_launch *l, sums_args *a,
 }
 
 FLC_KERNEL(index_add) {
-  fl_view x = index_vector(&l->in[0]);
-  int dim = (int)l->attrs->v[0].i;
+  fl_view x = index_vector(&l->in[FL_IN_index_add_x]);
+  int dim = (int)l->attrs->v[FL_ATTR_index_add_dim].i;
   sums_args a = {.outer = fl_numel(dim, x.shape),
                  .bound = x.shape[dim],
                  .inner = fl_numel(x.ndim - dim - 1, x.shape + dim + 1)};
-  fl_status s = flc_move(l, &l->out[0], &l->in[0]);
-  return s == FL_OK ? add_slices(l, &a, &l->in[1], positions_of, &l->in[2], -1)
+  fl_status s = flc_move(l, &l->out[0], &l->in[FL_IN_index_add_x]);
+  return s == FL_OK ? add_slices(l, &a, &l->in[FL_IN_index_add_index],
+                                 positions_of, &l->in[FL_IN_index_add_src], -1)
                     : s;
 }
 
@@ -258,8 +265,9 @@ fl_status flc_sum_rows(const fl_launch *l, const fl_view *index,
 
 /* dy (index..., width...) summed into y (rows, width...). */
 FLC_KERNEL(embedding_backward) {
-  int64_t padding = l->attrs->v[1].i;
-  return flc_sum_rows(l, &l->in[1], &l->in[0],
+  int64_t padding = l->attrs->v[FL_ATTR_embedding_backward_padding].i;
+  return flc_sum_rows(l, &l->in[FL_IN_embedding_backward_index],
+                      &l->in[FL_IN_embedding_backward_dy],
                       padding == FL_ATTR_NONE ? -1 : padding);
 }
 
@@ -302,15 +310,16 @@ static void index_plan(pick_args *a, const fl_view *index, int dim,
 }
 
 FLC_KERNEL(gather) {
-  fl_view x = index_vector(&l->in[0]), index = index_vector(&l->in[1]);
-  int dim = (int)l->attrs->v[0].i;
+  fl_view x = index_vector(&l->in[FL_IN_gather_x]),
+          index = index_vector(&l->in[FL_IN_gather_index]);
+  int dim = (int)l->attrs->v[FL_ATTR_gather_dim].i;
   int64_t none[FL_MAX_DIMS] = {0};
   pick_args a = {.src = x.data, .y = l->out[0].data};
   if (flc_numel(&index) == 0)
     return FL_OK;
-  if (flc_is_number(&l->in[0]))
-    a.src = flc_input(l, &l->in[0], x.dtype);
-  a.index = positions_of(l, &l->in[1], x.shape[dim]);
+  if (flc_is_number(&l->in[FL_IN_gather_x]))
+    a.src = flc_input(l, &l->in[FL_IN_gather_x], x.dtype);
+  a.index = positions_of(l, &l->in[FL_IN_gather_index], x.shape[dim]);
   if (!a.index.at || (!a.src && flc_numel(&x) > 0))
     return FL_ENOMEM;
   /* the addressed tensor is the source here: its places are y's */
@@ -321,7 +330,7 @@ FLC_KERNEL(gather) {
 
 /* src as `type`, with strides; one number for all has none. */
 static const void *source(const fl_launch *l, fl_dtype type, int64_t *stride) {
-  const fl_view *src = &l->in[2];
+  const fl_view *src = &l->in[FL_IN_scatter_src];
   bool as_it_is = src->dtype == type && !flc_is_number(src);
   memset(stride, 0, FL_MAX_DIMS * sizeof *stride);
   if (src->ndim > 0 && as_it_is)
@@ -346,15 +355,16 @@ static fl_status scatter_last(const fl_launch *l, pick_args *a, int size) {
 }
 
 FLC_KERNEL(scatter) {
-  fl_view x = index_vector(&l->in[0]), index = index_vector(&l->in[1]);
+  fl_view x = index_vector(&l->in[FL_IN_scatter_x]),
+          index = index_vector(&l->in[FL_IN_scatter_index]);
   const fl_view *y = &l->out[0];
-  int dim = (int)l->attrs->v[0].i;
+  int dim = (int)l->attrs->v[FL_ATTR_scatter_dim].i;
   int64_t to[FL_MAX_DIMS], from[FL_MAX_DIMS];
   pick_args a = {.y = y->data};
-  fl_status s = flc_move(l, y, &l->in[0]);
+  fl_status s = flc_move(l, y, &l->in[FL_IN_scatter_x]);
   if (s != FL_OK || flc_numel(&index) == 0)
     return s;
-  a.index = positions_of(l, &l->in[1], x.shape[dim]);
+  a.index = positions_of(l, &l->in[FL_IN_scatter_index], x.shape[dim]);
   a.src = source(l, x.dtype, from);
   if (!a.index.at || !a.src)
     return FL_ENOMEM;
@@ -374,7 +384,7 @@ static fl_status scatter_sums(const fl_launch *l, pick_args *a,
                               const fl_view *index, const fl_view *y,
                               bool lanes) {
   fl_view all = index_vector(y);
-  int dim = (int)l->attrs->v[0].i;
+  int dim = (int)l->attrs->v[FL_ATTR_scatter_dim].i;
   int64_t to[FL_MAX_DIMS], from[FL_MAX_DIMS];
   a->src = source(l, y->dtype, from);
   if (!a->src)
@@ -411,20 +421,22 @@ static fl_status scatter_sorted(const fl_launch *l, pick_args *a,
                                 const fl_view *index, int how) {
   fl_view y = index_vector(&l->out[0]), src;
   int64_t to[FL_MAX_DIMS], none[FL_MAX_DIMS] = {0};
-  fl_view_copy(&src, &l->in[2]);
+  fl_view_copy(&src, &l->in[FL_IN_scatter_src]);
   if (src.ndim > 0)
     memcpy(src.shape, index->shape, sizeof src.shape);
   row_major(y.ndim, y.shape, to);
-  index_plan(a, index, (int)l->attrs->v[0].i, to, none, false);
+  index_plan(a, index, (int)l->attrs->v[FL_ATTR_scatter_dim].i, to, none,
+             false);
   a->all = flc_numel(&y);
   return join_at(l, &src, a->n, how, index_places, a);
 }
 
 /* One position for each place needs no other dtype than y's. */
 FLC_KERNEL(scatter_add) {
-  fl_view x = index_vector(&l->in[0]), index = index_vector(&l->in[1]), y;
+  fl_view x = index_vector(&l->in[FL_IN_scatter_add_x]),
+          index = index_vector(&l->in[FL_IN_scatter_add_index]), y;
   const fl_view *out = &l->out[0];
-  int64_t dim = l->attrs->v[0].i, each = index.shape[dim];
+  int64_t dim = l->attrs->v[FL_ATTR_scatter_add_dim].i, each = index.shape[dim];
   bool lanes = each <= LANE, whole = fl_dtype_kind(x.dtype) != FL_KIND_FLOAT;
   bool sorted =
       !lanes && !whole && (flc_numel(&index) <= SORTED || flc_deterministic());
@@ -436,10 +448,11 @@ FLC_KERNEL(scatter_add) {
     y.data = fl_scratch_get(l, (size_t)flc_numel(out) * fl_dtype_size(y.dtype));
   if (flc_numel(out) == 0)
     return FL_OK;
-  fl_status s = y.data ? flc_move(l, &y, &l->in[0]) : FL_ENOMEM;
+  fl_status s =
+      y.data ? flc_move(l, &y, &l->in[FL_IN_scatter_add_x]) : FL_ENOMEM;
   if (s != FL_OK || flc_numel(&index) == 0)
     return s;
-  a.index = positions_of(l, &l->in[1], x.shape[dim]);
+  a.index = positions_of(l, &l->in[FL_IN_scatter_add_index], x.shape[dim]);
   if (!a.index.at)
     return FL_ENOMEM;
   if (sorted)
@@ -450,12 +463,14 @@ FLC_KERNEL(scatter_add) {
 
 /* Others than sums: always in order. */
 static fl_status scatter_joined(const fl_launch *l, int how) {
-  fl_view x = index_vector(&l->in[0]), index = index_vector(&l->in[1]);
+  fl_view x = index_vector(&l->in[FL_IN_scatter_x]),
+          index = index_vector(&l->in[FL_IN_scatter_index]);
   pick_args a = {0};
-  fl_status s = flc_move(l, &l->out[0], &l->in[0]);
+  fl_status s = flc_move(l, &l->out[0], &l->in[FL_IN_scatter_x]);
   if (s != FL_OK || flc_numel(&index) == 0)
     return s;
-  a.index = positions_of(l, &l->in[1], x.shape[l->attrs->v[0].i]);
+  a.index = positions_of(l, &l->in[FL_IN_scatter_index],
+                         x.shape[l->attrs->v[FL_ATTR_scatter_dim].i]);
   return a.index.at ? scatter_sorted(l, &a, &index, how) : FL_ENOMEM;
 }
 
@@ -478,7 +493,7 @@ FLC_KERNEL(one_hot) {
   hot_args a = {.y = y->data, .n = flc_numel(&l->in[0])};
   if (a.n == 0)
     return FL_OK;
-  a.index = ids_of(l, &l->in[0], l->attrs->v[0].i);
+  a.index = ids_of(l, &l->in[0], l->attrs->v[FL_ATTR_one_hot_classes].i);
   if (!a.index.at)
     return FL_ENOMEM;
   fl_status s = index_clear(l, y);

@@ -56,16 +56,16 @@ static fl_status mask_move(const fl_launch *l, const mask_args *a,
 }
 
 FLC_KERNEL(masked_select) {
-  const fl_view *x = &l->in[0], *y = &l->out[0];
+  const fl_view *x = &l->in[FL_IN_masked_select_x], *y = &l->out[0];
   int64_t shape[FL_MAX_DIMS];
-  int ndim = common_shape(x, &l->in[1], shape);
+  int ndim = common_shape(x, &l->in[FL_IN_masked_select_mask], shape);
   mask_args a = {.bits = 255,
                  .y = y->data,
                  .n = fl_numel(ndim, shape),
                  .room = y->shape[0]};
   if (a.n == 0 || a.room == 0)
     return FL_OK;
-  a.flags = mask_spread(l, &l->in[1], ndim, shape);
+  a.flags = mask_spread(l, &l->in[FL_IN_masked_select_mask], ndim, shape);
   a.x = mask_spread(l, x, ndim, shape);
   if (!a.flags || !a.x)
     return FL_ENOMEM;
@@ -87,16 +87,17 @@ static fl_status check_room(const fl_launch *l, const mask_args *a) {
 }
 
 FLC_KERNEL(masked_scatter) {
-  const fl_view *x = &l->in[0], *src = &l->in[2], *y = &l->out[0];
+  const fl_view *x = &l->in[FL_IN_masked_scatter_x],
+                *src = &l->in[FL_IN_masked_scatter_src], *y = &l->out[0];
   int64_t shape[FL_MAX_DIMS];
-  int ndim = common_shape(x, &l->in[1], shape);
+  int ndim = common_shape(x, &l->in[FL_IN_masked_scatter_mask], shape);
   mask_args a = {.bits = 255,
                  .y = y->data,
                  .n = fl_numel(ndim, shape),
                  .room = flc_numel(src)};
   if (a.n == 0)
     return FL_OK;
-  a.flags = mask_spread(l, &l->in[1], ndim, shape);
+  a.flags = mask_spread(l, &l->in[FL_IN_masked_scatter_mask], ndim, shape);
   fl_status s = a.flags ? count(l, &a, 1) : FL_ENOMEM;
   if (s == FL_OK)
     s = check_room(l, &a);

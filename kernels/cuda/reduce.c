@@ -393,57 +393,59 @@ fl_status flc_products(const fl_launch *l, const fl_view *x, const void *dy,
 /* --- kernels --- */
 
 FLC_KERNEL(sum) {
-  return reduce_all(l, REDUCE_SUM, DONE_VALUE, 0, 0);
+  return reduce_all(l, REDUCE_SUM, DONE_VALUE, FL_ATTR_reduce_dims, 0);
 }
 
 FLC_KERNEL(mean) {
   int kind = is_float(l->in[0].dtype) ? REDUCE_SUM : REDUCE_MEAN;
-  return reduce_all(l, kind, DONE_MEAN, 0, 0);
+  return reduce_all(l, kind, DONE_MEAN, FL_ATTR_reduce_dims, 0);
 }
 
 FLC_KERNEL(prod) {
-  return reduce_all(l, REDUCE_PROD, DONE_VALUE, 0, 0);
+  return reduce_all(l, REDUCE_PROD, DONE_VALUE, FL_ATTR_reduce_dims, 0);
 }
 
 FLC_KERNEL(amax) {
-  return reduce_extreme(l, 0, false, false);
+  return reduce_extreme(l, FL_ATTR_amax_dims, false, false);
 }
 
 FLC_KERNEL(amin) {
-  return reduce_extreme(l, 0, false, true);
+  return reduce_extreme(l, FL_ATTR_amin_dims, false, true);
 }
 
 FLC_KERNEL(any) {
-  return reduce_all(l, REDUCE_COUNT, DONE_ANY, 0, 0);
+  return reduce_all(l, REDUCE_COUNT, DONE_ANY, FL_ATTR_reduce_dims, 0);
 }
 
 FLC_KERNEL(all) {
-  return reduce_all(l, REDUCE_COUNT, DONE_ALL, 0, 0);
+  return reduce_all(l, REDUCE_COUNT, DONE_ALL, FL_ATTR_reduce_dims, 0);
 }
 
 FLC_KERNEL(count_nonzero) {
-  return reduce_all(l, REDUCE_COUNT, DONE_COUNT, 0, 0);
+  return reduce_all(l, REDUCE_COUNT, DONE_COUNT, FL_ATTR_reduce_dims, 0);
 }
 
 FLC_KERNEL(var) {
-  return reduce_all(l, REDUCE_MOMENTS, DONE_VAR, 0, l->attrs->v[1].f);
+  return reduce_all(l, REDUCE_MOMENTS, DONE_VAR, FL_ATTR_var_dims,
+                    l->attrs->v[FL_ATTR_var_correction].f);
 }
 
 FLC_KERNEL(logsumexp) {
-  return reduce_all(l, REDUCE_LSE, DONE_VALUE, 0, 0);
+  return reduce_all(l, REDUCE_LSE, DONE_VALUE, FL_ATTR_reduce_dims, 0);
 }
 
 FLC_KERNEL(norm) {
-  double p = l->attrs->v[0].f;
+  double p = l->attrs->v[FL_ATTR_norm_p].f;
   if (isinf(p))
-    return reduce_extreme(l, 1, true, p < 0);
+    return reduce_extreme(l, FL_ATTR_norm_dims, true, p < 0);
   if (p == 0)
-    return reduce_all(l, REDUCE_COUNT, DONE_VALUE, 1, p);
+    return reduce_all(l, REDUCE_COUNT, DONE_VALUE, FL_ATTR_norm_dims, p);
   if (p != 1)
-    return reduce_all(l, REDUCE_POWERS, DONE_VALUE, 1, p);
+    return reduce_all(l, REDUCE_POWERS, DONE_VALUE, FL_ATTR_norm_dims, p);
   plan one = {.l = l, .kind = REDUCE_SUM};
   one.a.absolute = true;
-  return reduce_run(&one, &l->in[0], mask_of(l, 1, &l->in[0]), &l->out[0]);
+  return reduce_run(&one, &l->in[0], mask_of(l, FL_ATTR_norm_dims, &l->in[0]),
+                    &l->out[0]);
 }
 
 /* Values (may be NULL) and positions along attribute dim, or of everything.
@@ -453,7 +455,7 @@ static fl_status reduce_places(const fl_launch *l, bool least,
                                const fl_view *values,
                                const fl_view *positions) {
   const fl_view *v = &l->in[0];
-  int64_t dim = l->attrs->v[0].i;
+  int64_t dim = l->attrs->v[FL_ATTR_reduce_dim_dim].i;
   plan p = {.l = l, .kind = REDUCE_PLACE};
   fl_view dense;
   if (flc_numel(v) == 0)
@@ -471,11 +473,11 @@ static fl_status reduce_places(const fl_launch *l, bool least,
 }
 
 FLC_KERNEL(max_dim) {
-  return reduce_places(l, false, &l->out[0], &l->out[1]);
+  return reduce_places(l, false, &l->out[0], &l->out[FL_OUT_max_dim_indices]);
 }
 
 FLC_KERNEL(min_dim) {
-  return reduce_places(l, true, &l->out[0], &l->out[1]);
+  return reduce_places(l, true, &l->out[0], &l->out[FL_OUT_min_dim_indices]);
 }
 
 FLC_KERNEL(argmax) {

@@ -66,7 +66,7 @@ static fl_status scan_columns(const fl_launch *l, fl_dtype d, scan_args *a) {
 FLC_KERNEL(cumsum) {
   const fl_view *v = &l->in[0];
   scan_args a = {.n = 1, .inner = 1, .y = l->out[0].data};
-  int dim = v->ndim ? (int)l->attrs->v[0].i : 0;
+  int dim = v->ndim ? (int)l->attrs->v[FL_ATTR_cumsum_dim].i : 0;
   int64_t total = flc_numel(v);
   if (total == 0)
     return FL_OK;

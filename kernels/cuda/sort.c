@@ -215,13 +215,15 @@ static fl_status sort_dim(const fl_launch *l, int64_t k, int dim, bool down) {
 
 FLC_KERNEL(sort) {
   const fl_view *x = &l->in[0];
-  int dim = (int)l->attrs->v[0].i;
-  return sort_dim(l, x->ndim ? x->shape[dim] : 1, dim, l->attrs->v[1].i != 0);
+  int dim = (int)l->attrs->v[FL_ATTR_sort_dim].i;
+  return sort_dim(l, x->ndim ? x->shape[dim] : 1, dim,
+                  l->attrs->v[FL_ATTR_sort_descending].i != 0);
 }
 
 FLC_KERNEL(topk) {
-  return sort_dim(l, l->attrs->v[0].i, (int)l->attrs->v[1].i,
-                  l->attrs->v[2].i != 0);
+  return sort_dim(l, l->attrs->v[FL_ATTR_topk_k].i,
+                  (int)l->attrs->v[FL_ATTR_topk_dim].i,
+                  l->attrs->v[FL_ATTR_topk_largest].i != 0);
 }
 
 void flc_visit_sort(flc_visitor *v) {
