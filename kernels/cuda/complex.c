@@ -31,8 +31,9 @@ static void set_dims(pairs_args *a, const fl_view *y, const fl_view *x) {
 
 FLC_KERNEL(complex_mul) {
   const fl_view *y = &l->out[0];
-  pairs_args a = {
-      .y = y->data, .n = flc_numel(y) / 2, .sign = l->attrs->v[0].i ? -1 : 1};
+  pairs_args a = {.y = y->data,
+                  .n = flc_numel(y) / 2,
+                  .sign = l->attrs->v[FL_ATTR_complex_mul_conj].i ? -1 : 1};
   fl_view x[2];
   if (a.n == 0)
     return FL_OK;

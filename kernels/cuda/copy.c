@@ -10,11 +10,11 @@ FLC_KERNEL(copy) {
 }
 
 FLC_KERNEL(assign) {
-  return flc_move(l, &l->out[0], &l->in[1]);
+  return flc_move(l, &l->out[0], &l->in[FL_IN_assign_from]);
 }
 
 FLC_KERNEL(fill) {
-  const fl_view *v = &l->in[1];
+  const fl_view *v = &l->in[FL_IN_fill_value];
   if (flc_numel(v) != 1)
     return fli_fail(FL_ESHAPE, "fill: the value must be one element, not %s",
                     fli_shape_text(v->ndim, v->shape));
@@ -26,9 +26,9 @@ FLC_KERNEL(fill) {
 
 FLC_KERNEL(full) {
   fl_view v = {.dtype = FL_F64, .ndim = 0};
-  double f = l->attrs->v[1].f;
+  double f = l->attrs->v[FL_ATTR_full_value].f;
   int64_t i;
-  if (!fl_attr_whole(l->attrs, 1, 3, &i))
+  if (!fl_attr_whole(l->attrs, FL_ATTR_full_value, FL_WHOLE_full_value, &i))
     i = fl_to_int(f);
   bool whole = fl_dtype_is_int(l->out[0].dtype);
   v.data = v.imm;

@@ -301,7 +301,7 @@ static fl_status run_reduce(plan *p, const char *text) {
   expr_args *a = &p->a;
   int64_t shape[FL_MAX_DIMS];
   int n, dims = expr_together(l, shape);
-  const int64_t *given = fl_attr_list(l->attrs, 0, &n);
+  const int64_t *given = fl_attr_list(l->attrs, FL_ATTR_reduce_dims, &n);
   uint32_t mask = n ? 0 : (1u << dims) - 1;
   for (int k = 0; k < n; k++)
     mask |= 1u << given[k];

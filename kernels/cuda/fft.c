@@ -379,21 +379,28 @@ static fl_status fft_row(const fl_launch *l, call c, int dim, int64_t dims) {
 
 FLC_KERNEL(dft) {
   const fl_attr *a = l->attrs->v;
-  call c = {.kind = FFT_PAIRS, .inverse = a[1].i, .scale = a[2].f};
-  return fft_row(l, c, (int)a[0].i, a[3].i);
+  call c = {.kind = FFT_PAIRS,
+            .inverse = a[FL_ATTR_dft_inverse].i,
+            .scale = a[FL_ATTR_dft_scale].f};
+  return fft_row(l, c, (int)a[FL_ATTR_dft_dim].i, a[FL_ATTR_dft_dims].i);
 }
 
 FLC_KERNEL(rdft) {
   const fl_attr *a = l->attrs->v;
-  int dim = (int)a[0].i;
-  call c = {.kind = FFT_REAL, .n = l->in[0].shape[dim], .scale = a[1].f};
-  return fft_row(l, c, dim, a[2].i);
+  int dim = (int)a[FL_ATTR_rdft_dim].i;
+  call c = {.kind = FFT_REAL,
+            .n = l->in[0].shape[dim],
+            .scale = a[FL_ATTR_rdft_scale].f};
+  return fft_row(l, c, dim, a[FL_ATTR_rdft_dims].i);
 }
 
 FLC_KERNEL(irdft) {
   const fl_attr *a = l->attrs->v;
-  call c = {.kind = FFT_HALF, .n = a[0].i, .inverse = true, .scale = a[2].f};
-  return fft_row(l, c, (int)a[1].i, a[3].i);
+  call c = {.kind = FFT_HALF,
+            .n = a[FL_ATTR_irdft_n].i,
+            .inverse = true,
+            .scale = a[FL_ATTR_irdft_scale].f};
+  return fft_row(l, c, (int)a[FL_ATTR_irdft_dim].i, a[FL_ATTR_irdft_dims].i);
 }
 
 void flc_visit_fft(flc_visitor *v) {

@@ -17,9 +17,9 @@ static call grid_open(const fl_launch *l, int in) {
   const fl_attr *v = l->attrs->v;
   call c = {.n = x->ndim - 2};
   grid_args *a = &c.a;
-  a->mode = (int)v[0].i;
-  a->padding = (int)v[1].i;
-  a->corners = v[2].i != 0;
+  a->mode = (int)v[FL_ATTR_grid_samples_mode].i;
+  a->padding = (int)v[FL_ATTR_grid_samples_padding].i;
+  a->corners = v[FL_ATTR_grid_samples_align_corners].i != 0;
   c.taps = a->mode == NEAREST ? 1 : a->mode == LINEAR ? 2 : 4;
   c.dtype =
       flc_wide(x->dtype) == FL_F64 || grid->dtype == FL_F64 ? FL_F64 : FL_F32;
@@ -69,12 +69,12 @@ static fl_status grid_finish(const fl_launch *l, const fl_view *y, fl_dtype d,
 }
 
 FLC_KERNEL(grid_sample) {
-  call c = grid_open(l, 0);
+  call c = grid_open(l, FL_IN_grid_sample_x);
   const fl_view *y = &l->out[0];
   if (flc_numel(y) == 0)
     return FL_OK;
-  c.a.x = flc_input(l, &l->in[0], c.dtype);
-  c.a.grid = flc_input(l, &l->in[1], c.dtype);
+  c.a.x = flc_input(l, &l->in[FL_IN_grid_sample_x], c.dtype);
+  c.a.grid = flc_input(l, &l->in[FL_IN_grid_sample_grid], c.dtype);
   c.a.y = made(l, y, c.dtype);
   if (!c.a.x || !c.a.grid || !c.a.y)
     return FL_ENOMEM;
@@ -96,12 +96,13 @@ static fl_status grid_backward(const fl_launch *l, const call *c) {
 
 /* dy, x, grid -> dx, dgrid */
 FLC_KERNEL(grid_sample_backward) {
-  call c = grid_open(l, 1);
-  const fl_view *dx = &l->out[0], *dgrid = &l->out[1];
+  call c = grid_open(l, FL_IN_grid_sample_backward_x);
+  const fl_view *dx = &l->out[0],
+                *dgrid = &l->out[FL_OUT_grid_sample_backward_dgrid];
   size_t size = fl_dtype_size(c.dtype);
-  c.a.dy = flc_input(l, &l->in[0], c.dtype);
-  c.a.x = flc_input(l, &l->in[1], c.dtype);
-  c.a.grid = flc_input(l, &l->in[2], c.dtype);
+  c.a.dy = flc_input(l, &l->in[FL_IN_grid_sample_backward_dy], c.dtype);
+  c.a.x = flc_input(l, &l->in[FL_IN_grid_sample_backward_x], c.dtype);
+  c.a.grid = flc_input(l, &l->in[FL_IN_grid_sample_backward_grid], c.dtype);
   c.a.dx = made(l, dx, c.dtype);
   c.a.dgrid = made(l, dgrid, c.dtype);
   if (!c.a.dy || !c.a.x || !c.a.grid || !c.a.dx || !c.a.dgrid)

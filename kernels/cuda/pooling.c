@@ -74,10 +74,10 @@ static void set_windows(const fl_launch *l, pool_args *p, int k, int dilation) {
 FLC_KERNEL(max_pool) {
   const fl_view *x = &l->in[0];
   int spatial;
-  fl_attr_list(l->attrs, 0, &spatial);
+  fl_attr_list(l->attrs, FL_ATTR_max_pool_kernel, &spatial);
   pool_args p = planes_of(l, x, &l->out[0], spatial);
-  set_windows(l, &p, 0, 3);
-  p.where = l->out[1].data;
+  set_windows(l, &p, FL_ATTR_max_pool_kernel, FL_ATTR_max_pool_dilation);
+  p.where = l->out[FL_OUT_max_pool_where].data;
   if (p.n == 0)
     return FL_OK;
   p.x = flc_input(l, x, x->dtype);
@@ -104,7 +104,7 @@ static fl_status pooling_put(const fl_launch *l, pool_put_args *a) {
   if (type != dx->dtype)
     sum.data = fl_scratch_get(l, bytes);
   a->dx = sum.data;
-  a->dy = flc_input(l, &l->in[0], type);
+  a->dy = flc_input(l, &l->in[FL_IN_max_pool_backward_dy], type);
   if (!a->dx || !a->dy)
     return FL_ENOMEM;
   fl_status s = flc_zero(l, a->dx, bytes);
@@ -114,15 +114,15 @@ static fl_status pooling_put(const fl_launch *l, pool_put_args *a) {
 }
 
 FLC_KERNEL(max_pool_backward) {
-  const fl_view *dy = &l->in[0], *dx = &l->out[0];
-  int lead = dx->ndim - (int)l->attrs->v[1].i;
+  const fl_view *dy = &l->in[FL_IN_max_pool_backward_dy], *dx = &l->out[0];
+  int lead = dx->ndim - (int)l->attrs->v[FL_ATTR_max_pool_backward_spatial].i;
   size_t bytes = (size_t)flc_numel(dx) * fl_dtype_size(dx->dtype);
   pool_put_args a = {.fault = flc_fault_of(l), .n = flc_numel(dy)};
   if (bytes == 0)
     return FL_OK;
   if (a.n == 0)
     return flc_zero(l, dx->data, bytes);
-  a.where = flc_input(l, &l->in[1], FL_I64);
+  a.where = flc_input(l, &l->in[FL_IN_max_pool_backward_where], FL_I64);
   if (!a.where)
     return FL_ENOMEM;
   a.in = flc_divisor_of(fl_numel(dx->ndim - lead, dx->shape + lead));
@@ -161,25 +161,25 @@ static fl_status mean(const fl_launch *l, pool_args *p, bool back) {
 
 FLC_KERNEL(avg_pool) {
   int spatial;
-  fl_attr_list(l->attrs, 0, &spatial);
+  fl_attr_list(l->attrs, FL_ATTR_avg_pool_kernel, &spatial);
   pool_args p = planes_of(l, &l->in[0], &l->out[0], spatial);
-  set_windows(l, &p, 0, -1);
-  p.count_pad = l->attrs->v[4].i != 0;
+  set_windows(l, &p, FL_ATTR_avg_pool_kernel, -1);
+  p.count_pad = l->attrs->v[FL_ATTR_avg_pool_count_pad].i != 0;
   return mean(l, &p, false);
 }
 
 FLC_KERNEL(avg_pool_backward) {
   int spatial;
-  fl_attr_list(l->attrs, 1, &spatial);
+  fl_attr_list(l->attrs, FL_ATTR_avg_pool_backward_kernel, &spatial);
   pool_args p = planes_of(l, &l->out[0], &l->in[0], spatial);
-  set_windows(l, &p, 1, -1);
-  p.count_pad = l->attrs->v[4].i != 0;
+  set_windows(l, &p, FL_ATTR_avg_pool_backward_kernel, -1);
+  p.count_pad = l->attrs->v[FL_ATTR_avg_pool_backward_count_pad].i != 0;
   return mean(l, &p, true);
 }
 
 FLC_KERNEL(adaptive_avg_pool) {
   int spatial;
-  fl_attr_list(l->attrs, 0, &spatial);
+  fl_attr_list(l->attrs, FL_ATTR_adaptive_avg_pool_size, &spatial);
   pool_args p = planes_of(l, &l->in[0], &l->out[0], spatial);
   p.adaptive = 1;
   return mean(l, &p, false);

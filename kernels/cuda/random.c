@@ -68,61 +68,66 @@ static double random_below(fl_dtype d, double x) {
 }
 
 FLC_KERNEL(rand) {
-  double low = l->attrs->v[1].f, high = l->attrs->v[2].f;
+  double low = l->attrs->v[FL_ATTR_rand_low].f,
+         high = l->attrs->v[FL_ATTR_rand_high].f;
   if (!(low <= high) || !(high - low < INFINITY))
     return fli_fail(FL_EARG, "rand: low must not be above high, got %g and %g",
                     low, high);
   draw_args a = {.low = low, .width = high - low};
   a.most = low < high ? random_below(l->out[0].dtype, high) : high;
-  return random_draw(l, "rand", &a, 0);
+  return random_draw(l, "rand", &a, FL_IN_rand_seed);
 }
 
 FLC_KERNEL(randn) {
-  draw_args a = {.low = l->attrs->v[1].f, .width = l->attrs->v[2].f};
+  draw_args a = {.low = l->attrs->v[FL_ATTR_randn_mean].f,
+                 .width = l->attrs->v[FL_ATTR_randn_std].f};
   if (!(a.width >= 0))
     return fli_fail(FL_EARG, "randn: std must be at least 0, got %g", a.width);
-  return random_draw(l, "randn", &a, 0);
+  return random_draw(l, "randn", &a, FL_IN_randn_seed);
 }
 
 FLC_KERNEL(randint) {
   const fl_attr *t = l->attrs->v;
-  draw_args a = {.first = t[0].i};
-  a.range = (uint64_t)t[1].i - (uint64_t)t[0].i;
-  return random_draw(l, "randint", &a, 0);
+  draw_args a = {.first = t[FL_ATTR_randint_low].i};
+  a.range =
+      (uint64_t)t[FL_ATTR_randint_high].i - (uint64_t)t[FL_ATTR_randint_low].i;
+  return random_draw(l, "randint", &a, FL_IN_randint_seed);
 }
 
 /* --- others, of a uniform number each or of a normal one --- */
 
 FLC_KERNEL(exponential) {
-  double rate = l->attrs->v[1].f;
+  double rate = l->attrs->v[FL_ATTR_exponential_rate].f;
   draw_args a = {.width = 1 / rate};
   if (!(rate > 0 && rate < INFINITY))
     return fli_fail(FL_EARG, "exponential: rate must be above 0, got %g", rate);
-  return random_draw(l, "exponential", &a, 0);
+  return random_draw(l, "exponential", &a, FL_IN_exponential_seed);
 }
 
 FLC_KERNEL(cauchy) {
-  draw_args a = {.low = l->attrs->v[1].f, .width = l->attrs->v[2].f};
+  draw_args a = {.low = l->attrs->v[FL_ATTR_cauchy_median].f,
+                 .width = l->attrs->v[FL_ATTR_cauchy_sigma].f};
   if (!(a.width > 0))
     return fli_fail(FL_EARG, "cauchy: sigma must be above 0, got %g", a.width);
-  return random_draw(l, "cauchy", &a, 0);
+  return random_draw(l, "cauchy", &a, FL_IN_cauchy_seed);
 }
 
 FLC_KERNEL(log_normal) {
-  draw_args a = {.low = l->attrs->v[1].f, .width = l->attrs->v[2].f};
+  draw_args a = {.low = l->attrs->v[FL_ATTR_log_normal_mean].f,
+                 .width = l->attrs->v[FL_ATTR_log_normal_std].f};
   if (!(a.width >= 0))
     return fli_fail(FL_EARG, "log_normal: std must be at least 0, got %g",
                     a.width);
-  return random_draw(l, "log_normal", &a, 0);
+  return random_draw(l, "log_normal", &a, FL_IN_log_normal_seed);
 }
 
 FLC_KERNEL(geometric) {
-  double p = l->attrs->v[1].f;
+  double p = l->attrs->v[FL_ATTR_geometric_p].f;
   draw_args a = {.width = -1 / log1p(-p)};
   if (!(p > 0 && p <= 1))
     return fli_fail(FL_EARG,
                     "geometric: p must be above 0 and at most 1, got %g", p);
-  return random_draw(l, "geometric", &a, 0);
+  return random_draw(l, "geometric", &a, FL_IN_geometric_seed);
 }
 
 /* --- randperm --- */
@@ -154,8 +159,8 @@ static fl_status shuffle(const fl_launch *l, shuffle_args *a, fl_dtype d) {
 
 FLC_KERNEL(randperm) {
   const fl_view *y = &l->out[0];
-  shuffle_args a = {.seed = number_of(&l->in[0]),
-                    .offset = number_of(&l->in[1]),
+  shuffle_args a = {.seed = number_of(&l->in[FL_IN_randperm_seed]),
+                    .offset = number_of(&l->in[FL_IN_randperm_offset]),
                     .y = y->data,
                     .n = y->shape[0],
                     .base = l->base,
@@ -187,11 +192,17 @@ fl_status flc_random_refused(const char *op, int64_t bits, int64_t code) {
   return fli_fail(FL_EARG, "%s: %s", op, text);
 }
 
+_Static_assert(FL_IN_bernoulli_p == FL_IN_gamma_alpha &&
+                   FL_IN_bernoulli_p == FL_IN_poisson_rate &&
+                   FL_IN_bernoulli_seed == FL_IN_gamma_seed &&
+                   FL_IN_bernoulli_seed == FL_IN_poisson_seed,
+               "one function for three rows");
+
 /* Of each element of the input by itself. */
 static fl_status draw_of(const fl_launch *l, const char *entry) {
-  const fl_view *p = &l->in[0];
+  const fl_view *p = &l->in[FL_IN_bernoulli_p];
   draw_args a = {.x = flc_input(l, p, p->dtype), .fault = flc_fault_of(l)};
-  return a.x ? random_draw(l, entry, &a, 1) : FL_ENOMEM;
+  return a.x ? random_draw(l, entry, &a, FL_IN_bernoulli_seed) : FL_ENOMEM;
 }
 
 FLC_KERNEL(bernoulli) {
@@ -206,9 +217,14 @@ FLC_KERNEL(poisson) {
   return draw_of(l, "poissons");
 }
 
+_Static_assert(FL_IN_dropout_x == FL_IN_dropout_backward_dy &&
+                   FL_IN_dropout_seed == FL_IN_dropout_backward_seed &&
+                   FL_ATTR_dropout_p == FL_ATTR_dropout_backward_p,
+               "one function for both rows");
+
 static fl_status random_drop(const fl_launch *l) {
-  const fl_view *x = &l->in[0], *y = &l->out[0];
-  double p = l->attrs->v[0].f;
+  const fl_view *x = &l->in[FL_IN_dropout_x], *y = &l->out[0];
+  double p = l->attrs->v[FL_ATTR_dropout_p].f;
   if (!(p >= 0 && p <= 1))
     return fli_fail(FL_EARG, "%s: p must be from 0 to 1, got %g", l->op, p);
   uint64_t limit = (uint64_t)rint(p * 0x1p16);
@@ -221,7 +237,7 @@ static fl_status random_drop(const fl_launch *l) {
   draw_args a = {.x = flc_input(l, x, x->dtype),
                  .width = 1 / (1 - p),
                  .limit = (uint32_t)limit};
-  return a.x ? random_draw(l, "dropout", &a, 1) : FL_ENOMEM;
+  return a.x ? random_draw(l, "dropout", &a, FL_IN_dropout_seed) : FL_ENOMEM;
 }
 
 FLC_KERNEL(dropout) {
@@ -236,18 +252,19 @@ FLC_KERNEL(dropout_backward) {
 /* --- multinomial --- */
 
 FLC_KERNEL(multinomial) {
-  const fl_view *p = &l->in[0];
+  const fl_view *p = &l->in[FL_IN_multinomial_p];
   flc_spec sums = FLC_SPEC("random", "sums", 0);
   flc_spec replace = FLC_SPEC("random", "replace", 0);
   flc_spec race = FLC_SPEC("random", "race", 0);
-  sample_args a = {.seed = number_of(&l->in[1]),
-                   .offset = number_of(&l->in[2]),
+  sample_args a = {.seed = number_of(&l->in[FL_IN_multinomial_seed]),
+                   .offset = number_of(&l->in[FL_IN_multinomial_offset]),
                    .rows = p->ndim == 2 ? p->shape[0] : 1,
                    .classes = p->shape[p->ndim - 1],
-                   .n = l->attrs->v[0].i,
+                   .n = l->attrs->v[FL_ATTR_multinomial_n].i,
                    .base = l->base,
                    .y = l->out[0].data,
-                   .replacement = l->attrs->v[1].i != 0,
+                   .replacement =
+                       l->attrs->v[FL_ATTR_multinomial_replacement].i != 0,
                    .fault = flc_fault_of(l)};
   if (a.rows == 0)
     return FL_OK;

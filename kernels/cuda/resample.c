@@ -14,7 +14,7 @@ static flc_grid resample_over(int64_t n, int block) {
 }
 
 static int64_t resample_along(const fl_launch *l, const fl_view *v) {
-  return v->ndim ? v->shape[l->attrs->v[0].i] : 1;
+  return v->ndim ? v->shape[l->attrs->v[FL_ATTR_resampling_dim].i] : 1;
 }
 
 /* Threads take v elements of y each. */
@@ -39,18 +39,18 @@ static fl_status resample_prepare(const fl_launch *l, int64_t n,
   fl_dtype wide = flc_wide(l->out[0].dtype);
   const fl_attr *v = l->attrs->v;
   const fl_view *y = &l->out[0];
-  int dim = (int)v[0].i;
+  int dim = (int)v[FL_ATTR_resampling_dim].i;
   sampling *s = &a->s;
   *s = (sampling){.n = n,
                   .results = results,
-                  .start = v[2].f,
-                  .step = v[3].f,
-                  .mode = (int)v[4].i,
-                  .rounding = (int)v[5].i,
-                  .cubic = v[6].f,
-                  .exclude = v[8].i != 0,
-                  .outside = v[9].f};
-  s->wide = v[7].i && s->step > 1 ? s->step : 1;
+                  .start = v[FL_ATTR_resampling_start].f,
+                  .step = v[FL_ATTR_resampling_step].f,
+                  .mode = (int)v[FL_ATTR_resampling_mode].i,
+                  .rounding = (int)v[FL_ATTR_resampling_rounding].i,
+                  .cubic = v[FL_ATTR_resampling_cubic].f,
+                  .exclude = v[FL_ATTR_resampling_exclude_outside].i != 0,
+                  .outside = v[FL_ATTR_resampling_outside].f};
+  s->wide = v[FL_ATTR_resampling_antialias].i && s->step > 1 ? s->step : 1;
   s->taps = s->mode == NEAREST ? 1
             : s->mode == LINEAR && s->wide == 1
                 ? 2

@@ -112,7 +112,7 @@ FLC_KERNEL(flip) {
   const fl_view *x = &l->in[0];
   remap_args a = shape_plain(l, SHAPE_CONSTANT);
   int n;
-  const int64_t *dims = fl_attr_list(l->attrs, 0, &n);
+  const int64_t *dims = fl_attr_list(l->attrs, FL_ATTR_flip_dims, &n);
   int64_t start = 0;
   bool turned[FL_MAX_DIMS] = {false};
   for (int i = 0; i < n && x->ndim > 0; i++)
@@ -130,8 +130,8 @@ FLC_KERNEL(flip) {
 FLC_KERNEL(roll) {
   const fl_view *x = &l->in[0];
   int n, nd;
-  const int64_t *shifts = fl_attr_list(l->attrs, 0, &n);
-  const int64_t *dims = fl_attr_list(l->attrs, 1, &nd);
+  const int64_t *shifts = fl_attr_list(l->attrs, FL_ATTR_roll_shifts, &n);
+  const int64_t *dims = fl_attr_list(l->attrs, FL_ATTR_roll_dims, &nd);
   int64_t numel = flc_numel(x);
   remap_args a = shape_plain(l, SHAPE_CIRCULAR);
   if (numel == 0)
@@ -183,15 +183,16 @@ uint64_t flc_element(fl_dtype d, double v) {
 FLC_KERNEL(pad) {
   const fl_view *x = &l->in[0], *y = &l->out[0];
   int n;
-  const int64_t *list = fl_attr_list(l->attrs, 0, &n);
+  const int64_t *list = fl_attr_list(l->attrs, FL_ATTR_pad_pad, &n);
   if (x->ndim == 0)
     return flc_move(l, y, x);
-  remap_args a = shape_plain(l, (int)l->attrs->v[1].i);
+  remap_args a = shape_plain(l, (int)l->attrs->v[FL_ATTR_pad_mode].i);
   for (int i = 0; i < x->ndim && 2 * i < n; i++)
     a.before[i] = list[2 * i];
-  uint64_t bits = flc_element(x->dtype, l->attrs->v[2].f);
+  uint64_t bits = flc_element(x->dtype, l->attrs->v[FL_ATTR_pad_value].f);
   int64_t shape_whole;
-  if (x->dtype == FL_I64 && fl_attr_whole(l->attrs, 2, 3, &shape_whole))
+  if (x->dtype == FL_I64 && fl_attr_whole(l->attrs, FL_ATTR_pad_value,
+                                          FL_WHOLE_pad_value, &shape_whole))
     bits = (uint64_t)shape_whole;
   for (int size = 8 * size_of(x); size < 64; size *= 2)
     bits |= bits << size;
@@ -226,7 +227,7 @@ static int join_unpadded(unpad_args *a, int ndim) {
 FLC_KERNEL(pad_backward) {
   const fl_view *dy = &l->in[0], *dx = &l->out[0];
   int n;
-  const int64_t *list = fl_attr_list(l->attrs, 1, &n);
+  const int64_t *list = fl_attr_list(l->attrs, FL_ATTR_pad_backward_pad, &n);
   if (dx->ndim == 0)
     return flc_move(l, dx, dy);
   if (flc_numel(dx) == 0)
@@ -236,7 +237,7 @@ FLC_KERNEL(pad_backward) {
   unpad_args a = {.dy = flc_input(l, dy, dx->dtype),
                   .dx = dx->data,
                   .n = flc_numel(dx),
-                  .mode = (int)l->attrs->v[2].i};
+                  .mode = (int)l->attrs->v[FL_ATTR_pad_backward_mode].i};
   if (!a.dy)
     return FL_ENOMEM;
   for (int i = 0; i < dx->ndim; i++) {
@@ -295,8 +296,10 @@ static int join_strided(unstride_args *a, int ndim) {
 FLC_KERNEL(as_strided_backward) {
   const fl_view *dy = &l->in[0], *dx = &l->out[0];
   int n, ndim = 0;
-  const int64_t *size = fl_attr_list(l->attrs, 1, &n);
-  const int64_t *stride = fl_attr_list(l->attrs, 2, &n);
+  const int64_t *size =
+      fl_attr_list(l->attrs, FL_ATTR_as_strided_backward_size, &n);
+  const int64_t *stride =
+      fl_attr_list(l->attrs, FL_ATTR_as_strided_backward_stride, &n);
   if (flc_numel(dx) == 0)
     return FL_OK;
   if (flc_numel(dy) == 0)
@@ -304,7 +307,8 @@ FLC_KERNEL(as_strided_backward) {
   unstride_args a = {.dy = flc_input(l, dy, dx->dtype),
                      .dx = dx->data,
                      .n = flc_numel(dx),
-                     .offset = l->attrs->v[3].i};
+                     .offset =
+                         l->attrs->v[FL_ATTR_as_strided_backward_offset].i};
   if (!a.dy)
     return FL_ENOMEM;
   int64_t from = 1;
@@ -341,7 +345,7 @@ static fl_status lay(const fl_launch *l, const fl_view *x, void *to,
 }
 
 FLC_KERNEL(cat) {
-  int dim = (int)l->attrs->v[0].i;
+  int dim = (int)l->attrs->v[FL_ATTR_cat_dim].i;
   const fl_view *y = &l->out[0];
   fl_view slice = *y;
   int64_t start = 0;
@@ -364,6 +368,9 @@ FLC_KERNEL(cat) {
   return FL_OK;
 }
 
+_Static_assert(FL_ATTR_tril_diagonal == FL_ATTR_triu_diagonal,
+               "one function for both rows");
+
 static fl_status shape_triangle(const fl_launch *l, bool upper) {
   const fl_view *x = &l->in[0];
   int64_t big = (int64_t)1 << 62; /* sums stay in range */
@@ -372,7 +379,7 @@ static fl_status shape_triangle(const fl_launch *l, bool upper) {
     return FL_OK;
   a.rows = flc_divisor_of(x->shape[x->ndim - 2]);
   a.columns = flc_divisor_of(x->shape[x->ndim - 1]);
-  a.diagonal = fl_clamp_i64(l->attrs->v[0].i, -big, big);
+  a.diagonal = fl_clamp_i64(l->attrs->v[FL_ATTR_tril_diagonal].i, -big, big);
   a.x = flc_input(l, x, x->dtype);
   int v = per_thread(size_of(x), a.columns.by);
   if (!flc_aligned(a.x, 16))
@@ -401,10 +408,13 @@ static fl_status shape_sequence(const fl_launch *l, sequence_args *a) {
 
 FLC_KERNEL(arange) {
   const fl_attr *t = l->attrs->v;
-  sequence_args a = {.start = t[0].f, .step = t[2].f, .kind = SHAPE_STEPS};
+  sequence_args a = {.start = t[FL_ATTR_arange_start].f,
+                     .step = t[FL_ATTR_arange_step].f,
+                     .kind = SHAPE_STEPS};
   if (fl_dtype_kind(l->out[0].dtype) != FL_KIND_FLOAT &&
-      fl_attr_whole(l->attrs, 0, 5, &a.first) &&
-      fl_attr_whole(l->attrs, 2, 7, &a.by))
+      fl_attr_whole(l->attrs, FL_ATTR_arange_start, FL_WHOLE_arange_start,
+                    &a.first) &&
+      fl_attr_whole(l->attrs, FL_ATTR_arange_step, FL_WHOLE_arange_step, &a.by))
     a.kind = SHAPE_WHOLE; /* exact beyond 2^53 */
   return shape_sequence(l, &a);
 }
@@ -412,14 +422,18 @@ FLC_KERNEL(arange) {
 FLC_KERNEL(linspace) {
   const fl_attr *t = l->attrs->v;
   int64_t n = l->out[0].shape[0];
-  sequence_args a = {.start = t[0].f, .stop = t[1].f, .kind = SHAPE_STEPS};
+  sequence_args a = {.start = t[FL_ATTR_linspace_start].f,
+                     .stop = t[FL_ATTR_linspace_stop].f,
+                     .kind = SHAPE_STEPS};
   if (n > 1) {
     a.step = (a.stop - a.start) / (double)(n - 1);
     a.kind = SHAPE_ENDS; /* so that the last one is `stop` itself */
   }
   if (n <= INT32_MAX && fl_dtype_kind(l->out[0].dtype) != FL_KIND_FLOAT &&
-      fl_attr_whole(l->attrs, 0, 4, &a.first) &&
-      fl_attr_whole(l->attrs, 1, 5, &a.by))
+      fl_attr_whole(l->attrs, FL_ATTR_linspace_start, FL_WHOLE_linspace_start,
+                    &a.first) &&
+      fl_attr_whole(l->attrs, FL_ATTR_linspace_stop, FL_WHOLE_linspace_stop,
+                    &a.by))
     a.kind = n > 1 ? SHAPE_EVEN : SHAPE_WHOLE;
   return shape_sequence(l, &a);
 }
