@@ -19,10 +19,14 @@
 
 /* --- rows --- */
 
+_Static_assert(FL_IN_solve_a == FL_IN_triangular_solve_a &&
+                   FL_IN_solve_b == FL_IN_triangular_solve_b,
+               "read for both rows");
+
 /* The right-hand sides, broadcast, into `y`, column by column if they are to be
  * turned. */
 static fl_status right_sides(const flc_linalg *c, void *y, bool columns) {
-  const fl_view *b = &c->l->in[1];
+  const fl_view *b = &c->l->in[FL_IN_solve_b];
   int own = b->ndim > 1 ? 2 : 1;
   fl_view to = {.data = y, .dtype = c->dtype, .ndim = c->lead + own}, from;
   fl_view_copy(&from, b);
@@ -46,7 +50,7 @@ static fl_status right_sides(const flc_linalg *c, void *y, bool columns) {
  * triangle, which is quicker; a lower one of ours is turned for it if it is
  * large. */
 static fl_status cholesky(flc_linalg *c) {
-  bool upper = c->l->attrs->v[0].i;
+  bool upper = c->l->attrs->v[FL_ATTR_cholesky_upper].i;
   int64_t n = c->n, size = n * n;
   bool turned = !upper && n > SMALL_CHOLESKY;
   int uplo = upper || turned ? CUBLAS_FILL_MODE_LOWER : CUBLAS_FILL_MODE_UPPER;
@@ -86,12 +90,14 @@ static fl_status triangular_solve(flc_linalg *c) {
   if (!y)
     return FL_ENOMEM;
   TRY(right_sides(c, y, columns));
-  if (!v[2].i) {
+  if (!v[FL_ATTR_triangular_solve_unitriangular].i) {
     TRY(flc_linalg_diagonal(c, c->in, c->many, true));
     TRY(flc_linalg_verdict(c, c->many, FL_MATRIX_DIAGONAL, false));
   }
-  TRY(flc_linalg_by_triangle(c, c->in, y, c->k, v[0].i, v[1].i, v[2].i,
-                             columns));
+  TRY(flc_linalg_by_triangle(
+      c, c->in, y, c->k, v[FL_ATTR_triangular_solve_upper].i,
+      v[FL_ATTR_triangular_solve_transpose].i,
+      v[FL_ATTR_triangular_solve_unitriangular].i, columns));
   if (!columns)
     return FL_OK;
   return flc_linalg_move(
@@ -125,7 +131,7 @@ static fl_status inv(flc_linalg *c) {
 
 /* det, and slogdet with two results. */
 static fl_status determinant(flc_linalg *c) {
-  lu_args a = {.sign = c->out[0], .size = c->out[1]};
+  lu_args a = {.sign = c->out[0], .size = c->out[FL_OUT_slogdet_logabsdet]};
   TRY(flc_linalg_factors(c, &a));
   flc_spec spec = FLC_SPEC("linalg", "lu_end", c->dtype, false);
   flc_grid grid = {.x = (unsigned)c->batch, .block = 128};
@@ -143,7 +149,7 @@ static bool qr_fits(const flc_linalg *c, int64_t wide, size_t *bytes) {
 static fl_status qr_small(flc_linalg *c, int64_t wide, size_t bytes) {
   qr_args a = {.x = c->in,
                .q = c->out[0],
-               .r = c->out[1],
+               .r = c->out[FL_OUT_qr_r],
                .m = c->m,
                .n = c->n,
                .wide = wide};
@@ -155,7 +161,8 @@ static fl_status qr_small(flc_linalg *c, int64_t wide, size_t bytes) {
 
 static fl_status qr(flc_linalg *c) {
   int64_t m = c->m, n = c->n, k = m < n ? m : n,
-          wide = c->l->attrs->v[0].i ? m : k, room = n > wide ? n : wide;
+          wide = c->l->attrs->v[FL_ATTR_qr_mode].i ? m : k,
+          room = n > wide ? n : wide;
   size_t device = 0, host = 0;
   int lwork = 0;
   size_t bytes;
@@ -178,7 +185,8 @@ static fl_status qr(flc_linalg *c) {
   for (int64_t b = 0; b < c->batch; b++) {
     void *x = flc_linalg_at(c, a, b * m * room);
     fl_view to = flc_linalg_by_rows(
-                c, flc_linalg_at(c, c->out[1], b * wide * n), wide, n),
+                c, flc_linalg_at(c, c->out[FL_OUT_qr_r], b * wide * n), wide,
+                n),
             from = r;
     from.data = x;
     from.shape[0] = to.shape[0] = 1;
@@ -188,7 +196,7 @@ static fl_status qr(flc_linalg *c) {
     SOLVER(orgqr, c->s.handle, (int)m, (int)wide, (int)k, x, (int)m, tau,
            c->room, lwork, c->info);
   }
-  TRY(flc_linalg_triangle(c, c->out[1], wide, true));
+  TRY(flc_linalg_triangle(c, c->out[FL_OUT_qr_r], wide, true));
   return flc_linalg_move(c, flc_linalg_by_rows(c, c->out[0], m, wide), q);
 }
 
@@ -283,12 +291,14 @@ static fl_status decompose(flc_linalg *c, parts *p) {
 /* u of ours is v, row by row; vh is u. */
 static fl_status svd(flc_linalg *c) {
   int64_t k = c->m < c->n ? c->m : c->n;
-  parts p = {.u = c->out[2], .s = c->out[1], .full = c->l->attrs->v[0].i};
+  parts p = {.u = c->out[FL_OUT_svd_vh],
+             .s = c->out[FL_OUT_svd_s],
+             .full = c->l->attrs->v[FL_ATTR_svd_full_matrices].i};
   int64_t wu = p.full ? c->n : k, wv = p.full ? c->m : k;
   TRY(decompose(c, &p));
-  if (p.u != c->out[2])
+  if (p.u != c->out[FL_OUT_svd_vh])
     TRY(flc_linalg_move(
-        c, flc_linalg_by_rows(c, c->out[2], wu, c->n),
+        c, flc_linalg_by_rows(c, c->out[FL_OUT_svd_vh], wu, c->n),
         flc_linalg_strided(c, p.u, wu, c->n, c->n * p.wu, c->n, 1)));
   return flc_linalg_move(
       c, flc_linalg_by_rows(c, c->out[0], c->m, wv),
@@ -309,7 +319,7 @@ static fl_status linalg_multiply(const flc_linalg *c, flc_product *p,
 
 static fl_status pinv(flc_linalg *c) {
   int64_t m = c->m, n = c->n, k = m < n ? m : n;
-  double rcond = c->l->attrs->v[0].f;
+  double rcond = c->l->attrs->v[FL_ATTR_pinv_rcond].f;
   parts p = {.s = flc_linalg_get(c, c->batch * k)};
   if (!p.s)
     return FL_ENOMEM;
@@ -339,7 +349,7 @@ static fl_status pinv(flc_linalg *c) {
 }
 
 static fl_status eigh(flc_linalg *c) {
-  bool upper = c->l->attrs->v[0].i;
+  bool upper = c->l->attrs->v[FL_ATTR_eigh_upper].i;
   int uplo = upper ? CUBLAS_FILL_MODE_LOWER : CUBLAS_FILL_MODE_UPPER,
       job = CUSOLVER_EIG_MODE_VECTOR;
   int64_t n = c->n, size = n * n;
@@ -361,8 +371,9 @@ static fl_status eigh(flc_linalg *c) {
                     c->type, w, c->type, ROOMS, c->info));
   }
   TRY(flc_linalg_verdict(c, c->batch, FL_MATRIX_SLOW, true));
-  return flc_linalg_move(c, flc_linalg_by_rows(c, c->out[1], n, n),
-                         flc_linalg_strided(c, a, n, n, size, 1, n));
+  return flc_linalg_move(
+      c, flc_linalg_by_rows(c, c->out[FL_OUT_eigh_vectors], n, n),
+      flc_linalg_strided(c, a, n, n, size, 1, n));
 }
 
 static fl_status eig_pairs(flc_linalg *c) {
@@ -385,7 +396,11 @@ static fl_status eig_pairs(flc_linalg *c) {
                    flc_linalg_at(c, v, b * size), n, c->type, ROOMS,
                    c->info + b));
   TRY(flc_linalg_verdict(c, c->batch, FL_MATRIX_SLOW, true));
-  pairs_args p = {.v = v, .w = w, .y = c->out[1], .batch = c->batch, .n = n};
+  pairs_args p = {.v = v,
+                  .w = w,
+                  .y = c->out[FL_OUT_eig_pairs_vectors],
+                  .batch = c->batch,
+                  .n = n};
   flc_spec spec = FLC_SPEC("linalg", "to_pairs", c->dtype);
   return FLC_RUN(c->l, spec, flc_linalg_over(c->batch * size), p);
 }
@@ -519,9 +534,9 @@ static fl_status linalg_prepare(flc_linalg *c) {
 
 static fl_status linalg_run(const fl_launch *l, fl_status (*f)(flc_linalg *),
                             fl_dtype d) {
-  const fl_view *x = &l->in[0];
+  const fl_view *x = &l->in[FL_IN_solve_a];
   flc_linalg c = {.l = l, .dtype = d, .wide = d == FL_F64, .k = 1};
-  int right = l->n_in > 1 ? l->in[1].ndim > 1 ? 2 : 1 : 0;
+  int right = l->n_in > 1 ? l->in[FL_IN_solve_b].ndim > 1 ? 2 : 1 : 0;
   c.size = fl_dtype_size(d);
   c.type = c.wide ? CUDA_R_64F : CUDA_R_32F;
   c.m = x->shape[x->ndim - 2];
@@ -529,7 +544,7 @@ static fl_status linalg_run(const fl_launch *l, fl_status (*f)(flc_linalg *),
   c.lead = right ? l->out[0].ndim - right : x->ndim - 2;
   c.batch = fl_numel(c.lead, right ? l->out[0].shape : x->shape);
   if (right == 2)
-    c.k = l->in[1].shape[l->in[1].ndim - 1];
+    c.k = l->in[FL_IN_solve_b].shape[l->in[FL_IN_solve_b].ndim - 1];
   if (c.batch == 0 || c.m == 0 || c.n == 0 || c.k == 0 || c.m > LARGEST ||
       c.n > LARGEST || c.k > INT32_MAX || flc_solver_open(l, &c.s))
     return flc_on_host(l);

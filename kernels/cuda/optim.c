@@ -131,11 +131,25 @@ static fl_status optim_step(const fl_launch *l, int rule, stepping *c,
   return s == FL_OK ? flush(c) : s;
 }
 
+_Static_assert(FL_IN_sgd_step_lr == FL_IN_adam_step_lr &&
+                   FL_IN_sgd_step_lr == FL_IN_rmsprop_step_lr &&
+                   FL_IN_sgd_step_lr == FL_IN_adagrad_step_lr &&
+                   FL_IN_sgd_step_lr == FL_IN_lion_step_lr &&
+                   FL_IN_sgd_step_lr == FL_IN_lerp_step_weight &&
+                   FL_IN_sgd_step_lr == FL_IN_scale_step_scale,
+               "one function for seven rows");
+_Static_assert(FL_IN_sgd_step_xs == FL_IN_rmsprop_step_xs &&
+                   FL_IN_sgd_step_xs == FL_IN_adagrad_step_xs &&
+                   FL_IN_sgd_step_xs == FL_IN_lion_step_xs &&
+                   FL_IN_sgd_step_xs == FL_IN_lerp_step_xs &&
+                   FL_IN_sgd_step_xs == FL_IN_scale_step_xs,
+               "one function for six rows");
+
 /* What changes from step to step. b1 and b2 are Adam's, and `t` the input that
  * counts its steps. */
 static fl_status optim_settle(const fl_launch *l, stepping *c,
                               const fl_view *t) {
-  const fl_view *lr = &l->in[0];
+  const fl_view *lr = &l->in[FL_IN_sgd_step_lr];
   optim_recipe *r = &c->a.recipe;
   bool adam = t != NULL;
   if (flc_is_number(lr) && (!adam || flc_is_number(t))) {
@@ -172,7 +186,7 @@ static fl_status optim_settle(const fl_launch *l, stepping *c,
 
 static fl_status settled(const fl_launch *l, int rule, stepping *c) {
   fl_status s = optim_settle(l, c, NULL);
-  return s == FL_OK ? optim_step(l, rule, c, 1) : s;
+  return s == FL_OK ? optim_step(l, rule, c, FL_IN_sgd_step_xs) : s;
 }
 
 /* --- the rules; attribute 0 is always `moments`, groups of state --- */
@@ -186,50 +200,61 @@ static double optim_real(const fl_launch *l, int k) {
 }
 
 FLC_KERNEL(sgd_step) {
-  stepping c = {.a.recipe = {.momentum = optim_real(l, 1),
-                             .damp = 1 - optim_real(l, 2),
-                             .nesterov = optim_flag(l, 3),
-                             .decay = optim_real(l, 4),
-                             .first = optim_flag(l, 5),
-                             .maximize = optim_flag(l, 6)}};
-  return settled(l, optim_real(l, 1) != 0 ? OPTIM_MOMENTUM : OPTIM_SGD, &c);
+  stepping c = {
+      .a.recipe = {.momentum = optim_real(l, FL_ATTR_sgd_step_momentum),
+                   .damp = 1 - optim_real(l, FL_ATTR_sgd_step_dampening),
+                   .nesterov = optim_flag(l, FL_ATTR_sgd_step_nesterov),
+                   .decay = optim_real(l, FL_ATTR_sgd_step_weight_decay),
+                   .first = optim_flag(l, FL_ATTR_sgd_step_first),
+                   .maximize = optim_flag(l, FL_ATTR_sgd_step_maximize)}};
+  return settled(l,
+                 optim_real(l, FL_ATTR_sgd_step_momentum) != 0 ? OPTIM_MOMENTUM
+                                                               : OPTIM_SGD,
+                 &c);
 }
 
 FLC_KERNEL(adam_step) {
-  stepping c = {.a.recipe = {.b1 = optim_real(l, 1),
-                             .b2 = optim_real(l, 2),
-                             .eps = optim_real(l, 3),
-                             .decay = optim_real(l, 4),
-                             .decoupled = optim_flag(l, 5),
-                             .maximize = optim_flag(l, 7)}};
-  fl_status s = optim_settle(l, &c, &l->in[1]);
-  return s == FL_OK
-             ? optim_step(l, optim_flag(l, 6) ? OPTIM_AMSGRAD : OPTIM_ADAM, &c,
-                          2)
-             : s;
+  stepping c = {
+      .a.recipe = {.b1 = optim_real(l, FL_ATTR_adam_step_beta1),
+                   .b2 = optim_real(l, FL_ATTR_adam_step_beta2),
+                   .eps = optim_real(l, FL_ATTR_adam_step_eps),
+                   .decay = optim_real(l, FL_ATTR_adam_step_weight_decay),
+                   .decoupled = optim_flag(l, FL_ATTR_adam_step_decoupled),
+                   .maximize = optim_flag(l, FL_ATTR_adam_step_maximize)}};
+  fl_status s = optim_settle(l, &c, &l->in[FL_IN_adam_step_step]);
+  return s == FL_OK ? optim_step(l,
+                                 optim_flag(l, FL_ATTR_adam_step_amsgrad)
+                                     ? OPTIM_AMSGRAD
+                                     : OPTIM_ADAM,
+                                 &c, FL_IN_adam_step_xs)
+                    : s;
 }
 
 FLC_KERNEL(rmsprop_step) {
-  stepping c = {.a.recipe = {.b1 = optim_real(l, 1),
-                             .eps = optim_real(l, 2),
-                             .decay = optim_real(l, 3),
-                             .momentum = optim_real(l, 4)}};
-  bool moving = optim_real(l, 4) != 0;
+  stepping c = {
+      .a.recipe = {.b1 = optim_real(l, FL_ATTR_rmsprop_step_alpha),
+                   .eps = optim_real(l, FL_ATTR_rmsprop_step_eps),
+                   .decay = optim_real(l, FL_ATTR_rmsprop_step_weight_decay),
+                   .momentum = optim_real(l, FL_ATTR_rmsprop_step_momentum)}};
+  bool moving = optim_real(l, FL_ATTR_rmsprop_step_momentum) != 0;
   int centered = moving ? OPTIM_CENTERED_MOMENTUM : OPTIM_CENTERED;
   int plain = moving ? OPTIM_RMSPROP_MOMENTUM : OPTIM_RMSPROP;
-  return settled(l, optim_flag(l, 5) ? centered : plain, &c);
+  return settled(
+      l, optim_flag(l, FL_ATTR_rmsprop_step_centered) ? centered : plain, &c);
 }
 
 FLC_KERNEL(adagrad_step) {
   stepping c = {
-      .a.recipe = {.eps = optim_real(l, 1), .decay = optim_real(l, 2)}};
+      .a.recipe = {.eps = optim_real(l, FL_ATTR_adagrad_step_eps),
+                   .decay = optim_real(l, FL_ATTR_adagrad_step_weight_decay)}};
   return settled(l, OPTIM_ADAGRAD, &c);
 }
 
 FLC_KERNEL(lion_step) {
-  stepping c = {.a.recipe = {.b1 = optim_real(l, 1),
-                             .b2 = optim_real(l, 2),
-                             .decay = optim_real(l, 3)}};
+  stepping c = {
+      .a.recipe = {.b1 = optim_real(l, FL_ATTR_lion_step_beta1),
+                   .b2 = optim_real(l, FL_ATTR_lion_step_beta2),
+                   .decay = optim_real(l, FL_ATTR_lion_step_weight_decay)}};
   return settled(l, OPTIM_LION, &c);
 }
 
@@ -240,7 +265,8 @@ FLC_KERNEL(lerp_step) {
 
 FLC_KERNEL(scale_step) {
   stepping c = {0};
-  if (flc_is_number(&l->in[0]) && flc_number(&l->in[0]) == 1)
+  if (flc_is_number(&l->in[FL_IN_scale_step_scale]) &&
+      flc_number(&l->in[FL_IN_scale_step_scale]) == 1)
     return FL_OK;
   return settled(l, OPTIM_SCALE, &c);
 }
@@ -258,7 +284,8 @@ static int kind_of(double p) {
 /* One sum in double for each chunk, then their sum. */
 FLC_KERNEL(global_norm) {
   const fl_view *y = &l->out[0];
-  stepping c = {.l = l, .groups = 1, .a.p = l->attrs->v[0].f};
+  stepping c = {
+      .l = l, .groups = 1, .a.p = l->attrs->v[FL_ATTR_global_norm_p].f};
   int kind = kind_of(c.a.p);
   int64_t blocks = 0;
   for (int i = 0; i < l->n_in; i++)

@@ -83,22 +83,22 @@ static fl_status rnn_run(const fl_launch *l, const char *entry, int state) {
 
 /* gates, c -> h, c2, act */
 FLC_KERNEL(lstm_cell) {
-  return rnn_run(l, "lstm", 1);
+  return rnn_run(l, "lstm", FL_IN_lstm_cell_c);
 }
 
 /* dh, dc, c, c2, act -> dgates, dc1 */
 FLC_KERNEL(lstm_cell_backward) {
-  return rnn_run(l, "lstm_back", 2);
+  return rnn_run(l, "lstm_back", FL_IN_lstm_cell_backward_c);
 }
 
 /* gi, gh, h -> y, act */
 FLC_KERNEL(gru_cell) {
-  return rnn_run(l, "gru", 2);
+  return rnn_run(l, "gru", FL_IN_gru_cell_h);
 }
 
 /* dy, gh, h, act -> dgi, dgh, dh */
 FLC_KERNEL(gru_cell_backward) {
-  return rnn_run(l, "gru_back", 2);
+  return rnn_run(l, "gru_back", FL_IN_gru_cell_backward_h);
 }
 
 /* --- an LSTM over time --- */
@@ -111,12 +111,15 @@ typedef struct sequence {
   void *room; /* for a state as it is computed, of 16 bits; else NULL */
 } sequence;
 
+_Static_assert(FL_ATTR_lstm_reverse == FL_ATTR_lstm_backward_reverse,
+               "read for both rows");
+
 /* `cs` is a result or an input (time, batch, n); false: nothing is in it. */
 static bool rnn_begin(const fl_launch *l, const fl_view *cs, sequence *s) {
   *s = (sequence){.time = cs->shape[0],
                   .batch = cs->shape[1],
                   .n = cs->shape[2],
-                  .reverse = l->attrs->v[0].i};
+                  .reverse = l->attrs->v[FL_ATTR_lstm_reverse].i};
   return s->batch && s->n;
 }
 
@@ -149,7 +152,8 @@ static fl_status rnn_multiply(const fl_launch *l, flc_product *p) {
 /* One product and one cell a step. */
 static fl_status rnn_forward(const sequence *s) {
   const operands *o = &s->o;
-  const void *gates = o->in[0], *h = o->in[2], *c = o->in[3];
+  const void *gates = o->in[FL_IN_lstm_gates], *h = o->in[FL_IN_lstm_h],
+             *c = o->in[FL_IN_lstm_c];
   void *own = fl_scratch_get(o->l, s->gates);
   fl_status status = own ? FL_OK : FL_ENOMEM;
   for (int64_t k = 0; k < s->time && status == FL_OK; k++) {
@@ -162,7 +166,7 @@ static fl_status rnn_forward(const sequence *s) {
                      .bk = 1,
                      .bn = s->n,
                      .a = h,
-                     .b = o->in[1],
+                     .b = o->in[FL_IN_lstm_weight],
                      .c = own};
     bool kept = s->room && k > 0;
     rnn_args a = {.n = s->n,
@@ -170,22 +174,28 @@ static fl_status rnn_forward(const sequence *s) {
                   .in = {step_of(s, gates, s->gates, k), kept ? NULL : c, own,
                          kept ? s->room : NULL},
                   .out = {step_of(s, o->out[0].data, s->state, k),
-                          step_of(s, o->out[1].data, s->state, k),
-                          step_of(s, o->out[2].data, s->gates, k), s->room}};
+                          step_of(s, o->out[FL_OUT_lstm_cs].data, s->state, k),
+                          step_of(s, o->out[FL_OUT_lstm_act].data, s->gates, k),
+                          s->room}};
     status = rnn_multiply(o->l, &p);
     if (status == FL_OK)
       status = rnn_launch(o, "lstm", &a);
-    h = a.out[0];
-    c = a.out[1];
+    h = a.out[FL_OUT_lstm_cell_h];
+    c = a.out[FL_OUT_lstm_cell_c2];
   }
   return status;
 }
 
 static fl_status rnn_backward(const sequence *s) {
   const operands *o = &s->o;
-  const char *dy = o->in[0], *dcs = o->in[1], *dact = o->in[2], *c = o->in[4],
-             *cs = o->in[5], *act = o->in[6];
-  void *dh = o->out[1].data, *dc = o->out[2].data;
+  const char *dy = o->in[FL_IN_lstm_backward_dy],
+             *dcs = o->in[FL_IN_lstm_backward_dcs],
+             *dact = o->in[FL_IN_lstm_backward_dact],
+             *c = o->in[FL_IN_lstm_backward_c],
+             *cs = o->in[FL_IN_lstm_backward_cs],
+             *act = o->in[FL_IN_lstm_backward_act];
+  void *dh = o->out[FL_OUT_lstm_backward_dh].data,
+       *dc = o->out[FL_OUT_lstm_backward_dc].data;
   void *kept = s->room ? s->room : dc;
   fl_status status = FL_OK;
   for (int64_t k = s->time - 1; k >= 0 && status == FL_OK; k--) {
@@ -208,7 +218,7 @@ static fl_status rnn_backward(const sequence *s) {
                      .bk = s->n,
                      .bn = 1,
                      .a = a.out[0],
-                     .b = o->in[3],
+                     .b = o->in[FL_IN_lstm_backward_weight],
                      .c = dh};
     status = rnn_launch(o, "lstm_back", &a);
     if (status == FL_OK)
@@ -319,7 +329,7 @@ static bool at_once(const sequence *s, const char *entry, bool rnn_forward,
 /* gates, weight, h, c -> y, cs, act */
 FLC_KERNEL(lstm) {
   sequence s;
-  if (!rnn_begin(l, &l->out[1], &s) || s.time == 0)
+  if (!rnn_begin(l, &l->out[FL_OUT_lstm_cs], &s) || s.time == 0)
     return FL_OK;
   fl_status status = rnn_ready(l, &s);
   if (status == FL_OK && !at_once(&s, "forward", true, &status))
@@ -330,7 +340,7 @@ FLC_KERNEL(lstm) {
 /* dy, dcs, dact, weight, c, cs, act -> dgates, dh, dc */
 FLC_KERNEL(lstm_backward) {
   sequence s;
-  if (!rnn_begin(l, &l->in[5], &s))
+  if (!rnn_begin(l, &l->in[FL_IN_lstm_backward_cs], &s))
     return FL_OK;
   fl_status status = rnn_ready(l, &s);
   for (int k = 1; k < 3 && status == FL_OK && s.time == 0; k++)

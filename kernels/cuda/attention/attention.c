@@ -331,8 +331,8 @@ static bool takes_f32(const work *w, bool backward) {
                   : flc_fits(chip, f32_shared(&f32_forward, cols));
 }
 
-/* Operands from input `first` on are q, k, v (first 1: backward); the inputs up
- * to v decide on the kernels. */
+/* Operands from input `first` on are q, k, v; the inputs up to v decide on the
+ * kernels. */
 static fl_status open(work *w, const fl_launch *l, int first, int mask,
                       int random) {
   const fl_view *q = &l->in[first], *k = q + 1, *v = q + 2;
@@ -353,7 +353,7 @@ static fl_status open(work *w, const fl_launch *l, int first, int mask,
   w->wide = flc_wide(w->dtype);
   if (!w->tensor)
     w->dtype = w->wide;
-  w->f32 = takes_f32(w, first == 1);
+  w->f32 = takes_f32(w, first == FL_IN_attention_backward_q);
   w->unit = w->tensor ? 8 : w->f32 ? 4 : 1;
   w->heads_k = size_at(k, 3);
   a->heads = (int)size_at(q, 3);
@@ -362,12 +362,13 @@ static fl_status open(work *w, const fl_launch *l, int first, int mask,
   w->heads_k *= size_at(q, 4);
   a->nq = size_at(q, 2);
   a->nk = size_at(k, 2);
-  a->causal = l->attrs->v[0].i != 0 && a->nq > 1; /* one query sees all */
+  a->causal = l->attrs->v[FL_ATTR_attentions_causal].i != 0 &&
+              a->nq > 1; /* one query sees all */
   a->ahead = a->nk - a->nq;
-  a->scale = l->attrs->v[1].f;
+  a->scale = l->attrs->v[FL_ATTR_attentions_scale].f;
   if (a->scale != a->scale)
     a->scale = a->d ? 1 / sqrt((double)a->d) : 1;
-  double p = l->attrs->v[2].f;
+  double p = l->attrs->v[FL_ATTR_attentions_dropout].f;
   if (p > 0) {
     attention_drop *d = &a->drop;
     d->limit = (uint64_t)rint(p * 0x1p16);
@@ -676,11 +677,12 @@ FLC_KERNEL(attention) {
   work w;
   fl_view y, lse;
   fl_status s;
-  if (flc_numel(&l->out[1]) == 0)
+  if (flc_numel(&l->out[FL_OUT_attention_lse]) == 0)
     return FL_OK;
-  if ((s = open(&w, l, 0, 3, 4)) ||
+  if ((s = open(&w, l, FL_IN_attention_q, FL_IN_attention_mask,
+                FL_IN_attention_seed)) ||
       (s = open_out(&w, &l->out[0], w.dtype, &y)) ||
-      (s = open_out(&w, &l->out[1], w.wide, &lse)))
+      (s = open_out(&w, &l->out[FL_OUT_attention_lse], w.wide, &lse)))
     return s;
   w.a.y = rows_of(&y, y.data);
   w.a.lse = lse.data;
@@ -691,7 +693,7 @@ FLC_KERNEL(attention) {
     wide.more = wide.more == 2 && wide_lots(&w.a, 2) ? 3 : wide.more;
     s = wide_forward(&w, &wide);
   } else if (w.tensor) {
-    s = wide_mask(&w, &l->in[3]);
+    s = wide_mask(&w, &l->in[FL_IN_attention_mask]);
     s = s ? s : forward16(&w);
   } else if (w.f32) {
     s = run_f32(&w, &f32_forward, w.a.nq, w.heads_all);
@@ -702,7 +704,7 @@ FLC_KERNEL(attention) {
   }
   if (s || (s = give(&w, &l->out[0], &y)))
     return s;
-  return give(&w, &l->out[1], &lse);
+  return give(&w, &l->out[FL_OUT_attention_lse], &lse);
 }
 
 static fl_status run_delta(work *w) {
@@ -723,7 +725,8 @@ static fl_status run_backward(work *w) {
       wide_map(w, &wide.dy, &w->a.dy, w->a.dv_cols, w->a.nq, w->a.heads,
                wide_queries(wide_width(w))))
     return wide_backward(w, &wide);
-  if ((s = wide_mask(w, &w->l->in[4])) || (s = run_delta(w)))
+  if ((s = wide_mask(w, &w->l->in[FL_IN_attention_backward_mask])) ||
+      (s = run_delta(w)))
     return s;
   if (w->tensor) {
     int cols = width(wider(&w->a));
@@ -753,8 +756,11 @@ FLC_KERNEL(attention_backward) {
   fl_view out[3];
   attention_args *a = &w.a;
   fl_status s;
-  if ((s = open(&w, l, 1, 4, 7)) || (s = take(&w, &l->in[0], &a->dy)) ||
-      (s = take(&w, &l->in[5], &a->y)))
+  if ((s = open(&w, l, FL_IN_attention_backward_q,
+                FL_IN_attention_backward_mask,
+                FL_IN_attention_backward_seed)) ||
+      (s = take(&w, &l->in[FL_IN_attention_backward_dy], &a->dy)) ||
+      (s = take(&w, &l->in[FL_IN_attention_backward_y], &a->y)))
     return s;
   attention_rows *rows[3] = {&a->dq, &a->dk, &a->dv};
   for (int i = 0; i < 3; i++) {
@@ -766,7 +772,8 @@ FLC_KERNEL(attention_backward) {
   a->delta = fl_scratch_get(l, bytes + 1);
   if (!a->delta)
     return FL_ENOMEM;
-  if (bytes && !(a->lse = (void *)flc_input(l, &l->in[6], w.wide)))
+  if (bytes && !(a->lse = (void *)flc_input(
+                     l, &l->in[FL_IN_attention_backward_lse], w.wide)))
     return FL_ENOMEM;
   if ((s = run_backward(&w)))
     return s;

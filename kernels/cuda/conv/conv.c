@@ -102,9 +102,13 @@ static fl_status read_weight(const fl_launch *l, flc_conv *c,
   return c->w ? FL_OK : FL_ENOMEM;
 }
 
+_Static_assert(FL_IN_conv_input_grad_weight == FL_IN_conv_weight_grad_x,
+               "read for both rows");
+
 /* What a gradient is computed in: its operands may differ. */
 static fl_dtype conv_common(const fl_launch *l) {
-  fl_dtype a = l->in[0].dtype, b = l->in[1].dtype;
+  fl_dtype a = l->in[FL_IN_conv_grads_dy].dtype,
+           b = l->in[FL_IN_conv_input_grad_weight].dtype;
   return a == b ? a : a == FL_F64 || b == FL_F64 ? FL_F64 : FL_F32;
 }
 
@@ -126,14 +130,14 @@ static fl_status run_into(const fl_launch *l, flc_conv *c, const fl_view *out,
 }
 
 FLC_KERNEL(conv) {
-  const fl_view *out = &l->out[0], *bias = &l->in[2];
+  const fl_view *out = &l->out[0], *bias = &l->in[FL_IN_conv_bias];
   flc_conv c = {.kind = FLC_CONV_FORWARD, .dtype = out->dtype};
   if (flc_numel(out) == 0)
     return FL_OK;
-  read_window(l, &c, 0, &l->in[1]);
+  read_window(l, &c, FL_ATTR_conv_stride, &l->in[FL_IN_conv_weight]);
   open_planes(&c.y, out, c.spatial);
-  if (read_planes(l, &c.x, &l->in[0], c.spatial, c.dtype) != FL_OK ||
-      read_weight(l, &c, &l->in[1]) != FL_OK)
+  if (read_planes(l, &c.x, &l->in[FL_IN_conv_x], c.spatial, c.dtype) != FL_OK ||
+      read_weight(l, &c, &l->in[FL_IN_conv_weight]) != FL_OK)
     return FL_ENOMEM;
   if (bias->data) {
     c.bias_dtype = bias->dtype;
@@ -149,10 +153,12 @@ FLC_KERNEL(conv_input_grad) {
   flc_conv c = {.kind = FLC_CONV_INPUT, .dtype = conv_common(l)};
   if (flc_numel(out) == 0)
     return FL_OK;
-  read_window(l, &c, 1, &l->in[1]);
+  read_window(l, &c, FL_ATTR_conv_input_grad_stride,
+              &l->in[FL_IN_conv_input_grad_weight]);
   open_planes(&c.x, out, c.spatial);
-  if (read_planes(l, &c.y, &l->in[0], c.spatial, c.dtype) != FL_OK ||
-      read_weight(l, &c, &l->in[1]) != FL_OK)
+  if (read_planes(l, &c.y, &l->in[FL_IN_conv_input_grad_dy], c.spatial,
+                  c.dtype) != FL_OK ||
+      read_weight(l, &c, &l->in[FL_IN_conv_input_grad_weight]) != FL_OK)
     return FL_ENOMEM;
   return run_into(l, &c, out, &c.x.data);
 }
@@ -163,12 +169,14 @@ FLC_KERNEL(conv_weight_grad) {
       .kind = FLC_CONV_WEIGHT, .dtype = conv_common(l), .w = out->data};
   if (flc_numel(out) == 0)
     return FL_OK;
-  if (flc_numel(&l->in[0]) == 0) /* an empty batch */
+  if (flc_numel(&l->in[FL_IN_conv_weight_grad_dy]) == 0) /* an empty batch */
     return flc_zero(l, out->data,
                     (size_t)flc_numel(out) * fl_dtype_size(out->dtype));
-  read_window(l, &c, 1, out);
-  if (read_planes(l, &c.y, &l->in[0], c.spatial, c.dtype) != FL_OK ||
-      read_planes(l, &c.x, &l->in[1], c.spatial, c.dtype) != FL_OK)
+  read_window(l, &c, FL_ATTR_conv_weight_grad_stride, out);
+  if (read_planes(l, &c.y, &l->in[FL_IN_conv_weight_grad_dy], c.spatial,
+                  c.dtype) != FL_OK ||
+      read_planes(l, &c.x, &l->in[FL_IN_conv_weight_grad_x], c.spatial,
+                  c.dtype) != FL_OK)
     return FL_ENOMEM;
   return run_into(l, &c, out, &c.w);
 }

@@ -116,13 +116,14 @@ FLC_KERNEL(matmul) {
   flc_product p = {.dtype = out->dtype, .c = out->data};
   if (flc_numel(out) == 0)
     return FL_OK;
-  as_matrix(&l->in[0], false, &a);
-  as_matrix(&l->in[1], true, &b);
+  as_matrix(&l->in[FL_IN_matmul_a], false, &a);
+  as_matrix(&l->in[FL_IN_matmul_b], true, &b);
   if (flc_matrices_read(l, &a, out->dtype, &ma) != FL_OK ||
       flc_matrices_read(l, &b, out->dtype, &mb) != FL_OK)
     return FL_ENOMEM;
   flc_product_join(&p, &ma, &mb,
-                   out->ndim - (l->in[0].ndim > 1) - (l->in[1].ndim > 1),
+                   out->ndim - (l->in[FL_IN_matmul_a].ndim > 1) -
+                       (l->in[FL_IN_matmul_b].ndim > 1),
                    out->shape);
   return flc_multiply(l, &p);
 }
@@ -156,17 +157,18 @@ static fl_status take_rows(const fl_launch *l, const fl_view *x, fl_dtype dtype,
 }
 
 FLC_KERNEL(linear) {
-  const fl_view *out = &l->out[0], *bias = &l->in[2];
-  bool keeps = flc_numel(&l->out[1]) > 0;
+  const fl_view *out = &l->out[0], *bias = &l->in[FL_IN_linear_bias];
+  bool keeps = flc_numel(&l->out[FL_OUT_linear_pre]) > 0;
   flc_matrices w;
   flc_product p = {.dtype = out->dtype,
                    .c = out->data,
-                   .pre = keeps ? l->out[1].data : NULL,
-                   .act = (flc_act)l->attrs->v[0].i};
+                   .pre = keeps ? l->out[FL_OUT_linear_pre].data : NULL,
+                   .act = (flc_act)l->attrs->v[FL_ATTR_linear_act].i};
   if (flc_numel(out) == 0)
     return FL_OK;
-  if (flc_matrices_read(l, &l->in[1], out->dtype, &w) != FL_OK ||
-      take_rows(l, &l->in[0], out->dtype, &w, &p) != FL_OK)
+  if (flc_matrices_read(l, &l->in[FL_IN_linear_weight], out->dtype, &w) !=
+          FL_OK ||
+      take_rows(l, &l->in[FL_IN_linear_x], out->dtype, &w, &p) != FL_OK)
     return FL_ENOMEM;
   p.m = flc_numel(out) / p.n; /* also where nothing is summed */
   if (bias->data) {

@@ -8,8 +8,10 @@ FLC_KERNEL(pair_distances) {
   flc_product p = {.dtype = out->dtype, .c = out->data, .apart = true};
   if (flc_numel(out) == 0)
     return FL_OK;
-  if (flc_matrices_read(l, &l->in[0], out->dtype, &a) != FL_OK ||
-      flc_matrices_read(l, &l->in[1], out->dtype, &b) != FL_OK)
+  if (flc_matrices_read(l, &l->in[FL_IN_pair_distances_a], out->dtype, &a) !=
+          FL_OK ||
+      flc_matrices_read(l, &l->in[FL_IN_pair_distances_b], out->dtype, &b) !=
+          FL_OK)
     return FL_ENOMEM;
   b = flc_matrices_transposed(&b);
   flc_product_join(&p, &a, &b, out->ndim - 2, out->shape);
