@@ -59,10 +59,6 @@ local elementwise = {["runtime/rules/elementwise.c"] = true, ["runtime/modes/com
   ["runtime/call/flat.c"] = true, ["runtime/call/call.c"] = true,
   ["runtime/call/integers.c"] = true, ["runtime/expr/order.c"] = true,
   ["runtime/expr/lower.c"] = true, ["runtime/expr/operator.c"] = true}
--- Sources that still count.
-local function counts(path)
-  return path:find "^kernels/cuda/"
-end
 
 -- A file with its comments blank, line by line as before.
 local function code(path)
@@ -96,7 +92,7 @@ describe("positions in the sources", function()
   it("of attributes are names", function()
     local offences = {}
     for _, path in ipairs(sources()) do
-      local text = not counts(path) and not elementwise[path] and code(path) or ""
+      local text = not elementwise[path] and code(path) or ""
       for _, pattern in ipairs(attributes) do find(offences, path, text, pattern) end
     end
     none(offences)
@@ -105,7 +101,7 @@ describe("positions in the sources", function()
   it("of inputs and results behind the first are names", function()
     local offences = {}
     for _, path in ipairs(sources()) do
-      local text = not counts(path) and not elementwise[path] and code(path) or ""
+      local text = not elementwise[path] and code(path) or ""
       for _, field in ipairs(operands) do
         find(offences, path, text, "%l[%->.]+" .. field .. "%[[1-9]%]")
       end
@@ -124,7 +120,7 @@ describe("positions in the sources", function()
       several[info.name] = own and inputs > 1
     end
     for _, path in ipairs(sources()) do
-      local text = counts(path) and "" or code(path)
+      local text = code(path)
       for at, head, body in text:gmatch "\n()(%a[^\n;{}]-%b()) (%b{})\n" do
         local name = head:match "fli_%l+_([%w_]+)%(" or head:match "FLC?_KERNEL%(([%w_]+)%)"
         if head:find "fli_cost_" then name = nil end -- of rows whose first inputs are alike
