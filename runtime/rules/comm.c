@@ -67,7 +67,7 @@ fl_status fli_shape_comm_rooted(fli_infer *c) {
   return as_x(c);
 }
 
-/* x, one row if it is a number, so many times. */
+/* The result has `times` the rows of x; a number is one row. */
 static fl_status comm_joined(fli_infer *c, int64_t times) {
   fl_meta *y = &c->out[0];
   as_x(c);
@@ -208,8 +208,8 @@ static fl_value comm_gathered(fli_grad *g, fl_value x) {
   return RUN_A(comm_all_gather, &a, x);
 }
 
-/* Towards x, from `dy`, the gradients of all ranks together. y: what came of
- * the reduction, or nothing. */
+/* The gradient of x, from `dy`, the sum of all ranks' gradients. y: the result
+ * of the reduction, or nothing. */
 static fl_value unreduced(fli_grad *g, fl_value dy, int64_t reduce,
                           fl_value y) {
   int rank = 0, size = 1;
@@ -298,7 +298,7 @@ void fli_grad_comm_gather(fli_grad *g) {
   g->dx[0] = RESHAPE(RUN_A(comm_scatter, &a, fli_g_dy(g, 0)), x);
 }
 
-/* What ranks other than root gave was not read. */
+/* Only the root's x was read; the gradient on other ranks is 0. */
 void fli_grad_comm_scatter(fli_grad *g) {
   const fl_meta *x = &g->in_meta[0];
   fl_attrs a = in_group(g, FLI_OP_comm_gather);

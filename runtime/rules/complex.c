@@ -118,8 +118,8 @@ void fli_compose_complex_mul(fli_composing *g) {
   g->out[0] = CAST(y, fli_promote(in[0]->dtype, in[1]->dtype));
 }
 
-/* Of L(a b) towards a dy conj(b), towards b dy conj(a); of L(a conj(b)) dy b
- * and a conj(dy). */
+/* Gradients of L(a b): dy conj(b) for a, dy conj(a) for b. Of L(a conj(b)): dy
+ * b for a, conj(dy) a for b. */
 void fli_grad_complex_mul(fli_grad *g) {
   bool conj = g->attrs->v[FL_ATTR_complex_mul_conj].i;
   fl_attrs a = fli_attrs(&g->e, FLI_OP_complex_mul), by = a;

@@ -3,7 +3,7 @@
  * the three rows is differentiated by the other two. */
 #include "window.h"
 
-/* Where a row has the attributes that say which convolution it is. */
+/* The positions of a row's convolution attributes. */
 typedef struct conv_slots {
   int stride, padding, dilation, groups;
 } conv_slots;

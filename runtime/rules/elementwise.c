@@ -61,7 +61,8 @@ void fli_grad_unary_backward2(fli_grad *g) {
   g->e.rt->up->row_grad(g);
 }
 
-/* What has no gradient and must not be passed over in silence. */
+/* Fails backward, for rows whose gradient would otherwise be silently left out.
+ * */
 void fli_grad_once(fli_grad *g) {
   fli_env_fail(&g->e, FL_EAUTOGRAD, "%s: its results cannot be differentiated",
                g->op->info.name);
@@ -94,7 +95,7 @@ void fli_grad_div(fli_grad *g) {
     g->dx[1] = NEG(MUL(DIV(dy, b), DIV(a, b)));
 }
 
-/* Constant between its jumps. */
+/* Piecewise constant: no gradient. */
 void fli_grad_floor_div(fli_grad *g) {
   (void)g;
 }
@@ -200,14 +201,14 @@ void fli_grad_ldexp(fli_grad *g) {
     g->dx[0] = RUN(ldexp, g->dy[0], g->in[1]);
 }
 
-/* By how much input k is above the other; 0 for infinities that are equal. */
+/* Input k minus the other one; 0 for infinities that are equal. */
 static fl_value ahead(fli_grad *g, int k) {
   fl_value a = g->in[k], b = g->in[1 - k];
   fl_value same = RUN(logical_and, RUN(eq, a, b), RUN(isinf, a));
   return RUN(where, same, NUM(0), SUB(a, b));
 }
 
-/* Each by its share of the sum. */
+/* Each input gets dy times its share of the sum of exponentials. */
 void fli_grad_logaddexp(fli_grad *g) {
   for (int k = 0; k < 2; k++) {
     if (g->need[k])
@@ -247,7 +248,7 @@ void fli_grad_polygamma(fli_grad *g) {
     g->dx[0] = MUL(g->dy[0], RUN(polygamma, g->in[0], ADD(g->in[1], NUM(1))));
 }
 
-/* Towards s there is no formula in functions that are here. */
+/* The derivative by s has no formula in flare's functions. */
 void fli_grad_zeta(fli_grad *g) {
   fl_value s = g->in[0], q = g->in[1];
   if (g->need[0])

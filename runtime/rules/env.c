@@ -105,8 +105,8 @@ void fli_run_all(fli_env *e, int op, const fl_attrs *attrs, int n,
     e->status = e->rt->up->graph_apply(e->graph, op, attrs, n, in, out);
 }
 
-/* An input of a graph for the time being: where its history counts a view of
- * it, else a tensor of the same elements, a leaf if it is `needed`. */
+/* A temporary input of a graph: with `history` a view of it, else a tensor of
+ * the same elements, a leaf if it is `needed`. */
 static fl_value entry_of(fli_env *e, fl_value v, bool history, bool needed) {
   fl_tensor *t;
   if (e->status || !v.tensor)

@@ -1,5 +1,6 @@
 /* Discrete Fourier transforms of complex numbers kept as pairs in a last dim.
- * They are linear: each row's gradient is the other way round. */
+ * They are linear: each row's gradient is the transform in the other direction.
+ * */
 #include "env.h"
 
 #include <math.h>
@@ -111,8 +112,8 @@ void fli_grad_dft(fli_grad *g) {
   g->dx[0] = RUN_A(dft, &a, g->dy[0]);
 }
 
-/* Pairs along dim, all but those that stand for themselves (the first, and the
- * last of an even length) multiplied. */
+/* Multiplies the pairs along dim but those that are their own mirror image (the
+ * first, and the last of an even length). */
 static fl_value scale_inner(fli_grad *g, fl_value x, int64_t dim, int64_t n,
                             double by) {
   const fl_meta *m = fli_meta(x);
@@ -173,7 +174,7 @@ static fl_value fft_places(fli_composing *g) {
   return MUL(t, NUM(n ? 1 / (double)(periodic || n == 1 ? n : n - 1) : 0));
 }
 
-/* A single place has nothing to fade to. */
+/* A window of one element is 1. */
 static void fft_window(fli_composing *g, fl_value w, int64_t dtype) {
   if (g->attrs->v[FL_ATTR_windows_n].i == 1)
     w = ADD(MUL(w, NUM(0)), NUM(1));

@@ -1,7 +1,6 @@
-/* Fourier transforms of complex tensors, over one dim or several, of stated
- * lengths and scales: made of dft, rdft and irdft (fft.c), so that gradients
- * are theirs. Also what goes with spectra: shifts, frequencies, windows in
- * time. */
+/* Fourier transforms of complex tensors, over one dim or several, with given
+ * lengths and scales, composed of dft, rdft and irdft (fft.c), which have the
+ * gradients. Also shifts, frequencies and short-time transforms. */
 #include "env.h"
 
 #include <math.h>
@@ -59,8 +58,8 @@ static fl_value as_complex(env *g, fl_value pairs) {
   return RUN(view_as_complex, RUN(contiguous, pairs));
 }
 
-/* dim and n, or lists of them. `half`: the last one
- * is as long as the half spectrum that is given. */
+/* Reads dim and n, or lists of them. `half`: the input is a half spectrum along
+ * the last dim. */
 static bool read_plan(env *g, plan *p, bool lists, bool half, int fixed) {
   const fl_meta *m = fli_meta(g->in[0]);
   const fl_attrs *a = g->attrs;
@@ -103,8 +102,8 @@ static bool read_plan(env *g, plan *p, bool lists, bool half, int fixed) {
   return true;
 }
 
-/* How many of the plan's last dims are neighbours and lie innermost: up to
- * three such one row does at once. */
+/* The number of the plan's last dims that are adjacent and innermost in x: one
+ * row transforms up to three such dims. */
 static int fft_complex_together(const plan *p, int ndim) {
   int n = 1;
   while (n < p->n && n < 3 && p->dims[p->n - 1] == ndim - 1 &&
@@ -162,7 +161,8 @@ static void fft_complex_whole(env *g, bool lists, int fixed, bool inverse) {
   g->out[0] = as_complex(g, RUN_A(dft, &a, x));
 }
 
-/* Real numbers: the last dim by rdft, with its neighbours, then the others. */
+/* Real input: the last dim, with its adjacent dims, by rdft, then the others.
+ * */
 static void forward_half(env *g, bool lists, int fixed) {
   plan p;
   fl_value x = g->in[0];
@@ -402,7 +402,8 @@ void fli_compose_stft(env *g) {
                   : y;
 }
 
-/* Frames (batch, frames, n) added up where they lie in (batch, time). */
+/* Adds overlapping frames (batch, frames, n) at their positions in (batch,
+ * time). */
 static fl_value overlapped(env *g, fl_value y, const frames *f, int64_t batch,
                            int64_t count) {
   int64_t time = f->n + (count - 1) * f->hop;
@@ -416,7 +417,8 @@ static fl_value overlapped(env *g, fl_value y, const frames *f, int64_t batch,
   return RUN_A(as_strided_backward, &a, y);
 }
 
-/* Back to time: windows overlap, and their squares' sum is divided by. */
+/* Overlap-add: the sum of the frames divided by the sum of the squared windows.
+ * */
 void fli_compose_istft(env *g) {
   frames f;
   fl_value x = g->in[FL_IN_istft_x];

@@ -1,5 +1,5 @@
-/* Composed operators that give dims of space another form: windows as columns
- * and back, channels for pixels, dims moved, repeated. */
+/* Composed operators that rearrange spatial dims: im2col and fold, pixel and
+ * channel shuffles, movedim, tile. */
 #include "window.h"
 
 #include <string.h>
@@ -14,7 +14,7 @@ typedef struct windows {
   int64_t padded[5], shape[8], strides[8];
 } windows;
 
-/* Where a row has the attributes of its windows. */
+/* The positions of a row's window attributes. */
 typedef struct window_slots {
   int kernel, dilation, padding, stride;
 } window_slots;
@@ -90,7 +90,7 @@ static fl_value padded(fli_composing *g, fl_value x, const windows *w,
   return any ? RUN_A(pad, &a, x) : RUN(contiguous, x);
 }
 
-/* The dims of space that lists of numbers, or x's shape, speak of. */
+/* The number of spatial dims: from the attribute lists, or from x's shape. */
 static int space_of(int numbers, int ndim) {
   return numbers > 1 ? numbers : ndim - 2;
 }

@@ -72,8 +72,8 @@ static fl_value edge_at(fli_composing *g, fl_value edges, fl_value bin) {
   return RUN(take, edges, ADD(bin, fli_integer(g->e.base)));
 }
 
-/* The bin of each element, from 0: by a quotient, which rounds, mended by the
- * edges beside it. */
+/* The bin of each element, from 0: a quotient, which rounds, corrected by the
+ * edges on both sides. */
 static fl_value bin_by_quotient(fli_composing *g, fl_value x, const range *r,
                                 fl_value edges) {
   fl_value at = DIV(SUB(x, r->low), SUB(r->high, r->low));
@@ -87,7 +87,7 @@ static fl_value bin_by_quotient(fli_composing *g, fl_value x, const range *r,
   return ADD(SUB(at, CAST(below, FL_I64)), CAST(RUN(ge, x, next), FL_I64));
 }
 
-/* The same by a search, where the edges are too coarse to be equally wide. */
+/* The same by a search, for edges whose rounding makes the bins unequal. */
 static fl_value bin_by_search(fli_composing *g, fl_value x, fl_value edges) {
   fl_attrs a = fli_attrs(&g->e, FLI_OP_searchsorted);
   a.v[FL_ATTR_searchsorted_right].i = true;

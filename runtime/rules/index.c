@@ -18,7 +18,7 @@ static fl_value zeros_like(fli_grad *g, const fl_meta *m) {
                      dy.tensor ? fl_tensor_device(dy.tensor) : 0);
 }
 
-/* One zero in every place, to be added to. */
+/* A zero expanded to every place, to be added to. */
 static fl_value zero_like(fli_grad *g, const fl_meta *m) {
   fl_meta none = {.dtype = m->dtype};
   return EXPAND(zeros_like(g, &none), m);
@@ -105,7 +105,7 @@ void fli_grad_embedding(fli_grad *g) {
       RUN_A(embedding_backward, &a, g->dy[0], g->in[FL_IN_embedding_index]);
 }
 
-/* Reads the rows again; what padding kept out stays out. */
+/* Reads the rows of the gradient; positions equal to padding get 0. */
 void fli_grad_embedding_backward(fli_grad *g) {
   int64_t padding = g->attrs->v[FL_ATTR_embedding_backward_padding].i,
           rows = g->attrs->v[FL_ATTR_embedding_backward_rows].i;
@@ -164,8 +164,8 @@ static fl_status count_bags(fli_infer *c, int64_t mode, bool last,
   return FL_OK;
 }
 
-/* The second result is where the largest elements were, empty for the other
- * modes. */
+/* The second result has the positions of the largest elements; it is empty for
+ * the other modes. */
 fl_status fli_shape_embedding_bag(fli_infer *c) {
   const fl_meta *weight = c->in[FL_IN_embedding_bag_weight];
   fl_meta *y = &c->out[0], *where = &c->out[FL_OUT_embedding_bag_where];
@@ -214,8 +214,8 @@ fl_status fli_shape_embedding_bag_backward(fli_infer *c) {
   return FL_OK;
 }
 
-/* What each position gets of dy (bags, width): its bag's row, or a row of zeros
- * that follows them where it lies behind the last bag. */
+/* The row of dy (bags, width) for each position: that of its bag, or a row of
+ * zeros, appended to dy, for positions that no bag contains. */
 static fl_value by_position(fli_grad *g, fl_value dy, int64_t n) {
   fl_value offsets = g->in[FL_IN_bags_offsets];
   fl_attrs a = fli_attrs(&g->e, FLI_OP_arange);
@@ -256,7 +256,8 @@ static fl_value of_factors(fli_grad *g, fl_value table, fl_value dy,
   return RUN(where, out, NUM(0), d);
 }
 
-/* Each element of dy goes where its largest one was, if there was any. */
+/* Each element of dy goes to the position of its largest element, if the bag
+ * has one. */
 static fl_value of_largest(fli_grad *g) {
   fl_value dy = g->dy[0], where = g->y[FL_OUT_embedding_bag_where],
            base = fli_integer(g->e.base);
@@ -351,7 +352,7 @@ void fli_grad_gather(fli_grad *g) {
             g->in[FL_IN_gather_index], g->dy[0]);
 }
 
-/* What src gave: dy at the positions, and zeros where src is larger than
+/* The gradient of src: dy at the positions, and zeros where src is larger than
  * index. */
 static fl_value scattered(fli_grad *g) {
   const fl_meta *src = &g->in_meta[FL_IN_scatter_src];
@@ -484,8 +485,8 @@ static fl_status index_broadcast(fli_infer *c, const fl_meta *a,
   return FL_OK;
 }
 
-/* How many elements of input k are not 0: the one thing here that reads memory,
- * and waits for the device. */
+/* Counts the elements of input k that are not 0. No other shape rule of this
+ * file reads memory and waits for the device. */
 static fl_status count_nonzero(fli_infer *c, int k, int64_t *n) {
   const fl_operand *x = &c->operands[k];
   FLI_TRY(fli_needs_values(c->rt, x->tensor, c->op->info.name));

@@ -272,7 +272,7 @@ static bool singular(fli_grad *g) {
   return is != 0;
 }
 
-/* By the inverse it can be differentiated again at once, by the cofactors where
+/* The inverse can be differentiated again at any time, the cofactors only where
  * singular values differ. */
 void fli_grad_det(fli_grad *g) {
   fl_value dy = g->dy[0];

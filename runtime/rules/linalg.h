@@ -1,5 +1,5 @@
-/* What the rules of linear algebra share. The macros expect the environment in
- * a variable `g`. */
+/* Helpers that the rules of linear algebra share. The macros expect the
+ * environment in a variable `g`. */
 #ifndef FL_RULES_LINALG_H
 #define FL_RULES_LINALG_H
 
@@ -37,7 +37,7 @@ static inline fl_value fli_identity(fli_env *e, int64_t n, fl_value like) {
   return fli_diagonal(e, n, n, like);
 }
 
-/* Rows of x, or columns, at positions that each matrix has its own of. */
+/* Rows of x, or columns, at positions that differ from matrix to matrix. */
 static inline fl_value fli_rows_at(fli_env *e, fl_value x, fl_value at,
                                    bool columns) {
   if (e->status)
@@ -51,7 +51,7 @@ static inline fl_value fli_rows_at(fli_env *e, fl_value x, fl_value at,
   return fli_run(e, FLI_OP_gather, &a, 2, (fl_value[]){x, at});
 }
 
-/* Where each position is in an order of them all. */
+/* The inverse of a permutation. */
 static inline fl_value fli_inverse_order(fli_env *e, fl_value order) {
   return fli_run(e, FLI_OP_argsort, NULL, 1, &order);
 }

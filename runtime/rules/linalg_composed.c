@@ -36,8 +36,8 @@ void fli_compose_logdet(fli_composing *g) {
                   both[FL_OUT_slogdet_logabsdet]);
 }
 
-/* Both get a dim of 1 beside each of their own, turned about, so that the
- * product has the blocks in place. */
+/* Both get a dim of 1 beside each of their own, in opposite order, so that the
+ * blocks of the product are in place. */
 void fli_compose_kron(fli_composing *g) {
   const fl_meta *m[2] = {fli_meta(g->in[FL_IN_kron_a]),
                          fli_meta(g->in[FL_IN_kron_b])};

@@ -1,6 +1,6 @@
-/* What is made of the factors of LU and of Householder's reflections, and their
- * gradients. Rows in an order are gathered; positions count from the call's
- * base, as everywhere. */
+/* Operators on the factors of LU and on Householder reflectors, and their
+ * gradients. Permuted rows are gathered; positions count from the call's base,
+ * as everywhere. */
 #include "linalg.h"
 
 #include <string.h>

@@ -9,8 +9,8 @@ enum { MEAN, SUM_, NONE_, BATCHMEAN };
 
 /* --- cross-entropy --- */
 
-/* What x, target and weight, from input `first` on, are like; lse: as x without
- * its classes. */
+/* Checks the shapes of x, target and weight, from input `first` on; lse has x's
+ * shape without the classes. */
 static fl_status check_scores(const fli_infer *c, int first, fl_meta *lse) {
   const fl_meta *x = c->in[first], *t = c->in[first + 1], *w = c->in[first + 2];
   int dim = x->ndim > 1;
@@ -138,7 +138,7 @@ static fl_value sum_per_class(fli_grad *g, fl_value x, int dim) {
   return x;
 }
 
-/* How many positions have each class as their target. */
+/* The number of targets of each class. */
 static fl_value per_class_count(fli_grad *g) {
   return sum_per_class(g,
                        soft_targets(g, g->in[FL_IN_cross_entropy_x],
@@ -147,9 +147,9 @@ static fl_value per_class_count(fli_grad *g) {
                        g->in_meta[FL_IN_cross_entropy_x].ndim > 1);
 }
 
-/* Towards class weights: a class's part of the loss over its weight; the mean
- * over positions, `total` of them, also divides by the weights that they have.
- */
+/* The gradient of class weights: a class's part of the loss divided by its
+ * weight. The mean over positions also divides by the sum of their weights,
+ * `total`. */
 static fl_value weight_slope(fli_grad *g, fl_value scale, fl_value logs,
                              fl_value total) {
   fl_value a = soft_targets(
@@ -164,8 +164,8 @@ static fl_value weight_slope(fli_grad *g, fl_value scale, fl_value logs,
   return SUB(d, MUL(per_class_count(g), DIV(loss, total)));
 }
 
-/* What the mean divides by; 1 where nothing weighs anything: without positions
- * there is no slope, whatever 0 / 0 is, and the kernel gives 0. */
+/* The divisor of the mean; 1 if the sum of weights is 0: then the gradient is
+ * 0, as in the kernel, although the loss is 0 / 0. */
 static fl_value divisor(fli_grad *g, fl_value total) {
   return RUN(where, RUN(eq, total, NUM(0)), NUM(1), total);
 }
@@ -247,8 +247,8 @@ static bool same_shapes(fli_composing *g) {
   return true;
 }
 
-/* Labels below `classes` as they are: looked up in a table of them, since
- * gather takes negative ones for positions from the end. */
+/* Labels checked to be below `classes`: they are looked up in 0, 1, ..., since
+ * gather would take negative labels as positions from the end. */
 static fl_value class_labels(fli_composing *g, fl_value t, int64_t classes) {
   fl_attrs a = fli_attrs(&g->e, FLI_OP_arange);
   a.v[FL_ATTR_arange_start].f = (double)g->e.base;
@@ -348,14 +348,14 @@ void fli_compose_huber_loss(fli_composing *g) {
   bent(g, g->attrs->v[FL_ATTR_huber_loss_delta].f, 1);
 }
 
-/* log(x), held above -100, where nothing flows back any more. */
+/* log(x), clamped to -100 from below, where the gradient is 0. */
 static fl_value held_log(fli_composing *g, fl_value x) {
   fl_value some = RUN(gt, x, NUM(exp(-100)));
   return RUN(where, some, LOG(RUN(where, some, x, NUM(1))), NUM(-100));
 }
 
-/* Logits by mistake would give losses below 0. On the CPU alone: elsewhere the
- * call would wait for the device. */
+/* Logits passed by mistake would give losses below 0, so the range is checked;
+ * only on the CPU, since elsewhere the check would wait for the device. */
 static bool check_probabilities(fli_composing *g, fl_value x) {
   double least = 0, most = 0;
   if (g->e.graph || !x.tensor || fl_tensor_device(x.tensor) != 0 ||
@@ -424,15 +424,16 @@ void fli_compose_kl_div(fli_composing *g) {
     reduce(g, loss, g->attrs->v[FL_ATTR_kl_div_reduction].i);
 }
 
-/* f16 has neither the range of squares nor small enough numbers. */
+/* 16-bit floats as f32: f16 cannot hold the squares, neither large nor small
+ * ones. */
 static fl_value wide(fli_composing *g, fl_value x) {
   fl_dtype d = x.tensor ? fli_meta(x)->dtype : FL_F64;
   return d == FL_F16 || d == FL_BF16 ? CAST(x, FL_F32) : x;
 }
 
 /* x times a power of 2 for each vector along dim, so that its largest element
- * is near 1 and products neither overflow nor vanish. The power, in *scale, is
- * a constant to gradients: it has come by way of integers. */
+ * is near 1 and products neither overflow nor underflow. The power, in *scale,
+ * goes through integers, so it is a constant to gradients. */
 static fl_value scaled(fli_composing *g, fl_value x, int64_t dim,
                        fl_value *scale) {
   fl_attrs top = fli_attrs(&g->e, FLI_OP_norm);

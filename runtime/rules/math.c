@@ -6,7 +6,7 @@
 #include <float.h>
 #include <math.h>
 
-/* 16-bit floats as f32: what several rows make of them is rounded once. */
+/* 16-bit floats as f32, so that the result of several rows is rounded once. */
 static fl_value math_wide(fli_composing *g, fl_value x) {
   fl_dtype d = fli_meta(x)->dtype;
   return d == FL_F16 || d == FL_BF16 ? CAST(x, FL_F32) : x;
@@ -331,7 +331,7 @@ void fli_compose_inner(fli_composing *g) {
 
 /* --- by element, once more --- */
 
-/* The exponent by the logarithm, which may be one off at powers of 2. */
+/* The exponent from the logarithm, which may be off by one at powers of 2. */
 void fli_compose_frexp(fli_composing *g) {
   fl_value x = math_wide(g, g->in[0]), zero = NUM(0);
   if (fl_dtype_kind(fli_meta(x)->dtype) != FL_KIND_FLOAT)

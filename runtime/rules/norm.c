@@ -38,7 +38,8 @@ static fl_status check_dims(const fli_infer *c, const fl_meta *x,
                   fli_shape_text(x->ndim, x->shape));
 }
 
-/* Of layer_norm and rms_norm: y, then one figure for each row. */
+/* Results of layer_norm and rms_norm: y, then the statistics, a number for each
+ * row. */
 static fl_status rows_shape(fli_infer *c, int64_t dims) {
   const fl_meta *x = c->in[FL_IN_row_norms_x];
   FLI_TRY(check_dims(c, x, dims));
@@ -80,7 +81,7 @@ static fl_status backward_shapes(fli_infer *c, int ndim, const int64_t *shape) {
   return FL_OK;
 }
 
-/* The figures of the rows are the inputs from `figures` on. */
+/* The statistics of the rows are the inputs from `figures` on. */
 static fl_status rows_backward_shape(fli_infer *c, const fl_meta *x,
                                      int figures, int64_t dims) {
   FLI_TRY(check_dims(c, x, dims));
@@ -240,7 +241,7 @@ static void rows_again(fli_grad *g, bool centre) {
     g->dx[FL_IN_row_norms_bias] = dy;
 }
 
-/* A bias without a weight has no place in the fused backward. */
+/* The fused backward has no gradient of a bias without a weight. */
 static void lone_bias(fli_grad *g, int n, const int64_t *dims) {
   if (g->need[FL_IN_norms_bias] && !g->in[FL_IN_norms_weight].tensor)
     g->dx[FL_IN_norms_bias] = n ? SUM(g->dy[0], n, dims, false) : g->dy[0];

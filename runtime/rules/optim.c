@@ -1,5 +1,5 @@
-/* Rules of the optimizer steps: how many groups xs has and that tensors of one
- * place agree in shape. */
+/* Shape rules of the optimizer steps: they check the number of groups in xs and
+ * that tensors at one position of the groups agree in shape. */
 #include "env.h"
 
 enum { FREE = -2, NO_GRADIENTS = -1 };

@@ -1,5 +1,5 @@
-/* What is composed of sorting: single ranks, the most frequent element, places
- * among sorted ones, distinct elements, counts. */
+/* Operators composed of sorting: k-th values, median, mode, quantiles,
+ * searches, distinct elements, counts. */
 #include "../tensor/extra.h"
 #include "env.h"
 
@@ -73,8 +73,8 @@ void fli_compose_kthvalue(fli_composing *g) {
       order_shaped(g, &s, rank(g, &s, s.places, k - 1));
 }
 
-/* The lower one of two in the middle; NaN, which sorting puts last, if there is
- * one. */
+/* The lower of the two middle elements; NaN, which sorting puts last, if there
+ * is one. */
 void fli_compose_median(fli_composing *g) {
   line s = sorted(g, g->in[0], g->attrs->v[FL_ATTR_median_dim].i,
                   g->attrs->v[FL_ATTR_median_keepdim].i != 0);
@@ -91,8 +91,8 @@ void fli_compose_median(fli_composing *g) {
                        rank(g, &s, s.places, middle)));
 }
 
-/* What lies between a and b, where one may be infinite: a difference is not
- * asked for there. */
+/* Interpolates between a and b; lerp's difference is avoided where one of them
+ * is infinite. */
 static fl_value order_between(fli_composing *g, fl_value a, fl_value b,
                               fl_value part) {
   fl_value far = RUN(logical_or, RUN(isinf, a), RUN(isinf, b));
@@ -134,7 +134,7 @@ void fli_compose_quantile(fli_composing *g) {
 
 /* --- the same among what is no NaN, which sorting puts last --- */
 
-/* How many those are, less one; at least 0. */
+/* The position of the last element that is not NaN; at least 0. */
 static fl_value last_known(fli_composing *g, const line *s) {
   fl_value n = SUM1(RUN(eq, s->values, s->values), s->dim, true);
   return RUN(maximum, SUB(n, fli_integer(1)), fli_integer(0));
@@ -215,7 +215,7 @@ static fl_attrs first_dim(fli_composing *g, int op, int at) {
 
 #define FIRST_DIM(op) first_dim(g, FLI_OP_##op, FL_ATTR_##op##_dim)
 
-/* How many of each of the n positions are in x (1-d). */
+/* Counts how often each of the n positions occurs in x (1-d). */
 static fl_value order_counted(fli_composing *g, fl_value x, int64_t n) {
   if (g->e.status != FL_OK)
     return fli_none();
@@ -250,8 +250,8 @@ static fl_value starts(fli_composing *g, fl_value x, int dim, int64_t n) {
   return RUN_A(cat, &a, order_filled(g, first, FL_BOOL, 1), rest);
 }
 
-/* How long each run is by now; it is longest at the end of the longest, the
- * first of these where several are. */
+/* Counts the elements of each run so far. The count is largest at the end of
+ * the longest run; of equally long runs the first is taken. */
 void fli_compose_mode(fli_composing *g) {
   fl_value best[FL_MAX_OUT];
   line s = sorted(g, g->in[0], g->attrs->v[FL_ATTR_mode_dim].i,
@@ -298,7 +298,7 @@ static fl_value order_selected(fli_composing *g, fl_value x, int64_t dim,
   return RUN_A(index_select, &a, x, at);
 }
 
-/* In each column the place of its elements among the distinct ones, from 1. */
+/* In each column the rank of its elements among the distinct ones, from 1. */
 static fl_value column_ranks(fli_composing *g, fl_value rows, int64_t n) {
   fl_value both[FL_MAX_OUT];
   fl_attrs along = FIRST_DIM(sort);
@@ -310,8 +310,8 @@ static fl_value column_ranks(fli_composing *g, fl_value rows, int64_t n) {
   return RUN_A(scatter, &put, zeros, both[FL_OUT_sort_indices], ranks);
 }
 
-/* Where rows come from that are in order, the first column counting most: two
- * columns become one, as often as there are two. */
+/* The permutation that sorts rows lexicographically: two columns are merged
+ * into one column of ranks until one is left. */
 static fl_value row_order(fli_composing *g, fl_value rows) {
   fl_value both[FL_MAX_OUT];
   if (g->e.status != FL_OK)
@@ -385,8 +385,9 @@ void fli_compose_unique_consecutive(fli_composing *g) {
 
 /* --- places --- */
 
-/* How many of a sorted line are before each of v (`right`: or equal it): both
- * are sorted together, stably, so that equal ones stay as they were joined. */
+/* For each element of v, the number of elements of a sorted line that are less
+ * (`right`: or equal). Both are joined and sorted stably, so that equal
+ * elements keep the order in which they were joined. */
 static void order_search(fli_composing *g, fl_value seq, fl_value v,
                          bool right) {
   const fl_meta *ms = fli_meta(seq), *mv;

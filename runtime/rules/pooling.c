@@ -1,5 +1,5 @@
 /* Pooling: shapes and gradients. Backward rows are linear, so the gradient of
- * each is the way forward again. */
+ * each is a forward pass. */
 #include "window.h"
 
 /* x is (batch, channels, sizes) or (channels, sizes); a kernel of one number
@@ -159,7 +159,8 @@ void fli_grad_max_pool(fli_grad *g) {
       RUN_A(max_pool_backward, &a, g->dy[0], g->y[FL_OUT_max_pool_where]);
 }
 
-/* dy is where its results came from: the same elements of ddx. */
+/* Each element of dy went to one element of the result, so its gradient is that
+ * element of ddx. */
 void fli_grad_max_pool_backward(fli_grad *g) {
   const fl_meta *dy = &g->in_meta[FL_IN_max_pool_backward_dy],
                 *x = &g->out_meta[0];

@@ -52,7 +52,7 @@ static fl_value covered(fli_grad *g) {
   return src;
 }
 
-/* A gradient of the covered part as one of src. */
+/* Pads a gradient of the covered part to the shape of src. */
 static fl_value uncovered(fli_grad *g, fl_value dx) {
   const fl_meta *src = &g->in_meta[FL_IN_scatter_src], *m = fli_meta(dx);
   int64_t list[2 * FL_MAX_DIMS] = {0};
@@ -65,9 +65,10 @@ static fl_value uncovered(fli_grad *g, fl_value dx) {
   return RUN_A(pad, &a, dx);
 }
 
-/* x: the product of all that src brought. src: the product of x and of the
- * others, which a 0 among them decides: so zeros are counted, and left out of
- * the product that is divided by each. */
+/* The gradient of x is dy times the product of the elements of src written
+ * there; that of an element of src is dy times the product of x and the other
+ * elements. The latter is a quotient; zeros are left out of it and counted,
+ * since it is 0 if one of the others is 0. */
 void fli_grad_scatter_prod(fli_grad *g) {
   int64_t dim = g->attrs->v[FL_ATTR_scatter_prod_dim].i;
   fl_value x = g->in[FL_IN_scatter_prod_x],
@@ -91,7 +92,7 @@ void fli_grad_scatter_prod(fli_grad *g) {
       uncovered(g, RUN(where, RUN(eq, others, fli_integer(0)), one, NUM(0)));
 }
 
-/* Equal ones share. */
+/* Equal extremes share the gradient. */
 void fli_grad_scatter_amax(fli_grad *g) {
   int64_t dim = g->attrs->v[FL_ATTR_scatter_amax_dim].i;
   fl_value index = g->in[FL_IN_scatter_amax_index], dy = g->dy[0], y = g->y[0];

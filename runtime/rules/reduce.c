@@ -1,4 +1,4 @@
-/* Rules of the reductions: which dims go, and gradients. */
+/* Rules of the reductions: the dims of results, and gradients. */
 #include "env.h"
 
 #include <math.h>
@@ -148,8 +148,9 @@ static fl_value reduce_join(fli_grad *g, fl_value a, fl_value b, int dim) {
 }
 
 /* The same along the last dim without a division, so that derivatives are right
- * too where elements are 0: elements are multiplied in pairs, the
- * pairs' others are found, and each of a pair adds its partner. */
+ * where elements are 0: elements are multiplied in pairs, the function finds
+ * the product of the other pairs, and each element of a pair multiplies it by
+ * its partner. */
 static fl_value others_by_pairs(fli_grad *g, fl_value x) {
   fl_meta m = *fli_meta(x);
   int last = m.ndim - 1;
@@ -324,8 +325,8 @@ void fli_grad_cumsum(fli_grad *g) {
 
 /* --- composed --- */
 
-/* attrs: dims, correction, keepdim, as var's. Where nothing varies the root's
- * slope has no end, but nothing is to flow there. */
+/* attrs: dims, correction, keepdim, as var's. Where the variance is 0 the
+ * root's derivative is infinite; the gradient there is 0. */
 void fli_compose_std(fli_composing *g) {
   fl_value v = RUN_A(var, ATTRS_FOR(var, std), g->in[0]);
   fl_value none = RUN(eq, v, NUM(0));

@@ -1,7 +1,7 @@
-/* Reading between the elements, composed of selections and sums: resample along
- * one dim, interpolate over all dims of space, grid_sample at any place. What
- * is selected, and how it is weighed, is worked out in f64 (of grids in the
- * grid's dtype); 16-bit floats are summed in f32. */
+/* Interpolation, composed of index selections and weighted sums: resample along
+ * one dim, interpolate over all spatial dims, grid_sample at any coordinates.
+ * Positions and weights are computed in f64 (grid_sample's in the grid's
+ * dtype); 16-bit floats are summed in f32. */
 #include "fits.h"
 
 #include <math.h>
@@ -53,7 +53,7 @@ static fl_value resample_places(fli_composing *g, const sampling *s) {
   return ADD(MUL(j, NUM(s->step)), NUM(s->start));
 }
 
-/* Positions held to those that there are, for index_select. */
+/* Positions clamped to those that exist, for index_select. */
 static fl_value as_index(fli_composing *g, fl_value p, const sampling *s) {
   p = clamped(&g->e, p, 0, (double)(s->n - 1));
   return ADD(CAST(p, FL_I64), fli_integer(g->e.base));
@@ -133,7 +133,7 @@ static fl_value banded(fli_composing *g, fl_value x, fl_value p, int taps,
   return sum;
 }
 
-/* Of very many taps: a product with a matrix of weights. */
+/* With very many taps: a product with a matrix of weights. */
 static fl_value smoothed(fli_composing *g, fl_value x, fl_value p, double wide,
                          const sampling *s) {
   int last = fli_meta(x)->ndim - 1;
@@ -155,7 +155,8 @@ static fl_value smoothed(fli_composing *g, fl_value x, fl_value p, double wide,
   return TRANSPOSE(MATMUL(x, CAST(w, fli_meta(x)->dtype)), s->dim, last);
 }
 
-/* Where elements lie closer than results, antialias takes means of all near. */
+/* Where results are farther apart than elements, antialias averages all
+ * elements near a result. */
 static fl_value resample_between(fli_composing *g, fl_value x, fl_value p,
                                  const sampling *s) {
   double wide = s->antialias && s->step > 1 ? s->step : 1;
@@ -415,7 +416,7 @@ typedef struct axis { /* what is read along one dim of space, by result */
   fl_value at[4], weight[4];
 } axis;
 
-/* c thrown back at low and high. */
+/* c reflected at low and high. */
 static fl_value resample_reflected(fli_composing *g, fl_value c, double low,
                                    double high) {
   double span = high - low;

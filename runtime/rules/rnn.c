@@ -1,5 +1,6 @@
-/* Recurrent cells: shapes and gradients. Fused backward rows do the usual; what
- * must be differentiable again is written out in ordinary operators. */
+/* Recurrent cells: shapes and gradients. Fused backward rows compute the usual
+ * gradients; those that must be differentiable again are composed of ordinary
+ * operators. */
 #include "env.h"
 
 /* x (..., parts * n) beside like (..., n). */
@@ -412,8 +413,8 @@ static fl_value as_rows(fli_env *e, fl_value x) {
   return fli_v_reshape(e, x, 2, shape);
 }
 
-/* From the last step to the first: what a step gets of h and c is what was
- * asked for there, and what the step after it has sent back. */
+/* From the last step to the first: the gradient of a step's h and c is that of
+ * its results plus what the step after it passes back. */
 void fli_compose_lstm_backward(fli_composing *g) {
   fli_env *e = &g->e;
   const fl_meta *m[FL_INS_lstm_backward];

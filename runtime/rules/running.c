@@ -7,7 +7,7 @@ static fl_value running_turned(fli_grad *g, int64_t dim, fl_value x) {
   return RUN_A(flip, &a, x);
 }
 
-/* The sum of what is still to come: products_k dy_k for all k from i on. */
+/* Sums from the end: products_k dy_k for all k from i on. */
 static fl_value to_come(fli_grad *g, fl_value x) {
   int64_t dim = g->attrs->v[FL_ATTR_cumprod_dim].i;
   return running_turned(
@@ -64,8 +64,9 @@ static fl_value product_again(fli_grad *g, fl_value x, fl_value dy) {
              recur(g, dim, n, fli_v_narrow(&g->e, x, d, 1, n - 1, 1), dy));
 }
 
-/* x_i is a factor of all that comes from i on: their sum by x_i. At the first 0
- * of a line the products are taken without it; at later ones all is 0. */
+/* x_i is a factor of all results from i on, so dx_i is their sum, weighted by
+ * dy, divided by x_i. At the first 0 of a line the products are taken without
+ * it; at later zeros dx is 0. */
 void fli_grad_cumprod(fli_grad *g) {
   fl_value x = g->in[0], dy = g->dy[0];
   if (g->in_meta[0].ndim == 0) {

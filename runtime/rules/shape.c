@@ -162,7 +162,8 @@ fl_status fli_shape_assign(fli_infer *c) {
   return set_shape(&c->out[0], x->ndim, x->shape);
 }
 
-/* Nothing of x is left; the engine leads the rest of its base around. */
+/* assign overwrites all of x, so its gradient is 0; the engine handles the rest
+ * of x's base. */
 void fli_grad_assign(fli_grad *g) {
   if (g->need[FL_IN_assign_x])
     g->dx[FL_IN_assign_x] = fli_g_none(g);

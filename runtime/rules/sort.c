@@ -33,7 +33,7 @@ fl_status fli_shape_topk(fli_infer *c) {
   return FL_OK;
 }
 
-/* dy goes back to where its elements came from. */
+/* The gradient is dy at the positions that its elements had. */
 static void put_back(fli_grad *g, int64_t dim) {
   const fl_meta *x = &g->in_meta[0];
   fl_value dy = g->dy[0];

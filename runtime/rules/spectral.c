@@ -1,7 +1,7 @@
-/* Gradients of the factorizations with orthogonal factors. What they are can be
- * read in PyTorch's documentation of each, and in Seeger et al. (2017) for QR;
- * where columns may be chosen freely (all those beyond min(m, n)) they are
- * taken to turn as little as they can. */
+/* Gradients of the factorizations with orthogonal factors. Formulas are in
+ * PyTorch's documentation of each, and in Seeger et al. (2017) for QR; columns
+ * that the factorization does not determine (those beyond min(m, n)) are
+ * assumed to rotate as little as they can. */
 #include "linalg.h"
 
 /* d with zeros on the diagonal, then divided by what is not 0 elsewhere. */

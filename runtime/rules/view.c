@@ -388,12 +388,13 @@ void fli_grad_transpose(fli_grad *g) {
                        (int)g->attrs->v[FL_ATTR_transpose_dim1].i);
 }
 
-/* The engine sums what was expanded. */
+/* The engine sums dy over the expanded dims. */
 void fli_grad_expand(fli_grad *g) {
   g->dx[0] = g->dy[0];
 }
 
-/* Parts: the same view of a contiguous tensor says where dy belongs. */
+/* The gradient of a part: the same view of a contiguous tensor gives the place
+ * of dy. */
 void fli_grad_strided(fli_grad *g) {
   const fl_meta *x = &g->in_meta[0];
   int64_t strides[FL_MAX_DIMS], n = 1;
