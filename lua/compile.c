@@ -1,6 +1,7 @@
 /* Compiled functions: f runs as ever, but its launches wait until it ends, or
- * until values are read. The collector rests meanwhile; its step at the end
- * closes what f has dropped, so that the runtime knows what is still held. */
+ * until values are read. The collector is stopped meanwhile; its step at the
+ * end closes what f has dropped, so that the runtime knows which tensors are
+ * still held. */
 #include "fll.h"
 
 typedef struct compiled {
@@ -72,7 +73,8 @@ static int run(lua_State *L) {
   return finish(L, LUA_OK, 1);
 }
 
-/* compiled(f, exact): a function, and what stats() is asked about. */
+/* compiled(f, exact): the compiled function, and the userdata that stats()
+ * takes. */
 static int new_compiled(lua_State *L) {
   fl_lua *st = fll_enter(L);
   lua_settop(L, 2);

@@ -151,7 +151,8 @@ static fl_status window_add(fl_runtime *rt, fl_device d, const fli_entry *given,
   return FL_OK;
 }
 
-/* Otherwise the launches before it run, and its results get memory. */
+/* Before a launch that cannot wait the window is flushed, and the launch's
+ * results get memory. */
 bool fli_window_takes(fl_runtime *rt, fl_device d, const fli_entry *e,
                       const fl_attrs *attrs, const fl_operand *in,
                       fl_tensor *const *out, fl_status *s) {
@@ -235,9 +236,9 @@ fl_status fli_window_run(fli_window *w, uint32_t i) {
   return status;
 }
 
-/* Whether launch i changes anything that can still be seen: it writes a storage
- * that is older than the window, that is held, or that a launch behind it
- * needs. `needed` has a flag for each slot, for the launches behind. */
+/* Whether launch i has a visible effect: it writes a storage that is older than
+ * the window, that is held, or that a later launch needs. `needed` has a flag
+ * for each slot, set by the later launches. */
 static bool window_needs(const fli_window *w, uint32_t i, bool *needed) {
   const fli_entry *e = &w->entries[i];
   const fli_arg *a = &w->args[e->arg];
@@ -371,7 +372,7 @@ void fli_window_free(fl_runtime *rt) {
   fli_mfree(w);
 }
 
-/* A launch may wait, so calls do not take the short path. */
+/* While a window is open, calls do not take the fast path (flat.c). */
 bool fli_mode_window(fl_runtime *rt, const fl_call *c, fl_status *status) {
   (void)rt, (void)c, (void)status;
   return false;

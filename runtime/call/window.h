@@ -55,22 +55,22 @@ typedef struct fli_window {
   bool flushing;
 } fli_window;
 
-/* Whether the launch is done with: it waits (its operands are in the window's
- * device and stream, and no code outside flare sees their memory), or has
- * failed. False: it is to run now, those before it have run. */
+/* True: the launch waits in the window (its operands are in the window's device
+ * and stream, and no code outside flare sees their memory), or has failed.
+ * False: the caller must run it now; the launches before it have run. */
 bool fli_window_takes(fl_runtime *rt, fl_device d, const fli_entry *e,
                       const fl_attrs *attrs, const fl_operand *in,
                       fl_tensor *const *out, fl_status *s);
-/* Runs what waits; the window is empty afterwards. */
+/* Runs the waiting launches; the window is empty afterwards. */
 fl_status fli_window_flush(fl_runtime *rt);
-/* Which launches run: all that write what is `needed` (a flag for each slot,
- * which grows). */
+/* Finds the launches that must run: those that write a slot that is `needed` (a
+ * flag for each slot; the inputs of launches that run are added). */
 void fli_window_runs(const fli_window *w, bool *needed, bool *runs);
-/* Entry i as it was called. */
+/* Runs entry i as it was called. */
 fl_status fli_window_run(fli_window *w, uint32_t i);
-/* Memory for the made storages among the results of entry i. */
+/* Gives memory to the storages that entry i makes. */
 fl_status fli_window_make(fli_window *w, uint32_t i);
-/* The kernel's view of an operand, whose storage has memory. */
+/* Sets the kernel's view of an operand, whose storage has memory. */
 void fli_window_view(const fli_window *w, const fli_arg *a, fl_dtype common,
                      fl_view *v);
 static inline const fl_attrs *fli_entry_attrs(const fli_window *w,

@@ -1,5 +1,5 @@
-/* Compiled functions: remembers the windows of their runs, has a plan made for
- * one that comes back, and runs windows by their plans. */
+/* Compiled functions: they remember the windows of their runs, have a plan made
+ * for a window that occurs again, and run it by its plan. */
 #include "compile.h"
 
 #include <stdlib.h>
@@ -17,7 +17,8 @@ static bool same_entry(const fli_entry *a, const fli_entry *b) {
          a->attrs == b->attrs;
 }
 
-/* Whether w is p's window, and holds no more of it. */
+/* Whether p was made for a window with the launches, operands and attributes of
+ * w. */
 static bool plan_fits(const fli_plan *p, const fli_window *w) {
   if (p->hash != w->hash || p->n != w->n || p->n_args != w->n_args ||
       p->n_words != w->n_words || p->n_slots != w->n_slots ||
@@ -44,8 +45,9 @@ static void plan_unbuild(fli_plan *p) {
   p->built = p->failed = false;
 }
 
-/* What w holds is held by p, too, from now on. What no recent run has held, as
- * a collector in another run may have left it, is dropped. */
+/* Adds the slots that w holds to those that p holds. Slots that no recent run
+ * has held are dropped: a run whose garbage was not yet collected may have held
+ * them. */
 static void plan_holds(fli_plan *p, const fli_window *w) {
   bool grows = false, shrinks = false;
   for (uint32_t k = 0; k < p->n_slots; k++) {
@@ -111,7 +113,8 @@ static fli_plan *plan_new(const fli_window *w) {
   return p;
 }
 
-/* The record of such windows, a new one in the place of the oldest. */
+/* The plan for windows like w; a new one takes the place of the least recently
+ * used. */
 static fli_plan *plan_of(fl_compiled *c, const fli_window *w) {
   int oldest = 0;
   for (int k = 0; k < c->n_plans; k++) {

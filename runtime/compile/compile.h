@@ -1,5 +1,5 @@
-/* Compiled functions: the windows they have seen, and a plan for each that came
- * back. */
+/* Compiled functions: the windows that they have run, and a plan for each that
+ * has occurred again. */
 #ifndef FL_COMPILE_H
 #define FL_COMPILE_H
 
@@ -45,7 +45,7 @@ struct fl_compiled {
   uint64_t runs, planned, missed; /* windows; by a plan; without, in a row */
 };
 
-/* Builds the steps of p, which is the window w (fuse.c). */
+/* Builds the steps of p, which was made for windows like w (fuse.c). */
 fl_status fli_plan_build(struct fl_compiled *c, fli_plan *p,
                          const fli_window *w);
 bool fli_compiled_plan(fli_window *w, fl_status *status);

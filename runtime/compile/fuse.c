@@ -81,8 +81,8 @@ static uint32_t inner_uses(const fuse *f, const fuse_group *g, int slot) {
   return n;
 }
 
-/* Whether what the group writes there is seen outside it; `more` further uses
- * are inside. */
+/* Whether anything outside the group reads what it writes to the slot; `more`
+ * further uses are inside. */
 static bool stays(const fuse *f, const fuse_group *g, int slot, uint32_t more) {
   return !f->w->slots[slot].made || f->p->held[slot] ||
          f->uses[slot] > inner_uses(f, g, slot) + more;
@@ -159,8 +159,8 @@ static bool fits_register(const fuse *f, fl_dtype d) {
   return d == FL_BOOL || d == FL_I64;
 }
 
-/* The number of the input whose value the launch's result is; -1: it computes
- * something. A kernel that overwrites does not read what was there. */
+/* The number of the input whose value the launch copies; -1: it computes a new
+ * value. A kernel that overwrites its result does not read the old one. */
 static int moved_input(const fli_entry *e) {
   if (e->op->marks & FLI_MARK_OVERWRITES && e->n_in == 2)
     return 1;
@@ -186,7 +186,7 @@ static bool fusable(const fuse *f, const fli_entry *e) {
   return f->rt->ops[FLI_OP_add].kernel[f->w->device >> 8] != NULL;
 }
 
-/* Open groups that have to run before the launch. */
+/* Open groups that must run before the launch. */
 static uint32_t conflicts_of(const fuse *f, const fli_entry *e) {
   uint32_t mask = 0;
   for (int k = 0; k < e->n_in + e->n_out; k++) {
@@ -206,7 +206,7 @@ static bool same_space(const fli_arg *a, const fli_arg *b) {
   return fli_same_shape(&a->meta, &b->meta);
 }
 
-/* What the group's expression has for an operand; NULL: nothing yet. */
+/* The node of the group's expression for an operand; NULL: none yet. */
 static const fuse_value *value_of(const fuse *f, const fuse_group *g,
                                   const fli_arg *a) {
   for (int k = 0; k < g->n_written; k++)
@@ -218,8 +218,8 @@ static const fuse_value *value_of(const fuse *f, const fuse_group *g,
   return NULL;
 }
 
-/* Whether the launch can be one more of the group: the regions that either
- * writes are the same for both, and there is room. */
+/* Whether the launch can join the group: regions that one of them writes are
+ * the same in the other, and there is room. */
 static bool can_join(const fuse *f, int i, const fli_entry *e) {
   const fuse_group *g = &f->groups[i];
   const fli_arg *out = arg_of(f, e->arg + (uint32_t)e->n_in);
@@ -259,7 +259,8 @@ static bool can_join(const fuse *f, int i, const fli_entry *e) {
   return n_in <= FL_PROGRAM_IN && n_out <= FL_MAX_OUT;
 }
 
-/* A region that the launch itself reads otherwise than it writes it. */
+/* Whether the launch reads the storage of its result as another region than it
+ * writes. */
 static bool overlaps(const fuse *f, const fli_entry *e) {
   const fli_arg *out = arg_of(f, e->arg + (uint32_t)e->n_in);
   for (int k = 0; k < e->n_in; k++) {
@@ -367,7 +368,8 @@ static fl_status new_group(fuse *f, uint32_t entry) {
   return emit_alone(f, entry);
 }
 
-/* The open group that the launch has most to do with; -1: none. */
+/* An open group that the launch can join: one that has to run before it
+ * otherwise, or one that reads an input of the launch; -1: none. */
 static int partner(const fuse *f, const fli_entry *e, uint32_t conflicts) {
   uint32_t readers = 0;
   for (int k = 0; k < e->n_in; k++) {
@@ -427,7 +429,8 @@ static void step_slots(const fuse *f, const fli_step *x, uint32_t *slots,
   }
 }
 
-/* Which slots get memory before each step, and lose it after it. */
+/* Lists the slots that get memory before each step, and those that lose it
+ * after it. */
 static fl_status plan_memory(fuse *f) {
   fli_plan *p = f->p;
   int most = 1, n;
