@@ -14,8 +14,8 @@ local function compile(source, out, options)
   local file <close> = assert(io.open(place .. "/source.cc", "w"))
   file:write(text)
   file:close()
-  return tree.output(("%s -std=gnu++17 -O1 -w -pthread -I. %s -o %s/%s %s/source.cc 2>&1"):format(
-    compiler, options, place, out, place))
+  return tree.output(("%s -std=gnu++17 -O1 -w -pthread -I. -I'%s/generated' %s -o %s/%s "
+    .. "%s/source.cc 2>&1"):format(compiler, tree.build, options, place, out, place))
 end
 
 describe("collectives over peer memory", function()

@@ -17,11 +17,11 @@ end
 -- plan is made when the same operators run for the second time, on shapes, strides and dtypes as
 -- before; numbers may change. `f` itself runs each time, with any Lua in it: branches, loops,
 -- prints, changes of tables.
--- Errors that a kernel finds in values (a position outside a tensor) are raised where the values are
--- read, or at the end of `f`.
+-- Errors that a kernel finds in values (a position outside a tensor) are raised where the values
+-- are read, or at the end of `f`.
 -- @param f a function, or a module: then the result has the module's fields, too
--- @param opts `exact`: elementwise results are bit for bit those of `f`; false by default, since one
--- rounding for `a * b + c` is faster and closer
+-- @param opts `exact`: elementwise results are bit for bit those of `f`; false by default, since
+-- one rounding for `a * b + c` is faster and closer
 -- @return the compiled function; a table that can be called for a module
 function M.compile(f, opts)
   if not callable(f) then
@@ -42,8 +42,8 @@ function M.compile(f, opts)
 end
 
 --- What a compiled function has done: `windows`, runs of waiting kernels; `planned`, those that a
--- plan ran; `plans`; `launches` and `kernels` of the plan last used, before and after fusion; `off`,
--- true if no run was like an earlier one, so that calls are no longer compiled.
+-- plan ran; `plans`; `launches` and `kernels` of the plan last used, before and after fusion;
+-- `off`, true if no run was like an earlier one, so that calls are no longer compiled.
 -- @param f what compile returned @return a table
 function M.compile_stats(f)
   local object = objects[f]

@@ -1,10 +1,9 @@
 --- PyTorch's names and their counterparts in flare, for the errors of unknown names. The keys are
 -- paths below flare.
 return {
-  compile = "whole models are not compiled; flare.kernel(f) makes one kernel of a function",
   autograd = "flare.grad, flare.backward, and flare.func for functions with gradients of their own",
   ["autograd.grad"] = "flare.grad(y, {x})",
-  jit = "models are not traced; flare.kernel(f) makes one kernel of a function",
+  jit = "flare.compile(f) fuses the elementwise operators of a function",
   fx = "x:graph() shows the operators behind a tensor",
   utils = "data sets and loaders are in flare.data, gradient clipping is optim.clip_grad_norm_",
   amp = "flare.autocast and optim.GradScaler",
