@@ -81,9 +81,10 @@ static void gc_step(lua_State *L, fl_lua *st) {
     gc_full(L, st);
 }
 
-/* A compiled function begins, or ends: until then the collector rests, since a
- * step in the middle would make old what the function is about to drop. Not in
- * coroutines, which may never end. False: it did not rest, or does no more. */
+/* Stops the collector when a compiled function begins, and starts it when it
+ * ends: a step in between would make objects old that the function is about to
+ * drop. Not in coroutines, which may never end. Returns false if it did not
+ * stop, or was not stopped any more. */
 bool fll_collector_rests(lua_State *L, fl_lua *st, bool on) {
   if (on) {
     if (st->rests || st->collecting || !st->generational || L != st->main ||

@@ -13,7 +13,7 @@ typedef struct raw {
 } raw;
 
 /* raw_new(text, name, options, arch, image): a kernel, or nil, a message, and
- * what the compiler said. With an image there is no text. */
+ * the compiler's log. With an image there is no text. */
 static int raw_new(lua_State *L) {
   fl_lua *st = fll_enter(L);
   size_t bytes = 0;

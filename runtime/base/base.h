@@ -97,8 +97,8 @@ int64_t fli_to_integer(double f);
 
 /* --- error.c --- */
 
-/* The same failure, with a composed operator's name in front of what a row
- * inside it said. */
+/* The same failure, with a composed operator's name in front of the message of
+ * a row inside it. */
 fl_status fli_told(const char *name, fl_status s);
 /* Of elements that a caller passes: not negative. */
 fl_status fli_check_count(const char *function, const char *what, int n);

@@ -50,7 +50,7 @@ typedef struct fli_nearest {
 /* Fails with the line of `at` and a caret; then nothing more is read. */
 fl_value fli_bad(fli_parser *p, const char *at, const char *format, ...)
     FL_PRINTF(3, 4);
-/* Fails there with what the graph said. */
+/* Fails there with the graph's message. */
 fl_value fli_refused(fli_parser *p, const char *at, fl_status s);
 void fli_consider(fli_nearest *n, const char *name);
 /* "; did you mean ...?" or nothing. */

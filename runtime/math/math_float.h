@@ -1,7 +1,8 @@
 /* Floats on the CPU, where the vector libm is more than two units of the last
  * place off: polynomials fitted for the purpose, each within 1e-8 of its
  * function before rounding, or the function in double. Included by math.h;
- * spec/c/ulp.c measures them all. What is not said is as for any argument. */
+ * spec/c/ulp.c measures them all. A comment that names no range holds for any
+ * argument. */
 
 /* 2^k for -126 <= k <= 127, 0 for k = -127 */
 static inline float fl_two_to(int32_t k) {

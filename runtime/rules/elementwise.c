@@ -61,8 +61,8 @@ void fli_grad_unary_backward2(fli_grad *g) {
   g->e.rt->up->row_grad(g);
 }
 
-/* Fails backward, for rows whose gradient would otherwise be silently left out.
- * */
+/* Fails backward, for rows whose gradient would otherwise be left out
+ * unnoticed. */
 void fli_grad_once(fli_grad *g) {
   fli_env_fail(&g->e, FL_EAUTOGRAD, "%s: its results cannot be differentiated",
                g->op->info.name);

@@ -1,6 +1,5 @@
 /* Discrete Fourier transforms of complex numbers kept as pairs in a last dim.
- * They are linear: each row's gradient is the transform in the other direction.
- * */
+ * They are linear: each row's gradient is the opposite transform. */
 #include "env.h"
 
 #include <math.h>
@@ -36,7 +35,7 @@ void fli_cost_irdft(const fli_infer *c, double *flops, double *bytes) {
                            a[FL_ATTR_irdft_dim].i, a[FL_ATTR_irdft_dims].i);
 }
 
-/* Over how many dims, dim being the last of them. */
+/* The number of dims transformed, dim being the last of them. */
 static fl_status check_dims(const fli_infer *c, int64_t dim, int64_t dims) {
   int64_t most = dim < 2 ? dim + 1 : 3;
   if (dims < 1 || dims > most)
@@ -134,7 +133,7 @@ static fl_value scale_inner(fli_grad *g, fl_value x, int64_t dim, int64_t n,
   return MUL(x, ADD(RUN_A(pad, &pad, w), NUM(1)));
 }
 
-/* irdft counts what lies inside twice, for its mirror image. */
+/* irdft counts all pairs between these twice, for their mirror images. */
 void fli_grad_rdft(fli_grad *g) {
   int64_t dim = g->attrs->v[FL_ATTR_rdft_dim].i, n = g->in_meta[0].shape[dim];
   fl_attrs a = fli_attrs(&g->e, FLI_OP_irdft);

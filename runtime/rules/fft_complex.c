@@ -161,8 +161,7 @@ static void fft_complex_whole(env *g, bool lists, int fixed, bool inverse) {
   g->out[0] = as_complex(g, RUN_A(dft, &a, x));
 }
 
-/* Real input: the last dim, with its adjacent dims, by rdft, then the others.
- * */
+/* Real input: the last dim and those adjacent by rdft, then the others. */
 static void forward_half(env *g, bool lists, int fixed) {
   plan p;
   fl_value x = g->in[0];
@@ -417,8 +416,7 @@ static fl_value overlapped(env *g, fl_value y, const frames *f, int64_t batch,
   return RUN_A(as_strided_backward, &a, y);
 }
 
-/* Overlap-add: the sum of the frames divided by the sum of the squared windows.
- * */
+/* Overlap-add: the sum of the frames over that of the squared windows. */
 void fli_compose_istft(env *g) {
   frames f;
   fl_value x = g->in[FL_IN_istft_x];

@@ -20,7 +20,7 @@ static fl_value by_upper(fli_env *e, fl_value f, fl_value b) {
   return fli_run(e, FLI_OP_triangular_solve, &a, 2, (fl_value[]){f, b});
 }
 
-/* Rows or columns from one on, up to another, of the last two dims. */
+/* Rows or columns [from, to) of the last two dims. */
 static fl_value linalg_factors_part(fli_env *e, fl_value x, bool columns,
                                     int64_t from, int64_t to) {
   if (e->status)
@@ -185,8 +185,8 @@ static fl_value linalg_factors_reflected(fli_composing *g, fl_value x,
   return CAST(SUB(c, MATMUL(v, by)), to);
 }
 
-/* Whether tau has at most as many numbers as x columns and rows, and x's
- * leading dims. */
+/* Checks that tau has x's leading dims and at most as many numbers as x has
+ * columns and rows. */
 static bool reflections(fli_composing *g) {
   const fl_meta *x = fli_meta(g->in[FL_IN_reflectors_x]),
                 *t = fli_meta(g->in[FL_IN_reflectors_tau]);

@@ -93,7 +93,8 @@ void fli_grad_dropout(fli_grad *g) {
             g->in[FL_IN_dropout_seed], g->in[FL_IN_dropout_offset]);
 }
 
-/* Each number moves with its shape so that its quantile stays. */
+/* Each sample moves with its shape parameter so that its quantile stays the
+ * same. */
 void fli_grad_gamma(fli_grad *g) {
   g->dx[FL_IN_gamma_alpha] =
       MUL(g->dy[0], RUN(gamma_da, g->in[FL_IN_gamma_alpha], g->y[0]));

@@ -341,8 +341,8 @@ static bool size_of(fli_composing *g, int k, int64_t have, double scale,
   return false;
 }
 
-/* Which dim of those not done comes next: the one that shrinks most; of equal
- * ones that grow the last, so that most is done a whole row at a time. */
+/* The next dim to resample: the one that shrinks most; of equal ones that grow
+ * the last, so that most of the work is on whole rows. */
 static int next_dim(int n, const int64_t *have, const int64_t *sizes,
                     const bool *done) {
   int best = -1;
@@ -430,7 +430,7 @@ static fl_value resample_reflected(fli_composing *g, fl_value c, double low,
              SUB(NUM(high), extra));
 }
 
-/* c moved to where there are elements. */
+/* Coordinates c mapped into x, as the padding mode says. */
 static fl_value resample_inside(fli_composing *g, fl_value c, int64_t size,
                                 int padding, bool corners) {
   if (padding == ZEROS)

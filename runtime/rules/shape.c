@@ -57,7 +57,7 @@ typedef struct steps {
   int64_t start, stop, step;
 } steps;
 
-/* Integers are counted as such: doubles lose them beyond 2^53. */
+/* Integers are counted in integers: doubles lose digits beyond 2^53. */
 static bool whole_steps(const fl_attrs *a, steps *s) {
   return fl_attr_whole(a, FL_ATTR_arange_start, FL_WHOLE_arange_start,
                        &s->start) &&
@@ -66,8 +66,8 @@ static bool whole_steps(const fl_attrs *a, steps *s) {
          fl_attr_whole(a, FL_ATTR_arange_step, FL_WHOLE_arange_step, &s->step);
 }
 
-/* How many there are, as a double: it may be more than memory could hold. The
- * distance of two i64 fits u64. */
+/* The number of elements, as a double: it may be more than memory holds. The
+ * difference of two i64 fits u64. */
 static double count_steps(const fl_attrs *a, bool inclusive) {
   double n = (a->v[FL_ATTR_arange_stop].f - a->v[FL_ATTR_arange_start].f) /
              a->v[FL_ATTR_arange_step].f;
@@ -81,7 +81,7 @@ static double count_steps(const fl_attrs *a, bool inclusive) {
   return (double)(way / by) + (inclusive || way % by ? 1 : 0);
 }
 
-/* The last element fits, and so do all. */
+/* The last element fits the dtype, so all do. */
 static fl_status check_last(const fli_infer *c, int64_t n) {
   const fl_attrs *a = c->attrs;
   fl_operand last = {.dtype = FL_F64,

@@ -97,7 +97,8 @@ static void first_columns(fli_grad *g, fl_value *u, fl_value *du, int64_t k,
             MATMUL(rest, MATMUL(TURN(drest), *u)));
 }
 
-/* What of du lies outside the columns of u, divided by the singular values. */
+/* The part of du outside the span of u's columns, divided by the singular
+ * values. */
 static fl_value outside(fli_grad *g, fl_value u, fl_value du, fl_value s) {
   return DIV(SUB(du, MATMUL(u, MATMUL(TURN(u), du))), s);
 }
@@ -181,7 +182,7 @@ static fl_value as_blocks(fli_grad *g, fl_value re, fl_value im) {
                RUN_A(cat, &side, im, re));
 }
 
-/* Numbers for columns into a matrix: a factor for each. */
+/* Expands numbers for the columns to a matrix: a factor for each element. */
 static fl_value diagonal(fli_grad *g, fl_value x, fl_value eye) {
   return MUL(eye, fli_v_unsqueeze(&g->e, x, g->in_meta[0].ndim - 2));
 }

@@ -266,7 +266,7 @@ fl_status flc_tell_fault(fl_stream *s, uint64_t *failed) {
   return fli_fail(FL_EFAULT, "%s", s->device->cause);
 }
 
-/* What the error word says, as the CPU's kernels would have said it. */
+/* Turns the error word into the message that the CPU's kernel would give. */
 static fl_status backend_tell(fl_stream *s, uint64_t *failed) {
   if (s->device->cause[0])
     return flc_tell_fault(s, failed);
