@@ -259,7 +259,8 @@ static int tensor(lua_State *L) {
   fl_meta_mode(st->rt, was);
   fll_check(L, st, s);
   fll_fill(h, t);
-  b.data = fl_tensor_borrow(t);
+  if (!(b.data = fl_tensor_borrow(t)))
+    fll_check(L, st, FL_EFAULT);
   fill(&b, 0, 1);
   lua_settop(L, 3);
   convert(L, st, o.device, wanted);

@@ -15,9 +15,9 @@ extern "C" {
 
 typedef struct fl_compiled fl_compiled;
 /* `exact`: elementwise results are bit for bit those of calls at once. To be
- * freed by the caller, before or after the runtime is closed. */
-FL_API fl_status fl_compiled_new(fl_runtime *rt, bool exact,
-                                 fl_compiled **out);
+ * freed by the caller, before or after the runtime is closed; freed between
+ * begin and end, it ends. */
+FL_API fl_status fl_compiled_new(fl_runtime *rt, bool exact, fl_compiled **out);
 FL_API void fl_compiled_free(fl_compiled *c);
 /* In pairs, which nest: the outermost one counts. begin fails only without
  * memory. end returns the first failure of the launches that have waited. */

@@ -139,6 +139,21 @@ for _, device in ipairs(rows.devices) do
       end
     end)
 
+    it("makes tensors of tables while others wait, of which one fails", function()
+      local f = flare.compile(function(t, at)
+        local y = t:index_select(1, at)
+        local made = flare.tensor({4, 5, 6}, {device = device})
+        return made:sum():item(), y
+      end)
+      local bad = flare.tensor({1, 99}, {dtype = "i64", device = device})
+      for _ = 1, 3 do
+        local ok, message = pcall(f, x, bad)
+        assert(not ok and message:find "99 is out of range", message)
+        same(flare.tensor({4, 5, 6}, {device = device}) * 2,
+          flare.tensor({8, 10, 12}, {device = device}))
+      end
+    end)
+
     it("takes modules, other compiled functions, coroutines and abandoned ones", function()
       local net = flare.nn.Linear(70, 4):to(device)
       local compiled = flare.compile(net)

@@ -327,7 +327,8 @@ fl_status fli_window_flush(fl_runtime *rt) {
 
 /* --- opening and closing --- */
 
-fl_status fli_window_open(fl_runtime *rt, struct fl_compiled *owner) {
+fl_status fli_window_open(fl_runtime *rt, struct fl_compiled *owner,
+                          struct fli_window **of_owner) {
   fli_window *w = rt->window;
   if (w) {
     w->depth++;
@@ -341,6 +342,8 @@ fl_status fli_window_open(fl_runtime *rt, struct fl_compiled *owner) {
     rt->spare_window = w;
   }
   w->owner = owner;
+  w->of_owner = of_owner;
+  *of_owner = w;
   w->epoch = ++rt->epochs;
   w->depth = 1;
   rt->window = w;
@@ -353,6 +356,7 @@ fl_status fli_window_close(fl_runtime *rt) {
   if (!w || --w->depth)
     return FL_OK;
   fl_status s = fli_window_flush(rt);
+  *w->of_owner = NULL;
   rt->window = NULL;
   rt->modes &= ~(1u << FLI_MODE_WINDOW);
   return s;
@@ -360,9 +364,11 @@ fl_status fli_window_close(fl_runtime *rt) {
 
 void fli_window_free(fl_runtime *rt) {
   fli_window *w = rt->spare_window;
-  rt->window = rt->spare_window = NULL;
   if (!w)
     return;
+  if (rt->window)
+    *w->of_owner = NULL;
+  rt->window = rt->spare_window = NULL;
   for (uint32_t k = 0; k < w->n_slots; k++)
     window_forget(w, k);
   fli_mfree(w->entries);

@@ -41,6 +41,8 @@ struct fli_plan;
 typedef struct fli_window {
   fl_runtime *rt;
   struct fl_compiled *owner;
+  struct fli_window *
+      *of_owner; /* its pointer to this window while it is open */
   fl_device device;
   fl_stream *stream;
   uint32_t epoch; /* of the storages' marks: which window they are in */
@@ -78,7 +80,9 @@ static inline const fl_attrs *fli_entry_attrs(const fli_window *w,
   return (const fl_attrs *)(const void *)(w->words + e->attrs);
 }
 
-fl_status fli_window_open(fl_runtime *rt, struct fl_compiled *owner);
+/* *of_owner becomes the window if it is new, and NULL when it ends. */
+fl_status fli_window_open(fl_runtime *rt, struct fl_compiled *owner,
+                          struct fli_window **of_owner);
 fl_status fli_window_close(fl_runtime *rt);
 void fli_window_free(fl_runtime *rt);
 

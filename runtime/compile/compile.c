@@ -258,6 +258,10 @@ fl_status fl_compiled_new(fl_runtime *rt, bool exact, fl_compiled **out) {
 void fl_compiled_free(fl_compiled *c) {
   if (!c)
     return;
+  if (c->window) { /* other functions that are open go on without a window */
+    c->window->depth = 1;
+    fli_window_close(c->rt);
+  }
   for (int k = 0; k < c->n_plans; k++)
     plan_free(c->plans[k]);
   fli_mfree(c);
@@ -266,7 +270,8 @@ void fl_compiled_free(fl_compiled *c) {
 fl_status fl_compiled_begin(fl_compiled *c) {
   FLI_NEED(c, "c");
   FLI_TRY(fli_check_owner(c->rt));
-  return c->off && !c->rt->window ? FL_OK : fli_window_open(c->rt, c);
+  return c->off && !c->rt->window ? FL_OK
+                                  : fli_window_open(c->rt, c, &c->window);
 }
 
 fl_status fl_compiled_end(fl_compiled *c) {

@@ -38,6 +38,7 @@ typedef struct fli_plan {
 
 struct fl_compiled {
   fl_runtime *rt;
+  fli_window *window; /* that it has opened */
   bool exact;
   bool off; /* windows never came back */
   int n_plans;

@@ -550,14 +550,15 @@ void *fl_tensor_borrow(fl_tensor *t) {
   if (fli_need_memory(t, ""))
     return NULL;
   fl_device d = t->storage->device;
-  if (!(fli_backend(t->rt, d)->flags & FL_BACKEND_HOST)) {
+  unsigned flags = fli_backend(t->rt, d)->flags;
+  if (!(flags & FL_BACKEND_HOST)) {
     fli_fail(FL_EDEVICE,
              "the memory of %s cannot be read from here: copy the "
              "tensor to \"cpu\" first",
              fl_device_name(t->rt, d));
     return NULL;
   }
-  if (fli_settle(t) || fl_device_sync(t->rt, d) ||
+  if (fli_settle(t) || (flags & FL_BACKEND_ASYNC && fl_device_sync(t->rt, d)) ||
       (t->rt->watch && fli_streams_touch(t, false, "a copy", 0)))
     return NULL;
   return fli_tensor_ptr(t);

@@ -496,7 +496,14 @@ static void test_compiled(void) {
   CHECK(fl_compiled_end(c) == FL_OK); /* none is open */
   IGNORES(fl_compiled_free(NULL));
   GIVES(fl_tensor_borrow(NULL), 0);
-  fl_compiled_free(c);
+  CHECK(fl_compiled_begin(c) == FL_OK);
+  fl_tensor *y = NULL;
+  fl_operand in[2] = {{.tensor = t}, {.tensor = t}};
+  fl_call call = {.op = fl_op_find(rt, "add"), .n_in = 2, .in = in, .out = &y};
+  CHECK(fl_call_run(rt, &call) == FL_OK);
+  fl_compiled_free(c); /* while it is open: what waits runs */
+  CHECK(fl_tensor_data(y) != NULL);
+  fl_tensor_release(y);
 }
 
 static void test_ranks(void) {
