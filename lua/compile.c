@@ -90,13 +90,6 @@ static int new_compiled(lua_State *L) {
   return 2;
 }
 
-/* From here on all launches wait until values are read: for specs. */
-static int compiled_begin(lua_State *L) {
-  fl_lua *st = fll_enter(L);
-  fll_check(L, st, fl_compiled_begin(compiled_of(L, 1)->c));
-  return 0;
-}
-
 static int compiled_stats(lua_State *L) {
   fl_compiled_stats s;
   fl_compiled_get(compiled_of(L, 1)->c, &s);
@@ -118,7 +111,6 @@ static int compiled_stats(lua_State *L) {
 
 void fll_compile_core(lua_State *L) {
   static const luaL_Reg functions[] = {{"compiled", new_compiled},
-                                       {"compiled_begin", compiled_begin},
                                        {"compiled_stats", compiled_stats},
                                        {NULL, NULL}},
                         type[] = {{"__gc", compiled_gc}, {NULL, NULL}},

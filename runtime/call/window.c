@@ -188,7 +188,8 @@ void fli_window_view(const fli_window *w, const fli_arg *a, fl_dtype common,
   }
 }
 
-fl_status fli_window_make(fli_window *w, uint32_t i) {
+/* Memory for the results of entry i that have none. */
+static fl_status window_make(fli_window *w, uint32_t i) {
   const fli_entry *e = &w->entries[i];
   for (int k = 0; k < e->n_out; k++) {
     fl_storage *s = w->slots[w->args[e->arg + (uint32_t)(e->n_in + k)].slot].s;
@@ -198,42 +199,48 @@ fl_status fli_window_make(fli_window *w, uint32_t i) {
   return FL_OK;
 }
 
+fl_status fli_window_send(fli_window *w, const fli_entry *e, const fl_op *op,
+                          fl_launch *l, const fl_meta *const *metas) {
+  fl_runtime *rt = w->rt;
+  fli_scratch s;
+  fli_scratch_open(&s, rt, w->device, e->site);
+  l->op = op->info.name;
+  l->program = op->program;
+  l->base = e->base;
+  l->device = w->device & 255;
+  l->stream = w->stream;
+  l->scratch = &s.base;
+  l->seq = ++rt->seq;
+  fli_note_launch(rt, l->op, e->site, l->seq, l->n_in, metas);
+  fl_status status = fli_send(rt, w->device, op->kernel[w->device >> 8], l);
+  fli_scratch_close(&s);
+  return status;
+}
+
 #define FEW_VIEWS 16
 
 fl_status fli_window_run(fli_window *w, uint32_t i) {
   const fli_entry *e = &w->entries[i];
   const fli_arg *a = &w->args[e->arg];
-  fl_runtime *rt = w->rt;
   int n = e->n_in + e->n_out;
   fl_view few[FEW_VIEWS], *v = few;
   const fl_meta *metas[2] = {NULL, NULL};
-  if (n > FEW_VIEWS && !(v = fli_malloc(rt, (size_t)n * sizeof *v)))
+  if (n > FEW_VIEWS && !(v = fli_malloc(w->rt, (size_t)n * sizeof *v)))
     return FL_ENOMEM;
   for (int k = 0; k < n; k++)
     fli_window_view(w, &a[k], e->common, &v[k]);
   for (int k = 0; k < 2 && k < e->n_in; k++)
     metas[k] = a[k].slot == FLI_ARG_NONE ? NULL : &a[k].meta;
-  fli_scratch s;
-  fli_scratch_open(&s, rt, w->device, e->site);
-  fl_launch l = {.op = e->op->info.name,
-                 .n_in = e->n_in,
+  fl_launch l = {.n_in = e->n_in,
                  .n_out = e->n_out,
                  .in = v,
                  .out = v + e->n_in,
                  .attrs = fli_entry_attrs(w, e),
-                 .program = e->op->program,
-                 .base = e->base,
-                 .writes = e->writes,
-                 .device = w->device & 255,
-                 .stream = w->stream,
-                 .scratch = &s.base,
-                 .seq = ++rt->seq};
-  fli_note_launch(rt, l.op, e->site, l.seq, e->n_in, metas);
-  fl_status status = fli_send(rt, w->device, e->op->kernel[w->device >> 8], &l);
-  fli_scratch_close(&s);
+                 .writes = e->writes};
+  fl_status s = fli_window_send(w, e, e->op, &l, metas);
   if (v != few)
     fli_mfree(v);
-  return status;
+  return s;
 }
 
 /* Whether launch i has a visible effect: it writes a storage that is older than
@@ -265,7 +272,7 @@ static fl_status window_interpret(fli_window *w, const bool *runs) {
   fl_status first = FL_OK;
   for (uint32_t i = 0; i < w->n; i++) {
     fl_status s = FL_OK;
-    if (runs[i] && !(s = fli_window_make(w, i)))
+    if (runs[i] && !(s = window_make(w, i)))
       s = fli_window_run(w, i);
     if (s && !first)
       first = s;

@@ -70,8 +70,10 @@ fl_status fli_window_flush(fl_runtime *rt);
 void fli_window_runs(const fli_window *w, bool *needed, bool *runs);
 /* Runs entry i as it was called. */
 fl_status fli_window_run(fli_window *w, uint32_t i);
-/* Gives memory to the storages that entry i makes. */
-fl_status fli_window_make(fli_window *w, uint32_t i);
+/* Launches op's kernel in the place of entry e; *l has operands and attributes,
+ * metas those of its first two inputs. */
+fl_status fli_window_send(fli_window *w, const fli_entry *e, const fl_op *op,
+                          fl_launch *l, const fl_meta *const *metas);
 /* Sets the kernel's view of an operand, whose storage has memory. */
 void fli_window_view(const fli_window *w, const fli_arg *a, fl_dtype common,
                      fl_view *v);

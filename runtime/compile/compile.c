@@ -155,8 +155,6 @@ bool fli_plan_number(fl_runtime *rt, fli_plan *p, uint32_t v) {
 
 static fl_status run_fused(fli_window *w, const fli_plan *p,
                            const fli_step *x) {
-  const fli_entry *e = &w->entries[x->entry];
-  fl_runtime *rt = w->rt;
   fl_view in[FL_PROGRAM_IN], out[FL_MAX_OUT];
   const fl_meta *metas[2] = {NULL, NULL};
   const uint32_t *k = p->numbers + x->operands;
@@ -167,24 +165,12 @@ static fl_status run_fused(fli_window *w, const fli_plan *p,
   }
   for (int i = 0; i < x->n_out; i++)
     fli_window_view(w, &w->args[k[x->n_in + i]], FL_NODTYPE, &out[i]);
-  fli_scratch s;
-  fli_scratch_open(&s, rt, w->device, e->site);
-  fl_launch l = {.op = x->op->info.name,
-                 .n_in = x->n_in,
+  fl_launch l = {.n_in = x->n_in,
                  .n_out = x->n_out,
                  .in = in,
                  .out = out,
-                 .attrs = &x->op->defaults,
-                 .program = x->op->program,
-                 .base = e->base,
-                 .device = w->device & 255,
-                 .stream = w->stream,
-                 .scratch = &s.base,
-                 .seq = ++rt->seq};
-  fli_note_launch(rt, l.op, e->site, l.seq, x->n_in, metas);
-  fl_status status = fli_send(rt, w->device, x->op->kernel[w->device >> 8], &l);
-  fli_scratch_close(&s);
-  return status;
+                 .attrs = &x->op->defaults};
+  return fli_window_send(w, &w->entries[x->entry], x->op, &l, metas);
 }
 
 static fl_status run_plan(fli_window *w, const fli_plan *p) {

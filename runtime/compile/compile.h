@@ -13,7 +13,6 @@ typedef struct fli_step { /* a launch of a plan */
   uint32_t operands;     /* fused: numbers of operands, in plan->operands */
   uint32_t made, n_made; /* slots that get memory before it */
   uint32_t last, n_last; /* slots that nothing uses behind it */
-  uint32_t members, n_members; /* fused: the entries, in plan->numbers */
 } fli_step;
 
 typedef struct fli_plan {
@@ -31,7 +30,7 @@ typedef struct fli_plan {
   bool built, failed;
   uint32_t n_steps, n_numbers, numbers_room;
   fli_step *steps;
-  uint32_t *numbers; /* what steps refer to: operands, slots, entries */
+  uint32_t *numbers; /* what steps refer to: operands, slots */
 } fli_plan;
 
 #define FLI_PLANS 32 /* that a compiled function remembers */

@@ -38,7 +38,6 @@ typedef struct fuse {
   uint32_t *readers; /* open groups that read the slot, a bit each */
   int8_t *writer;    /* the open group that writes it, -1 */
   fuse_group *groups;
-  int n_groups;
 } fuse;
 
 static const fli_arg *arg_of(const fuse *f, uint32_t k) {
@@ -96,8 +95,7 @@ static fl_status emit_alone(fuse *f, uint32_t entry) {
 static fl_status emit_fused(fuse *f, fuse_group *g) {
   fli_step x = {.entry = g->entry[g->n - 1],
                 .n_in = g->n_in,
-                .operands = f->p->n_numbers,
-                .n_members = (uint32_t)g->n};
+                .operands = f->p->n_numbers};
   fl_value out[FL_MAX_OUT];
   fl_dtype dtypes[FL_MAX_OUT];
   for (int k = 0; k < g->n_in; k++)
@@ -110,9 +108,6 @@ static fl_status emit_fused(fuse *f, fuse_group *g) {
     out[x.n_out++] = g->written[k].value;
     FLI_TRY(fuse_number(f, g->written[k].arg));
   }
-  x.members = f->p->n_numbers;
-  for (int k = 0; k < g->n; k++)
-    FLI_TRY(fuse_number(f, g->entry[k]));
   fli_op_request q = {.name = "fused",
                       .graph = &g->graph,
                       .n_out = x.n_out,
@@ -120,7 +115,9 @@ static fl_status emit_fused(fuse *f, fuse_group *g) {
                       .out_dtype = dtypes,
                       .separate = f->c->exact};
   FLI_TRY(fli_expr_intern(f->rt, &q, &x.op));
-  return fuse_step(f, &x);
+  return x.op->kernel[f->w->device >> 8]
+             ? fuse_step(f, &x)
+             : fli_fail(FL_EUNSUPPORTED, "the backend runs no expressions");
 }
 
 static void forget_group(fuse *f, int i) {
@@ -183,7 +180,7 @@ static bool fusable(const fuse *f, const fli_entry *e) {
   for (int i = 0; i < out->meta.ndim; i++)
     if (out->meta.shape[i] == 0)
       return false;
-  return f->rt->ops[FLI_OP_add].kernel[f->w->device >> 8] != NULL;
+  return true;
 }
 
 /* Open groups that must run before the launch. */
@@ -200,10 +197,6 @@ static uint32_t conflicts_of(const fuse *f, const fli_entry *e) {
       mask |= f->readers[slot];
   }
   return mask;
-}
-
-static bool same_space(const fli_arg *a, const fli_arg *b) {
-  return fli_same_shape(&a->meta, &b->meta);
 }
 
 /* The node of the group's expression for an operand; NULL: none yet. */
@@ -226,7 +219,8 @@ static bool can_join(const fuse *f, int i, const fli_entry *e) {
   const fli_entry *first = &f->w->entries[g->entry[0]];
   int n_in = g->n_in, n_out = 0;
   if (g->n == MEMBERS || g->graph.n > NODES ||
-      !same_space(out, arg_of(f, first->arg + (uint32_t)first->n_in)))
+      !fli_same_shape(&out->meta,
+                      &arg_of(f, first->arg + (uint32_t)first->n_in)->meta))
     return false;
   for (int k = 0; k < e->n_in; k++) {
     const fli_arg *a = arg_of(f, e->arg + (uint32_t)k);

@@ -98,8 +98,8 @@ function M.hold(module, key, tensor, kind)
   M.mark(module, tensor, kind)
 end
 
--- The kind of a tensor in a plain table of a module. A plain tensor in the place of a parameter is
--- an error; in the place of a buffer it becomes the buffer.
+-- The kind of a tensor in a plain table of a module. Replacing a parameter by a plain tensor is an
+-- error; a tensor that replaces a buffer becomes the buffer.
 local function inner_kind(owner, holder, key, value, name)
   local kind = M.kind(owner, value)
   local inner = rawget(owner, "_inner")
