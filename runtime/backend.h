@@ -14,6 +14,7 @@ typedef struct fl_backend fl_backend;
 typedef struct fl_stream fl_stream;   /* the backend's own */
 typedef struct fl_event fl_event;     /* the backend's own */
 typedef struct fl_program fl_program; /* see program.h */
+typedef struct fl_tile fl_tile;       /* see tile.h */
 typedef struct fl_raw fl_raw; /* a kernel of the user's; the backend's own */
 typedef struct fl_launch fl_launch;
 
@@ -139,6 +140,7 @@ struct fl_launch {
   const fl_view *out;
   const fl_attrs *attrs;
   const fl_program *program; /* of the kernel "expr" */
+  const fl_tile *tile;       /* of the kernel "tile" */
   const fl_raw_call *raw;    /* of the kernel "raw"; it has no operands */
   const fl_native *native;   /* of the kernel "native" */
   int base;    /* what positions inside index tensors count from: 0 or 1 */

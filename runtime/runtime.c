@@ -6,6 +6,7 @@
 #include "tape/tape.h"
 #include "call/window.h"
 #include "compile/compile.h"
+#include "expr/tile.h"
 #include "modes/complex.h"
 #include "register/native.h"
 
@@ -157,6 +158,7 @@ void fli_runtime_end(fl_runtime *rt) {
       fli_mfree(p);
     }
   fli_exprs_close(rt);
+  fli_tiles_close(rt);
   fli_ops_close(rt);
   fli_sites_close(rt);
   free(rt->text);

@@ -121,6 +121,8 @@ struct fl_runtime {
   struct fli_expr_op *exprs;       /* all of them */
   struct fli_expr_op **expr_slots; /* by hash, chained; a power of two */
   uint32_t n_exprs, n_expr_slots;
+  struct fli_tile *tiles; /* all of them */
+  const fl_op *tile_op;   /* "fused"; NULL: not made yet */
   struct fli_trace *trace; /* of a function that is being recorded */
   struct fli_batch *batch; /* vmap's innermost open level */
   bool one;                /* vmap asks for the shapes of one sample */

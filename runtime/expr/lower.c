@@ -1,6 +1,7 @@
 /* Lowering of graphs to programs: unused nodes are dropped, dtypes become the
  * four register types, conversions become instructions, and results get buffers
  * by their last use. */
+#include "../tile.h"
 #include "expr.h"
 
 #include <string.h>
@@ -27,7 +28,7 @@ typedef struct ref {
 typedef struct lowering {
   const fli_graph *g;
   int n_in, n_const, n_instr;
-  uint8_t in_type[FL_PROGRAM_IN];
+  uint8_t in_type[FL_TILE_LEAVES];
   fl_constant constants[FL_PROGRAM_VALUES];
   struct {
     fl_instr x;
@@ -334,7 +335,7 @@ static fl_status lower(lowering *w, int n_out, const fl_value *out,
                        const fl_dtype *out_dtype, fl_reduction reduce,
                        bool separate, fl_program **program) {
   bool used[FL_PROGRAM_VALUES] = {false};
-  ref outs[FL_MAX_OUT];
+  ref outs[FL_TILE_OUT];
   const fli_graph *g = w->g;
   for (int k = 0; k < n_out; k++)
     used[out[k].i] = true;

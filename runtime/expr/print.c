@@ -1,7 +1,7 @@
 /* Programs as text: the formulas of ops.def, stringised, in the order of the
  * instructions. Nothing is compiled here. */
 #include "../base/base.h"
-#include "../program.h"
+#include "../tile.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -112,6 +112,26 @@ static void put_instr(printer *w, const fl_instr *x, int value) {
   print_put(w, " %s v%d = (%s)(%s); }\n", f->saved, value, result, f->text);
 }
 
+static void put_instrs(printer *w, const fl_program *p, int begin, int n) {
+  for (int k = begin; k < begin + n; k++) {
+    int v = p->n_in + p->n_const + k;
+    put_instr(w, &p->instrs[k], v);
+    if (p->separate && p->instrs[k].row != FL_ROW_convert &&
+        fl_dtype_kind((fl_dtype)p->instrs[k].result) == FL_KIND_FLOAT)
+      print_put(w, "fl_separate(v%d);\n", v);
+  }
+}
+
+size_t fl_program_piece(const fl_program *p, int begin, int n, char *text,
+                        size_t room) {
+  FLI_NEED_OR(p, "p", 0);
+  printer w = {text, text ? room : 0, 0};
+  if (w.room)
+    *text = 0;
+  put_instrs(&w, p, begin, n);
+  return w.n;
+}
+
 size_t fl_program_source(const fl_program *p, char *text, size_t room) {
   FLI_NEED_OR(p, "p", 0);
   printer w = {text, text ? room : 0, 0};
@@ -124,11 +144,6 @@ size_t fl_program_source(const fl_program *p, char *text, size_t room) {
     put_number(&w, c->type, c->f, c->i);
     print_put(&w, ";\n");
   }
-  for (int k = 0; k < p->n_instr; k++, v++) {
-    put_instr(&w, &p->instrs[k], v);
-    if (p->separate && p->instrs[k].row != FL_ROW_convert &&
-        fl_dtype_kind((fl_dtype)p->instrs[k].result) == FL_KIND_FLOAT)
-      print_put(&w, "fl_separate(v%d);\n", v);
-  }
+  put_instrs(&w, p, 0, p->n_instr);
   return w.n;
 }

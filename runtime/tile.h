@@ -1,0 +1,95 @@
+/* What a fused kernel of a compiled function is to a backend: a loop nest over
+ * fixed sizes, whose body is a program (program.h). Its kernel is called "tile";
+ * the launch has the fl_tile.
+ *
+ * The nest runs over `shape`. The last n_inner dims are those that reductions
+ * reduce; all the others together number the rows. An input of the body is a
+ * leaf: an element of memory, a coordinate, or a reduction of another value of
+ * the same body. A value varies with the inner dims if one of the leaves below
+ * it does; otherwise there is one for each row.
+ *
+ * Reductions order the body in phases: a reduction belongs to the phase after
+ * that of its source, any other value to the latest phase of what it is made
+ * of. All elements of a row are reduced before its next phase. A backend keeps
+ * values from one phase to the next, or computes them again from memory.
+ *
+ * An element of memory that a store writes may also be loaded, through an equal
+ * form: every load comes before the store. No other load reads what any store
+ * writes, so a backend may go through rows and elements in any order. Sums of
+ * F32 are accumulated at least in F32, in several partial sums. */
+#ifndef FL_TILE_H
+#define FL_TILE_H
+
+#include "program.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define FL_TILE_DIMS     12
+#define FL_TILE_LEAVES   64
+#define FL_TILE_OPERANDS 64 /* inputs and outputs of the launch together */
+#define FL_TILE_STORES   32
+#define FL_TILE_OUT      96 /* results of the body */
+
+/* offset + sum of coef[i] * coordinate i. */
+typedef struct fl_form {
+  int64_t offset;
+  int64_t coef[FL_TILE_DIMS];
+} fl_form;
+
+typedef enum fl_leaf_kind {
+  FL_LEAF_LOAD,  /* element `at` of operand in[operand], a number: its value */
+  FL_LEAF_COORD, /* `at` itself, I64 */
+  FL_LEAF_REDUCE /* `source` reduced by `reduction` */
+} fl_leaf_kind;
+
+typedef struct fl_leaf {
+  uint8_t kind;
+  uint8_t reduction; /* fl_reduction */
+  int16_t operand;
+  int16_t source; /* REDUCE: a result of the body; else -1 */
+  int16_t mask;   /* LOAD: a BOOL result of the body, computed by coordinates
+                     alone; where it is false nothing is read, and the value is
+                     0. -1: always read */
+  fl_form at;     /* elements of the operand's dtype, from its view's data */
+} fl_leaf;
+
+/* Element `at` of operand out[operand] becomes result `value` of the body. One
+ * that does not vary with the inner dims is stored once a row: the coefficients
+ * of `at` are 0 there. */
+typedef struct fl_store {
+  int16_t operand, value;
+  fl_form at;
+} fl_store;
+
+typedef struct fl_tile fl_tile;
+struct fl_tile {
+  uint64_t hash;          /* of all of it, the operands' dtypes included */
+  const fl_program *body; /* n_in leaves; `out`: the values that leaves and
+                             stores refer to */
+  int n_dims, n_inner;    /* n_inner 0: no reductions */
+  int n_stores, n_in, n_out; /* n_in, n_out: operands of the launch */
+  int64_t shape[FL_TILE_DIMS];
+  const fl_leaf *leaves;
+  const fl_store *stores;
+};
+
+/* What backends ask about the values of a tile's body, by number. */
+typedef struct fl_tile_facts {
+  int phases;                        /* one more than the last */
+  uint8_t phase[FL_PROGRAM_VALUES];  /* in which it is known */
+  uint8_t inner[FL_PROGRAM_VALUES];  /* 1: varies with the inner dims */
+  uint8_t single[FL_PROGRAM_VALUES]; /* 1: one for the whole nest */
+} fl_tile_facts;
+FL_API void fl_tile_find(const fl_tile *t, fl_tile_facts *facts);
+
+/* Instructions [begin, begin + n) of a program as C, as fl_program_source
+ * writes them; constants are not among them. */
+FL_API size_t fl_program_piece(const fl_program *p, int begin, int n,
+                               char *text, size_t room);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
