@@ -184,6 +184,11 @@ typedef enum fl_matrix_fault {
 FL_API fl_status fli_fail_matrix(const char *op, fl_matrix_fault f,
                                  int64_t which, int base, int number);
 
+/* What every backend says of x of bce_loss; the %g is the element. */
+#define FL_BCE_REFUSES                                                         \
+  "bce_loss: x must be probabilities from 0 to 1, got %g; bce_with_logits "    \
+  "takes logits"
+
 /* Fourier transforms (fourier.c). The factors of n, positive, in the order of
  * their passes: fours, a two, odd primes; how many, -1: one is too large. */
 #define FL_FACTORS 40 /* at most */

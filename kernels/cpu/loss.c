@@ -1,6 +1,7 @@
 /* Cross-entropy of scores against class positions or probabilities, and its
  * gradient. Scores are (N, C, space...) or (C); a sample is one of N x space.
- * The other losses are composed of rows (runtime/rules/loss.c). */
+ * The other losses are composed of rows (runtime/rules/loss.c); bce_input
+ * checks what one of them is given. */
 #include "loss.h"
 
 #define GRAIN 8192 /* scores worth a thread's while */
@@ -141,5 +142,47 @@ FL_KERNEL(cross_entropy_backward) {
   }
   over_samples(l, FL_OF_FLOAT(loss, type)->backward, &j);
   FL_CPU(finish)(l, &l->out[0], type, j.dx);
+  return FL_OK;
+}
+
+/* --- bce_input --- */
+
+typedef struct checking {
+  const float *f32; /* one of the two */
+  const double *f64;
+} checking;
+
+static double value_at(const checking *c, int64_t i) {
+  return c->f64 ? c->f64[i] : (double)c->f32[i];
+}
+
+static bool is_probability(double p) {
+  return p >= 0 && p <= 1;
+}
+
+static bool all_probabilities(const checking *c, int64_t n) {
+  int bad = 0;
+  for (int64_t i = 0; c->f32 && i < n; i++)
+    bad |= !(c->f32[i] >= 0 && c->f32[i] <= 1);
+  for (int64_t i = 0; c->f64 && i < n; i++)
+    bad |= !(c->f64[i] >= 0 && c->f64[i] <= 1);
+  return !bad;
+}
+
+FL_KERNEL(bce_input) {
+  const fl_view *x = &l->in[0], *y = &l->out[0];
+  fl_dtype type = fl_cpu_wide(x->dtype);
+  const void *in = FL_CPU(input)(l, x, type);
+  if (!in)
+    return FL_ENOMEM;
+  checking c = {.f32 = type == FL_F64 ? NULL : in,
+                .f64 = type == FL_F64 ? in : NULL};
+  int64_t n = fl_view_numel(x), i = 0;
+  if (!all_probabilities(&c, n)) {
+    while (is_probability(value_at(&c, i)))
+      i++;
+    return fli_fail(FL_EARG, FL_BCE_REFUSES, value_at(&c, i));
+  }
+  FL_CPU(finish)(l, y, type, in);
   return FL_OK;
 }

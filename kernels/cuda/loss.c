@@ -1,5 +1,5 @@
 /* Cross-entropy and its gradient. The other losses are composed of rows
- * (runtime/rules/loss.c). */
+ * (runtime/rules/loss.c); bce_input checks what one of them is given. */
 #include "device/line.h"
 
 #include "loss.h"
@@ -164,9 +164,23 @@ FLC_KERNEL(cross_entropy_backward) {
   return FLC_RUN(l, spec, threads_for(a.samples, 128), a);
 }
 
+FLC_KERNEL(bce_input) {
+  const fl_view *x = &l->in[0], *y = &l->out[0];
+  loss_args a = {.x = flc_input(l, x, x->dtype),
+                 .y = y->data,
+                 .samples = flc_numel(y),
+                 .fault = flc_fault_of(l)};
+  if (!a.x)
+    return FL_ENOMEM;
+  flc_spec spec = FLC_SPEC("loss", "probabilities", x->dtype);
+  flc_grid grid = threads_for(flc_ceil_div(a.samples, 4), THREADS);
+  return a.samples ? FLC_RUN(l, spec, grid, a) : FL_OK;
+}
+
 void flc_visit_loss(flc_visitor *v) {
   static const char *const entries[] = {"forward", "backward"};
-  static const char *const others[] = {"columns_backward", "whole", "shares"};
+  static const char *const others[] = {"columns_backward", "whole", "shares",
+                                       "probabilities"};
   flc_spec loss_gather = FLC_SPEC("loss", "gather", 0);
   v->spec(v, &loss_gather, true);
   FL_EACH_DTYPE(d, fl_dtype_is_float) {
@@ -179,10 +193,12 @@ void flc_visit_loss(flc_visitor *v) {
         if (one ? back || mode == LOSS_SHARES : mode != LOSS_SHARES)
           v->spec(v, &s, quick && block && !one && mode == LOSS_CLASS);
       }
-    for (int k = 0; k < 3; k++) {
+    for (int k = 0; k < 4; k++) {
       flc_spec s = FLC_SPEC("loss", others[k], d);
-      flc_spec columns = FLC_SPEC("loss", "columns", d, k);
       v->spec(v, &s, quick);
+    }
+    for (int k = 0; k < 3; k++) {
+      flc_spec columns = FLC_SPEC("loss", "columns", d, k);
       v->spec(v, &columns, quick && k == LOSS_CLASS);
     }
   }

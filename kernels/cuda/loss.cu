@@ -305,3 +305,18 @@ __global__ void __launch_bounds__(128)
     ((S *)a.dx)[at] = fl_put<S>(a.mode != LOSS_SHARES && t.c < 0 ? V(0) : d);
   }
 }
+
+/* Copies `samples` elements that must be probabilities. */
+template <int D>
+__global__ void __launch_bounds__(256)
+    probabilities(const __grid_constant__ loss_args a) {
+  typedef FL_S(D) S;
+#pragma unroll 4
+  for (int64_t i = fl_thread(); i < a.samples; i += fl_threads()) {
+    S x = ((const S *)a.x)[i];
+    double p = fl_get<double>(x);
+    if (!(p >= 0 && p <= 1))
+      fl_report(a.fault, __double_as_longlong(p), REFUSED_CODE(REFUSED_BCE, 0));
+    ((S *)a.y)[i] = x;
+  }
+}

@@ -3,6 +3,8 @@
 #ifndef FL_CUDA_LOSS_H
 #define FL_CUDA_LOSS_H
 
+#include "refused.h"
+
 enum { /* what the target is, and what else must be summed for it */
        LOSS_CLASS,
        LOSS_SMOOTH, /* a class, with smoothing */

@@ -173,7 +173,7 @@ FLC_KERNEL(randperm) {
 /* --- bernoulli, dropout --- */
 
 /* What the error word says, in the CPU's words. */
-fl_status flc_random_refused(const char *op, int64_t bits, int64_t code) {
+fl_status flc_value_refused(const char *op, int64_t bits, int64_t code) {
   static const char *const says[] = {
       "%g is not a probability (0 to 1)", "%g is no shape (above 0, finite)",
       "%g is no rate (0 or more, finite)",
@@ -183,11 +183,13 @@ fl_status flc_random_refused(const char *op, int64_t bits, int64_t code) {
   char text[80];
   memcpy(&value, &bits, sizeof value);
   int64_t what = (code - INT64_MIN) % 16, draws = (code - INT64_MIN) / 16;
-  if (what >= RANDOM_FEW)
+  if (what >= REFUSED_FEW)
     return fli_fail(FL_EARG,
                     "%s: %lld draws without replacement from %.0f classes with "
                     "a weight",
                     op, (long long)draws, value);
+  if (what == REFUSED_BCE)
+    return fli_fail(FL_EARG, FL_BCE_REFUSES, value);
   snprintf(text, sizeof text, says[what], value);
   return fli_fail(FL_EARG, "%s: %s", op, text);
 }

@@ -200,7 +200,7 @@ __global__ void geometric(const __grid_constant__ draw_args a) {
  * the host does not wait for it. */
 inline void refuse(const flc_fault &f, int what, double value,
                    int64_t draws = 0) {
-  fl_report(f, __double_as_longlong(value), RANDOM_CODE(what, draws));
+  fl_report(f, __double_as_longlong(value), REFUSED_CODE(what, draws));
 }
 
 template <int D>
@@ -215,7 +215,7 @@ __global__ void bernoulli(const __grid_constant__ draw_args a) {
 #pragma unroll
     for (int i = 0; i < N; i++) {
       if (!(p[i] >= 0 && p[i] <= 1))
-        refuse(a.fault, RANDOM_PROBABILITY, (double)p[i]);
+        refuse(a.fault, REFUSED_PROBABILITY, (double)p[i]);
       if constexpr (D == FL_F64)
         p[i] = fl_uniform53(w[2 * i], w[2 * i + 1]) < p[i];
       else
@@ -243,12 +243,12 @@ void each_element(const draw_args &a, double low, double high, double least,
 #define GREATEST(D) (D == FL_F64 ? 0x1.fffffffffffffp1023 : 0x1.fffffep127)
 
 template <int D> __global__ void gammas(const __grid_constant__ draw_args a) {
-  each_element<D, RANDOM_SHAPE>(a, D == FL_F64 ? 0x1p-1074 : 0x1p-149, GREATEST(D),
+  each_element<D, REFUSED_SHAPE>(a, D == FL_F64 ? 0x1p-1074 : 0x1p-149, GREATEST(D),
                   D == FL_F64 ? 0x1p-1022 : 0x1p-126, fl_draw_gamma);
 }
 
 template <int D> __global__ void poissons(const __grid_constant__ draw_args a) {
-  each_element<D, RANDOM_RATE>(a, 0, GREATEST(D), 0, fl_draw_poisson);
+  each_element<D, REFUSED_RATE>(a, 0, GREATEST(D), 0, fl_draw_poisson);
 }
 
 /* A counter's words are halves of 8 elements, the lower ones first. */
@@ -353,7 +353,7 @@ template <int T> __global__ void sums(const __grid_constant__ sample_args a) {
     for (int j = 0; j < N; j++) {
       v[j] = first + j < a.classes ? p[first + j] : 0;
       if (!(v[j] >= 0 && v[j] < INFINITY))
-        refuse(a.fault, RANDOM_WEIGHT, v[j]);
+        refuse(a.fault, REFUSED_WEIGHT, v[j]);
       some += v[j] > 0;
       mine += v[j];
     }
@@ -369,9 +369,9 @@ template <int T> __global__ void sums(const __grid_constant__ sample_args a) {
   some = fl_block_reduce(some, fl_sum_of(), (int64_t)0);
   if (threadIdx.x == 0) {
     if (some == 0 || !(carry < INFINITY))
-      refuse(a.fault, RANDOM_TOTAL, carry);
+      refuse(a.fault, REFUSED_TOTAL, carry);
     else if (!a.replacement && a.n > some)
-      refuse(a.fault, RANDOM_FEW, (double)some, a.n);
+      refuse(a.fault, REFUSED_FEW, (double)some, a.n);
   }
 }
 
@@ -410,7 +410,7 @@ __global__ void __launch_bounds__(1024)
 #pragma unroll
     for (int j = 0; j < SAMPLE_EACH; j++) {
       if (!(v[j] >= 0 && v[j] < INFINITY))
-        refuse(a.fault, RANDOM_WEIGHT, v[j]);
+        refuse(a.fault, REFUSED_WEIGHT, v[j]);
       some += v[j] > 0;
       mine += v[j];
     }
@@ -422,9 +422,9 @@ __global__ void __launch_bounds__(1024)
   some = fl_block_reduce(some, fl_sum_of(), (int64_t)0);
   if (threadIdx.x == 0) {
     if (some == 0 || !(total < INFINITY))
-      refuse(a.fault, RANDOM_TOTAL, total);
+      refuse(a.fault, REFUSED_TOTAL, total);
     else if (!a.replacement && a.n > some)
-      refuse(a.fault, RANDOM_FEW, (double)some, a.n);
+      refuse(a.fault, REFUSED_FEW, (double)some, a.n);
   }
   for (int64_t e = 0; e < a.n; e++) {
     double u = drawn(a, blockIdx.x * a.n + e, total), all;

@@ -2,6 +2,8 @@
 #ifndef FL_CUDA_RANDOM_H
 #define FL_CUDA_RANDOM_H
 
+#include "refused.h"
+
 /* A number by value, or one element of device memory. */
 typedef struct random_number {
   const void *at; /* NULL: `value` */
@@ -34,18 +36,6 @@ typedef struct shuffle_args {
   int64_t n, base;
   int dtype;
 } shuffle_args;
-
-/* What the error word says of a refused value: `position` has the bits of the
- * value, a double, and `bound` this code, with the number of draws above it. */
-enum {
-  RANDOM_PROBABILITY,
-  RANDOM_SHAPE,
-  RANDOM_RATE,
-  RANDOM_WEIGHT,
-  RANDOM_TOTAL,
-  RANDOM_FEW
-};
-#define RANDOM_CODE(what, draws) (INT64_MIN + (what) + 16 * (int64_t)(draws))
 
 #define SAMPLE_EACH  4    /* classes of a thread at a time */
 #define SAMPLE_TILES 1024 /* most tiles of a row that `draw` takes */

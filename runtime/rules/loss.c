@@ -354,31 +354,18 @@ static fl_value held_log(fli_composing *g, fl_value x) {
   return RUN(where, some, LOG(RUN(where, some, x, NUM(1))), NUM(-100));
 }
 
-/* Logits passed by mistake would give losses below 0, so the range is checked;
- * only on the CPU, since elsewhere the check would wait for the device. */
-static bool check_probabilities(fli_composing *g, fl_value x) {
-  double least = 0, most = 0;
-  if (g->e.graph || !x.tensor || fl_tensor_device(x.tensor) != 0 ||
-      fl_numel(fli_meta(x)->ndim, fli_meta(x)->shape) == 0 ||
-      fli_needs_values(g->e.rt, x.tensor, "") != FL_OK)
-    return g->e.status == FL_OK;
-  fl_value low = RUN(amin, x), high = RUN(amax, x);
-  if (g->e.status == FL_OK)
-    g->e.status = fl_tensor_item(low.tensor, &least, NULL);
-  if (g->e.status == FL_OK)
-    g->e.status = fl_tensor_item(high.tensor, &most, NULL);
-  if (!(least >= 0 && most <= 1))
-    fli_env_fail(&g->e, FL_EARG,
-                 "bce_loss: x must be probabilities from 0 to 1, got %g; "
-                 "bce_with_logits takes logits",
-                 least >= 0 ? most : least);
-  return g->e.status == FL_OK;
+void fli_grad_bce_input(fli_grad *g) {
+  g->dx[0] = g->dy[0];
 }
 
 void fli_compose_bce_loss(fli_composing *g) {
   fl_value x = g->in[FL_IN_bce_loss_x], t = g->in[FL_IN_bce_loss_target];
-  if (!same_shapes(g) || !check_probabilities(g, x))
+  if (!same_shapes(g))
     return;
+  /* Logits passed by mistake would give losses below 0. The row refuses them
+   * without waiting for the device; expressions have elementwise rows alone. */
+  if (!g->e.graph)
+    x = RUN(bce_input, x);
   fl_value yes = MUL(t, held_log(g, x));
   fl_value no = MUL(SUB(NUM(1), t), held_log(g, SUB(NUM(1), x)));
   fl_value loss = NEG(ADD(yes, no));

@@ -216,4 +216,16 @@ describe("bce_loss", function()
     assert.equal(0, flare.bce_loss(target, target):item())
     refused("from 0 to 1, got", flare.bce_loss, flare.tensor {0.5, 0 / 0}, target)
   end)
+
+  it("refuses them late, by the line of the call, on a device that runs later", function()
+    local target = flare.tensor({0, 1}, {device = "sim:0"})
+    local x = flare.tensor({0.5, 3}, {device = "sim:0"})
+    local line = debug.getinfo(1, "l").currentline + 1
+    local loss = flare.bce_loss(x, target)
+    local ok, message = pcall(loss.item, loss)
+    assert.is_false(ok)
+    assert.matches("bce_loss: x must be probabilities from 0 to 1, got 3; bce_with_logits takes logits",
+      message, 1, true)
+    assert.matches("losses_spec.lua:" .. line, message, 1, true)
+  end)
 end)

@@ -282,7 +282,7 @@ static fl_status backend_tell(fl_stream *s, uint64_t *failed) {
   if (failed)
     *failed = seq;
   if (s->mirror->bound < INT64_MIN / 2) /* a value, as random.cu reports it */
-    return flc_random_refused(op, s->mirror->position, s->mirror->bound);
+    return flc_value_refused(op, s->mirror->position, s->mirror->bound);
   if (s->mirror->bound < 0) { /* a matrix, as linalg.cu reports it */
     int64_t what = -1 - s->mirror->bound;
     return fli_fail_matrix(op, (fl_matrix_fault)(what % 16),

@@ -90,6 +90,6 @@ fl_status flc_stages_open(fl_stream *s);
 void flc_stages_close(fl_stream *s);
 
 /* random.c: the error of a value that a random row refuses. */
-fl_status flc_random_refused(const char *op, int64_t bits, int64_t code);
+fl_status flc_value_refused(const char *op, int64_t bits, int64_t code);
 
 #endif

@@ -272,6 +272,8 @@ end
 
 local function held_log(x) return math.max(-100, math.log(x)) end
 
+function R.bce_input(a) return a.x end
+
 function R.bce_loss(a)
   return weighted(A.map(function(x, t)
     return -(t * held_log(x) + (1 - t) * held_log(1 - x))

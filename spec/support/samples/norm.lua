@@ -187,6 +187,12 @@ S.smooth_l1_loss, S.huber_loss = bends "beta", bends "delta"
 table.insert(S.huber_loss, {x = f{2}, target = y1{2}, delta = 0, _refused = "above 0"})
 local function p(shape) return f(shape, {from = 0.1, to = 0.9}) end
 local function q(shape) return f(shape, {from = 0.1, to = 0.9, seed = 8}) end
+S.bce_input = {
+  {x = p{2, 3}}, {x = p{}}, {x = p{0, 3}}, {x = p{400}, _grad = false},
+  {x = A.new({4}, {0, 1, 0, 1}), _grad = false},
+  {x = A.new({2}, {0.5, 3}), _refused = "from 0 to 1, got 3"},
+  {x = A.new({2}, {-0.5, 0.5}), _refused = "from 0 to 1, got %-0.5"},
+}
 S.bce_loss = losses(p, q, {
   {x = p{2, 3}, target = q{2, 3}, weight = w{2, 3}}, {x = p{2, 3}, target = q{2, 3}, weight = w{3}},
   {x = A.new({4}, {0, 1, 0, 1}), target = A.new({4},
