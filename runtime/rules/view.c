@@ -226,9 +226,8 @@ fl_status fli_view_unsqueeze(fli_viewing *v) {
   int64_t at = d < 0 ? d + n + 1 : d;
   if (at < 0 || at > n)
     return fli_fail(FL_EARG,
-                    "unsqueeze: a tensor of %lld dims has no place "
-                    "for a new dim there",
-                    (long long)n);
+                    "unsqueeze: there is no dim %lld in a result of %lld dims",
+                    (long long)(d < 0 ? d : d + v->base), (long long)(n + 1));
   for (int i = 0; i <= n; i++) {
     if (i == at)
       FLI_TRY(set_dim(v, 1, i < n ? v->x_stride[i] * v->x->shape[i] : 1));

@@ -191,7 +191,8 @@ S.squeeze = {
 }
 S.unsqueeze = {
   {x = f{2, 3}, dim = 1}, {x = f{2, 3}, dim = 3}, {x = f{2, 3}, dim = -1}, {x = f{2, 3}, dim = -3},
-  {x = f{}, dim = 1}, {x = f{0}, dim = 2}, {x = f{2}, dim = 4, _refused = "no place"},
+  {x = f{}, dim = 1}, {x = f{0}, dim = 2},
+  {x = f{2}, dim = 4, _refused = "no dim 4 in a result of 2"},
 }
 S.narrow = {
   {x = f{4, 3}, dim = 1, start = 2, length = 2}, {x = f{4, 3}, dim = 2, start = -2, length = 2},
