@@ -89,6 +89,10 @@ local function read_rows()
     local row = new_row(name, rules)
     read_signature(row, signature, elementwise[macro])
     rows[#rows + 1] = row
+    local inputs = row.IN.at
+    if inputs.seed and inputs.offset ~= inputs.seed + 1 then
+      error(("%s: offset does not follow seed, as FL_IN_OFFSET has it"):format(name))
+    end
   end
   for path in read(runtime .. "/ops.def"):gmatch '#include "(ops/.-)"' do
     local text = "\n" .. read(runtime .. "/" .. path)
@@ -215,7 +219,17 @@ local text = table.concat {[[
 #define FL_OP_SLOTS_H
 
 enum {
-]], table.concat(lines, "\n"), "\n};\n\n", table.concat(refusals, "\n"), "\n\n#endif\n"}
+]], table.concat(lines, "\n"), "\n};\n\n", table.concat(refusals, "\n"), [[
+
+
+/* Whether input b of a row stands right behind input a: for code that reads
+ * several from the position of the first on. */
+#define FL_IN_FOLLOWS(row, a, b) (FL_IN_##row##_##b == FL_IN_##row##_##a + 1)
+/* Where a row's `offset` is, given its `seed`: so in every row. */
+#define FL_IN_OFFSET(seed) ((seed) + 1)
+
+#endif
+]]}
 local before = io.open(output)
 if not before or before:read "*a" ~= text then -- else what includes it stays compiled
   local file = assert(io.open(output, "w"))

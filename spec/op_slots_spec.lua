@@ -60,6 +60,9 @@ local elementwise = {["runtime/rules/elementwise.c"] = true, ["runtime/modes/com
   ["runtime/call/integers.c"] = true, ["runtime/expr/order.c"] = true,
   ["runtime/expr/lower.c"] = true, ["runtime/expr/operator.c"] = true}
 
+-- Code whose operands are not those of a row: an expression's.
+local any_row = setmetatable({["kernels/cpu/expr_reduce.c"] = true}, {__index = elementwise})
+
 -- A file with its comments blank, line by line as before.
 local function code(path)
   return (tree.read(path):gsub("/%*.-%*/", function(text) return (text:gsub("[^\n]", " ")) end))
@@ -106,6 +109,47 @@ describe("positions in the sources", function()
         find(offences, path, text, "%l[%->.]+" .. field .. "%[[1-9]%]")
       end
     end
+    none(offences)
+  end)
+
+  -- A bare name in brackets is a loop's or a parameter's; what is added to one must be checked.
+  it("behind another position are checked to be there", function()
+    local offences = {}
+    for _, path in ipairs(sources()) do
+      local text = not any_row[path] and code(path) or ""
+      for at, body in text:gmatch "\n()%a[^\n;{}]-%b() (%b{})\n" do
+        for _, field in ipairs(operands) do
+          for hit in body:gmatch("%l[%->.]+" .. field .. "%[%l[%w_]*%s*[+-]%s*%d+%]") do
+            if not body:find "FL_IN_FOLLOWS" then
+              offences[#offences + 1] = ("%s:%d: %s"):format(path, line_of(text, at), hit)
+            end
+          end
+        end
+      end
+    end
+    none(offences)
+  end)
+
+  it("in calls of rows with four inputs or more are names", function()
+    local inputs, offences, calls = {}, {}, 0
+    local slots = tree.read(tree.build .. "/generated/op_slots.h")
+    for name, n in slots:gmatch "FL_INS_([%w_]+) = (%d+)" do
+      inputs[name] = tonumber(n)
+    end
+    for _, path in ipairs(tree.files("runtime", ".c")) do
+      local text = code(path)
+      for at, row, rest in text:gmatch "()%f[%w_]RUN[_%u]*%(([%l%d_]+)()," do
+        if (inputs[row] or 0) >= 4 then
+          local named, call = 0, text:match("%b()", text:find("(", at, true))
+          for _ in call:gmatch("IN%(" .. row .. ",") do named = named + 1 end
+          calls = calls + 1
+          if named ~= inputs[row] then
+            offences[#offences + 1] = ("%s:%d: %s"):format(path, line_of(text, rest), row)
+          end
+        end
+      end
+    end
+    assert(calls > 9, "no calls")
     none(offences)
   end)
 
@@ -194,6 +238,25 @@ describe("a parameter in the middle of a signature", function()
       '"x:any, more:int=0, k:int, dim:dim=-1, largest')
     assert.equal("", compile "runtime/rules/sort.c")
     assert.equal("", compile "-fopenmp-simd -Wno-psabi kernels/cpu/sort.c")
+  end)
+
+  it("does not compile where a call gives fewer values", function()
+    change("index", 'FL_OP(gather,      "x:any, dim:dim, index:index',
+      'FL_OP(gather,      "x:any, dim:dim, more:any?, index:index')
+    assert.match("negative", compile "runtime/rules/order.c")
+  end)
+
+  it("does not compile where code reads inputs one behind another", function()
+    change("conv", 'FL_FUSED(grid_sample, "x:float, grid',
+      'FL_FUSED(grid_sample, "x:float, more:any?, grid')
+    assert.match("read for both rows", compile "-fopenmp-simd -Wno-psabi kernels/cpu/grid.c")
+  end)
+
+  it("stops the build where offset does not follow seed", function()
+    assert.error(function()
+      change("random", '"p:float, seed:rng, offset:rng',
+        '"p:float, seed:rng, more:any?, offset:rng')
+    end)
   end)
 
   it("does not compile where rows that share a rule differ", function()

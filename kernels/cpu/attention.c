@@ -26,6 +26,11 @@ static int64_t att_dim(const fl_view *v, int from_last) {
  * dropout in both rows. */
 static void att_open(att *a, const fl_launch *l, int first, int mask,
                      int random) {
+  _Static_assert(FL_IN_FOLLOWS(attention, q, k) &&
+                     FL_IN_FOLLOWS(attention, k, v) &&
+                     FL_IN_FOLLOWS(attention_backward, q, k) &&
+                     FL_IN_FOLLOWS(attention_backward, k, v),
+                 "read for both rows");
   const fl_view *q = &l->in[first], *k = &l->in[first + 1],
                 *v = &l->in[first + 2];
   memset(a, 0, sizeof *a);
@@ -55,7 +60,7 @@ static void att_open(att *a, const fl_launch *l, int first, int mask,
     a->scale = a->d ? 1 / sqrt((double)a->d) : 1;
   if (a->dropout > 0) {
     a->seed = (uint64_t)fl_cpu_scalar_int(&l->in[random]);
-    a->offset = (uint64_t)fl_cpu_scalar_int(&l->in[random + 1]);
+    a->offset = (uint64_t)fl_cpu_scalar_int(&l->in[FL_IN_OFFSET(random)]);
   }
 }
 

@@ -18,6 +18,9 @@ _Static_assert(FL_ATTR_grid_sample_mode == FL_ATTR_grid_sample_backward_mode &&
 
 /* Everything but what is read and written; `in` is x's place among inputs. */
 static void grid_open(sampling *s, const fl_launch *l, int in) {
+  _Static_assert(FL_IN_FOLLOWS(grid_sample, x, grid) &&
+                     FL_IN_FOLLOWS(grid_sample_backward, x, grid),
+                 "read for both rows");
   const fl_view *x = &l->in[in], *grid = &l->in[in + 1];
   const fl_attr *a = l->attrs->v;
   memset(s, 0, sizeof *s);

@@ -53,11 +53,11 @@ static void draw_task(void *context, int64_t begin, int64_t end) {
   }
 }
 
-/* seed and offset are inputs k and k + 1. */
+/* The seed is input k. */
 static fl_status random_draw(const fl_launch *l, drawing *c, int k, int64_t per,
                              fl_dtype made) {
   c->seed = (uint64_t)fl_cpu_scalar_int(&l->in[k]);
-  c->offset = (uint64_t)fl_cpu_scalar_int(&l->in[k + 1]);
+  c->offset = (uint64_t)fl_cpu_scalar_int(&l->in[FL_IN_OFFSET(k)]);
   c->y = &l->out[0];
   c->n = fl_view_numel(c->y);
   c->per = per;

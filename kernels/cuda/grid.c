@@ -13,6 +13,9 @@ typedef struct call {
 
 /* Everything but what is read and written; `in` is x's place among inputs. */
 static call grid_open(const fl_launch *l, int in) {
+  _Static_assert(FL_IN_FOLLOWS(grid_sample, x, grid) &&
+                     FL_IN_FOLLOWS(grid_sample_backward, x, grid),
+                 "read for both rows");
   const fl_view *x = &l->in[in], *grid = &l->in[in + 1];
   const fl_attr *v = l->attrs->v;
   call c = {.n = x->ndim - 2};

@@ -27,13 +27,13 @@ static bool is_float(fl_dtype d) {
   return fl_dtype_kind(d) == FL_KIND_FLOAT;
 }
 
-/* seed and offset are inputs k and k + 1. */
+/* The seed is input k. */
 static fl_status random_draw(const fl_launch *l, const char *entry,
                              draw_args *a, int k) {
   const fl_view *y = &l->out[0];
   int size = (int)fl_dtype_size(y->dtype); /* a thread makes 16 bytes */
   a->seed = number_of(&l->in[k]);
-  a->offset = number_of(&l->in[k + 1]);
+  a->offset = number_of(&l->in[FL_IN_OFFSET(k)]);
   a->y = y->data;
   a->n = flc_numel(y);
   a->wide = flc_aligned(a->x, size == 8 ? 32 : 16);

@@ -260,10 +260,15 @@ void fli_grad_attention(fli_grad *g) {
   }
   fl_value d[FL_MAX_OUT];
   RUN_ALL(attention_backward, ATTRS_FOR(attention_backward, attention), d,
-          fli_g_dy(g, 0), g->in[FL_IN_attention_q], g->in[FL_IN_attention_k],
-          g->in[FL_IN_attention_v], g->in[FL_IN_attention_mask], g->y[0],
-          g->y[FL_OUT_attention_lse], g->in[FL_IN_attention_seed],
-          g->in[FL_IN_attention_offset]);
+          IN(attention_backward, dy) = fli_g_dy(g, 0),
+          IN(attention_backward, q) = g->in[FL_IN_attention_q],
+          IN(attention_backward, k) = g->in[FL_IN_attention_k],
+          IN(attention_backward, v) = g->in[FL_IN_attention_v],
+          IN(attention_backward, mask) = g->in[FL_IN_attention_mask],
+          IN(attention_backward, y) = g->y[0],
+          IN(attention_backward, lse) = g->y[FL_OUT_attention_lse],
+          IN(attention_backward, seed) = g->in[FL_IN_attention_seed],
+          IN(attention_backward, offset) = g->in[FL_IN_attention_offset]);
   for (int k = 0; k < 3; k++)
     if (g->need[k])
       g->dx[k] = d[k];

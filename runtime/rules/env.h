@@ -138,17 +138,23 @@ const fl_meta *fli_meta(fl_value v);    /* of a tensor */
 fl_attrs fli_attrs(fli_env *e, int op); /* a copy of the defaults, to change */
 void fli_set_list(fli_env *e, fl_attrs *a, int k, int n, const int64_t *v);
 
+/* RUN(add, a, b). Rows of four inputs or more get them by name, so that a
+ * change to the signature moves them: RUN(foo_backward, IN(foo_backward, dy) =
+ * dy, ...). Fewer values than the row has inputs do not compile. */
+#define IN(row, input) [FL_IN_##row##_##input]
+#define GIVEN(...)     (sizeof((fl_value[]){__VA_ARGS__}) / sizeof(fl_value))
+#define GIVEN_TO(op, ...)                                                      \
+  ((int)(GIVEN(__VA_ARGS__) +                                                  \
+         0 * sizeof(char[GIVEN(__VA_ARGS__) >= FL_INS_##op ? 1 : -1])))
+
 #define RUN(op, ...)                                                           \
-  fli_run(&g->e, FLI_OP_##op, NULL,                                            \
-          (int)(sizeof((fl_value[]){__VA_ARGS__}) / sizeof(fl_value)),         \
+  fli_run(&g->e, FLI_OP_##op, NULL, GIVEN_TO(op, __VA_ARGS__),                 \
           (fl_value[]){__VA_ARGS__})
 #define RUN_A(op, attrs, ...)                                                  \
-  fli_run(&g->e, FLI_OP_##op, attrs,                                           \
-          (int)(sizeof((fl_value[]){__VA_ARGS__}) / sizeof(fl_value)),         \
+  fli_run(&g->e, FLI_OP_##op, attrs, GIVEN_TO(op, __VA_ARGS__),                \
           (fl_value[]){__VA_ARGS__})
 #define RUN_ALL(op, attrs, out, ...)                                           \
-  fli_run_all(&g->e, FLI_OP_##op, attrs,                                       \
-              (int)(sizeof((fl_value[]){__VA_ARGS__}) / sizeof(fl_value)),     \
+  fli_run_all(&g->e, FLI_OP_##op, attrs, GIVEN_TO(op, __VA_ARGS__),            \
               (fl_value[]){__VA_ARGS__}, out)
 
 /* The attributes of this call of row (or rule) `from` for row `to`: it compiles

@@ -280,10 +280,14 @@ void fli_grad_embedding_bag(fli_grad *g) {
     g->dx[FL_IN_embedding_bag_weight] =
         v[FL_ATTR_embedding_bag_mode].i == BAG_MAX
             ? of_largest(g)
-            : RUN_A(embedding_bag_backward, &a, g->dy[0],
-                    g->in[FL_IN_embedding_bag_index],
-                    g->in[FL_IN_embedding_bag_offsets],
-                    g->in[FL_IN_embedding_bag_weights]);
+            : RUN_A(embedding_bag_backward, &a,
+                    IN(embedding_bag_backward, dy) = g->dy[0],
+                    IN(embedding_bag_backward, index) =
+                        g->in[FL_IN_embedding_bag_index],
+                    IN(embedding_bag_backward, offsets) =
+                        g->in[FL_IN_embedding_bag_offsets],
+                    IN(embedding_bag_backward, weights) =
+                        g->in[FL_IN_embedding_bag_weights]);
   if (g->need[FL_IN_embedding_bag_weights])
     g->dx[FL_IN_embedding_bag_weights] =
         of_factors(g, g->in[FL_IN_embedding_bag_weight], g->dy[0],

@@ -12,6 +12,11 @@ enum { MEAN, SUM_, NONE_, BATCHMEAN };
 /* Checks the shapes of x, target and weight, from input `first` on; lse has x's
  * shape without the classes. */
 static fl_status check_scores(const fli_infer *c, int first, fl_meta *lse) {
+  _Static_assert(FL_IN_FOLLOWS(cross_entropy, x, target) &&
+                     FL_IN_FOLLOWS(cross_entropy, target, weight) &&
+                     FL_IN_FOLLOWS(cross_entropy_backward, x, target) &&
+                     FL_IN_FOLLOWS(cross_entropy_backward, target, weight),
+                 "read for both rows");
   const fl_meta *x = c->in[first], *t = c->in[first + 1], *w = c->in[first + 2];
   int dim = x->ndim > 1;
   bool soft = fl_dtype_kind(t->dtype) == FL_KIND_FLOAT;
@@ -67,7 +72,7 @@ static fl_status check_scores(const fli_infer *c, int first, fl_meta *lse) {
 
 fl_status fli_shape_cross_entropy(fli_infer *c) {
   fl_meta *lse = &c->out[FL_OUT_cross_entropy_lse];
-  FLI_TRY(check_scores(c, 0, lse));
+  FLI_TRY(check_scores(c, FL_IN_cross_entropy_x, lse));
   c->out[0].ndim = c->out[FL_OUT_cross_entropy_total].ndim = 0;
   if (c->attrs->v[FL_ATTR_cross_entropy_reduction].i == NONE_) {
     c->out[0].ndim = lse->ndim;
@@ -78,7 +83,7 @@ fl_status fli_shape_cross_entropy(fli_infer *c) {
 
 fl_status fli_shape_cross_entropy_backward(fli_infer *c) {
   fl_meta lse;
-  FLI_TRY(check_scores(c, 1, &lse));
+  FLI_TRY(check_scores(c, FL_IN_cross_entropy_backward_x, &lse));
   FLI_TRY(
       fli_fits(c, FL_IN_cross_entropy_backward_dy,
                c->attrs->v[FL_ATTR_cross_entropy_backward_reduction].i == NONE_
@@ -181,10 +186,14 @@ void fli_grad_cross_entropy(fli_grad *g) {
   if (fli_nothing(dy)) /* the other results are constants of the loss */
     return;
   if (g->need[FL_IN_cross_entropy_x] && !g->create) {
-    g->dx[FL_IN_cross_entropy_x] =
-        RUN_A(cross_entropy_backward,
-              ATTRS_FOR(cross_entropy_backward, cross_entropy), dy, x, t, w,
-              g->y[FL_OUT_cross_entropy_lse], g->y[FL_OUT_cross_entropy_total]);
+    g->dx[FL_IN_cross_entropy_x] = RUN_A(
+        cross_entropy_backward,
+        ATTRS_FOR(cross_entropy_backward, cross_entropy),
+        IN(cross_entropy_backward, dy) = dy, IN(cross_entropy_backward, x) = x,
+        IN(cross_entropy_backward, target) = t,
+        IN(cross_entropy_backward, weight) = w,
+        IN(cross_entropy_backward, lse) = g->y[FL_OUT_cross_entropy_lse],
+        IN(cross_entropy_backward, total) = g->y[FL_OUT_cross_entropy_total]);
     if (!g->need[FL_IN_cross_entropy_target] &&
         !g->need[FL_IN_cross_entropy_weight])
       return;

@@ -258,9 +258,11 @@ void fli_grad_layer_norm(fli_grad *g) {
   fl_value out[FL_MAX_OUT];
   a.v[FL_ATTR_layer_norm_backward_dims].i =
       g->attrs->v[FL_ATTR_layer_norm_dims].i;
-  RUN_ALL(layer_norm_backward, &a, out, g->dy[0], g->in[FL_IN_layer_norm_x],
-          g->in[FL_IN_layer_norm_weight], g->y[FL_OUT_layer_norm_mean],
-          g->y[FL_OUT_layer_norm_rstd]);
+  RUN_ALL(layer_norm_backward, &a, out, IN(layer_norm_backward, dy) = g->dy[0],
+          IN(layer_norm_backward, x) = g->in[FL_IN_layer_norm_x],
+          IN(layer_norm_backward, weight) = g->in[FL_IN_layer_norm_weight],
+          IN(layer_norm_backward, mean) = g->y[FL_OUT_layer_norm_mean],
+          IN(layer_norm_backward, rstd) = g->y[FL_OUT_layer_norm_rstd]);
   hand_over(g, out, true);
   lone_bias(g, 0, NULL);
 }
@@ -275,8 +277,10 @@ void fli_grad_rms_norm(fli_grad *g) {
   fl_attrs a = fli_attrs(&g->e, FLI_OP_rms_norm_backward);
   fl_value out[FL_MAX_OUT];
   a.v[FL_ATTR_rms_norm_backward_dims].i = g->attrs->v[FL_ATTR_rms_norm_dims].i;
-  RUN_ALL(rms_norm_backward, &a, out, g->dy[0], g->in[FL_IN_rms_norm_x],
-          g->in[FL_IN_rms_norm_weight], g->y[FL_OUT_rms_norm_rstd]);
+  RUN_ALL(rms_norm_backward, &a, out, IN(rms_norm_backward, dy) = g->dy[0],
+          IN(rms_norm_backward, x) = g->in[FL_IN_rms_norm_x],
+          IN(rms_norm_backward, weight) = g->in[FL_IN_rms_norm_weight],
+          IN(rms_norm_backward, rstd) = g->y[FL_OUT_rms_norm_rstd]);
   hand_over(g, out, false);
 }
 
@@ -315,9 +319,12 @@ void fli_grad_group_norm(fli_grad *g) {
     fl_value out[FL_MAX_OUT];
     a.v[FL_ATTR_group_norm_backward_groups].i =
         g->attrs->v[FL_ATTR_group_norm_groups].i;
-    RUN_ALL(group_norm_backward, &a, out, g->dy[0], g->in[FL_IN_group_norm_x],
-            g->in[FL_IN_group_norm_weight], g->y[FL_OUT_group_norm_mean],
-            g->y[FL_OUT_group_norm_rstd]);
+    RUN_ALL(group_norm_backward, &a, out,
+            IN(group_norm_backward, dy) = g->dy[0],
+            IN(group_norm_backward, x) = g->in[FL_IN_group_norm_x],
+            IN(group_norm_backward, weight) = g->in[FL_IN_group_norm_weight],
+            IN(group_norm_backward, mean) = g->y[FL_OUT_group_norm_mean],
+            IN(group_norm_backward, rstd) = g->y[FL_OUT_group_norm_rstd]);
     hand_over(g, out, true);
     lone_bias(g, all_but_channels(x, outer), outer);
     return;
@@ -352,9 +359,12 @@ void fli_grad_batch_norm(fli_grad *g) {
     fl_attrs a = fli_attrs(&g->e, FLI_OP_batch_norm_backward);
     fl_value out[FL_MAX_OUT];
     a.v[FL_ATTR_batch_norm_backward_training].i = training;
-    RUN_ALL(batch_norm_backward, &a, out, g->dy[0], g->in[FL_IN_batch_norm_x],
-            g->in[FL_IN_batch_norm_weight], g->y[FL_OUT_batch_norm_mean],
-            g->y[FL_OUT_batch_norm_rstd]);
+    RUN_ALL(batch_norm_backward, &a, out,
+            IN(batch_norm_backward, dy) = g->dy[0],
+            IN(batch_norm_backward, x) = g->in[FL_IN_batch_norm_x],
+            IN(batch_norm_backward, weight) = g->in[FL_IN_batch_norm_weight],
+            IN(batch_norm_backward, mean) = g->y[FL_OUT_batch_norm_mean],
+            IN(batch_norm_backward, rstd) = g->y[FL_OUT_batch_norm_rstd]);
     hand_over(g, out, true);
     lone_bias(g, n, dims);
     return;

@@ -544,6 +544,11 @@ fl_status fli_shape_grid_sample(fli_infer *c) {
   return FL_OK;
 }
 
+static void copy_shape(fl_meta *to, const fl_meta *from) {
+  to->ndim = from->ndim;
+  memcpy(to->shape, from->shape, sizeof to->shape);
+}
+
 fl_status fli_shape_grid_sample_backward(fli_infer *c) {
   fl_meta y;
   FLI_TRY(check_grid("grid_sample_backward", c->attrs,
@@ -552,10 +557,9 @@ fl_status fli_shape_grid_sample_backward(fli_infer *c) {
   shape_of_samples(c->in[FL_IN_grid_sample_backward_x],
                    c->in[FL_IN_grid_sample_backward_grid], &y);
   FLI_TRY(fli_fits(c, FL_IN_grid_sample_backward_dy, y.ndim, y.shape));
-  for (int k = 0; k < 2; k++) {
-    c->out[k].ndim = c->in[k + 1]->ndim;
-    memcpy(c->out[k].shape, c->in[k + 1]->shape, sizeof y.shape);
-  }
+  copy_shape(&c->out[0], c->in[FL_IN_grid_sample_backward_x]);
+  copy_shape(&c->out[FL_OUT_grid_sample_backward_dgrid],
+             c->in[FL_IN_grid_sample_backward_grid]);
   return FL_OK;
 }
 
@@ -581,10 +585,18 @@ void fli_compose_grid_sample_backward(fli_composing *g) {
   fli_infer c = {.op = g->op, .attrs = &a, .out = y, .in = in};
   if ((g->e.status = fli_shape_grid_sample_backward(&c)))
     return;
-  fli_composed_grad(&g->e, &g->e.rt->ops[FLI_OP_grid_sample], g->attrs, 2,
-                    g->in + 1, (bool[2]){true, true}, g->in, dx);
+  const fl_value given[2] = {
+      [FL_IN_grid_sample_x] = g->in[FL_IN_grid_sample_backward_x],
+      [FL_IN_grid_sample_grid] = g->in[FL_IN_grid_sample_backward_grid]};
+  fli_composed_grad(&g->e, &g->e.rt->ops[FLI_OP_grid_sample],
+                    ATTRS_FOR(grid_sample, grid_sample_backward), 2, given,
+                    (bool[2]){true, true},
+                    &g->in[FL_IN_grid_sample_backward_dy], dx);
   for (int k = 0; k < 2; k++)
-    g->out[k] = fli_nothing(dx[k]) ? MUL(g->in[k + 1], NUM(0)) : dx[k];
+    if (fli_nothing(dx[k]))
+      dx[k] = MUL(given[k], NUM(0));
+  g->out[0] = dx[FL_IN_grid_sample_x];
+  g->out[FL_OUT_grid_sample_backward_dgrid] = dx[FL_IN_grid_sample_grid];
 }
 
 void fli_grad_grid_sample_backward(fli_grad *g) {

@@ -277,8 +277,10 @@ void fli_grad_lstm_cell(fli_grad *g) {
                &g->dx[FL_IN_lstm_cell_c]);
     return;
   }
-  RUN_ALL(lstm_cell_backward, NULL, both, d[0], d[1], c,
-          g->y[FL_OUT_lstm_cell_c2], g->y[FL_OUT_lstm_cell_act]);
+  RUN_ALL(lstm_cell_backward, NULL, both, IN(lstm_cell_backward, dh) = d[0],
+          IN(lstm_cell_backward, dc) = d[1], IN(lstm_cell_backward, c) = c,
+          IN(lstm_cell_backward, c2) = g->y[FL_OUT_lstm_cell_c2],
+          IN(lstm_cell_backward, act) = g->y[FL_OUT_lstm_cell_act]);
   g->dx[FL_IN_lstm_cell_gates] = both[0];
   g->dx[FL_IN_lstm_cell_c] = both[FL_OUT_lstm_cell_backward_dc1];
 }
@@ -321,8 +323,10 @@ void fli_grad_gru_cell(fli_grad *g) {
     return;
   }
   fl_value d[FL_MAX_OUT];
-  RUN_ALL(gru_cell_backward, NULL, d, g->dy[0], g->in[FL_IN_gru_cell_gh],
-          g->in[FL_IN_gru_cell_h], g->y[FL_OUT_gru_cell_act]);
+  RUN_ALL(gru_cell_backward, NULL, d, IN(gru_cell_backward, dy) = g->dy[0],
+          IN(gru_cell_backward, gh) = g->in[FL_IN_gru_cell_gh],
+          IN(gru_cell_backward, h) = g->in[FL_IN_gru_cell_h],
+          IN(gru_cell_backward, act) = g->y[FL_OUT_gru_cell_act]);
   for (int k = 0; k < 3; k++)
     g->dx[k] = d[k];
 }
@@ -463,8 +467,12 @@ void fli_grad_lstm(fli_grad *g) {
   fl_value *y = g->y, *dy = g->dy, all[FL_MAX_OUT];
   if (g->in_meta[FL_IN_lstm_gates].shape[0] == 0)
     return;
-  RUN_ALL(lstm_backward, ATTRS_FOR(lstm_backward, lstm), all, dy[0], dy[1],
-          dy[2], g->in[FL_IN_lstm_weight], g->in[FL_IN_lstm_c], y[1], y[2]);
+  RUN_ALL(lstm_backward, ATTRS_FOR(lstm_backward, lstm), all,
+          IN(lstm_backward, dy) = dy[0], IN(lstm_backward, dcs) = dy[1],
+          IN(lstm_backward, dact) = dy[2],
+          IN(lstm_backward, weight) = g->in[FL_IN_lstm_weight],
+          IN(lstm_backward, c) = g->in[FL_IN_lstm_c],
+          IN(lstm_backward, cs) = y[1], IN(lstm_backward, act) = y[2]);
   g->dx[FL_IN_lstm_gates] = all[0];
   if (g->need[FL_IN_lstm_weight] && !e->status)
     g->dx[FL_IN_lstm_weight] =
@@ -572,8 +580,11 @@ void fli_grad_gru(fli_grad *g) {
   int64_t n = g->in_meta[FL_IN_gru_gates].shape[0];
   if (n == 0)
     return;
-  RUN_ALL(gru_backward, ATTRS_FOR(gru_backward, gru), all, dy[0], dy[1],
-          g->in[FL_IN_gru_weight], g->in[FL_IN_gru_h], y[0], y[1]);
+  RUN_ALL(gru_backward, ATTRS_FOR(gru_backward, gru), all,
+          IN(gru_backward, dy) = dy[0], IN(gru_backward, dact) = dy[1],
+          IN(gru_backward, weight) = g->in[FL_IN_gru_weight],
+          IN(gru_backward, h) = g->in[FL_IN_gru_h], IN(gru_backward, y) = y[0],
+          IN(gru_backward, act) = y[1]);
   g->dx[FL_IN_gru_gates] = all[0];
   fl_value sums = as_rows(e, all[FL_OUT_gru_backward_dsums]);
   if (g->need[FL_IN_gru_weight] && !e->status)

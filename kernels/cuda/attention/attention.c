@@ -335,7 +335,13 @@ static bool takes_f32(const work *w, bool backward) {
  * kernels. */
 static fl_status open(work *w, const fl_launch *l, int first, int mask,
                       int random) {
-  const fl_view *q = &l->in[first], *k = q + 1, *v = q + 2;
+  _Static_assert(FL_IN_FOLLOWS(attention, q, k) &&
+                     FL_IN_FOLLOWS(attention, k, v) &&
+                     FL_IN_FOLLOWS(attention_backward, q, k) &&
+                     FL_IN_FOLLOWS(attention_backward, k, v),
+                 "read for both rows");
+  const fl_view *q = &l->in[first], *k = &l->in[first + 1],
+                *v = &l->in[first + 2];
   attention_args *a = &w->a;
   fl_status s;
   memset(w, 0, sizeof *w);
@@ -374,7 +380,7 @@ static fl_status open(work *w, const fl_launch *l, int first, int mask,
     d->limit = (uint64_t)rint(p * 0x1p16);
     d->keep = d->limit >> 16 ? 0 : 1 / (1 - p);
     open_number(&l->in[random], &d->seed, &d->seed_at, &d->seed_dtype);
-    open_number(&l->in[random + 1], &d->offset, &d->offset_at,
+    open_number(&l->in[FL_IN_OFFSET(random)], &d->offset, &d->offset_at,
                 &d->offset_dtype);
   }
   if ((s = take(w, q, &a->q)) || (s = take(w, k, &a->k)) ||
