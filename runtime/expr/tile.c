@@ -13,56 +13,61 @@ typedef struct fli_tile { /* one block with its leaves and stores */
 
 /* --- what backends ask --- */
 
-static void leaf_facts(const fl_tile *t, int leaf, fl_tile_facts *f) {
+static bool raise_fact(uint8_t *fact, int to) {
+  bool more = to > *fact;
+  *fact = more ? (uint8_t)to : *fact;
+  return more;
+}
+
+/* What v has at least, of what it is made of. */
+static bool join_facts(fl_tile_facts *f, int v, int of) {
+  bool more = raise_fact(&f->phase[v], f->phase[of]);
+  more |= raise_fact(&f->inner[v], f->inner[of]);
+  if (f->single[v] > f->single[of]) {
+    f->single[v] = 0;
+    more = true;
+  }
+  return more;
+}
+
+static bool leaf_facts(const fl_tile *t, int leaf, fl_tile_facts *f) {
   const fl_leaf *x = &t->leaves[leaf];
   const uint16_t *out = t->body->out;
-  if (x->kind == FL_LEAF_REDUCE) {
-    f->phase[leaf] = (uint8_t)(f->phase[out[x->source]] + 1);
-    return;
-  }
-  f->single[leaf] = 1;
+  bool more = false;
+  if (x->kind == FL_LEAF_REDUCE)
+    return raise_fact(&f->phase[leaf], f->phase[out[x->source]] + 1);
   for (int i = 0; i < t->n_dims; i++) {
     bool moves = x->at.coef[i] != 0 && t->shape[i] != 1;
     f->inner[leaf] |= moves && i >= t->n_dims - t->n_inner;
     f->single[leaf] &= !moves;
   }
-  if (x->mask >= 0) {
-    f->inner[leaf] |= f->inner[out[x->mask]];
-    f->single[leaf] &= f->single[out[x->mask]];
-  }
+  if (x->mask >= 0)
+    more = join_facts(f, leaf, out[x->mask]);
+  return more;
 }
 
-static void instr_facts(const fl_program *p, int k, fl_tile_facts *f) {
-  int v = p->n_in + p->n_const + k;
-  f->single[v] = 1;
-  for (int j = 0; j < p->instrs[k].n_in; j++) {
-    int in = p->instrs[k].in[j];
-    f->phase[v] = f->phase[in] > f->phase[v] ? f->phase[in] : f->phase[v];
-    f->inner[v] |= f->inner[in];
-    f->single[v] &= f->single[in];
-  }
-  f->phases = f->phase[v] >= f->phases ? f->phase[v] + 1 : f->phases;
-}
-
-/* Sources and masks are made of leaves before theirs, so one pass over the
- * leaves, each after the instructions below it, is enough. */
+/* Instructions are in the order of what they are made of, but one below a leaf
+ * may stand after others that are above it: all are gone through until nothing
+ * changes, which is at most once a phase, and once for the masks. */
 void fl_tile_find(const fl_tile *t, fl_tile_facts *f) {
   const fl_program *p = t->body;
-  int first = p->n_in + p->n_const, done = 0;
+  int first = p->n_in + p->n_const;
   memset(f, 0, sizeof *f);
-  f->phases = 1;
-  for (int v = p->n_in; v < first; v++)
-    f->single[v] = 1;
-  for (int leaf = 0; leaf < p->n_in; leaf++) {
-    const fl_leaf *x = &t->leaves[leaf];
-    int of = x->kind == FL_LEAF_REDUCE ? x->source : x->mask;
-    for (; of >= 0 && done <= p->out[of] - first; done++)
-      instr_facts(p, done, f);
-    leaf_facts(t, leaf, f);
-    f->phases = f->phase[leaf] >= f->phases ? f->phase[leaf] + 1 : f->phases;
+  memset(f->single, 1, sizeof f->single);
+  for (int leaf = 0; leaf < p->n_in; leaf++)
+    if (t->leaves[leaf].kind == FL_LEAF_REDUCE)
+      f->single[leaf] = 0;
+  for (bool more = true; more;) {
+    more = false;
+    for (int leaf = 0; leaf < p->n_in; leaf++)
+      more |= leaf_facts(t, leaf, f);
+    for (int v = first; v < first + p->n_instr; v++)
+      for (int j = 0; j < p->instrs[v - first].n_in; j++)
+        more |= join_facts(f, v, p->instrs[v - first].in[j]);
   }
-  for (; done < p->n_instr; done++)
-    instr_facts(p, done, f);
+  f->phases = 1;
+  for (int v = 0; v < first + p->n_instr; v++)
+    f->phases = f->phase[v] >= f->phases ? f->phase[v] + 1 : f->phases;
 }
 
 /* --- making --- */
