@@ -138,4 +138,22 @@ describe("the memory of", function()
     local more = memory.batches(100000)
     assert.is_true(more < 4 * MB, more)
   end)
+
+  -- in a process of its own, where no memory is free that others have used
+  it("an expression and its operator stays under 5 KiB", function()
+    local said = tree.output(([['%s/flare' -e '
+      local flare, memory = require "flare", require "spec.support.memory"
+      local x, kept = flare.ones(4), {}
+      local function make(from, to)
+        for k = from, to do
+          kept[k] = flare.elementwise("T x", "T y", ("y = x * %%d + 1"):format(k))
+          kept[k](x)
+        end
+      end
+      make(1, 500) -- now tables have their room
+      local before = memory.resident()
+      make(501, 4500)
+      print((memory.resident() - before) // 4000)' 2>&1]]):format(tree.build))
+    assert.is_true(assert(tonumber(said), said) < 5 * 1024, said)
+  end)
 end)

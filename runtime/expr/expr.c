@@ -17,6 +17,16 @@ void fli_graph_close(fli_graph *g) {
   g->n = g->room = g->n_in = 0;
 }
 
+void fli_graph_fit(fli_graph *g) {
+  if (!g->n || g->n == g->room)
+    return;
+  fli_expr_node *less = realloc(g->nodes, (size_t)g->n * sizeof *less);
+  if (!less) /* it stays as it is */
+    return;
+  g->nodes = less;
+  g->room = g->n;
+}
+
 fl_status fli_graph_copy(fli_graph *to, const fli_graph *from) {
   fli_graph_open(to, from->rt);
   to->room = from->n + 16;

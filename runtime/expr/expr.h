@@ -30,6 +30,8 @@ struct fli_graph {
 
 void fli_graph_open(fli_graph *g, fl_runtime *rt);
 void fli_graph_close(fli_graph *g);
+/* Returns the room for further nodes: the graph will be kept. */
+void fli_graph_fit(fli_graph *g);
 fl_status fli_graph_copy(fli_graph *to, const fli_graph *from);
 fl_status fli_graph_input(fli_graph *g, fl_dtype d, int weak, fl_value *out);
 /* A row applied to values, its dtype by the row's rule; equal nodes are one.
@@ -117,8 +119,7 @@ void fli_expr_row_grad(fli_grad *g);
 /* Graph to straight-line code; one block, freed with fli_mfree. */
 fl_status fli_expr_lower(const fli_graph *g, int n_out, const fl_value *out,
                          const fl_dtype *out_dtype, fl_reduction reduce,
-                         bool separate, const char *name,
-                         fl_program **program);
+                         bool separate, const char *name, fl_program **program);
 
 /* --- text (parse.c) --- */
 

@@ -28,8 +28,8 @@ static uint64_t hash_graph(const fli_graph *g, uint64_t h) {
 }
 
 static uint64_t hash_of(const fli_op_request *q) {
-  uint64_t h = operator_mix((uint64_t)q->reduce << 1 | q->separate,
-                            q->backward_for);
+  uint64_t h =
+      operator_mix((uint64_t)q->reduce << 1 | q->separate, q->backward_for);
   for (const char *s = q->name; *s; s++)
     h = operator_mix(h, (unsigned char)*s);
   h = hash_graph(q->graph, h);
@@ -151,10 +151,12 @@ static void grad_expr(fli_grad *g);
 static fl_status operator_make(fl_runtime *rt, const fli_op_request *q,
                                fli_expr_op *x) {
   char signature[512];
+  fli_graph_fit(q->graph);
   x->graph = *q->graph;
   *q->graph = (fli_graph){.rt = rt};
   if (q->backward) {
     int n = __builtin_popcount(q->backward_for);
+    fli_graph_fit(q->backward);
     x->backward = *q->backward;
     *q->backward = (fli_graph){.rt = rt};
     memcpy(x->backward_out, q->backward_out, (size_t)n * sizeof(fl_value));

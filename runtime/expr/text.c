@@ -19,10 +19,10 @@ struct fl_expr {
   char *signature;
   fl_reduction reduce;
   int n_in, n_out, n_back;
-  fli_decl in[FLI_EXPR_IN], out[FL_MAX_OUT];
-  /* of the backward text: inputs, results, gradients of results; and what it
-   * must set, for the inputs in back_for */
-  fli_decl back_in[FLI_EXPR_IN + 2 * FL_MAX_OUT], back_out[FLI_EXPR_IN];
+  fli_decl *in, *out; /* one block */
+  /* another: of the backward text, inputs, results, gradients of results; and
+   * what it must set, for the inputs in back_for */
+  fli_decl *back_in, *back_out;
   uint32_t back_for;
   int n_known, room;
   known *known;
@@ -75,8 +75,12 @@ static bool may_have_gradient(const fli_decl *d) {
   return d->dtype == FL_NODTYPE || fl_dtype_kind(d->dtype) == FL_KIND_FLOAT;
 }
 
-static void declare_backward(fl_expr *e) {
-  int n = 0;
+static fl_status declare_backward(fl_expr *e) {
+  int n = 0, most = 2 * (e->n_in + e->n_out);
+  e->back_in = fli_malloc(e->rt, (size_t)most * sizeof *e->back_in);
+  if (!e->back_in)
+    return FL_ENOMEM;
+  e->back_out = e->back_in + e->n_in + 2 * e->n_out;
   for (int k = 0; k < e->n_in; k++)
     e->back_in[n++] = e->in[k];
   for (int k = 0; k < e->n_out; k++)
@@ -88,6 +92,7 @@ static void declare_backward(fl_expr *e) {
       e->back_for |= 1u << k;
       e->back_out[e->n_back++] = gradient_of(&e->in[k]);
     }
+  return FL_OK;
 }
 
 static fl_status check_text(fl_expr *e, bool backward) {
@@ -108,10 +113,17 @@ static fl_status check_text(fl_expr *e, bool backward) {
 
 static fl_status read_texts(fl_expr *e) {
   fli_source s = source_of(e, false);
+  fli_decl in[FLI_EXPR_IN], out[FL_MAX_OUT];
+  FLI_TRY(fli_read_decls(&s, e->inputs, "inputs", FLI_EXPR_IN, in, &e->n_in));
   FLI_TRY(
-      fli_read_decls(&s, e->inputs, "inputs", FLI_EXPR_IN, e->in, &e->n_in));
-  FLI_TRY(
-      fli_read_decls(&s, e->outputs, "outputs", FL_MAX_OUT, e->out, &e->n_out));
+      fli_read_decls(&s, e->outputs, "outputs", FL_MAX_OUT, out, &e->n_out));
+  size_t n_in = (size_t)e->n_in, n_out = (size_t)e->n_out;
+  e->in = fli_malloc(e->rt, (n_in + n_out) * sizeof *in);
+  if (!e->in)
+    return FL_ENOMEM;
+  e->out = e->in + n_in;
+  memcpy(e->in, in, n_in * sizeof *in);
+  memcpy(e->out, out, n_out * sizeof *out);
   if (e->reduce && e->n_out > 1)
     return fli_fail(FL_EARG, "%s: a reduction has one output, not %d", e->name,
                     e->n_out);
@@ -123,7 +135,7 @@ static fl_status read_texts(fl_expr *e) {
                     "%s: a reduction derives its gradient; one of your own is "
                     "for elementwise kernels, whose result you can sum",
                     e->name);
-  declare_backward(e);
+  FLI_TRY(declare_backward(e));
   return check_text(e, true);
 }
 
@@ -186,11 +198,11 @@ fl_status fl_expr_new(fl_runtime *rt, const char *inputs, const char *outputs,
 void fl_expr_free(fl_expr *e) {
   if (!e)
     return;
-  char *const texts[] = {e->name,      e->inputs,       e->outputs,
-                         e->body,      e->backward,     e->site,
-                         e->signature, (char *)e->known};
-  for (size_t k = 0; k < sizeof texts / sizeof *texts; k++)
-    fli_mfree(texts[k]);
+  void *const parts[] = {e->name,     e->inputs, e->outputs,   e->body,
+                         e->backward, e->site,   e->signature, e->in,
+                         e->back_in,  e->known};
+  for (size_t k = 0; k < sizeof parts / sizeof *parts; k++)
+    fli_mfree(parts[k]);
   fli_mfree(e);
 }
 
@@ -240,7 +252,7 @@ static uint64_t key_of(const fl_expr *e, int n, const fl_operand *in) {
 fl_status fli_expr_remember(fl_expr *e, int n, const fl_operand *in,
                             const fl_op *op) {
   if (e->n_known == e->room) {
-    int room = e->room ? 2 * e->room : 4;
+    int room = e->room ? 2 * e->room : 1;
     known *more = fli_malloc(e->rt, (size_t)room * sizeof *more);
     if (!more)
       return FL_ENOMEM;
@@ -274,7 +286,7 @@ static fl_status build_backward(const fl_expr *e, const fli_source *s,
   fli_decl in[FLI_EXPR_IN + 2 * FL_MAX_OUT];
   fl_dtype all[FLI_EXPR_IN + 2 * FL_MAX_OUT], set[FLI_EXPR_IN];
   int says[FLI_EXPR_IN + 2 * FL_MAX_OUT] = {0}, n = e->n_in + 2 * e->n_out;
-  memcpy(in, e->back_in, sizeof in);
+  memcpy(in, e->back_in, (size_t)n * sizeof *in);
   memcpy(all, dtypes, (size_t)e->n_in * sizeof *all);
   memcpy(says, weak, (size_t)e->n_in * sizeof *says);
   for (int k = e->n_in; k < n; k++) {
