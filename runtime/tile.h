@@ -1,6 +1,6 @@
 /* What a fused kernel of a compiled function is to a backend: a loop nest over
- * fixed sizes, whose body is a program (program.h). Its kernel is called "tile";
- * the launch has the fl_tile.
+ * fixed sizes, whose body is a program (program.h). Its kernel is called
+ * "tile"; the launch has the fl_tile.
  *
  * The nest runs over `shape`. The last n_inner dims are those that reductions
  * reduce; all the others together number the rows. An input of the body is a
@@ -65,10 +65,10 @@ typedef struct fl_store {
 
 typedef struct fl_tile fl_tile;
 struct fl_tile {
-  uint64_t hash;          /* of all of it, the operands' dtypes included */
-  const fl_program *body; /* n_in leaves; `out`: the values that leaves and
-                             stores refer to */
-  int n_dims, n_inner;    /* n_inner 0: no reductions */
+  uint64_t hash;             /* of all of it, the operands' dtypes included */
+  const fl_program *body;    /* n_in leaves; `out`: the values that leaves and
+                                stores refer to */
+  int n_dims, n_inner;       /* n_inner 0: no reductions */
   int n_stores, n_in, n_out; /* n_in, n_out: operands of the launch */
   int64_t shape[FL_TILE_DIMS];
   const fl_leaf *leaves;

@@ -39,9 +39,11 @@ static bool plan_fits(const fli_plan *p, const fli_window *w) {
 static void plan_unbuild(fli_plan *p) {
   fli_mfree(p->steps);
   fli_mfree(p->numbers);
+  fli_mfree(p->operands);
   p->steps = NULL;
   p->numbers = NULL;
-  p->n_steps = p->n_numbers = p->numbers_room = 0;
+  p->operands = NULL;
+  p->n_steps = p->n_numbers = p->n_operands = 0;
   p->built = p->failed = false;
 }
 
@@ -135,40 +137,39 @@ static fli_plan *plan_of(fl_compiled *c, const fli_window *w) {
   return p;
 }
 
-bool fli_plan_number(fl_runtime *rt, fli_plan *p, uint32_t v) {
-  if (p->n_numbers == p->numbers_room) {
-    uint32_t room = p->numbers_room ? 2 * p->numbers_room : 256;
-    uint32_t *more = fli_malloc(rt, room * sizeof *more);
-    if (!more)
-      return false;
-    if (p->n_numbers)
-      memcpy(more, p->numbers, p->n_numbers * sizeof *more);
-    fli_mfree(p->numbers);
-    p->numbers = more;
-    p->numbers_room = room;
-  }
-  p->numbers[p->n_numbers++] = v;
-  return true;
-}
-
 /* --- running --- */
+
+static void fused_view(const fli_window *w, const fli_fused_operand *o,
+                       fl_view *v) {
+  if (o->slot < 0) {
+    fli_window_view(w, &w->args[o->number], FL_NODTYPE, v);
+    return;
+  }
+  v->dtype = o->meta.dtype;
+  v->ndim = o->meta.ndim;
+  v->data = (char *)w->slots[o->slot].s->data +
+            o->offset * ((int64_t)1 << fli_shift(o->meta.dtype));
+  for (int i = 0; i < v->ndim; i++) {
+    v->shape[i] = o->meta.shape[i];
+    v->stride[i] = o->stride[i];
+  }
+}
 
 static fl_status run_fused(fli_window *w, const fli_plan *p,
                            const fli_step *x) {
-  fl_view in[FL_PROGRAM_IN], out[FL_MAX_OUT];
+  fl_view views[FL_TILE_OPERANDS];
   const fl_meta *metas[2] = {NULL, NULL};
-  const uint32_t *k = p->numbers + x->operands;
-  for (int i = 0; i < x->n_in; i++) {
-    fli_window_view(w, &w->args[k[i]], FL_NODTYPE, &in[i]);
-    if (i < 2)
-      metas[i] = &w->args[k[i]].meta;
+  const fli_fused_operand *o = p->operands + x->operands;
+  for (int i = 0; i < x->n_in + x->n_out; i++) {
+    fused_view(w, &o[i], &views[i]);
+    if (i < 2 && i < x->n_in)
+      metas[i] = &o[i].meta;
   }
-  for (int i = 0; i < x->n_out; i++)
-    fli_window_view(w, &w->args[k[x->n_in + i]], FL_NODTYPE, &out[i]);
   fl_launch l = {.n_in = x->n_in,
                  .n_out = x->n_out,
-                 .in = in,
-                 .out = out,
+                 .in = views,
+                 .out = views + x->n_in,
+                 .tile = x->tile,
                  .attrs = &x->op->defaults};
   return fli_window_send(w, &w->entries[x->entry], x->op, &l, metas);
 }
@@ -214,9 +215,11 @@ bool fli_compiled_plan(fli_window *w, fl_status *status) {
   }
   c->missed = 0;
   if (!p->built && !p->failed) {
-    p->built = fli_plan_build(c, p, w) == FL_OK;
-    if ((p->failed = !p->built))
+    bool built = fli_plan_build(c, p, w) == FL_OK;
+    if (!built)
       plan_unbuild(p);
+    p->built = built;
+    p->failed = !built;
   }
   if (p->failed)
     return false;

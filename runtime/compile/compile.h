@@ -4,13 +4,22 @@
 #define FL_COMPILE_H
 
 #include "../call/window.h"
-#include "../program.h"
+#include "../tile.h"
+
+/* What a fused kernel gets: memory of a slot, or a number of the window. */
+typedef struct fli_fused_operand {
+  int slot;
+  uint32_t number; /* operand of the window, if slot < 0 */
+  fl_meta meta;
+  int64_t offset, stride[FL_MAX_DIMS];
+} fli_fused_operand;
 
 typedef struct fli_step { /* a launch of a plan */
   uint32_t entry;         /* of the window; of a fused one the last */
-  const fl_op *op;        /* the expression of a fused one, NULL: the entry's */
+  const fl_op *op;        /* of a fused one; NULL: the entry's */
+  const fl_tile *tile;    /* of a fused one that is no expression */
   int n_in, n_out;
-  uint32_t operands;     /* fused: numbers of operands, in plan->operands */
+  uint32_t operands;     /* of a fused one: the first, in plan->operands */
   uint32_t made, n_made; /* slots that get memory before it */
   uint32_t last, n_last; /* slots that nothing uses behind it */
 } fli_step;
@@ -28,9 +37,10 @@ typedef struct fli_plan {
   uint32_t seen;        /* runs of such a window */
   uint64_t turn;        /* of the last one */
   bool built, failed;
-  uint32_t n_steps, n_numbers, numbers_room;
+  uint32_t n_steps, n_numbers, n_operands;
   fli_step *steps;
-  uint32_t *numbers; /* what steps refer to: operands, slots */
+  uint32_t *numbers; /* slots that steps refer to */
+  fli_fused_operand *operands;
 } fli_plan;
 
 #define FLI_PLANS 32 /* that a compiled function remembers */
@@ -49,8 +59,6 @@ struct fl_compiled {
 fl_status fli_plan_build(struct fl_compiled *c, fli_plan *p,
                          const fli_window *w);
 bool fli_compiled_plan(fli_window *w, fl_status *status);
-/* Appends to the numbers of a plan. */
-bool fli_plan_number(fl_runtime *rt, fli_plan *p, uint32_t v);
 
 static inline bool fli_same_region(const fli_arg *a, const fli_arg *b) {
   if (a->slot != b->slot || a->meta.dtype != b->meta.dtype ||

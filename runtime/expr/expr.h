@@ -26,6 +26,10 @@ struct fli_graph {
   fl_runtime *rt;
   int n, room, n_in; /* nodes, room for them, inputs among them */
   fli_expr_node *nodes;
+  /* Makes the node of a reduction; NULL: texts may not have one. */
+  fl_status (*reduce)(void *context, fl_reduction kind, fl_value v,
+                      fl_value *out);
+  void *context;
 };
 
 void fli_graph_open(fli_graph *g, fl_runtime *rt);
@@ -149,6 +153,16 @@ fl_status fli_expr_parse(const fli_source *s, int n_in, const fli_decl *in,
 fl_status fli_expr_formula(fli_graph *g, const char *name, const char *text,
                            fl_dtype t, fl_value x, fl_value y, const double *p,
                            fl_value *out);
+
+/* The body of a row (FL_BODY of ops.def): assignments to the row's results, in
+ * the dtype t, from the values given by name. */
+typedef struct fli_named_value {
+  const char *name;
+  fl_value value;
+} fli_named_value;
+fl_status fli_expr_body(fli_graph *g, const char *name, const char *text,
+                        fl_dtype t, int n, const fli_named_value *given, int n_out,
+                        const char (*out_name)[20], fl_value *out);
 
 /* --- recording (trace.c) --- */
 

@@ -148,6 +148,31 @@ static fl_value varying_clamp(fli_parser *p, const char *at, const fl_value *v,
   return parse_apply(p, at, FLI_OP_minimum, NULL, 2, (fl_value[]){low, v[2]});
 }
 
+static fl_reduction reduction_of(const fl_op *op) {
+  static const struct {
+    int op;
+    fl_reduction kind;
+  } kinds[] = {
+#define FL_REDUCES(name, kind) {FLI_OP_##name, FL_REDUCE_##kind},
+#include "../ops.def"
+  };
+  for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
+    if (kinds[k].op == op->id)
+      return kinds[k].kind;
+  return FL_REDUCE_NONE;
+}
+
+/* sum(x): over the dims that the row with this body reduces. */
+static fl_value parse_reduction(fli_parser *p, const fli_token *name,
+                                const fl_op *op) {
+  fl_value v = ternary(p), out = fli_none();
+  fli_expect(p, ")");
+  if (p->status)
+    return out;
+  fl_status s = p->g->reduce(p->g->context, reduction_of(op), v, &out);
+  return s ? fli_refused(p, name->at, s) : out;
+}
+
 static fl_value parse_call(fli_parser *p, const fli_token *name) {
   const fl_op *op = function_of(p, name);
   fl_value v[3 + FL_MAX_ATTRS];
@@ -155,6 +180,8 @@ static fl_value parse_call(fli_parser *p, const fli_token *name) {
   int n = 0, n_in = 0;
   if (!op)
     return no_function(p, name);
+  if (p->g->reduce && op->marks & FLI_MARK_REDUCES)
+    return parse_reduction(p, name, op);
   if (!is_elementwise(op))
     return fli_bad(
         p, name->at,
@@ -635,31 +662,70 @@ fl_status fli_expr_parse(const fli_source *s, int n_in, const fli_decl *in,
   return status;
 }
 
-fl_status fli_expr_formula(fli_graph *g, const char *name, const char *text,
-                           fl_dtype t, fl_value x, fl_value y, const double *p,
-                           fl_value *out) {
-  static const char *const names[] = {"x", "y", "p0", "p1"};
-  const fl_value given[] = {x, y, fli_number(p[0]), fli_number(p[1])};
-  fli_source s = {.rt = g->rt, .name = name, .where = "", .body = text};
+/* A parser of `text` whose type T is t. */
+static fli_parser *parser_of(fli_graph *g, fli_source *s, fl_dtype t) {
   fli_parser *r = fli_malloc(g->rt, sizeof *r);
   if (!r)
-    return FL_ENOMEM;
+    return NULL;
   memset(r, 0, sizeof *r);
-  r->s = &s;
-  r->text = r->next = text;
+  r->s = s;
+  r->text = r->next = s->body;
   r->typed = true;
   r->g = g;
   strcpy(r->types[r->n_types].name, "T");
   r->types[r->n_types++].dtype = t;
-  for (; r->n_vars < 4; r->n_vars++) {
-    fli_variable *v = &r->vars[r->n_vars];
-    *v = (fli_variable){.kind = INPUT, .set = true, .value = given[r->n_vars]};
-    strcpy(v->name, names[r->n_vars]);
-  }
-  fli_variable *result = &r->vars[r->n_vars++];
-  *result = (fli_variable){.name = "result", .dtype = t, .kind = OUTPUT};
+  return r;
+}
+
+static void parser_give(fli_parser *r, const char *name, fl_value value) {
+  fli_variable *v = &r->vars[r->n_vars++];
+  *v = (fli_variable){.kind = INPUT, .set = true, .value = value};
+  snprintf(v->name, sizeof v->name, "%s", name);
+}
+
+static fli_variable *parser_want(fli_parser *r, const char *name, fl_dtype t) {
+  fli_variable *v = &r->vars[r->n_vars++];
+  *v = (fli_variable){.dtype = t, .kind = OUTPUT};
+  snprintf(v->name, sizeof v->name, "%s", name);
+  return v;
+}
+
+fl_status fli_expr_formula(fli_graph *g, const char *name, const char *text,
+                           fl_dtype t, fl_value x, fl_value y, const double *p,
+                           fl_value *out) {
+  fli_source s = {.rt = g->rt, .name = name, .where = "", .body = text};
+  fli_parser *r = parser_of(g, &s, t);
+  if (!r)
+    return FL_ENOMEM;
+  parser_give(r, "x", x);
+  parser_give(r, "y", y);
+  parser_give(r, "p0", fli_number(p[0]));
+  parser_give(r, "p1", fli_number(p[1]));
+  fli_variable *result = parser_want(r, "result", t);
   read_body(r);
   *out = result->value;
+  fl_status status = r->status;
+  fli_mfree(r);
+  return status;
+}
+
+fl_status fli_expr_body(fli_graph *g, const char *name, const char *text,
+                        fl_dtype t, int n, const fli_named_value *given,
+                        int n_out, const char (*out_name)[20], fl_value *out) {
+  fli_source s = {.rt = g->rt, .name = name, .where = "", .body = text};
+  fli_parser *r = parser_of(g, &s, t);
+  if (!r)
+    return FL_ENOMEM;
+  for (int k = 0; k < n; k++)
+    parser_give(r, given[k].name, given[k].value);
+  for (int k = 0; k < n_out; k++)
+    parser_want(r, out_name[k], t);
+  read_body(r);
+  for (int k = 0; k < n_out && r->status == FL_OK; k++) {
+    out[k] = r->vars[n + k].value;
+    if (!r->vars[n + k].set)
+      fli_bad(r, r->text, "%s is never assigned", out_name[k]);
+  }
   fl_status status = r->status;
   fli_mfree(r);
   return status;

@@ -176,7 +176,7 @@ fl_status fli_tile_intern(fl_runtime *rt, const fli_tile_request *q,
 fl_status fli_tile_op(fl_runtime *rt, const fl_op **op) {
   if (!rt->tile_op) {
     fl_op *made;
-    FLI_TRY(fli_op_new(rt, "fused", "x:any -> y:any", "tile", &made));
+    FLI_TRY(fli_op_new(rt, "fused", "x:any -> x", "tile", &made));
     made->info.doc = "Several operators in one kernel.";
     rt->tile_op = made;
   }

@@ -1,0 +1,411 @@
+/* From groups to a plan's steps: which results of groups something reads, what
+ * kernel computes them, and when memory comes and goes. */
+#include "fuse.h"
+
+#include <string.h>
+
+/* --- which results are needed --- */
+
+/* What launches before `time` wrote to the slot is read from memory. */
+static void emit_needs(fuse *f, int slot, uint32_t time) {
+  for (uint32_t k = fli_fuse_before(f, slot, time);
+       k != FUSE_NONE && !f->needed[k]; k = f->before[k])
+    f->needed[k] = 1;
+}
+
+/* Whether memory has to get what the group writes to the slot. */
+static bool emit_stores(const fuse *f, const fuse_group *g, int slot) {
+  if (fli_fuse_stays(f, slot))
+    return true;
+  for (uint32_t k = f->last[slot]; k != FUSE_NONE; k = f->before[k])
+    for (int i = 0; i < g->n && f->needed[k]; i++)
+      if (f->entry_of[k] == g->entry[i])
+        return true;
+  return false;
+}
+
+/* Marks nodes that the stored values are made of. */
+static void emit_used(const fuse_group *g, uint8_t *used) {
+  int leaf = g->n_leaves - 1;
+  for (int i = g->graph.n; i-- > 0;) {
+    const fli_expr_node *x = &g->graph.nodes[i];
+    for (int k = 0; k < x->n_in && used[i]; k++)
+      if (x->in[k].dtype == FLI_NODE)
+        used[x->in[k].i] = 1;
+    if (x->op != FLI_INPUT)
+      continue;
+    const fuse_leaf *of = &g->leaves[leaf--];
+    if (used[i] && of->source >= 0)
+      used[of->source] = 1;
+    if (used[i] && of->mask >= 0)
+      used[of->mask] = 1;
+  }
+}
+
+/* From the last step to the first: drops groups whose results nothing reads,
+ * and stores of others. */
+static void emit_prune(fuse *f) {
+  for (uint32_t s = f->n_steps; s-- > 0;) {
+    fuse_group *g = f->steps[s].group;
+    uint8_t used[FL_PROGRAM_VALUES] = {0};
+    if (!g) {
+      uint32_t entry = f->steps[s].entry;
+      const fli_entry *e = &f->w->entries[entry];
+      for (int k = 0; k < e->n_in; k++) {
+        int slot = fli_fuse_arg(f, e->arg + (uint32_t)k)->slot;
+        if (slot >= 0)
+          emit_needs(f, slot, entry);
+      }
+      continue;
+    }
+    int n = 0;
+    for (int k = 0; k < g->n_written; k++)
+      if (emit_stores(f, g, g->written[k].slot)) {
+        used[g->written[k].value.i] = 1;
+        g->written[n++] = g->written[k];
+      }
+    g->n_written = n;
+    emit_used(g, used);
+    for (int k = 0; k < g->n_leaves; k++)
+      if (used[g->leaves[k].node] && g->leaves[k].slot >= 0)
+        emit_needs(f, g->leaves[k].slot, g->leaves[k].time);
+  }
+}
+
+/* --- kernels --- */
+
+typedef struct emitting {
+  fuse *f;
+  const fuse_group *g;
+  int n_dims, n_inner, order[FL_TILE_DIMS]; /* of the nest's dims */
+  int n_in, n_out;                          /* operands */
+  fli_fused_operand operands[FL_TILE_OPERANDS];
+  int n_leaves;
+  fl_leaf leaves[FL_TILE_LEAVES];
+  int n_values;
+  fl_value out[FL_TILE_OUT];
+  fl_dtype out_dtype[FL_TILE_OUT];
+  int at[FL_PROGRAM_VALUES]; /* of the group's nodes in the kernel's graph */
+  fli_graph graph;
+} emitting;
+
+/* Outer dims, then inner ones; dims of one element are left out. */
+static void emit_dims(emitting *m) {
+  const fuse_group *g = m->g;
+  for (int turn = 0; turn < 2; turn++)
+    for (int i = 0; i < g->nest.n; i++)
+      if (g->nest.size[i] > 1 && (int)(g->inner >> i & 1) == turn) {
+        m->order[m->n_dims++] = i;
+        m->n_inner += turn;
+      }
+}
+
+static fl_form emit_form(const emitting *m, const fl_form *at) {
+  fl_form y = fli_form_constant(at->offset);
+  for (int i = 0; i < m->n_dims; i++)
+    y.coef[i] = at->coef[m->order[i]];
+  return y;
+}
+
+static int emit_operand(emitting *m, const fli_fused_operand *o, bool in) {
+  int first = in ? 0 : m->n_in, n = in ? m->n_in : m->n_out;
+  for (int k = 0; k < n; k++) {
+    const fli_fused_operand *x = &m->operands[first + k];
+    if (x->slot == o->slot && x->meta.dtype == o->meta.dtype &&
+        (o->slot >= 0 || x->number == o->number))
+      return k;
+  }
+  if (m->n_in + m->n_out == FL_TILE_OPERANDS)
+    return -1;
+  m->operands[first + n] = *o;
+  return in ? m->n_in++ : m->n_out++;
+}
+
+/* The number of the value among those that leaves and stores refer to. */
+static int emit_value(emitting *m, int node, fl_dtype d) {
+  fl_value v = fli_node_value(m->at[node]);
+  for (int k = 0; k < m->n_values; k++)
+    if (m->out[k].i == v.i && m->out_dtype[k] == d)
+      return k;
+  if (m->n_values == FL_TILE_OUT)
+    return -1;
+  m->out[m->n_values] = v;
+  m->out_dtype[m->n_values] = d;
+  return m->n_values++;
+}
+
+static fl_status emit_leaf(emitting *m, const fuse_leaf *x) {
+  fl_leaf *to = &m->leaves[m->n_leaves++];
+  memset(to, 0, sizeof *to);
+  to->kind = (uint8_t)x->kind;
+  to->operand = to->source = to->mask = -1;
+  to->at = emit_form(m, &x->at);
+  if (x->kind == FL_LEAF_REDUCE) {
+    to->reduction = (uint8_t)x->reduction;
+    to->source = (int16_t)emit_value(m, x->source, x->dtype);
+    return to->source < 0 ? FL_ESIZE : FL_OK;
+  }
+  if (x->kind == FL_LEAF_COORD)
+    return FL_OK;
+  if (x->mask >= 0 && (to->mask = (int16_t)emit_value(m, x->mask, FL_BOOL)) < 0)
+    return FL_ESIZE;
+  fli_fused_operand o = {.slot = x->number == FUSE_NONE ? x->slot : -1,
+                         .number = x->number};
+  o.meta.dtype = x->dtype;
+  return (to->operand = (int16_t)emit_operand(m, &o, true)) < 0 ? FL_ESIZE
+                                                                : FL_OK;
+}
+
+/* Copies the nodes that are used, and the leaves among them. */
+static fl_status emit_graph(emitting *m) {
+  const fuse_group *g = m->g;
+  uint8_t used[FL_PROGRAM_VALUES] = {0};
+  for (int k = 0; k < g->n_written; k++)
+    used[g->written[k].value.i] = 1;
+  emit_used(g, used);
+  m->graph.nodes =
+      fli_malloc(m->f->rt, (size_t)g->graph.n * sizeof *g->graph.nodes);
+  if (!m->graph.nodes)
+    return FL_ENOMEM;
+  m->graph.room = g->graph.n;
+  for (int i = 0, leaf = 0; i < g->graph.n; i++) {
+    const fli_expr_node *x = &g->graph.nodes[i];
+    const fuse_leaf *of = x->op == FLI_INPUT ? &g->leaves[leaf++] : NULL;
+    if (!used[i])
+      continue;
+    m->at[i] = m->graph.n;
+    fli_expr_node *y = &m->graph.nodes[m->graph.n++];
+    *y = *x;
+    for (int k = 0; k < x->n_in; k++)
+      if (x->in[k].dtype == FLI_NODE)
+        y->in[k].i = m->at[x->in[k].i];
+    if (!of)
+      continue;
+    m->graph.n_in++;
+    FLI_TRY(emit_leaf(m, of));
+  }
+  return FL_OK;
+}
+
+static fl_status emit_step_operands(emitting *m, fli_step *x) {
+  fli_plan *p = m->f->p;
+  uint32_t n = (uint32_t)(m->n_in + m->n_out), *room = &m->f->operands_room;
+  if (p->n_operands + n > *room) {
+    uint32_t more = 2 * (p->n_operands + n);
+    fli_fused_operand *to = fli_malloc(m->f->rt, more * sizeof *to);
+    if (!to)
+      return FL_ENOMEM;
+    if (p->n_operands)
+      memcpy(to, p->operands, p->n_operands * sizeof *to);
+    fli_mfree(p->operands);
+    p->operands = to;
+    *room = more;
+  }
+  x->n_in = m->n_in;
+  x->n_out = m->n_out;
+  x->operands = p->n_operands;
+  memcpy(p->operands + p->n_operands, m->operands, n * sizeof *m->operands);
+  p->n_operands += n;
+  return FL_OK;
+}
+
+static fl_status emit_tile(emitting *m, fli_step *x) {
+  const fuse_group *g = m->g;
+  fl_store stores[FL_TILE_STORES];
+  fl_dtype dtypes[FL_TILE_OPERANDS];
+  fli_tile_request q = {.graph = &m->graph,
+                        .n_dims = m->n_dims,
+                        .n_inner = m->n_inner,
+                        .separate = m->f->c->exact};
+  memset(stores, 0, sizeof stores);
+  for (int k = 0; k < g->n_written; k++) {
+    const fuse_value *w = &g->written[k];
+    fli_fused_operand o = {.slot = w->slot, .number = FUSE_NONE};
+    int value = emit_value(m, (int)w->value.i, w->dtype);
+    o.meta.dtype = w->dtype;
+    int operand = emit_operand(m, &o, false);
+    if (value < 0 || operand < 0)
+      return FL_ESIZE;
+    stores[k].operand = (int16_t)operand;
+    stores[k].value = (int16_t)value;
+    stores[k].at = emit_form(m, &w->at);
+  }
+  for (int i = 0; i < m->n_dims; i++)
+    q.shape[i] = g->nest.size[m->order[i]];
+  for (int k = 0; k < m->n_in + m->n_out; k++)
+    dtypes[k] = m->operands[k].meta.dtype;
+  q.n_out = m->n_values;
+  q.out = m->out;
+  q.out_dtype = m->out_dtype;
+  q.n_stores = g->n_written;
+  q.stores = stores;
+  q.leaves = m->leaves;
+  q.n_in = m->n_in;
+  q.n_operands = m->n_in + m->n_out;
+  q.operand_dtype = dtypes;
+  FLI_TRY(fli_tile_intern(m->f->rt, &q, &x->tile));
+  FLI_TRY(fli_tile_op(m->f->rt, &x->op));
+  return emit_step_operands(m, x);
+}
+
+/* An operand of an expression has a shape and strides of its own. */
+static void emit_strided(emitting *m, const fuse_group *g, const fl_form *at,
+                         fli_fused_operand *o) {
+  fl_form y = emit_form(m, at);
+  o->offset = y.offset;
+  o->meta.ndim = m->n_dims;
+  for (int i = 0; i < m->n_dims; i++) {
+    o->meta.shape[i] = y.coef[i] ? g->nest.size[m->order[i]] : 1;
+    o->stride[i] = y.coef[i];
+  }
+}
+
+/* Without reductions, coordinates and masks a kernel is an expression, which is
+ * one for all shapes. False: it must be a tile. */
+static bool emit_is_expression(const emitting *m) {
+  const fuse_group *g = m->g;
+  for (int k = 0; k < m->n_leaves; k++)
+    if (m->leaves[k].kind != FL_LEAF_LOAD || m->leaves[k].mask >= 0)
+      return false;
+  return !g->inner && m->n_dims <= FL_MAX_DIMS &&
+         m->n_leaves <= FL_PROGRAM_IN && g->n_written <= FL_MAX_OUT;
+}
+
+static fl_status emit_expression(emitting *m, fli_step *x) {
+  const fuse_group *g = m->g;
+  fl_value out[FL_MAX_OUT];
+  fl_dtype dtypes[FL_MAX_OUT];
+  fli_fused_operand of[FL_PROGRAM_IN];
+  for (int k = 0; k < m->n_leaves; k++) { /* each leaf is an operand */
+    of[k] = m->operands[m->leaves[k].operand];
+    if (of[k].slot < 0)
+      continue;
+    of[k].offset = m->leaves[k].at.offset;
+    of[k].meta.ndim = m->n_dims;
+    for (int i = 0; i < m->n_dims; i++) {
+      int64_t c = m->leaves[k].at.coef[i];
+      of[k].meta.shape[i] = c ? g->nest.size[m->order[i]] : 1;
+      of[k].stride[i] = c;
+    }
+  }
+  memcpy(m->operands, of, (size_t)m->n_leaves * sizeof *of);
+  m->n_in = m->n_leaves;
+  m->n_out = g->n_written;
+  for (int k = 0; k < g->n_written; k++) {
+    const fuse_value *w = &g->written[k];
+    fli_fused_operand *o = &m->operands[m->n_in + k];
+    memset(o, 0, sizeof *o);
+    o->slot = w->slot;
+    o->meta.dtype = dtypes[k] = w->dtype;
+    emit_strided(m, g, &w->at, o);
+    for (int i = 0; i < m->n_dims; i++)
+      o->meta.shape[i] = g->nest.size[m->order[i]];
+    out[k] = fli_node_value(m->at[w->value.i]);
+  }
+  fli_op_request q = {.name = "fused",
+                      .graph = &m->graph,
+                      .n_out = g->n_written,
+                      .out = out,
+                      .out_dtype = dtypes,
+                      .separate = m->f->c->exact};
+  FLI_TRY(fli_expr_intern(m->f->rt, &q, &x->op));
+  if (!x->op->kernel[m->f->w->device >> 8])
+    return fli_fail(FL_EUNSUPPORTED, "the backend runs no expressions");
+  return emit_step_operands(m, x);
+}
+
+static fl_status emit_group(fuse *f, const fuse_group *g) {
+  fli_step x = {.entry = g->entry[g->n - 1]};
+  fl_status s = FL_OK;
+  if (g->n_written == 0)
+    return FL_OK;
+  if (g->n > 1 || g->inlined) {
+    emitting *m = fli_malloc(f->rt, sizeof *m);
+    if (!m)
+      return FL_ENOMEM;
+    memset(m, 0, sizeof *m);
+    m->f = f;
+    m->g = g;
+    fli_graph_open(&m->graph, f->rt);
+    emit_dims(m);
+    s = emit_graph(m);
+    if (s == FL_OK)
+      s = emit_is_expression(m) ? emit_expression(m, &x) : emit_tile(m, &x);
+    fli_graph_close(&m->graph);
+    fli_mfree(m);
+  }
+  f->p->steps[f->p->n_steps++] = x;
+  return s;
+}
+
+/* --- memory --- */
+
+/* The slots that a step touches in memory. */
+static int step_slots(const fuse *f, const fli_step *x, uint32_t *slots) {
+  const fli_entry *e = &f->w->entries[x->entry];
+  int count = x->op ? x->n_in + x->n_out : e->n_in + e->n_out, n = 0;
+  for (int k = 0; k < count; k++) {
+    int slot = x->op ? f->p->operands[x->operands + (uint32_t)k].slot
+                     : fli_fuse_arg(f, e->arg + (uint32_t)k)->slot;
+    if (slot >= 0)
+      slots[n++] = (uint32_t)slot;
+  }
+  return n;
+}
+
+/* Lists the slots that get memory before each step, and those that lose it
+ * after it. */
+static void emit_memory(fuse *f, uint32_t *last, uint32_t *slots) {
+  fli_plan *p = f->p;
+  for (uint32_t i = 0; i < p->n_steps; i++)
+    for (int k = step_slots(f, &p->steps[i], slots); k-- > 0;)
+      last[slots[k]] = i;
+  for (uint32_t i = 0; i < p->n_steps; i++) {
+    fli_step *x = &p->steps[i];
+    int n = step_slots(f, x, slots);
+    x->made = p->n_numbers;
+    for (int k = 0; k < n; k++)
+      if (f->w->slots[slots[k]].made)
+        p->numbers[p->n_numbers++] = slots[k];
+    x->n_made = p->n_numbers - x->made;
+    x->last = p->n_numbers;
+    for (int k = 0; k < n; k++)
+      if (last[slots[k]] == i) {
+        p->numbers[p->n_numbers++] = slots[k];
+        last[slots[k]] = UINT32_MAX; /* once */
+      }
+    x->n_last = p->n_numbers - x->last;
+  }
+}
+
+static fl_status plan_memory(fuse *f) {
+  fli_plan *p = f->p;
+  size_t most = FL_TILE_OPERANDS, all = 0;
+  for (uint32_t i = 0; i < p->n_steps; i++) {
+    const fli_step *x = &p->steps[i];
+    const fli_entry *e = &f->w->entries[x->entry];
+    size_t n = (size_t)(x->op ? x->n_in + x->n_out : e->n_in + e->n_out);
+    all += n;
+    most = n > most ? n : most;
+  }
+  p->numbers = fli_malloc(f->rt, (2 * all + 1) * sizeof *p->numbers);
+  uint32_t *last = fli_malloc(f->rt, (f->w->n_slots + most) * sizeof *last);
+  if (p->numbers && last)
+    emit_memory(f, last, last + f->w->n_slots);
+  fli_mfree(last);
+  return p->numbers && last ? FL_OK : FL_ENOMEM;
+}
+
+fl_status fli_fuse_emit(fuse *f) {
+  fli_plan *p = f->p;
+  emit_prune(f);
+  p->steps = fli_malloc(f->rt, (f->n_steps + 1) * sizeof *p->steps);
+  if (!p->steps)
+    return FL_ENOMEM;
+  for (uint32_t i = 0; i < f->n_steps; i++)
+    if (f->steps[i].group)
+      FLI_TRY(emit_group(f, f->steps[i].group));
+    else
+      p->steps[p->n_steps++] = (fli_step){.entry = f->steps[i].entry};
+  return plan_memory(f);
+}

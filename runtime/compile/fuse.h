@@ -1,0 +1,128 @@
+/* What the planner knows while it goes through a window: which launch has
+ * written what, and the groups of launches that become one kernel each. */
+#ifndef FL_COMPILE_FUSE_H
+#define FL_COMPILE_FUSE_H
+
+#include "compile.h"
+#include "form.h"
+
+#include "../expr/tile.h"
+
+#define FUSE_OPEN    16  /* groups at once */
+#define FUSE_MEMBERS 128 /* launches of a group */
+#define FUSE_NODES   384 /* of a group's expression */
+#define FUSE_VALUES  192 /* elements of memory that a group knows */
+#define FUSE_NONE    UINT32_MAX
+
+typedef struct fuse_leaf {
+  fl_leaf_kind kind;
+  fl_reduction reduction;
+  uint32_t number; /* operand of a number; FUSE_NONE: it is memory */
+  uint32_t time;   /* memory: as launches before this one have left it */
+  int slot;
+  fl_dtype dtype;
+  int node, source, mask; /* of the graph; -1 */
+  fl_form at;
+} fuse_leaf;
+
+typedef struct fuse_value { /* an element of memory that is known */
+  uint32_t def;             /* operand that wrote it; FUSE_NONE: older */
+  int slot, mask;           /* a node: it is known where that is true; -1 */
+  fl_dtype dtype;
+  fl_form at;
+  fl_value value;
+} fuse_value;
+
+typedef struct fuse_group {
+  bool open, inlined, body; /* the last: it has a launch with a body (rows.h) */
+  bool tall; /* its rows are too long to be used again after a reduction */
+  uint32_t age, step;
+  int n, n_leaves, n_values, n_written, most_dims;
+  fli_nest nest;
+  uint32_t inner; /* dims that reductions reduce, a bit each */
+  fli_nest first; /* of the first launch, and its coordinates */
+  fl_form first_at[FL_MAX_DIMS];
+  uint32_t entry[FUSE_MEMBERS];
+  fuse_leaf leaves[FL_TILE_LEAVES];
+  fuse_value values[FUSE_VALUES];
+  fuse_value written[FL_TILE_STORES]; /* one for each slot */
+  fli_graph graph;
+} fuse_group;
+
+typedef struct fuse_step { /* of the plan: a group, or else a launch */
+  fuse_group *group;
+  uint32_t entry;
+} fuse_step;
+
+typedef struct fuse {
+  const fl_compiled *c;
+  const fli_window *w;
+  fli_plan *p;
+  fl_runtime *rt;
+  fl_status status; /* the first failure */
+  bool tiles;       /* the backend has the kernel */
+  bool *runs;       /* launches whose results are needed */
+  /* of slots */
+  uint32_t *readers; /* open groups that read it, a bit each */
+  uint32_t *last;    /* operand that wrote it last, FUSE_NONE */
+  int8_t *writer;    /* the open group that writes it, -1 */
+  uint8_t *opaque;   /* some launch that is not fused touches it */
+  /* of operands that are written */
+  uint32_t *before;   /* the one that wrote the slot before */
+  uint32_t *entry_of; /* its launch */
+  uint8_t *needed;    /* some kernel reads it from memory */
+  fuse_group *groups[FUSE_OPEN];
+  uint32_t n_steps, room, operands_room;
+  fuse_step *steps;
+} fuse;
+
+static inline const fli_arg *fli_fuse_arg(const fuse *f, uint32_t k) {
+  return &f->w->args[k];
+}
+/* The operand that wrote the slot last before launch `time`. */
+static inline uint32_t fli_fuse_before(const fuse *f, int slot, uint32_t time) {
+  uint32_t k = f->last[slot];
+  while (k != FUSE_NONE && f->entry_of[k] >= time)
+    k = f->before[k];
+  return k;
+}
+/* Whether memory of the slot has to be written whatever reads it. */
+static inline bool fli_fuse_stays(const fuse *f, int slot) {
+  return !f->w->slots[slot].made || f->p->held[slot];
+}
+
+/* --- group.c --- */
+
+/* Whether the launch can be part of a group. */
+bool fli_fuse_can(const fuse *f, const fli_entry *e);
+fuse_group *fli_fuse_group_new(fuse *f);
+void fli_fuse_group_free(fuse_group *g);
+/* Adds the launch to group i, an open one. False: it does not fit, and the
+ * group is as it was (or f->status is set). `close`: open groups that have to
+ * run before. */
+bool fli_fuse_join(fuse *f, int i, uint32_t entry, uint32_t *close);
+/* A group for it alone. */
+bool fli_fuse_begin(fuse *f, int i, uint32_t entry, uint32_t *close);
+
+/* --- value.c --- */
+
+/* The value of an element of memory, as launches before `time` have left it, in
+ * group i; -1: without mask. */
+bool fli_fuse_resolve(fuse *f, int i, int slot, fl_dtype dtype,
+                      const fl_form *at, uint32_t time, int mask, int depth,
+                      uint32_t *close, fl_value *v);
+/* The results of the launch whose coordinates are `of`: a value for each. */
+bool fli_fuse_build(fuse *f, int i, const fli_entry *e, const fl_form *of,
+                    int mask, int depth, uint32_t *close, fl_value *v);
+bool fli_fuse_reduce(fuse *f, int i, fl_reduction kind, fl_value v,
+                     fl_value *out);
+/* Coordinates of the launch as a form of memory. */
+fl_form fli_fuse_access(const fli_arg *a, const fl_form *of, int dims);
+/* The shape that the launch's loops run over. */
+const fl_meta *fli_fuse_space(const fuse *f, const fli_entry *e);
+
+/* --- emit.c --- */
+
+fl_status fli_fuse_emit(fuse *f);
+
+#endif

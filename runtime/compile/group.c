@@ -1,0 +1,421 @@
+/* Groups: launches that become one kernel. A launch joins if its loops are
+ * those of the group, or run over the group's rows. */
+#include "fuse.h"
+#include "rows.h"
+
+/* A row is read again after a reduction of it while it is in caches or
+ * registers; longer ones, and few of them, are reduced by several blocks. */
+#define ROW_MOST   32768
+#define ROWS_LEAST 16
+#define ROW_SHORT  4096 /* by one block, even if the rows are few */
+
+/* --- which launches can be fused --- */
+
+/* The registers of expressions are f32, f64, i64 and bool, so narrower integers
+ * would not wrap around. With `exact` 16-bit floats must be rounded each time.
+ */
+static bool fits_register(const fuse *f, fl_dtype d) {
+  if (fl_dtype_kind(d) == FL_KIND_FLOAT)
+    return !f->c->exact || fl_dtype_size(d) > 2;
+  return d == FL_BOOL || d == FL_I64;
+}
+
+static bool can_compute(const fuse *f, const fli_entry *e) {
+  const fl_op *op = e->op;
+  const fli_row_facts *row = fli_row_facts_of(op);
+  fli_moving m = {.attrs = fli_entry_attrs(f->w, e)};
+  fli_piece p;
+  if (row->body)
+    return f->tiles && !f->c->exact && !e->writes &&
+           fl_dtype_kind(fli_fuse_space(f, e)->dtype) == FL_KIND_FLOAT;
+  if (row->pieces && f->tiles) {
+    const fl_meta *metas[FL_MAX_LIST];
+    if (e->n_in > 8)
+      return false;
+    for (int k = 0; k < e->n_in; k++)
+      metas[k] = &fli_fuse_arg(f, e->arg + (uint32_t)k)->meta;
+    m.in = metas;
+    m.n_in = e->n_in;
+    m.out = &fli_fuse_arg(f, e->arg + (uint32_t)e->n_in)->meta;
+    return row->pieces(&m, 0, &p);
+  }
+  bool moves = (op->marks & FLI_MARK_OVERWRITES && e->n_in == 2) ||
+               (op->marks & FLI_MARK_IDENTITY && e->n_in == 1);
+  return e->n_in <= 3 && (op->family <= FLI_TERNARY || moves);
+}
+
+bool fli_fuse_can(const fuse *f, const fli_entry *e) {
+  if (e->op->id >= FLI_OPS || (e->n_out != 1 && !fli_row_facts_of(e->op)->body))
+    return false;
+  for (int k = 0; k < e->n_in; k++) {
+    const fli_arg *a = fli_fuse_arg(f, e->arg + (uint32_t)k);
+    if (a->slot == FLI_ARG_NONE || fli_is_complex(a->meta.dtype))
+      return false;
+    for (int i = 0; i < a->meta.ndim; i++)
+      if (a->meta.shape[i] == 0)
+        return false;
+  }
+  for (int k = 0; k < e->n_out; k++) {
+    const fli_arg *a = fli_fuse_arg(f, e->arg + (uint32_t)(e->n_in + k));
+    if (!fits_register(f, a->meta.dtype))
+      return false;
+    for (int i = 0; i < a->meta.ndim; i++)
+      if (a->meta.shape[i] == 0)
+        return false;
+  }
+  return can_compute(f, e);
+}
+
+/* --- the loops of a group --- */
+
+static bool group_cut(void *context, int dim, int64_t inner) {
+  fuse_group *g = context;
+  int n = g->nest.n;
+  if (n == g->most_dims)
+    return false;
+  for (int i = n; i > dim + 1; i--)
+    g->nest.size[i] = g->nest.size[i - 1];
+  g->nest.size[dim + 1] = inner;
+  g->nest.size[dim] /= inner;
+  g->nest.n++;
+  uint32_t low = g->inner & ((2u << dim) - 1);
+  g->inner = low | (g->inner >> dim & 1) << (dim + 1) |
+             (g->inner >> (dim + 1)) << (dim + 2);
+  for (int k = 0; k < g->n_leaves; k++)
+    fli_form_cut_dim(&g->leaves[k].at, n, dim, inner);
+  for (int k = 0; k < g->n_values; k++)
+    fli_form_cut_dim(&g->values[k].at, n, dim, inner);
+  for (int k = 0; k < g->n_written; k++)
+    fli_form_cut_dim(&g->written[k].at, n, dim, inner);
+  for (int i = 0; i < g->first.n; i++)
+    fli_form_cut_dim(&g->first_at[i], n, dim, inner);
+  return true;
+}
+
+static uint32_t dims_used(const fli_nest *nest, const fl_form *of, int n) {
+  uint32_t used = 0;
+  for (int i = 0; i < n; i++)
+    for (int j = 0; j < nest->n; j++)
+      used |= (uint32_t)(of[i].coef[j] && nest->size[j] > 1) << j;
+  return used;
+}
+
+static uint32_t dims_of(const fli_nest *nest) {
+  uint32_t all = 0;
+  for (int j = 0; j < nest->n; j++)
+    all |= (uint32_t)(nest->size[j] > 1) << j;
+  return all;
+}
+
+/* The strides of an operand along the dims of the launch. */
+static void strides_along(const fli_arg *a, int dims, int64_t *stride) {
+  for (int i = 0; i < dims; i++) {
+    int k = i - (dims - a->meta.ndim);
+    stride[i] = k < 0 || a->meta.shape[k] == 1 ? 0 : a->stride[k];
+  }
+}
+
+/* The launch's coordinates by an operand that the group knows at `at`. */
+static bool coordinates_by(fuse_group *g, const fli_arg *a, fl_form at,
+                           const fl_meta *space, fl_form *of) {
+  int64_t stride[FL_MAX_DIMS];
+  strides_along(a, space->ndim, stride);
+  return fli_form_match(&g->nest, &at, space->ndim, space->shape, stride,
+                        a->offset, of, group_cut, g);
+}
+
+static bool coordinates_by_shape(const fuse_group *g, const fl_meta *space,
+                                 fl_form *of) {
+  int j = 0;
+  for (int i = 0; i < space->ndim; i++) {
+    of[i] = fli_form_constant(0);
+    if (space->shape[i] == 1)
+      continue;
+    while (j < g->first.n && g->first.size[j] == 1)
+      j++;
+    if (j == g->first.n || g->first.size[j] != space->shape[i])
+      return false;
+    of[i] = g->first_at[j++];
+  }
+  while (j < g->first.n && g->first.size[j] == 1)
+    j++;
+  return j == g->first.n;
+}
+
+/* Coordinates of the launch in the group's loops: by what it reads of the
+ * group's results, by its shape, or by what both load. */
+static bool coordinates_of(const fuse *f, fuse_group *g, const fli_entry *e,
+                           fl_form *of) {
+  const fl_meta *space = fli_fuse_space(f, e);
+  for (int turn = 0; turn < 3; turn++) {
+    if (turn == 1 && coordinates_by_shape(g, space, of))
+      return true;
+    for (int k = 0; k < e->n_in && turn != 1; k++) {
+      const fli_arg *a = fli_fuse_arg(f, e->arg + (uint32_t)k);
+      if (a->slot < 0)
+        continue;
+      for (int j = g->n_written; j-- > 0 && turn == 0;)
+        if (g->written[j].slot == a->slot &&
+            coordinates_by(g, a, g->written[j].at, space, of))
+          return true;
+      for (int j = 0; j < g->n_leaves && turn == 2; j++)
+        if (g->leaves[j].slot == a->slot && g->leaves[j].mask < 0 &&
+            coordinates_by(g, a, g->leaves[j].at, space, of))
+          return true;
+    }
+  }
+  return false;
+}
+
+/* --- joining --- */
+
+typedef struct joining {
+  fuse *f;
+  fuse_group *g;
+  int i; /* of the group */
+  uint32_t entry;
+  const fli_entry *e;
+  fl_form of[FL_MAX_DIMS];
+  fl_form out[FL_MAX_OUT];
+  uint32_t inner; /* of the group afterwards */
+} joining;
+
+/* The access of result k of a row with a body: of the whole shape, or of the
+ * dims that are kept. */
+static bool out_access(joining *j, int k, uint32_t reduced) {
+  const fl_meta *space = fli_fuse_space(j->f, j->e);
+  const fli_arg *a = fli_fuse_arg(j->f, j->e->arg + (uint32_t)(j->e->n_in + k));
+  fl_form *at = &j->out[k];
+  *at = fli_form_constant(a->offset);
+  if (!reduced || fli_same_shape(space, &a->meta)) {
+    for (int i = 0; i < a->meta.ndim; i++)
+      if (a->meta.shape[i] != 1)
+        fli_form_add(at, &j->of[i], a->stride[i], FL_TILE_DIMS);
+    return true;
+  }
+  int d = 0;
+  for (int i = 0; i < space->ndim; i++) {
+    if (reduced >> i & 1 || space->shape[i] == 1)
+      continue;
+    while (d < a->meta.ndim && a->meta.shape[d] == 1)
+      d++;
+    if (d == a->meta.ndim || a->meta.shape[d] != space->shape[i])
+      return false;
+    fli_form_add(at, &j->of[i], a->stride[d++], FL_TILE_DIMS);
+  }
+  return true;
+}
+
+static bool rows_are_tall(const fuse_group *g, uint32_t inner) {
+  int64_t rows = 1, row = 1;
+  for (int i = 0; i < g->nest.n; i++)
+    *(inner >> i & 1 ? &row : &rows) *= g->nest.size[i];
+  return row > ROW_MOST || (rows < ROWS_LEAST && row > ROW_SHORT);
+}
+
+/* Tall rows are reduced once, and only results by row are written. */
+static bool tall_fits(const joining *j) {
+  const fuse_group *g = j->g;
+  uint8_t reduced[FL_PROGRAM_VALUES] = {0};
+  for (int i = 0, leaf = 0; i < g->graph.n && g->tall; i++) {
+    const fli_expr_node *x = &g->graph.nodes[i];
+    for (int k = 0; k < x->n_in; k++)
+      reduced[i] |= x->in[k].dtype == FLI_NODE && reduced[x->in[k].i];
+    if (x->op != FLI_INPUT)
+      continue;
+    const fuse_leaf *of = &g->leaves[leaf++];
+    if (of->kind == FL_LEAF_REDUCE && reduced[of->source])
+      return false;
+    reduced[i] = of->kind == FL_LEAF_REDUCE;
+  }
+  for (int k = 0; k < j->e->n_out && g->tall; k++)
+    if (dims_used(&g->nest, &j->out[k], 1) & j->inner)
+      return false;
+  return true;
+}
+
+/* Whether the launch's loops are the group's, or its rows. */
+static bool loops_fit(joining *j) {
+  fuse_group *g = j->g;
+  const fl_meta *space = fli_fuse_space(j->f, j->e);
+  uint32_t all = dims_of(&g->nest),
+           used = dims_used(&g->nest, j->of, space->ndim);
+  uint32_t reduced = 0;
+  j->inner = g->inner;
+  if (fli_row_facts_of(j->e->op)->body) {
+    reduced = fli_row_reduced(j->e->op, fli_entry_attrs(j->f->w, j->e), space);
+    uint32_t inner = 0, outer = 0;
+    for (int i = 0; i < space->ndim; i++)
+      *(reduced >> i & 1 ? &inner : &outer) |=
+          dims_used(&g->nest, &j->of[i], 1);
+    if (used != all || inner & outer || inner == 0 ||
+        (g->inner && g->inner != inner))
+      return false;
+    j->inner = inner;
+    g->tall = rows_are_tall(g, inner);
+    for (int k = 0; k < g->n_written && g->tall; k++)
+      if (dims_used(&g->nest, &g->written[k].at, 1) & inner)
+        return false;
+  } else if (used != all) {
+    if (!g->inner || used != (all & ~g->inner))
+      return false;
+  } else if (g->tall)
+    return false;
+  for (int k = 0; k < j->e->n_out; k++)
+    if (!out_access(j, k, reduced))
+      return false;
+  return true;
+}
+
+/* Whether memory that a result is written to is not otherwise used by the group
+ * than through the same elements. */
+static bool results_fit(const joining *j) {
+  const fuse_group *g = j->g;
+  int n = g->nest.n, more = 0;
+  for (int k = 0; k < j->e->n_out; k++) {
+    int slot = fli_fuse_arg(j->f, j->e->arg + (uint32_t)(j->e->n_in + k))->slot;
+    for (int i = 0; i < g->n_leaves; i++)
+      if (g->leaves[i].slot == slot &&
+          (g->leaves[i].mask >= 0 ||
+           !fli_form_equal(&g->leaves[i].at, &j->out[k], n)))
+        return false;
+    bool again = false;
+    for (int i = 0; i < g->n_written; i++)
+      if (g->written[i].slot == slot) {
+        again = true;
+        if (!fli_form_equal(&g->written[i].at, &j->out[k], n))
+          return false;
+      }
+    more += !again;
+    for (int i = 0; i < k; i++)
+      if (fli_fuse_arg(j->f, j->e->arg + (uint32_t)(j->e->n_in + i))->slot ==
+          slot)
+        return false;
+  }
+  if (!j->f->tiles &&
+      (g->n_leaves > FL_PROGRAM_IN || g->n_written + more > FL_MAX_OUT))
+    return false;
+  return g->n_written + more <= FL_TILE_STORES &&
+         g->n_values + j->e->n_out <= FUSE_VALUES;
+}
+
+static void join_write(joining *j, int k, fl_value v) {
+  fuse_group *g = j->g;
+  fuse *f = j->f;
+  uint32_t def = j->e->arg + (uint32_t)(j->e->n_in + k);
+  const fli_arg *a = fli_fuse_arg(f, def);
+  fuse_value x = {.def = def,
+                  .slot = a->slot,
+                  .mask = -1,
+                  .dtype = a->meta.dtype,
+                  .at = j->out[k],
+                  .value = v};
+  int at = 0;
+  while (at < g->n_written && g->written[at].slot != a->slot)
+    at++;
+  g->written[at] = x;
+  g->n_written += at == g->n_written;
+  g->values[g->n_values++] = x;
+  f->writer[a->slot] = (int8_t)j->i;
+}
+
+static bool join_commit(joining *j, const fl_value *y) {
+  fuse_group *g = j->g;
+  fuse *f = j->f;
+  for (int k = 0; k < j->e->n_out; k++) {
+    const fli_arg *a = fli_fuse_arg(f, j->e->arg + (uint32_t)(j->e->n_in + k));
+    fl_value v;
+    fl_status s = fli_graph_cast(&g->graph, y[k], a->meta.dtype, &v);
+    if (s || v.dtype != FLI_NODE) {
+      f->status = s;
+      return false;
+    }
+    join_write(j, k, v);
+  }
+  for (int k = 0; k < g->n_leaves; k++)
+    if (g->leaves[k].slot >= 0)
+      f->readers[g->leaves[k].slot] |= 1u << j->i;
+  g->inner = j->inner;
+  g->body |= fli_row_facts_of(j->e->op)->body != NULL;
+  g->entry[g->n++] = j->entry;
+  g->age = 0;
+  return true;
+}
+
+/* Groups besides this one that read or write what the launch writes. */
+static uint32_t others_before(const joining *j) {
+  uint32_t mask = 0;
+  for (int k = 0; k < j->e->n_out; k++) {
+    int slot = fli_fuse_arg(j->f, j->e->arg + (uint32_t)(j->e->n_in + k))->slot;
+    mask |= j->f->readers[slot];
+    if (j->f->writer[slot] >= 0)
+      mask |= 1u << j->f->writer[slot];
+  }
+  return mask & ~(1u << j->i);
+}
+
+static bool join_at(joining *j, uint32_t *close) {
+  fuse_group *g = j->g;
+  fuse *f = j->f;
+  int nodes = g->graph.n, inputs = g->graph.n_in;
+  int leaves = g->n_leaves, values = g->n_values;
+  bool inlined = g->inlined, tall = g->tall;
+  uint32_t also = others_before(j);
+  fl_value y[FL_MAX_OUT];
+  if (loops_fit(j) && fli_fuse_build(f, j->i, j->e, j->of, -1, 0, &also, y) &&
+      results_fit(j) && tall_fits(j) && !(also >> j->i & 1) &&
+      join_commit(j, y)) {
+    *close |= also;
+    return true;
+  }
+  g->graph.n = nodes;
+  g->graph.n_in = inputs;
+  g->n_leaves = leaves;
+  g->n_values = values;
+  g->inlined = inlined;
+  g->tall = tall;
+  return false;
+}
+
+bool fli_fuse_join(fuse *f, int i, uint32_t entry, uint32_t *close) {
+  fuse_group *g = f->groups[i];
+  joining j = {
+      .f = f, .g = g, .i = i, .entry = entry, .e = &f->w->entries[entry]};
+  return g->n < FUSE_MEMBERS && g->graph.n <= FUSE_NODES &&
+         coordinates_of(f, g, j.e, j.of) && join_at(&j, close);
+}
+
+bool fli_fuse_begin(fuse *f, int i, uint32_t entry, uint32_t *close) {
+  fuse_group *g = f->groups[i];
+  joining j = {
+      .f = f, .g = g, .i = i, .entry = entry, .e = &f->w->entries[entry]};
+  const fl_meta *space = fli_fuse_space(f, j.e);
+  g->nest.n = g->first.n = space->ndim;
+  for (int d = 0; d < space->ndim; d++) {
+    g->nest.size[d] = g->first.size[d] = space->shape[d];
+    j.of[d] = fli_form_constant(0);
+    j.of[d].coef[d] = 1;
+    memcpy(&g->first_at[d], &j.of[d], sizeof j.of[d]);
+  }
+  return join_at(&j, close);
+}
+
+fuse_group *fli_fuse_group_new(fuse *f) {
+  fuse_group *g = fli_malloc(f->rt, sizeof *g);
+  if (!g) {
+    f->status = FL_ENOMEM;
+    return NULL;
+  }
+  memset(g, 0, offsetof(fuse_group, leaves));
+  g->most_dims = f->tiles ? FL_TILE_DIMS : FL_MAX_DIMS;
+  g->open = true;
+  fli_graph_open(&g->graph, f->rt);
+  return g;
+}
+
+void fli_fuse_group_free(fuse_group *g) {
+  if (!g)
+    return;
+  fli_graph_close(&g->graph);
+  fli_mfree(g);
+}

@@ -1,0 +1,91 @@
+/* Rows as the planner sees them: bodies and pieces, from the marks of ops.def,
+ * and what pieces are. */
+#include "rows.h"
+
+/* --- pieces --- */
+
+/* The whole of input k, `shift` further on along each dim. */
+static bool piece_of(const fli_moving *m, int k, const int64_t *shift,
+                     fli_piece *p) {
+  const fl_meta *x = m->in[k];
+  p->input = k;
+  for (int d = 0; d < m->out->ndim; d++) {
+    int64_t end = shift[d] + x->shape[d], size = m->out->shape[d];
+    p->shift[d] = shift[d];
+    p->from[d] = shift[d] > 0 ? shift[d] : 0;
+    p->to[d] = end < size ? end : size;
+  }
+  return true;
+}
+
+static bool pieces_cat(fli_moving *m, int k, fli_piece *p) {
+  int64_t shift[FL_MAX_DIMS] = {0}, dim = m->attrs->v[FL_ATTR_cat_dim].i;
+  if (k >= m->n_in)
+    return false;
+  for (int j = 0; j < k; j++)
+    shift[dim] += m->in[j]->shape[dim];
+  return piece_of(m, k, shift, p);
+}
+
+/* The elements before each dim, of a list (before, after of the last dim, then
+ * of the one before it). */
+static void pad_shift(const fl_attrs *a, int slot, int ndim, int64_t sign,
+                      int64_t *shift) {
+  int n;
+  const int64_t *list = fl_attr_list(a, slot, &n);
+  for (int d = 0; d < ndim; d++) {
+    int k = 2 * (ndim - 1 - d);
+    shift[d] = k < n ? sign * list[k] : 0;
+  }
+}
+
+static bool pieces_pad(fli_moving *m, int k, fli_piece *p) {
+  int64_t shift[FL_MAX_DIMS];
+  if (k > 0 || m->attrs->v[FL_ATTR_pad_mode].i != 0) /* constant */
+    return false;
+  m->value = m->attrs->v[FL_ATTR_pad_value].f;
+  pad_shift(m->attrs, FL_ATTR_pad_pad, m->out->ndim, 1, shift);
+  return piece_of(m, 0, shift, p);
+}
+
+static bool pieces_pad_backward(fli_moving *m, int k, fli_piece *p) {
+  int64_t shift[FL_MAX_DIMS];
+  if (k > 0 || m->attrs->v[FL_ATTR_pad_backward_mode].i != 0)
+    return false;
+  pad_shift(m->attrs, FL_ATTR_pad_backward_pad, m->out->ndim, -1, shift);
+  return piece_of(m, 0, shift, p);
+}
+
+/* --- the table --- */
+
+static const fli_row_facts facts[FLI_OPS + 1] = {
+#define FL_BODY(name, text)   [FLI_OP_##name] = {.body = text},
+#define FL_PIECES(name, rule) [FLI_OP_##name] = {.pieces = pieces_##rule},
+#include "../ops.def"
+};
+
+const fli_row_facts *fli_row_facts_of(const fl_op *op) {
+  return &facts[op->id < FLI_OPS ? op->id : FLI_OPS];
+}
+
+/* --- bodies --- */
+
+uint32_t fli_row_reduced(const fl_op *op, const fl_attrs *attrs,
+                         const fl_meta *x) {
+  uint32_t all = (1u << x->ndim) - 1, mask = 0;
+  for (int k = 0; k < op->info.n_params; k++) {
+    const fl_param *q = &op->info.params[k];
+    int n;
+    if (q->kind == FL_P_DIM)
+      return 1u << attrs->v[q->slot].i;
+    if (q->kind == FL_P_INT) /* so many of the last ones */
+      return all & ~((1u << (x->ndim - attrs->v[q->slot].i)) - 1);
+    if (q->kind != FL_P_DIMS)
+      continue;
+    const int64_t *list = fl_attr_list(attrs, q->slot, &n);
+    for (int i = 0; i < n; i++)
+      mask |= 1u << list[i];
+    return n ? mask : all;
+  }
+  return all;
+}

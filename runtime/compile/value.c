@@ -1,0 +1,447 @@
+/* Elements of memory as values of a group's expression: known ones, those that
+ * an earlier launch computes and that are computed again, or loads. */
+#include "fuse.h"
+#include "rows.h"
+
+#include <stdio.h>
+
+#define DEPTH 12 /* launches that are computed again one inside the other */
+#define AGAIN 64 /* nodes that such a computation may add */
+
+static bool value_try(fuse *f, fl_status s) {
+  if (s && !f->status)
+    f->status = s;
+  return s == FL_OK;
+}
+
+const fl_meta *fli_fuse_space(const fuse *f, const fli_entry *e) {
+  bool body = fli_row_facts_of(e->op)->body != NULL;
+  return &fli_fuse_arg(f, e->arg + (body ? 0u : (uint32_t)e->n_in))->meta;
+}
+
+fl_form fli_fuse_access(const fli_arg *a, const fl_form *of, int dims) {
+  fl_form at = fli_form_constant(a->offset);
+  for (int i = 0; i < a->meta.ndim; i++)
+    if (a->meta.shape[i] != 1)
+      fli_form_add(&at, &of[i + dims - a->meta.ndim], a->stride[i],
+                   FL_TILE_DIMS);
+  return at;
+}
+
+/* --- what a group knows --- */
+
+static bool value_add(fuse_group *g, const fuse_value *x) {
+  if (g->n_values == FUSE_VALUES)
+    return false;
+  g->values[g->n_values++] = *x;
+  return true;
+}
+
+static bool value_find(const fuse_group *g, uint32_t def, int slot,
+                       fl_dtype dtype, const fl_form *at, int mask,
+                       fl_value *v) {
+  for (int k = g->n_values; k-- > 0;) {
+    const fuse_value *x = &g->values[k];
+    if (x->def == def && x->slot == slot && x->dtype == dtype &&
+        (x->mask < 0 || x->mask == mask) &&
+        fli_form_equal(&x->at, at, g->nest.n)) {
+      *v = x->value;
+      return true;
+    }
+  }
+  return false;
+}
+
+static fuse_leaf *leaf_new(fuse *f, fuse_group *g, fl_dtype dtype, int weak,
+                           fl_value *v) {
+  if (g->n_leaves == FL_TILE_LEAVES ||
+      !value_try(f, fli_graph_input(&g->graph, dtype, weak, v)))
+    return NULL;
+  fuse_leaf *x = &g->leaves[g->n_leaves++];
+  memset(x, 0, sizeof *x);
+  x->number = FUSE_NONE;
+  x->slot = x->source = x->mask = -1;
+  x->dtype = dtype;
+  x->node = (int)v->i;
+  return x;
+}
+
+static bool value_number(fuse *f, fuse_group *g, uint32_t k, fl_value *v) {
+  for (int i = 0; i < g->n_leaves; i++)
+    if (g->leaves[i].number == k) {
+      *v = fli_node_value(g->leaves[i].node);
+      return true;
+    }
+  fuse_leaf *x = leaf_new(f, g, fli_fuse_arg(f, k)->meta.dtype, FLI_NUMBER, v);
+  if (x)
+    x->number = k;
+  return x != NULL;
+}
+
+static bool value_apply(fuse *f, fuse_group *g, int op, fl_value a, fl_value b,
+                        fl_value *v) {
+  return value_try(
+      f, fli_graph_apply(&g->graph, op, NULL, 2, (fl_value[]){a, b}, v));
+}
+
+/* --- masks: conditions on coordinates --- */
+
+static bool value_coordinate(fuse *f, fuse_group *g, const fl_form *at,
+                             fl_value *v) {
+  for (int i = 0; i < g->n_leaves; i++)
+    if (g->leaves[i].kind == FL_LEAF_COORD &&
+        fli_form_equal(&g->leaves[i].at, at, g->nest.n)) {
+      *v = fli_node_value(g->leaves[i].node);
+      return true;
+    }
+  fuse_leaf *x = leaf_new(f, g, FL_I64, FLI_TENSOR, v);
+  if (!x)
+    return false;
+  x->kind = FL_LEAF_COORD;
+  x->at = *at;
+  return true;
+}
+
+enum { OUTSIDE, INSIDE, PARTLY };
+
+/* from <= at < to: *mask becomes *mask and that. */
+static int mask_range(fuse *f, fuse_group *g, const fl_form *at, int64_t from,
+                      int64_t to, int *mask) {
+  int64_t low, high;
+  fl_value c, test;
+  fli_form_range(at, &g->nest, &low, &high);
+  if (high < from || low >= to)
+    return OUTSIDE;
+  if (low >= from && high < to)
+    return INSIDE;
+  if (!f->tiles || !value_coordinate(f, g, at, &c))
+    return -1;
+  for (int k = 0; k < 2; k++) {
+    if (k ? high < to : low >= from)
+      continue;
+    if (!value_apply(f, g, k ? FLI_OP_lt : FLI_OP_ge, c,
+                     fli_integer(k ? to : from), &test))
+      return -1;
+    if (*mask >= 0 && !value_apply(f, g, FLI_OP_logical_and,
+                                   fli_node_value(*mask), test, &test))
+      return -1;
+    *mask = (int)test.i;
+  }
+  return PARTLY;
+}
+
+static bool value_where(fuse *f, fuse_group *g, int mask, fl_value a,
+                        fl_value b, fl_value *v) {
+  return value_try(f, fli_graph_apply(&g->graph, FLI_OP_where, NULL, 3,
+                                      (fl_value[]){fli_node_value(mask), a, b},
+                                      v));
+}
+
+/* --- computing again --- */
+
+typedef struct value_state { /* of a group, to go back to */
+  int nodes, inputs, leaves, values;
+} value_state;
+
+static value_state value_mark(const fuse_group *g) {
+  return (value_state){g->graph.n, g->graph.n_in, g->n_leaves, g->n_values};
+}
+
+static void value_back(fuse_group *g, value_state s) {
+  g->graph.n = s.nodes;
+  g->graph.n_in = s.inputs;
+  g->n_leaves = s.leaves;
+  g->n_values = s.values;
+}
+
+/* Bytes that loads added since then read for an element of the nest; operands
+ * that are much smaller than it stay in caches. */
+static size_t bytes_since(const fuse_group *g, int leaves) {
+  size_t bytes = 0;
+  for (int k = leaves; k < g->n_leaves; k++) {
+    const fuse_leaf *x = &g->leaves[k];
+    int64_t repeats = 1;
+    if (x->kind != FL_LEAF_LOAD || x->number != FUSE_NONE)
+      continue;
+    for (int i = 0; i < g->nest.n; i++)
+      if (x->at.coef[i] == 0)
+        repeats *= g->nest.size[i];
+    if (repeats < 8)
+      bytes += fl_dtype_size(x->dtype);
+  }
+  return bytes;
+}
+
+static bool worth_again(const fuse *f, const fuse_group *g, int slot,
+                        fl_dtype dtype, value_state s) {
+  size_t saved = fl_dtype_size(dtype);
+  if (!fli_fuse_stays(f, slot) && !f->opaque[slot])
+    saved *= 2; /* it is not even written */
+  return g->graph.n - s.nodes <= AGAIN && bytes_since(g, s.leaves) <= saved;
+}
+
+/* The element `at` of the slot as launch `def` has written it, computed again
+ * at its coordinates. */
+static bool value_again(fuse *f, int i, uint32_t def, const fl_form *at,
+                        int mask, int depth, uint32_t *close, fl_value *v) {
+  fuse_group *g = f->groups[i];
+  uint32_t entry = f->entry_of[def];
+  const fli_entry *e = &f->w->entries[entry];
+  const fli_arg *a = fli_fuse_arg(f, def);
+  fl_form of[FL_MAX_DIMS];
+  bool inside;
+  if (depth == DEPTH || !fli_fuse_can(f, e) || fli_row_facts_of(e->op)->body ||
+      !fli_form_split(at, &g->nest, a->meta.ndim, a->meta.shape, a->stride,
+                      a->offset, of, &inside))
+    return false;
+  int own = mask, partly = INSIDE;
+  for (int d = 0; d < a->meta.ndim && !inside; d++) {
+    int there = mask_range(f, g, &of[d], 0, a->meta.shape[d], &own);
+    if (there < 0)
+      return false;
+    if (there == OUTSIDE)
+      return fli_fuse_resolve(f, i, a->slot, a->meta.dtype, at, entry, mask,
+                              depth + 1, close, v);
+    partly = there == PARTLY ? PARTLY : partly;
+  }
+  fl_value y[FL_MAX_OUT], old;
+  if (!fli_fuse_build(f, i, e, of, own, depth + 1, close, y))
+    return false;
+  *v = y[0];
+  return partly == INSIDE ||
+         (fli_fuse_resolve(f, i, a->slot, a->meta.dtype, at, entry, mask,
+                           depth + 1, close, &old) &&
+          value_where(f, g, own, y[0], old, v));
+}
+
+/* --- loads --- */
+
+static bool value_load(fuse *f, int i, const fuse_value *x, uint32_t time,
+                       uint32_t *close, fl_value *v) {
+  fuse_group *g = f->groups[i];
+  uint32_t last = f->last[x->slot];
+  int writer = f->writer[x->slot];
+  if ((last != FUSE_NONE && f->entry_of[last] >= time) || writer == i)
+    return false; /* written over, or only when the group has run */
+  bool one = true;
+  for (int d = 0; d < g->nest.n; d++)
+    one &= x->at.coef[d] == 0;
+  fuse_leaf *leaf =
+      leaf_new(f, g, x->dtype, one ? FLI_TENSOR_0D : FLI_TENSOR, v);
+  if (!leaf)
+    return false;
+  leaf->slot = x->slot;
+  leaf->time = time;
+  leaf->mask = x->mask;
+  leaf->at = x->at;
+  if (writer >= 0)
+    *close |= 1u << writer;
+  fuse_value known = *x;
+  known.value = *v;
+  return value_add(g, &known);
+}
+
+bool fli_fuse_resolve(fuse *f, int i, int slot, fl_dtype dtype,
+                      const fl_form *at, uint32_t time, int mask, int depth,
+                      uint32_t *close, fl_value *v) {
+  fuse_group *g = f->groups[i];
+  uint32_t def = fli_fuse_before(f, slot, time);
+  if (value_find(g, def, slot, dtype, at, mask, v))
+    return true;
+  fuse_value x = {
+      .def = def, .slot = slot, .mask = mask, .dtype = dtype, .at = *at};
+  if (def != FUSE_NONE && fli_fuse_arg(f, def)->meta.dtype == dtype) {
+    value_state before = value_mark(g);
+    uint32_t also = *close;
+    if (value_again(f, i, def, at, mask, depth, &also, v) &&
+        worth_again(f, g, slot, dtype, before)) {
+      *close = also;
+      g->inlined = true;
+      x.value = *v;
+      return value_add(g, &x);
+    }
+    if (f->status)
+      return false;
+    value_back(g, before);
+  }
+  return value_load(f, i, &x, time, close, v);
+}
+
+/* --- launches --- */
+
+static bool build_moved(fuse *f, int i, const fli_entry *e, const fl_form *of,
+                        int mask, int depth, uint32_t *close, fl_value *v) {
+  fuse_group *g = f->groups[i];
+  const fli_arg *out = fli_fuse_arg(f, e->arg + (uint32_t)e->n_in);
+  const fl_meta *metas[FL_MAX_LIST];
+  fli_moving m = {.attrs = fli_entry_attrs(f->w, e),
+                  .n_in = e->n_in,
+                  .in = metas,
+                  .out = &out->meta};
+  fli_piece p;
+  bool any = false;
+  if (e->n_in > FL_MAX_LIST)
+    return false;
+  for (int k = 0; k < e->n_in; k++)
+    metas[k] = &fli_fuse_arg(f, e->arg + (uint32_t)k)->meta;
+  fli_piece_fn *pieces = fli_row_facts_of(e->op)->pieces;
+  uint32_t time = (uint32_t)(e - f->w->entries);
+  for (int k = 0; pieces(&m, k, &p); k++) {
+    const fli_arg *a = fli_fuse_arg(f, e->arg + (uint32_t)p.input);
+    fl_form at = fli_form_constant(a->offset);
+    int own = mask, there = INSIDE;
+    for (int d = 0; d < out->meta.ndim && there != OUTSIDE; d++) {
+      int now = mask_range(f, g, &of[d], p.from[d], p.to[d], &own);
+      if (now < 0)
+        return false;
+      there = now == INSIDE ? there : now;
+      fli_form_add(&at, &of[d], a->stride[d], FL_TILE_DIMS);
+      at.offset -= p.shift[d] * a->stride[d];
+    }
+    if (there == OUTSIDE)
+      continue;
+    fl_value x;
+    if (!fli_fuse_resolve(f, i, a->slot, a->meta.dtype, &at, time, own, depth,
+                          close, &x) ||
+        !value_try(f, fli_graph_cast(&g->graph, x, out->meta.dtype, &x)))
+      return false;
+    if (!any && there == PARTLY) {
+      fl_value other = fli_number(m.value);
+      if (!value_try(f, fli_graph_cast(&g->graph, other, out->meta.dtype, v)))
+        return false;
+    }
+    if (there == INSIDE)
+      *v = x;
+    else if (!value_where(f, g, own, x, *v, v))
+      return false;
+    any = true;
+  }
+  return any;
+}
+
+/* The number of the input whose value the launch copies; -1: it computes a new
+ * value. A kernel that overwrites its result does not read the old one. */
+static int moved_input(const fli_entry *e) {
+  if (e->op->marks & FLI_MARK_OVERWRITES && e->n_in == 2)
+    return 1;
+  return e->op->marks & FLI_MARK_IDENTITY && e->n_in == 1 ? 0 : -1;
+}
+
+bool fli_fuse_reduce(fuse *f, int i, fl_reduction kind, fl_value v,
+                     fl_value *out) {
+  fuse_group *g = f->groups[i];
+  for (int k = 0; k < g->n_leaves; k++)
+    if (g->leaves[k].kind == FL_LEAF_REDUCE && g->leaves[k].reduction == kind &&
+        g->leaves[k].source == (int)v.i) {
+      *out = fli_node_value(g->leaves[k].node);
+      return true;
+    }
+  fuse_leaf *x = leaf_new(f, g, fli_graph_dtype(&g->graph, v), FLI_TENSOR, out);
+  if (!x)
+    return false;
+  x->kind = FL_LEAF_REDUCE;
+  x->reduction = kind;
+  x->source = (int)v.i;
+  return true;
+}
+
+typedef struct reducing {
+  fuse *f;
+  int i;
+} reducing;
+
+static fl_status reduce_node(void *context, fl_reduction kind, fl_value v,
+                             fl_value *out) {
+  const reducing *r = context;
+  if (v.dtype == FLI_NODE && fli_fuse_reduce(r->f, r->i, kind, v, out))
+    return FL_OK;
+  return r->f->status ? r->f->status
+                      : fli_fail(FL_ESIZE, "too many values in one kernel");
+}
+
+/* A row whose body is an expression with reductions. */
+static bool build_body(fuse *f, int i, const fli_entry *e, const fl_form *of,
+                       int mask, int depth, uint32_t *close, fl_value *y) {
+  fuse_group *g = f->groups[i];
+  const fl_meta *space = fli_fuse_space(f, e);
+  const fl_attrs *attrs = fli_entry_attrs(f->w, e);
+  const fl_op *op = e->op;
+  fli_named_value given[FL_MAX_PARAMS + 1];
+  fl_dtype wide = space->dtype == FL_F64 ? FL_F64 : FL_F32;
+  uint32_t reduced = fli_row_reduced(op, attrs, space);
+  uint32_t time = (uint32_t)(e - f->w->entries);
+  double count = 1;
+  char name[FL_MAX_OUT][20];
+  int n = 0;
+  for (int d = 0; d < space->ndim; d++)
+    count *= reduced >> d & 1 ? (double)space->shape[d] : 1;
+  given[n++] = (fli_named_value){"count", fli_number(count)};
+  for (int k = 0; k < op->info.n_params; k++) {
+    const fl_param *q = &op->info.params[k];
+    fl_value v = fli_none();
+    if (q->kind == FL_P_TENSOR) {
+      const fli_arg *a = fli_fuse_arg(f, e->arg + (uint32_t)q->slot);
+      if (a->slot >= 0) {
+        fl_form at = fli_fuse_access(a, of, space->ndim);
+        if (!fli_fuse_resolve(f, i, a->slot, a->meta.dtype, &at, time, mask,
+                              depth, close, &v) ||
+            !value_try(f, fli_graph_cast(&g->graph, v, wide, &v)))
+          return false;
+      }
+    } else if (q->kind == FL_P_REAL) {
+      v = fli_number(attrs->v[q->slot].f);
+    }
+    given[n++] = (fli_named_value){q->name, v};
+  }
+  for (int k = 0; k < e->n_out; k++)
+    snprintf(name[k], sizeof name[k], "%s",
+             op->info.out_name[k][0] ? op->info.out_name[k] : "result");
+  reducing r = {f, i};
+  g->graph.reduce = reduce_node;
+  g->graph.context = &r;
+  fl_status s =
+      fli_expr_body(&g->graph, op->info.name, fli_row_facts_of(op)->body, wide,
+                    n, given, e->n_out, (const char(*)[20])name, y);
+  g->graph.reduce = NULL;
+  return value_try(f, s);
+}
+
+bool fli_fuse_build(fuse *f, int i, const fli_entry *e, const fl_form *of,
+                    int mask, int depth, uint32_t *close, fl_value *y) {
+  fuse_group *g = f->groups[i];
+  const fli_row_facts *row = fli_row_facts_of(e->op);
+  const fli_arg *out = fli_fuse_arg(f, e->arg + (uint32_t)e->n_in);
+  uint32_t time = (uint32_t)(e - f->w->entries);
+  fl_value in[3];
+  if (g->graph.n > FUSE_NODES)
+    return false;
+  if (row->body)
+    return build_body(f, i, e, of, mask, depth, close, y);
+  if (row->pieces)
+    return build_moved(f, i, e, of, mask, depth, close, y);
+  int moved = moved_input(e);
+  for (int k = moved > 0 ? moved : 0; k < e->n_in; k++) {
+    uint32_t at = e->arg + (uint32_t)k;
+    const fli_arg *a = fli_fuse_arg(f, at);
+    if (a->slot < 0) {
+      if (!value_number(f, g, at, &in[k]))
+        return false;
+      continue;
+    }
+    fl_form access = fli_fuse_access(a, of, out->meta.ndim);
+    if (!fli_fuse_resolve(f, i, a->slot, a->meta.dtype, &access, time, mask,
+                          depth, close, &in[k]))
+      return false;
+  }
+  if (moved >= 0)
+    return value_try(f,
+                     fli_graph_cast(&g->graph, in[moved], out->meta.dtype, y));
+  if (!value_try(f, fli_graph_apply(&g->graph, e->op->id,
+                                    fli_entry_attrs(f->w, e), e->n_in, in, y)))
+    return false;
+  bool test = e->op->family == FLI_TEST || e->op->family == FLI_COMPARE;
+  fl_dtype d = fli_graph_dtype(&g->graph, *y);
+  if (y->dtype != FLI_NODE || d != (test ? FL_BOOL : e->common))
+    return false;
+  return value_try(f, fli_graph_cast(&g->graph, *y, out->meta.dtype, y));
+}
