@@ -2,6 +2,8 @@
 #include "reduce.h"
 #include "typed.h"
 
+#include <math.h>
+
 #if FL_T_IS_F32
 #define SPOT int32_t /* an integer as wide as T */
 #else
@@ -10,19 +12,69 @@
 #if FL_T_IS_FLOAT
 #define IS_NAN(v) ((v) != (v))
 #else
-#define IS_NAN(v) 0
+#define IS_NAN(v) ((void)(v), 0)
 #endif
+#define BLOCK 64  /* elements that are compared together */
+#define PIECE 512 /* of a row, a multiple of BLOCK */
 
 FL_FORCE bool beats(bool least, T v, T best) {
   bool nan = IS_NAN(v) && !IS_NAN(best);
   return (least ? v < best : v > best) | nan;
 }
 
-/* Position of the first largest (least) element, of the first NaN if any. */
-FL_FORCE int64_t find_row(bool least, const T *x, int64_t n, T *value) {
+/* The first element that equals m; if m is NaN, the first NaN. There is one.
+ * Loops with a break are not vectorised, so blocks are asked first. */
+FL_FORCE int64_t find_equal(const T *x, int64_t n, T m) {
+  int64_t at = 0;
+  for (; at + BLOCK <= n; at += BLOCK) {
+    SPOT hit = 0;
+#pragma omp simd reduction(| : hit)
+    for (int64_t j = 0; j < BLOCK; j++)
+      hit |= x[at + j] == m ? 1 : 0;
+    if (hit)
+      break;
+  }
+  while (at < n - 1 && x[at] != m)
+    at++;
+  return at;
+}
+
+FL_FORCE int64_t find_nan(const T *x, int64_t n) {
+  int64_t at = 0;
+  while (at < n - 1 && !IS_NAN(x[at]))
+    at++;
+  return at;
+}
+
+/* The largest (least) element, or NaN if any is. */
+FL_FORCE T peak(bool least, const T *x, int64_t n) {
   T m = x[0];
-  int nan = 0;
+  SPOT nan = 0;
+  if (least) {
+#pragma omp simd reduction(min : m) reduction(| : nan)
+    for (int64_t i = 0; i < n; i++) {
+      m = x[i] < m ? x[i] : m;
+      nan |= IS_NAN(x[i]) ? 1 : 0;
+    }
+  } else {
+#pragma omp simd reduction(max : m) reduction(| : nan)
+    for (int64_t i = 0; i < n; i++) {
+      m = x[i] > m ? x[i] : m;
+      nan |= IS_NAN(x[i]) ? 1 : 0;
+    }
+  }
+#if FL_T_IS_FLOAT
+  return nan ? (T)NAN : m;
+#else
+  return m;
+#endif
+}
+
+/* Position of the first largest (least) element, of the first NaN if any. Of a
+ * long row the piece with the extreme is found first. */
+FL_FORCE int64_t find_row(bool least, const T *x, int64_t n, T *value) {
   if (n < 32) {
+    T m = x[0];
     int64_t at = 0;
     for (int64_t i = 1; i < n; i++) {
       bool take = beats(least, x[i], m);
@@ -32,32 +84,19 @@ FL_FORCE int64_t find_row(bool least, const T *x, int64_t n, T *value) {
     *value = m;
     return at;
   }
-  if (least) {
-#pragma omp simd reduction(min : m) reduction(| : nan)
-    for (int64_t i = 0; i < n; i++) {
-      m = x[i] < m ? x[i] : m;
-      nan |= IS_NAN(x[i]);
-    }
-  } else {
-#pragma omp simd reduction(max : m) reduction(| : nan)
-    for (int64_t i = 0; i < n; i++) {
-      m = x[i] > m ? x[i] : m;
-      nan |= IS_NAN(x[i]);
+  int64_t from = 0;
+  T m = peak(least, x, n < PIECE ? n : PIECE);
+  for (int64_t i = PIECE; i < n && !IS_NAN(m); i += PIECE) {
+    T here = peak(least, x + i, n - i < PIECE ? n - i : PIECE);
+    if (beats(least, here, m)) {
+      m = here;
+      from = i;
     }
   }
-  int64_t at = 0;
-  for (; at + 64 <= n; at += 64) {
-    int hit = 0;
-#pragma omp simd reduction(| : hit)
-    for (int j = 0; j < 64; j++)
-      hit |= nan ? IS_NAN(x[at + j]) : x[at + j] == m;
-    if (hit)
-      break;
-  }
-  while (at < n - 1 && !(nan ? IS_NAN(x[at]) : x[at] == m))
-    at++;
-  *value = x[at];
-  return at;
+  int64_t left = n - from < PIECE ? n - from : PIECE;
+  from += IS_NAN(m) ? find_nan(x + from, left) : find_equal(x + from, left, m);
+  *value = x[from];
+  return from;
 }
 
 static int64_t find(bool least, const void *x, int64_t n, void *value) {
