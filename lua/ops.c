@@ -89,10 +89,8 @@ void fll_ops_open(lua_State *L, fl_lua *st) {
 }
 
 const fll_op *fll_findop(fl_lua *st, const char *name) {
-  for (int i = 0; i < st->n_ops; i++)
-    if (strcmp(st->ops[i].info->name, name) == 0)
-      return &st->ops[i];
-  return NULL;
+  int row = fl_op_row(st->rt, name);
+  return row < 0 ? NULL : &st->ops[row];
 }
 
 /* --- closures; upvalue 3 is the row --- */

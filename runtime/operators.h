@@ -74,6 +74,8 @@ FL_API const fl_op *fl_op_find(fl_runtime *rt, const char *name);
 /* How many rows the op table has, and row i of them; NULL: there is none. */
 FL_API int fl_op_count(fl_runtime *rt);
 FL_API const fl_op *fl_op_at(fl_runtime *rt, int i);
+/* The number of the row of a name; -1, without a message: there is none. */
+FL_API int fl_op_row(fl_runtime *rt, const char *name);
 /* What an operator's signature says. Borrowed: as long as the operator. */
 FL_API const fl_op_info *fl_op_get(const fl_op *op);
 /* The defaults of its attributes, to copy and change. Borrowed as well. */

@@ -116,13 +116,14 @@ typedef struct fli_upcalls {
 struct fl_runtime {
   fl_op *ops;
   int n_ops;
-  fl_op *more_ops; /* made at run time */
+  uint16_t *op_slots; /* by name (op.c) */
+  fl_op *more_ops;    /* made at run time */
   fl_budget *budget;
   struct fli_expr_op *exprs;       /* all of them */
   struct fli_expr_op **expr_slots; /* by hash, chained; a power of two */
   uint32_t n_exprs, n_expr_slots;
-  struct fli_tile *tiles; /* all of them */
-  const fl_op *tile_op;   /* "fused"; NULL: not made yet */
+  struct fli_tile *tiles;  /* all of them */
+  const fl_op *tile_op;    /* "fused"; NULL: not made yet */
   struct fli_trace *trace; /* of a function that is being recorded */
   struct fli_batch *batch; /* vmap's innermost open level */
   bool one;                /* vmap asks for the shapes of one sample */

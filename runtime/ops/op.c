@@ -554,8 +554,42 @@ static fl_status op_fill(fl_runtime *rt, fl_op *op, int id) {
   return FL_OK;
 }
 
+/* Rows by name: a slot has a row's number + 1, or the next slot is tried. */
+#define SLOTS 2048
+_Static_assert(2 * sizeof rows / sizeof *rows <= SLOTS,
+               "slots are half empty at least");
+
+static unsigned slot_of(const char *name) {
+  uint32_t h = 0x811c9dc5u; /* FNV-1a */
+  for (; *name; name++)
+    h = (h ^ (unsigned char)*name) * 0x01000193u;
+  return (h ^ h >> 15) % SLOTS;
+}
+
+static void op_enter(fl_runtime *rt, int id) {
+  unsigned at = slot_of(rows[id].name);
+  while (rt->op_slots[at])
+    at = (at + 1) % SLOTS;
+  rt->op_slots[at] = (uint16_t)(id + 1);
+}
+
+int fl_op_row(fl_runtime *rt, const char *name) {
+  FLI_NEED_OR(rt, "rt", -1);
+  FLI_NEED_OR(name, "name", -1);
+  for (unsigned at = slot_of(name); rt->op_slots[at]; at = (at + 1) % SLOTS)
+    if (strcmp(rows[rt->op_slots[at] - 1].name, name) == 0)
+      return rt->op_slots[at] - 1;
+  return -1;
+}
+
 fl_status fli_ops_init(fl_runtime *rt) {
   int n = (int)(sizeof rows / sizeof *rows);
+  rt->op_slots = fli_malloc(rt, SLOTS * sizeof *rt->op_slots);
+  if (!rt->op_slots)
+    return FL_ENOMEM;
+  memset(rt->op_slots, 0, SLOTS * sizeof *rt->op_slots);
+  for (int i = 0; i < n; i++)
+    op_enter(rt, i);
   rt->ops = fli_malloc(rt, (size_t)n * sizeof *rt->ops);
   if (!rt->ops)
     return FL_ENOMEM;
@@ -575,7 +609,9 @@ void fli_ops_close(fl_runtime *rt) {
     if (rt->ops[i].info.signature != rows[i].sig)
       fli_mfree((void *)(uintptr_t)rt->ops[i].info.signature);
   fli_mfree(rt->ops);
+  fli_mfree(rt->op_slots);
   rt->ops = NULL;
+  rt->op_slots = NULL;
   for (fl_op *op = rt->more_ops, *next; op; op = next) {
     next = op->next;
     if (op->native)
@@ -627,9 +663,9 @@ fl_status fli_op_new(fl_runtime *rt, const char *name, const char *signature,
 const fl_op *fl_op_find(fl_runtime *rt, const char *name) {
   FLI_NEED_OR(rt, "rt", NULL);
   FLI_NEED_OR(name, "name", NULL);
-  for (int i = 0; i < rt->n_ops; i++)
-    if (strcmp(rt->ops[i].info.name, name) == 0)
-      return &rt->ops[i];
+  int k = fl_op_row(rt, name);
+  if (k >= 0)
+    return &rt->ops[k];
   for (const fl_op *op = rt->more_ops; op; op = op->next)
     if (op->native && strcmp(op->info.name, name) == 0)
       return op;

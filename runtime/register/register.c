@@ -289,10 +289,9 @@ fl_status fl_op_register(fl_runtime *rt, const fl_op_spec *given,
     r.backend++;
   if (r.backend == rt->n_backends)
     return fli_fail(FL_EARG, "op.register: there is no backend \"%s\"", name);
-  for (int k = 0; k < rt->n_ops; k++)
-    if (strcmp(rt->ops[k].info.name, s->name) == 0)
-      return fli_fail(FL_EARG, "op.register: %s is an operator of flare's",
-                      s->name);
+  if (fl_op_row(rt, s->name) >= 0)
+    return fli_fail(FL_EARG, "op.register: %s is an operator of flare's",
+                    s->name);
   while (known && !(known->native && strcmp(known->info.name, s->name) == 0))
     known = known->next;
   FLI_TRY(fli_op_new(rt, s->name, s->signature, s->name, &op));

@@ -255,6 +255,8 @@ static void test_operators(void) {
   GIVES(fl_op_find(rt, NULL), NULL);
   GIVES(fl_op_count(NULL), 0);
   GIVES(fl_op_at(NULL, 0), NULL);
+  GIVES(fl_op_row(NULL, "add"), -1);
+  GIVES(fl_op_row(rt, NULL), -1);
   GIVES(fl_op_at(rt, -1), NULL);
   GIVES(fl_op_at(rt, 1 << 30), NULL);
   GIVES(fl_op_get(NULL), NULL);
