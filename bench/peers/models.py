@@ -15,7 +15,8 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 MODELS = {}
-DEFAULT = ["gpt2", "gpt2:batch=16", "llama", "resnet50", "resnet50:layout=last"]
+DEFAULT = ["gpt2", "gpt2:batch=16", "llama", "resnet50", "resnet50:layout=last", "vit", "unet", "lstm", "dlrm", "gat",
+           "mlp", "gpt2_decode", "linear_ce"]
 
 
 class Options(dict):
@@ -45,10 +46,13 @@ def numbers(o, shape, salt=2):
     return ((hash_of(shape, salt, o.device) - 0.5) * math.sqrt(12)).float()
 
 
-def prepare(o, m, gain=1.0):
+def prepare(o, m, gain=1.0, order=()):
+    """`order`: the names that come first in the order of bench/models, where PyTorch has another one"""
     m.to(o.device)
+    params = dict(m.named_parameters())
+    params = {**{name: params[name] for name in order}, **params}
     with torch.no_grad():
-        for k, (name, p) in enumerate(m.named_parameters(), 1):
+        for k, (name, p) in enumerate(params.items(), 1):
             if p.dim() > 1:
                 std = 0.02 if "embed" in name else gain / math.sqrt(p.numel() // p.shape[0])
                 p.copy_(numbers(o, tuple(p.shape), 100 + k) * std)
@@ -276,6 +280,378 @@ def resnet50(o):
         m, x = m.to(memory_format=torch.channels_last), x.to(memory_format=torch.channels_last)
     optimizer = torch.optim.SGD(m.parameters(), 0.05, momentum=0.9, weight_decay=1e-4, **fused(o))
     return m, o.batch, training(o, m, optimizer, lambda: F.cross_entropy(m(x), y))
+
+
+# --- ViT-B/16 ---
+
+class ViTBlock(nn.Module):
+    def __init__(self, o):
+        super().__init__()
+        d, self.heads = o.width, o.heads
+        self.norm1 = nn.LayerNorm(d)
+        self.qkv = nn.Linear(d, 3 * d)
+        self.proj = nn.Linear(d, d)
+        self.norm2 = nn.LayerNorm(d)
+        self.up = nn.Linear(d, 4 * d)
+        self.down = nn.Linear(4 * d, d)
+
+    def forward(self, x):
+        b, t, d = x.shape
+        q, k, v = self.qkv(self.norm1(x)).view(b, t, 3, self.heads, d // self.heads).permute(2, 0, 3, 1, 4)
+        y = F.scaled_dot_product_attention(q, k, v)
+        x = x + self.proj(y.transpose(1, 2).reshape(b, t, d))
+        return x + self.down(F.gelu(self.up(self.norm2(x))))
+
+
+class ViT(nn.Module):
+    def __init__(self, o):
+        super().__init__()
+        self.patches = nn.Conv2d(3, o.width, o.patch, stride=o.patch)
+        self.embed_class = nn.Parameter(torch.zeros(1, 1, o.width))
+        self.embed_positions = nn.Parameter(torch.zeros(1, (o.image // o.patch) ** 2 + 1, o.width))
+        self.blocks = nn.ModuleList(ViTBlock(o) for _ in range(o.layers))
+        self.norm = nn.LayerNorm(o.width)
+        self.head = nn.Linear(o.width, o.classes)
+
+    def forward(self, x):
+        h = self.patches(x).flatten(2).transpose(1, 2)
+        h = torch.cat((self.embed_class.expand(h.shape[0], -1, -1), h), 1) + self.embed_positions
+        for block in self.blocks:
+            h = block(h)
+        return self.head(self.norm(h)[:, 0])
+
+
+@model("vit", "images",
+       dict(batch=2, image=32, patch=8, layers=2, width=32, heads=2, classes=10),
+       dict(batch=128, image=224, patch=16, layers=12, width=768, heads=12, classes=1000))
+def vit(o):
+    # torch.nn.Module lists parameters of a module before those of its children, flare in order of assignment
+    m = prepare(o, ViT(o), order=("patches.weight", "patches.bias", "embed_class", "embed_positions"))
+    x, y = numbers(o, (o.batch, 3, o.image, o.image)), ids(o, o.classes, (o.batch,))
+    return m, o.batch, training(o, m, adamw(o, m, 0.05), lambda: F.cross_entropy(m(x), y), 1.0)
+
+
+# --- the U-Net of a diffusion model ---
+
+class Res(nn.Module):
+    def __init__(self, o, inputs, outputs):
+        super().__init__()
+        self.norm1 = nn.GroupNorm(o.groups, inputs)
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, padding=1)
+        self.time = nn.Linear(4 * o.width, outputs)
+        self.norm2 = nn.GroupNorm(o.groups, outputs)
+        self.drop = nn.Dropout(o.dropout)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1)
+        self.short = nn.Conv2d(inputs, outputs, 1) if inputs != outputs else None
+
+    def forward(self, x, t):
+        h = self.conv1(F.silu(self.norm1(x)))
+        h = h + self.time(F.silu(t))[:, :, None, None]
+        h = self.conv2(self.drop(F.silu(self.norm2(h))))
+        return h + (self.short(x) if self.short is not None else x)
+
+
+class UNetAttention(nn.Module):
+    def __init__(self, o, width):
+        super().__init__()
+        self.heads = width // o.head
+        self.norm = nn.GroupNorm(o.groups, width)
+        self.qkv = nn.Conv2d(width, 3 * width, 1)
+        self.proj = nn.Conv2d(width, width, 1)
+
+    def forward(self, x):
+        b, d, h, w = x.shape
+        q, k, v = self.qkv(self.norm(x)).view(b, 3, self.heads, d // self.heads, h * w).permute(1, 0, 2, 4, 3)
+        y = F.scaled_dot_product_attention(q, k, v)
+        return x + self.proj(y.transpose(2, 3).reshape(x.shape))
+
+
+class Stage(nn.Module):
+    def __init__(self, o, level, inputs, outputs):
+        super().__init__()
+        self.res = Res(o, inputs, outputs)
+        self.attention = UNetAttention(o, outputs) if level >= len(o.factors) - 2 else None
+
+    def forward(self, h, t):
+        h = self.res(h, t)
+        return self.attention(h) if self.attention is not None else h
+
+
+class UNet(nn.Module):
+    def __init__(self, o):
+        super().__init__()
+        self.width = c = o.width
+        self.time1, self.time2 = nn.Linear(c, 4 * c), nn.Linear(4 * c, 4 * c)
+        self.first = nn.Conv2d(4, c, 3, padding=1)
+        self.down, self.up = nn.ModuleList(), nn.ModuleList()
+        skips = [c]
+        for level, factor in enumerate(o.factors):
+            for _ in range(o.depth):
+                self.down.append(Stage(o, level, c, o.width * factor))
+                c = o.width * factor
+                skips.append(c)
+            if level < len(o.factors) - 1:
+                self.down.append(nn.Conv2d(c, c, 3, stride=2, padding=1))
+                skips.append(c)
+        middle = Res(o, c, c), UNetAttention(o, c), Res(o, c, c)
+        for level in reversed(range(len(o.factors))):
+            for _ in range(o.depth + 1):
+                outputs = o.width * o.factors[level]
+                self.up.append(Stage(o, level, c + skips.pop(), outputs))
+                c = outputs
+            if level > 0:
+                self.up.append(nn.Conv2d(c, c, 3, padding=1))
+        self.middle1, self.middle2, self.middle3 = middle
+        self.norm = nn.GroupNorm(o.groups, c)
+        self.last = nn.Conv2d(c, 4, 3, padding=1)
+
+    def forward(self, x, t):
+        half = self.width // 2
+        rates = (torch.arange(half, device=x.device).float() * (-math.log(10000) / half)).exp()
+        angles = t.float()[:, None] * rates
+        t = self.time2(F.silu(self.time1(torch.cat((angles.sin(), angles.cos()), 1))))
+        h = self.first(x)
+        skips = [h]
+        for s in self.down:
+            h = s(h, t) if isinstance(s, Stage) else s(h)
+            skips.append(h)
+        h = self.middle3(self.middle2(self.middle1(h, t)), t)
+        for s in self.up:
+            if isinstance(s, Stage):
+                h = s(torch.cat((h, skips.pop()), 1), t)
+            else:
+                h = s(F.interpolate(h, scale_factor=2))
+        return self.last(F.silu(self.norm(h)))
+
+
+@model("unet", "images",
+       dict(batch=2, image=8, width=8, factors=(1, 2, 2), depth=1, groups=4, head=8, dropout=0.1, noise="drawn"),
+       dict(batch=32, image=64, width=128, factors=(1, 2, 3, 4), depth=2, groups=32, head=64, dropout=0,
+            noise="drawn"))
+def unet(o):
+    m = prepare(o, UNet(o))
+    optimizer = torch.optim.AdamW(m.parameters(), 1e-4, weight_decay=0.01, **fused(o))
+    x = numbers(o, (o.batch, 4, o.image, o.image))
+    noise, times = numbers(o, x.shape, 3), ids(o, 1000, (o.batch,))
+    kept = (1 - torch.linspace(1e-4, 0.02, 1000, device=o.device)).cumprod(0)
+
+    def forward():
+        e, t = noise, times
+        if o.noise == "drawn":
+            e, t = torch.randn_like(x), torch.randint(1000, (o.batch,), device=o.device)
+        a = kept[t].view(-1, 1, 1, 1)
+        return F.mse_loss(m(a.sqrt() * x + (1 - a).sqrt() * e, t).float(), e)
+    return m, o.batch, training(o, m, optimizer, forward, 1.0)
+
+
+# --- the LSTM language model ---
+
+class LSTMModel(nn.Module):
+    def __init__(self, o):
+        super().__init__()
+        self.embed = nn.Embedding(o.vocabulary, o.width)
+        self.drop = nn.Dropout(o.dropout)
+        self.lstm = nn.LSTM(o.width, o.width, o.layers, dropout=o.dropout)
+        self.head = nn.Linear(o.width, o.vocabulary)
+
+    def forward(self, x, y, h, c):
+        z, (h, c) = self.lstm(self.drop(self.embed(x)), (h, c))
+        return F.cross_entropy(self.head(self.drop(z)).flatten(0, 1), y.flatten()), h, c
+
+
+@model("lstm", "tokens",
+       dict(batch=3, time=7, layers=2, width=16, vocabulary=40, dropout=0.2),
+       dict(batch=128, time=128, layers=2, width=1024, vocabulary=32768, dropout=0.2))
+def lstm(o):
+    m = prepare(o, LSTMModel(o))
+    optimizer = torch.optim.SGD(m.parameters(), 1.0, **fused(o))
+    text = ids(o, o.vocabulary, (o.time + 1, o.batch))
+    x, y = text[:-1], text[1:]
+    state = [torch.zeros(o.layers, o.batch, o.width, device=o.device) for _ in range(2)]
+    inner = compiled(o, m)
+
+    def forward():
+        loss, h, c = inner(x, y, *state)
+        state[:] = h.detach().clone(), c.detach().clone()
+        return loss
+    return m, o.batch * o.time, training(Options(o, mode="eager"), m, optimizer, forward, 0.25)
+
+
+# --- DLRM ---
+
+def mlp_of(sizes):
+    layers = []
+    for a, b in zip(sizes, sizes[1:]):
+        layers += [nn.Linear(a, b), nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
+
+
+class DLRM(nn.Module):
+    def __init__(self, o):
+        super().__init__()
+        self.bottom = mlp_of((13, o.hidden, o.hidden // 2, o.width))
+        self.embed = nn.ModuleList(nn.EmbeddingBag(o.rows, o.width, mode="sum") for _ in range(o.tables))
+        n = o.tables + 1
+        pairs = [i * n + j for i in range(n) for j in range(i)]
+        self.register_buffer("pairs", torch.tensor(pairs))
+        self.top = mlp_of((o.width + len(pairs), o.hidden, o.hidden // 2, 1))
+
+    def forward(self, x, categories):
+        dense = self.bottom(x).relu()
+        vectors = torch.stack([dense] + [bag(c) for bag, c in zip(self.embed, categories)], 1)
+        products = vectors.matmul(vectors.transpose(1, 2)).flatten(1).index_select(1, self.pairs)
+        return self.top(torch.cat((dense, products), 1)).squeeze(1)
+
+
+@model("dlrm", "samples",
+       dict(batch=8, tables=3, rows=20, bag=2, width=8, hidden=16),
+       dict(batch=8192, tables=26, rows=100000, bag=4, width=64, hidden=512))
+def dlrm(o):
+    m = prepare(o, DLRM(o))
+    optimizer = torch.optim.SGD(m.parameters(), 0.1, **fused(o))
+    x = numbers(o, (o.batch, 13))
+    categories = [ids(o, o.rows, (o.batch, o.bag), 201 + k) for k in range(o.tables)]
+    clicks = ids(o, 2, (o.batch,)).float()
+    return m, o.batch, training(o, m, optimizer, lambda: F.binary_cross_entropy_with_logits(
+        m(x, categories).float(), clicks))
+
+
+# --- GAT ---
+
+class GATLayer(nn.Module):
+    def __init__(self, inputs, heads, size):
+        super().__init__()
+        self.heads, self.size = heads, size
+        self.linear = nn.Linear(inputs, heads * size, bias=False)
+        self.source = nn.Parameter(torch.zeros(1, heads, size))
+        self.target = nn.Parameter(torch.zeros(1, heads, size))
+        self.bias = nn.Parameter(torch.zeros(heads * size))
+
+    def forward(self, x, source, target):
+        nodes, edges, width = x.shape[0], source.shape[0], self.heads * self.size
+        h = self.linear(x)
+        parts = h.view(nodes, self.heads, self.size)
+        a, b = (parts * self.source).sum(2), (parts * self.target).sum(2)
+        by_head = target[:, None].expand(edges, self.heads)
+        score = a.gather(0, source[:, None].expand(edges, self.heads)) + b.gather(0, by_head)
+        score = F.leaky_relu(score, 0.2)
+        weight = (score - score.amax().detach()).exp()
+        total = torch.zeros(nodes, self.heads, device=x.device).scatter_add(0, by_head, weight)
+        weight = weight / (total.gather(0, by_head) + 1e-16)
+        message = h.index_select(0, source).view(edges, self.heads, self.size) * weight[:, :, None]
+        y = torch.zeros(nodes, width, device=x.device).scatter_add(
+            0, target[:, None].expand(edges, width), message.view(edges, width))
+        return y + self.bias
+
+
+class GAT(nn.Module):
+    def __init__(self, o):
+        super().__init__()
+        self.layer1 = GATLayer(o.inputs, o.heads, o.width)
+        self.layer2 = GATLayer(o.heads * o.width, 1, o.classes)
+        self.drop = nn.Dropout(o.dropout)
+
+    def forward(self, x, source, target):
+        h = F.elu(self.layer1(self.drop(x), source, target))
+        return self.layer2(self.drop(h), source, target)
+
+
+@model("gat", "edges",
+       dict(nodes=12, edges=40, inputs=6, heads=2, width=4, classes=3, dropout=0.2, amp="none"),
+       dict(nodes=65536, edges=1048576, inputs=128, heads=4, width=64, classes=40, dropout=0.2, amp="none"))
+def gat(o):
+    order = [f"layer{k}.{name}" for k in (1, 2) for name in ("linear.weight", "source", "target", "bias")]
+    m = prepare(o, GAT(o), order=order)
+    optimizer = torch.optim.Adam(m.parameters(), 5e-3, weight_decay=5e-4, **fused(o))
+    x, y = numbers(o, (o.nodes, o.inputs)), ids(o, o.classes, (o.nodes,))
+    source, target = ids(o, o.nodes, (o.edges,), 3), ids(o, o.nodes, (o.edges,), 4)
+    return m, o.edges, training(o, m, optimizer, lambda: F.cross_entropy(m(x, source, target), y))
+
+
+# --- a small network ---
+
+@model("mlp", "steps", dict(batch=8, width=32, amp="none"), dict(batch=128, width=256, amp="none"),
+       steps=2000, read=100)
+def mlp(o):
+    m = prepare(o, mlp_of((784, o.width, o.width // 2, 10)))
+    optimizer = torch.optim.Adam(m.parameters(), 1e-3, **fused(o))
+    x, y = numbers(o, (o.batch, 784)), ids(o, 10, (o.batch,))
+    return m, 1, training(o, m, optimizer, lambda: F.cross_entropy(m(x), y))
+
+
+# --- decoding ---
+
+class DecodeBlock(nn.Module):
+    def __init__(self, o):
+        super().__init__()
+        d, self.heads = o.width, o.heads
+        self.norm1 = nn.LayerNorm(d)
+        self.qkv = nn.Linear(d, 3 * d)
+        self.proj = nn.Linear(d, d)
+        self.norm2 = nn.LayerNorm(d)
+        self.up = nn.Linear(d, 4 * d)
+        self.down = nn.Linear(4 * d, d)
+        self.register_buffer("keys", torch.zeros(1, o.heads, o.time, d // o.heads))
+        self.register_buffer("values", torch.zeros(1, o.heads, o.time, d // o.heads))
+
+    def forward(self, x, position, mask):
+        q, k, v = self.qkv(self.norm1(x)).view(1, 1, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        self.keys.index_copy_(2, position, k)
+        self.values.index_copy_(2, position, v)
+        y = F.scaled_dot_product_attention(q, self.keys, self.values, attn_mask=mask)
+        x = x + self.proj(y.transpose(1, 2).reshape(x.shape))
+        return x + self.down(F.gelu(self.up(self.norm2(x)), approximate="tanh"))
+
+
+class DecodeGPT(nn.Module):
+    def __init__(self, o):
+        super().__init__()
+        self.embed = nn.Embedding(o.vocabulary, o.width)
+        self.embed_positions = nn.Embedding(o.time, o.width)
+        self.blocks = nn.ModuleList(DecodeBlock(o) for _ in range(o.layers))
+        self.norm = nn.LayerNorm(o.width)
+        self.register_buffer("all", torch.arange(o.time))
+
+    def forward(self, token, position):
+        h = self.embed(token) + self.embed_positions(position)
+        mask = (self.all <= position).view(1, 1, 1, -1)
+        for block in self.blocks:
+            h = block(h, position, mask)
+        return F.linear(self.norm(h), self.embed.weight).argmax(2)
+
+
+@model("gpt2_decode", "tokens",
+       dict(time=6, layers=2, width=32, heads=2, vocabulary=64, dtype="f32"),
+       dict(time=1024, layers=12, width=768, heads=12, vocabulary=50304, dtype="bf16"), steps=500)
+def gpt2_decode(o):
+    m = prepare(o, DecodeGPT(o)).to(torch.bfloat16 if o.dtype == "bf16" else torch.float32)
+    state = [ids(o, o.vocabulary, (1, 1)), ids(o, 1, (1,))]
+    inner = compiled(o, m)
+
+    def step():
+        with torch.no_grad():
+            token = inner(*state)
+            state[:] = token.clone() if o.mode == "graphs" else token, (state[1] + 1) % o.time
+            return token
+    return m, 1, step
+
+
+# --- a linear layer and cross-entropy ---
+
+@model("linear_ce", "rows", dict(rows=16, width=8, classes=50), dict(rows=16384, width=768, classes=50304))
+def linear_ce(o):
+    m = prepare(o, nn.Linear(o.width, o.classes, bias=False))
+    x, y = numbers(o, (o.rows, o.width)).requires_grad_(), ids(o, o.classes, (o.rows,))
+    forward = compiled(o, lambda: F.cross_entropy(m(x), y))
+
+    def step():
+        m.zero_grad(set_to_none=True)
+        x.grad = None
+        with autocast(o):
+            loss = forward()
+        loss.backward()
+        return loss.detach()
+    return m, o.rows, step
 
 
 # --- the loop ---
