@@ -24,6 +24,8 @@ local function distance(a, b)
   return ((a - b):abs() / (b:abs() + 1)):max():item()
 end
 
+-- Adam moves a parameter whose gradient is rounding noise, such as the bias of attention's keys, by
+-- up to lr in each step: so parameters are compared less strictly than losses.
 local function compare(name, device, amp, exact, tolerance)
   local want, want_params = train(name, device, amp)
   local got, got_params, stats = train(name, device, amp, {exact = exact})
@@ -35,7 +37,7 @@ local function compare(name, device, amp, exact, tolerance)
   end
   for key, p in pairs(want_params) do
     local far = distance(got_params[key], p)
-    assert.truthy(far <= tolerance, ("parameter %s is off by %g"):format(key, far))
+    assert.truthy(far <= 1000 * tolerance, ("parameter %s is off by %g"):format(key, far))
   end
 end
 
@@ -45,9 +47,8 @@ describe("a compiled training step of", function()
       compare(name, "cpu", "none", true, 0)
     end)
 
-    -- Adam moves a parameter whose gradient is rounding noise by lr, up to 3e-4, in each step.
     it(name .. " differs by rounding otherwise", function()
-      compare(name, "cpu", "none", false, 1e-3)
+      compare(name, "cpu", "none", false, 1e-5)
     end)
   end
 

@@ -1,5 +1,5 @@
--- DLRM (arXiv:1906.00091): bags of categories in 26 tables, a bottom network of 13 numbers, products
--- of all pairs, and a top network.
+-- DLRM (arXiv:1906.00091): bags of categories in 26 tables, a bottom network of 13 numbers, the
+-- products of all pairs, and a top network.
 local flare = require "flare"
 local common = ...
 local nn, F = flare.nn, flare.nn.functional

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 
 MODELS = {}
 DEFAULT = ["gpt2", "gpt2:batch=16", "llama", "resnet50", "resnet50:layout=last", "vit", "unet", "lstm", "dlrm", "gat",
-           "mlp", "gpt2_decode", "linear_ce"]
+           "mlp", "gpt2_decode", "linear_ce", "bert", "mixer", "convnext", "wavenet", "t5", "realnvp", "vae"]
 
 
 class Options(dict):
@@ -652,6 +652,409 @@ def linear_ce(o):
         loss.backward()
         return loss.detach()
     return m, o.rows, step
+
+
+# --- BERT-base ---
+
+class BERTBlock(nn.Module):
+    def __init__(self, o):
+        super().__init__()
+        d, self.heads, self.p = o.width, o.heads, o.dropout
+        self.q, self.k = nn.Linear(d, d), nn.Linear(d, d)
+        self.v = nn.Linear(d, d)
+        self.out = nn.Linear(d, d)
+        self.norm1 = nn.LayerNorm(d, eps=1e-12)
+        self.up, self.down = nn.Linear(d, 4 * d), nn.Linear(4 * d, d)
+        self.norm2 = nn.LayerNorm(d, eps=1e-12)
+        self.drop = nn.Dropout(o.dropout)
+
+    def forward(self, x):
+        b, t, d = x.shape
+        q, k, v = (f(x).view(b, t, self.heads, -1).transpose(1, 2) for f in (self.q, self.k, self.v))
+        y = F.scaled_dot_product_attention(q, k, v, dropout_p=self.p if self.training else 0)
+        x = self.norm1(x + self.drop(self.out(y.transpose(1, 2).reshape(b, t, d))))
+        return self.norm2(x + self.drop(self.down(F.gelu(self.up(x)))))
+
+
+class BERT(nn.Module):
+    def __init__(self, o):
+        super().__init__()
+        self.embed = nn.Embedding(o.vocabulary, o.width)
+        self.embed_positions = nn.Embedding(o.time, o.width)
+        self.embed_types = nn.Embedding(2, o.width)
+        self.norm = nn.LayerNorm(o.width, eps=1e-12)
+        self.drop = nn.Dropout(o.dropout)
+        self.blocks = nn.ModuleList(BERTBlock(o) for _ in range(o.layers))
+        self.dense = nn.Linear(o.width, o.width)
+        self.norm_head = nn.LayerNorm(o.width, eps=1e-12)
+        self.bias = nn.Parameter(torch.zeros(o.vocabulary))
+
+    def forward(self, x, types, labels):
+        h = self.embed(x) + self.embed_positions.weight[:x.shape[1]] + self.embed_types(types)
+        h = self.drop(self.norm(h))
+        for block in self.blocks:
+            h = block(h)
+        logits = F.linear(self.norm_head(F.gelu(self.dense(h))), self.embed.weight, self.bias)
+        return F.cross_entropy(logits.flatten(0, 1), labels.flatten())
+
+
+@model("bert", "tokens",
+       dict(batch=3, time=16, layers=2, width=32, heads=2, vocabulary=60, dropout=0.1),
+       dict(batch=32, time=512, layers=12, width=768, heads=12, vocabulary=30522, dropout=0.1))
+def bert(o):
+    m = BERT(o)
+    m = prepare(o, m, order=[n for n, _ in m.named_parameters() if n != "bias"])
+    optimizer = torch.optim.AdamW(m.parameters(), 1e-4, weight_decay=0.01, **fused(o))
+    x, types = ids(o, o.vocabulary, (o.batch, o.time)), ids(o, 2, (o.batch, 1), 3)
+    masked = ids(o, 100, (o.batch, o.time), 4) < 15
+    labels, x = torch.where(masked, x, -100), torch.where(masked, 3, x)
+    types = types.expand(o.batch, o.time).contiguous()
+    return m, o.batch * o.time, training(o, m, optimizer, lambda: m(x, types, labels), 1.0)
+
+
+# --- MLP-Mixer ---
+
+class MixerBlock(nn.Module):
+    def __init__(self, o, patches):
+        super().__init__()
+        d = o.width
+        self.norm1 = nn.LayerNorm(d)
+        self.up1, self.down1 = nn.Linear(patches, o.hidden), nn.Linear(o.hidden, patches)
+        self.norm2 = nn.LayerNorm(d)
+        self.up2, self.down2 = nn.Linear(d, 4 * d), nn.Linear(4 * d, d)
+
+    def forward(self, x):
+        y = self.norm1(x).transpose(1, 2)
+        x = x + self.down1(F.gelu(self.up1(y))).transpose(1, 2)
+        return x + self.down2(F.gelu(self.up2(self.norm2(x))))
+
+
+class Mixer(nn.Module):
+    def __init__(self, o):
+        super().__init__()
+        self.patches = nn.Conv2d(3, o.width, o.patch, stride=o.patch)
+        self.blocks = nn.ModuleList(MixerBlock(o, (o.image // o.patch) ** 2) for _ in range(o.layers))
+        self.norm = nn.LayerNorm(o.width)
+        self.head = nn.Linear(o.width, o.classes)
+
+    def forward(self, x):
+        h = self.patches(x).flatten(2).transpose(1, 2)
+        for block in self.blocks:
+            h = block(h)
+        return self.head(self.norm(h).mean(1))
+
+
+@model("mixer", "images",
+       dict(batch=2, image=32, patch=8, layers=2, width=32, hidden=24, classes=10),
+       dict(batch=128, image=224, patch=16, layers=12, width=768, hidden=384, classes=1000))
+def mixer(o):
+    m = prepare(o, Mixer(o))
+    x, y = numbers(o, (o.batch, 3, o.image, o.image)), ids(o, o.classes, (o.batch,))
+    return m, o.batch, training(o, m, adamw(o, m, 0.1), lambda: F.cross_entropy(m(x), y, label_smoothing=0.1), 1.0)
+
+
+# --- ConvNeXt-T ---
+
+class ConvNeXtBlock(nn.Module):
+    def __init__(self, width, p):
+        super().__init__()
+        self.p = p
+        self.depthwise = nn.Conv2d(width, width, 7, padding=3, groups=width)
+        self.norm = nn.LayerNorm(width, eps=1e-6)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.scale = nn.Parameter(torch.ones(width))
+
+    def forward(self, x):
+        y = self.norm(self.depthwise(x).permute(0, 2, 3, 1))
+        y = (self.down(F.gelu(self.up(y))) * self.scale).permute(0, 3, 1, 2)
+        if self.training and self.p > 0:
+            kept = torch.full((x.shape[0], 1, 1, 1), 1 - self.p, device=x.device)
+            y = y * (torch.bernoulli(kept) / (1 - self.p))
+        return x + y
+
+
+class ChannelNorm(nn.LayerNorm):
+    def forward(self, x):
+        return super().forward(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+
+class ConvNeXt(nn.Module):
+    def __init__(self, o):
+        super().__init__()
+        self.parts = nn.ModuleList()
+        blocks = 0
+        for stage, depth in enumerate(o.depths):
+            width = o.width << stage
+            if stage == 0:
+                self.parts.append(nn.Conv2d(3, width, 4, stride=4))
+                self.parts.append(ChannelNorm(width, eps=1e-6))
+            else:
+                self.parts.append(ChannelNorm(width // 2, eps=1e-6))
+                self.parts.append(nn.Conv2d(width // 2, width, 2, stride=2))
+            for _ in range(depth):
+                self.parts.append(ConvNeXtBlock(width, o.dropout * blocks / (sum(o.depths) - 1)))
+                blocks += 1
+        last = o.width << (len(o.depths) - 1)
+        self.norm = nn.LayerNorm(last, eps=1e-6)
+        self.head = nn.Linear(last, o.classes)
+
+    def forward(self, x):
+        for part in self.parts:
+            x = part(x)
+        return self.head(self.norm(x.mean((2, 3))))
+
+
+@model("convnext", "images",
+       dict(batch=4, image=32, width=8, depths=(1, 2), classes=10, dropout=0.3),
+       dict(batch=128, image=224, width=96, depths=(3, 3, 9, 3), classes=1000, dropout=0.1))
+def convnext(o):
+    m = ConvNeXt(o)
+    # the scale of a block is a parameter of its own, which torch.nn.Module lists before those of the layers
+    order = []
+    for name, _ in m.named_parameters():
+        if name.endswith(".scale"):
+            held = name
+        else:
+            order.append(name)
+            if name.endswith("down.bias"):
+                order.append(held)
+    m = prepare(o, m, order=order)
+    x, y = numbers(o, (o.batch, 3, o.image, o.image)), ids(o, o.classes, (o.batch,))
+    return m, o.batch, training(o, m, adamw(o, m, 0.05), lambda: F.cross_entropy(m(x), y))
+
+
+# --- WaveNet ---
+
+class WaveNetLayer(nn.Module):
+    def __init__(self, o, dilation):
+        super().__init__()
+        self.dilation = dilation
+        self.filter = nn.Conv1d(o.width, o.width, 2, dilation=dilation)
+        self.gate = nn.Conv1d(o.width, o.width, 2, dilation=dilation)
+        self.residual = nn.Conv1d(o.width, o.width, 1)
+        self.skip = nn.Conv1d(o.width, o.skip, 1)
+
+    def forward(self, x):
+        padded = F.pad(x, (self.dilation, 0))
+        z = self.filter(padded).tanh() * self.gate(padded).sigmoid()
+        return x + self.residual(z), self.skip(z)
+
+
+class WaveNet(nn.Module):
+    def __init__(self, o):
+        super().__init__()
+        self.embed = nn.Embedding(o.classes, o.width)
+        self.layers = nn.ModuleList(WaveNetLayer(o, 1 << k) for _ in range(o.cycles) for k in range(o.depth))
+        self.last1, self.last2 = nn.Conv1d(o.skip, o.skip, 1), nn.Conv1d(o.skip, o.classes, 1)
+
+    def forward(self, x):
+        h, total = self.embed(x).transpose(1, 2), 0
+        for layer in self.layers:
+            h, skip = layer(h)
+            total = total + skip
+        return self.last2(self.last1(total.relu()).relu())
+
+
+@model("wavenet", "samples",
+       dict(batch=2, time=40, width=8, skip=16, classes=16, cycles=1, depth=3),
+       dict(batch=8, time=16000, width=128, skip=256, classes=256, cycles=3, depth=10))
+def wavenet(o):
+    m = prepare(o, WaveNet(o))
+    optimizer = torch.optim.Adam(m.parameters(), 3e-4, **fused(o))
+    sound = ids(o, o.classes, (o.batch, o.time + 1))
+    x, y = sound[:, :-1].contiguous(), sound[:, 1:].contiguous()
+    return m, o.batch * o.time, training(o, m, optimizer, lambda: F.cross_entropy(m(x), y))
+
+
+# --- T5 ---
+
+class T5Norm(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+
+    def forward(self, x):
+        x = x.float()
+        return x * ((x * x).mean(-1, keepdim=True) + 1e-6).rsqrt() * self.weight
+
+
+class T5Attention(nn.Module):
+    def __init__(self, o):
+        super().__init__()
+        d, self.heads = o.width, o.heads
+        self.q, self.k = nn.Linear(d, d, bias=False), nn.Linear(d, d, bias=False)
+        self.v = nn.Linear(d, d, bias=False)
+        self.out = nn.Linear(d, d, bias=False)
+        self.drop = nn.Dropout(o.dropout)
+
+    def forward(self, x, memory, bias=None):
+        b, t, d = x.shape
+        q, k, v = (f(z).view(b, -1, self.heads, d // self.heads).transpose(1, 2)
+                   for f, z in ((self.q, x), (self.k, memory), (self.v, memory)))
+        scores = q.matmul(k.transpose(2, 3))
+        if bias is not None:
+            scores = scores + bias
+        weights = self.drop(scores.float().softmax(-1))
+        return self.out(weights.matmul(v).transpose(1, 2).reshape(b, t, d))
+
+
+class T5Block(nn.Module):
+    def __init__(self, o, decoder):
+        super().__init__()
+        d = o.width
+        self.norm1, self.attention = T5Norm(d), T5Attention(o)
+        self.cross = None
+        if decoder:
+            self.norm2, self.cross = T5Norm(d), T5Attention(o)
+        self.norm3 = T5Norm(d)
+        self.up = nn.Linear(d, 4 * d, bias=False)
+        self.down = nn.Linear(4 * d, d, bias=False)
+        self.drop = nn.Dropout(o.dropout)
+
+    def forward(self, x, bias, memory=None):
+        h = self.norm1(x)
+        x = x + self.drop(self.attention(h, h, bias))
+        if self.cross is not None:
+            x = x + self.drop(self.cross(self.norm2(x), memory))
+        return x + self.drop(self.down(self.drop(self.up(self.norm3(x)).relu())))
+
+
+def buckets(time, count, both):
+    at = torch.arange(time)
+    d = at[None, :] - at[:, None]
+    base = torch.zeros_like(d)
+    if both:
+        count //= 2
+        base = (d > 0).long() * count
+        d = d.abs()
+    else:
+        d = (-d).clamp(0, time)
+    exact = count // 2
+    far = ((d.float() / exact).clamp(min=1e-6).log() * ((count - exact) / math.log(128 / exact))).long() + exact
+    return base + torch.where(d < exact, d, far.clamp(0, count - 1))
+
+
+class T5(nn.Module):
+    def __init__(self, o):
+        super().__init__()
+        self.embed = nn.Embedding(o.vocabulary, o.width)
+        self.embed_near = nn.Embedding(o.buckets, o.heads)
+        self.embed_past = nn.Embedding(o.buckets, o.heads)
+        self.encoder = nn.ModuleList(T5Block(o, False) for _ in range(o.layers))
+        self.decoder = nn.ModuleList(T5Block(o, True) for _ in range(o.layers))
+        self.norm1, self.norm2 = T5Norm(o.width), T5Norm(o.width)
+        self.drop, self.factor = nn.Dropout(o.dropout), o.width ** -0.5
+        self.register_buffer("near", buckets(o.time, o.buckets, True))
+        self.register_buffer("past", buckets(o.target, o.buckets, False))
+        self.register_buffer("mask", torch.full((o.target, o.target), -1e9).triu(1))
+
+    def forward(self, x, z, y):
+        h = self.drop(self.embed(x))
+        bias = self.embed_near(self.near).permute(2, 0, 1)[None]
+        for block in self.encoder:
+            h = block(h, bias)
+        h = self.drop(self.norm1(h))
+        g = self.drop(self.embed(z))
+        bias = self.embed_past(self.past).permute(2, 0, 1)[None] + self.mask
+        for block in self.decoder:
+            g = block(g, bias, h)
+        g = self.drop(self.norm2(g)) * self.factor
+        return F.cross_entropy(F.linear(g, self.embed.weight).flatten(0, 1), y.flatten())
+
+
+@model("t5", "tokens",
+       dict(batch=2, time=24, target=12, layers=1, width=32, heads=2, buckets=8, vocabulary=60, dropout=0.1),
+       dict(batch=32, time=512, target=128, layers=6, width=512, heads=8, buckets=32, vocabulary=32128, dropout=0.1))
+def t5(o):
+    m = prepare(o, T5(o))
+    x, text = ids(o, o.vocabulary, (o.batch, o.time)), ids(o, o.vocabulary, (o.batch, o.target + 1), 3)
+    z, y = text[:, :-1].contiguous(), text[:, 1:].contiguous()
+    return m, o.batch * (o.time + o.target), training(o, m, adamw(o, m, 0.0), lambda: m(x, z, y), 1.0)
+
+
+# --- RealNVP ---
+
+class Coupling(nn.Module):
+    def __init__(self, o, parity):
+        super().__init__()
+        self.scale = nn.Sequential(nn.Linear(o.size, o.width), nn.LeakyReLU(), nn.Linear(o.width, o.width),
+                                   nn.LeakyReLU(), nn.Linear(o.width, o.size), nn.Tanh())
+        self.shift = nn.Sequential(nn.Linear(o.size, o.width), nn.LeakyReLU(), nn.Linear(o.width, o.width),
+                                   nn.LeakyReLU(), nn.Linear(o.width, o.size))
+        self.register_buffer("mask", (torch.arange(o.size) % 2 == parity).float())
+
+    def forward(self, x):
+        kept, free = x * self.mask, 1 - self.mask
+        s, t = self.scale(kept) * free, self.shift(kept) * free
+        return kept + free * ((x - t) * (-s).exp()), -s.sum(1)
+
+
+class Flow(nn.Module):
+    def __init__(self, o):
+        super().__init__()
+        self.layers = nn.ModuleList(Coupling(o, k % 2) for k in range(1, o.layers + 1))
+
+    def forward(self, x):
+        total = torch.zeros(x.shape[0], device=x.device)
+        for layer in self.layers:
+            x, change = layer(x)
+            total = total + change
+        density = -0.5 * (x * x + math.log(2 * math.pi))
+        return -(density.sum(1) + total).mean()
+
+
+@model("realnvp", "samples", dict(batch=8, size=6, width=16, layers=4, amp="none"),
+       dict(batch=8192, size=64, width=512, layers=12, amp="none"))
+def realnvp(o):
+    m = prepare(o, Flow(o), 0.5)
+    optimizer = torch.optim.Adam(m.parameters(), 1e-4, **fused(o))
+    x = numbers(o, (o.batch, o.size))
+    return m, o.batch, training(o, m, optimizer, lambda: m(x), 5.0)
+
+
+# --- VAE ---
+
+class VAE(nn.Module):
+    def __init__(self, o):
+        super().__init__()
+        self.encoder, self.decoder = nn.Sequential(), nn.Sequential()
+        c, side = 3, o.image
+        for k in range(o.layers):
+            width = o.width << k
+            self.encoder.extend((nn.Conv2d(c, width, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(width),
+                                 nn.LeakyReLU()))
+            c, side = width, side // 2
+        self.inner, self.side = c, side
+        mean, log_var = nn.Linear(c * side * side, o.latent), nn.Linear(c * side * side, o.latent)
+        back = nn.Linear(o.latent, c * side * side)
+        for k in reversed(range(o.layers - 1)):
+            width = o.width << k
+            self.decoder.extend((nn.ConvTranspose2d(c, width, 4, stride=2, padding=1, bias=False),
+                                 nn.BatchNorm2d(width), nn.LeakyReLU()))
+            c = width
+        self.mean, self.log_var, self.back = mean, log_var, back
+        self.last = nn.ConvTranspose2d(c, 3, 4, stride=2, padding=1)
+
+    def forward(self, x, noise):
+        h = self.encoder(x).flatten(1)
+        mean, log_var = self.mean(h).float(), self.log_var(h).float()
+        z = mean + (log_var * 0.5).exp() * noise
+        y = self.last(self.decoder(self.back(z).view(-1, self.inner, self.side, self.side)))
+        loss = F.binary_cross_entropy_with_logits(y.float(), x, reduction="sum")
+        kl = -0.5 * (1 + log_var - mean * mean - log_var.exp()).sum()
+        return (loss + kl) / x.shape[0]
+
+
+@model("vae", "images", dict(batch=4, image=16, width=8, layers=2, latent=4, noise="drawn"),
+       dict(batch=256, image=64, width=32, layers=4, latent=128, noise="drawn"))
+def vae(o):
+    m = prepare(o, VAE(o))
+    optimizer = torch.optim.Adam(m.parameters(), 1e-3, **fused(o))
+    x, fixed = numbers(o, (o.batch, 3, o.image, o.image)).sigmoid(), numbers(o, (o.batch, o.latent), 3)
+
+    def forward():
+        return m(x, torch.randn_like(fixed) if o.noise == "drawn" else fixed)
+    return m, o.batch, training(o, m, optimizer, forward)
 
 
 # --- the loop ---
