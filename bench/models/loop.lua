@@ -44,7 +44,13 @@ function M.build(def, size, device, given)
   local o = {device = device, amp = "bf16"}
   for key, value in pairs(def.sizes[size]) do o[key] = value end
   for key, value in pairs(given or {}) do
-    if o[key] == nil then error(("%s has no option '%s'"):format(def.name, key)) end
+    if o[key] == nil then
+      local known = {}
+      for name in pairs(o) do known[#known + 1] = name end
+      table.sort(known)
+      error(("%s has no option '%s'; there are: %s"):format(def.name, key,
+                                                             table.concat(known, ", ")))
+    end
     o[key] = value
   end
   if o.amp == "none" then o.amp = false end
