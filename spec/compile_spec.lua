@@ -187,7 +187,11 @@ for _, device in ipairs(rows.devices) do
     end)
 
     it("computes any program as it runs at once", function()
-      programs.check(device, tonumber(os.getenv "FLARE_PROGRAMS") or 150)
+      programs.check(device, tonumber(os.getenv "FLARE_PROGRAMS") or 150, true)
+    end)
+
+    it("computes any program within rounding when it may fuse reductions", function()
+      programs.check(device, tonumber(os.getenv "FLARE_PROGRAMS") or 150, false)
     end)
   end)
 end

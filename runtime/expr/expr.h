@@ -161,8 +161,8 @@ typedef struct fli_named_value {
   fl_value value;
 } fli_named_value;
 fl_status fli_expr_body(fli_graph *g, const char *name, const char *text,
-                        fl_dtype t, int n, const fli_named_value *given, int n_out,
-                        const char (*out_name)[20], fl_value *out);
+                        fl_dtype t, int n, const fli_named_value *given,
+                        int n_out, const char (*out_name)[20], fl_value *out);
 
 /* --- recording (trace.c) --- */
 
