@@ -356,6 +356,7 @@ int luaopen_flare_core(lua_State *L) {
   fll_custom_core(L);
   fll_checkpoint_core(L);
   fll_compile_core(L);
+  fll_capture_core(L);
   fll_modes_core(L);
   fll_scope_core(L);
   fll_stream_core(L);

@@ -46,6 +46,7 @@ enum {
   FLL_BOARD,
   FLL_COMPILED,
   FLL_WINDOW,
+  FLL_LAUNCHES,
   FLL_TYPES,     /* how many metatables, too */
   FLL_METHODS,   /* of tensors */
   FLL_FUNCTIONS, /* weak: key of the tape -> table that holds the function */
@@ -419,23 +420,22 @@ void fll_stream_core(lua_State *L);
 void fll_comm_core(lua_State *L);
 void fll_secret_core(lua_State *L);
 void fll_net_core(lua_State *L);
-extern const luaL_Reg fll_stream_methods[];
 bool fll_tostream(lua_State *L, int i, const char *where, fl_device *d,
                   int *number);                /* false: nil or nothing */
 void fll_pin(lua_State *L, fl_lua *st, int i); /* pushes a pinned copy */
 void fll_vmap_core(lua_State *L);
 /* dlpack.c */
 void fll_dlpack_core(lua_State *L);
-extern const luaL_Reg fll_dlpack_methods[];
-extern const luaL_Reg fll_random_methods[];
+extern const luaL_Reg fll_dlpack_methods[], fll_stream_methods[],
+    fll_random_methods[], fll_autograd_methods[];
 fl_generator *fll_checkgenerator(lua_State *L, int i, const char *where);
 void fll_autograd_open(lua_State *L, fl_lua *st);
 void fll_autograd_core(lua_State *L);
-extern const luaL_Reg fll_autograd_methods[];
 void fll_custom_open(lua_State *L, fl_lua *st);
 void fll_custom_core(lua_State *L);
 void fll_checkpoint_core(lua_State *L);
 void fll_compile_core(lua_State *L);
+void fll_capture_core(lua_State *L);
 void fll_modes_core(lua_State *L);
 void fll_scope_core(lua_State *L);
 void fll_file_core(lua_State *L);

@@ -11,10 +11,11 @@ extern "C" {
 #endif
 
 typedef struct fl_backend fl_backend;
-typedef struct fl_stream fl_stream;   /* the backend's own */
-typedef struct fl_event fl_event;     /* the backend's own */
-typedef struct fl_program fl_program; /* see program.h */
-typedef struct fl_tile fl_tile;       /* see tile.h */
+typedef struct fl_stream fl_stream;         /* the backend's own */
+typedef struct fl_event fl_event;           /* the backend's own */
+typedef struct fl_graph_exec fl_graph_exec; /* the backend's own */
+typedef struct fl_program fl_program;       /* see program.h */
+typedef struct fl_tile fl_tile;             /* see tile.h */
 typedef struct fl_raw fl_raw; /* a kernel of the user's; the backend's own */
 typedef struct fl_launch fl_launch;
 
@@ -283,6 +284,17 @@ struct fl_backend {
   /* a range of this name begins in the timeline of the device's tools, NULL: it
    * ends; may be NULL */
   fl_status (*range)(fl_backend *b, const char *name);
+  /* Launch graphs; all NULL: there are none. From capture_begin to capture_end
+   * the stream records its launches instead of running them. Meanwhile whatever
+   * waits for it or copies to or from the host fails. */
+  fl_status (*capture_begin)(fl_backend *b, int device, fl_stream *s);
+  /* Ends the capture, also when it fails; `exec` NULL: the record is dropped */
+  fl_status (*capture_end)(fl_backend *b, int device, fl_stream *s,
+                           fl_graph_exec **exec);
+  /* runs the launches on the stream that recorded them; a failure of one has
+   * the sequence number that it was recorded with */
+  fl_status (*exec_launch)(fl_backend *b, fl_graph_exec *e, uint64_t seq);
+  void (*exec_free)(fl_backend *b, fl_graph_exec *e); /* waits for it */
 };
 
 /* --- the backends that come with the library --- */

@@ -108,5 +108,6 @@ FL_API const char *fl_site_text(fl_runtime *rt, fl_site s);
 #include "profile.h"
 #include "ranks.h"
 #include "compiled.h"
+#include "graphs.h"
 
 #endif

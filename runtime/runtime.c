@@ -134,6 +134,7 @@ void fl_runtime_close(fl_runtime *rt) {
   fli_window_free(rt);
   fli_autocast_forget(rt);
   fli_profile_close(rt);
+  fli_graphs_close(rt);
   for (int k = 0; k < rt->n_backends; k++)
     for (int i = 0; i < rt->n_devices[k]; i++)
       fl_device_sync(rt, k << 8 | i);

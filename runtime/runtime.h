@@ -171,6 +171,9 @@ struct fl_runtime {
   struct fli_lending *lending; /* what other libraries hold (dlpack.c) */
   fl_backend *cpu;
   fli_launch_note ring[FLI_RING];
+  fli_noted *noted;
+  struct fli_capture *capture; /* of a graph, under way: memory/capture.h */
+  struct fl_graph *graphs;     /* all of them */
 };
 
 static inline void fli_mode_set(fl_runtime *rt, int mode, bool on) {

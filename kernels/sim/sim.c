@@ -228,6 +228,10 @@ fl_status fl_sim_open(const fl_backend_options *o, fl_backend *cpu,
       .close = sim_close,
       .control = fl_sim_control,
       .stream_handle = fl_sim_stream_handle,
+      .capture_begin = fl_sim_capture_begin,
+      .capture_end = fl_sim_capture_end,
+      .exec_launch = fl_sim_exec_launch,
+      .exec_free = fl_sim_exec_free,
   };
   *b = &s->table;
   return FL_OK;

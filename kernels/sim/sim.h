@@ -33,7 +33,8 @@ struct fl_stream {
   pthread_cond_t work;
   bool started, stop;
   fl_sim_task *head, *tail;
-  uint64_t queued, done; /* tasks */
+  uint64_t queued, done;  /* tasks */
+  fl_graph_exec *capture; /* gets launches instead of the queue, or NULL */
   /* the first failure that is not reported yet; EFAULT stays */
   atomic_bool failed;
   fl_status status;
@@ -80,6 +81,11 @@ fl_status fl_sim_event_record(fl_backend *b, fl_event *e, fl_stream *s);
 fl_status fl_sim_event_wait(fl_backend *b, fl_event *e, fl_stream *s);
 bool fl_sim_event_done(fl_backend *b, fl_event *e);
 double fl_sim_event_elapsed(fl_backend *b, fl_event *from, fl_event *to);
+fl_status fl_sim_capture_begin(fl_backend *b, int device, fl_stream *s);
+fl_status fl_sim_capture_end(fl_backend *b, int device, fl_stream *s,
+                             fl_graph_exec **exec);
+fl_status fl_sim_exec_launch(fl_backend *b, fl_graph_exec *e, uint64_t seq);
+void fl_sim_exec_free(fl_backend *b, fl_graph_exec *e);
 /* With the lock: returns when all that is queued anywhere has run. */
 void fl_sim_wait_all(fl_sim *s);
 void fl_sim_streams_close(fl_sim *s);

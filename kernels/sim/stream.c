@@ -19,7 +19,7 @@
 #define QUEUE_MOST 100
 #define STAGED     ((size_t)1 << 20) /* larger copies in are waited for */
 
-typedef enum task_kind { LAUNCH, COPY, RECORD, AWAIT, FOLLOW } task_kind;
+typedef enum task_kind { LAUNCH, COPY, RECORD, AWAIT, FOLLOW, GRAPH } task_kind;
 
 struct fl_event {
   int device;
@@ -41,8 +41,17 @@ struct fl_sim_task {
   fl_event *event;
   fl_stream *leader; /* FOLLOW: until it has done `ticket` tasks */
   uint64_t ticket;
+  fl_graph_exec *exec;
+  int64_t fault; /* GRAPH: its launch that ends the device, negative: none */
   /* views, attributes and note of a launch, or staged bytes */
   _Alignas(FL_ALIGN) unsigned char payload[];
+};
+
+struct fl_graph_exec {
+  fl_stream *stream;
+  fl_sim_task *first, *last; /* launches */
+  int64_t n;
+  fl_status failed; /* what a graph cannot have was asked of the stream */
 };
 
 /* --- running (on the stream's thread, without the lock) --- */
@@ -128,6 +137,14 @@ static void run_launch(fl_stream *s, fl_sim_task *t) {
   }
 }
 
+static void run_graph(fl_stream *s, const fl_sim_task *t) {
+  int64_t k = 0;
+  for (fl_sim_task *l = t->exec->first; l; l = l->next) {
+    l->faulty = k++ == t->fault;
+    run_launch(s, l);
+  }
+}
+
 static void drop_event(fl_event *e) { /* with the lock */
   if (e && --e->holders == 0)
     free(e);
@@ -155,6 +172,8 @@ static void *run_stream(void *stream) {
     sleep_us(t->delay_us);
     if (t->kind == LAUNCH)
       run_launch(s, t);
+    else if (t->kind == GRAPH)
+      run_graph(s, t);
     else if (t->kind == COPY && failure_of(s) != FL_EFAULT)
       memmove(t->to, t->from, t->bytes);
     pthread_mutex_lock(&sim->lock);
@@ -219,6 +238,16 @@ static fl_status stream_queue(fl_stream *s, fl_sim_task *t) {
   s->queued++;
   pthread_cond_signal(&s->work);
   return FL_OK;
+}
+
+/* What a GPU refuses as well; the capture has failed. With the lock. */
+static fl_status stream_waits(const fl_stream *s) {
+  if (!s || !s->capture)
+    return FL_OK;
+  s->capture->failed = fli_fail(
+      FL_EUNSUPPORTED, "sim:%d: its stream is captured: it takes only launches",
+      s->device);
+  return s->capture->failed;
 }
 
 static void wait_for(fl_stream *s, uint64_t ticket) {
@@ -300,6 +329,13 @@ fl_status fl_sim_launch(fl_backend *b, fl_kernel k, const fl_launch *l) {
   }
   pthread_mutex_lock(&sim->lock);
   fl_stream *s = stream_of(sim, l->device, l->stream);
+  if (s && s->capture) {
+    *(s->capture->last ? &s->capture->last->next : &s->capture->first) = t;
+    s->capture->last = t;
+    s->capture->n++;
+    pthread_mutex_unlock(&sim->lock);
+    return FL_OK;
+  }
   t->delay_us = sim->delay_us;
   t->faulty = sim->fault == 0;
   if (sim->fault >= 0)
@@ -370,7 +406,9 @@ fl_status fl_sim_copy(fl_backend *b, int device, fl_stream *s,
   t->bytes = bytes;
   pthread_mutex_lock(&sim->lock);
   fl_status status = FL_ENOMEM;
-  if ((s = stream_of(sim, device, s))) {
+  if ((s = stream_of(sim, device, s)) && (status = stream_waits(s)))
+    free(t);
+  else if (s) {
     t->delay_us = sim->delay_us;
     status = queue_copy(sim, s, t, from_device);
     if (!status && (kind == FL_COPY_OUT || (kind == FL_COPY_IN && !staged)))
@@ -451,8 +489,8 @@ fl_status fl_sim_stream_sync(fl_backend *b, int device, fl_stream *s,
   fl_sim *sim = b->state;
   pthread_mutex_lock(&sim->lock);
   s = s ? s : sim->first[device];
-  fl_status status = FL_OK;
-  if (s) {
+  fl_status status = stream_waits(s);
+  if (s && !status) {
     wait_for(s, s->queued);
     status = stream_tell(s, failed);
     if (status && status != FL_EFAULT) {
@@ -502,7 +540,9 @@ static fl_status queue_event(fl_sim *sim, task_kind kind, fl_event *e,
     return FL_ENOMEM;
   pthread_mutex_lock(&sim->lock);
   fl_status status = FL_ENOMEM;
-  if ((s = stream_of(sim, e->device, s))) {
+  if ((s = stream_of(sim, e->device, s)) && (status = stream_waits(s)))
+    free(t);
+  else if (s) {
     t->event = e;
     t->ticket = e->recorded + (kind == RECORD);
     status = stream_queue(s, t);
@@ -537,4 +577,82 @@ double fl_sim_event_elapsed(fl_backend *b, fl_event *from, fl_event *to) {
   double us = to->us - from->us;
   pthread_mutex_unlock(&sim->lock);
   return us;
+}
+
+/* --- graphs --- */
+
+fl_status fl_sim_capture_begin(fl_backend *b, int device, fl_stream *s) {
+  fl_sim *sim = b->state;
+  fl_graph_exec *e = calloc(1, sizeof *e);
+  if (!e)
+    return fli_fail(FL_ENOMEM, "out of memory: a graph");
+  pthread_mutex_lock(&sim->lock);
+  s = stream_of(sim, device, s);
+  fl_status status = s ? stream_waits(s) : FL_ENOMEM;
+  if (!status) {
+    e->stream = s;
+    s->capture = e;
+  }
+  pthread_mutex_unlock(&sim->lock);
+  if (status)
+    free(e);
+  return status;
+}
+
+static void exec_drop(fl_graph_exec *e) {
+  for (fl_sim_task *t = e->first, *next; t; t = next) {
+    next = t->next;
+    free(t);
+  }
+  free(e);
+}
+
+fl_status fl_sim_capture_end(fl_backend *b, int device, fl_stream *s,
+                             fl_graph_exec **exec) {
+  fl_sim *sim = b->state;
+  pthread_mutex_lock(&sim->lock);
+  s = stream_of(sim, device, s);
+  fl_graph_exec *e = s ? s->capture : NULL;
+  if (e)
+    s->capture = NULL;
+  pthread_mutex_unlock(&sim->lock);
+  if (!e)
+    return fli_fail(FL_EARG, "sim:%d: its stream is not captured", device);
+  fl_status status = e->failed;
+  if (exec && !status)
+    *exec = e;
+  else
+    exec_drop(e);
+  return status
+             ? fli_fail(status, "sim:%d: what was captured is no graph", device)
+             : FL_OK;
+}
+
+fl_status fl_sim_exec_launch(fl_backend *b, fl_graph_exec *e, uint64_t seq) {
+  fl_sim *sim = b->state;
+  (void)seq; /* failures have the numbers of the launches inside */
+  fl_sim_task *t = task_new(GRAPH, 0);
+  if (!t)
+    return FL_ENOMEM;
+  t->exec = e;
+  pthread_mutex_lock(&sim->lock);
+  t->delay_us = sim->delay_us;
+  t->fault = sim->fault >= 0 && sim->fault < e->n ? sim->fault : -1;
+  if (sim->fault >= 0)
+    sim->fault = sim->fault >= e->n ? sim->fault - e->n : -1;
+  fl_status status = stream_waits(e->stream);
+  if (status)
+    free(t);
+  else
+    status = stream_queue(e->stream, t);
+  pthread_mutex_unlock(&sim->lock);
+  return status;
+}
+
+void fl_sim_exec_free(fl_backend *b, fl_graph_exec *e) {
+  fl_sim *sim = b->state;
+  pthread_mutex_lock(&sim->lock);
+  wait_for(e->stream, e->stream->queued);
+  pthread_mutex_unlock(&sim->lock);
+  exec_drop(e);
 }

@@ -121,6 +121,15 @@ typedef struct fli_launch_note {
   int64_t shape[3][4];
 } fli_launch_note;
 
+/* Launches that are run again and again, with the numbers of their first time:
+ * those of a graph. */
+typedef struct fli_noted {
+  fli_launch_note *notes; /* by their numbers */
+  uint32_t n, room;
+  struct fli_noted *next; /* of the runtime's */
+} fli_noted;
+/* The note of launch `seq` in one of them, NULL if there is none. */
+const fli_launch_note *fli_noted_find(const fl_runtime *rt, uint64_t seq);
 /* Fails with the site of a launch whose failure came later, from the ring. */
 fl_status fli_late_failure(fl_runtime *rt, fl_status s,
                            const fli_launch_note *n, uint64_t seq);

@@ -14,6 +14,22 @@ fl_status fli_late_failure(fl_runtime *rt, fl_status s,
   return fli_fail(s, "%s (launched at %s)", text, fl_site_text(rt, n->site));
 }
 
+const fli_launch_note *fli_noted_find(const fl_runtime *rt, uint64_t seq) {
+  for (const fli_noted *k = rt->noted; k; k = k->next) {
+    uint32_t low = 0, high = k->n;
+    while (low < high) {
+      uint32_t at = low + (high - low) / 2;
+      if (k->notes[at].seq < seq)
+        low = at + 1;
+      else
+        high = at;
+    }
+    if (low < k->n && k->notes[low].seq == seq)
+      return &k->notes[low];
+  }
+  return NULL;
+}
+
 /* A growing text owned by the runtime. */
 char *fli_text(fl_runtime *rt, size_t room) {
   char *p = realloc(rt->text, room);

@@ -311,7 +311,7 @@ fl_status fli_send(fl_runtime *rt, fl_device d, fl_kernel kernel,
   fl_status s = b->stream_peek(b, l->device, l->stream, &failed);
   if (!s && (s = b->launch(b, kernel, l)) != FL_EFAULT)
     return s;
-  return fli_stream_finish(rt, d); /* reports it once, with its line */
+  return rt->capture ? s : fli_stream_finish(rt, d); /* once, with its line */
 }
 
 static fl_status send_timed(work *w, fl_kernel kernel, const fl_launch *l) {

@@ -29,6 +29,10 @@ void fli_profile_close(fl_runtime *rt);
 fl_status fli_copy(fl_runtime *rt, fl_device d, fl_copy_kind kind, void *to,
                    fl_device from_device, const void *from, size_t bytes);
 
+/* --- graph.c --- */
+
+void fli_graphs_close(fl_runtime *rt); /* before tensors are closed */
+
 /* --- transfer.c --- */
 
 /* The row `copy`, as d or, FL_NODTYPE, as it is. */

@@ -14,9 +14,18 @@ fl_status fli_streams_launch(fl_runtime *rt, fl_device d, const fl_call *c,
       FLI_TRY(fli_stream_uses(rt, d, t->storage->block));
   }
   FLI_TRY(fli_stream_note(rt, d));
+  const char *op = c->op->info.name;
+  if (rt->watch & FLI_WATCH_CAPTURE) {
+    FLI_TRY(fli_capture_launch(rt, d, op));
+    for (int k = 0; k < n_in; k++)
+      if (in[k].tensor)
+        FLI_TRY(fli_capture_uses(in[k].tensor,
+                                 fli_op_writes(c->op, c->attrs, n_in, k)));
+    for (int k = 0; k < n_out; k++)
+      FLI_TRY(fli_capture_uses(out[k], true));
+  }
   if (!(rt->watch & FLI_WATCH_RACES))
     return FL_OK;
-  const char *op = c->op->info.name;
   for (int k = 0; k < n_in; k++)
     if (in[k].tensor)
       FLI_TRY(fli_race_check(rt, d, now, in[k].tensor,

@@ -73,7 +73,7 @@ static fl_status raw_send(fl_runtime *rt, fl_backend *b, const fl_launch *l,
   fl_status s = b->stream_peek(b, l->device, l->stream, &failed);
   if (!s && (s = b->launch(b, kernel, l)) != FL_EFAULT)
     return s;
-  return fli_stream_finish(rt, d);
+  return rt->capture ? s : fli_stream_finish(rt, d);
 }
 
 /* With its place in the ring, and in the profile if there is one; what is known
@@ -92,6 +92,11 @@ static fl_status raw_launch(fl_runtime *rt, const fl_launch *l, fl_device d,
       bytes += (double)t->numel * (double)fl_dtype_size(t->meta.dtype);
   }
   fli_note_launch(rt, l->op, site, l->seq, n_metas, metas);
+  if (rt->watch & FLI_WATCH_CAPTURE)
+    FLI_TRY(fli_capture_launch(rt, d, l->op));
+  for (int k = 0; k < n && rt->watch & FLI_WATCH_CAPTURE; k++)
+    if (args[k].tensor)
+      FLI_TRY(fli_capture_uses(args[k].tensor, args[k].writes));
   if (!rt->profile)
     return raw_send(rt, b, l, d);
   fli_profiled what = {l->op, site, d, FL_NODTYPE, false, 0, bytes};

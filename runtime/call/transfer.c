@@ -1,5 +1,6 @@
 /* Values that enter or leave tensors, and tensors that move to another device
  * or dtype. Strided tensors are copied by calls of operators. */
+#include "../memory/capture.h"
 #include "../memory/stream.h"
 #include "../tape/tape.h"
 #include "call.h"
@@ -71,8 +72,9 @@ fl_status fl_tensor_read(fl_tensor *t, void *to, size_t bytes) {
   if (bytes == 0)
     return FL_OK;
   FLI_NEED(to, "to");
+  fl_device d = t->storage->device;
+  FLI_TRY(fli_capture_refuses(t->rt, d, "values that the host reads"));
   FLI_TRY(transfer_plain(t, &p));
-  fl_device d = p->storage->device;
   fl_backend *b = fli_backend(t->rt, d);
   fl_status s = fli_settle(p);
   if (s == FL_OK)
@@ -96,6 +98,8 @@ fl_status fl_tensor_write(fl_tensor *t, const void *from, size_t bytes) {
   FLI_NEED(from, "from");
   FLI_TRY(fli_check_writable(t, "write", ""));
   fl_runtime *rt = t->rt;
+  FLI_TRY(fli_capture_refuses(rt, t->storage->device,
+                              "values that the host writes"));
   if (!t->contiguous) { /* through a contiguous tensor, and assign */
     fl_tensor *p, *same;
     FLI_TRY(fl_tensor_new(rt, t->meta.dtype, t->meta.ndim, t->meta.shape,
@@ -146,7 +150,9 @@ fl_status fl_tensor_item(fl_tensor *t, double *f, int64_t *i) {
   if (fli_is_complex(t->meta.dtype))
     return fli_fail(FL_EDTYPE, "item: %s has two parts: take real() or imag()",
                     fl_dtype_name(t->meta.dtype));
-  FLI_TRY(fl_tensor_read(t, &v, fl_dtype_size(t->meta.dtype)));
+  fl_status read = fl_tensor_read(t, &v, fl_dtype_size(t->meta.dtype));
+  if (read)
+    return t->rt->capture ? fli_told("item", read) : read;
   int64_t whole = 0;
   double real = 0;
   switch (t->meta.dtype) {
@@ -230,6 +236,11 @@ static fl_status move_bytes(fl_tensor *from, fl_tensor *to, bool async) {
   fl_backend *bf = fli_backend(rt, df), *bt = fli_backend(rt, dt);
   if (bytes == 0)
     return FL_OK;
+  FLI_TRY(fli_capture_refuses(
+      rt, -1,
+      bt->flags & FL_BACKEND_HOST   ? "values that the host reads"
+      : bf->flags & FL_BACKEND_HOST ? "values that the host writes"
+                                    : "a copy between devices"));
   FLI_TRY(fli_settle(from));
   if (bf == bt && !(bf->flags & FL_BACKEND_HOST)) {
     if (!async)

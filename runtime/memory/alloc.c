@@ -24,6 +24,7 @@ struct fli_allocator {
   fli_memory *memory[FLI_MAX_BACKENDS][FLI_MAX_DEVICES];
   size_t limit[FLI_MAX_BACKENDS][FLI_MAX_DEVICES];
   _Atomic(fli_block *) returned; /* freed by other threads */
+  fli_block *later;              /* freed in a capture, to wait for streams */
   int64_t asked, skip, failing;  /* failure injection */
   bool watched;                  /* tracing, or failing */
   bool reclaiming;
@@ -148,7 +149,7 @@ static inline void slab_push(fli_heap *h, fli_slab *s, fli_block *b) {
     slab_list(s);
   if (--s->used == 0) {
     h->empty += s->span->size;
-    if (h->empty > EMPTY_KEPT && (s->prev || s->next))
+    if (h->ended || (h->empty > EMPTY_KEPT && (s->prev || s->next)))
       slab_free(s);
   }
 }
@@ -217,13 +218,16 @@ static void waiting_end(fli_heap *h, fli_waiting *w) {
   free(w);
 }
 
-/* Frees the blocks that other streams have passed; `all`: waits for them. */
+/* Frees the blocks that other streams have passed; `all`: waits for them. In a
+ * capture it does nothing: events are not looked at. */
 static void give_waiting(fli_memory *m, bool all) {
   fli_waiting **at = &m->first, *before = NULL;
   for (int late = 0; *at && (all || late < 8);) {
     fli_waiting *w = *at;
     fli_heap *h = heap_with(w->block);
     fl_backend *b = h->backend;
+    if (fli_capturing(h->rt, h->device))
+      return;
     bool passed = true;
     if (all)
       fli_stream_settle(h->rt, h->device, ~FLI_TRAILED);
@@ -252,8 +256,12 @@ static void block_free(struct fli_allocator *a, fli_block *b) {
   b->bytes = FLI_NOT_LIVE;
   if (FLI_LIKELY(b->users == 0))
     block_give(h, b);
-  else
+  else if (!fli_capturing(h->rt, h->device))
     block_wait(h, b);
+  else {
+    b->next = a->later;
+    a->later = b;
+  }
   if (a->watched && a->trace)
     a->trace(a->trace_context, h->device, -(int64_t)bytes, h->all->live);
 }
@@ -294,119 +302,6 @@ void fli_free(fl_runtime *rt, fli_block *b) {
 
 /* --- out of memory --- */
 
-/* "12.0 MB": three digits, powers of ten as in the limits people set. */
-static const char *bytes_text(char out[16], size_t bytes) {
-  static const char *const units[] = {"KB", "MB", "GB", "TB", "PB", "EB"};
-  double v = (double)bytes / 1000;
-  int u = 0;
-  if (bytes < 1000) {
-    snprintf(out, 16, "%zu B", bytes);
-    return out;
-  }
-  for (; v >= 999.5 && u < 5; u++)
-    v /= 1000;
-  snprintf(out, 16, "%.*f %s", v < 9.995 ? 2 : v < 99.95 ? 1 : 0, v, units[u]);
-  return out;
-}
-
-typedef struct holding {
-  fl_site site;
-  size_t bytes;
-} holding;
-
-static int by_site(const void *a, const void *b) {
-  fl_site x = ((const holding *)a)->site, y = ((const holding *)b)->site;
-  return (x > y) - (x < y);
-}
-
-static int by_bytes(const void *a, const void *b) {
-  size_t x = ((const holding *)a)->bytes, y = ((const holding *)b)->bytes;
-  return x != y ? (x < y) - (x > y) : by_site(a, b);
-}
-
-static size_t heap_holdings(const fli_heap *h, holding *list) {
-  size_t n = 0;
-  for (const fli_segment *g = h->segments; g; g = g->next)
-    for (const fli_span *s = g->first; s; s = s->after) {
-      const fli_block *b = s->slab ? s->slab->blocks : &s->block;
-      for (uint32_t i = 0; i < (s->slab ? s->slab->carved : 1); i++)
-        if (b[i].bytes != FLI_NOT_LIVE)
-          list[n++] = (holding){b[i].site, b[i].bytes};
-    }
-  return n;
-}
-
-/* Live bytes of each site, the most first; *list is the caller's to free. */
-static size_t holdings(const fli_memory *all, holding **list) {
-  size_t n = 0, m = 0;
-  *list = malloc((all->blocks + 1) * sizeof **list);
-  if (!*list)
-    return 0;
-  for (int i = 0; i < FLI_STREAMS; i++)
-    if (all->heap[i])
-      n += heap_holdings(all->heap[i], *list + n);
-  qsort(*list, n, sizeof **list, by_site);
-  for (size_t i = 0; i < n; i++) {
-    if (m && (*list)[m - 1].site == (*list)[i].site)
-      (*list)[m - 1].bytes += (*list)[i].bytes;
-    else
-      (*list)[m++] = (*list)[i];
-  }
-  qsort(*list, m, sizeof **list, by_bytes);
-  return m;
-}
-
-static size_t largest_free(const fli_memory *m) {
-  size_t most = 0;
-  for (int i = 0; i < FLI_STREAMS; i++) {
-    size_t here = m->heap[i] ? fli_span_largest(m->heap[i]) : 0;
-    most = here > most ? here : most;
-  }
-  return most;
-}
-
-static size_t limit_of(const fli_memory *m) {
-  return m->budget ? fli_budget_limit(m->budget) : m->limit;
-}
-
-static fl_status out_of_memory(fli_heap *h, size_t bytes, const char *why) {
-  char asked[16], live[16], reserved[16], limit[16], largest[16], part[16];
-  char most[256] = "", there_is[96] = "";
-  size_t at = 0, left = 0, total = 0;
-  const fli_memory *m = h->all;
-  fl_backend *b = h->backend;
-  holding *list;
-  if (b->memory_info &&
-      b->memory_info(b, h->device & 255, &left, &total) == FL_OK) {
-    char there[16];
-    snprintf(there_is, sizeof there_is, "; the device has %s free of %s",
-             bytes_text(part, left), bytes_text(there, total));
-  }
-  size_t used = m->budget ? fli_budget_used(m->budget) : 0;
-  if (used > m->reserved)
-    snprintf(there_is, sizeof there_is,
-             "; other threads and shared memory have %s of the limit",
-             bytes_text(part, used - m->reserved));
-  size_t n = holdings(m, &list);
-  for (size_t i = 0; i < n && i < 3 && list[i].bytes; i++) {
-    at += (size_t)snprintf(
-        most + at, sizeof most - at, "%s%s %s",
-        i ? ", " : "; held most: ", bytes_text(part, list[i].bytes),
-        fl_site_text(h->rt, list[i].site));
-    if (at >= sizeof most)
-      break;
-  }
-  free(list);
-  return fli_fail(
-      FL_ENOMEM,
-      "out of memory on %s%s: asked for %s; live %s in %zu blocks, reserved "
-      "%s, limit %s, largest free block %s%s%s",
-      fl_device_name(h->rt, h->device), why, bytes_text(asked, bytes),
-      bytes_text(live, m->live), m->blocks, bytes_text(reserved, m->reserved),
-      limit_of(m) ? bytes_text(limit, limit_of(m)) : "none",
-      bytes_text(largest, largest_free(m)), there_is, most);
-}
-
 static bool reclaim(struct fli_allocator *a, fli_heap *h, size_t bytes) {
   const fl_runtime_options *o = &h->rt->options;
   if (!o->reclaim || a->reclaiming)
@@ -440,9 +335,8 @@ static fl_status block_take(fli_heap *h, size_t bytes, bool tight,
 /* All heaps of the device return segments until no more than `keep` bytes are
  * reserved. */
 static void memory_trim(fli_memory *m, size_t keep) {
-  for (int i = 0; i < FLI_STREAMS && m->reserved > keep; i++) {
-    fli_heap *h = m->heap[i];
-    if (!h)
+  for (fli_heap *h = m->heaps; h && m->reserved > keep; h = h->next) {
+    if (h->kept)
       continue;
     size_t others = m->reserved - h->reserved;
     slabs_free_empty(h);
@@ -473,7 +367,7 @@ static fl_status block_force(struct fli_allocator *a, fli_heap *h, size_t bytes,
     memory_flush(h->all);
     s = block_take(h, bytes, true, b);
   }
-  return s == FL_ENOMEM ? out_of_memory(h, bytes, "") : s;
+  return s == FL_ENOMEM ? fli_out_of_memory(h, bytes, "") : s;
 }
 
 static fli_memory *memory_of(fl_runtime *rt, fl_device d) {
@@ -493,30 +387,86 @@ static bool alloc_direct(const fl_backend *b) {
   return said && strcmp(said, "direct") == 0 && !(b->flags & FL_BACKEND_HOST);
 }
 
+static fli_heap *heap_new(fl_runtime *rt, fl_device d, fli_memory *m) {
+  fli_heap *h = calloc(1, sizeof *h);
+  if (!h)
+    return NULL;
+  h->rt = rt;
+  h->device = d;
+  h->stream = fl_stream_current(rt, d);
+  h->backend = fli_backend(rt, d);
+  h->all = m;
+  h->next = m->heaps;
+  return m->heaps = h;
+}
+
 /* Of the stream that is used now. */
 static fli_heap *heap_of(fl_runtime *rt, fl_device d) {
   fli_heap **now = &rt->allocator->heap[d >> 8][d & 255];
   if (*now)
     return *now;
   fli_memory *m = memory_of(rt, d);
-  int stream = fl_stream_current(rt, d);
   if (!m)
     return NULL;
-  fli_heap **h = &m->heap[stream];
-  if (!*h && (*h = calloc(1, sizeof **h))) {
-    (*h)->rt = rt;
-    (*h)->device = d;
-    (*h)->stream = stream;
-    (*h)->backend = fli_backend(rt, d);
+  fli_heap **h = &m->heap[fl_stream_current(rt, d)];
+  if (!*h && (*h = heap_new(rt, d, m)))
     (*h)->direct = alloc_direct((*h)->backend);
-    (*h)->all = m;
-  }
   return *now = *h;
 }
 
 void fli_alloc_stream(fl_runtime *rt, fl_device d) {
   rt->allocator->heap[d >> 8][d & 255] = NULL;
   heap_of(rt, d);
+}
+
+/* --- pools of graphs --- */
+
+/* Those of graphs that are gone stay until they have no segment. */
+static void pools_reap(fli_memory *m) {
+  for (fli_heap **at = &m->heaps; *at;) {
+    fli_heap *h = *at;
+    if (h->ended && !h->segments) {
+      *at = h->next;
+      free(h);
+    } else
+      at = &h->next;
+  }
+}
+
+fl_status fli_pool_new(fl_runtime *rt, fl_device d, fli_heap **pool) {
+  fli_memory *m = memory_of(rt, d);
+  if (m)
+    pools_reap(m);
+  if (!m || !(*pool = heap_new(rt, d, m)))
+    return fli_fail(FL_ENOMEM, "out of memory on the host");
+  (*pool)->kept = true;
+  return FL_OK;
+}
+
+void fli_pool_use(fl_runtime *rt, fl_device d, fli_heap *pool) {
+  struct fli_allocator *a = rt->allocator;
+  a->heap[d >> 8][d & 255] = pool;
+  heap_of(rt, d);
+  while (!rt->capture && a->later) {
+    fli_block *b = a->later;
+    a->later = b->next;
+    block_wait(heap_with(b), b);
+  }
+}
+
+void fli_pool_end(fli_heap *pool) {
+  pool->kept = false;
+  pool->ended = true;
+  slabs_free_empty(pool);
+  fli_heap_trim(pool, 0);
+}
+
+bool fli_pool_has(const fli_heap *pool, const fli_block *b) {
+  return b && heap_with(b) == pool;
+}
+
+size_t fli_pool_bytes(const fli_heap *pool) {
+  return pool->reserved;
 }
 
 static bool failure_due(struct fli_allocator *a) {
@@ -544,9 +494,9 @@ static fl_status alloc_slow(fl_runtime *rt, fl_device d, size_t bytes,
   if (a->trace)
     a->trace(a->trace_context, d, (int64_t)bytes, h->all->live);
   if (failure_due(a))
-    return out_of_memory(h, bytes, " (injected)");
+    return fli_out_of_memory(h, bytes, " (injected)");
   if (bytes > ADDRESSABLE)
-    return out_of_memory(h, bytes, "");
+    return fli_out_of_memory(h, bytes, "");
   FLI_TRY(block_force(a, h, bytes, block));
   block_born(h, *block, bytes, site);
   *memory = (*block)->memory;
@@ -612,10 +562,8 @@ static void memory_close(fli_memory *m) {
     next = w->next;
     waiting_end(heap_with(w->block), w);
   }
-  for (int k = 0; k < FLI_STREAMS; k++) {
-    fli_heap *h = m->heap[k];
-    if (!h)
-      continue;
+  for (fli_heap *h = m->heaps, *after; h; h = after) {
+    after = h->next;
     for (fli_segment *g = h->segments; g; g = g->next)
       for (fli_span *s = g->first; s; s = s->after)
         free(s->slab);
@@ -654,9 +602,9 @@ void fl_memory_get(fl_runtime *rt, fl_device d, fl_memory_stats *s) {
                          .peak_live = m->peak,
                          .reserved = m->reserved,
                          .peak_reserved = m->peak_reserved,
-                         .limit = limit_of(m),
+                         .limit = fli_limit_of(m),
                          .blocks = m->blocks,
-                         .largest_free = largest_free(m),
+                         .largest_free = fli_largest_free(m),
                          .allocations = m->allocations,
                          .segments = m->segments_taken,
                          .flushes = m->flushes};
@@ -730,24 +678,8 @@ const char *fl_memory_holders(fl_runtime *rt, fl_device d, int most) {
     return "";
   struct fli_allocator *a = rt->allocator;
   fli_memory *m = memory_of(rt, d);
-  char part[16];
-  free(a->text);
-  a->text = NULL;
-  if (!m)
-    return "";
   drain(a);
-  holding *list;
-  size_t n = holdings(m, &list), at = 0;
-  for (size_t i = 0; i < n && (int64_t)i < most; i++) {
-    const char *where = fl_site_text(rt, list[i].site);
-    size_t room = strlen(where) + sizeof part + 2;
-    char *text = realloc(a->text, at + room);
-    if (!text)
-      break;
-    a->text = text;
-    at += (size_t)snprintf(text + at, room, "%s%s %s", at ? "\n" : "",
-                           bytes_text(part, list[i].bytes), where);
-  }
-  free(list);
+  free(a->text);
+  a->text = m ? fli_holders_text(rt, m, most) : NULL;
   return a->text ? a->text : "";
 }

@@ -1,9 +1,11 @@
-/* Between alloc.c (blocks: small ones in slabs, figures, failures) and
- * segment.c (spans of a backend's segments). Descriptions of memory lie in host
- * memory, apart from what they describe: the host cannot read a device. */
+/* Between alloc.c (blocks: small ones in slabs, figures, failures), segment.c
+ * (spans of a backend's segments) and holders.c (who holds them). Descriptions
+ * of memory lie in host memory, apart from what they describe: the host cannot
+ * read a device. */
 #ifndef FL_ALLOC_H
 #define FL_ALLOC_H
 
+#include "capture.h"
 #include "memory.h"
 
 #define FLI_GRANULE     64          /* small blocks are multiples of it */
@@ -93,13 +95,15 @@ typedef struct fli_waiting {
 } fli_waiting;
 
 /* All memory of one device: a heap for each of its streams, so that what one
- * has done with is not given to another that may be ahead of it. */
+ * has done with is not given to another that may be ahead of it, and pools: a
+ * heap for each graph, whose launches go on using its memory. */
 struct fli_memory {
   size_t live, peak, blocks;
   uint64_t allocations;
   size_t reserved, peak_reserved, limit;
   uint64_t segments_taken, flushes;
   fli_heap *heap[FLI_STREAMS];
+  fli_heap *heaps; /* these and the pools */
   fli_waiting *first, *last;
   fl_budget *budget; /* of the CPU: holds the limit; else NULL */
 };
@@ -112,7 +116,10 @@ struct fli_heap {
   fl_runtime *rt;
   fl_device device;
   int stream;
-  bool direct; /* every block is a segment of its own, and goes at once */
+  bool direct;    /* every block is a segment of its own, and goes at once */
+  bool kept;      /* of a graph: no segment is returned */
+  bool ended;     /* of a graph that is gone: each goes when it is free */
+  fli_heap *next; /* of the device */
   fl_backend *backend;
   fli_span *tree[FLI_POOLS];
   fli_segment *segments, *oldest, *newest;
@@ -134,5 +141,14 @@ void fli_heap_trim(fli_heap *h, size_t keep);
 /* Everything, whether in use or not. */
 void fli_heap_drop(fli_heap *h);
 size_t fli_span_largest(const fli_heap *h);
+
+/* --- holders.c --- */
+
+/* ENOMEM; the message has the figures and the sites that hold most. */
+fl_status fli_out_of_memory(fli_heap *h, size_t bytes, const char *why);
+size_t fli_largest_free(const fli_memory *m);
+size_t fli_limit_of(const fli_memory *m); /* 0: none */
+/* "12.0 MB train.lua:41", a line for each site; to be freed, NULL: none. */
+char *fli_holders_text(fl_runtime *rt, const fli_memory *m, int most);
 
 #endif

@@ -145,8 +145,14 @@ static void segment_retire(fli_segment *g) {
   segment_free(g);
 }
 
+/* A graph's launches use its memory; and while one is captured, the backend
+ * cannot wait for the work that may use a segment. */
+static bool segment_stays(const fli_heap *h) {
+  return h->kept || fli_capturing(h->rt, h->device);
+}
+
 void fli_heap_trim(fli_heap *h, size_t keep) {
-  while (h->oldest && h->reserved > keep)
+  while (h->oldest && h->reserved > keep && !segment_stays(h))
     segment_retire(h->oldest);
 }
 
@@ -332,8 +338,8 @@ void fli_span_give(fli_span *s) {
   tree_insert(tree, s);
   if (s->size == g->size) {
     idle_add(g);
-    if (h->direct)
-      segment_retire(g);
+    if (h->direct || h->ended)
+      fli_heap_trim(h, h->reserved - g->size);
     else
       fli_heap_trim(h, allowance(h, busy_of(h)));
   }

@@ -3,6 +3,7 @@
  * detection in race.c. A device that only uses its first stream has no lanes.
  */
 #include "stream.h"
+#include "capture.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -238,6 +239,7 @@ fl_status fl_stream_use(fl_runtime *rt, fl_device d, int stream) {
   struct fli_lanes *l = lanes_of(rt, d);
   if (!l || l->now == stream)
     return FL_OK;
+  FLI_TRY(fli_capture_refuses(rt, d, "a change of the stream"));
   l->now = stream;
   rt->streams[d >> 8][d & 255] = l->lane[stream]->stream;
   if (is_async(rt, d)) /* other devices have one queue */
@@ -296,15 +298,19 @@ static fl_status sync_one(fl_runtime *rt, fl_device d, int stream) {
   /* a device without work is not opened for this */
   if (!is_async(rt, d) || (!x && !rt->streams[d >> 8][d & 255]))
     return FL_OK;
+  FLI_TRY(fli_capture_refuses(rt, d, "a wait for the device"));
   fl_status s = b->stream_sync(b, d & 255, stream_of(rt, d, stream), &seq);
   if (x)
     fli_host_seen(rt, &x->clock);
   if (!s)
     return FL_OK;
   const fli_launch_note *n = &rt->ring[seq % FLI_RING];
+  const fli_launch_note *noted = fli_noted_find(rt, seq);
   for (int k = 0; x && n->seq != seq && k < FLI_RING; k++)
     if (x->ring[k].seq == seq)
       n = &x->ring[k];
+  if (noted)
+    n = noted;
   return fli_late_failure(rt, s, n, seq);
 }
 
@@ -385,6 +391,7 @@ fl_status fli_stream_order(fl_runtime *rt, fl_device d, int stream,
   for (int k = 0; k < l->n; k++) {
     if (k == stream || !(others >> k & 1))
       continue;
+    FLI_TRY(fli_capture_refuses(rt, d, "a wait for another stream"));
     fl_event *e = fli_stream_event(rt, d, k);
     fl_status s = e ? b->event_wait(b, e, x->stream) : FL_OK;
     if (e)
@@ -456,6 +463,7 @@ fl_status fl_mark_record(fl_mark *m, int stream) {
   FLI_TRY(check_mark(m));
   FLI_TRY(fli_settle_all(m->rt));
   FLI_TRY(stream_check(m->rt, m->device, stream));
+  FLI_TRY(fli_capture_refuses(m->rt, m->device, "events"));
   fl_backend *b = fli_backend(m->rt, m->device);
   if (m->event)
     FLI_TRY(b->event_record(b, m->event, stream_of(m->rt, m->device, stream)));
@@ -479,6 +487,7 @@ fl_status fl_mark_wait(fl_mark *m, fl_device d, int stream) {
     return FL_OK;
   if (d >> 8 != m->device >> 8)
     return fl_mark_sync(m); /* other hardware cannot wait for it */
+  FLI_TRY(fli_capture_refuses(rt, d, "a wait for an event"));
   fl_backend *b = fli_backend(rt, d);
   FLI_TRY(b->event_wait(b, m->event, stream_of(rt, d, stream)));
   lane *x = lane_of(rt, d, stream);

@@ -6,9 +6,14 @@
 
 enum {
   FLI_WATCH_STREAMS = 1, /* some device has several */
-  FLI_WATCH_RACES = 2    /* looked for: flare.debug_streams(true) */
+  FLI_WATCH_RACES = 2,   /* looked for: flare.debug_streams(true) */
+  FLI_WATCH_CAPTURE = 4  /* launches become part of a graph */
 };
 
+/* A launch becomes part of the graph that is captured: after its note. */
+fl_status fli_capture_launch(fl_runtime *rt, fl_device d, const char *op);
+/* It uses the tensor. */
+fl_status fli_capture_uses(const fl_tensor *t, bool writes);
 /* Before a launch while rt->watch is set. */
 fl_status fli_streams_launch(fl_runtime *rt, fl_device d, const fl_call *c,
                              int n_in, const fl_operand *in, int n_out,

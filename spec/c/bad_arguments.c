@@ -483,6 +483,38 @@ static void test_profile(void) {
   IGNORES(fl_copy_site(NULL, 0));
 }
 
+static void test_graphs(void) {
+  fl_graph *g = NULL;
+  fl_graph_stats s = {.runs = 5};
+  fl_device sim;
+  fl_tensor *none = NULL;
+  CHECK(fl_device_find(rt, "sim:0", &sim) == FL_OK);
+  NEEDS(fl_graph_begin(NULL, sim, &g), "rt");
+  NEEDS(fl_graph_begin(rt, sim, NULL), "out");
+  REFUSES(fl_graph_begin(rt, -1, &g), FL_EARG);
+  REFUSES(fl_graph_begin(rt, 0, &g), FL_EUNSUPPORTED);
+  NEEDS(fl_graph_end(NULL, 0, NULL), "g");
+  NEEDS(fl_graph_run(NULL, 0), "g");
+  IGNORES(fl_graph_free(NULL));
+  IGNORES(fl_graph_get(NULL, NULL));
+  IGNORES(fl_graph_get(NULL, &s));
+  CHECK(s.runs == 0);
+  CHECK(fl_graph_begin(rt, sim, &g) == FL_OK);
+  REFUSES(fl_graph_begin(rt, sim, &g), FL_EARG);
+  REFUSES(fl_graph_run(g, 0), FL_EUNSUPPORTED);
+  NEEDS(fl_graph_end(g, 1, NULL), "results");
+  REFUSES(fl_graph_end(g, -1, &none), FL_EARG);
+  fl_graph_free(g); /* while it is captured */
+  CHECK(fl_graph_begin(rt, sim, &g) == FL_OK);
+  TAKES(fl_graph_end(g, 1, &none));
+  REFUSES(fl_graph_end(g, 0, NULL), FL_EARG);
+  TAKES(fl_graph_run(g, 0));
+  IGNORES(fl_graph_get(g, NULL));
+  fl_graph_get(g, &s);
+  CHECK(s.runs == 1 && s.launches == 0);
+  fl_graph_free(g);
+}
+
 static void test_compiled(void) {
   fl_compiled *c = NULL;
   fl_compiled_stats s = {.windows = 5};
@@ -638,6 +670,7 @@ int main(void) {
   test_profile();
   test_ranks();
   test_compiled();
+  test_graphs();
   test_dlpack();
   test_closed();
   fl_tensor_release(t);

@@ -12,6 +12,7 @@
 #define CUmemAllocationGranularity_flags our_CUmemAllocationGranularity_flags
 #define CUmemGenericAllocationHandle     our_CUmemGenericAllocationHandle
 #define CUstreamCaptureStatus            our_CUstreamCaptureStatus
+#define CUstreamCaptureMode              our_CUstreamCaptureMode
 #define CUtensorMapDataType              our_CUtensorMapDataType
 #define CUtensorMapInterleave            our_CUtensorMapInterleave
 #define CUtensorMapSwizzle               our_CUtensorMapSwizzle
@@ -77,6 +78,7 @@
 #undef CUmemAllocationGranularity_flags
 #undef CUmemGenericAllocationHandle
 #undef CUstreamCaptureStatus
+#undef CUstreamCaptureMode
 #undef CUtensorMapDataType
 #undef CUtensorMapInterleave
 #undef CUtensorMapSwizzle
@@ -168,6 +170,7 @@ SIZE(CUdevice_attribute)
 SIZE(CUfunction_attribute)
 SIZE(CUmemAllocationGranularity_flags)
 SIZE(CUstreamCaptureStatus)
+SIZE(CUstreamCaptureMode)
 SIZE(CUmemGenericAllocationHandle)
 SIZE(CUtensorMapDataType)
 SIZE(CUtensorMapInterleave)

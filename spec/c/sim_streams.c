@@ -330,6 +330,58 @@ static void *open_gate(void *context) {
   return NULL;
 }
 
+static void test_graphs(void) {
+  open_sim();
+  void *x = device_vector(0, 1);
+  fl_graph_exec *e = NULL;
+  fl_event *event;
+  uint64_t failed = 0;
+  CHECK(sim->event_new(sim, 0, &event) == FL_OK);
+  CHECK(sim->capture_end(sim, 0, NULL, &e) == FL_EARG);
+  CHECK(sim->capture_begin(sim, 0, NULL) == FL_OK);
+  CHECK(launch(0, "add", x, 2) == FL_OK);
+  CHECK(launch(0, "double", x, 0) == FL_OK);
+  CHECK(launch(0, "fail", x, 0) == FL_OK);
+  uint64_t failing = seq;
+  CHECK(launch(0, "adam_step", x, 100) == FL_OK); /* writes: not after that */
+  CHECK(sim->capture_end(sim, 0, NULL, &e) == FL_OK && e);
+  CHECK(ran == 0 && first_of(0, x) == 1); /* nothing has run */
+  CHECK(sim->exec_launch(sim, e, ++seq) == FL_OK);
+  CHECK(sync_of(0, &failed) == FL_EINDEX && failed == failing);
+  CHECK(first_of(0, x) == 6);
+  CHECK(launch(0, "add", x, 1) == FL_OK); /* in the order of the stream */
+  CHECK(sim->exec_launch(sim, e, ++seq) == FL_OK);
+  CHECK(sync_of(0, NULL) == FL_EINDEX && first_of(0, x) == 18);
+  sim->exec_free(sim, e);
+  /* what a capture does not take makes it fail */
+  CHECK(sim->capture_begin(sim, 0, NULL) == FL_OK);
+  CHECK(sim->capture_begin(sim, 0, NULL) == FL_EUNSUPPORTED);
+  CHECK(sync_of(0, NULL) == FL_EUNSUPPORTED);
+  CHECK(sim->event_record(sim, event, NULL) == FL_EUNSUPPORTED);
+  CHECK(sim->event_wait(sim, event, NULL) == FL_EUNSUPPORTED);
+  CHECK(sim->copy(sim, 0, NULL, FL_COPY_OUT, &failed, 0, x, 8) ==
+        FL_EUNSUPPORTED);
+  CHECK(sim->capture_end(sim, 0, NULL, &e) == FL_EUNSUPPORTED);
+  CHECK(launch(0, "add", x, 1) == FL_OK && first_of(0, x) == 19);
+  /* one that is dropped; a fault in the middle of another */
+  CHECK(sim->capture_begin(sim, 0, NULL) == FL_OK);
+  CHECK(launch(0, "add", x, 1) == FL_OK);
+  CHECK(sim->capture_end(sim, 0, NULL, NULL) == FL_OK);
+  CHECK(sim->capture_begin(sim, 0, NULL) == FL_OK);
+  CHECK(launch(0, "add", x, 1) == FL_OK);
+  CHECK(launch(0, "add", x, 1) == FL_OK);
+  failing = seq;
+  CHECK(sim->capture_end(sim, 0, NULL, &e) == FL_OK);
+  CHECK(sim->control(sim, "fault", 3) == FL_OK);
+  CHECK(sim->exec_launch(sim, e, ++seq) == FL_OK);
+  CHECK(sync_of(0, NULL) == FL_OK);
+  CHECK(sim->exec_launch(sim, e, ++seq) == FL_OK);
+  CHECK(sync_of(0, &failed) == FL_EFAULT && failed == failing);
+  sim->exec_free(sim, e);
+  sim->event_free(sim, event);
+  sim->close(sim);
+}
+
 static void test_memory(void) {
   open_sim();
   void *x, *y;
@@ -383,6 +435,7 @@ int main(void) {
   test_events();
   test_failures();
   test_fault();
+  test_graphs();
   test_memory();
   test_options();
   return check_done("sim_streams");

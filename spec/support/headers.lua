@@ -6,8 +6,8 @@ local M = {}
 --- The public headers whose functions a host calls, in the order of the reference.
 M.files = {"runtime/flare.h", "runtime/devices.h", "runtime/tensors.h", "runtime/operators.h",
   "runtime/expressions.h", "runtime/modes.h", "runtime/gradients.h", "runtime/profile.h",
-  "runtime/ranks.h", "runtime/compiled.h", "runtime/types.h", "runtime/program.h",
-  "runtime/dlpack.h", "lua/flarelua.h"}
+  "runtime/ranks.h", "runtime/compiled.h", "runtime/graphs.h", "runtime/types.h",
+  "runtime/program.h", "runtime/dlpack.h", "lua/flarelua.h"}
 
 local function parameter(text)
   local name = text:match "%(%s*%*%s*([%w_]+)%s*%)" or text:match "([%w_]+)%s*$"

@@ -7,6 +7,9 @@ local cuda = {}
 --- Makes a kernel from CUDA source: flare.cuda.kernel{source = ..., name = ..., ...}.
 cuda.kernel = require "flare.cuda.kernel"
 
+--- Captures the launches of a function as a CUDA graph: flare.cuda.graph(f, inputs...).
+cuda.graph = require "flare.cuda.graph"
+
 --- Whether CUDA is available. The first call loads NVIDIA's driver.
 -- @return true, or false and the reason
 function cuda.available()

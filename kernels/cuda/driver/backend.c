@@ -64,7 +64,9 @@ static fl_status wait_for(fl_stream *s, CUevent e) {
 }
 
 fl_status flc_wait(fl_stream *s) {
-  fl_status status = wait_for(s, NULL);
+  fl_status status = flc_capture_waits(s, NULL);
+  if (status == FL_OK)
+    status = wait_for(s, NULL);
   if (status == FL_OK) {
     s->done = s->last;
     s->left = false;
@@ -73,7 +75,8 @@ fl_status flc_wait(fl_stream *s) {
 }
 
 fl_status flc_wait_event(fl_stream *s, CUevent e) {
-  return wait_for(s, e);
+  fl_status status = flc_capture_waits(s, NULL);
+  return status ? status : wait_for(s, e);
 }
 
 /* Whether something on the device was left running and still does. Taking back
@@ -92,6 +95,9 @@ static bool stuck(const flc_backend *c, const flc_device *d) {
 static bool backend_settle(flc_backend *c, flc_device *d) {
   if (stuck(c, d))
     return false;
+  for (fl_stream *s = c->streams; s; s = s->next)
+    if (s->device == d && s->capture)
+      return false;
   for (fl_stream *s = c->streams; s; s = s->next)
     if (s->device == d && flc_wait(s) == FL_EINTERRUPT)
       return false;
@@ -275,10 +281,11 @@ static fl_status backend_tell(fl_stream *s, uint64_t *failed) {
   uint64_t seq = s->mirror->seq;
   if (!seq)
     return FL_OK;
-  int k = (int)(seq % FLC_NAMES);
-  bool known = s->names[k].seq == seq;
-  int base = known ? s->names[k].base : 0;
-  const char *op = known ? s->names[k].op : "?";
+  const flc_name *name = &s->names[seq % FLC_NAMES];
+  if (name->seq != seq)
+    name = flc_capture_find(s, seq);
+  int base = name ? name->base : 0;
+  const char *op = name ? name->op : "?";
   if (failed)
     *failed = seq;
   if (s->mirror->bound < INT64_MIN / 2) /* a value, as random.cu reports it */
@@ -365,7 +372,9 @@ static fl_status event_record(fl_backend *b, fl_event *e, fl_stream *s) {
   flc_context before;
   if (!(s = flc_stream_find(backend_of(b), e->device->index, s)))
     return FL_EDEVICE;
-  fl_status status = flc_enter(s->device, &before);
+  fl_status status = flc_capture_waits(s, NULL);
+  if (status == FL_OK)
+    status = flc_enter(s->device, &before);
   if (status)
     return status;
   CUresult r = flc_cu->EventRecord(e->handle, s->handle);
@@ -377,7 +386,9 @@ static fl_status event_wait(fl_backend *b, fl_event *e, fl_stream *s) {
   flc_context before;
   if (!(s = flc_stream_find(backend_of(b), e->device->index, s)))
     return FL_EDEVICE;
-  fl_status status = flc_enter(s->device, &before);
+  fl_status status = flc_capture_waits(s, NULL);
+  if (status == FL_OK)
+    status = flc_enter(s->device, &before);
   if (status)
     return status;
   CUresult r = flc_cu->StreamWaitEvent(s->handle, e->handle, 0);
@@ -544,6 +555,14 @@ static void host_free(fl_backend *b, void *memory) {
 
 /* --- launching --- */
 
+fl_status flc_name_launch(fl_stream *s, const flc_name *name) {
+  if (s->capture)
+    return flc_capture_name(s->capture, name);
+  s->names[name->seq % FLC_NAMES] = *name;
+  s->last = name->seq;
+  return FL_OK;
+}
+
 static fl_status backend_launch(fl_backend *b, fl_kernel k,
                                 const fl_launch *given) {
   flc_backend *c = backend_of(b);
@@ -554,13 +573,14 @@ static fl_status backend_launch(fl_backend *b, fl_kernel k,
     return FL_EDEVICE;
   l.stream = s;
   l.handle = s->handle;
-  s->names[l.seq % FLC_NAMES] = (flc_name){l.seq, l.op, l.base, false};
-  s->last = l.seq;
-  fl_status status = flc_enter(s->device, &before);
+  fl_status status =
+      flc_name_launch(s, &(flc_name){l.seq, l.op, l.base, false});
+  if (status == FL_OK)
+    status = flc_enter(s->device, &before);
   if (status)
     return status;
   status = k(&l);
-  if (status == FL_OK && c->sync) {
+  if (status == FL_OK && c->sync && !s->capture) {
     uint64_t failed;
     status = stream_sync(b, l.device, s, &failed);
   }
@@ -621,6 +641,10 @@ fl_status fl_cuda_open(const fl_backend_options *o, fl_backend *cpu,
       .stream_handle = stream_handle,
       .stream_adopt = stream_adopt,
       .range = flc_range,
+      .capture_begin = flc_capture_begin,
+      .capture_end = flc_capture_end,
+      .exec_launch = flc_exec_launch,
+      .exec_free = flc_exec_free,
   };
   flc_precompile_open();
   *out = &c->base;

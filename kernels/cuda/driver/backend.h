@@ -40,9 +40,10 @@ struct fl_stream {
   flc_stage stage[2];
   unsigned turn;
   flc_name names[FLC_NAMES];
-  uint64_t last, done; /* launches: the last one, the last that is known to
-                          have run */
-  bool left;           /* a wait was interrupted: what runs may never end */
+  fl_graph_exec *capture; /* gets the launches now, or NULL */
+  uint64_t last, done;    /* launches: the last one, the last that is known to
+                             have run */
+  bool left;              /* a wait was interrupted: what runs may never end */
   fl_stream *next;
 };
 
@@ -70,6 +71,7 @@ struct flc_backend {
   fl_stream *streams;
   fl_stream *first[FLC_DEVICES];
   flc_segment *segments;
+  fl_graph_exec *execs; /* all graphs */
 };
 
 fl_stream *flc_stream_find(flc_backend *c, int device, fl_stream *s);
@@ -86,6 +88,21 @@ fl_status flc_tell_fault(fl_stream *s, uint64_t *failed);
 fl_status flc_transfer(fl_backend *b, int device, fl_stream *s,
                        fl_copy_kind kind, void *to, int from_device,
                        const void *from, size_t bytes);
+/* Remembers what the stream is about to launch. */
+fl_status flc_name_launch(fl_stream *s, const flc_name *name);
+
+/* graph.c */
+fl_status flc_capture_begin(fl_backend *b, int device, fl_stream *s);
+fl_status flc_capture_end(fl_backend *b, int device, fl_stream *s,
+                          fl_graph_exec **exec);
+fl_status flc_exec_launch(fl_backend *b, fl_graph_exec *e, uint64_t seq);
+void flc_exec_free(fl_backend *b, fl_graph_exec *e);
+/* Fails if the stream is captured, and the capture with it: what `op` (NULL: no
+ * operator) is about to do waits for the device or uses the host's memory. */
+fl_status flc_capture_waits(fl_stream *s, const char *op);
+fl_status flc_capture_name(fl_graph_exec *e, const flc_name *name);
+/* The launch of that number in a graph of the stream, or NULL. */
+const flc_name *flc_capture_find(const fl_stream *s, uint64_t seq);
 fl_status flc_stages_open(fl_stream *s);
 void flc_stages_close(fl_stream *s);
 

@@ -93,6 +93,9 @@ fl_status flc_zero(const fl_launch *l, void *p, size_t bytes) {
 
 fl_status flc_read(const fl_launch *l, void *to, const void *from,
                    size_t bytes) {
+  fl_status s = flc_capture_waits(l->stream, l->op);
+  if (s)
+    return s;
   return flc_transfer(&l->stream->backend->base, l->device, l->stream,
                       FL_COPY_OUT, to, l->device, from, bytes);
 }

@@ -423,8 +423,10 @@ FLC_KERNEL(raw) {
   fl_raw *k = c->kernel;
   flc_device *d = l->stream->device;
   const unsigned *g = c->grid, *t = c->block;
-  l->stream->names[l->seq % FLC_NAMES] = (flc_name){l->seq, k->name, 0, true};
-  fl_status s = k->on[d->index].handle ? FL_OK : raw_load(k, d);
+  fl_status s =
+      flc_name_launch(l->stream, &(flc_name){l->seq, k->name, 0, true});
+  if (s == FL_OK && !k->on[d->index].handle)
+    s = raw_load(k, d);
   if (s == FL_OK)
     s = raw_check(l, k, d, (uint64_t)t[0] * t[1] * t[2]);
   if (s)

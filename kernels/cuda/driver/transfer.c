@@ -109,7 +109,10 @@ fl_status flc_transfer(fl_backend *b, int device, fl_stream *s,
   flc_context before;
   if (!(s = flc_stream_find(c, device, s)))
     return FL_EDEVICE;
-  fl_status status = flc_enter(s->device, &before);
+  fl_status status =
+      kind == FL_COPY_WITHIN ? FL_OK : flc_capture_waits(s, NULL);
+  if (status == FL_OK)
+    status = flc_enter(s->device, &before);
   if (status)
     return status;
   CUdeviceptr there = (uintptr_t)to, here = (uintptr_t)from;

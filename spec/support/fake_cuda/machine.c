@@ -3,7 +3,9 @@
  * "name" never ends. FAKE_MEMORY is how many bytes there are, FAKE_LAUNCHED a
  * file that gets the names of what is launched, FAKE_MAJOR and FAKE_MINOR its
  * compute capability (9.0), FAKE_SHARED the bytes of shared memory that a block
- * may ask for. A program that waits for what never ends, other than by asking,
+ * may ask for. FAKE_LAUNCHED gets "graph" when one is launched, then the names
+ * of its launches. A call that breaks a capture makes it fail as a driver does.
+ * A program that waits for what never ends, other than by asking,
  * is stopped with status 99. */
 #include "../../../kernels/cuda/driver/library.h"
 
@@ -36,7 +38,88 @@ static int number_of(const char *variable, int otherwise) {
   return said ? atoi(said) : otherwise;
 }
 
+/* --- captures: one at a time, of any stream --- */
+
+enum { UNSUPPORTED = 900, INVALIDATED = 901 };
+
+typedef struct node {
+  const char *name; /* of a kernel; NULL: bytes */
+  unsigned shared;
+  CUdeviceptr to, from; /* no `from`: they become `value` */
+  size_t bytes;
+  unsigned char value;
+} node;
+
+typedef struct CUgraph_st {
+  int n;
+  node nodes[4096];
+} graph;
+
+static graph *captured; /* under way */
+static bool invalidated;
+
+static CUresult breaks_capture(void) {
+  invalidated = true;
+  return UNSUPPORTED;
+}
+
+static CUresult add(node n) {
+  if (captured->n == 4096)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  captured->nodes[captured->n++] = n;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus *status) {
+  (void)stream;
+  *status = captured != NULL;
+  return broken;
+}
+
+CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode) {
+  (void)stream;
+  if (broken || captured || mode != CU_STREAM_CAPTURE_MODE_RELAXED)
+    return broken ? broken : CUDA_ERROR_INVALID_VALUE;
+  invalidated = false;
+  captured = calloc(1, sizeof *captured);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuStreamEndCapture(CUstream stream, CUgraph *to) {
+  (void)stream;
+  *to = NULL;
+  if (invalidated) {
+    free(captured);
+    captured = NULL;
+    return INVALIDATED;
+  }
+  *to = captured;
+  captured = NULL;
+  return broken;
+}
+
+CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph g,
+                                     unsigned long long flags) {
+  graph *copy = malloc(sizeof *copy);
+  (void)flags;
+  *copy = *g;
+  *exec = (CUgraphExec)(void *)copy;
+  return broken;
+}
+
+CUresult cuGraphDestroy(CUgraph g) {
+  free(g);
+  return broken;
+}
+
+CUresult cuGraphExecDestroy(CUgraphExec exec) {
+  free(exec);
+  return captured ? breaks_capture() : broken;
+}
+
 static CUresult wait_for_all(void) {
+  if (captured)
+    return breaks_capture();
   if (hangs)
     _exit(99);
   return broken;
@@ -163,6 +246,8 @@ CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *p, void *host,
 CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t bytes,
                               CUstream stream) {
   (void)stream;
+  if (captured)
+    return breaks_capture();
   if (!broken && !hangs)
     memcpy((void *)(uintptr_t)to, from, bytes);
   return broken;
@@ -171,6 +256,8 @@ CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t bytes,
 CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t bytes,
                               CUstream stream) {
   (void)stream;
+  if (captured)
+    return breaks_capture();
   if (!broken && !hangs)
     memcpy(to, (void *)(uintptr_t)from, bytes);
   return broken;
@@ -178,12 +265,16 @@ CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t bytes,
 
 CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes,
                               CUstream stream) {
+  if (captured)
+    return add((node){.to = to, .from = from, .bytes = bytes});
   return cuMemcpyHtoDAsync_v2(to, (void *)(uintptr_t)from, bytes, stream);
 }
 
 CUresult cuMemsetD8Async(CUdeviceptr p, unsigned char value, size_t bytes,
                          CUstream stream) {
   (void)stream;
+  if (captured)
+    return add((node){.to = p, .value = value, .bytes = bytes});
   if (!broken && !hangs)
     memset((void *)(uintptr_t)p, value, bytes);
   return broken;
@@ -193,6 +284,8 @@ CUresult cuMemsetD8Async(CUdeviceptr p, unsigned char value, size_t bytes,
 
 CUresult cuStreamQuery(CUstream stream) {
   (void)stream;
+  if (captured)
+    return breaks_capture();
   return hangs ? CUDA_ERROR_NOT_READY : broken;
 }
 
@@ -254,16 +347,22 @@ CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute what,
   return broken;
 }
 
-static CUresult launch(CUfunction function, unsigned shared) {
-  const char *name = (const char *)function, *fault = getenv("FAKE_FAULT"),
-             *hang = getenv("FAKE_HANG"),
-             *code = fault ? strchr(fault, ':') : 0;
+static void note(const char *name) {
   const char *path = getenv("FAKE_LAUNCHED");
   FILE *f = path ? fopen(path, "a") : NULL;
   if (f) {
     fprintf(f, "%s\n", name);
     fclose(f);
   }
+}
+
+static CUresult launch(CUfunction function, unsigned shared) {
+  const char *name = (const char *)function, *fault = getenv("FAKE_FAULT"),
+             *hang = getenv("FAKE_HANG"),
+             *code = fault ? strchr(fault, ':') : 0;
+  if (captured)
+    return add((node){.name = name, .shared = shared});
+  note(name);
   if (broken)
     return broken;
   if (shared > (unsigned)number_of("FAKE_SHARED", 227 << 10))
@@ -287,4 +386,21 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function,
                           void **params, void **extra) {
   (void)params, (void)extra;
   return launch(function, config->sharedMemBytes);
+}
+
+CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
+  const graph *g = (const graph *)(void *)exec;
+  if (captured)
+    return breaks_capture();
+  note("graph");
+  for (int i = 0; i < g->n && !broken; i++) {
+    const node *n = &g->nodes[i];
+    if (n->name)
+      launch((CUfunction)(void *)n->name, n->shared);
+    else if (n->from)
+      cuMemcpyDtoDAsync_v2(n->to, n->from, n->bytes, stream);
+    else
+      cuMemsetD8Async(n->to, n->value, n->bytes, stream);
+  }
+  return CUDA_SUCCESS;
 }
