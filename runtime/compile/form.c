@@ -17,32 +17,42 @@ static int by_stride(int dims, const int64_t *size, const int64_t *stride,
   return n;
 }
 
+/* Divides the constant part of an access, `left`, among the dims. A digit may
+ * be negative where the rest of it is not: the larger quotient is taken if the
+ * smaller one would carry. */
+static bool split_offset(int64_t left, const fli_nest *nest, int n,
+                         const int *order, const int64_t *stride, fl_form *to) {
+  for (int k = 0; k < n; k++) {
+    int64_t s = stride[order[k]], q = left / s, low, high;
+    q -= left % s < 0;
+    if (k + 1 < n) {
+      fl_form *next = &to[order[k + 1]];
+      int64_t digit = stride[order[k + 1]];
+      fli_form_range(next, nest, &low, &high);
+      q += (left - q * s) / digit + high >= s / digit;
+    }
+    to[order[k]].offset += q;
+    left -= q * s;
+  }
+  return left == 0;
+}
+
 bool fli_form_split(const fl_form *at, const fli_nest *nest, int dims,
                     const int64_t *size, const int64_t *stride, int64_t offset,
                     fl_form *to, bool *inside) {
   int order[FL_TILE_DIMS], n = by_stride(dims, size, stride, order);
-  int64_t left = at->offset - offset;
+  int64_t constant = at->offset - offset;
   *inside = true;
   for (int i = 0; i < dims; i++) {
     to[i] = fli_form_constant(0);
     if (size[i] > 1 && stride[i] <= 0)
       return false;
   }
-  /* floor division: an offset before the region gives negative coordinates of
-   * the first dim, which `inside` and the mask see */
-  for (int k = 0; k < n; k++) {
-    int64_t s = stride[order[k]], q = left / s;
-    if (k == 0 && left % s < 0)
-      q--;
-    to[order[k]].offset = q;
-    left -= q * s;
-  }
-  if (left)
-    return false;
   for (int i = 0; i < nest->n; i++) {
-    left = nest->size[i] > 1 ? at->coef[i] : 0;
+    int64_t left = nest->size[i] > 1 ? at->coef[i] : 0;
     if (left < 0)
       return false;
+    constant += left * nest->low[i];
     for (int k = 0; k < n; k++) {
       to[order[k]].coef[i] = left / stride[order[k]];
       left %= stride[order[k]];
@@ -50,13 +60,19 @@ bool fli_form_split(const fl_form *at, const fli_nest *nest, int dims,
     if (left)
       return false;
   }
+  /* coordinates count from `low` on while the constant part is divided */
+  for (int k = 0; k < n; k++)
+    for (int i = 0; i < nest->n; i++)
+      to[order[k]].offset -= to[order[k]].coef[i] * nest->low[i];
+  if (!split_offset(constant, nest, n, order, stride, to))
+    return false;
   for (int k = 0; k < n; k++) {
-    int64_t low, high;
+    int64_t low, high, own = size[order[k]];
     fli_form_range(&to[order[k]], nest, &low, &high);
-    if (low < 0 || high >= size[order[k]])
-      *inside = false;
-    /* the digits of an offset must not carry into the dim before */
-    if (k > 0 && (low < 0 || high >= stride[order[k - 1]] / stride[order[k]]))
+    *inside = *inside && low >= 0 && high < own;
+    /* no other element of the dim before may be meant */
+    int64_t most = k ? stride[order[k - 1]] / stride[order[k]] : 0;
+    if (k > 0 && (low < own - most || high >= most))
       return false;
   }
   return true;

@@ -7,10 +7,18 @@
 
 #include <string.h>
 
-typedef struct fli_nest { /* the sizes of a loop nest */
+/* The sizes of a loop nest, and which coordinates count: where a condition on
+ * coordinates holds, from low to high. */
+typedef struct fli_nest {
   int n;
-  int64_t size[FL_TILE_DIMS];
+  int64_t size[FL_TILE_DIMS], low[FL_TILE_DIMS], high[FL_TILE_DIMS];
 } fli_nest;
+
+static inline void fli_nest_add(fli_nest *nest, int64_t size) {
+  nest->size[nest->n] = size;
+  nest->low[nest->n] = 0;
+  nest->high[nest->n++] = size - 1;
+}
 
 static inline fl_form fli_form_constant(int64_t offset) {
   fl_form f;
@@ -38,14 +46,18 @@ static inline bool fli_form_equal(const fl_form *a, const fl_form *b, int n) {
 static inline void fli_form_range(const fl_form *f, const fli_nest *nest,
                                   int64_t *low, int64_t *high) {
   *low = *high = f->offset;
-  for (int i = 0; i < nest->n; i++)
-    *(f->coef[i] < 0 ? low : high) += f->coef[i] * (nest->size[i] - 1);
+  for (int i = 0; i < nest->n; i++) {
+    int64_t a = f->coef[i] * nest->low[i], b = f->coef[i] * nest->high[i];
+    *low += a < b ? a : b;
+    *high += a < b ? b : a;
+  }
 }
 
 /* An access `at` of `nest` as coordinates of a region of `dims` dims with these
  * sizes and strides from `offset` on: forms `to`, one for each dim. False: not
  * every access is one of the region's lattice. `inside` is false if coordinates
- * go beyond the sizes; a carry between dims never happens. */
+ * may lie beyond the sizes; an access whose coordinates do so is of no element
+ * of the region. */
 bool fli_form_split(const fl_form *at, const fli_nest *nest, int dims,
                     const int64_t *size, const int64_t *stride, int64_t offset,
                     fl_form *to, bool *inside);

@@ -49,6 +49,8 @@ bool fli_fuse_can(const fuse *f, const fli_entry *e) {
     return false;
   for (int k = 0; k < e->n_in; k++) {
     const fli_arg *a = fli_fuse_arg(f, e->arg + (uint32_t)k);
+    if (a->slot == FLI_ARG_NONE && fli_row_facts_of(e->op)->body)
+      continue;
     if (a->slot == FLI_ARG_NONE || fli_is_complex(a->meta.dtype))
       return false;
     for (int i = 0; i < a->meta.ndim; i++)
@@ -73,11 +75,13 @@ static bool group_cut(void *context, int dim, int64_t inner) {
   int n = g->nest.n;
   if (n == g->most_dims)
     return false;
-  for (int i = n; i > dim + 1; i--)
-    g->nest.size[i] = g->nest.size[i - 1];
-  g->nest.size[dim + 1] = inner;
-  g->nest.size[dim] /= inner;
-  g->nest.n++;
+  fli_nest old = g->nest;
+  g->nest.n = 0;
+  for (int i = 0; i < n; i++) {
+    fli_nest_add(&g->nest, i == dim ? old.size[i] / inner : old.size[i]);
+    if (i == dim)
+      fli_nest_add(&g->nest, inner);
+  }
   uint32_t low = g->inner & ((2u << dim) - 1);
   g->inner = low | (g->inner >> dim & 1) << (dim + 1) |
              (g->inner >> (dim + 1)) << (dim + 2);
@@ -390,9 +394,9 @@ bool fli_fuse_begin(fuse *f, int i, uint32_t entry, uint32_t *close) {
   joining j = {
       .f = f, .g = g, .i = i, .entry = entry, .e = &f->w->entries[entry]};
   const fl_meta *space = fli_fuse_space(f, j.e);
-  g->nest.n = g->first.n = space->ndim;
   for (int d = 0; d < space->ndim; d++) {
-    g->nest.size[d] = g->first.size[d] = space->shape[d];
+    fli_nest_add(&g->nest, space->shape[d]);
+    fli_nest_add(&g->first, space->shape[d]);
     j.of[d] = fli_form_constant(0);
     j.of[d].coef[d] = 1;
     memcpy(&g->first_at[d], &j.of[d], sizeof j.of[d]);

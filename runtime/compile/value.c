@@ -102,9 +102,30 @@ static bool value_coordinate(fuse *f, fuse_group *g, const fl_form *at,
   return true;
 }
 
-enum { OUTSIDE, INSIDE, PARTLY };
+enum { UNKNOWN = -1, OUTSIDE, INSIDE, PARTLY };
 
-/* from <= at < to: *mask becomes *mask and that. */
+/* Where from <= at < to, the nest's only coordinate in `at` has a range. */
+static void mask_nest(fli_nest *nest, const fl_form *at, int64_t from,
+                      int64_t to) {
+  int only = -1;
+  for (int i = 0; i < nest->n; i++) {
+    if (at->coef[i] == 0 || nest->size[i] == 1)
+      continue;
+    if (only >= 0 || at->coef[i] != 1)
+      return;
+    only = i;
+  }
+  if (only < 0)
+    return;
+  int64_t low = from - at->offset, high = to - 1 - at->offset;
+  if (low > nest->low[only])
+    nest->low[only] = low;
+  if (high < nest->high[only])
+    nest->high[only] = high;
+}
+
+/* from <= at < to: *mask becomes *mask and that, and the nest's ranges shrink.
+ */
 static int mask_range(fuse *f, fuse_group *g, const fl_form *at, int64_t from,
                       int64_t to, int *mask) {
   int64_t low, high;
@@ -115,18 +136,19 @@ static int mask_range(fuse *f, fuse_group *g, const fl_form *at, int64_t from,
   if (low >= from && high < to)
     return INSIDE;
   if (!f->tiles || !value_coordinate(f, g, at, &c))
-    return -1;
+    return UNKNOWN;
   for (int k = 0; k < 2; k++) {
     if (k ? high < to : low >= from)
       continue;
     if (!value_apply(f, g, k ? FLI_OP_lt : FLI_OP_ge, c,
                      fli_integer(k ? to : from), &test))
-      return -1;
+      return UNKNOWN;
     if (*mask >= 0 && !value_apply(f, g, FLI_OP_logical_and,
                                    fli_node_value(*mask), test, &test))
-      return -1;
+      return UNKNOWN;
     *mask = (int)test.i;
   }
+  mask_nest(&g->nest, at, from, to);
   return PARTLY;
 }
 
@@ -194,18 +216,20 @@ static bool value_again(fuse *f, int i, uint32_t def, const fl_form *at,
       !fli_form_split(at, &g->nest, a->meta.ndim, a->meta.shape, a->stride,
                       a->offset, of, &inside))
     return false;
-  int own = mask, partly = INSIDE;
-  for (int d = 0; d < a->meta.ndim && !inside; d++) {
-    int there = mask_range(f, g, &of[d], 0, a->meta.shape[d], &own);
-    if (there < 0)
-      return false;
-    if (there == OUTSIDE)
-      return fli_fuse_resolve(f, i, a->slot, a->meta.dtype, at, entry, mask,
-                              depth + 1, close, v);
+  int own = mask, partly = INSIDE, there = INSIDE;
+  fli_nest nest = g->nest;
+  fl_value y[FL_MAX_OUT], old;
+  for (int d = 0; d < a->meta.ndim && !inside && there > OUTSIDE; d++) {
+    there = mask_range(f, g, &of[d], 0, a->meta.shape[d], &own);
     partly = there == PARTLY ? PARTLY : partly;
   }
-  fl_value y[FL_MAX_OUT], old;
-  if (!fli_fuse_build(f, i, e, of, own, depth + 1, close, y))
+  bool built =
+      there > OUTSIDE && fli_fuse_build(f, i, e, of, own, depth + 1, close, y);
+  g->nest = nest;
+  if (there == OUTSIDE)
+    return fli_fuse_resolve(f, i, a->slot, a->meta.dtype, at, entry, mask,
+                            depth + 1, close, v);
+  if (!built)
     return false;
   *v = y[0];
   return partly == INSIDE ||
@@ -289,21 +313,24 @@ static bool build_moved(fuse *f, int i, const fli_entry *e, const fl_form *of,
   for (int k = 0; pieces(&m, k, &p); k++) {
     const fli_arg *a = fli_fuse_arg(f, e->arg + (uint32_t)p.input);
     fl_form at = fli_form_constant(a->offset);
+    fli_nest nest = g->nest;
     int own = mask, there = INSIDE;
-    for (int d = 0; d < out->meta.ndim && there != OUTSIDE; d++) {
+    for (int d = 0; d < out->meta.ndim && there > OUTSIDE; d++) {
       int now = mask_range(f, g, &of[d], p.from[d], p.to[d], &own);
-      if (now < 0)
-        return false;
       there = now == INSIDE ? there : now;
       fli_form_add(&at, &of[d], a->stride[d], FL_TILE_DIMS);
       at.offset -= p.shift[d] * a->stride[d];
     }
+    fl_value x;
+    bool built =
+        there > OUTSIDE &&
+        fli_fuse_resolve(f, i, a->slot, a->meta.dtype, &at, time, own, depth,
+                         close, &x) &&
+        value_try(f, fli_graph_cast(&g->graph, x, out->meta.dtype, &x));
+    g->nest = nest;
     if (there == OUTSIDE)
       continue;
-    fl_value x;
-    if (!fli_fuse_resolve(f, i, a->slot, a->meta.dtype, &at, time, own, depth,
-                          close, &x) ||
-        !value_try(f, fli_graph_cast(&g->graph, x, out->meta.dtype, &x)))
+    if (!built)
       return false;
     if (!any && there == PARTLY) {
       fl_value other = fli_number(m.value);

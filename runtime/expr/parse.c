@@ -173,7 +173,18 @@ static fl_value parse_reduction(fli_parser *p, const fli_token *name,
   return s ? fli_refused(p, name->at, s) : out;
 }
 
+/* either(weight, 1): an input, or what stands for it where it is left out. */
+static fl_value parse_either(fli_parser *p) {
+  fl_value v = ternary(p);
+  fli_expect(p, ",");
+  fl_value other = ternary(p);
+  fli_expect(p, ")");
+  return fli_nothing(v) ? other : v;
+}
+
 static fl_value parse_call(fli_parser *p, const fli_token *name) {
+  if (p->g->reduce && fli_is(name, "either"))
+    return parse_either(p);
   const fl_op *op = function_of(p, name);
   fl_value v[3 + FL_MAX_ATTRS];
   fl_attrs attrs;
