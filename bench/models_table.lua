@@ -85,7 +85,7 @@ for _, name in ipairs(order) do
 end
 
 print "\nSeconds of the first step, and of the steps until the time of a step is steady.\n"
-header {"launches -> kernels", "plans"}
+header {"launches -> kernels", "plans", "losses 1 and 4, flare", "PyTorch"}
 for _, name in ipairs(order) do
   local row, cells = rows[name], {name}
   for _, side in ipairs(sides) do
@@ -95,6 +95,10 @@ for _, name in ipairs(order) do
   local plan = field(row["flare compile"], "plan")
   cells[#cells + 1] = plan and ("%d -> %d"):format(plan.launches, plan.kernels) or ""
   cells[#cells + 1] = plan and ("%d%s"):format(plan.plans, plan.off and ", off" or "") or ""
+  for _, side in ipairs {"flare compile", "pytorch eager"} do
+    local losses = field(row[side], "losses") or {}
+    cells[#cells + 1] = losses[4] and ("%.5g; %.5g"):format(losses[1], losses[4]) or ""
+  end
   line(cells)
 end
 
