@@ -7,7 +7,7 @@
 
 bool fli_sum_is_free(const fl_tensor *t) {
   return t->rc == 1 && !t->is_view && !t->node && t->storage && !t->rt->batch &&
-         atomic_load(&t->storage->rc) == 1;
+         fli_storage_owners(t->storage) == 1;
 }
 
 /* *sum += g; takes over the reference of g. */

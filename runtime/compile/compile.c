@@ -40,10 +40,12 @@ static void plan_unbuild(fli_plan *p) {
   fli_mfree(p->steps);
   fli_mfree(p->numbers);
   fli_mfree(p->operands);
+  fli_mfree(p->renamed);
   p->steps = NULL;
   p->numbers = NULL;
   p->operands = NULL;
-  p->n_steps = p->n_numbers = p->n_operands = 0;
+  p->renamed = NULL;
+  p->n_steps = p->n_numbers = p->n_operands = p->n_renamed = 0;
   p->built = p->failed = false;
 }
 
@@ -176,6 +178,8 @@ static fl_status run_fused(fli_window *w, const fli_plan *p,
 
 static fl_status run_plan(fli_window *w, const fli_plan *p) {
   fl_status first = FL_OK;
+  for (uint32_t i = 0; i < p->n_renamed; i++)
+    w->args[p->renamed[i].arg].slot = p->renamed[i].slot;
   for (uint32_t i = 0; i < p->n_steps; i++) {
     const fli_step *x = &p->steps[i];
     fl_status s = FL_OK;

@@ -14,6 +14,11 @@ typedef struct fli_fused_operand {
   int64_t offset, stride[FL_MAX_DIMS];
 } fli_fused_operand;
 
+typedef struct fli_renamed { /* an operand that is read from another slot */
+  uint32_t arg;
+  int slot;
+} fli_renamed;
+
 typedef struct fli_step { /* a launch of a plan */
   uint32_t entry;         /* of the window; of a fused one the last */
   const fl_op *op;        /* of a fused one; NULL: the entry's */
@@ -37,10 +42,11 @@ typedef struct fli_plan {
   uint32_t seen;        /* runs of such a window */
   uint64_t turn;        /* of the last one */
   bool built, failed;
-  uint32_t n_steps, n_numbers, n_operands;
+  uint32_t n_steps, n_numbers, n_operands, n_renamed;
   fli_step *steps;
   uint32_t *numbers; /* slots that steps refer to */
   fli_fused_operand *operands;
+  fli_renamed *renamed;
 } fli_plan;
 
 #define FLI_PLANS 32 /* that a compiled function remembers */

@@ -205,7 +205,10 @@ fl_status fli_plan_build(fl_compiled *c, fli_plan *p, const fli_window *w) {
     s = fli_tile_op(w->rt, &op);
     f->tiles = s == FL_OK && op->kernel[w->device >> 8];
     if (s == FL_OK)
+      s = fli_fuse_equal(f);
+    if (s == FL_OK)
       s = fuse_all(f);
+    fli_mfree(f->args);
     for (int i = 0; i < FUSE_OPEN; i++)
       fli_fuse_group_free(f->groups[i]);
     for (uint32_t i = 0; i < f->n_steps; i++)

@@ -62,6 +62,7 @@ typedef struct fuse {
   fl_status status; /* the first failure */
   bool tiles;       /* the backend has the kernel */
   bool *runs;       /* launches whose results are needed */
+  fli_arg *args;    /* the window's operands, without equal results */
   /* of slots */
   uint32_t *readers; /* open groups that read it, a bit each */
   uint32_t *last;    /* operand that wrote it last, FUSE_NONE */
@@ -77,7 +78,7 @@ typedef struct fuse {
 } fuse;
 
 static inline const fli_arg *fli_fuse_arg(const fuse *f, uint32_t k) {
-  return &f->w->args[k];
+  return &f->args[k];
 }
 /* The operand that wrote the slot last before launch `time`. */
 static inline uint32_t fli_fuse_before(const fuse *f, int slot, uint32_t time) {
@@ -120,6 +121,12 @@ bool fli_fuse_reduce(fuse *f, int i, fl_reduction kind, fl_value v,
 fl_form fli_fuse_access(const fli_arg *a, const fl_form *of, int dims);
 /* The shape that the launch's loops run over. */
 const fl_meta *fli_fuse_space(const fuse *f, const fli_entry *e);
+
+/* --- equal.c --- */
+
+/* Leaves out launches that compute again what an earlier one has computed: what
+ * reads their results reads the earlier one's. */
+fl_status fli_fuse_equal(fuse *f);
 
 /* --- emit.c --- */
 

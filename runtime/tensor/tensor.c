@@ -74,6 +74,12 @@ fl_status fli_settle_storage(fl_runtime *rt, const fl_storage *s) {
              : FL_OK;
 }
 
+/* The window that has the storage holds it, too, until its flush. */
+int fli_storage_owners(const fl_storage *s) {
+  bool waits = s->rt->window && s->window == s->rt->epochs;
+  return (int)atomic_load_explicit(&s->rc, memory_order_acquire) - waits;
+}
+
 void fli_storage_retain(fl_storage *s) {
   atomic_fetch_add_explicit(&s->rc, 1, memory_order_relaxed);
 }

@@ -13,6 +13,7 @@ fl_status fli_storage_new(fl_runtime *rt, size_t bytes, fl_device d,
 /* Memory for a pending storage. */
 fl_status fli_storage_fill(fl_runtime *rt, fl_storage *s, fl_site site);
 void fli_storage_retain(fl_storage *s);
+int fli_storage_owners(const fl_storage *s); /* besides the window */
 void fli_storage_release(fl_storage *s);
 
 /* New reference; storage's reference is taken over. */
